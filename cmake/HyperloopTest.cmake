@@ -1,0 +1,17 @@
+# hyperloop_test(NAME LABEL unit|integration|crash|conformance|simulation|long  SOURCES a.cc …  LIBS lib …  [TIMEOUT seconds])
+#
+# One gtest program, one ctest entry. `ctest -L LABEL` runs one tier; `long` is what `scripts/test --all` adds.
+find_package(GTest REQUIRED)
+
+function(hyperloop_test NAME)
+  cmake_parse_arguments(T "" "TIMEOUT" "LABEL;SOURCES;LIBS" ${ARGN})
+  if(NOT T_TIMEOUT)
+    set(T_TIMEOUT 120)
+  endif()
+  add_executable(${NAME} ${T_SOURCES})
+  target_link_libraries(${NAME} PRIVATE ${T_LIBS} GTest::gmock GTest::gtest_main)
+  set_target_properties(${NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  add_test(NAME ${NAME} COMMAND ${NAME})
+  set_tests_properties(${NAME} PROPERTIES LABELS "${T_LABEL}" TIMEOUT ${T_TIMEOUT})
+  set_property(TEST ${NAME} APPEND PROPERTY ENVIRONMENT "HYPERLOOP_BIN=${CMAKE_BINARY_DIR}/bin;HYPERLOOP_LIB=${CMAKE_BINARY_DIR}/lib")
+endfunction()

@@ -1,0 +1,259 @@
+// rnic:: — one interface over RDMA devices, modelled on verbs objects (DESIGN: one RNIC interface, three providers).
+//
+// Objects are RAII and move only by unique_ptr. A Device outlives its ProtectionDomains and CompletionQueues, a
+// ProtectionDomain its MemoryRegions and QueuePairs, a CompletionQueue the QueuePairs that use it. Creation and
+// destruction are control-path calls: slow, thread safe. Post, PostReceive and Poll are hot-path calls: no system call
+// while the device is awake, no allocation; one thread at a time per object.
+//
+// After fork() the child must not use any object; every queue and registered buffer that a provider allocates is
+// MADV_DONTFORK and each descriptor CLOEXEC.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hyperloop/core/status.h"
+
+namespace hyperloop::rnic {
+
+// --- plain values ---------------------------------------------------------------------------------------------------
+
+enum Access : uint32_t {
+  kLocalWrite = 1u << 0,
+  kRemoteWrite = 1u << 1,
+  kRemoteRead = 1u << 2,
+  kRemoteAtomic = 1u << 3,
+};
+
+// What "durable" means for a registered range, and so what a flush (READ of at least 1 byte on the QP that wrote) does
+// before it answers: kRam nothing, kFile msync of the dirty pages, kPmem cache-line write-back and drain.
+enum class Media : uint32_t { kRam = 0, kFile = 1, kPmem = 2 };
+
+struct Gid {
+  std::array<uint8_t, 16> raw{};
+  friend bool operator==(const Gid&, const Gid&) = default;
+};
+
+// What a peer needs to connect to a queue pair.
+struct QpAddress {
+  Gid gid;
+  uint32_t qpn = 0;
+};
+
+struct Sge {
+  uint64_t addr = 0;
+  uint32_t length = 0;  // at least 1: a zero length cannot be said in a WQE (byte_count 0 means 2 GB)
+  uint32_t lkey = 0;
+};
+
+enum class Opcode : uint8_t {
+  kNop,
+  kSend,
+  kSendImm,
+  kWrite,
+  kWriteImm,
+  kRead,
+  kCompareSwap,
+  kFetchAdd,
+  // Cross-channel only (Caps::cross_channel):
+  kWait,           // hold this SQ until `object` (a cqn) has produced more than `index` CQEs (24-bit cyclic)
+  kSendEnable,     // let the managed SQ `object` (a qpn) run WQEBBs below `index` (16-bit, exclusive)
+  kReceiveEnable,  // the same for a managed RQ
+};
+
+struct SendRequest {
+  uint64_t id = 0;  // returned in the completion
+  Opcode opcode = Opcode::kNop;
+  bool signaled = false;
+  bool fence = false;      // wait for all earlier READs and atomics of this SQ
+  bool solicited = false;
+  std::span<const Sge> sges;
+  uint64_t remote_addr = 0;
+  uint32_t rkey = 0;
+  uint32_t imm = 0;             // host order
+  uint64_t compare_or_add = 0;  // kCompareSwap: expected; kFetchAdd: addend
+  uint64_t swap = 0;            // kCompareSwap: desired
+  uint32_t object = 0;          // kWait: cqn; kSendEnable, kReceiveEnable: qpn
+  uint32_t index = 0;
+};
+
+struct ReceiveRequest {
+  uint64_t id = 0;
+  std::span<const Sge> sges;
+};
+
+enum class WcStatus : uint8_t {
+  kSuccess,
+  kLocalLength,
+  kLocalQpOperation,
+  kLocalProtection,
+  kFlushed,
+  kLocalAccess,
+  kRemoteInvalidRequest,
+  kRemoteAccess,
+  kRemoteOperation,
+  kRetryExceeded,
+  kRnrRetryExceeded,
+  kRemoteAborted,
+  kOther,
+};
+std::string_view WcStatusName(WcStatus status);
+
+enum class WcOpcode : uint8_t { kSendSide, kReceive, kReceiveImm, kReceiveWriteImm };
+
+struct Completion {
+  uint64_t id = 0;
+  WcStatus status = WcStatus::kSuccess;
+  WcOpcode opcode = WcOpcode::kSendSide;
+  uint32_t byte_length = 0;
+  uint32_t imm = 0;  // host order
+  uint32_t qpn = 0;
+  uint16_t wqe_counter = 0;  // index of the WQE's first WQEBB (send side) or of the receive
+};
+
+struct Caps {
+  std::string provider;  // "softrnic", "verbs"
+  bool cross_channel = false;
+  bool ignore_cq_overrun = false;
+  uint32_t max_sge = 0;
+  uint32_t max_read_atomic = 0;
+};
+
+// --- objects --------------------------------------------------------------------------------------------------------
+
+class MemoryRegion {
+ public:
+  virtual ~MemoryRegion() = default;
+  virtual uint64_t addr() const = 0;  // what SGEs and remote addresses count from: the caller's own virtual address
+  virtual uint64_t length() const = 0;
+  virtual uint32_t lkey() const = 0;
+  virtual uint32_t rkey() const = 0;
+};
+
+// Memory that a device can reach, owned by whoever holds the Buffer: zeroed, page aligned, not inherited by fork.
+class Buffer {
+ public:
+  virtual ~Buffer() = default;
+  virtual std::byte* data() = 0;
+  virtual size_t size() const = 0;
+};
+
+struct CqAttr {
+  uint32_t depth = 256;         // rounded up to a power of two
+  bool ignore_overrun = false;  // a CQ used only as a WAIT counter; needs Caps::ignore_cq_overrun
+};
+
+class CompletionQueue {
+ public:
+  virtual ~CompletionQueue() = default;
+  virtual uint32_t cqn() const = 0;
+  // Fills `out` from the front with what has completed; returns how many. A dead device reads as kUnavailable.
+  virtual Result<size_t> Poll(std::span<Completion> out) = 0;
+};
+
+struct QpAttr {
+  CompletionQueue* send_cq = nullptr;
+  CompletionQueue* recv_cq = nullptr;
+  uint32_t send_wqebbs = 64;   // ring size in 64 B blocks, a power of two, at most 32768
+  uint32_t recv_wqes = 64;     // ring size in receives, a power of two; 0: none
+  uint32_t recv_max_sge = 1;   // rounded up to a power of two
+  uint32_t max_read_atomic = 16;
+  // Cross-channel (Caps::cross_channel):
+  bool cross_channel = false;  // may execute WAIT and *_ENABLE ("master")
+  bool managed_send = false;   // Post does not start the SQ; an enable or RingDoorbell does
+  bool managed_recv = false;
+};
+
+enum class QpState : uint8_t { kReset, kInit, kReadyToReceive, kReadyToSend, kError };
+
+class QueuePair;
+
+// A queue's memory, laid out as mlx5 does (facts: rnic.md 1): only with Caps::cross_channel.
+struct RawQueues {
+  std::byte* sq = nullptr;  // 64 B aligned
+  uint32_t sq_wqebbs = 0;
+  std::byte* rq = nullptr;
+  uint32_t rq_wqes = 0;
+  uint32_t rq_stride = 0;              // bytes
+  std::byte* doorbell_record = nullptr;  // be32 receive counter, be32 send counter
+  // All of the above lies in one registered range:
+  uint64_t addr = 0;
+  uint64_t length = 0;
+  uint32_t lkey = 0;
+  uint32_t rkey = 0;
+};
+
+class QueuePair {
+ public:
+  virtual ~QueuePair() = default;
+  virtual uint32_t qpn() const = 0;
+  virtual QpAddress address() const = 0;
+  virtual QpState state() const = 0;
+  // RESET → INIT → RTR → RTS towards `peer` (its own address: a loopback QP).
+  virtual Status Connect(const QpAddress& peer) = 0;
+  // RTS or ERROR → RESET: outstanding work is dropped without completions; the queue memory stays.
+  virtual Status Reset() = 0;
+
+  // Writes the requests behind those already posted and rings the doorbell once (a managed SQ: no doorbell).
+  // kNoSpace: the ring lacks room; nothing was posted. kNotSupported: opcode beyond the device.
+  virtual Status Post(std::span<const SendRequest> requests) = 0;
+  virtual Status PostReceive(std::span<const ReceiveRequest> requests) = 0;
+  // Reclaims SQ ring space up to and including the WQE at `wqe_counter`, for callers that do not poll signaled
+  // completions of this SQ themselves; Poll does it for those it returns.
+  virtual void Retire(uint16_t wqe_counter) = 0;
+
+  // Cross-channel power; kNotSupported where Caps::cross_channel is false.
+  virtual Result<RawQueues> raw_queues() = 0;
+  // Tells the device that WQEBBs below `producer_index` may run (16-bit, exclusive): a CPU doorbell, allowed on managed
+  // queues too.
+  virtual Status RingDoorbell(uint16_t producer_index) = 0;
+};
+
+class ProtectionDomain {
+ public:
+  virtual ~ProtectionDomain() = default;
+  // Registers memory of this process. A device in another process can only reach memory that is backed by a file:
+  // [addr, addr+length) must then be a shared mapping of `fd` at `fd_offset` (page aligned), which the provider
+  // duplicates. fd −1: memory from Device::AllocateBuffer, or a device that needs no file.
+  struct Backing {
+    int fd = -1;
+    uint64_t fd_offset = 0;
+    Media media = Media::kRam;
+  };
+  virtual Result<std::unique_ptr<MemoryRegion>> Register(void* addr, size_t length, uint32_t access,
+                                                         const Backing& backing) = 0;
+  virtual Result<std::unique_ptr<QueuePair>> CreateQueuePair(const QpAttr& attr) = 0;
+};
+
+using Counters = std::map<std::string, uint64_t>;
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual const Caps& caps() const = 0;
+  virtual Gid gid() const = 0;
+  virtual Result<std::unique_ptr<ProtectionDomain>> AllocatePd() = 0;
+  virtual Result<std::unique_ptr<CompletionQueue>> CreateCq(const CqAttr& attr) = 0;
+  virtual Result<std::unique_ptr<Buffer>> AllocateBuffer(size_t size) = 0;
+  // False once the device (daemon) is gone or its process is another's (after fork). One load: fit for waiting loops.
+  virtual bool alive() const = 0;
+  // hw_counters of the port (this emulated host); names in docs/rnic.md.
+  virtual Result<Counters> QueryCounters() = 0;
+
+  // Passive connection set-up by the device alone: after Publish, whoever reaches the device may Connect a queue pair of
+  // his to a fresh responder-only queue pair in `pd` (remote reads only), and gets `private_data`; the publishing
+  // process need not run. Used to inspect stopped replicas. kNotSupported on devices without a connection agent.
+  virtual Status Publish(std::string_view service, ProtectionDomain& pd, std::span<const std::byte> private_data) = 0;
+  // `host`: the emulated host's name at the same daemon. Connects `qp` (fresh) and returns the private data.
+  virtual Result<std::vector<std::byte>> ConnectService(std::string_view host, std::string_view service,
+                                                        QueuePair& qp) = 0;
+};
+
+}  // namespace hyperloop::rnic

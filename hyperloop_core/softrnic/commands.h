@@ -1,0 +1,178 @@
+// The command interface of the software RNIC: what a driver asks of the device outside the queues, in the manner of
+// mlx5's DevX commands. Fixed-layout values in host byte order, exchanged with an engine in this process
+// (EmbeddedPort) or over hyperloop-rnicd's Unix socket (SocketPort), where every field is checked by the engine.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+namespace hyperloop::softrnic {
+
+inline constexpr uint32_t kCommandMagic = 0x484c5243;  // "HLRC"
+inline constexpr uint16_t kCommandVersion = 1;
+inline constexpr uint32_t kMaxQpsPerContext = 512;
+inline constexpr uint32_t kMaxPrivateData = 512;
+inline constexpr uint32_t kMaxName = 64;
+
+enum class Op : uint16_t {
+  kOpen = 1,       // attach to a host; the answer carries the UAR descriptor and the liveness page descriptor
+  kAllocPd,
+  kFreePd,
+  kRegisterUmem,   // with one descriptor
+  kFreeUmem,
+  kCreateMkey,
+  kDestroyMkey,
+  kCreateCq,
+  kDestroyCq,
+  kCreateQp,
+  kModifyQp,
+  kDestroyQp,
+  kPublish,
+  kConnectService,
+  kQueryCounters,  // the answer is followed by text lines "name value\n"
+};
+
+struct OpenArgs {
+  char host[kMaxName];
+};
+struct OpenReply {
+  uint8_t gid[16];
+  uint32_t uar_id;
+  uint32_t reserved;
+};
+struct IdArgs {  // kFree*, kDestroy*: object id (pdn, umem id, lkey, cqn, qpn)
+  uint32_t id;
+  uint32_t reserved;
+};
+struct IdReply {
+  uint32_t id;
+  uint32_t reserved;
+};
+// A range of the client's memory: [client_addr, +length) is fd [fd_offset, +length). Everything else refers to it by
+// client address.
+struct RegisterUmemArgs {
+  uint64_t client_addr;
+  uint64_t fd_offset;
+  uint64_t length;
+};
+struct CreateMkeyArgs {
+  uint32_t pdn;
+  uint32_t umem;
+  uint64_t addr;    // client address, inside the umem
+  uint64_t length;
+  uint32_t access;  // rnic::Access
+  uint32_t media;   // rnic::Media
+};
+struct CreateMkeyReply {
+  uint32_t lkey;
+  uint32_t rkey;
+};
+struct CreateCqArgs {
+  uint32_t umem;
+  uint32_t log_size;        // CQEs
+  uint64_t ring_addr;       // client address, 64 B aligned
+  uint64_t dbrec_addr;      // 8 B aligned
+  uint32_t ignore_overrun;
+  uint32_t reserved;
+};
+enum QpFlags : uint32_t { kQpMaster = 1, kQpSlaveSend = 2, kQpSlaveReceive = 4 };
+struct CreateQpArgs {
+  uint32_t pdn;
+  uint32_t send_cqn;
+  uint32_t recv_cqn;
+  uint32_t umem;
+  uint64_t sq_addr;         // client addresses
+  uint64_t rq_addr;
+  uint64_t dbrec_addr;
+  uint32_t log_sq_wqebbs;
+  uint32_t log_rq_wqes;
+  uint32_t log_rq_stride;   // bytes
+  uint32_t has_rq;
+  uint32_t flags;           // QpFlags
+  uint32_t max_read_atomic;
+};
+struct CreateQpReply {
+  uint32_t qpn;
+  uint32_t doorbell_index;  // register of the UAR page: 8 bytes at 8 * index past the header
+};
+struct ModifyQpArgs {
+  uint32_t qpn;
+  uint32_t state;           // rnic::QpState
+  uint8_t remote_gid[16];   // kReadyToReceive
+  uint32_t remote_qpn;
+  uint32_t access;          // kInit: remote access rights of the QP
+};
+struct PublishArgs {
+  char service[kMaxName];
+  uint32_t pdn;
+  uint32_t private_length;
+  uint8_t private_data[kMaxPrivateData];
+};
+struct ConnectServiceArgs {
+  char host[kMaxName];
+  char service[kMaxName];
+  uint32_t qpn;
+  uint32_t reserved;
+};
+struct ConnectServiceReply {
+  uint8_t gid[16];
+  uint32_t remote_qpn;
+  uint32_t private_length;
+  uint8_t private_data[kMaxPrivateData];
+};
+
+struct Command {
+  uint32_t magic = kCommandMagic;
+  uint16_t version = kCommandVersion;
+  Op op{};
+  union {
+    OpenArgs open;
+    IdArgs id;
+    RegisterUmemArgs umem;
+    CreateMkeyArgs mkey;
+    CreateCqArgs cq;
+    CreateQpArgs qp;
+    ModifyQpArgs modify;
+    PublishArgs publish;
+    ConnectServiceArgs connect;
+    uint8_t raw[640];
+  } args{};
+};
+
+struct Reply {
+  uint32_t magic = kCommandMagic;
+  uint16_t version = kCommandVersion;
+  uint16_t code = 0;           // hyperloop::Code
+  uint32_t text_length = 0;    // bytes of text that follow: the error message, or kQueryCounters' lines
+  uint32_t reserved = 0;
+  union {
+    OpenReply open;
+    IdReply id;
+    CreateMkeyReply mkey;
+    CreateQpReply qp;
+    ConnectServiceReply connect;
+    uint8_t raw[640];
+  } result{};
+};
+
+static_assert(std::is_trivially_copyable_v<Command> && sizeof(Command) == 648);
+static_assert(std::is_trivially_copyable_v<Reply> && sizeof(Reply) == 656);
+
+// The UAR page: device memory that the client maps. Client side: store the register, then fetch_or its summary bit with
+// seq_cst, then load `engine_sleeping`; if set, write the event descriptor that came with the page. The engine's side is
+// DoorbellPage::Collect and the daemon's sleep (they name each other).
+struct UarHeader {
+  alignas(64) uint64_t summary[kMaxQpsPerContext / 64];  // bit per register that was rung
+  alignas(64) uint32_t engine_sleeping;
+  uint32_t engine_alive;      // 1 while the engine serves this page; 0 for good once it stopped in order
+  uint64_t engine_heartbeat;  // grows while the engine runs or sleeps in order
+};
+struct UarPage {
+  UarHeader header;
+  // value = producer index (low 16 bits) | 1<<63, so that a rung register is never 0
+  alignas(64) uint64_t registers[kMaxQpsPerContext];
+};
+static_assert(sizeof(UarPage) <= 8192);
+inline constexpr uint64_t kUarBytes = 8192;
+
+}  // namespace hyperloop::softrnic
