@@ -1,5 +1,5 @@
-// Options of a replicated store: one struct, one table of (name, type, default, range, text) that the parser, the
-// plugin's registration, --help texts and docs/options.md all come from.
+// Options of a replicated store: one struct, one table of (name, type, default, range, text) that
+// the parser, the plugin's registration, --help texts and docs/options.md all come from.
 #pragma once
 
 #include <chrono>
@@ -18,21 +18,22 @@ namespace hyperloop {
 enum class AckMode : uint8_t { kAppend, kSync };
 
 struct StoreOptions {
-  std::vector<std::string> replicas;     // "host:port" of each replica's control endpoint, in chain order, 1 to 8
+  std::vector<std::string>
+      replicas;  // "host:port" of each replica's control endpoint, in chain order, 1 to 8
   std::string provider = "softrnic";
-  std::string device;                    // softrnic: path of hyperloop-rnicd's socket
-  std::string host = "primary";          // softrnic: emulated host to attach to
-  std::string pool;                      // path of the primary's own pool; created when absent
+  std::string device;            // softrnic: path of hyperloop-rnicd's socket
+  std::string host = "primary";  // softrnic: emulated host to attach to
+  std::string pool;              // path of the primary's own pool; created when absent
   Datapath datapath = Datapath::kOffload;
   AckMode ack = AckMode::kAppend;
   uint32_t window = 64;
-  uint64_t journal_size = 32ull << 20;   // bytes; applied when the group is formatted
-  uint64_t region_size = 0;              // bytes; 0: that of the first replica
-  uint32_t table_capacity = 4096;        // files; applied when the group is formatted
-  std::string media = "auto";            // auto, ram, file, pmem
-  bool local_sync = false;               // fsync the local copies of log files too
-  bool takeover = false;                 // take the group from a primary that lives
-  bool restore = false;                  // fill an empty database directory from the group
+  uint64_t journal_size = 32ull << 20;  // bytes; applied when the group is formatted
+  uint64_t region_size = 0;             // bytes; 0: that of the first replica
+  uint32_t table_capacity = 4096;       // files; applied when the group is formatted
+  std::string media = "auto";           // auto, ram, file, pmem
+  bool local_sync = false;              // fsync the local copies of log files too
+  bool takeover = false;                // take the group from a primary that lives
+  bool restore = false;                 // fill an empty database directory from the group
   std::chrono::milliseconds ack_timeout{10000};
   std::chrono::milliseconds space_timeout{10000};
   std::chrono::milliseconds connect_timeout{5000};
@@ -40,24 +41,31 @@ struct StoreOptions {
 
 struct OptionInfo {
   std::string_view name;
-  std::string_view type;           // "bytes", "integer", "milliseconds", "text", "boolean", "one of a|b"
-  std::string_view default_value;
+  std::string_view type;  // "bytes", "integer", "milliseconds", "text", "boolean", "one of a|b",
+                          // "list of host:port"
+  std::string_view default_value;  // as GetStoreOption prints it; empty: none
+  std::string_view range;          // what is accepted, in words
   std::string_view text;           // one sentence
 };
 // Every option of StoreOptions, in documentation order.
 std::span<const OptionInfo> StoreOptionTable();
 
-// Sets one option from text. kInvalidArgument names the option, the value and what would be accepted; an unknown name
-// lists the nearest known one. Sizes take K, M, G (binary) suffixes, times take ms, s.
+// Sets one option from text. kInvalidArgument names the option, the value and what would be
+// accepted; an unknown name lists the nearest known one. Sizes take K, M, G (binary) suffixes,
+// times take ms, s.
 Status SetStoreOption(std::string_view name, std::string_view value, StoreOptions* options);
 // The canonical text of one option's present value.
 Result<std::string> GetStoreOption(std::string_view name, const StoreOptions& options);
-// "hyperloop://h1:p1,h2:p2?name=value&name=value" (also "hyperloop:" alone, with options to follow). Percent-decoding in
-// values. Anything unknown, doubled or malformed is kInvalidArgument.
+// "hyperloop://h1:p1,h2:p2?name=value&name=value" (also "hyperloop" and "hyperloop:" alone, with
+// options to follow). Percent-decoding in values. Anything unknown, doubled or malformed is
+// kInvalidArgument and leaves `options` as it was.
 Status ParseStoreUri(std::string_view uri, StoreOptions* options);
-// Checks that hold across options (replica count and duplicates, window range, device given for softrnic, pool given …).
+// Checks that hold across options (replica count and duplicates, window range, device given for
+// softrnic, pool given …).
 Status ValidateStoreOptions(const StoreOptions& options);
 // The URI that ParseStoreUri turns into `options` again; defaults left out.
 std::string FormatStoreUri(const StoreOptions& options);
+// The page docs/options.md, made from the table.
+std::string StoreOptionsMarkdown();
 
 }  // namespace hyperloop

@@ -1,0 +1,42 @@
+// Option values as text: numbers with units, booleans, percent-encoding, the nearest of several
+// names.
+//
+// Parsers accept the whole text or nothing (no trailing characters, no overflow, no sign) and
+// return no message: the caller knows the option's name and range, and says both.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace hyperloop::option_text {
+
+// Decimal digits only.
+std::optional<uint64_t> ParseInteger(std::string_view text);
+// Decimal digits, then nothing or one of K, M, G (either case, binary: 1K = 1024).
+std::optional<uint64_t> ParseBytes(std::string_view text);
+// The shortest text that ParseBytes turns into `bytes` again.
+std::string FormatBytes(uint64_t bytes);
+// Decimal digits, then nothing or "ms" (milliseconds) or "s" (seconds).
+std::optional<std::chrono::milliseconds> ParseMilliseconds(std::string_view text);
+std::string FormatMilliseconds(std::chrono::milliseconds time);
+// true|false|1|0
+std::optional<bool> ParseBoolean(std::string_view text);
+
+// "%41" becomes "A"; a '%' without two hexadecimal digits, and "%00", are errors.
+std::optional<std::string> PercentDecode(std::string_view text);
+// Encodes what has a meaning in a URI or in a RocksDB option string; keeps ASCII letters, digits
+// and "-._~/:,[]@+".
+std::string PercentEncode(std::string_view text);
+
+// The name with the fewest edits to `text`. REQUIRES: `names` is not empty.
+std::string_view NearestName(std::string_view text, std::span<const std::string_view> names);
+
+// "host:port" with a host that is not empty and a port from 1 to 65535; IPv6 hosts in brackets.
+// Returns what is wrong, or an empty text when nothing is.
+std::string CheckEndpoint(std::string_view endpoint);
+
+}  // namespace hyperloop::option_text

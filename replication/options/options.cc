@@ -1,0 +1,338 @@
+// The table of options: each entry has the public description and the two functions that set and
+// print it.
+#include "hyperloop/replication/options.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "options/option_text.h"
+
+namespace hyperloop {
+namespace {
+
+using option_text::CheckEndpoint;
+using option_text::FormatBytes;
+using option_text::FormatMilliseconds;
+using option_text::ParseBoolean;
+using option_text::ParseBytes;
+using option_text::ParseInteger;
+using option_text::ParseMilliseconds;
+
+constexpr size_t kMaxText = 4096;  // of a path
+
+struct Option {
+  OptionInfo info;
+  // Sets the option, or returns what is wrong with the value (name, value and range are added by
+  // the caller).
+  std::string (*set)(std::string_view value, StoreOptions* options);
+  std::string (*get)(const StoreOptions& options);
+};
+
+template <auto Member, uint64_t kLow, uint64_t kHigh>
+std::string SetBytes(std::string_view value, StoreOptions* options) {
+  std::optional<uint64_t> bytes = ParseBytes(value);
+  if (!bytes) return "is not a size";
+  if (*bytes < kLow || *bytes > kHigh) return "is out of range";
+  options->*Member = *bytes;
+  return "";
+}
+
+template <auto Member>
+std::string GetBytes(const StoreOptions& options) {
+  return FormatBytes(options.*Member);
+}
+
+template <auto Member, uint64_t kLow, uint64_t kHigh>
+std::string SetInteger(std::string_view value, StoreOptions* options) {
+  std::optional<uint64_t> number = ParseInteger(value);
+  if (!number) return "is not a whole number";
+  if (*number < kLow || *number > kHigh) return "is out of range";
+  options->*Member = static_cast<uint32_t>(*number);
+  return "";
+}
+
+template <auto Member>
+std::string GetInteger(const StoreOptions& options) {
+  return std::to_string(options.*Member);
+}
+
+template <auto Member>
+std::string SetTime(std::string_view value, StoreOptions* options) {
+  std::optional<std::chrono::milliseconds> time = ParseMilliseconds(value);
+  if (!time) return "is not a time";
+  if (*time < std::chrono::milliseconds(1) || *time > std::chrono::hours(1))
+    return "is out of range";
+  options->*Member = *time;
+  return "";
+}
+
+template <auto Member>
+std::string GetTime(const StoreOptions& options) {
+  return FormatMilliseconds(options.*Member);
+}
+
+template <auto Member>
+std::string SetBoolean(std::string_view value, StoreOptions* options) {
+  std::optional<bool> flag = ParseBoolean(value);
+  if (!flag) return "is not a truth value";
+  options->*Member = *flag;
+  return "";
+}
+
+template <auto Member>
+std::string GetBoolean(const StoreOptions& options) {
+  return options.*Member ? "true" : "false";
+}
+
+template <auto Member, size_t kLimit>
+std::string SetText(std::string_view value, StoreOptions* options) {
+  if (value.empty()) return "is empty";
+  if (value.size() > kLimit) return "is too long";
+  for (char c : value) {
+    if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) return "has a control character";
+  }
+  options->*Member = std::string(value);
+  return "";
+}
+
+template <auto Member>
+std::string GetText(const StoreOptions& options) {
+  return options.*Member;
+}
+
+std::string SetProvider(std::string_view value, StoreOptions* options) {
+  if (value != "softrnic") return "is not a known provider";
+  options->provider = std::string(value);
+  return "";
+}
+
+std::string SetMedia(std::string_view value, StoreOptions* options) {
+  constexpr std::array<std::string_view, 4> kMedia = {"auto", "ram", "file", "pmem"};
+  if (std::find(kMedia.begin(), kMedia.end(), value) == kMedia.end())
+    return "is not a known medium";
+  options->media = std::string(value);
+  return "";
+}
+
+// The names of every Datapath; the switch makes the compiler complain when one is added.
+std::string_view NameOf(Datapath datapath) {
+  switch (datapath) {
+    case Datapath::kOffload:
+      return "offload";
+  }
+  return "";
+}
+
+std::string SetDatapath(std::string_view value, StoreOptions* options) {
+  for (Datapath datapath : {Datapath::kOffload}) {
+    if (value == NameOf(datapath)) {
+      options->datapath = datapath;
+      return "";
+    }
+  }
+  return "is not a known datapath";
+}
+
+std::string SetAck(std::string_view value, StoreOptions* options) {
+  if (value != "append" && value != "sync") return "is not a known acknowledgement mode";
+  options->ack = value == "append" ? AckMode::kAppend : AckMode::kSync;
+  return "";
+}
+
+std::string CheckReplicas(const std::vector<std::string>& replicas) {
+  if (replicas.size() > kMaxGroupSize) {
+    return "has " + std::to_string(replicas.size()) + " replicas, more than " +
+           std::to_string(kMaxGroupSize);
+  }
+  std::set<std::string> seen;
+  for (const std::string& replica : replicas) {
+    if (std::string wrong = CheckEndpoint(replica); !wrong.empty())
+      return "names \"" + replica + "\", which " + wrong;
+    if (!seen.insert(replica).second) return "names " + replica + " twice";
+  }
+  return "";
+}
+
+std::string SetReplicas(std::string_view value, StoreOptions* options) {
+  std::vector<std::string> replicas;
+  for (size_t start = 0; start <= value.size();) {
+    size_t comma = std::min(value.find(',', start), value.size());
+    replicas.emplace_back(value.substr(start, comma - start));
+    start = comma + 1;
+  }
+  if (std::string wrong = CheckReplicas(replicas); !wrong.empty()) return wrong;
+  options->replicas = std::move(replicas);
+  return "";
+}
+
+std::string GetReplicas(const StoreOptions& options) {
+  std::string text;
+  for (const std::string& replica : options.replicas) text += (text.empty() ? "" : ",") + replica;
+  return text;
+}
+
+constexpr uint64_t kKiB = 1ull << 10, kMiB = 1ull << 20, kGiB = 1ull << 30;
+
+std::string SetRegionSize(std::string_view value, StoreOptions* options) {
+  if (value == "0") {
+    options->region_size = 0;
+    return "";
+  }
+  return SetBytes<&StoreOptions::region_size, 4 * kMiB, 15 * kGiB>(value, options);
+}
+
+using S = StoreOptions;
+constexpr Option kOptions[] = {
+    {{"replicas", "list of host:port", "", "1 to 8, separated by commas",
+      "Control endpoints of the replicas, in chain order; in a URI they stand between \"//\" and "
+      "\"?\"."},
+     SetReplicas,
+     GetReplicas},
+    {{"provider", "one of softrnic", "softrnic", "softrnic",
+      "Which kind of RDMA device carries the group."},
+     SetProvider,
+     GetText<&S::provider>},
+    {{"device", "text", "", "a path",
+      "softrnic: the socket of hyperloop-rnicd on this machine. Required."},
+     SetText<&S::device, kMaxText>,
+     GetText<&S::device>},
+    {{"host", "text", "primary", "1 to 63 characters",
+      "softrnic: the emulated host whose RNIC this process uses."},
+     SetText<&S::host, 63>,
+     GetText<&S::host>},
+    {{"pool", "text", "", "a path",
+      "The primary's own PMDK pool, a node of the group like each replica's; created when it does "
+      "not exist. Required."},
+     SetText<&S::pool, kMaxText>,
+     GetText<&S::pool>},
+    {{"datapath", "one of offload", "offload", "offload",
+      "How replicas forward: offload means that their RNICs do it alone, with no CPU on the path."},
+     SetDatapath,
+     [](const S& o) { return std::string(NameOf(o.datapath)); }},
+    {{"ack", "one of append|sync", "append", "append, sync",
+      "When a write counts as durable on every replica: when Append returns, or only when Sync "
+      "returns (appends are then "
+      "pipelined, and a Put without sync=true is not yet replicated when it returns)."},
+     SetAck,
+     [](const S& o) { return std::string(o.ack == AckMode::kAppend ? "append" : "sync"); }},
+    {{"window", "integer", "64", "1 to 8192", "Group operations under way at once, at most."},
+     SetInteger<&S::window, 1, 8192>,
+     GetInteger<&S::window>},
+    {{"journal_size", "bytes", "32M", "256K to 4G",
+      "Size of the journal ring; applied when the group is formatted."},
+     SetBytes<&S::journal_size, 256 * kKiB, 4 * kGiB>,
+     GetBytes<&S::journal_size>},
+    {{"region_size", "bytes", "0", "0, or 4M to 15G",
+      "Size of the replicated region, which every node must have; 0 takes that of the first "
+      "replica."},
+     SetRegionSize,
+     GetBytes<&S::region_size>},
+    {{"table_capacity", "integer", "4096", "64 to 1048576",
+      "Files that the database directory can hold at once, SST files included; applied when the "
+      "group is formatted."},
+     SetInteger<&S::table_capacity, 64, 1048576>,
+     GetInteger<&S::table_capacity>},
+    {{"media", "one of auto|ram|file|pmem", "auto", "auto, ram, file, pmem",
+      "What durable means for the primary's pool: pmem flushes CPU caches, file calls msync, ram "
+      "survives any failure that "
+      "spares one member's power; auto detects it."},
+     SetMedia,
+     GetText<&S::media>},
+    {{"local_sync", "boolean", "false", "true, false",
+      "Also fsync the local copies of WAL, MANIFEST and CURRENT. Not needed for safety: the group "
+      "is the truth, and local "
+      "copies are set to it at open."},
+     SetBoolean<&S::local_sync>,
+     GetBoolean<&S::local_sync>},
+    {{"takeover", "boolean", "false", "true, false",
+      "Take the group at open even from a primary that is alive; that one is fenced for good."},
+     SetBoolean<&S::takeover>,
+     GetBoolean<&S::takeover>},
+    {{"restore", "boolean", "false", "true, false",
+      "Allow an empty database directory to be filled from a group that holds a database."},
+     SetBoolean<&S::restore>,
+     GetBoolean<&S::restore>},
+    {{"ack_timeout", "milliseconds", "10s", "1ms to 3600s",
+      "Longest wait for an acknowledgement; then the write fails with a retryable error and its "
+      "outcome is open."},
+     SetTime<&S::ack_timeout>,
+     GetTime<&S::ack_timeout>},
+    {{"space_timeout", "milliseconds", "10s", "1ms to 3600s",
+      "Longest wait for room in the journal ring or the data area; then the write fails with "
+      "NoSpace."},
+     SetTime<&S::space_timeout>,
+     GetTime<&S::space_timeout>},
+    {{"connect_timeout", "milliseconds", "5s", "1ms to 3600s",
+      "Longest wait for a replica's control endpoint to answer."},
+     SetTime<&S::connect_timeout>,
+     GetTime<&S::connect_timeout>},
+};
+
+constexpr size_t kOptionCount = std::size(kOptions);
+
+constexpr auto kInfos = [] {
+  std::array<OptionInfo, kOptionCount> infos{};
+  for (size_t i = 0; i < kOptionCount; ++i) infos[i] = kOptions[i].info;
+  return infos;
+}();
+
+constexpr auto kNames = [] {
+  std::array<std::string_view, kOptionCount> names{};
+  for (size_t i = 0; i < kOptionCount; ++i) names[i] = kOptions[i].info.name;
+  return names;
+}();
+
+Result<const Option*> Find(std::string_view name) {
+  for (const Option& option : kOptions) {
+    if (option.info.name == name) return &option;
+  }
+  return InvalidArgument("unknown option \"" + std::string(name) +
+                         "\"; the nearest known one is \"" +
+                         std::string(option_text::NearestName(name, kNames)) + "\"");
+}
+
+}  // namespace
+
+std::span<const OptionInfo> StoreOptionTable() { return kInfos; }
+
+Status SetStoreOption(std::string_view name, std::string_view value, StoreOptions* options) {
+  HL_ASSIGN_OR_RETURN(const Option* option, Find(name));
+  std::string wrong = option->set(value, options);
+  if (wrong.empty()) return Status::Ok();
+  return InvalidArgument("option " + std::string(name) + "=\"" + std::string(value) + "\" " +
+                         wrong + "; accepted: " + std::string(option->info.type) + ", " +
+                         std::string(option->info.range));
+}
+
+Result<std::string> GetStoreOption(std::string_view name, const StoreOptions& options) {
+  HL_ASSIGN_OR_RETURN(const Option* option, Find(name));
+  return option->get(options);
+}
+
+Status ValidateStoreOptions(const StoreOptions& options) {
+  if (options.replicas.empty()) {
+    return InvalidArgument(
+        "no replicas given; write hyperloop://host:port,host:port?… or replicas=host:port,…");
+  }
+  // Values set in code rather than from text pass the same checks.
+  for (const Option& option : kOptions) {
+    std::string value = option.get(options);
+    bool required = option.info.name == "device" || option.info.name == "pool";
+    if (value.empty() && required) {
+      return InvalidArgument("option " + std::string(option.info.name) +
+                             " is not set: " + std::string(option.info.text));
+    }
+    StoreOptions scratch;
+    HL_RETURN_IF_ERROR(SetStoreOption(option.info.name, value, &scratch));
+  }
+  if (options.region_size != 0 && options.journal_size >= options.region_size) {
+    return InvalidArgument(
+        "journal_size=" + FormatBytes(options.journal_size) +
+        " leaves no room for data in region_size=" + FormatBytes(options.region_size) +
+        "; make the region at least twice the journal");
+  }
+  return Status::Ok();
+}
+
+}  // namespace hyperloop

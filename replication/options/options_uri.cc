@@ -1,0 +1,115 @@
+// Options as a URI, and the options page of the documentation.
+#include <algorithm>
+#include <set>
+
+#include "hyperloop/replication/options.h"
+#include "options/option_text.h"
+
+namespace hyperloop {
+namespace {
+
+constexpr std::string_view kScheme = "hyperloop";
+
+Status Malformed(std::string_view uri, const std::string& what) {
+  return InvalidArgument("\"" + std::string(uri) + "\" " + what +
+                         "; expected hyperloop://host:port,host:port?name=value&…");
+}
+
+Status ParseQuery(std::string_view uri, std::string_view query,
+                  std::set<std::string, std::less<>>* seen, StoreOptions* options) {
+  for (size_t start = 0; start <= query.size();) {
+    size_t end = std::min(query.find('&', start), query.size());
+    std::string_view pair = query.substr(start, end - start);
+    start = end + 1;
+    size_t equals = pair.find('=');
+    if (equals == std::string_view::npos || equals == 0) {
+      return Malformed(uri, "has \"" + std::string(pair) + "\" where name=value is expected");
+    }
+    std::string_view name = pair.substr(0, equals);
+    std::optional<std::string> value = option_text::PercentDecode(pair.substr(equals + 1));
+    if (!value) {
+      return Malformed(uri, "has a bad percent-encoding in the value of " + std::string(name) +
+                                " (each % needs two hexadecimal digits, not 00)");
+    }
+    if (!seen->insert(std::string(name)).second)
+      return Malformed(uri, "sets " + std::string(name) + " twice");
+    HL_RETURN_IF_ERROR(SetStoreOption(name, *value, options));
+  }
+  return Status::Ok();
+}
+
+void AppendCell(std::string_view text, std::string* out) {
+  for (char c : text) {
+    if (c == '|') out->push_back('\\');
+    out->push_back(c);
+  }
+}
+
+}  // namespace
+
+Status ParseStoreUri(std::string_view uri, StoreOptions* options) {
+  std::string_view rest = uri;
+  if (!rest.starts_with(kScheme)) return Malformed(uri, "is not a hyperloop URI");
+  rest.remove_prefix(kScheme.size());
+  if (rest.empty() || rest == ":") return Status::Ok();
+  if (!rest.starts_with("://")) return Malformed(uri, "is not a hyperloop URI");
+  rest.remove_prefix(3);
+
+  StoreOptions parsed = *options;
+  std::set<std::string, std::less<>> seen;
+  size_t question = std::min(rest.find('?'), rest.size());
+  if (std::string_view hosts = rest.substr(0, question); !hosts.empty()) {
+    seen.insert("replicas");
+    HL_RETURN_IF_ERROR(SetStoreOption("replicas", hosts, &parsed));
+  }
+  if (question < rest.size())
+    HL_RETURN_IF_ERROR(ParseQuery(uri, rest.substr(question + 1), &seen, &parsed));
+  *options = std::move(parsed);
+  return Status::Ok();
+}
+
+std::string FormatStoreUri(const StoreOptions& options) {
+  const StoreOptions defaults;
+  std::string hosts, query;
+  for (const OptionInfo& info : StoreOptionTable()) {
+    Result<std::string> value = GetStoreOption(info.name, options);
+    if (info.name == "replicas") {
+      hosts = *value;
+    } else if (*value != *GetStoreOption(info.name, defaults)) {
+      query += (query.empty() ? "?" : "&") + std::string(info.name) + "=" +
+               option_text::PercentEncode(*value);
+    }
+  }
+  return std::string(kScheme) + "://" + hosts + query;
+}
+
+std::string StoreOptionsMarkdown() {
+  std::string page =
+      "# Options\n\n"
+      "<!-- Generated from the table in replication/options/options.cc; `cmake --build build "
+      "--target options-page`\n"
+      "     writes it anew. -->\n\n"
+      "Options are given in the URI, `hyperloop://host:port,host:port?name=value&name=value`, or "
+      "in RocksDB's form,\n"
+      "`id=hyperloop;replicas=host:port,host:port;name=value`, or in both at once\n"
+      "(`id=hyperloop://host:port?device=…;window=16`: the later one wins).\n"
+      "Sizes take the suffixes K, M and G (1K = 1024), times take ms and s. In a URI, characters "
+      "with a meaning there\n"
+      "(`%`, `&`, `=`, `;`, `?`, `#`, space) are percent-encoded. An unknown name or a bad value "
+      "is refused, with the reason.\n\n"
+      "| option | type | default | accepted | meaning |\n"
+      "|---|---|---|---|---|\n";
+  for (const OptionInfo& info : StoreOptionTable()) {
+    page += "| `" + std::string(info.name) + "` | ";
+    AppendCell(info.type, &page);
+    page += info.default_value.empty() ? " | none | "
+                                       : " | `" + std::string(info.default_value) + "` | ";
+    AppendCell(info.range, &page);
+    page += " | ";
+    AppendCell(info.text, &page);
+    page += " |\n";
+  }
+  return page;
+}
+
+}  // namespace hyperloop
