@@ -16,6 +16,8 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "hyperloop/core/rnic.h"
@@ -24,6 +26,9 @@
 namespace hyperloop {
 
 inline constexpr uint32_t kMaxGroupSize = 8;
+// A slot takes 4 blocks of the fullest ring, and a ring has at most 32768 (facts of the format: 16-bit cyclic indexes).
+inline constexpr uint32_t kMaxSlots = 8192;
+inline constexpr uint32_t kMaxWindow = kMaxSlots / 2;
 
 enum class Datapath : uint8_t { kOffload };
 Result<Datapath> ParseDatapath(std::string_view name);
@@ -65,15 +70,17 @@ struct OperationResult {
 
 struct GroupOptions {
   Datapath datapath = Datapath::kOffload;
-  uint32_t window = 64;  // unacknowledged operations at most, 1 to 8192
-  uint32_t slots = 0;    // per replica; power of two ≥ max(4, 2·window); 0: chosen. Both ends must agree.
+  uint32_t window = 64;  // unacknowledged operations at most, 1 to kMaxWindow; both ends must agree
+  // Per replica: a power of two from max(8, 2·window) to kMaxSlots; 0: SlotsFor(window). Both ends must agree.
+  uint32_t slots = 0;
   std::chrono::nanoseconds ack_timeout = std::chrono::seconds(10);
   bool check_ordering = true;  // off only for the test that shows why it is on
   // Called over and over while a call waits, e.g. to step an embedded RNIC. Null: the waiting loop only pauses.
   std::function<void()> idle;
 };
 
-// What one end must know of another to connect. Fixed layout, little-endian, travels in control messages.
+// What one end must know of another to connect. Fixed layout, no padding, little-endian: travels in control messages as
+// these bytes. Connect checks every field of what it is given.
 struct MemberInfo {
   uint32_t version = 1;
   uint32_t up_qpn = 0, local_qpn = 0, down_qpn = 0;
@@ -81,16 +88,22 @@ struct MemberInfo {
   uint64_t region_addr = 0;
   uint64_t region_size = 0;
   uint32_t region_lkey = 0, region_rkey = 0;
+  uint32_t position = 0, group_size = 0;
+  uint32_t window = 0, slots = 0;
 };
 struct PrimaryInfo {
   uint32_t version = 1;
   uint32_t down_qpn = 0, ack_qpn = 0;  // towards the first replica; from the last
+  uint32_t group_size = 0;
   std::array<uint8_t, 16> gid{};
   uint64_t ack_addr = 0;  // ack area, one entry a slot
   uint64_t ack_size = 0;
   uint32_t ack_rkey = 0;
   uint32_t reserved = 0;
+  uint32_t window = 0, slots = 0;
 };
+static_assert(sizeof(MemberInfo) == 72 && std::is_trivially_copyable_v<MemberInfo>);
+static_assert(sizeof(PrimaryInfo) == 64 && std::is_trivially_copyable_v<PrimaryInfo>);
 
 struct MemberOptions {
   Datapath datapath = Datapath::kOffload;
@@ -105,7 +118,8 @@ struct MemberOptions {
 class Member {
  public:
   virtual ~Member() = default;
-  // `region` needs local write and remote write, read, atomic access; it outlives the Member.
+  // `region` is the replicated range and nothing else; offset 0 is its first byte. It needs local write and remote write,
+  // read, atomic access, and outlives the Member. kNotSupported: the device has no cross-channel operations.
   static Result<std::unique_ptr<Member>> Create(rnic::Device& device, rnic::ProtectionDomain& pd,
                                                 rnic::MemoryRegion& region, const MemberOptions& options);
   virtual const MemberInfo& info() const = 0;
@@ -113,6 +127,7 @@ class Member {
   virtual Status Connect(const PrimaryInfo& primary, std::span<const MemberInfo> chain) = 0;
 };
 
+// The primary's end. `region` as for Member: the replicated range, of the same size as every replica's.
 class Group {
  public:
   virtual ~Group() = default;
@@ -154,6 +169,9 @@ class Group {
   }
   // What was submitted before is durable on every replica once acknowledged (READ on both `local` and `down` of each hop).
   Result<Ticket> Flush() { return Submit({.write = {}, .copy = {}, .cas = {}, .flush = true}); }
+  // The paper's gFLUSH names a range. It is checked, and advisory: an RNIC's flush drains a queue, not a range, so this
+  // makes everything durable that was submitted before. kInvalidArgument: the range is empty or leaves the region.
+  Result<Ticket> Flush(uint64_t offset, uint64_t size);
 };
 
 // The slots that both ends use for `window` when options leave `slots` 0.
