@@ -1,0 +1,77 @@
+#include "softrnic/client_memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <new>
+#include <string>
+
+namespace hyperloop::softrnic {
+
+size_t PageSize() {
+  static const size_t size = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return size;
+}
+
+Result<std::unique_ptr<ForkGuard>> ForkGuard::Create() {
+  void* page =
+      mmap(nullptr, PageSize(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return FromErrno(errno, "mapping the page that detects fork");
+  if (madvise(page, PageSize(), MADV_WIPEONFORK) != 0) {
+    Status status = FromErrno(errno, "MADV_WIPEONFORK (needs Linux 4.14 or later)");
+    munmap(page, PageSize());
+    return status;
+  }
+  return std::unique_ptr<ForkGuard>(new ForkGuard(page));
+}
+
+ForkGuard::ForkGuard(void* page) : word_(new (page) std::atomic<uint32_t>(1)) {}
+ForkGuard::~ForkGuard() { munmap(word_, PageSize()); }
+
+Result<std::unique_ptr<SharedMemory>> SharedMemory::Create(size_t size, bool with_fd,
+                                                           const ForkGuard& guard) {
+  if (size == 0) return InvalidArgument("a buffer of 0 bytes");
+  const size_t rounded = (size + PageSize() - 1) / PageSize() * PageSize();
+  if (rounded < size) return InvalidArgument("a buffer of " + std::to_string(size) + " bytes");
+  const std::string what = "allocating " + std::to_string(rounded) + " bytes of device memory";
+  int fd = -1;
+  int flags = MAP_SHARED | MAP_POPULATE;
+  if (with_fd) {
+    fd = memfd_create("hyperloop-rnic", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0) return FromErrno(errno, what + " (memfd_create; see ulimit -n)");
+    // fallocate: out of memory is an error here, not a SIGBUS at the first touch.
+    if (fallocate(fd, 0, 0, static_cast<off_t>(rounded)) != 0 ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+      Status status = FromErrno(errno, what + " (memfd; see free -m)");
+      close(fd);
+      return status;
+    }
+  } else {
+    flags |= MAP_ANONYMOUS;
+  }
+  void* data = mmap(nullptr, rounded, PROT_READ | PROT_WRITE, flags, fd, 0);
+  if (data == MAP_FAILED || madvise(data, rounded, MADV_DONTFORK) != 0) {
+    Status status = FromErrno(errno, what);
+    if (data != MAP_FAILED) munmap(data, rounded);
+    if (fd >= 0) close(fd);
+    return status;
+  }
+  return std::unique_ptr<SharedMemory>(
+      new SharedMemory(static_cast<std::byte*>(data), rounded, fd, guard));
+}
+
+SharedMemory::~SharedMemory() {
+  // In a forked child these addresses were never mapped, and may hold something else by now.
+  if (!guard_.IsOwner()) return;
+  munmap(data_, size_);
+  CloseFd();
+}
+
+void SharedMemory::CloseFd() {
+  if (fd_ >= 0) close(fd_);
+  fd_ = -1;
+}
+
+}  // namespace hyperloop::softrnic

@@ -1,0 +1,129 @@
+#include "softrnic/device_context.h"
+
+#include <chrono>
+#include <string>
+
+namespace hyperloop::softrnic {
+namespace {
+
+constexpr uint32_t kCallsPerClock = 16;
+constexpr int64_t kCheckNs = 2'000'000;
+
+}  // namespace
+
+bool QpTable::Insert(uint32_t qpn, SoftQueuePair* qp) {
+  for (uint32_t i = 0; i < kSlots; ++i) {
+    Slot& slot = slots_[(Start(qpn) + i) % kSlots];
+    const uint32_t found = slot.qpn.load(std::memory_order_relaxed);
+    if (found != kEmpty && found != kRemoved) continue;
+    slot.qp.store(qp, std::memory_order_relaxed);
+    slot.qpn.store(qpn, std::memory_order_release);  // pairs with Find
+    return true;
+  }
+  return false;
+}
+
+void QpTable::Remove(uint32_t qpn) {
+  for (uint32_t i = 0; i < kSlots; ++i) {
+    Slot& slot = slots_[(Start(qpn) + i) % kSlots];
+    const uint32_t found = slot.qpn.load(std::memory_order_relaxed);
+    if (found == kEmpty) return;
+    if (found != qpn) continue;
+    slot.qpn.store(kRemoved, std::memory_order_relaxed);
+    slot.qp.store(nullptr, std::memory_order_relaxed);
+    return;
+  }
+}
+
+SoftQueuePair* QpTable::Find(uint32_t qpn) const {
+  for (uint32_t i = 0; i < kSlots; ++i) {
+    const Slot& slot = slots_[(Start(qpn) + i) % kSlots];
+    const uint32_t found = slot.qpn.load(std::memory_order_acquire);
+    if (found == qpn) return slot.qp.load(std::memory_order_relaxed);
+    if (found == kEmpty) return nullptr;
+  }
+  return nullptr;
+}
+
+Umem::~Umem() { context_->Destroy(Op::kFreeUmem, id_); }
+
+DeviceContext::DeviceContext(std::unique_ptr<CommandPort> port, std::unique_ptr<ForkGuard> guard)
+    : guard_(std::move(guard)), port_(std::move(port)), uar_(port_->uar()) {}
+
+bool DeviceContext::Alive() const {
+  if (!guard_->IsOwner()) return false;
+  if (std::atomic_ref(uar_->header.engine_alive).load(std::memory_order_acquire) == 0) return false;
+  if (gone_.load(std::memory_order_relaxed)) return false;
+  // A lost increment under concurrent callers only delays the check.
+  const uint32_t calls = alive_calls_.load(std::memory_order_relaxed) + 1;
+  alive_calls_.store(calls, std::memory_order_relaxed);
+  return calls % kCallsPerClock != 0 || CheckEngine();
+}
+
+bool DeviceContext::CheckEngine() const {
+  const int64_t now = std::chrono::duration_cast<std::chrono::nanoseconds>(
+                          std::chrono::steady_clock::now().time_since_epoch())
+                          .count();
+  if (now < next_check_ns_.load(std::memory_order_relaxed)) return true;
+  next_check_ns_.store(now + kCheckNs, std::memory_order_relaxed);
+  if (!port_->EngineGone()) return true;
+  gone_.store(true, std::memory_order_relaxed);
+  return false;
+}
+
+Status DeviceContext::DeadStatus() const {
+  if (!guard_->IsOwner()) {
+    return Unavailable("this RNIC belongs to the parent process: open a device after fork");
+  }
+  return Unavailable("the software RNIC has stopped: start hyperloop-rnicd and open it again");
+}
+
+Status DeviceContext::Execute(const Command& command, Reply* reply, std::string* text) {
+  if (!IsOwner()) return DeadStatus();
+  return port_->Execute(command, reply, text);
+}
+
+void DeviceContext::Destroy(Op op, uint32_t id) {
+  Command command = MakeCommand(op);
+  command.args.id.id = id;
+  Reply reply;
+  Execute(command, &reply).IgnoreError();
+}
+
+Result<std::unique_ptr<Umem>> DeviceContext::RegisterUmem(const RegisterUmemArgs& args, int fd) {
+  if (!IsOwner()) return DeadStatus();
+  HL_ASSIGN_OR_RETURN(uint32_t id, port_->RegisterUmem(args, fd));
+  return std::make_unique<Umem>(shared_from_this(), id);
+}
+
+Result<std::unique_ptr<Umem>> DeviceContext::RegisterUmem(const SharedMemory& memory) {
+  return RegisterUmem({.client_addr = reinterpret_cast<uint64_t>(memory.data()),
+                       .fd_offset = 0,
+                       .length = memory.size()},
+                      memory.fd());
+}
+
+Result<CreateMkeyReply> DeviceContext::CreateMkey(const CreateMkeyArgs& args) {
+  Command command = MakeCommand(Op::kCreateMkey);
+  command.args.mkey = args;
+  Reply reply;
+  HL_RETURN_IF_ERROR(Execute(command, &reply));
+  return reply.result.mkey;
+}
+
+Result<std::unique_ptr<SharedMemory>> DeviceContext::AllocateShared(size_t size) {
+  if (!IsOwner()) return DeadStatus();
+  return SharedMemory::Create(size, port_->needs_fd(), *guard_);
+}
+
+void DeviceContext::AddBuffer(const SharedMemory* memory) {
+  std::lock_guard lock(buffers_mutex_);
+  buffers_.emplace(memory->data(), memory);
+}
+
+void DeviceContext::RemoveBuffer(const SharedMemory* memory) {
+  std::lock_guard lock(buffers_mutex_);
+  buffers_.erase(memory->data());
+}
+
+}  // namespace hyperloop::softrnic

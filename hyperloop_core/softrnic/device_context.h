@@ -1,0 +1,154 @@
+// What the objects of one open software RNIC share on the client's side.
+//
+// Ring steps of a Post, in order: WQEs written to the ring (plain stores), doorbell record
+// (release), UAR register (relaxed), its summary bit (fetch_or, seq_cst: releases all of the above
+// to DoorbellPage::Collect in the engine), load of engine_sleeping (seq_cst). No system call unless
+// the engine sleeps.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "hyperloop/core/rnic.h"
+#include "softrnic/client_memory.h"
+#include "softrnic/port.h"
+
+namespace hyperloop::softrnic {
+
+class SoftQueuePair;
+
+// Finds a queue pair by number. Insert and Remove: control path, serialised by the caller's lock.
+// Find: lock-free.
+class QpTable {
+ public:
+  bool Insert(uint32_t qpn, SoftQueuePair* qp);
+  void Remove(uint32_t qpn);
+  SoftQueuePair* Find(uint32_t qpn) const;
+
+ private:
+  static constexpr uint32_t kSlots = 2 * kMaxQpsPerContext;
+  static constexpr uint32_t kEmpty = 0;              // never used: a search ends here
+  static constexpr uint32_t kRemoved = 0xffffffffu;  // used before: a search goes on
+  static uint32_t Start(uint32_t qpn) { return (qpn * 0x9e3779b1u) >> 22; }
+  static_assert(kSlots == 1024, "Start yields 10 bits");
+
+  struct Slot {
+    std::atomic<uint32_t> qpn{kEmpty};
+    std::atomic<SoftQueuePair*> qp{nullptr};
+  };
+  std::array<Slot, kSlots> slots_;
+};
+
+// A device-visible range of this process; frees its umem at the engine when it goes.
+class DeviceContext;
+class Umem {
+ public:
+  Umem(std::shared_ptr<DeviceContext> context, uint32_t id)
+      : context_(std::move(context)), id_(id) {}
+  ~Umem();
+  Umem(const Umem&) = delete;
+  Umem& operator=(const Umem&) = delete;
+  uint32_t id() const { return id_; }
+
+ private:
+  const std::shared_ptr<DeviceContext> context_;
+  const uint32_t id_;
+};
+
+class DeviceContext : public std::enable_shared_from_this<DeviceContext> {
+ public:
+  DeviceContext(std::unique_ptr<CommandPort> port, std::unique_ptr<ForkGuard> guard);
+
+  // False once the engine is gone, or in a forked child. A few loads; now and then a system call
+  // that notices an engine which was killed: at most every 2 ms, and at the latest at the 16th call
+  // after that.
+  bool Alive() const;
+  // The same from what is known already: loads only, for the hot path.
+  bool Usable() const {
+    return guard_->IsOwner() && !gone_.load(std::memory_order_relaxed) &&
+           std::atomic_ref(uar_->header.engine_alive).load(std::memory_order_relaxed) != 0;
+  }
+  // kUnavailable with the reason. Call when Alive is false.
+  Status DeadStatus() const;
+  bool IsOwner() const { return guard_->IsOwner(); }
+
+  // Commands. In a forked child: kUnavailable, and nothing is sent.
+  Status Execute(const Command& command, Reply* reply, std::string* text = nullptr);
+  // kFree* and kDestroy*, for destructors: failure means that the engine is gone and the object
+  // with it.
+  void Destroy(Op op, uint32_t id);
+  Result<std::unique_ptr<Umem>> RegisterUmem(const RegisterUmemArgs& args, int fd);
+  Result<std::unique_ptr<Umem>> RegisterUmem(const SharedMemory& memory);
+  Result<CreateMkeyReply> CreateMkey(const CreateMkeyArgs& args);
+  // Zeroed memory the engine can map.
+  Result<std::unique_ptr<SharedMemory>> AllocateShared(size_t size);
+
+  // Rings `register_index`: WQEBBs below `producer` may run. The engine's side is
+  // DoorbellPage::Collect and EngineLoop::Sleep.
+  void RingUar(uint32_t register_index, uint16_t producer) {
+    std::atomic_ref(uar_->registers[register_index])
+        .store(producer | uint64_t{1} << 63, std::memory_order_relaxed);
+    std::atomic_ref(uar_->header.summary[register_index / 64])
+        .fetch_or(uint64_t{1} << (register_index % 64), std::memory_order_seq_cst);
+    KickEngine();
+  }
+  // After a seq_cst store that gives the engine work: ends its sleep. Pairs with EngineLoop::Sleep.
+  void KickEngine() {
+    if (std::atomic_ref(uar_->header.engine_sleeping).load(std::memory_order_seq_cst) != 0)
+        [[unlikely]] {
+      port_->WakeEngine();
+    }
+  }
+
+  CommandPort& port() { return *port_; }
+  QpTable& qps() { return qps_; }
+  std::mutex& qps_mutex() { return qps_mutex_; }
+
+  // Memory from Device::AllocateBuffer, to find the descriptor behind an address.
+  void AddBuffer(const SharedMemory* memory);
+  void RemoveBuffer(const SharedMemory* memory);
+  // Runs fn(memory) with the buffer that holds [addr, addr+length), which cannot go meanwhile;
+  // false: none does.
+  template <class F>
+  bool WithBuffer(const std::byte* addr, size_t length, F fn) {
+    std::lock_guard lock(buffers_mutex_);
+    auto it = buffers_.upper_bound(addr);
+    if (it == buffers_.begin()) return false;
+    const SharedMemory* memory = (--it)->second;
+    const size_t offset = static_cast<size_t>(addr - memory->data());
+    if (offset > memory->size() || length > memory->size() - offset) return false;
+    fn(*memory);
+    return true;
+  }
+
+ private:
+  bool CheckEngine() const;
+
+  const std::unique_ptr<ForkGuard> guard_;
+  const std::unique_ptr<CommandPort> port_;
+  UarPage* const uar_;
+  mutable std::atomic<bool> gone_{false};
+  mutable std::atomic<uint32_t> alive_calls_{0};
+  mutable std::atomic<int64_t> next_check_ns_{0};
+  std::mutex qps_mutex_;  // guards Insert and Remove of qps_
+  QpTable qps_;
+  std::mutex buffers_mutex_;  // guards buffers_
+  std::map<const std::byte*, const SharedMemory*> buffers_;
+};
+
+// The rnic::Device over `port`.
+Result<std::unique_ptr<rnic::Device>> MakeDevice(std::unique_ptr<CommandPort> port);
+
+// A command with its opcode set.
+inline Command MakeCommand(Op op) {
+  Command command;
+  command.op = op;
+  return command;
+}
+
+}  // namespace hyperloop::softrnic

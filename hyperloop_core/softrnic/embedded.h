@@ -1,0 +1,47 @@
+// EmbeddedRnic: a software RNIC in this process, for tests and simulation: the same engine and the
+// same driver as with hyperloop-rnicd, without the daemon.
+//
+//   EmbeddedRnic rnic({});
+//   auto device = rnic.OpenDevice("h0");       // as many hosts and devices as wanted
+//   ... qp->Post(...);
+//   while (rnic.engine().Step()) {}            // by hand: single-threaded, deterministic
+//
+// or, between StartThread and StopThread, the engine runs on a thread of its own (and sleeps when
+// idle), so that the program uses the devices as it would a daemon's, and a thread sanitizer sees
+// both sides. engine() must then be left alone; device objects may be used as rnic.h says in both
+// modes. Devices keep the engine alive.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "hyperloop/core/rnic.h"
+#include "softrnic/engine.h"
+#include "softrnic/engine_loop.h"
+
+namespace hyperloop::softrnic {
+
+class EmbeddedCore;
+
+class EmbeddedRnic {
+ public:
+  explicit EmbeddedRnic(EngineOptions options = {});
+  ~EmbeddedRnic();  // stops the thread
+  EmbeddedRnic(const EmbeddedRnic&) = delete;
+  EmbeddedRnic& operator=(const EmbeddedRnic&) = delete;
+
+  Engine& engine();
+  // Attaches to the emulated host `host`, created on first use. Memory is reached by pointer: any
+  // memory of the process may be registered, with or without a descriptor.
+  Result<std::unique_ptr<rnic::Device>> OpenDevice(const std::string& host);
+
+  // The engine on a thread of its own, until StopThread or destruction. `options` as for the
+  // daemon.
+  Status StartThread(EngineLoopOptions options = {});
+  void StopThread();
+
+ private:
+  const std::shared_ptr<EmbeddedCore> core_;
+};
+
+}  // namespace hyperloop::softrnic

@@ -1,0 +1,197 @@
+// Cost of an idle turn: Engine::Run (one load per context), one load of the mailbox, one of the
+// stop flag; the clock is read every kTurnsPerClock turns.
+#include "softrnic/engine_loop.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+
+namespace hyperloop::softrnic {
+namespace {
+
+constexpr size_t kStepsPerTurn = 64;
+constexpr uint32_t kTurnsPerClock = 8;
+constexpr uint64_t kStallNs = 1'000'000;
+constexpr uint64_t kBeatNs = 1'000'000;
+constexpr int kSleepMs = 250;  // so that the heartbeat moves while nothing happens
+
+uint64_t NowNs() {
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                   std::chrono::steady_clock::now().time_since_epoch())
+                                   .count());
+}
+
+void Relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+// A counter with one writer.
+void Add(std::atomic<uint64_t>* counter, uint64_t n) {
+  counter->store(counter->load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<EngineLoop>> EngineLoop::Create(Engine* engine, EngineLoopOptions options) {
+  const int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+  if (epoll_fd < 0) return FromErrno(errno, "epoll_create1");
+  const int event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (event_fd < 0) {
+    Status status = FromErrno(errno, "eventfd");
+    close(epoll_fd);
+    return status;
+  }
+  std::unique_ptr<EngineLoop> loop(new EngineLoop(engine, options, epoll_fd, event_fd));
+  HL_RETURN_IF_ERROR(loop->AddWakeSource(event_fd));
+  return loop;
+}
+
+EngineLoop::EngineLoop(Engine* engine, EngineLoopOptions options, int epoll_fd, int event_fd)
+    : engine_(engine),
+      spin_ns_(uint64_t{options.spin_us} * 1000),
+      epoll_fd_(epoll_fd),
+      event_fd_(event_fd) {}
+
+EngineLoop::~EngineLoop() {
+  close(event_fd_);
+  close(epoll_fd_);
+}
+
+void EngineLoop::Run() {
+  uint64_t clock = NowNs();
+  uint64_t idle_since = clock;
+  bool worked = false;
+  uint32_t turns = 0;
+  uint32_t idle_turns = 0;
+  while (!stop_.load(std::memory_order_relaxed)) {
+    const size_t steps = engine_->Run(kStepsPerTurn);
+    if (mailbox_.load(std::memory_order_relaxed) != nullptr) {
+      RunTask();
+      worked = true;
+      clock = NowNs();  // a task may take long without the host being at fault
+    }
+    if (steps != 0) {
+      worked = true;
+    } else {
+      ++idle_turns;
+      Relax();
+    }
+    if (++turns % kTurnsPerClock != 0 && (steps != 0 || spin_ns_ != 0)) continue;
+    Add(&counters_.turns, turns);
+    Add(&counters_.idle_turns, idle_turns);
+    turns = idle_turns = 0;
+    const uint64_t now = NowNs();
+    if (now - clock > kStallNs) Add(&counters_.host_stalls, 1);
+    clock = now;
+    Beat(now);
+    if (worked) {
+      worked = false;
+      idle_since = now;
+      continue;
+    }
+    if (now - idle_since < spin_ns_) continue;
+    Sleep();
+    clock = NowNs();
+    idle_since = clock;
+  }
+  if (mailbox_.load(std::memory_order_acquire) != nullptr) RunTask();
+}
+
+void EngineLoop::Stop() {
+  stop_.store(true, std::memory_order_relaxed);
+  Wake();
+}
+
+void EngineLoop::Wake() {
+  const uint64_t one = 1;
+  [[maybe_unused]] ssize_t n = write(event_fd_, &one, sizeof one);
+}
+
+void EngineLoop::Submit(const std::function<void()>& task) {
+  std::lock_guard lock(submit_mutex_);
+  Task entry{.body = &task};
+  mailbox_.store(&entry, std::memory_order_seq_cst);
+  // Pairs with Sleep: either this load sees its store, or its look into the mailbox sees ours.
+  if (sleeping_.load(std::memory_order_seq_cst) != 0) Wake();
+  entry.done.wait(false, std::memory_order_acquire);
+  // The loop's thread may still be inside notify_one on `entry`: it is done with it when the
+  // mailbox is empty.
+  while (mailbox_.load(std::memory_order_acquire) != nullptr) Relax();
+}
+
+void EngineLoop::RunTask() {
+  Task* task = mailbox_.load(std::memory_order_acquire);
+  (*task->body)();
+  task->done.store(true, std::memory_order_release);
+  task->done.notify_one();
+  mailbox_.store(nullptr, std::memory_order_release);
+}
+
+void EngineLoop::SetSleeping(uint32_t value) {
+  sleeping_.store(value, std::memory_order_seq_cst);
+  for (UarPage* page : pages_) {
+    std::atomic_ref(page->header.engine_sleeping).store(value, std::memory_order_seq_cst);
+  }
+}
+
+void EngineLoop::Sleep() {
+  // Store, then look again; see the protocol at the top of engine_loop.h.
+  SetSleeping(1);
+  const bool pending = engine_->DoorbellPending() ||
+                       mailbox_.load(std::memory_order_seq_cst) != nullptr ||
+                       stop_.load(std::memory_order_seq_cst);
+  if (!pending) {
+    Add(&counters_.sleeps, 1);
+    std::array<epoll_event, 16> events;
+    epoll_wait(epoll_fd_, events.data(), static_cast<int>(events.size()), kSleepMs);
+  }
+  SetSleeping(0);
+}
+
+void EngineLoop::Beat(uint64_t now_ns) {
+  if (now_ns - last_beat_ns_ < kBeatNs) return;
+  last_beat_ns_ = now_ns;
+  for (UarPage* page : pages_) {
+    std::atomic_ref beat(page->header.engine_heartbeat);
+    beat.store(beat.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+}
+
+void EngineLoop::AddPage(UarPage* page) {
+  std::atomic_ref(page->header.engine_sleeping).store(0, std::memory_order_relaxed);
+  std::atomic_ref(page->header.engine_alive).store(1, std::memory_order_release);
+  pages_.push_back(page);
+}
+
+void EngineLoop::RemovePage(UarPage* page) { std::erase(pages_, page); }
+
+Status EngineLoop::AddWakeSource(int event_fd) {
+  epoll_event event{};
+  // Edge triggered: every write ends one wait and nothing need be read, which matters because a
+  // client could make a read of the shared descriptor block.
+  event.events = EPOLLIN | EPOLLET;
+  event.data.fd = event_fd;
+  if (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, event_fd, &event) != 0) {
+    return FromErrno(errno, "watching a client's wake-up descriptor");
+  }
+  return {};
+}
+
+void EngineLoop::RemoveWakeSource(int event_fd) {
+  epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, event_fd, nullptr);
+}
+
+void EngineLoop::MarkPagesDead() {
+  for (UarPage* page : pages_) {
+    std::atomic_ref(page->header.engine_alive).store(0, std::memory_order_release);
+  }
+}
+
+}  // namespace hyperloop::softrnic

@@ -1,0 +1,94 @@
+// EngineLoop: drives an Engine from one thread: turns of bounded work, a bounded spin when there is
+// none, then sleep.
+//
+// Used by hyperloop-rnicd and by EmbeddedRnic's engine thread. The engine belongs to the thread
+// inside Run; other threads reach it through Submit.
+//
+// Sleep protocol (no lost wake-ups). The loop stores engine_sleeping = 1 in every page, then looks
+// once more for doorbells, then waits. A client (RingUar and KickEngine in device_context.h) stores
+// its doorbell, then looks at engine_sleeping. All four accesses are sequentially consistent, so at
+// least one side sees the other's store.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "hyperloop/core/status.h"
+#include "softrnic/commands.h"
+#include "softrnic/engine.h"
+
+namespace hyperloop::softrnic {
+
+struct EngineLoopOptions {
+  uint32_t spin_us = 50;  // how long to look for work before sleeping; 0: sleep at once
+};
+
+class EngineLoop {
+ public:
+  // Written by the loop's thread, readable from any.
+  struct Counters {
+    std::atomic<uint64_t> turns{0};       // calls of Engine::Run, those that found nothing included
+    std::atomic<uint64_t> idle_turns{0};  // that found nothing
+    std::atomic<uint64_t> sleeps{0};      // waits in the kernel
+    std::atomic<uint64_t> host_stalls{
+        0};  // more than 1 ms passed between two looks at the clock while awake
+  };
+
+  // `engine` outlives the loop.
+  static Result<std::unique_ptr<EngineLoop>> Create(Engine* engine, EngineLoopOptions options);
+  ~EngineLoop();
+  EngineLoop(const EngineLoop&) = delete;
+  EngineLoop& operator=(const EngineLoop&) = delete;
+
+  // Runs the engine on the calling thread until Stop.
+  void Run();
+  // Ends Run after the turn in progress. Any thread, and signal handlers.
+  void Stop();
+  // Runs `task` on the loop's thread between two turns and returns when it has run. Run must be in
+  // progress, or begin, and not end before that. Any thread but the loop's.
+  void Submit(const std::function<void()>& task);
+
+  // Pages to mark while sleeping, and descriptors (eventfds) whose readability ends a sleep. On the
+  // loop's thread (in a Submit), or while Run is not in progress. A wake source must stay open
+  // until it is removed.
+  void AddPage(UarPage* page);
+  void RemovePage(UarPage* page);
+  Status AddWakeSource(int event_fd);
+  void RemoveWakeSource(int event_fd);
+  // Marks every page dead for good: clients see that the engine stopped in order.
+  void MarkPagesDead();
+
+  // Ends a sleep. Any thread, and signal handlers.
+  void Wake();
+  const Counters& counters() const { return counters_; }
+
+ private:
+  struct Task {
+    const std::function<void()>* body;
+    std::atomic<bool> done{false};
+  };
+
+  EngineLoop(Engine* engine, EngineLoopOptions options, int epoll_fd, int event_fd);
+  void RunTask();
+  void Sleep();
+  void Beat(uint64_t now_ns);
+  void SetSleeping(uint32_t value);
+
+  Engine* const engine_;
+  const uint64_t spin_ns_;
+  const int epoll_fd_;
+  const int event_fd_;
+  std::atomic<bool> stop_{false};
+  std::atomic<uint32_t> sleeping_{0};  // for Submit and Stop, as engine_sleeping is for clients
+  std::atomic<Task*> mailbox_{nullptr};
+  std::mutex submit_mutex_;  // one task in the mailbox at a time
+  std::vector<UarPage*> pages_;
+  uint64_t last_beat_ns_ = 0;
+  Counters counters_;
+};
+
+}  // namespace hyperloop::softrnic

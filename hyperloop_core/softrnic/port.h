@@ -1,0 +1,40 @@
+// CommandPort: how the driver's commands reach an engine. Everything else of the driver is the same
+// for every port.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "hyperloop/core/status.h"
+#include "softrnic/commands.h"
+
+namespace hyperloop::softrnic {
+
+class CommandPort {
+ public:
+  virtual ~CommandPort() = default;
+
+  // One command other than kOpen and kRegisterUmem. The engine's refusal comes back as its Status;
+  // kUnavailable: the engine is out of reach. `text`, if not null, receives what follows the reply.
+  // Thread safe; may block.
+  virtual Status Execute(const Command& command, Reply* reply, std::string* text) = 0;
+  // kRegisterUmem; returns the umem's id. `fd` is duplicated; ports that reach memory by pointer
+  // ignore it.
+  virtual Result<uint32_t> RegisterUmem(const RegisterUmemArgs& args, int fd) = 0;
+
+  // Whether RegisterUmem needs a descriptor.
+  virtual bool needs_fd() const = 0;
+  // What the engine answered when this client was attached.
+  virtual const OpenReply& attachment() const = 0;
+  // Mapped until the port goes.
+  virtual UarPage* uar() const = 0;
+
+  // Wakes a sleeping engine: called only after UarHeader::engine_sleeping was seen set. Thread
+  // safe, never blocks.
+  virtual void WakeEngine() = 0;
+  // True once the engine is gone without having said so in the UAR page (killed). Costs a system
+  // call. Thread safe.
+  virtual bool EngineGone() = 0;
+};
+
+}  // namespace hyperloop::softrnic
