@@ -39,7 +39,7 @@ class SoftBuffer final : public rnic::Buffer {
 
 class SoftMemoryRegion final : public rnic::MemoryRegion {
  public:
-  SoftMemoryRegion(std::shared_ptr<DeviceContext> context, std::unique_ptr<Umem> umem,
+  SoftMemoryRegion(std::shared_ptr<DeviceContext> context, std::unique_ptr<ClientUmem> umem,
                    uint64_t addr, uint64_t length, CreateMkeyReply key)
       : context_(std::move(context)),
         umem_(std::move(umem)),
@@ -54,7 +54,7 @@ class SoftMemoryRegion final : public rnic::MemoryRegion {
 
  private:
   const std::shared_ptr<DeviceContext> context_;
-  const std::unique_ptr<Umem> umem_;  // freed after the key
+  const std::unique_ptr<ClientUmem> umem_;  // freed after the key
   const uint64_t addr_;
   const uint64_t length_;
   const CreateMkeyReply key_;
@@ -89,7 +89,7 @@ class SoftProtectionDomain final : public rnic::ProtectionDomain {
 
  private:
   // Makes [addr, addr+length) reachable for the device.
-  Result<std::unique_ptr<Umem>> Pin(std::byte* addr, size_t length, const Backing& backing) {
+  Result<std::unique_ptr<ClientUmem>> Pin(std::byte* addr, size_t length, const Backing& backing) {
     const auto start = reinterpret_cast<uint64_t>(addr);
     if (length == 0 || start + length < start) {
       return InvalidArgument("memory region of " + std::to_string(length) + " bytes");
@@ -103,7 +103,7 @@ class SoftProtectionDomain final : public rnic::ProtectionDomain {
       return context_->RegisterUmem({start, backing.fd_offset, length}, backing.fd);
     }
     if (!context_->port().needs_fd()) return context_->RegisterUmem({start, 0, length}, -1);
-    Result<std::unique_ptr<Umem>> umem = InvalidArgument(
+    Result<std::unique_ptr<ClientUmem>> umem = InvalidArgument(
         "the RNIC is another process: register memory from AllocateBuffer, or pass the file "
         "behind it");
     context_->WithBuffer(addr, length, [&](const SharedMemory& memory) {

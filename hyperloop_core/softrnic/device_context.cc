@@ -45,7 +45,7 @@ SoftQueuePair* QpTable::Find(uint32_t qpn) const {
   return nullptr;
 }
 
-Umem::~Umem() { context_->Destroy(Op::kFreeUmem, id_); }
+ClientUmem::~ClientUmem() { context_->Destroy(Op::kFreeUmem, id_); }
 
 DeviceContext::DeviceContext(std::unique_ptr<CommandPort> port, std::unique_ptr<ForkGuard> guard)
     : guard_(std::move(guard)), port_(std::move(port)), uar_(port_->uar()) {}
@@ -90,13 +90,14 @@ void DeviceContext::Destroy(Op op, uint32_t id) {
   Execute(command, &reply).IgnoreError();
 }
 
-Result<std::unique_ptr<Umem>> DeviceContext::RegisterUmem(const RegisterUmemArgs& args, int fd) {
+Result<std::unique_ptr<ClientUmem>> DeviceContext::RegisterUmem(const RegisterUmemArgs& args,
+                                                                int fd) {
   if (!IsOwner()) return DeadStatus();
   HL_ASSIGN_OR_RETURN(uint32_t id, port_->RegisterUmem(args, fd));
-  return std::make_unique<Umem>(shared_from_this(), id);
+  return std::make_unique<ClientUmem>(shared_from_this(), id);
 }
 
-Result<std::unique_ptr<Umem>> DeviceContext::RegisterUmem(const SharedMemory& memory) {
+Result<std::unique_ptr<ClientUmem>> DeviceContext::RegisterUmem(const SharedMemory& memory) {
   return RegisterUmem({.client_addr = reinterpret_cast<uint64_t>(memory.data()),
                        .fd_offset = 0,
                        .length = memory.size()},

@@ -46,13 +46,13 @@ class QpTable {
 
 // A device-visible range of this process; frees its umem at the engine when it goes.
 class DeviceContext;
-class Umem {
+class ClientUmem {
  public:
-  Umem(std::shared_ptr<DeviceContext> context, uint32_t id)
+  ClientUmem(std::shared_ptr<DeviceContext> context, uint32_t id)
       : context_(std::move(context)), id_(id) {}
-  ~Umem();
-  Umem(const Umem&) = delete;
-  Umem& operator=(const Umem&) = delete;
+  ~ClientUmem();
+  ClientUmem(const ClientUmem&) = delete;
+  ClientUmem& operator=(const ClientUmem&) = delete;
   uint32_t id() const { return id_; }
 
  private:
@@ -82,8 +82,8 @@ class DeviceContext : public std::enable_shared_from_this<DeviceContext> {
   // kFree* and kDestroy*, for destructors: failure means that the engine is gone and the object
   // with it.
   void Destroy(Op op, uint32_t id);
-  Result<std::unique_ptr<Umem>> RegisterUmem(const RegisterUmemArgs& args, int fd);
-  Result<std::unique_ptr<Umem>> RegisterUmem(const SharedMemory& memory);
+  Result<std::unique_ptr<ClientUmem>> RegisterUmem(const RegisterUmemArgs& args, int fd);
+  Result<std::unique_ptr<ClientUmem>> RegisterUmem(const SharedMemory& memory);
   Result<CreateMkeyReply> CreateMkey(const CreateMkeyArgs& args);
   // Zeroed memory the engine can map.
   Result<std::unique_ptr<SharedMemory>> AllocateShared(size_t size);

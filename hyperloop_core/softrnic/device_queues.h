@@ -42,7 +42,7 @@ class SoftCompletionQueue final : public rnic::CompletionQueue {
   const std::unique_ptr<SharedMemory> memory_;  // ring, then doorbell record
   const uint32_t depth_;
   uint32_t* const doorbell_record_;
-  std::unique_ptr<Umem> umem_;
+  std::unique_ptr<ClientUmem> umem_;
   uint32_t cqn_ = 0;
   bool created_ = false;
   std::atomic<uint64_t> consumer_{0};  // written by Poll only
@@ -89,7 +89,7 @@ class SoftQueuePair final : public rnic::QueuePair {
   SoftCompletionQueue* const send_cq_;
   SoftCompletionQueue* const recv_cq_;
   std::unique_ptr<SharedMemory> memory_;  // RQ, SQ, doorbell record
-  std::unique_ptr<Umem> umem_;
+  std::unique_ptr<ClientUmem> umem_;
   std::byte* rq_ = nullptr;
   std::byte* sq_ = nullptr;
   std::byte* doorbell_record_ = nullptr;
