@@ -1,0 +1,45 @@
+// FileTable: the files of a region image, read and checked. The image must be redone
+// (journal/redo.h).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hyperloop/core/status.h"
+#include "hyperloop/replication/store.h"
+#include "layout/region_layout.h"
+
+namespace hyperloop {
+
+struct FileEntry {
+  bool used = false;
+  TableFile file;
+  std::vector<uint32_t>
+      extents;  // by index in the file; a log-lane file has exactly as many as its size needs
+};
+
+// FileId of a table slot: low 20 bits the slot, high 12 bits of the creating record's seq, so that
+// an id of a file that was removed or replaced is told from its slot's next user.
+inline FileId MakeFileId(uint32_t slot, uint64_t created_seq) {
+  return slot | static_cast<uint32_t>(created_seq & 0xfff) << 20;
+}
+inline uint32_t SlotOf(FileId id) { return id & 0xfffff; }
+
+struct FileTable {
+  std::vector<FileEntry> slots;
+  std::vector<MapEntry> map;  // one an extent
+
+  // Reads and validates binding, table and map. kCorruption names slot or extent and what is wrong:
+  // a bad entry, a double name, an extent of no file, a hole, a size beyond the extents.
+  static Result<FileTable> Load(std::span<const std::byte> image, const RegionInfo& info);
+  std::vector<FileInfo> List() const;  // by name
+  // Copies bytes [offset, offset+out.size()) of a log-lane file, which must lie within its size.
+  void ReadBytes(std::span<const std::byte> image, const RegionInfo& info, uint32_t slot,
+                 uint64_t offset, std::span<char> out) const;
+};
+
+}  // namespace hyperloop

@@ -1,0 +1,183 @@
+// Journal: the primary's end of the replicated redo log.
+//
+// Append makes a record in the primary's own ring and sends it down the chain; the copies
+// ("execution") that bring its payload to its place on every node ride in later operations.
+// Everything that may be reused is reused only after an acknowledgement: ring space after that of
+// the head write, the head only over records whose copies are acknowledged.
+//
+// Steps of Append, for one piece of 100 B, besides the group's Submit:
+//   space check (2 compares) · header and entry stores (80 B, one line and a quarter) · one memcpy
+//   of the payload · one CRC over the record (~0.1 ns a byte) · persist of the range (nothing on
+//   ram) · dirty-size note (1 compare) · tracking entry (40 B in a preallocated ring) · one group
+//   operation: write + flush + first copy of record n-1.
+// No allocation, no system call (ram, pmem), no clock. Copies beyond a record's first entry are
+// operations of their own.
+//
+// Sizes are lazy: an append record changes the file's size only by what redo derives from it.
+// Before the head passes append records, one kSizes record states the sizes of the files they
+// touched.
+//
+// Thread safety: none; the owner locks. Time is injected, waiting calls `idle`. After an error of
+// the group the journal is broken for good and answers with that error: records not known durable
+// are indeterminate.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "hyperloop/core/group.h"
+#include "hyperloop/core/status.h"
+#include "journal/log_scan.h"
+#include "layout/record.h"
+#include "pool/media.h"
+
+namespace hyperloop {
+
+struct JournalOptions {
+  uint32_t window = 64;  // the group's
+  std::chrono::nanoseconds space_timeout = std::chrono::seconds(10);
+  std::function<std::chrono::nanoseconds()> now;  // monotonic; null: steady_clock
+  std::function<void()> idle;                     // while waiting for ring space; null: nothing
+  // The head is moved when this much of the ring is in use; 0: a quarter of it.
+  uint64_t checkpoint_bytes = 0;
+};
+
+struct RecordPiece {
+  uint64_t destination = 0;
+  const void* data = nullptr;
+  uint32_t length = 0;  // at least 1
+};
+struct RecordSpec {
+  RecordType type = RecordType::kNamespace;
+  uint32_t file_slot = kNoSlot;  // kAppend only
+  uint64_t file_end = 0;
+  std::span<const RecordPiece> pieces;
+};
+
+struct JournalStatistics {
+  uint64_t records = 0, record_bytes = 0, operations = 0, copy_operations = 0;
+  uint64_t pads = 0, checkpoints = 0, space_waits = 0;
+};
+
+class Journal {
+ public:
+  // `region`: the primary's own, equal to the members' and redone up to `log.tail`, whose
+  // durability on all members the caller has seen to. `group`, `region`, `media` outlive the
+  // journal. kInvalidArgument: sizes that do not agree.
+  static Result<std::unique_ptr<Journal>> Create(Group* group, std::span<std::byte> region,
+                                                 const RegionInfo& info, const LogState& log,
+                                                 MediaWriter* media, JournalOptions options);
+
+  // First record of a new epoch (greater than any before); every later record carries it. Required
+  // before Append.
+  Result<uint64_t> AppendEpoch(uint64_t epoch);
+  // Starts a record on its way; returns its seq. It is durable once acked_seq() reaches that.
+  // kInvalidArgument: longer than max_record(), no or empty pieces, or a destination outside the
+  // applied bytes. kNoSpace: the ring stayed full for space_timeout; nothing was appended. Anything
+  // else: broken for good.
+  Result<uint64_t> Append(const RecordSpec& spec);
+  // A record has stated the size of `slot` otherwise (its whole table entry): no kSizes entry is
+  // due for it.
+  void ForgetSize(uint32_t slot);
+
+  // Record `seq` is durable on every replica; bounded by the group's ack_timeout.
+  Status WaitDurable(uint64_t seq);
+  // Takes in acknowledgements without waiting.
+  Status Poll();
+  // Submits what copies are outstanding and waits until every record is executed on every node.
+  Status Drain();
+  // Drain, with sizes stated and the head moved to the tail: the ring is empty, the applied bytes
+  // are the whole truth.
+  Status Checkpoint();
+  // To be called now and then (about every millisecond while there is traffic): when nothing was
+  // appended since the last call, submits outstanding copies, so that an idle group is an executed
+  // one. Never waits but for the group's window.
+  Status Tick();
+
+  uint64_t last_seq() const { return tail_.seq; }
+  uint64_t acked_seq() const { return acked_seq_; }
+  uint64_t executed_seq() const { return executed_.seq; }
+  uint64_t epoch() const { return epoch_; }
+  const LogCursor& tail() const { return tail_; }
+  const LogCursor& head() const { return head_.cursor; }
+  uint64_t ring_bytes() const { return info_.geometry.journal_size; }
+  uint64_t ring_bytes_used() const { return tail_.position - head_.cursor.position; }
+  // Longest record, and the payload that fits beside `entries` entries.
+  uint64_t max_record() const { return info_.geometry.max_record; }
+  const JournalStatistics& statistics() const { return statistics_; }
+  const Status& status() const { return broken_; }
+
+ private:
+  struct Tracked {
+    LogCursor cursor;
+    uint64_t ring_offset = 0;  // of the record
+    uint32_t entry_count = 0;
+    Ticket written = 0;   // operation that wrote it
+    Ticket executed = 0;  // operation with its last copy; 0: not submitted
+  };
+  struct DirtySize {
+    uint32_t slot = kNoSlot;
+    uint64_t size = 0;
+  };
+
+  Journal(Group* group, std::span<std::byte> region, const RegionInfo& info, const LogState& log,
+          MediaWriter* media, JournalOptions options);
+
+  std::byte* ring() { return region_.data() + kJournalOffset; }
+  uint64_t RingOffset(uint64_t position) const;
+  Tracked& Track(uint64_t seq) { return tracked_[seq & track_mask_]; }
+  Status CheckSpec(const RecordSpec& spec, uint64_t* length) const;
+  // Room for `length` bytes in one piece, `reserve` bytes left over; sets the bytes a pad must fill
+  // first.
+  bool HasRoom(uint64_t length, uint64_t reserve, uint64_t* pad) const;
+  Status MakeRoom(uint64_t length, uint64_t reserve, uint64_t* pad);
+  Result<uint64_t> Emit(const RecordSpec& spec, uint64_t length, uint64_t reserve);
+  Status EmitPad(uint64_t bytes);
+  // Submits the write of the record just made, with the pending first copy riding, then the pending
+  // further copies.
+  Status SubmitRecord(const RecordHeader& header, uint64_t ring_offset, uint64_t length);
+  Status SubmitPendingCopies(uint32_t first_entry);
+  Status EmitSizes();
+  void NoteSize(uint32_t slot, uint64_t end);
+  void TakeAcks(Ticket acknowledged);
+  // One step of moving the head forward, whatever is possible now without waiting.
+  Status AdvanceCheckpoint(bool force);
+  Status Break(const Status& status);
+
+  Group* const group_;
+  const std::span<std::byte> region_;
+  const RegionInfo info_;
+  MediaWriter* const media_;
+  JournalOptions options_;
+  Status broken_;
+  uint64_t epoch_ = 0;
+
+  Head head_;           // acknowledged: what lies before it may be overwritten
+  LogCursor tail_;      // behind the newest record
+  LogCursor executed_;  // every record up to here executed and acknowledged
+  uint64_t acked_seq_ = 0;
+  uint64_t pending_copy_ =
+      0;  // seq of the newest record when its copies are not submitted; 0: none
+  Ticket acknowledged_ = 0;
+  uint64_t ticked_seq_ = 0;
+
+  std::vector<Tracked> tracked_;  // by seq, of the records behind executed_
+  uint64_t track_mask_ = 0;
+
+  // Checkpoint in progress: sizes_seq_ states every size due at its time; then the head goes to it.
+  uint64_t sizes_seq_ = 0;  // 0: none
+  Head next_head_;          // written with next_head_ticket_, not yet acknowledged
+  Ticket next_head_ticket_ = 0;
+  static constexpr size_t kMaxDirty = 64;
+  std::array<DirtySize, kMaxDirty> dirty_;
+  size_t dirty_count_ = 0;
+  JournalStatistics statistics_;
+};
+
+}  // namespace hyperloop

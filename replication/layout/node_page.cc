@@ -1,0 +1,132 @@
+#include <algorithm>
+#include <cstring>
+
+#include "layout/crc32c.h"
+#include "layout/region_layout.h"
+
+namespace hyperloop {
+namespace {
+
+constexpr size_t kAddressSize = 80;
+
+// One copy of the node's state, on media.
+struct NodeBlock {
+  uint64_t magic;
+  uint32_t version;
+  uint32_t crc;  // over this struct with crc = 0, seed 0
+  uint64_t generation;
+  Uuid node;
+  Uuid group;
+  uint64_t sealed_epoch;
+  Uuid sealed_owner;
+  uint64_t installed_epoch;
+  Uuid installed_owner;
+  uint32_t replica_count;
+  uint32_t released;
+  struct Replica {
+    Uuid node;
+    std::array<char, kAddressSize> address;  // zero terminated
+  };
+  std::array<Replica, kMaxConfigurationReplicas> replicas;
+  std::array<uint8_t, 144> zero;
+};
+static_assert(sizeof(NodeBlock) == 1024 && offsetof(NodeBlock, replicas) == 112);
+
+uint32_t BlockCrc(NodeBlock block) {
+  block.crc = 0;
+  return Crc32c(0, &block, sizeof(block));
+}
+
+// False: not a valid copy.
+bool ParseCopy(const std::byte* bytes, NodeState* state) {
+  NodeBlock block;
+  std::memcpy(&block, bytes, sizeof(block));
+  if (block.magic != kNodeMagic || block.version != kLayoutVersion || BlockCrc(block) != block.crc)
+    return false;
+  if (block.replica_count > kMaxConfigurationReplicas || block.released > 1 ||
+      block.generation == 0)
+    return false;
+  state->generation = block.generation;
+  state->node = block.node;
+  state->group = block.group;
+  state->sealed_epoch = block.sealed_epoch;
+  state->sealed_owner = block.sealed_owner;
+  state->installed.epoch = block.installed_epoch;
+  state->installed.owner = block.installed_owner;
+  state->installed.replicas.clear();
+  state->released = block.released == 1;
+  for (uint32_t i = 0; i < block.replica_count; ++i) {
+    const auto& address = block.replicas[i].address;
+    const auto end = std::find(address.begin(), address.end(), '\0');
+    if (end == address.end()) return false;
+    state->installed.replicas.push_back(
+        {block.replicas[i].node, std::string(address.begin(), end)});
+  }
+  return true;
+}
+
+// Index of the copy that counts; −1: none.
+int NewestCopy(std::span<const std::byte> page, NodeState* state) {
+  int newest = -1;
+  for (int i = 0; i < 2; ++i) {
+    NodeState copy;
+    if (!ParseCopy(page.data() + kNodeCopyOffsets[i], &copy)) continue;
+    if (newest < 0 || copy.generation > state->generation) {
+      newest = i;
+      *state = std::move(copy);
+    }
+  }
+  return newest;
+}
+
+}  // namespace
+
+Result<NodeState> ReadNodeState(std::span<const std::byte> page) {
+  if (page.size() < kNodePageSize)
+    return Corruption("node page of " + std::to_string(page.size()) + " B is cut short");
+  NodeState state;
+  if (NewestCopy(page, &state) >= 0) return state;
+  const auto zero = [](std::byte b) { return b == std::byte{0}; };
+  if (std::all_of(page.begin(), page.begin() + kHeartbeatOffset, zero))
+    return NotFound("node page was never written");
+  return Corruption("neither copy of the node page is valid: what this node promised is unknown");
+}
+
+Result<PageRange> WriteNodeState(std::span<std::byte> page, NodeState* state) {
+  if (page.size() < kNodePageSize)
+    return InvalidArgument("node page of " + std::to_string(page.size()) + " B");
+  if (state->installed.replicas.size() > kMaxConfigurationReplicas) {
+    return InvalidArgument("configuration of " + std::to_string(state->installed.replicas.size()) +
+                           " replicas, at most " + std::to_string(kMaxConfigurationReplicas));
+  }
+  NodeState present;
+  const int newest = NewestCopy(page, &present);
+  NodeBlock block{};
+  block.magic = kNodeMagic;
+  block.version = kLayoutVersion;
+  block.generation = present.generation + 1;
+  block.node = state->node;
+  block.group = state->group;
+  block.sealed_epoch = state->sealed_epoch;
+  block.sealed_owner = state->sealed_owner;
+  block.installed_epoch = state->installed.epoch;
+  block.installed_owner = state->installed.owner;
+  block.replica_count = static_cast<uint32_t>(state->installed.replicas.size());
+  block.released = state->released ? 1 : 0;
+  for (size_t i = 0; i < state->installed.replicas.size(); ++i) {
+    const auto& replica = state->installed.replicas[i];
+    if (replica.address.size() >= kAddressSize || replica.address.find('\0') != std::string::npos) {
+      return InvalidArgument("replica address \"" + replica.address + "\" is longer than " +
+                             std::to_string(kAddressSize - 1) + " bytes");
+    }
+    block.replicas[i].node = replica.node;
+    std::memcpy(block.replicas[i].address.data(), replica.address.data(), replica.address.size());
+  }
+  block.crc = BlockCrc(block);
+  const uint64_t offset = kNodeCopyOffsets[newest == 0 ? 1 : 0];
+  std::memcpy(page.data() + offset, &block, sizeof(block));
+  state->generation = block.generation;
+  return PageRange{offset, sizeof(block)};
+}
+
+}  // namespace hyperloop

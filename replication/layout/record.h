@@ -1,0 +1,82 @@
+// Journal records: 64 B header, entries, payload, in one piece in the ring.
+//
+// A record continues the log iff its seq is the previous one's + 1, its epoch is not smaller, and
+// it carries the previous record's CRC. So neither torn bytes nor those of an older lap or a
+// cut-off epoch pass, though their own CRC may hold.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "layout/region_layout.h"
+
+namespace hyperloop {
+
+enum class RecordType : uint8_t {
+  kPad = 1,  // fills the ring to its end: length says how far, only the header is written and under
+             // the CRC
+  kEpoch = 2,  // first record of a new epoch; no entries
+  kAppend =
+      3,       // file bytes (and extent map entries): size of file_slot becomes max(size, file_end)
+  kSizes = 4,  // size fields of files appended to
+  kNamespace = 5,  // table entries, extent map entries
+  kBinding = 6,
+};
+
+struct RecordHeader {
+  uint32_t magic;
+  uint32_t crc;       // over the record with crc = 0, seeded with the group
+  uint32_t prev_crc;  // the previous record's crc; the seed for seq 1
+  uint8_t type;
+  uint8_t zero0;
+  uint16_t entry_count;
+  uint64_t epoch;
+  uint64_t seq;
+  uint64_t acked_seq;     // when it was made: every record up to here was durable on every replica
+  uint64_t executed_seq;  // … and up to here executed
+  uint32_t length;     // bytes of header, entries and payload; the next record begins at the next
+                       // multiple of 64
+  uint32_t file_slot;  // kAppend: file table slot; else kNoSlot
+  uint64_t file_end;   // kAppend: end of the file after this append; else 0
+};
+static_assert(sizeof(RecordHeader) == 64 && offsetof(RecordHeader, epoch) == 16 &&
+              offsetof(RecordHeader, length) == 48);
+inline constexpr uint32_t kRecordMagic = 0x44524c48;  // "HLRD"
+
+// The payloads of a record follow its entries without gaps, in their order.
+struct RecordEntry {
+  uint64_t destination;  // region offset
+  uint32_t length;       // at least 1
+  uint32_t zero;
+};
+static_assert(sizeof(RecordEntry) == 16);
+
+inline constexpr uint64_t AlignRecord(uint64_t n) {
+  return (n + kRecordAlign - 1) & ~(kRecordAlign - 1);
+}
+// What a record with so many entries and payload bytes occupies before alignment.
+inline constexpr uint64_t RecordLength(uint64_t entries, uint64_t payload) {
+  return sizeof(RecordHeader) + entries * sizeof(RecordEntry) + payload;
+}
+
+struct RecordView {
+  RecordHeader header{};                   // a copy
+  std::span<const std::byte> entry_bytes;  // entry_count * 16 B, unaligned
+  std::span<const std::byte> payload;
+  RecordEntry entry(size_t i) const;
+};
+
+// CRC of a record in place (its crc field counts as 0).
+uint32_t RecordCrc(const std::byte* record, uint64_t length, uint32_t seed);
+
+enum class RecordCheck {
+  kValid,
+  kNone,       // no record: magic, bounds or CRC
+  kMalformed,  // CRC holds but the content breaks the layout: written by a bug or another version
+};
+// `bytes`: from a record boundary to the end of the ring. Checks the record alone, not the chain.
+// On kValid sets `view`.
+RecordCheck ParseRecord(std::span<const std::byte> bytes, const RegionInfo& info, RecordView* view);
+
+}  // namespace hyperloop

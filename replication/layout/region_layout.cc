@@ -1,0 +1,233 @@
+#include "layout/region_layout.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "layout/crc32c.h"
+
+namespace hyperloop {
+namespace {
+
+template <class T>
+T Load(std::span<const std::byte> bytes) {
+  T value;
+  std::memcpy(&value, bytes.data(), sizeof(T));
+  return value;
+}
+
+// CRC over a structure whose own crc field counts as 0.
+template <class T>
+uint32_t StructCrc(T value, uint32_t seed) {
+  value.crc = 0;
+  return Crc32c(seed, &value, sizeof(value));
+}
+
+bool AllZero(std::span<const std::byte> bytes) {
+  return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
+}
+
+template <class T>
+bool AllZero(const T& array) {
+  return std::all_of(array.begin(), array.end(), [](auto v) { return v == 0; });
+}
+
+RegionInfo MakeInfo(const Uuid& group, const RegionGeometry& geometry) {
+  return {group, geometry, Crc32c(0x484c5247, group.data(), group.size())};
+}
+
+}  // namespace
+
+// --- superblock
+// -------------------------------------------------------------------------------------------------------
+
+Result<RegionInfo> ParseSuperblock(std::span<const std::byte> image, uint64_t region_size) {
+  if (image.size() < sizeof(Superblock)) {
+    return Corruption("region of " + std::to_string(image.size()) +
+                      " B is shorter than a superblock");
+  }
+  const auto block = Load<Superblock>(image);
+  if (block.magic != kRegionMagic) {
+    if (AllZero(image.first(sizeof(Superblock)))) return NotFound("the region was never formatted");
+    return Corruption(
+        "no superblock: the region holds something else, or its first bytes are damaged");
+  }
+  if (block.version != kLayoutVersion) {
+    return Corruption("region layout version " + std::to_string(block.version) +
+                      ", this program knows " + std::to_string(kLayoutVersion));
+  }
+  if (StructCrc(block, 0) != block.crc) return Corruption("superblock fails its checksum");
+  if (block.region_size > region_size) {
+    return Corruption("superblock states a region of " + std::to_string(block.region_size) +
+                      " B, there are " + std::to_string(region_size));
+  }
+  auto geometry = RegionGeometry::Compute(block.region_size, block.journal_size,
+                                          block.table_capacity, block.extent_size);
+  if (!geometry.ok())
+    return Corruption("superblock states impossible sizes: " + geometry.status().message());
+  if (geometry->data_offset != block.data_offset || geometry->extent_count != block.extent_count ||
+      geometry->reserved_extents != block.reserved_extents || !AllZero(block.zero)) {
+    return Corruption("superblock disagrees with the layout that its sizes give");
+  }
+  return MakeInfo(block.group, *geometry);
+}
+
+Status FormatRegion(std::span<std::byte> region, const Uuid& group,
+                    const RegionGeometry& geometry) {
+  HL_ASSIGN_OR_RETURN(const RegionGeometry again,
+                      RegionGeometry::Compute(geometry.region_size, geometry.journal_size,
+                                              geometry.table_capacity, geometry.extent_size));
+  if (again != geometry || region.size() != geometry.region_size) {
+    return InvalidArgument("region of " + std::to_string(region.size()) +
+                           " B does not fit a geometry for " +
+                           std::to_string(geometry.region_size) + " B");
+  }
+  const RegionInfo info = MakeInfo(group, geometry);
+  std::memset(region.data(), 0, kJournalOffset);
+  std::memset(region.data() + geometry.binding_offset, 0,
+              geometry.data_offset - geometry.binding_offset);
+  const BindingBlock binding = MakeBindingBlock(info, {});
+  std::memcpy(region.data() + geometry.binding_offset, &binding, sizeof(binding));
+  const HeadBlock head = MakeHeadBlock(info, {1, {0, 0, 0, info.seed}});
+  std::memcpy(region.data() + kHeadOffsets[1], &head, sizeof(head));
+  Superblock block{};
+  block.magic = kRegionMagic;
+  block.version = kLayoutVersion;
+  block.group = group;
+  block.region_size = geometry.region_size;
+  block.journal_size = geometry.journal_size;
+  block.table_capacity = geometry.table_capacity;
+  block.extent_size = geometry.extent_size;
+  block.data_offset = geometry.data_offset;
+  block.extent_count = geometry.extent_count;
+  block.reserved_extents = geometry.reserved_extents;
+  block.crc = StructCrc(block, 0);
+  std::memcpy(region.data(), &block, sizeof(block));
+  return {};
+}
+
+// --- head
+// -------------------------------------------------------------------------------------------------------------
+
+HeadBlock MakeHeadBlock(const RegionInfo& info, const Head& head) {
+  HeadBlock block{};
+  block.magic = kHeadMagic;
+  block.generation = head.generation;
+  block.seq = head.cursor.seq;
+  block.epoch = head.cursor.epoch;
+  block.position = head.cursor.position;
+  block.record_crc = head.cursor.crc;
+  block.crc = StructCrc(block, info.seed);
+  return block;
+}
+
+Result<Head> ParseHeadBlock(std::span<const std::byte> bytes, const RegionInfo& info) {
+  if (bytes.size() < sizeof(HeadBlock)) return Corruption("head block cut short");
+  const auto block = Load<HeadBlock>(bytes);
+  if (block.magic != kHeadMagic || StructCrc(block, info.seed) != block.crc) {
+    return Corruption("head block fails its checksum");
+  }
+  if (block.generation == 0 || block.position % kRecordAlign != 0 || block.zero0 != 0 ||
+      !AllZero(block.zero)) {
+    return Corruption("head block states an impossible place");
+  }
+  return Head{block.generation, {block.seq, block.epoch, block.position, block.record_crc}};
+}
+
+Result<Head> ReadHead(std::span<const std::byte> image, const RegionInfo& info) {
+  if (image.size() < kLockOffset) return Corruption("region image ends before the head blocks");
+  Result<Head> best = Corruption("neither copy of the log's head is valid");
+  for (const uint64_t offset : kHeadOffsets) {
+    auto head = ParseHeadBlock(image.subspan(offset, sizeof(HeadBlock)), info);
+    if (head.ok() && (!best.ok() || head->generation > best->generation)) best = std::move(head);
+  }
+  return best;
+}
+
+// --- binding
+// ----------------------------------------------------------------------------------------------------------
+
+BindingBlock MakeBindingBlock(const RegionInfo& info, const Binding& binding) {
+  BindingBlock block{};
+  block.magic = kBindingMagic;
+  block.database = binding.database;
+  block.directory_length =
+      static_cast<uint32_t>(std::min(binding.directory.size(), block.directory.size()));
+  std::memcpy(block.directory.data(), binding.directory.data(), block.directory_length);
+  block.crc = StructCrc(block, info.seed);
+  return block;
+}
+
+Result<Binding> ParseBindingBlock(std::span<const std::byte> bytes, const RegionInfo& info) {
+  if (bytes.size() < sizeof(BindingBlock)) return Corruption("binding block cut short");
+  const auto block = Load<BindingBlock>(bytes);
+  if (block.magic != kBindingMagic || StructCrc(block, info.seed) != block.crc) {
+    return Corruption("binding block fails its checksum");
+  }
+  if (block.directory_length > block.directory.size() || block.zero0 != 0) {
+    return Corruption("binding block states an impossible directory");
+  }
+  return Binding{block.database, std::string(block.directory.data(), block.directory_length)};
+}
+
+// --- file table
+// -------------------------------------------------------------------------------------------------------
+
+TableEntry MakeTableEntry(const RegionInfo& info, const TableFile& file) {
+  TableEntry entry{};
+  entry.name_length = static_cast<uint8_t>(std::min(file.name.size(), kMaxNameLength));
+  std::memcpy(entry.name.data(), file.name.data(), entry.name_length);
+  entry.state = 1;
+  entry.lane = file.lane;
+  entry.created_seq = file.created_seq;
+  entry.crc = StructCrc(entry, info.seed);  // size still 0
+  entry.size = file.size;
+  return entry;
+}
+
+Result<TableFile> ParseTableEntry(std::span<const std::byte> bytes, const RegionInfo& info) {
+  if (bytes.size() < sizeof(TableEntry)) return Corruption("table entry cut short");
+  auto entry = Load<TableEntry>(bytes);
+  const uint64_t size = entry.size;
+  entry.size = 0;
+  if (entry.state == 0) {
+    if (!AllZero(std::as_bytes(std::span(&entry, 1))))
+      return Corruption("free table entry is not empty");
+    return NotFound("free table entry");
+  }
+  if (StructCrc(entry, info.seed) != entry.crc) return Corruption("table entry fails its checksum");
+  if (entry.state != 1 || entry.lane > 1 || entry.name_length > kMaxNameLength ||
+      entry.zero0 != 0 || entry.checksum != 0 || !AllZero(entry.zero)) {
+    return Corruption("table entry holds values unknown to this version");
+  }
+  TableFile file{std::string(entry.name.data(), entry.name_length), entry.lane, size,
+                 entry.created_seq};
+  const Status name = CheckFileName(file.name);
+  if (!name.ok()) return Corruption("table entry: " + name.message());
+  return file;
+}
+
+Status CheckFileName(std::string_view name) {
+  const auto bad = [&](std::string_view why) {
+    return InvalidArgument("file name \"" + std::string(name) + "\" " + std::string(why));
+  };
+  if (name.empty()) return bad("is empty");
+  if (name.size() > kMaxNameLength) {
+    return bad("has " + std::to_string(name.size()) + " bytes, the file table holds " +
+               std::to_string(kMaxNameLength));
+  }
+  for (const char c : name) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f || c == '\\')
+      return bad("has a control character or backslash");
+  }
+  if (std::count(name.begin(), name.end(), '/') > 1) return bad("has more than one directory");
+  size_t begin = 0;
+  while (true) {
+    const size_t slash = std::min(name.find('/', begin), name.size());
+    const std::string_view part = name.substr(begin, slash - begin);
+    if (part.empty() || part == "." || part == "..") return bad("is not a plain relative path");
+    if (slash == name.size()) return {};
+    begin = slash + 1;
+  }
+}
+
+}  // namespace hyperloop

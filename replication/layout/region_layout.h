@@ -1,0 +1,260 @@
+// The bytes of a replicated region: what lies where, in which form, and the only functions that
+// read it from bytes.
+//
+//   0            Superblock                 written once, by FormatRegion
+//   4096, 6144   HeadBlock, two copies      alternately rewritten; the newer valid one counts
+//   8192         lock word                  8 B, changed by gCAS only: epoch of the owner, 0 when
+//   nobody 16384        journal ring               records (layout/record.h); position p of the log
+//   lies at p mod journal_size …            binding · file table · extent map · data extents:
+//   "applied" bytes, changed by executing records only
+//
+// Everything is little-endian. Offsets are region offsets, the same on every node. Structures carry
+// magic, version where they stand for a layout, and a CRC-32C that is seeded with the group's uuid,
+// so that bytes of another group never pass. Parse functions take untrusted bytes, read nothing
+// beyond the span they get, and answer kCorruption with what is wrong.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hyperloop/core/status.h"
+#include "layout/uuid.h"
+
+namespace hyperloop {
+
+static_assert(std::endian::native == std::endian::little, "the region layout is little-endian");
+
+inline constexpr uint64_t kRegionMagic = 0x4e4f494745524c48;  // "HLREGION"
+inline constexpr uint32_t kLayoutVersion = 1;
+inline constexpr uint64_t kMaxRegionSize = 15ull << 30;
+inline constexpr uint64_t kHeadOffsets[2] = {4096, 6144};
+inline constexpr uint64_t kLockOffset = 8192;
+inline constexpr uint64_t kJournalOffset = 16384;
+inline constexpr uint64_t kRecordAlign = 64;
+inline constexpr uint32_t kDefaultExtentSize = 1u << 20;
+inline constexpr uint32_t kMaxTableCapacity = 1u << 20;
+inline constexpr uint32_t kNoSlot = UINT32_MAX;
+
+// Sizes and offsets of a region. All follow from the four inputs; Parse refuses any other
+// combination.
+struct RegionGeometry {
+  uint64_t region_size = 0;     // input; multiple of 4096
+  uint64_t journal_size = 0;    // input; multiple of 4096
+  uint32_t table_capacity = 0;  // input; files
+  uint32_t extent_size = 0;     // input; power of two
+  uint64_t binding_offset = 0;
+  uint64_t table_offset = 0;
+  uint64_t map_offset = 0;
+  uint64_t data_offset = 0;  // multiple of 4096
+  uint32_t extent_count = 0;
+  uint32_t reserved_extents =
+      0;                    // only MANIFEST, CURRENT and their temporaries may take the last ones
+  uint32_t max_record = 0;  // bytes of the longest record, header included
+
+  friend bool operator==(const RegionGeometry&, const RegionGeometry&) = default;
+
+  uint64_t journal_end() const { return kJournalOffset + journal_size; }
+  uint64_t EntryOffset(uint32_t slot) const { return table_offset + uint64_t{slot} * 128; }
+  uint64_t MapOffset(uint32_t extent) const { return map_offset + uint64_t{extent} * 8; }
+  uint64_t ExtentOffset(uint32_t extent) const {
+    return data_offset + uint64_t{extent} * extent_size;
+  }
+  // Records may change these bytes and no others.
+  bool Applied(uint64_t offset, uint64_t length) const {
+    return offset >= binding_offset && offset <= region_size && length <= region_size - offset;
+  }
+
+  // kInvalidArgument names the value, the bound and, for a region that is too small, how many bytes
+  // would do.
+  static Result<RegionGeometry> Compute(uint64_t region_size, uint64_t journal_size,
+                                        uint32_t table_capacity,
+                                        uint32_t extent_size = kDefaultExtentSize);
+};
+
+// --- superblock
+// -------------------------------------------------------------------------------------------------------
+
+struct Superblock {
+  uint64_t magic;
+  uint32_t version;
+  uint32_t crc;  // over this struct with crc = 0, seed 0
+  Uuid group;
+  uint64_t region_size;
+  uint64_t journal_size;
+  uint32_t table_capacity;
+  uint32_t extent_size;
+  uint64_t data_offset;
+  uint32_t extent_count;
+  uint32_t reserved_extents;
+  std::array<uint8_t, 56> zero;
+};
+static_assert(sizeof(Superblock) == 128 && offsetof(Superblock, group) == 16 &&
+              offsetof(Superblock, zero) == 72);
+
+// A validated superblock: what every other function here needs to know about a region.
+struct RegionInfo {
+  Uuid group{};
+  RegionGeometry geometry;
+  uint32_t seed =
+      0;  // initial CRC of head blocks, records, table entries and the binding of this group
+};
+
+// `image`: the region from its start, at least 128 B; `region_size`: how many bytes there are in
+// all (≥ the superblock's region_size). kNotFound: all zero, never formatted. kCorruption: anything
+// else that is not a superblock of this layout version; the message tells a foreign magic, another
+// version and a failed check apart.
+Result<RegionInfo> ParseSuperblock(std::span<const std::byte> image, uint64_t region_size);
+
+// Makes `region` an empty group: no files, empty log. Overwrites the fixed blocks and the whole
+// applied metadata; data extents and the ring keep their bytes (records of other groups do not pass
+// the seeded CRC). Persisting is the caller's.
+Status FormatRegion(std::span<std::byte> region, const Uuid& group, const RegionGeometry& geometry);
+
+// --- log cursor and head
+// ----------------------------------------------------------------------------------------------
+
+// A place in the log: right behind record `seq`.
+struct LogCursor {
+  uint64_t seq = 0;
+  uint64_t epoch = 0;     // of record `seq`
+  uint64_t position = 0;  // log bytes before this place, since the group was made; ring offset =
+                          // position mod journal_size
+  uint32_t crc = 0;       // of record `seq`; the group's seed for seq 0
+  friend bool operator==(const LogCursor&, const LogCursor&) = default;
+};
+
+struct HeadBlock {
+  uint32_t magic;
+  uint32_t crc;         // over this struct with crc = 0, seeded
+  uint64_t generation;  // the greater valid one of the two copies counts
+  uint64_t seq;         // every record up to here is executed on every node
+  uint64_t epoch;
+  uint64_t position;
+  uint32_t record_crc;
+  uint32_t zero0;
+  std::array<uint64_t, 2> zero;
+};
+static_assert(sizeof(HeadBlock) == 64 && offsetof(HeadBlock, position) == 32);
+inline constexpr uint32_t kHeadMagic = 0x44414548;  // "HEAD"
+
+struct Head {
+  uint64_t generation = 0;
+  LogCursor cursor;
+};
+HeadBlock MakeHeadBlock(const RegionInfo& info, const Head& head);
+// One copy, 64 B. kCorruption when it fails its check.
+Result<Head> ParseHeadBlock(std::span<const std::byte> bytes, const RegionInfo& info);
+// The head that counts, of a whole region image. kCorruption when neither copy is valid.
+Result<Head> ReadHead(std::span<const std::byte> image, const RegionInfo& info);
+
+// --- binding: the database that the group's files belong to
+// -----------------------------------------------------------
+
+struct BindingBlock {
+  uint32_t magic;
+  uint32_t crc;   // over this struct with crc = 0, seeded
+  Uuid database;  // nil: never bound
+  uint32_t directory_length;
+  uint32_t zero0;
+  std::array<char, 992> directory;  // where it was when bound, cut if longer; for messages only
+};
+static_assert(sizeof(BindingBlock) == 1024 && offsetof(BindingBlock, directory) == 32);
+inline constexpr uint32_t kBindingMagic = 0x444e4942;  // "BIND"
+
+struct Binding {
+  Uuid database{};
+  std::string directory;
+};
+BindingBlock MakeBindingBlock(const RegionInfo& info, const Binding& binding);
+Result<Binding> ParseBindingBlock(std::span<const std::byte> bytes, const RegionInfo& info);
+
+// --- file table and extent map
+// ----------------------------------------------------------------------------------------
+
+inline constexpr size_t kMaxNameLength = 79;
+
+struct TableEntry {
+  std::array<char, 80> name;  // zero filled
+  uint64_t size;              // not under the CRC: it is rewritten alone
+  uint32_t
+      crc;  // over this struct with crc = 0 and size = 0, seeded; a free entry is all zero but size
+  uint8_t state;  // 0 free, 1 used
+  uint8_t lane;   // Lane of store.h
+  uint8_t name_length;
+  uint8_t zero0;
+  uint64_t created_seq;  // record that made the file
+  uint64_t checksum;     // reserved for files shipped whole; 0
+  std::array<uint8_t, 16> zero;
+};
+static_assert(sizeof(TableEntry) == 128 && offsetof(TableEntry, size) == 80 &&
+              offsetof(TableEntry, created_seq) == 96);
+
+struct TableFile {
+  std::string name;
+  uint8_t lane = 0;
+  uint64_t size = 0;
+  uint64_t created_seq = 0;
+};
+TableEntry MakeTableEntry(const RegionInfo& info, const TableFile& file);
+// 128 B. kNotFound: a free entry.
+Result<TableFile> ParseTableEntry(std::span<const std::byte> bytes, const RegionInfo& info);
+// A name that may stand in the table and become a path below a directory: 1 to 79 bytes, at most
+// one '/', no empty, "." or ".." component, no control character, no backslash. kInvalidArgument
+// says which rule failed.
+Status CheckFileName(std::string_view name);
+
+struct MapEntry {
+  uint32_t slot_plus_one;  // 0: the extent is free, and index is 0
+  uint32_t index;          // which extent of the file
+};
+static_assert(sizeof(MapEntry) == 8);
+
+// --- node-local page: not replicated, in a memory region of its own
+// ---------------------------------------------------
+
+inline constexpr uint64_t kNodePageSize = 16384;
+inline constexpr uint64_t kNodeCopyOffsets[2] = {0, 4096};
+inline constexpr uint64_t kHeartbeatOffset =
+    8192;  // 8 B, RDMA-written by the primary; not under any CRC
+inline constexpr uint64_t kNodeMagic = 0x45444f4e4c48;  // "HLNODE"
+inline constexpr size_t kMaxConfigurationReplicas = 8;
+
+// Epoch, primary and ordered replicas.
+struct Configuration {
+  uint64_t epoch = 0;
+  Uuid owner{};  // the primary's, of that epoch
+  struct Replica {
+    Uuid node{};
+    std::string address;  // "host:port" of its control endpoint, at most 79 bytes
+  };
+  std::vector<Replica> replicas;
+};
+
+// What a node promises and knows, alone.
+struct NodeState {
+  uint64_t generation = 0;  // set by WriteNodeState
+  Uuid node{};
+  Uuid group{};  // nil: the region was never formatted
+  uint64_t sealed_epoch = 0;
+  Uuid sealed_owner{};
+  Configuration installed;  // epoch 0: none
+  bool released = false;    // the owner of the sealed epoch said goodbye
+};
+// The newer valid copy. kNotFound: page all zero (fresh pool). kCorruption: neither copy is valid.
+Result<NodeState> ReadNodeState(std::span<const std::byte> page);
+// Writes `state` over the older copy with the next generation; returns the range of the page to be
+// persisted before anything is promised on the strength of it. kInvalidArgument: an address too
+// long, more than 8 replicas.
+struct PageRange {
+  uint64_t offset = 0;
+  uint64_t size = 0;
+};
+Result<PageRange> WriteNodeState(std::span<std::byte> page, NodeState* state);
+
+}  // namespace hyperloop

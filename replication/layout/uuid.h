@@ -1,0 +1,24 @@
+// Uuid: 16 random bytes that name a group, a node, an owner or a database.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "hyperloop/core/status.h"
+
+namespace hyperloop {
+
+using Uuid = std::array<uint8_t, 16>;
+
+inline constexpr Uuid kNilUuid{};
+
+// Version 4, from the kernel's random source.
+Uuid RandomUuid();
+// "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx", lower case.
+std::string FormatUuid(const Uuid& uuid);
+// Accepts exactly that form, either case. kInvalidArgument otherwise.
+Result<Uuid> ParseUuid(std::string_view text);
+
+}  // namespace hyperloop

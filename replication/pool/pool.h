@@ -1,0 +1,86 @@
+// Pool: one node's durable memory, a libpmemobj pool that holds the node's copy of the region and
+// its node-local page.
+//
+// The owner keeps PMDK's lock on the file while the Pool lives (or the process is stopped): a
+// second Open anywhere is refused. The RNIC daemon gets (fd, file offset, length) of the region or
+// the page alone, never PMDK's metadata. Both lie page aligned, the region 2 MiB aligned, in the
+// file and in memory, and are zero in a new pool.
+//
+// Thread safety: none needed after opening; accessors are const. After fork() the destructor of the
+// child does nothing.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "hyperloop/core/rnic.h"
+#include "hyperloop/core/status.h"
+#include "pool/media.h"
+
+namespace hyperloop {
+
+struct PoolOptions {
+  std::string media = "auto";  // auto, ram, file, pmem
+};
+
+class Pool {
+ public:
+  // Makes a pool file for a region of `region_size` bytes (a multiple of 4096) and opens it. It is
+  // built under the name
+  // "<path>.creating" and renamed when whole, so `path` is a pool or absent; leftovers of a crashed
+  // creation are replaced. kAlreadyExists: `path` exists. kInvalidArgument: size. kNoSpace: says
+  // what is needed and what is free. kBusy: another process is creating it. Nothing is left behind
+  // on failure.
+  static Result<std::unique_ptr<Pool>> Create(const std::string& path, uint64_t region_size,
+                                              const PoolOptions& options = {});
+  // kNotFound: no such file (says so too if a creation was cut short). kBusy: in use by another
+  // process. kCorruption: not a pool, truncated, or damaged. kInvalidArgument: a pool of another
+  // program or layout version.
+  static Result<std::unique_ptr<Pool>> Open(const std::string& path,
+                                            const PoolOptions& options = {});
+  // A private view of a pool whose owner is gone: reads see the file, writes go nowhere, the file's
+  // bytes never change.
+  static Result<std::unique_ptr<Pool>> OpenCopyOnWrite(const std::string& path);
+
+  ~Pool();
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::span<std::byte> region() const { return region_; }
+  std::span<std::byte> node_page() const { return node_page_; }
+  // A descriptor of the file, for passing; owned by the pool, close-on-exec. −1 for copy-on-write.
+  int fd() const { return fd_; }
+  uint64_t region_file_offset() const { return region_file_offset_; }
+  uint64_t node_page_file_offset() const { return node_page_file_offset_; }
+  MediaWriter& media() const { return *media_; }
+  // What registering the region, or the node page, with an RNIC needs.
+  rnic::ProtectionDomain::Backing region_backing() const {
+    return {fd_, region_file_offset_, media_->level()};
+  }
+  rnic::ProtectionDomain::Backing node_page_backing() const {
+    return {fd_, node_page_file_offset_, media_->level()};
+  }
+
+ private:
+  Pool() = default;
+  static Result<std::unique_ptr<Pool>> OpenPool(const std::string& path, const PoolOptions& options,
+                                                bool private_copy);
+
+  std::string path_;
+  void* pool_ = nullptr;  // PMEMobjpool
+  pid_t owner_ = 0;
+  int fd_ = -1;
+  std::span<std::byte> region_;
+  std::span<std::byte> node_page_;
+  uint64_t region_file_offset_ = 0;
+  uint64_t node_page_file_offset_ = 0;
+  std::unique_ptr<MediaWriter> media_;
+};
+
+}  // namespace hyperloop
