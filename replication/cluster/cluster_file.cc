@@ -1,0 +1,95 @@
+#include "cluster/cluster_file.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "hyperloop/core/group.h"
+
+namespace hyperloop::cluster {
+namespace {
+
+constexpr int kVersion = 1;
+
+bool IsName(const std::string& name) {
+  return !name.empty() && name.size() < 64 &&
+         name.find_first_not_of(
+             "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") ==
+             std::string::npos;
+}
+
+}  // namespace
+
+Result<ClusterFile> ParseClusterFile(const std::string& text, const std::string& path) {
+  const auto bad = [&path](const std::string& what) {
+    return Corruption(path + " does not describe a cluster: " + what +
+                      ". Stop what runs there by hand, remove the directory and start again");
+  };
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded() || !json.is_object()) return bad("not a JSON object");
+  const auto field = [&json](const char* name) {
+    const auto found = json.find(name);
+    return found == json.end() ? nlohmann::json() : *found;
+  };
+  if (!field("version").is_number_integer()) return bad("no version");
+  if (field("version") != kVersion) {
+    return bad("version " + field("version").dump() + ", this program knows version " +
+               std::to_string(kVersion));
+  }
+  if (!field("region_size").is_number_unsigned()) return bad("no region_size");
+  if (!field("media").is_string()) return bad("no media");
+  const nlohmann::json replicas = field("replicas");
+  if (!replicas.is_array() || replicas.empty() || replicas.size() > kMaxGroupSize) {
+    return bad("replicas is not a list of 1 to " + std::to_string(kMaxGroupSize));
+  }
+  ClusterFile file;
+  file.region_size = field("region_size").get<uint64_t>();
+  file.media = field("media").get<std::string>();
+  std::set<std::string> names;
+  for (const nlohmann::json& entry : replicas) {
+    const bool complete = entry.is_object() && entry.contains("name") &&
+                          entry["name"].is_string() && entry.contains("listen") &&
+                          entry["listen"].is_string();
+    if (!complete) return bad("a replica without name and listen");
+    ClusterFile::Replica replica{entry["name"].get<std::string>(),
+                                 entry["listen"].get<std::string>()};
+    // Names become file names.
+    if (!IsName(replica.name) || !names.insert(replica.name).second) {
+      return bad("replica name '" + replica.name + "'");
+    }
+    file.replicas.push_back(std::move(replica));
+  }
+  return file;
+}
+
+Result<ClusterFile> LoadClusterFile(const std::string& path) {
+  std::ifstream stream(path);
+  if (!stream) return FromErrno(errno, path);
+  std::stringstream text;
+  text << stream.rdbuf();
+  return ParseClusterFile(text.str(), path);
+}
+
+Status SaveClusterFile(const ClusterFile& file, const std::string& path) {
+  nlohmann::json json{{"version", kVersion},
+                      {"region_size", file.region_size},
+                      {"media", file.media},
+                      {"replicas", nlohmann::json::array()}};
+  for (const ClusterFile::Replica& replica : file.replicas) {
+    json["replicas"].push_back({{"name", replica.name}, {"listen", replica.listen}});
+  }
+  const std::string temporary = path + ".new";
+  std::ofstream stream(temporary, std::ios::trunc);
+  stream << json.dump(2) << '\n';
+  stream.close();
+  if (!stream) return FromErrno(errno, "writing " + temporary);
+  if (std::rename(temporary.c_str(), path.c_str()) != 0) return FromErrno(errno, path);
+  return Status::Ok();
+}
+
+}  // namespace hyperloop::cluster

@@ -1,0 +1,29 @@
+// cluster.json: what an emulated cluster is made of.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "hyperloop/core/status.h"
+
+namespace hyperloop::cluster {
+
+struct ClusterFile {
+  struct Replica {
+    std::string name;
+    std::string listen;  // HOST:PORT; port 0: not chosen yet
+  };
+  std::vector<Replica> replicas;
+  uint64_t region_size = 0;
+  std::string media;
+};
+
+// kNotFound: no such file. kCorruption: it is not a cluster's, or of another version; the message
+// says what is wrong.
+Result<ClusterFile> LoadClusterFile(const std::string& path);
+Result<ClusterFile> ParseClusterFile(const std::string& text, const std::string& path);
+// Replaces the file in one step.
+Status SaveClusterFile(const ClusterFile& file, const std::string& path);
+
+}  // namespace hyperloop::cluster

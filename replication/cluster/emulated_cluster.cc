@@ -1,0 +1,401 @@
+#include "hyperloop/replication/emulated_cluster.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+
+#include "cluster/cluster_file.h"
+#include "cluster/process.h"
+#include "hyperloop/replication/options.h"
+
+namespace hyperloop {
+namespace {
+
+using cluster::ClusterFile;
+using cluster::ProcessId;
+namespace fs = std::filesystem;
+
+constexpr char kDaemonName[] = "rnicd";
+// What a pool file needs beyond its region: PMDK's own metadata and room to align the region to 2
+// MiB.
+constexpr uint64_t kPoolOverhead = 8ull << 20;
+
+struct Paths {
+  std::string directory;
+  std::string File(const std::string& name) const { return directory + "/" + name; }
+  std::string Description() const { return File("cluster.json"); }
+  std::string Socket() const { return File("rnicd.sock"); }
+  std::string Pid(const std::string& name) const { return File(name + ".pid"); }
+  std::string Log(const std::string& name) const { return File(name + ".log"); }
+  std::string Pool(const std::string& name) const { return File(name + ".pool"); }
+};
+
+// Held while a cluster is changed; goes with the process that holds it.
+class DirectoryLock {
+ public:
+  DirectoryLock() = default;
+  DirectoryLock(DirectoryLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  ~DirectoryLock() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  static Result<DirectoryLock> Take(const Paths& paths) {
+    DirectoryLock lock;
+    const std::string path = paths.File("lock");
+    lock.fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (lock.fd_ < 0) return FromErrno(errno, path);
+    while (::flock(lock.fd_, LOCK_EX) != 0) {
+      if (errno != EINTR) return FromErrno(errno, "locking " + path);
+    }
+    return lock;
+  }
+
+ private:
+  int fd_ = -1;
+};
+
+Result<Paths> ExistingDirectory(const std::string& directory) {
+  std::error_code error;
+  const fs::path path = fs::canonical(directory, error);
+  if (error) {
+    return NotFound("no cluster at " + directory + ": " + error.message() +
+                    ". hyperloopctl cluster start --dir " + directory + " makes one");
+  }
+  return Paths{path.string()};
+}
+
+Result<ClusterFile> LoadDescription(const Paths& paths) {
+  Result<ClusterFile> file = cluster::LoadClusterFile(paths.Description());
+  if (!file.ok() && file.status().code() == Code::kNotFound) {
+    return NotFound("no cluster at " + paths.directory + " (it has no cluster.json)");
+  }
+  return file;
+}
+
+ClusterProcess Look(const Paths& paths, const std::string& name) {
+  ClusterProcess process;
+  process.name = name;
+  process.log = paths.Log(name);
+  const Result<ProcessId> id = cluster::ReadPidFile(paths.Pid(name));
+  if (!id.ok()) return process;
+  process.state = cluster::StateOf(*id);
+  if (process.state != ProcessState::kDead) process.pid = id->pid;
+  return process;
+}
+
+ClusterInfo Describe(const Paths& paths, const ClusterFile& file) {
+  ClusterInfo info;
+  info.directory = paths.directory;
+  info.region_size = file.region_size;
+  info.media = file.media;
+  info.socket = paths.Socket();
+  info.processes.push_back(Look(paths, kDaemonName));
+  StoreOptions store;
+  store.device = paths.Socket();
+  store.pool = paths.Pool("primary");
+  for (const ClusterFile::Replica& replica : file.replicas) {
+    ClusterProcess process = Look(paths, replica.name);
+    process.listen = replica.listen;
+    process.pool = paths.Pool(replica.name);
+    store.replicas.push_back(replica.listen);
+    info.processes.push_back(std::move(process));
+  }
+  info.uri = FormatStoreUri(store);
+  return info;
+}
+
+Status CheckOptions(const ClusterOptions& options) {
+  constexpr uint64_t kGreatest = 15ull << 30;
+  if (options.directory.empty()) return InvalidArgument("no directory given for the cluster");
+  if (options.replicas < 1 || options.replicas > kMaxGroupSize) {
+    return InvalidArgument(std::to_string(options.replicas) + " replicas: a group has 1 to " +
+                           std::to_string(kMaxGroupSize));
+  }
+  if (options.region_size == 0 || options.region_size > kGreatest) {
+    return InvalidArgument("region size " + std::to_string(options.region_size) +
+                           " B: at most 15 GiB, the largest allocation that a PMDK pool holds");
+  }
+  return Status::Ok();
+}
+
+Result<Paths> MakeDirectory(const ClusterOptions& options) {
+  std::error_code error;
+  fs::create_directories(options.directory, error);
+  if (error) return FromErrno(error.value(), "making directory " + options.directory);
+  Result<Paths> paths = ExistingDirectory(options.directory);
+  if (!paths.ok()) return paths;
+  constexpr size_t kLongest = sizeof(sockaddr_un::sun_path) - 1;
+  if (paths->Socket().size() > kLongest) {
+    return InvalidArgument("the socket's path " + paths->Socket() + " has " +
+                           std::to_string(paths->Socket().size()) + " characters, Unix allows " +
+                           std::to_string(kLongest) + "; use a shorter --dir");
+  }
+  return paths;
+}
+
+// The description of the cluster to start: that of the directory, or a new one. Writes nothing.
+Result<ClusterFile> DescriptionFor(const ClusterOptions& options, const Paths& paths, bool* fresh) {
+  Result<ClusterFile> file = LoadDescription(paths);
+  *fresh = !file.ok() && file.status().code() == Code::kNotFound;
+  if (!*fresh) {
+    if (!file.ok()) return file;
+    if (file->replicas.size() != options.replicas || file->region_size != options.region_size ||
+        file->media != options.media) {
+      return InvalidArgument("the cluster at " + paths.directory + " has " +
+                             std::to_string(file->replicas.size()) + " replicas, regions of " +
+                             std::to_string(file->region_size) + " B and media=" + file->media +
+                             "; asked for are " + std::to_string(options.replicas) + ", " +
+                             std::to_string(options.region_size) + " B and media=" + options.media +
+                             ". Give the same options, or another directory");
+    }
+    return file;
+  }
+  for (const fs::directory_entry& entry : fs::directory_iterator(paths.directory)) {
+    const std::string name = entry.path().filename();
+    if (name == "lock" || entry.path().extension() == ".log") continue;  // of an earlier try
+    return AlreadyExists(paths.directory +
+                         " is not a cluster's directory and not empty (it holds " + name +
+                         "); give a new one");
+  }
+  ClusterFile made;
+  made.region_size = options.region_size;
+  made.media = options.media;
+  for (uint32_t i = 0; i < options.replicas; ++i) {
+    made.replicas.push_back({"replica" + std::to_string(i), "127.0.0.1:0"});
+  }
+  return made;
+}
+
+Status CheckSpace(const Paths& paths, const ClusterFile& file) {
+  uint64_t needed = 0;
+  for (const ClusterFile::Replica& replica : file.replicas) {
+    if (!fs::exists(paths.Pool(replica.name))) needed += file.region_size + kPoolOverhead;
+  }
+  struct statvfs space {};
+  if (::statvfs(paths.directory.c_str(), &space) != 0) return FromErrno(errno, paths.directory);
+  const uint64_t free = static_cast<uint64_t>(space.f_bavail) * space.f_frsize;
+  if (needed <= free) return Status::Ok();
+  return NoSpace("the replicas' pools need " + std::to_string(needed >> 20) + " MiB, " +
+                 paths.directory + " has " + std::to_string(free >> 20) +
+                 " MiB free; give a smaller --region-size or another --dir");
+}
+
+// Whether 127.0.0.1:port could be listened on now.
+bool PortIsFree(uint16_t port) {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return true;
+  const int on = 1;
+  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(port);
+  const bool free = ::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+  ::close(fd);
+  return free;
+}
+
+// One call of StartCluster: ends what it began unless it got through.
+class Starter {
+ public:
+  Starter(const ClusterOptions& options, Paths paths, ClusterFile file)
+      : options_(options), paths_(std::move(paths)), file_(std::move(file)) {}
+  ~Starter() {
+    if (done_) return;
+    for (auto process = started_.rbegin(); process != started_.rend(); ++process) {
+      cluster::Terminate(process->id, std::chrono::seconds(2)).status().IgnoreError();
+      ::unlink(paths_.Pid(process->name).c_str());
+    }
+  }
+
+  Status Run() {
+    HL_ASSIGN_OR_RETURN(programs_, options_.programs.empty()
+                                       ? ProgramFolder()
+                                       : Result<std::string>(options_.programs));
+    HL_RETURN_IF_ERROR(StartDaemon());
+    for (ClusterFile::Replica& replica : file_.replicas) HL_RETURN_IF_ERROR(StartReplica(&replica));
+    for (const Started& process : started_) HL_RETURN_IF_ERROR(AwaitReady(process));
+    HL_RETURN_IF_ERROR(cluster::SaveClusterFile(file_, paths_.Description()));
+    done_ = true;
+    return Status::Ok();
+  }
+
+  const ClusterFile& file() const { return file_; }
+  uint32_t started() const { return static_cast<uint32_t>(started_.size()); }
+
+ private:
+  struct Started {
+    std::string name;
+    ProcessId id;
+    uint64_t log_start = 0;
+    ClusterFile::Replica* replica = nullptr;
+  };
+
+  Status Start(const std::string& name, const char* program, std::vector<std::string> arguments,
+               ClusterFile::Replica* replica) {
+    cluster::SpawnOptions spawn;
+    spawn.argv = std::move(arguments);
+    spawn.argv.insert(spawn.argv.begin(), programs_ + "/" + program);
+    spawn.log = paths_.Log(name);
+    spawn.pid_file = paths_.Pid(name);
+    spawn.die_with_caller = options_.die_with_caller;
+    std::error_code error;
+    const uint64_t log_size = fs::file_size(spawn.log, error);
+    Result<ProcessId> id = cluster::Spawn(spawn);
+    if (!id.ok()) return id.status().WithContext("starting " + name);
+    started_.push_back({name, *id, error ? 0 : log_size, replica});
+    return Status::Ok();
+  }
+
+  Status StartDaemon() {
+    if (Look(paths_, kDaemonName).state != ProcessState::kDead) return Status::Ok();
+    // Replicas of a daemon that died hold queues of nothing: they start afresh, on their pools.
+    for (const ClusterFile::Replica& replica : file_.replicas) {
+      const Result<ProcessId> id = cluster::ReadPidFile(paths_.Pid(replica.name));
+      if (!id.ok()) continue;
+      HL_RETURN_IF_ERROR(cluster::Terminate(*id, std::chrono::seconds(5)).status());
+    }
+    ::unlink(paths_.Socket().c_str());
+    std::vector<std::string> arguments{"--socket", paths_.Socket()};
+    if (options_.spin_us >= 0) {
+      arguments.insert(arguments.end(), {"--spin-us", std::to_string(options_.spin_us)});
+    }
+    if (options_.cpu >= 0) {
+      arguments.insert(arguments.end(), {"--cpu", std::to_string(options_.cpu)});
+    }
+    HL_RETURN_IF_ERROR(Start(kDaemonName, "hyperloop-rnicd", std::move(arguments), nullptr));
+    return AwaitReady(started_.back());
+  }
+
+  Status StartReplica(ClusterFile::Replica* replica) {
+    if (Look(paths_, replica->name).state != ProcessState::kDead) return Status::Ok();
+    const size_t colon = replica->listen.rfind(':');
+    const int port = std::atoi(replica->listen.c_str() + colon + 1);
+    if (port != 0 && !PortIsFree(static_cast<uint16_t>(port))) replica->listen = "127.0.0.1:0";
+    return Start(replica->name, "hyperloop-replica",
+                 {"--pool", paths_.Pool(replica->name), "--size", std::to_string(file_.region_size),
+                  "--listen", replica->listen, "--device", paths_.Socket(), "--host", replica->name,
+                  "--media", file_.media},
+                 replica);
+  }
+
+  Status AwaitReady(const Started& process) {
+    Result<std::string> line = cluster::AwaitLine(paths_.Log(process.name), process.log_start,
+                                                  "ready", process.id, options_.start_timeout);
+    if (!line.ok()) return line.status().WithContext("starting " + process.name);
+    if (process.replica == nullptr) return Status::Ok();
+    const size_t space = line->find(' ');
+    const std::string listen = space == std::string::npos ? "" : line->substr(space + 1);
+    if (listen.find(':') == std::string::npos) {
+      return Internal(process.name + " said '" + *line + "' instead of 'ready HOST:PORT'");
+    }
+    process.replica->listen = listen;
+    return Status::Ok();
+  }
+
+  const ClusterOptions& options_;
+  const Paths paths_;
+  ClusterFile file_;
+  std::string programs_;
+  std::vector<Started> started_;
+  bool done_ = false;
+};
+
+}  // namespace
+
+std::string_view ProcessStateName(ProcessState state) {
+  switch (state) {
+    case ProcessState::kRunning:
+      return "running";
+    case ProcessState::kStopped:
+      return "stopped";
+    case ProcessState::kDead:
+      break;
+  }
+  return "dead";
+}
+
+bool ClusterInfo::AllAlive() const {
+  return std::none_of(processes.begin(), processes.end(), [](const ClusterProcess& process) {
+    return process.state == ProcessState::kDead;
+  });
+}
+
+Result<ClusterInfo> StartCluster(const ClusterOptions& options) {
+  HL_RETURN_IF_ERROR(CheckOptions(options));
+  HL_ASSIGN_OR_RETURN(const Paths paths, MakeDirectory(options));
+  HL_ASSIGN_OR_RETURN(const DirectoryLock lock, DirectoryLock::Take(paths));
+  bool fresh = false;
+  HL_ASSIGN_OR_RETURN(ClusterFile file, DescriptionFor(options, paths, &fresh));
+  HL_RETURN_IF_ERROR(CheckSpace(paths, file));
+  // Before anything runs: whoever finds the directory after a crash in between can stop what is
+  // there.
+  HL_RETURN_IF_ERROR(cluster::SaveClusterFile(file, paths.Description()));
+  uint32_t started = 0;
+  Status status;
+  {
+    Starter starter(options, paths, file);
+    status = starter.Run();
+    if (status.ok()) file = starter.file();
+    started = starter.started();
+  }
+  if (!status.ok()) {
+    if (fresh) {  // so that a second try may use other options
+      for (const ClusterFile::Replica& replica : file.replicas) {
+        ::unlink(paths.Pool(replica.name).c_str());
+      }
+      ::unlink(paths.Socket().c_str());
+      ::unlink(paths.Description().c_str());
+    }
+    return status;
+  }
+  ClusterInfo info = Describe(paths, file);
+  info.started = started;
+  return info;
+}
+
+Result<ClusterInfo> ReadCluster(const std::string& directory) {
+  HL_ASSIGN_OR_RETURN(const Paths paths, ExistingDirectory(directory));
+  HL_ASSIGN_OR_RETURN(const ClusterFile file, LoadDescription(paths));
+  return Describe(paths, file);
+}
+
+Result<std::vector<std::string>> StopCluster(const std::string& directory,
+                                             std::chrono::milliseconds patience) {
+  HL_ASSIGN_OR_RETURN(const Paths paths, ExistingDirectory(directory));
+  HL_RETURN_IF_ERROR(LoadDescription(paths).status());
+  HL_ASSIGN_OR_RETURN(const DirectoryLock lock, DirectoryLock::Take(paths));
+  HL_ASSIGN_OR_RETURN(const ClusterFile file, LoadDescription(paths));
+  std::vector<std::string> names;
+  for (const ClusterFile::Replica& replica : file.replicas) names.push_back(replica.name);
+  names.emplace_back(kDaemonName);  // last: it serves the others until they are gone
+  std::vector<std::string> killed;
+  for (const std::string& name : names) {
+    const Result<ProcessId> id = cluster::ReadPidFile(paths.Pid(name));
+    if (id.ok()) {
+      HL_ASSIGN_OR_RETURN(const bool needed_kill, cluster::Terminate(*id, patience));
+      if (needed_kill) killed.push_back(name);
+    }
+    ::unlink(paths.Pid(name).c_str());
+  }
+  ::unlink(paths.Socket().c_str());
+  return killed;
+}
+
+Result<std::string> ProgramFolder() {
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  if (error) return FromErrno(error.value(), "/proc/self/exe");
+  return program.parent_path().string();
+}
+
+}  // namespace hyperloop

@@ -1,0 +1,265 @@
+// The cluster's bookkeeping, with shell scripts in the place of the daemons.
+#include "hyperloop/replication/emulated_cluster.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "cluster/cluster_file.h"
+#include "cluster/process.h"
+
+namespace hyperloop {
+namespace {
+
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+constexpr std::chrono::milliseconds kPatience{10000};
+
+std::string Slurp(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+class EmulatedClusterTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/hyperloop_cluster_XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    base_ = name;
+    options_.directory = base_ + "/d";
+    options_.programs = base_ + "/bin";
+    options_.region_size = 1 << 20;
+    fs::create_directory(options_.programs);
+    Program("hyperloop-rnicd", "echo ready; exec sleep 600");
+    SetUpGoodReplica();
+  }
+  void SetUpGoodReplica() {
+    // Makes its pool and listens where it was told to; port 0 becomes 40000 + the replica's digit.
+    Program(
+        "hyperloop-replica",
+        "while [ $# -gt 0 ]; do case $1 in --listen) l=$2;; --host) h=$2;; --pool) p=$2;; esac; "
+        "shift; done; case $l in *:0) l=127.0.0.1:4000${h#replica};; esac; : > \"$p\"; "
+        "echo ready $l; exec sleep 600");
+  }
+  void TearDown() override {
+    StopCluster(options_.directory).status().IgnoreError();
+    fs::remove_all(base_);
+  }
+  void Program(const std::string& name, const std::string& body) {
+    const std::string path = options_.programs + "/" + name;
+    std::ofstream(path) << "#!/bin/sh\n" << body << "\n";
+    ASSERT_EQ(chmod(path.c_str(), 0755), 0);
+  }
+  cluster::ProcessId Id(const std::string& name) {
+    return cluster::ReadPidFile(options_.directory + "/" + name + ".pid").value();
+  }
+  void Kill(const std::string& name) {
+    const cluster::ProcessId id = Id(name);
+    ASSERT_TRUE(cluster::Signal(id, SIGKILL).ok());
+    ASSERT_TRUE(cluster::WaitGone(id, kPatience));
+  }
+
+  std::string base_;
+  ClusterOptions options_;
+};
+
+TEST_F(EmulatedClusterTest, StartsAndStopsAll) {
+  const Result<ClusterInfo> info = StartCluster(options_);
+  ASSERT_TRUE(info.ok()) << info.status().ToString();
+  EXPECT_EQ(info->started, 4u);
+  EXPECT_TRUE(info->AllAlive());
+  EXPECT_THAT(info->uri, HasSubstr("hyperloop://127.0.0.1:40000,127.0.0.1:40001,127.0.0.1:40002?"));
+  EXPECT_THAT(info->uri, HasSubstr("device="));
+  ASSERT_EQ(info->processes.size(), 4u);
+  const cluster::ProcessId id = Id("replica1");
+  EXPECT_EQ(info->processes[2].pid, id.pid);
+  EXPECT_EQ(getsid(id.pid), id.pid) << "it must not share the caller's session";
+
+  const Result<std::vector<std::string>> killed = StopCluster(options_.directory);
+  ASSERT_TRUE(killed.ok()) << killed.status().ToString();
+  EXPECT_TRUE(killed->empty());
+  EXPECT_EQ(cluster::StateOf(id), ProcessState::kDead);
+  EXPECT_TRUE(fs::exists(options_.directory + "/replica1.pool")) << "pools outlive the cluster";
+  EXPECT_TRUE(StopCluster(options_.directory).ok()) << "stopping twice is no error";
+}
+
+TEST_F(EmulatedClusterTest, StartOnARunningClusterChangesNothing) {
+  const Result<ClusterInfo> first = StartCluster(options_);
+  ASSERT_TRUE(first.ok());
+  const Result<ClusterInfo> second = StartCluster(options_);
+  ASSERT_TRUE(second.ok());
+  EXPECT_EQ(second->started, 0u);
+  EXPECT_EQ(second->uri, first->uri);
+  for (size_t i = 0; i < first->processes.size(); ++i) {
+    EXPECT_EQ(second->processes[i].pid, first->processes[i].pid);
+  }
+}
+
+TEST_F(EmulatedClusterTest, StartCompletesAClusterThatLostAReplica) {
+  const Result<ClusterInfo> first = StartCluster(options_);
+  ASSERT_TRUE(first.ok());
+  Kill("replica1");
+  const Result<ClusterInfo> lame = ReadCluster(options_.directory);
+  ASSERT_TRUE(lame.ok());
+  EXPECT_FALSE(lame->AllAlive());
+  EXPECT_EQ(lame->processes[2].state, ProcessState::kDead);
+
+  const Result<ClusterInfo> second = StartCluster(options_);
+  ASSERT_TRUE(second.ok()) << second.status().ToString();
+  EXPECT_EQ(second->started, 1u);
+  EXPECT_EQ(second->uri, first->uri);
+  EXPECT_EQ(second->processes[1].pid, first->processes[1].pid);
+}
+
+TEST_F(EmulatedClusterTest, ADeadDaemonTakesItsReplicasAlong) {
+  ASSERT_TRUE(StartCluster(options_).ok());
+  const cluster::ProcessId replica = Id("replica0");
+  Kill("rnicd");
+  const Result<ClusterInfo> again = StartCluster(options_);
+  ASSERT_TRUE(again.ok()) << again.status().ToString();
+  EXPECT_EQ(again->started, 4u);
+  EXPECT_EQ(cluster::StateOf(replica), ProcessState::kDead);
+}
+
+TEST_F(EmulatedClusterTest, AStoppedProcessIsAliveAndCanBeEnded) {
+  ASSERT_TRUE(StartCluster(options_).ok());
+  const cluster::ProcessId id = Id("replica2");
+  ASSERT_TRUE(cluster::Signal(id, SIGSTOP).ok());
+  while (cluster::StateOf(id) != ProcessState::kStopped) usleep(100);
+  const Result<ClusterInfo> info = StartCluster(options_);
+  ASSERT_TRUE(info.ok());
+  EXPECT_EQ(info->started, 0u);
+  EXPECT_EQ(info->processes[3].state, ProcessState::kStopped);
+  const Result<std::vector<std::string>> killed = StopCluster(options_.directory);
+  ASSERT_TRUE(killed.ok());
+  EXPECT_TRUE(killed->empty()) << "SIGCONT lets it take SIGTERM";
+}
+
+TEST_F(EmulatedClusterTest, AProcessDeafToSigtermIsKilledAndNamed) {
+  Program("hyperloop-rnicd", "trap '' TERM; echo ready; exec sleep 600");
+  ASSERT_TRUE(StartCluster(options_).ok());
+  const Result<std::vector<std::string>> killed =
+      StopCluster(options_.directory, std::chrono::milliseconds(200));
+  ASSERT_TRUE(killed.ok());
+  EXPECT_THAT(*killed, ::testing::ElementsAre("rnicd"));
+}
+
+TEST_F(EmulatedClusterTest, FailureHalfWayEndsWhatWasStarted) {
+  // replica1 fails only once replica0 runs.
+  Program("hyperloop-replica",
+          "case \"$*\" in *replica1*) echo 'pool: no luck' >&2; exit 1;; esac; echo ready "
+          "127.0.0.1:40000; "
+          "echo $$ > " +
+              base_ + "/started; exec sleep 600");
+  const Result<ClusterInfo> info = StartCluster(options_);
+  ASSERT_FALSE(info.ok());
+  EXPECT_EQ(info.status().code(), Code::kUnavailable);
+  EXPECT_THAT(info.status().message(), HasSubstr("replica1"));
+  EXPECT_THAT(info.status().message(), HasSubstr("no luck")) << "the log is quoted";
+  const pid_t started = std::stoi(Slurp(base_ + "/started"));
+  EXPECT_NE(kill(started, 0), 0) << "replica0 was left running";
+  EXPECT_FALSE(fs::exists(options_.directory + "/rnicd.pid"));
+
+  SetUpGoodReplica();
+  options_.replicas = 2;  // a failed first start binds nobody to its options
+  EXPECT_TRUE(StartCluster(options_).ok());
+}
+
+TEST_F(EmulatedClusterTest, AMissingProgramIsNamed) {
+  fs::remove(options_.programs + "/hyperloop-replica");
+  const Result<ClusterInfo> info = StartCluster(options_);
+  ASSERT_FALSE(info.ok());
+  EXPECT_EQ(info.status().code(), Code::kNotFound);
+  EXPECT_THAT(info.status().message(), HasSubstr(options_.programs + "/hyperloop-replica"));
+}
+
+TEST_F(EmulatedClusterTest, OtherOptionsAreRefused) {
+  ASSERT_TRUE(StartCluster(options_).ok());
+  options_.replicas = 2;
+  const Result<ClusterInfo> info = StartCluster(options_);
+  ASSERT_FALSE(info.ok());
+  EXPECT_EQ(info.status().code(), Code::kInvalidArgument);
+  EXPECT_THAT(info.status().message(), HasSubstr("has 3 replicas"));
+  EXPECT_TRUE(ReadCluster(options_.directory)->AllAlive());
+}
+
+TEST_F(EmulatedClusterTest, SomebodyElsesDirectoryIsLeftAlone) {
+  fs::create_directory(options_.directory);
+  std::ofstream(options_.directory + "/thesis.txt") << "precious";
+  const Result<ClusterInfo> info = StartCluster(options_);
+  ASSERT_FALSE(info.ok());
+  EXPECT_EQ(info.status().code(), Code::kAlreadyExists);
+  EXPECT_THAT(info.status().message(), HasSubstr("thesis.txt"));
+  EXPECT_EQ(StopCluster(options_.directory).status().code(), Code::kNotFound);
+}
+
+TEST_F(EmulatedClusterTest, ARecycledPidIsNeitherBelievedNorKilled) {
+  ASSERT_TRUE(StartCluster(options_).ok());
+  Kill("replica0");
+  // The pid of this test, as if the kernel had given it the dead replica's.
+  cluster::ProcessId self = cluster::IdentifyProcess(getpid()).value();
+  std::ofstream(options_.directory + "/replica0.pid")
+      << self.pid << ' ' << self.start_time - 1 << ' ' << self.boot << '\n';
+  EXPECT_EQ(ReadCluster(options_.directory)->processes[1].state, ProcessState::kDead);
+  ASSERT_TRUE(StopCluster(options_.directory).ok());  // this test lives on
+
+  std::ofstream(options_.directory + "/replica0.pid")
+      << self.pid << ' ' << self.start_time << " another-boot\n";
+  EXPECT_EQ(ReadCluster(options_.directory)->processes[1].state, ProcessState::kDead);
+  ASSERT_TRUE(StopCluster(options_.directory).ok());
+}
+
+TEST_F(EmulatedClusterTest, TooLittleSpaceIsSaidBeforehand) {
+  options_.region_size = 15ull << 30;
+  options_.replicas = 8;
+  options_.directory = "/dev/shm/" + fs::path(base_).filename().string();
+  const Result<ClusterInfo> info = StartCluster(options_);
+  fs::remove_all(options_.directory);
+  if (info.ok()) GTEST_SKIP() << "/dev/shm holds more than 120 GiB";
+  EXPECT_EQ(info.status().code(), Code::kNoSpace);
+  EXPECT_THAT(info.status().message(), HasSubstr("--region-size"));
+}
+
+TEST_F(EmulatedClusterTest, OptionsOutOfRangeAreRefused) {
+  options_.replicas = 9;
+  EXPECT_EQ(StartCluster(options_).status().code(), Code::kInvalidArgument);
+  options_.replicas = 3;
+  options_.region_size = 16ull << 30;
+  EXPECT_EQ(StartCluster(options_).status().code(), Code::kInvalidArgument);
+  options_.region_size = 1 << 20;
+  options_.directory = base_ + "/" + std::string(120, 'x');
+  const Result<ClusterInfo> info = StartCluster(options_);
+  EXPECT_EQ(info.status().code(), Code::kInvalidArgument);
+  EXPECT_THAT(info.status().message(), HasSubstr("shorter --dir"));
+}
+
+TEST(ClusterFileTest, RefusesWhatIsNotACluster) {
+  using cluster::ParseClusterFile;
+  const char* const good =
+      R"({"version":1,"region_size":1048576,"media":"auto","replicas":[{"name":"a","listen":"h:1"}]})";
+  ASSERT_TRUE(ParseClusterFile(good, "f").ok());
+  for (
+      const char* bad : {
+          "",
+          "[]",
+          "{}",
+          R"({"version":2,"region_size":1,"media":"auto","replicas":[]})",
+          R"({"version":1,"region_size":-1,"media":"auto","replicas":[{"name":"a","listen":"h:1"}]})",
+          R"({"version":1,"region_size":1,"media":"auto","replicas":[]})",
+          R"({"version":1,"region_size":1,"media":"auto","replicas":[{"name":"../a","listen":"h:1"}]})",
+          R"({"version":1,"region_size":1,"media":"auto","replicas":[{"name":"a"}]})",
+          R"({"version":1,"region_size":1,"media":"auto","replicas":[{"name":"a","listen":"h:1"},{"name":"a","listen":"h:2"}]})",
+      }) {
+    EXPECT_EQ(ParseClusterFile(bad, "f").status().code(), Code::kCorruption) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace hyperloop

@@ -1,0 +1,287 @@
+#include "cluster/process.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+namespace hyperloop::cluster {
+namespace {
+
+// Async-signal-safe, for use between fork and exec too: the start time and state letter from
+// /proc/PID/stat.
+bool ReadStat(pid_t pid, uint64_t* start_time, char* state) {
+  char path[40];
+  snprintf(path, sizeof path, "/proc/%d/stat", static_cast<int>(pid));
+  const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  char text[1024];
+  const ssize_t n = ::read(fd, text, sizeof text - 1);
+  ::close(fd);
+  if (n <= 0) return false;
+  text[n] = 0;
+  // The program's name may hold anything, spaces and parentheses too: fields count from the last
+  // ')'.
+  const char* field = strrchr(text, ')');
+  if (field == nullptr || field[1] != ' ') return false;
+  *state = field[2];
+  constexpr int kStartTimeField = 22, kStateField = 3;
+  field += 2;
+  for (int i = kStateField; i < kStartTimeField; ++i) {
+    field = strchr(field, ' ');
+    if (field == nullptr) return false;
+    ++field;
+  }
+  uint64_t value = 0;
+  for (; *field >= '0' && *field <= '9'; ++field) {
+    value = value * 10 + static_cast<uint64_t>(*field - '0');
+  }
+  *start_time = value;
+  return true;
+}
+
+std::string BootId() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  file >> id;
+  return id.empty() ? "unknown" : id;
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd = -1) : fd_(fd) {}
+  ~Descriptor() { Close(); }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+  void Close() {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = -1;
+  }
+
+ private:
+  int fd_;
+};
+
+// A handle that cannot come to mean another process. -1 with errno ESRCH when it is gone.
+int OpenExactly(const ProcessId& id) {
+  const int fd = static_cast<int>(::syscall(SYS_pidfd_open, id.pid, 0));
+  if (fd < 0) return -1;
+  uint64_t start_time = 0;
+  char state = 0;
+  if (id.boot != BootId() || !ReadStat(id.pid, &start_time, &state) ||
+      start_time != id.start_time) {
+    ::close(fd);
+    errno = ESRCH;
+    return -1;
+  }
+  return fd;
+}
+
+std::string TailOf(const std::string& path, uint64_t from) {
+  std::ifstream file(path);
+  file.seekg(static_cast<std::streamoff>(from));
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  constexpr size_t kLines = 8;
+  std::string text;
+  for (size_t i = lines.size() > kLines ? lines.size() - kLines : 0; i < lines.size(); ++i) {
+    text += "\n    " + lines[i];
+  }
+  return text.empty() ? " (it wrote nothing)" : text;
+}
+
+// What the new process does between fork and exec; only async-signal-safe calls.
+struct Child {
+  const char* program;
+  char* const* argv;
+  const char* pid_file;
+  const char* pid_file_temporary;
+  const char* boot;
+  int log = -1;
+  int report = -1;  // where errno goes when a step fails
+  bool die_with_caller = false;
+  pid_t caller = 0;
+
+  [[noreturn]] void Fail(int step) const {
+    const int report_text[2] = {step, errno};
+    [[maybe_unused]] const ssize_t n = ::write(report, report_text, sizeof report_text);
+    ::_exit(127);
+  }
+  [[noreturn]] void Run() const {
+    ::setsid();
+    if (die_with_caller) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (::getppid() != caller) ::_exit(127);
+    }
+    ::umask(077);
+    sigset_t none;
+    sigemptyset(&none);
+    ::sigprocmask(SIG_SETMASK, &none, nullptr);
+    for (int signal = 1; signal < NSIG; ++signal) ::signal(signal, SIG_DFL);
+    WritePidFile();
+    const int null = ::open("/dev/null", O_RDONLY);
+    if (null < 0 || ::dup2(null, 0) < 0 || ::dup2(log, 1) < 0 || ::dup2(log, 2) < 0) Fail(1);
+    // Everything else is marked to close at exec, the report pipe included: its end of file says
+    // that exec worked.
+    ::syscall(SYS_close_range, 3U, ~0U, 4U /* CLOSE_RANGE_CLOEXEC */);
+    ::execv(program, argv);
+    Fail(2);
+  }
+  void WritePidFile() const {
+    uint64_t start_time = 0;
+    char state = 0;
+    if (!ReadStat(::getpid(), &start_time, &state)) Fail(3);
+    char text[128];
+    const int n = snprintf(text, sizeof text, "%d %llu %s\n", static_cast<int>(::getpid()),
+                           static_cast<unsigned long long>(start_time), boot);
+    const int fd = ::open(pid_file_temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0 || ::write(fd, text, static_cast<size_t>(n)) != n || ::close(fd) != 0 ||
+        ::rename(pid_file_temporary, pid_file) != 0) {
+      Fail(3);
+    }
+  }
+};
+
+}  // namespace
+
+Result<ProcessId> IdentifyProcess(pid_t pid) {
+  ProcessId id{pid, 0, BootId()};
+  char state = 0;
+  if (!ReadStat(pid, &id.start_time, &state)) {
+    return NotFound("no process " + std::to_string(pid));
+  }
+  return id;
+}
+
+Result<ProcessId> ReadPidFile(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return FromErrno(errno, "pid file " + path);
+  ProcessId id;
+  if (!(file >> id.pid >> id.start_time >> id.boot) || id.pid <= 1) {
+    return Corruption(path + " is not a pid file (\"PID START_TIME BOOT_ID\")");
+  }
+  return id;
+}
+
+ProcessState StateOf(const ProcessId& id) {
+  uint64_t start_time = 0;
+  char state = 0;
+  if (id.pid <= 1 || id.boot != BootId() || !ReadStat(id.pid, &start_time, &state) ||
+      start_time != id.start_time || state == 'Z' || state == 'X') {
+    return ProcessState::kDead;
+  }
+  return state == 'T' || state == 't' ? ProcessState::kStopped : ProcessState::kRunning;
+}
+
+Result<ProcessId> Spawn(const SpawnOptions& options) {
+  const std::string& program = options.argv.at(0);
+  Descriptor log(::open(options.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  if (log.get() < 0) return FromErrno(errno, "log file " + options.log);
+  int pipe_ends[2];
+  if (::pipe2(pipe_ends, O_CLOEXEC) != 0) return FromErrno(errno, "pipe");
+  Descriptor report(pipe_ends[0]);
+  Descriptor report_child(pipe_ends[1]);
+
+  std::vector<char*> argv;
+  for (const std::string& argument : options.argv) {
+    argv.push_back(const_cast<char*>(argument.c_str()));
+  }
+  argv.push_back(nullptr);
+  const std::string boot = BootId();
+  const std::string temporary = options.pid_file + ".new";
+  const Child child{program.c_str(), argv.data(), options.pid_file.c_str(), temporary.c_str(),
+                    boot.c_str(),    log.get(),   report_child.get(),       options.die_with_caller,
+                    ::getpid()};
+  const pid_t pid = ::fork();
+  if (pid < 0) return FromErrno(errno, "fork for " + program);
+  if (pid == 0) child.Run();
+
+  report_child.Close();
+  int failure[2] = {0, 0};
+  ssize_t n = 0;
+  do {
+    n = ::read(report.get(), failure, sizeof failure);
+  } while (n < 0 && errno == EINTR);
+  if (n == static_cast<ssize_t>(sizeof failure)) {
+    ::waitpid(pid, nullptr, 0);
+    ::unlink(options.pid_file.c_str());
+    static constexpr const char* kSteps[] = {"", "redirecting output of ", "executing ",
+                                             "writing the pid file of "};
+    return FromErrno(failure[1], kSteps[failure[0] & 3] + program);
+  }
+  return ReadPidFile(options.pid_file);
+}
+
+Status Signal(const ProcessId& id, int signal) {
+  Descriptor fd(OpenExactly(id));
+  if (fd.get() >= 0 && ::syscall(SYS_pidfd_send_signal, fd.get(), signal, nullptr, 0) == 0) {
+    return Status::Ok();
+  }
+  if (errno == ESRCH) return Status::Ok();
+  return FromErrno(errno,
+                   "signal " + std::to_string(signal) + " to process " + std::to_string(id.pid));
+}
+
+bool WaitGone(const ProcessId& id, std::chrono::milliseconds patience) {
+  Descriptor fd(OpenExactly(id));
+  if (fd.get() < 0) return true;
+  pollfd entry{fd.get(), POLLIN, 0};
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  for (;;) {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    const int ready = ::poll(&entry, 1, static_cast<int>(std::max<int64_t>(left.count(), 0)));
+    if (ready > 0) break;
+    if (ready == 0) return false;
+    if (errno != EINTR) return StateOf(id) == ProcessState::kDead;
+  }
+  ::waitpid(id.pid, nullptr, WNOHANG);  // where it is a child of ours; harmless elsewhere
+  return true;
+}
+
+Result<bool> Terminate(const ProcessId& id, std::chrono::milliseconds patience) {
+  HL_RETURN_IF_ERROR(Signal(id, SIGTERM));
+  HL_RETURN_IF_ERROR(Signal(id, SIGCONT));  // a stopped process takes no SIGTERM
+  if (WaitGone(id, patience)) return false;
+  HL_RETURN_IF_ERROR(Signal(id, SIGKILL));
+  if (WaitGone(id, std::chrono::seconds(10))) return true;
+  return TimedOut("process " + std::to_string(id.pid) + " still exists 10 s after SIGKILL");
+}
+
+Result<std::string> AwaitLine(const std::string& file, uint64_t from, const std::string& prefix,
+                              const ProcessId& writer, std::chrono::milliseconds patience) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  for (;;) {
+    // The state is read before the file: a process that ended has written all it will.
+    const bool dead = StateOf(writer) == ProcessState::kDead;
+    std::ifstream stream(file);
+    stream.seekg(static_cast<std::streamoff>(from));
+    for (std::string line; std::getline(stream, line) && !stream.eof();) {
+      if (line.rfind(prefix, 0) == 0) return line;
+    }
+    if (dead) {
+      return Unavailable("process " + std::to_string(writer.pid) + " ended before it was ready; " +
+                         file + " says:" + TailOf(file, from));
+    }
+    if (std::chrono::steady_clock::now() >= deadline) {
+      return TimedOut("process " + std::to_string(writer.pid) + " was not ready after " +
+                      std::to_string(patience.count()) + " ms; " + file +
+                      " says:" + TailOf(file, from));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+}
+
+}  // namespace hyperloop::cluster

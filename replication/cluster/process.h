@@ -1,0 +1,54 @@
+// Background processes that outlive the caller and are found again through a pid file.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "hyperloop/core/status.h"
+#include "hyperloop/replication/emulated_cluster.h"
+
+namespace hyperloop::cluster {
+
+// One process, told apart from a later one of the same pid.
+struct ProcessId {
+  pid_t pid = 0;
+  uint64_t start_time = 0;  // clock ticks since boot
+  std::string boot;         // the kernel's boot id
+};
+
+// The identity of a process that exists now. kNotFound.
+Result<ProcessId> IdentifyProcess(pid_t pid);
+// kNotFound: no such file. kCorruption: not a pid file.
+Result<ProcessId> ReadPidFile(const std::string& path);
+
+// Whether exactly this process exists; a zombie is dead.
+ProcessState StateOf(const ProcessId& id);
+
+struct SpawnOptions {
+  std::vector<std::string> argv;  // argv[0] is a path
+  std::string log;                // stdout and stderr are appended there
+  std::string pid_file;  // written by the new process itself, before it executes the program
+  bool die_with_caller = false;
+};
+// Starts a process in a session of its own, with stdin from /dev/null, no other descriptor, default
+// signals and umask 077. Errors of execve are returned here.
+Result<ProcessId> Spawn(const SpawnOptions& options);
+
+// Sends `signal` to exactly this process. Ok also when it is gone.
+Status Signal(const ProcessId& id, int signal);
+// Until it is gone. False: it still exists after `patience`.
+bool WaitGone(const ProcessId& id, std::chrono::milliseconds patience);
+// SIGTERM and SIGCONT, then SIGKILL after `patience`. True: SIGKILL was needed.
+Result<bool> Terminate(const ProcessId& id, std::chrono::milliseconds patience);
+
+// Waits until the file has, behind `from`, a line that starts with `prefix`; returns the line.
+// kUnavailable: the process ended first (the message quotes the end of the file). kTimedOut
+// likewise.
+Result<std::string> AwaitLine(const std::string& file, uint64_t from, const std::string& prefix,
+                              const ProcessId& writer, std::chrono::milliseconds patience);
+
+}  // namespace hyperloop::cluster

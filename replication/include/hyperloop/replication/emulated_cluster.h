@@ -1,0 +1,77 @@
+// An emulated cluster on this machine: one hyperloop-rnicd and a chain of hyperloop-replica
+// processes, kept in one directory. What `hyperloopctl cluster` does, as functions; tests and
+// hyperloop-bench use them too.
+//
+// The directory holds cluster.json (what the cluster is), rnicd.sock, and for each process
+// NAME.pid, NAME.log and, for replicas, NAME.pool. Pools stay when the cluster stops: the next
+// start finds the data again. Calls on one directory exclude each other through a lock file, across
+// processes. A process is known by pid, start time and boot, so a recycled pid is never taken for
+// it, nor signalled.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "hyperloop/core/status.h"
+
+namespace hyperloop {
+
+struct ClusterOptions {
+  std::string directory;  // made when absent; on tmpfs for media=ram, on a disk for media=file
+  uint32_t replicas = 3;  // 1 to 8
+  uint64_t region_size = 256ull << 20;  // bytes of each replica's region
+  std::string media = "auto";           // auto, ram, file, pmem
+  int spin_us = -1;                     // of the RNIC daemon; -1: its default
+  int cpu = -1;                         // processor for the RNIC daemon; -1: its choice
+  std::string programs;  // folder of hyperloop-rnicd and hyperloop-replica; empty: this program's
+  bool die_with_caller = false;  // the processes are killed when the calling thread ends
+  std::chrono::milliseconds start_timeout{30000};  // for each process to become ready
+};
+
+enum class ProcessState { kRunning, kStopped, kDead };  // kStopped: by SIGSTOP or a debugger
+std::string_view ProcessStateName(ProcessState state);
+
+struct ClusterProcess {
+  std::string name;  // "rnicd", "replica0" …; of replicas also the emulated host
+  pid_t pid = 0;     // 0 when dead
+  ProcessState state = ProcessState::kDead;
+  std::string listen;  // replicas: HOST:PORT of the control endpoint
+  std::string pool;    // replicas: path
+  std::string log;     // path
+};
+
+struct ClusterInfo {
+  std::string directory;  // absolute
+  uint64_t region_size = 0;
+  std::string media;
+  std::string socket;                     // of the RNIC daemon
+  std::vector<ClusterProcess> processes;  // the daemon, then the replicas in chain order
+  std::string uri;       // of the whole group, for a primary whose pool is in the directory
+  uint32_t started = 0;  // how many processes this start began
+
+  bool AllAlive() const;
+};
+
+// Brings the cluster up, or completes it: what runs is left alone, what died is started again on
+// its old pool and port. When anything fails, what this call started is ended again and the message
+// quotes the failing program's log. kInvalidArgument: options out of range, or other than those
+// that the directory's cluster was made with. kAlreadyExists: the directory holds other things.
+// kUnavailable, kTimedOut: a process ended or did not become ready.
+Result<ClusterInfo> StartCluster(const ClusterOptions& options);
+
+// What the directory's cluster is and which of its processes live. kNotFound: no cluster there.
+Result<ClusterInfo> ReadCluster(const std::string& directory);
+
+// Ends every process of the cluster: SIGTERM (and SIGCONT), after `patience` SIGKILL. Returns those
+// that needed SIGKILL. Nothing running is success. kNotFound: no cluster there.
+Result<std::vector<std::string>> StopCluster(
+    const std::string& directory, std::chrono::milliseconds patience = std::chrono::seconds(5));
+
+// The folder of the program that runs now.
+Result<std::string> ProgramFolder();
+
+}  // namespace hyperloop
