@@ -1,0 +1,196 @@
+// ControlClient and ControlServer against each other, and against peers that do not keep to the
+// protocol.
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
+#include "control/client.h"
+#include "control/server.h"
+
+namespace hyperloop::control {
+namespace {
+
+using namespace std::chrono_literals;
+
+// A server on a thread of its own; answers Hello with a region size, everything else with an error.
+class ServerFixture : public testing::Test {
+ protected:
+  ServerFixture() {
+    auto server = ControlServer::Listen({"127.0.0.1", 0}, [this](const BodyUnion& request) {
+      ++handled_;
+      if (As<HelloRequestT>(request) != nullptr) {
+        HelloReplyT reply;
+        reply.region_size = 4096;
+        return MakeBody(std::move(reply));
+      }
+      if (As<ChecksumsRequestT>(request) != nullptr) {
+        ChecksumsReplyT reply;
+        reply.checksums.assign(512 << 10, 1);  // larger than socket buffers
+        return MakeBody(std::move(reply));
+      }
+      return MakeError(Fenced("no"));
+    });
+    EXPECT_TRUE(server.ok()) << server.status().ToString();
+    server_ = std::move(server).value();
+    wake_ = Fd(eventfd(0, EFD_CLOEXEC));
+    thread_ = std::thread([this] {
+      while (!stop_) EXPECT_TRUE(server_->Serve(Deadline::max(), wake_.get()).ok());
+    });
+  }
+  ~ServerFixture() override {
+    stop_ = true;
+    const uint64_t one = 1;
+    EXPECT_EQ(write(wake_.get(), &one, sizeof(one)), 8);
+    thread_.join();
+  }
+  Fd RawConnection() {
+    auto fd = ConnectTo(server_->endpoint(), Clock::now() + 5s);
+    EXPECT_TRUE(fd.ok());
+    return std::move(fd).value();
+  }
+  static void SendBytes(const Fd& fd, std::span<const uint8_t> bytes) {
+    ASSERT_EQ(send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+  }
+  // Everything until the peer closes.
+  static std::vector<uint8_t> Drain(const Fd& fd) {
+    std::vector<uint8_t> all(64 << 10);
+    size_t have = 0;
+    ssize_t got = 1;
+    while (got > 0) {
+      EXPECT_TRUE(WaitReady(fd.get(), POLLIN, Clock::now() + 20s).ok()) << "not closed";
+      got = recv(fd.get(), all.data() + have, all.size() - have, 0);
+      have += static_cast<size_t>(std::max<ssize_t>(got, 0));
+    }
+    EXPECT_EQ(got, 0);
+    all.resize(have);
+    return all;
+  }
+  Status Hello() {
+    auto client = ControlClient::Connect(server_->endpoint(), 5s);
+    if (!client.ok()) return client.status();
+    return (*client)->Call<HelloReplyT>(HelloRequestT{}, 5s).status();
+  }
+
+  std::atomic<bool> stop_{false};
+  std::atomic<int> handled_{0};
+  Fd wake_;
+  std::unique_ptr<ControlServer> server_;
+  std::thread thread_;
+};
+
+TEST_F(ServerFixture, AnswersManyRequestsOnOneConnection) {
+  auto client = ControlClient::Connect(server_->endpoint(), 5s);
+  ASSERT_TRUE(client.ok());
+  for (int i = 0; i < 100; ++i) {
+    const auto reply = (*client)->Call<HelloReplyT>(HelloRequestT{}, 5s);
+    ASSERT_TRUE(reply.ok()) << reply.status().ToString();
+    EXPECT_EQ(reply->region_size, 4096u);
+  }
+  // An error is an answer: the connection goes on.
+  const auto refused = (*client)->Call<DoneT>(ReleaseRequestT{}, 5s);
+  EXPECT_EQ(refused.status().code(), Code::kFenced);
+  EXPECT_NE(refused.status().message().find(server_->endpoint().ToString()), std::string::npos);
+  EXPECT_TRUE((*client)->Call<HelloReplyT>(HelloRequestT{}, 5s).ok());
+  // An answer of another type is not taken for the right one.
+  EXPECT_EQ((*client)->Call<SealReplyT>(HelloRequestT{}, 5s).status().code(), Code::kCorruption);
+}
+
+TEST_F(ServerFixture, LongAnswersPassInPieces) {
+  auto client = ControlClient::Connect(server_->endpoint(), 5s);
+  ASSERT_TRUE(client.ok());
+  const auto reply = (*client)->Call<ChecksumsReplyT>(ChecksumsRequestT{}, 10s);
+  ASSERT_TRUE(reply.ok()) << reply.status().ToString();
+  EXPECT_EQ(reply->checksums.size(), 512u << 10);
+}
+
+TEST_F(ServerFixture, MalformedFrameGetsAnErrorAndNothingMore) {
+  const std::vector<std::vector<uint8_t>> attacks = {
+      {0, 0, 0, 0},                          // empty
+      {0xff, 0xff, 0xff, 0xff},              // 4 GiB announced
+      {8, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8},  // not a message
+      {'G', 'E', 'T', ' '}};
+  for (const auto& attack : attacks) {
+    const Fd fd = RawConnection();
+    SendBytes(fd, attack);
+    const auto answer = Drain(fd);
+    ASSERT_GT(answer.size(), kFrameHeader);
+    const auto body = ParseMessage(std::span(answer).subspan(kFrameHeader));
+    ASSERT_TRUE(body.ok());
+    EXPECT_NE(As<ErrorT>(*body), nullptr);
+  }
+  EXPECT_EQ(handled_, 0);
+  EXPECT_TRUE(Hello().ok());
+}
+
+TEST_F(ServerFixture, PipelinedRequestsAreAnsweredInOrder) {
+  const Fd fd = RawConnection();
+  const auto frame = EncodeFrame(MakeBody(HelloRequestT{}));
+  std::vector<uint8_t> three;
+  for (int i = 0; i < 3; ++i) three.insert(three.end(), frame.begin(), frame.end());
+  SendBytes(fd, three);
+  shutdown(fd.get(), SHUT_WR);
+  Drain(fd);
+  EXPECT_EQ(handled_, 3);
+}
+
+// Half a frame neither blocks others nor keeps its place for ever.
+TEST_F(ServerFixture, SlowSenderIsDroppedAndDisturbsNobody) {
+  const Fd slow = RawConnection();
+  const auto frame = EncodeFrame(MakeBody(HelloRequestT{}));
+  SendBytes(slow, std::span(frame).first(frame.size() / 2));
+  EXPECT_TRUE(Hello().ok());
+  EXPECT_TRUE(Drain(slow).empty());  // ends only when the server closes
+  EXPECT_TRUE(Hello().ok());
+}
+
+TEST_F(ServerFixture, CrowdOfIdleConnectionsLeavesRoom) {
+  std::vector<Fd> crowd;
+  for (size_t i = 0; i < 2 * ControlServer::kMaxConnections; ++i) crowd.push_back(RawConnection());
+  EXPECT_TRUE(Hello().ok());
+}
+
+TEST(ControlClientTest, NobodyThereIsNamedWithTheRemedy) {
+  Endpoint bound;
+  {
+    const auto listener = ListenOn({"127.0.0.1", 0}, &bound);
+    ASSERT_TRUE(listener.ok());
+  }
+  const auto client = ControlClient::Connect(bound, 2s);
+  ASSERT_EQ(client.status().code(), Code::kUnavailable);
+  EXPECT_NE(client.status().message().find(bound.ToString()), std::string::npos);
+  EXPECT_NE(client.status().message().find("hyperloop-replica"), std::string::npos);
+}
+
+TEST(ControlClientTest, SilentPeerTimesOut) {
+  Endpoint bound;
+  const auto listener = ListenOn({"127.0.0.1", 0}, &bound);  // accepts by backlog, never answers
+  ASSERT_TRUE(listener.ok());
+  auto client = ControlClient::Connect(bound, 2s);
+  ASSERT_TRUE(client.ok());
+  const auto reply = (*client)->Call<HelloReplyT>(HelloRequestT{}, 50ms);
+  EXPECT_EQ(reply.status().code(), Code::kTimedOut);
+  EXPECT_NE(reply.status().message().find(bound.ToString()), std::string::npos);
+  // A late answer must never be taken for that of the next request.
+  EXPECT_EQ((*client)->Call<HelloReplyT>(HelloRequestT{}, 50ms).status().code(),
+            Code::kUnavailable);
+}
+
+TEST(EndpointTest, TextIsChecked) {
+  EXPECT_EQ(ParseEndpoint("h:1")->ToString(), "h:1");
+  EXPECT_EQ(ParseEndpoint("[::1]:70")->host, "::1");
+  EXPECT_EQ(ParseEndpoint("[::1]:70")->ToString(), "[::1]:70");
+  for (const char* bad :
+       {"", "h", ":1", "h:", "h:x", "h:65536", "h:-1", "h:1x", "::1:70", "[]:1"}) {
+    EXPECT_EQ(ParseEndpoint(bad).status().code(), Code::kInvalidArgument) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace hyperloop::control

@@ -1,0 +1,47 @@
+// ControlClient: one connection to a replica's control endpoint, one request at a time.
+//
+// Every call is bounded by its deadline. An error names the endpoint; after a transport error the
+// connection is closed and each later call is kUnavailable (connect anew). An error that the
+// replica answered leaves the connection usable. Not thread safe.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "common/text.h"
+#include "control/endpoint.h"
+#include "control/messages.h"
+
+namespace hyperloop::control {
+
+class ControlClient {
+ public:
+  // kUnavailable: nobody listens there; the message says how to start a replica.
+  static Result<std::unique_ptr<ControlClient>> Connect(const Endpoint& endpoint,
+                                                        std::chrono::nanoseconds timeout);
+
+  // Sends `request` and returns the answer of type Reply. An Error body becomes its status.
+  template <class Reply, class Request>
+  Result<Reply> Call(Request request, std::chrono::nanoseconds timeout) {
+    HL_ASSIGN_OR_RETURN(const BodyUnion body,
+                        Exchange(MakeBody(std::move(request)), Clock::now() + timeout));
+    if (const Reply* reply = As<Reply>(body)) return *reply;
+    return Unexpected(body);
+  }
+
+  const std::string& name() const { return name_; }
+  // The replica's answer, not the way to it, was the last error's cause.
+  bool connected() const { return fd_.valid(); }
+
+ private:
+  ControlClient(Fd fd, std::string name) : fd_(std::move(fd)), name_(std::move(name)) {}
+  Result<BodyUnion> Exchange(const BodyUnion& request, Deadline deadline);
+  Result<BodyUnion> ExchangeOnce(const BodyUnion& request, Deadline deadline);
+  Status Unexpected(const BodyUnion& body) const;
+
+  Fd fd_;
+  std::string name_;
+};
+
+}  // namespace hyperloop::control

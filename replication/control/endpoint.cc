@@ -1,0 +1,150 @@
+#include "control/endpoint.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <memory>
+
+#include "common/text.h"
+
+namespace hyperloop::control {
+namespace {
+
+constexpr int kBacklog = 64;
+
+struct FreeAddresses {
+  void operator()(addrinfo* list) const { freeaddrinfo(list); }
+};
+using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
+
+Result<Addresses> Resolve(const Endpoint& endpoint, int flags) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags | AI_NUMERICSERV;
+  addrinfo* list = nullptr;
+  const int error =
+      getaddrinfo(endpoint.host.c_str(), std::to_string(endpoint.port).c_str(), &hints, &list);
+  if (error != 0) {
+    return Status(error == EAI_AGAIN ? Code::kUnavailable : Code::kInvalidArgument,
+                  Text("cannot resolve host \"", endpoint.host, "\" of ", endpoint.ToString(), ": ",
+                       gai_strerror(error)));
+  }
+  return Addresses(list);
+}
+
+Status ConnectOne(int fd, const addrinfo& address, Deadline deadline) {
+  if (connect(fd, address.ai_addr, address.ai_addrlen) == 0) return {};
+  if (errno != EINPROGRESS) return FromErrno(errno, "connect");
+  HL_RETURN_IF_ERROR(WaitReady(fd, POLLOUT, deadline));
+  int error = 0;
+  socklen_t length = sizeof(error);
+  getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
+  if (error != 0) return FromErrno(error, "connect");
+  return {};
+}
+
+}  // namespace
+
+std::string Endpoint::ToString() const {
+  const bool v6 = host.find(':') != std::string::npos;
+  return v6 ? Text("[", host, "]:", port) : Text(host, ":", port);
+}
+
+Result<Endpoint> ParseEndpoint(std::string_view text) {
+  const auto bad = [&](std::string_view why) {
+    return InvalidArgument(
+        Text("address \"", text, "\": ", why, "; write HOST:PORT or [IPV6]:PORT"));
+  };
+  const size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos) return bad("it has no port");
+  std::string_view host = text.substr(0, colon);
+  const std::string_view port = text.substr(colon + 1);
+  if (host.size() >= 2 && host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  } else if (host.find(':') != std::string_view::npos) {
+    return bad("an IPv6 address needs brackets");
+  }
+  if (host.empty()) return bad("it has no host");
+  Endpoint endpoint{std::string(host), 0};
+  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), endpoint.port);
+  if (port.empty() || error != std::errc() || end != port.data() + port.size()) {
+    return bad("the port is not a number from 0 to 65535");
+  }
+  return endpoint;
+}
+
+Fd::~Fd() {
+  if (fd_ >= 0) close(fd_);
+}
+
+Status PrepareSocket(int fd) {
+  const int on = 1;
+  const int idle_seconds = 30;
+  if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) != 0 ||
+      setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on)) != 0 ||
+      setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_seconds, sizeof(idle_seconds)) != 0) {
+    return FromErrno(errno, "setting socket options");
+  }
+  return {};
+}
+
+Status WaitReady(int fd, short events, Deadline deadline) {
+  while (true) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    pollfd entry{fd, events, 0};
+    const int ready = poll(&entry, 1, static_cast<int>(std::clamp<int64_t>(left, 0, 1 << 30)));
+    if (ready > 0) return {};
+    if (ready == 0) return TimedOut("no answer in time");
+    if (errno != EINTR) return FromErrno(errno, "poll");
+  }
+}
+
+Result<Fd> ConnectTo(const Endpoint& endpoint, Deadline deadline) {
+  HL_ASSIGN_OR_RETURN(const Addresses addresses, Resolve(endpoint, 0));
+  Status last = Unavailable("no address");
+  for (const addrinfo* each = addresses.get(); each != nullptr; each = each->ai_next) {
+    Fd fd(socket(each->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (!fd.valid()) {
+      last = FromErrno(errno, "socket");
+      continue;
+    }
+    last = ConnectOne(fd.get(), *each, deadline);
+    if (last.ok()) last = PrepareSocket(fd.get());
+    if (last.ok()) return fd;
+  }
+  return last.WithContext(Text("cannot connect to ", endpoint.ToString()));
+}
+
+Result<Fd> ListenOn(const Endpoint& endpoint, Endpoint* bound) {
+  HL_ASSIGN_OR_RETURN(const Addresses addresses, Resolve(endpoint, AI_PASSIVE));
+  const addrinfo& address = *addresses;
+  Fd fd(socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  const auto failed = [&](std::string_view what) {
+    return FromErrno(errno, Text(what, " ", endpoint.ToString()));
+  };
+  if (!fd.valid()) return failed("cannot make a socket for");
+  const int on = 1;
+  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (bind(fd.get(), address.ai_addr, address.ai_addrlen) != 0) return failed("cannot listen on");
+  if (listen(fd.get(), kBacklog) != 0) return failed("cannot listen on");
+  sockaddr_storage own{};
+  socklen_t length = sizeof(own);
+  if (getsockname(fd.get(), reinterpret_cast<sockaddr*>(&own), &length) != 0) {
+    return failed("getsockname of");
+  }
+  const auto port = own.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&own)->sin6_port
+                                              : reinterpret_cast<sockaddr_in*>(&own)->sin_port;
+  *bound = {endpoint.host, ntohs(port)};
+  return fd;
+}
+
+}  // namespace hyperloop::control

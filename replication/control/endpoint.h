@@ -1,0 +1,54 @@
+// "host:port" texts, and sockets made from them.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "hyperloop/core/status.h"
+
+namespace hyperloop::control {
+
+using Clock = std::chrono::steady_clock;
+using Deadline = Clock::time_point;
+
+struct Endpoint {
+  std::string host;
+  uint16_t port = 0;
+  std::string ToString() const;  // "[::1]:70" for IPv6 addresses
+};
+
+// "host:port" or "[v6]:port". kInvalidArgument says what is wrong with `text`.
+Result<Endpoint> ParseEndpoint(std::string_view text);
+
+// A descriptor that closes itself.
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Fd();
+  int get() const { return fd_; }
+  bool valid() const { return fd_ >= 0; }
+
+ private:
+  int fd_ = -1;
+};
+
+// Non-blocking, close-on-exec, TCP_NODELAY, keepalive. kUnavailable, kTimedOut name the endpoint.
+Result<Fd> ConnectTo(const Endpoint& endpoint, Deadline deadline);
+// Listens on exactly this address. `*bound` gets the real port.
+Result<Fd> ListenOn(const Endpoint& endpoint, Endpoint* bound);
+// Sets the same options on an accepted socket.
+Status PrepareSocket(int fd);
+
+// Until `fd` is ready for `events` (poll's); kTimedOut at the deadline.
+Status WaitReady(int fd, short events, Deadline deadline);
+
+}  // namespace hyperloop::control

@@ -1,0 +1,71 @@
+#include "control/messages.h"
+
+#include "common/text.h"
+
+namespace hyperloop::control {
+namespace {
+
+constexpr size_t kMaxDepth = 8;
+constexpr size_t kMaxTables = 64;
+
+}  // namespace
+
+BodyUnion MakeError(const Status& status) {
+  ErrorT error;
+  error.code = static_cast<uint32_t>(status.code());
+  error.message = status.message();
+  return MakeBody(std::move(error));
+}
+
+std::vector<uint8_t> EncodeFrame(const BodyUnion& body) {
+  flatbuffers::FlatBufferBuilder builder;
+  const auto packed = body.Pack(builder);
+  FinishMessageBuffer(builder, CreateMessage(builder, kProtocolVersion, body.type, packed));
+  const uint32_t length = builder.GetSize();
+  std::vector<uint8_t> frame(kFrameHeader + length);
+  for (uint32_t i = 0; i < kFrameHeader; ++i) frame[i] = static_cast<uint8_t>(length >> (8 * i));
+  std::copy_n(builder.GetBufferPointer(), length, frame.begin() + kFrameHeader);
+  return frame;
+}
+
+Result<BodyUnion> ParseMessage(std::span<const uint8_t> message) {
+  // FlatBuffers needs the buffer aligned for its largest scalar.
+  std::vector<uint64_t> aligned((message.size() + 7) / 8);
+  std::copy(message.begin(), message.end(), reinterpret_cast<uint8_t*>(aligned.data()));
+  const auto* bytes = reinterpret_cast<const uint8_t*>(aligned.data());
+  flatbuffers::Verifier verifier(bytes, message.size(), kMaxDepth, kMaxTables);
+  if (message.size() < 8 || !VerifyMessageBuffer(verifier)) {
+    return Corruption(Text("a frame of ", message.size(), " B is not a HyperLoop control message"));
+  }
+  const Message* parsed = GetMessage(bytes);
+  if (parsed->version() != kProtocolVersion) {
+    return NotSupported(Text("control protocol version ", parsed->version(),
+                             " where this program speaks ", kProtocolVersion,
+                             "; run the same release on every node"));
+  }
+  BodyUnion body;
+  body.type = parsed->body_type();
+  if (parsed->body() != nullptr) body.value = BodyUnion::UnPack(parsed->body(), body.type, nullptr);
+  if (body.value == nullptr) {
+    return NotSupported(Text("control message of unknown type ", static_cast<int>(body.type)));
+  }
+  return body;
+}
+
+Result<uint32_t> ParseFrameHeader(std::span<const uint8_t, kFrameHeader> header, uint32_t limit) {
+  uint32_t length = 0;
+  for (uint32_t i = 0; i < kFrameHeader; ++i) length |= static_cast<uint32_t>(header[i]) << (8 * i);
+  if (length == 0 || length > limit) {
+    return Corruption(Text("a frame announces ", length, " B; 1 to ", limit, " are allowed"));
+  }
+  return length;
+}
+
+Status ErrorStatus(const ErrorT& error) {
+  const bool known = error.code > 0 && error.code <= static_cast<uint32_t>(Code::kInternal);
+  return {known ? static_cast<Code>(error.code) : Code::kInternal, error.message};
+}
+
+std::string_view BodyName(Body type) { return EnumNameBody(type); }
+
+}  // namespace hyperloop::control

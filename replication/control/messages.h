@@ -1,0 +1,51 @@
+// Messages of the control plane as values: what control.fbs describes, packed and verified at one
+// place.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "control_generated.h"
+#include "hyperloop/core/status.h"
+
+namespace hyperloop::control {
+
+inline constexpr uint32_t kProtocolVersion = 1;
+// A frame's length field counts the message alone. Requests are small; a reply may carry a region's
+// checksums.
+inline constexpr uint32_t kFrameHeader = 4;
+inline constexpr uint32_t kMaxRequest = 64u << 10;
+inline constexpr uint32_t kMaxReply = 8u << 20;
+
+template <class Body>
+BodyUnion MakeBody(Body body) {
+  static_assert(BodyUnionTraits<Body>::enum_value != control::Body::NONE);
+  BodyUnion out;
+  out.Set(std::move(body));
+  return out;
+}
+BodyUnion MakeError(const Status& status);
+
+// Null unless `body` is a Body.
+template <class Body>
+const Body* As(const BodyUnion& body) {
+  if (body.type != BodyUnionTraits<Body>::enum_value) return nullptr;
+  return static_cast<const Body*>(body.value);
+}
+
+// The whole frame: length and message.
+std::vector<uint8_t> EncodeFrame(const BodyUnion& body);
+// `message` is a frame without its length. kCorruption: not a message of this protocol;
+// kNotSupported: of another version. The body is present and of a type that control.fbs knows.
+Result<BodyUnion> ParseMessage(std::span<const uint8_t> message);
+// The length that a frame's first bytes announce; kCorruption when 0 or beyond `limit`.
+Result<uint32_t> ParseFrameHeader(std::span<const uint8_t, kFrameHeader> header, uint32_t limit);
+
+// The status that an Error body carries. Codes that this build does not know read as kInternal.
+Status ErrorStatus(const ErrorT& error);
+std::string_view BodyName(Body type);
+
+}  // namespace hyperloop::control
