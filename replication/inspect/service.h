@@ -1,0 +1,32 @@
+// What a replica publishes at its device for those who look: the private data of service "inspect".
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+
+namespace hyperloop {
+
+inline constexpr std::string_view kInspectService = "inspect";
+
+struct InspectInfo {
+  uint32_t magic;
+  uint32_t version;
+  uint64_t region_addr;
+  uint64_t region_size;
+  uint64_t page_addr;
+  uint64_t page_size;
+  uint32_t region_rkey;
+  uint32_t page_rkey;
+  uint32_t media;  // rnic::Media
+  uint32_t zero;
+};
+static_assert(sizeof(InspectInfo) == 56 && std::is_trivially_copyable_v<InspectInfo>);
+inline constexpr uint32_t kInspectMagic = 0x4e494c48;  // "HLIN"
+inline constexpr uint32_t kInspectVersion = 1;
+
+// In the node page: the sealed owner's name for people, zero terminated, under no CRC.
+inline constexpr uint64_t kOwnerNameOffset = 12288;
+inline constexpr uint64_t kOwnerNameSize = 1024;
+
+}  // namespace hyperloop

@@ -1,0 +1,121 @@
+#include "link/rdma_link.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "common/text.h"
+
+namespace hyperloop {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+Status FromCompletion(rnic::WcStatus status) {
+  std::string text = Text("the other end answered: ", rnic::WcStatusName(status));
+  switch (status) {
+    case rnic::WcStatus::kRemoteAccess:
+    case rnic::WcStatus::kRemoteInvalidRequest:
+    case rnic::WcStatus::kRemoteOperation:
+      return ProtectionError(std::move(text));
+    case rnic::WcStatus::kLocalProtection:
+    case rnic::WcStatus::kLocalLength:
+    case rnic::WcStatus::kLocalQpOperation:
+      return Internal(std::move(text));
+    default:
+      return Unavailable(std::move(text));
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RdmaLink>> RdmaLink::Create(rnic::Device& device,
+                                                   std::chrono::nanoseconds timeout) {
+  std::unique_ptr<RdmaLink> link(new RdmaLink(device, timeout));
+  HL_ASSIGN_OR_RETURN(link->pd_, device.AllocatePd());
+  HL_ASSIGN_OR_RETURN(link->bounce_, device.AllocateBuffer(kBounce));
+  HL_ASSIGN_OR_RETURN(link->mr_,
+                      link->pd_->Register(link->bounce_->data(), kBounce, rnic::kLocalWrite, {}));
+  HL_ASSIGN_OR_RETURN(link->cq_, device.CreateCq({.depth = 16}));
+  rnic::QpAttr attr;
+  attr.send_cq = attr.recv_cq = link->cq_.get();
+  attr.send_wqebbs = 16;
+  attr.recv_wqes = 0;
+  HL_ASSIGN_OR_RETURN(link->qp_, link->pd_->CreateQueuePair(attr));
+  return link;
+}
+
+RdmaLink::~RdmaLink() = default;
+
+Status RdmaLink::Transfer(rnic::Opcode opcode, const RemoteMemory& memory, uint64_t offset,
+                          uint32_t length) {
+  const rnic::Sge sge{mr_->addr(), length, mr_->lkey()};
+  rnic::SendRequest request;
+  request.opcode = opcode;
+  request.signaled = true;
+  request.sges = std::span(&sge, 1);
+  request.remote_addr = memory.addr + offset;
+  request.rkey = memory.rkey;
+  HL_RETURN_IF_ERROR(qp_->Post(std::span(&request, 1)));
+  return WaitCompletion();
+}
+
+Status RdmaLink::WaitCompletion() {
+  const auto deadline = Clock::now() + timeout_;
+  for (uint32_t spins = 0;; ++spins) {
+    rnic::Completion completion;
+    HL_ASSIGN_OR_RETURN(const size_t count, cq_->Poll(std::span(&completion, 1)));
+    if (count == 1) {
+      if (completion.status == rnic::WcStatus::kSuccess) return {};
+      return FromCompletion(completion.status);
+    }
+    if (!device_.alive()) return Unavailable("the RNIC daemon is gone");
+    if (spins % 64 == 63) {
+      if (Clock::now() > deadline) return TimedOut("no completion in time");
+      std::this_thread::yield();
+    }
+  }
+}
+
+Status RdmaLink::Read(const RemoteMemory& memory, uint64_t offset, std::span<std::byte> out) {
+  if (offset > memory.size || out.size() > memory.size - offset) {
+    return InvalidArgument(
+        Text("read of ", out.size(), " B at ", offset, " leaves the ", memory.size, " B"));
+  }
+  const std::lock_guard lock(mutex_);
+  while (!out.empty()) {
+    if (!broken_.ok()) return broken_;
+    const auto piece = static_cast<uint32_t>(std::min<size_t>(out.size(), kBounce));
+    broken_ = Transfer(rnic::Opcode::kRead, memory, offset, piece).WithContext("RDMA READ");
+    if (!broken_.ok()) return broken_;
+    std::memcpy(out.data(), bounce_->data(), piece);
+    out = out.subspan(piece);
+    offset += piece;
+  }
+  return {};
+}
+
+Status RdmaLink::Write(const RemoteMemory& memory, uint64_t offset, std::span<const std::byte> in) {
+  if (offset > memory.size || in.size() > memory.size - offset) {
+    return InvalidArgument(
+        Text("write of ", in.size(), " B at ", offset, " leaves the ", memory.size, " B"));
+  }
+  const std::lock_guard lock(mutex_);
+  while (!in.empty()) {
+    if (!broken_.ok()) return broken_;
+    const auto piece = static_cast<uint32_t>(std::min<size_t>(in.size(), kBounce));
+    std::memcpy(bounce_->data(), in.data(), piece);
+    broken_ = Transfer(rnic::Opcode::kWrite, memory, offset, piece).WithContext("RDMA WRITE");
+    if (!broken_.ok()) return broken_;
+    in = in.subspan(piece);
+    offset += piece;
+  }
+  return {};
+}
+
+Status RdmaLink::Flush(const RemoteMemory& memory, uint64_t offset) {
+  std::byte last;
+  return Read(memory, offset, std::span(&last, 1));
+}
+
+}  // namespace hyperloop

@@ -1,0 +1,63 @@
+// RdmaLink: one-sided access to another node's memory off the commit path, over a queue pair of its
+// own and a bounce buffer. Used to equalise members, for heartbeats and for inspection.
+//
+// Each call is bounded by the link's timeout. After an error the queue pair is dead and every later
+// call gives the same error. Thread safe.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+
+#include "hyperloop/core/rnic.h"
+#include "hyperloop/core/status.h"
+
+namespace hyperloop {
+
+// Bytes of another node, as its owner gave them out.
+struct RemoteMemory {
+  uint64_t addr = 0;
+  uint64_t size = 0;
+  uint32_t rkey = 0;
+};
+
+class RdmaLink {
+ public:
+  // Makes the queue pair; connect it through qp() (Connect, or Device::ConnectService). `device`
+  // outlives the link.
+  static Result<std::unique_ptr<RdmaLink>> Create(rnic::Device& device,
+                                                  std::chrono::nanoseconds timeout);
+  ~RdmaLink();
+
+  rnic::QueuePair& qp() { return *qp_; }
+
+  // kInvalidArgument: outside `memory`. kProtection: the node has taken its keys back.
+  // kUnavailable: the node's queue or the device is gone.
+  Status Read(const RemoteMemory& memory, uint64_t offset, std::span<std::byte> out);
+  Status Write(const RemoteMemory& memory, uint64_t offset, std::span<const std::byte> in);
+  // What was written before is durable there (a READ of what was written behind it).
+  Status Flush(const RemoteMemory& memory, uint64_t offset);
+
+ private:
+  static constexpr uint32_t kBounce = 256u << 10;
+
+  RdmaLink(rnic::Device& device, std::chrono::nanoseconds timeout)
+      : device_(device), timeout_(timeout) {}
+  Status Transfer(rnic::Opcode opcode, const RemoteMemory& memory, uint64_t offset,
+                  uint32_t length);
+  Status WaitCompletion();
+
+  rnic::Device& device_;
+  const std::chrono::nanoseconds timeout_;
+  std::mutex mutex_;  // guards everything below
+  Status broken_;
+  std::unique_ptr<rnic::ProtectionDomain> pd_;
+  std::unique_ptr<rnic::Buffer> bounce_;
+  std::unique_ptr<rnic::MemoryRegion> mr_;
+  std::unique_ptr<rnic::CompletionQueue> cq_;
+  std::unique_ptr<rnic::QueuePair> qp_;
+};
+
+}  // namespace hyperloop
