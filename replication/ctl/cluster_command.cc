@@ -1,0 +1,117 @@
+// hyperloopctl cluster start | status | stop
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "ctl/command.h"
+#include "hyperloop/replication/emulated_cluster.h"
+
+namespace hyperloop::ctl {
+namespace {
+
+void PrintProcesses(const ClusterInfo& info) {
+  std::printf("%-10s %-8s %8s  %-21s %s\n", "process", "state", "pid", "listens on", "log");
+  for (const ClusterProcess& process : info.processes) {
+    const std::string pid = process.pid == 0 ? "-" : std::to_string(process.pid);
+    const std::string listen = process.listen.empty() ? "(socket)" : process.listen;
+    std::printf("%-10s %-8s %8s  %-21s %s\n", process.name.c_str(),
+                std::string(ProcessStateName(process.state)).c_str(), pid.c_str(), listen.c_str(),
+                process.log.c_str());
+  }
+}
+
+int Start(const ClusterOptions& options) {
+  const Result<ClusterInfo> info = StartCluster(options);
+  if (!info.ok()) return Fail(info.status());
+  std::printf("%s: %u of %zu processes started, %zu replicas with regions of %s, media=%s\n",
+              info->directory.c_str(), info->started, info->processes.size(),
+              info->processes.size() - 1, FormatSize(info->region_size).c_str(),
+              info->media.c_str());
+  PrintProcesses(*info);
+  std::printf("uri: %s\n", info->uri.c_str());
+  return kExitOk;
+}
+
+int StatusOf(const std::string& directory, bool as_json) {
+  const Result<ClusterInfo> info = ReadCluster(directory);
+  if (!info.ok()) return Fail(info.status());
+  if (as_json) {
+    nlohmann::json json{{"directory", info->directory},     {"uri", info->uri},
+                        {"region_size", info->region_size}, {"media", info->media},
+                        {"socket", info->socket},           {"processes", nlohmann::json::array()}};
+    for (const ClusterProcess& process : info->processes) {
+      json["processes"].push_back({{"name", process.name},
+                                   {"state", ProcessStateName(process.state)},
+                                   {"pid", process.pid},
+                                   {"listen", process.listen},
+                                   {"pool", process.pool},
+                                   {"log", process.log}});
+    }
+    std::printf("%s\n", json.dump(2).c_str());
+  } else {
+    PrintProcesses(*info);
+    if (!info->AllAlive()) {
+      std::printf(
+          "some processes are dead; hyperloopctl cluster start --dir %s completes the cluster\n",
+          info->directory.c_str());
+    }
+    std::printf("uri: %s\n", info->uri.c_str());
+  }
+  return info->AllAlive() ? kExitOk : kExitFailure;
+}
+
+int Stop(const std::string& directory) {
+  const Result<std::vector<std::string>> killed = StopCluster(directory);
+  if (!killed.ok()) return Fail(killed.status());
+  for (const std::string& name : *killed) {
+    std::printf("%s did not end on SIGTERM and was killed\n", name.c_str());
+  }
+  std::printf("stopped; the pools stay in %s\n", directory.c_str());
+  return kExitOk;
+}
+
+}  // namespace
+
+void AddCluster(CLI::App& app, Action* chosen) {
+  CLI::App* cluster = app.add_subcommand(
+      "cluster", "an emulated cluster on this machine: one RNIC daemon, several replicas");
+  cluster->require_subcommand(1);
+  auto options = std::make_shared<ClusterOptions>();
+  auto region_size = std::make_shared<std::string>("256M");
+  auto as_json = std::make_shared<bool>(false);
+
+  CLI::App* start = cluster->add_subcommand(
+      "start", "bring it up, or complete it; the last line printed is its uri");
+  start
+      ->add_option("--dir", options->directory,
+                   "the cluster's directory; /dev/shm/… keeps pools in memory")
+      ->required();
+  start->add_option("--replicas", options->replicas, "length of the chain, 1 to 8")
+      ->capture_default_str();
+  start->add_option("--region-size", *region_size, "bytes of each replica's region (K, M, G)")
+      ->capture_default_str();
+  start->add_option("--media", options->media, "auto, ram, file or pmem")->capture_default_str();
+  start->add_option("--spin-us", options->spin_us, "how long the idle RNIC daemon spins");
+  start->add_option("--cpu", options->cpu, "processor to pin the RNIC daemon to");
+  start->callback([=] {
+    *chosen = [=] {
+      const Result<uint64_t> size = ParseSize(*region_size);
+      if (!size.ok()) return Fail(size.status().WithContext("--region-size"));
+      options->region_size = *size;
+      return Start(*options);
+    };
+  });
+
+  CLI::App* status =
+      cluster->add_subcommand("status", "its processes; exit status 1 unless all of them live");
+  status->add_option("--dir", options->directory, "the cluster's directory")->required();
+  status->add_flag("--json", *as_json, "as one JSON object");
+  status->callback([=] { *chosen = [=] { return StatusOf(options->directory, *as_json); }; });
+
+  CLI::App* stop = cluster->add_subcommand("stop", "end its processes; the pools stay");
+  stop->add_option("--dir", options->directory, "the cluster's directory")->required();
+  stop->callback([=] { *chosen = [=] { return Stop(options->directory); }; });
+}
+
+}  // namespace hyperloop::ctl

@@ -1,0 +1,38 @@
+// What the subcommands of hyperloopctl share.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "hyperloop/core/status.h"
+
+namespace CLI {
+class App;
+}
+
+namespace hyperloop::ctl {
+
+// Exit statuses, documented in --help and docs/operations.md.
+enum ExitStatus {
+  kExitOk = 0,
+  kExitFailure = 1,     // what was asked for could not be done; the reason is on stderr
+  kExitUsage = 2,       // the command line is wrong
+  kExitIncomplete = 3,  // export: done, but some files exist on the primary only
+};
+
+using Action = std::function<int()>;
+
+// Each adds one subcommand; parsing it sets *chosen to what it does.
+void AddCluster(CLI::App& app, Action* chosen);
+void AddExec(CLI::App& app, Action* chosen);
+void AddOptions(CLI::App& app, Action* chosen);
+
+// Prints "hyperloopctl: reason" and returns kExitUsage for kInvalidArgument, else kExitFailure.
+int Fail(const Status& status);
+
+// "256M" → bytes; suffixes K, M, G, binary.
+Result<uint64_t> ParseSize(const std::string& text);
+// 268435456 → "256 MiB"; exact, so 1000 → "1000 B".
+std::string FormatSize(uint64_t bytes);
+
+}  // namespace hyperloop::ctl

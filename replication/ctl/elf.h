@@ -1,0 +1,27 @@
+// What kind of program a file is, as far as preloading a library into it goes.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "hyperloop/core/status.h"
+
+namespace hyperloop::ctl {
+
+struct ElfInfo {
+  uint16_t machine = 0;             // EM_…
+  bool has_interpreter = false;     // false in an executable: statically linked
+  std::string soname;               // of a shared object
+  std::vector<std::string> needed;  // DT_NEEDED, in order
+};
+
+// Reads a 64-bit little-endian ELF file. Nothing in the file is trusted: every offset is checked
+// against its size. kInvalidArgument: not ELF (a script is named with its interpreter), 32-bit or
+// big-endian. kCorruption: its headers point outside the file. kNotFound, kPermissionDenied from
+// the system.
+Result<ElfInfo> ReadElf(const std::string& path);
+
+// The same, of a file's bytes; `path` is for messages.
+Result<ElfInfo> ParseElf(const std::string& bytes, const std::string& path);
+
+}  // namespace hyperloop::ctl

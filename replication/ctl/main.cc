@@ -1,0 +1,27 @@
+// hyperloopctl: emulated clusters, and looking at, exporting and using replicated groups.
+#include <CLI/CLI.hpp>
+
+#include "ctl/command.h"
+
+int main(int argc, char** argv) {
+  using namespace hyperloop::ctl;
+  CLI::App app(
+      "Runs emulated clusters, looks at replicas, exports what they hold, and runs RocksDB "
+      "programs on a group.",
+      "hyperloopctl");
+  app.require_subcommand(1);
+  app.footer(
+      "Exit status: 0 done; 1 failed, the reason is on stderr; 2 the command line is wrong;\n"
+      "3 (export) done, but the files named on stderr exist on the primary only.\n"
+      "hyperloopctl COMMAND --help explains one command; docs/operations.md shows them at work.");
+  Action chosen;
+  AddCluster(app, &chosen);
+  AddExec(app, &chosen);
+  AddOptions(app, &chosen);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+  }
+  return chosen ? chosen() : static_cast<int>(kExitUsage);
+}

@@ -1,0 +1,146 @@
+#include "ctl/preload.h"
+
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <sstream>
+
+#include "ctl/elf.h"
+#include "hyperloop/replication/emulated_cluster.h"
+
+namespace hyperloop::ctl {
+namespace {
+
+constexpr char kPlugin[] = "librocksdb_hyperloop.so";
+constexpr char kRocksDb[] = "librocksdb.so";
+
+bool IsRocksDb(const std::string& name) { return name.rfind(kRocksDb, 0) == 0; }
+
+std::string RocksDbOf(const std::vector<std::string>& libraries) {
+  const auto found = std::find_if(libraries.begin(), libraries.end(), IsRocksDb);
+  return found == libraries.end() ? "" : *found;
+}
+
+// The sonames of every library that the loader would load for the program: its trace, as ldd prints
+// it.
+std::vector<std::string> LoadedLibraries(const std::string& program) {
+  int ends[2];
+  if (::pipe(ends) != 0) return {};
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    ::dup2(ends[1], STDOUT_FILENO);
+    ::close(ends[0]);
+    ::close(ends[1]);
+    ::setenv("LD_TRACE_LOADED_OBJECTS", "1", 1);
+    ::execl(program.c_str(), program.c_str(), static_cast<char*>(nullptr));
+    ::_exit(127);
+  }
+  ::close(ends[1]);
+  std::string text;
+  std::array<char, 4096> piece;
+  for (ssize_t n; pid > 0 && (n = ::read(ends[0], piece.data(), piece.size())) > 0;) {
+    text.append(piece.data(), static_cast<size_t>(n));
+  }
+  ::close(ends[0]);
+  if (pid > 0) ::waitpid(pid, nullptr, 0);
+  std::vector<std::string> names;
+  std::istringstream lines(text);
+  for (std::string line, name; std::getline(lines, line);) {
+    std::istringstream words(line);
+    if (words >> name) names.push_back(name);
+  }
+  return names;
+}
+
+}  // namespace
+
+Result<std::string> FindPlugin() {
+  HL_ASSIGN_OR_RETURN(const std::string folder, ProgramFolder());
+  const std::array<std::string, 2> places{folder + "/" + kPlugin, folder + "/../lib/" + kPlugin};
+  for (const std::string& place : places) {
+    if (::access(place.c_str(), R_OK) != 0) continue;
+    char* resolved = ::realpath(place.c_str(), nullptr);
+    std::string path = resolved == nullptr ? place : resolved;
+    std::free(resolved);
+    return path;
+  }
+  return NotFound("the plugin is neither at " + places[0] + " nor at " + places[1] +
+                  "; build it (scripts/test) or install it there");
+}
+
+Result<std::string> FindProgram(const std::string& name) {
+  if (name.find('/') != std::string::npos) {
+    if (::access(name.c_str(), F_OK) != 0) return FromErrno(errno, "program " + name);
+    if (::access(name.c_str(), X_OK) != 0) {
+      return PermissionDenied(name + " is not executable; chmod +x it if it is a program");
+    }
+    return name;
+  }
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path == nullptr ? "/usr/bin:/bin" : path);
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    std::string candidate = (folder.empty() ? "." : folder) + "/" + name;
+    if (::access(candidate.c_str(), X_OK) == 0) return candidate;
+  }
+  return NotFound("no program " + name +
+                  " in PATH (db_bench and ldb are in Debian's rocksdb-tools)");
+}
+
+Status CheckPreload(const std::string& program, const std::string& plugin) {
+  const std::string instead =
+      ". Preloading works for dynamically linked programs only; link the plugin into this one, or "
+      "build it into its RocksDB";
+  Result<ElfInfo> elf = ReadElf(program);
+  if (!elf.ok()) {
+    if (elf.status().code() != Code::kInvalidArgument) return elf.status();
+    return InvalidArgument(elf.status().message() +
+                           "; give the RocksDB program itself that it starts");
+  }
+  HL_ASSIGN_OR_RETURN(const ElfInfo library, ReadElf(plugin));
+  if (elf->machine != library.machine) {
+    return NotSupported(program + " is for another processor (ELF machine " +
+                        std::to_string(elf->machine) + ", the plugin's is " +
+                        std::to_string(library.machine) + ")");
+  }
+  if (!elf->has_interpreter) return NotSupported(program + " is statically linked" + instead);
+  struct stat status {};
+  if (::stat(program.c_str(), &status) != 0) return FromErrno(errno, program);
+  if ((status.st_mode & (S_ISUID | S_ISGID)) != 0) {
+    return NotSupported(program +
+                        " is set-user-id or set-group-id; the loader ignores preloading there");
+  }
+  const std::string wanted = RocksDbOf(library.needed);
+  std::string has = RocksDbOf(elf->needed);
+  if (has.empty()) has = RocksDbOf(LoadedLibraries(program));
+  if (has.empty()) {
+    return NotSupported(
+        program +
+        " does not load a shared RocksDB: it is no RocksDB program, or has RocksDB linked in "
+        "statically" +
+        instead);
+  }
+  if (!wanted.empty() && has != wanted) {
+    return NotSupported(program + " loads " + has + ", the plugin was built for " + wanted +
+                        "; build the plugin against the program's RocksDB");
+  }
+  return Status::Ok();
+}
+
+std::vector<std::string> CommandLine(const std::vector<std::string>& command,
+                                     const std::string& uri, bool add_flag) {
+  std::vector<std::string> line = command;
+  const bool given = std::any_of(command.begin() + 1, command.end(), [](const std::string& word) {
+    return word.rfind("--fs_uri", 0) == 0 || word.rfind("-fs_uri", 0) == 0 ||
+           word.rfind("--env_uri", 0) == 0 || word.rfind("-env_uri", 0) == 0;
+  });
+  if (add_flag && !given) line.insert(line.begin() + 1, "--fs_uri=" + uri);
+  return line;
+}
+
+}  // namespace hyperloop::ctl

@@ -1,0 +1,30 @@
+// Running a stock RocksDB program with the plugin in it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "hyperloop/core/status.h"
+
+namespace hyperloop::ctl {
+
+// Where librocksdb_hyperloop.so is: beside this program, or in ../lib of its folder. kNotFound says
+// where it was looked for.
+Result<std::string> FindPlugin();
+
+// The program's path, searched in PATH as execvp does. kNotFound; kPermissionDenied: found, but not
+// executable.
+Result<std::string> FindProgram(const std::string& name);
+
+// Whether `plugin` can be preloaded into `program`: a 64-bit dynamically linked ELF of this
+// machine, without set-user-id, that loads (itself or through a library) the RocksDB that the
+// plugin was built for. kInvalidArgument and kNotSupported say what is wrong and what to do
+// instead.
+Status CheckPreload(const std::string& program, const std::string& plugin);
+
+// The argument vector to execute: `--fs_uri=URI` right behind the program, unless one is there
+// already or `add_flag` is off.
+std::vector<std::string> CommandLine(const std::vector<std::string>& command,
+                                     const std::string& uri, bool add_flag);
+
+}  // namespace hyperloop::ctl

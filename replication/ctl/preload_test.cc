@@ -1,0 +1,153 @@
+#include "ctl/preload.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "ctl/elf.h"
+
+namespace hyperloop::ctl {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+constexpr char kDbBench[] = "/usr/bin/db_bench";
+
+std::string Slurp(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+class PreloadTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/hyperloop_preload_XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    base_ = name;
+  }
+  void TearDown() override { fs::remove_all(base_); }
+  std::string Write(const std::string& name, const std::string& bytes, mode_t mode = 0755) {
+    const std::string path = base_ + "/" + name;
+    std::ofstream(path, std::ios::binary) << bytes;
+    chmod(path.c_str(), mode);
+    return path;
+  }
+  // Compiles a small program or library; `flags` may hold anything the compiler takes.
+  std::string Compile(const std::string& name, const std::string& source,
+                      const std::string& flags) {
+    const std::string path = base_ + "/" + name;
+    Write(name + ".cc", source);
+    const std::string command = "g++ -o " + path + " " + path + ".cc " + flags;
+    EXPECT_EQ(std::system(command.c_str()), 0) << command;
+    return path;
+  }
+  // A stand-in for the plugin: a shared object that needs librocksdb.so.7.8.
+  std::string Plugin(const std::string& soname = "librocksdb.so.7.8") {
+    const std::string rocksdb = Compile("librocksdb.so", "int rocks() { return 1; }",
+                                        "-shared -fPIC -Wl,-soname," + soname);
+    return Compile("plugin.so", "int rocks(); int plugin() { return rocks(); }",
+                   "-shared -fPIC " + rocksdb);
+  }
+  std::string base_;
+};
+
+TEST_F(PreloadTest, ReadsAProgramAndALibrary) {
+  const Result<ElfInfo> program = ReadElf(kDbBench);
+  ASSERT_TRUE(program.ok()) << program.status().ToString();
+  EXPECT_TRUE(program->has_interpreter);
+  EXPECT_THAT(program->needed, Contains("librocksdb.so.7.8"));
+  const Result<ElfInfo> library = ReadElf(Plugin());
+  ASSERT_TRUE(library.ok()) << library.status().ToString();
+  EXPECT_FALSE(library->has_interpreter);
+  EXPECT_EQ(ReadElf(base_ + "/librocksdb.so")->soname, "librocksdb.so.7.8");
+}
+
+TEST_F(PreloadTest, TakesAStockProgram) { EXPECT_TRUE(CheckPreload(kDbBench, Plugin()).ok()); }
+
+TEST_F(PreloadTest, TakesAProgramThatLoadsRocksDbThroughALibrary) {
+  const std::string plugin = Plugin();
+  const std::string middle =
+      Compile("libmiddle.so", "int rocks(); int middle() { return rocks(); }",
+              "-shared -fPIC " + base_ + "/librocksdb.so");
+  fs::rename(base_ + "/librocksdb.so", base_ + "/librocksdb.so.7.8");
+  const std::string program =
+      Compile("service", "int middle(); int main() { return middle(); }",
+              middle + " " + base_ + "/librocksdb.so.7.8 -Wl,--as-needed -Wl,-rpath," + base_);
+  EXPECT_TRUE(CheckPreload(program, plugin).ok()) << CheckPreload(program, plugin).ToString();
+}
+
+TEST_F(PreloadTest, ExplainsAStaticProgram) {
+  const std::string program = Compile("static", "int main() {}", "-static");
+  const Status status = CheckPreload(program, Plugin());
+  EXPECT_EQ(status.code(), Code::kNotSupported);
+  EXPECT_THAT(status.message(), HasSubstr("statically linked"));
+}
+
+TEST_F(PreloadTest, ExplainsAScript) {
+  const Status status =
+      CheckPreload(Write("run.sh", "#!/bin/sh\nexec db_bench \"$@\"\n"), Plugin());
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("a script for /bin/sh"));
+}
+
+TEST_F(PreloadTest, ExplainsAProgramWithoutRocksDb) {
+  const Status status = CheckPreload("/bin/true", Plugin());
+  EXPECT_EQ(status.code(), Code::kNotSupported);
+  EXPECT_THAT(status.message(), HasSubstr("does not load a shared RocksDB"));
+}
+
+TEST_F(PreloadTest, ExplainsAnotherRocksDb) {
+  const Status status = CheckPreload(kDbBench, Plugin("librocksdb.so.8.1"));
+  EXPECT_EQ(status.code(), Code::kNotSupported);
+  EXPECT_THAT(status.message(), HasSubstr("loads librocksdb.so.7.8"));
+  EXPECT_THAT(status.message(), HasSubstr("built for librocksdb.so.8.1"));
+}
+
+TEST_F(PreloadTest, ExplainsASetUserIdProgram) {
+  const std::string program = Write("suid", Slurp(kDbBench), 04755);
+  const Status status = CheckPreload(program, Plugin());
+  EXPECT_EQ(status.code(), Code::kNotSupported);
+  EXPECT_THAT(status.message(), HasSubstr("set-user-id"));
+}
+
+TEST_F(PreloadTest, FindsProgramsAsTheShellDoes) {
+  EXPECT_EQ(FindProgram("no-such-program").status().code(), Code::kNotFound);
+  EXPECT_EQ(FindProgram("/no/such/program").status().code(), Code::kNotFound);
+  EXPECT_EQ(FindProgram(Write("plain", "x", 0644)).status().code(), Code::kPermissionDenied);
+  EXPECT_EQ(FindProgram(kDbBench).value(), kDbBench);
+  EXPECT_THAT(FindProgram("db_bench").value(), HasSubstr("/db_bench"));
+}
+
+TEST_F(PreloadTest, DamagedFilesAreRefused) {
+  EXPECT_EQ(ReadElf(base_).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(ReadElf(Write("empty", "")).status().code(), Code::kInvalidArgument);
+  const std::string whole = Slurp(kDbBench);
+  EXPECT_FALSE(ParseElf(whole.substr(0, 40), "f").ok());
+  EXPECT_EQ(ParseElf(whole.substr(0, 100), "f").status().code(), Code::kCorruption);
+  // Any damage in the headers and the dynamic section is survived (the sanitizer build watches).
+  for (size_t at = 0; at < 1024; ++at) {
+    for (const char value : {'\x00', '\xff', '\x7f'}) {
+      std::string damaged = whole.substr(0, 65536);
+      damaged[at] = value;
+      ParseElf(damaged, "f").status().IgnoreError();
+    }
+  }
+}
+
+TEST(CommandLineTest, AddsTheUriOnceAndFirst) {
+  EXPECT_THAT(CommandLine({"ldb", "--db=x", "scan"}, "hyperloop://h:1", true),
+              ElementsAre("ldb", "--fs_uri=hyperloop://h:1", "--db=x", "scan"));
+  EXPECT_THAT(CommandLine({"ldb", "--fs_uri=other", "scan"}, "u", true),
+              ElementsAre("ldb", "--fs_uri=other", "scan"));
+  EXPECT_THAT(CommandLine({"ldb", "scan"}, "u", false), ElementsAre("ldb", "scan"));
+}
+
+}  // namespace
+}  // namespace hyperloop::ctl
