@@ -1,12 +1,14 @@
-// Group primitives: gWRITE, gCAS, gMEMCPY, gFLUSH over a chain of replicas (HyperLoop §4.2; semantics: DESIGN 5.4).
+// Group primitives: gWRITE, gCAS, gMEMCPY, gFLUSH over a chain of replicas (HyperLoop §4.2;
+// semantics: DESIGN 5.4).
 //
-// A Group is the primary's end; a Member is a replica's end, which needs no CPU once armed. Offsets are region offsets,
-// the same on every node. Operations take effect on every node in the order of submission, each seeing all effects of
-// earlier ones and none of later ones: an operation that overwrites what an unacknowledged one still reads or also
-// writes is held back until that one is acknowledged.
+// A Group is the primary's end; a Member is a replica's end, which needs no CPU once armed. Offsets
+// are region offsets, the same on every node. Operations take effect on every node in the order of
+// submission, each seeing all effects of earlier ones and none of later ones: an operation that
+// overwrites what an unacknowledged one still reads or also writes is held back until that one is
+// acknowledged.
 //
-// Thread safety: one thread at a time per object (callers lock). The caller must not change region bytes that an
-// unacknowledged operation reads.
+// Thread safety: one thread at a time per object (callers lock). The caller must not change region
+// bytes that an unacknowledged operation reads.
 #pragma once
 
 #include <array>
@@ -26,7 +28,8 @@
 namespace hyperloop {
 
 inline constexpr uint32_t kMaxGroupSize = 8;
-// A slot takes 4 blocks of the fullest ring, and a ring has at most 32768 (facts of the format: 16-bit cyclic indexes).
+// A slot takes 4 blocks of the fullest ring, and a ring has at most 32768 (facts of the format:
+// 16-bit cyclic indexes).
 inline constexpr uint32_t kMaxSlots = 8192;
 inline constexpr uint32_t kMaxWindow = kMaxSlots / 2;
 
@@ -39,24 +42,28 @@ struct Range {
   uint64_t size = 0;  // 0: absent
 };
 
-// One group operation: any of the parts, in this order of effect on every replica: the write lands, then the copy runs,
-// then the CAS. Within one operation the write must not overlap the copy's source or destination, nor the CAS word.
+// One group operation: any of the parts, in this order of effect on every replica: the write lands,
+// then the copy runs, then the CAS. Within one operation the write must not overlap the copy's
+// source or destination, nor the CAS word.
 struct Operation {
-  Range write;            // gWRITE: the primary's bytes of this range appear at every replica; ≤ kMaxPart bytes
-  struct Copy {           // gMEMCPY on every replica and at the primary; ≤ kMaxPart bytes; ranges do not overlap
+  Range
+      write;  // gWRITE: the primary's bytes of this range appear at every replica; ≤ kMaxPart bytes
+  struct Copy {  // gMEMCPY on every replica and at the primary; ≤ kMaxPart bytes; ranges do not
+                 // overlap
     uint64_t source = 0;
     uint64_t destination = 0;
-    uint64_t size = 0;    // 0: absent
+    uint64_t size = 0;  // 0: absent
   } copy;
-  struct Cas {            // gCAS, on replicas only
+  struct Cas {  // gCAS, on replicas only
     bool present = false;
     uint64_t offset = 0;  // 8 B aligned
     uint64_t expected = 0;
     uint64_t desired = 0;
     uint32_t execute_map = 0;  // bit i: replica i executes
   } cas;
-  // Durable on every replica before the acknowledgement, each hop before the next is written. It covers everything
-  // submitted before, too. Copies and CASes are flushed whether asked or not: the flush is their completion proof.
+  // Durable on every replica before the acknowledgement, each hop before the next is written. It
+  // covers everything submitted before, too. Copies and CASes are flushed whether asked or not: the
+  // flush is their completion proof.
   bool flush = false;
 };
 inline constexpr uint64_t kMaxPart = 1ull << 30;
@@ -71,16 +78,18 @@ struct OperationResult {
 struct GroupOptions {
   Datapath datapath = Datapath::kOffload;
   uint32_t window = 64;  // unacknowledged operations at most, 1 to kMaxWindow; both ends must agree
-  // Per replica: a power of two from max(8, 2·window) to kMaxSlots; 0: SlotsFor(window). Both ends must agree.
+  // Per replica: a power of two from max(8, 2·window) to kMaxSlots; 0: SlotsFor(window). Both ends
+  // must agree.
   uint32_t slots = 0;
   std::chrono::nanoseconds ack_timeout = std::chrono::seconds(10);
   bool check_ordering = true;  // off only for the test that shows why it is on
-  // Called over and over while a call waits, e.g. to step an embedded RNIC. Null: the waiting loop only pauses.
+  // Called over and over while a call waits, e.g. to step an embedded RNIC. Null: the waiting loop
+  // only pauses.
   std::function<void()> idle;
 };
 
-// What one end must know of another to connect. Fixed layout, no padding, little-endian: travels in control messages as
-// these bytes. Connect checks every field of what it is given.
+// What one end must know of another to connect. Fixed layout, no padding, little-endian: travels in
+// control messages as these bytes. Connect checks every field of what it is given.
 struct MemberInfo {
   uint32_t version = 1;
   uint32_t up_qpn = 0, local_qpn = 0, down_qpn = 0;
@@ -107,54 +116,62 @@ static_assert(sizeof(PrimaryInfo) == 64 && std::is_trivially_copyable_v<PrimaryI
 
 struct MemberOptions {
   Datapath datapath = Datapath::kOffload;
-  uint32_t position = 0;    // in the chain, 0 is next to the primary
+  uint32_t position = 0;  // in the chain, 0 is next to the primary
   uint32_t group_size = 1;
   uint32_t window = 64;
-  uint32_t slots = 0;       // see GroupOptions
+  uint32_t slots = 0;  // see GroupOptions
 };
 
-// The replica's end. Create, exchange infos, Connect; from then on its RNIC serves the group and this process may sleep
-// or be stopped. Destruction ends service: `up` first and straight to RESET, then `local`, then `down`.
+// The replica's end. Create, exchange infos, Connect; from then on its RNIC serves the group and
+// this process may sleep or be stopped. Destruction ends service: `up` first and straight to RESET,
+// then `local`, then `down`.
 class Member {
  public:
   virtual ~Member() = default;
-  // `region` is the replicated range and nothing else; offset 0 is its first byte. It needs local write and remote write,
-  // read, atomic access, and outlives the Member. kNotSupported: the device has no cross-channel operations.
+  // `region` is the replicated range and nothing else; offset 0 is its first byte. It needs local
+  // write and remote write, read, atomic access, and outlives the Member. kNotSupported: the device
+  // has no cross-channel operations.
   static Result<std::unique_ptr<Member>> Create(rnic::Device& device, rnic::ProtectionDomain& pd,
-                                                rnic::MemoryRegion& region, const MemberOptions& options);
+                                                rnic::MemoryRegion& region,
+                                                const MemberOptions& options);
   virtual const MemberInfo& info() const = 0;
   // `chain`: all members in order; arms every slot and starts the control program.
   virtual Status Connect(const PrimaryInfo& primary, std::span<const MemberInfo> chain) = 0;
 };
 
-// The primary's end. `region` as for Member: the replicated range, of the same size as every replica's.
+// The primary's end. `region` as for Member: the replicated range, of the same size as every
+// replica's.
 class Group {
  public:
   virtual ~Group() = default;
   static Result<std::unique_ptr<Group>> Create(rnic::Device& device, rnic::ProtectionDomain& pd,
-                                               rnic::MemoryRegion& region, const GroupOptions& options,
-                                               uint32_t group_size);
+                                               rnic::MemoryRegion& region,
+                                               const GroupOptions& options, uint32_t group_size);
   virtual const PrimaryInfo& info() const = 0;
   virtual Status Connect(std::span<const MemberInfo> chain) = 0;
 
-  // Starts an operation. Waits (polling, bounded by ack_timeout) while the window is full or an unacknowledged operation
-  // conflicts. kInvalidArgument: bad range or alignment, nothing started. kTimedOut, kAborted, kUnavailable,
-  // kProtection: the group is broken for good; every unacknowledged ticket is indeterminate.
+  // Starts an operation. Waits (polling, bounded by ack_timeout) while the window is full or an
+  // unacknowledged operation conflicts. kInvalidArgument: bad range or alignment, nothing started.
+  // kTimedOut, kAborted, kUnavailable, kProtection: the group is broken for good; every
+  // unacknowledged ticket is indeterminate.
   virtual Result<Ticket> Submit(const Operation& operation) = 0;
   // The same without waiting: kBusy when it would.
   virtual Result<Ticket> TrySubmit(const Operation& operation) = 0;
-  // Until `ticket` is acknowledged by the last replica (and its copy done here), at most ack_timeout since its
-  // submission. A result is kept until `window` further tickets were submitted.
+  // Until `ticket` is acknowledged by the last replica (and its copy done here), at most
+  // ack_timeout since its submission. A result is kept until `window` further tickets were
+  // submitted.
   virtual Status Wait(Ticket ticket, OperationResult* result = nullptr) = 0;
   virtual Status WaitAll() = 0;
-  // Takes in what has arrived; returns the newest ticket such that it and all before it are acknowledged.
+  // Takes in what has arrived; returns the newest ticket such that it and all before it are
+  // acknowledged.
   virtual Result<Ticket> Poll() = 0;
   // The first error, for good; ok while the group works.
   virtual Status status() const = 0;
   virtual uint32_t group_size() const = 0;
   virtual uint64_t region_size() const = 0;
-  // CAS that locks or undoes: takes `offset` from `expected` to `desired` on all replicas; when some differ, those that
-  // changed are put back and kBusy names the replica and what it holds (HyperLoop §4.2).
+  // CAS that locks or undoes: takes `offset` from `expected` to `desired` on all replicas; when
+  // some differ, those that changed are put back and kBusy names the replica and what it holds
+  // (HyperLoop §4.2).
   virtual Status Lock(uint64_t offset, uint64_t expected, uint64_t desired) = 0;
 
   // One-part operations, as the paper names them.
@@ -164,13 +181,19 @@ class Group {
   Result<Ticket> MemCopy(uint64_t source, uint64_t destination, uint64_t size, bool flush) {
     return Submit({.write = {}, .copy = {source, destination, size}, .cas = {}, .flush = flush});
   }
-  Result<Ticket> CompareAndSwap(uint64_t offset, uint64_t expected, uint64_t desired, uint32_t execute_map) {
-    return Submit({.write = {}, .copy = {}, .cas = {true, offset, expected, desired, execute_map}, .flush = false});
+  Result<Ticket> CompareAndSwap(uint64_t offset, uint64_t expected, uint64_t desired,
+                                uint32_t execute_map) {
+    return Submit({.write = {},
+                   .copy = {},
+                   .cas = {true, offset, expected, desired, execute_map},
+                   .flush = false});
   }
-  // What was submitted before is durable on every replica once acknowledged (READ on both `local` and `down` of each hop).
+  // What was submitted before is durable on every replica once acknowledged (READ on both `local`
+  // and `down` of each hop).
   Result<Ticket> Flush() { return Submit({.write = {}, .copy = {}, .cas = {}, .flush = true}); }
-  // The paper's gFLUSH names a range. It is checked, and advisory: an RNIC's flush drains a queue, not a range, so this
-  // makes everything durable that was submitted before. kInvalidArgument: the range is empty or leaves the region.
+  // The paper's gFLUSH names a range. It is checked, and advisory: an RNIC's flush drains a queue,
+  // not a range, so this makes everything durable that was submitted before. kInvalidArgument: the
+  // range is empty or leaves the region.
   Result<Ticket> Flush(uint64_t offset, uint64_t size);
 };
 

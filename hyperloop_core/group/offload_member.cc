@@ -1,0 +1,330 @@
+#include "group/offload_member.h"
+
+#include <array>
+
+#include "group/text.h"
+
+namespace hyperloop {
+
+using rnic::Sge;
+
+namespace {
+
+constexpr uint32_t kSinkBytes = 64;
+
+rnic::QpAttr ManagedQueue(rnic::CompletionQueue* send_cq, rnic::CompletionQueue* recv_cq,
+                          uint32_t blocks) {
+  rnic::QpAttr attr;
+  attr.send_cq = send_cq;
+  attr.recv_cq = recv_cq;
+  attr.send_wqebbs = blocks;
+  attr.recv_wqes = 0;
+  attr.cross_channel = true;
+  attr.managed_send = true;
+  return attr;
+}
+
+}  // namespace
+
+Status CheckRegion(const rnic::MemoryRegion& region) {
+  if (region.addr() % 8 != 0 || region.length() < 64) {
+    return InvalidArgument(Concat("a replicated region of ", region.length(), " B at address ",
+                                  region.addr(), ": at least 64 B at a multiple of 8 are needed"));
+  }
+  return Status::Ok();
+}
+
+Status CheckPrimaryInfo(const PrimaryInfo& primary, const SlotProgram& program) {
+  const PrimaryInfo ours;
+  if (primary.version != ours.version) {
+    return InvalidArgument(Concat("the primary speaks version ", primary.version,
+                                  " of the group datapath, this program ", ours.version,
+                                  "; run the same release on all nodes"));
+  }
+  if (primary.group_size != program.group_size || primary.window != program.window ||
+      primary.slots != program.slots) {
+    return InvalidArgument(
+        Concat("the primary is set up for ", primary.group_size, " replicas, window ",
+               primary.window, ", ", primary.slots, " slots; this node for ", program.group_size,
+               ", ", program.window, ", ", program.slots, "; use the same options on all nodes"));
+  }
+  const uint64_t need = uint64_t{program.slots} * AckStride(program.group_size);
+  if (primary.ack_size < need) {
+    return InvalidArgument(Concat("the primary's ack area has ", primary.ack_size, " B; ",
+                                  program.slots, " slots need ", need));
+  }
+  return Status::Ok();
+}
+
+Status CheckChain(std::span<const MemberInfo> chain, const SlotProgram& program,
+                  uint64_t region_size) {
+  if (chain.size() != program.group_size) {
+    return InvalidArgument(
+        Concat("a chain of ", chain.size(), " replicas for a group of ", program.group_size));
+  }
+  for (uint32_t i = 0; i < chain.size(); ++i) {
+    const MemberInfo& member = chain[i];
+    const MemberInfo ours;
+    if (member.version != ours.version) {
+      return InvalidArgument(Concat("replica ", i, " speaks version ", member.version,
+                                    " of the group datapath, this program ", ours.version,
+                                    "; run the same release on all nodes"));
+    }
+    if (member.position != i || member.group_size != program.group_size ||
+        member.window != program.window || member.slots != program.slots) {
+      return InvalidArgument(Concat("replica ", i, " is set up as number ", member.position, " of ",
+                                    member.group_size, " with window ", member.window, " and ",
+                                    member.slots, " slots; expected number ", i, " of ",
+                                    program.group_size, " with ", program.window, " and ",
+                                    program.slots, "; use the same options on all nodes"));
+    }
+    if (member.region_size != region_size) {
+      return InvalidArgument(Concat("the region of replica ", i, " has ", member.region_size,
+                                    " B, this node's ", region_size,
+                                    " B; all nodes need the same size"));
+    }
+  }
+  return Status::Ok();
+}
+
+Result<std::unique_ptr<Member>> OffloadMember::Create(rnic::Device& device,
+                                                      rnic::ProtectionDomain& pd,
+                                                      rnic::MemoryRegion& region, uint32_t position,
+                                                      const SlotProgram& program) {
+  if (position >= program.group_size) {
+    return InvalidArgument(
+        Concat("position ", position, " in a chain of ", program.group_size, " replicas"));
+  }
+  const rnic::Caps& caps = device.caps();
+  if (!caps.cross_channel || !caps.ignore_cq_overrun) {
+    return NotSupported(Concat(
+        "the offload datapath needs an RNIC with cross-channel operations (WAIT, SEND_EN, managed "
+        "queues, ignored CQ overrun); provider '",
+        caps.provider, "' has none: use another device or another datapath"));
+  }
+  if (caps.max_sge != 0 && caps.max_sge < kMaxReceiveSges) {
+    return NotSupported(Concat("a slot's receive scatters to up to ", kMaxReceiveSges,
+                               " places; provider '", caps.provider, "' allows ", caps.max_sge));
+  }
+  HL_RETURN_IF_ERROR(CheckRegion(region));
+  std::unique_ptr<OffloadMember> member(new OffloadMember(position, program));
+  HL_RETURN_IF_ERROR(
+      member->Build(device, pd, region).WithContext("setting up the replica's queues"));
+  return std::unique_ptr<Member>(std::move(member));
+}
+
+Status OffloadMember::Build(rnic::Device& device, rnic::ProtectionDomain& pd,
+                            rnic::MemoryRegion& region) {
+  const size_t staging_bytes =
+      size_t{program_.slots} * program_.staging_bytes(position_) + kSinkBytes;
+  HL_ASSIGN_OR_RETURN(staging_, device.AllocateBuffer(staging_bytes));
+  HL_ASSIGN_OR_RETURN(staging_mr_, pd.Register(staging_->data(), staging_->size(),
+                                               rnic::kLocalWrite | rnic::kRemoteRead, {}));
+  HL_ASSIGN_OR_RETURN(receive_cq_, device.CreateCq({.depth = 64, .ignore_overrun = true}));
+  HL_ASSIGN_OR_RETURN(error_cq_, device.CreateCq({.depth = 64, .ignore_overrun = true}));
+
+  const uint32_t down_blocks = program_.down_blocks(position_);
+  HL_ASSIGN_OR_RETURN(down_, pd.CreateQueuePair(ManagedQueue(error_cq_.get(), error_cq_.get(),
+                                                             down_blocks * program_.slots)));
+  HL_ASSIGN_OR_RETURN(local_, pd.CreateQueuePair(ManagedQueue(error_cq_.get(), error_cq_.get(),
+                                                              kLocalBlocks * program_.slots)));
+  rnic::QpAttr up = ManagedQueue(error_cq_.get(), receive_cq_.get(), kUpBlocks * program_.slots);
+  up.recv_wqes = program_.slots;
+  up.recv_max_sge = kMaxReceiveSges;
+  HL_ASSIGN_OR_RETURN(up_, pd.CreateQueuePair(up));
+  HL_ASSIGN_OR_RETURN(up_queues_, up_->raw_queues());
+  HL_ASSIGN_OR_RETURN(local_queues_, local_->raw_queues());
+  HL_ASSIGN_OR_RETURN(down_queues_, down_->raw_queues());
+  // The patches' places assume that slot m mod N lies at the same address in every lap.
+  if (up_queues_.sq_wqebbs != kUpBlocks * program_.slots ||
+      local_queues_.sq_wqebbs != kLocalBlocks * program_.slots ||
+      down_queues_.sq_wqebbs != down_blocks * program_.slots ||
+      up_queues_.rq_wqes != program_.slots) {
+    return Internal(Concat("the device made rings of ", up_queues_.sq_wqebbs, ", ",
+                           local_queues_.sq_wqebbs, ", ", down_queues_.sq_wqebbs, " blocks and ",
+                           up_queues_.rq_wqes, " receives for ", program_.slots, " slots"));
+  }
+  info_.up_qpn = up_->qpn();
+  info_.local_qpn = local_->qpn();
+  info_.down_qpn = down_->qpn();
+  info_.gid = device.gid().raw;
+  info_.region_addr = region.addr();
+  info_.region_size = region.length();
+  info_.region_lkey = region.lkey();
+  info_.region_rkey = region.rkey();
+  info_.position = position_;
+  info_.group_size = program_.group_size;
+  info_.window = program_.window;
+  info_.slots = program_.slots;
+  return Status::Ok();
+}
+
+OffloadMember::~OffloadMember() {
+  // Straight to RESET, upstream first: what is stopped later must find nothing that still starts
+  // it, and a queue in ERROR would flush its receives, which the control program takes for
+  // messages.
+  if (up_) up_->Reset().IgnoreError();
+  if (local_) local_->Reset().IgnoreError();
+  if (down_) down_->Reset().IgnoreError();
+}
+
+Status OffloadMember::Connect(const PrimaryInfo& primary, std::span<const MemberInfo> chain) {
+  if (connected_) return InvalidArgument("this member is connected already; create a new one");
+  HL_RETURN_IF_ERROR(CheckPrimaryInfo(primary, program_));
+  HL_RETURN_IF_ERROR(CheckChain(chain, program_, info_.region_size));
+  if (chain[position_].up_qpn != info_.up_qpn || chain[position_].gid != info_.gid) {
+    return InvalidArgument(
+        Concat("the chain names another node as replica ", position_, " than this one"));
+  }
+  connected_ = true;
+  const bool tail = program_.is_tail(position_);
+  const rnic::QpAddress previous =
+      position_ == 0 ? rnic::QpAddress{{primary.gid}, primary.down_qpn}
+                     : rnic::QpAddress{{chain[position_ - 1].gid}, chain[position_ - 1].down_qpn};
+  const rnic::QpAddress next =
+      tail ? rnic::QpAddress{{primary.gid}, primary.ack_qpn}
+           : rnic::QpAddress{{chain[position_ + 1].gid}, chain[position_ + 1].up_qpn};
+  HL_RETURN_IF_ERROR(
+      local_->Connect(local_->address()).WithContext("connecting the loopback queue"));
+  HL_RETURN_IF_ERROR(down_->Connect(next).WithContext("connecting to the next node"));
+  HL_RETURN_IF_ERROR(up_->Connect(previous).WithContext("connecting to the previous node"));
+
+  WriteUpRing();
+  WriteLocalRing();
+  if (tail) {
+    WriteTailRing(primary);
+  } else {
+    WriteForwardRing(chain[position_ + 1]);
+  }
+  HL_RETURN_IF_ERROR(PostReceives().WithContext("posting the slots' receives"));
+  // The only doorbell of this process: slots [0, lookahead) may wait; each enables a later one when
+  // it runs. The doorbell orders the ring writes above before it; local and down are started by
+  // up's program alone.
+  return up_->RingDoorbell(static_cast<uint16_t>(kUpBlocks * program_.lookahead));
+}
+
+std::byte* OffloadMember::Block(const rnic::RawQueues& queues, uint32_t slot, uint32_t blocks,
+                                uint32_t block) const {
+  return queues.sq + (size_t{slot} * blocks + block) * rnic::kWqebbBytes;
+}
+
+Sge OffloadMember::Span(const rnic::RawQueues& queues, uint32_t slot, uint32_t blocks,
+                        uint32_t block, uint32_t length) const {
+  return {reinterpret_cast<uint64_t>(Block(queues, slot, blocks, block)), length, queues.lkey};
+}
+
+Sge OffloadMember::Staging(uint32_t slot, uint32_t offset, uint32_t length) const {
+  const size_t at = size_t{slot} * program_.staging_bytes(position_) + offset;
+  return {reinterpret_cast<uint64_t>(staging_->data() + at), length, staging_mr_->lkey()};
+}
+
+Sge OffloadMember::Original(uint32_t slot) const {
+  const size_t at = kStagingResult + sizeof(ResultHeader) + position_ * sizeof(ReplicaResult);
+  return Staging(slot, static_cast<uint32_t>(at + offsetof(ReplicaResult, original)),
+                 sizeof(uint64_t));
+}
+
+Sge OffloadMember::Sink() const { return Staging(program_.slots, 0, kFlushReadBytes); }
+
+void OffloadMember::WriteUpRing() {
+  for (uint32_t s = 0; s < program_.slots; ++s) {
+    rnic::WqeControl control = PlainControl(info_.up_qpn);
+    control.index = static_cast<uint16_t>(kUpBlocks * s + kUpWait);
+    rnic::EncodeWait(Block(up_queues_, s, kUpBlocks, kUpWait), control, receive_cq_->cqn(), s);
+    control.index = static_cast<uint16_t>(kUpBlocks * s + kUpEnableLocal);
+    rnic::EncodeSendEnable(Block(up_queues_, s, kUpBlocks, kUpEnableLocal), control,
+                           info_.local_qpn, static_cast<uint16_t>(kLocalBlocks * (s + 1)));
+  }
+}
+
+void OffloadMember::WriteLocalRing() {
+  const uint32_t qpn = info_.local_qpn;
+  for (uint32_t s = 0; s < program_.slots; ++s) {
+    EncodeLocalCopy(Block(local_queues_, s, kLocalBlocks, kLocalCopy), qpn, info_);
+    const Sge original = Original(s);
+    EncodeLocalCas(Block(local_queues_, s, kLocalBlocks, kLocalCas), qpn, info_, original);
+    const Sge word[] = {
+        {original.addr + offsetof(ReplicaResult, word), sizeof(uint64_t), original.lkey}};
+    rnic::EncodeRead(Block(local_queues_, s, kLocalBlocks, kLocalRead), PlainControl(qpn),
+                     Staging(s, kStagingResult, 0).addr, staging_mr_->rkey(), word);
+    rnic::EncodeSendEnable(Block(local_queues_, s, kLocalBlocks, kLocalEnableDown),
+                           FencedControl(qpn), info_.down_qpn, 0);
+  }
+}
+
+void OffloadMember::WriteForwardRing(const MemberInfo& next) {
+  const uint32_t qpn = info_.down_qpn;
+  const uint32_t result = ResultBytes(program_.group_size);
+  const uint32_t patch = program_.patch_bytes(position_ + 1);
+  const uint32_t rest = program_.later_patch_bytes(position_ + 1);
+  for (uint32_t s = 0; s < program_.slots; ++s) {
+    EncodeDownWrite(Block(down_queues_, s, kDownBlocks, kDownWrite), qpn, info_, next);
+    const Sge sink[] = {Sink()};
+    rnic::EncodeRead(Block(down_queues_, s, kDownBlocks, kDownFlush), PlainControl(qpn),
+                     next.region_addr, next.region_rkey, sink);
+    // The next node's own patch first, wherever it lay in this node's message. Without later
+    // patches the third is empty and left out.
+    const Sge message[] = {Staging(s, kStagingResult + result, patch),
+                           Staging(s, kStagingResult, result),
+                           Staging(s, kStagingResult + result + patch, rest)};
+    rnic::EncodeSend(Block(down_queues_, s, kDownBlocks, kDownSend), FencedControl(qpn), message);
+    rnic::EncodeSendEnable(Block(down_queues_, s, kDownBlocks, kDownEnableUp), PlainControl(qpn),
+                           info_.up_qpn, 0);
+  }
+}
+
+void OffloadMember::WriteTailRing(const PrimaryInfo& primary) {
+  const uint32_t qpn = info_.down_qpn;
+  for (uint32_t s = 0; s < program_.slots; ++s) {
+    const Sge result[] = {Staging(s, kStagingResult, ResultBytes(program_.group_size))};
+    rnic::EncodeWriteImm(Block(down_queues_, s, kTailBlocks, kTailAck), PlainControl(qpn),
+                         primary.ack_addr + uint64_t{s} * AckStride(program_.group_size),
+                         primary.ack_rkey, result, s);
+    std::byte* follow = Block(down_queues_, s, kTailBlocks, kTailFollow);
+    if (SlotProgram::tail_enables(s)) {
+      rnic::EncodeSendEnable(follow, FencedControl(qpn), info_.up_qpn, 0);
+    } else {
+      EncodeTailRead(follow, qpn, primary, Sink());
+    }
+  }
+}
+
+Status OffloadMember::PostReceives() {
+  const bool tail = program_.is_tail(position_);
+  const uint32_t down_blocks = program_.down_blocks(position_);
+  const uint32_t rest = ResultBytes(program_.group_size) + program_.later_patch_bytes(position_);
+  for (uint32_t s = 0; s < program_.slots; ++s) {
+    const uint32_t rearmed = program_.slot(program_.rearmed(s));
+    std::array<Sge, kMaxReceiveSges> sges;
+    size_t n = 0;
+    // In the order of CommonPatch and of the patch behind it.
+    sges[n++] = Span(local_queues_, s, kLocalBlocks, kLocalCopy, sizeof(WritePatch));
+    sges[n++] = Span(local_queues_, s, kLocalBlocks, kLocalCas, sizeof(CasPatch));
+    sges[n++] = Span(local_queues_, s, kLocalBlocks, kLocalRead, sizeof(HeadPatch));
+    sges[n++] = Span(local_queues_, s, kLocalBlocks, kLocalEnableDown, sizeof(EnablePatch));
+    sges[n++] = Span(up_queues_, rearmed, kUpBlocks, kUpWait, sizeof(EnablePatch));
+    sges[n++] = Span(up_queues_, rearmed, kUpBlocks, kUpEnableLocal, sizeof(EnablePatch));
+    if (tail) {
+      sges[n++] = Span(down_queues_, s, down_blocks, kTailAck, sizeof(HeadPatch));
+      sges[n++] = Span(down_queues_, s, down_blocks, kTailFollow, sizeof(EnablePatch));
+    } else {
+      sges[n++] = Span(down_queues_, s, down_blocks, kDownWrite, sizeof(WritePatch));
+      sges[n++] = Span(down_queues_, s, down_blocks, kDownFlush, sizeof(HeadPatch));
+      sges[n++] = Span(down_queues_, s, down_blocks, kDownSend, sizeof(HeadPatch));
+      sges[n++] = Span(down_queues_, s, down_blocks, kDownEnableUp, sizeof(EnablePatch));
+    }
+    if (program_.writes_receive_counter(s)) {
+      sges[n++] = {
+          reinterpret_cast<uint64_t>(up_queues_.doorbell_record + rnic::kReceiveCounterOffset),
+          sizeof(uint32_t), up_queues_.lkey};
+      sges[n++] = Staging(s, kStagingResult, rest);
+    } else {
+      sges[n++] = Staging(s, kStagingCounter, sizeof(uint32_t) + rest);
+    }
+    const rnic::ReceiveRequest request{.id = s, .sges = std::span(sges.data(), n)};
+    HL_RETURN_IF_ERROR(up_->PostReceive(std::span(&request, 1)));
+  }
+  return Status::Ok();
+}
+
+}  // namespace hyperloop

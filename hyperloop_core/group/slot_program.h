@@ -1,0 +1,203 @@
+// The slot program of the offload datapath: which WQEs stand in which ring of a replica, and which
+// bytes of a metadata message complete them. Both ends compile this file: the member writes the
+// constant parts once, the primary computes the varying parts of every operation (HyperLoop §4.1;
+// the picture and the arguments: docs/group-primitives.md).
+//
+// Replica i of a group has three queue pairs. Every WQE is one 64 B block, and N slots fill each
+// ring exactly, so that slot m mod N of operation m lies at the same place in every lap:
+//
+//   up.RQ    N     RECV      scatters the replica's patch over the WQEs below, the rest into the
+//   slot's staging buffer up.SQ    2N    WAIT(up.recv_cq, m) · SEND_EN(local) local.SQ 4N    [WRITE
+//   src→dst | NOP] · [CAS | NOP] · READ seq → word · SEND_EN(down), fenced down.SQ  4N    [WRITE
+//   data | NOP] · [READ flush | NOP] · SEND, fenced · SEND_EN(up → m + lookahead)
+//      tail: 2N    WRITE_IMM · (even slots: SEND_EN(up → m + lookahead), fenced; odd slots: READ of
+//      the ack area)
+//
+// RECV m patches every WQE of slot m in local and down, and re-arms the two of operation m −
+// rearm_distance in up for that slot's next lap. `up` never runs past what is re-armed, because
+// slot m itself enables it `lookahead` slots ahead.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "hyperloop/core/group.h"
+#include "hyperloop/core/status.h"
+#include "rnic/wqe.h"
+
+namespace hyperloop {
+
+// --- blocks of a slot
+// -----------------------------------------------------------------------------------------------
+
+inline constexpr uint32_t kUpBlocks = 2;
+inline constexpr uint32_t kUpWait = 0, kUpEnableLocal = 1;
+inline constexpr uint32_t kLocalBlocks = 4;
+inline constexpr uint32_t kLocalCopy = 0, kLocalCas = 1, kLocalRead = 2, kLocalEnableDown = 3;
+inline constexpr uint32_t kDownBlocks = 4;
+inline constexpr uint32_t kDownWrite = 0, kDownFlush = 1, kDownSend = 2, kDownEnableUp = 3;
+inline constexpr uint32_t kTailBlocks = 2;
+inline constexpr uint32_t kTailAck = 0,
+                          kTailFollow = 1;  // Follow: SEND_EN(up) or READ, by the slot's parity
+
+inline constexpr uint32_t kMinSlots = 8;
+inline constexpr uint32_t kMaxRingBlocks = 32768;
+static_assert(kMaxSlots * kLocalBlocks <= kMaxRingBlocks &&
+              kMaxSlots * kDownBlocks <= kMaxRingBlocks);
+
+// --- patches: what a message carries for one replica
+// ----------------------------------------------------------------
+
+// Spans start at byte 0 of a WQE, so that one patch covers the index and opcode (word 0) and what
+// follows them.
+struct HeadPatch {  // opmod, wqe_index, opcode
+  uint32_t word0;
+};
+struct WritePatch {  // all of WRITE with one SGE
+  mlx5_wqe_ctrl_seg control;
+  mlx5_wqe_raddr_seg remote;
+  mlx5_wqe_data_seg local;
+};
+struct CasPatch {  // all of CAS but where the original value goes
+  mlx5_wqe_ctrl_seg control;
+  mlx5_wqe_raddr_seg remote;
+  mlx5_wqe_atomic_seg operands;
+};
+struct EnablePatch {  // WAIT and SEND_EN up to their index; the object behind it stays
+  mlx5_wqe_ctrl_seg control;
+  uint32_t reserved[2];
+  uint32_t index;
+};
+static_assert(sizeof(HeadPatch) == 4 && sizeof(WritePatch) == 48 && sizeof(CasPatch) == 48);
+static_assert(sizeof(EnablePatch) == 28 && offsetof(EnablePatch, index) == 24);
+
+// The part that every replica has: local's slot, and up's slot of an earlier operation.
+struct CommonPatch {
+  WritePatch copy;
+  CasPatch cas;
+  HeadPatch read;
+  EnablePatch enable_down;
+  EnablePatch wait;
+  EnablePatch enable_local;
+};
+struct ForwardPatch {
+  CommonPatch common;
+  WritePatch write;
+  HeadPatch flush;
+  HeadPatch send;
+  EnablePatch enable_up;
+  uint32_t receive_counter;  // doorbell record of up's RQ, in a quarter of the slots; last:
+                             // elsewhere it is staging's
+};
+struct TailPatch {
+  CommonPatch common;
+  HeadPatch ack;
+  EnablePatch follow;  // READ: remote address and rkey lie where SEND_EN has its index
+  uint32_t receive_counter;
+  uint32_t unused;  // not sent: makes the size a multiple of 8
+};
+inline constexpr uint32_t kForwardPatchBytes = 272;
+inline constexpr uint32_t kTailPatchBytes = 220;
+static_assert(sizeof(CommonPatch) == 184 && offsetof(CommonPatch, cas) == 48);
+static_assert(offsetof(CommonPatch, read) == 96 && offsetof(CommonPatch, enable_down) == 100);
+static_assert(offsetof(CommonPatch, wait) == 128 && offsetof(CommonPatch, enable_local) == 156);
+static_assert(sizeof(ForwardPatch) == kForwardPatchBytes && offsetof(ForwardPatch, write) == 184);
+static_assert(offsetof(ForwardPatch, flush) == 232 && offsetof(ForwardPatch, send) == 236);
+static_assert(offsetof(ForwardPatch, enable_up) == 240 &&
+              offsetof(ForwardPatch, receive_counter) == 268);
+static_assert(offsetof(TailPatch, ack) == 184 && offsetof(TailPatch, follow) == 188);
+static_assert(offsetof(TailPatch, receive_counter) == kTailPatchBytes - 4);
+
+// --- result area: travels behind the own patch, and ends in the primary's ack area
+// ----------------------------------
+
+struct ReplicaResult {
+  uint64_t original;  // what the CAS found; 0 where none ran
+  uint64_t
+      word;  // the operation's sequence number, copied by the last READ of the replica's local slot
+};
+struct ResultHeader {
+  uint64_t sequence;  // the ticket
+};
+constexpr uint32_t ResultBytes(uint32_t group_size) {
+  return static_cast<uint32_t>(sizeof(ResultHeader) + group_size * sizeof(ReplicaResult));
+}
+constexpr uint32_t AckStride(uint32_t group_size) {
+  return (ResultBytes(group_size) + 63) / 64 * 64;
+}
+
+// Staging buffer of a slot: what a RECV brings beyond the replica's own patch. The 4 bytes before
+// the result area take the receive counter in slots whose RECV does not scatter it to the doorbell
+// record.
+inline constexpr uint32_t kStagingCounter = 4;
+inline constexpr uint32_t kStagingResult = 8;
+inline constexpr uint32_t kMaxReceiveSges = 16;  // a RQ stride of 256 B
+inline constexpr uint32_t kFlushReadBytes =
+    8;  // as librpma does; a READ of no bytes may touch nothing
+
+// --- geometry
+// -------------------------------------------------------------------------------------------------------
+
+// What both ends must agree on, and the indexes that follow from it.
+struct SlotProgram {
+  uint32_t group_size = 0;
+  uint32_t window = 0;
+  uint32_t slots = 0;           // N
+  uint32_t rearm_distance = 0;  // RECV m re-arms up's WQEs of operation m − rearm_distance
+  uint32_t lookahead = 0;  // slot m enables up through slot m + lookahead = N − rearm_distance
+
+  // kInvalidArgument: outside the limits, which the message names. `slots` 0: SlotsFor(window).
+  static Result<SlotProgram> For(uint32_t group_size, uint32_t window, uint32_t slots);
+
+  uint32_t slot(uint64_t operation) const { return static_cast<uint32_t>(operation & (slots - 1)); }
+  bool is_tail(uint32_t position) const { return position + 1 == group_size; }
+  uint32_t down_blocks(uint32_t position) const {
+    return is_tail(position) ? kTailBlocks : kDownBlocks;
+  }
+  // The operation whose up WQEs RECV `operation` writes: the next lap of operation −
+  // rearm_distance.
+  uint64_t rearmed(uint64_t operation) const { return operation + lookahead; }
+  // Slots whose RECV writes the receive counter: often enough that the RQ never runs out, as 3N/4 ≥
+  // window.
+  bool writes_receive_counter(uint32_t slot_index) const {
+    return (slot_index & (slots / 4 - 1)) == 0;
+  }
+  // Operations whose flush READ runs though nobody asked: the next hop's answer proves that the
+  // queue's earlier WQEs are acknowledged and will not be fetched again before their slots are
+  // rewritten.
+  bool forces_flush(uint64_t operation) const { return (operation & (slots / 2 - 1)) == 0; }
+  // Tail slots whose second block is SEND_EN(up); the others READ from the primary, for the same
+  // proof.
+  static bool tail_enables(uint32_t slot_index) { return (slot_index & 1) == 0; }
+
+  uint32_t patch_bytes(uint32_t position) const {
+    return is_tail(position) ? kTailPatchBytes : kForwardPatchBytes;
+  }
+  // Patches behind the result area in the message that replica `position` receives.
+  uint32_t later_patch_bytes(uint32_t position) const;
+  uint32_t message_bytes(uint32_t position) const {
+    return patch_bytes(position) + ResultBytes(group_size) + later_patch_bytes(position);
+  }
+  // Where replica `position`'s patch starts in the message that the primary sends.
+  uint32_t patch_offset(uint32_t position) const;
+  uint32_t staging_bytes(uint32_t position) const {
+    return (kStagingResult + ResultBytes(group_size) + later_patch_bytes(position) + 63) / 64 * 64;
+  }
+};
+
+// Word 0 of a control segment in ring order, for block number `block` (free running; its low 16
+// bits count).
+inline uint32_t Word0(uint64_t block, rnic::WqeOpcode opcode) {
+  return __builtin_bswap32((static_cast<uint32_t>(block & 0xffff) << 8) | opcode);
+}
+
+// The WQEs whose encoding both ends need: the member in its rings, the primary in its templates.
+void EncodeLocalCopy(void* wqe, uint32_t qpn, const MemberInfo& member);
+void EncodeLocalCas(void* wqe, uint32_t qpn, const MemberInfo& member, const rnic::Sge& original);
+void EncodeDownWrite(void* wqe, uint32_t qpn, const MemberInfo& member, const MemberInfo& next);
+void EncodeTailRead(void* wqe, uint32_t qpn, const PrimaryInfo& primary, const rnic::Sge& sink);
+// Control WQEs, by what they run behind.
+rnic::WqeControl PlainControl(uint32_t qpn);
+rnic::WqeControl FencedControl(uint32_t qpn);
+
+}  // namespace hyperloop
