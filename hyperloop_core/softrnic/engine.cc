@@ -1,0 +1,132 @@
+// Engine: the public face, the run loop and the doorbells.
+#include "softrnic/engine.h"
+
+#include "softrnic/engine_impl.h"
+
+namespace hyperloop::softrnic {
+
+Engine::Impl::Impl(EngineOptions o) : options(o), random(o.seed) {
+  header_mask =
+      (options.check_wqe_index ? 0xffffull << 40 : 0) | (options.check_qpn ? 0xffffffull << 8 : 0);
+  keys.resize(2);  // lkeys below 0x200 are nobody's: 0x100 ends a receive's list
+}
+
+void Engine::Impl::Unready(Qp& qp) {
+  if (!qp.ready) return;
+  qp.ready = false;
+  Qp* before = nullptr;
+  for (Qp* at = ready_head; at != nullptr; before = at, at = at->next_ready) {
+    if (at != &qp) continue;
+    (before != nullptr ? before->next_ready : ready_head) = qp.next_ready;
+    if (ready_tail == &qp) ready_tail = before;
+    break;
+  }
+  qp.next_ready = nullptr;
+}
+
+// Takes the doorbells rung since the last time. The client stores a register, then sets its summary
+// bit (seq_cst RMW); the exchange here takes the bit and, acquiring, sees the register and the WQEs
+// written before it.
+bool Engine::Impl::CollectDoorbells() {
+  bool any = false;
+  for (Context* c : open) {
+    for (uint32_t w = 0; w < c->uar_words; ++w) {
+      uint64_t* const summary = &c->uar->header.summary[w];
+      if (__atomic_load_n(summary, __ATOMIC_RELAXED) == 0) [[likely]]
+        continue;
+      uint64_t bits = __atomic_exchange_n(summary, 0, __ATOMIC_ACQUIRE);
+      for (; bits != 0; bits &= bits - 1) {
+        const uint32_t index = w * 64 + static_cast<uint32_t>(__builtin_ctzll(bits));
+        Qp* const qp = c->doorbells[index];
+        const uint64_t value = __atomic_load_n(&c->uar->registers[index], __ATOMIC_ACQUIRE);
+        if (qp == nullptr || (value >> 63) == 0 || qp->state == rnic::QpState::kReset) continue;
+        ++qp->count.doorbells;
+        any = true;
+        Advance(*qp, static_cast<uint16_t>(value));
+      }
+    }
+  }
+  return any;
+}
+
+// Senders that found no receive: tried again once the peer has one (its doorbell record is memory:
+// nobody tells us).
+bool Engine::Impl::RetryStalled() {
+  bool any = false;
+  for (size_t i = 0; i < rnr.size();) {
+    Qp& qp = *rnr[i];
+    Qp* const peer = Peer(qp);
+    if (qp.stall == Stall::kRnr && peer != nullptr && !ReceiveAvailable(*peer)) {
+      ++i;
+      continue;
+    }
+    rnr[i] = rnr.back();
+    rnr.pop_back();
+    qp.rnr_listed = false;
+    if (qp.stall != Stall::kRnr) continue;
+    qp.stall = Stall::kNone;
+    MakeReady(qp);
+    any = true;
+  }
+  return any;
+}
+
+Engine::Engine(EngineOptions options) : impl_(std::make_unique<Impl>(options)) {}
+Engine::~Engine() {
+  while (!impl_->contexts.empty()) impl_->CloseContext(impl_->contexts.begin()->first);
+}
+
+Result<ContextId> Engine::OpenContext(const std::string& host, UarPage* uar, OpenReply* reply) {
+  return impl_->OpenContext(host, uar, reply);
+}
+
+void Engine::CloseContext(ContextId context) { impl_->CloseContext(context); }
+
+Result<IdReply> Engine::RegisterUmem(ContextId context, const RegisterUmemArgs& args,
+                                     UmemMapping mapping) {
+  const auto it = impl_->contexts.find(context);
+  if (it == impl_->contexts.end())
+    return NotFound("context " + std::to_string(context) + " is not open");
+  return impl_->RegisterUmem(*it->second, args, std::move(mapping));
+}
+
+Status Engine::Execute(ContextId context, const Command& command, Reply* reply, std::string* text) {
+  const auto it = impl_->contexts.find(context);
+  if (it == impl_->contexts.end())
+    return NotFound("context " + std::to_string(context) + " is not open");
+  return impl_->Execute(*it->second, command, reply, text);
+}
+
+size_t Engine::Run(size_t budget) {
+  Impl& e = *impl_;
+  size_t done = 0;
+  e.CollectDoorbells();
+  while (done < budget) {
+    Qp* const qp = e.ready_head;
+    if (qp == nullptr) {
+      if (!e.rnr.empty() && e.RetryStalled()) continue;
+      if (!e.CollectDoorbells()) break;
+      continue;
+    }
+    e.ready_head = qp->next_ready;
+    if (e.ready_head == nullptr) e.ready_tail = nullptr;
+    qp->ready = false;
+    done += e.RunQueue(*qp, budget - done);
+  }
+  return done;
+}
+
+bool Engine::Step() { return Run(1) != 0; }
+
+bool Engine::DoorbellPending() const {
+  for (const Context* c : impl_->open)
+    for (uint32_t w = 0; w < c->uar_words; ++w)
+      if (__atomic_load_n(&c->uar->header.summary[w], __ATOMIC_SEQ_CST) != 0) return true;
+  return false;
+}
+
+bool Engine::RetryPending() const { return !impl_->rnr.empty(); }
+
+bool Engine::HandleFault(void* address) { return impl_->HandleFault(address); }
+
+}  // namespace hyperloop::softrnic

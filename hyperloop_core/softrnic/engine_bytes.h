@@ -1,0 +1,58 @@
+// Loads, stores and copies of client memory. Clients may change it at any time, so each field is
+// loaded once.
+#pragma once
+
+#include <endian.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace hyperloop::softrnic {
+
+template <class T>
+inline T Load(const std::byte* at) {
+  T value;
+  std::memcpy(&value, at, sizeof(value));
+  return value;
+}
+inline uint32_t LoadBe32(const std::byte* at) { return be32toh(Load<uint32_t>(at)); }
+inline uint64_t LoadBe64(const std::byte* at) { return be64toh(Load<uint64_t>(at)); }
+
+// Regions may overlap. Aligned 8-byte (4-byte) copies are single stores, so a poller never sees
+// half of a word.
+inline void CopyBytes(std::byte* to, const std::byte* from, size_t n) {
+  struct Half {
+    uint64_t a, b;
+  };
+  if (n > 64) {
+    std::memmove(to, from, n);
+  } else if (n > 32) {
+    const auto a = Load<Half>(from), b = Load<Half>(from + 16), c = Load<Half>(from + n - 32),
+               d = Load<Half>(from + n - 16);
+    std::memcpy(to, &a, 16);
+    std::memcpy(to + 16, &b, 16);
+    std::memcpy(to + n - 32, &c, 16);
+    std::memcpy(to + n - 16, &d, 16);
+  } else if (n > 16) {
+    const auto a = Load<Half>(from), b = Load<Half>(from + n - 16);
+    std::memcpy(to, &a, 16);
+    std::memcpy(to + n - 16, &b, 16);
+  } else if (n >= 8) {
+    const auto a = Load<uint64_t>(from), b = Load<uint64_t>(from + n - 8);
+    std::memcpy(to, &a, 8);
+    std::memcpy(to + n - 8, &b, 8);
+  } else if (n >= 4) {
+    const auto a = Load<uint32_t>(from), b = Load<uint32_t>(from + n - 4);
+    std::memcpy(to, &a, 4);
+    std::memcpy(to + n - 4, &b, 4);
+  } else if (n > 0) {
+    const auto a = Load<uint8_t>(from), b = Load<uint8_t>(from + n / 2),
+               c = Load<uint8_t>(from + n - 1);
+    std::memcpy(to, &a, 1);
+    std::memcpy(to + n / 2, &b, 1);
+    std::memcpy(to + n - 1, &c, 1);
+  }
+}
+
+}  // namespace hyperloop::softrnic

@@ -1,0 +1,316 @@
+// The control path: contexts, memory, completion queues. Every field comes from a client and is
+// checked.
+#include <sys/random.h>
+
+#include <algorithm>
+
+#include "softrnic/engine_impl.h"
+#include "softrnic/engine_text.h"
+
+namespace hyperloop::softrnic {
+namespace {
+
+constexpr size_t kMaxHosts = 256;
+constexpr size_t kMaxContexts = 1024;
+constexpr size_t kMaxPds = 256;
+constexpr size_t kMaxUmems = 4096;
+constexpr uint32_t kMaxKeys = 16384;
+constexpr uint32_t kMaxKeySlots = 1 << 20;
+constexpr uint32_t kMaxCqs = 1024;
+constexpr uint32_t kMaxLogCqes = 22;
+constexpr uint64_t kMaxUmemBytes = 1ull << 44;
+constexpr uint32_t kAllAccess =
+    rnic::kLocalWrite | rnic::kRemoteWrite | rnic::kRemoteRead | rnic::kRemoteAtomic;
+
+}  // namespace
+
+Result<ContextId> Engine::Impl::OpenContext(const std::string& name, UarPage* uar,
+                                            OpenReply* reply) {
+  if (name.empty() || name.size() >= kMaxName ||
+      !std::all_of(name.begin(), name.end(), [](unsigned char ch) {
+        return std::isalnum(ch) != 0 || ch == '.' || ch == '_' || ch == '-';
+      }))
+    return InvalidArgument("open: a host name is 1 to 63 of [A-Za-z0-9._-]");
+  if (uar == nullptr) return InvalidArgument("open: no doorbell page");
+  if (contexts.size() >= kMaxContexts)
+    return NoSpace(Text("open: the device has ", kMaxContexts, " clients, the most"));
+  auto it = hosts.find(name);
+  if (it == hosts.end()) {
+    if (hosts.size() >= kMaxHosts)
+      return NoSpace(Text("open: the device has ", kMaxHosts, " hosts, the most"));
+    auto host = std::make_unique<Host>();
+    host->name = name;
+    host->gid[0] = 0xfe, host->gid[1] = 0x80;  // link-local, the host's number behind
+    const size_t number = hosts.size() + 1;
+    host->gid[14] = static_cast<uint8_t>(number >> 8), host->gid[15] = static_cast<uint8_t>(number);
+    it = hosts.emplace(name, std::move(host)).first;
+  }
+  auto c = std::make_unique<Context>();
+  c->id = next_context++;
+  c->host = it->second.get();
+  c->uar = uar;
+  *reply = {};
+  std::copy(c->host->gid.begin(), c->host->gid.end(), reply->gid);
+  reply->uar_id = c->id;
+  const ContextId id = c->id;
+  open.push_back(c.get());
+  contexts.emplace(id, std::move(c));
+  return id;
+}
+
+void Engine::Impl::CloseContext(ContextId id) {
+  const auto it = contexts.find(id);
+  if (it == contexts.end()) return;
+  Context& c = *it->second;
+  for (auto& [name, host] : hosts)
+    std::erase_if(host->services, [&c](const auto& entry) { return entry.second.context == &c; });
+  std::vector<uint32_t> numbers;
+  qps.ForEach([&](const Qp& qp) {
+    if (qp.context == &c) numbers.push_back(qp.qpn);
+  });
+  for (const uint32_t qpn : numbers)
+    if (Qp* const qp = qps.Find(qpn)) Destroy(*qp);
+  numbers.clear();
+  cqs.ForEach([&](const Cq& cq) {
+    if (cq.context == &c) numbers.push_back(cq.cqn);
+  });
+  for (const uint32_t cqn : numbers) cqs.Erase(cqn);
+  for (auto& key : keys) {
+    if (key == nullptr || key->pd->context != &c) continue;
+    rkeys.Erase(key.get());
+    ReleaseKey(key->lkey);
+  }
+  std::erase(open, &c);
+  contexts.erase(it);
+}
+
+Result<IdReply> Engine::Impl::RegisterUmem(Context& c, const RegisterUmemArgs& a,
+                                           UmemMapping mapping) {
+  if (mapping.base == nullptr || a.length == 0 || a.length > kMaxUmemBytes ||
+      mapping.length < a.length || a.client_addr + a.length < a.client_addr)
+    return InvalidArgument(Text("register memory: ", a.length, " B at ", a.client_addr,
+                                " with a mapping of ", mapping.length, " B"));
+  if (((reinterpret_cast<uintptr_t>(mapping.base) ^ a.client_addr) & 63) != 0)
+    return InvalidArgument(
+        "register memory: client address and file offset differ within a cache line; align both to "
+        "a page");
+  if (c.umems.size() >= kMaxUmems)
+    return NoSpace(Text("register memory: this client has ", kMaxUmems, " pieces, the most"));
+  auto umem = std::make_unique<Umem>();
+  umem->id = next_umem++;
+  umem->addr = a.client_addr;
+  umem->length = a.length;
+  umem->base = mapping.base;
+  umem->owner = std::move(mapping.owner);
+  const IdReply reply{umem->id, 0};
+  c.umems.emplace(umem->id, std::move(umem));
+  MarkRings(c);
+  return reply;
+}
+
+Status Engine::Impl::FreeUmem(Context& c, uint32_t id) {
+  const auto it = c.umems.find(id);
+  if (it == c.umems.end()) return NotFound(Text("free memory: no registered memory ", id));
+  if (it->second->users != 0)
+    return Busy(Text("free memory ", id, ": ", it->second->users,
+                     " keys or queues use it; destroy them first"));
+  c.umems.erase(it);
+  return {};
+}
+
+Status Engine::Impl::FreePd(Context& c, uint32_t id) {
+  const auto it = c.pds.find(id);
+  if (it == c.pds.end()) return NotFound(Text("free PD: no protection domain ", id));
+  if (it->second->users != 0)
+    return Busy(Text("free PD ", id, ": ", it->second->users,
+                     " keys, queue pairs or services use it; destroy them first"));
+  c.pds.erase(it);
+  return {};
+}
+
+// --- memory keys
+// ----------------------------------------------------------------------------------------------------
+
+uint32_t Engine::Impl::RandomRkey() {
+  for (;;) {
+    uint32_t rkey = 0;
+    if (getrandom(&rkey, sizeof(rkey), 0) != sizeof(rkey)) rkey = static_cast<uint32_t>(random());
+    if (rkey != 0 && rkeys.Find(rkey) == nullptr) return rkey;
+  }
+}
+
+Status Engine::Impl::CreateMkey(Context& c, const CreateMkeyArgs& a, CreateMkeyReply* reply) {
+  const auto pd = c.pds.find(a.pdn);
+  if (pd == c.pds.end()) return NotFound(Text("register: no protection domain ", a.pdn));
+  const auto it = c.umems.find(a.umem);
+  if (it == c.umems.end()) return NotFound(Text("register: no registered memory ", a.umem));
+  Umem& umem = *it->second;
+  const uint64_t offset = a.addr - umem.addr;
+  if (a.length == 0 || offset > umem.length || a.length > umem.length - offset)
+    return InvalidArgument(Text("register: ", a.length, " B at ", a.addr, " are not inside the ",
+                                umem.length, " B at ", umem.addr));
+  if ((a.access & ~kAllAccess) != 0 || a.media > static_cast<uint32_t>(rnic::Media::kPmem))
+    return InvalidArgument(
+        Text("register: unknown access rights ", a.access, " or media ", a.media));
+  if ((a.access & (rnic::kRemoteWrite | rnic::kRemoteAtomic)) != 0 &&
+      (a.access & rnic::kLocalWrite) == 0)
+    return InvalidArgument(
+        "register: remote write and atomic rights need the local write right too");
+  if (c.keys >= kMaxKeys)
+    return NoSpace(Text("register: this client has ", kMaxKeys, " memory keys, the most"));
+  uint32_t slot;
+  if (!free_keys.empty()) {
+    slot = free_keys.front();
+    free_keys.pop_front();
+  } else {
+    if (keys.size() >= kMaxKeySlots) return NoSpace("register: the device has no memory key left");
+    slot = static_cast<uint32_t>(keys.size());
+    keys.emplace_back();
+  }
+  key_tags.resize(keys.size());
+  auto key = std::make_unique<MemoryKey>();
+  key->addr = a.addr;
+  key->length = a.length;
+  key->base = umem.base + offset;
+  key->pd = pd->second.get();
+  key->access = a.access;
+  key->lkey = slot << 8 | ++key_tags[slot];
+  key->rkey = RandomRkey();
+  key->media = static_cast<rnic::Media>(a.media);
+  key->has_media = key->media != rnic::Media::kRam;
+  key->has_rings = !umem.ring_map.empty();
+  key->umem = &umem;
+  ++umem.users, ++key->pd->users, ++c.keys;
+  reply->lkey = key->lkey;
+  reply->rkey = key->rkey;
+  rkeys.Insert(key.get());
+  keys[slot] = std::move(key);
+  return {};
+}
+
+void Engine::Impl::ReleaseKey(uint32_t lkey) {
+  auto& key = keys[lkey >> 8];
+  // Dirty ranges name the memory by address: nothing of it may be left when the mapping goes.
+  qps.ForEach([&](Qp& qp) {
+    const auto uses = [&](const DirtyRange& range) { return range.umem == key->umem; };
+    if (std::any_of(qp.dirty.begin(), qp.dirty.begin() + qp.dirty_count, uses)) FlushDirty(qp);
+  });
+  --key->umem->users, --key->pd->users, --key->pd->context->keys;
+  key.reset();
+  free_keys.push_back(lkey >> 8);
+}
+
+Status Engine::Impl::DestroyMkey(Context& c, uint32_t lkey) {
+  MemoryKey* const key = FindLkey(lkey);
+  if (key == nullptr || key->pd->context != &c)
+    return NotFound(Text("deregister: no memory key ", lkey, " of this client"));
+  rkeys.Erase(key);
+  ReleaseKey(lkey);
+  return {};
+}
+
+// --- completion queues
+// ----------------------------------------------------------------------------------------------
+
+Status Engine::Impl::CreateCq(Context& c, const CreateCqArgs& a, IdReply* reply) {
+  const auto it = c.umems.find(a.umem);
+  if (it == c.umems.end()) return NotFound(Text("create CQ: no registered memory ", a.umem));
+  Umem& umem = *it->second;
+  if (a.log_size > kMaxLogCqes || a.ignore_overrun > 1)
+    return InvalidArgument(Text("create CQ: 2^", a.log_size, " entries; at most 2^", kMaxLogCqes));
+  const uint64_t bytes = uint64_t{sizeof(mlx5_cqe64)} << a.log_size;
+  const uint64_t ring = a.ring_addr - umem.addr;
+  const uint64_t record = a.dbrec_addr - umem.addr;
+  if ((a.ring_addr & 63) != 0 || (a.dbrec_addr & 7) != 0 || ring > umem.length ||
+      bytes > umem.length - ring || record > umem.length ||
+      umem.length - record < rnic::kDoorbellRecordBytes)
+    return InvalidArgument(
+        "create CQ: ring or doorbell record is outside the registered memory or not aligned (ring "
+        "64 B, record 8 B)");
+  if (c.cqs >= kMaxCqs)
+    return NoSpace(Text("create CQ: this client has ", kMaxCqs, " completion queues, the most"));
+  auto owned = std::make_unique<Cq>();
+  Cq& cq = *owned;
+  const uint32_t cqn = cqs.Insert(std::move(owned));
+  if (cqn == 0) return NoSpace("create CQ: the device has no completion queue number left");
+  cq.ring = umem.base + ring;
+  cq.log_size = a.log_size;
+  cq.mask = (1u << a.log_size) - 1;
+  cq.dbrec = umem.base + record;
+  cq.ignore_overrun = a.ignore_overrun != 0;
+  cq.cqn = cqn;
+  cq.context = &c;
+  cq.umem = &umem;
+  cq.ring_addr = a.ring_addr;
+  cq.dbrec_addr = a.dbrec_addr;
+  ++umem.users, ++c.cqs;
+  rnic::InitCqeRing(cq.ring, cq.mask + 1);
+  MarkRings(c);
+  reply->id = cqn;
+  return {};
+}
+
+Status Engine::Impl::DestroyCq(Context& c, uint32_t cqn) {
+  Cq* const cq = cqs.Find(cqn);
+  if (cq == nullptr || cq->context != &c)
+    return NotFound(Text("destroy CQ: no completion queue ", cqn, " of this client"));
+  if (cq->users != 0 || cq->waiters != nullptr)
+    return Busy(Text("destroy CQ ", cqn, ": ", cq->users,
+                     " queue ends use it, or a WAIT; destroy the queue pairs first"));
+  --cq->umem->users, --c.cqs;
+  cqs.Erase(cqn);
+  MarkRings(c);
+  return {};
+}
+
+// --- dispatch
+// -------------------------------------------------------------------------------------------------------
+
+Status Engine::Impl::Execute(Context& c, const Command& command, Reply* reply, std::string* text) {
+  if (command.magic != kCommandMagic || command.version != kCommandVersion)
+    return NotSupported(Text("command of another protocol version (", command.version,
+                             "; this device speaks ", kCommandVersion, ")"));
+  switch (command.op) {
+    case Op::kAllocPd: {
+      if (c.pds.size() >= kMaxPds)
+        return NoSpace(Text("allocate PD: this client has ", kMaxPds, ", the most"));
+      auto pd = std::make_unique<Pd>();
+      pd->id = next_pd++;
+      pd->context = &c;
+      reply->result.id = {pd->id, 0};
+      c.pds.emplace(pd->id, std::move(pd));
+      return {};
+    }
+    case Op::kFreePd:
+      return FreePd(c, command.args.id.id);
+    case Op::kFreeUmem:
+      return FreeUmem(c, command.args.id.id);
+    case Op::kCreateMkey:
+      return CreateMkey(c, command.args.mkey, &reply->result.mkey);
+    case Op::kDestroyMkey:
+      return DestroyMkey(c, command.args.id.id);
+    case Op::kCreateCq:
+      return CreateCq(c, command.args.cq, &reply->result.id);
+    case Op::kDestroyCq:
+      return DestroyCq(c, command.args.id.id);
+    case Op::kCreateQp:
+      return CreateQp(c, command.args.qp, &reply->result.qp);
+    case Op::kModifyQp:
+      return ModifyQp(c, command.args.modify);
+    case Op::kDestroyQp:
+      return DestroyQp(c, command.args.id.id);
+    case Op::kPublish:
+      return Publish(c, command.args.publish);
+    case Op::kConnectService:
+      return ConnectService(c, command.args.connect, &reply->result.connect);
+    case Op::kQueryCounters:
+      *text = CounterText(c);
+      return {};
+    case Op::kOpen:
+    case Op::kRegisterUmem:
+      break;  // they come with descriptors: other entry points
+  }
+  return InvalidArgument(Text("unknown command ", static_cast<unsigned>(command.op)));
+}
+
+}  // namespace hyperloop::softrnic

@@ -1,0 +1,281 @@
+// Engine::Impl: the state of an engine and what its parts offer each other.
+//
+// Cost of a WQE on the fast path (Schedule::kRunToStall, no deferred delivery): one 16 B header
+// load and compare against the expected index and queue number, one switch, one table load per
+// local key, one hash probe per remote key, one copy from source to destination, at most one CQE
+// store. No allocation, no virtual call, no system call.
+#pragma once
+
+#include <csignal>
+#include <deque>
+#include <random>
+
+#include "softrnic/engine_objects.h"
+
+namespace hyperloop::softrnic {
+
+// A resolved piece of memory.
+struct Segment {
+  std::byte* at;
+  uint32_t length;
+  MemoryKey* key;  // null: inline payload or a packet's own copy
+};
+struct SegmentList {
+  std::array<Segment, rnic::kMaxWqeSegments> list;
+  uint32_t count = 0;
+  uint64_t bytes = 0;
+
+  SegmentList() {}  // NOLINT: leaves `list` uninitialised on purpose
+  void Add(std::byte* at, uint32_t length, MemoryKey* key) {
+    list[count++] = {at, length, key};
+    bytes += length;
+  }
+};
+
+// How a request ended at the responder: 0, an MLX5_CQE_SYNDROME_*, or kRnr.
+using Outcome = uint8_t;
+inline constexpr Outcome kOk = 0;
+inline constexpr Outcome kRnr = 0xff;
+inline constexpr uint64_t kMaxMessage = 1ull << 30;
+
+// The control segment of a fetched WQE.
+struct Wqe {
+  const std::byte* at = nullptr;  // contiguous, ds segments
+  uint16_t index = 0;
+  uint8_t opcode = 0;
+  uint8_t flags = 0;  // fm_ce_se
+  uint8_t segments = 0;
+  uint8_t blocks = 0;
+  uint32_t imm = 0;  // as in memory
+};
+
+// Objects by number: slot in the low bits, generation above, so that a stale number finds nothing.
+template <class T, uint32_t kSlotBits>
+class NumberTable {
+ public:
+  T* Find(uint32_t number) const {
+    const uint32_t slot = number & ((1u << kSlotBits) - 1);
+    if (slot >= slots_.size()) return nullptr;
+    const Entry& entry = slots_[slot];
+    return entry.number == number ? entry.object.get() : nullptr;
+  }
+  // 0: table full.
+  uint32_t Insert(std::unique_ptr<T> object) {
+    uint32_t slot;
+    if (!free_.empty()) {
+      slot = free_.front();
+      free_.pop_front();
+    } else {
+      if (slots_.empty()) slots_.emplace_back();  // number 0 is nobody
+      if (slots_.size() >> kSlotBits) return 0;
+      slot = static_cast<uint32_t>(slots_.size());
+      slots_.emplace_back();
+      slots_[slot].number = slot;
+    }
+    slots_[slot].object = std::move(object);
+    return slots_[slot].number;
+  }
+  void Erase(uint32_t number) {
+    const uint32_t slot = number & ((1u << kSlotBits) - 1);
+    slots_[slot].object.reset();
+    slots_[slot].number = (number + (1u << kSlotBits)) & 0xffffff;
+    free_.push_back(slot);
+  }
+  template <class F>
+  void ForEach(F&& f) {
+    for (Entry& entry : slots_)
+      if (entry.object) f(*entry.object);
+  }
+
+ private:
+  struct Entry {
+    uint32_t number = 0;
+    std::unique_ptr<T> object;
+  };
+  std::vector<Entry> slots_;
+  std::deque<uint32_t> free_;
+};
+
+// Remote keys are random, so the key is its own hash.
+class RkeyTable {
+ public:
+  MemoryKey* Find(uint32_t rkey) const {
+    for (size_t i = rkey & mask_;; i = (i + 1) & mask_) {
+      if (entries_[i].rkey == rkey) return entries_[i].key;
+      if (entries_[i].key == nullptr) return nullptr;
+    }
+  }
+  void Insert(MemoryKey* key);
+  void Erase(MemoryKey* key);
+
+ private:
+  struct Entry {
+    uint32_t rkey = 0;
+    MemoryKey* key = nullptr;
+  };
+  void Rebuild(size_t size, const MemoryKey* without);
+  std::vector<Entry> entries_ = std::vector<Entry>(64);
+  size_t mask_ = 63;
+  size_t count_ = 0;
+};
+
+struct Engine::Impl {
+  explicit Impl(EngineOptions o);
+
+  // --- engine_commands.cc: control path
+  Result<ContextId> OpenContext(const std::string& name, UarPage* uar, OpenReply* reply);
+  void CloseContext(ContextId id);
+  Result<IdReply> RegisterUmem(Context& c, const RegisterUmemArgs& args, UmemMapping mapping);
+  Status Execute(Context& c, const Command& command, Reply* reply, std::string* text);
+  Status FreeUmem(Context& c, uint32_t id);
+  Status FreePd(Context& c, uint32_t id);
+  Status CreateMkey(Context& c, const CreateMkeyArgs& args, CreateMkeyReply* reply);
+  Status DestroyMkey(Context& c, uint32_t lkey);
+  void ReleaseKey(uint32_t lkey);
+  uint32_t RandomRkey();
+  Status CreateCq(Context& c, const CreateCqArgs& args, IdReply* reply);
+  Status DestroyCq(Context& c, uint32_t cqn);
+  // --- engine_qp.cc: life of a queue pair
+  Status CreateQp(Context& c, const CreateQpArgs& args, CreateQpReply* reply);
+  Status ModifyQp(Context& c, const ModifyQpArgs& args);
+  Status DestroyQp(Context& c, uint32_t qpn);
+  Status Publish(Context& c, const PublishArgs& args);
+  Status ConnectService(Context& c, const ConnectServiceArgs& args, ConnectServiceReply* reply);
+  void Destroy(Qp& qp);
+  void ResetQueues(Qp& qp);
+  void DropPeer(Qp& qp);
+  void EnterError(Qp& qp);
+  // --- engine_counters.cc
+  std::string CounterText(const Context& c);
+
+  // --- engine_memory.cc
+  MemoryKey* FindLkey(uint32_t lkey) const {
+    const uint32_t slot = lkey >> 8;
+    if (slot >= keys.size()) [[unlikely]]
+      return nullptr;
+    MemoryKey* key = keys[slot].get();
+    return key != nullptr && key->lkey == lkey ? key : nullptr;
+  }
+  // Null: not allowed. `need`: rnic::Access bits; 0 for a local read.
+  static std::byte* Translate(const MemoryKey* key, const Pd* pd, uint64_t addr, uint64_t length,
+                              uint32_t need) {
+    if (key == nullptr || key->pd != pd || (key->access & need) != need || key->poisoned)
+        [[unlikely]]
+      return nullptr;
+    const uint64_t offset = addr - key->addr;
+    if (offset > key->length || length > key->length - offset) [[unlikely]]
+      return nullptr;
+    return key->base + offset;
+  }
+  // The SGEs at `at`; false: one of them is not allowed.
+  bool ResolveSges(const Qp& qp, const std::byte* at, uint32_t segments, uint32_t need,
+                   SegmentList* out) const;
+  void MarkRings(Context& c);
+  void NoteWrite(Qp& qp, const Segment& segment, bool scatter) {
+    if (segment.key != nullptr && (segment.key->has_rings || segment.key->has_media))
+      NoteWatchedWrite(qp, segment, scatter);
+  }
+  void NoteWatchedWrite(Qp& qp, const Segment& segment, bool scatter);
+  void FlushDirty(Qp& qp);
+  bool HandleFault(void* address);
+  // True once if a page fault was handled since the last call.
+  bool TakeFault() {
+    if (fault == 0) [[likely]]
+      return false;
+    fault = 0;
+    return true;
+  }
+
+  // --- engine_cq.cc
+  void PostCqe(Qp& qp, Cq& cq, uint8_t cqe_opcode, uint8_t wqe_opcode, uint16_t counter,
+               uint32_t bytes, uint32_t imm, bool solicited);
+  void PostErrorCqe(Qp& qp, Cq& cq, uint8_t cqe_opcode, uint8_t wqe_opcode, uint16_t counter,
+                    uint8_t syndrome);
+  mlx5_cqe64* NextCqe(Cq& cq, uint8_t* owner);
+  void CqProduced(Cq& cq) {
+    ++cq.producer;
+    if (cq.waiters != nullptr) WakeWaiters(cq);
+  }
+  void WakeWaiters(Cq& cq);
+  void StopWaiting(Qp& qp);
+  // CQE number `index` was produced: cyclic on 24 bits, half range.
+  static bool WaitMet(const Cq& cq, uint32_t index) {
+    return ((cq.producer - 1 - index) & 0x800000) == 0;
+  }
+
+  // --- engine_requester.cc
+  enum class Next { kMore, kStop };
+  size_t RunQueue(Qp& qp, size_t budget);
+  Next ExecuteOne(Qp& qp);
+  bool Decode(Qp& qp, const std::byte* base, Wqe* wqe);
+  Outcome Request(Qp& qp, const Wqe& wqe, uint32_t* bytes);
+  Next ExecuteWait(Qp& qp, const Wqe& wqe);
+  Outcome ExecuteEnable(Qp& qp, const Wqe& wqe);
+  void Complete(Qp& qp, const Wqe& wqe, uint32_t bytes);
+  void Fail(Qp& qp, const Wqe& wqe, uint8_t syndrome);
+  size_t FlushStep(Qp& qp);
+  Qp* FindPeer(Qp& qp);
+  Qp* Peer(Qp& qp) {
+    Qp* peer = qp.peer != nullptr ? qp.peer : FindPeer(qp);
+    if (peer == nullptr || (peer->state != rnic::QpState::kReadyToSend &&
+                            peer->state != rnic::QpState::kReadyToReceive)) [[unlikely]]
+      return nullptr;
+    return peer;
+  }
+  void MakeReady(Qp& qp) {
+    if (qp.ready) return;
+    qp.ready = true;
+    qp.next_ready = nullptr;
+    if (ready_tail != nullptr) {
+      ready_tail->next_ready = &qp;
+    } else {
+      ready_head = &qp;
+    }
+    ready_tail = &qp;
+  }
+  void Unready(Qp& qp);
+  void Advance(Qp& qp, uint16_t index);
+  bool CollectDoorbells();
+  bool RetryStalled();
+
+  // --- engine_schedule.cc
+  void TakeSnapshots(Qp& qp, bool executing);
+
+  // --- engine_responder.cc
+  bool ReceiveAvailable(Qp& qp);
+  Outcome ReceiveSend(Qp& qp, const SegmentList& payload, uint8_t cqe_opcode, uint32_t imm,
+                      bool solicited);
+  Outcome ReceiveWrite(Qp& qp, uint64_t addr, uint32_t rkey, const SegmentList& payload,
+                       bool with_imm, uint32_t imm, bool solicited);
+  Outcome ServeRead(Qp& qp, uint64_t addr, uint32_t rkey, const SegmentList& to);
+  Outcome ServeAtomic(Qp& qp, uint64_t addr, uint32_t rkey, uint8_t opcode, uint64_t swap_add,
+                      uint64_t compare, uint64_t* old);
+  Outcome FailReceive(Qp& qp, uint8_t local_syndrome, uint8_t remote_syndrome);
+  Outcome Refuse(Qp& qp, uint8_t syndrome);
+
+  // --- state
+  EngineOptions options;
+  uint64_t header_mask = 0;  // bits of a WQE's first 8 bytes (host order) that are checked
+  Qp* ready_head = nullptr;
+  Qp* ready_tail = nullptr;
+  std::vector<Context*> open;                    // for doorbells
+  std::vector<std::unique_ptr<MemoryKey>> keys;  // by lkey >> 8
+  RkeyTable rkeys;
+  NumberTable<Qp, 14> qps;
+  NumberTable<Cq, 14> cqs;
+  std::vector<Qp*> rnr;
+  volatile sig_atomic_t fault = 0;
+  bool flush_failed = false;
+  std::map<ContextId, std::unique_ptr<Context>> contexts;
+  std::map<std::string, std::unique_ptr<Host>> hosts;
+  std::deque<uint32_t> free_keys;
+  std::vector<uint8_t> key_tags;
+  ContextId next_context = 1;
+  uint32_t next_pd = 1;
+  uint32_t next_umem = 1;
+  std::mt19937_64 random;
+  alignas(64)
+      std::array<std::byte, rnic::kMaxWqeBytes> wrapped;  // a WQE that goes around its ring's end
+};
+
+}  // namespace hyperloop::softrnic

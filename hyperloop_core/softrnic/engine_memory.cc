@@ -1,0 +1,190 @@
+// Memory keys: translation, bounds, what writes leave behind (dirty media, ring bytes), truncated
+// files.
+#include <libpmem.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "softrnic/engine_bytes.h"
+#include "softrnic/engine_impl.h"
+
+namespace hyperloop::softrnic {
+
+void RkeyTable::Rebuild(size_t size, const MemoryKey* without) {
+  std::vector<Entry> old(size);
+  old.swap(entries_);
+  mask_ = size - 1;
+  count_ = 0;
+  for (const Entry& entry : old)
+    if (entry.key != nullptr && entry.key != without) Insert(entry.key);
+}
+
+void RkeyTable::Insert(MemoryKey* key) {
+  if (2 * (count_ + 1) > entries_.size()) Rebuild(2 * entries_.size(), nullptr);
+  size_t i = key->rkey & mask_;
+  while (entries_[i].key != nullptr) i = (i + 1) & mask_;
+  entries_[i] = {key->rkey, key};
+  ++count_;
+}
+
+void RkeyTable::Erase(MemoryKey* key) { Rebuild(entries_.size(), key); }
+
+bool Engine::Impl::ResolveSges(const Qp& qp, const std::byte* at, uint32_t segments, uint32_t need,
+                               SegmentList* out) const {
+  const std::byte* const end = at + static_cast<size_t>(segments) * rnic::kSegmentBytes;
+  while (at < end) {
+    const uint32_t count = LoadBe32(at);
+    if ((count & MLX5_INLINE_SEG) != 0) {
+      const uint32_t length = count & ~MLX5_INLINE_SEG;
+      if (need != 0 || length > static_cast<size_t>(end - at) - 4) return false;
+      out->Add(const_cast<std::byte*>(at) + 4, length, nullptr);
+      at += (length + 4 + rnic::kSegmentBytes - 1) / rnic::kSegmentBytes * rnic::kSegmentBytes;
+      continue;
+    }
+    const uint64_t length = count != 0 ? count : 1ull << 31;
+    MemoryKey* key = FindLkey(LoadBe32(at + 4));
+    std::byte* const bytes = Translate(key, qp.pd, LoadBe64(at + 8), length, need);
+    if (bytes == nullptr) [[unlikely]]
+      return false;
+    out->Add(bytes, static_cast<uint32_t>(length), key);
+    at += rnic::kSegmentBytes;
+  }
+  return true;
+}
+
+// --- ring bytes
+// -----------------------------------------------------------------------------------------------------
+
+namespace {
+
+void MarkRange(Umem& umem, uint64_t addr, uint64_t length) {
+  const uint64_t begin = std::max(addr, umem.addr);
+  const uint64_t end = std::min(addr + length, umem.addr + umem.length);
+  if (begin >= end) return;
+  if (umem.ring_map.empty()) umem.ring_map.resize((umem.length + 63) / 64 + 9);
+  for (uint64_t i = (begin - umem.addr) / 8; i < (end - umem.addr + 7) / 8; ++i)
+    umem.ring_map[i / 8] |= uint8_t(1u << (i % 8));
+}
+
+uint64_t RingBytes(const Umem& umem, uint64_t offset, uint64_t length) {
+  const uint64_t first = offset / 8;
+  const uint64_t granules = (offset + length - 1) / 8 - first + 1;
+  if (granules <= 57) {
+    uint64_t bits;
+    std::memcpy(&bits, umem.ring_map.data() + first / 8, 8);
+    const uint64_t mask = (1ull << granules) - 1;
+    bits = (bits >> (first % 8)) & mask;
+    if (bits == mask) return length;
+    if (bits == 0) return 0;
+  }
+  uint64_t bytes = 0;
+  for (uint64_t at = offset; at < offset + length;) {
+    const uint64_t next = std::min((at / 8 + 1) * 8, offset + length);
+    if ((umem.ring_map[at / 64] >> (at / 8 % 8)) & 1) bytes += next - at;
+    at = next;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+// Marks the rings of all queues of a client in all of its registered memory: called when either
+// changes.
+void Engine::Impl::MarkRings(Context& c) {
+  const auto mark = [&c](uint64_t addr, uint64_t length) {
+    for (auto& [id, umem] : c.umems) MarkRange(*umem, addr, length);
+  };
+  for (auto& [id, umem] : c.umems) umem->ring_map.clear();
+  qps.ForEach([&](Qp& qp) {
+    if (qp.context != &c || qp.responder_only) return;
+    mark(qp.args.sq_addr, (qp.sq_mask + 1ull) * rnic::kWqebbBytes);
+    mark(qp.args.dbrec_addr, rnic::kDoorbellRecordBytes);
+    if (qp.has_rq) mark(qp.args.rq_addr, (qp.rq_mask + 1ull) << qp.rq_log_stride);
+  });
+  cqs.ForEach([&](Cq& cq) {
+    if (cq.context != &c) return;
+    mark(cq.ring_addr, (cq.mask + 1ull) * sizeof(mlx5_cqe64));
+    mark(cq.dbrec_addr, rnic::kDoorbellRecordBytes);
+  });
+  for (auto& key : keys)
+    if (key != nullptr && key->pd->context == &c) key->has_rings = !key->umem->ring_map.empty();
+}
+
+void Engine::Impl::NoteWatchedWrite(Qp& qp, const Segment& segment, bool scatter) {
+  if (segment.key->has_rings) {
+    const uint64_t bytes =
+        RingBytes(*segment.key->umem, static_cast<uint64_t>(segment.at - segment.key->umem->base),
+                  segment.length);
+    (scatter ? qp.count.ring_bytes_by_scatter : qp.count.ring_bytes_by_other) += bytes;
+  }
+  if (!segment.key->has_media) return;
+  // The list merges: into a range it touches, else, when full, into the one of the same media that
+  // grows least.
+  std::byte* const begin = segment.at;
+  std::byte* const end = segment.at + segment.length;
+  DirtyRange* best = nullptr;
+  uint64_t best_growth = ~0ull;
+  for (size_t i = 0; i < qp.dirty_count; ++i) {
+    DirtyRange& range = qp.dirty[i];
+    if (range.media != segment.key->media || range.umem != segment.key->umem) continue;
+    const auto growth = static_cast<uint64_t>(
+        (std::max(end, range.end) - std::min(begin, range.begin)) - (range.end - range.begin));
+    const bool touches = begin <= range.end && end >= range.begin;
+    if (!touches && qp.dirty_count < kMaxDirtyRanges) continue;
+    if (growth < best_growth) best = &range, best_growth = growth;
+  }
+  if (best != nullptr) {
+    best->begin = std::min(best->begin, begin);
+    best->end = std::max(best->end, end);
+    return;
+  }
+  if (qp.dirty_count == kMaxDirtyRanges) FlushDirty(qp);  // all of another memory: early is allowed
+  qp.dirty[qp.dirty_count++] = {begin, end, segment.key->media, segment.key->umem};
+}
+
+void Engine::Impl::FlushDirty(Qp& qp) {
+  static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  for (size_t i = 0; i < qp.dirty_count; ++i) {
+    const DirtyRange& range = qp.dirty[i];
+    ++qp.count.media_flushes;
+    if (range.media == rnic::Media::kPmem) {
+      pmem_persist(range.begin, static_cast<size_t>(range.end - range.begin));
+      continue;
+    }
+    const uintptr_t begin = reinterpret_cast<uintptr_t>(range.begin) & ~(page - 1);
+    if (msync(reinterpret_cast<void*>(begin), reinterpret_cast<uintptr_t>(range.end) - begin,
+              MS_SYNC) != 0) {
+      flush_failed = true;
+    }
+  }
+  qp.dirty_count = 0;
+}
+
+// --- truncated files
+// ------------------------------------------------------------------------------------------------
+
+bool Engine::Impl::HandleFault(void* address) {
+  auto* const at = static_cast<std::byte*>(address);
+  const auto page = static_cast<uintptr_t>(getpagesize());
+  auto* const begin =
+      reinterpret_cast<std::byte*>(reinterpret_cast<uintptr_t>(address) & ~(page - 1));
+  for (Context* c : open) {
+    for (auto& [id, umem] : c->umems) {
+      if (at < umem->base || at >= umem->base + umem->length) continue;
+      if (mmap(begin, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
+               0) == MAP_FAILED)
+        return false;
+      for (auto& key : keys) {
+        if (key == nullptr || key->umem != umem.get()) continue;
+        if (key->base < begin + page && key->base + key->length > begin) key->poisoned = true;
+      }
+      fault = 1;
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace hyperloop::softrnic

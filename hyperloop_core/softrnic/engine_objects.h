@@ -1,0 +1,197 @@
+// The objects inside an Engine: hosts, contexts, memory, completion queues, queue pairs. Plain
+// data; the functions that work on them are Engine::Impl's (engine_impl.h), split by idea over
+// engine_*.cc.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "hyperloop/core/rnic.h"
+#include "rnic/wqe.h"
+#include "softrnic/commands.h"
+#include "softrnic/engine.h"
+
+namespace hyperloop::softrnic {
+
+// Counters of a queue pair; a host's are the sums over its queue pairs, living and gone. Names as
+// exported.
+#define HL_QP_COUNTERS(X)                                                                     \
+  X(wqes_fetched)                                                                             \
+  X(wqes_executed)                                                                            \
+  X(nops)                                                                                     \
+  X(sends)                                                                                    \
+  X(writes) X(reads) X(atomics) X(waits) X(enables) X(read_responses_nonzero) X(bytes_sent)   \
+      X(bytes_received) X(recv_scatter_bytes) X(ring_bytes_by_scatter) X(ring_bytes_by_other) \
+          X(cqes) X(error_cqes) X(rnr_stalls) X(wait_stalls) X(fence_stalls) X(stale_fetches) \
+              X(doorbells) X(media_flushes)
+
+struct QpCounters {
+#define HL_DECLARE(name) uint64_t name = 0;
+  HL_QP_COUNTERS(HL_DECLARE)
+#undef HL_DECLARE
+};
+
+struct Context;
+struct Qp;
+
+struct Service {
+  Context* context = nullptr;
+  struct Pd* pd = nullptr;
+  std::vector<uint8_t> private_data;
+};
+
+struct Host {
+  std::string name;
+  std::array<uint8_t, 16> gid{};
+  std::map<std::string, Service> services;
+  QpCounters retired;  // of queue pairs that are gone
+};
+
+struct Pd {
+  uint32_t id = 0;
+  Context* context = nullptr;
+  uint32_t users = 0;
+};
+
+struct Umem {
+  uint32_t id = 0;
+  uint64_t addr = 0;  // client address of the first byte
+  uint64_t length = 0;
+  std::byte* base = nullptr;
+  std::shared_ptr<void> owner;
+  uint32_t users = 0;
+  // One bit per 8 bytes that belong to a queue ring or doorbell record; empty if none do. 8 bytes
+  // of padding behind.
+  std::vector<uint8_t> ring_map;
+};
+
+struct MemoryKey {
+  uint64_t addr = 0;
+  uint64_t length = 0;
+  std::byte* base = nullptr;  // engine's address of `addr`
+  Pd* pd = nullptr;
+  uint32_t access = 0;
+  uint32_t lkey = 0;
+  uint32_t rkey = 0;
+  // Nonzero if writes need a look: the memory holds rings, or needs a flush to be durable.
+  bool has_rings = false;
+  bool has_media = false;
+  bool poisoned = false;  // its file was truncated
+  rnic::Media media = rnic::Media::kRam;
+  Umem* umem = nullptr;
+};
+
+struct Cq {
+  std::byte* ring = nullptr;
+  uint32_t mask = 0;  // CQEs - 1
+  uint32_t log_size = 0;
+  uint32_t producer = 0;  // free running; its low 24 bits are what WAIT compares
+  uint32_t consumer = 0;  // last seen in the doorbell record
+  const std::byte* dbrec = nullptr;
+  Qp* waiters = nullptr;
+  bool ignore_overrun = false;
+  bool error = false;
+  uint32_t cqn = 0;
+  Context* context = nullptr;
+  Umem* umem = nullptr;
+  uint64_t ring_addr = 0;
+  uint64_t dbrec_addr = 0;
+  uint32_t users = 0;
+};
+
+enum class Stall : uint8_t {
+  kNone,
+  kWait,       // WAIT not met: linked into the CQ's waiters
+  kWaitMet,    // the CQ woke it: the WAIT at `consumer` is done
+  kRnr,        // the peer has no receive: tried again by RetryStalled
+  kResponses,  // fence or READ limit: woken by a response
+};
+
+// Memory written through a queue pair and not yet durable: what a READ on it flushes.
+struct DirtyRange {
+  std::byte* begin;
+  std::byte* end;
+  rnic::Media media;
+  Umem* umem;
+};
+inline constexpr size_t kMaxDirtyRanges = 16;
+
+struct Qp {
+  // --- send queue, hot
+  const std::byte* fetch =
+      nullptr;  // where WQEs are decoded: the ring, or the snapshots taken of it
+  uint32_t sq_mask = 0;
+  uint16_t consumer = 0;  // WQEBBs
+  uint16_t producer = 0;  // doorbells and enables move it
+  rnic::QpState state = rnic::QpState::kReset;
+  Stall stall = Stall::kNone;
+  bool ready = false;  // in the ready list
+  bool snapshots = false;
+  uint32_t qpn = 0;
+  uint32_t flags = 0;
+  uint32_t outstanding_reads = 0;
+  Qp* next_ready = nullptr;
+  Qp* peer = nullptr;  // cached: a queue pair that is connected back to this one
+  Pd* pd = nullptr;
+  Cq* send_cq = nullptr;
+  Cq* recv_cq = nullptr;
+  // --- receive queue, hot
+  const std::byte* rq = nullptr;
+  const std::byte* dbrec = nullptr;
+  uint32_t rq_mask = 0;
+  uint32_t rq_log_stride = 0;
+  uint16_t rq_consumer = 0;
+  uint16_t rq_producer = 0;  // last seen in the doorbell record
+  uint16_t rq_enabled = 0;   // managed: RECV_EN moves it
+  bool has_rq = false;
+  uint8_t dirty_count = 0;
+  uint32_t access = 0;  // remote access that its state grants
+  QpCounters count;
+  // --- a WAIT that stalled
+  Cq* wait_cq = nullptr;
+  Qp* next_waiter = nullptr;
+  Qp* prev_waiter = nullptr;
+  uint32_t wait_index = 0;
+  uint8_t wait_flags = 0;
+  uint8_t wait_blocks = 1;
+  // --- cold
+  const std::byte* sq = nullptr;
+  Context* context = nullptr;
+  Host* host = nullptr;
+  Umem* umem = nullptr;
+  std::array<uint8_t, 16> remote_gid{};
+  uint32_t remote_qpn = 0;
+  bool connected = false;       // remote_* are set
+  bool responder_only = false;  // made by kConnectService
+  bool rnr_listed = false;
+  uint16_t rq_flush_left = 0;  // receives to flush, once in error
+  uint32_t doorbell_index = 0;
+  uint32_t max_read_atomic = 1;
+  uint32_t service_qpn = 0;  // the responder made for this queue pair by kConnectService, 0: none
+  CreateQpArgs args{};
+  std::array<DirtyRange, kMaxDirtyRanges> dirty{};
+  std::vector<std::byte> snapshot;  // same size as the ring
+  uint16_t fetched = 0;             // WQEBBs below this index are snapshot
+};
+
+struct Context {
+  ContextId id = kNoContext;
+  Host* host = nullptr;
+  UarPage* uar = nullptr;
+  uint32_t uar_id = 0;
+  uint32_t uar_words = 0;  // summary words in use
+  std::array<Qp*, kMaxQpsPerContext> doorbells{};
+  std::map<uint32_t, std::unique_ptr<Pd>> pds;
+  std::map<uint32_t, std::unique_ptr<Umem>> umems;
+  uint32_t keys = 0;
+  uint32_t cqs = 0;
+  uint32_t responders = 0;  // queue pairs made by kConnectService
+};
+
+}  // namespace hyperloop::softrnic

@@ -1,0 +1,307 @@
+// The life of a queue pair: creation, states, error, services, destruction.
+#include <algorithm>
+
+#include "softrnic/engine_bytes.h"
+#include "softrnic/engine_impl.h"
+#include "softrnic/engine_text.h"
+
+namespace hyperloop::softrnic {
+
+using rnic::QpState;
+
+namespace {
+
+constexpr uint32_t kMaxServicesPerHost = 64;
+constexpr uint32_t kMaxLogRing = 15;  // indexes have 16 bits and half range
+constexpr uint32_t kMinLogStride = 4;
+constexpr uint32_t kMaxLogStride = 10;
+constexpr uint32_t kRemoteAccess = rnic::kRemoteWrite | rnic::kRemoteRead | rnic::kRemoteAtomic;
+
+// The engine's address of a ring of `bytes` at client address `addr`; null if not inside the umem
+// or badly aligned.
+std::byte* RingAt(const Umem& umem, uint64_t addr, uint64_t bytes, uint64_t align) {
+  if ((addr & (align - 1)) != 0 || addr < umem.addr) return nullptr;
+  const uint64_t offset = addr - umem.addr;
+  if (offset > umem.length || bytes > umem.length - offset) return nullptr;
+  return umem.base + offset;
+}
+
+bool ValidName(const char (&name)[kMaxName], std::string* out) {
+  const char* const end = std::find(std::begin(name), std::end(name), '\0');
+  if (end == std::begin(name) || end == std::end(name)) return false;
+  out->assign(name, end);
+  return std::all_of(out->begin(), out->end(), [](unsigned char ch) {
+    return std::isalnum(ch) != 0 || ch == '.' || ch == '_' || ch == '-';
+  });
+}
+
+const char* StateName(QpState state) {
+  static constexpr const char* kNames[] = {"RESET", "INIT", "RTR", "RTS", "ERROR"};
+  return kNames[static_cast<int>(state)];
+}
+
+}  // namespace
+
+Status Engine::Impl::CreateQp(Context& c, const CreateQpArgs& a, CreateQpReply* reply) {
+  const auto pd = c.pds.find(a.pdn);
+  if (pd == c.pds.end()) return NotFound(Text("create QP: no protection domain ", a.pdn));
+  const auto umem = c.umems.find(a.umem);
+  if (umem == c.umems.end()) return NotFound(Text("create QP: no registered memory ", a.umem));
+  Cq* const send_cq = cqs.Find(a.send_cqn);
+  Cq* const recv_cq = cqs.Find(a.recv_cqn);
+  if (send_cq == nullptr || send_cq->context != &c || recv_cq == nullptr || recv_cq->context != &c)
+    return NotFound(
+        Text("create QP: no completion queue ", a.send_cqn, " or ", a.recv_cqn, " of this client"));
+  if (a.log_sq_wqebbs > kMaxLogRing)
+    return InvalidArgument(
+        Text("create QP: send ring of 2^", a.log_sq_wqebbs, " blocks; at most 2^", kMaxLogRing));
+  if (a.has_rq > 1 || (a.flags & ~uint32_t{kQpMaster | kQpSlaveSend | kQpSlaveReceive}) != 0)
+    return InvalidArgument(Text("create QP: unknown flags ", a.flags, " or has_rq ", a.has_rq));
+  if (a.has_rq != 0 && (a.log_rq_wqes > kMaxLogRing || a.log_rq_stride < kMinLogStride ||
+                        a.log_rq_stride > kMaxLogStride))
+    return InvalidArgument(Text("create QP: receive ring of 2^", a.log_rq_wqes, " entries of 2^",
+                                a.log_rq_stride, " B; at most 2^", kMaxLogRing,
+                                " of 16 to 1024 B"));
+  std::byte* const sq =
+      RingAt(*umem->second, a.sq_addr, uint64_t{rnic::kWqebbBytes} << a.log_sq_wqebbs, 64);
+  std::byte* const dbrec = RingAt(*umem->second, a.dbrec_addr, rnic::kDoorbellRecordBytes, 8);
+  std::byte* const rq =
+      a.has_rq != 0
+          ? RingAt(*umem->second, a.rq_addr, (uint64_t{1} << a.log_rq_wqes) << a.log_rq_stride, 16)
+          : nullptr;
+  if (sq == nullptr || dbrec == nullptr || (a.has_rq != 0 && rq == nullptr))
+    return InvalidArgument(
+        "create QP: a ring or the doorbell record is outside the registered memory or not aligned "
+        "(send ring 64 B, receive ring 16 B, record 8 B)");
+  const auto slot = std::find(c.doorbells.begin(), c.doorbells.end(), nullptr);
+  if (slot == c.doorbells.end())
+    return NoSpace(Text("create QP: this client has ", kMaxQpsPerContext,
+                        " queue pairs, the most; destroy some"));
+
+  auto owned = std::make_unique<Qp>();
+  Qp& qp = *owned;
+  const uint32_t qpn = qps.Insert(std::move(owned));
+  if (qpn == 0) return NoSpace("create QP: the device has no queue pair number left; destroy some");
+  qp.qpn = qpn;
+  qp.args = a;
+  qp.context = &c;
+  qp.host = c.host;
+  qp.pd = pd->second.get();
+  qp.umem = umem->second.get();
+  qp.send_cq = send_cq;
+  qp.recv_cq = recv_cq;
+  qp.flags = a.flags;
+  qp.sq = qp.fetch = sq;
+  qp.sq_mask = (1u << a.log_sq_wqebbs) - 1;
+  if (options.fetch != EngineOptions::Fetch::kLate || options.prefetch_depth != 0) {
+    qp.snapshots = true;
+    qp.snapshot.resize(size_t{rnic::kWqebbBytes} << a.log_sq_wqebbs);
+    qp.fetch = qp.snapshot.data();
+  }
+  qp.dbrec = dbrec;
+  qp.rq = rq;
+  qp.has_rq = a.has_rq != 0;
+  qp.rq_mask = qp.has_rq ? (1u << a.log_rq_wqes) - 1 : 0;
+  qp.rq_log_stride = a.log_rq_stride;
+  qp.max_read_atomic = std::max(1u, a.max_read_atomic);
+  qp.doorbell_index = static_cast<uint32_t>(slot - c.doorbells.begin());
+  *slot = &qp;
+  ++qp.pd->users, ++qp.umem->users, ++send_cq->users, ++recv_cq->users;
+  c.uar_words = std::max(c.uar_words, qp.doorbell_index / 64 + 1);
+  __atomic_store_n(&c.uar->registers[qp.doorbell_index], 0, __ATOMIC_RELAXED);
+  MarkRings(c);
+  reply->qpn = qpn;
+  reply->doorbell_index = qp.doorbell_index;
+  return {};
+}
+
+// Empties both queues and forgets what was under way, without completions. The client's memory is
+// left alone.
+void Engine::Impl::ResetQueues(Qp& qp) {
+  Unready(qp);
+  StopWaiting(qp);
+  qp.stall = Stall::kNone;
+  qp.consumer = qp.producer = qp.fetched = 0;
+  qp.rq_consumer = qp.rq_producer = qp.rq_enabled = qp.rq_flush_left = 0;
+  qp.outstanding_reads = 0;
+  if (qp.dirty_count != 0) FlushDirty(qp);
+  if (qp.context->uar != nullptr && !qp.responder_only)
+    __atomic_store_n(&qp.context->uar->registers[qp.doorbell_index], 0, __ATOMIC_RELAXED);
+}
+
+void Engine::Impl::DropPeer(Qp& qp) {
+  if (qp.connected) {
+    Qp* const other = qps.Find(qp.remote_qpn);
+    if (other != nullptr && other->peer == &qp) other->peer = nullptr;
+  }
+  qp.peer = nullptr;
+}
+
+// Nothing more is executed or received; what is posted comes back flushed (FlushStep).
+void Engine::Impl::EnterError(Qp& qp) {
+  if (qp.state == QpState::kError) return;
+  qp.state = QpState::kError;
+  StopWaiting(qp);
+  qp.stall = Stall::kNone;
+  if (qp.has_rq) {
+    const auto posted = static_cast<uint16_t>(LoadBe32(qp.dbrec + rnic::kReceiveCounterOffset));
+    const auto left = static_cast<uint16_t>(posted - qp.rq_consumer);
+    qp.rq_flush_left =
+        left >= 0x8000 ? 0 : static_cast<uint16_t>(std::min<uint32_t>(left, qp.rq_mask + 1));
+  }
+  MakeReady(qp);
+}
+
+Status Engine::Impl::ModifyQp(Context& c, const ModifyQpArgs& a) {
+  Qp* const qp = qps.Find(a.qpn);
+  if (qp == nullptr || qp->context != &c || qp->responder_only)
+    return NotFound(Text("modify QP: no queue pair ", a.qpn, " of this client"));
+  if (a.state > static_cast<uint32_t>(QpState::kError))
+    return InvalidArgument(Text("modify QP: unknown state ", a.state));
+  const auto to = static_cast<QpState>(a.state);
+  const auto refuse = [&] {
+    return InvalidArgument(Text("modify QP ", a.qpn, ": ", StateName(qp->state), " to ",
+                                StateName(to),
+                                " is no transition; the order is RESET, INIT, RTR, RTS"));
+  };
+  switch (to) {
+    case QpState::kReset:
+      ResetQueues(*qp);
+      DropPeer(*qp);
+      qp->connected = false;
+      qp->access = 0;
+      break;
+    case QpState::kInit:
+      if (qp->state != QpState::kReset && qp->state != QpState::kInit) return refuse();
+      if ((a.access & ~(kRemoteAccess | rnic::kLocalWrite)) != 0)
+        return InvalidArgument(Text("modify QP: unknown access rights ", a.access));
+      qp->access = a.access & kRemoteAccess;
+      break;
+    case QpState::kReadyToReceive:
+      if (qp->state != QpState::kInit) return refuse();
+      DropPeer(*qp);
+      std::copy(std::begin(a.remote_gid), std::end(a.remote_gid), qp->remote_gid.begin());
+      qp->remote_qpn = a.remote_qpn & rnic::kObjectMask;
+      qp->connected = true;
+      break;
+    case QpState::kReadyToSend:
+      if (qp->state != QpState::kReadyToReceive) return refuse();
+      break;
+    case QpState::kError:
+      if (qp->state == QpState::kReset) return refuse();
+      EnterError(*qp);
+      return {};
+  }
+  qp->state = to;
+  if (to == QpState::kReadyToSend && qp->consumer != qp->producer) MakeReady(*qp);
+  return {};
+}
+
+void Engine::Impl::Destroy(Qp& qp) {
+  ResetQueues(qp);
+  DropPeer(qp);
+  rnr.erase(std::remove(rnr.begin(), rnr.end(), &qp), rnr.end());
+  if (Qp* const responder = qp.service_qpn != 0 ? qps.Find(qp.service_qpn) : nullptr)
+    Destroy(*responder);
+#define HL_ADD(name) qp.host->retired.name += qp.count.name;
+  HL_QP_COUNTERS(HL_ADD)
+#undef HL_ADD
+  --qp.pd->users;
+  if (qp.responder_only) {
+    if (Qp* const client = qps.Find(qp.remote_qpn);
+        client != nullptr && client->service_qpn == qp.qpn)
+      client->service_qpn = 0;
+    --qp.context->responders;
+  } else {
+    --qp.umem->users, --qp.send_cq->users, --qp.recv_cq->users;
+    qp.context->doorbells[qp.doorbell_index] = nullptr;
+  }
+  qps.Erase(qp.qpn);
+}
+
+Status Engine::Impl::DestroyQp(Context& c, uint32_t qpn) {
+  Qp* const qp = qps.Find(qpn);
+  if (qp == nullptr || qp->context != &c || qp->responder_only)
+    return NotFound(Text("destroy QP: no queue pair ", qpn, " of this client"));
+  Destroy(*qp);
+  MarkRings(c);
+  return {};
+}
+
+// --- services
+// -------------------------------------------------------------------------------------------------------
+
+Status Engine::Impl::Publish(Context& c, const PublishArgs& a) {
+  std::string name;
+  if (!ValidName(a.service, &name))
+    return InvalidArgument("publish: a service name is 1 to 63 of [A-Za-z0-9._-]");
+  if (a.private_length > kMaxPrivateData)
+    return InvalidArgument(Text("publish ", name, ": ", a.private_length,
+                                " B of private data; at most ", kMaxPrivateData));
+  const auto pd = c.pds.find(a.pdn);
+  if (pd == c.pds.end()) return NotFound(Text("publish ", name, ": no protection domain ", a.pdn));
+  auto& services = c.host->services;
+  const auto it = services.find(name);
+  if (it != services.end() && it->second.context != &c)
+    return AlreadyExists(Text("publish: host ", c.host->name, " already offers ", name,
+                              " by another client; stop that one first"));
+  if (it == services.end() && services.size() >= kMaxServicesPerHost)
+    return NoSpace(Text("publish ", name, ": host ", c.host->name, " already offers ",
+                        kMaxServicesPerHost, " services"));
+  if (it != services.end()) --it->second.pd->users;
+  ++pd->second->users;
+  services[name] = {&c, pd->second.get(), {a.private_data, a.private_data + a.private_length}};
+  return {};
+}
+
+// Makes a queue pair in the publisher's protection domain that only answers READs, connected to the
+// caller's.
+Status Engine::Impl::ConnectService(Context& c, const ConnectServiceArgs& a,
+                                    ConnectServiceReply* reply) {
+  std::string host_name, name;
+  if (!ValidName(a.host, &host_name) || !ValidName(a.service, &name))
+    return InvalidArgument("connect service: host and service names are 1 to 63 of [A-Za-z0-9._-]");
+  Qp* const client = qps.Find(a.qpn);
+  if (client == nullptr || client->context != &c || client->responder_only)
+    return NotFound(Text("connect service: no queue pair ", a.qpn, " of this client"));
+  if (client->state != QpState::kReset)
+    return InvalidArgument(Text("connect service: queue pair ", a.qpn, " is in ",
+                                StateName(client->state), "; it must be fresh (RESET)"));
+  const auto host = hosts.find(host_name);
+  if (host == hosts.end())
+    return NotFound(Text("connect service: no host ", host_name, " on this device"));
+  const auto it = host->second->services.find(name);
+  if (it == host->second->services.end())
+    return NotFound(Text("connect service: host ", host_name, " offers no ", name,
+                         "; is its process running?"));
+  Service& service = it->second;
+  if (Qp* const old = client->service_qpn != 0 ? qps.Find(client->service_qpn) : nullptr)
+    Destroy(*old);
+  client->service_qpn = 0;
+  if (service.context->responders >= kMaxQpsPerContext)
+    return NoSpace(Text("connect service: ", name, " of ", host_name, " has ", kMaxQpsPerContext,
+                        " connections, the most"));
+  auto owned = std::make_unique<Qp>();
+  Qp& qp = *owned;
+  const uint32_t qpn = qps.Insert(std::move(owned));
+  if (qpn == 0) return NoSpace("connect service: the device has no queue pair number left");
+  qp.qpn = qpn;
+  qp.context = service.context;
+  qp.host = host->second.get();
+  qp.pd = service.pd;
+  ++qp.pd->users, ++service.context->responders;
+  qp.responder_only = true;
+  qp.state = QpState::kReadyToReceive;
+  qp.access = rnic::kRemoteRead;
+  qp.remote_gid = c.host->gid;
+  qp.remote_qpn = client->qpn;
+  qp.connected = true;
+  client->service_qpn = qpn;
+  std::copy(qp.host->gid.begin(), qp.host->gid.end(), reply->gid);
+  reply->remote_qpn = qpn;
+  reply->private_length = static_cast<uint32_t>(service.private_data.size());
+  std::copy(service.private_data.begin(), service.private_data.end(), reply->private_data);
+  return {};
+}
+
+}  // namespace hyperloop::softrnic

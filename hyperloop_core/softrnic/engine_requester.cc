@@ -1,0 +1,329 @@
+// The requester side of a queue pair: fetching, decoding and executing the WQEs of a send queue.
+#include "softrnic/engine_bytes.h"
+#include "softrnic/engine_impl.h"
+
+namespace hyperloop::softrnic {
+
+using rnic::QpState;
+
+namespace {
+
+// A turn of one queue: afterwards the others get theirs.
+constexpr size_t kTurnSteps = 64;
+constexpr uint64_t kTurnBytes = 64 << 10;
+
+}  // namespace
+
+// Runs a queue until it stalls, is empty, or had its turn. Returns steps taken.
+size_t Engine::Impl::RunQueue(Qp& qp, size_t budget) {
+  if (qp.state != QpState::kReadyToSend) [[unlikely]] {
+    if (qp.state != QpState::kError) return 0;
+    const size_t steps = FlushStep(qp);
+    if (steps != 0) MakeReady(qp);
+    return steps;
+  }
+  if (budget > kTurnSteps) budget = kTurnSteps;
+  const uint64_t bytes_end = qp.count.bytes_sent + kTurnBytes;
+  size_t steps = 0;
+  while (qp.consumer != qp.producer || qp.stall == Stall::kWaitMet) {
+    if (steps == budget || qp.count.bytes_sent >= bytes_end) {
+      MakeReady(qp);
+      break;
+    }
+    ++steps;
+    if (ExecuteOne(qp) == Next::kStop) break;
+  }
+  return steps;
+}
+
+// Fetches and checks the WQE at the consumer index. False: malformed; the queue is in error.
+bool Engine::Impl::Decode(Qp& qp, const std::byte* base, Wqe* wqe) {
+  const uint32_t slot = qp.consumer & qp.sq_mask;
+  const std::byte* at = base + static_cast<size_t>(slot) * rnic::kWqebbBytes;
+  const uint64_t head = LoadBe64(at);
+  const auto available = static_cast<uint16_t>(qp.producer - qp.consumer);
+  wqe->at = at;
+  wqe->index = qp.consumer;
+  wqe->opcode = static_cast<uint8_t>(head >> 32);
+  wqe->segments = head & 63;
+  wqe->blocks = static_cast<uint8_t>((wqe->segments + 3) >> 2);
+  const auto tail = Load<uint64_t>(at + 8);
+  wqe->flags = static_cast<uint8_t>(tail >> 24);
+  wqe->imm = static_cast<uint32_t>(tail >> 32);
+  ++qp.count.wqes_fetched;
+  const uint64_t expected = static_cast<uint64_t>(qp.consumer) << 40 | static_cast<uint64_t>(qp.qpn)
+                                                                           << 8;
+  const bool opmod = (head >> 56) != 0;
+  if (((head ^ expected) & header_mask) != 0 || wqe->segments == 0 || opmod ||
+      wqe->blocks > available) [[unlikely]] {
+    if (wqe->blocks == 0 || wqe->blocks > available) wqe->blocks = 1;
+    return false;
+  }
+  if (slot + wqe->blocks > qp.sq_mask + 1) [[unlikely]] {
+    const size_t first = (qp.sq_mask + 1 - slot) * rnic::kWqebbBytes;
+    const size_t bytes = wqe->blocks * size_t{rnic::kWqebbBytes};
+    if (wqe->blocks > qp.sq_mask + 1) {
+      wqe->blocks = 1;
+      return false;
+    }
+    std::memcpy(wrapped.data(), at, first);
+    std::memcpy(wrapped.data() + first, base, bytes - first);
+    wqe->at = wrapped.data();
+  }
+  return true;
+}
+
+Engine::Impl::Next Engine::Impl::ExecuteOne(Qp& qp) {
+  Wqe wqe;
+  if (qp.stall == Stall::kWaitMet) {
+    qp.stall = Stall::kNone;
+    wqe.index = qp.consumer;
+    wqe.opcode = rnic::kWqeWait;
+    wqe.flags = qp.wait_flags;
+    wqe.blocks = qp.wait_blocks;
+    Complete(qp, wqe, 0);
+    return Next::kMore;
+  }
+  if (qp.snapshots) [[unlikely]]
+    TakeSnapshots(qp, /*executing=*/true);
+  if (!Decode(qp, qp.fetch, &wqe)) [[unlikely]] {
+    Fail(qp, wqe, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR);
+    return Next::kStop;
+  }
+  Outcome outcome;
+  uint32_t bytes = 0;
+  switch (wqe.opcode) {
+    case rnic::kWqeNop:
+      ++qp.count.nops;
+      outcome = kOk;
+      break;
+    case rnic::kWqeWait:
+      return ExecuteWait(qp, wqe);
+    case rnic::kWqeSendEnable:
+    case rnic::kWqeReceiveEnable:
+      outcome = ExecuteEnable(qp, wqe);
+      break;
+    default:
+      outcome = Request(qp, wqe, &bytes);
+      if (outcome == kRnr) [[unlikely]] {
+        qp.stall = Stall::kRnr;
+        ++qp.count.rnr_stalls;
+        if (!qp.rnr_listed) rnr.push_back(&qp);
+        qp.rnr_listed = true;
+        return Next::kStop;
+      }
+  }
+  if (fault != 0) [[unlikely]]
+    fault = 0;
+  if (outcome != kOk) [[unlikely]] {
+    Fail(qp, wqe, outcome);
+    return Next::kStop;
+  }
+  Complete(qp, wqe, bytes);
+  return qp.state == QpState::kReadyToSend ? Next::kMore : Next::kStop;
+}
+
+// SEND, WRITE, READ and atomics, start to end: the responder's half runs at once, memory to memory.
+Outcome Engine::Impl::Request(Qp& qp, const Wqe& wqe, uint32_t* bytes) {
+  using rnic::kSegmentBytes;
+  Qp* const peer = Peer(qp);
+  const std::byte* const body = wqe.at + kSegmentBytes;
+  SegmentList local;
+  Outcome outcome;
+  switch (wqe.opcode) {
+    case rnic::kWqeSend:
+    case rnic::kWqeSendImm: {
+      if (!ResolveSges(qp, body, wqe.segments - 1u, 0, &local)) [[unlikely]]
+        return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+      if (peer == nullptr) [[unlikely]]
+        return MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR;
+      if (local.bytes > kMaxMessage) [[unlikely]]
+        return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
+      const bool imm = wqe.opcode == rnic::kWqeSendImm;
+      outcome = ReceiveSend(*peer, local, imm ? MLX5_CQE_RESP_SEND_IMM : MLX5_CQE_RESP_SEND,
+                            imm ? wqe.imm : 0, (wqe.flags & rnic::kSolicited) != 0);
+      if (outcome == kOk) ++qp.count.sends, qp.count.bytes_sent += local.bytes;
+      break;
+    }
+    case rnic::kWqeWrite:
+    case rnic::kWqeWriteImm: {
+      if (wqe.segments < 2) [[unlikely]]
+        return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+      if (!ResolveSges(qp, body + kSegmentBytes, wqe.segments - 2u, 0, &local)) [[unlikely]]
+        return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+      if (peer == nullptr) [[unlikely]]
+        return MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR;
+      if (local.bytes > kMaxMessage) [[unlikely]]
+        return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
+      outcome = ReceiveWrite(*peer, LoadBe64(body), LoadBe32(body + 8), local,
+                             wqe.opcode == rnic::kWqeWriteImm, wqe.imm,
+                             (wqe.flags & rnic::kSolicited) != 0);
+      if (outcome == kOk) ++qp.count.writes, qp.count.bytes_sent += local.bytes;
+      break;
+    }
+    case rnic::kWqeRead: {
+      if (wqe.segments < 2) [[unlikely]]
+        return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+      if (!ResolveSges(qp, body + kSegmentBytes, wqe.segments - 2u, rnic::kLocalWrite, &local))
+          [[unlikely]]
+        return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+      if (peer == nullptr) [[unlikely]]
+        return MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR;
+      if (local.bytes > kMaxMessage) [[unlikely]]
+        return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
+      outcome = ServeRead(*peer, LoadBe64(body), LoadBe32(body + 8), local);
+      if (outcome == kOk) {
+        ++qp.count.reads;
+        qp.count.bytes_received += local.bytes;
+        *bytes = static_cast<uint32_t>(local.bytes);
+        for (uint32_t i = 0; i < local.count; ++i) NoteWrite(qp, local.list[i], /*scatter=*/false);
+      }
+      break;
+    }
+    case rnic::kWqeCompareSwap:
+    case rnic::kWqeFetchAdd: {
+      if (wqe.segments != 4) [[unlikely]]
+        return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+      if (!ResolveSges(qp, body + 2 * kSegmentBytes, 1, rnic::kLocalWrite, &local)) [[unlikely]]
+        return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+      if (local.bytes != 8) [[unlikely]]
+        return MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR;
+      if (peer == nullptr) [[unlikely]]
+        return MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR;
+      uint64_t old;
+      outcome = ServeAtomic(*peer, LoadBe64(body), LoadBe32(body + 8), wqe.opcode,
+                            LoadBe64(body + 16), LoadBe64(body + 24), &old);
+      if (outcome == kOk) {
+        ++qp.count.atomics;
+        qp.count.bytes_sent += 16;
+        *bytes = 8;
+        CopyBytes(local.list[0].at, reinterpret_cast<const std::byte*>(&old), 8);
+        NoteWrite(qp, local.list[0], /*scatter=*/false);
+      }
+      break;
+    }
+    default:
+      return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+  }
+  if (fault != 0) [[unlikely]] {
+    for (uint32_t i = 0; i < local.count; ++i)
+      if (local.list[i].key != nullptr && local.list[i].key->poisoned)
+        return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+  }
+  return outcome;
+}
+
+// --- cross-channel
+// --------------------------------------------------------------------------------------------------
+
+Engine::Impl::Next Engine::Impl::ExecuteWait(Qp& qp, const Wqe& wqe) {
+  const uint32_t index = LoadBe32(wqe.at + 24) & rnic::kWaitIndexMask;
+  Cq* const cq = cqs.Find(LoadBe32(wqe.at + 28) & rnic::kObjectMask);
+  // A CQ of another context is on another UAR page: refused.
+  if (wqe.segments != 2 || (qp.flags & kQpMaster) == 0 || cq == nullptr ||
+      cq->context != qp.context) [[unlikely]] {
+    Fail(qp, wqe, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR);
+    return Next::kStop;
+  }
+  ++qp.count.waits;
+  if (WaitMet(*cq, index)) {
+    Complete(qp, wqe, 0);
+    return Next::kMore;
+  }
+  ++qp.count.wait_stalls;
+  qp.stall = Stall::kWait;
+  qp.wait_index = index;
+  qp.wait_flags = wqe.flags;
+  qp.wait_blocks = wqe.blocks;
+  qp.wait_cq = cq;
+  qp.prev_waiter = nullptr;
+  qp.next_waiter = cq->waiters;
+  if (cq->waiters != nullptr) cq->waiters->prev_waiter = &qp;
+  cq->waiters = &qp;
+  return Next::kStop;
+}
+
+Outcome Engine::Impl::ExecuteEnable(Qp& qp, const Wqe& wqe) {
+  const auto index = static_cast<uint16_t>(LoadBe32(wqe.at + 24));
+  Qp* const target = qps.Find(LoadBe32(wqe.at + 28) & rnic::kObjectMask);
+  const uint32_t needed = wqe.opcode == rnic::kWqeSendEnable ? kQpSlaveSend : kQpSlaveReceive;
+  if (wqe.segments != 2 || (qp.flags & kQpMaster) == 0 || target == nullptr ||
+      target->context != qp.context || (target->flags & needed) == 0 ||
+      target->state == QpState::kReset) [[unlikely]]
+    return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+  ++qp.count.enables;
+  if (wqe.opcode == rnic::kWqeSendEnable) {
+    Advance(*target, index);
+  } else if (static_cast<uint16_t>(index - target->rq_enabled - 1) < 0x8000) {
+    target->rq_enabled = index;  // a stalled sender finds it: RetryStalled
+  }
+  return kOk;
+}
+
+// Moves a send queue's producer index forward (cyclic maximum) and lets it run.
+void Engine::Impl::Advance(Qp& qp, uint16_t index) {
+  if (static_cast<uint16_t>(index - qp.producer - 1) >= 0x8000) return;
+  qp.producer = index;
+  if (qp.snapshots) [[unlikely]]
+    TakeSnapshots(qp, /*executing=*/false);
+  if (qp.stall != Stall::kNone) return;
+  if (qp.state != QpState::kReadyToSend && qp.state != QpState::kError) return;
+  __builtin_prefetch(qp.fetch + static_cast<size_t>(qp.consumer & qp.sq_mask) * rnic::kWqebbBytes);
+  MakeReady(qp);
+}
+
+// --- completion
+// -----------------------------------------------------------------------------------------------------
+
+void Engine::Impl::Complete(Qp& qp, const Wqe& wqe, uint32_t bytes) {
+  qp.consumer = static_cast<uint16_t>(qp.consumer + wqe.blocks);
+  ++qp.count.wqes_executed;
+  if (rnic::CqeModeOf(wqe.flags) >= rnic::CqeMode::kAlways)
+    PostCqe(qp, *qp.send_cq, MLX5_CQE_REQ, wqe.opcode, wqe.index, bytes, 0, false);
+}
+
+// Every CE mode gives a CQE for the WQE that put the queue into error.
+void Engine::Impl::Fail(Qp& qp, const Wqe& wqe, uint8_t syndrome) {
+  qp.consumer = static_cast<uint16_t>(wqe.index + wqe.blocks);
+  PostErrorCqe(qp, *qp.send_cq, MLX5_CQE_REQ_ERR, wqe.opcode, wqe.index, syndrome);
+  EnterError(qp);
+}
+
+// One WQE or receive of a queue pair in error: flushed with a CQE. Returns 0 when nothing is left.
+size_t Engine::Impl::FlushStep(Qp& qp) {
+  if (qp.consumer != qp.producer) {
+    const std::byte* const at =
+        qp.sq + static_cast<size_t>(qp.consumer & qp.sq_mask) * rnic::kWqebbBytes;
+    const uint64_t head = LoadBe64(at);
+    const auto available = static_cast<uint16_t>(qp.producer - qp.consumer);
+    auto blocks = static_cast<uint16_t>(((head & 63) + 3) >> 2);
+    if (blocks == 0 || blocks > available) blocks = 1;
+    const uint16_t index = qp.consumer;
+    qp.consumer = static_cast<uint16_t>(qp.consumer + blocks);
+    if (rnic::CqeModeOf(static_cast<uint8_t>(at[11])) != rnic::CqeMode::kOnFirstError)
+      PostErrorCqe(qp, *qp.send_cq, MLX5_CQE_REQ_ERR, static_cast<uint8_t>(head >> 32), index,
+                   MLX5_CQE_SYNDROME_WR_FLUSH_ERR);
+    return 1;
+  }
+  if (qp.has_rq && qp.rq_flush_left != 0) {
+    --qp.rq_flush_left;
+    PostErrorCqe(qp, *qp.recv_cq, MLX5_CQE_RESP_ERR, 0, qp.rq_consumer++,
+                 MLX5_CQE_SYNDROME_WR_FLUSH_ERR);
+    return 1;
+  }
+  return 0;
+}
+
+// The queue pair that `qp` is connected to, if that one is connected back. Cached until either
+// changes (DropPeer).
+Qp* Engine::Impl::FindPeer(Qp& qp) {
+  if (!qp.connected) return nullptr;
+  Qp* const peer = qps.Find(qp.remote_qpn);
+  if (peer == nullptr || peer->host->gid != qp.remote_gid || !peer->connected ||
+      peer->remote_qpn != qp.qpn || peer->remote_gid != qp.host->gid)
+    return nullptr;
+  qp.peer = peer;
+  return peer;
+}
+
+}  // namespace hyperloop::softrnic

@@ -1,0 +1,191 @@
+// The responder side of a queue pair: receives, remote writes, reads and atomics.
+//
+// Every check comes before the first byte is moved, so a refused request leaves memory as it was.
+#include "softrnic/engine_bytes.h"
+#include "softrnic/engine_impl.h"
+
+namespace hyperloop::softrnic {
+namespace {
+
+// Moves `from` to `to` in order; `to` is at least as long.
+void CopyList(const SegmentList& to, const SegmentList& from) {
+  uint32_t t = 0, f = 0, t_done = 0, f_done = 0;
+  while (f < from.count) {
+    const Segment& source = from.list[f];
+    const Segment& target = to.list[t];
+    const uint32_t n = std::min(source.length - f_done, target.length - t_done);
+    CopyBytes(target.at + t_done, source.at + f_done, n);
+    if ((f_done += n) == source.length) ++f, f_done = 0;
+    if ((t_done += n) == target.length) ++t, t_done = 0;
+  }
+}
+
+}  // namespace
+
+// True if a receive is posted (and enabled). The producer counter lives in the client's doorbell
+// record: it is read when the last value read is used up.
+bool Engine::Impl::ReceiveAvailable(Qp& qp) {
+  const auto ahead = [](uint16_t index, uint16_t of) {
+    return static_cast<uint16_t>(index - of - 1) < 0x8000;
+  };
+  if (!ahead(qp.rq_producer, qp.rq_consumer)) {
+    uint32_t raw =
+        __atomic_load_n(reinterpret_cast<const uint32_t*>(qp.dbrec + rnic::kReceiveCounterOffset),
+                        __ATOMIC_ACQUIRE);
+    qp.rq_producer = static_cast<uint16_t>(be32toh(raw));
+    if (!ahead(qp.rq_producer, qp.rq_consumer)) return false;
+  }
+  return (qp.flags & kQpSlaveReceive) == 0 || ahead(qp.rq_enabled, qp.rq_consumer);
+}
+
+// A receive that cannot take its message: an error CQE here, `remote_syndrome` at the requester.
+Outcome Engine::Impl::FailReceive(Qp& qp, uint8_t local_syndrome, uint8_t remote_syndrome) {
+  PostErrorCqe(qp, *qp.recv_cq, MLX5_CQE_RESP_ERR, 0, qp.rq_consumer, local_syndrome);
+  ++qp.rq_consumer;
+  EnterError(qp);
+  return remote_syndrome;
+}
+
+Outcome Engine::Impl::Refuse(Qp& qp, uint8_t syndrome) {
+  EnterError(qp);
+  return syndrome;
+}
+
+Outcome Engine::Impl::ReceiveSend(Qp& qp, const SegmentList& payload, uint8_t cqe_opcode,
+                                  uint32_t imm, bool solicited) {
+  if (!qp.has_rq) [[unlikely]]
+    return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
+  if (!ReceiveAvailable(qp)) [[unlikely]]
+    return kRnr;
+  const std::byte* at =
+      qp.rq + (static_cast<size_t>(qp.rq_consumer & qp.rq_mask) << qp.rq_log_stride);
+  const std::byte* const end = at + (size_t{1} << qp.rq_log_stride);
+  SegmentList to;
+  uint64_t left = payload.bytes;
+  for (; left > 0 && at < end; at += rnic::kSegmentBytes) {
+    const uint32_t count = LoadBe32(at);
+    const uint32_t lkey = LoadBe32(at + 4);
+    if (count == 0 && lkey == rnic::kReceiveTerminatorLkey) break;
+    const uint64_t length = count != 0 ? count : 1ull << 31;
+    MemoryKey* const key = FindLkey(lkey);
+    std::byte* const bytes = Translate(key, qp.pd, LoadBe64(at + 8), length, rnic::kLocalWrite);
+    if (bytes == nullptr) [[unlikely]]
+      return FailReceive(qp, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, MLX5_CQE_SYNDROME_REMOTE_OP_ERR);
+    const auto used = static_cast<uint32_t>(std::min(length, left));
+    to.Add(bytes, used, key);
+    left -= used;
+  }
+  if (left > 0) [[unlikely]]
+    return FailReceive(qp, MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR,
+                       MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
+  CopyList(to, payload);
+  for (uint32_t i = 0; i < to.count; ++i) NoteWrite(qp, to.list[i], /*scatter=*/true);
+  if (fault != 0) [[unlikely]] {
+    for (uint32_t i = 0; i < to.count; ++i)
+      if (to.list[i].key->poisoned)
+        return FailReceive(qp, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, MLX5_CQE_SYNDROME_REMOTE_OP_ERR);
+  }
+  qp.count.bytes_received += payload.bytes;
+  qp.count.recv_scatter_bytes += payload.bytes;
+  const uint16_t index = qp.rq_consumer++;
+  PostCqe(qp, *qp.recv_cq, cqe_opcode, 0, index, static_cast<uint32_t>(payload.bytes), imm,
+          solicited);
+  return kOk;
+}
+
+Outcome Engine::Impl::ReceiveWrite(Qp& qp, uint64_t addr, uint32_t rkey, const SegmentList& payload,
+                                   bool with_imm, uint32_t imm, bool solicited) {
+  if (with_imm) {
+    if (!qp.has_rq) [[unlikely]]
+      return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
+    if (!ReceiveAvailable(qp)) [[unlikely]]
+      return kRnr;
+  }
+  if ((qp.access & rnic::kRemoteWrite) == 0) [[unlikely]]
+    return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
+  if (payload.bytes != 0) {
+    MemoryKey* const key = rkeys.Find(rkey);
+    std::byte* to = Translate(key, qp.pd, addr, payload.bytes, rnic::kRemoteWrite);
+    if (to == nullptr) [[unlikely]]
+      return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
+    std::byte* at = to;
+    for (uint32_t i = 0; i < payload.count; ++i) {
+      CopyBytes(at, payload.list[i].at, payload.list[i].length);
+      at += payload.list[i].length;
+    }
+    if (key->has_rings || key->has_media) {
+      uint64_t done = 0;
+      while (done < payload.bytes) {
+        const auto n = static_cast<uint32_t>(std::min<uint64_t>(payload.bytes - done, 1u << 30));
+        NoteWatchedWrite(qp, {to + done, n, key}, /*scatter=*/false);
+        done += n;
+      }
+    }
+    if (fault != 0 && key->poisoned) [[unlikely]]
+      return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
+    qp.count.bytes_received += payload.bytes;
+  }
+  if (with_imm) {
+    const uint16_t index = qp.rq_consumer++;
+    PostCqe(qp, *qp.recv_cq, MLX5_CQE_RESP_WR_IMM, 0, index, static_cast<uint32_t>(payload.bytes),
+            imm, solicited);
+  }
+  return kOk;
+}
+
+Outcome Engine::Impl::ServeRead(Qp& qp, uint64_t addr, uint32_t rkey, const SegmentList& to) {
+  if ((qp.access & rnic::kRemoteRead) == 0) [[unlikely]]
+    return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
+  if (to.bytes == 0) return kOk;  // touches nothing, so it flushes nothing
+  MemoryKey* const key = rkeys.Find(rkey);
+  const std::byte* from = Translate(key, qp.pd, addr, to.bytes, rnic::kRemoteRead);
+  if (from == nullptr) [[unlikely]]
+    return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
+  if (qp.dirty_count != 0) [[unlikely]] {
+    FlushDirty(qp);
+    if (flush_failed) {
+      flush_failed = false;
+      return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_OP_ERR);
+    }
+  }
+  for (uint32_t i = 0; i < to.count; ++i) {
+    CopyBytes(to.list[i].at, from, to.list[i].length);
+    from += to.list[i].length;
+  }
+  if (fault != 0 && key->poisoned) [[unlikely]]
+    return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
+  ++qp.count.read_responses_nonzero;
+  qp.count.bytes_sent += to.bytes;
+  return kOk;
+}
+
+Outcome Engine::Impl::ServeAtomic(Qp& qp, uint64_t addr, uint32_t rkey, uint8_t opcode,
+                                  uint64_t swap_add, uint64_t compare, uint64_t* old) {
+  if ((qp.access & rnic::kRemoteAtomic) == 0) [[unlikely]]
+    return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
+  if ((addr & 7) != 0) [[unlikely]]
+    return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
+  MemoryKey* const key = rkeys.Find(rkey);
+  std::byte* const at = Translate(key, qp.pd, addr, 8, rnic::kRemoteAtomic);
+  if (at == nullptr || (reinterpret_cast<uintptr_t>(at) & 7) != 0) [[unlikely]]
+    return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
+  // Operands arrive big-endian and memory is in host order. Atomic among this device's operations
+  // only.
+  auto* const word = reinterpret_cast<uint64_t*>(at);
+  const uint64_t value = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+  const uint64_t next = opcode == rnic::kWqeFetchAdd ? value + swap_add
+                        : value == compare           ? swap_add
+                                                     : value;
+  if (fault != 0 && key->poisoned) [[unlikely]]
+    return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
+  if (next != value || opcode == rnic::kWqeFetchAdd) {
+    __atomic_store_n(word, next, __ATOMIC_RELEASE);
+    NoteWrite(qp, {at, 8, key}, /*scatter=*/false);
+  }
+  qp.count.bytes_received += 8;
+  qp.count.bytes_sent += 8;
+  *old = value;
+  return kOk;
+}
+
+}  // namespace hyperloop::softrnic
