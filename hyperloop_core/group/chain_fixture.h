@@ -1,0 +1,131 @@
+// Chain: a whole group in this process, for tests and benchmarks: a primary and its replicas, each
+// on an emulated host of one EmbeddedRnic, connected and ready. The engine is stepped by the
+// waiting calls (deterministic), or runs on a thread.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "group/offload_group.h"
+#include "group/offload_member.h"
+#include "group/slot_program.h"
+#include "hyperloop/core/group.h"
+#include "softrnic/embedded.h"
+
+namespace hyperloop {
+
+struct ChainOptions {
+  softrnic::EngineOptions engine = {};
+  uint32_t group_size = 3;
+  uint32_t window = 8;
+  uint32_t slots = 0;
+  uint64_t region_size = 1 << 16;
+  bool threaded = false;  // the engine on a thread of its own
+  uint32_t spin_us = 50;  // of that thread
+  bool check_ordering = true;
+  std::chrono::nanoseconds ack_timeout = std::chrono::seconds(10);
+  // Changes the program that both ends run; for negative controls.
+  std::function<void(SlotProgram&)> change_program = {};
+  // Steps the engine while a call waits; null: one Run of at most 64 steps.
+  std::function<void(softrnic::Engine&)> step = {};
+};
+
+class Chain {
+ public:
+  struct Node {
+    std::unique_ptr<rnic::Device> device;
+    std::unique_ptr<rnic::ProtectionDomain> pd;
+    std::unique_ptr<rnic::Buffer> memory;
+    std::unique_ptr<rnic::MemoryRegion> region;
+    std::unique_ptr<Member> member;  // of a replica
+  };
+
+  static Result<std::unique_ptr<Chain>> Create(const ChainOptions& options) {
+    std::unique_ptr<Chain> chain(new Chain(options));
+    HL_RETURN_IF_ERROR(chain->Build());
+    return chain;
+  }
+  ~Chain() { rnic_.StopThread(); }
+
+  Group& group() { return *group_; }
+  softrnic::EmbeddedRnic& rnic() { return rnic_; }
+  uint32_t size() const { return options_.group_size; }
+  const SlotProgram& program() const { return program_; }
+  Node& replica(uint32_t i) { return replicas_[i]; }
+  Node& primary() { return primary_; }
+  std::span<std::byte> bytes(Node& node) { return {node.memory->data(), options_.region_size}; }
+  std::span<std::byte> primary_bytes() { return bytes(primary_); }
+  std::span<std::byte> replica_bytes(uint32_t i) { return bytes(replicas_[i]); }
+
+  // Runs the engine until nothing is left to do. Not with a thread.
+  void Settle() {
+    while (rnic_.engine().Run(1024) != 0) {
+    }
+  }
+  // What the process of replica `i` leaves behind when it dies: nothing.
+  void Kill(uint32_t i) { replicas_[i] = {}; }
+
+ private:
+  explicit Chain(const ChainOptions& options) : options_(options), rnic_(options.engine) {}
+
+  Status Open(Node* node, const std::string& host) {
+    HL_ASSIGN_OR_RETURN(node->device, rnic_.OpenDevice(host));
+    HL_ASSIGN_OR_RETURN(node->pd, node->device->AllocatePd());
+    HL_ASSIGN_OR_RETURN(node->memory, node->device->AllocateBuffer(options_.region_size));
+    HL_ASSIGN_OR_RETURN(
+        node->region,
+        node->pd->Register(
+            node->memory->data(), options_.region_size,
+            rnic::kLocalWrite | rnic::kRemoteWrite | rnic::kRemoteRead | rnic::kRemoteAtomic, {}));
+    return Status::Ok();
+  }
+
+  Status Build() {
+    HL_ASSIGN_OR_RETURN(program_,
+                        SlotProgram::For(options_.group_size, options_.window, options_.slots));
+    if (options_.change_program) options_.change_program(program_);
+    HL_RETURN_IF_ERROR(Open(&primary_, "primary"));
+    replicas_.resize(options_.group_size);
+    std::vector<MemberInfo> infos;
+    for (uint32_t i = 0; i < options_.group_size; ++i) {
+      HL_RETURN_IF_ERROR(Open(&replicas_[i], "replica" + std::to_string(i)));
+      HL_ASSIGN_OR_RETURN(replicas_[i].member,
+                          OffloadMember::Create(*replicas_[i].device, *replicas_[i].pd,
+                                                *replicas_[i].region, i, program_));
+      infos.push_back(replicas_[i].member->info());
+    }
+    GroupOptions group;
+    group.window = options_.window;
+    group.slots = options_.slots;
+    group.ack_timeout = options_.ack_timeout;
+    group.check_ordering = options_.check_ordering;
+    if (!options_.threaded) {
+      group.idle = [this] {
+        if (options_.step) {
+          options_.step(rnic_.engine());
+        } else {
+          rnic_.engine().Run(64);
+        }
+      };
+    }
+    HL_ASSIGN_OR_RETURN(group_, OffloadGroup::Create(*primary_.device, *primary_.pd,
+                                                     *primary_.region, group, program_));
+    if (options_.threaded) HL_RETURN_IF_ERROR(rnic_.StartThread({.spin_us = options_.spin_us}));
+    for (Node& replica : replicas_)
+      HL_RETURN_IF_ERROR(replica.member->Connect(group_->info(), infos));
+    return group_->Connect(infos);
+  }
+
+  const ChainOptions options_;
+  SlotProgram program_;
+  softrnic::EmbeddedRnic rnic_;
+  Node primary_;
+  std::vector<Node> replicas_;
+  std::unique_ptr<Group> group_;
+};
+
+}  // namespace hyperloop

@@ -1,0 +1,311 @@
+// Random overlapping operations with a full window equal their serial execution on every node,
+// whatever the RNICs' order, and the negative controls that show what makes it so.
+//
+// A failure prints its seed; HYPERLOOP_SEED=<seed> <this program> --gtest_filter=<test> repeats
+// just that run. HYPERLOOP_SEEDS=<n> runs n seeds instead of the default number.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <random>
+
+#include "group/chain_fixture.h"
+
+namespace hyperloop {
+namespace {
+
+using softrnic::EngineOptions;
+
+constexpr uint64_t kRegion = 2048;  // small: nearly everything overlaps something
+
+std::vector<uint64_t> Seeds(uint64_t count) {
+  if (const char* one = std::getenv("HYPERLOOP_SEED")) return {std::strtoull(one, nullptr, 0)};
+  if (const char* many = std::getenv("HYPERLOOP_SEEDS")) count = std::strtoull(many, nullptr, 0);
+  std::vector<uint64_t> seeds;
+  for (uint64_t seed = 1; seed <= count; ++seed) seeds.push_back(seed);
+  return seeds;
+}
+
+struct RunOptions {
+  uint64_t operations = 300;
+  uint32_t group_size = 0;  // 0: from the seed
+  uint32_t window = 0;
+  uint32_t slots = 0;
+  bool check_ordering = true;
+  std::function<void(SlotProgram&)> change_program = {};
+  EngineOptions::Fetch fetch = EngineOptions::Fetch::kLate;
+  bool lazy = false;  // the CPU submits faster than the RNICs run
+};
+
+// The group's memory as serial execution leaves it: image 0 is the primary's.
+class Model {
+ public:
+  explicit Model(uint32_t group_size) : images_(group_size + 1, std::vector<std::byte>(kRegion)) {}
+
+  std::vector<std::byte>& image(size_t node) { return images_[node]; }
+  void Apply(const Operation& op) {
+    for (size_t node = 0; node < images_.size(); ++node) {
+      std::vector<std::byte>& image = images_[node];
+      if (op.write.size != 0 && node > 0) {
+        std::memcpy(image.data() + op.write.offset, images_[0].data() + op.write.offset,
+                    op.write.size);
+      }
+    }
+    for (size_t node = 0; node < images_.size(); ++node) {
+      std::vector<std::byte>& image = images_[node];
+      if (op.copy.size != 0)
+        std::memcpy(image.data() + op.copy.destination, image.data() + op.copy.source,
+                    op.copy.size);
+      if (op.cas.present && node > 0 && (op.cas.execute_map >> (node - 1) & 1) != 0) {
+        uint64_t value;
+        std::memcpy(&value, image.data() + op.cas.offset, sizeof(value));
+        originals[node - 1] = value;
+        if (value == op.cas.expected)
+          std::memcpy(image.data() + op.cas.offset, &op.cas.desired, sizeof(value));
+      }
+    }
+  }
+  std::array<uint64_t, kMaxGroupSize> originals{};
+
+ private:
+  std::vector<std::vector<std::byte>> images_;
+};
+
+class Run {
+ public:
+  Run(uint64_t seed, const RunOptions& options)
+      : seed_(seed), options_(options), random_(seed * 0x9e3779b97f4a7c15ull + 1) {}
+
+  // Empty: as in serial execution. Otherwise what differs.
+  std::string Execute() {
+    ChainOptions chain_options;
+    chain_options.engine.schedule = EngineOptions::Schedule::kRandom;
+    chain_options.engine.fetch = options_.fetch;
+    chain_options.engine.defer_delivery = true;
+    chain_options.engine.prefetch_depth =
+        options_.fetch == EngineOptions::Fetch::kLate ? 0 : 1u << Pick(6);
+    chain_options.engine.seed = seed_;
+    chain_options.group_size = options_.group_size != 0 ? options_.group_size : 1 + Pick(4);
+    chain_options.window = options_.window != 0 ? options_.window : 1 + Pick(16);
+    chain_options.slots = options_.slots;
+    chain_options.region_size = kRegion;
+    chain_options.check_ordering = options_.check_ordering;
+    chain_options.change_program = options_.change_program;
+    chain_options.ack_timeout = std::chrono::seconds(20);
+    idle_ = 0;
+    chain_options.step = [this](softrnic::Engine& engine) {
+      // A chain that stands still has nothing left to run: a wait that goes on then would never
+      // end.
+      idle_ = engine.Run(1 + random_() % 4) == 0 ? idle_ + 1 : 0;
+      if (idle_ > 10'000) stuck_ = true;
+    };
+    auto made = Chain::Create(chain_options);
+    if (!made.ok()) return made.status().ToString();
+    chain_ = std::move(made).value();
+    model_ = std::make_unique<Model>(chain_->size());
+    everyone_ = (1u << chain_->size()) - 1;
+    for (uint64_t at = 0; at < kRegion; at += 8) Scribble({at, 8});
+    for (uint32_t i = 0; i < chain_->size(); ++i) {
+      std::memcpy(chain_->replica_bytes(i).data(), chain_->primary_bytes().data(), kRegion);
+      model_->image(i + 1) = model_->image(0);
+    }
+    for (uint64_t n = 0; n < options_.operations; ++n) {
+      if (std::string wrong = One(); !wrong.empty()) return wrong;
+    }
+    if (!Finish(0)) return Stopped();
+    return Compare();
+  }
+
+ private:
+  struct UnderWay {
+    Ticket ticket;
+    Operation op;
+    std::array<uint64_t, kMaxGroupSize> originals;
+  };
+
+  uint32_t Pick(uint64_t below) { return static_cast<uint32_t>(random_() % below); }
+  Range PickRange() {
+    const uint64_t size = 1 + Pick(Pick(4) == 0 ? 256 : 24);
+    return {Pick(kRegion - size), size};
+  }
+  static bool Touch(const Range& a, const Range& b) {
+    return a.size != 0 && b.size != 0 && a.offset < b.offset + b.size &&
+           b.offset < a.offset + a.size;
+  }
+  Operation PickOperation() {
+    for (;;) {
+      Operation op;
+      if (Pick(2) == 0) op.write = PickRange();
+      if (Pick(2) == 0) {
+        const Range from = PickRange();
+        op.copy = {from.offset, Pick(kRegion - from.size), from.size};
+      }
+      if (Pick(3) == 0) {
+        const uint64_t at = 8 * Pick(kRegion / 8);
+        uint64_t expected;
+        std::memcpy(&expected, model_->image(1).data() + at, 8);
+        op.cas = {true, at, Pick(4) == 0 ? random_() : expected, random_(), Pick(everyone_ + 1)};
+      }
+      op.flush = Pick(3) == 0;
+      const Range source{op.copy.source, op.copy.size},
+          destination{op.copy.destination, op.copy.size};
+      const Range cas{op.cas.offset, op.cas.present ? 8u : 0u};
+      if (Touch(source, destination) || Touch(op.write, source) || Touch(op.write, destination) ||
+          Touch(op.write, cas))
+        continue;
+      return op;
+    }
+  }
+  // New bytes at the primary, in memory and model.
+  void Scribble(const Range& range) {
+    for (uint64_t i = 0; i < range.size; ++i) {
+      const auto value = static_cast<std::byte>(random_());
+      chain_->primary_bytes()[range.offset + i] = value;
+      model_->image(0)[range.offset + i] = value;
+    }
+  }
+  // The caller's duty: bytes that an unacknowledged operation reads or writes here are left alone.
+  bool Quiet(const Range& range) {
+    const auto newest = chain_->group().Poll();
+    if (!newest.ok()) return false;
+    for (const UnderWay& other : under_way_) {
+      if (other.ticket <= *newest) continue;
+      if (Touch(range, other.op.write) ||
+          Touch(range, {other.op.copy.source, other.op.copy.size}) ||
+          Touch(range, {other.op.copy.destination, other.op.copy.size})) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  std::string One() {
+    UnderWay next{.ticket = 0, .op = PickOperation(), .originals = {}};
+    if (next.op.write.size != 0 && Quiet(next.op.write)) Scribble(next.op.write);
+    Result<Ticket> ticket = Busy("");
+    do {
+      ticket = chain_->group().TrySubmit(next.op);
+      if (ticket.ok() || ticket.status().code() != Code::kBusy) break;
+      Step();
+    } while (!stuck_);
+    if (!ticket.ok()) return Stopped() + ": " + ticket.status().ToString();
+    model_->originals = {};
+    model_->Apply(next.op);
+    next.ticket = *ticket;
+    next.originals = model_->originals;
+    under_way_.push_back(next);
+    if (!options_.lazy) {
+      for (uint32_t steps = Pick(24); steps > 0; --steps) Step();
+    }
+    // Results are kept for a window: look at each before that.
+    if (!Finish(chain_->program().window)) return Stopped();
+    return wrong_;
+  }
+  void Step() {
+    idle_ = chain_->rnic().engine().Run(1) == 0 ? idle_ + 1 : 0;
+    if (idle_ > 10'000) stuck_ = true;
+  }
+  // Waits until at most `left` operations are unfinished here and compares their result maps.
+  // False: broken or stuck.
+  bool Finish(size_t left) {
+    while (under_way_.size() > left) {
+      const UnderWay& oldest = under_way_.front();
+      for (;;) {
+        const auto newest = chain_->group().Poll();
+        if (!newest.ok() || stuck_) return false;
+        if (*newest >= oldest.ticket) break;
+        Step();
+      }
+      OperationResult result;
+      if (const Status got = chain_->group().Wait(oldest.ticket, &result); !got.ok()) {
+        wrong_ = got.ToString();
+        return true;
+      }
+      if (result.original != oldest.originals && wrong_.empty()) {
+        wrong_ = "the result map of operation " + std::to_string(oldest.ticket) + " differs";
+      }
+      under_way_.pop_front();
+    }
+    return true;
+  }
+  std::string Stopped() {
+    return stuck_ ? "the chain stands still with work left"
+                  : "the group broke: " + chain_->group().status().ToString();
+  }
+  std::string Compare() {
+    if (!wrong_.empty()) return wrong_;
+    for (size_t node = 0; node <= chain_->size(); ++node) {
+      const auto bytes = node == 0 ? chain_->primary_bytes()
+                                   : chain_->replica_bytes(static_cast<uint32_t>(node - 1));
+      for (uint64_t i = 0; i < kRegion; ++i) {
+        if (bytes[i] == model_->image(node)[i]) continue;
+        return (node == 0 ? std::string("the primary") : "replica " + std::to_string(node - 1)) +
+               " differs at offset " + std::to_string(i);
+      }
+    }
+    return {};
+  }
+
+  const uint64_t seed_;
+  const RunOptions options_;
+  std::mt19937_64 random_;
+  std::unique_ptr<Chain> chain_;
+  std::unique_ptr<Model> model_;
+  uint32_t everyone_ = 0;
+  std::deque<UnderWay> under_way_;
+  std::string wrong_;
+  uint32_t idle_ = 0;
+  bool stuck_ = false;
+};
+
+std::string Replay(uint64_t seed) {
+  const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+  return "replay: HYPERLOOP_SEED=" + std::to_string(seed) +
+         " build/tests/group_random_test --gtest_filter=" + test->test_suite_name() + "." +
+         test->name();
+}
+
+void ExpectSerial(uint64_t seeds, const RunOptions& options) {
+  for (const uint64_t seed : Seeds(seeds)) {
+    const std::string wrong = Run(seed, options).Execute();
+    ASSERT_EQ(wrong, "") << "seed " << seed << "\n" << Replay(seed);
+  }
+}
+
+// How many of `seeds` go wrong.
+uint64_t CountWrong(uint64_t seeds, const RunOptions& options) {
+  uint64_t wrong = 0;
+  for (const uint64_t seed : Seeds(seeds)) wrong += Run(seed, options).Execute().empty() ? 0 : 1;
+  return wrong;
+}
+
+TEST(GroupRandomTest, EqualsSerialExecutionWithLateFetch) {
+  ExpectSerial(60, {.fetch = EngineOptions::Fetch::kLate});
+}
+TEST(GroupRandomTest, EqualsSerialExecutionWithEarlyFetch) {
+  ExpectSerial(60, {.fetch = EngineOptions::Fetch::kEarly});
+}
+TEST(GroupRandomTest, EqualsSerialExecutionWithRandomFetch) {
+  ExpectSerial(60, {.fetch = EngineOptions::Fetch::kRandom});
+}
+TEST(GroupRandomTest, EqualsSerialExecutionWithAFullWindow) {
+  ExpectSerial(30, {.window = 16, .fetch = EngineOptions::Fetch::kRandom, .lazy = true});
+}
+TEST(GroupRandomTest, EqualsSerialExecutionOnTheSmallestRings) {
+  ExpectSerial(10, {.operations = 2000,
+                    .group_size = 2,
+                    .window = 4,
+                    .slots = 8,
+                    .fetch = EngineOptions::Fetch::kRandom});
+}
+
+// The negative controls look for a seed that goes wrong; each says how many of its seeds do.
+TEST(GroupRandomTest, WithoutTheOrderingCheckItDiffers) {
+  const uint64_t wrong = CountWrong(
+      20, {.check_ordering = false, .fetch = EngineOptions::Fetch::kRandom, .lazy = true});
+  EXPECT_GT(wrong, 10u);
+}
+
+}  // namespace
+}  // namespace hyperloop

@@ -1,0 +1,431 @@
+// The four primitives over the offload datapath, each alone and interleaved, and what is refused.
+#include "hyperloop/core/group.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "group/chain_fixture.h"
+
+namespace hyperloop {
+namespace {
+
+using testing::HasSubstr;
+
+std::unique_ptr<Chain> MakeChain(const ChainOptions& options) {
+  auto chain = Chain::Create(options);
+  EXPECT_TRUE(chain.ok()) << chain.status().ToString();
+  return chain.ok() ? std::move(chain).value() : nullptr;
+}
+
+uint64_t Word(std::span<const std::byte> bytes, uint64_t offset) {
+  uint64_t value;
+  std::memcpy(&value, bytes.data() + offset, sizeof(value));
+  return value;
+}
+
+void Fill(std::span<std::byte> bytes, uint64_t offset, uint64_t size, uint8_t first) {
+  for (uint64_t i = 0; i < size; ++i) bytes[offset + i] = static_cast<std::byte>(first + i * 7);
+}
+
+bool Same(std::span<const std::byte> a, std::span<const std::byte> b, uint64_t offset,
+          uint64_t size) {
+  return std::memcmp(a.data() + offset, b.data() + offset, size) == 0;
+}
+
+uint64_t Counter(Chain& chain, Chain::Node& node, const std::string& name) {
+  auto counters = node.device->QueryCounters();
+  EXPECT_TRUE(counters.ok()) << counters.status().ToString();
+  EXPECT_TRUE(counters->contains(name)) << name;
+  (void)chain;
+  return (*counters)[name];
+}
+
+// --- every group size and several windows
+// ---------------------------------------------------------------------------
+
+struct Shape {
+  uint32_t group_size, window, slots;
+};
+
+class GroupShapeTest : public testing::TestWithParam<Shape> {
+ protected:
+  void SetUp() override {
+    chain_ = MakeChain({.group_size = GetParam().group_size,
+                        .window = GetParam().window,
+                        .slots = GetParam().slots});
+    ASSERT_NE(chain_, nullptr);
+  }
+  std::unique_ptr<Chain> chain_;
+};
+
+TEST_P(GroupShapeTest, WriteReachesEveryReplica) {
+  Group& group = chain_->group();
+  for (const uint64_t size : {1u, 8u, 64u, 1000u, 16384u}) {
+    for (const bool flush : {false, true}) {
+      Fill(chain_->primary_bytes(), 40, size, static_cast<uint8_t>(size + flush));
+      const auto ticket = group.Write(40, size, flush);
+      ASSERT_TRUE(ticket.ok()) << ticket.status().ToString();
+      ASSERT_TRUE(group.Wait(*ticket).ok()) << group.status().ToString();
+      for (uint32_t i = 0; i < chain_->size(); ++i) {
+        EXPECT_TRUE(Same(chain_->primary_bytes(), chain_->replica_bytes(i), 0,
+                         chain_->group().region_size()))
+            << size << " B at replica " << i;
+      }
+    }
+  }
+}
+
+TEST_P(GroupShapeTest, CopyRunsOnEveryNode) {
+  Group& group = chain_->group();
+  for (uint32_t i = 0; i < chain_->size(); ++i)
+    Fill(chain_->replica_bytes(i), 512, 100, static_cast<uint8_t>(i));
+  Fill(chain_->primary_bytes(), 512, 100, 99);
+  const auto ticket = group.MemCopy(512, 4096, 100, true);
+  ASSERT_TRUE(ticket.ok());
+  ASSERT_TRUE(group.Wait(*ticket).ok()) << group.status().ToString();
+  // Each copied its own bytes: nothing but the order travelled.
+  for (uint32_t i = 0; i < chain_->size(); ++i) {
+    const auto bytes = chain_->replica_bytes(i);
+    EXPECT_EQ(std::memcmp(bytes.data() + 512, bytes.data() + 4096, 100), 0);
+    EXPECT_EQ(bytes[4096], static_cast<std::byte>(i));
+  }
+  const auto own = chain_->primary_bytes();
+  EXPECT_EQ(std::memcmp(own.data() + 512, own.data() + 4096, 100), 0);
+}
+
+TEST_P(GroupShapeTest, CasObeysTheExecuteMapAndReturnsTheResultMap) {
+  Group& group = chain_->group();
+  for (uint32_t map = 0; map<(1u << chain_->size()); map += chain_->size()> 4 ? 37 : 1) {
+    for (uint32_t i = 0; i < chain_->size(); ++i) {
+      const uint64_t value = i == 1 ? 1000 : 500;  // replica 1 never matches
+      std::memcpy(chain_->replica_bytes(i).data() + 24, &value, sizeof(value));
+    }
+    const auto ticket = group.CompareAndSwap(24, 500, 7, map);
+    ASSERT_TRUE(ticket.ok());
+    OperationResult result;
+    ASSERT_TRUE(group.Wait(*ticket, &result).ok()) << group.status().ToString();
+    for (uint32_t i = 0; i < kMaxGroupSize; ++i) {
+      const bool runs = i < chain_->size() && (map >> i & 1) != 0;
+      EXPECT_EQ(result.original[i], !runs    ? 0
+                                    : i == 1 ? 1000
+                                             : 500)
+          << "map " << map << " replica " << i;
+      if (i < chain_->size()) {
+        EXPECT_EQ(Word(chain_->replica_bytes(i), 24), i == 1 ? 1000 : runs ? 7 : 500);
+      }
+    }
+    EXPECT_EQ(Word(chain_->primary_bytes(), 24), 0u) << "gCAS leaves the primary alone";
+  }
+}
+
+TEST_P(GroupShapeTest, PartsOfOneOperationTakeEffectInOrder) {
+  Group& group = chain_->group();
+  // The copy takes what an earlier operation wrote; the CAS finds what the copy brought.
+  for (uint64_t round = 1; round <= 40; ++round) {
+    std::memcpy(chain_->primary_bytes().data() + 128, &round, sizeof(round));
+    ASSERT_TRUE(group.Write(128, 8, false).ok());
+    Operation op;
+    op.write = {1024, 64};
+    op.copy = {128, 256, 8};
+    op.cas = {true, 256, round, round + 1000, (1u << chain_->size()) - 1};
+    op.flush = true;
+    const auto ticket = group.Submit(op);
+    ASSERT_TRUE(ticket.ok());
+    OperationResult result;
+    ASSERT_TRUE(group.Wait(*ticket, &result).ok()) << group.status().ToString();
+    for (uint32_t i = 0; i < chain_->size(); ++i) {
+      EXPECT_EQ(result.original[i], round);
+      EXPECT_EQ(Word(chain_->replica_bytes(i), 256), round + 1000);
+    }
+  }
+}
+
+TEST_P(GroupShapeTest, ManyLapsWithAFullWindow) {
+  Group& group = chain_->group();
+  const uint64_t blocks = 256;
+  const uint64_t rounds = 10 * chain_->program().slots / blocks + 2;
+  for (uint64_t n = 0; n < rounds * blocks; ++n) {
+    const uint64_t offset = 64 * (n % blocks);
+    if (offset == 0) {
+      ASSERT_TRUE(group.WaitAll().ok());
+      Fill(chain_->primary_bytes(), 0, 64 * blocks, static_cast<uint8_t>(n / blocks));
+    }
+    const auto ticket = group.Write(offset, 64, n % 3 == 0);
+    ASSERT_TRUE(ticket.ok()) << ticket.status().ToString();
+    ASSERT_EQ(*ticket, n + 1);
+  }
+  ASSERT_TRUE(group.WaitAll().ok()) << group.status().ToString();
+  for (uint32_t i = 0; i < chain_->size(); ++i) {
+    EXPECT_TRUE(Same(chain_->primary_bytes(), chain_->replica_bytes(i), 0, group.region_size()));
+    EXPECT_EQ(Counter(*chain_, chain_->replica(i), "ring_bytes_by_other"), 0u);
+    EXPECT_EQ(Counter(*chain_, chain_->replica(i), "error_cqes"), 0u);
+  }
+}
+
+std::vector<Shape> Shapes() {
+  std::vector<Shape> shapes;
+  for (uint32_t size = 1; size <= kMaxGroupSize; ++size) shapes.push_back({size, 8, 0});
+  for (const uint32_t window : {1u, 2u, 3u, 4u, 5u, 64u, 100u}) shapes.push_back({3, window, 0});
+  shapes.push_back({3, 4, 8});
+  shapes.push_back({1, 1, 8});
+  shapes.push_back({2, 1, 64});
+  return shapes;
+}
+INSTANTIATE_TEST_SUITE_P(Shapes, GroupShapeTest, testing::ValuesIn(Shapes()),
+                         [](const auto& param) {
+                           return "group" + std::to_string(param.param.group_size) + "_window" +
+                                  std::to_string(param.param.window) + "_slots" +
+                                  std::to_string(param.param.slots);
+                         });
+
+// --- tickets, windows
+// -----------------------------------------------------------------------------------------------
+
+TEST(GroupTest, TrySubmitIsBusyWhileTheWindowIsFull) {
+  const auto chain = MakeChain({.window = 4});
+  Group& group = chain->group();
+  for (uint64_t i = 0; i < 4; ++i)
+    ASSERT_TRUE(group.TrySubmit({.write = {i * 64, 64}, .copy = {}, .cas = {}}).ok());
+  const auto fifth = group.TrySubmit({.write = {512, 64}, .copy = {}, .cas = {}});
+  EXPECT_EQ(fifth.status().code(), Code::kBusy);
+  EXPECT_THAT(fifth.status().message(), HasSubstr("at most 4"));
+  chain->Settle();
+  EXPECT_TRUE(group.TrySubmit({.write = {512, 64}, .copy = {}, .cas = {}}).ok());
+  ASSERT_TRUE(group.WaitAll().ok());
+  const auto newest = group.Poll();
+  ASSERT_TRUE(newest.ok());
+  EXPECT_EQ(*newest, 5u);
+}
+
+TEST(GroupTest, TrySubmitIsBusyWhileAConflictIsUnderWay) {
+  const auto chain = MakeChain({.window = 4});
+  Group& group = chain->group();
+  ASSERT_TRUE(group.MemCopy(0, 1024, 64, true).ok());
+  EXPECT_EQ(group.TrySubmit({.write = {63, 1}, .copy = {}, .cas = {}}).status().code(),
+            Code::kBusy);
+  EXPECT_TRUE(group.TrySubmit({.write = {64, 1}, .copy = {}, .cas = {}}).ok());
+  EXPECT_TRUE(group.Write(63, 1, true).ok()) << "Submit waits instead";
+  ASSERT_TRUE(group.WaitAll().ok());
+}
+
+TEST(GroupTest, AResultIsKeptForAWindowOfFurtherTickets) {
+  const auto chain = MakeChain({.window = 4, .slots = 8});
+  Group& group = chain->group();
+  const uint64_t value = 55;
+  for (uint32_t i = 0; i < 3; ++i) std::memcpy(chain->replica_bytes(i).data() + 8, &value, 8);
+  const auto cas = group.CompareAndSwap(8, 55, 56, 7);
+  ASSERT_TRUE(cas.ok());
+  for (uint64_t i = 0; i < 4; ++i) ASSERT_TRUE(group.Write(1024 + i * 64, 64, false).ok());
+  ASSERT_TRUE(group.WaitAll().ok());
+  OperationResult result;
+  ASSERT_TRUE(group.Wait(*cas, &result).ok());
+  EXPECT_EQ(result.original[2], 55u);
+  ASSERT_TRUE(group.Write(2048, 64, false).ok());
+  EXPECT_EQ(group.Wait(*cas, &result).code(), Code::kNotFound);
+  EXPECT_TRUE(group.Wait(*cas).ok());
+}
+
+TEST(GroupTest, WaitRefusesTicketsThatWereNeverGivenOut) {
+  const auto chain = MakeChain({});
+  EXPECT_EQ(chain->group().Wait(0).code(), Code::kInvalidArgument);
+  EXPECT_EQ(chain->group().Wait(1).code(), Code::kInvalidArgument);
+  EXPECT_TRUE(chain->group().WaitAll().ok());
+}
+
+// --- lock
+// -----------------------------------------------------------------------------------------------------------
+
+TEST(GroupTest, LockTakesAllOrPutsBack) {
+  const auto chain = MakeChain({});
+  Group& group = chain->group();
+  ASSERT_TRUE(group.Lock(0, 0, 41).ok());
+  for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(Word(chain->replica_bytes(i), 0), 41u);
+  ASSERT_TRUE(group.Lock(0, 41, 0).ok()) << "unlock";
+
+  const uint64_t other = 77;
+  std::memcpy(chain->replica_bytes(1).data(), &other, sizeof(other));
+  const Status held = group.Lock(0, 0, 41);
+  EXPECT_EQ(held.code(), Code::kBusy);
+  EXPECT_THAT(held.message(), HasSubstr("replica 1 holds 77"));
+  EXPECT_EQ(Word(chain->replica_bytes(0), 0), 0u) << "undone";
+  EXPECT_EQ(Word(chain->replica_bytes(1), 0), 77u);
+  EXPECT_EQ(Word(chain->replica_bytes(2), 0), 0u) << "undone";
+}
+
+// --- refusals
+// -------------------------------------------------------------------------------------------------------
+
+TEST(GroupTest, RefusesBadOperationsAndStartsNothing) {
+  const auto chain = MakeChain({.region_size = 4096});
+  Group& group = chain->group();
+  struct Case {
+    Operation op;
+    const char* says;
+  };
+  const uint64_t huge = ~uint64_t{0};
+  std::vector<Case> cases = {
+      {{.write = {4096, 1}, .copy = {}, .cas = {}}, "leaves the region of 4096 B"},
+      {{.write = {4000, 97}, .copy = {}, .cas = {}}, "leaves the region"},
+      {{.write = {huge, 2}, .copy = {}, .cas = {}}, "leaves the region"},
+      {{.write = {0, kMaxPart + 1}, .copy = {}, .cas = {}}, "at most 1073741824"},
+      {{.write = {}, .copy = {4090, 0, 8}, .cas = {}}, "source"},
+      {{.write = {}, .copy = {0, huge - 4, 8}, .cas = {}}, "destination"},
+      {{.write = {}, .copy = {0, 7, 8}, .cas = {}}, "overlap"},
+      {{.write = {96, 8}, .copy = {0, 100, 8}, .cas = {}}, "overlaps the gMEMCPY"},
+      {{.write = {7, 8}, .copy = {0, 100, 8}, .cas = {}}, "overlaps the gMEMCPY"},
+      {{.write = {}, .copy = {}, .cas = {true, 4, 0, 1, 1}}, "multiple of 8"},
+      {{.write = {}, .copy = {}, .cas = {true, 4096, 0, 1, 1}}, "leaves the region"},
+      {{.write = {}, .copy = {}, .cas = {true, 8, 0, 1, 8}}, "beyond the 3"},
+      {{.write = {0, 9}, .copy = {}, .cas = {true, 8, 0, 1, 1}}, "overlaps the gCAS"},
+  };
+  for (const Case& c : cases) {
+    const auto ticket = group.Submit(c.op);
+    EXPECT_EQ(ticket.status().code(), Code::kInvalidArgument) << c.says;
+    EXPECT_THAT(ticket.status().message(), HasSubstr(c.says));
+  }
+  EXPECT_EQ(group.Flush(0, 0).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(group.Flush(4000, 100).status().code(), Code::kInvalidArgument);
+  EXPECT_TRUE(group.status().ok());
+  const auto first = group.Flush(0, 4096);
+  ASSERT_TRUE(first.ok());
+  EXPECT_EQ(*first, 1u) << "nothing was started before";
+  EXPECT_TRUE(group.WaitAll().ok());
+}
+
+TEST(GroupTest, EndsThatDisagreeAreRefused) {
+  auto chain = MakeChain({.group_size = 2, .window = 4});
+  Chain::Node& node = chain->replica(0);
+  const auto create = [&](uint32_t position, uint32_t group_size, uint32_t window, uint32_t slots) {
+    return Member::Create(
+        *node.device, *node.pd, *node.region,
+        {.position = position, .group_size = group_size, .window = window, .slots = slots});
+  };
+  EXPECT_THAT(create(2, 2, 4, 0).status().message(), HasSubstr("position 2"));
+  EXPECT_THAT(create(0, 2, 4097, 0).status().message(), HasSubstr("1 to 4096"));
+  const auto member = create(0, 2, 8, 0);
+  ASSERT_TRUE(member.ok()) << member.status().ToString();
+  const std::vector<MemberInfo> infos = {(*member)->info(), chain->replica(1).member->info()};
+  const Status refused = (*member)->Connect(chain->group().info(), infos);
+  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+  EXPECT_THAT(refused.message(), HasSubstr("window 4"));
+
+  GroupOptions options;
+  options.window = 4;
+  Chain::Node& primary = chain->primary();
+  auto group = Group::Create(*primary.device, *primary.pd, *primary.region, options, 2);
+  ASSERT_TRUE(group.ok());
+  EXPECT_THAT((*group)->Connect(infos).message(), HasSubstr("window 8"));
+  EXPECT_THAT((*group)->Connect(std::span(infos).first(1)).message(), HasSubstr("chain of 1"));
+  EXPECT_EQ((*group)->Write(0, 8, false).status().code(), Code::kInvalidArgument)
+      << "not connected";
+  std::vector<MemberInfo> other = {chain->replica(0).member->info(),
+                                   chain->replica(1).member->info()};
+  other[1].region_size *= 2;
+  EXPECT_THAT((*group)->Connect(other).message(), HasSubstr("region of replica 1"));
+  other[1].version = 9;
+  EXPECT_THAT((*group)->Connect(other).message(), HasSubstr("version 9"));
+}
+
+// A device without cross-channel operations, as libibverbs would offer.
+class PlainDevice final : public rnic::Device {
+ public:
+  explicit PlainDevice(rnic::Device& device) : device_(device), caps_{.provider = "plain"} {}
+  const rnic::Caps& caps() const override { return caps_; }
+  rnic::Gid gid() const override { return device_.gid(); }
+  Result<std::unique_ptr<rnic::ProtectionDomain>> AllocatePd() override {
+    return device_.AllocatePd();
+  }
+  Result<std::unique_ptr<rnic::CompletionQueue>> CreateCq(const rnic::CqAttr& a) override {
+    return device_.CreateCq(a);
+  }
+  Result<std::unique_ptr<rnic::Buffer>> AllocateBuffer(size_t size) override {
+    return device_.AllocateBuffer(size);
+  }
+  bool alive() const override { return device_.alive(); }
+  Result<rnic::Counters> QueryCounters() override { return device_.QueryCounters(); }
+  Status Publish(std::string_view, rnic::ProtectionDomain&, std::span<const std::byte>) override {
+    return NotSupported("no agent");
+  }
+  Result<std::vector<std::byte>> ConnectService(std::string_view, std::string_view,
+                                                rnic::QueuePair&) override {
+    return NotSupported("no agent");
+  }
+
+ private:
+  rnic::Device& device_;
+  rnic::Caps caps_;
+};
+
+TEST(GroupTest, OffloadNamesTheCapabilityThatADeviceLacks) {
+  auto chain = MakeChain({.group_size = 1});
+  PlainDevice plain(*chain->replica(0).device);
+  const auto member =
+      Member::Create(plain, *chain->replica(0).pd, *chain->replica(0).region, {.window = 4});
+  EXPECT_EQ(member.status().code(), Code::kNotSupported);
+  EXPECT_THAT(member.status().message(), HasSubstr("cross-channel"));
+  EXPECT_THAT(member.status().message(), HasSubstr("'plain'"));
+}
+
+TEST(GroupTest, DatapathNames) {
+  ASSERT_TRUE(ParseDatapath("offload").ok());
+  EXPECT_EQ(DatapathName(*ParseDatapath("offload")), "offload");
+  EXPECT_EQ(ParseDatapath("magic").status().code(), Code::kInvalidArgument);
+}
+
+// --- honesty
+// --------------------------------------------------------------------------------------------------------
+
+TEST(GroupTest, ThePrimarySendsEachByteOnceAndEveryHopReadsItsFlush) {
+  const auto chain = MakeChain({.group_size = 3, .window = 8});
+  Group& group = chain->group();
+  const uint64_t operations = 500, size = 4096;
+  const uint64_t sent = Counter(*chain, chain->primary(), "bytes_sent");
+  const uint64_t received = Counter(*chain, chain->replica(2), "bytes_received");
+  const uint64_t reads[] = {Counter(*chain, chain->replica(0), "read_responses_nonzero"),
+                            Counter(*chain, chain->replica(1), "read_responses_nonzero"),
+                            Counter(*chain, chain->replica(2), "read_responses_nonzero")};
+  for (uint64_t n = 0; n < operations; ++n)
+    ASSERT_TRUE(group.Write(size * (n % 8), size, true).ok());
+  ASSERT_TRUE(group.WaitAll().ok());
+  const uint64_t data = operations * size;
+  const uint64_t by_primary = Counter(*chain, chain->primary(), "bytes_sent") - sent;
+  EXPECT_GE(by_primary, data);
+  EXPECT_LE(by_primary, data + operations * (3 * 300 + 64)) << "data once, and the message";
+  EXPECT_GE(Counter(*chain, chain->replica(2), "bytes_received") - received, data);
+  for (uint32_t i = 0; i < 3; ++i) {
+    // One on `up` from the previous hop, one on `local`.
+    EXPECT_GE(Counter(*chain, chain->replica(i), "read_responses_nonzero") - reads[i],
+              2 * operations)
+        << i;
+    EXPECT_EQ(Counter(*chain, chain->replica(i), "ring_bytes_by_other"), 0u);
+    EXPECT_GT(Counter(*chain, chain->replica(i), "ring_bytes_by_scatter"), operations * 200);
+    EXPECT_EQ(Counter(*chain, chain->replica(i), "doorbells"), 1u)
+        << "the replica's CPU rang once, at set-up";
+  }
+}
+
+// Indexes have 16 and counters 24 bits: run past the former on rings of both the smallest and
+// another size.
+TEST(GroupTest, RunsPastEveryIndexWrap) {
+  for (const uint32_t slots : {8u, 64u}) {
+    const auto chain =
+        MakeChain({.group_size = 2, .window = 4, .slots = slots, .region_size = 4096});
+    Group& group = chain->group();
+    for (uint64_t n = 0; n < 200'000; ++n) {
+      // A counter that only CASes move, so that no operation may be lost, doubled or reordered.
+      const auto ticket = group.CompareAndSwap(64, n, n + 1, 3);
+      ASSERT_TRUE(ticket.ok()) << ticket.status().ToString();
+    }
+    OperationResult result;
+    const auto last = group.CompareAndSwap(64, 0, 0, 3);
+    ASSERT_TRUE(last.ok());
+    ASSERT_TRUE(group.Wait(*last, &result).ok()) << group.status().ToString();
+    EXPECT_EQ(result.original[0], 200'000u);
+    EXPECT_EQ(result.original[1], 200'000u);
+  }
+}
+
+}  // namespace
+}  // namespace hyperloop
