@@ -8,6 +8,9 @@ namespace hyperloop::softrnic {
 Engine::Impl::Impl(EngineOptions o) : options(o), random(o.seed) {
   header_mask =
       (options.check_wqe_index ? 0xffffull << 40 : 0) | (options.check_qpn ? 0xffffffull << 8 : 0);
+  deferred = options.defer_delivery;
+  slow = deferred || options.schedule == EngineOptions::Schedule::kRandom;
+  overrun_blocks = options.check_cross_channel ? 0 : 4;
   keys.resize(2);  // lkeys below 0x200 are nobody's: 0x100 ends a receive's list
 }
 
@@ -100,6 +103,10 @@ Status Engine::Execute(ContextId context, const Command& command, Reply* reply, 
 size_t Engine::Run(size_t budget) {
   Impl& e = *impl_;
   size_t done = 0;
+  if (e.slow) [[unlikely]] {
+    while (done < budget && e.SlowStep()) ++done;
+    return done;
+  }
   e.CollectDoorbells();
   while (done < budget) {
     Qp* const qp = e.ready_head;
@@ -125,7 +132,13 @@ bool Engine::DoorbellPending() const {
   return false;
 }
 
-bool Engine::RetryPending() const { return !impl_->rnr.empty(); }
+bool Engine::RetryPending() const {
+  if (!impl_->rnr.empty()) return true;
+  if (!impl_->deferred) return false;
+  bool pending = false;
+  impl_->qps.ForEach([&pending](const Qp& qp) { pending |= !qp.inflight.empty(); });
+  return pending;
+}
 
 bool Engine::HandleFault(void* address) { return impl_->HandleFault(address); }
 

@@ -26,18 +26,26 @@ struct EngineOptions {
   bool check_qpn = true;
   // How many WQEs below the producer index may be snapshot early. 0: decode at execution.
   uint32_t prefetch_depth = 0;
-  // Adversarial modes for tests: WQEs are chosen from all runnable queues at random, packets and
-  // READ/atomic responses are delivered at a random later step (per-QP order kept), payloads are
-  // gathered either at execution or at delivery, and fetches happen as early or as late as the
-  // rules allow, all from `seed`.
+  // Adversarial modes for tests, all from `seed`; they cost the fast path nothing.
+  // kRandom: single steps, chosen at random among all that could happen next.
   enum class Schedule { kRunToStall, kRandom };
   Schedule schedule = Schedule::kRunToStall;
+  // When a WQE below the producer (or enabled) index is copied out of the ring, to be run as
+  // copied. kLate: when it runs. kEarly: as soon as the index lets it. kRandom: anywhere between.
   enum class Fetch { kLate, kEarly, kRandom };
   Fetch fetch = Fetch::kLate;
+  // Requests reach the responder, and answers (READ data, atomics' old values, acknowledgements)
+  // the requester, in later steps, in order per queue pair. A payload is read from memory when its
+  // WQE runs or when it is delivered. Completions follow the answers, so fences and READ limits
+  // bite.
   bool defer_delivery = false;
+  // With defer_delivery: WQEs without an answer yet are fetched and checked again now and then, as
+  // a retransmission does; and their payloads are read again until delivered.
+  bool retransmit = false;
   uint64_t seed = 1;
-  bool check_cross_channel =
-      true;  // off: managed queues run past the enabled index (negative control only)
+  // Off: SEND_EN lets a managed queue run 4 WQEBBs past the index it names. A device broken on
+  // purpose, to see tests fail.
+  bool check_cross_channel = true;
 };
 
 using ContextId = uint32_t;

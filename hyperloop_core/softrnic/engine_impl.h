@@ -240,6 +240,21 @@ struct Engine::Impl {
 
   // --- engine_schedule.cc
   void TakeSnapshots(Qp& qp, bool executing);
+  bool SlowStep();
+  bool StepOnce();
+  Next ExecuteDeferred(Qp& qp, const Wqe& wqe);
+  void Defer(Qp& qp, const Wqe& wqe, uint8_t outcome);
+  bool Gather(Qp& qp, const Inflight& entry, std::vector<std::byte>* payload);
+  bool Deliverable(Qp& qp);
+  void Deliver(Qp& qp);
+  Outcome DeliverTo(Qp& peer, Inflight& entry);
+  void Retransmit(Qp& qp);
+  void Acknowledge(Qp& qp);
+  void FlushInflight(Qp& qp);
+  Outcome TakeAnswer(Qp& qp, Inflight& entry);
+  size_t Pick(size_t n) {
+    return options.schedule == EngineOptions::Schedule::kRandom ? random() % n : 0;
+  }
 
   // --- engine_responder.cc
   bool ReceiveAvailable(Qp& qp);
@@ -255,6 +270,10 @@ struct Engine::Impl {
 
   // --- state
   EngineOptions options;
+  bool slow = false;      // single steps chosen by SlowStep
+  bool deferred = false;  // requests and answers travel: Inflight
+  uint16_t overrun_blocks =
+      0;  // how far a managed queue runs past its enabled index: 0 unless broken on purpose
   uint64_t header_mask = 0;  // bits of a WQE's first 8 bytes (host order) that are checked
   Qp* ready_head = nullptr;
   Qp* ready_tail = nullptr;

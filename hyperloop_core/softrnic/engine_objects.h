@@ -21,15 +21,17 @@ namespace hyperloop::softrnic {
 
 // Counters of a queue pair; a host's are the sums over its queue pairs, living and gone. Names as
 // exported.
-#define HL_QP_COUNTERS(X)                                                                     \
-  X(wqes_fetched)                                                                             \
-  X(wqes_executed)                                                                            \
-  X(nops)                                                                                     \
-  X(sends)                                                                                    \
-  X(writes) X(reads) X(atomics) X(waits) X(enables) X(read_responses_nonzero) X(bytes_sent)   \
-      X(bytes_received) X(recv_scatter_bytes) X(ring_bytes_by_scatter) X(ring_bytes_by_other) \
-          X(cqes) X(error_cqes) X(rnr_stalls) X(wait_stalls) X(fence_stalls) X(stale_fetches) \
-              X(doorbells) X(media_flushes)
+#define HL_QP_COUNTERS(X)                                                                         \
+  X(wqes_fetched)                                                                                 \
+  X(wqes_executed)                                                                                \
+  X(nops)                                                                                         \
+  X(sends)                                                                                        \
+  X(writes)                                                                                       \
+  X(reads)                                                                                        \
+  X(atomics) X(waits) X(enables) X(read_responses_nonzero) X(bytes_sent) X(bytes_received)        \
+      X(recv_scatter_bytes) X(ring_bytes_by_scatter) X(ring_bytes_by_other) X(cqes) X(error_cqes) \
+          X(rnr_stalls) X(wait_stalls) X(fence_stalls) X(stale_fetches) X(doorbells)              \
+              X(media_flushes)
 
 struct QpCounters {
 #define HL_DECLARE(name) uint64_t name = 0;
@@ -111,6 +113,7 @@ enum class Stall : uint8_t {
   kWaitMet,    // the CQ woke it: the WAIT at `consumer` is done
   kRnr,        // the peer has no receive: tried again by RetryStalled
   kResponses,  // fence or READ limit: woken by a response
+  kFailed,     // a WQE that cannot run: its error follows those before it
 };
 
 // Memory written through a queue pair and not yet durable: what a READ on it flushes.
@@ -121,6 +124,26 @@ struct DirtyRange {
   Umem* umem;
 };
 inline constexpr size_t kMaxDirtyRanges = 16;
+
+// A WQE whose completion has not happened yet (deferred delivery only; engine_schedule.cc).
+struct Inflight {
+  Inflight(uint16_t i, uint8_t op, uint8_t fm_ce_se, uint8_t wqebbs)
+      : index(i), opcode(op), flags(fm_ce_se), blocks(wqebbs) {}
+
+  uint16_t index = 0;
+  uint8_t opcode = 0;
+  uint8_t flags = 0;
+  uint8_t segments = 0;
+  uint8_t blocks = 1;
+  bool local = false;      // WAIT, NOP, enables, malformed WQEs: nothing to deliver
+  bool delivered = false;  // the responder has answered: `outcome` counts
+  bool gathered = false;   // `payload` was read from memory at execution
+  uint8_t outcome = 0;
+  uint32_t imm = 0;
+  std::vector<std::byte> wqe;
+  std::vector<std::byte> payload;  // to the responder
+  std::vector<std::byte> answer;   // from it
+};
 
 struct Qp {
   // --- send queue, hot
@@ -177,6 +200,8 @@ struct Qp {
   CreateQpArgs args{};
   std::array<DirtyRange, kMaxDirtyRanges> dirty{};
   std::vector<std::byte> snapshot;  // same size as the ring
+  bool failed = false;              // deferred: the WQE that put it into error was told
+  std::deque<Inflight> inflight;    // in order; the front completes first
   uint16_t fetched = 0;             // WQEBBs below this index are snapshot
 };
 

@@ -124,6 +124,8 @@ void Engine::Impl::ResetQueues(Qp& qp) {
   qp.consumer = qp.producer = qp.fetched = 0;
   qp.rq_consumer = qp.rq_producer = qp.rq_enabled = qp.rq_flush_left = 0;
   qp.outstanding_reads = 0;
+  qp.inflight.clear();
+  qp.failed = false;
   if (qp.dirty_count != 0) FlushDirty(qp);
   if (qp.context->uar != nullptr && !qp.responder_only)
     __atomic_store_n(&qp.context->uar->registers[qp.doorbell_index], 0, __ATOMIC_RELAXED);

@@ -90,6 +90,8 @@ Engine::Impl::Next Engine::Impl::ExecuteOne(Qp& qp) {
     Fail(qp, wqe, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR);
     return Next::kStop;
   }
+  if (deferred) [[unlikely]]
+    return ExecuteDeferred(qp, wqe);
   Outcome outcome;
   uint32_t bytes = 0;
   switch (wqe.opcode) {
@@ -253,7 +255,7 @@ Outcome Engine::Impl::ExecuteEnable(Qp& qp, const Wqe& wqe) {
     return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
   ++qp.count.enables;
   if (wqe.opcode == rnic::kWqeSendEnable) {
-    Advance(*target, index);
+    Advance(*target, static_cast<uint16_t>(index + overrun_blocks));
   } else if (static_cast<uint16_t>(index - target->rq_enabled - 1) < 0x8000) {
     target->rq_enabled = index;  // a stalled sender finds it: RetryStalled
   }
@@ -278,6 +280,8 @@ void Engine::Impl::Advance(Qp& qp, uint16_t index) {
 void Engine::Impl::Complete(Qp& qp, const Wqe& wqe, uint32_t bytes) {
   qp.consumer = static_cast<uint16_t>(qp.consumer + wqe.blocks);
   ++qp.count.wqes_executed;
+  if (deferred) [[unlikely]]
+    return Defer(qp, wqe, kOk);
   if (rnic::CqeModeOf(wqe.flags) >= rnic::CqeMode::kAlways)
     PostCqe(qp, *qp.send_cq, MLX5_CQE_REQ, wqe.opcode, wqe.index, bytes, 0, false);
 }
@@ -285,12 +289,18 @@ void Engine::Impl::Complete(Qp& qp, const Wqe& wqe, uint32_t bytes) {
 // Every CE mode gives a CQE for the WQE that put the queue into error.
 void Engine::Impl::Fail(Qp& qp, const Wqe& wqe, uint8_t syndrome) {
   qp.consumer = static_cast<uint16_t>(wqe.index + wqe.blocks);
+  if (deferred) [[unlikely]]
+    return Defer(qp, wqe, syndrome);
   PostErrorCqe(qp, *qp.send_cq, MLX5_CQE_REQ_ERR, wqe.opcode, wqe.index, syndrome);
   EnterError(qp);
 }
 
 // One WQE or receive of a queue pair in error: flushed with a CQE. Returns 0 when nothing is left.
 size_t Engine::Impl::FlushStep(Qp& qp) {
+  if (!qp.inflight.empty()) {
+    FlushInflight(qp);
+    return 1;
+  }
   if (qp.consumer != qp.producer) {
     const std::byte* const at =
         qp.sq + static_cast<size_t>(qp.consumer & qp.sq_mask) * rnic::kWqebbBytes;

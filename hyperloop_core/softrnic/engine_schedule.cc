@@ -48,4 +48,315 @@ void Engine::Impl::TakeSnapshots(Qp& qp, bool executing) {
   }
 }
 
+// --- single steps
+// ---------------------------------------------------------------------------------
+
+// One thing that could happen next. False: nothing can.
+bool Engine::Impl::SlowStep() {
+  if (Pick(2) == 0) CollectDoorbells();
+  if (Pick(4) == 0) RetryStalled();
+  if (StepOnce()) return true;
+  CollectDoorbells();
+  RetryStalled();
+  return StepOnce();
+}
+
+bool Engine::Impl::StepOnce() {
+  struct Choice {
+    Qp* qp;
+    enum { kRun, kDeliver, kAcknowledge, kRetransmit } what;
+  };
+  std::vector<Choice> choices;
+  for (;;) {
+    choices.clear();
+    for (Qp* qp = ready_head; qp != nullptr; qp = qp->next_ready)
+      choices.push_back({qp, Choice::kRun});
+    if (deferred) {
+      qps.ForEach([&](Qp& qp) {
+        if (qp.inflight.empty() || qp.state != rnic::QpState::kReadyToSend) return;
+        if (options.retransmit && Pick(8) == 1) choices.push_back({&qp, Choice::kRetransmit});
+        if (Deliverable(qp)) choices.push_back({&qp, Choice::kDeliver});
+        if (qp.inflight.front().delivered) choices.push_back({&qp, Choice::kAcknowledge});
+      });
+    }
+    if (choices.empty()) return false;
+    const Choice choice = choices[Pick(choices.size())];
+    Qp& qp = *choice.qp;
+    if (options.fetch == EngineOptions::Fetch::kRandom && qp.snapshots) TakeSnapshots(qp, false);
+    switch (choice.what) {
+      case Choice::kRun:
+        Unready(qp);
+        if (RunQueue(qp, 1) == 0) continue;  // was listed for nothing
+        break;
+      case Choice::kDeliver:
+        Deliver(qp);
+        break;
+      case Choice::kAcknowledge:
+        Acknowledge(qp);
+        break;
+      case Choice::kRetransmit:
+        Retransmit(qp);
+        continue;  // so that a client that steps until nothing happens ends
+    }
+    fault = 0;
+    return true;
+  }
+}
+
+// --- deferred delivery
+// ----------------------------------------------------------------------------
+
+namespace {
+
+bool IsFence(uint8_t flags) {
+  return (flags & rnic::kFenceMask) == rnic::kFence ||
+         (flags & rnic::kFenceMask) == rnic::kStrongOrdering;
+}
+bool HasAnswer(uint8_t opcode) {
+  return opcode == rnic::kWqeRead || opcode == rnic::kWqeCompareSwap ||
+         opcode == rnic::kWqeFetchAdd;
+}
+bool IsSend(uint8_t opcode) { return opcode == rnic::kWqeSend || opcode == rnic::kWqeSendImm; }
+bool IsWrite(uint8_t opcode) { return opcode == rnic::kWqeWrite || opcode == rnic::kWqeWriteImm; }
+uint32_t SgeOffset(uint8_t opcode) {
+  return rnic::kSegmentBytes * (IsSend(opcode)                                ? 1
+                                : opcode == rnic::kWqeRead || IsWrite(opcode) ? 2
+                                                                              : 3);
+}
+uint32_t MinSegments(uint8_t opcode) {
+  return IsSend(opcode) ? 1 : IsWrite(opcode) || opcode == rnic::kWqeRead ? 2 : 4;
+}
+
+}  // namespace
+
+Engine::Impl::Next Engine::Impl::ExecuteDeferred(Qp& qp, const Wqe& wqe) {
+  const bool blocked = (IsFence(wqe.flags) && qp.outstanding_reads != 0) ||
+                       (HasAnswer(wqe.opcode) && qp.outstanding_reads >= qp.max_read_atomic);
+  if (blocked) {
+    qp.stall = Stall::kResponses;
+    ++qp.count.fence_stalls;
+    return Next::kStop;
+  }
+  switch (wqe.opcode) {
+    case rnic::kWqeNop:
+      ++qp.count.nops;
+      Complete(qp, wqe, 0);
+      return Next::kMore;
+    case rnic::kWqeWait:
+      return ExecuteWait(qp, wqe);
+    case rnic::kWqeSendEnable:
+    case rnic::kWqeReceiveEnable: {
+      const Outcome outcome = ExecuteEnable(qp, wqe);
+      if (outcome != kOk) {
+        Fail(qp, wqe, outcome);
+        return Next::kStop;
+      }
+      Complete(qp, wqe, 0);
+      return Next::kMore;
+    }
+    default:
+      break;
+  }
+  const bool known = IsSend(wqe.opcode) || IsWrite(wqe.opcode) || HasAnswer(wqe.opcode);
+  if (!known || wqe.segments < MinSegments(wqe.opcode)) {
+    Fail(qp, wqe, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR);
+    return Next::kStop;
+  }
+  Inflight entry(wqe.index, wqe.opcode, wqe.flags, wqe.blocks);
+  entry.segments = wqe.segments;
+  entry.imm = wqe.imm;
+  entry.wqe.assign(wqe.at, wqe.at + wqe.segments * size_t{rnic::kSegmentBytes});
+  if (HasAnswer(wqe.opcode)) {
+    ++qp.outstanding_reads;
+  } else if (Pick(2) == 0) {
+    entry.gathered = true;
+    if (!Gather(qp, entry, &entry.payload)) {
+      Fail(qp, wqe, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
+      return Next::kStop;
+    }
+  }
+  qp.consumer = static_cast<uint16_t>(qp.consumer + wqe.blocks);
+  ++qp.count.wqes_executed;
+  qp.inflight.push_back(std::move(entry));
+  return Next::kMore;
+}
+
+// A WQE that needs no responder: its completion still waits for those before it. A failed one stops
+// the queue until then.
+void Engine::Impl::Defer(Qp& qp, const Wqe& wqe, uint8_t outcome) {
+  Inflight entry(wqe.index, wqe.opcode, wqe.flags, wqe.blocks);
+  entry.local = entry.delivered = true;
+  entry.outcome = outcome;
+  qp.inflight.push_back(std::move(entry));
+  if (outcome != kOk) qp.stall = Stall::kFailed;
+  if (qp.inflight.size() == 1) Acknowledge(qp);
+}
+
+bool Engine::Impl::Gather(Qp& qp, const Inflight& entry, std::vector<std::byte>* payload) {
+  SegmentList from;
+  const uint32_t offset = SgeOffset(entry.opcode);
+  if (!ResolveSges(qp, entry.wqe.data() + offset, entry.segments - offset / rnic::kSegmentBytes, 0,
+                   &from))
+    return false;
+  payload->clear();
+  for (uint32_t i = 0; i < from.count; ++i)
+    payload->insert(payload->end(), from.list[i].at, from.list[i].at + from.list[i].length);
+  return true;
+}
+
+// True if the first request without an answer can have one now.
+bool Engine::Impl::Deliverable(Qp& qp) {
+  for (const Inflight& entry : qp.inflight) {
+    if (entry.delivered) continue;
+    Qp* const peer = Peer(qp);
+    const bool receives = IsSend(entry.opcode) || entry.opcode == rnic::kWqeWriteImm;
+    return !receives || peer == nullptr || !peer->has_rq || ReceiveAvailable(*peer);
+  }
+  return false;
+}
+
+void Engine::Impl::Deliver(Qp& qp) {
+  const auto it = std::find_if(qp.inflight.begin(), qp.inflight.end(),
+                               [](const Inflight& entry) { return !entry.delivered; });
+  Inflight& entry = *it;
+  Qp* const peer = Peer(qp);
+  if (peer == nullptr) {
+    entry.outcome = MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR;
+  } else if (!HasAnswer(entry.opcode) && !entry.gathered && !Gather(qp, entry, &entry.payload)) {
+    entry.outcome = MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+  } else {
+    entry.outcome = DeliverTo(*peer, entry);
+  }
+  if (entry.outcome == kRnr) {
+    ++qp.count.rnr_stalls;
+    return;
+  }
+  entry.delivered = true;
+  if (entry.outcome != kOk) return;
+  qp.count.bytes_sent += entry.payload.size();
+  qp.count.sends += IsSend(entry.opcode);
+  qp.count.writes += IsWrite(entry.opcode);
+}
+
+// The responder's half. A loopback queue pair may go into error here, but its entries stay.
+Outcome Engine::Impl::DeliverTo(Qp& peer, Inflight& entry) {
+  const std::byte* const body = entry.wqe.data() + rnic::kSegmentBytes;
+  const bool solicited = (entry.flags & rnic::kSolicited) != 0;
+  SegmentList list;
+  if (IsSend(entry.opcode) || IsWrite(entry.opcode)) {
+    if (entry.payload.size() > kMaxMessage) return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
+    if (!entry.payload.empty())
+      list.Add(entry.payload.data(), static_cast<uint32_t>(entry.payload.size()), nullptr);
+    if (IsSend(entry.opcode)) {
+      const bool imm = entry.opcode == rnic::kWqeSendImm;
+      return ReceiveSend(peer, list, imm ? MLX5_CQE_RESP_SEND_IMM : MLX5_CQE_RESP_SEND,
+                         imm ? entry.imm : 0, solicited);
+    }
+    return ReceiveWrite(peer, LoadBe64(body), LoadBe32(body + 8), list,
+                        entry.opcode == rnic::kWqeWriteImm, entry.imm, solicited);
+  }
+  if (entry.opcode == rnic::kWqeRead) {
+    uint64_t bytes = 0;
+    for (size_t at = 32; at < entry.wqe.size(); at += rnic::kSegmentBytes) {
+      const uint32_t count = LoadBe32(entry.wqe.data() + at);
+      bytes += count != 0 ? count : 1ull << 31;
+    }
+    if (bytes > kMaxMessage) return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
+    entry.answer.resize(bytes);
+    if (bytes != 0) list.Add(entry.answer.data(), static_cast<uint32_t>(bytes), nullptr);
+    return ServeRead(peer, LoadBe64(body), LoadBe32(body + 8), list);
+  }
+  uint64_t old;
+  const Outcome outcome = ServeAtomic(peer, LoadBe64(body), LoadBe32(body + 8), entry.opcode,
+                                      LoadBe64(body + 16), LoadBe64(body + 24), &old);
+  entry.answer.resize(sizeof(old));
+  std::memcpy(entry.answer.data(), &old, sizeof(old));
+  return outcome;
+}
+
+// A WQE without an acknowledgement is fetched again: if its slot was reused, that shows now.
+void Engine::Impl::Retransmit(Qp& qp) {
+  Inflight& entry = qp.inflight[Pick(qp.inflight.size())];
+  if (entry.local) return;
+  std::vector<std::byte> again(entry.wqe.size());
+  for (size_t at = 0; at < again.size(); at += rnic::kSegmentBytes) {
+    const size_t from = (static_cast<size_t>(entry.index & qp.sq_mask) * rnic::kWqebbBytes + at) &
+                        ((size_t{qp.sq_mask} + 1) * rnic::kWqebbBytes - 1);
+    std::memcpy(again.data() + at, qp.sq + from, rnic::kSegmentBytes);
+  }
+  const uint64_t expected = static_cast<uint64_t>(entry.index) << 40 |
+                            static_cast<uint64_t>(entry.opcode) << 32 |
+                            static_cast<uint64_t>(qp.qpn) << 8 | entry.segments;
+  if (LoadBe64(again.data()) != expected) {
+    ++qp.count.stale_fetches;
+    entry.delivered = true;
+    entry.outcome = MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+    return;
+  }
+  if (entry.delivered || HasAnswer(entry.opcode)) return;
+  entry.wqe = std::move(again);
+  entry.gathered = false;
+}
+
+// The oldest WQE of a queue pair in error ends. Where the queue pair's other half failed
+// (loopback), what was answered before and the failure itself are still told; the rest is flushed.
+void Engine::Impl::FlushInflight(Qp& qp) {
+  const Inflight entry = std::move(qp.inflight.front());
+  qp.inflight.pop_front();
+  if (entry.delivered && !qp.failed && !(entry.outcome == kOk && HasAnswer(entry.opcode))) {
+    if (entry.outcome != kOk) {
+      qp.failed = true;
+      PostErrorCqe(qp, *qp.send_cq, MLX5_CQE_REQ_ERR, entry.opcode, entry.index, entry.outcome);
+    } else if (rnic::CqeModeOf(entry.flags) >= rnic::CqeMode::kAlways) {
+      PostCqe(qp, *qp.send_cq, MLX5_CQE_REQ, entry.opcode, entry.index, 0, 0, false);
+    }
+    return;
+  }
+  qp.failed = true;
+  if (rnic::CqeModeOf(entry.flags) != rnic::CqeMode::kOnFirstError)
+    PostErrorCqe(qp, *qp.send_cq, MLX5_CQE_REQ_ERR, entry.opcode, entry.index,
+                 MLX5_CQE_SYNDROME_WR_FLUSH_ERR);
+}
+
+// The oldest request's answer arrives: its data is placed, its completion made.
+void Engine::Impl::Acknowledge(Qp& qp) {
+  Inflight entry = std::move(qp.inflight.front());
+  qp.inflight.pop_front();
+  if (entry.outcome == kOk && HasAnswer(entry.opcode)) entry.outcome = TakeAnswer(qp, entry);
+  if (HasAnswer(entry.opcode)) {
+    --qp.outstanding_reads;
+    if (qp.stall == Stall::kResponses) {
+      qp.stall = Stall::kNone;
+      MakeReady(qp);
+    }
+  }
+  if (entry.outcome != kOk) {
+    PostErrorCqe(qp, *qp.send_cq, MLX5_CQE_REQ_ERR, entry.opcode, entry.index, entry.outcome);
+    qp.failed = true;
+    EnterError(qp);
+    return;
+  }
+  if (rnic::CqeModeOf(entry.flags) >= rnic::CqeMode::kAlways)
+    PostCqe(qp, *qp.send_cq, MLX5_CQE_REQ, entry.opcode, entry.index,
+            static_cast<uint32_t>(entry.answer.size()), 0, false);
+}
+
+Outcome Engine::Impl::TakeAnswer(Qp& qp, Inflight& entry) {
+  SegmentList to;
+  const uint32_t offset = SgeOffset(entry.opcode);
+  if (!ResolveSges(qp, entry.wqe.data() + offset, entry.segments - offset / rnic::kSegmentBytes,
+                   rnic::kLocalWrite, &to))
+    return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+  if (to.bytes != entry.answer.size()) return MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR;
+  const std::byte* from = entry.answer.data();
+  for (uint32_t i = 0; i < to.count; ++i) {
+    CopyBytes(to.list[i].at, from, to.list[i].length);
+    NoteWrite(qp, to.list[i], /*scatter=*/false);
+    from += to.list[i].length;
+  }
+  qp.count.bytes_received += to.bytes;
+  ++(entry.opcode == rnic::kWqeRead ? qp.count.reads : qp.count.atomics);
+  return kOk;
+}
+
 }  // namespace hyperloop::softrnic
