@@ -1,0 +1,36 @@
+// Maps a client's memory into the daemon, from a descriptor that is not to be trusted.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "hyperloop/core/status.h"
+#include "softrnic/commands.h"
+#include "softrnic/engine.h"
+
+namespace hyperloop::softrnic {
+
+// Mappings that the engine let go of, to be unmapped where that may take its time. Filled by the
+// engine's thread inside EngineLoop::Submit and drained by the submitting thread after it, so never
+// by both at once.
+class UnmapQueue {
+ public:
+  ~UnmapQueue() { Drain(); }
+  void Add(void* address, size_t length) { ranges_.emplace_back(address, length); }
+  void Drain();
+
+ private:
+  std::vector<std::pair<void*, size_t>> ranges_;
+};
+
+// Maps fd [fd_offset, +length) shared and writable. Refused with the reason: ranges outside the
+// file, unaligned, longer than 64 GiB; files that are not regular or not open for reading and
+// writing; anonymous memory (memfd) that could shrink. A file with a name may be truncated later:
+// the engine turns the fault into a protection error (Engine::HandleFault). Pages that exist are
+// populated, so that the engine's first touch does not fault.
+Result<UmemMapping> MapClientMemory(const RegisterUmemArgs& args, int fd,
+                                    const std::shared_ptr<UnmapQueue>& unmap);
+
+}  // namespace hyperloop::softrnic

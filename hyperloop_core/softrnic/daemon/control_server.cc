@@ -1,0 +1,315 @@
+#include "softrnic/daemon/control_server.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+namespace hyperloop::softrnic {
+
+struct ControlServer::Client {
+  uint64_t id = 0;
+  pid_t pid = 0;
+  UniqueFd socket;
+  UniqueFd process;  // pidfd
+  UniqueFd wake;     // eventfd, shared with the client
+  UniqueFd uar_fd;
+  UarPage* uar = nullptr;
+  ContextId context = kNoContext;
+  std::string name;  // "host (pid N)", for the log
+
+  ~Client() {
+    if (uar != nullptr) munmap(uar, kUarBytes);
+  }
+};
+
+Result<std::unique_ptr<ControlServer>> ControlServer::Listen(const std::string& path,
+                                                             Engine* engine, EngineLoop* loop,
+                                                             std::shared_ptr<Log> log) {
+  std::unique_ptr<ControlServer> server(new ControlServer(path, engine, loop, std::move(log)));
+  server->epoll_.Reset(epoll_create1(EPOLL_CLOEXEC));
+  server->stop_event_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  server->spare_.Reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (!server->epoll_ || !server->stop_event_ || !server->spare_) {
+    return FromErrno(errno, "creating the control thread's descriptors");
+  }
+  HL_ASSIGN_OR_RETURN(server->listener_, ListenAt(path));
+  HL_RETURN_IF_ERROR(server->Watch(server->listener_.socket.get(), 0, kListener));
+  HL_RETURN_IF_ERROR(server->Watch(server->stop_event_.get(), 0, kStop));
+  return server;
+}
+
+ControlServer::ControlServer(std::string path, Engine* engine, EngineLoop* loop,
+                             std::shared_ptr<Log> log)
+    : path_(std::move(path)), engine_(engine), loop_(loop), log_(std::move(log)) {}
+
+ControlServer::~ControlServer() {
+  // The loop has ended: its part of the clients can be undone from here.
+  for (auto& [id, client] : clients_) {
+    if (client->context == kNoContext) continue;
+    loop_->RemovePage(client->uar);
+    engine_->CloseContext(client->context);
+  }
+  struct stat info {};
+  if (listener_.socket && lstat(path_.c_str(), &info) == 0 && info.st_ino == listener_.inode) {
+    unlink(path_.c_str());
+  }
+}
+
+void ControlServer::Run() {
+  std::array<epoll_event, 32> events;
+  while (!stop_) {
+    const int n = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), -1);
+    for (int i = 0; i < n; ++i) HandleEvent(events[i].data.u64, events[i].events);
+  }
+}
+
+void ControlServer::Stop() {
+  const uint64_t one = 1;
+  [[maybe_unused]] ssize_t n = write(stop_event_.get(), &one, sizeof one);
+}
+
+Status ControlServer::Watch(int fd, uint64_t id, Kind kind) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = id << 2 | kind;
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return FromErrno(errno, "epoll_ctl");
+  return {};
+}
+
+void ControlServer::HandleEvent(uint64_t data, uint32_t events) {
+  const uint64_t id = data >> 2;
+  switch (static_cast<Kind>(data & 3)) {
+    case kListener:
+      Accept();
+      return;
+    case kStop:
+      stop_ = true;
+      return;
+    case kProcess:
+      Close(id, "its process ended");
+      return;
+    case kSocket:
+      break;
+  }
+  auto found = clients_.find(id);
+  if (found == clients_.end()) return;  // closed by an earlier event of this batch
+  if ((events & EPOLLIN) != 0) {
+    if (!Receive(*found->second)) Close(id, "it closed the connection, or was refused");
+  } else {
+    Close(id, "its connection broke");
+  }
+}
+
+// --- arrival and departure
+// --------------------------------------------------------------------------------------------
+
+void ControlServer::Accept() {
+  UniqueFd socket(accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!socket) {
+    if (errno == EMFILE || errno == ENFILE) RefuseForLackOfDescriptors();
+    return;
+  }
+  auto client = std::make_unique<Client>();
+  client->socket = std::move(socket);
+  Reply reply{};
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (getsockopt(client->socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 ||
+      peer.pid <= 0 || (peer.uid != geteuid() && peer.uid != 0)) {
+    log_->Write(LogLevel::kWarn, "refused a client of user " + std::to_string(peer.uid));
+    Answer(*client,
+           PermissionDenied("this RNIC daemon serves user " + std::to_string(geteuid()) +
+                            " only, not user " + std::to_string(peer.uid)),
+           reply, "", {});
+    return;
+  }
+  client->id = next_id_++;
+  client->pid = peer.pid;
+  client->name = "pid " + std::to_string(peer.pid);
+  client->process.Reset(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
+  Status status = client->process ? Status() : FromErrno(errno, "pidfd_open of the client");
+  if (status.ok()) status = Watch(client->process.get(), client->id, kProcess);
+  if (status.ok()) status = Watch(client->socket.get(), client->id, kSocket);
+  if (!status.ok()) {
+    log_->Write(LogLevel::kWarn, "refused " + client->name + ": " + status.ToString());
+    Answer(*client, status, reply, "", {});
+    return;
+  }
+  clients_.emplace(client->id, std::move(client));
+}
+
+void ControlServer::RefuseForLackOfDescriptors() {
+  spare_.Reset(-1);
+  Client client;
+  client.socket.Reset(accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  Reply reply{};
+  if (client.socket) {
+    Answer(client, NoSpace("the RNIC daemon is out of descriptors: raise its ulimit -n"), reply, "",
+           {});
+  }
+  client.socket.Reset(-1);
+  spare_.Reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  log_->Write(LogLevel::kError, "out of descriptors, a client was refused: raise ulimit -n");
+}
+
+void ControlServer::Close(uint64_t id, std::string_view why) {
+  auto found = clients_.find(id);
+  if (found == clients_.end()) return;
+  Client& client = *found->second;
+  if (client.context != kNoContext) {
+    log_->Write(LogLevel::kInfo, client.name + " is gone: " + std::string(why));
+    OnEngine([&] {
+      loop_->RemoveWakeSource(client.wake.get());
+      loop_->RemovePage(client.uar);
+      engine_->CloseContext(client.context);
+    });
+  }
+  clients_.erase(found);
+}
+
+void ControlServer::OnEngine(const std::function<void()>& task) {
+  loop_->Submit(task);
+  unmap_->Drain();
+}
+
+// --- conversation
+// -----------------------------------------------------------------------------------------------------
+
+bool ControlServer::Receive(Client& client) {
+  Command command;
+  auto message = ReceiveMessage(client.socket.get(), std::as_writable_bytes(std::span(&command, 1)),
+                                MSG_DONTWAIT);
+  if (!message.ok()) return message.status().code() == Code::kBusy;
+  if (message->bytes == 0) return false;
+  Reply reply{};
+  Status bad;
+  if (message->bytes != sizeof command || command.magic != kCommandMagic) {
+    bad = InvalidArgument("message of " + std::to_string(message->bytes) +
+                          " bytes is not a command: expected " + std::to_string(sizeof command) +
+                          " bytes that begin with the magic number");
+  } else if (command.version != kCommandVersion) {
+    bad = NotSupported("protocol version " + std::to_string(command.version) +
+                       ": this daemon speaks " + std::to_string(kCommandVersion) +
+                       "; use a client and a daemon of one release");
+  } else if (message->truncated) {
+    bad = InvalidArgument("too long a message, or too many descriptors");
+  }
+  if (!bad.ok()) {
+    log_->Write(LogLevel::kWarn, client.name + ": " + bad.message());
+    Answer(client, bad, reply, "", {});
+    return false;
+  }
+  std::string text;
+  std::vector<int> fds;
+  const Status status = Dispatch(client, command, *message, &reply, &text, &fds);
+  return Answer(client, status, reply, std::move(text), fds);
+}
+
+Status ControlServer::Dispatch(Client& client, const Command& command, ReceivedMessage& message,
+                               Reply* reply, std::string* text, std::vector<int>* fds) {
+  const size_t expected_fds = command.op == Op::kRegisterUmem ? 1 : 0;
+  if (message.fds.size() != expected_fds) {
+    return InvalidArgument("command " + std::to_string(static_cast<unsigned>(command.op)) +
+                           " came with " + std::to_string(message.fds.size()) +
+                           " descriptors instead of " + std::to_string(expected_fds));
+  }
+  if (command.op == Op::kOpen) return Open(client, command.args.open, reply, fds);
+  if (client.context == kNoContext) {
+    return InvalidArgument("the first command must attach to a host");
+  }
+  if (command.op == Op::kRegisterUmem) {
+    return Register(client, command.args.umem, message.fds[0].get(), reply);
+  }
+  Status status;
+  OnEngine([&] { status = engine_->Execute(client.context, command, reply, text); });
+  if (status.ok() && command.op == Op::kQueryCounters) *text += OwnCounters();
+  return status;
+}
+
+Status ControlServer::Open(Client& client, const OpenArgs& args, Reply* reply,
+                           std::vector<int>* fds) {
+  if (client.context != kNoContext) {
+    return AlreadyExists("this connection is attached already: " + client.name);
+  }
+  const std::string host(args.host, strnlen(args.host, sizeof args.host));
+  client.uar_fd.Reset(memfd_create("hyperloop-uar", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  client.wake.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!client.uar_fd || !client.wake || ftruncate(client.uar_fd.get(), kUarBytes) != 0 ||
+      fcntl(client.uar_fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    return FromErrno(errno, "creating a client's UAR page");
+  }
+  if (client.uar == nullptr) {
+    void* page = mmap(nullptr, kUarBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
+                      client.uar_fd.get(), 0);
+    if (page == MAP_FAILED) return FromErrno(errno, "mapping a client's UAR page");
+    client.uar = static_cast<UarPage*>(page);
+  }
+  Status status;
+  OnEngine([&] {
+    auto context = engine_->OpenContext(host, client.uar, &reply->result.open);
+    status = context.ok() ? loop_->AddWakeSource(client.wake.get()) : context.status();
+    if (!status.ok()) {
+      if (context.ok()) engine_->CloseContext(*context);
+      return;
+    }
+    client.context = *context;
+    loop_->AddPage(client.uar);
+  });
+  HL_RETURN_IF_ERROR(status);
+  client.name = host + " (pid " + std::to_string(client.pid) + ")";
+  log_->Write(LogLevel::kInfo, client.name + " attached");
+  *fds = {client.uar_fd.get(), client.wake.get()};
+  return {};
+}
+
+Status ControlServer::Register(Client& client, const RegisterUmemArgs& args, int fd, Reply* reply) {
+  HL_ASSIGN_OR_RETURN(UmemMapping mapping, MapClientMemory(args, fd, unmap_));
+  Status status;
+  OnEngine([&] {
+    auto id = engine_->RegisterUmem(client.context, args, std::move(mapping));
+    if (id.ok()) {
+      reply->result.id = *id;
+    } else {
+      status = id.status();
+    }
+  });
+  return status;
+}
+
+bool ControlServer::Answer(Client& client, const Status& status, Reply& reply, std::string text,
+                           const std::vector<int>& fds) {
+  reply.magic = kCommandMagic;
+  reply.version = kCommandVersion;
+  reply.code = static_cast<uint16_t>(status.code());
+  if (!status.ok()) text = status.message();
+  if (text.size() > kMaxReplyText) text.resize(text.rfind('\n', kMaxReplyText - 1) + 1);
+  reply.text_length = static_cast<uint32_t>(text.size());
+  const std::array<iovec, 2> parts{iovec{&reply, sizeof reply}, iovec{text.data(), text.size()}};
+  // A client that does not take its answers is not waited for.
+  Status sent = SendMessage(client.socket.get(), parts, fds, MSG_DONTWAIT);
+  return sent.ok();
+}
+
+std::string ControlServer::OwnCounters() const {
+  const EngineLoop::Counters& c = loop_->counters();
+  const auto line = [](const char* name, uint64_t value) {
+    return std::string(name) + " " + std::to_string(value) + "\n";
+  };
+  return line("daemon_pid", static_cast<uint64_t>(getpid())) +
+         line("engine_turns", c.turns.load(std::memory_order_relaxed)) +
+         line("engine_idle_turns", c.idle_turns.load(std::memory_order_relaxed)) +
+         line("engine_sleeps", c.sleeps.load(std::memory_order_relaxed)) +
+         line("host_stalls", c.host_stalls.load(std::memory_order_relaxed));
+}
+
+}  // namespace hyperloop::softrnic

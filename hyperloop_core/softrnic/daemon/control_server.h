@@ -1,0 +1,82 @@
+// ControlServer: the daemon's second thread. Accepts clients on the Unix socket, checks and answers
+// their commands, and notices when they die; the engine itself is only ever touched through
+// EngineLoop::Submit.
+//
+// Trust: a client must have this process's user id (or be root). Beyond that nothing it sends is
+// believed: sizes, magic, version and descriptors are checked here, every field by the engine. A
+// message that is not a command of this protocol gets one answer with the reason and a closed
+// connection.
+//
+// Death: a client is gone when its process is (pidfd), even if a forked child still holds the
+// socket, or when it closed the connection. All that it created goes with it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "hyperloop/core/log.h"
+#include "hyperloop/core/status.h"
+#include "softrnic/daemon/client_mapping.h"
+#include "softrnic/daemon/listener.h"
+#include "softrnic/engine_loop.h"
+#include "softrnic/unix_socket.h"
+
+namespace hyperloop::softrnic {
+
+class ControlServer {
+ public:
+  // Listens at `path` (see ListenAt). `engine` and `loop` outlive the server.
+  static Result<std::unique_ptr<ControlServer>> Listen(const std::string& path, Engine* engine,
+                                                       EngineLoop* loop, std::shared_ptr<Log> log);
+  // Closes and removes the socket. Run must have returned; the engine loop too.
+  ~ControlServer();
+  ControlServer(const ControlServer&) = delete;
+  ControlServer& operator=(const ControlServer&) = delete;
+
+  // Serves until Stop; meanwhile the loop must run.
+  void Run();
+  // Any thread, and signal handlers.
+  void Stop();
+
+ private:
+  struct Client;
+  // What an event of the epoll set is about: client id << 2 | kind; id 0: the server's own
+  // descriptors.
+  enum Kind : uint64_t { kListener = 0, kStop = 1, kSocket = 2, kProcess = 3 };
+
+  ControlServer(std::string path, Engine* engine, EngineLoop* loop, std::shared_ptr<Log> log);
+  Status Watch(int fd, uint64_t id, Kind kind);
+  void Accept();
+  void RefuseForLackOfDescriptors();
+  void HandleEvent(uint64_t data, uint32_t events);
+  // One message. False: the client must go.
+  bool Receive(Client& client);
+  Status Dispatch(Client& client, const Command& command, ReceivedMessage& message, Reply* reply,
+                  std::string* text, std::vector<int>* fds);
+  Status Open(Client& client, const OpenArgs& args, Reply* reply, std::vector<int>* fds);
+  Status Register(Client& client, const RegisterUmemArgs& args, int fd, Reply* reply);
+  bool Answer(Client& client, const Status& status, Reply& reply, std::string text,
+              const std::vector<int>& fds);
+  void Close(uint64_t id, std::string_view why);
+  // Runs `task` on the engine's thread, then unmaps what it let go of.
+  void OnEngine(const std::function<void()>& task);
+  std::string OwnCounters() const;
+
+  const std::string path_;
+  Engine* const engine_;
+  EngineLoop* const loop_;
+  const std::shared_ptr<Log> log_;
+  const std::shared_ptr<UnmapQueue> unmap_ = std::make_shared<UnmapQueue>();
+  Listener listener_;
+  UniqueFd epoll_;
+  UniqueFd stop_event_;
+  UniqueFd spare_;  // given up to refuse a client when descriptors are exhausted
+  bool stop_ = false;
+  uint64_t next_id_ = 1;
+  std::map<uint64_t, std::unique_ptr<Client>> clients_;
+};
+
+}  // namespace hyperloop::softrnic

@@ -1,0 +1,193 @@
+// hyperloop-rnicd: the software RNIC of one machine, for any number of emulated hosts and client
+// processes.
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <string>
+#include <thread>
+
+#include "hyperloop/core/log.h"
+#include "softrnic/daemon/control_server.h"
+#include "softrnic/engine.h"
+#include "softrnic/engine_loop.h"
+
+namespace hyperloop::softrnic {
+namespace {
+
+struct Options {
+  std::string socket;
+  uint32_t spin_us = 50;
+  int cpu = -1;
+  std::string priority = "nice";
+};
+
+// For the signal handlers; set before they are installed.
+Engine* g_engine = nullptr;
+ControlServer* g_server = nullptr;
+
+void OnStopSignal(int) {
+  const int saved = errno;
+  g_server->Stop();
+  errno = saved;
+}
+
+// A client truncated a file under the engine. Not the engine's memory: die of it, with a core.
+void OnBusError(int, siginfo_t* info, void*) {
+  if (!g_engine->HandleFault(info->si_addr)) signal(SIGBUS, SIG_DFL);
+}
+
+void InstallHandlers() {
+  struct sigaction action {};
+  action.sa_handler = OnStopSignal;
+  sigaction(SIGTERM, &action, nullptr);
+  sigaction(SIGINT, &action, nullptr);
+  action = {};
+  action.sa_sigaction = OnBusError;
+  action.sa_flags = SA_SIGINFO;
+  sigaction(SIGBUS, &action, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+}
+
+void RaiseDescriptorLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// Two threads that spin on one CPU only take it from each other. Returns false if another daemon,
+// pinned to `cpu` like this one, spins there; otherwise claims the CPU for the life of the process.
+bool ClaimCpuForSpinning(int cpu) {
+  const char* runtime = getenv("XDG_RUNTIME_DIR");
+  const std::string path = std::string(runtime != nullptr ? runtime : "/tmp") +
+                           "/hyperloop-rnicd-" + std::to_string(getuid()) + "-cpu" +
+                           std::to_string(cpu) + ".lock";
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (fd < 0) return true;                             // cannot tell
+  if (flock(fd, LOCK_EX | LOCK_NB) == 0) return true;  // the descriptor stays open
+  close(fd);
+  return false;
+}
+
+Status PinTo(int cpu) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (cpu >= CPU_SETSIZE) return InvalidArgument("--cpu " + std::to_string(cpu));
+  CPU_SET(cpu, &set);
+  if (sched_setaffinity(0, sizeof set, &set) != 0) {
+    return FromErrno(errno, "--cpu " + std::to_string(cpu) + " (see nproc and taskset -p $$)");
+  }
+  return {};
+}
+
+// For the calling thread. Lack of permission is a warning: the RNIC works without, only less
+// evenly.
+void SetPriority(const std::string& priority, Log& log) {
+  if (priority == "nice") {
+    if (setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), -20) != 0) {
+      log.Write(LogLevel::kWarn,
+                "no permission for nice -20 (CAP_SYS_NICE or ulimit -e): going on at normal "
+                "priority, other programs may delay the RNIC");
+    }
+  } else if (priority == "fifo") {
+    const sched_param param{.sched_priority = 1};
+    if (sched_setscheduler(0, SCHED_FIFO, &param) != 0) {
+      log.Write(LogLevel::kWarn,
+                "no permission for SCHED_FIFO (CAP_SYS_NICE or ulimit -r): going on at normal "
+                "priority");
+    }
+  }
+}
+
+Status Serve(const Options& options, const std::shared_ptr<Log>& log) {
+  RaiseDescriptorLimit();
+  EngineLoopOptions loop_options{.spin_us = options.spin_us};
+  if (options.cpu >= 0 && loop_options.spin_us > 0 && !ClaimCpuForSpinning(options.cpu)) {
+    log->Write(LogLevel::kWarn, "another hyperloop-rnicd spins on CPU " +
+                                    std::to_string(options.cpu) + ": this one will not spin");
+    loop_options.spin_us = 0;
+  }
+  Engine engine{EngineOptions{}};
+  HL_ASSIGN_OR_RETURN(auto loop, EngineLoop::Create(&engine, loop_options));
+  HL_ASSIGN_OR_RETURN(auto server, ControlServer::Listen(options.socket, &engine, loop.get(), log));
+  g_engine = &engine;
+  g_server = server.get();
+  InstallHandlers();
+
+  // The control thread ends the loop, so that no command waits for a loop that has ended.
+  std::thread control([&] {
+    server->Run();
+    loop->Stop();
+  });
+  // After the thread was made, which would inherit both.
+  Status status = options.cpu >= 0 ? PinTo(options.cpu) : Status();
+  if (status.ok()) {
+    SetPriority(options.priority, *log);
+    std::printf("ready %s\n", options.socket.c_str());
+    std::fflush(stdout);
+  } else {
+    server->Stop();
+  }
+  loop->Run();
+  control.join();
+  loop->MarkPagesDead();
+  signal(SIGTERM, SIG_IGN);
+  signal(SIGINT, SIG_IGN);
+  log->Write(LogLevel::kInfo, "stopped");
+  return status;
+}
+
+int Main(int argc, char** argv) {
+  Options options;
+  CLI::App app(
+      "The software RNIC: executes the work queues of client processes for every emulated host of "
+      "this machine.\nRuns in the foreground until SIGTERM or SIGINT; prints \"ready SOCKET\" on "
+      "stdout when it accepts clients.");
+  app.name("hyperloop-rnicd");
+  app.set_version_flag("--version", "hyperloop-rnicd " HYPERLOOP_VERSION);
+  app.add_option("--socket", options.socket,
+                 "Unix socket to listen at; mode 0600, for this user's processes only")
+      ->required()
+      ->type_name("PATH");
+  auto* spin = app.add_option("--spin-us", options.spin_us,
+                              "microseconds to look for work before sleeping; 0: sleep at once. "
+                              "Waking up costs about 50 us")
+                   ->capture_default_str()
+                   ->check(CLI::Range(0u, 1000000u));
+  app.add_option("--cpu", options.cpu, "pin the data thread to this CPU; default: not pinned")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N");
+  app.add_option("--priority", options.priority,
+                 "of the data thread: nice (nice -20), fifo (SCHED_FIFO; never spins) or none")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"nice", "fifo", "none"}));
+  CLI11_PARSE(app, argc, argv);
+  const std::shared_ptr<Log> log = StderrLog("hyperloop-rnicd");
+  if (options.priority == "fifo") {
+    if (spin->count() > 0 && options.spin_us > 0) {
+      log->Write(LogLevel::kError,
+                 "--priority fifo with --spin-us: a spinning SCHED_FIFO thread stalls for 50 ms "
+                 "each second; leave out one of them");
+      return 1;
+    }
+    options.spin_us = 0;
+  }
+  const Status status = Serve(options, log);
+  if (status.ok()) return 0;
+  log->Write(LogLevel::kError, status.ToString());
+  return 1;
+}
+
+}  // namespace
+}  // namespace hyperloop::softrnic
+
+int main(int argc, char** argv) { return hyperloop::softrnic::Main(argc, argv); }

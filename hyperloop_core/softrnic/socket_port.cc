@@ -1,0 +1,197 @@
+// SocketPort: commands to hyperloop-rnicd over its Unix socket; the UAR page is the daemon's
+// memory, mapped here.
+//
+// How a client learns that the daemon is gone. It stopped in order: it cleared engine_alive in the
+// page. It was killed: the kernel closed its end of the socket, which EngineGone sees with a
+// non-blocking peek; DeviceContext::Alive asks for that every few milliseconds of waiting. It is
+// stopped or starved but exists: not death; commands wait up to kCommandTimeoutSeconds, and whoever
+// waits for completions has its own bound.
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+
+#include "hyperloop/core/softrnic.h"
+#include "softrnic/device_context.h"
+#include "softrnic/unix_socket.h"
+
+namespace hyperloop::softrnic {
+namespace {
+
+constexpr time_t kCommandTimeoutSeconds = 60;  // registering gigabytes populates them first
+
+class SocketPort final : public CommandPort {
+ public:
+  static Result<std::unique_ptr<CommandPort>> Attach(const DaemonAddress& address) {
+    std::unique_ptr<SocketPort> port(new SocketPort);
+    HL_RETURN_IF_ERROR(port->Connect(address.socket_path));
+    HL_RETURN_IF_ERROR(port->Open(address.host));
+    return std::unique_ptr<CommandPort>(std::move(port));
+  }
+
+  ~SocketPort() override {
+    if (guard_ != nullptr && !guard_->IsOwner()) {  // nothing of this is the child's
+      socket_.Release();
+      wake_.Release();
+      return;
+    }
+    if (uar_ != nullptr) munmap(uar_, kUarBytes);
+  }
+
+  Status Execute(const Command& command, Reply* reply, std::string* text) override {
+    std::vector<UniqueFd> fds;
+    return Exchange(command, {}, reply, text, &fds);
+  }
+
+  Result<uint32_t> RegisterUmem(const RegisterUmemArgs& args, int fd) override {
+    Command command = MakeCommand(Op::kRegisterUmem);
+    command.args.umem = args;
+    Reply reply;
+    std::vector<UniqueFd> fds;
+    HL_RETURN_IF_ERROR(Exchange(command, {&fd, 1}, &reply, nullptr, &fds));
+    return reply.result.id.id;
+  }
+
+  bool needs_fd() const override { return true; }
+  const OpenReply& attachment() const override { return attachment_; }
+  UarPage* uar() const override { return uar_; }
+
+  void WakeEngine() override {
+    const uint64_t one = 1;
+    [[maybe_unused]] ssize_t n = write(wake_.get(), &one, sizeof one);
+  }
+
+  bool EngineGone() override {
+    char byte;
+    const ssize_t n = recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+  }
+
+ private:
+  SocketPort() = default;
+
+  Status Connect(const std::string& path) {
+    HL_ASSIGN_OR_RETURN(guard_, ForkGuard::Create());
+    HL_ASSIGN_OR_RETURN(auto address, UnixAddress(path));
+    socket_.Reset(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    if (!socket_) return FromErrno(errno, "creating a Unix socket");
+    const timeval timeout{.tv_sec = kCommandTimeoutSeconds, .tv_usec = 0};
+    setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
+    setsockopt(socket_.get(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
+    if (connect(socket_.get(), reinterpret_cast<sockaddr*>(&address.first), address.second) == 0) {
+      return {};
+    }
+    switch (errno) {
+      case ENOENT:
+      case ECONNREFUSED:
+        return Unavailable("no RNIC daemon listens at " + path +
+                           ": start one with `hyperloop-rnicd --socket " + path + "`");
+      case EACCES:
+      case EPERM:
+        return PermissionDenied("the RNIC daemon's socket " + path +
+                                " belongs to another user: run as that user, or start a daemon "
+                                "of your own");
+      default:
+        return FromErrno(errno, "connecting to the RNIC daemon at " + path);
+    }
+  }
+
+  Status Open(const std::string& host) {
+    Command command = MakeCommand(Op::kOpen);
+    if (host.empty() || host.size() >= kMaxName) {
+      return InvalidArgument("host name \"" + host + "\": 1 to 63 characters");
+    }
+    std::copy(host.begin(), host.end(), command.args.open.host);
+    Reply reply;
+    std::vector<UniqueFd> fds;
+    HL_RETURN_IF_ERROR(Exchange(command, {}, &reply, nullptr, &fds));
+    struct stat info {};
+    if (fds.size() != 2 || fstat(fds[0].get(), &info) != 0 || info.st_size < off_t{kUarBytes}) {
+      return Internal("the RNIC daemon's answer lacks its UAR page");
+    }
+    void* page = mmap(nullptr, kUarBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
+                      fds[0].get(), 0);
+    if (page == MAP_FAILED) return FromErrno(errno, "mapping the UAR page");
+    uar_ = static_cast<UarPage*>(page);
+    if (madvise(page, kUarBytes, MADV_DONTFORK) != 0) {
+      return FromErrno(errno, "MADV_DONTFORK of the UAR page");
+    }
+    wake_ = std::move(fds[1]);
+    attachment_ = reply.result.open;
+    return {};
+  }
+
+  // One command and its answer.
+  Status Exchange(const Command& command, std::span<const int> send_fds, Reply* reply,
+                  std::string* text, std::vector<UniqueFd>* fds) {
+    std::lock_guard lock(mutex_);
+    if (broken_) return Unavailable("the RNIC daemon does not answer: open the device again");
+    const iovec part{const_cast<Command*>(&command), sizeof command};
+    // A refused connection may have been closed with its reason still to be read, so a failure to
+    // send decides nothing unless there is no answer either.
+    Status sent = SendMessage(socket_.get(), {&part, 1}, send_fds, 0);
+    std::vector<std::byte> buffer(sizeof(Reply) + kMaxReplyText);
+    auto message = ReceiveMessage(socket_.get(), buffer, sent.ok() ? 0 : MSG_DONTWAIT);
+    Status status = !message.ok() ? message.status() : Parse(*message, buffer, reply, text);
+    if (status.ok()) {
+      *fds = std::move(message->fds);
+      if (reply->code != static_cast<uint16_t>(Code::kOk)) {
+        return {static_cast<Code>(reply->code), reply_text_};
+      }
+      return {};
+    }
+    broken_ = true;  // an answer that comes late would be taken for the next command's
+    if (status.code() == Code::kBusy) {
+      return TimedOut("the RNIC daemon did not answer within " +
+                      std::to_string(kCommandTimeoutSeconds) + " s");
+    }
+    return status;
+  }
+
+  Status Parse(const ReceivedMessage& message, const std::vector<std::byte>& buffer, Reply* reply,
+               std::string* text) {
+    if (message.bytes == 0) {
+      return Unavailable(
+          "the RNIC daemon has closed the connection: see its log, and whether it runs");
+    }
+    if (message.truncated || message.bytes < sizeof(Reply)) {
+      return Internal("answer of " + std::to_string(message.bytes) + " bytes from the RNIC daemon");
+    }
+    std::memcpy(reply, buffer.data(), sizeof(Reply));
+    if (reply->magic != kCommandMagic || reply->version != kCommandVersion ||
+        reply->text_length != message.bytes - sizeof(Reply) ||
+        reply->code > static_cast<uint16_t>(Code::kInternal)) {
+      return NotSupported("the socket is not that of a hyperloop-rnicd of this version (protocol " +
+                          std::to_string(kCommandVersion) + ")");
+    }
+    reply_text_.assign(reinterpret_cast<const char*>(buffer.data()) + sizeof(Reply),
+                       reply->text_length);
+    if (text != nullptr) *text = reply_text_;
+    return {};
+  }
+
+  std::unique_ptr<ForkGuard> guard_;
+  UniqueFd socket_;
+  UniqueFd wake_;
+  UarPage* uar_ = nullptr;
+  OpenReply attachment_{};
+  std::mutex mutex_;  // guards the conversation: one command at a time, and the members below
+  bool broken_ = false;
+  std::string reply_text_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<rnic::Device>> OpenDaemonDevice(const DaemonAddress& address) {
+  HL_ASSIGN_OR_RETURN(auto port, SocketPort::Attach(address));
+  return MakeDevice(std::move(port));
+}
+
+}  // namespace hyperloop::softrnic

@@ -1,0 +1,80 @@
+#include "softrnic/unix_socket.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+
+namespace hyperloop::softrnic {
+
+void UniqueFd::Reset(int fd) {
+  if (fd_ >= 0) close(fd_);
+  fd_ = fd;
+}
+
+Status SendMessage(int socket, std::span<const iovec> parts, std::span<const int> fds, int flags) {
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxMessageFds)] = {};
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(parts.data());
+  message.msg_iovlen = parts.size();
+  if (!fds.empty()) {
+    message.msg_control = control;
+    message.msg_controllen = CMSG_SPACE(fds.size_bytes());
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(fds.size_bytes());
+    std::memcpy(CMSG_DATA(header), fds.data(), fds.size_bytes());
+  }
+  ssize_t sent;
+  do {
+    sent = sendmsg(socket, &message, flags | MSG_NOSIGNAL);
+  } while (sent < 0 && errno == EINTR);
+  if (sent < 0) return FromErrno(errno, "sending to the RNIC's socket");
+  return {};
+}
+
+Result<ReceivedMessage> ReceiveMessage(int socket, std::span<std::byte> buffer, int flags) {
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxMessageFds)];
+  iovec part{buffer.data(), buffer.size()};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  ssize_t received;
+  do {
+    received = recvmsg(socket, &message, flags | MSG_CMSG_CLOEXEC);
+  } while (received < 0 && errno == EINTR);
+  if (received < 0) return FromErrno(errno, "receiving from the RNIC's socket");
+
+  ReceivedMessage result;
+  result.bytes = static_cast<size_t>(received);
+  result.truncated = (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0;
+  for (cmsghdr* h = CMSG_FIRSTHDR(&message); h != nullptr; h = CMSG_NXTHDR(&message, h)) {
+    if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS) continue;
+    const size_t count = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int fd;
+      std::memcpy(&fd, CMSG_DATA(h) + i * sizeof fd, sizeof fd);
+      result.fds.emplace_back(fd);
+    }
+  }
+  return result;
+}
+
+Result<std::pair<sockaddr_un, unsigned>> UnixAddress(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof address.sun_path) {
+    return InvalidArgument("socket path of " + std::to_string(path.size()) + " bytes: 1 to " +
+                           std::to_string(sizeof address.sun_path - 1));
+  }
+  std::memcpy(address.sun_path, path.data(), path.size());
+  return std::pair(address,
+                   static_cast<unsigned>(offsetof(sockaddr_un, sun_path) + path.size() + 1));
+}
+
+}  // namespace hyperloop::softrnic

@@ -1,0 +1,56 @@
+// Unix SEQPACKET messages with descriptors: how commands.h travels between a client and
+// hyperloop-rnicd.
+#pragma once
+
+#include <sys/uio.h>
+#include <sys/un.h>
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hyperloop/core/status.h"
+
+namespace hyperloop::softrnic {
+
+inline constexpr size_t kMaxReplyText = 128 * 1024;
+inline constexpr size_t kMaxMessageFds = 4;
+
+// Owns a descriptor.
+class UniqueFd {
+ public:
+  UniqueFd() = default;
+  explicit UniqueFd(int fd) : fd_(fd) {}
+  UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  UniqueFd& operator=(UniqueFd&& other) noexcept {
+    if (this != &other) Reset(std::exchange(other.fd_, -1));
+    return *this;
+  }
+  ~UniqueFd() { Reset(-1); }
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+  void Reset(int fd);
+  int Release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_ = -1;
+};
+
+// Sends one message. `flags`: MSG_DONTWAIT or 0; never raises SIGPIPE.
+Status SendMessage(int socket, std::span<const iovec> parts, std::span<const int> fds, int flags);
+
+struct ReceivedMessage {
+  size_t bytes = 0;           // 0: the peer has closed
+  bool truncated = false;     // longer than the buffer, or more descriptors than kMaxMessageFds
+  std::vector<UniqueFd> fds;  // close on exec
+};
+// Receives one message into `buffer`. kBusy: none within the socket's timeout, or with MSG_DONTWAIT
+// none there.
+Result<ReceivedMessage> ReceiveMessage(int socket, std::span<std::byte> buffer, int flags);
+
+// A socket address; kInvalidArgument if `path` is empty or too long for one.
+Result<std::pair<sockaddr_un, unsigned>> UnixAddress(const std::string& path);
+
+}  // namespace hyperloop::softrnic
