@@ -167,7 +167,7 @@ void ControlServer::Close(uint64_t id, std::string_view why) {
   if (found == clients_.end()) return;
   Client& client = *found->second;
   if (client.context != kNoContext) {
-    log_->Write(LogLevel::kInfo, client.name + " is gone: " + std::string(why));
+    log_->Write(LogLevel::kDebug, client.name + " is gone: " + std::string(why));
     OnEngine([&] {
       loop_->RemoveWakeSource(client.wake.get());
       loop_->RemovePage(client.uar);
@@ -267,7 +267,7 @@ Status ControlServer::Open(Client& client, const OpenArgs& args, Reply* reply,
   });
   HL_RETURN_IF_ERROR(status);
   client.name = host + " (pid " + std::to_string(client.pid) + ")";
-  log_->Write(LogLevel::kInfo, client.name + " attached");
+  log_->Write(LogLevel::kDebug, client.name + " attached");
   *fds = {client.uar_fd.get(), client.wake.get()};
   return {};
 }

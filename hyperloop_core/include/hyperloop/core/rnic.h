@@ -74,7 +74,7 @@ struct SendRequest {
   bool signaled = false;
   bool fence = false;      // wait for all earlier READs and atomics of this SQ
   bool solicited = false;
-  std::span<const Sge> sges;
+  std::span<const Sge> sges{};
   uint64_t remote_addr = 0;
   uint32_t rkey = 0;
   uint32_t imm = 0;             // host order
@@ -86,7 +86,7 @@ struct SendRequest {
 
 struct ReceiveRequest {
   uint64_t id = 0;
-  std::span<const Sge> sges;
+  std::span<const Sge> sges{};
 };
 
 enum class WcStatus : uint8_t {

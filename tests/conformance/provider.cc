@@ -1,0 +1,127 @@
+#include "conformance/provider.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <thread>
+
+#include "hyperloop/core/log.h"
+#include "hyperloop/core/softrnic.h"
+#include "softrnic/daemon/control_server.h"
+#include "softrnic/embedded.h"
+#include "support/child_process.h"
+
+namespace hyperloop::test {
+namespace {
+
+class SteppedProvider final : public Provider {
+ public:
+  Result<std::unique_ptr<rnic::Device>> Open(const std::string& host) override {
+    return rnic_.OpenDevice(host);
+  }
+  void Drive() override {
+    while (rnic_.engine().Step()) {
+    }
+  }
+  bool stepped() const override { return true; }
+
+ private:
+  softrnic::EmbeddedRnic rnic_{softrnic::EngineOptions{}};
+};
+
+class ThreadProvider final : public Provider {
+ public:
+  ThreadProvider() { EXPECT_TRUE(rnic_.StartThread({.spin_us = 0}).ok()); }
+  Result<std::unique_ptr<rnic::Device>> Open(const std::string& host) override {
+    return rnic_.OpenDevice(host);
+  }
+  void Drive() override { std::this_thread::yield(); }
+
+ private:
+  softrnic::EmbeddedRnic rnic_{softrnic::EngineOptions{}};
+};
+
+// A directory for a socket, removed with the object.
+class ScratchDirectory {
+ public:
+  ScratchDirectory() {
+    std::string path = std::filesystem::temp_directory_path() / "hyperloop-test-XXXXXX";
+    EXPECT_NE(mkdtemp(path.data()), nullptr);
+    path_ = path;
+  }
+  ~ScratchDirectory() { std::filesystem::remove_all(path_); }
+  std::string socket() const { return path_ + "/rnicd.sock"; }
+
+ private:
+  std::string path_;
+};
+
+class InProcessDaemonProvider final : public Provider {
+ public:
+  InProcessDaemonProvider() {
+    auto loop = softrnic::EngineLoop::Create(&engine_, {.spin_us = 0});
+    EXPECT_TRUE(loop.ok()) << loop.status().ToString();
+    loop_ = std::move(*loop);
+    auto server = softrnic::ControlServer::Listen(folder_.socket(), &engine_, loop_.get(),
+                                                  StderrLog("rnicd", LogLevel::kWarn));
+    EXPECT_TRUE(server.ok()) << server.status().ToString();
+    server_ = std::move(*server);
+    engine_thread_ = std::thread([this] { loop_->Run(); });
+    control_thread_ = std::thread([this] { server_->Run(); });
+  }
+  ~InProcessDaemonProvider() override {
+    server_->Stop();
+    control_thread_.join();
+    loop_->Stop();
+    engine_thread_.join();
+  }
+  Result<std::unique_ptr<rnic::Device>> Open(const std::string& host) override {
+    return softrnic::OpenDaemonDevice({folder_.socket(), host});
+  }
+  void Drive() override { std::this_thread::yield(); }
+
+ private:
+  ScratchDirectory folder_;
+  softrnic::Engine engine_{softrnic::EngineOptions{}};
+  std::unique_ptr<softrnic::EngineLoop> loop_;
+  std::unique_ptr<softrnic::ControlServer> server_;
+  std::thread engine_thread_;
+  std::thread control_thread_;
+};
+
+class DaemonProvider final : public Provider {
+ public:
+  DaemonProvider()
+      : daemon_(ChildProcess::Spawn({ProgramPath("hyperloop-rnicd"), "--socket", folder_.socket(),
+                                     "--spin-us", "0", "--priority", "none"})) {
+    EXPECT_EQ(daemon_.ReadLine(), "ready " + folder_.socket());
+  }
+  ~DaemonProvider() override {
+    daemon_.Signal(SIGTERM);
+    EXPECT_EQ(daemon_.Wait(), 0);
+  }
+  Result<std::unique_ptr<rnic::Device>> Open(const std::string& host) override {
+    return softrnic::OpenDaemonDevice({folder_.socket(), host});
+  }
+  void Drive() override { std::this_thread::yield(); }
+
+ private:
+  ScratchDirectory folder_;
+  ChildProcess daemon_;
+};
+
+}  // namespace
+
+const std::vector<ProviderKind>& Providers() {
+  static const std::vector<ProviderKind> kinds = {
+      {"softrnic_stepped", [] { return std::make_unique<SteppedProvider>(); }},
+      {"softrnic_thread", [] { return std::make_unique<ThreadProvider>(); }},
+      {"softrnic_daemon_in_process", [] { return std::make_unique<InProcessDaemonProvider>(); }},
+      {"softrnic_daemon", [] { return std::make_unique<DaemonProvider>(); }},
+  };
+  return kinds;
+}
+
+}  // namespace hyperloop::test

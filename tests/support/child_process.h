@@ -1,0 +1,45 @@
+// A program started by a test: killed and reaped when the object goes, and killed by the kernel if
+// the test dies first.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace hyperloop::test {
+
+class ChildProcess {
+ public:
+  // Starts `argv[0]` (a path) with its standard output readable through ReadLine; standard error is
+  // inherited.
+  static ChildProcess Spawn(const std::vector<std::string>& argv);
+  // Forks; the child runs `body` and exits with what it returns. Not for processes with other
+  // threads that hold locks.
+  static ChildProcess Fork(const std::function<int()>& body);
+
+  ChildProcess() = default;
+  ChildProcess(ChildProcess&& other) noexcept;
+  ChildProcess& operator=(ChildProcess&& other) noexcept;
+  ~ChildProcess();
+
+  pid_t pid() const { return pid_; }
+  // The next line of its output; empty if the child ended, or nothing came for 10 s.
+  std::string ReadLine();
+  void Signal(int signal);
+  // Waits for its end, at most 10 s (then -1). Exit status, or 128 + signal.
+  int Wait();
+  // SIGKILL and Wait.
+  void Kill();
+
+ private:
+  ChildProcess(pid_t pid, int output) : pid_(pid), output_(output) {}
+  pid_t pid_ = -1;
+  int output_ = -1;
+};
+
+// The path of one of this build's programs (HYPERLOOP_BIN).
+std::string ProgramPath(const std::string& name);
+
+}  // namespace hyperloop::test
