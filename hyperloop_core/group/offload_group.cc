@@ -325,7 +325,7 @@ Status OffloadGroup::PostCopy(const Operation::Copy& copy) {
 
 void OffloadGroup::Drain() {
   std::array<rnic::Completion, kPollBatch> completions;
-  size_t taken = 0;
+  size_t taken = 0, total = 0;
   do {
     Result<size_t> polled = cq_->Poll(completions);
     if (!polled.ok()) [[unlikely]] {
@@ -333,6 +333,7 @@ void OffloadGroup::Drain() {
       break;
     }
     taken = *polled;
+    total += taken;
     for (size_t i = 0; i < taken && broken_.ok(); ++i) {
       const rnic::Completion& completion = completions[i];
       if (completion.status != rnic::WcStatus::kSuccess) [[unlikely]] {
@@ -344,7 +345,7 @@ void OffloadGroup::Drain() {
       }
     }
   } while (taken == completions.size() && broken_.ok());
-  if (taken == 0) return;
+  if (total == 0) return;
   AdvanceAcknowledged();
   if (receives_consumed_ >= receive_batch_.size()) ReplenishReceives();
 }

@@ -1,0 +1,229 @@
+// Fail-stop: after the first failure anywhere nothing more is acknowledged, every wait ends, and
+// nothing runs that was not ordered. (hazards: error completions release WAITs; a queue in error
+// flushes its receives.)
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "group/chain_fixture.h"
+
+namespace hyperloop {
+namespace {
+
+using testing::AnyOf;
+using testing::HasSubstr;
+
+constexpr auto kShort = std::chrono::milliseconds(30);
+
+std::unique_ptr<Chain> MakeChain(ChainOptions options) {
+  auto chain = Chain::Create(options);
+  EXPECT_TRUE(chain.ok()) << chain.status().ToString();
+  return chain.ok() ? std::move(chain).value() : nullptr;
+}
+
+Operation CopyOf(uint64_t source, uint64_t destination, uint64_t size) {
+  return {.write = {}, .copy = {source, destination, size}, .cas = {}, .flush = true};
+}
+
+uint64_t Word(std::span<const std::byte> bytes, uint64_t offset) {
+  uint64_t value;
+  std::memcpy(&value, bytes.data() + offset, sizeof(value));
+  return value;
+}
+
+void SetWord(std::span<std::byte> bytes, uint64_t offset, uint64_t value) {
+  std::memcpy(bytes.data() + offset, &value, sizeof(value));
+}
+
+// The group is broken with one of `codes`, for good, and says so to every call.
+void ExpectBroken(Chain& chain, Ticket newest_good, testing::Matcher<Code> codes) {
+  Group& group = chain.group();
+  const Status first = group.WaitAll();
+  EXPECT_THAT(first.code(), codes) << first.ToString();
+  EXPECT_EQ(group.status().message(), first.message());
+  EXPECT_EQ(group.Poll().status().code(), first.code());
+  EXPECT_EQ(group.Write(0, 8, false).status().message(), first.message())
+      << "the first cause is kept";
+  EXPECT_EQ(group.TrySubmit({.write = {0, 8}, .copy = {}, .cas = {}}).status().code(),
+            first.code());
+  if (newest_good > 0) {
+    EXPECT_TRUE(group.Wait(newest_good).ok()) << "what was acknowledged stays so";
+  }
+  EXPECT_FALSE(group.Wait(newest_good + 1).ok());
+}
+
+// A replica loses its region's key: its own copies fail, or the WRITEs that come to it.
+TEST(GroupFailureTest, ACopyThatFailsIsNeverAcknowledged) {
+  for (uint32_t victim = 0; victim < 3; ++victim) {
+    const auto chain = MakeChain({.window = 8, .ack_timeout = kShort});
+    Group& group = chain->group();
+    for (uint64_t i = 0; i < 20; ++i) ASSERT_TRUE(group.MemCopy(0, 1024, 64, true).ok());
+    ASSERT_TRUE(group.WaitAll().ok());
+    for (uint32_t i = 0; i < 3; ++i) SetWord(chain->replica_bytes(i), 0, 7);
+    chain->replica(victim).region.reset();
+    for (uint64_t i = 0; i < 8; ++i) ASSERT_TRUE(group.Submit(CopyOf(0, 2048 + 8 * i, 8)).ok());
+    chain->Settle();
+    EXPECT_EQ(Word(chain->replica_bytes(victim), 2048), 0u);
+    for (uint32_t later = victim + 1; later < 3; ++later) {
+      EXPECT_EQ(Word(chain->replica_bytes(later), 2048), 0u)
+          << "replica " << later << " was never told";
+    }
+    // The tail's ack needs no region, but its program stopped before it.
+    ExpectBroken(*chain, 20, AnyOf(Code::kTimedOut, Code::kProtection));
+  }
+}
+
+// WRITEs from upstream are refused: `up` goes to ERROR and flushes all its receives at once, which
+// a WAIT elsewhere would take for messages. Strictness is off, so that only the program's own
+// structure can stop stale work from running again.
+TEST(GroupFailureTest, AQueueInErrorRunsNoStaleSlot) {
+  for (uint32_t victim = 0; victim < 3; ++victim) {
+    ChainOptions options{.window = 8, .ack_timeout = kShort};
+    options.engine.check_wqe_index = false;
+    const auto chain = MakeChain(options);
+    Group& group = chain->group();
+    // A counter that every stale CAS would move on, and two laps of slots full of them.
+    uint64_t n = 0;
+    for (; n < 2 * chain->program().slots; ++n)
+      ASSERT_TRUE(group.CompareAndSwap(8, n, n + 1, 7).ok());
+    ASSERT_TRUE(group.WaitAll().ok());
+    // Now every old slot would match: its CAS expects what is there.
+    for (uint32_t i = 0; i < 3; ++i) SetWord(chain->replica_bytes(i), 8, n - 5);
+    std::vector<std::vector<std::byte>> before;
+    for (uint32_t i = 0; i < 3; ++i)
+      before.emplace_back(chain->replica_bytes(i).begin(), chain->replica_bytes(i).end());
+    chain->replica(victim).region.reset();
+    SetWord(chain->primary_bytes(), 256, 99);
+    ASSERT_TRUE(group.Write(256, 8, true).ok());
+    for (uint64_t i = 0; i < 7; ++i) ASSERT_TRUE(group.Flush().ok());
+    chain->Settle();
+    for (uint32_t i = victim; i < 3; ++i) {
+      EXPECT_EQ(std::memcmp(chain->replica_bytes(i).data(), before[i].data(), before[i].size()), 0)
+          << "replica " << i << " behind the failure of " << victim;
+    }
+    ExpectBroken(*chain, n, victim == 0 ? Code::kProtection : Code::kTimedOut);
+  }
+}
+
+TEST(GroupFailureTest, ThePrimarysOwnCopyCounts) {
+  const auto chain = MakeChain({.window = 8, .ack_timeout = kShort});
+  ASSERT_TRUE(chain->group().MemCopy(0, 64, 8, true).ok());
+  ASSERT_TRUE(chain->group().WaitAll().ok());
+  chain->primary().region.reset();
+  ASSERT_TRUE(chain->group().MemCopy(0, 64, 8, true).ok());
+  ExpectBroken(*chain, 1, Code::kProtection);
+  EXPECT_THAT(chain->group().status().message(), HasSubstr("loopback queue"));
+}
+
+TEST(GroupFailureTest, ADeadReplicaEndsEveryWait) {
+  for (const uint32_t victim : {0u, 1u, 2u}) {
+    const auto chain = MakeChain({.window = 4, .ack_timeout = kShort});
+    Group& group = chain->group();
+    for (uint64_t i = 0; i < 30; ++i) ASSERT_TRUE(group.Write(64 * i, 64, true).ok());
+    ASSERT_TRUE(group.WaitAll().ok());
+    chain->Kill(victim);
+    // Also when the window is full: the call that would wait ends.
+    Status last = Status::Ok();
+    for (uint64_t i = 0; i < 10 && last.ok(); ++i) last = group.Write(64 * i, 64, true).status();
+    EXPECT_FALSE(last.ok());
+    EXPECT_THAT(last.message(), HasSubstr("30 of "));
+    ExpectBroken(*chain, 30, victim == 0 ? Code::kUnavailable : Code::kTimedOut);
+  }
+}
+
+TEST(GroupFailureTest, TrySubmitAndPollNoticeADeadReplicaToo) {
+  const auto chain = MakeChain({.window = 1, .ack_timeout = kShort});
+  chain->Kill(2);
+  ASSERT_TRUE(chain->group().Write(0, 8, true).ok());
+  Code code = Code::kBusy;
+  while (code == Code::kBusy) {
+    chain->Settle();
+    code = chain->group().TrySubmit({.write = {64, 8}, .copy = {}, .cas = {}}).status().code();
+  }
+  EXPECT_EQ(code, Code::kTimedOut);
+}
+
+// A device whose daemon can be said to be gone.
+class MortalDevice final : public rnic::Device {
+ public:
+  explicit MortalDevice(rnic::Device& device) : device_(device) {}
+  const rnic::Caps& caps() const override { return device_.caps(); }
+  rnic::Gid gid() const override { return device_.gid(); }
+  Result<std::unique_ptr<rnic::ProtectionDomain>> AllocatePd() override {
+    return device_.AllocatePd();
+  }
+  Result<std::unique_ptr<rnic::CompletionQueue>> CreateCq(const rnic::CqAttr& a) override {
+    return device_.CreateCq(a);
+  }
+  Result<std::unique_ptr<rnic::Buffer>> AllocateBuffer(size_t size) override {
+    return device_.AllocateBuffer(size);
+  }
+  bool alive() const override { return alive_; }
+  Result<rnic::Counters> QueryCounters() override { return device_.QueryCounters(); }
+  Status Publish(std::string_view, rnic::ProtectionDomain&, std::span<const std::byte>) override {
+    return NotSupported("no agent");
+  }
+  Result<std::vector<std::byte>> ConnectService(std::string_view, std::string_view,
+                                                rnic::QueuePair&) override {
+    return NotSupported("no agent");
+  }
+  void Die() { alive_ = false; }
+
+ private:
+  rnic::Device& device_;
+  bool alive_ = true;
+};
+
+TEST(GroupFailureTest, ADeadDaemonEndsEveryWaitBeforeTheTimeout) {
+  const auto chain = MakeChain({.group_size = 1, .window = 4});
+  Chain::Node& primary = chain->primary();
+  MortalDevice device(*primary.device);
+  GroupOptions options;
+  options.window = 4;
+  options.ack_timeout = std::chrono::hours(1);
+  auto group = Group::Create(device, *primary.pd, *primary.region, options, 1);
+  ASSERT_TRUE(group.ok());
+  Chain::Node& node = chain->replica(0);
+  auto member = Member::Create(*node.device, *node.pd, *node.region, {.window = 4});
+  ASSERT_TRUE(member.ok());
+  const std::vector<MemberInfo> infos = {(*member)->info()};
+  ASSERT_TRUE((*member)->Connect((*group)->info(), infos).ok());
+  ASSERT_TRUE((*group)->Connect(infos).ok());
+  ASSERT_TRUE((*group)->Write(0, 8, true).ok());  // nobody steps the engine: it stays where it is
+  device.Die();
+  const Status gone = (*group)->WaitAll();
+  EXPECT_EQ(gone.code(), Code::kUnavailable);
+  EXPECT_THAT(gone.message(), HasSubstr("RNIC is gone"));
+}
+
+// Teardown in the middle of traffic: the member's queues go upstream first, and nothing of theirs
+// runs afterwards.
+TEST(GroupFailureTest, AMemberThatGoesMidwayLeavesNothingRunning) {
+  for (uint64_t steps = 0; steps < 120; steps += 3) {
+    const auto chain = MakeChain({.window = 8, .ack_timeout = kShort});
+    Group& group = chain->group();
+    for (uint64_t i = 0; i < 8; ++i) {
+      SetWord(chain->primary_bytes(), 64 * i, i + 1);
+      Operation op = CopyOf(2048, 4096, 64);
+      op.write = {64 * i, 64};
+      ASSERT_TRUE(group.Submit(op).ok());
+    }
+    for (uint64_t i = 0; i < steps; ++i) chain->rnic().engine().Step();
+    chain->replica(1).member.reset();
+    const std::vector<std::byte> own(chain->replica_bytes(1).begin(),
+                                     chain->replica_bytes(1).end());
+    SetWord(chain->replica_bytes(1), 2048, 1);
+    chain->Settle();
+    EXPECT_EQ(Word(chain->replica_bytes(1), 4096), 0u) << "no copy runs after the member is gone";
+    for (uint32_t i = 0; i < 8; ++i)
+      EXPECT_EQ(Word(chain->replica_bytes(1), 64 * i), Word(own, 64 * i));
+    const auto newest = group.Poll();
+    // Whatever was acknowledged is on every replica.
+    for (uint64_t i = 0; newest.ok() && i < *newest; ++i)
+      EXPECT_EQ(Word(chain->replica_bytes(2), 64 * i), i + 1);
+  }
+}
+
+}  // namespace
+}  // namespace hyperloop

@@ -1,0 +1,80 @@
+// The engine on a thread of its own beside the group's: what a thread sanitizer should see of the
+// protocol between them.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+
+#include "group/chain_fixture.h"
+
+namespace hyperloop {
+namespace {
+
+uint64_t Word(std::span<const std::byte> bytes, uint64_t offset) {
+  uint64_t value;
+  std::memcpy(&value, bytes.data() + offset, sizeof(value));
+  return value;
+}
+
+TEST(GroupThreadTest, EveryPrimitiveWithTheEngineOnItsOwnThread) {
+  for (const uint32_t window : {1u, 16u}) {
+    auto made = Chain::Create({.group_size = 3, .window = window, .threaded = true, .spin_us = 20});
+    ASSERT_TRUE(made.ok()) << made.status().ToString();
+    const auto chain = std::move(made).value();
+    Group& group = chain->group();
+    const uint64_t operations = 4000;
+    uint64_t counter = 0;
+    for (uint64_t n = 0; n < operations; ++n) {
+      // Each round writes a place of its own that was last used `places` operations ago, and that
+      // is acknowledged.
+      const uint64_t places = 64, at = 1024 + 64 * (n % places);
+      if (n >= places) {
+        ASSERT_TRUE(group.Wait(n - places + 1).ok());
+      }
+      std::memcpy(chain->primary_bytes().data() + at, &n, sizeof(n));
+      Operation op;
+      op.write = {at, 64};
+      op.flush = n % 2 == 0;
+      if (n % 3 == 0) op.copy = {at == 1024 ? 1088u : 1024u, 32768 + 64 * (n % places), 64};
+      if (n % 5 == 0) {
+        op.cas = {true, 8, counter, counter + 1, 7};
+        ++counter;
+      }
+      const auto ticket = group.Submit(op);
+      ASSERT_TRUE(ticket.ok()) << ticket.status().ToString();
+      if (n % 1000 == 999) {
+        OperationResult result;
+        ASSERT_TRUE(group.Wait(*ticket, &result).ok());
+      }
+    }
+    ASSERT_TRUE(group.WaitAll().ok()) << group.status().ToString();
+    for (uint32_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(Word(chain->replica_bytes(i), 8), counter);
+      EXPECT_EQ(std::memcmp(chain->replica_bytes(i).data() + 1024,
+                            chain->primary_bytes().data() + 1024, 4096),
+                0);
+    }
+  }
+}
+
+TEST(GroupThreadTest, MembersComeAndGoWhileTheEngineRuns) {
+  for (int round = 0; round < 20; ++round) {
+    auto made = Chain::Create({.group_size = 2,
+                               .window = 8,
+                               .threaded = true,
+                               .ack_timeout = std::chrono::milliseconds(20)});
+    ASSERT_TRUE(made.ok()) << made.status().ToString();
+    const auto chain = std::move(made).value();
+    for (uint64_t i = 0; i < 100; ++i) ASSERT_TRUE(chain->group().Write(64 * i, 64, true).ok());
+    chain->Kill(1);
+    EXPECT_FALSE([&] {
+      for (uint64_t i = 0; i < 100; ++i) {
+        if (const auto ticket = chain->group().Write(64 * i, 64, true); !ticket.ok()) return false;
+      }
+      return chain->group().WaitAll().ok();
+    }());
+  }
+}
+
+}  // namespace
+}  // namespace hyperloop
