@@ -18,7 +18,7 @@ constexpr size_t kStepsPerTurn = 64;
 constexpr uint32_t kTurnsPerClock = 8;
 constexpr uint64_t kStallNs = 1'000'000;
 constexpr uint64_t kBeatNs = 1'000'000;
-constexpr int kSleepMs = 250;  // so that the heartbeat moves while nothing happens
+constexpr int kRetryMs = 1;
 
 uint64_t NowNs() {
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -56,6 +56,8 @@ Result<std::unique_ptr<EngineLoop>> EngineLoop::Create(Engine* engine, EngineLoo
 EngineLoop::EngineLoop(Engine* engine, EngineLoopOptions options, int epoll_fd, int event_fd)
     : engine_(engine),
       spin_ns_(uint64_t{options.spin_us} * 1000),
+      sleep_ms_(options.sleep_ms),
+      about_to_sleep_(std::move(options.about_to_sleep)),
       epoll_fd_(epoll_fd),
       event_fd_(event_fd) {}
 
@@ -142,15 +144,20 @@ void EngineLoop::SetSleeping(uint32_t value) {
 }
 
 void EngineLoop::Sleep() {
-  // Store, then look again; see the protocol at the top of engine_loop.h.
+  if (about_to_sleep_ != nullptr) [[unlikely]]
+    about_to_sleep_();
+  // Store, then look again; see the protocol at the top of engine_loop.h. The turn looks at
+  // receives too: a sender that waits for one is woken by a doorbell record alone.
   SetSleeping(1);
-  const bool pending = engine_->DoorbellPending() ||
+  const bool pending = engine_->Run(kStepsPerTurn) != 0 || engine_->DoorbellPending() ||
                        mailbox_.load(std::memory_order_seq_cst) != nullptr ||
                        stop_.load(std::memory_order_seq_cst);
   if (!pending) {
     Add(&counters_.sleeps, 1);
     std::array<epoll_event, 16> events;
-    epoll_wait(epoll_fd_, events.data(), static_cast<int>(events.size()), kSleepMs);
+    // A client that writes its receive counter by itself does not look at engine_sleeping.
+    const int timeout = engine_->RetryPending() ? kRetryMs : sleep_ms_;
+    epoll_wait(epoll_fd_, events.data(), static_cast<int>(events.size()), timeout);
   }
   SetSleeping(0);
 }

@@ -25,6 +25,11 @@ namespace hyperloop::softrnic {
 
 struct EngineLoopOptions {
   uint32_t spin_us = 50;  // how long to look for work before sleeping; 0: sleep at once
+  // The longest sleep, so that the heartbeat moves; -1: no limit.
+  int sleep_ms = 250;
+  // For tests: called on the loop's thread when it has found no work and is about to mark itself
+  // sleeping.
+  std::function<void()> about_to_sleep = nullptr;
 };
 
 class EngineLoop {
@@ -80,6 +85,8 @@ class EngineLoop {
 
   Engine* const engine_;
   const uint64_t spin_ns_;
+  const int sleep_ms_;
+  const std::function<void()> about_to_sleep_;
   const int epoll_fd_;
   const int event_fd_;
   std::atomic<bool> stop_{false};

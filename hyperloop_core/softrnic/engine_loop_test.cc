@@ -1,0 +1,177 @@
+#include "softrnic/engine_loop.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <chrono>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "softrnic/embedded.h"
+
+namespace hyperloop::softrnic {
+namespace {
+
+constexpr auto kPatience = std::chrono::seconds(20);
+
+// A loop that sleeps at once and, having missed a wake-up, for ever.
+const EngineLoopOptions kSleepy = {.spin_us = 0, .sleep_ms = -1, .about_to_sleep = nullptr};
+
+// A client with one loopback queue pair.
+struct Client {
+  std::unique_ptr<rnic::Device> device;
+  std::unique_ptr<rnic::ProtectionDomain> pd;
+  std::unique_ptr<rnic::CompletionQueue> cq;
+  std::unique_ptr<rnic::Buffer> buffer;
+  std::unique_ptr<rnic::MemoryRegion> mr;
+  std::unique_ptr<rnic::QueuePair> qp;
+
+  explicit Client(EmbeddedRnic& rnic) {
+    device = Take(rnic.OpenDevice("host"));
+    pd = Take(device->AllocatePd());
+    cq = Take(device->CreateCq({}));
+    buffer = Take(device->AllocateBuffer(4096));
+    mr = Take(pd->Register(buffer->data(), buffer->size(), rnic::kLocalWrite, {}));
+    qp = Take(pd->CreateQueuePair({.send_cq = cq.get(), .recv_cq = cq.get()}));
+    EXPECT_TRUE(qp->Connect(qp->address()).ok());
+  }
+  template <class T>
+  static std::unique_ptr<T> Take(Result<std::unique_ptr<T>> result) {
+    EXPECT_TRUE(result.ok()) << result.status().ToString();
+    return result.ok() ? std::move(*result) : nullptr;
+  }
+  // Polls until `n` completions came. False: they did not come.
+  bool Await(size_t n) {
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    std::array<rnic::Completion, 4> some;
+    while (n > 0) {
+      auto polled = cq->Poll(std::span(some).first(std::min(n, some.size())));
+      if (!polled.ok()) return false;
+      for (size_t i = 0; i < *polled; ++i) {
+        if (some[i].status != rnic::WcStatus::kSuccess) return false;
+      }
+      n -= *polled;
+      if (*polled != 0) continue;
+      if (std::chrono::steady_clock::now() > deadline) return false;
+      std::this_thread::yield();
+    }
+    return true;
+  }
+};
+
+// The narrow place: rung after the loop's last look, before it says that it sleeps.
+TEST(EngineLoopTest, DoorbellJustBeforeTheSleepIsSeen) {
+  EmbeddedRnic rnic;
+  Client client(rnic);
+  const rnic::SendRequest nop{.opcode = rnic::Opcode::kNop, .signaled = true};
+  int left = 20;
+  EngineLoopOptions options = kSleepy;
+  options.about_to_sleep = [&] {
+    if (left-- > 0) {
+      EXPECT_TRUE(client.qp->Post({&nop, 1}).ok());
+    }
+  };
+  ASSERT_TRUE(rnic.StartThread(options).ok());
+  EXPECT_TRUE(client.Await(20)) << "the loop sleeps on a doorbell";
+}
+
+// The wide place: either side may be anywhere. Fails (20 s) if the client looks before it stores.
+TEST(EngineLoopTest, NoDoorbellIsLostToASleepingEngine) {
+  EmbeddedRnic rnic;
+  ASSERT_TRUE(rnic.StartThread(kSleepy).ok());
+  // Two clients, so that one rings while the other's doorbell puts the loop to sleep and wakes it.
+  const auto run = [&rnic](uint32_t seed) {
+    Client client(rnic);
+    std::minstd_rand random(seed);
+    volatile uint32_t delay = 0;
+    const rnic::SendRequest nop{.opcode = rnic::Opcode::kNop, .signaled = true};
+    for (int i = 0; i < 20'000; ++i) {
+      // The loop needs a few hundred nanoseconds from its last look to its sleep: ring anywhere in
+      // that time.
+      for (delay = random() % 512; delay > 0;) delay = delay - 1;
+      ASSERT_TRUE(client.qp->Post({&nop, 1}).ok());
+      ASSERT_TRUE(client.Await(1)) << "doorbell " << i << " was lost";
+    }
+  };
+  run(3);  // alone: nobody else's doorbell makes up for a lost one
+  std::thread other(run, 1);
+  run(2);
+  other.join();
+}
+
+// Receives ring no doorbell: the loop must come back to a sender that waits for one.
+TEST(EngineLoopTest, SenderFindsAReceivePostedWhileTheEngineSleeps) {
+  EmbeddedRnic rnic;
+  ASSERT_TRUE(rnic.StartThread(kSleepy).ok());
+  Client client(rnic);
+  const rnic::Sge sge{client.mr->addr(), 8, client.mr->lkey()};
+  const rnic::SendRequest send{.opcode = rnic::Opcode::kSend, .signaled = true, .sges = {&sge, 1}};
+  const rnic::ReceiveRequest receive{.id = 1, .sges = {&sge, 1}};
+  for (int i = 0; i < 3'000; ++i) {
+    ASSERT_TRUE(client.qp->Post({&send, 1}).ok());
+    ASSERT_TRUE(client.qp->PostReceive({&receive, 1}).ok());
+    ASSERT_TRUE(client.Await(2)) << "receive " << i << " was not found";
+  }
+}
+
+TEST(EngineLoopTest, NoTaskIsLostToASleepingEngine) {
+  Engine engine{EngineOptions{}};
+  auto loop = EngineLoop::Create(&engine, kSleepy);
+  ASSERT_TRUE(loop.ok());
+  std::thread runner([&] { (*loop)->Run(); });
+  int ran = 0;  // only ever touched by the loop's thread
+  const std::thread::id loop_thread = runner.get_id();
+  for (int i = 0; i < 5'000; ++i) {
+    (*loop)->Submit([&] {
+      ++ran;
+      EXPECT_EQ(std::this_thread::get_id(), loop_thread);
+    });
+  }
+  EXPECT_EQ(ran, 5'000);
+  (*loop)->Stop();
+  runner.join();
+  EXPECT_GT((*loop)->counters().sleeps.load(), 0u);
+}
+
+TEST(EngineLoopTest, StopEndsASleep) {
+  for (int i = 0; i < 500; ++i) {
+    Engine engine{EngineOptions{}};
+    auto loop = EngineLoop::Create(&engine, kSleepy);
+    ASSERT_TRUE(loop.ok());
+    std::thread runner([&] { (*loop)->Run(); });
+    (*loop)->Stop();
+    runner.join();
+  }
+}
+
+TEST(EngineLoopTest, DeadPagesAreSeenByClients) {
+  Engine engine{EngineOptions{}};
+  auto loop = EngineLoop::Create(&engine, kSleepy);
+  ASSERT_TRUE(loop.ok());
+  auto page = std::make_unique<UarPage>();
+  (*loop)->AddPage(page.get());
+  EXPECT_EQ(page->header.engine_alive, 1u);
+  (*loop)->MarkPagesDead();
+  EXPECT_EQ(page->header.engine_alive, 0u);
+}
+
+TEST(EngineLoopTest, EngineRunsByHandBeforeAndAfterAThread) {
+  EmbeddedRnic rnic;
+  Client client(rnic);
+  const rnic::SendRequest nop{.opcode = rnic::Opcode::kNop, .signaled = true};
+  ASSERT_TRUE(client.qp->Post({&nop, 1}).ok());
+  EXPECT_TRUE(rnic.engine().Step());
+  EXPECT_TRUE(client.Await(1));
+  ASSERT_TRUE(rnic.StartThread(kSleepy).ok());
+  EXPECT_EQ(rnic.StartThread(kSleepy).code(), Code::kAlreadyExists);
+  ASSERT_TRUE(client.qp->Post({&nop, 1}).ok());
+  EXPECT_TRUE(client.Await(1));
+  rnic.StopThread();
+  ASSERT_TRUE(client.qp->Post({&nop, 1}).ok());
+  EXPECT_TRUE(rnic.engine().Step());
+  EXPECT_TRUE(client.Await(1));
+}
+
+}  // namespace
+}  // namespace hyperloop::softrnic
