@@ -1,0 +1,220 @@
+#include "binding.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+
+#include "paths.h"
+#include "status.h"
+
+namespace hyperloop {
+namespace {
+
+std::atomic<uint32_t> fork_generation{0};
+
+[[maybe_unused]] const int kForkHandler = pthread_atfork(
+    nullptr, nullptr, [] { fork_generation.fetch_add(1, std::memory_order_relaxed); });
+
+const Status& StatusOf(const Status& status) { return status; }
+template <class T>
+const Status& StatusOf(const Result<T>& result) {
+  return result.status();
+}
+
+}  // namespace
+
+uint32_t ForkGeneration() { return fork_generation.load(std::memory_order_relaxed); }
+
+Binding::Binding(std::string directory, std::unique_ptr<Store> store, std::shared_ptr<Log> log,
+                 std::chrono::milliseconds reconnect_interval)
+    : directory_(std::move(directory)),
+      real_directory_(RealPath(directory_)),
+      store_(std::move(store)),
+      log_(std::move(log)),
+      reconnect_interval_(reconnect_interval),
+      fork_generation_(ForkGeneration()) {}
+
+std::string Binding::RelativeName(const std::string& path) const {
+  // RocksDB spells the directory always alike; other spellings are resolved.
+  if (path.size() > directory_.size() && path.compare(0, directory_.size(), directory_) == 0 &&
+      path[directory_.size()] == '/') {
+    size_t start = path.find_first_not_of('/', directory_.size());
+    if (start == std::string::npos) return "";
+    std::string name = path.substr(start);
+    if (name.find("//") == std::string::npos && name.find("..") == std::string::npos) return name;
+  }
+  std::string real = RealPathOfEntry(path);
+  if (real.size() > real_directory_.size() + 1 &&
+      real.compare(0, real_directory_.size(), real_directory_) == 0 &&
+      real[real_directory_.size()] == '/') {
+    return real.substr(real_directory_.size() + 1);
+  }
+  return "";
+}
+
+bool Binding::IsDirectory(const std::string& path) const {
+  return RealPath(path) == real_directory_;
+}
+
+template <class Call>
+auto Binding::Run(Call&& call) -> decltype(call()) {
+  if (Status admitted = Admit(); !admitted.ok()) return admitted;
+  auto result = call();
+  if (!StatusOf(result).ok()) Note(StatusOf(result));
+  return result;
+}
+
+Status Binding::Admit() {
+  if (InForkedChild()) {
+    return Fenced("a forked child must not write to " + directory_ +
+                  ", which its parent has open; open it after the fork");
+  }
+  if (!attention_.load(std::memory_order_acquire)) return Status::Ok();
+  return Recover();
+}
+
+Status Binding::Recover() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (fenced_) return first_error_;
+  if (broken_) {
+    auto now = std::chrono::steady_clock::now();
+    if (now < next_attempt_) return first_error_;
+    Status status = store_->Reconnect();
+    next_attempt_ = std::chrono::steady_clock::now() + reconnect_interval_;
+    if (status.code() == Code::kFenced) {
+      fenced_ = true;
+      first_error_ = status;
+      log_->Write(LogLevel::kError,
+                  "fenced: " + status.ToString() + "; this process will not write again");
+      return status;
+    }
+    if (!status.ok())
+      return status.WithContext("the group is out of reach, since " + first_error_.ToString());
+    broken_ = false;
+    log_->Write(LogLevel::kInfo, "the group is back after " + first_error_.ToString());
+  }
+  HL_RETURN_IF_ERROR(CutTailsLocked());
+  if (tails_.empty()) attention_.store(false, std::memory_order_release);
+  return Status::Ok();
+}
+
+Status Binding::CutTailsLocked() {
+  while (!tails_.empty()) {
+    const Tail tail = tails_.back();
+    Status status = store_->Truncate(tail.file, tail.size);
+    if (IsRetryable(status.code())) {
+      broken_ = true;
+      first_error_ = status;
+      return status;
+    }
+    if (status.code() == Code::kFenced) {
+      fenced_ = true;
+      first_error_ = status;
+      return status;
+    }
+    // No room for the record that cuts: kept for the next call; the file takes no more appends, so
+    // nothing follows it.
+    if (status.code() == Code::kNoSpace) return Status::Ok();
+    // Anything else means that the file is gone, and its tail with it.
+    tails_.pop_back();
+  }
+  return Status::Ok();
+}
+
+void Binding::Note(const Status& status) {
+  const bool retryable = IsRetryable(status.code());
+  const bool fenced = status.code() == Code::kFenced;
+  if (!retryable && !fenced) return;
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (fenced_ || (broken_ && !fenced)) return;
+  fenced_ = fenced;
+  broken_ = !fenced;
+  first_error_ = status;
+  next_attempt_ = std::chrono::steady_clock::now();
+  attention_.store(true, std::memory_order_release);
+  log_->Write(LogLevel::kError,
+              fenced ? "fenced: " + status.ToString() + "; this process will not write again"
+                     : "lost the group: " + status.ToString() + "; later writes try to reconnect");
+}
+
+Result<FileId> Binding::Create(std::string_view name, Lane lane) {
+  return Run([&] {
+    ForgetTail(name);
+    return store_->Create(name, lane);
+  });
+}
+
+Result<FileId> Binding::Lookup(std::string_view name) {
+  return Run([&] { return store_->Lookup(name); });
+}
+
+Status Binding::Append(FileId file, std::string_view data) {
+  return Run([&] { return store_->Append(file, data); });
+}
+
+Status Binding::Sync(FileId file) {
+  return Run([&] { return store_->Sync(file); });
+}
+
+Status Binding::Truncate(FileId file, uint64_t size) {
+  return Run([&] { return store_->Truncate(file, size); });
+}
+
+Status Binding::Rename(std::string_view from, std::string_view to) {
+  return Run([&] {
+    ForgetTail(to);
+    return store_->Rename(from, to);
+  });
+}
+
+Status Binding::Remove(std::string_view name) {
+  return Run([&] {
+    ForgetTail(name);
+    Status status = store_->Remove(name);
+    return status.code() == Code::kNotFound ? Status::Ok() : status;
+  });
+}
+
+Status Binding::ListLocal(std::string_view name, uint64_t size) {
+  return Run([&] { return store_->ListLocal(name, size); });
+}
+
+Status Binding::Close() {
+  if (InForkedChild()) return Status::Ok();
+  return store_->Close();
+}
+
+void Binding::AbandonTail(FileId file, uint64_t size) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  tails_.push_back({file, size});
+  attention_.store(true, std::memory_order_release);
+}
+
+void Binding::ForgetTail(std::string_view name) {
+  if (!attention_.load(std::memory_order_acquire)) return;
+  Result<FileId> file = store_->Lookup(name);
+  if (!file.ok()) return;
+  std::lock_guard<std::mutex> lock(mutex_);
+  tails_.erase(std::remove_if(tails_.begin(), tails_.end(),
+                              [&](const Tail& tail) { return tail.file == *file; }),
+               tails_.end());
+}
+
+void Binding::NoteVanished(std::vector<std::string> names) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  vanished_ = std::move(names);
+}
+
+bool Binding::TakeVanished(std::string_view name) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  auto found = std::find(vanished_.begin(), vanished_.end(), name);
+  if (found == vanished_.end()) return false;
+  vanished_.erase(found);
+  return true;
+}
+
+void Binding::WarnOnce(std::atomic<bool>& once, std::string_view message) {
+  if (!once.exchange(true, std::memory_order_relaxed)) log_->Write(LogLevel::kWarn, message);
+}
+
+}  // namespace hyperloop

@@ -1,0 +1,111 @@
+// Binding: one database directory and the group it is bound to, from LockFile to UnlockFile.
+//
+// Every call of the plugin into a Store goes through here, so that three rules hold at one place:
+// - after a retryable error the next call first brings the group back (Store::Reconnect), at most
+// once per
+//   `reconnect_interval`; in between calls fail at once with the error that broke it;
+// - a file whose Append failed has an indeterminate tail in the group. Before anything else is
+// written the tail is cut to
+//   what RocksDB knows to be there: RocksDB gives the failed batch's sequence numbers to the next
+//   one, so both must never be replayed together;
+// - kFenced is for good, and everything fails in a forked child.
+//
+// Thread safe. On the append path: two relaxed-cost atomic loads and the Store's own call; no lock,
+// no allocation.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hyperloop/core/log.h"
+#include "hyperloop/core/status.h"
+#include "hyperloop/replication/store.h"
+
+namespace hyperloop {
+
+// Counts the fork()s between the process that loaded the library and this one.
+uint32_t ForkGeneration();
+
+class Binding {
+ public:
+  // `directory`: as RocksDB spells it. `store` was taken.
+  Binding(std::string directory, std::unique_ptr<Store> store, std::shared_ptr<Log> log,
+          std::chrono::milliseconds reconnect_interval);
+  Binding(const Binding&) = delete;
+  Binding& operator=(const Binding&) = delete;
+
+  const std::string& directory() const { return directory_; }
+  Log& log() { return *log_; }
+  // For reading: Files, Read, options, statistics.
+  Store& store() { return *store_; }
+  bool InForkedChild() const { return ForkGeneration() != fork_generation_; }
+
+  // The name relative to the directory, or empty when the path is not in it.
+  std::string RelativeName(const std::string& path) const;
+  bool IsDirectory(const std::string& path) const;
+
+  Result<FileId> Create(std::string_view name, Lane lane);
+  Result<FileId> Lookup(std::string_view name);
+  Status Append(FileId file, std::string_view data);
+  Status Sync(FileId file);
+  Status Truncate(FileId file, uint64_t size);
+  Status Rename(std::string_view from, std::string_view to);
+  // A file that the group does not have is no error.
+  Status Remove(std::string_view name);
+  Status ListLocal(std::string_view name, uint64_t size);
+  Status Close();
+
+  // The group may hold more of `file` than its first `size` bytes; RocksDB was told that the rest
+  // failed.
+  void AbandonTail(FileId file, uint64_t size);
+
+  // Log-lane files that Reconcile removed: RocksDB may have listed them before it locked (DestroyDB
+  // does), and their deletion must not fail. True once per name.
+  void NoteVanished(std::vector<std::string> names);
+  bool TakeVanished(std::string_view name);
+
+  // Logs `message` at the first call with this `once` flag.
+  void WarnOnce(std::atomic<bool>& once, std::string_view message);
+  std::atomic<bool> warned_outside{false}, warned_space{false}, warned_manual_flush{false},
+      warned_recycling{false};
+
+ private:
+  struct Tail {
+    FileId file;
+    uint64_t size;
+  };
+
+  template <class Call>
+  auto Run(Call&& call) -> decltype(call());
+  Status Admit();
+  Status Recover();
+  void Note(const Status& status);
+  Status CutTailsLocked();
+  void ForgetTail(std::string_view name);
+
+  const std::string directory_;
+  const std::string real_directory_;
+  const std::unique_ptr<Store> store_;
+  const std::shared_ptr<Log> log_;
+  const std::chrono::milliseconds reconnect_interval_;
+  const uint32_t fork_generation_;
+
+  // True: Admit must take the slow way. Set with release after what it announces was written under
+  // mutex_; Admit's acquire load pairs with it.
+  std::atomic<bool> attention_{false};
+  std::mutex mutex_;     // guards what follows
+  bool broken_ = false;  // a retryable error came; Reconnect must succeed first
+  bool fenced_ = false;
+  Status first_error_;  // that broke or fenced it
+  std::chrono::steady_clock::time_point next_attempt_{};
+  std::vector<Tail> tails_;
+  std::vector<std::string> vanished_;
+};
+
+}  // namespace hyperloop

@@ -1,0 +1,281 @@
+// What RocksDB and the files see when the group fails.
+#include <rocksdb/listener.h>
+
+#include <condition_variable>
+#include <filesystem>
+
+#include "status.h"
+#include "testing/database_fixture.h"
+
+namespace hyperloop::testing {
+namespace {
+
+using rocksdb::FileOptions;
+using rocksdb::IOOptions;
+using rocksdb::IOStatus;
+using rocksdb::Options;
+using rocksdb::WriteOptions;
+using ::testing::HasSubstr;
+
+// Waits until RocksDB has resumed by itself.
+class RecoveryListener : public rocksdb::EventListener {
+ public:
+  void OnErrorRecoveryEnd(const rocksdb::BackgroundErrorRecoveryInfo& info) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    done_ = true;
+    ok_ = info.new_bg_error.ok();
+    changed_.notify_all();
+  }
+  bool Wait() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    bool done = changed_.wait_for(lock, std::chrono::seconds(30), [this] { return done_; });
+    done_ = false;
+    return done && ok_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool done_ = false, ok_ = false;
+};
+
+class ErrorsTest : public DatabaseTest {
+ protected:
+  std::string Path(const std::string& name) { return directory_ + "/" + name; }
+  void OpenListening() {
+    listener_ = std::make_shared<RecoveryListener>();
+    Options options = MakeOptions();
+    options.listeners.push_back(listener_);
+    ASSERT_TRUE(Open(options).ok());
+  }
+  std::shared_ptr<RecoveryListener> listener_;
+};
+
+TEST(StatusMapping, CodesBecomeWhatRocksDbActsOn) {
+  for (Code code : {Code::kUnavailable, Code::kTimedOut, Code::kAborted}) {
+    IOStatus status = ToIOStatus({code, "m"}, "c");
+    EXPECT_TRUE(status.IsIOError() && status.GetRetryable() && !status.IsIOFenced())
+        << status.ToString();
+  }
+  EXPECT_TRUE(ToIOStatus(Fenced("m"), "c").IsIOFenced());
+  EXPECT_FALSE(ToIOStatus(Fenced("m"), "c").GetRetryable());
+  EXPECT_TRUE(ToIOStatus(NoSpace("m"), "c").IsNoSpace());
+  for (Code code :
+       {Code::kInternal, Code::kProtection, Code::kPermissionDenied, Code::kAlreadyExists}) {
+    IOStatus status = ToIOStatus({code, "m"}, "c");
+    EXPECT_TRUE(status.IsIOError() && !status.GetRetryable() && !status.IsIOFenced())
+        << status.ToString();
+  }
+  EXPECT_TRUE(ToIOStatus(Status::Ok(), "c").ok());
+  EXPECT_THAT(ToIOStatus(TimedOut("m"), "c").ToString(), HasSubstr("c: timed out: m"));
+}
+
+// A failed append that the group did, or did not do: RocksDB resumes, and the failed key never
+// comes back.
+TEST_F(ErrorsTest, RetryableAppendFailureResumesAndStaysFailed) {
+  for (bool applied : {false, true}) {
+    SCOPED_TRACE(applied);
+    SetUp();
+    OpenListening();
+    Put("before", "1");
+    group_->Inject({"append", Code::kTimedOut, applied, 0});
+    rocksdb::Status failed = db_->Put(WriteOptions(), "failed", "1");
+    EXPECT_TRUE(failed.IsIOError()) << failed.ToString();
+    ASSERT_TRUE(listener_->Wait());
+    Put("after", "1");
+    EXPECT_THAT(Get("failed"), HasSubstr("NotFound"));
+    ExpectLocalEqualsGroup();
+    auto content = ContentFromGroup();
+    EXPECT_EQ(content.count("before") + content.count("after"), 2u);
+    EXPECT_EQ(content.count("failed"), 0u) << "the tail was not cut";
+    Crash();
+    ASSERT_TRUE(Open(MakeOptions()).ok());
+    EXPECT_EQ(Get("before") + Get("after"), "11");
+    EXPECT_THAT(Get("failed"), HasSubstr("NotFound"));
+    TearDown();
+  }
+  SetUp();
+}
+
+// Killed before the group came back: the outcome is open, but never in part, and local files agree
+// with the group.
+TEST_F(ErrorsTest, KilledAfterAnIndeterminateAppend) {
+  OpenListening();
+  Put("before", "1");
+  group_->CutLink(Code::kUnavailable);
+  group_->Inject({"append", Code::kTimedOut, true, 0});
+  EXPECT_FALSE(db_->Put(WriteOptions(), "open", std::string(5000, 'x')).ok());
+  std::shared_ptr<FakeGroup> old = group_;
+  Crash();
+  old->HealLink();  // RocksDB 7.8.3 cannot be closed while it waits to resume
+  ASSERT_TRUE(listener_->Wait());
+  ASSERT_TRUE(Open(MakeOptions()).ok());
+  EXPECT_EQ(Get("before"), "1");
+  EXPECT_EQ(Get("open"), std::string(5000, 'x'));  // the group had it
+  ExpectLocalEqualsGroup();
+}
+
+TEST_F(ErrorsTest, FileIsLatchedAndTailCutBeforeAnythingElse) {
+  ASSERT_TRUE(Open(MakeOptions()).ok());
+  std::unique_ptr<rocksdb::FSWritableFile> file;
+  ASSERT_TRUE(fs_->NewWritableFile(Path("000900.log"), FileOptions(), &file, nullptr).ok());
+  ASSERT_TRUE(file->Append("good", IOOptions(), nullptr).ok());
+  group_->Inject({"append", Code::kTimedOut, true, 0});
+  EXPECT_TRUE(file->Append("open", IOOptions(), nullptr).GetRetryable());
+  EXPECT_EQ(group_->LogFiles()["000900.log"], "goodopen");
+  EXPECT_EQ(ReadLocal(Path("000900.log")), "good")
+      << "the local file must not be longer than what the group may have";
+  EXPECT_FALSE(file->Append("next", IOOptions(), nullptr).ok()) << "a gap would follow";
+  EXPECT_EQ(group_->CallsOf("reconnect"), 0);
+  std::unique_ptr<rocksdb::FSWritableFile> other;
+  ASSERT_TRUE(fs_->NewWritableFile(Path("000901.log"), FileOptions(), &other, nullptr).ok());
+  EXPECT_EQ(group_->CallsOf("reconnect"), 1);
+  EXPECT_EQ(group_->LogFiles()["000900.log"], "good");
+  EXPECT_FALSE(file->Append("next", IOOptions(), nullptr).ok());
+  ASSERT_TRUE(other->Append("fine", IOOptions(), nullptr).ok());
+  EXPECT_EQ(group_->LogFiles()["000901.log"], "fine");
+}
+
+TEST_F(ErrorsTest, TailOfARemovedFileIsForgotten) {
+  ASSERT_TRUE(Open(MakeOptions()).ok());
+  std::unique_ptr<rocksdb::FSWritableFile> file;
+  ASSERT_TRUE(fs_->NewWritableFile(Path("000900.log"), FileOptions(), &file, nullptr).ok());
+  group_->Inject({"append", Code::kNoSpace, true, 0});
+  group_->Inject({"truncate", Code::kNoSpace, false, 0});
+  EXPECT_TRUE(file->Append("open", IOOptions(), nullptr).IsNoSpace());
+  ASSERT_TRUE(fs_->DeleteFile(Path("000900.log"), IOOptions(), nullptr).ok());
+  Put("a", "1");
+  EXPECT_EQ(group_->CallsOf("truncate"), 1);
+}
+
+TEST_F(ErrorsTest, ReconnectIsBoundedInTime) {
+  StoreAccess access;
+  access.open = [this](const StoreOptions& with,
+                       std::shared_ptr<Log>) -> Result<std::unique_ptr<Store>> {
+    return MakeFakeStore(group_, with);
+  };
+  access.reconnect_interval = std::chrono::hours(1);
+  fs_ = std::make_shared<HyperloopFileSystem>(rocksdb::FileSystem::Default(), MakeStoreOptions(),
+                                              access);
+  env_ = rocksdb::NewCompositeEnv(fs_);
+  Options options = MakeOptions();
+  options.max_bgerror_resume_count = 0;
+  ASSERT_TRUE(Open(options).ok());
+  group_->CutLink(Code::kUnavailable);
+  group_->Inject({"append", Code::kUnavailable, false, 0});
+  EXPECT_FALSE(db_->Put(WriteOptions(), "a", "1").ok());
+  std::unique_ptr<rocksdb::FSWritableFile> file;
+  for (int i = 0; i < 100; ++i) {
+    IOStatus status = fs_->NewWritableFile(Path("000900.log"), FileOptions(), &file, nullptr);
+    EXPECT_TRUE(status.GetRetryable()) << status.ToString();
+  }
+  EXPECT_EQ(group_->CallsOf("reconnect"), 1);
+}
+
+TEST_F(ErrorsTest, FencedIsFatalAndReadsGoOn) {
+  OpenListening();
+  Put("before", "1");
+  auto group = group_->LogFiles();
+  group_->FenceOff();
+  rocksdb::Status failed = db_->Put(WriteOptions(), "late", "1");
+  EXPECT_TRUE(failed.IsIOFenced()) << failed.ToString();
+  EXPECT_FALSE(db_->Resume().ok());
+  EXPECT_TRUE(db_->Put(WriteOptions(), "later", "1").IsIOFenced());
+  EXPECT_EQ(Get("before"), "1");
+  Close();
+  EXPECT_EQ(group_->LogFiles(), group);
+}
+
+TEST_F(ErrorsTest, FencedWhileReconnectingIsFatal) {
+  OpenListening();
+  Put("before", "1");
+  group_->CutLink(Code::kUnavailable);
+  group_->Inject({"append", Code::kUnavailable, false, 0});
+  EXPECT_FALSE(db_->Put(WriteOptions(), "a", "1").ok());
+  group_->FenceOff();
+  group_->HealLink();
+  listener_->Wait();
+  std::unique_ptr<rocksdb::FSWritableFile> file;
+  EXPECT_TRUE(fs_->NewWritableFile(Path("000900.log"), FileOptions(), &file, nullptr).IsIOFenced());
+  EXPECT_TRUE(fs_->NewWritableFile(Path("000900.log"), FileOptions(), &file, nullptr).IsIOFenced());
+}
+
+// The group first, then the local directory: a change that the group refused must not be visible
+// here.
+TEST_F(ErrorsTest, NamespaceChangesGoToTheGroupFirst) {
+  Options options = MakeOptions();
+  options.max_bgerror_resume_count = 0;
+  ASSERT_TRUE(Open(options).ok());
+  std::unique_ptr<rocksdb::FSWritableFile> file;
+  ASSERT_TRUE(fs_->NewWritableFile(Path("000900.log"), FileOptions(), &file, nullptr).ok());
+  ASSERT_TRUE(file->Append("bytes", IOOptions(), nullptr).ok());
+  ASSERT_TRUE(file->Close(IOOptions(), nullptr).ok());
+
+  group_->Inject({"create", Code::kNoSpace, false, 0});
+  EXPECT_FALSE(fs_->NewWritableFile(Path("000901.log"), FileOptions(), &file, nullptr).ok());
+  EXPECT_FALSE(std::filesystem::exists(Path("000901.log")));
+  group_->Inject({"create", Code::kNoSpace, false, 0});
+  EXPECT_FALSE(fs_->NewWritableFile(Path("000900.log"), FileOptions(), &file, nullptr).ok());
+  EXPECT_EQ(ReadLocal(Path("000900.log")), "bytes");
+  group_->Inject({"remove", Code::kNoSpace, false, 0});
+  EXPECT_FALSE(fs_->DeleteFile(Path("000900.log"), IOOptions(), nullptr).ok());
+  EXPECT_TRUE(std::filesystem::exists(Path("000900.log")));
+  group_->Inject({"rename", Code::kNoSpace, false, 0});
+  EXPECT_FALSE(
+      fs_->RenameFile(Path("000900.log"), Path("archive/000900.log"), IOOptions(), nullptr).ok());
+  EXPECT_TRUE(std::filesystem::exists(Path("000900.log")));
+  group_->Inject({"truncate", Code::kNoSpace, false, 0});
+  EXPECT_FALSE(fs_->Truncate(Path("000900.log"), 2, IOOptions(), nullptr).ok());
+  EXPECT_EQ(ReadLocal(Path("000900.log")), "bytes");
+  ASSERT_TRUE(fs_->Truncate(Path("000900.log"), 2, IOOptions(), nullptr).ok());
+  EXPECT_EQ(group_->LogFiles()["000900.log"], "by");
+  ExpectLocalEqualsGroup();
+}
+
+// A listed file is on the local disk whenever the group lists it.
+TEST_F(ErrorsTest, ListedFilesAppearHereFirst) {
+  Options options = MakeOptions();
+  options.max_bgerror_resume_count = 0;
+  ASSERT_TRUE(Open(options).ok());
+  std::unique_ptr<rocksdb::FSWritableFile> file;
+  ASSERT_TRUE(fs_->NewWritableFile(Path("000900.sst"), FileOptions(), &file, nullptr).ok());
+  ASSERT_TRUE(file->Append("table", IOOptions(), nullptr).ok());
+  EXPECT_EQ(group_->LocalFiles().count("000900.sst"), 0u);
+  ASSERT_TRUE(file->Close(IOOptions(), nullptr).ok());
+  EXPECT_EQ(group_->LocalFiles()["000900.sst"], 5u);
+  ASSERT_TRUE(fs_->RenameFile(Path("000900.sst"), Path("000901.sst"), IOOptions(), nullptr).ok());
+  EXPECT_EQ(group_->LocalFiles().count("000900.sst"), 0u);
+  EXPECT_EQ(group_->LocalFiles()["000901.sst"], 5u);
+  ASSERT_TRUE(fs_->LinkFile(Path("000901.sst"), Path("000902.sst"), IOOptions(), nullptr).ok());
+  EXPECT_EQ(group_->LocalFiles()["000902.sst"], 5u);
+  ASSERT_TRUE(
+      fs_->RenameFile(Path("000902.sst"), Path("000902.sst.trash"), IOOptions(), nullptr).ok());
+  EXPECT_EQ(group_->LocalFiles().count("000902.sst"), 0u);
+  group_->Inject({"remove", Code::kNoSpace, false, 0});
+  EXPECT_FALSE(fs_->DeleteFile(Path("000901.sst"), IOOptions(), nullptr).ok());
+  EXPECT_TRUE(std::filesystem::exists(Path("000901.sst")));
+  EXPECT_TRUE(
+      fs_->LinkFile(Path("000901.sst"), Path("000903.log"), IOOptions(), nullptr).IsNotSupported());
+  // A file from elsewhere that becomes CURRENT takes its bytes along.
+  WriteLocal(root_ + "/elsewhere", "MANIFEST-000900\n");
+  ASSERT_TRUE(fs_->RenameFile(root_ + "/elsewhere", Path("CURRENT"), IOOptions(), nullptr).ok());
+  EXPECT_EQ(group_->LogFiles()["CURRENT"], "MANIFEST-000900\n");
+}
+
+TEST_F(ErrorsTest, CloseWithALostGroupEnds) {
+  Options options = MakeOptions();
+  options.max_bgerror_resume_count = 0;
+  ASSERT_TRUE(Open(options).ok());
+  Put("a", "1");
+  group_->CutLink(Code::kUnavailable);
+  group_->Inject({"append", Code::kUnavailable, true, 0});
+  EXPECT_FALSE(db_->Put(WriteOptions(), "b", "1").ok());
+  Close();
+  group_->HealLink();
+  ASSERT_TRUE(Open(MakeOptions()).ok());
+  EXPECT_EQ(Get("a"), "1");
+  ExpectLocalEqualsGroup();
+}
+
+}  // namespace
+}  // namespace hyperloop::testing

@@ -1,0 +1,353 @@
+#include "file_system.h"
+
+#include <unistd.h>
+
+#include <unordered_map>
+
+#include "files.h"
+#include "local_files.h"
+#include "options_map.h"
+#include "status.h"
+
+namespace hyperloop {
+
+using rocksdb::FileOptions;
+using rocksdb::FSWritableFile;
+using rocksdb::IODebugContext;
+using rocksdb::IOOptions;
+using rocksdb::IOStatus;
+
+HyperloopFileSystem::HyperloopFileSystem(const std::shared_ptr<rocksdb::FileSystem>& base,
+                                         const StoreOptions& options, StoreAccess access)
+    : FileSystemWrapper(base),
+      options_(options),
+      access_(std::move(access)),
+      log_(std::make_shared<InfoLog>()) {
+  RegisterOptions("hyperloop", &options_, &RocksOptionMap());
+}
+
+HyperloopFileSystem::~HyperloopFileSystem() = default;
+
+std::string HyperloopFileSystem::GetId() const { return FormatStoreUri(options_); }
+
+rocksdb::Status HyperloopFileSystem::PrepareOptions(const rocksdb::ConfigOptions& options) {
+  if (Status valid = ValidateStoreOptions(options_); !valid.ok()) {
+    return rocksdb::Status(ToIOStatus(valid, "hyperloop"));
+  }
+  const std::string uri = FormatStoreUri(options_);
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (bound_ != nullptr || binding_now_ || prepared_ == uri)
+      return FileSystemWrapper::PrepareOptions(options);
+  }
+  Result<std::unique_ptr<Store>> store = access_.open(options_, log_);
+  if (!store.ok())
+    return rocksdb::Status(ToIOStatus(store.status(), "hyperloop: cannot reach the group"));
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    prepared_ = uri;
+  }
+  return FileSystemWrapper::PrepareOptions(options);
+}
+
+std::shared_ptr<Binding> HyperloopFileSystem::Bound() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return bound_;
+}
+
+HyperloopFileSystem::Place HyperloopFileSystem::Locate(const std::string& path) const {
+  Place place;
+  std::shared_ptr<Binding> binding = Bound();
+  if (binding == nullptr) return place;
+  place.name = binding->RelativeName(path);
+  if (!place.name.empty()) place.file_class = Classify(place.name);
+  place.binding = std::move(binding);
+  return place;
+}
+
+Status HyperloopFileSystem::CheckCreation(const std::string& path, const Place& place) const {
+  if (place.binding == nullptr) return Status::Ok();
+  const std::string name = BaseOf(path);
+  const bool wal = name.size() > 4 && name.compare(name.size() - 4, 4, ".log") == 0;
+  const bool table = Classify(name) == FileClass::kListed;
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (wal && !refusal_.empty() && place.file_class == FileClass::kLogLane)
+    return NotSupported(refusal_);
+  if (place.file_class != FileClass::kOutside || foreign_directories_.empty() || (!wal && !table))
+    return Status::Ok();
+  auto found = foreign_directories_.find(RealPath(ParentOf(path)));
+  if (found == foreign_directories_.end()) return Status::Ok();
+  return NotSupported(found->second);
+}
+
+IOStatus HyperloopFileSystem::OpenLogLane(const std::string& path, const Place& place,
+                                          const FileOptions& options, bool reopen,
+                                          std::unique_ptr<FSWritableFile>* file,
+                                          IODebugContext* dbg) {
+  Binding& binding = *place.binding;
+  FileOptions local_options = options;
+  local_options.use_direct_writes = false;
+  local_options.use_mmap_writes = false;
+
+  Result<FileId> id = reopen ? binding.Lookup(place.name) : binding.Create(place.name, Lane::kLog);
+  if (reopen && id.status().code() == Code::kNotFound) id = binding.Create(place.name, Lane::kLog);
+  if (!id.ok()) return ToIOStatus(id.status(), "cannot create " + path + " in the group");
+
+  std::unique_ptr<FSWritableFile> local;
+  IOStatus opened = reopen ? target()->ReopenWritableFile(path, local_options, &local, dbg)
+                           : target()->NewWritableFile(path, local_options, &local, dbg);
+  if (!opened.ok()) return opened;
+  uint64_t size = 0;  // asked of the path: a reopened posix file says 0
+  if (reopen) opened = target()->GetFileSize(path, IOOptions(), &size, dbg);
+  if (!opened.ok()) return opened;
+  file->reset(new LogLaneFile(std::move(local), place.binding, place.name, *id, size));
+  return IOStatus::OK();
+}
+
+IOStatus HyperloopFileSystem::NewWritableFile(const std::string& path, const FileOptions& options,
+                                              std::unique_ptr<FSWritableFile>* file,
+                                              IODebugContext* dbg) {
+  Place place = Locate(path);
+  if (Status allowed = CheckCreation(path, place); !allowed.ok())
+    return ToIOStatus(allowed, "cannot create " + path);
+  if (place.binding == nullptr) return target()->NewWritableFile(path, options, file, dbg);
+  switch (place.file_class) {
+    case FileClass::kLogLane:
+      return OpenLogLane(path, place, options, false, file, dbg);
+    case FileClass::kListed: {
+      std::unique_ptr<FSWritableFile> local;
+      IOStatus opened = target()->NewWritableFile(path, options, &local, dbg);
+      if (opened.ok()) file->reset(new ListedFile(std::move(local), place.binding, place.name));
+      return opened;
+    }
+    case FileClass::kOutside:
+      place.binding->WarnOnce(place.binding->warned_outside,
+                              "files outside " + place.binding->directory() +
+                                  " are not replicated (the first: " + path + ")");
+      break;
+    case FileClass::kUnlisted:
+      break;
+  }
+  return target()->NewWritableFile(path, options, file, dbg);
+}
+
+IOStatus HyperloopFileSystem::ReopenWritableFile(const std::string& path,
+                                                 const FileOptions& options,
+                                                 std::unique_ptr<FSWritableFile>* file,
+                                                 IODebugContext* dbg) {
+  Place place = Locate(path);
+  if (Status allowed = CheckCreation(path, place); !allowed.ok())
+    return ToIOStatus(allowed, "cannot reopen " + path);
+  if (place.file_class == FileClass::kLogLane)
+    return OpenLogLane(path, place, options, true, file, dbg);
+  if (place.file_class != FileClass::kListed)
+    return target()->ReopenWritableFile(path, options, file, dbg);
+  std::unique_ptr<FSWritableFile> local;
+  IOStatus opened = target()->ReopenWritableFile(path, options, &local, dbg);
+  if (opened.ok()) file->reset(new ListedFile(std::move(local), place.binding, place.name));
+  return opened;
+}
+
+IOStatus HyperloopFileSystem::ReuseWritableFile(const std::string& path,
+                                                const std::string& old_path,
+                                                const FileOptions& options,
+                                                std::unique_ptr<FSWritableFile>* file,
+                                                IODebugContext* dbg) {
+  Place place = Locate(path);
+  if (place.binding == nullptr)
+    return target()->ReuseWritableFile(path, old_path, options, file, dbg);
+  std::unique_ptr<FSWritableFile> fresh;
+  IOStatus status = NewWritableFile(path, options, &fresh, dbg);
+  if (status.ok()) status = DeleteFile(old_path, options.io_options, dbg);
+  if (status.ok()) *file = std::move(fresh);
+  return status;
+}
+
+IOStatus HyperloopFileSystem::NewRandomRWFile(const std::string& path, const FileOptions& options,
+                                              std::unique_ptr<rocksdb::FSRandomRWFile>* file,
+                                              IODebugContext* dbg) {
+  if (Locate(path).file_class == FileClass::kLogLane) {
+    return IOStatus::NotSupported("replicated files only grow at their end: " + path);
+  }
+  return target()->NewRandomRWFile(path, options, file, dbg);
+}
+
+IOStatus HyperloopFileSystem::NewMemoryMappedFileBuffer(
+    const std::string& path, std::unique_ptr<rocksdb::MemoryMappedFileBuffer>* buffer) {
+  if (Locate(path).file_class == FileClass::kLogLane) {
+    return IOStatus::NotSupported("replicated files cannot be written through a mapping: " + path);
+  }
+  return target()->NewMemoryMappedFileBuffer(path, buffer);
+}
+
+IOStatus HyperloopFileSystem::DeleteFile(const std::string& path, const IOOptions& options,
+                                         IODebugContext* dbg) {
+  Place place = Locate(path);
+  if (place.file_class == FileClass::kLogLane || place.file_class == FileClass::kListed) {
+    if (Status removed = place.binding->Remove(place.name); !removed.ok()) {
+      return ToIOStatus(removed, "cannot delete " + path + " in the group");
+    }
+  }
+  IOStatus status = target()->DeleteFile(path, options, dbg);
+  const bool absent = status.IsNotFound() || status.IsPathNotFound();
+  if (absent && place.binding != nullptr && place.binding->TakeVanished(place.name))
+    return IOStatus::OK();
+  return status;
+}
+
+IOStatus HyperloopFileSystem::Truncate(const std::string& path, size_t size,
+                                       const IOOptions& options, IODebugContext* dbg) {
+  Place place = Locate(path);
+  if (place.file_class == FileClass::kLogLane) {
+    std::unique_ptr<FSWritableFile> file;
+    IOStatus status = OpenLogLane(path, place, FileOptions(), true, &file, dbg);
+    if (status.ok()) status = file->Truncate(size, options, dbg);
+    return status.ok() ? file->Close(options, dbg) : status;
+  }
+  IOStatus status = target()->Truncate(path, size, options, dbg);
+  if (status.ok() && place.file_class == FileClass::kListed) {
+    return ToIOStatus(place.binding->ListLocal(place.name, size),
+                      "cannot list " + path + " in the group");
+  }
+  return status;
+}
+
+Status HyperloopFileSystem::ListIfFile(Binding& binding, const std::string& path,
+                                       const std::string& name) {
+  bool is_directory = false;
+  HL_RETURN_IF_ERROR(FromIOStatus(target()->IsDirectory(path, IOOptions(), &is_directory, nullptr),
+                                  "cannot look up " + path));
+  if (is_directory) return Status::Ok();
+  uint64_t size = 0;
+  HL_RETURN_IF_ERROR(FromIOStatus(target()->GetFileSize(path, IOOptions(), &size, nullptr),
+                                  "cannot get the size of " + path));
+  return binding.ListLocal(name, size);
+}
+
+Status HyperloopFileSystem::Import(Binding& binding, const std::string& path,
+                                   const std::string& name) {
+  std::unique_ptr<rocksdb::FSSequentialFile> file;
+  HL_RETURN_IF_ERROR(FromIOStatus(target()->NewSequentialFile(path, FileOptions(), &file, nullptr),
+                                  "cannot open " + path));
+  HL_ASSIGN_OR_RETURN(FileId id, binding.Create(name, Lane::kLog));
+  constexpr size_t kChunk = 256 << 10;
+  auto buffer = std::make_unique<char[]>(kChunk);
+  for (;;) {
+    rocksdb::Slice bytes;
+    HL_RETURN_IF_ERROR(FromIOStatus(file->Read(kChunk, IOOptions(), &bytes, buffer.get(), nullptr),
+                                    "cannot read " + path));
+    if (bytes.empty()) return binding.Sync(id);
+    HL_RETURN_IF_ERROR(binding.Append(id, {bytes.data(), bytes.size()}));
+  }
+}
+
+Status HyperloopFileSystem::RenameInGroup(const Place& from, const Place& to,
+                                          const std::string& from_path) {
+  const bool from_log = from.file_class == FileClass::kLogLane;
+  const bool to_log = to.file_class == FileClass::kLogLane;
+  if (from_log && to_log) return from.binding->Rename(from.name, to.name);
+  if (to_log) {
+    const std::string temporary = to.name + std::string(kImportSuffix);
+    HL_RETURN_IF_ERROR(Import(*to.binding, from_path, temporary));
+    HL_RETURN_IF_ERROR(to.binding->Rename(temporary, to.name));
+  }
+  // Goes out of sight of the group; RocksDB moves files to be deleted to "….trash".
+  if (from_log || from.file_class == FileClass::kListed) return from.binding->Remove(from.name);
+  return Status::Ok();
+}
+
+IOStatus HyperloopFileSystem::RenameFile(const std::string& from, const std::string& to,
+                                         const IOOptions& options, IODebugContext* dbg) {
+  Place source = Locate(from);
+  Place destination = Locate(to);
+  if (Status before = RenameInGroup(source, destination, from); !before.ok()) {
+    return ToIOStatus(before, "cannot rename " + from + " to " + to + " in the group");
+  }
+  IOStatus status = target()->RenameFile(from, to, options, dbg);
+  if (!status.ok() || destination.file_class != FileClass::kListed) return status;
+  return ToIOStatus(ListIfFile(*destination.binding, to, destination.name),
+                    "cannot list " + to + " in the group");
+}
+
+IOStatus HyperloopFileSystem::LinkFile(const std::string& from, const std::string& to,
+                                       const IOOptions& options, IODebugContext* dbg) {
+  Place destination = Locate(to);
+  if (destination.file_class == FileClass::kLogLane) {
+    return IOStatus::NotSupported("replicated files cannot be hard links: " +
+                                  to);  // RocksDB then copies
+  }
+  IOStatus status = target()->LinkFile(from, to, options, dbg);
+  if (!status.ok() || destination.file_class != FileClass::kListed) return status;
+  return ToIOStatus(ListIfFile(*destination.binding, to, destination.name),
+                    "cannot list " + to + " in the group");
+}
+
+IOStatus HyperloopFileSystem::NewLogger(const std::string& path, const IOOptions& options,
+                                        std::shared_ptr<rocksdb::Logger>* logger,
+                                        IODebugContext* dbg) {
+  IOStatus status = target()->NewLogger(path, options, logger, dbg);
+  if (status.ok()) log_->Attach(*logger);
+  return status;
+}
+
+FileOptions HyperloopFileSystem::OptimizeForLogWrite(const FileOptions& file_options,
+                                                     const rocksdb::DBOptions& db_options) const {
+  if (std::shared_ptr<Binding> binding = Bound(); binding != nullptr)
+    LearnDbOptions(*binding, db_options);
+  return target()->OptimizeForLogWrite(file_options, db_options);
+}
+
+void HyperloopFileSystem::LearnDbOptions(Binding& binding,
+                                         const rocksdb::DBOptions& options) const {
+  std::string refusal;
+  std::map<std::string, std::string> foreign;
+  auto refuse = [&](const std::string& option, const std::string& path) {
+    std::string text = option + "=" + path + " is not the database directory " +
+                       binding.directory() + ", and what is there would not be replicated; leave " +
+                       option + " unset";
+    foreign[RealPath(path)] = text;
+    if (refusal.empty()) refusal = text;
+  };
+  if (!options.wal_dir.empty() && !binding.IsDirectory(options.wal_dir))
+    refuse("wal_dir", options.wal_dir);
+  for (const rocksdb::DbPath& path : options.db_paths) {
+    if (!binding.IsDirectory(path.path)) refuse("db_paths", path.path);
+  }
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (auto& [path, text] : foreign) foreign_directories_[path] = text;
+    // Set by RegisterDbPaths: holds on.
+    if (refusal.empty() && !foreign_directories_.empty())
+      refusal = foreign_directories_.begin()->second;
+    refusal_ = refusal;
+  }
+  if (options.manual_wal_flush) {
+    binding.WarnOnce(binding.warned_manual_flush,
+                     "manual_wal_flush is set: a write reaches the group only with FlushWAL or "
+                     "sync=true, not when Put "
+                     "returns");
+  }
+  if (options.recycle_log_file_num != 0) {
+    binding.WarnOnce(binding.warned_recycling,
+                     "recycle_log_file_num has no effect: replicated logs are created anew, the "
+                     "old ones deleted");
+  }
+}
+
+rocksdb::Status HyperloopFileSystem::RegisterDbPaths(const std::vector<std::string>& paths) {
+  std::shared_ptr<Binding> binding = Bound();
+  if (binding != nullptr) {
+    for (const std::string& path : paths) {
+      if (binding->IsDirectory(path)) continue;
+      std::string text = "db_paths or cf_paths names " + path +
+                         ", which is not the database directory " + binding->directory() +
+                         ", and what is there would not be replicated; leave them unset";
+      std::lock_guard<std::mutex> lock(mutex_);
+      foreign_directories_[RealPath(path)] = text;
+      refusal_ = text;
+    }
+  }
+  return target()->RegisterDbPaths(paths);
+}
+
+}  // namespace hyperloop

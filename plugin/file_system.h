@@ -1,0 +1,147 @@
+// HyperloopFileSystem: the RocksDB FileSystem that replicates one database directory.
+//
+// Until a database directory is locked everything passes to the local file system; tools that only
+// look never lock. LockFile(<dir>/LOCK) takes the group and binds the directory: local WAL,
+// MANIFEST and CURRENT are set to the group's content before RocksDB reads them, and from then on
+//   WAL, MANIFEST, CURRENT        bytes and names: the group first, then the local file (a cache of
+//   the group) SST, blob, OPTIONS, IDENTITY  bytes local and always fsynced; the group lists them:
+//   after they appear, before they go LOG, LOCK, temporary names    local only anything outside
+//   local only (checkpoints, backups), said once in the log
+// UnlockFile gives the group back. One directory at a time per object; Lock, Unlock, Lock again
+// works.
+//
+// Order within one change: a name or byte that RocksDB may rely on after a crash is in the group
+// first; a listed file is on the local disk whenever the group lists it. Reads always come from
+// local files, also after the group was lost. Errors: see ToIOStatus. Thread safe, as FileSystem
+// demands.
+#pragma once
+
+#include <rocksdb/file_system.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "binding.h"
+#include "hyperloop/replication/options.h"
+#include "hyperloop/replication/store.h"
+#include "info_log.h"
+#include "paths.h"
+
+namespace hyperloop {
+
+// How a FileSystem reaches its group: Store::Open, but for tests, which put a Store of their own
+// here.
+struct StoreAccess {
+  std::function<Result<std::unique_ptr<Store>>(const StoreOptions&, std::shared_ptr<Log>)> open;
+  std::chrono::milliseconds reconnect_interval{200};
+};
+
+class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
+ public:
+  HyperloopFileSystem(const std::shared_ptr<rocksdb::FileSystem>& base, const StoreOptions& options,
+                      StoreAccess access);
+  ~HyperloopFileSystem() override;
+
+  static const char* kClassName() { return "hyperloop"; }
+  const char* Name() const override { return kClassName(); }
+  // The URI of all options as they are now.
+  std::string GetId() const override;
+  // Checks the options and that every replica answers. Takes no epoch, disturbs no one.
+  rocksdb::Status PrepareOptions(const rocksdb::ConfigOptions& options) override;
+
+  rocksdb::IOStatus LockFile(const std::string& path, const rocksdb::IOOptions& options,
+                             rocksdb::FileLock** lock, rocksdb::IODebugContext* dbg) override;
+  rocksdb::IOStatus UnlockFile(rocksdb::FileLock* lock, const rocksdb::IOOptions& options,
+                               rocksdb::IODebugContext* dbg) override;
+
+  rocksdb::IOStatus NewWritableFile(const std::string& path, const rocksdb::FileOptions& options,
+                                    std::unique_ptr<rocksdb::FSWritableFile>* file,
+                                    rocksdb::IODebugContext* dbg) override;
+  rocksdb::IOStatus ReopenWritableFile(const std::string& path, const rocksdb::FileOptions& options,
+                                       std::unique_ptr<rocksdb::FSWritableFile>* file,
+                                       rocksdb::IODebugContext* dbg) override;
+  // A new file, and the old one deleted: replicated files are never overwritten in place.
+  rocksdb::IOStatus ReuseWritableFile(const std::string& path, const std::string& old_path,
+                                      const rocksdb::FileOptions& options,
+                                      std::unique_ptr<rocksdb::FSWritableFile>* file,
+                                      rocksdb::IODebugContext* dbg) override;
+  // NotSupported for log-lane files.
+  rocksdb::IOStatus NewRandomRWFile(const std::string& path, const rocksdb::FileOptions& options,
+                                    std::unique_ptr<rocksdb::FSRandomRWFile>* file,
+                                    rocksdb::IODebugContext* dbg) override;
+  rocksdb::IOStatus NewMemoryMappedFileBuffer(
+      const std::string& path, std::unique_ptr<rocksdb::MemoryMappedFileBuffer>* buffer) override;
+  rocksdb::IOStatus DeleteFile(const std::string& path, const rocksdb::IOOptions& options,
+                               rocksdb::IODebugContext* dbg) override;
+  rocksdb::IOStatus Truncate(const std::string& path, size_t size,
+                             const rocksdb::IOOptions& options,
+                             rocksdb::IODebugContext* dbg) override;
+  rocksdb::IOStatus RenameFile(const std::string& from, const std::string& to,
+                               const rocksdb::IOOptions& options,
+                               rocksdb::IODebugContext* dbg) override;
+  rocksdb::IOStatus LinkFile(const std::string& from, const std::string& to,
+                             const rocksdb::IOOptions& options,
+                             rocksdb::IODebugContext* dbg) override;
+
+  rocksdb::IOStatus NewLogger(const std::string& path, const rocksdb::IOOptions& options,
+                              std::shared_ptr<rocksdb::Logger>* logger,
+                              rocksdb::IODebugContext* dbg) override;
+  // The only call that carries DBOptions; precedes each new WAL. What it names and we cannot
+  // replicate makes the following NewWritableFile fail.
+  rocksdb::FileOptions OptimizeForLogWrite(const rocksdb::FileOptions& file_options,
+                                           const rocksdb::DBOptions& db_options) const override;
+  rocksdb::Status RegisterDbPaths(const std::vector<std::string>& paths) override;
+
+ private:
+  struct Place {
+    std::shared_ptr<Binding> binding;  // null: not bound, or not in the bound directory
+    std::string name;
+    FileClass file_class = FileClass::kOutside;
+  };
+  Place Locate(const std::string& path) const;
+  std::shared_ptr<Binding> Bound() const;
+
+  Status Bind(const std::string& directory);
+  Status TakeGroup(const std::string& directory, Store& store, TakeResult* taken);
+  Status SetLocalToGroup(Binding& binding);
+  Status RemoveLeftovers(Binding& binding, bool manifest_matters);
+  void Announce(Binding& binding, const TakeResult& taken);
+  void Unbind();
+
+  // Why a file may not be created there, or ok.
+  Status CheckCreation(const std::string& path, const Place& place) const;
+  void LearnDbOptions(Binding& binding, const rocksdb::DBOptions& options) const;
+  rocksdb::IOStatus OpenLogLane(const std::string& path, const Place& place,
+                                const rocksdb::FileOptions& options, bool reopen,
+                                std::unique_ptr<rocksdb::FSWritableFile>* file,
+                                rocksdb::IODebugContext* dbg);
+  // Copies a local file into the group under its own name, so that it can be renamed there.
+  Status Import(Binding& binding, const std::string& path, const std::string& name);
+  // The group's part of a rename, before the local one.
+  Status RenameInGroup(const Place& from, const Place& to, const std::string& from_path);
+  // Lists a regular file; a directory is nobody's file.
+  Status ListIfFile(Binding& binding, const std::string& path, const std::string& name);
+
+  StoreOptions options_;  // registered with RocksDB's Customizable machinery: must be a member
+  const StoreAccess access_;
+  const std::shared_ptr<InfoLog> log_;
+
+  mutable std::mutex
+      mutex_;  // guards what follows; never held during a call into a Store or file system
+  std::shared_ptr<Binding> bound_;
+  rocksdb::FileLock* lock_ = nullptr;  // of the bound directory
+  bool binding_now_ = false;           // a LockFile is under way
+  std::string prepared_;               // the URI that PrepareOptions found reachable
+  mutable std::string
+      refusal_;  // why no WAL may be created under the DBOptions seen last; empty: none
+  mutable std::map<std::string, std::string>
+      foreign_directories_;  // real path → option that named it
+};
+
+}  // namespace hyperloop

@@ -1,0 +1,223 @@
+// Taking and giving back the group: LockFile and UnlockFile.
+#include <algorithm>
+
+#include "file_system.h"
+#include "local_files.h"
+#include "status.h"
+
+namespace hyperloop {
+
+using rocksdb::FileLock;
+using rocksdb::IODebugContext;
+using rocksdb::IOOptions;
+using rocksdb::IOStatus;
+
+IOStatus HyperloopFileSystem::LockFile(const std::string& path, const IOOptions& options,
+                                       FileLock** lock, IODebugContext* dbg) {
+  FileLock* local = nullptr;
+  IOStatus status = target()->LockFile(path, options, &local, dbg);
+  if (!status.ok()) return status;
+  if (BaseOf(path) != kLockFileName) {
+    *lock = local;
+    return status;
+  }
+  std::string occupied;
+  {
+    std::lock_guard<std::mutex> guard(mutex_);
+    if (bound_ != nullptr) occupied = bound_->directory();
+    if (binding_now_) occupied = "another one that is just being opened";
+    if (occupied.empty()) binding_now_ = true;
+  }
+  Status bound =
+      occupied.empty()
+          ? Bind(ParentOf(path))
+          : NotSupported("the group holds one database, " + occupied +
+                         "; give each database a group, and a FileSystem object, of its own");
+  std::lock_guard<std::mutex> guard(mutex_);
+  if (occupied.empty()) binding_now_ = false;
+  if (!bound.ok()) {
+    log_->Write(LogLevel::kError, "cannot open " + ParentOf(path) + ": " + bound.ToString());
+    target()->UnlockFile(local, options, dbg).PermitUncheckedError();
+    return ToIOStatus(bound, "hyperloop: cannot open " + ParentOf(path));
+  }
+  lock_ = local;
+  *lock = local;
+  return IOStatus::OK();
+}
+
+Status HyperloopFileSystem::TakeGroup(const std::string& directory, Store& store,
+                                      TakeResult* taken) {
+  TakeRequest request;
+  HL_RETURN_IF_ERROR(
+      FromIOStatus(target()->GetAbsolutePath(directory, IOOptions(), &request.directory, nullptr),
+                   "cannot make an absolute path of " + directory));
+  HL_RETURN_IF_ERROR(ReadPairing(*target(), directory, &request.pairing));
+  // Logs without CURRENT are somebody's data too: such a directory must not be cleaned up for a new
+  // group.
+  std::vector<std::string> local;
+  HL_RETURN_IF_ERROR(LocalLogFiles(*target(), directory, &local));
+  request.directory_empty = local.empty();
+  HL_RETURN_IF_ERROR(store.Take(request, taken));
+  if (taken->pairing == request.pairing) return Status::Ok();
+  return WritePairing(*target(), directory, taken->pairing);
+}
+
+Status HyperloopFileSystem::Bind(const std::string& directory) {
+  HL_RETURN_IF_ERROR(ValidateStoreOptions(options_));
+  HL_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, access_.open(options_, log_));
+  TakeResult taken;
+  if (Status status = TakeGroup(directory, *store, &taken); !status.ok()) {
+    store->Close().IgnoreError();
+    return status;
+  }
+  auto binding =
+      std::make_shared<Binding>(directory, std::move(store), log_, access_.reconnect_interval);
+  Announce(*binding, taken);
+  if (Status status = SetLocalToGroup(*binding); !status.ok()) {
+    binding->Close().IgnoreError();
+    return status;
+  }
+  std::lock_guard<std::mutex> lock(mutex_);
+  bound_ = std::move(binding);
+  refusal_.clear();
+  foreign_directories_.clear();
+  return Status::Ok();
+}
+
+Status HyperloopFileSystem::SetLocalToGroup(Binding& binding) {
+  HL_RETURN_IF_ERROR(RemoveLeftovers(binding, false));
+  for (const FileInfo& info : binding.store().Files()) {
+    const size_t suffix = kImportSuffix.size();
+    const bool import =
+        info.name.size() > suffix && info.name.substr(info.name.size() - suffix) == kImportSuffix;
+    if (import) HL_RETURN_IF_ERROR(binding.Remove(info.name));
+  }
+  ReconcileReport report;
+  HL_RETURN_IF_ERROR(
+      Reconcile(*target(), binding.directory(), binding.store(), options_.local_sync, &report));
+  auto tell = [&](const std::vector<std::string>& names, LogLevel level, const std::string& what) {
+    if (!names.empty()) binding.log().Write(level, what + ": " + Enumerate(names));
+  };
+  tell(report.rewritten, LogLevel::kInfo, "local log files set to the group's content");
+  tell(report.cut, LogLevel::kInfo, "local log files cut to what the group holds");
+  tell(report.removed, LogLevel::kInfo, "local log files removed that the group does not hold");
+  tell(report.missing, LogLevel::kWarn,
+       "files that the group lists, but whose bytes were only in " + binding.directory() +
+           ", are missing there; if MANIFEST names one of them the database will not open");
+  binding.NoteVanished(std::move(report.removed));
+  return Status::Ok();
+}
+
+// Without CURRENT (and, when `manifest_matters`, the MANIFEST that it names) the group holds no
+// database: what is left comes from a creation or a DestroyDB that was cut short. DestroyDB lists
+// before it locks, so it cannot see files that only the group had; a new database would stumble
+// over them.
+Status HyperloopFileSystem::RemoveLeftovers(Binding& binding, bool manifest_matters) {
+  std::vector<FileInfo> files = binding.store().Files();
+  auto find = [&](std::string_view name) {
+    return std::find_if(files.begin(), files.end(),
+                        [&](const FileInfo& info) { return info.name == name; });
+  };
+  auto current = find("CURRENT");
+  if (current != files.end()) {
+    if (!manifest_matters) return Status::Ok();
+    char text[64] = {};
+    HL_ASSIGN_OR_RETURN(uint64_t length, binding.store().Read(current->id, 0, {text, sizeof text}));
+    std::string_view manifest(text, static_cast<size_t>(length));
+    if (!manifest.empty() && manifest.back() == '\n') manifest.remove_suffix(1);
+    if (find(manifest) != files.end()) return Status::Ok();
+  }
+  std::vector<std::string> removed;
+  for (const FileInfo& info : files) {
+    if (info.lane != Lane::kLog) continue;
+    HL_RETURN_IF_ERROR(binding.Remove(info.name));
+    target()
+        ->DeleteFile(binding.directory() + "/" + info.name, IOOptions(), nullptr)
+        .PermitUncheckedError();
+    removed.push_back(info.name);
+  }
+  if (!removed.empty()) {
+    binding.log().Write(
+        LogLevel::kInfo,
+        "the group holds no database; leftovers removed from it: " + Enumerate(removed));
+  }
+  return Status::Ok();
+}
+
+void HyperloopFileSystem::Announce(Binding& binding, const TakeResult& taken) {
+  const StoreOptions& options = options_;
+  std::string members;
+  for (const std::string& replica : options.replicas)
+    members += (members.empty() ? "" : ", ") + replica;
+  uint64_t bytes = 0;
+  for (const FileInfo& info : taken.files) bytes += info.lane == Lane::kLog ? info.size : 0;
+  const bool append = options.ack == AckMode::kAppend;
+  Log& log = binding.log();
+  log.Write(LogLevel::kInfo,
+            "took group " + taken.pairing.group + " at epoch " + std::to_string(taken.epoch) +
+                " for " + binding.directory() + ", database " + taken.pairing.database + ": " +
+                std::to_string(options.replicas.size()) + " replicas (" + members + "), " +
+                std::to_string(taken.files.size()) + " files, " + std::to_string(bytes) +
+                " B in the log lane; media=" + options.media +
+                " ack=" + std::string(append ? "append" : "sync") +
+                " window=" + std::to_string(options.window));
+  log.Write(
+      LogLevel::kWarn,
+      "SST, blob, OPTIONS and IDENTITY files are listed in the group, but their bytes stay in " +
+          binding.directory() + ": a replica alone has what was not yet flushed to SST files");
+  if (!append) {
+    log.Write(LogLevel::kWarn,
+              "ack=sync: only a Put with sync=true, or SyncWAL, waits for the replicas; others "
+              "return before");
+  }
+  if (options.media == "ram") {
+    log.Write(LogLevel::kWarn,
+              "media=ram: acknowledged writes survive as long as one member keeps its power");
+  }
+}
+
+IOStatus HyperloopFileSystem::UnlockFile(FileLock* lock, const IOOptions& options,
+                                         IODebugContext* dbg) {
+  bool ours = false;
+  {
+    std::lock_guard<std::mutex> guard(mutex_);
+    ours = bound_ != nullptr && lock == lock_;
+  }
+  if (ours) Unbind();
+  return target()->UnlockFile(lock, options, dbg);
+}
+
+// Failures here are logged, not returned: RocksDB ignores what UnlockFile returns, and the local
+// lock must go.
+void HyperloopFileSystem::Unbind() {
+  std::shared_ptr<Binding> binding;
+  {
+    std::lock_guard<std::mutex> guard(mutex_);
+    binding = std::move(bound_);
+    bound_ = nullptr;
+    lock_ = nullptr;
+    refusal_.clear();
+    foreign_directories_.clear();
+  }
+  if (binding->InForkedChild()) return;
+  Status status = RemoveLeftovers(*binding, true);
+  // With nothing in the group the directory belongs to nobody, and DestroyDB can remove it.
+  bool empty = status.ok() && binding->store().Files().empty();
+  if (Status closed = binding->Close(); !closed.ok()) {
+    status = closed;
+    empty = false;
+  }
+  if (empty) {
+    const std::string pairing = binding->directory() + "/" + std::string(kPairingFileName);
+    target()->DeleteFile(pairing, IOOptions(), nullptr).PermitUncheckedError();
+  }
+  if (status.ok()) {
+    log_->Write(LogLevel::kInfo, "gave the group back, " + binding->directory() + " is closed");
+  } else {
+    log_->Write(LogLevel::kWarn,
+                "closing " + binding->directory() + ": " + status.ToString() +
+                    "; nothing acknowledged is lost, the next open sets local files to the group");
+  }
+}
+
+}  // namespace hyperloop

@@ -1,0 +1,305 @@
+// RocksDB on a HyperloopFileSystem whose group is in memory: normal life of a database.
+#include "file_system.h"
+
+#include <rocksdb/convenience.h>
+#include <rocksdb/sst_file_writer.h>
+#include <rocksdb/utilities/backup_engine.h>
+#include <rocksdb/utilities/checkpoint.h>
+
+#include <filesystem>
+
+#include "local_files.h"
+#include "testing/database_fixture.h"
+
+namespace hyperloop::testing {
+namespace {
+
+using rocksdb::DB;
+using rocksdb::Options;
+using rocksdb::ReadOptions;
+using rocksdb::WriteOptions;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+std::string Key(int i) { return "key" + std::to_string(100000 + i); }
+
+using FileSystemTest = DatabaseTest;
+
+TEST_F(FileSystemTest, OpenPutCloseReopen) {
+  ASSERT_TRUE(Open(MakeOptions()).ok());
+  EXPECT_TRUE(group_->held());
+  for (int i = 0; i < 1000; ++i) Put(Key(i), std::string(100, 'v'));
+  ExpectLocalEqualsGroup();
+  Reopen(MakeOptions());
+  EXPECT_EQ(group_->epoch(), 2u);
+  ExpectLocalEqualsGroup();
+  for (int i = 0; i < 1000; ++i) ASSERT_EQ(Get(Key(i)), std::string(100, 'v'));
+  Close();
+  EXPECT_FALSE(group_->held());
+  ExpectLocalEqualsGroup();
+  EXPECT_EQ(ContentFromGroup().size(), 1000u);
+}
+
+TEST_F(FileSystemTest, EveryPutIsInTheGroupWhenItReturnsWithoutSync) {
+  ASSERT_TRUE(Open(MakeOptions()).ok());
+  for (int i = 0; i < 50; ++i) {
+    ASSERT_TRUE(db_->Put(WriteOptions(), Key(i), "v").ok());
+    if (i % 10 == 0) {
+      ASSERT_EQ(ContentFromGroup().size(), static_cast<size_t>(i + 1));
+    }
+  }
+}
+
+TEST_F(FileSystemTest, LargeValuesAndColumnFamiliesAndFlushes) {
+  Options options = MakeOptions();
+  options.write_buffer_size = 256 << 10;
+  ASSERT_TRUE(Open(options).ok());
+  rocksdb::ColumnFamilyHandle* other = nullptr;
+  ASSERT_TRUE(db_->CreateColumnFamily(options, "other", &other).ok());
+  for (int i = 0; i < 400; ++i) {
+    Put(Key(i), std::string(3000, static_cast<char>('a' + i % 26)));
+    ASSERT_TRUE(db_->Put(WriteOptions(), other, Key(i), "x").ok());
+  }
+  Put("large", std::string(3 << 20, 'L'));
+  ASSERT_TRUE(db_->Flush(rocksdb::FlushOptions(), other).ok());
+  ASSERT_TRUE(db_->CompactRange(rocksdb::CompactRangeOptions(), nullptr, nullptr).ok());
+  ASSERT_TRUE(db_->DestroyColumnFamilyHandle(other).ok());
+  EXPECT_EQ(Get("large"), std::string(3 << 20, 'L'));
+  Close();
+  ExpectLocalEqualsGroup();
+  EXPECT_THAT(LocalNames(".sst"), Not(IsEmpty()));
+  for (const std::string& table : LocalNames(".sst"))
+    EXPECT_EQ(group_->LocalFiles().count(table), 1u) << table;
+  EXPECT_EQ(group_->LocalFiles().count("IDENTITY"), 1u);
+}
+
+TEST_F(FileSystemTest, TwoReopensWithoutFlushKeepTheLog) {
+  Options options = MakeOptions();
+  options.avoid_flush_during_recovery = true;
+  options.avoid_flush_during_shutdown = true;
+  ASSERT_TRUE(Open(options).ok());
+  Put("a", "1");
+  Reopen(options);  // reopens and truncates the last WAL
+  Put("b", "2");
+  Reopen(options);
+  ExpectLocalEqualsGroup();
+  EXPECT_EQ(Get("a") + Get("b"), "12");
+  EXPECT_THAT(LocalNames(".sst"), IsEmpty());
+}
+
+TEST_F(FileSystemTest, DestroyThenFreshDatabase) {
+  ASSERT_TRUE(Open(MakeOptions()).ok());
+  Put("old", "1");
+  Close();
+  rocksdb::Status destroyed = rocksdb::DestroyDB(directory_, MakeOptions());
+  ASSERT_TRUE(destroyed.ok()) << destroyed.ToString();
+  EXPECT_THAT(group_->LogFiles(), IsEmpty());
+  EXPECT_THAT(group_->LocalFiles(), IsEmpty());
+  EXPECT_FALSE(std::filesystem::exists(directory_))
+      << "something is left: " << LocalNames("").front();
+  ASSERT_TRUE(Open(MakeOptions()).ok());
+  EXPECT_THAT(Get("old"), HasSubstr("NotFound"));
+  Put("new", "2");
+  ExpectLocalEqualsGroup();
+}
+
+TEST_F(FileSystemTest, DestroyAfterCrashSeesWhatOnlyTheGroupHad) {
+  ASSERT_TRUE(Open(MakeOptions()).ok());
+  Put("old", "1");
+  Crash();
+  // The kill came between the group's and the local creation of a log.
+  StoreAccess access;
+  auto store = MakeFakeStore(group_, MakeStoreOptions());
+  TakeResult taken;
+  Pairing pairing = group_->pairing();
+  ASSERT_TRUE(store->Take({directory_, false, pairing}, &taken).ok());
+  ASSERT_TRUE(store->Create("000099.log", Lane::kLog).ok());
+  store.reset();
+  rocksdb::Status destroyed = rocksdb::DestroyDB(directory_, MakeOptions());
+  ASSERT_TRUE(destroyed.ok()) << destroyed.ToString();
+  EXPECT_THAT(group_->LogFiles(), IsEmpty());
+  rocksdb::Status opened = Open(MakeOptions());
+  ASSERT_TRUE(opened.ok()) << opened.ToString();
+  EXPECT_THAT(Get("old"), HasSubstr("NotFound"));
+}
+
+TEST_F(FileSystemTest, DestroyDoesNotStumbleOverFilesThatReconcilingRemoved) {
+  ASSERT_TRUE(Open(MakeOptions()).ok());
+  Close();
+  WriteLocal(directory_ + "/000077.log", "only here");
+  rocksdb::Status destroyed = rocksdb::DestroyDB(directory_, MakeOptions());
+  EXPECT_TRUE(destroyed.ok()) << destroyed.ToString();
+  EXPECT_FALSE(std::filesystem::exists(directory_));
+}
+
+TEST_F(FileSystemTest, CheckpointAndBackupElsewhereAreNotReplicated) {
+  ASSERT_TRUE(Open(MakeOptions()).ok());
+  Put("a", "1");
+  ASSERT_TRUE(db_->Flush(rocksdb::FlushOptions()).ok());
+  Put("b", "2");
+  auto names = group_->LogFiles();
+
+  rocksdb::Checkpoint* made = nullptr;
+  ASSERT_TRUE(rocksdb::Checkpoint::Create(db_.get(), &made).ok());
+  std::unique_ptr<rocksdb::Checkpoint> checkpoint(made);
+  rocksdb::Status status = checkpoint->CreateCheckpoint(root_ + "/checkpoint", 1 << 30);
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  rocksdb::BackupEngine* engine = nullptr;
+  ASSERT_TRUE(rocksdb::BackupEngine::Open(env_.get(),
+                                          rocksdb::BackupEngineOptions(root_ + "/backup"), &engine)
+                  .ok());
+  std::unique_ptr<rocksdb::BackupEngine> backup(engine);
+  ASSERT_TRUE(backup->CreateNewBackup(db_.get()).ok());
+
+  EXPECT_EQ(group_->LogFiles(), names);
+  EXPECT_THAT(InfoLogText(), HasSubstr("are not replicated (the first: " + root_ + "/checkpoint"));
+  DB* copy = nullptr;
+  ASSERT_TRUE(DB::Open(Options(), root_ + "/checkpoint", &copy).ok());
+  std::unique_ptr<DB> guard(copy);
+  std::string value;
+  EXPECT_TRUE(copy->Get(ReadOptions(), "b", &value).ok() && value == "2");
+}
+
+TEST_F(FileSystemTest, ArchivedLogsMoveWithinTheGroup) {
+  Options options = MakeOptions();
+  options.WAL_ttl_seconds = 3600;
+  ASSERT_TRUE(Open(options).ok());
+  for (int round = 0; round < 3; ++round) {
+    Put(Key(round), "v");
+    ASSERT_TRUE(db_->Flush(rocksdb::FlushOptions()).ok());
+  }
+  Reopen(options);
+  ExpectLocalEqualsGroup();
+  bool archived = false;
+  for (auto& [name, content] : group_->LogFiles()) archived |= name.starts_with("archive/");
+  EXPECT_TRUE(archived);
+}
+
+TEST_F(FileSystemTest, ManualWalFlushIsSaidToWeaken) {
+  Options options = MakeOptions();
+  options.manual_wal_flush = true;
+  ASSERT_TRUE(Open(options).ok());
+  ASSERT_TRUE(db_->Put(WriteOptions(), "a", "1").ok());
+  EXPECT_EQ(ContentFromGroup().count("a"), 0u);
+  ASSERT_TRUE(db_->FlushWAL(false).ok());
+  EXPECT_EQ(ContentFromGroup().count("a"), 1u);
+  ASSERT_TRUE(db_->Put(WriteOptions(), "b", "1").ok());
+  ASSERT_TRUE(db_->SyncWAL().ok() && db_->FlushWAL(true).ok());
+  EXPECT_EQ(ContentFromGroup().count("b"), 1u);
+  EXPECT_THAT(InfoLogText(), HasSubstr("manual_wal_flush is set"));
+}
+
+TEST_F(FileSystemTest, LogSaysWhatWasTakenAndWhatIsNotReplicated) {
+  group_->SetExtents(8);
+  StoreOptions store_options = MakeStoreOptions();
+  store_options.ack = AckMode::kSync;
+  store_options.media = "ram";
+  fs_ = MakeFileSystem(store_options);
+  env_ = rocksdb::NewCompositeEnv(fs_);
+  ASSERT_TRUE(Open(MakeOptions()).ok());
+  std::string text = InfoLogText();
+  EXPECT_THAT(text, HasSubstr("took group fake-group at epoch 1"));
+  EXPECT_THAT(text, HasSubstr("3 replicas (127.0.0.1:1, 127.0.0.1:2, 127.0.0.1:3)"));
+  EXPECT_THAT(text, HasSubstr("their bytes stay in"));
+  EXPECT_THAT(text, HasSubstr("ack=sync: only a Put with sync=true"));
+  EXPECT_THAT(text, HasSubstr("media=ram"));
+  EXPECT_THAT(text, HasSubstr("data area of 8 MiB is smaller than two logs of 70 MiB"));
+}
+
+TEST_F(FileSystemTest, IngestedTablesAreListed) {
+  ASSERT_TRUE(Open(MakeOptions()).ok());
+  rocksdb::SstFileWriter writer{rocksdb::EnvOptions(), Options()};
+  ASSERT_TRUE(writer.Open(root_ + "/outside.sst").ok());
+  ASSERT_TRUE(writer.Put("ingested", "1").ok());
+  ASSERT_TRUE(writer.Finish().ok());
+  rocksdb::IngestExternalFileOptions ingest;
+  ingest.move_files = true;  // LinkFile, Reopen, Sync
+  ASSERT_TRUE(db_->IngestExternalFile({root_ + "/outside.sst"}, ingest).ok());
+  ASSERT_EQ(LocalNames(".sst").size(), 1u);
+  EXPECT_EQ(group_->LocalFiles().count(LocalNames(".sst")[0]), 1u);
+  ExpectLocalEqualsGroup();
+}
+
+TEST_F(FileSystemTest, ReadOnlyAndSecondaryOpensTakeNothing) {
+  ASSERT_TRUE(Open(MakeOptions()).ok());
+  Put("a", "1");
+  Options options = MakeOptions();
+  auto looker = MakeFileSystem(MakeStoreOptions());
+  auto looker_env = rocksdb::NewCompositeEnv(looker);
+  options.env = looker_env.get();
+  DB* opened = nullptr;
+  ASSERT_TRUE(DB::OpenForReadOnly(options, directory_, &opened).ok());
+  std::unique_ptr<DB> reader(opened);
+  options.max_open_files = -1;
+  ASSERT_TRUE(DB::OpenAsSecondary(options, directory_, root_ + "/secondary", &opened).ok());
+  std::unique_ptr<DB> secondary(opened);
+  Put("b", "2");
+  ASSERT_TRUE(secondary->TryCatchUpWithPrimary().ok());  // reads on past the old end of the WAL
+  std::string value;
+  EXPECT_TRUE(secondary->Get(ReadOptions(), "b", &value).ok());
+  EXPECT_EQ(group_->epoch(), 1u);
+  Put("c", "3");
+}
+
+TEST_F(FileSystemTest, PrepareOptionsLooksButDoesNotTake) {
+  rocksdb::ConfigOptions config;
+  ASSERT_TRUE(fs_->PrepareOptions(config).ok());
+  EXPECT_EQ(group_->epoch(), 0u);
+  StoreOptions bad = MakeStoreOptions();
+  bad.pool.clear();
+  EXPECT_THAT(MakeFileSystem(bad)->PrepareOptions(config).ToString(),
+              HasSubstr("option pool is not set"));
+}
+
+TEST_F(FileSystemTest, OptionsComeThroughRocksDbsMachinery) {
+  rocksdb::ConfigOptions config;
+  config.invoke_prepare_options = false;
+  ASSERT_TRUE(fs_->ConfigureFromString(config, "window=16;ack=sync;replicas=a:1,b:2").ok());
+  EXPECT_THAT(fs_->GetId(), HasSubstr("hyperloop://a:1,b:2?"));
+  EXPECT_THAT(fs_->GetId(), HasSubstr("window=16"));
+  EXPECT_THAT(fs_->ConfigureFromString(config, "windw=16").ToString(), HasSubstr("windw"));
+  EXPECT_THAT(fs_->ConfigureFromString(config, "window=0").ToString(), HasSubstr("1 to 8192"));
+  std::string value;
+  ASSERT_TRUE(fs_->GetOption(config, "ack", &value).ok());
+  EXPECT_EQ(value, "sync");
+}
+
+TEST_F(FileSystemTest, ReopenedLogGoesOnAtItsEnd) {
+  ASSERT_TRUE(Open(MakeOptions()).ok());
+  const std::string path = directory_ + "/000900.log";
+  std::unique_ptr<rocksdb::FSWritableFile> file;
+  ASSERT_TRUE(fs_->NewWritableFile(path, rocksdb::FileOptions(), &file, nullptr).ok());
+  ASSERT_TRUE(file->Append("before", rocksdb::IOOptions(), nullptr).ok());
+  ASSERT_TRUE(file->Close(rocksdb::IOOptions(), nullptr).ok());
+  ASSERT_TRUE(fs_->ReopenWritableFile(path, rocksdb::FileOptions(), &file, nullptr).ok());
+  rocksdb::IOStatus same_size =
+      file->Truncate(6, rocksdb::IOOptions(), nullptr);  // RocksDB does at each open
+  EXPECT_TRUE(same_size.ok()) << same_size.ToString();
+  EXPECT_EQ(group_->CallsOf("truncate"), 0);
+  EXPECT_TRUE(file->Truncate(7, rocksdb::IOOptions(), nullptr).IsNotSupported());
+  ASSERT_TRUE(file->Truncate(3, rocksdb::IOOptions(), nullptr).ok());
+  ASSERT_TRUE(file->Append("after", rocksdb::IOOptions(), nullptr).ok());
+  EXPECT_EQ(group_->LogFiles()["000900.log"], "befafter");
+  ExpectLocalEqualsGroup();
+}
+
+TEST_F(FileSystemTest, ReusedLogsAreNewFiles) {
+  ASSERT_TRUE(Open(MakeOptions()).ok());
+  Put("a", "1");
+  std::unique_ptr<rocksdb::FSWritableFile> file;
+  rocksdb::IOStatus made =
+      fs_->NewWritableFile(directory_ + "/000900.log", rocksdb::FileOptions(), &file, nullptr);
+  ASSERT_TRUE(made.ok() && file->Append("old bytes", rocksdb::IOOptions(), nullptr).ok());
+  ASSERT_TRUE(fs_->ReuseWritableFile(directory_ + "/000901.log", directory_ + "/000900.log",
+                                     rocksdb::FileOptions(), &file, nullptr)
+                  .ok());
+  ASSERT_TRUE(file->Append("new", rocksdb::IOOptions(), nullptr).ok());
+  ASSERT_TRUE(file->Close(rocksdb::IOOptions(), nullptr).ok());
+  EXPECT_EQ(group_->LogFiles().count("000900.log"), 0u);
+  EXPECT_EQ(group_->LogFiles()["000901.log"], "new");
+  EXPECT_TRUE(file->PositionedAppend("x", 1, rocksdb::IOOptions(), nullptr).IsNotSupported());
+}
+
+}  // namespace
+}  // namespace hyperloop::testing

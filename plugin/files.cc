@@ -1,0 +1,181 @@
+// Cost of one log-lane Append: Binding::Append (two atomic loads, Store::Append), then write(2) to
+// the page cache.
+#include "files.h"
+
+#include "status.h"
+
+namespace hyperloop {
+
+using rocksdb::DataVerificationInfo;
+using rocksdb::IODebugContext;
+using rocksdb::IOOptions;
+using rocksdb::IOStatus;
+using rocksdb::Slice;
+
+LogLaneFile::LogLaneFile(std::unique_ptr<rocksdb::FSWritableFile>&& local,
+                         std::shared_ptr<Binding> binding, std::string name, FileId file,
+                         uint64_t size)
+    : FSWritableFileOwnerWrapper(std::move(local)),
+      binding_(std::move(binding)),
+      name_(std::move(name)),
+      file_(file),
+      local_sync_(binding_->store().options().local_sync),
+      size_(size) {}
+
+IOStatus LogLaneFile::Fail(const Status& status, const char* what) {
+  failed_ = true;
+  failure_ = ToIOStatus(status, what + name_);
+  // Fenced: another primary decides what the group holds. Otherwise the tail is cut once the group
+  // is back.
+  if (status.code() != Code::kFenced) binding_->AbandonTail(file_, size_);
+  return failure_;
+}
+
+IOStatus LogLaneFile::AppendToGroup(const Slice& data) {
+  if (failed_) return failure_;
+  Status status = binding_->Append(file_, {data.data(), data.size()});
+  return status.ok() ? IOStatus::OK() : Fail(status, "cannot append to ");
+}
+
+IOStatus LogLaneFile::FinishAppend(const Slice& data, IOStatus local) {
+  if (local.ok()) {
+    size_ += data.size();
+    return local;
+  }
+  failed_ = true;
+  failure_ = local;
+  binding_->AbandonTail(file_, size_);
+  return local;
+}
+
+IOStatus LogLaneFile::Append(const Slice& data, const IOOptions& options, IODebugContext* dbg) {
+  IOStatus group = AppendToGroup(data);
+  if (!group.ok()) return group;
+  return FinishAppend(data, target()->Append(data, options, dbg));
+}
+
+IOStatus LogLaneFile::Append(const Slice& data, const IOOptions& options,
+                             const DataVerificationInfo& info, IODebugContext* dbg) {
+  IOStatus group = AppendToGroup(data);
+  if (!group.ok()) return group;
+  return FinishAppend(data, target()->Append(data, options, info, dbg));
+}
+
+IOStatus LogLaneFile::PositionedAppend(const Slice& data, uint64_t offset, const IOOptions& options,
+                                       IODebugContext* dbg) {
+  if (offset == size_) return Append(data, options, dbg);
+  return IOStatus::NotSupported("cannot write at " + std::to_string(offset) + " of " + name_ +
+                                ", which has " + std::to_string(size_) +
+                                " B: replicated files only grow at their end");
+}
+
+IOStatus LogLaneFile::PositionedAppend(const Slice& data, uint64_t offset, const IOOptions& options,
+                                       const DataVerificationInfo& /*info*/, IODebugContext* dbg) {
+  return PositionedAppend(data, offset, options, dbg);
+}
+
+IOStatus LogLaneFile::Truncate(uint64_t size, const IOOptions& options, IODebugContext* dbg) {
+  if (failed_) return failure_;
+  if (size > size_) {
+    return IOStatus::NotSupported("cannot lengthen " + name_ + " from " + std::to_string(size_) +
+                                  " B to " + std::to_string(size) +
+                                  " B: replicated files only grow by appending");
+  }
+  if (size < size_) {
+    size_ = size;  // before the call: what is cut when it fails half-way, too
+    if (Status status = binding_->Truncate(file_, size); !status.ok())
+      return Fail(status, "cannot truncate ");
+  }
+  return target()->Truncate(size, options, dbg);
+}
+
+IOStatus LogLaneFile::Sync(const IOOptions& options, IODebugContext* dbg) {
+  // May run beside Append: no latch here. What broke the group makes the next append fail.
+  if (Status status = binding_->Sync(file_); !status.ok())
+    return ToIOStatus(status, "cannot sync " + name_);
+  return local_sync_ ? target()->Sync(options, dbg) : IOStatus::OK();
+}
+
+IOStatus LogLaneFile::Fsync(const IOOptions& options, IODebugContext* dbg) {
+  if (Status status = binding_->Sync(file_); !status.ok())
+    return ToIOStatus(status, "cannot sync " + name_);
+  return local_sync_ ? target()->Fsync(options, dbg) : IOStatus::OK();
+}
+
+IOStatus LogLaneFile::RangeSync(uint64_t offset, uint64_t nbytes, const IOOptions& options,
+                                IODebugContext* dbg) {
+  return local_sync_ ? target()->RangeSync(offset, nbytes, options, dbg) : IOStatus::OK();
+}
+
+void LogLaneFile::SetPreallocationBlockSize(size_t size) {
+  target()->SetPreallocationBlockSize(size);
+  constexpr uint64_t kExtent = 1 << 20;
+  const uint64_t area = binding_->store().statistics().extents * kExtent;
+  if (area != 0 && area < 2 * static_cast<uint64_t>(size)) {
+    binding_->WarnOnce(
+        binding_->warned_space,
+        "the group's data area of " + std::to_string(area >> 20) +
+            " MiB is smaller than two logs of " + std::to_string(size >> 20) +
+            " MiB (1.1 x write_buffer_size): writes may wait for space; make the region larger or "
+            "write_buffer_size smaller");
+  }
+}
+
+ListedFile::ListedFile(std::unique_ptr<rocksdb::FSWritableFile>&& local,
+                       std::shared_ptr<Binding> binding, std::string name)
+    : FSWritableFileOwnerWrapper(std::move(local)),
+      binding_(std::move(binding)),
+      name_(std::move(name)) {}
+
+IOStatus ListedFile::Append(const Slice& data, const IOOptions& options, IODebugContext* dbg) {
+  dirty_ = true;
+  return target()->Append(data, options, dbg);
+}
+
+IOStatus ListedFile::Append(const Slice& data, const IOOptions& options,
+                            const DataVerificationInfo& info, IODebugContext* dbg) {
+  dirty_ = true;
+  return target()->Append(data, options, info, dbg);
+}
+
+IOStatus ListedFile::PositionedAppend(const Slice& data, uint64_t offset, const IOOptions& options,
+                                      IODebugContext* dbg) {
+  dirty_ = true;
+  return target()->PositionedAppend(data, offset, options, dbg);
+}
+
+IOStatus ListedFile::PositionedAppend(const Slice& data, uint64_t offset, const IOOptions& options,
+                                      const DataVerificationInfo& info, IODebugContext* dbg) {
+  dirty_ = true;
+  return target()->PositionedAppend(data, offset, options, info, dbg);
+}
+
+IOStatus ListedFile::Truncate(uint64_t size, const IOOptions& options, IODebugContext* dbg) {
+  dirty_ = true;
+  return target()->Truncate(size, options, dbg);
+}
+
+IOStatus ListedFile::Sync(const IOOptions& options, IODebugContext* dbg) {
+  IOStatus status = target()->Sync(options, dbg);
+  if (status.ok()) dirty_ = false;
+  return status;
+}
+
+IOStatus ListedFile::Fsync(const IOOptions& options, IODebugContext* dbg) {
+  IOStatus status = target()->Fsync(options, dbg);
+  if (status.ok()) dirty_ = false;
+  return status;
+}
+
+IOStatus ListedFile::Close(const IOOptions& options, IODebugContext* dbg) {
+  const uint64_t size = GetFileSize(options, dbg);
+  if (dirty_) {
+    IOStatus synced = target()->Fsync(options, dbg);
+    if (!synced.ok()) return synced;
+  }
+  IOStatus closed = target()->Close(options, dbg);
+  if (!closed.ok()) return closed;
+  return ToIOStatus(binding_->ListLocal(name_, size), "cannot list " + name_ + " in the group");
+}
+
+}  // namespace hyperloop

@@ -1,0 +1,110 @@
+// The two kinds of writable files in a bound directory.
+#pragma once
+
+#include <rocksdb/file_system.h>
+
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "binding.h"
+
+namespace hyperloop {
+
+// WAL, MANIFEST, CURRENT's temporary file: every byte goes to the group first, then to the local
+// file.
+//
+// Append returns when the group says so (ack=append: durable on every replica; ack=sync: on its
+// way), and only then touches the local file, so that the local file is never longer than what the
+// group may hold. The first failure is latched: later writes fail with it, and the group's
+// indeterminate tail is cut before anything else is written. Sync waits for the group; the local
+// file is fsynced only with local_sync. Append and Flush are called by one thread at a time
+// (RocksDB does), Sync may overlap them.
+class LogLaneFile final : public rocksdb::FSWritableFileOwnerWrapper {
+ public:
+  // `size`: bytes that are in the file already, in the group and here.
+  LogLaneFile(std::unique_ptr<rocksdb::FSWritableFile>&& local, std::shared_ptr<Binding> binding,
+              std::string name, FileId file, uint64_t size);
+
+  using rocksdb::FSWritableFileOwnerWrapper::Append;
+  using rocksdb::FSWritableFileOwnerWrapper::PositionedAppend;
+  rocksdb::IOStatus Append(const rocksdb::Slice& data, const rocksdb::IOOptions& options,
+                           rocksdb::IODebugContext* dbg) override;
+  rocksdb::IOStatus Append(const rocksdb::Slice& data, const rocksdb::IOOptions& options,
+                           const rocksdb::DataVerificationInfo& info,
+                           rocksdb::IODebugContext* dbg) override;
+  // Only at the end of the file: the group's files grow by appending. Elsewhere NotSupported.
+  rocksdb::IOStatus PositionedAppend(const rocksdb::Slice& data, uint64_t offset,
+                                     const rocksdb::IOOptions& options,
+                                     rocksdb::IODebugContext* dbg) override;
+  rocksdb::IOStatus PositionedAppend(const rocksdb::Slice& data, uint64_t offset,
+                                     const rocksdb::IOOptions& options,
+                                     const rocksdb::DataVerificationInfo& info,
+                                     rocksdb::IODebugContext* dbg) override;
+  rocksdb::IOStatus Truncate(uint64_t size, const rocksdb::IOOptions& options,
+                             rocksdb::IODebugContext* dbg) override;
+  rocksdb::IOStatus Sync(const rocksdb::IOOptions& options, rocksdb::IODebugContext* dbg) override;
+  rocksdb::IOStatus Fsync(const rocksdb::IOOptions& options, rocksdb::IODebugContext* dbg) override;
+  rocksdb::IOStatus RangeSync(uint64_t offset, uint64_t nbytes, const rocksdb::IOOptions& options,
+                              rocksdb::IODebugContext* dbg) override;
+  bool IsSyncThreadSafe() const override { return target()->IsSyncThreadSafe(); }
+  void SetPreallocationBlockSize(size_t size) override;
+  void SetIOPriority(rocksdb::Env::IOPriority priority) override {
+    target()->SetIOPriority(priority);
+  }
+  rocksdb::Env::IOPriority GetIOPriority() override { return target()->GetIOPriority(); }
+
+ private:
+  // The group's part of an append. On failure the latch is set.
+  rocksdb::IOStatus AppendToGroup(const rocksdb::Slice& data);
+  // After the local part: counts the bytes, or latches and has the group's bytes cut again.
+  rocksdb::IOStatus FinishAppend(const rocksdb::Slice& data, rocksdb::IOStatus local);
+  rocksdb::IOStatus Fail(const Status& status, const char* what);
+
+  const std::shared_ptr<Binding> binding_;
+  const std::string name_;
+  const FileId file_;
+  const bool local_sync_;
+  uint64_t size_;        // by the appending thread alone
+  bool failed_ = false;  // by the appending thread alone
+  rocksdb::IOStatus failure_;
+};
+
+// SST, blob, OPTIONS, IDENTITY …: bytes stay local, always fsynced before the group lists the file
+// at Close.
+class ListedFile final : public rocksdb::FSWritableFileOwnerWrapper {
+ public:
+  ListedFile(std::unique_ptr<rocksdb::FSWritableFile>&& local, std::shared_ptr<Binding> binding,
+             std::string name);
+
+  using rocksdb::FSWritableFileOwnerWrapper::Append;
+  using rocksdb::FSWritableFileOwnerWrapper::PositionedAppend;
+  rocksdb::IOStatus Append(const rocksdb::Slice& data, const rocksdb::IOOptions& options,
+                           rocksdb::IODebugContext* dbg) override;
+  rocksdb::IOStatus Append(const rocksdb::Slice& data, const rocksdb::IOOptions& options,
+                           const rocksdb::DataVerificationInfo& info,
+                           rocksdb::IODebugContext* dbg) override;
+  rocksdb::IOStatus PositionedAppend(const rocksdb::Slice& data, uint64_t offset,
+                                     const rocksdb::IOOptions& options,
+                                     rocksdb::IODebugContext* dbg) override;
+  rocksdb::IOStatus PositionedAppend(const rocksdb::Slice& data, uint64_t offset,
+                                     const rocksdb::IOOptions& options,
+                                     const rocksdb::DataVerificationInfo& info,
+                                     rocksdb::IODebugContext* dbg) override;
+  rocksdb::IOStatus Truncate(uint64_t size, const rocksdb::IOOptions& options,
+                             rocksdb::IODebugContext* dbg) override;
+  rocksdb::IOStatus Sync(const rocksdb::IOOptions& options, rocksdb::IODebugContext* dbg) override;
+  rocksdb::IOStatus Fsync(const rocksdb::IOOptions& options, rocksdb::IODebugContext* dbg) override;
+  rocksdb::IOStatus Close(const rocksdb::IOOptions& options, rocksdb::IODebugContext* dbg) override;
+  void SetIOPriority(rocksdb::Env::IOPriority priority) override {
+    target()->SetIOPriority(priority);
+  }
+  rocksdb::Env::IOPriority GetIOPriority() override { return target()->GetIOPriority(); }
+
+ private:
+  const std::shared_ptr<Binding> binding_;
+  const std::string name_;
+  bool dirty_ = true;  // bytes, or the file itself, not fsynced yet
+};
+
+}  // namespace hyperloop

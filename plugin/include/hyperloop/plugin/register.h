@@ -1,0 +1,13 @@
+// How RocksDB learns of the plugin. A program that links or preloads librocksdb_hyperloop.so need
+// not call anything: the library registers itself when it is loaded. A RocksDB built with
+// ROCKSDB_PLUGINS=hyperloop calls it by name.
+#pragma once
+
+#include <rocksdb/utilities/object_registry.h>
+
+#include <string>
+
+// Adds the FileSystem for "hyperloop" and "hyperloop://…" to `library`; `arg` is not used. Returns
+// the number of factories added.
+extern "C" __attribute__((visibility("default"))) int register_hyperloop(
+    rocksdb::ObjectLibrary& library, const std::string& arg);

@@ -1,0 +1,80 @@
+#include "paths.h"
+
+#include <algorithm>
+#include <climits>
+#include <cstdlib>
+
+namespace hyperloop {
+namespace {
+
+bool AllDigits(std::string_view text) {
+  return !text.empty() &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+bool StartsWith(std::string_view text, std::string_view start) {
+  return text.substr(0, start.size()) == start;
+}
+
+bool EndsWith(std::string_view text, std::string_view end) {
+  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
+}
+
+// "000123.log" and the like: digits, then `suffix`.
+bool IsNumbered(std::string_view name, std::string_view suffix) {
+  return EndsWith(name, suffix) && AllDigits(name.substr(0, name.size() - suffix.size()));
+}
+
+std::string_view WithoutTrailingSlashes(std::string_view path) {
+  while (path.size() > 1 && path.back() == '/') path.remove_suffix(1);
+  return path;
+}
+
+}  // namespace
+
+FileClass Classify(std::string_view name) {
+  if (StartsWith(name, kArchivePrefix)) {
+    return IsNumbered(name.substr(kArchivePrefix.size()), ".log") ? FileClass::kLogLane
+                                                                  : FileClass::kOutside;
+  }
+  if (name.empty() || name.find('/') != std::string_view::npos) return FileClass::kOutside;
+  if (IsNumbered(name, ".log") || name == "CURRENT") return FileClass::kLogLane;
+  if (StartsWith(name, "MANIFEST-") && AllDigits(name.substr(9))) return FileClass::kLogLane;
+  if (IsNumbered(name, ".dbtmp")) {
+    // Number 0 is the temporary name of IDENTITY.
+    bool zero = std::all_of(name.begin(), name.end() - 6, [](char c) { return c == '0'; });
+    return zero ? FileClass::kUnlisted : FileClass::kLogLane;
+  }
+  bool temporary = EndsWith(name, ".dbtmp") || EndsWith(name, ".trash") || EndsWith(name, ".tmp") ||
+                   EndsWith(name, ".hyperloop-new");
+  bool info_log = name == "LOG" || StartsWith(name, "LOG.");
+  if (temporary || info_log || name == kLockFileName || name == kPairingFileName)
+    return FileClass::kUnlisted;
+  return FileClass::kListed;
+}
+
+std::string ParentOf(std::string_view path) {
+  path = WithoutTrailingSlashes(path);
+  size_t slash = path.rfind('/');
+  if (slash == std::string_view::npos) return ".";
+  return std::string(WithoutTrailingSlashes(path.substr(0, slash + 1)));
+}
+
+std::string BaseOf(std::string_view path) {
+  path = WithoutTrailingSlashes(path);
+  size_t slash = path.rfind('/');
+  return std::string(slash == std::string_view::npos ? path : path.substr(slash + 1));
+}
+
+std::string RealPath(const std::string& path) {
+  char buffer[PATH_MAX];
+  return ::realpath(path.c_str(), buffer) == nullptr ? path : std::string(buffer);
+}
+
+std::string RealPathOfEntry(const std::string& path) {
+  std::string parent = RealPath(ParentOf(path));
+  if (parent != "/") parent += "/";
+  return parent + BaseOf(path);
+}
+
+}  // namespace hyperloop

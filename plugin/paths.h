@@ -1,0 +1,38 @@
+// Which files of a database directory go where. RocksDB sets no IO type, so a file is known by its
+// name and directory.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace hyperloop {
+
+enum class FileClass : uint8_t {
+  kOutside,  // not in the bound directory (or in a subdirectory of it other than archive/): none of
+             // ours
+  kLogLane,  // NNNNNN.log there and in archive/, MANIFEST-NNNNNN, CURRENT, NNNNNN.dbtmp (which
+             // becomes CURRENT)
+  kListed,  // SST, blob, OPTIONS, IDENTITY and whatever else: bytes stay local, the group lists the
+            // file
+  kUnlisted,  // LOG*, LOCK, the pairing file, trash, temporary names other than the above
+};
+
+// Of a name relative to the bound directory.
+FileClass Classify(std::string_view name);
+
+inline constexpr std::string_view kPairingFileName = "HYPERLOOP";
+inline constexpr std::string_view kLockFileName = "LOCK";
+// Of a file in the group that is being filled before a rename shows it; never a local name.
+inline constexpr std::string_view kImportSuffix = ".import";
+inline constexpr std::string_view kArchivePrefix = "archive/";
+
+// "a/b" → "a", "b" → ".", "/b" → "/". Trailing slashes do not count.
+std::string ParentOf(std::string_view path);
+std::string BaseOf(std::string_view path);
+// The path with symbolic links, "." and ".." resolved; as it is when it does not exist.
+std::string RealPath(const std::string& path);
+// RealPath of the parent, then the name: works for files that do not exist yet.
+std::string RealPathOfEntry(const std::string& path);
+
+}  // namespace hyperloop

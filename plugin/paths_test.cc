@@ -1,0 +1,40 @@
+#include "paths.h"
+
+#include <gtest/gtest.h>
+
+namespace hyperloop {
+namespace {
+
+TEST(Classify, ByName) {
+  for (const char* name : {"000001.log", "1.log", "archive/000034.log", "MANIFEST-000005",
+                           "CURRENT", "000005.dbtmp"}) {
+    EXPECT_EQ(Classify(name), FileClass::kLogLane) << name;
+  }
+  for (const char* name : {"000012.sst", "000013.blob", "OPTIONS-000007", "IDENTITY", "notes.txt",
+                           "x.log", "MANIFEST-"}) {
+    EXPECT_EQ(Classify(name), FileClass::kListed) << name;
+  }
+  for (const char* name :
+       {"LOG", "LOG.old.1699", "LOCK", "HYPERLOOP", "HYPERLOOP.tmp", "000000.dbtmp",
+        "OPTIONS-000007.dbtmp", "000012.sst.trash", "000012.log.trash", "CURRENT.hyperloop-new"}) {
+    EXPECT_EQ(Classify(name), FileClass::kUnlisted) << name;
+  }
+  for (const char* name :
+       {"", "lost/000001.log", "archive/CURRENT", "archive/x/000001.log", "archive/000001.sst"}) {
+    EXPECT_EQ(Classify(name), FileClass::kOutside) << name;
+  }
+}
+
+TEST(Paths, ParentAndBase) {
+  EXPECT_EQ(ParentOf("/a/b"), "/a");
+  EXPECT_EQ(ParentOf("/a/b/"), "/a");
+  EXPECT_EQ(ParentOf("/a"), "/");
+  EXPECT_EQ(ParentOf("/"), "/");
+  EXPECT_EQ(ParentOf("a"), ".");
+  EXPECT_EQ(ParentOf("a//b"), "a");
+  EXPECT_EQ(BaseOf("/a/b//"), "b");
+  EXPECT_EQ(BaseOf("b"), "b");
+}
+
+}  // namespace
+}  // namespace hyperloop

@@ -1,0 +1,265 @@
+// Opening after a kill, with damaged local files, on the wrong group, or where a primary lives.
+#include <rocksdb/utilities/checkpoint.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "local_files.h"
+#include "testing/database_fixture.h"
+
+namespace hyperloop::testing {
+namespace {
+
+using rocksdb::Options;
+using rocksdb::Status;
+using rocksdb::WriteOptions;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+class ReopenTest : public DatabaseTest {
+ protected:
+  // A database with logs only, killed.
+  void MakeAndCrash() {
+    ASSERT_TRUE(Open(MakeOptions()).ok());
+    for (int i = 0; i < 200; ++i) Put("key" + std::to_string(i), std::string(1000, 'v'));
+    Crash();
+    logs_ = LocalNames(".log");
+    manifests_.clear();
+    for (const std::string& name : LocalNames("")) {
+      if (name.starts_with("MANIFEST-")) manifests_.push_back(name);
+    }
+    ASSERT_THAT(logs_, SizeIs(1));
+  }
+  void ExpectWhole() {
+    Status status = Open(MakeOptions());
+    ASSERT_TRUE(status.ok()) << status.ToString();
+    for (int i = 0; i < 200; ++i)
+      ASSERT_EQ(Get("key" + std::to_string(i)), std::string(1000, 'v')) << i;
+    ExpectLocalEqualsGroup();
+  }
+  std::string Path(const std::string& name) { return directory_ + "/" + name; }
+
+  std::vector<std::string> logs_, manifests_;
+};
+
+TEST_F(ReopenTest, AfterAKill) {
+  MakeAndCrash();
+  ExpectWhole();
+}
+
+TEST_F(ReopenTest, LogOfZerosOfTheRightLength) {
+  MakeAndCrash();
+  WriteLocal(Path(logs_[0]), std::string(ReadLocal(Path(logs_[0])).size(), '\0'));
+  ExpectWhole();
+  EXPECT_THAT(InfoLogText(), HasSubstr("set to the group's content: 1 (" + logs_[0] + ")"));
+}
+
+TEST_F(ReopenTest, LogWithOneWrongByte) {
+  MakeAndCrash();
+  std::string bytes = ReadLocal(Path(logs_[0]));
+  bytes[bytes.size() / 2] ^= 1;
+  WriteLocal(Path(logs_[0]), bytes);
+  ExpectWhole();
+}
+
+TEST_F(ReopenTest, ShorterAndLongerAndMissingFiles) {
+  MakeAndCrash();
+  std::string log = ReadLocal(Path(logs_[0]));
+  WriteLocal(Path(logs_[0]), log.substr(0, log.size() / 3));
+  WriteLocal(Path(manifests_[0]), ReadLocal(Path(manifests_[0])) + "a longer tail");
+  std::filesystem::remove(Path("CURRENT"));
+  WriteLocal(Path("000999.log"), log);       // the group has no such log
+  WriteLocal(Path("MANIFEST-000999"), "x");  // nor that
+  ExpectWhole();
+  std::string text = InfoLogText();
+  EXPECT_THAT(text, HasSubstr("cut to what the group holds: 1 (" + manifests_[0]));
+  EXPECT_THAT(text, HasSubstr("removed that the group does not hold: 2"));
+}
+
+TEST_F(ReopenTest, EverythingLocalButThePairingLost) {
+  MakeAndCrash();
+  for (const std::string& name : LocalNames("")) {
+    if (name != "HYPERLOOP" && name != "archive") std::filesystem::remove_all(Path(name));
+  }
+  listed_files_lost_ = true;
+  ExpectWhole();
+}
+
+TEST_F(ReopenTest, CheckpointKeepsItsBytesWhenTheLocalLogIsRewritten) {
+  MakeAndCrash();
+  std::filesystem::create_hard_link(Path(logs_[0]), root_ + "/kept.log");
+  std::string damaged = ReadLocal(Path(logs_[0])) + "tail";
+  WriteLocal(Path(logs_[0]), damaged);
+  ExpectWhole();
+  EXPECT_EQ(ReadLocal(root_ + "/kept.log"), damaged);
+}
+
+TEST_F(ReopenTest, MissingTableIsNamed) {
+  ASSERT_TRUE(Open(MakeOptions()).ok());
+  Put("a", "1");
+  ASSERT_TRUE(db_->Flush(rocksdb::FlushOptions()).ok());
+  Crash();
+  std::string table = LocalNames(".sst").at(0);
+  std::filesystem::remove(Path(table));
+  EXPECT_FALSE(Open(MakeOptions()).ok());
+  EXPECT_THAT(
+      InfoLogText(),
+      HasSubstr("are missing there; if MANIFEST names one of them the database will not open: 1 (" +
+                table));
+}
+
+TEST_F(ReopenTest, EmptyDirectoryAndGroupWithDatabaseNeedsRestore) {
+  MakeAndCrash();
+  std::filesystem::remove_all(directory_);
+  EXPECT_THAT(Open(MakeOptions()).ToString(), HasSubstr("restore=true"));
+  StoreOptions with_restore = MakeStoreOptions();
+  with_restore.restore = true;
+  fs_ = MakeFileSystem(with_restore);
+  env_ = rocksdb::NewCompositeEnv(fs_);
+  std::filesystem::remove_all(directory_);
+  listed_files_lost_ = true;
+  ExpectWhole();
+}
+
+TEST_F(ReopenTest, ForeignPairingIsRefusedAndChangesNothing) {
+  MakeAndCrash();
+  rocksdb::FileSystem& local = *rocksdb::FileSystem::Default();
+  ASSERT_TRUE(WritePairing(local, directory_, {"another-group", "another-database"}).ok());
+  WriteLocal(Path("000999.log"), "x");
+  auto before = group_->LogFiles();
+  EXPECT_THAT(Open(MakeOptions()).ToString(), HasSubstr("belongs to group another-group"));
+  EXPECT_EQ(group_->LogFiles(), before);
+  EXPECT_EQ(ReadLocal(Path("000999.log")), "x");
+  EXPECT_FALSE(group_->held());
+}
+
+TEST_F(ReopenTest, DamagedPairingIsRefused) {
+  MakeAndCrash();
+  std::string text = ReadLocal(Path("HYPERLOOP"));
+  for (std::string damaged :
+       {std::string(), text.substr(0, text.size() - 1), text + "x", std::string(2000, 'x')}) {
+    WriteLocal(Path("HYPERLOOP"), damaged);
+    EXPECT_THAT(Open(MakeOptions()).ToString(), HasSubstr("is damaged; move the directory away"));
+  }
+  for (size_t i = 0; i < text.size(); ++i) {
+    std::string damaged = text;
+    damaged[i] ^= 4;
+    WriteLocal(Path("HYPERLOOP"), damaged);
+    Pairing pairing;
+    EXPECT_EQ(ReadPairing(*rocksdb::FileSystem::Default(), directory_, &pairing).code(),
+              Code::kCorruption)
+        << i;
+  }
+  WriteLocal(Path("HYPERLOOP"), text);
+  ExpectWhole();
+}
+
+TEST_F(ReopenTest, DirectoryOfAnUnreplicatedDatabaseIsRefusedAndKept) {
+  rocksdb::DB* plain = nullptr;
+  Options options;
+  options.create_if_missing = true;
+  ASSERT_TRUE(rocksdb::DB::Open(options, directory_, &plain).ok());
+  ASSERT_TRUE(plain->Put(WriteOptions(), "precious", "1").ok());
+  delete plain;
+  EXPECT_THAT(Open(MakeOptions()).ToString(), HasSubstr("the group never saw"));
+  std::filesystem::remove(Path("CURRENT"));  // its log is somebody's data all the same
+  EXPECT_THAT(Open(MakeOptions()).ToString(), HasSubstr("the group never saw"));
+  EXPECT_THAT(LocalNames(".log"), SizeIs(1));
+}
+
+TEST_F(ReopenTest, SecondPrimaryIsRefusedUnlessItTakesOver) {
+  ASSERT_TRUE(Open(MakeOptions()).ok());
+  Put("a", "1");
+  auto second = MakeFileSystem(MakeStoreOptions());
+  auto second_env = rocksdb::NewCompositeEnv(second);
+  Options options = MakeOptions();
+  options.env = second_env.get();
+  rocksdb::DB* opened = nullptr;
+  Status status = rocksdb::DB::Open(options, root_ + "/second", &opened);
+  EXPECT_TRUE(status.IsBusy()) << status.ToString();
+  EXPECT_THAT(status.ToString(), HasSubstr("a primary that is alive holds the group"));
+  Put("b", "2");  // the first one never noticed
+  EXPECT_EQ(group_->epoch(), 1u);
+}
+
+TEST_F(ReopenTest, SecondDatabaseOnOneFileSystemIsRefused) {
+  ASSERT_TRUE(Open(MakeOptions()).ok());
+  rocksdb::DB* opened = nullptr;
+  Status status = rocksdb::DB::Open(MakeOptions(), root_ + "/second", &opened);
+  EXPECT_TRUE(status.IsNotSupported()) << status.ToString();
+  EXPECT_THAT(status.ToString(), HasSubstr("the group holds one database, " + directory_));
+  Put("a", "1");
+  Close();
+  // The refusal did not keep the second directory locked, nor the first one bound.
+  std::filesystem::remove_all(directory_);
+  std::filesystem::remove_all(root_ + "/second");
+  group_ = FakeGroup::Make();
+  fs_ = MakeFileSystem(MakeStoreOptions());
+  env_ = rocksdb::NewCompositeEnv(fs_);
+  directory_ = root_ + "/second";
+  EXPECT_TRUE(Open(MakeOptions()).ok());
+}
+
+TEST_F(ReopenTest, DirectoriesElsewhereAreRefusedByName) {
+  Options options = MakeOptions();
+  options.wal_dir = root_ + "/wal";
+  EXPECT_THAT(Open(options).ToString(),
+              HasSubstr("wal_dir=" + root_ + "/wal is not the database directory"));
+  options = MakeOptions();
+  options.db_paths = {{root_ + "/tables", 1 << 20}};
+  EXPECT_THAT(Open(options).ToString(), HasSubstr("db_paths=" + root_ + "/tables"));
+  options = MakeOptions();
+  options.cf_paths = {{root_ + "/tables", 1 << 20}};
+  EXPECT_THAT(Open(options).ToString(),
+              HasSubstr("db_paths or cf_paths names " + root_ + "/tables"));
+  // Other spellings of the directory itself are fine, and a refusal does not outlive its open.
+  options = MakeOptions();
+  options.wal_dir = root_ + "/./db/";
+  options.db_paths = {{directory_, 1 << 30}};
+  Status status = Open(options);
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  Put("a", "1");
+  ExpectLocalEqualsGroup();
+}
+
+TEST_F(ReopenTest, FailedOpenGivesTheGroupBack) {
+  Options options = MakeOptions();
+  options.create_if_missing = false;
+  EXPECT_FALSE(Open(options).ok());
+  EXPECT_FALSE(group_->held());
+  EXPECT_FALSE(std::filesystem::exists(Path("HYPERLOOP")));
+  EXPECT_TRUE(Open(MakeOptions()).ok());
+}
+
+TEST_F(ReopenTest, ForkedChildCannotWriteAndDisturbsNothing) {
+  std::filesystem::create_directories(directory_);
+  const rocksdb::IOOptions io;
+  rocksdb::FileLock* lock = nullptr;
+  ASSERT_TRUE(fs_->LockFile(Path("LOCK"), io, &lock, nullptr).ok());
+  std::unique_ptr<rocksdb::FSWritableFile> file;
+  ASSERT_TRUE(
+      fs_->NewWritableFile(Path("000800.log"), rocksdb::FileOptions(), &file, nullptr).ok());
+  pid_t child = fork();
+  if (child == 0) {
+    std::unique_ptr<rocksdb::FSWritableFile> other;
+    bool append = file->Append("child", io, nullptr).IsIOFenced();
+    bool create = fs_->NewWritableFile(Path("000801.log"), rocksdb::FileOptions(), &other, nullptr)
+                      .IsIOFenced();
+    bool remove = fs_->DeleteFile(Path("000800.log"), io, nullptr).IsIOFenced();
+    bool unlock = fs_->UnlockFile(lock, io, nullptr)
+                      .ok();  // must not give the group back, nor unpair the directory
+    _exit((append ? 0 : 1) | (create ? 0 : 2) | (remove ? 0 : 4) | (unlock ? 0 : 8));
+  }
+  int result = 0;
+  ASSERT_EQ(waitpid(child, &result, 0), child);
+  EXPECT_TRUE(WIFEXITED(result) && WEXITSTATUS(result) == 0) << result;
+  EXPECT_TRUE(std::filesystem::exists(Path("HYPERLOOP")));
+  ASSERT_TRUE(file->Append("parent", io, nullptr).ok());
+  ExpectLocalEqualsGroup();
+  EXPECT_TRUE(fs_->UnlockFile(lock, io, nullptr).ok());
+  EXPECT_FALSE(std::filesystem::exists(Path("HYPERLOOP"))) << "the group holds no database";
+}
+
+}  // namespace
+}  // namespace hyperloop::testing

@@ -1,0 +1,50 @@
+// What happens when librocksdb_hyperloop.so is loaded, linked or preloaded: it registers itself,
+// and takes itself out of LD_PRELOAD, so that programs started by this one (shells, compression
+// helpers …) run without it.
+#include <dlfcn.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+#include "hyperloop/plugin/register.h"
+#include "paths.h"
+
+namespace {
+
+// The entries of LD_PRELOAD (separated by ':' or ' ') without those that are the file `self`.
+std::string WithoutSelf(std::string_view preload, const std::string& self) {
+  std::string kept;
+  for (size_t start = 0; start <= preload.size();) {
+    size_t end = std::min(preload.find_first_of(": ", start), preload.size());
+    std::string entry(preload.substr(start, end - start));
+    start = end + 1;
+    if (entry.empty()) continue;
+    bool same = hyperloop::RealPath(entry) == self ||
+                (entry.find('/') == std::string::npos && entry == hyperloop::BaseOf(self));
+    if (!same) kept += (kept.empty() ? "" : ":") + entry;
+  }
+  return kept;
+}
+
+void LeavePreload() {
+  const char* preload = getenv("LD_PRELOAD");
+  Dl_info info{};
+  if (preload == nullptr || dladdr(reinterpret_cast<void*>(&register_hyperloop), &info) == 0)
+    return;
+  std::string kept = WithoutSelf(preload, hyperloop::RealPath(info.dli_fname));
+  if (kept == preload) return;
+  if (kept.empty()) {
+    unsetenv("LD_PRELOAD");
+  } else {
+    setenv("LD_PRELOAD", kept.c_str(), 1);
+  }
+}
+
+[[maybe_unused]] const int kLoaded = [] {
+  LeavePreload();
+  return register_hyperloop(*rocksdb::ObjectLibrary::Default(), "");
+}();
+
+}  // namespace

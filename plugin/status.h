@@ -1,0 +1,25 @@
+// The one place where a Status of ours becomes an IOStatus of RocksDB.
+#pragma once
+
+#include <rocksdb/io_status.h>
+
+#include <string_view>
+
+#include "hyperloop/core/status.h"
+
+namespace hyperloop {
+
+// True for the codes after which the group may come back: kUnavailable, kTimedOut, kAborted. The
+// failed call's outcome is indeterminate.
+bool IsRetryable(Code code);
+
+// ok → OK; kFenced → IOFenced (RocksDB stops writing for good); retryable codes → IOError,
+// retryable (RocksDB resumes by itself); kNoSpace → NoSpace; kInvalidArgument, kBusy, kNotFound,
+// kNotSupported, kCorruption → the same of RocksDB's; anything else → a plain IOError. The message
+// is "context: code: message".
+rocksdb::IOStatus ToIOStatus(const Status& status, std::string_view context);
+
+// The other way, for errors of the local file system that are passed through code of ours.
+Status FromIOStatus(const rocksdb::IOStatus& status, std::string_view context);
+
+}  // namespace hyperloop

@@ -1,0 +1,164 @@
+#include "testing/database_fixture.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+namespace hyperloop::testing {
+
+namespace stdfs = std::filesystem;
+
+std::string ReadLocal(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream content;
+  content << file.rdbuf();
+  return content.str();
+}
+
+void WriteLocal(const std::string& path, const std::string& content) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << content;
+}
+
+void DatabaseTest::SetUp() {
+  std::string pattern =
+      (stdfs::exists("/dev/shm") ? std::string("/dev/shm") : ::testing::TempDir()) +
+      "/hyperloop-plugin-XXXXXX";
+  ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+  root_ = pattern;
+  directory_ = root_ + "/db";
+  group_ = FakeGroup::Make();
+  fs_ = MakeFileSystem(MakeStoreOptions());
+  env_ = rocksdb::NewCompositeEnv(fs_);
+}
+
+void DatabaseTest::TearDown() {
+  db_.reset();
+  dead_dbs_.clear();
+  env_.reset();
+  dead_envs_.clear();
+  fs_.reset();
+  dead_file_systems_.clear();
+  stdfs::remove_all(root_);
+}
+
+StoreOptions DatabaseTest::MakeStoreOptions() const {
+  StoreOptions options;
+  options.replicas = {"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"};
+  options.device = root_ + "/rnicd.sock";
+  options.pool = root_ + "/primary.pool";
+  return options;
+}
+
+std::shared_ptr<HyperloopFileSystem> DatabaseTest::MakeFileSystem(const StoreOptions& options) {
+  StoreAccess access;
+  access.open = [group = group_](const StoreOptions& with,
+                                 std::shared_ptr<Log>) -> Result<std::unique_ptr<Store>> {
+    return MakeFakeStore(group, with);
+  };
+  access.reconnect_interval = std::chrono::milliseconds(0);
+  return std::make_shared<HyperloopFileSystem>(rocksdb::FileSystem::Default(), options, access);
+}
+
+rocksdb::Options DatabaseTest::MakeOptions() {
+  rocksdb::Options options;
+  options.create_if_missing = true;
+  options.env = env_.get();
+  options.bgerror_resume_retry_interval = 1000;
+  return options;
+}
+
+rocksdb::Status DatabaseTest::Open(const rocksdb::Options& options) {
+  rocksdb::DB* db = nullptr;
+  rocksdb::Status status = rocksdb::DB::Open(options, directory_, &db);
+  db_.reset(db);
+  return status;
+}
+
+void DatabaseTest::Reopen(const rocksdb::Options& options) {
+  Close();
+  rocksdb::Status status = Open(options);
+  ASSERT_TRUE(status.ok()) << status.ToString();
+}
+
+void DatabaseTest::Put(const std::string& key, const std::string& value) {
+  rocksdb::WriteOptions sync;
+  sync.sync = true;
+  rocksdb::Status status = db_->Put(sync, key, value);
+  ASSERT_TRUE(status.ok()) << key << ": " << status.ToString();
+}
+
+std::string DatabaseTest::Get(const std::string& key) {
+  std::string value;
+  rocksdb::Status status = db_->Get(rocksdb::ReadOptions(), key, &value);
+  return status.ok() ? value : status.ToString();
+}
+
+void DatabaseTest::ExpectLocalEqualsGroup() {
+  std::map<std::string, std::string> local;
+  for (const auto& entry : stdfs::recursive_directory_iterator(directory_)) {
+    std::string name = stdfs::relative(entry.path(), directory_);
+    if (entry.is_regular_file() && Classify(name) == FileClass::kLogLane)
+      local[name] = ReadLocal(entry.path());
+  }
+  std::map<std::string, std::string> group = group_->LogFiles();
+  ASSERT_FALSE(group.empty());
+  for (auto& [name, content] : group) {
+    ASSERT_EQ(local.count(name), 1u) << name << " is only in the group";
+    EXPECT_TRUE(local[name] == content) << name << " has " << local[name].size() << " B here, "
+                                        << content.size() << " B in the group, or other bytes";
+  }
+  for (auto& [name, content] : local) EXPECT_EQ(group.count(name), 1u) << name << " is only here";
+  if (listed_files_lost_) return;
+  for (auto& [name, size] : group_->LocalFiles()) {
+    ASSERT_TRUE(stdfs::exists(directory_ + "/" + name)) << name << " is listed, but not here";
+    EXPECT_EQ(stdfs::file_size(directory_ + "/" + name), size) << name;
+  }
+}
+
+void DatabaseTest::Crash() {
+  std::string copy = root_ + "/db" + std::to_string(++copies_);
+  stdfs::copy(directory_, copy, stdfs::copy_options::recursive);
+  stdfs::remove(copy + "/LOCK");
+  directory_ = copy;
+  group_ = group_->AfterCrash();
+  dead_dbs_.push_back(std::move(db_));
+  dead_envs_.push_back(std::move(env_));
+  dead_file_systems_.push_back(std::move(fs_));
+  fs_ = MakeFileSystem(MakeStoreOptions());
+  env_ = rocksdb::NewCompositeEnv(fs_);
+}
+
+std::map<std::string, std::string> DatabaseTest::ContentFromGroup() {
+  std::string copy = root_ + "/export" + std::to_string(++copies_);
+  stdfs::create_directories(copy + "/archive");
+  for (auto& [name, content] : group_->LogFiles()) WriteLocal(copy + "/" + name, content);
+  for (auto& [name, size] : group_->LocalFiles())
+    stdfs::copy_file(directory_ + "/" + name, copy + "/" + name);
+  std::map<std::string, std::string> content;
+  rocksdb::DB* db = nullptr;
+  rocksdb::Status status = rocksdb::DB::Open(rocksdb::Options(), copy, &db);
+  EXPECT_TRUE(status.ok()) << status.ToString();
+  if (!status.ok()) return content;
+  std::unique_ptr<rocksdb::DB> guard(db);
+  std::unique_ptr<rocksdb::Iterator> it(db->NewIterator(rocksdb::ReadOptions()));
+  for (it->SeekToFirst(); it->Valid(); it->Next())
+    content[it->key().ToString()] = it->value().ToString();
+  return content;
+}
+
+std::vector<std::string> DatabaseTest::LocalNames(const std::string& suffix) {
+  std::vector<std::string> names;
+  for (const auto& entry : stdfs::directory_iterator(directory_)) {
+    std::string name = entry.path().filename();
+    if (name.ends_with(suffix)) names.push_back(name);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace hyperloop::testing

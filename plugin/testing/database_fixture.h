@@ -1,0 +1,63 @@
+// Fixture: a database directory on tmpfs, a group in memory, and RocksDB over HyperloopFileSystem.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rocksdb/db.h>
+#include <rocksdb/env.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "file_system.h"
+#include "testing/fake_store.h"
+
+namespace hyperloop::testing {
+
+std::string ReadLocal(const std::string& path);
+void WriteLocal(const std::string& path, const std::string& content);
+
+class DatabaseTest : public ::testing::Test {
+ protected:
+  void SetUp() override;
+  void TearDown() override;
+
+  StoreOptions MakeStoreOptions() const;
+  // A FileSystem on `group_`, as another process would have one.
+  std::shared_ptr<HyperloopFileSystem> MakeFileSystem(const StoreOptions& options);
+  rocksdb::Options MakeOptions();
+  // Opens directory_ through env_; database in db_.
+  rocksdb::Status Open(const rocksdb::Options& options);
+  void Reopen(const rocksdb::Options& options);
+  void Put(const std::string& key, const std::string& value);
+  std::string Get(const std::string& key);
+  void Close() { db_.reset(); }
+
+  // Local WAL, MANIFEST and CURRENT, names and bytes, are the group's, and its listed files are
+  // here.
+  void ExpectLocalEqualsGroup();
+  // What a kill leaves: a copy of the directory and of the group; from now on the fixture works on
+  // these.
+  void Crash();
+  // Keys and values as stock RocksDB finds them in the group's log files plus the local tables.
+  std::map<std::string, std::string> ContentFromGroup();
+  std::string InfoLogText() { return ReadLocal(directory_ + "/LOG"); }
+  std::vector<std::string> LocalNames(const std::string& suffix);
+
+  std::string root_;
+  std::string directory_;
+  int copies_ = 0;
+  bool listed_files_lost_ = false;  // ExpectLocalEqualsGroup does not look for them
+  std::shared_ptr<FakeGroup> group_;
+  std::shared_ptr<HyperloopFileSystem> fs_;
+  std::unique_ptr<rocksdb::Env> env_;
+  std::unique_ptr<rocksdb::DB> db_;
+  // What Crash left behind; still open until the end of the test.
+  std::vector<std::shared_ptr<HyperloopFileSystem>> dead_file_systems_;
+  std::vector<std::unique_ptr<rocksdb::Env>> dead_envs_;
+  std::vector<std::unique_ptr<rocksdb::DB>> dead_dbs_;
+};
+
+}  // namespace hyperloop::testing

@@ -1,0 +1,268 @@
+#include "testing/fake_store.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace hyperloop::testing {
+
+class FakeStore final : public Store {
+ public:
+  FakeStore(std::shared_ptr<FakeGroup> group, StoreOptions options)
+      : group_(std::move(group)), options_(std::move(options)) {}
+  ~FakeStore() override { Close().IgnoreError(); }
+
+  Status Take(const TakeRequest& request, TakeResult* result) override {
+    std::lock_guard<std::mutex> lock(group_->mutex_);
+    const bool fresh = group_->files_.empty();
+    const bool paired = !request.pairing.group.empty();
+    if (group_->held_ && !options_.takeover) return Busy("a primary that is alive holds the group");
+    if (paired && request.pairing != group_->pairing_) {
+      return InvalidArgument("the directory belongs to group " + request.pairing.group +
+                             ", database " + request.pairing.database);
+    }
+    if (!paired && !request.directory_empty)
+      return InvalidArgument("the directory holds a database that the group never saw");
+    if (!paired && !fresh && !options_.restore) {
+      return InvalidArgument(
+          "the directory is empty, but the group holds a database; restore=true fills the "
+          "directory");
+    }
+    if (!paired && fresh)
+      group_->pairing_ = {"fake-group", "database-" + std::to_string(++group_->databases_)};
+    epoch_ = ++group_->epoch_;
+    group_->held_ = true;
+    taken_ = true;
+    *result = {group_->pairing_, epoch_, fresh, FilesLocked()};
+    return Status::Ok();
+  }
+  bool taken() const override { return taken_; }
+
+  Status Reconnect() override {
+    std::lock_guard<std::mutex> lock(group_->mutex_);
+    ++group_->calls_["reconnect"];
+    if (epoch_ != group_->epoch_)
+      return Fenced("epoch " + std::to_string(group_->epoch_) + " exists");
+    if (group_->link_cut_) return Status(group_->link_code_, "the link is cut");
+    broken_ = false;
+    return Status::Ok();
+  }
+
+  Result<FileId> Create(std::string_view name, Lane lane) override {
+    FileId id = 0;
+    HL_RETURN_IF_ERROR(Do("create", [&] {
+      id = group_->next_id_++;
+      group_->files_[std::string(name)] = {id, lane, 0, ""};
+      return Status::Ok();
+    }));
+    return id;
+  }
+  Result<FileId> Lookup(std::string_view name) override {
+    std::lock_guard<std::mutex> lock(group_->mutex_);
+    auto found = group_->files_.find(name);
+    if (found == group_->files_.end()) return NotFound("no file " + std::string(name));
+    return found->second.id;
+  }
+  Status Append(FileId file, std::string_view data) override {
+    return Do("append", [&] {
+      HL_ASSIGN_OR_RETURN(FakeGroup::File * target, Find(file));
+      target->content.append(data);
+      return Status::Ok();
+    });
+  }
+  Status Sync(FileId) override {
+    return Do("sync", [] { return Status::Ok(); });
+  }
+  Status Truncate(FileId file, uint64_t size) override {
+    return Do("truncate", [&] {
+      HL_ASSIGN_OR_RETURN(FakeGroup::File * target, Find(file));
+      target->content.resize(size);
+      return Status::Ok();
+    });
+  }
+  Status Rename(std::string_view from, std::string_view to) override {
+    return Do("rename", [&] {
+      auto found = group_->files_.find(from);
+      if (found == group_->files_.end()) return NotFound("no file " + std::string(from));
+      FakeGroup::File file = found->second;
+      group_->files_.erase(found);
+      group_->files_[std::string(to)] = std::move(file);
+      return Status::Ok();
+    });
+  }
+  Status Remove(std::string_view name) override {
+    return Do("remove", [&] {
+      auto found = group_->files_.find(name);
+      if (found == group_->files_.end()) return NotFound("no file " + std::string(name));
+      group_->files_.erase(found);
+      return Status::Ok();
+    });
+  }
+  Status ListLocal(std::string_view name, uint64_t size) override {
+    return Do("list", [&] {
+      auto [entry, fresh] = group_->files_.try_emplace(std::string(name));
+      if (fresh) entry->second = {group_->next_id_++, Lane::kLocal, 0, ""};
+      entry->second.listed_size = size;
+      return Status::Ok();
+    });
+  }
+
+  std::vector<FileInfo> Files() override {
+    if (getpid() != owner_) return {};
+    std::lock_guard<std::mutex> lock(group_->mutex_);
+    return FilesLocked();
+  }
+  Result<uint64_t> Read(FileId file, uint64_t offset, std::span<char> out) override {
+    std::lock_guard<std::mutex> lock(group_->mutex_);
+    HL_ASSIGN_OR_RETURN(FakeGroup::File * target, Find(file));
+    if (offset >= target->content.size()) return uint64_t{0};
+    size_t length = std::min<size_t>(out.size(), target->content.size() - offset);
+    std::memcpy(out.data(), target->content.data() + offset, length);
+    return uint64_t{length};
+  }
+  const StoreOptions& options() const override { return options_; }
+  Status Close() override {
+    if (!taken_ || getpid() != owner_) return Status::Ok();
+    std::lock_guard<std::mutex> lock(group_->mutex_);
+    if (epoch_ == group_->epoch_) group_->held_ = false;
+    taken_ = false;
+    return Status::Ok();
+  }
+  Statistics statistics() override {
+    std::lock_guard<std::mutex> lock(group_->mutex_);
+    Statistics result;
+    result.epoch = epoch_;
+    result.files = group_->files_.size();
+    result.extents = group_->extents_;
+    return result;
+  }
+
+ private:
+  // Runs one call: counts it, checks epoch and link, and applies a fault that is due.
+  template <class Change>
+  Status Do(const std::string& call, Change&& change) {
+    if (getpid() != owner_) return Fenced("a forked child");
+    std::lock_guard<std::mutex> lock(group_->mutex_);
+    ++group_->calls_[call];
+    if (!taken_) return Internal("not taken");
+    if (epoch_ != group_->epoch_)
+      return Fenced("epoch " + std::to_string(group_->epoch_) + " exists");
+    if (broken_) return Aborted("the group is broken; Reconnect first");
+    for (auto fault = group_->faults_.begin(); fault != group_->faults_.end(); ++fault) {
+      if (fault->call != call || fault->skip-- > 0) continue;
+      FakeGroup::Fault due = *fault;
+      group_->faults_.erase(fault);
+      if (due.applied) change().IgnoreError();
+      broken_ = due.code == Code::kTimedOut || due.code == Code::kUnavailable ||
+                due.code == Code::kAborted;
+      return Status(due.code, "injected into " + call);
+    }
+    return change();
+  }
+
+  Result<FakeGroup::File*> Find(FileId id) {
+    for (auto& [name, file] : group_->files_) {
+      if (file.id == id) return &file;
+    }
+    return InvalidArgument("no file has id " + std::to_string(id));
+  }
+  std::vector<FileInfo> FilesLocked() {
+    std::vector<FileInfo> files;
+    for (auto& [name, file] : group_->files_) {
+      files.push_back({file.id, name, file.lane,
+                       file.lane == Lane::kLog ? file.content.size() : file.listed_size});
+    }
+    return files;
+  }
+
+  const std::shared_ptr<FakeGroup> group_;
+  const StoreOptions options_;
+  const pid_t owner_ = getpid();
+  uint64_t epoch_ = 0;
+  bool taken_ = false;
+  bool broken_ = false;
+};
+
+std::unique_ptr<Store> MakeFakeStore(std::shared_ptr<FakeGroup> group,
+                                     const StoreOptions& options) {
+  return std::make_unique<FakeStore>(std::move(group), options);
+}
+
+std::shared_ptr<FakeGroup> FakeGroup::AfterCrash() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  auto copy = std::make_shared<FakeGroup>();
+  copy->files_ = files_;
+  copy->next_id_ = next_id_;
+  copy->pairing_ = pairing_;
+  copy->epoch_ = epoch_;
+  copy->databases_ = databases_;
+  copy->extents_ = extents_;
+  return copy;
+}
+
+void FakeGroup::Inject(Fault fault) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  faults_.push_back(std::move(fault));
+}
+
+void FakeGroup::CutLink(Code code) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  link_cut_ = true;
+  link_code_ = code;
+}
+
+void FakeGroup::HealLink() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  link_cut_ = false;
+}
+
+void FakeGroup::FenceOff() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  ++epoch_;
+}
+
+std::map<std::string, std::string> FakeGroup::LogFiles() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::map<std::string, std::string> result;
+  for (auto& [name, file] : files_) {
+    if (file.lane == Lane::kLog) result[name] = file.content;
+  }
+  return result;
+}
+
+std::map<std::string, uint64_t> FakeGroup::LocalFiles() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::map<std::string, uint64_t> result;
+  for (auto& [name, file] : files_) {
+    if (file.lane == Lane::kLocal) result[name] = file.listed_size;
+  }
+  return result;
+}
+
+int FakeGroup::CallsOf(const std::string& call) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return calls_[call];
+}
+
+Pairing FakeGroup::pairing() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return pairing_;
+}
+
+uint64_t FakeGroup::epoch() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return epoch_;
+}
+
+bool FakeGroup::held() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return held_;
+}
+
+void FakeGroup::SetExtents(uint64_t extents) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  extents_ = extents;
+}
+
+}  // namespace hyperloop::testing

@@ -1,0 +1,71 @@
+// A group in memory, and Stores over it: what the plugin's tests run on. It follows store.h's
+// contracts, refusals included, and fails where a test tells it to.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "hyperloop/replication/store.h"
+
+namespace hyperloop::testing {
+
+// Shared by all Stores of a test, as the replicas would be.
+class FakeGroup {
+ public:
+  struct File {
+    FileId id = 0;
+    Lane lane = Lane::kLog;
+    uint64_t listed_size = 0;  // kLocal
+    std::string content;       // kLog
+  };
+  // One failure to come: the `skip`+1st call of `call` ("append", "create", …) returns `code`;
+  // `applied` tells whether the group did it nevertheless.
+  struct Fault {
+    std::string call;
+    Code code = Code::kTimedOut;
+    bool applied = false;
+    int skip = 0;
+  };
+
+  static std::shared_ptr<FakeGroup> Make() { return std::make_shared<FakeGroup>(); }
+  // The state as it is now, held by nobody: what is left when the primary is killed.
+  std::shared_ptr<FakeGroup> AfterCrash();
+
+  void Inject(Fault fault);
+  // Reconnect fails with `code` until HealLink.
+  void CutLink(Code code);
+  void HealLink();
+  // Another primary takes the group.
+  void FenceOff();
+
+  std::map<std::string, std::string> LogFiles();  // name → content
+  std::map<std::string, uint64_t> LocalFiles();   // name → listed size
+  int CallsOf(const std::string& call);
+  Pairing pairing();
+  uint64_t epoch();
+  bool held();
+  void SetExtents(uint64_t extents);
+
+ private:
+  friend class FakeStore;
+  std::mutex mutex_;
+  std::map<std::string, File, std::less<>> files_;
+  FileId next_id_ = 1;
+  Pairing pairing_;
+  uint64_t epoch_ = 0;
+  int databases_ = 0;
+  bool held_ = false;
+  bool link_cut_ = false;
+  Code link_code_ = Code::kUnavailable;
+  uint64_t extents_ = 1024;
+  std::vector<Fault> faults_;
+  std::map<std::string, int> calls_;
+};
+
+// A Store over `group`, not taken yet.
+std::unique_ptr<Store> MakeFakeStore(std::shared_ptr<FakeGroup> group, const StoreOptions& options);
+
+}  // namespace hyperloop::testing
