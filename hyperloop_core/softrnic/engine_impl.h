@@ -6,7 +6,10 @@
 // store. No allocation, no virtual call, no system call.
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <csignal>
+#include <cstring>
 #include <deque>
 #include <random>
 
@@ -119,6 +122,32 @@ class RkeyTable {
   size_t count_ = 0;
 };
 
+// How many of the bytes belong to rings. 57 granules a round: what one unaligned word of the map
+// holds.
+inline uint64_t RingBytes(const Umem& umem, uint64_t offset, uint64_t length) {
+  uint64_t bytes = 0;
+  const uint64_t end = offset + length;
+  for (uint64_t at = offset; at < end;) {
+    const uint64_t first = at / 8;
+    const uint64_t granules = std::min<uint64_t>((end - 1) / 8 - first + 1, 57);
+    const uint64_t next = std::min(end, (first + granules) * 8);
+    uint64_t bits;
+    std::memcpy(&bits, umem.ring_map.data() + first / 8, 8);
+    const uint64_t mask = (1ull << granules) - 1;
+    bits = (bits >> (first % 8)) & mask;
+    if (bits == mask) {
+      bytes += next - at;
+    } else if (bits != 0) {
+      // Whole granules, less what the range leaves out of the first and the last one.
+      bytes += 8 * static_cast<uint64_t>(std::popcount(bits));
+      if ((bits & 1) != 0) bytes -= at - first * 8;
+      if ((bits >> (granules - 1)) != 0) bytes -= (first + granules) * 8 - next;
+    }
+    at = next;
+  }
+  return bytes;
+}
+
 struct Engine::Impl {
   explicit Impl(EngineOptions o);
 
@@ -172,10 +201,15 @@ struct Engine::Impl {
                    SegmentList* out) const;
   void MarkRings(Context& c);
   void NoteWrite(Qp& qp, const Segment& segment, bool scatter) {
-    if (segment.key != nullptr && (segment.key->has_rings || segment.key->has_media))
-      NoteWatchedWrite(qp, segment, scatter);
+    const MemoryKey* const key = segment.key;
+    if (key == nullptr) return;
+    if (key->has_rings)
+      (scatter ? qp.count.ring_bytes_by_scatter : qp.count.ring_bytes_by_other) += RingBytes(
+          *key->umem, static_cast<uint64_t>(segment.at - key->umem->base), segment.length);
+    if (key->has_media) [[unlikely]]
+      NoteDirty(qp, segment);
   }
-  void NoteWatchedWrite(Qp& qp, const Segment& segment, bool scatter);
+  void NoteDirty(Qp& qp, const Segment& segment);
   void FlushDirty(Qp& qp);
   bool HandleFault(void* address);
   // True once if a page fault was handled since the last call.

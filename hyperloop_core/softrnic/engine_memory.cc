@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <bit>
 
 #include "softrnic/engine_bytes.h"
 #include "softrnic/engine_impl.h"
@@ -68,26 +67,6 @@ void MarkRange(Umem& umem, uint64_t addr, uint64_t length) {
     umem.ring_map[i / 8] |= uint8_t(1u << (i % 8));
 }
 
-uint64_t RingBytes(const Umem& umem, uint64_t offset, uint64_t length) {
-  const uint64_t first = offset / 8;
-  const uint64_t granules = (offset + length - 1) / 8 - first + 1;
-  if (granules <= 57) {
-    uint64_t bits;
-    std::memcpy(&bits, umem.ring_map.data() + first / 8, 8);
-    const uint64_t mask = (1ull << granules) - 1;
-    bits = (bits >> (first % 8)) & mask;
-    if (bits == mask) return length;
-    if (bits == 0) return 0;
-  }
-  uint64_t bytes = 0;
-  for (uint64_t at = offset; at < offset + length;) {
-    const uint64_t next = std::min((at / 8 + 1) * 8, offset + length);
-    if ((umem.ring_map[at / 64] >> (at / 8 % 8)) & 1) bytes += next - at;
-    at = next;
-  }
-  return bytes;
-}
-
 }  // namespace
 
 // Marks the rings of all queues of a client in all of its registered memory: called when either
@@ -112,14 +91,8 @@ void Engine::Impl::MarkRings(Context& c) {
     if (key != nullptr && key->pd->context == &c) key->has_rings = !key->umem->ring_map.empty();
 }
 
-void Engine::Impl::NoteWatchedWrite(Qp& qp, const Segment& segment, bool scatter) {
-  if (segment.key->has_rings) {
-    const uint64_t bytes =
-        RingBytes(*segment.key->umem, static_cast<uint64_t>(segment.at - segment.key->umem->base),
-                  segment.length);
-    (scatter ? qp.count.ring_bytes_by_scatter : qp.count.ring_bytes_by_other) += bytes;
-  }
-  if (!segment.key->has_media) return;
+// Remembers what a later READ makes durable.
+void Engine::Impl::NoteDirty(Qp& qp, const Segment& segment) {
   // The list merges: into a range it touches, else, when full, into the one of the same media that
   // grows least.
   std::byte* const begin = segment.at;

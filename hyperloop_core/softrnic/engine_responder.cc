@@ -62,12 +62,13 @@ Outcome Engine::Impl::ReceiveSend(Qp& qp, const SegmentList& payload, uint8_t cq
   const std::byte* const end = at + (size_t{1} << qp.rq_log_stride);
   SegmentList to;
   uint64_t left = payload.bytes;
+  MemoryKey* key = nullptr;
   for (; left > 0 && at < end; at += rnic::kSegmentBytes) {
     const uint32_t count = LoadBe32(at);
     const uint32_t lkey = LoadBe32(at + 4);
     if (count == 0 && lkey == rnic::kReceiveTerminatorLkey) break;
     const uint64_t length = count != 0 ? count : 1ull << 31;
-    MemoryKey* const key = FindLkey(lkey);
+    if (key == nullptr || key->lkey != lkey) key = FindLkey(lkey);
     std::byte* const bytes = Translate(key, qp.pd, LoadBe64(at + 8), length, rnic::kLocalWrite);
     if (bytes == nullptr) [[unlikely]]
       return FailReceive(qp, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, MLX5_CQE_SYNDROME_REMOTE_OP_ERR);
@@ -113,14 +114,7 @@ Outcome Engine::Impl::ReceiveWrite(Qp& qp, uint64_t addr, uint32_t rkey, const S
       CopyBytes(at, payload.list[i].at, payload.list[i].length);
       at += payload.list[i].length;
     }
-    if (key->has_rings || key->has_media) {
-      uint64_t done = 0;
-      while (done < payload.bytes) {
-        const auto n = static_cast<uint32_t>(std::min<uint64_t>(payload.bytes - done, 1u << 30));
-        NoteWatchedWrite(qp, {to + done, n, key}, /*scatter=*/false);
-        done += n;
-      }
-    }
+    NoteWrite(qp, {to, static_cast<uint32_t>(payload.bytes), key}, /*scatter=*/false);
     if (fault != 0 && key->poisoned) [[unlikely]]
       return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
     qp.count.bytes_received += payload.bytes;
