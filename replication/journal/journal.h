@@ -56,8 +56,10 @@ struct RecordPiece {
 struct RecordSpec {
   RecordType type = RecordType::kNamespace;
   uint32_t file_slot = kNoSlot;  // kAppend only
-  uint64_t file_end = 0;
+  uint64_t file_end = 0;         // kAppend only: the file's size after it, greater than before
   std::span<const RecordPiece> pieces;
+  // Table slots whose size field the pieces write, so that sizes noted before are void.
+  std::span<const uint32_t> restated = {};
 };
 
 struct JournalStatistics {
@@ -74,17 +76,14 @@ class Journal {
                                                  const RegionInfo& info, const LogState& log,
                                                  MediaWriter* media, JournalOptions options);
 
-  // First record of a new epoch (greater than any before); every later record carries it. Required
-  // before Append.
+  // First record of a new epoch, greater than the log's; every later record carries it. Without it
+  // the journal goes on in the epoch of the log's tail, as after a reconnection.
   Result<uint64_t> AppendEpoch(uint64_t epoch);
   // Starts a record on its way; returns its seq. It is durable once acked_seq() reaches that.
   // kInvalidArgument: longer than max_record(), no or empty pieces, or a destination outside the
   // applied bytes. kNoSpace: the ring stayed full for space_timeout; nothing was appended. Anything
   // else: broken for good.
   Result<uint64_t> Append(const RecordSpec& spec);
-  // A record has stated the size of `slot` otherwise (its whole table entry): no kSizes entry is
-  // due for it.
-  void ForgetSize(uint32_t slot);
 
   // Record `seq` is durable on every replica; bounded by the group's ack_timeout.
   Status WaitDurable(uint64_t seq);
@@ -129,24 +128,36 @@ class Journal {
   Journal(Group* group, std::span<std::byte> region, const RegionInfo& info, const LogState& log,
           MediaWriter* media, JournalOptions options);
 
-  std::byte* ring() { return region_.data() + kJournalOffset; }
-  uint64_t RingOffset(uint64_t position) const;
+  uint64_t RingOffset(uint64_t position) const {
+    return kJournalOffset + position % info_.geometry.journal_size;
+  }
   Tracked& Track(uint64_t seq) { return tracked_[seq & track_mask_]; }
   Status CheckSpec(const RecordSpec& spec, uint64_t* length) const;
-  // Room for `length` bytes in one piece, `reserve` bytes left over; sets the bytes a pad must fill
-  // first.
+  // Room for `length` bytes in one piece with `reserve` bytes left over? Sets the bytes that a pad
+  // must fill first.
   bool HasRoom(uint64_t length, uint64_t reserve, uint64_t* pad) const;
   Status MakeRoom(uint64_t length, uint64_t reserve, uint64_t* pad);
-  Result<uint64_t> Emit(const RecordSpec& spec, uint64_t length, uint64_t reserve);
-  Status EmitPad(uint64_t bytes);
-  // Submits the write of the record just made, with the pending first copy riding, then the pending
-  // further copies.
-  Status SubmitRecord(const RecordHeader& header, uint64_t ring_offset, uint64_t length);
-  Status SubmitPendingCopies(uint32_t first_entry);
-  Status EmitSizes();
+  Status MakeTrackingRoom();
+  // Makes a record in the ring and submits it. `spec` was checked; `length` is its length, its CRC
+  // covers `written`.
+  Status Emit(const RecordSpec& spec, uint64_t length, uint64_t written);
+  Result<uint64_t> EmitChecked(const RecordSpec& spec, uint64_t length, uint64_t reserve);
+  // One operation: write + flush of `range`, with the first outstanding copy riding; then the other
+  // outstanding copies.
+  Result<Ticket> SubmitWrite(Range range);
+  Status SubmitCopies(uint32_t first_entry, Ticket first_ticket);
+  Status SubmitPendingCopies();
+  Operation::Copy CopyOf(const Tracked& record, uint32_t entry, uint64_t* payload_offset) const;
+  Status EmitSizes(uint64_t reserve);
+  static uint64_t SizesReserve();
   void NoteSize(uint32_t slot, uint64_t end);
+  void ForgetSize(uint32_t slot);
   void TakeAcks(Ticket acknowledged);
-  // One step of moving the head forward, whatever is possible now without waiting.
+  Status WaitTicket(Ticket ticket);
+  // The three steps that move the head; each does what is possible now, without waiting.
+  void FinishHead();
+  Status StartCheckpoint();
+  Status WriteHeadIfExecuted();
   Status AdvanceCheckpoint(bool force);
   Status Break(const Status& status);
 
@@ -170,9 +181,10 @@ class Journal {
   std::vector<Tracked> tracked_;  // by seq, of the records behind executed_
   uint64_t track_mask_ = 0;
 
-  // Checkpoint in progress: sizes_seq_ states every size due at its time; then the head goes to it.
-  uint64_t sizes_seq_ = 0;  // 0: none
-  Head next_head_;          // written with next_head_ticket_, not yet acknowledged
+  // Checkpoint in progress: every size due for records up to target_ is stated by then; once
+  // executed, the head goes there.
+  LogCursor target_;  // seq 0: none
+  Head next_head_;    // written with next_head_ticket_, not yet acknowledged
   Ticket next_head_ticket_ = 0;
   static constexpr size_t kMaxDirty = 64;
   std::array<DirtySize, kMaxDirty> dirty_;

@@ -78,9 +78,12 @@ RecordCheck ParseRecord(std::span<const std::byte> bytes, const RegionInfo& info
   v.entry_bytes = bytes.subspan(sizeof(RecordHeader), entries);
   v.payload =
       bytes.subspan(sizeof(RecordHeader) + entries, covered - sizeof(RecordHeader) - entries);
-  if (h.type == static_cast<uint8_t>(RecordType::kPad) && h.length != bytes.size())
+  const bool pad_fits =
+      h.type != static_cast<uint8_t>(RecordType::kPad) || h.length == bytes.size();
+  if (!pad_fits || !WellFormed(v, info)) {
+    view->header = v.header;
     return RecordCheck::kMalformed;
-  if (!WellFormed(v, info)) return RecordCheck::kMalformed;
+  }
   *view = v;
   return RecordCheck::kValid;
 }

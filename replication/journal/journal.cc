@@ -1,0 +1,409 @@
+#include "journal/journal.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+namespace hyperloop {
+namespace {
+
+std::chrono::nanoseconds SteadyNow() { return std::chrono::steady_clock::now().time_since_epoch(); }
+
+// What a kSizes record for `files` files takes.
+constexpr uint64_t SizesLength(uint64_t files) { return RecordLength(files, files * 8); }
+
+}  // namespace
+
+Result<std::unique_ptr<Journal>> Journal::Create(Group* group, std::span<std::byte> region,
+                                                 const RegionInfo& info, const LogState& log,
+                                                 MediaWriter* media, JournalOptions options) {
+  if (region.size() < info.geometry.region_size ||
+      group->region_size() < info.geometry.region_size) {
+    return InvalidArgument("journal over a region of " + std::to_string(info.geometry.region_size) +
+                           " B, mapped are " + std::to_string(region.size()) +
+                           " B, the group replicates " + std::to_string(group->region_size()) +
+                           " B");
+  }
+  if (log.tail.position < log.head.cursor.position ||
+      log.tail.position - log.head.cursor.position > info.geometry.journal_size) {
+    return InvalidArgument("log from position " + std::to_string(log.head.cursor.position) +
+                           " to " + std::to_string(log.tail.position) + " is longer than its ring");
+  }
+  if (!options.now) options.now = SteadyNow;
+  if (options.checkpoint_bytes == 0) options.checkpoint_bytes = info.geometry.journal_size / 4;
+  return std::unique_ptr<Journal>(new Journal(group, region, info, log, media, std::move(options)));
+}
+
+Journal::Journal(Group* group, std::span<std::byte> region, const RegionInfo& info,
+                 const LogState& log, MediaWriter* media, JournalOptions options)
+    : group_(group),
+      region_(region),
+      info_(info),
+      media_(media),
+      options_(std::move(options)),
+      epoch_(log.tail.epoch),
+      head_(log.head),
+      tail_(log.tail),
+      executed_(log.tail),
+      acked_seq_(log.tail.seq),
+      ticked_seq_(log.tail.seq) {
+  // Records behind executed_: at most a window of unacknowledged ones and the newest, whose copies
+  // wait for the next.
+  const uint64_t track = std::bit_ceil(uint64_t{2} * options_.window + 16);
+  tracked_.resize(track);
+  track_mask_ = track - 1;
+}
+
+// Every other record leaves this free, so that one that states all sizes due, with a pad before it,
+// always fits: without it a full ring could never be emptied.
+uint64_t Journal::SizesReserve() { return 2 * AlignRecord(SizesLength(kMaxDirty)); }
+
+Status Journal::Break(const Status& status) {
+  if (broken_.ok()) broken_ = status;
+  return broken_;
+}
+
+// --- acknowledgements
+// -------------------------------------------------------------------------------------------------
+
+void Journal::TakeAcks(Ticket acknowledged) {
+  if (acknowledged <= acknowledged_) return;
+  acknowledged_ = acknowledged;
+  while (acked_seq_ < tail_.seq && Track(acked_seq_ + 1).written <= acknowledged_) ++acked_seq_;
+  while (executed_.seq < acked_seq_) {
+    const Tracked& next = Track(executed_.seq + 1);
+    if (next.executed == 0 || next.executed > acknowledged_) break;
+    executed_ = next.cursor;
+  }
+}
+
+Status Journal::Poll() {
+  HL_RETURN_IF_ERROR(broken_);
+  auto acknowledged = group_->Poll();
+  if (!acknowledged.ok()) return Break(acknowledged.status());
+  TakeAcks(*acknowledged);
+  return {};
+}
+
+Status Journal::WaitTicket(Ticket ticket) {
+  if (ticket <= acknowledged_) return {};
+  const Status status = group_->Wait(ticket);
+  if (!status.ok()) return Break(status);
+  TakeAcks(ticket);
+  return {};
+}
+
+Status Journal::WaitDurable(uint64_t seq) {
+  if (seq <= acked_seq_) return {};
+  HL_RETURN_IF_ERROR(broken_);
+  if (seq > tail_.seq)
+    return InvalidArgument("record " + std::to_string(seq) + " was never appended");
+  return WaitTicket(Track(seq).written);
+}
+
+// --- operations
+// -------------------------------------------------------------------------------------------------------
+
+Operation::Copy Journal::CopyOf(const Tracked& record, uint32_t entry,
+                                uint64_t* payload_offset) const {
+  RecordEntry e;
+  std::memcpy(&e, region_.data() + record.ring_offset + sizeof(RecordHeader) + entry * sizeof(e),
+              sizeof(e));
+  const uint64_t source = *payload_offset;
+  *payload_offset += e.length;
+  return {source, e.destination, e.length};
+}
+
+Result<Ticket> Journal::SubmitWrite(Range range) {
+  Operation operation;
+  operation.write = range;
+  operation.flush = true;
+  if (pending_copy_ != 0) {
+    const Tracked& record = Track(pending_copy_);
+    uint64_t payload = record.ring_offset + RecordLength(record.entry_count, 0);
+    operation.copy = CopyOf(record, 0, &payload);
+  }
+  auto ticket = group_->Submit(operation);
+  if (!ticket.ok()) return Break(ticket.status());
+  ++statistics_.operations;
+  if (pending_copy_ != 0) HL_RETURN_IF_ERROR(SubmitCopies(1, *ticket));
+  return ticket;
+}
+
+// Submits the outstanding record's copies from `first_entry` on; `last` is the operation that
+// carried the one before.
+Status Journal::SubmitCopies(uint32_t first_entry, Ticket last) {
+  Tracked& record = Track(pending_copy_);
+  uint64_t payload = record.ring_offset + RecordLength(record.entry_count, 0);
+  for (uint32_t i = 0; i < record.entry_count; ++i) {
+    Operation operation;
+    operation.copy = CopyOf(record, i, &payload);
+    if (i < first_entry) continue;
+    auto ticket = group_->Submit(operation);
+    if (!ticket.ok()) return Break(ticket.status());
+    ++statistics_.operations;
+    ++statistics_.copy_operations;
+    last = *ticket;
+  }
+  record.executed = last;
+  pending_copy_ = 0;
+  return {};
+}
+
+Status Journal::SubmitPendingCopies() {
+  if (pending_copy_ == 0) return {};
+  return SubmitCopies(0, 0);
+}
+
+Status Journal::Drain() {
+  HL_RETURN_IF_ERROR(broken_);
+  HL_RETURN_IF_ERROR(SubmitPendingCopies());
+  if (executed_.seq == tail_.seq) return {};
+  return WaitTicket(Track(tail_.seq).executed);
+}
+
+Status Journal::Tick() {
+  HL_RETURN_IF_ERROR(Poll());
+  if (ticked_seq_ == tail_.seq) HL_RETURN_IF_ERROR(SubmitPendingCopies());
+  ticked_seq_ = tail_.seq;
+  return AdvanceCheckpoint(false);
+}
+
+// --- appending
+// --------------------------------------------------------------------------------------------------------
+
+Status Journal::CheckSpec(const RecordSpec& spec, uint64_t* length) const {
+  if (spec.pieces.empty() || spec.pieces.size() > UINT16_MAX) {
+    return InvalidArgument("record of " + std::to_string(spec.pieces.size()) + " pieces");
+  }
+  uint64_t payload = 0;
+  for (const RecordPiece& piece : spec.pieces) {
+    if (piece.length == 0 || !info_.geometry.Applied(piece.destination, piece.length)) {
+      return InvalidArgument("record piece of " + std::to_string(piece.length) +
+                             " B for region offset " + std::to_string(piece.destination) +
+                             " is empty or outside what records may change");
+    }
+    payload += piece.length;
+  }
+  *length = RecordLength(spec.pieces.size(), payload);
+  if (*length > max_record()) {
+    return InvalidArgument("record of " + std::to_string(*length) + " B, the journal takes " +
+                           std::to_string(max_record()));
+  }
+  const bool append = spec.type == RecordType::kAppend;
+  if (append != (spec.file_slot != kNoSlot) ||
+      (append && spec.file_slot >= info_.geometry.table_capacity)) {
+    return InvalidArgument("record's file slot does not fit its type");
+  }
+  return {};
+}
+
+bool Journal::HasRoom(uint64_t length, uint64_t reserve, uint64_t* pad) const {
+  const uint64_t to_end = ring_bytes() - tail_.position % ring_bytes();
+  *pad = length > to_end ? to_end : 0;
+  return ring_bytes_used() + *pad + AlignRecord(length) + reserve <= ring_bytes();
+}
+
+Status Journal::MakeRoom(uint64_t length, uint64_t reserve, uint64_t* pad) {
+  if (HasRoom(length, reserve, pad)) return {};
+  ++statistics_.space_waits;
+  const auto deadline = options_.now() + options_.space_timeout;
+  while (true) {
+    HL_RETURN_IF_ERROR(Poll());
+    HL_RETURN_IF_ERROR(AdvanceCheckpoint(true));
+    HL_RETURN_IF_ERROR(SubmitPendingCopies());
+    if (HasRoom(length, reserve, pad)) return {};
+    if (options_.now() >= deadline) {
+      return NoSpace("journal ring full: " + std::to_string(ring_bytes_used()) + " of " +
+                     std::to_string(ring_bytes()) + " B in use, records " +
+                     std::to_string(head_.cursor.seq + 1) + " to " + std::to_string(tail_.seq) +
+                     ", acknowledged up to " + std::to_string(acked_seq_) +
+                     "; a replica is slow or gone (see status), or journal_size is too small");
+    }
+    if (options_.idle) options_.idle();
+  }
+}
+
+Status Journal::MakeTrackingRoom() {
+  if (tail_.seq - executed_.seq < track_mask_) return {};
+  HL_RETURN_IF_ERROR(Poll());
+  if (tail_.seq - executed_.seq < track_mask_) return {};
+  return WaitTicket(Track(executed_.seq + 1).executed);
+}
+
+// Pairs: the bytes written here are read by the RNIC only after the group's doorbell, whose release
+// orders them.
+Status Journal::Emit(const RecordSpec& spec, uint64_t length, uint64_t written) {
+  HL_RETURN_IF_ERROR(MakeTrackingRoom());
+  const uint64_t at = RingOffset(tail_.position);
+  std::byte* const record = region_.data() + at;
+  RecordHeader header{};
+  header.magic = kRecordMagic;
+  header.prev_crc = tail_.crc;
+  header.type = static_cast<uint8_t>(spec.type);
+  header.entry_count = static_cast<uint16_t>(spec.pieces.size());
+  header.epoch = epoch_;
+  header.seq = tail_.seq + 1;
+  header.acked_seq = acked_seq_;
+  header.executed_seq = executed_.seq;
+  header.length = static_cast<uint32_t>(length);
+  header.file_slot = spec.file_slot;
+  header.file_end = spec.file_end;
+  std::memcpy(record, &header, sizeof(header));
+  std::byte* entry_at = record + sizeof(header);
+  std::byte* payload_at = entry_at + spec.pieces.size() * sizeof(RecordEntry);
+  for (const RecordPiece& piece : spec.pieces) {
+    const RecordEntry entry{piece.destination, piece.length, 0};
+    std::memcpy(entry_at, &entry, sizeof(entry));
+    std::memcpy(payload_at, piece.data, piece.length);
+    entry_at += sizeof(entry);
+    payload_at += piece.length;
+  }
+  header.crc = RecordCrc(record, written, info_.seed);
+  std::memcpy(record + offsetof(RecordHeader, crc), &header.crc, sizeof(header.crc));
+  const Status persisted = media_->Persist(record, written);
+  if (!persisted.ok()) return Break(persisted);
+  auto ticket = SubmitWrite({at, written});
+  if (!ticket.ok()) return ticket.status();
+  tail_ = {header.seq, epoch_, tail_.position + AlignRecord(length), header.crc};
+  Track(header.seq) = {tail_, at, header.entry_count, *ticket,
+                       header.entry_count == 0 ? *ticket : 0};
+  if (header.entry_count != 0) pending_copy_ = header.seq;
+  ++statistics_.records;
+  statistics_.record_bytes += written;
+  return {};
+}
+
+Result<uint64_t> Journal::EmitChecked(const RecordSpec& spec, uint64_t length, uint64_t reserve) {
+  uint64_t pad = 0;
+  HL_RETURN_IF_ERROR(MakeRoom(length, reserve, &pad));
+  if (pad != 0) {
+    ++statistics_.pads;
+    HL_RETURN_IF_ERROR(Emit({.type = RecordType::kPad, .pieces = {}}, pad, sizeof(RecordHeader)));
+  }
+  HL_RETURN_IF_ERROR(Emit(spec, length, length));
+  return tail_.seq;
+}
+
+Result<uint64_t> Journal::Append(const RecordSpec& spec) {
+  HL_RETURN_IF_ERROR(broken_);
+  uint64_t length = 0;
+  HL_RETURN_IF_ERROR(CheckSpec(spec, &length));
+  // What the header says of acknowledgements should not be stale by much; a caller that waits has
+  // told us already.
+  if (tail_.seq - acked_seq_ >= 4) HL_RETURN_IF_ERROR(Poll());
+  if (spec.type == RecordType::kAppend && dirty_count_ == kMaxDirty)
+    HL_RETURN_IF_ERROR(EmitSizes(SizesReserve()));
+  auto seq = EmitChecked(spec, length, SizesReserve());
+  if (!seq.ok()) return seq;
+  // Only now, and before a checkpoint states sizes: those stated before this record must not count
+  // it, later ones must.
+  for (const uint32_t slot : spec.restated) ForgetSize(slot);
+  if (spec.type == RecordType::kAppend) NoteSize(spec.file_slot, spec.file_end);
+  if (next_head_ticket_ != 0 || target_.seq != 0 || ring_bytes_used() > options_.checkpoint_bytes) {
+    HL_RETURN_IF_ERROR(AdvanceCheckpoint(false));
+  }
+  return seq;
+}
+
+Result<uint64_t> Journal::AppendEpoch(uint64_t epoch) {
+  HL_RETURN_IF_ERROR(broken_);
+  if (epoch <= epoch_) {
+    return InvalidArgument("epoch " + std::to_string(epoch) + " does not exceed the log's epoch " +
+                           std::to_string(epoch_));
+  }
+  const uint64_t before = std::exchange(epoch_, epoch);
+  auto seq =
+      EmitChecked({.type = RecordType::kEpoch, .pieces = {}}, sizeof(RecordHeader), SizesReserve());
+  if (!seq.ok() && broken_.ok()) epoch_ = before;
+  return seq;
+}
+
+// --- sizes and the head
+// -----------------------------------------------------------------------------------------------
+
+void Journal::NoteSize(uint32_t slot, uint64_t end) {
+  for (size_t i = 0; i < dirty_count_; ++i) {
+    if (dirty_[i].slot != slot) continue;
+    dirty_[i].size = std::max(dirty_[i].size, end);
+    std::swap(dirty_[i], dirty_[0]);  // the next append is most likely to the same file
+    return;
+  }
+  dirty_[dirty_count_++] = {slot, end};
+}
+
+void Journal::ForgetSize(uint32_t slot) {
+  for (size_t i = 0; i < dirty_count_; ++i) {
+    if (dirty_[i].slot == slot) dirty_[i] = dirty_[--dirty_count_];
+  }
+}
+
+Status Journal::EmitSizes(uint64_t reserve) {
+  std::array<RecordPiece, kMaxDirty> pieces;
+  for (size_t i = 0; i < dirty_count_; ++i) {
+    pieces[i] = {info_.geometry.EntryOffset(dirty_[i].slot) + offsetof(TableEntry, size),
+                 &dirty_[i].size, 8};
+  }
+  const RecordSpec spec{.type = RecordType::kSizes,
+                        .pieces = std::span(pieces.data(), dirty_count_)};
+  HL_RETURN_IF_ERROR(EmitChecked(spec, SizesLength(dirty_count_), reserve).status());
+  dirty_count_ = 0;
+  return {};
+}
+
+void Journal::FinishHead() {
+  if (next_head_ticket_ == 0 || next_head_ticket_ > acknowledged_) return;
+  head_ = next_head_;
+  next_head_ticket_ = 0;
+  target_ = {};
+  ++statistics_.checkpoints;
+}
+
+Status Journal::StartCheckpoint() {
+  if (target_.seq != 0 || tail_.seq == head_.cursor.seq) return {};
+  if (dirty_count_ != 0) {
+    uint64_t pad = 0;
+    if (!HasRoom(SizesLength(dirty_count_), 0, &pad))
+      return Internal("journal: no room for the sizes it reserved");
+    HL_RETURN_IF_ERROR(EmitSizes(0));
+  }
+  target_ = tail_;
+  return {};
+}
+
+Status Journal::WriteHeadIfExecuted() {
+  if (target_.seq == 0 || next_head_ticket_ != 0 || executed_.seq < target_.seq) return {};
+  next_head_ = {head_.generation + 1, target_};
+  const uint64_t offset = kHeadOffsets[next_head_.generation & 1];
+  const HeadBlock block = MakeHeadBlock(info_, next_head_);
+  std::memcpy(region_.data() + offset, &block, sizeof(block));
+  const Status persisted = media_->Persist(region_.data() + offset, sizeof(block));
+  if (!persisted.ok()) return Break(persisted);
+  auto ticket = SubmitWrite({offset, sizeof(block)});
+  if (!ticket.ok()) return ticket.status();
+  next_head_ticket_ = *ticket;
+  return {};
+}
+
+Status Journal::AdvanceCheckpoint(bool force) {
+  FinishHead();
+  if (target_.seq == 0 && (force || ring_bytes_used() > options_.checkpoint_bytes)) {
+    HL_RETURN_IF_ERROR(StartCheckpoint());
+  }
+  return WriteHeadIfExecuted();
+}
+
+Status Journal::Checkpoint() {
+  HL_RETURN_IF_ERROR(broken_);
+  while (true) {  // a checkpoint under way may have an older target, so this can take two rounds
+    HL_RETURN_IF_ERROR(AdvanceCheckpoint(true));
+    HL_RETURN_IF_ERROR(Drain());
+    HL_RETURN_IF_ERROR(WriteHeadIfExecuted());
+    HL_RETURN_IF_ERROR(WaitTicket(next_head_ticket_));
+    FinishHead();
+    if (head_.cursor == tail_) return {};
+  }
+}
+
+}  // namespace hyperloop

@@ -1,0 +1,307 @@
+#include "journal/journal.h"
+
+#include <cstring>
+#include <map>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "journal/redo.h"
+#include "testing/memory_group.h"
+#include "testing/test_region.h"
+
+namespace hyperloop {
+namespace {
+
+using Mode = MemoryGroup::Mode;
+
+// A journal over a memory group, and a shadow of the applied bytes after each record.
+struct Bench {
+  explicit Bench(Mode mode, uint64_t seed = 1, uint32_t replicas = 3, uint32_t window = 8,
+                 uint64_t journal_size = 16384, uint32_t table_capacity = 16)
+      : region(journal_size, 16, table_capacity),
+        group(region.bytes, replicas, mode, seed, window),
+        random(seed) {
+    shadow.assign(region.bytes.begin() + Applied(), region.bytes.end());
+    states[0] = shadow;
+    log.head = ReadHead(region.bytes, region.info).value();
+    log.tail = log.head.cursor;
+    options.window = window;
+    options.now = [this] { return clock += std::chrono::milliseconds(1); };
+    Reopen();
+  }
+  void Reopen() {
+    journal = Journal::Create(&group, region.bytes, region.info, log, &media, options).value();
+  }
+
+  long Applied() const { return static_cast<long>(region.info.geometry.binding_offset); }
+  uint64_t DataOffset(uint64_t at) const { return region.info.geometry.data_offset + at; }
+  uint64_t SizeOffset(uint32_t slot) const {
+    return region.info.geometry.EntryOffset(slot) + offsetof(TableEntry, size);
+  }
+
+  uint64_t ShadowSize(uint32_t slot) const {
+    uint64_t size;
+    std::memcpy(&size, &shadow[SizeOffset(slot) - Applied()], 8);
+    return size;
+  }
+
+  Result<uint64_t> Write(RecordType type, std::vector<std::pair<uint64_t, std::string>> pieces,
+                         uint32_t slot = kNoSlot, uint64_t end = 0) {
+    std::vector<RecordPiece> raw;
+    for (auto& [to, text] : pieces)
+      raw.push_back({to, text.data(), static_cast<uint32_t>(text.size())});
+    const bool append = type == RecordType::kAppend;
+    const auto seq = journal->Append({.type = type,
+                                      .file_slot = append ? slot : kNoSlot,
+                                      .file_end = end,
+                                      .pieces = raw,
+                                      .restated = {&slot, !append && slot != kNoSlot ? 1u : 0u}});
+    if (!seq.ok()) return seq;
+    for (auto& [to, text] : pieces) std::memcpy(&shadow[to - Applied()], text.data(), text.size());
+    if (type == RecordType::kAppend) std::memcpy(&shadow[SizeOffset(slot) - Applied()], &end, 8);
+    states[*seq] = shadow;
+    return seq;
+  }
+  Result<uint64_t> Data(uint64_t at, std::string text) {
+    return Write(RecordType::kNamespace, {{DataOffset(at), std::move(text)}});
+  }
+  std::string RandomText(uint64_t most) {
+    std::string text(1 + random() % most, ' ');
+    for (char& c : text) c = static_cast<char>(random());
+    return text;
+  }
+  // Appends, multi-piece records and whole-size records that overlap each other at random.
+  Result<uint64_t> RandomRecord() {
+    const auto slots = region.info.geometry.table_capacity;
+    const auto slot = static_cast<uint32_t>(random() % slots);
+    switch (random() % 8) {
+      case 0: {  // a size stated otherwise, possibly smaller
+        std::string size(8, '\0');
+        const uint64_t value = random() % 1000;
+        std::memcpy(size.data(), &value, 8);
+        return Write(RecordType::kNamespace, {{SizeOffset(slot), size}}, slot);
+      }
+      case 1: {
+        std::vector<std::pair<uint64_t, std::string>> pieces;
+        for (uint64_t n = 1 + random() % 5; n > 0; --n)
+          pieces.push_back({DataOffset(random() % 60000), RandomText(99)});
+        return Write(RecordType::kNamespace, pieces);
+      }
+      case 2:
+        return Data(random() % 60000, RandomText(3000));
+      default:
+        return Write(RecordType::kAppend, {{DataOffset(random() % 60000), RandomText(200)}}, slot,
+                     ShadowSize(slot) + 1 + random() % 200);
+    }
+  }
+  // Scan and redo of a crashed node's image: a prefix with everything acknowledged, whatever was
+  // executed.
+  void CheckImage(std::vector<std::byte> image, uint64_t acked) {
+    const auto state = Redo(image, region.info, acked);
+    ASSERT_TRUE(state.ok()) << state.status().ToString();
+    ASSERT_GE(state->tail.seq, acked);
+    const auto expected = std::prev(states.upper_bound(state->tail.seq));
+    ASSERT_EQ(0, std::memcmp(&image[Applied()], expected->second.data(), shadow.size()))
+        << "at " << state->tail.seq;
+    auto again = image;
+    ASSERT_TRUE(Redo(again, region.info).ok());
+    ASSERT_TRUE(again == image) << "redo is not idempotent";
+    WriteHead(again, region.info, state->tail);
+    const auto empty = ScanLog(again, region.info);
+    ASSERT_TRUE(empty.ok());
+    ASSERT_EQ(empty->records, 0u);
+    ASSERT_EQ(empty->tail, state->tail);
+  }
+
+  TestRegion region;
+  RamMedia media;
+  MemoryGroup group;
+  std::mt19937_64 random;
+  std::chrono::nanoseconds clock{0};
+  JournalOptions options;
+  LogState log;
+  std::unique_ptr<Journal> journal;
+  std::vector<std::byte> shadow;
+  std::map<uint64_t, std::vector<std::byte>> states;
+};
+
+TEST(Journal, RecordsReachEveryRegionAndAreExecuted) {
+  Bench bench(Mode::kImmediate);
+  EXPECT_EQ(bench.journal->AppendEpoch(1).value(), 1u);
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(bench.RandomRecord().ok());
+  EXPECT_TRUE(bench.journal->WaitDurable(bench.journal->last_seq()).ok());
+  ASSERT_TRUE(bench.journal->Drain().ok());
+  EXPECT_EQ(bench.journal->executed_seq(), bench.journal->last_seq());
+  for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(bench.group.image(i) == bench.region.bytes);
+  EXPECT_EQ(bench.group.conflicts(), 0u);
+  EXPECT_GT(bench.media.persists, 20u);
+}
+
+TEST(Journal, AnyCrashLeavesAPrefixWithAllAcknowledged) {
+  uint64_t pads = 0;
+  for (uint64_t seed = 1; seed <= 30; ++seed) {
+    Bench bench(Mode::kRandom, seed, 1 + seed % 4, 1 + seed % 9);
+    ASSERT_TRUE(bench.journal->AppendEpoch(1).ok());
+    for (int i = 0; i < 120; ++i) {
+      ASSERT_TRUE(bench.RandomRecord().ok());
+      if (bench.random() % 16 == 0) {
+        ASSERT_TRUE(bench.journal->Tick().ok());
+      }
+      if (bench.random() % 40 == 0) {
+        ASSERT_TRUE(bench.journal->Drain().ok());
+      }
+      if (bench.random() % 60 == 0) {
+        ASSERT_TRUE(bench.journal->Checkpoint().ok());
+      }
+      for (uint64_t steps = bench.random() % 4; steps > 0; --steps) bench.group.Step();
+      ASSERT_TRUE(bench.journal->Poll().ok());
+      const uint64_t acked = bench.journal->acked_seq();
+      for (size_t hop = 0; hop < bench.group.group_size(); ++hop) {
+        bench.CheckImage(bench.group.CrashImage(hop, bench.random), acked);
+        if (testing::Test::HasFatalFailure())
+          FAIL() << "seed " << seed << " hop " << hop << " record " << i;
+      }
+      bench.CheckImage(bench.region.bytes, acked);  // the primary's own
+      if (testing::Test::HasFatalFailure())
+        FAIL() << "seed " << seed << " at the primary, record " << i;
+    }
+    EXPECT_EQ(bench.group.conflicts(), 0u)
+        << "ring or head bytes reused before the acknowledgement";
+    EXPECT_GT(bench.journal->statistics().checkpoints, 0u);
+    pads += bench.journal->statistics().pads;
+  }
+  EXPECT_GT(pads, 0u);
+}
+
+TEST(Journal, WrapsManyTimesAndManyFiles) {
+  Bench bench(Mode::kRandom, 5, 2, 8, 32768, 200);  // more files than one record of sizes names
+  ASSERT_TRUE(bench.journal->AppendEpoch(1).ok());
+  for (int i = 0; i < 3000; ++i) {
+    ASSERT_TRUE(bench.RandomRecord().ok());
+    while (bench.states.size() > 100) bench.states.erase(bench.states.begin());
+    if (i % 100 == 0) bench.CheckImage(bench.group.CrashImage(1, bench.random), 0);
+    if (testing::Test::HasFatalFailure()) FAIL() << i;
+  }
+  EXPECT_GT(bench.journal->tail().position / bench.journal->ring_bytes(), 20u);
+  ASSERT_TRUE(bench.journal->Checkpoint().ok());
+  EXPECT_EQ(bench.journal->ring_bytes_used(), 0u);
+  bench.group.StepAll();
+  // With the ring empty the applied bytes alone are the truth, sizes included.
+  EXPECT_EQ(0, std::memcmp(&bench.region.bytes[bench.Applied()], bench.shadow.data(),
+                           bench.shadow.size()));
+  for (size_t i = 0; i < 2; ++i) EXPECT_TRUE(bench.group.image(i) == bench.region.bytes);
+}
+
+TEST(Journal, GoesOnFromAScannedLog) {
+  Bench bench(Mode::kImmediate);
+  ASSERT_TRUE(bench.journal->AppendEpoch(1).ok());
+  for (int i = 0; i < 10; ++i) ASSERT_TRUE(bench.RandomRecord().ok());
+  ASSERT_TRUE(bench.journal->Drain().ok());
+  bench.log = Redo(bench.region.bytes, bench.region.info).value();
+  for (size_t i = 0; i < 3; ++i) bench.group.image(i) = bench.region.bytes;
+  EXPECT_EQ(bench.log.tail, bench.journal->tail());
+  bench.Reopen();
+  EXPECT_EQ(bench.journal->AppendEpoch(1).status().code(), Code::kInvalidArgument);
+  ASSERT_TRUE(bench.journal->AppendEpoch(4).ok());
+  for (int i = 0; i < 200; ++i) ASSERT_TRUE(bench.RandomRecord().ok());
+  for (size_t i = 0; i < 3; ++i) bench.CheckImage(bench.group.image(i), bench.journal->acked_seq());
+  EXPECT_EQ(ScanLog(bench.region.bytes, bench.region.info)->tail.epoch, 4u);
+}
+
+TEST(Journal, FullRingWaitsThenSaysSo) {
+  Bench bench(Mode::kManual, 1, 2, 100000);
+  bench.options.space_timeout = std::chrono::milliseconds(20);
+  bench.Reopen();
+  ASSERT_TRUE(bench.journal->AppendEpoch(1).ok());
+  Status full;
+  while (full.ok()) full = bench.Data(0, std::string(500, 'x')).status();
+  EXPECT_EQ(full.code(), Code::kNoSpace);
+  EXPECT_NE(full.message().find("16384"), std::string::npos) << full.message();
+  const uint64_t last = bench.journal->last_seq();
+  EXPECT_EQ(bench.Data(0, std::string(500, 'y')).status().code(), Code::kNoSpace);
+  // What was refused left no trace, and the journal is well.
+  bench.group.StepAll();
+  EXPECT_TRUE(bench.journal->WaitDurable(last).ok());
+  bench.group.set_mode(Mode::kImmediate);
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(bench.Data(0, std::string(500, 'z')).ok());
+  bench.CheckImage(bench.group.image(1), bench.journal->acked_seq());
+}
+
+TEST(Journal, SpaceComesWithAcknowledgementsWhileWaiting) {
+  Bench bench(Mode::kManual, 1, 2, 100000);
+  bench.options.idle = [&] { bench.group.Step(); };
+  bench.Reopen();
+  ASSERT_TRUE(bench.journal->AppendEpoch(1).ok());
+  for (int i = 0; i < 500; ++i) ASSERT_TRUE(bench.Data(i, std::string(400, 'x')).ok());
+  EXPECT_GT(bench.journal->statistics().space_waits, 0u);
+  EXPECT_EQ(bench.group.conflicts(), 0u);
+}
+
+TEST(Journal, RingSpaceIsFreedByTheAcknowledgementOfTheHead) {
+  Bench bench(Mode::kManual, 1, 2, 100000);
+  ASSERT_TRUE(bench.journal->AppendEpoch(1).ok());
+  while (bench.journal->ring_bytes_used() <= bench.journal->ring_bytes() / 4)
+    ASSERT_TRUE(bench.Data(0, "x").ok());
+  const uint64_t used = bench.journal->ring_bytes_used();
+  for (int i = 0; i < 3; ++i)
+    ASSERT_TRUE(bench.journal->Tick().ok());  // copies are on their way, not the head
+  bench.group.StepAll();
+  const uint64_t before = bench.group.submitted();
+  ASSERT_TRUE(bench.journal->Tick().ok());  // everything executed: the head is written
+  EXPECT_EQ(bench.group.submitted(), before + 1);
+  ASSERT_TRUE(bench.journal->Tick().ok());
+  EXPECT_EQ(bench.journal->ring_bytes_used(), used);
+  bench.group.StepAll();
+  ASSERT_TRUE(bench.journal->Tick().ok());
+  EXPECT_EQ(bench.journal->ring_bytes_used(), 0u);
+}
+
+TEST(Journal, AnIdleGroupBecomesAnExecutedOne) {
+  Bench bench(Mode::kImmediate);
+  ASSERT_TRUE(bench.journal->AppendEpoch(1).ok());
+  ASSERT_TRUE(bench.Data(0, "x").ok());
+  ASSERT_TRUE(bench.journal->Tick().ok());  // appended since the last
+  EXPECT_LT(bench.journal->executed_seq(), bench.journal->last_seq());
+  ASSERT_TRUE(bench.journal->Tick().ok());
+  ASSERT_TRUE(bench.journal->Poll().ok());
+  EXPECT_EQ(bench.journal->executed_seq(), bench.journal->last_seq());
+}
+
+TEST(Journal, RefusesWhatRecordsMayNotChange) {
+  Bench bench(Mode::kImmediate);
+  const auto& g = bench.region.info.geometry;
+  EXPECT_EQ(bench.Write(RecordType::kNamespace, {}).status().code(), Code::kInvalidArgument);
+  for (const uint64_t to : {uint64_t{0}, kHeadOffsets[0], kLockOffset, kJournalOffset,
+                            g.binding_offset - 1, g.region_size, g.region_size - 1, UINT64_MAX}) {
+    const RecordPiece piece{to, "ab", 2};
+    EXPECT_EQ(bench.journal->Append({.pieces = std::span(&piece, 1)}).status().code(),
+              Code::kInvalidArgument)
+        << to;
+  }
+  EXPECT_EQ(bench.Data(0, std::string(g.max_record, 'x')).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(bench.Write(RecordType::kAppend, {{bench.DataOffset(0), "x"}}, 99).status().code(),
+            Code::kInvalidArgument);
+  EXPECT_EQ(bench.journal->last_seq(), 0u);
+}
+
+TEST(Journal, AnErrorOfTheGroupIsForGood) {
+  Bench bench(Mode::kImmediate);
+  ASSERT_TRUE(bench.journal->AppendEpoch(1).ok());
+  bench.group.Fail(Unavailable("chain gone"));
+  EXPECT_EQ(bench.Data(0, "x").status().code(), Code::kUnavailable);
+  bench.group.Fail({});
+  EXPECT_EQ(bench.Data(0, "x").status().code(), Code::kUnavailable);
+  EXPECT_EQ(bench.journal->Drain().code(), Code::kUnavailable);
+  EXPECT_EQ(bench.journal->Checkpoint().code(), Code::kUnavailable);
+}
+
+TEST(Journal, AcknowledgementTimeoutIsReported) {
+  Bench bench(Mode::kManual);
+  ASSERT_TRUE(bench.journal->AppendEpoch(1).ok());
+  const auto seq = bench.Data(0, "x");
+  ASSERT_TRUE(seq.ok());
+  EXPECT_EQ(bench.journal->WaitDurable(*seq).code(), Code::kTimedOut);
+}
+
+}  // namespace
+}  // namespace hyperloop

@@ -1,0 +1,104 @@
+#include "journal/log_scan.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+namespace hyperloop {
+namespace {
+
+bool Continues(const RecordHeader& header, const LogCursor& tail) {
+  return header.seq == tail.seq + 1 && header.epoch >= tail.epoch && header.prev_crc == tail.crc;
+}
+
+std::string Missing(const LogCursor& tail, uint64_t ring_offset) {
+  return "record " + std::to_string(tail.seq + 1) + " at region offset " +
+         std::to_string(kJournalOffset + ring_offset) + " is missing or damaged";
+}
+
+// Any valid record of this group states the truth when it says what was acknowledged, whatever lap
+// or epoch it is of. Returns the region offset of one that states an acknowledged seq beyond `seq`;
+// 0: none. Bytes that users wrote may look like records; so that they cannot make this quadratic,
+// it gives up after a bounded amount of checking.
+uint64_t FindEvidence(std::span<const std::byte> ring, const RegionInfo& info, uint64_t seq,
+                      uint64_t* acked) {
+  uint64_t budget = 64 * ring.size();
+  for (uint64_t at = 0; at < ring.size(); at += kRecordAlign) {
+    uint32_t magic;
+    std::memcpy(&magic, ring.data() + at, sizeof(magic));
+    if (magic != kRecordMagic) continue;
+    RecordHeader header;
+    std::memcpy(&header, ring.data() + at, sizeof(header));
+    if (header.acked_seq <= seq || header.acked_seq >= header.seq) continue;
+    const uint64_t cost = std::min<uint64_t>(header.length, ring.size());
+    if (cost > budget) return 0;
+    budget -= cost;
+    RecordView view;
+    if (ParseRecord(ring.subspan(at), info, &view) != RecordCheck::kValid) continue;
+    *acked = view.header.acked_seq;
+    return kJournalOffset + at;
+  }
+  return 0;
+}
+
+// The log ends at `state.tail`. Was the next record acknowledged?
+Status CheckEnd(std::span<const std::byte> ring, const RegionInfo& info, const LogState& state,
+                uint64_t known_acked) {
+  const uint64_t ring_offset = state.tail.position % ring.size();
+  if (known_acked > state.tail.seq) {
+    return Corruption(Missing(state.tail, ring_offset) +
+                      ", but another member knows that everything up to " +
+                      std::to_string(known_acked) + " was acknowledged; use another member's log");
+  }
+  if (state.highest_acked > state.tail.seq) {
+    return Corruption(
+        Missing(state.tail, ring_offset) + ", but the log itself states that everything up to " +
+        std::to_string(state.highest_acked) + " was acknowledged; use another member's log");
+  }
+  uint64_t acked = 0;
+  const uint64_t evidence = FindEvidence(ring, info, state.tail.seq, &acked);
+  if (evidence == 0) return {};
+  return Corruption(Missing(state.tail, ring_offset) + ", but the record at region offset " +
+                    std::to_string(evidence) + " states that everything up to " +
+                    std::to_string(acked) + " was acknowledged; use another member's log");
+}
+
+}  // namespace
+
+Result<LogState> ScanLog(std::span<const std::byte> image, const RegionInfo& info,
+                         uint64_t known_acked, const RecordVisitor& visitor) {
+  const uint64_t size = info.geometry.journal_size;
+  if (image.size() < info.geometry.journal_end()) {
+    return Corruption("image of " + std::to_string(image.size()) + " B ends within the journal");
+  }
+  const auto ring = image.subspan(kJournalOffset, size);
+  LogState state;
+  HL_ASSIGN_OR_RETURN(state.head, ReadHead(image, info));
+  state.tail = state.head.cursor;
+  state.highest_acked = state.head.cursor.seq;
+  while (true) {
+    const uint64_t left = size - (state.tail.position - state.head.cursor.position);
+    const uint64_t at = state.tail.position % size;
+    RecordView view;
+    const RecordCheck check =
+        left == 0 ? RecordCheck::kNone : ParseRecord(ring.subspan(at), info, &view);
+    if (check == RecordCheck::kNone || !Continues(view.header, state.tail) ||
+        AlignRecord(view.header.length) > left) {
+      break;
+    }
+    if (check == RecordCheck::kMalformed) {
+      return Corruption("record " + std::to_string(view.header.seq) + " at region offset " +
+                        std::to_string(kJournalOffset + at) +
+                        " passes its checksum but holds impossible values");
+    }
+    if (visitor) HL_RETURN_IF_ERROR(visitor(view, at));
+    const RecordHeader& h = view.header;
+    state.tail = {h.seq, h.epoch, state.tail.position + AlignRecord(h.length), h.crc};
+    state.highest_acked = std::max(state.highest_acked, h.acked_seq);
+    ++state.records;
+  }
+  HL_RETURN_IF_ERROR(CheckEnd(ring, info, state, known_acked));
+  return state;
+}
+
+}  // namespace hyperloop

@@ -1,0 +1,39 @@
+// Small formatted regions and what belongs to them, for tests of journal and files.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "journal/log_scan.h"
+#include "layout/region_layout.h"
+#include "pool/media.h"
+
+namespace hyperloop {
+
+struct TestRegion {
+  std::vector<std::byte> bytes;
+  RegionInfo info;
+
+  explicit TestRegion(uint64_t journal_size = 16384, uint32_t extents = 16,
+                      uint32_t table_capacity = 16) {
+    const uint64_t table = (table_capacity * 128ull + 4095) / 4096 * 4096;
+    const uint64_t size = kJournalOffset + journal_size + 4096 + table + 4096 + extents * 4096ull;
+    bytes.resize(size);
+    const auto geometry = RegionGeometry::Compute(size, journal_size, table_capacity, 4096).value();
+    FormatRegion(bytes, Uuid{1, 2, 3}, geometry).IgnoreError();
+    info = ParseSuperblock(bytes, size).value();
+  }
+};
+
+// Media of a region in plain memory.
+class RamMedia : public MediaWriter {
+ public:
+  rnic::Media level() const override { return rnic::Media::kRam; }
+  Status Persist(const void*, size_t) override {
+    ++persists;
+    return {};
+  }
+  uint64_t persists = 0;
+};
+
+}  // namespace hyperloop
