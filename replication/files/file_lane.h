@@ -18,12 +18,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "files/file_table.h"
@@ -76,22 +76,38 @@ class FileLane {
   Status Tick();
   Status status();
 
-  Store::Statistics statistics();  // all but `epoch`-independent session fields
+  Store::Statistics statistics();
 
  private:
   FileLane(std::unique_ptr<Journal> journal, std::span<std::byte> region, const RegionInfo& info,
            FileLaneOptions options, FileTable table, Binding binding);
 
+  // Changes of the extent map that one record makes, undone when it is refused.
+  struct MapChange {
+    uint32_t extent;
+    MapEntry entry;
+  };
+  class NamespaceChange;
+
   // All of these need mutex_ held.
-  Result<uint32_t> FindLocked(FileId file, bool need_log_lane) const;
-  Result<uint32_t> FreeSlotLocked(std::string_view name) const;
-  bool HasExtentsLocked(std::string_view name, uint64_t count) const;
-  Status TakeExtentsLocked(std::string_view name, uint64_t count, std::vector<uint32_t>* taken);
+  Result<uint32_t> FindLocked(FileId file) const;
+  Result<uint32_t> FindNameLocked(std::string_view name) const;  // kNotFound
+  bool IsReservedLocked(uint32_t slot) const;
+  // A free slot for `name`; `freed`: slots that the same record frees. kNoSlot: none.
+  uint32_t FreeSlotLocked(std::string_view name, uint32_t freed) const;
+  bool HasExtentsLocked(bool reserved, uint64_t count) const;
+  Status CheckEverFitsLocked(std::string_view name, bool reserved, uint64_t count) const;
   Status NoExtentsLocked(std::string_view name, uint64_t count) const;
-  Status WaitSpace(std::unique_lock<std::mutex>& lock, const std::function<bool()>& ready);
-  Status AppendPiecesLocked(uint32_t slot, std::string_view data);
-  Result<uint64_t> CommitLocked(RecordType type, std::span<const RecordPiece> pieces);
-  Status FinishLocked(uint64_t seq);
+  Status NoSlotsLocked(std::string_view name) const;
+  uint64_t NewExtentsLocked(uint32_t slot, uint64_t bytes) const;
+  void TakeExtentsLocked(uint32_t slot, uint64_t count);
+  void GiveExtentsLocked(uint32_t slot, uint64_t keep);
+  Result<uint64_t> AppendChunkLocked(uint32_t slot, std::string_view data);
+  uint64_t MaxChunk() const;
+  // Waits, the mutex released, until ready() or space_timeout; false: timed out.
+  bool WaitSpace(std::unique_lock<std::mutex>& lock, const std::function<bool()>& ready);
+  Status CommitLocked(NamespaceChange* change);
+  TableFile& FileAt(uint32_t slot) { return table_.slots[slot].file; }
 
   std::mutex mutex_;
   const std::unique_ptr<Journal> journal_;
@@ -100,11 +116,12 @@ class FileLane {
   const FileLaneOptions options_;
   FileTable table_;
   Binding binding_;
-  std::unordered_map<std::string, uint32_t> by_name_;
+  std::map<std::string, uint32_t, std::less<>> by_name_;
   uint32_t used_slots_ = 0;
   uint32_t used_extents_ = 0, used_reserved_extents_ = 0;
-  uint32_t next_extent_ = 0, next_slot_ = 0;
-  uint64_t extent_waits_ = 0;
+  uint32_t next_extent_ = 0;  // where the search for a free one begins
+  uint32_t next_slot_ = 0;
+  uint64_t space_waits_ = 0;
 };
 
 }  // namespace hyperloop

@@ -1,0 +1,181 @@
+#include "files/export.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+#include <utility>
+
+#include "files/file_table.h"
+#include "journal/redo.h"
+
+namespace hyperloop {
+namespace {
+
+// An owned descriptor.
+class Fd {
+ public:
+  explicit Fd(int fd) : fd_(fd) {}
+  ~Fd() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Fd(const Fd&) = delete;
+  Fd& operator=(const Fd&) = delete;
+  int get() const { return fd_; }
+  bool ok() const { return fd_ >= 0; }
+
+ private:
+  int fd_;
+};
+
+// A directory being built beside its final name; what is left of it at destruction is removed.
+class Staging {
+ public:
+  explicit Staging(std::string path) : path_(std::move(path)) {}
+  ~Staging() {
+    if (!made_) return;
+    for (auto it = made_paths_.rbegin(); it != made_paths_.rend(); ++it) {
+      if (::unlink(it->c_str()) != 0) ::rmdir(it->c_str());
+    }
+    ::rmdir(path_.c_str());
+  }
+  Status Make() {
+    if (::mkdir(path_.c_str(), 0755) != 0) return FromErrno(errno, "create directory " + path_);
+    made_ = true;
+    return {};
+  }
+  const std::string& path() const { return path_; }
+  void Note(const std::string& relative) { made_paths_.push_back(path_ + "/" + relative); }
+  void Release() { made_ = false; }
+
+ private:
+  std::string path_;
+  bool made_ = false;
+  std::vector<std::string> made_paths_;
+};
+
+Status SyncDirectory(const std::string& path) {
+  const Fd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd.ok() || ::fsync(fd.get()) != 0) return FromErrno(errno, "sync directory " + path);
+  return {};
+}
+
+// Absent, or a directory with nothing in it; a symbolic link is neither.
+Status CheckTarget(const std::string& directory) {
+  struct stat st;
+  if (::lstat(directory.c_str(), &st) != 0) {
+    return errno == ENOENT ? Status() : FromErrno(errno, "look at " + directory);
+  }
+  if (!S_ISDIR(st.st_mode))
+    return AlreadyExists(directory + " exists and is not a directory; name another");
+  const std::unique_ptr<DIR, int (*)(DIR*)> dir(::opendir(directory.c_str()), ::closedir);
+  if (dir == nullptr) return FromErrno(errno, "read directory " + directory);
+  while (const dirent* entry = ::readdir(dir.get())) {
+    const std::string_view name = entry->d_name;
+    if (name != "." && name != "..") {
+      return AlreadyExists(directory + " is not empty (it holds \"" + std::string(name) +
+                           "\"); export into a new or empty directory");
+    }
+  }
+  return {};
+}
+
+Status WriteAll(int fd, std::span<const char> bytes, const std::string& path) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return FromErrno(errno, "write " + path);
+    bytes = bytes.subspan(static_cast<size_t>(n));
+  }
+  return {};
+}
+
+Status WriteFile(std::span<const std::byte> image, const RegionInfo& info, const FileTable& table,
+                 uint32_t slot, const std::string& path) {
+  const Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
+  if (!fd.ok()) return FromErrno(errno, "create " + path);
+  std::vector<char> buffer(256 << 10);
+  const uint64_t size = table.slots[slot].file.size;
+  for (uint64_t at = 0; at < size;) {
+    const std::span<char> part =
+        std::span(buffer).first(std::min<uint64_t>(buffer.size(), size - at));
+    table.ReadBytes(image, info, slot, at, part);
+    HL_RETURN_IF_ERROR(WriteAll(fd.get(), part, path));
+    at += part.size();
+  }
+  if (::fsync(fd.get()) != 0) return FromErrno(errno, "sync " + path);
+  return {};
+}
+
+// The directory of "archive/000034.log", made when absent.
+Status MakeParent(const std::string& name, Staging* staging) {
+  const size_t slash = name.find('/');
+  if (slash == std::string::npos) return {};
+  const std::string parent = name.substr(0, slash);
+  if (::mkdir((staging->path() + "/" + parent).c_str(), 0755) == 0) {
+    staging->Note(parent);
+    return {};
+  }
+  struct stat st;
+  if (errno == EEXIST && ::lstat((staging->path() + "/" + parent).c_str(), &st) == 0 &&
+      S_ISDIR(st.st_mode))
+    return {};
+  return FromErrno(EEXIST, "create directory " + staging->path() + "/" + parent);
+}
+
+Status WriteFiles(std::span<const std::byte> image, const RegionInfo& info, const FileTable& table,
+                  Staging* staging, ExportReport* report) {
+  std::vector<std::string> parents;
+  for (const FileInfo& file : table.List()) {
+    if (file.lane == Lane::kLocal) {
+      report->missing.push_back(file.name);
+      continue;
+    }
+    HL_RETURN_IF_ERROR(CheckFileName(file.name));  // again: this is where a bad one would do harm
+    HL_RETURN_IF_ERROR(MakeParent(file.name, staging));
+    const size_t slash = file.name.find('/');
+    if (slash != std::string::npos) parents.push_back(file.name.substr(0, slash));
+    staging->Note(file.name);
+    HL_RETURN_IF_ERROR(
+        WriteFile(image, info, table, SlotOf(file.id), staging->path() + "/" + file.name));
+    ++report->files;
+    report->bytes += file.size;
+  }
+  for (const std::string& parent : parents)
+    HL_RETURN_IF_ERROR(SyncDirectory(staging->path() + "/" + parent));
+  return SyncDirectory(staging->path());
+}
+
+}  // namespace
+
+Result<ExportReport> ExportFiles(std::span<std::byte> image, const std::string& directory,
+                                 uint64_t known_acked) {
+  std::string target = directory;
+  while (target.size() > 1 && target.ends_with('/')) target.pop_back();
+  if (target.empty()) return InvalidArgument("no directory named to export to");
+  HL_RETURN_IF_ERROR(CheckTarget(target));
+  HL_ASSIGN_OR_RETURN(const RegionInfo info, ParseSuperblock(image, image.size()));
+  HL_ASSIGN_OR_RETURN(const LogState log, Redo(image, info, known_acked));
+  HL_ASSIGN_OR_RETURN(const FileTable table, FileTable::Load(image, info));
+  ExportReport report;
+  report.last_seq = log.tail.seq;
+  Staging staging(target + ".exporting-" + std::to_string(::getpid()));
+  HL_RETURN_IF_ERROR(staging.Make());
+  HL_RETURN_IF_ERROR(WriteFiles(image, info, table, &staging, &report));
+  // Replaces an empty directory, fails on anything else.
+  if (::rename(staging.path().c_str(), target.c_str()) != 0)
+    return FromErrno(errno, "rename into " + target);
+  staging.Release();
+  const size_t slash = target.rfind('/');
+  const std::string parent = slash == std::string::npos ? "."
+                             : slash == 0               ? "/"
+                                                        : target.substr(0, slash);
+  HL_RETURN_IF_ERROR(SyncDirectory(parent));
+  return report;
+}
+
+}  // namespace hyperloop

@@ -1,0 +1,97 @@
+#include "files/export.h"
+
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "gtest/gtest.h"
+#include "testing/lane_bench.h"
+
+namespace hyperloop {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Export : public testing::Test {
+ protected:
+  Export() : bench(MemoryGroup::Mode::kRandom, 3) {
+    std::string pattern = testing::TempDir() + "/hyperloop-export-XXXXXX";
+    base = mkdtemp(pattern.data());
+    while (bench.model.size() < 6) {
+      bench.RandomCall();
+      if (HasFatalFailure()) return;
+    }
+    EXPECT_TRUE(bench.lane->Sync(0).ok());
+  }
+  ~Export() override { fs::remove_all(base); }
+  std::vector<std::byte> Image() { return bench.group.CrashImage(2, bench.random); }
+  static FileModel Read(const std::string& directory) {
+    FileModel files;
+    for (const auto& entry : fs::recursive_directory_iterator(directory)) {
+      if (!entry.is_regular_file()) continue;
+      std::ostringstream text;
+      text << std::ifstream(entry.path(), std::ios::binary).rdbuf();
+      files[fs::relative(entry.path(), directory).string()] = text.str();
+    }
+    return files;
+  }
+
+  std::string base;
+  LaneBench bench;
+};
+
+TEST_F(Export, WritesTheFilesAndSaysWhatIsMissing) {
+  ASSERT_TRUE(bench.lane->ListLocal("000007.sst", 100).ok());
+  auto image = Image();
+  const auto report = ExportFiles(image, base + "/a");
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  EXPECT_EQ(Read(base + "/a"), bench.model);
+  EXPECT_EQ(report->files, bench.model.size());
+  EXPECT_EQ(report->missing, std::vector<std::string>{"000007.sst"});
+  EXPECT_GE(report->last_seq, bench.lane->statistics().acked_seq);
+  // Again, from the image as it is now and from another node's: the same bytes.
+  fs::create_directory(base + "/b");  // empty is as good as absent
+  EXPECT_TRUE(ExportFiles(image, base + "/b/").ok());
+  EXPECT_EQ(Read(base + "/b"), bench.model);
+  auto other = bench.group.image(0);
+  EXPECT_TRUE(ExportFiles(other, base + "/c").ok());
+  EXPECT_EQ(Read(base + "/c"), bench.model);
+  size_t entries = 0;
+  for ([[maybe_unused]] const auto& entry : fs::directory_iterator(base)) ++entries;
+  EXPECT_EQ(entries, 3u) << "nothing else is left";
+}
+
+TEST_F(Export, RefusesTargetsThatHoldSomething) {
+  auto image = Image();
+  fs::create_directory(base + "/full");
+  std::ofstream(base + "/full/x") << "x";
+  EXPECT_EQ(ExportFiles(image, base + "/full").status().code(), Code::kAlreadyExists);
+  EXPECT_EQ(Read(base + "/full"), (FileModel{{"x", "x"}}));
+  EXPECT_EQ(ExportFiles(image, base + "/full/x").status().code(), Code::kAlreadyExists);
+  fs::create_directory(base + "/empty");
+  fs::create_directory_symlink(base + "/empty", base + "/link");
+  EXPECT_EQ(ExportFiles(image, base + "/link").status().code(), Code::kAlreadyExists);
+  EXPECT_TRUE(fs::is_empty(base + "/empty"));
+  EXPECT_EQ(ExportFiles(image, base + "/no/such").status().code(), Code::kNotFound);
+  EXPECT_EQ(ExportFiles(image, "").status().code(), Code::kInvalidArgument);
+}
+
+TEST_F(Export, DamageWritesNothing) {
+  auto image = Image();
+  const auto clean = image;
+  const auto& g = bench.region.info.geometry;
+  for (const uint64_t at : {uint64_t{20}, g.map_offset + 4}) {
+    image = clean;
+    image[at] ^= std::byte{0xff};
+    EXPECT_EQ(ExportFiles(image, base + "/out").status().code(), Code::kCorruption) << at;
+    EXPECT_TRUE(fs::is_empty(base)) << at;
+  }
+  image = clean;
+  EXPECT_EQ(ExportFiles(image, base + "/out", 1u << 30).status().code(), Code::kCorruption);
+  EXPECT_TRUE(fs::is_empty(base));
+}
+
+}  // namespace
+}  // namespace hyperloop

@@ -1,0 +1,242 @@
+#include "files/file_lane.h"
+
+#include <map>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "journal/redo.h"
+#include "testing/lane_bench.h"
+
+namespace hyperloop {
+namespace {
+
+using Mode = MemoryGroup::Mode;
+
+TEST(FileLane, FilesReadBackAndAreReplicated) {
+  LaneBench bench(Mode::kRandom);
+  const FileId log = bench.lane->Create("000004.log", Lane::kLog).value();
+  std::string text;
+  for (int i = 0; i < 200; ++i) {
+    const std::string part = bench.RandomText(200);
+    ASSERT_TRUE(bench.lane->Append(log, part).ok());
+    text += part;
+  }
+  ASSERT_TRUE(bench.lane->Append(log, "").ok());
+  EXPECT_EQ(bench.ReadAll("000004.log"), text);
+  EXPECT_EQ(bench.lane->Lookup("000004.log").value(), log);
+  EXPECT_EQ(bench.lane->Lookup("other").status().code(), Code::kNotFound);
+  char c;
+  EXPECT_EQ(bench.lane->Read(log, text.size(), {&c, 1}).value(), 0u);
+  EXPECT_EQ(bench.lane->Read(log, text.size() - 1, {&c, 1}).value(), 1u);
+  ASSERT_TRUE(bench.lane->Checkpoint().ok());
+  bench.group.StepAll();
+  for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(bench.group.image(i) == bench.region.bytes);
+  EXPECT_EQ(bench.group.conflicts(), 0u);
+}
+
+TEST(FileLane, NamespaceCalls) {
+  LaneBench bench(Mode::kImmediate);
+  FileLane& lane = *bench.lane;
+  const FileId temp = lane.Create("000001.dbtmp", Lane::kLog).value();
+  ASSERT_TRUE(lane.Append(temp, "MANIFEST-000005\n").ok());
+  ASSERT_TRUE(lane.Rename("000001.dbtmp", "CURRENT").ok());
+  const FileId next = lane.Create("000002.dbtmp", Lane::kLog).value();
+  ASSERT_TRUE(lane.Append(next, "MANIFEST-000009\n").ok());
+  ASSERT_TRUE(lane.Rename("000002.dbtmp", "CURRENT").ok());  // replaces
+  EXPECT_EQ(bench.ReadAll("CURRENT"), "MANIFEST-000009\n");
+  EXPECT_EQ(lane.Append(temp, "x").code(), Code::kNotFound) << "an id of a replaced file";
+  EXPECT_EQ(lane.Lookup("CURRENT").value(), next);
+  ASSERT_TRUE(lane.Truncate(next, 8).ok());
+  EXPECT_EQ(bench.ReadAll("CURRENT"), "MANIFEST");
+  EXPECT_EQ(lane.Truncate(next, 9).code(), Code::kInvalidArgument);
+  ASSERT_TRUE(lane.Append(next, "!").ok());
+  EXPECT_EQ(bench.ReadAll("CURRENT"), "MANIFEST!");
+  const FileId again = lane.Create("CURRENT", Lane::kLog).value();  // replaces by an empty one
+  EXPECT_NE(again, next);
+  EXPECT_EQ(bench.ReadAll("CURRENT"), "");
+  EXPECT_EQ(lane.Remove("none").code(), Code::kNotFound);
+  EXPECT_EQ(lane.Rename("none", "x").code(), Code::kNotFound);
+  EXPECT_EQ(lane.Rename("CURRENT", "../x").code(), Code::kInvalidArgument);
+  EXPECT_EQ(lane.Create("/abs", Lane::kLog).status().code(), Code::kInvalidArgument);
+  EXPECT_TRUE(lane.Rename("CURRENT", "CURRENT").ok());
+  ASSERT_TRUE(lane.Remove("CURRENT").ok());
+  EXPECT_TRUE(lane.Files().empty());
+  EXPECT_EQ(lane.statistics().extents_used, 0u);
+}
+
+TEST(FileLane, LocalFilesAreOnlyListed) {
+  LaneBench bench(Mode::kImmediate);
+  FileLane& lane = *bench.lane;
+  ASSERT_TRUE(lane.ListLocal("000007.sst", 100).ok());
+  ASSERT_TRUE(lane.ListLocal("000007.sst", 5ull << 40).ok());
+  EXPECT_EQ(lane.Files()[0].size, 5ull << 40);
+  const FileId id = lane.Lookup("000007.sst").value();
+  char c;
+  EXPECT_EQ(lane.Append(id, "x").code(), Code::kInvalidArgument);
+  EXPECT_EQ(lane.Truncate(id, 0).code(), Code::kInvalidArgument);
+  EXPECT_EQ(lane.Read(id, 0, {&c, 1}).status().code(), Code::kInvalidArgument);
+  ASSERT_TRUE(lane.Create("a.log", Lane::kLog).ok());
+  EXPECT_EQ(lane.ListLocal("a.log", 1).code(), Code::kInvalidArgument);
+  bench.Reload();
+  EXPECT_EQ(bench.lane->Files()[0].size, 5ull << 40);
+  EXPECT_EQ(bench.lane->Files()[0].lane, Lane::kLocal);
+}
+
+TEST(FileLane, BindingIsReplicated) {
+  LaneBench bench(Mode::kImmediate);
+  EXPECT_EQ(bench.lane->binding().database, kNilUuid);
+  const Uuid database = RandomUuid();
+  ASSERT_TRUE(bench.lane->Bind({database, "/var/db"}).ok());
+  ASSERT_TRUE(bench.lane->Drain().ok());
+  bench.Reload();
+  EXPECT_EQ(bench.lane->binding().database, database);
+  EXPECT_EQ(bench.lane->binding().directory, "/var/db");
+}
+
+TEST(FileLane, FullDataAreaKeepsRoomForTheManifest) {
+  LaneBench bench(Mode::kImmediate);
+  FileLane& lane = *bench.lane;
+  const FileId manifest = lane.Create("MANIFEST-000005", Lane::kLog).value();
+  ASSERT_TRUE(lane.Append(manifest, "m").ok());
+  const FileId log = lane.Create("000004.log", Lane::kLog).value();
+  Status status;
+  std::string text;
+  while (status.ok()) {
+    const std::string part = bench.RandomText(1000);
+    status = lane.Append(log, part);
+    if (status.ok()) text += part;
+  }
+  EXPECT_EQ(status.code(), Code::kNoSpace);
+  EXPECT_NE(status.message().find("region_size"), std::string::npos) << status.message();
+  EXPECT_GT(bench.idles, 0) << "it waited for space";
+  EXPECT_EQ(bench.ReadAll("000004.log"), text) << "what was refused left no trace";
+  // The MANIFEST append that lets RocksDB drop the log is always possible, and so is its successor.
+  ASSERT_TRUE(lane.Append(manifest, std::string(4096, 'm')).ok());
+  const FileId successor = lane.Create("MANIFEST-000006", Lane::kLog).value();
+  ASSERT_TRUE(lane.Append(successor, std::string(4096, 'n')).ok());
+  ASSERT_TRUE(lane.Remove("000004.log").ok());
+  const FileId next = lane.Create("000008.log", Lane::kLog).value();
+  ASSERT_TRUE(lane.Append(next, std::string(5000, 'x')).ok());
+  // What can never fit is refused at once.
+  bench.idles = 0;
+  EXPECT_EQ(lane.Append(next, std::string(100 * 4096, 'x')).code(), Code::kNoSpace);
+  EXPECT_EQ(bench.idles, 0);
+}
+
+TEST(FileLane, WaitingForSpaceEndsWhenSomeoneRemoves) {
+  LaneBench bench(Mode::kImmediate);
+  const FileId first = bench.lane->Create("1.log", Lane::kLog).value();
+  ASSERT_TRUE(bench.lane->Append(first, std::string(10 * 4096, '1')).ok());
+  const FileId second = bench.lane->Create("2.log", Lane::kLog).value();
+  bench.on_idle = [&] { ASSERT_TRUE(bench.lane->Remove("1.log").ok()); };
+  EXPECT_TRUE(bench.lane->Append(second, std::string(8 * 4096, '2')).ok());
+  EXPECT_EQ(bench.idles, 1);
+  EXPECT_EQ(bench.ReadAll("2.log"), std::string(8 * 4096, '2'));
+  // The file itself may go while its writer waits.
+  bench.on_idle = [&] { ASSERT_TRUE(bench.lane->Remove("2.log").ok()); };
+  EXPECT_EQ(bench.lane->Append(second, std::string(8 * 4096, '2')).code(), Code::kNotFound);
+}
+
+TEST(FileLane, FullTable) {
+  LaneBench bench(Mode::kImmediate);
+  FileLane& lane = *bench.lane;
+  Status status;
+  int files = 0;
+  for (; status.ok(); ++files) status = lane.ListLocal(std::to_string(files) + ".sst", 1);
+  EXPECT_EQ(status.code(), Code::kNoSpace);
+  EXPECT_NE(status.message().find("table_capacity"), std::string::npos) << status.message();
+  EXPECT_TRUE(lane.Create("MANIFEST-000005", Lane::kLog).ok());
+  EXPECT_TRUE(lane.Create("000001.dbtmp", Lane::kLog).ok());
+  EXPECT_TRUE(lane.ListLocal("0.sst", 2).ok()) << "an update needs no slot";
+  ASSERT_TRUE(lane.Remove("0.sst").ok());
+  ASSERT_TRUE(lane.Remove("1.sst").ok());
+  ASSERT_TRUE(lane.Remove("2.sst").ok());
+  EXPECT_TRUE(lane.Create("x.log", Lane::kLog).ok());
+  EXPECT_TRUE(lane.Create("x.log", Lane::kLog).ok()) << "a replacement frees what it needs";
+  EXPECT_TRUE(lane.Create("x.log", Lane::kLog).ok());
+}
+
+// The model of a crash: whatever each node had, redo gives the files of a prefix with everything
+// acknowledged.
+TEST(FileLane, AnyCrashGivesTheFilesOfAPrefix) {
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    LaneBench bench(Mode::kRandom, seed, 1 + seed % 3, 1 + seed % 9);
+    for (int i = 0; i < 150; ++i) {
+      bench.RandomCall();
+      if (testing::Test::HasFatalFailure()) FAIL() << "seed " << seed << " call " << i;
+      if (bench.random() % 32 == 0) {
+        ASSERT_TRUE(bench.lane->Tick().ok());
+      }
+      const uint64_t acked = bench.lane->statistics().acked_seq;
+      bench.CheckImage(bench.region.bytes, acked);
+      for (size_t hop = 0; hop < bench.group.group_size(); ++hop) {
+        bench.CheckImage(bench.group.CrashImage(hop, bench.random), acked);
+        if (testing::Test::HasFatalFailure())
+          FAIL() << "seed " << seed << " hop " << hop << " call " << i;
+      }
+    }
+    EXPECT_EQ(bench.group.conflicts(), 0u);
+  }
+}
+
+TEST(FileLane, LongWorkloadEqualsTheModelAcrossReloads) {
+  LaneBench bench(Mode::kRandom, 77, 2, 8);
+  for (int i = 0; i < 4000; ++i) {
+    bench.RandomCall();
+    if (testing::Test::HasFatalFailure()) FAIL() << "call " << i;
+    while (bench.states.size() > 50) bench.states.erase(bench.states.begin());
+    if (i % 500 == 499) {
+      ASSERT_TRUE(bench.lane->Drain().ok());
+      bench.Reload();
+    }
+    if (i % 50 == 0) {
+      for (const auto& [name, text] : bench.model) ASSERT_EQ(bench.ReadAll(name), text) << name;
+    }
+  }
+  ASSERT_TRUE(bench.lane->Checkpoint().ok());
+  bench.group.StepAll();
+  for (size_t i = 0; i < 2; ++i) EXPECT_TRUE(bench.group.image(i) == bench.region.bytes);
+  // With the ring empty, the table alone says it all.
+  const auto table = FileTable::Load(bench.region.bytes, bench.region.info);
+  ASSERT_TRUE(table.ok()) << table.status().ToString();
+  EXPECT_EQ(table->List().size(), bench.model.size());
+}
+
+TEST(FileTable, SaysWhatIsWrong) {
+  LaneBench bench(Mode::kImmediate);
+  const FileId log = bench.lane->Create("a.log", Lane::kLog).value();
+  ASSERT_TRUE(bench.lane->Append(log, std::string(9000, 'x')).ok());
+  ASSERT_TRUE(bench.lane->Create("b.log", Lane::kLog).ok());
+  ASSERT_TRUE(bench.lane->Checkpoint().ok());
+  const auto& info = bench.region.info;
+  ASSERT_TRUE(FileTable::Load(bench.region.bytes, info).ok());
+  const auto broken = [&](uint64_t at, uint64_t value, size_t size) {
+    auto image = bench.region.bytes;
+    std::memcpy(&image[at], &value, size);
+    return FileTable::Load(image, info).status().message();
+  };
+  const auto& g = info.geometry;
+  EXPECT_NE(broken(g.EntryOffset(0) + offsetof(TableEntry, size), 20000, 8).find("missing"),
+            std::string::npos);
+  EXPECT_NE(broken(g.EntryOffset(0) + offsetof(TableEntry, size), 4096, 8).find("beyond the end"),
+            std::string::npos);
+  EXPECT_NE(broken(g.EntryOffset(0) + offsetof(TableEntry, size), 1ull << 60, 8).find("more than"),
+            std::string::npos);
+  EXPECT_NE(broken(g.EntryOffset(0), 'z', 1).find("checksum"), std::string::npos);
+  EXPECT_NE(broken(g.MapOffset(2), 0, 8).find("missing"), std::string::npos);
+  EXPECT_NE(broken(g.MapOffset(2), 9, 4).find("no file"), std::string::npos);
+  EXPECT_NE(broken(g.MapOffset(5), 1ull | 1ull << 32, 8).find("second extent"), std::string::npos);
+  EXPECT_NE(broken(g.MapOffset(5), 1ull << 32, 8).find("free"), std::string::npos);
+  std::mt19937_64 random(1);
+  for (int round = 0; round < 2000; ++round) {  // anything at all: an answer, no crash
+    auto image = bench.region.bytes;
+    for (uint64_t n = 1 + random() % 8; n > 0; --n) {
+      image[g.table_offset + random() % (g.data_offset - g.table_offset)] =
+          static_cast<std::byte>(random());
+    }
+    FileTable::Load(image, info).status().IgnoreError();
+  }
+}
+
+}  // namespace
+}  // namespace hyperloop

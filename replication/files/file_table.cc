@@ -1,0 +1,115 @@
+#include "files/file_table.h"
+
+#include <algorithm>
+#include <cstring>
+#include <unordered_set>
+
+namespace hyperloop {
+namespace {
+
+std::string Slot(uint32_t slot, const TableFile& file) {
+  return "file table slot " + std::to_string(slot) + " (\"" + file.name + "\")";
+}
+
+uint64_t ExtentsFor(uint64_t size, const RegionGeometry& g) {
+  return size / g.extent_size + (size % g.extent_size != 0);
+}
+
+Status LoadSlots(std::span<const std::byte> image, const RegionInfo& info, FileTable* table) {
+  const RegionGeometry& g = info.geometry;
+  std::unordered_set<std::string> names;
+  table->slots.resize(g.table_capacity);
+  for (uint32_t slot = 0; slot < g.table_capacity; ++slot) {
+    auto file = ParseTableEntry(image.subspan(g.EntryOffset(slot), sizeof(TableEntry)), info);
+    if (file.status().code() == Code::kNotFound) continue;
+    if (!file.ok()) return file.status().WithContext("file table slot " + std::to_string(slot));
+    if (!names.insert(file->name).second)
+      return Corruption(Slot(slot, *file) + ": a second file of that name");
+    const uint64_t extents =
+        file->lane == static_cast<uint8_t>(Lane::kLog) ? ExtentsFor(file->size, g) : 0;
+    if (extents > g.extent_count) {
+      return Corruption(Slot(slot, *file) + ": " + std::to_string(file->size) +
+                        " B are more than the data area");
+    }
+    FileEntry& entry = table->slots[slot];
+    entry.used = true;
+    entry.extents.assign(extents, UINT32_MAX);
+    entry.file = std::move(*file);
+  }
+  return {};
+}
+
+Status LoadMap(std::span<const std::byte> image, const RegionInfo& info, FileTable* table) {
+  const RegionGeometry& g = info.geometry;
+  table->map.resize(g.extent_count);
+  std::memcpy(table->map.data(), image.data() + g.map_offset, g.extent_count * sizeof(MapEntry));
+  for (uint32_t extent = 0; extent < g.extent_count; ++extent) {
+    const MapEntry& entry = table->map[extent];
+    const auto bad = [&](const std::string& why) {
+      return Corruption("extent " + std::to_string(extent) + " (slot " +
+                        std::to_string(entry.slot_plus_one) + "−1, index " +
+                        std::to_string(entry.index) + "): " + why);
+    };
+    if (entry.slot_plus_one == 0) {
+      if (entry.index != 0) return bad("free, but with an index");
+      continue;
+    }
+    const uint32_t slot = entry.slot_plus_one - 1;
+    if (slot >= g.table_capacity || !table->slots[slot].used) return bad("belongs to no file");
+    auto& extents = table->slots[slot].extents;
+    if (entry.index >= extents.size()) return bad("lies beyond the end of its file");
+    if (extents[entry.index] != UINT32_MAX) return bad("a second extent for the same place");
+    extents[entry.index] = extent;
+  }
+  for (uint32_t slot = 0; slot < g.table_capacity; ++slot) {
+    const auto& extents = table->slots[slot].extents;
+    const auto hole = std::find(extents.begin(), extents.end(), UINT32_MAX);
+    if (hole != extents.end()) {
+      return Corruption(Slot(slot, table->slots[slot].file) + ": extent " +
+                        std::to_string(hole - extents.begin()) + " of " +
+                        std::to_string(extents.size()) + " is missing");
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<FileTable> FileTable::Load(std::span<const std::byte> image, const RegionInfo& info) {
+  if (image.size() < info.geometry.region_size) {
+    return Corruption("image of " + std::to_string(image.size()) + " B is shorter than its region");
+  }
+  FileTable table;
+  HL_RETURN_IF_ERROR(LoadSlots(image, info, &table));
+  HL_RETURN_IF_ERROR(LoadMap(image, info, &table));
+  return table;
+}
+
+std::vector<FileInfo> FileTable::List() const {
+  std::vector<FileInfo> files;
+  for (uint32_t slot = 0; slot < slots.size(); ++slot) {
+    if (!slots[slot].used) continue;
+    const TableFile& file = slots[slot].file;
+    files.push_back(
+        {MakeFileId(slot, file.created_seq), file.name, static_cast<Lane>(file.lane), file.size});
+  }
+  std::sort(files.begin(), files.end(),
+            [](const FileInfo& a, const FileInfo& b) { return a.name < b.name; });
+  return files;
+}
+
+void FileTable::ReadBytes(std::span<const std::byte> image, const RegionInfo& info, uint32_t slot,
+                          uint64_t offset, std::span<char> out) const {
+  const RegionGeometry& g = info.geometry;
+  const auto& extents = slots[slot].extents;
+  while (!out.empty()) {
+    const uint64_t within = offset % g.extent_size;
+    const uint64_t n = std::min<uint64_t>(out.size(), g.extent_size - within);
+    std::memcpy(out.data(), image.data() + g.ExtentOffset(extents[offset / g.extent_size]) + within,
+                n);
+    offset += n;
+    out = out.subspan(n);
+  }
+}
+
+}  // namespace hyperloop

@@ -1,0 +1,55 @@
+// NamespaceChange: one record's worth of changes to the file table and the extent map.
+//
+// Collects what a record will write, hands it to the journal in one piece, and only then changes
+// the lane's memory: a record that is refused changes nothing.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "files/file_lane.h"
+
+namespace hyperloop {
+
+class FileLane::NamespaceChange {
+ public:
+  explicit NamespaceChange(FileLane* lane) : lane_(lane) {}
+
+  // The whole entry of `slot`: a new file, or one renamed. At most two entries a change.
+  void SetEntry(uint32_t slot, const TableFile& file);
+  // Empties `slot` and frees its extents.
+  void Free(uint32_t slot);
+  // The size field alone; extents beyond it are freed.
+  void SetSize(uint32_t slot, uint64_t size);
+  void SetBinding(const Binding& binding);
+
+  // Appends the record and applies the change to the lane. Returns the record's seq.
+  Result<uint64_t> Commit();
+
+ private:
+  struct Entry {
+    uint32_t slot = 0;
+    bool used = false;
+    TableFile file;
+    TableEntry bytes{};
+  };
+  struct Shrink {
+    uint32_t slot = 0;
+    uint64_t keep = 0;  // extents
+  };
+
+  void AddMapPieces(std::vector<MapEntry>* storage);
+  void Apply();
+
+  FileLane* const lane_;
+  std::vector<Entry> entries_;
+  std::vector<Shrink> shrinks_;
+  uint32_t sized_slot_ = kNoSlot;
+  uint64_t new_size_ = 0;
+  bool bind_ = false;
+  Binding binding_;
+  BindingBlock binding_bytes_{};
+  std::vector<RecordPiece> pieces_;
+};
+
+}  // namespace hyperloop

@@ -1,0 +1,169 @@
+// LaneBench: a FileLane over a MemoryGroup, a model of its files, and the files as they were after
+// each record.
+#pragma once
+
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+
+#include "files/file_lane.h"
+#include "gtest/gtest.h"
+#include "journal/redo.h"
+#include "testing/memory_group.h"
+#include "testing/test_region.h"
+
+namespace hyperloop {
+
+using FileModel = std::map<std::string, std::string>;
+
+// The value, or the end of the test program with the reason: what follows would make no sense.
+template <class T>
+T Must(Result<T> result) {
+  if (!result.ok()) {
+    std::fprintf(stderr, "%s\n", result.status().ToString().c_str());
+    std::abort();
+  }
+  return std::move(result).value();
+}
+
+struct LaneBench {
+  explicit LaneBench(MemoryGroup::Mode mode, uint64_t seed = 1, uint32_t replicas = 3,
+                     uint32_t window = 8)
+      : group(region.bytes, replicas, mode, seed, window), random(seed), window_(window) {
+    Load();
+    states[0] = {};
+  }
+  void Load() {
+    const LogState log = Must(Redo(region.bytes, region.info));
+    JournalOptions journal_options;
+    journal_options.window = window_;
+    auto journal =
+        Must(Journal::Create(&group, region.bytes, region.info, log, &media, journal_options));
+    EXPECT_TRUE(journal->AppendEpoch(log.tail.epoch + 1).ok());
+    FileLaneOptions options;
+    options.ack = AckMode::kSync;
+    options.space_timeout = std::chrono::milliseconds(20);
+    options.now = [this] { return clock += std::chrono::milliseconds(1); };
+    options.idle = [this] {
+      ++idles;
+      if (on_idle) std::exchange(on_idle, nullptr)();
+    };
+    lane = Must(FileLane::Load(std::move(journal), region.bytes, region.info, options));
+    Remember();
+  }
+  // A new lane on what the old one left, everything drained and every node made equal to the
+  // primary, as a session does.
+  void Reload() {
+    EXPECT_TRUE(lane->Drain().ok());
+    group.StepAll();
+    EXPECT_TRUE(Redo(region.bytes, region.info).ok());
+    for (uint32_t i = 0; i < group.group_size(); ++i) group.image(i) = region.bytes;
+    Load();
+  }
+
+  std::string RandomText(uint64_t most) {
+    std::string text(1 + random() % most, ' ');
+    for (char& c : text) c = static_cast<char>(random());
+    return text;
+  }
+  std::string ReadAll(const std::string& name) {
+    const FileId id = Must(lane->Lookup(name));
+    std::string text(model.count(name) != 0 ? model[name].size() + 1 : 1 << 20, ' ');
+    text.resize(Must(lane->Read(id, 0, text)));
+    return text;
+  }
+  // The model is what the newest record made; the journal may have put sizes behind it.
+  void Remember() {
+    uint64_t newest = 0;
+    const auto note = [&](const RecordView& record, uint64_t) {
+      if (record.header.type != static_cast<uint8_t>(RecordType::kSizes))
+        newest = record.header.seq;
+      return Status();
+    };
+    EXPECT_TRUE(ScanLog(region.bytes, region.info, 0, note).ok());
+    if (newest != 0) states[newest] = model;
+  }
+
+  // One call of the lane, made on the model too when it succeeds. Refusals for space are fine.
+  void RandomCall() {
+    static const std::string kNames[] = {"1.log",      "2.log",   "archive/3.log",
+                                         "MANIFEST-1", "CURRENT", "4.dbtmp"};
+    const std::string& name = kNames[random() % std::size(kNames)];
+    const bool exists = model.count(name) != 0;
+    const uint64_t kind = random() % 32;
+    if (!exists) {
+      ASSERT_TRUE(lane->Create(name, Lane::kLog).ok());
+      model[name] = "";
+    } else if (kind == 0) {
+      ASSERT_TRUE(lane->Create(name, Lane::kLog).ok());
+      model[name] = "";
+    } else if (kind == 1) {
+      ASSERT_TRUE(lane->Remove(name).ok());
+      model.erase(name);
+    } else if (kind == 2) {
+      const std::string& to = kNames[random() % std::size(kNames)];
+      ASSERT_TRUE(lane->Rename(name, to).ok());
+      const std::string text = std::exchange(model[name], {});
+      model.erase(name);
+      model[to] = text;
+    } else if (kind == 3) {
+      const uint64_t size = random() % (model[name].size() + 1);
+      ASSERT_TRUE(lane->Truncate(Must(lane->Lookup(name)), size).ok());
+      model[name].resize(size);
+    } else {
+      const std::string text = RandomText(kind == 4 ? 9000 : 300);
+      AppendInRecords(name, text);
+    }
+    Remember();
+  }
+  // A long append takes several records; each is a state of its own that a crash may leave.
+  void AppendInRecords(const std::string& name, const std::string& text) {
+    const FileId id = Must(lane->Lookup(name));
+    constexpr size_t kPart = 3000;
+    for (size_t at = 0; at < text.size(); at += kPart) {
+      const std::string part = text.substr(at, kPart);
+      const Status status = lane->Append(id, part);
+      if (status.code() == Code::kNoSpace) return;
+      ASSERT_TRUE(status.ok()) << status.ToString();
+      model[name] += part;
+      Remember();
+    }
+  }
+
+  // Redo of a crashed node's image gives the files after some record, all acknowledged ones
+  // included.
+  void CheckImage(std::vector<std::byte> image, uint64_t acked) {
+    const auto state = Redo(image, region.info, acked);
+    ASSERT_TRUE(state.ok()) << state.status().ToString();
+    ASSERT_GE(state->tail.seq, acked);
+    const auto table = FileTable::Load(image, region.info);
+    ASSERT_TRUE(table.ok()) << "at " << state->tail.seq << ": " << table.status().ToString();
+    const FileModel& expected = std::prev(states.upper_bound(state->tail.seq))->second;
+    ASSERT_EQ(table->List().size(), expected.size()) << "at " << state->tail.seq;
+    for (const FileInfo& file : table->List()) {
+      const auto found = expected.find(file.name);
+      ASSERT_NE(found, expected.end()) << file.name;
+      std::string text(file.size, ' ');
+      table->ReadBytes(image, region.info, SlotOf(file.id), 0, text);
+      ASSERT_TRUE(text == found->second) << file.name << " at " << state->tail.seq;
+    }
+  }
+
+  TestRegion region;
+  RamMedia media;
+  MemoryGroup group;
+  std::mt19937_64 random;
+  uint32_t window_;
+  std::chrono::nanoseconds clock{0};
+  int idles = 0;
+  std::function<void()> on_idle;
+  std::unique_ptr<FileLane> lane;
+  FileModel model;
+  std::map<uint64_t, FileModel> states;
+};
+
+}  // namespace hyperloop
