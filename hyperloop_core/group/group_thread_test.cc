@@ -35,7 +35,7 @@ TEST(GroupThreadTest, EveryPrimitiveWithTheEngineOnItsOwnThread) {
       Operation op;
       op.write = {at, 64};
       op.flush = n % 2 == 0;
-      if (n % 3 == 0) op.copy = {at == 1024 ? 1088u : 1024u, 32768 + 64 * (n % places), 64};
+      if (n % 3 == 0) op.copy = {512, 32768 + 64 * (n % places), 64};
       if (n % 5 == 0) {
         op.cas = {true, 8, counter, counter + 1, 7};
         ++counter;

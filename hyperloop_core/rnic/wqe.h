@@ -161,10 +161,13 @@ inline constexpr uint8_t kCqeInvalid = MLX5_CQE_INVALID << 4;
 // Makes a new ring of `depth` CQEs unowned by software.
 void InitCqeRing(void* ring, uint32_t depth);
 // True if the CQE at `consumer_index` of a ring of `depth` (a power of two) belongs to software.
-// Acquire: pairs with the device's release store of op_own, so the rest of the CQE and the payload
-// behind it may be read.
+// Acquire: pairs with the device's release store of the CQE's last 8 bytes (op_own among them), so
+// the rest of the CQE and the payload behind it may be read.
 inline bool CqeReady(const mlx5_cqe64* cqe, uint32_t consumer_index, uint32_t depth) {
-  const uint8_t op_own = __atomic_load_n(&cqe->op_own, __ATOMIC_ACQUIRE);
+  const auto* tail =
+      reinterpret_cast<const uint64_t*>(reinterpret_cast<const std::byte*>(cqe) + 56);
+  const uint64_t word = __atomic_load_n(tail, __ATOMIC_ACQUIRE);
+  const uint8_t op_own = reinterpret_cast<const uint8_t*>(&word)[7];
   return (op_own >> 4) != MLX5_CQE_INVALID &&
          (op_own & 1) == ((consumer_index & depth) != 0 ? 1 : 0);
 }

@@ -1,9 +1,9 @@
 // What the objects of one open software RNIC share on the client's side.
 //
 // Ring steps of a Post, in order: WQEs written to the ring (plain stores), doorbell record
-// (release), UAR register (relaxed), its summary bit (fetch_or, seq_cst: releases all of the above
-// to DoorbellPage::Collect in the engine), load of engine_sleeping (seq_cst). No system call unless
-// the engine sleeps.
+// (release), UAR register (release: the engine may find it by an earlier ring's bit), its summary
+// bit (fetch_or, seq_cst: releases all of the above to DoorbellPage::Collect in the engine), load
+// of engine_sleeping (seq_cst). No system call unless the engine sleeps.
 #pragma once
 
 #include <array>
@@ -92,7 +92,7 @@ class DeviceContext : public std::enable_shared_from_this<DeviceContext> {
   // DoorbellPage::Collect and EngineLoop::Sleep.
   void RingUar(uint32_t register_index, uint16_t producer) {
     std::atomic_ref(uar_->registers[register_index])
-        .store(producer | uint64_t{1} << 63, std::memory_order_relaxed);
+        .store(producer | uint64_t{1} << 63, std::memory_order_release);
     std::atomic_ref(uar_->header.summary[register_index / 64])
         .fetch_or(uint64_t{1} << (register_index % 64), std::memory_order_seq_cst);
     KickEngine();

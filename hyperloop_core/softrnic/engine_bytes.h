@@ -17,6 +17,11 @@ inline T Load(const std::byte* at) {
   return value;
 }
 inline uint32_t LoadBe32(const std::byte* at) { return be32toh(Load<uint32_t>(at)); }
+// A counter of a doorbell record (4 B aligned). Acquire: pairs with the driver's release store, so
+// that what it wrote before is seen.
+inline uint32_t LoadDoorbellRecord(const std::byte* at) {
+  return be32toh(__atomic_load_n(reinterpret_cast<const uint32_t*>(at), __ATOMIC_ACQUIRE));
+}
 inline uint64_t LoadBe64(const std::byte* at) { return be64toh(Load<uint64_t>(at)); }
 
 // Regions may overlap. Aligned 8-byte (4-byte) copies are single stores, so a poller never sees

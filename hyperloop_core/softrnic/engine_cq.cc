@@ -29,7 +29,7 @@ mlx5_cqe64* Engine::Impl::NextCqe(Cq& cq, uint8_t* owner) {
     if (cq.error) [[unlikely]]
       return nullptr;
     if (((cq.producer - cq.consumer) & 0xffffff) > cq.mask) [[unlikely]] {
-      cq.consumer = LoadBe32(cq.dbrec) & 0xffffff;
+      cq.consumer = LoadDoorbellRecord(cq.dbrec) & 0xffffff;
       if (((cq.producer - cq.consumer) & 0xffffff) > cq.mask) {
         cq.error = true;
         qps.ForEach([&cq, this](Qp& qp) {

@@ -146,7 +146,8 @@ void Engine::Impl::EnterError(Qp& qp) {
   StopWaiting(qp);
   qp.stall = Stall::kNone;
   if (qp.has_rq) {
-    const auto posted = static_cast<uint16_t>(LoadBe32(qp.dbrec + rnic::kReceiveCounterOffset));
+    const auto posted =
+        static_cast<uint16_t>(LoadDoorbellRecord(qp.dbrec + rnic::kReceiveCounterOffset));
     const auto left = static_cast<uint16_t>(posted - qp.rq_consumer);
     qp.rq_flush_left =
         left >= 0x8000 ? 0 : static_cast<uint16_t>(std::min<uint32_t>(left, qp.rq_mask + 1));
