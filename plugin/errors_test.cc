@@ -7,7 +7,7 @@
 #include "status.h"
 #include "testing/database_fixture.h"
 
-namespace hyperloop::testing {
+namespace hyperloop::plugin::testing {
 namespace {
 
 using rocksdb::FileOptions;
@@ -278,4 +278,4 @@ TEST_F(ErrorsTest, CloseWithALostGroupEnds) {
 }
 
 }  // namespace
-}  // namespace hyperloop::testing
+}  // namespace hyperloop::plugin::testing

@@ -9,7 +9,7 @@
 #include "options_map.h"
 #include "status.h"
 
-namespace hyperloop {
+namespace hyperloop::plugin {
 
 using rocksdb::FileOptions;
 using rocksdb::FSWritableFile;
@@ -50,14 +50,14 @@ rocksdb::Status HyperloopFileSystem::PrepareOptions(const rocksdb::ConfigOptions
   return FileSystemWrapper::PrepareOptions(options);
 }
 
-std::shared_ptr<Binding> HyperloopFileSystem::Bound() const {
+std::shared_ptr<BoundDirectory> HyperloopFileSystem::Bound() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return bound_;
 }
 
 HyperloopFileSystem::Place HyperloopFileSystem::Locate(const std::string& path) const {
   Place place;
-  std::shared_ptr<Binding> binding = Bound();
+  std::shared_ptr<BoundDirectory> binding = Bound();
   if (binding == nullptr) return place;
   place.name = binding->RelativeName(path);
   if (!place.name.empty()) place.file_class = Classify(place.name);
@@ -84,7 +84,7 @@ IOStatus HyperloopFileSystem::OpenLogLane(const std::string& path, const Place& 
                                           const FileOptions& options, bool reopen,
                                           std::unique_ptr<FSWritableFile>* file,
                                           IODebugContext* dbg) {
-  Binding& binding = *place.binding;
+  BoundDirectory& binding = *place.binding;
   FileOptions local_options = options;
   local_options.use_direct_writes = false;
   local_options.use_mmap_writes = false;
@@ -212,7 +212,7 @@ IOStatus HyperloopFileSystem::Truncate(const std::string& path, size_t size,
   return status;
 }
 
-Status HyperloopFileSystem::ListIfFile(Binding& binding, const std::string& path,
+Status HyperloopFileSystem::ListIfFile(BoundDirectory& binding, const std::string& path,
                                        const std::string& name) {
   bool is_directory = false;
   HL_RETURN_IF_ERROR(FromIOStatus(target()->IsDirectory(path, IOOptions(), &is_directory, nullptr),
@@ -224,7 +224,7 @@ Status HyperloopFileSystem::ListIfFile(Binding& binding, const std::string& path
   return binding.ListLocal(name, size);
 }
 
-Status HyperloopFileSystem::Import(Binding& binding, const std::string& path,
+Status HyperloopFileSystem::Import(BoundDirectory& binding, const std::string& path,
                                    const std::string& name) {
   std::unique_ptr<rocksdb::FSSequentialFile> file;
   HL_RETURN_IF_ERROR(FromIOStatus(target()->NewSequentialFile(path, FileOptions(), &file, nullptr),
@@ -292,12 +292,12 @@ IOStatus HyperloopFileSystem::NewLogger(const std::string& path, const IOOptions
 
 FileOptions HyperloopFileSystem::OptimizeForLogWrite(const FileOptions& file_options,
                                                      const rocksdb::DBOptions& db_options) const {
-  if (std::shared_ptr<Binding> binding = Bound(); binding != nullptr)
+  if (std::shared_ptr<BoundDirectory> binding = Bound(); binding != nullptr)
     LearnDbOptions(*binding, db_options);
   return target()->OptimizeForLogWrite(file_options, db_options);
 }
 
-void HyperloopFileSystem::LearnDbOptions(Binding& binding,
+void HyperloopFileSystem::LearnDbOptions(BoundDirectory& binding,
                                          const rocksdb::DBOptions& options) const {
   std::string refusal;
   std::map<std::string, std::string> foreign;
@@ -335,7 +335,7 @@ void HyperloopFileSystem::LearnDbOptions(Binding& binding,
 }
 
 rocksdb::Status HyperloopFileSystem::RegisterDbPaths(const std::vector<std::string>& paths) {
-  std::shared_ptr<Binding> binding = Bound();
+  std::shared_ptr<BoundDirectory> binding = Bound();
   if (binding != nullptr) {
     for (const std::string& path : paths) {
       if (binding->IsDirectory(path)) continue;
@@ -350,4 +350,4 @@ rocksdb::Status HyperloopFileSystem::RegisterDbPaths(const std::vector<std::stri
   return target()->RegisterDbPaths(paths);
 }
 
-}  // namespace hyperloop
+}  // namespace hyperloop::plugin

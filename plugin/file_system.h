@@ -27,13 +27,13 @@
 #include <string>
 #include <vector>
 
-#include "binding.h"
+#include "bound_directory.h"
 #include "hyperloop/replication/options.h"
 #include "hyperloop/replication/store.h"
 #include "info_log.h"
 #include "paths.h"
 
-namespace hyperloop {
+namespace hyperloop::plugin {
 
 // How a FileSystem reaches its group: Store::Open, but for tests, which put a Store of their own
 // here.
@@ -100,33 +100,33 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
 
  private:
   struct Place {
-    std::shared_ptr<Binding> binding;  // null: not bound, or not in the bound directory
+    std::shared_ptr<BoundDirectory> binding;  // null: not bound, or not in the bound directory
     std::string name;
     FileClass file_class = FileClass::kOutside;
   };
   Place Locate(const std::string& path) const;
-  std::shared_ptr<Binding> Bound() const;
+  std::shared_ptr<BoundDirectory> Bound() const;
 
   Status Bind(const std::string& directory);
   Status TakeGroup(const std::string& directory, Store& store, TakeResult* taken);
-  Status SetLocalToGroup(Binding& binding);
-  Status RemoveLeftovers(Binding& binding, bool manifest_matters);
-  void Announce(Binding& binding, const TakeResult& taken);
+  Status SetLocalToGroup(BoundDirectory& binding);
+  Status RemoveLeftovers(BoundDirectory& binding, bool manifest_matters);
+  void Announce(BoundDirectory& binding, const TakeResult& taken);
   void Unbind();
 
   // Why a file may not be created there, or ok.
   Status CheckCreation(const std::string& path, const Place& place) const;
-  void LearnDbOptions(Binding& binding, const rocksdb::DBOptions& options) const;
+  void LearnDbOptions(BoundDirectory& binding, const rocksdb::DBOptions& options) const;
   rocksdb::IOStatus OpenLogLane(const std::string& path, const Place& place,
                                 const rocksdb::FileOptions& options, bool reopen,
                                 std::unique_ptr<rocksdb::FSWritableFile>* file,
                                 rocksdb::IODebugContext* dbg);
   // Copies a local file into the group under its own name, so that it can be renamed there.
-  Status Import(Binding& binding, const std::string& path, const std::string& name);
+  Status Import(BoundDirectory& binding, const std::string& path, const std::string& name);
   // The group's part of a rename, before the local one.
   Status RenameInGroup(const Place& from, const Place& to, const std::string& from_path);
   // Lists a regular file; a directory is nobody's file.
-  Status ListIfFile(Binding& binding, const std::string& path, const std::string& name);
+  Status ListIfFile(BoundDirectory& binding, const std::string& path, const std::string& name);
 
   StoreOptions options_;  // registered with RocksDB's Customizable machinery: must be a member
   const StoreAccess access_;
@@ -134,7 +134,7 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
 
   mutable std::mutex
       mutex_;  // guards what follows; never held during a call into a Store or file system
-  std::shared_ptr<Binding> bound_;
+  std::shared_ptr<BoundDirectory> bound_;
   rocksdb::FileLock* lock_ = nullptr;  // of the bound directory
   bool binding_now_ = false;           // a LockFile is under way
   std::string prepared_;               // the URI that PrepareOptions found reachable
@@ -144,4 +144,4 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
       foreign_directories_;  // real path → option that named it
 };
 
-}  // namespace hyperloop
+}  // namespace hyperloop::plugin

@@ -5,7 +5,7 @@
 #include "local_files.h"
 #include "status.h"
 
-namespace hyperloop {
+namespace hyperloop::plugin {
 
 using rocksdb::FileLock;
 using rocksdb::IODebugContext;
@@ -70,8 +70,8 @@ Status HyperloopFileSystem::Bind(const std::string& directory) {
     store->Close().IgnoreError();
     return status;
   }
-  auto binding =
-      std::make_shared<Binding>(directory, std::move(store), log_, access_.reconnect_interval);
+  auto binding = std::make_shared<BoundDirectory>(directory, std::move(store), log_,
+                                                  access_.reconnect_interval);
   Announce(*binding, taken);
   if (Status status = SetLocalToGroup(*binding); !status.ok()) {
     binding->Close().IgnoreError();
@@ -84,7 +84,7 @@ Status HyperloopFileSystem::Bind(const std::string& directory) {
   return Status::Ok();
 }
 
-Status HyperloopFileSystem::SetLocalToGroup(Binding& binding) {
+Status HyperloopFileSystem::SetLocalToGroup(BoundDirectory& binding) {
   HL_RETURN_IF_ERROR(RemoveLeftovers(binding, false));
   for (const FileInfo& info : binding.store().Files()) {
     const size_t suffix = kImportSuffix.size();
@@ -112,7 +112,7 @@ Status HyperloopFileSystem::SetLocalToGroup(Binding& binding) {
 // database: what is left comes from a creation or a DestroyDB that was cut short. DestroyDB lists
 // before it locks, so it cannot see files that only the group had; a new database would stumble
 // over them.
-Status HyperloopFileSystem::RemoveLeftovers(Binding& binding, bool manifest_matters) {
+Status HyperloopFileSystem::RemoveLeftovers(BoundDirectory& binding, bool manifest_matters) {
   std::vector<FileInfo> files = binding.store().Files();
   auto find = [&](std::string_view name) {
     return std::find_if(files.begin(), files.end(),
@@ -144,7 +144,7 @@ Status HyperloopFileSystem::RemoveLeftovers(Binding& binding, bool manifest_matt
   return Status::Ok();
 }
 
-void HyperloopFileSystem::Announce(Binding& binding, const TakeResult& taken) {
+void HyperloopFileSystem::Announce(BoundDirectory& binding, const TakeResult& taken) {
   const StoreOptions& options = options_;
   std::string members;
   for (const std::string& replica : options.replicas)
@@ -190,7 +190,7 @@ IOStatus HyperloopFileSystem::UnlockFile(FileLock* lock, const IOOptions& option
 // Failures here are logged, not returned: RocksDB ignores what UnlockFile returns, and the local
 // lock must go.
 void HyperloopFileSystem::Unbind() {
-  std::shared_ptr<Binding> binding;
+  std::shared_ptr<BoundDirectory> binding;
   {
     std::lock_guard<std::mutex> guard(mutex_);
     binding = std::move(bound_);
@@ -220,4 +220,4 @@ void HyperloopFileSystem::Unbind() {
   }
 }
 
-}  // namespace hyperloop
+}  // namespace hyperloop::plugin

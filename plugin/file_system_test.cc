@@ -11,7 +11,7 @@
 #include "local_files.h"
 #include "testing/database_fixture.h"
 
-namespace hyperloop::testing {
+namespace hyperloop::plugin::testing {
 namespace {
 
 using rocksdb::DB;
@@ -302,4 +302,4 @@ TEST_F(FileSystemTest, ReusedLogsAreNewFiles) {
 }
 
 }  // namespace
-}  // namespace hyperloop::testing
+}  // namespace hyperloop::plugin::testing

@@ -1,10 +1,10 @@
-// Cost of one log-lane Append: Binding::Append (two atomic loads, Store::Append), then write(2) to
-// the page cache.
+// Cost of one log-lane Append: BoundDirectory::Append (two atomic loads, Store::Append), then
+// write(2) to the page cache.
 #include "files.h"
 
 #include "status.h"
 
-namespace hyperloop {
+namespace hyperloop::plugin {
 
 using rocksdb::DataVerificationInfo;
 using rocksdb::IODebugContext;
@@ -13,7 +13,7 @@ using rocksdb::IOStatus;
 using rocksdb::Slice;
 
 LogLaneFile::LogLaneFile(std::unique_ptr<rocksdb::FSWritableFile>&& local,
-                         std::shared_ptr<Binding> binding, std::string name, FileId file,
+                         std::shared_ptr<BoundDirectory> binding, std::string name, FileId file,
                          uint64_t size)
     : FSWritableFileOwnerWrapper(std::move(local)),
       binding_(std::move(binding)),
@@ -122,7 +122,7 @@ void LogLaneFile::SetPreallocationBlockSize(size_t size) {
 }
 
 ListedFile::ListedFile(std::unique_ptr<rocksdb::FSWritableFile>&& local,
-                       std::shared_ptr<Binding> binding, std::string name)
+                       std::shared_ptr<BoundDirectory> binding, std::string name)
     : FSWritableFileOwnerWrapper(std::move(local)),
       binding_(std::move(binding)),
       name_(std::move(name)) {}
@@ -178,4 +178,4 @@ IOStatus ListedFile::Close(const IOOptions& options, IODebugContext* dbg) {
   return ToIOStatus(binding_->ListLocal(name_, size), "cannot list " + name_ + " in the group");
 }
 
-}  // namespace hyperloop
+}  // namespace hyperloop::plugin

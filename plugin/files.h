@@ -7,9 +7,9 @@
 #include <mutex>
 #include <string>
 
-#include "binding.h"
+#include "bound_directory.h"
 
-namespace hyperloop {
+namespace hyperloop::plugin {
 
 // WAL, MANIFEST, CURRENT's temporary file: every byte goes to the group first, then to the local
 // file.
@@ -23,8 +23,9 @@ namespace hyperloop {
 class LogLaneFile final : public rocksdb::FSWritableFileOwnerWrapper {
  public:
   // `size`: bytes that are in the file already, in the group and here.
-  LogLaneFile(std::unique_ptr<rocksdb::FSWritableFile>&& local, std::shared_ptr<Binding> binding,
-              std::string name, FileId file, uint64_t size);
+  LogLaneFile(std::unique_ptr<rocksdb::FSWritableFile>&& local,
+              std::shared_ptr<BoundDirectory> binding, std::string name, FileId file,
+              uint64_t size);
 
   using rocksdb::FSWritableFileOwnerWrapper::Append;
   using rocksdb::FSWritableFileOwnerWrapper::PositionedAppend;
@@ -61,7 +62,7 @@ class LogLaneFile final : public rocksdb::FSWritableFileOwnerWrapper {
   rocksdb::IOStatus FinishAppend(const rocksdb::Slice& data, rocksdb::IOStatus local);
   rocksdb::IOStatus Fail(const Status& status, const char* what);
 
-  const std::shared_ptr<Binding> binding_;
+  const std::shared_ptr<BoundDirectory> binding_;
   const std::string name_;
   const FileId file_;
   const bool local_sync_;
@@ -74,8 +75,8 @@ class LogLaneFile final : public rocksdb::FSWritableFileOwnerWrapper {
 // at Close.
 class ListedFile final : public rocksdb::FSWritableFileOwnerWrapper {
  public:
-  ListedFile(std::unique_ptr<rocksdb::FSWritableFile>&& local, std::shared_ptr<Binding> binding,
-             std::string name);
+  ListedFile(std::unique_ptr<rocksdb::FSWritableFile>&& local,
+             std::shared_ptr<BoundDirectory> binding, std::string name);
 
   using rocksdb::FSWritableFileOwnerWrapper::Append;
   using rocksdb::FSWritableFileOwnerWrapper::PositionedAppend;
@@ -102,9 +103,9 @@ class ListedFile final : public rocksdb::FSWritableFileOwnerWrapper {
   rocksdb::Env::IOPriority GetIOPriority() override { return target()->GetIOPriority(); }
 
  private:
-  const std::shared_ptr<Binding> binding_;
+  const std::shared_ptr<BoundDirectory> binding_;
   const std::string name_;
   bool dirty_ = true;  // bytes, or the file itself, not fsynced yet
 };
 
-}  // namespace hyperloop
+}  // namespace hyperloop::plugin

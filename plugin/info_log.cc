@@ -1,6 +1,6 @@
 #include "info_log.h"
 
-namespace hyperloop {
+namespace hyperloop::plugin {
 
 void InfoLog::Attach(const std::shared_ptr<rocksdb::Logger>& logger) {
   std::lock_guard<std::mutex> lock(mutex_);
@@ -35,4 +35,4 @@ void InfoLog::Write(LogLevel level, std::string_view message) {
   }
 }
 
-}  // namespace hyperloop
+}  // namespace hyperloop::plugin

@@ -9,7 +9,7 @@
 
 #include "hyperloop/core/log.h"
 
-namespace hyperloop {
+namespace hyperloop::plugin {
 
 // Writes to the info log that RocksDB opened last through our FileSystem. The log is not kept
 // alive: once RocksDB let go of it (DestroyDB does before it locks), or when the service set a log
@@ -24,4 +24,4 @@ class InfoLog final : public Log {
   std::weak_ptr<rocksdb::Logger> logger_;  // guarded by mutex_
 };
 
-}  // namespace hyperloop
+}  // namespace hyperloop::plugin

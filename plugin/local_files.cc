@@ -11,7 +11,7 @@
 #include "paths.h"
 #include "status.h"
 
-namespace hyperloop {
+namespace hyperloop::plugin {
 namespace {
 
 using rocksdb::FileOptions;
@@ -241,4 +241,4 @@ std::string Enumerate(const std::vector<std::string>& names) {
   return text + (names.size() > kShown ? ", …)" : ")");
 }
 
-}  // namespace hyperloop
+}  // namespace hyperloop::plugin

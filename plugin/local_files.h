@@ -11,7 +11,7 @@
 #include "hyperloop/core/status.h"
 #include "hyperloop/replication/store.h"
 
-namespace hyperloop {
+namespace hyperloop::plugin {
 
 // Reads <directory>/HYPERLOOP. Absent: empty strings. Damaged (form or CRC): kCorruption, with the
 // remedy.
@@ -40,4 +40,4 @@ Status Reconcile(rocksdb::FileSystem& fs, const std::string& directory, Store& s
 // "3 (a, b, c)"; at most a few names.
 std::string Enumerate(const std::vector<std::string>& names);
 
-}  // namespace hyperloop
+}  // namespace hyperloop::plugin

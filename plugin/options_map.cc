@@ -5,7 +5,7 @@
 #include "hyperloop/replication/options.h"
 #include "status.h"
 
-namespace hyperloop {
+namespace hyperloop::plugin {
 namespace {
 
 using rocksdb::ConfigOptions;
@@ -48,4 +48,4 @@ const std::unordered_map<std::string, OptionTypeInfo>& RocksOptionMap() {
   return *map;
 }
 
-}  // namespace hyperloop
+}  // namespace hyperloop::plugin

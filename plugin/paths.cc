@@ -4,7 +4,7 @@
 #include <climits>
 #include <cstdlib>
 
-namespace hyperloop {
+namespace hyperloop::plugin {
 namespace {
 
 bool AllDigits(std::string_view text) {
@@ -77,4 +77,4 @@ std::string RealPathOfEntry(const std::string& path) {
   return parent + BaseOf(path);
 }
 
-}  // namespace hyperloop
+}  // namespace hyperloop::plugin

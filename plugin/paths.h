@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace hyperloop {
+namespace hyperloop::plugin {
 
 enum class FileClass : uint8_t {
   kOutside,  // not in the bound directory (or in a subdirectory of it other than archive/): none of
@@ -35,4 +35,4 @@ std::string RealPath(const std::string& path);
 // RealPath of the parent, then the name: works for files that do not exist yet.
 std::string RealPathOfEntry(const std::string& path);
 
-}  // namespace hyperloop
+}  // namespace hyperloop::plugin

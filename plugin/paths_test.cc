@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace hyperloop {
+namespace hyperloop::plugin {
 namespace {
 
 TEST(Classify, ByName) {
@@ -37,4 +37,4 @@ TEST(Paths, ParentAndBase) {
 }
 
 }  // namespace
-}  // namespace hyperloop
+}  // namespace hyperloop::plugin

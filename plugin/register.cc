@@ -8,7 +8,7 @@ extern "C" int register_hyperloop(rocksdb::ObjectLibrary& library, const std::st
   using rocksdb::FileSystem;
   using rocksdb::ObjectLibrary;
   library.AddFactory<FileSystem>(
-      ObjectLibrary::PatternEntry(hyperloop::HyperloopFileSystem::kClassName())
+      ObjectLibrary::PatternEntry(hyperloop::plugin::HyperloopFileSystem::kClassName())
           .AddSeparator("://", false),
       [](const std::string& uri, std::unique_ptr<FileSystem>* guard,
          std::string* message) -> FileSystem* {
@@ -17,8 +17,8 @@ extern "C" int register_hyperloop(rocksdb::ObjectLibrary& library, const std::st
           *message = status.ToString();
           return nullptr;
         }
-        guard->reset(new hyperloop::HyperloopFileSystem(FileSystem::Default(), options,
-                                                        {hyperloop::Store::Open}));
+        guard->reset(new hyperloop::plugin::HyperloopFileSystem(FileSystem::Default(), options,
+                                                                {hyperloop::Store::Open}));
         return guard->get();
       });
   return 1;

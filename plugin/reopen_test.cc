@@ -8,7 +8,7 @@
 #include "local_files.h"
 #include "testing/database_fixture.h"
 
-namespace hyperloop::testing {
+namespace hyperloop::plugin::testing {
 namespace {
 
 using rocksdb::Options;
@@ -262,4 +262,4 @@ TEST_F(ReopenTest, ForkedChildCannotWriteAndDisturbsNothing) {
 }
 
 }  // namespace
-}  // namespace hyperloop::testing
+}  // namespace hyperloop::plugin::testing

@@ -21,8 +21,8 @@ std::string WithoutSelf(std::string_view preload, const std::string& self) {
     std::string entry(preload.substr(start, end - start));
     start = end + 1;
     if (entry.empty()) continue;
-    bool same = hyperloop::RealPath(entry) == self ||
-                (entry.find('/') == std::string::npos && entry == hyperloop::BaseOf(self));
+    bool same = hyperloop::plugin::RealPath(entry) == self ||
+                (entry.find('/') == std::string::npos && entry == hyperloop::plugin::BaseOf(self));
     if (!same) kept += (kept.empty() ? "" : ":") + entry;
   }
   return kept;
@@ -33,7 +33,7 @@ void LeavePreload() {
   Dl_info info{};
   if (preload == nullptr || dladdr(reinterpret_cast<void*>(&register_hyperloop), &info) == 0)
     return;
-  std::string kept = WithoutSelf(preload, hyperloop::RealPath(info.dli_fname));
+  std::string kept = WithoutSelf(preload, hyperloop::plugin::RealPath(info.dli_fname));
   if (kept == preload) return;
   if (kept.empty()) {
     unsetenv("LD_PRELOAD");

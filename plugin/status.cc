@@ -2,7 +2,7 @@
 
 #include <string>
 
-namespace hyperloop {
+namespace hyperloop::plugin {
 
 using rocksdb::IOStatus;
 
@@ -46,4 +46,4 @@ Status FromIOStatus(const IOStatus& status, std::string_view context) {
   return Internal(text);
 }
 
-}  // namespace hyperloop
+}  // namespace hyperloop::plugin

@@ -7,7 +7,7 @@
 
 #include "hyperloop/core/status.h"
 
-namespace hyperloop {
+namespace hyperloop::plugin {
 
 // True for the codes after which the group may come back: kUnavailable, kTimedOut, kAborted. The
 // failed call's outcome is indeterminate.
@@ -22,4 +22,4 @@ rocksdb::IOStatus ToIOStatus(const Status& status, std::string_view context);
 // The other way, for errors of the local file system that are passed through code of ours.
 Status FromIOStatus(const rocksdb::IOStatus& status, std::string_view context);
 
-}  // namespace hyperloop
+}  // namespace hyperloop::plugin

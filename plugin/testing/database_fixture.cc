@@ -8,7 +8,7 @@
 #include <fstream>
 #include <sstream>
 
-namespace hyperloop::testing {
+namespace hyperloop::plugin::testing {
 
 namespace stdfs = std::filesystem;
 
@@ -161,4 +161,4 @@ std::vector<std::string> DatabaseTest::LocalNames(const std::string& suffix) {
   return names;
 }
 
-}  // namespace hyperloop::testing
+}  // namespace hyperloop::plugin::testing

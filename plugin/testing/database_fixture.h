@@ -14,7 +14,7 @@
 #include "file_system.h"
 #include "testing/fake_store.h"
 
-namespace hyperloop::testing {
+namespace hyperloop::plugin::testing {
 
 std::string ReadLocal(const std::string& path);
 void WriteLocal(const std::string& path, const std::string& content);
@@ -60,4 +60,4 @@ class DatabaseTest : public ::testing::Test {
   std::vector<std::unique_ptr<rocksdb::DB>> dead_dbs_;
 };
 
-}  // namespace hyperloop::testing
+}  // namespace hyperloop::plugin::testing

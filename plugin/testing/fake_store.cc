@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-namespace hyperloop::testing {
+namespace hyperloop::plugin::testing {
 
 class FakeStore final : public Store {
  public:
@@ -265,4 +265,4 @@ void FakeGroup::SetExtents(uint64_t extents) {
   extents_ = extents;
 }
 
-}  // namespace hyperloop::testing
+}  // namespace hyperloop::plugin::testing

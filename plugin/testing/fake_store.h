@@ -10,7 +10,7 @@
 
 #include "hyperloop/replication/store.h"
 
-namespace hyperloop::testing {
+namespace hyperloop::plugin::testing {
 
 // Shared by all Stores of a test, as the replicas would be.
 class FakeGroup {
@@ -68,4 +68,4 @@ class FakeGroup {
 // A Store over `group`, not taken yet.
 std::unique_ptr<Store> MakeFakeStore(std::shared_ptr<FakeGroup> group, const StoreOptions& options);
 
-}  // namespace hyperloop::testing
+}  // namespace hyperloop::plugin::testing

@@ -1,4 +1,4 @@
-#include "binding.h"
+#include "bound_directory.h"
 
 #include <pthread.h>
 
@@ -7,7 +7,7 @@
 #include "paths.h"
 #include "status.h"
 
-namespace hyperloop {
+namespace hyperloop::plugin {
 namespace {
 
 std::atomic<uint32_t> fork_generation{0};
@@ -25,8 +25,9 @@ const Status& StatusOf(const Result<T>& result) {
 
 uint32_t ForkGeneration() { return fork_generation.load(std::memory_order_relaxed); }
 
-Binding::Binding(std::string directory, std::unique_ptr<Store> store, std::shared_ptr<Log> log,
-                 std::chrono::milliseconds reconnect_interval)
+BoundDirectory::BoundDirectory(std::string directory, std::unique_ptr<Store> store,
+                               std::shared_ptr<Log> log,
+                               std::chrono::milliseconds reconnect_interval)
     : directory_(std::move(directory)),
       real_directory_(RealPath(directory_)),
       store_(std::move(store)),
@@ -34,7 +35,7 @@ Binding::Binding(std::string directory, std::unique_ptr<Store> store, std::share
       reconnect_interval_(reconnect_interval),
       fork_generation_(ForkGeneration()) {}
 
-std::string Binding::RelativeName(const std::string& path) const {
+std::string BoundDirectory::RelativeName(const std::string& path) const {
   // RocksDB spells the directory always alike; other spellings are resolved.
   if (path.size() > directory_.size() && path.compare(0, directory_.size(), directory_) == 0 &&
       path[directory_.size()] == '/') {
@@ -52,19 +53,19 @@ std::string Binding::RelativeName(const std::string& path) const {
   return "";
 }
 
-bool Binding::IsDirectory(const std::string& path) const {
+bool BoundDirectory::IsDirectory(const std::string& path) const {
   return RealPath(path) == real_directory_;
 }
 
 template <class Call>
-auto Binding::Run(Call&& call) -> decltype(call()) {
+auto BoundDirectory::Run(Call&& call) -> decltype(call()) {
   if (Status admitted = Admit(); !admitted.ok()) return admitted;
   auto result = call();
   if (!StatusOf(result).ok()) Note(StatusOf(result));
   return result;
 }
 
-Status Binding::Admit() {
+Status BoundDirectory::Admit() {
   if (InForkedChild()) {
     return Fenced("a forked child must not write to " + directory_ +
                   ", which its parent has open; open it after the fork");
@@ -73,7 +74,7 @@ Status Binding::Admit() {
   return Recover();
 }
 
-Status Binding::Recover() {
+Status BoundDirectory::Recover() {
   std::lock_guard<std::mutex> lock(mutex_);
   if (fenced_) return first_error_;
   if (broken_) {
@@ -98,7 +99,7 @@ Status Binding::Recover() {
   return Status::Ok();
 }
 
-Status Binding::CutTailsLocked() {
+Status BoundDirectory::CutTailsLocked() {
   while (!tails_.empty()) {
     const Tail tail = tails_.back();
     Status status = store_->Truncate(tail.file, tail.size);
@@ -121,7 +122,7 @@ Status Binding::CutTailsLocked() {
   return Status::Ok();
 }
 
-void Binding::Note(const Status& status) {
+void BoundDirectory::Note(const Status& status) {
   const bool retryable = IsRetryable(status.code());
   const bool fenced = status.code() == Code::kFenced;
   if (!retryable && !fenced) return;
@@ -137,37 +138,37 @@ void Binding::Note(const Status& status) {
                      : "lost the group: " + status.ToString() + "; later writes try to reconnect");
 }
 
-Result<FileId> Binding::Create(std::string_view name, Lane lane) {
+Result<FileId> BoundDirectory::Create(std::string_view name, Lane lane) {
   return Run([&] {
     ForgetTail(name);
     return store_->Create(name, lane);
   });
 }
 
-Result<FileId> Binding::Lookup(std::string_view name) {
+Result<FileId> BoundDirectory::Lookup(std::string_view name) {
   return Run([&] { return store_->Lookup(name); });
 }
 
-Status Binding::Append(FileId file, std::string_view data) {
+Status BoundDirectory::Append(FileId file, std::string_view data) {
   return Run([&] { return store_->Append(file, data); });
 }
 
-Status Binding::Sync(FileId file) {
+Status BoundDirectory::Sync(FileId file) {
   return Run([&] { return store_->Sync(file); });
 }
 
-Status Binding::Truncate(FileId file, uint64_t size) {
+Status BoundDirectory::Truncate(FileId file, uint64_t size) {
   return Run([&] { return store_->Truncate(file, size); });
 }
 
-Status Binding::Rename(std::string_view from, std::string_view to) {
+Status BoundDirectory::Rename(std::string_view from, std::string_view to) {
   return Run([&] {
     ForgetTail(to);
     return store_->Rename(from, to);
   });
 }
 
-Status Binding::Remove(std::string_view name) {
+Status BoundDirectory::Remove(std::string_view name) {
   return Run([&] {
     ForgetTail(name);
     Status status = store_->Remove(name);
@@ -175,22 +176,22 @@ Status Binding::Remove(std::string_view name) {
   });
 }
 
-Status Binding::ListLocal(std::string_view name, uint64_t size) {
+Status BoundDirectory::ListLocal(std::string_view name, uint64_t size) {
   return Run([&] { return store_->ListLocal(name, size); });
 }
 
-Status Binding::Close() {
+Status BoundDirectory::Close() {
   if (InForkedChild()) return Status::Ok();
   return store_->Close();
 }
 
-void Binding::AbandonTail(FileId file, uint64_t size) {
+void BoundDirectory::AbandonTail(FileId file, uint64_t size) {
   std::lock_guard<std::mutex> lock(mutex_);
   tails_.push_back({file, size});
   attention_.store(true, std::memory_order_release);
 }
 
-void Binding::ForgetTail(std::string_view name) {
+void BoundDirectory::ForgetTail(std::string_view name) {
   if (!attention_.load(std::memory_order_acquire)) return;
   Result<FileId> file = store_->Lookup(name);
   if (!file.ok()) return;
@@ -200,12 +201,12 @@ void Binding::ForgetTail(std::string_view name) {
                tails_.end());
 }
 
-void Binding::NoteVanished(std::vector<std::string> names) {
+void BoundDirectory::NoteVanished(std::vector<std::string> names) {
   std::lock_guard<std::mutex> lock(mutex_);
   vanished_ = std::move(names);
 }
 
-bool Binding::TakeVanished(std::string_view name) {
+bool BoundDirectory::TakeVanished(std::string_view name) {
   std::lock_guard<std::mutex> lock(mutex_);
   auto found = std::find(vanished_.begin(), vanished_.end(), name);
   if (found == vanished_.end()) return false;
@@ -213,8 +214,8 @@ bool Binding::TakeVanished(std::string_view name) {
   return true;
 }
 
-void Binding::WarnOnce(std::atomic<bool>& once, std::string_view message) {
+void BoundDirectory::WarnOnce(std::atomic<bool>& once, std::string_view message) {
   if (!once.exchange(true, std::memory_order_relaxed)) log_->Write(LogLevel::kWarn, message);
 }
 
-}  // namespace hyperloop
+}  // namespace hyperloop::plugin

@@ -1,4 +1,4 @@
-// Binding: one database directory and the group it is bound to, from LockFile to UnlockFile.
+// BoundDirectory: one database directory and the group it is bound to, from LockFile to UnlockFile.
 //
 // Every call of the plugin into a Store goes through here, so that three rules hold at one place:
 // - after a retryable error the next call first brings the group back (Store::Reconnect), at most
@@ -27,18 +27,18 @@
 #include "hyperloop/core/status.h"
 #include "hyperloop/replication/store.h"
 
-namespace hyperloop {
+namespace hyperloop::plugin {
 
 // Counts the fork()s between the process that loaded the library and this one.
 uint32_t ForkGeneration();
 
-class Binding {
+class BoundDirectory {
  public:
   // `directory`: as RocksDB spells it. `store` was taken.
-  Binding(std::string directory, std::unique_ptr<Store> store, std::shared_ptr<Log> log,
-          std::chrono::milliseconds reconnect_interval);
-  Binding(const Binding&) = delete;
-  Binding& operator=(const Binding&) = delete;
+  BoundDirectory(std::string directory, std::unique_ptr<Store> store, std::shared_ptr<Log> log,
+                 std::chrono::milliseconds reconnect_interval);
+  BoundDirectory(const BoundDirectory&) = delete;
+  BoundDirectory& operator=(const BoundDirectory&) = delete;
 
   const std::string& directory() const { return directory_; }
   Log& log() { return *log_; }
@@ -108,4 +108,4 @@ class Binding {
   std::vector<std::string> vanished_;
 };
 
-}  // namespace hyperloop
+}  // namespace hyperloop::plugin
