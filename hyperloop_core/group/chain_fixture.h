@@ -24,6 +24,7 @@ struct ChainOptions {
   uint32_t window = 8;
   uint32_t slots = 0;
   uint64_t region_size = 1 << 16;
+  rnic::Media media = rnic::Media::kRam;
   bool threaded = false;  // the engine on a thread of its own
   uint32_t spin_us = 50;  // of that thread
   bool check_ordering = true;
@@ -68,7 +69,8 @@ class Chain {
   }
   // What the process of replica `i` leaves behind when it dies: nothing.
   void Kill(uint32_t i) {
-    Node gone = std::move(replicas_[i]);  // whose destructor takes the members from the last to the first
+    Node gone =
+        std::move(replicas_[i]);  // whose destructor takes the members from the last to the first
   }
 
  private:
@@ -78,11 +80,11 @@ class Chain {
     HL_ASSIGN_OR_RETURN(node->device, rnic_.OpenDevice(host));
     HL_ASSIGN_OR_RETURN(node->pd, node->device->AllocatePd());
     HL_ASSIGN_OR_RETURN(node->memory, node->device->AllocateBuffer(options_.region_size));
-    HL_ASSIGN_OR_RETURN(
-        node->region,
-        node->pd->Register(
-            node->memory->data(), options_.region_size,
-            rnic::kLocalWrite | rnic::kRemoteWrite | rnic::kRemoteRead | rnic::kRemoteAtomic, {}));
+    HL_ASSIGN_OR_RETURN(node->region,
+                        node->pd->Register(node->memory->data(), options_.region_size,
+                                           rnic::kLocalWrite | rnic::kRemoteWrite |
+                                               rnic::kRemoteRead | rnic::kRemoteAtomic,
+                                           {.media = options_.media}));
     return Status::Ok();
   }
 

@@ -300,11 +300,45 @@ TEST(GroupRandomTest, EqualsSerialExecutionOnTheSmallestRings) {
                     .fetch = EngineOptions::Fetch::kRandom});
 }
 
-// The negative controls look for a seed that goes wrong; each says how many of its seeds do.
+// The negative controls count the seeds that go wrong.
 TEST(GroupRandomTest, WithoutTheOrderingCheckItDiffers) {
   const uint64_t wrong = CountWrong(
       20, {.check_ordering = false, .fetch = EngineOptions::Fetch::kRandom, .lazy = true});
   EXPECT_GT(wrong, 10u);
+}
+
+// RECV m re-arms up's WQEs of an operation that is known to be past them. With a distance of window
+// - 1 that operation need not be acknowledged.
+TEST(GroupRandomTest, RearmingAnUnacknowledgedOperationBreaks) {
+  const uint64_t wrong = CountWrong(20, {.group_size = 2,
+                                         .window = 2,
+                                         .slots = 8,
+                                         .change_program =
+                                             [](SlotProgram& program) {
+                                               program.rearm_distance = program.window - 1;
+                                               program.lookahead =
+                                                   program.slots - program.rearm_distance;
+                                             },
+                                         .fetch = EngineOptions::Fetch::kLate,
+                                         .lazy = true});
+  EXPECT_GT(wrong, 10u);
+}
+
+// The distance in use, window + 1, has one operation to spare in this layout, where nothing stands
+// behind SEND_EN(local) in up's slot: its acknowledgement proves that it ran. (With a self-enable
+// behind it, as in the first prototypes, it did not.)
+TEST(GroupRandomTest, RearmingTheNewestAcknowledgedOperationWouldDo) {
+  ExpectSerial(15, {.operations = 1000,
+                    .group_size = 2,
+                    .window = 2,
+                    .slots = 8,
+                    .change_program =
+                        [](SlotProgram& program) {
+                          program.rearm_distance = program.window;
+                          program.lookahead = program.slots - program.rearm_distance;
+                        },
+                    .fetch = EngineOptions::Fetch::kLate,
+                    .lazy = true});
 }
 
 }  // namespace

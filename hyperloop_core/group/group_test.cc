@@ -419,6 +419,51 @@ TEST(GroupTest, ThePrimarySendsEachByteOnceAndEveryHopReadsItsFlush) {
   }
 }
 
+// gFLUSH is per queue: a READ on `down` says nothing of what came through `local`. Counted where
+// the region needs a call to be durable: at each replica, and at the primary for its own copies.
+TEST(GroupTest, AFlushReachesWhatArrivedByEachQueue) {
+  const auto chain = MakeChain({.group_size = 3, .window = 8, .media = rnic::Media::kFile});
+  Group& group = chain->group();
+  ASSERT_TRUE(
+      group.Wait(*group.Flush()).ok());  // the first operation of a lap is flushed in any case
+  const auto flushes = [&](Chain::Node& node) { return Counter(*chain, node, "media_flushes"); };
+  const auto all = [&] {
+    std::vector<uint64_t> counts = {flushes(chain->primary())};
+    for (uint32_t i = 0; i < 3; ++i) counts.push_back(flushes(chain->replica(i)));
+    return counts;
+  };
+  struct Case {
+    const char* what;
+    Operation op;
+    std::vector<uint64_t> more;  // primary, replicas
+  };
+  const Case cases[] = {
+      {"write", {.write = {0, 64}, .copy = {}, .cas = {}, .flush = false}, {0, 0, 0, 0}},
+      {"flush of what was written before",
+       {.write = {}, .copy = {}, .cas = {}, .flush = true},
+       {0, 1, 1, 1}},
+      {"write and flush", {.write = {0, 64}, .copy = {}, .cas = {}, .flush = true}, {0, 1, 1, 1}},
+      {"copy, flushed everywhere unasked",
+       {.write = {}, .copy = {0, 4096, 64}, .cas = {}, .flush = false},
+       {1, 1, 1, 1}},
+      {"cas, flushed unasked",
+       {.write = {}, .copy = {}, .cas = {true, 8192, 0, 1, 5}, .flush = false},
+       {0, 1, 0, 1}},
+      {"write, copy and flush",
+       {.write = {0, 64}, .copy = {4096, 8192, 64}, .cas = {}, .flush = true},
+       {1, 2, 2, 2}},
+  };
+  for (const Case& c : cases) {
+    const std::vector<uint64_t> before = all();
+    const auto ticket = group.Submit(c.op);
+    ASSERT_TRUE(ticket.ok());
+    ASSERT_TRUE(group.Wait(*ticket).ok()) << group.status().ToString();
+    std::vector<uint64_t> more = all();
+    for (size_t i = 0; i < more.size(); ++i) more[i] -= before[i];
+    EXPECT_EQ(more, c.more) << c.what;
+  }
+}
+
 // Indexes have 16 and counters 24 bits: run past the former on rings of both the smallest and
 // another size.
 TEST(GroupTest, RunsPastEveryIndexWrap) {
