@@ -18,7 +18,7 @@ inline constexpr uint32_t kProtocolVersion = 1;
 // checksums.
 inline constexpr uint32_t kFrameHeader = 4;
 inline constexpr uint32_t kMaxRequest = 64u << 10;
-inline constexpr uint32_t kMaxReply = 8u << 20;
+inline constexpr uint32_t kMaxReply = 16u << 20;
 
 template <class Body>
 BodyUnion MakeBody(Body body) {

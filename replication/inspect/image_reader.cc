@@ -1,0 +1,143 @@
+#include "inspect/image_reader.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "common/text.h"
+#include "files/file_table.h"
+#include "journal/redo.h"
+#include "layout/region_layout.h"
+
+namespace hyperloop {
+namespace {
+
+constexpr int kAttempts = 100;
+constexpr uint64_t kRingPiece = 64u << 10;
+
+class Attempt {
+ public:
+  Attempt(const RegionFetch& fetch, std::span<std::byte> image, const RegionInfo& info)
+      : fetch_(fetch), image_(image), info_(info) {}
+
+  Status Get(uint64_t offset, uint64_t size) {
+    return fetch_(offset, image_.subspan(offset, size));
+  }
+
+  Status GetExtents() {
+    const RegionGeometry& g = info_.geometry;
+    for (uint32_t i = 0; i < g.extent_count; ++i) {
+      MapEntry entry;
+      std::memcpy(&entry, image_.data() + g.MapOffset(i), sizeof(entry));
+      if (entry.slot_plus_one != 0) HL_RETURN_IF_ERROR(Get(g.ExtentOffset(i), g.extent_size));
+    }
+    return {};
+  }
+
+  Status GetRing(const LogCursor& head) {
+    const uint64_t ring = info_.geometry.journal_size;
+    const uint64_t start = head.position % ring;
+    HL_RETURN_IF_ERROR(GetBackwards(0, start));
+    return GetBackwards(start, ring);
+  }
+
+ private:
+  // Ring offsets [begin, end), last piece first.
+  Status GetBackwards(uint64_t begin, uint64_t end) {
+    while (end > begin) {
+      const uint64_t piece = std::min(kRingPiece, end - begin);
+      end -= piece;
+      HL_RETURN_IF_ERROR(Get(kJournalOffset + end, piece));
+    }
+    return {};
+  }
+
+  const RegionFetch& fetch_;
+  const std::span<std::byte> image_;
+  const RegionInfo& info_;
+};
+
+Status ReadOnce(const RegionFetch& fetch, std::span<std::byte> image, bool with_data,
+                bool* stable) {
+  HL_RETURN_IF_ERROR(fetch(0, image.first(kJournalOffset)));
+  const Result<RegionInfo> info = ParseSuperblock(image, image.size());
+  *stable = true;
+  if (!info.ok()) return {};  // never formatted, or damaged: the reader of the image will say so
+  const Result<Head> before = ReadHead(image, *info);
+  if (!before.ok()) {
+    *stable = false;  // caught between two halves of a write, unless it stays so
+    return {};
+  }
+  Attempt attempt(fetch, image, *info);
+  const RegionGeometry& g = info->geometry;
+  HL_RETURN_IF_ERROR(attempt.Get(g.binding_offset, g.data_offset - g.binding_offset));
+  if (with_data) HL_RETURN_IF_ERROR(attempt.GetExtents());
+  HL_RETURN_IF_ERROR(attempt.GetRing(before->cursor));
+  std::vector<std::byte> again(kJournalOffset);
+  HL_RETURN_IF_ERROR(fetch(0, again));
+  const Result<Head> after = ReadHead(again, *info);
+  *stable = after.ok() && after->cursor == before->cursor;
+  if (*stable) *stable = ScanLog(image, *info).ok();
+  return {};
+}
+
+}  // namespace
+
+Result<RegionImage> ReadImage(const RegionFetch& fetch, uint64_t region_size, bool with_data) {
+  if (region_size < kJournalOffset) return Corruption(Text("a region of ", region_size, " B"));
+  std::vector<std::byte> last_ring;
+  for (int i = 0; i < kAttempts; ++i) {
+    HL_ASSIGN_OR_RETURN(RegionImage image, RegionImage::Allocate(region_size));
+    bool stable = false;
+    HL_RETURN_IF_ERROR(ReadOnce(fetch, image.bytes(), with_data, &stable));
+    if (stable) return image;
+    // Damage looks the same twice; a live log does not.
+    const auto fixed = image.bytes().first(kJournalOffset);
+    if (i > 0 && std::equal(fixed.begin(), fixed.end(), last_ring.begin(), last_ring.end()) &&
+        i >= 3)
+      return image;
+    last_ring.assign(fixed.begin(), fixed.end());
+  }
+  return Busy(Text("the log's head moved during each of ", kAttempts,
+                   " readings; try again when there is less load"));
+}
+
+void DescribeImage(std::span<std::byte> image, NodeStatus* status) {
+  const Result<RegionInfo> info = ParseSuperblock(image, image.size());
+  if (!info.ok()) {
+    if (info.status().code() != Code::kNotFound) status->log_error = info.status().message();
+    return;
+  }
+  status->formatted = true;
+  status->group = FormatUuid(info->group);
+  status->journal_size = info->geometry.journal_size;
+  status->table_capacity = info->geometry.table_capacity;
+  status->extents = info->geometry.extent_count;
+  std::memcpy(&status->lock_word, image.data() + kLockOffset, sizeof(status->lock_word));
+  const Result<LogState> log = Redo(image, *info);
+  if (!log.ok()) {
+    status->log_error = log.status().message();
+    return;
+  }
+  status->head_seq = log->head.cursor.seq;
+  status->head_position = log->head.cursor.position;
+  status->last_seq = log->tail.seq;
+  status->last_epoch = log->tail.epoch;
+  status->tail_position = log->tail.position;
+  status->acked_seq = log->highest_acked;
+  const Result<FileTable> table = FileTable::Load(image, *info);
+  const Result<Binding> binding =
+      ParseBindingBlock(image.subspan(info->geometry.binding_offset), *info);
+  if (!table.ok() || !binding.ok()) {
+    status->log_error = table.ok() ? binding.status().message() : table.status().message();
+    return;
+  }
+  if (binding->database != kNilUuid) status->database = FormatUuid(binding->database);
+  status->directory = binding->directory;
+  status->files = table->List();
+  status->extents_used = static_cast<uint64_t>(
+      std::count_if(table->map.begin(), table->map.end(),
+                    [](const MapEntry& entry) { return entry.slot_plus_one != 0; }));
+}
+
+}  // namespace hyperloop

@@ -1,0 +1,176 @@
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "common/text.h"
+#include "hyperloop/replication/inspect.h"
+#include "inspect/image_reader.h"
+#include "inspect/service.h"
+#include "layout/region_layout.h"
+#include "link/rdma_link.h"
+#include "pool/pool.h"
+#include "replica/node_state_store.h"
+
+namespace hyperloop {
+namespace {
+
+constexpr std::chrono::seconds kTimeout{10};
+constexpr std::chrono::milliseconds kWatchStep{20};
+
+// Everything over two ways to fetch bytes.
+class BytesView : public NodeView {
+ public:
+  Status Read(uint64_t offset, std::span<std::byte> out) override {
+    if (offset > region_size() || out.size() > region_size() - offset) {
+      return InvalidArgument(Text("range ", offset, " + ", out.size(), " B leaves the region of ",
+                                  region_size(), " B"));
+    }
+    return Fetch(offset, out);
+  }
+
+  Result<uint64_t> Heartbeat() override {
+    uint64_t word = 0;
+    HL_RETURN_IF_ERROR(FetchPage(kHeartbeatOffset, std::as_writable_bytes(std::span(&word, 1))));
+    return word;
+  }
+
+  Result<bool> OwnerLives(std::chrono::milliseconds watch) override {
+    HL_ASSIGN_OR_RETURN(const NodeState state, State(nullptr));
+    if (state.sealed_epoch == 0 || state.released) return false;
+    HL_ASSIGN_OR_RETURN(const uint64_t before, Heartbeat());
+    const auto until = std::chrono::steady_clock::now() + watch;
+    while (std::chrono::steady_clock::now() < until) {
+      std::this_thread::sleep_for(kWatchStep);
+      HL_ASSIGN_OR_RETURN(const uint64_t now, Heartbeat());
+      if (now != before) return true;
+    }
+    return false;
+  }
+
+  Result<RegionImage> Snapshot() override { return Image(true); }
+
+  Result<NodeStatus> ReadStatus() override {
+    NodeStatus status;
+    HL_ASSIGN_OR_RETURN(const NodeState state, State(&status.owner_name));
+    HL_ASSIGN_OR_RETURN(status.heartbeat, Heartbeat());
+    const auto text = [](const Uuid& uuid) {
+      return uuid == kNilUuid ? std::string() : FormatUuid(uuid);
+    };
+    status.node = text(state.node);
+    status.group = text(state.group);
+    status.owner = text(state.sealed_owner);
+    status.sealed_epoch = state.sealed_epoch;
+    status.released = state.released;
+    status.installed_epoch = state.installed.epoch;
+    for (const auto& each : state.installed.replicas) status.replicas.push_back(each.address);
+    status.media = MediaName(media());
+    status.region_size = region_size();
+    HL_ASSIGN_OR_RETURN(const RegionImage image, Image(false));
+    DescribeImage(image.bytes(), &status);
+    return status;
+  }
+
+ protected:
+  virtual rnic::Media media() const = 0;
+  virtual Status Fetch(uint64_t offset, std::span<std::byte> out) = 0;
+  virtual Status FetchPage(uint64_t offset, std::span<std::byte> out) = 0;
+
+ private:
+  Result<RegionImage> Image(bool with_data) {
+    return ReadImage(
+        [this](uint64_t offset, std::span<std::byte> out) { return Fetch(offset, out); },
+        region_size(), with_data);
+  }
+
+  // A copy of the state is rewritten while the other stands, so one of the two is valid at any
+  // time.
+  Result<NodeState> State(std::string* owner_name) {
+    std::vector<std::byte> page(kNodePageSize);
+    HL_RETURN_IF_ERROR(FetchPage(0, page));
+    if (owner_name != nullptr) *owner_name = NodePageStore::ReadOwnerName(page);
+    Result<NodeState> state = ReadNodeState(page);
+    if (state.status().code() == Code::kNotFound) return NodeState{};
+    return state;
+  }
+};
+
+class RdmaView final : public BytesView {
+ public:
+  RdmaView(std::unique_ptr<RdmaLink> link, const InspectInfo& info, std::string host)
+      : link_(std::move(link)),
+        host_(std::move(host)),
+        media_(static_cast<rnic::Media>(info.media)),
+        region_{info.region_addr, info.region_size, info.region_rkey},
+        page_{info.page_addr, info.page_size, info.page_rkey} {}
+
+  uint64_t region_size() const override { return region_.size; }
+  rnic::Media media() const override { return media_; }
+  Status Fetch(uint64_t offset, std::span<std::byte> out) override {
+    return link_->Read(region_, offset, out).WithContext(Text("region of ", host_));
+  }
+  Status FetchPage(uint64_t offset, std::span<std::byte> out) override {
+    return link_->Read(page_, offset, out).WithContext(Text("node page of ", host_));
+  }
+
+ private:
+  const std::unique_ptr<RdmaLink> link_;
+  const std::string host_;
+  const rnic::Media media_;
+  const RemoteMemory region_, page_;
+};
+
+class PoolView final : public BytesView {
+ public:
+  explicit PoolView(std::unique_ptr<Pool> pool) : pool_(std::move(pool)) {}
+
+  uint64_t region_size() const override { return pool_->region().size(); }
+  rnic::Media media() const override { return pool_->media().level(); }
+  Status Fetch(uint64_t offset, std::span<std::byte> out) override {
+    std::memcpy(out.data(), pool_->region().data() + offset, out.size());
+    return {};
+  }
+  Status FetchPage(uint64_t offset, std::span<std::byte> out) override {
+    std::memcpy(out.data(), pool_->node_page().data() + offset, out.size());
+    return {};
+  }
+
+ private:
+  const std::unique_ptr<Pool> pool_;
+};
+
+Result<InspectInfo> ParseInspectInfo(std::span<const std::byte> data, std::string_view host) {
+  InspectInfo info;
+  if (data.size() != sizeof(info)) {
+    return Corruption(
+        Text(host, " published ", data.size(), " B about itself, not ", sizeof(info)));
+  }
+  std::memcpy(&info, data.data(), sizeof(info));
+  if (info.magic != kInspectMagic) return Corruption(Text(host, " is not a HyperLoop replica"));
+  if (info.version != kInspectVersion) {
+    return NotSupported(
+        Text(host, " publishes version ", info.version, ", this program knows ", kInspectVersion));
+  }
+  if (info.region_size > kMaxRegionSize || info.page_size != kNodePageSize ||
+      info.media > static_cast<uint32_t>(rnic::Media::kPmem)) {
+    return Corruption(Text(host, " published impossible sizes"));
+  }
+  return info;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<NodeView>> NodeView::Connect(rnic::Device& device, std::string_view host) {
+  HL_ASSIGN_OR_RETURN(std::unique_ptr<RdmaLink> link, RdmaLink::Create(device, kTimeout));
+  Result<std::vector<std::byte>> data = device.ConnectService(host, kInspectService, link->qp());
+  if (!data.ok())
+    return data.status().WithContext(Text("no replica to look at on emulated host ", host));
+  HL_ASSIGN_OR_RETURN(const InspectInfo info, ParseInspectInfo(*data, host));
+  return std::unique_ptr<NodeView>(new RdmaView(std::move(link), info, std::string(host)));
+}
+
+Result<std::unique_ptr<NodeView>> NodeView::OpenPool(const std::string& path) {
+  HL_ASSIGN_OR_RETURN(std::unique_ptr<Pool> pool, Pool::OpenCopyOnWrite(path));
+  return std::unique_ptr<NodeView>(new PoolView(std::move(pool)));
+}
+
+}  // namespace hyperloop

@@ -1,0 +1,305 @@
+#include "replica/node.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "common/text.h"
+#include "files/resync.h"
+#include "journal/log_scan.h"
+
+namespace hyperloop {
+namespace {
+
+using control::BodyUnion;
+
+constexpr uint32_t kMinChecksumBlock = 512;
+constexpr uint64_t kMaxChecksums = control::kMaxReply / 16;
+
+std::vector<uint8_t> Bytes(const Uuid& uuid) { return {uuid.begin(), uuid.end()}; }
+
+Result<Uuid> ToUuid(std::span<const uint8_t> bytes, std::string_view what) {
+  Uuid uuid{};
+  if (bytes.size() != uuid.size()) {
+    return InvalidArgument(Text(what, " of ", bytes.size(), " bytes, not ", uuid.size()));
+  }
+  std::copy(bytes.begin(), bytes.end(), uuid.begin());
+  if (uuid == kNilUuid) return InvalidArgument(Text(what, " is nil"));
+  return uuid;
+}
+
+std::vector<std::string> Addresses(const Configuration& configuration) {
+  std::vector<std::string> out;
+  for (const auto& each : configuration.replicas) out.push_back(each.address);
+  return out;
+}
+
+template <class Value>
+Status FromBytes(std::span<const uint8_t> bytes, std::string_view what, Value* out) {
+  if (bytes.size() != sizeof(Value)) {
+    return InvalidArgument(Text(what, " of ", bytes.size(), " B, not ", sizeof(Value)));
+  }
+  std::memcpy(out, bytes.data(), sizeof(Value));
+  return {};
+}
+
+template <class Reply>
+BodyUnion Answer(Result<Reply> reply) {
+  if (!reply.ok()) return control::MakeError(reply.status());
+  return control::MakeBody(std::move(reply).value());
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Node>> Node::Create(Identity identity, std::span<const std::byte> region,
+                                           NodeStateStore& store, NodeService& service, Log* log) {
+  std::unique_ptr<Node> node(new Node(std::move(identity), region, store, service, log));
+  Result<NodeState> loaded = store.Load();
+  if (loaded.ok()) {
+    node->state_ = std::move(loaded).value();
+  } else if (loaded.status().code() == Code::kNotFound) {
+    if (ParseSuperblock(region, region.size()).status().code() != Code::kNotFound) {
+      return Corruption(
+          "the pool's node page is empty but its region is not: what this node promised is lost");
+    }
+    NodeState fresh;
+    fresh.node = RandomUuid();
+    HL_RETURN_IF_ERROR(node->Save(fresh));
+  } else {
+    return loaded.status();
+  }
+  if (node->state_.installed.epoch != 0) HL_RETURN_IF_ERROR(node->CheckRegion());
+  return node;
+}
+
+BodyUnion Node::Handle(const BodyUnion& request) {
+  using namespace control;  // NOLINT(google-build-using-namespace)
+  switch (request.type) {
+    case Body::HelloRequest:
+      return MakeBody(Hello());
+    case Body::SealRequest:
+      return Answer(Seal(*As<SealRequestT>(request)));
+    case Body::AttachRequest:
+      return Answer(Attach(*As<AttachRequestT>(request)));
+    case Body::ChecksumsRequest:
+      return Answer(Checksums(*As<ChecksumsRequestT>(request)));
+    case Body::InstallRequest:
+      return Answer(Install(*As<InstallRequestT>(request)));
+    case Body::PrepareMemberRequest:
+      return Answer(Prepare(*As<PrepareMemberRequestT>(request)));
+    case Body::ConnectMemberRequest:
+      return Answer(Connect(*As<ConnectMemberRequestT>(request)));
+    case Body::ReconnectRequest:
+      return Answer(Reconnect(*As<ReconnectRequestT>(request)));
+    case Body::ReleaseRequest:
+      return Answer(Release(*As<ReleaseRequestT>(request)));
+    default:
+      return MakeError(InvalidArgument(Text(BodyName(request.type), " is not a request")));
+  }
+}
+
+control::HelloReplyT Node::Hello() const {
+  control::HelloReplyT reply;
+  reply.node_id = FormatUuid(state_.node);
+  reply.host = identity_.host;
+  reply.program_version = identity_.version;
+  reply.media = identity_.media;
+  reply.region_size = region_.size();
+  reply.device = service_.state();
+  if (state_.group != kNilUuid) reply.group = FormatUuid(state_.group);
+  reply.sealed_epoch = state_.sealed_epoch;
+  reply.sealed_owner_id = Bytes(state_.sealed_owner);
+  reply.sealed_owner_name = store_.owner_name();
+  reply.installed_epoch = state_.installed.epoch;
+  reply.installed_replicas = Addresses(state_.installed);
+  reply.released = state_.released;
+  reply.heartbeat = store_.heartbeat();
+  return reply;
+}
+
+Result<control::SealReplyT> Node::Seal(const control::SealRequestT& request) {
+  HL_ASSIGN_OR_RETURN(const Uuid owner, ToUuid(request.owner_id, "owner id"));
+  HL_ASSIGN_OR_RETURN(const Uuid group, ParseUuid(request.group));
+  if (request.epoch <= state_.sealed_epoch) {
+    return Fenced(Text("epoch ", request.epoch, " comes too late: ", SealedText()));
+  }
+  if (state_.installed.epoch != 0 && group != state_.group) {
+    return InvalidArgument(Text("this replica belongs to group ", FormatUuid(state_.group),
+                                ", not to ", request.group));
+  }
+  service_.End();
+  NodeState next = state_;
+  next.group = group;
+  next.sealed_epoch = request.epoch;
+  next.sealed_owner = owner;
+  next.released = false;
+  HL_RETURN_IF_ERROR(Save(std::move(next)));
+  store_.SetOwnerName(request.owner_name);
+  Say(LogLevel::kInfo, Text("sealed epoch ", request.epoch, " for ", request.owner_name));
+
+  control::SealReplyT reply;
+  reply.installed_epoch = state_.installed.epoch;
+  reply.installed_replicas = Addresses(state_.installed);
+  if (reply.installed_epoch == 0) return reply;
+  const Result<RegionInfo> info = ParseSuperblock(region_, region_.size());
+  const Result<LogState> log =
+      info.ok() ? ScanLog(region_, *info) : Result<LogState>(info.status());
+  if (log.ok()) {
+    reply.last_seq = log->tail.seq;
+    reply.executed_seq = log->head.cursor.seq;
+    reply.acked_seq = log->highest_acked;
+  } else {
+    reply.log_error = log.status().message();
+    Say(LogLevel::kError, Text("the log is damaged: ", reply.log_error));
+  }
+  return reply;
+}
+
+Result<control::AttachReplyT> Node::Attach(const control::AttachRequestT& request) {
+  HL_RETURN_IF_ERROR(CheckOwner(request.epoch, request.owner_id));
+  rnic::QpAddress peer;
+  HL_RETURN_IF_ERROR(FromBytes(request.gid, "gid", &peer.gid.raw));
+  peer.qpn = request.qpn;
+  HL_ASSIGN_OR_RETURN(const NodeService::Access access, service_.Attach(peer));
+  control::AttachReplyT reply;
+  reply.gid.assign(access.queue.gid.raw.begin(), access.queue.gid.raw.end());
+  reply.qpn = access.queue.qpn;
+  reply.region_addr = access.region_addr;
+  reply.region_size = region_.size();
+  reply.region_rkey = access.region_rkey;
+  reply.heartbeat_addr = access.heartbeat_addr;
+  reply.heartbeat_rkey = access.heartbeat_rkey;
+  return reply;
+}
+
+Result<control::ChecksumsReplyT> Node::Checksums(const control::ChecksumsRequestT& request) const {
+  HL_RETURN_IF_ERROR(CheckOwner(request.epoch, request.owner_id));
+  if (request.offset > region_.size() || request.length > region_.size() - request.offset) {
+    return InvalidArgument(Text("checksums of ", request.length, " B at ", request.offset,
+                                ": the region has ", region_.size(), " B"));
+  }
+  if (request.block_size < kMinChecksumBlock ||
+      request.length / request.block_size >= kMaxChecksums) {
+    return InvalidArgument(Text("checksums of ", request.length, " B by blocks of ",
+                                request.block_size, " B: blocks of at least ", kMinChecksumBlock,
+                                " B and fewer than ", kMaxChecksums, " blocks are served"));
+  }
+  control::ChecksumsReplyT reply;
+  reply.checksums =
+      BlockChecksums(region_.subspan(request.offset, request.length), request.block_size);
+  return reply;
+}
+
+Result<control::DoneT> Node::Install(const control::InstallRequestT& request) {
+  HL_RETURN_IF_ERROR(CheckOwner(request.epoch, request.owner_id));
+  if (request.nodes.size() != request.replicas.size() || request.nodes.empty()) {
+    return InvalidArgument(Text("configuration with ", request.nodes.size(), " node ids and ",
+                                request.replicas.size(), " endpoints"));
+  }
+  HL_RETURN_IF_ERROR(CheckRegion());
+  NodeState next = state_;
+  next.installed = {request.epoch, state_.sealed_owner, {}};
+  for (size_t i = 0; i < request.nodes.size(); ++i) {
+    HL_ASSIGN_OR_RETURN(const Uuid id, ParseUuid(request.nodes[i]));
+    next.installed.replicas.push_back({id, request.replicas[i]});
+  }
+  HL_RETURN_IF_ERROR(Save(std::move(next)));
+  return control::DoneT{};
+}
+
+Result<control::PrepareMemberReplyT> Node::Prepare(const control::PrepareMemberRequestT& request) {
+  HL_RETURN_IF_ERROR(CheckOwner(request.epoch, request.owner_id));
+  HL_RETURN_IF_ERROR(CheckInstalled(request.epoch));
+  MemberOptions options;
+  HL_ASSIGN_OR_RETURN(options.datapath, ParseDatapath(request.datapath));
+  options.position = request.position;
+  options.group_size = request.group_size;
+  options.window = request.window;
+  options.slots = request.slots;
+  HL_ASSIGN_OR_RETURN(const MemberInfo info, service_.Prepare(options));
+  control::PrepareMemberReplyT reply;
+  reply.info.resize(sizeof(info));
+  std::memcpy(reply.info.data(), &info, sizeof(info));
+  return reply;
+}
+
+Result<control::DoneT> Node::Connect(const control::ConnectMemberRequestT& request) {
+  HL_RETURN_IF_ERROR(CheckOwner(request.epoch, request.owner_id));
+  HL_RETURN_IF_ERROR(CheckInstalled(request.epoch));
+  PrimaryInfo primary;
+  HL_RETURN_IF_ERROR(FromBytes(request.primary, "primary's info", &primary));
+  std::vector<MemberInfo> chain(request.chain.size() / sizeof(MemberInfo));
+  if (chain.empty() || chain.size() > kMaxGroupSize ||
+      request.chain.size() % sizeof(MemberInfo) != 0) {
+    return InvalidArgument(Text("chain of ", request.chain.size(), " B"));
+  }
+  std::memcpy(chain.data(), request.chain.data(), request.chain.size());
+  HL_RETURN_IF_ERROR(service_.Connect(primary, chain));
+  Say(LogLevel::kInfo, Text("serving epoch ", request.epoch, " for ", store_.owner_name()));
+  return control::DoneT{};
+}
+
+Result<control::DoneT> Node::Reconnect(const control::ReconnectRequestT& request) {
+  HL_RETURN_IF_ERROR(CheckOwner(request.epoch, request.owner_id));
+  HL_RETURN_IF_ERROR(CheckInstalled(request.epoch));
+  service_.End();
+  if (state_.released) {
+    NodeState next = state_;
+    next.released = false;
+    HL_RETURN_IF_ERROR(Save(std::move(next)));
+  }
+  return control::DoneT{};
+}
+
+Result<control::DoneT> Node::Release(const control::ReleaseRequestT& request) {
+  HL_RETURN_IF_ERROR(CheckOwner(request.epoch, request.owner_id));
+  service_.End();
+  NodeState next = state_;
+  next.released = true;
+  HL_RETURN_IF_ERROR(Save(std::move(next)));
+  Say(LogLevel::kInfo, Text("epoch ", request.epoch, " was released by its owner"));
+  return control::DoneT{};
+}
+
+Status Node::CheckOwner(uint64_t epoch, std::span<const uint8_t> owner) const {
+  HL_ASSIGN_OR_RETURN(const Uuid id, ToUuid(owner, "owner id"));
+  if (epoch == state_.sealed_epoch && id == state_.sealed_owner) return {};
+  return Fenced(Text("epoch ", epoch, " is not served here: ", SealedText()));
+}
+
+Status Node::CheckInstalled(uint64_t epoch) const {
+  if (state_.installed.epoch == epoch) return {};
+  return InvalidArgument(Text("epoch ", epoch, " is sealed but not installed here (installed: ",
+                              state_.installed.epoch, ")"));
+}
+
+Status Node::CheckRegion() const {
+  const Result<RegionInfo> info = ParseSuperblock(region_, region_.size());
+  if (!info.ok()) {
+    return Corruption(Text("the pool's region: ", info.status().message(),
+                           "; its node page says group ", FormatUuid(state_.group)));
+  }
+  if (info->group != state_.group || info->geometry.region_size != region_.size()) {
+    return Corruption(Text("the pool's region is one of group ", FormatUuid(info->group), " with ",
+                           info->geometry.region_size, " B; the node page says group ",
+                           FormatUuid(state_.group), " with ", region_.size(), " B"));
+  }
+  return {};
+}
+
+std::string Node::SealedText() const {
+  return Text("epoch ", state_.sealed_epoch, " was granted to ", store_.owner_name(),
+              state_.released ? " (released)" : "");
+}
+
+Status Node::Save(NodeState next) {
+  HL_RETURN_IF_ERROR(store_.Save(&next));
+  state_ = std::move(next);
+  return {};
+}
+
+void Node::Say(LogLevel level, const std::string& text) const {
+  if (log_ != nullptr) log_->Write(level, text);
+}
+
+}  // namespace hyperloop

@@ -1,0 +1,98 @@
+// Node: what a replica promises and whom it serves. A state machine over control messages; no
+// sockets, threads, clocks or devices inside, so tests run it alone.
+//
+// Two durable numbers decide everything: `sealed`, granted to strictly growing epochs, each with
+// its owner, and `installed`, the epoch whose log this node's log was made equal to. Every request
+// but Hello and Seal must come from the sealed owner. A refused request changes nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "control/messages.h"
+#include "hyperloop/core/group.h"
+#include "hyperloop/core/log.h"
+#include "hyperloop/core/rnic.h"
+#include "replica/node_state_store.h"
+
+namespace hyperloop {
+
+// The node's RDMA side: queues and keys of the epoch in service.
+class NodeService {
+ public:
+  virtual ~NodeService() = default;
+  // "ready", or why nothing can be served now.
+  virtual std::string state() const = 0;
+  // Destroys every queue and key that an owner was given. When it returns the RNIC is done with
+  // them: nothing more arrives from any former owner.
+  virtual void End() = 0;
+  struct Access {
+    rnic::QpAddress queue;
+    uint64_t region_addr = 0;
+    uint32_t region_rkey = 0;
+    uint64_t heartbeat_addr = 0;
+    uint32_t heartbeat_rkey = 0;
+  };
+  // A queue pair towards `peer` with access to the region and the heartbeat word.
+  virtual Result<Access> Attach(const rnic::QpAddress& peer) = 0;
+  virtual Result<MemberInfo> Prepare(const MemberOptions& options) = 0;
+  virtual Status Connect(const PrimaryInfo& primary, std::span<const MemberInfo> chain) = 0;
+};
+
+class Node {
+ public:
+  struct Identity {
+    std::string host;
+    std::string version;
+    std::string media;
+  };
+  // Loads the state, or gives a fresh node its id. kCorruption: the page is damaged, or the region
+  // is not what the page says was installed. All arguments outlive the node.
+  static Result<std::unique_ptr<Node>> Create(Identity identity, std::span<const std::byte> region,
+                                              NodeStateStore& store, NodeService& service,
+                                              Log* log);
+
+  control::BodyUnion Handle(const control::BodyUnion& request);
+
+  const NodeState& state() const { return state_; }
+
+ private:
+  Node(Identity identity, std::span<const std::byte> region, NodeStateStore& store,
+       NodeService& service, Log* log)
+      : identity_(std::move(identity)),
+        region_(region),
+        store_(store),
+        service_(service),
+        log_(log) {}
+
+  control::HelloReplyT Hello() const;
+  Result<control::SealReplyT> Seal(const control::SealRequestT& request);
+  Result<control::AttachReplyT> Attach(const control::AttachRequestT& request);
+  Result<control::ChecksumsReplyT> Checksums(const control::ChecksumsRequestT& request) const;
+  Result<control::DoneT> Install(const control::InstallRequestT& request);
+  Result<control::PrepareMemberReplyT> Prepare(const control::PrepareMemberRequestT& request);
+  Result<control::DoneT> Connect(const control::ConnectMemberRequestT& request);
+  Result<control::DoneT> Reconnect(const control::ReconnectRequestT& request);
+  Result<control::DoneT> Release(const control::ReleaseRequestT& request);
+
+  // kFenced unless the sealed epoch and owner are these.
+  Status CheckOwner(uint64_t epoch, std::span<const uint8_t> owner) const;
+  Status CheckInstalled(uint64_t epoch) const;
+  // The region as a formatted member of the group: superblock and log.
+  Status CheckRegion() const;
+  std::string SealedText() const;
+  Status Save(NodeState next);
+  void Say(LogLevel level, const std::string& text) const;
+
+  const Identity identity_;
+  const std::span<const std::byte> region_;
+  NodeStateStore& store_;
+  NodeService& service_;
+  Log* const log_;
+  NodeState state_;
+};
+
+}  // namespace hyperloop

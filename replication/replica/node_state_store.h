@@ -1,0 +1,48 @@
+// Where a node's promises live: the node-local page of its pool.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "hyperloop/core/status.h"
+#include "layout/region_layout.h"
+#include "pool/media.h"
+
+namespace hyperloop {
+
+class NodeStateStore {
+ public:
+  virtual ~NodeStateStore() = default;
+  // kNotFound: never saved. kCorruption: what the node promised is lost.
+  virtual Result<NodeState> Load() const = 0;
+  // Durable on return; on failure the former state is what counts.
+  virtual Status Save(NodeState* state) = 0;
+  // The sealed owner's name: for messages only, kept under no check.
+  virtual std::string owner_name() const = 0;
+  virtual void SetOwnerName(std::string_view name) = 0;
+  // The word that a living primary moves.
+  virtual uint64_t heartbeat() const = 0;
+};
+
+class NodePageStore final : public NodeStateStore {
+ public:
+  // Both outlive the store.
+  NodePageStore(std::span<std::byte> page, MediaWriter& media) : page_(page), media_(media) {}
+  Result<NodeState> Load() const override { return ReadNodeState(page_); }
+  Status Save(NodeState* state) override;
+  std::string owner_name() const override { return ReadOwnerName(page_); }
+  void SetOwnerName(std::string_view name) override;
+  uint64_t heartbeat() const override;
+
+  // Of a copied page as well; unprintable bytes read as '?'.
+  static std::string ReadOwnerName(std::span<const std::byte> page);
+
+ private:
+  const std::span<std::byte> page_;
+  MediaWriter& media_;
+};
+
+}  // namespace hyperloop

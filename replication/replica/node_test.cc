@@ -1,0 +1,319 @@
+// Node alone: a real node page in memory, a service that only notes what it was told.
+#include "replica/node.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "inspect/service.h"
+
+namespace hyperloop {
+namespace {
+
+using namespace control;  // NOLINT(google-build-using-namespace)
+
+class RecordingService final : public NodeService {
+ public:
+  std::string state() const override { return "ready"; }
+  void End() override {
+    ++ends;
+    attached = prepared = connected = false;
+  }
+  Result<Access> Attach(const rnic::QpAddress& peer) override {
+    attached = true;
+    last_peer = peer.qpn;
+    return Access{{{}, 77}, 0x1000, 11, 0x2000, 12};
+  }
+  Result<MemberInfo> Prepare(const MemberOptions&) override {
+    prepared = true;
+    return MemberInfo{};
+  }
+  Status Connect(const PrimaryInfo&, std::span<const MemberInfo> chain) override {
+    if (!prepared) return InvalidArgument("not prepared");
+    connected = chain.size() == 3;
+    return {};
+  }
+  int ends = 0;
+  bool attached = false, prepared = false, connected = false;
+  uint32_t last_peer = 0;
+};
+
+// A medium that can fail.
+class FakeMedia final : public MediaWriter {
+ public:
+  rnic::Media level() const override { return rnic::Media::kRam; }
+  Status Persist(const void*, size_t) override {
+    ++persists;
+    return fail ? Unavailable("disk on fire") : Status();
+  }
+  bool fail = false;
+  int persists = 0;
+};
+
+constexpr uint64_t kRegion = 16ull << 20;
+const char kGroup[] = "11111111-1111-4111-8111-111111111111";
+const char kOtherGroup[] = "22222222-2222-4222-8222-222222222222";
+const std::vector<uint8_t> kAnn(16, 0xa1), kBob(16, 0xb2);
+
+class NodeTest : public testing::Test {
+ protected:
+  NodeTest() : page_(kNodePageSize), region_(kRegion) { Restart(); }
+  void Restart() {
+    store_ = std::make_unique<NodePageStore>(page_, media_);
+    auto node = Node::Create({"r0", "test", "ram"}, region_, *store_, service_, nullptr);
+    ASSERT_TRUE(node.ok()) << node.status().ToString();
+    node_ = std::move(node).value();
+  }
+  template <class Request>
+  Status Ask(Request request) {
+    const BodyUnion answer = node_->Handle(MakeBody(std::move(request)));
+    if (const auto* error = As<ErrorT>(answer)) return ErrorStatus(*error);
+    return {};
+  }
+  HelloReplyT Hello() {
+    const BodyUnion answer = node_->Handle(MakeBody(HelloRequestT{}));
+    return *As<HelloReplyT>(answer);
+  }
+  static SealRequestT Seal(uint64_t epoch, const std::vector<uint8_t>& owner,
+                           const char* group = kGroup) {
+    SealRequestT request;
+    request.epoch = epoch;
+    request.owner_id = owner;
+    request.owner_name = owner == kAnn ? "ann" : "bob";
+    request.group = group;
+    return request;
+  }
+  template <class Request>
+  static Request From(uint64_t epoch, const std::vector<uint8_t>& owner) {
+    Request request;
+    request.epoch = epoch;
+    request.owner_id = owner;
+    return request;
+  }
+  static InstallRequestT Install(uint64_t epoch, const std::vector<uint8_t>& owner) {
+    auto request = From<InstallRequestT>(epoch, owner);
+    request.nodes = {kOtherGroup};
+    request.replicas = {"127.0.0.1:1"};
+    return request;
+  }
+  static AttachRequestT Attach(uint64_t epoch, const std::vector<uint8_t>& owner) {
+    auto request = From<AttachRequestT>(epoch, owner);
+    request.gid.assign(16, 1);
+    request.qpn = 5;
+    return request;
+  }
+  static PrepareMemberRequestT Prepare(uint64_t epoch, const std::vector<uint8_t>& owner) {
+    auto request = From<PrepareMemberRequestT>(epoch, owner);
+    request.datapath = "offload";
+    request.group_size = 3;
+    return request;
+  }
+  static ChecksumsRequestT Checksums(uint64_t offset, uint64_t length, uint32_t block) {
+    auto request = From<ChecksumsRequestT>(1, kAnn);
+    request.offset = offset;
+    request.length = length;
+    request.block_size = block;
+    return request;
+  }
+  void FormatAs(const char* group) {
+    const auto geometry = RegionGeometry::Compute(kRegion, 1 << 20, 64, 1 << 16);
+    ASSERT_TRUE(geometry.ok()) << geometry.status().ToString();
+    ASSERT_TRUE(FormatRegion(region_, *ParseUuid(group), *geometry).ok());
+  }
+
+  std::vector<std::byte> page_, region_;
+  FakeMedia media_;
+  RecordingService service_;
+  std::unique_ptr<NodePageStore> store_;
+  std::unique_ptr<Node> node_;
+};
+
+TEST_F(NodeTest, LookingChangesNothing) {
+  const std::vector<std::byte> before = page_;
+  const auto hello = Hello();
+  EXPECT_EQ(hello.sealed_epoch, 0u);
+  EXPECT_EQ(hello.installed_epoch, 0u);
+  EXPECT_EQ(hello.group, "");
+  EXPECT_EQ(hello.region_size, kRegion);
+  EXPECT_EQ(page_, before);
+  EXPECT_EQ(service_.ends, 0);
+}
+
+TEST_F(NodeTest, EpochsGrowStrictlyAndSurviveRestart) {
+  EXPECT_TRUE(Ask(Seal(3, kAnn)).ok());
+  EXPECT_EQ(Ask(Seal(3, kBob)).code(), Code::kFenced);  // the second candidate of an epoch loses
+  EXPECT_EQ(Ask(Seal(3, kAnn)).code(), Code::kFenced);
+  EXPECT_EQ(Ask(Seal(2, kBob)).code(), Code::kFenced);
+  Restart();
+  EXPECT_EQ(Ask(Seal(3, kBob)).code(), Code::kFenced);
+  EXPECT_EQ(Hello().sealed_owner_name, "ann");
+  EXPECT_TRUE(Ask(Seal(4, kBob)).ok());
+  EXPECT_EQ(Hello().sealed_owner_name, "bob");
+  EXPECT_EQ(Hello().sealed_epoch, 4u);
+}
+
+TEST_F(NodeTest, RefusedSealDisturbsNobody) {
+  ASSERT_TRUE(Ask(Seal(3, kAnn)).ok());
+  ASSERT_TRUE(Ask(Attach(3, kAnn)).ok());
+  const std::vector<std::byte> before = page_;
+  const int ends = service_.ends;
+  EXPECT_FALSE(Ask(Seal(3, kBob)).ok());
+  EXPECT_FALSE(Ask(Seal(9, std::vector<uint8_t>(15, 1))).ok());
+  EXPECT_FALSE(Ask(Seal(9, std::vector<uint8_t>(16, 0))).ok());
+  EXPECT_FALSE(Ask(Seal(9, kBob, "not a uuid")).ok());
+  EXPECT_EQ(page_, before);
+  EXPECT_EQ(service_.ends, ends);
+  EXPECT_TRUE(service_.attached);
+}
+
+TEST_F(NodeTest, SealEndsTheFormerOwnersServiceBeforeItAnswers) {
+  ASSERT_TRUE(Ask(Seal(1, kAnn)).ok());
+  ASSERT_TRUE(Ask(Attach(1, kAnn)).ok());
+  ASSERT_TRUE(Ask(Seal(2, kBob)).ok());
+  EXPECT_FALSE(service_.attached);
+  EXPECT_EQ(Ask(Attach(1, kAnn)).code(), Code::kFenced);
+  EXPECT_EQ(Ask(Attach(2, kAnn)).code(), Code::kFenced);  // right epoch, wrong owner
+  EXPECT_FALSE(service_.attached);
+}
+
+TEST_F(NodeTest, PromiseThatCannotBeKeptIsNotGiven) {
+  media_.fail = true;
+  EXPECT_EQ(Ask(Seal(5, kAnn)).code(), Code::kUnavailable);
+  EXPECT_EQ(Hello().sealed_epoch, 0u);
+  EXPECT_EQ(Ask(Attach(5, kAnn)).code(), Code::kFenced);
+  media_.fail = false;
+  EXPECT_TRUE(Ask(Seal(6, kBob)).ok());
+}
+
+TEST_F(NodeTest, TornPageFallsBackToTheOtherCopy) {
+  ASSERT_TRUE(Ask(Seal(1, kAnn)).ok());
+  ASSERT_TRUE(Ask(Seal(2, kBob)).ok());
+  const std::vector<std::byte> good = page_;
+  int lost = 0;
+  for (const uint64_t copy : kNodeCopyOffsets) {
+    page_ = good;
+    for (int i = 0; i < 64; ++i) page_[copy + 64 + i] ^= std::byte{0x5a};
+    Restart();
+    const uint64_t epoch = Hello().sealed_epoch;
+    EXPECT_TRUE(epoch == 1 || epoch == 2);
+    lost += epoch == 1 ? 1 : 0;
+  }
+  EXPECT_EQ(lost, 1);  // only the newer copy's loss goes back
+  page_ = good;
+  for (const uint64_t copy : kNodeCopyOffsets) page_[copy + 70] ^= std::byte{1};
+  EXPECT_EQ(
+      Node::Create({"r0", "test", "ram"}, region_, *store_, service_, nullptr).status().code(),
+      Code::kCorruption);
+}
+
+TEST_F(NodeTest, InstallNeedsTheGroupsRegion) {
+  ASSERT_TRUE(Ask(Seal(1, kAnn)).ok());
+  EXPECT_EQ(Ask(Install(1, kAnn)).code(), Code::kCorruption);  // never formatted
+  FormatAs(kOtherGroup);
+  EXPECT_EQ(Ask(Install(1, kAnn)).code(), Code::kCorruption);
+  FormatAs(kGroup);
+  EXPECT_EQ(Ask(Install(1, kBob)).code(), Code::kFenced);
+  EXPECT_TRUE(Ask(Install(1, kAnn)).ok());
+  EXPECT_EQ(Hello().installed_epoch, 1u);
+  Restart();
+  EXPECT_EQ(Hello().installed_epoch, 1u);
+  EXPECT_EQ(Hello().installed_replicas, std::vector<std::string>{"127.0.0.1:1"});
+}
+
+TEST_F(NodeTest, MemberIsPreparedOnlyWhenInstalled) {
+  FormatAs(kGroup);
+  ASSERT_TRUE(Ask(Seal(1, kAnn)).ok());
+  EXPECT_EQ(Ask(Prepare(1, kAnn)).code(), Code::kInvalidArgument);
+  ASSERT_TRUE(Ask(Install(1, kAnn)).ok());
+  EXPECT_TRUE(Ask(Prepare(1, kAnn)).ok());
+  auto connect = From<ConnectMemberRequestT>(1, kAnn);
+  connect.primary.resize(sizeof(PrimaryInfo));
+  connect.chain.resize(3 * sizeof(MemberInfo));
+  EXPECT_TRUE(Ask(connect).ok());
+  EXPECT_TRUE(service_.connected);
+  connect.chain.resize(3 * sizeof(MemberInfo) - 1);
+  EXPECT_EQ(Ask(connect).code(), Code::kInvalidArgument);
+  connect.chain.resize(9 * sizeof(MemberInfo));
+  EXPECT_EQ(Ask(connect).code(), Code::kInvalidArgument);
+  // Sealed by another, not yet installed by him: nobody may serve.
+  ASSERT_TRUE(Ask(Seal(2, kBob)).ok());
+  EXPECT_EQ(Ask(Prepare(2, kBob)).code(), Code::kInvalidArgument);
+  EXPECT_EQ(Ask(Prepare(1, kAnn)).code(), Code::kFenced);
+}
+
+TEST_F(NodeTest, ReconnectIsForTheInstalledOwnerAlone) {
+  FormatAs(kGroup);
+  ASSERT_TRUE(Ask(Seal(1, kAnn)).ok());
+  EXPECT_EQ(Ask(From<ReconnectRequestT>(1, kAnn)).code(), Code::kInvalidArgument);
+  ASSERT_TRUE(Ask(Install(1, kAnn)).ok());
+  EXPECT_TRUE(Ask(From<ReconnectRequestT>(1, kAnn)).ok());
+  EXPECT_EQ(Ask(From<ReconnectRequestT>(1, kBob)).code(), Code::kFenced);
+  ASSERT_TRUE(Ask(Seal(2, kBob)).ok());
+  EXPECT_EQ(Ask(From<ReconnectRequestT>(1, kAnn)).code(), Code::kFenced);
+  EXPECT_EQ(Hello().sealed_epoch, 2u);  // asking never raises anything
+}
+
+TEST_F(NodeTest, ReleaseIsRememberedUntilTheNextSeal) {
+  ASSERT_TRUE(Ask(Seal(1, kAnn)).ok());
+  EXPECT_EQ(Ask(From<ReleaseRequestT>(1, kBob)).code(), Code::kFenced);
+  EXPECT_FALSE(Hello().released);
+  EXPECT_TRUE(Ask(From<ReleaseRequestT>(1, kAnn)).ok());
+  Restart();
+  EXPECT_TRUE(Hello().released);
+  ASSERT_TRUE(Ask(Seal(2, kBob)).ok());
+  EXPECT_FALSE(Hello().released);
+}
+
+TEST_F(NodeTest, InstalledNodeKeepsItsGroup) {
+  // A first taking that crashed before Install binds nobody.
+  ASSERT_TRUE(Ask(Seal(1, kAnn, kOtherGroup)).ok());
+  ASSERT_TRUE(Ask(Seal(2, kBob, kGroup)).ok());
+  FormatAs(kGroup);
+  ASSERT_TRUE(Ask(Install(2, kBob)).ok());
+  EXPECT_EQ(Ask(Seal(3, kAnn, kOtherGroup)).code(), Code::kInvalidArgument);
+  EXPECT_EQ(Hello().sealed_epoch, 2u);
+  EXPECT_EQ(Hello().group, kGroup);
+}
+
+TEST_F(NodeTest, DamagedRegionIsRefusedAtStart) {
+  FormatAs(kGroup);
+  ASSERT_TRUE(Ask(Seal(1, kAnn)).ok());
+  ASSERT_TRUE(Ask(Install(1, kAnn)).ok());
+  FormatAs(kOtherGroup);
+  EXPECT_EQ(
+      Node::Create({"r0", "test", "ram"}, region_, *store_, service_, nullptr).status().code(),
+      Code::kCorruption);
+  FormatAs(kGroup);
+  std::fill(page_.begin(), page_.end(),
+            std::byte{0});  // a node that forgot its promises must not pass for a new one
+  EXPECT_EQ(
+      Node::Create({"r0", "test", "ram"}, region_, *store_, service_, nullptr).status().code(),
+      Code::kCorruption);
+}
+
+TEST_F(NodeTest, ChecksumsAreBounded) {
+  ASSERT_TRUE(Ask(Seal(1, kAnn)).ok());
+  EXPECT_TRUE(Ask(Checksums(0, kRegion, 4096)).ok());
+  EXPECT_EQ(Ask(Checksums(1, kRegion, 4096)).code(), Code::kInvalidArgument);
+  EXPECT_EQ(Ask(Checksums(UINT64_MAX, 2, 4096)).code(), Code::kInvalidArgument);
+  EXPECT_EQ(Ask(Checksums(0, kRegion, 0)).code(), Code::kInvalidArgument);
+  EXPECT_EQ(Ask(Checksums(0, kRegion, 16)).code(), Code::kInvalidArgument);
+}
+
+TEST_F(NodeTest, ReplyIsNoRequest) {
+  EXPECT_EQ(Ask(DoneT{}).code(), Code::kInvalidArgument);
+  EXPECT_EQ(Ask(HelloReplyT{}).code(), Code::kInvalidArgument);
+}
+
+TEST_F(NodeTest, OwnerNameIsPrintable) {
+  auto request = Seal(1, kAnn);
+  request.owner_name = "a\n\x1b[31mb" + std::string(5000, 'c');
+  ASSERT_TRUE(Ask(request).ok());
+  const std::string name = Hello().sealed_owner_name;
+  EXPECT_EQ(name.substr(0, 8), "a??[31mb");
+  EXPECT_EQ(name.size(), kOwnerNameSize - 1);
+}
+
+}  // namespace
+}  // namespace hyperloop

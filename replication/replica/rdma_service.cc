@@ -1,0 +1,142 @@
+#include "replica/rdma_service.h"
+
+#include <cstring>
+
+#include "common/text.h"
+#include "inspect/service.h"
+
+namespace hyperloop {
+namespace {
+
+constexpr uint64_t kHeartbeatPage = 4096;  // what the heartbeat's key covers: nothing else is in it
+
+}  // namespace
+
+void RdmaService::Inspection::Drop() {
+  page.reset();
+  region.reset();
+  pd.reset();
+}
+
+void RdmaService::Epoch::Drop() {
+  member.reset();
+  admin.reset();
+  cq.reset();
+  heartbeat.reset();
+  region.reset();
+  pd.reset();
+}
+
+RdmaService::~RdmaService() {
+  End();
+  inspection_.Drop();
+}
+
+Status RdmaService::Start() {
+  HL_ASSIGN_OR_RETURN(device_, open_());
+  Inspection made;
+  HL_ASSIGN_OR_RETURN(made.pd, device_->AllocatePd());
+  const auto region = pool_.region();
+  const auto page = pool_.node_page();
+  HL_ASSIGN_OR_RETURN(made.region, made.pd->Register(region.data(), region.size(),
+                                                     rnic::kRemoteRead, pool_.region_backing()));
+  HL_ASSIGN_OR_RETURN(made.page, made.pd->Register(page.data(), page.size(), rnic::kRemoteRead,
+                                                   pool_.node_page_backing()));
+  const InspectInfo info{kInspectMagic,
+                         kInspectVersion,
+                         made.region->addr(),
+                         region.size(),
+                         made.page->addr(),
+                         page.size(),
+                         made.region->rkey(),
+                         made.page->rkey(),
+                         static_cast<uint32_t>(pool_.media().level()),
+                         0};
+  HL_RETURN_IF_ERROR(
+      device_->Publish(kInspectService, *made.pd, std::as_bytes(std::span(&info, 1))));
+  inspection_ = std::move(made);
+  down_ = {};
+  return {};
+}
+
+void RdmaService::Watch() {
+  if (device_ != nullptr && down_.ok()) {
+    if (device_->alive()) return;
+    if (log_ != nullptr) {
+      log_->Write(LogLevel::kError,
+                  "the RNIC daemon is gone; nothing is replicated until it is back");
+    }
+  }
+  End();
+  inspection_.Drop();
+  device_.reset();
+  const Status before = down_;
+  down_ = Start();
+  if (down_.ok() && log_ != nullptr) {
+    log_->Write(LogLevel::kInfo, "registered with the RNIC daemon again");
+  } else if (before.ok() && log_ != nullptr) {
+    log_->Write(LogLevel::kWarn, down_.message());
+  }
+}
+
+std::string RdmaService::state() const {
+  const Status status = CheckDevice();
+  return status.ok() ? "ready" : status.message();
+}
+
+Status RdmaService::CheckDevice() const {
+  if (!down_.ok()) return Unavailable(Text("the replica has no RNIC: ", down_.message()));
+  if (device_ == nullptr || !device_->alive()) {
+    return Unavailable("the replica's RNIC daemon is gone; start it again");
+  }
+  return {};
+}
+
+Status RdmaService::OpenEpoch() {
+  HL_RETURN_IF_ERROR(CheckDevice());
+  if (epoch_.pd != nullptr) return {};
+  Epoch made;
+  HL_ASSIGN_OR_RETURN(made.pd, device_->AllocatePd());
+  const auto region = pool_.region();
+  HL_ASSIGN_OR_RETURN(made.region, made.pd->Register(region.data(), region.size(),
+                                                     rnic::kLocalWrite | rnic::kRemoteWrite |
+                                                         rnic::kRemoteRead | rnic::kRemoteAtomic,
+                                                     pool_.region_backing()));
+  rnic::ProtectionDomain::Backing backing = pool_.node_page_backing();
+  backing.fd_offset += kHeartbeatOffset;
+  HL_ASSIGN_OR_RETURN(
+      made.heartbeat,
+      made.pd->Register(pool_.node_page().data() + kHeartbeatOffset, kHeartbeatPage,
+                        rnic::kLocalWrite | rnic::kRemoteWrite | rnic::kRemoteRead, backing));
+  HL_ASSIGN_OR_RETURN(made.cq, device_->CreateCq({.depth = 16}));
+  epoch_ = std::move(made);
+  return {};
+}
+
+Result<NodeService::Access> RdmaService::Attach(const rnic::QpAddress& peer) {
+  HL_RETURN_IF_ERROR(OpenEpoch());
+  epoch_.admin.reset();
+  rnic::QpAttr attr;
+  attr.send_cq = attr.recv_cq = epoch_.cq.get();
+  attr.send_wqebbs = 16;
+  attr.recv_wqes = 0;
+  HL_ASSIGN_OR_RETURN(epoch_.admin, epoch_.pd->CreateQueuePair(attr));
+  HL_RETURN_IF_ERROR(epoch_.admin->Connect(peer));
+  return Access{epoch_.admin->address(), epoch_.region->addr(), epoch_.region->rkey(),
+                epoch_.heartbeat->addr(), epoch_.heartbeat->rkey()};
+}
+
+Result<MemberInfo> RdmaService::Prepare(const MemberOptions& options) {
+  HL_RETURN_IF_ERROR(OpenEpoch());
+  epoch_.member.reset();
+  HL_ASSIGN_OR_RETURN(epoch_.member, Member::Create(*device_, *epoch_.pd, *epoch_.region, options));
+  return epoch_.member->info();
+}
+
+Status RdmaService::Connect(const PrimaryInfo& primary, std::span<const MemberInfo> chain) {
+  HL_RETURN_IF_ERROR(CheckDevice());
+  if (epoch_.member == nullptr) return InvalidArgument("ConnectMember without PrepareMember");
+  return epoch_.member->Connect(primary, chain);
+}
+
+}  // namespace hyperloop

@@ -1,0 +1,68 @@
+// RdmaService: a replica's queues and keys at its RNIC.
+//
+// The device may die and come back: Watch, called about once a second, then drops what is left, and
+// makes and publishes everything anew once a daemon answers again. Epoch objects are not remade;
+// the owner notices and reconnects. One thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "hyperloop/core/group.h"
+#include "hyperloop/core/log.h"
+#include "hyperloop/core/rnic.h"
+#include "link/device_opener.h"
+#include "pool/pool.h"
+#include "replica/node.h"
+
+namespace hyperloop {
+
+class RdmaService final : public NodeService {
+ public:
+  // `pool` outlives the service.
+  RdmaService(DeviceOpener open, Pool& pool, Log* log)
+      : open_(std::move(open)), pool_(pool), log_(log) {}
+  ~RdmaService() override;
+
+  // Opens the device, registers region and node page for inspection and publishes them.
+  Status Start();
+  void Watch();
+
+  std::string state() const override;
+  void End() override { epoch_.Drop(); }
+  Result<Access> Attach(const rnic::QpAddress& peer) override;
+  Result<MemberInfo> Prepare(const MemberOptions& options) override;
+  Status Connect(const PrimaryInfo& primary, std::span<const MemberInfo> chain) override;
+
+ private:
+  // Objects are declared after what they are made from, so destruction is in order; Drop keeps it
+  // when a value is replaced. Read-only access for whoever looks.
+  struct Inspection {
+    std::unique_ptr<rnic::ProtectionDomain> pd;
+    std::unique_ptr<rnic::MemoryRegion> region, page;
+    void Drop();
+  };
+  // All that the owner of the sealed epoch was given.
+  struct Epoch {
+    std::unique_ptr<rnic::ProtectionDomain> pd;
+    std::unique_ptr<rnic::MemoryRegion> region, heartbeat;
+    std::unique_ptr<rnic::CompletionQueue> cq;
+    std::unique_ptr<rnic::QueuePair> admin;
+    std::unique_ptr<Member> member;
+    void Drop();
+  };
+  Status CheckDevice() const;
+  // Protection domain and keys of the epoch, once.
+  Status OpenEpoch();
+
+  const DeviceOpener open_;
+  Pool& pool_;
+  Log* const log_;
+  std::unique_ptr<rnic::Device> device_;
+  Inspection inspection_;
+  Epoch epoch_;
+  Status down_ = Unavailable("not started");  // why there is no device
+};
+
+}  // namespace hyperloop

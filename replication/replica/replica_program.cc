@@ -1,0 +1,100 @@
+#include "replica/replica_program.h"
+
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+
+#include "common/text.h"
+#include "control/server.h"
+#include "hyperloop/core/softrnic.h"
+#include "pool/pool.h"
+#include "replica/node.h"
+#include "replica/rdma_service.h"
+
+namespace hyperloop {
+namespace {
+
+constexpr std::chrono::seconds kWatchInterval{1};
+constexpr std::string_view kVersion = HYPERLOOP_VERSION;
+
+Result<std::unique_ptr<Pool>> OpenOrCreate(const ReplicaOptions& options, Log* log) {
+  const PoolOptions pool_options{options.media};
+  auto pool = Pool::Open(options.pool, pool_options);
+  if (pool.ok()) {
+    const uint64_t present = (*pool)->region().size();
+    if (options.size != 0 && options.size != present) {
+      return InvalidArgument(Text("pool ", options.pool, " holds a region of ", present,
+                                  " B, --size says ", options.size,
+                                  " B; leave --size out, or remove the pool to make a new one"));
+    }
+    return pool;
+  }
+  if (pool.status().code() != Code::kNotFound) return pool;
+  if (options.size == 0) {
+    return NotFound(Text("there is no pool ", options.pool, "; give --size to make one"));
+  }
+  pool = Pool::Create(options.pool, options.size, pool_options);
+  if (pool.ok())
+    log->Write(LogLevel::kInfo,
+               Text("made pool ", options.pool, ", region of ", options.size, " B"));
+  return pool;
+}
+
+// Readable when one of `signals` arrived.
+Result<control::Fd> SignalDescriptor() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  control::Fd fd(signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC));
+  if (!fd.valid()) return FromErrno(errno, "signalfd");
+  return fd;
+}
+
+bool Signalled(const control::Fd& fd) {
+  signalfd_siginfo info;
+  return read(fd.get(), &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info));
+}
+
+}  // namespace
+
+Status RunReplica(const ReplicaOptions& options, Log* log) {
+  HL_ASSIGN_OR_RETURN(const control::Endpoint listen, control::ParseEndpoint(options.listen));
+  HL_ASSIGN_OR_RETURN(const control::Fd stop, SignalDescriptor());
+  HL_ASSIGN_OR_RETURN(const std::unique_ptr<Pool> pool, OpenOrCreate(options, log));
+  NodePageStore store(pool->node_page(), pool->media());
+  RdmaService service(
+      [&] {
+        return softrnic::OpenDaemonDevice({options.device, options.host});
+      },
+      *pool, log);
+  HL_RETURN_IF_ERROR(service.Start());
+  const Node::Identity identity{options.host, std::string(kVersion),
+                                std::string(MediaName(pool->media().level()))};
+  HL_ASSIGN_OR_RETURN(const std::unique_ptr<Node> node,
+                      Node::Create(identity, pool->region(), store, service, log));
+  HL_ASSIGN_OR_RETURN(
+      const std::unique_ptr<control::ControlServer> server,
+      control::ControlServer::Listen(
+          listen, [&](const control::BodyUnion& request) { return node->Handle(request); }));
+
+  log->Write(LogLevel::kInfo, Text("node ", FormatUuid(node->state().node), ", media ",
+                                   identity.media, ": ", MediaPromise(pool->media().level())));
+  std::printf("ready %s\n", server->endpoint().ToString().c_str());
+  std::fflush(stdout);
+
+  control::Deadline watch = control::Clock::now() + kWatchInterval;
+  while (!Signalled(stop)) {
+    HL_RETURN_IF_ERROR(server->Serve(watch, stop.get()));
+    if (control::Clock::now() < watch) continue;
+    service.Watch();
+    watch = control::Clock::now() + kWatchInterval;
+  }
+  log->Write(LogLevel::kInfo, "asked to end; the pool keeps everything");
+  return {};
+}
+
+}  // namespace hyperloop

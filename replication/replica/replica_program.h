@@ -1,0 +1,27 @@
+// hyperloop-replica: one replica of a group. Options in, exit code out.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "hyperloop/core/log.h"
+#include "hyperloop/core/status.h"
+
+namespace hyperloop {
+
+struct ReplicaOptions {
+  std::string pool;
+  uint64_t size = 0;  // 0: that of the existing pool
+  std::string listen = "127.0.0.1:0";
+  std::string device;
+  std::string host;
+  std::string media = "auto";
+};
+
+// Serves until SIGTERM or SIGINT (both must be blocked in every thread); prints "ready HOST:PORT"
+// on stdout once it does. Errors before that leave nothing behind; a pool that was just created
+// stays.
+Status RunReplica(const ReplicaOptions& options, Log* log);
+
+}  // namespace hyperloop
