@@ -1,0 +1,73 @@
+#include "primary/equalize.h"
+
+#include "common/text.h"
+#include "files/resync.h"
+
+namespace hyperloop {
+namespace {
+
+// The three stages in the order of sending; each is done on all members before the next begins.
+enum Stage { kRing, kApplied, kHead, kStages };
+
+Stage StageOf(uint64_t offset, const RegionGeometry& geometry) {
+  if (offset >= geometry.journal_end()) return kApplied;
+  return offset >= kHeadOffsets[0] && offset < kLockOffset ? kHead : kRing;
+}
+
+Status PushRanges(Peer& peer, std::span<const std::byte> own, std::span<const Range> ranges,
+                  Stage stage, const RegionGeometry& geometry) {
+  for (const Range& range : ranges) {
+    if (StageOf(range.offset, geometry) != stage) continue;
+    HL_RETURN_IF_ERROR(
+        peer.link().Write(peer.region(), range.offset, own.subspan(range.offset, range.size)));
+    HL_RETURN_IF_ERROR(peer.link().Flush(peer.region(), range.offset));
+  }
+  return {};
+}
+
+// The lock word is outside what ResyncOrder sends: members may differ in it when a lock was cut
+// short.
+Status PushLockWord(Peer& peer, std::span<const std::byte> own) {
+  HL_RETURN_IF_ERROR(
+      peer.link().Write(peer.region(), kLockOffset, own.subspan(kLockOffset, sizeof(uint64_t))));
+  return peer.link().Flush(peer.region(), kLockOffset);
+}
+
+}  // namespace
+
+Status PullRegion(Peer& peer, const Ownership& own_epoch, std::span<std::byte> own) {
+  HL_ASSIGN_OR_RETURN(const std::vector<uint64_t> theirs,
+                      peer.Checksums(own_epoch, kEqualizeBlock));
+  const std::vector<uint64_t> ours = BlockChecksums(own, kEqualizeBlock);
+  for (const Range& range : DifferingRanges(ours, theirs, 0, own.size(), kEqualizeBlock)) {
+    HL_RETURN_IF_ERROR(peer.link()
+                           .Read(peer.region(), range.offset, own.subspan(range.offset, range.size))
+                           .WithContext(Text("reading from ", peer.name())));
+  }
+  return {};
+}
+
+Status PushRegion(std::span<const std::unique_ptr<Peer>> peers, const Ownership& own_epoch,
+                  std::span<const std::byte> own, const RegionInfo& info, const LogState& log) {
+  const std::vector<uint64_t> ours = BlockChecksums(own, kEqualizeBlock);
+  std::vector<std::vector<Range>> ranges;
+  for (const auto& peer : peers) {
+    HL_ASSIGN_OR_RETURN(const std::vector<uint64_t> theirs,
+                        peer->Checksums(own_epoch, kEqualizeBlock));
+    ranges.push_back(
+        ResyncOrder(DifferingRanges(ours, theirs, 0, own.size(), kEqualizeBlock), info, log));
+  }
+  for (int stage = 0; stage < kStages; ++stage) {
+    for (size_t i = 0; i < peers.size(); ++i) {
+      HL_RETURN_IF_ERROR(
+          PushRanges(*peers[i], own, ranges[i], static_cast<Stage>(stage), info.geometry)
+              .WithContext(Text("equalising ", peers[i]->name())));
+    }
+  }
+  for (const auto& peer : peers) {
+    HL_RETURN_IF_ERROR(PushLockWord(*peer, own).WithContext(Text("equalising ", peer->name())));
+  }
+  return {};
+}
+
+}  // namespace hyperloop

@@ -1,0 +1,55 @@
+#include "primary/heartbeat.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+
+namespace hyperloop {
+
+Heartbeat::Heartbeat(std::vector<Target> targets, Tick tick)
+    : targets_(std::move(targets)), tick_(std::move(tick)) {
+  // The host program's signals are none of this thread's business.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { Run(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+Heartbeat::~Heartbeat() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_one();
+  thread_.join();
+}
+
+void Heartbeat::Run() {
+  pthread_setname_np(pthread_self(), "hl-heartbeat");
+  // Any start will do as long as the word moves; time makes a restarted owner's differ from its
+  // former life's.
+  uint64_t word =
+      static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+  auto next_beat = std::chrono::steady_clock::now();
+  std::unique_lock lock(mutex_);
+  while (!stop_) {
+    lock.unlock();
+    auto now = std::chrono::steady_clock::now();
+    if (now >= next_beat) {
+      ++word;
+      // A member that cannot be reached shows at the datapath; here it only misses a beat.
+      for (const Target& each : targets_) {
+        each.link->Write(each.word, 0, std::as_bytes(std::span(&word, 1))).IgnoreError();
+      }
+      next_beat = now + kInterval;
+    }
+    const std::chrono::milliseconds tick = tick_ ? tick_() : kInterval;
+    now = std::chrono::steady_clock::now();
+    lock.lock();
+    wake_.wait_until(lock, std::min(next_beat, now + tick), [this] { return stop_; });
+  }
+}
+
+}  // namespace hyperloop

@@ -1,0 +1,84 @@
+#include "primary/peer.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace hyperloop {
+namespace {
+
+// Registering or reading through a large region takes a replica a while.
+constexpr std::chrono::seconds kSlowCall{60};
+
+}  // namespace
+
+Status Peer::Connect() {
+  if (client_ != nullptr && client_->connected()) return {};
+  HL_ASSIGN_OR_RETURN(client_, control::ControlClient::Connect(endpoint_, timeout_));
+  return {};
+}
+
+Status Peer::Attach(rnic::Device& device, const Ownership& own, std::chrono::nanoseconds timeout) {
+  HL_ASSIGN_OR_RETURN(std::unique_ptr<RdmaLink> link, RdmaLink::Create(device, timeout));
+  auto request = OwnerRequest<control::AttachRequestT>(own);
+  const rnic::QpAddress ours = link->qp().address();
+  request.gid.assign(ours.gid.raw.begin(), ours.gid.raw.end());
+  request.qpn = ours.qpn;
+  HL_ASSIGN_OR_RETURN(const control::AttachReplyT reply,
+                      Call<control::AttachReplyT>(request, kSlowCall));
+  rnic::QpAddress theirs;
+  if (reply.gid.size() != theirs.gid.raw.size()) {
+    return Corruption(Text(name_, " answered with a gid of ", reply.gid.size(), " B"));
+  }
+  std::copy(reply.gid.begin(), reply.gid.end(), theirs.gid.raw.begin());
+  theirs.qpn = reply.qpn;
+  HL_RETURN_IF_ERROR(link->qp().Connect(theirs).WithContext(name_));
+  region_ = {reply.region_addr, reply.region_size, reply.region_rkey};
+  heartbeat_ = {reply.heartbeat_addr, sizeof(uint64_t), reply.heartbeat_rkey};
+  link_ = std::move(link);
+  return {};
+}
+
+Result<std::vector<uint64_t>> Peer::Checksums(const Ownership& own, uint32_t block_size) {
+  auto request = OwnerRequest<control::ChecksumsRequestT>(own);
+  request.offset = 0;
+  request.length = region_.size;
+  request.block_size = block_size;
+  HL_ASSIGN_OR_RETURN(control::ChecksumsReplyT reply,
+                      Call<control::ChecksumsReplyT>(request, kSlowCall));
+  const uint64_t blocks = (region_.size + block_size - 1) / block_size;
+  if (reply.checksums.size() != blocks) {
+    return Corruption(
+        Text(name_, " answered with ", reply.checksums.size(), " checksums, not ", blocks));
+  }
+  return std::move(reply.checksums);
+}
+
+Result<MemberInfo> Peer::Prepare(const Ownership& own, const MemberOptions& options) {
+  auto request = OwnerRequest<control::PrepareMemberRequestT>(own);
+  request.datapath = DatapathName(options.datapath);
+  request.position = options.position;
+  request.group_size = options.group_size;
+  request.window = options.window;
+  request.slots = options.slots;
+  HL_ASSIGN_OR_RETURN(const control::PrepareMemberReplyT reply,
+                      Call<control::PrepareMemberReplyT>(request, kSlowCall));
+  MemberInfo info;
+  if (reply.info.size() != sizeof(info)) {
+    return Corruption(Text(name_, " answered with a member info of ", reply.info.size(), " B, not ",
+                           sizeof(info)));
+  }
+  std::memcpy(&info, reply.info.data(), sizeof(info));
+  return info;
+}
+
+Status Peer::ConnectMember(const Ownership& own, const PrimaryInfo& primary,
+                           std::span<const MemberInfo> chain) {
+  auto request = OwnerRequest<control::ConnectMemberRequestT>(own);
+  request.primary.resize(sizeof(primary));
+  std::memcpy(request.primary.data(), &primary, sizeof(primary));
+  request.chain.resize(chain.size_bytes());
+  std::memcpy(request.chain.data(), chain.data(), chain.size_bytes());
+  return Call<control::DoneT>(request, kSlowCall).status();
+}
+
+}  // namespace hyperloop

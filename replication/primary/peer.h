@@ -1,0 +1,82 @@
+// Peer: the primary's view of one replica: its control connection, and its memory over a link.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "control/client.h"
+#include "hyperloop/core/group.h"
+#include "hyperloop/core/rnic.h"
+#include "layout/region_layout.h"
+#include "link/rdma_link.h"
+
+namespace hyperloop {
+
+// Who we are to the replicas.
+struct Ownership {
+  uint64_t epoch = 0;
+  Uuid owner{};
+  std::string name;
+};
+
+class Peer {
+ public:
+  Peer(control::Endpoint endpoint, std::chrono::nanoseconds timeout)
+      : endpoint_(std::move(endpoint)),
+        timeout_(timeout),
+        name_("replica " + endpoint_.ToString()) {}
+
+  const std::string& name() const { return name_; }
+  const control::Endpoint& endpoint() const { return endpoint_; }
+  std::string address() const { return endpoint_.ToString(); }
+  const RemoteMemory& region() const { return region_; }
+  const RemoteMemory& heartbeat() const { return heartbeat_; }
+  RdmaLink& link() { return *link_; }
+
+  // A request on the control connection, made when there is none.
+  template <class Reply, class Request>
+  Result<Reply> Call(Request request, std::chrono::nanoseconds timeout) {
+    HL_RETURN_IF_ERROR(Connect());
+    return client_->Call<Reply>(std::move(request), timeout);
+  }
+  template <class Reply, class Request>
+  Result<Reply> Call(Request request) {
+    return Call<Reply>(std::move(request), timeout_);
+  }
+  Result<control::HelloReplyT> Hello() {
+    return Call<control::HelloReplyT>(control::HelloRequestT{});
+  }
+  void Disconnect() { client_.reset(); }
+
+  // A link to its region and heartbeat word, as the owner of a sealed epoch.
+  Status Attach(rnic::Device& device, const Ownership& own, std::chrono::nanoseconds timeout);
+  void Detach() { link_.reset(); }
+  // Its checksums of the whole region by blocks.
+  Result<std::vector<uint64_t>> Checksums(const Ownership& own, uint32_t block_size);
+  Result<MemberInfo> Prepare(const Ownership& own, const MemberOptions& options);
+  Status ConnectMember(const Ownership& own, const PrimaryInfo& primary,
+                       std::span<const MemberInfo> chain);
+
+ private:
+  Status Connect();
+
+  const control::Endpoint endpoint_;
+  const std::chrono::nanoseconds timeout_;
+  const std::string name_;
+  std::unique_ptr<control::ControlClient> client_;
+  std::unique_ptr<RdmaLink> link_;
+  RemoteMemory region_, heartbeat_;
+};
+
+// The fields that every request of an owner carries.
+template <class Request>
+Request OwnerRequest(const Ownership& own) {
+  Request request;
+  request.epoch = own.epoch;
+  request.owner_id.assign(own.owner.begin(), own.owner.end());
+  return request;
+}
+
+}  // namespace hyperloop

@@ -1,0 +1,108 @@
+#include "primary/session_store.h"
+
+#include "hyperloop/core/softrnic.h"
+#include "primary/fork_guard.h"
+
+namespace hyperloop {
+namespace {
+
+class SessionStore final : public Store {
+ public:
+  explicit SessionStore(std::unique_ptr<Session> session) : session_(std::move(session)) {}
+  ~SessionStore() override {
+    // A child must not say goodbye, nor join its parent's threads: what it inherited is left as it
+    // is.
+    if (!guard_.owner()) static_cast<void>(session_.release());
+  }
+
+  Status Take(const TakeRequest& request, TakeResult* result) override {
+    HL_RETURN_IF_ERROR(guard_.Check());
+    return session_->Take(request, result);
+  }
+  bool taken() const override { return guard_.owner() && session_->taken(); }
+  Status Reconnect() override {
+    HL_RETURN_IF_ERROR(guard_.Check());
+    return session_->Reconnect();
+  }
+
+  Result<FileId> Create(std::string_view name, Lane lane) override {
+    return Guarded([&](FileLane& files) { return files.Create(name, lane); });
+  }
+  Result<FileId> Lookup(std::string_view name) override {
+    return Guarded([&](FileLane& files) { return files.Lookup(name); });
+  }
+  Status Append(FileId file, std::string_view data) override {
+    return Guarded([&](FileLane& files) { return files.Append(file, data); });
+  }
+  Status Sync(FileId file) override {
+    return Guarded([&](FileLane& files) { return files.Sync(file); });
+  }
+  Status Truncate(FileId file, uint64_t size) override {
+    return Guarded([&](FileLane& files) { return files.Truncate(file, size); });
+  }
+  Status Rename(std::string_view from, std::string_view to) override {
+    return Guarded([&](FileLane& files) { return files.Rename(from, to); });
+  }
+  Status Remove(std::string_view name) override {
+    return Guarded([&](FileLane& files) { return files.Remove(name); });
+  }
+  Status ListLocal(std::string_view name, uint64_t size) override {
+    return Guarded([&](FileLane& files) { return files.ListLocal(name, size); });
+  }
+  Result<uint64_t> Read(FileId file, uint64_t offset, std::span<char> out) override {
+    return Guarded([&](FileLane& files) { return files.Read(file, offset, out); });
+  }
+
+  std::vector<FileInfo> Files() override {
+    if (!guard_.owner()) return {};
+    return session_->PeekLane([](FileLane& files) { return files.Files(); },
+                              std::vector<FileInfo>());
+  }
+  const StoreOptions& options() const override { return session_->options(); }
+  Status Close() override {
+    HL_RETURN_IF_ERROR(guard_.Check());
+    return session_->Close();
+  }
+  Statistics statistics() override {
+    if (!guard_.owner()) return {};
+    Statistics out =
+        session_->PeekLane([](FileLane& files) { return files.statistics(); }, Statistics());
+    out.epoch = session_->epoch();
+    return out;
+  }
+
+ private:
+  template <class Use>
+  auto Guarded(Use use) -> decltype(use(std::declval<FileLane&>())) {
+    if (!guard_.owner()) return guard_.Check();
+    return session_->WithLane(use);
+  }
+
+  const ForkGuard guard_;
+  std::unique_ptr<Session> session_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Store>> OpenSessionStore(const StoreOptions& options,
+                                                DeviceOpener open_device,
+                                                std::shared_ptr<Log> log) {
+  HL_RETURN_IF_ERROR(ValidateStoreOptions(options));
+  std::vector<control::Endpoint> endpoints;
+  for (const std::string& each : options.replicas) {
+    HL_ASSIGN_OR_RETURN(control::Endpoint endpoint, control::ParseEndpoint(each));
+    endpoints.push_back(std::move(endpoint));
+  }
+  auto session = std::make_unique<Session>(options, std::move(endpoints), std::move(open_device),
+                                           std::move(log));
+  HL_RETURN_IF_ERROR(session->Look());
+  return std::unique_ptr<Store>(new SessionStore(std::move(session)));
+}
+
+Result<std::unique_ptr<Store>> Store::Open(const StoreOptions& options, std::shared_ptr<Log> log) {
+  const softrnic::DaemonAddress address{options.device, options.host};
+  return OpenSessionStore(
+      options, [address] { return softrnic::OpenDaemonDevice(address); }, std::move(log));
+}
+
+}  // namespace hyperloop

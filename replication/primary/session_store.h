@@ -1,0 +1,15 @@
+// SessionStore: Store's face of a Session, with the guard against forked children in front of every
+// call.
+#pragma once
+
+#include <memory>
+
+#include "primary/session.h"
+
+namespace hyperloop {
+
+// As Store::Open, with another way to the device: for tests with an embedded RNIC.
+Result<std::unique_ptr<Store>> OpenSessionStore(const StoreOptions& options,
+                                                DeviceOpener open_device, std::shared_ptr<Log> log);
+
+}  // namespace hyperloop

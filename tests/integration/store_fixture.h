@@ -1,0 +1,105 @@
+// A cluster, and a primary's store over it, for tests of the store.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "hyperloop/replication/store.h"
+#include "support/cluster.h"
+
+#define EXPECT_OK(expression) EXPECT_PRED_FORMAT1(::hyperloop::test::IsOk, expression)
+#define ASSERT_OK(expression) ASSERT_PRED_FORMAT1(::hyperloop::test::IsOk, expression)
+
+namespace hyperloop::test {
+
+inline testing::AssertionResult IsOk(const char* expression, const Status& status) {
+  if (status.ok()) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << expression << " is " << status.ToString();
+}
+
+class StoreTest : public testing::Test {
+ protected:
+  void SetUp() override { ASSERT_TRUE(cluster_.started()); }
+
+  StoreOptions Options() const { return cluster_.Options(); }
+  // Another primary: its own pool and emulated host.
+  StoreOptions SecondOptions() const {
+    StoreOptions options = Options();
+    options.pool = cluster_.folder() + "/second.pool";
+    options.host = "second";
+    return options;
+  }
+  TakeRequest Request() const {
+    TakeRequest request;
+    request.directory = cluster_.folder() + "/db";
+    request.directory_empty = pairing_.group.empty();
+    request.pairing = pairing_;
+    return request;
+  }
+  static std::unique_ptr<Store> Opened(const StoreOptions& options) {
+    auto store = Store::Open(options, LogForTest());
+    if (store.ok()) return std::move(store).value();
+    ADD_FAILURE() << store.status().ToString();
+    return nullptr;
+  }
+  // A store that has taken the group; the pairing is remembered for the next one.
+  std::unique_ptr<Store> Taken(const StoreOptions& options) {
+    auto store = Opened(options);
+    if (store == nullptr) return nullptr;
+    const Status status = store->Take(Request(), &taken_);
+    if (!status.ok()) {
+      ADD_FAILURE() << status.ToString();
+      return nullptr;
+    }
+    pairing_ = taken_.pairing;
+    return store;
+  }
+  // Only when asked for: HYPERLOOP_TEST_LOG=1.
+  static std::shared_ptr<Log> LogForTest() {
+    return std::getenv("HYPERLOOP_TEST_LOG") == nullptr ? nullptr : StderrLog("store");
+  }
+
+  static std::string Content(Store& store, const std::string& name) {
+    for (const FileInfo& file : store.Files()) {
+      if (file.name != name) continue;
+      std::string out(file.size, '\0');
+      const auto got = store.Read(file.id, 0, out);
+      if (!got.ok()) return "cannot read: " + got.status().ToString();
+      out.resize(*got);
+      return out;
+    }
+    return "";
+  }
+
+  // Byte for byte, on all replicas and in the primary's own pool. No store may be open.
+  void ExpectEqualRegions() const {
+    const auto first = cluster_.ReplicaRegion(0);
+    ASSERT_TRUE(first.ok()) << first.status().ToString();
+    for (uint32_t i = 1; i < cluster_.replicas(); ++i) {
+      const auto other = cluster_.ReplicaRegion(i);
+      ASSERT_TRUE(other.ok()) << other.status().ToString();
+      EXPECT_TRUE(*first == *other)
+          << "replica " << i << " differs at " << FirstDifference(*first, *other);
+    }
+    const auto view = NodeView::OpenPool(Options().pool);
+    ASSERT_TRUE(view.ok()) << view.status().ToString();
+    std::vector<std::byte> own((*view)->region_size());
+    ASSERT_TRUE((*view)->Read(0, own).ok());
+    EXPECT_TRUE(*first == own) << "the primary differs at " << FirstDifference(*first, own);
+  }
+  static size_t FirstDifference(const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
+    return static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first -
+                               a.begin());
+  }
+
+  TestCluster cluster_;
+  Pairing pairing_;
+  TakeResult taken_;
+};
+
+}  // namespace hyperloop::test

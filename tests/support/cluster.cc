@@ -1,0 +1,107 @@
+#include "support/cluster.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "hyperloop/core/softrnic.h"
+
+namespace hyperloop::test {
+
+TestCluster::TestCluster(uint32_t replicas, uint64_t region_size) {
+  std::string pattern = "/dev/shm/hyperloop-test-XXXXXX";
+  if (mkdtemp(pattern.data()) == nullptr) {
+    ADD_FAILURE() << "no folder in /dev/shm";
+    return;
+  }
+  folder_ = pattern;
+  const char* programs = std::getenv("HYPERLOOP_BIN");
+  options_.directory = folder_ + "/cluster";
+  options_.replicas = replicas;
+  options_.region_size = region_size;
+  options_.spin_us = 0;
+  options_.programs = programs == nullptr ? "" : programs;
+  options_.die_with_caller = true;
+  Result<ClusterInfo> info = StartCluster(options_);
+  if (!info.ok()) {
+    ADD_FAILURE() << info.status().ToString();
+    return;
+  }
+  info_ = std::move(info).value();
+  started_ = true;
+}
+
+TestCluster::~TestCluster() {
+  if (folder_.empty()) return;
+  StopCluster(options_.directory, std::chrono::seconds(5)).status().IgnoreError();
+  std::error_code ignored;
+  std::filesystem::remove_all(folder_, ignored);
+}
+
+StoreOptions TestCluster::Options() const {
+  StoreOptions options;
+  for (uint32_t i = 0; i < replicas(); ++i) options.replicas.push_back(endpoint(i));
+  options.device = info_.socket;
+  options.pool = folder_ + "/primary.pool";
+  options.journal_size = 1 << 20;
+  options.table_capacity = 64;
+  options.ack_timeout = std::chrono::seconds(5);
+  options.connect_timeout = std::chrono::seconds(5);
+  return options;
+}
+
+void TestCluster::SignalReplica(uint32_t i, int signal) const {
+  ASSERT_EQ(kill(replica_pid(i), signal), 0);
+}
+
+void TestCluster::SignalAllReplicas(int signal) const {
+  for (uint32_t i = 0; i < replicas(); ++i) SignalReplica(i, signal);
+}
+
+void TestCluster::Kill(pid_t pid) {
+  const int fd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+  ASSERT_GE(fd, 0);
+  ASSERT_EQ(kill(pid, SIGKILL), 0);
+  pollfd gone{fd, POLLIN, 0};
+  EXPECT_EQ(poll(&gone, 1, 20000), 1);
+  close(fd);
+}
+
+void TestCluster::KillReplica(uint32_t i) { Kill(replica_pid(i)); }
+void TestCluster::KillRnicd() { Kill(rnicd_pid()); }
+
+Status TestCluster::Restart() {
+  HL_ASSIGN_OR_RETURN(info_, StartCluster(options_));
+  return {};
+}
+
+void TestCluster::RestartRnicd() {
+  unlink(info_.socket.c_str());
+  rnicd_ = ChildProcess::Spawn(
+      {ProgramPath("hyperloop-rnicd"), "--socket", info_.socket, "--spin-us", "0"});
+  EXPECT_EQ(rnicd_.ReadLine().substr(0, 5), "ready");
+}
+
+Result<std::unique_ptr<rnic::Device>> TestCluster::OpenDevice(const std::string& host) const {
+  return softrnic::OpenDaemonDevice({info_.socket, host});
+}
+
+Result<NodeStatus> TestCluster::ReplicaStatus(uint32_t i) const {
+  HL_ASSIGN_OR_RETURN(const auto device, OpenDevice());
+  HL_ASSIGN_OR_RETURN(const auto view, NodeView::Connect(*device, process(i).name));
+  return view->ReadStatus();
+}
+
+Result<std::vector<std::byte>> TestCluster::ReplicaRegion(uint32_t i) const {
+  HL_ASSIGN_OR_RETURN(const auto device, OpenDevice());
+  HL_ASSIGN_OR_RETURN(const auto view, NodeView::Connect(*device, process(i).name));
+  std::vector<std::byte> bytes(view->region_size());
+  HL_RETURN_IF_ERROR(view->Read(0, bytes));
+  return bytes;
+}
+
+}  // namespace hyperloop::test

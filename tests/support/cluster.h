@@ -1,0 +1,89 @@
+// TestCluster: a real hyperloop-rnicd and real hyperloop-replica processes for one test, in a
+// folder of their own on /dev/shm. Destruction ends all of them and removes the folder; they are
+// killed, too, when the thread that started them ends.
+//
+// Programs are taken from the folder that the environment variable HYPERLOOP_BIN names (ctest sets
+// it).
+#pragma once
+
+#include <signal.h>
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "hyperloop/core/log.h"
+#include "hyperloop/core/rnic.h"
+#include "hyperloop/core/status.h"
+#include "hyperloop/replication/emulated_cluster.h"
+#include "hyperloop/replication/inspect.h"
+#include "hyperloop/replication/options.h"
+#include "support/child_process.h"
+
+namespace hyperloop::test {
+
+class TestCluster {
+ public:
+  // `replicas` regions of `region_size` bytes; no daemon thread spins. Fails the running test when
+  // it does not start.
+  explicit TestCluster(uint32_t replicas = 3, uint64_t region_size = 64ull << 20);
+  ~TestCluster();
+  TestCluster(const TestCluster&) = delete;
+  TestCluster& operator=(const TestCluster&) = delete;
+
+  bool started() const { return started_; }
+  const std::string& folder() const { return folder_; }
+  const std::string& socket() const { return info_.socket; }
+  const std::string& uri() const { return info_.uri; }
+  uint32_t replicas() const { return options_.replicas; }
+  const std::string& endpoint(uint32_t i) const { return process(i).listen; }
+  const std::string& pool(uint32_t i) const { return process(i).pool; }
+  pid_t rnicd_pid() const { return info_.processes[0].pid; }
+  pid_t replica_pid(uint32_t i) const { return process(i).pid; }
+
+  // Options for a primary of this cluster: small journal and table, short timeouts.
+  StoreOptions Options() const;
+
+  void SignalReplica(uint32_t i, int signal) const;
+  void SignalAllReplicas(int signal) const;
+  // SIGKILL, and waits until the process is gone.
+  void KillReplica(uint32_t i);
+  void KillRnicd();
+  // Starts again what died, on the old pools and ports.
+  Status Restart();
+  // Starts a new RNIC daemon alone: the replicas live on.
+  void RestartRnicd();
+
+  // A device at the cluster's daemon, on an emulated host of its own.
+  Result<std::unique_ptr<rnic::Device>> OpenDevice(const std::string& host = "observer") const;
+  // The status of replica i, read by RDMA.
+  Result<NodeStatus> ReplicaStatus(uint32_t i) const;
+  // The replicated bytes of replica i, read by RDMA.
+  Result<std::vector<std::byte>> ReplicaRegion(uint32_t i) const;
+
+ private:
+  const ClusterProcess& process(uint32_t i) const { return info_.processes[1 + i]; }
+  void Kill(pid_t pid);
+
+  ClusterOptions options_;
+  ClusterInfo info_;
+  std::string folder_;
+  bool started_ = false;
+  ChildProcess rnicd_;  // the one that RestartRnicd started
+};
+
+// Waits until `condition` holds, at most 20 s; false when it does not.
+template <class Condition>
+bool Eventually(Condition condition) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > until) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return true;
+}
+
+}  // namespace hyperloop::test
