@@ -1,0 +1,218 @@
+// Debian's unmodified db_bench and ldb with the plugin preloaded, over a real RNIC daemon and real
+// replicas.
+#include <dirent.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rocksdb/db.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "files/export.h"
+#include "hyperloop/replication/inspect.h"
+#include "support/cluster.h"
+
+namespace hyperloop::test {
+namespace {
+
+namespace stdfs = std::filesystem;
+using testing::HasSubstr;
+using testing::Not;
+
+struct Outcome {
+  int status = -1;  // exit status, or 128 + signal
+  std::string output;
+};
+
+std::string PluginPath() {
+  return std::string(std::getenv("HYPERLOOP_LIB")) + "/librocksdb_hyperloop.so";
+}
+
+// Runs a shell command, standard error included. `preload`: with the plugin.
+Outcome RunCommand(const std::string& command, bool preload = true) {
+  const std::string environment = preload ? "env LD_PRELOAD='" + PluginPath() + "' " : "";
+  Outcome outcome;
+  FILE* pipe = popen((environment + command + " 2>&1").c_str(), "r");
+  if (pipe == nullptr) return outcome;
+  char buffer[4096];
+  for (size_t n = 0; (n = fread(buffer, 1, sizeof buffer, pipe)) > 0;)
+    outcome.output.append(buffer, n);
+  int status = pclose(pipe);
+  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return outcome;
+}
+
+class StockToolsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (access("/usr/bin/db_bench", X_OK) != 0 || access("/usr/bin/ldb", X_OK) != 0) {
+      GTEST_SKIP() << "rocksdb-tools is not installed";
+    }
+    ASSERT_TRUE(cluster_.started());
+  }
+  std::string Database() const { return cluster_.folder() + "/db"; }
+  std::string Ldb(const std::string& rest) const {
+    return "/usr/bin/ldb --fs_uri='" + cluster_.uri() + "' --db=" + Database() + " " + rest;
+  }
+  std::string DbBench(const std::string& rest) const {
+    return "/usr/bin/db_bench --fs_uri='" + cluster_.uri() + "' --db=" + Database() + " " + rest;
+  }
+
+  void ExpectRegionsEqual() {
+    Result<std::vector<std::byte>> first = cluster_.ReplicaRegion(0);
+    ASSERT_TRUE(first.ok()) << first.status().ToString();
+    for (uint32_t i = 1; i < cluster_.replicas(); ++i) {
+      Result<std::vector<std::byte>> other = cluster_.ReplicaRegion(i);
+      ASSERT_TRUE(other.ok() && *first == *other) << "replica " << i << " differs from replica 0";
+    }
+    StoreOptions options;
+    ASSERT_TRUE(ParseStoreUri(cluster_.uri(), &options).ok());
+    Result<std::unique_ptr<NodeView>> own = NodeView::OpenPool(options.pool);
+    ASSERT_TRUE(own.ok()) << own.status().ToString();
+    std::vector<std::byte> bytes((*own)->region_size());
+    ASSERT_TRUE((*own)->Read(0, bytes).ok());
+    EXPECT_TRUE(*first == bytes) << "the primary differs from the replicas";
+  }
+
+  // The number of keys that stock RocksDB finds in replica i's export.
+  uint64_t KeysOfReplica(uint32_t i) {
+    Result<std::vector<std::byte>> image = cluster_.ReplicaRegion(i);
+    EXPECT_TRUE(image.ok()) << image.status().ToString();
+    if (!image.ok()) return 0;
+    const std::string directory = cluster_.folder() + "/export" + std::to_string(i);
+    stdfs::remove_all(directory);
+    Result<ExportReport> report = ExportFiles(*image, directory);
+    EXPECT_TRUE(report.ok()) << report.status().ToString();
+    if (!report.ok()) return 0;
+    rocksdb::DB* opened = nullptr;
+    rocksdb::Status status = rocksdb::DB::Open(rocksdb::Options(), directory, &opened);
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    if (!status.ok()) return 0;
+    std::unique_ptr<rocksdb::DB> db(opened);
+    std::unique_ptr<rocksdb::Iterator> it(db->NewIterator(rocksdb::ReadOptions()));
+    uint64_t count = 0;
+    for (it->SeekToFirst(); it->Valid(); it->Next()) ++count;
+    return count;
+  }
+
+  // Processes of the cluster, and files of the database directory, are all that is left behind.
+  TestCluster cluster_{3, 256ull << 20};
+};
+
+TEST_F(StockToolsTest, DbBenchFillsTwiceAndReplicasAreEqual) {
+  for (int run = 0; run < 2; ++run) {  // the second one destroys the first one's database
+    Outcome bench =
+        RunCommand(DbBench("--benchmarks=fillrandom --num=100000 --sync=1 --value_size=100"));
+    ASSERT_EQ(bench.status, 0) << bench.output;
+    EXPECT_THAT(bench.output, HasSubstr("fillrandom"));
+    ExpectRegionsEqual();
+  }
+  const uint64_t keys = KeysOfReplica(0);
+  EXPECT_GT(keys, 50000u);  // random keys: some are written twice
+  EXPECT_EQ(KeysOfReplica(1), keys);
+  EXPECT_EQ(KeysOfReplica(2), keys);
+}
+
+TEST_F(StockToolsTest, DbBenchWithAllReplicasStopped) {
+  // Taking the group needs the replicas' processes; they are stopped as soon as db_bench is
+  // writing.
+  FILE* bench = popen(("env LD_PRELOAD='" + PluginPath() + "' " +
+                       DbBench("--benchmarks=fillrandom --num=100000 --sync=1 "
+                               "--stats_interval=10000") +
+                       " 2>&1")
+                          .c_str(),
+                      "r");
+  ASSERT_NE(bench, nullptr);
+  std::string output;
+  char line[512];
+  bool stopped = false;
+  while (std::fgets(line, sizeof line, bench) != nullptr) {
+    output += line;
+    if (!stopped && std::string(line).find("ops and") != std::string::npos) {
+      cluster_.SignalAllReplicas(SIGSTOP);
+      stopped = true;
+    }
+  }
+  int status = pclose(bench);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << output;
+  EXPECT_TRUE(stopped) << output;
+  EXPECT_GT(KeysOfReplica(2), 50000u);  // read while they are stopped
+  cluster_.SignalAllReplicas(SIGCONT);
+}
+
+TEST_F(StockToolsTest, LdbPutGetScanAcrossProcesses) {
+  Outcome put = RunCommand(Ldb("--create_if_missing put key1 value1"));
+  ASSERT_EQ(put.status, 0) << put.output;
+  EXPECT_EQ(RunCommand(Ldb("put key2 value2")).status, 0);
+  EXPECT_THAT(RunCommand(Ldb("get key1")).output, HasSubstr("value1"));
+  EXPECT_THAT(RunCommand(Ldb("scan")).output, HasSubstr("key2 : value2"));
+  ExpectRegionsEqual();
+}
+
+TEST_F(StockToolsTest, RefusalsAreTextsNotCrashes) {
+  auto refused = [&](const std::string& uri, const std::string& reason) {
+    Outcome outcome = RunCommand("/usr/bin/ldb --fs_uri='" + uri + "' --db=" + Database() +
+                                 " --create_if_missing put a b");
+    EXPECT_GT(outcome.status, 0) << uri;
+    EXPECT_LT(outcome.status, 128) << uri << " ended by a signal: " << outcome.output;
+    EXPECT_THAT(outcome.output, HasSubstr(reason)) << uri;
+    EXPECT_FALSE(stdfs::exists(Database() + "/CURRENT"));
+  };
+  refused("hyperloop://127.0.0.1:1?windw=3", "the nearest known one is \"window\"");
+  refused("hyperloop://127.0.0.1:1?window=0", "1 to 8192");
+  refused("hyperloop://127.0.0.1", "no \":port\"");
+  refused("id=hyperloop;windw=3", "windw");
+  refused("hyperloop://127.0.0.1:1", "option device is not set");
+  refused("hyperloop://127.0.0.1:1?connect_timeout=1s&device=" + cluster_.socket() +
+              "&pool=" + cluster_.folder() + "/p",
+          "127.0.0.1:1");
+}
+
+TEST_F(StockToolsTest, SecondPrimaryAndForeignDirectoryAreRefused) {
+  Outcome first = RunCommand(Ldb("--create_if_missing put key1 value1"));
+  ASSERT_EQ(first.status, 0) << first.output;
+  // Another directory on the group, empty.
+  Outcome other = RunCommand("/usr/bin/ldb --fs_uri='" + cluster_.uri() +
+                             "' --db=" + cluster_.folder() + "/other --create_if_missing put a b");
+  EXPECT_NE(other.status, 0);
+  EXPECT_THAT(other.output, HasSubstr("restore=true"));
+  // The database is still whole.
+  EXPECT_THAT(RunCommand(Ldb("get key1")).output, HasSubstr("value1"));
+}
+
+TEST(SharedObject, ExportsOneNameAndNeedsLittle) {
+  Outcome names = RunCommand("nm -D --defined-only --format=posix " + PluginPath(), false);
+  ASSERT_EQ(names.status, 0) << names.output;
+  std::istringstream lines(names.output);
+  for (std::string line; std::getline(lines, line);)
+    EXPECT_EQ(line.substr(0, line.find(' ')), "register_hyperloop");
+  Outcome needs = RunCommand("objdump -p " + PluginPath() + " | awk '/NEEDED/ {print $2}'", false);
+  std::istringstream libraries(needs.output);
+  int count = 0;
+  for (std::string library; std::getline(libraries, library); ++count) {
+    const bool fine = library.starts_with("librocksdb.so") || library.starts_with("libpmem") ||
+                      library.starts_with("libisal.so") || library.starts_with("libstdc++.so") ||
+                      library.starts_with("libgcc_s.so") || library.starts_with("libc.so") ||
+                      library.starts_with("libm.so") || library.starts_with("ld-linux") ||
+                      library.starts_with("libasan") || library.starts_with("libubsan") ||
+                      library.starts_with("libtsan");
+    EXPECT_TRUE(fine) << "the plugin pulls " << library << " into its host";
+  }
+  EXPECT_GE(count, 3) << needs.output;
+}
+
+TEST(SharedObject, LeavesThePreloadOfItsChildren) {
+  Outcome alone = RunCommand("env");
+  EXPECT_EQ(alone.status, 0);
+  EXPECT_THAT(alone.output, HasSubstr("PATH="));
+  EXPECT_THAT(alone.output, Not(HasSubstr("LD_PRELOAD")));
+  Outcome among = RunCommand("env LD_PRELOAD='libm.so.6:" + PluginPath() + "' env", false);
+  EXPECT_THAT(among.output, HasSubstr("LD_PRELOAD=libm.so.6\n"));
+}
+
+}  // namespace
+}  // namespace hyperloop::test
