@@ -83,6 +83,7 @@ class Run {
     chain_options.engine.schedule = EngineOptions::Schedule::kRandom;
     chain_options.engine.fetch = options_.fetch;
     chain_options.engine.defer_delivery = true;
+    chain_options.engine.retransmit = true;
     chain_options.engine.prefetch_depth =
         options_.fetch == EngineOptions::Fetch::kLate ? 0 : 1u << Pick(6);
     chain_options.engine.seed = seed_;

@@ -84,6 +84,7 @@ void Engine::Impl::WakeWaiters(Cq& cq) {
     if (WaitMet(cq, qp->wait_index)) {
       StopWaiting(*qp);
       qp->stall = Stall::kWaitMet;
+      qp->resume = true;
       MakeReady(*qp);
     }
     qp = next;

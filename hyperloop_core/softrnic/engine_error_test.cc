@@ -111,6 +111,39 @@ TEST(EngineProtection, LocalKeyBoundsAndAccess) {
   }
 }
 
+TEST(EngineProtection, QueuePairGrantsEachRemoteRightApart) {
+  for (int op = 0; op < 3; ++op) {
+    const uint32_t rights[] = {rnic::kRemoteWrite, rnic::kRemoteRead, rnic::kRemoteAtomic};
+    Pair p({}, {}, {.access = 0xe & ~rights[op]});
+    const auto status = ErrorOf(p, [&] {
+      if (op == 0) p.a_qp.Write(p.Remote(p.dst), p.b.rkey, p.a.At(p.src, 8));
+      if (op == 1) p.a_qp.Read(p.Remote(p.dst), p.b.rkey, p.a.At(p.src, 8));
+      if (op == 2) p.a_qp.Add(p.Remote(p.dst), p.b.rkey, 1, p.a.At(p.src, 8));
+    });
+    EXPECT_EQ(status, WcStatus::kRemoteAccess) << op;
+  }
+}
+
+TEST(EngineProtection, ScatterNeedsTheLocalWriteRightAndALivingKey) {
+  {
+    Pair p;
+    const auto key = p.b.Key(p.dst, 64, rnic::kRemoteRead);
+    p.b_qp.Receive(Sge{p.Remote(p.dst), 8, key.lkey});
+    EXPECT_EQ(ErrorOf(p, [&] { p.a_qp.Send(p.a.At(p.src, 8)); }), WcStatus::kRemoteOperation);
+    EXPECT_EQ(p.dst[0], std::byte{0});
+  }
+  {
+    Pair p;
+    const auto key = p.a.Key(p.src, 64, rnic::kLocalWrite);
+    EXPECT_TRUE(p.a.Destroy(Op::kDestroyMkey, key.lkey).ok());
+    EXPECT_EQ(ErrorOf(p,
+                      [&] {
+                        p.a_qp.Send(Sge{p.Remote(p.src), 8, key.lkey});
+                      }),
+              WcStatus::kLocalProtection);
+  }
+}
+
 TEST(EngineProtection, ScatterOutOfRangeFailsBothSidesAndWritesNothing) {
   Pair p;
   const auto key = p.b.Key(p.dst, 16, rnic::kLocalWrite);
@@ -221,6 +254,39 @@ TEST(EngineRnr, SenderWaitsForTheReceiveAndNothingIsLost) {
   EXPECT_EQ(0, std::memcmp(p.dst, p.src, 3));
   EXPECT_FALSE(p.engine.RetryPending());
   EXPECT_GE(p.a.Counter("rnr_stalls"), 1u);
+}
+
+TEST(EngineRnr, CounterBehindWhatWasUsedMeansNone) {
+  Pair p;
+  for (int i = 0; i < 3; ++i) p.b_qp.Receive(p.b.At(p.dst, 8));
+  for (int i = 0; i < 3; ++i) p.a_qp.Send(p.a.At(p.src, 8));
+  p.a_qp.Ring();
+  p.Run();
+  p.b_qp.SetReceiveCounter(2);
+  p.a_qp.Send(p.a.At(p.src, 8), CqeMode::kAlways);
+  p.a_qp.Ring();
+  p.Run();
+  EXPECT_TRUE(p.a_cq.PollAll().empty());
+  EXPECT_EQ(p.b_recv.PollAll().size(), 3u);
+}
+
+// What was stalled is forgotten by a reset, also by the list of senders to try again.
+TEST(EngineRnr, ResetTakesTheSenderOffTheList) {
+  Pair p({}, {.flags = kQpMaster});
+  p.a_qp.Send(p.a.At(p.src, 8));
+  p.a_qp.Ring();
+  p.Run();
+  p.a.Modify(p.a_qp, QpState::kReset);
+  p.a.Modify(p.a_qp, QpState::kInit, 0xf);
+  p.a.Connect(p.a_qp, p.b_qp);
+  p.a_qp.next = 0;
+  p.a_qp.Wait(p.a_recv, 0);
+  p.a_qp.Nop(CqeMode::kAlways);
+  p.a_qp.Ring();
+  p.b_qp.Receive(p.b.At(p.dst, 8));
+  p.Run();
+  EXPECT_TRUE(p.a_cq.PollAll().empty()) << "the WAIT holds";
+  EXPECT_TRUE(p.b_recv.PollAll().empty());
 }
 
 TEST(EngineRnr, DoorbellRecordWrittenByAScatterReplenishes) {
@@ -340,6 +406,14 @@ TEST(EngineContext, DeathDestroysQueuesKeysAndServices) {
   b_qp.Ring();
   RunAll(engine);
   EXPECT_EQ(b_cq.PollAll().at(0).status, WcStatus::kRetryExceeded);
+  TestQp self = b.Qp(b_cq, b_cq);
+  b.Connect(self, self);
+  self.Read(addr, rkey, b.At(b.memory, 8));
+  self.Ring();
+  RunAll(engine);
+  WcStatus last = WcStatus::kSuccess;
+  for (const auto& c : b_cq.PollAll()) last = c.status;
+  EXPECT_EQ(last, WcStatus::kRemoteAccess) << "the key went with its owner";
 }
 
 // What managed queues are for: with an ordinary queue, a WQE behind a WAIT may be fetched before
@@ -403,8 +477,14 @@ TEST(EngineService, AnswersReadsWithoutThePublisher) {
   ASSERT_EQ(done.size(), 2u);
   EXPECT_EQ(done[0].status, WcStatus::kSuccess);
   EXPECT_EQ(done[1].status, WcStatus::kRemoteAccess) << "reads only";
-  EXPECT_TRUE(a.Destroy(Op::kDestroyQp, qp.qpn).ok());
   EXPECT_TRUE(b.Destroy(Op::kDestroyMkey, b.lkey).ok());
+  Command moved = publish;  // from here on only the responder uses the old domain
+  moved.args.publish.pdn = b.Must(Op::kAllocPd).result.id.id;
+  b.Must(moved);
+  EXPECT_EQ(b.Destroy(Op::kFreePd, b.pdn).code(), Code::kBusy);
+  EXPECT_TRUE(a.Destroy(Op::kDestroyQp, qp.qpn).ok());
+  EXPECT_TRUE(b.Destroy(Op::kFreePd, b.pdn).ok())
+      << "the responder went with the queue pair it served";
   b.Close();
   Reply gone;
   TestQp other = a.Qp(cq, cq);

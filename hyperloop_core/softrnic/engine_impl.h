@@ -39,7 +39,17 @@ struct SegmentList {
 using Outcome = uint8_t;
 inline constexpr Outcome kOk = 0;
 inline constexpr Outcome kRnr = 0xff;
+inline constexpr Outcome kInParts = 0xfe;         // begun: engine_parts.cc goes on
+inline constexpr uint64_t kTurnBytes = 64 << 10;  // then other queues get their turn
 inline constexpr uint64_t kMaxMessage = 1ull << 30;
+
+// What a WRITE_IMM tells the receiver.
+struct ImmData {
+  bool present = false;
+  bool solicited = false;
+  uint32_t value = 0;  // as in memory
+  uint32_t bytes = 0;  // of the whole message
+};
 
 // The control segment of a fetched WQE.
 struct Wqe {
@@ -243,6 +253,8 @@ struct Engine::Impl {
   Next ExecuteOne(Qp& qp);
   bool Decode(Qp& qp, const std::byte* base, Wqe* wqe);
   Outcome Request(Qp& qp, const Wqe& wqe, uint32_t* bytes);
+  Next Resume(Qp& qp);
+  Next StallForReceive(Qp& qp);
   Next ExecuteWait(Qp& qp, const Wqe& wqe);
   Outcome ExecuteEnable(Qp& qp, const Wqe& wqe);
   void Complete(Qp& qp, const Wqe& wqe, uint32_t bytes);
@@ -290,12 +302,17 @@ struct Engine::Impl {
     return options.schedule == EngineOptions::Schedule::kRandom ? random() % n : 0;
   }
 
+  // --- engine_parts.cc
+  Outcome StartParts(Qp& qp, Qp& peer, const Wqe& wqe, const SegmentList& local);
+  Next ContinueParts(Qp& qp);
+  Outcome NextPart(Qp& qp, Part& part, bool* last);
+
   // --- engine_responder.cc
   bool ReceiveAvailable(Qp& qp);
   Outcome ReceiveSend(Qp& qp, const SegmentList& payload, uint8_t cqe_opcode, uint32_t imm,
                       bool solicited);
   Outcome ReceiveWrite(Qp& qp, uint64_t addr, uint32_t rkey, const SegmentList& payload,
-                       bool with_imm, uint32_t imm, bool solicited);
+                       const ImmData& imm);
   Outcome ServeRead(Qp& qp, uint64_t addr, uint32_t rkey, const SegmentList& to);
   Outcome ServeAtomic(Qp& qp, uint64_t addr, uint32_t rkey, uint8_t opcode, uint64_t swap_add,
                       uint64_t compare, uint64_t* old);

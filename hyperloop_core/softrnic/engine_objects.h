@@ -21,18 +21,20 @@ namespace hyperloop::softrnic {
 
 // Counters of a queue pair; a host's are the sums over its queue pairs, living and gone. Names as
 // exported.
-#define HL_QP_COUNTERS(X)                                                                    \
-  X(wqes_fetched)                                                                            \
-  X(wqes_executed)                                                                           \
-  X(nops)                                                                                    \
-  X(sends)                                                                                   \
-  X(writes)                                                                                  \
-  X(reads)                                                                                   \
-  X(atomics)                                                                                 \
-  X(waits)                                                                                   \
-  X(enables) X(read_responses_nonzero) X(bytes_sent) X(bytes_received) X(recv_scatter_bytes) \
-      X(ring_bytes_by_scatter) X(ring_bytes_by_other) X(cqes) X(error_cqes) X(rnr_stalls)    \
-          X(wait_stalls) X(fence_stalls) X(stale_fetches) X(doorbells) X(media_flushes)
+#define HL_QP_COUNTERS(X)                                                                       \
+  X(wqes_fetched)                                                                               \
+  X(wqes_executed)                                                                              \
+  X(nops)                                                                                       \
+  X(sends)                                                                                      \
+  X(writes)                                                                                     \
+  X(reads)                                                                                      \
+  X(atomics)                                                                                    \
+  X(waits)                                                                                      \
+  X(enables)                                                                                    \
+  X(read_responses_nonzero)                                                                     \
+  X(bytes_sent) X(bytes_received) X(recv_scatter_bytes) X(ring_bytes_by_scatter)                \
+      X(ring_bytes_by_other) X(cqes) X(error_cqes) X(rnr_stalls) X(wait_stalls) X(fence_stalls) \
+          X(stale_fetches) X(doorbells) X(media_flushes)
 
 struct QpCounters {
 #define HL_DECLARE(name) uint64_t name = 0;
@@ -126,6 +128,18 @@ struct DirtyRange {
 };
 inline constexpr size_t kMaxDirtyRanges = 16;
 
+// A long WRITE or READ on its way, a turn's bytes at a time; its WQE as it was fetched.
+struct Part {
+  uint16_t index = 0;
+  uint8_t opcode = 0;
+  uint8_t flags = 0;
+  uint8_t segments = 0;
+  uint8_t blocks = 0;
+  uint32_t imm = 0;
+  uint64_t moved = 0;
+  std::vector<std::byte> wqe;
+};
+
 // A WQE whose completion has not happened yet (deferred delivery only; engine_schedule.cc).
 struct Inflight {
   Inflight(uint16_t i, uint8_t op, uint8_t fm_ce_se, uint8_t wqebbs)
@@ -157,6 +171,7 @@ struct Qp {
   Stall stall = Stall::kNone;
   bool ready = false;  // in the ready list
   bool snapshots = false;
+  bool resume = false;  // the WQE at `consumer` has begun: a WAIT that is met, or `part`
   uint32_t qpn = 0;
   uint32_t flags = 0;
   uint32_t outstanding_reads = 0;
@@ -202,8 +217,9 @@ struct Qp {
   std::array<DirtyRange, kMaxDirtyRanges> dirty{};
   std::vector<std::byte> snapshot;  // same size as the ring
   bool failed = false;              // deferred: the WQE that put it into error was told
-  std::deque<Inflight> inflight;    // in order; the front completes first
-  uint16_t fetched = 0;             // WQEBBs below this index are snapshot
+  std::unique_ptr<Part> part;
+  std::deque<Inflight> inflight;  // in order; the front completes first
+  uint16_t fetched = 0;           // WQEBBs below this index are snapshot
 };
 
 struct Context {

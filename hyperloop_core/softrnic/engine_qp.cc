@@ -121,6 +121,8 @@ void Engine::Impl::ResetQueues(Qp& qp) {
   Unready(qp);
   StopWaiting(qp);
   qp.stall = Stall::kNone;
+  qp.resume = false;
+  qp.part.reset();
   qp.consumer = qp.producer = qp.fetched = 0;
   qp.rq_consumer = qp.rq_producer = qp.rq_enabled = qp.rq_flush_left = 0;
   qp.outstanding_reads = 0;
@@ -145,6 +147,8 @@ void Engine::Impl::EnterError(Qp& qp) {
   qp.state = QpState::kError;
   StopWaiting(qp);
   qp.stall = Stall::kNone;
+  qp.resume = false;
+  qp.part.reset();
   if (qp.has_rq) {
     const auto posted =
         static_cast<uint16_t>(LoadDoorbellRecord(qp.dbrec + rnic::kReceiveCounterOffset));

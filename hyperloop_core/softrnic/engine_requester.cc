@@ -10,7 +10,6 @@ namespace {
 
 // A turn of one queue: afterwards the others get theirs.
 constexpr size_t kTurnSteps = 64;
-constexpr uint64_t kTurnBytes = 64 << 10;
 
 }  // namespace
 
@@ -23,10 +22,10 @@ size_t Engine::Impl::RunQueue(Qp& qp, size_t budget) {
     return steps;
   }
   if (budget > kTurnSteps) budget = kTurnSteps;
-  const uint64_t bytes_end = qp.count.bytes_sent + kTurnBytes;
+  const uint64_t bytes_end = qp.count.bytes_sent + qp.count.bytes_received + kTurnBytes;
   size_t steps = 0;
-  while (qp.consumer != qp.producer || qp.stall == Stall::kWaitMet) {
-    if (steps == budget || qp.count.bytes_sent >= bytes_end) {
+  while (qp.consumer != qp.producer || qp.resume) {
+    if (steps == budget || qp.count.bytes_sent + qp.count.bytes_received >= bytes_end) {
       MakeReady(qp);
       break;
     }
@@ -74,16 +73,9 @@ bool Engine::Impl::Decode(Qp& qp, const std::byte* base, Wqe* wqe) {
 }
 
 Engine::Impl::Next Engine::Impl::ExecuteOne(Qp& qp) {
+  if (qp.resume) [[unlikely]]
+    return Resume(qp);
   Wqe wqe;
-  if (qp.stall == Stall::kWaitMet) {
-    qp.stall = Stall::kNone;
-    wqe.index = qp.consumer;
-    wqe.opcode = rnic::kWqeWait;
-    wqe.flags = qp.wait_flags;
-    wqe.blocks = qp.wait_blocks;
-    Complete(qp, wqe, 0);
-    return Next::kMore;
-  }
   if (qp.snapshots) [[unlikely]]
     TakeSnapshots(qp, /*executing=*/true);
   if (!Decode(qp, qp.fetch, &wqe)) [[unlikely]] {
@@ -107,13 +99,10 @@ Engine::Impl::Next Engine::Impl::ExecuteOne(Qp& qp) {
       break;
     default:
       outcome = Request(qp, wqe, &bytes);
-      if (outcome == kRnr) [[unlikely]] {
-        qp.stall = Stall::kRnr;
-        ++qp.count.rnr_stalls;
-        if (!qp.rnr_listed) rnr.push_back(&qp);
-        qp.rnr_listed = true;
-        return Next::kStop;
-      }
+      if (outcome == kRnr) [[unlikely]]
+        return StallForReceive(qp);
+      if (outcome == kInParts) [[unlikely]]
+        return Next::kMore;
   }
   if (fault != 0) [[unlikely]]
     fault = 0;
@@ -123,6 +112,28 @@ Engine::Impl::Next Engine::Impl::ExecuteOne(Qp& qp) {
   }
   Complete(qp, wqe, bytes);
   return qp.state == QpState::kReadyToSend ? Next::kMore : Next::kStop;
+}
+
+// The WQE at the consumer index had begun: a WAIT that is met, or a long transfer.
+Engine::Impl::Next Engine::Impl::Resume(Qp& qp) {
+  if (qp.part != nullptr) return ContinueParts(qp);
+  qp.resume = false;
+  qp.stall = Stall::kNone;
+  Wqe wqe;
+  wqe.index = qp.consumer;
+  wqe.opcode = rnic::kWqeWait;
+  wqe.flags = qp.wait_flags;
+  wqe.blocks = qp.wait_blocks;
+  Complete(qp, wqe, 0);
+  return Next::kMore;
+}
+
+Engine::Impl::Next Engine::Impl::StallForReceive(Qp& qp) {
+  qp.stall = Stall::kRnr;
+  ++qp.count.rnr_stalls;
+  if (!qp.rnr_listed) rnr.push_back(&qp);
+  qp.rnr_listed = true;
+  return Next::kStop;
 }
 
 // SEND, WRITE, READ and atomics, start to end: the responder's half runs at once, memory to memory.
@@ -157,9 +168,11 @@ Outcome Engine::Impl::Request(Qp& qp, const Wqe& wqe, uint32_t* bytes) {
         return MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR;
       if (local.bytes > kMaxMessage) [[unlikely]]
         return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
-      outcome = ReceiveWrite(*peer, LoadBe64(body), LoadBe32(body + 8), local,
-                             wqe.opcode == rnic::kWqeWriteImm, wqe.imm,
-                             (wqe.flags & rnic::kSolicited) != 0);
+      if (local.bytes > kTurnBytes) [[unlikely]]
+        if (const Outcome parts = StartParts(qp, *peer, wqe, local); parts != kOk) return parts;
+      const ImmData imm{wqe.opcode == rnic::kWqeWriteImm, (wqe.flags & rnic::kSolicited) != 0,
+                        wqe.imm, static_cast<uint32_t>(local.bytes)};
+      outcome = ReceiveWrite(*peer, LoadBe64(body), LoadBe32(body + 8), local, imm);
       if (outcome == kOk) ++qp.count.writes, qp.count.bytes_sent += local.bytes;
       break;
     }
@@ -173,9 +186,12 @@ Outcome Engine::Impl::Request(Qp& qp, const Wqe& wqe, uint32_t* bytes) {
         return MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR;
       if (local.bytes > kMaxMessage) [[unlikely]]
         return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
+      if (local.bytes > kTurnBytes) [[unlikely]]
+        if (const Outcome parts = StartParts(qp, *peer, wqe, local); parts != kOk) return parts;
       outcome = ServeRead(*peer, LoadBe64(body), LoadBe32(body + 8), local);
       if (outcome == kOk) {
         ++qp.count.reads;
+        if (local.bytes != 0) ++peer->count.read_responses_nonzero;
         qp.count.bytes_received += local.bytes;
         *bytes = static_cast<uint32_t>(local.bytes);
         for (uint32_t i = 0; i < local.count; ++i) NoteWrite(qp, local.list[i], /*scatter=*/false);

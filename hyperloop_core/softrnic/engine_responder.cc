@@ -95,8 +95,8 @@ Outcome Engine::Impl::ReceiveSend(Qp& qp, const SegmentList& payload, uint8_t cq
 }
 
 Outcome Engine::Impl::ReceiveWrite(Qp& qp, uint64_t addr, uint32_t rkey, const SegmentList& payload,
-                                   bool with_imm, uint32_t imm, bool solicited) {
-  if (with_imm) {
+                                   const ImmData& imm) {
+  if (imm.present) {
     if (!qp.has_rq) [[unlikely]]
       return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
     if (!ReceiveAvailable(qp)) [[unlikely]]
@@ -119,10 +119,9 @@ Outcome Engine::Impl::ReceiveWrite(Qp& qp, uint64_t addr, uint32_t rkey, const S
       return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
     qp.count.bytes_received += payload.bytes;
   }
-  if (with_imm) {
+  if (imm.present) {
     const uint16_t index = qp.rq_consumer++;
-    PostCqe(qp, *qp.recv_cq, MLX5_CQE_RESP_WR_IMM, 0, index, static_cast<uint32_t>(payload.bytes),
-            imm, solicited);
+    PostCqe(qp, *qp.recv_cq, MLX5_CQE_RESP_WR_IMM, 0, index, imm.bytes, imm.value, imm.solicited);
   }
   return kOk;
 }
@@ -148,7 +147,6 @@ Outcome Engine::Impl::ServeRead(Qp& qp, uint64_t addr, uint32_t rkey, const Segm
   }
   if (fault != 0 && key->poisoned) [[unlikely]]
     return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
-  ++qp.count.read_responses_nonzero;
   qp.count.bytes_sent += to.bytes;
   return kOk;
 }

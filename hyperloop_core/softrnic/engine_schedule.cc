@@ -252,8 +252,9 @@ Outcome Engine::Impl::DeliverTo(Qp& peer, Inflight& entry) {
       return ReceiveSend(peer, list, imm ? MLX5_CQE_RESP_SEND_IMM : MLX5_CQE_RESP_SEND,
                          imm ? entry.imm : 0, solicited);
     }
-    return ReceiveWrite(peer, LoadBe64(body), LoadBe32(body + 8), list,
-                        entry.opcode == rnic::kWqeWriteImm, entry.imm, solicited);
+    const ImmData imm{entry.opcode == rnic::kWqeWriteImm, solicited, entry.imm,
+                      static_cast<uint32_t>(entry.payload.size())};
+    return ReceiveWrite(peer, LoadBe64(body), LoadBe32(body + 8), list, imm);
   }
   if (entry.opcode == rnic::kWqeRead) {
     uint64_t bytes = 0;
@@ -264,7 +265,9 @@ Outcome Engine::Impl::DeliverTo(Qp& peer, Inflight& entry) {
     if (bytes > kMaxMessage) return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
     entry.answer.resize(bytes);
     if (bytes != 0) list.Add(entry.answer.data(), static_cast<uint32_t>(bytes), nullptr);
-    return ServeRead(peer, LoadBe64(body), LoadBe32(body + 8), list);
+    const Outcome outcome = ServeRead(peer, LoadBe64(body), LoadBe32(body + 8), list);
+    if (outcome == kOk && bytes != 0) ++peer.count.read_responses_nonzero;
+    return outcome;
   }
   uint64_t old;
   const Outcome outcome = ServeAtomic(peer, LoadBe64(body), LoadBe32(body + 8), entry.opcode,

@@ -210,6 +210,42 @@ TEST(EngineSchedule, ErrorsAndFlushKeepTheirOrder) {
   }
 }
 
+TEST(EngineSchedule, MalformedWqeStopsTheQueueBehindWhatIsUnderWay) {
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    Pair p(Adversary(seed));
+    p.a_qp.Write(p.Remote(p.dst), p.b.rkey, p.a.At(p.src, 8), CqeMode::kAlways);
+    p.a_qp.Nop();
+    p.a_qp.sq[64 + 2] = std::byte{9};  // its index
+    p.a_qp.Write(p.Remote(p.dst + 64), p.b.rkey, p.a.At(p.src, 8));
+    p.a_qp.Ring();
+    p.Run();
+    const auto done = p.a_cq.PollAll();
+    ASSERT_EQ(done.size(), 3u);
+    EXPECT_EQ(done[0].status, WcStatus::kSuccess);
+    EXPECT_EQ(done[1].status, WcStatus::kLocalQpOperation);
+    EXPECT_EQ(done[2].status, WcStatus::kFlushed);
+    EXPECT_EQ(p.dst[64], std::byte{0}) << seed;
+  }
+}
+
+TEST(EngineSchedule, ReadsUnderWayAreLimited) {
+  const auto stalls = [](uint32_t limit) {
+    uint64_t sum = 0;
+    for (uint64_t seed = 1; seed <= 20; ++seed) {
+      Pair p(Adversary(seed), {.max_read_atomic = limit});
+      for (int i = 0; i < 8; ++i) p.a_qp.Read(p.Remote(p.dst), p.b.rkey, p.a.At(p.src, 8));
+      p.a_qp.Ring();
+      p.Run();
+      EXPECT_EQ(p.a.Counter("reads"), 8u);
+      sum += p.a.Counter("fence_stalls");
+    }
+    return sum;
+  };
+  EXPECT_EQ(stalls(8), 0u);
+  EXPECT_GT(stalls(1), 50u);
+  EXPECT_GT(stalls(0), 50u) << "0 means one, as the kernel sets it";
+}
+
 TEST(EngineSchedule, ReceiverNotReadyIsTriedAgain) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     Pair p(Adversary(seed));

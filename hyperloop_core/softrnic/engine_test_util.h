@@ -130,6 +130,7 @@ struct QpSpec {
   bool has_rq = true;
   uint32_t flags = 0;
   uint32_t access = rnic::kRemoteWrite | rnic::kRemoteRead | rnic::kRemoteAtomic;
+  uint32_t max_read_atomic = 16;
 };
 
 // One process: a context on `host`, one arena that is registered with all rights, and objects in
@@ -251,7 +252,7 @@ class Client {
                        spec.log_stride,
                        spec.has_rq ? 1u : 0u,
                        spec.flags,
-                       16};
+                       spec.max_read_atomic};
     const auto reply = Must(command).result.qp;
     qp.qpn = reply.qpn;
     qp.doorbell = reply.doorbell_index;

@@ -146,15 +146,71 @@ TEST(EngineTransfer, CompletionModes) {
   EXPECT_EQ(done[1].wqe_counter, 3);
 }
 
-TEST(EngineTransfer, BigWriteLetsOtherQueuesRunAndFinishes) {
+TEST(EngineTransfer, BudgetHoldsAndNothingIsLeftOut) {
   Pair p;
   for (int i = 0; i < 40; ++i) p.a_qp.Write(p.Remote(p.dst), p.b.rkey, p.a.At(p.src, 4096));
   p.a_qp.Nop(CqeMode::kAlways);
   p.a_qp.Ring();
-  EXPECT_LE(p.engine.Run(5), 5u) << "the budget holds";
+  EXPECT_LE(p.engine.Run(5), 5u);
   p.Run();
   EXPECT_EQ(p.a_cq.PollAll().size(), 1u);
   EXPECT_EQ(p.b.Counter("bytes_received"), 40u * 4096);
+}
+
+// A long transfer gives other queues their turn, and ends whole.
+TEST(EngineTransfer, LongTransfersAreCutIntoTurns) {
+  constexpr size_t kLong = 300'001;
+  Pair p;
+  std::byte* const from = p.a.Take(kLong);
+  std::byte* const to = p.b.Take(kLong);
+  std::byte* const back = p.a.Take(kLong);
+  for (size_t i = 0; i < kLong; ++i) from[i] = static_cast<std::byte>(i * 31 + i / 251);
+  const Sge pieces[] = {p.a.At(back, 100'000), p.a.At(back + 100'000, kLong - 100'000)};
+  p.b_qp.Receive(p.b.At(p.dst, 8));
+  p.a_qp.WriteImm(p.Remote(to), p.b.rkey, p.a.At(from, kLong), 7, CqeMode::kAlways);
+  p.a_qp.Put([&](void* w) {
+    return rnic::EncodeRead(w, p.a_qp.Control(CqeMode::kAlways), p.Remote(to), p.b.rkey, pieces);
+  });
+  p.a_qp.Ring();
+  TestQp other = p.a.Qp(p.a_recv, p.a_recv);
+  p.a.Connect(other, other);
+  other.Nop(CqeMode::kAlways);
+  p.engine.Run(1);
+  other.Ring();
+  p.engine.Run(3);
+  EXPECT_TRUE(p.a_recv.Poll().has_value()) << "the short one does not wait for the long one";
+  EXPECT_FALSE(p.a_cq.Poll().has_value());
+  p.Run();
+  const auto done = p.a_cq.PollAll();
+  ASSERT_EQ(done.size(), 2u);
+  EXPECT_EQ(done[1].byte_length, kLong);
+  EXPECT_EQ(p.b_recv.PollAll().at(0).byte_length, kLong);
+  EXPECT_EQ(0, std::memcmp(from, to, kLong));
+  EXPECT_EQ(0, std::memcmp(from, back, kLong));
+  EXPECT_EQ(p.b.Counter("read_responses_nonzero"), 1u);
+  EXPECT_EQ(p.a.Counter("writes"), 1u);
+  // Refused as a whole, and ended in the middle.
+  p.a_qp.Write(p.Remote(p.b.memory + Client::kArena - 200'000), p.b.rkey, p.a.At(from, 200'001));
+  p.a_qp.Ring();
+  p.Run();
+  EXPECT_EQ(p.a_cq.PollAll().at(0).status, WcStatus::kRemoteAccess);
+  EXPECT_EQ(p.b.memory[Client::kArena - 1], std::byte{0});
+}
+
+TEST(EngineTransfer, LongTransferEndsWhenItsKeyGoes) {
+  Pair p;
+  std::byte* const to = p.b.Take(200'000);
+  const auto key = p.b.Key(to, 200'000, 0xf);
+  p.a_qp.Write(p.Remote(to), key.rkey, p.a.At(p.a.memory, 200'000));
+  p.a_qp.Nop(CqeMode::kAlways);
+  p.a_qp.Ring();
+  p.engine.Run(2);
+  EXPECT_TRUE(p.b.Destroy(Op::kDestroyMkey, key.lkey).ok());
+  p.Run();
+  const auto done = p.a_cq.PollAll();
+  ASSERT_EQ(done.size(), 2u);
+  EXPECT_EQ(done[0].status, WcStatus::kRemoteAccess);
+  EXPECT_EQ(done[1].status, WcStatus::kFlushed);
 }
 
 }  // namespace

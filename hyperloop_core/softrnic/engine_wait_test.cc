@@ -123,8 +123,10 @@ TEST(EngineEnable, ManagedQueueStopsAtTheEnabledIndex) {
 }
 
 TEST(EngineEnable, NeedsMasterAndManagedTargetOfTheSameClient) {
-  for (int kind = 0; kind < 4; ++kind) {
+  for (int kind = 0; kind < 5; ++kind) {
     Machine m;
+    TestQp foreign = m.p.a.Qp(m.p.a_cq, m.p.a_cq, {.flags = kQpSlaveSend});
+    if (kind == 4) m.control.Enable(foreign, 1);   // managed, but on another UAR page
     if (kind == 0) m.control.Enable(m.p.b_qp, 1);  // not managed
     if (kind == 1) m.control.Enable(m.p.a_qp, 1);  // another client's
     if (kind == 2)

@@ -139,6 +139,12 @@ class SocketPort final : public CommandPort {
     Status sent = SendMessage(socket_.get(), {&part, 1}, send_fds, 0);
     std::vector<std::byte> buffer(sizeof(Reply) + kMaxReplyText);
     auto message = ReceiveMessage(socket_.get(), buffer, sent.ok() ? 0 : MSG_DONTWAIT);
+    if (message.status().code() == Code::kUnavailable) {
+      // Connection reset, because the daemon closed with our command unread. The reason it gave may
+      // lie behind that.
+      message = ReceiveMessage(socket_.get(), buffer, MSG_DONTWAIT);
+      if (!message.ok()) message = ReceivedMessage{};
+    }
     Status status = !message.ok() ? message.status() : Parse(*message, buffer, reply, text);
     if (status.ok()) {
       *fds = std::move(message->fds);

@@ -72,7 +72,13 @@ void TestCluster::Kill(pid_t pid) {
 }
 
 void TestCluster::KillReplica(uint32_t i) { Kill(replica_pid(i)); }
-void TestCluster::KillRnicd() { Kill(rnicd_pid()); }
+void TestCluster::KillRnicd() {
+  if (rnicd_.pid() > 0) {
+    rnicd_.Kill();
+  } else {
+    Kill(rnicd_pid());
+  }
+}
 
 Status TestCluster::Restart() {
   HL_ASSIGN_OR_RETURN(info_, StartCluster(options_));

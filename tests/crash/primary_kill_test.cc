@@ -1,0 +1,186 @@
+// A primary process is killed at random moments while it appends, over and over. Whoever takes the
+// group next finds every append that was acknowledged, nothing that was never begun, and no append
+// in part.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <atomic>
+#include <chrono>
+#include <random>
+#include <thread>
+
+#include "integration/store_fixture.h"
+#include "support/child_process.h"
+
+namespace hyperloop::test {
+namespace {
+
+constexpr int kLives = 30;
+constexpr int kLivesWithRnic = 5;
+constexpr uint64_t kTruncateEvery =
+    3000;  // the file starts over, so that extents are freed and used again
+
+// Append number n, the same in every life: its length and bytes follow from n.
+std::string Piece(uint64_t n) {
+  std::mt19937_64 random(n);
+  std::string piece = "<" + std::to_string(n) + ":";
+  const size_t length = random() % 700;
+  for (size_t i = 0; i < length; ++i) piece.push_back(static_cast<char>('a' + random() % 26));
+  return piece + ">";
+}
+
+// What the child tells its parent, in memory that outlives it.
+struct Progress {
+  std::atomic<uint64_t> begun;  // appends handed to the store
+  std::atomic<uint64_t> acked;  // appends acknowledged
+};
+
+class PrimaryKillTest : public StoreTest {
+ protected:
+  void SetUp() override {
+    StoreTest::SetUp();
+    void* shared = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(shared, MAP_FAILED);
+    progress_ = new (shared) Progress();
+  }
+  void TearDown() override { munmap(progress_, 4096); }
+
+  StoreOptions LifeOptions() const {
+    StoreOptions options = Options();
+    options.ack = ack_;
+    options.takeover = true;  // the former primary is dead: no need to watch whether it lives
+    return options;
+  }
+
+  // The child's life: appends piece after piece from `next` on until it is killed.
+  int Live(uint64_t next) {
+    auto store = Store::Open(LifeOptions(), nullptr);
+    TakeResult result;
+    if (!store.ok() || !(*store)->Take(Request(), &result).ok()) return 1;
+    const auto file = (*store)->Lookup("f");
+    if (!file.ok()) return 2;
+    for (;; ++next) {
+      progress_->begun = next + 1;
+      if (!(*store)->Append(*file, Piece(next)).ok()) return 3;
+      progress_->acked = next + 1;
+    }
+  }
+
+  // How many pieces the file holds, from `first` on; fails when it is anything but whole pieces in
+  // order.
+  static uint64_t CountPieces(const std::string& content, uint64_t first) {
+    size_t at = 0;
+    uint64_t n = first;
+    while (at < content.size()) {
+      const std::string piece = Piece(n);
+      if (content.compare(at, piece.size(), piece) != 0) {
+        ADD_FAILURE() << "piece " << n << " at byte " << at << " of " << content.size()
+                      << " is not what was written";
+        break;
+      }
+      at += piece.size();
+      ++n;
+    }
+    return n;
+  }
+
+  AckMode ack_ = AckMode::kAppend;
+  Progress* progress_ = nullptr;
+};
+
+// One run: lives that end by SIGKILL. Ends early once something acknowledged is missing, when that
+// is what is asked for.
+struct Outcome {
+  int lost = 0;       // lives after which acknowledged appends were missing
+  int in_flight = 0;  // kills that hit an append in flight
+  uint64_t pieces = 0;
+};
+
+class PrimaryKills : public PrimaryKillTest {
+ protected:
+  Outcome Run(int lives, bool until_lost) {
+    Outcome outcome;
+    const uint64_t seed = std::random_device()();
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937_64 random(seed);
+    {
+      auto store = Taken(Options());
+      if (store == nullptr || !store->Create("f", Lane::kLog).ok()) ADD_FAILURE() << "no store";
+    }
+    uint64_t first = 0;  // piece at the file's begin
+    for (int life = 0; life < lives && !HasFailure() && !(until_lost && outcome.lost > 0); ++life) {
+      SCOPED_TRACE("life " + std::to_string(life));
+      KillOne(outcome.pieces, std::chrono::microseconds(random() % 30000));
+      const uint64_t acked = progress_->acked;
+      const uint64_t begun = progress_->begun;
+      outcome.in_flight += begun > acked ? 1 : 0;
+      auto store = TakenWhenReady();
+      if (store == nullptr) break;
+      const uint64_t found = CountPieces(Content(*store, "f"), first);
+      outcome.lost += found < acked ? 1 : 0;
+      EXPECT_LE(found, begun) << "an append that was never begun is there";
+      outcome.pieces = found;
+      if (found - first > kTruncateEvery) {
+        EXPECT_OK(store->Truncate(*store->Lookup("f"), 0));
+        first = found;
+      }
+      store.reset();
+      if (life % 10 == 9) ExpectEqualRegions();
+    }
+    return outcome;
+  }
+
+  // Replicas notice a new RNIC daemon within about a second.
+  std::unique_ptr<Store> TakenWhenReady() {
+    EXPECT_TRUE(Eventually([&] {
+      for (uint32_t i = 0; i < cluster_.replicas(); ++i) {
+        if (!cluster_.ReplicaStatus(i).ok()) return false;
+      }
+      return true;
+    }));
+    return Taken(LifeOptions());
+  }
+
+  // A child appends from piece `next` on, and is killed `delay` after its first acknowledgement;
+  // with it, before it, the RNIC daemon when with_rnic_ is set: then nothing that was only posted
+  // gets out.
+  void KillOne(uint64_t next, std::chrono::microseconds delay) {
+    progress_->begun = progress_->acked = next;
+    ChildProcess child = ChildProcess::Fork([&] { return Live(next); });
+    EXPECT_TRUE(Eventually([&] { return progress_->acked.load() > next; }));
+    std::this_thread::sleep_for(delay);
+    if (with_rnic_) cluster_.KillRnicd();
+    child.Kill();
+    if (with_rnic_) cluster_.RestartRnicd();
+  }
+
+  bool with_rnic_ = false;
+};
+
+TEST_F(PrimaryKills, AcknowledgedAppendsSurvive) {
+  const Outcome outcome = Run(kLives, false);
+  EXPECT_EQ(outcome.lost, 0) << "acknowledged appends are gone";
+  EXPECT_GT(outcome.pieces, static_cast<uint64_t>(kLives));
+  EXPECT_GT(outcome.in_flight, kLives / 2) << "most kills should hit an append in flight";
+  RecordProperty("pieces", static_cast<int>(outcome.pieces));
+  RecordProperty("killed_in_flight", outcome.in_flight);
+}
+
+TEST_F(PrimaryKills, AcknowledgedAppendsSurviveTheRnicToo) {
+  with_rnic_ = true;
+  const Outcome outcome = Run(kLivesWithRnic, false);
+  EXPECT_EQ(outcome.lost, 0) << "acknowledged appends are gone";
+  EXPECT_GT(outcome.pieces, static_cast<uint64_t>(kLivesWithRnic));
+}
+
+// The control: a primary that calls an append acknowledged before the last replica did is caught by
+// the same run.
+TEST_F(PrimaryKills, AcknowledgingTooEarlyIsCaught) {
+  with_rnic_ = true;
+  ack_ = AckMode::kSync;  // Append returns when the record is on its way; nobody calls Sync
+  const Outcome outcome = Run(kLives, true);
+  EXPECT_GT(outcome.lost, 0);
+}
+
+}  // namespace
+}  // namespace hyperloop::test

@@ -1,0 +1,137 @@
+// A hyperloop-rnicd of the test's own, in a directory of its own.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "hyperloop/core/softrnic.h"
+#include "support/child_process.h"
+
+namespace hyperloop::test {
+
+// A queue pair with what it needs. Usable in a forked child: no gtest inside.
+struct Node {
+  static constexpr size_t kBytes = 64 * 1024;
+  static constexpr uint32_t kAllAccess =
+      rnic::kLocalWrite | rnic::kRemoteWrite | rnic::kRemoteRead | rnic::kRemoteAtomic;
+
+  std::unique_ptr<rnic::Device> device;
+  std::unique_ptr<rnic::ProtectionDomain> pd;
+  std::unique_ptr<rnic::CompletionQueue> cq;
+  std::unique_ptr<rnic::Buffer> buffer;
+  std::unique_ptr<rnic::MemoryRegion> mr;
+  std::unique_ptr<rnic::QueuePair> qp;
+
+  static Result<Node> Open(const std::string& socket, const std::string& host) {
+    Node node;
+    HL_ASSIGN_OR_RETURN(node.device, softrnic::OpenDaemonDevice({socket, host}));
+    HL_ASSIGN_OR_RETURN(node.pd, node.device->AllocatePd());
+    HL_ASSIGN_OR_RETURN(node.cq, node.device->CreateCq({}));
+    HL_ASSIGN_OR_RETURN(node.buffer, node.device->AllocateBuffer(kBytes));
+    HL_ASSIGN_OR_RETURN(node.mr, node.pd->Register(node.buffer->data(), kBytes, kAllAccess, {}));
+    HL_ASSIGN_OR_RETURN(
+        node.qp, node.pd->CreateQueuePair({.send_cq = node.cq.get(), .recv_cq = node.cq.get()}));
+    return node;
+  }
+  rnic::Sge sge(size_t offset, uint32_t length) const {
+    return {mr->addr() + offset, length, mr->lkey()};
+  }
+  uint64_t& word(size_t offset) { return *reinterpret_cast<uint64_t*>(buffer->data() + offset); }
+
+  // The next completion; kTimedOut after 10 s.
+  Result<rnic::Completion> Await() {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    rnic::Completion completion;
+    for (;;) {
+      HL_ASSIGN_OR_RETURN(size_t n, cq->Poll({&completion, 1}));
+      if (n == 1) return completion;
+      if (std::chrono::steady_clock::now() > deadline) return TimedOut("no completion came");
+      sched_yield();
+    }
+  }
+  // Runs one request. kAborted with the status' name if it completes in error.
+  Status Run(rnic::SendRequest request) {
+    request.signaled = true;
+    HL_RETURN_IF_ERROR(qp->Post({&request, 1}));
+    HL_ASSIGN_OR_RETURN(rnic::Completion completion, Await());
+    if (completion.status == rnic::WcStatus::kSuccess) return {};
+    return Aborted(std::string(rnic::WcStatusName(completion.status)));
+  }
+  Status RunNop() { return Run({.opcode = rnic::Opcode::kNop}); }
+  Status WriteWord(uint64_t remote_addr, uint32_t rkey, uint64_t value) {
+    word(0) = value;
+    const rnic::Sge local = sge(0, 8);
+    return Run({.opcode = rnic::Opcode::kWrite,
+                .sges = {&local, 1},
+                .remote_addr = remote_addr,
+                .rkey = rkey});
+  }
+};
+
+#define ASSERT_OK(expr)                       \
+  do {                                        \
+    const auto& hl_ok = (expr);               \
+    ASSERT_TRUE(hl_ok.ok()) << TextOf(hl_ok); \
+  } while (0)
+#define EXPECT_OK(expr)                       \
+  do {                                        \
+    const auto& hl_ok = (expr);               \
+    EXPECT_TRUE(hl_ok.ok()) << TextOf(hl_ok); \
+  } while (0)
+inline std::string TextOf(const Status& status) { return status.ToString(); }
+template <class T>
+std::string TextOf(const Result<T>& result) {
+  return result.status().ToString();
+}
+
+class RnicdTest : public testing::Test {
+ protected:
+  RnicdTest() {
+    std::string path = std::filesystem::temp_directory_path() / "hyperloop-rnicd-XXXXXX";
+    EXPECT_NE(mkdtemp(path.data()), nullptr);
+    folder_ = path;
+    socket_ = path + "/rnicd.sock";
+  }
+  ~RnicdTest() override {
+    daemon_.Kill();
+    std::filesystem::remove_all(folder_);
+  }
+  std::vector<std::string> DaemonArgs(std::vector<std::string> more = {}) const {
+    std::vector<std::string> args = {ProgramPath("hyperloop-rnicd"), "--socket", socket_,
+                                     "--priority", "none"};
+    args.insert(args.end(), more.begin(), more.end());
+    return args;
+  }
+  void StartDaemon() {
+    daemon_ = ChildProcess::Spawn(DaemonArgs({"--spin-us", "0"}));
+    ASSERT_EQ(daemon_.ReadLine(), "ready " + socket_);
+  }
+  // A node connected to itself.
+  void OpenLoopback(Node* node) {
+    auto opened = Node::Open(socket_, "loop");
+    ASSERT_OK(opened);
+    *node = std::move(*opened);
+    ASSERT_OK(node->qp->Connect(node->qp->address()));
+  }
+  // The daemon serves a new client.
+  void ExpectDaemonServes() {
+    Node node;
+    ASSERT_NO_FATAL_FAILURE(OpenLoopback(&node));
+    EXPECT_OK(node.RunNop());
+  }
+
+  std::string folder_;
+  std::string socket_;
+  ChildProcess daemon_;
+};
+
+}  // namespace hyperloop::test

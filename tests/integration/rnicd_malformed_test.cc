@@ -1,0 +1,260 @@
+// What is not a command of the protocol gets an error or a closed connection, and the daemon goes
+// on.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <random>
+
+#include "integration/rnicd_fixture.h"
+#include "softrnic/commands.h"
+#include "softrnic/unix_socket.h"
+
+namespace hyperloop::test {
+namespace {
+
+using softrnic::Command;
+using softrnic::Op;
+using softrnic::Reply;
+using softrnic::UniqueFd;
+
+// A connection that says what it likes.
+class RawClient {
+ public:
+  explicit RawClient(const std::string& path)
+      : socket_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
+    auto address = softrnic::UnixAddress(path);
+    const timeval patience{.tv_sec = 10, .tv_usec = 0};
+    setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    connected_ =
+        address.ok() &&
+        connect(socket_.get(), reinterpret_cast<sockaddr*>(&address->first), address->second) == 0;
+  }
+  bool connected() const { return connected_; }
+  // False: the connection is closed.
+  bool Send(const void* data, size_t size, const std::vector<int>& fds = {}) {
+    const iovec part{const_cast<void*>(data), size};
+    return softrnic::SendMessage(socket_.get(), {&part, 1}, fds, 0).ok();
+  }
+  struct Answer {
+    bool closed = false;
+    Code code = Code::kOk;
+    std::string text;
+    Reply reply;
+  };
+  Answer Receive() {
+    std::vector<std::byte> buffer(sizeof(Reply) + softrnic::kMaxReplyText);
+    auto message = softrnic::ReceiveMessage(socket_.get(), buffer, 0);
+    Answer answer;
+    if (!message.ok()) {
+      EXPECT_NE(message.status().code(), Code::kBusy) << "neither answer nor end within 10 s";
+      answer.closed = true;
+      return answer;
+    }
+    if (message->bytes < sizeof(Reply)) {
+      EXPECT_EQ(message->bytes, 0u);
+      answer.closed = true;
+      return answer;
+    }
+    std::memcpy(&answer.reply, buffer.data(), sizeof(Reply));
+    EXPECT_EQ(answer.reply.magic, softrnic::kCommandMagic);
+    EXPECT_EQ(answer.reply.text_length, message->bytes - sizeof(Reply));
+    answer.code = static_cast<Code>(answer.reply.code);
+    answer.text.assign(reinterpret_cast<char*>(buffer.data()) + sizeof(Reply),
+                       answer.reply.text_length);
+    return answer;
+  }
+  Answer Call(const Command& command, const std::vector<int>& fds = {}) {
+    Send(&command, sizeof command, fds);
+    return Receive();
+  }
+  Answer Attach() {
+    Command open = Make(Op::kOpen);
+    std::strcpy(open.args.open.host, "raw");
+    return Call(open);
+  }
+  static Command Make(Op op) {
+    Command command;
+    command.op = op;
+    return command;
+  }
+
+ private:
+  UniqueFd socket_;
+  bool connected_ = false;
+};
+
+class RnicdMalformedTest : public RnicdTest {
+ protected:
+  void SetUp() override { ASSERT_NO_FATAL_FAILURE(StartDaemon()); }
+  void TearDown() override { ExpectDaemonServes(); }
+};
+
+TEST_F(RnicdMalformedTest, WrongSizeMagicOrVersionIsExplainedAndClosed) {
+  Command bad_magic = RawClient::Make(Op::kOpen);
+  bad_magic.magic ^= 1;
+  Command bad_version = RawClient::Make(Op::kOpen);
+  bad_version.version = 77;
+  std::array<char, 2000> zeros{};
+  const struct {
+    const void* data;
+    size_t size;
+    Code code;
+    const char* word;
+  } cases[] = {
+      {"x", 1, Code::kInvalidArgument, "not a command"},
+      {zeros.data(), sizeof(Command) - 1, Code::kInvalidArgument, "not a command"},
+      {zeros.data(), sizeof(Command), Code::kInvalidArgument, "not a command"},
+      {zeros.data(), 2000, Code::kInvalidArgument, "not a command"},
+      {&bad_magic, sizeof bad_magic, Code::kInvalidArgument, "magic"},
+      {&bad_version, sizeof bad_version, Code::kNotSupported, "version 77"},
+  };
+  for (const auto& c : cases) {
+    RawClient client(socket_);
+    ASSERT_TRUE(client.connected());
+    ASSERT_TRUE(client.Send(c.data, c.size));
+    const auto answer = client.Receive();
+    EXPECT_FALSE(answer.closed);
+    EXPECT_EQ(answer.code, c.code) << answer.text;
+    EXPECT_NE(answer.text.find(c.word), std::string::npos) << answer.text;
+    EXPECT_TRUE(client.Receive().closed);
+  }
+}
+
+TEST_F(RnicdMalformedTest, CommandsNeedAnAttachedClient) {
+  RawClient client(socket_);
+  for (uint16_t op = 0; op < 30; ++op) {
+    if (op == static_cast<uint16_t>(Op::kOpen)) continue;
+    EXPECT_NE(client.Call(RawClient::Make(static_cast<Op>(op))).code, Code::kOk) << op;
+  }
+  EXPECT_EQ(client.Attach().code, Code::kOk);
+  EXPECT_EQ(client.Attach().code, Code::kAlreadyExists);
+}
+
+TEST_F(RnicdMalformedTest, HostNamesAreChecked) {
+  for (const char* name : {"", "a/b", "a b", "\n", "h\x80"}) {
+    RawClient client(socket_);
+    Command open = RawClient::Make(Op::kOpen);
+    std::strcpy(open.args.open.host, name);
+    EXPECT_EQ(client.Call(open).code, Code::kInvalidArgument) << name;
+  }
+  RawClient client(socket_);
+  Command open = RawClient::Make(Op::kOpen);
+  std::memset(open.args.open.host, 'x', sizeof open.args.open.host);  // no terminator
+  EXPECT_EQ(client.Call(open).code, Code::kInvalidArgument);
+  EXPECT_EQ(client.Attach().code, Code::kOk) << "a refused open can be made good";
+}
+
+TEST_F(RnicdMalformedTest, DescriptorsAreCounted) {
+  RawClient client(socket_);
+  const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
+  ASSERT_EQ(client.Attach().code, Code::kOk);
+  EXPECT_EQ(client.Call(RawClient::Make(Op::kRegisterUmem)).code, Code::kInvalidArgument);
+  EXPECT_EQ(client.Call(RawClient::Make(Op::kRegisterUmem), {null.get(), null.get()}).code,
+            Code::kInvalidArgument);
+  EXPECT_EQ(client.Call(RawClient::Make(Op::kAllocPd), {null.get()}).code, Code::kInvalidArgument);
+  EXPECT_EQ(client.Call(RawClient::Make(Op::kAllocPd)).code, Code::kOk);
+}
+
+// Attached; registers `fd` with `args`.
+Code TryRegister(RawClient& client, int fd, softrnic::RegisterUmemArgs args) {
+  Command command = RawClient::Make(Op::kRegisterUmem);
+  command.args.umem = args;
+  return client.Call(command, {fd}).code;
+}
+
+TEST_F(RnicdMalformedTest, MemoryIsChecked) {
+  RawClient client(socket_);
+  ASSERT_EQ(client.Attach().code, Code::kOk);
+  const UniqueFd sealed(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(ftruncate(sealed.get(), 8192), 0);
+  EXPECT_EQ(TryRegister(client, sealed.get(), {0x10000, 0, 8192}), Code::kPermissionDenied)
+      << "not sealed yet";
+  ASSERT_EQ(fcntl(sealed.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  EXPECT_EQ(TryRegister(client, sealed.get(), {0x10000, 0, 8192}), Code::kOk);
+  const uint64_t huge = ~uint64_t{0};
+  const softrnic::RegisterUmemArgs bad[] = {{0x10000, 0, 0},
+                                            {0x10000, 0, 8193},
+                                            {0x10000, 4096, 8192},
+                                            {0x10000, 1, 4096},
+                                            {0x10001, 0, 4096},
+                                            {0x10000, 8192, 4096},
+                                            {0x10000, 0, huge},
+                                            {0x10000, huge & ~4095ull, 8192},
+                                            {huge & ~4095ull, 0, 8192},
+                                            {0x10000, 0, 1ull << 62}};
+  for (const auto& args : bad) {
+    EXPECT_EQ(TryRegister(client, sealed.get(), args), Code::kInvalidArgument)
+        << args.client_addr << " " << args.fd_offset << " " << args.length;
+  }
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  EXPECT_EQ(TryRegister(client, ends[0], {0x10000, 0, 4096}), Code::kInvalidArgument);
+  close(ends[0]);
+  close(ends[1]);
+  const UniqueFd program(open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
+  EXPECT_EQ(TryRegister(client, program.get(), {0x10000, 0, 4096}), Code::kPermissionDenied);
+  // A sparse file far larger than memory is mapped without being filled.
+  const UniqueFd sparse(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(ftruncate(sparse.get(), int64_t{1} << 36), 0);
+  ASSERT_EQ(fcntl(sparse.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  EXPECT_EQ(TryRegister(client, sparse.get(), {0x10000, 0, uint64_t{1} << 36}), Code::kOk);
+}
+
+TEST_F(RnicdMalformedTest, RandomBytesOfAnySize) {
+  std::mt19937 random(1);
+  std::vector<uint8_t> bytes(4096);
+  for (int i = 0; i < 500; ++i) {
+    RawClient client(socket_);
+    ASSERT_TRUE(client.connected());
+    for (auto& byte : bytes) byte = static_cast<uint8_t>(random());
+    client.Send(bytes.data(), 1 + random() % bytes.size());
+    if (i % 2 == 0) continue;  // gone without listening
+    EXPECT_NE(client.Receive().code, Code::kOk);
+  }
+}
+
+TEST_F(RnicdMalformedTest, RandomFieldsOfEveryCommand) {
+  std::mt19937_64 random(2);
+  const uint64_t interesting[] = {0,    1,          2,          7,     31,        64,
+                                  4096, 0x7fffffff, 0xffffffff, ~0ull, 1ull << 63};
+  const UniqueFd memory(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(ftruncate(memory.get(), 1 << 20), 0);
+  ASSERT_EQ(fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  for (int round = 0; round < 20; ++round) {
+    RawClient client(socket_);
+    ASSERT_EQ(client.Attach().code, Code::kOk);
+    // Something for the random numbers to hit.
+    client.Call(RawClient::Make(Op::kAllocPd));
+    ASSERT_EQ(TryRegister(client, memory.get(), {0x100000, 0, 1 << 20}), Code::kOk);
+    for (int i = 0; i < 200; ++i) {
+      Command command = RawClient::Make(static_cast<Op>(random() % 18));
+      for (size_t at = 0; at + 4 <= sizeof command.args; at += 4) {
+        uint64_t value = interesting[random() % std::size(interesting)];
+        if (random() % 4 == 0) value = 0x100000 + random() % (1 << 20) / 64 * 64;
+        if (random() % 8 == 0) value = random();
+        std::memcpy(command.args.raw + at, &value, 4);
+        if (random() % 2 == 0) at += 4;  // leaves the upper half of 8-byte fields zero
+      }
+      std::vector<int> fds;
+      if (command.op == Op::kRegisterUmem) fds.push_back(memory.get());
+      ASSERT_FALSE(client.Call(command, fds).closed) << "a refused command is no reason to close";
+    }
+  }
+}
+
+TEST_F(RnicdMalformedTest, SilentAndGreedyClientsHoldNobodyUp) {
+  RawClient silent(socket_);
+  ASSERT_TRUE(silent.connected());
+  RawClient greedy(socket_);
+  ASSERT_EQ(greedy.Attach().code, Code::kOk);
+  const Command query = RawClient::Make(Op::kQueryCounters);
+  // Answers that nobody reads fill the socket; the daemon closes it rather than wait.
+  for (int i = 0; i < 5'000 && greedy.Send(&query, sizeof query); ++i) {
+  }
+  ExpectDaemonServes();
+}
+
+}  // namespace
+}  // namespace hyperloop::test

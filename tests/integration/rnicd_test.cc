@@ -1,0 +1,359 @@
+// hyperloop-rnicd as a service: start and stop, clients that stop, die, fork or truncate their
+// files, and its own death.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <cstdio>
+#include <fstream>
+#include <set>
+
+#include "integration/rnicd_fixture.h"
+
+namespace hyperloop::test {
+namespace {
+
+// --- start and stop
+// ---------------------------------------------------------------------------------------------------
+
+TEST_F(RnicdTest, SocketIsForThisUserOnlyWhateverTheUmask) {
+  const mode_t old = umask(0);
+  StartDaemon();
+  umask(old);
+  struct stat info {};
+  ASSERT_EQ(stat(socket_.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 07777, 0600u);
+}
+
+TEST_F(RnicdTest, AnotherUserIsRefused) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root to become another user";
+  ASSERT_NO_FATAL_FAILURE(StartDaemon());
+  std::filesystem::permissions(folder_, std::filesystem::perms::all);
+  // Even if somebody opens the socket's mode, the daemon asks who is there.
+  for (const mode_t mode : {0600, 0666}) {
+    ASSERT_EQ(chmod(socket_.c_str(), mode), 0);
+    auto other = ChildProcess::Fork([&] {
+      if (setgid(65534) != 0 || setuid(65534) != 0) return 2;
+      auto device = softrnic::OpenDaemonDevice({socket_, "h"});
+      return device.status().code() == Code::kPermissionDenied ? 0 : 1;
+    });
+    EXPECT_EQ(other.Wait(), 0) << "mode " << mode;
+  }
+  ExpectDaemonServes();
+}
+
+TEST_F(RnicdTest, SecondDaemonIsRefusedAndTheFirstGoesOn) {
+  ASSERT_NO_FATAL_FAILURE(StartDaemon());
+  auto second = ChildProcess::Spawn(DaemonArgs());
+  EXPECT_EQ(second.ReadLine(), "");
+  EXPECT_EQ(second.Wait(), 1);
+  ExpectDaemonServes();
+}
+
+TEST_F(RnicdTest, StaleSocketIsReplaced) {
+  ASSERT_NO_FATAL_FAILURE(StartDaemon());
+  daemon_.Kill();
+  ASSERT_TRUE(std::filesystem::exists(socket_));
+  auto nobody = softrnic::OpenDaemonDevice({socket_, "h"});
+  EXPECT_EQ(nobody.status().code(), Code::kUnavailable);
+  EXPECT_NE(nobody.status().message().find("hyperloop-rnicd --socket"), std::string::npos);
+  ASSERT_NO_FATAL_FAILURE(StartDaemon());
+  ExpectDaemonServes();
+}
+
+TEST_F(RnicdTest, FileInTheSocketsPlaceIsLeftAlone) {
+  std::ofstream(socket_) << "precious";
+  auto refused = ChildProcess::Spawn(DaemonArgs());
+  EXPECT_EQ(refused.Wait(), 1);
+  std::string content;
+  std::ifstream(socket_) >> content;
+  EXPECT_EQ(content, "precious");
+}
+
+TEST_F(RnicdTest, BadArgumentsAreRefused) {
+  const std::vector<std::vector<std::string>> bad = {{"--spin-us", "-1"},
+                                                     {"--spin-us", "x"},
+                                                     {"--priority", "high"},
+                                                     {"--cpu", "99999"},
+                                                     {"--unknown"},
+                                                     {"--priority", "fifo", "--spin-us", "50"},
+                                                     {"--socket", "/nowhere/at/all"}};
+  for (const auto& args : bad) {
+    auto refused = ChildProcess::Spawn(DaemonArgs(args));
+    const int status = refused.Wait();
+    EXPECT_GT(status, 0) << args[0];
+    EXPECT_LT(status, 128) << args[0];
+  }
+  auto nothing = ChildProcess::Spawn({ProgramPath("hyperloop-rnicd")});
+  EXPECT_NE(nothing.Wait(), 0);
+}
+
+TEST_F(RnicdTest, HelpNamesUnitsAndDefaults) {
+  auto help = ChildProcess::Spawn({ProgramPath("hyperloop-rnicd"), "--help"});
+  std::string text;
+  for (std::string line = help.ReadLine();; line = help.ReadLine()) {
+    text += line + "\n";
+    if (line.find("--priority") != std::string::npos) break;
+    ASSERT_LT(text.size(), 10'000u);
+  }
+  EXPECT_NE(text.find("microseconds"), std::string::npos);
+  EXPECT_NE(text.find("=50"), std::string::npos) << text;
+}
+
+TEST_F(RnicdTest, TerminationIsCleanAndSeenByClients) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    ASSERT_NO_FATAL_FAILURE(StartDaemon());
+    Node node;
+    ASSERT_NO_FATAL_FAILURE(OpenLoopback(&node));
+    ASSERT_OK(node.RunNop());
+    daemon_.Signal(signal);
+    EXPECT_EQ(daemon_.Wait(), 0);
+    EXPECT_FALSE(std::filesystem::exists(socket_));
+    EXPECT_FALSE(node.device->alive());
+    EXPECT_EQ(node.Await().status().code(), Code::kUnavailable);
+    EXPECT_EQ(node.RunNop().code(), Code::kUnavailable);
+    EXPECT_EQ(node.device->CreateCq({}).status().code(), Code::kUnavailable);
+    EXPECT_EQ(node.device->QueryCounters().status().code(), Code::kUnavailable);
+  }
+}
+
+TEST_F(RnicdTest, KilledDaemonEndsWaitingLoops) {
+  ASSERT_NO_FATAL_FAILURE(StartDaemon());
+  Node node;
+  ASSERT_NO_FATAL_FAILURE(OpenLoopback(&node));
+  ASSERT_OK(node.RunNop());
+  daemon_.Kill();  // no word from it in the UAR page
+  EXPECT_EQ(node.Await().status().code(), Code::kUnavailable) << "10 s is the test's patience";
+  EXPECT_FALSE(node.device->alive());
+  EXPECT_EQ(node.RunNop().code(), Code::kUnavailable);
+  // A loop that looks at nothing but alive() ends too.
+  ASSERT_NO_FATAL_FAILURE(StartDaemon());
+  ASSERT_NO_FATAL_FAILURE(OpenLoopback(&node));
+  daemon_.Kill();
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (node.device->alive()) ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+}
+
+// --- clients
+// ----------------------------------------------------------------------------------------------------------
+
+// A child process with a node "child", connected to `peer`'s queue pair, that has posted 64
+// receives and then sleeps.
+class RnicdClientTest : public RnicdTest {
+ protected:
+  void SetUp() override {
+    ASSERT_NO_FATAL_FAILURE(StartDaemon());
+    auto opened = Node::Open(socket_, "parent");
+    ASSERT_OK(opened);
+    parent_ = std::move(*opened);
+  }
+  // `before_sleep` runs in the child.
+  void StartChild(const std::function<void()>& before_sleep = [] {}) {
+    const rnic::QpAddress address = parent_.qp->address();
+    child_ = ChildProcess::Fork([this, address, &before_sleep] {
+      auto node = Node::Open(socket_, "child");
+      if (!node.ok() || !node->qp->Connect(address).ok()) return 1;
+      const rnic::Sge sge = node->sge(4096, 8);
+      for (uint64_t i = 0; i < 64; ++i) {
+        const rnic::ReceiveRequest receive{.id = i, .sges = {&sge, 1}};
+        if (!node->qp->PostReceive({&receive, 1}).ok()) return 1;
+      }
+      std::printf("%u %lu %u\n", node->qp->qpn(), node->mr->addr(), node->mr->rkey());
+      for (const uint8_t byte : node->qp->address().gid.raw) std::printf("%u ", byte);
+      std::printf("\n");
+      std::fflush(stdout);
+      before_sleep();
+      for (;;) pause();
+    });
+    rnic::QpAddress peer;
+    ASSERT_EQ(
+        std::sscanf(child_.ReadLine().c_str(), "%u %lu %u", &peer.qpn, &child_addr_, &child_rkey_),
+        3);
+    std::istringstream gid(child_.ReadLine());
+    for (uint8_t& byte : peer.gid.raw) {
+      int value = 0;
+      gid >> value;
+      byte = static_cast<uint8_t>(value);
+    }
+    ASSERT_OK(parent_.qp->Connect(peer));
+  }
+  // Writes to the child's memory until that fails, and returns how.
+  std::string WriteUntilFailure() {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (std::chrono::steady_clock::now() < deadline) {
+      const Status status = parent_.WriteWord(child_addr_, child_rkey_, 1);
+      if (!status.ok()) return status.message();
+    }
+    return "never";
+  }
+
+  Node parent_;
+  ChildProcess child_;
+  uint64_t child_addr_ = 0;
+  uint32_t child_rkey_ = 0;
+};
+
+TEST_F(RnicdClientTest, StoppedClientsQueuesKeepWorking) {
+  ASSERT_NO_FATAL_FAILURE(StartChild());
+  child_.Signal(SIGSTOP);
+  for (uint64_t i = 1; i <= 64; ++i) {
+    ASSERT_OK(parent_.WriteWord(child_addr_, child_rkey_, i));
+    parent_.word(8) = 100 + i;
+    const rnic::Sge payload = parent_.sge(8, 8);
+    ASSERT_OK(parent_.Run({.opcode = rnic::Opcode::kSend, .sges = {&payload, 1}}));
+    // What the RNIC of the stopped process holds now: the written word, and the one that a receive
+    // took.
+    const rnic::Sge back = parent_.sge(16, 8);
+    ASSERT_OK(parent_.Run({.opcode = rnic::Opcode::kRead,
+                           .sges = {&back, 1},
+                           .remote_addr = child_addr_,
+                           .rkey = child_rkey_}));
+    ASSERT_EQ(parent_.word(16), i);
+    ASSERT_OK(parent_.Run({.opcode = rnic::Opcode::kRead,
+                           .sges = {&back, 1},
+                           .remote_addr = child_addr_ + 4096,
+                           .rkey = child_rkey_}));
+    ASSERT_EQ(parent_.word(16), 100 + i);
+  }
+  child_.Signal(SIGCONT);
+}
+
+TEST_F(RnicdClientTest, KilledClientsQueuesAreDestroyed) {
+  ASSERT_NO_FATAL_FAILURE(StartChild());
+  ASSERT_OK(parent_.WriteWord(child_addr_, child_rkey_, 1));
+  child_.Kill();
+  EXPECT_EQ(WriteUntilFailure(), "transport retry exceeded");
+  ExpectDaemonServes();
+}
+
+TEST_F(RnicdClientTest, DeathIsSeenThoughAForkedChildHoldsTheSocket) {
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  ASSERT_NO_FATAL_FAILURE(StartChild([&ends] {
+    if (fork() != 0) return;
+    close(ends[1]);
+    close(STDOUT_FILENO);
+    char byte;
+    // Until the test closes its end, or dies.
+    [[maybe_unused]] ssize_t n = read(ends[0], &byte, 1);
+    _exit(0);
+  }));
+  ASSERT_OK(parent_.WriteWord(child_addr_, child_rkey_, 1));
+  child_.Kill();
+  EXPECT_EQ(WriteUntilFailure(), "transport retry exceeded");
+  close(ends[0]);
+  close(ends[1]);
+}
+
+TEST_F(RnicdTest, ForkedChildCannotUseTheParentsDevice) {
+  ASSERT_NO_FATAL_FAILURE(StartDaemon());
+  auto node = std::make_unique<Node>();
+  ASSERT_NO_FATAL_FAILURE(OpenLoopback(node.get()));
+  ASSERT_OK(node->RunNop());
+  auto child = ChildProcess::Fork([&node] {
+    const rnic::SendRequest nop{.opcode = rnic::Opcode::kNop, .signaled = true};
+    const rnic::Sge sge = {1, 1, 1};
+    const rnic::ReceiveRequest receive{.id = 1, .sges = {&sge, 1}};
+    rnic::Completion completion;
+    const auto unavailable = [](const Status& s) { return s.code() == Code::kUnavailable; };
+    int wrong = 0;
+    wrong += node->device->alive();
+    wrong += !unavailable(node->qp->Post({&nop, 1}));
+    wrong += !unavailable(node->qp->PostReceive({&receive, 1}));
+    wrong += !unavailable(node->qp->RingDoorbell(1));
+    wrong += !unavailable(node->qp->Reset());
+    wrong += !unavailable(node->qp->raw_queues().status());
+    wrong += !unavailable(node->cq->Poll({&completion, 1}).status());
+    wrong += !unavailable(node->device->CreateCq({}).status());
+    wrong += !unavailable(node->device->AllocatePd().status());
+    wrong += !unavailable(node->device->AllocateBuffer(1).status());
+    wrong += !unavailable(node->device->QueryCounters().status());
+    node->qp->Retire(0);
+    node.reset();  // does nothing
+    return wrong;
+  });
+  EXPECT_EQ(child.Wait(), 0);
+  EXPECT_OK(node->RunNop());
+  // The queue memory was not there in the child: its copy-on-write cannot have moved ours either.
+  EXPECT_OK(node->WriteWord(node->mr->addr() + 64, node->mr->rkey(), 7));
+  EXPECT_EQ(node->word(64), 7u);
+}
+
+TEST_F(RnicdTest, TruncatedFileIsAProtectionErrorAndTheDaemonLives) {
+  ASSERT_NO_FATAL_FAILURE(StartDaemon());
+  const std::string path = folder_ + "/region";
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  ASSERT_EQ(ftruncate(fd, 1 << 20), 0);
+  void* map = mmap(nullptr, 1 << 20, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  ASSERT_NE(map, MAP_FAILED);
+  Node node;
+  ASSERT_NO_FATAL_FAILURE(OpenLoopback(&node));
+  auto mr = node.pd->Register(map, 1 << 20, Node::kAllAccess, {.fd = fd});
+  ASSERT_OK(mr);
+  const uint64_t addr = (*mr)->addr() + (512 << 10);
+  ASSERT_OK(node.WriteWord(addr, (*mr)->rkey(), 5));
+  ASSERT_EQ(ftruncate(fd, 0), 0);
+  const Status refused = node.WriteWord(addr, (*mr)->rkey(), 6);
+  EXPECT_EQ(refused.message(), "remote access error");
+  ASSERT_OK(node.qp->Reset());
+  ASSERT_OK(node.qp->Connect(node.qp->address()));
+  EXPECT_OK(node.WriteWord(node.mr->addr() + 64, node.mr->rkey(), 7));
+  EXPECT_FALSE(node.WriteWord(addr, (*mr)->rkey(), 8).ok()) << "the key stays bad";
+  ExpectDaemonServes();
+  munmap(map, 1 << 20);
+  close(fd);
+}
+
+TEST_F(RnicdTest, ClientsThatComeAndGoLeaveNothingBehind) {
+  ASSERT_NO_FATAL_FAILURE(StartDaemon());
+  const std::string proc = "/proc/" + std::to_string(daemon_.pid());
+  const auto count = [&proc] {
+    size_t n = 0;
+    for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(proc + "/fd"))
+      ++n;
+    std::ifstream maps(proc + "/maps");
+    for (std::string line; std::getline(maps, line);) n += line.find("hyperloop-") != line.npos;
+    return n;
+  };
+  ExpectDaemonServes();
+  // A device's destruction closes its socket; the next one's open is answered after the daemon has
+  // seen that.
+  Node witness;
+  ASSERT_NO_FATAL_FAILURE(OpenLoopback(&witness));
+  const size_t before = count();
+  for (int i = 0; i < 50; ++i) {
+    Node node;
+    ASSERT_NO_FATAL_FAILURE(OpenLoopback(&node));
+    ASSERT_OK(node.RunNop());
+  }
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (count() > before) ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+  EXPECT_OK(witness.RunNop());
+}
+
+TEST_F(RnicdTest, CountersShowTheDaemonAndItsLoop) {
+  ASSERT_NO_FATAL_FAILURE(StartDaemon());
+  Node node;
+  ASSERT_NO_FATAL_FAILURE(OpenLoopback(&node));
+  auto counters = node.device->QueryCounters();
+  ASSERT_OK(counters);
+  EXPECT_EQ((*counters)["daemon_pid"], static_cast<uint64_t>(daemon_.pid()));
+  for (const char* name : {"host_stalls", "engine_turns", "engine_idle_turns", "engine_sleeps"}) {
+    EXPECT_EQ(counters->count(name), 1u) << name;
+  }
+}
+
+TEST_F(RnicdTest, NoDoorbellIsLostAcrossProcesses) {
+  ASSERT_NO_FATAL_FAILURE(StartDaemon());
+  Node node;
+  ASSERT_NO_FATAL_FAILURE(OpenLoopback(&node));
+  for (int i = 0; i < 5'000; ++i) ASSERT_OK(node.RunNop());
+  auto counters = node.device->QueryCounters();
+  ASSERT_OK(counters);
+  EXPECT_GT((*counters)["engine_sleeps"], 100u) << "this test is about a daemon that sleeps";
+}
+
+}  // namespace
+}  // namespace hyperloop::test
