@@ -301,6 +301,32 @@ TEST(GroupRandomTest, EqualsSerialExecutionOnTheSmallestRings) {
                     .fetch = EngineOptions::Fetch::kRandom});
 }
 
+// An acknowledgement covers the primary's own copy, however late its loopback queue runs.
+TEST(GroupRandomTest, AnAcknowledgedCopyIsDoneAtThePrimaryToo) {
+  for (const uint64_t seed : Seeds(400)) {
+    ChainOptions options;
+    options.engine.schedule = EngineOptions::Schedule::kRandom;
+    options.engine.defer_delivery = true;
+    options.engine.seed = seed;
+    options.group_size = 1;
+    options.region_size = kRegion;
+    auto chain = Chain::Create(options);
+    ASSERT_TRUE(chain.ok()) << chain.status().ToString();
+    Group& group = (*chain)->group();
+    std::memset((*chain)->primary_bytes().data(), 0x5a, 64);
+    for (uint64_t i = 0; i < 4; ++i) ASSERT_TRUE(group.MemCopy(0, 256 + 64 * i, 64, true).ok());
+    Ticket seen = 0;
+    while (seen < 4) {
+      const auto newest = group.Poll();
+      ASSERT_TRUE(newest.ok()) << newest.status().ToString();
+      for (; seen < *newest; ++seen) {
+        ASSERT_EQ((*chain)->primary_bytes()[256 + 64 * seen + 63], std::byte{0x5a}) << Replay(seed);
+      }
+      (*chain)->rnic().engine().Step();
+    }
+  }
+}
+
 // The negative controls count the seeds that go wrong.
 TEST(GroupRandomTest, WithoutTheOrderingCheckItDiffers) {
   const uint64_t wrong = CountWrong(
