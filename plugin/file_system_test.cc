@@ -259,7 +259,7 @@ TEST_F(FileSystemTest, OptionsComeThroughRocksDbsMachinery) {
   EXPECT_THAT(fs_->GetId(), HasSubstr("hyperloop://a:1,b:2?"));
   EXPECT_THAT(fs_->GetId(), HasSubstr("window=16"));
   EXPECT_THAT(fs_->ConfigureFromString(config, "windw=16").ToString(), HasSubstr("windw"));
-  EXPECT_THAT(fs_->ConfigureFromString(config, "window=0").ToString(), HasSubstr("1 to 8192"));
+  EXPECT_THAT(fs_->ConfigureFromString(config, "window=0").ToString(), HasSubstr("1 to 4096"));
   std::string value;
   ASSERT_TRUE(fs_->GetOption(config, "ack", &value).ok());
   EXPECT_EQ(value, "sync");

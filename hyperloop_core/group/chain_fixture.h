@@ -14,6 +14,7 @@
 #include "group/offload_member.h"
 #include "group/slot_program.h"
 #include "hyperloop/core/group.h"
+#include "hyperloop/core/softrnic.h"
 #include "softrnic/embedded.h"
 
 namespace hyperloop {
@@ -25,6 +26,8 @@ struct ChainOptions {
   uint32_t slots = 0;
   uint64_t region_size = 1 << 16;
   rnic::Media media = rnic::Media::kRam;
+  std::string daemon_socket =
+      {};                 // not empty: the devices are that hyperloop-rnicd's, not embedded ones
   bool threaded = false;  // the engine on a thread of its own
   uint32_t spin_us = 50;  // of that thread
   bool check_ordering = true;
@@ -77,7 +80,11 @@ class Chain {
   explicit Chain(const ChainOptions& options) : options_(options), rnic_(options.engine) {}
 
   Status Open(Node* node, const std::string& host) {
-    HL_ASSIGN_OR_RETURN(node->device, rnic_.OpenDevice(host));
+    if (options_.daemon_socket.empty()) {
+      HL_ASSIGN_OR_RETURN(node->device, rnic_.OpenDevice(host));
+    } else {
+      HL_ASSIGN_OR_RETURN(node->device, softrnic::OpenDaemonDevice({options_.daemon_socket, host}));
+    }
     HL_ASSIGN_OR_RETURN(node->pd, node->device->AllocatePd());
     HL_ASSIGN_OR_RETURN(node->memory, node->device->AllocateBuffer(options_.region_size));
     HL_ASSIGN_OR_RETURN(node->region,
@@ -107,7 +114,7 @@ class Chain {
     group.slots = options_.slots;
     group.ack_timeout = options_.ack_timeout;
     group.check_ordering = options_.check_ordering;
-    if (!options_.threaded) {
+    if (!options_.threaded && options_.daemon_socket.empty()) {
       group.idle = [this] {
         if (options_.step) {
           options_.step(rnic_.engine());

@@ -1,11 +1,14 @@
-// Closed-loop cost of group operations in one process: a primary thread and an engine thread. For
-// the whole product use hyperloop-bench; this one is for profiling the datapath alone.
+// Closed-loop cost of group operations, all nodes in one process. The engine runs on a thread of
+// its own, in the primary's thread in turn with it ("one": steadier on a busy machine; the sum of
+// both sides' work without the way between two cores), or in the hyperloop-rnicd at a socket. For
+// the whole product use hyperloop-bench; this is for profiling the datapath alone.
 //
-//   group_benchmark [group_size] [operations]
+//   group_benchmark [group_size [operations [thread | one | /path/of/rnicd.sock]]]
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <string>
 #include <vector>
 
 #include "group/chain_fixture.h"
@@ -33,11 +36,12 @@ uint64_t Total(Chain& chain, uint32_t group_size, const char* name) {
   return sum;
 }
 
-int Run(const Case& c, uint32_t group_size, uint64_t operations, bool threaded) {
+int Run(const Case& c, uint32_t group_size, uint64_t operations, const std::string& engine) {
   auto made = Chain::Create({.group_size = group_size,
                              .window = c.window,
                              .region_size = 1 << 22,
-                             .threaded = threaded,
+                             .daemon_socket = engine[0] == '/' ? engine : std::string(),
+                             .threaded = engine == "thread",
                              .spin_us = 1000});
   if (!made.ok()) {
     std::fprintf(stderr, "%s\n", made.status().ToString().c_str());
@@ -91,13 +95,13 @@ int Run(const Case& c, uint32_t group_size, uint64_t operations, bool threaded) 
 int main(int argc, char** argv) {
   const uint32_t group_size = argc > 1 ? static_cast<uint32_t>(std::atoi(argv[1])) : 3;
   const uint64_t operations = argc > 2 ? std::strtoull(argv[2], nullptr, 0) : 200'000;
-  const bool threaded = argc <= 3;
+  const std::string engine = argc > 3 ? argv[3] : "thread";
   for (const Case& c : {Case{"gWRITE+flush 128 B, window 1", 128, 1, false},
                         Case{"gWRITE+flush 1 KB, window 1", 1024, 1, false},
                         Case{"gWRITE+flush+copy 1 KB, window 1", 1024, 1, true},
                         Case{"gWRITE+flush 128 B, window 64", 128, 64, false},
                         Case{"gWRITE+flush+copy 1 KB, window 64", 1024, 64, true}}) {
-    if (const int failed = Run(c, group_size, operations, threaded)) return failed;
+    if (const int failed = Run(c, group_size, operations, engine)) return failed;
   }
   return 0;
 }

@@ -62,7 +62,7 @@ TEST(OptionTable, EveryOptionSetsWhatItSays) {
                                                          {"pool", "/p"},
                                                          {"datapath", "offload"},
                                                          {"ack", "sync"},
-                                                         {"window", "8192"},
+                                                         {"window", "4096"},
                                                          {"journal_size", "64M"},
                                                          {"region_size", "15G"},
                                                          {"table_capacity", "64"},
@@ -82,7 +82,7 @@ TEST(OptionTable, EveryOptionSetsWhatItSays) {
   }
   EXPECT_THAT(options.replicas, ElementsAre("a:1", "[::1]:65535"));
   EXPECT_EQ(options.ack, AckMode::kSync);
-  EXPECT_EQ(options.window, 8192u);
+  EXPECT_EQ(options.window, 4096u);
   EXPECT_EQ(options.journal_size, 64ull << 20);
   EXPECT_EQ(options.region_size, 15ull << 30);
   EXPECT_EQ(options.ack_timeout, milliseconds(250));
