@@ -1,0 +1,189 @@
+// Taking a group, stopped at each of its messages in turn. Whatever the moment: the next taking
+// succeeds, finds every acknowledged append, and makes all regions equal.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "hyperloop/replication/store.h"
+#include "primary/session_store.h"
+#include "support/embedded_replica.h"
+
+namespace hyperloop::test {
+namespace {
+
+using control::Body;
+
+class SessionCutTest : public testing::Test {
+ protected:
+  SessionCutTest() {
+    std::string pattern = "/dev/shm/hyperloop-cut-XXXXXX";
+    EXPECT_NE(mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+    EXPECT_TRUE(rnic_.StartThread().ok());
+    for (int i = 0; i < 3; ++i) {
+      const std::string name = "r" + std::to_string(i);
+      auto replica = EmbeddedReplica::Start(
+          rnic_, name, folder_ + "/" + name, kRegion,
+          [this](const control::BodyUnion& request) { return Pass(request.type); });
+      EXPECT_TRUE(replica.ok()) << replica.status().ToString();
+      replicas_.push_back(std::move(replica).value());
+    }
+  }
+  ~SessionCutTest() override {
+    replicas_.clear();
+    rnic_.StopThread();
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+  }
+
+  // Counts the requests that change something; from number cut_ on nothing is answered.
+  bool Pass(Body type) {
+    if (type == Body::HelloRequest) return true;
+    return ++requests_ <= cut_;
+  }
+
+  std::unique_ptr<Store> Opened() {
+    StoreOptions options;
+    for (const auto& each : replicas_) options.replicas.push_back(each->address());
+    options.device = "unused";
+    options.pool = folder_ + "/primary";
+    options.journal_size = 256 << 10;
+    options.table_capacity = 64;
+    options.takeover = true;
+    auto store = OpenSessionStore(
+        options, [this] { return rnic_.OpenDevice("primary"); }, nullptr);
+    EXPECT_TRUE(store.ok()) << store.status().ToString();
+    return store.ok() ? std::move(store).value() : nullptr;
+  }
+
+  // A taking that is cut at its request number `cut`. False: there are not so many.
+  bool TakeCutAt(int cut) {
+    auto store = Opened();
+    requests_ = 0;
+    cut_ = cut;
+    TakeResult result;
+    const Status status = store->Take(Request(), &result);
+    if (!status.ok()) {
+      EXPECT_THAT(status.message(), testing::HasSubstr("cut off")) << status.ToString();
+    }
+    cut_ = INT32_MAX;
+    if (status.ok()) pairing_ = result.pairing;
+    store.reset();
+    return !status.ok();
+  }
+
+  std::unique_ptr<Store> Taken() {
+    auto store = Opened();
+    TakeResult result;
+    const Status status = store->Take(Request(), &result);
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    if (!status.ok()) return nullptr;
+    pairing_ = result.pairing;
+    return store;
+  }
+
+  TakeRequest Request() const { return {folder_ + "/db", pairing_.group.empty(), pairing_}; }
+
+  static std::string Content(Store& store) {
+    const auto file = store.Lookup("f");
+    if (!file.ok()) return "no file";
+    std::string out(4 << 20, '\0');
+    const auto got = store.Read(*file, 0, out);
+    out.resize(got.ok() ? *got : 0);
+    return out;
+  }
+
+  void ExpectEqualRegions() {
+    for (size_t i = 1; i < replicas_.size(); ++i) {
+      EXPECT_TRUE(std::equal(replicas_[0]->region().begin(), replicas_[0]->region().end(),
+                             replicas_[i]->region().begin()))
+          << "replica " << i << " differs";
+    }
+  }
+
+  static constexpr uint64_t kRegion = 16 << 20;
+  std::string folder_;
+  softrnic::EmbeddedRnic rnic_;
+  std::atomic<int> requests_{0}, cut_{INT32_MAX};
+  std::vector<std::unique_ptr<EmbeddedReplica>> replicas_;
+  Pairing pairing_;
+};
+
+TEST_F(SessionCutTest, FirstTakingCutAnywhere) {
+  int cut = 0;
+  while (TakeCutAt(cut)) {
+    ++cut;
+    ASSERT_LT(cut, 100);
+    pairing_ = {};
+  }
+  EXPECT_GT(cut, 15);  // three replicas: seal, attach, checksums, install, prepare, connect
+  auto store = Taken();
+  ASSERT_NE(store, nullptr);
+  EXPECT_TRUE(store->Create("f", Lane::kLog).ok());
+  EXPECT_TRUE(store->Close().ok());
+  ExpectEqualRegions();
+}
+
+TEST_F(SessionCutTest, TakingAGroupWithDataCutAnywhere) {
+  std::string all;
+  {
+    auto store = Taken();
+    ASSERT_NE(store, nullptr);
+    ASSERT_TRUE(store->Create("f", Lane::kLog).ok());
+  }
+  bool more = true;
+  for (int cut = 0; more; ++cut) {
+    ASSERT_LT(cut, 100);
+    {
+      // A life that leaves its last records behind, executed or not, and does not close in order.
+      auto store = Taken();
+      ASSERT_NE(store, nullptr);
+      ASSERT_EQ(Content(*store), all) << "before cut " << cut;
+      const auto file = store->Lookup("f");
+      ASSERT_TRUE(file.ok());
+      for (int i = 0; i < 5; ++i) {
+        const std::string piece =
+            std::to_string(cut) + "." + std::to_string(i) + std::string(100, '-') + ";";
+        ASSERT_TRUE(store->Append(*file, piece).ok());
+        all += piece;
+      }
+      cut_ = 0;  // not even a release gets through
+      requests_ = 0;
+    }
+    cut_ = INT32_MAX;
+    more = TakeCutAt(cut);
+  }
+  auto store = Taken();
+  ASSERT_NE(store, nullptr);
+  EXPECT_EQ(Content(*store), all);
+  EXPECT_TRUE(store->Close().ok());
+  ExpectEqualRegions();
+}
+
+TEST_F(SessionCutTest, ManyThreadsAppendAndRead) {
+  auto store = Taken();
+  ASSERT_NE(store, nullptr);
+  std::vector<std::thread> threads;
+  std::atomic<int> failed{0};
+  for (int t = 0; t < 3; ++t) {
+    threads.emplace_back([&, t] {
+      const auto file = store->Create("f" + std::to_string(t), Lane::kLog);
+      for (int i = 0; file.ok() && i < 200; ++i) {
+        if (!store->Append(*file, std::to_string(i) + ",").ok()) ++failed;
+        char byte;
+        if (!store->Read(*file, 0, std::span(&byte, 1)).ok()) ++failed;
+        static_cast<void>(store->statistics());
+      }
+      if (!file.ok()) ++failed;
+    });
+  }
+  for (std::thread& each : threads) each.join();
+  EXPECT_EQ(failed, 0);
+  EXPECT_TRUE(store->Close().ok());
+  ExpectEqualRegions();
+}
+
+}  // namespace
+}  // namespace hyperloop::test
