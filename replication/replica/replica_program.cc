@@ -64,6 +64,12 @@ bool Signalled(const control::Fd& fd) {
 Status RunReplica(const ReplicaOptions& options, Log* log) {
   HL_ASSIGN_OR_RETURN(const control::Endpoint listen, control::ParseEndpoint(options.listen));
   HL_ASSIGN_OR_RETURN(const control::Fd stop, SignalDescriptor());
+  // The address first: a wrong one leaves no pool behind. Nobody is answered before Serve.
+  std::unique_ptr<Node> node;
+  HL_ASSIGN_OR_RETURN(
+      const std::unique_ptr<control::ControlServer> server,
+      control::ControlServer::Listen(
+          listen, [&](const control::BodyUnion& request) { return node->Handle(request); }));
   HL_ASSIGN_OR_RETURN(const std::unique_ptr<Pool> pool, OpenOrCreate(options, log));
   NodePageStore store(pool->node_page(), pool->media());
   RdmaService service(
@@ -74,12 +80,7 @@ Status RunReplica(const ReplicaOptions& options, Log* log) {
   HL_RETURN_IF_ERROR(service.Start());
   const Node::Identity identity{options.host, std::string(kVersion),
                                 std::string(MediaName(pool->media().level()))};
-  HL_ASSIGN_OR_RETURN(const std::unique_ptr<Node> node,
-                      Node::Create(identity, pool->region(), store, service, log));
-  HL_ASSIGN_OR_RETURN(
-      const std::unique_ptr<control::ControlServer> server,
-      control::ControlServer::Listen(
-          listen, [&](const control::BodyUnion& request) { return node->Handle(request); }));
+  HL_ASSIGN_OR_RETURN(node, Node::Create(identity, pool->region(), store, service, log));
 
   log->Write(LogLevel::kInfo, Text("node ", FormatUuid(node->state().node), ", media ",
                                    identity.media, ": ", MediaPromise(pool->media().level())));

@@ -1,0 +1,133 @@
+// hyperloop-replica as a program: what it refuses, how it ends, and that it sleeps.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "support/child_process.h"
+#include "support/cluster.h"
+
+namespace hyperloop::test {
+namespace {
+
+using testing::HasSubstr;
+
+struct Ended {
+  int code = 0;
+  std::string output;  // both streams
+};
+
+class ReplicaTest : public testing::Test {
+ protected:
+  void SetUp() override { ASSERT_TRUE(cluster_.started()); }
+
+  // Runs the program; paths count from the cluster's folder.
+  Ended Run(const std::string& changes, const std::string& pool = "own.pool",
+            const std::string& socket = "cluster/rnicd.sock") {
+    const std::string command = "exec " + ProgramPath("hyperloop-replica") + " --pool " +
+                                cluster_.folder() + "/" + pool + " --host extra --device " +
+                                cluster_.folder() + "/" + socket + " " + changes + " 2>&1";
+    ChildProcess process = ChildProcess::Spawn({"/bin/sh", "-c", command});
+    Ended ended;
+    for (std::string line = process.ReadLine(); !line.empty(); line = process.ReadLine())
+      ended.output += line + "\n";
+    ended.code = process.Wait();
+    return ended;
+  }
+  void ExpectRefused(const Ended& ended, const std::string& reason) {
+    EXPECT_EQ(ended.code, 1) << ended.output;
+    EXPECT_THAT(ended.output, HasSubstr(reason));
+    EXPECT_THAT(ended.output, testing::Not(HasSubstr("ready 127")));
+  }
+  // How often the process's main thread went to sleep so far.
+  static long Sleeps(pid_t pid) {
+    std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+    for (std::string line; std::getline(status, line);) {
+      if (line.rfind("voluntary_ctxt_switches:", 0) == 0) return std::stol(line.substr(24));
+    }
+    return -1;
+  }
+
+  TestCluster cluster_{1, 16 << 20};
+};
+
+TEST_F(ReplicaTest, UsageErrorsExitWithTwo) {
+  EXPECT_EQ(Run("--no-such-flag").code, 2);
+  EXPECT_EQ(Run("--size many").code, 2);
+  EXPECT_EQ(Run("--media paper").code, 2);
+  EXPECT_EQ(Run("--help").code, 0);
+}
+
+TEST_F(ReplicaTest, PoolInUseIsRefused) {
+  ExpectRefused(
+      Run("", std::filesystem::path(cluster_.pool(0)).lexically_relative(cluster_.folder())),
+      "use");
+}
+
+TEST_F(ReplicaTest, WrongPoolsAreRefused) {
+  ExpectRefused(Run(""), "--size");  // none there, and no size to make one
+  std::ofstream(cluster_.folder() + "/own.pool") << "not a pool, but somebody's text";
+  ExpectRefused(Run("--size 16M"), "own.pool");
+  std::ifstream text(cluster_.folder() + "/own.pool");
+  std::string first;
+  std::getline(text, first);
+  EXPECT_EQ(first, "not a pool, but somebody's text");
+  ExpectRefused(Run("--size 16M", "no/such/folder/own.pool"), "no/such/folder");
+}
+
+TEST_F(ReplicaTest, AnotherSizeThanThePoolsIsRefused) {
+  const std::string pool =
+      std::filesystem::path(cluster_.pool(0)).lexically_relative(cluster_.folder());
+  cluster_.KillReplica(0);
+  const Ended ended = Run("--size 32M", pool);
+  ExpectRefused(ended, "16777216");
+  EXPECT_THAT(ended.output, HasSubstr("33554432"));
+}
+
+TEST_F(ReplicaTest, BadAddressesAreRefused) {
+  ExpectRefused(Run("--size 16M --listen nonsense"), "nonsense");
+  EXPECT_FALSE(std::filesystem::exists(cluster_.folder() + "/own.pool"));
+  ExpectRefused(Run("--size 16M --listen 192.0.2.1:0"), "192.0.2.1");
+  ExpectRefused(Run("--size 16M --listen " + cluster_.endpoint(0)), cluster_.endpoint(0));
+}
+
+TEST_F(ReplicaTest, AbsentRnicDaemonIsNamed) {
+  ExpectRefused(Run("--size 16M", "own.pool", "nobody.sock"), "nobody.sock");
+}
+
+TEST_F(ReplicaTest, EndsInOrderAndFindsItsPoolAgain) {
+  std::string node;
+  for (int life = 0; life < 2; ++life) {
+    ChildProcess replica = ChildProcess::Spawn({ProgramPath("hyperloop-replica"), "--pool",
+                                                cluster_.folder() + "/own.pool", "--size", "16M",
+                                                "--host", "extra", "--device", cluster_.socket()});
+    const std::string ready = replica.ReadLine();
+    EXPECT_THAT(ready, testing::MatchesRegex("ready 127.0.0.1:[1-9][0-9]*"));
+    const auto device = cluster_.OpenDevice();
+    ASSERT_TRUE(device.ok());
+    const auto view = NodeView::Connect(**device, "extra");
+    ASSERT_TRUE(view.ok()) << view.status().ToString();
+    const auto status = (*view)->ReadStatus();
+    ASSERT_TRUE(status.ok()) << status.status().ToString();
+    EXPECT_FALSE(status->node.empty());
+    if (life == 1) {
+      EXPECT_EQ(status->node, node);
+    }
+    node = status->node;
+    replica.Signal(life == 0 ? SIGTERM : SIGINT);
+    EXPECT_EQ(replica.Wait(), 0);
+  }
+}
+
+TEST_F(ReplicaTest, IdleReplicaSleeps) {
+  const pid_t pid = cluster_.replica_pid(0);
+  const long before = Sleeps(pid);
+  ASSERT_GE(before, 0);
+  std::this_thread::sleep_for(std::chrono::seconds(2));
+  // One look a second at the RNIC daemon, and nothing else.
+  EXPECT_LE(Sleeps(pid) - before, 5);
+}
+
+}  // namespace
+}  // namespace hyperloop::test
