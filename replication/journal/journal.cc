@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "layout/crc32c.h"
+
 namespace hyperloop {
 namespace {
 
@@ -260,7 +262,7 @@ Status Journal::Emit(const RecordSpec& spec, uint64_t length, uint64_t written) 
     entry_at += sizeof(entry);
     payload_at += piece.length;
   }
-  header.crc = RecordCrc(record, written, info_.seed);
+  header.crc = Crc32c(info_.seed, record, written);  // crc is still 0 there: RecordCrc in one pass
   std::memcpy(record + offsetof(RecordHeader, crc), &header.crc, sizeof(header.crc));
   const Status persisted = media_->Persist(record, written);
   if (!persisted.ok()) return Break(persisted);

@@ -128,7 +128,10 @@ TEST_F(PoolTest, CopyOnWriteNeverChangesTheFile) {
     ASSERT_TRUE((*pool)->media().Persist((*pool)->region().data(), kRegion).ok());
   }
   EXPECT_EQ(Checksum(path), before);
-  // The switch is the process's; an ordinary opening afterwards writes again.
+  // The switch is the process's: it is off again, and an ordinary opening writes.
+  int on = -1;
+  ASSERT_EQ(pmemobj_ctl_get(nullptr, "copy_on_write.at_open", &on), 0);
+  EXPECT_EQ(on, 0);
   auto pool = Pool::Open(path).value();
   pool->region()[100] = std::byte{'K'};
   ASSERT_TRUE(pool->media().Persist(&pool->region()[100], 1).ok());

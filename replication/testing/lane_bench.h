@@ -30,39 +30,36 @@ T Must(Result<T> result) {
   return std::move(result).value();
 }
 
-struct LaneBench {
-  explicit LaneBench(MemoryGroup::Mode mode, uint64_t seed = 1, uint32_t replicas = 3,
-                     uint32_t window = 8)
-      : group(region.bytes, replicas, mode, seed, window), random(seed), window_(window) {
+// Works over any group and the primary's region.
+struct LaneModel {
+  LaneModel(Group* lane_group, std::span<std::byte> primary, const RegionInfo& region_info,
+            uint64_t seed, uint32_t lane_window, std::function<void()> step)
+      : random(seed),
+        group_(lane_group),
+        primary_(primary),
+        info_(region_info),
+        window_(lane_window),
+        step_(std::move(step)) {
     Load();
     states[0] = {};
   }
-  void Load() {
-    const LogState log = Must(Redo(region.bytes, region.info));
+  void Load(AckMode ack = AckMode::kSync) {
+    const LogState log = Must(Redo(primary_, info_));
     JournalOptions journal_options;
     journal_options.window = window_;
-    auto journal =
-        Must(Journal::Create(&group, region.bytes, region.info, log, &media, journal_options));
+    journal_options.idle = step_;
+    auto journal = Must(Journal::Create(group_, primary_, info_, log, &media, journal_options));
     EXPECT_TRUE(journal->AppendEpoch(log.tail.epoch + 1).ok());
     FileLaneOptions options;
-    options.ack = AckMode::kSync;
+    options.ack = ack;
     options.space_timeout = std::chrono::milliseconds(20);
     options.now = [this] { return clock += std::chrono::milliseconds(1); };
     options.idle = [this] {
       ++idles;
       if (on_idle) std::exchange(on_idle, nullptr)();
     };
-    lane = Must(FileLane::Load(std::move(journal), region.bytes, region.info, options));
+    lane = Must(FileLane::Load(std::move(journal), primary_, info_, options));
     Remember();
-  }
-  // A new lane on what the old one left, everything drained and every node made equal to the
-  // primary, as a session does.
-  void Reload() {
-    EXPECT_TRUE(lane->Drain().ok());
-    group.StepAll();
-    EXPECT_TRUE(Redo(region.bytes, region.info).ok());
-    for (uint32_t i = 0; i < group.group_size(); ++i) group.image(i) = region.bytes;
-    Load();
   }
 
   std::string RandomText(uint64_t most) {
@@ -84,7 +81,7 @@ struct LaneBench {
         newest = record.header.seq;
       return Status();
     };
-    EXPECT_TRUE(ScanLog(region.bytes, region.info, 0, note).ok());
+    EXPECT_TRUE(ScanLog(primary_, info_, 0, note).ok());
     if (newest != 0) states[newest] = model;
   }
 
@@ -137,10 +134,10 @@ struct LaneBench {
   // Redo of a crashed node's image gives the files after some record, all acknowledged ones
   // included.
   void CheckImage(std::vector<std::byte> image, uint64_t acked) {
-    const auto state = Redo(image, region.info, acked);
+    const auto state = Redo(image, info_, acked);
     ASSERT_TRUE(state.ok()) << state.status().ToString();
     ASSERT_GE(state->tail.seq, acked);
-    const auto table = FileTable::Load(image, region.info);
+    const auto table = FileTable::Load(image, info_);
     ASSERT_TRUE(table.ok()) << "at " << state->tail.seq << ": " << table.status().ToString();
     const FileModel& expected = std::prev(states.upper_bound(state->tail.seq))->second;
     ASSERT_EQ(table->List().size(), expected.size()) << "at " << state->tail.seq;
@@ -148,22 +145,50 @@ struct LaneBench {
       const auto found = expected.find(file.name);
       ASSERT_NE(found, expected.end()) << file.name;
       std::string text(file.size, ' ');
-      table->ReadBytes(image, region.info, SlotOf(file.id), 0, text);
+      table->ReadBytes(image, info_, SlotOf(file.id), 0, text);
       ASSERT_TRUE(text == found->second) << file.name << " at " << state->tail.seq;
     }
   }
 
-  TestRegion region;
   RamMedia media;
-  MemoryGroup group;
   std::mt19937_64 random;
-  uint32_t window_;
   std::chrono::nanoseconds clock{0};
   int idles = 0;
   std::function<void()> on_idle;
   std::unique_ptr<FileLane> lane;
   FileModel model;
   std::map<uint64_t, FileModel> states;
+
+ private:
+  Group* const group_;
+  const std::span<std::byte> primary_;
+  const RegionInfo info_;
+  const uint32_t window_;
+  const std::function<void()> step_;
+};
+
+struct MemoryNodes {
+  MemoryNodes(MemoryGroup::Mode mode, uint64_t seed, uint32_t replicas, uint32_t window)
+      : group(region.bytes, replicas, mode, seed, window) {}
+  TestRegion region;
+  MemoryGroup group;
+};
+
+// The same over a MemoryGroup.
+struct LaneBench : MemoryNodes, LaneModel {
+  explicit LaneBench(MemoryGroup::Mode mode, uint64_t seed = 1, uint32_t replicas = 3,
+                     uint32_t window = 8)
+      : MemoryNodes(mode, seed, replicas, window),
+        LaneModel(&group, region.bytes, region.info, seed, window, nullptr) {}
+  // A new lane on what the old one left, everything drained and every node made equal to the
+  // primary, as a session does.
+  void Reload() {
+    EXPECT_TRUE(lane->Drain().ok());
+    group.StepAll();
+    EXPECT_TRUE(Redo(region.bytes, region.info).ok());
+    for (uint32_t i = 0; i < group.group_size(); ++i) group.image(i) = region.bytes;
+    Load();
+  }
 };
 
 }  // namespace hyperloop
