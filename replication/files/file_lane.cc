@@ -282,11 +282,17 @@ Status FileLane::Append(FileId file, std::string_view data) {
     if (!room) return NoExtentsLocked(FileAt(slot).name, extents);
     HL_ASSIGN_OR_RETURN(slot, FindLocked(file));  // others may have removed it meanwhile
   }
-  const uint64_t chunk = MaxChunk();
+  const uint64_t chunk = MaxChunk(), whole = data.size();
   uint64_t seq = 0;
   while (!data.empty()) {
     const std::string_view part = data.substr(0, chunk);
-    HL_ASSIGN_OR_RETURN(seq, AppendChunkLocked(slot, part));
+    auto appended = AppendChunkLocked(slot, part);
+    if (!appended.ok() && data.size() == whole) return appended.status();
+    if (!appended.ok()) {
+      return Aborted("only the first " + std::to_string(whole - data.size()) + " of " +
+                     std::to_string(whole) + " B are in the log: " + appended.status().message());
+    }
+    seq = *appended;
     data.remove_prefix(part.size());
   }
   return options_.ack == AckMode::kAppend ? journal_->WaitDurable(seq) : Status();

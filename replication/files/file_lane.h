@@ -7,6 +7,9 @@
 // few table slots. A caller that finds no space waits up to space_timeout for another thread to
 // remove files, then gets kNoSpace; nothing was changed.
 //
+// An Append that takes several records (more than about 1 MiB, or a quarter of the journal) and
+// fails in the middle answers kAborted: its first part is in the log.
+//
 // Reuse of an extent is safe at once: its map entry, and every byte, changes only by records that
 // are executed and redone in order.
 //

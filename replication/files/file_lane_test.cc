@@ -123,6 +123,20 @@ TEST(FileLane, FullDataAreaKeepsRoomForTheManifest) {
   EXPECT_EQ(bench.idles, 0);
 }
 
+TEST(FileLane, AnAppendCutInTheMiddleSaysSo) {
+  LaneBench bench(Mode::kManual, 1, 1, 100000);
+  bench.group.set_mode(Mode::kImmediate);
+  const FileId log = bench.lane->Create("1.log", Lane::kLog).value();
+  bench.group.set_mode(Mode::kManual);  // the ring fills up
+  const Status status = bench.lane->Append(log, std::string(7 * 4096, 'x'));
+  EXPECT_EQ(status.code(), Code::kAborted) << status.ToString();
+  EXPECT_NE(status.message().find("only the first 11160 of 28672 B"), std::string::npos)
+      << status.ToString();
+  EXPECT_EQ(bench.lane->Append(log, std::string(3720, 'y')).code(), Code::kNoSpace);
+  bench.group.set_mode(Mode::kImmediate);
+  EXPECT_TRUE(bench.ReadAll("1.log") == std::string(11160, 'x'));
+}
+
 TEST(FileLane, WaitingForSpaceEndsWhenSomeoneRemoves) {
   LaneBench bench(Mode::kImmediate);
   const FileId first = bench.lane->Create("1.log", Lane::kLog).value();

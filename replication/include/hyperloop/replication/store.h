@@ -23,7 +23,7 @@
 
 namespace hyperloop {
 
-using FileId = uint32_t;  // slot in the file table; valid until the file is removed or replaced
+using FileId = uint32_t;  // names a file of the table; valid, across Reconnect too, until it is removed or replaced
 
 enum class Lane : uint8_t {
   kLog = 0,    // bytes are in the group
