@@ -144,6 +144,18 @@ TEST(GroupFailureTest, TrySubmitAndPollNoticeADeadReplicaToo) {
   EXPECT_EQ(code, Code::kTimedOut);
 }
 
+TEST(GroupFailureTest, PollingEndsToo) {
+  const auto chain = MakeChain({.window = 2, .ack_timeout = kShort});
+  chain->Kill(1);
+  ASSERT_TRUE(chain->group().Write(0, 8, true).ok());
+  Result<Ticket> newest = 0;
+  while ((newest = chain->group().Poll()).ok()) {
+    EXPECT_EQ(*newest, 0u);
+    chain->Settle();
+  }
+  EXPECT_EQ(newest.status().code(), Code::kTimedOut);
+}
+
 // A device whose daemon can be said to be gone.
 class MortalDevice final : public rnic::Device {
  public:

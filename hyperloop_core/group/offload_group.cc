@@ -233,11 +233,8 @@ Result<Ticket> OffloadGroup::TrySubmit(const Operation& operation) {
     Drain();
     if (!broken_.ok()) return broken_;
     if (const Ticket blocker = Blocker(operation); blocker != 0) {
-      if (Clock::now() - pending_[(acknowledged_ + 1) & pending_mask_].submitted >
-          options_.ack_timeout) {
-        CheckWaiting(acknowledged_ + 1);
-        if (!broken_.ok()) return broken_;
-      }
+      LookNowAndThen();
+      if (!broken_.ok()) return broken_;
       return Busy(Concat("operation ", blocker, " must be acknowledged first; ",
                          submitted_ - acknowledged_, " of at most ", program_.window,
                          " are under way"));
@@ -420,6 +417,10 @@ Status OffloadGroup::WaitFor(Ticket ticket) {
   }
 }
 
+void OffloadGroup::LookNowAndThen() {
+  if (++looks_ % kCheckInterval == 0) CheckWaiting(acknowledged_ + 1);
+}
+
 void OffloadGroup::CheckWaiting(Ticket waits_for) {
   if (!device_.alive()) {
     Break(Unavailable(
@@ -472,6 +473,7 @@ Status OffloadGroup::WaitAll() {
 
 Result<Ticket> OffloadGroup::Poll() {
   if (broken_.ok()) Drain();
+  if (broken_.ok() && acknowledged_ != submitted_) LookNowAndThen();
   if (!broken_.ok()) return broken_;
   return acknowledged_;
 }

@@ -74,6 +74,9 @@ class OffloadGroup final : public Group {
   Status WaitFor(Ticket ticket);
   // What a waiting loop looks at now and then. `waits_for`: for the text.
   void CheckWaiting(Ticket waits_for);
+  // The same for callers that wait by calling Poll or TrySubmit over and over: at every
+  // kCheckInterval-th call.
+  void LookNowAndThen();
   void Break(Status status);
   std::string Progress() const;
 
@@ -95,6 +98,7 @@ class OffloadGroup final : public Group {
   uint64_t copies_posted_ = 0, copies_done_ = 0;
   uint16_t down_blocks_ = 0;        // posted to down, free running
   uint32_t receives_consumed_ = 0;  // since the last replenishment
+  uint32_t looks_ = 0;
   Ordering ordering_;
   std::vector<Pending> pending_;  // by ticket & pending_mask_
   uint64_t pending_mask_ = 0;

@@ -163,7 +163,8 @@ class Group {
   virtual Status Wait(Ticket ticket, OperationResult* result = nullptr) = 0;
   virtual Status WaitAll() = 0;
   // Takes in what has arrived; returns the newest ticket such that it and all before it are
-  // acknowledged.
+  // acknowledged. Looks at ack_timeout and the device now and then, so that a loop of Poll ends as
+  // a Wait would.
   virtual Result<Ticket> Poll() = 0;
   // The first error, for good; ok while the group works.
   virtual Status status() const = 0;
