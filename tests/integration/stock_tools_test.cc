@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <sstream>
 
 #include "files/export.h"
@@ -117,31 +118,56 @@ TEST_F(StockToolsTest, DbBenchFillsTwiceAndReplicasAreEqual) {
   EXPECT_EQ(KeysOfReplica(2), keys);
 }
 
+// Runs db_bench and calls `while_writing` once, as soon as it has written some keys.
+Outcome RunBenchAnd(const std::string& command, const std::function<void()>& while_writing) {
+  Outcome outcome;
+  FILE* bench = popen(("env LD_PRELOAD='" + PluginPath() + "' " + command + " 2>&1").c_str(), "re");
+  if (bench == nullptr) return outcome;
+  char line[512];
+  bool called = false;
+  while (std::fgets(line, sizeof line, bench) != nullptr) {
+    outcome.output += line;
+    if (called || std::string(line).find("ops and") == std::string::npos) continue;
+    called = true;
+    while_writing();
+  }
+  int status = pclose(bench);
+  EXPECT_TRUE(called) << outcome.output;
+  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return outcome;
+}
+
 TEST_F(StockToolsTest, DbBenchWithAllReplicasStopped) {
   // Taking the group needs the replicas' processes; they are stopped as soon as db_bench is
   // writing.
-  FILE* bench = popen(("env LD_PRELOAD='" + PluginPath() + "' " +
-                       DbBench("--benchmarks=fillrandom --num=100000 --sync=1 "
-                               "--stats_interval=10000") +
-                       " 2>&1")
-                          .c_str(),
-                      "r");
-  ASSERT_NE(bench, nullptr);
-  std::string output;
-  char line[512];
-  bool stopped = false;
-  while (std::fgets(line, sizeof line, bench) != nullptr) {
-    output += line;
-    if (!stopped && std::string(line).find("ops and") != std::string::npos) {
-      cluster_.SignalAllReplicas(SIGSTOP);
-      stopped = true;
-    }
-  }
-  int status = pclose(bench);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << output;
-  EXPECT_TRUE(stopped) << output;
+  Outcome bench =
+      RunBenchAnd(DbBench("--benchmarks=fillrandom --num=100000 --sync=1 --stats_interval=10000"),
+                  [&] { cluster_.SignalAllReplicas(SIGSTOP); });
+  EXPECT_EQ(bench.status, 0) << bench.output;
   EXPECT_GT(KeysOfReplica(2), 50000u);  // read while they are stopped
   cluster_.SignalAllReplicas(SIGCONT);
+}
+
+TEST_F(StockToolsTest, SecondPrimaryWhileOneLives) {
+  StoreOptions second;
+  ASSERT_TRUE(ParseStoreUri(cluster_.uri(), &second).ok());
+  second.pool = cluster_.folder() + "/second.pool";
+  second.host = "second";
+  Outcome other;
+  Outcome looker;
+  Outcome bench = RunBenchAnd(
+      DbBench("--benchmarks=fillrandom --num=30000 --sync=1 --stats_interval=3000"), [&] {
+        other = RunCommand("/usr/bin/ldb --fs_uri='" + FormatStoreUri(second) +
+                           "' --db=" + cluster_.folder() + "/other --create_if_missing put a b");
+        looker = RunCommand(Ldb("list_column_families"));  // reads only: takes nothing
+      });
+  EXPECT_EQ(bench.status, 0) << bench.output;  // it never noticed
+  EXPECT_GT(other.status, 0) << other.output;
+  EXPECT_LT(other.status, 128) << other.output;
+  EXPECT_THAT(other.output, HasSubstr(Database())) << "the living primary is not named";
+  EXPECT_FALSE(stdfs::exists(cluster_.folder() + "/other/CURRENT"));
+  EXPECT_EQ(looker.status, 0) << looker.output;
+  ExpectRegionsEqual();
 }
 
 TEST_F(StockToolsTest, LdbPutGetScanAcrossProcesses) {
