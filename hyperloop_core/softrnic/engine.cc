@@ -108,6 +108,7 @@ size_t Engine::Run(size_t budget) {
     return done;
   }
   e.CollectDoorbells();
+  if (!e.rnr.empty()) e.RetryStalled();  // also while other queues keep the engine busy
   while (done < budget) {
     Qp* const qp = e.ready_head;
     if (qp == nullptr) {

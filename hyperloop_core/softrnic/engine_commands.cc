@@ -13,11 +13,11 @@ namespace {
 constexpr size_t kMaxHosts = 256;
 constexpr size_t kMaxContexts = 1024;
 constexpr size_t kMaxPds = 256;
-constexpr size_t kMaxUmems = 4096;
+constexpr size_t kMaxUmems = 2048;
 constexpr uint32_t kMaxKeys = 16384;
 constexpr uint32_t kMaxKeySlots = 1 << 20;
 constexpr uint32_t kMaxCqs = 1024;
-constexpr uint32_t kMaxLogCqes = 22;
+constexpr uint32_t kMaxLogCqes = 20;
 constexpr uint64_t kMaxUmemBytes = 1ull << 44;
 constexpr uint32_t kAllAccess =
     rnic::kLocalWrite | rnic::kRemoteWrite | rnic::kRemoteRead | rnic::kRemoteAtomic;
@@ -216,6 +216,9 @@ Status Engine::Impl::CreateCq(Context& c, const CreateCqArgs& a, IdReply* reply)
   const auto it = c.umems.find(a.umem);
   if (it == c.umems.end()) return NotFound(Text("create CQ: no registered memory ", a.umem));
   Umem& umem = *it->second;
+  if (umem.length > kMaxRingUmemBytes)
+    return InvalidArgument(Text("create CQ: its ring is in registered memory of ", umem.length,
+                                " B; at most ", kMaxRingUmemBytes));
   if (a.log_size > kMaxLogCqes || a.ignore_overrun > 1)
     return InvalidArgument(Text("create CQ: 2^", a.log_size, " entries; at most 2^", kMaxLogCqes));
   const uint64_t bytes = uint64_t{sizeof(mlx5_cqe64)} << a.log_size;

@@ -270,6 +270,21 @@ TEST(EngineRnr, CounterBehindWhatWasUsedMeansNone) {
   EXPECT_EQ(p.b_recv.PollAll().size(), 3u);
 }
 
+TEST(EngineRnr, TriedAgainWhileOtherQueuesKeepTheEngineBusy) {
+  Pair p;
+  TestQp busy = p.a.Qp(p.a_recv, p.a_recv, {.log_sq = 12});
+  p.a.Connect(busy, busy);
+  for (int i = 0; i < 4000; ++i) busy.Nop();
+  p.a_qp.Send(p.a.At(p.src, 8), CqeMode::kAlways);
+  p.a_qp.Ring();
+  p.engine.Run(8);
+  busy.Ring();
+  p.engine.Run(8);
+  p.b_qp.Receive(p.b.At(p.dst, 8));
+  for (int i = 0; i < 20; ++i) p.engine.Run(16);
+  EXPECT_EQ(p.a_cq.PollAll().size(), 1u);
+}
+
 // What was stalled is forgotten by a reset, also by the list of senders to try again.
 TEST(EngineRnr, ResetTakesTheSenderOffTheList) {
   Pair p({}, {.flags = kQpMaster});
@@ -287,6 +302,11 @@ TEST(EngineRnr, ResetTakesTheSenderOffTheList) {
   p.Run();
   EXPECT_TRUE(p.a_cq.PollAll().empty()) << "the WAIT holds";
   EXPECT_TRUE(p.b_recv.PollAll().empty());
+  p.a_qp.Receive(p.a.At(p.src, 8));
+  p.b_qp.Send(p.b.At(p.dst, 8));
+  p.b_qp.Ring();
+  p.Run();
+  EXPECT_EQ(p.a_cq.PollAll().size(), 1u) << "and ends once";
 }
 
 TEST(EngineRnr, DoorbellRecordWrittenByAScatterReplenishes) {
@@ -329,6 +349,23 @@ TEST(EngineCq, OverrunIsAnErrorUnlessIgnored) {
   }
 }
 
+// The completion that overruns may be a WAIT's: nothing behind it runs.
+TEST(EngineCq, OverrunByAWaitStopsTheQueue) {
+  Engine engine{EngineOptions{}};
+  Client a(engine, "a");
+  TestCq cq = a.Cq(1);
+  TestQp qp = a.Qp(cq, cq, {.flags = kQpMaster});
+  a.Connect(qp, qp);
+  std::byte* const at = a.Take(64);
+  at[0] = std::byte{1};
+  for (int i = 0; i < 3; ++i) qp.Wait(cq, 0xffffff, CqeMode::kAlways);
+  qp.Write(reinterpret_cast<uint64_t>(at + 8), a.rkey, a.At(at, 8));
+  qp.Ring();
+  RunAll(engine);
+  EXPECT_EQ(a.Counter("waits"), 3u);
+  EXPECT_EQ(at[8], std::byte{0});
+}
+
 TEST(EngineCq, ConsumerIndexMakesRoom) {
   Engine engine{EngineOptions{}};
   Client a(engine, "a");
@@ -368,6 +405,9 @@ TEST(EnginePeer, DeadOrUnconnectedPeerIsRetryExceeded) {
   }
   {
     Pair p;
+    p.a_qp.Write(p.Remote(p.dst), p.b.rkey, p.a.At(p.src, 8));
+    p.a_qp.Ring();
+    p.Run();
     p.b.Modify(p.b_qp, QpState::kReset);
     p.b.Modify(p.b_qp, QpState::kInit, 0xf);
     p.b.Connect(p.b_qp, p.b_qp);  // connected elsewhere

@@ -41,6 +41,8 @@ inline constexpr Outcome kOk = 0;
 inline constexpr Outcome kRnr = 0xff;
 inline constexpr Outcome kInParts = 0xfe;         // begun: engine_parts.cc goes on
 inline constexpr uint64_t kTurnBytes = 64 << 10;  // then other queues get their turn
+// Rings live in registered memory of at most this size, so that maps of them stay small.
+inline constexpr uint64_t kMaxRingUmemBytes = 1ull << 30;
 inline constexpr uint64_t kMaxMessage = 1ull << 30;
 
 // What a WRITE_IMM tells the receiver.
@@ -258,6 +260,11 @@ struct Engine::Impl {
   Next ExecuteWait(Qp& qp, const Wqe& wqe);
   Outcome ExecuteEnable(Qp& qp, const Wqe& wqe);
   void Complete(Qp& qp, const Wqe& wqe, uint32_t bytes);
+  // The completion may overrun its CQ, which puts the queue into error.
+  Next CompleteAndGoOn(Qp& qp, const Wqe& wqe, uint32_t bytes) {
+    Complete(qp, wqe, bytes);
+    return qp.state == rnic::QpState::kReadyToSend ? Next::kMore : Next::kStop;
+  }
   void Fail(Qp& qp, const Wqe& wqe, uint8_t syndrome);
   size_t FlushStep(Qp& qp);
   Qp* FindPeer(Qp& qp);
@@ -335,7 +342,6 @@ struct Engine::Impl {
   NumberTable<Cq, 14> cqs;
   std::vector<Qp*> rnr;
   volatile sig_atomic_t fault = 0;
-  bool flush_failed = false;
   std::map<ContextId, std::unique_ptr<Context>> contexts;
   std::map<std::string, std::unique_ptr<Host>> hosts;
   std::deque<uint32_t> free_keys;

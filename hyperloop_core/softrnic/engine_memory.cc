@@ -61,7 +61,7 @@ namespace {
 void MarkRange(Umem& umem, uint64_t addr, uint64_t length) {
   const uint64_t begin = std::max(addr, umem.addr);
   const uint64_t end = std::min(addr + length, umem.addr + umem.length);
-  if (begin >= end) return;
+  if (begin >= end || umem.length > kMaxRingUmemBytes) return;
   if (umem.ring_map.empty()) umem.ring_map.resize((umem.length + 63) / 64 + 9);
   for (uint64_t i = (begin - umem.addr) / 8; i < (end - umem.addr + 7) / 8; ++i)
     umem.ring_map[i / 8] |= uint8_t(1u << (i % 8));
@@ -129,7 +129,7 @@ void Engine::Impl::FlushDirty(Qp& qp) {
     const uintptr_t begin = reinterpret_cast<uintptr_t>(range.begin) & ~(page - 1);
     if (msync(reinterpret_cast<void*>(begin), reinterpret_cast<uintptr_t>(range.end) - begin,
               MS_SYNC) != 0) {
-      flush_failed = true;
+      qp.flush_failed = true;
     }
   }
   qp.dirty_count = 0;

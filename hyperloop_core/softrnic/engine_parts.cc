@@ -38,8 +38,7 @@ Outcome Engine::Impl::StartParts(Qp& qp, Qp& peer, const Wqe& wqe, const Segment
   const uint32_t need = IsRead(wqe.opcode) ? rnic::kRemoteRead : rnic::kRemoteWrite;
   const std::byte* const remote =
       Translate(rkeys.Find(LoadBe32(body + 8)), peer.pd, LoadBe64(body), local.bytes, need);
-  if (remote == nullptr || (peer.access & need) == 0)
-    return Refuse(peer, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
+  if (remote == nullptr) return Refuse(peer, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
   for (uint32_t i = 0; i < local.count; ++i) {
     const Segment& segment = local.list[i];
     if (segment.at < remote + local.bytes && segment.at + segment.length > remote) return kOk;
@@ -72,8 +71,7 @@ Engine::Impl::Next Engine::Impl::ContinueParts(Qp& qp) {
   const uint32_t bytes = IsRead(wqe.opcode) ? static_cast<uint32_t>(qp.part->moved) : 0;
   qp.part.reset();
   qp.resume = false;
-  Complete(qp, wqe, bytes);
-  return qp.state == rnic::QpState::kReadyToSend ? Next::kMore : Next::kStop;
+  return CompleteAndGoOn(qp, wqe, bytes);
 }
 
 Outcome Engine::Impl::NextPart(Qp& qp, Part& part, bool* last) {

@@ -47,6 +47,9 @@ Status Engine::Impl::CreateQp(Context& c, const CreateQpArgs& a, CreateQpReply* 
   if (pd == c.pds.end()) return NotFound(Text("create QP: no protection domain ", a.pdn));
   const auto umem = c.umems.find(a.umem);
   if (umem == c.umems.end()) return NotFound(Text("create QP: no registered memory ", a.umem));
+  if (umem->second->length > kMaxRingUmemBytes)
+    return InvalidArgument(Text("create QP: its rings are in registered memory of ",
+                                umem->second->length, " B; at most ", kMaxRingUmemBytes));
   Cq* const send_cq = cqs.Find(a.send_cqn);
   Cq* const recv_cq = cqs.Find(a.recv_cqn);
   if (send_cq == nullptr || send_cq->context != &c || recv_cq == nullptr || recv_cq->context != &c)
@@ -129,6 +132,7 @@ void Engine::Impl::ResetQueues(Qp& qp) {
   qp.inflight.clear();
   qp.failed = false;
   if (qp.dirty_count != 0) FlushDirty(qp);
+  qp.flush_failed = false;
   if (qp.context->uar != nullptr && !qp.responder_only)
     __atomic_store_n(&qp.context->uar->registers[qp.doorbell_index], 0, __ATOMIC_RELAXED);
 }

@@ -110,8 +110,7 @@ Engine::Impl::Next Engine::Impl::ExecuteOne(Qp& qp) {
     Fail(qp, wqe, outcome);
     return Next::kStop;
   }
-  Complete(qp, wqe, bytes);
-  return qp.state == QpState::kReadyToSend ? Next::kMore : Next::kStop;
+  return CompleteAndGoOn(qp, wqe, bytes);
 }
 
 // The WQE at the consumer index had begun: a WAIT that is met, or a long transfer.
@@ -124,8 +123,7 @@ Engine::Impl::Next Engine::Impl::Resume(Qp& qp) {
   wqe.opcode = rnic::kWqeWait;
   wqe.flags = qp.wait_flags;
   wqe.blocks = qp.wait_blocks;
-  Complete(qp, wqe, 0);
-  return Next::kMore;
+  return CompleteAndGoOn(qp, wqe, 0);
 }
 
 Engine::Impl::Next Engine::Impl::StallForReceive(Qp& qp) {
@@ -244,10 +242,7 @@ Engine::Impl::Next Engine::Impl::ExecuteWait(Qp& qp, const Wqe& wqe) {
     return Next::kStop;
   }
   ++qp.count.waits;
-  if (WaitMet(*cq, index)) {
-    Complete(qp, wqe, 0);
-    return Next::kMore;
-  }
+  if (WaitMet(*cq, index)) return CompleteAndGoOn(qp, wqe, 0);
   ++qp.count.wait_stalls;
   qp.stall = Stall::kWait;
   qp.wait_index = index;

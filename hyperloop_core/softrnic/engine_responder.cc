@@ -136,8 +136,8 @@ Outcome Engine::Impl::ServeRead(Qp& qp, uint64_t addr, uint32_t rkey, const Segm
     return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
   if (qp.dirty_count != 0) [[unlikely]] {
     FlushDirty(qp);
-    if (flush_failed) {
-      flush_failed = false;
+    if (qp.flush_failed) {
+      qp.flush_failed = false;
       return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_OP_ERR);
     }
   }

@@ -140,8 +140,7 @@ Engine::Impl::Next Engine::Impl::ExecuteDeferred(Qp& qp, const Wqe& wqe) {
   switch (wqe.opcode) {
     case rnic::kWqeNop:
       ++qp.count.nops;
-      Complete(qp, wqe, 0);
-      return Next::kMore;
+      return CompleteAndGoOn(qp, wqe, 0);
     case rnic::kWqeWait:
       return ExecuteWait(qp, wqe);
     case rnic::kWqeSendEnable:
@@ -151,8 +150,7 @@ Engine::Impl::Next Engine::Impl::ExecuteDeferred(Qp& qp, const Wqe& wqe) {
         Fail(qp, wqe, outcome);
         return Next::kStop;
       }
-      Complete(qp, wqe, 0);
-      return Next::kMore;
+      return CompleteAndGoOn(qp, wqe, 0);
     }
     default:
       break;

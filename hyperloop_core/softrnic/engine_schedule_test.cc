@@ -216,6 +216,8 @@ TEST(EngineSchedule, MalformedWqeStopsTheQueueBehindWhatIsUnderWay) {
     p.a_qp.Write(p.Remote(p.dst), p.b.rkey, p.a.At(p.src, 8), CqeMode::kAlways);
     p.a_qp.Nop();
     p.a_qp.sq[64 + 2] = std::byte{9};  // its index
+    p.a_qp.Ring();
+    p.engine.Run(2);
     p.a_qp.Write(p.Remote(p.dst + 64), p.b.rkey, p.a.At(p.src, 8));
     p.a_qp.Ring();
     p.Run();

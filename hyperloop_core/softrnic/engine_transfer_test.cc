@@ -189,6 +189,7 @@ TEST(EngineTransfer, LongTransfersAreCutIntoTurns) {
   EXPECT_EQ(0, std::memcmp(from, back, kLong));
   EXPECT_EQ(p.b.Counter("read_responses_nonzero"), 1u);
   EXPECT_EQ(p.a.Counter("writes"), 1u);
+  EXPECT_EQ(p.b.Counter("bytes_received"), kLong);
   // Refused as a whole, and ended in the middle.
   p.a_qp.Write(p.Remote(p.b.memory + Client::kArena - 200'000), p.b.rkey, p.a.At(from, 200'001));
   p.a_qp.Ring();
