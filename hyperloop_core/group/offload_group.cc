@@ -265,6 +265,7 @@ Result<Ticket> OffloadGroup::Start(const Operation& operation) {
   pending_[ticket & pending_mask_] = {Clock::now(), copies_posted_,
                                       static_cast<uint16_t>(down_blocks_ - 1)};
   submitted_ = ticket;
+  messages_->Prefetch(ticket);
   return ticket;
 }
 
