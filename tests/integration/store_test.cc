@@ -7,7 +7,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
+#include <thread>
 
 #include "integration/store_fixture.h"
 
@@ -153,6 +155,36 @@ TEST_F(StoreTest, TakeoverFencesTheFormerPrimary) {
   const auto status = cluster_.ReplicaStatus(0);
   ASSERT_TRUE(status.ok());
   EXPECT_FALSE(status->released);
+}
+
+// The former primary appends all the time: not one append may be acknowledged that its successor
+// does not find.
+TEST_F(StoreTest, TakeoverUnderLoadLosesNothing) {
+  auto owner = Taken(Options());
+  ASSERT_NE(owner, nullptr);
+  ASSERT_TRUE(owner->Create("f", Lane::kLog).ok());
+  size_t expected = 0;
+  for (int round = 0; round < 4; ++round) {
+    std::atomic<size_t> acked{0};
+    Status end;
+    std::thread writer([&] {
+      const auto file = owner->Lookup("f");
+      while (file.ok() && (end = owner->Append(*file, "12345678")).ok()) ++acked;
+    });
+    EXPECT_TRUE(Eventually([&] { return acked > 20; }));
+    StoreOptions options = round % 2 == 0 ? SecondOptions() : Options();
+    options.takeover = true;
+    auto next = Taken(options);
+    writer.join();
+    ASSERT_NE(next, nullptr);
+    EXPECT_FALSE(end.ok());
+    const size_t found = Content(*next, "f").size();
+    expected += 8 * acked;
+    EXPECT_GE(found, expected) << "acknowledged under an epoch that was over, round " << round;
+    EXPECT_LE(found, expected + 8);  // the one in flight
+    expected = found;
+    owner = std::move(next);
+  }
 }
 
 TEST_F(StoreTest, ReplicaThatDiedAndCameBackIsReconnected) {
