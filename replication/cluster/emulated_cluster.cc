@@ -129,8 +129,9 @@ Status CheckOptions(const ClusterOptions& options) {
 
 Result<Paths> MakeDirectory(const ClusterOptions& options) {
   std::error_code error;
-  fs::create_directories(options.directory, error);
+  const bool made = fs::create_directories(options.directory, error);
   if (error) return FromErrno(error.value(), "making directory " + options.directory);
+  if (made) fs::permissions(options.directory, fs::perms::owner_all, error);  // pools are private
   Result<Paths> paths = ExistingDirectory(options.directory);
   if (!paths.ok()) return paths;
   constexpr size_t kLongest = sizeof(sockaddr_un::sun_path) - 1;

@@ -24,8 +24,15 @@ using Action = std::function<int()>;
 
 // Each adds one subcommand; parsing it sets *chosen to what it does.
 void AddCluster(CLI::App& app, Action* chosen);
+void AddStatus(CLI::App& app, Action* chosen);
+void AddCounters(CLI::App& app, Action* chosen);
+void AddVerify(CLI::App& app, Action* chosen);
+void AddDump(CLI::App& app, Action* chosen);
+void AddExport(CLI::App& app, Action* chosen);
 void AddExec(CLI::App& app, Action* chosen);
+void AddReset(CLI::App& app, Action* chosen);
 void AddOptions(CLI::App& app, Action* chosen);
+void AddDoctor(CLI::App& app, Action* chosen);
 
 // Prints "hyperloopctl: reason" and returns kExitUsage for kInvalidArgument, else kExitFailure.
 int Fail(const Status& status);

@@ -16,8 +16,15 @@ int main(int argc, char** argv) {
       "hyperloopctl COMMAND --help explains one command; docs/operations.md shows them at work.");
   Action chosen;
   AddCluster(app, &chosen);
+  AddStatus(app, &chosen);
+  AddCounters(app, &chosen);
+  AddVerify(app, &chosen);
+  AddDump(app, &chosen);
+  AddExport(app, &chosen);
   AddExec(app, &chosen);
+  AddReset(app, &chosen);
   AddOptions(app, &chosen);
+  AddDoctor(app, &chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

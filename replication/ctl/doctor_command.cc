@@ -1,0 +1,140 @@
+// hyperloopctl doctor
+#include <sched.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <fstream>
+
+#include "ctl/command.h"
+#include "ctl/elf.h"
+#include "ctl/preload.h"
+#include "hyperloop/replication/emulated_cluster.h"
+
+namespace hyperloop::ctl {
+namespace {
+
+enum class Verdict { kGood, kNote, kBad };
+
+struct Finding {
+  Verdict verdict = Verdict::kGood;
+  std::string text;
+};
+
+Finding Processors() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  const int count = ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  if (count >= 2) return {Verdict::kGood, std::to_string(count) + " processors"};
+  return {Verdict::kNote,
+          "1 processor: primary and RNIC daemon take turns, latency will be tens of microseconds"};
+}
+
+Finding Kernel() {
+  utsname name{};
+  ::uname(&name);
+  int major = 0, minor = 0;
+  std::sscanf(name.release, "%d.%d", &major, &minor);
+  const std::string text = std::string("Linux ") + name.release;
+  // pidfd_open and close_range.
+  if (major > 5 || (major == 5 && minor >= 11)) return {Verdict::kGood, text};
+  return {Verdict::kBad, text + ": 5.11 or later is needed"};
+}
+
+Finding SharedMemory() {
+  struct statvfs space {};
+  if (::statvfs("/dev/shm", &space) != 0) {
+    return {Verdict::kNote, "no /dev/shm: pools must lie on a disk, with media=file"};
+  }
+  const uint64_t free = static_cast<uint64_t>(space.f_bavail) * space.f_frsize;
+  const std::string text = "/dev/shm has " + std::to_string(free >> 20) + " MiB free";
+  constexpr uint64_t kWanted =
+      2ull << 30;  // a cluster of three with the default regions, and room for a database
+  if (free >= kWanted) return {Verdict::kGood, text};
+  return {Verdict::kNote,
+          text +
+              "; a default cluster takes 1 GiB: mount -o remount,size=4G /dev/shm, or smaller "
+              "--region-size"};
+}
+
+Finding LockedMemory() {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_MEMLOCK, &limit);
+  const std::string size =
+      limit.rlim_cur == RLIM_INFINITY ? "unlimited" : std::to_string(limit.rlim_cur >> 10) + " KiB";
+  return {Verdict::kGood, "locked memory limit " + size +
+                              " (the software RNIC locks none; hardware providers need it)"};
+}
+
+Finding Priority() {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NICE, &limit);
+  if (::geteuid() == 0 || limit.rlim_cur >= 40) {
+    return {Verdict::kGood, "the RNIC daemon may raise its priority"};
+  }
+  return {Verdict::kNote,
+          "no permission to raise priorities: the RNIC daemon runs at normal priority and latency "
+          "tails "
+          "are longer under load"};
+}
+
+Finding Programs() {
+  const Result<std::string> folder = ProgramFolder();
+  if (!folder.ok()) return {Verdict::kBad, folder.status().message()};
+  std::string missing;
+  for (const char* name : {"hyperloop-rnicd", "hyperloop-replica"}) {
+    if (::access((*folder + "/" + name).c_str(), X_OK) != 0) missing += std::string(" ") + name;
+  }
+  if (missing.empty())
+    return {Verdict::kGood, "hyperloop-rnicd and hyperloop-replica are in " + *folder};
+  return {Verdict::kBad, "missing in " + *folder + ":" + missing};
+}
+
+Finding Plugin() {
+  const Result<std::string> plugin = FindPlugin();
+  if (!plugin.ok()) return {Verdict::kBad, plugin.status().message()};
+  const Result<ElfInfo> elf = ReadElf(*plugin);
+  if (!elf.ok()) return {Verdict::kBad, elf.status().message()};
+  for (const std::string& needed : elf->needed) {
+    if (needed.rfind("librocksdb", 0) == 0) {
+      return {Verdict::kGood, *plugin + " is for " + needed};
+    }
+  }
+  return {Verdict::kGood, *plugin + " is for any RocksDB that the program brings"};
+}
+
+Finding StockProgram(const std::string& name) {
+  const Result<std::string> program = FindProgram(name);
+  if (!program.ok()) return {Verdict::kNote, program.status().message()};
+  const Result<std::string> plugin = FindPlugin();
+  if (!plugin.ok()) return {Verdict::kNote, *program + " is there"};
+  const Status status = CheckPreload(*program, *plugin);
+  if (status.ok()) return {Verdict::kGood, *program + " takes the plugin"};
+  return {Verdict::kNote, status.message()};
+}
+
+int Run() {
+  bool bad = false;
+  for (const Finding& finding :
+       {Kernel(), Processors(), SharedMemory(), LockedMemory(), Priority(), Programs(), Plugin(),
+        StockProgram("db_bench"), StockProgram("ldb")}) {
+    static constexpr const char* kMarks[] = {"ok  ", "note", "BAD "};
+    std::printf("%s  %s\n", kMarks[static_cast<int>(finding.verdict)], finding.text.c_str());
+    bad = bad || finding.verdict == Verdict::kBad;
+  }
+  return bad ? kExitFailure : kExitOk;
+}
+
+}  // namespace
+
+void AddDoctor(CLI::App& app, Action* chosen) {
+  app.add_subcommand(
+         "doctor",
+         "what this machine offers and lacks; exit status 1 if something needed is missing")
+      ->callback([=] { *chosen = [] { return Run(); }; });
+}
+
+}  // namespace hyperloop::ctl

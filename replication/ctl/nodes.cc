@@ -1,0 +1,114 @@
+#include "ctl/nodes.h"
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+
+#include "control/client.h"
+#include "hyperloop/replication/options.h"
+
+namespace hyperloop::ctl {
+namespace {
+
+constexpr char kToolHost[] = "hyperloopctl";  // the emulated host that tools attach to
+
+NodePlace PlaceOf(const ClusterProcess& process) {
+  return {process.name, process.name, process.listen, process.pool, process.state};
+}
+
+// The emulated host's name, from the replica itself.
+Result<NodePlace> Ask(const std::string& listen) {
+  constexpr auto kPatience = std::chrono::seconds(3);
+  HL_ASSIGN_OR_RETURN(const control::Endpoint endpoint, control::ParseEndpoint(listen));
+  HL_ASSIGN_OR_RETURN(const auto client, control::ControlClient::Connect(endpoint, kPatience));
+  HL_ASSIGN_OR_RETURN(const auto hello,
+                      client->Call<control::HelloReplyT>(control::HelloRequestT{}, kPatience));
+  return NodePlace{hello.host, hello.host, listen, "", ProcessState::kRunning};
+}
+
+}  // namespace
+
+void AddWhere(CLI::App* command, Where* where) {
+  CLI::Option_group* group = command->add_option_group("where", "which group to look at");
+  group->add_option("--dir", where->directory, "directory of an emulated cluster");
+  group->add_option("--uri", where->uri, "URI of the group");
+  group->require_option(1);
+}
+
+Result<Nodes> Nodes::Find(const Where& where) {
+  Nodes nodes;
+  if (!where.directory.empty()) {
+    HL_ASSIGN_OR_RETURN(const ClusterInfo info, ReadCluster(where.directory));
+    nodes.socket_ = info.socket;
+    nodes.primary_pool_ = info.directory + "/primary.pool";
+    for (size_t i = 1; i < info.processes.size(); ++i) {
+      nodes.replicas_.push_back(PlaceOf(info.processes[i]));
+    }
+    return nodes;
+  }
+  StoreOptions store;
+  HL_RETURN_IF_ERROR(ParseStoreUri(where.uri, &store).WithContext("--uri"));
+  HL_RETURN_IF_ERROR(ValidateStoreOptions(store).WithContext("--uri"));
+  nodes.socket_ = store.device;
+  nodes.primary_pool_ = store.pool;
+  const Result<ClusterInfo> info =
+      ReadCluster(std::filesystem::path(store.device).parent_path().string());
+  for (const std::string& listen : store.replicas) {
+    const ClusterProcess* known = nullptr;
+    for (size_t i = 1; info.ok() && i < info->processes.size(); ++i) {
+      if (info->processes[i].listen == listen) known = &info->processes[i];
+    }
+    if (known != nullptr) {
+      nodes.replicas_.push_back(PlaceOf(*known));
+      continue;
+    }
+    HL_ASSIGN_OR_RETURN(NodePlace place, Ask(listen));
+    nodes.replicas_.push_back(std::move(place));
+  }
+  return nodes;
+}
+
+Result<const NodePlace*> Nodes::Replica(uint32_t index) const {
+  if (index < replicas_.size()) return &replicas_[index];
+  return InvalidArgument("no replica " + std::to_string(index) + ": the group has " +
+                         std::to_string(replicas_.size()) + ", counted from 0");
+}
+
+Result<rnic::Device*> Nodes::Device() {
+  if (device_ == nullptr) {
+    HL_ASSIGN_OR_RETURN(device_, softrnic::OpenDaemonDevice({socket_, kToolHost}));
+  }
+  return device_.get();
+}
+
+Result<std::unique_ptr<NodeView>> Nodes::View(const NodePlace& place) {
+  if (place.state == ProcessState::kDead) {
+    Result<std::unique_ptr<NodeView>> view = NodeView::OpenPool(place.pool);
+    if (view.ok()) return view;
+    return view.status().WithContext(place.name + " is dead, and its pool");
+  }
+  Result<rnic::Device*> device = Device();
+  if (!device.ok()) return device.status().WithContext("reaching " + place.name);
+  Result<std::unique_ptr<NodeView>> view = NodeView::Connect(**device, place.host);
+  if (view.ok()) return view;
+  return view.status().WithContext(place.name);
+}
+
+Result<rnic::Counters> Nodes::CountersOf(const std::string& host) const {
+  HL_ASSIGN_OR_RETURN(const auto device, softrnic::OpenDaemonDevice({socket_, host}));
+  return device->QueryCounters();
+}
+
+Result<std::string> Nodes::LivingPrimary() {
+  for (const NodePlace& place : replicas_) {
+    if (place.state == ProcessState::kDead) continue;
+    const Result<std::unique_ptr<NodeView>> view = View(place);
+    if (!view.ok()) continue;
+    HL_ASSIGN_OR_RETURN(const bool lives, (*view)->OwnerLives());
+    if (!lives) continue;
+    HL_ASSIGN_OR_RETURN(const NodeStatus status, (*view)->ReadStatus());
+    return status.owner_name.empty() ? "primary " + status.owner : status.owner_name;
+  }
+  return std::string();
+}
+
+}  // namespace hyperloop::ctl

@@ -1,0 +1,63 @@
+// The nodes that a command looks at: of a cluster's directory, or of a URI.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "hyperloop/core/softrnic.h"
+#include "hyperloop/replication/emulated_cluster.h"
+#include "hyperloop/replication/inspect.h"
+
+namespace CLI {
+class App;
+}
+
+namespace hyperloop::ctl {
+
+// Where to look, from the command line: exactly one of the two.
+struct Where {
+  std::string directory;
+  std::string uri;
+};
+// Adds --dir and --uri to a subcommand, one of which must be given.
+void AddWhere(CLI::App* command, Where* where);
+
+struct NodePlace {
+  std::string name;    // "replica0" …
+  std::string host;    // emulated host at the daemon
+  std::string listen;  // control endpoint
+  std::string pool;    // path; "" when only the URI is known
+  ProcessState state = ProcessState::kRunning;
+};
+
+// The replicas of a group and a device to reach them with.
+class Nodes {
+ public:
+  // Reads no replica yet. A URI is looked up in the cluster.json beside its device; without one,
+  // the replicas are asked for the names of their emulated hosts, so they must run.
+  static Result<Nodes> Find(const Where& where);
+
+  const std::vector<NodePlace>& replicas() const { return replicas_; }
+  const std::string& socket() const { return socket_; }
+  const std::string& primary_pool() const { return primary_pool_; }
+  // kInvalidArgument: no such replica.
+  Result<const NodePlace*> Replica(uint32_t index) const;
+  // A replica that runs or is stopped through its RNIC, a dead one through its pool.
+  Result<std::unique_ptr<NodeView>> View(const NodePlace& place);
+  // What the replicas' RNICs counted: of emulated host `host`.
+  Result<rnic::Counters> CountersOf(const std::string& host) const;
+  // The name and directory of a primary whose heartbeat moves at some replica; "" when there is
+  // none. Replicas that cannot be looked at are passed over.
+  Result<std::string> LivingPrimary();
+
+ private:
+  Result<rnic::Device*> Device();
+
+  std::vector<NodePlace> replicas_;
+  std::string socket_;
+  std::string primary_pool_;
+  std::unique_ptr<rnic::Device> device_;
+};
+
+}  // namespace hyperloop::ctl

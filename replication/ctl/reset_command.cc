@@ -1,0 +1,55 @@
+// hyperloopctl reset
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+
+#include "ctl/command.h"
+#include "hyperloop/replication/store.h"
+
+namespace hyperloop::ctl {
+namespace {
+
+// Takes the group as a primary without a database, removes every file, and lets go of it.
+Result<size_t> Reset(const std::string& uri) {
+  StoreOptions options;
+  HL_RETURN_IF_ERROR(ParseStoreUri(uri, &options).WithContext("--uri"));
+  options.restore = true;  // it may hold files: that is the point
+  options.takeover = false;
+  HL_ASSIGN_OR_RETURN(const std::unique_ptr<Store> store,
+                      Store::Open(options, StderrLog("hyperloopctl", LogLevel::kWarn)));
+  TakeRequest request;
+  request.directory = "hyperloopctl reset";
+  TakeResult taken;
+  HL_RETURN_IF_ERROR(store->Take(request, &taken));
+  for (const FileInfo& file : taken.files) {
+    HL_RETURN_IF_ERROR(store->Remove(file.name).WithContext("removing " + file.name));
+  }
+  HL_RETURN_IF_ERROR(store->Close());
+  return taken.files.size();
+}
+
+}  // namespace
+
+void AddReset(CLI::App& app, Action* chosen) {
+  auto uri = std::make_shared<std::string>();
+  auto yes = std::make_shared<bool>(false);
+  CLI::App* reset = app.add_subcommand("reset",
+                                       "remove every file of a group, so that another database may "
+                                       "use it; refused while a primary lives");
+  reset->add_option("--uri", *uri, "the group")->required();
+  reset->add_flag("--yes", *yes, "really: the group's copy of the database is gone afterwards");
+  reset->callback([=] {
+    *chosen = [=] {
+      if (!*yes) {
+        return Fail(InvalidArgument(
+            "reset removes the group's copy of its database; say --yes if that is meant"));
+      }
+      const Result<size_t> removed = Reset(*uri);
+      if (!removed.ok()) return Fail(removed.status());
+      std::printf("%zu files removed; the group is empty\n", *removed);
+      return static_cast<int>(kExitOk);
+    };
+  });
+}
+
+}  // namespace hyperloop::ctl

@@ -1,0 +1,202 @@
+// hyperloopctl status
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "ctl/command.h"
+#include "ctl/nodes.h"
+
+namespace hyperloop::ctl {
+namespace {
+
+struct Look {
+  const NodePlace* place = nullptr;
+  Status error;  // why the rest is empty
+  NodeStatus status;
+  bool owner_lives = false;
+};
+
+// Every replica, looked at once. A living owner's heartbeat moves within 500 ms: it is watched at
+// one replica, and compared before and after at the others.
+std::vector<Look> LookAtAll(Nodes& nodes) {
+  std::vector<Look> looks;
+  std::vector<std::unique_ptr<NodeView>> views;
+  std::vector<uint64_t> before;
+  bool watched = false;
+  bool first_lives = false;
+  for (const NodePlace& place : nodes.replicas()) {
+    Look look;
+    look.place = &place;
+    Result<std::unique_ptr<NodeView>> view = nodes.View(place);
+    look.error = view.status();
+    views.push_back(view.ok() ? std::move(*view) : nullptr);
+    const Result<uint64_t> beat =
+        views.back() == nullptr ? Result<uint64_t>(look.error) : views.back()->Heartbeat();
+    if (look.error.ok()) look.error = beat.status();
+    before.push_back(beat.ok() ? *beat : 0);
+    looks.push_back(std::move(look));
+  }
+  for (size_t i = 0; i < looks.size(); ++i) {
+    Look& look = looks[i];
+    if (!look.error.ok()) continue;
+    const bool running = look.place->state != ProcessState::kDead;
+    if (running && !watched) {
+      const Result<bool> lives = views[i]->OwnerLives();
+      first_lives = lives.ok() && *lives;
+      watched = true;
+    }
+    Result<NodeStatus> status = views[i]->ReadStatus();
+    if (!status.ok()) {
+      look.error = status.status();
+      continue;
+    }
+    look.owner_lives = running && first_lives && status->heartbeat != before[i];
+    look.status = std::move(*status);
+  }
+  return looks;
+}
+
+nlohmann::ordered_json FilesToJson(const std::vector<FileInfo>& files) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  for (const FileInfo& file : files) {
+    json.push_back({{"name", file.name},
+                    {"lane", file.lane == Lane::kLog ? "log" : "local"},
+                    {"size", file.size}});
+  }
+  return json;
+}
+
+nlohmann::ordered_json ToJson(const Look& look) {
+  const NodeStatus& status = look.status;
+  nlohmann::ordered_json json;
+  json["replica"] = look.place->name;
+  json["listen"] = look.place->listen;
+  json["process"] = ProcessStateName(look.place->state);
+  json["error"] = look.error.ok() ? "" : look.error.message();
+  if (!look.error.ok()) return json;
+  json["node"] = status.node;
+  json["group"] = status.group;
+  json["media"] = status.media;
+  json["region_size"] = status.region_size;
+  json["epoch"] = status.sealed_epoch;
+  json["installed_epoch"] = status.installed_epoch;
+  json["owner"] = status.owner;
+  json["owner_name"] = status.owner_name;
+  json["owner_lives"] = look.owner_lives;
+  json["released"] = status.released;
+  json["heartbeat"] = status.heartbeat;
+  json["chain"] = status.replicas;
+  json["formatted"] = status.formatted;
+  if (!status.formatted) return json;
+  json["database"] = status.database;
+  json["directory"] = status.directory;
+  json["lock_word"] = status.lock_word;
+  json["sequence"] = status.last_seq;
+  json["sequence_epoch"] = status.last_epoch;
+  json["acked_sequence"] = status.acked_seq;
+  json["head_sequence"] = status.head_seq;
+  json["head"] = status.head_position;
+  json["tail"] = status.tail_position;
+  json["journal_size"] = status.journal_size;
+  json["extents"] = status.extents;
+  json["extents_used"] = status.extents_used;
+  json["table_capacity"] = status.table_capacity;
+  json["log_error"] = status.log_error;
+  json["files"] = FilesToJson(status.files);
+  return json;
+}
+
+bool SameFiles(const std::vector<FileInfo>& a, const std::vector<FileInfo>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const FileInfo& x, const FileInfo& y) {
+                      return x.name == y.name && x.size == y.size && x.lane == y.lane;
+                    });
+}
+
+void PrintFiles(const Look& look) {
+  for (const FileInfo& file : look.status.files) {
+    std::printf("    %12llu  %-5s  %s\n", static_cast<unsigned long long>(file.size),
+                file.lane == Lane::kLog ? "log" : "local", file.name.c_str());
+  }
+}
+
+void PrintText(const Look& look, const Look& first) {
+  const NodeStatus& status = look.status;
+  std::printf("%s  %s  %s", look.place->name.c_str(), look.place->listen.c_str(),
+              std::string(ProcessStateName(look.place->state)).c_str());
+  if (!look.error.ok()) {
+    std::printf("\n  cannot be looked at: %s\n", look.error.message().c_str());
+    return;
+  }
+  std::printf("  media=%s  region %s\n", status.media.c_str(),
+              FormatSize(status.region_size).c_str());
+  if (status.sealed_epoch == 0) {
+    std::printf("  never taken by a primary\n");
+    return;
+  }
+  std::printf("  epoch %llu (installed %llu), owner %s: %s\n",
+              static_cast<unsigned long long>(status.sealed_epoch),
+              static_cast<unsigned long long>(status.installed_epoch),
+              status.owner_name.empty() ? status.owner.c_str() : status.owner_name.c_str(),
+              look.owner_lives  ? "alive"
+              : status.released ? "closed"
+                                : "no heartbeat");
+  if (!status.formatted) {
+    std::printf("  holds no database\n");
+    return;
+  }
+  std::printf(
+      "  sequence %llu, acknowledged at least %llu, executed %llu; log bytes %llu to %llu, ring "
+      "%s\n",
+      static_cast<unsigned long long>(status.last_seq),
+      static_cast<unsigned long long>(status.acked_seq),
+      static_cast<unsigned long long>(status.head_seq),
+      static_cast<unsigned long long>(status.head_position),
+      static_cast<unsigned long long>(status.tail_position),
+      FormatSize(status.journal_size).c_str());
+  std::printf("  %zu files of at most %llu, %llu of %llu extents; database %s\n",
+              status.files.size(), static_cast<unsigned long long>(status.table_capacity),
+              static_cast<unsigned long long>(status.extents_used),
+              static_cast<unsigned long long>(status.extents), status.directory.c_str());
+  if (!status.log_error.empty()) std::printf("  DAMAGED: %s\n", status.log_error.c_str());
+  if (&look != &first && SameFiles(status.files, first.status.files)) {
+    std::printf("  the same files as %s\n", first.place->name.c_str());
+  } else {
+    PrintFiles(look);
+  }
+}
+
+int Run(const Where& where, bool as_json) {
+  Result<Nodes> nodes = Nodes::Find(where);
+  if (!nodes.ok()) return Fail(nodes.status());
+  const std::vector<Look> looks = LookAtAll(*nodes);
+  bool all = true;
+  nlohmann::ordered_json json{{"replicas", nlohmann::ordered_json::array()}};
+  for (const Look& look : looks) {
+    all = all && look.error.ok() && look.status.log_error.empty();
+    if (as_json) {
+      json["replicas"].push_back(ToJson(look));
+    } else {
+      PrintText(look, looks.front());
+    }
+  }
+  if (as_json) std::printf("%s\n", json.dump(2).c_str());
+  return all ? kExitOk : kExitFailure;
+}
+
+}  // namespace
+
+void AddStatus(CLI::App& app, Action* chosen) {
+  auto where = std::make_shared<Where>();
+  auto as_json = std::make_shared<bool>(false);
+  CLI::App* status = app.add_subcommand(
+      "status",
+      "each replica's epoch, owner, log and files; disturbs nobody; exit status 1 if one cannot be "
+      "looked at or is damaged");
+  AddWhere(status, where.get());
+  status->add_flag("--json", *as_json, "as one JSON object");
+  status->callback([=] { *chosen = [=] { return Run(*where, *as_json); }; });
+}
+
+}  // namespace hyperloop::ctl
