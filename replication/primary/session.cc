@@ -227,6 +227,19 @@ Status Session::Close() {
   return status;
 }
 
+Result<Session::Primitives> Session::Lend() {
+  const std::unique_lock lock(state_mutex_);
+  if (lane_ == nullptr) return NotServing();
+  if (const size_t files = lane_->Files().size(); files != 0) {
+    return InvalidArgument(
+        Text("the group holds ", files, " files; hyperloopctl reset empties it, if they may go"));
+  }
+  HL_RETURN_IF_ERROR(lane_->Checkpoint());
+  StartHeartbeat(false);  // the lane's own work ends with the old heartbeat
+  const uint64_t offset = info_.geometry.data_offset;
+  return Primitives{group_.get(), device_.get(), offset, pool_->region().subspan(offset)};
+}
+
 void Session::Say(LogLevel level, const std::string& text) const {
   if (log_ != nullptr) log_->Write(level, text);
 }

@@ -54,6 +54,16 @@ class Session {
     const std::shared_lock lock(state_mutex_);
     return lane_ == nullptr ? otherwise : use(*lane_);
   }
+  // The primitives of a taken group that holds no files, in place of its lane, which must not be
+  // used from then on.
+  struct Primitives {
+    Group* group = nullptr;
+    rnic::Device* device = nullptr;
+    uint64_t offset = 0;         // of the data extents, all of them free
+    std::span<std::byte> bytes;  // the same, here
+  };
+  // kInvalidArgument: the group holds files.
+  Result<Primitives> Lend();
   uint64_t epoch() const { return epoch_.load(std::memory_order_relaxed); }
   const StoreOptions& options() const { return options_; }
 

@@ -1,0 +1,83 @@
+#include "target.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "hyperloop/core/softrnic.h"
+#include "hyperloop/replication/options.h"
+
+namespace hyperloop::bench {
+namespace {
+
+constexpr char kDaemonPid[] = "daemon_pid";  // a counter that the daemon answers with its own pid
+
+}  // namespace
+
+Result<std::unique_ptr<OwnCluster>> OwnCluster::Start(const TargetOptions& options) {
+  char directory[] = "/dev/shm/hyperloop-bench.XXXXXX";
+  if (::mkdtemp(directory) == nullptr) return FromErrno(errno, "a directory in /dev/shm");
+  std::unique_ptr<OwnCluster> cluster(new OwnCluster(directory));
+  ClusterOptions wanted;
+  wanted.directory = directory;
+  wanted.replicas = options.replicas;
+  wanted.region_size = options.region_size;
+  wanted.cpu = options.daemon_cpu;
+  wanted.spin_us = options.daemon_spin_us;
+  wanted.die_with_caller = true;
+  HL_ASSIGN_OR_RETURN(cluster->info_, StartCluster(wanted));
+  return cluster;
+}
+
+OwnCluster::~OwnCluster() {
+  StopCluster(directory_).status().IgnoreError();
+  std::error_code error;
+  std::filesystem::remove_all(directory_, error);
+}
+
+Result<std::unique_ptr<Target>> Target::Open(const TargetOptions& options) {
+  std::unique_ptr<Target> target(new Target);
+  std::string uri = options.uri;
+  if (uri.empty()) {
+    HL_ASSIGN_OR_RETURN(target->cluster_, OwnCluster::Start(options));
+    uri = target->cluster_->info().uri;
+  }
+  StoreOptions store;
+  HL_RETURN_IF_ERROR(ParseStoreUri(uri, &store).WithContext("--uri"));
+  store.window = options.window;
+  HL_ASSIGN_OR_RETURN(
+      target->scratch_,
+      ScratchGroup::Take(store, "hyperloop-bench", StderrLog("hyperloop-bench", LogLevel::kWarn)));
+  HL_RETURN_IF_ERROR(target->OpenHosts(store));
+  return target;
+}
+
+// A device on each host, to read its counters. Emulated clusters name their replicas' hosts
+// replica0, replica1, …
+Status Target::OpenHosts(const StoreOptions& options) {
+  std::vector<std::string> names{options.host};
+  for (size_t i = 0; i < options.replicas.size(); ++i) {
+    names.push_back("replica" + std::to_string(i));
+  }
+  for (std::string& name : names) {
+    HL_ASSIGN_OR_RETURN(auto device, softrnic::OpenDaemonDevice({options.device, name}));
+    hosts_.push_back({std::move(name), std::move(device)});
+  }
+  HL_ASSIGN_OR_RETURN(const rnic::Counters counters, hosts_.front().device->QueryCounters());
+  const auto pid = counters.find(kDaemonPid);
+  if (pid != counters.end()) daemon_pid_ = static_cast<pid_t>(pid->second);
+  return Status::Ok();
+}
+
+Result<std::vector<HostWork>> Target::Counters() {
+  std::vector<HostWork> work;
+  for (const Host& host : hosts_) {
+    HL_ASSIGN_OR_RETURN(rnic::Counters counters, host.device->QueryCounters());
+    counters.erase(kDaemonPid);
+    work.push_back({host.name, std::move(counters)});
+  }
+  return work;
+}
+
+}  // namespace hyperloop::bench

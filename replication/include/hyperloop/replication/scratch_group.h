@@ -1,0 +1,39 @@
+// ScratchGroup: the group primitives on the replicas of a URI, for benchmarks and experiments.
+//
+// The group is taken as a database takes it, so it is refused while a primary lives or while it
+// holds files; then its data extents, all free, are the caller's to write. Closing leaves an empty
+// group. Not thread safe; after fork() the child must not touch it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "hyperloop/core/group.h"
+#include "hyperloop/core/log.h"
+#include "hyperloop/core/rnic.h"
+#include "hyperloop/replication/options.h"
+
+namespace hyperloop {
+
+class ScratchGroup {
+ public:
+  virtual ~ScratchGroup() = default;  // as Close, result ignored
+  // `who`: names the owner to others. kBusy: a primary lives there. kInvalidArgument: the group
+  // holds files. Otherwise as Store::Open and Store::Take.
+  static Result<std::unique_ptr<ScratchGroup>> Take(const StoreOptions& options,
+                                                    const std::string& who,
+                                                    std::shared_ptr<Log> log);
+
+  virtual Group& group() = 0;
+  virtual rnic::Device& device() = 0;  // the primary's
+  // The caller's range: region bytes [offset(), offset() + bytes().size()), here those of the
+  // primary.
+  virtual uint64_t offset() const = 0;
+  virtual std::span<std::byte> bytes() const = 0;
+  virtual Status Close() = 0;
+};
+
+}  // namespace hyperloop

@@ -1,0 +1,51 @@
+#include "hyperloop/replication/scratch_group.h"
+
+#include "control/endpoint.h"
+#include "hyperloop/core/softrnic.h"
+#include "primary/session.h"
+
+namespace hyperloop {
+namespace {
+
+class SessionScratch final : public ScratchGroup {
+ public:
+  SessionScratch(std::unique_ptr<Session> session, Session::Primitives lent)
+      : session_(std::move(session)), lent_(lent) {}
+  ~SessionScratch() override { Close().IgnoreError(); }
+
+  Group& group() override { return *lent_.group; }
+  rnic::Device& device() override { return *lent_.device; }
+  uint64_t offset() const override { return lent_.offset; }
+  std::span<std::byte> bytes() const override { return lent_.bytes; }
+  Status Close() override { return session_->Close(); }
+
+ private:
+  const std::unique_ptr<Session> session_;
+  const Session::Primitives lent_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<ScratchGroup>> ScratchGroup::Take(const StoreOptions& options,
+                                                         const std::string& who,
+                                                         std::shared_ptr<Log> log) {
+  HL_RETURN_IF_ERROR(ValidateStoreOptions(options));
+  std::vector<control::Endpoint> endpoints;
+  for (const std::string& each : options.replicas) {
+    HL_ASSIGN_OR_RETURN(control::Endpoint endpoint, control::ParseEndpoint(each));
+    endpoints.push_back(std::move(endpoint));
+  }
+  const auto open_device = [options] {
+    return softrnic::OpenDaemonDevice({options.device, options.host});
+  };
+  auto session =
+      std::make_unique<Session>(options, std::move(endpoints), open_device, std::move(log));
+  TakeRequest request;
+  request.directory = who;
+  TakeResult taken;
+  HL_RETURN_IF_ERROR(session->Take(request, &taken));
+  HL_ASSIGN_OR_RETURN(const Session::Primitives lent, session->Lend());
+  return std::unique_ptr<ScratchGroup>(std::make_unique<SessionScratch>(std::move(session), lent));
+}
+
+}  // namespace hyperloop
