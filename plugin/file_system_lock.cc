@@ -33,13 +33,13 @@ IOStatus HyperloopFileSystem::LockFile(const std::string& path, const IOOptions&
           ? Bind(ParentOf(path))
           : NotSupported("the group holds one database, " + occupied +
                          "; give each database a group, and a FileSystem object, of its own");
-  std::lock_guard<std::mutex> guard(mutex_);
-  if (occupied.empty()) binding_now_ = false;
   if (!bound.ok()) {
     log_->Write(LogLevel::kError, "cannot open " + ParentOf(path) + ": " + bound.ToString());
     target()->UnlockFile(local, options, dbg).PermitUncheckedError();
-    return ToIOStatus(bound, "hyperloop: cannot open " + ParentOf(path));
   }
+  std::lock_guard<std::mutex> guard(mutex_);
+  if (occupied.empty()) binding_now_ = false;
+  if (!bound.ok()) return ToIOStatus(bound, "hyperloop: cannot open " + ParentOf(path));
   lock_ = local;
   *lock = local;
   return IOStatus::OK();
