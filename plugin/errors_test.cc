@@ -75,6 +75,7 @@ TEST(StatusMapping, CodesBecomeWhatRocksDbActsOn) {
 TEST_F(ErrorsTest, RetryableAppendFailureResumesAndStaysFailed) {
   for (bool applied : {false, true}) {
     SCOPED_TRACE(applied);
+    TearDown();
     SetUp();
     OpenListening();
     Put("before", "1");
@@ -92,9 +93,7 @@ TEST_F(ErrorsTest, RetryableAppendFailureResumesAndStaysFailed) {
     ASSERT_TRUE(Open(MakeOptions()).ok());
     EXPECT_EQ(Get("before") + Get("after"), "11");
     EXPECT_THAT(Get("failed"), HasSubstr("NotFound"));
-    TearDown();
   }
-  SetUp();
 }
 
 // Killed before the group came back: the outcome is open, but never in part, and local files agree
