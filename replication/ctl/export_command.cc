@@ -64,6 +64,14 @@ Result<ExportReport> Export(const ExportOptions& options) {
   return ExportFiles(image.bytes(), options.to, known.acked_seq);
 }
 
+bool EndsWith(const std::string& name, std::string_view end) {
+  return name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
+}
+// Tables and blobs are part of the database; OPTIONS and IDENTITY are written anew at open.
+bool HoldsData(const std::string& name) {
+  return EndsWith(name, ".sst") || EndsWith(name, ".blob");
+}
+
 int Run(const ExportOptions& options) {
   const Result<ExportReport> report = Export(options);
   if (!report.ok()) return Fail(report.status());
@@ -71,15 +79,18 @@ int Run(const ExportOptions& options) {
               static_cast<unsigned long long>(report->files),
               static_cast<unsigned long long>(report->bytes),
               static_cast<unsigned long long>(report->last_seq), options.to.c_str());
-  if (report->missing.empty()) return kExitOk;
+  size_t needed = 0;
   for (const std::string& name : report->missing) {
-    std::fprintf(stderr, "hyperloopctl: missing: %s\n", name.c_str());
+    const bool need = HoldsData(name);
+    needed += need ? 1 : 0;
+    std::fprintf(stderr, "hyperloopctl: %s: %s\n",
+                 need ? "missing" : "left out (RocksDB makes its own)", name.c_str());
   }
+  if (needed == 0) return kExitOk;
   std::fprintf(stderr,
-               "hyperloopctl: the bytes of these %zu files are with the primary only; RocksDB "
-               "opens the export once they "
-               "are copied there from its directory\n",
-               report->missing.size());
+               "hyperloopctl: the bytes of %zu files are with the primary only; RocksDB opens the "
+               "export once they are copied there from its directory\n",
+               needed);
   return kExitIncomplete;
 }
 

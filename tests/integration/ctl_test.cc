@@ -1,0 +1,358 @@
+// hyperloopctl as a user meets it: real daemons, a real group, the program's output and exit
+// status.
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "integration/store_fixture.h"
+#include "support/child_process.h"
+
+namespace hyperloop::test {
+namespace {
+
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+struct Outcome {
+  int exit_status = -1;
+  std::string out;
+  std::string err;
+};
+
+std::string Slurp(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::string Quoted(const std::string& word) { return "'" + word + "'"; }
+
+// Runs hyperloopctl with `arguments`; its output goes through files in `folder`.
+Outcome Ctl(const std::string& folder, const std::vector<std::string>& arguments) {
+  std::string command = Quoted(ProgramPath("hyperloopctl"));
+  for (const std::string& argument : arguments) command += " " + Quoted(argument);
+  command += " </dev/null >" + folder + "/out 2>" + folder + "/err";
+  const int status = std::system(command.c_str());
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), Slurp(folder + "/out"),
+          Slurp(folder + "/err")};
+}
+
+// A zombie that init has not reaped is gone, too.
+bool Gone(pid_t pid) {
+  const std::string stat = Slurp("/proc/" + std::to_string(pid) + "/stat");
+  const size_t name_end = stat.rfind(')');
+  return name_end == std::string::npos || stat[name_end + 2] == 'Z' || stat[name_end + 2] == 'X';
+}
+
+std::string LastLine(const std::string& text) {
+  const size_t end = text.find_last_not_of('\n');
+  const size_t begin = text.rfind('\n', end);
+  return text.substr(begin + 1, end - begin);
+}
+
+// A cluster started by the program itself.
+class ClusterCommandTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/dev/shm/hyperloop-test-XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    folder_ = name;
+    dir_ = folder_ + "/c";
+  }
+  void TearDown() override {
+    StopCluster(dir_).status().IgnoreError();
+    fs::remove_all(folder_);
+  }
+  Outcome Run(const std::vector<std::string>& arguments) { return Ctl(folder_, arguments); }
+  Outcome Start() {
+    return Run({"cluster", "start", "--dir", dir_, "--replicas", "2", "--region-size", "32M",
+                "--spin-us", "0"});
+  }
+  std::string folder_, dir_;
+};
+
+TEST_F(ClusterCommandTest, StartsLooksStopsAndRepeatsEach) {
+  const Outcome first = Start();
+  ASSERT_EQ(first.exit_status, 0) << first.err;
+  EXPECT_THAT(LastLine(first.out), HasSubstr("uri: hyperloop://127.0.0.1:"));
+  const Outcome again = Start();
+  EXPECT_EQ(again.exit_status, 0);
+  EXPECT_EQ(LastLine(again.out), LastLine(first.out));
+  EXPECT_THAT(again.out, HasSubstr("0 of 3 processes started"));
+
+  Outcome status = Run({"cluster", "status", "--dir", dir_});
+  EXPECT_EQ(status.exit_status, 0) << status.out << status.err;
+  EXPECT_EQ(LastLine(status.out), LastLine(first.out));
+
+  const pid_t replica = ReadCluster(dir_)->processes[2].pid;
+  ASSERT_EQ(kill(replica, SIGKILL), 0);
+  ASSERT_TRUE(
+      Eventually([this] { return ReadCluster(dir_)->processes[2].state == ProcessState::kDead; }));
+  status = Run({"cluster", "status", "--dir", dir_});
+  EXPECT_EQ(status.exit_status, 1);
+  EXPECT_THAT(status.out, HasSubstr("cluster start --dir " + dir_ + " completes"));
+  const Outcome completed = Start();
+  EXPECT_EQ(completed.exit_status, 0) << completed.err;
+  EXPECT_THAT(completed.out, HasSubstr("1 of 3 processes started"));
+  EXPECT_EQ(LastLine(completed.out), LastLine(first.out));
+
+  const ClusterInfo info = ReadCluster(dir_).value();
+  EXPECT_EQ(Run({"cluster", "stop", "--dir", dir_}).exit_status, 0);
+  for (const ClusterProcess& process : info.processes) EXPECT_TRUE(Gone(process.pid));
+  EXPECT_EQ(Run({"cluster", "stop", "--dir", dir_}).exit_status, 0);
+  EXPECT_TRUE(fs::exists(dir_ + "/replica0.pool"));
+  const Outcome restarted = Start();
+  EXPECT_EQ(restarted.exit_status, 0) << restarted.err;
+  EXPECT_EQ(LastLine(restarted.out), LastLine(first.out)) << "old pools, old ports";
+}
+
+TEST_F(ClusterCommandTest, AForeignPoolFailsTheStartAndLeavesNothingRunning) {
+  ASSERT_EQ(Start().exit_status, 0);
+  ASSERT_EQ(Run({"cluster", "stop", "--dir", dir_}).exit_status, 0);
+  std::ofstream(dir_ + "/replica1.pool", std::ios::trunc) << "not a pool";
+  const Outcome start = Start();
+  EXPECT_EQ(start.exit_status, 1);
+  EXPECT_THAT(start.err, HasSubstr("replica1"));
+  const ClusterInfo info = ReadCluster(dir_).value();
+  for (const ClusterProcess& process : info.processes) {
+    EXPECT_EQ(process.state, ProcessState::kDead) << process.name;
+  }
+}
+
+TEST_F(ClusterCommandTest, StatusOfReplicasThatNobodyTook) {
+  ASSERT_EQ(Start().exit_status, 0);
+  const Outcome status = Run({"status", "--dir", dir_});
+  EXPECT_EQ(status.exit_status, 0) << status.err;
+  EXPECT_THAT(status.out, HasSubstr("never taken"));
+  const Outcome exported =
+      Run({"export", "--dir", dir_, "--replica", "0", "--to", folder_ + "/to"});
+  EXPECT_EQ(exported.exit_status, 1);
+  EXPECT_THAT(exported.err, HasSubstr("holds no database"));
+  EXPECT_FALSE(fs::exists(folder_ + "/to"));
+}
+
+TEST_F(ClusterCommandTest, WrongCommandLinesSayWhatIsWrong) {
+  EXPECT_EQ(Run({}).exit_status, 2);
+  EXPECT_EQ(Run({"cluster", "start"}).exit_status, 2);
+  EXPECT_EQ(Run({"status"}).exit_status, 2);
+  EXPECT_EQ(Run({"status", "--dir", "x", "--uri", "y"}).exit_status, 2);
+  EXPECT_EQ(Run({"no-such-command"}).exit_status, 2);
+  EXPECT_EQ(Run({"--help"}).exit_status, 0);
+  EXPECT_EQ(Run({"status", "--dir", folder_}).exit_status, 1);
+  const Outcome uri = Run({"status", "--uri", "hyperloop://h:1?colour=red"});
+  EXPECT_EQ(uri.exit_status, 2);
+  EXPECT_THAT(uri.err, HasSubstr("colour"));
+}
+
+// Looking at and exporting a group that a Store of this process fills.
+class GroupCommandTest : public StoreTest {
+ protected:
+  void SetUp() override {
+    StoreTest::SetUp();
+    if (HasFatalFailure()) return;
+    dir_ = cluster_.folder() + "/cluster";
+    StoreOptions options = Options();
+    options.pool = dir_ + "/primary.pool";
+    store_ = Taken(options);
+    ASSERT_NE(store_, nullptr);
+    Put("CURRENT", "MANIFEST-000001\n");
+    Put("000002.log", std::string(100000, 'w'));
+  }
+  void Put(const std::string& name, const std::string& bytes) {
+    const Result<FileId> file = store_->Create(name, Lane::kLog);
+    ASSERT_OK(file.status());
+    ASSERT_OK(store_->Append(*file, bytes));
+  }
+  void CloseStore() {
+    ASSERT_OK(store_->Close());
+    store_.reset();
+  }
+  Outcome Run(const std::vector<std::string>& arguments) {
+    return Ctl(cluster_.folder(), arguments);
+  }
+  Outcome Export(uint32_t replica, const std::string& to, bool live = false) {
+    std::vector<std::string> arguments{
+        "export", "--dir", dir_, "--replica", std::to_string(replica), "--to", to};
+    if (live) arguments.emplace_back("--live");
+    return Run(arguments);
+  }
+  nlohmann::json StatusJson() {
+    const Outcome status = Run({"status", "--dir", dir_, "--json"});
+    EXPECT_EQ(status.exit_status, 0) << status.err << status.out;
+    return nlohmann::json::parse(status.out, nullptr, false);
+  }
+  void ExpectFiles(const std::string& to) {
+    EXPECT_EQ(Slurp(to + "/CURRENT"), "MANIFEST-000001\n");
+    EXPECT_EQ(Slurp(to + "/000002.log"), std::string(100000, 'w'));
+  }
+  std::string dir_;
+  std::unique_ptr<Store> store_;
+};
+
+TEST_F(GroupCommandTest, StatusTellsOwnerLogAndFiles) {
+  cluster_.SignalReplica(1, SIGSTOP);  // looked at all the same
+  const nlohmann::json living = StatusJson();
+  cluster_.SignalReplica(1, SIGCONT);
+  ASSERT_EQ(living["replicas"].size(), 3u);
+  for (const nlohmann::json& replica : living["replicas"]) {
+    EXPECT_EQ(replica["owner_lives"], true) << replica.dump();
+    EXPECT_EQ(replica["epoch"], taken_.epoch);
+    EXPECT_GE(replica["sequence"], 4);
+    EXPECT_GT(replica["tail"], 0);
+    ASSERT_EQ(replica["files"].size(), 2u) << replica.dump();
+    EXPECT_EQ(replica["files"][0]["name"], "000002.log");
+    EXPECT_EQ(replica["files"][0]["size"], 100000);
+  }
+  EXPECT_EQ(living["replicas"][1]["process"], "stopped");
+  CloseStore();
+  cluster_.KillReplica(2);
+  const nlohmann::json closed = StatusJson();
+  for (const nlohmann::json& replica : closed["replicas"]) {
+    EXPECT_EQ(replica["owner_lives"], false);
+    EXPECT_EQ(replica["released"], true);
+    EXPECT_EQ(replica["files"].size(), 2u);
+  }
+  EXPECT_EQ(closed["replicas"][2]["process"], "dead");
+  const Outcome text = Run({"status", "--dir", dir_});
+  EXPECT_THAT(text.out, HasSubstr("000002.log"));
+  EXPECT_THAT(text.out, HasSubstr("the same files as replica0"));
+  const Outcome by_uri = Run({"status", "--uri", cluster_.uri()});
+  EXPECT_EQ(by_uri.out, text.out) << by_uri.err;
+}
+
+TEST_F(GroupCommandTest, ExportWaitsForNobodyButRefusesALivingPrimary) {
+  const std::string to = cluster_.folder() + "/export";
+  const Outcome refused = Export(0, to);
+  EXPECT_EQ(refused.exit_status, 1);
+  EXPECT_THAT(refused.err, HasSubstr("--live"));
+  EXPECT_FALSE(fs::exists(to));
+  EXPECT_EQ(Export(0, to, /*live=*/true).exit_status, 0);
+  ExpectFiles(to);
+}
+
+TEST_F(GroupCommandTest, ExportsFromRunningStoppedAndDeadReplicasAlike) {
+  CloseStore();
+  cluster_.SignalReplica(1, SIGSTOP);
+  cluster_.KillReplica(2);
+  const std::string pool = Slurp(cluster_.pool(2));
+  for (uint32_t replica = 0; replica < 3; ++replica) {
+    const std::string to = cluster_.folder() + "/export" + std::to_string(replica);
+    const Outcome exported = Export(replica, to);
+    EXPECT_EQ(exported.exit_status, 0) << exported.err;
+    ExpectFiles(to);
+    const Outcome again = Export(replica, to);
+    EXPECT_EQ(again.exit_status, 1) << "the target is not empty";
+    ExpectFiles(to);
+    EXPECT_EQ(Export(replica, to + "-again").exit_status, 0);
+    ExpectFiles(to + "-again");
+  }
+  EXPECT_TRUE(pool == Slurp(cluster_.pool(2))) << "export wrote to the pool";
+  cluster_.SignalReplica(1, SIGCONT);
+}
+
+TEST_F(GroupCommandTest, ExportNamesFilesThatOnlyThePrimaryHas) {
+  ASSERT_OK(store_->ListLocal("OPTIONS-000005", 100));
+  const std::string first = cluster_.folder() + "/first";
+  const Outcome complete = Export(1, first, /*live=*/true);
+  EXPECT_EQ(complete.exit_status, 0) << "RocksDB makes OPTIONS anew: " << complete.err;
+  EXPECT_THAT(complete.err, HasSubstr("left out (RocksDB makes its own): OPTIONS-000005"));
+  ASSERT_OK(store_->ListLocal("000007.sst", 4711));
+  CloseStore();
+  const Outcome exported = Export(1, cluster_.folder() + "/export");
+  EXPECT_EQ(exported.exit_status, 3) << exported.err;
+  EXPECT_THAT(exported.err, HasSubstr("missing: 000007.sst"));
+  ExpectFiles(cluster_.folder() + "/export");
+}
+
+TEST_F(GroupCommandTest, VerifyComparesAllAndNamesTheFirstDifference) {
+  const Outcome busy = Run({"verify", "--dir", dir_});
+  EXPECT_EQ(busy.exit_status, 1);
+  EXPECT_THAT(busy.err, HasSubstr("in use"));
+  CloseStore();
+  const Outcome equal = Run({"verify", "--dir", dir_});
+  EXPECT_EQ(equal.exit_status, 0) << equal.err;
+  EXPECT_THAT(equal.out, HasSubstr("replica0, replica1, replica2, primary: 67108864 B are equal"));
+
+  // One byte of one replica, found by its content: the log's data is 'w' throughout.
+  cluster_.KillReplica(1);
+  std::string pool = Slurp(cluster_.pool(1));
+  const size_t at = pool.rfind(std::string(1000, 'w'));
+  ASSERT_NE(at, std::string::npos);
+  std::fstream file(cluster_.pool(1), std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(static_cast<std::streamoff>(at));
+  file.put('x');
+  file.close();
+  const Outcome different = Run({"verify", "--dir", dir_});
+  EXPECT_EQ(different.exit_status, 1);
+  EXPECT_THAT(different.err, HasSubstr("replica0 and replica1 have 0x77 and 0x78"));
+}
+
+TEST_F(GroupCommandTest, DumpStaysWithinTheRegion) {
+  CloseStore();
+  const auto dump = [this](const std::string& offset, const std::string& length, bool hex) {
+    std::vector<std::string> arguments{"dump",     "--dir", dir_,       "--replica", "0",
+                                       "--offset", offset,  "--length", length};
+    if (hex) arguments.emplace_back("--hex");
+    return Run(arguments);
+  };
+  const auto region = cluster_.ReplicaRegion(0);
+  ASSERT_OK(region.status());
+  const Outcome raw = dump("4K", "3000000", false);
+  EXPECT_EQ(raw.exit_status, 0) << raw.err;
+  ASSERT_EQ(raw.out.size(), 3000000u);
+  EXPECT_EQ(std::memcmp(raw.out.data(), region->data() + 4096, raw.out.size()), 0);
+  EXPECT_THAT(dump("0", "16", true).out, HasSubstr("HLREGION"));
+  EXPECT_EQ(dump("64M", "1", false).exit_status, 2);
+  EXPECT_EQ(dump("67108863", "2", false).exit_status, 2);
+  EXPECT_EQ(dump("18446744073709551615", "2", false).exit_status, 2);
+  EXPECT_EQ(dump("0", "0", false).exit_status, 2);
+  EXPECT_EQ(dump("67108863", "1", false).exit_status, 0);
+  EXPECT_EQ(Run({"dump", "--dir", dir_, "--replica", "3", "--length", "1"}).exit_status, 2);
+}
+
+TEST_F(GroupCommandTest, ResetEmptiesOnlyWhenAskedTwiceAndNobodyLives) {
+  const std::string uri = cluster_.uri();
+  EXPECT_EQ(Run({"reset", "--uri", uri}).exit_status, 2);
+  const Outcome held = Run({"reset", "--uri", uri, "--yes"});
+  EXPECT_EQ(held.exit_status, 1);
+  EXPECT_EQ(StatusJson()["replicas"][0]["files"].size(), 2u);
+  CloseStore();
+  const Outcome reset = Run({"reset", "--uri", uri, "--yes"});
+  EXPECT_EQ(reset.exit_status, 0) << reset.err;
+  EXPECT_EQ(StatusJson()["replicas"][0]["files"].size(), 0u);
+}
+
+TEST_F(GroupCommandTest, CountersShowThatOnlyReceivesRewroteTheRings) {
+  for (const std::string host : {"replica0", "replica1", "replica2"}) {
+    const auto value = [&](const std::string& name) {
+      const Outcome outcome = Run({"counters", "--dir", dir_, "--host", host, "--name", name});
+      EXPECT_EQ(outcome.exit_status, 0) << outcome.err;
+      return outcome.out;
+    };
+    EXPECT_EQ(value("ring_bytes_by_other"), "0\n");
+    EXPECT_NE(value("ring_bytes_by_scatter"), "0\n");
+  }
+  EXPECT_EQ(Run({"counters", "--dir", dir_, "--host", "replica0", "--name", "x"}).exit_status, 2);
+}
+
+TEST_F(GroupCommandTest, ExecExplainsWhatItCannotRun) {
+  const auto exec = [this](const std::string& program) {
+    return Run({"exec", "--uri", cluster_.uri(), "--", program, "--x"});
+  };
+  EXPECT_EQ(exec("/no/such/program").exit_status, 1);
+  EXPECT_THAT(exec("/no/such/program").err, HasSubstr("/no/such/program"));
+  EXPECT_THAT(exec("/bin/true").err, HasSubstr("does not load a shared RocksDB"));
+  const std::string script = cluster_.folder() + "/run.sh";
+  std::ofstream(script) << "#!/bin/sh\n";
+  fs::permissions(script, fs::perms::owner_all);
+  EXPECT_THAT(exec(script).err, HasSubstr("script for /bin/sh"));
+  EXPECT_EQ(Run({"exec", "--", "ldb"}).exit_status, 2) << "no URI";
+}
+
+}  // namespace
+}  // namespace hyperloop::test
