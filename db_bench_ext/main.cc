@@ -158,6 +158,7 @@ Status RunAll(const Arguments& arguments, const std::vector<Case>& cases) {
   options.daemon_spin_us = arguments.daemon_spin_us;
   options.window = *std::max_element(arguments.windows.begin(), arguments.windows.end());
   if (!arguments.json) std::printf("%s\n", TableHead().c_str());
+  std::fflush(stdout);
   for (const uint32_t replicas : arguments.replicas) {
     options.replicas = replicas;
     HL_ASSIGN_OR_RETURN(const std::unique_ptr<Target> target, Target::Open(options));
@@ -208,7 +209,7 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--window", arguments.windows, "list of operations in flight")
       ->delimiter(',')
-      ->check(CLI::Range(1u, 8192u))
+      ->check(CLI::Range(1u, hyperloop::kMaxWindow))
       ->capture_default_str();
   app.add_option("--rate", arguments.rates,
                  "list of operations a second, open loop: latency counts from the intended start; "
@@ -223,7 +224,7 @@ int main(int argc, char** argv) {
           ->capture_default_str();
   app.get_option("--uri")->excludes(replicas);
   app.add_option("--number", arguments.number, "operations measured a case")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40))
       ->capture_default_str();
   app.add_option("--warmup", arguments.warmup,
                  "operations before; default: a tenth of --number, at most 10000");

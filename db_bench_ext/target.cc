@@ -46,9 +46,15 @@ Result<std::unique_ptr<Target>> Target::Open(const TargetOptions& options) {
   StoreOptions store;
   HL_RETURN_IF_ERROR(ParseStoreUri(uri, &store).WithContext("--uri"));
   store.window = options.window;
-  HL_ASSIGN_OR_RETURN(
-      target->scratch_,
-      ScratchGroup::Take(store, "hyperloop-bench", StderrLog("hyperloop-bench", LogLevel::kWarn)));
+  store.takeover = false;  // whatever the URI says: a benchmark disturbs nobody
+  store.restore = false;
+  Result<std::unique_ptr<ScratchGroup>> scratch =
+      ScratchGroup::Take(store, "hyperloop-bench", nullptr);
+  if (!scratch.ok()) {
+    return scratch.status().WithContext(
+        "a benchmark needs a group without primary and without files (hyperloopctl reset)");
+  }
+  target->scratch_ = std::move(*scratch);
   HL_RETURN_IF_ERROR(target->OpenHosts(store));
   return target;
 }

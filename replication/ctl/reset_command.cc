@@ -15,8 +15,7 @@ Result<size_t> Reset(const std::string& uri) {
   HL_RETURN_IF_ERROR(ParseStoreUri(uri, &options).WithContext("--uri"));
   options.restore = true;  // it may hold files: that is the point
   options.takeover = false;
-  HL_ASSIGN_OR_RETURN(const std::unique_ptr<Store> store,
-                      Store::Open(options, StderrLog("hyperloopctl", LogLevel::kWarn)));
+  HL_ASSIGN_OR_RETURN(const std::unique_ptr<Store> store, Store::Open(options, nullptr));
   TakeRequest request;
   request.directory = "hyperloopctl reset";
   TakeResult taken;
