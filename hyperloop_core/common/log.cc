@@ -21,7 +21,8 @@ class StderrLogImpl final : public Log {
     char stamp[40];
     size_t n = std::strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%S", &utc);
     snprintf(stamp + n, sizeof stamp - n, ".%03ldZ", now.tv_nsec / 1000000);
-    std::string line = std::string(stamp) + " " + "DIWE"[static_cast<int>(level)] + " " + name_ + ": ";
+    std::string line =
+        std::string(stamp) + " " + "DIWE"[static_cast<int>(level)] + " " + name_ + ": ";
     line.append(message).push_back('\n');
     [[maybe_unused]] ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
   }

@@ -1,6 +1,7 @@
-// The command interface of the software RNIC: what a driver asks of the device outside the queues, in the manner of
-// mlx5's DevX commands. Fixed-layout values in host byte order, exchanged with an engine in this process
-// (EmbeddedPort) or over hyperloop-rnicd's Unix socket (SocketPort), where every field is checked by the engine.
+// The command interface of the software RNIC: what a driver asks of the device outside the queues,
+// in the manner of mlx5's DevX commands. Fixed-layout values in host byte order, exchanged with an
+// engine in this process (EmbeddedPort) or over hyperloop-rnicd's Unix socket (SocketPort), where
+// every field is checked by the engine.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +16,11 @@ inline constexpr uint32_t kMaxPrivateData = 512;
 inline constexpr uint32_t kMaxName = 64;
 
 enum class Op : uint16_t {
-  kOpen = 1,       // attach to a host; the answer carries the UAR descriptor and the liveness page descriptor
+  kOpen = 1,  // attach to a host; the answer carries the UAR descriptor and the liveness page
+              // descriptor
   kAllocPd,
   kFreePd,
-  kRegisterUmem,   // with one descriptor
+  kRegisterUmem,  // with one descriptor
   kFreeUmem,
   kCreateMkey,
   kDestroyMkey,
@@ -48,8 +50,8 @@ struct IdReply {
   uint32_t id;
   uint32_t reserved;
 };
-// A range of the client's memory: [client_addr, +length) is fd [fd_offset, +length). Everything else refers to it by
-// client address.
+// A range of the client's memory: [client_addr, +length) is fd [fd_offset, +length). Everything
+// else refers to it by client address.
 struct RegisterUmemArgs {
   uint64_t client_addr;
   uint64_t fd_offset;
@@ -58,7 +60,7 @@ struct RegisterUmemArgs {
 struct CreateMkeyArgs {
   uint32_t pdn;
   uint32_t umem;
-  uint64_t addr;    // client address, inside the umem
+  uint64_t addr;  // client address, inside the umem
   uint64_t length;
   uint32_t access;  // rnic::Access
   uint32_t media;   // rnic::Media
@@ -69,9 +71,9 @@ struct CreateMkeyReply {
 };
 struct CreateCqArgs {
   uint32_t umem;
-  uint32_t log_size;        // CQEs
-  uint64_t ring_addr;       // client address, 64 B aligned
-  uint64_t dbrec_addr;      // 8 B aligned
+  uint32_t log_size;    // CQEs
+  uint64_t ring_addr;   // client address, 64 B aligned
+  uint64_t dbrec_addr;  // 8 B aligned
   uint32_t ignore_overrun;
   uint32_t reserved;
 };
@@ -81,14 +83,14 @@ struct CreateQpArgs {
   uint32_t send_cqn;
   uint32_t recv_cqn;
   uint32_t umem;
-  uint64_t sq_addr;         // client addresses
+  uint64_t sq_addr;  // client addresses
   uint64_t rq_addr;
   uint64_t dbrec_addr;
   uint32_t log_sq_wqebbs;
   uint32_t log_rq_wqes;
-  uint32_t log_rq_stride;   // bytes
+  uint32_t log_rq_stride;  // bytes
   uint32_t has_rq;
-  uint32_t flags;           // QpFlags
+  uint32_t flags;  // QpFlags
   uint32_t max_read_atomic;
 };
 struct CreateQpReply {
@@ -97,10 +99,10 @@ struct CreateQpReply {
 };
 struct ModifyQpArgs {
   uint32_t qpn;
-  uint32_t state;           // rnic::QpState
-  uint8_t remote_gid[16];   // kReadyToReceive
+  uint32_t state;          // rnic::QpState
+  uint8_t remote_gid[16];  // kReadyToReceive
   uint32_t remote_qpn;
-  uint32_t access;          // kInit: remote access rights of the QP
+  uint32_t access;  // kInit: remote access rights of the QP
 };
 struct PublishArgs {
   char service[kMaxName];
@@ -142,8 +144,9 @@ struct Command {
 struct Reply {
   uint32_t magic = kCommandMagic;
   uint16_t version = kCommandVersion;
-  uint16_t code = 0;           // hyperloop::Code
-  uint32_t text_length = 0;    // bytes of text that follow: the error message, or kQueryCounters' lines
+  uint16_t code = 0;  // hyperloop::Code
+  uint32_t text_length =
+      0;  // bytes of text that follow: the error message, or kQueryCounters' lines
   uint32_t reserved = 0;
   union {
     OpenReply open;
@@ -158,13 +161,15 @@ struct Reply {
 static_assert(std::is_trivially_copyable_v<Command> && sizeof(Command) == 648);
 static_assert(std::is_trivially_copyable_v<Reply> && sizeof(Reply) == 656);
 
-// The UAR page: device memory that the client maps. Client side: store the register, then fetch_or its summary bit with
-// seq_cst, then load `engine_sleeping`; if set, write the event descriptor that came with the page. The engine's side is
-// DoorbellPage::Collect and the daemon's sleep (they name each other).
+// The UAR page: device memory that the client maps. Client side: store the register, then fetch_or
+// its summary bit with seq_cst, then load `engine_sleeping`; if set, write the event descriptor
+// that came with the page. The engine's side is DoorbellPage::Collect and the daemon's sleep (they
+// name each other).
 struct UarHeader {
   alignas(64) uint64_t summary[kMaxQpsPerContext / 64];  // bit per register that was rung
   alignas(64) uint32_t engine_sleeping;
-  uint32_t engine_alive;      // 1 while the engine serves this page; 0 for good once it stopped in order
+  uint32_t
+      engine_alive;  // 1 while the engine serves this page; 0 for good once it stopped in order
   uint64_t engine_heartbeat;  // grows while the engine runs or sleeps in order
 };
 struct UarPage {

@@ -1,8 +1,8 @@
 // Log: where a component writes what a person needs to know. Off the hot path always.
 //
-// The function that first detects an error logs it once; callers add context to the Status. A Log is handed in by the
-// program (stderr) or the plugin (RocksDB's info_log); a null pointer means silence. Thread safe: Write may be called
-// from any thread.
+// The function that first detects an error logs it once; callers add context to the Status. A Log
+// is handed in by the program (stderr) or the plugin (RocksDB's info_log); a null pointer means
+// silence. Thread safe: Write may be called from any thread.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,8 @@ class Log {
   virtual void Write(LogLevel level, std::string_view message) = 0;
 };
 
-// "2026-11-20T18:26:34.123Z W name: message" to stderr, one write(2) a line. `name` is the program's.
+// "2026-11-20T18:26:34.123Z W name: message" to stderr, one write(2) a line. `name` is the
+// program's.
 std::shared_ptr<Log> StderrLog(std::string_view name, LogLevel at_least = LogLevel::kInfo);
 
 }  // namespace hyperloop

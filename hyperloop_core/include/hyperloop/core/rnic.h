@@ -1,12 +1,14 @@
-// rnic:: — one interface over RDMA devices, modelled on verbs objects (DESIGN: one RNIC interface, three providers).
+// rnic:: — one interface over RDMA devices, modelled on verbs objects (DESIGN: one RNIC interface,
+// three providers).
 //
-// Objects are RAII and move only by unique_ptr. A Device outlives its ProtectionDomains and CompletionQueues, a
-// ProtectionDomain its MemoryRegions and QueuePairs, a CompletionQueue the QueuePairs that use it. Creation and
-// destruction are control-path calls: slow, thread safe. Post, PostReceive and Poll are hot-path calls: no system call
-// while the device is awake, no allocation; one thread at a time per object.
+// Objects are RAII and move only by unique_ptr. A Device outlives its ProtectionDomains and
+// CompletionQueues, a ProtectionDomain its MemoryRegions and QueuePairs, a CompletionQueue the
+// QueuePairs that use it. Creation and destruction are control-path calls: slow, thread safe. Post,
+// PostReceive and Poll are hot-path calls: no system call while the device is awake, no allocation;
+// one thread at a time per object.
 //
-// After fork() the child must not use any object; every queue and registered buffer that a provider allocates is
-// MADV_DONTFORK and each descriptor CLOEXEC.
+// After fork() the child must not use any object; every queue and registered buffer that a provider
+// allocates is MADV_DONTFORK and each descriptor CLOEXEC.
 #pragma once
 
 #include <array>
@@ -23,7 +25,8 @@
 
 namespace hyperloop::rnic {
 
-// --- plain values ---------------------------------------------------------------------------------------------------
+// --- plain values
+// ---------------------------------------------------------------------------------------------------
 
 enum Access : uint32_t {
   kLocalWrite = 1u << 0,
@@ -32,8 +35,9 @@ enum Access : uint32_t {
   kRemoteAtomic = 1u << 3,
 };
 
-// What "durable" means for a registered range, and so what a flush (READ of at least 1 byte on the QP that wrote) does
-// before it answers: kRam nothing, kFile msync of the dirty pages, kPmem cache-line write-back and drain.
+// What "durable" means for a registered range, and so what a flush (READ of at least 1 byte on the
+// QP that wrote) does before it answers: kRam nothing, kFile msync of the dirty pages, kPmem
+// cache-line write-back and drain.
 enum class Media : uint32_t { kRam = 0, kFile = 1, kPmem = 2 };
 
 struct Gid {
@@ -49,7 +53,8 @@ struct QpAddress {
 
 struct Sge {
   uint64_t addr = 0;
-  uint32_t length = 0;  // at least 1: a zero length cannot be said in a WQE (byte_count 0 means 2 GB)
+  uint32_t length =
+      0;  // at least 1: a zero length cannot be said in a WQE (byte_count 0 means 2 GB)
   uint32_t lkey = 0;
 };
 
@@ -63,8 +68,8 @@ enum class Opcode : uint8_t {
   kCompareSwap,
   kFetchAdd,
   // Cross-channel only (Caps::cross_channel):
-  kWait,           // hold this SQ until `object` (a cqn) has produced more than `index` CQEs (24-bit cyclic)
-  kSendEnable,     // let the managed SQ `object` (a qpn) run WQEBBs below `index` (16-bit, exclusive)
+  kWait,  // hold this SQ until `object` (a cqn) has produced more than `index` CQEs (24-bit cyclic)
+  kSendEnable,  // let the managed SQ `object` (a qpn) run WQEBBs below `index` (16-bit, exclusive)
   kReceiveEnable,  // the same for a managed RQ
 };
 
@@ -72,7 +77,7 @@ struct SendRequest {
   uint64_t id = 0;  // returned in the completion
   Opcode opcode = Opcode::kNop;
   bool signaled = false;
-  bool fence = false;      // wait for all earlier READs and atomics of this SQ
+  bool fence = false;  // wait for all earlier READs and atomics of this SQ
   bool solicited = false;
   std::span<const Sge> sges{};
   uint64_t remote_addr = 0;
@@ -126,18 +131,21 @@ struct Caps {
   uint32_t max_read_atomic = 0;
 };
 
-// --- objects --------------------------------------------------------------------------------------------------------
+// --- objects
+// --------------------------------------------------------------------------------------------------------
 
 class MemoryRegion {
  public:
   virtual ~MemoryRegion() = default;
-  virtual uint64_t addr() const = 0;  // what SGEs and remote addresses count from: the caller's own virtual address
+  virtual uint64_t addr()
+      const = 0;  // what SGEs and remote addresses count from: the caller's own virtual address
   virtual uint64_t length() const = 0;
   virtual uint32_t lkey() const = 0;
   virtual uint32_t rkey() const = 0;
 };
 
-// Memory that a device can reach, owned by whoever holds the Buffer: zeroed, page aligned, not inherited by fork.
+// Memory that a device can reach, owned by whoever holds the Buffer: zeroed, page aligned, not
+// inherited by fork.
 class Buffer {
  public:
   virtual ~Buffer() = default;
@@ -154,16 +162,17 @@ class CompletionQueue {
  public:
   virtual ~CompletionQueue() = default;
   virtual uint32_t cqn() const = 0;
-  // Fills `out` from the front with what has completed; returns how many. A dead device reads as kUnavailable.
+  // Fills `out` from the front with what has completed; returns how many. A dead device reads as
+  // kUnavailable.
   virtual Result<size_t> Poll(std::span<Completion> out) = 0;
 };
 
 struct QpAttr {
   CompletionQueue* send_cq = nullptr;
   CompletionQueue* recv_cq = nullptr;
-  uint32_t send_wqebbs = 64;   // ring size in 64 B blocks, a power of two, at most 32768
-  uint32_t recv_wqes = 64;     // ring size in receives, a power of two; 0: none
-  uint32_t recv_max_sge = 1;   // rounded up to a power of two
+  uint32_t send_wqebbs = 64;  // ring size in 64 B blocks, a power of two, at most 32768
+  uint32_t recv_wqes = 64;    // ring size in receives, a power of two; 0: none
+  uint32_t recv_max_sge = 1;  // rounded up to a power of two
   uint32_t max_read_atomic = 16;
   // Cross-channel (Caps::cross_channel):
   bool cross_channel = false;  // may execute WAIT and *_ENABLE ("master")
@@ -181,7 +190,7 @@ struct RawQueues {
   uint32_t sq_wqebbs = 0;
   std::byte* rq = nullptr;
   uint32_t rq_wqes = 0;
-  uint32_t rq_stride = 0;              // bytes
+  uint32_t rq_stride = 0;                // bytes
   std::byte* doorbell_record = nullptr;  // be32 receive counter, be32 send counter
   // All of the above lies in one registered range:
   uint64_t addr = 0;
@@ -201,27 +210,29 @@ class QueuePair {
   // RTS or ERROR → RESET: outstanding work is dropped without completions; the queue memory stays.
   virtual Status Reset() = 0;
 
-  // Writes the requests behind those already posted and rings the doorbell once (a managed SQ: no doorbell).
-  // kNoSpace: the ring lacks room; nothing was posted. kNotSupported: opcode beyond the device.
+  // Writes the requests behind those already posted and rings the doorbell once (a managed SQ: no
+  // doorbell). kNoSpace: the ring lacks room; nothing was posted. kNotSupported: opcode beyond the
+  // device.
   virtual Status Post(std::span<const SendRequest> requests) = 0;
   virtual Status PostReceive(std::span<const ReceiveRequest> requests) = 0;
-  // Reclaims SQ ring space up to and including the WQE at `wqe_counter`, for callers that do not poll signaled
-  // completions of this SQ themselves; Poll does it for those it returns.
+  // Reclaims SQ ring space up to and including the WQE at `wqe_counter`, for callers that do not
+  // poll signaled completions of this SQ themselves; Poll does it for those it returns.
   virtual void Retire(uint16_t wqe_counter) = 0;
 
   // Cross-channel power; kNotSupported where Caps::cross_channel is false.
   virtual Result<RawQueues> raw_queues() = 0;
-  // Tells the device that WQEBBs below `producer_index` may run (16-bit, exclusive): a CPU doorbell, allowed on managed
-  // queues too.
+  // Tells the device that WQEBBs below `producer_index` may run (16-bit, exclusive): a CPU
+  // doorbell, allowed on managed queues too.
   virtual Status RingDoorbell(uint16_t producer_index) = 0;
 };
 
 class ProtectionDomain {
  public:
   virtual ~ProtectionDomain() = default;
-  // Registers memory of this process. A device in another process can only reach memory that is backed by a file:
-  // [addr, addr+length) must then be a shared mapping of `fd` at `fd_offset` (page aligned), which the provider
-  // duplicates. fd −1: memory from Device::AllocateBuffer, or a device that needs no file.
+  // Registers memory of this process. A device in another process can only reach memory that is
+  // backed by a file: [addr, addr+length) must then be a shared mapping of `fd` at `fd_offset`
+  // (page aligned), which the provider duplicates. fd −1: memory from Device::AllocateBuffer, or a
+  // device that needs no file.
   struct Backing {
     int fd = -1;
     uint64_t fd_offset = 0;
@@ -242,17 +253,22 @@ class Device {
   virtual Result<std::unique_ptr<ProtectionDomain>> AllocatePd() = 0;
   virtual Result<std::unique_ptr<CompletionQueue>> CreateCq(const CqAttr& attr) = 0;
   virtual Result<std::unique_ptr<Buffer>> AllocateBuffer(size_t size) = 0;
-  // False once the device (daemon) is gone or its process is another's (after fork). One load: fit for waiting loops.
+  // False once the device (daemon) is gone or its process is another's (after fork). One load: fit
+  // for waiting loops.
   virtual bool alive() const = 0;
   // hw_counters of the port (this emulated host); names in docs/rnic.md.
   virtual Result<Counters> QueryCounters() = 0;
 
-  // Passive connection set-up by the device alone: after Publish, whoever reaches the device may Connect a queue pair of
-  // his to a fresh responder-only queue pair in `pd` (remote reads only), and gets `private_data`; the publishing
-  // process need not run. Used to inspect stopped replicas. kNotSupported on devices without a connection agent.
-  virtual Status Publish(std::string_view service, ProtectionDomain& pd, std::span<const std::byte> private_data) = 0;
-  // `host`: the emulated host's name at the same daemon. Connects `qp` (fresh) and returns the private data.
-  virtual Result<std::vector<std::byte>> ConnectService(std::string_view host, std::string_view service,
+  // Passive connection set-up by the device alone: after Publish, whoever reaches the device may
+  // Connect a queue pair of his to a fresh responder-only queue pair in `pd` (remote reads only),
+  // and gets `private_data`; the publishing process need not run. Used to inspect stopped replicas.
+  // kNotSupported on devices without a connection agent.
+  virtual Status Publish(std::string_view service, ProtectionDomain& pd,
+                         std::span<const std::byte> private_data) = 0;
+  // `host`: the emulated host's name at the same daemon. Connects `qp` (fresh) and returns the
+  // private data.
+  virtual Result<std::vector<std::byte>> ConnectService(std::string_view host,
+                                                        std::string_view service,
                                                         QueuePair& qp) = 0;
 };
 

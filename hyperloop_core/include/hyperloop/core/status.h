@@ -1,8 +1,8 @@
 // Status and Result: how every layer below the plugin reports an outcome.
 //
-// A Status is a code that callers branch on, and a message for a person: what failed, with the numbers, and the
-// remedy where there is one. Outputs are set only on success. Nothing here throws. A status that is ignored on purpose
-// is ignored greppably: `status.IgnoreError()`.
+// A Status is a code that callers branch on, and a message for a person: what failed, with the
+// numbers, and the remedy where there is one. Outputs are set only on success. Nothing here throws.
+// A status that is ignored on purpose is ignored greppably: `status.IgnoreError()`.
 #pragma once
 
 #include <optional>
@@ -74,8 +74,8 @@ Status FromErrno(int error, std::string_view what);
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}                // NOLINT(google-explicit-constructor)
-  Result(Status status) : status_(std::move(status)) {}        // NOLINT(google-explicit-constructor)
+  Result(T value) : value_(std::move(value)) {}          // NOLINT(google-explicit-constructor)
+  Result(Status status) : status_(std::move(status)) {}  // NOLINT(google-explicit-constructor)
   bool ok() const { return value_.has_value(); }
   const Status& status() const { return status_; }
   T& value() & { return *value_; }
@@ -94,12 +94,13 @@ class [[nodiscard]] Result {
 #define HL_CONCAT_INNER(a, b) a##b
 #define HL_CONCAT(a, b) HL_CONCAT_INNER(a, b)
 // Returns from the enclosing function when `expr` is not ok.
-#define HL_RETURN_IF_ERROR(expr)                                                 \
-  do {                                                                           \
+#define HL_RETURN_IF_ERROR(expr)                                                   \
+  do {                                                                             \
     if (::hyperloop::Status hl_status = (expr); !hl_status.ok()) return hl_status; \
   } while (0)
 // HL_ASSIGN_OR_RETURN(auto x, MakeX()): declares or assigns x, or returns MakeX()'s status.
-#define HL_ASSIGN_OR_RETURN(lhs, expr) HL_ASSIGN_OR_RETURN_IMPL(HL_CONCAT(hl_result_, __LINE__), lhs, expr)
+#define HL_ASSIGN_OR_RETURN(lhs, expr) \
+  HL_ASSIGN_OR_RETURN_IMPL(HL_CONCAT(hl_result_, __LINE__), lhs, expr)
 #define HL_ASSIGN_OR_RETURN_IMPL(result, lhs, expr) \
   auto result = (expr);                             \
   if (!result.ok()) return result.status();         \

@@ -1,13 +1,15 @@
-// Store: the replicated files of one database directory, seen from the primary. The plugin's only way into a group.
+// Store: the replicated files of one database directory, seen from the primary. The plugin's only
+// way into a group.
 //
-// It holds the log lane (bytes of WAL, MANIFEST, CURRENT and every namespace change, in one order that every prefix of
-// which is a consistent database) and the file table (which also lists files whose bytes stay local). The group is the
-// truth; local files are its cache.
+// It holds the log lane (bytes of WAL, MANIFEST, CURRENT and every namespace change, in one order
+// that every prefix of which is a consistent database) and the file table (which also lists files
+// whose bytes stay local). The group is the truth; local files are its cache.
 //
-// Thread safety: every method may be called from any thread; calls that append are serialised inside, in call order.
-// After fork() every call in the child fails with kFenced and destruction does nothing.
-// Errors after Take: kUnavailable, kTimedOut, kAborted — the group may come back (Reconnect), the failed call's outcome is
-// indeterminate; kFenced — another primary holds the group, for good; kNoSpace — after space_timeout.
+// Thread safety: every method may be called from any thread; calls that append are serialised
+// inside, in call order. After fork() every call in the child fails with kFenced and destruction
+// does nothing. Errors after Take: kUnavailable, kTimedOut, kAborted — the group may come back
+// (Reconnect), the failed call's outcome is indeterminate; kFenced — another primary holds the
+// group, for good; kNoSpace — after space_timeout.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +25,8 @@
 
 namespace hyperloop {
 
-using FileId = uint32_t;  // names a file of the table; valid, across Reconnect too, until it is removed or replaced
+using FileId = uint32_t;  // names a file of the table; valid, across Reconnect too, until it is
+                          // removed or replaced
 
 enum class Lane : uint8_t {
   kLog = 0,    // bytes are in the group
@@ -32,7 +35,8 @@ enum class Lane : uint8_t {
 
 struct FileInfo {
   FileId id = 0;
-  std::string name;  // relative to the database directory; may contain one directory ("archive/000034.log")
+  std::string
+      name;  // relative to the database directory; may contain one directory ("archive/000034.log")
   Lane lane = Lane::kLog;
   uint64_t size = 0;
 };
@@ -45,40 +49,44 @@ struct Pairing {
 };
 
 struct TakeRequest {
-  std::string directory;     // absolute path, for messages and the group's record of its owner
+  std::string directory;        // absolute path, for messages and the group's record of its owner
   bool directory_empty = true;  // holds no CURRENT
-  Pairing pairing;           // what the directory says; empty strings: nothing
+  Pairing pairing;              // what the directory says; empty strings: nothing
 };
 
 struct TakeResult {
-  Pairing pairing;      // to be written into the directory before anything else
+  Pairing pairing;  // to be written into the directory before anything else
   uint64_t epoch = 0;
-  bool fresh = false;   // the group held no files
+  bool fresh = false;           // the group held no files
   std::vector<FileInfo> files;  // what the group holds now
 };
 
 class Store {
  public:
-  // Checks the options and that each replica answers; takes no epoch, disturbs nobody. Errors name the replica.
+  // Checks the options and that each replica answers; takes no epoch, disturbs nobody. Errors name
+  // the replica.
   static Result<std::unique_ptr<Store>> Open(const StoreOptions& options, std::shared_ptr<Log> log);
   virtual ~Store() = default;  // as Close, result ignored
 
-  // Makes this process the group's primary under a new epoch: seals every replica, chooses the most advanced log, makes it
-  // durable and equal everywhere, and arms the datapath. Refusals change nothing: kBusy (a primary lives; named),
-  // kInvalidArgument (foreign pairing; empty directory but non-empty group without `restore`; directory with a database
-  // but a group that never saw it), kUnavailable (a replica is out of reach), kCorruption.
+  // Makes this process the group's primary under a new epoch: seals every replica, chooses the most
+  // advanced log, makes it durable and equal everywhere, and arms the datapath. Refusals change
+  // nothing: kBusy (a primary lives; named), kInvalidArgument (foreign pairing; empty directory but
+  // non-empty group without `restore`; directory with a database but a group that never saw it),
+  // kUnavailable (a replica is out of reach), kCorruption.
   virtual Status Take(const TakeRequest& request, TakeResult* result) = 0;
   virtual bool taken() const = 0;
 
-  // Same epoch, new queues: after an error that may pass. kFenced if a majority no longer has this epoch and owner.
+  // Same epoch, new queues: after an error that may pass. kFenced if a majority no longer has this
+  // epoch and owner.
   virtual Status Reconnect() = 0;
 
   // --- log lane ---
   // New empty file; an existing one of that name is replaced in the same record.
   virtual Result<FileId> Create(std::string_view name, Lane lane) = 0;
   virtual Result<FileId> Lookup(std::string_view name) = 0;
-  // Adds `data` (at most 1 MiB a call is sensible; more is cut into records) to the end. Returns when it is durable on
-  // every replica (AckMode::kAppend), or when it is on its way (kSync; then Sync waits).
+  // Adds `data` (at most 1 MiB a call is sensible; more is cut into records) to the end. Returns
+  // when it is durable on every replica (AckMode::kAppend), or when it is on its way (kSync; then
+  // Sync waits).
   virtual Status Append(FileId file, std::string_view data) = 0;
   // Everything appended by anyone so far is durable on every replica.
   virtual Status Sync(FileId file) = 0;
@@ -94,7 +102,8 @@ class Store {
   virtual Result<uint64_t> Read(FileId file, uint64_t offset, std::span<char> out) = 0;
 
   virtual const StoreOptions& options() const = 0;
-  // Drains, marks the group released so that the next primary need not wait. Bounded by ack_timeout. Idempotent.
+  // Drains, marks the group released so that the next primary need not wait. Bounded by
+  // ack_timeout. Idempotent.
   virtual Status Close() = 0;
 
   struct Statistics {
