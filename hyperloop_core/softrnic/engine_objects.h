@@ -21,22 +21,13 @@ namespace hyperloop::softrnic {
 
 // Counters of a queue pair; a host's are the sums over its queue pairs, living and gone. Names as
 // exported.
-#define HL_QP_COUNTERS(X)                                                             \
-  X(wqes_fetched)                                                                     \
-  X(wqes_executed)                                                                    \
-  X(nops)                                                                             \
-  X(sends)                                                                            \
-  X(writes)                                                                           \
-  X(reads)                                                                            \
-  X(atomics)                                                                          \
-  X(waits)                                                                            \
-  X(enables)                                                                          \
-  X(read_responses_nonzero)                                                           \
-  X(bytes_sent)                                                                       \
-  X(bytes_received)                                                                   \
-  X(recv_scatter_bytes)                                                               \
+// clang-format off
+#define HL_QP_COUNTERS(X) \
+  X(wqes_fetched) X(wqes_executed) X(nops) X(sends) X(writes) X(reads) X(atomics) X(waits) \
+  X(enables) X(read_responses_nonzero) X(bytes_sent) X(bytes_received) X(recv_scatter_bytes) \
   X(ring_bytes_by_scatter) X(ring_bytes_by_other) X(cqes) X(error_cqes) X(rnr_stalls) \
-      X(wait_stalls) X(fence_stalls) X(stale_fetches) X(doorbells) X(media_flushes)
+  X(wait_stalls) X(fence_stalls) X(stale_fetches) X(doorbells) X(media_flushes)
+// clang-format on
 
 struct QpCounters {
 #define HL_DECLARE(name) uint64_t name = 0;

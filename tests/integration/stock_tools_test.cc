@@ -189,7 +189,7 @@ TEST_F(StockToolsTest, RefusalsAreTextsNotCrashes) {
     EXPECT_FALSE(stdfs::exists(Database() + "/CURRENT"));
   };
   refused("hyperloop://127.0.0.1:1?windw=3", "the nearest known one is \"window\"");
-  refused("hyperloop://127.0.0.1:1?window=0", "1 to 8192");
+  refused("hyperloop://127.0.0.1:1?window=0", "1 to 4096");
   refused("hyperloop://127.0.0.1", "no \":port\"");
   refused("id=hyperloop;windw=3", "windw");
   refused("hyperloop://127.0.0.1:1", "option device is not set");
