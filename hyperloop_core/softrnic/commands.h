@@ -171,6 +171,7 @@ struct UarHeader {
   uint32_t
       engine_alive;  // 1 while the engine serves this page; 0 for good once it stopped in order
   uint64_t engine_heartbeat;  // grows while the engine runs or sleeps in order
+  uint32_t engine_cpu;        // processor that the engine's thread was last seen on
 };
 struct UarPage {
   UarHeader header;

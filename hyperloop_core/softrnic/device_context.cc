@@ -1,5 +1,7 @@
 #include "softrnic/device_context.h"
 
+#include <sched.h>
+
 #include <chrono>
 #include <string>
 
@@ -8,6 +10,25 @@ namespace {
 
 constexpr uint32_t kCallsPerClock = 16;
 constexpr int64_t kCheckNs = 2'000'000;
+constexpr int64_t kStepAsideNs = 1'000'000;
+
+int64_t NowNs() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// Moves the calling thread off `cpu` if it may run elsewhere. Its affinity is afterwards what it
+// was: only where it runs now has changed.
+void StepAsideFrom(uint32_t cpu) {
+  cpu_set_t allowed;
+  if (cpu >= CPU_SETSIZE || sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  cpu_set_t others = allowed;
+  CPU_CLR(cpu, &others);
+  if (CPU_COUNT(&others) == 0) return;
+  if (sched_setaffinity(0, sizeof others, &others) != 0) return;
+  sched_setaffinity(0, sizeof allowed, &allowed);
+}
 
 }  // namespace
 
@@ -61,14 +82,27 @@ bool DeviceContext::Alive() const {
 }
 
 bool DeviceContext::CheckEngine() const {
-  const int64_t now = std::chrono::duration_cast<std::chrono::nanoseconds>(
-                          std::chrono::steady_clock::now().time_since_epoch())
-                          .count();
+  const int64_t now = NowNs();
   if (now < next_check_ns_.load(std::memory_order_relaxed)) return true;
   next_check_ns_.store(now + kCheckNs, std::memory_order_relaxed);
   if (!port_->EngineGone()) return true;
   gone_.store(true, std::memory_order_relaxed);
   return false;
+}
+
+// An engine woken on this thread's own processor takes it: the engine runs the work and then spins
+// for more, and this thread, which waits for the result, gets to look only once the engine sleeps
+// again. So every operation costs the spin and two switches, while another processor may be idle.
+void DeviceContext::WakeEngine() {
+  const uint32_t cpu = std::atomic_ref(uar_->header.engine_cpu).load(std::memory_order_relaxed);
+  if (static_cast<uint32_t>(sched_getcpu()) == cpu) {
+    const int64_t now = NowNs();
+    if (now >= next_step_aside_ns_.load(std::memory_order_relaxed)) {
+      next_step_aside_ns_.store(now + kStepAsideNs, std::memory_order_relaxed);
+      StepAsideFrom(cpu);
+    }
+  }
+  port_->WakeEngine();
 }
 
 Status DeviceContext::DeadStatus() const {

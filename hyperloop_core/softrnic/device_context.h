@@ -101,7 +101,7 @@ class DeviceContext : public std::enable_shared_from_this<DeviceContext> {
   void KickEngine() {
     if (std::atomic_ref(uar_->header.engine_sleeping).load(std::memory_order_seq_cst) != 0)
         [[unlikely]] {
-      port_->WakeEngine();
+      WakeEngine();
     }
   }
 
@@ -128,6 +128,7 @@ class DeviceContext : public std::enable_shared_from_this<DeviceContext> {
 
  private:
   bool CheckEngine() const;
+  void WakeEngine();
 
   const std::unique_ptr<ForkGuard> guard_;
   const std::unique_ptr<CommandPort> port_;
@@ -135,6 +136,7 @@ class DeviceContext : public std::enable_shared_from_this<DeviceContext> {
   mutable std::atomic<bool> gone_{false};
   mutable std::atomic<uint32_t> alive_calls_{0};
   mutable std::atomic<int64_t> next_check_ns_{0};
+  std::atomic<int64_t> next_step_aside_ns_{0};
   std::mutex qps_mutex_;  // guards Insert and Remove of qps_
   QpTable qps_;
   std::mutex buffers_mutex_;  // guards buffers_

@@ -2,6 +2,7 @@
 // stop flag; the clock is read every kTurnsPerClock turns.
 #include "softrnic/engine_loop.h"
 
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -138,7 +139,9 @@ void EngineLoop::RunTask() {
 
 void EngineLoop::SetSleeping(uint32_t value) {
   sleeping_.store(value, std::memory_order_seq_cst);
+  const auto cpu = static_cast<uint32_t>(sched_getcpu());
   for (UarPage* page : pages_) {
+    std::atomic_ref(page->header.engine_cpu).store(cpu, std::memory_order_relaxed);
     std::atomic_ref(page->header.engine_sleeping).store(value, std::memory_order_seq_cst);
   }
 }

@@ -10,6 +10,7 @@
 #include <CLI/CLI.hpp>
 #include <atomic>
 #include <cerrno>
+#include <charconv>
 #include <csignal>
 #include <cstdio>
 #include <string>
@@ -26,7 +27,7 @@ namespace {
 struct Options {
   std::string socket;
   uint32_t spin_us = 50;
-  int cpu = -1;
+  std::string cpu = "auto";
   std::string priority = "nice";
 };
 
@@ -78,10 +79,36 @@ bool ClaimCpuForSpinning(int cpu) {
   return false;
 }
 
+// The last processor this process may use, so that the first ones are left to the host's programs;
+// −1 (not pinned) if it is the only one, or another daemon has it.
+int AutomaticCpu() {
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) < 2) return -1;
+  int last = CPU_SETSIZE - 1;
+  while (!CPU_ISSET(last, &allowed)) --last;
+  return ClaimCpuForSpinning(last) ? last : -1;
+}
+
+// --cpu: −1 when not to be pinned. Clears `spin_us` where another daemon spins on that processor.
+Result<int> ChooseCpu(const std::string& text, uint32_t* spin_us, Log& log) {
+  if (text == "none") return -1;
+  if (text == "auto") return *spin_us > 0 ? AutomaticCpu() : -1;
+  int cpu = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), cpu);
+  if (error != std::errc() || end != text.data() + text.size() || cpu < 0 || cpu >= CPU_SETSIZE) {
+    return InvalidArgument("--cpu " + text + ": expected a processor number, auto or none");
+  }
+  if (*spin_us > 0 && !ClaimCpuForSpinning(cpu)) {
+    log.Write(LogLevel::kWarn, "another hyperloop-rnicd spins on CPU " + std::to_string(cpu) +
+                                   ": this one will not spin");
+    *spin_us = 0;
+  }
+  return cpu;
+}
+
 Status PinTo(int cpu) {
   cpu_set_t set;
   CPU_ZERO(&set);
-  if (cpu >= CPU_SETSIZE) return InvalidArgument("--cpu " + std::to_string(cpu));
   CPU_SET(cpu, &set);
   if (sched_setaffinity(0, sizeof set, &set) != 0) {
     return FromErrno(errno, "--cpu " + std::to_string(cpu) + " (see nproc and taskset -p $$)");
@@ -111,11 +138,7 @@ void SetPriority(const std::string& priority, Log& log) {
 Status Serve(const Options& options, const std::shared_ptr<Log>& log) {
   RaiseDescriptorLimit();
   EngineLoopOptions loop_options{.spin_us = options.spin_us};
-  if (options.cpu >= 0 && loop_options.spin_us > 0 && !ClaimCpuForSpinning(options.cpu)) {
-    log->Write(LogLevel::kWarn, "another hyperloop-rnicd spins on CPU " +
-                                    std::to_string(options.cpu) + ": this one will not spin");
-    loop_options.spin_us = 0;
-  }
+  HL_ASSIGN_OR_RETURN(const int cpu, ChooseCpu(options.cpu, &loop_options.spin_us, *log));
   Engine engine{EngineOptions{}};
   HL_ASSIGN_OR_RETURN(auto loop, EngineLoop::Create(&engine, loop_options));
   HL_ASSIGN_OR_RETURN(auto server, ControlServer::Listen(options.socket, &engine, loop.get(), log));
@@ -129,7 +152,7 @@ Status Serve(const Options& options, const std::shared_ptr<Log>& log) {
     loop->Stop();
   });
   // After the thread was made, which would inherit both.
-  Status status = options.cpu >= 0 ? PinTo(options.cpu) : Status();
+  Status status = cpu >= 0 ? PinTo(cpu) : Status();
   if (status.ok()) {
     SetPriority(options.priority, *log);
     std::printf("ready %s\n", options.socket.c_str());
@@ -163,9 +186,11 @@ int Main(int argc, char** argv) {
                               "Waking up costs about 50 us")
                    ->capture_default_str()
                    ->check(CLI::Range(0u, 1000000u));
-  app.add_option("--cpu", options.cpu, "pin the data thread to this CPU; default: not pinned")
-      ->check(CLI::NonNegativeNumber)
-      ->type_name("N");
+  app.add_option("--cpu", options.cpu,
+                 "processor of the data thread: a number; auto: the last one, unless another "
+                 "hyperloop-rnicd has it; none: not pinned")
+      ->capture_default_str()
+      ->type_name("N|auto|none");
   app.add_option("--priority", options.priority,
                  "of the data thread: nice (nice -20), fifo (SCHED_FIFO; never spins) or none")
       ->capture_default_str()
