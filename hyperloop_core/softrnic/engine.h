@@ -67,8 +67,8 @@ class Engine {
 
   // --- control path
   // -------------------------------------------------------------------------------------------------
-  // A client process attached to `host` (created on first use). `uar` stays valid until
-  // CloseContext.
+  // A client process attached to `host` (created on first use, gone with its last client; its gid
+  // is never given again). `uar` stays valid until CloseContext.
   Result<ContextId> OpenContext(const std::string& host, UarPage* uar, OpenReply* reply);
   // Destroys everything the client created, as a kernel does at process death. Peers' queue pairs
   // see a dead peer: their next request fails with transport retry exceeded.

@@ -37,18 +37,19 @@ Result<ContextId> Engine::Impl::OpenContext(const std::string& name, UarPage* ua
   auto it = hosts.find(name);
   if (it == hosts.end()) {
     if (hosts.size() >= kMaxHosts)
-      return NoSpace(Text("open: the device has ", kMaxHosts, " hosts, the most"));
+      return NoSpace(Text("open: the device has ", kMaxHosts, " hosts, the most; close some"));
     auto host = std::make_unique<Host>();
     host->name = name;
-    host->gid[0] = 0xfe, host->gid[1] = 0x80;  // link-local, the host's number behind
-    const size_t number = hosts.size() + 1;
-    host->gid[14] = static_cast<uint8_t>(number >> 8), host->gid[15] = static_cast<uint8_t>(number);
+    host->gid[0] = 0xfe, host->gid[1] = 0x80;      // link-local, the host's number behind
+    const uint64_t number = htobe64(next_host++);  // never again: a stale address finds nobody
+    std::memcpy(&host->gid[8], &number, sizeof(number));
     it = hosts.emplace(name, std::move(host)).first;
   }
   auto c = std::make_unique<Context>();
   c->id = next_context++;
   c->host = it->second.get();
   c->uar = uar;
+  ++c->host->contexts;
   *reply = {};
   std::copy(c->host->gid.begin(), c->host->gid.end(), reply->gid);
   reply->uar_id = c->id;
@@ -62,8 +63,7 @@ void Engine::Impl::CloseContext(ContextId id) {
   const auto it = contexts.find(id);
   if (it == contexts.end()) return;
   Context& c = *it->second;
-  for (auto& [name, host] : hosts)
-    std::erase_if(host->services, [&c](const auto& entry) { return entry.second.context == &c; });
+  std::erase_if(c.host->services, [&c](const auto& entry) { return entry.second.context == &c; });
   std::vector<uint32_t> numbers;
   qps.ForEach([&](const Qp& qp) {
     if (qp.context == &c) numbers.push_back(qp.qpn);
@@ -81,6 +81,7 @@ void Engine::Impl::CloseContext(ContextId id) {
     ReleaseKey(key->lkey);
   }
   std::erase(open, &c);
+  if (--c.host->contexts == 0) hosts.erase(hosts.find(c.host->name));
   contexts.erase(it);
 }
 
@@ -104,7 +105,6 @@ Result<IdReply> Engine::Impl::RegisterUmem(Context& c, const RegisterUmemArgs& a
   umem->owner = std::move(mapping.owner);
   const IdReply reply{umem->id, 0};
   c.umems.emplace(umem->id, std::move(umem));
-  MarkRings(c);
   return reply;
 }
 

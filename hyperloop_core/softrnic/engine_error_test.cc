@@ -366,6 +366,31 @@ TEST(EngineCq, OverrunByAWaitStopsTheQueue) {
   EXPECT_EQ(at[8], std::byte{0});
 }
 
+// The completion that overruns may be the receiver's, in a CQ that the sender uses too, at the end
+// of a transfer in parts.
+TEST(EngineCq, OverrunByTheReceiveOfALongWriteStopsTheQueue) {
+  constexpr size_t kLong = 200'000;
+  Engine engine{EngineOptions{}};
+  Client a(engine, "a");
+  TestCq cq = a.Cq(0);
+  TestQp qp = a.Qp(cq, cq);
+  a.Connect(qp, qp);
+  std::byte* const from = a.Take(kLong);
+  std::byte* const to = a.Take(kLong);
+  for (size_t i = 0; i < kLong; ++i) from[i] = static_cast<std::byte>(i * 13 + 1);
+  qp.Receive(a.At(a.Take(64), 8));
+  qp.Nop(CqeMode::kAlways);
+  qp.WriteImm(reinterpret_cast<uint64_t>(to), a.rkey, a.At(from, kLong), 7);
+  qp.Nop();
+  qp.Ring();
+  RunAll(engine);
+  EXPECT_EQ(0, std::memcmp(from, to, kLong));
+  EXPECT_EQ(a.Counter("writes"), 1u);
+  EXPECT_EQ(a.Counter("bytes_sent"), kLong);
+  EXPECT_EQ(a.Counter("nops"), 1u) << "nothing behind it runs";
+  EXPECT_EQ(a.Counter("cqes"), 1u);
+}
+
 TEST(EngineCq, ConsumerIndexMakesRoom) {
   Engine engine{EngineOptions{}};
   Client a(engine, "a");
@@ -454,6 +479,27 @@ TEST(EngineContext, DeathDestroysQueuesKeysAndServices) {
   WcStatus last = WcStatus::kSuccess;
   for (const auto& c : b_cq.PollAll()) last = c.status;
   EXPECT_EQ(last, WcStatus::kRemoteAccess) << "the key went with its owner";
+}
+
+TEST(EngineContext, HostsGoWithTheirLastClient) {
+  Engine engine{EngineOptions{}};
+  Client stays(engine, "stays");
+  std::array<uint8_t, 16> last = stays.gid;
+  for (int i = 0; i < 600; ++i) {
+    Client one(engine, "host" + std::to_string(i % 300));
+    ASSERT_FALSE(::testing::Test::HasFailure()) << i;
+    EXPECT_NE(one.gid, last);
+    EXPECT_NE(one.gid, stays.gid);
+    last = one.gid;
+  }
+  {
+    Client first(engine, "two");
+    Client second(engine, "two");
+    EXPECT_EQ(first.gid, second.gid);
+    first.Close();
+    Client third(engine, "two");
+    EXPECT_EQ(third.gid, second.gid) << "a host stays while it has a client";
+  }
 }
 
 // What managed queues are for: with an ordinary queue, a WQE behind a WAIT may be fetched before

@@ -23,13 +23,19 @@ struct Segment {
   uint32_t length;
   MemoryKey* key;  // null: inline payload or a packet's own copy
 };
+// A receive entry has at most 2^kMaxLogStride bytes.
+inline constexpr uint32_t kMaxLogStride = 10;
+// What a WQE or a receive entry names, without empty pieces: CopyList ends with the last byte.
 struct SegmentList {
-  std::array<Segment, rnic::kMaxWqeSegments> list;
+  std::array<Segment, 64> list;
+  static_assert((1u << kMaxLogStride) / rnic::kSegmentBytes <= 64);
+  static_assert(rnic::kMaxWqeSegments <= 64);
   uint32_t count = 0;
   uint64_t bytes = 0;
 
   SegmentList() {}  // NOLINT: leaves `list` uninitialised on purpose
   void Add(std::byte* at, uint32_t length, MemoryKey* key) {
+    if (length == 0) return;
     list[count++] = {at, length, key};
     bytes += length;
   }
@@ -347,6 +353,7 @@ struct Engine::Impl {
   std::deque<uint32_t> free_keys;
   std::vector<uint8_t> key_tags;
   ContextId next_context = 1;
+  uint64_t next_host = 1;
   uint32_t next_pd = 1;
   uint32_t next_umem = 1;
   std::mt19937_64 random;

@@ -58,34 +58,30 @@ bool Engine::Impl::ResolveSges(const Qp& qp, const std::byte* at, uint32_t segme
 
 namespace {
 
+// `addr`: a client address inside the umem, as the commands have checked.
 void MarkRange(Umem& umem, uint64_t addr, uint64_t length) {
-  const uint64_t begin = std::max(addr, umem.addr);
-  const uint64_t end = std::min(addr + length, umem.addr + umem.length);
-  if (begin >= end || umem.length > kMaxRingUmemBytes) return;
+  const uint64_t begin = addr - umem.addr;
   if (umem.ring_map.empty()) umem.ring_map.resize((umem.length + 63) / 64 + 9);
-  for (uint64_t i = (begin - umem.addr) / 8; i < (end - umem.addr + 7) / 8; ++i)
+  for (uint64_t i = begin / 8; i < (begin + length + 7) / 8; ++i)
     umem.ring_map[i / 8] |= uint8_t(1u << (i % 8));
 }
 
 }  // namespace
 
-// Marks the rings of all queues of a client in all of its registered memory: called when either
-// changes.
+// Marks the rings of all queues of a client, each in the registered memory it was created in and in
+// no other: one client address may stand for different bytes there. Called when queues change.
 void Engine::Impl::MarkRings(Context& c) {
-  const auto mark = [&c](uint64_t addr, uint64_t length) {
-    for (auto& [id, umem] : c.umems) MarkRange(*umem, addr, length);
-  };
   for (auto& [id, umem] : c.umems) umem->ring_map.clear();
   qps.ForEach([&](Qp& qp) {
     if (qp.context != &c || qp.responder_only) return;
-    mark(qp.args.sq_addr, (qp.sq_mask + 1ull) * rnic::kWqebbBytes);
-    mark(qp.args.dbrec_addr, rnic::kDoorbellRecordBytes);
-    if (qp.has_rq) mark(qp.args.rq_addr, (qp.rq_mask + 1ull) << qp.rq_log_stride);
+    MarkRange(*qp.umem, qp.args.sq_addr, (qp.sq_mask + 1ull) * rnic::kWqebbBytes);
+    MarkRange(*qp.umem, qp.args.dbrec_addr, rnic::kDoorbellRecordBytes);
+    if (qp.has_rq) MarkRange(*qp.umem, qp.args.rq_addr, (qp.rq_mask + 1ull) << qp.rq_log_stride);
   });
   cqs.ForEach([&](Cq& cq) {
     if (cq.context != &c) return;
-    mark(cq.ring_addr, (cq.mask + 1ull) * sizeof(mlx5_cqe64));
-    mark(cq.dbrec_addr, rnic::kDoorbellRecordBytes);
+    MarkRange(*cq.umem, cq.ring_addr, (cq.mask + 1ull) * sizeof(mlx5_cqe64));
+    MarkRange(*cq.umem, cq.dbrec_addr, rnic::kDoorbellRecordBytes);
   });
   for (auto& key : keys)
     if (key != nullptr && key->pd->context == &c) key->has_rings = !key->umem->ring_map.empty();

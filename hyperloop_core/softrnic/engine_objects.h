@@ -19,8 +19,8 @@
 
 namespace hyperloop::softrnic {
 
-// Counters of a queue pair; a host's are the sums over its queue pairs, living and gone. Names as
-// exported.
+// Counters of a queue pair; a host's are the sums over its queue pairs, living and gone, since
+// it got its first client. Names as exported.
 // clang-format off
 #define HL_QP_COUNTERS(X) \
   X(wqes_fetched) X(wqes_executed) X(nops) X(sends) X(writes) X(reads) X(atomics) X(waits) \
@@ -48,7 +48,8 @@ struct Host {
   std::string name;
   std::array<uint8_t, 16> gid{};
   std::map<std::string, Service> services;
-  QpCounters retired;  // of queue pairs that are gone
+  uint32_t contexts = 0;  // the host goes with the last one
+  QpCounters retired;     // of queue pairs that are gone
 };
 
 struct Pd {

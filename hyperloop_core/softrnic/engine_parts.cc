@@ -98,7 +98,9 @@ Outcome Engine::Impl::NextPart(Qp& qp, Part& part, bool* last) {
       return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
     if (read) NoteWrite(qp, slice.list[i], /*scatter=*/false);
   }
-  part.moved += slice.bytes;
+  // Null: the receiver's CQE overran a CQ that this queue pair uses too, which put it into error
+  // and dropped `part`. The last part was moved all the same.
+  if (qp.part != nullptr) part.moved += slice.bytes;
   (read ? qp.count.bytes_received : qp.count.bytes_sent) += slice.bytes;
   if (!*last) return kOk;
   ++(read ? qp.count.reads : qp.count.writes);

@@ -14,7 +14,6 @@ namespace {
 constexpr uint32_t kMaxServicesPerHost = 64;
 constexpr uint32_t kMaxLogRing = 15;  // indexes have 16 bits and half range
 constexpr uint32_t kMinLogStride = 4;
-constexpr uint32_t kMaxLogStride = 10;
 constexpr uint32_t kRemoteAccess = rnic::kRemoteWrite | rnic::kRemoteRead | rnic::kRemoteAtomic;
 
 // The engine's address of a ring of `bytes` at client address `addr`; null if not inside the umem

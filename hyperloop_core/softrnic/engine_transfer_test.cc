@@ -35,6 +35,30 @@ TEST(EngineTransfer, SendScattersByteGranularInSgeOrder) {
   EXPECT_EQ(p.a.Counter("bytes_sent"), 20u);
 }
 
+TEST(EngineTransfer, SendFillsTheLongestReceive) {
+  Pair p({}, {}, {.log_stride = 10});
+  std::vector<Sge> to;
+  for (int i = 0; i < 64; ++i) to.push_back(p.b.At(p.dst + 2 * i, 1));
+  p.b_qp.Receive(to);
+  p.b_qp.Receive(to);
+  p.a_qp.Send(p.a.At(p.src, 64), CqeMode::kAlways);
+  p.a_qp.Send(p.a.At(p.src, 65), CqeMode::kAlways);
+  p.a_qp.Ring();
+  p.Run();
+  for (int i = 0; i < 64; ++i) {
+    EXPECT_EQ(p.dst[2 * i], p.src[i]) << i;
+    EXPECT_EQ(p.dst[2 * i + 1], std::byte{0}) << i;
+  }
+  const auto received = p.b_recv.PollAll();
+  ASSERT_GE(received.size(), 2u);
+  EXPECT_EQ(received[0].byte_length, 64u);
+  EXPECT_EQ(received[1].status, WcStatus::kLocalLength) << "one byte too many";
+  const auto sent = p.a_cq.PollAll();
+  ASSERT_EQ(sent.size(), 2u);
+  EXPECT_EQ(sent[0].status, WcStatus::kSuccess);
+  EXPECT_EQ(sent[1].status, WcStatus::kRemoteInvalidRequest);
+}
+
 TEST(EngineTransfer, SendImmAndInlineAndWrappedWqe) {
   Pair p({}, {.log_sq = 2});
   for (int i = 0; i < 2; ++i) p.b_qp.Receive(p.b.At(p.dst + i * 512, 512));

@@ -221,5 +221,26 @@ TEST(EngineRewrite, RingBytesByOtherOperationsAreCounted) {
   EXPECT_EQ(m.p.b.Counter("ring_bytes_by_scatter"), 0u);
 }
 
+// A client may register other bytes under the addresses of its rings.
+TEST(EngineRewrite, RingsAreInTheMemoryTheyWereMadeIn) {
+  Machine m;
+  Client& b = m.p.b;
+  std::byte* const other = static_cast<std::byte*>(std::aligned_alloc(4096, Client::kArena));
+  std::memset(other, 0, Client::kArena);
+  auto umem = m.p.engine.RegisterUmem(b.id(), {m.p.Remote(b.memory), 0, Client::kArena},
+                                      {other, Client::kArena, {other, std::free}});
+  ASSERT_TRUE(umem.ok()) << umem.status().ToString();
+  Command command = b.Make(Op::kCreateMkey);
+  command.args.mkey = {b.pdn, umem->id, m.p.Remote(b.memory), Client::kArena, 0xf, 0};
+  const auto key = b.Must(command).result.mkey;
+  TestQp more = b.Qp(m.p.b_cq, m.p.b_recv);  // marks again
+  m.p.a_qp.Write(m.p.Remote(m.data.sq), key.rkey, m.p.a.At(m.p.src, 16));
+  m.p.a_qp.Write(m.p.Remote(more.sq), b.rkey, m.p.a.At(m.p.src, 8));
+  m.p.a_qp.Ring();
+  m.p.Run();
+  EXPECT_EQ(0, std::memcmp(other + (m.data.sq - b.memory), m.p.src, 16));
+  EXPECT_EQ(b.Counter("ring_bytes_by_other"), 8u) << "only those in the rings' own memory";
+}
+
 }  // namespace
 }  // namespace hyperloop::softrnic

@@ -320,8 +320,9 @@ Status SoftQueuePair::PostReceive(std::span<const rnic::ReceiveRequest> requests
   }
   rq_producer_.store(producer, std::memory_order_relaxed);
   // No register: the device reads the record when a message needs a receive. One that found none
-  // and then slept has looked at the record again after it set engine_sleeping
-  // (Engine::DoorbellPending), hence the seq_cst exchange.
+  // looks at the record again after it has set engine_sleeping and before it sleeps, in the turn
+  // (Engine::Run) that EngineLoop::Sleep makes; hence the seq_cst exchange. A sender that still
+  // waits then shortens the sleep (kRetryMs).
   std::atomic_ref(*counter(rnic::kReceiveCounterOffset))
       .exchange(htobe32(producer), std::memory_order_seq_cst);
   context_->KickEngine();
