@@ -276,5 +276,45 @@ TEST_F(ErrorsTest, CloseWithALostGroupEnds) {
   ExpectLocalEqualsGroup();
 }
 
+// After a Reconnect that failed the store lists no files at all: that is no empty group, and the
+// directory stays paired with it.
+TEST_F(ErrorsTest, CloseAfterAFailedReconnectKeepsThePairing) {
+  Options options = MakeOptions();
+  options.max_bgerror_resume_count = 0;
+  ASSERT_TRUE(Open(options).ok());
+  Put("a", "1");
+  group_->CutLink(Code::kUnavailable);
+  group_->Inject({"append", Code::kUnavailable, true, 0});
+  EXPECT_FALSE(db_->Put(WriteOptions(), "b", "1").ok());
+  std::unique_ptr<rocksdb::FSWritableFile> file;
+  EXPECT_FALSE(fs_->NewWritableFile(Path("000900.log"), FileOptions(), &file, nullptr).ok());
+  EXPECT_EQ(group_->CallsOf("reconnect"), 1);
+  Close();
+  EXPECT_TRUE(std::filesystem::exists(Path("HYPERLOOP")));
+  group_->HealLink();
+  rocksdb::Status reopened = Open(MakeOptions());
+  ASSERT_TRUE(reopened.ok()) << reopened.ToString();
+  EXPECT_EQ(Get("a"), "1");
+  ExpectLocalEqualsGroup();
+}
+
+// RocksDB cannot open such a database, but its logs hold what was acknowledged.
+TEST_F(ErrorsTest, LogsWithBytesOutliveAMissingManifest) {
+  ASSERT_TRUE(Open(MakeOptions()).ok());
+  Put("a", "1");
+  Close();
+  rocksdb::FileLock* lock = nullptr;
+  ASSERT_TRUE(fs_->LockFile(Path("LOCK"), IOOptions(), &lock, nullptr).ok());
+  for (const auto& [name, content] : group_->LogFiles()) {
+    if (name.starts_with("MANIFEST-")) {
+      ASSERT_TRUE(fs_->DeleteFile(Path(name), IOOptions(), nullptr).ok());
+    }
+  }
+  const auto before = group_->LogFiles();
+  ASSERT_TRUE(fs_->UnlockFile(lock, IOOptions(), nullptr).ok());
+  EXPECT_EQ(group_->LogFiles(), before);
+  EXPECT_TRUE(std::filesystem::exists(Path("HYPERLOOP")));
+}
+
 }  // namespace
 }  // namespace hyperloop::plugin::testing

@@ -108,11 +108,16 @@ Status HyperloopFileSystem::SetLocalToGroup(BoundDirectory& binding) {
   return Status::Ok();
 }
 
-// Without CURRENT (and, when `manifest_matters`, the MANIFEST that it names) the group holds no
-// database: what is left comes from a creation or a DestroyDB that was cut short. DestroyDB lists
-// before it locks, so it cannot see files that only the group had; a new database would stumble
-// over them.
+// Without CURRENT (or, when `manifest_matters`, with one that names no MANIFEST, and no log with
+// bytes) the group holds no database: what is left comes from a creation or a DestroyDB that was
+// cut short. DestroyDB lists before it locks, so it cannot see files that only the group had; a new
+// database would stumble over them.
 Status HyperloopFileSystem::RemoveLeftovers(BoundDirectory& binding, bool manifest_matters) {
+  // An empty list says nothing when the group is out of reach: first a call that would fail then.
+  if (const Status answers = binding.Lookup("CURRENT").status();
+      !answers.ok() && answers.code() != Code::kNotFound) {
+    return answers;
+  }
   std::vector<FileInfo> files = binding.store().Files();
   auto find = [&](std::string_view name) {
     return std::find_if(files.begin(), files.end(),
@@ -126,6 +131,11 @@ Status HyperloopFileSystem::RemoveLeftovers(BoundDirectory& binding, bool manife
     std::string_view manifest(text, static_cast<size_t>(length));
     if (!manifest.empty() && manifest.back() == '\n') manifest.remove_suffix(1);
     if (find(manifest) != files.end()) return Status::Ok();
+    // Logs with bytes are somebody's data, even when no MANIFEST is there to open them by.
+    const auto is_data = [](const FileInfo& info) {
+      return info.lane == Lane::kLog && info.size != 0 && info.name.ends_with(".log");
+    };
+    if (std::any_of(files.begin(), files.end(), is_data)) return Status::Ok();
   }
   std::vector<std::string> removed;
   for (const FileInfo& info : files) {

@@ -29,7 +29,7 @@ class FakeStore final : public Store {
           "the directory is empty, but the group holds a database; restore=true fills the "
           "directory");
     }
-    if (!paired && fresh)
+    if (!paired)
       group_->pairing_ = {"fake-group", "database-" + std::to_string(++group_->databases_)};
     epoch_ = ++group_->epoch_;
     group_->held_ = true;
@@ -42,10 +42,12 @@ class FakeStore final : public Store {
   Status Reconnect() override {
     std::lock_guard<std::mutex> lock(group_->mutex_);
     ++group_->calls_["reconnect"];
+    reachable_ = false;
     if (epoch_ != group_->epoch_)
       return Fenced("epoch " + std::to_string(group_->epoch_) + " exists");
     if (group_->link_cut_) return Status(group_->link_code_, "the link is cut");
     broken_ = false;
+    reachable_ = true;
     return Status::Ok();
   }
 
@@ -60,6 +62,7 @@ class FakeStore final : public Store {
   }
   Result<FileId> Lookup(std::string_view name) override {
     std::lock_guard<std::mutex> lock(group_->mutex_);
+    if (!reachable_) return Unavailable("the group is disconnected; Reconnect first");
     auto found = group_->files_.find(name);
     if (found == group_->files_.end()) return NotFound("no file " + std::string(name));
     return found->second.id;
@@ -111,10 +114,12 @@ class FakeStore final : public Store {
   std::vector<FileInfo> Files() override {
     if (getpid() != owner_) return {};
     std::lock_guard<std::mutex> lock(group_->mutex_);
+    if (!reachable_) return {};
     return FilesLocked();
   }
   Result<uint64_t> Read(FileId file, uint64_t offset, std::span<char> out) override {
     std::lock_guard<std::mutex> lock(group_->mutex_);
+    if (!reachable_) return Unavailable("the group is disconnected; Reconnect first");
     HL_ASSIGN_OR_RETURN(FakeGroup::File * target, Find(file));
     if (offset >= target->content.size()) return uint64_t{0};
     size_t length = std::min<size_t>(out.size(), target->content.size() - offset);
@@ -148,6 +153,7 @@ class FakeStore final : public Store {
     if (!taken_) return Internal("not taken");
     if (epoch_ != group_->epoch_)
       return Fenced("epoch " + std::to_string(group_->epoch_) + " exists");
+    if (!reachable_) return Unavailable("the group is disconnected; Reconnect first");
     if (broken_) return Aborted("the group is broken; Reconnect first");
     for (auto fault = group_->faults_.begin(); fault != group_->faults_.end(); ++fault) {
       if (fault->call != call || fault->skip-- > 0) continue;
@@ -182,6 +188,7 @@ class FakeStore final : public Store {
   uint64_t epoch_ = 0;
   bool taken_ = false;
   bool broken_ = false;
+  bool reachable_ = true;  // false from a failed Reconnect to one that succeeds
 };
 
 std::unique_ptr<Store> MakeFakeStore(std::shared_ptr<FakeGroup> group,

@@ -38,8 +38,10 @@ Result<std::unique_ptr<ScratchGroup>> ScratchGroup::Take(const StoreOptions& opt
   const auto open_device = [options] {
     return softrnic::OpenDaemonDevice({options.device, options.host});
   };
-  auto session =
-      std::make_unique<Session>(options, std::move(endpoints), open_device, std::move(log));
+  StoreOptions scratch = options;
+  scratch.restore = false;  // a group with files is refused before anything changes
+  auto session = std::make_unique<Session>(std::move(scratch), std::move(endpoints), open_device,
+                                           std::move(log));
   TakeRequest request;
   request.directory = who;
   TakeResult taken;

@@ -220,6 +220,12 @@ Status Session::Close() {
           peer->Call<control::DoneT>(OwnerRequest<control::ReleaseRequestT>(own_)).status();
       if (status.ok()) status = released;
     }
+  } else if (taken()) {
+    const std::lock_guard fence_lock(diagnosis_mutex_);
+    status = fenced_ ? fence_
+                     : Unavailable(
+                           "the group is out of reach; it was not released, so the next "
+                           "primary first watches whether this one lives");
   }
   Disarm();
   pool_.reset();

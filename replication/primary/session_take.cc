@@ -203,9 +203,10 @@ Status Session::BindLane(const TakeRequest& request, TakeResult* result) {
   taken.files = lane_->Files();
   taken.fresh = taken.files.empty();
   Binding binding = lane_->binding();
-  // An empty group may change hands: whoever held it before has nothing in it any more.
-  const bool first =
-      binding.database == kNilUuid || (taken.fresh && request.pairing.database.empty());
+  // A directory that is not paired becomes a database of its own, whether the group was empty, is
+  // restored into it or about to be emptied: the directory that held it before has local files that
+  // would no longer fit, and must not be set to what the group holds from now on.
+  const bool first = binding.database == kNilUuid || request.pairing.database.empty();
   if (first) {
     binding = {RandomUuid(), request.directory};
     HL_RETURN_IF_ERROR(lane_->Bind(binding));

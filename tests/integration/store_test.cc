@@ -283,15 +283,64 @@ TEST_F(StoreTest, RefusalsComeBeforeAnySeal) {
   refused(Options(), empty, "restore=true");
   refused(Options(), foreign, foreign.pairing.group);
   for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(cluster_.ReplicaStatus(i)->sealed_epoch, epoch);
-  // The same with restore is an answer, and the rightful directory still fits.
+  // The same with restore is an answer; from then on the former directory does not fit any more.
   StoreOptions restore = Options();
   restore.restore = true;
   auto store = Opened(restore);
   ASSERT_NE(store, nullptr);
   TakeResult result;
   ASSERT_OK(store->Take(empty, &result));
-  EXPECT_EQ(result.pairing, pairing_);
+  EXPECT_EQ(result.pairing.group, pairing_.group);
+  EXPECT_NE(result.pairing.database, pairing_.database);
   EXPECT_EQ(result.files.size(), 1u);
+  ASSERT_OK(store->Close());
+  refused(Options(), Request(), "now belongs to database " + result.pairing.database);
+}
+
+// What hyperloopctl reset does: the former directory must not be taken for the emptied group's, or
+// its logs would be removed as files that the group does not hold.
+TEST_F(StoreTest, FormerDirectoryIsRefusedAfterAReset) {
+  {
+    auto store = Taken(Options());
+    ASSERT_NE(store, nullptr);
+    ASSERT_TRUE(store->Create("000004.log", Lane::kLog).ok());
+  }
+  const TakeRequest former = Request();
+  TakeRequest reset;
+  reset.directory = "hyperloopctl reset";
+  StoreOptions restore = Options();
+  restore.restore = true;
+  auto store = Opened(restore);
+  ASSERT_NE(store, nullptr);
+  TakeResult result;
+  ASSERT_OK(store->Take(reset, &result));
+  ASSERT_OK(store->Remove("000004.log"));
+  ASSERT_OK(store->Close());
+
+  store = Opened(Options());
+  ASSERT_NE(store, nullptr);
+  const Status refused = store->Take(former, &result);
+  EXPECT_EQ(refused.code(), Code::kInvalidArgument) << refused.ToString();
+  EXPECT_THAT(refused.message(), HasSubstr("use another directory"));
+  TakeRequest fresh = former;
+  fresh.pairing = {};
+  fresh.directory_empty = true;
+  EXPECT_OK(store->Take(fresh, &result));
+}
+
+// The store lists no files then, and says at Close that it could not let go: nobody may take that
+// for an empty group.
+TEST_F(StoreTest, CloseAfterAFailedReconnectSaysSo) {
+  auto store = Taken(Options());
+  ASSERT_NE(store, nullptr);
+  const auto file = store->Create("f", Lane::kLog);
+  ASSERT_TRUE(file.ok());
+  cluster_.KillReplica(1);
+  EXPECT_FALSE(store->Append(*file, "lost").ok());
+  EXPECT_EQ(store->Reconnect().code(), Code::kUnavailable);
+  EXPECT_TRUE(store->Files().empty());
+  EXPECT_EQ(store->Lookup("CURRENT").status().code(), Code::kUnavailable);
+  EXPECT_EQ(store->Close().code(), Code::kUnavailable);
 }
 
 TEST_F(StoreTest, PoolOfAReplicaIsNoPoolForThePrimary) {
