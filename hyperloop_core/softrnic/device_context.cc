@@ -105,6 +105,10 @@ void DeviceContext::WakeEngine() {
   port_->WakeEngine();
 }
 
+void DeviceContext::NoteRefusal() {
+  if (port_->EngineGone()) gone_.store(true, std::memory_order_relaxed);
+}
+
 Status DeviceContext::DeadStatus() const {
   if (!guard_->IsOwner()) {
     return Unavailable("this RNIC belongs to the parent process: open a device after fork");
@@ -114,7 +118,9 @@ Status DeviceContext::DeadStatus() const {
 
 Status DeviceContext::Execute(const Command& command, Reply* reply, std::string* text) {
   if (!IsOwner()) return DeadStatus();
-  return port_->Execute(command, reply, text);
+  Status status = port_->Execute(command, reply, text);
+  if (!status.ok()) NoteRefusal();
+  return status;
 }
 
 void DeviceContext::Destroy(Op op, uint32_t id) {
@@ -127,8 +133,12 @@ void DeviceContext::Destroy(Op op, uint32_t id) {
 Result<std::unique_ptr<ClientUmem>> DeviceContext::RegisterUmem(const RegisterUmemArgs& args,
                                                                 int fd) {
   if (!IsOwner()) return DeadStatus();
-  HL_ASSIGN_OR_RETURN(uint32_t id, port_->RegisterUmem(args, fd));
-  return std::make_unique<ClientUmem>(shared_from_this(), id);
+  Result<uint32_t> id = port_->RegisterUmem(args, fd);
+  if (!id.ok()) {
+    NoteRefusal();
+    return id.status();
+  }
+  return std::make_unique<ClientUmem>(shared_from_this(), *id);
 }
 
 Result<std::unique_ptr<ClientUmem>> DeviceContext::RegisterUmem(const SharedMemory& memory) {

@@ -129,6 +129,8 @@ class DeviceContext : public std::enable_shared_from_this<DeviceContext> {
  private:
   bool CheckEngine() const;
   void WakeEngine();
+  // After a command that failed: notices an engine that is gone or does not answer.
+  void NoteRefusal();
 
   const std::unique_ptr<ForkGuard> guard_;
   const std::unique_ptr<CommandPort> port_;

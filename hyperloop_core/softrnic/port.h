@@ -32,8 +32,9 @@ class CommandPort {
   // Wakes a sleeping engine: called only after UarHeader::engine_sleeping was seen set. Thread
   // safe, never blocks.
   virtual void WakeEngine() = 0;
-  // True once the engine is gone without having said so in the UAR page (killed). Costs a system
-  // call. Thread safe.
+  // True once the engine is gone without having said so in the UAR page (killed), or did not answer
+  // a command: it may still run the client's queues, but takes no orders from it any more. Costs a
+  // system call. Thread safe.
   virtual bool EngineGone() = 0;
 };
 

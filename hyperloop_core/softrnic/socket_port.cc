@@ -4,8 +4,8 @@
 // How a client learns that the daemon is gone. It stopped in order: it cleared engine_alive in the
 // page. It was killed: the kernel closed its end of the socket, which EngineGone sees with a
 // non-blocking peek; DeviceContext::Alive asks for that every few milliseconds of waiting. It is
-// stopped or starved but exists: not death; commands wait up to kCommandTimeoutSeconds, and whoever
-// waits for completions has its own bound.
+// stopped or starved but exists: not death, until a command has waited kCommandTimeoutSeconds in
+// vain; whoever waits for completions has its own bound.
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <mutex>
@@ -69,6 +70,7 @@ class SocketPort final : public CommandPort {
   }
 
   bool EngineGone() override {
+    if (broken_.load(std::memory_order_relaxed)) return true;
     char byte;
     const ssize_t n = recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
     return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
@@ -132,7 +134,9 @@ class SocketPort final : public CommandPort {
   Status Exchange(const Command& command, std::span<const int> send_fds, Reply* reply,
                   std::string* text, std::vector<UniqueFd>* fds) {
     std::lock_guard lock(mutex_);
-    if (broken_) return Unavailable("the RNIC daemon does not answer: open the device again");
+    if (broken_.load(std::memory_order_relaxed)) {
+      return Unavailable("the RNIC daemon does not answer: open the device again");
+    }
     const iovec part{const_cast<Command*>(&command), sizeof command};
     // A refused connection may have been closed with its reason still to be read, so a failure to
     // send decides nothing unless there is no answer either.
@@ -153,7 +157,9 @@ class SocketPort final : public CommandPort {
       }
       return {};
     }
-    broken_ = true;  // an answer that comes late would be taken for the next command's
+    // An answer that comes late would be taken for the next command's. The device counts as gone,
+    // so that its owner closes it, at which the daemon destroys all that this client has there.
+    broken_.store(true, std::memory_order_relaxed);
     if (status.code() == Code::kBusy) {
       return TimedOut("the RNIC daemon did not answer within " +
                       std::to_string(kCommandTimeoutSeconds) + " s");
@@ -189,8 +195,9 @@ class SocketPort final : public CommandPort {
   UarPage* uar_ = nullptr;
   OpenReply attachment_{};
   std::mutex mutex_;  // guards the conversation: one command at a time, and the members below
-  bool broken_ = false;
   std::string reply_text_;
+  // A command got no answer, or a wrong one. Written under mutex_.
+  std::atomic<bool> broken_{false};
 };
 
 }  // namespace

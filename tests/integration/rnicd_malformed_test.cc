@@ -6,6 +6,7 @@
 
 #include <array>
 #include <random>
+#include <thread>
 
 #include "integration/rnicd_fixture.h"
 #include "softrnic/commands.h"
@@ -42,6 +43,7 @@ class RawClient {
     Code code = Code::kOk;
     std::string text;
     Reply reply;
+    std::vector<UniqueFd> fds;
   };
   Answer Receive() {
     std::vector<std::byte> buffer(sizeof(Reply) + softrnic::kMaxReplyText);
@@ -63,6 +65,7 @@ class RawClient {
     answer.code = static_cast<Code>(answer.reply.code);
     answer.text.assign(reinterpret_cast<char*>(buffer.data()) + sizeof(Reply),
                        answer.reply.text_length);
+    answer.fds = std::move(message->fds);
     return answer;
   }
   Answer Call(const Command& command, const std::vector<int>& fds = {}) {
@@ -146,6 +149,19 @@ TEST_F(RnicdMalformedTest, HostNamesAreChecked) {
   EXPECT_EQ(client.Attach().code, Code::kOk) << "a refused open can be made good";
 }
 
+TEST_F(RnicdMalformedTest, OpenAfterARefusedOneHandsOutThePageTheDaemonServes) {
+  RawClient client(socket_);
+  ASSERT_EQ(client.Call(RawClient::Make(Op::kOpen)).code, Code::kInvalidArgument);
+  const auto answer = client.Attach();
+  ASSERT_EQ(answer.code, Code::kOk);
+  ASSERT_EQ(answer.fds.size(), 2u);
+  void* const map =
+      mmap(nullptr, softrnic::kUarBytes, PROT_READ, MAP_SHARED, answer.fds[0].get(), 0);
+  ASSERT_NE(map, MAP_FAILED);
+  EXPECT_EQ(static_cast<const softrnic::UarPage*>(map)->header.engine_alive, 1u);
+  munmap(map, softrnic::kUarBytes);
+}
+
 TEST_F(RnicdMalformedTest, DescriptorsAreCounted) {
   RawClient client(socket_);
   const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
@@ -155,6 +171,49 @@ TEST_F(RnicdMalformedTest, DescriptorsAreCounted) {
             Code::kInvalidArgument);
   EXPECT_EQ(client.Call(RawClient::Make(Op::kAllocPd), {null.get()}).code, Code::kInvalidArgument);
   EXPECT_EQ(client.Call(RawClient::Make(Op::kAllocPd)).code, Code::kOk);
+}
+
+// A device whose daemon gives no sensible answer counts as gone, though the connection stands: its
+// owner has to close it for the daemon to let go of its objects.
+TEST(RnicdAnswerTest, DeviceWithoutAnAnswerIsNotAlive) {
+  const std::string path =
+      std::filesystem::temp_directory_path() / ("hyperloop-mute-" + std::to_string(getpid()));
+  auto address = softrnic::UnixAddress(path);
+  ASSERT_OK(address);
+  const UniqueFd listener(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(bind(listener.get(), reinterpret_cast<sockaddr*>(&address->first), address->second), 0);
+  ASSERT_EQ(listen(listener.get(), 1), 0);
+  bool closed = false;
+  std::thread daemon([&] {
+    const UniqueFd peer(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    const UniqueFd page(memfd_create("test", MFD_CLOEXEC));
+    EXPECT_EQ(ftruncate(page.get(), softrnic::kUarBytes), 0);
+    softrnic::UarPage uar{};
+    uar.header.engine_alive = 1;
+    EXPECT_EQ(pwrite(page.get(), &uar, sizeof uar, 0), static_cast<ssize_t>(sizeof uar));
+    std::vector<std::byte> buffer(sizeof(Command));
+    EXPECT_OK(softrnic::ReceiveMessage(peer.get(), buffer, 0));
+    Reply reply;
+    const iovec good{&reply, sizeof reply}, bad{&reply, 1};
+    const int fds[] = {page.get(), page.get()};
+    EXPECT_OK(softrnic::SendMessage(peer.get(), {&good, 1}, fds, 0));
+    EXPECT_OK(softrnic::ReceiveMessage(peer.get(), buffer, 0));
+    EXPECT_OK(softrnic::SendMessage(peer.get(), {&bad, 1}, {}, 0));
+    const auto end = softrnic::ReceiveMessage(peer.get(), buffer, 0);
+    closed = end.ok() && end->bytes == 0;
+  });
+  {
+    auto device = softrnic::OpenDaemonDevice({path, "host"});
+    EXPECT_OK(device);
+    if (device.ok()) {
+      EXPECT_TRUE((*device)->alive());
+      EXPECT_FALSE((*device)->QueryCounters().ok());
+      EXPECT_FALSE((*device)->alive());
+    }
+  }
+  daemon.join();
+  EXPECT_TRUE(closed) << "its destruction closes the connection";
+  unlink(path.c_str());
 }
 
 // Attached; registers `fd` with `args`.
@@ -195,6 +254,16 @@ TEST_F(RnicdMalformedTest, MemoryIsChecked) {
   close(ends[1]);
   const UniqueFd program(open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
   EXPECT_EQ(TryRegister(client, program.get(), {0x10000, 0, 4096}), Code::kPermissionDenied);
+  // Making such a file needs no huge page; mapping it would.
+  const UniqueFd pages(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB));
+  if (pages && ftruncate(pages.get(), 32 << 20) == 0) {
+    ASSERT_EQ(fcntl(pages.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    Command command = RawClient::Make(Op::kRegisterUmem);
+    command.args.umem = {0x4000000, 0, 32 << 20};
+    const auto answer = client.Call(command, {pages.get()});
+    EXPECT_EQ(answer.code, Code::kInvalidArgument);
+    EXPECT_NE(answer.text.find("hugetlbfs"), std::string::npos) << answer.text;
+  }
   // A sparse file far larger than memory is mapped without being filled.
   const UniqueFd sparse(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   ASSERT_EQ(ftruncate(sparse.get(), int64_t{1} << 36), 0);

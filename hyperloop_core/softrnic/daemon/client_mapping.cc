@@ -1,8 +1,10 @@
 #include "softrnic/daemon/client_mapping.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -17,6 +19,15 @@ Status CheckFile(int fd, const struct stat& info) {
   if (!S_ISREG(info.st_mode)) {
     return InvalidArgument("memory must be a memfd or a regular file");
   }
+  struct statfs system {};
+  if (fstatfs(fd, &system) != 0) return FromErrno(errno, "reading the memory's file system");
+  // A truncated file's page is replaced by one of the usual size (Engine::HandleFault), which does
+  // not fit into a mapping of huge ones.
+  if (system.f_type == HUGETLBFS_MAGIC) {
+    return InvalidArgument(
+        "memory on hugetlbfs (explicit huge pages) cannot be served: use an ordinary file or memfd "
+        "(transparent huge pages are fine)");
+  }
   const int flags = fcntl(fd, F_GETFL);
   if (flags < 0 || (flags & O_ACCMODE) != O_RDWR) {
     return PermissionDenied("the memory's descriptor must be open for reading and writing");
@@ -28,6 +39,20 @@ Status CheckFile(int fd, const struct stat& info) {
     return PermissionDenied("anonymous memory must be sealed with F_SEAL_SHRINK");
   }
   return {};
+}
+
+// Maps the file shared, with its pages filled in if `populate`; MAP_FAILED with errno.
+//
+// MAP_SYNC first, which only files on DAX media accept: there a flush of the CPU's caches makes
+// bytes durable, and without MAP_SYNC the blocks that a write fault allocated could still be
+// missing from the file after a crash.
+void* MapShared(int fd, uint64_t offset, size_t length, bool populate) {
+  const int more = populate ? MAP_POPULATE : 0;
+  const auto at = static_cast<off_t>(offset);
+  void* const base =
+      mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED_VALIDATE | MAP_SYNC | more, fd, at);
+  if (base != MAP_FAILED) return base;
+  return mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED | more, fd, at);
 }
 
 }  // namespace
@@ -56,9 +81,7 @@ Result<UmemMapping> MapClientMemory(const RegisterUmemArgs& args, int fd,
   }
   // A sparse file is not filled here: it may be far larger than memory.
   const bool dense = static_cast<uint64_t>(info.st_blocks) * 512 >= size;
-  void* base =
-      mmap(nullptr, args.length, PROT_READ | PROT_WRITE, MAP_SHARED | (dense ? MAP_POPULATE : 0),
-           fd, static_cast<off_t>(args.fd_offset));
+  void* base = MapShared(fd, args.fd_offset, args.length, dense);
   if (base == MAP_FAILED) {
     return FromErrno(errno,
                      "mapping " + std::to_string(args.length) + " bytes of a client's memory");

@@ -242,13 +242,13 @@ Status ControlServer::Open(Client& client, const OpenArgs& args, Reply* reply,
     return AlreadyExists("this connection is attached already: " + client.name);
   }
   const std::string host(args.host, strnlen(args.host, sizeof args.host));
-  client.uar_fd.Reset(memfd_create("hyperloop-uar", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  client.wake.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!client.uar_fd || !client.wake || ftruncate(client.uar_fd.get(), kUarBytes) != 0 ||
-      fcntl(client.uar_fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    return FromErrno(errno, "creating a client's UAR page");
-  }
-  if (client.uar == nullptr) {
+  if (client.uar == nullptr) {  // kept when an Open is refused, so that the next one gets the same
+    client.uar_fd.Reset(memfd_create("hyperloop-uar", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    client.wake.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!client.uar_fd || !client.wake || ftruncate(client.uar_fd.get(), kUarBytes) != 0 ||
+        fcntl(client.uar_fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+      return FromErrno(errno, "creating a client's UAR page");
+    }
     void* page = mmap(nullptr, kUarBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
                       client.uar_fd.get(), 0);
     if (page == MAP_FAILED) return FromErrno(errno, "mapping a client's UAR page");
