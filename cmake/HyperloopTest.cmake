@@ -1,4 +1,4 @@
-# hyperloop_test(NAME LABEL unit|integration|crash|conformance|simulation|long  SOURCES a.cc …  LIBS lib …  [TIMEOUT seconds])
+# hyperloop_test(NAME LABEL unit|integration|crash|conformance|simulation|long|…  SOURCES a.cc …  LIBS lib …  [TIMEOUT seconds])
 #
 # One gtest program, one ctest entry. `ctest -L LABEL` runs one tier; `long` is what `scripts/test --all` adds.
 find_package(GTest REQUIRED)
@@ -14,4 +14,16 @@ function(hyperloop_test NAME)
   add_test(NAME ${NAME} COMMAND ${NAME})
   set_tests_properties(${NAME} PROPERTIES LABELS "${T_LABEL}" TIMEOUT ${T_TIMEOUT})
   set_property(TEST ${NAME} APPEND PROPERTY ENVIRONMENT "HYPERLOOP_BIN=${CMAKE_BINARY_DIR}/bin;HYPERLOOP_LIB=${CMAKE_BINARY_DIR}/lib")
+endfunction()
+
+# hyperloop_vm_test(NAME [TIMEOUT seconds] COMMAND …): the command in a virtual machine with a Soft-RoCE device (scripts/vm-run).
+# One at a time and, under ctest -j, with nothing beside it: a guest takes 2 GiB and two processors.
+function(hyperloop_vm_test NAME)
+  cmake_parse_arguments(T "" "TIMEOUT" "COMMAND" ${ARGN})
+  if(NOT T_TIMEOUT)
+    set(T_TIMEOUT 300)
+  endif()
+  math(EXPR ctest_timeout "${T_TIMEOUT} + 30")
+  add_test(NAME ${NAME} COMMAND ${PROJECT_SOURCE_DIR}/scripts/vm-run --timeout ${T_TIMEOUT} -- ${T_COMMAND})
+  set_tests_properties(${NAME} PROPERTIES LABELS vm TIMEOUT ${ctest_timeout} RESOURCE_LOCK vm PROCESSORS 2)
 endfunction()
