@@ -10,7 +10,7 @@
 namespace hyperloop::softrnic {
 
 inline constexpr uint32_t kCommandMagic = 0x484c5243;  // "HLRC"
-inline constexpr uint16_t kCommandVersion = 1;
+inline constexpr uint16_t kCommandVersion = 2;
 inline constexpr uint32_t kMaxQpsPerContext = 512;
 inline constexpr uint32_t kMaxPrivateData = 512;
 inline constexpr uint32_t kMaxName = 64;
@@ -24,7 +24,7 @@ enum class Op : uint16_t {
   kFreeUmem,
   kCreateMkey,
   kDestroyMkey,
-  kCreateCq,
+  kCreateCq,  // with events: the answer carries the descriptor that completions make readable
   kDestroyCq,
   kCreateQp,
   kModifyQp,
@@ -75,7 +75,11 @@ struct CreateCqArgs {
   uint64_t ring_addr;   // client address, 64 B aligned
   uint64_t dbrec_addr;  // 8 B aligned
   uint32_t ignore_overrun;
-  uint32_t reserved;
+  uint32_t events;  // 1: has a completion channel and a register to arm it with
+};
+struct CreateCqReply {
+  uint32_t cqn;
+  uint32_t arm_index;  // with events: register of the UAR page; its values: ArmValue
 };
 enum QpFlags : uint32_t { kQpMaster = 1, kQpSlaveSend = 2, kQpSlaveReceive = 4 };
 struct CreateQpArgs {
@@ -152,6 +156,7 @@ struct Reply {
     OpenReply open;
     IdReply id;
     CreateMkeyReply mkey;
+    CreateCqReply cq;
     CreateQpReply qp;
     ConnectServiceReply connect;
     uint8_t raw[640];
@@ -175,9 +180,17 @@ struct UarHeader {
 };
 struct UarPage {
   UarHeader header;
-  // value = producer index (low 16 bits) | 1<<63, so that a rung register is never 0
+  // A queue pair's: producer index (low 16 bits); a completion queue's: ArmValue. Both | 1<<63, so
+  // that a rung register is never 0.
   alignas(64) uint64_t registers[kMaxQpsPerContext];
 };
+// Arms a completion queue whose first `consumed` CQEs (24 bits count) the client has polled: the
+// next CQE behind them makes the channel readable, once. One that is there already counts, so
+// nothing is lost between the client's last poll and the engine's look at the register.
+inline constexpr uint64_t kArmSolicited = 1u << 24;  // only a solicited or an error CQE
+constexpr uint64_t ArmValue(uint64_t consumed, bool solicited_only) {
+  return (consumed & 0xffffff) | (solicited_only ? kArmSolicited : 0);
+}
 static_assert(sizeof(UarPage) <= 8192);
 inline constexpr uint64_t kUarBytes = 8192;
 

@@ -1,6 +1,9 @@
 #include <endian.h>
+#include <unistd.h>
 
+#include <array>
 #include <bit>
+#include <cerrno>
 #include <string>
 
 #include "softrnic/device_queues.h"
@@ -39,10 +42,19 @@ Result<std::unique_ptr<SoftCompletionQueue>> SoftCompletionQueue::Create(
   command.args.cq.ring_addr = reinterpret_cast<uint64_t>(cq->memory_->data());
   command.args.cq.dbrec_addr = reinterpret_cast<uint64_t>(cq->doorbell_record_);
   command.args.cq.ignore_overrun = attr.ignore_overrun ? 1 : 0;
+  command.args.cq.events = attr.events ? 1 : 0;
   Reply reply;
-  HL_RETURN_IF_ERROR(cq->context_->Execute(command, &reply));
-  cq->cqn_ = reply.result.id.id;
+  if (attr.events) {
+    HL_ASSIGN_OR_RETURN(cq->channel_, cq->context_->CreateEventCq(command, &reply));
+  } else {
+    HL_RETURN_IF_ERROR(cq->context_->Execute(command, &reply));
+  }
+  cq->cqn_ = reply.result.cq.cqn;
+  cq->arm_index_ = reply.result.cq.arm_index;
   cq->created_ = true;
+  if (cq->arm_index_ >= kMaxQpsPerContext) {
+    return Internal("the engine gave arm register " + std::to_string(cq->arm_index_));
+  }
   return cq;
 }
 
@@ -78,6 +90,28 @@ Result<size_t> SoftCompletionQueue::Poll(std::span<rnic::Completion> out) {
     return context_->DeadStatus();
   }
   return count;
+}
+
+Status SoftCompletionQueue::RequestNotify(bool solicited_only) {
+  if (!channel_) return NotSupported("this completion queue was created without events");
+  if (!context_->Usable()) return context_->DeadStatus();
+  context_->RingUar(arm_index_,
+                    ArmValue(consumer_.load(std::memory_order_relaxed), solicited_only));
+  return {};
+}
+
+Result<uint32_t> SoftCompletionQueue::TakeEvents() {
+  if (!channel_) return NotSupported("this completion queue was created without events");
+  if (!context_->IsOwner()) return context_->DeadStatus();
+  std::array<std::byte, 64> events;
+  uint32_t taken = 0;
+  for (;;) {
+    const ssize_t n = read(channel_.get(), events.data(), events.size());
+    if (n > 0) taken += static_cast<uint32_t>(n);
+    if (n == 0) return context_->DeadStatus();
+    if (n < 0 && errno == EINTR) continue;
+    if (n < static_cast<ssize_t>(events.size())) return taken;
+  }
 }
 
 uint64_t SoftCompletionQueue::Written() const {

@@ -125,6 +125,7 @@ class SoftDevice final : public rnic::Device {
     caps_.provider = "softrnic";
     caps_.cross_channel = true;
     caps_.ignore_cq_overrun = true;
+    caps_.completion_events = true;
     caps_.max_sge = kMaxSendSge;
     caps_.max_read_atomic = 16;
     const OpenReply& reply = context_->port().attachment();

@@ -123,6 +123,13 @@ Status DeviceContext::Execute(const Command& command, Reply* reply, std::string*
   return status;
 }
 
+Result<UniqueFd> DeviceContext::CreateEventCq(const Command& command, Reply* reply) {
+  if (!IsOwner()) return DeadStatus();
+  Result<UniqueFd> channel = port_->CreateEventCq(command, reply);
+  if (!channel.ok()) NoteRefusal();
+  return channel;
+}
+
 void DeviceContext::Destroy(Op op, uint32_t id) {
   Command command = MakeCommand(op);
   command.args.id.id = id;

@@ -79,6 +79,8 @@ class DeviceContext : public std::enable_shared_from_this<DeviceContext> {
 
   // Commands. In a forked child: kUnavailable, and nothing is sent.
   Status Execute(const Command& command, Reply* reply, std::string* text = nullptr);
+  // kCreateCq with events: the channel's reading end.
+  Result<UniqueFd> CreateEventCq(const Command& command, Reply* reply);
   // kFree* and kDestroy*, for destructors: failure means that the engine is gone and the object
   // with it.
   void Destroy(Op op, uint32_t id);
@@ -88,11 +90,11 @@ class DeviceContext : public std::enable_shared_from_this<DeviceContext> {
   // Zeroed memory the engine can map.
   Result<std::unique_ptr<SharedMemory>> AllocateShared(size_t size);
 
-  // Rings `register_index`: WQEBBs below `producer` may run. The engine's side is
+  // Rings `register_index` with a value of UarPage::registers. The engine's side is
   // DoorbellPage::Collect and EngineLoop::Sleep.
-  void RingUar(uint32_t register_index, uint16_t producer) {
+  void RingUar(uint32_t register_index, uint64_t value) {
     std::atomic_ref(uar_->registers[register_index])
-        .store(producer | uint64_t{1} << 63, std::memory_order_release);
+        .store(value | uint64_t{1} << 63, std::memory_order_release);
     std::atomic_ref(uar_->header.summary[register_index / 64])
         .fetch_or(uint64_t{1} << (register_index % 64), std::memory_order_seq_cst);
     KickEngine();

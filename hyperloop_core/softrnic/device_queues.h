@@ -29,6 +29,9 @@ class SoftCompletionQueue final : public rnic::CompletionQueue {
   // Steps per CQE: op_own (acquire), decode, find the queue pair (one or two loads), its id. Once
   // per call: the CQ's doorbell record, or, if nothing came, DeviceContext::Alive.
   Result<size_t> Poll(std::span<rnic::Completion> out) override;
+  Status RequestNotify(bool solicited_only) override;
+  int event_fd() const override { return channel_.get(); }
+  Result<uint32_t> TakeEvents() override;
 
   // Number of the CQE behind those written so far, counted from the CQ's creation.
   uint64_t Written() const;
@@ -43,6 +46,8 @@ class SoftCompletionQueue final : public rnic::CompletionQueue {
   const uint32_t depth_;
   uint32_t* const doorbell_record_;
   std::unique_ptr<ClientUmem> umem_;
+  UniqueFd channel_;  // with events: one byte an event; EOF: the engine is gone
+  uint32_t arm_index_ = 0;
   uint32_t cqn_ = 0;
   bool created_ = false;
   std::atomic<uint64_t> consumer_{0};  // written by Poll only

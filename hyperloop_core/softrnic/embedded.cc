@@ -1,5 +1,6 @@
 #include "softrnic/embedded.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 
 #include <cerrno>
@@ -9,6 +10,7 @@
 #include <thread>
 
 #include "softrnic/device_context.h"
+#include "softrnic/event_pipe.h"
 
 namespace hyperloop::softrnic {
 
@@ -119,6 +121,21 @@ class EmbeddedPort final : public CommandPort {
     core_->Call([&] { reply = core_->engine().RegisterUmem(context_, args, mapping); });
     if (!reply.ok()) return reply.status();
     return reply->id;
+  }
+
+  Result<UniqueFd> CreateEventCq(const Command& command, Reply* reply) override {
+    HL_ASSIGN_OR_RETURN(auto channel, EventPipe::Create());
+    UniqueFd reader(fcntl(channel->reader(), F_DUPFD_CLOEXEC, 0));
+    if (!reader) return FromErrno(errno, "duplicating a completion channel");
+    Status status;
+    core_->Call([&] {
+      auto created = core_->engine().CreateEventCq(context_, command.args.cq,
+                                                   [channel] { channel->Signal(); });
+      status = created.status();
+      if (created.ok()) reply->result.cq = *created;
+    });
+    HL_RETURN_IF_ERROR(status);
+    return reader;
   }
 
   bool needs_fd() const override { return false; }

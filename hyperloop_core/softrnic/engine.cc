@@ -42,6 +42,8 @@ bool Engine::Impl::CollectDoorbells() {
         const uint32_t index = w * 64 + static_cast<uint32_t>(__builtin_ctzll(bits));
         Qp* const qp = c->doorbells[index];
         const uint64_t value = __atomic_load_n(&c->uar->registers[index], __ATOMIC_ACQUIRE);
+        if (Cq* const cq = c->arms[index]; cq != nullptr && (value >> 63) != 0) [[unlikely]]
+          Arm(*cq, value);
         if (qp == nullptr || (value >> 63) == 0 || qp->state == rnic::QpState::kReset) continue;
         ++qp->count.doorbells;
         any = true;
@@ -91,6 +93,16 @@ Result<IdReply> Engine::RegisterUmem(ContextId context, const RegisterUmemArgs& 
   if (it == impl_->contexts.end())
     return NotFound("context " + std::to_string(context) + " is not open");
   return impl_->RegisterUmem(*it->second, args, std::move(mapping));
+}
+
+Result<CreateCqReply> Engine::CreateEventCq(ContextId context, const CreateCqArgs& args,
+                                            std::function<void()> notify) {
+  const auto it = impl_->contexts.find(context);
+  if (it == impl_->contexts.end())
+    return NotFound("context " + std::to_string(context) + " is not open");
+  CreateCqReply reply{};
+  HL_RETURN_IF_ERROR(impl_->CreateCq(*it->second, args, std::move(notify), &reply));
+  return reply;
 }
 
 Status Engine::Execute(ContextId context, const Command& command, Reply* reply, std::string* text) {

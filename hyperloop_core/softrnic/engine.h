@@ -1,5 +1,5 @@
-// Engine: the software RNIC's state machine. No threads, no system calls besides a flush to media,
-// no clock of its own.
+// Engine: the software RNIC's state machine. No threads, no system calls besides a flush to media
+// and what a completion channel's `notify` does, no clock of its own.
 //
 // One Engine serves every emulated host handed to it. All calls come from one thread (the daemon's
 // engine thread, a test, or a simulation). Work arrives through doorbells (UAR pages), enables and
@@ -76,6 +76,10 @@ class Engine {
   // kRegisterUmem, with the mapping already made.
   Result<IdReply> RegisterUmem(ContextId context, const RegisterUmemArgs& args,
                                UmemMapping mapping);
+  // kCreateCq with events. `notify` is called at most once for each arming, on the thread that runs
+  // the engine, when the CQE is in the ring; it must not block.
+  Result<CreateCqReply> CreateEventCq(ContextId context, const CreateCqArgs& args,
+                                      std::function<void()> notify);
   // Every other command; validates each field. `text` receives kQueryCounters' lines.
   Status Execute(ContextId context, const Command& command, Reply* reply, std::string* text);
 

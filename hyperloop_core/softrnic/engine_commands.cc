@@ -212,7 +212,8 @@ Status Engine::Impl::DestroyMkey(Context& c, uint32_t lkey) {
 // --- completion queues
 // ----------------------------------------------------------------------------------------------
 
-Status Engine::Impl::CreateCq(Context& c, const CreateCqArgs& a, IdReply* reply) {
+Status Engine::Impl::CreateCq(Context& c, const CreateCqArgs& a, std::function<void()> notify,
+                              CreateCqReply* reply) {
   const auto it = c.umems.find(a.umem);
   if (it == c.umems.end()) return NotFound(Text("create CQ: no registered memory ", a.umem));
   Umem& umem = *it->second;
@@ -230,6 +231,14 @@ Status Engine::Impl::CreateCq(Context& c, const CreateCqArgs& a, IdReply* reply)
     return InvalidArgument(
         "create CQ: ring or doorbell record is outside the registered memory or not aligned (ring "
         "64 B, record 8 B)");
+  if (a.events > 1 || (a.events != 0) != (notify != nullptr) ||
+      (a.events != 0 && a.ignore_overrun != 0))
+    return InvalidArgument(Text("create CQ: events ", a.events,
+                                ": 0 or 1, with a channel, and not with ignored overrun"));
+  const uint32_t arm_index = c.FreeRegister();
+  if (a.events != 0 && arm_index == kMaxQpsPerContext)
+    return NoSpace(Text("create CQ: this client has ", kMaxQpsPerContext,
+                        " queue pairs and completion queues with events, the most; destroy some"));
   if (c.cqs >= kMaxCqs)
     return NoSpace(Text("create CQ: this client has ", kMaxCqs, " completion queues, the most"));
   auto owned = std::make_unique<Cq>();
@@ -249,7 +258,13 @@ Status Engine::Impl::CreateCq(Context& c, const CreateCqArgs& a, IdReply* reply)
   ++umem.users, ++c.cqs;
   rnic::InitCqeRing(cq.ring, cq.mask + 1);
   MarkRings(c);
-  reply->id = cqn;
+  if (notify != nullptr) {
+    cq.notify = std::move(notify);
+    cq.arm_index = arm_index;
+    c.arms[arm_index] = &cq;
+    c.UseRegister(arm_index);
+  }
+  *reply = {cqn, cq.arm_index};
   return {};
 }
 
@@ -261,6 +276,7 @@ Status Engine::Impl::DestroyCq(Context& c, uint32_t cqn) {
     return Busy(Text("destroy CQ ", cqn, ": ", cq->users,
                      " queue ends use it, or a WAIT; destroy the queue pairs first"));
   --cq->umem->users, --c.cqs;
+  if (cq->notify != nullptr) c.arms[cq->arm_index] = nullptr;
   cqs.Erase(cqn);
   MarkRings(c);
   return {};
@@ -293,7 +309,7 @@ Status Engine::Impl::Execute(Context& c, const Command& command, Reply* reply, s
     case Op::kDestroyMkey:
       return DestroyMkey(c, command.args.id.id);
     case Op::kCreateCq:
-      return CreateCq(c, command.args.cq, &reply->result.id);
+      return CreateCq(c, command.args.cq, nullptr, &reply->result.cq);
     case Op::kDestroyCq:
       return DestroyCq(c, command.args.id.id);
     case Op::kCreateQp:

@@ -1,4 +1,5 @@
-// Completion queues: CQEs, the producer counter, and the send queues that WAIT for it.
+// Completion queues: CQEs, the producer counter, the send queues that WAIT for it, and the
+// completion channel.
 #include "softrnic/engine_bytes.h"
 #include "softrnic/engine_impl.h"
 
@@ -32,6 +33,7 @@ mlx5_cqe64* Engine::Impl::NextCqe(Cq& cq, uint8_t* owner) {
       cq.consumer = LoadDoorbellRecord(cq.dbrec) & 0xffffff;
       if (((cq.producer - cq.consumer) & 0xffffff) > cq.mask) {
         cq.error = true;
+        if (cq.armed != Armed::kNo) Notify(cq);
         qps.ForEach([&cq, this](Qp& qp) {
           if ((qp.send_cq == &cq || qp.recv_cq == &cq) &&
               qp.state >= rnic::QpState::kReadyToReceive)
@@ -58,7 +60,7 @@ void Engine::Impl::PostCqe(Qp& qp, Cq& cq, uint8_t cqe_opcode, uint8_t wqe_opcod
   cqe->timestamp = 0;
   HandOver(cqe, static_cast<uint32_t>(wqe_opcode) << 24 | qp.qpn, counter,
            static_cast<uint8_t>(cqe_opcode << 4 | (solicited ? 2 : 0) | owner));
-  CqProduced(cq);
+  CqProduced(cq, solicited);
 }
 
 void Engine::Impl::PostErrorCqe(Qp& qp, Cq& cq, uint8_t cqe_opcode, uint8_t wqe_opcode,
@@ -75,7 +77,23 @@ void Engine::Impl::PostErrorCqe(Qp& qp, Cq& cq, uint8_t cqe_opcode, uint8_t wqe_
   error->syndrome = syndrome;
   HandOver(cqe, static_cast<uint32_t>(wqe_opcode) << 24 | qp.qpn, counter,
            static_cast<uint8_t>(cqe_opcode << 4 | owner));
-  CqProduced(cq);
+  CqProduced(cq, true);
+}
+
+void Engine::Impl::Arm(Cq& cq, uint64_t value) {
+  const auto consumed = static_cast<uint32_t>(value & 0xffffff);
+  const auto behind = [&](uint32_t number) { return ((number - consumed) & 0x800000) == 0; };
+  const bool solicited_only = (value & kArmSolicited) != 0;
+  cq.armed = solicited_only ? Armed::kSolicited : Armed::kAny;
+  // What came since the client's last poll is not announced by any later CQE.
+  const bool missed = solicited_only ? cq.had_solicited && behind(cq.last_solicited)
+                                     : ((cq.producer - consumed) & 0xffffff) != 0;
+  if (missed || cq.error) Notify(cq);
+}
+
+void Engine::Impl::Notify(Cq& cq) {
+  cq.armed = Armed::kNo;
+  cq.notify();
 }
 
 void Engine::Impl::WakeWaiters(Cq& cq) {

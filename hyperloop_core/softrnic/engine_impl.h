@@ -180,7 +180,8 @@ struct Engine::Impl {
   Status DestroyMkey(Context& c, uint32_t lkey);
   void ReleaseKey(uint32_t lkey);
   uint32_t RandomRkey();
-  Status CreateCq(Context& c, const CreateCqArgs& args, IdReply* reply);
+  Status CreateCq(Context& c, const CreateCqArgs& args, std::function<void()> notify,
+                  CreateCqReply* reply);
   Status DestroyCq(Context& c, uint32_t cqn);
   // --- engine_qp.cc: life of a queue pair
   Status CreateQp(Context& c, const CreateQpArgs& args, CreateQpReply* reply);
@@ -244,10 +245,16 @@ struct Engine::Impl {
   void PostErrorCqe(Qp& qp, Cq& cq, uint8_t cqe_opcode, uint8_t wqe_opcode, uint16_t counter,
                     uint8_t syndrome);
   mlx5_cqe64* NextCqe(Cq& cq, uint8_t* owner);
-  void CqProduced(Cq& cq) {
+  // `urgent`: solicited, or an error.
+  void CqProduced(Cq& cq, bool urgent) {
+    if (urgent) cq.had_solicited = true, cq.last_solicited = cq.producer;
     ++cq.producer;
     if (cq.waiters != nullptr) WakeWaiters(cq);
+    if (cq.armed != Armed::kNo) [[unlikely]]
+      if (urgent || cq.armed == Armed::kAny) Notify(cq);
   }
+  void Arm(Cq& cq, uint64_t value);
+  static void Notify(Cq& cq);
   void WakeWaiters(Cq& cq);
   void StopWaiting(Qp& qp);
   // CQE number `index` was produced: cyclic on 24 bits, half range.

@@ -3,6 +3,7 @@
 // engine_*.cc.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -86,6 +87,8 @@ struct MemoryKey {
   Umem* umem = nullptr;
 };
 
+enum class Armed : uint8_t { kNo, kAny, kSolicited };
+
 struct Cq {
   std::byte* ring = nullptr;
   uint32_t mask = 0;  // CQEs - 1
@@ -96,7 +99,12 @@ struct Cq {
   Qp* waiters = nullptr;
   bool ignore_overrun = false;
   bool error = false;
+  Armed armed = Armed::kNo;
+  bool had_solicited = false;
+  uint32_t last_solicited = 0;  // number of the newest CQE that was solicited or an error
   uint32_t cqn = 0;
+  uint32_t arm_index = 0;        // register of the UAR page, if `notify`
+  std::function<void()> notify;  // null: no completion channel
   Context* context = nullptr;
   Umem* umem = nullptr;
   uint64_t ring_addr = 0;
@@ -223,7 +231,20 @@ struct Context {
   UarPage* uar = nullptr;
   uint32_t uar_id = 0;
   uint32_t uar_words = 0;  // summary words in use
+  // By register of the UAR page; one of the two at most.
   std::array<Qp*, kMaxQpsPerContext> doorbells{};
+  std::array<struct Cq*, kMaxQpsPerContext> arms{};
+  // A register nobody has; kMaxQpsPerContext: none is left.
+  uint32_t FreeRegister() const {
+    uint32_t index = 0;
+    while (index < kMaxQpsPerContext && (doorbells[index] != nullptr || arms[index] != nullptr))
+      ++index;
+    return index;
+  }
+  void UseRegister(uint32_t index) {
+    uar_words = std::max(uar_words, index / 64 + 1);
+    __atomic_store_n(&uar->registers[index], 0, __ATOMIC_RELAXED);
+  }
   std::map<uint32_t, std::unique_ptr<Pd>> pds;
   std::map<uint32_t, std::unique_ptr<Umem>> umems;
   uint32_t keys = 0;

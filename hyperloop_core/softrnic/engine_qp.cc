@@ -75,10 +75,10 @@ Status Engine::Impl::CreateQp(Context& c, const CreateQpArgs& a, CreateQpReply* 
     return InvalidArgument(
         "create QP: a ring or the doorbell record is outside the registered memory or not aligned "
         "(send ring 64 B, receive ring 16 B, record 8 B)");
-  const auto slot = std::find(c.doorbells.begin(), c.doorbells.end(), nullptr);
-  if (slot == c.doorbells.end())
+  const uint32_t doorbell = c.FreeRegister();
+  if (doorbell == kMaxQpsPerContext)
     return NoSpace(Text("create QP: this client has ", kMaxQpsPerContext,
-                        " queue pairs, the most; destroy some"));
+                        " queue pairs and completion queues with events, the most; destroy some"));
 
   auto owned = std::make_unique<Qp>();
   Qp& qp = *owned;
@@ -106,11 +106,10 @@ Status Engine::Impl::CreateQp(Context& c, const CreateQpArgs& a, CreateQpReply* 
   qp.rq_mask = qp.has_rq ? (1u << a.log_rq_wqes) - 1 : 0;
   qp.rq_log_stride = a.log_rq_stride;
   qp.max_read_atomic = std::max(1u, a.max_read_atomic);
-  qp.doorbell_index = static_cast<uint32_t>(slot - c.doorbells.begin());
-  *slot = &qp;
+  qp.doorbell_index = doorbell;
+  c.doorbells[doorbell] = &qp;
   ++qp.pd->users, ++qp.umem->users, ++send_cq->users, ++recv_cq->users;
-  c.uar_words = std::max(c.uar_words, qp.doorbell_index / 64 + 1);
-  __atomic_store_n(&c.uar->registers[qp.doorbell_index], 0, __ATOMIC_RELAXED);
+  c.UseRegister(doorbell);
   MarkRings(c);
   reply->qpn = qpn;
   reply->doorbell_index = qp.doorbell_index;

@@ -7,6 +7,7 @@
 
 #include "hyperloop/core/status.h"
 #include "softrnic/commands.h"
+#include "softrnic/unix_socket.h"
 
 namespace hyperloop::softrnic {
 
@@ -21,6 +22,10 @@ class CommandPort {
   // kRegisterUmem; returns the umem's id. `fd` is duplicated; ports that reach memory by pointer
   // ignore it.
   virtual Result<uint32_t> RegisterUmem(const RegisterUmemArgs& args, int fd) = 0;
+
+  // kCreateCq with events; returns the descriptor that an armed completion makes readable (one byte
+  // an event), and that ends (EOF) when the engine is gone.
+  virtual Result<UniqueFd> CreateEventCq(const Command& command, Reply* reply) = 0;
 
   // Whether RegisterUmem needs a descriptor.
   virtual bool needs_fd() const = 0;

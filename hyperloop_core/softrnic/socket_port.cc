@@ -60,6 +60,13 @@ class SocketPort final : public CommandPort {
     return reply.result.id.id;
   }
 
+  Result<UniqueFd> CreateEventCq(const Command& command, Reply* reply) override {
+    std::vector<UniqueFd> fds;
+    HL_RETURN_IF_ERROR(Exchange(command, {}, reply, nullptr, &fds));
+    if (fds.size() != 1) return Internal("the RNIC daemon's answer lacks the completion channel");
+    return std::move(fds[0]);
+  }
+
   bool needs_fd() const override { return true; }
   const OpenReply& attachment() const override { return attachment_; }
   UarPage* uar() const override { return uar_; }

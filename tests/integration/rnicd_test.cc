@@ -1,6 +1,7 @@
 // hyperloop-rnicd as a service: start and stop, clients that stop, die, fork or truncate their
 // files, and its own death.
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -134,6 +135,20 @@ TEST_F(RnicdTest, KilledDaemonEndsWaitingLoops) {
   daemon_.Kill();
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
   while (node.device->alive()) ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+}
+
+TEST_F(RnicdTest, KilledDaemonEndsASleepOnACompletionChannel) {
+  ASSERT_NO_FATAL_FAILURE(StartDaemon());
+  Node node;
+  ASSERT_NO_FATAL_FAILURE(OpenLoopback(&node));
+  auto cq = node.device->CreateCq({.depth = 16, .events = true});
+  ASSERT_OK(cq);
+  ASSERT_OK((*cq)->RequestNotify(false));
+  pollfd waits{.fd = (*cq)->event_fd(), .events = POLLIN, .revents = 0};
+  ASSERT_EQ(poll(&waits, 1, 0), 0);
+  daemon_.Kill();
+  EXPECT_EQ(poll(&waits, 1, 10000), 1) << "sleeps on a dead device";
+  EXPECT_EQ((*cq)->TakeEvents().status().code(), Code::kUnavailable);
 }
 
 // --- clients

@@ -14,6 +14,8 @@
 #include <cstring>
 #include <new>
 
+#include "softrnic/event_pipe.h"
+
 namespace hyperloop::softrnic {
 
 struct ControlServer::Client {
@@ -230,6 +232,9 @@ Status ControlServer::Dispatch(Client& client, const Command& command, ReceivedM
   if (command.op == Op::kRegisterUmem) {
     return Register(client, command.args.umem, message.fds[0].get(), reply);
   }
+  if (command.op == Op::kCreateCq && command.args.cq.events != 0) {
+    return CreateEventCq(client, command.args.cq, reply, fds);
+  }
   Status status;
   OnEngine([&] { status = engine_->Execute(client.context, command, reply, text); });
   if (status.ok() && command.op == Op::kQueryCounters) *text += OwnCounters();
@@ -284,6 +289,20 @@ Status ControlServer::Register(Client& client, const RegisterUmemArgs& args, int
     }
   });
   return status;
+}
+
+Status ControlServer::CreateEventCq(Client& client, const CreateCqArgs& args, Reply* reply,
+                                    std::vector<int>* fds) {
+  HL_ASSIGN_OR_RETURN(auto channel, EventPipe::Create());
+  Status status;
+  OnEngine([&] {
+    auto created = engine_->CreateEventCq(client.context, args, [channel] { channel->Signal(); });
+    status = created.status();
+    if (created.ok()) reply->result.cq = *created;
+  });
+  HL_RETURN_IF_ERROR(status);
+  *fds = {channel->reader()};  // stays open with the CQ, at the engine
+  return {};
 }
 
 bool ControlServer::Answer(Client& client, const Status& status, Reply& reply, std::string text,

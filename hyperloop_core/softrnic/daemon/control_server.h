@@ -58,6 +58,8 @@ class ControlServer {
                   std::string* text, std::vector<int>* fds);
   Status Open(Client& client, const OpenArgs& args, Reply* reply, std::vector<int>* fds);
   Status Register(Client& client, const RegisterUmemArgs& args, int fd, Reply* reply);
+  Status CreateEventCq(Client& client, const CreateCqArgs& args, Reply* reply,
+                       std::vector<int>* fds);
   bool Answer(Client& client, const Status& status, Reply& reply, std::string text,
               const std::vector<int>& fds);
   void Close(uint64_t id, std::string_view why);

@@ -127,6 +127,7 @@ struct Caps {
   std::string provider;  // "softrnic", "verbs"
   bool cross_channel = false;
   bool ignore_cq_overrun = false;
+  bool completion_events = false;
   uint32_t max_sge = 0;
   uint32_t max_read_atomic = 0;
 };
@@ -156,6 +157,7 @@ class Buffer {
 struct CqAttr {
   uint32_t depth = 256;         // rounded up to a power of two
   bool ignore_overrun = false;  // a CQ used only as a WAIT counter; needs Caps::ignore_cq_overrun
+  bool events = false;  // has a completion channel (RequestNotify); needs Caps::completion_events
 };
 
 class CompletionQueue {
@@ -165,6 +167,22 @@ class CompletionQueue {
   // Fills `out` from the front with what has completed; returns how many. A dead device reads as
   // kUnavailable.
   virtual Result<size_t> Poll(std::span<Completion> out) = 0;
+
+  // To sleep until something completes, with CqAttr::events: RequestNotify; Poll once more, and
+  // only if that finds nothing wait (poll, epoll) for event_fd to be readable; TakeEvents; Poll.
+  //
+  // The next completion (solicited_only: the next receive that its sender marked solicited, or any
+  // error) makes event_fd readable, once; then nothing does until the next request. Completions
+  // that Poll returned before the request do not count; one that came before it and was not polled
+  // may. Asked twice before the event: the wider request may count. Same thread rule as Poll.
+  // kNotSupported: without CqAttr::events. kUnavailable: the device is dead.
+  virtual Status RequestNotify(bool solicited_only) = 0;
+  // −1: none. Non-blocking, owned by the CQ, close on exec; to be waited on, never read. Readable
+  // for good once the device is dead, where it can tell.
+  virtual int event_fd() const = 0;
+  // Takes the events that made event_fd readable, without waiting; returns how many (0: none). An
+  // event may come for what Poll has returned meanwhile. kUnavailable: the device is dead.
+  virtual Result<uint32_t> TakeEvents() = 0;
 };
 
 struct QpAttr {
