@@ -1,10 +1,11 @@
 # For RocksDB's own build, with this folder linked (or copied) as plugin/hyperloop in RocksDB's tree:
 #   ROCKSDB_PLUGINS=hyperloop ROCKSDB_CXX_STANDARD=c++20 make db_bench
 # The libraries below the plugin are built first, in this project's tree: cmake --preset release && cmake --build build.
-# RocksDB's CMake reads the next line from here; keep it one line. HYPERLOOP_ROOT is needed when the folder was copied.
+# RocksDB's CMake reads SOURCES, FUNC and LIBS from here: one line each. HYPERLOOP_ROOT is needed when the folder was copied.
 hyperloop_SOURCES = bound_directory.cc file_system.cc file_system_lock.cc files.cc info_log.cc local_files.cc options_map.cc paths.cc status.cc register.cc
 hyperloop_HEADERS = include/hyperloop/plugin/register.h
 hyperloop_FUNC = register_hyperloop
+hyperloop_LIBS = hyperloop_replication hyperloop_control hyperloop_core pmemobj pmem isal dl
 HYPERLOOP_ROOT ?= $(realpath $(realpath plugin/hyperloop)/..)
 hyperloop_CXXFLAGS = -I$(HYPERLOOP_ROOT)/plugin/include -I$(HYPERLOOP_ROOT)/replication/include -I$(HYPERLOOP_ROOT)/hyperloop_core/include
-hyperloop_LDFLAGS = -L$(HYPERLOOP_ROOT)/build/lib -lhyperloop_replication -lhyperloop_core -lpmemobj -lpmem -lisal -ldl
+hyperloop_LDFLAGS = -L$(HYPERLOOP_ROOT)/build/lib $(addprefix -l,$(hyperloop_LIBS))

@@ -1,0 +1,3 @@
+plugin/hyperloop/paths.cc.d plugin/hyperloop/paths.o \
+ plugin/hyperloop/paths.o: plugin/hyperloop/paths.cc \
+ plugin/hyperloop/paths.h

@@ -1,0 +1,27 @@
+plugin/hyperloop/register.cc.d plugin/hyperloop/register.o \
+ plugin/hyperloop/register.o: plugin/hyperloop/register.cc \
+ /work/wt/rdb/plugin/include/hyperloop/plugin/register.h \
+ include/rocksdb/utilities/object_registry.h include/rocksdb/status.h \
+ include/rocksdb/slice.h include/rocksdb/cleanable.h \
+ include/rocksdb/rocksdb_namespace.h plugin/hyperloop/file_system.h \
+ include/rocksdb/file_system.h include/rocksdb/customizable.h \
+ include/rocksdb/configurable.h include/rocksdb/env.h \
+ include/rocksdb/functor_wrapper.h include/rocksdb/thread_status.h \
+ include/rocksdb/io_status.h include/rocksdb/options.h \
+ include/rocksdb/advanced_options.h include/rocksdb/cache.h \
+ include/rocksdb/compression_type.h include/rocksdb/memory_allocator.h \
+ include/rocksdb/statistics.h include/rocksdb/memtablerep.h \
+ include/rocksdb/universal_compaction.h include/rocksdb/comparator.h \
+ include/rocksdb/data_structure.h include/rocksdb/file_checksum.h \
+ include/rocksdb/listener.h include/rocksdb/compaction_job_stats.h \
+ include/rocksdb/table_properties.h include/rocksdb/types.h \
+ include/rocksdb/sst_partitioner.h include/rocksdb/version.h \
+ include/rocksdb/write_buffer_manager.h include/rocksdb/table.h \
+ plugin/hyperloop/bound_directory.h \
+ /work/wt/rdb/hyperloop_core/include/hyperloop/core/log.h \
+ /work/wt/rdb/hyperloop_core/include/hyperloop/core/status.h \
+ /work/wt/rdb/replication/include/hyperloop/replication/store.h \
+ /work/wt/rdb/replication/include/hyperloop/replication/options.h \
+ /work/wt/rdb/hyperloop_core/include/hyperloop/core/group.h \
+ /work/wt/rdb/hyperloop_core/include/hyperloop/core/rnic.h \
+ plugin/hyperloop/info_log.h plugin/hyperloop/paths.h
