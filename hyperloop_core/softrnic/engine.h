@@ -20,6 +20,8 @@
 
 namespace hyperloop::softrnic {
 
+class PersistenceModel;
+
 struct EngineOptions {
   // Strictness (facts: rnic.md 4.1). Off only to show what a lenient device would let pass.
   bool check_wqe_index = true;
@@ -43,6 +45,11 @@ struct EngineOptions {
   // a retransmission does; and their payloads are read again until delivered.
   bool retransmit = false;
   uint64_t seed = 1;
+  // A READ of no bytes touches no memory, so it flushes nothing; on: as if it had read one.
+  bool zero_byte_read_flushes = false;
+  // What a power failure would leave, for tests; told of every store and flush. Null: none, and
+  // nothing on the fast path knows of it. Outlives the engine.
+  PersistenceModel* persistence = nullptr;
   // Off: SEND_EN lets a managed queue run 4 WQEBBs past the index it names. A device broken on
   // purpose, to see tests fail.
   bool check_cross_channel = true;

@@ -177,7 +177,7 @@ Status Engine::Impl::CreateMkey(Context& c, const CreateMkeyArgs& a, CreateMkeyR
   key->lkey = slot << 8 | ++key_tags[slot];
   key->rkey = RandomRkey();
   key->media = static_cast<rnic::Media>(a.media);
-  key->has_media = key->media != rnic::Media::kRam;
+  key->has_media = key->media != rnic::Media::kRam || options.persistence != nullptr;
   key->has_rings = !umem.ring_map.empty();
   key->umem = &umem;
   ++umem.users, ++key->pd->users, ++c.keys;

@@ -230,6 +230,7 @@ struct Engine::Impl {
   }
   void NoteDirty(Qp& qp, const Segment& segment);
   void FlushDirty(Qp& qp);
+  Outcome FlushBehindRead(Qp& qp);
   bool HandleFault(void* address);
   // True once if a page fault was handled since the last call.
   bool TakeFault() {

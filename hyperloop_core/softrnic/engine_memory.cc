@@ -8,6 +8,7 @@
 
 #include "softrnic/engine_bytes.h"
 #include "softrnic/engine_impl.h"
+#include "softrnic/persistence_model.h"
 
 namespace hyperloop::softrnic {
 
@@ -89,6 +90,8 @@ void Engine::Impl::MarkRings(Context& c) {
 
 // Remembers what a later READ makes durable.
 void Engine::Impl::NoteDirty(Qp& qp, const Segment& segment) {
+  if (options.persistence != nullptr)
+    options.persistence->Arrived(qp.qpn, segment.at, segment.length);
   // The list merges: into a range it touches, else, when full, into the one of the same media that
   // grows least.
   std::byte* const begin = segment.at;
@@ -117,6 +120,7 @@ void Engine::Impl::FlushDirty(Qp& qp) {
   static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   for (size_t i = 0; i < qp.dirty_count; ++i) {
     const DirtyRange& range = qp.dirty[i];
+    if (range.media == rnic::Media::kRam) continue;  // here for the persistence model alone
     ++qp.count.media_flushes;
     if (range.media == rnic::Media::kPmem) {
       pmem_persist(range.begin, static_cast<size_t>(range.end - range.begin));
@@ -129,6 +133,16 @@ void Engine::Impl::FlushDirty(Qp& qp) {
     }
   }
   qp.dirty_count = 0;
+}
+
+// A READ makes durable what arrived on its queue pair before it.
+Outcome Engine::Impl::FlushBehindRead(Qp& qp) {
+  if (qp.dirty_count == 0) return kOk;
+  FlushDirty(qp);
+  if (options.persistence != nullptr) options.persistence->Flushed(qp.qpn);
+  if (!qp.flush_failed) return kOk;
+  qp.flush_failed = false;
+  return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_OP_ERR);
 }
 
 // --- truncated files

@@ -79,7 +79,8 @@ struct MemoryKey {
   uint32_t access = 0;
   uint32_t lkey = 0;
   uint32_t rkey = 0;
-  // Nonzero if writes need a look: the memory holds rings, or needs a flush to be durable.
+  // Set if writes need a look: the memory holds rings, or needs a flush to be durable (which a
+  // persistence model asks of any).
   bool has_rings = false;
   bool has_media = false;
   bool poisoned = false;  // its file was truncated

@@ -4,6 +4,7 @@
 #include "softrnic/engine_bytes.h"
 #include "softrnic/engine_impl.h"
 #include "softrnic/engine_text.h"
+#include "softrnic/persistence_model.h"
 
 namespace hyperloop::softrnic {
 
@@ -130,6 +131,7 @@ void Engine::Impl::ResetQueues(Qp& qp) {
   qp.inflight.clear();
   qp.failed = false;
   if (qp.dirty_count != 0) FlushDirty(qp);
+  if (options.persistence != nullptr) options.persistence->Gone(qp.qpn);
   qp.flush_failed = false;
   if (qp.context->uar != nullptr && !qp.responder_only)
     __atomic_store_n(&qp.context->uar->registers[qp.doorbell_index], 0, __ATOMIC_RELAXED);

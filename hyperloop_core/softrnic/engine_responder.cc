@@ -129,18 +129,13 @@ Outcome Engine::Impl::ReceiveWrite(Qp& qp, uint64_t addr, uint32_t rkey, const S
 Outcome Engine::Impl::ServeRead(Qp& qp, uint64_t addr, uint32_t rkey, const SegmentList& to) {
   if ((qp.access & rnic::kRemoteRead) == 0) [[unlikely]]
     return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
-  if (to.bytes == 0) return kOk;  // touches nothing, so it flushes nothing
+  if (to.bytes == 0) return options.zero_byte_read_flushes ? FlushBehindRead(qp) : kOk;
   MemoryKey* const key = rkeys.Find(rkey);
   const std::byte* from = Translate(key, qp.pd, addr, to.bytes, rnic::kRemoteRead);
   if (from == nullptr) [[unlikely]]
     return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
-  if (qp.dirty_count != 0) [[unlikely]] {
-    FlushDirty(qp);
-    if (qp.flush_failed) {
-      qp.flush_failed = false;
-      return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_OP_ERR);
-    }
-  }
+  if (qp.dirty_count != 0) [[unlikely]]
+    if (const Outcome outcome = FlushBehindRead(qp); outcome != kOk) return outcome;
   for (uint32_t i = 0; i < to.count; ++i) {
     CopyBytes(to.list[i].at, from, to.list[i].length);
     from += to.list[i].length;

@@ -1,0 +1,91 @@
+// PersistenceModel: what would be left of memory if the power failed now. For tests and simulation:
+// an engine with EngineOptions::persistence tells it what arrives and what is flushed.
+//
+// A watched region has two contents: the visible one, which is its memory itself, and a durable
+// image kept here. The rules (docs/rnic.md, Durability):
+// - Bytes that arrive by a queue pair are visible at once and pending. A READ of at least one byte
+//   that this queue pair serves makes durable what had arrived by it, nothing else.
+// - Bytes that a CPU stored are durable once Persist names them. A READ does not cover them.
+// - At a power failure each 64 B line that has more than its durable content keeps some of it: the
+//   stores up to any point in the order in which they became visible, so also all or none.
+// - An older store never wins over a newer one to the same byte that is durable.
+//
+// Thread safety: any thread may call; the engine's thread does. Images read the visible content, so
+// nothing may be stored meanwhile.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <random>
+#include <set>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+namespace hyperloop::softrnic {
+
+class PersistenceModel {
+ public:
+  static constexpr size_t kLine = 64;
+
+  // From now on `region` is watched, its present content durable. 64 B aligned at both ends, not
+  // overlapping another; it must be readable until Unwatch.
+  void Watch(std::span<const std::byte> region);
+  void Unwatch(std::span<const std::byte> region);
+
+  // --- what happens; addresses outside all regions are ignored
+  // The bytes at [at, at + size) have just arrived by queue pair `qpn`. Engine.
+  void Arrived(uint32_t qpn, const std::byte* at, size_t size);
+  // `qpn` serves a READ. Engine.
+  void Flushed(uint32_t qpn);
+  // `qpn` was reset or destroyed: nothing will ever flush what it left. Engine.
+  void Gone(uint32_t qpn);
+  // A CPU made [at, at + size) durable by the medium's own means.
+  void Persist(const void* at, size_t size);
+
+  // --- what is left; `base`: the first byte of a watched region
+  // What survives for certain.
+  std::vector<std::byte> Durable(const std::byte* base) const;
+  // What a power failure now leaves, one of the possible outcomes by `random`.
+  std::vector<std::byte> PowerFailure(const std::byte* base, std::mt19937_64& random) const;
+  // Lines whose visible content is not durable.
+  size_t UnflushedLines(const std::byte* base) const;
+
+  // Negative control: READs that `qpn` serves flush nothing from now on.
+  void IgnoreReadsOf(uint32_t qpn);
+
+ private:
+  using LineBytes = std::array<std::byte, kLine>;
+  // One queue pair's store into one line.
+  struct Store {
+    uint32_t qpn = 0;   // 0: gone
+    uint64_t mask = 0;  // bit i: byte i of `bytes` counts
+    LineBytes bytes;
+  };
+  struct Region {
+    std::span<const std::byte> visible;
+    std::vector<std::byte> durable;
+    // By line number: pending stores in the order in which they became visible.
+    std::unordered_map<uint64_t, std::vector<Store>> pending;
+  };
+
+  static LineBytes LineOf(std::span<const std::byte> bytes, uint64_t line);
+  static void Apply(const Store& store, uint64_t mask, std::byte* line);
+  // The region that holds `at`; null: none. `at` and `size` are cut to it.
+  Region* Find(const std::byte*& at, size_t& size);
+  const Region& At(const std::byte* base) const;
+  static void FlushLine(Region& region, uint64_t line, uint32_t qpn);
+  // Stores that line `line` may still lose, the CPU's (what no queue pair accounts for) last.
+  static std::vector<Store> Undecided(const Region& region, uint64_t line);
+
+  mutable std::mutex mutex_;  // guards all below
+  std::map<const std::byte*, Region> regions_;
+  // Lines with a pending store of a queue pair.
+  std::unordered_map<uint32_t, std::set<std::pair<Region*, uint64_t>>> lines_of_;
+  std::set<uint32_t> ignored_;
+};
+
+}  // namespace hyperloop::softrnic
