@@ -15,6 +15,7 @@ inline constexpr uint32_t kMaxCrashThreads = 4;
 // numbers in this order: attempted = n, then Put, then acknowledged = n.
 struct CrashProgress {
   std::atomic<uint32_t> ready;  // the database is open, writing begins
+  std::atomic<uint32_t> early;  // set by the checker: acknowledge before the tail does
   struct Thread {
     std::atomic<uint64_t> attempted;
     std::atomic<uint64_t> acknowledged;

@@ -3,148 +3,19 @@
 //
 // One database over many kills: each round reopens the directory that the last kill left.
 // HYPERLOOP_CRASH_ROUNDS sets the number of rounds, HYPERLOOP_CRASH_SEED the moments.
-#include <fcntl.h>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <rocksdb/db.h>
-#include <sys/mman.h>
-#include <unistd.h>
+#include <fstream>
 
-#include <cstdlib>
-#include <filesystem>
-#include <map>
-#include <random>
-#include <set>
-
-#include "crash/crash_data.h"
-#include "files/export.h"
-#include "support/child_process.h"
-#include "support/cluster.h"
+#include "crash/crash_fixture.h"
 
 namespace hyperloop::test {
 namespace {
-
-namespace stdfs = std::filesystem;
-constexpr uint32_t kThreads = 2;
-
-uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
-
-class CrashTest : public testing::Test {
- protected:
-  void SetUp() override {
-    ASSERT_TRUE(cluster_.started());
-    progress_path_ = cluster_.folder() + "/progress";
-    int fd = ::open(progress_path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    ASSERT_GE(fd, 0);
-    ASSERT_EQ(ftruncate(fd, sizeof(CrashProgress)), 0);
-    void* memory = mmap(nullptr, sizeof(CrashProgress), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    ::close(fd);
-    ASSERT_NE(memory, MAP_FAILED);
-    progress_ = static_cast<CrashProgress*>(memory);
-  }
-  void TearDown() override {
-    if (progress_ != nullptr) munmap(progress_, sizeof(CrashProgress));
-  }
-
-  // Starts the writer, lets it write for a random while, kills it. False when it never came to
-  // write.
-  bool WriteAndKill(bool early) {
-    progress_->ready.store(0);
-    std::vector<std::string> argv = {
-        std::string(std::getenv("HYPERLOOP_BIN")) + "/../tests/crash_writer", cluster_.uri(),
-        cluster_.folder() + "/db", progress_path_, std::to_string(kThreads)};
-    if (early) argv.push_back("early");
-    uint64_t before[kThreads];
-    for (uint32_t t = 0; t < kThreads; ++t) before[t] = progress_->threads[t].acknowledged.load();
-    ChildProcess writer = ChildProcess::Spawn(argv);
-    auto writing = [&] {
-      if (progress_->ready.load() == 0) return false;
-      for (uint32_t t = 0; t < kThreads; ++t) {
-        if (progress_->threads[t].acknowledged.load() <= before[t]) return false;
-      }
-      return true;
-    };
-    if (!Eventually(writing)) return false;
-    // A random moment is what this test is about; nothing is ordered by it.
-    std::this_thread::sleep_for(std::chrono::microseconds(random_() % 60000));
-    writer.Kill();
-    return true;
-  }
-
-  void NoteInFlight() {
-    bool any = false;
-    for (uint32_t t = 0; t < kThreads; ++t) {
-      const uint64_t attempted = progress_->threads[t].attempted.load();
-      if (attempted == progress_->threads[t].acknowledged.load()) continue;
-      open_.insert({t, attempted});
-      any = true;
-    }
-    kills_in_flight_ += any ? 1 : 0;
-  }
-
-  // What is wrong with replica i; empty when nothing is.
-  std::string Check(uint32_t replica) {
-    Result<std::vector<std::byte>> image = cluster_.ReplicaRegion(replica);
-    if (!image.ok()) return image.status().ToString();
-    const std::string directory = cluster_.folder() + "/export";
-    stdfs::remove_all(directory);
-    Result<ExportReport> report = ExportFiles(*image, directory);
-    if (!report.ok()) return report.status().ToString();
-    rocksdb::Options options;
-    options.write_buffer_size = 256 << 20;
-    options.avoid_flush_during_recovery = true;
-    options.avoid_flush_during_shutdown = true;
-    options.wal_recovery_mode = rocksdb::WALRecoveryMode::kAbsoluteConsistency;
-    rocksdb::DB* opened = nullptr;
-    rocksdb::Status status = rocksdb::DB::Open(options, directory, &opened);
-    if (!status.ok()) return "stock RocksDB cannot open the export: " + status.ToString();
-    std::unique_ptr<rocksdb::DB> db(opened);
-    std::string wrong = CheckKeys(*db);
-    db.reset();
-    stdfs::remove_all(directory);
-    return wrong;
-  }
-
-  std::string CheckKeys(rocksdb::DB& db) {
-    std::unique_ptr<rocksdb::Iterator> it(db.NewIterator(rocksdb::ReadOptions()));
-    it->SeekToFirst();
-    for (uint32_t t = 0; t < kThreads; ++t) {
-      const uint64_t attempted = progress_->threads[t].attempted.load();
-      for (uint64_t number = 1; number <= attempted; ++number) {
-        const std::string key = CrashKey(t, number);
-        if (!it->Valid() || it->key() != key) {
-          if (open_.count({t, number}) != 0) continue;  // its Put never returned
-          return "acknowledged key " + key + " is missing";
-        }
-        if (it->value() != CrashValue(t, number))
-          return "key " + key + " has a value that was never written";
-        it->Next();
-      }
-    }
-    if (it->Valid()) return "key " + it->key().ToString() + " was never written";
-    return it->status().ok() ? "" : it->status().ToString();
-  }
-
-  TestCluster cluster_{3, 192ull << 20};
-  std::string progress_path_;
-  CrashProgress* progress_ = nullptr;
-  std::set<std::pair<uint32_t, uint64_t>>
-      open_;  // attempted, never acknowledged: may be there or not
-  uint64_t kills_in_flight_ = 0;
-  const uint64_t seed_ = FromEnvironment("HYPERLOOP_CRASH_SEED", std::random_device()());
-  std::mt19937_64 random_{seed_};
-};
 
 TEST_F(CrashTest, EveryReplicaHasEveryAcknowledgedKey) {
   const uint64_t rounds = FromEnvironment("HYPERLOOP_CRASH_ROUNDS", 8);
   std::printf("seed: HYPERLOOP_CRASH_SEED=%llu\n", static_cast<unsigned long long>(seed_));
   for (uint64_t round = 0; round < rounds; ++round) {
     SCOPED_TRACE("round " + std::to_string(round));
-    ASSERT_TRUE(WriteAndKill(false)) << "the writer did not open the database; its output is above";
-    NoteInFlight();
+    ASSERT_TRUE(WriteAndKill()) << "the writer did not open the database; its output is above";
     for (uint32_t replica = 0; replica < cluster_.replicas(); ++replica) {
       std::string wrong = Check(replica);
       ASSERT_EQ(wrong, "") << "replica " << replica;
@@ -159,17 +30,67 @@ TEST_F(CrashTest, EveryReplicaHasEveryAcknowledgedKey) {
                                               progress_->threads[1].acknowledged.load()));
 }
 
-// The check above is worth something: a writer that acknowledges before the last replica did is
-// caught.
-TEST_F(CrashTest, AcknowledgingEarlyIsCaught) {
-  std::string wrong;
-  for (int round = 0; round < 6 && wrong.empty(); ++round) {
-    ASSERT_TRUE(WriteAndKill(true)) << "the writer did not open the database; its output is above";
+// The RNIC stops in the middle of the writing and dies together with the writer: from the moment it
+// stood still no replica got anything, so that whatever was acknowledged later is lost.
+class FrozenRnicTest : public CrashTest {
+ protected:
+  // What is wrong with a replica afterwards; empty when nothing is.
+  std::string FreezeAndKill(bool early) {
+    ChildProcess writer = StartWriter(early);
+    if (writer.pid() < 0) return "the writer did not open the database; its output is above";
+    Freeze();
+    uint64_t frozen_at[kCrashThreads];
+    for (uint32_t t = 0; t < kCrashThreads; ++t)
+      frozen_at[t] = progress_->threads[t].acknowledged.load();
+    progress_->early.store(early ? 1 : 0);
+    // At most one key a thread can have been acknowledged before, and be counted only now.
+    const auto some_key_came_after = [&] {
+      for (uint32_t t = 0; t < kCrashThreads; ++t) {
+        if (progress_->threads[t].acknowledged.load() > frozen_at[t] + 1) return true;
+      }
+      return false;
+    };
+    const auto stuck = [&] {
+      const CrashProgress::Thread& first = progress_->threads[0];
+      return first.attempted.load() > first.acknowledged.load();
+    };
+    const bool reached = early ? Eventually(some_key_came_after) : Eventually(stuck);
+    if (!early && some_key_came_after()) return "keys are acknowledged while the RNIC stands still";
+    writer.Kill();
     NoteInFlight();
-    for (uint32_t replica = 0; replica < cluster_.replicas() && wrong.empty(); ++replica)
-      wrong = Check(replica);
+    cluster_.KillRnicd();
+    cluster_.RestartRnicd();
+    if (!reached) return "the writer did not go on as expected";
+    for (uint32_t i = 0; i < cluster_.replicas(); ++i) {
+      // Replicas notice a new RNIC daemon within about a second.
+      if (!Eventually([&] { return cluster_.ReplicaStatus(i).ok(); })) return "no replica";
+      if (std::string wrong = Check(i); !wrong.empty()) return wrong;
+    }
+    return "";
   }
-  EXPECT_THAT(wrong, testing::HasSubstr("is missing"));
+
+ private:
+  // Until every thread of the daemon has stopped.
+  void Freeze() {
+    ASSERT_EQ(kill(cluster_.rnicd_pid(), SIGSTOP), 0);
+    const std::string tasks = "/proc/" + std::to_string(cluster_.rnicd_pid()) + "/task";
+    EXPECT_TRUE(Eventually([&] {
+      for (const auto& task : std::filesystem::directory_iterator(tasks)) {
+        std::ifstream file(task.path() / "stat");
+        std::string stat;
+        std::getline(file, stat);
+        if (stat.find(") T ") == std::string::npos) return false;
+      }
+      return true;
+    }));
+  }
+};
+
+TEST_F(FrozenRnicTest, NothingAcknowledgedIsLost) { EXPECT_EQ(FreezeAndKill(false), ""); }
+
+// The check is worth something: a group that acknowledges before its last replica did is caught.
+TEST_F(FrozenRnicTest, AcknowledgingBeforeTheTailIsCaught) {
+  EXPECT_THAT(FreezeAndKill(true), testing::HasSubstr("is missing"));
 }
 
 }  // namespace

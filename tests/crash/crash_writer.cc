@@ -2,102 +2,25 @@
 // THREADS [early]
 //
 // PROGRESS is a file with a CrashProgress; each thread goes on after the number it holds as
-// attempted. With `early` a write is acknowledged before the group has it: the defect that
-// crash_test must find.
+// attempted. With `early` the group acknowledges before its tail did, as soon as the checker says
+// so: the defect that crash_test must find.
 #include <fcntl.h>
 #include <rocksdb/db.h>
 #include <rocksdb/env.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
-#include <deque>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "crash/crash_data.h"
+#include "crash/early_group.h"
 #include "file_system.h"
 
 namespace hyperloop::test {
 namespace {
-
-// A Store that says "durable" at once and appends later. Test code only.
-class EarlyAckStore final : public Store {
- public:
-  explicit EarlyAckStore(std::unique_ptr<Store> store)
-      : store_(std::move(store)), worker_([this] { Work(); }) {}
-  ~EarlyAckStore() override {
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      stop_ = true;
-    }
-    changed_.notify_all();
-    worker_.join();
-  }
-
-  Status Append(FileId file, std::string_view data) override {
-    std::lock_guard<std::mutex> lock(mutex_);
-    queue_.emplace_back(file, std::string(data));
-    changed_.notify_all();
-    return Status::Ok();
-  }
-  Status Sync(FileId) override { return Status::Ok(); }
-
-  Status Take(const TakeRequest& request, TakeResult* result) override {
-    return store_->Take(request, result);
-  }
-  bool taken() const override { return store_->taken(); }
-  Status Reconnect() override { return store_->Reconnect(); }
-  Result<FileId> Create(std::string_view name, Lane lane) override {
-    return Drained().Create(name, lane);
-  }
-  Result<FileId> Lookup(std::string_view name) override { return store_->Lookup(name); }
-  Status Truncate(FileId file, uint64_t size) override { return Drained().Truncate(file, size); }
-  Status Rename(std::string_view from, std::string_view to) override {
-    return Drained().Rename(from, to);
-  }
-  Status Remove(std::string_view name) override { return Drained().Remove(name); }
-  Status ListLocal(std::string_view name, uint64_t size) override {
-    return Drained().ListLocal(name, size);
-  }
-  std::vector<FileInfo> Files() override { return store_->Files(); }
-  Result<uint64_t> Read(FileId file, uint64_t offset, std::span<char> out) override {
-    return store_->Read(file, offset, out);
-  }
-  const StoreOptions& options() const override { return store_->options(); }
-  Status Close() override { return Drained().Close(); }
-  Statistics statistics() override { return store_->statistics(); }
-
- private:
-  Store& Drained() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [this] { return queue_.empty(); });
-    return *store_;
-  }
-  void Work() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    for (;;) {
-      changed_.wait(lock, [this] { return stop_ || !queue_.empty(); });
-      if (queue_.empty()) return;
-      lock.unlock();
-      // Only this thread removes from the front.
-      store_->Append(queue_.front().first, queue_.front().second).IgnoreError();
-      lock.lock();
-      queue_.pop_front();
-      if (queue_.empty()) changed_.notify_all();
-    }
-  }
-
-  const std::unique_ptr<Store> store_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::pair<FileId, std::string>> queue_;  // guarded by mutex_
-  bool stop_ = false;                                 // guarded by mutex_
-  std::thread worker_;
-};
 
 int Fail(const std::string& what) {
   std::fprintf(stderr, "crash_writer: %s\n", what.c_str());
@@ -131,18 +54,9 @@ int Run(int argc, char** argv) {
   CrashProgress* progress = MapProgress(argv[3]);
   if (progress == nullptr) return Fail("cannot map the progress file");
 
-  plugin::StoreAccess access;
-  access.open = Store::Open;
-  if (argc > 5) {
-    access.open = [](const StoreOptions& with,
-                     std::shared_ptr<Log> log) -> Result<std::unique_ptr<Store>> {
-      Result<std::unique_ptr<Store>> store = Store::Open(with, std::move(log));
-      if (!store.ok()) return store.status();
-      return std::unique_ptr<Store>(new EarlyAckStore(std::move(store).value()));
-    };
-  }
-  auto fs = std::make_shared<plugin::HyperloopFileSystem>(rocksdb::FileSystem::Default(),
-                                                          store_options, access);
+  if (argc > 5) AcknowledgeEarlyWhile(&progress->early);
+  auto fs = std::make_shared<plugin::HyperloopFileSystem>(
+      rocksdb::FileSystem::Default(), store_options, plugin::StoreAccess{Store::Open});
   std::unique_ptr<rocksdb::Env> env = rocksdb::NewCompositeEnv(fs);
   rocksdb::Options options;
   options.create_if_missing = true;
