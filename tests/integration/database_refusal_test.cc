@@ -1,0 +1,253 @@
+// What a real RocksDB over a real cluster is refused, with one clear error each: afterwards every
+// byte of the group and of the directories is what it was.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "support/child_process.h"
+#include "support/cluster.h"
+#include "support/database.h"
+
+namespace hyperloop::test {
+namespace {
+
+namespace stdfs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr int kKeys = 300;
+
+class DatabaseRefusalTest : public testing::Test {
+ protected:
+  void SetUp() override { ASSERT_TRUE(cluster_.started()); }
+
+  std::string Path(const std::string& name) const { return cluster_.folder() + "/" + name; }
+  // Another primary: its own pool and emulated host.
+  StoreOptions Second() const {
+    StoreOptions options = cluster_.Options();
+    options.pool = Path("second.pool");
+    options.host = "second";
+    return options;
+  }
+  // A database with kKeys keys in `directory`, closed again.
+  void Make(const StoreOptions& store, const std::string& directory) {
+    TestDatabase database(store, directory);
+    const rocksdb::Status opened = database.Open();
+    ASSERT_TRUE(opened.ok()) << opened.ToString();
+    ASSERT_TRUE(database.Fill(kKeys).ok());
+  }
+  void ExpectWhole(const StoreOptions& store, const std::string& directory) {
+    TestDatabase database(store, directory);
+    const rocksdb::Status opened = database.Open();
+    ASSERT_TRUE(opened.ok()) << opened.ToString();
+    EXPECT_EQ(database.FirstMissing(kKeys), "");
+  }
+
+  // What a group shows of itself: its members' bytes, and their numbers and owners.
+  struct Shown {
+    std::vector<std::vector<std::byte>> regions;
+    std::string members;
+    bool operator==(const Shown&) const = default;
+  };
+  static Shown Look(const TestCluster& cluster) {
+    Shown shown;
+    for (uint32_t i = 0; i < cluster.replicas(); ++i) {
+      const Result<std::vector<std::byte>> region = cluster.ReplicaRegion(i);
+      const Result<NodeStatus> status = cluster.ReplicaStatus(i);
+      EXPECT_TRUE(region.ok() && status.ok()) << status.status().ToString();
+      if (!region.ok() || !status.ok()) continue;
+      shown.regions.push_back(*region);
+      shown.members += std::to_string(status->sealed_epoch) + "/" +
+                       std::to_string(status->installed_epoch) + " " + status->owner + " " +
+                       status->group + " " + std::to_string(status->released) + "\n";
+    }
+    return shown;
+  }
+
+  // Opening `directory` over `store` fails and says `reason`; neither `clusters` nor the directory
+  // changes.
+  void ExpectRefused(const StoreOptions& store, const std::string& directory,
+                     const std::vector<const TestCluster*>& clusters,
+                     const testing::Matcher<std::string>& reason) {
+    std::vector<Shown> before;
+    for (const TestCluster* cluster : clusters) before.push_back(Look(*cluster));
+    const auto files = FilesOf(directory);
+    {
+      TestDatabase database(store, directory);
+      const rocksdb::Status status = database.Open();
+      EXPECT_FALSE(status.ok());
+      EXPECT_THAT(status.ToString(), reason);
+    }
+    EXPECT_TRUE(FilesOf(directory) == files) << "files of the directory changed";
+    for (size_t i = 0; i < clusters.size(); ++i)
+      EXPECT_TRUE(Look(*clusters[i]) == before[i]) << "group " << i << " changed";
+  }
+
+  TestCluster cluster_{2, 32 << 20};
+};
+
+TEST_F(DatabaseRefusalTest, AnotherDirectoryOnAUsedGroup) {
+  Make(cluster_.Options(), Path("db"));
+  ExpectRefused(Second(), Path("empty"), {&cluster_}, HasSubstr("restore=true"));
+  EXPECT_THAT(FilesOf(Path("empty")), IsEmpty());
+  {
+    rocksdb::Options options;
+    options.create_if_missing = true;
+    rocksdb::DB* plain = nullptr;
+    ASSERT_TRUE(rocksdb::DB::Open(options, Path("plain"), &plain).ok());
+    delete plain;
+  }
+  ExpectRefused(Second(), Path("plain"), {&cluster_}, HasSubstr("never in group"));
+  ExpectWhole(cluster_.Options(), Path("db"));
+}
+
+TEST_F(DatabaseRefusalTest, DirectoryOfAnotherGroup) {
+  TestCluster other(2, 32 << 20);
+  ASSERT_TRUE(other.started());
+  const std::string theirs = other.folder() + "/db";
+  Make(cluster_.Options(), Path("db"));
+  Make(other.Options(), theirs);
+  ExpectRefused(Second(), theirs, {&cluster_, &other}, HasSubstr("belongs to group"));
+  StoreOptions second_of_other = other.Options();
+  second_of_other.pool = other.folder() + "/second.pool";
+  ExpectRefused(second_of_other, Path("db"), {&cluster_, &other}, HasSubstr("belongs to group"));
+  ExpectWhole(cluster_.Options(), Path("db"));
+  ExpectWhole(other.Options(), theirs);
+}
+
+TEST_F(DatabaseRefusalTest, SecondPrimaryWhileOneLives) {
+  TestDatabase living(cluster_.Options(), Path("db"));
+  ASSERT_TRUE(living.Open().ok());
+  ASSERT_TRUE(living.Fill(kKeys).ok());
+  const auto epoch = cluster_.ReplicaStatus(0)->sealed_epoch;
+  const auto files = FilesOf(Path("db"));
+  stdfs::create_directories(Path("other"));
+  stdfs::copy_file(Path("db/HYPERLOOP"), Path("other/HYPERLOOP"));
+  TestDatabase rival(Second(), Path("other"));
+  const rocksdb::Status refused = rival.Open();
+  EXPECT_TRUE(refused.IsBusy()) << refused.ToString();
+  EXPECT_THAT(refused.ToString(),
+              AllOf(HasSubstr("process " + std::to_string(getpid())), HasSubstr("takeover=true")));
+  EXPECT_TRUE(FilesOf(Path("db")) == files);
+  EXPECT_EQ(FilesOf(Path("other")).size(), 1u);
+  for (uint32_t i = 0; i < cluster_.replicas(); ++i)
+    EXPECT_EQ(cluster_.ReplicaStatus(i)->sealed_epoch, epoch);
+  EXPECT_TRUE(living.Put("after", "1").ok());
+  living.Close();
+  ExpectWhole(cluster_.Options(), Path("db"));
+}
+
+TEST_F(DatabaseRefusalTest, DestroyedDatabaseMakesRoomForAnother) {
+  Make(cluster_.Options(), Path("db"));
+  TestDatabase database(cluster_.Options(), Path("db"));
+  ASSERT_TRUE(database.Destroy().ok());
+  EXPECT_THAT(FilesOf(Path("db")), IsEmpty());
+  for (uint32_t i = 0; i < cluster_.replicas(); ++i)
+    EXPECT_THAT(cluster_.ReplicaStatus(i)->files, IsEmpty());
+  // The same directory, then another one: the group belongs to whoever comes first.
+  for (const std::string name : {"db", "elsewhere"}) {
+    TestDatabase fresh(cluster_.Options(), Path(name));
+    const rocksdb::Status opened = fresh.Open();
+    ASSERT_TRUE(opened.ok()) << name << ": " << opened.ToString();
+    EXPECT_THAT(fresh.Get(TestDatabase::KeyOf(0)), HasSubstr("NotFound"));
+    ASSERT_TRUE(fresh.Put("new", name).ok());
+    fresh.Close();
+    ASSERT_TRUE(fresh.Open().ok());
+    EXPECT_EQ(fresh.Get("new"), name);
+    ASSERT_TRUE(fresh.Destroy().ok());
+  }
+}
+
+TEST_F(DatabaseRefusalTest, WrongPoolsOfThePrimary) {
+  Make(cluster_.Options(), Path("db"));
+  const std::string good = cluster_.Options().pool;
+  const auto with_pool = [&](const std::string& name) {
+    StoreOptions options = cluster_.Options();
+    options.pool = Path(name);
+    return options;
+  };
+  const auto refused = [&](const StoreOptions& store, const std::string& reason) {
+    const uint64_t size = stdfs::exists(store.pool) ? stdfs::file_size(store.pool) : 0;
+    ExpectRefused(store, Path("db"), {&cluster_}, AllOf(HasSubstr(store.pool), HasSubstr(reason)));
+    EXPECT_EQ(stdfs::file_size(store.pool), size);
+  };
+  std::ofstream(Path("text.pool")) << "somebody's text";
+  refused(with_pool("text.pool"), "pool");
+  stdfs::copy_file(good, Path("short.pool"));
+  stdfs::resize_file(Path("short.pool"), stdfs::file_size(good) / 2);
+  refused(with_pool("short.pool"), "truncated");
+  StoreOptions of_replica = cluster_.Options();
+  of_replica.pool = cluster_.pool(1);
+  refused(of_replica, "use");
+  TestCluster other(1, 16 << 20);
+  ASSERT_TRUE(other.started());
+  Make(other.Options(), other.folder() + "/db");
+  StoreOptions foreign = cluster_.Options();
+  foreign.pool = other.Options().pool;
+  refused(foreign, "name another path, or remove the file");
+  ExpectWhole(cluster_.Options(), Path("db"));
+}
+
+TEST_F(DatabaseRefusalTest, RegionTooSmallOrOfAnotherSize) {
+  StoreOptions store = cluster_.Options();
+  store.journal_size = 1 << 30;
+  ExpectRefused(store, Path("db"), {&cluster_}, HasSubstr("too small"));
+  store = cluster_.Options();
+  store.region_size = 8 << 20;
+  ExpectRefused(store, Path("db"), {&cluster_}, HasSubstr("region_size"));
+  EXPECT_FALSE(stdfs::exists(store.pool));
+}
+
+TEST_F(DatabaseRefusalTest, ReplicaOrRnicDaemonDeadAtOpen) {
+  Make(cluster_.Options(), Path("db"));
+  const auto files = FilesOf(Path("db"));
+  const auto refused = [&](TestDatabase& database, const std::string& reason) {
+    const rocksdb::Status status = database.Open();
+    EXPECT_FALSE(status.ok());
+    EXPECT_THAT(status.ToString(), HasSubstr(reason));
+    EXPECT_TRUE(FilesOf(Path("db")) == files);
+  };
+  TestDatabase early(cluster_.Options(), Path("db"));
+  ASSERT_TRUE(early.MakeEnv().ok());
+  cluster_.KillReplica(1);
+  refused(early, cluster_.endpoint(1));  // died after the FileSystem was made
+  TestDatabase late(cluster_.Options(), Path("db"));
+  refused(late, cluster_.endpoint(1));
+  ASSERT_TRUE(cluster_.Restart().ok());
+  cluster_.KillRnicd();
+  TestDatabase without_rnic(cluster_.Options(), Path("db"));
+  refused(without_rnic, cluster_.socket());
+  cluster_.RestartRnicd();
+  rocksdb::Status opened;
+  TestDatabase again(cluster_.Options(), Path("db"));
+  EXPECT_TRUE(Eventually([&] {
+    opened = again.Open();
+    return opened.ok();
+  })) << opened.ToString();
+  EXPECT_EQ(again.FirstMissing(kKeys), "");
+}
+
+TEST_F(DatabaseRefusalTest, ForkedChildCannotWrite) {
+  TestDatabase database(cluster_.Options(), Path("db"));
+  ASSERT_TRUE(database.Open().ok());
+  ASSERT_TRUE(database.Fill(kKeys).ok());
+  ChildProcess child = ChildProcess::Fork([&] {
+    std::printf("%s\n", database.Put("child", "1").ToString().c_str());
+    return 0;
+  });
+  EXPECT_THAT(child.ReadLine(), AllOf(HasSubstr("IO fenced off"), HasSubstr("forked child")));
+  EXPECT_EQ(child.Wait(), 0);
+  ASSERT_TRUE(database.Put("parent", "1").ok());
+  database.Close();
+  ASSERT_TRUE(database.Open().ok());
+  EXPECT_EQ(database.FirstMissing(kKeys), "");
+  EXPECT_EQ(database.Get("parent"), "1");
+  EXPECT_THAT(database.Get("child"), HasSubstr("NotFound"));
+}
+
+}  // namespace
+}  // namespace hyperloop::test
