@@ -65,11 +65,14 @@ auto BoundDirectory::Run(Call&& call) -> decltype(call()) {
   return result;
 }
 
+Status BoundDirectory::CheckNotForked() const {
+  if (!InForkedChild()) return Status::Ok();
+  return Fenced("a forked child must not write to " + directory_ +
+                ", which its parent has open; open it after the fork");
+}
+
 Status BoundDirectory::Admit() {
-  if (InForkedChild()) {
-    return Fenced("a forked child must not write to " + directory_ +
-                  ", which its parent has open; open it after the fork");
-  }
+  HL_RETURN_IF_ERROR(CheckNotForked());
   if (!attention_.load(std::memory_order_acquire)) return Status::Ok();
   return Recover();
 }

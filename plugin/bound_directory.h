@@ -44,6 +44,8 @@ class BoundDirectory {
   Log& log() { return *log_; }
   // For reading: Files, Read, options, statistics.
   Store& store() { return *store_; }
+  // kFenced in a forked child, whatever it wants to change.
+  Status CheckNotForked() const;
   bool InForkedChild() const { return ForkGeneration() != fork_generation_; }
 
   // The name relative to the directory, or empty when the path is not in it.

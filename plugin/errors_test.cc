@@ -242,6 +242,9 @@ TEST_F(ErrorsTest, ListedFilesAppearHereFirst) {
   EXPECT_EQ(group_->LocalFiles().count("000900.sst"), 0u);
   ASSERT_TRUE(file->Close(IOOptions(), nullptr).ok());
   EXPECT_EQ(group_->LocalFiles()["000900.sst"], 5u);
+  ASSERT_TRUE(fs_->ReopenWritableFile(Path("000900.sst"), FileOptions(), &file, nullptr).ok());
+  ASSERT_TRUE(file->Close(IOOptions(), nullptr).ok());
+  EXPECT_EQ(group_->LocalFiles()["000900.sst"], 5u);
   ASSERT_TRUE(fs_->RenameFile(Path("000900.sst"), Path("000901.sst"), IOOptions(), nullptr).ok());
   EXPECT_EQ(group_->LocalFiles().count("000900.sst"), 0u);
   EXPECT_EQ(group_->LocalFiles()["000901.sst"], 5u);

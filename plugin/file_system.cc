@@ -65,8 +65,14 @@ HyperloopFileSystem::Place HyperloopFileSystem::Locate(const std::string& path) 
   return place;
 }
 
+Status HyperloopFileSystem::CheckProcess(const Place& place) {
+  if (place.binding == nullptr || place.file_class == FileClass::kOutside) return Status::Ok();
+  return place.binding->CheckNotForked();
+}
+
 Status HyperloopFileSystem::CheckCreation(const std::string& path, const Place& place) const {
   if (place.binding == nullptr) return Status::Ok();
+  HL_RETURN_IF_ERROR(CheckProcess(place));
   const std::string name = BaseOf(path);
   const bool wal = name.size() > 4 && name.compare(name.size() - 4, 4, ".log") == 0;
   const bool table = Classify(name) == FileClass::kListed;
@@ -117,7 +123,8 @@ IOStatus HyperloopFileSystem::NewWritableFile(const std::string& path, const Fil
     case FileClass::kListed: {
       std::unique_ptr<FSWritableFile> local;
       IOStatus opened = target()->NewWritableFile(path, options, &local, dbg);
-      if (opened.ok()) file->reset(new ListedFile(std::move(local), place.binding, place.name));
+      if (opened.ok())
+        file->reset(new ListedFile(std::move(local), place.binding, place.name, target(), path));
       return opened;
     }
     case FileClass::kOutside:
@@ -144,7 +151,8 @@ IOStatus HyperloopFileSystem::ReopenWritableFile(const std::string& path,
     return target()->ReopenWritableFile(path, options, file, dbg);
   std::unique_ptr<FSWritableFile> local;
   IOStatus opened = target()->ReopenWritableFile(path, options, &local, dbg);
-  if (opened.ok()) file->reset(new ListedFile(std::move(local), place.binding, place.name));
+  if (opened.ok())
+    file->reset(new ListedFile(std::move(local), place.binding, place.name, target(), path));
   return opened;
 }
 
@@ -166,7 +174,10 @@ IOStatus HyperloopFileSystem::ReuseWritableFile(const std::string& path,
 IOStatus HyperloopFileSystem::NewRandomRWFile(const std::string& path, const FileOptions& options,
                                               std::unique_ptr<rocksdb::FSRandomRWFile>* file,
                                               IODebugContext* dbg) {
-  if (Locate(path).file_class == FileClass::kLogLane) {
+  const Place place = Locate(path);
+  if (Status allowed = CheckProcess(place); !allowed.ok())
+    return ToIOStatus(allowed, "cannot write " + path);
+  if (place.file_class == FileClass::kLogLane) {
     return IOStatus::NotSupported("replicated files only grow at their end: " + path);
   }
   return target()->NewRandomRWFile(path, options, file, dbg);
@@ -174,7 +185,10 @@ IOStatus HyperloopFileSystem::NewRandomRWFile(const std::string& path, const Fil
 
 IOStatus HyperloopFileSystem::NewMemoryMappedFileBuffer(
     const std::string& path, std::unique_ptr<rocksdb::MemoryMappedFileBuffer>* buffer) {
-  if (Locate(path).file_class == FileClass::kLogLane) {
+  const Place place = Locate(path);
+  if (Status allowed = CheckProcess(place); !allowed.ok())
+    return ToIOStatus(allowed, "cannot map " + path);
+  if (place.file_class == FileClass::kLogLane) {
     return IOStatus::NotSupported("replicated files cannot be written through a mapping: " + path);
   }
   return target()->NewMemoryMappedFileBuffer(path, buffer);
@@ -183,6 +197,8 @@ IOStatus HyperloopFileSystem::NewMemoryMappedFileBuffer(
 IOStatus HyperloopFileSystem::DeleteFile(const std::string& path, const IOOptions& options,
                                          IODebugContext* dbg) {
   Place place = Locate(path);
+  if (Status allowed = CheckProcess(place); !allowed.ok())
+    return ToIOStatus(allowed, "cannot delete " + path);
   if (place.file_class == FileClass::kLogLane || place.file_class == FileClass::kListed) {
     if (Status removed = place.binding->Remove(place.name); !removed.ok()) {
       return ToIOStatus(removed, "cannot delete " + path + " in the group");
@@ -198,6 +214,8 @@ IOStatus HyperloopFileSystem::DeleteFile(const std::string& path, const IOOption
 IOStatus HyperloopFileSystem::Truncate(const std::string& path, size_t size,
                                        const IOOptions& options, IODebugContext* dbg) {
   Place place = Locate(path);
+  if (Status allowed = CheckProcess(place); !allowed.ok())
+    return ToIOStatus(allowed, "cannot truncate " + path);
   if (place.file_class == FileClass::kLogLane) {
     std::unique_ptr<FSWritableFile> file;
     IOStatus status = OpenLogLane(path, place, FileOptions(), true, &file, dbg);
@@ -260,6 +278,10 @@ IOStatus HyperloopFileSystem::RenameFile(const std::string& from, const std::str
                                          const IOOptions& options, IODebugContext* dbg) {
   Place source = Locate(from);
   Place destination = Locate(to);
+  for (const Place& place : {source, destination}) {
+    if (Status allowed = CheckProcess(place); !allowed.ok())
+      return ToIOStatus(allowed, "cannot rename " + from + " to " + to);
+  }
   if (Status before = RenameInGroup(source, destination, from); !before.ok()) {
     return ToIOStatus(before, "cannot rename " + from + " to " + to + " in the group");
   }
@@ -272,6 +294,8 @@ IOStatus HyperloopFileSystem::RenameFile(const std::string& from, const std::str
 IOStatus HyperloopFileSystem::LinkFile(const std::string& from, const std::string& to,
                                        const IOOptions& options, IODebugContext* dbg) {
   Place destination = Locate(to);
+  if (Status allowed = CheckProcess(destination); !allowed.ok())
+    return ToIOStatus(allowed, "cannot link " + to);
   if (destination.file_class == FileClass::kLogLane) {
     return IOStatus::NotSupported("replicated files cannot be hard links: " +
                                   to);  // RocksDB then copies

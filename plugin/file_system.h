@@ -105,6 +105,8 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
     FileClass file_class = FileClass::kOutside;
   };
   Place Locate(const std::string& path) const;
+  // Refuses to change a place of the bound directory in a forked child.
+  static Status CheckProcess(const Place& place);
   std::shared_ptr<BoundDirectory> Bound() const;
 
   Status Bind(const std::string& directory);

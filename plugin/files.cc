@@ -122,10 +122,13 @@ void LogLaneFile::SetPreallocationBlockSize(size_t size) {
 }
 
 ListedFile::ListedFile(std::unique_ptr<rocksdb::FSWritableFile>&& local,
-                       std::shared_ptr<BoundDirectory> binding, std::string name)
+                       std::shared_ptr<BoundDirectory> binding, std::string name,
+                       rocksdb::FileSystem* local_files, std::string path)
     : FSWritableFileOwnerWrapper(std::move(local)),
       binding_(std::move(binding)),
-      name_(std::move(name)) {}
+      name_(std::move(name)),
+      local_files_(local_files),
+      path_(std::move(path)) {}
 
 IOStatus ListedFile::Append(const Slice& data, const IOOptions& options, IODebugContext* dbg) {
   dirty_ = true;
@@ -168,13 +171,15 @@ IOStatus ListedFile::Fsync(const IOOptions& options, IODebugContext* dbg) {
 }
 
 IOStatus ListedFile::Close(const IOOptions& options, IODebugContext* dbg) {
-  const uint64_t size = GetFileSize(options, dbg);
   if (dirty_) {
     IOStatus synced = target()->Fsync(options, dbg);
     if (!synced.ok()) return synced;
   }
   IOStatus closed = target()->Close(options, dbg);
   if (!closed.ok()) return closed;
+  uint64_t size = 0;  // asked of the path: a reopened posix file counts from 0
+  IOStatus sized = local_files_->GetFileSize(path_, options, &size, dbg);
+  if (!sized.ok()) return sized;
   return ToIOStatus(binding_->ListLocal(name_, size), "cannot list " + name_ + " in the group");
 }
 

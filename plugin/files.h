@@ -76,7 +76,8 @@ class LogLaneFile final : public rocksdb::FSWritableFileOwnerWrapper {
 class ListedFile final : public rocksdb::FSWritableFileOwnerWrapper {
  public:
   ListedFile(std::unique_ptr<rocksdb::FSWritableFile>&& local,
-             std::shared_ptr<BoundDirectory> binding, std::string name);
+             std::shared_ptr<BoundDirectory> binding, std::string name,
+             rocksdb::FileSystem* local_files, std::string path);
 
   using rocksdb::FSWritableFileOwnerWrapper::Append;
   using rocksdb::FSWritableFileOwnerWrapper::PositionedAppend;
@@ -105,6 +106,8 @@ class ListedFile final : public rocksdb::FSWritableFileOwnerWrapper {
  private:
   const std::shared_ptr<BoundDirectory> binding_;
   const std::string name_;
+  rocksdb::FileSystem* const local_files_;
+  const std::string path_;
   bool dirty_ = true;  // bytes, or the file itself, not fsynced yet
 };
 

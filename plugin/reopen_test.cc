@@ -247,9 +247,22 @@ TEST_F(ReopenTest, ForkedChildCannotWriteAndDisturbsNothing) {
     bool create = fs_->NewWritableFile(Path("000801.log"), rocksdb::FileOptions(), &other, nullptr)
                       .IsIOFenced();
     bool remove = fs_->DeleteFile(Path("000800.log"), io, nullptr).IsIOFenced();
+    bool local = true;
+    for (const char* name : {"000802.sst", "LOG.old.1"}) {
+      local =
+          local &&
+          fs_->NewWritableFile(Path(name), rocksdb::FileOptions(), &other, nullptr).IsIOFenced() &&
+          fs_->ReopenWritableFile(Path(name), rocksdb::FileOptions(), &other, nullptr)
+              .IsIOFenced() &&
+          fs_->Truncate(Path(name), 0, io, nullptr).IsIOFenced() &&
+          fs_->DeleteFile(Path(name), io, nullptr).IsIOFenced() &&
+          fs_->LinkFile(root_ + "/elsewhere", Path(name), io, nullptr).IsIOFenced() &&
+          fs_->RenameFile(root_ + "/elsewhere", Path(name), io, nullptr).IsIOFenced();
+    }
     bool unlock = fs_->UnlockFile(lock, io, nullptr)
                       .ok();  // must not give the group back, nor unpair the directory
-    _exit((append ? 0 : 1) | (create ? 0 : 2) | (remove ? 0 : 4) | (unlock ? 0 : 8));
+    _exit((append ? 0 : 1) | (create ? 0 : 2) | (remove ? 0 : 4) | (unlock ? 0 : 8) |
+          (local ? 0 : 16));
   }
   int result = 0;
   ASSERT_EQ(waitpid(child, &result, 0), child);

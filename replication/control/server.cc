@@ -7,6 +7,11 @@
 #include <cerrno>
 
 namespace hyperloop::control {
+namespace {
+
+constexpr std::chrono::milliseconds kAcceptPause{100};
+
+}  // namespace
 
 ControlServer::ControlServer(Fd listener, Endpoint endpoint, Handler handler)
     : listener_(std::move(listener)),
@@ -28,12 +33,13 @@ Deadline ControlServer::NextDeadline(Deadline until) const {
 
 Status ControlServer::Serve(Deadline until, int wake_fd) {
   std::vector<pollfd> ready;
-  ready.push_back({listener_.get(), POLLIN, 0});
+  const bool paused = Clock::now() < accept_after_;
+  ready.push_back({paused ? -1 : listener_.get(), POLLIN, 0});
   ready.push_back({wake_fd, POLLIN, 0});
   for (const Connection& each : connections_) {
     ready.push_back({each.fd.get(), static_cast<short>(each.out.empty() ? POLLIN : POLLOUT), 0});
   }
-  const Deadline wake = NextDeadline(until);
+  const Deadline wake = std::min(NextDeadline(until), paused ? accept_after_ : Deadline::max());
   int timeout = -1;
   if (wake != Deadline::max()) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(wake - Clock::now()).count();
@@ -56,7 +62,12 @@ void ControlServer::Accept() {
     Fd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd.valid()) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
-      if ((errno == EMFILE || errno == ENFILE) && !connections_.empty()) connections_.pop_front();
+      if (errno != EAGAIN && errno != EWOULDBLOCK) {
+        // Out of descriptors or memory: the longest connected makes room; whoever waits stays
+        // readable meanwhile, so do not look again at once.
+        if (!connections_.empty()) connections_.pop_front();
+        accept_after_ = Clock::now() + kAcceptPause;
+      }
       return;
     }
     if (!PrepareSocket(fd.get()).ok()) continue;

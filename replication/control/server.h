@@ -61,6 +61,7 @@ class ControlServer {
   Endpoint endpoint_;
   Handler handler_;
   std::list<Connection> connections_;
+  Deadline accept_after_ = Deadline::min();  // no descriptor was left to accept with
 };
 
 }  // namespace hyperloop::control

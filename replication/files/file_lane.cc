@@ -274,13 +274,18 @@ Status FileLane::Append(FileId file, std::string_view data) {
     return InvalidArgument("\"" + FileAt(slot).name +
                            "\" is only listed in the group; nothing can be appended to it");
   }
-  const uint64_t extents = NewExtentsLocked(slot, data.size());
+  uint64_t extents = NewExtentsLocked(slot, data.size());
   if (extents != 0) {
     const bool reserved = IsReservedLocked(slot);
     HL_RETURN_IF_ERROR(CheckEverFitsLocked(FileAt(slot).name, reserved, extents));
-    const bool room = WaitSpace(lock, [&] { return HasExtentsLocked(reserved, extents); });
+    // While this waits others may remove the file, or append to it.
+    const bool room = WaitSpace(lock, [&] {
+      if (!FindLocked(file).ok()) return true;
+      extents = NewExtentsLocked(slot, data.size());
+      return HasExtentsLocked(reserved, extents);
+    });
+    HL_ASSIGN_OR_RETURN(slot, FindLocked(file));
     if (!room) return NoExtentsLocked(FileAt(slot).name, extents);
-    HL_ASSIGN_OR_RETURN(slot, FindLocked(file));  // others may have removed it meanwhile
   }
   const uint64_t chunk = MaxChunk(), whole = data.size();
   uint64_t seq = 0;
@@ -289,8 +294,11 @@ Status FileLane::Append(FileId file, std::string_view data) {
     auto appended = AppendChunkLocked(slot, part);
     if (!appended.ok() && data.size() == whole) return appended.status();
     if (!appended.ok()) {
-      return Aborted("only the first " + std::to_string(whole - data.size()) + " of " +
-                     std::to_string(whole) + " B are in the log: " + appended.status().message());
+      const bool full = appended.status().code() == Code::kNoSpace;
+      return Status(full ? Code::kNoSpace : Code::kAborted,
+                    "only the first " + std::to_string(whole - data.size()) + " of " +
+                        std::to_string(whole) +
+                        " B are in the log: " + appended.status().message());
     }
     seq = *appended;
     data.remove_prefix(part.size());
@@ -314,9 +322,11 @@ Status FileLane::Checkpoint() {
   std::lock_guard lock(mutex_);
   return journal_->Checkpoint();
 }
-Status FileLane::Tick() {
-  std::lock_guard lock(mutex_);
-  return journal_->Tick();
+Result<std::optional<uint64_t>> FileLane::Tick() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return std::optional<uint64_t>();
+  HL_RETURN_IF_ERROR(journal_->Tick());
+  return std::optional<uint64_t>(journal_->last_seq());
 }
 Status FileLane::status() {
   std::lock_guard lock(mutex_);

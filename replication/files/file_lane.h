@@ -8,7 +8,8 @@
 // remove files, then gets kNoSpace; nothing was changed.
 //
 // An Append that takes several records (more than about 1 MiB, or a quarter of the journal) and
-// fails in the middle answers kAborted: its first part is in the log.
+// fails in the middle leaves its first part in the log. It answers kNoSpace when the ring had no
+// room for the rest, kAborted otherwise.
 //
 // Reuse of an extent is safe at once: its map entry, and every byte, changes only by records that
 // are executed and redone in order.
@@ -24,6 +25,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -76,7 +78,9 @@ class FileLane {
   // Journal::Drain, Checkpoint, Tick, Poll under the mutex.
   Status Drain();
   Status Checkpoint();
-  Status Tick();
+  // The last record's number; none: another call has the mutex, and so does the journal's work
+  // itself. Never waits for it: a heartbeat must not stop for a call that waits for a replica.
+  Result<std::optional<uint64_t>> Tick();
   Status status();
 
   Store::Statistics statistics();

@@ -11,9 +11,9 @@ constexpr std::chrono::seconds kSlowCall{60};
 
 }  // namespace
 
-Status Peer::Connect() {
+Status Peer::Connect(std::chrono::nanoseconds timeout) {
   if (client_ != nullptr && client_->connected()) return {};
-  HL_ASSIGN_OR_RETURN(client_, control::ControlClient::Connect(endpoint_, timeout_));
+  HL_ASSIGN_OR_RETURN(client_, control::ControlClient::Connect(endpoint_, timeout));
   return {};
 }
 

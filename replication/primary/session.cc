@@ -12,6 +12,8 @@ namespace {
 constexpr std::chrono::milliseconds kDiagnosisInterval{500};
 constexpr std::chrono::milliseconds kDiagnosisTimeout{250};  // each replica
 constexpr std::chrono::milliseconds kBusyTick{2};
+// What each replica gets to answer a Release, even when others have used up the time.
+constexpr std::chrono::milliseconds kLeastRelease{20};
 
 bool IsGroupError(Code code) {
   return code == Code::kUnavailable || code == Code::kTimedOut || code == Code::kAborted ||
@@ -100,14 +102,13 @@ std::chrono::milliseconds Session::Tick() {
     Diagnose();
     return Heartbeat::kInterval;
   }
-  const Status status = lane_->Tick();
-  if (!status.ok()) {
-    Judge(status).IgnoreError();
+  const Result<std::optional<uint64_t>> seq = lane_->Tick();
+  if (!seq.ok()) {
+    Judge(seq.status()).IgnoreError();
     return Heartbeat::kInterval;
   }
   // Busy, or just become idle: look again soon, so that the last record is executed.
-  const uint64_t seq = lane_->statistics().last_seq;
-  const bool moved = std::exchange(ticked_seq_, seq) != seq;
+  const bool moved = !seq->has_value() || std::exchange(ticked_seq_, **seq) != **seq;
   return moved ? kBusyTick : Heartbeat::kInterval;
 }
 
@@ -215,9 +216,14 @@ Status Session::Close() {
   if (lane_ != nullptr) {
     if (!broken_) status = lane_->Checkpoint();
     heartbeat_.reset();
+    // One deadline for all of them.
+    const auto until = std::chrono::steady_clock::now() + options_.connect_timeout;
     for (const auto& peer : peers_) {
+      const auto left = until - std::chrono::steady_clock::now();
       const Status released =
-          peer->Call<control::DoneT>(OwnerRequest<control::ReleaseRequestT>(own_)).status();
+          peer->CallWithin<control::DoneT>(OwnerRequest<control::ReleaseRequestT>(own_),
+                                           std::max<std::chrono::nanoseconds>(left, kLeastRelease))
+              .status();
       if (status.ok()) status = released;
     }
   } else if (taken()) {

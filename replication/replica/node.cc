@@ -14,6 +14,9 @@ namespace {
 using control::BodyUnion;
 
 constexpr uint32_t kMinChecksumBlock = 512;
+// An epoch near 2^64 would leave no successor. Epochs differ between replicas by takings that did
+// not reach all of them, never by so much.
+constexpr uint64_t kMaxEpochStep = 1ull << 32;
 constexpr uint64_t kMaxChecksums = control::kMaxReply / 16;
 
 std::vector<uint8_t> Bytes(const Uuid& uuid) { return {uuid.begin(), uuid.end()}; }
@@ -122,6 +125,11 @@ Result<control::SealReplyT> Node::Seal(const control::SealRequestT& request) {
   HL_ASSIGN_OR_RETURN(const Uuid group, ParseUuid(request.group));
   if (request.epoch <= state_.sealed_epoch) {
     return Fenced(Text("epoch ", request.epoch, " comes too late: ", SealedText()));
+  }
+  if (request.epoch - state_.sealed_epoch > kMaxEpochStep) {
+    return InvalidArgument(Text("epoch ", request.epoch, " is more than ", kMaxEpochStep,
+                                " beyond epoch ", state_.sealed_epoch,
+                                ", which is sealed here; primaries take the next one"));
   }
   if (state_.installed.epoch != 0 && group != state_.group) {
     return InvalidArgument(Text("this replica belongs to group ", FormatUuid(state_.group),

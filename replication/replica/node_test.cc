@@ -153,6 +153,13 @@ TEST_F(NodeTest, EpochsGrowStrictlyAndSurviveRestart) {
   EXPECT_EQ(Hello().sealed_epoch, 4u);
 }
 
+TEST_F(NodeTest, EpochFarAheadIsRefused) {
+  EXPECT_EQ(Ask(Seal(~uint64_t{0}, kAnn)).code(), Code::kInvalidArgument);
+  ASSERT_TRUE(Ask(Seal(3, kAnn)).ok());
+  EXPECT_EQ(Ask(Seal(4 + (uint64_t{1} << 32), kBob)).code(), Code::kInvalidArgument);
+  EXPECT_TRUE(Ask(Seal(3 + (uint64_t{1} << 32), kBob)).ok());
+}
+
 TEST_F(NodeTest, RefusedSealDisturbsNobody) {
   ASSERT_TRUE(Ask(Seal(3, kAnn)).ok());
   ASSERT_TRUE(Ask(Attach(3, kAnn)).ok());
