@@ -309,6 +309,8 @@ IOStatus HyperloopFileSystem::LinkFile(const std::string& from, const std::strin
 IOStatus HyperloopFileSystem::NewLogger(const std::string& path, const IOOptions& options,
                                         std::shared_ptr<rocksdb::Logger>* logger,
                                         IODebugContext* dbg) {
+  if (Status allowed = CheckProcess(Locate(path)); !allowed.ok())
+    return ToIOStatus(allowed, "cannot write " + path);
   IOStatus status = target()->NewLogger(path, options, logger, dbg);
   if (status.ok()) log_->Attach(*logger);
   return status;

@@ -12,12 +12,31 @@ using rocksdb::IOOptions;
 using rocksdb::IOStatus;
 using rocksdb::Slice;
 
+LocalFile::LocalFile(std::unique_ptr<rocksdb::FSWritableFile>&& local,
+                     std::shared_ptr<BoundDirectory> binding, std::string name)
+    : FSWritableFileWrapper(local.get()),
+      binding_(std::move(binding)),
+      name_(std::move(name)),
+      local_(std::move(local)) {}
+
+LocalFile::~LocalFile() {
+  if (binding_->InForkedChild()) static_cast<void>(local_.release());
+}
+
+IOStatus LocalFile::CheckProcess() const {
+  if (!binding_->InForkedChild()) return IOStatus::OK();
+  return ToIOStatus(binding_->CheckNotForked(), "cannot change " + name_);
+}
+
+IOStatus LocalFile::Close(const IOOptions& options, IODebugContext* dbg) {
+  IOStatus allowed = CheckProcess();
+  return allowed.ok() ? target()->Close(options, dbg) : allowed;
+}
+
 LogLaneFile::LogLaneFile(std::unique_ptr<rocksdb::FSWritableFile>&& local,
                          std::shared_ptr<BoundDirectory> binding, std::string name, FileId file,
                          uint64_t size)
-    : FSWritableFileOwnerWrapper(std::move(local)),
-      binding_(std::move(binding)),
-      name_(std::move(name)),
+    : LocalFile(std::move(local), std::move(binding), std::move(name)),
       file_(file),
       local_sync_(binding_->store().options().local_sync),
       size_(size) {}
@@ -75,6 +94,7 @@ IOStatus LogLaneFile::PositionedAppend(const Slice& data, uint64_t offset, const
 }
 
 IOStatus LogLaneFile::Truncate(uint64_t size, const IOOptions& options, IODebugContext* dbg) {
+  if (IOStatus allowed = CheckProcess(); !allowed.ok()) return allowed;
   if (failed_) return failure_;
   if (size > size_) {
     return IOStatus::NotSupported("cannot lengthen " + name_ + " from " + std::to_string(size_) +
@@ -124,53 +144,59 @@ void LogLaneFile::SetPreallocationBlockSize(size_t size) {
 ListedFile::ListedFile(std::unique_ptr<rocksdb::FSWritableFile>&& local,
                        std::shared_ptr<BoundDirectory> binding, std::string name,
                        rocksdb::FileSystem* local_files, std::string path)
-    : FSWritableFileOwnerWrapper(std::move(local)),
-      binding_(std::move(binding)),
-      name_(std::move(name)),
+    : LocalFile(std::move(local), std::move(binding), std::move(name)),
       local_files_(local_files),
       path_(std::move(path)) {}
 
 IOStatus ListedFile::Append(const Slice& data, const IOOptions& options, IODebugContext* dbg) {
+  if (IOStatus allowed = CheckProcess(); !allowed.ok()) return allowed;
   dirty_ = true;
   return target()->Append(data, options, dbg);
 }
 
 IOStatus ListedFile::Append(const Slice& data, const IOOptions& options,
                             const DataVerificationInfo& info, IODebugContext* dbg) {
+  if (IOStatus allowed = CheckProcess(); !allowed.ok()) return allowed;
   dirty_ = true;
   return target()->Append(data, options, info, dbg);
 }
 
 IOStatus ListedFile::PositionedAppend(const Slice& data, uint64_t offset, const IOOptions& options,
                                       IODebugContext* dbg) {
+  if (IOStatus allowed = CheckProcess(); !allowed.ok()) return allowed;
   dirty_ = true;
   return target()->PositionedAppend(data, offset, options, dbg);
 }
 
 IOStatus ListedFile::PositionedAppend(const Slice& data, uint64_t offset, const IOOptions& options,
                                       const DataVerificationInfo& info, IODebugContext* dbg) {
+  if (IOStatus allowed = CheckProcess(); !allowed.ok()) return allowed;
   dirty_ = true;
   return target()->PositionedAppend(data, offset, options, info, dbg);
 }
 
 IOStatus ListedFile::Truncate(uint64_t size, const IOOptions& options, IODebugContext* dbg) {
+  if (IOStatus allowed = CheckProcess(); !allowed.ok()) return allowed;
   dirty_ = true;
   return target()->Truncate(size, options, dbg);
 }
 
 IOStatus ListedFile::Sync(const IOOptions& options, IODebugContext* dbg) {
+  if (IOStatus allowed = CheckProcess(); !allowed.ok()) return allowed;
   IOStatus status = target()->Sync(options, dbg);
   if (status.ok()) dirty_ = false;
   return status;
 }
 
 IOStatus ListedFile::Fsync(const IOOptions& options, IODebugContext* dbg) {
+  if (IOStatus allowed = CheckProcess(); !allowed.ok()) return allowed;
   IOStatus status = target()->Fsync(options, dbg);
   if (status.ok()) dirty_ = false;
   return status;
 }
 
 IOStatus ListedFile::Close(const IOOptions& options, IODebugContext* dbg) {
+  if (IOStatus allowed = CheckProcess(); !allowed.ok()) return allowed;
   if (dirty_) {
     IOStatus synced = target()->Fsync(options, dbg);
     if (!synced.ok()) return synced;
@@ -179,6 +205,8 @@ IOStatus ListedFile::Close(const IOOptions& options, IODebugContext* dbg) {
   if (!closed.ok()) return closed;
   uint64_t size = 0;  // asked of the path: a reopened posix file counts from 0
   IOStatus sized = local_files_->GetFileSize(path_, options, &size, dbg);
+  // Deleted or renamed while open: there is nothing to list under this name.
+  if (sized.IsNotFound() || sized.IsPathNotFound()) return IOStatus::OK();
   if (!sized.ok()) return sized;
   return ToIOStatus(binding_->ListLocal(name_, size), "cannot list " + name_ + " in the group");
 }

@@ -11,6 +11,32 @@
 
 namespace hyperloop::plugin {
 
+// The local file below one of ours. A forked child shares its descriptor with the parent: there it
+// is neither written nor closed, which would cut it to the size that the child remembers.
+class LocalFile : public rocksdb::FSWritableFileWrapper {
+ public:
+  LocalFile(const LocalFile&) = delete;
+  LocalFile& operator=(const LocalFile&) = delete;
+  rocksdb::IOStatus Close(const rocksdb::IOOptions& options, rocksdb::IODebugContext* dbg) override;
+  void SetIOPriority(rocksdb::Env::IOPriority priority) override {
+    target()->SetIOPriority(priority);
+  }
+  rocksdb::Env::IOPriority GetIOPriority() override { return target()->GetIOPriority(); }
+
+ protected:
+  LocalFile(std::unique_ptr<rocksdb::FSWritableFile>&& local,
+            std::shared_ptr<BoundDirectory> binding, std::string name);
+  ~LocalFile() override;
+  // IOFenced in a forked child. One load otherwise.
+  rocksdb::IOStatus CheckProcess() const;
+
+  const std::shared_ptr<BoundDirectory> binding_;
+  const std::string name_;
+
+ private:
+  std::unique_ptr<rocksdb::FSWritableFile> local_;
+};
+
 // WAL, MANIFEST, CURRENT's temporary file: every byte goes to the group first, then to the local
 // file.
 //
@@ -20,15 +46,15 @@ namespace hyperloop::plugin {
 // indeterminate tail is cut before anything else is written. Sync waits for the group; the local
 // file is fsynced only with local_sync. Append and Flush are called by one thread at a time
 // (RocksDB does), Sync may overlap them.
-class LogLaneFile final : public rocksdb::FSWritableFileOwnerWrapper {
+class LogLaneFile final : public LocalFile {
  public:
   // `size`: bytes that are in the file already, in the group and here.
   LogLaneFile(std::unique_ptr<rocksdb::FSWritableFile>&& local,
               std::shared_ptr<BoundDirectory> binding, std::string name, FileId file,
               uint64_t size);
 
-  using rocksdb::FSWritableFileOwnerWrapper::Append;
-  using rocksdb::FSWritableFileOwnerWrapper::PositionedAppend;
+  using rocksdb::FSWritableFileWrapper::Append;
+  using rocksdb::FSWritableFileWrapper::PositionedAppend;
   rocksdb::IOStatus Append(const rocksdb::Slice& data, const rocksdb::IOOptions& options,
                            rocksdb::IODebugContext* dbg) override;
   rocksdb::IOStatus Append(const rocksdb::Slice& data, const rocksdb::IOOptions& options,
@@ -50,10 +76,6 @@ class LogLaneFile final : public rocksdb::FSWritableFileOwnerWrapper {
                               rocksdb::IODebugContext* dbg) override;
   bool IsSyncThreadSafe() const override { return target()->IsSyncThreadSafe(); }
   void SetPreallocationBlockSize(size_t size) override;
-  void SetIOPriority(rocksdb::Env::IOPriority priority) override {
-    target()->SetIOPriority(priority);
-  }
-  rocksdb::Env::IOPriority GetIOPriority() override { return target()->GetIOPriority(); }
 
  private:
   // The group's part of an append. On failure the latch is set.
@@ -62,8 +84,6 @@ class LogLaneFile final : public rocksdb::FSWritableFileOwnerWrapper {
   rocksdb::IOStatus FinishAppend(const rocksdb::Slice& data, rocksdb::IOStatus local);
   rocksdb::IOStatus Fail(const Status& status, const char* what);
 
-  const std::shared_ptr<BoundDirectory> binding_;
-  const std::string name_;
   const FileId file_;
   const bool local_sync_;
   uint64_t size_;        // by the appending thread alone
@@ -73,14 +93,14 @@ class LogLaneFile final : public rocksdb::FSWritableFileOwnerWrapper {
 
 // SST, blob, OPTIONS, IDENTITY …: bytes stay local, always fsynced before the group lists the file
 // at Close.
-class ListedFile final : public rocksdb::FSWritableFileOwnerWrapper {
+class ListedFile final : public LocalFile {
  public:
   ListedFile(std::unique_ptr<rocksdb::FSWritableFile>&& local,
              std::shared_ptr<BoundDirectory> binding, std::string name,
              rocksdb::FileSystem* local_files, std::string path);
 
-  using rocksdb::FSWritableFileOwnerWrapper::Append;
-  using rocksdb::FSWritableFileOwnerWrapper::PositionedAppend;
+  using rocksdb::FSWritableFileWrapper::Append;
+  using rocksdb::FSWritableFileWrapper::PositionedAppend;
   rocksdb::IOStatus Append(const rocksdb::Slice& data, const rocksdb::IOOptions& options,
                            rocksdb::IODebugContext* dbg) override;
   rocksdb::IOStatus Append(const rocksdb::Slice& data, const rocksdb::IOOptions& options,
@@ -98,14 +118,8 @@ class ListedFile final : public rocksdb::FSWritableFileOwnerWrapper {
   rocksdb::IOStatus Sync(const rocksdb::IOOptions& options, rocksdb::IODebugContext* dbg) override;
   rocksdb::IOStatus Fsync(const rocksdb::IOOptions& options, rocksdb::IODebugContext* dbg) override;
   rocksdb::IOStatus Close(const rocksdb::IOOptions& options, rocksdb::IODebugContext* dbg) override;
-  void SetIOPriority(rocksdb::Env::IOPriority priority) override {
-    target()->SetIOPriority(priority);
-  }
-  rocksdb::Env::IOPriority GetIOPriority() override { return target()->GetIOPriority(); }
 
  private:
-  const std::shared_ptr<BoundDirectory> binding_;
-  const std::string name_;
   rocksdb::FileSystem* const local_files_;
   const std::string path_;
   bool dirty_ = true;  // bytes, or the file itself, not fsynced yet

@@ -1,4 +1,5 @@
 // Opening after a kill, with damaged local files, on the wrong group, or where a primary lives.
+#include <rocksdb/env.h>
 #include <rocksdb/utilities/checkpoint.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -240,14 +241,32 @@ TEST_F(ReopenTest, ForkedChildCannotWriteAndDisturbsNothing) {
   std::unique_ptr<rocksdb::FSWritableFile> file;
   ASSERT_TRUE(
       fs_->NewWritableFile(Path("000800.log"), rocksdb::FileOptions(), &file, nullptr).ok());
+  std::unique_ptr<rocksdb::FSWritableFile> table;
+  ASSERT_TRUE(
+      fs_->NewWritableFile(Path("000803.sst"), rocksdb::FileOptions(), &table, nullptr).ok());
+  for (rocksdb::FSWritableFile* each : {file.get(), table.get()}) {
+    each->SetPreallocationBlockSize(1 << 20);
+    each->PrepareWrite(0, 1, io, nullptr);  // closing it now cuts it to its size
+  }
+  int written[2];
+  ASSERT_EQ(pipe(written), 0);
   pid_t child = fork();
   if (child == 0) {
+    char go;
+    close(written[1]);
+    bool files = read(written[0], &go, 1) == 0;  // the parent has appended to both
+    for (std::unique_ptr<rocksdb::FSWritableFile>* each : {&file, &table}) {
+      files = files && (*each)->Append("child", io, nullptr).IsIOFenced() &&
+              (*each)->Truncate(0, io, nullptr).IsIOFenced() &&
+              (*each)->Sync(io, nullptr).IsIOFenced() && (*each)->Close(io, nullptr).IsIOFenced();
+      each->reset();
+    }
     std::unique_ptr<rocksdb::FSWritableFile> other;
-    bool append = file->Append("child", io, nullptr).IsIOFenced();
+    std::shared_ptr<rocksdb::Logger> logger;
     bool create = fs_->NewWritableFile(Path("000801.log"), rocksdb::FileOptions(), &other, nullptr)
                       .IsIOFenced();
     bool remove = fs_->DeleteFile(Path("000800.log"), io, nullptr).IsIOFenced();
-    bool local = true;
+    bool local = fs_->NewLogger(Path("LOG"), io, &logger, nullptr).IsIOFenced();
     for (const char* name : {"000802.sst", "LOG.old.1"}) {
       local =
           local &&
@@ -261,14 +280,24 @@ TEST_F(ReopenTest, ForkedChildCannotWriteAndDisturbsNothing) {
     }
     bool unlock = fs_->UnlockFile(lock, io, nullptr)
                       .ok();  // must not give the group back, nor unpair the directory
-    _exit((append ? 0 : 1) | (create ? 0 : 2) | (remove ? 0 : 4) | (unlock ? 0 : 8) |
+    _exit((files ? 0 : 1) | (create ? 0 : 2) | (remove ? 0 : 4) | (unlock ? 0 : 8) |
           (local ? 0 : 16));
   }
+  EXPECT_TRUE(file->Append("parent", io, nullptr).ok());
+  EXPECT_TRUE(table->Append("parent's table", io, nullptr).ok());
+  close(written[0]);
+  close(written[1]);
   int result = 0;
   ASSERT_EQ(waitpid(child, &result, 0), child);
   EXPECT_TRUE(WIFEXITED(result) && WEXITSTATUS(result) == 0) << result;
   EXPECT_TRUE(std::filesystem::exists(Path("HYPERLOOP")));
-  ASSERT_TRUE(file->Append("parent", io, nullptr).ok());
+  ASSERT_TRUE(file->Append(", again", io, nullptr).ok());
+  ASSERT_TRUE(table->Append(", again", io, nullptr).ok());
+  ASSERT_TRUE(table->Close(io, nullptr).ok());
+  std::string text;
+  ASSERT_TRUE(rocksdb::ReadFileToString(rocksdb::Env::Default(), Path("000803.sst"), &text).ok());
+  EXPECT_EQ(text, "parent's table, again");
+  ASSERT_TRUE(fs_->DeleteFile(Path("000803.sst"), io, nullptr).ok());
   ExpectLocalEqualsGroup();
   EXPECT_TRUE(fs_->UnlockFile(lock, io, nullptr).ok());
   EXPECT_FALSE(std::filesystem::exists(Path("HYPERLOOP"))) << "the group holds no database";

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -100,6 +101,35 @@ TEST_F(ServerFixture, AnswersManyRequestsOnOneConnection) {
   EXPECT_TRUE((*client)->Call<HelloReplyT>(HelloRequestT{}, 5s).ok());
   // An answer of another type is not taken for the right one.
   EXPECT_EQ((*client)->Call<SealReplyT>(HelloRequestT{}, 5s).status().code(), Code::kCorruption);
+}
+
+// A peer waits to be accepted while no descriptor is left: the server must not turn in circles.
+TEST(ControlServer, OutOfDescriptorsItPausesAndRecovers) {
+  auto server = ControlServer::Listen({"127.0.0.1", 0},
+                                      [](const BodyUnion&) { return MakeError(Fenced("no")); });
+  ASSERT_TRUE(server.ok()) << server.status().ToString();
+  const Fd wake(eventfd(0, EFD_CLOEXEC));
+  auto waiting = ConnectTo((*server)->endpoint(), Clock::now() + 5s);
+  ASSERT_TRUE(waiting.ok());
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit none = before;
+  none.rlim_cur = 3;  // for new descriptors; those that are open stay
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  int turns = 0;
+  for (const auto until = Clock::now() + 350ms; Clock::now() < until; ++turns) {
+    EXPECT_TRUE((*server)->Serve(until, wake.get()).ok());
+  }
+  EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_LT(turns, 20);
+  const std::vector<uint8_t> request = EncodeFrame(MakeBody(HelloRequestT{}));
+  ASSERT_EQ(send(waiting->get(), request.data(), request.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(request.size()));
+  const auto deadline = Clock::now() + 5s;
+  while (!WaitReady(waiting->get(), POLLIN, Clock::now()).ok() && Clock::now() < deadline) {
+    EXPECT_TRUE((*server)->Serve(Clock::now() + 20ms, wake.get()).ok());
+  }
+  EXPECT_TRUE(WaitReady(waiting->get(), POLLIN, Clock::now() + 1s).ok()) << "not accepted later";
 }
 
 TEST_F(ServerFixture, LongAnswersPassInPieces) {

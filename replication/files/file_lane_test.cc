@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <thread>
 
 #include "gtest/gtest.h"
 #include "journal/redo.h"
@@ -135,6 +136,44 @@ TEST(FileLane, AnAppendCutInTheMiddleSaysSo) {
   EXPECT_EQ(bench.lane->Append(log, std::string(3720, 'y')).code(), Code::kNoSpace);
   bench.group.set_mode(Mode::kImmediate);
   EXPECT_TRUE(bench.ReadAll("1.log") == std::string(11160, 'x'));
+}
+
+// A heartbeat's thread ticks: it must not stop while an append waits for a replica.
+TEST(FileLane, TickNeverWaitsForAnotherCall) {
+  LaneBench bench(Mode::kImmediate);
+  bench.Load(AckMode::kAppend);
+  const FileId log = bench.lane->Create("1.log", Lane::kLog).value();
+  ASSERT_TRUE(bench.lane->Append(log, "a").ok());
+  const auto idle = bench.lane->Tick();
+  ASSERT_TRUE(idle.ok()) << idle.status().ToString();
+  EXPECT_TRUE(idle->has_value());
+  bool ticked = false;
+  bench.group.on_wait = [&] {  // Append has the lane's mutex
+    std::thread([&] {
+      const auto busy = bench.lane->Tick();
+      ticked = busy.ok() && !busy->has_value();
+    }).join();
+  };
+  ASSERT_TRUE(bench.lane->Append(log, "b").ok());
+  EXPECT_TRUE(ticked);
+}
+
+// Others may append to the file while this one waits: what it needs is then more than it was.
+TEST(FileLane, WaitingForSpaceCountsAnew) {
+  LaneBench bench(Mode::kImmediate);
+  const FileId first = bench.lane->Create("1.log", Lane::kLog).value();
+  const FileId second = bench.lane->Create("2.log", Lane::kLog).value();
+  const FileId third = bench.lane->Create("3.log", Lane::kLog).value();
+  ASSERT_TRUE(bench.lane->Append(first, std::string(4096, '1')).ok());
+  ASSERT_TRUE(bench.lane->Append(second, std::string(10, '2')).ok());
+  while (bench.lane->Append(third, std::string(4096, '3')).ok()) {
+  }
+  bench.on_idle = [&] {
+    ASSERT_TRUE(bench.lane->Remove("1.log").ok());                         // room for one extent
+    ASSERT_TRUE(bench.lane->Append(second, std::string(3490, 'x')).ok());  // now two are needed
+  };
+  EXPECT_EQ(bench.lane->Append(second, std::string(5000, 'y')).code(), Code::kNoSpace);
+  EXPECT_TRUE(bench.ReadAll("2.log") == std::string(10, '2') + std::string(3490, 'x'));
 }
 
 TEST(FileLane, WaitingForSpaceEndsWhenSomeoneRemoves) {

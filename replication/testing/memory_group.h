@@ -14,7 +14,9 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "hyperloop/core/group.h"
@@ -40,6 +42,7 @@ class MemoryGroup : public Group {
   uint64_t acknowledged() const { return std::min(hops_.back().done, local_done_); }
   uint64_t conflicts() const { return conflicts_; }
   void set_mode(Mode mode) { mode_ = mode; }
+  std::function<void()> on_wait;  // called once by the next Wait
   // The group is broken from now on.
   void Fail(Status status) { status_ = std::move(status); }
 
@@ -120,6 +123,7 @@ class MemoryGroup : public Group {
   }
   Status Wait(Ticket ticket, OperationResult* = nullptr) override {
     HL_RETURN_IF_ERROR(status_);
+    if (on_wait) std::exchange(on_wait, nullptr)();
     return WaitFor(ticket);
   }
   Status WaitAll() override { return Wait(submitted()); }
