@@ -117,6 +117,7 @@ void DescribeImage(std::span<std::byte> image, NodeStatus* status) {
   const Result<LogState> log = Redo(image, *info);
   if (!log.ok()) {
     status->log_error = log.status().message();
+    status->acked_seq = HighestAcked(image, *info);
     return;
   }
   status->head_seq = log->head.cursor.seq;

@@ -17,11 +17,12 @@ std::string Missing(const LogCursor& tail, uint64_t ring_offset) {
 }
 
 // Any valid record of this group states the truth when it says what was acknowledged, whatever lap
-// or epoch it is of. Returns the region offset of one that states an acknowledged seq beyond `seq`;
-// 0: none. Bytes that users wrote may look like records; so that they cannot make this quadratic,
-// it gives up after a bounded amount of checking.
+// or epoch it is of. Returns the region offset of the one that states the greatest acknowledged seq
+// beyond `seq`; 0: none does. Bytes that users wrote may look like records; so that they cannot
+// make this quadratic, it gives up after a bounded amount of checking.
 uint64_t FindEvidence(std::span<const std::byte> ring, const RegionInfo& info, uint64_t seq,
                       uint64_t* acked) {
+  uint64_t found = 0;
   uint64_t budget = 64 * ring.size();
   for (uint64_t at = 0; at < ring.size(); at += kRecordAlign) {
     uint32_t magic;
@@ -31,14 +32,14 @@ uint64_t FindEvidence(std::span<const std::byte> ring, const RegionInfo& info, u
     std::memcpy(&header, ring.data() + at, sizeof(header));
     if (header.acked_seq <= seq || header.acked_seq >= header.seq) continue;
     const uint64_t cost = std::min<uint64_t>(header.length, ring.size());
-    if (cost > budget) return 0;
+    if (cost > budget) break;
     budget -= cost;
     RecordView view;
     if (ParseRecord(ring.subspan(at), info, &view) != RecordCheck::kValid) continue;
-    *acked = view.header.acked_seq;
-    return kJournalOffset + at;
+    seq = *acked = view.header.acked_seq;
+    found = kJournalOffset + at;
   }
-  return 0;
+  return found;
 }
 
 // The log ends at `state.tail`. Was the next record acknowledged?
@@ -63,16 +64,12 @@ Status CheckEnd(std::span<const std::byte> ring, const RegionInfo& info, const L
                     std::to_string(acked) + " was acknowledged; use another member's log");
 }
 
-}  // namespace
-
-Result<LogState> ScanLog(std::span<const std::byte> image, const RegionInfo& info,
-                         uint64_t known_acked, const RecordVisitor& visitor) {
+// What ScanLog does; after a failure `result` holds what was read before it.
+Status Walk(std::span<const std::byte> image, const RegionInfo& info, uint64_t known_acked,
+            const RecordVisitor& visitor, LogState* result) {
   const uint64_t size = info.geometry.journal_size;
-  if (image.size() < info.geometry.journal_end()) {
-    return Corruption("image of " + std::to_string(image.size()) + " B ends within the journal");
-  }
   const auto ring = image.subspan(kJournalOffset, size);
-  LogState state;
+  LogState& state = *result;
   HL_ASSIGN_OR_RETURN(state.head, ReadHead(image, info));
   state.tail = state.head.cursor;
   state.highest_acked = state.head.cursor.seq;
@@ -97,8 +94,28 @@ Result<LogState> ScanLog(std::span<const std::byte> image, const RegionInfo& inf
     state.highest_acked = std::max(state.highest_acked, h.acked_seq);
     ++state.records;
   }
-  HL_RETURN_IF_ERROR(CheckEnd(ring, info, state, known_acked));
+  return CheckEnd(ring, info, state, known_acked);
+}
+
+}  // namespace
+
+Result<LogState> ScanLog(std::span<const std::byte> image, const RegionInfo& info,
+                         uint64_t known_acked, const RecordVisitor& visitor) {
+  if (image.size() < info.geometry.journal_end()) {
+    return Corruption("image of " + std::to_string(image.size()) + " B ends within the journal");
+  }
+  LogState state;
+  HL_RETURN_IF_ERROR(Walk(image, info, known_acked, visitor, &state));
   return state;
+}
+
+uint64_t HighestAcked(std::span<const std::byte> image, const RegionInfo& info) {
+  if (image.size() < info.geometry.journal_end()) return 0;
+  LogState state;
+  Walk(image, info, 0, nullptr, &state).IgnoreError();
+  uint64_t acked = state.highest_acked;
+  FindEvidence(image.subspan(kJournalOffset, info.geometry.journal_size), info, acked, &acked);
+  return acked;
 }
 
 }  // namespace hyperloop

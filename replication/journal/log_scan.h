@@ -31,4 +31,9 @@ using RecordVisitor = std::function<Status(const RecordView& record, uint64_t ri
 Result<LogState> ScanLog(std::span<const std::byte> image, const RegionInfo& info,
                          uint64_t known_acked = 0, const RecordVisitor& visitor = nullptr);
 
+// The greatest seq that anything in the journal shows to be acknowledged: its head, or any valid
+// record, of whatever lap or epoch and wherever in the ring. That is a fact also when ScanLog calls
+// the log damaged: no other member's log may be taken that ends before it. 0: nothing does.
+uint64_t HighestAcked(std::span<const std::byte> image, const RegionInfo& info);
+
 }  // namespace hyperloop

@@ -194,6 +194,31 @@ TEST(LogScan, AcknowledgedDamageIsNamedNeverTheEnd) {
   }
 }
 
+// What a damaged log still shows to be acknowledged, another member's log must reach.
+TEST(LogScan, DamageDoesNotHideWhatWasAcknowledged) {
+  Writer w;
+  std::vector<uint64_t> offsets;
+  for (int i = 0; i < 10; ++i) {
+    offsets.push_back(w.Offset());
+    w.PutNext();  // states that all before it is acknowledged
+  }
+  EXPECT_EQ(HighestAcked(w.region.bytes, w.region.info), 9u);
+  const auto clean = w.region.bytes;
+  for (size_t i = 0; i < 10; ++i) {
+    w.region.bytes = clean;
+    w.region.bytes[offsets[i] + 90] ^= std::byte{4};
+    // Of record 10 alone it is known that 9 was acknowledged.
+    EXPECT_EQ(HighestAcked(w.region.bytes, w.region.info), i == 9 ? 8u : 9u) << i;
+  }
+  w.region.bytes = clean;
+  WriteHead(w.region.bytes, w.region.info, w.tail);  // executed, so acknowledged
+  EXPECT_EQ(HighestAcked(w.region.bytes, w.region.info), 10u);
+  for (const uint64_t offset : kHeadOffsets) w.region.bytes[offset] ^= std::byte{1};
+  EXPECT_FALSE(w.Scan().ok());
+  EXPECT_EQ(HighestAcked(w.region.bytes, w.region.info), 9u) << "the ring speaks without a head";
+  EXPECT_EQ(HighestAcked(std::span(w.region.bytes).first(kJournalOffset + 5), w.region.info), 0u);
+}
+
 TEST(LogScan, RandomDamageNeverGivesWrongRecords) {
   Writer w;
   std::vector<LogCursor> ends = {w.tail};

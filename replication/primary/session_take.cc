@@ -55,7 +55,8 @@ Status Session::RefuseLivingOwner(const std::vector<MemberLook>& first) {
   return {};
 }
 
-// What the group holds is read from a member by RDMA, without disturbing anybody.
+// What the group holds is read from its members by RDMA, without disturbing anybody, and the member
+// is chosen by the rule that holds after sealing: what would be refused then is refused now.
 Status Session::CheckBeforeSealing(const TakeRequest& request, const TakePlan& plan,
                                    const std::vector<MemberLook>& looks) {
   if (plan.format) {
@@ -64,14 +65,23 @@ Status Session::CheckBeforeSealing(const TakeRequest& request, const TakePlan& p
             .status());
     return CheckPairing(request, options_.restore, plan.group, {}, 0);
   }
-  const auto newest =
-      std::max_element(looks.begin(), looks.end(), [](const MemberLook& a, const MemberLook& b) {
-        return a.hello.installed_epoch < b.hello.installed_epoch;
-      });
-  HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> view,
-                      NodeView::Connect(*device_, newest->hello.host));
-  HL_ASSIGN_OR_RETURN(const NodeStatus status, view->ReadStatus());
-  if (!status.log_error.empty()) return {};  // another member may do better: decided after sealing
+  std::vector<NodeStatus> seen;
+  std::vector<SealedMember> members;
+  for (const MemberLook& look : looks) {
+    HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> view,
+                        NodeView::Connect(*device_, look.hello.host));
+    HL_ASSIGN_OR_RETURN(seen.emplace_back(), view->ReadStatus());
+    const NodeStatus& status = seen.back();
+    control::SealReplyT as_sealed;
+    as_sealed.installed_epoch = status.installed_epoch;
+    as_sealed.last_seq = status.last_seq;
+    as_sealed.executed_seq = status.head_seq;
+    as_sealed.acked_seq = status.acked_seq;
+    as_sealed.log_error = status.log_error;
+    members.push_back({look.name, std::move(as_sealed)});
+  }
+  HL_ASSIGN_OR_RETURN(const Choice choice, ChooseMember(members));
+  const NodeStatus& status = seen[choice.index];
   Binding binding;
   if (!status.database.empty()) {
     HL_ASSIGN_OR_RETURN(binding.database, ParseUuid(status.database));

@@ -134,12 +134,13 @@ Result<Choice> ChooseMember(std::span<const SealedMember> members) {
   const SealedMember* best = nullptr;
   std::string damaged;
   for (size_t i = 0; i < members.size(); ++i) {
+    // Also of an older epoch: what was acknowledged then is in every log that was installed later.
+    choice.known_acked = std::max(choice.known_acked, members[i].reply.acked_seq);
     if (members[i].reply.installed_epoch != newest) continue;
     if (!members[i].reply.log_error.empty()) {
       damaged += Text("; ", members[i].name, ": ", members[i].reply.log_error);
       continue;
     }
-    choice.known_acked = std::max(choice.known_acked, members[i].reply.acked_seq);
     if (best != nullptr && rank(members[i]) <= rank(*best)) continue;
     best = &members[i];
     choice.index = i;

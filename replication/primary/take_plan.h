@@ -54,7 +54,8 @@ struct Choice {
   uint64_t known_acked = 0;  // its log must reach at least this far
 };
 // The greatest (installed, last seq, executed seq) of those whose log is sound. kCorruption: no
-// sound log of the newest installed epoch reaches what a member knows to be acknowledged.
+// sound log of the newest installed epoch reaches what any member, however damaged or old, knows to
+// be acknowledged.
 Result<Choice> ChooseMember(std::span<const SealedMember> members);
 
 }  // namespace hyperloop

@@ -184,12 +184,28 @@ TEST(ChooseTest, NewestInstalledEpochBeatsALongerTail) {
 }
 
 TEST(ChooseTest, LongestSoundLogWins) {
-  const std::vector<SealedMember> members = {Member("r0", 2, 120, 100, "record 90 fails"),
+  const std::vector<SealedMember> members = {Member("r0", 2, 120, 85, "record 90 fails"),
                                              Member("r1", 2, 100, 80), Member("r2", 2, 110, 90)};
   const auto choice = ChooseMember(members);
   ASSERT_TRUE(choice.ok());
   EXPECT_EQ(choice->index, 2u);
   EXPECT_EQ(choice->known_acked, 90u);
+}
+
+TEST(ChooseTest, WhatADamagedMemberKnowsToBeAcknowledgedMustBeReached) {
+  std::vector<SealedMember> members = {Member("r0", 2, 0, 100, "record 90 fails"),
+                                       Member("r1", 2, 99, 80)};
+  const Status refused = ChooseMember(members).status();
+  EXPECT_EQ(refused.code(), Code::kCorruption);
+  EXPECT_THAT(refused.message(), testing::AllOf(HasSubstr("record 100 was acknowledged"),
+                                                HasSubstr("r1"), HasSubstr("r0: record 90 fails")));
+  members[1].reply.last_seq = 100;
+  ASSERT_TRUE(ChooseMember(members).ok());
+  EXPECT_EQ(ChooseMember(members)->index, 1u);
+  EXPECT_EQ(ChooseMember(members)->known_acked, 100u);
+  // So must what a member knows that missed the newest epoch.
+  members[0] = Member("r0", 1, 110, 105);
+  EXPECT_EQ(ChooseMember(members).status().code(), Code::kCorruption);
 }
 
 TEST(ChooseTest, AcknowledgedRecordThatNobodyHasIsCorruption) {

@@ -158,6 +158,7 @@ Result<control::SealReplyT> Node::Seal(const control::SealRequestT& request) {
     reply.acked_seq = log->highest_acked;
   } else {
     reply.log_error = log.status().message();
+    if (info.ok()) reply.acked_seq = HighestAcked(region_, *info);
     Say(LogLevel::kError, Text("the log is damaged: ", reply.log_error));
   }
   return reply;

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "hyperloop/replication/store.h"
+#include "layout/region_layout.h"
 #include "primary/session_store.h"
 #include "support/embedded_replica.h"
 
@@ -95,6 +96,11 @@ class SessionCutTest : public testing::Test {
     return out;
   }
 
+  // Neither copy of the log's head is valid any more.
+  void Damage(size_t i) {
+    for (const uint64_t offset : kHeadOffsets) replicas_[i]->region()[offset] ^= std::byte{1};
+  }
+
   void ExpectEqualRegions() {
     for (size_t i = 1; i < replicas_.size(); ++i) {
       EXPECT_TRUE(std::equal(replicas_[0]->region().begin(), replicas_[0]->region().end(),
@@ -158,6 +164,49 @@ TEST_F(SessionCutTest, TakingAGroupWithDataCutAnywhere) {
   auto store = Taken();
   ASSERT_NE(store, nullptr);
   EXPECT_EQ(Content(*store), all);
+  EXPECT_TRUE(store->Close().ok());
+  ExpectEqualRegions();
+}
+
+// Refusals change nothing, also when the member that is looked at first is damaged, or all are.
+TEST_F(SessionCutTest, DamagedMembersAreJudgedBeforeAnySeal) {
+  {
+    auto store = Taken();
+    ASSERT_NE(store, nullptr);
+    ASSERT_TRUE(store->Create("f", Lane::kLog).ok());
+  }
+  const auto refusal = [&](const TakeRequest& request) {
+    auto store = Opened();
+    requests_ = 0;
+    TakeResult result;
+    const Status status = store->Take(request, &result);
+    EXPECT_EQ(requests_, 0) << "sealed, then refused: " << status.ToString();
+    return status;
+  };
+  Damage(0);
+  TakeRequest foreign = Request();
+  foreign.pairing.group = "33333333-3333-4333-8333-333333333333";
+  EXPECT_EQ(refusal(foreign).code(), Code::kInvalidArgument);
+  Damage(1);
+  Damage(2);
+  const Status hopeless = refusal(Request());
+  EXPECT_EQ(hopeless.code(), Code::kCorruption) << hopeless.ToString();
+  EXPECT_THAT(hopeless.message(), testing::HasSubstr(replicas_[2]->address()));
+}
+
+// The others' log is taken for a damaged member's, and all are equal again.
+TEST_F(SessionCutTest, DamagedMemberIsMendedFromTheOthers) {
+  {
+    auto store = Taken();
+    ASSERT_NE(store, nullptr);
+    const auto file = store->Create("f", Lane::kLog);
+    ASSERT_TRUE(file.ok());
+    ASSERT_TRUE(store->Append(*file, "kept").ok());
+  }
+  Damage(0);
+  auto store = Taken();
+  ASSERT_NE(store, nullptr);
+  EXPECT_EQ(Content(*store), "kept");
   EXPECT_TRUE(store->Close().ok());
   ExpectEqualRegions();
 }

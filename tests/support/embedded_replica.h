@@ -64,7 +64,7 @@ class EmbeddedReplica {
   }
 
   std::string address() const { return server_->endpoint().ToString(); }
-  std::span<const std::byte> region() const { return pool_->region(); }
+  std::span<std::byte> region() const { return pool_->region(); }
 
  private:
   EmbeddedReplica() = default;
