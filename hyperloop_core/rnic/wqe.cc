@@ -33,14 +33,21 @@ class Writer {
     return Add(mlx5_wqe_raddr_seg{htobe64(addr), htobe32(rkey), 0});
   }
 
-  Writer& AddInline(std::span<const std::byte> payload) {
-    const uint32_t header = htobe32(static_cast<uint32_t>(payload.size()) | MLX5_INLINE_SEG);
-    const size_t used = sizeof(header) + payload.size();
-    const size_t padded = (used + kSegmentBytes - 1) / kSegmentBytes * kSegmentBytes;
+  Writer& AddInline(std::span<const Sge> sges) {
+    size_t payload = 0;
+    for (const Sge& sge : sges) payload += sge.length;
+    if (payload == 0) return *this;
+    assert(payload <= kMaxInline);
+    const uint32_t header = htobe32(static_cast<uint32_t>(payload) | MLX5_INLINE_SEG);
+    std::byte* const end = at_ + InlineSegments(payload) * kSegmentBytes;
     std::memcpy(at_, &header, sizeof(header));
-    std::memcpy(at_ + sizeof(header), payload.data(), payload.size());
-    std::memset(at_ + used, 0, padded - used);
-    at_ += padded;
+    at_ += sizeof(header);
+    for (const Sge& sge : sges) {
+      std::memcpy(at_, reinterpret_cast<const void*>(sge.addr), sge.length);
+      at_ += sge.length;
+    }
+    std::memset(at_, 0, static_cast<size_t>(end - at_));
+    at_ = end;
     return *this;
   }
 
@@ -86,10 +93,6 @@ size_t EncodeSendImm(void* wqe, const WqeControl& control, std::span<const Sge> 
   return Writer(wqe).AddSges(sges).Finish(control, kWqeSendImm, imm);
 }
 
-size_t EncodeSendInline(void* wqe, const WqeControl& control, std::span<const std::byte> payload) {
-  return Writer(wqe).AddInline(payload).Finish(control, kWqeSend);
-}
-
 size_t EncodeWrite(void* wqe, const WqeControl& control, uint64_t remote_addr, uint32_t rkey,
                    std::span<const Sge> sges) {
   return Writer(wqe).AddRemote(remote_addr, rkey).AddSges(sges).Finish(control, kWqeWrite);
@@ -103,6 +106,14 @@ size_t EncodeWriteImm(void* wqe, const WqeControl& control, uint64_t remote_addr
 size_t EncodeRead(void* wqe, const WqeControl& control, uint64_t remote_addr, uint32_t rkey,
                   std::span<const Sge> sges) {
   return Writer(wqe).AddRemote(remote_addr, rkey).AddSges(sges).Finish(control, kWqeRead);
+}
+
+size_t EncodeInline(void* wqe, const WqeControl& control, WqeOpcode opcode,
+                    std::span<const Sge> sges, uint64_t remote_addr, uint32_t rkey, uint32_t imm) {
+  Writer writer(wqe);
+  if (opcode == kWqeWrite || opcode == kWqeWriteImm) writer.AddRemote(remote_addr, rkey);
+  const bool has_imm = opcode == kWqeSendImm || opcode == kWqeWriteImm;
+  return writer.AddInline(sges).Finish(control, opcode, has_imm ? imm : 0);
 }
 
 size_t EncodeCompareSwap(void* wqe, const WqeControl& control, uint64_t remote_addr, uint32_t rkey,

@@ -26,6 +26,7 @@ inline constexpr uint32_t kWqebbBytes = 64;
 inline constexpr uint32_t kSegmentBytes = 16;  // unit of `ds`
 inline constexpr uint32_t kMaxWqeSegments = 63;
 inline constexpr size_t kMaxWqeBytes = 1024;  // 63 segments, in whole WQEBBs
+inline constexpr uint32_t kMaxInline = 956;   // bytes: an inline WRITE then has 62 segments
 inline constexpr uint32_t kReceiveTerminatorLkey = MLX5_INVALID_LKEY;
 inline constexpr uint32_t kWaitIndexMask =
     0xffffff;                                      // WAIT.pi and a CQ's producer counter: 24 bits
@@ -109,8 +110,6 @@ size_t EncodeNop(void* wqe, const WqeControl& control, uint32_t segments = 1);
 // SGEs of length 0 are left out (byte_count 0 means 2 GB). At most 62 SGEs.
 size_t EncodeSend(void* wqe, const WqeControl& control, std::span<const Sge> sges);
 size_t EncodeSendImm(void* wqe, const WqeControl& control, std::span<const Sge> sges, uint32_t imm);
-// Payload inside the WQE: at most 956 B, so that the WQE has no more than 62 segments.
-size_t EncodeSendInline(void* wqe, const WqeControl& control, std::span<const std::byte> payload);
 // At most 61 SGEs.
 size_t EncodeWrite(void* wqe, const WqeControl& control, uint64_t remote_addr, uint32_t rkey,
                    std::span<const Sge> sges);
@@ -118,6 +117,13 @@ size_t EncodeWriteImm(void* wqe, const WqeControl& control, uint64_t remote_addr
                       std::span<const Sge> sges, uint32_t imm);
 size_t EncodeRead(void* wqe, const WqeControl& control, uint64_t remote_addr, uint32_t rkey,
                   std::span<const Sge> sges);
+// kWqeSend, kWqeSendImm, kWqeWrite, kWqeWriteImm with the payload in the WQE: one inline segment
+// (no segment for 0 bytes) with the bytes of all SGEs, at most kMaxInline. They are read now, from
+// this process's addresses; lkeys are not used. The remote address and rkey count for WRITEs only,
+// imm for those with one.
+size_t EncodeInline(void* wqe, const WqeControl& control, WqeOpcode opcode,
+                    std::span<const Sge> sges, uint64_t remote_addr = 0, uint32_t rkey = 0,
+                    uint32_t imm = 0);
 // The 8 bytes at remote_addr (8 B aligned) in host byte order; the old value goes to `result` (8
 // B), in host order too.
 size_t EncodeCompareSwap(void* wqe, const WqeControl& control, uint64_t remote_addr, uint32_t rkey,
@@ -132,6 +138,10 @@ size_t EncodeWait(void* wqe, const WqeControl& control, uint32_t cqn, uint32_t l
 size_t EncodeSendEnable(void* wqe, const WqeControl& control, uint32_t qpn, uint16_t index);
 size_t EncodeReceiveEnable(void* wqe, const WqeControl& control, uint32_t qpn, uint16_t index);
 
+// Segments of an inline payload of `bytes`; none for 0.
+constexpr uint32_t InlineSegments(size_t bytes) {
+  return bytes == 0 ? 0 : static_cast<uint32_t>((bytes + 4 + kSegmentBytes - 1) / kSegmentBytes);
+}
 constexpr uint32_t WqeBlocks(size_t bytes) {
   return static_cast<uint32_t>((bytes + kWqebbBytes - 1) / kWqebbBytes);
 }

@@ -58,10 +58,32 @@ TEST(WqeFormat, SendWithTwoSgesSkipsEmptyOnes) {
 TEST(WqeFormat, InlinePayloadFollowsItsLengthAndIsPadded) {
   Scratch s;
   const std::byte payload[] = {std::byte{1}, std::byte{2}, std::byte{3}};
-  const size_t n = EncodeSendInline(s.raw.data(), kControl, payload);
+  // Two pieces and an empty one make one segment; their keys do not count.
+  const auto at = reinterpret_cast<uint64_t>(payload);
+  const Sge sges[] = {{at, 1, 77}, {at, 0, 77}, {at + 1, 2, 88}};
+  size_t n = EncodeInline(s.raw.data(), kControl, kWqeSend, sges);
   EXPECT_EQ(s.Take(n),
             (Bytes{0,    0x12, 0x34, 0x0a, 0xab, 0xcd, 0xef, 2, 0, 0, 0, 0, 0, 0, 0, 0,
                    0x80, 0,    0,    3,    1,    2,    3,    0, 0, 0, 0, 0, 0, 0, 0, 0}));
+  n = EncodeInline(s.raw.data(), kControl, kWqeWriteImm, sges, 0x10, 0x20, 0x77);
+  const Bytes write = s.Take(n);
+  ASSERT_EQ(write.size(), 48u);
+  EXPECT_EQ(write[3], 0x09);
+  EXPECT_EQ(Bytes(write.begin() + 32, write.begin() + 40), (Bytes{0x80, 0, 0, 3, 1, 2, 3, 0}));
+  EXPECT_EQ(EncodeInline(s.raw.data(), kControl, kWqeSend, {}), 16u)
+      << "nothing to send: no segment";
+}
+
+TEST(WqeFormat, LongestInlinePayloadFits) {
+  Scratch s;
+  const std::vector<std::byte> payload(kMaxInline, std::byte{0x5a});
+  const Sge sge{reinterpret_cast<uint64_t>(payload.data()), kMaxInline, 0};
+  const size_t n = EncodeInline(s.raw.data(), kControl, kWqeWrite, {&sge, 1}, 0x10, 0x20);
+  EXPECT_EQ(n, 62u * kSegmentBytes);
+  EXPECT_EQ(std::to_integer<int>(s.raw[7]), 62);
+  EXPECT_EQ(s.raw[36 + kMaxInline - 1], std::byte{0x5a});
+  EXPECT_EQ(InlineSegments(12), 1u);
+  EXPECT_EQ(InlineSegments(13), 2u);
 }
 
 TEST(WqeFormat, WriteAndReadCarryRemoteAddressAndKey) {

@@ -183,7 +183,8 @@ TEST(WqeVendor, SendInline) {
     std::vector<std::byte> payload(length);
     for (size_t i = 0; i < length; ++i) payload[i] = static_cast<std::byte>(i * 5 + 1);
     const Values v = Samples()[0];
-    Encoded wqe([&](void* at) { return EncodeSendInline(at, v.control, payload); });
+    const Sge sge{reinterpret_cast<uint64_t>(payload.data()), static_cast<uint32_t>(length), 0};
+    Encoded wqe([&](void* at) { return EncodeInline(at, v.control, kWqeSend, {&sge, 1}); });
     Reader in = wqe.Read();
     const size_t padded = (sizeof(mlx5_wqe_inl_data_seg) + length + 15) / 16 * 16;
     ExpectControl(in, v, MLX5_OPCODE_SEND, 1 + padded / 16);

@@ -128,6 +128,8 @@ class SoftDevice final : public rnic::Device {
     caps_.completion_events = true;
     caps_.max_sge = kMaxSendSge;
     caps_.max_read_atomic = 16;
+    caps_.max_inline = rnic::kMaxInline;
+    caps_.connection_agent = true;
     const OpenReply& reply = context_->port().attachment();
     std::copy(std::begin(reply.gid), std::end(reply.gid), gid_.raw.begin());
   }

@@ -81,6 +81,7 @@ class SoftQueuePair final : public rnic::QueuePair {
                 const rnic::Gid& gid);
   Status Allocate(uint32_t pdn);
   Status Modify(rnic::QpState state, const rnic::QpAddress& peer);
+  Status CheckInline(const rnic::SendRequest& request, uint32_t* segments) const;
   Status CheckRequest(const rnic::SendRequest& request, uint32_t* blocks) const;
   size_t Encode(const rnic::SendRequest& request, uint16_t index, void* wqe) const;
   uint32_t* counter(size_t offset) const {

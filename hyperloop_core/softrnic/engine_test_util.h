@@ -80,6 +80,11 @@ struct TestQp {
     Put([&](void* w) { return rnic::EncodeSend(w, Control(mode, fence), sges); });
   }
   void Send(const Sge& sge, CqeMode mode = CqeMode::kOnError) { Send(std::span(&sge, 1), mode); }
+  void SendInline(std::span<const std::byte> payload, CqeMode mode = CqeMode::kOnError) {
+    const Sge sge{reinterpret_cast<uint64_t>(payload.data()), static_cast<uint32_t>(payload.size()),
+                  0};
+    Put([&](void* w) { return rnic::EncodeInline(w, Control(mode), rnic::kWqeSend, {&sge, 1}); });
+  }
   void Write(uint64_t to, uint32_t rkey, const Sge& sge, CqeMode mode = CqeMode::kOnError) {
     Put([&](void* w) { return rnic::EncodeWrite(w, Control(mode), to, rkey, {&sge, 1}); });
   }

@@ -67,9 +67,7 @@ TEST(EngineTransfer, SendImmAndInlineAndWrappedWqe) {
   p.Run();
   std::byte payload[90];
   for (int i = 0; i < 90; ++i) payload[i] = static_cast<std::byte>(i);
-  p.a_qp.Put([&](void* w) {
-    return rnic::EncodeSendInline(w, p.a_qp.Control(CqeMode::kAlways), payload);
-  });
+  p.a_qp.SendInline(payload, CqeMode::kAlways);
   p.a_qp.Ring();
   p.Run();
   EXPECT_EQ(0, std::memcmp(p.dst, payload, 90)) << "two blocks, the second at the ring's start";

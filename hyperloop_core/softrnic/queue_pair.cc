@@ -17,8 +17,16 @@ using rnic::QpState;
 constexpr uint32_t kMaxRingEntries =
     32768;  // 16-bit indexes compare cyclically within half their range
 
+constexpr uint8_t kMaxRetries = 7;
+constexpr std::chrono::microseconds kMaxRnrTimer{491'520};
+constexpr std::chrono::milliseconds kMaxAckTimeout{8'796'093};
+
 bool IsPowerOfTwoUpTo(uint32_t value, uint32_t limit) {
   return std::has_single_bit(value) && value <= limit;
+}
+
+uint32_t BlocksFor(uint32_t segments) {
+  return rnic::WqeBlocks(size_t{segments} * rnic::kSegmentBytes);
 }
 
 Status CheckAttr(const rnic::QpAttr& attr) {
@@ -37,6 +45,26 @@ Status CheckAttr(const rnic::QpAttr& attr) {
     return InvalidArgument("recv_max_sge " + std::to_string(attr.recv_max_sge) + ": 1 to " +
                            std::to_string(kMaxReceiveSge));
   }
+  if (attr.retry_count > kMaxRetries || attr.rnr_retry > kMaxRetries) {
+    return InvalidArgument("retry_count " + std::to_string(attr.retry_count) + ", rnr_retry " +
+                           std::to_string(attr.rnr_retry) + ": 0 to 7");
+  }
+  if (attr.rnr_timer.count() < 1 || attr.rnr_timer > kMaxRnrTimer || attr.ack_timeout.count() < 0 ||
+      attr.ack_timeout > kMaxAckTimeout) {
+    return InvalidArgument("rnr_timer of " + std::to_string(attr.rnr_timer.count()) +
+                           " us, ack_timeout of " + std::to_string(attr.ack_timeout.count()) +
+                           " ms: 1 us to 491520 us, and 0 (no limit) to 8796093 ms");
+  }
+  if (attr.max_inline > rnic::kMaxInline) {
+    return InvalidArgument("max_inline " + std::to_string(attr.max_inline) + ": at most " +
+                           std::to_string(rnic::kMaxInline));
+  }
+  if (const uint32_t blocks = BlocksFor(2 + rnic::InlineSegments(attr.max_inline));
+      blocks > attr.send_wqebbs) {
+    return InvalidArgument("max_inline " + std::to_string(attr.max_inline) + " takes up to " +
+                           std::to_string(blocks) + " blocks: the send ring has " +
+                           std::to_string(attr.send_wqebbs));
+  }
   return {};
 }
 
@@ -52,6 +80,20 @@ Status CheckSges(std::span<const rnic::Sge> sges, uint32_t limit) {
     }
   }
   return {};
+}
+
+// Of a request that may carry inline data.
+rnic::WqeOpcode InlineOpcode(Opcode opcode) {
+  switch (opcode) {
+    case Opcode::kSendImm:
+      return rnic::kWqeSendImm;
+    case Opcode::kWrite:
+      return rnic::kWqeWrite;
+    case Opcode::kWriteImm:
+      return rnic::kWqeWriteImm;
+    default:
+      return rnic::kWqeSend;
+  }
 }
 
 size_t RoundUp(size_t value, size_t to) { return (value + to - 1) / to * to; }
@@ -175,6 +217,22 @@ Status SoftQueuePair::Reset() {
 // --- posting
 // ----------------------------------------------------------------------------------------------------------
 
+Status SoftQueuePair::CheckInline(const rnic::SendRequest& request, uint32_t* blocks) const {
+  const bool write = request.opcode == Opcode::kWrite || request.opcode == Opcode::kWriteImm;
+  if (!write && request.opcode != Opcode::kSend && request.opcode != Opcode::kSendImm) {
+    return InvalidArgument("inline data is for sends and writes only");
+  }
+  HL_RETURN_IF_ERROR(CheckSges(request.sges, kMaxSendSge));
+  uint64_t bytes = 0;
+  for (const rnic::Sge& sge : request.sges) bytes += sge.length;
+  if (bytes > attr_.max_inline) {
+    return InvalidArgument(std::to_string(bytes) + " bytes of inline data: this queue pair has " +
+                           "max_inline " + std::to_string(attr_.max_inline));
+  }
+  *blocks = BlocksFor((write ? 2 : 1) + rnic::InlineSegments(bytes));
+  return {};
+}
+
 Status SoftQueuePair::CheckRequest(const rnic::SendRequest& request, uint32_t* blocks) const {
   uint32_t segments = 1;
   switch (request.opcode) {
@@ -208,7 +266,7 @@ Status SoftQueuePair::CheckRequest(const rnic::SendRequest& request, uint32_t* b
       return NotSupported("opcode " + std::to_string(static_cast<int>(request.opcode)));
   }
   HL_RETURN_IF_ERROR(CheckSges(request.sges, kMaxSendSge));
-  *blocks = rnic::WqeBlocks(size_t{segments} * rnic::kSegmentBytes);
+  *blocks = BlocksFor(segments);
   return {};
 }
 
@@ -220,6 +278,10 @@ size_t SoftQueuePair::Encode(const rnic::SendRequest& request, uint16_t index, v
       .fence = request.fence,
       .solicited = request.solicited};
   const uint64_t remote = request.remote_addr;
+  if (request.inline_data) [[unlikely]] {
+    return rnic::EncodeInline(wqe, control, InlineOpcode(request.opcode), request.sges, remote,
+                              request.rkey, request.imm);
+  }
   switch (request.opcode) {
     case Opcode::kSend:
       return rnic::EncodeSend(wqe, control, request.sges);
@@ -261,7 +323,11 @@ Status SoftQueuePair::Post(std::span<const rnic::SendRequest> requests) {
   uint32_t needed = 0;
   for (const rnic::SendRequest& request : requests) {
     uint32_t blocks = 0;
-    HL_RETURN_IF_ERROR(CheckRequest(request, &blocks));
+    if (request.inline_data) [[unlikely]] {
+      HL_RETURN_IF_ERROR(CheckInline(request, &blocks));
+    } else {
+      HL_RETURN_IF_ERROR(CheckRequest(request, &blocks));
+    }
     needed += blocks;
   }
   uint16_t producer = sq_producer_.load(std::memory_order_relaxed);
@@ -277,7 +343,7 @@ Status SoftQueuePair::Post(std::span<const rnic::SendRequest> requests) {
   for (const rnic::SendRequest& request : requests) {
     size_t bytes;
     std::byte* block = rnic::WqeBlock(sq_, attr_.send_wqebbs, producer);
-    if (request.sges.size() <= 2) {  // at most one block, which never wraps
+    if (request.sges.size() <= 2 && !request.inline_data) {  // one block, which never wraps
       bytes = Encode(request, producer, block);
     } else {
       alignas(64) std::array<std::byte, rnic::kMaxWqeBytes> scratch;

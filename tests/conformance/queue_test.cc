@@ -139,6 +139,19 @@ TEST_P(QueueTest, PostChecksItsArguments) {
   EXPECT_EQ(a_.pd->CreateQueuePair(odd).status().code(), Code::kInvalidArgument);
   odd = {.send_cq = nullptr, .recv_cq = a_.recv_cq.get()};
   EXPECT_EQ(a_.pd->CreateQueuePair(odd).status().code(), Code::kInvalidArgument);
+  const auto refused = [&](auto&& change) {
+    rnic::QpAttr attr{.send_cq = a_.send_cq.get(), .recv_cq = a_.recv_cq.get()};
+    change(attr);
+    return a_.pd->CreateQueuePair(attr).status().code();
+  };
+  using namespace std::chrono_literals;
+  EXPECT_EQ(refused([](auto& attr) { attr.retry_count = 8; }), Code::kInvalidArgument);
+  EXPECT_EQ(refused([](auto& attr) { attr.rnr_retry = 8; }), Code::kInvalidArgument);
+  EXPECT_EQ(refused([](auto& attr) { attr.rnr_timer = 0us; }), Code::kInvalidArgument);
+  EXPECT_EQ(refused([](auto& attr) { attr.rnr_timer = 491521us; }), Code::kInvalidArgument);
+  EXPECT_EQ(refused([](auto& attr) { attr.ack_timeout = -1ms; }), Code::kInvalidArgument);
+  EXPECT_EQ(refused([](auto& attr) { attr.ack_timeout = 9'000'000ms; }), Code::kInvalidArgument);
+  EXPECT_EQ(refused([](auto& attr) { attr.retry_count = 0, attr.ack_timeout = 0ms; }), Code::kOk);
 }
 
 // --- protection

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -79,6 +80,9 @@ struct SendRequest {
   bool signaled = false;
   bool fence = false;  // wait for all earlier READs and atomics of this SQ
   bool solicited = false;
+  // kSend*, kWrite*: the SGEs' bytes are copied by Post, so the memory is the caller's again at
+  // once and need not be registered (lkeys are ignored). At most QpAttr::max_inline bytes in all.
+  bool inline_data = false;
   std::span<const Sge> sges{};
   uint64_t remote_addr = 0;
   uint32_t rkey = 0;
@@ -130,6 +134,8 @@ struct Caps {
   bool completion_events = false;
   uint32_t max_sge = 0;
   uint32_t max_read_atomic = 0;
+  uint32_t max_inline = 0;        // largest QpAttr::max_inline; 0: no inline data
+  bool connection_agent = false;  // Device::Publish and ConnectService
 };
 
 // --- objects
@@ -192,6 +198,18 @@ struct QpAttr {
   uint32_t recv_wqes = 64;    // ring size in receives, a power of two; 0: none
   uint32_t recv_max_sge = 1;  // rounded up to a power of two
   uint32_t max_read_atomic = 16;
+  uint32_t max_inline = 0;  // bytes that a request may carry as inline_data
+  // Requests without an answer. A device with coarser units rounds the times up.
+  // No sign of life from the peer within `ack_timeout` (0: no limit; at most 8796 s): tried again
+  // `retry_count` times (0 to 7), then kRetryExceeded. So a dead peer is noticed after
+  // (retry_count + 1) x ack_timeout.
+  uint8_t retry_count = 7;
+  std::chrono::milliseconds ack_timeout{64};
+  // The peer has no receive posted: it says so, and how long to wait (its own rnr_timer, at most
+  // 491.52 ms; the answer to kSend*, kWriteImm); tried again `rnr_retry` times (0 to 6; 7: for
+  // ever), then kRnrRetryExceeded.
+  uint8_t rnr_retry = 7;
+  std::chrono::microseconds rnr_timer{640};
   // Cross-channel (Caps::cross_channel):
   bool cross_channel = false;  // may execute WAIT and *_ENABLE ("master")
   bool managed_send = false;   // Post does not start the SQ; an enable or RingDoorbell does
@@ -225,13 +243,15 @@ class QueuePair {
   virtual QpState state() const = 0;
   // RESET → INIT → RTR → RTS towards `peer` (its own address: a loopback QP).
   virtual Status Connect(const QpAddress& peer) = 0;
-  // RTS or ERROR → RESET: outstanding work is dropped without completions; the queue memory stays.
+  // Any state → RESET: outstanding work is dropped without completions; the queue memory stays.
   virtual Status Reset() = 0;
 
   // Writes the requests behind those already posted and rings the doorbell once (a managed SQ: no
   // doorbell). kNoSpace: the ring lacks room; nothing was posted. kNotSupported: opcode beyond the
-  // device.
+  // device. kInvalidArgument: not connected (except a managed SQ), or a request outside the limits.
+  // In ERROR: accepted, and completed as flushed.
   virtual Status Post(std::span<const SendRequest> requests) = 0;
+  // Also before Connect. kNoSpace, kInvalidArgument: as for Post.
   virtual Status PostReceive(std::span<const ReceiveRequest> requests) = 0;
   // Reclaims SQ ring space up to and including the WQE at `wqe_counter`, for callers that do not
   // poll signaled completions of this SQ themselves; Poll does it for those it returns.
