@@ -7,10 +7,27 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include "hyperloop/core/softrnic.h"
 
 namespace hyperloop::test {
+namespace {
+
+// Every thread of the process is stopped.
+bool Stopped(pid_t pid) {
+  for (const auto& task :
+       std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task")) {
+    std::ifstream file(task.path() / "stat");
+    const std::string stat{std::istreambuf_iterator<char>(file), {}};
+    const size_t name_end = stat.rfind(')');
+    if (name_end == std::string::npos || stat[name_end + 2] != 'T') return false;
+  }
+  return true;
+}
+
+}  // namespace
 
 TestCluster::TestCluster(uint32_t replicas, uint64_t region_size) {
   std::string pattern = "/dev/shm/hyperloop-test-XXXXXX";
@@ -56,6 +73,9 @@ StoreOptions TestCluster::Options() const {
 
 void TestCluster::SignalReplica(uint32_t i, int signal) const {
   ASSERT_EQ(kill(replica_pid(i), signal), 0);
+  // A process stops when it is next scheduled, which on a busy machine takes a while.
+  if (signal != SIGSTOP) return;
+  ASSERT_TRUE(Eventually([&] { return Stopped(replica_pid(i)); }));
 }
 
 void TestCluster::SignalAllReplicas(int signal) const {

@@ -47,6 +47,7 @@ class TestCluster {
   // Options for a primary of this cluster: small journal and table, short timeouts.
   StoreOptions Options() const;
 
+  // After SIGSTOP it waits until the process has stopped.
   void SignalReplica(uint32_t i, int signal) const;
   void SignalAllReplicas(int signal) const;
   // SIGKILL, and waits until the process is gone.
