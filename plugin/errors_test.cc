@@ -319,5 +319,55 @@ TEST_F(ErrorsTest, LogsWithBytesOutliveAMissingManifest) {
   EXPECT_TRUE(std::filesystem::exists(Path("HYPERLOOP")));
 }
 
+// Nor can it be opened then, but without CURRENT a new database would take the place of its tables.
+TEST_F(ErrorsTest, TablesOutliveAMissingManifest) {
+  ASSERT_TRUE(Open(MakeOptions()).ok());
+  Put("a", "1");
+  ASSERT_TRUE(db_->Flush(rocksdb::FlushOptions()).ok());
+  Close();
+  rocksdb::FileLock* lock = nullptr;
+  ASSERT_TRUE(fs_->LockFile(Path("LOCK"), IOOptions(), &lock, nullptr).ok());
+  for (const auto& [name, content] : group_->LogFiles()) {
+    const bool log_with_bytes = name.ends_with(".log") && !content.empty();
+    ASSERT_FALSE(log_with_bytes) << name;
+    if (name.starts_with("MANIFEST-")) {
+      ASSERT_TRUE(fs_->DeleteFile(Path(name), IOOptions(), nullptr).ok());
+    }
+  }
+  ASSERT_TRUE(fs_->UnlockFile(lock, IOOptions(), nullptr).ok());
+  EXPECT_EQ(group_->LogFiles().count("CURRENT"), 1u);
+  EXPECT_TRUE(std::filesystem::exists(Path("CURRENT")));
+  EXPECT_FALSE(Open(MakeOptions()).ok());
+  EXPECT_EQ(LocalNames(".sst").size(), 1u);
+}
+
+// DestroyDB lists the directory before it locks: what opening then removed may still be deleted.
+TEST_F(ErrorsTest, LeftoversListedBeforeTheLockMayBeDeleted) {
+  std::filesystem::create_directories(directory_);
+  rocksdb::FileLock* lock = nullptr;
+  ASSERT_TRUE(fs_->LockFile(Path("LOCK"), IOOptions(), &lock, nullptr).ok());
+  std::unique_ptr<rocksdb::FSWritableFile> file;
+  ASSERT_TRUE(fs_->NewWritableFile(Path("000800.log"), FileOptions(), &file, nullptr).ok());
+  ASSERT_TRUE(file->Append("left", IOOptions(), nullptr).ok());
+  Crash();  // a creation, or a DestroyDB, that was cut short
+  ASSERT_TRUE(std::filesystem::exists(Path("000800.log")));
+  ASSERT_TRUE(fs_->LockFile(Path("LOCK"), IOOptions(), &lock, nullptr).ok());
+  EXPECT_FALSE(std::filesystem::exists(Path("000800.log")));
+  EXPECT_TRUE(fs_->DeleteFile(Path("000800.log"), IOOptions(), nullptr).ok());
+  EXPECT_FALSE(fs_->DeleteFile(Path("000800.log"), IOOptions(), nullptr).ok());
+  EXPECT_TRUE(fs_->UnlockFile(lock, IOOptions(), nullptr).ok());
+}
+
+// Also when such a file is only reopened.
+TEST_F(ErrorsTest, FilesBelowTheDirectoryAreSaidToStayLocal) {
+  ASSERT_TRUE(Open(MakeOptions()).ok());
+  std::filesystem::create_directories(Path("below"));
+  std::unique_ptr<rocksdb::FSWritableFile> file;
+  ASSERT_TRUE(fs_->ReopenWritableFile(Path("below/x"), FileOptions(), &file, nullptr).ok());
+  EXPECT_THAT(InfoLogText(), ::testing::HasSubstr("or in directories below it, are not replicated "
+                                                  "(the first: " +
+                                                  Path("below/x")));
+}
+
 }  // namespace
 }  // namespace hyperloop::plugin::testing

@@ -76,14 +76,25 @@ Status HyperloopFileSystem::CheckCreation(const std::string& path, const Place& 
   const std::string name = BaseOf(path);
   const bool wal = name.size() > 4 && name.compare(name.size() - 4, 4, ".log") == 0;
   const bool table = Classify(name) == FileClass::kListed;
+  const bool outside = place.file_class == FileClass::kOutside && (wal || table);
+  const std::string parent = outside ? RealPath(ParentOf(path)) : "";
   std::lock_guard<std::mutex> lock(mutex_);
   if (wal && !refusal_.empty() && place.file_class == FileClass::kLogLane)
     return NotSupported(refusal_);
-  if (place.file_class != FileClass::kOutside || foreign_directories_.empty() || (!wal && !table))
-    return Status::Ok();
-  auto found = foreign_directories_.find(RealPath(ParentOf(path)));
-  if (found == foreign_directories_.end()) return Status::Ok();
-  return NotSupported(found->second);
+  if (outside) {
+    auto found = foreign_directories_.find(parent);
+    if (found != foreign_directories_.end()) return NotSupported(found->second);
+  }
+  return Status::Ok();
+}
+
+void HyperloopFileSystem::WarnIfOutside(const std::string& path, const Place& place) {
+  if (place.binding == nullptr || place.file_class != FileClass::kOutside) return;
+  if (place.binding->warned_outside.load(std::memory_order_relaxed)) return;
+  place.binding->WarnOnce(
+      place.binding->warned_outside,
+      "files outside " + place.binding->directory() +
+          ", or in directories below it, are not replicated (the first: " + path + ")");
 }
 
 IOStatus HyperloopFileSystem::OpenLogLane(const std::string& path, const Place& place,
@@ -116,26 +127,16 @@ IOStatus HyperloopFileSystem::NewWritableFile(const std::string& path, const Fil
   Place place = Locate(path);
   if (Status allowed = CheckCreation(path, place); !allowed.ok())
     return ToIOStatus(allowed, "cannot create " + path);
-  if (place.binding == nullptr) return target()->NewWritableFile(path, options, file, dbg);
-  switch (place.file_class) {
-    case FileClass::kLogLane:
-      return OpenLogLane(path, place, options, false, file, dbg);
-    case FileClass::kListed: {
-      std::unique_ptr<FSWritableFile> local;
-      IOStatus opened = target()->NewWritableFile(path, options, &local, dbg);
-      if (opened.ok())
-        file->reset(new ListedFile(std::move(local), place.binding, place.name, target(), path));
-      return opened;
-    }
-    case FileClass::kOutside:
-      place.binding->WarnOnce(place.binding->warned_outside,
-                              "files outside " + place.binding->directory() +
-                                  " are not replicated (the first: " + path + ")");
-      break;
-    case FileClass::kUnlisted:
-      break;
-  }
-  return target()->NewWritableFile(path, options, file, dbg);
+  if (place.file_class == FileClass::kLogLane)
+    return OpenLogLane(path, place, options, false, file, dbg);
+  WarnIfOutside(path, place);
+  if (place.file_class != FileClass::kListed)
+    return target()->NewWritableFile(path, options, file, dbg);
+  std::unique_ptr<FSWritableFile> local;
+  IOStatus opened = target()->NewWritableFile(path, options, &local, dbg);
+  if (opened.ok())
+    file->reset(new ListedFile(std::move(local), place.binding, place.name, target(), path));
+  return opened;
 }
 
 IOStatus HyperloopFileSystem::ReopenWritableFile(const std::string& path,
@@ -147,6 +148,7 @@ IOStatus HyperloopFileSystem::ReopenWritableFile(const std::string& path,
     return ToIOStatus(allowed, "cannot reopen " + path);
   if (place.file_class == FileClass::kLogLane)
     return OpenLogLane(path, place, options, true, file, dbg);
+  WarnIfOutside(path, place);
   if (place.file_class != FileClass::kListed)
     return target()->ReopenWritableFile(path, options, file, dbg);
   std::unique_ptr<FSWritableFile> local;
@@ -368,8 +370,9 @@ rocksdb::Status HyperloopFileSystem::RegisterDbPaths(const std::vector<std::stri
       std::string text = "db_paths or cf_paths names " + path +
                          ", which is not the database directory " + binding->directory() +
                          ", and what is there would not be replicated; leave them unset";
+      const std::string real = RealPath(path);
       std::lock_guard<std::mutex> lock(mutex_);
-      foreign_directories_[RealPath(path)] = text;
+      foreign_directories_[real] = text;
       refusal_ = text;
     }
   }

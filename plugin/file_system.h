@@ -112,10 +112,14 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   Status Bind(const std::string& directory);
   Status TakeGroup(const std::string& directory, Store& store, TakeResult* taken);
   Status SetLocalToGroup(BoundDirectory& binding);
-  Status RemoveLeftovers(BoundDirectory& binding, bool manifest_matters);
+  // Adds to `removed` what it removed.
+  Status RemoveLeftovers(BoundDirectory& binding, bool manifest_matters,
+                         std::vector<std::string>* removed);
   void Announce(BoundDirectory& binding, const TakeResult& taken);
   void Unbind();
 
+  // Says once that some files stay local.
+  static void WarnIfOutside(const std::string& path, const Place& place);
   // Why a file may not be created there, or ok.
   Status CheckCreation(const std::string& path, const Place& place) const;
   void LearnDbOptions(BoundDirectory& binding, const rocksdb::DBOptions& options) const;

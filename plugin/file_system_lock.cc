@@ -85,7 +85,8 @@ Status HyperloopFileSystem::Bind(const std::string& directory) {
 }
 
 Status HyperloopFileSystem::SetLocalToGroup(BoundDirectory& binding) {
-  HL_RETURN_IF_ERROR(RemoveLeftovers(binding, false));
+  std::vector<std::string> vanished;
+  HL_RETURN_IF_ERROR(RemoveLeftovers(binding, false, &vanished));
   for (const FileInfo& info : binding.store().Files()) {
     const size_t suffix = kImportSuffix.size();
     const bool import =
@@ -104,15 +105,17 @@ Status HyperloopFileSystem::SetLocalToGroup(BoundDirectory& binding) {
   tell(report.missing, LogLevel::kWarn,
        "files that the group lists, but whose bytes were only in " + binding.directory() +
            ", are missing there; if MANIFEST names one of them the database will not open");
-  binding.NoteVanished(std::move(report.removed));
+  vanished.insert(vanished.end(), report.removed.begin(), report.removed.end());
+  binding.NoteVanished(std::move(vanished));
   return Status::Ok();
 }
 
-// Without CURRENT (or, when `manifest_matters`, with one that names no MANIFEST, and no log with
-// bytes) the group holds no database: what is left comes from a creation or a DestroyDB that was
-// cut short. DestroyDB lists before it locks, so it cannot see files that only the group had; a new
-// database would stumble over them.
-Status HyperloopFileSystem::RemoveLeftovers(BoundDirectory& binding, bool manifest_matters) {
+// Without CURRENT (or, when `manifest_matters`, with one that names no MANIFEST, and neither a log
+// with bytes nor a table) the group holds no database: what is left comes from a creation or a
+// DestroyDB that was cut short. DestroyDB lists before it locks, so it cannot see files that only
+// the group had; a new database would stumble over them.
+Status HyperloopFileSystem::RemoveLeftovers(BoundDirectory& binding, bool manifest_matters,
+                                            std::vector<std::string>* removed) {
   // An empty list says nothing when the group is out of reach: first a call that would fail then.
   if (const Status answers = binding.Lookup("CURRENT").status();
       !answers.ok() && answers.code() != Code::kNotFound) {
@@ -131,25 +134,27 @@ Status HyperloopFileSystem::RemoveLeftovers(BoundDirectory& binding, bool manife
     std::string_view manifest(text, static_cast<size_t>(length));
     if (!manifest.empty() && manifest.back() == '\n') manifest.remove_suffix(1);
     if (find(manifest) != files.end()) return Status::Ok();
-    // Logs with bytes are somebody's data, even when no MANIFEST is there to open them by.
+    // Logs with bytes and tables are somebody's data, even when no MANIFEST is there to open them
+    // by: without CURRENT RocksDB would make a new database in their place.
     const auto is_data = [](const FileInfo& info) {
-      return info.lane == Lane::kLog && info.size != 0 && info.name.ends_with(".log");
+      const std::string_view name = info.name;
+      if (info.lane == Lane::kLog) return info.size != 0 && name.ends_with(".log");
+      return name.ends_with(".sst") || name.ends_with(".blob");
     };
     if (std::any_of(files.begin(), files.end(), is_data)) return Status::Ok();
   }
-  std::vector<std::string> removed;
   for (const FileInfo& info : files) {
     if (info.lane != Lane::kLog) continue;
     HL_RETURN_IF_ERROR(binding.Remove(info.name));
     target()
         ->DeleteFile(binding.directory() + "/" + info.name, IOOptions(), nullptr)
         .PermitUncheckedError();
-    removed.push_back(info.name);
+    removed->push_back(info.name);
   }
-  if (!removed.empty()) {
+  if (!removed->empty()) {
     binding.log().Write(
         LogLevel::kInfo,
-        "the group holds no database; leftovers removed from it: " + Enumerate(removed));
+        "the group holds no database; leftovers removed from it: " + Enumerate(*removed));
   }
   return Status::Ok();
 }
@@ -210,7 +215,8 @@ void HyperloopFileSystem::Unbind() {
     foreign_directories_.clear();
   }
   if (binding->InForkedChild()) return;
-  Status status = RemoveLeftovers(*binding, true);
+  std::vector<std::string> removed;
+  Status status = RemoveLeftovers(*binding, true, &removed);
   // With nothing in the group the directory belongs to nobody, and DestroyDB can remove it.
   bool empty = status.ok() && binding->store().Files().empty();
   if (Status closed = binding->Close(); !closed.ok()) {
