@@ -58,6 +58,7 @@ EngineLoop::EngineLoop(Engine* engine, EngineLoopOptions options, int epoll_fd, 
     : engine_(engine),
       spin_ns_(uint64_t{options.spin_us} * 1000),
       sleep_ms_(options.sleep_ms),
+      cpu_(options.cpu),
       about_to_sleep_(std::move(options.about_to_sleep)),
       epoll_fd_(epoll_fd),
       event_fd_(event_fd) {}

@@ -27,6 +27,7 @@ struct EngineLoopOptions {
   uint32_t spin_us = 50;  // how long to look for work before sleeping; 0: sleep at once
   // The longest sleep, so that the heartbeat moves; -1: no limit.
   int sleep_ms = 250;
+  int cpu = -1;  // the processor that the caller pins Run's thread to, told to clients; −1: none
   // For tests: called on the loop's thread when it has found no work and is about to mark itself
   // sleeping.
   std::function<void()> about_to_sleep = nullptr;
@@ -70,6 +71,7 @@ class EngineLoop {
   // Ends a sleep. Any thread, and signal handlers.
   void Wake();
   const Counters& counters() const { return counters_; }
+  int cpu() const { return cpu_; }  // EngineLoopOptions::cpu
 
  private:
   struct Task {
@@ -86,6 +88,7 @@ class EngineLoop {
   Engine* const engine_;
   const uint64_t spin_ns_;
   const int sleep_ms_;
+  const int cpu_;
   const std::function<void()> about_to_sleep_;
   const int epoll_fd_;
   const int event_fd_;

@@ -1,14 +1,15 @@
 #include "primary/heartbeat.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 
 #include <algorithm>
 
 namespace hyperloop {
 
-Heartbeat::Heartbeat(std::vector<Target> targets, Tick tick)
-    : targets_(std::move(targets)), tick_(std::move(tick)) {
+Heartbeat::Heartbeat(std::vector<Target> targets, Tick tick, int avoid_cpu)
+    : targets_(std::move(targets)), tick_(std::move(tick)), avoid_cpu_(avoid_cpu) {
   // The host program's signals are none of this thread's business.
   sigset_t all, before;
   sigfillset(&all);
@@ -26,8 +27,19 @@ Heartbeat::~Heartbeat() {
   thread_.join();
 }
 
+void Heartbeat::AvoidCpu() const {
+  cpu_set_t allowed;
+  if (avoid_cpu_ < 0 || avoid_cpu_ >= CPU_SETSIZE ||
+      sched_getaffinity(0, sizeof allowed, &allowed) != 0) {
+    return;
+  }
+  CPU_CLR(avoid_cpu_, &allowed);
+  if (CPU_COUNT(&allowed) != 0) sched_setaffinity(0, sizeof allowed, &allowed);
+}
+
 void Heartbeat::Run() {
   pthread_setname_np(pthread_self(), "hl-heartbeat");
+  AvoidCpu();
   // Any start will do as long as the word moves; time makes a restarted owner's differ from its
   // former life's.
   uint64_t word =

@@ -26,14 +26,19 @@ class Heartbeat {
     RdmaLink* link = nullptr;
     RemoteMemory word;
   };
-  Heartbeat(std::vector<Target> targets, Tick tick);
+  // `avoid_cpu`: a processor that the thread keeps off if it may run elsewhere; −1: none. An RNIC
+  // daemon pinned there at nice −20 would let it run for a few per cent of the time, in slices some
+  // hundred milliseconds apart: a living primary would look dead.
+  Heartbeat(std::vector<Target> targets, Tick tick, int avoid_cpu);
   ~Heartbeat();  // ends the thread
 
  private:
   void Run();
+  void AvoidCpu() const;
 
   const std::vector<Target> targets_;
   const Tick tick_;
+  const int avoid_cpu_;
   std::mutex mutex_;
   std::condition_variable wake_;
   bool stop_ = false;  // guarded by mutex_

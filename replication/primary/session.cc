@@ -15,6 +15,14 @@ constexpr std::chrono::milliseconds kBusyTick{2};
 // What each replica gets to answer a Release, even when others have used up the time.
 constexpr std::chrono::milliseconds kLeastRelease{20};
 
+// The processor that the RNIC's daemon is pinned to; −1: none.
+int PinnedCpu(rnic::Device& device) {
+  const Result<rnic::Counters> counters = device.QueryCounters();
+  if (!counters.ok()) return -1;
+  const auto cpu = counters->find("daemon_cpu");
+  return cpu == counters->end() ? -1 : static_cast<int>(cpu->second);
+}
+
 bool IsGroupError(Code code) {
   return code == Code::kUnavailable || code == Code::kTimedOut || code == Code::kAborted ||
          code == Code::kProtection;
@@ -93,7 +101,8 @@ void Session::StartHeartbeat(bool with_lane) {
   for (const auto& peer : peers_) targets.push_back({&peer->link(), peer->heartbeat()});
   heartbeat_ = std::make_unique<Heartbeat>(
       std::move(targets),
-      with_lane ? Heartbeat::Tick([this] { return Tick(); }) : Heartbeat::Tick());
+      with_lane ? Heartbeat::Tick([this] { return Tick(); }) : Heartbeat::Tick(),
+      PinnedCpu(*device_));
 }
 
 // On the heartbeat's thread, which ends before lane_ does.

@@ -1,15 +1,20 @@
 // hyperloop-rnicd as a service: start and stop, clients that stop, die, fork or truncate their
 // files, and its own death.
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <array>
 #include <cstdio>
 #include <fstream>
+#include <functional>
 #include <set>
+#include <thread>
 
 #include "integration/rnicd_fixture.h"
 
@@ -73,22 +78,109 @@ TEST_F(RnicdTest, FileInTheSocketsPlaceIsLeftAlone) {
   EXPECT_EQ(content, "precious");
 }
 
-TEST_F(RnicdTest, BadArgumentsAreRefused) {
-  const std::vector<std::vector<std::string>> bad = {{"--spin-us", "-1"},
-                                                     {"--spin-us", "x"},
-                                                     {"--priority", "high"},
-                                                     {"--cpu", "99999"},
-                                                     {"--unknown"},
-                                                     {"--priority", "fifo", "--spin-us", "50"},
-                                                     {"--socket", "/nowhere/at/all"}};
-  for (const auto& args : bad) {
-    auto refused = ChildProcess::Spawn(DaemonArgs(args));
+// A daemon whose messages come through ReadLine, too. `prepare` runs in its process first.
+ChildProcess SpawnHeard(std::vector<std::string> args, const std::function<void()>& prepare) {
+  args.insert(args.begin(), ProgramPath("hyperloop-rnicd"));
+  return ChildProcess::Fork([args, prepare] {
+    dup2(STDOUT_FILENO, STDERR_FILENO);
+    prepare();
+    std::vector<char*> argv;
+    for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
+    argv.push_back(nullptr);
+    execv(argv[0], argv.data());
+    return 127;
+  });
+}
+
+TEST_F(RnicdTest, BadArgumentsAreRefusedWithTheReason) {
+  struct Case {
+    std::vector<std::string> args;
+    std::string reason;
+  };
+  const std::vector<std::string> socket{"--socket", socket_};
+  const std::vector<Case> bad = {
+      {{"--spin-us", "-1"}, "--spin-us"},
+      {{"--spin-us", "x"}, "--spin-us"},
+      {{"--priority", "high"}, "--priority"},
+      {{"--cpu", "99999"}, "--cpu 99999: expected a processor number, auto or none"},
+      {{"--cpu", "first"}, "--cpu first: expected a processor number, auto or none"},
+      {{"--cpu", "1023"}, "--cpu 1023 (see nproc"},  // none that this machine has
+      {{"--unknown"}, "--unknown"},
+      {{"--priority", "fifo", "--spin-us", "50"}, "--priority fifo with --spin-us"},
+  };
+  const auto expect_refusal = [](const std::vector<std::string>& args, const std::string& reason) {
+    auto refused = SpawnHeard(args, [] {});
     const int status = refused.Wait();
-    EXPECT_GT(status, 0) << args[0];
-    EXPECT_LT(status, 128) << args[0];
+    EXPECT_GT(status, 0) << reason;
+    EXPECT_LT(status, 127) << reason;
+    std::string text;
+    for (int i = 0; i < 20; ++i) text += refused.ReadLine() + "\n";
+    EXPECT_NE(text.find(reason), std::string::npos) << text;
+    EXPECT_EQ(text.find("ready "), std::string::npos) << text;
+  };
+  for (const Case& each : bad) {
+    std::vector<std::string> args = socket;
+    args.insert(args.end(), each.args.begin(), each.args.end());
+    expect_refusal(args, each.reason);
+    EXPECT_FALSE(std::filesystem::exists(socket_)) << each.reason;
   }
-  auto nothing = ChildProcess::Spawn({ProgramPath("hyperloop-rnicd")});
-  EXPECT_NE(nothing.Wait(), 0);
+  expect_refusal({"--socket", "/nowhere/at/all"}, "the socket's directory /nowhere/at/");
+  expect_refusal({"--socket", "/dev/null/rnicd.sock"}, "the socket's directory /dev/null/");
+  expect_refusal({"--socket", folder_ + "/" + std::string(200, 'x')}, "socket path of");
+  expect_refusal({}, "--socket is required");
+}
+
+// Runs without the right to raise priorities, as for an ordinary user, and says what that costs.
+TEST_F(RnicdTest, WithoutPermissionForItsPriorityItWarnsAndGoesOn) {
+  for (const std::string priority : {"nice", "fifo", "none"}) {
+    daemon_ = SpawnHeard({"--socket", socket_, "--spin-us", "0", "--priority", priority}, [] {
+      prctl(PR_CAPBSET_DROP, CAP_SYS_NICE, 0, 0, 0);  // fails for a user who has none
+      const rlimit none{0, 0};
+      setrlimit(RLIMIT_NICE, &none);
+      setrlimit(RLIMIT_RTPRIO, &none);
+    });
+    const std::string warning = priority == "none" ? "" : daemon_.ReadLine();
+    const std::string expected = priority == "nice"   ? "no permission for nice -20"
+                                 : priority == "fifo" ? "no permission for SCHED_FIFO"
+                                                      : "";
+    EXPECT_NE(warning.find(expected), std::string::npos) << warning;
+    EXPECT_EQ(daemon_.ReadLine(), "ready " + socket_) << priority;
+    ExpectDaemonServes();
+    daemon_.Kill();
+  }
+}
+
+// A sleeping engine that is woken on the client's own processor would take it: the client moves.
+TEST_F(RnicdTest, ClientStepsOffTheProcessorOfASleepingEngine) {
+  cpu_set_t allowed, last_only, after;
+  ASSERT_EQ(sched_getaffinity(0, sizeof allowed, &allowed), 0);
+  if (CPU_COUNT(&allowed) < 2) GTEST_SKIP() << "needs two processors";
+  int last = CPU_SETSIZE - 1;
+  while (!CPU_ISSET(last, &allowed)) --last;
+  CPU_ZERO(&last_only);
+  CPU_SET(last, &last_only);
+  daemon_ = ChildProcess::Spawn(DaemonArgs({"--spin-us", "0", "--cpu", std::to_string(last)}));
+  ASSERT_EQ(daemon_.ReadLine(), "ready " + socket_);
+  Node node;
+  ASSERT_NO_FATAL_FAILURE(OpenLoopback(&node));
+  auto counters = node.device->QueryCounters();
+  ASSERT_OK(counters);
+  EXPECT_EQ((*counters)["daemon_cpu"], static_cast<uint64_t>(last));
+  constexpr int kRounds = 20;
+  int moved = 0;
+  for (int i = 0; i < kRounds; ++i) {
+    ASSERT_EQ(sched_setaffinity(0, sizeof last_only, &last_only), 0);
+    ASSERT_OK(node.RunNop());  // the engine was seen there, and sleeps again
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // steps aside at most once per ms
+    ASSERT_EQ(sched_setaffinity(0, sizeof allowed, &allowed), 0);
+    const rnic::SendRequest nop{.opcode = rnic::Opcode::kNop, .signaled = true};
+    ASSERT_OK(node.qp->Post({&nop, 1}));
+    moved += sched_getcpu() != last;
+    ASSERT_OK(node.Await());
+  }
+  EXPECT_GE(moved, kRounds / 2);  // the engine may by chance be awake for another reason
+  ASSERT_EQ(sched_getaffinity(0, sizeof after, &after), 0);
+  EXPECT_TRUE(CPU_EQUAL(&after, &allowed)) << "its affinity is what it was";
 }
 
 TEST_F(RnicdTest, HelpNamesUnitsAndDefaults) {

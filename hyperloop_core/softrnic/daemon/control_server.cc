@@ -324,7 +324,9 @@ std::string ControlServer::OwnCounters() const {
   const auto line = [](const char* name, uint64_t value) {
     return std::string(name) + " " + std::to_string(value) + "\n";
   };
-  return line("daemon_pid", static_cast<uint64_t>(getpid())) +
+  const std::string cpu =
+      loop_->cpu() < 0 ? "" : line("daemon_cpu", static_cast<uint64_t>(loop_->cpu()));
+  return line("daemon_pid", static_cast<uint64_t>(getpid())) + cpu +
          line("engine_turns", c.turns.load(std::memory_order_relaxed)) +
          line("engine_idle_turns", c.idle_turns.load(std::memory_order_relaxed)) +
          line("engine_sleeps", c.sleeps.load(std::memory_order_relaxed)) +
