@@ -59,13 +59,11 @@ Result<std::unique_ptr<Target>> Target::Open(const TargetOptions& options) {
   return target;
 }
 
-// A device on each host, to read its counters. Emulated clusters name their replicas' hosts
-// replica0, replica1, …
+// A device on each host, to read its counters.
 Status Target::OpenHosts(const StoreOptions& options) {
   std::vector<std::string> names{options.host};
-  for (size_t i = 0; i < options.replicas.size(); ++i) {
-    names.push_back("replica" + std::to_string(i));
-  }
+  const std::vector<std::string>& replicas = scratch_->replica_hosts();
+  names.insert(names.end(), replicas.begin(), replicas.end());
   for (std::string& name : names) {
     HL_ASSIGN_OR_RETURN(auto device, softrnic::OpenDaemonDevice({options.device, name}));
     hosts_.push_back({std::move(name), std::move(device)});

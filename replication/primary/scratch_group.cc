@@ -10,11 +10,12 @@ namespace {
 class SessionScratch final : public ScratchGroup {
  public:
   SessionScratch(std::unique_ptr<Session> session, Session::Primitives lent)
-      : session_(std::move(session)), lent_(lent) {}
+      : session_(std::move(session)), lent_(std::move(lent)) {}
   ~SessionScratch() override { Close().IgnoreError(); }
 
   Group& group() override { return *lent_.group; }
   rnic::Device& device() override { return *lent_.device; }
+  const std::vector<std::string>& replica_hosts() const override { return lent_.replica_hosts; }
   uint64_t offset() const override { return lent_.offset; }
   std::span<std::byte> bytes() const override { return lent_.bytes; }
   Status Close() override { return session_->Close(); }
@@ -46,8 +47,9 @@ Result<std::unique_ptr<ScratchGroup>> ScratchGroup::Take(const StoreOptions& opt
   request.directory = who;
   TakeResult taken;
   HL_RETURN_IF_ERROR(session->Take(request, &taken));
-  HL_ASSIGN_OR_RETURN(const Session::Primitives lent, session->Lend());
-  return std::unique_ptr<ScratchGroup>(std::make_unique<SessionScratch>(std::move(session), lent));
+  HL_ASSIGN_OR_RETURN(Session::Primitives lent, session->Lend());
+  return std::unique_ptr<ScratchGroup>(
+      std::make_unique<SessionScratch>(std::move(session), std::move(lent)));
 }
 
 }  // namespace hyperloop

@@ -258,7 +258,8 @@ Result<Session::Primitives> Session::Lend() {
   HL_RETURN_IF_ERROR(lane_->Checkpoint());
   StartHeartbeat(false);  // the lane's own work ends with the old heartbeat
   const uint64_t offset = info_.geometry.data_offset;
-  return Primitives{group_.get(), device_.get(), offset, pool_->region().subspan(offset)};
+  return Primitives{group_.get(), device_.get(), offset, pool_->region().subspan(offset),
+                    replica_hosts_};
 }
 
 void Session::Say(LogLevel level, const std::string& text) const {

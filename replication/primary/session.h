@@ -59,8 +59,9 @@ class Session {
   struct Primitives {
     Group* group = nullptr;
     rnic::Device* device = nullptr;
-    uint64_t offset = 0;         // of the data extents, all of them free
-    std::span<std::byte> bytes;  // the same, here
+    uint64_t offset = 0;                     // of the data extents, all of them free
+    std::span<std::byte> bytes;              // the same, here
+    std::vector<std::string> replica_hosts;  // emulated hosts, in the order of the chain
   };
   // kInvalidArgument: the group holds files.
   Result<Primitives> Lend();
@@ -120,6 +121,7 @@ class Session {
   Ownership own_;
   RegionInfo info_;
   LogState log_state_;
+  std::vector<std::string> replica_hosts_;  // as they said when the group was taken
   std::unique_ptr<Group> group_;
   std::unique_ptr<FileLane> lane_;
   std::unique_ptr<Heartbeat> heartbeat_;

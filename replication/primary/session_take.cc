@@ -246,6 +246,8 @@ Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
   HL_RETURN_IF_ERROR(MakeEqual(choice.known_acked));
   HL_RETURN_IF_ERROR(CheckOwnRegion(request));
   HL_RETURN_IF_ERROR(InstallAll(looks));
+  replica_hosts_.clear();
+  for (const MemberLook& look : looks) replica_hosts_.push_back(look.hello.host);
   HL_RETURN_IF_ERROR(RememberGroup());
   HL_RETURN_IF_ERROR(Arm());
   return BindLane(request, result);

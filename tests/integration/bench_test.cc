@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -108,6 +109,22 @@ TEST_F(BenchOnAGroupTest, RefusesAGroupWithFilesAndLeavesItAsItWas) {
   ASSERT_OK(store->Remove("000001.log"));
   ASSERT_OK(store->Close());
   EXPECT_EQ(run(), 0) << "an empty group will do";
+}
+
+// Each replica says on which emulated host it is; its place in the chain tells nothing about that.
+TEST_F(BenchOnAGroupTest, CountersAreThoseOfTheReplicasOwnHosts) {
+  StoreOptions options = Options();
+  std::reverse(options.replicas.begin(), options.replicas.end());
+  ChildProcess bench =
+      ChildProcess::Spawn(Command({"--uri", FormatStoreUri(options), "--number=100", "--json"}));
+  const std::string line = bench.ReadLine();
+  const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
+  ASSERT_TRUE(json.is_object()) << line;
+  ASSERT_EQ(json["hosts"].size(), 4u) << line;
+  for (const int i : {1, 2, 3}) {
+    EXPECT_EQ(json["hosts"][i]["host"], "replica" + std::to_string(3 - i)) << line;
+  }
+  EXPECT_EQ(bench.Wait(), 0);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "hyperloop/core/group.h"
 #include "hyperloop/core/log.h"
@@ -29,6 +30,8 @@ class ScratchGroup {
 
   virtual Group& group() = 0;
   virtual rnic::Device& device() = 0;  // the primary's
+  // The emulated host of each replica, in the order of the chain.
+  virtual const std::vector<std::string>& replica_hosts() const = 0;
   // The caller's range: region bytes [offset(), offset() + bytes().size()), here those of the
   // primary.
   virtual uint64_t offset() const = 0;
