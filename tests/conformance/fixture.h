@@ -57,7 +57,16 @@ struct Endpoint {
 
 class ConformanceTest : public testing::TestWithParam<ProviderKind> {
  protected:
-  void SetUp() override { provider_ = GetParam().make(); }
+  void SetUp() override {
+    provider_ = GetParam().make();
+    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+    const std::string full = std::string(test->test_suite_name()) + "." + test->name();
+    // "Providers/QueueTest.Name/provider" → "QueueTest.Name"
+    const size_t start = full.find('/') + 1;
+    const std::string reason =
+        AllowedSkip(GetParam().name, full.substr(start, full.rfind('/') - start));
+    if (!reason.empty()) GTEST_SKIP() << reason;
+  }
 
   // `attr`'s completion queues are filled in.
   void Open(const std::string& host, Endpoint* e, rnic::QpAttr attr = {}, uint32_t cq_depth = 256) {

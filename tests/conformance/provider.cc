@@ -5,10 +5,14 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
 #include <thread>
 
 #include "hyperloop/core/log.h"
 #include "hyperloop/core/softrnic.h"
+#include "hyperloop/core/verbs.h"
 #include "softrnic/daemon/control_server.h"
 #include "softrnic/embedded.h"
 #include "support/child_process.h"
@@ -112,16 +116,73 @@ class DaemonProvider final : public Provider {
   ChildProcess daemon_;
 };
 
-}  // namespace
+// All hosts are one device, told apart by their service ports.
+class VerbsProvider final : public Provider {
+ public:
+  VerbsProvider(std::string device, std::string address)
+      : device_(std::move(device)), address_(std::move(address)) {}
+  Result<std::unique_ptr<rnic::Device>> Open(const std::string& host) override {
+    return verbs::OpenDevice({.device = device_, .service_port = PortOf(host)});
+  }
+  std::string ServiceHost(const std::string& host) override {
+    return address_ + ":" + std::to_string(PortOf(host));
+  }
+  // Soft-RoCE calls some failures by less precise names.
+  bool Reports(rnic::WcStatus expected, rnic::WcStatus got) const override {
+    using enum rnic::WcStatus;
+    if (got == kLocalQpOperation) return expected == kLocalProtection || expected == kLocalLength;
+    if (got == kRemoteOperation) return expected == kRemoteInvalidRequest;
+    return got == expected;
+  }
+  void Drive() override { std::this_thread::yield(); }
 
-const std::vector<ProviderKind>& Providers() {
-  static const std::vector<ProviderKind> kinds = {
+ private:
+  uint16_t PortOf(const std::string& host) {
+    const auto next = static_cast<uint16_t>(20000 + ports_.size());
+    return ports_.try_emplace(host, next).first->second;
+  }
+
+  const std::string device_;
+  const std::string address_;
+  std::map<std::string, uint16_t> ports_;
+};
+
+std::vector<ProviderKind> MakeProviders() {
+  std::vector<ProviderKind> kinds = {
       {"softrnic_stepped", [] { return std::make_unique<SteppedProvider>(); }},
       {"softrnic_thread", [] { return std::make_unique<ThreadProvider>(); }},
       {"softrnic_daemon_in_process", [] { return std::make_unique<InProcessDaemonProvider>(); }},
       {"softrnic_daemon", [] { return std::make_unique<DaemonProvider>(); }},
   };
+  const char* device = std::getenv("HYPERLOOP_VERBS_DEVICE");
+  const char* address = std::getenv("HYPERLOOP_VERBS_ADDRESS");
+  if (device != nullptr && address != nullptr) {
+    kinds.push_back({"verbs", [=] { return std::make_unique<VerbsProvider>(device, address); }});
+  }
   return kinds;
+}
+
+}  // namespace
+
+const std::vector<ProviderKind>& Providers() {
+  static const std::vector<ProviderKind> kinds = MakeProviders();
+  return kinds;
+}
+
+std::string AllowedSkip(const std::string& provider, const std::string& test) {
+  std::ifstream file(HYPERLOOP_ALLOWED_SKIPS);
+  EXPECT_TRUE(file.is_open()) << HYPERLOOP_ALLOWED_SKIPS;
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with('#') || line.empty()) continue;
+    std::istringstream fields(line);
+    std::string listed_provider, listed_test, reason;
+    std::getline(fields, listed_provider, '\t');
+    std::getline(fields, listed_test, '\t');
+    std::getline(fields, reason);
+    EXPECT_FALSE(reason.empty()) << HYPERLOOP_ALLOWED_SKIPS << ": \"" << line << '"';
+    if (listed_provider == provider && listed_test == test) return reason;
+  }
+  return "";
 }
 
 }  // namespace hyperloop::test

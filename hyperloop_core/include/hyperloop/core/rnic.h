@@ -214,6 +214,10 @@ struct QpAttr {
   bool cross_channel = false;  // may execute WAIT and *_ENABLE ("master")
   bool managed_send = false;   // Post does not start the SQ; an enable or RingDoorbell does
   bool managed_recv = false;
+  // Of packets, where the device has some (verbs):
+  uint32_t mtu = 0;  // bytes of payload: 256, 512, 1024, 2048, 4096; equal at both ends; 0: the
+                     // device's
+  uint8_t traffic_class = 0;  // of the IP header; 0: the device's
 };
 
 enum class QpState : uint8_t { kReset, kInit, kReadyToReceive, kReadyToSend, kError };
@@ -297,13 +301,16 @@ class Device {
   // hw_counters of the port (this emulated host); names in docs/rnic.md.
   virtual Result<Counters> QueryCounters() = 0;
 
-  // Passive connection set-up by the device alone: after Publish, whoever reaches the device may
-  // Connect a queue pair of his to a fresh responder-only queue pair in `pd` (remote reads only),
-  // and gets `private_data`; the publishing process need not run. Used to inspect stopped replicas.
+  // Passive connection set-up: after Publish, whoever reaches the device may Connect a queue pair
+  // of his to a fresh responder-only queue pair in `pd` (remote reads only), and gets
+  // `private_data`. softrnic: the device answers alone, and the publishing process may be stopped;
+  // so stopped replicas are inspected. verbs: a thread of the publishing process answers.
   // kNotSupported on devices without a connection agent.
   virtual Status Publish(std::string_view service, ProtectionDomain& pd,
                          std::span<const std::byte> private_data) = 0;
-  // `host`: the emulated host's name at the same daemon. Connects `qp` (fresh) and returns the
+  // `host`: softrnic: the emulated host's name at the same daemon; verbs: ADDRESS:PORT of the
+  // publishing device (verbs::DeviceOptions::service_port). kNotFound: nobody publishes `service`
+  // there. kUnavailable (verbs): no answer. Connects `qp` (fresh) and returns the
   // private data.
   virtual Result<std::vector<std::byte>> ConnectService(std::string_view host,
                                                         std::string_view service,

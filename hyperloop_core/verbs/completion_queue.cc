@@ -1,0 +1,199 @@
+#include <fcntl.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <string>
+
+#include "verbs/queues.h"
+
+namespace hyperloop::verbs {
+namespace {
+
+using rnic::WcOpcode;
+using rnic::WcStatus;
+
+constexpr size_t kBatch = 16;
+
+WcStatus StatusOf(ibv_wc_status status) {
+  switch (status) {
+    case IBV_WC_SUCCESS:
+      return WcStatus::kSuccess;
+    case IBV_WC_LOC_LEN_ERR:
+      return WcStatus::kLocalLength;
+    case IBV_WC_LOC_QP_OP_ERR:
+      return WcStatus::kLocalQpOperation;
+    case IBV_WC_LOC_PROT_ERR:
+      return WcStatus::kLocalProtection;
+    case IBV_WC_WR_FLUSH_ERR:
+      return WcStatus::kFlushed;
+    case IBV_WC_LOC_ACCESS_ERR:
+      return WcStatus::kLocalAccess;
+    case IBV_WC_REM_INV_REQ_ERR:
+      return WcStatus::kRemoteInvalidRequest;
+    case IBV_WC_REM_ACCESS_ERR:
+      return WcStatus::kRemoteAccess;
+    case IBV_WC_REM_OP_ERR:
+      return WcStatus::kRemoteOperation;
+    case IBV_WC_RETRY_EXC_ERR:
+      return WcStatus::kRetryExceeded;
+    case IBV_WC_RNR_RETRY_EXC_ERR:
+      return WcStatus::kRnrRetryExceeded;
+    case IBV_WC_REM_ABORT_ERR:
+      return WcStatus::kRemoteAborted;
+    default:
+      return WcStatus::kOther;
+  }
+}
+
+// Everything but `id`. The opcode of a failed completion is not valid: the id says which queue.
+rnic::Completion Translate(const ibv_wc& wc, const WorkId& id) {
+  rnic::Completion out;
+  out.status = StatusOf(wc.status);
+  out.qpn = wc.qp_num;
+  out.wqe_counter = id.index;
+  if (!id.receive) return out;
+  out.opcode = WcOpcode::kReceive;
+  if (wc.status != IBV_WC_SUCCESS) return out;
+  out.byte_length = wc.byte_len;
+  if ((wc.wc_flags & IBV_WC_WITH_IMM) != 0) {
+    out.imm = be32toh(wc.imm_data);
+    out.opcode =
+        wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM ? WcOpcode::kReceiveWriteImm : WcOpcode::kReceiveImm;
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<VerbsCompletionQueue>> VerbsCompletionQueue::Create(
+    std::shared_ptr<VerbsContext> context, const rnic::CqAttr& attr) {
+  if (!context->Usable()) return context->DeadStatus();
+  if (attr.ignore_overrun) {
+    return NotSupported("libibverbs has no completion queues that ignore overrun");
+  }
+  const auto limit = static_cast<uint32_t>(context->attributes().max_cqe);
+  if (attr.depth == 0 || attr.depth > limit) {
+    return InvalidArgument("completion queue of " + std::to_string(attr.depth) + " entries: " +
+                           context->port().device + " takes 1 to " + std::to_string(limit));
+  }
+  std::unique_ptr<VerbsCompletionQueue> queue(new VerbsCompletionQueue(context));
+  const Library& lib = context->lib();
+  if (attr.events) {
+    queue->channel_ = lib.ibv_create_comp_channel(context->device());
+    if (queue->channel_ == nullptr) return VerbsError(errno, "making a completion channel");
+    const int fd = queue->channel_->fd;
+    if (fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) != 0) {
+      return FromErrno(errno, "completion channel");
+    }
+  }
+  const uint32_t depth = std::min(std::bit_ceil(attr.depth), limit);
+  queue->cq_ =
+      lib.ibv_create_cq(context->device(), static_cast<int>(depth), nullptr, queue->channel_, 0);
+  if (queue->cq_ == nullptr) {
+    return VerbsError(errno, "making a completion queue of " + std::to_string(depth) + " entries");
+  }
+  return queue;
+}
+
+VerbsCompletionQueue::~VerbsCompletionQueue() {
+  if (!context_->IsOwner()) return;
+  const Library& lib = context_->lib();
+  if (cq_ != nullptr) lib.ibv_destroy_cq(cq_);
+  if (channel_ != nullptr) lib.ibv_destroy_comp_channel(channel_);
+}
+
+Result<size_t> VerbsCompletionQueue::Fetch(ibv_wc* out, size_t wanted) {
+  if (has_set_aside_.load(std::memory_order_acquire)) [[unlikely]] {
+    const std::lock_guard lock(mutex_);
+    size_t taken = 0;
+    for (; taken < wanted && !set_aside_.empty(); ++taken) {
+      out[taken] = set_aside_.front();
+      set_aside_.pop_front();
+    }
+    if (set_aside_.empty()) has_set_aside_.store(false, std::memory_order_release);
+    if (taken > 0) return taken;
+  }
+  const int polled = ibv_poll_cq(cq_, static_cast<int>(wanted), out);
+  if (polled < 0) return Unavailable("completion queue of " + context_->port().device + " failed");
+  return static_cast<size_t>(polled);
+}
+
+Result<size_t> VerbsCompletionQueue::Poll(std::span<rnic::Completion> out) {
+  if (!context_->Usable()) [[unlikely]]
+    return context_->DeadStatus();
+  size_t count = 0;
+  while (count < out.size()) {
+    std::array<ibv_wc, kBatch> batch;
+    HL_ASSIGN_OR_RETURN(const size_t polled,
+                        Fetch(batch.data(), std::min(kBatch, out.size() - count)));
+    if (polled == 0) break;
+    const auto lock = context_->LockQueuePairs();
+    for (size_t i = 0; i < polled; ++i) {
+      const WorkId id = WorkId::Unpack(batch[i].wr_id);
+      VerbsQueuePair* qp = context_->QueuePairLocked(id.slot);
+      if (qp == nullptr) continue;
+      out[count] = Translate(batch[i], id);
+      if (qp->Resolve(id, &out[count])) ++count;
+    }
+  }
+  if (count == 0 && !context_->Alive()) return context_->DeadStatus();
+  return count;
+}
+
+Result<uint32_t> VerbsCompletionQueue::Discard(const VerbsQueuePair& qp) {
+  const std::lock_guard lock(mutex_);
+  const auto is_mine = [&qp](const ibv_wc& wc) {
+    return WorkId::Unpack(wc.wr_id).slot == qp.slot();
+  };
+  auto receives = static_cast<uint32_t>(std::count_if(
+      set_aside_.begin(), set_aside_.end(),
+      [&](const ibv_wc& wc) { return is_mine(wc) && WorkId::Unpack(wc.wr_id).receive; }));
+  std::erase_if(set_aside_, is_mine);
+  for (;;) {
+    ibv_wc wc;
+    const int polled = ibv_poll_cq(cq_, 1, &wc);
+    if (polled < 0)
+      return Unavailable("completion queue of " + context_->port().device + " failed");
+    if (polled == 0) return receives;
+    if (!is_mine(wc)) {
+      set_aside_.push_back(wc);
+      has_set_aside_.store(true, std::memory_order_release);
+    } else if (WorkId::Unpack(wc.wr_id).receive) {
+      ++receives;
+    }
+  }
+}
+
+Status VerbsCompletionQueue::RequestNotify(bool solicited_only) {
+  if (!context_->Usable()) return context_->DeadStatus();
+  if (channel_ == nullptr) {
+    return NotSupported("this completion queue was made without CqAttr::events");
+  }
+  const int error = ibv_req_notify_cq(cq_, solicited_only ? 1 : 0);
+  return error == 0 ? Status::Ok() : FromErrno(error, "ibv_req_notify_cq");
+}
+
+int VerbsCompletionQueue::event_fd() const { return channel_ == nullptr ? -1 : channel_->fd; }
+
+Result<uint32_t> VerbsCompletionQueue::TakeEvents() {
+  if (!context_->Usable()) return context_->DeadStatus();
+  if (channel_ == nullptr) {
+    return NotSupported("this completion queue was made without CqAttr::events");
+  }
+  uint32_t events = 0;
+  for (;;) {
+    ibv_cq* cq = nullptr;
+    void* user = nullptr;
+    if (context_->lib().ibv_get_cq_event(channel_, &cq, &user) != 0) break;
+    ++events;
+  }
+  if (events > 0) context_->lib().ibv_ack_cq_events(cq_, events);
+  if (errno != EAGAIN && errno != EINTR) return FromErrno(errno, "ibv_get_cq_event");
+  if (!context_->Alive()) return context_->DeadStatus();
+  return events;
+}
+
+}  // namespace hyperloop::verbs

@@ -1,0 +1,293 @@
+// Provider verbs beyond the conformance suite: choosing a device, limits of the process, forks, and
+// services of processes that do not answer. Runs in the virtual machine (scripts/vm-run): it
+// changes rights of /dev/infiniband.
+#include "hyperloop/core/verbs.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <functional>
+
+#include "hyperloop/core/rnic.h"
+
+namespace hyperloop {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr char kAddress[] = "10.9.0.1";
+constexpr uint32_t kAll =
+    rnic::kLocalWrite | rnic::kRemoteWrite | rnic::kRemoteRead | rnic::kRemoteAtomic;
+
+std::unique_ptr<rnic::Device> Open(const verbs::DeviceOptions& options = {}) {
+  auto device = verbs::OpenDevice(options);
+  EXPECT_TRUE(device.ok()) << device.status().ToString();
+  return device.ok() ? std::move(*device) : nullptr;
+}
+Status Refusal(const verbs::DeviceOptions& options) { return verbs::OpenDevice(options).status(); }
+
+// Runs `body` in a child; the parent gets its text, which it prints to be compared.
+std::string InChild(const std::function<std::string()>& body) {
+  int ends[2];
+  EXPECT_EQ(pipe(ends), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const std::string text = body();
+    const ssize_t written = write(ends[1], text.data(), text.size());
+    _exit(written == static_cast<ssize_t>(text.size()) ? 0 : 1);
+  }
+  close(ends[1]);
+  std::string text;
+  char buffer[512];
+  for (ssize_t n; (n = read(ends[0], buffer, sizeof buffer)) > 0;) text.append(buffer, n);
+  close(ends[0]);
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  return text;
+}
+
+// A loopback queue pair with 1 MiB of memory.
+struct Loop {
+  std::unique_ptr<rnic::Device> device;
+  std::unique_ptr<rnic::ProtectionDomain> pd;
+  std::unique_ptr<rnic::CompletionQueue> cq;
+  std::unique_ptr<rnic::Buffer> buffer;
+  std::unique_ptr<rnic::MemoryRegion> mr;
+  std::unique_ptr<rnic::QueuePair> qp;
+
+  explicit Loop(const verbs::DeviceOptions& options, rnic::QpAttr attr = {})
+      : device(Open(options)) {
+    pd = std::move(device->AllocatePd()).value();
+    cq = std::move(device->CreateCq({})).value();
+    buffer = std::move(device->AllocateBuffer(1 << 20)).value();
+    mr = std::move(pd->Register(buffer->data(), buffer->size(), kAll, {})).value();
+    attr.send_cq = attr.recv_cq = cq.get();
+    qp = std::move(pd->CreateQueuePair(attr)).value();
+  }
+  rnic::WcStatus Write(size_t from, size_t to, uint32_t length) {
+    const rnic::Sge sge{mr->addr() + from, length, mr->lkey()};
+    const rnic::SendRequest request{.opcode = rnic::Opcode::kWrite,
+                                    .signaled = true,
+                                    .sges = {&sge, 1},
+                                    .remote_addr = mr->addr() + to,
+                                    .rkey = mr->rkey()};
+    EXPECT_TRUE(qp->Post({&request, 1}).ok());
+    rnic::Completion done{.status = rnic::WcStatus::kOther};
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (std::chrono::steady_clock::now() < deadline) {
+      auto polled = cq->Poll({&done, 1});
+      if (!polled.ok() || *polled == 1) break;
+    }
+    return done.status;
+  }
+};
+
+// The kernel counts anew only every 12 ms.
+uint64_t PacketsSent(rnic::Device& device) {
+  const auto fresh = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
+  for (;;) {
+    const uint64_t packets = device.QueryCounters()->at("sent_pkts");
+    if (std::chrono::steady_clock::now() > fresh) return packets;
+  }
+}
+
+TEST(VerbsTest, ChoosesADeviceByItself) {
+  const auto device = Open();
+  EXPECT_EQ(device->caps().provider, "verbs");
+  EXPECT_FALSE(device->caps().cross_channel);
+  EXPECT_TRUE(device->caps().completion_events);
+  EXPECT_GE(device->caps().max_inline, 32u);
+  // The RoCE v2 address that IPv4 has, not the link-local one in front of it.
+  const rnic::Gid expected{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 9, 0, 1}};
+  EXPECT_EQ(device->gid(), expected);
+  EXPECT_EQ(Open({.device = "rxe0"})->gid(), expected);
+  EXPECT_EQ(Open({.device = "rxe0:1"})->gid(), expected);
+  EXPECT_EQ(Open({.gid_index = 0})->gid().raw[0], 0xfe);
+}
+
+TEST(VerbsTest, RefusesWhatIsNotThere) {
+  EXPECT_THAT(Refusal({.device = "mlx5_0"}).message(),
+              AllOf(HasSubstr("mlx5_0"), HasSubstr("there are rxe0")));
+  EXPECT_EQ(Refusal({.device = "mlx5_0"}).code(), Code::kNotFound);
+  EXPECT_THAT(Refusal({.device = "rxe0:2"}).message(), HasSubstr("no port 2; its ports: 1 to 1"));
+  EXPECT_THAT(Refusal({.device = "rxe0:x"}).message(), HasSubstr("expected NAME or NAME:PORT"));
+  EXPECT_THAT(Refusal({.gid_index = 9}).message(),
+              AllOf(HasSubstr("no GID of index 9"), HasSubstr("ffff:0a09:0001")));
+  EXPECT_EQ(Refusal({.gid_index = 256}).code(), Code::kInvalidArgument);
+  EXPECT_THAT(Refusal({.mtu = 1500}).message(), HasSubstr("256, 512, 1024, 2048 or 4096"));
+}
+
+TEST(VerbsTest, RefusesWithoutPermission) {
+  ASSERT_EQ(chmod("/dev/infiniband/uverbs0", 0600), 0);
+  const std::string text = InChild([] {
+    if (setuid(65534) != 0) return std::string("setuid");
+    const Status status = Refusal({});
+    return std::string(CodeName(status.code())) + ": " + status.message();
+  });
+  chmod("/dev/infiniband/uverbs0", 0666);
+  EXPECT_THAT(text, AllOf(HasSubstr("permission"), HasSubstr("/dev/infiniband/uverbs0")));
+}
+
+TEST(VerbsTest, RefusesMoreThanMayBeLocked) {
+  const std::string text = InChild([] {
+    const rlimit limit{256 << 10, 256 << 10};
+    if (setrlimit(RLIMIT_MEMLOCK, &limit) != 0 || setuid(65534) != 0) return std::string("limits");
+    const auto device = Open();
+    const auto pd = std::move(device->AllocatePd()).value();
+    const auto buffer = std::move(device->AllocateBuffer(1 << 20)).value();
+    return pd->Register(buffer->data(), buffer->size(), kAll, {}).status().message();
+  });
+  EXPECT_THAT(text, AllOf(HasSubstr("1048576 bytes"), HasSubstr("may lock 256 KiB"),
+                          HasSubstr("ulimit -l unlimited")));
+}
+
+TEST(VerbsTest, RefusesFileMedia) {
+  const auto device = Open();
+  const auto pd = std::move(device->AllocatePd()).value();
+  const auto buffer = std::move(device->AllocateBuffer(4096)).value();
+  const auto refused = pd->Register(buffer->data(), 4096, kAll, {.media = rnic::Media::kFile});
+  EXPECT_EQ(refused.status().code(), Code::kNotSupported);
+  EXPECT_THAT(refused.status().message(), HasSubstr("media=ram"));
+  EXPECT_TRUE(
+      pd->Register(buffer->data(), 4096, rnic::kRemoteRead, {.media = rnic::Media::kFile}).ok());
+}
+
+TEST(VerbsTest, MemoryOfATmpfsFileIsReachable) {
+  Loop loop({});
+  const int fd = memfd_create("verbs-test", MFD_CLOEXEC);
+  ASSERT_EQ(ftruncate(fd, 8192), 0);
+  void* map = mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  auto mr = std::move(loop.pd->Register(map, 8192, kAll, {.fd = fd})).value();
+  ASSERT_TRUE(loop.qp->Connect(loop.qp->address()).ok());
+  std::memset(loop.buffer->data(), 0x5a, 100);
+  const rnic::Sge sge{loop.mr->addr(), 100, loop.mr->lkey()};
+  const rnic::SendRequest request{.opcode = rnic::Opcode::kWrite,
+                                  .sges = {&sge, 1},
+                                  .remote_addr = mr->addr() + 4000,
+                                  .rkey = mr->rkey()};
+  ASSERT_TRUE(loop.qp->Post({&request, 1}).ok());
+  ASSERT_EQ(loop.Write(0, 4096, 8), rnic::WcStatus::kSuccess);  // behind the first
+  char back[100];
+  ASSERT_EQ(pread(fd, back, sizeof back, 4000), 100);
+  EXPECT_EQ(std::memcmp(back, loop.buffer->data(), 100), 0);
+  mr.reset();
+  munmap(map, 8192);
+  close(fd);
+}
+
+TEST(VerbsTest, MtuDecidesHowManyPackets) {
+  constexpr uint32_t kBytes = 64 << 10;
+  uint64_t packets[2];
+  for (int i = 0; i < 2; ++i) {
+    Loop loop({}, {.mtu = i == 0 ? 1024u : 4096u});
+    ASSERT_TRUE(loop.qp->Connect(loop.qp->address()).ok());
+    const uint64_t before = PacketsSent(*loop.device);
+    ASSERT_EQ(loop.Write(0, 512 << 10, kBytes), rnic::WcStatus::kSuccess);
+    packets[i] = PacketsSent(*loop.device) - before;
+  }
+  EXPECT_GE(packets[0], kBytes / 1024);
+  EXPECT_LT(packets[1], kBytes / 1024);
+  EXPECT_GE(packets[1], kBytes / 4096);
+  Loop by_device({.mtu = 1024});
+  ASSERT_TRUE(by_device.qp->Connect(by_device.qp->address()).ok());
+  const uint64_t before = PacketsSent(*by_device.device);
+  ASSERT_EQ(by_device.Write(0, 512 << 10, kBytes), rnic::WcStatus::kSuccess);
+  EXPECT_GE(PacketsSent(*by_device.device) - before, kBytes / 1024);
+}
+
+TEST(VerbsTest, CountersCountPackets) {
+  Loop loop({});
+  ASSERT_TRUE(loop.qp->Connect(loop.qp->address()).ok());
+  const uint64_t before = PacketsSent(*loop.device);
+  ASSERT_EQ(loop.Write(0, 4096, 8), rnic::WcStatus::kSuccess);
+  EXPECT_GE(PacketsSent(*loop.device), before + 2) << "a request and its acknowledgement";
+}
+
+TEST(VerbsTest, HasNoCrossChannel) {
+  Loop loop({});
+  rnic::QpAttr attr{.send_cq = loop.cq.get(), .recv_cq = loop.cq.get()};
+  attr.managed_send = true;
+  EXPECT_EQ(loop.pd->CreateQueuePair(attr).status().code(), Code::kNotSupported);
+  EXPECT_EQ(loop.device->CreateCq({.ignore_overrun = true}).status().code(), Code::kNotSupported);
+  EXPECT_EQ(loop.qp->raw_queues().status().code(), Code::kNotSupported);
+  EXPECT_EQ(loop.qp->RingDoorbell(1).code(), Code::kNotSupported);
+  ASSERT_TRUE(loop.qp->Connect(loop.qp->address()).ok());
+  const rnic::SendRequest wait{.opcode = rnic::Opcode::kWait};
+  EXPECT_EQ(loop.qp->Post({&wait, 1}).code(), Code::kNotSupported);
+}
+
+TEST(VerbsTest, AForkedChildCanDoNothing) {
+  auto loop = std::make_unique<Loop>(verbs::DeviceOptions{});
+  ASSERT_TRUE(loop->qp->Connect(loop->qp->address()).ok());
+  const std::string text = InChild([&] {
+    const rnic::SendRequest nop{.opcode = rnic::Opcode::kNop};
+    rnic::Completion out;
+    std::string got;
+    for (const Code code :
+         {loop->qp->Post({&nop, 1}).code(), loop->cq->Poll({&out, 1}).status().code(),
+          loop->qp->Reset().code(), loop->device->AllocatePd().status().code()}) {
+      got += code == Code::kUnavailable ? "u" : "?";
+    }
+    got += loop->device->alive() ? "alive" : "";
+    loop.reset();
+    return got;
+  });
+  EXPECT_EQ(text, "uuuu");
+  EXPECT_EQ(loop->Write(0, 4096, 8), rnic::WcStatus::kSuccess) << "the child's end changed nothing";
+}
+
+TEST(VerbsTest, AStoppedPublisherIsAnError) {
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    Loop loop({.service_port = 21000});
+    const bool ok = loop.device->Publish("inspect", *loop.pd, {}).ok();
+    if (write(ready[1], ok ? "y" : "n", 1) != 1) _exit(1);
+    for (;;) pause();
+  }
+  char answer = 0;
+  ASSERT_EQ(read(ready[0], &answer, 1), 1);
+  ASSERT_EQ(answer, 'y');
+  const std::string host = std::string(kAddress) + ":21000";
+  Loop reader({});
+  EXPECT_TRUE(reader.device->ConnectService(host, "inspect", *reader.qp).ok());
+  kill(child, SIGSTOP);
+  Loop second({});
+  const auto refused = second.device->ConnectService(host, "inspect", *second.qp);
+  EXPECT_EQ(refused.status().code(), Code::kUnavailable);
+  EXPECT_THAT(refused.status().message(), HasSubstr("must run"));
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  Loop third({});
+  EXPECT_EQ(third.device->ConnectService(host, "inspect", *third.qp).status().code(),
+            Code::kNotFound);
+}
+
+TEST(VerbsTest, ServicesNeedAPort) {
+  Loop loop({});
+  const Status refused = loop.device->Publish("inspect", *loop.pd, {});
+  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+  EXPECT_THAT(refused.message(), HasSubstr("port"));
+  Loop taken({.service_port = 21001});
+  ASSERT_TRUE(taken.device->Publish("a", *taken.pd, {}).ok());
+  ASSERT_TRUE(taken.device->Publish("b", *taken.pd, {}).ok());
+  Loop late({.service_port = 21001});
+  EXPECT_THAT(late.device->Publish("a", *late.pd, {}).message(), HasSubstr("service port 21001"));
+  EXPECT_EQ(late.device->ConnectService("10.9.0.1", "a", *late.qp).status().code(),
+            Code::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace hyperloop
