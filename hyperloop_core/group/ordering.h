@@ -68,10 +68,12 @@ inline Ordering::Footprint Ordering::FootprintOf(const Operation& op) {
   return f;
 }
 
-// An empty interval {0, 0} overlaps nothing: nothing begins below its end.
+// An empty interval {0, 0} overlaps nothing: nothing begins below its end. Sums, not ||: no
+// branches.
 inline bool Ordering::Conflicts(const Footprint& b, const Footprint& a) {
-  return b.write.Overlaps(a.write) | b.write.Overlaps(a.source) | b.write.Overlaps(a.destination) |
-         b.write.Overlaps(a.cas) | b.destination.Overlaps(a.write) | b.cas.Overlaps(a.write);
+  return b.write.Overlaps(a.write) + b.write.Overlaps(a.source) + b.write.Overlaps(a.destination) +
+             b.write.Overlaps(a.cas) + b.destination.Overlaps(a.write) + b.cas.Overlaps(a.write) !=
+         0;
 }
 
 inline void Ordering::Bounds::Include(const Footprint& footprint, Ticket ticket) {
