@@ -27,7 +27,9 @@ struct ChainOptions {
   uint64_t region_size = 1 << 16;
   rnic::Media media = rnic::Media::kRam;
   std::string daemon_socket =
-      {};                 // not empty: the devices are that hyperloop-rnicd's, not embedded ones
+      {};  // not empty: the devices are that hyperloop-rnicd's, not embedded ones
+  // Not null: opens each host's device, instead of the embedded RNIC.
+  std::function<Result<std::unique_ptr<rnic::Device>>(const std::string& host)> open_device = {};
   bool threaded = false;  // the engine on a thread of its own
   uint32_t spin_us = 50;  // of that thread
   bool check_ordering = true;
@@ -80,7 +82,9 @@ class Chain {
   explicit Chain(const ChainOptions& options) : options_(options), rnic_(options.engine) {}
 
   Status Open(Node* node, const std::string& host) {
-    if (options_.daemon_socket.empty()) {
+    if (options_.open_device) {
+      HL_ASSIGN_OR_RETURN(node->device, options_.open_device(host));
+    } else if (options_.daemon_socket.empty()) {
       HL_ASSIGN_OR_RETURN(node->device, rnic_.OpenDevice(host));
     } else {
       HL_ASSIGN_OR_RETURN(node->device, softrnic::OpenDaemonDevice({options_.daemon_socket, host}));

@@ -1,11 +1,14 @@
 // Engine: the public face, the run loop and the doorbells.
 #include "softrnic/engine.h"
 
+#include <sys/random.h>
+
 #include "softrnic/engine_impl.h"
 
 namespace hyperloop::softrnic {
 
-Engine::Impl::Impl(EngineOptions o) : options(o), random(o.seed) {
+Engine::Impl::Impl(EngineOptions o) : options(std::move(o)), random(options.seed) {
+  if (getrandom(&next_host, sizeof(next_host), 0) != sizeof(next_host)) next_host = random();
   header_mask =
       (options.check_wqe_index ? 0xffffull << 40 : 0) | (options.check_qpn ? 0xffffffull << 8 : 0);
   deferred = options.defer_delivery;
@@ -76,7 +79,7 @@ bool Engine::Impl::RetryStalled() {
   return any;
 }
 
-Engine::Engine(EngineOptions options) : impl_(std::make_unique<Impl>(options)) {}
+Engine::Engine(EngineOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
 Engine::~Engine() {
   while (!impl_->contexts.empty()) impl_->CloseContext(impl_->contexts.begin()->first);
 }
@@ -112,11 +115,16 @@ Status Engine::Execute(ContextId context, const Command& command, Reply* reply, 
   return impl_->Execute(*it->second, command, reply, text);
 }
 
+void Engine::AttachPort(LinkPort* port) { impl_->port = port; }
+
+Status Engine::AddPeer(const std::string& host, LinkId link) { return impl_->AddPeer(host, link); }
+
 size_t Engine::Run(size_t budget) {
   Impl& e = *impl_;
-  size_t done = 0;
+  size_t done = e.port != nullptr ? e.PollLinks(budget) : 0;
   if (e.slow) [[unlikely]] {
     while (done < budget && e.SlowStep()) ++done;
+    if (e.port != nullptr) e.port->Flush();
     return done;
   }
   e.CollectDoorbells();
@@ -133,6 +141,7 @@ size_t Engine::Run(size_t budget) {
     qp->ready = false;
     done += e.RunQueue(*qp, budget - done);
   }
+  if (e.port != nullptr) e.port->Flush();
   return done;
 }
 
@@ -142,11 +151,11 @@ bool Engine::DoorbellPending() const {
   for (const Context* c : impl_->open)
     for (uint32_t w = 0; w < c->uar_words; ++w)
       if (__atomic_load_n(&c->uar->header.summary[w], __ATOMIC_SEQ_CST) != 0) return true;
-  return false;
+  return impl_->port != nullptr && impl_->port->Pending();
 }
 
 bool Engine::RetryPending() const {
-  if (!impl_->rnr.empty()) return true;
+  if (!impl_->rnr.empty() || !impl_->watched.empty()) return true;
   if (!impl_->deferred) return false;
   bool pending = false;
   impl_->qps.ForEach([&pending](const Qp& qp) { pending |= !qp.inflight.empty(); });

@@ -17,6 +17,7 @@
 #include "commands.h"
 #include "hyperloop/core/rnic.h"
 #include "hyperloop/core/status.h"
+#include "softrnic/links/link_port.h"
 
 namespace hyperloop::softrnic {
 
@@ -50,6 +51,9 @@ struct EngineOptions {
   // What a power failure would leave, for tests; told of every store and flush. Null: none, and
   // nothing on the fast path knows of it. Outlives the engine.
   PersistenceModel* persistence = nullptr;
+  // A steady clock in nanoseconds, for the timeouts of requests to other engines. Null: time stands
+  // still, and they wait for ever.
+  std::function<uint64_t()> now_ns = nullptr;
   // Off: SEND_EN lets a managed queue run 4 WQEBBs past the index it names. A device broken on
   // purpose, to see tests fail.
   bool check_cross_channel = true;
@@ -90,6 +94,15 @@ class Engine {
   // Every other command; validates each field. `text` receives kQueryCounters' lines.
   Status Execute(ContextId context, const Command& command, Reply* reply, std::string* text);
 
+  // --- links to engines on other machines
+  // ----------------------------------------------------------------------------------------------
+  // Before the first context is opened. `port` outlives the engine.
+  void AttachPort(LinkPort* port);
+  // Queue pairs that connect to a queue pair of emulated host `host`, unless that host is attached
+  // here, reach it by `link`. kAlreadyExists: named before; or its GID cannot be told from
+  // another's: rename it.
+  Status AddPeer(const std::string& host, LinkId link);
+
   // --- data path
   // ----------------------------------------------------------------------------------------------------
   // Collects doorbells of all contexts and executes up to `budget` steps; returns how many were
@@ -97,11 +110,11 @@ class Engine {
   size_t Run(size_t budget);
   // One step: see above. False: nothing runnable.
   bool Step();
-  // True if any context has an uncollected doorbell. One load per context: called before sleeping.
+  // True if any context has an uncollected doorbell, or the port an event. Called before sleeping.
   bool DoorbellPending() const;
-  // True if a sender waits for its peer to post a receive. That is a store to memory which rings no
-  // doorbell, so whoever sleeps must come back (call Run) within the RNR timer, about a
-  // millisecond.
+  // True if a sender waits for its peer to post a receive, which is a store to memory that rings no
+  // doorbell, or for an answer from another engine, which may never come: whoever sleeps must come
+  // back (call Run) within about a millisecond.
   bool RetryPending() const;
 
   // A page fault in a client's memory (its file was truncated) at `address`: maps a page there so

@@ -40,7 +40,8 @@ Result<ContextId> Engine::Impl::OpenContext(const std::string& name, UarPage* ua
       return NoSpace(Text("open: the device has ", kMaxHosts, " hosts, the most; close some"));
     auto host = std::make_unique<Host>();
     host->name = name;
-    host->gid[0] = 0xfe, host->gid[1] = 0x80;      // link-local, the host's number behind
+    const uint64_t prefix = htobe64(GidPrefix(name));
+    std::memcpy(&host->gid[0], &prefix, sizeof(prefix));
     const uint64_t number = htobe64(next_host++);  // never again: a stale address finds nobody
     std::memcpy(&host->gid[8], &number, sizeof(number));
     it = hosts.emplace(name, std::move(host)).first;

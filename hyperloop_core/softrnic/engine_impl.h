@@ -12,7 +12,9 @@
 #include <cstring>
 #include <deque>
 #include <random>
+#include <utility>
 
+#include "softrnic/engine_bytes.h"
 #include "softrnic/engine_objects.h"
 
 namespace hyperloop::softrnic {
@@ -40,6 +42,23 @@ struct SegmentList {
     bytes += length;
   }
 };
+
+// [from, from + bytes) of `list`.
+inline SegmentList Slice(const SegmentList& list, uint64_t from, uint64_t bytes) {
+  SegmentList out;
+  for (uint32_t i = 0; i < list.count && bytes != 0; ++i) {
+    const Segment& segment = list.list[i];
+    if (from >= segment.length) {
+      from -= segment.length;
+      continue;
+    }
+    const auto n = static_cast<uint32_t>(std::min<uint64_t>(segment.length - from, bytes));
+    out.Add(segment.at + from, n, segment.key);
+    from = 0;
+    bytes -= n;
+  }
+  return out;
+}
 
 // How a request ended at the responder: 0, an MLX5_CQE_SYNDROME_*, or kRnr.
 using Outcome = uint8_t;
@@ -69,6 +88,27 @@ struct Wqe {
   uint8_t blocks = 0;
   uint32_t imm = 0;  // as in memory
 };
+
+inline bool IsFence(uint8_t flags) {
+  return (flags & rnic::kFenceMask) == rnic::kFence ||
+         (flags & rnic::kFenceMask) == rnic::kStrongOrdering;
+}
+inline bool HasAnswer(uint8_t opcode) {
+  return opcode == rnic::kWqeRead || opcode == rnic::kWqeCompareSwap ||
+         opcode == rnic::kWqeFetchAdd;
+}
+inline bool IsSend(uint8_t opcode) {
+  return opcode == rnic::kWqeSend || opcode == rnic::kWqeSendImm;
+}
+inline bool IsWrite(uint8_t opcode) {
+  return opcode == rnic::kWqeWrite || opcode == rnic::kWqeWriteImm;
+}
+// Where a WQE's SGEs begin.
+inline uint32_t SgeOffset(uint8_t opcode) {
+  return rnic::kSegmentBytes * (IsSend(opcode)                                ? 1
+                                : opcode == rnic::kWqeRead || IsWrite(opcode) ? 2
+                                                                              : 3);
+}
 
 // Objects by number: slot in the low bits, generation above, so that a stale number finds nothing.
 template <class T, uint32_t kSlotBits>
@@ -165,6 +205,10 @@ inline uint64_t RingBytes(const Umem& umem, uint64_t offset, uint64_t length) {
   }
   return bytes;
 }
+
+// The part of a host's GID that says which host it is: link-local and 48 bits of its name's hash.
+// The other half tells apart the hosts that had this name.
+uint64_t GidPrefix(const std::string& host);
 
 struct Engine::Impl {
   explicit Impl(EngineOptions o);
@@ -323,6 +367,45 @@ struct Engine::Impl {
     return options.schedule == EngineOptions::Schedule::kRandom ? random() % n : 0;
   }
 
+  // --- engine_links.cc: sessions, events, timers of queue pairs with a remote peer
+  Status AddPeer(const std::string& host, LinkId link);
+  LinkId RouteTo(const GidBytes& gid) const;
+  Status CheckRoute(const ModifyQpArgs& args) const;
+  size_t PollLinks(size_t budget);
+  void HandlePacket(LinkId from, std::span<const std::byte> bytes);
+  void HandleLinkUp(LinkId link);
+  void HandleConnect(LinkId from, const Packet& p);
+  void HandleSession(const Packet& p);
+  void SendConnect(Qp& qp);
+  void StartRemote(Qp& qp, LinkId link);
+  void StopRemote(Qp& qp);
+  void Watch(Qp& qp);
+  bool CheckTimers();
+  bool TimerDue(Qp& qp, uint64_t now);
+  uint64_t Now() const { return options.now_ns ? options.now_ns() : 0; }
+
+  // --- engine_remote.cc: the requester's half
+  void Pump(Qp& qp);
+  void PumpLater(Qp& qp);
+  bool PackNext(Qp& qp, Inflight& entry);
+  void HandleAnswer(const Packet& p);
+  void PopSent(Qp& qp);
+  bool TakeRemoteAnswer(Qp& qp, Inflight& entry, const Packet& p);
+  Inflight* FirstUnanswered(Qp& qp);
+  void FailEntry(Qp& qp, Inflight& entry, uint8_t syndrome);
+  void FailSent(Qp& qp, uint8_t syndrome);
+  void CompleteRemote(Qp& qp);
+
+  // --- engine_remote_responder.cc
+  void HandleRequest(LinkId from, const Packet& p);
+  void HandleDuplicate(LinkId from, Qp& qp, const Packet& p);
+  Outcome RunRequest(Qp& qp, const Packet& p, std::vector<std::byte>* answer);
+  Outcome RunSend(Qp& qp, const Packet& p);
+  Outcome RunWrite(Qp& qp, const Packet& p);
+  Outcome RunRead(Qp& qp, const Packet& p, std::vector<std::byte>* answer);
+  void Answer(LinkId to, const Packet& request, PacketType type, uint8_t syndrome, uint32_t length);
+  void SendAcks();
+
   // --- engine_parts.cc
   Outcome StartParts(Qp& qp, Qp& peer, const Wqe& wqe, const SegmentList& local);
   Next ContinueParts(Qp& qp);
@@ -332,6 +415,8 @@ struct Engine::Impl {
   bool ReceiveAvailable(Qp& qp);
   Outcome ReceiveSend(Qp& qp, const SegmentList& payload, uint8_t cqe_opcode, uint32_t imm,
                       bool solicited);
+  Outcome ResolveReceive(Qp& qp, uint64_t bytes, SegmentList* to);
+  Outcome ReceiveSendPart(Qp& qp, const SegmentList& part, uint64_t offset, uint64_t total);
   Outcome ReceiveWrite(Qp& qp, uint64_t addr, uint32_t rkey, const SegmentList& payload,
                        const ImmData& imm);
   Outcome ServeRead(Qp& qp, uint64_t addr, uint32_t rkey, const SegmentList& to);
@@ -361,7 +446,17 @@ struct Engine::Impl {
   std::deque<uint32_t> free_keys;
   std::vector<uint8_t> key_tags;
   ContextId next_context = 1;
-  uint64_t next_host = 1;
+  uint64_t next_host;
+  // Links: of no use without a port.
+  LinkPort* port = nullptr;
+  std::map<uint64_t, LinkId> peers;  // by GID prefix
+  std::deque<uint32_t> to_pump;      // queue pairs that have packets for a link
+  std::map<LinkId, std::vector<uint32_t>> room_wanted;
+  std::vector<uint32_t> watched;  // by timers
+  std::vector<uint32_t> acks;     // queue pairs with Remote::ack_due
+  uint64_t timers_ns = 0;         // when CheckTimers looked last
+  uint64_t turn_sent = 0;         // packets' bytes in this turn
+  uint64_t turn_received = 0;     // and the bytes of answers to them
   uint32_t next_pd = 1;
   uint32_t next_umem = 1;
   std::mt19937_64 random;

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -17,6 +18,7 @@
 #include "rnic/wqe.h"
 #include "softrnic/commands.h"
 #include "softrnic/engine.h"
+#include "softrnic/engine_remote.h"
 
 namespace hyperloop::softrnic {
 
@@ -27,7 +29,8 @@ namespace hyperloop::softrnic {
   X(wqes_fetched) X(wqes_executed) X(nops) X(sends) X(writes) X(reads) X(atomics) X(waits) \
   X(enables) X(read_responses_nonzero) X(bytes_sent) X(bytes_received) X(recv_scatter_bytes) \
   X(ring_bytes_by_scatter) X(ring_bytes_by_other) X(cqes) X(error_cqes) X(rnr_stalls) \
-  X(wait_stalls) X(fence_stalls) X(stale_fetches) X(doorbells) X(media_flushes)
+  X(wait_stalls) X(fence_stalls) X(stale_fetches) X(doorbells) X(media_flushes) \
+  X(link_packets_sent) X(link_packets_received) X(link_retransmits) X(link_duplicates)
 // clang-format on
 
 struct QpCounters {
@@ -118,7 +121,7 @@ enum class Stall : uint8_t {
   kWait,       // WAIT not met: linked into the CQ's waiters
   kWaitMet,    // the CQ woke it: the WAIT at `consumer` is done
   kRnr,        // the peer has no receive: tried again by RetryStalled
-  kResponses,  // fence or READ limit: woken by a response
+  kResponses,  // fence, READ limit or enough under way to a remote peer: woken by a response
   kFailed,     // a WQE that cannot run: its error follows those before it
 };
 
@@ -143,7 +146,8 @@ struct Part {
   std::vector<std::byte> wqe;
 };
 
-// A WQE whose completion has not happened yet (deferred delivery only; engine_schedule.cc).
+// A WQE whose completion has not happened yet: deferred delivery (engine_schedule.cc), or a peer
+// in another engine (engine_remote.cc).
 struct Inflight {
   Inflight(uint16_t i, uint8_t op, uint8_t fm_ce_se, uint8_t wqebbs)
       : index(i), opcode(op), flags(fm_ce_se), blocks(wqebbs) {}
@@ -161,6 +165,11 @@ struct Inflight {
   std::vector<std::byte> wqe;
   std::vector<std::byte> payload;  // to the responder
   std::vector<std::byte> answer;   // from it
+  // A remote peer's: bytes in all, put into packets, answered; packets without an acknowledgement.
+  uint64_t total = 0;
+  uint64_t moved = 0;
+  uint64_t answered = 0;
+  uint32_t packets = 0;
 };
 
 struct Qp {
@@ -174,7 +183,8 @@ struct Qp {
   Stall stall = Stall::kNone;
   bool ready = false;  // in the ready list
   bool snapshots = false;
-  bool resume = false;  // the WQE at `consumer` has begun: a WAIT that is met, or `part`
+  bool resume = false;    // the WQE at `consumer` has begun: a WAIT that is met, or `part`
+  bool deferred = false;  // completions come in later steps: Inflight
   uint32_t qpn = 0;
   uint32_t flags = 0;
   uint32_t outstanding_reads = 0;
@@ -216,14 +226,19 @@ struct Qp {
   uint16_t rq_flush_left = 0;  // receives to flush, once in error
   uint32_t doorbell_index = 0;
   uint32_t max_read_atomic = 1;
+  uint64_t ack_timeout_ns = 500'000'000;
+  uint8_t retry_count = 7;
+  uint8_t rnr_retry = 7;
+  uint32_t rnr_timer_us = 640;
   uint32_t service_qpn = 0;  // the responder made for this queue pair by kConnectService, 0: none
   CreateQpArgs args{};
   std::array<DirtyRange, kMaxDirtyRanges> dirty{};
   std::vector<std::byte> snapshot;  // same size as the ring
   bool failed = false;              // deferred: the WQE that put it into error was told
   std::unique_ptr<Part> part;
-  std::deque<Inflight> inflight;  // in order; the front completes first
-  uint16_t fetched = 0;           // WQEBBs below this index are snapshot
+  std::deque<Inflight> inflight;   // in order; the front completes first
+  uint16_t fetched = 0;            // WQEBBs below this index are snapshot
+  std::unique_ptr<Remote> remote;  // null: the peer is in this engine
 };
 
 struct Context {

@@ -10,23 +10,6 @@ namespace hyperloop::softrnic {
 
 namespace {
 
-// [from, from + bytes) of `list`.
-SegmentList Slice(const SegmentList& list, uint64_t from, uint64_t bytes) {
-  SegmentList out;
-  for (uint32_t i = 0; i < list.count && bytes != 0; ++i) {
-    const Segment& segment = list.list[i];
-    if (from >= segment.length) {
-      from -= segment.length;
-      continue;
-    }
-    const auto n = static_cast<uint32_t>(std::min<uint64_t>(segment.length - from, bytes));
-    out.Add(segment.at + from, n, segment.key);
-    from = 0;
-    bytes -= n;
-  }
-  return out;
-}
-
 bool IsRead(uint8_t opcode) { return opcode == rnic::kWqeRead; }
 
 }  // namespace

@@ -87,6 +87,7 @@ Status Engine::Impl::CreateQp(Context& c, const CreateQpArgs& a, CreateQpReply* 
   if (qpn == 0) return NoSpace("create QP: the device has no queue pair number left; destroy some");
   qp.qpn = qpn;
   qp.args = a;
+  qp.deferred = deferred;
   qp.context = &c;
   qp.host = c.host;
   qp.pd = pd->second.get();
@@ -130,6 +131,9 @@ void Engine::Impl::ResetQueues(Qp& qp) {
   qp.outstanding_reads = 0;
   qp.inflight.clear();
   qp.failed = false;
+  if (qp.remote != nullptr) StopRemote(qp);
+  qp.remote.reset();
+  qp.deferred = deferred;
   if (qp.dirty_count != 0) FlushDirty(qp);
   if (options.persistence != nullptr) options.persistence->Gone(qp.qpn);
   qp.flush_failed = false;
@@ -153,6 +157,7 @@ void Engine::Impl::EnterError(Qp& qp) {
   qp.stall = Stall::kNone;
   qp.resume = false;
   qp.part.reset();
+  if (qp.remote != nullptr) StopRemote(qp);
   if (qp.has_rq) {
     const auto posted =
         static_cast<uint16_t>(LoadDoorbellRecord(qp.dbrec + rnic::kReceiveCounterOffset));
@@ -190,10 +195,12 @@ Status Engine::Impl::ModifyQp(Context& c, const ModifyQpArgs& a) {
       break;
     case QpState::kReadyToReceive:
       if (qp->state != QpState::kInit) return refuse();
+      HL_RETURN_IF_ERROR(CheckRoute(a));
       DropPeer(*qp);
       std::copy(std::begin(a.remote_gid), std::end(a.remote_gid), qp->remote_gid.begin());
       qp->remote_qpn = a.remote_qpn & rnic::kObjectMask;
       qp->connected = true;
+      if (const LinkId link = RouteTo(qp->remote_gid); link != kNoLink) StartRemote(*qp, link);
       break;
     case QpState::kReadyToSend:
       if (qp->state != QpState::kReadyToReceive) return refuse();

@@ -82,7 +82,7 @@ Engine::Impl::Next Engine::Impl::ExecuteOne(Qp& qp) {
     Fail(qp, wqe, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR);
     return Next::kStop;
   }
-  if (deferred) [[unlikely]]
+  if (qp.deferred) [[unlikely]]
     return ExecuteDeferred(qp, wqe);
   Outcome outcome;
   uint32_t bytes = 0;
@@ -291,7 +291,7 @@ void Engine::Impl::Advance(Qp& qp, uint16_t index) {
 void Engine::Impl::Complete(Qp& qp, const Wqe& wqe, uint32_t bytes) {
   qp.consumer = static_cast<uint16_t>(qp.consumer + wqe.blocks);
   ++qp.count.wqes_executed;
-  if (deferred) [[unlikely]]
+  if (qp.deferred) [[unlikely]]
     return Defer(qp, wqe, kOk);
   if (rnic::CqeModeOf(wqe.flags) >= rnic::CqeMode::kAlways)
     PostCqe(qp, *qp.send_cq, MLX5_CQE_REQ, wqe.opcode, wqe.index, bytes, 0, false);
@@ -300,7 +300,7 @@ void Engine::Impl::Complete(Qp& qp, const Wqe& wqe, uint32_t bytes) {
 // Every CE mode gives a CQE for the WQE that put the queue into error.
 void Engine::Impl::Fail(Qp& qp, const Wqe& wqe, uint8_t syndrome) {
   qp.consumer = static_cast<uint16_t>(wqe.index + wqe.blocks);
-  if (deferred) [[unlikely]]
+  if (qp.deferred) [[unlikely]]
     return Defer(qp, wqe, syndrome);
   PostErrorCqe(qp, *qp.send_cq, MLX5_CQE_REQ_ERR, wqe.opcode, wqe.index, syndrome);
   EnterError(qp);

@@ -51,17 +51,12 @@ Outcome Engine::Impl::Refuse(Qp& qp, uint8_t syndrome) {
   return syndrome;
 }
 
-Outcome Engine::Impl::ReceiveSend(Qp& qp, const SegmentList& payload, uint8_t cqe_opcode,
-                                  uint32_t imm, bool solicited) {
-  if (!qp.has_rq) [[unlikely]]
-    return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
-  if (!ReceiveAvailable(qp)) [[unlikely]]
-    return kRnr;
+// The places of the next receive's first `bytes` bytes. Not kOk: it cannot take them.
+inline Outcome Engine::Impl::ResolveReceive(Qp& qp, uint64_t bytes, SegmentList* to) {
   const std::byte* at =
       qp.rq + (static_cast<size_t>(qp.rq_consumer & qp.rq_mask) << qp.rq_log_stride);
   const std::byte* const end = at + (size_t{1} << qp.rq_log_stride);
-  SegmentList to;
-  uint64_t left = payload.bytes;
+  uint64_t left = bytes;
   MemoryKey* key = nullptr;
   for (; left > 0 && at < end; at += rnic::kSegmentBytes) {
     const uint32_t count = LoadBe32(at);
@@ -69,16 +64,28 @@ Outcome Engine::Impl::ReceiveSend(Qp& qp, const SegmentList& payload, uint8_t cq
     if (count == 0 && lkey == rnic::kReceiveTerminatorLkey) break;
     const uint64_t length = count != 0 ? count : 1ull << 31;
     if (key == nullptr || key->lkey != lkey) key = FindLkey(lkey);
-    std::byte* const bytes = Translate(key, qp.pd, LoadBe64(at + 8), length, rnic::kLocalWrite);
-    if (bytes == nullptr) [[unlikely]]
+    std::byte* const piece = Translate(key, qp.pd, LoadBe64(at + 8), length, rnic::kLocalWrite);
+    if (piece == nullptr) [[unlikely]]
       return FailReceive(qp, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, MLX5_CQE_SYNDROME_REMOTE_OP_ERR);
     const auto used = static_cast<uint32_t>(std::min(length, left));
-    to.Add(bytes, used, key);
+    to->Add(piece, used, key);
     left -= used;
   }
   if (left > 0) [[unlikely]]
     return FailReceive(qp, MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR,
                        MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
+  return kOk;
+}
+
+Outcome Engine::Impl::ReceiveSend(Qp& qp, const SegmentList& payload, uint8_t cqe_opcode,
+                                  uint32_t imm, bool solicited) {
+  if (!qp.has_rq) [[unlikely]]
+    return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
+  if (!ReceiveAvailable(qp)) [[unlikely]]
+    return kRnr;
+  SegmentList to;
+  if (const Outcome outcome = ResolveReceive(qp, payload.bytes, &to); outcome != kOk) [[unlikely]]
+    return outcome;
   CopyList(to, payload);
   for (uint32_t i = 0; i < to.count; ++i) NoteWrite(qp, to.list[i], /*scatter=*/true);
   if (fault != 0) [[unlikely]] {
@@ -91,6 +98,26 @@ Outcome Engine::Impl::ReceiveSend(Qp& qp, const SegmentList& payload, uint8_t cq
   const uint16_t index = qp.rq_consumer++;
   PostCqe(qp, *qp.recv_cq, cqe_opcode, 0, index, static_cast<uint32_t>(payload.bytes), imm,
           solicited);
+  return kOk;
+}
+
+// A part of a SEND that is longer than a packet, other than its last: no completion yet. The first
+// one takes the receive, if there is one long enough for the whole.
+Outcome Engine::Impl::ReceiveSendPart(Qp& qp, const SegmentList& part, uint64_t offset,
+                                      uint64_t total) {
+  if (!qp.has_rq) return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
+  if (!ReceiveAvailable(qp)) return kRnr;
+  SegmentList whole;
+  if (const Outcome outcome = ResolveReceive(qp, total, &whole); outcome != kOk) return outcome;
+  const SegmentList to = Slice(whole, offset, part.bytes);
+  CopyList(to, part);
+  for (uint32_t i = 0; i < to.count; ++i) {
+    NoteWrite(qp, to.list[i], /*scatter=*/true);
+    if (fault != 0 && to.list[i].key->poisoned)
+      return FailReceive(qp, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, MLX5_CQE_SYNDROME_REMOTE_OP_ERR);
+  }
+  qp.count.bytes_received += part.bytes;
+  qp.count.recv_scatter_bytes += part.bytes;
   return kOk;
 }
 

@@ -74,8 +74,10 @@ bool Engine::Impl::StepOnce() {
     if (deferred) {
       qps.ForEach([&](Qp& qp) {
         if (qp.inflight.empty() || qp.state != rnic::QpState::kReadyToSend) return;
-        if (options.retransmit && Pick(8) == 1) choices.push_back({&qp, Choice::kRetransmit});
-        if (Deliverable(qp)) choices.push_back({&qp, Choice::kDeliver});
+        if (qp.remote == nullptr) {
+          if (options.retransmit && Pick(8) == 1) choices.push_back({&qp, Choice::kRetransmit});
+          if (Deliverable(qp)) choices.push_back({&qp, Choice::kDeliver});
+        }
         if (qp.inflight.front().delivered) choices.push_back({&qp, Choice::kAcknowledge});
       });
     }
@@ -108,21 +110,6 @@ bool Engine::Impl::StepOnce() {
 
 namespace {
 
-bool IsFence(uint8_t flags) {
-  return (flags & rnic::kFenceMask) == rnic::kFence ||
-         (flags & rnic::kFenceMask) == rnic::kStrongOrdering;
-}
-bool HasAnswer(uint8_t opcode) {
-  return opcode == rnic::kWqeRead || opcode == rnic::kWqeCompareSwap ||
-         opcode == rnic::kWqeFetchAdd;
-}
-bool IsSend(uint8_t opcode) { return opcode == rnic::kWqeSend || opcode == rnic::kWqeSendImm; }
-bool IsWrite(uint8_t opcode) { return opcode == rnic::kWqeWrite || opcode == rnic::kWqeWriteImm; }
-uint32_t SgeOffset(uint8_t opcode) {
-  return rnic::kSegmentBytes * (IsSend(opcode)                                ? 1
-                                : opcode == rnic::kWqeRead || IsWrite(opcode) ? 2
-                                                                              : 3);
-}
 uint32_t MinSegments(uint8_t opcode) {
   return IsSend(opcode) ? 1 : IsWrite(opcode) || opcode == rnic::kWqeRead ? 2 : 4;
 }
@@ -131,7 +118,8 @@ uint32_t MinSegments(uint8_t opcode) {
 
 Engine::Impl::Next Engine::Impl::ExecuteDeferred(Qp& qp, const Wqe& wqe) {
   const bool blocked = (IsFence(wqe.flags) && qp.outstanding_reads != 0) ||
-                       (HasAnswer(wqe.opcode) && qp.outstanding_reads >= qp.max_read_atomic);
+                       (HasAnswer(wqe.opcode) && qp.outstanding_reads >= qp.max_read_atomic) ||
+                       (qp.remote != nullptr && qp.inflight.size() >= kMaxRemoteInflight);
   if (blocked) {
     qp.stall = Stall::kResponses;
     ++qp.count.fence_stalls;
@@ -166,7 +154,7 @@ Engine::Impl::Next Engine::Impl::ExecuteDeferred(Qp& qp, const Wqe& wqe) {
   entry.wqe.assign(wqe.at, wqe.at + wqe.segments * size_t{rnic::kSegmentBytes});
   if (HasAnswer(wqe.opcode)) {
     ++qp.outstanding_reads;
-  } else if (Pick(2) == 0) {
+  } else if (qp.remote == nullptr && Pick(2) == 0) {
     entry.gathered = true;
     if (!Gather(qp, entry, &entry.payload)) {
       Fail(qp, wqe, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
@@ -176,7 +164,9 @@ Engine::Impl::Next Engine::Impl::ExecuteDeferred(Qp& qp, const Wqe& wqe) {
   qp.consumer = static_cast<uint16_t>(qp.consumer + wqe.blocks);
   ++qp.count.wqes_executed;
   qp.inflight.push_back(std::move(entry));
-  return Next::kMore;
+  if (qp.remote != nullptr) Pump(qp);
+  const bool more = qp.state == rnic::QpState::kReadyToSend && qp.stall == Stall::kNone;
+  return more ? Next::kMore : Next::kStop;
 }
 
 // A WQE that needs no responder: its completion still waits for those before it. A failed one stops
@@ -323,13 +313,16 @@ void Engine::Impl::FlushInflight(Qp& qp) {
 void Engine::Impl::Acknowledge(Qp& qp) {
   Inflight entry = std::move(qp.inflight.front());
   qp.inflight.pop_front();
-  if (entry.outcome == kOk && HasAnswer(entry.opcode)) entry.outcome = TakeAnswer(qp, entry);
-  if (HasAnswer(entry.opcode)) {
-    --qp.outstanding_reads;
-    if (qp.stall == Stall::kResponses) {
-      qp.stall = Stall::kNone;
-      MakeReady(qp);
-    }
+  if (qp.remote != nullptr) {
+    if (qp.remote->packed != 0) --qp.remote->packed;
+  } else if (entry.outcome == kOk && HasAnswer(entry.opcode)) {
+    entry.outcome = TakeAnswer(qp, entry);
+    entry.total = entry.answer.size();
+  }
+  if (HasAnswer(entry.opcode)) --qp.outstanding_reads;
+  if (qp.stall == Stall::kResponses && (HasAnswer(entry.opcode) || qp.remote != nullptr)) {
+    qp.stall = Stall::kNone;
+    MakeReady(qp);
   }
   if (entry.outcome != kOk) {
     PostErrorCqe(qp, *qp.send_cq, MLX5_CQE_REQ_ERR, entry.opcode, entry.index, entry.outcome);
@@ -339,7 +332,7 @@ void Engine::Impl::Acknowledge(Qp& qp) {
   }
   if (rnic::CqeModeOf(entry.flags) >= rnic::CqeMode::kAlways)
     PostCqe(qp, *qp.send_cq, MLX5_CQE_REQ, entry.opcode, entry.index,
-            static_cast<uint32_t>(entry.answer.size()), 0, false);
+            HasAnswer(entry.opcode) ? static_cast<uint32_t>(entry.total) : 0, 0, false);
 }
 
 Outcome Engine::Impl::TakeAnswer(Qp& qp, Inflight& entry) {

@@ -1,0 +1,287 @@
+// Queue pairs whose peer is in another engine: routes, sessions, what arrives, and timeouts.
+//
+// A session ties one life of the requester (its nonce, drawn when it first has something to send)
+// to one life of the responder (the session number, drawn when it grants one). Requests of an
+// earlier life of either carry another number and are refused, however late they arrive.
+#include <sys/random.h>
+
+#include "softrnic/engine_impl.h"
+#include "softrnic/engine_text.h"
+
+namespace hyperloop::softrnic {
+namespace {
+
+constexpr uint64_t kTimerStepNs = 1'000'000;
+
+uint64_t LoadPrefix(const uint8_t* gid) {
+  uint64_t prefix;
+  std::memcpy(&prefix, gid, sizeof(prefix));
+  return be64toh(prefix);
+}
+
+uint64_t RandomNumber() {
+  uint64_t number = 0;
+  while (number == 0)
+    if (getrandom(&number, sizeof(number), 0) != sizeof(number)) number = 0;
+  return number;
+}
+
+}  // namespace
+
+// FNV-1a, folded to 48 bits.
+uint64_t GidPrefix(const std::string& host) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char ch : host) hash = (hash ^ static_cast<unsigned char>(ch)) * 0x100000001b3;
+  return 0xfe80ull << 48 | ((hash ^ hash >> 48) & 0xffffffffffff);
+}
+
+// --- routes
+// ---------------------------------------------------------------------------------
+
+Status Engine::Impl::AddPeer(const std::string& host, LinkId link) {
+  if (!peers.emplace(GidPrefix(host), link).second)
+    return AlreadyExists("peer " + host + " is named twice, or its name's hash is another peer's");
+  return {};
+}
+
+// kNoLink: the address of a host that is attached here, or of nobody known.
+LinkId Engine::Impl::RouteTo(const GidBytes& gid) const {
+  if (port == nullptr) return kNoLink;
+  for (const auto& [name, host] : hosts)
+    if (host->gid == gid) return kNoLink;
+  const auto it = peers.find(LoadPrefix(gid.data()));
+  return it != peers.end() ? it->second : kNoLink;
+}
+
+Status Engine::Impl::CheckRoute(const ModifyQpArgs& args) const {
+  const uint64_t prefix = LoadPrefix(args.remote_gid);
+  if (port == nullptr || peers.contains(prefix)) return {};
+  for (const auto& [name, host] : hosts)
+    if (LoadPrefix(host->gid.data()) == prefix) return {};
+  std::ostringstream gid;
+  for (int i = 0; i < 16; ++i)
+    gid << std::hex << args.remote_gid[i] / 16 << args.remote_gid[i] % 16
+        << (i % 2 == 1 && i < 15 ? ":" : "");
+  return Unavailable(Text("modify QP ", args.qpn, ": no route to GID ", gid.str(),
+                          ": its host is not attached to this daemon and no --peer names it; start "
+                          "the daemon with --peer HOST=ADDRESS:PORT for each host of the group"));
+}
+
+void Engine::Impl::StartRemote(Qp& qp, LinkId link) {
+  qp.remote = std::make_unique<Remote>();
+  qp.remote->link = link;
+  qp.deferred = true;
+}
+
+// The requester's half ends; the other goes on saying why.
+void Engine::Impl::StopRemote(Qp& qp) {
+  Remote& r = *qp.remote;
+  r.phase = Remote::Phase::kStopped;
+  r.sent.clear();
+  r.sent_bytes = 0;
+  r.next_sent = 0;
+  r.kept.clear();
+  r.kept_bytes = 0;
+}
+
+// --- what arrives
+// -----------------------------------------------------------------------------
+
+// Events and packets of at most a turn's bytes. Returns how many.
+size_t Engine::Impl::PollLinks(size_t budget) {
+  size_t done = 0;
+  turn_sent = turn_received = 0;
+  LinkEvent event;
+  while (done < budget && turn_received < kTurnBytes && port->Receive(&event)) {
+    ++done;
+    switch (event.kind) {
+      case LinkEvent::Kind::kPacket:
+        turn_received += event.packet.size();
+        HandlePacket(event.link, event.packet);
+        break;
+      case LinkEvent::Kind::kUp:
+        HandleLinkUp(event.link);
+        break;
+      case LinkEvent::Kind::kRoom:
+        break;
+    }
+    if (event.kind != LinkEvent::Kind::kPacket) {
+      for (const uint32_t qpn : std::exchange(room_wanted[event.link], {})) {
+        Qp* const qp = qps.Find(qpn);
+        if (qp == nullptr || qp->remote == nullptr) continue;
+        qp->remote->waiting = false;
+        PumpLater(*qp);
+      }
+    }
+  }
+  if (!acks.empty()) SendAcks();
+  for (size_t n = to_pump.size(); n != 0 && turn_sent < kTurnBytes; --n, ++done) {
+    Qp* const qp = qps.Find(to_pump.front());
+    to_pump.pop_front();
+    if (qp == nullptr || qp->remote == nullptr) continue;
+    qp->remote->pumping = false;
+    Pump(*qp);
+  }
+  if (!watched.empty() && CheckTimers()) ++done;
+  return done;
+}
+
+// A packet that is no packet was made by a peer that is none: dropped; the port has logged it, or
+// closed the link.
+void Engine::Impl::HandlePacket(LinkId from, std::span<const std::byte> bytes) {
+  const Result<Packet> packet = ParsePacket(bytes);
+  if (!packet.ok()) return;
+  switch (packet->type) {
+    case PacketType::kConnect:
+      return HandleConnect(from, *packet);
+    case PacketType::kAccept:
+    case PacketType::kRefuse:
+      return HandleSession(*packet);
+    case PacketType::kSend:
+    case PacketType::kWrite:
+    case PacketType::kRead:
+    case PacketType::kCompareSwap:
+    case PacketType::kFetchAdd:
+      return HandleRequest(from, *packet);
+    case PacketType::kAck:
+    case PacketType::kReadResponse:
+    case PacketType::kAtomicResponse:
+    case PacketType::kNak:
+    case PacketType::kRnrNak:
+      return HandleAnswer(*packet);
+    case PacketType::kServiceRequest:
+    case PacketType::kServiceReply:
+    case PacketType::kServiceRelease:
+      return;
+  }
+}
+
+// What was under way when the link broke may be lost: everything without an acknowledgement goes
+// again. The responder runs none of it twice.
+void Engine::Impl::HandleLinkUp(LinkId link) {
+  qps.ForEach([&](Qp& qp) {
+    if (qp.remote == nullptr || qp.remote->link != link) return;
+    if (qp.remote->phase == Remote::Phase::kConnecting) SendConnect(qp);
+    if (qp.remote->phase != Remote::Phase::kOpen) return;
+    qp.remote->next_sent = 0;
+    PumpLater(qp);
+  });
+}
+
+// --- sessions
+// -------------------------------------------------------------------------------
+
+void Engine::Impl::SendConnect(Qp& qp) {
+  Remote& r = *qp.remote;
+  if (r.phase == Remote::Phase::kIdle) {
+    r.phase = Remote::Phase::kConnecting;
+    r.nonce = RandomNumber();
+    r.progress_ns = Now();
+    Watch(qp);
+  }
+  if (!port->Ready(r.link)) return;  // HandleLinkUp comes back
+  std::array<std::byte, 32> gids;
+  std::memcpy(gids.data(), qp.remote_gid.data(), 16);
+  std::memcpy(gids.data() + 16, qp.host->gid.data(), 16);
+  port->Send(r.link, std::make_shared<const std::vector<std::byte>>(
+                         EncodePacket({.type = PacketType::kConnect,
+                                       .dest_qpn = qp.remote_qpn,
+                                       .source_qpn = qp.qpn,
+                                       .session = r.nonce,
+                                       .payload = gids})));
+}
+
+void Engine::Impl::HandleConnect(LinkId from, const Packet& p) {
+  Qp* const qp = qps.Find(p.dest_qpn);
+  const bool ours =
+      qp != nullptr && qp->remote != nullptr && qp->connected && qp->remote_qpn == p.source_qpn &&
+      (qp->state == rnic::QpState::kReadyToReceive || qp->state == rnic::QpState::kReadyToSend) &&
+      std::memcmp(qp->host->gid.data(), p.payload.data(), 16) == 0 &&
+      std::memcmp(qp->remote_gid.data(), p.payload.data() + 16, 16) == 0;
+  Packet reply{.type = PacketType::kRefuse,
+               .dest_qpn = p.source_qpn,
+               .source_qpn = p.dest_qpn,
+               .session = p.session};
+  if (ours) {
+    Remote& r = *qp->remote;
+    // Once requests ran, another life of the requester needs another life of this end, too.
+    if (r.granted_nonce != p.session && !r.began)
+      r.granted_nonce = p.session, r.granted = RandomNumber();
+    if (r.granted_nonce == p.session) reply.type = PacketType::kAccept, reply.addr = r.granted;
+  }
+  if (reply.source_qpn == 0 || reply.dest_qpn == 0) return;
+  port->Send(from, std::make_shared<const std::vector<std::byte>>(EncodePacket(reply)));
+}
+
+void Engine::Impl::HandleSession(const Packet& p) {
+  Qp* const qp = qps.Find(p.dest_qpn);
+  if (qp == nullptr || qp->remote == nullptr || qp->remote_qpn != p.source_qpn) return;
+  Remote& r = *qp->remote;
+  if (r.phase != Remote::Phase::kConnecting || r.nonce != p.session) return;
+  if (p.type == PacketType::kRefuse)
+    return FailSent(*qp, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
+  r.phase = Remote::Phase::kOpen;
+  r.session = p.addr;
+  r.retries = 0;
+  r.progress_ns = Now();
+  PumpLater(*qp);
+}
+
+// --- timeouts
+// -------------------------------------------------------------------------------
+
+void Engine::Impl::Watch(Qp& qp) {
+  if (qp.remote->listed) return;
+  qp.remote->listed = true;
+  watched.push_back(qp.qpn);
+}
+
+// True if a timer ended.
+bool Engine::Impl::CheckTimers() {
+  const uint64_t now = Now();
+  if (now - timers_ns < kTimerStepNs) return false;
+  timers_ns = now;
+  bool any = false;
+  for (size_t i = 0; i < watched.size();) {
+    Qp* const qp = qps.Find(watched[i]);
+    Remote* const r = qp != nullptr ? qp->remote.get() : nullptr;
+    const bool waits = r != nullptr && r->listed &&
+                       (r->phase == Remote::Phase::kConnecting ||
+                        (r->phase == Remote::Phase::kOpen && !r->sent.empty()));
+    if (!waits) {
+      if (r != nullptr) r->listed = false;
+      watched[i] = watched.back();
+      watched.pop_back();
+      continue;
+    }
+    any |= TimerDue(*qp, now);
+    ++i;
+  }
+  return any;
+}
+
+// A request without a sign of life for `ack_timeout` is sent again, `retry_count` times; one that
+// found no receive waits as long as the peer said.
+bool Engine::Impl::TimerDue(Qp& qp, uint64_t now) {
+  Remote& r = *qp.remote;
+  if (r.rnr_until_ns != 0) {
+    if (now < r.rnr_until_ns) return false;
+    r.rnr_until_ns = 0;
+    r.progress_ns = now;
+    PumpLater(qp);
+    return true;
+  }
+  if (qp.ack_timeout_ns == 0 || now - r.progress_ns < qp.ack_timeout_ns) return false;
+  r.progress_ns = now;
+  if (r.retries++ >= qp.retry_count) {
+    FailSent(qp, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
+  } else if (r.phase == Remote::Phase::kConnecting) {
+    SendConnect(qp);
+  } else {
+    r.next_sent = 0;
+    PumpLater(qp);
+  }
+  return true;
+}
+
+}  // namespace hyperloop::softrnic

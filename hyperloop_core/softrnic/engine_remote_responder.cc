@@ -1,0 +1,207 @@
+// The responder's half of a queue pair with a remote peer. Each request runs once, in the order of
+// its number: one that ran is acknowledged again or answered from what was kept, one that is ahead
+// is dropped until those before it come again.
+#include "softrnic/engine_bytes.h"
+#include "softrnic/engine_impl.h"
+
+namespace hyperloop::softrnic {
+
+using rnic::QpState;
+
+namespace {
+
+PacketBytes Share(std::vector<std::byte> bytes) {
+  return std::make_shared<const std::vector<std::byte>>(std::move(bytes));
+}
+
+SegmentList PayloadOf(const Packet& p) {
+  SegmentList list;
+  list.Add(const_cast<std::byte*>(p.payload.data()), static_cast<uint32_t>(p.payload.size()),
+           nullptr);
+  return list;
+}
+
+// The answer to `request`, without payload.
+Packet AnswerTo(const Packet& request, PacketType type) {
+  return {.type = type,
+          .dest_qpn = request.source_qpn,
+          .source_qpn = request.dest_qpn,
+          .session = request.session,
+          .psn = request.psn};
+}
+
+}  // namespace
+
+void Engine::Impl::Answer(LinkId to, const Packet& request, PacketType type, uint8_t syndrome,
+                          uint32_t length) {
+  Packet answer = AnswerTo(request, type);
+  answer.syndrome = syndrome;
+  answer.length = length;
+  if (answer.dest_qpn != 0) port->Send(to, Share(EncodePacket(answer)));
+}
+
+void Engine::Impl::HandleRequest(LinkId from, const Packet& p) {
+  Qp* const qp = qps.Find(p.dest_qpn);
+  const bool ours = qp != nullptr && qp->remote != nullptr && qp->remote->granted == p.session &&
+                    qp->remote_qpn == p.source_qpn;
+  if (ours && qp->remote->nak_syndrome != 0) {
+    Packet failed = p;
+    failed.psn = qp->remote->nak_psn;
+    return Answer(from, failed, PacketType::kNak, qp->remote->nak_syndrome, 0);
+  }
+  if (!ours || (qp->state != QpState::kReadyToReceive && qp->state != QpState::kReadyToSend))
+    return Answer(from, p, PacketType::kNak, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, 0);
+  Remote& r = *qp->remote;
+  ++qp->count.link_packets_received;
+  while (!r.kept.empty() && static_cast<int32_t>(r.kept.front().psn - p.seen) < 0) {
+    r.kept_bytes -= r.kept.front().bytes;
+    r.kept.pop_front();
+  }
+  const auto ahead = static_cast<int32_t>(p.psn - r.expected);
+  if (ahead > 0) return;
+  if (ahead < 0) return HandleDuplicate(from, *qp, p);
+
+  std::vector<std::byte> answer;
+  const Outcome outcome = RunRequest(*qp, p, &answer);
+  fault = 0;
+  if (outcome == kRnr) return Answer(from, p, PacketType::kRnrNak, 0, qp->rnr_timer_us);
+  r.began = true;
+  if (outcome != kOk) {
+    r.nak_psn = p.psn;
+    r.nak_syndrome = outcome;
+    return Answer(from, p, PacketType::kNak, outcome, 0);
+  }
+  ++r.expected;
+  if (answer.empty()) {
+    if (!r.ack_due) acks.push_back(qp->qpn);
+    r.ack_due = true;
+    r.ack_psn = p.psn;
+    r.ack_link = from;
+    return;
+  }
+  r.ack_due = false;  // the answer says it
+  const auto bytes = static_cast<uint32_t>(answer.size());
+  r.kept.push_back({p.psn, bytes, Share(std::move(answer))});
+  r.kept_bytes += bytes;
+  turn_received += bytes;
+  port->Send(from, r.kept.back().packet);
+}
+
+// A request that ran already: its acknowledgement or answer was lost with a link.
+void Engine::Impl::HandleDuplicate(LinkId from, Qp& qp, const Packet& p) {
+  Remote& r = *qp.remote;
+  ++qp.count.link_duplicates;
+  if (p.type < PacketType::kRead) {
+    if (!r.ack_due) acks.push_back(qp.qpn);
+    r.ack_due = true;
+    r.ack_psn = p.psn;
+    r.ack_link = from;
+    return;
+  }
+  for (const KeptAnswer& kept : r.kept) {
+    if (kept.psn != p.psn) continue;
+    r.ack_due = false;
+    port->Send(from, kept.packet);
+    return;
+  }
+}
+
+// `answer`: the packet, of a READ or atomic that ran.
+Outcome Engine::Impl::RunRequest(Qp& qp, const Packet& p, std::vector<std::byte>* answer) {
+  Remote& r = *qp.remote;
+  if (r.received != 0 && p.type != PacketType::kSend)  // in the middle of a SEND
+    return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
+  switch (p.type) {
+    case PacketType::kSend: {
+      if (p.offset != r.received) return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
+      return RunSend(qp, p);
+    }
+    case PacketType::kWrite:
+      return RunWrite(qp, p);
+    default:
+      break;
+  }
+  // More than a requester may leave unanswered.
+  if (r.kept.size() >= kMaxUnacknowledged ||
+      r.kept_bytes > kMaxUnacknowledgedBytes + kMaxUnacknowledged * kPacketHeaderBytes)
+    return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
+  if (p.type == PacketType::kRead) return RunRead(qp, p, answer);
+  const bool add = p.type == PacketType::kFetchAdd;
+  uint64_t old = 0;
+  const Outcome outcome =
+      ServeAtomic(qp, p.addr, p.rkey, add ? rnic::kWqeFetchAdd : rnic::kWqeCompareSwap,
+                  LoadBe64(p.payload.data()), LoadBe64(p.payload.data() + 8), &old);
+  old = htobe64(old);
+  Packet reply = AnswerTo(p, PacketType::kAtomicResponse);
+  reply.payload = std::as_bytes(std::span(&old, 1));
+  *answer = EncodePacket(reply);
+  return outcome;
+}
+
+Outcome Engine::Impl::RunSend(Qp& qp, const Packet& p) {
+  Remote& r = *qp.remote;
+  const SegmentList payload = PayloadOf(p);
+  const bool last = p.offset + p.length == p.total;
+  if (p.offset != 0 || !last) {
+    const Outcome outcome = ReceiveSendPart(qp, payload, p.offset, p.total);
+    if (outcome != kOk) return outcome;
+    r.received = last ? 0 : r.received + p.length;
+    if (!last) return kOk;
+    const uint16_t index = qp.rq_consumer++;
+    PostCqe(qp, *qp.recv_cq,
+            (p.flags & kPacketImm) != 0 ? MLX5_CQE_RESP_SEND_IMM : MLX5_CQE_RESP_SEND, 0, index,
+            p.total, p.imm, (p.flags & kPacketSolicited) != 0);
+    return kOk;
+  }
+  return ReceiveSend(qp, payload,
+                     (p.flags & kPacketImm) != 0 ? MLX5_CQE_RESP_SEND_IMM : MLX5_CQE_RESP_SEND,
+                     p.imm, (p.flags & kPacketSolicited) != 0);
+}
+
+// A long message is refused as a whole, before its first byte moves.
+Outcome Engine::Impl::RunWrite(Qp& qp, const Packet& p) {
+  const bool last = p.offset + p.length == p.total;
+  const bool imm = (p.flags & kPacketImm) != 0;
+  if (p.offset == 0 && !last) {
+    if ((qp.access & rnic::kRemoteWrite) == 0 ||
+        Translate(rkeys.Find(p.rkey), qp.pd, p.addr, p.total, rnic::kRemoteWrite) == nullptr)
+      return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
+    if (imm && qp.has_rq && !ReceiveAvailable(qp)) return kRnr;
+  }
+  return ReceiveWrite(qp, p.addr, p.rkey, PayloadOf(p),
+                      {imm && last, (p.flags & kPacketSolicited) != 0, p.imm, p.total});
+}
+
+Outcome Engine::Impl::RunRead(Qp& qp, const Packet& p, std::vector<std::byte>* answer) {
+  if (p.offset == 0 && p.length != p.total &&
+      ((qp.access & rnic::kRemoteRead) == 0 ||
+       Translate(rkeys.Find(p.rkey), qp.pd, p.addr, p.total, rnic::kRemoteRead) == nullptr))
+    return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
+  Packet reply = AnswerTo(p, PacketType::kReadResponse);
+  reply.length = p.length;
+  answer->resize(kPacketHeaderBytes + p.length);
+  EncodeHeader(reply, answer->data());
+  SegmentList to;
+  to.Add(answer->data() + kPacketHeaderBytes, p.length, nullptr);
+  const Outcome outcome = ServeRead(qp, p.addr, p.rkey, to);
+  if (outcome == kOk && p.total != 0 && p.offset + p.length == p.total)
+    ++qp.count.read_responses_nonzero;
+  return outcome;
+}
+
+// One acknowledgement a turn for the SENDs and WRITEs of a queue pair.
+void Engine::Impl::SendAcks() {
+  for (const uint32_t qpn : acks) {
+    Qp* const qp = qps.Find(qpn);
+    if (qp == nullptr || qp->remote == nullptr || !std::exchange(qp->remote->ack_due, false))
+      continue;
+    port->Send(qp->remote->ack_link, Share(EncodePacket({.type = PacketType::kAck,
+                                                         .dest_qpn = qp->remote_qpn,
+                                                         .source_qpn = qp->qpn,
+                                                         .session = qp->remote->granted,
+                                                         .psn = qp->remote->ack_psn})));
+  }
+  acks.clear();
+}
+
+}  // namespace hyperloop::softrnic

@@ -1,0 +1,51 @@
+// LinkPort: what an engine needs of whoever carries its packets to engines on other machines: the
+// daemon's TCP links (daemon/link_server.h), or a test's network in memory.
+//
+// A link carries packets whole, unchanged and in order, or breaks; after a break packets that were
+// under way may be lost. The engine resends what was not acknowledged. All calls come from the
+// engine's thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace hyperloop::softrnic {
+
+// A link to a peer that was configured, on which this engine's requests go; or one that a peer
+// made, on which its requests arrive. Answers go back on the link that the request came on.
+using LinkId = uint32_t;
+inline constexpr LinkId kNoLink = 0;
+
+using PacketBytes = std::shared_ptr<const std::vector<std::byte>>;
+
+struct LinkEvent {
+  enum class Kind : uint8_t {
+    kPacket,
+    kUp,    // a configured link carries packets (again)
+    kRoom,  // it takes more, after Ready said no
+  };
+  Kind kind = Kind::kPacket;
+  LinkId link = kNoLink;
+  std::vector<std::byte> packet;
+};
+
+class LinkPort {
+ public:
+  virtual ~LinkPort() = default;
+  // True if a configured link is up and takes another packet. After false, kUp or kRoom follows.
+  virtual bool Ready(LinkId link) = 0;
+  // Queues a packet; dropped if the link is down. Answers are always taken (there are no more of
+  // them than requests that the port handed out); requests only after Ready.
+  virtual void Send(LinkId link, PacketBytes packet) = 0;
+  // The end of a turn: what was queued leaves.
+  virtual void Flush() = 0;
+  // The next event; false: none.
+  virtual bool Receive(LinkEvent* event) = 0;
+  // True if Receive would return one. Called before sleeping, so it must see (sequentially
+  // consistent) what was there before the port's wake-up was skipped.
+  virtual bool Pending() const = 0;
+};
+
+}  // namespace hyperloop::softrnic

@@ -1,0 +1,210 @@
+#include "softrnic/links/packet.h"
+
+#include <endian.h>
+
+#include <cstring>
+#include <string>
+
+namespace hyperloop::softrnic {
+namespace {
+
+struct WireHeader {  // big-endian
+  uint32_t magic;
+  uint8_t version;
+  uint8_t type;
+  uint8_t flags;
+  uint8_t syndrome;
+  uint32_t dest_qpn;
+  uint32_t source_qpn;
+  uint64_t session;
+  uint32_t psn;
+  uint32_t seen;
+  uint64_t addr;
+  uint32_t rkey;
+  uint32_t imm;
+  uint32_t offset;
+  uint32_t total;
+  uint32_t length;
+  uint32_t reserved;
+};
+static_assert(sizeof(WireHeader) == kPacketHeaderBytes);
+static_assert(offsetof(WireHeader, session) == 16 && offsetof(WireHeader, addr) == 32 &&
+              offsetof(WireHeader, length) == 56);
+
+constexpr uint32_t kQpnMask = 0xffffff;
+
+// What a type may say: payload bytes between `least` and `most`; fields that are not used are 0.
+struct Rule {
+  uint32_t least = 0;
+  uint32_t most = 0;
+  bool message = false;   // offset, total
+  bool target = false;    // addr, rkey
+  bool numbered = false;  // psn
+  bool request = false;   // seen
+  bool imm = false;       // flags, imm
+  bool syndrome = false;
+  bool wants = false;  // length counts what is not in the packet
+  bool agent = false;  // no dest_qpn
+};
+
+bool RuleOf(PacketType type, Rule* rule) {
+  switch (type) {
+    case PacketType::kConnect:
+      *rule = {.least = 32, .most = 32};
+      return true;
+    case PacketType::kAccept:
+      *rule = {.target = true};
+      return true;
+    case PacketType::kRefuse:
+      *rule = {};
+      return true;
+    case PacketType::kSend:
+      *rule = {
+          .most = kMaxPayload, .message = true, .numbered = true, .request = true, .imm = true};
+      return true;
+    case PacketType::kWrite:
+      *rule = {.most = kMaxPayload,
+               .message = true,
+               .target = true,
+               .numbered = true,
+               .request = true,
+               .imm = true};
+      return true;
+    case PacketType::kRead:
+      *rule = {.most = kMaxPayload,
+               .message = true,
+               .target = true,
+               .numbered = true,
+               .request = true,
+               .wants = true};
+      return true;
+    case PacketType::kCompareSwap:
+    case PacketType::kFetchAdd:
+      *rule = {.least = 16, .most = 16, .target = true, .numbered = true, .request = true};
+      return true;
+    case PacketType::kAck:
+      *rule = {.numbered = true};
+      return true;
+    case PacketType::kReadResponse:
+      *rule = {.most = kMaxPayload, .numbered = true};
+      return true;
+    case PacketType::kAtomicResponse:
+      *rule = {.least = 8, .most = 8, .numbered = true};
+      return true;
+    case PacketType::kNak:
+      *rule = {.numbered = true, .syndrome = true};
+      return true;
+    case PacketType::kRnrNak:
+      *rule = {.most = 1'000'000, .numbered = true, .wants = true};
+      return true;
+    case PacketType::kServiceRequest:
+      *rule = {
+          .least = 16 + 2 * kServiceNameBytes, .most = 16 + 2 * kServiceNameBytes, .agent = true};
+      return true;
+    case PacketType::kServiceReply:
+      *rule = {.most = kMaxServiceReply, .syndrome = true};
+      return true;
+    case PacketType::kServiceRelease:
+      *rule = {.least = 16, .most = 16};
+      return true;
+  }
+  return false;
+}
+
+Status Bad(const std::string& what) { return Corruption("packet with " + what); }
+
+Status Check(const Packet& p, const Rule& rule) {
+  if (p.length < rule.least || p.length > rule.most)
+    return Bad("a length of " + std::to_string(p.length));
+  if (((p.dest_qpn | p.source_qpn) & ~kQpnMask) != 0 || (p.dest_qpn == 0) != rule.agent)
+    return Bad("queue pair number " + std::to_string(p.dest_qpn) + " or " +
+               std::to_string(p.source_qpn));
+  if (p.session == 0) return Bad("session 0");
+  if (rule.message) {
+    if (p.total > kMaxLinkMessage || p.offset > p.total || p.length > p.total - p.offset ||
+        (p.length == 0 && p.total != 0))
+      return Bad("bytes " + std::to_string(p.offset) + " + " + std::to_string(p.length) +
+                 " of a message of " + std::to_string(p.total));
+  } else if (p.offset != 0 || p.total != 0) {
+    return Bad("a place in a message it is not part of");
+  }
+  if ((p.flags & ~(rule.imm ? kPacketSolicited | kPacketImm : 0)) != 0 ||
+      (p.imm != 0 && (p.flags & kPacketImm) == 0))
+    return Bad("flags " + std::to_string(p.flags));
+  if ((!rule.target && (p.addr != 0 || p.rkey != 0)) || (!rule.numbered && p.psn != 0) ||
+      (!rule.request && p.seen != 0) || (!rule.syndrome && p.syndrome != 0))
+    return Bad("a field set that its type does not use");
+  if (p.type == PacketType::kNak && p.syndrome == 0) return Bad("no syndrome");
+  if (p.type == PacketType::kAccept && p.addr == 0) return Bad("no session to accept");
+  return {};
+}
+
+}  // namespace
+
+Result<Packet> ParsePacket(std::span<const std::byte> bytes) {
+  if (bytes.size() < kPacketHeaderBytes || bytes.size() > kMaxPacketBytes)
+    return Bad(std::to_string(bytes.size()) + " bytes");
+  WireHeader h;
+  std::memcpy(&h, bytes.data(), sizeof h);
+  if (be32toh(h.magic) != kPacketMagic) return Bad("a wrong magic number");
+  if (h.version != kPacketVersion)
+    return NotSupported("packet of version " + std::to_string(h.version) + "; this device speaks " +
+                        std::to_string(kPacketVersion));
+  Rule rule;
+  Packet p;
+  p.type = static_cast<PacketType>(h.type);
+  if (!RuleOf(p.type, &rule)) return Bad("type " + std::to_string(h.type));
+  p.flags = h.flags;
+  p.syndrome = h.syndrome;
+  p.dest_qpn = be32toh(h.dest_qpn);
+  p.source_qpn = be32toh(h.source_qpn);
+  p.session = be64toh(h.session);
+  p.psn = be32toh(h.psn);
+  p.seen = be32toh(h.seen);
+  p.addr = be64toh(h.addr);
+  p.rkey = be32toh(h.rkey);
+  p.imm = h.imm;
+  p.offset = be32toh(h.offset);
+  p.total = be32toh(h.total);
+  p.length = be32toh(h.length);
+  if (h.reserved != 0) return Bad("a reserved field set");
+  HL_RETURN_IF_ERROR(Check(p, rule));
+  p.payload = bytes.subspan(kPacketHeaderBytes);
+  if (p.payload.size() != (rule.wants ? 0 : p.length))
+    return Bad(std::to_string(p.payload.size()) + " bytes of payload and a length of " +
+               std::to_string(p.length));
+  return p;
+}
+
+void EncodeHeader(const Packet& p, std::byte* to) {
+  WireHeader h{};
+  h.magic = htobe32(kPacketMagic);
+  h.version = kPacketVersion;
+  h.type = static_cast<uint8_t>(p.type);
+  h.flags = p.flags;
+  h.syndrome = p.syndrome;
+  h.dest_qpn = htobe32(p.dest_qpn);
+  h.source_qpn = htobe32(p.source_qpn);
+  h.session = htobe64(p.session);
+  h.psn = htobe32(p.psn);
+  h.seen = htobe32(p.seen);
+  h.addr = htobe64(p.addr);
+  h.rkey = htobe32(p.rkey);
+  h.imm = p.imm;
+  h.offset = htobe32(p.offset);
+  h.total = htobe32(p.total);
+  h.length = htobe32(p.length);
+  std::memcpy(to, &h, sizeof h);
+}
+
+std::vector<std::byte> EncodePacket(const Packet& p) {
+  std::vector<std::byte> bytes(kPacketHeaderBytes + p.payload.size());
+  Packet header = p;
+  if (!p.payload.empty()) header.length = static_cast<uint32_t>(p.payload.size());
+  EncodeHeader(header, bytes.data());
+  if (!p.payload.empty())
+    std::memcpy(bytes.data() + kPacketHeaderBytes, p.payload.data(), p.payload.size());
+  return bytes;
+}
+
+}  // namespace hyperloop::softrnic

@@ -1,0 +1,86 @@
+// Packets: what two engines on different machines say to each other about one pair of queue pairs.
+//
+// The model is RC. A requester first asks for a session (kConnect, kAccept), then numbers its
+// request packets; the responder runs each number once, in order, acknowledges, and keeps the
+// answers of READs and atomics until the requester says that it has seen them. A packet is a header
+// of 64 bytes, big-endian, and at most 64 KiB of payload; a stream carries packets in frames
+// (frame_reader.h).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "hyperloop/core/status.h"
+
+namespace hyperloop::softrnic {
+
+inline constexpr uint32_t kPacketMagic = 0x484c504b;  // "HLPK"
+inline constexpr uint8_t kPacketVersion = 1;
+inline constexpr size_t kPacketHeaderBytes = 64;
+inline constexpr uint32_t kMaxPayload = 64 << 10;
+inline constexpr size_t kMaxPacketBytes = kPacketHeaderBytes + kMaxPayload;
+inline constexpr uint32_t kMaxLinkMessage = 1u << 30;
+
+using GidBytes = std::array<uint8_t, 16>;
+
+enum class PacketType : uint8_t {
+  // Sessions. `session` is the requester's nonce; kAccept's `addr` is the session itself.
+  kConnect = 1,  // payload: destination GID, source GID
+  kAccept,
+  kRefuse,  // the queue pair is not there, or not connected back
+  // Requests. `offset` and `total`: where the packet's bytes lie in their message.
+  kSend,
+  kWrite,
+  kRead,         // no payload; `length` bytes are wanted
+  kCompareSwap,  // payload: swap, compare
+  kFetchAdd,     // payload: addend, 0
+  // Answers to the request `psn`; each acknowledges every request before it.
+  kAck,             // and `psn` itself
+  kReadResponse,    // payload: the bytes
+  kAtomicResponse,  // payload: the old value
+  kNak,             // `syndrome`: how the request failed
+  kRnrNak,          // no receive is posted: again after `length` microseconds
+  // The connection agent, between daemons. `session` is the request's number.
+  kServiceRequest,  // payload: source GID, host name, service name
+  kServiceReply,    // `syndrome`: hyperloop::Code; payload: GID and private data, or the error
+  kServiceRelease,  // payload: source GID: its queue pair `source_qpn` is gone
+};
+
+enum PacketFlags : uint8_t { kPacketSolicited = 1, kPacketImm = 2 };
+
+struct Packet {
+  PacketType type = PacketType::kAck;
+  uint8_t flags = 0;
+  uint8_t syndrome = 0;
+  uint32_t dest_qpn = 0;
+  uint32_t source_qpn = 0;
+  uint64_t session = 0;
+  uint32_t psn = 0;
+  uint32_t seen = 0;  // answers of requests before this number have arrived
+  uint64_t addr = 0;
+  uint32_t rkey = 0;
+  uint32_t imm = 0;  // as in memory
+  uint32_t offset = 0;
+  uint32_t total = 0;
+  uint32_t length = 0;  // of the payload, but see kRead and kRnrNak
+  std::span<const std::byte> payload{};
+};
+
+// The packet in `bytes`, all of them; its payload lies in `bytes`. Everything that can be checked
+// without knowing a queue pair is: sizes, ranges, fields that must be 0. kNotSupported: another
+// version. kCorruption: anything else. A pure function.
+Result<Packet> ParsePacket(std::span<const std::byte> bytes);
+
+// The header alone, kPacketHeaderBytes, for a payload of `length` bytes behind it.
+void EncodeHeader(const Packet& packet, std::byte* to);
+// Header and payload; `packet` must be one that ParsePacket takes. `length` is set from the payload
+// where there is one.
+std::vector<std::byte> EncodePacket(const Packet& packet);
+
+inline constexpr size_t kServiceNameBytes = 64;  // 0-terminated
+inline constexpr uint32_t kMaxServiceReply = 16 + 512;
+
+}  // namespace hyperloop::softrnic

@@ -1,0 +1,176 @@
+#include "softrnic/links/packet.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+
+#include "softrnic/links/frame_reader.h"
+
+namespace hyperloop::softrnic {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+Packet Write(std::span<const std::byte> payload) {
+  return {.type = PacketType::kWrite,
+          .flags = kPacketImm | kPacketSolicited,
+          .dest_qpn = 0x123456,
+          .source_qpn = 0xabcdef,
+          .session = 0x1122334455667788,
+          .psn = 0xfffffffe,
+          .seen = 7,
+          .addr = 0x8877665544332211,
+          .rkey = 0xdeadbeef,
+          .imm = 0x01020304,
+          .offset = 10,
+          .total = 100,
+          .payload = payload};
+}
+
+TEST(Packet, WhatWasEncodedIsParsed) {
+  const Bytes payload(90, std::byte{0x5a});
+  const Bytes bytes = EncodePacket(Write(payload));
+  ASSERT_EQ(bytes.size(), kPacketHeaderBytes + 90);
+  const auto parsed = ParsePacket(bytes);
+  ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
+  const Packet& p = *parsed;
+  EXPECT_EQ(p.type, PacketType::kWrite);
+  EXPECT_EQ(p.flags, kPacketImm | kPacketSolicited);
+  EXPECT_EQ(p.dest_qpn, 0x123456u);
+  EXPECT_EQ(p.source_qpn, 0xabcdefu);
+  EXPECT_EQ(p.session, 0x1122334455667788u);
+  EXPECT_EQ(p.psn, 0xfffffffeu);
+  EXPECT_EQ(p.seen, 7u);
+  EXPECT_EQ(p.addr, 0x8877665544332211u);
+  EXPECT_EQ(p.rkey, 0xdeadbeefu);
+  EXPECT_EQ(p.imm, 0x01020304u);
+  EXPECT_EQ(p.offset, 10u);
+  EXPECT_EQ(p.total, 100u);
+  EXPECT_EQ(p.length, 90u);
+  EXPECT_EQ(std::memcmp(p.payload.data(), payload.data(), 90), 0);
+}
+
+// The layout is a promise to other releases.
+TEST(Packet, LiesOnTheWireAsDocumented) {
+  const Bytes bytes = EncodePacket({.type = PacketType::kAck,
+                                    .dest_qpn = 0x010203,
+                                    .source_qpn = 0x040506,
+                                    .session = 0x1112131415161718,
+                                    .psn = 0x21222324});
+  const uint8_t expected[64] = {0x48, 0x4c, 0x50, 0x4b, 1,    9,    0,    0,    0,    1,
+                                2,    3,    0,    4,    5,    6,    0x11, 0x12, 0x13, 0x14,
+                                0x15, 0x16, 0x17, 0x18, 0x21, 0x22, 0x23, 0x24};
+  ASSERT_EQ(bytes.size(), sizeof expected);
+  EXPECT_EQ(std::memcmp(bytes.data(), expected, sizeof expected), 0);
+}
+
+Code ParseCode(Bytes bytes, size_t at, uint8_t value) {
+  bytes[at] = static_cast<std::byte>(value);
+  return ParsePacket(bytes).status().code();
+}
+
+TEST(Packet, MalformedOnesAreRefused) {
+  const Bytes payload(90, std::byte{1});
+  const Bytes good = EncodePacket(Write(payload));
+  EXPECT_EQ(ParseCode(good, 0, 0), Code::kCorruption) << "magic";
+  EXPECT_EQ(ParseCode(good, 4, 2), Code::kNotSupported) << "version";
+  EXPECT_EQ(ParseCode(good, 5, 0), Code::kCorruption) << "type";
+  EXPECT_EQ(ParseCode(good, 5, 200), Code::kCorruption) << "type";
+  EXPECT_EQ(ParseCode(good, 6, 4), Code::kCorruption) << "flags";
+  EXPECT_EQ(ParseCode(good, 6, 0), Code::kCorruption) << "immediate data without its flag";
+  EXPECT_EQ(ParseCode(good, 7, 1), Code::kCorruption) << "syndrome of a request";
+  EXPECT_EQ(ParseCode(good, 8, 1), Code::kCorruption) << "25 bits of queue pair number";
+  EXPECT_EQ(ParseCode(good, 51, 11), Code::kCorruption) << "offset + length > total";
+  EXPECT_EQ(ParseCode(good, 52, 0x80), Code::kCorruption) << "total";
+  EXPECT_EQ(ParseCode(good, 59, 89), Code::kCorruption) << "length and payload differ";
+  EXPECT_EQ(ParseCode(good, 57, 2), Code::kCorruption) << "length beyond 64 KiB";
+  EXPECT_EQ(ParseCode(good, 63, 1), Code::kCorruption) << "reserved";
+  for (size_t length = 0; length < good.size(); ++length)
+    EXPECT_FALSE(ParsePacket(std::span(good).first(length)).ok()) << length;
+  Bytes longer = good;
+  longer.push_back({});
+  EXPECT_FALSE(ParsePacket(longer).ok());
+}
+
+TEST(Packet, FieldsThatATypeDoesNotUseMustBeZero) {
+  const Packet base{.type = PacketType::kAck, .dest_qpn = 1, .source_qpn = 2, .session = 3};
+  ASSERT_TRUE(ParsePacket(EncodePacket(base)).ok());
+  const auto refused = [&base](auto&& change) {
+    Packet p = base;
+    change(p);
+    return !ParsePacket(EncodePacket(p)).ok();
+  };
+  EXPECT_TRUE(refused([](Packet& p) { p.session = 0; }));
+  EXPECT_TRUE(refused([](Packet& p) { p.dest_qpn = 0; }));
+  EXPECT_TRUE(refused([](Packet& p) { p.addr = 1; }));
+  EXPECT_TRUE(refused([](Packet& p) { p.rkey = 1; }));
+  EXPECT_TRUE(refused([](Packet& p) { p.imm = 1; }));
+  EXPECT_TRUE(refused([](Packet& p) { p.flags = kPacketImm; }));
+  EXPECT_TRUE(refused([](Packet& p) { p.seen = 1; }));
+  EXPECT_TRUE(refused([](Packet& p) { p.total = 1; }));
+  EXPECT_TRUE(refused([](Packet& p) { p.length = 1; }));
+  EXPECT_TRUE(refused([](Packet& p) { p.syndrome = 1; }));
+  EXPECT_TRUE(refused([](Packet& p) { p.type = PacketType::kNak; })) << "no syndrome";
+  EXPECT_TRUE(refused([](Packet& p) { p.type = PacketType::kAccept; })) << "no session";
+  EXPECT_TRUE(refused([](Packet& p) { p.type = PacketType::kFetchAdd; })) << "no operand";
+  EXPECT_TRUE(refused([](Packet& p) {
+    p.type = PacketType::kRead;
+    p.total = kMaxLinkMessage + 1;
+    p.length = 1;
+  }));
+}
+
+// Whatever parses is encoded to the same bytes again: nothing in a packet goes unread.
+TEST(Packet, NothingIsIgnored) {
+  const Bytes payload(32, std::byte{9});
+  std::mt19937_64 random(1);
+  uint64_t parsed = 0;
+  for (int i = 0; i < 200'000; ++i) {
+    Packet p = Write(payload);
+    if (i % 2 == 0)
+      p = {.type = PacketType::kRead, .dest_qpn = 5, .session = 9, .total = 8, .length = 8};
+    Bytes bytes = EncodePacket(p);
+    for (uint64_t n = random() % 3; n > 0; --n)
+      bytes[random() % kPacketHeaderBytes] = static_cast<std::byte>(random());
+    const auto again = ParsePacket(bytes);
+    if (!again.ok()) continue;
+    ++parsed;
+    ASSERT_EQ(EncodePacket(*again), bytes);
+  }
+  EXPECT_GT(parsed, 10'000u);
+}
+
+TEST(FrameReader, CutsAStreamHoweverItArrives) {
+  Bytes stream;
+  std::vector<Bytes> frames;
+  for (const size_t size : {3u, 0u, 1000u, 1u, 64u}) {
+    frames.emplace_back(size, static_cast<std::byte>(size));
+    AppendFrame(frames.back(), &stream);
+  }
+  for (const size_t step : {1u, 2u, 5u, 7u, 64u, 4000u}) {
+    FrameReader reader(1000);
+    std::vector<Bytes> got;
+    for (size_t at = 0; at < stream.size(); at += step) {
+      reader.Append(std::span(stream).subspan(at, std::min(step, stream.size() - at)));
+      for (;;) {
+        const auto frame = reader.Next();
+        ASSERT_TRUE(frame.ok());
+        if (!frame->has_value()) break;
+        got.emplace_back((*frame)->begin(), (*frame)->end());
+      }
+    }
+    EXPECT_EQ(got, frames) << "in steps of " << step;
+  }
+}
+
+TEST(FrameReader, RefusesALengthBeyondItsLimitBeforeTheBytes) {
+  Bytes stream;
+  AppendFrame(Bytes(1001), &stream);
+  FrameReader reader(1000);
+  reader.Append(std::span(stream).first(4));
+  EXPECT_EQ(reader.Next().status().code(), Code::kCorruption);
+}
+
+}  // namespace
+}  // namespace hyperloop::softrnic
