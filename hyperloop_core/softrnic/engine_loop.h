@@ -70,6 +70,11 @@ class EngineLoop {
 
   // Ends a sleep. Any thread, and signal handlers.
   void Wake();
+  // The same, without a system call while the loop is awake. What it is woken for must have been
+  // stored, sequentially consistent, before, where Engine::DoorbellPending looks. Any thread.
+  void WakeIfSleeping() {
+    if (sleeping_.load(std::memory_order_seq_cst) != 0) Wake();
+  }
   const Counters& counters() const { return counters_; }
   int cpu() const { return cpu_; }  // EngineLoopOptions::cpu
 

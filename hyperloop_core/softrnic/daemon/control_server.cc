@@ -237,7 +237,10 @@ Status ControlServer::Dispatch(Client& client, const Command& command, ReceivedM
   }
   Status status;
   OnEngine([&] { status = engine_->Execute(client.context, command, reply, text); });
-  if (status.ok() && command.op == Op::kQueryCounters) *text += OwnCounters();
+  if (status.ok() && command.op == Op::kQueryCounters) {
+    *text += OwnCounters();
+    if (links_ != nullptr) *text += links_->CounterText();
+  }
   return status;
 }
 

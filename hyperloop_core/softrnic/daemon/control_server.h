@@ -20,6 +20,7 @@
 #include "hyperloop/core/log.h"
 #include "hyperloop/core/status.h"
 #include "softrnic/daemon/client_mapping.h"
+#include "softrnic/daemon/link_server.h"
 #include "softrnic/daemon/listener.h"
 #include "softrnic/engine_loop.h"
 #include "softrnic/unix_socket.h"
@@ -35,6 +36,9 @@ class ControlServer {
   ~ControlServer();
   ControlServer(const ControlServer&) = delete;
   ControlServer& operator=(const ControlServer&) = delete;
+
+  // Counters of `links` are answered too. Before Run; `links` outlives the server.
+  void ShowLinks(const LinkServer* links) { links_ = links; }
 
   // Serves until Stop; meanwhile the loop must run.
   void Run();
@@ -70,6 +74,7 @@ class ControlServer {
   const std::string path_;
   Engine* const engine_;
   EngineLoop* const loop_;
+  const LinkServer* links_ = nullptr;
   const std::shared_ptr<Log> log_;
   const std::shared_ptr<UnmapQueue> unmap_ = std::make_shared<UnmapQueue>();
   Listener listener_;

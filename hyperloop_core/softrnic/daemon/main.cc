@@ -11,13 +11,16 @@
 #include <atomic>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "hyperloop/core/log.h"
 #include "softrnic/daemon/control_server.h"
+#include "softrnic/daemon/link_server.h"
 #include "softrnic/engine.h"
 #include "softrnic/engine_loop.h"
 
@@ -29,6 +32,10 @@ struct Options {
   uint32_t spin_us = 50;
   std::string cpu = "auto";
   std::string priority = "nice";
+  std::string listen;
+  std::string link_key;
+  std::vector<std::string> peers;
+  std::string peers_file;
 };
 
 // For the signal handlers; set before they are installed.
@@ -135,14 +142,31 @@ void SetPriority(const std::string& priority, Log& log) {
   }
 }
 
+uint64_t SteadyNs() {
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                   std::chrono::steady_clock::now().time_since_epoch())
+                                   .count());
+}
+
 Status Serve(const Options& options, const std::shared_ptr<Log>& log) {
   RaiseDescriptorLimit();
   EngineLoopOptions loop_options{.spin_us = options.spin_us};
   HL_ASSIGN_OR_RETURN(const int cpu, ChooseCpu(options.cpu, &loop_options.spin_us, *log));
   loop_options.cpu = cpu;
-  Engine engine{EngineOptions{}};
+  HL_ASSIGN_OR_RETURN(
+      const LinkOptions link_options,
+      MakeLinkOptions(options.listen, options.link_key, options.peers, options.peers_file));
+  Engine engine{EngineOptions{.now_ns = SteadyNs}};
   HL_ASSIGN_OR_RETURN(auto loop, EngineLoop::Create(&engine, loop_options));
   HL_ASSIGN_OR_RETURN(auto server, ControlServer::Listen(options.socket, &engine, loop.get(), log));
+  std::unique_ptr<LinkServer> links;
+  if (link_options.any()) {
+    HL_ASSIGN_OR_RETURN(links, LinkServer::Create(link_options, &engine, log));
+    server->ShowLinks(links.get());
+    if (!links->listening().empty())
+      log->Write(LogLevel::kInfo, "links at " + links->listening() +
+                                      (link_options.key.has_value() ? ", keyed" : ", loopback"));
+  }
   g_engine = &engine;
   g_server = server.get();
   InstallHandlers();
@@ -152,7 +176,8 @@ Status Serve(const Options& options, const std::shared_ptr<Log>& log) {
     server->Run();
     loop->Stop();
   });
-  // After the thread was made, which would inherit both.
+  if (links != nullptr) links->Start(loop.get());
+  // After the threads were made, which would inherit both.
   Status status = cpu >= 0 ? PinTo(cpu) : Status();
   if (status.ok()) {
     SetPriority(options.priority, *log);
@@ -163,6 +188,7 @@ Status Serve(const Options& options, const std::shared_ptr<Log>& log) {
   }
   loop->Run();
   control.join();
+  if (links != nullptr) links->Stop();
   loop->MarkPagesDead();
   signal(SIGTERM, SIG_IGN);
   signal(SIGINT, SIG_IGN);
@@ -196,6 +222,22 @@ int Main(int argc, char** argv) {
                  "of the data thread: nice (nice -20), fifo (SCHED_FIFO; never spins) or none")
       ->capture_default_str()
       ->check(CLI::IsMember({"nice", "fifo", "none"}));
+  app.add_option("--listen", options.listen,
+                 "accept links from the daemons of other machines at this numeric address; port 0: "
+                 "any. Without it no port is open. Any but a loopback address needs --link-key")
+      ->type_name("ADDRESS:PORT");
+  app.add_option("--peer", options.peers,
+                 "the daemon that emulated host HOST is attached to; repeat it for every host of "
+                 "the group. This daemon's own hosts may be among them")
+      ->type_name("HOST=ADDRESS:PORT");
+  app.add_option("--peers-file", options.peers_file,
+                 "a file of HOST=ADDRESS:PORT lines, the same on every machine; # begins a comment "
+                 "line")
+      ->type_name("FILE");
+  app.add_option("--link-key", options.link_key,
+                 "file (mode 0600) of 64 hexadecimal digits, the same on every machine: links are "
+                 "then authenticated both ways and encrypted")
+      ->type_name("FILE");
   CLI11_PARSE(app, argc, argv);
   const std::shared_ptr<Log> log = StderrLog("hyperloop-rnicd");
   if (options.priority == "fifo") {

@@ -1,0 +1,179 @@
+#include "softrnic/daemon/link_options.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <fstream>
+
+#include "softrnic/unix_socket.h"
+
+namespace hyperloop::softrnic {
+namespace {
+
+constexpr const char* kMakeKey =
+    "make one with: (umask 077; head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \\n' > FILE)";
+
+int HexDigit(char ch) {
+  if (ch >= '0' && ch <= '9') return ch - '0';
+  if (ch >= 'a' && ch <= 'f') return ch - 'a' + 10;
+  if (ch >= 'A' && ch <= 'F') return ch - 'A' + 10;
+  return -1;
+}
+
+bool ValidHost(std::string_view host) {
+  return !host.empty() && host.size() < 64 &&
+         std::all_of(host.begin(), host.end(), [](unsigned char ch) {
+           return std::isalnum(ch) != 0 || ch == '.' || ch == '_' || ch == '-';
+         });
+}
+
+}  // namespace
+
+std::string LinkAddress::ToString() const {
+  char host[NI_MAXHOST], service[NI_MAXSERV];
+  if (getnameinfo(reinterpret_cast<const sockaddr*>(&storage), length, host, sizeof host, service,
+                  sizeof service, NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+    return "?";
+  return storage.ss_family == AF_INET6 ? "[" + std::string(host) + "]:" + service
+                                       : std::string(host) + ":" + service;
+}
+
+bool LinkAddress::loopback() const {
+  if (storage.ss_family == AF_INET)
+    return (ntohl(reinterpret_cast<const sockaddr_in*>(&storage)->sin_addr.s_addr) >> 24) == 127;
+  const in6_addr& v6 = reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_addr;
+  return IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
+uint16_t LinkAddress::port() const {
+  return ntohs(storage.ss_family == AF_INET
+                   ? reinterpret_cast<const sockaddr_in*>(&storage)->sin_port
+                   : reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_port);
+}
+
+Result<LinkAddress> ParseLinkAddress(std::string_view text, bool any_port) {
+  const auto bad = [&](const char* why) {
+    return InvalidArgument("link address \"" + std::string(text) + "\": " + why +
+                           "; expected a numeric ADDRESS:PORT, such as 10.0.0.1:7471 or "
+                           "[fd00::1]:7471");
+  };
+  const size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos) return bad("no port");
+  std::string_view host = text.substr(0, colon);
+  const std::string_view port_text = text.substr(colon + 1);
+  const bool bracketed = host.size() >= 2 && host.front() == '[' && host.back() == ']';
+  if (bracketed) host = host.substr(1, host.size() - 2);
+  if (host.find(':') != std::string_view::npos && !bracketed)
+    return bad("an IPv6 address needs brackets");
+  unsigned port = 0;
+  const auto [end, error] =
+      std::from_chars(port_text.data(), port_text.data() + port_text.size(), port);
+  if (error != std::errc() || end != port_text.data() + port_text.size() || port > 65535 ||
+      (port == 0 && !any_port))
+    return bad("a port is 1 to 65535");
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (host.empty() ||
+      getaddrinfo(std::string(host).c_str(), std::string(port_text).c_str(), &hints, &found) != 0)
+    return bad("not a numeric address");
+  LinkAddress address;
+  std::memcpy(&address.storage, found->ai_addr, found->ai_addrlen);
+  address.length = found->ai_addrlen;
+  freeaddrinfo(found);
+  return address;
+}
+
+Result<LinkPeer> ParseLinkPeer(std::string_view text) {
+  const size_t equals = text.find('=');
+  const std::string_view host = text.substr(0, equals);
+  if (equals == std::string_view::npos || !ValidHost(host))
+    return InvalidArgument("peer \"" + std::string(text) +
+                           "\": expected HOST=ADDRESS:PORT with a host name of 1 to 63 of "
+                           "[A-Za-z0-9._-]");
+  HL_ASSIGN_OR_RETURN(LinkAddress address, ParseLinkAddress(text.substr(equals + 1), false));
+  return LinkPeer{std::string(host), address};
+}
+
+Result<std::vector<LinkPeer>> ReadPeersFile(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return FromErrno(errno, "reading the peers file " + path);
+  std::vector<LinkPeer> peers;
+  std::string line;
+  for (int number = 1; std::getline(file, line); ++number) {
+    while (!line.empty() && std::isspace(static_cast<unsigned char>(line.back())) != 0)
+      line.pop_back();
+    if (line.empty() || line.front() == '#') continue;
+    auto peer = ParseLinkPeer(line);
+    if (!peer.ok()) return peer.status().WithContext(path + ":" + std::to_string(number));
+    peers.push_back(std::move(*peer));
+  }
+  return peers;
+}
+
+Result<LinkKey> ReadLinkKey(const std::string& path) {
+  UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd) return FromErrno(errno, "opening the link key " + path);
+  struct stat info {};
+  if (fstat(fd.get(), &info) != 0) return FromErrno(errno, "reading the link key " + path);
+  if (!S_ISREG(info.st_mode)) return InvalidArgument("link key " + path + ": not a regular file");
+  if (info.st_uid != geteuid() && info.st_uid != 0)
+    return PermissionDenied("link key " + path + " belongs to user " + std::to_string(info.st_uid) +
+                            ": it must be this user's or root's");
+  if ((info.st_mode & 077) != 0)
+    return PermissionDenied("link key " + path + " can be read or written by others: chmod 600 it");
+  char text[66];
+  const ssize_t n = read(fd.get(), text, sizeof text);
+  LinkKey key{};
+  bool good = n == 64 || (n == 65 && text[64] == '\n');
+  for (size_t i = 0; good && i < key.size(); ++i) {
+    const int high = HexDigit(text[2 * i]), low = HexDigit(text[2 * i + 1]);
+    good = high >= 0 && low >= 0;
+    key[i] = static_cast<unsigned char>(high * 16 + low);
+  }
+  explicit_bzero(text, sizeof text);
+  if (!good)
+    return InvalidArgument("link key " + path + ": not 64 hexadecimal digits; " + kMakeKey);
+  return key;
+}
+
+Result<LinkOptions> MakeLinkOptions(const std::string& listen, const std::string& key_file,
+                                    const std::vector<std::string>& peers,
+                                    const std::string& peers_file) {
+  LinkOptions options;
+  if (!key_file.empty()) {
+    HL_ASSIGN_OR_RETURN(options.key, ReadLinkKey(key_file));
+  }
+  if (!peers_file.empty()) {
+    HL_ASSIGN_OR_RETURN(options.peers, ReadPeersFile(peers_file));
+  }
+  for (const std::string& text : peers) {
+    HL_ASSIGN_OR_RETURN(LinkPeer peer, ParseLinkPeer(text));
+    options.peers.push_back(std::move(peer));
+  }
+  const auto open_to_others = [&](const LinkAddress& address, const std::string& what) {
+    if (options.key.has_value() || address.loopback()) return Status();
+    return PermissionDenied(what + " " + address.ToString() +
+                            " is not loopback: whoever reaches it could write to this machine's "
+                            "regions. Give every daemon of the group --link-key FILE; " +
+                            kMakeKey);
+  };
+  if (!listen.empty()) {
+    HL_ASSIGN_OR_RETURN(options.listen, ParseLinkAddress(listen, true));
+    HL_RETURN_IF_ERROR(open_to_others(*options.listen, "--listen"));
+  }
+  for (const LinkPeer& peer : options.peers)
+    HL_RETURN_IF_ERROR(open_to_others(peer.address, "--peer " + peer.host + "="));
+  return options;
+}
+
+}  // namespace hyperloop::softrnic

@@ -1,0 +1,362 @@
+// Two RNIC daemons and the links between them, through a proxy that plays the network.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <fstream>
+#include <thread>
+
+#include "integration/rnicd_fixture.h"
+#include "softrnic/links/frame_reader.h"
+#include "support/tcp_proxy.h"
+
+namespace hyperloop::test {
+namespace {
+
+using rnic::Opcode;
+using rnic::WcStatus;
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr char kKeyText[] = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+
+// How long a request goes unanswered before it fails; a cut that ends before that is forgotten.
+constexpr milliseconds kTimeout{4000};
+constexpr milliseconds kHealAfter{1000};
+
+// A free port of the loopback device; nobody else asks for it in the moment until it is used.
+std::string FreeAddress() {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  bind(fd, reinterpret_cast<sockaddr*>(&address), size);
+  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
+  close(fd);
+  return "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+}
+
+class LinkTest : public testing::Test {
+ protected:
+  LinkTest() {
+    std::string path = std::filesystem::temp_directory_path() / "hyperloop-link-XXXXXX";
+    EXPECT_NE(mkdtemp(path.data()), nullptr);
+    folder_ = path;
+  }
+  ~LinkTest() override {
+    a_.Kill();
+    b_.Kill();
+    std::filesystem::remove_all(folder_);
+  }
+
+  std::string WriteFile(const std::string& name, const std::string& text, mode_t mode = 0600) {
+    const std::string path = folder_ + "/" + name;
+    std::ofstream(path) << text;
+    chmod(path.c_str(), mode);
+    return path;
+  }
+  std::string Socket(const std::string& name) const { return folder_ + "/" + name + ".sock"; }
+  ChildProcess StartDaemon(const std::string& name, const std::vector<std::string>& more) {
+    std::vector<std::string> args = {ProgramPath("hyperloop-rnicd"),
+                                     "--socket",
+                                     Socket(name),
+                                     "--priority",
+                                     "none",
+                                     "--spin-us",
+                                     "0"};
+    args.insert(args.end(), more.begin(), more.end());
+    ChildProcess daemon = ChildProcess::Spawn(args);
+    EXPECT_EQ(daemon.ReadLine(), "ready " + Socket(name));
+    return daemon;
+  }
+  // Host a's requests go through `network_`, host b's straight.
+  void StartBoth(std::vector<std::string> a_more = {}, std::vector<std::string> b_more = {}) {
+    const std::string a_at = FreeAddress(), b_at = FreeAddress();
+    network_.SetTarget(b_at);
+    a_args_ = {"--listen", a_at, "--peer", "b=" + network_.address()};
+    b_args_ = {"--listen", b_at, "--peer", "a=" + a_at};
+    a_args_.insert(a_args_.end(), a_more.begin(), a_more.end());
+    b_args_.insert(b_args_.end(), b_more.begin(), b_more.end());
+    a_ = StartDaemon("a", a_args_);
+    b_ = StartDaemon("b", b_args_);
+  }
+  void OpenPair(Node* a, Node* b) {
+    auto opened = Node::Open(Socket("a"), "a");
+    ASSERT_OK(opened);
+    *a = std::move(*opened);
+    opened = Node::Open(Socket("b"), "b");
+    ASSERT_OK(opened);
+    *b = std::move(*opened);
+    ASSERT_OK(a->qp->Connect(b->qp->address()));
+    ASSERT_OK(b->qp->Connect(a->qp->address()));
+  }
+  // Raises the word at `remote` by one; its old value is in node.word(8).
+  static Status Raise(Node& node, const Node& remote) {
+    const rnic::Sge result = node.sge(8, 8);
+    return node.Run({.opcode = Opcode::kFetchAdd,
+                     .sges = {&result, 1},
+                     .remote_addr = remote.mr->addr() + 256,
+                     .rkey = remote.mr->rkey(),
+                     .compare_or_add = 1});
+  }
+  static uint64_t Counter(Node& node, const std::string& name) {
+    auto counters = node.device->QueryCounters();
+    return counters.ok() ? (*counters)[name] : 0;
+  }
+  // What the daemon says and how it ends, when it refuses its command line.
+  std::string Refusal(const std::vector<std::string>& more) {
+    std::string command = ProgramPath("hyperloop-rnicd") + " --socket " + Socket("x");
+    for (const std::string& each : more) command += " '" + each + "'";
+    command += " 2>&1; echo status $?";
+    ChildProcess shell = ChildProcess::Spawn({"/bin/sh", "-c", command});
+    std::string text;
+    for (std::string line = shell.ReadLine(); !line.empty(); line = shell.ReadLine())
+      text += line + "\n";
+    return text;
+  }
+
+  std::string folder_;
+  TcpProxy network_;
+  std::vector<std::string> a_args_, b_args_;
+  ChildProcess a_, b_;
+};
+
+TEST_F(LinkTest, OperationsCrossBetweenDaemons) {
+  StartBoth();
+  Node a, b;
+  ASSERT_NO_FATAL_FAILURE(OpenPair(&a, &b));
+  EXPECT_OK(a.WriteWord(b.mr->addr() + 128, b.mr->rkey(), 4711));
+  EXPECT_EQ(b.word(128), 4711u);
+  for (uint64_t i = 0; i < 100; ++i) {
+    ASSERT_OK(Raise(a, b));
+    ASSERT_EQ(a.word(8), i);
+  }
+  // The other way, on the other link.
+  EXPECT_OK(b.WriteWord(a.mr->addr() + 128, a.mr->rkey(), 815));
+  EXPECT_EQ(a.word(128), 815u);
+  const Status bad = a.WriteWord(b.mr->addr(), b.mr->rkey() + 1, 1);
+  EXPECT_NE(bad.message().find(std::string(rnic::WcStatusName(WcStatus::kRemoteAccess))),
+            std::string::npos)
+      << bad.ToString();
+  EXPECT_EQ(Counter(a, "links_up"), 1u);
+  EXPECT_GE(Counter(a, "link_frames_sent"), 102u);
+  EXPECT_EQ(Counter(a, "link_reconnects"), 0u);
+}
+
+// With a key; and what passes on the wire is neither readable nor the same twice.
+TEST_F(LinkTest, AKeyedLinkWorks) {
+  const std::string key = WriteFile("key", kKeyText);
+  StartBoth({"--link-key", key}, {"--link-key", key});
+  Node a, b;
+  ASSERT_NO_FATAL_FAILURE(OpenPair(&a, &b));
+  for (uint64_t i = 0; i < 20; ++i) {
+    ASSERT_OK(Raise(a, b));
+    ASSERT_EQ(a.word(8), i);
+  }
+  network_.ResetAfter(1);
+  for (uint64_t i = 20; i < 40; ++i) {
+    ASSERT_OK(Raise(a, b));
+    ASSERT_EQ(a.word(8), i);
+  }
+  EXPECT_EQ(Counter(a, "link_reconnects"), 1u);
+}
+
+TEST_F(LinkTest, AnotherKeyOrNoneIsRefused) {
+  const std::string key = WriteFile("key", kKeyText);
+  std::string other_text = kKeyText;
+  other_text[63] = 'e';
+  const std::string other = WriteFile("other", other_text);
+  const std::vector<std::pair<std::vector<std::string>, std::vector<std::string>>> cases = {
+      {{"--link-key", key}, {"--link-key", other}},
+      {{"--link-key", key}, {}},
+      {{}, {"--link-key", key}},
+  };
+  for (const auto& [a_more, b_more] : cases) {
+    StartBoth(a_more, b_more);
+    Node a, b;
+    ASSERT_NO_FATAL_FAILURE(OpenPair(&a, &b));
+    const Status status = a.WriteWord(b.mr->addr() + 128, b.mr->rkey(), 1);
+    EXPECT_NE(status.message().find(std::string(rnic::WcStatusName(WcStatus::kRetryExceeded))),
+              std::string::npos)
+        << status.ToString();
+    EXPECT_EQ(b.word(128), 0u);
+    EXPECT_EQ(Counter(a, "links_up"), 0u);
+    EXPECT_GE(Counter(b, "link_connections_refused"), 1u);
+    a_.Kill();
+    b_.Kill();
+  }
+}
+
+TEST_F(LinkTest, ResetsAtManyBytesRepeatNoAtomic) {
+  StartBoth();
+  Node a, b;
+  ASSERT_NO_FATAL_FAILURE(OpenPair(&a, &b));
+  uint64_t done = 0;
+  for (uint64_t at = 1; at <= 300; at += 7) {
+    SCOPED_TRACE("reset after " + std::to_string(at) + " bytes");
+    network_.ResetAfter(at);
+    while (network_.reset_pending()) {
+      ASSERT_OK(Raise(a, b));
+      ASSERT_EQ(a.word(8), done);
+      ++done;
+    }
+  }
+  ASSERT_OK(Raise(a, b));
+  EXPECT_EQ(b.word(256), done + 1);
+  EXPECT_GE(network_.resets(), 43u);
+  EXPECT_GE(Counter(a, "link_reconnects"), 30u) << "some resets meet the introduction";
+}
+
+TEST_F(LinkTest, ACutIsAnErrorAfterTheTimeoutOrForgottenBeforeIt) {
+  StartBoth();
+  Node a, b;
+  ASSERT_NO_FATAL_FAILURE(OpenPair(&a, &b));
+  network_.SetDelay(std::chrono::milliseconds(5));
+  ASSERT_OK(Raise(a, b));
+  network_.SetCut(true);
+  const rnic::Sge result = a.sge(8, 8);
+  const rnic::SendRequest request{.opcode = Opcode::kFetchAdd,
+                                  .signaled = true,
+                                  .sges = {&result, 1},
+                                  .remote_addr = b.mr->addr() + 256,
+                                  .rkey = b.mr->rkey(),
+                                  .compare_or_add = 1};
+  ASSERT_OK(a.qp->Post({&request, 1}));
+  std::this_thread::sleep_for(kHealAfter);  // the cut lasts, it orders nothing
+  network_.SetCut(false);
+  auto completion = a.Await();
+  ASSERT_OK(completion);
+  EXPECT_EQ(completion->status, WcStatus::kSuccess);
+  EXPECT_EQ(a.word(8), 1u);
+  network_.SetCut(true);
+  const auto begin = Clock::now();
+  ASSERT_OK(a.qp->Post({&request, 1}));
+  completion = a.Await();
+  ASSERT_OK(completion);
+  EXPECT_EQ(completion->status, WcStatus::kRetryExceeded);
+  EXPECT_GE(Clock::now() - begin, kTimeout);
+}
+
+// The peer's daemon restarts: what was connected to the old one is told so, and new ones connect.
+TEST_F(LinkTest, ARestartedDaemonKnowsNoOldQueuePair) {
+  StartBoth();
+  Node a, b;
+  ASSERT_NO_FATAL_FAILURE(OpenPair(&a, &b));
+  ASSERT_OK(Raise(a, b));
+  b_.Kill();
+  b_ = StartDaemon("b", b_args_);
+  const Status status = Raise(a, b);
+  EXPECT_NE(status.message().find(std::string(rnic::WcStatusName(WcStatus::kRetryExceeded))),
+            std::string::npos)
+      << status.ToString();
+  Node c, d;
+  ASSERT_NO_FATAL_FAILURE(OpenPair(&c, &d));
+  EXPECT_OK(Raise(c, d));
+}
+
+TEST_F(LinkTest, GarbageOnThePortClosesItsConnectionAndNothingElse) {
+  StartBoth();
+  Node a, b;
+  ASSERT_NO_FATAL_FAILURE(OpenPair(&a, &b));
+  ASSERT_OK(Raise(a, b));
+  std::vector<std::byte> hello(72), wrong_packet(80, std::byte{1}), stream;
+  hello[0] = std::byte{0x48}, hello[1] = hello[2] = std::byte{0x4c}, hello[3] = std::byte{0x4b};
+  hello[4] = std::byte{1};
+  std::vector<std::vector<std::byte>> inputs = {std::vector<std::byte>(4, std::byte{0xff}),
+                                                std::vector<std::byte>(5000, std::byte{'G'}),
+                                                std::vector<std::byte>(3)};
+  softrnic::AppendFrame(hello, &stream);
+  softrnic::AppendFrame(wrong_packet, &stream);
+  inputs.push_back(stream);
+  const uint64_t refused = Counter(b, "link_connections_refused");
+  for (const auto& input : inputs) {
+    const std::string address = b_args_[1];
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    to.sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(address.find(':') + 1))));
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    ASSERT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
+    ASSERT_EQ(send(fd, input.data(), input.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(input.size()));
+    shutdown(fd, SHUT_WR);
+    const timeval patience{10, 0};
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    char buffer[256];
+    ssize_t n;
+    while ((n = recv(fd, buffer, sizeof buffer, 0)) > 0) {
+    }
+    EXPECT_TRUE(n == 0 || errno == ECONNRESET) << "the connection was not closed";
+    close(fd);
+  }
+  EXPECT_GE(Counter(b, "link_connections_refused"), refused + 2);
+  EXPECT_OK(Raise(a, b));
+  EXPECT_EQ(a.word(8), 1u);
+}
+
+TEST_F(LinkTest, BadOptionsAreRefusedWithTheirRemedy) {
+  const std::string key = WriteFile("key", kKeyText);
+  const std::string open_key = WriteFile("open", kKeyText, 0640);
+  const std::string bad_key = WriteFile("bad", std::string(kKeyText).substr(1));
+  const std::string peers = WriteFile("peers", "# hosts\na=127.0.0.1:1\nnonsense\n");
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"--listen", "0.0.0.0:0"}, "--link-key"},
+      {{"--listen", "10.1.2.3:7471"}, "--link-key"},
+      {{"--peer", "b=10.1.2.3:7471"}, "--link-key"},
+      {{"--listen", "0.0.0.0:0", "--link-key", open_key}, "chmod 600"},
+      {{"--listen", "0.0.0.0:0", "--link-key", bad_key}, "64 hexadecimal digits"},
+      {{"--listen", "0.0.0.0:0", "--link-key", folder_ + "/none"}, "No such file"},
+      {{"--listen", "localhost:1"}, "numeric"},
+      {{"--listen", "127.0.0.1"}, "no port"},
+      {{"--listen", "127.0.0.1:70000"}, "port is 1 to 65535"},
+      {{"--listen", "::1:7000"}, "brackets"},
+      {{"--listen", "192.0.2.1:7471", "--link-key", key}, "192.0.2.1:7471"},
+      {{"--peer", "b"}, "HOST=ADDRESS:PORT"},
+      {{"--peer", "b/c=127.0.0.1:1"}, "HOST=ADDRESS:PORT"},
+      {{"--peer", "b=127.0.0.1:0"}, "port is 1 to 65535"},
+      {{"--peer", "b=127.0.0.1:1", "--peer", "b=127.0.0.1:2"}, "named twice"},
+      {{"--peers-file", peers}, "peers:3"},
+      {{"--peers-file", folder_ + "/none"}, "No such file"},
+  };
+  for (const auto& [arguments, expected] : cases) {
+    const std::string text = Refusal(arguments);
+    EXPECT_NE(text.find(expected), std::string::npos)
+        << arguments[0] << " " << arguments[1] << ": " << text;
+    EXPECT_NE(text.find("status 1\n"), std::string::npos) << text;
+    EXPECT_FALSE(std::filesystem::exists(Socket("x"))) << "the socket was left behind";
+  }
+}
+
+TEST_F(LinkTest, NoPortIsOpenUnlessAskedFor) {
+  a_ = StartDaemon("a", {});
+  // The daemon's own descriptors: none is a TCP socket.
+  for (const auto& entry :
+       std::filesystem::directory_iterator("/proc/" + std::to_string(a_.pid()) + "/fd")) {
+    std::error_code error;
+    const std::string target = std::filesystem::read_symlink(entry.path(), error).string();
+    if (target.rfind("socket:[", 0) != 0) continue;
+    const std::string inode = target.substr(8, target.size() - 9);
+    for (const char* table : {"tcp", "tcp6", "udp", "udp6"}) {
+      std::ifstream lines("/proc/" + std::to_string(a_.pid()) + "/net/" + table);
+      for (std::string line; std::getline(lines, line);)
+        EXPECT_EQ(line.find(" " + inode + " "), std::string::npos) << table << ": " << line;
+    }
+  }
+}
+
+TEST_F(LinkTest, AHostThatNobodyNamesIsRefusedAtConnect) {
+  const std::string a_at = FreeAddress();
+  a_ = StartDaemon("a", {"--listen", a_at});
+  b_ = StartDaemon("b", {});
+  auto a = Node::Open(Socket("a"), "a"), b = Node::Open(Socket("b"), "b");
+  ASSERT_OK(a);
+  ASSERT_OK(b);
+  const Status status = a->qp->Connect(b->qp->address());
+  EXPECT_EQ(status.code(), Code::kUnavailable);
+  EXPECT_NE(status.message().find("--peer"), std::string::npos) << status.ToString();
+}
+
+}  // namespace
+}  // namespace hyperloop::test
