@@ -1,0 +1,94 @@
+// What every fuzz target is made of. A target is one file that defines LLVMFuzzerTestOneInput and
+// Seeds; it is linked twice: with libFuzzer (HYPERLOOP_FUZZ=ON, clang) and with replay_main.cc,
+// which runs the seeds and a fixed number of their mutations under any compiler.
+//
+// A target ends the process (HL_FUZZ_CHECK, or a sanitizer does) when a rule is broken; otherwise
+// it returns 0 for every input. Inputs are read by Reader, which never runs out: behind the end all
+// is zero. So a shorter input is a simpler one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <span>
+#include <string>
+#include <vector>
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
+
+#define HL_FUZZ_CHECK(condition, what)                                        \
+  do {                                                                        \
+    if (!(condition)) {                                                       \
+      std::fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #condition, \
+                   std::string(what).c_str());                                \
+      std::abort();                                                           \
+    }                                                                         \
+  } while (0)
+
+namespace hyperloop::fuzz {
+
+using Input = std::vector<uint8_t>;
+
+// Valid inputs to start from: what the other end would really say.
+std::vector<Input> Seeds();
+
+class Reader {
+ public:
+  Reader(const uint8_t* data, size_t size) : left_(data, size) {}
+  bool done() const { return left_.empty(); }
+  size_t size() const { return left_.size(); }
+
+  template <class T>
+  T Get() {
+    T value{};
+    Fill(&value, sizeof(value));
+    return value;
+  }
+  uint8_t U8() { return Get<uint8_t>(); }
+  uint16_t U16() { return Get<uint16_t>(); }
+  uint32_t U32() { return Get<uint32_t>(); }
+  uint64_t U64() { return Get<uint64_t>(); }
+  // What is there of `size` bytes goes to `out`; the rest of `out` is left as it is.
+  void Fill(void* out, size_t size) {
+    const auto bytes = Take(size);
+    if (!bytes.empty()) std::memcpy(out, bytes.data(), bytes.size());
+  }
+  // At most `size` bytes.
+  std::span<const uint8_t> Take(size_t size) {
+    const auto bytes = left_.first(size < left_.size() ? size : left_.size());
+    left_ = left_.subspan(bytes.size());
+    return bytes;
+  }
+  std::span<const uint8_t> Rest() { return Take(left_.size()); }
+
+ private:
+  std::span<const uint8_t> left_;
+};
+
+// Writes what Reader reads; for seeds.
+class Writer {
+ public:
+  template <class T>
+  Writer& Put(const T& value) {
+    return Bytes(&value, sizeof(value));
+  }
+  Writer& U8(unsigned value) { return Put(static_cast<uint8_t>(value)); }
+  Writer& U16(unsigned value) { return Put(static_cast<uint16_t>(value)); }
+  Writer& U32(uint32_t value) { return Put(value); }
+  Writer& U64(uint64_t value) { return Put(value); }
+  Writer& Bytes(const void* data, size_t size) {
+    const auto* from = static_cast<const uint8_t*>(data);
+    input_.insert(input_.end(), from, from + size);
+    return *this;
+  }
+  Input Take() { return std::move(input_); }
+
+ private:
+  Input input_;
+};
+
+inline Input FromText(std::string_view text) { return {text.begin(), text.end()}; }
+
+}  // namespace hyperloop::fuzz

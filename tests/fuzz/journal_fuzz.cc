@@ -1,0 +1,304 @@
+// Region images that say anything: superblock, heads, log, redo, file table, and the node page.
+//
+// An input is a list of edits to a freshly formatted image. Most edits give a structure the right
+// checksum (and a record its place in the chain), so that what is behind the CRC is reached; raw
+// bytes are one more kind of edit. Rules: nothing reads or writes outside the image
+// (AddressSanitizer); a refused image is left as it was; redo changes applied bytes only, and doing
+// it again changes nothing.
+#include "files/file_table.h"
+#include "fuzz/fuzz.h"
+#include "journal/log_scan.h"
+#include "journal/redo.h"
+#include "layout/crc32c.h"
+#include "layout/region_layout.h"
+
+namespace hyperloop::fuzz {
+namespace {
+
+constexpr uint64_t kJournal = 16384;
+constexpr uint32_t kFiles = 16, kExtents = 8, kExtentSize = 4096;
+constexpr uint64_t kRegion =
+    kJournalOffset + kJournal + 4096 + 4096 + 4096 + kExtents * kExtentSize;
+
+enum Edit : uint8_t { kRaw, kRecord, kHead, kTable, kMap, kBinding, kSuperblock, kNode, kEdits };
+// How a record departs from the one that continues the log.
+enum Fault : uint8_t { kBadCrc = 1, kBadChain = 2, kSkipSeq = 4, kOldEpoch = 8, kLongHeader = 16 };
+
+template <class T>
+void SetCrc(T* block, uint32_t seed) {
+  block->crc = 0;
+  block->crc = Crc32c(seed, block, sizeof(*block));
+}
+
+class Image {
+ public:
+  Image() : bytes_(kRegion), page_(kNodePageSize) {
+    const auto geometry = RegionGeometry::Compute(kRegion, kJournal, kFiles, kExtentSize);
+    HL_FUZZ_CHECK(geometry.ok(), geometry.status().ToString());
+    HL_FUZZ_CHECK(FormatRegion(bytes_, Uuid{1, 2, 3}, *geometry).ok(), "format");
+    info_ = *ParseSuperblock(bytes_, bytes_.size());
+    tail_ = ReadHead(bytes_, info_)->cursor;
+  }
+
+  void Apply(Reader& in) {
+    for (int i = 0; i < 100 && !in.done(); ++i) {
+      switch (in.U8() % kEdits) {
+        case kRaw: {
+          const uint64_t at = in.U32() % kRegion;
+          in.Fill(bytes_.data() + at, std::min<uint64_t>(in.U8(), kRegion - at));
+          break;
+        }
+        case kRecord:
+          AddRecord(in);
+          break;
+        case kHead:
+          SetHead(in);
+          break;
+        case kTable:
+          SetTable(in);
+          break;
+        case kMap: {
+          const MapEntry entry{in.U8(), in.U8()};
+          Store(info_.geometry.MapOffset(in.U8() % kExtents), entry);
+          break;
+        }
+        case kBinding: {
+          BindingBlock block = MakeBindingBlock(info_, {Uuid{7}, "/some/where"});
+          in.Fill(reinterpret_cast<uint8_t*>(&block) + in.U8(), 32);
+          SetCrc(&block, info_.seed);
+          Store(info_.geometry.binding_offset, block);
+          break;
+        }
+        case kSuperblock: {
+          Superblock block;
+          std::memcpy(&block, bytes_.data(), sizeof(block));
+          in.Fill(reinterpret_cast<uint8_t*>(&block) + in.U8() % 96, 1 + in.U8() % 16);
+          SetCrc(&block, 0);
+          Store(0, block);
+          break;
+        }
+        default:
+          SetNode(in);
+      }
+    }
+  }
+
+  void Check() {
+    CheckNodePage();
+    const auto info = ParseSuperblock(bytes_, bytes_.size());
+    if (!info.ok()) return;
+    ParseBindingBlock(std::span(bytes_).subspan(info->geometry.binding_offset), *info)
+        .status()
+        .IgnoreError();
+    uint64_t visited = 0;
+    const auto state = ScanLog(bytes_, *info, 0, [&](const RecordView& record, uint64_t at) {
+      HL_FUZZ_CHECK(at + AlignRecord(record.header.length) <= info->geometry.journal_size, "place");
+      ++visited;
+      return Status();
+    });
+    if (state.ok()) HL_FUZZ_CHECK(visited == state->records, "records were miscounted");
+    std::vector<std::byte> redone = bytes_;
+    const auto redo = Redo(redone, *info);
+    HL_FUZZ_CHECK(redo.ok() == state.ok(), "scan and redo disagree");
+    const size_t applied = info->geometry.binding_offset;
+    HL_FUZZ_CHECK(
+        std::memcmp(redone.data(), bytes_.data(), redo.ok() ? applied : redone.size()) == 0,
+        "redo changed what it must leave alone");
+    if (redo.ok()) {
+      std::vector<std::byte> again = redone;
+      HL_FUZZ_CHECK(Redo(again, *info).ok() && again == redone, "redo twice is not redo once");
+    }
+    CheckFiles(redone, *info);
+  }
+
+ private:
+  template <class T>
+  void Store(uint64_t offset, const T& value) {
+    static_assert(sizeof(T) <= 4096);
+    std::memcpy(bytes_.data() + offset, &value, sizeof(value));
+  }
+
+  // A record behind the last one; its entries' lengths and places, and what is wrong with it, are
+  // the input's.
+  void AddRecord(Reader& in) {
+    const uint8_t faults = in.U8();
+    RecordHeader h{};
+    h.magic = kRecordMagic;
+    h.prev_crc = tail_.crc ^ ((faults & kBadChain) != 0 ? 1 : 0);
+    h.type = in.U8() % 8;
+    h.entry_count = in.U8() % 5;
+    h.seq = tail_.seq + ((faults & kSkipSeq) != 0 ? 2 : 1);
+    h.epoch = tail_.epoch + in.U8() - ((faults & kOldEpoch) != 0 ? 1 : 0);
+    h.acked_seq = std::min<uint64_t>(in.U8(), tail_.seq + 1);
+    h.executed_seq = std::min<uint64_t>(in.U8(), h.acked_seq + 1);
+    h.file_slot = in.U8() < 128 ? kNoSlot : in.U8() % (kFiles + 2);
+    h.file_end = h.file_slot == kNoSlot ? 0 : in.U32();
+    std::vector<std::byte> record(sizeof(h));
+    std::vector<std::byte> payload;
+    for (uint32_t i = 0; i < h.entry_count; ++i) {
+      const uint64_t base = in.U8() < 200 ? info_.geometry.binding_offset : 0;
+      const RecordEntry entry{base + in.U32() % (kRegion - base + 64), 1u + in.U16() % 600u, 0};
+      const auto* raw = reinterpret_cast<const std::byte*>(&entry);
+      record.insert(record.end(), raw, raw + sizeof(entry));
+      payload.resize(payload.size() + entry.length, static_cast<std::byte>(in.U8()));
+    }
+    record.insert(record.end(), payload.begin(), payload.end());
+    const uint64_t at = tail_.position % kJournal;
+    const uint64_t room = kJournal - at;
+    const bool pad = h.type == static_cast<uint8_t>(RecordType::kPad);
+    h.length = static_cast<uint32_t>(pad ? room : record.size());
+    if ((faults & kLongHeader) != 0) h.length += in.U16();
+    std::memcpy(record.data(), &h, sizeof(h));
+    h.crc = RecordCrc(record.data(), pad ? sizeof(h) : record.size(), info_.seed) ^
+            ((faults & kBadCrc) != 0 ? 1 : 0);
+    std::memcpy(record.data(), &h, sizeof(h));
+    std::memcpy(bytes_.data() + kJournalOffset + at, record.data(),
+                std::min<uint64_t>(record.size(), room));
+    tail_ = {h.seq, h.epoch, tail_.position + AlignRecord(h.length), h.crc};
+  }
+
+  void SetHead(Reader& in) {
+    const uint8_t which = in.U8();
+    Head head;
+    head.generation = in.U8();
+    head.cursor = tail_;
+    if ((which & 2) != 0) head.cursor.position = in.U64();
+    if ((which & 4) != 0) head.cursor.seq = in.U64();
+    if ((which & 8) != 0) head.cursor.crc = in.U32();
+    Store(kHeadOffsets[which & 1], MakeHeadBlock(info_, head));
+  }
+
+  void SetTable(Reader& in) {
+    const uint32_t slot = in.U8() % kFiles;
+    TableFile file;
+    const auto name = in.Take(in.U8() % (kMaxNameLength + 1));
+    file.name.assign(name.begin(), name.end());
+    file.lane = in.U8() % 4;
+    file.size = in.U8() < 250 ? in.U16() : in.U64();
+    file.created_seq = in.U8();
+    TableEntry entry = MakeTableEntry(info_, file);
+    if (in.U8() > 200) {  // any field, checksum right
+      in.Fill(reinterpret_cast<uint8_t*>(&entry) + in.U8() % 120, 8);
+      const uint64_t size = std::exchange(entry.size, 0);
+      SetCrc(&entry, info_.seed);
+      entry.size = size;
+    }
+    Store(info_.geometry.EntryOffset(slot), entry);
+  }
+
+  void SetNode(Reader& in) {
+    const uint8_t how = in.U8();
+    if (how < 128) {
+      NodeState state;
+      state.node = Uuid{9};
+      state.sealed_epoch = in.U8();
+      state.installed.epoch = in.U8();
+      for (uint32_t i = 0; i < how % 10u; ++i) {
+        const auto address = in.Take(in.U8() % 90);
+        state.installed.replicas.push_back({Uuid{1}, {address.begin(), address.end()}});
+      }
+      const auto range = WriteNodeState(page_, &state);
+      if (range.ok()) {
+        HL_FUZZ_CHECK(range->offset + range->size <= page_.size(), "beyond the page");
+        HL_FUZZ_CHECK(ReadNodeState(page_).ok(), "what was written cannot be read");
+      }
+      return;
+    }
+    // Raw bytes in a copy (1,024 B), with or without the right checksum at offset 12.
+    std::byte* const copy = page_.data() + kNodeCopyOffsets[how & 1];
+    in.Fill(copy + in.U16() % 1000, 24);
+    if ((how & 2) == 0) return;
+    uint32_t crc = 0;
+    std::memcpy(copy + 12, &crc, sizeof(crc));
+    crc = Crc32c(0, copy, 1024);
+    std::memcpy(copy + 12, &crc, sizeof(crc));
+  }
+
+  void CheckNodePage() {
+    const auto state = ReadNodeState(page_);
+    if (!state.ok()) return;
+    HL_FUZZ_CHECK(state->installed.replicas.size() <= kMaxConfigurationReplicas, "replicas");
+    NodeState next = *state;
+    const auto range = WriteNodeState(page_, &next);
+    if (!range.ok()) return;  // an address that no writer of ours makes
+    const auto again = ReadNodeState(page_);
+    HL_FUZZ_CHECK(again.ok() && again->sealed_epoch == state->sealed_epoch, "the page forgot");
+  }
+
+  static void CheckFiles(const std::vector<std::byte>& image, const RegionInfo& info) {
+    const auto table = FileTable::Load(image, info);
+    if (!table.ok()) return;
+    for (const FileInfo& file : table->List()) {
+      HL_FUZZ_CHECK(CheckFileName(file.name).ok(), file.name);
+      if (file.lane != Lane::kLog) continue;
+      HL_FUZZ_CHECK(file.size <= image.size(), "a file larger than its region");
+      std::vector<char> content(file.size);
+      table->ReadBytes(image, info, SlotOf(file.id), 0, content);
+    }
+  }
+
+  std::vector<std::byte> bytes_;
+  std::vector<std::byte> page_;
+  RegionInfo info_;
+  LogCursor tail_;
+};
+
+// A record of `type` with one entry of `length` bytes at the start of the applied range + `to`.
+void Record(Writer& out, RecordType type, unsigned acked, unsigned entries, uint32_t to,
+            unsigned length) {
+  out.U8(kRecord).U8(0).U8(static_cast<unsigned>(type)).U8(entries).U8(0).U8(acked).U8(0);
+  if (type == RecordType::kAppend) {
+    out.U8(200).U8(1).U32(length);
+  } else {
+    out.U8(0);
+  }
+  for (unsigned i = 0; i < entries; ++i) out.U8(0).U32(to).U16(length - 1).U8(0x77);
+}
+
+}  // namespace
+
+std::vector<Input> Seeds() {
+  std::vector<Input> seeds = {{}};
+  constexpr uint32_t kDataFromBinding = 4096 + 4096 + 4096;
+  {
+    Writer out;  // an epoch, a file of one extent, appends
+    out.U8(kTable).U8(1).U8(10).Bytes("000004.log", 10).U8(1).U8(0).U16(100).U8(1).U8(0);
+    out.U8(kMap).U8(2).U8(0).U8(0);
+    Record(out, RecordType::kEpoch, 0, 0, 0, 0);
+    for (unsigned i = 1; i < 6; ++i)
+      Record(out, RecordType::kAppend, i - 1, 1, kDataFromBinding, 300);
+    seeds.push_back(out.Take());
+  }
+  {
+    Writer out;  // until the ring is full, then a pad
+    for (unsigned i = 0; i < 28; ++i)
+      Record(out, RecordType::kNamespace, i, 1, kDataFromBinding, 450);
+    Record(out, RecordType::kPad, 28, 0, 0, 0);
+    seeds.push_back(out.Take());
+  }
+  {
+    Writer out;  // a head in the middle, the other one damaged; more records
+    Record(out, RecordType::kSizes, 0, 2, 64, 8);
+    out.U8(kHead).U8(1).U8(5).U8(kRaw).U32(4096).U8(4).U32(0);
+    Record(out, RecordType::kBinding, 1, 1, 0, 64);
+    seeds.push_back(out.Take());
+  }
+  {
+    Writer out;
+    out.U8(kNode).U8(3).U8(4).U8(3);
+    for (int i = 0; i < 3; ++i) out.U8(11).Bytes("127.0.0.1:1", 11);
+    out.U8(kBinding).U8(40).Bytes("/x/y", 4);
+    seeds.push_back(out.Take());
+  }
+  return seeds;
+}
+
+}  // namespace hyperloop::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  hyperloop::fuzz::Reader in(data, size);
+  hyperloop::fuzz::Image image;
+  image.Apply(in);
+  image.Check();
+  return 0;
+}

@@ -1,0 +1,110 @@
+// URIs, single options and endpoints: whatever the text, an answer; a refusal changes nothing, and
+// what is accepted says the same when printed and parsed again.
+#include "control/endpoint.h"
+#include "fuzz/fuzz.h"
+#include "hyperloop/replication/options.h"
+
+namespace hyperloop::fuzz {
+namespace {
+
+enum Kind : uint8_t { kUri, kOption, kEndpoint };
+
+void Uri(std::string_view text) {
+  StoreOptions options;
+  const std::string before = FormatStoreUri(options);
+  const Status status = ParseStoreUri(text, &options);
+  if (!status.ok()) {
+    HL_FUZZ_CHECK(!status.message().empty(), "a refusal without a reason");
+    HL_FUZZ_CHECK(FormatStoreUri(options) == before, "a refused URI changed options");
+    return;
+  }
+  ValidateStoreOptions(options).IgnoreError();
+  const std::string canonical = FormatStoreUri(options);
+  StoreOptions again;
+  const Status reparsed = ParseStoreUri(canonical, &again);
+  HL_FUZZ_CHECK(reparsed.ok(), canonical + ": " + reparsed.ToString());
+  HL_FUZZ_CHECK(FormatStoreUri(again) == canonical, canonical);
+}
+
+void Option(Reader& in) {
+  const auto table = StoreOptionTable();
+  const uint8_t which = in.U8();
+  const size_t name_length = in.U8();
+  const auto own = in.Take(name_length);
+  const std::string name =
+      which < table.size() ? std::string(table[which].name) : std::string(own.begin(), own.end());
+  const auto rest = in.Rest();
+  const std::string value(rest.begin(), rest.end());
+  StoreOptions options;
+  const std::string before = FormatStoreUri(options);
+  const Status status = SetStoreOption(name, value, &options);
+  if (!status.ok()) {
+    HL_FUZZ_CHECK(FormatStoreUri(options) == before, "a refused option changed something");
+    return;
+  }
+  const auto canonical = GetStoreOption(name, options);
+  HL_FUZZ_CHECK(canonical.ok(), name);
+  StoreOptions again;
+  const Status reparsed = SetStoreOption(name, *canonical, &again);
+  HL_FUZZ_CHECK(reparsed.ok(), name + "=" + *canonical + ": " + reparsed.ToString());
+  HL_FUZZ_CHECK(*GetStoreOption(name, again) == *canonical, name + "=" + *canonical);
+}
+
+void EndpointText(std::string_view text) {
+  const auto endpoint = control::ParseEndpoint(text);
+  if (!endpoint.ok()) return;
+  const auto again = control::ParseEndpoint(endpoint->ToString());
+  HL_FUZZ_CHECK(again.ok(), endpoint->ToString());
+  HL_FUZZ_CHECK(again->host == endpoint->host && again->port == endpoint->port,
+                endpoint->ToString());
+}
+
+Input Seed(Kind kind, std::string_view text) {
+  Input input = FromText(text);
+  input.insert(input.begin(), kind);
+  return input;
+}
+
+}  // namespace
+
+std::vector<Input> Seeds() {
+  std::vector<Input> seeds = {
+      Seed(kUri, "hyperloop"),
+      Seed(kUri, "hyperloop:"),
+      Seed(kUri, "hyperloop://h1:7000,[::1]:7001?device=/tmp/a%20b&window=16&pool=/dev/shm/p"),
+      Seed(kUri, "hyperloop://?replicas=a:1,b:2&ack=sync&local_sync=true&ack_timeout=2s"),
+      Seed(kEndpoint, "localhost:7000"),
+      Seed(kEndpoint, "[::1]:0"),
+  };
+  StoreOptions options;
+  options.replicas = {"h1:1", "h2:2", "[fe80::1]:3"};
+  options.device = "/run/a?b&c=%;#d";
+  options.pool = "/pool with space";
+  options.journal_size = 3ull << 20;
+  options.space_timeout = std::chrono::milliseconds(1500);
+  seeds.push_back(Seed(kUri, FormatStoreUri(options)));
+  const auto table = StoreOptionTable();
+  for (size_t i = 0; i < table.size(); ++i) {
+    Writer option;
+    option.U8(kOption).U8(static_cast<unsigned>(i)).U8(0);
+    const std::string value = *GetStoreOption(table[i].name, options);
+    seeds.push_back(option.Bytes(value.data(), value.size()).Take());
+  }
+  return seeds;
+}
+
+}  // namespace hyperloop::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace hyperloop::fuzz;  // NOLINT(google-build-using-namespace)
+  Reader in(data, size);
+  const uint8_t kind = in.U8();
+  if (kind == kOption) {
+    Option(in);
+    return 0;
+  }
+  const auto rest = in.Rest();
+  const std::string text(rest.begin(), rest.end());
+  kind == kEndpoint ? EndpointText(text) : Uri(text);
+  return 0;
+}

@@ -1,0 +1,115 @@
+// usage: fuzz_NAME_replay [--rounds N] [--write DIR] [FILE…]
+//
+// Runs a fuzz target without libFuzzer, the same way every time: over FILEs if any are given (a
+// finding to look at), else over each seed and N mutations of it (default 300). --write DIR only
+// writes the seeds there, as a corpus to start from. Exit status 0 if nothing ended the process.
+#include <cinttypes>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <string_view>
+
+#include "fuzz/fuzz.h"
+
+namespace {
+
+using hyperloop::fuzz::Input;
+
+constexpr uint8_t kTelling[] = {0x00, 0x01, 0x7f, 0x80, 0xff, 0x10, 0x40};
+
+Input Mutate(Input input, const std::vector<Input>& seeds, std::mt19937_64& random) {
+  const auto below = [&](size_t n) { return n == 0 ? 0 : static_cast<size_t>(random() % n); };
+  for (size_t changes = 1 + below(8); changes > 0; --changes) {
+    switch (input.empty() ? 4 : below(7)) {
+      case 0:
+        input[below(input.size())] ^= static_cast<uint8_t>(1u << below(8));
+        break;
+      case 1:
+        input[below(input.size())] = static_cast<uint8_t>(random());
+        break;
+      case 2:
+        input[below(input.size())] = kTelling[below(std::size(kTelling))];
+        break;
+      case 3:
+        input.resize(below(input.size() + 1));
+        break;
+      case 4:
+        for (size_t n = 1 + below(16); n > 0; --n)
+          input.insert(input.begin() + static_cast<ptrdiff_t>(below(input.size() + 1)),
+                       static_cast<uint8_t>(random()));
+        break;
+      case 5: {
+        const size_t from = below(input.size());
+        const size_t n = 1 + below(input.size() - from);
+        input.erase(input.begin() + static_cast<ptrdiff_t>(from),
+                    input.begin() + static_cast<ptrdiff_t>(from + n));
+        break;
+      }
+      default: {
+        const Input& other = seeds[below(seeds.size())];
+        const size_t cut = below(other.size());
+        input.insert(input.end(), other.begin() + static_cast<ptrdiff_t>(cut), other.end());
+      }
+    }
+  }
+  return input;
+}
+
+void Run(const Input& input) { LLVMFuzzerTestOneInput(input.data(), input.size()); }
+
+Input Load(const char* path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) {
+    std::fprintf(stderr, "%s: cannot read it\n", path);
+    std::exit(2);
+  }
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+int WriteSeeds(const std::vector<Input>& seeds, const std::filesystem::path& folder) {
+  std::filesystem::create_directories(folder);
+  for (size_t i = 0; i < seeds.size(); ++i) {
+    std::ofstream out(folder / ("seed-" + std::to_string(i)), std::ios::binary);
+    out.write(reinterpret_cast<const char*>(seeds[i].data()),
+              static_cast<std::streamsize>(seeds[i].size()));
+    if (!out.flush()) {
+      std::fprintf(stderr, "%s: cannot write seed %zu\n", folder.c_str(), i);
+      return 1;
+    }
+  }
+  std::printf("%zu seeds in %s\n", seeds.size(), folder.c_str());
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  size_t rounds = 300;
+  const std::vector<Input> seeds = hyperloop::fuzz::Seeds();
+  bool files = false;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (argument == "--write" && i + 1 < argc) return WriteSeeds(seeds, argv[i + 1]);
+    if (argument == "--rounds" && i + 1 < argc) {
+      rounds = std::strtoull(argv[++i], nullptr, 10);
+    } else if (argument.starts_with("--")) {
+      std::fprintf(stderr, "usage: %s [--rounds N] [--write DIR] [FILE…]\n", argv[0]);
+      return 2;
+    } else {
+      files = true;
+      Run(Load(argv[i]));
+      std::printf("%s: passed\n", argv[i]);
+    }
+  }
+  if (files) return 0;
+  std::mt19937_64 random(20261121);
+  size_t runs = 0;
+  for (const Input& seed : seeds) {
+    Run(seed);
+    for (size_t i = 0; i < rounds; ++i) Run(Mutate(seed, seeds, random));
+    runs += 1 + rounds;
+  }
+  std::printf("%zu seeds, %zu inputs in all\n", seeds.size(), runs);
+  return 0;
+}
