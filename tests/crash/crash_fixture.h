@@ -34,6 +34,8 @@ inline uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
 
 class CrashTest : public testing::Test {
  protected:
+  // `region_size` bounds what can be written, and takes time to look through.
+  explicit CrashTest(uint64_t region_size = 192ull << 20) : cluster_(3, region_size) {}
   void SetUp() override {
     ASSERT_TRUE(cluster_.started());
     progress_path_ = cluster_.folder() + "/progress";
@@ -143,7 +145,7 @@ class CrashTest : public testing::Test {
 
   std::string database() const { return cluster_.folder() + "/db"; }
 
-  TestCluster cluster_{3, 192ull << 20};
+  TestCluster cluster_;
   std::string progress_path_;
   CrashProgress* progress_ = nullptr;
   std::set<std::pair<uint32_t, uint64_t>>

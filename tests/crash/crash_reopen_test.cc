@@ -14,6 +14,8 @@ using Files = std::map<std::string, std::string>;
 
 class CrashReopenTest : public CrashTest {
  protected:
+  CrashReopenTest() : CrashTest(96 << 20) {}
+
   // Log, MANIFEST and CURRENT as replica 0 has them.
   Files GroupFiles() {
     const std::string directory = cluster_.folder() + "/truth";
@@ -43,7 +45,7 @@ class CrashReopenTest : public CrashTest {
     EXPECT_EQ(local.size(), group.size()) << "files that the group does not hold";
   }
 
-  // One life of the writer; then `damage` to the local files, given by their kind ("", ".log" …).
+  // One life of the writer; then `damage` to its local log files, which are handed in.
   void KillDamageReopen(const std::string& what, const std::function<void(const Files&)>& damage) {
     SCOPED_TRACE(what);
     ASSERT_TRUE(WriteAndKill()) << "the writer did not open the database; its output is above";

@@ -34,6 +34,8 @@ TEST_F(CrashTest, EveryReplicaHasEveryAcknowledgedKey) {
 // stood still no replica got anything, so that whatever was acknowledged later is lost.
 class FrozenRnicTest : public CrashTest {
  protected:
+  FrozenRnicTest() : CrashTest(64 << 20) {}
+
   // What is wrong with a replica afterwards; empty when nothing is.
   std::string FreezeAndKill(bool early) {
     ChildProcess writer = StartWriter(early);
