@@ -86,8 +86,10 @@ Result<NodeState> ReadNodeState(std::span<const std::byte> page) {
     return Corruption("node page of " + std::to_string(page.size()) + " B is cut short");
   NodeState state;
   if (NewestCopy(page, &state) >= 0) return state;
-  const auto zero = [](std::byte b) { return b == std::byte{0}; };
-  if (std::all_of(page.begin(), page.begin() + kHeartbeatOffset, zero))
+  // The second state goes to the second copy. While that was never written, what the first holds is
+  // at most a first state whose writing was cut short, on which nobody relies.
+  const auto second = page.subspan(kNodeCopyOffsets[1], sizeof(NodeBlock));
+  if (std::all_of(second.begin(), second.end(), [](std::byte b) { return b == std::byte{0}; }))
     return NotFound("node page was never written");
   return Corruption("neither copy of the node page is valid: what this node promised is unknown");
 }

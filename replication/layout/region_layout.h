@@ -246,7 +246,8 @@ struct NodeState {
   Configuration installed;  // epoch 0: none
   bool released = false;    // the owner of the sealed epoch said goodbye
 };
-// The newer valid copy. kNotFound: page all zero (fresh pool). kCorruption: neither copy is valid.
+// The newer valid copy. kNotFound: fresh pool, or the first state was being written when the power
+// failed. kCorruption: neither copy is valid.
 Result<NodeState> ReadNodeState(std::span<const std::byte> page);
 // Writes `state` over the older copy with the next generation; returns the range of the page to be
 // persisted before anything is promised on the strength of it. kInvalidArgument: an address too

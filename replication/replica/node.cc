@@ -135,7 +135,7 @@ Result<control::SealReplyT> Node::Seal(const control::SealRequestT& request) {
     return InvalidArgument(Text("this replica belongs to group ", FormatUuid(state_.group),
                                 ", not to ", request.group));
   }
-  service_.End();
+  HL_RETURN_IF_ERROR(EndService());
   NodeState next = state_;
   next.group = group;
   next.sealed_epoch = request.epoch;
@@ -251,7 +251,7 @@ Result<control::DoneT> Node::Connect(const control::ConnectMemberRequestT& reque
 Result<control::DoneT> Node::Reconnect(const control::ReconnectRequestT& request) {
   HL_RETURN_IF_ERROR(CheckOwner(request.epoch, request.owner_id));
   HL_RETURN_IF_ERROR(CheckInstalled(request.epoch));
-  service_.End();
+  HL_RETURN_IF_ERROR(EndService());
   if (state_.released) {
     NodeState next = state_;
     next.released = false;
@@ -299,6 +299,11 @@ Status Node::CheckRegion() const {
 std::string Node::SealedText() const {
   return Text("epoch ", state_.sealed_epoch, " was granted to ", store_.owner_name(),
               state_.released ? " (released)" : "");
+}
+
+Status Node::EndService() {
+  service_.End();
+  return service_.PersistRegion().WithContext("making the region durable");
 }
 
 Status Node::Save(NodeState next) {

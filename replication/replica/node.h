@@ -29,6 +29,9 @@ class NodeService {
   // Destroys every queue and key that an owner was given. When it returns the RNIC is done with
   // them: nothing more arrives from any former owner.
   virtual void End() = 0;
+  // Every byte that has arrived in the region is durable on return: what former owners' queues
+  // left, nobody's READ flushes any more. After End. kUnavailable: the medium failed.
+  virtual Status PersistRegion() = 0;
   struct Access {
     rnic::QpAddress queue;
     uint64_t region_addr = 0;
@@ -84,6 +87,9 @@ class Node {
   // The region as a formatted member of the group: superblock and log.
   Status CheckRegion() const;
   std::string SealedText() const;
+  // Ends the service of the former owner. What its queues brought is durable on return, so that
+  // whatever this node says of its log, or is taken for equal, stays true after a power failure.
+  Status EndService();
   Status Save(NodeState next);
   void Say(LogLevel level, const std::string& text) const;
 

@@ -3,15 +3,26 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <vector>
 
 #include "inspect/service.h"
 
 namespace hyperloop {
 
 Status NodePageStore::Save(NodeState* state) {
+  // A process that was killed may have left the copy that counts, visible but not durable: the
+  // other one may go only when it is.
+  const auto copies = page_.first(kHeartbeatOffset);
+  HL_RETURN_IF_ERROR(
+      media_.Persist(copies.data(), copies.size()).WithContext("writing the node page"));
+  const std::vector<std::byte> before(copies.begin(), copies.end());
   HL_ASSIGN_OR_RETURN(const PageRange range, WriteNodeState(page_, state));
-  return media_.Persist(page_.data() + range.offset, range.size)
-      .WithContext("writing the node page");
+  const Status saved = media_.Persist(page_.data() + range.offset, range.size);
+  if (!saved.ok()) {
+    // What counts stays what counted, and the next attempt writes over the same copy.
+    std::memcpy(page_.data() + range.offset, before.data() + range.offset, range.size);
+  }
+  return saved.WithContext("writing the node page");
 }
 
 std::string NodePageStore::ReadOwnerName(std::span<const std::byte> page) {

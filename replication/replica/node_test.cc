@@ -34,7 +34,13 @@ class RecordingService final : public NodeService {
     connected = chain.size() == 3;
     return {};
   }
-  int ends = 0;
+  Status PersistRegion() override {
+    EXPECT_FALSE(attached || prepared || connected) << "bytes may still arrive";
+    ++persists;
+    return persist;
+  }
+  int ends = 0, persists = 0;
+  Status persist;
   bool attached = false, prepared = false, connected = false;
   uint32_t last_peer = 0;
 };
@@ -259,6 +265,18 @@ TEST_F(NodeTest, ReconnectIsForTheInstalledOwnerAlone) {
   ASSERT_TRUE(Ask(Seal(2, kBob)).ok());
   EXPECT_EQ(Ask(From<ReconnectRequestT>(1, kAnn)).code(), Code::kFenced);
   EXPECT_EQ(Hello().sealed_epoch, 2u);  // asking never raises anything
+}
+
+// Nobody's READ flushes what a former owner's queues brought.
+TEST_F(NodeTest, WhatFormerOwnersLeftIsDurableBeforeTheAnswer) {
+  ASSERT_TRUE(Ask(Seal(1, kAnn)).ok());
+  EXPECT_EQ(service_.persists, 1);
+  service_.persist = Unavailable("disk on fire");
+  EXPECT_EQ(Ask(Seal(2, kBob)).code(), Code::kUnavailable);
+  EXPECT_EQ(Hello().sealed_epoch, 1u) << "nothing was promised";
+  service_.persist = {};
+  ASSERT_TRUE(Ask(Seal(2, kBob)).ok());
+  EXPECT_EQ(service_.persists, 3);
 }
 
 TEST_F(NodeTest, ReleaseIsRememberedUntilTheNextSeal) {

@@ -31,6 +31,9 @@ class RdmaService final : public NodeService {
 
   std::string state() const override;
   void End() override { epoch_.Drop(); }
+  Status PersistRegion() override {
+    return pool_.media().Persist(pool_.region().data(), pool_.region().size());
+  }
   Result<Access> Attach(const rnic::QpAddress& peer) override;
   Result<MemberInfo> Prepare(const MemberOptions& options) override;
   Status Connect(const PrimaryInfo& primary, std::span<const MemberInfo> chain) override;

@@ -136,20 +136,29 @@ struct LaneModel {
   // Redo of a crashed node's image gives the files after some record, all acknowledged ones
   // included.
   void CheckImage(std::vector<std::byte> image, uint64_t acked) {
+    ASSERT_EQ(WrongIn(std::move(image), acked), "");
+  }
+  // Empty: nothing.
+  std::string WrongIn(std::vector<std::byte> image, uint64_t acked) const {
     const auto state = Redo(image, info_, acked);
-    ASSERT_TRUE(state.ok()) << state.status().ToString();
-    ASSERT_GE(state->tail.seq, acked);
+    if (!state.ok()) return state.status().ToString();
+    const std::string at = " at " + std::to_string(state->tail.seq);
+    if (state->tail.seq < acked)
+      return "the log ends" + at + ", acknowledged is " + std::to_string(acked);
     const auto table = FileTable::Load(image, info_);
-    ASSERT_TRUE(table.ok()) << "at " << state->tail.seq << ": " << table.status().ToString();
+    if (!table.ok()) return table.status().ToString() + at;
     const FileModel& expected = std::prev(states.upper_bound(state->tail.seq))->second;
-    ASSERT_EQ(table->List().size(), expected.size()) << "at " << state->tail.seq;
+    if (table->List().size() != expected.size())
+      return std::to_string(table->List().size()) + " files, not " +
+             std::to_string(expected.size()) + at;
     for (const FileInfo& file : table->List()) {
       const auto found = expected.find(file.name);
-      ASSERT_NE(found, expected.end()) << file.name;
+      if (found == expected.end()) return file.name + " should not be there" + at;
       std::string text(file.size, ' ');
       table->ReadBytes(image, info_, SlotOf(file.id), 0, text);
-      ASSERT_TRUE(text == found->second) << file.name << " at " << state->tail.seq;
+      if (text != found->second) return file.name + " differs" + at;
     }
+    return {};
   }
 
   RamMedia media;

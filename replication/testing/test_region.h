@@ -1,6 +1,7 @@
 // Small formatted regions and what belongs to them, for tests of journal and files.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -29,11 +30,12 @@ struct TestRegion {
 class RamMedia : public MediaWriter {
  public:
   rnic::Media level() const override { return rnic::Media::kRam; }
-  Status Persist(const void*, size_t) override {
+  Status Persist(const void* data, size_t size) override {
     ++persists;
-    return {};
+    return on_persist ? on_persist(data, size) : Status();
   }
   uint64_t persists = 0;
+  std::function<Status(const void* data, size_t size)> on_persist;  // what a test makes of it
 };
 
 }  // namespace hyperloop

@@ -1,0 +1,138 @@
+// The power fails while a node writes its promises: one of the two copies always holds the former
+// state or the new one, and once Save has returned it is the new one.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+
+#include "replica/node_state_store.h"
+#include "softrnic/persistence_model.h"
+#include "testing/test_region.h"
+
+namespace hyperloop {
+namespace {
+
+// A page with a power supply.
+struct PowerPage {
+  PowerPage() {
+    power.Watch(page());
+    media.on_persist = [this](const void* data, size_t size) {
+      if (before_persist) before_persist();
+      if (fail) return Unavailable("write error");
+      power.Persist(data, size);
+      return Status();
+    };
+  }
+  std::span<std::byte> page() { return {memory.bytes, kNodePageSize}; }
+  // The sealed epoch that a node finds after a power failure now; 0: page never written.
+  Result<uint64_t> Left() {
+    const std::vector<std::byte> left = power.PowerFailure(memory.bytes, random);
+    const Result<NodeState> state = ReadNodeState(left);
+    if (state.status().code() == Code::kNotFound) return uint64_t{0};
+    if (!state.ok()) return state.status();
+    return state->sealed_epoch;
+  }
+  void ExpectLeft(uint64_t least, uint64_t most, const char* when) {
+    for (int i = 0; i < 20; ++i) {
+      const Result<uint64_t> epoch = Left();
+      ASSERT_TRUE(epoch.ok()) << epoch.status().ToString() << " " << when << " " << most;
+      ASSERT_GE(*epoch, least) << when;
+      ASSERT_LE(*epoch, most) << when;
+    }
+  }
+
+  struct alignas(64) Memory {
+    std::byte bytes[kNodePageSize] = {};
+  };
+  Memory memory;
+  softrnic::PersistenceModel power;
+  RamMedia media;
+  std::function<void()> before_persist;
+  bool fail = false;
+  std::mt19937_64 random{1};
+};
+
+// Large enough that its copy has many lines that differ from the one before.
+NodeState Promise(uint64_t epoch) {
+  NodeState state;
+  state.node = {1, 2, 3};
+  state.group = {4};
+  state.sealed_epoch = epoch;
+  state.installed = {epoch, {9}, {}};
+  for (uint64_t i = 0; i < 1 + epoch % 8; ++i)
+    state.installed.replicas.push_back(
+        {Uuid{static_cast<uint8_t>(i)}, "host" + std::to_string(epoch * 7 + i) + ":1234"});
+  return state;
+}
+
+TEST(NodePagePowerTest, OldOrNewWheneverThePowerFails) {
+  PowerPage p;
+  NodePageStore store(p.page(), p.media);
+  for (uint64_t epoch = 1; epoch <= 100; ++epoch) {
+    p.before_persist = [&] { p.ExpectLeft(epoch - 1, epoch, "while saving"); };
+    NodeState state = Promise(epoch);
+    ASSERT_TRUE(store.Save(&state).ok());
+    p.ExpectLeft(epoch, epoch, "saved");
+    if (testing::Test::HasFatalFailure()) FAIL();
+  }
+}
+
+// What is tested is worth something: one copy, rewritten in place, does not survive.
+TEST(NodePagePowerTest, OneCopyAloneWouldBeTorn) {
+  PowerPage p;
+  NodePageStore store(p.page(), p.media);
+  int torn = 0;
+  for (uint64_t epoch = 1; epoch <= 20; ++epoch) {
+    p.page()[kNodeCopyOffsets[1]] = std::byte{1};  // no state
+    p.power.Persist(p.page().data(), p.page().size());
+    std::vector<std::byte> scratch(kNodePageSize);
+    NodeState state = Promise(epoch);
+    ASSERT_TRUE(WriteNodeState(scratch, &state).ok());
+    std::copy_n(scratch.begin(), 1024, p.page().begin());
+    for (int i = 0; i < 20; ++i) torn += p.Left().ok() ? 0 : 1;
+  }
+  EXPECT_GT(torn, 50);
+}
+
+// The process is killed between storing and persisting: the next one finds a copy that counts and
+// is not durable. It must not put the other one at risk before it is.
+TEST(NodePagePowerTest, AfterAKillInTheMiddleOfASaveToo) {
+  for (uint64_t epoch = 2; epoch <= 30; ++epoch) {
+    PowerPage p;
+    NodePageStore store(p.page(), p.media);
+    NodeState state = Promise(epoch - 1);
+    ASSERT_TRUE(store.Save(&state).ok());
+    state = Promise(epoch);
+    ASSERT_TRUE(WriteNodeState(p.page(), &state).ok());  // and killed here
+    NodePageStore restarted(p.page(), p.media);
+    ASSERT_EQ(restarted.Load()->sealed_epoch, epoch);
+    p.before_persist = [&] { p.ExpectLeft(epoch - 1, epoch + 1, "while saving"); };
+    state = Promise(epoch + 1);
+    ASSERT_TRUE(restarted.Save(&state).ok());
+    p.ExpectLeft(epoch + 1, epoch + 1, "saved");
+    if (testing::Test::HasFatalFailure()) FAIL() << epoch;
+  }
+}
+
+TEST(NodePagePowerTest, AFailedSaveLeavesTheFormerStateInForce) {
+  PowerPage p;
+  NodePageStore store(p.page(), p.media);
+  NodeState state = Promise(1);
+  ASSERT_TRUE(store.Save(&state).ok());
+  for (uint64_t epoch = 2; epoch <= 30; ++epoch) {
+    int persists = 0;
+    p.before_persist = [&] { p.fail = ++persists == 2; };  // the new copy's own
+    state = Promise(epoch + 100);
+    ASSERT_EQ(store.Save(&state).code(), Code::kUnavailable);
+    p.fail = false;
+    EXPECT_EQ(store.Load()->sealed_epoch, epoch - 1);
+    p.before_persist = [&] { p.ExpectLeft(epoch - 1, epoch, "while saving"); };
+    state = Promise(epoch);
+    ASSERT_TRUE(store.Save(&state).ok());
+    p.ExpectLeft(epoch, epoch, "saved");
+    if (testing::Test::HasFatalFailure()) FAIL() << epoch;
+  }
+}
+
+}  // namespace
+}  // namespace hyperloop
