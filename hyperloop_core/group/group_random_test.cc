@@ -37,6 +37,7 @@ struct RunOptions {
   EngineOptions::Fetch fetch = EngineOptions::Fetch::kLate;
   bool flushes = true;  // false: none is asked for
   bool lazy = false;    // the CPU submits faster than the RNICs run
+  bool late_acknowledgements = false;
 };
 
 // The group's memory as serial execution leaves it: image 0 is the primary's.
@@ -85,6 +86,7 @@ class Run {
     chain_options.engine.fetch = options_.fetch;
     chain_options.engine.defer_delivery = true;
     chain_options.engine.retransmit = true;
+    chain_options.engine.late_acknowledgements = options_.late_acknowledgements;
     chain_options.engine.prefetch_depth =
         options_.fetch == EngineOptions::Fetch::kLate ? 0 : 1u << Pick(6);
     chain_options.engine.seed = seed_;
@@ -305,6 +307,61 @@ TEST(GroupRandomTest, EqualsSerialExecutionOnTheSmallestRings) {
 // Devices fetch WQEs again until they are answered; without flushes asked for, answers come late.
 TEST(GroupRandomTest, EqualsSerialExecutionWithoutFlushes) {
   ExpectSerial(10, {.operations = 600, .window = 4, .slots = 8, .flushes = false, .lazy = true});
+}
+
+// … and the peers acknowledge as late as they may: what is fetched again is still there, because
+// the READ that every N/2-th operation has, asked for or not, is answered before its slot is
+// rewritten.
+TEST(GroupRandomTest, EqualsSerialExecutionWithLateAcknowledgements) {
+  for (const uint32_t group_size : {1u, 2u, 3u}) {
+    ExpectSerial(4, {.operations = 400,
+                     .group_size = group_size,
+                     .window = 4,
+                     .slots = 8,
+                     .flushes = false,
+                     .lazy = true,
+                     .late_acknowledgements = true});
+  }
+}
+TEST(GroupRandomTest, WithoutTheForcedReadsASlotIsFetchedAgainAfterItsReuse) {
+  for (const uint32_t group_size : {2u, 3u}) {
+    const uint64_t wrong = CountWrong(
+        8, {.operations = 400,
+            .group_size = group_size,
+            .window = 4,
+            .slots = 8,
+            .change_program = [](SlotProgram& program) { program.flush_interval = 1u << 31; },
+            .flushes = false,
+            .lazy = true,
+            .late_acknowledgements = true});
+    EXPECT_GT(wrong, 6u) << group_size;
+  }
+}
+
+// The same for the ring that the primary posts to itself.
+TEST(GroupRandomTest, ThePrimarysRingIsReusedOnlyBehindAnAnswer) {
+  for (const uint64_t seed : Seeds(8)) {
+    ChainOptions options;
+    options.engine.schedule = EngineOptions::Schedule::kRandom;
+    options.engine.defer_delivery = true;
+    options.engine.retransmit = true;
+    options.engine.late_acknowledgements = true;
+    options.engine.seed = seed;
+    options.group_size = 1;
+    options.window = 33;  // 128 slots, a READ every 64 operations, and 66 blocks under way
+    options.region_size = kRegion;
+    auto chain = Chain::Create(options);
+    ASSERT_TRUE(chain.ok()) << chain.status().ToString();
+    for (uint64_t n = 0; n < 1000; ++n) {
+      const Operation write{.write = {n % 33 * 56, 56}, .copy = {}, .cas = {}, .flush = false};
+      auto ticket = (*chain)->group().TrySubmit(write);
+      for (; !ticket.ok() && ticket.status().code() == Code::kBusy;
+           ticket = (*chain)->group().TrySubmit(write))
+        (*chain)->rnic().engine().Step();
+      ASSERT_TRUE(ticket.ok()) << ticket.status().ToString() << "\n" << Replay(seed);
+    }
+    EXPECT_TRUE((*chain)->group().WaitAll().ok());
+  }
 }
 
 // An acknowledgement covers the primary's own copy, however late its loopback queue runs.

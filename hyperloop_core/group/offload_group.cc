@@ -84,7 +84,9 @@ Status OffloadGroup::Build(rnic::ProtectionDomain& pd, rnic::MemoryRegion& regio
   sink_ = {reinterpret_cast<uint64_t>(buffer_->data() + ack_bytes + message_bytes), kFlushReadBytes,
            buffer_mr_->lkey()};
 
-  const uint32_t down_ring = std::bit_ceil(std::max(64u, 3 * window));
+  // A block is written again only when an operation behind its own that had a READ, N/2 apart at
+  // most, is acknowledged (docs/rnic.md): room for N/2 operations of 2 blocks and W of 3.
+  const uint32_t down_ring = std::bit_ceil(program_.slots + 3 * window + 1);
   const uint32_t local_ring = std::bit_ceil(std::max(64u, 2 * window));
   const uint32_t receives = std::bit_ceil(std::max(16u, 2 * window));
   // Room for every acknowledgement and copy under way, and for all queues flushed at once.

@@ -39,6 +39,7 @@ Result<SlotProgram> SlotProgram::For(uint32_t group_size, uint32_t window, uint3
   program.slots = slots;
   program.rearm_distance = window + 1;
   program.lookahead = slots - program.rearm_distance;
+  program.flush_interval = slots / 2;
   return program;
 }
 

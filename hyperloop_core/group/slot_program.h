@@ -145,6 +145,7 @@ struct SlotProgram {
   uint32_t slots = 0;           // N
   uint32_t rearm_distance = 0;  // RECV m re-arms up's WQEs of operation m − rearm_distance
   uint32_t lookahead = 0;  // slot m enables up through slot m + lookahead = N − rearm_distance
+  uint32_t flush_interval = 0;  // N/2: see forces_flush
 
   // kInvalidArgument: outside the limits, which the message names. `slots` 0: SlotsFor(window).
   static Result<SlotProgram> For(uint32_t group_size, uint32_t window, uint32_t slots);
@@ -165,7 +166,7 @@ struct SlotProgram {
   // Operations whose flush READ runs though nobody asked: the next hop's answer proves that the
   // queue's earlier WQEs are acknowledged and will not be fetched again before their slots are
   // rewritten.
-  bool forces_flush(uint64_t operation) const { return (operation & (slots / 2 - 1)) == 0; }
+  bool forces_flush(uint64_t operation) const { return (operation & (flush_interval - 1)) == 0; }
   // Tail slots whose second block is SEND_EN(up); the others READ from the primary, for the same
   // proof.
   static bool tail_enables(uint32_t slot_index) { return (slot_index & 1) == 0; }

@@ -45,6 +45,9 @@ struct EngineOptions {
   // With defer_delivery: WQEs without an answer yet are fetched and checked again now and then, as
   // a retransmission does; and their payloads are read again until delivered.
   bool retransmit = false;
+  // With defer_delivery: a request that asks no answer (SEND, WRITE) is acknowledged as late as RC
+  // lets it: by an answer or error of one behind it, or when nothing else can happen.
+  bool late_acknowledgements = false;
   uint64_t seed = 1;
   // A READ of no bytes touches no memory, so it flushes nothing; on: as if it had read one.
   bool zero_byte_read_flushes = false;

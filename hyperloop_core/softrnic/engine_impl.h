@@ -357,6 +357,7 @@ struct Engine::Impl {
   void Defer(Qp& qp, const Wqe& wqe, uint8_t outcome);
   bool Gather(Qp& qp, const Inflight& entry, std::vector<std::byte>* payload);
   bool Deliverable(Qp& qp);
+  static bool Answered(const Qp& qp);
   void Deliver(Qp& qp);
   Outcome DeliverTo(Qp& peer, Inflight& entry);
   void Retransmit(Qp& qp);

@@ -66,9 +66,10 @@ bool Engine::Impl::StepOnce() {
     Qp* qp;
     enum { kRun, kDeliver, kAcknowledge, kRetransmit } what;
   };
-  std::vector<Choice> choices;
+  std::vector<Choice> choices, last_resort;
   for (;;) {
     choices.clear();
+    last_resort.clear();
     for (Qp* qp = ready_head; qp != nullptr; qp = qp->next_ready)
       choices.push_back({qp, Choice::kRun});
     if (deferred) {
@@ -78,9 +79,12 @@ bool Engine::Impl::StepOnce() {
           if (options.retransmit && Pick(8) == 1) choices.push_back({&qp, Choice::kRetransmit});
           if (Deliverable(qp)) choices.push_back({&qp, Choice::kDeliver});
         }
-        if (qp.inflight.front().delivered) choices.push_back({&qp, Choice::kAcknowledge});
+        const bool late = options.late_acknowledgements && !Answered(qp);
+        if (qp.inflight.front().delivered)
+          (late ? last_resort : choices).push_back({&qp, Choice::kAcknowledge});
       });
     }
+    if (choices.empty()) choices.swap(last_resort);
     if (choices.empty()) return false;
     const Choice choice = choices[Pick(choices.size())];
     Qp& qp = *choice.qp;
@@ -203,6 +207,13 @@ bool Engine::Impl::Deliverable(Qp& qp) {
   return false;
 }
 
+// True if the peer has sent something that acknowledges all before it.
+bool Engine::Impl::Answered(const Qp& qp) {
+  return std::any_of(qp.inflight.begin(), qp.inflight.end(), [](const Inflight& entry) {
+    return entry.delivered && !entry.local && (HasAnswer(entry.opcode) || entry.outcome != kOk);
+  });
+}
+
 void Engine::Impl::Deliver(Qp& qp) {
   const auto it = std::find_if(qp.inflight.begin(), qp.inflight.end(),
                                [](const Inflight& entry) { return !entry.delivered; });
@@ -265,9 +276,10 @@ Outcome Engine::Impl::DeliverTo(Qp& peer, Inflight& entry) {
   return outcome;
 }
 
-// A WQE without an acknowledgement is fetched again: if its slot was reused, that shows now.
+// A WQE without an acknowledgement, often the oldest (a lost packet is sent again with all behind
+// it), is fetched again: if its slot was reused, that shows now.
 void Engine::Impl::Retransmit(Qp& qp) {
-  Inflight& entry = qp.inflight[Pick(qp.inflight.size())];
+  Inflight& entry = qp.inflight[Pick(2) == 0 ? 0 : Pick(qp.inflight.size())];
   if (entry.local) return;
   std::vector<std::byte> again(entry.wqe.size());
   for (size_t at = 0; at < again.size(); at += rnic::kSegmentBytes) {

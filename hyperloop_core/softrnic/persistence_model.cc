@@ -75,7 +75,9 @@ void PersistenceModel::Arrived(uint32_t qpn, const std::byte* at, size_t size) {
     const uint64_t line = offset / kLine;
     const size_t first = offset % kLine;
     const size_t count = std::min<size_t>(end - offset, kLine - first);
-    region->pending[line].push_back({qpn, Bits(first, count), LineOf(region->visible, line)});
+    Store store{qpn, Bits(first, count), {}};
+    std::memcpy(store.bytes.data() + first, region->visible.data() + offset, count);
+    region->pending[line].push_back(store);
     lines_of_[qpn].insert({region, line});
     offset += count;
   }
@@ -102,7 +104,7 @@ void PersistenceModel::FlushLine(Region& region, uint64_t line, uint32_t qpn) {
 
 void PersistenceModel::Flushed(uint32_t qpn) {
   const std::lock_guard lock(mutex_);
-  if (ignored_.count(qpn) != 0) return;
+  if (ignore_all_ || ignored_.count(qpn) != 0) return;
   const auto it = lines_of_.find(qpn);
   if (it == lines_of_.end()) return;
   for (const auto& [region, line] : it->second) FlushLine(*region, line, qpn);
@@ -182,6 +184,11 @@ std::vector<std::byte> PersistenceModel::PowerFailure(const std::byte* base,
 void PersistenceModel::IgnoreReadsOf(uint32_t qpn) {
   const std::lock_guard lock(mutex_);
   ignored_.insert(qpn);
+}
+
+void PersistenceModel::IgnoreAllReads(bool ignore) {
+  const std::lock_guard lock(mutex_);
+  ignore_all_ = ignore;
 }
 
 size_t PersistenceModel::UnflushedLines(const std::byte* base) const {

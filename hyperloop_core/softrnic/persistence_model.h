@@ -54,8 +54,9 @@ class PersistenceModel {
   // Lines whose visible content is not durable.
   size_t UnflushedLines(const std::byte* base) const;
 
-  // Negative control: READs that `qpn` serves flush nothing from now on.
+  // Negative controls: READs that `qpn` serves, or all of them, flush nothing from now on.
   void IgnoreReadsOf(uint32_t qpn);
+  void IgnoreAllReads(bool ignore);
 
  private:
   using LineBytes = std::array<std::byte, kLine>;
@@ -86,6 +87,7 @@ class PersistenceModel {
   // Lines with a pending store of a queue pair.
   std::unordered_map<uint32_t, std::set<std::pair<Region*, uint64_t>>> lines_of_;
   std::set<uint32_t> ignored_;
+  bool ignore_all_ = false;
 };
 
 }  // namespace hyperloop::softrnic
