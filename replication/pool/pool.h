@@ -59,6 +59,8 @@ class Pool {
   uint64_t region_file_offset() const { return region_file_offset_; }
   uint64_t node_page_file_offset() const { return node_page_file_offset_; }
   MediaWriter& media() const { return *media_; }
+  // Another way to make bytes durable, for tests that let the power fail. Before media() is used.
+  void ReplaceMedia(std::unique_ptr<MediaWriter> media) { media_ = std::move(media); }
   // What registering the region, or the node page, with an RNIC needs.
   rnic::ProtectionDomain::Backing region_backing() const {
     return {fd_, region_file_offset_, media_->level()};

@@ -17,8 +17,23 @@
 #include "replica/node.h"
 #include "replica/rdma_service.h"
 #include "softrnic/embedded.h"
+#include "softrnic/persistence_model.h"
 
 namespace hyperloop::test {
+
+// Durable is what the model says is.
+class ModelledMedia final : public MediaWriter {
+ public:
+  explicit ModelledMedia(softrnic::PersistenceModel* model) : model_(model) {}
+  rnic::Media level() const override { return rnic::Media::kRam; }
+  Status Persist(const void* data, size_t size) override {
+    model_->Persist(data, size);
+    return {};
+  }
+
+ private:
+  softrnic::PersistenceModel* const model_;
+};
 
 class EmbeddedReplica {
  public:
@@ -26,14 +41,23 @@ class EmbeddedReplica {
   // not see it.
   using Gate = std::function<bool(const control::BodyUnion& request)>;
 
-  static Result<std::unique_ptr<EmbeddedReplica>> Start(softrnic::EmbeddedRnic& rnic,
-                                                        const std::string& host,
-                                                        const std::string& pool_path, uint64_t size,
-                                                        Gate gate) {
+  // Opens the pool, or makes it. `power`: the model that `rnic`'s engine has, or null.
+  static Result<std::unique_ptr<EmbeddedReplica>> Start(
+      softrnic::EmbeddedRnic& rnic, const std::string& host, const std::string& pool_path,
+      uint64_t size, Gate gate, softrnic::PersistenceModel* power = nullptr) {
     std::unique_ptr<EmbeddedReplica> replica(new EmbeddedReplica);
     replica->gate_ = std::move(gate);
-    HL_ASSIGN_OR_RETURN(replica->pool_, Pool::Create(pool_path, size));
+    auto opened = Pool::Open(pool_path);
+    if (opened.status().code() == Code::kNotFound) opened = Pool::Create(pool_path, size);
+    if (!opened.ok()) return opened.status();
+    replica->pool_ = std::move(opened).value();
     Pool& pool = *replica->pool_;
+    if (power != nullptr) {
+      pool.ReplaceMedia(std::make_unique<ModelledMedia>(power));
+      power->Watch(pool.region());
+      power->Watch(pool.node_page());
+      replica->power_ = power;
+    }
     replica->store_ = std::make_unique<NodePageStore>(pool.node_page(), pool.media());
     replica->service_ = std::make_unique<RdmaService>(
         [&rnic, host] { return rnic.OpenDevice(host); }, pool, nullptr);
@@ -57,19 +81,24 @@ class EmbeddedReplica {
   }
 
   ~EmbeddedReplica() {
-    if (!thread_.joinable()) return;
     stop_ = true;
     const uint64_t one = 1;
-    if (write(wake_.get(), &one, sizeof(one)) == sizeof(one)) thread_.join();
+    if (thread_.joinable() && write(wake_.get(), &one, sizeof(one)) == sizeof(one)) thread_.join();
+    if (power_ == nullptr) return;
+    service_.reset();
+    power_->Unwatch(pool_->region());
+    power_->Unwatch(pool_->node_page());
   }
 
   std::string address() const { return server_->endpoint().ToString(); }
   std::span<std::byte> region() const { return pool_->region(); }
+  std::span<std::byte> node_page() const { return pool_->node_page(); }
 
  private:
   EmbeddedReplica() = default;
 
   Gate gate_;
+  softrnic::PersistenceModel* power_ = nullptr;
   std::unique_ptr<Pool> pool_;
   std::unique_ptr<NodePageStore> store_;
   std::unique_ptr<RdmaService> service_;

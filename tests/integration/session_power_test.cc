@@ -1,0 +1,203 @@
+// The power fails on every host of a session at once. Each replica's pool, as a restart finds it,
+// holds what was acknowledged, and what a primary was handed when it took the group; and the group
+// is taken again from all of them.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <thread>
+
+#include "files/file_table.h"
+#include "hyperloop/replication/store.h"
+#include "journal/redo.h"
+#include "primary/session_store.h"
+#include "support/embedded_replica.h"
+
+namespace hyperloop::test {
+namespace {
+
+class SessionPowerTest : public testing::Test {
+ protected:
+  SessionPowerTest() {
+    std::string pattern = "/dev/shm/hyperloop-power-XXXXXX";
+    EXPECT_NE(mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+    PowerOn();
+  }
+  ~SessionPowerTest() override {
+    replicas_.clear();
+    rnic_.StopThread();
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+  }
+
+  void PowerOn() {
+    ASSERT_TRUE(rnic_.StartThread().ok());
+    reachable_ = true;
+    for (int i = 0; i < 3; ++i) {
+      const std::string name = "r" + std::to_string(i);
+      auto replica = EmbeddedReplica::Start(
+          rnic_, name, folder_ + "/" + name, kRegion,
+          [this](const control::BodyUnion&) { return reachable_.load(); }, &power_);
+      ASSERT_TRUE(replica.ok()) << replica.status().ToString();
+      replicas_.push_back(std::move(replica).value());
+    }
+  }
+  // Every host stops where it is and loses what was not durable, by the seed. The primary's pool is
+  // only a copy: it is lost altogether.
+  void PowerOff() {
+    rnic_.StopThread();
+    for (const auto& each : replicas_) {
+      for (const std::span<std::byte> memory : {each->region(), each->node_page()}) {
+        const std::vector<std::byte> left = power_.PowerFailure(memory.data(), random_);
+        std::copy(left.begin(), left.end(), memory.begin());
+      }
+    }
+    replicas_.clear();
+    std::filesystem::remove(folder_ + "/primary");
+  }
+
+  std::unique_ptr<Store> Taken() {
+    StoreOptions options;
+    for (const auto& each : replicas_) options.replicas.push_back(each->address());
+    options.device = "unused";
+    options.pool = folder_ + "/primary";
+    options.journal_size = 256 << 10;
+    options.table_capacity = 64;
+    options.takeover = true;
+    options.ack_timeout = std::chrono::milliseconds(300);
+    auto store = OpenSessionStore(
+        options, [this] { return rnic_.OpenDevice("primary"); }, nullptr);
+    EXPECT_TRUE(store.ok()) << store.status().ToString();
+    if (!store.ok()) return nullptr;
+    TakeResult result;
+    const Status status =
+        (*store)->Take({folder_ + "/db", pairing_.group.empty(), pairing_}, &result);
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    if (!status.ok()) return nullptr;
+    pairing_ = result.pairing;
+    return std::move(store).value();
+  }
+  // The primary is gone without a word.
+  void Vanish(std::unique_ptr<Store> store) {
+    reachable_ = false;
+    store.reset();
+    reachable_ = true;
+  }
+
+  static std::string Content(Store& store) {
+    const auto file = store.Lookup("f");
+    if (!file.ok()) return "no file";
+    std::string out(1 << 20, '\0');
+    const auto got = store.Read(*file, 0, out);
+    out.resize(got.ok() ? *got : 0);
+    return out;
+  }
+  // The same in what a power failure now would leave of replica `i`; or what is wrong with it.
+  std::string Left(size_t i) {
+    std::vector<std::byte> image = power_.PowerFailure(replicas_[i]->region().data(), random_);
+    const auto info = ParseSuperblock(image, image.size());
+    if (!info.ok()) return info.status().ToString();
+    const auto log = Redo(image, *info);
+    if (!log.ok()) return log.status().ToString();
+    const auto table = FileTable::Load(image, *info);
+    if (!table.ok()) return table.status().ToString();
+    for (const FileInfo& file : table->List()) {
+      if (file.name != "f") continue;
+      std::string text(file.size, ' ');
+      table->ReadBytes(image, *info, SlotOf(file.id), 0, text);
+      return text;
+    }
+    return "no file";
+  }
+
+  void ExpectLeft(const std::string& content) {
+    rnic_.StopThread();
+    for (size_t i = 0; i < replicas_.size(); ++i) EXPECT_EQ(Left(i), content) << "replica " << i;
+    ASSERT_TRUE(rnic_.StartThread().ok());
+  }
+
+  static constexpr uint64_t kRegion = 16 << 20;
+  std::string folder_;
+  softrnic::PersistenceModel power_;
+  softrnic::EmbeddedRnic rnic_{{.persistence = &power_}};
+  std::mt19937_64 random_{1};
+  std::atomic<bool> reachable_{true};
+  std::vector<std::unique_ptr<EmbeddedReplica>> replicas_;
+  Pairing pairing_;
+};
+
+std::string Piece(int round, int i) {
+  return std::to_string(round) + "." + std::to_string(i) + std::string(100, '-') + ";";
+}
+
+TEST_F(SessionPowerTest, EveryReplicasPoolHasWhatWasAcknowledged) {
+  std::string acknowledged;
+  for (int round = 0; round < 6; ++round) {
+    auto store = Taken();
+    ASSERT_NE(store, nullptr) << "round " << round;
+    if (round == 0) {
+      ASSERT_TRUE(store->Create("f", Lane::kLog).ok());
+    }
+    // What was under way when the power failed may be there or not.
+    const std::string found = Content(*store);
+    ASSERT_EQ(found.substr(0, acknowledged.size()), acknowledged) << "round " << round;
+    acknowledged = found;
+    const auto file = store->Lookup("f");
+    ASSERT_TRUE(file.ok());
+    std::atomic<int> appended{0};
+    std::string written = acknowledged;
+    std::thread writer([&] {
+      for (int i = 0; i < 100'000 && store->Append(*file, Piece(round, i)).ok(); ++i) {
+        written += Piece(round, i);
+        ++appended;
+      }
+    });
+    while (appended < 20 + round) std::this_thread::yield();
+    rnic_.StopThread();  // in the middle of something
+    writer.join();
+    for (size_t i = 0; i < replicas_.size(); ++i) {
+      for (int n = 0; n < 4; ++n) {
+        const std::string left = Left(i);
+        ASSERT_EQ(left.substr(0, written.size()), written) << "round " << round << " replica " << i;
+      }
+    }
+    acknowledged = written;
+    Vanish(std::move(store));
+    PowerOff();
+    PowerOn();
+  }
+}
+
+// A primary dies before any of its READs flushed; the next takes the group, and builds on what it
+// finds. All of that is durable on every member before it is handed out, on those too that have the
+// same bytes already.
+TEST_F(SessionPowerTest, WhatATakingHandsOutIsDurableOnEveryMember) {
+  {
+    auto store = Taken();
+    ASSERT_NE(store, nullptr);
+    ASSERT_TRUE(store->Create("f", Lane::kLog).ok());
+    power_.IgnoreAllReads(true);
+    const auto file = store->Lookup("f");
+    for (int i = 0; i < 30; ++i) ASSERT_TRUE(store->Append(*file, Piece(0, i)).ok());
+    Vanish(std::move(store));
+    power_.IgnoreAllReads(false);
+  }
+  auto store = Taken();
+  ASSERT_NE(store, nullptr);
+  std::string content = Content(*store);
+  ASSERT_FALSE(content.empty());
+  ExpectLeft(content);
+  ASSERT_TRUE(store->Append(*store->Lookup("f"), "more").ok());
+  content += "more";
+  ExpectLeft(content);
+  Vanish(std::move(store));
+  PowerOff();
+  PowerOn();
+  store = Taken();
+  ASSERT_NE(store, nullptr);
+  EXPECT_EQ(Content(*store), content);
+}
+
+}  // namespace
+}  // namespace hyperloop::test
