@@ -20,6 +20,7 @@ class NoDevice final : public NodeService {
  public:
   std::string state() const override { return "ready"; }
   void End() override {}
+  Status PersistRegion() override { return {}; }
   Result<Access> Attach(const rnic::QpAddress&) override { return Access{}; }
   Result<MemberInfo> Prepare(const MemberOptions&) override { return MemberInfo{}; }
   Status Connect(const PrimaryInfo&, std::span<const MemberInfo>) override { return {}; }
