@@ -2,14 +2,19 @@
 // only.
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cstring>
 #include <string>
+#include <thread>
 
 #include "softrnic/device_context.h"
 #include "softrnic/device_queues.h"
 
 namespace hyperloop::softrnic {
 namespace {
+
+// For a service of a host on another machine.
+constexpr std::chrono::seconds kServiceTimeout{5};
 
 Status CopyName(std::string_view name, std::string_view what, char (&out)[kMaxName]) {
   if (name.empty() || name.size() >= kMaxName) {
@@ -214,7 +219,17 @@ Result<std::vector<std::byte>> SoftDevice::ConnectService(std::string_view host,
   HL_RETURN_IF_ERROR(CopyName(service, "service", args.service));
   args.qpn = qp.qpn();
   Reply reply;
-  HL_RETURN_IF_ERROR(context_->Execute(command, &reply));
+  // A host on another machine: the daemon asks that one's, which takes a while.
+  const auto deadline = std::chrono::steady_clock::now() + kServiceTimeout;
+  Status status = context_->Execute(command, &reply);
+  while (status.code() == Code::kBusy) {
+    if (std::chrono::steady_clock::now() > deadline)
+      return Unavailable("no answer within " + std::to_string(kServiceTimeout.count()) +
+                         " s: " + status.message());
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    status = context_->Execute(command, &reply);
+  }
+  HL_RETURN_IF_ERROR(status);
   const ConnectServiceReply& answer = reply.result.connect;
   if (answer.private_length > kMaxPrivateData) {
     return Internal("private data of " + std::to_string(answer.private_length) + " bytes");

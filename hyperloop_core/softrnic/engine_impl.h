@@ -233,6 +233,7 @@ struct Engine::Impl {
   Status DestroyQp(Context& c, uint32_t qpn);
   Status Publish(Context& c, const PublishArgs& args);
   Status ConnectService(Context& c, const ConnectServiceArgs& args, ConnectServiceReply* reply);
+  Result<Qp*> MakeResponder(Service& service, Host& host, const GidBytes& gid, uint32_t qpn);
   void Destroy(Qp& qp);
   void ResetQueues(Qp& qp);
   void DropPeer(Qp& qp);
@@ -385,6 +386,14 @@ struct Engine::Impl {
   bool TimerDue(Qp& qp, uint64_t now);
   uint64_t Now() const { return options.now_ns ? options.now_ns() : 0; }
 
+  // --- engine_services.cc
+  Status AskService(Context& c, Qp& client, LinkId link, const ConnectServiceArgs& a,
+                    ConnectServiceReply* reply);
+  void HandleServiceRequest(LinkId from, const Packet& p);
+  void HandleServiceReply(const Packet& p);
+  void HandleServiceRelease(const Packet& p);
+  void ReleaseService(Qp& qp);
+
   // --- engine_remote.cc: the requester's half
   void Pump(Qp& qp);
   void PumpLater(Qp& qp);
@@ -455,9 +464,10 @@ struct Engine::Impl {
   std::map<LinkId, std::vector<uint32_t>> room_wanted;
   std::vector<uint32_t> watched;  // by timers
   std::vector<uint32_t> acks;     // queue pairs with Remote::ack_due
-  uint64_t timers_ns = 0;         // when CheckTimers looked last
-  uint64_t turn_sent = 0;         // packets' bytes in this turn
-  uint64_t turn_received = 0;     // and the bytes of answers to them
+  uint64_t services_asked = 0;
+  uint64_t timers_ns = 0;      // when CheckTimers looked last
+  uint64_t turn_sent = 0;      // packets' bytes in this turn
+  uint64_t turn_received = 0;  // and the bytes of answers to them
   uint32_t next_pd = 1;
   uint32_t next_umem = 1;
   std::mt19937_64 random;

@@ -150,9 +150,11 @@ void Engine::Impl::HandlePacket(LinkId from, std::span<const std::byte> bytes) {
     case PacketType::kRnrNak:
       return HandleAnswer(*packet);
     case PacketType::kServiceRequest:
+      return HandleServiceRequest(from, *packet);
     case PacketType::kServiceReply:
+      return HandleServiceReply(*packet);
     case PacketType::kServiceRelease:
-      return;
+      return HandleServiceRelease(*packet);
   }
 }
 

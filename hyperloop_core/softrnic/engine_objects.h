@@ -172,6 +172,18 @@ struct Inflight {
   uint32_t packets = 0;
 };
 
+// A service on another machine that a queue pair asked for (engine_services.cc).
+struct ServiceAsk {
+  std::string host;
+  LinkId link = kNoLink;
+  uint64_t nonce = 0;
+  uint64_t sent_ns = 0;
+  bool answered = false;
+  Code code = Code::kOk;
+  uint32_t responder = 0;  // queue pair number there
+  std::vector<std::byte> answer;
+};
+
 struct Qp {
   // --- send queue, hot
   const std::byte* fetch =
@@ -236,8 +248,11 @@ struct Qp {
   std::vector<std::byte> snapshot;  // same size as the ring
   bool failed = false;              // deferred: the WQE that put it into error was told
   std::unique_ptr<Part> part;
-  std::deque<Inflight> inflight;   // in order; the front completes first
-  uint16_t fetched = 0;            // WQEBBs below this index are snapshot
+  std::deque<Inflight> inflight;  // in order; the front completes first
+  uint16_t fetched = 0;           // WQEBBs below this index are snapshot
+  std::unique_ptr<ServiceAsk> ask;
+  uint64_t ask_nonce = 0;          // of a responder: the request that made it,
+  uint64_t asked = 0;              // and its place among them
   std::unique_ptr<Remote> remote;  // null: the peer is in this engine
 };
 

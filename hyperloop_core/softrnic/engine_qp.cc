@@ -221,6 +221,7 @@ void Engine::Impl::Destroy(Qp& qp) {
   rnr.erase(std::remove(rnr.begin(), rnr.end(), &qp), rnr.end());
   if (Qp* const responder = qp.service_qpn != 0 ? qps.Find(qp.service_qpn) : nullptr)
     Destroy(*responder);
+  ReleaseService(qp);
 #define HL_ADD(name) qp.host->retired.name += qp.count.name;
   HL_QP_COUNTERS(HL_ADD)
 #undef HL_ADD
@@ -272,6 +273,30 @@ Status Engine::Impl::Publish(Context& c, const PublishArgs& a) {
   return {};
 }
 
+// A queue pair in the publisher's protection domain that only answers READs of `client_qpn`.
+Result<Qp*> Engine::Impl::MakeResponder(Service& service, Host& host, const GidBytes& gid,
+                                        uint32_t client_qpn) {
+  if (service.context->responders >= kMaxQpsPerContext)
+    return NoSpace(Text("connect service: ", "a service of ", host.name, " has ", kMaxQpsPerContext,
+                        " connections, the most"));
+  auto owned = std::make_unique<Qp>();
+  Qp& qp = *owned;
+  const uint32_t qpn = qps.Insert(std::move(owned));
+  if (qpn == 0) return NoSpace("connect service: the device has no queue pair number left");
+  qp.qpn = qpn;
+  qp.context = service.context;
+  qp.host = &host;
+  qp.pd = service.pd;
+  ++qp.pd->users, ++service.context->responders;
+  qp.responder_only = true;
+  qp.state = QpState::kReadyToReceive;
+  qp.access = rnic::kRemoteRead;
+  qp.remote_gid = gid;
+  qp.remote_qpn = client_qpn;
+  qp.connected = true;
+  return &qp;
+}
+
 // Makes a queue pair in the publisher's protection domain that only answers READs, connected to the
 // caller's.
 Status Engine::Impl::ConnectService(Context& c, const ConnectServiceArgs& a,
@@ -286,6 +311,10 @@ Status Engine::Impl::ConnectService(Context& c, const ConnectServiceArgs& a,
     return InvalidArgument(Text("connect service: queue pair ", a.qpn, " is in ",
                                 StateName(client->state), "; it must be fresh (RESET)"));
   const auto host = hosts.find(host_name);
+  if (host == hosts.end() && port != nullptr) {
+    const auto peer = peers.find(GidPrefix(host_name));
+    if (peer != peers.end()) return AskService(c, *client, peer->second, a, reply);
+  }
   if (host == hosts.end())
     return NotFound(Text("connect service: no host ", host_name, " on this device"));
   const auto it = host->second->services.find(name);
@@ -296,27 +325,12 @@ Status Engine::Impl::ConnectService(Context& c, const ConnectServiceArgs& a,
   if (Qp* const old = client->service_qpn != 0 ? qps.Find(client->service_qpn) : nullptr)
     Destroy(*old);
   client->service_qpn = 0;
-  if (service.context->responders >= kMaxQpsPerContext)
-    return NoSpace(Text("connect service: ", name, " of ", host_name, " has ", kMaxQpsPerContext,
-                        " connections, the most"));
-  auto owned = std::make_unique<Qp>();
-  Qp& qp = *owned;
-  const uint32_t qpn = qps.Insert(std::move(owned));
-  if (qpn == 0) return NoSpace("connect service: the device has no queue pair number left");
-  qp.qpn = qpn;
-  qp.context = service.context;
-  qp.host = host->second.get();
-  qp.pd = service.pd;
-  ++qp.pd->users, ++service.context->responders;
-  qp.responder_only = true;
-  qp.state = QpState::kReadyToReceive;
-  qp.access = rnic::kRemoteRead;
-  qp.remote_gid = c.host->gid;
-  qp.remote_qpn = client->qpn;
-  qp.connected = true;
-  client->service_qpn = qpn;
+  HL_ASSIGN_OR_RETURN(Qp* const responder,
+                      MakeResponder(service, *host->second, c.host->gid, client->qpn));
+  Qp& qp = *responder;
+  client->service_qpn = qp.qpn;
   std::copy(qp.host->gid.begin(), qp.host->gid.end(), reply->gid);
-  reply->remote_qpn = qpn;
+  reply->remote_qpn = qp.qpn;
   reply->private_length = static_cast<uint32_t>(service.private_data.size());
   std::copy(service.private_data.begin(), service.private_data.end(), reply->private_data);
   return {};

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include <array>
 #include <fstream>
 #include <thread>
 
@@ -237,6 +238,46 @@ TEST_F(LinkTest, ACutIsAnErrorAfterTheTimeoutOrForgottenBeforeIt) {
   ASSERT_OK(completion);
   EXPECT_EQ(completion->status, WcStatus::kRetryExceeded);
   EXPECT_GE(Clock::now() - begin, kTimeout);
+}
+
+// What a process published is there for other machines too, also while it is stopped.
+TEST_F(LinkTest, APublishedServiceIsReachedAcrossALink) {
+  StartBoth();
+  ChildProcess publisher = ChildProcess::Fork([this] {
+    auto node = Node::Open(Socket("b"), "b");
+    if (!node.ok()) return 1;
+    node->word(64) = 4711;
+    const std::array<uint64_t, 2> where = {node->mr->addr() + 64, node->mr->rkey()};
+    if (!node->device->Publish("look", *node->pd, std::as_bytes(std::span(where))).ok()) return 1;
+    std::printf("published\n");
+    std::fflush(stdout);
+    pause();
+    return 0;
+  });
+  ASSERT_EQ(publisher.ReadLine(), "published");
+  publisher.Signal(SIGSTOP);
+  auto a = Node::Open(Socket("a"), "a");
+  ASSERT_OK(a);
+  EXPECT_EQ(a->device->ConnectService("b", "other", *a->qp).status().code(), Code::kNotFound);
+  EXPECT_EQ(a->device->ConnectService("c", "look", *a->qp).status().code(), Code::kNotFound);
+  for (int round = 0; round < 3; ++round) {  // also again, with the same queue pair
+    const auto data = a->device->ConnectService("b", "look", *a->qp);
+    ASSERT_OK(data);
+    std::array<uint64_t, 2> where;
+    ASSERT_EQ(data->size(), sizeof where);
+    std::memcpy(where.data(), data->data(), sizeof where);
+    const rnic::Sge to = a->sge(8, 8);
+    EXPECT_OK(a->Run({.opcode = Opcode::kRead,
+                      .sges = {&to, 1},
+                      .remote_addr = where[0],
+                      .rkey = static_cast<uint32_t>(where[1])}));
+    EXPECT_EQ(a->word(8), 4711u);
+    const Status write = a->WriteWord(where[0], static_cast<uint32_t>(where[1]), 1);
+    EXPECT_FALSE(write.ok()) << "it is for reading only";
+    ASSERT_OK(a->qp->Reset());
+  }
+  network_.SetCut(true);
+  EXPECT_EQ(a->device->ConnectService("b", "look", *a->qp).status().code(), Code::kUnavailable);
 }
 
 // The peer's daemon restarts: what was connected to the old one is told so, and new ones connect.

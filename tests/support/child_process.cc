@@ -45,6 +45,7 @@ ChildProcess ChildProcess::Spawn(const std::vector<std::string>& argv) {
 }
 
 ChildProcess ChildProcess::Fork(const std::function<int()>& body) {
+  std::fflush(stdout);  // or the child writes it once more, as its first lines
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return {};
   const pid_t parent = getpid();

@@ -1,0 +1,278 @@
+// A group that spans machines: each node in a network namespace of its own, with its own RNIC
+// daemon, joined by a bridge. Connections are killed, cables pulled and plugged in again.
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "hyperloop/core/softrnic.h"
+#include "integration/store_fixture.h"
+#include "support/child_process.h"
+
+namespace hyperloop::test {
+namespace {
+
+using std::chrono::seconds;
+namespace fs = std::filesystem;
+
+constexpr int kReplicas = 3;
+constexpr int kNodes = kReplicas + 1;  // the primary is node 0
+constexpr char kFile[] = "000001.log";
+constexpr size_t kLine = 9;  // bytes: a number of 8 digits and a newline
+
+// Namespaces, their bridge, and a daemon in each; gone with the object.
+class Machines {
+ public:
+  ~Machines() {
+    writer.Kill();
+    for (auto& each : replicas_) each.Kill();
+    for (auto& each : daemons_) each.Kill();
+    for (int i = 0; i < kNodes; ++i) Run("ip netns del " + Name(i) + " 2>/dev/null");
+    Run("ip netns del " + hub_ + " 2>/dev/null");
+    std::error_code ignored;
+    if (!folder_.empty()) fs::remove_all(folder_, ignored);
+  }
+
+  // Empty: done. Otherwise why this machine cannot.
+  std::string MakeNetwork() {
+    if (geteuid() != 0) return "network namespaces need root";
+    if (Run("ip -V >/dev/null 2>&1") != 0) return "no ip command (Debian package iproute2)";
+    if (Run("ip netns add " + hub_ + " 2>/dev/null") != 0) return "no network namespaces here";
+    if (Run("ip -n " + hub_ + " link add br0 type bridge && ip -n " + hub_ + " link set br0 up") !=
+        0)
+      return "this kernel has no bridges";
+    for (int i = 0; i < kNodes; ++i) {
+      const std::string n = Name(i), cable = Cable(i);
+      if (Run("ip netns add " + n) != 0 ||
+          Run("ip -n " + hub_ + " link add " + cable + " type veth peer name eth0 netns " + n) !=
+              0 ||
+          Run("ip -n " + hub_ + " link set " + cable + " master br0 up") != 0 ||
+          Run("ip -n " + n + " addr add " + Address(i) + "/24 dev eth0") != 0 ||
+          Run("ip -n " + n + " link set eth0 up && ip -n " + n + " link set lo up") != 0)
+        return "this kernel has no veth devices";
+    }
+    return {};
+  }
+
+  void Start() {
+    std::string pattern = "/dev/shm/hyperloop-ns-XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+    const int key = open((folder_ + "/key").c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    ASSERT_EQ(write(key, std::string(64, '7').data(), 64), 64);
+    close(key);
+    std::ofstream peers(folder_ + "/peers");
+    for (int i = 0; i < kNodes; ++i) peers << Host(i) << "=" << Address(i) << ":7471\n";
+    peers.close();
+    for (int i = 0; i < kNodes; ++i) {
+      daemons_[i] =
+          Spawn(i, {ProgramPath("hyperloop-rnicd"), "--socket", Socket(i), "--spin-us", "0",
+                    "--priority", "none", "--cpu", "none", "--listen", Address(i) + ":7471",
+                    "--peers-file", folder_ + "/peers", "--link-key", folder_ + "/key"});
+      ASSERT_EQ(daemons_[i].ReadLine(), "ready " + Socket(i));
+    }
+    for (int i = 1; i < kNodes; ++i) {
+      replicas_[i] = Spawn(i, {ProgramPath("hyperloop-replica"), "--pool",
+                               folder_ + "/" + Host(i) + ".pool", "--size", "16M", "--listen",
+                               Address(i) + ":7000", "--device", Socket(i), "--host", Host(i)});
+      ASSERT_NE(replicas_[i].ReadLine().find("ready"), std::string::npos);
+    }
+  }
+
+  StoreOptions Options(const std::string& pool) const {
+    StoreOptions options;
+    for (int i = 1; i < kNodes; ++i) options.replicas.push_back(Address(i) + ":7000");
+    options.device = Socket(0);
+    options.host = Host(0);
+    options.pool = folder_ + "/" + pool;
+    options.journal_size = 1 << 20;
+    options.table_capacity = 64;
+    options.ack_timeout = seconds(60);
+    return options;
+  }
+
+  // Every connection of node `i`'s daemon to or from others is reset, whatever is under way.
+  int KillConnections(int i) {
+    return Run("ip netns exec " + Name(i) +
+               " ss -K sport = :7471 or dport = :7471 >/dev/null 2>&1");
+  }
+  void SetCable(int i, bool plugged) {
+    ASSERT_EQ(Run("ip -n " + hub_ + " link set " + Cable(i) + (plugged ? " up" : " down")), 0);
+  }
+  uint64_t Counter(int i, const std::string& name) const {
+    auto device = softrnic::OpenDaemonDevice({Socket(i), "observer"});
+    if (!device.ok()) return 0;
+    auto counters = (*device)->QueryCounters();
+    return counters.ok() ? (*counters)[name] : 0;
+  }
+  // Moves the calling process into the namespace of node `i`.
+  bool Enter(int i) const {
+    const int fd = open(("/run/netns/" + Name(i)).c_str(), O_RDONLY | O_CLOEXEC);
+    const bool entered = fd >= 0 && setns(fd, CLONE_NEWNET) == 0;
+    close(fd);
+    return entered;
+  }
+
+  ChildProcess writer;
+
+ private:
+  static int Run(const std::string& command) { return std::system(command.c_str()); }
+  std::string Name(int i) const { return hub_ + "n" + std::to_string(i); }
+  static std::string Cable(int i) { return "cable" + std::to_string(i); }
+  static std::string Host(int i) { return i == 0 ? "primary" : "replica" + std::to_string(i - 1); }
+  static std::string Address(int i) { return "10.77.0." + std::to_string(i + 1); }
+  std::string Socket(int i) const { return folder_ + "/" + Host(i) + ".sock"; }
+  ChildProcess Spawn(int i, std::vector<std::string> argv) const {
+    for (const char* each : {Name(i).c_str(), "exec", "netns", "/sbin/ip"})
+      argv.insert(argv.begin(), each);
+    return ChildProcess::Spawn(argv);
+  }
+
+  const std::string hub_ = "hl" + std::to_string(getpid());
+  std::string folder_;
+  ChildProcess daemons_[kNodes], replicas_[kNodes];
+};
+
+struct Progress {
+  std::atomic<uint64_t> acknowledged{0};
+  std::atomic<bool> stop{false};
+  char group[64] = {}, database[64] = {};
+};
+
+// Appends numbered lines until told to stop, or an append fails. 0: closed in order; 7: an append
+// failed with an error that may pass.
+int WriteLines(const Machines& machines, Progress* progress) {
+  const auto fail = [](const char* what, const Status& status) {
+    std::fprintf(stderr, "writer: %s: %s\n", what, status.ToString().c_str());
+    return 1;
+  };
+  if (!machines.Enter(0)) return 2;
+  auto store = Store::Open(machines.Options("first.pool"), StderrLog("writer", LogLevel::kWarn));
+  if (!store.ok()) return fail("open", store.status());
+  TakeRequest request;
+  request.directory = "/somewhere/db";
+  TakeResult taken;
+  if (const Status status = (*store)->Take(request, &taken); !status.ok())
+    return fail("take", status);
+  taken.pairing.group.copy(progress->group, sizeof progress->group - 1);
+  taken.pairing.database.copy(progress->database, sizeof progress->database - 1);
+  auto file = (*store)->Create(kFile, Lane::kLog);
+  if (!file.ok()) return fail("create", file.status());
+  std::printf("writing\n");
+  std::fflush(stdout);
+  for (uint64_t n = 1; !progress->stop; ++n) {
+    char line[kLine + 1];
+    std::snprintf(line, sizeof line, "%08u\n", static_cast<unsigned>(n));
+    if (const Status status = (*store)->Append(*file, std::string_view(line, kLine));
+        !status.ok()) {
+      std::fprintf(stderr, "writer: append: %s\n", status.ToString().c_str());
+      return status.code() == Code::kUnavailable || status.code() == Code::kTimedOut ||
+                     status.code() == Code::kAborted
+                 ? 7
+                 : 1;
+    }
+    progress->acknowledged = n;
+  }
+  const Status closed = (*store)->Close();
+  return closed.ok() ? 0 : fail("close", closed);
+}
+
+// Another primary, whose pool is empty, takes the group and reads the file: every line up to the
+// last acknowledged one must be there, in order; then at most one that was under way.
+int ReadLines(const Machines& machines, const Progress& progress) {
+  const auto fail = [](const std::string& what) {
+    std::fprintf(stderr, "reader: %s\n", what.c_str());
+    return 1;
+  };
+  if (!machines.Enter(0)) return 2;
+  StoreOptions options = machines.Options("second.pool");
+  options.takeover = true;
+  auto store = Store::Open(options, StderrLog("reader", LogLevel::kWarn));
+  if (!store.ok()) return fail("open: " + store.status().ToString());
+  TakeRequest request;
+  request.directory = "/somewhere/db";
+  request.directory_empty = false;
+  request.pairing = {progress.group, progress.database};
+  TakeResult taken;
+  if (const Status status = (*store)->Take(request, &taken); !status.ok())
+    return fail("take: " + status.ToString());
+  const auto file = (*store)->Lookup(kFile);
+  if (!file.ok()) return fail(file.status().ToString());
+  std::string content((progress.acknowledged + 10) * kLine, '\0');
+  const auto got = (*store)->Read(*file, 0, content);
+  if (!got.ok()) return fail(got.status().ToString());
+  const uint64_t lines = *got / kLine;
+  if (*got % kLine != 0 || lines < progress.acknowledged || lines > progress.acknowledged + 1)
+    return fail(std::to_string(*got) + " bytes for " + std::to_string(progress.acknowledged) +
+                " acknowledged lines");
+  for (uint64_t n = 1; n <= lines; ++n) {
+    char line[kLine + 1];
+    std::snprintf(line, sizeof line, "%08u\n", static_cast<unsigned>(n));
+    if (content.compare((n - 1) * kLine, kLine, line) != 0)
+      return fail("line " + std::to_string(n) + " is " + content.substr((n - 1) * kLine, kLine));
+  }
+  return (*store)->Close().ok() ? 0 : 1;
+}
+
+class NamespaceTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string why = machines_.MakeNetwork(); !why.empty()) GTEST_SKIP() << why;
+    progress_ = new (mmap(nullptr, sizeof(Progress), PROT_READ | PROT_WRITE,
+                          MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Progress();
+    ASSERT_NO_FATAL_FAILURE(machines_.Start());
+    machines_.writer = ChildProcess::Fork([this] { return WriteLines(machines_, progress_); });
+    ASSERT_EQ(machines_.writer.ReadLine(), "writing");
+  }
+  void TearDown() override {
+    if (progress_ != nullptr) munmap(progress_, sizeof(Progress));
+  }
+  bool WaitForLines(uint64_t more) {
+    const uint64_t until = progress_->acknowledged + more;
+    return Eventually([&] { return progress_->acknowledged >= until; });
+  }
+  void ExpectNothingLost() {
+    ChildProcess reader = ChildProcess::Fork([this] { return ReadLines(machines_, *progress_); });
+    EXPECT_EQ(reader.Wait(), 0);
+  }
+
+  Machines machines_;
+  Progress* progress_ = nullptr;
+};
+
+TEST_F(NamespaceTest, ResetsAndAPulledCableLoseNothing) {
+  ASSERT_TRUE(WaitForLines(50));
+  for (int round = 0; round < 12; ++round) {
+    ASSERT_EQ(machines_.KillConnections(round % kNodes), 0) << "ss -K needs INET_DIAG_DESTROY";
+    ASSERT_TRUE(WaitForLines(20)) << "after reset " << round;
+  }
+  EXPECT_GE(machines_.Counter(0, "link_reconnects"), 3u);
+  for (int i = 0; i < kNodes; ++i) {
+    machines_.SetCable(i, false);
+    const uint64_t before = progress_->acknowledged;
+    std::this_thread::sleep_for(seconds(1));  // the cut lasts, it orders nothing
+    EXPECT_LE(progress_->acknowledged, before + 2) << "acknowledged without node " << i;
+    machines_.SetCable(i, true);
+    ASSERT_TRUE(WaitForLines(20)) << "after node " << i << " was back";
+  }
+  progress_->stop = true;
+  EXPECT_EQ(machines_.writer.Wait(), 0);
+  ExpectNothingLost();
+}
+
+TEST_F(NamespaceTest, ACableThatStaysOutIsAnErrorAndNothingIsLost) {
+  ASSERT_TRUE(WaitForLines(50));
+  machines_.SetCable(1, false);
+  // Long before the append's own timeout of 60 s: the RNIC gave up.
+  EXPECT_EQ(machines_.writer.Wait(), 7);
+  machines_.SetCable(1, true);
+  ExpectNothingLost();
+}
+
+}  // namespace
+}  // namespace hyperloop::test
