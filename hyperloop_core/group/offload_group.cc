@@ -93,6 +93,10 @@ Status OffloadGroup::Build(rnic::ProtectionDomain& pd, rnic::MemoryRegion& regio
   HL_ASSIGN_OR_RETURN(
       cq_, device_.CreateCq({.depth = std::bit_ceil(down_ring + local_ring + 2 * receives)}));
   rnic::QpAttr attr;
+  // A dead first replica is to be named before ack_timeout, which can only say that something is.
+  const auto transport = std::chrono::duration_cast<std::chrono::milliseconds>(
+      options_.ack_timeout / (2 * (attr.retry_count + 1)));
+  attr.ack_timeout = std::clamp(transport, std::chrono::milliseconds(1), attr.ack_timeout);
   attr.send_cq = attr.recv_cq = cq_.get();
   attr.recv_wqes = 0;
   attr.send_wqebbs = down_ring;

@@ -13,6 +13,7 @@ Engine::Impl::Impl(EngineOptions o) : options(std::move(o)), random(options.seed
       (options.check_wqe_index ? 0xffffull << 40 : 0) | (options.check_qpn ? 0xffffffull << 8 : 0);
   deferred = options.defer_delivery;
   slow = deferred || options.schedule == EngineOptions::Schedule::kRandom;
+  cqe_scatter_bytes = options.scatter_to_cqe ? 32 : 0;
   overrun_blocks = options.check_cross_channel ? 0 : 4;
   keys.resize(2);  // lkeys below 0x200 are nobody's: 0x100 ends a receive's list
 }
@@ -53,28 +54,6 @@ bool Engine::Impl::CollectDoorbells() {
         Advance(*qp, static_cast<uint16_t>(value));
       }
     }
-  }
-  return any;
-}
-
-// Senders that found no receive: tried again once the peer has one (its doorbell record is memory:
-// nobody tells us).
-bool Engine::Impl::RetryStalled() {
-  bool any = false;
-  for (size_t i = 0; i < rnr.size();) {
-    Qp& qp = *rnr[i];
-    Qp* const peer = Peer(qp);
-    if (qp.stall == Stall::kRnr && peer != nullptr && !ReceiveAvailable(*peer)) {
-      ++i;
-      continue;
-    }
-    rnr[i] = rnr.back();
-    rnr.pop_back();
-    qp.rnr_listed = false;
-    if (qp.stall != Stall::kRnr) continue;
-    qp.stall = Stall::kNone;
-    MakeReady(qp);
-    any = true;
   }
   return any;
 }
@@ -128,11 +107,11 @@ size_t Engine::Run(size_t budget) {
     return done;
   }
   e.CollectDoorbells();
-  if (!e.rnr.empty()) e.RetryStalled();  // also while other queues keep the engine busy
+  if (!e.retries.empty()) e.RetryStalled();  // also while other queues keep the engine busy
   while (done < budget) {
     Qp* const qp = e.ready_head;
     if (qp == nullptr) {
-      if (!e.rnr.empty() && e.RetryStalled()) continue;
+      if (!e.retries.empty() && e.RetryStalled()) continue;
       if (!e.CollectDoorbells()) break;
       continue;
     }
@@ -155,12 +134,14 @@ bool Engine::DoorbellPending() const {
 }
 
 bool Engine::RetryPending() const {
-  if (!impl_->rnr.empty() || !impl_->watched.empty()) return true;
+  if (!impl_->retries.empty() || !impl_->watched.empty()) return true;
   if (!impl_->deferred) return false;
   bool pending = false;
   impl_->qps.ForEach([&pending](const Qp& qp) { pending |= !qp.inflight.empty(); });
   return pending;
 }
+
+const EngineOptions& Engine::options() const { return impl_->options; }
 
 bool Engine::HandleFault(void* address) { return impl_->HandleFault(address); }
 

@@ -1,5 +1,5 @@
 // Engine: the software RNIC's state machine. No threads, no system calls besides a flush to media
-// and what a completion channel's `notify` does, no clock of its own.
+// and what a completion channel's `notify` does, no clock but EngineOptions::clock.
 //
 // One Engine serves every emulated host handed to it. All calls come from one thread (the daemon's
 // engine thread, a test, or a simulation). Work arrives through doorbells (UAR pages), enables and
@@ -54,9 +54,16 @@ struct EngineOptions {
   // What a power failure would leave, for tests; told of every store and flush. Null: none, and
   // nothing on the fast path knows of it. Outlives the engine.
   PersistenceModel* persistence = nullptr;
-  // A steady clock in nanoseconds, for the timeouts of requests to other engines. Null: time stands
-  // still, and they wait for ever.
+  // A steady clock in nanoseconds, for the timers of requests without an answer; read only while
+  // there are some. Null: the system's.
   std::function<uint64_t()> now_ns = nullptr;
+  // Receives of at most 32 B land in the CQE and not in the receive's memory, as mlx5 does unless
+  // told not to: shows what that does to a queue which a receive is to rewrite.
+  bool scatter_to_cqe = false;
+  // Where the free-running counters of new queues start (on hardware: 0), for tests of wrap-around.
+  uint16_t first_wqe = 0;
+  uint16_t first_receive = 0;
+  uint32_t first_cqe = 0;  // 24 bits
   // Off: SEND_EN lets a managed queue run 4 WQEBBs past the index it names. A device broken on
   // purpose, to see tests fail.
   bool check_cross_channel = true;
@@ -85,7 +92,7 @@ class Engine {
   // is never given again). `uar` stays valid until CloseContext.
   Result<ContextId> OpenContext(const std::string& host, UarPage* uar, OpenReply* reply);
   // Destroys everything the client created, as a kernel does at process death. Peers' queue pairs
-  // see a dead peer: their next request fails with transport retry exceeded.
+  // see a dead peer: their requests get no answer, and in the end fail with retry exceeded.
   void CloseContext(ContextId context);
   // kRegisterUmem, with the mapping already made.
   Result<IdReply> RegisterUmem(ContextId context, const RegisterUmemArgs& args,
@@ -115,15 +122,17 @@ class Engine {
   bool Step();
   // True if any context has an uncollected doorbell, or the port an event. Called before sleeping.
   bool DoorbellPending() const;
-  // True if a sender waits for its peer to post a receive, which is a store to memory that rings no
-  // doorbell, or for an answer from another engine, which may never come: whoever sleeps must come
-  // back (call Run) within about a millisecond.
+  // True if a request is to be tried again: its peer has no receive posted (the store that posts
+  // one rings no doorbell), or has given no answer yet, in this engine or another. Whoever sleeps
+  // must come back (call Run) within about a millisecond, which is what the timers are good to.
   bool RetryPending() const;
 
   // A page fault in a client's memory (its file was truncated) at `address`: maps a page there so
   // that the access ends, marks the keys over it bad; the running WQE then ends with a protection
   // error. Async-signal-safe. False: not ours.
   bool HandleFault(void* address);
+
+  const EngineOptions& options() const;
 
  private:
   struct Impl;

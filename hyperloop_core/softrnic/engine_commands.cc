@@ -250,6 +250,7 @@ Status Engine::Impl::CreateCq(Context& c, const CreateCqArgs& a, std::function<v
   cq.log_size = a.log_size;
   cq.mask = (1u << a.log_size) - 1;
   cq.dbrec = umem.base + record;
+  cq.producer = cq.consumer = options.first_cqe & rnic::kWaitIndexMask;
   cq.ignore_overrun = a.ignore_overrun != 0;
   cq.cqn = cqn;
   cq.context = &c;

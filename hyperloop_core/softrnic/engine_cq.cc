@@ -48,7 +48,7 @@ mlx5_cqe64* Engine::Impl::NextCqe(Cq& cq, uint8_t* owner) {
 }
 
 void Engine::Impl::PostCqe(Qp& qp, Cq& cq, uint8_t cqe_opcode, uint8_t wqe_opcode, uint16_t counter,
-                           uint32_t bytes, uint32_t imm, bool solicited) {
+                           uint32_t bytes, uint32_t imm, uint8_t op_own_bits) {
   uint8_t owner;
   mlx5_cqe64* const cqe = NextCqe(cq, &owner);
   if (cqe == nullptr) [[unlikely]]
@@ -59,8 +59,8 @@ void Engine::Impl::PostCqe(Qp& qp, Cq& cq, uint8_t cqe_opcode, uint8_t wqe_opcod
   cqe->byte_cnt = htobe32(bytes);
   cqe->timestamp = 0;
   HandOver(cqe, static_cast<uint32_t>(wqe_opcode) << 24 | qp.qpn, counter,
-           static_cast<uint8_t>(cqe_opcode << 4 | (solicited ? 2 : 0) | owner));
-  CqProduced(cq, solicited);
+           static_cast<uint8_t>(cqe_opcode << 4 | op_own_bits | owner));
+  CqProduced(cq, (op_own_bits & rnic::kSolicited) != 0);
 }
 
 void Engine::Impl::PostErrorCqe(Qp& qp, Cq& cq, uint8_t cqe_opcode, uint8_t wqe_opcode,

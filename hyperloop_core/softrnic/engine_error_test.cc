@@ -16,7 +16,7 @@ template <class F>
 WcStatus ErrorOf(Pair& p, F&& post) {
   post();
   p.a_qp.Ring();
-  p.Run();
+  p.Elapse(kDefaultPatienceMs);
   const auto done = p.a_cq.PollAll();
   EXPECT_EQ(done.size(), 1u);
   return done.empty() ? WcStatus::kSuccess : done[0].status;
@@ -425,7 +425,7 @@ TEST(EnginePeer, DeadOrUnconnectedPeerIsRetryExceeded) {
     p.a_qp.Ring();
     p.Run();
     EXPECT_TRUE(p.b.Destroy(Op::kDestroyQp, p.b_qp.qpn).ok());
-    p.Run();
+    p.Elapse(kDefaultPatienceMs);
     EXPECT_EQ(p.a_cq.PollAll().at(0).status, WcStatus::kRetryExceeded);
   }
   {
@@ -447,11 +447,12 @@ TEST(EnginePeer, DeadOrUnconnectedPeerIsRetryExceeded) {
 }
 
 TEST(EngineContext, DeathDestroysQueuesKeysAndServices) {
-  Engine engine{EngineOptions{}};
+  uint64_t now = 1;
+  Engine engine{WithClock({}, &now)};
   auto a = std::make_unique<Client>(engine, "a");
   Client b(engine, "b");
   TestCq b_cq = b.Cq();
-  TestQp b_qp = b.Qp(b_cq, b_cq);
+  TestQp b_qp = b.Qp(b_cq, b_cq, {.ack_timeout_ms = 1, .retry_count = 0});
   uint64_t addr;
   uint32_t rkey;
   {
@@ -469,6 +470,8 @@ TEST(EngineContext, DeathDestroysQueuesKeysAndServices) {
   b_qp.Receive(b.At(b.memory, 8));
   b_qp.Read(addr, rkey, b.At(b.memory, 8));
   b_qp.Ring();
+  RunAll(engine);
+  now += 1'000'000;
   RunAll(engine);
   EXPECT_EQ(b_cq.PollAll().at(0).status, WcStatus::kRetryExceeded);
   TestQp self = b.Qp(b_cq, b_cq);

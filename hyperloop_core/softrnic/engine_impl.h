@@ -65,6 +65,7 @@ using Outcome = uint8_t;
 inline constexpr Outcome kOk = 0;
 inline constexpr Outcome kRnr = 0xff;
 inline constexpr Outcome kInParts = 0xfe;         // begun: engine_parts.cc goes on
+inline constexpr Outcome kNoAnswer = 0xfd;        // no peer is there; the least of these three
 inline constexpr uint64_t kTurnBytes = 64 << 10;  // then other queues get their turn
 // Rings live in registered memory of at most this size, so that maps of them stay small.
 inline constexpr uint64_t kMaxRingUmemBytes = 1ull << 30;
@@ -235,6 +236,7 @@ struct Engine::Impl {
   Status ConnectService(Context& c, const ConnectServiceArgs& args, ConnectServiceReply* reply);
   Result<Qp*> MakeResponder(Service& service, Host& host, const GidBytes& gid, uint32_t qpn);
   void Destroy(Qp& qp);
+  void StartCounters(Qp& qp) const;
   void ResetQueues(Qp& qp);
   void DropPeer(Qp& qp);
   void EnterError(Qp& qp);
@@ -287,7 +289,7 @@ struct Engine::Impl {
 
   // --- engine_cq.cc
   void PostCqe(Qp& qp, Cq& cq, uint8_t cqe_opcode, uint8_t wqe_opcode, uint16_t counter,
-               uint32_t bytes, uint32_t imm, bool solicited);
+               uint32_t bytes, uint32_t imm, uint8_t op_own_bits);
   void PostErrorCqe(Qp& qp, Cq& cq, uint8_t cqe_opcode, uint8_t wqe_opcode, uint16_t counter,
                     uint8_t syndrome);
   mlx5_cqe64* NextCqe(Cq& cq, uint8_t* owner);
@@ -315,7 +317,6 @@ struct Engine::Impl {
   bool Decode(Qp& qp, const std::byte* base, Wqe* wqe);
   Outcome Request(Qp& qp, const Wqe& wqe, uint32_t* bytes);
   Next Resume(Qp& qp);
-  Next StallForReceive(Qp& qp);
   Next ExecuteWait(Qp& qp, const Wqe& wqe);
   Outcome ExecuteEnable(Qp& qp, const Wqe& wqe);
   void Complete(Qp& qp, const Wqe& wqe, uint32_t bytes);
@@ -348,11 +349,19 @@ struct Engine::Impl {
   void Unready(Qp& qp);
   void Advance(Qp& qp, uint16_t index);
   bool CollectDoorbells();
+
+  // --- engine_retry.cc
+  uint64_t Now() const;
+  bool MayTryAgain(Qp& qp, Outcome why, uint64_t request);
+  static uint8_t Exhausted(Outcome why);
+  bool RetryDue(Qp& qp);
+  Next StallForRetry(Qp& qp, const Wqe& wqe, Outcome why);
   bool RetryStalled();
 
   // --- engine_schedule.cc
   void TakeSnapshots(Qp& qp, bool executing);
   bool SlowStep();
+  void RereadReceiveCounters();
   bool StepOnce();
   Next ExecuteDeferred(Qp& qp, const Wqe& wqe);
   void Defer(Qp& qp, const Wqe& wqe, uint8_t outcome);
@@ -384,7 +393,6 @@ struct Engine::Impl {
   void Watch(Qp& qp);
   bool CheckTimers();
   bool TimerDue(Qp& qp, uint64_t now);
-  uint64_t Now() const { return options.now_ns ? options.now_ns() : 0; }
 
   // --- engine_services.cc
   Status AskService(Context& c, Qp& client, LinkId link, const ConnectServiceArgs& a,
@@ -432,6 +440,8 @@ struct Engine::Impl {
   Outcome ServeRead(Qp& qp, uint64_t addr, uint32_t rkey, const SegmentList& to);
   Outcome ServeAtomic(Qp& qp, uint64_t addr, uint32_t rkey, uint8_t opcode, uint64_t swap_add,
                       uint64_t compare, uint64_t* old);
+  [[gnu::cold]] Outcome ReceiveIntoCqe(Qp& qp, const SegmentList& payload, uint8_t cqe_opcode,
+                                       uint32_t imm, bool solicited);
   Outcome FailReceive(Qp& qp, uint8_t local_syndrome, uint8_t remote_syndrome);
   Outcome Refuse(Qp& qp, uint8_t syndrome);
 
@@ -441,7 +451,8 @@ struct Engine::Impl {
   bool deferred = false;  // requests and answers travel: Inflight
   uint16_t overrun_blocks =
       0;  // how far a managed queue runs past its enabled index: 0 unless broken on purpose
-  uint64_t header_mask = 0;  // bits of a WQE's first 8 bytes (host order) that are checked
+  uint64_t cqe_scatter_bytes = 0;  // receives of so many bytes at most land in their CQE
+  uint64_t header_mask = 0;        // bits of a WQE's first 8 bytes (host order) that are checked
   Qp* ready_head = nullptr;
   Qp* ready_tail = nullptr;
   std::vector<Context*> open;                    // for doorbells
@@ -449,7 +460,7 @@ struct Engine::Impl {
   RkeyTable rkeys;
   NumberTable<Qp, 14> qps;
   NumberTable<Cq, 14> cqs;
-  std::vector<Qp*> rnr;
+  std::vector<Qp*> retries;  // may hold queue pairs that no longer wait
   volatile sig_atomic_t fault = 0;
   std::map<ContextId, std::unique_ptr<Context>> contexts;
   std::map<std::string, std::unique_ptr<Host>> hosts;

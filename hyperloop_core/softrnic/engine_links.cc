@@ -11,6 +11,7 @@
 namespace hyperloop::softrnic {
 namespace {
 
+constexpr uint64_t kLeastLinkTimeoutNs = 500'000'000;
 constexpr uint64_t kTimerStepNs = 1'000'000;
 
 uint64_t LoadPrefix(const uint8_t* gid) {
@@ -273,7 +274,9 @@ bool Engine::Impl::TimerDue(Qp& qp, uint64_t now) {
     PumpLater(qp);
     return true;
   }
-  if (qp.ack_timeout_ns == 0 || now - r.progress_ns < qp.ack_timeout_ns) return false;
+  // TCP mends a lost packet in some 200 ms: to ask again before that is no use.
+  const uint64_t timeout_ns = std::max<uint64_t>(qp.ack_timeout_ns, kLeastLinkTimeoutNs);
+  if (qp.ack_timeout_ns == 0 || now - r.progress_ns < timeout_ns) return false;
   r.progress_ns = now;
   if (r.retries++ >= qp.retry_count) {
     FailSent(qp, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);

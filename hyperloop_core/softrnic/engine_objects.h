@@ -29,6 +29,7 @@ namespace hyperloop::softrnic {
   X(wqes_fetched) X(wqes_executed) X(nops) X(sends) X(writes) X(reads) X(atomics) X(waits) \
   X(enables) X(read_responses_nonzero) X(bytes_sent) X(bytes_received) X(recv_scatter_bytes) \
   X(ring_bytes_by_scatter) X(ring_bytes_by_other) X(cqes) X(error_cqes) X(rnr_stalls) \
+  X(rnr_retries) X(ack_stalls) X(ack_timeouts) \
   X(wait_stalls) X(fence_stalls) X(stale_fetches) X(doorbells) X(media_flushes) \
   X(link_packets_sent) X(link_packets_received) X(link_retransmits) X(link_duplicates)
 // clang-format on
@@ -120,9 +121,18 @@ enum class Stall : uint8_t {
   kNone,
   kWait,       // WAIT not met: linked into the CQ's waiters
   kWaitMet,    // the CQ woke it: the WAIT at `consumer` is done
-  kRnr,        // the peer has no receive: tried again by RetryStalled
+  kRetry,      // no receive at the peer, or no peer: tried again by RetryStalled
   kResponses,  // fence, READ limit or enough under way to a remote peer: woken by a response
   kFailed,     // a WQE that cannot run: its error follows those before it
+};
+
+// The request that is to be tried again (engine_retry.cc).
+struct Retry {
+  uint8_t why = 0;  // kRnr, kNoAnswer; 0: none
+  uint8_t left = 0;
+  bool due = false;  // its time is over
+  uint64_t request = 0;
+  uint64_t deadline = 0;
 };
 
 // Memory written through a queue pair and not yet durable: what a READ on it flushes.
@@ -233,17 +243,18 @@ struct Qp {
   uint32_t remote_qpn = 0;
   bool connected = false;       // remote_* are set
   bool responder_only = false;  // made by kConnectService
-  bool rnr_listed = false;
+  bool retry_listed = false;
   bool flush_failed = false;   // a range could not be made durable: the next READ says so
   uint16_t rq_flush_left = 0;  // receives to flush, once in error
   uint32_t doorbell_index = 0;
   uint32_t max_read_atomic = 1;
-  uint64_t ack_timeout_ns = 500'000'000;
+  uint64_t ack_timeout_ns = 0;
   uint8_t retry_count = 7;
   uint8_t rnr_retry = 7;
   uint32_t rnr_timer_us = 640;
   uint32_t service_qpn = 0;  // the responder made for this queue pair by kConnectService, 0: none
   CreateQpArgs args{};
+  Retry retry;
   std::array<DirtyRange, kMaxDirtyRanges> dirty{};
   std::vector<std::byte> snapshot;  // same size as the ring
   bool failed = false;              // deferred: the WQE that put it into error was told

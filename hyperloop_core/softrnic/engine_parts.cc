@@ -45,7 +45,7 @@ Engine::Impl::Next Engine::Impl::ContinueParts(Qp& qp) {
   bool last = false;
   const Outcome outcome = NextPart(qp, *qp.part, &last);
   fault = 0;
-  if (outcome == kRnr) return StallForReceive(qp);
+  if (outcome >= kNoAnswer) return StallForRetry(qp, wqe, outcome);
   if (outcome != kOk) {
     Fail(qp, wqe, outcome);
     return Next::kStop;
@@ -65,7 +65,7 @@ Outcome Engine::Impl::NextPart(Qp& qp, Part& part, bool* last) {
                    read ? uint32_t{rnic::kLocalWrite} : 0, &local))
     return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
   Qp* const peer = Peer(qp);
-  if (peer == nullptr) return MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR;
+  if (peer == nullptr) return kNoAnswer;
   const SegmentList slice = Slice(local, part.moved, kTurnBytes);
   *last = part.moved + slice.bytes == local.bytes;
   const uint64_t addr = LoadBe64(body) + part.moved;

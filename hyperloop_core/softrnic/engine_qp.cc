@@ -108,6 +108,7 @@ Status Engine::Impl::CreateQp(Context& c, const CreateQpArgs& a, CreateQpReply* 
   qp.rq_mask = qp.has_rq ? (1u << a.log_rq_wqes) - 1 : 0;
   qp.rq_log_stride = a.log_rq_stride;
   qp.max_read_atomic = std::max(1u, a.max_read_atomic);
+  StartCounters(qp);
   qp.doorbell_index = doorbell;
   c.doorbells[doorbell] = &qp;
   ++qp.pd->users, ++qp.umem->users, ++send_cq->users, ++recv_cq->users;
@@ -118,6 +119,12 @@ Status Engine::Impl::CreateQp(Context& c, const CreateQpArgs& a, CreateQpReply* 
   return {};
 }
 
+void Engine::Impl::StartCounters(Qp& qp) const {
+  qp.consumer = qp.producer = qp.fetched = options.first_wqe;
+  qp.rq_consumer = qp.rq_producer = qp.rq_enabled = options.first_receive;
+  qp.rq_flush_left = 0;
+}
+
 // Empties both queues and forgets what was under way, without completions. The client's memory is
 // left alone.
 void Engine::Impl::ResetQueues(Qp& qp) {
@@ -126,8 +133,8 @@ void Engine::Impl::ResetQueues(Qp& qp) {
   qp.stall = Stall::kNone;
   qp.resume = false;
   qp.part.reset();
-  qp.consumer = qp.producer = qp.fetched = 0;
-  qp.rq_consumer = qp.rq_producer = qp.rq_enabled = qp.rq_flush_left = 0;
+  StartCounters(qp);
+  qp.retry = {};
   qp.outstanding_reads = 0;
   qp.inflight.clear();
   qp.failed = false;
@@ -155,6 +162,7 @@ void Engine::Impl::EnterError(Qp& qp) {
   qp.state = QpState::kError;
   StopWaiting(qp);
   qp.stall = Stall::kNone;
+  qp.retry = {};
   qp.resume = false;
   qp.part.reset();
   if (qp.remote != nullptr) StopRemote(qp);
@@ -196,6 +204,10 @@ Status Engine::Impl::ModifyQp(Context& c, const ModifyQpArgs& a) {
     case QpState::kReadyToReceive:
       if (qp->state != QpState::kInit) return refuse();
       HL_RETURN_IF_ERROR(CheckRoute(a));
+      if (a.rnr_timer_us < 1 || a.rnr_timer_us > kMaxRnrTimerUs)
+        return InvalidArgument(
+            Text("modify QP: RNR timer of ", a.rnr_timer_us, " us; 1 to ", kMaxRnrTimerUs));
+      qp->rnr_timer_us = a.rnr_timer_us;
       DropPeer(*qp);
       std::copy(std::begin(a.remote_gid), std::end(a.remote_gid), qp->remote_gid.begin());
       qp->remote_qpn = a.remote_qpn & rnic::kObjectMask;
@@ -204,6 +216,14 @@ Status Engine::Impl::ModifyQp(Context& c, const ModifyQpArgs& a) {
       break;
     case QpState::kReadyToSend:
       if (qp->state != QpState::kReadyToReceive) return refuse();
+      if (a.ack_timeout_ms > kMaxAckTimeoutMs || a.retry_count > kMaxRetries ||
+          a.rnr_retry > kMaxRetries)
+        return InvalidArgument(Text("modify QP: ack timeout of ", a.ack_timeout_ms, " ms, retries ",
+                                    a.retry_count, " and ", a.rnr_retry, "; at most ",
+                                    kMaxAckTimeoutMs, " ms and ", kMaxRetries));
+      qp->ack_timeout_ns = uint64_t{a.ack_timeout_ms} * 1'000'000;
+      qp->retry_count = static_cast<uint8_t>(a.retry_count);
+      qp->rnr_retry = static_cast<uint8_t>(a.rnr_retry);
       break;
     case QpState::kError:
       if (qp->state == QpState::kReset) return refuse();
@@ -218,7 +238,7 @@ Status Engine::Impl::ModifyQp(Context& c, const ModifyQpArgs& a) {
 void Engine::Impl::Destroy(Qp& qp) {
   ResetQueues(qp);
   DropPeer(qp);
-  rnr.erase(std::remove(rnr.begin(), rnr.end(), &qp), rnr.end());
+  std::erase(retries, &qp);
   if (Qp* const responder = qp.service_qpn != 0 ? qps.Find(qp.service_qpn) : nullptr)
     Destroy(*responder);
   ReleaseService(qp);

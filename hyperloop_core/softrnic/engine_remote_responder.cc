@@ -150,7 +150,7 @@ Outcome Engine::Impl::RunSend(Qp& qp, const Packet& p) {
     const uint16_t index = qp.rq_consumer++;
     PostCqe(qp, *qp.recv_cq,
             (p.flags & kPacketImm) != 0 ? MLX5_CQE_RESP_SEND_IMM : MLX5_CQE_RESP_SEND, 0, index,
-            p.total, p.imm, (p.flags & kPacketSolicited) != 0);
+            p.total, p.imm, (p.flags & kPacketSolicited) != 0 ? rnic::kSolicited : 0);
     return kOk;
   }
   return ReceiveSend(qp, payload,

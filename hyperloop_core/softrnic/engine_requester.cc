@@ -99,10 +99,8 @@ Engine::Impl::Next Engine::Impl::ExecuteOne(Qp& qp) {
       break;
     default:
       outcome = Request(qp, wqe, &bytes);
-      if (outcome == kRnr) [[unlikely]]
-        return StallForReceive(qp);
-      if (outcome == kInParts) [[unlikely]]
-        return Next::kMore;
+      if (outcome >= kNoAnswer) [[unlikely]]
+        return outcome == kInParts ? Next::kMore : StallForRetry(qp, wqe, outcome);
   }
   if (fault != 0) [[unlikely]]
     fault = 0;
@@ -126,14 +124,6 @@ Engine::Impl::Next Engine::Impl::Resume(Qp& qp) {
   return CompleteAndGoOn(qp, wqe, 0);
 }
 
-Engine::Impl::Next Engine::Impl::StallForReceive(Qp& qp) {
-  qp.stall = Stall::kRnr;
-  ++qp.count.rnr_stalls;
-  if (!qp.rnr_listed) rnr.push_back(&qp);
-  qp.rnr_listed = true;
-  return Next::kStop;
-}
-
 // SEND, WRITE, READ and atomics, start to end: the responder's half runs at once, memory to memory.
 Outcome Engine::Impl::Request(Qp& qp, const Wqe& wqe, uint32_t* bytes) {
   using rnic::kSegmentBytes;
@@ -147,7 +137,7 @@ Outcome Engine::Impl::Request(Qp& qp, const Wqe& wqe, uint32_t* bytes) {
       if (!ResolveSges(qp, body, wqe.segments - 1u, 0, &local)) [[unlikely]]
         return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
       if (peer == nullptr) [[unlikely]]
-        return MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR;
+        return kNoAnswer;
       if (local.bytes > kMaxMessage) [[unlikely]]
         return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
       const bool imm = wqe.opcode == rnic::kWqeSendImm;
@@ -163,7 +153,7 @@ Outcome Engine::Impl::Request(Qp& qp, const Wqe& wqe, uint32_t* bytes) {
       if (!ResolveSges(qp, body + kSegmentBytes, wqe.segments - 2u, 0, &local)) [[unlikely]]
         return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
       if (peer == nullptr) [[unlikely]]
-        return MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR;
+        return kNoAnswer;
       if (local.bytes > kMaxMessage) [[unlikely]]
         return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
       if (local.bytes > kTurnBytes) [[unlikely]]
@@ -181,7 +171,7 @@ Outcome Engine::Impl::Request(Qp& qp, const Wqe& wqe, uint32_t* bytes) {
           [[unlikely]]
         return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
       if (peer == nullptr) [[unlikely]]
-        return MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR;
+        return kNoAnswer;
       if (local.bytes > kMaxMessage) [[unlikely]]
         return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
       if (local.bytes > kTurnBytes) [[unlikely]]
@@ -205,7 +195,7 @@ Outcome Engine::Impl::Request(Qp& qp, const Wqe& wqe, uint32_t* bytes) {
       if (local.bytes != 8) [[unlikely]]
         return MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR;
       if (peer == nullptr) [[unlikely]]
-        return MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR;
+        return kNoAnswer;
       uint64_t old;
       outcome = ServeAtomic(*peer, LoadBe64(body), LoadBe32(body + 8), wqe.opcode,
                             LoadBe64(body + 16), LoadBe64(body + 24), &old);
@@ -294,7 +284,7 @@ void Engine::Impl::Complete(Qp& qp, const Wqe& wqe, uint32_t bytes) {
   if (qp.deferred) [[unlikely]]
     return Defer(qp, wqe, kOk);
   if (rnic::CqeModeOf(wqe.flags) >= rnic::CqeMode::kAlways)
-    PostCqe(qp, *qp.send_cq, MLX5_CQE_REQ, wqe.opcode, wqe.index, bytes, 0, false);
+    PostCqe(qp, *qp.send_cq, MLX5_CQE_REQ, wqe.opcode, wqe.index, bytes, 0, 0);
 }
 
 // Every CE mode gives a CQE for the WQE that put the queue into error.

@@ -20,6 +20,10 @@ void CopyList(const SegmentList& to, const SegmentList& from) {
   }
 }
 
+// op_own of a CQE.
+uint8_t SolicitedBit(bool solicited) { return solicited ? rnic::kSolicited : 0; }
+constexpr uint8_t kInlineScatter32 = 1 << 2;  // format: the payload is in the CQE's first 32 B
+
 }  // namespace
 
 // True if a receive is posted (and enabled). The producer counter lives in the client's doorbell
@@ -86,6 +90,8 @@ Outcome Engine::Impl::ReceiveSend(Qp& qp, const SegmentList& payload, uint8_t cq
   SegmentList to;
   if (const Outcome outcome = ResolveReceive(qp, payload.bytes, &to); outcome != kOk) [[unlikely]]
     return outcome;
+  if (payload.bytes - 1 < cqe_scatter_bytes) [[unlikely]]
+    return ReceiveIntoCqe(qp, payload, cqe_opcode, imm, solicited);
   CopyList(to, payload);
   for (uint32_t i = 0; i < to.count; ++i) NoteWrite(qp, to.list[i], /*scatter=*/true);
   if (fault != 0) [[unlikely]] {
@@ -97,7 +103,22 @@ Outcome Engine::Impl::ReceiveSend(Qp& qp, const SegmentList& payload, uint8_t cq
   qp.count.recv_scatter_bytes += payload.bytes;
   const uint16_t index = qp.rq_consumer++;
   PostCqe(qp, *qp.recv_cq, cqe_opcode, 0, index, static_cast<uint32_t>(payload.bytes), imm,
-          solicited);
+          SolicitedBit(solicited));
+  return kOk;
+}
+
+// Scatter to CQE (1 to 32 bytes): a driver is to copy the payload to the receive's memory when it
+// polls.
+Outcome Engine::Impl::ReceiveIntoCqe(Qp& qp, const SegmentList& payload, uint8_t cqe_opcode,
+                                     uint32_t imm, bool solicited) {
+  uint8_t owner;
+  if (auto* at = reinterpret_cast<std::byte*>(NextCqe(*qp.recv_cq, &owner)); at != nullptr)
+    for (uint32_t i = 0; i < payload.count; at += payload.list[i++].length)
+      CopyBytes(at, payload.list[i].at, payload.list[i].length);
+  qp.count.bytes_received += payload.bytes;
+  const uint16_t index = qp.rq_consumer++;
+  PostCqe(qp, *qp.recv_cq, cqe_opcode, 0, index, static_cast<uint32_t>(payload.bytes), imm,
+          static_cast<uint8_t>(SolicitedBit(solicited) | kInlineScatter32));
   return kOk;
 }
 
@@ -148,7 +169,8 @@ Outcome Engine::Impl::ReceiveWrite(Qp& qp, uint64_t addr, uint32_t rkey, const S
   }
   if (imm.present) {
     const uint16_t index = qp.rq_consumer++;
-    PostCqe(qp, *qp.recv_cq, MLX5_CQE_RESP_WR_IMM, 0, index, imm.bytes, imm.value, imm.solicited);
+    PostCqe(qp, *qp.recv_cq, MLX5_CQE_RESP_WR_IMM, 0, index, imm.bytes, imm.value,
+            SolicitedBit(imm.solicited));
   }
   return kOk;
 }

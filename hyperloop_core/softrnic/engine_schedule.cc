@@ -55,10 +55,22 @@ void Engine::Impl::TakeSnapshots(Qp& qp, bool executing) {
 bool Engine::Impl::SlowStep() {
   if (Pick(2) == 0) CollectDoorbells();
   if (Pick(4) == 0) RetryStalled();
+  if (options.schedule == EngineOptions::Schedule::kRandom) RereadReceiveCounters();
   if (StepOnce()) return true;
   CollectDoorbells();
   RetryStalled();
   return StepOnce();
+}
+
+// When a device looks at a receive counter again is its own affair: at least when the last value is
+// used up (ReceiveAvailable), and here at any time.
+void Engine::Impl::RereadReceiveCounters() {
+  if (Pick(4) != 0) return;
+  qps.ForEach([this](Qp& qp) {
+    if (qp.has_rq && Pick(2) == 0)
+      qp.rq_producer =
+          static_cast<uint16_t>(LoadDoorbellRecord(qp.dbrec + rnic::kReceiveCounterOffset));
+  });
 }
 
 bool Engine::Impl::StepOnce() {
@@ -200,9 +212,7 @@ bool Engine::Impl::Gather(Qp& qp, const Inflight& entry, std::vector<std::byte>*
 bool Engine::Impl::Deliverable(Qp& qp) {
   for (const Inflight& entry : qp.inflight) {
     if (entry.delivered) continue;
-    Qp* const peer = Peer(qp);
-    const bool receives = IsSend(entry.opcode) || entry.opcode == rnic::kWqeWriteImm;
-    return !receives || peer == nullptr || !peer->has_rq || ReceiveAvailable(*peer);
+    return qp.retry.why == kOk || RetryDue(qp);
   }
   return false;
 }
@@ -220,16 +230,17 @@ void Engine::Impl::Deliver(Qp& qp) {
   Inflight& entry = *it;
   Qp* const peer = Peer(qp);
   if (peer == nullptr) {
-    entry.outcome = MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR;
+    entry.outcome = kNoAnswer;
   } else if (!HasAnswer(entry.opcode) && !entry.gathered && !Gather(qp, entry, &entry.payload)) {
     entry.outcome = MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
   } else {
     entry.outcome = DeliverTo(*peer, entry);
   }
-  if (entry.outcome == kRnr) {
-    ++qp.count.rnr_stalls;
-    return;
+  if (entry.outcome >= kNoAnswer) {
+    if (MayTryAgain(qp, entry.outcome, /*request=*/0)) return;
+    entry.outcome = Exhausted(entry.outcome);
   }
+  qp.retry = {};
   entry.delivered = true;
   if (entry.outcome != kOk) return;
   qp.count.bytes_sent += entry.payload.size();
@@ -311,7 +322,7 @@ void Engine::Impl::FlushInflight(Qp& qp) {
       qp.failed = true;
       PostErrorCqe(qp, *qp.send_cq, MLX5_CQE_REQ_ERR, entry.opcode, entry.index, entry.outcome);
     } else if (rnic::CqeModeOf(entry.flags) >= rnic::CqeMode::kAlways) {
-      PostCqe(qp, *qp.send_cq, MLX5_CQE_REQ, entry.opcode, entry.index, 0, 0, false);
+      PostCqe(qp, *qp.send_cq, MLX5_CQE_REQ, entry.opcode, entry.index, 0, 0, 0);
     }
     return;
   }
@@ -344,7 +355,7 @@ void Engine::Impl::Acknowledge(Qp& qp) {
   }
   if (rnic::CqeModeOf(entry.flags) >= rnic::CqeMode::kAlways)
     PostCqe(qp, *qp.send_cq, MLX5_CQE_REQ, entry.opcode, entry.index,
-            HasAnswer(entry.opcode) ? static_cast<uint32_t>(entry.total) : 0, 0, false);
+            HasAnswer(entry.opcode) ? static_cast<uint32_t>(entry.total) : 0, 0, 0);
 }
 
 Outcome Engine::Impl::TakeAnswer(Qp& qp, Inflight& entry) {

@@ -60,6 +60,7 @@ struct TestQp {
   std::byte* dbrec = nullptr;
   uint16_t next = 0;       // producer index of the SQ
   uint16_t next_recv = 0;  // producer index of the RQ
+  ModifyQpArgs attr{};     // timers and retries
   std::array<uint8_t, 16> gid{};
 
   rnic::WqeControl Control(CqeMode mode = CqeMode::kOnError, bool fence = false) const {
@@ -136,6 +137,10 @@ struct QpSpec {
   uint32_t flags = 0;
   uint32_t access = rnic::kRemoteWrite | rnic::kRemoteRead | rnic::kRemoteAtomic;
   uint32_t max_read_atomic = 16;
+  uint32_t rnr_timer_us = 640;
+  uint32_t ack_timeout_ms = 64;
+  uint32_t retry_count = 7;
+  uint32_t rnr_retry = 7;
 };
 
 // One process: a context on `host`, one arena that is registered with all rights, and objects in
@@ -220,6 +225,7 @@ class Client {
   TestCq Cq(uint32_t log_size = 6, bool ignore_overrun = false) {
     TestCq cq;
     cq.depth = 1u << log_size;
+    cq.consumer = engine_.options().first_cqe;
     cq.ring = reinterpret_cast<mlx5_cqe64*>(Take(cq.depth * 64));
     cq.dbrec = Take(64);
     Command command = Make(Op::kCreateCq);
@@ -258,6 +264,13 @@ class Client {
                        spec.has_rq ? 1u : 0u,
                        spec.flags,
                        spec.max_read_atomic};
+    qp.next = engine_.options().first_wqe;
+    qp.next_recv = engine_.options().first_receive;
+    if (spec.has_rq) qp.SetReceiveCounter(qp.next_recv);
+    qp.attr.rnr_timer_us = spec.rnr_timer_us;
+    qp.attr.ack_timeout_ms = spec.ack_timeout_ms;
+    qp.attr.retry_count = spec.retry_count;
+    qp.attr.rnr_retry = spec.rnr_retry;
     const auto reply = Must(command).result.qp;
     qp.qpn = reply.qpn;
     qp.doorbell = reply.doorbell_index;
@@ -268,6 +281,7 @@ class Client {
                    const TestQp* peer = nullptr) {
     Command command = Make(Op::kModifyQp);
     auto& modify = command.args.modify;
+    modify = qp.attr;
     modify.qpn = qp.qpn;
     modify.state = static_cast<uint32_t>(state);
     modify.access = access;
@@ -329,10 +343,18 @@ inline void RunAll(Engine& engine) {
     ASSERT_LT(i, 100000) << "the engine does not come to rest";
 }
 
+// `options` with a clock that stands still unless the test moves it.
+inline EngineOptions WithClock(EngineOptions options, const uint64_t* now) {
+  options.now_ns = [now] { return *now; };
+  return options;
+}
+// As long as the default attributes try again where nobody answers.
+inline constexpr uint32_t kDefaultPatienceMs = 8 * 64 + 1;
+
 // Two hosts, one queue pair on each, connected.
 struct Pair {
   explicit Pair(EngineOptions options = {}, const QpSpec& a_spec = {}, const QpSpec& b_spec = {})
-      : engine(options),
+      : engine(WithClock(options, &now)),
         a(engine, "a"),
         b(engine, "b"),
         a_cq(a.Cq()),
@@ -347,8 +369,16 @@ struct Pair {
     for (int i = 0; i < 4096; ++i) src[i] = static_cast<std::byte>(i * 7 + 1);
   }
   void Run() { RunAll(engine); }
+  // Lets time pass, a millisecond a step, with all that can run in it.
+  void Elapse(uint32_t milliseconds) {
+    for (uint32_t i = 0; i < milliseconds; ++i) {
+      now += 1'000'000;
+      Run();
+    }
+  }
   uint64_t Remote(const std::byte* at) const { return reinterpret_cast<uint64_t>(at); }
 
+  uint64_t now = 1;  // the engine's clock, in nanoseconds
   Engine engine;
   Client a, b;
   TestCq a_cq, a_recv, b_cq, b_recv;

@@ -85,7 +85,7 @@ TEST(EngineWait, ErrorCqesCountToo) {
   EXPECT_TRUE(m.cq.PollAll().empty());
   failing.Send(b.At(m.p.dst, 8));
   failing.Ring();
-  m.p.Run();
+  m.p.Elapse(kDefaultPatienceMs);
   EXPECT_EQ(counted.PollAll().at(0).status, WcStatus::kRetryExceeded);
   EXPECT_EQ(m.cq.PollAll().size(), 1u);
 }

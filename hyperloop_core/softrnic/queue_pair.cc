@@ -17,10 +17,6 @@ using rnic::QpState;
 constexpr uint32_t kMaxRingEntries =
     32768;  // 16-bit indexes compare cyclically within half their range
 
-constexpr uint8_t kMaxRetries = 7;
-constexpr std::chrono::microseconds kMaxRnrTimer{491'520};
-constexpr std::chrono::milliseconds kMaxAckTimeout{8'796'093};
-
 bool IsPowerOfTwoUpTo(uint32_t value, uint32_t limit) {
   return std::has_single_bit(value) && value <= limit;
 }
@@ -49,8 +45,8 @@ Status CheckAttr(const rnic::QpAttr& attr) {
     return InvalidArgument("retry_count " + std::to_string(attr.retry_count) + ", rnr_retry " +
                            std::to_string(attr.rnr_retry) + ": 0 to 7");
   }
-  if (attr.rnr_timer.count() < 1 || attr.rnr_timer > kMaxRnrTimer || attr.ack_timeout.count() < 0 ||
-      attr.ack_timeout > kMaxAckTimeout) {
+  if (attr.rnr_timer.count() < 1 || attr.rnr_timer.count() > kMaxRnrTimerUs ||
+      attr.ack_timeout.count() < 0 || attr.ack_timeout.count() > kMaxAckTimeoutMs) {
     return InvalidArgument("rnr_timer of " + std::to_string(attr.rnr_timer.count()) +
                            " us, ack_timeout of " + std::to_string(attr.ack_timeout.count()) +
                            " ms: 1 us to 491520 us, and 0 (no limit) to 8796093 ms");
@@ -180,6 +176,10 @@ Status SoftQueuePair::Modify(QpState state, const rnic::QpAddress& peer) {
   std::memcpy(args.remote_gid, peer.gid.raw.data(), sizeof args.remote_gid);
   args.remote_qpn = peer.qpn;
   args.access = rnic::kRemoteWrite | rnic::kRemoteRead | rnic::kRemoteAtomic;
+  args.rnr_timer_us = static_cast<uint32_t>(attr_.rnr_timer.count());
+  args.ack_timeout_ms = static_cast<uint32_t>(attr_.ack_timeout.count());
+  args.retry_count = attr_.retry_count;
+  args.rnr_retry = attr_.rnr_retry;
   Reply reply;
   HL_RETURN_IF_ERROR(context_->Execute(command, &reply));
   state_.store(state, std::memory_order_relaxed);

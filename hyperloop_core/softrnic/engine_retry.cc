@@ -1,0 +1,100 @@
+// Requests without an answer: the peer has no receive posted (RNR), or there is no peer. They stay
+// at the head of their queue and are fetched and tried again, a bounded number of times if the
+// queue pair says so.
+//
+// RNR: the peer's rnr_timer passes between two tries, and rnr_retry tries follow the first. But the
+// queue is tried at once when a receive is there: nothing is gained by letting a replica wait for
+// the rest of the timer. No answer: ack_timeout, and retry_count tries; tried at once when the peer
+// is there again. Packets that are lost on a wire have the same end.
+#include <chrono>
+
+#include "softrnic/engine_impl.h"
+
+namespace hyperloop::softrnic {
+namespace {
+
+constexpr uint64_t kNever = ~0ull;
+constexpr uint32_t kForEver = 7;  // rnr_retry
+
+}  // namespace
+
+uint64_t Engine::Impl::Now() const {
+  if (options.now_ns) return options.now_ns();
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                   std::chrono::steady_clock::now().time_since_epoch())
+                                   .count());
+}
+
+// Request number `request` of `qp` ended with `why`: kRnr or kNoAnswer. False: for the last time.
+bool Engine::Impl::MayTryAgain(Qp& qp, Outcome why, uint64_t request) {
+  Retry& retry = qp.retry;
+  const bool rnr = why == kRnr;
+  const bool first = retry.why != why || retry.request != request;
+  if (first) {
+    const uint8_t left = rnr ? qp.rnr_retry : qp.retry_count;
+    retry = {.why = why, .left = left, .request = request};
+    ++(rnr ? qp.count.rnr_stalls : qp.count.ack_stalls);
+  } else if (!retry.due) {
+    return true;  // its timer goes on
+  } else {
+    ++(rnr ? qp.count.rnr_retries : qp.count.ack_timeouts);
+  }
+  // A refusal counts at once, silence when its time is over.
+  const bool counts = rnr ? qp.rnr_retry != kForEver : !first;
+  if (counts && retry.left-- == 0) return false;
+  retry.due = false;
+  uint64_t wait_ns = qp.ack_timeout_ns;
+  if (rnr) {
+    Qp* const peer = Peer(qp);
+    wait_ns = counts && peer != nullptr ? uint64_t{peer->rnr_timer_us} * 1'000 : 0;
+  }
+  retry.deadline = wait_ns != 0 ? Now() + wait_ns : kNever;
+  return true;
+}
+
+uint8_t Engine::Impl::Exhausted(Outcome why) {
+  return why == kRnr ? MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR
+                     : MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR;
+}
+
+// Whether a request that waits is to be tried again now.
+bool Engine::Impl::RetryDue(Qp& qp) {
+  Qp* const peer = Peer(qp);
+  if (qp.retry.why == kRnr ? peer == nullptr || ReceiveAvailable(*peer) : peer != nullptr)
+    return true;
+  if (qp.retry.deadline == kNever || Now() < qp.retry.deadline) return false;
+  qp.retry.due = true;
+  return true;
+}
+
+Engine::Impl::Next Engine::Impl::StallForRetry(Qp& qp, const Wqe& wqe, Outcome why) {
+  if (!MayTryAgain(qp, why, qp.count.wqes_executed)) {
+    Fail(qp, wqe, Exhausted(why));
+    return Next::kStop;
+  }
+  qp.stall = Stall::kRetry;
+  if (!qp.retry_listed) retries.push_back(&qp);
+  qp.retry_listed = true;
+  return Next::kStop;
+}
+
+bool Engine::Impl::RetryStalled() {
+  bool any = false;
+  for (size_t i = 0; i < retries.size();) {
+    Qp& qp = *retries[i];
+    if (qp.stall == Stall::kRetry && !RetryDue(qp)) {
+      ++i;
+      continue;
+    }
+    retries[i] = retries.back();
+    retries.pop_back();
+    qp.retry_listed = false;
+    if (qp.stall != Stall::kRetry) continue;
+    qp.stall = Stall::kNone;
+    MakeReady(qp);
+    any = true;
+  }
+  return any;
+}
+
+}  // namespace hyperloop::softrnic
