@@ -100,11 +100,13 @@ Status Engine::AddPeer(const std::string& host, LinkId link) { return impl_->Add
 
 size_t Engine::Run(size_t budget) {
   Impl& e = *impl_;
-  size_t done = e.port != nullptr ? e.PollLinks(budget) : 0;
+  const size_t linked = e.port != nullptr ? e.PollLinks((budget + 1) / 2) : 0;
+  budget -= std::min(linked, budget / 2);
+  size_t done = 0;
   if (e.slow) [[unlikely]] {
     while (done < budget && e.SlowStep()) ++done;
     if (e.port != nullptr) e.port->Flush();
-    return done;
+    return linked + done;
   }
   e.CollectDoorbells();
   if (!e.retries.empty()) e.RetryStalled();  // also while other queues keep the engine busy
@@ -121,7 +123,7 @@ size_t Engine::Run(size_t budget) {
     done += e.RunQueue(*qp, budget - done);
   }
   if (e.port != nullptr) e.port->Flush();
-  return done;
+  return linked + done;
 }
 
 bool Engine::Step() { return Run(1) != 0; }

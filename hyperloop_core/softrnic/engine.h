@@ -116,7 +116,8 @@ class Engine {
   // --- data path
   // ----------------------------------------------------------------------------------------------------
   // Collects doorbells of all contexts and executes up to `budget` steps; returns how many were
-  // executed (0: idle).
+  // executed (0: idle). However much the links bring, half of the steps are the queues' own; what
+  // links do is counted too, but may exceed the rest.
   size_t Run(size_t budget);
   // One step: see above. False: nothing runnable.
   bool Step();

@@ -385,11 +385,15 @@ struct Engine::Impl {
   size_t PollLinks(size_t budget);
   void HandlePacket(LinkId from, std::span<const std::byte> bytes);
   void HandleLinkUp(LinkId link);
+  void HandleRoom(LinkId link);
+  bool LinkTakes(Qp& qp);
   void HandleConnect(LinkId from, const Packet& p);
   void HandleSession(const Packet& p);
   void SendConnect(Qp& qp);
   void StartRemote(Qp& qp, LinkId link);
   void StopRemote(Qp& qp);
+  // What a packet counts of a turn's bytes: small ones cost more than their bytes.
+  static uint64_t TurnCost(size_t bytes) { return std::max<uint64_t>(bytes, 1024); }
   void Watch(Qp& qp);
   bool CheckTimers();
   bool TimerDue(Qp& qp, uint64_t now);
@@ -416,6 +420,7 @@ struct Engine::Impl {
 
   // --- engine_remote_responder.cc
   void HandleRequest(LinkId from, const Packet& p);
+  void AcknowledgeLater(LinkId to, Qp& qp, uint32_t psn);
   void HandleDuplicate(LinkId from, Qp& qp, const Packet& p);
   Outcome RunRequest(Qp& qp, const Packet& p, std::vector<std::byte>* answer);
   Outcome RunSend(Qp& qp, const Packet& p);

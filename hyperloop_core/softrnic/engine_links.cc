@@ -88,7 +88,8 @@ void Engine::Impl::StopRemote(Qp& qp) {
 // --- what arrives
 // -----------------------------------------------------------------------------
 
-// Events and packets of at most a turn's bytes. Returns how many.
+// Up to `budget` events, and packets to send for as many queue pairs; of at most a turn's bytes
+// each way. Returns how many.
 size_t Engine::Impl::PollLinks(size_t budget) {
   size_t done = 0;
   turn_sent = turn_received = 0;
@@ -97,26 +98,19 @@ size_t Engine::Impl::PollLinks(size_t budget) {
     ++done;
     switch (event.kind) {
       case LinkEvent::Kind::kPacket:
-        turn_received += event.packet.size();
+        turn_received += TurnCost(event.packet.size());
         HandlePacket(event.link, event.packet);
         break;
       case LinkEvent::Kind::kUp:
         HandleLinkUp(event.link);
         break;
       case LinkEvent::Kind::kRoom:
+        HandleRoom(event.link);
         break;
-    }
-    if (event.kind != LinkEvent::Kind::kPacket) {
-      for (const uint32_t qpn : std::exchange(room_wanted[event.link], {})) {
-        Qp* const qp = qps.Find(qpn);
-        if (qp == nullptr || qp->remote == nullptr) continue;
-        qp->remote->waiting = false;
-        PumpLater(*qp);
-      }
     }
   }
   if (!acks.empty()) SendAcks();
-  for (size_t n = to_pump.size(); n != 0 && turn_sent < kTurnBytes; --n, ++done) {
+  for (size_t n = std::min(to_pump.size(), budget); n != 0 && turn_sent < kTurnBytes; --n, ++done) {
     Qp* const qp = qps.Find(to_pump.front());
     to_pump.pop_front();
     if (qp == nullptr || qp->remote == nullptr) continue;
@@ -162,13 +156,37 @@ void Engine::Impl::HandlePacket(LinkId from, std::span<const std::byte> bytes) {
 // What was under way when the link broke may be lost: everything without an acknowledgement goes
 // again. The responder runs none of it twice.
 void Engine::Impl::HandleLinkUp(LinkId link) {
+  room_wanted.erase(link);
   qps.ForEach([&](Qp& qp) {
     if (qp.remote == nullptr || qp.remote->link != link) return;
+    qp.remote->waiting = false;
     if (qp.remote->phase == Remote::Phase::kConnecting) SendConnect(qp);
     if (qp.remote->phase != Remote::Phase::kOpen) return;
     qp.remote->next_sent = 0;
     PumpLater(qp);
   });
+}
+
+void Engine::Impl::HandleRoom(LinkId link) {
+  for (const uint32_t qpn : std::exchange(room_wanted[link], {})) {
+    Qp* const qp = qps.Find(qpn);
+    if (qp == nullptr || qp->remote == nullptr) continue;
+    qp->remote->waiting = false;
+    if (qp->remote->phase == Remote::Phase::kConnecting) {
+      SendConnect(*qp);
+    } else {
+      PumpLater(*qp);
+    }
+  }
+}
+
+// False: the link is down or full; HandleLinkUp or HandleRoom comes back.
+bool Engine::Impl::LinkTakes(Qp& qp) {
+  Remote& r = *qp.remote;
+  if (port->Ready(r.link)) return true;
+  if (!r.waiting) room_wanted[r.link].push_back(qp.qpn);
+  r.waiting = true;
+  return false;
 }
 
 // --- sessions
@@ -182,7 +200,7 @@ void Engine::Impl::SendConnect(Qp& qp) {
     r.progress_ns = Now();
     Watch(qp);
   }
-  if (!port->Ready(r.link)) return;  // HandleLinkUp comes back
+  if (!LinkTakes(qp)) return;
   std::array<std::byte, 32> gids;
   std::memcpy(gids.data(), qp.remote_gid.data(), 16);
   std::memcpy(gids.data() + 16, qp.host->gid.data(), 16);
@@ -250,7 +268,8 @@ bool Engine::Impl::CheckTimers() {
     Remote* const r = qp != nullptr ? qp->remote.get() : nullptr;
     const bool waits = r != nullptr && r->listed &&
                        (r->phase == Remote::Phase::kConnecting ||
-                        (r->phase == Remote::Phase::kOpen && !r->sent.empty()));
+                        (r->phase == Remote::Phase::kOpen &&
+                         (!r->sent.empty() || (r->waiting && FirstUnanswered(*qp) != nullptr))));
     if (!waits) {
       if (r != nullptr) r->listed = false;
       watched[i] = watched.back();
@@ -263,8 +282,8 @@ bool Engine::Impl::CheckTimers() {
   return any;
 }
 
-// A request without a sign of life for `ack_timeout` is sent again, `retry_count` times; one that
-// found no receive waits as long as the peer said.
+// A request without a sign of life, be it on its way or waiting for the link, for `ack_timeout` is
+// sent again, `retry_count` times; one that found no receive waits as long as the peer said.
 bool Engine::Impl::TimerDue(Qp& qp, uint64_t now) {
   Remote& r = *qp.remote;
   if (r.rnr_until_ns != 0) {

@@ -184,7 +184,7 @@ struct Inflight {
 
 // A service on another machine that a queue pair asked for (engine_services.cc).
 struct ServiceAsk {
-  std::string host;
+  std::string host, service;
   LinkId link = kNoLink;
   uint64_t nonce = 0;
   uint64_t sent_ns = 0;

@@ -26,17 +26,16 @@ void Engine::Impl::Pump(Qp& qp) {
     if (r.phase != Remote::Phase::kOpen || r.rnr_until_ns != 0) return;
     if (!again && (r.sent.size() >= kMaxUnacknowledged || r.sent_bytes >= kMaxUnacknowledgedBytes))
       return;
-    if (!port->Ready(r.link)) {
-      if (!r.waiting) room_wanted[r.link].push_back(qp.qpn);
-      r.waiting = true;
-      return;
+    if (!LinkTakes(qp)) {
+      if (!r.listed) r.progress_ns = Now();  // it begins to wait
+      return Watch(qp);
     }
     if (turn_sent >= kTurnBytes) return PumpLater(qp);
     if (!again && !PackNext(qp, qp.inflight[r.packed])) return;
     SentPacket& packet = r.sent[r.next_sent++];
     ++qp.count.link_packets_sent;
     if (std::exchange(packet.again, true)) ++qp.count.link_retransmits;
-    turn_sent += packet.packet->size();
+    turn_sent += TurnCost(packet.packet->size());
     port->Send(r.link, packet.packet);
   }
 }
@@ -145,6 +144,11 @@ void Engine::Impl::HandleAnswer(const Packet& p) {
   ++qp->count.link_packets_received;
   const uint32_t before = p.psn - r.first_psn;
   if (before >= r.sent.size() && !(r.halted && before < kMaxUnacknowledged)) return;  // again
+  // It has no such session: what it says acknowledges nothing.
+  if (p.type == PacketType::kNak && p.syndrome == MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR) {
+    if (!r.sent.empty()) FailSent(*qp, p.syndrome);
+    return;
+  }
   const auto needs_answer = [&r] { return r.sent.front().type >= PacketType::kRead; };
   for (uint32_t i = 0; i < before && !r.sent.empty(); ++i) {
     if (needs_answer()) return;  // it was lost: asked for again after the timeout

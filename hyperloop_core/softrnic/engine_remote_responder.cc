@@ -72,13 +72,7 @@ void Engine::Impl::HandleRequest(LinkId from, const Packet& p) {
     return Answer(from, p, PacketType::kNak, outcome, 0);
   }
   ++r.expected;
-  if (answer.empty()) {
-    if (!r.ack_due) acks.push_back(qp->qpn);
-    r.ack_due = true;
-    r.ack_psn = p.psn;
-    r.ack_link = from;
-    return;
-  }
+  if (answer.empty()) return AcknowledgeLater(from, *qp, p.psn);
   r.ack_due = false;  // the answer says it
   const auto bytes = static_cast<uint32_t>(answer.size());
   r.kept.push_back({p.psn, bytes, Share(std::move(answer))});
@@ -87,20 +81,23 @@ void Engine::Impl::HandleRequest(LinkId from, const Packet& p) {
   port->Send(from, r.kept.back().packet);
 }
 
+// The end of the turn acknowledges the newest of those that were run or came again in it.
+void Engine::Impl::AcknowledgeLater(LinkId to, Qp& qp, uint32_t psn) {
+  Remote& r = *qp.remote;
+  if (!r.ack_due) acks.push_back(qp.qpn);
+  if (!r.ack_due || static_cast<int32_t>(psn - r.ack_psn) > 0) r.ack_psn = psn;
+  r.ack_due = true;
+  r.ack_link = to;
+}
+
 // A request that ran already: its acknowledgement or answer was lost with a link.
 void Engine::Impl::HandleDuplicate(LinkId from, Qp& qp, const Packet& p) {
   Remote& r = *qp.remote;
   ++qp.count.link_duplicates;
-  if (p.type < PacketType::kRead) {
-    if (!r.ack_due) acks.push_back(qp.qpn);
-    r.ack_due = true;
-    r.ack_psn = p.psn;
-    r.ack_link = from;
-    return;
-  }
+  if (p.type < PacketType::kRead) return AcknowledgeLater(from, qp, p.psn);
   for (const KeptAnswer& kept : r.kept) {
     if (kept.psn != p.psn) continue;
-    r.ack_due = false;
+    if (static_cast<int32_t>(r.ack_psn - p.psn) < 0) r.ack_due = false;  // the answer says it
     port->Send(from, kept.packet);
     return;
   }

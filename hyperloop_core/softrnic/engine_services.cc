@@ -34,10 +34,12 @@ std::string NameAt(const std::byte* at) {
 Status Engine::Impl::AskService(Context& c, Qp& client, LinkId link, const ConnectServiceArgs& a,
                                 ConnectServiceReply* reply) {
   const std::string host(a.host, strnlen(a.host, sizeof a.host));
-  if (client.ask == nullptr || client.ask->host != host) {
+  const std::string service(a.service, strnlen(a.service, sizeof a.service));
+  if (client.ask == nullptr || client.ask->host != host || client.ask->service != service) {
     ReleaseService(client);
     client.ask = std::make_unique<ServiceAsk>();
     client.ask->host = host;
+    client.ask->service = service;
     client.ask->link = link;
     if (getrandom(&client.ask->nonce, sizeof client.ask->nonce, 0) != sizeof client.ask->nonce ||
         client.ask->nonce == 0)

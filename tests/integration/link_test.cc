@@ -280,6 +280,19 @@ TEST_F(LinkTest, APublishedServiceIsReachedAcrossALink) {
   EXPECT_EQ(a->device->ConnectService("b", "look", *a->qp).status().code(), Code::kUnavailable);
 }
 
+// A client that still holds a service of another machine is closed when the daemon stops.
+TEST_F(LinkTest, ADaemonThatClientsAskedForServicesStopsCleanly) {
+  StartBoth();
+  auto b = Node::Open(Socket("b"), "b");
+  ASSERT_OK(b);
+  ASSERT_OK(b->device->Publish("look", *b->pd, {}));
+  auto a = Node::Open(Socket("a"), "a");
+  ASSERT_OK(a);
+  ASSERT_OK(a->device->ConnectService("b", "look", *a->qp));
+  a_.Signal(SIGTERM);
+  EXPECT_EQ(a_.Wait(), 0);
+}
+
 // The peer's daemon restarts: what was connected to the old one is told so, and new ones connect.
 TEST_F(LinkTest, ARestartedDaemonKnowsNoOldQueuePair) {
   StartBoth();

@@ -32,8 +32,8 @@ namespace hyperloop::softrnic {
 class LinkServer final : public LinkPort {
  public:
   // Binds the listening socket and names the peers to `engine`, which must not have a client yet.
-  // `engine` outlives the server. Errors: the address is in use or not this machine's; a peer is
-  // named twice.
+  // The server outlives `engine`, whose port it becomes. Errors: the address is in use or not this
+  // machine's; a peer is named twice.
   static Result<std::unique_ptr<LinkServer>> Create(LinkOptions options, Engine* engine,
                                                     std::shared_ptr<Log> log);
   ~LinkServer() override;

@@ -156,10 +156,10 @@ Status Serve(const Options& options, const std::shared_ptr<Log>& log) {
   HL_ASSIGN_OR_RETURN(
       const LinkOptions link_options,
       MakeLinkOptions(options.listen, options.link_key, options.peers, options.peers_file));
+  std::unique_ptr<LinkServer> links;  // the engine's port: outlives it
   Engine engine{EngineOptions{.now_ns = SteadyNs}};
   HL_ASSIGN_OR_RETURN(auto loop, EngineLoop::Create(&engine, loop_options));
   HL_ASSIGN_OR_RETURN(auto server, ControlServer::Listen(options.socket, &engine, loop.get(), log));
-  std::unique_ptr<LinkServer> links;
   if (link_options.any()) {
     HL_ASSIGN_OR_RETURN(links, LinkServer::Create(link_options, &engine, log));
     server->ShowLinks(links.get());
