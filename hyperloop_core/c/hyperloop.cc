@@ -37,6 +37,7 @@ struct Region {
   std::shared_ptr<Device> device;
   std::unique_ptr<hyperloop::rnic::Buffer> buffer;  // null: the caller's memory
   std::unique_ptr<hyperloop::rnic::MemoryRegion> mr;
+  hyperloop::rnic::Media media = hyperloop::rnic::Media::kRam;
 };
 
 std::string& LastError() {
@@ -144,6 +145,7 @@ Status AddRegion(const hl_device& device, std::unique_ptr<hyperloop::rnic::Buffe
   HL_ASSIGN_OR_RETURN(
       made->mr, made->device->pd->Register(
                     address, size, kLocalWrite | kRemoteWrite | kRemoteRead | kRemoteAtomic, from));
+  made->media = from.media;
   *region = new hl_region{std::move(made)};
   return {};
 }
@@ -241,6 +243,13 @@ hl_code hl_member_create(hl_region* region, const hl_options* options, uint32_t 
     own.window = options->window;
     own.slots = options->slots;
     Region& on = *region->region;
+    const bool by_cpu = own.datapath == hyperloop::Datapath::kCpuPolling ||
+                        own.datapath == hyperloop::Datapath::kCpuEvent;
+    if (by_cpu && on.media != hyperloop::rnic::Media::kRam) {
+      return hyperloop::NotSupported(
+          "with datapath cpu-polling or cpu-event a member's CPU makes bytes durable, which this "
+          "interface does for HL_RAM only: use datapath offload or fanout, or the C++ interface");
+    }
     HL_ASSIGN_OR_RETURN(auto made,
                         hyperloop::Member::Create(*on.device->device, *on.device->pd, *on.mr, own));
     *member = new hl_member{region->region, std::move(made)};

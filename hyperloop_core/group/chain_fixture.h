@@ -3,6 +3,7 @@
 // waiting calls (deterministic), or runs on a thread.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -10,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "group/offload_group.h"
-#include "group/offload_member.h"
+#include "group/cpu_member.h"
+#include "group/datapaths.h"
 #include "group/slot_program.h"
 #include "hyperloop/core/group.h"
 #include "hyperloop/core/softrnic.h"
@@ -19,7 +20,17 @@
 
 namespace hyperloop {
 
+inline constexpr Datapath kDatapaths[] = {Datapath::kOffload, Datapath::kFanout,
+                                          Datapath::kCpuPolling, Datapath::kCpuEvent};
+// For names of parameterised tests.
+inline std::string TestName(Datapath datapath) {
+  std::string name(DatapathName(datapath));
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
 struct ChainOptions {
+  Datapath datapath = Datapath::kOffload;
   softrnic::EngineOptions engine = {};
   uint32_t group_size = 3;
   uint32_t window = 8;
@@ -36,8 +47,11 @@ struct ChainOptions {
   std::chrono::nanoseconds ack_timeout = std::chrono::seconds(10);
   // Changes the program that both ends run; for negative controls.
   std::function<void(SlotProgram&)> change_program = {};
-  // Steps the engine while a call waits; null: one Run of at most 64 steps.
+  // Called while a call waits; null: Chain::Step(64).
   std::function<void(softrnic::Engine&)> step = {};
+  // As MemberOptions', with the number of the replica.
+  std::function<Status(uint32_t, uint64_t, uint64_t)> persist = {};
+  std::function<void(uint32_t, const Status&)> failed = {};
 };
 
 class Chain {
@@ -48,6 +62,7 @@ class Chain {
     std::unique_ptr<rnic::Buffer> memory;
     std::unique_ptr<rnic::MemoryRegion> region;
     std::unique_ptr<Member> member;  // of a replica
+    CpuMember* cpu = nullptr;        // the same, where its CPU is stepped by hand
   };
 
   static Result<std::unique_ptr<Chain>> Create(const ChainOptions& options) {
@@ -67,11 +82,26 @@ class Chain {
   std::span<std::byte> primary_bytes() { return bytes(primary_); }
   std::span<std::byte> replica_bytes(uint32_t i) { return bytes(replicas_[i]); }
 
-  // Runs the engine until nothing is left to do. Not with a thread.
+  // At most `steps` of the engine, then one turn of each replica's CPU, as far as the datapath uses
+  // it. False: nothing was to do. Not with a thread.
+  bool Step(size_t steps = 1) {
+    bool worked = rnic_.engine().Run(steps) != 0;
+    for (uint32_t i = 0; i < size(); ++i) worked |= StepCpu(i);
+    return worked;
+  }
+  bool StepCpu(uint32_t i) {
+    CpuMember* const cpu = replicas_[i].member != nullptr ? replicas_[i].cpu : nullptr;
+    if (cpu == nullptr) return false;
+    const auto taken = cpu->Turn();
+    return taken.ok() && *taken != 0;
+  }
+  // Until nothing is left to do.
   void Settle() {
-    while (rnic_.engine().Run(1024) != 0) {
+    while (Step(1024)) {
     }
   }
+  bool chained() const { return options_.datapath != Datapath::kFanout; }
+  bool by_cpu() const { return chained() && options_.datapath != Datapath::kOffload; }
   // What the process of replica `i` leaves behind when it dies: nothing.
   void Kill(uint32_t i) {
     Node gone =
@@ -99,18 +129,41 @@ class Chain {
     return Status::Ok();
   }
 
+  bool stepped() const { return !options_.threaded && options_.daemon_socket.empty(); }
+
+  Status MakeReplica(uint32_t i) {
+    Node& node = replicas_[i];
+    MemberOptions options;
+    options.position = i;
+    if (options_.persist) {
+      options.persist = [this, i](uint64_t offset, uint64_t size) {
+        return options_.persist(i, offset, size);
+      };
+    }
+    if (options_.failed) options.failed = [this, i](const Status& s) { options_.failed(i, s); };
+    if (!by_cpu() || !stepped()) {
+      HL_ASSIGN_OR_RETURN(node.member,
+                          MakeMember(*node.device, *node.pd, *node.region, options, program_));
+      return Status::Ok();
+    }
+    HL_ASSIGN_OR_RETURN(node.member,
+                        CpuMember::Create(*node.device, *node.pd, *node.region, options, program_,
+                                          CpuMember::Driver::kCaller));
+    node.cpu = static_cast<CpuMember*>(node.member.get());
+    return Status::Ok();
+  }
+
   Status Build() {
     HL_ASSIGN_OR_RETURN(program_,
                         SlotProgram::For(options_.group_size, options_.window, options_.slots));
+    program_.datapath = options_.datapath;
     if (options_.change_program) options_.change_program(program_);
     HL_RETURN_IF_ERROR(Open(&primary_, "primary"));
     replicas_.resize(options_.group_size);
     std::vector<MemberInfo> infos;
     for (uint32_t i = 0; i < options_.group_size; ++i) {
       HL_RETURN_IF_ERROR(Open(&replicas_[i], "replica" + std::to_string(i)));
-      HL_ASSIGN_OR_RETURN(replicas_[i].member,
-                          OffloadMember::Create(*replicas_[i].device, *replicas_[i].pd,
-                                                *replicas_[i].region, i, program_));
+      HL_RETURN_IF_ERROR(MakeReplica(i));
       infos.push_back(replicas_[i].member->info());
     }
     GroupOptions group;
@@ -118,17 +171,17 @@ class Chain {
     group.slots = options_.slots;
     group.ack_timeout = options_.ack_timeout;
     group.check_ordering = options_.check_ordering;
-    if (!options_.threaded && options_.daemon_socket.empty()) {
+    if (stepped()) {
       group.idle = [this] {
         if (options_.step) {
           options_.step(rnic_.engine());
         } else {
-          rnic_.engine().Run(64);
+          Step(64);
         }
       };
     }
-    HL_ASSIGN_OR_RETURN(group_, OffloadGroup::Create(*primary_.device, *primary_.pd,
-                                                     *primary_.region, group, program_));
+    HL_ASSIGN_OR_RETURN(
+        group_, MakeGroup(*primary_.device, *primary_.pd, *primary_.region, group, program_));
     if (options_.threaded) HL_RETURN_IF_ERROR(rnic_.StartThread({.spin_us = options_.spin_us}));
     for (Node& replica : replicas_)
       HL_RETURN_IF_ERROR(replica.member->Connect(group_->info(), infos));

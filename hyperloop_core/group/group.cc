@@ -1,22 +1,50 @@
 // What is common to all datapaths.
 #include "hyperloop/core/group.h"
 
-#include "group/offload_group.h"
+#include <array>
+
+#include "group/chain_group.h"
+#include "group/cpu_member.h"
+#include "group/datapaths.h"
+#include "group/fanout.h"
+#include "group/infos.h"
 #include "group/offload_member.h"
-#include "group/slot_program.h"
 #include "group/text.h"
 
 namespace hyperloop {
 
+namespace {
+
+constexpr std::array kDatapaths = {Datapath::kOffload, Datapath::kFanout, Datapath::kCpuPolling,
+                                   Datapath::kCpuEvent};
+
+Result<SlotProgram> ProgramFor(Datapath datapath, uint32_t group_size, uint32_t window,
+                               uint32_t slots) {
+  HL_ASSIGN_OR_RETURN(SlotProgram program, SlotProgram::For(group_size, window, slots));
+  program.datapath = datapath;
+  return program;
+}
+
+}  // namespace
+
 Result<Datapath> ParseDatapath(std::string_view name) {
-  if (name == "offload") return Datapath::kOffload;
-  return InvalidArgument(Concat("datapath '", name, "' is unknown; possible: offload"));
+  for (const Datapath datapath : kDatapaths) {
+    if (name == DatapathName(datapath)) return datapath;
+  }
+  return InvalidArgument(Concat("datapath '", name,
+                                "' is unknown; possible: offload, fanout, cpu-polling, cpu-event"));
 }
 
 std::string_view DatapathName(Datapath datapath) {
   switch (datapath) {
     case Datapath::kOffload:
       return "offload";
+    case Datapath::kFanout:
+      return "fanout";
+    case Datapath::kCpuPolling:
+      return "cpu-polling";
+    case Datapath::kCpuEvent:
+      return "cpu-event";
   }
   return "unknown";
 }
@@ -24,17 +52,45 @@ std::string_view DatapathName(Datapath datapath) {
 Result<std::unique_ptr<Member>> Member::Create(rnic::Device& device, rnic::ProtectionDomain& pd,
                                                rnic::MemoryRegion& region,
                                                const MemberOptions& options) {
-  HL_ASSIGN_OR_RETURN(const SlotProgram program,
-                      SlotProgram::For(options.group_size, options.window, options.slots));
-  return OffloadMember::Create(device, pd, region, options.position, program);
+  HL_ASSIGN_OR_RETURN(const SlotProgram program, ProgramFor(options.datapath, options.group_size,
+                                                            options.window, options.slots));
+  return MakeMember(device, pd, region, options, program);
+}
+
+Result<std::unique_ptr<Member>> MakeMember(rnic::Device& device, rnic::ProtectionDomain& pd,
+                                           rnic::MemoryRegion& region, const MemberOptions& options,
+                                           const SlotProgram& program) {
+  if (options.position >= program.group_size) {
+    return InvalidArgument(
+        Concat("position ", options.position, " in a chain of ", program.group_size, " replicas"));
+  }
+  HL_RETURN_IF_ERROR(CheckRegion(region));
+  switch (program.datapath) {
+    case Datapath::kOffload:
+      return OffloadMember::Create(device, pd, region, options.position, program);
+    case Datapath::kFanout:
+      return FanoutMember::Create(device, pd, region, options.position, program);
+    case Datapath::kCpuPolling:
+    case Datapath::kCpuEvent:
+      return CpuMember::Create(device, pd, region, options, program, CpuMember::Driver::kThread);
+  }
+  return InvalidArgument("unknown datapath");
 }
 
 Result<std::unique_ptr<Group>> Group::Create(rnic::Device& device, rnic::ProtectionDomain& pd,
                                              rnic::MemoryRegion& region,
                                              const GroupOptions& options, uint32_t group_size) {
   HL_ASSIGN_OR_RETURN(const SlotProgram program,
-                      SlotProgram::For(group_size, options.window, options.slots));
-  return OffloadGroup::Create(device, pd, region, options, program);
+                      ProgramFor(options.datapath, group_size, options.window, options.slots));
+  return MakeGroup(device, pd, region, options, program);
+}
+
+Result<std::unique_ptr<Group>> MakeGroup(rnic::Device& device, rnic::ProtectionDomain& pd,
+                                         rnic::MemoryRegion& region, const GroupOptions& options,
+                                         const SlotProgram& program) {
+  if (program.datapath == Datapath::kFanout)
+    return FanoutGroup::Create(device, pd, region, options, program);
+  return ChainGroup::Create(device, pd, region, options, program);
 }
 
 Result<Ticket> Group::Flush(uint64_t offset, uint64_t size) {

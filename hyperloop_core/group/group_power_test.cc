@@ -73,11 +73,13 @@ class NodeHistory {
 struct PowerOptions {
   uint32_t group_size = 0;  // 0: from the seed
   uint64_t operations = 60;
+  Datapath datapath = Datapath::kOffload;
   // Broken on purpose:
-  bool ask = true;          // flushes are asked for, not only believed in
-  bool read_up = true;      // a READ on `up` flushes
-  bool read_local = true;   // … on `local`
-  bool persist_own = true;  // the primary persists what its CPU stored
+  bool ask = true;            // flushes are asked for, not only believed in
+  bool read_up = true;        // a READ on `up` flushes
+  bool read_local = true;     // … on `local`
+  bool persist_own = true;    // the primary persists what its CPU stored
+  bool persist_there = true;  // … and so do the replicas', with cpu-polling and cpu-event
 };
 
 class PowerRun {
@@ -92,6 +94,11 @@ class PowerRun {
     chain.engine.retransmit = true;
     chain.engine.seed = seed;
     chain.engine.persistence = &model_;
+    chain.datapath = options.datapath;
+    chain.persist = [this](uint32_t replica, uint64_t offset, uint64_t size) {
+      if (options_.persist_there) model_.Persist(Bytes(replica + 1).data() + offset, size);
+      return Status::Ok();
+    };
     chain.group_size = options.group_size != 0 ? options.group_size : 1 + Pick(3);
     chain.window = 1 + Pick(8);
     chain.region_size = kRegion;
@@ -211,7 +218,9 @@ class PowerRun {
         history.Put(at, {ticket, history_[0].newest(at), false});
       }
       for (uint64_t i = 0; i < op.copy.size; ++i)
-        history.Put(op.copy.destination + i, {ticket, history.newest(op.copy.source + i), true});
+        history.Put(
+            op.copy.destination + i,
+            {ticket, (chain_->chained() ? history : history_[0]).newest(op.copy.source + i), true});
       if (!op.cas.present || node == 0 || (op.cas.execute_map >> (node - 1) & 1) == 0) continue;
       uint64_t found = 0;
       for (uint64_t i = 8; i-- > 0;)
@@ -225,7 +234,7 @@ class PowerRun {
 
   // One step of the engine; then the power fails.
   bool Step() {
-    const bool ran = chain_->rnic().engine().Step();
+    const bool ran = chain_->Step();
     const auto newest = chain_->group().Poll();
     if (!newest.ok()) {
       wrong_ = newest.status().ToString();
@@ -296,9 +305,21 @@ uint64_t CountLost(uint64_t seeds, const PowerOptions& options, const std::strin
   return lost;
 }
 
-TEST(GroupPowerTest, WhatAFlushAcknowledgedIsDurableOnEveryNode) {
+class GroupPowerDatapathTest : public testing::TestWithParam<Datapath> {};
+INSTANTIATE_TEST_SUITE_P(Datapaths, GroupPowerDatapathTest, testing::ValuesIn(kDatapaths),
+                         [](const auto& param) { return TestName(param.param); });
+
+TEST_P(GroupPowerDatapathTest, WhatAFlushAcknowledgedIsDurableOnEveryNode) {
   for (uint32_t group_size = 1; group_size <= 3; ++group_size)
-    ExpectDurable(6, {.group_size = group_size});
+    ExpectDurable(GetParam() == Datapath::kOffload ? 6 : 3,
+                  {.group_size = group_size, .datapath = GetParam()});
+}
+// By whoever is to make it durable: a READ with fanout, the replicas' CPUs with cpu-*.
+TEST(GroupPowerTest, WithoutItsMeansAnyDatapathLosesWrites) {
+  EXPECT_GT(CountLost(6, {.datapath = Datapath::kFanout, .read_up = false}, "replica: byte"), 4u);
+  EXPECT_GT(
+      CountLost(6, {.datapath = Datapath::kCpuPolling, .persist_there = false}, "replica: byte"),
+      4u);
 }
 
 // The negative controls: each takes away one thing that the guarantee rests on.

@@ -28,6 +28,7 @@ std::vector<uint64_t> Seeds(uint64_t count) {
 }
 
 struct RunOptions {
+  Datapath datapath = Datapath::kOffload;
   uint64_t operations = 300;
   uint32_t group_size = 0;  // 0: from the seed
   uint32_t window = 0;
@@ -43,7 +44,10 @@ struct RunOptions {
 // The group's memory as serial execution leaves it: image 0 is the primary's.
 class Model {
  public:
-  explicit Model(uint32_t group_size) : images_(group_size + 1, std::vector<std::byte>(kRegion)) {}
+  // `copies_of_primary`: with fanout replicas get the bytes that the primary copies.
+  Model(uint32_t group_size, bool copies_of_primary)
+      : copies_of_primary_(copies_of_primary),
+        images_(group_size + 1, std::vector<std::byte>(kRegion)) {}
 
   std::vector<std::byte>& image(size_t node) { return images_[node]; }
   void Apply(const Operation& op) {
@@ -57,7 +61,8 @@ class Model {
     for (size_t node = 0; node < images_.size(); ++node) {
       std::vector<std::byte>& image = images_[node];
       if (op.copy.size != 0)
-        std::memcpy(image.data() + op.copy.destination, image.data() + op.copy.source,
+        std::memcpy(image.data() + op.copy.destination,
+                    (copies_of_primary_ ? images_[0] : image).data() + op.copy.source,
                     op.copy.size);
       if (op.cas.present && node > 0 && (op.cas.execute_map >> (node - 1) & 1) != 0) {
         uint64_t value;
@@ -71,6 +76,7 @@ class Model {
   std::array<uint64_t, kMaxGroupSize> originals{};
 
  private:
+  const bool copies_of_primary_;
   std::vector<std::vector<std::byte>> images_;
 };
 
@@ -82,6 +88,7 @@ class Run {
   // Empty: as in serial execution. Otherwise what differs.
   std::string Execute() {
     ChainOptions chain_options;
+    chain_options.datapath = options_.datapath;
     chain_options.engine.schedule = EngineOptions::Schedule::kRandom;
     chain_options.engine.fetch = options_.fetch;
     chain_options.engine.defer_delivery = true;
@@ -98,16 +105,11 @@ class Run {
     chain_options.change_program = options_.change_program;
     chain_options.ack_timeout = std::chrono::seconds(20);
     idle_ = 0;
-    chain_options.step = [this](softrnic::Engine& engine) {
-      // A chain that stands still has nothing left to run: a wait that goes on then would never
-      // end.
-      idle_ = engine.Run(1 + random_() % 4) == 0 ? idle_ + 1 : 0;
-      if (idle_ > 10'000) stuck_ = true;
-    };
+    chain_options.step = [this](softrnic::Engine&) { Step(1 + random_() % 4); };
     auto made = Chain::Create(chain_options);
     if (!made.ok()) return made.status().ToString();
     chain_ = std::move(made).value();
-    model_ = std::make_unique<Model>(chain_->size());
+    model_ = std::make_unique<Model>(chain_->size(), !chain_->chained());
     everyone_ = (1u << chain_->size()) - 1;
     for (uint64_t at = 0; at < kRegion; at += 8) Scribble({at, 8});
     for (uint32_t i = 0; i < chain_->size(); ++i) {
@@ -206,8 +208,16 @@ class Run {
     if (!Finish(chain_->program().window)) return Stopped();
     return wrong_;
   }
-  void Step() {
-    idle_ = chain_->rnic().engine().Run(1) == 0 ? idle_ + 1 : 0;
+  // The engine, or a replica's CPU where the datapath needs it: whoever is drawn.
+  void Step(size_t steps = 1) {
+    bool worked = false;
+    if (chain_->by_cpu() && Pick(3) != 0) {
+      worked = chain_->StepCpu(Pick(chain_->size()));
+    } else {
+      worked = chain_->rnic().engine().Run(steps) != 0;
+    }
+    // A chain that stands still has nothing left to run: a wait that goes on then would never end.
+    idle_ = worked ? 0 : idle_ + 1;
     if (idle_ > 10'000) stuck_ = true;
   }
   // Waits until at most `left` operations are unfinished here and compares their result maps.
@@ -284,19 +294,30 @@ uint64_t CountWrong(uint64_t seeds, const RunOptions& options) {
   return wrong;
 }
 
-TEST(GroupRandomTest, EqualsSerialExecutionWithLateFetch) {
+class GroupRandomTest : public testing::TestWithParam<Datapath> {
+ protected:
+  void ExpectSerial(uint64_t seeds, RunOptions options) const {
+    options.datapath = GetParam();
+    // The others have less that could go wrong in their queues.
+    hyperloop::ExpectSerial(GetParam() == Datapath::kOffload ? seeds : seeds / 2, options);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Datapaths, GroupRandomTest, testing::ValuesIn(kDatapaths),
+                         [](const auto& param) { return TestName(param.param); });
+
+TEST_P(GroupRandomTest, EqualsSerialExecutionWithLateFetch) {
   ExpectSerial(40, {.fetch = EngineOptions::Fetch::kLate});
 }
-TEST(GroupRandomTest, EqualsSerialExecutionWithEarlyFetch) {
+TEST_P(GroupRandomTest, EqualsSerialExecutionWithEarlyFetch) {
   ExpectSerial(40, {.fetch = EngineOptions::Fetch::kEarly});
 }
-TEST(GroupRandomTest, EqualsSerialExecutionWithRandomFetch) {
+TEST_P(GroupRandomTest, EqualsSerialExecutionWithRandomFetch) {
   ExpectSerial(40, {.fetch = EngineOptions::Fetch::kRandom});
 }
-TEST(GroupRandomTest, EqualsSerialExecutionWithAFullWindow) {
+TEST_P(GroupRandomTest, EqualsSerialExecutionWithAFullWindow) {
   ExpectSerial(30, {.window = 16, .fetch = EngineOptions::Fetch::kRandom, .lazy = true});
 }
-TEST(GroupRandomTest, EqualsSerialExecutionOnTheSmallestRings) {
+TEST_P(GroupRandomTest, EqualsSerialExecutionOnTheSmallestRings) {
   ExpectSerial(10, {.operations = 2000,
                     .group_size = 2,
                     .window = 4,
@@ -305,14 +326,14 @@ TEST(GroupRandomTest, EqualsSerialExecutionOnTheSmallestRings) {
 }
 
 // Devices fetch WQEs again until they are answered; without flushes asked for, answers come late.
-TEST(GroupRandomTest, EqualsSerialExecutionWithoutFlushes) {
+TEST_P(GroupRandomTest, EqualsSerialExecutionWithoutFlushes) {
   ExpectSerial(10, {.operations = 600, .window = 4, .slots = 8, .flushes = false, .lazy = true});
 }
 
 // … and the peers acknowledge as late as they may: what is fetched again is still there, because
 // the READ that every N/2-th operation has, asked for or not, is answered before its slot is
 // rewritten.
-TEST(GroupRandomTest, EqualsSerialExecutionWithLateAcknowledgements) {
+TEST_P(GroupRandomTest, EqualsSerialExecutionWithLateAcknowledgements) {
   for (const uint32_t group_size : {1u, 2u, 3u}) {
     ExpectSerial(4, {.operations = 400,
                      .group_size = group_size,
@@ -323,7 +344,7 @@ TEST(GroupRandomTest, EqualsSerialExecutionWithLateAcknowledgements) {
                      .late_acknowledgements = true});
   }
 }
-TEST(GroupRandomTest, WithoutTheForcedReadsASlotIsFetchedAgainAfterItsReuse) {
+TEST(OffloadRandomTest, WithoutTheForcedReadsASlotIsFetchedAgainAfterItsReuse) {
   for (const uint32_t group_size : {2u, 3u}) {
     const uint64_t wrong = CountWrong(
         8, {.operations = 400,
@@ -339,9 +360,10 @@ TEST(GroupRandomTest, WithoutTheForcedReadsASlotIsFetchedAgainAfterItsReuse) {
 }
 
 // The same for the ring that the primary posts to itself.
-TEST(GroupRandomTest, ThePrimarysRingIsReusedOnlyBehindAnAnswer) {
+TEST_P(GroupRandomTest, ThePrimarysRingIsReusedOnlyBehindAnAnswer) {
   for (const uint64_t seed : Seeds(8)) {
     ChainOptions options;
+    options.datapath = GetParam();
     options.engine.schedule = EngineOptions::Schedule::kRandom;
     options.engine.defer_delivery = true;
     options.engine.retransmit = true;
@@ -357,7 +379,7 @@ TEST(GroupRandomTest, ThePrimarysRingIsReusedOnlyBehindAnAnswer) {
       auto ticket = (*chain)->group().TrySubmit(write);
       for (; !ticket.ok() && ticket.status().code() == Code::kBusy;
            ticket = (*chain)->group().TrySubmit(write))
-        (*chain)->rnic().engine().Step();
+        (*chain)->Step();
       ASSERT_TRUE(ticket.ok()) << ticket.status().ToString() << "\n" << Replay(seed);
     }
     EXPECT_TRUE((*chain)->group().WaitAll().ok());
@@ -365,9 +387,10 @@ TEST(GroupRandomTest, ThePrimarysRingIsReusedOnlyBehindAnAnswer) {
 }
 
 // An acknowledgement covers the primary's own copy, however late its loopback queue runs.
-TEST(GroupRandomTest, AnAcknowledgedCopyIsDoneAtThePrimaryToo) {
+TEST_P(GroupRandomTest, AnAcknowledgedCopyIsDoneAtThePrimaryToo) {
   for (const uint64_t seed : Seeds(400)) {
     ChainOptions options;
+    options.datapath = GetParam();
     options.engine.schedule = EngineOptions::Schedule::kRandom;
     options.engine.defer_delivery = true;
     options.engine.seed = seed;
@@ -385,21 +408,23 @@ TEST(GroupRandomTest, AnAcknowledgedCopyIsDoneAtThePrimaryToo) {
       for (; seen < *newest; ++seen) {
         ASSERT_EQ((*chain)->primary_bytes()[256 + 64 * seen + 63], std::byte{0x5a}) << Replay(seed);
       }
-      (*chain)->rnic().engine().Step();
+      (*chain)->Step();
     }
   }
 }
 
 // The negative controls count the seeds that go wrong.
-TEST(GroupRandomTest, WithoutTheOrderingCheckItDiffers) {
-  const uint64_t wrong = CountWrong(
-      20, {.check_ordering = false, .fetch = EngineOptions::Fetch::kRandom, .lazy = true});
+TEST_P(GroupRandomTest, WithoutTheOrderingCheckItDiffers) {
+  const uint64_t wrong = CountWrong(20, {.datapath = GetParam(),
+                                         .check_ordering = false,
+                                         .fetch = EngineOptions::Fetch::kRandom,
+                                         .lazy = true});
   EXPECT_GT(wrong, 10u);
 }
 
 // RECV m re-arms up's WQEs of an operation that is known to be past them. With a distance of window
 // - 1 that operation need not be acknowledged.
-TEST(GroupRandomTest, RearmingAnUnacknowledgedOperationBreaks) {
+TEST(OffloadRandomTest, RearmingAnUnacknowledgedOperationBreaks) {
   const uint64_t wrong = CountWrong(20, {.group_size = 2,
                                          .window = 2,
                                          .slots = 8,
@@ -417,18 +442,18 @@ TEST(GroupRandomTest, RearmingAnUnacknowledgedOperationBreaks) {
 // The distance in use, window + 1, has one operation to spare in this layout, where nothing stands
 // behind SEND_EN(local) in up's slot: its acknowledgement proves that it ran. (With a self-enable
 // behind it, as in the first prototypes, it did not.)
-TEST(GroupRandomTest, RearmingTheNewestAcknowledgedOperationWouldDo) {
-  ExpectSerial(15, {.operations = 1000,
-                    .group_size = 2,
-                    .window = 2,
-                    .slots = 8,
-                    .change_program =
-                        [](SlotProgram& program) {
-                          program.rearm_distance = program.window;
-                          program.lookahead = program.slots - program.rearm_distance;
-                        },
-                    .fetch = EngineOptions::Fetch::kLate,
-                    .lazy = true});
+TEST(OffloadRandomTest, RearmingTheNewestAcknowledgedOperationWouldDo) {
+  hyperloop::ExpectSerial(15, {.operations = 1000,
+                               .group_size = 2,
+                               .window = 2,
+                               .slots = 8,
+                               .change_program =
+                                   [](SlotProgram& program) {
+                                     program.rearm_distance = program.window;
+                                     program.lookahead = program.slots - program.rearm_distance;
+                                   },
+                               .fetch = EngineOptions::Fetch::kLate,
+                               .lazy = true});
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The four primitives over the offload datapath, each alone and interleaved, and what is refused.
+// The four primitives over every datapath, each alone and interleaved, and what is refused.
 #include "hyperloop/core/group.h"
 
 #include <gmock/gmock.h>
@@ -46,13 +46,15 @@ uint64_t Counter(Chain& chain, Chain::Node& node, const std::string& name) {
 // ---------------------------------------------------------------------------
 
 struct Shape {
+  Datapath datapath;
   uint32_t group_size, window, slots;
 };
 
 class GroupShapeTest : public testing::TestWithParam<Shape> {
  protected:
   void SetUp() override {
-    chain_ = MakeChain({.group_size = GetParam().group_size,
+    chain_ = MakeChain({.datapath = GetParam().datapath,
+                        .group_size = GetParam().group_size,
                         .window = GetParam().window,
                         .slots = GetParam().slots});
     ASSERT_NE(chain_, nullptr);
@@ -79,17 +81,18 @@ TEST_P(GroupShapeTest, WriteReachesEveryReplica) {
 
 TEST_P(GroupShapeTest, CopyRunsOnEveryNode) {
   Group& group = chain_->group();
+  // In a chain each copies its own bytes: nothing but the order travels. With fanout they are the
+  // primary's.
   for (uint32_t i = 0; i < chain_->size(); ++i)
-    Fill(chain_->replica_bytes(i), 512, 100, static_cast<uint8_t>(i));
+    Fill(chain_->replica_bytes(i), 512, 100, static_cast<uint8_t>(chain_->chained() ? i : 99));
   Fill(chain_->primary_bytes(), 512, 100, 99);
   const auto ticket = group.MemCopy(512, 4096, 100, true);
   ASSERT_TRUE(ticket.ok());
   ASSERT_TRUE(group.Wait(*ticket).ok()) << group.status().ToString();
-  // Each copied its own bytes: nothing but the order travelled.
   for (uint32_t i = 0; i < chain_->size(); ++i) {
     const auto bytes = chain_->replica_bytes(i);
     EXPECT_EQ(std::memcmp(bytes.data() + 512, bytes.data() + 4096, 100), 0);
-    EXPECT_EQ(bytes[4096], static_cast<std::byte>(i));
+    EXPECT_EQ(bytes[4096], static_cast<std::byte>(chain_->chained() ? i : 99));
   }
   const auto own = chain_->primary_bytes();
   EXPECT_EQ(std::memcmp(own.data() + 512, own.data() + 4096, 100), 0);
@@ -166,24 +169,38 @@ TEST_P(GroupShapeTest, ManyLapsWithAFullWindow) {
 
 std::vector<Shape> Shapes() {
   std::vector<Shape> shapes;
-  for (uint32_t size = 1; size <= kMaxGroupSize; ++size) shapes.push_back({size, 8, 0});
-  for (const uint32_t window : {1u, 2u, 3u, 4u, 5u, 64u, 100u}) shapes.push_back({3, window, 0});
-  shapes.push_back({3, 4, 8});
-  shapes.push_back({1, 1, 8});
-  shapes.push_back({2, 1, 64});
+  for (const Datapath datapath : kDatapaths) {
+    for (uint32_t size = 1; size <= kMaxGroupSize; ++size) shapes.push_back({datapath, size, 8, 0});
+    for (const uint32_t window : {1u, 2u, 3u, 4u, 5u, 64u, 100u})
+      shapes.push_back({datapath, 3, window, 0});
+    shapes.push_back({datapath, 3, 4, 8});
+    shapes.push_back({datapath, 1, 1, 8});
+    shapes.push_back({datapath, 2, 1, 64});
+  }
   return shapes;
 }
 INSTANTIATE_TEST_SUITE_P(Shapes, GroupShapeTest, testing::ValuesIn(Shapes()),
                          [](const auto& param) {
-                           return "group" + std::to_string(param.param.group_size) + "_window" +
+                           return TestName(param.param.datapath) + "_group" +
+                                  std::to_string(param.param.group_size) + "_window" +
                                   std::to_string(param.param.window) + "_slots" +
                                   std::to_string(param.param.slots);
                          });
 
+class GroupTest : public testing::TestWithParam<Datapath> {
+ protected:
+  std::unique_ptr<Chain> MakeChain(ChainOptions options) const {
+    options.datapath = GetParam();
+    return hyperloop::MakeChain(options);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Datapaths, GroupTest, testing::ValuesIn(kDatapaths),
+                         [](const auto& param) { return TestName(param.param); });
+
 // --- tickets, windows
 // -----------------------------------------------------------------------------------------------
 
-TEST(GroupTest, TrySubmitIsBusyWhileTheWindowIsFull) {
+TEST_P(GroupTest, TrySubmitIsBusyWhileTheWindowIsFull) {
   const auto chain = MakeChain({.window = 4});
   Group& group = chain->group();
   for (uint64_t i = 0; i < 4; ++i)
@@ -200,7 +217,7 @@ TEST(GroupTest, TrySubmitIsBusyWhileTheWindowIsFull) {
 }
 
 // Completions are polled in batches: a run that fills the last batch exactly counts like any other.
-TEST(GroupTest, OnePollTakesInAllThatHasArrived) {
+TEST_P(GroupTest, OnePollTakesInAllThatHasArrived) {
   const auto chain = MakeChain({.window = 64});
   Ticket submitted = 0;
   for (uint64_t burst = 1; burst <= 64; ++burst) {
@@ -212,7 +229,7 @@ TEST(GroupTest, OnePollTakesInAllThatHasArrived) {
   }
 }
 
-TEST(GroupTest, TrySubmitIsBusyWhileAConflictIsUnderWay) {
+TEST_P(GroupTest, TrySubmitIsBusyWhileAConflictIsUnderWay) {
   const auto chain = MakeChain({.window = 4});
   Group& group = chain->group();
   ASSERT_TRUE(group.MemCopy(0, 1024, 64, true).ok());
@@ -223,7 +240,7 @@ TEST(GroupTest, TrySubmitIsBusyWhileAConflictIsUnderWay) {
   ASSERT_TRUE(group.WaitAll().ok());
 }
 
-TEST(GroupTest, AResultIsKeptForAWindowOfFurtherTickets) {
+TEST_P(GroupTest, AResultIsKeptForAWindowOfFurtherTickets) {
   const auto chain = MakeChain({.window = 4, .slots = 8});
   Group& group = chain->group();
   const uint64_t value = 55;
@@ -240,7 +257,7 @@ TEST(GroupTest, AResultIsKeptForAWindowOfFurtherTickets) {
   EXPECT_TRUE(group.Wait(*cas).ok());
 }
 
-TEST(GroupTest, WaitRefusesTicketsThatWereNeverGivenOut) {
+TEST_P(GroupTest, WaitRefusesTicketsThatWereNeverGivenOut) {
   const auto chain = MakeChain({});
   EXPECT_EQ(chain->group().Wait(0).code(), Code::kInvalidArgument);
   EXPECT_EQ(chain->group().Wait(1).code(), Code::kInvalidArgument);
@@ -250,7 +267,7 @@ TEST(GroupTest, WaitRefusesTicketsThatWereNeverGivenOut) {
 // --- lock
 // -----------------------------------------------------------------------------------------------------------
 
-TEST(GroupTest, LockTakesAllOrPutsBack) {
+TEST_P(GroupTest, LockTakesAllOrPutsBack) {
   const auto chain = MakeChain({});
   Group& group = chain->group();
   ASSERT_TRUE(group.Lock(0, 0, 41).ok());
@@ -270,7 +287,7 @@ TEST(GroupTest, LockTakesAllOrPutsBack) {
 // --- refusals
 // -------------------------------------------------------------------------------------------------------
 
-TEST(GroupTest, RefusesBadOperationsAndStartsNothing) {
+TEST_P(GroupTest, RefusesBadOperationsAndStartsNothing) {
   const auto chain = MakeChain({.region_size = 4096});
   Group& group = chain->group();
   struct Case {
@@ -307,13 +324,16 @@ TEST(GroupTest, RefusesBadOperationsAndStartsNothing) {
   EXPECT_TRUE(group.WaitAll().ok());
 }
 
-TEST(GroupTest, EndsThatDisagreeAreRefused) {
+TEST_P(GroupTest, EndsThatDisagreeAreRefused) {
   auto chain = MakeChain({.group_size = 2, .window = 4});
   Chain::Node& node = chain->replica(0);
   const auto create = [&](uint32_t position, uint32_t group_size, uint32_t window, uint32_t slots) {
-    return Member::Create(
-        *node.device, *node.pd, *node.region,
-        {.position = position, .group_size = group_size, .window = window, .slots = slots});
+    return Member::Create(*node.device, *node.pd, *node.region,
+                          {.datapath = GetParam(),
+                           .position = position,
+                           .group_size = group_size,
+                           .window = window,
+                           .slots = slots});
   };
   EXPECT_THAT(create(2, 2, 4, 0).status().message(), HasSubstr("position 2"));
   EXPECT_THAT(create(0, 2, 4097, 0).status().message(), HasSubstr("1 to 4096"));
@@ -325,6 +345,7 @@ TEST(GroupTest, EndsThatDisagreeAreRefused) {
   EXPECT_THAT(refused.message(), HasSubstr("window 4"));
 
   GroupOptions options;
+  options.datapath = GetParam();
   options.window = 4;
   Chain::Node& primary = chain->primary();
   auto group = Group::Create(*primary.device, *primary.pd, *primary.region, options, 2);
@@ -337,6 +358,8 @@ TEST(GroupTest, EndsThatDisagreeAreRefused) {
                                    chain->replica(1).member->info()};
   other[1].region_size *= 2;
   EXPECT_THAT((*group)->Connect(other).message(), HasSubstr("region of replica 1"));
+  other[1].datapath = 77;
+  EXPECT_THAT((*group)->Connect(other).message(), HasSubstr("same datapath option"));
   other[1].version = 9;
   EXPECT_THAT((*group)->Connect(other).message(), HasSubstr("version 9"));
 }
@@ -371,7 +394,7 @@ class PlainDevice final : public rnic::Device {
   rnic::Caps caps_;
 };
 
-TEST(GroupTest, OffloadNamesTheCapabilityThatADeviceLacks) {
+TEST(OffloadTest, OffloadNamesTheCapabilityThatADeviceLacks) {
   auto chain = MakeChain({.group_size = 1});
   PlainDevice plain(*chain->replica(0).device);
   const auto member =
@@ -381,16 +404,43 @@ TEST(GroupTest, OffloadNamesTheCapabilityThatADeviceLacks) {
   EXPECT_THAT(member.status().message(), HasSubstr("'plain'"));
 }
 
-TEST(GroupTest, DatapathNames) {
-  ASSERT_TRUE(ParseDatapath("offload").ok());
-  EXPECT_EQ(DatapathName(*ParseDatapath("offload")), "offload");
-  EXPECT_EQ(ParseDatapath("magic").status().code(), Code::kInvalidArgument);
+TEST(DatapathTest, AllButOffloadNeedNoCrossChannel) {
+  for (const Datapath datapath : {Datapath::kFanout, Datapath::kCpuPolling}) {
+    auto chain = MakeChain({.group_size = 1});
+    PlainDevice plain(*chain->replica(0).device);
+    const MemberOptions options{.datapath = datapath, .window = 4};
+    EXPECT_TRUE(
+        Member::Create(plain, *chain->replica(0).pd, *chain->replica(0).region, options).ok());
+    GroupOptions group;
+    group.datapath = datapath;
+    group.window = 4;
+    PlainDevice primary(*chain->primary().device);
+    EXPECT_TRUE(
+        Group::Create(primary, *chain->primary().pd, *chain->primary().region, group, 1).ok());
+  }
+  auto chain = MakeChain({.group_size = 1});
+  PlainDevice plain(*chain->replica(0).device);
+  const Status refused = Member::Create(plain, *chain->replica(0).pd, *chain->replica(0).region,
+                                        {.datapath = Datapath::kCpuEvent, .window = 4})
+                             .status();
+  EXPECT_EQ(refused.code(), Code::kNotSupported);
+  EXPECT_THAT(refused.message(), HasSubstr("completion channels"));
+}
+
+TEST(DatapathTest, Names) {
+  for (const Datapath datapath : kDatapaths) {
+    ASSERT_TRUE(ParseDatapath(DatapathName(datapath)).ok());
+    EXPECT_EQ(*ParseDatapath(DatapathName(datapath)), datapath);
+  }
+  const Status unknown = ParseDatapath("magic").status();
+  EXPECT_EQ(unknown.code(), Code::kInvalidArgument);
+  EXPECT_THAT(unknown.message(), HasSubstr("offload, fanout, cpu-polling, cpu-event"));
 }
 
 // --- honesty
 // --------------------------------------------------------------------------------------------------------
 
-TEST(GroupTest, ThePrimarySendsEachByteOnceAndEveryHopReadsItsFlush) {
+TEST(OffloadTest, ThePrimarySendsEachByteOnceAndEveryHopReadsItsFlush) {
   const auto chain = MakeChain({.group_size = 3, .window = 8});
   Group& group = chain->group();
   const uint64_t operations = 500, size = 4096;
@@ -421,7 +471,7 @@ TEST(GroupTest, ThePrimarySendsEachByteOnceAndEveryHopReadsItsFlush) {
 
 // gFLUSH is per queue: a READ on `down` says nothing of what came through `local`. Counted where
 // the region needs a call to be durable: at each replica, and at the primary for its own copies.
-TEST(GroupTest, AFlushReachesWhatArrivedByEachQueue) {
+TEST(OffloadTest, AFlushReachesWhatArrivedByEachQueue) {
   const auto chain = MakeChain({.group_size = 3, .window = 8, .media = rnic::Media::kFile});
   Group& group = chain->group();
   ASSERT_TRUE(
@@ -464,9 +514,30 @@ TEST(GroupTest, AFlushReachesWhatArrivedByEachQueue) {
   }
 }
 
+TEST(FanoutTest, NoReplicaCpuAndEachReplicaFlushedByThePrimary) {
+  const auto chain =
+      MakeChain({.datapath = Datapath::kFanout, .group_size = 3, .media = rnic::Media::kFile});
+  Group& group = chain->group();
+  const auto flushes = [&](Chain::Node& node) { return Counter(*chain, node, "media_flushes"); };
+  ASSERT_TRUE(group.Wait(*group.Write(0, 64, false)).ok());
+  for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(flushes(chain->replica(i)), 0u) << "not asked for";
+  ASSERT_TRUE(group.Wait(*group.Flush()).ok());
+  for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(flushes(chain->replica(i)), 1u);
+  ASSERT_TRUE(group.Wait(*group.MemCopy(0, 4096, 64, false)).ok());
+  ASSERT_TRUE(group.Wait(*group.CompareAndSwap(8192, 0, 1, 5)).ok());
+  EXPECT_EQ(flushes(chain->replica(0)), 3u) << "copy and CAS are flushed unasked";
+  EXPECT_EQ(flushes(chain->replica(1)), 2u) << "the CAS was not for this one";
+  EXPECT_EQ(flushes(chain->primary()), 1u) << "its own copy";
+  for (uint32_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(Counter(*chain, chain->replica(i), "doorbells"), 0u)
+        << "a replica's CPU started something";
+    EXPECT_EQ(Counter(*chain, chain->replica(i), "sends"), 0u);
+  }
+}
+
 // Indexes have 16 and counters 24 bits: run past the former on rings of both the smallest and
 // another size.
-TEST(GroupTest, RunsPastEveryIndexWrap) {
+TEST_P(GroupTest, RunsPastEveryIndexWrap) {
   for (const uint32_t slots : {8u, 64u}) {
     const auto chain =
         MakeChain({.group_size = 2, .window = 4, .slots = slots, .region_size = 4096});

@@ -8,8 +8,6 @@ namespace hyperloop {
 
 namespace {
 
-size_t Stride(const SlotProgram& program) { return (program.message_bytes(0) + 63) / 64 * 64; }
-
 // The first sizeof(Patch) bytes of a WQE.
 template <class Patch>
 void Take(Patch* patch, const std::byte* wqe) {
@@ -59,14 +57,9 @@ uint32_t RingIndex(uint64_t value, uint32_t mask) {
 
 }  // namespace
 
-size_t MessageRing::Bytes(const SlotProgram& program) { return program.slots * Stride(program); }
-
 MessageRing::MessageRing(const SlotProgram& program, const PrimaryInfo& primary,
                          std::span<const MemberInfo> chain, std::byte* memory)
-    : program_(program),
-      memory_(memory),
-      stride_(Stride(program)),
-      message_bytes_(program.message_bytes(0)) {
+    : Messages(program, program.message_bytes(0), memory) {
   for (uint32_t i = 0; i < program_.group_size; ++i) {
     region_addr_[i] = chain[i].region_addr;
     patch_offset_[i] = program_.patch_offset(i);
@@ -101,7 +94,8 @@ void MessageRing::WriteConstants(std::byte* message, uint32_t slot, const Primar
   }
 }
 
-void MessageRing::Encode(uint64_t m, const Operation& operation, bool flush) {
+bool MessageRing::Encode(uint64_t m, const Operation& operation) {
+  const bool flush = operation.flush || program_.forces_flush(m);
   std::byte* const base = message(m);
   const Operation::Copy& copy = operation.copy;
   const Operation::Cas& cas = operation.cas;
@@ -177,6 +171,7 @@ void MessageRing::Encode(uint64_t m, const Operation& operation, bool flush) {
   }
   const uint64_t sequence = m + 1;
   std::memcpy(base + program_.patch_bytes(0), &sequence, sizeof(sequence));
+  return flush;
 }
 
 }  // namespace hyperloop

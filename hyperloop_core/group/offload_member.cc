@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "group/infos.h"
 #include "group/text.h"
 
 namespace hyperloop {
@@ -26,75 +27,10 @@ rnic::QpAttr ManagedQueue(rnic::CompletionQueue* send_cq, rnic::CompletionQueue*
 
 }  // namespace
 
-Status CheckRegion(const rnic::MemoryRegion& region) {
-  if (region.addr() % 8 != 0 || region.length() < 64) {
-    return InvalidArgument(Concat("a replicated region of ", region.length(), " B at address ",
-                                  region.addr(), ": at least 64 B at a multiple of 8 are needed"));
-  }
-  return Status::Ok();
-}
-
-Status CheckPrimaryInfo(const PrimaryInfo& primary, const SlotProgram& program) {
-  const PrimaryInfo ours;
-  if (primary.version != ours.version) {
-    return InvalidArgument(Concat("the primary speaks version ", primary.version,
-                                  " of the group datapath, this program ", ours.version,
-                                  "; run the same release on all nodes"));
-  }
-  if (primary.group_size != program.group_size || primary.window != program.window ||
-      primary.slots != program.slots) {
-    return InvalidArgument(
-        Concat("the primary is set up for ", primary.group_size, " replicas, window ",
-               primary.window, ", ", primary.slots, " slots; this node for ", program.group_size,
-               ", ", program.window, ", ", program.slots, "; use the same options on all nodes"));
-  }
-  const uint64_t need = uint64_t{program.slots} * AckStride(program.group_size);
-  if (primary.ack_size < need) {
-    return InvalidArgument(Concat("the primary's ack area has ", primary.ack_size, " B; ",
-                                  program.slots, " slots need ", need));
-  }
-  return Status::Ok();
-}
-
-Status CheckChain(std::span<const MemberInfo> chain, const SlotProgram& program,
-                  uint64_t region_size) {
-  if (chain.size() != program.group_size) {
-    return InvalidArgument(
-        Concat("a chain of ", chain.size(), " replicas for a group of ", program.group_size));
-  }
-  for (uint32_t i = 0; i < chain.size(); ++i) {
-    const MemberInfo& member = chain[i];
-    const MemberInfo ours;
-    if (member.version != ours.version) {
-      return InvalidArgument(Concat("replica ", i, " speaks version ", member.version,
-                                    " of the group datapath, this program ", ours.version,
-                                    "; run the same release on all nodes"));
-    }
-    if (member.position != i || member.group_size != program.group_size ||
-        member.window != program.window || member.slots != program.slots) {
-      return InvalidArgument(Concat("replica ", i, " is set up as number ", member.position, " of ",
-                                    member.group_size, " with window ", member.window, " and ",
-                                    member.slots, " slots; expected number ", i, " of ",
-                                    program.group_size, " with ", program.window, " and ",
-                                    program.slots, "; use the same options on all nodes"));
-    }
-    if (member.region_size != region_size) {
-      return InvalidArgument(Concat("the region of replica ", i, " has ", member.region_size,
-                                    " B, this node's ", region_size,
-                                    " B; all nodes need the same size"));
-    }
-  }
-  return Status::Ok();
-}
-
 Result<std::unique_ptr<Member>> OffloadMember::Create(rnic::Device& device,
                                                       rnic::ProtectionDomain& pd,
                                                       rnic::MemoryRegion& region, uint32_t position,
                                                       const SlotProgram& program) {
-  if (position >= program.group_size) {
-    return InvalidArgument(
-        Concat("position ", position, " in a chain of ", program.group_size, " replicas"));
-  }
   const rnic::Caps& caps = device.caps();
   if (!caps.cross_channel || !caps.ignore_cq_overrun) {
     return NotSupported(Concat(
@@ -144,18 +80,10 @@ Status OffloadMember::Build(rnic::Device& device, rnic::ProtectionDomain& pd,
                            local_queues_.sq_wqebbs, ", ", down_queues_.sq_wqebbs, " blocks and ",
                            up_queues_.rq_wqes, " receives for ", program_.slots, " slots"));
   }
+  info_ = InfoOf(device, region, position_, program_);
   info_.up_qpn = up_->qpn();
   info_.local_qpn = local_->qpn();
   info_.down_qpn = down_->qpn();
-  info_.gid = device.gid().raw;
-  info_.region_addr = region.addr();
-  info_.region_size = region.length();
-  info_.region_lkey = region.lkey();
-  info_.region_rkey = region.rkey();
-  info_.position = position_;
-  info_.group_size = program_.group_size;
-  info_.window = program_.window;
-  info_.slots = program_.slots;
   return Status::Ok();
 }
 
@@ -170,20 +98,10 @@ OffloadMember::~OffloadMember() {
 
 Status OffloadMember::Connect(const PrimaryInfo& primary, std::span<const MemberInfo> chain) {
   if (connected_) return InvalidArgument("this member is connected already; create a new one");
-  HL_RETURN_IF_ERROR(CheckPrimaryInfo(primary, program_));
-  HL_RETURN_IF_ERROR(CheckChain(chain, program_, info_.region_size));
-  if (chain[position_].up_qpn != info_.up_qpn || chain[position_].gid != info_.gid) {
-    return InvalidArgument(
-        Concat("the chain names another node as replica ", position_, " than this one"));
-  }
+  HL_RETURN_IF_ERROR(CheckPeers(primary, chain, program_, info_));
   connected_ = true;
   const bool tail = program_.is_tail(position_);
-  const rnic::QpAddress previous =
-      position_ == 0 ? rnic::QpAddress{{primary.gid}, primary.down_qpn}
-                     : rnic::QpAddress{{chain[position_ - 1].gid}, chain[position_ - 1].down_qpn};
-  const rnic::QpAddress next =
-      tail ? rnic::QpAddress{{primary.gid}, primary.ack_qpn}
-           : rnic::QpAddress{{chain[position_ + 1].gid}, chain[position_ + 1].up_qpn};
+  const auto [previous, next] = Neighbours(primary, chain, position_);
   HL_RETURN_IF_ERROR(
       local_->Connect(local_->address()).WithContext("connecting the loopback queue"));
   HL_RETURN_IF_ERROR(down_->Connect(next).WithContext("connecting to the next node"));

@@ -61,11 +61,4 @@ class OffloadMember final : public Member {
   rnic::RawQueues up_queues_, local_queues_, down_queues_;
 };
 
-// What both ends check of each other's infos. kInvalidArgument names the first difference.
-Status CheckPrimaryInfo(const PrimaryInfo& primary, const SlotProgram& program);
-Status CheckChain(std::span<const MemberInfo> chain, const SlotProgram& program,
-                  uint64_t region_size);
-// Offset 0 must be 8 B aligned for CAS, and a flush reads its first bytes.
-Status CheckRegion(const rnic::MemoryRegion& region);
-
 }  // namespace hyperloop

@@ -22,7 +22,13 @@ namespace hyperloop {
 
 class Ordering {
  public:
-  explicit Ordering(uint32_t window);
+  // Where the bytes of a gMEMCPY at a replica come from. If from the primary, which writes them
+  // there (fanout), then besides the above B is held back when
+  //   B.copy.source overlaps A.copy.destination, or B.copy.destination overlaps A.copy.source,
+  // because the device reads and writes the primary's bytes some time before A's acknowledgement.
+  enum class CopiesTake : uint8_t { kEachNodesOwn, kPrimarysBytes };
+
+  explicit Ordering(uint32_t window, CopiesTake copies_take = CopiesTake::kEachNodesOwn);
 
   // The newest ticket after `acknowledged` that `operation` must wait for; 0: none.
   Ticket Conflict(const Operation& operation, Ticket acknowledged) const;
@@ -48,8 +54,9 @@ class Ordering {
 
   static Footprint FootprintOf(const Operation& operation);
   // B may conflict with A; exact for footprints, conservative for bounds.
-  static bool Conflicts(const Footprint& b, const Footprint& a);
+  bool Conflicts(const Footprint& b, const Footprint& a) const;
 
+  const bool copies_of_primary_;
   uint64_t mask_ = 0;
   std::vector<Footprint> entries_;  // by ticket
   // Everything unacknowledged lies in `older_` or `newer_`. When all of `older_` is acknowledged,
@@ -70,9 +77,11 @@ inline Ordering::Footprint Ordering::FootprintOf(const Operation& op) {
 
 // An empty interval {0, 0} overlaps nothing: nothing begins below its end. Sums, not ||: no
 // branches.
-inline bool Ordering::Conflicts(const Footprint& b, const Footprint& a) {
+inline bool Ordering::Conflicts(const Footprint& b, const Footprint& a) const {
+  const int copies = b.source.Overlaps(a.destination) + b.destination.Overlaps(a.source);
   return b.write.Overlaps(a.write) + b.write.Overlaps(a.source) + b.write.Overlaps(a.destination) +
-             b.write.Overlaps(a.cas) + b.destination.Overlaps(a.write) + b.cas.Overlaps(a.write) !=
+             b.write.Overlaps(a.cas) + b.destination.Overlaps(a.write) + b.cas.Overlaps(a.write) +
+             copies_of_primary_ * copies !=
          0;
 }
 

@@ -138,8 +138,10 @@ inline constexpr uint32_t kFlushReadBytes =
 // --- geometry
 // -------------------------------------------------------------------------------------------------------
 
-// What both ends must agree on, and the indexes that follow from it.
+// What both ends must agree on, and the indexes that follow from it. The other datapaths use the
+// numbers of slots and the result area only.
 struct SlotProgram {
+  Datapath datapath = Datapath::kOffload;
   uint32_t group_size = 0;
   uint32_t window = 0;
   uint32_t slots = 0;           // N

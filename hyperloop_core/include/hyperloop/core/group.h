@@ -33,7 +33,12 @@ inline constexpr uint32_t kMaxGroupSize = 8;
 inline constexpr uint32_t kMaxSlots = 8192;
 inline constexpr uint32_t kMaxWindow = kMaxSlots / 2;
 
-enum class Datapath : uint8_t { kOffload };
+// How operations reach the replicas (DESIGN 5.5). kOffload: down the chain, forwarded by the
+// replicas' RNICs alone; needs rnic::Caps::cross_channel. kFanout: the primary writes, flushes and
+// CASes each replica itself; no replica CPU, any RC device. kCpuPolling, kCpuEvent: down the chain,
+// forwarded by each replica's CPU, which busy-polls or sleeps on a completion channel (HyperLoop's
+// Naive-RDMA baselines); a replica whose process does not run stops the group.
+enum class Datapath : uint8_t { kOffload, kFanout, kCpuPolling, kCpuEvent };
 Result<Datapath> ParseDatapath(std::string_view name);
 std::string_view DatapathName(Datapath datapath);
 
@@ -49,7 +54,8 @@ struct Operation {
   Range
       write;  // gWRITE: the primary's bytes of this range appear at every replica; ≤ kMaxPart bytes
   struct Copy {  // gMEMCPY on every replica and at the primary; ≤ kMaxPart bytes; ranges do not
-                 // overlap
+                 // overlap. With fanout the primary's bytes are what is copied everywhere: the same
+                 // unless the source holds a word that only replicas CASed
     uint64_t source = 0;
     uint64_t destination = 0;
     uint64_t size = 0;  // 0: absent
@@ -61,7 +67,8 @@ struct Operation {
     uint64_t desired = 0;
     uint32_t execute_map = 0;  // bit i: replica i executes
   } cas;
-  // Durable on every replica before the acknowledgement, each hop before the next is written. It
+  // Durable on every replica before the acknowledgement; in a chain each hop before the next is
+  // written (fanout has no next hop: replicas become durable side by side). It
   // covers everything submitted before, too. Copies and CASes are flushed whether asked or not: the
   // flush is their completion proof.
   bool flush = false;
@@ -91,7 +98,7 @@ struct GroupOptions {
 // What one end must know of another to connect. Fixed layout, no padding, little-endian: travels in
 // control messages as these bytes. Connect checks every field of what it is given.
 struct MemberInfo {
-  uint32_t version = 1;
+  uint32_t version = 2;
   uint32_t up_qpn = 0, local_qpn = 0, down_qpn = 0;
   std::array<uint8_t, 16> gid{};
   uint64_t region_addr = 0;
@@ -99,20 +106,23 @@ struct MemberInfo {
   uint32_t region_lkey = 0, region_rkey = 0;
   uint32_t position = 0, group_size = 0;
   uint32_t window = 0, slots = 0;
+  uint32_t datapath = 0;  // Datapath
+  uint32_t reserved = 0;
 };
 struct PrimaryInfo {
-  uint32_t version = 1;
+  uint32_t version = 2;
   uint32_t down_qpn = 0, ack_qpn = 0;  // towards the first replica; from the last
   uint32_t group_size = 0;
   std::array<uint8_t, 16> gid{};
   uint64_t ack_addr = 0;  // ack area, one entry a slot
   uint64_t ack_size = 0;
   uint32_t ack_rkey = 0;
-  uint32_t reserved = 0;
+  uint32_t datapath = 0;  // Datapath
   uint32_t window = 0, slots = 0;
+  std::array<uint32_t, kMaxGroupSize> direct_qpn{};  // fanout: towards each replica
 };
-static_assert(sizeof(MemberInfo) == 72 && std::is_trivially_copyable_v<MemberInfo>);
-static_assert(sizeof(PrimaryInfo) == 64 && std::is_trivially_copyable_v<PrimaryInfo>);
+static_assert(sizeof(MemberInfo) == 80 && std::is_trivially_copyable_v<MemberInfo>);
+static_assert(sizeof(PrimaryInfo) == 96 && std::is_trivially_copyable_v<PrimaryInfo>);
 
 struct MemberOptions {
   Datapath datapath = Datapath::kOffload;
@@ -120,17 +130,26 @@ struct MemberOptions {
   uint32_t group_size = 1;
   uint32_t window = 64;
   uint32_t slots = 0;  // see GroupOptions
+
+  // For cpu-polling and cpu-event, whose members have a thread each:
+  // Makes [offset, offset + size) of the region durable by its media's means, called on that
+  // thread. Null: the media needs nothing.
+  std::function<Status(uint64_t offset, uint64_t size)> persist = {};
+  int cpu = -1;  // the processor that the thread is bound to; −1: any
+  // Called once, on that thread, when it gives up: the group stands still from then on.
+  std::function<void(const Status&)> failed = {};
 };
 
 // The replica's end. Create, exchange infos, Connect; from then on its RNIC serves the group and
-// this process may sleep or be stopped. Destruction ends service: `up` first and straight to RESET,
-// then `local`, then `down`.
+// this process may sleep or be stopped (offload, fanout), or a thread of its own does (cpu-polling,
+// cpu-event). Destruction ends service: the thread first, then `up`, straight to RESET, then
+// `local`, then `down`. Nothing is written here on behalf of the group afterwards.
 class Member {
  public:
   virtual ~Member() = default;
   // `region` is the replicated range and nothing else; offset 0 is its first byte. It needs local
   // write and remote write, read, atomic access, and outlives the Member. kNotSupported: the device
-  // has no cross-channel operations.
+  // has no cross-channel operations (offload), or no completion channels (cpu-event).
   static Result<std::unique_ptr<Member>> Create(rnic::Device& device, rnic::ProtectionDomain& pd,
                                                 rnic::MemoryRegion& region,
                                                 const MemberOptions& options);
@@ -157,7 +176,7 @@ class Group {
   virtual Result<Ticket> Submit(const Operation& operation) = 0;
   // The same without waiting: kBusy when it would.
   virtual Result<Ticket> TrySubmit(const Operation& operation) = 0;
-  // Until `ticket` is acknowledged by the last replica (and its copy done here), at most
+  // Until `ticket` is acknowledged by all replicas (and its copy done here), at most
   // ack_timeout since its submission. A result is kept until `window` further tickets were
   // submitted.
   virtual Status Wait(Ticket ticket, OperationResult* result = nullptr) = 0;

@@ -1,0 +1,59 @@
+// ChainGroup: the primary's end of the datapaths that forward along a chain: offload, cpu-polling
+// and cpu-event. They differ in the message that goes with each operation.
+//
+// Post, group of 3: the message (offload: about 60 stores into memory of the last lap,
+// message_ring.h); one Post of WRITE, READ (if flushed) and SEND with one doorbell. An
+// acknowledgement: one compare for each replica.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "group/messages.h"
+#include "group/ticketed_group.h"
+
+namespace hyperloop {
+
+class ChainGroup final : public TicketedGroup {
+ public:
+  static Result<std::unique_ptr<Group>> Create(rnic::Device& device, rnic::ProtectionDomain& pd,
+                                               rnic::MemoryRegion& region,
+                                               const GroupOptions& options,
+                                               const SlotProgram& program);
+  ~ChainGroup() override;
+
+  Status Connect(std::span<const MemberInfo> chain) override;
+
+ private:
+  using TicketedGroup::TicketedGroup;
+  Status Build(rnic::ProtectionDomain& pd, rnic::MemoryRegion& region);
+
+  Status Post(uint64_t m, const Operation& operation) override;
+  void Take(const rnic::Completion& completion) override;
+  void Taken() override;
+  Ticket remote_acked() const override { return remote_acked_; }
+  void Acknowledged(Ticket ticket) override { down_->Retire(last_block(ticket)); }
+  void ReadResult(Ticket ticket, OperationResult* result) const override;
+  std::string QueueName(uint32_t qpn) const override;
+  std::string Answers() const override;
+  std::string TimeoutHint() const override;
+
+  uint16_t& last_block(Ticket ticket) { return last_blocks_[ticket & (last_blocks_.size() - 1)]; }
+  const std::byte* AckEntry(Ticket ticket) const;
+
+  uint64_t next_addr_ = 0;  // the first replica's region
+  uint32_t next_rkey_ = 0;
+  Ticket remote_acked_ = 0;            // by the last replica
+  uint16_t down_blocks_ = 0;           // posted to down, free running
+  std::vector<uint16_t> last_blocks_;  // of an operation's WQEs in down's ring, by ticket
+  uint32_t receives_consumed_ = 0;     // since the last replenishment
+  std::vector<rnic::ReceiveRequest> receive_batch_;
+
+  // Destroyed from the last to the first.
+  std::unique_ptr<Messages> messages_;
+  std::unique_ptr<rnic::QueuePair> down_;
+  std::unique_ptr<rnic::QueuePair> ack_;
+};
+
+}  // namespace hyperloop

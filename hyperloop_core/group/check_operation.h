@@ -1,0 +1,12 @@
+// CheckOperation: what a primary refuses to submit, and a replica's CPU refuses to do.
+#pragma once
+
+#include "hyperloop/core/group.h"
+
+namespace hyperloop {
+
+// kInvalidArgument: a part leaves the region or is larger than kMaxPart, the CAS is not aligned or
+// names replicas that are not there, or parts overlap that must not.
+Status CheckOperation(const Operation& operation, uint64_t region_size, uint32_t group_size);
+
+}  // namespace hyperloop

@@ -1,0 +1,354 @@
+#include "group/cpu_member.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+
+#include "group/cpu_message.h"
+#include "group/infos.h"
+#include "group/text.h"
+
+namespace hyperloop {
+
+using rnic::Opcode;
+using rnic::SendRequest;
+using rnic::Sge;
+
+namespace {
+
+constexpr size_t kMaxDirty = 64;  // ranges; beyond that they are made durable unasked
+constexpr uint32_t kClockInterval = 64;
+constexpr auto kYieldAfter = std::chrono::microseconds(50);
+
+void CpuPause() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// A thread that takes none of the process's signals, on `cpu` if it is not negative.
+Status StartThread(std::thread* thread, int cpu, std::function<void()> body) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  *thread = std::thread(std::move(body));
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  pthread_setname_np(thread->native_handle(), "hyperloop-chain");
+  if (cpu < 0) return Status::Ok();
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(static_cast<size_t>(cpu), &set);
+  const int error = pthread_setaffinity_np(thread->native_handle(), sizeof set, &set);
+  if (error == 0) return Status::Ok();
+  return FromErrno(error, Concat("binding the datapath's thread to processor ", cpu));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Member>> CpuMember::Create(rnic::Device& device, rnic::ProtectionDomain& pd,
+                                                  rnic::MemoryRegion& region,
+                                                  const MemberOptions& options,
+                                                  const SlotProgram& program, Driver driver) {
+  if (program.datapath == Datapath::kCpuEvent && !device.caps().completion_events) {
+    return NotSupported(Concat("datapath cpu-event sleeps on completion channels; provider '",
+                               device.caps().provider,
+                               "' has none: use another device, or datapath cpu-polling"));
+  }
+  if (options.cpu >= CPU_SETSIZE) {
+    return InvalidArgument(
+        Concat("processor ", options.cpu, " for the datapath's thread: below ", CPU_SETSIZE));
+  }
+  std::unique_ptr<CpuMember> member(new CpuMember(options, program, driver));
+  HL_RETURN_IF_ERROR(
+      member->Build(device, pd, region).WithContext("setting up the replica's queues"));
+  return std::unique_ptr<Member>(std::move(member));
+}
+
+Status CpuMember::Build(rnic::Device& device, rnic::ProtectionDomain& pd,
+                        rnic::MemoryRegion& region) {
+  const uint32_t slots = program_.slots;
+  const size_t stride = (CpuMessageBytes(program_.group_size) + 63) / 64 * 64;
+  HL_ASSIGN_OR_RETURN(staging_, device.AllocateBuffer(slots * stride));
+  HL_ASSIGN_OR_RETURN(staging_mr_,
+                      pd.Register(staging_->data(), staging_->size(), rnic::kLocalWrite, {}));
+  const bool events = program_.datapath == Datapath::kCpuEvent;
+  // Messages travel inside the request where the device can: it need not fetch them.
+  inline_messages_ = device.caps().max_inline >= CpuMessageBytes(program_.group_size);
+  // WRITE and SEND of every slot; an inline message takes up to 4 blocks. Less is no error: what
+  // does not fit waits.
+  const uint32_t send_ring =
+      std::min(inline_messages_ ? 8 * slots : 2 * slots, uint32_t{kMaxRingBlocks});
+  HL_ASSIGN_OR_RETURN(cq_, device.CreateCq({.depth = slots + send_ring, .events = events}));
+  rnic::QpAttr attr;
+  attr.send_cq = attr.recv_cq = cq_.get();
+  attr.send_wqebbs = send_ring;
+  attr.recv_wqes = 0;
+  attr.max_inline = inline_messages_ ? CpuMessageBytes(program_.group_size) : 0;
+  HL_ASSIGN_OR_RETURN(down_, pd.CreateQueuePair(attr));
+  attr.send_wqebbs = 16;
+  attr.max_inline = 0;
+  attr.recv_wqes = slots;
+  HL_ASSIGN_OR_RETURN(up_, pd.CreateQueuePair(attr));
+  if (events) {
+    stop_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (stop_fd_ < 0) return FromErrno(errno, "eventfd");
+  }
+  region_ = reinterpret_cast<std::byte*>(region.addr());
+  info_ = InfoOf(device, region, options_.position, program_);
+  info_.up_qpn = up_->qpn();
+  info_.down_qpn = down_->qpn();
+  dirty_.reserve(kMaxDirty);
+  outgoing_.reserve(2 * kBatch);
+  batch_.reserve(2 * kBatch);
+  receive_sges_.resize(slots / 4);
+  receives_.resize(slots / 4);
+  return Status::Ok();
+}
+
+CpuMember::~CpuMember() {
+  stop_.store(true, std::memory_order_relaxed);
+  if (stop_fd_ >= 0) {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t n = write(stop_fd_, &one, sizeof one);
+  }
+  if (thread_.joinable()) thread_.join();
+  if (stop_fd_ >= 0) close(stop_fd_);
+  if (up_) up_->Reset().IgnoreError();
+  if (down_) down_->Reset().IgnoreError();
+}
+
+Status CpuMember::Connect(const PrimaryInfo& primary, std::span<const MemberInfo> chain) {
+  if (connected_) return InvalidArgument("this member is connected already; create a new one");
+  HL_RETURN_IF_ERROR(CheckPeers(primary, chain, program_, info_));
+  connected_ = true;
+  const auto [previous, next] = Neighbours(primary, chain, options_.position);
+  if (program_.is_tail(options_.position)) {
+    next_addr_ = primary.ack_addr;
+    next_rkey_ = primary.ack_rkey;
+  } else {
+    next_addr_ = chain[options_.position + 1].region_addr;
+    next_rkey_ = chain[options_.position + 1].region_rkey;
+  }
+  HL_RETURN_IF_ERROR(down_->Connect(next).WithContext("connecting to the next node"));
+  HL_RETURN_IF_ERROR(up_->Connect(previous).WithContext("connecting to the previous node"));
+  for (uint32_t first = 0; first < program_.slots; first += program_.slots / 4)
+    HL_RETURN_IF_ERROR(PostReceives(first, program_.slots / 4));
+  if (driver_ == Driver::kCaller) return Status::Ok();
+  return StartThread(&thread_, options_.cpu, [this] { Run(); });
+}
+
+Sge CpuMember::Place(uint32_t slot, uint32_t offset, uint32_t length) const {
+  return {reinterpret_cast<uint64_t>(MessageAt(slot)) + offset, length, staging_mr_->lkey()};
+}
+
+CpuMessage* CpuMember::MessageAt(uint32_t slot) const {
+  const size_t stride = (CpuMessageBytes(program_.group_size) + 63) / 64 * 64;
+  return reinterpret_cast<CpuMessage*>(staging_->data() + slot * stride);
+}
+
+// The place of slot s is received into again a lap later: what was forwarded from it was answered
+// long before, because the window is at most half a lap.
+Status CpuMember::PostReceives(uint32_t first, uint32_t count) {
+  for (uint32_t i = 0; i < count; ++i) {
+    const uint32_t slot = program_.slot(first + i);
+    receive_sges_[i] = Place(slot, 0, CpuMessageBytes(program_.group_size));
+    receives_[i] = {.id = slot, .sges = std::span(&receive_sges_[i], 1)};
+  }
+  return up_->PostReceive(std::span(receives_.data(), count)).WithContext("posting receives");
+}
+
+// --- serving
+// --------------------------------------------------------------------------------------------------
+
+Result<size_t> CpuMember::Turn() {
+  HL_RETURN_IF_ERROR(failure_);
+  std::array<rnic::Completion, kBatch> completions;
+  HL_ASSIGN_OR_RETURN(const size_t taken, cq_->Poll(completions));
+  if (taken == 0) [[likely]]
+    return taken;
+  for (size_t i = 0; i < taken; ++i) {
+    if (Status served = Serve(completions[i]); !served.ok()) {
+      failure_ = std::move(served);
+      return failure_;
+    }
+  }
+  if (Status posted = PostOutgoing(); !posted.ok()) {
+    failure_ = std::move(posted);
+    return failure_;
+  }
+  while (consumed_ >= program_.slots / 4) {
+    const uint32_t first = program_.slot(served_ - consumed_);
+    failure_ = PostReceives(first, program_.slots / 4);
+    HL_RETURN_IF_ERROR(failure_);
+    consumed_ -= program_.slots / 4;
+  }
+  return taken;
+}
+
+Status CpuMember::Serve(const rnic::Completion& completion) {
+  if (completion.status != rnic::WcStatus::kSuccess) {
+    const char* const queue = completion.qpn == info_.up_qpn ? "the queue from the previous node"
+                                                             : "the queue to the next node";
+    return Aborted(Concat(queue, " failed: ", rnic::WcStatusName(completion.status), " after ",
+                          served_, " operations"));
+  }
+  if (completion.opcode == rnic::WcOpcode::kSendSide) return Status::Ok();  // ring room
+  const uint64_t m = served_;
+  CpuMessage* const message = MessageAt(program_.slot(m));
+  if (completion.id != program_.slot(m) ||
+      completion.byte_length != CpuMessageBytes(program_.group_size)) {
+    return Corruption(Concat("a message of ", completion.byte_length, " B in place ", completion.id,
+                             " where operation ", m + 1, " was due"));
+  }
+  HL_ASSIGN_OR_RETURN(const Operation operation,
+                      DecodeCpuMessage(*message, m + 1, info_.region_size, program_.group_size));
+  HL_RETURN_IF_ERROR(Apply(operation, message));
+  Forward(m, operation);
+  ++served_;
+  ++consumed_;
+  return Status::Ok();
+}
+
+// The order of effect: the write has landed (the queue keeps the order), then copy, then CAS.
+Status CpuMember::Apply(const Operation& operation, CpuMessage* message) {
+  ReplicaResult& result = Results(message)[options_.position];
+  result.original = 0;
+  if (const Operation::Copy& copy = operation.copy; copy.size != 0)
+    std::memcpy(region_ + copy.destination, region_ + copy.source, copy.size);
+  const Operation::Cas& cas = operation.cas;
+  if (cas.present && (cas.execute_map >> options_.position & 1) != 0) {
+    std::atomic_ref word(*reinterpret_cast<uint64_t*>(region_ + cas.offset));
+    result.original = cas.expected;
+    word.compare_exchange_strong(result.original, cas.desired);
+  }
+  HL_RETURN_IF_ERROR(Durable(operation));
+  result.word = message->result.sequence;
+  return Status::Ok();
+}
+
+Status CpuMember::Durable(const Operation& operation) {
+  if (!options_.persist) return Status::Ok();
+  const auto note = [this](uint64_t offset, uint64_t size) {
+    if (size != 0) dirty_.push_back({offset, offset + size});
+  };
+  note(operation.write.offset, operation.write.size);
+  note(operation.copy.destination, operation.copy.size);
+  if (operation.cas.present) note(operation.cas.offset, sizeof(uint64_t));
+  if (!operation.flush && operation.copy.size == 0 && !operation.cas.present &&
+      dirty_.size() + 3 <= kMaxDirty) {
+    return Status::Ok();
+  }
+  for (const DirtyRange& range : dirty_) {
+    HL_RETURN_IF_ERROR(options_.persist(range.begin, range.end - range.begin)
+                           .WithContext("making an operation durable"));
+  }
+  dirty_.clear();
+  return Status::Ok();
+}
+
+SendRequest& CpuMember::Add(const Sge& sge) {
+  Outgoing& out = outgoing_.emplace_back();
+  out.sge = sge;
+  return out.request;
+}
+
+void CpuMember::Forward(uint64_t m, const Operation& operation) {
+  const uint32_t slot = program_.slot(m);
+  if (program_.is_tail(options_.position)) {
+    SendRequest& ack = Add(Place(slot, kCpuMessageResult, ResultBytes(program_.group_size)));
+    ack.opcode = Opcode::kWriteImm;
+    ack.inline_data = inline_messages_;
+    ack.imm = slot;
+    ack.remote_addr = next_addr_ + uint64_t{slot} * AckStride(program_.group_size);
+    ack.rkey = next_rkey_;
+    return;
+  }
+  if (operation.write.size != 0) {
+    SendRequest& write = Add({reinterpret_cast<uint64_t>(region_) + operation.write.offset,
+                              static_cast<uint32_t>(operation.write.size), info_.region_lkey});
+    write.opcode = Opcode::kWrite;
+    write.remote_addr = next_addr_ + operation.write.offset;
+    write.rkey = next_rkey_;
+  }
+  SendRequest& send = Add(Place(slot, 0, CpuMessageBytes(program_.group_size)));
+  send.opcode = Opcode::kSend;
+  send.inline_data = inline_messages_;
+  send.solicited = true;
+}
+
+Status CpuMember::PostOutgoing() {
+  if (outgoing_.empty()) return Status::Ok();
+  batch_.clear();
+  for (Outgoing& out : outgoing_) {
+    out.request.sges = std::span(&out.sge, 1);
+    batch_.push_back(out.request);
+  }
+  batch_.back().signaled = true;  // gives the ring's room back
+  Status posted = down_->Post(batch_);
+  if (posted.code() == Code::kNoSpace) return Status::Ok();  // tried again at the next completion
+  if (posted.ok()) outgoing_.clear();
+  return posted.WithContext("posting to the next node");
+}
+
+// --- the thread
+// -----------------------------------------------------------------------------------------------
+
+void CpuMember::Run() {
+  using Clock = std::chrono::steady_clock;
+  const bool events = program_.datapath == Datapath::kCpuEvent;
+  Clock::time_point idle_since{};
+  uint32_t idle_turns = 0;
+  bool yields = false;
+  while (!stop_.load(std::memory_order_relaxed)) {
+    const Result<size_t> taken = Turn();
+    if (!taken.ok()) return Fail(taken.status());
+    if (*taken != 0) {
+      idle_turns = 0;
+      yields = false;
+      continue;
+    }
+    if (events) {
+      if (!Sleep()) return;
+      continue;
+    }
+    CpuPause();
+    if (yields) std::this_thread::yield();
+    if (++idle_turns % kClockInterval != 0 || yields) continue;
+    const Clock::time_point now = Clock::now();
+    if (idle_turns == kClockInterval) idle_since = now;
+    yields = now - idle_since > kYieldAfter;
+  }
+}
+
+bool CpuMember::Sleep() {
+  // Errors tell too, and so do sends where room is waited for.
+  const bool solicited_only = outgoing_.empty();
+  if (Status asked = cq_->RequestNotify(solicited_only); !asked.ok()) return Fail(asked), false;
+  const Result<size_t> taken = Turn();  // what came before the request
+  if (!taken.ok()) return Fail(taken.status()), false;
+  if (*taken != 0) return true;
+  std::array<pollfd, 2> waits{pollfd{.fd = cq_->event_fd(), .events = POLLIN, .revents = 0},
+                              pollfd{.fd = stop_fd_, .events = POLLIN, .revents = 0}};
+  ::poll(waits.data(), waits.size(), -1);
+  if (waits[0].revents == 0) return true;
+  if (const auto events = cq_->TakeEvents(); !events.ok()) return Fail(events.status()), false;
+  return true;
+}
+
+void CpuMember::Fail(const Status& status) {
+  up_->Reset().IgnoreError();
+  if (options_.failed) options_.failed(status);
+}
+
+}  // namespace hyperloop

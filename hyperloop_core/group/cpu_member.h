@@ -1,0 +1,112 @@
+// CpuMember: a replica's end of the cpu-polling and cpu-event datapaths, HyperLoop's Naive-RDMA
+// baselines (HyperLoop §6): the same chain as offload, but this process's CPU takes each message,
+// copies, CASes, makes durable and posts the next hop.
+//
+// Built as well as they can be: receives are posted a ring ahead and again in batches; a message is
+// received into the buffer from which it is forwarded; everything that one poll brought goes out
+// with one Post and one doorbell; nothing is allocated, and no clock is read while messages come.
+//
+// Steps per message: decode and check (~20 compares), memcpy and CAS if it has them, `persist` for
+// what must be durable, two send requests (WRITE, SEND; at the tail one WRITE_IMM).
+//
+// cpu-polling: the thread polls without ever sleeping. After kYieldAfter without a message it
+// offers its processor to other threads at each turn, so that a machine with fewer processors than
+// polling threads gets on; alone on a processor it goes on polling. cpu-event: with nothing to do
+// the thread requests a notification for the next solicited receive, polls once more, and sleeps.
+//
+// Fail-stop: at the first error completion, bad message or failed `persist` the thread gives up,
+// tells MemberOptions::failed, and resets `up`, so that the previous node's next request fails too.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "group/slot_program.h"
+#include "hyperloop/core/group.h"
+
+namespace hyperloop {
+
+struct CpuMessage;
+
+class CpuMember final : public Member {
+ public:
+  // kThread: a thread of the member's own, from Connect to destruction. kCaller: the owner calls
+  // Turn (tests that step everything by hand).
+  enum class Driver : uint8_t { kThread, kCaller };
+  static Result<std::unique_ptr<Member>> Create(rnic::Device& device, rnic::ProtectionDomain& pd,
+                                                rnic::MemoryRegion& region,
+                                                const MemberOptions& options,
+                                                const SlotProgram& program, Driver driver);
+  ~CpuMember() override;
+
+  const MemberInfo& info() const override { return info_; }
+  Status Connect(const PrimaryInfo& primary, std::span<const MemberInfo> chain) override;
+
+  // Serves what has arrived, at most kBatch messages; returns how many completions it took. An
+  // error is for good.
+  Result<size_t> Turn();
+
+ private:
+  static constexpr size_t kBatch = 16;
+  struct DirtyRange {
+    uint64_t begin, end;
+  };
+  // A send request and its one SGE.
+  struct Outgoing {
+    rnic::SendRequest request;
+    rnic::Sge sge;
+  };
+
+  CpuMember(const MemberOptions& options, const SlotProgram& program, Driver driver)
+      : options_(options), program_(program), driver_(driver) {}
+  Status Build(rnic::Device& device, rnic::ProtectionDomain& pd, rnic::MemoryRegion& region);
+  rnic::Sge Place(uint32_t slot, uint32_t offset, uint32_t length) const;
+  CpuMessage* MessageAt(uint32_t slot) const;
+  Status PostReceives(uint32_t first, uint32_t count);
+
+  Status Serve(const rnic::Completion& completion);
+  Status Apply(const Operation& operation, CpuMessage* message);
+  Status Durable(const Operation& operation);
+  void Forward(uint64_t m, const Operation& operation);
+  rnic::SendRequest& Add(const rnic::Sge& sge);
+  // Posts `outgoing_`; what the ring has no room for stays.
+  Status PostOutgoing();
+
+  void Run();
+  bool Sleep();  // cpu-event; false: cannot go on
+  void Fail(const Status& status);
+
+  const MemberOptions options_;
+  const SlotProgram program_;
+  const Driver driver_;
+  MemberInfo info_;
+  bool connected_ = false;
+  bool inline_messages_ = false;
+  std::byte* region_ = nullptr;
+  uint64_t next_addr_ = 0;  // the next node's region, or the primary's ack area
+  uint32_t next_rkey_ = 0;
+  Status failure_;
+  uint64_t served_ = 0;            // messages
+  uint32_t consumed_ = 0;          // receives since the last replenishment
+  std::vector<DirtyRange> dirty_;  // written and not yet durable
+  std::vector<Outgoing> outgoing_;
+  std::vector<rnic::SendRequest> batch_;
+  std::vector<rnic::Sge> receive_sges_;
+  std::vector<rnic::ReceiveRequest> receives_;
+
+  // Destroyed from the last to the first.
+  std::unique_ptr<rnic::Buffer> staging_;
+  std::unique_ptr<rnic::MemoryRegion> staging_mr_;
+  std::unique_ptr<rnic::CompletionQueue> cq_;  // receives of up, sends of down
+  std::unique_ptr<rnic::QueuePair> down_;
+  std::unique_ptr<rnic::QueuePair> up_;
+
+  std::atomic<bool> stop_{false};
+  int stop_fd_ = -1;  // readable: stop (cpu-event)
+  std::thread thread_;
+};
+
+}  // namespace hyperloop

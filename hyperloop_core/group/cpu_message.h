@@ -1,0 +1,49 @@
+// The message of the cpu-polling and cpu-event datapaths: the operation, and the result area that
+// every replica's CPU adds to and the last one writes to the primary. Host byte order is
+// little-endian on all nodes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "group/messages.h"
+
+namespace hyperloop {
+
+struct CpuMessage {
+  uint64_t write_offset, write_size;
+  uint64_t copy_source, copy_destination, copy_size;
+  uint64_t cas_offset, cas_expected, cas_desired;
+  uint32_t execute_map;
+  uint8_t has_cas, flush;
+  uint16_t reserved;
+  ResultHeader result;  // behind it a ReplicaResult for each replica
+};
+static_assert(sizeof(CpuMessage) == 80 && std::is_trivially_copyable_v<CpuMessage>);
+inline constexpr uint32_t kCpuMessageResult = offsetof(CpuMessage, result);
+
+constexpr uint32_t CpuMessageBytes(uint32_t group_size) {
+  return kCpuMessageResult + ResultBytes(group_size);
+}
+inline ReplicaResult* Results(CpuMessage* message) {
+  return reinterpret_cast<ReplicaResult*>(message + 1);
+}
+
+CpuMessage EncodeCpuMessage(uint64_t sequence, const Operation& operation);
+// The operation in a message that came from a peer. kCorruption: not number `sequence`, or not one
+// that a primary could have submitted; nothing of it may be done.
+Result<Operation> DecodeCpuMessage(const CpuMessage& message, uint64_t sequence,
+                                   uint64_t region_size, uint32_t group_size);
+
+// The primary's messages. The replicas' CPUs make bytes durable themselves; the primary's own READ
+// of every N/2-th operation is the proof that earlier requests in its ring will not be fetched
+// again.
+class CpuMessages final : public Messages {
+ public:
+  CpuMessages(const SlotProgram& program, std::byte* memory)
+      : Messages(program, CpuMessageBytes(program.group_size), memory) {}
+  bool Encode(uint64_t m, const Operation& operation) override;
+};
+
+}  // namespace hyperloop

@@ -1,0 +1,122 @@
+#include "group/infos.h"
+
+#include <string>
+
+#include "group/text.h"
+
+namespace hyperloop {
+
+namespace {
+
+Status CheckDatapath(const std::string& who, uint32_t datapath, const SlotProgram& program) {
+  if (datapath == static_cast<uint32_t>(program.datapath)) return Status::Ok();
+  return InvalidArgument(Concat(who, " is set up for datapath number ", datapath,
+                                ", this node for ", DatapathName(program.datapath),
+                                "; use the same datapath option on all nodes"));
+}
+
+}  // namespace
+
+Status CheckRegion(const rnic::MemoryRegion& region) {
+  if (region.addr() % 8 != 0 || region.length() < 64) {
+    return InvalidArgument(Concat("a replicated region of ", region.length(), " B at address ",
+                                  region.addr(), ": at least 64 B at a multiple of 8 are needed"));
+  }
+  return Status::Ok();
+}
+
+Status CheckPrimaryInfo(const PrimaryInfo& primary, const SlotProgram& program) {
+  const PrimaryInfo ours;
+  if (primary.version != ours.version) {
+    return InvalidArgument(Concat("the primary speaks version ", primary.version,
+                                  " of the group datapath, this program ", ours.version,
+                                  "; run the same release on all nodes"));
+  }
+  HL_RETURN_IF_ERROR(CheckDatapath("the primary", primary.datapath, program));
+  if (primary.group_size != program.group_size || primary.window != program.window ||
+      primary.slots != program.slots) {
+    return InvalidArgument(
+        Concat("the primary is set up for ", primary.group_size, " replicas, window ",
+               primary.window, ", ", primary.slots, " slots; this node for ", program.group_size,
+               ", ", program.window, ", ", program.slots, "; use the same options on all nodes"));
+  }
+  if (program.datapath == Datapath::kFanout) return Status::Ok();  // no ack area
+  const uint64_t need = uint64_t{program.slots} * AckStride(program.group_size);
+  if (primary.ack_size < need) {
+    return InvalidArgument(Concat("the primary's ack area has ", primary.ack_size, " B; ",
+                                  program.slots, " slots need ", need));
+  }
+  return Status::Ok();
+}
+
+Status CheckChain(std::span<const MemberInfo> chain, const SlotProgram& program,
+                  uint64_t region_size) {
+  if (chain.size() != program.group_size) {
+    return InvalidArgument(
+        Concat("a chain of ", chain.size(), " replicas for a group of ", program.group_size));
+  }
+  for (uint32_t i = 0; i < chain.size(); ++i) {
+    const MemberInfo& member = chain[i];
+    const MemberInfo ours;
+    if (member.version != ours.version) {
+      return InvalidArgument(Concat("replica ", i, " speaks version ", member.version,
+                                    " of the group datapath, this program ", ours.version,
+                                    "; run the same release on all nodes"));
+    }
+    HL_RETURN_IF_ERROR(CheckDatapath(Concat("replica ", i), member.datapath, program));
+    if (member.position != i || member.group_size != program.group_size ||
+        member.window != program.window || member.slots != program.slots) {
+      return InvalidArgument(Concat("replica ", i, " is set up as number ", member.position, " of ",
+                                    member.group_size, " with window ", member.window, " and ",
+                                    member.slots, " slots; expected number ", i, " of ",
+                                    program.group_size, " with ", program.window, " and ",
+                                    program.slots, "; use the same options on all nodes"));
+    }
+    if (member.region_size != region_size) {
+      return InvalidArgument(Concat("the region of replica ", i, " has ", member.region_size,
+                                    " B, this node's ", region_size,
+                                    " B; all nodes need the same size"));
+    }
+  }
+  return Status::Ok();
+}
+
+Status CheckPeers(const PrimaryInfo& primary, std::span<const MemberInfo> chain,
+                  const SlotProgram& program, const MemberInfo& own) {
+  HL_RETURN_IF_ERROR(CheckPrimaryInfo(primary, program));
+  HL_RETURN_IF_ERROR(CheckChain(chain, program, own.region_size));
+  const MemberInfo& listed = chain[own.position];
+  if (listed.up_qpn != own.up_qpn || listed.gid != own.gid) {
+    return InvalidArgument(
+        Concat("the chain names another node as replica ", own.position, " than this one"));
+  }
+  return Status::Ok();
+}
+
+MemberInfo InfoOf(const rnic::Device& device, const rnic::MemoryRegion& region, uint32_t position,
+                  const SlotProgram& program) {
+  MemberInfo info;
+  info.datapath = static_cast<uint32_t>(program.datapath);
+  info.gid = device.gid().raw;
+  info.region_addr = region.addr();
+  info.region_size = region.length();
+  info.region_lkey = region.lkey();
+  info.region_rkey = region.rkey();
+  info.position = position;
+  info.group_size = program.group_size;
+  info.window = program.window;
+  info.slots = program.slots;
+  return info;
+}
+
+std::pair<rnic::QpAddress, rnic::QpAddress> Neighbours(const PrimaryInfo& primary,
+                                                       std::span<const MemberInfo> chain,
+                                                       uint32_t position) {
+  rnic::QpAddress previous{{primary.gid}, primary.down_qpn};
+  if (position > 0) previous = {{chain[position - 1].gid}, chain[position - 1].down_qpn};
+  rnic::QpAddress next{{primary.gid}, primary.ack_qpn};
+  if (position + 1 < chain.size()) next = {{chain[position + 1].gid}, chain[position + 1].up_qpn};
+  return {previous, next};
+}
+
+}  // namespace hyperloop

@@ -1,0 +1,30 @@
+// MemberInfo and PrimaryInfo: made, checked and read the same way by every datapath.
+#pragma once
+
+#include <span>
+#include <utility>
+
+#include "group/slot_program.h"
+#include "hyperloop/core/group.h"
+
+namespace hyperloop {
+
+// What both ends check of each other's infos. kInvalidArgument names the first difference.
+Status CheckPrimaryInfo(const PrimaryInfo& primary, const SlotProgram& program);
+Status CheckChain(std::span<const MemberInfo> chain, const SlotProgram& program,
+                  uint64_t region_size);
+// A member's checks of all others; `own`: the info that it gave out.
+Status CheckPeers(const PrimaryInfo& primary, std::span<const MemberInfo> chain,
+                  const SlotProgram& program, const MemberInfo& own);
+// Offset 0 must be 8 B aligned for CAS, and a flush reads its first bytes.
+Status CheckRegion(const rnic::MemoryRegion& region);
+
+// A member's info without its queue pairs' numbers.
+MemberInfo InfoOf(const rnic::Device& device, const rnic::MemoryRegion& region, uint32_t position,
+                  const SlotProgram& program);
+// In a chain: to whom replica `position` connects `up` and `down`.
+std::pair<rnic::QpAddress, rnic::QpAddress> Neighbours(const PrimaryInfo& primary,
+                                                       std::span<const MemberInfo> chain,
+                                                       uint32_t position);
+
+}  // namespace hyperloop

@@ -1,0 +1,336 @@
+#include "group/ticketed_group.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <thread>
+
+#include "group/check_operation.h"
+#include "group/infos.h"
+#include "group/text.h"
+
+namespace hyperloop {
+
+using rnic::Opcode;
+using rnic::SendRequest;
+using rnic::Sge;
+
+namespace {
+
+constexpr size_t kPollBatch = 16;
+constexpr uint32_t kCheckInterval = 64;  // turns of a waiting loop between two looks at the clock
+constexpr auto kYieldAfter = std::chrono::microseconds(50);
+
+void CpuPause() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+Code CodeOf(rnic::WcStatus status) {
+  switch (status) {
+    case rnic::WcStatus::kLocalProtection:
+    case rnic::WcStatus::kLocalAccess:
+    case rnic::WcStatus::kRemoteAccess:
+    case rnic::WcStatus::kRemoteInvalidRequest:
+      return Code::kProtection;
+    case rnic::WcStatus::kRetryExceeded:
+    case rnic::WcStatus::kRnrRetryExceeded:
+      return Code::kUnavailable;
+    default:
+      return Code::kAborted;
+  }
+}
+
+}  // namespace
+
+TicketedGroup::TicketedGroup(rnic::Device& device, const GroupOptions& options,
+                             const SlotProgram& program)
+    : device_(device),
+      options_(options),
+      program_(program),
+      ordering_(program.window, program.datapath == Datapath::kFanout
+                                    ? Ordering::CopiesTake::kPrimarysBytes
+                                    : Ordering::CopiesTake::kEachNodesOwn) {
+  pending_.resize(std::bit_ceil(size_t{program.window}));
+  pending_mask_ = pending_.size() - 1;
+}
+
+Status TicketedGroup::BuildCommon(rnic::ProtectionDomain& pd, rnic::MemoryRegion& region,
+                                  size_t bytes, uint32_t completions) {
+  HL_RETURN_IF_ERROR(CheckRegion(region));
+  if (options_.ack_timeout <= std::chrono::nanoseconds::zero()) {
+    return InvalidArgument("ack_timeout must be above 0: it bounds every wait for the replicas");
+  }
+  HL_ASSIGN_OR_RETURN(buffer_, device_.AllocateBuffer(bytes + rnic::kWqebbBytes));
+  // Remote write: the last replica's result areas. Remote read: its proof that they arrived.
+  HL_ASSIGN_OR_RETURN(buffer_mr_,
+                      pd.Register(buffer_->data(), buffer_->size(),
+                                  rnic::kLocalWrite | rnic::kRemoteWrite | rnic::kRemoteRead, {}));
+  sink_ = {reinterpret_cast<uint64_t>(buffer_->data() + bytes), kFlushReadBytes,
+           buffer_mr_->lkey()};
+
+  const uint32_t local_ring = std::bit_ceil(std::max(64u, 2 * program_.window));
+  // Room for every acknowledgement and copy under way, and for all queues flushed at once.
+  HL_ASSIGN_OR_RETURN(cq_, device_.CreateCq({.depth = std::bit_ceil(completions + local_ring)}));
+  HL_ASSIGN_OR_RETURN(local_, pd.CreateQueuePair(QueueAttr(local_ring)));
+
+  info_.datapath = static_cast<uint32_t>(program_.datapath);
+  info_.group_size = program_.group_size;
+  info_.gid = device_.gid().raw;
+  info_.window = program_.window;
+  info_.slots = program_.slots;
+  region_addr_ = region.addr();
+  region_size_ = region.length();
+  region_lkey_ = region.lkey();
+  region_rkey_ = region.rkey();
+  return Status::Ok();
+}
+
+rnic::QpAttr TicketedGroup::QueueAttr(uint32_t send_wqebbs) const {
+  rnic::QpAttr attr;
+  // A dead replica next to this node is to be named before ack_timeout, which can only say that
+  // something is.
+  const auto transport = std::chrono::duration_cast<std::chrono::milliseconds>(
+      options_.ack_timeout / (2 * (attr.retry_count + 1)));
+  attr.ack_timeout = std::clamp(transport, std::chrono::milliseconds(1), attr.ack_timeout);
+  attr.send_cq = attr.recv_cq = cq_.get();
+  attr.recv_wqes = 0;
+  attr.send_wqebbs = send_wqebbs;
+  return attr;
+}
+
+Status TicketedGroup::ConnectLoopback() {
+  return local_->Connect(local_->address()).WithContext("connecting the loopback queue");
+}
+
+// --- submission
+// -----------------------------------------------------------------------------------------------------
+
+Ticket TicketedGroup::Blocker(const Operation& operation) const {
+  Ticket blocker = 0;
+  if (submitted_ - acknowledged_ >= program_.window) blocker = submitted_ - program_.window + 1;
+  if (options_.check_ordering && submitted_ != acknowledged_) {
+    blocker = std::max(blocker, ordering_.Conflict(operation, acknowledged_));
+  }
+  return blocker;
+}
+
+Result<Ticket> TicketedGroup::Submit(const Operation& operation) {
+  HL_RETURN_IF_ERROR(CheckOperation(operation, region_size_, program_.group_size));
+  if (const Ticket blocker = Blocker(operation); blocker != 0) [[unlikely]] {
+    HL_RETURN_IF_ERROR(WaitFor(blocker));
+  }
+  return Start(operation);
+}
+
+Result<Ticket> TicketedGroup::TrySubmit(const Operation& operation) {
+  HL_RETURN_IF_ERROR(CheckOperation(operation, region_size_, program_.group_size));
+  if (Blocker(operation) != 0) {
+    Drain();
+    if (!broken_.ok()) return broken_;
+    if (const Ticket blocker = Blocker(operation); blocker != 0) {
+      LookNowAndThen();
+      if (!broken_.ok()) return broken_;
+      return Busy(Concat("operation ", blocker, " must be acknowledged first; ",
+                         submitted_ - acknowledged_, " of at most ", program_.window,
+                         " are under way"));
+    }
+  }
+  return Start(operation);
+}
+
+Result<Ticket> TicketedGroup::Start(const Operation& operation) {
+  if (!broken_.ok()) [[unlikely]] {
+    return broken_;
+  }
+  if (!connected_) [[unlikely]] {
+    return InvalidArgument("the group is not connected yet");
+  }
+  const Ticket ticket = submitted_ + 1;
+  Status posted = Post(submitted_, operation);
+  if (posted.ok() && operation.copy.size != 0) posted = PostCopy(operation.copy);
+  if (!posted.ok()) [[unlikely]] {
+    // Part of it may have been posted: nothing can follow.
+    Break(posted.WithContext(Concat("starting operation ", ticket)));
+    return broken_;
+  }
+  ordering_.Add(operation, ticket, acknowledged_);
+  pending_[ticket & pending_mask_] = {Clock::now(), copies_posted_};
+  submitted_ = ticket;
+  return ticket;
+}
+
+Status TicketedGroup::PostCopy(const Operation::Copy& copy) {
+  const Sge source{region_addr_ + copy.source, static_cast<uint32_t>(copy.size), region_lkey_};
+  std::array<SendRequest, 2> requests;
+  requests[0].opcode = Opcode::kWrite;
+  requests[0].fence = true;  // behind the READ of the copy before, whose bytes this one may take
+  requests[0].sges = std::span(&source, 1);
+  requests[0].remote_addr = region_addr_ + copy.destination;
+  requests[0].rkey = region_rkey_;
+  requests[1].opcode = Opcode::kRead;  // the copy's flush and its proof
+  requests[1].signaled = true;
+  requests[1].sges = std::span(&sink_, 1);
+  requests[1].remote_addr = region_addr_;
+  requests[1].rkey = region_rkey_;
+  HL_RETURN_IF_ERROR(local_->Post(requests));
+  ++copies_posted_;
+  return Status::Ok();
+}
+
+// --- acknowledgements
+// -----------------------------------------------------------------------------------------------
+
+void TicketedGroup::Drain() {
+  std::array<rnic::Completion, kPollBatch> completions;
+  size_t taken = 0, total = 0;
+  do {
+    Result<size_t> polled = cq_->Poll(completions);
+    if (!polled.ok()) [[unlikely]] {
+      Break(polled.status());
+      break;
+    }
+    taken = *polled;
+    total += taken;
+    for (size_t i = 0; i < taken && broken_.ok(); ++i) {
+      const rnic::Completion& completion = completions[i];
+      if (completion.status != rnic::WcStatus::kSuccess) [[unlikely]] {
+        BreakOn(completion);
+      } else if (completion.qpn == local_->qpn()) {
+        ++copies_done_;  // only the copies' READs are signaled
+      } else {
+        Take(completion);
+      }
+    }
+  } while (taken == completions.size() && broken_.ok());
+  if (total == 0) return;
+  AdvanceAcknowledged();
+  Taken();
+}
+
+void TicketedGroup::BreakOn(const rnic::Completion& completion) {
+  const std::string queue =
+      completion.qpn == local_->qpn() ? "the loopback queue for copies" : QueueName(completion.qpn);
+  Break({CodeOf(completion.status),
+         Concat(queue, " failed: ", rnic::WcStatusName(completion.status), "; ", Progress())});
+}
+
+void TicketedGroup::AdvanceAcknowledged() {
+  const Ticket before = acknowledged_, remote = remote_acked();
+  while (acknowledged_ < remote &&
+         pending_[(acknowledged_ + 1) & pending_mask_].copies <= copies_done_)
+    ++acknowledged_;
+  if (acknowledged_ != before) Acknowledged(acknowledged_);
+}
+
+Status TicketedGroup::WaitFor(Ticket ticket) {
+  Clock::time_point started{};
+  for (uint32_t turn = 1;; ++turn) {
+    if (!broken_.ok()) [[unlikely]] {
+      return broken_;
+    }
+    Drain();
+    if (acknowledged_ >= ticket) return Status::Ok();
+    if (options_.idle) {
+      options_.idle();
+    } else {
+      CpuPause();
+    }
+    if (turn % kCheckInterval != 0) continue;
+    CheckWaiting(ticket);
+    const Clock::time_point now = Clock::now();
+    if (started == Clock::time_point{}) started = now;
+    if (now - started > kYieldAfter) std::this_thread::yield();
+  }
+}
+
+void TicketedGroup::LookNowAndThen() {
+  if (++looks_ % kCheckInterval == 0) CheckWaiting(acknowledged_ + 1);
+}
+
+void TicketedGroup::CheckWaiting(Ticket waits_for) {
+  if (!device_.alive()) {
+    Break(Unavailable(
+        Concat("the RNIC is gone (its daemon ended, or this is a forked child); ", Progress())));
+    return;
+  }
+  const Ticket oldest = acknowledged_ + 1;
+  if (Clock::now() - pending_[oldest & pending_mask_].submitted <= options_.ack_timeout) return;
+  const auto milliseconds =
+      std::chrono::duration_cast<std::chrono::milliseconds>(options_.ack_timeout).count();
+  Break(TimedOut(Concat("no acknowledgement of operation ", oldest,
+                        " within ack_timeout = ", milliseconds, " ms (waiting for ", waits_for,
+                        "); ", Progress(), "; ", TimeoutHint())));
+}
+
+std::string TicketedGroup::Progress() const {
+  return Concat(acknowledged_, " of ", submitted_, " operations acknowledged, ", Answers(), ", ",
+                copies_done_, " of ", copies_posted_, " copies here done");
+}
+
+void TicketedGroup::Break(Status status) {
+  if (broken_.ok()) broken_ = std::move(status);
+}
+
+Status TicketedGroup::Wait(Ticket ticket, OperationResult* result) {
+  if (ticket == 0 || ticket > submitted_) {
+    return InvalidArgument(
+        Concat("ticket ", ticket, " was never given out; the newest is ", submitted_));
+  }
+  if (acknowledged_ < ticket) HL_RETURN_IF_ERROR(WaitFor(ticket));
+  if (result == nullptr) return Status::Ok();
+  if (submitted_ - ticket > program_.window) {
+    return NotFound(Concat("the result of operation ", ticket,
+                           " is no longer kept: ", submitted_ - ticket,
+                           " were submitted since, and a result is kept for ", program_.window));
+  }
+  *result = {};
+  ReadResult(ticket, result);
+  return Status::Ok();
+}
+
+Status TicketedGroup::WaitAll() {
+  if (acknowledged_ == submitted_) return broken_;
+  return WaitFor(submitted_);
+}
+
+Result<Ticket> TicketedGroup::Poll() {
+  if (broken_.ok()) Drain();
+  if (broken_.ok() && acknowledged_ != submitted_) LookNowAndThen();
+  if (!broken_.ok()) return broken_;
+  return acknowledged_;
+}
+
+Status TicketedGroup::Lock(uint64_t offset, uint64_t expected, uint64_t desired) {
+  const uint32_t everyone = (1u << program_.group_size) - 1;
+  HL_ASSIGN_OR_RETURN(const Ticket taken, CompareAndSwap(offset, expected, desired, everyone));
+  OperationResult found;
+  HL_RETURN_IF_ERROR(Wait(taken, &found));
+  uint32_t changed = 0, holder = program_.group_size;
+  for (uint32_t i = 0; i < program_.group_size; ++i) {
+    if (found.original[i] == expected) {
+      changed |= 1u << i;
+    } else if (holder == program_.group_size) {
+      holder = i;
+    }
+  }
+  if (changed == everyone) return Status::Ok();
+  if (changed != 0) {
+    HL_ASSIGN_OR_RETURN(const Ticket undone, CompareAndSwap(offset, desired, expected, changed));
+    OperationResult undo;
+    HL_RETURN_IF_ERROR(Wait(undone, &undo));
+    for (uint32_t i = 0; i < program_.group_size; ++i) {
+      if ((changed >> i & 1) == 0 || undo.original[i] == desired) continue;
+      return Aborted(Concat("undoing the lock at offset ", offset, ": replica ", i, " holds ",
+                            undo.original[i], " where ", desired,
+                            " was put; someone else writes this word"));
+    }
+  }
+  return Busy(Concat("the lock at offset ", offset, " is held: replica ", holder, " holds ",
+                     found.original[holder], ", not ", expected));
+}
+
+}  // namespace hyperloop
