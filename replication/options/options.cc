@@ -115,23 +115,11 @@ std::string SetMedia(std::string_view value, StoreOptions* options) {
   return "";
 }
 
-// The names of every Datapath; the switch makes the compiler complain when one is added.
-std::string_view NameOf(Datapath datapath) {
-  switch (datapath) {
-    case Datapath::kOffload:
-      return "offload";
-  }
-  return "";
-}
-
 std::string SetDatapath(std::string_view value, StoreOptions* options) {
-  for (Datapath datapath : {Datapath::kOffload}) {
-    if (value == NameOf(datapath)) {
-      options->datapath = datapath;
-      return "";
-    }
-  }
-  return "is not a known datapath";
+  const Result<Datapath> datapath = ParseDatapath(value);
+  if (!datapath.ok()) return "is not a known datapath";
+  options->datapath = *datapath;
+  return "";
 }
 
 std::string SetAck(std::string_view value, StoreOptions* options) {
@@ -206,10 +194,17 @@ constexpr Option kOptions[] = {
       "not exist. Required."},
      SetText<&S::pool, kMaxText>,
      GetText<&S::pool>},
-    {{"datapath", "one of offload", "offload", "offload",
-      "How replicas forward: offload means that their RNICs do it alone, with no CPU on the path."},
+    {{"datapath", "one of offload|fanout|cpu-polling|cpu-event", "offload",
+      "offload, fanout, cpu-polling, cpu-event",
+      "How operations reach the replicas: offload, down a chain that the replicas' RNICs forward "
+      "alone (needs an RNIC with cross-channel operations); fanout, the primary writes each "
+      "replica "
+      "itself, no replica CPU either; cpu-polling and cpu-event, down a chain that each replica's "
+      "CPU forwards, polling without end or woken by its RNIC: baselines, and they stand still "
+      "when "
+      "a replica's process does."},
      SetDatapath,
-     [](const S& o) { return std::string(NameOf(o.datapath)); }},
+     [](const S& o) { return std::string(DatapathName(o.datapath)); }},
     {{"ack", "one of append|sync", "append", "append, sync",
       "When a write counts as durable on every replica: when Append returns, or only when Sync "
       "returns (appends are then "

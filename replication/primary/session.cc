@@ -57,7 +57,11 @@ Status Session::Arm() {
   HL_ASSIGN_OR_RETURN(group_, Group::Create(*device_, *pd_, *region_, group_options, size));
   std::vector<MemberInfo> chain;
   for (uint32_t i = 0; i < size; ++i) {
-    const MemberOptions member{options_.datapath, i, size, options_.window, 0};
+    MemberOptions member;
+    member.datapath = options_.datapath;
+    member.position = i;
+    member.group_size = size;
+    member.window = options_.window;
     HL_ASSIGN_OR_RETURN(const MemberInfo info, peers_[i]->Prepare(own_, member));
     chain.push_back(info);
   }

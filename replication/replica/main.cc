@@ -1,5 +1,6 @@
 // hyperloop-replica: exit code 0 after SIGTERM, 1 for anything that went wrong, 2 for wrong usage.
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 
 #include <CLI/CLI.hpp>
@@ -24,6 +25,11 @@ int main(int argc, char** argv) {
   app.add_option("--media", options.media, "what the pool lies on: auto, ram, file, pmem")
       ->check(CLI::IsMember({"auto", "ram", "file", "pmem"}))
       ->capture_default_str();
+  app.add_option(
+         "--datapath-cpu", options.datapath_cpu,
+         "processor for the forwarding thread of datapaths cpu-polling and cpu-event, which "
+         "the primary's option chooses; default: any")
+      ->check(CLI::Range(0, CPU_SETSIZE - 1));
   app.set_version_flag("--version", HYPERLOOP_VERSION);
   try {
     app.parse(argc, argv);

@@ -138,7 +138,18 @@ Result<NodeService::Access> RdmaService::Attach(const rnic::QpAddress& peer) {
 Result<MemberInfo> RdmaService::Prepare(const MemberOptions& options) {
   HL_RETURN_IF_ERROR(OpenEpoch());
   epoch_.member.reset();
-  HL_ASSIGN_OR_RETURN(epoch_.member, Member::Create(*device_, *epoch_.pd, *epoch_.region, options));
+  MemberOptions own = options;
+  own.cpu = datapath_cpu_;
+  if (pool_.media().level() != rnic::Media::kRam) {
+    own.persist = [this](uint64_t offset, uint64_t size) {
+      return pool_.media().Persist(pool_.region().data() + offset, size);
+    };
+  }
+  own.failed = [this](const Status& why) {
+    if (log_ == nullptr) return;
+    log_->Write(LogLevel::kError, Text("the group stands still here: ", why.message()));
+  };
+  HL_ASSIGN_OR_RETURN(epoch_.member, Member::Create(*device_, *epoch_.pd, *epoch_.region, own));
   return epoch_.member->info();
 }
 

@@ -20,9 +20,9 @@ namespace hyperloop {
 
 class RdmaService final : public NodeService {
  public:
-  // `pool` outlives the service.
-  RdmaService(DeviceOpener open, Pool& pool, Log* log)
-      : open_(std::move(open)), pool_(pool), log_(log) {}
+  // `pool` and `log` (may be null) outlive the service. `datapath_cpu`: MemberOptions::cpu.
+  RdmaService(DeviceOpener open, Pool& pool, Log* log, int datapath_cpu = -1)
+      : open_(std::move(open)), pool_(pool), log_(log), datapath_cpu_(datapath_cpu) {}
   ~RdmaService() override;
 
   // Opens the device, registers region and node page for inspection and publishes them.
@@ -62,6 +62,7 @@ class RdmaService final : public NodeService {
   const DeviceOpener open_;
   Pool& pool_;
   Log* const log_;
+  const int datapath_cpu_;
   std::unique_ptr<rnic::Device> device_;
   Inspection inspection_;
   Epoch epoch_;

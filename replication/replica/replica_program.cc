@@ -76,7 +76,7 @@ Status RunReplica(const ReplicaOptions& options, Log* log) {
       [&] {
         return softrnic::OpenDaemonDevice({options.device, options.host});
       },
-      *pool, log);
+      *pool, log, options.datapath_cpu);
   HL_RETURN_IF_ERROR(service.Start());
   const Node::Identity identity{options.host, std::string(kVersion),
                                 std::string(MediaName(pool->media().level()))};

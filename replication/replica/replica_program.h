@@ -17,6 +17,7 @@ struct ReplicaOptions {
   std::string device;
   std::string host;
   std::string media = "auto";
+  int datapath_cpu = -1;  // processor of the thread of datapaths cpu-polling and cpu-event; −1: any
 };
 
 // Serves until SIGTERM or SIGINT (both must be blocked in every thread); prints "ready HOST:PORT"

@@ -56,8 +56,9 @@ class CrashTest : public testing::Test {
   ChildProcess StartWriter(bool early) {
     progress_->ready.store(0);
     std::vector<std::string> argv = {
-        std::string(std::getenv("HYPERLOOP_BIN")) + "/../tests/crash_writer", cluster_.uri(),
-        database(), progress_path_, std::to_string(kCrashThreads)};
+        std::string(std::getenv("HYPERLOOP_BIN")) + "/../tests/crash_writer",
+        cluster_.uri() + "&datapath=" + std::string(DatapathName(datapath_)), database(),
+        progress_path_, std::to_string(kCrashThreads)};
     if (early) argv.push_back("early");
     uint64_t before[kCrashThreads];
     for (uint32_t t = 0; t < kCrashThreads; ++t)
@@ -145,6 +146,7 @@ class CrashTest : public testing::Test {
 
   std::string database() const { return cluster_.folder() + "/db"; }
 
+  Datapath datapath_ = Datapath::kOffload;
   TestCluster cluster_;
   std::string progress_path_;
   CrashProgress* progress_ = nullptr;

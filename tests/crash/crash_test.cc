@@ -3,6 +3,7 @@
 //
 // One database over many kills: each round reopens the directory that the last kill left.
 // HYPERLOOP_CRASH_ROUNDS sets the number of rounds, HYPERLOOP_CRASH_SEED the moments.
+#include <algorithm>
 #include <fstream>
 
 #include "crash/crash_fixture.h"
@@ -10,8 +11,20 @@
 namespace hyperloop::test {
 namespace {
 
-TEST_F(CrashTest, EveryReplicaHasEveryAcknowledgedKey) {
-  const uint64_t rounds = FromEnvironment("HYPERLOOP_CRASH_ROUNDS", 8);
+class CrashDatapathTest : public CrashTest, public testing::WithParamInterface<Datapath> {};
+INSTANTIATE_TEST_SUITE_P(Datapaths, CrashDatapathTest,
+                         testing::Values(Datapath::kOffload, Datapath::kFanout,
+                                         Datapath::kCpuPolling, Datapath::kCpuEvent),
+                         [](const auto& param) {
+                           std::string name(DatapathName(param.param));
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+TEST_P(CrashDatapathTest, EveryReplicaHasEveryAcknowledgedKey) {
+  datapath_ = GetParam();
+  const uint64_t rounds =
+      FromEnvironment("HYPERLOOP_CRASH_ROUNDS", datapath_ == Datapath::kOffload ? 8 : 3);
   std::printf("seed: HYPERLOOP_CRASH_SEED=%llu\n", static_cast<unsigned long long>(seed_));
   for (uint64_t round = 0; round < rounds; ++round) {
     SCOPED_TRACE("round " + std::to_string(round));

@@ -48,6 +48,7 @@ class PrimaryKillTest : public StoreTest {
   StoreOptions LifeOptions() const {
     StoreOptions options = Options();
     options.ack = ack_;
+    options.datapath = datapath_;
     options.takeover = true;  // the former primary is dead: no need to watch whether it lives
     return options;
   }
@@ -85,6 +86,7 @@ class PrimaryKillTest : public StoreTest {
   }
 
   AckMode ack_ = AckMode::kAppend;
+  Datapath datapath_ = Datapath::kOffload;
   Progress* progress_ = nullptr;
 };
 
@@ -164,6 +166,30 @@ TEST_F(PrimaryKills, AcknowledgedAppendsSurvive) {
   EXPECT_GT(outcome.in_flight, kLives / 2) << "most kills should hit an append in flight";
   RecordProperty("pieces", static_cast<int>(outcome.pieces));
   RecordProperty("killed_in_flight", outcome.in_flight);
+}
+
+class OtherDatapathKills : public PrimaryKills, public testing::WithParamInterface<Datapath> {};
+INSTANTIATE_TEST_SUITE_P(Datapaths, OtherDatapathKills,
+                         testing::Values(Datapath::kFanout, Datapath::kCpuPolling,
+                                         Datapath::kCpuEvent),
+                         [](const auto& param) {
+                           std::string name(DatapathName(param.param));
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+TEST_P(OtherDatapathKills, AcknowledgedAppendsSurvive) {
+  datapath_ = GetParam();
+  const Outcome outcome = Run(kLivesWithRnic, false);
+  EXPECT_EQ(outcome.lost, 0) << "acknowledged appends are gone";
+  EXPECT_GT(outcome.pieces, static_cast<uint64_t>(kLivesWithRnic));
+}
+
+TEST_P(OtherDatapathKills, AcknowledgedAppendsSurviveTheRnicToo) {
+  datapath_ = GetParam();
+  with_rnic_ = true;
+  const Outcome outcome = Run(kLivesWithRnic, false);
+  EXPECT_EQ(outcome.lost, 0) << "acknowledged appends are gone";
 }
 
 TEST_F(PrimaryKills, AcknowledgedAppendsSurviveTheRnicToo) {

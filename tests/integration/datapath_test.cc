@@ -1,0 +1,156 @@
+// The store over every datapath, with real processes: the same content everywhere, and what each
+// datapath needs of the replicas' processes.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "integration/store_fixture.h"
+
+namespace hyperloop::test {
+namespace {
+
+using testing::HasSubstr;
+
+class DatapathTest : public StoreTest, public testing::WithParamInterface<Datapath> {
+ protected:
+  StoreOptions Chosen() const {
+    StoreOptions options = Options();
+    options.datapath = GetParam();
+    return options;
+  }
+};
+
+std::string Name(const testing::TestParamInfo<Datapath>& param) {
+  std::string name(DatapathName(param.param));
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Datapaths, DatapathTest,
+                         testing::Values(Datapath::kOffload, Datapath::kFanout,
+                                         Datapath::kCpuPolling, Datapath::kCpuEvent),
+                         Name);
+
+// Over several laps of the journal ring, so that records were executed (gMEMCPY) and their room
+// used again.
+TEST_P(DatapathTest, EveryNodeEndsWithTheSameBytes) {
+  StoreOptions options = Chosen();
+  options.window = 8;
+  std::string all;
+  for (int life = 0; life < 2; ++life) {
+    auto store = Taken(options);
+    ASSERT_NE(store, nullptr);
+    if (life == 0) {
+      ASSERT_TRUE(store->Create("f", Lane::kLog).ok());
+    }
+    const auto file = store->Lookup("f");
+    ASSERT_TRUE(file.ok());
+    EXPECT_EQ(Content(*store, "f"), all);
+    for (int i = 0; i < 1000; ++i) {
+      const std::string piece(static_cast<size_t>(400 + i % 300), static_cast<char>('a' + i % 26));
+      ASSERT_OK(store->Append(*file, piece)) << i;
+      all += piece;
+    }
+    ASSERT_OK(store->Close());
+    ExpectEqualRegions();
+  }
+  EXPECT_GT(all.size(), options.journal_size);
+}
+
+// A group may be taken with another datapath than it was last served by.
+TEST_P(DatapathTest, TheNextPrimaryMayChooseAnotherDatapath) {
+  std::string all;
+  for (const Datapath datapath : {GetParam(), Datapath::kOffload, GetParam()}) {
+    StoreOptions options = Options();
+    options.datapath = datapath;
+    auto store = Taken(options);
+    ASSERT_NE(store, nullptr);
+    if (all.empty()) {
+      ASSERT_TRUE(store->Create("f", Lane::kLog).ok());
+    }
+    EXPECT_EQ(Content(*store, "f"), all);
+    ASSERT_OK(store->Append(*store->Lookup("f"), "some more;"));
+    all += "some more;";
+    ASSERT_OK(store->Close());
+  }
+  ExpectEqualRegions();
+}
+
+TEST_P(DatapathTest, StoppedReplicas) {
+  StoreOptions options = Chosen();
+  options.ack_timeout = std::chrono::milliseconds(1000);
+  const bool by_cpu = GetParam() == Datapath::kCpuPolling || GetParam() == Datapath::kCpuEvent;
+  auto store = Taken(options);
+  ASSERT_NE(store, nullptr);
+  const auto file = store->Create("f", Lane::kLog);
+  ASSERT_TRUE(file.ok());
+  ASSERT_OK(store->Append(*file, "running;"));
+  cluster_.SignalAllReplicas(SIGSTOP);
+  Status status;
+  for (int i = 0; i < 300 && status.ok(); ++i) status = store->Append(*file, "stopped;");
+  cluster_.SignalAllReplicas(SIGCONT);
+  if (by_cpu) {
+    EXPECT_EQ(status.code(), Code::kTimedOut) << status.ToString();
+    EXPECT_THAT(status.message(), HasSubstr("ack_timeout"));
+    EXPECT_THAT(status.message(), HasSubstr("forwards by the replicas' CPUs"));
+  } else {
+    EXPECT_OK(status);
+    ASSERT_OK(store->Close());
+    ExpectEqualRegions();
+  }
+}
+
+// One replica of three stands still, then goes on: what waited goes through.
+TEST_P(DatapathTest, ABriefStopLosesNothing) {
+  auto store = Taken(Chosen());
+  ASSERT_NE(store, nullptr);
+  const auto file = store->Create("f", Lane::kLog);
+  ASSERT_TRUE(file.ok());
+  std::string all;
+  for (int i = 0; i < 20; ++i) {
+    cluster_.SignalReplica(1, SIGSTOP);
+    std::thread wake([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      cluster_.SignalReplica(1, SIGCONT);
+    });
+    const Status status = store->Append(*file, "piece " + std::to_string(i) + ";");
+    wake.join();
+    ASSERT_OK(status);
+    all += "piece " + std::to_string(i) + ";";
+  }
+  EXPECT_EQ(Content(*store, "f"), all);
+  ASSERT_OK(store->Close());
+  ExpectEqualRegions();
+}
+
+// Seal: a takeover's replicas have ended what served the old primary, before they answer.
+TEST_P(DatapathTest, ASealedPrimaryWritesNothingMore) {
+  auto first = Taken(Chosen());
+  ASSERT_NE(first, nullptr);
+  const auto file = first->Create("f", Lane::kLog);
+  ASSERT_TRUE(file.ok());
+  ASSERT_OK(first->Append(*file, "of the first;"));
+  StoreOptions options = SecondOptions();
+  options.datapath = GetParam();
+  options.takeover = true;
+  auto second = Opened(options);
+  ASSERT_NE(second, nullptr);
+  TakeResult result;
+  ASSERT_OK(second->Take(Request(), &result));
+  EXPECT_FALSE(first->Append(*file, "too late;").ok());
+  ASSERT_OK(second->Append(*second->Lookup("f"), "of the second;"));
+  EXPECT_EQ(Content(*second, "f"), "of the first;of the second;");
+  ASSERT_OK(second->Close());
+  for (uint32_t i = 0; i < cluster_.replicas(); ++i) {
+    const auto status = cluster_.ReplicaStatus(i);
+    ASSERT_TRUE(status.ok()) << status.status().ToString();
+    EXPECT_EQ(status->log_error, "");
+    ASSERT_EQ(status->files.size(), 1u);
+    EXPECT_EQ(status->files[0].size, std::string("of the first;of the second;").size()) << i;
+  }
+}
+
+}  // namespace
+}  // namespace hyperloop::test
