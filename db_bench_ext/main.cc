@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,7 @@ struct Arguments {
   std::vector<uint32_t> windows{1};
   std::vector<double> rates{0};
   std::vector<uint32_t> replicas{3};
+  std::vector<std::string> datapaths;  // empty: the URI's, or offload
   uint64_t number = 100000;
   int64_t warmup = -1;
   std::string region_size = "128M";
@@ -132,6 +134,7 @@ Result<CaseReport> RunCase(Target& target, const Case& load) {
   CaseReport report;
   report.load = load;
   report.replicas = target.group().group_size();
+  report.datapath = DatapathName(target.datapath());
   report.daemon_pid = target.daemon_pid();
   constexpr uint64_t kPings = 20000;
   HL_ASSIGN_OR_RETURN(const LatencyHistogram ping,
@@ -159,14 +162,23 @@ Status RunAll(const Arguments& arguments, const std::vector<Case>& cases) {
   options.window = *std::max_element(arguments.windows.begin(), arguments.windows.end());
   if (!arguments.json) std::printf("%s\n", TableHead().c_str());
   std::fflush(stdout);
+  std::vector<std::optional<Datapath>> datapaths{std::nullopt};
+  if (!arguments.datapaths.empty()) datapaths.clear();
+  for (const std::string& name : arguments.datapaths) {
+    HL_ASSIGN_OR_RETURN(const Datapath datapath, ParseDatapath(name));
+    datapaths.emplace_back(datapath);
+  }
   for (const uint32_t replicas : arguments.replicas) {
-    options.replicas = replicas;
-    HL_ASSIGN_OR_RETURN(const std::unique_ptr<Target> target, Target::Open(options));
-    for (const Case& load : cases) {
-      HL_ASSIGN_OR_RETURN(const CaseReport report, RunCase(*target, load));
-      const std::string line = arguments.json ? ToJson(report) : TableLine(report);
-      std::printf("%s\n", line.c_str());
-      std::fflush(stdout);
+    for (const std::optional<Datapath> datapath : datapaths) {
+      options.replicas = replicas;
+      options.datapath = datapath;
+      HL_ASSIGN_OR_RETURN(const std::unique_ptr<Target> target, Target::Open(options));
+      for (const Case& load : cases) {
+        HL_ASSIGN_OR_RETURN(const CaseReport report, RunCase(*target, load));
+        const std::string line = arguments.json ? ToJson(report) : TableLine(report);
+        std::printf("%s\n", line.c_str());
+        std::fflush(stdout);
+      }
     }
   }
   return Status::Ok();
@@ -223,6 +235,10 @@ int main(int argc, char** argv) {
           ->check(CLI::Range(1u, 8u))
           ->capture_default_str();
   app.get_option("--uri")->excludes(replicas);
+  app.add_option("--datapath", arguments.datapaths,
+                 "list of offload, fanout, cpu-polling, cpu-event; default: the URI's, or offload")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"offload", "fanout", "cpu-polling", "cpu-event"}));
   app.add_option("--number", arguments.number, "operations measured a case")
       ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40))
       ->capture_default_str();

@@ -37,6 +37,7 @@ rnic::Counters Difference(const rnic::Counters& before, const rnic::Counters& af
 std::string ToJson(const CaseReport& report) {
   const LatencyHistogram& latency = report.measured.latency;
   nlohmann::ordered_json json;
+  json["datapath"] = report.datapath;
   json["primitive"] = PrimitiveName(report.load.primitive);
   json["flush"] = Flushes(report.load);
   json["size"] = Sized(report.load) ? report.load.size : 0;
@@ -78,9 +79,9 @@ std::string ToJson(const CaseReport& report) {
 
 std::string TableHead() {
   char line[256];
-  std::snprintf(line, sizeof line, "%-8s %-5s %9s %6s %8s %9s %11s %9s %9s %9s %9s %10s %9s", "op",
-                "flush", "size", "window", "replicas", "rate", "op/s", "p50 us", "p95 us", "p99 us",
-                "p99.9 us", "max us", "ping us");
+  std::snprintf(line, sizeof line, "%-11s %-8s %-5s %9s %6s %8s %9s %11s %9s %9s %9s %9s %10s %9s",
+                "datapath", "op", "flush", "size", "window", "replicas", "rate", "op/s", "p50 us",
+                "p95 us", "p99 us", "p99.9 us", "max us", "ping us");
   return line;
 }
 
@@ -91,8 +92,8 @@ std::string TableLine(const CaseReport& report) {
   if (report.load.rate > 0) std::snprintf(rate, sizeof rate, "%.0f", report.load.rate);
   char line[320];
   std::snprintf(line, sizeof line,
-                "%-8s %-5s %9llu %6u %8u %9s %11.0f %9.2f %9.2f %9.2f %9.2f %10.1f %9.2f",
-                std::string(PrimitiveName(report.load.primitive)).c_str(),
+                "%-11s %-8s %-5s %9llu %6u %8u %9s %11.0f %9.2f %9.2f %9.2f %9.2f %10.1f %9.2f",
+                report.datapath.c_str(), std::string(PrimitiveName(report.load.primitive)).c_str(),
                 Flushes(report.load) ? "yes" : "no",
                 static_cast<unsigned long long>(Sized(report.load) ? report.load.size : 0),
                 report.load.window, report.replicas, rate, OpsPerSecond(report),

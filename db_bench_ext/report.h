@@ -21,6 +21,7 @@ struct HostWork {
 struct CaseReport {
   Case load;
   uint32_t replicas = 0;
+  std::string datapath;
   Measurement measured;
   uint64_t ping_pong_p50_ns = 0;
   pid_t daemon_pid = 0;

@@ -46,6 +46,8 @@ Result<std::unique_ptr<Target>> Target::Open(const TargetOptions& options) {
   StoreOptions store;
   HL_RETURN_IF_ERROR(ParseStoreUri(uri, &store).WithContext("--uri"));
   store.window = options.window;
+  if (options.datapath) store.datapath = *options.datapath;
+  target->datapath_ = store.datapath;
   store.takeover = false;  // whatever the URI says: a benchmark disturbs nobody
   store.restore = false;
   Result<std::unique_ptr<ScratchGroup>> scratch =

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,7 @@ struct TargetOptions {
   int daemon_cpu = -1;                  // own cluster; −1: not pinned
   int daemon_spin_us = -1;              // own cluster; −1: the daemon's default
   uint32_t window = 64;                 // the greatest of the cases
+  std::optional<Datapath> datapath;     // none: what the URI says
 };
 
 // An emulated cluster in a temporary directory of /dev/shm. It ends, and the directory goes, with
@@ -50,6 +52,7 @@ class Target {
   rnic::Device& device() { return scratch_->device(); }
   Scratch scratch() { return {scratch_->offset(), scratch_->bytes()}; }
   pid_t daemon_pid() const { return daemon_pid_; }
+  Datapath datapath() const { return datapath_; }
   // Counters of each host, the primary first.
   Result<std::vector<HostWork>> Counters();
 
@@ -65,6 +68,7 @@ class Target {
   std::vector<Host> hosts_;
   std::unique_ptr<ScratchGroup> scratch_;
   pid_t daemon_pid_ = 0;
+  Datapath datapath_ = Datapath::kOffload;
 };
 
 }  // namespace hyperloop::bench

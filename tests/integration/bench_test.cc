@@ -65,6 +65,30 @@ TEST(BenchTest, PrintsAJsonObjectForEachCaseAndLeavesNothing) {
   EXPECT_EQ(bench.Wait(), 0);
 }
 
+TEST(BenchTest, ComparesDatapathsInOneRun) {
+  const std::vector<std::string> datapaths = {"offload", "fanout", "cpu-polling", "cpu-event"};
+  ChildProcess bench = ChildProcess::Spawn(
+      Command({"--datapath=offload,fanout,cpu-polling,cpu-event", "--primitive=gwrite", "--flush",
+               "--size=128", "--number=200", "--replicas=2", "--region-size=64M", "--json"}));
+  for (const std::string& datapath : datapaths) {
+    const std::string line = bench.ReadLine();
+    const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
+    ASSERT_TRUE(json.is_object()) << line;
+    EXPECT_EQ(json["datapath"], datapath);
+    for (const int replica : {1, 2}) {
+      const auto& counters = json["hosts"][replica]["counters"];
+      if (datapath == "offload" || datapath == "fanout") {
+        EXPECT_EQ(counters["doorbells"], 0) << "a replica's CPU took part: " << line;
+      } else {
+        EXPECT_GT(counters["doorbells"], 0) << "no replica's CPU took part: " << line;
+      }
+    }
+  }
+  EXPECT_EQ(bench.Wait(), 0);
+  bench = ChildProcess::Spawn(Command({"--datapath=carrier-pigeon"}));
+  EXPECT_EQ(bench.Wait(), 2);
+}
+
 TEST(BenchTest, AnInterruptEndsItInOrder) {
   const std::set<std::string> before = OwnClusters();
   ChildProcess bench =
