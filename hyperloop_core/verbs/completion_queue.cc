@@ -105,33 +105,20 @@ VerbsCompletionQueue::~VerbsCompletionQueue() {
   if (channel_ != nullptr) lib.ibv_destroy_comp_channel(channel_);
 }
 
-Result<size_t> VerbsCompletionQueue::Fetch(ibv_wc* out, size_t wanted) {
-  if (has_set_aside_.load(std::memory_order_acquire)) [[unlikely]] {
-    const std::lock_guard lock(mutex_);
-    size_t taken = 0;
-    for (; taken < wanted && !set_aside_.empty(); ++taken) {
-      out[taken] = set_aside_.front();
-      set_aside_.pop_front();
-    }
-    if (set_aside_.empty()) has_set_aside_.store(false, std::memory_order_release);
-    if (taken > 0) return taken;
-  }
-  const int polled = ibv_poll_cq(cq_, static_cast<int>(wanted), out);
-  if (polled < 0) return Unavailable("completion queue of " + context_->port().device + " failed");
-  return static_cast<size_t>(polled);
-}
-
 Result<size_t> VerbsCompletionQueue::Poll(std::span<rnic::Completion> out) {
   if (!context_->Usable()) [[unlikely]]
     return context_->DeadStatus();
   size_t count = 0;
   while (count < out.size()) {
     std::array<ibv_wc, kBatch> batch;
-    HL_ASSIGN_OR_RETURN(const size_t polled,
-                        Fetch(batch.data(), std::min(kBatch, out.size() - count)));
+    const auto wanted = static_cast<int>(std::min(kBatch, out.size() - count));
+    const int polled = ibv_poll_cq(cq_, wanted, batch.data());
+    if (polled < 0) {
+      return Unavailable("completion queue of " + context_->port().device + " failed");
+    }
     if (polled == 0) break;
     const auto lock = context_->LockQueuePairs();
-    for (size_t i = 0; i < polled; ++i) {
+    for (size_t i = 0; i < static_cast<size_t>(polled); ++i) {
       const WorkId id = WorkId::Unpack(batch[i].wr_id);
       VerbsQueuePair* qp = context_->QueuePairLocked(id.slot);
       if (qp == nullptr) continue;
@@ -141,30 +128,6 @@ Result<size_t> VerbsCompletionQueue::Poll(std::span<rnic::Completion> out) {
   }
   if (count == 0 && !context_->Alive()) return context_->DeadStatus();
   return count;
-}
-
-Result<uint32_t> VerbsCompletionQueue::Discard(const VerbsQueuePair& qp) {
-  const std::lock_guard lock(mutex_);
-  const auto is_mine = [&qp](const ibv_wc& wc) {
-    return WorkId::Unpack(wc.wr_id).slot == qp.slot();
-  };
-  auto receives = static_cast<uint32_t>(std::count_if(
-      set_aside_.begin(), set_aside_.end(),
-      [&](const ibv_wc& wc) { return is_mine(wc) && WorkId::Unpack(wc.wr_id).receive; }));
-  std::erase_if(set_aside_, is_mine);
-  for (;;) {
-    ibv_wc wc;
-    const int polled = ibv_poll_cq(cq_, 1, &wc);
-    if (polled < 0)
-      return Unavailable("completion queue of " + context_->port().device + " failed");
-    if (polled == 0) return receives;
-    if (!is_mine(wc)) {
-      set_aside_.push_back(wc);
-      has_set_aside_.store(true, std::memory_order_release);
-    } else if (WorkId::Unpack(wc.wr_id).receive) {
-      ++receives;
-    }
-  }
 }
 
 Status VerbsCompletionQueue::RequestNotify(bool solicited_only) {

@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
-#include <thread>
 
 #include "verbs/connection.h"
 #include "verbs/open.h"
@@ -22,8 +21,6 @@ constexpr uint8_t kMaxRetries = 7;
 constexpr microseconds kMaxRnrTimer{491'520};
 constexpr std::chrono::milliseconds kMaxAckTimeout{8'796'093};
 constexpr uint8_t kHopLimit = 64;
-// DrainReceives: what has been posted is flushed within microseconds, unless the device is gone.
-constexpr std::chrono::seconds kDrainTimeout{5};
 
 // rnic::Sge goes to the device as it is.
 static_assert(sizeof(rnic::Sge) == sizeof(ibv_sge) &&
@@ -249,33 +246,10 @@ Status VerbsQueuePair::Connect(std::unique_ptr<CmConnection> connection) {
   return {};
 }
 
-// Not every device drops posted receives at a reset (Soft-RoCE keeps them), but every one flushes
-// them in ERROR.
-Status VerbsQueuePair::DrainReceives() {
-  const uint16_t producer = rq_producer_.load();
-  const uint16_t consumer = rq_consumer_.load();
-  uint32_t left = static_cast<uint16_t>(producer - consumer);
-  const auto deadline = std::chrono::steady_clock::now() + kDrainTimeout;
-  for (;;) {
-    HL_ASSIGN_OR_RETURN(const uint32_t flushed, recv_cq_->Discard(*this));
-    left -= std::min(left, flushed);
-    if (left == 0) return {};
-    if (!context_->Alive()) return context_->DeadStatus();
-    if (std::chrono::steady_clock::now() > deadline) {
-      return Internal("queue pair " + std::to_string(qpn()) + ": " + std::to_string(left) +
-                      " receives were not flushed");
-    }
-    std::this_thread::yield();
-  }
-}
-
+// Completions that are in a completion queue already belong to the old generation: Poll drops them.
 Status VerbsQueuePair::Reset() {
   if (!context_->Usable()) return context_->DeadStatus();
   ibv_qp_attr attr{};
-  attr.qp_state = IBV_QPS_ERR;
-  HL_RETURN_IF_ERROR(Modify(attr, IBV_QP_STATE, "ERROR"));
-  state_ = QpState::kError;
-  HL_RETURN_IF_ERROR(DrainReceives());
   attr.qp_state = IBV_QPS_RESET;
   HL_RETURN_IF_ERROR(Modify(attr, IBV_QP_STATE, "RESET"));
   generation_ = context_->NextGeneration() & WorkId::kGenerationMask;

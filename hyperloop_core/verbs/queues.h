@@ -7,9 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "hyperloop/core/rnic.h"
@@ -35,21 +33,13 @@ class VerbsCompletionQueue final : public rnic::CompletionQueue {
   Result<uint32_t> TakeEvents() override;
 
   ibv_cq* cq() const { return cq_; }
-  // Takes everything that has completed out of the device; what is not `qp`'s waits for Poll.
-  // Returns how many of `qp`'s receives were among it.
-  Result<uint32_t> Discard(const VerbsQueuePair& qp);
 
  private:
   VerbsCompletionQueue(std::shared_ptr<VerbsContext> context) : context_(std::move(context)) {}
-  // Up to `wanted` completions, set-aside ones first.
-  Result<size_t> Fetch(ibv_wc* out, size_t wanted);
 
   const std::shared_ptr<VerbsContext> context_;
   ibv_comp_channel* channel_ = nullptr;
   ibv_cq* cq_ = nullptr;
-  std::mutex mutex_;  // guards set_aside_; taken by Poll only while has_set_aside_
-  std::deque<ibv_wc> set_aside_;
-  std::atomic<bool> has_set_aside_{false};
 };
 
 class VerbsQueuePair final : public rnic::QueuePair {
@@ -76,7 +66,6 @@ class VerbsQueuePair final : public rnic::QueuePair {
   uint8_t RetryCount() const;
   uint8_t rnr_retry() const { return attr_.rnr_retry; }
 
-  uint32_t slot() const { return slot_; }
   // Completes `completion` with the request's id and takes the ring's space back. False: it belongs
   // to work from before a Reset.
   bool Resolve(const WorkId& id, rnic::Completion* completion);
@@ -88,7 +77,6 @@ class VerbsQueuePair final : public rnic::QueuePair {
   Status ToInit();
   Status ToReadyToReceive(const rnic::QpAddress& peer);
   Status ToReadyToSend();
-  Status DrainReceives();
   Status CheckRequest(const rnic::SendRequest& request) const;
   void Translate(const rnic::SendRequest& request, uint16_t index, ibv_send_wr* wr) const;
   uint64_t IdOf(bool receive, uint16_t index) const {
