@@ -45,6 +45,10 @@ Result<std::unique_ptr<Target>> Target::Open(const TargetOptions& options) {
   }
   StoreOptions store;
   HL_RETURN_IF_ERROR(ParseStoreUri(uri, &store).WithContext("--uri"));
+  if (store.provider != "softrnic") {
+    return NotSupported(
+        "hyperloop-bench reads the counters of emulated hosts: it measures provider=softrnic only");
+  }
   store.window = options.window;
   if (options.datapath) store.datapath = *options.datapath;
   target->datapath_ = store.datapath;

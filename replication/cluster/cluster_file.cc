@@ -43,6 +43,12 @@ Result<ClusterFile> ParseClusterFile(const std::string& text, const std::string&
   }
   if (!field("region_size").is_number_unsigned()) return bad("no region_size");
   if (!field("media").is_string()) return bad("no media");
+  // Clusters made before there was a choice have neither.
+  const nlohmann::json provider = field("provider"), device = field("device");
+  const bool no_choice = provider.is_null() && device.is_null();
+  if (!no_choice && (!device.is_string() || (provider != "softrnic" && provider != "verbs"))) {
+    return bad("provider " + provider.dump() + " with device " + device.dump());
+  }
   const nlohmann::json replicas = field("replicas");
   if (!replicas.is_array() || replicas.empty() || replicas.size() > kMaxGroupSize) {
     return bad("replicas is not a list of 1 to " + std::to_string(kMaxGroupSize));
@@ -50,6 +56,10 @@ Result<ClusterFile> ParseClusterFile(const std::string& text, const std::string&
   ClusterFile file;
   file.region_size = field("region_size").get<uint64_t>();
   file.media = field("media").get<std::string>();
+  if (!no_choice) {
+    file.provider = provider.get<std::string>();
+    file.device = device.get<std::string>();
+  }
   std::set<std::string> names;
   for (const nlohmann::json& entry : replicas) {
     const bool complete = entry.is_object() && entry.contains("name") &&
@@ -76,10 +86,9 @@ Result<ClusterFile> LoadClusterFile(const std::string& path) {
 }
 
 Status SaveClusterFile(const ClusterFile& file, const std::string& path) {
-  nlohmann::json json{{"version", kVersion},
-                      {"region_size", file.region_size},
-                      {"media", file.media},
-                      {"replicas", nlohmann::json::array()}};
+  nlohmann::json json{{"version", kVersion},   {"region_size", file.region_size},
+                      {"media", file.media},   {"provider", file.provider},
+                      {"device", file.device}, {"replicas", nlohmann::json::array()}};
   for (const ClusterFile::Replica& replica : file.replicas) {
     json["replicas"].push_back({{"name", replica.name}, {"listen", replica.listen}});
   }

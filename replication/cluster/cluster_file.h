@@ -17,6 +17,8 @@ struct ClusterFile {
   std::vector<Replica> replicas;
   uint64_t region_size = 0;
   std::string media;
+  std::string provider = "softrnic";
+  std::string device;  // verbs: NAME, NAME:PORT or empty
 };
 
 // kNotFound: no such file. kCorruption: it is not a cluster's, or of another version; the message

@@ -97,10 +97,16 @@ ClusterInfo Describe(const Paths& paths, const ClusterFile& file) {
   info.directory = paths.directory;
   info.region_size = file.region_size;
   info.media = file.media;
-  info.socket = paths.Socket();
-  info.processes.push_back(Look(paths, kDaemonName));
+  info.provider = file.provider;
   StoreOptions store;
-  store.device = paths.Socket();
+  store.provider = file.provider;
+  if (file.provider == "softrnic") {
+    info.socket = store.device = paths.Socket();
+    info.processes.push_back(Look(paths, kDaemonName));
+  } else {
+    store.device = file.device;
+    store.datapath = Datapath::kFanout;
+  }
   store.pool = paths.Pool("primary");
   for (const ClusterFile::Replica& replica : file.replicas) {
     ClusterProcess process = Look(paths, replica.name);
@@ -115,6 +121,15 @@ ClusterInfo Describe(const Paths& paths, const ClusterFile& file) {
 
 Status CheckOptions(const ClusterOptions& options) {
   constexpr uint64_t kGreatest = 15ull << 30;
+  if (options.provider != "softrnic" && options.provider != "verbs") {
+    return InvalidArgument("provider " + options.provider + ": softrnic or verbs");
+  }
+  if (options.provider == "softrnic" && !options.device.empty()) {
+    return InvalidArgument("device " + options.device + ": only provider verbs has a choice");
+  }
+  if (options.provider == "verbs" && (options.spin_us >= 0 || options.cpu >= 0)) {
+    return InvalidArgument("spin-us and cpu are the RNIC daemon's, and provider verbs has none");
+  }
   if (options.directory.empty()) return InvalidArgument("no directory given for the cluster");
   if (options.replicas < 1 || options.replicas > kMaxGroupSize) {
     return InvalidArgument(std::to_string(options.replicas) + " replicas: a group has 1 to " +
@@ -149,6 +164,11 @@ Result<ClusterFile> DescriptionFor(const ClusterOptions& options, const Paths& p
   *fresh = !file.ok() && file.status().code() == Code::kNotFound;
   if (!*fresh) {
     if (!file.ok()) return file;
+    if (file->provider != options.provider || file->device != options.device) {
+      return InvalidArgument("the cluster at " + paths.directory +
+                             " has provider=" + file->provider + " and device=\"" + file->device +
+                             "\". Give the same options, or another directory");
+    }
     if (file->replicas.size() != options.replicas || file->region_size != options.region_size ||
         file->media != options.media) {
       return InvalidArgument("the cluster at " + paths.directory + " has " +
@@ -170,6 +190,8 @@ Result<ClusterFile> DescriptionFor(const ClusterOptions& options, const Paths& p
   ClusterFile made;
   made.region_size = options.region_size;
   made.media = options.media;
+  made.provider = options.provider;
+  made.device = options.device;
   for (uint32_t i = 0; i < options.replicas; ++i) {
     made.replicas.push_back({"replica" + std::to_string(i), "127.0.0.1:0"});
   }
@@ -258,6 +280,7 @@ class Starter {
   }
 
   Status StartDaemon() {
+    if (file_.provider != "softrnic") return Status::Ok();
     if (Look(paths_, kDaemonName).state != ProcessState::kDead) return Status::Ok();
     // Replicas of a daemon that died hold queues of nothing: they start afresh, on their pools.
     for (const ClusterFile::Replica& replica : file_.replicas) {
@@ -282,11 +305,17 @@ class Starter {
     const size_t colon = replica->listen.rfind(':');
     const int port = std::atoi(replica->listen.c_str() + colon + 1);
     if (port != 0 && !PortIsFree(static_cast<uint16_t>(port))) replica->listen = "127.0.0.1:0";
-    return Start(replica->name, "hyperloop-replica",
-                 {"--pool", paths_.Pool(replica->name), "--size", std::to_string(file_.region_size),
-                  "--listen", replica->listen, "--device", paths_.Socket(), "--host", replica->name,
-                  "--media", file_.media},
-                 replica);
+    std::vector<std::string> arguments{"--pool",   paths_.Pool(replica->name),
+                                       "--size",   std::to_string(file_.region_size),
+                                       "--listen", replica->listen,
+                                       "--media",  file_.media};
+    if (file_.provider == "softrnic") {
+      arguments.insert(arguments.end(), {"--device", paths_.Socket(), "--host", replica->name});
+    } else {
+      arguments.insert(arguments.end(), {"--provider", file_.provider});
+      if (!file_.device.empty()) arguments.insert(arguments.end(), {"--device", file_.device});
+    }
+    return Start(replica->name, "hyperloop-replica", std::move(arguments), replica);
   }
 
   Status AwaitReady(const Started& process) {

@@ -255,6 +255,8 @@ TEST(ClusterFileTest, RefusesWhatIsNotACluster) {
           R"({"version":1,"region_size":1,"media":"auto","replicas":[]})",
           R"({"version":1,"region_size":1,"media":"auto","replicas":[{"name":"../a","listen":"h:1"}]})",
           R"({"version":1,"region_size":1,"media":"auto","replicas":[{"name":"a"}]})",
+          R"({"version":1,"region_size":1,"media":"auto","provider":"x","device":"","replicas":[{"name":"a","listen":"h:1"}]})",
+          R"({"version":1,"region_size":1,"media":"auto","provider":"verbs","replicas":[{"name":"a","listen":"h:1"}]})",
           R"({"version":1,"region_size":1,"media":"auto","replicas":[{"name":"a","listen":"h:1"},{"name":"a","listen":"h:2"}]})",
       }) {
     EXPECT_EQ(ParseClusterFile(bad, "f").status().code(), Code::kCorruption) << bad;

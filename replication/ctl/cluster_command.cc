@@ -26,8 +26,7 @@ int Start(const ClusterOptions& options) {
   if (!info.ok()) return Fail(info.status());
   std::printf("%s: %u of %zu processes started, %zu replicas with regions of %s, media=%s\n",
               info->directory.c_str(), info->started, info->processes.size(),
-              info->processes.size() - 1, FormatSize(info->region_size).c_str(),
-              info->media.c_str());
+              info->replicas().size(), FormatSize(info->region_size).c_str(), info->media.c_str());
   PrintProcesses(*info);
   std::printf("uri: %s\n", info->uri.c_str());
   return kExitOk;
@@ -37,9 +36,10 @@ int StatusOf(const std::string& directory, bool as_json) {
   const Result<ClusterInfo> info = ReadCluster(directory);
   if (!info.ok()) return Fail(info.status());
   if (as_json) {
-    nlohmann::json json{{"directory", info->directory},     {"uri", info->uri},
-                        {"region_size", info->region_size}, {"media", info->media},
-                        {"socket", info->socket},           {"processes", nlohmann::json::array()}};
+    nlohmann::json json{{"directory", info->directory},        {"uri", info->uri},
+                        {"region_size", info->region_size},    {"media", info->media},
+                        {"provider", info->provider},          {"socket", info->socket},
+                        {"processes", nlohmann::json::array()}};
     for (const ClusterProcess& process : info->processes) {
       json["processes"].push_back({{"name", process.name},
                                    {"state", ProcessStateName(process.state)},
@@ -92,6 +92,13 @@ void AddCluster(CLI::App& app, Action* chosen) {
   start->add_option("--region-size", *region_size, "bytes of each replica's region (K, M, G)")
       ->capture_default_str();
   start->add_option("--media", options->media, "auto, ram, file or pmem")->capture_default_str();
+  start
+      ->add_option("--provider", options->provider,
+                   "softrnic: a daemon emulates the nodes' RNICs; verbs: one RDMA device of this "
+                   "machine serves all nodes, datapath fanout")
+      ->check(CLI::IsMember({"softrnic", "verbs"}))
+      ->capture_default_str();
+  start->add_option("--device", options->device, "verbs: NAME or NAME:PORT of the RDMA device");
   start->add_option("--spin-us", options->spin_us, "how long the idle RNIC daemon spins");
   start->add_option("--cpu", options->cpu, "processor to pin the RNIC daemon to");
   start->callback([=] {

@@ -11,10 +11,6 @@ namespace {
 
 constexpr char kToolHost[] = "hyperloopctl";  // the emulated host that tools attach to
 
-NodePlace PlaceOf(const ClusterProcess& process) {
-  return {process.name, process.name, process.listen, process.pool, process.state};
-}
-
 // The emulated host's name, from the replica itself.
 Result<NodePlace> Ask(const std::string& listen) {
   constexpr auto kPatience = std::chrono::seconds(3);
@@ -27,6 +23,13 @@ Result<NodePlace> Ask(const std::string& listen) {
 
 }  // namespace
 
+// Emulated hosts are named like their replicas; on a real device each replica knows its own
+// address.
+NodePlace Nodes::PlaceOf(const ClusterProcess& process) const {
+  const std::string host = choice_.provider == "softrnic" ? process.name : "";
+  return {process.name, host, process.listen, process.pool, process.state};
+}
+
 void AddWhere(CLI::App* command, Where* where) {
   CLI::Option_group* group = command->add_option_group("where", "which group to look at");
   group->add_option("--dir", where->directory, "directory of an emulated cluster");
@@ -38,27 +41,31 @@ Result<Nodes> Nodes::Find(const Where& where) {
   Nodes nodes;
   if (!where.directory.empty()) {
     HL_ASSIGN_OR_RETURN(const ClusterInfo info, ReadCluster(where.directory));
-    nodes.socket_ = info.socket;
+    StoreOptions store;
+    HL_RETURN_IF_ERROR(ParseStoreUri(info.uri, &store));
+    nodes.choice_ = DeviceChoice::Of(store);
     nodes.primary_pool_ = info.directory + "/primary.pool";
-    for (size_t i = 1; i < info.processes.size(); ++i) {
-      nodes.replicas_.push_back(PlaceOf(info.processes[i]));
+    for (const ClusterProcess& process : info.replicas()) {
+      nodes.replicas_.push_back(nodes.PlaceOf(process));
     }
     return nodes;
   }
   StoreOptions store;
   HL_RETURN_IF_ERROR(ParseStoreUri(where.uri, &store).WithContext("--uri"));
   HL_RETURN_IF_ERROR(ValidateStoreOptions(store).WithContext("--uri"));
-  nodes.socket_ = store.device;
+  nodes.choice_ = DeviceChoice::Of(store);
   nodes.primary_pool_ = store.pool;
+  const std::string& inside = store.provider == "softrnic" ? store.device : store.pool;
   const Result<ClusterInfo> info =
-      ReadCluster(std::filesystem::path(store.device).parent_path().string());
+      ReadCluster(std::filesystem::path(inside).parent_path().string());
   for (const std::string& listen : store.replicas) {
     const ClusterProcess* known = nullptr;
-    for (size_t i = 1; info.ok() && i < info->processes.size(); ++i) {
-      if (info->processes[i].listen == listen) known = &info->processes[i];
+    for (const ClusterProcess& process :
+         info.ok() ? info->replicas() : std::span<const ClusterProcess>()) {
+      if (process.listen == listen) known = &process;
     }
     if (known != nullptr) {
-      nodes.replicas_.push_back(PlaceOf(*known));
+      nodes.replicas_.push_back(nodes.PlaceOf(*known));
       continue;
     }
     HL_ASSIGN_OR_RETURN(NodePlace place, Ask(listen));
@@ -75,7 +82,9 @@ Result<const NodePlace*> Nodes::Replica(uint32_t index) const {
 
 Result<rnic::Device*> Nodes::Device() {
   if (device_ == nullptr) {
-    HL_ASSIGN_OR_RETURN(device_, softrnic::OpenDaemonDevice({socket_, kToolHost}));
+    DeviceChoice choice = choice_;
+    choice.host = kToolHost;
+    HL_ASSIGN_OR_RETURN(device_, OpenDevice(choice));
   }
   return device_.get();
 }
@@ -88,13 +97,27 @@ Result<std::unique_ptr<NodeView>> Nodes::View(const NodePlace& place) {
   }
   Result<rnic::Device*> device = Device();
   if (!device.ok()) return device.status().WithContext("reaching " + place.name);
-  Result<std::unique_ptr<NodeView>> view = NodeView::Connect(**device, place.host);
+  std::string host = place.host;
+  if (host.empty()) {
+    if (place.state == ProcessState::kStopped) {
+      return Unavailable(
+          place.name +
+          " is stopped; over provider verbs a replica's process answers who looks at "
+          "it. Let it run, or end it: then its pool is read");
+    }
+    Result<NodePlace> asked = Ask(place.listen);
+    if (!asked.ok()) return asked.status().WithContext(place.name);
+    host = asked->host;
+  }
+  Result<std::unique_ptr<NodeView>> view = NodeView::Connect(**device, host);
   if (view.ok()) return view;
   return view.status().WithContext(place.name);
 }
 
 Result<rnic::Counters> Nodes::CountersOf(const std::string& host) const {
-  HL_ASSIGN_OR_RETURN(const auto device, softrnic::OpenDaemonDevice({socket_, host}));
+  DeviceChoice choice = choice_;
+  choice.host = host;
+  HL_ASSIGN_OR_RETURN(const auto device, OpenDevice(choice));
   return device->QueryCounters();
 }
 

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "hyperloop/core/softrnic.h"
 #include "hyperloop/replication/emulated_cluster.h"
 #include "hyperloop/replication/inspect.h"
+#include "link/device_choice.h"
 
 namespace CLI {
 class App;
@@ -25,7 +25,7 @@ void AddWhere(CLI::App* command, Where* where);
 
 struct NodePlace {
   std::string name;    // "replica0" …
-  std::string host;    // emulated host at the daemon
+  std::string host;    // as ConnectService takes it; "" when only the replica knows it
   std::string listen;  // control endpoint
   std::string pool;    // path; "" when only the URI is known
   ProcessState state = ProcessState::kRunning;
@@ -34,16 +34,16 @@ struct NodePlace {
 // The replicas of a group and a device to reach them with.
 class Nodes {
  public:
-  // Reads no replica yet. A URI is looked up in the cluster.json beside its device; without one,
-  // the replicas are asked for the names of their emulated hosts, so they must run.
+  // Reads no replica yet. A URI is looked up in the cluster.json beside its device (verbs: its
+  // pool); without one, the replicas are asked for the names of their hosts, so they must run.
   static Result<Nodes> Find(const Where& where);
 
   const std::vector<NodePlace>& replicas() const { return replicas_; }
-  const std::string& socket() const { return socket_; }
   const std::string& primary_pool() const { return primary_pool_; }
   // kInvalidArgument: no such replica.
   Result<const NodePlace*> Replica(uint32_t index) const;
-  // A replica that runs or is stopped through its RNIC, a dead one through its pool.
+  // A replica that runs or is stopped through its RNIC, a dead one through its pool. kUnavailable:
+  // over provider verbs also a stopped one, because its process answers who looks at it.
   Result<std::unique_ptr<NodeView>> View(const NodePlace& place);
   // What the replicas' RNICs counted: of emulated host `host`.
   Result<rnic::Counters> CountersOf(const std::string& host) const;
@@ -53,9 +53,10 @@ class Nodes {
 
  private:
   Result<rnic::Device*> Device();
+  NodePlace PlaceOf(const ClusterProcess& process) const;
 
   std::vector<NodePlace> replicas_;
-  std::string socket_;
+  DeviceChoice choice_;
   std::string primary_pool_;
   std::unique_ptr<rnic::Device> device_;
 };

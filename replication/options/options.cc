@@ -102,8 +102,29 @@ std::string GetText(const StoreOptions& options) {
 }
 
 std::string SetProvider(std::string_view value, StoreOptions* options) {
-  if (value != "softrnic") return "is not a known provider";
+  if (value != "softrnic" && value != "verbs") return "is not a known provider";
   options->provider = std::string(value);
+  return "";
+}
+
+std::string SetGidIndex(std::string_view value, StoreOptions* options) {
+  if (value == "auto") {
+    options->gid_index = -1;
+    return "";
+  }
+  const std::optional<uint64_t> index = ParseInteger(value);
+  if (!index || *index > 255) return "is not an index";
+  options->gid_index = static_cast<int32_t>(*index);
+  return "";
+}
+
+std::string SetMtu(std::string_view value, StoreOptions* options) {
+  constexpr std::array<uint64_t, 6> kMtus = {0, 256, 512, 1024, 2048, 4096};
+  const std::optional<uint64_t> bytes = ParseInteger(value);
+  if (!bytes || std::find(kMtus.begin(), kMtus.end(), *bytes) == kMtus.end()) {
+    return "is not an RDMA device's mtu";
+  }
+  options->mtu = static_cast<uint32_t>(*bytes);
   return "";
 }
 
@@ -177,18 +198,31 @@ constexpr Option kOptions[] = {
       "\"?\"."},
      SetReplicas,
      GetReplicas},
-    {{"provider", "one of softrnic", "softrnic", "softrnic",
-      "Which kind of RDMA device carries the group."},
+    {{"provider", "one of softrnic|verbs", "softrnic", "softrnic, verbs",
+      "Which kind of RDMA device carries the group: the software RNIC, or any that libibverbs "
+      "knows (docs/verbs.md)."},
      SetProvider,
      GetText<&S::provider>},
-    {{"device", "text", "", "a path",
-      "softrnic: the socket of hyperloop-rnicd on this machine. Required."},
+    {{"device", "text", "", "a path, NAME or NAME:PORT",
+      "softrnic: the socket of hyperloop-rnicd on this machine, required; verbs: the RDMA device, "
+      "by default the first with an active port."},
      SetText<&S::device, kMaxText>,
      GetText<&S::device>},
     {{"host", "text", "primary", "1 to 63 characters",
       "softrnic: the emulated host whose RNIC this process uses."},
      SetText<&S::host, 63>,
      GetText<&S::host>},
+    {{"gid_index", "integer", "auto", "auto, 0 to 255",
+      "verbs: which address of the device; auto prefers RoCE v2 with IPv4."},
+     SetGidIndex,
+     [](const S& o) { return o.gid_index < 0 ? "auto" : std::to_string(o.gid_index); }},
+    {{"mtu", "integer", "0", "0, 256, 512, 1024, 2048, 4096",
+      "verbs: bytes of payload in a packet, equal on all nodes; 0 takes the port's."},
+     SetMtu,
+     GetInteger<&S::mtu>},
+    {{"traffic_class", "integer", "0", "0 to 255", "verbs: traffic class of the packets (DSCP)."},
+     SetInteger<&S::traffic_class, 0, 255>,
+     GetInteger<&S::traffic_class>},
     {{"pool", "text", "", "a path",
       "The primary's own PMDK pool, a node of the group like each replica's; created when it does "
       "not exist. Required."},
@@ -313,6 +347,8 @@ Status ValidateStoreOptions(const StoreOptions& options) {
   // Values set in code rather than from text pass the same checks.
   for (const Option& option : kOptions) {
     std::string value = option.get(options);
+    const bool optional = option.info.name == "device" && options.provider == "verbs";
+    if (value.empty() && optional) continue;
     bool required = option.info.name == "device" || option.info.name == "pool";
     if (value.empty() && required) {
       return InvalidArgument("option " + std::string(option.info.name) +
@@ -320,6 +356,11 @@ Status ValidateStoreOptions(const StoreOptions& options) {
     }
     StoreOptions scratch;
     HL_RETURN_IF_ERROR(SetStoreOption(option.info.name, value, &scratch));
+  }
+  if (options.provider == "verbs" && options.datapath == Datapath::kOffload) {
+    return InvalidArgument(
+        "datapath=offload needs an RNIC whose queues can start one another, and provider=verbs has "
+        "none; choose datapath=fanout, cpu-polling or cpu-event, or provider=softrnic");
   }
   if (options.region_size != 0 && options.journal_size >= options.region_size) {
     return InvalidArgument(

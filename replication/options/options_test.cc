@@ -59,6 +59,9 @@ TEST(OptionTable, EveryOptionSetsWhatItSays) {
                                                          {"provider", "softrnic"},
                                                          {"device", "/d"},
                                                          {"host", "h2"},
+                                                         {"gid_index", "3"},
+                                                         {"mtu", "1024"},
+                                                         {"traffic_class", "104"},
                                                          {"pool", "/p"},
                                                          {"datapath", "offload"},
                                                          {"ack", "sync"},
@@ -131,6 +134,10 @@ TEST(OptionSet, BadValuesAreRefusedWithWhatIsAccepted) {
                                                       {"media", "disk"},
                                                       {"datapath", "fanouts"},
                                                       {"provider", "hardware"},
+                                                      {"gid_index", "256"},
+                                                      {"gid_index", "-1"},
+                                                      {"mtu", "1500"},
+                                                      {"traffic_class", "256"},
                                                       {"host", ""},
                                                       {"device", ""},
                                                       {"table_capacity", "1"},
@@ -211,6 +218,8 @@ TEST(OptionValidate, AcrossOptions) {
   StoreOptions options = Valid();
   options.device.clear();
   EXPECT_THAT(ValidateStoreOptions(options).message(), HasSubstr("option device is not set"));
+  options.provider = "verbs";
+  EXPECT_THAT(ValidateStoreOptions(options).message(), HasSubstr("datapath=offload"));
   options = Valid();
   options.pool.clear();
   EXPECT_THAT(ValidateStoreOptions(options).message(), HasSubstr("option pool is not set"));

@@ -1,7 +1,7 @@
 #include "hyperloop/replication/scratch_group.h"
 
 #include "control/endpoint.h"
-#include "hyperloop/core/softrnic.h"
+#include "link/device_choice.h"
 #include "primary/session.h"
 
 namespace hyperloop {
@@ -36,9 +36,7 @@ Result<std::unique_ptr<ScratchGroup>> ScratchGroup::Take(const StoreOptions& opt
     HL_ASSIGN_OR_RETURN(control::Endpoint endpoint, control::ParseEndpoint(each));
     endpoints.push_back(std::move(endpoint));
   }
-  const auto open_device = [options] {
-    return softrnic::OpenDaemonDevice({options.device, options.host});
-  };
+  const auto open_device = [choice = DeviceChoice::Of(options)] { return OpenDevice(choice); };
   StoreOptions scratch = options;
   scratch.restore = false;  // a group with files is refused before anything changes
   auto session = std::make_unique<Session>(std::move(scratch), std::move(endpoints), open_device,

@@ -1,6 +1,6 @@
 #include "primary/session_store.h"
 
-#include "hyperloop/core/softrnic.h"
+#include "link/device_choice.h"
 #include "primary/fork_guard.h"
 
 namespace hyperloop {
@@ -100,9 +100,8 @@ Result<std::unique_ptr<Store>> OpenSessionStore(const StoreOptions& options,
 }
 
 Result<std::unique_ptr<Store>> Store::Open(const StoreOptions& options, std::shared_ptr<Log> log) {
-  const softrnic::DaemonAddress address{options.device, options.host};
   return OpenSessionStore(
-      options, [address] { return softrnic::OpenDaemonDevice(address); }, std::move(log));
+      options, [choice = DeviceChoice::Of(options)] { return OpenDevice(choice); }, std::move(log));
 }
 
 }  // namespace hyperloop

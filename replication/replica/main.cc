@@ -8,6 +8,26 @@
 
 #include "replica/replica_program.h"
 
+namespace {
+
+// Options that do not belong to the provider, or that it needs.
+void CheckDevice(const CLI::App& app, const hyperloop::DeviceChoice& device) {
+  const bool soft = device.provider == "softrnic";
+  for (const char* name : {"--device", "--host"}) {
+    if (soft && app.count(name) == 0) throw CLI::RequiredError(name);
+  }
+  for (const char* name : {"--gid-index", "--mtu", "--traffic-class"}) {
+    if (soft && app.count(name) != 0) {
+      throw CLI::ValidationError(name, "is for --provider verbs only");
+    }
+  }
+  if (!soft && app.count("--host") != 0) {
+    throw CLI::ValidationError("--host", "is for --provider softrnic only");
+  }
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   CLI::App app{
       "One replica of a HyperLoop group: holds a copy of the region in a PMDK pool, arms its RNIC, "
@@ -20,8 +40,20 @@ int main(int argc, char** argv) {
   app.add_option("--listen", options.listen,
                  "HOST:PORT of the control endpoint; port 0: a free one")
       ->capture_default_str();
-  app.add_option("--device", options.device, "socket of hyperloop-rnicd")->required();
-  app.add_option("--host", options.host, "name of the emulated host to attach to")->required();
+  hyperloop::DeviceChoice& device = options.device;
+  app.add_option("--provider", device.provider, "kind of RDMA device: softrnic or verbs")
+      ->check(CLI::IsMember({"softrnic", "verbs"}))
+      ->capture_default_str();
+  app.add_option("--device", device.device,
+                 "softrnic: socket of hyperloop-rnicd; verbs: NAME or NAME:PORT, by default the "
+                 "first with an active port");
+  app.add_option("--host", device.host, "softrnic: name of the emulated host to attach to");
+  app.add_option("--gid-index", device.gid_index, "verbs: which address of the device")
+      ->check(CLI::Range(0, 255));
+  app.add_option("--mtu", device.mtu, "verbs: bytes of payload in a packet")
+      ->check(CLI::IsMember({256, 512, 1024, 2048, 4096}));
+  app.add_option("--traffic-class", device.traffic_class, "verbs: traffic class of the packets")
+      ->check(CLI::Range(0, 255));
   app.add_option("--media", options.media, "what the pool lies on: auto, ram, file, pmem")
       ->check(CLI::IsMember({"auto", "ram", "file", "pmem"}))
       ->capture_default_str();
@@ -33,6 +65,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", HYPERLOOP_VERSION);
   try {
     app.parse(argc, argv);
+    CheckDevice(app, device);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }

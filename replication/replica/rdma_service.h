@@ -28,6 +28,8 @@ class RdmaService final : public NodeService {
   // Opens the device, registers region and node page for inspection and publishes them.
   Status Start();
   void Watch();
+  // Valid from a successful Start until Watch.
+  const rnic::Device& device() const { return *device_; }
 
   std::string state() const override;
   void End() override { epoch_.Drop(); }

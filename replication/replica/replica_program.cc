@@ -9,7 +9,6 @@
 
 #include "common/text.h"
 #include "control/server.h"
-#include "hyperloop/core/softrnic.h"
 #include "pool/pool.h"
 #include "replica/node.h"
 #include "replica/rdma_service.h"
@@ -72,13 +71,11 @@ Status RunReplica(const ReplicaOptions& options, Log* log) {
           listen, [&](const control::BodyUnion& request) { return node->Handle(request); }));
   HL_ASSIGN_OR_RETURN(const std::unique_ptr<Pool> pool, OpenOrCreate(options, log));
   NodePageStore store(pool->node_page(), pool->media());
-  RdmaService service(
-      [&] {
-        return softrnic::OpenDaemonDevice({options.device, options.host});
-      },
-      *pool, log, options.datapath_cpu);
+  DeviceChoice device = options.device;
+  device.service_port = server->endpoint().port;
+  RdmaService service([device] { return OpenDevice(device); }, *pool, log, options.datapath_cpu);
   HL_RETURN_IF_ERROR(service.Start());
-  const Node::Identity identity{options.host, std::string(kVersion),
+  const Node::Identity identity{ServiceHost(device, service.device()), std::string(kVersion),
                                 std::string(MediaName(pool->media().level()))};
   HL_ASSIGN_OR_RETURN(node, Node::Create(identity, pool->region(), store, service, log));
 

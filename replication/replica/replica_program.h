@@ -7,6 +7,7 @@
 
 #include "hyperloop/core/log.h"
 #include "hyperloop/core/status.h"
+#include "link/device_choice.h"
 
 namespace hyperloop {
 
@@ -14,8 +15,7 @@ struct ReplicaOptions {
   std::string pool;
   uint64_t size = 0;  // 0: that of the existing pool
   std::string listen = "127.0.0.1:0";
-  std::string device;
-  std::string host;
+  DeviceChoice device;  // service_port is set to that of the control endpoint
   std::string media = "auto";
   int datapath_cpu = -1;  // processor of the thread of datapaths cpu-polling and cpu-event; −1: any
 };

@@ -13,6 +13,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,8 @@ struct ClusterOptions {
   uint32_t replicas = 3;  // 1 to 8
   uint64_t region_size = 256ull << 20;  // bytes of each replica's region
   std::string media = "auto";           // auto, ram, file, pmem
+  std::string provider = "softrnic";    // or verbs: all nodes on one RDMA device, no daemon
+  std::string device;                   // verbs: NAME or NAME:PORT; empty: the first active
   int spin_us = -1;                     // of the RNIC daemon; -1: its default
   int cpu = -1;                         // processor for the RNIC daemon; -1: its choice
   std::string programs;  // folder of hyperloop-rnicd and hyperloop-replica; empty: this program's
@@ -48,12 +51,16 @@ struct ClusterInfo {
   std::string directory;  // absolute
   uint64_t region_size = 0;
   std::string media;
-  std::string socket;                     // of the RNIC daemon
-  std::vector<ClusterProcess> processes;  // the daemon, then the replicas in chain order
+  std::string provider;                   // softrnic, verbs
+  std::string socket;                     // of the RNIC daemon; verbs: empty
+  std::vector<ClusterProcess> processes;  // the daemon (softrnic), then the replicas in chain order
   std::string uri;       // of the whole group, for a primary whose pool is in the directory
   uint32_t started = 0;  // how many processes this start began
 
   bool AllAlive() const;
+  std::span<const ClusterProcess> replicas() const {
+    return std::span(processes).subspan(provider == "softrnic" ? 1 : 0);
+  }
 };
 
 // Brings the cluster up, or completes it: what runs is left alone, what died is started again on

@@ -21,8 +21,12 @@ struct StoreOptions {
   std::vector<std::string>
       replicas;  // "host:port" of each replica's control endpoint, in chain order, 1 to 8
   std::string provider = "softrnic";
-  std::string device;            // softrnic: path of hyperloop-rnicd's socket
+  // softrnic: path of hyperloop-rnicd's socket; verbs: NAME or NAME:PORT, empty: the first active
+  std::string device;
   std::string host = "primary";  // softrnic: emulated host to attach to
+  int32_t gid_index = -1;        // verbs; −1: chosen by the provider
+  uint32_t mtu = 0;              // verbs, bytes; 0: the port's
+  uint32_t traffic_class = 0;    // verbs
   std::string pool;              // path of the primary's own pool; created when absent
   Datapath datapath = Datapath::kOffload;
   AckMode ack = AckMode::kAppend;
