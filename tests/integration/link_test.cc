@@ -6,6 +6,8 @@
 
 #include <array>
 #include <fstream>
+#include <iterator>
+#include <sstream>
 #include <thread>
 
 #include "integration/rnicd_fixture.h"
@@ -37,6 +39,29 @@ std::string FreeAddress() {
   getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
   close(fd);
   return "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+}
+
+// A connection to "127.0.0.1:PORT" on which nothing is said.
+int ConnectTo(const std::string& address) {
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  to.sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(address.find(':') + 1))));
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  EXPECT_EQ(connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to), 0);
+  return fd;
+}
+
+// What a process has used of its processors, in 1/100 s.
+uint64_t CpuTicks(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text((std::istreambuf_iterator<char>(file)), {});
+  std::istringstream fields(text.substr(text.rfind(')') + 2));
+  std::string skipped;
+  uint64_t user = 0, system = 0;
+  for (int i = 0; i < 11; ++i) fields >> skipped;
+  fields >> user >> system;
+  return user + system;
 }
 
 class LinkTest : public testing::Test {
@@ -146,7 +171,7 @@ TEST_F(LinkTest, OperationsCrossBetweenDaemons) {
   EXPECT_EQ(Counter(a, "link_reconnects"), 0u);
 }
 
-// With a key; and what passes on the wire is neither readable nor the same twice.
+// With a key, also after a reset. (link_channel_test.cc looks at what passes on the wire.)
 TEST_F(LinkTest, AKeyedLinkWorks) {
   const std::string key = WriteFile("key", kKeyText);
   StartBoth({"--link-key", key}, {"--link-key", key});
@@ -326,13 +351,7 @@ TEST_F(LinkTest, GarbageOnThePortClosesItsConnectionAndNothingElse) {
   inputs.push_back(stream);
   const uint64_t refused = Counter(b, "link_connections_refused");
   for (const auto& input : inputs) {
-    const std::string address = b_args_[1];
-    sockaddr_in to{};
-    to.sin_family = AF_INET;
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    to.sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(address.find(':') + 1))));
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    ASSERT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
+    const int fd = ConnectTo(b_args_[1]);
     ASSERT_EQ(send(fd, input.data(), input.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(input.size()));
     shutdown(fd, SHUT_WR);
@@ -348,6 +367,57 @@ TEST_F(LinkTest, GarbageOnThePortClosesItsConnectionAndNothingElse) {
   EXPECT_GE(Counter(b, "link_connections_refused"), refused + 2);
   EXPECT_OK(Raise(a, b));
   EXPECT_EQ(a.word(8), 1u);
+}
+
+// Whoever reaches the port can be silent; that keeps no peer out.
+TEST_F(LinkTest, SilentConnectionsKeepNoPeerOut) {
+  const std::string a_at = FreeAddress(), b_at = FreeAddress();
+  b_ = StartDaemon("b", {"--listen", b_at, "--peer", "a=" + a_at});
+  std::vector<int> silent;
+  for (int i = 0; i < 300; ++i) silent.push_back(ConnectTo(b_at));
+  const auto begin = Clock::now();
+  a_ = StartDaemon("a", {"--listen", a_at, "--peer", "b=" + b_at});
+  Node a, b;
+  ASSERT_NO_FATAL_FAILURE(OpenPair(&a, &b));
+  ASSERT_OK(Raise(a, b));
+  EXPECT_LT(Clock::now() - begin, milliseconds(1500)) << "as long as silence is suffered: 3 s";
+  EXPECT_GE(Counter(b, "link_connections_refused"), 200u);
+  for (const int fd : silent) close(fd);
+}
+
+// Descriptors that are used up do not keep the daemon busy.
+TEST_F(LinkTest, WithoutDescriptorsTheDaemonWaitsAndGoesOn) {
+  const std::string a_at = FreeAddress(), b_at = FreeAddress();
+  b_ = ChildProcess::Spawn({"/bin/sh", "-c",
+                            "ulimit -n 24; exec " + ProgramPath("hyperloop-rnicd") + " --socket " +
+                                Socket("b") + " --priority none --spin-us 0 --listen " + b_at +
+                                " --peer a=" + a_at});
+  ASSERT_EQ(b_.ReadLine(), "ready " + Socket("b"));
+  std::vector<int> silent;
+  for (int i = 0; i < 30; ++i) silent.push_back(ConnectTo(b_at));
+  const uint64_t before = CpuTicks(b_.pid());
+  std::this_thread::sleep_for(milliseconds(1000));  // in which nothing happens
+  EXPECT_LT(CpuTicks(b_.pid()) - before, 10u) << "of 100 in a second";
+  for (const int fd : silent) close(fd);
+  a_ = StartDaemon("a", {"--listen", a_at, "--peer", "b=" + b_at});
+  Node a, b;
+  ASSERT_NO_FATAL_FAILURE(OpenPair(&a, &b));
+  EXPECT_OK(Raise(a, b));
+}
+
+// One list for all machines, and a daemon that listens at every address: it dials the others only.
+TEST_F(LinkTest, ADaemonAtEveryAddressKnowsItsOwnHosts) {
+  const std::string a_at = FreeAddress(), b_at = FreeAddress();
+  const std::string key = WriteFile("key", kKeyText);
+  const std::string peers = WriteFile("peers", "a=" + a_at + "\nb=" + b_at + "\n");
+  const std::string port = a_at.substr(a_at.find(':'));
+  for (const std::string any : {"0.0.0.0", "[::]"}) {
+    a_ = StartDaemon("a", {"--listen", any + port, "--peers-file", peers, "--link-key", key});
+    auto a = Node::Open(Socket("a"), "a");
+    ASSERT_OK(a);
+    EXPECT_EQ(Counter(*a, "links_configured"), 1u) << any;
+    a_.Kill();
+  }
 }
 
 TEST_F(LinkTest, BadOptionsAreRefusedWithTheirRemedy) {
@@ -373,6 +443,8 @@ TEST_F(LinkTest, BadOptionsAreRefusedWithTheirRemedy) {
       {{"--peer", "b=127.0.0.1:1", "--peer", "b=127.0.0.1:2"}, "named twice"},
       {{"--peers-file", peers}, "peers:3"},
       {{"--peers-file", folder_ + "/none"}, "No such file"},
+      {{"--peers-file", folder_}, "not a regular file"},
+      {{"--link-key", key}, "--listen, --peer"},
   };
   for (const auto& [arguments, expected] : cases) {
     const std::string text = Refusal(arguments);

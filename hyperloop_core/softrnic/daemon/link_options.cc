@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/stat.h>
@@ -59,6 +60,40 @@ uint16_t LinkAddress::port() const {
                    : reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_port);
 }
 
+bool LinkAddress::wildcard() const {
+  if (storage.ss_family == AF_INET)
+    return reinterpret_cast<const sockaddr_in*>(&storage)->sin_addr.s_addr == INADDR_ANY;
+  const in6_addr& v6 = reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_addr;
+  return IN6_IS_ADDR_UNSPECIFIED(&v6);
+}
+
+bool Reaches(const LinkAddress& address, const LinkAddress& listening) {
+  if (address == listening) return true;
+  // [::] takes IPv4, too.
+  if (!listening.wildcard() || address.port() != listening.port() ||
+      (listening.storage.ss_family == AF_INET && address.storage.ss_family != AF_INET))
+    return false;
+  if (address.loopback() || address.wildcard()) return true;
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return false;
+  bool found = false;
+  for (const ifaddrs* each = all; each != nullptr && !found; each = each->ifa_next) {
+    if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != address.storage.ss_family)
+      continue;
+    LinkAddress own = address;  // with its port
+    if (each->ifa_addr->sa_family == AF_INET) {
+      reinterpret_cast<sockaddr_in*>(&own.storage)->sin_addr =
+          reinterpret_cast<const sockaddr_in*>(each->ifa_addr)->sin_addr;
+    } else {
+      reinterpret_cast<sockaddr_in6*>(&own.storage)->sin6_addr =
+          reinterpret_cast<const sockaddr_in6*>(each->ifa_addr)->sin6_addr;
+    }
+    found = own == address;
+  }
+  freeifaddrs(all);
+  return found;
+}
+
 Result<LinkAddress> ParseLinkAddress(std::string_view text, bool any_port) {
   const auto bad = [&](const char* why) {
     return InvalidArgument("link address \"" + std::string(text) + "\": " + why +
@@ -105,6 +140,9 @@ Result<LinkPeer> ParseLinkPeer(std::string_view text) {
 }
 
 Result<std::vector<LinkPeer>> ReadPeersFile(const std::string& path) {
+  struct stat info {};
+  if (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode))
+    return InvalidArgument("peers file " + path + ": not a regular file");
   std::ifstream file(path);
   if (!file) return FromErrno(errno, "reading the peers file " + path);
   std::vector<LinkPeer> peers;
@@ -117,6 +155,7 @@ Result<std::vector<LinkPeer>> ReadPeersFile(const std::string& path) {
     if (!peer.ok()) return peer.status().WithContext(path + ":" + std::to_string(number));
     peers.push_back(std::move(*peer));
   }
+  if (file.bad()) return FromErrno(errno, "reading the peers file " + path);
   return peers;
 }
 
@@ -160,6 +199,10 @@ Result<LinkOptions> MakeLinkOptions(const std::string& listen, const std::string
     HL_ASSIGN_OR_RETURN(LinkPeer peer, ParseLinkPeer(text));
     options.peers.push_back(std::move(peer));
   }
+  if (options.key.has_value() && listen.empty() && options.peers.empty())
+    return InvalidArgument("--link-key " + key_file +
+                           " without a link to use it for: give --listen, --peer or a --peers-file "
+                           "with hosts, or leave it out");
   const auto open_to_others = [&](const LinkAddress& address, const std::string& what) {
     if (options.key.has_value() || address.loopback()) return Status();
     return PermissionDenied(what + " " + address.ToString() +

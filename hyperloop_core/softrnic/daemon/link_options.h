@@ -21,11 +21,15 @@ struct LinkAddress {
 
   std::string ToString() const;  // "10.0.0.1:7471", "[::1]:7471"
   bool loopback() const;
+  bool wildcard() const;  // 0.0.0.0, [::]
   uint16_t port() const;
   friend bool operator==(const LinkAddress& a, const LinkAddress& b) {
     return a.ToString() == b.ToString();
   }
 };
+
+// True if who connects to `address` reaches what listens at `listening` on this machine.
+bool Reaches(const LinkAddress& address, const LinkAddress& listening);
 
 // "10.0.0.1:7471" or "[fe80::1]:7471"; names are not looked up. Port 0 only if `any_port`.
 Result<LinkAddress> ParseLinkAddress(std::string_view text, bool any_port);
@@ -52,7 +56,8 @@ struct LinkOptions {
   bool any() const { return listen.has_value() || !peers.empty(); }
 };
 // Texts as given on the command line; empty: not given. Without a key every address must be
-// loopback: otherwise kPermissionDenied.
+// loopback: otherwise kPermissionDenied. A key without anything to
+// use it for is kInvalidArgument.
 Result<LinkOptions> MakeLinkOptions(const std::string& listen, const std::string& key_file,
                                     const std::vector<std::string>& peers,
                                     const std::string& peers_file);

@@ -23,11 +23,14 @@ constexpr int64_t kQueueBytes = 1 << 20;
 constexpr size_t kInboxBytes = 4 << 20;
 constexpr size_t kMaxAnswerBytes = 4 << 20;  // of one connection, before its requests wait
 constexpr size_t kMaxConnections = 256;
+constexpr size_t kMaxStrangers = 32;  // of them, that have not introduced themselves yet
 constexpr size_t kReadBytes = 256 << 10;
 constexpr milliseconds kSignOfLife{500};
 constexpr milliseconds kDeadAfter{3000};
 constexpr milliseconds kForgetAfter{15000};  // an accepted connection
 constexpr milliseconds kIntroduceWithin{3000};
+constexpr milliseconds kAcceptPause{500};
+constexpr milliseconds kBetweenRefusals{1000};
 constexpr milliseconds kFirstBackoff{20};
 constexpr milliseconds kLastBackoff{500};
 
@@ -95,10 +98,9 @@ Status LinkServer::Listen() {
           0 ||
       listen(listener_.get(), 64) != 0)
     return FromErrno(errno, "--listen " + text);
-  LinkAddress bound;
-  bound.length = sizeof bound.storage;
-  getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&bound.storage), &bound.length);
-  listening_ = bound.ToString();
+  bound_.length = sizeof bound_.storage;
+  getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&bound_.storage), &bound_.length);
+  listening_ = bound_.ToString();
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u64 = kListener;
@@ -111,7 +113,7 @@ Status LinkServer::Listen() {
 // own hosts too: nothing is dialed for them.
 Status LinkServer::AddPeers(Engine* engine) {
   for (const LinkPeer& each : options_.peers) {
-    if (each.address.ToString() == listening_) continue;
+    if (!listening_.empty() && Reaches(each.address, bound_)) continue;
     auto found = std::find_if(peers_.begin(), peers_.end(),
                               [&](const auto& peer) { return peer->address == each.address; });
     if (found == peers_.end()) {
@@ -266,6 +268,10 @@ int LinkServer::Timers() {
     if (now >= peer->dial_at) Dial(*peer);
     if (peer->connection == 0) next = std::min(next, peer->dial_at);
   }
+  if (accept_again_ != Clock::time_point{}) {
+    if (now >= accept_again_) WatchListener(true);
+    next = std::min(next, now + kAcceptPause);
+  }
   std::vector<std::pair<uint64_t, std::string>> dead;
   for (auto& [serial, c] : connections_) {
     if (!c->channel.open()) {
@@ -292,11 +298,12 @@ void LinkServer::Dial(Peer& peer) {
   peer.dial_at = now + peer.backoff;
   UniqueFd fd(
       socket(peer.address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) return;
   const int on = 1;
-  setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  const int result = connect(fd.get(), reinterpret_cast<const sockaddr*>(&peer.address.storage),
-                             peer.address.length);
+  if (fd) setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  const int result =
+      fd ? connect(fd.get(), reinterpret_cast<const sockaddr*>(&peer.address.storage),
+                   peer.address.length)
+         : -1;
   if (result != 0 && errno != EINPROGRESS) {
     const std::string why = std::strerror(errno);
     if (why != peer.last_error)
@@ -321,11 +328,19 @@ void LinkServer::Accept() {
   from.length = sizeof from.storage;
   UniqueFd fd(accept4(listener_.get(), reinterpret_cast<sockaddr*>(&from.storage), &from.length,
                       SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!fd) return;
+  if (!fd) {
+    // A connection that cannot be taken would wake the thread again and again.
+    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+      LogRefusal("a peer", std::string(std::strerror(errno)) + "; for descriptors raise ulimit -n");
+      WatchListener(false);
+    }
+    return;
+  }
+  MakeRoomForStranger();
   if (connections_.size() >= kMaxConnections) {
     Add(&counters_.refused, 1);
-    log_->Write(LogLevel::kWarn, "refused a link from " + from.ToString() + ": there are " +
-                                     std::to_string(kMaxConnections) + ", the most");
+    LogRefusal(from.ToString(),
+               "there are " + std::to_string(kMaxConnections) + " connections, the most");
     return;
   }
   const int on = 1;
@@ -336,6 +351,38 @@ void LinkServer::Accept() {
   c->begun = c->heard = c->said = Clock::now();
   Watch(*c);
   connections_.emplace(c->serial, std::move(c));
+}
+
+void LinkServer::WatchListener(bool on) {
+  epoll_event event{};
+  event.events = on ? EPOLLIN : 0u;
+  event.data.u64 = kListener;
+  epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, listener_.get(), &event);
+  accept_again_ = on ? Clock::time_point{} : Clock::now() + kAcceptPause;
+}
+
+// Whoever reaches the port can connect and be silent: the oldest of those goes, so that they keep
+// no peer out.
+void LinkServer::MakeRoomForStranger() {
+  size_t strangers = 0;
+  uint64_t oldest = 0;
+  for (const auto& [serial, c] : connections_) {
+    if (c->dialed || c->channel.open()) continue;
+    if (strangers++ == 0) oldest = serial;
+  }
+  if (strangers < kMaxStrangers) return;
+  Add(&counters_.refused, 1);
+  Close(oldest,
+        "it did not introduce itself while " + std::to_string(kMaxStrangers) + " others came");
+}
+
+// One that tries again and again is told of once; many different ones now and then.
+void LinkServer::LogRefusal(const std::string& name, const std::string& why) {
+  const auto now = Clock::now();
+  if (why == last_refusal_ || now - refusal_logged_ < kBetweenRefusals) return;
+  log_->Write(LogLevel::kWarn, "link from " + name + " was refused: " + why);
+  last_refusal_ = why;
+  refusal_logged_ = now;
 }
 
 void LinkServer::Watch(Connection& c) {
@@ -518,9 +565,8 @@ void LinkServer::Close(uint64_t serial, const std::string& why) {
     incoming_.erase(c.link);
     if (c.channel.open()) {
       log_->Write(LogLevel::kInfo, "link from " + c.name + " is down: " + why);
-    } else if (why != last_refusal_) {  // one that tries again and again is told of once
-      log_->Write(LogLevel::kWarn, "link from " + c.name + " was refused: " + why);
-      last_refusal_ = why;
+    } else {
+      LogRefusal(c.name, why);
     }
   }
   connections_.erase(found);

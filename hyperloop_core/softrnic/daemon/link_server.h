@@ -84,6 +84,9 @@ class LinkServer final : public LinkPort {
   int Timers();
   void Dial(Peer& peer);
   void Accept();
+  void MakeRoomForStranger();
+  void WatchListener(bool on);
+  void LogRefusal(const std::string& name, const std::string& why);
   void HandleConnection(uint64_t serial, uint32_t events);
   bool Connected(Connection& c);
   bool ReadFrom(Connection& c);
@@ -101,6 +104,7 @@ class LinkServer final : public LinkPort {
   const LinkOptions options_;
   const std::shared_ptr<Log> log_;
   std::string listening_;
+  LinkAddress bound_;  // where, if it is not empty
   UniqueFd listener_;
   UniqueFd epoll_;
   UniqueFd wake_;
@@ -113,6 +117,8 @@ class LinkServer final : public LinkPort {
   uint64_t next_serial_ = 16;            // below: the server's own descriptors
   LinkId next_incoming_ = 0;
   std::string last_refusal_;
+  Clock::time_point refusal_logged_{};
+  Clock::time_point accept_again_{};  // not 0: the listener is not watched until then
   Counters counters_;
 
   // Between the threads.
