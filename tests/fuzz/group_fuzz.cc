@@ -146,13 +146,15 @@ class Madness {
   }
 
   void SendMessages() {
-    const size_t bytes = MessageRing::Bytes(program_);
+    const size_t bytes = MessageBytes(program_);
     // Also holds the data that operations write.
     auto buffer = Must(primary_.device->AllocateBuffer(bytes));
     auto mr = Must(primary_.pd->Register(buffer->data(), buffer->size(), rnic::kLocalWrite, {}));
     MessageRing ring(program_, info_, chain_, buffer->data());
     for (uint64_t m = 0; m < 24 && !in_.done(); ++m) {
-      ring.Encode(m, Pick(), in_.U8() < 128);
+      Operation operation = Pick();
+      operation.flush = in_.U8() < 128;
+      ring.Encode(m, operation);
       std::byte* const message = ring.message(m);
       uint32_t length = ring.message_bytes();
       for (unsigned n = in_.U8() % 16u; n > 0; --n) {
