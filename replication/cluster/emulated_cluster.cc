@@ -127,8 +127,10 @@ Status CheckOptions(const ClusterOptions& options) {
   if (options.provider == "softrnic" && !options.device.empty()) {
     return InvalidArgument("device " + options.device + ": only provider verbs has a choice");
   }
-  if (options.provider == "verbs" && (options.spin_us >= 0 || options.cpu >= 0)) {
-    return InvalidArgument("spin-us and cpu are the RNIC daemon's, and provider verbs has none");
+  if (options.provider == "verbs" &&
+      (options.spin_us >= 0 || options.cpu >= 0 || !options.priority.empty())) {
+    return InvalidArgument(
+        "spin-us, cpu and priority are the RNIC daemon's, and provider verbs has none");
   }
   if (options.directory.empty()) return InvalidArgument("no directory given for the cluster");
   if (options.replicas < 1 || options.replicas > kMaxGroupSize) {
@@ -271,6 +273,7 @@ class Starter {
     spawn.log = paths_.Log(name);
     spawn.pid_file = paths_.Pid(name);
     spawn.die_with_caller = options_.die_with_caller;
+    if (replica != nullptr) spawn.cpu = options_.replica_cpu;
     std::error_code error;
     const uint64_t log_size = fs::file_size(spawn.log, error);
     Result<ProcessId> id = cluster::Spawn(spawn);
@@ -295,6 +298,9 @@ class Starter {
     }
     if (options_.cpu >= 0) {
       arguments.insert(arguments.end(), {"--cpu", std::to_string(options_.cpu)});
+    }
+    if (!options_.priority.empty()) {
+      arguments.insert(arguments.end(), {"--priority", options_.priority});
     }
     HL_RETURN_IF_ERROR(Start(kDaemonName, "hyperloop-rnicd", std::move(arguments), nullptr));
     return AwaitReady(started_.back());

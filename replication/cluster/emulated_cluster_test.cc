@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -88,6 +89,27 @@ TEST_F(EmulatedClusterTest, StartsAndStopsAll) {
   EXPECT_EQ(cluster::StateOf(id), ProcessState::kDead);
   EXPECT_TRUE(fs::exists(options_.directory + "/replica1.pool")) << "pools outlive the cluster";
   EXPECT_TRUE(StopCluster(options_.directory).ok()) << "stopping twice is no error";
+}
+
+TEST_F(EmulatedClusterTest, ReplicasAreBoundToTheProcessorAskedFor) {
+  cpu_set_t allowed;
+  ASSERT_EQ(sched_getaffinity(0, sizeof allowed, &allowed), 0);
+  options_.replica_cpu = CPU_SETSIZE - 1;
+  while (!CPU_ISSET(options_.replica_cpu, &allowed)) --options_.replica_cpu;
+  ASSERT_TRUE(StartCluster(options_).ok());
+  cpu_set_t bound;
+  ASSERT_EQ(sched_getaffinity(Id("replica1").pid, sizeof bound, &bound), 0);
+  EXPECT_EQ(CPU_COUNT(&bound), 1);
+  EXPECT_TRUE(CPU_ISSET(options_.replica_cpu, &bound));
+  ASSERT_EQ(sched_getaffinity(Id("rnicd").pid, sizeof bound, &bound), 0);
+  EXPECT_TRUE(CPU_EQUAL(&bound, &allowed)) << "the daemon chooses for itself";
+}
+
+TEST_F(EmulatedClusterTest, AProcessorThatIsNotThereIsNamed) {
+  options_.replica_cpu = CPU_SETSIZE;
+  const Result<ClusterInfo> info = StartCluster(options_);
+  ASSERT_FALSE(info.ok());
+  EXPECT_THAT(info.status().message(), HasSubstr("processor"));
 }
 
 TEST_F(EmulatedClusterTest, StartOnARunningClusterChangesNothing) {

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -113,6 +114,7 @@ struct Child {
   int report = -1;  // where errno goes when a step fails
   bool die_with_caller = false;
   pid_t caller = 0;
+  int cpu = -1;
 
   [[noreturn]] void Fail(int step) const {
     const int report_text[2] = {step, errno};
@@ -126,6 +128,7 @@ struct Child {
       if (::getppid() != caller) ::_exit(127);
     }
     ::umask(077);
+    if (cpu >= 0) Bind();
     sigset_t none;
     sigemptyset(&none);
     ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -138,6 +141,12 @@ struct Child {
     ::syscall(SYS_close_range, 3U, ~0U, 4U /* CLOSE_RANGE_CLOEXEC */);
     ::execv(program, argv);
     Fail(2);
+  }
+  void Bind() const {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (cpu < CPU_SETSIZE) CPU_SET(static_cast<size_t>(cpu), &set);
+    if (::sched_setaffinity(0, sizeof set, &set) != 0) Fail(4);
   }
   void WritePidFile() const {
     uint64_t start_time = 0;
@@ -203,7 +212,7 @@ Result<ProcessId> Spawn(const SpawnOptions& options) {
   const std::string temporary = options.pid_file + ".new";
   const Child child{program.c_str(), argv.data(), options.pid_file.c_str(), temporary.c_str(),
                     boot.c_str(),    log.get(),   report_child.get(),       options.die_with_caller,
-                    ::getpid()};
+                    ::getpid(),      options.cpu};
   const pid_t pid = ::fork();
   if (pid < 0) return FromErrno(errno, "fork for " + program);
   if (pid == 0) child.Run();
@@ -218,8 +227,9 @@ Result<ProcessId> Spawn(const SpawnOptions& options) {
     ::waitpid(pid, nullptr, 0);
     ::unlink(options.pid_file.c_str());
     static constexpr const char* kSteps[] = {"", "redirecting output of ", "executing ",
-                                             "writing the pid file of "};
-    return FromErrno(failure[1], kSteps[failure[0] & 3] + program);
+                                             "writing the pid file of ",
+                                             "choosing the processor of "};
+    return FromErrno(failure[1], kSteps[failure[0]] + program);
   }
   return ReadPidFile(options.pid_file);
 }

@@ -101,6 +101,12 @@ void AddCluster(CLI::App& app, Action* chosen) {
   start->add_option("--device", options->device, "verbs: NAME or NAME:PORT of the RDMA device");
   start->add_option("--spin-us", options->spin_us, "how long the idle RNIC daemon spins");
   start->add_option("--cpu", options->cpu, "processor to pin the RNIC daemon to");
+  start
+      ->add_option("--priority", options->priority,
+                   "of the RNIC daemon's data thread: nice, fifo or none")
+      ->check(CLI::IsMember({"nice", "fifo", "none"}));
+  start->add_option("--replica-cpu", options->replica_cpu, "processor to bind every replica to")
+      ->check(CLI::NonNegativeNumber);
   start->callback([=] {
     *chosen = [=] {
       const Result<uint64_t> size = ParseSize(*region_size);

@@ -30,6 +30,8 @@ struct ClusterOptions {
   std::string device;                   // verbs: NAME or NAME:PORT; empty: the first active
   int spin_us = -1;                     // of the RNIC daemon; -1: its default
   int cpu = -1;                         // processor for the RNIC daemon; -1: its choice
+  std::string priority;                 // of the RNIC daemon: nice, fifo, none; empty: its default
+  int replica_cpu = -1;                 // processor for every replica; -1: as the caller's
   std::string programs;  // folder of hyperloop-rnicd and hyperloop-replica; empty: this program's
   bool die_with_caller = false;  // the processes are killed when the calling thread ends
   std::chrono::milliseconds start_timeout{30000};  // for each process to become ready
