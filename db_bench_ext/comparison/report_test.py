@@ -1,0 +1,148 @@
+"""What the report says of its results, without a browser."""
+
+import copy
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from comparison import report, report_model, report_samples, report_text
+from comparison.report_samples import case, primitive, run
+
+
+class TextTest(unittest.TestCase):
+    def test_numbers_have_three_digits_and_a_unit(self):
+        plain = {value: report_text.time(value).replace("\u00a0", " ") for value in (850, 999.9, 6312, 12_345_678, 1.5e9, 0)}
+        self.assertEqual(plain, {850: "850 ns", 999.9: "1 µs", 6312: "6.31 µs", 12_345_678: "12.3 ms", 1.5e9: "1.5 s", 0: "0 ns"})
+        self.assertEqual([report_text.significant(value) for value in (0.0123, 9.996, 158_000)], ["0.0123", "10", "158,000"])
+        self.assertEqual([report_text.rate(value).replace("\u00a0", " ") for value in (0.5, 17, 18_000, 1_460_000)],
+                         ["0.5", "17", "18 k", "1.46 M"])
+        self.assertEqual([report_text.size(value).replace("\u00a0", " ") for value in (64, 1024, 1 << 20)], ["64 B", "1 KiB", "1 MiB"])
+        self.assertEqual([report_text.times(value) for value in (0.75, 1 / 164, 1.34, 1730)], ["0.75", "1/164", "1.3", "1,730"])
+        self.assertEqual(report_text.percentile(1e-4).replace("\u00a0", " "), "99.99 %")
+
+
+class ModelTest(unittest.TestCase):
+    def test_cases_are_compared_where_only_the_datapath_differs(self):
+        cases = [case("none", [run(1)]), case("offload", [run(1)]), case("offload", [run(1)], replicas=5),
+                 case("cpu-polling", [run(1)], "noise", noise_workers=4), case("cpu-polling", [run(1)], "noise", noise_workers=8),
+                 case("none", [run(1)], benchmark="ycsb-a")]
+        found = [(group.benchmark, group.setting, group.load_title, [each["datapath"] for each in group.cases])
+                 for group in report_model.groups(cases)]
+        self.assertEqual(found, [
+            ("fillrandom", "3 replicas", "idle machine", ["offload", "none"]),
+            ("fillrandom", "3 replicas", "noise: 4 stress-ng workers on the replicas’ processors", ["cpu-polling"]),
+            ("fillrandom", "3 replicas", "noise: 8 stress-ng workers on the replicas’ processors", ["cpu-polling"]),
+            ("fillrandom", "5 replicas", "idle machine", ["offload", "none"]),
+            ("ycsb-a", "not replicated", "idle machine", ["none"])])
+
+    def test_cases_of_one_datapath_are_told_apart_by_name(self):
+        group, = report_model.groups([case("offload", [run(1)], name="first"), case("offload", [run(1)], name="second")])
+        self.assertEqual([group.label(each) for each in group.cases], ["first", "second"])
+
+    def test_the_distribution_pools_runs_and_ends_at_the_slowest_operation(self):
+        runs = [{"histogram": [[0, 10, 98], [50, 100, 1]]}, {"histogram": [[20, 40, 1]]}]
+        self.assertEqual(report_model.pooled_tail(runs), [(1, 1.0), (10, 0.02), (40, 0.01), (100, 0.01)])
+        self.assertEqual(report_model.pooled_tail([{"histogram": []}]), [])
+
+    def test_repeated_measurements_of_a_primitive_are_one_point_without_invalid_ones(self):
+        point, = report_model.points([primitive("offload", 10), primitive("offload", 30), primitive("offload", 20),
+                                      primitive("offload", 999, valid=False)])
+        self.assertEqual((len(point.runs), point.median("p50_ns")), (3, 20))
+
+    def test_panels_hold_all_but_one_quantity_still(self):
+        points = report_model.points([primitive(datapath, 10, size=size, window=window) for datapath in ("offload", "fanout")
+                                      for size in (64, 128, 256) for window in (1, 8)] + [primitive("offload", 10, loop="open", rate=5)])
+        panels = report_model.panels(points, "size")
+        self.assertEqual([panel.fixed["window"] for panel in panels], [1, 8])
+        self.assertEqual([(series.label, [point["size"] for point in series.points]) for series in panels[0].series],
+                         [("offload", [64, 128, 256]), ("fanout", [64, 128, 256])])
+        self.assertEqual(len(report_model.panels(points, "window")), 3)
+        self.assertEqual(report_model.panels(points, "replicas"), [])
+
+
+class PageTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        """The whole page is made once, by the command; drawing is slow."""
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = pathlib.Path(folder.name)
+        cls.results, cls.whole = cls.folder / "results.json", cls.folder / "made" / "report.html"
+        cls.results.write_text(json.dumps(report_samples.results()), encoding="utf-8")
+        cls.made = cls.command(cls.results, cls.whole)
+        cls.page = cls.read(cls.whole)
+
+    @staticmethod
+    def command(*arguments):
+        return subprocess.run([sys.executable, "-m", "comparison.report", *map(str, arguments)], capture_output=True, text=True,
+                              cwd=pathlib.Path(__file__).parents[1], check=False)
+
+    @staticmethod
+    def read(path: pathlib.Path) -> str:
+        return path.read_text(encoding="utf-8").replace("\u00a0", " ")
+
+    def rendered(self, results: dict) -> str:
+        path = self.folder / "part.html"
+        report.write_report(results, path)
+        return self.read(path)
+
+    def test_each_section_is_there_with_its_numbers(self):
+        page = self.page
+        for said in ("3 February 2026, 04:05 UTC", "<td>12.2 µs</td>", "6.2 µs", "As multiples of it: cpu-polling 1.5, none 0.69.",
+                     "Raw verbs", "processed by 3 replicas", "not measured", "db_bench_ext --noise=0,10 --primitives --alternatives", "12,345"):
+            self.assertIn(said, page)
+        self.assertIn("Processor &lt;4 &amp; 5&gt;", page)
+        self.assertNotIn("<4 & 5>", page)
+
+    def test_runs_that_do_not_count_are_named_with_their_reasons_and_left_out(self):
+        page = self.page
+        self.assertIn("3 runs not valid.", page)
+        self.assertEqual(len(re.findall("<td>the RNIC kept a replica thread from its fair share</td>", page)), 2)
+        self.assertIn("<td>the processor was taken</td>", page)
+        self.assertIn("no valid run, so no figures", page)
+        self.assertIn("cpu-event: no run is valid, so it is in no plot.", page)
+        self.assertNotIn("1.23 µs", page)  # the invalid primitive's median
+        self.assertNotIn("cpu-event, 50", page)  # no bar of it
+
+    def test_what_is_missing_is_said(self):
+        results = report_samples.results() | {"cases": [], "primitives": [], "alternatives": []}
+        page = self.rendered(results)
+        for part in ("database benchmarks", "measurements of the group primitives", "measurements of other systems"):
+            self.assertIn(f"There are no {part} in these results.", page)
+        self.assertNotIn("<svg", page)
+        results["cases"] = [case("offload", [run(6000)])]
+        self.assertIn("nothing here shows replicas under load", self.rendered(results))
+
+    def test_nothing_is_loaded_and_ids_are_unique(self):
+        page = self.page
+        self.assertNotRegex(page, r"https?:|<script|<link|@import|url\((?!#)")
+        ids = re.findall(r'\bid="([^"]*)"', page)
+        self.assertEqual(len(ids), len(set(ids)))
+        self.assertLessEqual(set(re.findall(r'(?:href="#|url\(#)([^")]*)', page)), set(ids))
+
+    def test_results_that_do_not_follow_the_schema_are_refused_and_the_old_report_stays(self):
+        broken = copy.deepcopy(report_samples.results())
+        del broken["cases"][1]["runs"][0]["latency_ns"]["p99"]
+        with self.assertRaisesRegex(report.ReportError, r"cases\[1\]\.runs\[0\]\.latency_ns: 'p99' is a required property"):
+            report.write_report(broken, self.whole)
+        self.assertEqual(self.read(self.whole), self.page)
+        self.assertEqual([each.name for each in self.whole.parent.iterdir()], ["report.html"])
+
+    def test_the_command_renders_a_file_or_says_why_not(self):
+        self.assertEqual((self.made.returncode, self.made.stdout, self.made.stderr), (0, "", ""))
+        self.assertTrue(self.page.endswith("</html>\n"))
+        broken = self.folder / "broken.json"
+        broken.write_text("{", encoding="utf-8")
+        for results, said in ((broken, "is not JSON"), (self.folder / "no", "No such file")):
+            refused = self.command(results, self.folder / "refused.html")
+            self.assertEqual(refused.returncode, 1)
+            self.assertRegex(refused.stderr, rf"^comparison\.report: .*{said}[^\n]*\n$")
+        self.assertFalse((self.folder / "refused.html").exists())
+
+
+if __name__ == "__main__":
+    unittest.main()
