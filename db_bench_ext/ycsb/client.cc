@@ -1,0 +1,100 @@
+#include "ycsb/client.h"
+
+#include <chrono>
+#include <memory>
+
+namespace hyperloop::ycsb {
+
+using rocksdb::Status;
+
+Client::Client(rocksdb::DB& db, bool sync, const CoreWorkload& workload, InsertSequence& inserts,
+               uint64_t operations, uint64_t seed)
+    : db_(db), inserts_(inserts), chooser_(workload, inserts, operations, seed) {
+  write_.sync = sync;
+}
+
+template <class Body>
+Status Client::Timed(OperationType type, Body&& body) {
+  const auto start = std::chrono::steady_clock::now();
+  Status status = body();
+  const std::chrono::nanoseconds taken = std::chrono::steady_clock::now() - start;
+  if (status.ok()) {
+    latencies_[static_cast<size_t>(type)].Record(static_cast<uint64_t>(taken.count()));
+  }
+  return status;
+}
+
+Status Client::RunOne() {
+  const OperationType type = chooser_.NextType();
+  return Timed(type, [&] { return Execute(type); });
+}
+
+Status Client::Load(uint64_t record) {
+  return Timed(OperationType::kInsert, [&] { return Insert(record); });
+}
+
+Status Client::Execute(OperationType type) {
+  if (type == OperationType::kInsert) {
+    const uint64_t record = inserts_.Take();
+    Status status = Insert(record);
+    if (status.ok()) inserts_.Acknowledge(record);
+    return status;
+  }
+  const std::string key = KeyOf(chooser_.NextRecord());
+  switch (type) {
+    case OperationType::kScan:
+      return Scan(key, chooser_.NextScanLength());
+    case OperationType::kUpdate:
+      return Update(key);
+    case OperationType::kReadModifyWrite:
+      // The read of its own that YCSB makes before the update.
+      if (Status status = Read(key); !status.ok()) return status;
+      return Update(key);
+    default:
+      return Read(key);
+  }
+}
+
+Status Client::Insert(uint64_t record) {
+  value_.resize(kRecordBytes);
+  FillRandomly(value_.data(), kRecordBytes);
+  return db_.Put(write_, KeyOf(record), value_);
+}
+
+Status Client::Read(const std::string& key) {
+  Status status = db_.Get(rocksdb::ReadOptions(), key, &value_);
+  if (status.IsNotFound()) return Status::NotFound("no record " + key);
+  if (status.ok() && value_.size() != kRecordBytes) {
+    return Status::Corruption("record " + key + " has " + std::to_string(value_.size()) +
+                              " B, not " + std::to_string(kRecordBytes));
+  }
+  return status;
+}
+
+Status Client::Update(const std::string& key) {
+  if (Status status = Read(key); !status.ok()) return status;
+  const uint64_t field = UniformBelow(chooser_.random(), kFields);
+  FillRandomly(value_.data() + field * kFieldBytes, kFieldBytes);
+  return db_.Put(write_, key, value_);
+}
+
+Status Client::Scan(const std::string& key, uint64_t count) {
+  const std::unique_ptr<rocksdb::Iterator> at(db_.NewIterator(rocksdb::ReadOptions()));
+  at->Seek(key);
+  if (at->Valid() && at->key() != key)
+    return Status::NotFound("no record " + key + " to scan from");
+  for (; count > 0 && at->Valid(); --count, at->Next())
+    value_.assign(at->value().data(), at->value().size());
+  return at->status();
+}
+
+// Printable, 6 random bits a byte, as YCSB's.
+void Client::FillRandomly(char* at, size_t bytes) {
+  uint64_t bits = 0;
+  for (size_t i = 0; i < bytes; ++i, bits >>= 6) {
+    if (i % 10 == 0) bits = chooser_.random()();
+    at[i] = static_cast<char>(' ' + (bits & 63));
+  }
+}
+
+}  // namespace hyperloop::ycsb

@@ -1,0 +1,124 @@
+#include "ycsb/phases.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace hyperloop::ycsb {
+
+using rocksdb::Status;
+
+namespace {
+
+// Threads that take numbers below `total` one after the other until they are used up, one of them
+// fails, or `interrupted` is set.
+class Crew {
+ public:
+  using Step = std::function<Status(Client& client, uint64_t number)>;
+
+  Crew(const char* phase, uint64_t total, const std::atomic<bool>& interrupted)
+      : phase_(phase), total_(total), interrupted_(interrupted) {}
+
+  Status Work(std::vector<std::unique_ptr<Client>>& clients, const Step& step,
+              const Progress& progress) {
+    std::vector<std::jthread> threads;
+    running_ = clients.size();
+    for (auto& client : clients)
+      threads.emplace_back([this, &client, &step] { WorkAlone(*client, step); });
+    std::unique_lock lock(mutex_);
+    while (!ended_.wait_for(lock, std::chrono::milliseconds(250), [this] { return running_ == 0; }))
+      progress(phase_, done(), total_);
+    progress(phase_, done(), total_);
+    if (!failure_.ok()) return failure_;
+    if (interrupted_) return Status::Aborted("interrupted");
+    return Status::OK();
+  }
+
+ private:
+  uint64_t done() const { return std::min(next_.load(std::memory_order_relaxed), total_); }
+
+  void WorkAlone(Client& client, const Step& step) {
+    Status status;
+    while (status.ok() && !stop_.load(std::memory_order_relaxed) &&
+           !interrupted_.load(std::memory_order_relaxed)) {
+      const uint64_t number = next_.fetch_add(1, std::memory_order_relaxed);
+      if (number >= total_) break;
+      status = step(client, number);
+    }
+    const std::lock_guard lock(mutex_);
+    if (!status.ok()) {
+      stop_ = true;
+      if (failure_.ok()) failure_ = status;
+    }
+    if (--running_ == 0) ended_.notify_one();
+  }
+
+  const char* const phase_;
+  const uint64_t total_;
+  const std::atomic<bool>& interrupted_;
+  std::atomic<uint64_t> next_{0};
+  std::atomic<bool> stop_{false};
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable ended_;
+  size_t running_ = 0;
+  Status failure_;
+};
+
+Status RunCrew(const char* phase, uint64_t total, const std::atomic<bool>& interrupted,
+               std::vector<std::unique_ptr<Client>> clients, const Crew::Step& step,
+               const Progress& progress, PhaseReport* report) {
+  Crew crew(phase, total, interrupted);
+  const auto start = std::chrono::steady_clock::now();
+  Status status = crew.Work(clients, step, progress);
+  report->seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  report->name = phase;
+  report->operations = total;
+  for (const auto& client : clients) {
+    for (size_t type = 0; type < kOperationTypes; ++type)
+      report->latencies[type].Merge(client->latencies()[type]);
+  }
+  return status;
+}
+
+std::vector<std::unique_ptr<Client>> MakeClients(rocksdb::DB& db, const PhaseOptions& options,
+                                                 InsertSequence& inserts, uint64_t salt) {
+  std::vector<std::unique_ptr<Client>> clients;
+  for (uint32_t i = 0; i < options.threads; ++i) {
+    clients.push_back(std::make_unique<Client>(db, options.sync, options.workload, inserts,
+                                               options.operations,
+                                               FnvHash(options.seed * 2 + salt) + i));
+  }
+  return clients;
+}
+
+}  // namespace
+
+Status LoadPhase(rocksdb::DB& db, const PhaseOptions& options, const std::atomic<bool>& interrupted,
+                 const Progress& progress, PhaseReport* report) {
+  InsertSequence inserts(options.records);
+  return RunCrew(
+      "load", options.records, interrupted, MakeClients(db, options, inserts, 0),
+      [](Client& client, uint64_t number) { return client.Load(number); }, progress, report);
+}
+
+Status RunPhase(rocksdb::DB& db, const PhaseOptions& options, const std::atomic<bool>& interrupted,
+                const Progress& progress, PhaseReport* report) {
+  std::string value;
+  for (const uint64_t record : {uint64_t{0}, options.records - 1}) {
+    Status status = db.Get(rocksdb::ReadOptions(), KeyOf(record), &value);
+    if (status.IsNotFound()) {
+      return Status::NotFound("the database holds fewer than " + std::to_string(options.records) +
+                              " records: load them first, or give --records as they were loaded");
+    }
+    if (!status.ok()) return status;
+  }
+  InsertSequence inserts(options.records);
+  return RunCrew(
+      "run", options.operations, interrupted, MakeClients(db, options, inserts, 1),
+      [](Client& client, uint64_t) { return client.RunOne(); }, progress, report);
+}
+
+}  // namespace hyperloop::ycsb

@@ -1,0 +1,43 @@
+// The two phases of a YCSB run, over several threads: loading the records, then the operations.
+#pragma once
+
+#include <rocksdb/db.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+
+#include "ycsb/client.h"
+
+namespace hyperloop::ycsb {
+
+struct PhaseOptions {
+  CoreWorkload workload{};
+  uint64_t records = 0;  // at least 2
+  uint64_t operations = 0;
+  uint32_t threads = 1;
+  uint64_t seed = 1;
+  bool sync = false;
+};
+
+struct PhaseReport {
+  const char* name = "";  // "load", "run"
+  uint64_t operations = 0;
+  double seconds = 0;
+  Latencies latencies;
+};
+
+// Called four times a second, and at the end, in the calling thread.
+using Progress = std::function<void(const char* phase, uint64_t done, uint64_t total)>;
+
+// Both stop at the first operation that fails and return what it did, with the phase in the
+// message; Aborted when `interrupted` is set. All threads have ended when they return.
+rocksdb::Status LoadPhase(rocksdb::DB& db, const PhaseOptions& options,
+                          const std::atomic<bool>& interrupted, const Progress& progress,
+                          PhaseReport* report);
+// NotFound: the database holds fewer than `records` records.
+rocksdb::Status RunPhase(rocksdb::DB& db, const PhaseOptions& options,
+                         const std::atomic<bool>& interrupted, const Progress& progress,
+                         PhaseReport* report);
+
+}  // namespace hyperloop::ycsb

@@ -1,0 +1,150 @@
+// hyperloop-ycsb as a program: replicated and not, what it prints, what it refuses, how it stops.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "support/child_process.h"
+#include "support/cluster.h"
+
+namespace hyperloop::test {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr uint64_t kRecords = 100, kOperations = 120;
+
+const std::string kSome = "--operations=" + std::to_string(kOperations);
+
+class YcsbProgramTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/dev/shm/ycsb_program_test.XXXXXX";
+    ASSERT_NE(::mkdtemp(name), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  std::string database() const { return folder_ + "/db"; }
+  ChildProcess Start(const std::vector<std::string>& more, uint64_t records = kRecords) const {
+    std::vector<std::string> command = {
+        ProgramPath("hyperloop-ycsb"), "--db", database(), "--json", "--records",
+        std::to_string(records)};
+    command.insert(command.end(), more.begin(), more.end());
+    return ChildProcess::Spawn(command);
+  }
+  int Run(const std::vector<std::string>& more, uint64_t records = kRecords) const {
+    return Start(more, records).Wait();
+  }
+  // The next phase's object: of `phase`, with sane latencies, and as many operations as there
+  // should be.
+  static Json Phase(ChildProcess& ycsb, const std::string& phase, uint64_t operations) {
+    std::string line = ycsb.ReadLine();  // waits 10 s; a busy machine may need more
+    for (int i = 0; i < 5 && line.empty(); ++i) line = ycsb.ReadLine();
+    Json json = Json::parse(line, nullptr, false);
+    EXPECT_TRUE(json.is_object()) << line;
+    if (!json.is_object()) return Json::object();
+    EXPECT_EQ(json["phase"], phase) << line;
+    EXPECT_EQ(json["operations"], operations) << line;
+    EXPECT_GT(json["ops_per_second"], 0);
+    uint64_t sum = 0;
+    for (const Json& type : json["types"]) {
+      sum += type["operations"].get<uint64_t>();
+      EXPECT_LE(type["latency_ns"]["p50"], type["latency_ns"]["p99"]) << line;
+      EXPECT_LE(type["latency_ns"]["p99_99"], type["latency_ns"]["max"]) << line;
+    }
+    EXPECT_EQ(sum, operations) << line;
+    return json;
+  }
+  static std::set<std::string> Types(const Json& json) {
+    std::set<std::string> types;
+    for (const Json& type : json["types"]) types.insert(type["type"]);
+    return types;
+  }
+
+  std::string folder_;
+};
+
+const std::map<std::string, std::set<std::string>> kTypes = {
+    {"a", {"read", "update"}}, {"b", {"read", "update"}}, {"c", {"read"}},
+    {"d", {"read", "insert"}}, {"e", {"scan", "insert"}}, {"f", {"read", "read-modify-write"}}};
+
+TEST_F(YcsbProgramTest, RunsEveryWorkloadOnAReplicatedDatabase) {
+  TestCluster cluster(2);
+  ASSERT_TRUE(cluster.started());
+  const std::vector<std::string> common = {"--uri", cluster.uri(), kSome};
+  const auto with = [&common](std::vector<std::string> more) {
+    more.insert(more.end(), common.begin(), common.end());
+    return more;
+  };
+  ChildProcess load = Start(with({"--phase=load", "--threads=2"}));
+  const Json loaded = Phase(load, "load", kRecords);
+  EXPECT_EQ(load.Wait(), 0);
+  EXPECT_EQ(loaded["replicated"], true);
+  EXPECT_EQ(Types(loaded), std::set<std::string>{"insert"});
+  for (const auto& [workload, types] : kTypes) {
+    const auto before = cluster.ReplicaStatus(1);
+    ChildProcess ycsb = Start(with({"--phase=run", "--workload", workload}));
+    const Json json = Phase(ycsb, "run", kOperations);
+    EXPECT_EQ(ycsb.Wait(), 0) << workload;
+    EXPECT_EQ(json["workload"], workload);
+    EXPECT_EQ(Types(json), types);
+    const auto after = cluster.ReplicaStatus(1);
+    ASSERT_TRUE(before.ok() && after.ok());
+    EXPECT_GT(after->last_seq, before->last_seq) << workload;
+    EXPECT_EQ(after->directory, database());
+  }
+}
+
+TEST_F(YcsbProgramTest, WithoutAUriNothingIsReplicated) {
+  ChildProcess ycsb = Start({"--workload=A", "--threads=3", "--sync", kSome});
+  Phase(ycsb, "load", kRecords);
+  const Json json = Phase(ycsb, "run", kOperations);
+  EXPECT_EQ(ycsb.Wait(), 0);
+  EXPECT_EQ(json["replicated"], false);
+  EXPECT_EQ(json["threads"], 3);
+  EXPECT_EQ(json["sync"], true);
+  EXPECT_EQ(Types(json), kTypes.at("a"));
+}
+
+TEST_F(YcsbProgramTest, TheSameSeedMakesTheSameChoices) {
+  ASSERT_EQ(Run({"--phase=load"}), 0);
+  std::map<std::string, std::set<uint64_t>> reads;
+  for (const std::string seed : {"1", "1", "2", "3"}) {
+    ChildProcess ycsb = Start({"--phase=run", "--seed", seed, kSome});
+    const Json json = Phase(ycsb, "run", kOperations);
+    ASSERT_EQ(ycsb.Wait(), 0);
+    reads[seed].insert(json["types"][0]["operations"].get<uint64_t>());
+  }
+  EXPECT_EQ(reads["1"].size(), 1u);
+  EXPECT_FALSE(reads["1"] == reads["2"] && reads["1"] == reads["3"]);
+}
+
+TEST_F(YcsbProgramTest, RefusesWhatCannotBe) {
+  EXPECT_EQ(Run({"--phase=run"}), 2) << "no database there";
+  EXPECT_FALSE(fs::exists(database() + "/CURRENT"));
+  EXPECT_EQ(Run({"--workload=g"}), 2);
+  EXPECT_EQ(Run({}, 1), 2) << "records";
+  EXPECT_EQ(Run({"--threads=0"}), 2);
+  EXPECT_EQ(Run({"--uri=hyperloop://nowhere"}), 2);
+  EXPECT_EQ(ChildProcess::Spawn({ProgramPath("hyperloop-ycsb")}).Wait(), 2) << "no --db";
+  EXPECT_EQ(Run({"--phase=load"}), 0);
+  EXPECT_EQ(Run({"--phase=load"}), 2) << "a database is there";
+  EXPECT_EQ(Run({"--phase=run"}, kRecords + 1), 1) << "fewer records than that";
+}
+
+TEST_F(YcsbProgramTest, AnInterruptClosesTheDatabase) {
+  ChildProcess ycsb = Start({"--operations=1000000000"});
+  Phase(ycsb, "load", kRecords);  // so the run has begun, or is about to
+  ycsb.Signal(SIGINT);
+  EXPECT_EQ(ycsb.Wait(), 130);
+  EXPECT_EQ(Run({"--phase=run", kSome}), 0);
+}
+
+}  // namespace
+}  // namespace hyperloop::test
