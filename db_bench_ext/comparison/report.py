@@ -47,7 +47,8 @@ def write_report(results: dict, path: pathlib.Path) -> None:
     os.replace(part, path)
 
 
-def _read(path: pathlib.Path) -> dict:
+def read(path: pathlib.Path) -> dict:
+    """The content of a results.json, not yet checked against the schema. ReportError: not to be read, or no JSON."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except OSError as fault:
@@ -62,7 +63,7 @@ def main() -> int:
     parser.add_argument("html", type=pathlib.Path, help="the file to write")
     arguments = parser.parse_args()
     try:
-        write_report(_read(arguments.results), arguments.html)
+        write_report(read(arguments.results), arguments.html)
     except (ReportError, OSError) as fault:
         print(f"comparison.report: {fault}", file=sys.stderr)
         return 1

@@ -3,6 +3,7 @@ pooled, primitives sorted into series over window, size and group."""
 
 import collections
 import dataclasses
+import math
 import statistics
 
 DATAPATHS = ("offload", "fanout", "cpu-polling", "cpu-event", "none")
@@ -87,8 +88,9 @@ def pooled_tail(runs: list[dict]) -> list[tuple[float, float]]:
     operation, with the share of one."""
     counts: collections.Counter = collections.Counter()
     for run in runs:
+        greatest = run["latency_ns"]["max"] if "latency_ns" in run else run["max_ns"]
         for _, upper, count in run["histogram"]:
-            counts[max(upper, 1)] += count  # a logarithmic scale has no 0
+            counts[max(min(upper, greatest), 1)] += count  # a logarithmic scale has no 0
     total = sum(counts.values())
     points, slower = [], total
     for upper in sorted(counts):
@@ -99,6 +101,16 @@ def pooled_tail(runs: list[dict]) -> list[tuple[float, float]]:
         first = min(lower for run in runs for lower, _, _ in run["histogram"])
         points = [(max(first, 1), 1.0)] + points + [(max(counts), 1 / total)]
     return points
+
+
+def at_tail(points: list[tuple[float, float]], wanted: float) -> float | None:
+    """The latency that a share of `wanted` exceeds, on the line that joins `points` of pooled_tail on logarithmic scales;
+    None when fewer operations than that were measured."""
+    for (x, tail), (next_x, next_tail) in zip(points, points[1:]):
+        if next_tail <= wanted < tail:
+            part = math.log(tail / wanted) / math.log(tail / next_tail)
+            return x * (next_x / x) ** part
+    return None
 
 
 def spread(runs: list[dict], value) -> tuple[float, float]:

@@ -209,8 +209,8 @@ def _missing(results: dict) -> list[str]:
 
 def _invalid(results: dict) -> list[tuple[str, str, list[str]]]:
     """(what, the run's number from 1, reasons) of every run that does not count."""
-    found = [(case["name"], str(number), run["reasons"])
-             for case in results["cases"] for number, run in enumerate(case["runs"], 1) if not run["valid"]]
+    found = [(each["name"], str(number), run["reasons"]) for each in results["cases"] + results["alternatives"]
+             for number, run in enumerate(each["runs"], 1) if not run.get("valid", True)]
     for measured in results["primitives"]:
         if not measured.get("valid", True):
             found.append((f"{measured['primitive']}, {measured['datapath']}, {text.size(measured['size'])}, window {measured['window']:,}, "

@@ -100,8 +100,8 @@ def latency_cdf(prefix: str, title: str, curves: list[tuple[str, str, list[tuple
     axes = plot.axes
     for label, datapath, points in curves:
         plot.line(datapath, [x for x, _ in points], [tail for _, tail in points], [])
-        marked = [next(((x, tail) for x, tail in points if tail <= wanted), None) for wanted in (0.5, 0.01, 0.001)]
-        marked = [point for point in marked if point]
+        marked = [(model.at_tail(points, tail), tail) for tail in (0.5, 0.01, 0.001)]
+        marked = [(x, tail) for x, tail in marked if x is not None]
         dots, = axes.plot([x for x, _ in marked], [tail for _, tail in marked], linestyle="", marker=_MARKERS[datapath],
                           color=COLOURS[datapath], zorder=3)
         plot.tooltip(dots, [f"{label}: {text.percentile(tail)} within {text.time(x)}" for x, tail in marked])

@@ -44,9 +44,12 @@ class ModelTest(unittest.TestCase):
         self.assertEqual([group.label(each) for each in group.cases], ["first", "second"])
 
     def test_the_distribution_pools_runs_and_ends_at_the_slowest_operation(self):
-        runs = [{"histogram": [[0, 10, 98], [50, 100, 1]]}, {"histogram": [[20, 40, 1]]}]
-        self.assertEqual(report_model.pooled_tail(runs), [(1, 1.0), (10, 0.02), (40, 0.01), (100, 0.01)])
-        self.assertEqual(report_model.pooled_tail([{"histogram": []}]), [])
+        runs = [{"histogram": [[0, 10, 98], [50, 100, 1]], "max_ns": 80}, {"histogram": [[20, 40, 1]], "max_ns": 40}]
+        points = report_model.pooled_tail(runs)
+        self.assertEqual(points, [(1, 1.0), (10, 0.02), (40, 0.01), (80, 0.01)])
+        self.assertEqual(report_model.pooled_tail([{"histogram": [], "max_ns": 0}]), [])
+        self.assertEqual([report_model.at_tail(points, tail) for tail in (0.02, 0.01, 0.001)], [10, 40, None])
+        self.assertAlmostEqual(report_model.at_tail(points, 0.2 ** 0.5 * 0.1 ** 0.5), 10 ** 0.5)
 
     def test_repeated_measurements_of_a_primitive_are_one_point_without_invalid_ones(self):
         point, = report_model.points([primitive("offload", 10), primitive("offload", 30), primitive("offload", 20),
@@ -103,6 +106,8 @@ class PageTest(unittest.TestCase):
         self.assertIn("3 runs not valid.", page)
         self.assertEqual(len(re.findall("<td>the RNIC kept a replica thread from its fair share</td>", page)), 2)
         self.assertIn("<td>the processor was taken</td>", page)
+        self.assertIn(">2 of 3</td>", page)
+        self.assertIn("<td>99.9 k – 101 k</td>", page)  # the invalid run did 16.5 k
         self.assertIn("no valid run, so no figures", page)
         self.assertIn("cpu-event: no run is valid, so it is in no plot.", page)
         self.assertNotIn("1.23 µs", page)  # the invalid primitive's median
