@@ -1,0 +1,158 @@
+"""db_bench_ext: compares replication datapaths with the stock db_bench."""
+
+import contextlib
+import datetime
+import json
+import pathlib
+import shlex
+import shutil
+import signal
+import sys
+import tempfile
+
+from comparison import alternatives, flags, placement, primitives, processes, report, runner, summary, table
+from comparison.errors import ComparisonError, Interrupted, UsageError
+from comparison.progress import Progress
+
+EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INVALID = 0, 1, 2, 3
+WANTED_HELP = {"--help", "-h", "-help", "--helpfull", "-helpfull"}
+
+
+def main(arguments: list[str], binaries: pathlib.Path, version: str) -> int:
+    """Returns the exit status. `binaries`: the folder of hyperloopctl and hyperloop-bench; `version`: of this project."""
+    try:
+        if WANTED_HELP & set(arguments):
+            flags.own_parser().print_help()
+            return EXIT_OK
+        if "--version" in arguments:
+            print(f"db_bench_ext {version}")
+            return EXIT_OK
+        processes.watch_signals()
+        return _compare(arguments, binaries, version)
+    except UsageError as error:
+        print(f"db_bench_ext: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except (ComparisonError, report.ReportError) as error:
+        print(f"db_bench_ext: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    except Interrupted as interruption:
+        name = signal.Signals(interruption.number).name
+        print(f"\ndb_bench_ext: ended by {name}; everything that it started is gone", file=sys.stderr)
+        return 128 + interruption.number
+
+
+def _compare(arguments: list[str], binaries: pathlib.Path, version: str) -> int:
+    bench = processes.find_program(_named_db_bench(arguments), "install the stock one (apt-get install rocksdb-tools) or give --db_bench=PATH")
+    given = flags.separate(arguments, flags.db_bench_flags(bench))
+    options = flags.parse_own(given.own)
+    workload = flags.workload(given.bench)
+    programs = runner.Programs(bench, _beside(binaries, "hyperloopctl"), _stress_ng(options))
+    processors = placement.choose(options)
+    outputs = _Outputs(options)
+    processes.keep_to(processors.replicas)
+    results = {"version": 1, "started": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+               "command": shlex.join(["db_bench_ext", *arguments]), "machine": {}, "cases": [], "primitives": [], "alternatives": []}
+    with _own_directory(options.work_dir, "--work_dir") as work:
+        run = runner.Runner(options, workload, programs, processors, work)
+        runner.check_space(work, run.bytes_needed())
+        _measure(run, options, workload, binaries, work, results)
+        results["machine"] = summary.machine(run.rocksdb_version, version)
+    print(table.text(results))
+    outputs.write(results)
+    return EXIT_OK if all(case["median"] for case in results["cases"]) else EXIT_INVALID
+
+
+def _measure(run: runner.Runner, options, workload: dict[str, str], binaries: pathlib.Path, work: pathlib.Path, results: dict) -> None:
+    """Everything in turns: each round has one run of every case and every alternative."""
+    configurations = [runner.Configuration(datapath, noise) for noise in options.noise for datapath in options.datapaths]
+    sweeps = primitives.commands(_beside(binaries, "hyperloop-bench"), options) if options.primitives else []
+    with contextlib.ExitStack() as stack:
+        others = None
+        if options.alternatives:
+            servers = alternatives.find_programs()
+            alternatives.check_disk(options.disk_dir)
+            disk = stack.enter_context(_own_directory(options.disk_dir, "--disk_dir"))
+            runner.check_space(disk, run.bytes_needed())
+            others = alternatives.Alternatives(run, options, workload, servers, work, disk)
+        progress = Progress(options.runs * (len(configurations) + (len(others.list) if others else 0)) + len(sweeps))
+        stack.callback(progress.clear)
+        for number in range(1, options.runs + 1):
+            for each in configurations:
+                progress.step(f"run {number}/{options.runs}: {each.datapath}, {each.load}")
+                measured = run.run(each, progress.share)
+                summary.add_runs(results["cases"], measured, each, options)
+                for benchmark in measured:
+                    for reason in benchmark.run["reasons"]:
+                        progress.note(f"invalid: {benchmark.benchmark}, {each.datapath}, {each.load}: {reason}")
+            for each in others.list if others else ():
+                progress.step(f"run {number}/{options.runs}: {each.name}")
+                others.run(each)
+        for command in sweeps:
+            progress.step(" ".join(["hyperloop-bench", *command[1:]]))
+            results["primitives"] += primitives.run(command)
+        results["alternatives"] = others.results() if others else []
+
+
+class _Outputs:
+    """Where results go besides the terminal. What cannot be written is refused before anything runs."""
+
+    def __init__(self, options):
+        self._report = pathlib.Path(options.report) if options.report else None
+        self._json = [pathlib.Path(options.json)] if options.json else []
+        self._csv = [pathlib.Path(options.csv)] if options.csv else []
+        if self._report:
+            report.check_packages()
+            self._json.append(self._report / "results.json")
+            self._csv.append(self._report / "results.csv")
+        for path in self._json + self._csv:
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.open("a").close()
+            except OSError as error:
+                raise ComparisonError(f"cannot write {path}: {error.strerror}") from None
+
+    def write(self, results: dict) -> None:
+        """Figures first: they are not lost should the report fail."""
+        for path in self._json:
+            path.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        for path in self._csv:
+            path.write_text(summary.as_csv(results), encoding="utf-8")
+        if self._report:
+            report.write_report(results, self._report / "report.html")
+        for path in self._json + self._csv + ([self._report / "report.html"] if self._report else []):
+            print(f"written: {path}")
+
+
+@contextlib.contextmanager
+def _own_directory(parent: str, flag: str):
+    """A directory of this comparison alone in `parent`, removed with all it holds."""
+    try:
+        path = pathlib.Path(tempfile.mkdtemp(prefix="db_bench_ext.", dir=parent))
+    except OSError as error:
+        raise ComparisonError(f"{flag}={parent}: {error.strerror}") from None
+    try:
+        yield path
+    finally:
+        with processes.shield():
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _named_db_bench(arguments: list[str]) -> str:
+    """db_bench must be known before the flags can be told apart."""
+    name = "db_bench"
+    for word, following in zip(arguments, arguments[1:] + [""]):
+        flag, has_value, value = word.lstrip("-").partition("=")
+        if flag == "db_bench" and word.startswith("-"):
+            name = value if has_value else following
+    return name
+
+
+def _beside(binaries: pathlib.Path, name: str) -> str:
+    path = binaries / name
+    return str(path) if path.exists() else processes.find_program(name, f"it is not in {binaries}, nor in PATH; build it (ninja -C build {name})")
+
+
+def _stress_ng(options) -> str:
+    if not any(options.noise):
+        return ""
+    return processes.find_program("stress-ng", "--noise needs it (apt-get install stress-ng)")

@@ -1,0 +1,69 @@
+"""An emulated cluster for the time of a block, by hyperloopctl."""
+
+import contextlib
+import dataclasses
+import json
+import pathlib
+
+from comparison import processes
+from comparison.errors import ComparisonError
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    replicas: int
+    region_size: int
+    provider: str
+    device: str | None
+    processor: int  # of replicas and RNIC daemon
+    spin_us: int
+    priority: str
+
+
+@dataclasses.dataclass
+class Cluster:
+    hyperloopctl: str
+    directory: pathlib.Path
+    uri: str
+    daemon: int | None  # its pid; None with provider verbs
+    replicas: list[int]  # pids in chain order
+
+    def uri_for(self, datapath: str) -> str:
+        base = "&".join(part for part in self.uri.split("&") if not part.startswith("datapath="))
+        return f"{base}&datapath={datapath}"
+
+    def counters(self) -> dict[str, int]:
+        """Counters of the RNICs of all hosts, as HOST.NAME."""
+        text = processes.capture([self.hyperloopctl, "counters", "--dir", str(self.directory), "--json"])
+        return {f"{host}.{name}": value for host, counters in json.loads(text).items() for name, value in counters.items()}
+
+
+@contextlib.contextmanager
+def running(hyperloopctl: str, directory: pathlib.Path, settings: Settings):
+    """Starts a cluster in `directory`, which must not exist, and ends it with the block, directory included.
+    ComparisonError quotes hyperloopctl."""
+    start = [hyperloopctl, "cluster", "start", "--dir", str(directory), "--replicas", str(settings.replicas),
+             "--region-size", str(settings.region_size)]
+    if settings.provider == "verbs":
+        start += ["--provider", "verbs"] + (["--device", settings.device] if settings.device else [])
+    else:
+        start += ["--cpu", str(settings.processor), "--spin-us", str(settings.spin_us), "--priority", settings.priority]
+    with processes.directory(directory), contextlib.ExitStack() as stack:
+        stack.callback(_stop, hyperloopctl, directory)
+        # An interrupted start would leave what it had begun: it is let finish.
+        with processes.shield():
+            processes.capture(start, settings.processor)
+            status = json.loads(processes.capture([hyperloopctl, "cluster", "status", "--dir", str(directory), "--json"]))
+        pids = {each["name"]: each["pid"] for each in status["processes"]}
+        yield Cluster(hyperloopctl, directory, status["uri"], pids.get("rnicd"),
+                      [pids[f"replica{i}"] for i in range(settings.replicas)])
+
+
+def _stop(hyperloopctl: str, directory: pathlib.Path) -> None:
+    if not (directory / "cluster.json").exists():
+        return
+    with processes.shield():
+        try:
+            processes.capture([hyperloopctl, "cluster", "stop", "--dir", str(directory)])
+        except ComparisonError as error:
+            raise ComparisonError(f"the cluster in {directory} could not be stopped: {error}") from None

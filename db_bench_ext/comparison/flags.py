@@ -1,0 +1,229 @@
+"""The command line: which flags are ours, which are db_bench's, and what is refused."""
+
+import argparse
+import dataclasses
+import re
+import subprocess
+
+from comparison.errors import ComparisonError, UsageError
+
+DATAPATHS = ("offload", "fanout", "cpu-polling", "cpu-event", "none")
+CPU_DATAPATHS = ("cpu-polling", "cpu-event")
+DEFAULT_NOISE = 10
+SIZE_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+# db_bench flags that the comparison sets itself, each with what to do instead.
+RESERVED = {
+    "db": "each run has a fresh database of its own; --work_dir chooses where",
+    "fs_uri": "each run has a group of its own; --datapaths and --provider choose it",
+    "env_uri": "each run has a group of its own; --datapaths and --provider choose it",
+    "histogram": "it is always on: latencies come from it",
+    "use_existing_db": "each run starts with an empty database; put a fill benchmark first in --benchmarks",
+    "flagfile": "give its flags on the command line",
+    "fromenv": "give its flags on the command line",
+    "tryfromenv": "give its flags on the command line",
+    "undefok": "give only flags that db_bench knows",
+}
+
+# db_bench flags that hold unless the user gives others.
+WORKLOAD = {
+    "benchmarks": "fillrandom",
+    "num": "100000",
+    "sync": "1",
+    "compression_type": "none",
+    "seed": "7",
+}
+
+
+def processor_number(text: str) -> int:
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"'{text}' is no processor number")
+    return int(text)
+
+
+def whole(least: int, greatest: int):
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"\d+", text) or not least <= int(text) <= greatest:
+            raise argparse.ArgumentTypeError(f"'{text}': expected a whole number from {least} to {greatest}")
+        return int(text)
+
+    return parse
+
+
+def size(text: str) -> int:
+    found = re.fullmatch(r"(\d+)([KMG]?)", text)
+    if not found or int(found[1]) == 0:
+        raise argparse.ArgumentTypeError(f"'{text}' is no size: give bytes, or a number with K, M or G")
+    return int(found[1]) * SIZE_UNITS[found[2]]
+
+
+def several(kind):
+    """A comma-separated list of distinct values."""
+
+    def parse(text: str) -> list:
+        values = [kind(word) for word in text.split(",")]
+        if len(set(values)) != len(values):
+            raise argparse.ArgumentTypeError(f"'{text}' names a value twice")
+        return values
+
+    return parse
+
+
+def datapath(text: str) -> str:
+    if text not in DATAPATHS:
+        raise argparse.ArgumentTypeError(f"'{text}': expected {', '.join(DATAPATHS)}")
+    return text
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """argparse, with its errors as ours: one line, no usage text."""
+
+    def error(self, message):
+        raise UsageError(f"{message}; see db_bench_ext --help")
+
+
+def own_parser() -> argparse.ArgumentParser:
+    parser = OneLineParser(
+        prog="db_bench_ext",
+        allow_abbrev=False,
+        usage="db_bench_ext [flags below] [flags of db_bench]",
+        description="Runs the stock db_bench over emulated HyperLoop clusters, each datapath in turn, and compares: "
+        "throughput, latencies, processor time of the primary, of the replicas' host threads and of the RNIC.",
+        epilog="All other flags are db_bench's own (db_bench --help) and reach it unchanged. Unless given: "
+        + " ".join(f"--{name}={value}" for name, value in WORKLOAD.items())
+        + ". Ctrl-C ends everything that was started. Exit status: 0 done, 1 failed, 2 wrong usage, 3 done but a case "
+        "has no valid run. docs/benchmarking.md says what is measured and what makes a run invalid.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    what = parser.add_argument_group("what is compared")
+    what.add_argument("--datapaths", type=several(datapath), default=["offload", "cpu-polling", "none"],
+                      metavar="LIST", help=f"of {', '.join(DATAPATHS)}; none is RocksDB without replication")
+    what.add_argument("--replicas", type=whole(1, 8), default=3, metavar="N", help="replicas of a group")
+    what.add_argument("--provider", choices=["softrnic", "verbs"], default="softrnic",
+                      help="softrnic: an RNIC daemon emulates the nodes' RNICs; verbs: an RDMA device of this machine")
+    what.add_argument("--device", metavar="NAME", help="with --provider=verbs: the device; default: the first")
+    what.add_argument("--tenants", type=whole(1, 64), default=1, metavar="N",
+                      help="groups side by side, each with a db_bench of its own")
+    what.add_argument("--noise", type=several(whole(0, 256)), default=[0], metavar="LIST",
+                      help="stress-ng workers on the replicas' processor; 0 is idle, a list such as 0,10 runs both; "
+                      f"--noise alone means {DEFAULT_NOISE}")
+    what.add_argument("--runs", type=whole(1, 1000), default=3, metavar="N",
+                      help="how often each case runs; cases take turns")
+    what.add_argument("--primitives", action="store_true", help="also run hyperloop-bench on the same datapaths and loads")
+    what.add_argument("--alternatives", action="store_true",
+                      help="also run RocksDB with fsync on disk, Redis with WAIT and etcd with three members")
+    how = parser.add_argument_group("how")
+    how.add_argument("--noise_seconds", type=whole(1, 3600), default=10, metavar="S",
+                     help="under noise, cpu-polling and cpu-event run this long (db_bench's --duration) instead of --num")
+    how.add_argument("--primary_cpu", type=processor_number, metavar="N", help="processor of db_bench; default: the first")
+    how.add_argument("--replica_cpu", type=processor_number, metavar="N",
+                     help="processor of replicas, RNIC daemon and noise; default: the last")
+    how.add_argument("--rnic_spin_us", type=whole(0, 1000000), metavar="US",
+                     help="how long the idle RNIC daemon spins; default: 50 where nothing else needs its processor, else 0")
+    how.add_argument("--region_size", type=size, default="256M", metavar="BYTES", help="of each node (K, M, G)")
+    how.add_argument("--timeout", type=whole(1, 86400), default=600, metavar="S", help="longest time for one run of db_bench")
+    how.add_argument("--work_dir", default="/dev/shm", metavar="DIR",
+                     help="where clusters and databases live for a while; on tmpfs, a pool's durability is media=ram")
+    how.add_argument("--disk_dir", default="/var/tmp", metavar="DIR",
+                     help="with --alternatives: a directory on a disk, for what is made durable by fsync")
+    how.add_argument("--db_bench", default="db_bench", metavar="PATH", help="the stock db_bench; default: found in PATH")
+    out = parser.add_argument_group("output, besides the table")
+    out.add_argument("--report", metavar="DIR", help="write report.html, results.json and results.csv there")
+    out.add_argument("--json", metavar="FILE", help="write the results there as JSON")
+    out.add_argument("--csv", metavar="FILE", help="write one line a run there as CSV")
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    return parser
+
+
+def db_bench_flags(program: str) -> dict[str, str]:
+    """Name and type of each flag that `program --help` lists."""
+    # gflags wraps its help text anywhere, so the lines are joined first. It exits with 1 after --help.
+    done = subprocess.run([program, "--help"], capture_output=True, text=True, errors="replace", timeout=60)
+    text = re.sub(r"\s+", " ", done.stdout)
+    starts = list(re.finditer(r" -(\w+) \(", text))
+    flags = {}
+    for start, following in zip(starts, starts[1:] + [None]):
+        entry = text[start.end() : following.start() if following else len(text)]
+        kind = re.search(r"\) type: (\w+)", entry)
+        if kind:
+            flags[start[1]] = kind[1]
+    if "benchmarks" not in flags:
+        raise ComparisonError(f"{program} --help lists no flag --benchmarks: it is no db_bench; give another with --db_bench=PATH")
+    return flags
+
+
+@dataclasses.dataclass
+class CommandLine:
+    own: list[str]  # ours, as --name=value
+    bench: dict[str, str]  # db_bench's, by name, in order
+
+
+def own_names() -> dict[str, bool]:
+    """Our flags, and whether each takes a value."""
+    names = {}
+    for action in own_parser()._actions:
+        for option in action.option_strings:
+            names[option.lstrip("-")] = action.nargs != 0
+    return names
+
+
+def separate(arguments: list[str], known: dict[str, str]) -> CommandLine:
+    """Divides the arguments into ours and db_bench's, `known` being its flags by type. Spellings are gflags': one dash or
+    two, `--name=value` or `--name value`, `--name` and `--noname` for booleans. UsageError: an argument that is neither."""
+    ours = own_names()
+    result = CommandLine([], {})
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        found = re.fullmatch(r"--?(\w+)(?:=(.*))?", word, re.DOTALL)
+        if not found:
+            raise UsageError(f"unexpected argument '{word}': all arguments are flags; see db_bench_ext --help")
+        name, value = found[1], found[2]
+
+        def needed_value(name=name, value=value):
+            if value is not None:
+                return value
+            if not rest:
+                raise UsageError(f"--{name} needs a value: --{name}=VALUE")
+            return rest.pop(0)
+
+        if name == "noise" and value is None:
+            result.own.append(f"--noise={DEFAULT_NOISE}")
+        elif name in ours:
+            if ours[name]:
+                result.own.append(f"--{name}={needed_value()}")
+            elif value is None:
+                result.own.append(f"--{name}")
+            else:
+                raise UsageError(f"--{name} takes no value")
+        elif name in RESERVED:
+            raise UsageError(f"--{name} is not yours to give here: {RESERVED[name]}")
+        elif name in known:
+            boolean = known[name] == "bool"
+            result.bench[name] = (value if value is not None else "true") if boolean else needed_value()
+        elif name.startswith("no") and known.get(name[2:]) == "bool" and value is None and name[2:] not in RESERVED:
+            result.bench[name[2:]] = "false"
+        else:
+            raise UsageError(f"unknown flag --{name}: neither one of db_bench_ext (--help) nor of db_bench (db_bench --help)")
+    return result
+
+
+def parse_own(words: list[str]) -> argparse.Namespace:
+    """Our flags' values. UsageError: a bad value, or flags that do not go together."""
+    options = own_parser().parse_args(words)
+    if options.provider == "verbs" and "offload" in options.datapaths:
+        raise UsageError("--provider=verbs has no datapath offload: no device behind libibverbs offers the queues that it "
+                         "needs; give --datapaths=fanout,cpu-polling,cpu-event,none")
+    if options.device and options.provider != "verbs":
+        raise UsageError("--device goes with --provider=verbs only")
+    return options
+
+
+def workload(given: dict[str, str]) -> dict[str, str]:
+    """The flags for db_bench: the user's, and ours where the user gave none. UsageError: repetitions in --benchmarks."""
+    flags = WORKLOAD | given
+    if "[" in flags["benchmarks"]:
+        raise UsageError(f"--benchmarks={flags['benchmarks']}: give no [X…] repetitions; --runs repeats every case, in turns")
+    if not re.fullmatch(r"\d+", flags["num"]) or int(flags["num"]) == 0:
+        raise UsageError(f"--num={flags['num']}: expected a whole number of at least 1")
+    return flags

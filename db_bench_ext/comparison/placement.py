@@ -1,0 +1,50 @@
+"""Who runs on which processor. The primary has one alone; replicas, RNIC daemon and noise share another."""
+
+import dataclasses
+import os
+
+from comparison.errors import ComparisonError, UsageError
+from comparison.flags import CPU_DATAPATHS
+
+SPIN_US = 50  # hyperloop-rnicd's own default
+
+
+@dataclasses.dataclass(frozen=True)
+class Processors:
+    primary: int
+    replicas: int
+
+
+def choose(options) -> Processors:
+    """From --primary_cpu and --replica_cpu, by default the first and the last that this process may use."""
+    allowed = sorted(os.sched_getaffinity(0))
+    primary = options.primary_cpu if options.primary_cpu is not None else allowed[0]
+    replicas = options.replica_cpu
+    if replicas is None:
+        others = [each for each in allowed if each != primary]
+        if not others:
+            raise ComparisonError("one processor only: the primary needs one to itself and the replicas another (nproc, taskset -p $$)")
+        replicas = others[-1]
+    for name, processor in (("--primary_cpu", primary), ("--replica_cpu", replicas)):
+        if processor not in allowed:
+            raise UsageError(f"{name}={processor}: this process may use processors {', '.join(map(str, allowed))}")
+    if primary == replicas:
+        raise UsageError(f"--primary_cpu and --replica_cpu are both {primary}: the primary needs a processor to itself")
+    return Processors(primary, replicas)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rnic:
+    """How the RNIC daemon runs. `priority` as hyperloop-rnicd's --priority: nice may spin, fifo is event-driven."""
+
+    spin_us: int
+    priority: str
+
+
+def rnic(datapath: str, noise: int, tenants: int, spin_us: int | None) -> Rnic:
+    """Event-driven wherever another thread wants the daemon's processor: noise, a replica that forwards, another tenant's
+    daemon. Elsewhere it spins as it does by default. `spin_us`, if given, decides instead."""
+    if spin_us is None:
+        shared = noise > 0 or datapath in CPU_DATAPATHS or tenants > 1
+        spin_us = 0 if shared else SPIN_US
+    return Rnic(spin_us, "fifo" if spin_us == 0 else "nice")

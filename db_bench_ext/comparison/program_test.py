@@ -1,0 +1,206 @@
+"""The program as users run it: real clusters, real db_bench, real noise."""
+
+import csv
+import json
+import os
+import pathlib
+import select
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+import jsonschema
+
+from comparison import procfs
+
+BINARIES = pathlib.Path(os.environ["HYPERLOOP_BIN"])
+PROGRAM = str(BINARIES / "db_bench_ext")
+SCHEMA = pathlib.Path(__file__).with_name("results.schema.json")
+PATIENCE = 120  # seconds
+SMALL = ["--num=500", "--region_size=64M"]
+
+
+def environment_without(*missing: str) -> dict[str, str]:
+    """PATH with every program of /usr/bin but some."""
+    directory = tempfile.mkdtemp()
+    for path in pathlib.Path("/usr/bin").iterdir():
+        if path.name not in missing:
+            os.symlink(path, f"{directory}/{path.name}")
+    return os.environ | {"PATH": directory}
+
+
+def processes_in(directory: str) -> list[int]:
+    """Processes that name `directory` in their arguments."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if directory in " ".join(procfs.arguments(int(entry.name))):
+                    found.append(int(entry.name))
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+    return found
+
+
+def descendants(pid: int) -> list[int]:
+    return [each for child in procfs.children(pid) for each in (child, *descendants(child))]
+
+
+class ComparisonTest(unittest.TestCase):
+    def setUp(self):
+        parent = tempfile.TemporaryDirectory(dir="/dev/shm", prefix="comparison-test.")
+        self.addCleanup(parent.cleanup)
+        self.work = pathlib.Path(parent.name) / "work"
+        self.work.mkdir()
+        self.out = pathlib.Path(parent.name) / "out"
+        self.out.mkdir()
+
+    def start(self, *arguments, **popen):
+        process = subprocess.Popen([PROGRAM, f"--work_dir={self.work}", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   **popen)
+        self.addCleanup(process.communicate)
+        self.addCleanup(lambda: process.poll() is None and process.terminate())
+        return process
+
+    def run_program(self, *arguments, **popen):
+        process = self.start(*arguments, **popen)
+        output, errors = process.communicate(timeout=PATIENCE)
+        self.assertEqual(list(self.work.iterdir()), [], "files were left")
+        self.assertEqual(processes_in(str(self.work)), [], "processes were left")
+        return process.returncode, output, errors
+
+    def results(self, *arguments):
+        path = self.out / "results.json"
+        status, output, errors = self.run_program(f"--json={path}", f"--csv={self.out}/results.csv", *SMALL, *arguments)
+        self.assertIn(status, (0, 3), errors)
+        results = json.loads(path.read_text())
+        jsonschema.Draft7Validator(json.loads(SCHEMA.read_text())).validate(results)
+        self.assertEqual(status == 0, all(case["median"] for case in results["cases"]), "3 says that a case has no valid run")
+        return results, output, errors
+
+    def refusal(self, *arguments, status, **popen):
+        """What it says, once, when it does not even begin."""
+        returned, output, errors = self.run_program(*arguments, **popen)
+        self.assertEqual((returned, output), (status, ""), errors)
+        self.assertEqual(errors.count("\n"), 1, errors)
+        return errors
+
+    def test_two_datapaths_take_turns_and_results_keep_to_the_schema(self):
+        results, output, errors = self.results("--datapaths=offload,none", "--runs=2", "--benchmarks=fillrandom,overwrite")
+        steps = [line.split(": ")[1] for line in errors.splitlines() if line.startswith("[")]
+        self.assertEqual(steps, ["offload, idle", "none, idle"] * 2)
+        names = [case["name"] for case in results["cases"]]
+        self.assertEqual(names, [f"{benchmark} · {datapath} · idle" for datapath in ("offload", "none") for benchmark in ("fillrandom", "overwrite")])
+        for case in results["cases"]:
+            self.assertIn(case["name"], output)
+            self.assertEqual(len(case["runs"]), 2)
+            for run in case["runs"]:
+                self.assertEqual(run["operations"], 500)
+                self.assertEqual(run["valid"], run["reasons"] == [])
+                self.assertGreater(run["cpu_seconds"]["primary"], 0)
+                if case["datapath"] == "offload":
+                    self.assertGreater(run["cpu_seconds"]["rnic"], 0)
+                else:
+                    self.assertEqual((run["cpu_seconds"]["replicas"], run["rnic_counters"]), ([], {}))
+        # Where one benchmark follows another, a counter may be read a little late: both together are exact.
+        for first, second in zip(*(case["runs"] for case in results["cases"][:2])):
+            executed = sum(run["rnic_counters"]["replica2.wqes_executed"] for run in (first, second))
+            self.assertGreaterEqual(executed, 1000)
+        with (self.out / "results.csv").open() as file:
+            self.assertEqual(len(list(csv.DictReader(file))), 8)
+
+    def test_placement_beside_noise_is_as_promised(self):
+        results, _, _ = self.results("--datapaths=cpu-event", "--runs=1", "--noise=2", "--noise_seconds=1", "--replicas=1")
+        (run,) = results["cases"][0]["runs"]
+        self.assertEqual([reason for reason in run["reasons"] if "instead of" in reason or "spin" in reason], [])
+        self.assertGreater(run["cpu_seconds"]["noise"], 0)
+        self.assertEqual(len(run["cpu_seconds"]["replicas"]), 1)
+        self.assertGreater(run["cpu_seconds"]["replicas"][0], 0)
+
+    def test_a_spinning_rnic_beside_noise_makes_a_run_invalid(self):
+        results, output, _ = self.results("--datapaths=offload", "--runs=1", "--noise=1", "--rnic_spin_us=1000", "--replicas=1")
+        self.assertIsNone(results["cases"][0]["median"])
+        self.assertIn("the RNIC daemon may spin beside the noise", output)
+
+    def test_tenants_run_side_by_side(self):
+        results, _, _ = self.results("--datapaths=offload", "--runs=1", "--tenants=2", "--replicas=1")
+        (run,) = results["cases"][0]["runs"]
+        self.assertEqual(run["operations"], 1000)
+        self.assertEqual(sum(count for _, _, count in run["histogram"]), 1000)
+        for tenant in ("tenant0", "tenant1"):
+            self.assertGreaterEqual(run["rnic_counters"][f"{tenant}.replica0.wqes_executed"], 500)
+
+    def test_signals_leave_nothing_running(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with self.subTest(number):
+                process = self.start("--datapaths=offload", "--noise=2", "--tenants=2", "--replicas=1", "--num=100000000", "--region_size=64M")
+                everyone = self.await_benches(process, 2)
+                process.send_signal(number)
+                _, errors = process.communicate(timeout=PATIENCE)
+                self.assertEqual(process.returncode, 128 + number, errors)
+                self.assertIn(f"ended by {signal.Signals(number).name}", errors)
+                for pid, descriptor in everyone.items():
+                    self.assertTrue(select.select([descriptor], [], [], 0)[0], f"process {pid} is left")
+                    os.close(descriptor)
+                self.assertEqual(list(self.work.iterdir()), [])
+                self.assertEqual(processes_in(str(self.work)), [])
+
+    def await_benches(self, process, count):
+        """Waits until `count` db_bench write; returns a handle of each process of the comparison: its children (db_bench,
+        stress-ng) and those that name its directory (daemons, replicas)."""
+        deadline = time.monotonic() + PATIENCE
+        while len(list(self.work.glob("*/run*/db*/*.log"))) < count:
+            self.assertIsNone(process.poll())
+            self.assertLess(time.monotonic(), deadline)
+            select.select([], [], [], 0.01)
+        everyone = set(descendants(process.pid)) | set(processes_in(str(self.work))) - {process.pid}
+        names = sorted(pathlib.Path(f"/proc/{pid}/comm").read_text().strip() for pid in everyone)
+        for name, least in (("db_bench", 2), ("hyperloop-repli", 2), ("hyperloop-rnicd", 2), ("stress-ng", 2)):
+            self.assertGreaterEqual(names.count(name), least, names)
+        return {pid: os.pidfd_open(pid) for pid in everyone}
+
+    def test_a_failing_db_bench_is_quoted(self):
+        errors = self.run_program("--datapaths=none", "--benchmarks=nonsense")[2]
+        self.assertIn("db_bench failed (status 1)", errors)
+        self.assertIn("unknown benchmark 'nonsense'", errors)
+
+    def test_a_run_without_end_is_ended(self):
+        status, _, errors = self.run_program("--datapaths=none", "--num=100000000", "--timeout=1")
+        self.assertEqual(status, 1)
+        self.assertIn("did not end within 1 s (--timeout)", errors)
+
+    def test_refusals(self):
+        self.assertIn("unknown flag --nonsense", self.refusal("--nonsense", status=2))
+        self.assertIn("--primary_cpu=4095: this process may use", self.refusal("--primary_cpu=4095", status=2))
+        self.assertIn("no program /nowhere/db_bench", self.refusal("--db_bench=/nowhere/db_bench", status=1))
+        self.assertIn("give a smaller --region_size", self.refusal("--region_size=15000G", status=1))
+        self.assertIn("cannot write /proc/results.json", self.refusal("--json=/proc/results.json", status=1))
+        self.assertIn("where fsync does nothing", self.refusal("--alternatives", f"--disk_dir={self.work}", status=2))
+
+    def test_missing_programs_are_named_with_their_package(self):
+        for name, package, arguments in (("db_bench", "rocksdb-tools", []), ("stress-ng", "stress-ng", ["--noise"]),
+                                         ("redis-server", "redis-server", ["--alternatives"]), ("etcd", "etcd-server", ["--alternatives"])):
+            with self.subTest(name):
+                environment = environment_without(name)
+                self.addCleanup(shutil.rmtree, environment["PATH"])
+                errors = self.refusal(*arguments, status=1, env=environment)
+                self.assertIn(f"no program {name}", errors)
+                self.assertIn(f"apt-get install {package}", errors)
+
+    def test_one_processor_is_too_few(self):
+        first = min(os.sched_getaffinity(0))
+        errors = self.refusal(status=1, preexec_fn=lambda: os.sched_setaffinity(0, {first}))
+        self.assertIn("the primary needs one to itself", errors)
+
+    def test_help_and_version(self):
+        for argument in ("--help", "--version"):
+            status, output, errors = self.run_program(argument)
+            self.assertEqual((status, errors), (0, ""))
+            self.assertIn("db_bench_ext", output)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,220 @@
+"""One run of one case: cluster, noise, db_bench, and what they cost."""
+
+import contextlib
+import dataclasses
+import itertools
+import os
+import pathlib
+import shlex
+import time
+
+from comparison import bench_process, cluster, db_bench, noise, placement, processes, procfs, snapshot, validity
+from comparison.errors import ComparisonError
+from comparison.flags import CPU_DATAPATHS
+
+FORWARDING_THREAD = "hyperloop-chain"  # of replicas, with cpu-polling and cpu-event
+POOL_OVERHEAD = 8 << 20  # of a pool beyond its region
+
+
+@dataclasses.dataclass(frozen=True)
+class Programs:
+    db_bench: str
+    hyperloopctl: str = ""
+    stress_ng: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Configuration:
+    """What one run of db_bench is over: a datapath and how many stress-ng workers run beside the replicas."""
+
+    datapath: str
+    noise: int
+
+    @property
+    def load(self) -> str:
+        return "noise" if self.noise else "idle"
+
+
+@dataclasses.dataclass
+class Measured:
+    """One benchmark of one run; `run` is an item of "runs" in results.schema.json."""
+
+    benchmark: str
+    command: str
+    run: dict
+
+
+class Runner:
+    """`options` as flags.parse_own returns them, `workload` as flags.workload does. Everything lives in `work`, which
+    exists; each run leaves it as it was."""
+
+    def __init__(self, options, workload: dict[str, str], programs: Programs, processors: placement.Processors, work: pathlib.Path):
+        self._options = options
+        self._workload = workload
+        self._programs = programs
+        self._processors = processors
+        self._work = work
+        self._numbers = itertools.count()
+        self.rocksdb_version = ""
+
+    def bytes_needed(self) -> int:
+        """In the working directory, for one run over clusters."""
+        options = self._options
+        return options.tenants * (options.replicas + 1) * (options.region_size + POOL_OVERHEAD)
+
+    def run(self, configuration: Configuration, on_progress, place: pathlib.Path | None = None,
+            extra: dict[str, str] | None = None) -> list[Measured]:
+        """Runs --benchmarks once. `on_progress(share)` is called now and then, with 0 to 1. The run's files lie in
+        `place`, by default in the working directory; `extra` flags for db_bench win over the workload's."""
+        directory = (place or self._work) / f"run{next(self._numbers)}"
+        with contextlib.ExitStack() as stack:
+            clusters = self._start_clusters(stack, configuration, directory)
+            stress = stack.enter_context(noise.running(self._programs.stress_ng, configuration.noise, self._processors.replicas))
+            stack.enter_context(processes.directory(directory))
+            flags = self._flags(configuration) | (extra or {})
+            commands = [self._command(configuration, flags, directory / f"db{i}", each) for i, each in enumerate(clusters)]
+            counters = [_counters(clusters)]
+            benches = stack.enter_context(bench_process.running(commands, self._processors.primary, self._options.timeout))
+            who = snapshot.Participants(
+                primary=benches.pids,
+                replicas=[pid for each in clusters if each for pid in each.replicas],
+                rnic=[each.daemon for each in clusters if each and each.daemon],
+                noise=stress,
+            )
+            begins, ends, reasons = {}, {}, []
+
+            def on_mark(mark: str, number: int, tenants: int) -> None:
+                if mark == "opened":
+                    begins.setdefault(number, snapshot.take(who))
+                    if number == 0 and tenants == len(commands):
+                        reasons.extend(self._placement_reasons(who, configuration))
+                    return
+                ends[number] = snapshot.take(who)
+                if tenants == len(commands):
+                    counters.append(_counters(clusters))
+
+            with processes.prompt():
+                benches.watch(on_mark, lambda finished: on_progress(_share(flags, finished, begins)))
+            self.rocksdb_version = benches.readers[0].version
+            return self._gather(benches.readers, begins, ends, counters, reasons, shlex.join(commands[0]), configuration)
+
+    def _start_clusters(self, stack: contextlib.ExitStack, configuration: Configuration, directory: pathlib.Path):
+        options = self._options
+        if configuration.datapath == "none":
+            return [None] * options.tenants
+        rnic = placement.rnic(configuration.datapath, configuration.noise, options.tenants, options.rnic_spin_us)
+        settings = cluster.Settings(options.replicas, options.region_size, options.provider, options.device,
+                                    self._processors.replicas, rnic.spin_us, rnic.priority)
+        return [
+            stack.enter_context(cluster.running(self._programs.hyperloopctl, directory.with_name(f"{directory.name}c{i}"), settings))
+            for i in range(options.tenants)
+        ]
+
+    def _flags(self, configuration: Configuration) -> dict[str, str]:
+        flags = dict(self._workload)
+        if configuration.noise and configuration.datapath in CPU_DATAPATHS:
+            flags.setdefault("duration", str(self._options.noise_seconds))
+        if "duration" in flags:
+            flags.setdefault("ops_between_duration_checks", "1")
+        return flags
+
+    def _command(self, configuration: Configuration, flags: dict[str, str], database: pathlib.Path, over) -> list[str]:
+        command = [self._programs.db_bench, *(f"--{name}={value}" for name, value in flags.items()), "--histogram=1", f"--db={database}"]
+        if over is None:
+            return command
+        return [self._programs.hyperloopctl, "exec", "--uri", over.uri_for(configuration.datapath), "--", *command]
+
+    def _placement_reasons(self, who: snapshot.Participants, configuration: Configuration) -> list[str]:
+        """As the kernel says at run time, not as we asked for it."""
+        reasons = []
+        own, others = self._processors.primary, self._processors.replicas
+        for pids, name, processor, normal in ((who.primary, "db_bench", own, False), (who.replicas, "a replica", others, True),
+                                              (who.rnic, "the RNIC daemon", others, False), (who.noise, "stress-ng", others, True)):
+            for pid in pids:
+                reasons += validity.placement_reasons(name, procfs.placements(pid), processor, normal)
+        if configuration.noise:
+            for pid in who.rnic:
+                reasons += validity.spin_reasons(procfs.arguments(pid))
+        return reasons
+
+    def _gather(self, readers, begins, ends, counters, reasons, command, configuration) -> list[Measured]:
+        measured = []
+        for number, first in enumerate(readers[0].benchmarks):
+            each = [reader.benchmarks[number] for reader in readers if number < len(reader.benchmarks)]
+            histograms = [benchmark.histogram() for benchmark in each]
+            if number not in begins or any(histogram is None or histogram.count == 0 for histogram in histograms):
+                continue  # does not measure operations, such as compact
+            cost = snapshot.between(begins[number], ends[number])
+            run = _figures(each, db_bench.merge(histograms))
+            run["reasons"] = reasons + self._cost_reasons(cost, configuration)
+            run["valid"] = not run["reasons"]
+            run["cpu_seconds"] = {"primary": cost.primary, "replicas": cost.replicas, "rnic": cost.rnic,
+                                  "noise": cost.noise if configuration.noise else None}
+            run["cpu_share"] = self._shares(cost)
+            run["rnic_counters"] = {name: value - counters[number].get(name, 0) for name, value in counters[number + 1].items()}
+            measured.append(Measured(first.name, command, run))
+        if not measured:
+            raise ComparisonError(f"db_bench measured no operations with --benchmarks={self._workload['benchmarks']}")
+        return measured
+
+    def _cost_reasons(self, cost: snapshot.Snapshot, configuration: Configuration) -> list[str]:
+        reasons = []
+        if configuration.noise:
+            forwarding = {tid: each for tid, each in cost.replica_threads.items() if each.name == FORWARDING_THREAD}
+            others = {tid: each for tid, each in (cost.replica_threads | cost.noise_threads).items() if tid not in forwarding}
+            reasons += validity.fair_share_reasons(forwarding, others, cost.rnic, cost.moment)
+        own, others = self._processors.primary, self._processors.replicas
+        ours = {own: cost.primary, others: sum(cost.replicas) + cost.rnic + cost.noise + cost.own}
+        for processor, seconds in ours.items():
+            told = cost.processors[processor]
+            reasons += validity.quiet_reasons(processor, seconds, told.busy, told.stolen, cost.moment)
+        return reasons
+
+    def _shares(self, cost: snapshot.Snapshot) -> dict[str, dict[str, float]]:
+        """By processor. Exact where the placement holds: each part is bound to one processor."""
+        own, others = self._processors.primary, self._processors.replicas
+        nothing = {"rnic": 0.0, "replicas": 0.0, "noise": 0.0, "primary": 0.0}
+        shares = {own: nothing | {"primary": cost.primary},
+                  others: nothing | {"rnic": cost.rnic, "replicas": sum(cost.replicas), "noise": cost.noise}}
+        return {str(number): {part: seconds / cost.moment for part, seconds in parts.items()} for number, parts in shares.items()}
+
+
+def _figures(benchmarks: list[db_bench.Benchmark], histogram: db_bench.Histogram) -> dict:
+    operations = sum(each.operations for each in benchmarks)
+    return {
+        "operations": operations,
+        "seconds": max(each.seconds for each in benchmarks),
+        "ops_per_second": sum(each.ops_per_second for each in benchmarks),
+        "micros_per_op": sum(each.micros_per_op * each.operations for each in benchmarks) / max(operations, 1),
+        "latency_ns": histogram.latency_ns,
+        "histogram": histogram.buckets,
+    }
+
+
+def _share(flags: dict[str, str], finished: int, begins: dict) -> float:
+    """How much of a run is done, as well as can be told."""
+    if flags.get("duration", "0") != "0":
+        if not begins:
+            return 0.0
+        return min((time.monotonic() - begins[0].moment) / float(flags["duration"]), 1.0)
+    return min(finished / int(flags["num"]), 1.0)
+
+
+def _counters(clusters: list) -> dict[str, int]:
+    """Of all clusters; with several tenants each name begins with the tenant's number."""
+    several = len(clusters) > 1
+    return {
+        f"tenant{number}.{name}" if several else name: value
+        for number, each in enumerate(clusters)
+        if each is not None and each.daemon is not None
+        for name, value in each.counters().items()
+    }
+
+
+def check_space(work: pathlib.Path, needed: int) -> None:
+    """ComparisonError when `work` has no room for a run."""
+    found = os.statvfs(work)
+    free = found.f_bavail * found.f_frsize
+    if free < needed:
+        raise ComparisonError(f"{work} has {free >> 20} MiB free, one run's pools need {needed >> 20}: give a smaller --region_size or "
+                              "--tenants, another --work_dir, or mount -o remount,size=… /dev/shm")
