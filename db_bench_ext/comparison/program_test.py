@@ -19,8 +19,8 @@ from comparison import procfs
 BINARIES = pathlib.Path(os.environ["HYPERLOOP_BIN"])
 PROGRAM = str(BINARIES / "db_bench_ext")
 SCHEMA = pathlib.Path(__file__).with_name("results.schema.json")
-PATIENCE = 120  # seconds
-SMALL = ["--num=500", "--region_size=64M"]
+PATIENCE = 500  # seconds
+SMALL = ["--num=300", "--region_size=64M"]
 
 
 def environment_without(*missing: str) -> dict[str, str]:
@@ -98,7 +98,7 @@ class ComparisonTest(unittest.TestCase):
             self.assertIn(case["name"], output)
             self.assertEqual(len(case["runs"]), 2)
             for run in case["runs"]:
-                self.assertEqual(run["operations"], 500)
+                self.assertEqual(run["operations"], 300)
                 self.assertEqual(run["valid"], run["reasons"] == [])
                 self.assertGreater(run["cpu_seconds"]["primary"], 0)
                 if case["datapath"] == "offload":
@@ -108,7 +108,7 @@ class ComparisonTest(unittest.TestCase):
         # Where one benchmark follows another, a counter may be read a little late: both together are exact.
         for first, second in zip(*(case["runs"] for case in results["cases"][:2])):
             executed = sum(run["rnic_counters"]["replica2.wqes_executed"] for run in (first, second))
-            self.assertGreaterEqual(executed, 1000)
+            self.assertGreaterEqual(executed, 600)
         with (self.out / "results.csv").open() as file:
             self.assertEqual(len(list(csv.DictReader(file))), 8)
 
@@ -128,10 +128,10 @@ class ComparisonTest(unittest.TestCase):
     def test_tenants_run_side_by_side(self):
         results, _, _ = self.results("--datapaths=offload", "--runs=1", "--tenants=2", "--replicas=1")
         (run,) = results["cases"][0]["runs"]
-        self.assertEqual(run["operations"], 1000)
-        self.assertEqual(sum(count for _, _, count in run["histogram"]), 1000)
+        self.assertEqual(run["operations"], 600)
+        self.assertEqual(sum(count for _, _, count in run["histogram"]), 600)
         for tenant in ("tenant0", "tenant1"):
-            self.assertGreaterEqual(run["rnic_counters"][f"{tenant}.replica0.wqes_executed"], 500)
+            self.assertGreaterEqual(run["rnic_counters"][f"{tenant}.replica0.wqes_executed"], 300)
 
     def test_signals_leave_nothing_running(self):
         for number in (signal.SIGINT, signal.SIGTERM):
