@@ -27,6 +27,7 @@ class _Bench:
         self.finished = 0  # operations, as its progress says
         self.last_errors: collections.deque[str] = collections.deque(maxlen=KEPT_LINES)
         self._partial = b""
+        self._partial_error = b""
 
     def take_output(self) -> list[str] | None:
         """Marks of the lines that came (see OutputReader); None at the end."""
@@ -47,7 +48,10 @@ class _Bench:
     def take_errors(self) -> bool:
         """Reads standard error, where progress and errors come; false at the end."""
         data = os.read(self.process.stderr.fileno(), 65536)
-        for piece in re.split(rb"[\r\n]+", data):
+        *pieces, self._partial_error = re.split(rb"[\r\n]+", self._partial_error + data)
+        if not data:
+            pieces.append(self._partial_error)
+        for piece in pieces:
             numbers = FINISHED.findall(piece)
             if numbers:
                 self.finished = int(numbers[-1])

@@ -55,10 +55,14 @@ def _compare(arguments: list[str], binaries: pathlib.Path, version: str) -> int:
     with _own_directory(options.work_dir, "--work_dir") as work:
         run = runner.Runner(options, workload, programs, processors, work)
         runner.check_space(work, run.bytes_needed())
-        _measure(run, options, workload, binaries, work, results)
-        results["machine"] = summary.machine(run.rocksdb_version, version)
-    print(table.text(results))
-    outputs.write(results)
+        try:
+            _measure(run, options, workload, binaries, work, results)
+        finally:  # what was measured before a failure or Ctrl-C is not thrown away
+            if results["cases"]:
+                with processes.shield():
+                    results["machine"] = summary.machine(run.rocksdb_version, version)
+                    print(table.text(results))
+                    outputs.write(results)
     return EXIT_OK if all(case["median"] for case in results["cases"]) else EXIT_INVALID
 
 
@@ -87,10 +91,10 @@ def _measure(run: runner.Runner, options, workload: dict[str, str], binaries: pa
             for each in others.list if others else ():
                 progress.step(f"run {number}/{options.runs}: {each.name}")
                 others.run(each)
+                results["alternatives"] = others.results()
         for command in sweeps:
             progress.step(" ".join(["hyperloop-bench", *command[1:]]))
             results["primitives"] += primitives.run(command)
-        results["alternatives"] = others.results() if others else []
 
 
 class _Outputs:
@@ -107,7 +111,7 @@ class _Outputs:
         for path in self._json + self._csv:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.open("a").close()
+                tempfile.TemporaryFile(dir=path.parent).close()
             except OSError as error:
                 raise ComparisonError(f"cannot write {path}: {error.strerror}") from None
 

@@ -32,6 +32,9 @@ class Cluster:
         base = "&".join(part for part in self.uri.split("&") if not part.startswith("datapath="))
         return f"{base}&datapath={datapath}"
 
+    def daemon_log(self) -> str:
+        return (self.directory / "rnicd.log").read_text(errors="replace")
+
     def counters(self) -> dict[str, int]:
         """Counters of the RNICs of all hosts, as HOST.NAME."""
         text = processes.capture([self.hyperloopctl, "counters", "--dir", str(self.directory), "--json"])

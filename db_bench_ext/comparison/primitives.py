@@ -9,7 +9,7 @@ from comparison.flags import CPU_DATAPATHS
 
 SWEEPS = (("64,256,1024,4096,16384,65536", "1"), ("1024", "4,16,64"))  # sizes, windows
 NUMBER = 20000
-SLOW_NUMBER = 300  # of datapaths whose replicas' CPUs forward, under noise
+SLOW_NUMBER = 200  # of datapaths whose replicas' CPUs forward, under noise
 SLOW_WARMUP = 20
 
 

@@ -42,10 +42,10 @@ def shield():
         yield
     finally:
         _shielded -= 1
-    if not _shielded and _pending:
-        number = _pending[0]
-        _pending.clear()
-        raise Interrupted(number)
+        if not _shielded and _pending:
+            number = _pending[0]
+            _pending.clear()
+            raise Interrupted(number)
 
 
 def keep_to(processor: int) -> None:
@@ -88,14 +88,16 @@ def start(arguments: list[str], processor: int | None = None, **popen) -> subpro
 
 
 def stop(process: subprocess.Popen) -> None:
-    """SIGTERM, and SIGKILL to its whole session after 10 s; returns when it is gone."""
+    """SIGTERM, after 10 s SIGKILL, and SIGKILL to what it left of its session; returns when it is gone."""
     if process.poll() is None:
         process.terminate()
         try:
             process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
+            process.kill()
             process.wait()
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
     for pipe in (process.stdout, process.stderr, process.stdin):
         if pipe:
             pipe.close()

@@ -115,7 +115,10 @@ class ComparisonTest(unittest.TestCase):
     def test_placement_beside_noise_is_as_promised(self):
         results, _, _ = self.results("--datapaths=cpu-event", "--runs=1", "--noise=2", "--noise_seconds=1", "--replicas=1")
         (run,) = results["cases"][0]["runs"]
-        self.assertEqual([reason for reason in run["reasons"] if "instead of" in reason or "spin" in reason], [])
+        wrong = [reason for reason in run["reasons"] if "instead of" in reason or "spin" in reason]
+        if os.geteuid() != 0:  # who may not have SCHED_FIFO is told so, and of nothing else
+            wrong = [reason for reason in wrong if "instead of SCHED_FIFO" not in reason]
+        self.assertEqual(wrong, [])
         self.assertGreater(run["cpu_seconds"]["noise"], 0)
         self.assertEqual(len(run["cpu_seconds"]["replicas"]), 1)
         self.assertGreater(run["cpu_seconds"]["replicas"][0], 0)
@@ -123,10 +126,12 @@ class ComparisonTest(unittest.TestCase):
     def test_a_spinning_rnic_beside_noise_makes_a_run_invalid(self):
         results, output, _ = self.results("--datapaths=offload", "--runs=1", "--noise=1", "--rnic_spin_us=1000", "--replicas=1")
         self.assertIsNone(results["cases"][0]["median"])
-        self.assertIn("the RNIC daemon may spin beside the noise", output)
+        self.assertIn("the RNIC daemon may spin beside threads that want its processor", output)
 
     def test_tenants_run_side_by_side(self):
-        results, _, _ = self.results("--datapaths=offload", "--runs=1", "--tenants=2", "--replicas=1")
+        results, _, _ = self.results("--datapaths=offload", "--runs=1", "--tenants=2", "--replicas=1", f"--report={self.out}/report")
+        self.assertIn(results["cases"][0]["name"], (self.out / "report" / "report.html").read_text())
+        self.assertEqual(json.loads((self.out / "report" / "results.json").read_text()), results)
         (run,) = results["cases"][0]["runs"]
         self.assertEqual(run["operations"], 600)
         self.assertEqual(sum(count for _, _, count in run["histogram"]), 600)

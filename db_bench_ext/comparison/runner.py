@@ -87,7 +87,8 @@ class Runner:
                 if mark == "opened":
                     begins.setdefault(number, snapshot.take(who))
                     if number == 0 and tenants == len(commands):
-                        reasons.extend(self._placement_reasons(who, configuration))
+                        reasons.extend(self._placement_reasons(who))
+                        reasons.extend(self._daemon_reasons(clusters, configuration))
                     return
                 ends[number] = snapshot.take(who)
                 if tenants == len(commands):
@@ -124,7 +125,7 @@ class Runner:
             return command
         return [self._programs.hyperloopctl, "exec", "--uri", over.uri_for(configuration.datapath), "--", *command]
 
-    def _placement_reasons(self, who: snapshot.Participants, configuration: Configuration) -> list[str]:
+    def _placement_reasons(self, who: snapshot.Participants) -> list[str]:
         """As the kernel says at run time, not as we asked for it."""
         reasons = []
         own, others = self._processors.primary, self._processors.replicas
@@ -132,10 +133,18 @@ class Runner:
                                               (who.rnic, "the RNIC daemon", others, False), (who.noise, "stress-ng", others, True)):
             for pid in pids:
                 reasons += validity.placement_reasons(name, procfs.placements(pid), processor, normal)
-        if configuration.noise:
-            for pid in who.rnic:
-                reasons += validity.spin_reasons(procfs.arguments(pid))
         return reasons
+
+    def _daemon_reasons(self, clusters: list, configuration: Configuration) -> list[str]:
+        """What is asked of the daemon depends on the case alone, not on --rnic_spin_us."""
+        event_driven = placement.rnic(configuration.datapath, configuration.noise, self._options.tenants, None).spin_us == 0
+        return [
+            reason
+            for each in clusters
+            if each is not None and each.daemon is not None
+            for reason in validity.daemon_reasons(procfs.arguments(each.daemon), procfs.placements(each.daemon)[each.daemon], each.daemon_log(),
+                                                  event_driven)
+        ]
 
     def _gather(self, readers, begins, ends, counters, reasons, command, configuration) -> list[Measured]:
         measured = []

@@ -40,11 +40,19 @@ def placement_reasons(who: str, found: dict[int, procfs.Placement], processor: i
     return reasons
 
 
-def spin_reasons(daemon_arguments: list[str]) -> list[str]:
-    """Beside noise an RNIC daemon must be event-driven."""
-    if "--spin-us" in daemon_arguments and daemon_arguments[daemon_arguments.index("--spin-us") + 1] == "0":
-        return []
-    return ["the RNIC daemon may spin beside the noise: it has no --spin-us 0"]
+def daemon_reasons(arguments: list[str], data_thread: procfs.Placement, log: str, event_driven: bool) -> list[str]:
+    """The RNIC daemon's command line, the thread that executes work requests, and what it logged. Event-driven, it must
+    not spin and must have SCHED_FIFO; else it must be free to spin."""
+    reasons = []
+    if event_driven:
+        if "--spin-us" not in arguments or arguments[arguments.index("--spin-us") + 1] != "0":
+            reasons.append("the RNIC daemon may spin beside threads that want its processor: it has no --spin-us 0")
+        if data_thread.policy & ~os.SCHED_RESET_ON_FORK != os.SCHED_FIFO:
+            reasons.append(f"the RNIC daemon has policy {data_thread.policy} instead of SCHED_FIFO: it waits for the host's programs, which "
+                           "an RNIC does not (it needs CAP_SYS_NICE or ulimit -r)")
+    elif "will not spin" in log:
+        reasons.append("the RNIC daemon does not spin as it does idle: another hyperloop-rnicd has its processor")
+    return reasons
 
 
 def quiet_reasons(processor: int, ours: float, busy: float, stolen: float, seconds: float) -> list[str]:

@@ -52,10 +52,16 @@ class PlacementTest(unittest.TestCase):
             self.assertIn("instead of normal priority", validity.placement_reasons("a replica", {9: placement}, 1, True)[0])
             self.assertEqual(validity.placement_reasons("the RNIC daemon", {9: placement}, 1, False), [])
 
-    def test_a_daemon_beside_noise_must_not_spin(self):
-        self.assertEqual(validity.spin_reasons(["hyperloop-rnicd", "--spin-us", "0"]), [])
-        self.assertEqual(len(validity.spin_reasons(["hyperloop-rnicd", "--spin-us", "50"])), 1)
-        self.assertEqual(len(validity.spin_reasons(["hyperloop-rnicd"])), 1)
+    def test_the_daemon_is_event_driven_or_free_to_spin(self):
+        fifo, normal = (Placement(frozenset({1}), policy, 0) for policy in (os.SCHED_FIFO, os.SCHED_OTHER))
+        event_driven, spinning = ["hyperloop-rnicd", "--spin-us", "0"], ["hyperloop-rnicd", "--spin-us", "50"]
+        self.assertEqual(validity.daemon_reasons(event_driven, fifo, "", True), [])
+        self.assertIn("may spin", validity.daemon_reasons(spinning, fifo, "", True)[0])
+        self.assertIn("may spin", validity.daemon_reasons(["hyperloop-rnicd"], fifo, "", True)[0])
+        self.assertIn("instead of SCHED_FIFO", validity.daemon_reasons(event_driven, normal, "", True)[0])
+        self.assertEqual(validity.daemon_reasons(spinning, normal, "", False), [])
+        log = "another hyperloop-rnicd spins on CPU 1: this one will not spin"
+        self.assertIn("another hyperloop-rnicd", validity.daemon_reasons(spinning, normal, log, False)[0])
 
 
 class QuietTest(unittest.TestCase):
