@@ -128,8 +128,8 @@ class Machines {
   static std::string Address(int i) { return "10.77.0." + std::to_string(i + 1); }
   std::string Socket(int i) const { return folder_ + "/" + Host(i) + ".sock"; }
   ChildProcess Spawn(int i, std::vector<std::string> argv) const {
-    for (const char* each : {Name(i).c_str(), "exec", "netns", "/sbin/ip"})
-      argv.insert(argv.begin(), each);
+    const std::vector<std::string> inside{"/sbin/ip", "netns", "exec", Name(i)};
+    argv.insert(argv.begin(), inside.begin(), inside.end());
     return ChildProcess::Spawn(argv);
   }
 

@@ -82,7 +82,12 @@ typedef struct hl_region hl_region;
 
 /* What a flush makes durable: HL_RAM nothing (another machine's memory is what is trusted), HL_FILE
  * the file by msync, HL_PMEM persistent memory by cache line write-back. */
-typedef enum hl_media { HL_RAM = 0, HL_FILE = 1, HL_PMEM = 2 } hl_media;
+typedef enum hl_media {
+  HL_RAM = 0,
+  HL_FILE = 1,
+  HL_PMEM = 2,
+  HL_MEDIA_MAX = 0x7fffffff /* no medium; any number a caller passes stays a number to refuse */
+} hl_media;
 
 /* `size` bytes (at least 64) of zeroed memory from the device, registered. */
 hl_code hl_region_create(hl_device* device, size_t size, hl_region** region);
