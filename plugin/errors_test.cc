@@ -349,7 +349,7 @@ TEST_F(ErrorsTest, LeftoversListedBeforeTheLockMayBeDeleted) {
   std::unique_ptr<rocksdb::FSWritableFile> file;
   ASSERT_TRUE(fs_->NewWritableFile(Path("000800.log"), FileOptions(), &file, nullptr).ok());
   ASSERT_TRUE(file->Append("left", IOOptions(), nullptr).ok());
-  const std::unique_ptr<rocksdb::FileLock> of_the_crashed(lock);
+  rocksdb::FileLock* const of_the_crashed = lock;
   Crash();  // a creation, or a DestroyDB, that was cut short
   ASSERT_TRUE(std::filesystem::exists(Path("000800.log")));
   ASSERT_TRUE(fs_->LockFile(Path("LOCK"), IOOptions(), &lock, nullptr).ok());
@@ -357,6 +357,8 @@ TEST_F(ErrorsTest, LeftoversListedBeforeTheLockMayBeDeleted) {
   EXPECT_TRUE(fs_->DeleteFile(Path("000800.log"), IOOptions(), nullptr).ok());
   EXPECT_FALSE(fs_->DeleteFile(Path("000800.log"), IOOptions(), nullptr).ok());
   EXPECT_TRUE(fs_->UnlockFile(lock, IOOptions(), nullptr).ok());
+  const auto local = rocksdb::FileSystem::Default();
+  EXPECT_TRUE(local->UnlockFile(of_the_crashed, IOOptions(), nullptr).ok());
 }
 
 // Also when such a file is only reopened.
