@@ -93,8 +93,8 @@ class Benches:
                 ready = selector.select(max(deadline - time.monotonic(), 0))
                 if not ready:
                     raise ComparisonError(f"db_bench did not end within {self._timeout:g} s (--timeout). Give fewer operations (--num); "
-                                          "under noise, cpu-polling and cpu-event take --noise_seconds only for benchmarks that know "
-                                          "--duration, which fillseq does not")
+                                          "cases that wait for time slices take --slow_seconds only with benchmarks that know --duration, "
+                                          "which fillseq does not")
                 for key, _ in ready:
                     bench, is_output = key.data
                     if not is_output:

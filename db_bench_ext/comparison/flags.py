@@ -82,6 +82,13 @@ class OneLineParser(argparse.ArgumentParser):
         raise UsageError(f"{message}; see db_bench_ext --help")
 
 
+class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter):
+    """Names defaults, where there are any."""
+
+    def _get_help_string(self, action):
+        return super()._get_help_string(action) if action.default not in (None, False) else action.help
+
+
 def own_parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
         prog="db_bench_ext",
@@ -93,10 +100,10 @@ def own_parser() -> argparse.ArgumentParser:
         + " ".join(f"--{name}={value}" for name, value in WORKLOAD.items())
         + ". Ctrl-C ends everything that was started. Exit status: 0 done, 1 failed, 2 wrong usage, 3 done but a case "
         "has no valid run. docs/benchmarking.md says what is measured and what makes a run invalid.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     what = parser.add_argument_group("what is compared")
-    what.add_argument("--datapaths", type=several(datapath), default=["offload", "cpu-polling", "none"],
+    what.add_argument("--datapaths", type=several(datapath), default="offload,cpu-polling,none",
                       metavar="LIST", help=f"of {', '.join(DATAPATHS)}; none is RocksDB without replication")
     what.add_argument("--replicas", type=whole(1, 8), default=3, metavar="N", help="replicas of a group")
     what.add_argument("--provider", choices=["softrnic", "verbs"], default="softrnic",
@@ -104,7 +111,7 @@ def own_parser() -> argparse.ArgumentParser:
     what.add_argument("--device", metavar="NAME", help="with --provider=verbs: the device; default: the first")
     what.add_argument("--tenants", type=whole(1, 64), default=1, metavar="N",
                       help="groups side by side, each with a db_bench of its own")
-    what.add_argument("--noise", type=several(whole(0, 256)), default=[0], metavar="LIST",
+    what.add_argument("--noise", type=several(whole(0, 256)), default="0", metavar="LIST",
                       help="stress-ng workers on the replicas' processor; 0 is idle, a list such as 0,10 runs both; "
                       f"--noise alone means {DEFAULT_NOISE}")
     what.add_argument("--runs", type=whole(1, 1000), default=3, metavar="N",
@@ -113,8 +120,9 @@ def own_parser() -> argparse.ArgumentParser:
     what.add_argument("--alternatives", action="store_true",
                       help="also run RocksDB with fsync on disk, Redis with WAIT and etcd with three members")
     how = parser.add_argument_group("how")
-    how.add_argument("--noise_seconds", type=whole(1, 3600), default=10, metavar="S",
-                     help="under noise, cpu-polling and cpu-event run this long (db_bench's --duration) instead of --num")
+    how.add_argument("--slow_seconds", type=whole(1, 3600), default=10, metavar="S",
+                     help="cases in which a replica's thread waits for time slices (cpu-polling and cpu-event under noise, several "
+                     "cpu-polling replicas) run this long (db_bench's --duration) instead of --num operations")
     how.add_argument("--primary_cpu", type=processor_number, metavar="N", help="processor of db_bench; default: the first")
     how.add_argument("--replica_cpu", type=processor_number, metavar="N",
                      help="processor of replicas, RNIC daemon and noise; default: the last")
@@ -126,7 +134,7 @@ def own_parser() -> argparse.ArgumentParser:
                      help="where clusters and databases live for a while; on tmpfs, a pool's durability is media=ram")
     how.add_argument("--disk_dir", default="/var/tmp", metavar="DIR",
                      help="with --alternatives: a directory on a disk, for what is made durable by fsync")
-    how.add_argument("--db_bench", default="db_bench", metavar="PATH", help="the stock db_bench; default: found in PATH")
+    how.add_argument("--db_bench", default="db_bench", metavar="PATH", help="the stock one")
     out = parser.add_argument_group("output, besides the table")
     out.add_argument("--report", metavar="DIR", help="write report.html, results.json and results.csv there")
     out.add_argument("--json", metavar="FILE", help="write the results there as JSON")

@@ -48,3 +48,9 @@ def rnic(datapath: str, noise: int, tenants: int, spin_us: int | None) -> Rnic:
         shared = noise > 0 or datapath in CPU_DATAPATHS or tenants > 1
         spin_us = 0 if shared else SPIN_US
     return Rnic(spin_us, "fifo" if spin_us == 0 else "nice")
+
+
+def waits_for_slices(datapath: str, noise: int, pollers: int) -> bool:
+    """Whether an operation waits until the scheduler comes round to a replica's thread, milliseconds a hop: its processor
+    has noise on it, or other threads that poll (`pollers` in all, one a replica of each tenant)."""
+    return datapath in CPU_DATAPATHS and (noise > 0 or (datapath == "cpu-polling" and pollers > 1))

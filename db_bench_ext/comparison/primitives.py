@@ -3,13 +3,12 @@
 import json
 import subprocess
 
-from comparison import processes
+from comparison import placement, processes
 from comparison.errors import ComparisonError
-from comparison.flags import CPU_DATAPATHS
 
 SWEEPS = (("64,256,1024,4096,16384,65536", "1"), ("1024", "4,16,64"))  # sizes, windows
 NUMBER = 20000
-SLOW_NUMBER = 200  # of datapaths whose replicas' CPUs forward, under noise
+SLOW_NUMBER = 200  # where operations wait for time slices
 SLOW_WARMUP = 20
 
 
@@ -18,7 +17,7 @@ def commands(program: str, options) -> list[list[str]]:
     datapaths = [each for each in options.datapaths if each != "none"]
     found = []
     for noise in options.noise:
-        slow = [each for each in datapaths if noise and each in CPU_DATAPATHS]
+        slow = [each for each in datapaths if placement.waits_for_slices(each, noise, options.replicas)]
         fast = [each for each in datapaths if each not in slow]
         for names, number in ((fast, [f"--number={NUMBER}"]), (slow, [f"--number={SLOW_NUMBER}", f"--warmup={SLOW_WARMUP}"])):
             for sizes, windows in SWEEPS if names else ():

@@ -113,7 +113,7 @@ class ComparisonTest(unittest.TestCase):
             self.assertEqual(len(list(csv.DictReader(file))), 8)
 
     def test_placement_beside_noise_is_as_promised(self):
-        results, _, _ = self.results("--datapaths=cpu-event", "--runs=1", "--noise=2", "--noise_seconds=1", "--replicas=1")
+        results, _, _ = self.results("--datapaths=cpu-event", "--runs=1", "--noise=2", "--slow_seconds=1", "--replicas=1")
         (run,) = results["cases"][0]["runs"]
         wrong = [reason for reason in run["reasons"] if "instead of" in reason or "spin" in reason]
         if os.geteuid() != 0:  # who may not have SCHED_FIFO is told so, and of nothing else

@@ -10,7 +10,6 @@ import time
 
 from comparison import bench_process, cluster, db_bench, noise, placement, processes, procfs, snapshot, validity
 from comparison.errors import ComparisonError
-from comparison.flags import CPU_DATAPATHS
 
 FORWARDING_THREAD = "hyperloop-chain"  # of replicas, with cpu-polling and cpu-event
 POOL_OVERHEAD = 8 << 20  # of a pool beyond its region
@@ -113,8 +112,9 @@ class Runner:
 
     def _flags(self, configuration: Configuration) -> dict[str, str]:
         flags = dict(self._workload)
-        if configuration.noise and configuration.datapath in CPU_DATAPATHS:
-            flags.setdefault("duration", str(self._options.noise_seconds))
+        options = self._options
+        if placement.waits_for_slices(configuration.datapath, configuration.noise, options.replicas * options.tenants):
+            flags.setdefault("duration", str(options.slow_seconds))
         if "duration" in flags:
             flags.setdefault("ops_between_duration_checks", "1")
         return flags
