@@ -27,6 +27,9 @@ def main(arguments: list[str], binaries: pathlib.Path, version: str) -> int:
         if "--version" in arguments:
             print(f"db_bench_ext {version}")
             return EXIT_OK
+        render = flags.parse_render(arguments)
+        if render:
+            return _render(pathlib.Path(render.render), pathlib.Path(render.report) / "report.html")
         processes.watch_signals()
         return _compare(arguments, binaries, version)
     except UsageError as error:
@@ -39,6 +42,16 @@ def main(arguments: list[str], binaries: pathlib.Path, version: str) -> int:
         name = signal.Signals(interruption.number).name
         print(f"\ndb_bench_ext: ended by {name}; everything that it started is gone", file=sys.stderr)
         return 128 + interruption.number
+
+
+def _render(results: pathlib.Path, path: pathlib.Path) -> int:
+    """The report alone, of results that were kept."""
+    try:
+        report.write_report(report.read(results), path)
+    except OSError as error:
+        raise ComparisonError(f"cannot write {path}: {error.strerror}") from None
+    print(f"written: {path}")
+    return EXIT_OK
 
 
 def _compare(arguments: list[str], binaries: pathlib.Path, version: str) -> int:

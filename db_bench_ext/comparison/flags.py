@@ -137,6 +137,7 @@ def own_parser() -> argparse.ArgumentParser:
     how.add_argument("--db_bench", default="db_bench", metavar="PATH", help="the stock one")
     out = parser.add_argument_group("output, besides the table")
     out.add_argument("--report", metavar="DIR", help="write report.html, results.json and results.csv there")
+    out.add_argument("--render", metavar="FILE", help="measure nothing: make the report of that results.json in --report=DIR")
     out.add_argument("--json", metavar="FILE", help="write the results there as JSON")
     out.add_argument("--csv", metavar="FILE", help="write one line a run there as CSV")
     parser.add_argument("--version", action="store_true", help="print the version and exit")
@@ -214,6 +215,20 @@ def separate(arguments: list[str], known: dict[str, str]) -> CommandLine:
         else:
             raise UsageError(f"unknown flag --{name}: neither one of db_bench_ext (--help) nor of db_bench (db_bench --help)")
     return result
+
+
+def parse_render(words: list[str]) -> argparse.Namespace | None:
+    """--render and --report when `words` ask for --render, which goes with nothing else; else None."""
+    words = [re.sub(r"^-(?=\w)", "--", word) for word in words]
+    if not any(word.split("=")[0] == "--render" for word in words):
+        return None
+    parser = OneLineParser(allow_abbrev=False, add_help=False)
+    parser.add_argument("--render", required=True)
+    parser.add_argument("--report", required=True)
+    options, others = parser.parse_known_args(words)
+    if others:
+        raise UsageError(f"{others[0]} does not go with --render, which measures nothing; give --render=FILE --report=DIR alone")
+    return options
 
 
 def parse_own(words: list[str]) -> argparse.Namespace:

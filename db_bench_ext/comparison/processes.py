@@ -68,6 +68,11 @@ def prompt():
         os.sched_setscheduler(0, os.SCHED_OTHER | os.SCHED_RESET_ON_FORK, os.sched_param(0))
 
 
+def allowed() -> set[int]:
+    """The processors that this program could use when it started, keep_to aside."""
+    return set(_allowed)
+
+
 def find_program(name: str, remedy: str) -> str:
     """Path of a program. ComparisonError with `remedy` when there is none."""
     path = shutil.which(name)

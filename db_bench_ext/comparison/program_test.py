@@ -90,6 +90,7 @@ class ComparisonTest(unittest.TestCase):
 
     def test_two_datapaths_take_turns_and_results_keep_to_the_schema(self):
         results, output, errors = self.results("--datapaths=offload,none", "--runs=2", "--benchmarks=fillrandom,overwrite")
+        self.assertEqual(results["machine"]["processors"], len(os.sched_getaffinity(0)))
         steps = [line.split(": ")[1] for line in errors.splitlines() if line.startswith("[")]
         self.assertEqual(steps, ["offload, idle", "none, idle"] * 2)
         names = [case["name"] for case in results["cases"]]
@@ -114,6 +115,7 @@ class ComparisonTest(unittest.TestCase):
 
     def test_placement_beside_noise_is_as_promised(self):
         results, _, _ = self.results("--datapaths=cpu-event", "--runs=1", "--noise=2", "--slow_seconds=1", "--replicas=1")
+        self.assertEqual(results["cases"][0]["noise_workers"], 2)
         (run,) = results["cases"][0]["runs"]
         wrong = [reason for reason in run["reasons"] if "instead of" in reason or "spin" in reason]
         if os.geteuid() != 0:  # who may not have SCHED_FIFO is told so, and of nothing else

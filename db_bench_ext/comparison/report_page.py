@@ -10,6 +10,7 @@ import jinja2
 from . import report_model as model
 from . import report_plots as plots
 from . import report_text as text
+from . import summary
 
 _FOLDER = pathlib.Path(__file__).parent
 _MAXIMUM_PANELS = 6  # of one kind of primitives' plots; the table has every number
@@ -238,7 +239,7 @@ def page(results: dict) -> str:
                                      keep_trailing_newline=True, undefined=jinja2.StrictUndefined)
     environment.filters.update(time=text.time, us=text.microseconds, rate=text.rate, size=text.size, share=text.share,
                                significant=text.significant)
-    environment.globals.update(count=text.count, valid_runs=model.valid_runs, spread=model.spread,
+    environment.globals.update(count=text.count, valid_runs=model.valid_runs, spread=model.spread, median=summary.median,
                                ops_of=lambda run: run["ops_per_second"], counter_table=_counters)
     return environment.get_template("report.html.jinja").render(
         results=results, style=(_FOLDER / "report.css").read_text(encoding="utf-8"),

@@ -1,6 +1,8 @@
 """What the report says of its results, without a browser."""
 
+import contextlib
 import copy
+import io
 import json
 import pathlib
 import re
@@ -9,7 +11,7 @@ import sys
 import tempfile
 import unittest
 
-from comparison import report, report_model, report_samples, report_text
+from comparison import cli, report, report_model, report_samples, report_text
 from comparison.report_samples import case, primitive, run
 
 
@@ -108,7 +110,8 @@ class PageTest(unittest.TestCase):
         self.assertIn("<td>the processor was taken</td>", page)
         self.assertIn(">2 of 3</td>", page)
         self.assertIn("<td>99.9 k – 101 k</td>", page)  # the invalid run did 16.5 k
-        self.assertIn("no valid run, so no figures", page)
+        self.assertIn('<td class="invalid">(1.6 ms)</td>', page)
+        self.assertIn("no run of the case is valid", page)
         self.assertIn("cpu-event: no run is valid, so it is in no plot.", page)
         self.assertNotIn("1.23 µs", page)  # the invalid primitive's median
         self.assertNotIn("cpu-event, 50", page)  # no bar of it
@@ -136,6 +139,27 @@ class PageTest(unittest.TestCase):
             report.write_report(broken, self.whole)
         self.assertEqual(self.read(self.whole), self.page)
         self.assertEqual([each.name for each in self.whole.parent.iterdir()], ["report.html"])
+
+    def test_db_bench_ext_renders_kept_results_without_measuring(self):
+        def call(*arguments):
+            said = io.StringIO()
+            with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+                status = cli.main([str(each) for each in arguments], pathlib.Path("/nowhere"), "0")
+            return status, said.getvalue()
+
+        again = self.folder / "again"
+        self.assertEqual(call(f"--render={self.results}", "-report", again), (0, f"written: {again}/report.html\n"))
+        self.assertEqual(self.read(again / "report.html"), self.page)
+        for arguments, status, said in (
+            ([f"--render={self.results}"], 2, "required: --report"),
+            ([f"--render={self.results}", f"--report={again}", "--runs=3"], 2, "--runs=3 does not go with --render"),
+            (["--render=/nowhere/results.json", f"--report={again}"], 1, "cannot read /nowhere/results.json: No such file"),
+            ([f"--render={self.results}", f"--report={self.results}"], 1, f"cannot write {self.results}/report.html: "),
+        ):
+            with self.subTest(said):
+                found = call(*arguments)
+                self.assertEqual((found[0], found[1].count("\n")), (status, 1), found)
+                self.assertIn(said, found[1])
 
     def test_the_command_renders_a_file_or_says_why_not(self):
         self.assertEqual((self.made.returncode, self.made.stdout, self.made.stderr), (0, "", ""))

@@ -7,6 +7,8 @@ import pathlib
 import platform
 import statistics
 
+from comparison import processes
+
 LATENCIES = ("mean", "p50", "p75", "p99", "p99_9", "p99_99", "max")
 
 
@@ -47,7 +49,7 @@ def add_runs(cases: list[dict], measured: list, configuration, options) -> None:
             found = {
                 "name": name, "benchmark": each.benchmark, "datapath": configuration.datapath, "provider": options.provider,
                 "replicas": 0 if configuration.datapath == "none" else options.replicas, "tenants": options.tenants,
-                "load": configuration.load, "command": each.command, "runs": [], "median": None,
+                "load": configuration.load, "noise_workers": configuration.noise or None, "command": each.command, "runs": [], "median": None,
             }
             cases.append(found)
         found["runs"].append(each.run)
@@ -60,7 +62,7 @@ def machine(rocksdb: str, hyperloop: str) -> dict:
     models = [line.split(":", 1)[1].strip() for line in information.splitlines() if line.startswith("model name")]
     return {
         "cpu": models[0] if models else platform.machine(),
-        "processors": len(os.sched_getaffinity(0)),
+        "processors": len(processes.allowed()),
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         "kernel": platform.release(),
         "os": platform.freedesktop_os_release()["PRETTY_NAME"],
