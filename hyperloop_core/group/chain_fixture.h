@@ -41,8 +41,9 @@ struct ChainOptions {
       {};  // not empty: the devices are that hyperloop-rnicd's, not embedded ones
   // Not null: opens each host's device, instead of the embedded RNIC.
   std::function<Result<std::unique_ptr<rnic::Device>>(const std::string& host)> open_device = {};
-  bool threaded = false;  // the engine on a thread of its own
-  uint32_t spin_us = 50;  // of that thread
+  bool threaded = false;            // the engine on a thread of its own
+  uint32_t spin_us = 50;            // of that thread
+  WaitMode wait = WaitMode::kPoll;  // of the primary; with a thread or a daemon
   bool check_ordering = true;
   std::chrono::nanoseconds ack_timeout = std::chrono::seconds(10);
   // Changes the program that both ends run; for negative controls.
@@ -170,6 +171,7 @@ class Chain {
     group.window = options_.window;
     group.slots = options_.slots;
     group.ack_timeout = options_.ack_timeout;
+    group.wait = options_.wait;
     group.check_ordering = options_.check_ordering;
     if (stepped()) {
       group.idle = [this] {

@@ -65,6 +65,61 @@ TEST_P(GroupThreadTest, EveryPrimitiveWithTheEngineOnItsOwnThread) {
   }
 }
 
+// A lost event costs a second of sleep; were it the rule, this would take a quarter of an hour.
+TEST_P(GroupThreadTest, AWaitForEventsTakesEveryAcknowledgement) {
+  for (const uint32_t window : {1u, 16u}) {
+    auto made = Chain::Create({.datapath = GetParam(),
+                               .group_size = 2,
+                               .window = window,
+                               .threaded = true,
+                               .spin_us = 0,
+                               .wait = WaitMode::kEvent});
+    ASSERT_TRUE(made.ok()) << made.status().ToString();
+    const auto chain = std::move(made).value();
+    for (uint64_t n = 0; n < 500; ++n) {
+      ASSERT_TRUE(chain->group().Write(64 * (n % 64), 64, n % 2 == 0).ok());
+      ASSERT_TRUE(chain->group().MemCopy(64 * (n % 64), 8192, 64, false).ok());
+    }
+    ASSERT_TRUE(chain->group().WaitAll().ok()) << chain->group().status().ToString();
+  }
+}
+
+// Each acknowledgement may come before the event is asked for, between that and the last look, or
+// after it.
+TEST_P(GroupThreadTest, WaitingForEventsOneByOneTimesNothingOut) {
+  auto made = Chain::Create({.datapath = GetParam(),
+                             .group_size = 1,
+                             .window = 64,
+                             .threaded = true,
+                             .wait = WaitMode::kEvent});
+  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  const auto chain = std::move(made).value();
+  for (uint64_t n = 0; n < 200; ++n) {
+    const auto ticket = chain->group().Write(0, 64, true);
+    ASSERT_TRUE(ticket.ok()) << ticket.status().ToString();
+    const Status waited = chain->group().Wait(*ticket);
+    ASSERT_TRUE(waited.ok()) << waited.ToString();
+  }
+}
+
+TEST_P(GroupThreadTest, AWaitForEventsEndsWhenAReplicaIsGone) {
+  auto made = Chain::Create({.datapath = GetParam(),
+                             .group_size = 2,
+                             .window = 8,
+                             .threaded = true,
+                             .spin_us = 0,
+                             .wait = WaitMode::kEvent,
+                             .ack_timeout = std::chrono::milliseconds(200)});
+  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  const auto chain = std::move(made).value();
+  chain->Kill(1);
+  const auto ticket = chain->group().Write(0, 64, true);
+  if (ticket.ok()) {
+    EXPECT_FALSE(chain->group().Wait(*ticket).ok());
+  }
+  EXPECT_FALSE(chain->group().status().ok());
+}
+
 TEST_P(GroupThreadTest, MembersComeAndGoWhileTheEngineRuns) {
   const bool by_cpu = GetParam() == Datapath::kCpuPolling || GetParam() == Datapath::kCpuEvent;
   for (int round = 0; round < (by_cpu ? 3 : 20); ++round) {

@@ -1,5 +1,7 @@
 #include "group/ticketed_group.h"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -20,6 +22,8 @@ namespace {
 constexpr size_t kPollBatch = 16;
 constexpr uint32_t kCheckInterval = 64;  // turns of a waiting loop between two looks at the clock
 constexpr auto kYieldAfter = std::chrono::microseconds(50);
+// So that a dead device is noticed that cannot say so.
+constexpr auto kLongestSleep = std::chrono::milliseconds(1000);
 
 void CpuPause() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -74,7 +78,8 @@ Status TicketedGroup::BuildCommon(rnic::ProtectionDomain& pd, rnic::MemoryRegion
 
   const uint32_t local_ring = std::bit_ceil(std::max(64u, 2 * program_.window));
   // Room for every acknowledgement and copy under way, and for all queues flushed at once.
-  HL_ASSIGN_OR_RETURN(cq_, device_.CreateCq({.depth = std::bit_ceil(completions + local_ring)}));
+  HL_ASSIGN_OR_RETURN(cq_, device_.CreateCq({.depth = std::bit_ceil(completions + local_ring),
+                                             .events = options_.wait == WaitMode::kEvent}));
   HL_ASSIGN_OR_RETURN(local_, pd.CreateQueuePair(QueueAttr(local_ring)));
 
   info_.datapath = static_cast<uint32_t>(program_.datapath);
@@ -227,6 +232,38 @@ void TicketedGroup::AdvanceAcknowledged() {
 }
 
 Status TicketedGroup::WaitFor(Ticket ticket) {
+  const bool sleeps = options_.wait == WaitMode::kEvent && !options_.idle;
+  return sleeps ? SleepFor(ticket) : PollFor(ticket);
+}
+
+Status TicketedGroup::SleepFor(Ticket ticket) {
+  for (;;) {
+    if (!broken_.ok()) return broken_;
+    Drain();
+    if (acknowledged_ >= ticket) return Status::Ok();
+    CheckWaiting(ticket);
+    if (Status asked = cq_->RequestNotify(/*solicited_only=*/false); !asked.ok()) {
+      Break(std::move(asked));
+      continue;
+    }
+    // What came before the request makes no event.
+    const Ticket before = acknowledged_;
+    Drain();
+    if (acknowledged_ == before && broken_.ok()) SleepUntilEvent();
+  }
+}
+
+void TicketedGroup::SleepUntilEvent() {
+  const Clock::time_point oldest = pending_[(acknowledged_ + 1) & pending_mask_].submitted;
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(oldest + options_.ack_timeout - Clock::now());
+  const auto timeout = std::clamp(left, std::chrono::milliseconds(0), kLongestSleep);
+  pollfd event{cq_->event_fd(), POLLIN, 0};
+  if (::poll(&event, 1, static_cast<int>(timeout.count())) <= 0) return;  // or a signal
+  if (const auto taken = cq_->TakeEvents(); !taken.ok()) Break(taken.status());
+}
+
+Status TicketedGroup::PollFor(Ticket ticket) {
   Clock::time_point started{};
   for (uint32_t turn = 1;; ++turn) {
     if (!broken_.ok()) [[unlikely]] {

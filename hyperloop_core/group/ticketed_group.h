@@ -8,7 +8,8 @@
 // allocation, no lock, no system call. Steps of a wait: Poll of the one completion queue (a load of
 // a cache line while nothing arrives), then the datapath's Take for each completion; the clock and
 // the device's liveness are looked at every kCheckInterval turns, and after kYieldAfter without
-// progress the processor is offered to others.
+// progress the processor is offered to others. With WaitMode::kEvent: a doorbell that asks for an
+// event, one more Poll, poll(2), a read of the event.
 #pragma once
 
 #include <chrono>
@@ -96,6 +97,10 @@ class TicketedGroup : public Group {
   void AdvanceAcknowledged();
   // Until `ticket` is acknowledged or the group is broken.
   Status WaitFor(Ticket ticket);
+  Status PollFor(Ticket ticket);
+  Status SleepFor(Ticket ticket);
+  // Until a completion may have come, a bounded time.
+  void SleepUntilEvent();
   // What a waiting loop looks at now and then. `waits_for`: for the text.
   void CheckWaiting(Ticket waits_for);
   // The same for callers that wait by calling Poll or TrySubmit over and over: at every

@@ -149,6 +149,12 @@ std::string SetAck(std::string_view value, StoreOptions* options) {
   return "";
 }
 
+std::string SetWait(std::string_view value, StoreOptions* options) {
+  if (value != "poll" && value != "event") return "is not a known way to wait";
+  options->wait = value == "poll" ? WaitMode::kPoll : WaitMode::kEvent;
+  return "";
+}
+
 std::string CheckReplicas(const std::vector<std::string>& replicas) {
   if (replicas.size() > kMaxGroupSize) {
     return "has " + std::to_string(replicas.size()) + " replicas, more than " +
@@ -245,6 +251,12 @@ constexpr Option kOptions[] = {
       "pipelined, and a Put without sync=true is not yet replicated when it returns)."},
      SetAck,
      [](const S& o) { return std::string(o.ack == AckMode::kAppend ? "append" : "sync"); }},
+    {{"wait", "one of poll|event", "poll", "poll, event",
+      "How the primary waits for acknowledgements: poll looks for them without end, which is "
+      "fastest; event sleeps until its RNIC wakes it, which costs some tens of microseconds and "
+      "saves the processor."},
+     SetWait,
+     [](const S& o) { return std::string(o.wait == WaitMode::kPoll ? "poll" : "event"); }},
     {{"window", "integer", "64", "1 to 4096", "Group operations under way at once, at most."},
      SetInteger<&S::window, 1, 4096>,
      GetInteger<&S::window>},

@@ -52,6 +52,7 @@ Status Session::Arm() {
   GroupOptions group_options;
   group_options.datapath = options_.datapath;
   group_options.window = options_.window;
+  group_options.wait = options_.wait;
   group_options.ack_timeout = options_.ack_timeout;
   const auto size = static_cast<uint32_t>(peers_.size());
   HL_ASSIGN_OR_RETURN(group_, Group::Create(*device_, *pd_, *region_, group_options, size));

@@ -30,6 +30,7 @@ struct StoreOptions {
   std::string pool;              // path of the primary's own pool; created when absent
   Datapath datapath = Datapath::kOffload;
   AckMode ack = AckMode::kAppend;
+  WaitMode wait = WaitMode::kPoll;
   uint32_t window = 64;
   uint64_t journal_size = 32ull << 20;  // bytes; applied when the group is formatted
   uint64_t region_size = 0;             // bytes; 0: that of the first replica
