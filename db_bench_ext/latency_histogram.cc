@@ -65,4 +65,13 @@ uint64_t LatencyHistogram::Percentile(double percent) const {
   return max_;
 }
 
+std::vector<LatencyHistogram::Bucket> LatencyHistogram::Buckets() const {
+  std::vector<Bucket> filled;
+  for (size_t i = 0; i < kBuckets; ++i) {
+    if (buckets_[i] == 0) continue;
+    filled.push_back({i == 0 ? 0 : UpperEnd(i - 1) + 1, UpperEnd(i), buckets_[i]});
+  }
+  return filled;
+}
+
 }  // namespace hyperloop::bench

@@ -25,6 +25,12 @@ class LatencyHistogram {
   // The smallest recorded value (to the bucket's width) such that at least `percent` of all values
   // are no greater. 0 when empty.
   uint64_t Percentile(double percent) const;
+  struct Bucket {
+    uint64_t lower = 0, upper = 0;  // both inclusive
+    uint64_t count = 0;
+  };
+  // Those that hold something, ascending.
+  std::vector<Bucket> Buckets() const;
 
  private:
   std::vector<uint64_t> buckets_;

@@ -72,6 +72,27 @@ TEST(LatencyHistogramTest, AgreesWithSortingOnRandomValues) {
   }
 }
 
+TEST(LatencyHistogramTest, BucketsHoldEveryValueOnceWithinTheirBounds) {
+  LatencyHistogram histogram;
+  std::vector<uint64_t> values;
+  for (uint64_t value = 0; value < 3'000'000; value = value * 9 / 8 + 1) {
+    values.push_back(value);
+    histogram.Record(value);
+  }
+  uint64_t next = 0, count = 0;
+  for (const LatencyHistogram::Bucket& bucket : histogram.Buckets()) {
+    EXPECT_GE(bucket.lower, next) << "buckets overlap or are not ascending";
+    EXPECT_GE(bucket.upper, bucket.lower);
+    EXPECT_EQ(bucket.count, std::count_if(values.begin(), values.end(), [&](uint64_t value) {
+                return value >= bucket.lower && value <= bucket.upper;
+              }));
+    next = bucket.upper + 1;
+    count += bucket.count;
+  }
+  EXPECT_EQ(count, values.size());
+  EXPECT_TRUE(LatencyHistogram().Buckets().empty());
+}
+
 TEST(LatencyHistogramTest, MergeIsAsIfRecordedInOne) {
   LatencyHistogram both, first, second;
   for (uint64_t value = 1; value < 5000; value += 7) {

@@ -4,11 +4,14 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "case.h"
 #include "hyperloop/core/rnic.h"
-#include "workload.h"
+#include "raw_verbs.h"
 
 namespace hyperloop::bench {
 
@@ -18,23 +21,58 @@ struct HostWork {
   rnic::Counters difference;
 };
 
+// Processor time in seconds. Empty: not known (a group that others run), or no such part.
+struct CpuTimes {
+  double primary = 0;
+  std::vector<double> replicas;  // in chain order
+  std::optional<double> rnic;
+  std::optional<double> noise;
+};
+CpuTimes Difference(const CpuTimes& before, const CpuTimes& after);
+
+// What a measurement shares with all others, whatever was measured.
+struct Surroundings {
+  std::string provider = "softrnic";
+  std::string load = "idle";  // or noise
+  uint64_t ping_pong_p50_ns = 0;
+  pid_t daemon_pid = 0;
+  std::vector<HostWork> hosts;  // the primary, then the replicas in chain order
+  CpuTimes cpu;
+  // Under noise: the processor that RNIC, replicas and noise share, and why the run does not count.
+  std::optional<int> shared_cpu;
+  std::vector<std::string> reasons;
+};
+
 struct CaseReport {
   Case load;
   uint32_t replicas = 0;
   std::string datapath;
   Measurement measured;
-  uint64_t ping_pong_p50_ns = 0;
-  pid_t daemon_pid = 0;
-  std::vector<HostWork> hosts;  // the primary, then the replicas in chain order
+  Surroundings around;
+};
+
+struct RawReport {
+  RawCase load;
+  Measurement measured;
+  Surroundings around;  // hosts: client, server
 };
 
 // after − before, for every counter of a host (not of single queue pairs) that is in both.
 rnic::Counters Difference(const rnic::Counters& before, const rnic::Counters& after);
 
-// One JSON object on one line; the fields are listed in docs/operations.md.
+// Why a run under noise does not count; empty: it does. Replica threads of cpu-polling and
+// cpu-event want the shared processor, and the RNIC may have no more than a fair share of it beside
+// them and the noise. `seconds`: of the run.
+std::vector<std::string> UnfairBecause(const std::string& datapath, const CpuTimes& cpu,
+                                       uint32_t noise_workers, double seconds);
+
+// One JSON object on one line; the fields are listed in docs/primitive-benchmarks.md.
 std::string ToJson(const CaseReport& report);
+std::string ToJson(const RawReport& report);
 // The head of a text table, and one line of it.
 std::string TableHead();
 std::string TableLine(const CaseReport& report);
+std::string RawTableHead();
+std::string TableLine(const RawReport& report);
 
 }  // namespace hyperloop::bench

@@ -9,66 +9,120 @@
 #include <string>
 #include <vector>
 
+#include "affinity.h"
 #include "hyperloop/core/status.h"
 #include "hyperloop/replication/emulated_cluster.h"
 #include "hyperloop/replication/scratch_group.h"
+#include "hyperloop/replication/store.h"
+#include "noise.h"
 #include "report.h"
 #include "workload.h"
 
 namespace hyperloop::bench {
 
-struct TargetOptions {
-  std::string uri;                      // empty: a cluster of its own
-  uint32_t replicas = 3;                // own cluster
-  uint64_t region_size = 128ull << 20;  // own cluster
-  int daemon_cpu = -1;                  // own cluster; −1: not pinned
-  int daemon_spin_us = -1;              // own cluster; −1: the daemon's default
-  uint32_t window = 64;                 // the greatest of the cases
-  std::optional<Datapath> datapath;     // none: what the URI says
+// Where the parts of an own cluster run. −1: not bound; the RNIC daemon then chooses itself.
+struct Places {
+  int primary = -1;
+  int daemon = -1;
+  int replicas = -1;
+  int daemon_spin_us = -1;      // −1: the daemon's default
+  std::string daemon_priority;  // empty: the daemon's default
+  uint32_t noise_workers = 0;   // of stress-ng, on the daemon's processor
 };
 
-// An emulated cluster in a temporary directory of /dev/shm. It ends, and the directory goes, with
-// the object; its processes end also when this process is killed.
+// The caller's thread on the first of `processors`, the RNIC daemon on the second.
+Places IdlePlaces(std::span<const int> processors);
+// The caller's thread alone on the first processor. On the second all that the replicas' machines
+// have: their threads and the noise at normal priority, and the RNIC, which never spins there and,
+// being a device, does not queue behind them. kInvalidArgument: fewer than two processors.
+Result<Places> NoisyPlaces(std::span<const int> processors, uint32_t workers);
+
+struct ClusterWanted {
+  uint32_t replicas = 3;
+  uint64_t region_size = 128ull << 20;
+  Places places;
+};
+
+// An emulated cluster in a temporary directory of /dev/shm, with its noise. It ends, and the
+// directory goes, with the object; its processes end also when this process is killed.
 class OwnCluster {
  public:
-  static Result<std::unique_ptr<OwnCluster>> Start(const TargetOptions& options);
+  static Result<std::unique_ptr<OwnCluster>> Start(const ClusterWanted& wanted);
   ~OwnCluster();
   OwnCluster(const OwnCluster&) = delete;
   OwnCluster& operator=(const OwnCluster&) = delete;
   const ClusterInfo& info() const { return info_; }
+  const Places& places() const { return places_; }
+  const Noise* noise() const { return noise_.get(); }
 
  private:
-  explicit OwnCluster(std::string directory) : directory_(std::move(directory)) {}
+  OwnCluster(std::string directory, Places places)
+      : directory_(std::move(directory)), places_(std::move(places)) {}
   const std::string directory_;
+  const Places places_;
   ClusterInfo info_;
+  std::unique_ptr<Noise> noise_;
 };
 
-class Target {
+// What RNICs and processors have done so far: devices to read the counters by, processes to read
+// the times of.
+class Meters {
  public:
-  // Errors as ScratchGroup::Take and StartCluster.
-  static Result<std::unique_ptr<Target>> Open(const TargetOptions& options);
+  // A device on each emulated host of the daemon at `socket`.
+  static Result<Meters> Open(const std::string& socket, const std::vector<std::string>& hosts);
+  // Whose processor times are known: those of an own cluster.
+  void Watch(const OwnCluster& cluster);
 
-  Group& group() { return scratch_->group(); }
-  rnic::Device& device() { return scratch_->device(); }
-  Scratch scratch() { return {scratch_->offset(), scratch_->bytes()}; }
+  Result<std::vector<HostWork>> Counters() const;
+  Result<CpuTimes> Times() const;
+  rnic::Device& device(size_t host) const { return *hosts_[host].device; }
   pid_t daemon_pid() const { return daemon_pid_; }
-  Datapath datapath() const { return datapath_; }
-  // Counters of each host, the primary first.
-  Result<std::vector<HostWork>> Counters();
+  const OwnCluster* cluster() const { return cluster_; }
 
  private:
-  Target() = default;
   struct Host {
     std::string name;
     std::unique_ptr<rnic::Device> device;
   };
-  Status OpenHosts(const StoreOptions& options);
+  std::vector<Host> hosts_;
+  pid_t daemon_pid_ = 0;
+  const OwnCluster* cluster_ = nullptr;
+};
+
+struct TargetOptions {
+  std::string uri;                   // empty: a cluster of its own
+  ClusterWanted cluster;             // its own; of a URI's only where this thread runs
+  std::optional<Datapath> datapath;  // none: what the URI says
+  uint32_t window = 1;               // of the first use
+  WaitMode wait = WaitMode::kPoll;   // of the first use
+};
+
+class Target {
+ public:
+  // The group of a URI is taken at once, and so refused at once. Errors as ScratchGroup::Take and
+  // StartCluster.
+  static Result<std::unique_ptr<Target>> Open(const TargetOptions& options);
+
+  // The group's primitives, with just that window: more slots than needed would cost cache. A group
+  // or store taken before ends.
+  Result<Group*> TakeGroup(uint32_t window, WaitMode wait);
+  Scratch scratch() { return {scratch_->offset(), scratch_->bytes()}; }
+  // The group as a database's files.
+  Result<Store*> TakeStore(AckMode ack, WaitMode wait);
+
+  const Meters& meters() const { return meters_; }
+  uint32_t replicas() const { return static_cast<uint32_t>(options_.replicas.size()); }
+  Datapath datapath() const { return options_.datapath; }
+
+ private:
+  Target() = default;
 
   std::unique_ptr<OwnCluster> cluster_;  // outlives what uses it
-  std::vector<Host> hosts_;
+  std::unique_ptr<Binding> binding_;
+  StoreOptions options_;
+  Meters meters_;
   std::unique_ptr<ScratchGroup> scratch_;
-  pid_t daemon_pid_ = 0;
-  Datapath datapath_ = Datapath::kOffload;
+  std::unique_ptr<Store> store_;
 };
 
 }  // namespace hyperloop::bench

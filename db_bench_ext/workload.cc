@@ -11,36 +11,18 @@ constexpr uint64_t kLine = 64;
 constexpr uint64_t kChunk = 1 << 20;  // of the writes that prepare the scratch
 
 uint64_t StrideOf(const Case& load) {
-  const bool sized = load.primitive == Primitive::kWrite || load.primitive == Primitive::kMemCopy;
-  const uint64_t size = sized ? load.size : sizeof(uint64_t);
+  const uint64_t size = Sized(load.primitive) ? load.size : sizeof(uint64_t);
   return (size + kLine - 1) / kLine * kLine;
 }
-uint64_t SlotsOf(const Case& load) { return uint64_t{2} * load.window; }
+// Small operations get more places than the window needs, so that a place is not used again at
+// once.
+uint64_t SlotsOf(const Case& load) {
+  constexpr uint64_t kMuch = 64ull << 20;
+  const uint64_t twice = uint64_t{2} * load.window;
+  return twice * StrideOf(load) <= kMuch ? twice : load.window + uint64_t{1};
+}
 
 }  // namespace
-
-Result<Primitive> ParsePrimitive(std::string_view name) {
-  for (const Primitive primitive :
-       {Primitive::kWrite, Primitive::kCas, Primitive::kMemCopy, Primitive::kFlush}) {
-    if (name == PrimitiveName(primitive)) return primitive;
-  }
-  return InvalidArgument("no primitive '" + std::string(name) +
-                         "'; there are gwrite, gcas, gmemcpy, gflush and all");
-}
-
-std::string_view PrimitiveName(Primitive primitive) {
-  switch (primitive) {
-    case Primitive::kWrite:
-      return "gwrite";
-    case Primitive::kCas:
-      return "gcas";
-    case Primitive::kMemCopy:
-      return "gmemcpy";
-    case Primitive::kFlush:
-      break;
-  }
-  return "gflush";
-}
 
 uint64_t ScratchNeeded(const Case& load) {
   const uint64_t areas = load.primitive == Primitive::kMemCopy ? 2 : 1;
@@ -48,7 +30,7 @@ uint64_t ScratchNeeded(const Case& load) {
 }
 
 Workload::Workload(Group& group, Scratch scratch, const Case& load,
-                   const std::atomic<bool>& interrupted, std::function<void(double)> progress)
+                   const std::atomic<bool>& interrupted, Progress progress)
     : group_(group),
       scratch_(scratch),
       case_(load),
@@ -81,10 +63,13 @@ Status Workload::Prepare() {
         group_.Write(scratch_.offset + at, std::min(kChunk, needed - at), /*flush=*/true).status());
   }
   HL_RETURN_IF_ERROR(group_.WaitAll());
-  return Loop(case_.warmup, /*paced=*/false, /*report=*/false).status();
+  return Loop({.number = case_.warmup, .seconds = case_.max_seconds / 10}).status();
 }
 
-Result<Measurement> Workload::Run() { return Loop(case_.number, case_.rate > 0, /*report=*/true); }
+Result<Measurement> Workload::Run() {
+  return Loop(
+      {.number = case_.number, .seconds = case_.max_seconds, .rate = case_.rate, .report = true});
+}
 
 Operation Workload::Make(uint64_t index) const {
   const uint64_t at = scratch_.offset + index % slots_ * stride_;
@@ -104,7 +89,7 @@ Operation Workload::Make(uint64_t index) const {
       operation.cas = {true, at, lap, lap + 1, everyone};
       break;
     }
-    case Primitive::kFlush:
+    default:
       operation.flush = true;
       break;
   }
@@ -124,70 +109,93 @@ Status Workload::CheckCas(Ticket ticket, uint64_t index) {
   return Status::Ok();
 }
 
-Result<Measurement> Workload::Loop(uint64_t number, bool paced, bool report) {
+Result<Measurement> Workload::Loop(const Limits& limits) {
   constexpr auto kReportEvery = std::chrono::milliseconds(250);
-  constexpr auto kPatience = std::chrono::seconds(1);
-  constexpr uint64_t kLookEvery = 4096;
-  uint64_t idle_turns = 0;
   Measurement measurement;
-  const uint64_t first = next_index_;
-  uint64_t submitted = 0, acknowledged = 0;
-  Ticket newest = 0;  // ticket of operation `submitted - 1`; tickets are consecutive
-  const Clock::time_point begin = Clock::now();
-  Clock::time_point now = begin;
-  Clock::time_point next_report = begin + kReportEvery;
-  const double interval_ns = paced ? 1e9 / case_.rate : 0;
-  while (acknowledged < number) {
-    while (submitted < number && submitted - acknowledged < case_.window) {
-      Clock::time_point start = Clock::now();
-      if (paced) {
-        const Clock::time_point intended =
-            begin + std::chrono::nanoseconds(
-                        static_cast<int64_t>(interval_ns * static_cast<double>(submitted)));
-        if (start < intended) break;
-        start = intended;
-      }
-      const Result<Ticket> ticket = group_.TrySubmit(Make(next_index_));
-      if (!ticket.ok()) {
-        if (ticket.status().code() == Code::kBusy) break;
-        return ticket.status();
-      }
-      newest = *ticket;
-      starts_[submitted & (starts_.size() - 1)] = start;
-      ++submitted;
-      ++next_index_;
+  Turn turn;
+  turn.first = next_index_;
+  turn.target = limits.number;
+  turn.begin = turn.now = Clock::now();
+  turn.next_report = turn.begin + kReportEvery;
+  turn.end =
+      limits.seconds <= 0
+          ? Clock::time_point::max()
+          : turn.begin + std::chrono::nanoseconds(static_cast<int64_t>(limits.seconds * 1e9));
+  while (turn.acknowledged < turn.target) {
+    HL_RETURN_IF_ERROR(SubmitDue(limits, &turn));
+    HL_ASSIGN_OR_RETURN(const bool progressed, TakeAcknowledged(&turn, &measurement.latency));
+    if (progressed && turn.now >= turn.next_report) {
+      const double share = std::max(
+          static_cast<double>(turn.acknowledged) / static_cast<double>(turn.target),
+          limits.seconds <= 0
+              ? 0
+              : std::chrono::duration<double>(turn.now - turn.begin).count() / limits.seconds);
+      if (limits.report && progress_) progress_(std::min(share, 1.0));
+      turn.next_report = turn.now + kReportEvery;
     }
-    const Result<Ticket> done = group_.Poll();
-    if (!done.ok()) return done.status();
-    const uint64_t unacknowledged = newest > *done ? newest - *done : 0;
-    if (submitted - unacknowledged > acknowledged) {
-      now = Clock::now();
-      while (acknowledged < submitted - unacknowledged) {
-        const Clock::time_point start = starts_[acknowledged & (starts_.size() - 1)];
-        measurement.latency.Record(static_cast<uint64_t>(
-            std::chrono::duration_cast<std::chrono::nanoseconds>(now - start).count()));
-        if (case_.primitive == Primitive::kCas) {
-          HL_RETURN_IF_ERROR(
-              CheckCas(newest - (submitted - 1 - acknowledged), first + acknowledged));
-        }
-        ++acknowledged;
-      }
-      if (report && progress_ && now >= next_report) {
-        progress_(static_cast<double>(acknowledged) / static_cast<double>(number));
-        next_report = now + kReportEvery;
-      }
-    } else if (++idle_turns % kLookEvery == 0 && submitted > acknowledged &&
-               Clock::now() - starts_[acknowledged & (starts_.size() - 1)] > kPatience) {
-      // Waiting looks at what Poll does not: the timeout, and whether the device lives.
-      HL_RETURN_IF_ERROR(group_.Wait(newest - (submitted - 1 - acknowledged)));
-    }
+    if (!progressed) HL_RETURN_IF_ERROR(WhileNothingComes(&turn));
+    // What was started is waited for: its latency counts.
+    if (turn.now >= turn.end) turn.target = turn.submitted;
     if (interrupted_.load(std::memory_order_relaxed)) {
-      return Aborted("interrupted after " + std::to_string(acknowledged) + " of " +
-                     std::to_string(number) + " operations");
+      return Aborted("interrupted after " + std::to_string(turn.acknowledged) + " of " +
+                     std::to_string(limits.number) + " operations");
     }
   }
-  measurement.seconds = std::chrono::duration<double>(now - begin).count();
+  measurement.seconds = std::chrono::duration<double>(turn.now - turn.begin).count();
   return measurement;
+}
+
+Status Workload::SubmitDue(const Limits& limits, Turn* turn) {
+  const double interval_ns = limits.rate > 0 ? 1e9 / limits.rate : 0;
+  while (turn->submitted < turn->target && turn->submitted - turn->acknowledged < case_.window) {
+    Clock::time_point started = Clock::now();
+    if (limits.rate > 0) {
+      const Clock::time_point intended =
+          turn->begin + std::chrono::nanoseconds(static_cast<int64_t>(
+                            interval_ns * static_cast<double>(turn->submitted)));
+      if (started < intended) break;
+      started = intended;
+    }
+    const Result<Ticket> ticket = group_.TrySubmit(Make(next_index_));
+    if (!ticket.ok()) {
+      if (ticket.status().code() == Code::kBusy) break;
+      return ticket.status();
+    }
+    turn->newest = *ticket;
+    start(turn->submitted) = started;
+    ++turn->submitted;
+    ++next_index_;
+  }
+  return Status::Ok();
+}
+
+Result<bool> Workload::TakeAcknowledged(Turn* turn, LatencyHistogram* latency) {
+  HL_ASSIGN_OR_RETURN(const Ticket done, group_.Poll());
+  const uint64_t unacknowledged = turn->newest > done ? turn->newest - done : 0;
+  if (turn->submitted - unacknowledged <= turn->acknowledged) return false;
+  turn->now = Clock::now();
+  while (turn->acknowledged < turn->submitted - unacknowledged) {
+    latency->Record(static_cast<uint64_t>(
+        std::chrono::duration_cast<std::chrono::nanoseconds>(turn->now - start(turn->acknowledged))
+            .count()));
+    if (case_.primitive == Primitive::kCas) {
+      HL_RETURN_IF_ERROR(CheckCas(Oldest(*turn), turn->first + turn->acknowledged));
+    }
+    ++turn->acknowledged;
+  }
+  return true;
+}
+
+Status Workload::WhileNothingComes(Turn* turn) {
+  constexpr auto kPatience = std::chrono::seconds(1);
+  constexpr uint64_t kLookEvery = 4096;
+  const bool pending = turn->submitted > turn->acknowledged;
+  if (pending && case_.wait == WaitMode::kEvent) return group_.Wait(Oldest(*turn));
+  if (++turn->idle_turns % kLookEvery != 0) return Status::Ok();
+  turn->now = Clock::now();
+  if (!pending || turn->now - start(turn->acknowledged) <= kPatience) return Status::Ok();
+  // Waiting looks at what Poll does not: the timeout, and whether the device lives.
+  return group_.Wait(Oldest(*turn));
 }
 
 }  // namespace hyperloop::bench

@@ -1,39 +1,17 @@
-// One benchmark case: the same primitive over and over on a group, with a window, closed or open
-// loop.
+// One benchmark case: the same group primitive over and over on a group, with a window, closed or
+// open loop.
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
-#include <functional>
 #include <span>
-#include <string>
-#include <string_view>
 #include <vector>
 
+#include "case.h"
 #include "hyperloop/core/group.h"
-#include "latency_histogram.h"
 
 namespace hyperloop::bench {
-
-enum class Primitive { kWrite, kCas, kMemCopy, kFlush };
-// "gwrite", "gcas", "gmemcpy", "gflush".
-Result<Primitive> ParsePrimitive(std::string_view name);
-std::string_view PrimitiveName(Primitive primitive);
-
-struct Case {
-  Primitive primitive = Primitive::kWrite;
-  bool flush = false;    // gwrite and gmemcpy; a gcas is always flushed, a gflush is one
-  uint64_t size = 1024;  // bytes; gwrite and gmemcpy
-  uint32_t window = 1;   // unacknowledged operations at most
-  uint64_t number = 100000;
-  uint64_t warmup = 10000;  // operations before those measured
-  double rate = 0;          // open loop: operations a second; 0: closed loop
-};
-
-struct Measurement {
-  LatencyHistogram latency;  // closed loop: from submission; open loop: from the intended start
-  double seconds = 0;
-};
 
 // The part of the region that cases may overwrite.
 struct Scratch {
@@ -49,7 +27,7 @@ class Workload {
   // `interrupted` is looked at between operations. `progress` (may be empty) hears the share that
   // is done, four times a second at most.
   Workload(Group& group, Scratch scratch, const Case& load, const std::atomic<bool>& interrupted,
-           std::function<void(double)> progress);
+           Progress progress);
 
   // Writes the scratch to every replica, so that pages are there and words have known values; then
   // the warm-up. kNoSpace: says how much scratch is needed.
@@ -60,19 +38,44 @@ class Workload {
 
  private:
   using Clock = std::chrono::steady_clock;
+  struct Limits {
+    uint64_t number = 0;
+    double seconds = 0;  // 0: none
+    double rate = 0;
+    bool report = false;
+  };
+  // A run under way. Operations are counted from its first one.
+  struct Turn {
+    uint64_t first = 0;   // index of its first operation
+    uint64_t target = 0;  // operations wanted; fewer once the time is over
+    uint64_t submitted = 0, acknowledged = 0;
+    Ticket newest = 0;  // ticket of operation `submitted - 1`; tickets are consecutive
+    Clock::time_point begin, now, end, next_report;
+    uint64_t idle_turns = 0;
+  };
+
   Operation Make(uint64_t index) const;
-  Result<Measurement> Loop(uint64_t number, bool paced, bool report);
+  Result<Measurement> Loop(const Limits& limits);
+  // Starts what the window and the schedule allow.
+  Status SubmitDue(const Limits& limits, Turn* turn);
+  // Whether something was acknowledged.
+  Result<bool> TakeAcknowledged(Turn* turn, LatencyHistogram* latency);
+  Status WhileNothingComes(Turn* turn);
   Status CheckCas(Ticket ticket, uint64_t index);
+  Ticket Oldest(const Turn& turn) const {
+    return turn.newest - (turn.submitted - 1 - turn.acknowledged);
+  }
+  Clock::time_point& start(uint64_t operation) { return starts_[operation & (starts_.size() - 1)]; }
 
   Group& group_;
   const Scratch scratch_;
   const Case case_;
   const std::atomic<bool>& interrupted_;
-  const std::function<void(double)> progress_;
+  const Progress progress_;
   uint64_t slots_ = 0;  // places that operations use in turn, so that no two in flight overlap
   uint64_t stride_ = 0;
   uint64_t next_index_ = 0;                // of all operations of this workload
-  std::vector<Clock::time_point> starts_;  // by index modulo its size
+  std::vector<Clock::time_point> starts_;  // by operation modulo its size
 };
 
 }  // namespace hyperloop::bench

@@ -49,6 +49,20 @@ class WorkloadTest : public ::testing::Test {
   std::atomic<bool> interrupted_{false};
 };
 
+class EventChainTest : public WorkloadTest {
+ protected:
+  void SetUp() override {
+    ChainOptions options;
+    options.region_size = kRegion;
+    options.threaded = true;
+    options.spin_us = 0;
+    options.wait = WaitMode::kEvent;
+    Result<std::unique_ptr<Chain>> chain = Chain::Create(options);
+    ASSERT_TRUE(chain.ok()) << chain.status().ToString();
+    chain_ = std::move(*chain);
+  }
+};
+
 class EveryPrimitiveTest : public WorkloadTest, public ::testing::WithParamInterface<Primitive> {};
 
 TEST_P(EveryPrimitiveTest, RunsClosedAndOpenAndMeasuresEveryOperation) {
@@ -101,6 +115,47 @@ TEST_F(WorkloadTest, ACasThatFoundAnotherValueIsAnError) {
   EXPECT_THAT(measured.status().message(), HasSubstr("replica 1 held 99 instead of 0"));
 }
 
+TEST_F(EventChainTest, SleepingForAcknowledgementsMissesNone) {
+  for (const Primitive primitive :
+       {Primitive::kWrite, Primitive::kCas, Primitive::kMemCopy, Primitive::kFlush}) {
+    for (const uint32_t window : {1u, 8u}) {
+      Case load;
+      load.primitive = primitive;
+      load.size = 64;
+      load.window = window;
+      load.number = 200;
+      load.warmup = 10;
+      load.wait = WaitMode::kEvent;
+      const Result<Measurement> measured = Run(load);
+      ASSERT_TRUE(measured.ok()) << measured.status().ToString();
+      EXPECT_EQ(measured->latency.count(), load.number);
+    }
+  }
+}
+
+TEST_F(WorkloadTest, TheTimeLimitEndsACaseAndCountsWhatWasStarted) {
+  Case load;
+  load.number = uint64_t{1} << 40;
+  load.warmup = 1;
+  load.size = 64;
+  load.window = 8;
+  load.max_seconds = 0.05;
+  const Result<Measurement> measured = Run(load);
+  ASSERT_TRUE(measured.ok()) << measured.status().ToString();
+  EXPECT_GT(measured->latency.count(), 0u);
+  EXPECT_GE(measured->seconds, 0.05);
+}
+
+TEST_F(WorkloadTest, PlacesOfOperationsInFlightNeverOverlap) {
+  Case load;
+  load.size = 1 << 20;
+  load.window = 500;
+  EXPECT_EQ(ScratchNeeded(load), 501ull << 20);
+  load.size = 64;
+  load.window = 4;
+  EXPECT_EQ(ScratchNeeded(load), 8u * 64);
+}
+
 TEST_F(WorkloadTest, TooLittleScratchIsSaid) {
   Case load;
   load.size = kRegion;
@@ -129,14 +184,13 @@ TEST(PrimitiveTest, NamesAreReadBack) {
 TEST(ReportTest, JsonHasTheAgreedFields) {
   CaseReport report;
   report.load.flush = true;
-  report.load.number = 2;
   report.replicas = 3;
   report.measured.seconds = 0.5;
   report.measured.latency.Record(1000);
   report.measured.latency.Record(3000);
-  report.ping_pong_p50_ns = 500;
-  report.daemon_pid = 42;
-  report.hosts.push_back(
+  report.around.ping_pong_p50_ns = 500;
+  report.around.daemon_pid = 42;
+  report.around.hosts.push_back(
       {"primary", Difference({{"wqes_executed", 10}, {"bytes_sent", 1}, {"qp.3.sends", 1}},
                              {{"wqes_executed", 16}, {"bytes_sent", 2049}, {"qp.3.sends", 9}})});
   const nlohmann::json json = nlohmann::json::parse(ToJson(report));
@@ -149,10 +203,66 @@ TEST(ReportTest, JsonHasTheAgreedFields) {
   EXPECT_EQ(json["hosts"][0]["bytes_sent"], 2048);
   EXPECT_FALSE(json["hosts"][0]["counters"].contains("qp.3.sends"));
   EXPECT_EQ(json["wqes_per_operation"], 3.0);
-  for (const char* name : {"p50_ns", "p95_ns", "p99_ns", "p999_ns", "window", "size", "replicas"}) {
+  EXPECT_EQ(json["number"], 2);
+  EXPECT_EQ(json["load"], "idle");
+  EXPECT_EQ(json["wait"], "poll");
+  EXPECT_EQ(json["valid"], true);
+  EXPECT_TRUE(json["cpu_seconds"]["noise"].is_null());
+  ASSERT_EQ(json["histogram"].size(), 2u);
+  EXPECT_LE(json["histogram"][0][0], 1000);
+  EXPECT_GE(json["histogram"][0][1], 1000);
+  EXPECT_EQ(json["histogram"][1][2], 1);
+  for (const char* name : {"p50_ns", "p75_ns", "p9999_ns", "p95_ns", "p99_ns", "p999_ns", "window",
+                           "size", "replicas"}) {
     EXPECT_TRUE(json.contains(name)) << name;
   }
   EXPECT_EQ(ToJson(report).find('\n'), std::string::npos);
+}
+
+TEST(ReportTest, RearmingIsCountedForEachReplicaAndOperation) {
+  CaseReport report;
+  for (int i = 0; i < 10; ++i) report.measured.latency.Record(1000);
+  report.measured.seconds = 1;
+  report.around.hosts = {{"primary", {{"ring_bytes_by_scatter", 99999}, {"doorbells", 10}}},
+                         {"replica0", {{"ring_bytes_by_scatter", 1000}, {"enables", 40}}},
+                         {"replica1", {{"ring_bytes_by_scatter", 3000}, {"enables", 40}}}};
+  const nlohmann::json json = nlohmann::json::parse(ToJson(report));
+  EXPECT_EQ(json["rearming"]["ring_bytes_by_scatter"], 200.0);
+  EXPECT_EQ(json["rearming"]["enables"], 4.0);
+  EXPECT_EQ(json["rearming"]["doorbells"], 0.0) << "the primary's are not a replica's";
+}
+
+TEST(ReportTest, ARunInWhichTheRnicCrowdsReplicaThreadsOutIsInvalid) {
+  CpuTimes cpu;
+  cpu.replicas = {0.1, 0.1, 0.1};
+  cpu.rnic = 0.05;
+  cpu.noise = 0.6;
+  // Ten workers, three replica threads and the RNIC: a fair share is 1/14, 7.1 %.
+  EXPECT_TRUE(UnfairBecause("cpu-polling", cpu, 10, 1).empty());
+  cpu.rnic = 0.08;
+  EXPECT_THAT(UnfairBecause("cpu-polling", cpu, 10, 1), ::testing::ElementsAre(HasSubstr("8.0 %")));
+  EXPECT_FALSE(UnfairBecause("cpu-event", cpu, 10, 1).empty());
+  EXPECT_TRUE(UnfairBecause("offload", cpu, 10, 1).empty()) << "no replica thread wants anything";
+  EXPECT_TRUE(UnfairBecause("cpu-polling", cpu, 10, 2).empty());
+}
+
+TEST(ReportTest, SharesAreOfTheProcessorThatIsShared) {
+  CaseReport report;
+  report.measured.latency.Record(5);
+  report.measured.seconds = 2;
+  report.around.load = "noise";
+  report.around.shared_cpu = 1;
+  report.around.cpu.replicas = {0.2, 0.4};
+  report.around.cpu.rnic = 0.5;
+  report.around.cpu.noise = 0.8;
+  report.around.reasons = {"because"};
+  const nlohmann::json json = nlohmann::json::parse(ToJson(report));
+  EXPECT_EQ(json["load"], "noise");
+  EXPECT_EQ(json["cpu_share"]["1"]["rnic"], 0.25);
+  EXPECT_DOUBLE_EQ(json["cpu_share"]["1"]["replicas"], 0.3);
+  EXPECT_EQ(json["cpu_share"]["1"]["noise"], 0.4);
+  EXPECT_EQ(json["valid"], false);
+  EXPECT_EQ(json["reasons"][0], "because");
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
 // hyperloop-bench as a program: what it prints, what it refuses, what it leaves behind.
 #include <gmock/gmock.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -39,8 +41,8 @@ TEST(BenchTest, PrintsAJsonObjectForEachCaseAndLeavesNothing) {
   ChildProcess bench =
       ChildProcess::Spawn(Command({"--primitive=all", "--flush", "--size=128,1024", "--window=1,8",
                                    "--number=200", "--replicas=2", "--region-size=64M", "--json"}));
-  // gwrite and gmemcpy have both sizes, gcas and gflush none: (2 + 2 + 1 + 1) times two windows.
-  for (int i = 0; i < 12; ++i) {
+  // gwrite, gmemcpy and append have both sizes, gcas and gflush none; times two windows.
+  for (int i = 0; i < (2 + 2 + 2 + 1 + 1) * 2; ++i) {
     const std::string line = bench.ReadLine();
     const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
     ASSERT_TRUE(json.is_object()) << line;
@@ -49,12 +51,27 @@ TEST(BenchTest, PrintsAJsonObjectForEachCaseAndLeavesNothing) {
     EXPECT_LE(json["p999_ns"], json["max_ns"]);
     EXPECT_GT(json["ping_pong_p50_ns"], 0);
     EXPECT_GT(json["daemon_pid"], 1);
+    EXPECT_EQ(json["number"], 200);
+    EXPECT_EQ(json["load"], "idle");
+    EXPECT_EQ(json["valid"], true);
+    uint64_t counted = 0;
+    for (const auto& bucket : json["histogram"]) counted += bucket[2].get<uint64_t>();
+    EXPECT_EQ(counted, 200u);
+    EXPECT_EQ(json["cpu_seconds"]["replicas"].size(), 2u);
+    EXPECT_TRUE(json["cpu_seconds"]["rnic"].is_number()) << "counted to some milliseconds";
     ASSERT_EQ(json["hosts"].size(), 3u);
+    for (const int replica : {1, 2}) {
+      EXPECT_EQ(json["hosts"][replica]["counters"]["ring_bytes_by_other"], 0);
+      EXPECT_EQ(json["hosts"][replica]["counters"]["doorbells"], 0);
+    }
+    // Slots were made ready again, by what the primary sent and by nothing else.
+    EXPECT_GT(json["rearming"]["ring_bytes_by_scatter"], 0);
+    EXPECT_EQ(json["rearming"]["doorbells"], 0);
+    if (json["primitive"] == "append") continue;  // several appends may be one operation
     // Every operation is at least a metadata message down the chain, and is flushed.
     EXPECT_GE(json["hosts"][0]["wqes"], 200);
     for (const int replica : {1, 2}) {
       EXPECT_GE(json["hosts"][replica]["read_responses"], 200) << line;
-      EXPECT_EQ(json["hosts"][replica]["counters"]["ring_bytes_by_other"], 0);
     }
     if (json["primitive"] == "gwrite") {
       const uint64_t bytes = json["size"].get<uint64_t>() * 200;
@@ -87,6 +104,156 @@ TEST(BenchTest, ComparesDatapathsInOneRun) {
   EXPECT_EQ(bench.Wait(), 0);
   bench = ChildProcess::Spawn(Command({"--datapath=carrier-pigeon"}));
   EXPECT_EQ(bench.Wait(), 2);
+}
+
+TEST(BenchTest, SleepsForCompletionEventsWhenAsked) {
+  ChildProcess bench = ChildProcess::Spawn(
+      Command({"--use-notify", "--primitive=all", "--size=128", "--window=4", "--number=100",
+               "--replicas=2", "--region-size=256M", "--json"}));
+  for (int i = 0; i < 5; ++i) {
+    const std::string line = bench.ReadLine();
+    const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
+    ASSERT_TRUE(json.is_object()) << line;
+    EXPECT_EQ(json["wait"], "event");
+    EXPECT_EQ(json["number"], 100);
+  }
+  EXPECT_EQ(bench.Wait(), 0);
+}
+
+TEST(BenchTest, RawVerbsSayHowTheyWerePosted) {
+  ChildProcess bench = ChildProcess::Spawn(Command(
+      {"--raw=all", "--inline=no,yes", "--size=64", "--number=50", "--max-seconds=5", "--json"}));
+  for (const std::string verb : {"write", "send", "write-imm", "read", "read-memory"}) {
+    for (const bool inlined : {false, true}) {
+      const std::string line = bench.ReadLine();
+      const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
+      ASSERT_TRUE(json.is_object()) << line;
+      EXPECT_EQ(json["primitive"], "verb-" + verb);
+      EXPECT_EQ(json["inline"], inlined);
+      EXPECT_GT(json["number"], 0);
+      EXPECT_GT(json["doorbells_per_operation"], 0);
+      EXPECT_EQ(json["hosts"].size(), 2u);
+    }
+  }
+  EXPECT_EQ(bench.Wait(), 0);
+}
+
+TEST(BenchTest, ASuiteRunsItsCases) {
+  ChildProcess bench = ChildProcess::Spawn(
+      Command({"--suite=datapaths", "--number=20", "--max-seconds=2", "--json"}));
+  std::set<std::string> datapaths;
+  for (int i = 0; i < 2 * 4 * 2; ++i) {  // group sizes, datapaths, primitives
+    const std::string line = bench.ReadLine();
+    const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
+    ASSERT_TRUE(json.is_object()) << line;
+    datapaths.insert(json["datapath"]);
+  }
+  EXPECT_EQ(datapaths.size(), 4u);
+  EXPECT_EQ(bench.Wait(), 0);
+}
+
+// What it prints, stderr included.
+std::string Said(const std::string& arguments, int* status) {
+  ChildProcess bench = ChildProcess::Spawn(
+      {"/bin/sh", "-c", "exec " + ProgramPath("hyperloop-bench") + " " + arguments + " 2>&1"});
+  std::string text;
+  for (std::string line = bench.ReadLine(); !line.empty(); line = bench.ReadLine()) {
+    text += line + "\n";
+  }
+  *status = bench.Wait();
+  return text;
+}
+
+TEST(BenchTest, RefusesWhatMakesNoSense) {
+  const std::pair<const char*, const char*> refusals[] = {
+      {"--primitive=gread", "no primitive 'gread'"},
+      {"--size=0", "at least 1 byte"},
+      {"--size=12Q", "'12Q' is no size"},
+      {"--window=0", "--window"},
+      {"--window=5000", "--window"},
+      {"--replicas=9", "--replicas"},
+      {"--raw=multicast", "no verb 'multicast'"},
+      {"--raw=write --use-notify", "--use-notify"},
+      {"--raw=send --inline=yes --size=64K", "--inline carries at most"},
+      {"--raw=send --primitive=gcas", "excludes"},
+      {"--inline=yes", "requires"},
+      {"--suite=speed", "no suite 'speed'"},
+      {"--suite --size=64", "excludes"},
+      {"--use-notify --rate=100", "--rate"},
+      {"--noise=0", "--noise"},
+      {"--noise --cpu=0", "excludes"},
+      {"--noise --uri=hyperloop://127.0.0.1:1", "excludes"},
+      {"--no-such-flag", "--no-such-flag"},
+  };
+  for (const auto& [arguments, expected] : refusals) {
+    int status = 0;
+    EXPECT_THAT(Said(arguments, &status), HasSubstr(expected)) << arguments;
+    EXPECT_EQ(status, 2) << arguments;
+  }
+}
+
+class NoisyBenchTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (std::system("command -v stress-ng >/dev/null") != 0) GTEST_SKIP() << "no stress-ng here";
+    cpu_set_t allowed;
+    ASSERT_EQ(sched_getaffinity(0, sizeof allowed, &allowed), 0);
+    if (CPU_COUNT(&allowed) < 2) GTEST_SKIP() << "noise needs two processors";
+    if (geteuid() != 0) GTEST_SKIP() << "the RNIC daemon's priority needs root";
+  }
+  // The processes whose parent is `parent` and whose name begins with stress-ng.
+  static std::set<pid_t> StressOf(pid_t parent) {
+    std::set<pid_t> found;
+    const std::string text = std::to_string(parent);
+    std::ifstream children("/proc/" + text + "/task/" + text + "/children");
+    for (pid_t child = 0; children >> child;) {
+      std::string name;
+      std::ifstream("/proc/" + std::to_string(child) + "/comm") >> name;
+      if (name.rfind("stress-ng", 0) == 0) found.insert(child);
+    }
+    return found;
+  }
+};
+
+TEST_F(NoisyBenchTest, CountsWhatEachHadOfTheSharedProcessor) {
+  ChildProcess bench = ChildProcess::Spawn({ProgramPath("hyperloop-bench"), "--noise=2",
+                                            "--datapath=offload,cpu-event", "--size=64",
+                                            "--number=20", "--warmup=2", "--replicas=1", "--json"});
+  for (const std::string datapath : {"offload", "cpu-event"}) {
+    const std::string line = bench.ReadLine();
+    const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
+    ASSERT_TRUE(json.is_object()) << line;
+    EXPECT_EQ(json["datapath"], datapath);
+    EXPECT_EQ(json["load"], "noise");
+    ASSERT_EQ(json["cpu_share"].size(), 1u) << line;
+    for (const auto& [processor, share] : json["cpu_share"].items()) {
+      EXPECT_GT(share["rnic"], 0);
+      EXPECT_GE(share["noise"], 0);
+    }
+    EXPECT_EQ(json["valid"].get<bool>(), json["reasons"].empty());
+  }
+  EXPECT_EQ(bench.Wait(), 0);
+}
+
+TEST_F(NoisyBenchTest, AnInterruptLeavesNoNoiseRunning) {
+  ChildProcess bench = ChildProcess::Spawn({ProgramPath("hyperloop-bench"), "--noise=2",
+                                            "--number=1000000000", "--size=64", "--replicas=1"});
+  std::set<pid_t> stress;
+  ASSERT_TRUE(Eventually([&] { return (stress = StressOf(bench.pid())).size() == 2; }));
+  bench.Signal(SIGINT);
+  EXPECT_EQ(bench.Wait(), 130);
+  for (const pid_t leader : stress) {
+    EXPECT_NE(kill(-leader, 0), 0) << "stress-ng or its worker still runs";
+  }
+}
+
+TEST_F(NoisyBenchTest, MissingStressNgIsSaid) {
+  ChildProcess bench = ChildProcess::Spawn(
+      {"/bin/sh", "-c",
+       "PATH=/nonexistent exec " + ProgramPath("hyperloop-bench") + " --noise --replicas=1 2>&1"});
+  EXPECT_THAT(bench.ReadLine(), HasSubstr("datapath")) << "the table's head";
+  EXPECT_THAT(bench.ReadLine(), HasSubstr("install package stress-ng"));
+  EXPECT_EQ(bench.Wait(), 1);
 }
 
 TEST(BenchTest, AnInterruptEndsItInOrder) {

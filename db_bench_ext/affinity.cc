@@ -1,0 +1,34 @@
+#include "affinity.h"
+
+#include <cerrno>
+#include <string>
+
+namespace hyperloop::bench {
+
+std::vector<int> AllowedProcessors() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::vector<int> processors;
+  if (::sched_getaffinity(0, sizeof set, &set) != 0) return processors;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set)) processors.push_back(cpu);
+  }
+  return processors;
+}
+
+Result<std::unique_ptr<Binding>> Binding::To(int cpu) {
+  std::unique_ptr<Binding> binding(new Binding);
+  CPU_ZERO(&binding->before_);
+  ::sched_getaffinity(0, sizeof binding->before_, &binding->before_);
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (cpu >= 0 && cpu < CPU_SETSIZE) CPU_SET(static_cast<size_t>(cpu), &set);
+  if (::sched_setaffinity(0, sizeof set, &set) != 0) {
+    return FromErrno(errno, "binding to processor " + std::to_string(cpu));
+  }
+  return binding;
+}
+
+Binding::~Binding() { ::sched_setaffinity(0, sizeof before_, &before_); }
+
+}  // namespace hyperloop::bench

@@ -1,0 +1,30 @@
+// Which processors this thread may use.
+#pragma once
+
+#include <sched.h>
+
+#include <memory>
+#include <vector>
+
+#include "hyperloop/core/status.h"
+
+namespace hyperloop::bench {
+
+// In ascending order; empty when it cannot be told.
+std::vector<int> AllowedProcessors();
+
+// Binds this thread, and the threads that it makes, to one processor for as long as the object
+// lives.
+class Binding {
+ public:
+  static Result<std::unique_ptr<Binding>> To(int cpu);
+  ~Binding();
+  Binding(const Binding&) = delete;
+  Binding& operator=(const Binding&) = delete;
+
+ private:
+  Binding() = default;
+  cpu_set_t before_;
+};
+
+}  // namespace hyperloop::bench

@@ -1,0 +1,46 @@
+// Appends to a replicated log file, as RocksDB makes them: through the journal, with everything
+// that the plugin does below FSWritableFile::Append.
+#pragma once
+
+#include <atomic>
+#include <string>
+
+#include "case.h"
+#include "hyperloop/replication/store.h"
+
+namespace hyperloop::bench {
+
+// With a window of 1 each append is durable on every replica when it returns, as for RocksDB's
+// writes with the default ack=append. With a window of W a Sync follows every W appends, as for a
+// batch of writes with ack=sync; an append's latency then ends with the Sync that covers it.
+AckMode AckFor(const Case& load);
+
+class AppendWorkload {
+ public:
+  // `store` is taken, with AckFor(load). For the rest as Workload.
+  AppendWorkload(Store& store, const Case& load, const std::atomic<bool>& interrupted,
+                 Progress progress);
+
+  // Makes the log file; then the warm-up. kNoSpace: an append is greater than half of the room for
+  // log files.
+  Status Prepare();
+  // A full log file is replaced by a new one now and then, as RocksDB does when a memtable is
+  // flushed; that takes time, but no append's.
+  Result<Measurement> Run();
+  // Removes the log file.
+  Status Finish();
+
+ private:
+  Result<Measurement> Loop(uint64_t number, double seconds, bool report);
+  Status NewFile();
+
+  Store& store_;
+  const Case case_;
+  const std::atomic<bool>& interrupted_;
+  const Progress progress_;
+  const std::string data_;
+  FileId file_ = 0;
+  uint64_t written_ = 0, longest_ = 0;  // bytes of the log file; where it is replaced
+};
+
+}  // namespace hyperloop::bench

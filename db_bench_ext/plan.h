@@ -1,0 +1,58 @@
+// Which cases a run of hyperloop-bench has.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "case.h"
+#include "raw_verbs.h"
+
+namespace hyperloop::bench {
+
+// Cases on one group.
+struct GroupPlan {
+  uint32_t replicas = 3;
+  std::optional<Datapath> datapath;  // none: the URI's, or offload
+  std::vector<Case> cases;
+};
+
+struct Plan {
+  std::vector<GroupPlan> groups;
+  std::vector<RawCase> raw;
+  size_t cases() const;
+};
+
+// What is chosen by lists: every combination is a case.
+struct Choices {
+  std::vector<std::string> primitives{"gwrite"};  // or all
+  std::vector<std::string> raw;                   // verbs, or all: these instead of primitives
+  std::vector<uint64_t> sizes{1024};
+  std::vector<uint32_t> windows{1};
+  std::vector<double> rates{0};
+  std::vector<uint32_t> replicas{3};
+  std::vector<std::string> datapaths;  // empty: the URI's, or offload
+  std::vector<bool> inlined{false}, chained{false};
+  std::vector<uint32_t> signal_every{1}, requests{1};
+  bool flush = false;
+  WaitMode wait = WaitMode::kPoll;
+  uint64_t number = 100000;
+  std::optional<uint64_t> warmup;  // none: a tenth of `number`, at most 10000
+  double max_seconds = 0;
+};
+// kInvalidArgument: names an unknown name or a combination that does not exist.
+Result<Plan> Combine(const Choices& choices);
+
+// The suites, each a list of combinations: `latency` (every primitive alone over the sizes),
+// `windows` (gWRITE over sizes and windows), `groups` (every primitive over group sizes),
+// `append` (over sizes, windows 1 and 64), `datapaths` (all four at 1 KB), `raw` (verbs). `all`:
+// each of them. Of `base` the number of operations, time limit and way of waiting are taken.
+Result<Plan> Suite(const std::vector<std::string>& names, const Choices& base);
+// For --help.
+std::string SuiteNames();
+
+// Bytes that a region needs for the cases.
+uint64_t RegionFor(const std::vector<Case>& cases);
+
+}  // namespace hyperloop::bench
