@@ -181,30 +181,21 @@ class RkeyTable {
   size_t count_ = 0;
 };
 
-// How many of the bytes belong to rings. 57 granules a round: what one unaligned word of the map
-// holds.
+// How many of the bytes (at least 1) belong to rings: any range. One word of the map, 57 granules, a round.
+uint64_t RingBytesOfAny(const Umem& umem, uint64_t offset, uint64_t length);
+
+// The same; for what one word of the map covers and is all ring or none, as pieces of a receive
+// are, without a loop.
 inline uint64_t RingBytes(const Umem& umem, uint64_t offset, uint64_t length) {
-  uint64_t bytes = 0;
-  const uint64_t end = offset + length;
-  for (uint64_t at = offset; at < end;) {
-    const uint64_t first = at / 8;
-    const uint64_t granules = std::min<uint64_t>((end - 1) / 8 - first + 1, 57);
-    const uint64_t next = std::min(end, (first + granules) * 8);
-    uint64_t bits;
-    std::memcpy(&bits, umem.ring_map.data() + first / 8, 8);
-    const uint64_t mask = (1ull << granules) - 1;
-    bits = (bits >> (first % 8)) & mask;
-    if (bits == mask) {
-      bytes += next - at;
-    } else if (bits != 0) {
-      // Whole granules, less what the range leaves out of the first and the last one.
-      bytes += 8 * static_cast<uint64_t>(std::popcount(bits));
-      if ((bits & 1) != 0) bytes -= at - first * 8;
-      if ((bits >> (granules - 1)) != 0) bytes -= (first + granules) * 8 - next;
-    }
-    at = next;
-  }
-  return bytes;
+  if (length > 56 * 8) [[unlikely]]
+    return RingBytesOfAny(umem, offset, length);
+  const uint64_t first = offset / 8;
+  uint64_t bits;
+  std::memcpy(&bits, umem.ring_map.data() + first / 8, 8);
+  const uint64_t mask = (1ull << ((offset + length - 1) / 8 - first + 1)) - 1;
+  bits = (bits >> (first % 8)) & mask;
+  if (bits == mask) return length;
+  return bits == 0 ? 0 : RingBytesOfAny(umem, offset, length);
 }
 
 // The part of a host's GID that says which host it is: link-local and 48 bits of its name's hash.

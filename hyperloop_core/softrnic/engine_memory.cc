@@ -69,6 +69,30 @@ void MarkRange(Umem& umem, uint64_t addr, uint64_t length) {
 
 }  // namespace
 
+uint64_t RingBytesOfAny(const Umem& umem, uint64_t offset, uint64_t length) {
+  uint64_t bytes = 0;
+  const uint64_t end = offset + length;
+  for (uint64_t at = offset; at < end;) {
+    const uint64_t first = at / 8;
+    const uint64_t granules = std::min<uint64_t>((end - 1) / 8 - first + 1, 57);
+    const uint64_t next = std::min(end, (first + granules) * 8);
+    uint64_t bits;
+    std::memcpy(&bits, umem.ring_map.data() + first / 8, 8);
+    const uint64_t mask = (1ull << granules) - 1;
+    bits = (bits >> (first % 8)) & mask;
+    if (bits == mask) {
+      bytes += next - at;
+    } else if (bits != 0) {
+      // Whole granules, less what the range leaves out of the first and the last one.
+      bytes += 8 * static_cast<uint64_t>(std::popcount(bits));
+      if ((bits & 1) != 0) bytes -= at - first * 8;
+      if ((bits >> (granules - 1)) != 0) bytes -= (first + granules) * 8 - next;
+    }
+    at = next;
+  }
+  return bytes;
+}
+
 // Marks the rings of all queues of a client, each in the registered memory it was created in and in
 // no other: one client address may stand for different bytes there. Called when queues change.
 void Engine::Impl::MarkRings(Context& c) {
