@@ -181,7 +181,8 @@ class RkeyTable {
   size_t count_ = 0;
 };
 
-// How many of the bytes (at least 1) belong to rings: any range. One word of the map, 57 granules, a round.
+// How many of the bytes (at least 1) belong to rings: any range. One word of the map, 57 granules,
+// a round.
 uint64_t RingBytesOfAny(const Umem& umem, uint64_t offset, uint64_t length);
 
 // The same; for what one word of the map covers and is all ring or none, as pieces of a receive
