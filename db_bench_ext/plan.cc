@@ -49,27 +49,24 @@ Status CheckChoices(const Choices& choices) {
   return Status::Ok();
 }
 
-// Windows change least often: the group is taken anew for each.
-Result<std::vector<Case>> Cases(const Choices& choices) {
+Result<std::vector<Case>> Cases(const Choices& choices, uint32_t window) {
   HL_ASSIGN_OR_RETURN(const std::vector<Primitive> primitives, Primitives(choices));
   std::vector<Case> cases;
-  for (const uint32_t window : choices.windows) {
-    for (const Primitive primitive : primitives) {
-      for (const uint64_t size : Sized(primitive) ? choices.sizes : std::vector<uint64_t>{8}) {
-        for (const double rate : choices.rates) {
-          if (rate > 0 && primitive == Primitive::kAppend) {
-            return InvalidArgument("--rate: an append returns when it is done, so it has no rate");
-          }
-          cases.push_back({.primitive = primitive,
-                           .flush = choices.flush,
-                           .size = size,
-                           .window = window,
-                           .number = choices.number,
-                           .warmup = Warmup(choices),
-                           .rate = rate,
-                           .max_seconds = choices.max_seconds,
-                           .wait = choices.wait});
+  for (const Primitive primitive : primitives) {
+    for (const uint64_t size : Sized(primitive) ? choices.sizes : std::vector<uint64_t>{8}) {
+      for (const double rate : choices.rates) {
+        if (rate > 0 && primitive == Primitive::kAppend) {
+          return InvalidArgument("--rate: an append returns when it is done, so it has no rate");
         }
+        cases.push_back({.primitive = primitive,
+                         .flush = choices.flush,
+                         .size = size,
+                         .window = window,
+                         .number = choices.number,
+                         .warmup = Warmup(choices),
+                         .rate = rate,
+                         .max_seconds = choices.max_seconds,
+                         .wait = choices.wait});
       }
     }
   }
@@ -201,10 +198,12 @@ Result<Plan> Combine(const Choices& choices) {
     return plan;
   }
   HL_ASSIGN_OR_RETURN(const auto datapaths, Datapaths(choices));
-  HL_ASSIGN_OR_RETURN(const std::vector<Case> cases, Cases(choices));
   for (const uint32_t replicas : choices.replicas) {
     for (const std::optional<Datapath> datapath : datapaths) {
-      plan.groups.push_back({replicas, datapath, cases});
+      for (const uint32_t window : choices.windows) {
+        HL_ASSIGN_OR_RETURN(std::vector<Case> cases, Cases(choices, window));
+        plan.groups.push_back({replicas, datapath, std::move(cases)});
+      }
     }
   }
   return plan;

@@ -11,7 +11,8 @@
 
 namespace hyperloop::bench {
 
-// Cases on one group.
+// Cases on one group, all with the same window: a group has slots for its window, and its regions
+// need place for the operations in flight.
 struct GroupPlan {
   uint32_t replicas = 3;
   std::optional<Datapath> datapath;  // none: the URI's, or offload

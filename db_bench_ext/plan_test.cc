@@ -20,7 +20,10 @@ TEST(PlanTest, EveryCombinationIsACase) {
   choices.datapaths = {"offload", "fanout"};
   const Result<Plan> plan = Combine(choices);
   ASSERT_TRUE(plan.ok()) << plan.status().ToString();
-  EXPECT_EQ(plan->groups.size(), 4u);
+  EXPECT_EQ(plan->groups.size(), 2u * 2 * 3);
+  for (const GroupPlan& group : plan->groups) {
+    for (const Case& load : group.cases) EXPECT_EQ(load.window, group.cases[0].window);
+  }
   // gwrite, gmemcpy and append have both sizes, gcas and gflush none.
   EXPECT_EQ(plan->cases(), 4u * (3 * 2 + 2) * 3);
 }
