@@ -248,7 +248,8 @@ def primitive_lines(prefix: str, title: str, panel: model.Panel, value, formatte
         axes.xaxis.set_major_locator(ticker.FixedLocator(positions))
     else:
         axes.set_xscale("log")
-        axes.xaxis.set_major_locator(ticker.LogLocator(base=4 if panel.over == "size" else 10, numticks=20))
+        base = 10 if panel.over == "window" else 4 if positions[-1] <= 4 ** 5 * positions[0] else 16
+        axes.xaxis.set_major_locator(ticker.LogLocator(base=base, numticks=20))
         axes.xaxis.set_minor_locator(ticker.NullLocator())
         axes.xaxis.set_major_formatter(lambda number, _: tick(number))
         axes.set_xlim(positions[0] / 1.25, positions[-1] * 1.25)
