@@ -6,24 +6,28 @@ import subprocess
 from comparison import placement, processes
 from comparison.errors import ComparisonError
 
-SWEEPS = (("64,256,1024,4096,16384,65536", "1"), ("1024", "4,16,64"))  # sizes, windows
-NUMBER = 20000
-SLOW_NUMBER = 200  # where operations wait for time slices
-SLOW_WARMUP = 20
+SWEEPS = (
+    ["--primitive=gwrite", "--flush", "--size=64,256,1024,4096,16384,65536", "--window=1"],
+    ["--primitive=gwrite", "--flush", "--size=1024", "--window=4,16,64"],
+    ["--primitive=gcas,gmemcpy,gflush,append", "--size=1024", "--window=1"],
+)
+RAW_VERBS = ["--raw=all", "--size=64,1024", "--number=20000"]
+LIMITS = ["--number=20000", "--max-seconds=2"]
+SLOW_WARMUP = ["--warmup=10"]  # where operations wait for time slices
 
 
 def commands(program: str, options) -> list[list[str]]:
-    """One a sweep, load and speed."""
+    """One a sweep, load and speed, and one of raw verbs."""
     datapaths = [each for each in options.datapaths if each != "none"]
     found = []
     for noise in options.noise:
+        load = [f"--noise={noise}"] if noise else []
         slow = [each for each in datapaths if placement.waits_for_slices(each, noise, options.replicas)]
         fast = [each for each in datapaths if each not in slow]
-        for names, number in ((fast, [f"--number={NUMBER}"]), (slow, [f"--number={SLOW_NUMBER}", f"--warmup={SLOW_WARMUP}"])):
-            for sizes, windows in SWEEPS if names else ():
-                found.append([program, "--json", "--primitive=gwrite", "--flush", f"--replicas={options.replicas}",
-                              f"--datapath={','.join(names)}", f"--size={sizes}", f"--window={windows}", *number]
-                             + ([f"--noise={noise}"] if noise else []))
+        for names, limits in ((fast, LIMITS), (slow, LIMITS + SLOW_WARMUP)):
+            for sweep in SWEEPS if names else ():
+                found.append([program, "--json", *sweep, f"--replicas={options.replicas}", f"--datapath={','.join(names)}", *limits, *load])
+        found.append([program, "--json", *RAW_VERBS, *load])
     return found
 
 
