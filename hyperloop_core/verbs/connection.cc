@@ -3,13 +3,12 @@
 
 #include <fcntl.h>
 #include <netdb.h>
-#include <poll.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 #include "verbs/service_request.h"
+#include "verbs/wait_readable.h"
 
 namespace hyperloop::verbs {
 namespace {
@@ -60,6 +59,8 @@ Result<std::unique_ptr<CmConnection>> CmConnection::Ask(std::shared_ptr<VerbsCon
   made->deadline_ = std::chrono::steady_clock::now() + kPatience;
   made->channel_ = lib.rdma_create_event_channel();
   if (made->channel_ == nullptr) return OpenChannelError(errno);
+  const int fd = made->channel_->fd;
+  if (fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) != 0) return FromErrno(errno, where);
   if (lib.rdma_create_id(made->channel_, &made->id_, nullptr, RDMA_PS_TCP) != 0) {
     return VerbsError(errno, where);
   }
@@ -99,17 +100,18 @@ CmConnection::~CmConnection() {
 }
 
 Result<CmConnection::Event> CmConnection::Next(const std::string& what) {
-  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-      deadline_ - std::chrono::steady_clock::now());
-  pollfd ready{channel_->fd, POLLIN, 0};
-  const int polled = poll(&ready, 1, static_cast<int>(std::max<int64_t>(left.count(), 0)));
-  if (polled < 0 && errno != EINTR) return FromErrno(errno, what);
-  if (polled <= 0) {
-    return Unavailable(what + " did not answer within " + std::to_string(kPatience.count()) +
-                       " s; over provider verbs the publishing process must run (not be stopped)");
-  }
   rdma_cm_event* event = nullptr;
-  if (context_->lib().rdma_get_cm_event(channel_, &event) != 0) return FromErrno(errno, what);
+  do {
+    HL_ASSIGN_OR_RETURN(const bool answered, WaitReadable(channel_->fd, deadline_));
+    if (!answered) {
+      return Unavailable(
+          what + " did not answer within " + std::to_string(kPatience.count()) +
+          " s; over provider verbs the publishing process must run (not be stopped)");
+    }
+    if (context_->lib().rdma_get_cm_event(channel_, &event) == 0) break;
+    // Nothing for us: librdmacm keeps some events to itself.
+  } while (errno == EAGAIN || errno == EINTR);
+  if (event == nullptr) return FromErrno(errno, what);
   const Event got{event->event, event->status};
   if (got.type == RDMA_CM_EVENT_CONNECT_RESPONSE) {
     private_data_ = ParseAnswer(event->param.conn.private_data, event->param.conn.private_data_len);

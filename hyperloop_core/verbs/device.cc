@@ -217,9 +217,7 @@ Result<std::vector<std::byte>> VerbsDevice::ConnectService(std::string_view host
                                                            rnic::QueuePair& qp) {
   if (!context_->Usable()) return context_->DeadStatus();
   auto& mine = static_cast<VerbsQueuePair&>(qp);
-  if (qp.state() != rnic::QpState::kReset) {
-    return InvalidArgument("queue pair " + std::to_string(qp.qpn()) + " is connected already");
-  }
+  if (qp.state() != rnic::QpState::kReset) return mine.NotInReset();
   if (service.empty() || service.size() > kMaxServiceName) {
     return InvalidArgument("service name of " + std::to_string(service.size()) + " bytes: 1 to " +
                            std::to_string(kMaxServiceName));

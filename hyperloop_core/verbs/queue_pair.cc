@@ -225,10 +225,7 @@ Status VerbsQueuePair::ToReadyToSend() {
 
 Status VerbsQueuePair::Connect(const rnic::QpAddress& peer) {
   if (!context_->Usable()) return context_->DeadStatus();
-  if (state() != QpState::kReset) {
-    return InvalidArgument("queue pair " + std::to_string(qpn()) +
-                           " is connected already; Reset it first");
-  }
+  if (state() != QpState::kReset) return NotInReset();
   HL_RETURN_IF_ERROR(ToReadyToReceive(peer));
   state_ = QpState::kReadyToReceive;
   HL_RETURN_IF_ERROR(ToReadyToSend());
@@ -237,13 +234,18 @@ Status VerbsQueuePair::Connect(const rnic::QpAddress& peer) {
 }
 
 Status VerbsQueuePair::Connect(std::unique_ptr<CmConnection> connection) {
-  for (const ibv_qp_state next : {IBV_QPS_RTR, IBV_QPS_RTS}) {
-    HL_RETURN_IF_ERROR(connection->Advance(qp_, next));
-  }
+  HL_RETURN_IF_ERROR(connection->Advance(qp_, IBV_QPS_RTR));
+  state_ = QpState::kReadyToReceive;
+  HL_RETURN_IF_ERROR(connection->Advance(qp_, IBV_QPS_RTS));
   HL_RETURN_IF_ERROR(connection->Establish());
   connection_ = std::move(connection);
   state_ = QpState::kReadyToSend;
   return {};
+}
+
+Status VerbsQueuePair::NotInReset() const {
+  return InvalidArgument("queue pair " + std::to_string(qpn()) +
+                         " is connected, or failed while it was being connected; Reset it first");
 }
 
 // Completions that are in a completion queue already belong to the old generation: Poll drops them.

@@ -60,7 +60,10 @@ class VerbsQueuePair final : public rnic::QueuePair {
   Status RingDoorbell(uint16_t producer_index) override;
 
   // Connects through librdmacm: `connection` has a peer that accepted, and is kept until Reset.
+  // A failure behind RTR leaves kReadyToReceive, as with the other Connect: only Reset leads on.
   Status Connect(std::unique_ptr<CmConnection> connection);
+  // The error of connecting in any state but kReset.
+  Status NotInReset() const;
   const VerbsContext& context() const { return *context_; }
   uint8_t max_read_atomic() const { return max_read_atomic_; }
   uint8_t RetryCount() const;

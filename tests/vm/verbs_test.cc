@@ -13,11 +13,14 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <functional>
 
 #include "hyperloop/core/rnic.h"
+#include "verbs/library.h"
 
 namespace hyperloop {
 namespace {
@@ -273,6 +276,54 @@ TEST(VerbsTest, AStoppedPublisherIsAnError) {
   Loop third({});
   EXPECT_EQ(third.device->ConnectService(host, "inspect", *third.qp).status().code(),
             Code::kNotFound);
+}
+
+// While it lives, the device refuses to move a queue pair to RTS.
+class RefuseReadyToSend {
+ public:
+  explicit RefuseReadyToSend(uint32_t qpn) {
+    qpn_ = qpn;
+    real_ = Lib().ibv_modify_qp;
+    Lib().ibv_modify_qp = [](ibv_qp* qp, ibv_qp_attr* attr, int mask) {
+      const bool refuse = qp->qp_num == qpn_ && (mask & IBV_QP_STATE) != 0;
+      return refuse && attr->qp_state == IBV_QPS_RTS ? EINVAL : real_(qp, attr, mask);
+    };
+  }
+  ~RefuseReadyToSend() { Lib().ibv_modify_qp = real_; }
+
+ private:
+  static verbs::Library& Lib() {
+    return const_cast<verbs::Library&>(*verbs::Library::Load().value());
+  }
+  static inline std::atomic<uint32_t> qpn_;
+  static inline decltype(verbs::Library::ibv_modify_qp) real_;
+};
+
+TEST(VerbsTest, AConnectThatFailsHalfWayNeedsAReset) {
+  Loop publisher({.service_port = 21002});
+  ASSERT_TRUE(publisher.device->Publish("inspect", *publisher.pd, {}).ok());
+  const std::string host = std::string(kAddress) + ":21002";
+  for (const bool by_service : {true, false}) {
+    SCOPED_TRACE(by_service);
+    Loop loop({});
+    const auto connect = [&] {
+      return by_service ? loop.device->ConnectService(host, "inspect", *loop.qp).status()
+                        : loop.qp->Connect(loop.qp->address());
+    };
+    {
+      const RefuseReadyToSend refusing(loop.qp->qpn());
+      EXPECT_FALSE(connect().ok());
+    }
+    EXPECT_EQ(loop.qp->state(), rnic::QpState::kReadyToReceive);
+    const Status again = connect();
+    EXPECT_EQ(again.code(), Code::kInvalidArgument);
+    EXPECT_THAT(again.message(), HasSubstr("Reset it first"));
+    ASSERT_TRUE(loop.qp->Reset().ok());
+    EXPECT_EQ(loop.qp->state(), rnic::QpState::kReset);
+    const Status connected = connect();
+    EXPECT_TRUE(connected.ok()) << connected.ToString();
+    EXPECT_EQ(loop.qp->state(), rnic::QpState::kReadyToSend);
+  }
 }
 
 TEST(VerbsTest, ServicesNeedAPort) {
