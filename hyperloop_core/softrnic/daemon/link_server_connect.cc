@@ -1,0 +1,217 @@
+// Whom the LinkServer is connected with: dialing, accepting, refusing, and giving up who is silent.
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "softrnic/daemon/link_connection.h"
+
+namespace hyperloop::softrnic {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr size_t kMaxConnections = 256;
+constexpr size_t kMaxStrangers = 32;  // of them, that have not introduced themselves yet
+constexpr milliseconds kSignOfLife{500};
+constexpr milliseconds kDeadAfter{3000};
+constexpr milliseconds kForgetAfter{15000};  // an accepted connection
+constexpr milliseconds kIntroduceWithin{3000};
+constexpr milliseconds kAcceptPause{500};
+constexpr milliseconds kBetweenRefusals{1000};
+constexpr milliseconds kFirstBackoff{20};
+constexpr milliseconds kLastBackoff{500};
+
+}  // namespace
+
+// Dials, says that it lives, gives up who does not. Returns milliseconds until it must look again.
+int LinkServer::Timers() {
+  const auto now = Clock::now();
+  auto next = now + milliseconds(1000);
+  for (auto& peer : peers_) {
+    if (peer->connection != 0) continue;
+    if (now >= peer->dial_at) Dial(*peer);
+    if (peer->connection == 0) next = std::min(next, peer->dial_at);
+  }
+  if (accept_again_ != Clock::time_point{}) {
+    if (now >= accept_again_) WatchListener(true);
+    next = std::min(next, now + kAcceptPause);
+  }
+  std::vector<std::pair<uint64_t, std::string>> dead;
+  for (auto& [serial, c] : connections_) {
+    if (!c->channel.open()) {
+      if (now - c->begun >= kIntroduceWithin) dead.emplace_back(serial, "no answer in time");
+      next = std::min(next, c->begun + kIntroduceWithin);
+      continue;
+    }
+    const milliseconds limit = c->dialed ? kDeadAfter : kForgetAfter;
+    if (now - c->heard >= limit) dead.emplace_back(serial, "it says nothing any more");
+    if (!c->dialed) continue;
+    if (now - c->said >= kSignOfLife && c->unsent() == 0) SignOfLife(*c);
+    next =
+        std::min({next, c->heard + limit, std::max(c->said + kSignOfLife, now + milliseconds(10))});
+  }
+  for (const auto& [serial, why] : dead) Close(serial, why);
+  if (!dead.empty()) return 0;
+  const auto wait = std::chrono::ceil<milliseconds>(next - Clock::now()).count();
+  return static_cast<int>(std::clamp<int64_t>(wait, 0, 1000));
+}
+
+void LinkServer::Dial(Peer& peer) {
+  const auto now = Clock::now();
+  peer.backoff = std::clamp(peer.backoff * 2, kFirstBackoff, kLastBackoff);
+  peer.dial_at = now + peer.backoff;
+  UniqueFd fd(
+      socket(peer.address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const int on = 1;
+  if (fd) setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  const int result =
+      fd ? connect(fd.get(), reinterpret_cast<const sockaddr*>(&peer.address.storage),
+                   peer.address.length)
+         : -1;
+  if (result != 0 && errno != EINPROGRESS) {
+    const std::string why = std::strerror(errno);
+    if (why != peer.last_error)
+      log_->Write(LogLevel::kWarn, "link to " + peer.name + ": " + why + "; trying again");
+    peer.last_error = why;
+    return;
+  }
+  auto c = std::make_unique<Connection>(next_serial_++, std::move(fd), true,
+                                        options_.key.has_value() ? &*options_.key : nullptr);
+  for (size_t i = 0; i < peers_.size(); ++i)
+    if (peers_[i].get() == &peer) c->link = static_cast<LinkId>(i + 1);
+  c->name = peer.name;
+  c->dialed = c->connecting = true;
+  c->begun = c->heard = c->said = now;
+  peer.connection = c->serial;
+  Watch(*c);
+  connections_.emplace(c->serial, std::move(c));
+}
+
+bool LinkServer::Connected(Connection& c) {
+  int error = 0;
+  socklen_t size = sizeof error;
+  getsockopt(c.socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+  if (error != 0) {
+    Close(c.serial, std::strerror(error));
+    return false;
+  }
+  c.connecting = false;
+  const auto hello = c.channel.TakeOutput();
+  PeerOf(c)->queued.fetch_add(static_cast<int64_t>(hello.size()));
+  c.out.insert(c.out.end(), hello.begin(), hello.end());
+  return true;
+}
+
+void LinkServer::Accept() {
+  LinkAddress from;
+  from.length = sizeof from.storage;
+  UniqueFd fd(accept4(listener_.get(), reinterpret_cast<sockaddr*>(&from.storage), &from.length,
+                      SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!fd) {
+    // A connection that cannot be taken would wake the thread again and again.
+    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+      LogRefusal("a peer", std::string(std::strerror(errno)) + "; for descriptors raise ulimit -n");
+      WatchListener(false);
+    }
+    return;
+  }
+  MakeRoomForStranger();
+  if (connections_.size() >= kMaxConnections) {
+    Count(&counters_.refused, 1);
+    LogRefusal(from.ToString(),
+               "there are " + std::to_string(kMaxConnections) + " connections, the most");
+    return;
+  }
+  const int on = 1;
+  setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  auto c = std::make_unique<Connection>(next_serial_++, std::move(fd), false,
+                                        options_.key.has_value() ? &*options_.key : nullptr);
+  c->name = from.ToString();
+  c->begun = c->heard = c->said = Clock::now();
+  Watch(*c);
+  connections_.emplace(c->serial, std::move(c));
+}
+
+void LinkServer::WatchListener(bool on) {
+  epoll_event event{};
+  event.events = on ? EPOLLIN : 0u;
+  event.data.u64 = kListenerEvents;
+  epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, listener_.get(), &event);
+  accept_again_ = on ? Clock::time_point{} : Clock::now() + kAcceptPause;
+}
+
+// Whoever reaches the port can connect and be silent: the oldest of those goes, so that they keep
+// no peer out.
+void LinkServer::MakeRoomForStranger() {
+  size_t strangers = 0;
+  uint64_t oldest = 0;
+  for (const auto& [serial, c] : connections_) {
+    if (c->dialed || c->channel.open()) continue;
+    if (strangers++ == 0) oldest = serial;
+  }
+  if (strangers < kMaxStrangers) return;
+  Count(&counters_.refused, 1);
+  Close(oldest,
+        "it did not introduce itself while " + std::to_string(kMaxStrangers) + " others came");
+}
+
+// One that tries again and again is told of once; many different ones now and then.
+void LinkServer::LogRefusal(const std::string& name, const std::string& why) {
+  const auto now = Clock::now();
+  if (why == last_refusal_ || now - refusal_logged_ < kBetweenRefusals) return;
+  log_->Write(LogLevel::kWarn, "link from " + name + " was refused: " + why);
+  last_refusal_ = why;
+  refusal_logged_ = now;
+}
+
+void LinkServer::Opened(Connection& c) {
+  if (Peer* const peer = PeerOf(c)) {
+    Count(peer->was_up ? &counters_.reconnects : &counters_.connects, 1);
+    log_->Write(LogLevel::kInfo,
+                "link to " + peer->name + (peer->was_up ? " is up again" : " is up"));
+    peer->was_up = true;
+    peer->backoff = milliseconds(0);
+    peer->last_error.clear();
+    peer->up.store(true, std::memory_order_release);
+    PushEvents({{LinkEvent::Kind::kUp, c.link, {}}}, 0);
+    return;
+  }
+  next_incoming_ = (next_incoming_ + 1) & ~kIncomingLinks;
+  c.link = kIncomingLinks | next_incoming_;
+  incoming_[c.link] = c.serial;
+  log_->Write(LogLevel::kInfo, "link from " + c.name + " is up");
+}
+
+void LinkServer::Close(uint64_t serial, const std::string& why) {
+  const auto found = connections_.find(serial);
+  if (found == connections_.end()) return;
+  Connection& c = *found->second;
+  if (Peer* const peer = PeerOf(c)) {
+    const bool up = peer->up.exchange(false);
+    peer->queued.fetch_sub(static_cast<int64_t>(c.unsent()));
+    peer->connection = 0;
+    peer->dial_at = std::max(peer->dial_at, Clock::now());
+    if (up || why != peer->last_error)
+      log_->Write(LogLevel::kWarn, "link to " + c.name + " is down: " + why);
+    peer->last_error = why;
+  } else {
+    incoming_.erase(c.link);
+    if (c.channel.open()) {
+      log_->Write(LogLevel::kInfo, "link from " + c.name + " is down: " + why);
+    } else {
+      LogRefusal(c.name, why);
+    }
+  }
+  connections_.erase(found);
+}
+
+LinkServer::Peer* LinkServer::PeerOf(const Connection& c) {
+  return c.dialed ? peers_[c.link - 1].get() : nullptr;
+}
+
+}  // namespace hyperloop::softrnic
