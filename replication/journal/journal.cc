@@ -107,55 +107,50 @@ Status Journal::WaitDurable(uint64_t seq) {
 // --- operations
 // -------------------------------------------------------------------------------------------------------
 
-Operation::Copy Journal::CopyOf(const Tracked& record, uint32_t entry,
-                                uint64_t* payload_offset) const {
-  RecordEntry e;
-  std::memcpy(&e, region_.data() + record.ring_offset + sizeof(RecordHeader) + entry * sizeof(e),
-              sizeof(e));
-  const uint64_t source = *payload_offset;
-  *payload_offset += e.length;
-  return {source, e.destination, e.length};
+Operation::Copy Journal::NextCopy() const {
+  const uint64_t record = tracked_[pending_copy_ & track_mask_].ring_offset;
+  RecordEntry entry;
+  std::memcpy(&entry,
+              region_.data() + record + sizeof(RecordHeader) + pending_entry_ * sizeof(entry),
+              sizeof(entry));
+  return {pending_payload_, entry.destination, entry.length};
+}
+
+void Journal::CopySubmitted(const Operation::Copy& copy, Ticket ticket) {
+  Tracked& record = Track(pending_copy_);
+  pending_payload_ += copy.size;
+  if (++pending_entry_ != record.entry_count) return;
+  record.executed = ticket;
+  pending_copy_ = 0;
 }
 
 Result<Ticket> Journal::SubmitWrite(Range range) {
   Operation operation;
   operation.write = range;
   operation.flush = true;
-  if (pending_copy_ != 0) {
-    const Tracked& record = Track(pending_copy_);
-    uint64_t payload = record.ring_offset + RecordLength(record.entry_count, 0);
-    operation.copy = CopyOf(record, 0, &payload);
-  }
+  if (pending_copy_ != 0) operation.copy = NextCopy();
   auto ticket = group_->Submit(operation);
   if (!ticket.ok()) return Break(ticket.status());
   ++statistics_.operations;
-  if (pending_copy_ != 0) HL_RETURN_IF_ERROR(SubmitCopies(1, *ticket));
+  if (pending_copy_ != 0) {
+    CopySubmitted(operation.copy, *ticket);
+    HL_RETURN_IF_ERROR(SubmitPendingCopies());
+  }
   return ticket;
 }
 
-// Submits the outstanding record's copies from `first_entry` on; `last` is the operation that
-// carried the one before.
-Status Journal::SubmitCopies(uint32_t first_entry, Ticket last) {
-  Tracked& record = Track(pending_copy_);
-  uint64_t payload = record.ring_offset + RecordLength(record.entry_count, 0);
-  for (uint32_t i = 0; i < record.entry_count; ++i) {
+Status Journal::SubmitPendingCopies(SubmitCall submit) {
+  while (pending_copy_ != 0) {
     Operation operation;
-    operation.copy = CopyOf(record, i, &payload);
-    if (i < first_entry) continue;
-    auto ticket = group_->Submit(operation);
+    operation.copy = NextCopy();
+    auto ticket = (group_->*submit)(operation);
+    if (ticket.status().code() == Code::kBusy) return {};
     if (!ticket.ok()) return Break(ticket.status());
     ++statistics_.operations;
     ++statistics_.copy_operations;
-    last = *ticket;
+    CopySubmitted(operation.copy, *ticket);
   }
-  record.executed = last;
-  pending_copy_ = 0;
   return {};
-}
-
-Status Journal::SubmitPendingCopies() {
-  if (pending_copy_ == 0) return {};
-  return SubmitCopies(0, 0);
 }
 
 Status Journal::Drain() {
@@ -167,9 +162,12 @@ Status Journal::Drain() {
 
 Status Journal::Tick() {
   HL_RETURN_IF_ERROR(Poll());
-  if (ticked_seq_ == tail_.seq) HL_RETURN_IF_ERROR(SubmitPendingCopies());
+  if (ticked_seq_ == tail_.seq) HL_RETURN_IF_ERROR(SubmitPendingCopies(&Group::TrySubmit));
   ticked_seq_ = tail_.seq;
-  return AdvanceCheckpoint(false);
+  FinishHead();
+  // While anything is under way, what this submits might wait for it; appends do it meanwhile.
+  const bool idle = executed_.seq == tail_.seq && next_head_ticket_ == 0;
+  return idle ? AdvanceCheckpoint(false) : Status();
 }
 
 // --- appending
@@ -271,7 +269,11 @@ Status Journal::Emit(const RecordSpec& spec, uint64_t length, uint64_t written) 
   tail_ = {header.seq, epoch_, tail_.position + AlignRecord(length), header.crc};
   Track(header.seq) = {tail_, at, header.entry_count, *ticket,
                        header.entry_count == 0 ? *ticket : 0};
-  if (header.entry_count != 0) pending_copy_ = header.seq;
+  if (header.entry_count != 0) {
+    pending_copy_ = header.seq;
+    pending_entry_ = 0;
+    pending_payload_ = at + RecordLength(header.entry_count, 0);
+  }
   ++statistics_.records;
   statistics_.record_bytes += written;
   return {};

@@ -96,8 +96,9 @@ class Journal {
   // are the whole truth.
   Status Checkpoint();
   // To be called now and then (about every millisecond while there is traffic): when nothing was
-  // appended since the last call, submits outstanding copies, so that an idle group is an executed
-  // one. Never waits but for the group's window.
+  // appended since the last call, submits outstanding copies, and once they are acknowledged moves
+  // the head if that is due, so that an idle group is an executed one. Waits for nothing: what the
+  // group would make wait is left to a later call.
   Status Tick();
 
   uint64_t last_seq() const { return tail_.seq; }
@@ -143,12 +144,14 @@ class Journal {
   // covers `written`.
   Status Emit(const RecordSpec& spec, uint64_t length, uint64_t written);
   Result<uint64_t> EmitChecked(const RecordSpec& spec, uint64_t length, uint64_t reserve);
+  using SubmitCall = Result<Ticket> (Group::*)(const Operation&);
   // One operation: write + flush of `range`, with the first outstanding copy riding; then the other
   // outstanding copies.
   Result<Ticket> SubmitWrite(Range range);
-  Status SubmitCopies(uint32_t first_entry, Ticket first_ticket);
-  Status SubmitPendingCopies();
-  Operation::Copy CopyOf(const Tracked& record, uint32_t entry, uint64_t* payload_offset) const;
+  // The outstanding copies, each by `submit`. Ok: all, or those that TrySubmit took.
+  Status SubmitPendingCopies(SubmitCall submit = &Group::Submit);
+  void CopySubmitted(const Operation::Copy& copy, Ticket ticket);
+  Operation::Copy NextCopy() const;
   Status EmitSizes(uint64_t reserve);
   static uint64_t SizesReserve();
   void NoteSize(uint32_t slot, uint64_t end);
@@ -174,8 +177,11 @@ class Journal {
   LogCursor tail_;      // behind the newest record
   LogCursor executed_;  // every record up to here executed and acknowledged
   uint64_t acked_seq_ = 0;
-  uint64_t pending_copy_ =
-      0;  // seq of the newest record when its copies are not submitted; 0: none
+  // Seq of the newest record when its copies are not all submitted, 0: none; and the first entry
+  // that is not, with where its payload is.
+  uint64_t pending_copy_ = 0;
+  uint32_t pending_entry_ = 0;
+  uint64_t pending_payload_ = 0;
   Ticket acknowledged_ = 0;
   uint64_t ticked_seq_ = 0;
 

@@ -267,6 +267,48 @@ TEST(Journal, AnIdleGroupBecomesAnExecutedOne) {
   EXPECT_EQ(bench.journal->executed_seq(), bench.journal->last_seq());
 }
 
+// The caller has a heartbeat to keep up, whatever the chain does.
+TEST(Journal, ATickWaitsForNothing) {
+  Bench bench(Mode::kManual, 1, 2, 2);
+  const auto at = [&bench](const char* text) {
+    return std::string(reinterpret_cast<const char*>(&bench.group.image(1)[bench.DataOffset(0)]),
+                       std::strlen(text)) == text;
+  };
+  ASSERT_TRUE(bench.journal->AppendEpoch(1).ok());
+  bench.group.StepAll();
+  for (const bool append_next : {false, true}) {
+    SCOPED_TRACE(append_next);
+    const std::string text = append_next ? "ABC" : "abc";
+    ASSERT_TRUE(bench
+                    .Write(RecordType::kNamespace, {{bench.DataOffset(0), text.substr(0, 1)},
+                                                    {bench.DataOffset(1), text.substr(1, 1)},
+                                                    {bench.DataOffset(2), text.substr(2, 1)}})
+                    .ok());
+    for (int i = 0; i < 4; ++i) {
+      const Status ticked = bench.journal->Tick();
+      ASSERT_TRUE(ticked.ok()) << ticked.ToString();
+    }
+    EXPECT_EQ(bench.group.submitted() - bench.group.acknowledged(), 2u) << "the record, one copy";
+    bench.group.StepAll();
+    EXPECT_FALSE(at(text.c_str()));
+    // The other two go with the next call that may submit.
+    if (append_next) {
+      ASSERT_TRUE(bench.Data(30, "x").ok());
+    } else {
+      ASSERT_TRUE(bench.journal->Tick().ok());
+    }
+    bench.group.StepAll();
+    EXPECT_TRUE(at(text.c_str()));
+    for (int i = 0; i < 3; ++i) {
+      ASSERT_TRUE(bench.journal->Tick().ok());
+      bench.group.StepAll();
+    }
+    ASSERT_TRUE(bench.journal->Poll().ok());
+    EXPECT_EQ(bench.journal->executed_seq(), bench.journal->last_seq());
+  }
+  EXPECT_EQ(bench.group.conflicts(), 0u);
+}
+
 TEST(Journal, RefusesWhatRecordsMayNotChange) {
   Bench bench(Mode::kImmediate);
   const auto& g = bench.region.info.geometry;

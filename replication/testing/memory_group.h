@@ -101,7 +101,7 @@ class MemoryGroup : public Group {
   const PrimaryInfo& info() const override { return info_; }
   Status Connect(std::span<const MemberInfo>) override { return {}; }
   Result<Ticket> TrySubmit(const Operation& operation) override {
-    if (submitted() - acknowledged() >= window_) return Busy("window full");
+    if (submitted() - acknowledged() >= window_ || Conflicts(operation)) return Busy("must wait");
     return Submit(operation);
   }
   Result<Ticket> Submit(const Operation& operation) override {
