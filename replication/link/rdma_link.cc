@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include "common/text.h"
 
@@ -49,8 +50,8 @@ Result<std::unique_ptr<RdmaLink>> RdmaLink::Create(rnic::Device& device,
 
 RdmaLink::~RdmaLink() = default;
 
-Status RdmaLink::Transfer(rnic::Opcode opcode, const RemoteMemory& memory, uint64_t offset,
-                          uint32_t length) {
+Status RdmaLink::Post(rnic::Opcode opcode, const RemoteMemory& memory, uint64_t offset,
+                      uint32_t length) {
   const rnic::Sge sge{mr_->addr(), length, mr_->lkey()};
   rnic::SendRequest request;
   request.opcode = opcode;
@@ -58,19 +59,28 @@ Status RdmaLink::Transfer(rnic::Opcode opcode, const RemoteMemory& memory, uint6
   request.sges = std::span(&sge, 1);
   request.remote_addr = memory.addr + offset;
   request.rkey = memory.rkey;
-  HL_RETURN_IF_ERROR(qp_->Post(std::span(&request, 1)));
+  return qp_->Post(std::span(&request, 1));
+}
+
+Status RdmaLink::Transfer(rnic::Opcode opcode, const RemoteMemory& memory, uint64_t offset,
+                          uint32_t length) {
+  HL_RETURN_IF_ERROR(Post(opcode, memory, offset, length));
   return WaitCompletion();
+}
+
+Result<bool> RdmaLink::Completed() {
+  rnic::Completion completion;
+  HL_ASSIGN_OR_RETURN(const size_t count, cq_->Poll(std::span(&completion, 1)));
+  if (count == 0) return false;
+  if (completion.status != rnic::WcStatus::kSuccess) return FromCompletion(completion.status);
+  return true;
 }
 
 Status RdmaLink::WaitCompletion() {
   const auto start = Clock::now();
   for (uint32_t spins = 0;; ++spins) {
-    rnic::Completion completion;
-    HL_ASSIGN_OR_RETURN(const size_t count, cq_->Poll(std::span(&completion, 1)));
-    if (count == 1) {
-      if (completion.status == rnic::WcStatus::kSuccess) return {};
-      return FromCompletion(completion.status);
-    }
+    HL_ASSIGN_OR_RETURN(const bool completed, Completed());
+    if (completed) return {};
     if (!device_.alive()) return Unavailable("the RNIC daemon is gone");
     if (spins % 64 == 63) {
       const auto waited = Clock::now() - start;
@@ -82,12 +92,40 @@ Status RdmaLink::WaitCompletion() {
   }
 }
 
+Status RdmaLink::FinishStarted() {
+  if (broken_.ok() && std::exchange(started_, false))
+    broken_ = WaitCompletion().WithContext("RDMA WRITE");
+  return broken_;
+}
+
+Status RdmaLink::StartWrite(const RemoteMemory& memory, uint64_t offset,
+                            std::span<const std::byte> in) {
+  if (offset > memory.size || in.size() > memory.size - offset || in.size() > kMaxStarted) {
+    return InvalidArgument(
+        Text("write of ", in.size(), " B at ", offset, " leaves the ", memory.size, " B"));
+  }
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return Busy("another call is under way");
+  if (broken_.ok() && started_) {
+    const Result<bool> completed = Completed();
+    if (completed.ok() && !*completed) return Busy("the write before is under way");
+    started_ = false;
+    broken_ = completed.status().WithContext("RDMA WRITE");
+  }
+  if (!broken_.ok()) return broken_;
+  std::memcpy(bounce_->data(), in.data(), in.size());
+  broken_ = Post(rnic::Opcode::kWrite, memory, offset, static_cast<uint32_t>(in.size()));
+  started_ = broken_.ok();
+  return broken_;
+}
+
 Status RdmaLink::Read(const RemoteMemory& memory, uint64_t offset, std::span<std::byte> out) {
   if (offset > memory.size || out.size() > memory.size - offset) {
     return InvalidArgument(
         Text("read of ", out.size(), " B at ", offset, " leaves the ", memory.size, " B"));
   }
   const std::lock_guard lock(mutex_);
+  HL_RETURN_IF_ERROR(FinishStarted());
   while (!out.empty()) {
     if (!broken_.ok()) return broken_;
     const auto piece = static_cast<uint32_t>(std::min<size_t>(out.size(), kBounce));
@@ -106,6 +144,7 @@ Status RdmaLink::Write(const RemoteMemory& memory, uint64_t offset, std::span<co
         Text("write of ", in.size(), " B at ", offset, " leaves the ", memory.size, " B"));
   }
   const std::lock_guard lock(mutex_);
+  HL_RETURN_IF_ERROR(FinishStarted());
   while (!in.empty()) {
     if (!broken_.ok()) return broken_;
     const auto piece = static_cast<uint32_t>(std::min<size_t>(in.size(), kBounce));

@@ -1,8 +1,8 @@
 // RdmaLink: one-sided access to another node's memory off the commit path, over a queue pair of its
 // own and a bounce buffer. Used to equalise members, for heartbeats and for inspection.
 //
-// Each call is bounded by the link's timeout. After an error the queue pair is dead and every later
-// call gives the same error. Thread safe.
+// Each call is bounded by the link's timeout (StartWrite does not wait). After an error the queue
+// pair is dead and every later call gives the same error. Thread safe.
 #pragma once
 
 #include <chrono>
@@ -37,22 +37,31 @@ class RdmaLink {
   // kUnavailable: the node's queue or the device is gone.
   Status Read(const RemoteMemory& memory, uint64_t offset, std::span<std::byte> out);
   Status Write(const RemoteMemory& memory, uint64_t offset, std::span<const std::byte> in);
+  // Starts to write `in`, at most 8 B, and returns: whether it arrived, the next call learns.
+  // kBusy: another call, or what an earlier one started, is under way; nothing was started.
+  Status StartWrite(const RemoteMemory& memory, uint64_t offset, std::span<const std::byte> in);
   // What was written before is durable there (a READ of what was written behind it).
   Status Flush(const RemoteMemory& memory, uint64_t offset);
 
  private:
   static constexpr uint32_t kBounce = 256u << 10;
+  static constexpr uint32_t kMaxStarted = 8;
 
   RdmaLink(rnic::Device& device, std::chrono::nanoseconds timeout)
       : device_(device), timeout_(timeout) {}
   Status Transfer(rnic::Opcode opcode, const RemoteMemory& memory, uint64_t offset,
                   uint32_t length);
+  Status Post(rnic::Opcode opcode, const RemoteMemory& memory, uint64_t offset, uint32_t length);
+  // True: what was posted is done.
+  Result<bool> Completed();
   Status WaitCompletion();
+  Status FinishStarted();
 
   rnic::Device& device_;
   const std::chrono::nanoseconds timeout_;
   std::mutex mutex_;  // guards everything below
   Status broken_;
+  bool started_ = false;  // a StartWrite is under way
   std::unique_ptr<rnic::ProtectionDomain> pd_;
   std::unique_ptr<rnic::Buffer> bounce_;
   std::unique_ptr<rnic::MemoryRegion> mr_;

@@ -5,6 +5,8 @@
 
 #include <atomic>
 
+#include "softrnic/embedded.h"
+
 namespace hyperloop {
 namespace {
 
@@ -55,6 +57,44 @@ TEST(Heartbeat, RunsWhereItMayWhenThereIsOnlyThatProcessor) {
   const cpu_set_t seen = ProcessorsOfHeartbeat(last);
   ASSERT_EQ(sched_setaffinity(0, sizeof allowed, &allowed), 0);
   EXPECT_TRUE(CPU_EQUAL(&seen, &one));
+}
+
+// A member whose RNIC runs on a thread, or not at all, and a link to its heartbeat word.
+struct Member {
+  explicit Member(bool runs) {
+    rnic::QpAttr attr;
+    attr.send_cq = attr.recv_cq = cq.get();
+    qp = pd->CreateQueuePair(attr).value();
+    EXPECT_TRUE(link->qp().Connect(qp->address()).ok());
+    EXPECT_TRUE(qp->Connect(link->qp().address()).ok());
+    EXPECT_TRUE(!runs || rnic.StartThread({.spin_us = 0}).ok());
+  }
+  Heartbeat::Target target() { return {link.get(), {mr->addr(), sizeof word, mr->rkey()}}; }
+
+  softrnic::EmbeddedRnic rnic;
+  std::unique_ptr<rnic::Device> device = rnic.OpenDevice("host").value();
+  std::unique_ptr<RdmaLink> link = RdmaLink::Create(*device, std::chrono::hours(1)).value();
+  std::unique_ptr<rnic::ProtectionDomain> pd = device->AllocatePd().value();
+  std::unique_ptr<rnic::CompletionQueue> cq = device->CreateCq({.depth = 16}).value();
+  std::unique_ptr<rnic::QueuePair> qp;
+  uint64_t word = 0;
+  std::unique_ptr<rnic::MemoryRegion> mr =
+      pd->Register(&word, sizeof word, rnic::kLocalWrite | rnic::kRemoteWrite, {}).value();
+};
+
+TEST(Heartbeat, AMemberOutOfReachMakesNobodyElseMissABeat) {
+  Member silent(false), lives(true);
+  std::atomic<int> beats{0};
+  const Heartbeat heartbeat(
+      {silent.target(), lives.target()},
+      [&] {
+        beats = static_cast<int>(lives.device->QueryCounters().value()["writes"]);
+        beats.notify_one();
+        return std::chrono::milliseconds(10);
+      },
+      -1);
+  for (int seen = beats; seen < 3; seen = beats) beats.wait(seen);
+  EXPECT_EQ(silent.word, 0u);  // no engine runs there
 }
 
 }  // namespace
