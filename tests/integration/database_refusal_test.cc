@@ -87,7 +87,7 @@ class DatabaseRefusalTest : public testing::Test {
       EXPECT_TRUE(Look(*clusters[i]) == before[i]) << "group " << i << " changed";
   }
 
-  TestCluster cluster_{2, 32 << 20};
+  TestCluster cluster_{2, 16 << 20};
 };
 
 TEST_F(DatabaseRefusalTest, AnotherDirectoryOnAUsedGroup) {
