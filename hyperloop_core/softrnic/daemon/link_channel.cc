@@ -69,10 +69,8 @@ void LinkChannel::SayHello() {
   hello.magic = htobe32(kHelloMagic);
   hello.version = kLinkVersion;
   hello.keyed = key_ != nullptr ? 1 : 0;
-  if (key_ != nullptr) {
-    std::memcpy(hello.public_key, public_key_.data(), sizeof hello.public_key);
-    randombytes_buf(hello.nonce, sizeof hello.nonce);
-  }
+  if (key_ != nullptr) std::memcpy(hello.public_key, public_key_.data(), sizeof hello.public_key);
+  randombytes_buf(hello.nonce, sizeof hello.nonce);
   const auto bytes = std::as_bytes(std::span(&hello, 1));
   hellos_.insert(hellos_.end(), bytes.begin(), bytes.end());
   if (dialer_) AppendFrame(bytes, &output_);
@@ -127,6 +125,9 @@ Status LinkChannel::AcceptHello(std::span<const std::byte> body) {
     return NotSupported("link of version " + std::to_string(hello.version) +
                         "; this daemon speaks " + std::to_string(kLinkVersion) +
                         ": use one release on all machines");
+  if (dialer_ &&
+      std::memcmp(hello.nonce, hellos_.data() + offsetof(Hello, nonce), sizeof hello.nonce) == 0)
+    return Corruption("this end dialed itself: nobody else listens there");
   const bool keyed = key_ != nullptr;
   const auto mine = std::span(body).first(sizeof hello);
   hellos_.insert(hellos_.end(), mine.begin(), mine.end());

@@ -71,6 +71,16 @@ class LinkChannelTest : public testing::Test {
   std::unique_ptr<Ends> ends_;
 };
 
+// A dial to a port of this machine that nobody listens at may be given that very port to dial from.
+TEST_F(LinkChannelTest, AConnectionToItselfIsRefused) {
+  for (const LinkKey* key : {static_cast<const LinkKey*>(nullptr), &std::as_const(key_)}) {
+    LinkChannel alone(true, key);
+    alone.Append(alone.TakeOutput());
+    EXPECT_FALSE(alone.Next().ok());
+    EXPECT_FALSE(alone.open());
+  }
+}
+
 TEST_F(LinkChannelTest, FramesArriveBothWays) {
   ends_->acceptor.Append(ends_->Seal("one"));
   ends_->acceptor.Append(ends_->Seal("two"));
