@@ -72,7 +72,7 @@ struct CreateMkeyReply {
 struct CreateCqArgs {
   uint32_t umem;
   uint32_t log_size;    // CQEs
-  uint64_t ring_addr;   // client address, 64 B aligned
+  uint64_t ring_addr;   // client address, 64 B aligned; the client has made its CQEs invalid
   uint64_t dbrec_addr;  // 8 B aligned
   uint32_t ignore_overrun;
   uint32_t events;  // 1: has a completion channel and a register to arm it with

@@ -192,10 +192,11 @@ Status Engine::Impl::CreateMkey(Context& c, const CreateMkeyArgs& a, CreateMkeyR
 void Engine::Impl::ReleaseKey(uint32_t lkey) {
   auto& key = keys[lkey >> 8];
   // Dirty ranges name the memory by address: nothing of it may be left when the mapping goes.
-  qps.ForEach([&](Qp& qp) {
-    const auto uses = [&](const DirtyRange& range) { return range.umem == key->umem; };
-    if (std::any_of(qp.dirty.begin(), qp.dirty.begin() + qp.dirty_count, uses)) FlushDirty(qp);
-  });
+  if (key->has_media)
+    qps.ForEach([&](Qp& qp) {
+      const auto uses = [&](const DirtyRange& range) { return range.umem == key->umem; };
+      if (std::any_of(qp.dirty.begin(), qp.dirty.begin() + qp.dirty_count, uses)) FlushDirty(qp);
+    });
   --key->umem->users, --key->pd->users, --key->pd->context->keys;
   key.reset();
   free_keys.push_back(lkey >> 8);
@@ -258,7 +259,6 @@ Status Engine::Impl::CreateCq(Context& c, const CreateCqArgs& a, std::function<v
   cq.ring_addr = a.ring_addr;
   cq.dbrec_addr = a.dbrec_addr;
   ++umem.users, ++c.cqs;
-  rnic::InitCqeRing(cq.ring, cq.mask + 1);
   MarkRings(c);
   if (notify != nullptr) {
     cq.notify = std::move(notify);

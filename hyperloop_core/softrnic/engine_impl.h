@@ -158,7 +158,8 @@ class NumberTable {
   std::deque<uint32_t> free_;
 };
 
-// Remote keys are random, so the key is its own hash.
+// Remote keys are random, so the key is its own hash. Each function takes a few steps however many
+// keys there are, Insert when it grows excepted: all hosts wait for them.
 class RkeyTable {
  public:
   MemoryKey* Find(uint32_t rkey) const {
@@ -168,14 +169,15 @@ class RkeyTable {
     }
   }
   void Insert(MemoryKey* key);
-  void Erase(MemoryKey* key);
+  // `key` is in the table.
+  void Erase(const MemoryKey* key);
 
  private:
   struct Entry {
     uint32_t rkey = 0;
     MemoryKey* key = nullptr;
   };
-  void Rebuild(size_t size, const MemoryKey* without);
+  void Grow();
   std::vector<Entry> entries_ = std::vector<Entry>(64);
   size_t mask_ = 63;
   size_t count_ = 0;

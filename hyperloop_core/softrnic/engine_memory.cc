@@ -12,24 +12,37 @@
 
 namespace hyperloop::softrnic {
 
-void RkeyTable::Rebuild(size_t size, const MemoryKey* without) {
-  std::vector<Entry> old(size);
+void RkeyTable::Grow() {
+  std::vector<Entry> old(2 * entries_.size());
   old.swap(entries_);
-  mask_ = size - 1;
+  mask_ = entries_.size() - 1;
   count_ = 0;
   for (const Entry& entry : old)
-    if (entry.key != nullptr && entry.key != without) Insert(entry.key);
+    if (entry.key != nullptr) Insert(entry.key);
 }
 
 void RkeyTable::Insert(MemoryKey* key) {
-  if (2 * (count_ + 1) > entries_.size()) Rebuild(2 * entries_.size(), nullptr);
+  if (2 * (count_ + 1) > entries_.size()) Grow();
   size_t i = key->rkey & mask_;
   while (entries_[i].key != nullptr) i = (i + 1) & mask_;
   entries_[i] = {key->rkey, key};
   ++count_;
 }
 
-void RkeyTable::Erase(MemoryKey* key) { Rebuild(entries_.size(), key); }
+void RkeyTable::Erase(const MemoryKey* key) {
+  size_t hole = key->rkey & mask_;
+  while (entries_[hole].key != key) hole = (hole + 1) & mask_;
+  // A search ends at the first empty entry: whoever lies behind the hole and belongs in front of it
+  // moves into it.
+  for (size_t i = (hole + 1) & mask_; entries_[i].key != nullptr; i = (i + 1) & mask_) {
+    const size_t home = entries_[i].rkey & mask_;
+    if (((i - home) & mask_) < ((i - hole) & mask_)) continue;
+    entries_[hole] = entries_[i];
+    hole = i;
+  }
+  entries_[hole] = {};
+  --count_;
+}
 
 bool Engine::Impl::ResolveSges(const Qp& qp, const std::byte* at, uint32_t segments, uint32_t need,
                                SegmentList* out) const {
@@ -61,10 +74,17 @@ namespace {
 
 // `addr`: a client address inside the umem, as the commands have checked.
 void MarkRange(Umem& umem, uint64_t addr, uint64_t length) {
-  const uint64_t begin = addr - umem.addr;
   if (umem.ring_map.empty()) umem.ring_map.resize((umem.length + 63) / 64 + 9);
-  for (uint64_t i = begin / 8; i < (begin + length + 7) / 8; ++i)
-    umem.ring_map[i / 8] |= uint8_t(1u << (i % 8));
+  const uint64_t end = (addr - umem.addr + length + 7) / 8;
+  for (uint64_t i = (addr - umem.addr) / 8; i < end;) {
+    if (i % 8 == 0 && end - i >= 8) {  // most of a ring: all hosts wait for this
+      std::memset(&umem.ring_map[i / 8], 0xff, (end - i) / 8);
+      i += (end - i) / 8 * 8;
+    } else {
+      umem.ring_map[i / 8] |= uint8_t(1u << (i % 8));
+      ++i;
+    }
+  }
 }
 
 }  // namespace

@@ -5,8 +5,11 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <map>
+#include <memory>
 #include <random>
 
+#include "softrnic/engine_impl.h"
 #include "softrnic/engine_test_util.h"
 
 namespace hyperloop::softrnic {
@@ -14,6 +17,28 @@ namespace {
 
 using rnic::Media;
 using rnic::WcStatus;
+
+// Few and crowded numbers, so that entries lie far from their places and around the table's end.
+TEST(EngineKeys, TheTableHasWhatWasInsertedAndNotErased) {
+  std::mt19937 random(7);
+  RkeyTable table;
+  std::map<uint32_t, std::unique_ptr<MemoryKey>> model;
+  for (int step = 0; step < 20'000; ++step) {
+    const uint32_t rkey = 1 + (random() % 3 << 16 | (0x3ffe8 + random() % 48) % 0x10000);
+    const auto found = model.find(rkey);
+    ASSERT_EQ(table.Find(rkey), found != model.end() ? found->second.get() : nullptr) << step;
+    if (found != model.end()) {
+      table.Erase(found->second.get());
+      model.erase(found);
+    } else if (step / 100 % 2 == 0 || random() % 4 == 0) {
+      auto key = std::make_unique<MemoryKey>();
+      key->rkey = rkey;
+      table.Insert(key.get());
+      model.emplace(rkey, std::move(key));
+    }
+    for (const auto& [number, key] : model) ASSERT_EQ(table.Find(number), key.get()) << step;
+  }
+}
 
 // A file of `size` bytes, mapped shared; both end with the object.
 struct MappedFile {

@@ -227,6 +227,7 @@ class Client {
     cq.depth = 1u << log_size;
     cq.consumer = engine_.options().first_cqe;
     cq.ring = reinterpret_cast<mlx5_cqe64*>(Take(cq.depth * 64));
+    rnic::InitCqeRing(cq.ring, cq.depth);
     cq.dbrec = Take(64);
     Command command = Make(Op::kCreateCq);
     command.args.cq = {umem,
