@@ -135,6 +135,22 @@ TEST(EngineLinkRecovery, ADuplicateDoesNotHideANewerAcknowledgement) {
   ExpectAllGood(p.a_cq.PollAll(), 10);
 }
 
+// A peer that is not connected yet is as silent over a link as at home.
+TEST(EngineLinkRecovery, APeerThatConnectsWithinTheRetriesSaves) {
+  Linked p;
+  p.b->Modify(p.b_qp, QpState::kReset);
+  p.a_qp.Write(p.Dst(), p.b->rkey, p.a->At(p.src, 8), CqeMode::kAlways);
+  p.a_qp.Ring();
+  p.Pass(1200);
+  p.b->Modify(p.b_qp, QpState::kInit, 0xf);
+  p.Pass(1200);
+  EXPECT_TRUE(p.a_cq.PollAll().empty());
+  p.b->Connect(p.b_qp, p.a_qp);
+  p.Pass(600);
+  ExpectAllGood(p.a_cq.PollAll(), 1);
+  EXPECT_EQ(std::memcmp(p.dst, p.src, 8), 0);
+}
+
 // Two services of one host, one asked for while the other's answer is under way.
 TEST(EngineLinkRecovery, AnotherServiceIsNotAnsweredWithTheFirstOnes) {
   Linked p;

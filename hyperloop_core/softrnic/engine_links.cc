@@ -214,6 +214,9 @@ void Engine::Impl::SendConnect(Qp& qp) {
 
 void Engine::Impl::HandleConnect(LinkId from, const Packet& p) {
   Qp* const qp = qps.Find(p.dest_qpn);
+  // One that is not connected yet is silent, as it is to a peer in its own engine: the requester
+  // asks again.
+  if (qp != nullptr && qp->state < rnic::QpState::kReadyToReceive) return;
   const bool ours =
       qp != nullptr && qp->remote != nullptr && qp->connected && qp->remote_qpn == p.source_qpn &&
       (qp->state == rnic::QpState::kReadyToReceive || qp->state == rnic::QpState::kReadyToSend) &&

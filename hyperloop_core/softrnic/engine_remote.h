@@ -17,6 +17,10 @@ inline constexpr size_t kMaxUnacknowledged = 128;               // packets
 inline constexpr uint64_t kMaxUnacknowledgedBytes = 512 << 10;  // sent, or asked for
 inline constexpr size_t kMaxRemoteInflight = 64;                // WQEs begun and not completed
 
+// Packets are numbered from here, 64 before the numbers wrap: every queue pair gets used to it
+// early.
+inline constexpr uint32_t kFirstPsn = ~0u - 63;
+
 struct SentPacket {
   PacketType type = PacketType::kSend;
   bool last = false;   // of its WQE
@@ -45,9 +49,9 @@ struct Remote {
   uint8_t rnr_retries = 0;
   uint64_t nonce = 0;
   uint64_t session = 0;
-  uint32_t first_psn = 0;       // of `sent`
-  std::deque<SentPacket> sent;  // without an acknowledgement
-  size_t next_sent = 0;         // of `sent`: to be handed to the link next
+  uint32_t first_psn = kFirstPsn;  // of `sent`
+  std::deque<SentPacket> sent;     // without an acknowledgement
+  size_t next_sent = 0;            // of `sent`: to be handed to the link next
   uint64_t sent_bytes = 0;
   size_t packed = 0;          // entries at the front of Qp::inflight that are wholly in packets
   uint64_t progress_ns = 0;   // when it last got an answer, or began to wait for one
@@ -57,7 +61,7 @@ struct Remote {
   uint64_t granted_nonce = 0;
   uint64_t granted = 0;  // session; 0: none
   bool began = false;    // a request of it ran
-  uint32_t expected = 0;
+  uint32_t expected = kFirstPsn;
   uint32_t nak_psn = 0;
   uint8_t nak_syndrome = 0;  // not 0: request nak_psn failed, which is what every later one hears
   uint64_t received = 0;     // bytes of a SEND that has begun

@@ -24,7 +24,7 @@ struct Hello {
 static_assert(sizeof(Hello) == 72);
 
 constexpr uint32_t kHelloMagic = 0x484c4c4b;  // "HLLK"
-constexpr uint8_t kLinkVersion = 1;
+constexpr uint8_t kLinkVersion = 2;
 constexpr std::string_view kDialerLabel = "hyperloop link 1: dialer";
 constexpr std::string_view kAcceptorLabel = "hyperloop link 1: acceptor";
 constexpr size_t kTag = crypto_aead_chacha20poly1305_ietf_ABYTES;
