@@ -136,7 +136,10 @@ bool Engine::DoorbellPending() const {
 }
 
 bool Engine::RetryPending() const {
-  if (!impl_->retries.empty() || !impl_->watched.empty()) return true;
+  if (!impl_->watched.empty() ||
+      std::any_of(impl_->retries.begin(), impl_->retries.end(),
+                  [](const Qp* qp) { return qp->stall == Stall::kRetry; }))
+    return true;
   if (!impl_->deferred) return false;
   bool pending = false;
   impl_->qps.ForEach([&pending](const Qp& qp) { pending |= !qp.inflight.empty(); });

@@ -219,6 +219,35 @@ TEST(EngineFlush, LaterWqesAndReceivesComeBackFlushed) {
   EXPECT_EQ(p.a_cq.PollAll().at(0).status, WcStatus::kFlushed) << "posted after the error";
 }
 
+TEST(EngineFlush, ReceivesPostedInErrorAreFlushedToo) {
+  Pair p;
+  p.a.Modify(p.a_qp, QpState::kError);
+  p.Run();
+  for (int round = 0; round < 3; ++round) {
+    p.a_qp.Receive(p.a.At(p.src, 8));  // a store to memory: no doorbell
+    p.a_qp.Receive(p.a.At(p.src, 8));
+    p.Run();
+    const auto received = p.a_recv.PollAll();
+    ASSERT_EQ(received.size(), 2u) << round;
+    EXPECT_EQ(received[1].status, WcStatus::kFlushed);
+    EXPECT_EQ(received[1].wqe_counter, 2 * round + 1);
+  }
+  p.Run();
+  EXPECT_TRUE(p.a_recv.PollAll().empty());
+}
+
+// 2^15 receives are as far ahead as a counter of 16 bits can say.
+TEST(EngineFlush, AFullRingOfTheLargestSizeIsFlushedWhole) {
+  Pair p;
+  TestCq cq = p.a.Cq(0, /*ignore_overrun=*/true);
+  TestQp qp = p.a.Qp(cq, cq, {.log_rq = 15, .log_stride = 4});
+  p.a.Connect(qp, qp);
+  qp.SetReceiveCounter(1 << 15);
+  p.a.Modify(qp, QpState::kError);
+  p.Run();
+  EXPECT_EQ(p.a.Counter("error_cqes"), 1u << 15);
+}
+
 TEST(EngineReset, DropsWorkWithoutCompletionsAndStartsOver) {
   Pair p;
   p.a_qp.Send(p.a.At(p.src, 8), CqeMode::kAlways);  // no receive: stalls

@@ -350,6 +350,8 @@ struct Engine::Impl {
   static uint8_t Exhausted(Outcome why);
   bool RetryDue(Qp& qp);
   Next StallForRetry(Qp& qp, const Wqe& wqe, Outcome why);
+  void LookAgain(Qp& qp);
+  bool FindReceivesToFlush(Qp& qp);
   bool RetryStalled();
 
   // --- engine_schedule.cc
@@ -459,7 +461,9 @@ struct Engine::Impl {
   RkeyTable rkeys;
   NumberTable<Qp, 14> qps;
   NumberTable<Cq, 14> cqs;
-  std::vector<Qp*> retries;  // may hold queue pairs that no longer wait
+  // To be looked at each turn: who waits for a receive or a peer (and some who no longer do), and
+  // who is in error with a receive queue.
+  std::vector<Qp*> retries;
   volatile sig_atomic_t fault = 0;
   std::map<ContextId, std::unique_ptr<Context>> contexts;
   std::map<std::string, std::unique_ptr<Host>> hosts;

@@ -241,8 +241,12 @@ struct Qp {
   Umem* umem = nullptr;
   std::array<uint8_t, 16> remote_gid{};
   uint32_t remote_qpn = 0;
-  bool connected = false;       // remote_* are set
-  bool responder_only = false;  // made by kConnectService
+  bool connected = false;  // remote_* are set
+  // Its peer (in this engine) was reset after requests had passed between them: on a wire their
+  // packet numbers would not fit any more. Until its own RESET nobody answers it.
+  bool orphaned = false;
+  uint64_t requests_before = 0;  // that had run when it was connected
+  bool responder_only = false;   // made by kConnectService
   bool retry_listed = false;
   bool flush_failed = false;   // a range could not be made durable: the next READ says so
   uint16_t rq_flush_left = 0;  // receives to flush, once in error

@@ -35,6 +35,10 @@ bool ValidName(const char (&name)[kMaxName], std::string* out) {
   });
 }
 
+uint64_t RequestsRun(const Qp& qp) {
+  return qp.count.sends + qp.count.writes + qp.count.reads + qp.count.atomics;
+}
+
 const char* StateName(QpState state) {
   static constexpr const char* kNames[] = {"RESET", "INIT", "RTR", "RTS", "ERROR"};
   return kNames[static_cast<int>(state)];
@@ -149,9 +153,13 @@ void Engine::Impl::ResetQueues(Qp& qp) {
 }
 
 void Engine::Impl::DropPeer(Qp& qp) {
-  if (qp.connected) {
-    Qp* const other = qps.Find(qp.remote_qpn);
-    if (other != nullptr && other->peer == &qp) other->peer = nullptr;
+  const auto has_spoken = [](const Qp& end) {
+    return RequestsRun(end) != end.requests_before || end.part != nullptr;
+  };
+  Qp* const other = qp.connected ? FindPeer(qp) : nullptr;
+  if (other != nullptr && other != &qp) {
+    other->orphaned = has_spoken(qp) || has_spoken(*other);
+    other->peer = nullptr;
   }
   qp.peer = nullptr;
 }
@@ -166,12 +174,10 @@ void Engine::Impl::EnterError(Qp& qp) {
   qp.resume = false;
   qp.part.reset();
   if (qp.remote != nullptr) StopRemote(qp);
+  qp.rq_producer = qp.rq_consumer;
   if (qp.has_rq) {
-    const auto posted =
-        static_cast<uint16_t>(LoadDoorbellRecord(qp.dbrec + rnic::kReceiveCounterOffset));
-    const auto left = static_cast<uint16_t>(posted - qp.rq_consumer);
-    qp.rq_flush_left =
-        left >= 0x8000 ? 0 : static_cast<uint16_t>(std::min<uint32_t>(left, qp.rq_mask + 1));
+    FindReceivesToFlush(qp);
+    LookAgain(qp);
   }
   MakeReady(qp);
 }
@@ -190,9 +196,10 @@ Status Engine::Impl::ModifyQp(Context& c, const ModifyQpArgs& a) {
   };
   switch (to) {
     case QpState::kReset:
-      ResetQueues(*qp);
       DropPeer(*qp);
+      ResetQueues(*qp);
       qp->connected = false;
+      qp->orphaned = false;
       qp->access = 0;
       break;
     case QpState::kInit:
@@ -212,6 +219,7 @@ Status Engine::Impl::ModifyQp(Context& c, const ModifyQpArgs& a) {
       std::copy(std::begin(a.remote_gid), std::end(a.remote_gid), qp->remote_gid.begin());
       qp->remote_qpn = a.remote_qpn & rnic::kObjectMask;
       qp->connected = true;
+      qp->requests_before = RequestsRun(*qp);
       if (const LinkId link = RouteTo(qp->remote_gid); link != kNoLink) StartRemote(*qp, link);
       break;
     case QpState::kReadyToSend:
@@ -236,8 +244,8 @@ Status Engine::Impl::ModifyQp(Context& c, const ModifyQpArgs& a) {
 }
 
 void Engine::Impl::Destroy(Qp& qp) {
-  ResetQueues(qp);
   DropPeer(qp);
+  ResetQueues(qp);
   std::erase(retries, &qp);
   if (Qp* const responder = qp.service_qpn != 0 ? qps.Find(qp.service_qpn) : nullptr)
     Destroy(*responder);

@@ -331,7 +331,8 @@ Qp* Engine::Impl::FindPeer(Qp& qp) {
   if (!qp.connected) return nullptr;
   Qp* const peer = qps.Find(qp.remote_qpn);
   if (peer == nullptr || peer->host->gid != qp.remote_gid || !peer->connected ||
-      peer->remote_qpn != qp.qpn || peer->remote_gid != qp.host->gid)
+      peer->remote_qpn != qp.qpn || peer->remote_gid != qp.host->gid || qp.orphaned ||
+      peer->orphaned)
     return nullptr;
   qp.peer = peer;
   return peer;

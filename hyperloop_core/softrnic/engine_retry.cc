@@ -6,6 +6,9 @@
 // queue is tried at once when a receive is there: nothing is gained by letting a replica wait for
 // the rest of the timer. No answer: ack_timeout, and retry_count tries; tried at once when the peer
 // is there again. Packets that are lost on a wire have the same end.
+//
+// A queue pair in error is looked at here too: receives that are posted to it come back flushed,
+// and no doorbell tells of them.
 #include <chrono>
 
 #include "softrnic/engine_impl.h"
@@ -73,16 +76,38 @@ Engine::Impl::Next Engine::Impl::StallForRetry(Qp& qp, const Wqe& wqe, Outcome w
     return Next::kStop;
   }
   qp.stall = Stall::kRetry;
+  LookAgain(qp);
+  return Next::kStop;
+}
+
+void Engine::Impl::LookAgain(Qp& qp) {
   if (!qp.retry_listed) retries.push_back(&qp);
   qp.retry_listed = true;
-  return Next::kStop;
+}
+
+// Counts the receives posted since the last look at the counter; of a counter that runs ahead of
+// the ring, no more than the ring holds. False: none.
+bool Engine::Impl::FindReceivesToFlush(Qp& qp) {
+  const auto posted =
+      static_cast<uint16_t>(LoadDoorbellRecord(qp.dbrec + rnic::kReceiveCounterOffset));
+  const auto more = static_cast<uint16_t>(posted - qp.rq_producer);
+  if (more == 0 || more > 0x8000) return false;
+  qp.rq_producer = posted;
+  qp.rq_flush_left =
+      static_cast<uint16_t>(std::min<uint32_t>(uint32_t{qp.rq_flush_left} + more, qp.rq_mask + 1));
+  return true;
 }
 
 bool Engine::Impl::RetryStalled() {
   bool any = false;
   for (size_t i = 0; i < retries.size();) {
     Qp& qp = *retries[i];
-    if (qp.stall == Stall::kRetry && !RetryDue(qp)) {
+    const bool flushes = qp.state == rnic::QpState::kError && qp.has_rq;
+    if (flushes && FindReceivesToFlush(qp)) {
+      MakeReady(qp);
+      any = true;
+    }
+    if (flushes || (qp.stall == Stall::kRetry && !RetryDue(qp))) {
       ++i;
       continue;
     }

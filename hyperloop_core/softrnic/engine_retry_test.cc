@@ -119,8 +119,8 @@ TEST_P(EngineRetry, ADeadPeerIsNoticedAfterAllTimeouts) {
 }
 
 TEST_P(EngineRetry, APeerThatComesBackInTimeLosesNothing) {
-  Pair p(Options(), {.ack_timeout_ms = 10, .retry_count = 1});
   for (int round = 0; round < 5; ++round) {
+    Pair p(Options(), {.ack_timeout_ms = 10, .retry_count = 1});
     p.b.Modify(p.b_qp, QpState::kReset);
     p.a_qp.Write(p.Remote(p.dst), p.b.rkey, p.a.At(p.src + round, 8), CqeMode::kAlways);
     p.a_qp.Ring();
@@ -133,6 +133,33 @@ TEST_P(EngineRetry, APeerThatComesBackInTimeLosesNothing) {
     p.Run();
     ASSERT_EQ(p.a_cq.PollAll().at(0).status, WcStatus::kSuccess) << round;
     ASSERT_EQ(0, std::memcmp(p.dst, p.src + round, 8));
+  }
+}
+
+// What the two have sent is numbered: one that starts anew alone answers the other no more, and
+// gets no answer from it.
+TEST_P(EngineRetry, APeerMadeAnewAloneIsNotThePeer) {
+  for (const bool sends : {false, true}) {
+    Pair p(Options(), {.ack_timeout_ms = 5, .retry_count = 1},
+           {.ack_timeout_ms = 5, .retry_count = 1});
+    p.a_qp.Write(p.Remote(p.dst), p.b.rkey, p.a.At(p.src, 8), CqeMode::kAlways);
+    p.a_qp.Ring();
+    p.Run();
+    ASSERT_EQ(p.a_cq.PollAll().at(0).status, WcStatus::kSuccess);
+    p.b.Modify(p.b_qp, QpState::kReset);
+    p.b.Modify(p.b_qp, QpState::kInit, 0xf);
+    p.b.Connect(p.b_qp, p.a_qp);
+    TestQp& from = sends ? p.b_qp : p.a_qp;
+    if (sends) {
+      from.Write(p.Remote(p.src), p.a.rkey, p.b.At(p.dst + 64, 8), CqeMode::kAlways);
+    } else {
+      from.Write(p.Remote(p.dst + 64), p.b.rkey, p.a.At(p.src, 8), CqeMode::kAlways);
+    }
+    from.Ring();
+    p.Elapse(11);
+    EXPECT_EQ((sends ? p.b_cq : p.a_cq).PollAll().at(0).status, WcStatus::kRetryExceeded) << sends;
+    EXPECT_EQ(p.dst[64], std::byte{0});
+    EXPECT_EQ(p.src[0], std::byte{1});
   }
 }
 

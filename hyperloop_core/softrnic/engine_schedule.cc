@@ -67,7 +67,7 @@ bool Engine::Impl::SlowStep() {
 void Engine::Impl::RereadReceiveCounters() {
   if (Pick(4) != 0) return;
   qps.ForEach([this](Qp& qp) {
-    if (qp.has_rq && Pick(2) == 0)
+    if (qp.has_rq && qp.state != rnic::QpState::kError && Pick(2) == 0)
       qp.rq_producer =
           static_cast<uint16_t>(LoadDoorbellRecord(qp.dbrec + rnic::kReceiveCounterOffset));
   });
