@@ -435,9 +435,11 @@ struct Engine::Impl {
   Outcome ReceiveSend(Qp& qp, const SegmentList& payload, uint8_t cqe_opcode, uint32_t imm,
                       bool solicited);
   Outcome ResolveReceive(Qp& qp, uint64_t bytes, SegmentList* to);
+  void CompleteReceive(Qp& qp, uint8_t cqe_opcode, uint32_t bytes, uint32_t imm, bool solicited);
   Outcome ReceiveSendPart(Qp& qp, const SegmentList& part, uint64_t offset, uint64_t total);
   Outcome ReceiveWrite(Qp& qp, uint64_t addr, uint32_t rkey, const SegmentList& payload,
                        const ImmData& imm);
+  Outcome FindTarget(Qp& peer, const Wqe& wqe, uint64_t bytes, SegmentList* remote);
   Outcome ServeRead(Qp& qp, uint64_t addr, uint32_t rkey, const SegmentList& to);
   Outcome ServeAtomic(Qp& qp, uint64_t addr, uint32_t rkey, uint8_t opcode, uint64_t swap_add,
                       uint64_t compare, uint64_t* old);

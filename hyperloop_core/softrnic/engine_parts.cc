@@ -1,6 +1,6 @@
-// Long WRITEs and READs move kTurnBytes at a time, so that one of them holds up the other queues of
-// a machine for microseconds only. A refused one is refused as a whole, before its first byte
-// moves; keys that go away in between end it in the middle, as on a wire.
+// Long SENDs, WRITEs and READs move kTurnBytes at a time, so that one of them holds up the other
+// queues of a machine for microseconds only. A refused one is refused as a whole, before its first
+// byte moves; keys that go away in between end it in the middle, as on a wire.
 #include <algorithm>
 
 #include "softrnic/engine_bytes.h"
@@ -12,21 +12,25 @@ namespace {
 
 bool IsRead(uint8_t opcode) { return opcode == rnic::kWqeRead; }
 
+bool Overlap(const SegmentList& a, const SegmentList& b) {
+  for (uint32_t i = 0; i < a.count; ++i)
+    for (uint32_t k = 0; k < b.count; ++k)
+      if (a.list[i].at < b.list[k].at + b.list[k].length &&
+          b.list[k].at < a.list[i].at + a.list[i].length)
+        return true;
+  return false;
+}
+
 }  // namespace
 
 // kInParts: begun. kOk: cannot be cut (source and target overlap: they are copied as if through a
 // buffer). Otherwise the failure, or kRnr.
 Outcome Engine::Impl::StartParts(Qp& qp, Qp& peer, const Wqe& wqe, const SegmentList& local) {
-  const std::byte* const body = wqe.at + rnic::kSegmentBytes;
-  const uint32_t need = IsRead(wqe.opcode) ? rnic::kRemoteRead : rnic::kRemoteWrite;
-  const std::byte* const remote =
-      Translate(rkeys.Find(LoadBe32(body + 8)), peer.pd, LoadBe64(body), local.bytes, need);
-  if (remote == nullptr) return Refuse(peer, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
-  for (uint32_t i = 0; i < local.count; ++i) {
-    const Segment& segment = local.list[i];
-    if (segment.at < remote + local.bytes && segment.at + segment.length > remote) return kOk;
-  }
-  if (wqe.opcode == rnic::kWqeWriteImm && peer.has_rq && !ReceiveAvailable(peer)) return kRnr;
+  if (local.bytes > kMaxMessage) return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
+  SegmentList remote;
+  if (const Outcome outcome = FindTarget(peer, wqe, local.bytes, &remote); outcome != kOk)
+    return outcome;
+  if (Overlap(local, remote)) return kOk;
   qp.part = std::make_unique<Part>();
   *qp.part = {wqe.index,  wqe.opcode,
               wqe.flags,  wqe.segments,
@@ -60,33 +64,46 @@ Engine::Impl::Next Engine::Impl::ContinueParts(Qp& qp) {
 Outcome Engine::Impl::NextPart(Qp& qp, Part& part, bool* last) {
   const std::byte* const body = part.wqe.data() + rnic::kSegmentBytes;
   const bool read = IsRead(part.opcode);
+  const bool send = IsSend(part.opcode);
+  const uint32_t sges = SgeOffset(part.opcode);
   SegmentList local;
-  if (!ResolveSges(qp, body + rnic::kSegmentBytes, part.segments - 2u,
+  if (!ResolveSges(qp, part.wqe.data() + sges, part.segments - sges / rnic::kSegmentBytes,
                    read ? uint32_t{rnic::kLocalWrite} : 0, &local))
     return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
   Qp* const peer = Peer(qp);
   if (peer == nullptr) return kNoAnswer;
   const SegmentList slice = Slice(local, part.moved, kTurnBytes);
   *last = part.moved + slice.bytes == local.bytes;
-  const uint64_t addr = LoadBe64(body) + part.moved;
-  const uint32_t rkey = LoadBe32(body + 8);
-  const ImmData imm{*last && part.opcode == rnic::kWqeWriteImm,
-                    (part.flags & rnic::kSolicited) != 0, part.imm,
-                    static_cast<uint32_t>(local.bytes)};
-  const Outcome outcome =
-      read ? ServeRead(*peer, addr, rkey, slice) : ReceiveWrite(*peer, addr, rkey, slice, imm);
+  Outcome outcome;
+  if (send) {
+    outcome = ReceiveSendPart(*peer, slice, part.moved, local.bytes);
+  } else {
+    const uint64_t addr = LoadBe64(body) + part.moved;
+    const uint32_t rkey = LoadBe32(body + 8);
+    const ImmData imm{*last && part.opcode == rnic::kWqeWriteImm,
+                      (part.flags & rnic::kSolicited) != 0, part.imm,
+                      static_cast<uint32_t>(local.bytes)};
+    outcome =
+        read ? ServeRead(*peer, addr, rkey, slice) : ReceiveWrite(*peer, addr, rkey, slice, imm);
+  }
   if (outcome != kOk) return outcome;
   for (uint32_t i = 0; i < slice.count; ++i) {
     if (fault != 0 && slice.list[i].key != nullptr && slice.list[i].key->poisoned)
       return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
     if (read) NoteWrite(qp, slice.list[i], /*scatter=*/false);
   }
+  if (*last && send) {
+    const bool imm = part.opcode == rnic::kWqeSendImm;
+    CompleteReceive(*peer, imm ? MLX5_CQE_RESP_SEND_IMM : MLX5_CQE_RESP_SEND,
+                    static_cast<uint32_t>(local.bytes), imm ? part.imm : 0,
+                    (part.flags & rnic::kSolicited) != 0);
+  }
   // Null: the receiver's CQE overran a CQ that this queue pair uses too, which put it into error
   // and dropped `part`. The last part was moved all the same.
   if (qp.part != nullptr) part.moved += slice.bytes;
   (read ? qp.count.bytes_received : qp.count.bytes_sent) += slice.bytes;
   if (!*last) return kOk;
-  ++(read ? qp.count.reads : qp.count.writes);
+  ++(read ? qp.count.reads : send ? qp.count.sends : qp.count.writes);
   if (read) ++peer->count.read_responses_nonzero;
   return kOk;
 }

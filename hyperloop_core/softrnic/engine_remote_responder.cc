@@ -139,20 +139,15 @@ Outcome Engine::Impl::RunSend(Qp& qp, const Packet& p) {
   Remote& r = *qp.remote;
   const SegmentList payload = PayloadOf(p);
   const bool last = p.offset + p.length == p.total;
-  if (p.offset != 0 || !last) {
-    const Outcome outcome = ReceiveSendPart(qp, payload, p.offset, p.total);
-    if (outcome != kOk) return outcome;
-    r.received = last ? 0 : r.received + p.length;
-    if (!last) return kOk;
-    const uint16_t index = qp.rq_consumer++;
-    PostCqe(qp, *qp.recv_cq,
-            (p.flags & kPacketImm) != 0 ? MLX5_CQE_RESP_SEND_IMM : MLX5_CQE_RESP_SEND, 0, index,
-            p.total, p.imm, (p.flags & kPacketSolicited) != 0 ? rnic::kSolicited : 0);
-    return kOk;
-  }
-  return ReceiveSend(qp, payload,
-                     (p.flags & kPacketImm) != 0 ? MLX5_CQE_RESP_SEND_IMM : MLX5_CQE_RESP_SEND,
-                     p.imm, (p.flags & kPacketSolicited) != 0);
+  const bool solicited = (p.flags & kPacketSolicited) != 0;
+  const uint8_t cqe_opcode =
+      (p.flags & kPacketImm) != 0 ? MLX5_CQE_RESP_SEND_IMM : MLX5_CQE_RESP_SEND;
+  if (p.offset == 0 && last) return ReceiveSend(qp, payload, cqe_opcode, p.imm, solicited);
+  const Outcome outcome = ReceiveSendPart(qp, payload, p.offset, p.total);
+  if (outcome != kOk) return outcome;
+  r.received = last ? 0 : r.received + p.length;
+  if (last) CompleteReceive(qp, cqe_opcode, p.total, p.imm, solicited);
+  return kOk;
 }
 
 // A long message is refused as a whole, before its first byte moves.

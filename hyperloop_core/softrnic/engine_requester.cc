@@ -138,8 +138,8 @@ Outcome Engine::Impl::Request(Qp& qp, const Wqe& wqe, uint32_t* bytes) {
         return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
       if (peer == nullptr) [[unlikely]]
         return kNoAnswer;
-      if (local.bytes > kMaxMessage) [[unlikely]]
-        return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
+      if (local.bytes > kTurnBytes) [[unlikely]]
+        if (const Outcome parts = StartParts(qp, *peer, wqe, local); parts != kOk) return parts;
       const bool imm = wqe.opcode == rnic::kWqeSendImm;
       outcome = ReceiveSend(*peer, local, imm ? MLX5_CQE_RESP_SEND_IMM : MLX5_CQE_RESP_SEND,
                             imm ? wqe.imm : 0, (wqe.flags & rnic::kSolicited) != 0);
@@ -154,8 +154,6 @@ Outcome Engine::Impl::Request(Qp& qp, const Wqe& wqe, uint32_t* bytes) {
         return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
       if (peer == nullptr) [[unlikely]]
         return kNoAnswer;
-      if (local.bytes > kMaxMessage) [[unlikely]]
-        return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
       if (local.bytes > kTurnBytes) [[unlikely]]
         if (const Outcome parts = StartParts(qp, *peer, wqe, local); parts != kOk) return parts;
       const ImmData imm{wqe.opcode == rnic::kWqeWriteImm, (wqe.flags & rnic::kSolicited) != 0,
@@ -172,8 +170,6 @@ Outcome Engine::Impl::Request(Qp& qp, const Wqe& wqe, uint32_t* bytes) {
         return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
       if (peer == nullptr) [[unlikely]]
         return kNoAnswer;
-      if (local.bytes > kMaxMessage) [[unlikely]]
-        return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
       if (local.bytes > kTurnBytes) [[unlikely]]
         if (const Outcome parts = StartParts(qp, *peer, wqe, local); parts != kOk) return parts;
       outcome = ServeRead(*peer, LoadBe64(body), LoadBe32(body + 8), local);

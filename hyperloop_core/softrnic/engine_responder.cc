@@ -122,8 +122,8 @@ Outcome Engine::Impl::ReceiveIntoCqe(Qp& qp, const SegmentList& payload, uint8_t
   return kOk;
 }
 
-// A part of a SEND that is longer than a packet, other than its last: no completion yet. The first
-// one takes the receive, if there is one long enough for the whole.
+// A part of a SEND that moves in several: no completion yet (CompleteReceive). Each goes to the
+// next receive, which must be long enough for the whole.
 Outcome Engine::Impl::ReceiveSendPart(Qp& qp, const SegmentList& part, uint64_t offset,
                                       uint64_t total) {
   if (!qp.has_rq) return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
@@ -140,6 +140,13 @@ Outcome Engine::Impl::ReceiveSendPart(Qp& qp, const SegmentList& part, uint64_t 
   qp.count.bytes_received += part.bytes;
   qp.count.recv_scatter_bytes += part.bytes;
   return kOk;
+}
+
+// All parts of a SEND are there.
+void Engine::Impl::CompleteReceive(Qp& qp, uint8_t cqe_opcode, uint32_t bytes, uint32_t imm,
+                                   bool solicited) {
+  const uint16_t index = qp.rq_consumer++;
+  PostCqe(qp, *qp.recv_cq, cqe_opcode, 0, index, bytes, imm, SolicitedBit(solicited));
 }
 
 Outcome Engine::Impl::ReceiveWrite(Qp& qp, uint64_t addr, uint32_t rkey, const SegmentList& payload,
@@ -172,6 +179,22 @@ Outcome Engine::Impl::ReceiveWrite(Qp& qp, uint64_t addr, uint32_t rkey, const S
     PostCqe(qp, *qp.recv_cq, MLX5_CQE_RESP_WR_IMM, 0, index, imm.bytes, imm.value,
             SolicitedBit(imm.solicited));
   }
+  return kOk;
+}
+
+// The bytes at `peer` that a long request reads or writes; every check of the whole comes first.
+Outcome Engine::Impl::FindTarget(Qp& peer, const Wqe& wqe, uint64_t bytes, SegmentList* remote) {
+  if (IsSend(wqe.opcode)) {
+    if (!peer.has_rq) return Refuse(peer, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
+    return ReceiveAvailable(peer) ? ResolveReceive(peer, bytes, remote) : kRnr;
+  }
+  const std::byte* const body = wqe.at + rnic::kSegmentBytes;
+  const uint32_t need = wqe.opcode == rnic::kWqeRead ? rnic::kRemoteRead : rnic::kRemoteWrite;
+  MemoryKey* const key = rkeys.Find(LoadBe32(body + 8));
+  std::byte* const at = Translate(key, peer.pd, LoadBe64(body), bytes, need);
+  if (at == nullptr) return Refuse(peer, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
+  if (wqe.opcode == rnic::kWqeWriteImm && peer.has_rq && !ReceiveAvailable(peer)) return kRnr;
+  remote->Add(at, static_cast<uint32_t>(bytes), key);
   return kOk;
 }
 

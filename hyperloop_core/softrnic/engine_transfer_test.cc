@@ -220,6 +220,63 @@ TEST(EngineTransfer, LongTransfersAreCutIntoTurns) {
   EXPECT_EQ(p.b.memory[Client::kArena - 1], std::byte{0});
 }
 
+TEST(EngineTransfer, LongSendsAreCutIntoTurnsToo) {
+  constexpr size_t kLong = 300'001;
+  Pair p;
+  std::byte* const from = p.a.Take(kLong);
+  std::byte* const to = p.b.Take(kLong);
+  for (size_t i = 0; i < kLong; ++i) from[i] = static_cast<std::byte>(i * 31 + i / 251);
+  const Sge places[] = {p.b.At(to, 70'001), p.b.At(to + 70'001, kLong - 70'001)};
+  p.b_qp.Receive(places);
+  p.b_qp.Receive(p.b.At(p.dst, 8));
+  p.a_qp.Send(p.a.At(from, kLong), CqeMode::kAlways);
+  p.a_qp.Send(p.a.At(p.src, 8), CqeMode::kAlways);
+  p.a_qp.Ring();
+  TestQp other = p.a.Qp(p.a_recv, p.a_recv);
+  p.a.Connect(other, other);
+  other.Nop(CqeMode::kAlways);
+  p.engine.Run(1);
+  other.Ring();
+  p.engine.Run(3);
+  EXPECT_TRUE(p.a_recv.Poll().has_value()) << "the short one does not wait for the long one";
+  EXPECT_FALSE(p.a_cq.Poll().has_value());
+  p.Run();
+  EXPECT_EQ(p.a_cq.PollAll().size(), 2u);
+  const auto received = p.b_recv.PollAll();
+  ASSERT_EQ(received.size(), 2u);
+  EXPECT_EQ(received[0].byte_length, kLong);
+  EXPECT_EQ(received[1].wqe_counter, 1);
+  EXPECT_EQ(0, std::memcmp(from, to, kLong));
+  EXPECT_EQ(0, std::memcmp(p.src, p.dst, 8));
+  EXPECT_EQ(p.a.Counter("sends"), 2u);
+  EXPECT_EQ(p.b.Counter("recv_scatter_bytes"), kLong + 8);
+  // One that is too long for its receive is refused before its first byte moves.
+  std::memset(to, 0, 70'000);
+  p.b_qp.Receive(p.b.At(to, 70'000));
+  p.a_qp.Send(p.a.At(from, 70'001));
+  p.a_qp.Ring();
+  p.Run();
+  EXPECT_EQ(p.a_cq.PollAll().at(0).status, WcStatus::kRemoteInvalidRequest);
+  EXPECT_EQ(to[0], std::byte{0});
+}
+
+// The receiver starts anew in the middle: the rest does not go to a receive of its next life.
+TEST(EngineTransfer, ALongSendEndsWithItsReceiver) {
+  Pair p({}, {.ack_timeout_ms = 1, .retry_count = 0});
+  std::byte* const to = p.b.Take(200'000);
+  p.b_qp.Receive(p.b.At(to, 200'000));
+  p.a_qp.Send(p.a.At(p.a.memory, 200'000));
+  p.a_qp.Ring();
+  p.engine.Run(2);
+  p.b.Modify(p.b_qp, QpState::kReset);
+  p.b.Modify(p.b_qp, QpState::kInit, 0xf);
+  p.b.Connect(p.b_qp, p.a_qp);
+  p.Run();
+  p.Elapse(2);
+  EXPECT_EQ(p.a_cq.PollAll().at(0).status, WcStatus::kRetryExceeded);
+  EXPECT_TRUE(p.b_recv.PollAll().empty());
+}
+
 TEST(EngineTransfer, LongTransferEndsWhenItsKeyGoes) {
   Pair p;
   std::byte* const to = p.b.Take(200'000);
