@@ -4,12 +4,15 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <new>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "group/infos.h"
 #include "hyperloop/core/group.h"
 #include "hyperloop/core/softrnic.h"
 
@@ -45,22 +48,30 @@ std::string& LastError() {
   return text;
 }
 
+void SetLastError(const char* function, std::string_view text) noexcept {
+  try {
+    LastError() = std::string(function).append(": ").append(text);
+  } catch (const std::exception&) {  // no memory for it: better no text than another call's
+    LastError().clear();
+  }
+}
+
 // Runs `body` → Status, and turns whatever comes out into a code and this thread's last error.
 template <class Body>
 hl_code Guarded(const char* function, Body&& body) noexcept {
   try {
     const Status status = body();
     if (status.ok()) return HL_OK;
-    LastError() = std::string(function) + ": " + status.message();
+    SetLastError(function, status.message());
     return static_cast<hl_code>(status.code());
   } catch (const std::bad_alloc&) {
-    try {
-      LastError() = std::string(function) + ": out of memory";
-    } catch (...) {
-      LastError().clear();
-    }
+    SetLastError(function, "out of memory");
     return HL_NO_SPACE;
+  } catch (const std::exception& e) {
+    SetLastError(function, e.what());
+    return HL_INTERNAL;
   } catch (...) {
+    SetLastError(function, "an exception of unknown type");
     return HL_INTERNAL;
   }
 }
@@ -189,7 +200,10 @@ void hl_device_close(hl_device* device) { delete device; }
 hl_code hl_region_create(hl_device* device, size_t size, hl_region** region) {
   return Guarded("hl_region_create", [&]() -> Status {
     HL_RETURN_IF_ERROR(NeedAll(device, region));
-    HL_RETURN_IF_ERROR(NonEmpty("a region", size));
+    if (size < hyperloop::kMinRegionBytes) {
+      return InvalidArgument("a region of " + std::to_string(size) + " B; at least " +
+                             std::to_string(hyperloop::kMinRegionBytes) + " B are needed");
+    }
     HL_ASSIGN_OR_RETURN(auto buffer, device->device->device->AllocateBuffer(size));
     void* const address = buffer->data();
     return AddRegion(*device, std::move(buffer), address, size, {}, region);

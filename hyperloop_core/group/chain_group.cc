@@ -32,6 +32,11 @@ Status ChainGroup::Build(rnic::ProtectionDomain& pd, rnic::MemoryRegion& region)
   const uint32_t receives = std::bit_ceil(std::max(16u, 2 * window));
   HL_RETURN_IF_ERROR(
       BuildCommon(pd, region, ack_bytes + MessageBytes(program_), down_ring + 2 * receives));
+  // The last replica writes its result areas there; with offload it reads, too, for an answer
+  // behind them.
+  uint32_t access = rnic::kLocalWrite | rnic::kRemoteWrite;
+  if (program_.datapath == Datapath::kOffload) access |= rnic::kRemoteRead;
+  HL_ASSIGN_OR_RETURN(ack_mr_, pd.Register(buffer(), ack_bytes, access, {}));
   last_blocks_.resize(std::bit_ceil(size_t{window}));
   HL_ASSIGN_OR_RETURN(down_, pd.CreateQueuePair(QueueAttr(down_ring)));
   rnic::QpAttr attr = QueueAttr(64);
@@ -44,7 +49,7 @@ Status ChainGroup::Build(rnic::ProtectionDomain& pd, rnic::MemoryRegion& region)
   info_.ack_qpn = ack_->qpn();
   info_.ack_addr = reinterpret_cast<uint64_t>(buffer());
   info_.ack_size = ack_bytes;
-  info_.ack_rkey = buffer_mr().rkey();
+  info_.ack_rkey = ack_mr_->rkey();
   return Status::Ok();
 }
 
@@ -56,6 +61,7 @@ ChainGroup::~ChainGroup() {
 
 Status ChainGroup::Connect(std::span<const MemberInfo> chain) {
   if (connected_) return InvalidArgument("this group is connected already; create a new one");
+  if (forked()) return ForkedStatus();
   HL_RETURN_IF_ERROR(CheckChain(chain, program_, region_size()));
   next_addr_ = chain.front().region_addr;
   next_rkey_ = chain.front().region_rkey;

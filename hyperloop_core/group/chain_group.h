@@ -51,6 +51,7 @@ class ChainGroup final : public TicketedGroup {
   std::vector<rnic::ReceiveRequest> receive_batch_;
 
   // Destroyed from the last to the first.
+  std::unique_ptr<rnic::MemoryRegion> ack_mr_;  // the ack area, at buffer()
   std::unique_ptr<Messages> messages_;
   std::unique_ptr<rnic::QueuePair> down_;
   std::unique_ptr<rnic::QueuePair> ack_;

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 
 #include "group/chain_fixture.h"
@@ -533,6 +534,49 @@ TEST(FanoutTest, NoReplicaCpuAndEachReplicaFlushedByThePrimary) {
         << "a replica's CPU started something";
     EXPECT_EQ(Counter(*chain, chain->replica(i), "sends"), 0u);
   }
+}
+
+// A peer gets the key of the ack area: the last replica writes there. It must open nothing else of
+// the primary's, least of all the messages that tell replicas what to do.
+TEST_P(GroupTest, TheAckAreasKeyOpensTheAckAreaAlone) {
+  const auto chain = MakeChain({.group_size = 1, .window = 4});
+  const PrimaryInfo& info = chain->group().info();
+  if (!chain->chained()) {
+    EXPECT_EQ(info.ack_rkey, 0u);
+    return;
+  }
+  ASSERT_TRUE(chain->group().Wait(*chain->group().Write(0, 8, true)).ok());
+  Chain::Node& peer = chain->replica(0);
+  const auto completes = [&](rnic::Opcode opcode, uint64_t addr) {
+    rnic::QpAttr attr;
+    auto cq = std::move(peer.device->CreateCq({.depth = 16})).value();
+    auto own_cq = std::move(chain->primary().device->CreateCq({.depth = 16})).value();
+    attr.send_cq = attr.recv_cq = cq.get();
+    auto from = std::move(peer.pd->CreateQueuePair(attr)).value();
+    attr.send_cq = attr.recv_cq = own_cq.get();
+    auto to = std::move(chain->primary().pd->CreateQueuePair(attr)).value();
+    EXPECT_TRUE(from->Connect(to->address()).ok() && to->Connect(from->address()).ok());
+    const rnic::Sge sge{peer.region->addr(), 8, peer.region->lkey()};
+    rnic::SendRequest request;
+    request.opcode = opcode;
+    request.signaled = true;
+    request.sges = std::span(&sge, 1);
+    request.remote_addr = addr;
+    request.rkey = info.ack_rkey;
+    EXPECT_TRUE(from->Post(std::span(&request, 1)).ok());
+    chain->Settle();
+    std::array<rnic::Completion, 1> completion;
+    EXPECT_EQ(cq->Poll(completion).value(), 1u);
+    return completion[0].status;
+  };
+  using rnic::WcStatus;
+  EXPECT_EQ(completes(rnic::Opcode::kWrite, info.ack_addr + info.ack_size - 8), WcStatus::kSuccess);
+  EXPECT_EQ(completes(rnic::Opcode::kWrite, info.ack_addr + info.ack_size),
+            WcStatus::kRemoteAccess);
+  EXPECT_EQ(completes(rnic::Opcode::kRead, info.ack_addr + info.ack_size), WcStatus::kRemoteAccess);
+  // The tail reads it to have an answer behind its acknowledgement: with offload alone.
+  EXPECT_EQ(completes(rnic::Opcode::kRead, info.ack_addr),
+            chain->by_cpu() ? WcStatus::kRemoteAccess : WcStatus::kSuccess);
 }
 
 // Indexes have 16 and counters 24 bits: run past the former on rings of both the smallest and

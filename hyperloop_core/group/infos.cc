@@ -18,9 +18,10 @@ Status CheckDatapath(const std::string& who, uint32_t datapath, const SlotProgra
 }  // namespace
 
 Status CheckRegion(const rnic::MemoryRegion& region) {
-  if (region.addr() % 8 != 0 || region.length() < 64) {
+  if (region.addr() % 8 != 0 || region.length() < kMinRegionBytes) {
     return InvalidArgument(Concat("a replicated region of ", region.length(), " B at address ",
-                                  region.addr(), ": at least 64 B at a multiple of 8 are needed"));
+                                  region.addr(), ": at least ", kMinRegionBytes,
+                                  " B at a multiple of 8 are needed"));
   }
   return Status::Ok();
 }

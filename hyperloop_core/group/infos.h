@@ -16,6 +16,7 @@ Status CheckChain(std::span<const MemberInfo> chain, const SlotProgram& program,
 // A member's checks of all others; `own`: the info that it gave out.
 Status CheckPeers(const PrimaryInfo& primary, std::span<const MemberInfo> chain,
                   const SlotProgram& program, const MemberInfo& own);
+inline constexpr uint64_t kMinRegionBytes = 64;
 // Offset 0 must be 8 B aligned for CAS, and a flush reads its first bytes.
 Status CheckRegion(const rnic::MemoryRegion& region);
 

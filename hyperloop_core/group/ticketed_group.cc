@@ -19,7 +19,6 @@ using rnic::Sge;
 
 namespace {
 
-constexpr size_t kPollBatch = 16;
 constexpr uint32_t kCheckInterval = 64;  // turns of a waiting loop between two looks at the clock
 constexpr auto kYieldAfter = std::chrono::microseconds(50);
 // So that a dead device is noticed that cannot say so.
@@ -68,11 +67,10 @@ Status TicketedGroup::BuildCommon(rnic::ProtectionDomain& pd, rnic::MemoryRegion
   if (options_.ack_timeout <= std::chrono::nanoseconds::zero()) {
     return InvalidArgument("ack_timeout must be above 0: it bounds every wait for the replicas");
   }
+  HL_ASSIGN_OR_RETURN(fork_guard_, softrnic::ForkGuard::Create());
   HL_ASSIGN_OR_RETURN(buffer_, device_.AllocateBuffer(bytes + rnic::kWqebbBytes));
-  // Remote write: the last replica's result areas. Remote read: its proof that they arrived.
   HL_ASSIGN_OR_RETURN(buffer_mr_,
-                      pd.Register(buffer_->data(), buffer_->size(),
-                                  rnic::kLocalWrite | rnic::kRemoteWrite | rnic::kRemoteRead, {}));
+                      pd.Register(buffer_->data(), buffer_->size(), rnic::kLocalWrite, {}));
   sink_ = {reinterpret_cast<uint64_t>(buffer_->data() + bytes), kFlushReadBytes,
            buffer_mr_->lkey()};
 
@@ -123,6 +121,10 @@ Ticket TicketedGroup::Blocker(const Operation& operation) const {
   return blocker;
 }
 
+Status TicketedGroup::ForkedStatus() const {
+  return Unavailable("this group belongs to the parent process: make one of its own after fork");
+}
+
 Result<Ticket> TicketedGroup::Submit(const Operation& operation) {
   HL_RETURN_IF_ERROR(CheckOperation(operation, region_size_, program_.group_size));
   if (const Ticket blocker = Blocker(operation); blocker != 0) [[unlikely]] {
@@ -153,6 +155,9 @@ Result<Ticket> TicketedGroup::Start(const Operation& operation) {
   }
   if (!connected_) [[unlikely]] {
     return InvalidArgument("the group is not connected yet");
+  }
+  if (forked()) [[unlikely]] {
+    return ForkedStatus();
   }
   const Ticket ticket = submitted_ + 1;
   Status posted = Post(submitted_, operation);
@@ -190,10 +195,9 @@ Status TicketedGroup::PostCopy(const Operation::Copy& copy) {
 // -----------------------------------------------------------------------------------------------
 
 void TicketedGroup::Drain() {
-  std::array<rnic::Completion, kPollBatch> completions;
   size_t taken = 0, total = 0;
   do {
-    Result<size_t> polled = cq_->Poll(completions);
+    Result<size_t> polled = cq_->Poll(completions_);
     if (!polled.ok()) [[unlikely]] {
       Break(polled.status());
       break;
@@ -201,7 +205,7 @@ void TicketedGroup::Drain() {
     taken = *polled;
     total += taken;
     for (size_t i = 0; i < taken && broken_.ok(); ++i) {
-      const rnic::Completion& completion = completions[i];
+      const rnic::Completion& completion = completions_[i];
       if (completion.status != rnic::WcStatus::kSuccess) [[unlikely]] {
         BreakOn(completion);
       } else if (completion.qpn == local_->qpn()) {
@@ -210,7 +214,7 @@ void TicketedGroup::Drain() {
         Take(completion);
       }
     }
-  } while (taken == completions.size() && broken_.ok());
+  } while (taken == completions_.size() && broken_.ok());
   if (total == 0) return;
   AdvanceAcknowledged();
   Taken();
@@ -317,6 +321,9 @@ Status TicketedGroup::Wait(Ticket ticket, OperationResult* result) {
     return InvalidArgument(
         Concat("ticket ", ticket, " was never given out; the newest is ", submitted_));
   }
+  if (forked()) [[unlikely]] {
+    return ForkedStatus();
+  }
   if (acknowledged_ < ticket) HL_RETURN_IF_ERROR(WaitFor(ticket));
   if (result == nullptr) return Status::Ok();
   if (submitted_ - ticket > program_.window) {
@@ -330,11 +337,17 @@ Status TicketedGroup::Wait(Ticket ticket, OperationResult* result) {
 }
 
 Status TicketedGroup::WaitAll() {
+  if (forked()) [[unlikely]] {
+    return ForkedStatus();
+  }
   if (acknowledged_ == submitted_) return broken_;
   return WaitFor(submitted_);
 }
 
 Result<Ticket> TicketedGroup::Poll() {
+  if (forked()) [[unlikely]] {
+    return ForkedStatus();
+  }
   if (broken_.ok()) Drain();
   if (broken_.ok() && acknowledged_ != submitted_) LookNowAndThen();
   if (!broken_.ok()) return broken_;

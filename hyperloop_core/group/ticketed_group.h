@@ -12,6 +12,7 @@
 // event, one more Poll, poll(2), a read of the event.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -20,6 +21,7 @@
 #include "group/ordering.h"
 #include "group/slot_program.h"
 #include "hyperloop/core/group.h"
+#include "softrnic/client_memory.h"
 
 namespace hyperloop {
 
@@ -38,8 +40,8 @@ class TicketedGroup : public Group {
 
  protected:
   TicketedGroup(rnic::Device& device, const GroupOptions& options, const SlotProgram& program);
-  // Memory, completion queue and loopback queue. `bytes`: of registered memory for the datapath, at
-  // buffer(); `completions`: that its own queues may have at once.
+  // Memory, completion queue and loopback queue. `bytes`: of memory for the datapath, at buffer(),
+  // registered for this node's RNIC alone; `completions`: that its own queues may have at once.
   Status BuildCommon(rnic::ProtectionDomain& pd, rnic::MemoryRegion& region, size_t bytes,
                      uint32_t completions);
   Status ConnectLoopback();
@@ -64,6 +66,9 @@ class TicketedGroup : public Group {
   virtual std::string TimeoutHint() const = 0;
 
   void Break(Status status);
+  // This is a forked child: the memory of messages and results is not mapped.
+  bool forked() const { return !fork_guard_->IsOwner(); }
+  Status ForkedStatus() const;
   std::string Progress() const;
   std::byte* buffer() const { return buffer_->data(); }
   const rnic::MemoryRegion& buffer_mr() const { return *buffer_mr_; }
@@ -107,10 +112,12 @@ class TicketedGroup : public Group {
   // kCheckInterval-th call.
   void LookNowAndThen();
 
+  std::unique_ptr<softrnic::ForkGuard> fork_guard_;
   uint64_t region_size_ = 0;
   Ticket acknowledged_ = 0;  // remote_acked, and the copies here
   uint64_t copies_posted_ = 0, copies_done_ = 0;
   uint32_t looks_ = 0;
+  std::array<rnic::Completion, 16> completions_;  // of one Poll; a member: not zeroed at each
   Ordering ordering_;
   std::vector<Pending> pending_;  // by ticket & pending_mask_
   uint64_t pending_mask_ = 0;

@@ -45,10 +45,10 @@ Session::~Session() { Close().IgnoreError(); }
 Status Session::Arm() {
   const auto own = pool_->region();
   HL_ASSIGN_OR_RETURN(pd_, device_->AllocatePd());
-  HL_ASSIGN_OR_RETURN(region_, pd_->Register(own.data(), own.size(),
-                                             rnic::kLocalWrite | rnic::kRemoteWrite |
-                                                 rnic::kRemoteRead | rnic::kRemoteAtomic,
-                                             pool_->region_backing()));
+  HL_ASSIGN_OR_RETURN(region_,
+                      pd_->Register(own.data(), own.size(),
+                                    rnic::kLocalWrite | rnic::kRemoteWrite | rnic::kRemoteRead,
+                                    pool_->region_backing()));
   GroupOptions group_options;
   group_options.datapath = options_.datapath;
   group_options.window = options_.window;

@@ -8,7 +8,8 @@
  *             hl_group_connect ◀──────┴──────────── each member's ─────────┘  hl_member_info
  *
  * Members connect before the group does. From then on a member's process may sleep: its RNIC serves
- * the group until the member is destroyed or the process ends.
+ * the group (with datapath cpu-polling or cpu-event a thread of the process, which must run) until
+ * the member is destroyed or the process ends.
  *
  * Results. Every function that can fail returns an hl_code, and sets its outputs on HL_OK only.
  * hl_last_error has the text of the calling thread's last failure, with numbers and remedy.
@@ -149,16 +150,18 @@ void hl_group_destroy(hl_group* group);
  * offsets. Operations take effect on every replica in the order of their tickets. A call waits, at
  * most ack_timeout_ms, while the window is full or an operation under way uses the same bytes in a
  * way that order would not keep apart. The caller must not change bytes that an operation under way
- * reads.
+ * reads, or writes at the primary (gMEMCPY).
  *
  * HL_INVALID_ARGUMENT: a range leaves the region, is empty, overlaps or is not aligned; nothing was
  * started and the group goes on. HL_TIMED_OUT, HL_ABORTED, HL_UNAVAILABLE, HL_PROTECTION: the group
- * is broken for good, and every operation without an acknowledgement is indeterminate. */
+ * is broken for good, and every operation without an acknowledgement is indeterminate. So it is
+ * after HL_CORRUPTION (an acknowledgement that does not fit). */
 
 typedef uint64_t hl_ticket;
 
 /* gWRITE: the primary's bytes [offset, offset + size) appear on every replica; size 1 B to 1 GiB.
- * With `flush` (not 0) they are durable on each before the next has them. */
+ * With `flush` (not 0) they are durable on every replica once acknowledged; in a chain on each
+ * before the next has them. */
 hl_code hl_write(hl_group* group, uint64_t offset, uint64_t size, int flush, hl_ticket* ticket);
 /* gMEMCPY: every replica, and the primary, copies within its own region. Ranges must not overlap.
  */
@@ -173,7 +176,7 @@ hl_code hl_cas(hl_group* group, uint64_t offset, uint64_t expected, uint64_t des
  * checked, and advisory: a flush drains queues, not ranges. */
 hl_code hl_flush(hl_group* group, uint64_t offset, uint64_t size, hl_ticket* ticket);
 
-/* Waits until the operation of `ticket`, and all before it, are acknowledged by the last replica.
+/* Waits until the operation of `ticket`, and all before it, are acknowledged for all replicas.
  * `originals`: NULL, or group_size words that receive what a gCAS found at each replica that
  * executed it (0 elsewhere). Results are kept until `window` further operations were started. */
 hl_code hl_wait(hl_group* group, hl_ticket ticket, uint64_t* originals);
