@@ -4,8 +4,11 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -65,9 +68,11 @@ class CInterface : public testing::Test {
     ASSERT_HL_OK(hl_region_create(*device, 4096, region));
   }
   // A group of one replica; devices' and regions' handles are closed at once.
-  void MakeGroup(hl_group** group, hl_member** member, void** primary, void** replica) {
+  void MakeGroup(hl_group** group, hl_member** member, void** primary, void** replica,
+                 const char* datapath = "offload") {
     hl_options options;
     hl_options_init(&options);
+    options.datapath = datapath;
     options.window = 4;
     hl_device *device_p, *device_r;
     hl_region *region_p, *region_r;
@@ -180,6 +185,8 @@ TEST_F(CInterface, SetUpIsChecked) {
   hl_options_init(&options);
   hl_member* member = nullptr;
   hl_group* group = nullptr;
+  hl_region* small = nullptr;
+  EXPECT_HL(HL_INVALID_ARGUMENT, hl_region_create(device, 63, &small));
   EXPECT_HL(HL_INVALID_ARGUMENT, hl_member_create(region, &options, 1, &member));  // of 1
   options.group_size = HL_MAX_GROUP_SIZE + 1;
   EXPECT_HL(HL_INVALID_ARGUMENT, hl_group_create(region, &options, &group));
@@ -207,6 +214,84 @@ TEST_F(CInterface, SetUpIsChecked) {
   EXPECT_HL(HL_INVALID_ARGUMENT, hl_group_connect(group, &own, 1000000));
   hl_ticket ticket;
   EXPECT_NE(hl_write(group, 0, 8, 0, &ticket), HL_OK) << "not connected";
+  hl_group_destroy(group);
+  hl_member_destroy(member);
+  hl_region_destroy(region);
+  hl_device_close(device);
+}
+
+// As the header has it: in a forked child calls fail, and letting handles go there is no business
+// of the parent's.
+TEST_F(CInterface, AForkedChildIsRefusedAndItsParentGoesOn) {
+  for (const char* datapath : {"offload", "fanout", "cpu-polling", "cpu-event"}) {
+    hl_group* group = nullptr;
+    hl_member* member = nullptr;
+    void *primary, *replica;
+    ASSERT_NO_FATAL_FAILURE(MakeGroup(&group, &member, &primary, &replica, datapath));
+    hl_ticket done = 0;
+    ASSERT_HL_OK(hl_cas(group, 0, 0, 0, 1, &done));
+    ASSERT_HL_OK(hl_wait_all(group));
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      hl_ticket ticket = 0;
+      uint64_t original = 0;
+      const hl_code codes[] = {hl_write(group, 0, 8, 1, &ticket),
+                               hl_memcopy(group, 0, 64, 8, 0, &ticket),
+                               hl_cas(group, 0, 0, 1, 1, &ticket),
+                               hl_flush(group, 0, 8, &ticket),
+                               hl_wait(group, done, &original),
+                               hl_wait_all(group),
+                               hl_poll(group, &ticket)};
+      int passed = 0;
+      for (const hl_code code : codes) passed += code != HL_UNAVAILABLE;
+      hl_group_destroy(group);
+      hl_member_destroy(member);
+      _exit(passed);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status)) << datapath << ": the child died of signal " << WTERMSIG(status);
+    EXPECT_EQ(WEXITSTATUS(status), 0) << datapath << ": calls that were not refused";
+    hl_ticket ticket;
+    std::memcpy(primary, datapath, 6);
+    EXPECT_HL(HL_OK, hl_write(group, 0, 6, 1, &ticket));
+    EXPECT_HL(HL_OK, hl_wait_all(group));
+    EXPECT_EQ(std::memcmp(replica, datapath, 6), 0) << datapath;
+    hl_group_destroy(group);
+    hl_member_destroy(member);
+  }
+}
+
+// What the system refuses comes back as an error with its reason, not as an exception.
+TEST_F(CInterface, AThreadThatCannotStartIsAnErrorWithAReason) {
+  hl_device* device;
+  hl_region* region;
+  ASSERT_NO_FATAL_FAILURE(Open("h", &device, &region));
+  hl_options options;
+  hl_options_init(&options);
+  options.datapath = "cpu-event";
+  hl_member* member = nullptr;
+  hl_group* group = nullptr;
+  ASSERT_HL_OK(hl_member_create(region, &options, 0, &member));
+  ASSERT_HL_OK(hl_group_create(region, &options, &group));
+  hl_info primary, own;
+  ASSERT_HL_OK(hl_group_info(group, &primary));
+  ASSERT_HL_OK(hl_member_info(member, &own));
+  pthread_attr_t usual, beyond;  // no address space holds such a stack
+  ASSERT_EQ(pthread_getattr_default_np(&usual), 0);
+  ASSERT_EQ(pthread_getattr_default_np(&beyond), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&beyond, size_t{1} << 56), 0);
+  ASSERT_EQ(pthread_setattr_default_np(&beyond), 0);
+  const hl_code code = hl_member_connect(member, &primary, &own, 1);
+  ASSERT_EQ(pthread_setattr_default_np(&usual), 0);
+  EXPECT_EQ(code, HL_NO_SPACE) << LastError();
+  EXPECT_NE(LastError().find("thread"), std::string::npos) << LastError();
+  sigset_t blocked;
+  pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
+  EXPECT_EQ(sigismember(&blocked, SIGTERM), 0);
+  pthread_attr_destroy(&usual);
+  pthread_attr_destroy(&beyond);
   hl_group_destroy(group);
   hl_member_destroy(member);
   hl_region_destroy(region);

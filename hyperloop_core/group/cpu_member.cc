@@ -1,7 +1,6 @@
 #include "group/cpu_member.h"
 
 #include <poll.h>
-#include <pthread.h>
 #include <sched.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -12,6 +11,8 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <string>
+#include <thread>
 
 #include "group/cpu_message.h"
 #include "group/infos.h"
@@ -25,7 +26,8 @@ using rnic::Sge;
 
 namespace {
 
-constexpr size_t kMaxDirty = 64;  // ranges; beyond that they are made durable unasked
+constexpr size_t kMaxDirty = 64;          // ranges; beyond that they are made durable unasked
+constexpr uint32_t kBlocksOfMessage = 4;  // of the send ring at most, inline
 constexpr uint32_t kClockInterval = 64;
 constexpr auto kYieldAfter = std::chrono::microseconds(50);
 
@@ -37,24 +39,10 @@ void CpuPause() {
 #endif
 }
 
-// A thread that takes none of the process's signals, on `cpu` if it is not negative.
-Status StartThread(std::thread* thread, int cpu, std::function<void()> body) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  *thread = std::thread(std::move(body));
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  pthread_setname_np(thread->native_handle(), "hyperloop-chain");
-  if (cpu < 0) return Status::Ok();
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  CPU_SET(static_cast<size_t>(cpu), &set);
-  const int error = pthread_setaffinity_np(thread->native_handle(), sizeof set, &set);
-  if (error == 0) return Status::Ok();
-  return FromErrno(error, Concat("binding the datapath's thread to processor ", cpu));
-}
-
 }  // namespace
+
+CpuMember::CpuMember(const MemberOptions& options, const SlotProgram& program, Driver driver)
+    : options_(options), program_(program), driver_(driver), owner_(getpid()) {}
 
 Result<std::unique_ptr<Member>> CpuMember::Create(rnic::Device& device, rnic::ProtectionDomain& pd,
                                                   rnic::MemoryRegion& region,
@@ -87,8 +75,8 @@ Status CpuMember::Build(rnic::Device& device, rnic::ProtectionDomain& pd,
   inline_messages_ = device.caps().max_inline >= CpuMessageBytes(program_.group_size);
   // WRITE and SEND of every slot; an inline message takes up to 4 blocks. Less is no error: what
   // does not fit waits.
-  const uint32_t send_ring =
-      std::min(inline_messages_ ? 8 * slots : 2 * slots, uint32_t{kMaxRingBlocks});
+  const uint32_t send_ring = std::min(inline_messages_ ? 2 * kBlocksOfMessage * slots : 2 * slots,
+                                      uint32_t{kMaxRingBlocks});
   HL_ASSIGN_OR_RETURN(cq_, device.CreateCq({.depth = slots + send_ring, .events = events}));
   rnic::QpAttr attr;
   attr.send_cq = attr.recv_cq = cq_.get();
@@ -109,20 +97,18 @@ Status CpuMember::Build(rnic::Device& device, rnic::ProtectionDomain& pd,
   info_.up_qpn = up_->qpn();
   info_.down_qpn = down_->qpn();
   dirty_.reserve(kMaxDirty);
-  outgoing_.reserve(2 * kBatch);
-  batch_.reserve(2 * kBatch);
+  outgoing_.reserve(slots + 2 * kBatch);
+  outgoing_sges_.reserve(slots + 2 * kBatch);
+  // A request gives its room back with the next signaled one that completes: what is posted behind
+  // the last of those takes at most a quarter of the ring.
+  signal_interval_ = send_ring / (4 * kBlocksOfMessage);
   receive_sges_.resize(slots / 4);
   receives_.resize(slots / 4);
   return Status::Ok();
 }
 
 CpuMember::~CpuMember() {
-  stop_.store(true, std::memory_order_relaxed);
-  if (stop_fd_ >= 0) {
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t n = write(stop_fd_, &one, sizeof one);
-  }
-  if (thread_.joinable()) thread_.join();
+  EndThread();
   if (stop_fd_ >= 0) close(stop_fd_);
   if (up_) up_->Reset().IgnoreError();
   if (down_) down_->Reset().IgnoreError();
@@ -145,7 +131,7 @@ Status CpuMember::Connect(const PrimaryInfo& primary, std::span<const MemberInfo
   for (uint32_t first = 0; first < program_.slots; first += program_.slots / 4)
     HL_RETURN_IF_ERROR(PostReceives(first, program_.slots / 4));
   if (driver_ == Driver::kCaller) return Status::Ok();
-  return StartThread(&thread_, options_.cpu, [this] { Run(); });
+  return StartThread();
 }
 
 Sge CpuMember::Place(uint32_t slot, uint32_t offset, uint32_t length) const {
@@ -172,13 +158,13 @@ Status CpuMember::PostReceives(uint32_t first, uint32_t count) {
 // --------------------------------------------------------------------------------------------------
 
 Result<size_t> CpuMember::Turn() {
-  HL_RETURN_IF_ERROR(failure_);
-  std::array<rnic::Completion, kBatch> completions;
-  HL_ASSIGN_OR_RETURN(const size_t taken, cq_->Poll(completions));
+  if (!failure_.ok()) [[unlikely]]
+    return failure_;
+  HL_ASSIGN_OR_RETURN(const size_t taken, cq_->Poll(completions_));
   if (taken == 0) [[likely]]
     return taken;
   for (size_t i = 0; i < taken; ++i) {
-    if (Status served = Serve(completions[i]); !served.ok()) {
+    if (Status served = Serve(completions_[i]); !served.ok()) {
       failure_ = std::move(served);
       return failure_;
     }
@@ -258,9 +244,8 @@ Status CpuMember::Durable(const Operation& operation) {
 }
 
 SendRequest& CpuMember::Add(const Sge& sge) {
-  Outgoing& out = outgoing_.emplace_back();
-  out.sge = sge;
-  return out.request;
+  outgoing_sges_.push_back(sge);
+  return outgoing_.emplace_back();
 }
 
 void CpuMember::Forward(uint64_t m, const Operation& operation) {
@@ -288,21 +273,69 @@ void CpuMember::Forward(uint64_t m, const Operation& operation) {
 }
 
 Status CpuMember::PostOutgoing() {
-  if (outgoing_.empty()) return Status::Ok();
-  batch_.clear();
-  for (Outgoing& out : outgoing_) {
-    out.request.sges = std::span(&out.sge, 1);
-    batch_.push_back(out.request);
+  const size_t count = outgoing_.size();
+  if (count == 0) return Status::Ok();
+  for (size_t i = 0; i < count; ++i) outgoing_[i].sges = std::span(&outgoing_sges_[i], 1);
+  const bool signaled = unsignaled_ + count > signal_interval_;
+  outgoing_.back().signaled = signaled;  // gives the ring's room back
+  const Status posted = down_->Post(outgoing_);
+  if (posted.code() == Code::kNoSpace) {  // tried again at the next completion
+    outgoing_.back().signaled = false;
+    // Two requests an operation, and the window is half the slots.
+    if (count <= program_.slots) return Status::Ok();
+    return Corruption(
+        Concat(count, " requests wait for the next node: the primary has more than the window of ",
+               program_.slots / 2, " operations under way"));
   }
-  batch_.back().signaled = true;  // gives the ring's room back
-  Status posted = down_->Post(batch_);
-  if (posted.code() == Code::kNoSpace) return Status::Ok();  // tried again at the next completion
-  if (posted.ok()) outgoing_.clear();
-  return posted.WithContext("posting to the next node");
+  if (!posted.ok()) return posted.WithContext("posting to the next node");
+  unsignaled_ = signaled ? 0 : unsignaled_ + static_cast<uint32_t>(count);
+  outgoing_.clear();
+  outgoing_sges_.clear();
+  return Status::Ok();
 }
 
 // --- the thread
 // -----------------------------------------------------------------------------------------------
+
+// It takes none of the process's signals, and is on its processor before it serves anything.
+Status CpuMember::StartThread() {
+  pthread_attr_t attr;
+  if (const int error = pthread_attr_init(&attr); error != 0)
+    return FromErrno(error, "attributes of the datapath's thread");
+  sigset_t all;
+  sigfillset(&all);
+  pthread_attr_setsigmask_np(&attr, &all);
+  std::string what = "starting the datapath's thread";
+  if (options_.cpu >= 0) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(static_cast<size_t>(options_.cpu), &set);
+    pthread_attr_setaffinity_np(&attr, sizeof set, &set);
+    what += Concat(" on processor ", options_.cpu);
+  }
+  const auto body = [](void* self) -> void* {
+    static_cast<CpuMember*>(self)->Run();
+    return nullptr;
+  };
+  const int error = pthread_create(&thread_, &attr, body, this);
+  pthread_attr_destroy(&attr);
+  if (error == EAGAIN) return NoSpace(what + ": no memory for it, or too many threads (ulimit -u)");
+  if (error != 0) return FromErrno(error, what);
+  started_ = true;
+  pthread_setname_np(thread_, "hyperloop-chain");
+  return Status::Ok();
+}
+
+// A forked child has no such thread, and its stop_fd_ is its parent's.
+void CpuMember::EndThread() {
+  if (!started_ || getpid() != owner_) return;
+  stop_.store(true, std::memory_order_relaxed);
+  if (stop_fd_ >= 0) {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t n = write(stop_fd_, &one, sizeof one);
+  }
+  pthread_join(thread_, nullptr);
+}
 
 void CpuMember::Run() {
   using Clock = std::chrono::steady_clock;

@@ -4,7 +4,8 @@
 //
 // Built as well as they can be: receives are posted a ring ahead and again in batches; a message is
 // received into the buffer from which it is forwarded; everything that one poll brought goes out
-// with one Post and one doorbell; nothing is allocated, and no clock is read while messages come.
+// with one Post and one doorbell, and asks for a completion only as often as the ring's room needs;
+// nothing is allocated, and no clock is read while messages come.
 //
 // Steps per message: decode and check (~20 compares), memcpy and CAS if it has them, `persist` for
 // what must be durable, two send requests (WRITE, SEND; at the tail one WRITE_IMM).
@@ -18,10 +19,13 @@
 // tells MemberOptions::failed, and resets `up`, so that the previous node's next request fails too.
 #pragma once
 
+#include <pthread.h>
+#include <sys/types.h>
+
+#include <array>
 #include <atomic>
 #include <memory>
 #include <span>
-#include <thread>
 #include <vector>
 
 #include "group/slot_program.h"
@@ -54,14 +58,8 @@ class CpuMember final : public Member {
   struct DirtyRange {
     uint64_t begin, end;
   };
-  // A send request and its one SGE.
-  struct Outgoing {
-    rnic::SendRequest request;
-    rnic::Sge sge;
-  };
 
-  CpuMember(const MemberOptions& options, const SlotProgram& program, Driver driver)
-      : options_(options), program_(program), driver_(driver) {}
+  CpuMember(const MemberOptions& options, const SlotProgram& program, Driver driver);
   Status Build(rnic::Device& device, rnic::ProtectionDomain& pd, rnic::MemoryRegion& region);
   rnic::Sge Place(uint32_t slot, uint32_t offset, uint32_t length) const;
   CpuMessage* MessageAt(uint32_t slot) const;
@@ -72,9 +70,11 @@ class CpuMember final : public Member {
   Status Durable(const Operation& operation);
   void Forward(uint64_t m, const Operation& operation);
   rnic::SendRequest& Add(const rnic::Sge& sge);
-  // Posts `outgoing_`; what the ring has no room for stays.
+  // Posts `outgoing_`, or leaves all of it where the ring has no room.
   Status PostOutgoing();
 
+  Status StartThread();
+  void EndThread();
   void Run();
   bool Sleep();  // cpu-event; false: cannot go on
   void Fail(const Status& status);
@@ -89,11 +89,14 @@ class CpuMember final : public Member {
   uint64_t next_addr_ = 0;  // the next node's region, or the primary's ack area
   uint32_t next_rkey_ = 0;
   Status failure_;
-  uint64_t served_ = 0;            // messages
-  uint32_t consumed_ = 0;          // receives since the last replenishment
-  std::vector<DirtyRange> dirty_;  // written and not yet durable
-  std::vector<Outgoing> outgoing_;
-  std::vector<rnic::SendRequest> batch_;
+  std::array<rnic::Completion, kBatch> completions_;  // of a turn; a member: not zeroed at each
+  uint64_t served_ = 0;                               // messages
+  uint32_t consumed_ = 0;                             // receives since the last replenishment
+  std::vector<DirtyRange> dirty_;                     // written and not yet durable
+  std::vector<rnic::SendRequest> outgoing_;
+  std::vector<rnic::Sge> outgoing_sges_;  // one of each
+  uint32_t unsignaled_ = 0;               // requests posted since one that completes
+  uint32_t signal_interval_ = 0;          // at most so many
   std::vector<rnic::Sge> receive_sges_;
   std::vector<rnic::ReceiveRequest> receives_;
 
@@ -104,9 +107,11 @@ class CpuMember final : public Member {
   std::unique_ptr<rnic::QueuePair> down_;
   std::unique_ptr<rnic::QueuePair> up_;
 
+  const pid_t owner_;  // the process that the thread is in
   std::atomic<bool> stop_{false};
   int stop_fd_ = -1;  // readable: stop (cpu-event)
-  std::thread thread_;
+  bool started_ = false;
+  pthread_t thread_{};
 };
 
 }  // namespace hyperloop

@@ -4,10 +4,16 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <mutex>
+#include <string>
+#include <thread>
 
 #include "group/chain_fixture.h"
 #include "group/cpu_message.h"
@@ -129,8 +135,59 @@ TEST(CpuMemberTest, WhatCannotBeMadeDurableIsNeverAcknowledged) {
   EXPECT_EQ(chain.replica_bytes(2)[0], std::byte{0}) << "behind the failure";
 }
 
+// --- a primary that keeps no rule
+// --------------------------------------------------------------------------------------------
+
+TEST(CpuMemberTest, MoreThanAWindowEndsTheMemberNotItsMemory) {
+  auto made = Chain::Create({.datapath = Datapath::kCpuPolling,
+                             .group_size = 2,
+                             .window = 4,
+                             .slots = 8,
+                             .change_program = [](SlotProgram& program) { program.window = 1024; },
+                             .step = [](softrnic::Engine& engine) { engine.Run(64); }});
+  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  Chain& chain = **made;
+  // Replica 1 takes nothing, so that what replica 0 has to pass on piles up there.
+  Status status;
+  for (uint64_t n = 0; n < 200 && status.ok(); ++n) {
+    ASSERT_TRUE(chain.group().Write(8 * n, 8, false).ok());
+    while (chain.rnic().engine().Run(64) != 0) {
+    }
+    status = chain.replica(0).cpu->Turn().status();
+  }
+  EXPECT_EQ(status.code(), Code::kCorruption) << status.ToString();
+  EXPECT_THAT(status.message(), HasSubstr("more than the window"));
+}
+
 // --- the thread
 // --------------------------------------------------------------------------------------------
+
+template <class Condition>
+bool Within10s(Condition condition) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+size_t ThreadsHere() {
+  const auto tasks = std::filesystem::directory_iterator("/proc/self/task");
+  return static_cast<size_t>(std::distance(begin(tasks), end(tasks)));
+}
+
+// Whether the one thread of a member here sleeps.
+bool MemberSleeps() {
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream file(task.path() / "stat");
+    std::string stat;
+    std::getline(file, stat);
+    if (stat.find("(hyperloop-chain) ") == std::string::npos) continue;
+    return stat.find("(hyperloop-chain) S") != std::string::npos;
+  }
+  return false;
+}
 
 class CpuThreadTest : public testing::TestWithParam<Datapath> {};
 INSTANTIATE_TEST_SUITE_P(Datapaths, CpuThreadTest,
@@ -229,8 +286,33 @@ TEST_P(CpuThreadTest, AProcessorThatIsNotThereIsRefused) {
   auto member = create(1000);
   ASSERT_TRUE(member.ok()) << member.status().ToString();
   const std::vector<MemberInfo> infos = {(*member)->info()};
+  // The fixture's own member and engine have threads, too.
+  const size_t threads = ThreadsHere();
   const Status refused = (*member)->Connect((*made)->group().info(), infos);
   EXPECT_THAT(refused.message(), HasSubstr("processor 1000"));
+  EXPECT_TRUE(Within10s([&] { return ThreadsHere() == threads; }))
+      << "a thread serves all the same";
+}
+
+// An idle thread costs nothing; and in a forked child, where the member is let go, the descriptor
+// that ends a sleep is its parent's, too.
+TEST(CpuEventTest, SleepsWhileIdleAndAForkedChildDoesNotWakeIt) {
+  auto made = Chain::Create({.datapath = Datapath::kCpuEvent, .group_size = 1, .threaded = true});
+  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  Chain& chain = **made;
+  ASSERT_TRUE(chain.group().Wait(*chain.group().Write(0, 8, true)).ok());
+  EXPECT_TRUE(Within10s(MemberSleeps));
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    chain.replica(0).member.reset();
+    _exit(0);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(Within10s(MemberSleeps)) << "it wakes over and over";
+  ASSERT_TRUE(chain.group().Wait(*chain.group().Write(64, 8, true)).ok());
 }
 
 }  // namespace

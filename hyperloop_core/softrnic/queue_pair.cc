@@ -343,7 +343,9 @@ Status SoftQueuePair::Post(std::span<const rnic::SendRequest> requests) {
   for (const rnic::SendRequest& request : requests) {
     size_t bytes;
     std::byte* block = rnic::WqeBlock(sq_, attr_.send_wqebbs, producer);
-    if (request.sges.size() <= 2 && !request.inline_data) {  // one block, which never wraps
+    // One block never wraps, nor does the longest WQE so far from the ring's end.
+    if ((request.sges.size() <= 2 && !request.inline_data) ||
+        (producer & mask) + rnic::kMaxWqeBytes / rnic::kWqebbBytes <= attr_.send_wqebbs) {
       bytes = Encode(request, producer, block);
     } else {
       alignas(64) std::array<std::byte, rnic::kMaxWqeBytes> scratch;
