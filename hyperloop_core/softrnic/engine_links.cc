@@ -78,6 +78,7 @@ void Engine::Impl::StartRemote(Qp& qp, LinkId link) {
 void Engine::Impl::StopRemote(Qp& qp) {
   Remote& r = *qp.remote;
   r.phase = Remote::Phase::kStopped;
+  if (std::exchange(r.waiting, false)) std::erase(room_wanted[r.link], qp.qpn);
   r.sent.clear();
   r.sent_bytes = 0;
   r.next_sent = 0;

@@ -15,6 +15,10 @@ namespace hyperloop::softrnic {
 // Of requests that no socket has taken, per link; packets that the engine has not looked at.
 inline constexpr int64_t kLinkQueueBytes = 1 << 20;
 inline constexpr size_t kLinkInboxBytes = 4 << 20;
+// Of answers that a peer's connection has not taken; with more, further ones are dropped. (A
+// request of 64 bytes can ask for 64 KiB: what is in the inbox already may be answered by
+// gigabytes.)
+inline constexpr size_t kLinkAnswerBytes = 64 << 20;
 // What epoll calls the server's own descriptors; connections have their serial numbers.
 inline constexpr uint64_t kListenerEvents = 1;
 inline constexpr uint64_t kWakeEvents = 2;

@@ -111,6 +111,7 @@ std::string LinkServer::CounterText() const {
   line("link_connects", counters_.connects.load());
   line("link_reconnects", counters_.reconnects.load());
   line("link_connections_refused", counters_.refused.load());
+  line("link_answers_dropped", counters_.answers_dropped.load());
   return text;
 }
 

@@ -4,8 +4,8 @@
 //
 // A connection that says nothing for kDeadAfter is given up and dialed again, so that a cut which
 // is healed is noticed long before TCP's own timers. Memory is bounded: packets for the engine by
-// kInboxBytes, those for a connection by kQueueBytes; beyond that the engine is told to wait, or
-// nothing more is read.
+// kLinkInboxBytes, requests for a connection by kLinkQueueBytes, answers by kLinkAnswerBytes;
+// beyond that nothing more is read, the engine is told to wait, answers are dropped.
 #pragma once
 
 #include <atomic>
@@ -73,7 +73,7 @@ class LinkServer final : public LinkPort {
   };
   struct Counters {
     std::atomic<uint64_t> frames_sent{0}, frames_received{0}, bytes_sent{0}, bytes_received{0},
-        connects{0}, reconnects{0}, refused{0};
+        connects{0}, reconnects{0}, refused{0}, answers_dropped{0};
   };
 
   LinkServer(LinkOptions options, std::shared_ptr<Log> log);

@@ -125,8 +125,8 @@ void LinkServer::SignOfLife(Connection& c) {
   Watch(c);
 }
 
-// What the engine sent goes to its connections; what has none any more is dropped: requests are
-// sent again, answers asked for again.
+// What the engine sent goes to its connections. What has none any more is dropped, and answers that
+// a peer does not take: requests are sent again, answers asked for again.
 void LinkServer::TakeOutbox() {
   std::vector<std::pair<LinkId, PacketBytes>> packets;
   {
@@ -149,7 +149,12 @@ void LinkServer::TakeOutbox() {
             packet->size() + LinkChannel::FrameOverhead(options_.key.has_value())));
       continue;
     }
-    found->second->channel.Seal(*packet, &found->second->out);
+    Connection& c = *found->second;
+    if (!ours && c.unsent() > kLinkAnswerBytes) {
+      Count(&counters_.answers_dropped, 1);
+      continue;
+    }
+    c.channel.Seal(*packet, &c.out);
     Count(&counters_.frames_sent, 1);
     if (touched.empty() || touched.back() != serial) touched.push_back(serial);
   }

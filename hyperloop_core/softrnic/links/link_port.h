@@ -36,8 +36,8 @@ class LinkPort {
   virtual ~LinkPort() = default;
   // True if a configured link is up and takes another packet. After false, kUp or kRoom follows.
   virtual bool Ready(LinkId link) = 0;
-  // Queues a packet; dropped if the link is down. Answers are always taken (there are no more of
-  // them than requests that the port handed out); requests only after Ready.
+  // Queues a packet; dropped if the link is down. Requests only after Ready; answers always, but
+  // they are dropped if the peer takes none for long.
   virtual void Send(LinkId link, PacketBytes packet) = 0;
   // The end of a turn: what was queued leaves.
   virtual void Flush() = 0;
