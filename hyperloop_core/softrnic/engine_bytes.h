@@ -24,6 +24,14 @@ inline uint32_t LoadDoorbellRecord(const std::byte* at) {
 }
 inline uint64_t LoadBe64(const std::byte* at) { return be64toh(Load<uint64_t>(at)); }
 
+// Starts loading what will be copied, or overwritten, soon. Often another processor wrote it, and
+// its lines come one by one otherwise.
+enum PrefetchFor { kToRead, kToWrite };
+template <PrefetchFor kFor>
+inline void Prefetch(const std::byte* at, uint32_t n) {
+  for (uint32_t i = 0; i < n; i += 64) __builtin_prefetch(at + i, kFor);
+}
+
 // Regions may overlap. Aligned 8-byte (4-byte) copies are single stores, so a poller never sees
 // half of a word.
 inline void CopyBytes(std::byte* to, const std::byte* from, size_t n) {

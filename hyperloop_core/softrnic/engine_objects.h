@@ -225,7 +225,8 @@ struct Qp {
   uint16_t rq_enabled = 0;   // managed: RECV_EN moves it
   bool has_rq = false;
   uint8_t dirty_count = 0;
-  uint32_t access = 0;  // remote access that its state grants
+  uint32_t access = 0;      // remote access that its state grants
+  uintptr_t write_end = 0;  // where its last remote WRITE ended
   QpCounters count;
   // --- a WAIT that stalled
   Cq* wait_cq = nullptr;
