@@ -152,8 +152,9 @@ Result<FileId> BoundDirectory::Lookup(std::string_view name) {
   return Run([&] { return store_->Lookup(name); });
 }
 
-Status BoundDirectory::Append(FileId file, std::string_view data) {
-  return Run([&] { return store_->Append(file, data); });
+Status BoundDirectory::Append(FileId file, std::string_view data,
+                              const std::function<void()>& meanwhile) {
+  return Run([&] { return store_->Append(file, data, meanwhile); });
 }
 
 Status BoundDirectory::Sync(FileId file) {

@@ -54,7 +54,8 @@ class BoundDirectory {
 
   Result<FileId> Create(std::string_view name, Lane lane);
   Result<FileId> Lookup(std::string_view name);
-  Status Append(FileId file, std::string_view data);
+  Status Append(FileId file, std::string_view data,
+                const std::function<void()>& meanwhile = nullptr);
   Status Sync(FileId file);
   Status Truncate(FileId file, uint64_t size);
   Status Rename(std::string_view from, std::string_view to);

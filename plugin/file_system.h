@@ -3,10 +3,11 @@
 // Until a database directory is locked everything passes to the local file system; tools that only
 // look never lock. LockFile(<dir>/LOCK) takes the group and binds the directory: local WAL,
 // MANIFEST and CURRENT are set to the group's content before RocksDB reads them, and from then on
-//   WAL, MANIFEST, CURRENT        bytes and names: the group first, then the local file (a cache of
-//   the group) SST, blob, OPTIONS, IDENTITY  bytes local and always fsynced; the group lists them:
-//   after they appear, before they go LOG, LOCK, temporary names    local only anything outside
-//   local only (checkpoints, backups), said once in the log
+// - WAL, MANIFEST, CURRENT: bytes and names go to the group, then here (a cache of the group);
+// - SST, blob, OPTIONS, IDENTITY: bytes stay here, always fsynced; the group lists them, after they
+//   appear and until they go;
+// - LOG, LOCK, temporary names: local only;
+// - anything outside (checkpoints, backups): local only, said once in the log.
 // UnlockFile gives the group back. One directory at a time per object; Lock, Unlock, Lock again
 // works.
 //

@@ -1,6 +1,8 @@
-// Cost of one log-lane Append: BoundDirectory::Append (two atomic loads, Store::Append), then
-// write(2) to the page cache.
+// Cost of one log-lane Append: BoundDirectory::Append (two atomic loads, Store::Append); write(2)
+// to the page cache happens while the replicas work.
 #include "files.h"
+
+#include <functional>
 
 #include "status.h"
 
@@ -50,13 +52,22 @@ IOStatus LogLaneFile::Fail(const Status& status, const char* what) {
   return failure_;
 }
 
-IOStatus LogLaneFile::AppendToGroup(const Slice& data) {
+template <class AppendLocal>
+IOStatus LogLaneFile::AppendBoth(const Slice& data, const IOOptions& options, IODebugContext* dbg,
+                                 AppendLocal append_local) {
   if (failed_) return failure_;
-  Status status = binding_->Append(file_, {data.data(), data.size()});
-  return status.ok() ? IOStatus::OK() : Fail(status, "cannot append to ");
-}
-
-IOStatus LogLaneFile::FinishAppend(const Slice& data, IOStatus local) {
+  bool begun = false;
+  IOStatus local;
+  auto meanwhile = [&] {
+    begun = true;
+    local = append_local();
+  };
+  const Status group = binding_->Append(file_, {data.data(), data.size()}, std::ref(meanwhile));
+  if (!group.ok()) {
+    // What cannot be cut here is cut at the next open: the group is the truth.
+    if (begun) static_cast<void>(target()->Truncate(size_, options, dbg));
+    return Fail(group, "cannot append to ");
+  }
   if (local.ok()) {
     size_ += data.size();
     return local;
@@ -68,16 +79,12 @@ IOStatus LogLaneFile::FinishAppend(const Slice& data, IOStatus local) {
 }
 
 IOStatus LogLaneFile::Append(const Slice& data, const IOOptions& options, IODebugContext* dbg) {
-  IOStatus group = AppendToGroup(data);
-  if (!group.ok()) return group;
-  return FinishAppend(data, target()->Append(data, options, dbg));
+  return AppendBoth(data, options, dbg, [&] { return target()->Append(data, options, dbg); });
 }
 
 IOStatus LogLaneFile::Append(const Slice& data, const IOOptions& options,
                              const DataVerificationInfo& info, IODebugContext* dbg) {
-  IOStatus group = AppendToGroup(data);
-  if (!group.ok()) return group;
-  return FinishAppend(data, target()->Append(data, options, info, dbg));
+  return AppendBoth(data, options, dbg, [&] { return target()->Append(data, options, info, dbg); });
 }
 
 IOStatus LogLaneFile::PositionedAppend(const Slice& data, uint64_t offset, const IOOptions& options,

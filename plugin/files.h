@@ -37,13 +37,13 @@ class LocalFile : public rocksdb::FSWritableFileWrapper {
   std::unique_ptr<rocksdb::FSWritableFile> local_;
 };
 
-// WAL, MANIFEST, CURRENT's temporary file: every byte goes to the group first, then to the local
-// file.
+// WAL, MANIFEST, CURRENT's temporary file: every byte goes to the group and to the local file.
 //
 // Append returns when the group says so (ack=append: durable on every replica; ack=sync: on its
-// way), and only then touches the local file, so that the local file is never longer than what the
-// group may hold. The first failure is latched: later writes fail with it, and the group's
-// indeterminate tail is cut before anything else is written. Sync waits for the group; the local
+// way). The local file is written while the replicas work, but only when the bytes are on their
+// way, so that it is never longer than what the group may hold. The first failure is latched: later
+// writes fail with it, the local file is cut back, and the group's indeterminate tail is cut before
+// anything else is written. Sync waits for the group; the local
 // file is fsynced only with local_sync. Append and Flush are called by one thread at a time
 // (RocksDB does), Sync may overlap them.
 class LogLaneFile final : public LocalFile {
@@ -78,10 +78,11 @@ class LogLaneFile final : public LocalFile {
   void SetPreallocationBlockSize(size_t size) override;
 
  private:
-  // The group's part of an append. On failure the latch is set.
-  rocksdb::IOStatus AppendToGroup(const rocksdb::Slice& data);
-  // After the local part: counts the bytes, or latches and has the group's bytes cut again.
-  rocksdb::IOStatus FinishAppend(const rocksdb::Slice& data, rocksdb::IOStatus local);
+  // `data` to the group, and meanwhile to the local file by `append_local`. If either fails the
+  // latch is set and the other's bytes are cut.
+  template <class AppendLocal>
+  rocksdb::IOStatus AppendBoth(const rocksdb::Slice& data, const rocksdb::IOOptions& options,
+                               rocksdb::IODebugContext* dbg, AppendLocal append_local);
   rocksdb::IOStatus Fail(const Status& status, const char* what);
 
   const FileId file_;

@@ -67,10 +67,12 @@ class FakeStore final : public Store {
     if (found == group_->files_.end()) return NotFound("no file " + std::string(name));
     return found->second.id;
   }
-  Status Append(FileId file, std::string_view data) override {
+  Status Append(FileId file, std::string_view data,
+                const std::function<void()>& meanwhile) override {
     return Do("append", [&] {
       HL_ASSIGN_OR_RETURN(FakeGroup::File * target, Find(file));
       target->content.append(data);
+      if (meanwhile) meanwhile();
       return Status::Ok();
     });
   }

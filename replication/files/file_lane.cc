@@ -267,7 +267,8 @@ Result<uint64_t> FileLane::AppendChunkLocked(uint32_t slot, std::string_view dat
   return seq;
 }
 
-Status FileLane::Append(FileId file, std::string_view data) {
+Status FileLane::Append(FileId file, std::string_view data,
+                        const std::function<void()>& meanwhile) {
   std::unique_lock lock(mutex_);
   HL_ASSIGN_OR_RETURN(uint32_t slot, FindLocked(file));
   if (FileAt(slot).lane != static_cast<uint8_t>(Lane::kLog)) {
@@ -302,6 +303,11 @@ Status FileLane::Append(FileId file, std::string_view data) {
     }
     seq = *appended;
     data.remove_prefix(part.size());
+  }
+  if (meanwhile) {
+    lock.unlock();
+    meanwhile();
+    lock.lock();
   }
   return options_.ack == AckMode::kAppend ? journal_->WaitDurable(seq) : Status();
 }

@@ -15,7 +15,8 @@
 // are executed and redone in order.
 //
 // Thread safety: all methods; one mutex guards the journal, the group below it, the table and the
-// map in memory. It is held while waiting for acknowledgements, not while waiting for space.
+// map in memory. It is held while waiting for acknowledgements, not while waiting for space nor
+// while an Append's `meanwhile` runs.
 #pragma once
 
 #include <chrono>
@@ -62,7 +63,8 @@ class FileLane {
   // durable on every replica, whatever the ack mode.
   Result<FileId> Create(std::string_view name, Lane lane);
   Result<FileId> Lookup(std::string_view name);
-  Status Append(FileId file, std::string_view data);
+  Status Append(FileId file, std::string_view data,
+                const std::function<void()>& meanwhile = nullptr);
   Status Sync(FileId file);
   Status Truncate(FileId file, uint64_t size);
   Status Rename(std::string_view from, std::string_view to);

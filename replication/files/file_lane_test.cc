@@ -138,6 +138,23 @@ TEST(FileLane, AnAppendCutInTheMiddleSaysSo) {
   EXPECT_TRUE(bench.ReadAll("1.log") == std::string(11160, 'x'));
 }
 
+TEST(FileLane, MeanwhileRunsWhenAllIsOnItsWayAndBeforeTheWait) {
+  LaneBench bench(Mode::kImmediate);
+  bench.Load(AckMode::kAppend);
+  const FileId log = bench.lane->Create("1.log", Lane::kLog).value();
+  const uint64_t before = bench.lane->statistics().last_seq;
+  std::string order;
+  bench.group.on_wait = [&] { order += "wait "; };
+  const auto meanwhile = [&] {
+    order += "meanwhile ";
+    EXPECT_EQ(bench.lane->statistics().last_seq, before + 1);
+  };
+  ASSERT_TRUE(bench.lane->Append(log, "a", meanwhile).ok());
+  EXPECT_EQ(order, "meanwhile wait ");
+  EXPECT_FALSE(bench.lane->Append(log, std::string(100 * 4096, 'x'), meanwhile).ok());
+  EXPECT_EQ(order, "meanwhile wait ") << "nothing was sent";
+}
+
 // A heartbeat's thread ticks: it must not stop while an append waits for a replica.
 TEST(FileLane, TickNeverWaitsForAnotherCall) {
   LaneBench bench(Mode::kImmediate);

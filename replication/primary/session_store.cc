@@ -31,8 +31,9 @@ class SessionStore final : public Store {
   Result<FileId> Lookup(std::string_view name) override {
     return Guarded([&](FileLane& files) { return files.Lookup(name); });
   }
-  Status Append(FileId file, std::string_view data) override {
-    return Guarded([&](FileLane& files) { return files.Append(file, data); });
+  Status Append(FileId file, std::string_view data,
+                const std::function<void()>& meanwhile) override {
+    return Guarded([&](FileLane& files) { return files.Append(file, data, meanwhile); });
   }
   Status Sync(FileId file) override {
     return Guarded([&](FileLane& files) { return files.Sync(file); });

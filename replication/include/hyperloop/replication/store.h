@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -86,8 +87,11 @@ class Store {
   virtual Result<FileId> Lookup(std::string_view name) = 0;
   // Adds `data` (at most 1 MiB a call is sensible; more is cut into records) to the end. Returns
   // when it is durable on every replica (AckMode::kAppend), or when it is on its way (kSync; then
-  // Sync waits).
-  virtual Status Append(FileId file, std::string_view data) = 0;
+  // Sync waits). `meanwhile`, unless null: called once, by this thread, when all of `data` is on
+  // its way, before the wait: work that the replicas' part hides. Not called if nothing or only a
+  // part of `data` could be sent. It must not call this store.
+  virtual Status Append(FileId file, std::string_view data,
+                        const std::function<void()>& meanwhile = nullptr) = 0;
   // Everything appended by anyone so far is durable on every replica.
   virtual Status Sync(FileId file) = 0;
   virtual Status Truncate(FileId file, uint64_t size) = 0;
