@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include "ycsb/database.h"
 #include "ycsb/phases.h"
@@ -19,7 +20,7 @@ using rocksdb::Status;
 std::atomic<bool> g_interrupted{false};
 
 struct Arguments {
-  std::string workload = "a";
+  std::vector<std::string> workloads{"a"};
   std::string phase = "both";
   std::string directory;
   std::string uri;
@@ -46,33 +47,55 @@ void ShowProgress(const char* phase, uint64_t done, uint64_t total) {
   if (done == total) std::fprintf(stderr, "\r\033[K");
 }
 
+void Print(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
+}
+
+// `work` is LoadPhase or RunPhase, with what they need besides what both do.
+template <class Work>
+Status DoPhase(const char* name, const Arguments& arguments, const PhaseOptions& options,
+               Work&& work) {
+  if (arguments.json) Print(BeginningToJson(name, options) + "\n");
+  PhaseReport report;
+  if (Status status = work(&report); !status.ok()) return status;
+  Print(arguments.json ? ToJson(report, options, arguments.uri) + "\n" : ToTable(report, options));
+  return Status::OK();
+}
+
 // `doing`: what failed, when it fails.
-Status RunPhases(const Arguments& arguments, rocksdb::DB& db, std::string* doing) {
-  for (const bool load : {true, false}) {
-    if (!(load ? arguments.loads() : arguments.runs())) continue;
-    *doing = load ? "load" : "run";
-    PhaseReport report;
-    Status status =
-        (load ? LoadPhase : RunPhase)(db, arguments.phases, g_interrupted, ShowProgress, &report);
+Status DoPhases(const Arguments& arguments, rocksdb::DB& db, std::string* doing) {
+  PhaseOptions options = arguments.phases;
+  options.workload = *FindWorkload(arguments.workloads.front());
+  if (arguments.loads()) {
+    *doing = "load";
+    Status status = DoPhase("load", arguments, options, [&](PhaseReport* report) {
+      return LoadPhase(db, options, g_interrupted, ShowProgress, report);
+    });
     if (!status.ok()) return status;
-    const std::string text = arguments.json ? ToJson(report, arguments.phases, arguments.uri) + "\n"
-                                            : ToTable(report, arguments.phases);
-    std::fputs(text.c_str(), stdout);
-    std::fflush(stdout);
+  }
+  if (!arguments.runs()) return Status::OK();
+  InsertSequence inserts(options.records);
+  for (const std::string& workload : arguments.workloads) {
+    options.workload = *FindWorkload(workload);
+    *doing = std::string("run of workload ") + options.workload.name;
+    Status status = DoPhase("run", arguments, options, [&](PhaseReport* report) {
+      return RunPhase(db, options, inserts, g_interrupted, ShowProgress, report);
+    });
+    if (!status.ok()) return status;
   }
   return Status::OK();
 }
 
-int Main(Arguments arguments) {
+int Main(const Arguments& arguments) {
   WatchSignals();
-  arguments.phases.workload = *FindWorkload(arguments.workload);
   std::unique_ptr<Database> database;
   std::string doing = "opening " + arguments.directory;
   Status status =
       Database::Open({arguments.directory, arguments.uri, arguments.loads()}, &database);
   const bool bad_arguments = status.IsInvalidArgument();
   if (status.ok()) {
-    status = RunPhases(arguments, database->db(), &doing);
+    status = DoPhases(arguments, database->db(), &doing);
     const Status closed = database->Close();
     if (status.ok() && !closed.ok()) {
       doing = "closing";
@@ -95,9 +118,11 @@ int main(int argc, char** argv) {
       "YCSB's core workloads on RocksDB: loads records of 10 fields of 100 B, then runs operations "
       "on them. With --uri the database is replicated.",
       "hyperloop-ycsb");
-  app.add_option("--workload", arguments.workload,
-                 "a: half updates; b: 5 % updates; c: reads; d: reads of the latest, 5 % inserts; "
-                 "e: scans, 5 % inserts; f: half read-modify-writes")
+  app.add_option("--workload", arguments.workloads,
+                 "list, run one after another on one load: a: half updates; b: 5 % updates; c: "
+                 "reads; d: reads of the latest, 5 % inserts; e: scans, 5 % inserts; f: half "
+                 "read-modify-writes")
+      ->delimiter(',')
       ->check(CLI::IsMember({"a", "b", "c", "d", "e", "f"}, CLI::ignore_case))
       ->capture_default_str();
   app.add_option("--db", arguments.directory, "directory of the database; loading makes it")
@@ -114,6 +139,9 @@ int main(int argc, char** argv) {
   app.add_option("--operations", phases.operations, "operations of the run")
       ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40))
       ->capture_default_str();
+  app.add_option("--max-seconds", phases.max_seconds,
+                 "a run ends then, even before all operations are done; 0: it does not")
+      ->check(CLI::Range(0.0, 86400.0));
   app.add_option("--threads", phases.threads, "that issue operations, one at a time each")
       ->check(CLI::Range(1u, 1024u))
       ->capture_default_str();
@@ -128,5 +156,5 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  return hyperloop::ycsb::Main(std::move(arguments));
+  return hyperloop::ycsb::Main(arguments);
 }

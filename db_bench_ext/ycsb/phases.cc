@@ -13,31 +13,45 @@ using rocksdb::Status;
 
 namespace {
 
-// Threads that take numbers below `total` one after the other until they are used up, one of them
-// fails, or `interrupted` is set.
+// Threads that take numbers below `total` one after the other until they are used up, `max_seconds`
+// are over (0: never), one of them fails, or `interrupted` is set.
 class Crew {
  public:
   using Step = std::function<Status(Client& client, uint64_t number)>;
 
-  Crew(const char* phase, uint64_t total, const std::atomic<bool>& interrupted)
-      : phase_(phase), total_(total), interrupted_(interrupted) {}
+  Crew(const char* phase, uint64_t total, double max_seconds, const std::atomic<bool>& interrupted)
+      : phase_(phase), total_(total), max_seconds_(max_seconds), interrupted_(interrupted) {}
 
+  const char* phase() const { return phase_; }
   Status Work(std::vector<std::unique_ptr<Client>>& clients, const Step& step,
               const Progress& progress) {
+    constexpr auto kShowEvery = std::chrono::milliseconds(250);
     std::vector<std::jthread> threads;
     running_ = clients.size();
+    const auto end = End();
     for (auto& client : clients)
       threads.emplace_back([this, &client, &step] { WorkAlone(*client, step); });
     std::unique_lock lock(mutex_);
-    while (!ended_.wait_for(lock, std::chrono::milliseconds(250), [this] { return running_ == 0; }))
+    const auto all_ended = [this] { return running_ == 0; };
+    while (!ended_.wait_until(lock, std::min(Clock::now() + kShowEvery, end), all_ended)) {
+      if (Clock::now() >= end) break;
       progress(phase_, done(), total_);
-    progress(phase_, done(), total_);
+    }
+    stop_ = true;
+    ended_.wait(lock, all_ended);
+    progress(phase_, total_, total_);
     if (!failure_.ok()) return failure_;
     if (interrupted_) return Status::Aborted("interrupted");
     return Status::OK();
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
+  Clock::time_point End() const {
+    if (max_seconds_ <= 0) return Clock::time_point::max();
+    return Clock::now() + std::chrono::nanoseconds(static_cast<int64_t>(max_seconds_ * 1e9));
+  }
   uint64_t done() const { return std::min(next_.load(std::memory_order_relaxed), total_); }
 
   void WorkAlone(Client& client, const Step& step) {
@@ -58,6 +72,7 @@ class Crew {
 
   const char* const phase_;
   const uint64_t total_;
+  const double max_seconds_;
   const std::atomic<bool>& interrupted_;
   std::atomic<uint64_t> next_{0};
   std::atomic<bool> stop_{false};
@@ -67,18 +82,18 @@ class Crew {
   Status failure_;
 };
 
-Status RunCrew(const char* phase, uint64_t total, const std::atomic<bool>& interrupted,
-               std::vector<std::unique_ptr<Client>> clients, const Crew::Step& step,
+Status RunCrew(Crew&& crew, std::vector<std::unique_ptr<Client>> clients, const Crew::Step& step,
                const Progress& progress, PhaseReport* report) {
-  Crew crew(phase, total, interrupted);
   const auto start = std::chrono::steady_clock::now();
   Status status = crew.Work(clients, step, progress);
   report->seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  report->name = phase;
-  report->operations = total;
+  report->name = crew.phase();
+  report->operations = 0;
   for (const auto& client : clients) {
-    for (size_t type = 0; type < kOperationTypes; ++type)
+    for (size_t type = 0; type < kOperationTypes; ++type) {
       report->latencies[type].Merge(client->latencies()[type]);
+      report->operations += client->latencies()[type].count();
+    }
   }
   return status;
 }
@@ -100,12 +115,13 @@ Status LoadPhase(rocksdb::DB& db, const PhaseOptions& options, const std::atomic
                  const Progress& progress, PhaseReport* report) {
   InsertSequence inserts(options.records);
   return RunCrew(
-      "load", options.records, interrupted, MakeClients(db, options, inserts, 0),
+      Crew("load", options.records, 0, interrupted), MakeClients(db, options, inserts, 0),
       [](Client& client, uint64_t number) { return client.Load(number); }, progress, report);
 }
 
-Status RunPhase(rocksdb::DB& db, const PhaseOptions& options, const std::atomic<bool>& interrupted,
-                const Progress& progress, PhaseReport* report) {
+Status RunPhase(rocksdb::DB& db, const PhaseOptions& options, InsertSequence& inserts,
+                const std::atomic<bool>& interrupted, const Progress& progress,
+                PhaseReport* report) {
   std::string value;
   for (const uint64_t record : {uint64_t{0}, options.records - 1}) {
     Status status = db.Get(rocksdb::ReadOptions(), KeyOf(record), &value);
@@ -115,9 +131,9 @@ Status RunPhase(rocksdb::DB& db, const PhaseOptions& options, const std::atomic<
     }
     if (!status.ok()) return status;
   }
-  InsertSequence inserts(options.records);
   return RunCrew(
-      "run", options.operations, interrupted, MakeClients(db, options, inserts, 1),
+      Crew("run", options.operations, options.max_seconds, interrupted),
+      MakeClients(db, options, inserts, 1),
       [](Client& client, uint64_t) { return client.RunOne(); }, progress, report);
 }
 

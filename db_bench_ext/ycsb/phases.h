@@ -15,14 +15,15 @@ struct PhaseOptions {
   CoreWorkload workload{};
   uint64_t records = 0;  // at least 2
   uint64_t operations = 0;
+  double max_seconds = 0;  // of a run, which then ends before all operations are done; 0: no end
   uint32_t threads = 1;
   uint64_t seed = 1;
   bool sync = false;
 };
 
 struct PhaseReport {
-  const char* name = "";  // "load", "run"
-  uint64_t operations = 0;
+  const char* name = "";    // "load", "run"
+  uint64_t operations = 0;  // that were done
   double seconds = 0;
   Latencies latencies;
 };
@@ -35,8 +36,9 @@ using Progress = std::function<void(const char* phase, uint64_t done, uint64_t t
 rocksdb::Status LoadPhase(rocksdb::DB& db, const PhaseOptions& options,
                           const std::atomic<bool>& interrupted, const Progress& progress,
                           PhaseReport* report);
+// `inserts` begins at `records`, and goes on from one run to the next on the same database.
 // NotFound: the database holds fewer than `records` records.
-rocksdb::Status RunPhase(rocksdb::DB& db, const PhaseOptions& options,
+rocksdb::Status RunPhase(rocksdb::DB& db, const PhaseOptions& options, InsertSequence& inserts,
                          const std::atomic<bool>& interrupted, const Progress& progress,
                          PhaseReport* report);
 

@@ -21,12 +21,28 @@ nlohmann::ordered_json LatencyOf(const bench::LatencyHistogram& latency) {
           {"max", latency.max()}};
 }
 
+nlohmann::ordered_json HistogramOf(const bench::LatencyHistogram& latency) {
+  auto buckets = nlohmann::ordered_json::array();
+  for (const bench::LatencyHistogram::Bucket& bucket : latency.Buckets()) {
+    buckets.push_back({bucket.lower, bucket.upper, bucket.count});
+  }
+  return buckets;
+}
+
+nlohmann::ordered_json PhaseOf(const char* phase, const PhaseOptions& options) {
+  return {{"phase", phase}, {"workload", std::string(1, options.workload.name)}};
+}
+
 }  // namespace
 
+std::string BeginningToJson(const char* phase, const PhaseOptions& options) {
+  nlohmann::ordered_json json = PhaseOf(phase, options);
+  json["begins"] = true;
+  return json.dump();
+}
+
 std::string ToJson(const PhaseReport& report, const PhaseOptions& options, const std::string& uri) {
-  nlohmann::ordered_json json;
-  json["phase"] = report.name;
-  json["workload"] = std::string(1, options.workload.name);
+  nlohmann::ordered_json json = PhaseOf(report.name, options);
   json["replicated"] = !uri.empty();
   json["uri"] = uri;
   json["records"] = options.records;
@@ -42,17 +58,20 @@ std::string ToJson(const PhaseReport& report, const PhaseOptions& options, const
     if (latency.count() == 0) continue;
     json["types"].push_back({{"type", TypeName(static_cast<OperationType>(type))},
                              {"operations", latency.count()},
-                             {"latency_ns", LatencyOf(latency)}});
+                             {"latency_ns", LatencyOf(latency)},
+                             {"histogram", HistogramOf(latency)}});
   }
   return json.dump();
 }
 
 std::string ToTable(const PhaseReport& report, const PhaseOptions& options) {
+  std::string text = report.name;
+  if (text == "run") text += std::string(" of workload ") + options.workload.name;
   char line[256];
-  std::snprintf(line, sizeof line, "%s: %llu operations, %u threads, %.2f s, %.0f op/s\n",
-                report.name, static_cast<unsigned long long>(report.operations), options.threads,
-                report.seconds, PerSecond(report.operations, report.seconds));
-  std::string text = line;
+  std::snprintf(line, sizeof line, ": %llu operations, %u threads, %.2f s, %.0f op/s\n",
+                static_cast<unsigned long long>(report.operations), options.threads, report.seconds,
+                PerSecond(report.operations, report.seconds));
+  text += line;
   std::snprintf(line, sizeof line, "  %-18s %12s %10s %10s %10s %10s %10s %12s\n", "type",
                 "operations", "mean us", "p50 us", "p95 us", "p99 us", "p99.9 us", "max us");
   text += line;

@@ -7,8 +7,9 @@
 
 namespace hyperloop::ycsb {
 
-// One JSON object on one line; its fields are listed in docs/ycsb.md. `uri`: empty when
-// unreplicated.
+// JSON objects on one line each; their fields are listed in docs/ycsb.md. The first says that a
+// phase (of a workload, when a run) begins. `uri`: empty when unreplicated.
+std::string BeginningToJson(const char* phase, const PhaseOptions& options);
 std::string ToJson(const PhaseReport& report, const PhaseOptions& options, const std::string& uri);
 // A line about the phase, and a table with a line for each type of operation.
 std::string ToTable(const PhaseReport& report, const PhaseOptions& options);

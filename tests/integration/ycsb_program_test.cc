@@ -41,20 +41,35 @@ class YcsbProgramTest : public testing::Test {
   int Run(const std::vector<std::string>& more, uint64_t records = kRecords) const {
     return Start(more, records).Wait();
   }
-  // The next phase's object: of `phase`, with sane latencies, and as many operations as there
-  // should be.
-  static Json Phase(ChildProcess& ycsb, const std::string& phase, uint64_t operations) {
+  static Json Object(ChildProcess& ycsb) {
     std::string line = ycsb.ReadLine();  // waits 10 s; a busy machine may need more
     for (int i = 0; i < 5 && line.empty(); ++i) line = ycsb.ReadLine();
     Json json = Json::parse(line, nullptr, false);
     EXPECT_TRUE(json.is_object()) << line;
-    if (!json.is_object()) return Json::object();
+    return json.is_object() ? json : Json::object();
+  }
+  // The next phase's objects: first that `phase` begins, then what it did, which is returned: with
+  // sane latencies, and as many operations as there should be (0: any number).
+  static Json Phase(ChildProcess& ycsb, const std::string& phase, uint64_t operations) {
+    Json beginning = Object(ycsb);
+    EXPECT_EQ(beginning["phase"], phase);
+    EXPECT_EQ(beginning["begins"], true);
+    Json json = Object(ycsb);
+    const std::string line = json.dump();
     EXPECT_EQ(json["phase"], phase) << line;
+    EXPECT_EQ(json["workload"], beginning["workload"]) << line;
+    if (operations == 0) operations = json["operations"].get<uint64_t>();
     EXPECT_EQ(json["operations"], operations) << line;
     EXPECT_GT(json["ops_per_second"], 0);
     uint64_t sum = 0;
     for (const Json& type : json["types"]) {
       sum += type["operations"].get<uint64_t>();
+      uint64_t counted = 0;
+      for (const Json& bucket : type["histogram"]) {
+        EXPECT_LE(bucket[0], bucket[1]) << line;
+        counted += bucket[2].get<uint64_t>();
+      }
+      EXPECT_EQ(counted, type["operations"]) << line;
       EXPECT_LE(type["latency_ns"]["p50"], type["latency_ns"]["p99"]) << line;
       EXPECT_LE(type["latency_ns"]["p99_99"], type["latency_ns"]["max"]) << line;
     }
@@ -112,6 +127,29 @@ TEST_F(YcsbProgramTest, WithoutAUriNothingIsReplicated) {
   EXPECT_EQ(Types(json), kTypes.at("a"));
 }
 
+TEST_F(YcsbProgramTest, RunsSeveralWorkloadsOnOneLoad) {
+  ChildProcess ycsb = Start({"--workload=b,D,e,a", kSome});
+  Phase(ycsb, "load", kRecords);
+  for (const std::string workload : {"b", "d", "e", "a"}) {
+    const Json json = Phase(ycsb, "run", kOperations);
+    EXPECT_EQ(json["workload"], workload);
+    EXPECT_EQ(Types(json), kTypes.at(workload));
+  }
+  EXPECT_EQ(ycsb.Wait(), 0);
+}
+
+TEST_F(YcsbProgramTest, ARunEndsWhenItsTimeIsOver) {
+  ChildProcess ycsb =
+      Start({"--workload=c,a", "--threads=2", "--operations=1000000000", "--max-seconds=0.2"});
+  Phase(ycsb, "load", kRecords);
+  for (int i = 0; i < 2; ++i) {
+    const Json json = Phase(ycsb, "run", 0);
+    EXPECT_GE(json["seconds"], 0.2);
+    EXPECT_GT(json["operations"], 0);
+  }
+  EXPECT_EQ(ycsb.Wait(), 0);
+}
+
 TEST_F(YcsbProgramTest, TheSameSeedMakesTheSameChoices) {
   ASSERT_EQ(Run({"--phase=load"}), 0);
   std::map<std::string, std::set<uint64_t>> reads;
@@ -129,6 +167,8 @@ TEST_F(YcsbProgramTest, RefusesWhatCannotBe) {
   EXPECT_EQ(Run({"--phase=run"}), 2) << "no database there";
   EXPECT_FALSE(fs::exists(database() + "/CURRENT"));
   EXPECT_EQ(Run({"--workload=g"}), 2);
+  EXPECT_EQ(Run({"--workload=a,g"}), 2);
+  EXPECT_EQ(Run({"--max-seconds=-1"}), 2);
   EXPECT_EQ(Run({}, 1), 2) << "records";
   EXPECT_EQ(Run({"--threads=0"}), 2);
   EXPECT_EQ(Run({"--uri=hyperloop://nowhere"}), 2);
