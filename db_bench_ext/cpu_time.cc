@@ -1,8 +1,11 @@
 #include "cpu_time.h"
 
+#include <cstdint>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <string>
+#include <system_error>
 #include <vector>
 
 namespace hyperloop::bench {
@@ -35,6 +38,18 @@ Result<double> CpuSecondsOfTree(pid_t pid) {
     if (used.ok()) sum += *used;  // else it has just ended
   }
   return sum;
+}
+
+double WantedSeconds(pid_t pid) {
+  std::error_code gone;
+  uint64_t sum_ns = 0;
+  for (const auto& thread :
+       std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task", gone)) {
+    uint64_t run_ns = 0, wait_ns = 0;
+    std::ifstream(thread.path() / "schedstat") >> run_ns >> wait_ns;
+    sum_ns += run_ns + wait_ns;
+  }
+  return static_cast<double>(sum_ns) / 1e9;
 }
 
 size_t Descendants(pid_t pid) {

@@ -131,21 +131,26 @@ CpuTimes Difference(const CpuTimes& before, const CpuTimes& after) {
   }
   difference.rnic = minus(before.rnic, after.rnic);
   difference.noise = minus(before.noise, after.noise);
+  difference.replicas_wanted = after.replicas_wanted - before.replicas_wanted;
   return difference;
 }
 
 std::vector<std::string> UnfairBecause(const std::string& datapath, const CpuTimes& cpu,
                                        uint32_t noise_workers, double seconds) {
   const bool by_cpu = datapath == "cpu-polling" || datapath == "cpu-event";
-  if (!by_cpu || !cpu.rnic || seconds <= 0) return {};
-  const double fair = 1.0 / (noise_workers + static_cast<double>(cpu.replicas.size()) + 1.0);
-  const double had = *cpu.rnic / seconds;
-  if (had <= fair) return {};
-  char text[200];
-  std::snprintf(text, sizeof text,
-                "the RNIC had %.1f %% of the processor that it shares with the replicas, more than "
-                "its fair share of %.1f %%: it kept replica threads from theirs",
-                had * 100, fair * 100);
+  if (!by_cpu || !cpu.rnic || !cpu.noise || noise_workers == 0 || seconds <= 0) return {};
+  constexpr double kLeastOfFair = 0.8;
+  const double wanted = noise_workers + cpu.replicas_wanted / seconds;
+  const double fair = 1 / (wanted + 1);
+  const double had = *cpu.noise / seconds / noise_workers;
+  if (had >= kLeastOfFair * fair) return {};
+  char text[240];
+  std::snprintf(
+      text, sizeof text,
+      "the RNIC ran %.1f %% of the time and kept the threads beside it from their fair "
+      "share, %.1f %% of the processor: one that wanted it all the time had %.1f %%, less "
+      "than %.0f %% of that",
+      *cpu.rnic / seconds * 100, fair * 100, had * 100, kLeastOfFair * 100);
   return {text};
 }
 

@@ -27,6 +27,8 @@ struct CpuTimes {
   std::vector<double> replicas;  // in chain order
   std::optional<double> rnic;
   std::optional<double> noise;
+  // For which the replicas' threads ran or waited for a processor, all together.
+  double replicas_wanted = 0;
 };
 CpuTimes Difference(const CpuTimes& before, const CpuTimes& after);
 
@@ -60,9 +62,11 @@ struct RawReport {
 // after − before, for every counter of a host (not of single queue pairs) that is in both.
 rnic::Counters Difference(const rnic::Counters& before, const rnic::Counters& after);
 
-// Why a run under noise does not count; empty: it does. Replica threads of cpu-polling and
-// cpu-event want the shared processor, and the RNIC may have no more than a fair share of it beside
-// them and the noise. `seconds`: of the run.
+// Why a run of `seconds` under noise does not count; empty: it does. With cpu-polling and cpu-event
+// replicas' threads want the shared processor, and the RNIC must leave them their fair share: one
+// of n + 1, where n threads of normal priority wanted it on average. What it left is seen on the
+// noise, each worker of which always wants the processor. The rule of db_bench_ext
+// (docs/benchmarking.md).
 std::vector<std::string> UnfairBecause(const std::string& datapath, const CpuTimes& cpu,
                                        uint32_t noise_workers, double seconds);
 

@@ -106,6 +106,7 @@ Result<CpuTimes> Meters::Times() const {
   for (const ClusterProcess& replica : cluster_->info().replicas()) {
     HL_ASSIGN_OR_RETURN(const double used, CpuSeconds(replica.pid));
     times.replicas.push_back(used);
+    times.replicas_wanted += WantedSeconds(replica.pid);
   }
   if (cluster_->noise() != nullptr) {
     HL_ASSIGN_OR_RETURN(times.noise, cluster_->noise()->CpuSeconds());

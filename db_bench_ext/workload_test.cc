@@ -234,16 +234,19 @@ TEST(ReportTest, RearmingIsCountedForEachReplicaAndOperation) {
 
 TEST(ReportTest, ARunInWhichTheRnicCrowdsReplicaThreadsOutIsInvalid) {
   CpuTimes cpu;
-  cpu.replicas = {0.1, 0.1, 0.1};
-  cpu.rnic = 0.05;
+  cpu.replicas = {0.02, 0.02, 0.02};
+  cpu.replicas_wanted = 1;  // so eleven threads, and the RNIC: a fair share is 1/12, 8.3 %
+  cpu.rnic = 0.14;
+  cpu.noise = 0.8;
+  EXPECT_TRUE(UnfairBecause("cpu-event", cpu, 10, 1).empty()) << "8 % for each of ten workers";
+  cpu.rnic = 0.34;
   cpu.noise = 0.6;
-  // Ten workers, three replica threads and the RNIC: a fair share is 1/14, 7.1 %.
-  EXPECT_TRUE(UnfairBecause("cpu-polling", cpu, 10, 1).empty());
-  cpu.rnic = 0.08;
-  EXPECT_THAT(UnfairBecause("cpu-polling", cpu, 10, 1), ::testing::ElementsAre(HasSubstr("8.0 %")));
-  EXPECT_FALSE(UnfairBecause("cpu-event", cpu, 10, 1).empty());
+  EXPECT_THAT(UnfairBecause("cpu-event", cpu, 10, 1),
+              ::testing::ElementsAre(::testing::AllOf(HasSubstr("ran 34.0 %"), HasSubstr("8.3 %"),
+                                                      HasSubstr("had 6.0 %"))));
+  EXPECT_FALSE(UnfairBecause("cpu-polling", cpu, 10, 1).empty());
   EXPECT_TRUE(UnfairBecause("offload", cpu, 10, 1).empty()) << "no replica thread wants anything";
-  EXPECT_TRUE(UnfairBecause("cpu-polling", cpu, 10, 2).empty());
+  EXPECT_TRUE(UnfairBecause("fanout", cpu, 10, 1).empty());
 }
 
 TEST(ReportTest, SharesAreOfTheProcessorThatIsShared) {

@@ -1,31 +1,37 @@
 """When a run counts. Each rule gives reasons against it, as text; docs/benchmarking.md explains them."""
 
 import os
+import statistics
 
 from comparison import procfs
 
 OTHERS_LIMIT = 0.05  # of a processor, that programs other than the comparison's may take
 STOLEN_LIMIT = 0.05  # of a processor, that the hypervisor may take
+FORWARDING_THREAD = "hyperloop-chain"  # of replicas, with cpu-polling and cpu-event
+EAGER = 0.9  # of the time, that a thread wants the processor which wants it always
+LEAST_OF_FAIR = 0.8  # of a fair share, that such a thread must have had
 TICKS = 4  # below so many clock ticks, times of processors say nothing
 
 
-def fair_share_reasons(forwarding: dict[int, procfs.Thread], others: dict[int, procfs.Thread], rnic_seconds: float,
-                       seconds: float) -> list[str]:
-    """The rule of fair shares for a run of `seconds` beside noise: on the processor that all of these share, `forwarding`
-    threads of replicas, `others` of normal priority (noise, the replicas' other threads) and the RNIC daemon.
+def fair_share_reasons(replicas: list[procfs.Thread], noise: list[procfs.Thread], rnic_seconds: float, seconds: float) -> list[str]:
+    """The rule of fair shares for a run of `seconds` beside noise, of all threads on the processor that replicas, noise and the
+    RNIC daemon share. It asks nothing where no replica has a forwarding thread.
 
-    A thread wants the processor while it runs or waits for it. n, the sum of run + wait over all threads of normal
-    priority, divided by `seconds`, is how many wanted it on average; with the RNIC as one more, a fair share is
-    1 / (n + 1) of the processor. The RNIC kept a forwarding thread from its fair share if the RNIC ran for more than
-    that, and the thread wanted that much and ran for less."""
-    wanted = sum(each.run + each.wait for each in [*forwarding.values(), *others.values()])
-    fair = seconds / (wanted / seconds + 1)
-    return [
-        f"the RNIC kept replica thread {tid} from its fair share of the processor, {fair / seconds:.1%}: the thread ran "
-        f"{thread.run / seconds:.1%} of the time and waited {thread.wait / seconds:.1%}, the RNIC ran {rnic_seconds / seconds:.1%}"
-        for tid, thread in forwarding.items()
-        if rnic_seconds > fair and thread.run + thread.wait >= fair > thread.run
-    ]
+    A thread wants the processor while it runs or waits for it. n, the sum of run + wait over all threads of normal priority,
+    divided by `seconds`, is how many wanted it on average; with the RNIC as one more, a fair share is 1 / (n + 1) of the
+    processor. What the RNIC left them is seen on the threads that wanted the processor all the time, which stress-ng's do:
+    the scheduler treats all alike, and a replica's thread could have had as much."""
+    if not any(each.name == FORWARDING_THREAD for each in replicas):
+        return []
+    fair = 1 / (sum(each.run + each.wait for each in [*replicas, *noise]) / seconds + 1)
+    eager = [each.run for each in noise if each.run + each.wait > EAGER * seconds]
+    if not eager:
+        return ["no stress-ng worker wanted the processor all the time, so nothing shows what the RNIC left to replicas"]
+    had = statistics.mean(eager) / seconds
+    if had >= LEAST_OF_FAIR * fair:
+        return []
+    return [f"the RNIC ran {rnic_seconds / seconds:.1%} of the time and kept the threads beside it from their fair share, {fair:.1%} of the "
+            f"processor: one that wanted it all the time had {had:.1%}, less than {LEAST_OF_FAIR:.0%} of that"]
 
 
 def placement_reasons(who: str, found: dict[int, procfs.Placement], processor: int, normal: bool) -> list[str]:

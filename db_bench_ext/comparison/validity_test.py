@@ -9,29 +9,31 @@ from comparison.procfs import Placement, Thread
 
 
 class FairShareTest(unittest.TestCase):
-    """Ten seconds on a processor that a replica's thread, noise and the RNIC share."""
+    """Ten seconds on a processor that three replicas' threads, stress-ng and the RNIC share."""
 
-    def reasons(self, thread, rnic, noise=1):
-        return validity.fair_share_reasons({7: thread}, {80 + i: Thread(1.0, 9.0) for i in range(noise)}, rnic, 10)
+    def reasons(self, rnic, workers=10, waits=2.0, name="hyperloop-chain"):
+        replicas = [Thread(0.2, waits, name)] * 3
+        left = 10 - rnic - 0.6
+        noise = [Thread(left / workers, 10 - left / workers)] * workers + [Thread(0.0, 0.0)] * workers  # and its parents, asleep
+        return validity.fair_share_reasons(replicas, noise, rnic, 10)
 
-    def test_an_rnic_with_no_more_than_one_share_is_fair(self):
-        self.assertEqual(self.reasons(Thread(3.5, 6.5), rnic=3.3), [])  # of three contenders
-        self.assertEqual(self.reasons(Thread(0.5, 9.5), rnic=0.8, noise=10), [])  # of twelve
+    def test_an_rnic_that_leaves_others_their_fair_share_is_fair_however_long_replicas_wait(self):
+        for waits in (0.0, 2.0, 9.8):
+            self.assertEqual(self.reasons(rnic=0.5, waits=waits), [])
+            self.assertEqual(self.reasons(rnic=1.5, waits=waits), [])
 
-    def test_an_rnic_with_more_is_not_and_the_numbers_say_so(self):
-        (reason,) = self.reasons(Thread(0.5, 9.5), rnic=9.0)
-        for text in ("thread 7", "share of the processor, 33.3%", "ran 5.0% of the time", "waited 95.0%", "the RNIC ran 90.0%"):
+    def test_an_rnic_that_takes_more_is_not_and_the_numbers_say_so(self):
+        (reason,) = self.reasons(rnic=4.0)
+        for text in ("the RNIC ran 40.0% of the time", "their fair share, 8.6% of the", "had 5.4%, less than 80% of that"):
             self.assertIn(text, reason)
-        self.assertEqual(len(self.reasons(Thread(0.5, 9.5), rnic=0.9, noise=10)), 1)
+        self.assertEqual(len(self.reasons(rnic=9.0, workers=1)), 1)
 
-    def test_a_thread_that_had_its_share_or_did_not_want_it_was_not_kept(self):
-        self.assertEqual(self.reasons(Thread(3.4, 6.6), rnic=6.0), [])
-        self.assertEqual(self.reasons(Thread(0.1, 0.5), rnic=6.0), [])
+    def test_replicas_without_a_forwarding_thread_are_kept_from_nothing(self):
+        self.assertEqual(self.reasons(rnic=4.0, name="hyperloop-repli"), [])
 
-    def test_threads_that_sleep_are_no_contenders(self):
-        for wait, expected in ((0.1, 0), (9.9, 1)):
-            noise = {8: Thread(0.1, wait)}
-            self.assertEqual(len(validity.fair_share_reasons({7: Thread(1.0, 9.0)}, noise, 4.5, 10)), expected)
+    def test_without_a_thread_that_always_wanted_the_processor_nothing_is_shown(self):
+        (reason,) = validity.fair_share_reasons([Thread(1.0, 1.0, "hyperloop-chain")], [Thread(1.0, 1.0)], 0.1, 10)
+        self.assertIn("no stress-ng worker wanted the processor all the time", reason)
 
 
 class PlacementTest(unittest.TestCase):
@@ -40,10 +42,14 @@ class PlacementTest(unittest.TestCase):
         child = processes.start(["cat"], allowed[-1], stdin=subprocess.PIPE)
         try:
             found = procfs.placements(child.pid)
-            self.assertEqual(validity.placement_reasons("cat", found, allowed[-1], True), [])
+            self.assertEqual(validity.placement_reasons("cat", found, allowed[-1], False), [])
             os.sched_setaffinity(child.pid, allowed)
-            (reason,) = validity.placement_reasons("cat", procfs.placements(child.pid), allowed[-1], True)
+            (reason,) = validity.placement_reasons("cat", procfs.placements(child.pid), allowed[-1], False)
             self.assertIn(f"instead of {allowed[-1]} alone", reason)
+            os.sched_setaffinity(child.pid, allowed[-1:])
+            os.setpriority(os.PRIO_PROCESS, child.pid, 7)  # nicer than any test is started
+            (reason,) = validity.placement_reasons("cat", procfs.placements(child.pid), allowed[-1], True)
+            self.assertIn("nice 7 instead of normal priority", reason)
         finally:
             processes.stop(child)
 
