@@ -7,12 +7,11 @@ import shlex
 import statistics
 from collections.abc import Callable
 
-from comparison import closed_loop, etcd_servers, processes, redis_servers, runner, summary
+from comparison import closed_loop, etcd_servers, jobs, placement, processes, redis_servers, runner, summary
 from comparison.errors import UsageError
 
 SECONDS = 3.0  # of each run whose operations may be slow
 OVERHEAD_SECONDS = 0.3
-MEMORY_FILE_SYSTEMS = {"tmpfs", "ramfs"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,40 +23,32 @@ class Alternative:
     run: Callable[[], tuple[dict, str]]  # figures of one run, and its command
 
 
-def file_system(path: pathlib.Path) -> str:
-    """Type of the file system that holds `path`."""
-    path, best, kind = path.resolve(), "", ""
-    for line in pathlib.Path("/proc/self/mounts").read_text().splitlines():
-        _, mounted, found = line.split()[:3]
-        if path.is_relative_to(mounted) and len(mounted) >= len(best):
-            best, kind = mounted, found
-    return kind
-
-
 def check_disk(directory: str) -> str:
     """The type of its file system. UsageError when it is none on a disk."""
     path = pathlib.Path(directory)
     if not path.is_dir():
         raise UsageError(f"--disk_dir={directory} is no directory")
-    kind = file_system(path)
-    if kind in MEMORY_FILE_SYSTEMS:
+    kind = placement.file_system(path)
+    if placement.in_memory(path):
         raise UsageError(f"--disk_dir={directory} is on {kind}, where fsync does nothing; give a directory on a disk")
     return kind
 
 
 class Alternatives:
-    """`work` and `disk` are directories of this comparison alone; `programs` has the paths of redis-server and etcd."""
+    """`work` and `disk` are directories of this comparison alone; `programs` has the paths of redis-server and etcd;
+    `db_bench(extra flags)` makes a job."""
 
     def __init__(self, run: runner.Runner, options, workload: dict[str, str], programs: dict[str, str], work: pathlib.Path,
-                 disk: pathlib.Path):
+                 disk: pathlib.Path, db_bench: Callable[[dict[str, str]], jobs.DbBench]):
         self._runner = run
+        self._db_bench = db_bench
         self._keys = int(workload["num"])
         self._value_size = int(workload.get("value_size", "100"))
         self._programs = programs
         self._numbers = itertools.count()
         self._results: dict[str, dict] = {}
         replicas = options.replicas
-        disk_kind = file_system(disk)
+        disk_kind = placement.file_system(disk)
         one_writer = "db_bench fillrandom, sync=1, one thread"
         group = f"RocksDB with HyperLoop ×{replicas}"
         self.list = [
@@ -104,9 +95,9 @@ class Alternatives:
 
     def _rocksdb(self, datapath: str, place: pathlib.Path) -> tuple[dict, str]:
         extra = {"benchmarks": "fillrandom", "sync": "1", "threads": "1"}
-        if file_system(place) not in MEMORY_FILE_SYSTEMS:
+        if not placement.in_memory(place):
             extra |= {"duration": f"{SECONDS:g}", "ops_between_duration_checks": "1"}
-        measured = self._runner.run(runner.Configuration(datapath, 0), lambda share: None, place, extra)[0]
+        measured = self._runner.run(self._db_bench(extra), runner.Configuration(datapath, 0), lambda share: None, place)[0]
         names = ("valid", "reasons", "operations", "seconds", "ops_per_second", "latency_ns", "histogram")
         return {name: measured.run[name] for name in names}, measured.command
 

@@ -1,4 +1,4 @@
-"""db_bench processes side by side, watched through what they print."""
+"""A job's processes side by side, watched through what they print."""
 
 import collections
 import contextlib
@@ -10,7 +10,6 @@ import time
 import tty
 
 from comparison import processes
-from comparison.db_bench import OutputReader
 from comparison.errors import ComparisonError
 
 FINISHED = re.compile(rb"finished (\d+) ops")
@@ -18,19 +17,19 @@ KEPT_LINES = 6
 
 
 class _Bench:
-    """One db_bench. Its standard output is a terminal of ours, so that each line comes when it is printed."""
+    """One process. Its standard output is a terminal of ours, so that each line comes when it is printed."""
 
-    def __init__(self, process: subprocess.Popen, output: int):
+    def __init__(self, process: subprocess.Popen, output: int, reader):
         self.process = process
         self.output = output
-        self.reader = OutputReader()
+        self.reader = reader
         self.finished = 0  # operations, as its progress says
         self.last_errors: collections.deque[str] = collections.deque(maxlen=KEPT_LINES)
         self._partial = b""
         self._partial_error = b""
 
     def take_output(self) -> list[str] | None:
-        """Marks of the lines that came (see OutputReader); None at the end."""
+        """Marks of the lines that came (see db_bench.OutputReader); None at the end."""
         try:
             data = os.read(self.output, 65536)
         except OSError:  # EIO: the other side is closed
@@ -64,9 +63,10 @@ class _Bench:
 
 
 class Benches:
-    """All db_bench processes of one run, one a tenant."""
+    """All processes of one run of `job` (jobs.py), one a tenant."""
 
-    def __init__(self, benches: list[_Bench], timeout: float):
+    def __init__(self, job, benches: list[_Bench], timeout: float):
+        self._job = job
         self._benches = benches
         self._timeout = timeout
 
@@ -75,7 +75,7 @@ class Benches:
         return [bench.process.pid for bench in self._benches]
 
     @property
-    def readers(self) -> list[OutputReader]:
+    def readers(self) -> list:
         return [bench.reader for bench in self._benches]
 
     def watch(self, on_mark, on_progress) -> None:
@@ -92,9 +92,7 @@ class Benches:
             while selector.get_map():
                 ready = selector.select(max(deadline - time.monotonic(), 0))
                 if not ready:
-                    raise ComparisonError(f"db_bench did not end within {self._timeout:g} s (--timeout). Give fewer operations (--num); "
-                                          "cases that wait for time slices take --slow_seconds only with benchmarks that know --duration, "
-                                          "which fillseq does not")
+                    raise ComparisonError(f"{self._job.program} did not end within {self._timeout:g} s (--timeout). {self._job.hint}")
                 for key, _ in ready:
                     bench, is_output = key.data
                     if not is_output:
@@ -113,12 +111,12 @@ class Benches:
         for bench in self._benches:
             if bench.process.wait() != 0:
                 said = "\n    ".join(bench.last_errors)
-                raise ComparisonError(f"db_bench failed (status {bench.process.returncode}): {' '.join(bench.process.args)}\n    {said}")
+                raise ComparisonError(f"{self._job.program} failed (status {bench.process.returncode}): {' '.join(bench.process.args)}\n    {said}")
 
 
 @contextlib.contextmanager
-def running(commands: list[list[str]], processor: int, timeout: float):
-    """Starts one db_bench a command, on `processor` alone; none is left when the block ends."""
+def running(job, commands: list[list[str]], processor: int, timeout: float):
+    """Starts the job's commands, on `processor` alone; nothing of them is left when the block ends."""
     with contextlib.ExitStack() as stack:
         benches = []
         for command in commands:
@@ -129,5 +127,5 @@ def running(commands: list[list[str]], processor: int, timeout: float):
                 process = processes.start(command, processor, stdin=subprocess.DEVNULL, stdout=terminal, stderr=subprocess.PIPE)
                 stack.callback(processes.stop_shielded, process)
                 os.close(terminal)
-            benches.append(_Bench(process, output))
-        yield Benches(benches, timeout)
+            benches.append(_Bench(process, output, job.reader()))
+        yield Benches(job, benches, timeout)

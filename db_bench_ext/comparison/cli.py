@@ -10,7 +10,7 @@ import signal
 import sys
 import tempfile
 
-from comparison import alternatives, flags, placement, primitives, processes, report, runner, summary, table
+from comparison import alternatives, device, flags, jobs, placement, primitives, processes, report, runner, summary, table
 from comparison.errors import ComparisonError, Interrupted, UsageError
 from comparison.progress import Progress
 
@@ -19,7 +19,7 @@ WANTED_HELP = {"--help", "-h", "-help", "--helpfull", "-helpfull"}
 
 
 def main(arguments: list[str], binaries: pathlib.Path, version: str) -> int:
-    """Returns the exit status. `binaries`: the folder of hyperloopctl and hyperloop-bench; `version`: of this project."""
+    """Returns the exit status. `binaries`: the folder of hyperloopctl and the benchmarks; `version`: of this project."""
     try:
         if WANTED_HELP & set(arguments):
             flags.own_parser().print_help()
@@ -59,17 +59,20 @@ def _compare(arguments: list[str], binaries: pathlib.Path, version: str) -> int:
     given = flags.separate(arguments, flags.db_bench_flags(bench))
     options = flags.parse_own(given.own)
     workload = flags.workload(given.bench)
-    programs = runner.Programs(bench, _beside(binaries, "hyperloopctl"), _stress_ng(options))
+    device.check(options)
+    processes.be_normal()
+    programs = runner.Programs(_beside(binaries, "hyperloopctl"), _stress_ng(options))
+    work_of = _Jobs(options, workload, bench, programs.hyperloopctl, binaries)
     processors = placement.choose(options)
     outputs = _Outputs(options)
     processes.keep_to(processors.replicas)
     results = {"version": 1, "started": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
                "command": shlex.join(["db_bench_ext", *arguments]), "machine": {}, "cases": [], "primitives": [], "alternatives": []}
     with _own_directory(options.work_dir, "--work_dir") as work:
-        run = runner.Runner(options, workload, programs, processors, work)
+        run = runner.Runner(options, programs, processors, work)
         runner.check_space(work, run.bytes_needed())
         try:
-            _measure(run, options, workload, binaries, work, results)
+            _measure(run, work_of, options, workload, work, results)
         finally:  # what was measured before a failure or Ctrl-C is not thrown away
             if results["cases"]:
                 with processes.shield():
@@ -79,10 +82,21 @@ def _compare(arguments: list[str], binaries: pathlib.Path, version: str) -> int:
     return EXIT_OK if all(case["median"] for case in results["cases"]) else EXIT_INVALID
 
 
-def _measure(run: runner.Runner, options, workload: dict[str, str], binaries: pathlib.Path, work: pathlib.Path, results: dict) -> None:
+class _Jobs:
+    """Everything that may be run, its programs found before anything is."""
+
+    def __init__(self, options, workload: dict[str, str], bench: str, hyperloopctl: str, binaries: pathlib.Path):
+        self.db_bench = lambda extra=None: jobs.DbBench(options, workload, bench, hyperloopctl, extra)
+        self.in_turns = [self.db_bench()]
+        if options.ycsb:
+            self.in_turns += jobs.ycsb_jobs(options, workload, _beside(binaries, "hyperloop-ycsb"))
+        self.sweeps = primitives.commands(_beside(binaries, "hyperloop-bench"), options) if options.primitives else []
+
+
+def _measure(run: runner.Runner, work_of: _Jobs, options, workload: dict[str, str], work: pathlib.Path, results: dict) -> None:
     """Everything in turns: each round has one run of every case and every alternative."""
     configurations = [runner.Configuration(datapath, noise) for noise in options.noise for datapath in options.datapaths]
-    sweeps = primitives.commands(_beside(binaries, "hyperloop-bench"), options) if options.primitives else []
+    turns = [(job, each) for job in work_of.in_turns for each in configurations]
     with contextlib.ExitStack() as stack:
         others = None
         if options.alternatives:
@@ -90,13 +104,13 @@ def _measure(run: runner.Runner, options, workload: dict[str, str], binaries: pa
             alternatives.check_disk(options.disk_dir)
             disk = stack.enter_context(_own_directory(options.disk_dir, "--disk_dir"))
             runner.check_space(disk, run.bytes_needed())
-            others = alternatives.Alternatives(run, options, workload, servers, work, disk)
-        progress = Progress(options.runs * (len(configurations) + (len(others.list) if others else 0)) + len(sweeps))
+            others = alternatives.Alternatives(run, options, workload, servers, work, disk, work_of.db_bench)
+        progress = Progress(options.runs * (len(turns) + (len(others.list) if others else 0)) + len(work_of.sweeps))
         stack.callback(progress.clear)
         for number in range(1, options.runs + 1):
-            for each in configurations:
-                progress.step(f"run {number}/{options.runs}: {each.datapath}, {each.load}")
-                measured = run.run(each, progress.share)
+            for job, each in turns:
+                progress.step(f"run {number}/{options.runs}: " + ", ".join(part for part in (job.title, each.datapath, each.load) if part))
+                measured = run.run(job, each, progress.share)
                 summary.add_runs(results["cases"], measured, each, options)
                 for benchmark in measured:
                     for reason in benchmark.run["reasons"]:
@@ -105,7 +119,7 @@ def _measure(run: runner.Runner, options, workload: dict[str, str], binaries: pa
                 progress.step(f"run {number}/{options.runs}: {each.name}")
                 others.run(each)
                 results["alternatives"] = others.results()
-        for command in sweeps:
+        for command in work_of.sweeps:
             progress.step(" ".join(["hyperloop-bench", *command[1:]]))
             results["primitives"] += primitives.run(command)
 

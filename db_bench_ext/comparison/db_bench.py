@@ -14,6 +14,7 @@ OPENED = re.compile(r"^DB path: \[")
 
 PERCENTILE_NAMES = {"P50": "p50", "P75": "p75", "P99": "p99", "P99.9": "p99_9", "P99.99": "p99_99"}
 NS_PER_US = 1000
+WRITES = {"write", "update", "insert", "read-modify-write"}  # kinds of operations that replication is about: db_bench's, YCSB's
 
 
 @dataclasses.dataclass
@@ -33,12 +34,12 @@ class Benchmark:
     seconds: float
     operations: int
     histograms: dict[str, Histogram] = dataclasses.field(default_factory=dict)  # by kind: write, read, …
+    fault: str = ""  # why it does not count, though the program succeeded
 
     def histogram(self) -> Histogram | None:
-        """Of the writes where there are any, which replication is about; else of the first kind."""
-        if "write" in self.histograms:
-            return self.histograms["write"]
-        return next(iter(self.histograms.values()), None)
+        """Of the writes where there are any, else of the first kind."""
+        writes = [histogram for kind, histogram in self.histograms.items() if kind in WRITES]
+        return next(iter(writes or self.histograms.values()), None)
 
 
 class OutputReader:

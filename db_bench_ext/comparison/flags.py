@@ -9,7 +9,8 @@ from comparison.errors import ComparisonError, UsageError
 
 DATAPATHS = ("offload", "fanout", "cpu-polling", "cpu-event", "none")
 CPU_DATAPATHS = ("cpu-polling", "cpu-event")
-DEFAULT_NOISE = 10
+WORKLOADS_OF_YCSB = ("a", "b", "c", "d", "e", "f")
+ALONE = {"noise": "10", "ycsb": ",".join(WORKLOADS_OF_YCSB)}  # flags that need no value, and what they mean without
 SIZE_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 # db_bench flags that the comparison sets itself, each with what to do instead.
@@ -75,6 +76,12 @@ def datapath(text: str) -> str:
     return text
 
 
+def ycsb_workload(text: str) -> str:
+    if text.lower() not in WORKLOADS_OF_YCSB:
+        raise argparse.ArgumentTypeError(f"'{text}' is no workload of YCSB: expected {', '.join(WORKLOADS_OF_YCSB)}")
+    return text.lower()
+
+
 class OneLineParser(argparse.ArgumentParser):
     """argparse, with its errors as ours: one line, no usage text."""
 
@@ -103,8 +110,9 @@ def own_parser() -> argparse.ArgumentParser:
         formatter_class=HelpFormatter,
     )
     what = parser.add_argument_group("what is compared")
-    what.add_argument("--datapaths", type=several(datapath), default="offload,cpu-polling,none",
-                      metavar="LIST", help=f"of {', '.join(DATAPATHS)}; none is RocksDB without replication")
+    what.add_argument("--datapaths", type=several(datapath), metavar="LIST",
+                      help=f"of {', '.join(DATAPATHS)}; none is RocksDB without replication (default: offload,cpu-polling,none; with "
+                      "--provider=verbs fanout,cpu-polling,none)")
     what.add_argument("--replicas", type=whole(1, 8), default=3, metavar="N", help="replicas of a group")
     what.add_argument("--provider", choices=["softrnic", "verbs"], default="softrnic",
                       help="softrnic: an RNIC daemon emulates the nodes' RNICs; verbs: an RDMA device of this machine")
@@ -113,9 +121,11 @@ def own_parser() -> argparse.ArgumentParser:
                       help="groups side by side, each with a db_bench of its own")
     what.add_argument("--noise", type=several(whole(0, 256)), default="0", metavar="LIST",
                       help="stress-ng workers on the replicas' processor; 0 is idle, a list such as 0,10 runs both; "
-                      f"--noise alone means {DEFAULT_NOISE}")
+                      f"--noise alone means {ALONE['noise']}")
     what.add_argument("--runs", type=whole(1, 1000), default=3, metavar="N",
                       help="how often each case runs; cases take turns")
+    what.add_argument("--ycsb", type=several(ycsb_workload), metavar="LIST",
+                      help="also run these of YCSB's workloads a to f (hyperloop-ycsb) in the same turns; --ycsb alone means all")
     what.add_argument("--primitives", action="store_true", help="also run hyperloop-bench on the same datapaths and loads")
     what.add_argument("--alternatives", action="store_true",
                       help="also run RocksDB with fsync on disk, Redis with WAIT and etcd with three members")
@@ -123,6 +133,9 @@ def own_parser() -> argparse.ArgumentParser:
     how.add_argument("--slow_seconds", type=whole(1, 3600), default=10, metavar="S",
                      help="cases in which a replica's thread waits for time slices (cpu-polling and cpu-event under noise, several "
                      "cpu-polling replicas) run this long (db_bench's --duration) instead of --num operations")
+    how.add_argument("--ycsb_records", type=whole(2, 10**9), default=10000, metavar="N", help="of 1 KB each that --ycsb loads")
+    how.add_argument("--ycsb_operations", type=whole(1, 10**9), default=10000, metavar="N", help="of each of YCSB's workloads")
+    how.add_argument("--ycsb_seconds", type=whole(1, 3600), default=2, metavar="S", help="a workload of YCSB ends then, even before all operations")
     how.add_argument("--primary_cpu", type=processor_number, metavar="N", help="processor of db_bench; default: the first")
     how.add_argument("--replica_cpu", type=processor_number, metavar="N",
                      help="processor of replicas, RNIC daemon and noise; default: the last")
@@ -196,8 +209,8 @@ def separate(arguments: list[str], known: dict[str, str]) -> CommandLine:
                 raise UsageError(f"--{name} needs a value: --{name}=VALUE")
             return rest.pop(0)
 
-        if name == "noise" and value is None:
-            result.own.append(f"--noise={DEFAULT_NOISE}")
+        if name in ALONE and value is None:
+            result.own.append(f"--{name}={ALONE[name]}")
         elif name in ours:
             if ours[name]:
                 result.own.append(f"--{name}={needed_value()}")
@@ -234,6 +247,11 @@ def parse_render(words: list[str]) -> argparse.Namespace | None:
 def parse_own(words: list[str]) -> argparse.Namespace:
     """Our flags' values. UsageError: a bad value, or flags that do not go together."""
     options = own_parser().parse_args(words)
+    for word in words:
+        if word.startswith("--ycsb_") and not options.ycsb:
+            raise UsageError(f"{word} goes with --ycsb only")
+    if not options.datapaths:
+        options.datapaths = ["fanout" if options.provider == "verbs" else "offload", "cpu-polling", "none"]
     if options.provider == "verbs" and "offload" in options.datapaths:
         raise UsageError("--provider=verbs has no datapath offload: no device behind libibverbs offers the queues that it "
                          "needs; give --datapaths=fanout,cpu-polling,cpu-event,none")

@@ -35,6 +35,15 @@ class FlagsTest(unittest.TestCase):
         self.assertEqual(line.bench, {"num": "5", "value_size": "200", "sync": "true", "use_direct_reads": "false"})
         self.assertEqual(line.own, ["--datapaths=offload,none", "--runs=2", "--noise=10", "--alternatives"])
 
+    def test_ycsb_is_a_list_or_all_and_off_unless_asked_for(self):
+        self.assertEqual(flags.parse_own(self.separate("--ycsb").own).ycsb, list("abcdef"))
+        self.assertEqual(flags.parse_own(self.separate("--ycsb=E,a").own).ycsb, ["e", "a"])
+        self.assertIsNone(flags.parse_own([]).ycsb)
+
+    def test_datapaths_are_what_the_provider_has(self):
+        self.assertEqual(flags.parse_own([]).datapaths, ["offload", "cpu-polling", "none"])
+        self.assertEqual(flags.parse_own(["--provider=verbs"]).datapaths, ["fanout", "cpu-polling", "none"])
+
     def test_noise_is_a_list(self):
         self.assertEqual(flags.parse_own(self.separate("--noise=0,4").own).noise, [0, 4])
 
@@ -56,7 +65,12 @@ class FlagsTest(unittest.TestCase):
             (["--replicas=9"], "from 1 to 8"),
             (["--region_size=many"], "is no size"),
             (["--alternatives=yes"], "--alternatives takes no value"),
-            (["--provider=verbs"], "no datapath offload"),
+            (["--provider=verbs", "--datapaths=offload"], "no datapath offload"),
+            (["--ycsb=a,g"], "'g' is no workload of YCSB: expected a, b, c, d, e, f"),
+            (["--ycsb="], "'' is no workload of YCSB"),
+            (["--ycsb=a,A"], "names a value twice"),
+            (["--ycsb", "--ycsb_records=1"], "whole number from 2"),
+            (["--ycsb_seconds=3"], "--ycsb_seconds=3 goes with --ycsb only"),
             (["--device=rxe0"], "goes with --provider=verbs only"),
         ):
             with self.subTest(arguments):

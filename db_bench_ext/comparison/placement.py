@@ -1,12 +1,15 @@
-"""Who runs on which processor. The primary has one alone; replicas, RNIC daemon and noise share another."""
+"""Who runs on which processor, and what lies in memory or on a disk. The primary has a processor alone; replicas, RNIC daemon and
+noise share another."""
 
 import dataclasses
 import os
+import pathlib
 
 from comparison.errors import ComparisonError, UsageError
 from comparison.flags import CPU_DATAPATHS
 
 SPIN_US = 50  # hyperloop-rnicd's own default
+_MEMORY_FILE_SYSTEMS = {"tmpfs", "ramfs"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,3 +57,18 @@ def waits_for_slices(datapath: str, noise: int, pollers: int) -> bool:
     """Whether an operation waits until the scheduler comes round to a replica's thread, milliseconds a hop: its processor
     has noise on it, or other threads that poll (`pollers` in all, one a replica of each tenant)."""
     return datapath in CPU_DATAPATHS and (noise > 0 or (datapath == "cpu-polling" and pollers > 1))
+
+
+def file_system(path: pathlib.Path) -> str:
+    """Type of the file system that holds `path`."""
+    path, best, kind = path.resolve(), "", ""
+    for line in pathlib.Path("/proc/self/mounts").read_text().splitlines():
+        _, mounted, found = line.split()[:3]
+        if path.is_relative_to(mounted) and len(mounted) >= len(best):
+            best, kind = mounted, found
+    return kind
+
+
+def in_memory(path: pathlib.Path) -> bool:
+    """Whether the file system that holds `path` keeps its files in memory."""
+    return file_system(path) in _MEMORY_FILE_SYSTEMS

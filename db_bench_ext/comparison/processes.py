@@ -53,6 +53,18 @@ def keep_to(processor: int) -> None:
     os.sched_setaffinity(0, {processor})
 
 
+def be_normal() -> None:
+    """This program, and so what it starts, has normal policy and nice 0 from now on, whatever it was started with: what is
+    measured must have them. ComparisonError: it may not."""
+    try:
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+        os.setpriority(os.PRIO_PROCESS, 0, 0)
+    except PermissionError:
+        raise ComparisonError(f"started with nice {os.getpriority(os.PRIO_PROCESS, 0)} and policy {os.sched_getscheduler(0)}, which this "
+                              "user may not change back: what is measured would wait behind other programs. Start it without nice and "
+                              "chrt, or as root") from None
+
+
 @contextlib.contextmanager
 def prompt():
     """For the time of a block this program gets a processor at once when it wants one, if the system permits that

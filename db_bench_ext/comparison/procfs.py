@@ -7,6 +7,7 @@ import time
 
 NS = 1e-9
 TICK = 1 / os.sysconf("SC_CLK_TCK")
+KTHREADD = 2  # pid of the parent of all kernel threads
 _CPUCLOCK_SCHED = 2  # of clock_getcpuclockid(3): the whole process, threads that have ended included
 
 
@@ -76,6 +77,7 @@ def arguments(pid: int) -> list[str]:
 @dataclasses.dataclass(frozen=True)
 class Processor:
     busy: float  # all but idle and waiting for disks; what the hypervisor took is not in it
+    interrupts: float  # of busy: the kernel's interrupt handlers, soft ones too
     stolen: float
 
 
@@ -86,8 +88,13 @@ def processors() -> dict[int, Processor]:
         words = line.split()
         if words[0].startswith("cpu") and words[0] != "cpu":
             user, nice, system, _idle, _iowait, irq, softirq, steal = (int(word) * TICK for word in words[1:9])
-            found[int(words[0][3:])] = Processor(user + nice + system + irq + softirq, steal)
+            found[int(words[0][3:])] = Processor(user + nice + system + irq + softirq, irq + softirq, steal)
     return found
+
+
+def kernel_threads() -> dict[int, float]:
+    """Processor time of each of the kernel's own threads; empty where it shows none (in a container)."""
+    return {pid: process_time(pid) for pid in children(KTHREADD)}
 
 
 def _thread_ids(pid: int) -> list[int]:

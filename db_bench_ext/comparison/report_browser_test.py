@@ -86,6 +86,9 @@ class BrowserTest(unittest.TestCase):
                           "Who had the processors", "Latency of a write"):
                 self.assertIn(title, titles)
             self.assertGreater(sum(title.startswith("gwrite + flush") for title in titles), 3)
+            for title in ("Latency distribution, update", "Latency percentiles, update", "Latency distribution, read", "Latency percentiles, read"):
+                self.assertIn(title, titles)
+            self.assertEqual(titles.count("Operations a second, idle machine"), 2)  # db_bench's and YCSB's
             for figure in seen["figures"]:
                 with self.subTest(scheme=scheme, width=width, figure=figure["title"]):
                     self.assertGreater(figure["box"][0], 300)

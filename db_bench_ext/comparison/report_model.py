@@ -6,9 +6,15 @@ import dataclasses
 import math
 import statistics
 
+from . import summary
+from .db_bench import WRITES
+
 DATAPATHS = ("offload", "fanout", "cpu-polling", "cpu-event", "none")
 LOADS = ("idle", "noise")
 PERCENTILES = {"p50": "50 %", "p99": "99 %", "p99_9": "99.9 %", "p99_99": "99.99 %"}
+
+
+_YCSB = "ycsb-"  # begins the names of YCSB's workloads
 
 
 @dataclasses.dataclass
@@ -37,6 +43,35 @@ class Group:
 
     def case(self, datapath: str) -> dict | None:
         return next((case for case in self.measured if case["datapath"] == datapath), None)
+
+
+@dataclasses.dataclass
+class Kind:
+    """One kind of a case's operations; medians over the valid runs."""
+
+    name: str
+    operations: float
+    latency_ns: dict
+
+
+def kinds(case: dict) -> list[Kind]:
+    """In the order in which the runs name them; none where they do not say."""
+    found: dict[str, list[dict]] = {}
+    for run in valid_runs(case):
+        for each in run.get("types", []):
+            found.setdefault(each["type"], []).append(each)
+    return [Kind(name, statistics.median(each["operations"] for each in of_kind), summary.median_latency(of_kind))
+            for name, of_kind in found.items()]
+
+
+def counted_kind(cases: list[dict]) -> str:
+    """The kind of operations that the cases' latencies are of: the writes where there are any."""
+    names = [kind.name for case in cases for kind in kinds(case)]
+    return next((name for name in names if name in WRITES), names[0] if names else "operation")
+
+
+def is_ycsb(case: dict) -> bool:
+    return case["benchmark"].startswith(_YCSB)
 
 
 def load_title(load: str, noise_workers: int | None = None) -> str:
@@ -213,6 +248,25 @@ def panels(all_points: list[Point], over: str) -> list[Panel]:
 
     found.sort(key=lambda panel: (-longest(panel), -sum(len(series.points) for series in panel.series)))
     return [panel for panel in found if longest(panel) > 2 or longest(found[0]) == 2]
+
+
+def absences(panel: Panel, primitives: list[dict]) -> list[str]:
+    """Why a datapath of which there are measurements of groups is not in the panel, or not with all of its points."""
+    of_groups = [each for each in primitives if not each["primitive"].startswith(_RAW)]
+    found = []
+    for datapath in DATAPATHS:
+        if not any(each["datapath"] == datapath for each in of_groups):
+            continue
+        alike = [each for each in of_groups if each["datapath"] == datapath and all(each.get(name) == value for name, value in panel.fixed.items())]
+        invalid = sum(not each.get("valid", True) for each in alike)
+        drawn = any(series.label == datapath for series in panel.series)
+        if not alike:
+            found.append(f"{datapath} was not measured")
+        elif not drawn:
+            found.append(f"no measurement of {datapath} is valid" if invalid == len(alike) else f"{datapath} has one valid point only")
+        elif invalid:
+            found.append(f"{invalid} of {len(alike)} measurements of {datapath} are not valid")
+    return found
 
 
 def comparable(all_points: list[Point]) -> list[list[Point]]:

@@ -20,6 +20,7 @@ _MAXIMUM_PANELS = 6  # of one kind of primitives' plots; the table has every num
 class Figure:
     title: str
     svg: str
+    note: str = ""  # what the reader does not see in it, and why
 
 
 class _Figures:
@@ -77,6 +78,17 @@ def _comparison(group: model.Group, figures: _Figures) -> Comparison:
         shares = _shares(group)
         if shares and group.load == "noise":
             drawn.append(figures.make("Who had the processors", plots.share_bars, shares))
+    return Comparison(group, drawn, _findings(group))
+
+
+def _ycsb(group: model.Group, figures: _Figures) -> Comparison:
+    """As _comparison, of the kind of operations that writes, without the processors' figures: the tables have them."""
+    drawn = []
+    if group.measured:
+        kind = model.counted_kind(group.measured)
+        curves = [(group.label(case), case["datapath"], model.pooled_tail(model.valid_runs(case))) for case in group.measured]
+        drawn.append(figures.make(f"Latency distribution, {kind}", plots.latency_cdf, f"{group.benchmark}, {group.load}, {kind}", curves))
+        drawn.append(figures.make(f"Latency percentiles, {kind}", plots.percentile_bars, group))
     return Comparison(group, drawn, _findings(group))
 
 
@@ -177,12 +189,15 @@ _RAW_PLOTS = [
 ]
 
 
-def _line_plots(kinds: list[tuple], points: list[model.Point], figures: _Figures) -> list[PrimitivePlots]:
+def _line_plots(kinds: list[tuple], points: list[model.Point], figures: _Figures, primitives: list[dict]) -> list[PrimitivePlots]:
+    """`primitives`: all measurements, for what is absent from plots of groups."""
     drawn = []
     for title, over, value, formatter, label in kinds:
         found = model.panels([point for point in points if value(point) > 0], over)
         made = [figures.make(_fixed(panel.fixed), plots.primitive_lines, f"{title}, {_fixed(panel.fixed)}", panel, value, formatter, label)
                 for panel in found[:_MAXIMUM_PANELS]]
+        for figure, panel in zip(made, found):
+            figure.note = "; ".join(model.absences(panel, primitives))
         if made:
             drawn.append(PrimitivePlots(title, made, len(found) - len(made)))
     return drawn
@@ -230,7 +245,8 @@ def _when(started: str) -> str:
 def page(results: dict) -> str:
     """The whole page, of results that follow results.schema.json."""
     figures = _Figures()
-    groups = model.groups(results["cases"])
+    groups = model.groups([case for case in results["cases"] if not model.is_ycsb(case)])
+    ycsb_groups = sorted(model.groups([case for case in results["cases"] if model.is_ycsb(case)]), key=lambda group: group.benchmark)
     every_point = model.points(results["primitives"])
     points = [point for point in every_point if not point.raw]
     raw_points = [point for point in every_point if point.raw]
@@ -240,11 +256,13 @@ def page(results: dict) -> str:
     environment.filters.update(time=text.time, us=text.microseconds, rate=text.rate, size=text.size, share=text.share,
                                significant=text.significant)
     environment.globals.update(count=text.count, valid_runs=model.valid_runs, spread=model.spread, median=summary.median,
-                               ops_of=lambda run: run["ops_per_second"], counter_table=_counters)
+                               ops_of=lambda run: run["ops_per_second"], counter_table=_counters, kinds=model.kinds)
     return environment.get_template("report.html.jinja").render(
         results=results, style=(_FOLDER / "report.css").read_text(encoding="utf-8"),
         started=_when(results["started"]), missing=_missing(results), invalid=_invalid(results),
         throughput=_throughput(groups, figures), comparisons=[_comparison(group, figures) for group in groups],
-        shares=_shares, points=points, primitive_plots=_line_plots(_GROUP_PLOTS, points, figures) + _distributions(points, figures),
-        raw_points=raw_points, raw_plots=_line_plots(_RAW_PLOTS, raw_points, figures),
+        ycsb_throughput=_throughput(ycsb_groups, figures), ycsb=[_ycsb(group, figures) for group in ycsb_groups],
+        shares=_shares, points=points, raw_points=raw_points,
+        primitive_plots=_line_plots(_GROUP_PLOTS, points, figures, results["primitives"]) + _distributions(points, figures),
+        raw_plots=_line_plots(_RAW_PLOTS, raw_points, figures, []),
         alternatives_figure=figures.make("Latency of a write", plots.alternative_bars, alternatives) if alternatives else None)

@@ -16,6 +16,13 @@ def run(p50: int, replica_seconds: float = 0.0, reasons: tuple[str, ...] = ()) -
             "cpu_share": {"0": {"primary": 0.97}, "1": {"replicas": 0.5, "rnic": 0.25, "noise": 0.2}}, "rnic_counters": {"wqes_executed": 12345}}
 
 
+def ycsb_run(p50: int, kind: str, reasons: tuple[str, ...] = ()) -> dict:
+    """Half reads, half writes of `kind`, or reads alone."""
+    types = [{"type": each, "operations": 500, "latency_ns": latency(value), "histogram": histogram(value)}
+             for each, value in {"read": 1500, kind: p50}.items()]
+    return run(p50, reasons=reasons) | {"types": types}
+
+
 def case(datapath: str, runs: list[dict], load: str = "idle", benchmark: str = "fillrandom", **fields) -> dict:
     valid = sorted((each for each in runs if each["valid"]), key=lambda each: each["seconds"])
     median = None
@@ -45,7 +52,10 @@ def results() -> dict:
             case("none", [run(4000), run(4200)]), case("offload", [run(6000), run(6100), run(6200)]),
             case("cpu-polling", [run(9000, 0.008), run(9100, 0.008), run(55000, 0.001, (unfair,))]),
             case("offload", [run(7000)], "noise", noise_workers=10),
-            case("cpu-event", [run(800000, 0.02, (unfair,))], "noise", noise_workers=10)],
+            case("cpu-event", [run(800000, 0.02, (unfair,))], "noise", noise_workers=10),
+            *(case(datapath, [ycsb_run(p50, kind), ycsb_run(p50 + 100, kind)], benchmark=f"ycsb-{letter}")
+              for letter, kind in (("f", "read-modify-write"), ("c", "read"), ("a", "update"))
+              for datapath, p50 in (("none", 3300), ("offload", 7300)))],
         "primitives": [
             *(primitive(datapath, round(speed * (1 + size / 4096)), size=size)
               for datapath, speed in (("offload", 1000), ("cpu-polling", 2500)) for size in (64, 1024, 65536)),

@@ -103,6 +103,28 @@ class PageTest(unittest.TestCase):
         self.assertIn("Processor &lt;4 &amp; 5&gt;", page)
         self.assertNotIn("<4 & 5>", page)
 
+    def test_ycsb_has_a_section_of_its_own_with_every_kind_of_operations(self):
+        section = self.page[self.page.index('<section id="ycsb">') : self.page.index('<section id="primitives">')]
+        self.assertEqual(re.findall(r"<h3>(ycsb-.)", section), ["ycsb-a", "ycsb-c", "ycsb-f"])
+        for title in ("Operations a second, idle machine", "Latency distribution, update", "Latency percentiles, read-modify-write",
+                      "Latency distribution, read"):
+            self.assertIn(f"<figcaption>{title}</figcaption>", section)
+        for kind, median in (("read", "1.5 µs"), ("update", "7.35 µs"), ("read-modify-write", "3.35 µs")):
+            self.assertRegex(section, rf'<td class="name">{kind}</td><td>500</td>\n<td>[^<]*</td><td>{median}</td>')
+        self.assertNotIn("ycsb", self.page[self.page.index('<section id="summary">') : self.page.index('<section id="ycsb">')])
+
+    def test_a_plot_says_which_datapath_is_absent_and_why(self):
+        results = report_samples.results() | {"cases": [], "alternatives": []}
+        sizes = (64, 256, 1024, 65536)
+        results["primitives"] = [primitive(datapath, 1000, size=size, **fields) for size in sizes for datapath, fields in (
+            ("offload", {}), ("cpu-polling", {"valid": size == 64, "reasons": ["unfair"]}), ("cpu-event", {"valid": False, "reasons": ["unfair"]}),
+            ("fanout", {"load": "noise", "valid": size < 65536}))]
+        page = self.rendered(results)
+        self.assertIn("Incomplete: fanout was not measured; cpu-polling has one valid point only; no measurement of cpu-event is valid.", page)
+        self.assertIn("1 of 4 measurements of fanout are not valid", page)
+        results["primitives"] = [each for each in results["primitives"] if each["datapath"] == "offload"]
+        self.assertNotIn("Incomplete", self.rendered(results))
+
     def test_runs_that_do_not_count_are_named_with_their_reasons_and_left_out(self):
         page = self.page
         self.assertIn("3 runs not valid.", page)

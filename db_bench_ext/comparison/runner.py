@@ -1,4 +1,4 @@
-"""One run of one case: cluster, noise, db_bench, and what they cost."""
+"""One run of a job: cluster, noise, primary, and what they cost."""
 
 import contextlib
 import dataclasses
@@ -6,25 +6,22 @@ import itertools
 import os
 import pathlib
 import shlex
-import time
 
 from comparison import bench_process, cluster, db_bench, noise, placement, processes, procfs, snapshot, validity
 from comparison.errors import ComparisonError
 
-FORWARDING_THREAD = "hyperloop-chain"  # of replicas, with cpu-polling and cpu-event
 POOL_OVERHEAD = 8 << 20  # of a pool beyond its region
 
 
 @dataclasses.dataclass(frozen=True)
 class Programs:
-    db_bench: str
-    hyperloopctl: str = ""
+    hyperloopctl: str
     stress_ng: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
 class Configuration:
-    """What one run of db_bench is over: a datapath and how many stress-ng workers run beside the replicas."""
+    """What one run is over: a datapath and how many stress-ng workers run beside the replicas."""
 
     datapath: str
     noise: int
@@ -44,12 +41,10 @@ class Measured:
 
 
 class Runner:
-    """`options` as flags.parse_own returns them, `workload` as flags.workload does. Everything lives in `work`, which
-    exists; each run leaves it as it was."""
+    """`options` as flags.parse_own returns them. Everything lives in `work`, which exists; each run leaves it as it was."""
 
-    def __init__(self, options, workload: dict[str, str], programs: Programs, processors: placement.Processors, work: pathlib.Path):
+    def __init__(self, options, programs: Programs, processors: placement.Processors, work: pathlib.Path):
         self._options = options
-        self._workload = workload
         self._programs = programs
         self._processors = processors
         self._work = work
@@ -61,19 +56,17 @@ class Runner:
         options = self._options
         return options.tenants * (options.replicas + 1) * (options.region_size + POOL_OVERHEAD)
 
-    def run(self, configuration: Configuration, on_progress, place: pathlib.Path | None = None,
-            extra: dict[str, str] | None = None) -> list[Measured]:
-        """Runs --benchmarks once. `on_progress(share)` is called now and then, with 0 to 1. The run's files lie in
-        `place`, by default in the working directory; `extra` flags for db_bench win over the workload's."""
+    def run(self, job, configuration: Configuration, on_progress, place: pathlib.Path | None = None) -> list[Measured]:
+        """Runs `job` (jobs.py) once. `on_progress(share)` is called now and then, with 0 to 1. The run's files lie in
+        `place`, by default in the working directory."""
         directory = (place or self._work) / f"run{next(self._numbers)}"
         with contextlib.ExitStack() as stack:
             clusters = self._start_clusters(stack, configuration, directory)
             stress = stack.enter_context(noise.running(self._programs.stress_ng, configuration.noise, self._processors.replicas))
             stack.enter_context(processes.directory(directory))
-            flags = self._flags(configuration) | (extra or {})
-            commands = [self._command(configuration, flags, directory / f"db{i}", each) for i, each in enumerate(clusters)]
+            commands = [self._prepared(job, configuration, directory / f"db{i}", each) for i, each in enumerate(clusters)]
             counters = [_counters(clusters)]
-            benches = stack.enter_context(bench_process.running(commands, self._processors.primary, self._options.timeout))
+            benches = stack.enter_context(bench_process.running(job, commands, self._processors.primary, self._options.timeout))
             who = snapshot.Participants(
                 primary=benches.pids,
                 replicas=[pid for each in clusters if each for pid in each.replicas],
@@ -86,7 +79,7 @@ class Runner:
                 if mark == "opened":
                     begins.setdefault(number, snapshot.take(who))
                     if number == 0 and tenants == len(commands):
-                        reasons.extend(self._placement_reasons(who))
+                        reasons.extend(self._placement_reasons(who, job.program))
                         reasons.extend(self._daemon_reasons(clusters, configuration))
                     return
                 ends[number] = snapshot.take(who)
@@ -94,9 +87,11 @@ class Runner:
                     counters.append(_counters(clusters))
 
             with processes.prompt():
-                benches.watch(on_mark, lambda finished: on_progress(_share(flags, finished, begins)))
-            self.rocksdb_version = benches.readers[0].version
-            return self._gather(benches.readers, begins, ends, counters, reasons, shlex.join(commands[0]), configuration)
+                benches.watch(on_mark, lambda finished: on_progress(
+                    job.share(benches.readers[0], finished, begins[0].moment if begins else None, configuration)))
+            self.rocksdb_version = self.rocksdb_version or benches.readers[0].version
+            on_disk = not placement.in_memory(directory)
+            return self._gather(benches.readers, begins, ends, counters, reasons, shlex.join(commands[0]), configuration, on_disk)
 
     def _start_clusters(self, stack: contextlib.ExitStack, configuration: Configuration, directory: pathlib.Path):
         options = self._options
@@ -110,26 +105,18 @@ class Runner:
             for i in range(options.tenants)
         ]
 
-    def _flags(self, configuration: Configuration) -> dict[str, str]:
-        flags = dict(self._workload)
-        options = self._options
-        if placement.waits_for_slices(configuration.datapath, configuration.noise, options.replicas * options.tenants):
-            flags.setdefault("duration", str(options.slow_seconds))
-        if "duration" in flags:
-            flags.setdefault("ops_between_duration_checks", "1")
-        return flags
+    def _prepared(self, job, configuration: Configuration, database: pathlib.Path, over) -> list[str]:
+        """The command to measure; what must run before it has."""
+        preparation = job.preparation(database, over)
+        if preparation:
+            processes.capture(preparation, self._processors.primary, self._options.timeout)
+        return job.command(database, over, configuration)
 
-    def _command(self, configuration: Configuration, flags: dict[str, str], database: pathlib.Path, over) -> list[str]:
-        command = [self._programs.db_bench, *(f"--{name}={value}" for name, value in flags.items()), "--histogram=1", f"--db={database}"]
-        if over is None:
-            return command
-        return [self._programs.hyperloopctl, "exec", "--uri", over.uri_for(configuration.datapath), "--", *command]
-
-    def _placement_reasons(self, who: snapshot.Participants) -> list[str]:
+    def _placement_reasons(self, who: snapshot.Participants, primary: str) -> list[str]:
         """As the kernel says at run time, not as we asked for it."""
         reasons = []
         own, others = self._processors.primary, self._processors.replicas
-        for pids, name, processor, normal in ((who.primary, "db_bench", own, False), (who.replicas, "a replica", others, True),
+        for pids, name, processor, normal in ((who.primary, primary, own, False), (who.replicas, "a replica", others, True),
                                               (who.rnic, "the RNIC daemon", others, False), (who.noise, "stress-ng", others, True)):
             for pid in pids:
                 reasons += validity.placement_reasons(name, procfs.placements(pid), processor, normal)
@@ -146,7 +133,7 @@ class Runner:
                                                   event_driven)
         ]
 
-    def _gather(self, readers, begins, ends, counters, reasons, command, configuration) -> list[Measured]:
+    def _gather(self, readers, begins, ends, counters, reasons, command, configuration, on_disk) -> list[Measured]:
         measured = []
         for number, first in enumerate(readers[0].benchmarks):
             each = [reader.benchmarks[number] for reader in readers if number < len(reader.benchmarks)]
@@ -155,41 +142,57 @@ class Runner:
                 continue  # does not measure operations, such as compact
             cost = snapshot.between(begins[number], ends[number])
             run = _figures(each, db_bench.merge(histograms))
-            run["reasons"] = reasons + self._cost_reasons(cost, configuration)
+            run["reasons"] = (reasons + [benchmark.fault for benchmark in each if benchmark.fault] +
+                              self._cost_reasons(cost, configuration, on_disk))
             run["valid"] = not run["reasons"]
-            run["cpu_seconds"] = {"primary": cost.primary, "replicas": cost.replicas, "rnic": cost.rnic,
+            run["cpu_seconds"] = {"primary": cost.primary, "replicas": cost.replicas, "rnic": self._rnic_seconds(cost, configuration),
                                   "noise": cost.noise if configuration.noise else None}
-            run["cpu_share"] = self._shares(cost)
+            run["cpu_share"] = self._shares(cost, configuration)
             run["rnic_counters"] = {name: value - counters[number].get(name, 0) for name, value in counters[number + 1].items()}
             measured.append(Measured(first.name, command, run))
         if not measured:
-            raise ComparisonError(f"db_bench measured no operations with --benchmarks={self._workload['benchmarks']}")
+            raise ComparisonError(f"no operations were measured by {command}")
         return measured
 
-    def _cost_reasons(self, cost: snapshot.Snapshot, configuration: Configuration) -> list[str]:
+    def _over_device(self, configuration: Configuration) -> bool:
+        return self._options.provider == "verbs" and configuration.datapath != "none"
+
+    def _rnic_seconds(self, cost: snapshot.Snapshot, configuration: Configuration) -> float:
+        """The daemon's; of a device what the kernel's own threads and interrupts took, which to Soft-RoCE is the RNIC."""
+        if not self._over_device(configuration):
+            return cost.rnic
+        return cost.kernel + sum(each.interrupts for each in cost.processors.values())
+
+    def _cost_reasons(self, cost: snapshot.Snapshot, configuration: Configuration, on_disk: bool) -> list[str]:
         reasons = []
         if configuration.noise:
-            forwarding = {tid: each for tid, each in cost.replica_threads.items() if each.name == FORWARDING_THREAD}
-            others = {tid: each for tid, each in (cost.replica_threads | cost.noise_threads).items() if tid not in forwarding}
-            reasons += validity.fair_share_reasons(forwarding, others, cost.rnic, cost.moment)
+            reasons += validity.fair_share_reasons(list(cost.replica_threads.values()), list(cost.noise_threads.values()), cost.rnic, cost.moment)
         own, others = self._processors.primary, self._processors.replicas
         ours = {own: cost.primary, others: sum(cost.replicas) + cost.rnic + cost.noise + cost.own}
         for processor, seconds in ours.items():
             told = cost.processors[processor]
+            if on_disk or self._over_device(configuration):  # then the kernel works for the case
+                seconds += cost.kernel + told.interrupts
             reasons += validity.quiet_reasons(processor, seconds, told.busy, told.stolen, cost.moment)
         return reasons
 
-    def _shares(self, cost: snapshot.Snapshot) -> dict[str, dict[str, float]]:
-        """By processor. Exact where the placement holds: each part is bound to one processor."""
+    def _shares(self, cost: snapshot.Snapshot, configuration: Configuration) -> dict[str, dict[str, float]]:
+        """By processor. Exact where the placement holds: each part is bound to one processor. Over a device the RNIC's share is
+        that of interrupts, since the kernel does not say where its threads were."""
         own, others = self._processors.primary, self._processors.replicas
         nothing = {"rnic": 0.0, "replicas": 0.0, "noise": 0.0, "primary": 0.0}
         shares = {own: nothing | {"primary": cost.primary},
                   others: nothing | {"rnic": cost.rnic, "replicas": sum(cost.replicas), "noise": cost.noise}}
+        if self._over_device(configuration):
+            for processor, parts in shares.items():
+                parts["rnic"] = cost.processors[processor].interrupts
         return {str(number): {part: seconds / cost.moment for part, seconds in parts.items()} for number, parts in shares.items()}
 
 
 def _figures(benchmarks: list[db_bench.Benchmark], histogram: db_bench.Histogram) -> dict:
     operations = sum(each.operations for each in benchmarks)
+    kinds = dict.fromkeys(kind for each in benchmarks for kind in each.histograms)
+    types = {kind: db_bench.merge([each.histograms[kind] for each in benchmarks if kind in each.histograms]) for kind in kinds}
     return {
         "operations": operations,
         "seconds": max(each.seconds for each in benchmarks),
@@ -197,16 +200,9 @@ def _figures(benchmarks: list[db_bench.Benchmark], histogram: db_bench.Histogram
         "micros_per_op": sum(each.micros_per_op * each.operations for each in benchmarks) / max(operations, 1),
         "latency_ns": histogram.latency_ns,
         "histogram": histogram.buckets,
+        "types": [{"type": kind, "operations": each.count, "latency_ns": each.latency_ns, "histogram": each.buckets}
+                  for kind, each in types.items()],
     }
-
-
-def _share(flags: dict[str, str], finished: int, begins: dict) -> float:
-    """How much of a run is done, as well as can be told."""
-    if flags.get("duration", "0") != "0":
-        if not begins:
-            return 0.0
-        return min((time.monotonic() - begins[0].moment) / float(flags["duration"]), 1.0)
-    return min(finished / int(flags["num"]), 1.0)
 
 
 def _counters(clusters: list) -> dict[str, int]:
@@ -215,7 +211,7 @@ def _counters(clusters: list) -> dict[str, int]:
     return {
         f"tenant{number}.{name}" if several else name: value
         for number, each in enumerate(clusters)
-        if each is not None and each.daemon is not None
+        if each is not None
         for name, value in each.counters().items()
     }
 

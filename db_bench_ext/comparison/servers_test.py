@@ -4,7 +4,7 @@ import pathlib
 import tempfile
 import unittest
 
-from comparison import alternatives, closed_loop, etcd_servers, processes, redis_servers
+from comparison import alternatives, closed_loop, etcd_servers, placement, processes, redis_servers
 from comparison.errors import ComparisonError, UsageError
 
 SECONDS = 0.2
@@ -57,7 +57,7 @@ class ServersTest(unittest.TestCase):
     def test_fsync_is_not_measured_in_memory(self):
         with self.assertRaisesRegex(UsageError, "on tmpfs, where fsync does nothing"):
             alternatives.check_disk("/dev/shm")
-        self.assertEqual(alternatives.file_system(pathlib.Path("/dev/shm")), "tmpfs")
+        self.assertEqual(placement.file_system(pathlib.Path("/dev/shm")), "tmpfs")
 
 
 if __name__ == "__main__":

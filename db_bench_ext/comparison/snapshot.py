@@ -28,6 +28,12 @@ class Snapshot:
     replica_threads: dict[int, procfs.Thread]
     noise_threads: dict[int, procfs.Thread]
     processors: dict[int, procfs.Processor]
+    kernel_threads: dict[int, float]
+
+    @property
+    def kernel(self) -> float:
+        """Of all of the kernel's own threads, on whatever processor."""
+        return sum(self.kernel_threads.values())
 
 
 def take(who: Participants) -> Snapshot:
@@ -42,6 +48,7 @@ def take(who: Participants) -> Snapshot:
         replica_threads=_threads(who.replicas),
         noise_threads=_threads(who.noise),
         processors=procfs.processors(),
+        kernel_threads=procfs.kernel_threads(),
     )
 
 
@@ -58,10 +65,12 @@ def between(begin: Snapshot, end: Snapshot) -> Snapshot:
         replica_threads=_difference(begin.replica_threads, end.replica_threads),
         noise_threads=_difference(begin.noise_threads, end.noise_threads),
         processors={
-            number: procfs.Processor(end.processors[number].busy - before.busy, end.processors[number].stolen - before.stolen)
-            for number, before in begin.processors.items()
+            number: procfs.Processor(*(after - before for after, before in zip(dataclasses.astuple(end.processors[number]),
+                                                                               dataclasses.astuple(earlier))))
+            for number, earlier in begin.processors.items()
             if number in end.processors
         },
+        kernel_threads={pid: seconds - begin.kernel_threads.get(pid, 0.0) for pid, seconds in end.kernel_threads.items()},
     )
 
 
