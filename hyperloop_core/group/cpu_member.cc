@@ -82,6 +82,7 @@ Status CpuMember::Build(rnic::Device& device, rnic::ProtectionDomain& pd,
   attr.send_cq = attr.recv_cq = cq_.get();
   attr.send_wqebbs = send_ring;
   attr.recv_wqes = 0;
+  attr.link_timeout = kMemberPatience;
   attr.max_inline = inline_messages_ ? CpuMessageBytes(program_.group_size) : 0;
   HL_ASSIGN_OR_RETURN(down_, pd.CreateQueuePair(attr));
   attr.send_wqebbs = 16;

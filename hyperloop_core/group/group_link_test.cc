@@ -19,11 +19,14 @@ constexpr uint32_t kReplicas = 3;
 // One RNIC for each host, and a link from each to each other.
 class Machines {
  public:
-  Machines() {
+  // Their RNICs' clock is `now_ns`, if not null.
+  explicit Machines(const uint64_t* now_ns = nullptr) {
     for (uint32_t i = 0; i < kReplicas; ++i) names_.push_back("replica" + std::to_string(i));
     names_.push_back("primary");
     for (size_t i = 0; i < names_.size(); ++i) {
-      rnics_.push_back(std::make_unique<EmbeddedRnic>(softrnic::EngineOptions{.seed = i + 1}));
+      softrnic::EngineOptions options{.seed = i + 1};
+      if (now_ns != nullptr) options.now_ns = [now_ns] { return *now_ns; };
+      rnics_.push_back(std::make_unique<EmbeddedRnic>(options));
       ports_.push_back(network.AddPort());
       rnics_[i]->engine().AttachPort(ports_[i]);
     }
@@ -49,6 +52,13 @@ class Machines {
       if (!resets || link->under_way() == 0 || random() % 20 != 0) continue;
       network.Reset(*link);
     }
+  }
+  // Both links between two machines: 0 to kReplicas - 1, and kReplicas the primary's.
+  void SetCut(size_t a, size_t b, bool cut) {
+    for (auto& link : network.links())
+      if ((link->from == ports_[a] && link->to == ports_[b]) ||
+          (link->from == ports_[b] && link->to == ports_[a]))
+        link->cut = cut;
   }
   uint64_t resets() const {
     uint64_t sum = 0;
@@ -109,6 +119,55 @@ TEST(GroupLink, AGroupSpansMachines) { RunGroup(1, false); }
 
 TEST(GroupLink, ResetsLoseNothingAndRepeatNothing) {
   for (uint64_t seed = 1; seed <= 5 && !HasFailure(); ++seed) RunGroup(seed, true);
+}
+
+// In the RNICs' time: the group's own clock hardly moves.
+void RunGroupOverACut(Datapath datapath, uint32_t from, uint32_t to) {
+  SCOPED_TRACE("datapath " + std::to_string(static_cast<uint32_t>(datapath)) + ", from " +
+               std::to_string(from) + " to " + std::to_string(to));
+  constexpr uint64_t kStepNs = 10'000'000;
+  constexpr uint64_t kCutNs = 50'000'000'000;  // of the 54 s that ack_timeout leaves
+  uint64_t now = 1'000'000'000;
+  std::mt19937_64 random(from + 1);
+  Machines machines(&now);
+  std::unique_ptr<Chain> chain;
+  const auto step = [&](uint64_t ns) {
+    now += ns;
+    machines.Step(random, false);
+    for (uint32_t i = 0; chain != nullptr && i < kReplicas; ++i) chain->StepCpu(i);
+  };
+  ChainOptions options;
+  options.datapath = datapath;
+  options.group_size = kReplicas;
+  options.window = 4;
+  options.open_device = [&](const std::string& host) { return machines.Open(host); };
+  options.step = [&](softrnic::Engine&) { step(20'000); };
+  options.ack_timeout = std::chrono::seconds(60);
+  auto made = Chain::Create(options);
+  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  chain = std::move(*made);
+  const auto write = [&chain] {
+    const auto ticket = chain->group().Write(64, 500, /*flush=*/true);
+    EXPECT_TRUE(ticket.ok()) << ticket.status().ToString();
+    return ticket.ok() ? *ticket : 0;
+  };
+  const Status before = chain->group().Wait(write());
+  ASSERT_TRUE(before.ok()) << before.ToString();
+  machines.SetCut(from, to, true);
+  const Ticket ticket = write();
+  for (uint64_t passed = 0; passed < kCutNs; passed += kStepNs) step(kStepNs);
+  machines.SetCut(from, to, false);
+  const Status healed = chain->group().Wait(ticket);
+  ASSERT_TRUE(healed.ok()) << healed.ToString();
+  const Status after = chain->group().Wait(write());
+  EXPECT_TRUE(after.ok()) << after.ToString();
+}
+
+TEST(GroupLink, ACutOfAnyHopLastsAsLongAsAckTimeoutAllows) {
+  for (const Datapath chained : {Datapath::kOffload, Datapath::kCpuPolling})
+    for (uint32_t hop = 0; hop <= kReplicas; ++hop)  // the first from, the last to the primary
+      RunGroupOverACut(chained, (hop + kReplicas) % (kReplicas + 1), hop);
+  for (uint32_t i = 0; i < kReplicas; ++i) RunGroupOverACut(Datapath::kFanout, kReplicas, i);
 }
 
 }  // namespace

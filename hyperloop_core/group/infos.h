@@ -1,6 +1,7 @@
 // MemberInfo and PrimaryInfo: made, checked and read the same way by every datapath.
 #pragma once
 
+#include <chrono>
 #include <span>
 #include <utility>
 
@@ -23,6 +24,9 @@ Status CheckRegion(const rnic::MemoryRegion& region);
 // A member's info without its queue pairs' numbers.
 MemberInfo InfoOf(const rnic::Device& device, const rnic::MemoryRegion& region, uint32_t position,
                   const SlotProgram& program);
+// How long a replica waits for the next node over a link: as long as it can. The primary's
+// ack_timeout decides, and the primary alone can say what failed.
+inline constexpr std::chrono::milliseconds kMemberPatience = rnic::kMaxSilence;
 // In a chain: to whom replica `position` connects `up` and `down`.
 std::pair<rnic::QpAddress, rnic::QpAddress> Neighbours(const PrimaryInfo& primary,
                                                        std::span<const MemberInfo> chain,

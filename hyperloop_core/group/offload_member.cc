@@ -20,6 +20,7 @@ rnic::QpAttr ManagedQueue(rnic::CompletionQueue* send_cq, rnic::CompletionQueue*
   attr.recv_cq = recv_cq;
   attr.send_wqebbs = blocks;
   attr.recv_wqes = 0;
+  attr.link_timeout = kMemberPatience;
   attr.cross_channel = true;
   attr.managed_send = true;
   return attr;

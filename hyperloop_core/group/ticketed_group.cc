@@ -95,10 +95,13 @@ Status TicketedGroup::BuildCommon(rnic::ProtectionDomain& pd, rnic::MemoryRegion
 rnic::QpAttr TicketedGroup::QueueAttr(uint32_t send_wqebbs) const {
   rnic::QpAttr attr;
   // A dead replica next to this node is to be named before ack_timeout, which can only say that
-  // something is.
-  const auto transport = std::chrono::duration_cast<std::chrono::milliseconds>(
-      options_.ack_timeout / (2 * (attr.retry_count + 1)));
-  attr.ack_timeout = std::clamp(transport, std::chrono::milliseconds(1), attr.ack_timeout);
+  // something is: at once where no packet can be lost, as late as possible over a link, whose cut
+  // may heal.
+  using std::chrono::milliseconds;
+  const auto patience = std::chrono::duration_cast<milliseconds>(options_.ack_timeout);
+  attr.ack_timeout =
+      std::clamp(patience / (2 * (attr.retry_count + 1)), milliseconds(1), attr.ack_timeout);
+  attr.link_timeout = std::clamp(patience * 9 / 10, milliseconds(1), rnic::kMaxSilence);
   attr.send_cq = attr.recv_cq = cq_.get();
   attr.recv_wqes = 0;
   attr.send_wqebbs = send_wqebbs;

@@ -10,7 +10,7 @@
 namespace hyperloop::softrnic {
 
 inline constexpr uint32_t kCommandMagic = 0x484c5243;  // "HLRC"
-inline constexpr uint16_t kCommandVersion = 3;
+inline constexpr uint16_t kCommandVersion = 4;
 inline constexpr uint32_t kMaxQpsPerContext = 512;
 inline constexpr uint32_t kMaxPrivateData = 512;
 inline constexpr uint32_t kMaxName = 64;
@@ -109,13 +109,13 @@ struct ModifyQpArgs {
   uint32_t access;  // kInit: remote access rights of the QP
   // As in rnic::QpAttr.
   uint32_t rnr_timer_us;    // kReadyToReceive
-  uint32_t ack_timeout_ms;  // kReadyToSend, with the two below
+  uint32_t ack_timeout_ms;  // kReadyToSend, with the three below
+  uint32_t link_timeout_ms;
   uint32_t retry_count;
   uint32_t rnr_retry;
 };
 inline constexpr uint32_t kMaxRetries = 7;
 inline constexpr uint32_t kMaxRnrTimerUs = 491'520;
-inline constexpr uint32_t kMaxAckTimeoutMs = 8'796'093;
 struct PublishArgs {
   char service[kMaxName];
   uint32_t pdn;

@@ -156,6 +156,37 @@ TEST(EngineLink, ACutBecomesRetryExceededAfterTheTimeoutAndNotBefore) {
   EXPECT_FALSE(p.a_engine.RetryPending()) << "nothing left to wait for";
 }
 
+TEST(EngineLink, ACutLastsTheLinkTimeoutHoweverOftenPacketsAreSentAgain) {
+  for (const uint32_t timeout_ms : {120u, 2'000u, 20'000u}) {
+    SCOPED_TRACE(timeout_ms);
+    Linked p({}, {.link_timeout_ms = timeout_ms, .retry_count = 1});
+    const auto write = [&p] {
+      p.a_qp.Write(p.Dst(), p.b->rkey, p.a->At(p.src, 8), CqeMode::kAlways);
+      p.a_qp.Ring();
+    };
+    write();
+    p.Run();
+    ExpectAllGood(p.a_cq.PollAll(), 1);
+    p.Pass(3);
+    p.ab.cut = true;
+    write();
+    p.Pass(timeout_ms - 1);
+    EXPECT_TRUE(p.a_cq.PollAll().empty());
+    EXPECT_GE(p.a->Counter("link_retransmits"), (timeout_ms - 1) / 500);
+    p.ab.cut = false;  // healed in time: not seen
+    p.Run();
+    ExpectAllGood(p.a_cq.PollAll(), 1);
+    p.ab.cut = true;
+    write();
+    p.Pass(timeout_ms - 1);
+    EXPECT_TRUE(p.a_cq.PollAll().empty()) << "counted anew";
+    p.Pass(2);
+    const auto ends = p.a_cq.PollAll();
+    ASSERT_EQ(ends.size(), 1u);
+    EXPECT_EQ(ends[0].status, WcStatus::kRetryExceeded);
+  }
+}
+
 // Also for the very first packet, which asks for a session.
 TEST(EngineLink, AnUnreachablePeerBecomesRetryExceeded) {
   Linked p;

@@ -11,7 +11,7 @@
 namespace hyperloop::softrnic {
 namespace {
 
-constexpr uint64_t kLeastLinkTimeoutNs = 500'000'000;
+constexpr uint64_t kLeastLinkTryNs = 500'000'000;
 constexpr uint64_t kTimerStepNs = 1'000'000;
 
 uint64_t LoadPrefix(const uint8_t* gid) {
@@ -247,7 +247,6 @@ void Engine::Impl::HandleSession(const Packet& p) {
     return FailSent(*qp, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
   r.phase = Remote::Phase::kOpen;
   r.session = p.addr;
-  r.retries = 0;
   r.progress_ns = Now();
   PumpLater(*qp);
 }
@@ -286,8 +285,9 @@ bool Engine::Impl::CheckTimers() {
   return any;
 }
 
-// A request without a sign of life, be it on its way or waiting for the link, for `ack_timeout` is
-// sent again, `retry_count` times; one that found no receive waits as long as the peer said.
+// A request without a sign of life, be it on its way or waiting for the link, is sent again each
+// `ack_timeout`, and fails after `link_timeout`; one that found no receive waits as long as the
+// peer said.
 bool Engine::Impl::TimerDue(Qp& qp, uint64_t now) {
   Remote& r = *qp.remote;
   if (r.rnr_until_ns != 0) {
@@ -297,11 +297,15 @@ bool Engine::Impl::TimerDue(Qp& qp, uint64_t now) {
     PumpLater(qp);
     return true;
   }
+  if (qp.ack_timeout_ns == 0 && qp.link_timeout_ns == 0) return false;
   // TCP mends a lost packet in some 200 ms: to ask again before that is no use.
-  const uint64_t timeout_ns = std::max<uint64_t>(qp.ack_timeout_ns, kLeastLinkTimeoutNs);
-  if (qp.ack_timeout_ns == 0 || now - r.progress_ns < timeout_ns) return false;
-  r.progress_ns = now;
-  if (r.retries++ >= qp.retry_count) {
+  const uint64_t try_ns = std::max(qp.ack_timeout_ns, kLeastLinkTryNs);
+  const uint64_t limit_ns =
+      qp.link_timeout_ns != 0 ? qp.link_timeout_ns : (qp.retry_count + 1) * try_ns;
+  const bool over = now - r.progress_ns >= limit_ns;
+  if (!over && now - std::max(r.progress_ns, r.again_ns) < try_ns) return false;
+  r.again_ns = now;
+  if (over) {
     FailSent(qp, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
   } else if (r.phase == Remote::Phase::kConnecting) {
     SendConnect(qp);

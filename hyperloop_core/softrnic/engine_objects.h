@@ -254,6 +254,7 @@ struct Qp {
   uint32_t doorbell_index = 0;
   uint32_t max_read_atomic = 1;
   uint64_t ack_timeout_ns = 0;
+  uint64_t link_timeout_ns = 0;
   uint8_t retry_count = 7;
   uint8_t rnr_retry = 7;
   uint32_t rnr_timer_us = 640;

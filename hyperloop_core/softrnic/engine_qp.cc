@@ -224,12 +224,14 @@ Status Engine::Impl::ModifyQp(Context& c, const ModifyQpArgs& a) {
       break;
     case QpState::kReadyToSend:
       if (qp->state != QpState::kReadyToReceive) return refuse();
-      if (a.ack_timeout_ms > kMaxAckTimeoutMs || a.retry_count > kMaxRetries ||
-          a.rnr_retry > kMaxRetries)
-        return InvalidArgument(Text("modify QP: ack timeout of ", a.ack_timeout_ms, " ms, retries ",
-                                    a.retry_count, " and ", a.rnr_retry, "; at most ",
-                                    kMaxAckTimeoutMs, " ms and ", kMaxRetries));
+      if (std::max(a.ack_timeout_ms, a.link_timeout_ms) > rnic::kMaxSilence.count() ||
+          std::max(a.retry_count, a.rnr_retry) > kMaxRetries)
+        return InvalidArgument(Text("modify QP: timeouts of ", a.ack_timeout_ms, " and ",
+                                    a.link_timeout_ms, " ms, retries ", a.retry_count, " and ",
+                                    a.rnr_retry, "; at most ", rnic::kMaxSilence.count(),
+                                    " ms and ", kMaxRetries));
       qp->ack_timeout_ns = uint64_t{a.ack_timeout_ms} * 1'000'000;
+      qp->link_timeout_ns = uint64_t{a.link_timeout_ms} * 1'000'000;
       qp->retry_count = static_cast<uint8_t>(a.retry_count);
       qp->rnr_retry = static_cast<uint8_t>(a.rnr_retry);
       break;

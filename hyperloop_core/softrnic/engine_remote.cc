@@ -154,7 +154,6 @@ void Engine::Impl::HandleAnswer(const Packet& p) {
     if (needs_answer()) return;  // it was lost: asked for again after the timeout
     PopSent(*qp);
   }
-  r.retries = 0;
   r.progress_ns = Now();
   if (!r.sent.empty()) {
     Inflight& entry = *FirstUnanswered(*qp);

@@ -45,7 +45,6 @@ struct Remote {
   bool waiting = false;  // for room on the link
   bool pumping = false;  // in Impl::to_pump
   bool halted = false;   // a WQE failed: nothing after it is sent
-  uint8_t retries = 0;
   uint8_t rnr_retries = 0;
   uint64_t nonce = 0;
   uint64_t session = 0;
@@ -55,6 +54,7 @@ struct Remote {
   uint64_t sent_bytes = 0;
   size_t packed = 0;          // entries at the front of Qp::inflight that are wholly in packets
   uint64_t progress_ns = 0;   // when it last got an answer, or began to wait for one
+  uint64_t again_ns = 0;      // when everything without an answer was last sent again
   uint64_t rnr_until_ns = 0;  // not 0: the peer had no receive
 
   // --- responder

@@ -268,6 +268,8 @@ TEST(EngineState, AttributesHaveLimits) {
   EXPECT_TRUE(refused(QpState::kReadyToSend, [](auto& a) { a.rnr_retry = 0x107; }));
   EXPECT_TRUE(refused(QpState::kReadyToSend, [](auto& a) { a.ack_timeout_ms = 8'796'094; }));
   EXPECT_FALSE(refused(QpState::kReadyToSend, [](auto& a) { a.ack_timeout_ms = 8'796'093; }));
+  EXPECT_TRUE(refused(QpState::kReadyToSend, [](auto& a) { a.link_timeout_ms = 8'796'094; }));
+  EXPECT_FALSE(refused(QpState::kReadyToSend, [](auto& a) { a.link_timeout_ms = 8'796'093; }));
   EXPECT_EQ(p.a.TryModify(p.a_qp, QpState::kReset).code(), Code::kOk);
   EXPECT_EQ(p.a.TryModify(p.a_qp, QpState::kInit, 0x10).code(), Code::kInvalidArgument)
       << "unknown access rights";

@@ -139,6 +139,7 @@ struct QpSpec {
   uint32_t max_read_atomic = 16;
   uint32_t rnr_timer_us = 640;
   uint32_t ack_timeout_ms = 64;
+  uint32_t link_timeout_ms = 0;
   uint32_t retry_count = 7;
   uint32_t rnr_retry = 7;
 };
@@ -270,6 +271,7 @@ class Client {
     if (spec.has_rq) qp.SetReceiveCounter(qp.next_recv);
     qp.attr.rnr_timer_us = spec.rnr_timer_us;
     qp.attr.ack_timeout_ms = spec.ack_timeout_ms;
+    qp.attr.link_timeout_ms = spec.link_timeout_ms;
     qp.attr.retry_count = spec.retry_count;
     qp.attr.rnr_retry = spec.rnr_retry;
     const auto reply = Must(command).result.qp;

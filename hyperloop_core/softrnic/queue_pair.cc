@@ -46,10 +46,12 @@ Status CheckAttr(const rnic::QpAttr& attr) {
                            std::to_string(attr.rnr_retry) + ": 0 to 7");
   }
   if (attr.rnr_timer.count() < 1 || attr.rnr_timer.count() > kMaxRnrTimerUs ||
-      attr.ack_timeout.count() < 0 || attr.ack_timeout.count() > kMaxAckTimeoutMs) {
+      attr.ack_timeout.count() < 0 || attr.ack_timeout > rnic::kMaxSilence ||
+      attr.link_timeout.count() < 0 || attr.link_timeout > rnic::kMaxSilence) {
     return InvalidArgument("rnr_timer of " + std::to_string(attr.rnr_timer.count()) +
                            " us, ack_timeout of " + std::to_string(attr.ack_timeout.count()) +
-                           " ms: 1 us to 491520 us, and 0 (no limit) to 8796093 ms");
+                           " ms, link_timeout of " + std::to_string(attr.link_timeout.count()) +
+                           " ms: 1 us to 491520 us, and 0 to 8796093 ms each");
   }
   if (attr.max_inline > rnic::kMaxInline) {
     return InvalidArgument("max_inline " + std::to_string(attr.max_inline) + ": at most " +
@@ -178,6 +180,7 @@ Status SoftQueuePair::Modify(QpState state, const rnic::QpAddress& peer) {
   args.access = rnic::kRemoteWrite | rnic::kRemoteRead | rnic::kRemoteAtomic;
   args.rnr_timer_us = static_cast<uint32_t>(attr_.rnr_timer.count());
   args.ack_timeout_ms = static_cast<uint32_t>(attr_.ack_timeout.count());
+  args.link_timeout_ms = static_cast<uint32_t>(attr_.link_timeout.count());
   args.retry_count = attr_.retry_count;
   args.rnr_retry = attr_.rnr_retry;
   Reply reply;

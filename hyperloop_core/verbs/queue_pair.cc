@@ -19,7 +19,6 @@ using std::chrono::microseconds;
 constexpr uint32_t kMaxRingEntries = 32768;  // as in the software RNIC
 constexpr uint8_t kMaxRetries = 7;
 constexpr microseconds kMaxRnrTimer{491'520};
-constexpr std::chrono::milliseconds kMaxAckTimeout{8'796'093};
 constexpr uint8_t kHopLimit = 64;
 
 // rnic::Sge goes to the device as it is.
@@ -56,10 +55,12 @@ Status CheckAttr(const rnic::QpAttr& attr, const ibv_device_attr& device) {
                            std::to_string(attr.rnr_retry) + ": 0 to 7");
   }
   if (attr.rnr_timer.count() < 1 || attr.rnr_timer > kMaxRnrTimer || attr.ack_timeout.count() < 0 ||
-      attr.ack_timeout > kMaxAckTimeout) {
+      attr.ack_timeout > rnic::kMaxSilence || attr.link_timeout.count() < 0 ||
+      attr.link_timeout > rnic::kMaxSilence) {
     return InvalidArgument("rnr_timer of " + std::to_string(attr.rnr_timer.count()) +
                            " us, ack_timeout of " + std::to_string(attr.ack_timeout.count()) +
-                           " ms: 1 us to 491520 us, and 0 (no limit) to 8796093 ms");
+                           " ms, link_timeout of " + std::to_string(attr.link_timeout.count()) +
+                           " ms: 1 us to 491520 us, and 0 to 8796093 ms each");
   }
   if (attr.mtu != 0) return MtuFromBytes(attr.mtu).status();
   return {};

@@ -151,6 +151,9 @@ TEST_P(QueueTest, PostChecksItsArguments) {
   EXPECT_EQ(refused([](auto& attr) { attr.rnr_timer = 491521us; }), Code::kInvalidArgument);
   EXPECT_EQ(refused([](auto& attr) { attr.ack_timeout = -1ms; }), Code::kInvalidArgument);
   EXPECT_EQ(refused([](auto& attr) { attr.ack_timeout = 9'000'000ms; }), Code::kInvalidArgument);
+  EXPECT_EQ(refused([](auto& attr) { attr.link_timeout = -1ms; }), Code::kInvalidArgument);
+  EXPECT_EQ(refused([](auto& attr) { attr.link_timeout = 8'796'094ms; }), Code::kInvalidArgument);
+  EXPECT_EQ(refused([](auto& attr) { attr.link_timeout = 8'796'093ms; }), Code::kOk);
   EXPECT_EQ(refused([](auto& attr) { attr.retry_count = 0, attr.ack_timeout = 0ms; }), Code::kOk);
 }
 

@@ -306,6 +306,7 @@ TEST_F(RnicdMalformedTest, TimersAndRetriesOfAQueuePairAreChecked) {
                            .access = 0,
                            .rnr_timer_us = rnr_timer_us,
                            .ack_timeout_ms = ack_timeout_ms,
+                           .link_timeout_ms = 0,
                            .retry_count = retry_count,
                            .rnr_retry = rnr_retry};
     return client.Call(command);

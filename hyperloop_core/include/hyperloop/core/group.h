@@ -92,6 +92,8 @@ struct GroupOptions {
   // Per replica: a power of two from max(8, 2·window) to kMaxSlots; 0: SlotsFor(window). Both ends
   // must agree.
   uint32_t slots = 0;
+  // The longest wait for an acknowledgement; above 0. Links between RNIC daemons that are cut for
+  // less than nine tenths of it are waited for.
   std::chrono::nanoseconds ack_timeout = std::chrono::seconds(10);
   WaitMode wait = WaitMode::kPoll;  // kEvent needs rnic::Caps::completion_events
   bool check_ordering = true;       // off only for the test that shows why it is on

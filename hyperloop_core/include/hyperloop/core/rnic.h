@@ -191,6 +191,9 @@ class CompletionQueue {
   virtual Result<uint32_t> TakeEvents() = 0;
 };
 
+// The longest ack_timeout and link_timeout of QpAttr: what InfiniBand's timeout field can say.
+inline constexpr std::chrono::milliseconds kMaxSilence{8'796'093};
+
 struct QpAttr {
   CompletionQueue* send_cq = nullptr;
   CompletionQueue* recv_cq = nullptr;
@@ -200,11 +203,16 @@ struct QpAttr {
   uint32_t max_read_atomic = 16;
   uint32_t max_inline = 0;  // bytes that a request may carry as inline_data
   // Requests without an answer. A device with coarser units rounds the times up.
-  // No sign of life from the peer within `ack_timeout` (0: no limit; at most 8796 s): tried again
-  // `retry_count` times (0 to 7), then kRetryExceeded. So a dead peer is noticed after
+  // No sign of life from the peer within `ack_timeout` (0: no limit; at most kMaxSilence): tried
+  // again `retry_count` times (0 to 7), then kRetryExceeded. So a dead peer is noticed after
   // (retry_count + 1) x ack_timeout.
   uint8_t retry_count = 7;
   std::chrono::milliseconds ack_timeout{64};
+  // Over a link between RNIC daemons (softrnic; elsewhere checked and not used), where TCP mends
+  // losses in its own time: how long the peer may stay silent before kRetryExceeded, however often
+  // requests are sent again meanwhile; at most kMaxSilence. 0: (retry_count + 1) x ack_timeout,
+  // which counts as at least 500 ms unless it is 0.
+  std::chrono::milliseconds link_timeout{0};
   // The peer has no receive posted: it says so, and how long to wait (its own rnr_timer, at most
   // 491.52 ms; the answer to kSend*, kWriteImm); tried again `rnr_retry` times (0 to 6; 7: for
   // ever), then kRnrRetryExceeded.
