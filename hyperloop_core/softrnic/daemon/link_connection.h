@@ -1,24 +1,37 @@
 // A connection of the LinkServer, and what its files share.
 #pragma once
 
+#include <sys/uio.h>
+
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "softrnic/daemon/link_server.h"
+#include "softrnic/links/packet.h"
 
 namespace hyperloop::softrnic {
 
-// Of requests that no socket has taken, per link; packets that the engine has not looked at.
+inline constexpr size_t kMaxConnections = 256;
+// Of requests that no socket has taken, per link.
 inline constexpr int64_t kLinkQueueBytes = 1 << 20;
-inline constexpr size_t kLinkInboxBytes = 4 << 20;
-// Of answers that a peer's connection has not taken; with more, further ones are dropped. (A
-// request of 64 bytes can ask for 64 KiB: what is in the inbox already may be answered by
-// gigabytes.)
-inline constexpr size_t kLinkAnswerBytes = 64 << 20;
+// Of packets that are with the engine and whose answers are not here yet: each counts as the larger
+// of the two, for a request of 64 bytes can ask for 64 KiB.
+inline constexpr uint64_t kLinkInFlightBytes = 4 << 20;
+// Of answers that a connection's socket has not taken, those of its packets with the engine
+// included: so many, but once all connections that peers made have kAllAnswerBytes, only the least.
+inline constexpr size_t kConnectionAnswerBytes = 4 << 20;
+inline constexpr size_t kAllAnswerBytes = 64 << 20;
+inline constexpr size_t kLeastAnswerBytes = 256 << 10;
+// So for all that peers made the daemon holds no more than:
+inline constexpr size_t kMaxAnswerBytes =
+    kAllAnswerBytes + kMaxConnections * kLeastAnswerBytes + kLinkInFlightBytes;
 // What epoll calls the server's own descriptors; connections have their serial numbers.
 inline constexpr uint64_t kListenerEvents = 1;
 inline constexpr uint64_t kWakeEvents = 2;
@@ -29,7 +42,56 @@ inline void Count(std::atomic<uint64_t>* counter, uint64_t n) {
   counter->fetch_add(n, std::memory_order_relaxed);
 }
 
+// Bytes that wait for a socket, in pieces that go as it takes them.
+class OutBytes {
+ public:
+  size_t size() const { return size_; }
+
+  // Has `add` append to a vector with room for a frame.
+  template <typename Add>
+  void Append(Add&& add) {
+    if (pieces_.empty() || pieces_.back().capacity() - pieces_.back().size() < kMostAdded) {
+      pieces_.emplace_back();
+      pieces_.back().reserve(kPieceBytes);
+    }
+    const size_t before = pieces_.back().size();
+    add(&pieces_.back());
+    size_ += pieces_.back().size() - before;
+  }
+  void Append(const std::vector<std::byte>& bytes) {
+    if (bytes.empty()) return;
+    Append([&bytes](auto* piece) { piece->insert(piece->end(), bytes.begin(), bytes.end()); });
+  }
+
+  // The first of them, as far as `to` goes; returns how many pieces.
+  size_t Front(std::span<iovec> to) {
+    const size_t count = std::min(to.size(), pieces_.size());
+    for (size_t i = 0; i < count; ++i) to[i] = {pieces_[i].data(), pieces_[i].size()};
+    if (count != 0) to[0] = {pieces_[0].data() + taken_, pieces_[0].size() - taken_};
+    return count;
+  }
+  void Drop(size_t bytes) {
+    size_ -= bytes;
+    taken_ += bytes;
+    while (!pieces_.empty() && taken_ >= pieces_.front().size()) {
+      taken_ -= pieces_.front().size();
+      if (pieces_.size() == 1) return pieces_.front().clear();  // the last one is used again
+      pieces_.pop_front();
+    }
+  }
+
+ private:
+  static constexpr size_t kMostAdded = kMaxPacketBytes + 64;
+  static constexpr size_t kPieceBytes = 2 * kMostAdded;
+
+  std::deque<std::vector<std::byte>> pieces_;
+  size_t taken_ = 0;  // of the first
+  size_t size_ = 0;
+};
+
 struct LinkServer::Connection {
+  static constexpr uint32_t kUnwatched = ~0u;
+
   Connection(uint64_t s, UniqueFd fd, bool dialer, const LinkKey* key)
       : serial(s), socket(std::move(fd)), channel(dialer, key) {}
 
@@ -40,12 +102,13 @@ struct LinkServer::Connection {
   std::string name;
   bool dialed = false;
   bool connecting = false;
-  std::vector<std::byte> out;
-  size_t written = 0;  // of `out`
-  uint32_t watched = 0;
+  bool more = false;       // in `channel`: frames that the engine may not be handed yet
+  uint64_t in_flight = 0;  // of its packets
+  OutBytes out;
+  uint32_t watched = kUnwatched;
   Clock::time_point begun, heard, said;
 
-  size_t unsent() const { return out.size() - written; }
+  size_t unsent() const { return out.size(); }
 };
 
 }  // namespace hyperloop::softrnic

@@ -111,7 +111,7 @@ std::string LinkServer::CounterText() const {
   line("link_connects", counters_.connects.load());
   line("link_reconnects", counters_.reconnects.load());
   line("link_connections_refused", counters_.refused.load());
-  line("link_answers_dropped", counters_.answers_dropped.load());
+  line("link_answer_bytes", counters_.answer_bytes.load());
   return text;
 }
 
@@ -138,6 +138,16 @@ void LinkServer::Send(LinkId link, PacketBytes packet) {
 }
 
 void LinkServer::Flush() {
+  PushOutbox();
+  if (received_ == done_.load(std::memory_order_relaxed)) return;
+  done_.store(received_);  // behind the answers: who sees this finds them
+  // Pairs with MayHandOver: either this sees that somebody waits, or the thread sees what is done.
+  if (starved_.load() && handed_.load() - received_ <= kLinkInFlightBytes / 2 &&
+      starved_.exchange(false))
+    WakeThread();
+}
+
+void LinkServer::PushOutbox() {
   if (staged_.empty()) return;
   bool wake;
   {
@@ -160,12 +170,11 @@ bool LinkServer::Receive(LinkEvent* event) {
       std::lock_guard lock(mutex_);
       taken_.swap(inbox_);
       has_inbox_.store(false);
-      inbox_bytes_.store(0);
     }
-    if (paused_.exchange(false)) WakeThread();
     if (taken_.empty()) return false;
   }
-  *event = std::move(taken_.front());
+  *event = std::move(taken_.front().event);
+  received_ += taken_.front().bytes;
   taken_.pop_front();
   return true;
 }
@@ -197,12 +206,11 @@ void LinkServer::Run() {
   while (!connections_.empty()) Close(connections_.begin()->first, "the daemon stops");
 }
 
-void LinkServer::PushEvents(std::vector<LinkEvent> events, size_t bytes) {
+void LinkServer::PushEvents(std::vector<Arrival> events) {
   if (events.empty()) return;
   {
     std::lock_guard lock(mutex_);
     std::move(events.begin(), events.end(), std::back_inserter(inbox_));
-    inbox_bytes_.fetch_add(bytes);
     has_inbox_.store(true);
   }
   // Pairs with EngineLoop::Sleep: either this look at its flag sees it sleeping, or its look at

@@ -3,9 +3,10 @@
 // connections from peers (their requests), and hands packets to and from the engine's thread.
 //
 // A connection that says nothing for kDeadAfter is given up and dialed again, so that a cut which
-// is healed is noticed long before TCP's own timers. Memory is bounded: packets for the engine by
-// kLinkInboxBytes, requests for a connection by kLinkQueueBytes, answers by kLinkAnswerBytes;
-// beyond that nothing more is read, the engine is told to wait, answers are dropped.
+// is healed is noticed long before TCP's own timers. Memory is bounded, and nothing dropped for it:
+// with kLinkQueueBytes of requests for a connection the engine is told to wait; packets, and with
+// them the right to answer, are handed to the engine only while there is room for the answers
+// (kMaxAnswerBytes in all). What is not handed over is not read, so that its sender waits.
 #pragma once
 
 #include <atomic>
@@ -73,7 +74,11 @@ class LinkServer final : public LinkPort {
   };
   struct Counters {
     std::atomic<uint64_t> frames_sent{0}, frames_received{0}, bytes_sent{0}, bytes_received{0},
-        connects{0}, reconnects{0}, refused{0}, answers_dropped{0};
+        connects{0}, reconnects{0}, refused{0}, answer_bytes{0};
+  };
+  struct Arrival {
+    LinkEvent event;
+    uint64_t bytes = 0;  // that it counts until it is answered
   };
 
   LinkServer(LinkOptions options, std::shared_ptr<Log> log);
@@ -90,16 +95,22 @@ class LinkServer final : public LinkPort {
   void HandleConnection(uint64_t serial, uint32_t events);
   bool Connected(Connection& c);
   bool ReadFrom(Connection& c);
+  bool TakeFrames(Connection& c);
+  bool MayHandOver(const Connection& c);
+  ssize_t SendSome(Connection& c);
   bool WriteTo(Connection& c);
   void Opened(Connection& c);
   void Close(uint64_t serial, const std::string& why);
   void TakeOutbox();
+  void CountAnswered();
   void ResumeReading();
   void Watch(Connection& c);
   void SignOfLife(Connection& c);
-  void PushEvents(std::vector<LinkEvent> events, size_t bytes);
+  void PushEvents(std::vector<Arrival> events);
   void WakeThread();
   Peer* PeerOf(const Connection& c);
+  // The engine's thread's.
+  void PushOutbox();
 
   const LinkOptions options_;
   const std::shared_ptr<Log> log_;
@@ -119,18 +130,24 @@ class LinkServer final : public LinkPort {
   std::string last_refusal_;
   Clock::time_point refusal_logged_{};
   Clock::time_point accept_again_{};  // not 0: the listener is not watched until then
+  size_t answer_bytes_ = 0;           // of all connections that peers made, as of the last turn
+  uint64_t answered_ = 0;             // of handed_, as of the last look into the outbox
+  std::deque<std::pair<uint64_t, uint64_t>> in_flight_;  // the rest: connections, bytes; in order
+  uint64_t resumed_ = 0;  // the serial number of the connection that went on last
   Counters counters_;
 
   // Between the threads.
   mutable std::mutex mutex_;
   std::vector<std::pair<LinkId, PacketBytes>> outbox_;
-  std::deque<LinkEvent> inbox_;
-  std::atomic<size_t> inbox_bytes_{0};
+  std::deque<Arrival> inbox_;
   std::atomic<bool> has_inbox_{false};
-  std::atomic<bool> paused_{false};  // reading stopped until the engine has emptied the inbox
+  // Sums of Arrival::bytes: of all that were pushed, and of those whose answers are in the outbox.
+  std::atomic<uint64_t> handed_{0}, done_{0};
+  std::atomic<bool> starved_{false};  // the thread has packets that wait for done_
   // The engine's.
   std::vector<std::pair<LinkId, PacketBytes>> staged_;
-  std::deque<LinkEvent> taken_;
+  std::deque<Arrival> taken_;
+  uint64_t received_ = 0;  // the sum of those that Receive gave out
 };
 
 }  // namespace hyperloop::softrnic

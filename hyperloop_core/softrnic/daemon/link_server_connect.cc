@@ -15,7 +15,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr size_t kMaxConnections = 256;
 constexpr size_t kMaxStrangers = 32;  // of them, that have not introduced themselves yet
 constexpr milliseconds kSignOfLife{500};
 constexpr milliseconds kDeadAfter{3000};
@@ -103,7 +102,7 @@ bool LinkServer::Connected(Connection& c) {
   c.connecting = false;
   const auto hello = c.channel.TakeOutput();
   PeerOf(c)->queued.fetch_add(static_cast<int64_t>(hello.size()));
-  c.out.insert(c.out.end(), hello.begin(), hello.end());
+  c.out.Append(hello);
   return true;
 }
 
@@ -178,7 +177,7 @@ void LinkServer::Opened(Connection& c) {
     peer->backoff = milliseconds(0);
     peer->last_error.clear();
     peer->up.store(true, std::memory_order_release);
-    PushEvents({{LinkEvent::Kind::kUp, c.link, {}}}, 0);
+    PushEvents({Arrival{LinkEvent{LinkEvent::Kind::kUp, c.link, {}}}});
     return;
   }
   next_incoming_ = (next_incoming_ + 1) & ~kIncomingLinks;

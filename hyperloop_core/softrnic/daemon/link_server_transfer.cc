@@ -2,6 +2,8 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -11,8 +13,16 @@
 namespace hyperloop::softrnic {
 namespace {
 
-constexpr size_t kMaxAnswerBytes = 4 << 20;  // of one connection, before its requests wait
 constexpr size_t kReadBytes = 256 << 10;
+constexpr size_t kPiecesAtOnce = 16;
+
+// The frame's of the packet or of its answer, whichever is longer.
+uint64_t BytesInFlight(const Packet& p) {
+  uint64_t body = p.payload.size();
+  if (p.type == PacketType::kRead) body = p.length;
+  if (p.type == PacketType::kServiceRequest) body = kMaxServiceReply;
+  return kPacketHeaderBytes + body + LinkChannel::FrameOverhead(true);
+}
 
 }  // namespace
 
@@ -41,12 +51,20 @@ bool LinkServer::ReadFrom(Connection& c) {
   c.heard = Clock::now();
   Count(&counters_.bytes_received, static_cast<uint64_t>(n));
   c.channel.Append(std::span(buffer).first(static_cast<size_t>(n)));
+  return TakeFrames(c);
+}
+
+// Hands the engine the packets that have arrived whole, until it may not be handed more. False: the
+// connection is gone.
+bool LinkServer::TakeFrames(Connection& c) {
   const bool was_open = c.channel.open();
-  std::vector<LinkEvent> packets;
-  size_t bytes = 0;
+  std::vector<Arrival> packets;
+  const uint64_t before = c.in_flight;
   Status status;
   bool life = false;
   for (;;) {
+    c.more = c.channel.open() && !MayHandOver(c);
+    if (c.more) break;
     const auto frame = c.channel.Next();
     if (!frame.ok()) {
       status = frame.status();
@@ -64,71 +82,90 @@ bool LinkServer::ReadFrom(Connection& c) {
       status = packet.status();
       break;
     }
-    packets.push_back({LinkEvent::Kind::kPacket, c.link, {(*frame)->begin(), (*frame)->end()}});
-    bytes += (*frame)->size();
+    const uint64_t bytes = BytesInFlight(*packet);
+    c.in_flight += bytes;
+    handed_.fetch_add(bytes);
+    packets.push_back(
+        {{LinkEvent::Kind::kPacket, c.link, {(*frame)->begin(), (*frame)->end()}}, bytes});
   }
+  if (c.in_flight != before) in_flight_.emplace_back(c.serial, c.in_flight - before);
   const auto introduction = c.channel.TakeOutput();
   if (Peer* const peer = PeerOf(c))
     peer->queued.fetch_add(static_cast<int64_t>(introduction.size()));
-  c.out.insert(c.out.end(), introduction.begin(), introduction.end());
-  PushEvents(std::move(packets), bytes);
+  c.out.Append(introduction);
+  PushEvents(std::move(packets));
   if (!status.ok()) {
     // So that the other end learns why, as far as it can.
-    [[maybe_unused]] ssize_t told =
-        send(c.socket.get(), c.out.data() + c.written, c.unsent(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    [[maybe_unused]] const ssize_t told = SendSome(c);
     if (!c.channel.open()) Count(&counters_.refused, 1);
     Close(c.serial, status.message());
     return false;
   }
   if (!was_open && c.channel.open() && c.dialed) Opened(c);
   if (life && !c.dialed) SignOfLife(c);
-  if (inbox_bytes_.load() > kLinkInboxBytes) {
-    paused_.store(true);
-    if (!has_inbox_.load()) paused_.store(false);  // emptied in between: nobody would wake us
-  }
   return true;
+}
+
+// An answer for which there is no room would have to be dropped: its request waits instead, here,
+// in the socket or at the peer.
+bool LinkServer::MayHandOver(const Connection& c) {
+  const bool much = c.dialed || answer_bytes_ < kAllAnswerBytes;
+  const size_t most = much ? kConnectionAnswerBytes : kLeastAnswerBytes;
+  const size_t longest = kMaxPacketBytes + LinkChannel::FrameOverhead(true);
+  if (handed_.load() - answered_ < kLinkInFlightBytes && c.unsent() + c.in_flight + longest <= most)
+    return true;
+  if (c.in_flight == 0 && in_flight_.empty()) return false;  // until a socket takes some
+  // Pairs with Flush: either the engine sees that somebody waits, or this sees what it has done.
+  starved_.store(true);
+  if (done_.load() != answered_) WakeThread();
+  return false;
+}
+
+ssize_t LinkServer::SendSome(Connection& c) {
+  std::array<iovec, kPiecesAtOnce> pieces;
+  msghdr message{};
+  message.msg_iov = pieces.data();
+  message.msg_iovlen = c.out.Front(pieces);
+  return sendmsg(c.socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 bool LinkServer::WriteTo(Connection& c) {
   while (c.unsent() != 0) {
-    const ssize_t n =
-        send(c.socket.get(), c.out.data() + c.written, c.unsent(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t n = SendSome(c);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) break;
     if (n < 0) {
       Close(c.serial, std::strerror(errno));
       return false;
     }
-    c.written += static_cast<size_t>(n);
+    c.out.Drop(static_cast<size_t>(n));
     c.said = Clock::now();
+    if (!c.dialed) c.heard = c.said;  // by its end's TCP; what it says may have to wait
     Count(&counters_.bytes_sent, static_cast<uint64_t>(n));
     Peer* const peer = PeerOf(c);
     if (peer == nullptr) continue;
     const int64_t left = peer->queued.fetch_sub(n) - n;
     if (left < kLinkQueueBytes / 2 && peer->wants_room.exchange(false))
-      PushEvents({{LinkEvent::Kind::kRoom, c.link, {}}}, 0);
-  }
-  if (c.written > (1 << 20) || c.unsent() == 0) {
-    c.out.erase(c.out.begin(), c.out.begin() + static_cast<ptrdiff_t>(c.written));
-    c.written = 0;
+      PushEvents({Arrival{LinkEvent{LinkEvent::Kind::kRoom, c.link, {}}}});
   }
   return true;
 }
 
 void LinkServer::SignOfLife(Connection& c) {
-  const size_t before = c.out.size();
-  c.channel.Seal({}, &c.out);
+  const size_t before = c.unsent();
+  c.out.Append([&c](auto* piece) { c.channel.Seal({}, piece); });
   if (Peer* const peer = PeerOf(c))
-    peer->queued.fetch_add(static_cast<int64_t>(c.out.size() - before));
+    peer->queued.fetch_add(static_cast<int64_t>(c.unsent() - before));
   Count(&counters_.frames_sent, 1);
   c.said = Clock::now();
   Watch(c);
 }
 
-// What the engine sent goes to its connections. What has none any more is dropped, and answers that
-// a peer does not take: requests are sent again, answers asked for again.
+// What the engine sent goes to its connections. What has none any more is dropped: requests are
+// sent again, answers asked for again.
 void LinkServer::TakeOutbox() {
   std::vector<std::pair<LinkId, PacketBytes>> packets;
+  CountAnswered();
   {
     std::lock_guard lock(mutex_);
     packets.swap(outbox_);
@@ -150,11 +187,7 @@ void LinkServer::TakeOutbox() {
       continue;
     }
     Connection& c = *found->second;
-    if (!ours && c.unsent() > kLinkAnswerBytes) {
-      Count(&counters_.answers_dropped, 1);
-      continue;
-    }
-    c.channel.Seal(*packet, &c.out);
+    c.out.Append([&c, &packet](auto* piece) { c.channel.Seal(*packet, piece); });
     Count(&counters_.frames_sent, 1);
     if (touched.empty() || touched.back() != serial) touched.push_back(serial);
   }
@@ -164,12 +197,24 @@ void LinkServer::TakeOutbox() {
   }
 }
 
+// Before the outbox is emptied: what counts as answered there is in it.
+void LinkServer::CountAnswered() {
+  for (uint64_t bytes = done_.load() - answered_; bytes != 0;) {
+    auto& [serial, left] = in_flight_.front();
+    const uint64_t n = std::min(left, bytes);
+    if (const auto it = connections_.find(serial); it != connections_.end())
+      it->second->in_flight -= n;
+    answered_ += n;
+    bytes -= n;
+    left -= n;
+    if (left == 0) in_flight_.pop_front();
+  }
+}
+
 void LinkServer::Watch(Connection& c) {
-  // A connection whose answers are not taken gets no more requests run.
-  const bool reads = !paused_.load() && c.unsent() < kMaxAnswerBytes;
   const uint32_t wanted =
-      (reads && !c.connecting ? EPOLLIN : 0u) | (c.unsent() != 0 || c.connecting ? EPOLLOUT : 0u);
-  if (wanted == c.watched && wanted != 0) return;
+      (c.more || c.connecting ? 0u : EPOLLIN) | (c.unsent() != 0 || c.connecting ? EPOLLOUT : 0u);
+  if (wanted == c.watched) return;
   epoll_event event{};
   event.events = wanted;
   event.data.u64 = c.serial;
@@ -178,7 +223,26 @@ void LinkServer::Watch(Connection& c) {
   c.watched = wanted;
 }
 
+// Connections whose packets had to wait go on, those behind the one that went on last first.
 void LinkServer::ResumeReading() {
+  std::vector<uint64_t> waiting;
+  size_t unsent = 0;
+  answer_bytes_ = 0;
+  for (auto& [serial, c] : connections_) {
+    if (c->more) waiting.push_back(serial);
+    if (c->dialed) continue;
+    unsent += c->unsent();
+    answer_bytes_ += c->unsent() + c->in_flight;
+  }
+  counters_.answer_bytes.store(unsent, std::memory_order_relaxed);
+  std::rotate(waiting.begin(), std::upper_bound(waiting.begin(), waiting.end(), resumed_),
+              waiting.end());
+  for (const uint64_t serial : waiting) {
+    Connection& c = *connections_.at(serial);
+    const uint64_t before = handed_.load(std::memory_order_relaxed);
+    TakeFrames(c);
+    if (handed_.load(std::memory_order_relaxed) != before) resumed_ = serial;
+  }
   for (auto& [serial, c] : connections_) Watch(*c);
 }
 

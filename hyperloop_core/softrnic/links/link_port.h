@@ -36,10 +36,10 @@ class LinkPort {
   virtual ~LinkPort() = default;
   // True if a configured link is up and takes another packet. After false, kUp or kRoom follows.
   virtual bool Ready(LinkId link) = 0;
-  // Queues a packet; dropped if the link is down. Requests only after Ready; answers always, but
-  // they are dropped if the peer takes none for long.
+  // Queues a packet; dropped if the link is down. Requests only after Ready; of answers at most one
+  // for each packet that was received.
   virtual void Send(LinkId link, PacketBytes packet) = 0;
-  // The end of a turn: what was queued leaves.
+  // The end of a turn: what was queued leaves, and what was received counts as answered.
   virtual void Flush() = 0;
   // The next event; false: none.
   virtual bool Receive(LinkEvent* event) = 0;
