@@ -130,7 +130,7 @@ class Engine {
 
   // A page fault in a client's memory (its file was truncated) at `address`: maps a page there so
   // that the access ends, marks the keys over it bad; the running WQE then ends with a protection
-  // error. Async-signal-safe. False: not ours.
+  // error, and new keys over it are refused. Async-signal-safe. False: not ours.
   bool HandleFault(void* address);
 
   const EngineOptions& options() const;

@@ -150,6 +150,11 @@ Status Engine::Impl::CreateMkey(Context& c, const CreateMkeyArgs& a, CreateMkeyR
   if (a.length == 0 || offset > umem.length || a.length > umem.length - offset)
     return InvalidArgument(Text("register: ", a.length, " B at ", a.addr, " are not inside the ",
                                 umem.length, " B at ", umem.addr));
+  std::byte* const base = umem.base + offset;
+  if (base < umem.lost_end && base + a.length > umem.lost_begin)
+    return ProtectionError(
+        Text("register: the file behind the ", a.length, " B at ", a.addr,
+             " was truncated; register the memory anew once the file has its length"));
   if ((a.access & ~kAllAccess) != 0 || a.media > static_cast<uint32_t>(rnic::Media::kPmem))
     return InvalidArgument(
         Text("register: unknown access rights ", a.access, " or media ", a.media));
@@ -172,7 +177,7 @@ Status Engine::Impl::CreateMkey(Context& c, const CreateMkeyArgs& a, CreateMkeyR
   auto key = std::make_unique<MemoryKey>();
   key->addr = a.addr;
   key->length = a.length;
-  key->base = umem.base + offset;
+  key->base = base;
   key->pd = pd->second.get();
   key->access = a.access;
   key->lkey = slot << 8 | ++key_tags[slot];

@@ -193,25 +193,30 @@ Outcome Engine::Impl::FlushBehindRead(Qp& qp) {
 // ------------------------------------------------------------------------------------------------
 
 bool Engine::Impl::HandleFault(void* address) {
-  auto* const at = static_cast<std::byte*>(address);
   const auto page = static_cast<uintptr_t>(getpagesize());
   auto* const begin =
       reinterpret_cast<std::byte*>(reinterpret_cast<uintptr_t>(address) & ~(page - 1));
+  std::byte* const end = begin + page;
+  const auto overlaps = [begin, end](const auto& range) {
+    return range.base < end && range.base + range.length > begin;
+  };
+  bool ours = false;
   for (Context* c : open) {
     for (auto& [id, umem] : c->umems) {
-      if (at < umem->base || at >= umem->base + umem->length) continue;
-      if (mmap(begin, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
-               0) == MAP_FAILED)
-        return false;
-      for (auto& key : keys) {
-        if (key == nullptr || key->umem != umem.get()) continue;
-        if (key->base < begin + page && key->base + key->length > begin) key->poisoned = true;
-      }
-      fault = 1;
-      return true;
+      if (!overlaps(*umem)) continue;
+      ours = true;
+      const bool first = umem->lost_end == nullptr;
+      umem->lost_begin = first ? begin : std::min(umem->lost_begin, begin);
+      umem->lost_end = std::max(umem->lost_end, end);
     }
   }
-  return false;
+  if (!ours || mmap(begin, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+                    -1, 0) == MAP_FAILED)
+    return false;
+  for (auto& key : keys)
+    if (key != nullptr && overlaps(*key)) key->poisoned = true;
+  fault = 1;
+  return true;
 }
 
 }  // namespace hyperloop::softrnic

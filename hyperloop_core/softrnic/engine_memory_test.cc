@@ -153,18 +153,40 @@ TEST(EngineMedia, AnotherQueuePairsReadOrRamFlushesNothing) {
 }
 
 Engine* g_engine = nullptr;
-void OnBus(int, siginfo_t* info, void*) {
-  if (!g_engine->HandleFault(info->si_addr)) _exit(99);
+
+// While it lives, `engine` handles what the process's faults say about files.
+class OnBusErrors {
+ public:
+  explicit OnBusErrors(Engine* engine) {
+    g_engine = engine;
+    struct sigaction action {};
+    action.sa_sigaction = [](int, siginfo_t* info, void*) {
+      if (!g_engine->HandleFault(info->si_addr)) _exit(99);
+    };
+    action.sa_flags = SA_SIGINFO;
+    EXPECT_EQ(0, sigaction(SIGBUS, &action, &old_));
+  }
+  ~OnBusErrors() { sigaction(SIGBUS, &old_, nullptr); }
+
+ private:
+  struct sigaction old_ {};
+};
+
+// Another key of host b, over a part of its memory.
+Status NewKey(MediaPair& p, size_t offset, size_t length, Reply* reply) {
+  Command command = p.b.Make(Op::kCreateMkey);
+  command.args.mkey = {.pdn = p.b.pdn,
+                       .umem = p.b.umem,
+                       .addr = reinterpret_cast<uint64_t>(p.b.memory + offset),
+                       .length = length,
+                       .access = 0xf,
+                       .media = static_cast<uint32_t>(Media::kFile)};
+  return p.b.Try(command, reply);
 }
 
 TEST(EngineTruncation, ShrunkFileIsAProtectionErrorAndTheEngineGoesOn) {
   MediaPair p(Media::kRam);
-  g_engine = &p.engine;
-  struct sigaction action {
-  }, old{};
-  action.sa_sigaction = OnBus;
-  action.sa_flags = SA_SIGINFO;
-  ASSERT_EQ(0, sigaction(SIGBUS, &action, &old));
+  const OnBusErrors handler(&p.engine);
   const size_t kept = static_cast<size_t>(p.dst - p.b.memory) / 4096 * 4096 + 8192;
   ASSERT_EQ(0, ftruncate(p.file.fd, static_cast<off_t>(kept)));
   p.a_qp.Write(reinterpret_cast<uint64_t>(p.b.memory + Client::kArena - 100), p.b.rkey,
@@ -188,24 +210,60 @@ TEST(EngineTruncation, ShrunkFileIsAProtectionErrorAndTheEngineGoesOn) {
   EXPECT_EQ(p.a_cq.PollAll().at(0).status, WcStatus::kSuccess);
   int elsewhere = 0;
   EXPECT_FALSE(p.engine.HandleFault(&elsewhere));
-  sigaction(SIGBUS, &old, nullptr);
+}
+
+// A new key must not make the page that took the place of the file's reachable: what is written
+// there, and flushed, is nowhere.
+TEST(EngineTruncation, NoNewKeyReachesWhatTheFileLost) {
+  MediaPair p(Media::kFile);
+  const OnBusErrors handler(&p.engine);
+  constexpr size_t kPage = 4096;
+  constexpr size_t kKept = Client::kArena / 2;  // a multiple of the page
+  ASSERT_EQ(0, ftruncate(p.file.fd, static_cast<off_t>(kKept)));
+  const auto touch = [&](size_t offset) {
+    TestQp a = p.a.Qp(p.a_cq, p.a_cq), b = p.b.Qp(p.b_cq, p.b_cq);
+    p.a.Connect(a, b);
+    p.b.Connect(b, a);
+    Reply reply;
+    if (!NewKey(p, offset, 64, &reply).ok()) return;
+    a.Write(reinterpret_cast<uint64_t>(p.b.memory + offset), reply.result.mkey.rkey,
+            p.a.At(p.src, 64), CqeMode::kAlways);
+    a.Ring();
+    RunAll(p.engine);
+    EXPECT_EQ(p.a_cq.PollAll().at(0).status, WcStatus::kRemoteAccess);
+  };
+  touch(kKept + 4 * kPage);
+  touch(kKept + 2 * kPage);
+
+  Reply reply;
+  const Status refused = NewKey(p, kKept + 4 * kPage, 64, &reply);
+  EXPECT_EQ(refused.code(), Code::kProtection) << refused.ToString();
+  EXPECT_NE(refused.message().find("truncated"), std::string::npos) << refused.ToString();
+  EXPECT_FALSE(NewKey(p, kKept + 5 * kPage - 1, kPage, &reply).ok()) << "its last byte";
+  EXPECT_FALSE(NewKey(p, kKept + 2 * kPage - 8, 9, &reply).ok()) << "its first byte";
+  EXPECT_FALSE(NewKey(p, kKept + 3 * kPage, 8, &reply).ok()) << "a page in between";
+  EXPECT_FALSE(NewKey(p, 0, Client::kArena, &reply).ok()) << "all";
+  // What the file still has is served as ever.
+  ASSERT_TRUE(NewKey(p, kKept - kPage, kPage, &reply).ok());
+  TestQp a = p.a.Qp(p.a_cq, p.a_cq), b = p.b.Qp(p.b_cq, p.b_cq);
+  p.a.Connect(a, b);
+  p.b.Connect(b, a);
+  a.Write(reinterpret_cast<uint64_t>(p.b.memory + kKept - kPage), reply.result.mkey.rkey,
+          p.a.At(p.src, 64), CqeMode::kAlways);
+  a.Ring();
+  RunAll(p.engine);
+  EXPECT_EQ(p.a_cq.PollAll().at(0).status, WcStatus::kSuccess);
 }
 
 TEST(EngineTruncation, ShrunkSourceFailsTheRequester) {
   MediaPair p(Media::kRam);
-  g_engine = &p.engine;
-  struct sigaction action {
-  }, old{};
-  action.sa_sigaction = OnBus;
-  action.sa_flags = SA_SIGINFO;
-  ASSERT_EQ(0, sigaction(SIGBUS, &action, &old));
+  const OnBusErrors handler(&p.engine);
   std::byte* const last = p.b.memory + Client::kArena - 4096;
   ASSERT_EQ(0, ftruncate(p.file.fd, static_cast<off_t>(Client::kArena - 4096)));
   p.b_qp.Write(reinterpret_cast<uint64_t>(p.src), p.a.rkey, p.b.At(last, 64));
   p.b_qp.Ring();
   RunAll(p.engine);
   EXPECT_EQ(p.b_cq.PollAll().at(0).status, WcStatus::kLocalProtection);
-  sigaction(SIGBUS, &old, nullptr);
 }
 
 // --- commands

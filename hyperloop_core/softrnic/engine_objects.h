@@ -70,6 +70,10 @@ struct Umem {
   std::byte* base = nullptr;
   std::shared_ptr<void> owner;
   uint32_t users = 0;
+  // Pages of no file, put where the file was truncated, lie from here to there: no key may reach
+  // them.
+  std::byte* lost_begin = nullptr;
+  std::byte* lost_end = nullptr;
   // One bit per 8 bytes that belong to a queue ring or doorbell record; empty if none do. 8 bytes
   // of padding behind.
   std::vector<uint8_t> ring_map;
