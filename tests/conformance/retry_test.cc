@@ -114,6 +114,28 @@ TEST_P(RetryTest, APeerThatConnectsWithinTheRetriesSaves) {
   EXPECT_EQ(b_.word(64), 4711u);
 }
 
+// Packets are numbered, and requests have passed: an end that starts anew alone expects another
+// number than the one that its former peer comes with, and comes with another one itself.
+TEST_P(RetryTest, NobodyGoesOnWithAPeerThatWasResetAlone) {
+  ASSERT_NO_FATAL_FAILURE(OpenPair({.retry_count = 1, .ack_timeout = 10ms}));
+  EXPECT_EQ(Run(a_, Write()).status, WcStatus::kSuccess);
+  ASSERT_OK(b_.qp->Reset());
+  ASSERT_OK(b_.qp->Connect(a_.qp->address()));
+  a_.word(0) = 4711;
+  ASSERT_NO_FATAL_FAILURE(ExpectExhausted(Write(), WcStatus::kRetryExceeded));
+  EXPECT_NE(b_.word(64), 4711u);
+}
+
+TEST_P(RetryTest, WhoWasResetAloneDoesNotGoOnWithItsFormerPeer) {
+  ASSERT_NO_FATAL_FAILURE(OpenPair({.retry_count = 1, .ack_timeout = 10ms}));
+  EXPECT_EQ(Run(a_, Write()).status, WcStatus::kSuccess);
+  ASSERT_OK(a_.qp->Reset());
+  ASSERT_OK(a_.qp->Connect(b_.qp->address()));
+  a_.word(0) = 4711;
+  ASSERT_NO_FATAL_FAILURE(ExpectExhausted(Write(), WcStatus::kRetryExceeded));
+  EXPECT_NE(b_.word(64), 4711u);
+}
+
 TEST_P(RetryTest, ResetEndsTheWaiting) {
   ASSERT_NO_FATAL_FAILURE(OpenPair({.rnr_retry = 0, .rnr_timer = 1ms}));
   PostReceive(b_, 1, {b_.sge(0, 8)});
@@ -142,6 +164,24 @@ TEST_P(RetryTest, ARefusedRequestFlushesTheRespondersReceives) {
     EXPECT_EQ(got[i].id, 20 + i);
   }
   EXPECT_EQ(b_.qp->state(), QpState::kError);
+}
+
+TEST_P(RetryTest, ReceivesPostedInErrorAreFlushed) {
+  ASSERT_NO_FATAL_FAILURE(OpenPair());
+  auto request = Write();
+  request.rkey ^= 0x5a5a;
+  EXPECT_EQ(Run(a_, request).status, WcStatus::kRemoteAccess);
+  ASSERT_EQ(a_.qp->state(), QpState::kError);
+  for (uint64_t id = 30; id < 34; id += 2) {
+    PostReceive(a_, id, {a_.sge(0, 8)});
+    PostReceive(a_, id + 1, {a_.sge(0, 8)});
+    const auto got = Await(*a_.recv_cq, 2);
+    ASSERT_EQ(got.size(), 2u);
+    for (size_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(got[i].status, WcStatus::kFlushed);
+      EXPECT_EQ(got[i].id, id + i);
+    }
+  }
 }
 
 TEST_P(RetryTest, ReceivesThatCannotBeWrittenFailBothEnds) {
