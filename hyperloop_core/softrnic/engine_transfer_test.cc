@@ -265,15 +265,18 @@ TEST(EngineTransfer, ALongSendEndsWithItsReceiver) {
   Pair p({}, {.ack_timeout_ms = 1, .retry_count = 0});
   std::byte* const to = p.b.Take(200'000);
   p.b_qp.Receive(p.b.At(to, 200'000));
-  p.a_qp.Send(p.a.At(p.a.memory, 200'000));
+  p.a_qp.Send(p.a.At(p.a.memory, 200'000), CqeMode::kAlways);
   p.a_qp.Ring();
   p.engine.Run(2);
+  EXPECT_GT(p.b.Counter("recv_scatter_bytes"), 0u) << "it has begun";
   p.b.Modify(p.b_qp, QpState::kReset);
   p.b.Modify(p.b_qp, QpState::kInit, 0xf);
-  p.b.Connect(p.b_qp, p.a_qp);
+  p.b.Connect(p.b_qp, p.a_qp);  // its receive counter still counts one
   p.Run();
   p.Elapse(2);
-  EXPECT_EQ(p.a_cq.PollAll().at(0).status, WcStatus::kRetryExceeded);
+  const auto ends = p.a_cq.PollAll();
+  ASSERT_EQ(ends.size(), 1u);
+  EXPECT_EQ(ends[0].status, WcStatus::kRetryExceeded);
   EXPECT_TRUE(p.b_recv.PollAll().empty());
 }
 
