@@ -93,6 +93,7 @@ Result<Plan> ChoosePlan(Arguments* arguments) {
   if (!arguments->suite) return Combine(choices);
   constexpr double kSuiteSeconds = 1;
   if (choices.max_seconds == 0) choices.max_seconds = kSuiteSeconds;
+  std::erase(arguments->suites, "");  // what CLI11 makes of --suite without a name
   if (arguments->suites.empty()) arguments->suites = {"all"};
   return Suite(arguments->suites, choices);
 }

@@ -152,6 +152,17 @@ TEST(BenchTest, ASuiteRunsItsCases) {
   EXPECT_EQ(bench.Wait(), 0);
 }
 
+TEST(BenchTest, WithoutANameTheSuiteHasAllCases) {
+  ChildProcess bench =
+      ChildProcess::Spawn(Command({"--suite", "--number=10", "--max-seconds=1", "--json"}));
+  const nlohmann::json first = nlohmann::json::parse(bench.ReadLine(), nullptr, false);
+  ASSERT_TRUE(first.is_object()) << "nothing was measured";
+  EXPECT_EQ(first["primitive"], "gwrite");
+  EXPECT_EQ(first["size"], 64);
+  bench.Signal(SIGINT);
+  EXPECT_EQ(bench.Wait(), 130);
+}
+
 // What it prints, stderr included.
 std::string Said(const std::string& arguments, int* status) {
   ChildProcess bench = ChildProcess::Spawn(
