@@ -126,7 +126,7 @@ def own_parser() -> argparse.ArgumentParser:
                       help="how often each case runs; cases take turns")
     what.add_argument("--ycsb", type=several(ycsb_workload), metavar="LIST",
                       help="also run these of YCSB's workloads a to f (hyperloop-ycsb) in the same turns; --ycsb alone means all")
-    what.add_argument("--primitives", action="store_true", help="also run hyperloop-bench on the same datapaths and loads")
+    what.add_argument("--primitives", action="store_true", help="also run hyperloop-bench on the same datapaths and loads; with --provider=verbs its raw verbs alone")
     what.add_argument("--alternatives", action="store_true",
                       help="also run RocksDB with fsync on disk, Redis with WAIT and etcd with three members")
     how = parser.add_argument_group("how")
@@ -255,6 +255,9 @@ def parse_own(words: list[str]) -> argparse.Namespace:
     if options.provider == "verbs" and "offload" in options.datapaths:
         raise UsageError("--provider=verbs has no datapath offload: no device behind libibverbs offers the queues that it "
                          "needs; give --datapaths=fanout,cpu-polling,cpu-event,none")
+    if options.provider == "verbs" and options.alternatives:
+        raise UsageError("--alternatives goes with --provider=softrnic only: it compares datapath offload and pools on a disk with other "
+                         "systems, and a device has neither")
     if options.device and options.provider != "verbs":
         raise UsageError("--device goes with --provider=verbs only")
     return options

@@ -66,6 +66,7 @@ class FlagsTest(unittest.TestCase):
             (["--region_size=many"], "is no size"),
             (["--alternatives=yes"], "--alternatives takes no value"),
             (["--provider=verbs", "--datapaths=offload"], "no datapath offload"),
+            (["--provider=verbs", "--alternatives"], "--alternatives goes with --provider=softrnic only"),
             (["--ycsb=a,g"], "'g' is no workload of YCSB: expected a, b, c, d, e, f"),
             (["--ycsb="], "'' is no workload of YCSB"),
             (["--ycsb=a,A"], "names a value twice"),

@@ -1,4 +1,4 @@
-"""hyperloop-bench's cases for the report: group primitives over size and window."""
+"""hyperloop-bench's cases for the report: group primitives over size and window, raw verbs."""
 
 import json
 import subprocess
@@ -11,13 +11,15 @@ SWEEPS = (
     ["--primitive=gwrite", "--flush", "--size=1024", "--window=4,16,64"],
     ["--primitive=gcas,gmemcpy,gflush,append", "--size=1024", "--window=1"],
 )
-RAW_VERBS = ["--raw=all", "--size=64,1024", "--number=20000"]
+RAW_VERBS = ["--raw=all", "--size=64,1024", "--number=20000", "--max-seconds=2"]
 LIMITS = ["--number=20000", "--max-seconds=2"]
 SLOW_WARMUP = ["--warmup=10"]  # where operations wait for time slices
 
 
 def commands(program: str, options) -> list[list[str]]:
-    """One a sweep, load and speed, and one of raw verbs."""
+    """One a sweep, load and speed, and one of raw verbs. Over a device it has raw verbs only, and no noise."""
+    if options.provider == "verbs":
+        return [[program, "--json", *RAW_VERBS, "--provider=verbs", *([f"--device={options.device}"] if options.device else [])]]
     datapaths = [each for each in options.datapaths if each != "none"]
     found = []
     for noise in options.noise:
