@@ -143,7 +143,7 @@ std::vector<std::string> UnfairBecause(const std::string& datapath, const CpuTim
   const double wanted = noise_workers + cpu.replicas_wanted / seconds;
   const double fair = 1 / (wanted + 1);
   const double had = *cpu.noise / seconds / noise_workers;
-  if (had >= kLeastOfFair * fair) return {};
+  if (*cpu.rnic <= fair * seconds || had >= kLeastOfFair * fair) return {};
   char text[240];
   std::snprintf(
       text, sizeof text,

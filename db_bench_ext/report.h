@@ -65,8 +65,8 @@ rnic::Counters Difference(const rnic::Counters& before, const rnic::Counters& af
 // Why a run of `seconds` under noise does not count; empty: it does. With cpu-polling and cpu-event
 // replicas' threads want the shared processor, and the RNIC must leave them their fair share: one
 // of n + 1, where n threads of normal priority wanted it on average. What it left is seen on the
-// noise, each worker of which always wants the processor. The rule of db_bench_ext
-// (docs/benchmarking.md).
+// noise, each worker of which always wants the processor. An RNIC with a fair share or less kept
+// nobody from theirs. The rule of db_bench_ext (docs/benchmarking.md).
 std::vector<std::string> UnfairBecause(const std::string& datapath, const CpuTimes& cpu,
                                        uint32_t noise_workers, double seconds);
 

@@ -245,6 +245,9 @@ TEST(ReportTest, ARunInWhichTheRnicCrowdsReplicaThreadsOutIsInvalid) {
               ::testing::ElementsAre(::testing::AllOf(HasSubstr("ran 34.0 %"), HasSubstr("8.3 %"),
                                                       HasSubstr("had 6.0 %"))));
   EXPECT_FALSE(UnfairBecause("cpu-polling", cpu, 10, 1).empty());
+  cpu.rnic = 0.08;
+  EXPECT_TRUE(UnfairBecause("cpu-polling", cpu, 10, 1).empty()) << "others took the rest";
+  cpu.rnic = 0.34;
   EXPECT_TRUE(UnfairBecause("offload", cpu, 10, 1).empty()) << "no replica thread wants anything";
   EXPECT_TRUE(UnfairBecause("fanout", cpu, 10, 1).empty());
 }

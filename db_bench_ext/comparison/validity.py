@@ -20,7 +20,8 @@ def fair_share_reasons(replicas: list[procfs.Thread], noise: list[procfs.Thread]
     A thread wants the processor while it runs or waits for it. n, the sum of run + wait over all threads of normal priority,
     divided by `seconds`, is how many wanted it on average; with the RNIC as one more, a fair share is 1 / (n + 1) of the
     processor. What the RNIC left them is seen on the threads that wanted the processor all the time, which stress-ng's do:
-    the scheduler treats all alike, and a replica's thread could have had as much."""
+    the scheduler treats all alike, and a replica's thread could have had as much. An RNIC that had no more than a fair share
+    itself kept nobody from theirs."""
     if not any(each.name == FORWARDING_THREAD for each in replicas):
         return []
     fair = 1 / (sum(each.run + each.wait for each in [*replicas, *noise]) / seconds + 1)
@@ -28,7 +29,7 @@ def fair_share_reasons(replicas: list[procfs.Thread], noise: list[procfs.Thread]
     if not eager:
         return ["no stress-ng worker wanted the processor all the time, so nothing shows what the RNIC left to replicas"]
     had = statistics.mean(eager) / seconds
-    if had >= LEAST_OF_FAIR * fair:
+    if rnic_seconds <= fair * seconds or had >= LEAST_OF_FAIR * fair:
         return []
     return [f"the RNIC ran {rnic_seconds / seconds:.1%} of the time and kept the threads beside it from their fair share, {fair:.1%} of the "
             f"processor: one that wanted it all the time had {had:.1%}, less than {LEAST_OF_FAIR:.0%} of that"]

@@ -28,6 +28,11 @@ class FairShareTest(unittest.TestCase):
             self.assertIn(text, reason)
         self.assertEqual(len(self.reasons(rnic=9.0, workers=1)), 1)
 
+    def test_what_others_took_is_not_laid_on_an_rnic_with_a_fair_share(self):
+        replicas, noise = [Thread(0.2, 2.0, "hyperloop-chain")], [Thread(0.3, 9.7)] * 10
+        self.assertEqual(validity.fair_share_reasons(replicas, noise, 0.5, 10), [])
+        self.assertEqual(len(validity.fair_share_reasons(replicas, noise, 1.0, 10)), 1)
+
     def test_replicas_without_a_forwarding_thread_are_kept_from_nothing(self):
         self.assertEqual(self.reasons(rnic=4.0, name="hyperloop-repli"), [])
 
