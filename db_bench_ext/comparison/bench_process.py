@@ -78,6 +78,13 @@ class Benches:
     def readers(self) -> list:
         return [bench.reader for bench in self._benches]
 
+    def step(self) -> None:
+        """Lets each begin the benchmark that it has announced, if the job is one that waits for that."""
+        for bench in self._benches if self._job.stepwise else ():
+            with contextlib.suppress(BrokenPipeError):  # it has failed; watch says so
+                bench.process.stdin.write(b"\n")
+                bench.process.stdin.flush()
+
     def watch(self, on_mark, on_progress) -> None:
         """Until all have ended. Calls `on_mark("opened" or "result", number of the benchmark from 0, how many tenants have
         reached it)` and `on_progress(operations that the slowest tenant has finished)`. ComparisonError: one failed, or
@@ -124,7 +131,8 @@ def running(job, commands: list[list[str]], processor: int, timeout: float):
                 output, terminal = os.openpty()
                 stack.callback(os.close, output)
                 tty.setraw(terminal)
-                process = processes.start(command, processor, stdin=subprocess.DEVNULL, stdout=terminal, stderr=subprocess.PIPE)
+                process = processes.start(command, processor, stdin=subprocess.PIPE if job.stepwise else subprocess.DEVNULL, stdout=terminal,
+                                          stderr=subprocess.PIPE)
                 stack.callback(processes.stop_shielded, process)
                 os.close(terminal)
             benches.append(_Bench(process, output, job.reader()))

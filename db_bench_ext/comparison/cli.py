@@ -89,7 +89,7 @@ class _Jobs:
         self.db_bench = lambda extra=None: jobs.DbBench(options, workload, bench, hyperloopctl, extra)
         self.in_turns = [self.db_bench()]
         if options.ycsb:
-            self.in_turns += jobs.ycsb_jobs(options, workload, _beside(binaries, "hyperloop-ycsb"))
+            self.in_turns.append(jobs.Ycsb(options, workload, _beside(binaries, "hyperloop-ycsb")))
         self.sweeps = primitives.commands(_beside(binaries, "hyperloop-bench"), options) if options.primitives else []
 
 

@@ -2,6 +2,7 @@
 
     program, hint           the program's name, and what helps when it does not end in time
     title                   of the run, for progress
+    stepwise                whether it waits for a line on its standard input when it has said that a benchmark begins
     preparation(…)          a command that makes the database and is not measured, or None
     command(…)              the command that is, with database, cluster (None: unreplicated) and configuration
     reader()                what takes the command's output (as db_bench.OutputReader)
@@ -21,6 +22,7 @@ class DbBench:
     hint = ("Give fewer operations (--num); cases that wait for time slices take --slow_seconds only with benchmarks that know --duration, "
             "which fillseq does not")
     title = ""
+    stepwise = False
 
     def __init__(self, options, workload: dict[str, str], program: str, hyperloopctl: str, extra: dict[str, str] | None = None):
         self._options = options
@@ -59,18 +61,20 @@ class DbBench:
 
 
 class Ycsb:
-    """`workloads` on one load, in YCSB's order. Of db_bench's `workload` it takes --sync and --threads."""
+    """`workloads` on one load: E first, for which YCSB's authors recommend a fresh one, then A, B, C, F, D as they do. Of db_bench's
+    `workload` it takes --sync and --threads."""
 
     program = "hyperloop-ycsb"
+    stepwise = True
     hint = "Give smaller --ycsb_records, --ycsb_operations or --ycsb_seconds"
 
-    def __init__(self, options, workload: dict[str, str], program: str, workloads: list[str]):
+    def __init__(self, options, workload: dict[str, str], program: str):
         self._options = options
         self._program = program
-        self._workloads = workloads
+        self._workloads = [letter for letter in "eabcfd" if letter in options.ycsb]
         self._flags = ["--sync"] if workload.get("sync") in ("1", "true") else []
         self._flags += [f"--threads={workload.get('threads', '1')}"]
-        self.title = "YCSB " + ",".join(workloads)
+        self.title = "YCSB " + ",".join(self._workloads)
 
     def preparation(self, database, over) -> list[str]:
         """Loads over the provider's fastest datapath: a replica's thread that waits for time slices would take minutes."""
@@ -79,7 +83,7 @@ class Ycsb:
 
     def command(self, database, over, configuration) -> list[str]:
         return self._base(database, over, configuration.datapath) + [
-            "--phase=run", f"--workload={','.join(self._workloads)}", f"--operations={self._options.ycsb_operations}",
+            "--phase=run", "--step", f"--workload={','.join(self._workloads)}", f"--operations={self._options.ycsb_operations}",
             f"--max-seconds={self._options.ycsb_seconds}"]
 
     def reader(self) -> ycsb.OutputReader:
@@ -91,9 +95,3 @@ class Ycsb:
     def _base(self, database, over, datapath: str) -> list[str]:
         uri = [] if over is None else [f"--uri={over.uri_for(datapath)}"]
         return [self._program, "--json", f"--db={database}", *uri, f"--records={self._options.ycsb_records}", *self._flags]
-
-
-def ycsb_jobs(options, workload: dict[str, str], program: str) -> list[Ycsb]:
-    """As YCSB's authors recommend: A, B, C, F, D on one load, E on one of its own."""
-    loads = [[letter for letter in "abcfd" if letter in options.ycsb], [letter for letter in "e" if letter in options.ycsb]]
-    return [Ycsb(options, workload, program, letters) for letters in loads if letters]

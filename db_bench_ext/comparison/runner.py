@@ -77,10 +77,13 @@ class Runner:
 
             def on_mark(mark: str, number: int, tenants: int) -> None:
                 if mark == "opened":
-                    begins.setdefault(number, snapshot.take(who))
+                    if tenants == (len(commands) if job.stepwise else 1):
+                        begins[number] = snapshot.take(who)
                     if number == 0 and tenants == len(commands):
                         reasons.extend(self._placement_reasons(who, job.program))
                         reasons.extend(self._daemon_reasons(clusters, configuration))
+                    if tenants == len(commands):
+                        benches.step()
                     return
                 ends[number] = snapshot.take(who)
                 if tenants == len(commands):

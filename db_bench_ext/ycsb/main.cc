@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <atomic>
+#include <cerrno>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -26,6 +27,7 @@ struct Arguments {
   std::string uri;
   PhaseOptions phases{.records = 100000, .operations = 100000};
   bool json = false;
+  bool step = false;
 
   bool loads() const { return phase != "run"; }
   bool runs() const { return phase != "load"; }
@@ -52,11 +54,24 @@ void Print(const std::string& text) {
   std::fflush(stdout);
 }
 
+// A line on standard input.
+Status AwaitLine() {
+  for (char byte = 0; byte != '\n';) {
+    const ssize_t size = ::read(STDIN_FILENO, &byte, 1);
+    if (size == 0) return Status::Aborted("--step: standard input ended before a line came");
+    if (size < 0 && (errno != EINTR || g_interrupted)) return Status::Aborted("interrupted");
+  }
+  return Status::OK();
+}
+
 // `work` is LoadPhase or RunPhase, with what they need besides what both do.
 template <class Work>
 Status DoPhase(const char* name, const Arguments& arguments, const PhaseOptions& options,
                Work&& work) {
   if (arguments.json) Print(BeginningToJson(name, options) + "\n");
+  if (arguments.step) {
+    if (Status status = AwaitLine(); !status.ok()) return status;
+  }
   PhaseReport report;
   if (Status status = work(&report); !status.ok()) return status;
   Print(arguments.json ? ToJson(report, options, arguments.uri) + "\n" : ToTable(report, options));
@@ -148,6 +163,9 @@ int main(int argc, char** argv) {
   app.add_flag("--sync", phases.sync, "every write synced, as db_bench's --sync");
   app.add_option("--seed", phases.seed, "of the random choices")->capture_default_str();
   app.add_flag("--json", arguments.json, "one JSON object a phase instead of tables");
+  app.add_flag("--step", arguments.step,
+               "wait for a line on standard input before each phase (with --json: after saying "
+               "that it begins)");
   app.footer(
       "Exit status: 0 done; 1 failed, the reason is on stderr; 2 the command line is wrong; 130 "
       "interrupted.");

@@ -138,6 +138,27 @@ TEST_F(YcsbProgramTest, RunsSeveralWorkloadsOnOneLoad) {
   EXPECT_EQ(ycsb.Wait(), 0);
 }
 
+TEST_F(YcsbProgramTest, StepsOnlyWhenToldTo) {
+  EXPECT_EQ(Run({"--phase=load"}), 0);
+  const auto with_input = [this](const std::string& input) {
+    return ChildProcess::Spawn({"/bin/sh", "-c",
+                                "printf '" + input + "' | " + ProgramPath("hyperloop-ycsb") +
+                                    " --db " + database() +
+                                    " --json --phase=run --step --workload=a,c --records " +
+                                    std::to_string(kRecords) + " " + kSome});
+  };
+  ChildProcess both = with_input("\\n\\n");
+  EXPECT_EQ(Phase(both, "run", kOperations)["workload"], "a");
+  EXPECT_EQ(Phase(both, "run", kOperations)["workload"], "c");
+  EXPECT_EQ(both.Wait(), 0);
+  ChildProcess one = with_input("\\n");
+  EXPECT_EQ(Phase(one, "run", kOperations)["workload"], "a");
+  const std::string announced = one.ReadLine();
+  EXPECT_NE(announced.find("\"begins\":true"), std::string::npos) << announced;
+  EXPECT_EQ(one.ReadLine(), "") << "c must not run";
+  EXPECT_EQ(one.Wait(), 1);
+}
+
 TEST_F(YcsbProgramTest, ARunEndsWhenItsTimeIsOver) {
   ChildProcess ycsb =
       Start({"--workload=c,a", "--threads=2", "--operations=1000000000", "--max-seconds=0.2"});
