@@ -172,11 +172,11 @@ class OnBusErrors {
   struct sigaction old_ {};
 };
 
-// Another key of host b, over a part of its memory.
-Status NewKey(MediaPair& p, size_t offset, size_t length, Reply* reply) {
+// Another key of host b, over a part of its memory, by its first registration or another.
+Status NewKey(MediaPair& p, size_t offset, size_t length, Reply* reply, uint32_t umem = 0) {
   Command command = p.b.Make(Op::kCreateMkey);
   command.args.mkey = {.pdn = p.b.pdn,
-                       .umem = p.b.umem,
+                       .umem = umem != 0 ? umem : p.b.umem,
                        .addr = reinterpret_cast<uint64_t>(p.b.memory + offset),
                        .length = length,
                        .access = 0xf,
@@ -219,40 +219,42 @@ TEST(EngineTruncation, NoNewKeyReachesWhatTheFileLost) {
   const OnBusErrors handler(&p.engine);
   constexpr size_t kPage = 4096;
   constexpr size_t kKept = Client::kArena / 2;  // a multiple of the page
+  const auto twice =
+      p.engine.RegisterUmem(p.b.id(), {reinterpret_cast<uint64_t>(p.b.memory), 0, Client::kArena},
+                            {p.b.memory, Client::kArena, nullptr});
+  ASSERT_TRUE(twice.ok()) << twice.status().ToString();
+  Reply old;
+  ASSERT_TRUE(NewKey(p, kKept + 4 * kPage, 64, &old, twice->id).ok());
   ASSERT_EQ(0, ftruncate(p.file.fd, static_cast<off_t>(kKept)));
-  const auto touch = [&](size_t offset) {
+  const auto write = [&](size_t offset, uint32_t rkey) {
     TestQp a = p.a.Qp(p.a_cq, p.a_cq), b = p.b.Qp(p.b_cq, p.b_cq);
     p.a.Connect(a, b);
     p.b.Connect(b, a);
-    Reply reply;
-    if (!NewKey(p, offset, 64, &reply).ok()) return;
-    a.Write(reinterpret_cast<uint64_t>(p.b.memory + offset), reply.result.mkey.rkey,
-            p.a.At(p.src, 64), CqeMode::kAlways);
+    a.Write(reinterpret_cast<uint64_t>(p.b.memory + offset), rkey, p.a.At(p.src, 64),
+            CqeMode::kAlways);
     a.Ring();
     RunAll(p.engine);
-    EXPECT_EQ(p.a_cq.PollAll().at(0).status, WcStatus::kRemoteAccess);
+    return p.a_cq.PollAll().at(0).status;
   };
-  touch(kKept + 4 * kPage);
-  touch(kKept + 2 * kPage);
-
   Reply reply;
+  for (const size_t lost : {kKept + 4 * kPage, kKept + 2 * kPage}) {
+    ASSERT_TRUE(NewKey(p, lost, 64, &reply).ok()) << "nobody knows yet";
+    EXPECT_EQ(write(lost, reply.result.mkey.rkey), WcStatus::kRemoteAccess);
+  }
+  EXPECT_EQ(write(kKept + 4 * kPage, old.result.mkey.rkey), WcStatus::kRemoteAccess)
+      << "by another registration of the same memory";
+
   const Status refused = NewKey(p, kKept + 4 * kPage, 64, &reply);
   EXPECT_EQ(refused.code(), Code::kProtection) << refused.ToString();
   EXPECT_NE(refused.message().find("truncated"), std::string::npos) << refused.ToString();
+  EXPECT_FALSE(NewKey(p, kKept + 4 * kPage, 64, &reply, twice->id).ok()) << "the other one's, too";
   EXPECT_FALSE(NewKey(p, kKept + 5 * kPage - 1, kPage, &reply).ok()) << "its last byte";
   EXPECT_FALSE(NewKey(p, kKept + 2 * kPage - 8, 9, &reply).ok()) << "its first byte";
   EXPECT_FALSE(NewKey(p, kKept + 3 * kPage, 8, &reply).ok()) << "a page in between";
   EXPECT_FALSE(NewKey(p, 0, Client::kArena, &reply).ok()) << "all";
   // What the file still has is served as ever.
   ASSERT_TRUE(NewKey(p, kKept - kPage, kPage, &reply).ok());
-  TestQp a = p.a.Qp(p.a_cq, p.a_cq), b = p.b.Qp(p.b_cq, p.b_cq);
-  p.a.Connect(a, b);
-  p.b.Connect(b, a);
-  a.Write(reinterpret_cast<uint64_t>(p.b.memory + kKept - kPage), reply.result.mkey.rkey,
-          p.a.At(p.src, 64), CqeMode::kAlways);
-  a.Ring();
-  RunAll(p.engine);
-  EXPECT_EQ(p.a_cq.PollAll().at(0).status, WcStatus::kSuccess);
+  EXPECT_EQ(write(kKept - kPage, reply.result.mkey.rkey), WcStatus::kSuccess);
 }
 
 TEST(EngineTruncation, ShrunkSourceFailsTheRequester) {
