@@ -187,7 +187,7 @@ void LinkServer::TakeOutbox() {
       continue;
     }
     Connection& c = *found->second;
-    c.out.Append([&c, &packet](auto* piece) { c.channel.Seal(*packet, piece); });
+    c.out.Append([&c, &body = *packet](auto* piece) { c.channel.Seal(body, piece); });
     Count(&counters_.frames_sent, 1);
     if (touched.empty() || touched.back() != serial) touched.push_back(serial);
   }
