@@ -15,7 +15,7 @@
 namespace hyperloop::test {
 namespace {
 
-constexpr int kPatienceMs = 10'000;
+constexpr int kPatienceMs = 60'000;
 
 // In the child, between fork and exec.
 void DieWithParent(pid_t parent) {

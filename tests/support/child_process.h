@@ -25,10 +25,10 @@ class ChildProcess {
   ~ChildProcess();
 
   pid_t pid() const { return pid_; }
-  // The next line of its output; empty if the child ended, or nothing came for 10 s.
+  // The next line of its output; empty if the child ended, or nothing came for 60 s.
   std::string ReadLine();
   void Signal(int signal);
-  // Waits for its end, at most 10 s (then -1). Exit status, or 128 + signal.
+  // Waits for its end, at most 60 s (then -1). Exit status, or 128 + signal.
   int Wait();
   // SIGKILL and Wait.
   void Kill();
