@@ -35,6 +35,15 @@ def process_time(pid: int) -> float:
         return 0.0
 
 
+def user_time(pid: int) -> float:
+    """Of process_time what was spent outside of the kernel, in clock ticks' precision; 0 when it is gone."""
+    try:
+        text = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    return int(text[text.rindex(")") + 2 :].split()[11]) * TICK
+
+
 def threads(pid: int) -> dict[int, Thread]:
     """Scheduling times of a process's threads, from /proc/PID/task/TID/schedstat; empty when it is gone."""
     found = {}
@@ -77,6 +86,7 @@ def arguments(pid: int) -> list[str]:
 @dataclasses.dataclass(frozen=True)
 class Processor:
     busy: float  # all but idle and waiting for disks; what the hypervisor took is not in it
+    user: float  # of busy: programs outside of the kernel
     interrupts: float  # of busy: the kernel's interrupt handlers, soft ones too
     stolen: float
 
@@ -88,7 +98,7 @@ def processors() -> dict[int, Processor]:
         words = line.split()
         if words[0].startswith("cpu") and words[0] != "cpu":
             user, nice, system, _idle, _iowait, irq, softirq, steal = (int(word) * TICK for word in words[1:9])
-            found[int(words[0][3:])] = Processor(user + nice + system + irq + softirq, irq + softirq, steal)
+            found[int(words[0][3:])] = Processor(user + nice + system + irq + softirq, user + nice, irq + softirq, steal)
     return found
 
 

@@ -171,12 +171,12 @@ class Runner:
         if configuration.noise:
             reasons += validity.fair_share_reasons(list(cost.replica_threads.values()), list(cost.noise_threads.values()), cost.rnic, cost.moment)
         own, others = self._processors.primary, self._processors.replicas
-        ours = {own: cost.primary, others: sum(cost.replicas) + cost.rnic + cost.noise + cost.own}
-        for processor, seconds in ours.items():
+        ours = {own: (cost.primary, cost.primary_user), others: (sum(cost.replicas) + cost.rnic + cost.noise + cost.own, cost.others_user)}
+        for processor, (total, user) in ours.items():
             told = cost.processors[processor]
-            if on_disk or self._over_device(configuration):  # then the kernel works for the case
-                seconds += cost.kernel + told.interrupts
-            reasons += validity.quiet_reasons(processor, seconds, told.busy, told.stolen, cost.moment)
+            # For disks and devices the kernel itself works, and does not say for whom: what programs did outside of it is looked at.
+            measured = (user, told.user) if on_disk or self._over_device(configuration) else (total, told.busy)
+            reasons += validity.quiet_reasons(processor, *measured, told.stolen, cost.moment)
         return reasons
 
     def _shares(self, cost: snapshot.Snapshot, configuration: Configuration) -> dict[str, dict[str, float]]:

@@ -25,6 +25,8 @@ class Snapshot:
     rnic: float
     noise: float
     own: float  # of this program and what it ran meanwhile
+    primary_user: float  # of primary what was not the kernel's
+    others_user: float  # of replicas, rnic, noise and own together what was not the kernel's
     replica_threads: dict[int, procfs.Thread]
     noise_threads: dict[int, procfs.Thread]
     processors: dict[int, procfs.Processor]
@@ -38,6 +40,7 @@ class Snapshot:
 
 def take(who: Participants) -> Snapshot:
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    own_user = resource.getrusage(resource.RUSAGE_SELF).ru_utime + children.ru_utime
     return Snapshot(
         moment=time.monotonic(),
         primary=sum(map(procfs.process_time, who.primary)),
@@ -45,6 +48,8 @@ def take(who: Participants) -> Snapshot:
         rnic=sum(map(procfs.process_time, who.rnic)),
         noise=sum(map(procfs.process_time, who.noise)),
         own=time.process_time() + children.ru_utime + children.ru_stime,
+        primary_user=sum(map(procfs.user_time, who.primary)),
+        others_user=sum(map(procfs.user_time, [*who.replicas, *who.rnic, *who.noise])) + own_user,
         replica_threads=_threads(who.replicas),
         noise_threads=_threads(who.noise),
         processors=procfs.processors(),
@@ -62,6 +67,8 @@ def between(begin: Snapshot, end: Snapshot) -> Snapshot:
         rnic=end.rnic - begin.rnic,
         noise=end.noise - begin.noise,
         own=end.own - begin.own,
+        primary_user=end.primary_user - begin.primary_user,
+        others_user=end.others_user - begin.others_user,
         replica_threads=_difference(begin.replica_threads, end.replica_threads),
         noise_threads=_difference(begin.noise_threads, end.noise_threads),
         processors={

@@ -88,16 +88,17 @@ class QuietTest(unittest.TestCase):
 
 class ProcfsTest(unittest.TestCase):
     def test_processor_time_of_a_process_that_works_grows_and_is_its_threads(self):
-        child = processes.start(["sh", "-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo; read x"], stdin=subprocess.PIPE,
+        child = processes.start(["sh", "-c", "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; echo; read x"], stdin=subprocess.PIPE,
                                 stdout=subprocess.PIPE)
         try:
             child.stdout.readline()
             spent = procfs.process_time(child.pid)
             self.assertGreater(spent, 0)
+            self.assertTrue(0 < procfs.user_time(child.pid) <= spent + 2 * procfs.TICK)
             self.assertAlmostEqual(sum(each.run for each in procfs.threads(child.pid).values()), spent, delta=0.02)
         finally:
             processes.stop(child)
-        self.assertEqual(procfs.process_time(child.pid), 0)
+        self.assertEqual((procfs.process_time(child.pid), procfs.user_time(child.pid)), (0, 0))
         self.assertEqual(procfs.threads(child.pid), {})
 
 
