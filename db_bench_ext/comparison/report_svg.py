@@ -48,6 +48,19 @@ def _add_tooltips(element: ElementTree.Element, texts: list[str]) -> None:
         marker.insert(0, title)
 
 
+def _shrink(element: ElementTree.Element) -> None:
+    """Takes out the space between elements, and groups that group nothing."""
+    for number, child in enumerate(list(element)):
+        while child.tag == "g" and not child.attrib and len(child) == 1:
+            child = child[0]
+        element[number] = child
+        _shrink(child)
+    for each in (element, *element):
+        each.tail = None
+        if not (each.text or "").strip():
+            each.text = None
+
+
 def to_svg(figure, prefix: str, description: str, tooltips: dict[str, list[str]]) -> str:
     """The figure as one <svg> element for a page. `prefix` keeps its ids apart from other figures'; `description` is what a
     screen reader says; `tooltips` gives texts to artists by their gid."""
@@ -80,5 +93,6 @@ def to_svg(figure, prefix: str, description: str, tooltips: dict[str, list[str]]
         if element.get("id") not in used:
             element.attrib.pop("id", None)
     width, height = root.get("viewBox").split()[2:]
+    _shrink(root)
     root.attrib = {"viewBox": f"0 0 {width} {height}", "role": "img", "aria-label": description}
     return ElementTree.tostring(root, encoding="unicode", short_empty_elements=True)
