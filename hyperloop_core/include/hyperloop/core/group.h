@@ -8,7 +8,8 @@
 // acknowledged.
 //
 // Thread safety: one thread at a time per object (callers lock). The caller must not change region
-// bytes that an unacknowledged operation reads.
+// bytes that an unacknowledged operation reads, or writes here (a copy's destination). In a forked
+// child every call fails with kUnavailable, and destruction leaves the parent's alone.
 #pragma once
 
 #include <array>
@@ -143,7 +144,8 @@ struct MemberOptions {
   // thread. Null: the media needs nothing.
   std::function<Status(uint64_t offset, uint64_t size)> persist = {};
   int cpu = -1;  // the processor that the thread is bound to; −1: any
-  // Called once, on that thread, when it gives up: the group stands still from then on.
+  // Called once, on that thread, when it gives up: the group stands still from then on. It must not
+  // destroy the member, which waits for the thread.
   std::function<void(const Status&)> failed = {};
 };
 
@@ -154,19 +156,22 @@ struct MemberOptions {
 class Member {
  public:
   virtual ~Member() = default;
-  // `region` is the replicated range and nothing else; offset 0 is its first byte. It needs local
-  // write and remote write, read, atomic access, and outlives the Member. kNotSupported: the device
-  // has no cross-channel operations (offload), or no completion channels (cpu-event).
+  // `region` is the replicated range and nothing else: at least 64 B at a multiple of 8;
+  // offset 0 is its first byte. It needs local write and remote write, read, atomic access, and
+  // outlives the Member. kNotSupported: the device has no cross-channel operations (offload), or no
+  // completion channels (cpu-event).
   static Result<std::unique_ptr<Member>> Create(rnic::Device& device, rnic::ProtectionDomain& pd,
                                                 rnic::MemoryRegion& region,
                                                 const MemberOptions& options);
   virtual const MemberInfo& info() const = 0;
-  // `chain`: all members in order; arms every slot and starts the control program.
+  // `chain`: all members in order. Arms every slot and starts what serves the group: the control
+  // program (offload), the thread (cpu-*; kNoSpace: no room for one; kInvalidArgument: not on
+  // `cpu`). Once: after a failure the member serves nothing and can only be destroyed.
   virtual Status Connect(const PrimaryInfo& primary, std::span<const MemberInfo> chain) = 0;
 };
 
-// The primary's end. `region` as for Member: the replicated range, of the same size as every
-// replica's.
+// The primary's end. `region` as for Member, of the same size as every replica's, but without
+// atomic access: gCAS leaves the primary alone.
 class Group {
  public:
   virtual ~Group() = default;
@@ -178,8 +183,8 @@ class Group {
 
   // Starts an operation. Waits (polling, bounded by ack_timeout) while the window is full or an
   // unacknowledged operation conflicts. kInvalidArgument: bad range or alignment, nothing started.
-  // kTimedOut, kAborted, kUnavailable, kProtection: the group is broken for good; every
-  // unacknowledged ticket is indeterminate.
+  // kTimedOut, kAborted, kUnavailable, kProtection, kCorruption: the group is broken for good;
+  // every unacknowledged ticket is indeterminate.
   virtual Result<Ticket> Submit(const Operation& operation) = 0;
   // The same without waiting: kBusy when it would.
   virtual Result<Ticket> TrySubmit(const Operation& operation) = 0;
