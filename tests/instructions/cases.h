@@ -12,7 +12,8 @@ namespace hyperloop::instructions {
 // counted.
 void CountWqes(Meter& meter, uint64_t batches);
 // One group operation at a time on a group of 3, window 64: NAME.primary is the library's part in
-// the primary (Submit, Wait), NAME.rnic that of all four RNICs' engine.
+// the primary (Submit, Wait), NAME.rnic that of all four RNICs' engine, NAME.replicas that of the
+// replicas' processors together, in the turns that find a message and those that find none.
 void CountGroupOperations(Meter& meter, uint64_t operations);
 // One append to a log file, acknowledged before the next, on a group of 3: file lane, journal and
 // group in .primary, the RNICs' engine in .rnic. Within an extent, without a checkpoint.

@@ -5,7 +5,7 @@ namespace hyperloop::instructions {
 namespace {
 
 // Which part of an operation is counted.
-enum class Part { kPrimary, kRnic };
+enum class Part { kPrimary, kRnic, kReplicas };
 
 constexpr uint64_t kRegion = 1 << 20, kHalf = kRegion / 2;
 
@@ -28,45 +28,85 @@ Operation Cas(uint64_t n) {
   return operation;
 }
 
-template <class Make>
-void Count(Meter& meter, const std::string& name, Part part, uint64_t operations, Make&& make) {
-  bool counting = false;
-  ChainOptions options{.group_size = 3, .window = 64, .region_size = kRegion};
-  options.step = [&](softrnic::Engine& engine) {
-    if (counting && part == Part::kPrimary) meter.Stop();
-    if (counting && part == Part::kRnic) meter.Start();
-    while (engine.Run(64) != 0) {
-    }
-    if (counting && part == Part::kRnic) meter.Stop();
-    if (counting && part == Part::kPrimary) meter.Start();
-  };
-  auto chain = Chain::Create(options);
-  if (!chain.ok()) Fail(name.c_str(), chain.status().ToString());
-  Group& group = (*chain)->group();
-  const uint64_t warm = 2 * SlotsFor(options.window);  // each slot has been through a lap
-  for (uint64_t n = 0; n < warm + operations; ++n) {
-    counting = n >= warm;
-    const Operation operation = make(n);
-    if (counting && part == Part::kPrimary) meter.Start();
-    const auto ticket = group.Submit(operation);
-    const Status status = ticket.ok() ? group.Wait(*ticket) : ticket.status();
-    if (counting && part == Part::kPrimary) meter.Stop();
-    if (!status.ok()) Fail(name.c_str(), status.ToString());
+// One chain, and what of its operations is counted.
+class Counting {
+ public:
+  Counting(Meter& meter, Datapath datapath, Part part) : meter_(meter), part_(part) {
+    ChainOptions options{
+        .datapath = datapath, .group_size = 3, .window = kWindow, .region_size = kRegion};
+    options.step = [this](softrnic::Engine& engine) { Step(engine); };
+    auto chain = Chain::Create(options);
+    if (!chain.ok()) Fail("chain", chain.status().ToString());
+    chain_ = std::move(chain).value();
   }
-  meter.Report(name + (part == Part::kPrimary ? ".primary" : ".rnic"), operations);
-}
+
+  template <class Make>
+  void Run(const std::string& name, uint64_t operations, Make&& make) {
+    Group& group = chain_->group();
+    const uint64_t warm = 2 * SlotsFor(kWindow);  // each slot has been through a lap
+    for (uint64_t n = 0; n < warm + operations; ++n) {
+      counting_ = n >= warm;
+      const Operation operation = make(n);
+      Enter(Part::kPrimary);
+      const auto ticket = group.Submit(operation);
+      const Status status = ticket.ok() ? group.Wait(*ticket) : ticket.status();
+      Leave(Part::kPrimary);
+      if (!status.ok()) Fail(name.c_str(), status.ToString());
+    }
+    meter_.Report(name + kSuffix[static_cast<int>(part_)], operations);
+  }
+
+ private:
+  static constexpr uint32_t kWindow = 64;
+  static constexpr const char* kSuffix[] = {".primary", ".rnic", ".replicas"};
+
+  void Enter(Part part) {
+    if (counting_ && part_ == part) meter_.Start();
+  }
+  void Leave(Part part) {
+    if (counting_ && part_ == part) meter_.Stop();
+  }
+  // Until nothing is left to do.
+  void Step(softrnic::Engine& engine) {
+    Leave(Part::kPrimary);
+    for (bool worked = true; worked;) {
+      Enter(Part::kRnic);
+      while (engine.Run(64) != 0) {
+      }
+      Leave(Part::kRnic);
+      worked = false;
+      Enter(Part::kReplicas);
+      for (uint32_t i = 0; i < chain_->size(); ++i) worked |= chain_->StepCpu(i);
+      Leave(Part::kReplicas);
+    }
+    Enter(Part::kPrimary);
+  }
+
+  Meter& meter_;
+  const Part part_;
+  bool counting_ = false;
+  std::unique_ptr<Chain> chain_;
+};
 
 }  // namespace
 
 void CountGroupOperations(Meter& meter, uint64_t operations) {
+  const auto write = [](uint64_t size) {
+    return [size](uint64_t n) { return WriteAndFlush(n, size); };
+  };
   for (const Part part : {Part::kPrimary, Part::kRnic}) {
-    Count(meter, "gwrite_flush_128", part, operations,
-          [](uint64_t n) { return WriteAndFlush(n, 128); });
-    Count(meter, "gwrite_flush_1024", part, operations,
-          [](uint64_t n) { return WriteAndFlush(n, 1024); });
-    Count(meter, "gmemcpy_1024", part, operations, Copy);
-    Count(meter, "gcas", part, operations, Cas);
+    const auto count = [&](const std::string& name, auto&& make) {
+      Counting(meter, Datapath::kOffload, part).Run(name, operations, make);
+    };
+    count("gwrite_flush_128", write(128));
+    count("gwrite_flush_1024", write(1024));
+    count("gmemcpy_1024", Copy);
+    count("gcas", Cas);
   }
+  for (const Part part : {Part::kPrimary, Part::kRnic})
+    Counting(meter, Datapath::kFanout, part).Run("fanout_128", operations, write(128));
+  for (const Part part : {Part::kPrimary, Part::kReplicas, Part::kRnic})
+    Counting(meter, Datapath::kCpuPolling, part).Run("cpu_polling_128", operations, write(128));
 }
 
 }  // namespace hyperloop::instructions
