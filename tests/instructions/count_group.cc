@@ -31,9 +31,10 @@ Operation Cas(uint64_t n) {
 // One chain, and what of its operations is counted.
 class Counting {
  public:
-  Counting(Meter& meter, Datapath datapath, Part part) : meter_(meter), part_(part) {
+  Counting(Meter& meter, Datapath datapath, Part part, uint32_t group_size = 3)
+      : meter_(meter), part_(part) {
     ChainOptions options{
-        .datapath = datapath, .group_size = 3, .window = kWindow, .region_size = kRegion};
+        .datapath = datapath, .group_size = group_size, .window = kWindow, .region_size = kRegion};
     options.step = [this](softrnic::Engine& engine) { Step(engine); };
     auto chain = Chain::Create(options);
     if (!chain.ok()) Fail("chain", chain.status().ToString());
@@ -107,6 +108,10 @@ void CountGroupOperations(Meter& meter, uint64_t operations) {
     Counting(meter, Datapath::kFanout, part).Run("fanout_128", operations, write(128));
   for (const Part part : {Part::kPrimary, Part::kReplicas, Part::kRnic})
     Counting(meter, Datapath::kCpuPolling, part).Run("cpu_polling_128", operations, write(128));
+  for (const Part part : {Part::kPrimary, Part::kRnic})
+    Counting(meter, Datapath::kOffload, part, 1).Run("one_128", operations, write(128));
+  for (const Part part : {Part::kPrimary, Part::kReplicas, Part::kRnic})
+    Counting(meter, Datapath::kCpuPolling, part, 1).Run("one_polling_128", operations, write(128));
 }
 
 }  // namespace hyperloop::instructions
