@@ -11,10 +11,10 @@
 // UnlockFile gives the group back. One directory at a time per object; Lock, Unlock, Lock again
 // works.
 //
-// Order within one change: a name or byte that RocksDB may rely on after a crash is in the group
-// first; a listed file is on the local disk whenever the group lists it. Reads always come from
-// local files, also after the group was lost. Errors: see ToIOStatus. Thread safe, as FileSystem
-// demands.
+// Order within one change: a name that RocksDB may rely on after a crash is in the group first, a
+// byte of a log is on its way there first; a listed file is on the local disk whenever the group
+// lists it. Reads always come from local files, also after the group was lost. Errors: see
+// ToIOStatus. Thread safe, as FileSystem demands.
 #pragma once
 
 #include <rocksdb/file_system.h>

@@ -46,6 +46,15 @@ class RetryTest : public ConformanceTest {
     ASSERT_OK(a_.qp->Connect(b_.qp->address()));
     ASSERT_OK(b_.qp->Connect(a_.qp->address()));
   }
+  void ExpectNobodyBehindAResetOf(Endpoint& end, Endpoint& other) {
+    ASSERT_NO_FATAL_FAILURE(OpenPair({.retry_count = 1, .ack_timeout = 10ms}));
+    EXPECT_EQ(Run(a_, Write()).status, WcStatus::kSuccess);
+    ASSERT_OK(end.qp->Reset());
+    ASSERT_OK(end.qp->Connect(other.qp->address()));
+    a_.word(0) = 4711;
+    ASSERT_NO_FATAL_FAILURE(ExpectExhausted(Write(), WcStatus::kRetryExceeded));
+    EXPECT_NE(b_.word(64), 4711u);
+  }
   rnic::Sge sge_;
 };
 
@@ -117,23 +126,11 @@ TEST_P(RetryTest, APeerThatConnectsWithinTheRetriesSaves) {
 // Packets are numbered, and requests have passed: an end that starts anew alone expects another
 // number than the one that its former peer comes with, and comes with another one itself.
 TEST_P(RetryTest, NobodyGoesOnWithAPeerThatWasResetAlone) {
-  ASSERT_NO_FATAL_FAILURE(OpenPair({.retry_count = 1, .ack_timeout = 10ms}));
-  EXPECT_EQ(Run(a_, Write()).status, WcStatus::kSuccess);
-  ASSERT_OK(b_.qp->Reset());
-  ASSERT_OK(b_.qp->Connect(a_.qp->address()));
-  a_.word(0) = 4711;
-  ASSERT_NO_FATAL_FAILURE(ExpectExhausted(Write(), WcStatus::kRetryExceeded));
-  EXPECT_NE(b_.word(64), 4711u);
+  ASSERT_NO_FATAL_FAILURE(ExpectNobodyBehindAResetOf(b_, a_));
 }
 
 TEST_P(RetryTest, WhoWasResetAloneDoesNotGoOnWithItsFormerPeer) {
-  ASSERT_NO_FATAL_FAILURE(OpenPair({.retry_count = 1, .ack_timeout = 10ms}));
-  EXPECT_EQ(Run(a_, Write()).status, WcStatus::kSuccess);
-  ASSERT_OK(a_.qp->Reset());
-  ASSERT_OK(a_.qp->Connect(b_.qp->address()));
-  a_.word(0) = 4711;
-  ASSERT_NO_FATAL_FAILURE(ExpectExhausted(Write(), WcStatus::kRetryExceeded));
-  EXPECT_NE(b_.word(64), 4711u);
+  ASSERT_NO_FATAL_FAILURE(ExpectNobodyBehindAResetOf(a_, b_));
 }
 
 TEST_P(RetryTest, ResetEndsTheWaiting) {
