@@ -294,6 +294,11 @@ constexpr Option kOptions[] = {
       "Allow an empty database directory to be filled from a group that holds a database."},
      SetBoolean<&S::restore>,
      GetBoolean<&S::restore>},
+    {{"rebind", "boolean", "false", "true, false",
+      "Bind the group to this directory in place of the one that it is bound to, which is refused "
+      "from then on until it is opened with rebind=true itself."},
+     SetBoolean<&S::rebind>,
+     GetBoolean<&S::rebind>},
     {{"ack_timeout", "milliseconds", "10s", "1ms to 3600s",
       "Longest wait for an acknowledgement; then the write fails with a retryable error and its "
       "outcome is open."},

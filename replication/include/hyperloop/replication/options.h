@@ -39,6 +39,7 @@ struct StoreOptions {
   bool local_sync = false;              // fsync the local copies of log files too
   bool takeover = false;                // take the group from a primary that lives
   bool restore = false;                 // fill an empty database directory from the group
+  bool rebind = false;                  // take the group from the directory that it is bound to
   std::chrono::milliseconds ack_timeout{10000};
   std::chrono::milliseconds space_timeout{10000};
   std::chrono::milliseconds connect_timeout{5000};

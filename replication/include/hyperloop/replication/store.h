@@ -49,10 +49,24 @@ struct Pairing {
   friend bool operator==(const Pairing&, const Pairing&) = default;
 };
 
+// The files of a group as a taking would make them its truth, to be judged before anything changes.
+class GroupFiles {
+ public:
+  virtual ~GroupFiles() = default;
+  virtual std::vector<FileInfo> Files() const = 0;  // by name
+  // As Store::Read.
+  virtual Result<uint64_t> Read(FileId file, uint64_t offset, std::span<char> out) const = 0;
+};
+
 struct TakeRequest {
   std::string directory;        // absolute path, for messages and the group's record of its owner
-  bool directory_empty = true;  // holds no CURRENT
+  bool directory_empty = true;  // holds no log-lane file
   Pairing pairing;              // what the directory says; empty strings: nothing
+  // Whether the directory can be set to these files. Called before the first replica is sealed, and
+  // once more with what is found after all are sealed, before anything else changes. What it
+  // returns ends the taking: the first time nothing has changed, the second time the group is given
+  // back to its former owner. Null: always.
+  std::function<Status(const GroupFiles& files)> judge;
 };
 
 struct TakeResult {
