@@ -66,7 +66,7 @@ struct TakeRequest {
   // once more with what is found after all are sealed, before anything else changes. What it
   // returns ends the taking: the first time nothing has changed, the second time the group is given
   // back to its former owner. Null: always.
-  std::function<Status(const GroupFiles& files)> judge;
+  std::function<Status(const GroupFiles& files)> judge = nullptr;
 };
 
 struct TakeResult {
