@@ -32,6 +32,7 @@
 #include "hyperloop/replication/options.h"
 #include "hyperloop/replication/store.h"
 #include "info_log.h"
+#include "pairing_file.h"
 #include "paths.h"
 
 namespace hyperloop::plugin {
@@ -112,7 +113,8 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
 
   Status Bind(const std::string& directory);
   Status TakeGroup(const std::string& directory, Store& store, TakeResult* taken);
-  Status SetLocalToGroup(BoundDirectory& binding);
+  static Status RefuseCopy(const std::string& directory, const PairingFile& file);
+  Status SetLocalToGroup(BoundDirectory& binding, uint64_t epoch);
   // Adds to `removed` what it removed.
   Status RemoveLeftovers(BoundDirectory& binding, bool manifest_matters,
                          std::vector<std::string>* removed);

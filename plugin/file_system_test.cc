@@ -8,7 +8,6 @@
 
 #include <filesystem>
 
-#include "local_files.h"
 #include "testing/database_fixture.h"
 
 namespace hyperloop::plugin::testing {
@@ -130,7 +129,10 @@ TEST_F(FileSystemTest, DestroyDoesNotStumbleOverFilesThatReconcilingRemoved) {
   WriteLocal(directory_ + "/000077.log", "only here");
   rocksdb::Status destroyed = rocksdb::DestroyDB(directory_, MakeOptions());
   EXPECT_TRUE(destroyed.ok()) << destroyed.ToString();
-  EXPECT_FALSE(std::filesystem::exists(directory_));
+  EXPECT_THAT(LocalNames(""), ::testing::ElementsAre("hyperloop-set-aside"));
+  EXPECT_EQ(ReadLocal(directory_ + "/hyperloop-set-aside/epoch-2/000077.log"), "only here");
+  ASSERT_TRUE(Open(MakeOptions()).ok());
+  Put("new", "1");
 }
 
 TEST_F(FileSystemTest, CheckpointAndBackupElsewhereAreNotReplicated) {
