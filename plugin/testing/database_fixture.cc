@@ -120,6 +120,14 @@ void DatabaseTest::ExpectLocalEqualsGroup() {
   }
 }
 
+void DatabaseTest::ExpectNothingNewInGroup(const std::map<std::string, std::string>& before) {
+  for (auto& [name, content] : group_->LogFiles()) {
+    auto found = before.find(name);
+    ASSERT_NE(found, before.end()) << name << " is new in the group";
+    EXPECT_TRUE(found->second == content) << name << " has changed in the group";
+  }
+}
+
 void DatabaseTest::Crash() {
   std::string copy = root_ + "/db" + std::to_string(++copies_);
   stdfs::copy(directory_, copy, stdfs::copy_options::recursive);
