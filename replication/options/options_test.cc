@@ -72,8 +72,10 @@ TEST(OptionTable, EveryOptionSetsWhatItSays) {
                                                          {"table_capacity", "64"},
                                                          {"media", "pmem"},
                                                          {"local_sync", "true"},
+                                                         {"local_write", "overlapped"},
                                                          {"takeover", "true"},
                                                          {"restore", "true"},
+                                                         {"rebind", "true"},
                                                          {"ack_timeout", "250ms"},
                                                          {"space_timeout", "3s"},
                                                          {"connect_timeout", "3600s"}};
@@ -91,7 +93,8 @@ TEST(OptionTable, EveryOptionSetsWhatItSays) {
   EXPECT_EQ(options.region_size, 15ull << 30);
   EXPECT_EQ(options.ack_timeout, milliseconds(250));
   EXPECT_EQ(options.space_timeout, milliseconds(3000));
-  EXPECT_TRUE(options.local_sync && options.takeover && options.restore);
+  EXPECT_TRUE(options.local_sync && options.takeover && options.restore && options.rebind);
+  EXPECT_EQ(options.local_write, LocalWrite::kOverlapped);
   EXPECT_TRUE(ValidateStoreOptions(options).ok());
 
   StoreOptions again;
