@@ -137,7 +137,12 @@ Result<std::unique_ptr<Pool>> Pool::Create(const std::string& path, uint64_t reg
     if (created.code() != Code::kAlreadyExists) ::unlink(temporary.c_str());
     return created;
   }
-  // The pool is closed and whole. Another creator may have been faster: never replace its file.
+  Result<std::unique_ptr<Pool>> pool = OpenPool(temporary, options, false);
+  if (!pool.ok()) {
+    ::unlink(temporary.c_str());
+    return pool.status();
+  }
+  // The pool is whole. Another creator may have been faster: never replace its file.
   if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, path.c_str(), RENAME_NOREPLACE) != 0) {
     const Status status = FromErrno(errno, "rename " + temporary + " to " + path);
     ::unlink(temporary.c_str());
@@ -146,7 +151,8 @@ Result<std::unique_ptr<Pool>> Pool::Create(const std::string& path, uint64_t reg
   const OwnedFd directory(::open(DirectoryOf(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (directory.get() < 0 || ::fsync(directory.get()) != 0)
     return FromErrno(errno, "sync directory of " + path);
-  return OpenPool(path, options, false);
+  (*pool)->path_ = path;
+  return pool;
 }
 
 Result<std::unique_ptr<Pool>> Pool::Open(const std::string& path, const PoolOptions& options) {
@@ -159,9 +165,9 @@ Result<std::unique_ptr<Pool>> Pool::OpenCopyOnWrite(const std::string& path) {
 
 Result<std::unique_ptr<Pool>> Pool::OpenPool(const std::string& path, const PoolOptions& options,
                                              bool private_copy) {
-  rnic::Media level = rnic::Media::kRam;
+  MediaKind media;
   if (options.media != "auto") {
-    HL_ASSIGN_OR_RETURN(level, ParseMedia(options.media));
+    HL_ASSIGN_OR_RETURN(media, ParseMedia(options.media));
   }
   HL_ASSIGN_OR_RETURN(OwnedFd lock, LockPoolFile(path, private_copy));
   HL_ASSIGN_OR_RETURN(const PoolRoot root, FindPoolRoot(lock.get(), path));
@@ -180,12 +186,12 @@ Result<std::unique_ptr<Pool>> Pool::OpenPool(const std::string& path, const Pool
   if (!private_copy) {
     pool->fd_ = OwnedFd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
     if (pool->fd_.get() < 0) return FromErrno(errno, "open pool " + path);
-    if (options.media == "auto") {
-      HL_ASSIGN_OR_RETURN(level,
-                          DetectMedia(pool->fd_.get(), pool->region_.data(), pool->region_.size()));
-    }
+    HL_ASSIGN_OR_RETURN(const rnic::Media detected,
+                        DetectMedia(pool->fd_.get(), pool->region_.data(), pool->region_.size()));
+    if (options.media == "auto") media = detected;
+    HL_RETURN_IF_ERROR(CheckStatedMedia(media, detected).WithContext("pool " + path));
   }
-  pool->media_ = MakeMediaWriter(level);
+  pool->media_ = MakeMediaWriter(media);
   return pool;
 }
 

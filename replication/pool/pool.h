@@ -31,7 +31,7 @@
 namespace hyperloop {
 
 struct PoolOptions {
-  std::string media = "auto";  // auto, ram, file, pmem
+  std::string media = "auto";  // or a name of MediaName
 };
 
 class Pool {
@@ -39,14 +39,15 @@ class Pool {
   // Makes a pool file for a region of `region_size` bytes (a multiple of 4096) and opens it. It is
   // built under the name
   // "<path>.creating" and renamed when whole, so `path` is a pool or absent; leftovers of a crashed
-  // creation are replaced. kAlreadyExists: `path` exists. kInvalidArgument: size. kNoSpace: says
-  // what is needed and what is free. kBusy: another process is creating it. Nothing is left behind
-  // on failure.
+  // creation are replaced. kAlreadyExists: `path` exists. kInvalidArgument: size, or a medium that
+  // the place does not have. kNoSpace: says what is needed and what is free. kBusy: another process
+  // is creating it. Nothing is left behind on failure.
   static Result<std::unique_ptr<Pool>> Create(const std::string& path, uint64_t region_size,
                                               const PoolOptions& options = {});
   // kNotFound: no such file (says so too if a creation was cut short). kBusy: in use by another
   // process. kCorruption: not a pool, truncated, or both copies of the root are damaged; the
-  // message names the ways out. kInvalidArgument: a pool of another program.
+  // message names the ways out. kInvalidArgument: a pool of another program, or a stated medium
+  // that promises more than the one that is there.
   static Result<std::unique_ptr<Pool>> Open(const std::string& path,
                                             const PoolOptions& options = {});
   // A private view of a pool whose owner is gone: reads see the file, writes go nowhere, the file's

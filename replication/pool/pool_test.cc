@@ -372,19 +372,47 @@ TEST_F(PoolTest, KilledWhileCreating) {
 TEST_F(PoolTest, MediaIsDetectedAndOverridable) {
   EXPECT_EQ(Pool::Create(path, kRegion, {.media = "ram"}).value()->media().level(),
             rnic::Media::kRam);
-  EXPECT_EQ(Pool::Open(path, {.media = "file"}).value()->media().level(), rnic::Media::kFile);
+  const auto stated = Pool::Open(path, {.media = "file-emulated"});
+  EXPECT_EQ(stated.value()->media().level(), rnic::Media::kFile);
   const std::string shm = "/dev/shm/hyperloop-pool-test-" + std::to_string(getpid());
   auto pool = Pool::Create(shm, kRegion);
   fs::remove(shm);
   ASSERT_TRUE(pool.ok()) << pool.status().ToString();
   EXPECT_EQ((*pool)->media().level(), rnic::Media::kRam);
   EXPECT_EQ((*pool)->region_backing().fd, (*pool)->fd());
-  for (const auto level : {rnic::Media::kRam, rnic::Media::kFile, rnic::Media::kPmem}) {
-    EXPECT_EQ(ParseMedia(MediaName(level)).value(), level);
-    EXPECT_FALSE(MediaPromise(level).empty());
+  for (const MediaKind kind :
+       {MediaKind(rnic::Media::kRam), MediaKind(rnic::Media::kFile), MediaKind(rnic::Media::kPmem),
+        MediaKind(rnic::Media::kFile, true), MediaKind(rnic::Media::kPmem, true)}) {
+    EXPECT_EQ(ParseMedia(MediaName(kind)).value(), kind);
+    EXPECT_EQ(DecodeMedia(EncodeMedia(kind)).value(), kind);
+    EXPECT_FALSE(MediaPromise(kind).empty());
+    EXPECT_EQ(MakeMediaWriter(kind)->kind(), kind);
     // Any alignment, in a mapping of a file.
-    EXPECT_TRUE(MakeMediaWriter(level)->Persist((*pool)->region().data() + 4095, 2).ok());
+    EXPECT_TRUE(MakeMediaWriter(kind)->Persist((*pool)->region().data() + 4095, 2).ok());
   }
+  EXPECT_EQ(DecodeMedia(3).status().code(), Code::kCorruption);
+  EXPECT_EQ(DecodeMedia(0x100).status().code(), Code::kCorruption);
+}
+
+// Nothing may promise to survive a power failure in memory that loses it.
+TEST_F(PoolTest, MediaThatPromisesTooMuchIsRefused) {
+  const std::string shm = "/dev/shm/hyperloop-pool-test-media-" + std::to_string(getpid());
+  for (const std::string media : {"file", "pmem"}) {
+    const Status refused = Pool::Create(shm, kRegion, {.media = media}).status();
+    EXPECT_EQ(refused.code(), Code::kInvalidArgument) << refused.ToString();
+    EXPECT_NE(refused.message().find("media=" + media + "-emulated"), std::string::npos)
+        << refused.ToString();
+    EXPECT_FALSE(fs::exists(shm));
+    EXPECT_FALSE(fs::exists(shm + ".creating"));
+  }
+  auto pool = Pool::Create(shm, kRegion, {.media = "pmem-emulated"});
+  ASSERT_TRUE(pool.ok()) << pool.status().ToString();
+  EXPECT_EQ((*pool)->media().level(), rnic::Media::kPmem);
+  EXPECT_NE(MediaPromise((*pool)->media().kind()).find("nothing is promised"), std::string::npos);
+  pool->reset();
+  EXPECT_EQ(Pool::Open(shm, {.media = "pmem"}).status().code(), Code::kInvalidArgument);
+  EXPECT_TRUE(Pool::Open(shm).ok());
+  fs::remove(shm);
 }
 
 }  // namespace
