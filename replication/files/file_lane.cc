@@ -9,6 +9,7 @@
 
 #include "files/log_marker.h"
 #include "files/namespace_change.h"
+#include "layout/crc32c.h"
 
 namespace hyperloop {
 namespace {
@@ -253,7 +254,7 @@ void FileLane::TakeExtentsLocked(uint32_t slot, uint64_t count) {
   for (uint32_t extent = next_extent_; count > 0; ++extent) {
     if (extent >= info_.geometry.extent_count) extent = 0;
     if (table_.map[extent].slot_plus_one != 0) continue;
-    table_.map[extent] = {slot + 1, static_cast<uint32_t>(entry.extents.size())};
+    table_.map[extent] = {slot + 1, static_cast<uint32_t>(entry.extents.size()), 0, 0};
     entry.extents.push_back(extent);
     next_extent_ = extent + 1;
     --count;
@@ -266,7 +267,7 @@ void FileLane::GiveExtentsLocked(uint32_t slot, uint64_t keep) {
   const auto count = static_cast<uint32_t>(entry.extents.size() - keep);
   if (IsReservedLocked(slot)) used_reserved_extents_ -= count;
   used_extents_ -= count;
-  for (uint64_t i = keep; i < entry.extents.size(); ++i) table_.map[entry.extents[i]] = {0, 0};
+  for (uint64_t i = keep; i < entry.extents.size(); ++i) table_.map[entry.extents[i]] = {};
   entry.extents.resize(keep);
 }
 
@@ -279,7 +280,8 @@ uint64_t FileLane::MaxChunk() const {
   return std::min(room, kMaxExtentsPerChunk * info_.geometry.extent_size);
 }
 
-// One record: bytes that fit into it, and the map entries of the extents that they begin.
+// One record: bytes that fit into it, and the map entries of the extents that they begin. The entry
+// of the extent that they go on with, and the size, are stated later.
 Result<uint64_t> FileLane::AppendChunkLocked(uint32_t slot, std::string_view data) {
   const RegionGeometry& g = info_.geometry;
   FileEntry& entry = table_.slots[slot];
@@ -288,11 +290,23 @@ Result<uint64_t> FileLane::AppendChunkLocked(uint32_t slot, std::string_view dat
   if (new_extents != 0) TakeExtentsLocked(slot, new_extents);
   std::array<RecordPiece, kMaxPieces> pieces;
   size_t count = 0;
+  uint32_t continued = kNoSlot;  // the extent that goes on, and its entry after this record
+  MapEntry longer{};
   for (uint64_t done = 0; done < data.size();) {
     const uint64_t at = entry.file.size + done, within = at & (g.extent_size - 1);
     const uint64_t n = std::min<uint64_t>(data.size() - done, g.extent_size - within);
-    const uint64_t to =
-        g.ExtentOffset(entry.extents[at >> std::countr_zero(g.extent_size)]) + within;
+    const uint32_t extent = entry.extents[at >> std::countr_zero(g.extent_size)];
+    const uint64_t to = g.ExtentOffset(extent) + within;
+    MapEntry* counted = &table_.map[extent];
+    if (within != 0) {
+      continued = extent;
+      longer = *counted;
+      counted = &longer;
+    } else {
+      counted->crc = ExtentSeed(info_, counted->slot_plus_one, counted->index);
+    }
+    counted->length += static_cast<uint32_t>(n);
+    counted->crc = Crc32c(counted->crc, data.data() + done, n);
     if (count > 0 && pieces[count - 1].destination + pieces[count - 1].length == to) {
       pieces[count - 1].length += static_cast<uint32_t>(n);
     } else {
@@ -308,16 +322,23 @@ Result<uint64_t> FileLane::AppendChunkLocked(uint32_t slot, std::string_view dat
       pieces[count++] = {g.MapOffset(extent), &table_.map[extent], sizeof(MapEntry)};
     }
   }
-  auto seq = journal_->Append({.type = RecordType::kAppend,
-                               .file_slot = slot,
-                               .file_end = entry.file.size + data.size(),
-                               .pieces = std::span(pieces.data(), count)});
+  const uint64_t end = entry.file.size + data.size();
+  std::array<Statement, 2> statements{Statement::Of(g.SizeOffset(slot), MakeTableSize(info_, end)),
+                                      {}};
+  if (continued != kNoSlot) statements[1] = Statement::Of(g.MapOffset(continued), longer);
+  auto seq = journal_->Append(
+      {.type = RecordType::kAppend,
+       .file_slot = slot,
+       .file_end = end,
+       .pieces = std::span(pieces.data(), count),
+       .statements = std::span(statements.data(), continued != kNoSlot ? 2u : 1u)});
   if (!seq.ok()) {
     if (new_extents != 0) GiveExtentsLocked(slot, old_extents);
     return seq.status().WithContext("append of " + std::to_string(data.size()) + " B to \"" +
                                     entry.file.name + "\"");
   }
-  entry.file.size += data.size();
+  entry.file.size = end;
+  if (continued != kNoSlot) table_.map[continued] = longer;
   return seq;
 }
 

@@ -17,6 +17,9 @@
 // Reuse of an extent is safe at once: its map entry, and every byte, changes only by records that
 // are executed and redone in order.
 //
+// The map in memory has the length and checksum of each file's extents as of the newest record, so
+// that an append only counts its own bytes in.
+//
 // Thread safety: all methods; one mutex guards the journal, the group below it, the table and the
 // map in memory. It is held while waiting for acknowledgements, not while waiting for space nor
 // while an Append's `meanwhile` runs.
@@ -94,7 +97,6 @@ class FileLane {
   FileLane(std::unique_ptr<Journal> journal, std::span<std::byte> region, const RegionInfo& info,
            FileLaneOptions options, FileTable table, Binding binding);
 
-  // Changes of the extent map that one record makes, undone when it is refused.
   struct MapChange {
     uint32_t extent;
     MapEntry entry;
@@ -123,6 +125,8 @@ class FileLane {
   void TakeExtentsLocked(uint32_t slot, uint64_t count);
   void GiveExtentsLocked(uint32_t slot, uint64_t keep);
   Result<uint64_t> AppendChunkLocked(uint32_t slot, std::string_view data);
+  // The map entry of the file's last extent when the file is cut to `size`; none: it stays.
+  Result<std::optional<MapEntry>> CutExtentLocked(uint32_t slot, uint64_t size);
   uint64_t MaxChunk() const;
   // Waits, the mutex released, until ready() or space_timeout; false: timed out.
   bool WaitSpace(std::unique_lock<std::mutex>& lock, const std::function<bool()>& ready);

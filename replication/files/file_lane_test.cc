@@ -131,11 +131,11 @@ TEST(FileLane, AnAppendCutInTheMiddleSaysSo) {
   bench.group.set_mode(Mode::kManual);  // the ring fills up
   const Status status = bench.lane->Append(log, std::string(7 * 4096, 'x'));
   EXPECT_EQ(status.code(), Code::kNoSpace) << status.ToString();
-  EXPECT_NE(status.message().find("only the first 11160 of 28672 B"), std::string::npos)
+  EXPECT_NE(status.message().find("only the first 7328 of 28672 B"), std::string::npos)
       << status.ToString();
-  EXPECT_EQ(bench.lane->Append(log, std::string(3720, 'y')).code(), Code::kNoSpace);
+  EXPECT_EQ(bench.lane->Append(log, std::string(3664, 'y')).code(), Code::kNoSpace);
   bench.group.set_mode(Mode::kImmediate);
-  EXPECT_TRUE(bench.ReadAll("1.log") == std::string(11160, 'x'));
+  EXPECT_TRUE(bench.ReadAll("1.log") == std::string(7328, 'x'));
 }
 
 TEST(FileLane, MeanwhileRunsWhenAllIsOnItsWayAndBeforeTheWait) {
@@ -360,23 +360,29 @@ TEST(FileTable, SaysWhatIsWrong) {
   ASSERT_TRUE(bench.lane->Checkpoint().ok());
   const auto& info = bench.region.info;
   ASSERT_TRUE(FileTable::Load(bench.region.bytes, info).ok());
-  const auto broken = [&](uint64_t at, uint64_t value, size_t size) {
+  const auto broken = [&](uint64_t at, const auto& value) {
     auto image = bench.region.bytes;
-    std::memcpy(&image[at], &value, size);
+    std::memcpy(&image[at], &value, sizeof(value));
     return FileTable::Load(image, info).status().message();
   };
   const auto& g = info.geometry;
-  EXPECT_NE(broken(g.EntryOffset(0) + offsetof(TableEntry, size), 20000, 8).find("missing"),
+  const auto sized = [&](uint64_t size) {
+    return broken(g.SizeOffset(0), MakeTableSize(info, size));
+  };
+  EXPECT_NE(sized(20000).find("counts 808 B, the file's size says 4096"), std::string::npos);
+  EXPECT_NE(sized(4096).find("beyond the end"), std::string::npos);
+  EXPECT_NE(sized(1ull << 60).find("more than"), std::string::npos);
+  EXPECT_NE(sized(8999).find("counts 808 B, the file's size says 807"), std::string::npos)
+      << sized(8999);
+  EXPECT_NE(broken(g.SizeOffset(0), uint64_t{8999}).find("checksum"), std::string::npos);
+  EXPECT_NE(broken(g.EntryOffset(0), 'z').find("checksum"), std::string::npos);
+  EXPECT_NE(broken(g.MapOffset(2), MapEntry{}).find("missing"), std::string::npos);
+  EXPECT_NE(broken(g.MapOffset(2), 9).find("no file"), std::string::npos);
+  EXPECT_NE(broken(g.MapOffset(5), MapEntry{1, 1, 4096, 0}).find("second extent"),
             std::string::npos);
-  EXPECT_NE(broken(g.EntryOffset(0) + offsetof(TableEntry, size), 4096, 8).find("beyond the end"),
-            std::string::npos);
-  EXPECT_NE(broken(g.EntryOffset(0) + offsetof(TableEntry, size), 1ull << 60, 8).find("more than"),
-            std::string::npos);
-  EXPECT_NE(broken(g.EntryOffset(0), 'z', 1).find("checksum"), std::string::npos);
-  EXPECT_NE(broken(g.MapOffset(2), 0, 8).find("missing"), std::string::npos);
-  EXPECT_NE(broken(g.MapOffset(2), 9, 4).find("no file"), std::string::npos);
-  EXPECT_NE(broken(g.MapOffset(5), 1ull | 1ull << 32, 8).find("second extent"), std::string::npos);
-  EXPECT_NE(broken(g.MapOffset(5), 1ull << 32, 8).find("free"), std::string::npos);
+  for (const MapEntry& entry : {MapEntry{0, 1, 0, 0}, MapEntry{0, 0, 1, 0}, MapEntry{0, 0, 0, 1}}) {
+    EXPECT_NE(broken(g.MapOffset(5), entry).find("free"), std::string::npos);
+  }
   std::mt19937_64 random(1);
   for (int round = 0; round < 2000; ++round) {  // anything at all: an answer, no crash
     auto image = bench.region.bytes;

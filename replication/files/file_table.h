@@ -32,9 +32,13 @@ struct FileTable {
   std::vector<FileEntry> slots;
   std::vector<MapEntry> map;  // one an extent
 
-  // Reads and validates binding, table and map. kCorruption names slot or extent and what is wrong:
-  // a bad entry, a double name, an extent of no file, a hole, a size beyond the extents.
+  // Reads and validates table and map. kCorruption names slot or extent and what is wrong: a bad
+  // entry or size, a double name, an extent of no file, a hole, a size beyond the extents, an
+  // extent that counts other bytes than the file's size says.
   static Result<FileTable> Load(std::span<const std::byte> image, const RegionInfo& info);
+  // The same; `metadata`: the region from binding_offset to data_offset.
+  static Result<FileTable> LoadMetadata(std::span<const std::byte> metadata,
+                                        const RegionInfo& info);
   std::vector<FileInfo> List() const;  // by name
   // Copies bytes [offset, offset+out.size()) of a log-lane file, which must lie within its size.
   void ReadBytes(std::span<const std::byte> image, const RegionInfo& info, uint32_t slot,

@@ -49,7 +49,16 @@ class BytesView : public NodeView {
 
   Result<RegionImage> Snapshot() override { return Image(true); }
 
-  Result<NodeStatus> ReadStatus() override {
+  Result<NodeStatus> ReadStatus() override { return Describe(false); }
+  Result<NodeStatus> Check() override { return Describe(true); }
+
+ protected:
+  virtual MediaKind media() const = 0;
+  virtual Status Fetch(uint64_t offset, std::span<std::byte> out) = 0;
+  virtual Status FetchPage(uint64_t offset, std::span<std::byte> out) = 0;
+
+ private:
+  Result<NodeStatus> Describe(bool with_data) {
     NodeStatus status;
     HL_ASSIGN_OR_RETURN(const NodeState state, State(&status.owner_name));
     HL_ASSIGN_OR_RETURN(status.heartbeat, Heartbeat());
@@ -65,17 +74,11 @@ class BytesView : public NodeView {
     for (const auto& each : state.installed.replicas) status.replicas.push_back(each.address);
     status.media = MediaName(media());
     status.region_size = region_size();
-    HL_ASSIGN_OR_RETURN(const RegionImage image, Image(false));
-    DescribeImage(image.bytes(), &status);
+    HL_ASSIGN_OR_RETURN(const RegionImage image, Image(with_data));
+    DescribeImage(image.bytes(), with_data, &status);
     return status;
   }
 
- protected:
-  virtual MediaKind media() const = 0;
-  virtual Status Fetch(uint64_t offset, std::span<std::byte> out) = 0;
-  virtual Status FetchPage(uint64_t offset, std::span<std::byte> out) = 0;
-
- private:
   Result<RegionImage> Image(bool with_data) {
     return ReadImage(
         [this](uint64_t offset, std::span<std::byte> out) { return Fetch(offset, out); },

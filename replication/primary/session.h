@@ -121,6 +121,7 @@ class Session {
   Ownership own_;
   RegionInfo info_;
   LogState log_state_;
+  Configuration configuration_;             // of own_.epoch
   std::vector<std::string> replica_hosts_;  // as they said when the group was taken
   std::unique_ptr<Group> group_;
   std::unique_ptr<FileLane> lane_;

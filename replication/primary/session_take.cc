@@ -160,7 +160,7 @@ Status Session::FormatOwn(const TakePlan& plan) {
   HL_ASSIGN_OR_RETURN(
       const RegionGeometry geometry,
       RegionGeometry::Compute(plan.region_size, options_.journal_size, options_.table_capacity));
-  return FormatRegion(pool_->region(), plan.group, geometry);
+  return FormatRegion(pool_->region(), plan.group, RandomSecret(), geometry);
 }
 
 Status Session::MakeEqual(uint64_t known_acked) {
@@ -187,9 +187,12 @@ Status Session::CheckOwnRegion(const TakeRequest& request) const {
 
 Status Session::InstallAll(const std::vector<MemberLook>& looks) {
   auto request = OwnerRequest<control::InstallRequestT>(own_);
+  configuration_ = {own_.epoch, own_.owner, {}};
   for (size_t i = 0; i < peers_.size(); ++i) {
     request.nodes.push_back(looks[i].hello.node_id);
     request.replicas.push_back(peers_[i]->address());
+    HL_ASSIGN_OR_RETURN(const Uuid node, ParseUuid(looks[i].hello.node_id));
+    configuration_.replicas.push_back({node, peers_[i]->address()});
   }
   for (const auto& peer : peers_) HL_RETURN_IF_ERROR(peer->Call<control::DoneT>(request).status());
   return {};
