@@ -351,7 +351,7 @@ Status Session::Take(const TakeRequest& request, TakeResult* result) {
   Say(LogLevel::kInfo,
       Text("took group ", taken.pairing.group, " under epoch ", own_.epoch, ", ",
            taken.files.size(), " files, ", peers_.size(), " replicas, media ",
-           MediaName(pool_->media().level()), ": ", MediaPromise(pool_->media().level())));
+           MediaName(pool_->media().kind()), ": ", MediaPromise(pool_->media().kind())));
   *result = std::move(taken);
   return {};
 }
