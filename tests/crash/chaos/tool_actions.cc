@@ -1,0 +1,60 @@
+// Stock tools on a directory that belongs to a group.
+#include <unistd.h>
+
+#include "crash/chaos/actions.h"
+
+namespace hyperloop::chaos {
+namespace {
+
+constexpr char kLdb[] = "/usr/bin/ldb";
+
+bool NoLdb(World& world) {
+  if (access(kLdb, X_OK) == 0) return false;
+  world.Skip("rocksdb-tools is not installed");
+  return true;
+}
+
+Ended Ldb(World& world, const std::vector<std::string>& rest) {
+  std::vector<std::string> argv = {kLdb, "--db=" + world.directory()};
+  argv.insert(argv.end(), rest.begin(), rest.end());
+  const Ended ended = world.Run(argv);
+  world.Note("ldb " + rest.front() + " ended with " + std::to_string(ended.status));
+  return ended;
+}
+
+// Without the plugin it writes: the next open is refused with both ways out and changes nothing;
+// with the directory as it was, all is as it was.
+void WriteWithoutThePlugin(World& world, const std::vector<std::string>& command) {
+  if (NoLdb(world)) return;
+  world.Life();
+  if (world.failed()) return;
+  const auto before = FilesIn(world.directory());
+  if (const Ended ended = Ldb(world, command); ended.status != 0)
+    return world.Fail("ldb: " + ended.output);
+  world.ExpectRefused(world.Uri(), world.directory(), {"without the plugin", "history", "keep"});
+  SetFiles(world.directory(), before);
+}
+void StockPut(World& world) { WriteWithoutThePlugin(world, {"put", "stray", "value"}); }
+void StockCompact(World& world) { WriteWithoutThePlugin(world, {"compact"}); }
+
+// Readers without the plugin change nothing, and the next open does not mind them.
+void StockRead(World& world) {
+  if (NoLdb(world)) return;
+  world.Life();
+  if (world.failed()) return;
+  const auto before = FilesIn(world.directory());
+  for (const auto& command : std::vector<std::vector<std::string>>{
+           {"scan"}, {"manifest_dump"}, {"list_column_families"}, {"get", "k0-1"}}) {
+    if (const Ended ended = Ldb(world, command); ended.by_signal())
+      world.Fail("ldb: " + ended.output);
+  }
+  if (FilesIn(world.directory()) != before) world.Fail("a reader changed files");
+}
+
+}  // namespace
+
+std::vector<Action> ToolActions() {
+  return {{"stock_put", StockPut}, {"stock_compact", StockCompact}, {"stock_read", StockRead}};
+}
+
+}  // namespace hyperloop::chaos
