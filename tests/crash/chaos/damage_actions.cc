@@ -212,6 +212,7 @@ void DamageLocalFiles(World& world) {
 // RocksDB 7.8.3 with assertions, as Debian builds it, may abort where it resumes after a full disk,
 // with any FileSystem: nothing acknowledged is lost by that either.
 bool EndedByItsOwnAssertion(World& world) {
+  world.writer().Signal(SIGSTOP);  // whatever it does, it has done
   if (world.writer().running()) return false;
   const Ended ended = world.writer().Wait();
   if (ended.output.find("AssertFalseAndGetStatusForPrevError") == std::string::npos)
