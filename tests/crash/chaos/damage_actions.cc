@@ -225,8 +225,8 @@ void FullDisk(World& world) {
   if (!world.small_disk()) return world.Skip("mounting a small tmpfs is not permitted here");
   if (!world.StartWriting(20 + world.Random(100))) return;
   world.ResizeDisk(world.UsedOfDisk() + (64 << 10) + world.Random(512 << 10));
-  const bool failed = Eventually(
-      [&] { return world.progress().failed.load() > 3 || !world.writer().running(); });
+  const bool failed =
+      Eventually([&] { return world.progress().failed.load() > 3 || !world.writer().running(); });
   if (!failed) world.Fail("the small disk does not become full");
   const bool named = world.writer().output().find("No space left") != std::string::npos;
   const bool room_first = world.Coin();

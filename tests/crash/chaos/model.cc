@@ -42,9 +42,20 @@ void Model::Follow(const Progress& progress) {
     for (uint64_t& n = next_[thread]; n < kMaxNumber; ++n) {
       const Outcome outcome = progress.outcomes[thread][n].load();
       if (outcome == Outcome::kNone) break;
-      const bool acknowledged = outcome == Outcome::kAcknowledged;
-      Apply(thread, n, acknowledged);
-      ++(acknowledged ? acknowledged_ : undecided_);
+      const bool ok = outcome == Outcome::kAcknowledged;
+      ++(ok ? acknowledged_ : undecided_);
+      if (!only_sync_acknowledges_) {
+        Apply(thread, n, ok);
+        continue;
+      }
+      std::vector<std::pair<uint64_t, bool>>& unsynced = unsynced_[thread];
+      unsynced.emplace_back(n, ok);
+      if (!ok || !OperationOf(thread, n).sync) {
+        Apply(thread, n, false);
+        continue;
+      }
+      for (const auto& [number, returned] : unsynced) Apply(thread, number, returned);
+      unsynced.clear();
     }
   }
 }
@@ -78,6 +89,7 @@ std::string Model::Check(const Content& content) const {
 }
 
 void Model::Settle(const Content& content) {
+  for (auto& unsynced : unsynced_) unsynced.clear();
   for (auto& [where, values] : possible_) {
     const auto found = content.find(where);
     values.assign(1, found == content.end() ? 0 : found->second);

@@ -21,6 +21,9 @@ Content ReadDump(const std::string& path, std::string* torn);
 
 class Model {
  public:
+  // With ack=sync: a write without sync=true is acknowledged by the next one of its thread that has
+  // it.
+  void set_only_sync_acknowledges() { only_sync_acknowledges_ = true; }
   // Takes in what the writer did since the last call.
   void Follow(const Progress& progress);
   // What is wrong with `content`; empty when it is possible.
@@ -34,7 +37,9 @@ class Model {
  private:
   void Apply(uint32_t thread, uint64_t number, bool acknowledged);
 
+  bool only_sync_acknowledges_ = false;
   uint64_t next_[kThreads] = {1, 1};
+  std::vector<std::pair<uint64_t, bool>> unsynced_[kThreads];  // number, returned OK
   uint64_t acknowledged_ = 0, undecided_ = 0;
   // What each key may have; 0: it is not there. A key without an entry is not there.
   std::map<std::pair<uint32_t, std::string>, std::vector<uint64_t>> possible_;

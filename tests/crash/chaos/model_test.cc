@@ -71,6 +71,15 @@ TEST_F(ModelTest, WithoutAnAnswerBothArePossibleUntilSeen) {
   EXPECT_NE(model_.Check(After(300)), "");
 }
 
+TEST_F(ModelTest, WithAckSyncTheNextSyncedWriteAcknowledges) {
+  model_.set_only_sync_acknowledges();
+  while (!OperationOf(0, next_).sync) Do(1, Outcome::kAcknowledged);
+  EXPECT_EQ(model_.Check({}), "");
+  Do(1, Outcome::kAcknowledged);
+  EXPECT_EQ(model_.Check(After(next_ - 1)), "");
+  EXPECT_NE(model_.Check({}), "");
+}
+
 TEST_F(ModelTest, ABatchIsThereInAllFamiliesOrInNone) {
   while (OperationOf(0, next_).kind != Operation::Kind::kBatch) Do(1, Outcome::kAcknowledged);
   const std::string key = OperationOf(0, next_).key;

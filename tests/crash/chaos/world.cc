@@ -156,13 +156,16 @@ void World::Prepare() {
   if (memory == MAP_FAILED) return Fail("cannot map the progress file");
   progress_ = static_cast<Progress*>(memory);
   if (Random(3) == 0) datapath_ = Datapath::kFanout;
+  if (Random(4) == 0) ack_ = AckMode::kSync;
+  if (ack_ == AckMode::kSync) model_.set_only_sync_acknowledges();
   endpoints_.resize(kReplicas, "127.0.0.1:0");
   replicas_.resize(kReplicas);
   StartRnicd();
   for (uint32_t i = 0; i < kReplicas && !failed(); ++i) {
     if (!StartReplica(i)) Fail("replica " + std::to_string(i) + ": " + replicas_[i].output());
   }
-  Note("three replicas, datapath " + std::string(DatapathName(datapath_)));
+  Note("three replicas, datapath " + std::string(DatapathName(datapath_)) +
+       (ack_ == AckMode::kSync ? ", ack=sync" : ", ack=append"));
 }
 
 World::~World() {
@@ -202,8 +205,11 @@ uint64_t World::UsedOfDisk() const {
 void World::Note(const std::string& event) { notes_.push_back(event); }
 
 void World::Fail(const std::string& what) {
-  Note("FAILED: " + what);
-  if (failure_.empty()) failure_ = what;
+  if (!failure_.empty()) return Note("then: " + what.substr(0, 300));
+  constexpr size_t kLongest = 1600;
+  failure_ = what;
+  if (what.size() > kLongest)
+    failure_ = what.substr(0, kLongest / 2) + " … " + what.substr(what.size() - kLongest / 2);
 }
 
 std::string World::story() const {
@@ -224,6 +230,7 @@ StoreOptions World::Options() const {
   options.device = Path("rnicd.sock");
   options.pool = primary_pool();
   options.datapath = datapath_;
+  options.ack = ack_;
   options.journal_size = 512 << 10;
   options.table_capacity = 256;
   options.ack_timeout = std::chrono::seconds(15);

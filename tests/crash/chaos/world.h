@@ -150,6 +150,7 @@ class World {
   std::string folder_, directory_, settle_uri_;
   std::vector<std::string> endpoints_;
   Datapath datapath_ = Datapath::kOffload;
+  AckMode ack_ = AckMode::kAppend;
   bool small_disk_ = false;
   Program rnicd_;
   std::vector<Program> replicas_;
