@@ -38,6 +38,7 @@ constexpr auto kKnown = std::to_array<Refusal>({
     {"is not locked", "plugin"},
     {"127.0.0.1:", ""},  // a replica out of reach is named by its endpoint
     {"rnicd.sock", ""},  // the RNIC daemon by its socket
+    {"the software RNIC has stopped", "start hyperloop-rnicd"},
     {"the RNIC daemon has closed the connection", "see its log, and whether it runs"},
 });
 

@@ -1,6 +1,8 @@
 // Stock tools on a directory that belongs to a group.
 #include <unistd.h>
 
+#include <cstdlib>
+
 #include "crash/chaos/actions.h"
 
 namespace hyperloop::chaos {
@@ -12,6 +14,11 @@ bool NoLdb(World& world) {
   if (access(kLdb, X_OK) == 0) return false;
   world.Skip("rocksdb-tools is not installed");
   return true;
+}
+
+std::string PluginPath() {
+  const char* folder = std::getenv("HYPERLOOP_LIB");
+  return std::string(folder != nullptr ? folder : "build/lib") + "/librocksdb_hyperloop.so";
 }
 
 Ended Ldb(World& world, const std::vector<std::string>& rest) {
@@ -51,10 +58,34 @@ void StockRead(World& world) {
   if (FilesIn(world.directory()) != before) world.Fail("a reader changed files");
 }
 
+// A tool with the plugin that writes to log files without locking the directory: RocksDB lets it,
+// the plugin does not.
+void UnlockedWrite(World& world) {
+  if (NoLdb(world)) return;
+  if (!world.StartWriting(50)) return;
+  Eventually([&] { return HasTables(world.directory()) || !world.writer().running(); });
+  if (world.CloseWriter().status != kDone) return world.Fail("not closed in order");
+  std::string table;
+  for (const auto& [name, bytes] : FilesIn(world.directory())) {
+    if (name.ends_with(".sst")) table = std::to_string(std::stoul(name));
+  }
+  const Shown before = world.Look();
+  const Ended ended =
+      world.Run({"/usr/bin/env", "LD_PRELOAD=" + PluginPath(), kLdb, "--fs_uri=" + world.Uri(),
+                 "--db=" + world.directory(), "unsafe_remove_sst_file", table});
+  world.Note("ldb unsafe_remove_sst_file " + table + ": " + ended.output);
+  world.CheckRefused(ended, {"lock"});
+  if (const std::string changed = before.Difference(world.Look()); !changed.empty())
+    world.Fail("the refused write changed something: " + changed);
+}
+
 }  // namespace
 
 std::vector<Action> ToolActions() {
-  return {{"stock_put", StockPut}, {"stock_compact", StockCompact}, {"stock_read", StockRead}};
+  return {{"stock_put", StockPut},
+          {"stock_compact", StockCompact},
+          {"stock_read", StockRead},
+          {"unlocked_write", UnlockedWrite}};
 }
 
 }  // namespace hyperloop::chaos

@@ -1,11 +1,11 @@
 // The judge itself: what is lost, torn, in part or from nowhere is found.
-#include "crash/chaos/model.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
 #include <memory>
+
+#include "crash/chaos/model.h"
 
 namespace hyperloop::chaos {
 namespace {
