@@ -31,12 +31,6 @@ Result<Uuid> ToUuid(std::span<const uint8_t> bytes, std::string_view what) {
   return uuid;
 }
 
-std::vector<std::string> Addresses(const Configuration& configuration) {
-  std::vector<std::string> out;
-  for (const auto& each : configuration.replicas) out.push_back(each.address);
-  return out;
-}
-
 template <class Value>
 Status FromBytes(std::span<const uint8_t> bytes, std::string_view what, Value* out) {
   if (bytes.size() != sizeof(Value)) {
@@ -82,6 +76,8 @@ BodyUnion Node::Handle(const BodyUnion& request) {
       return MakeBody(Hello());
     case Body::SealRequest:
       return Answer(Seal(*As<SealRequestT>(request)));
+    case Body::ExamineRequest:
+      return Answer(Examine());
     case Body::AttachRequest:
       return Answer(Attach(*As<AttachRequestT>(request)));
     case Body::ChecksumsRequest:
@@ -114,17 +110,27 @@ control::HelloReplyT Node::Hello() const {
   reply.sealed_owner_id = Bytes(state_.sealed_owner);
   reply.sealed_owner_name = store_.owner_name();
   reply.installed_epoch = state_.installed.epoch;
-  reply.installed_replicas = Addresses(state_.installed);
+  for (const auto& each : state_.installed.replicas) {
+    reply.installed_nodes.push_back(FormatUuid(each.node));
+    reply.installed_replicas.push_back(each.address);
+  }
   reply.released = state_.released;
   reply.heartbeat = store_.heartbeat();
   return reply;
 }
 
-Result<control::SealReplyT> Node::Seal(const control::SealRequestT& request) {
-  HL_ASSIGN_OR_RETURN(const Uuid owner, ToUuid(request.owner_id, "owner id"));
-  HL_ASSIGN_OR_RETURN(const Uuid group, ParseUuid(request.group));
-  if (request.epoch <= state_.sealed_epoch) {
-    return Fenced(Text("epoch ", request.epoch, " comes too late: ", SealedText()));
+Result<control::ExamineReplyT> Node::Examine() const {
+  control::ExamineReplyT reply;
+  reply.content = Content(&reply.settled);
+  return reply;
+}
+
+Status Node::CheckSeal(const control::SealRequestT& request, const Uuid& group) const {
+  if (request.epoch <= state_.sealed_epoch || request.seen_sealed_epoch != state_.sealed_epoch ||
+      request.seen_installed_epoch != state_.installed.epoch) {
+    return Fenced(Text("epoch ", request.epoch, " comes too late: ", SealedText(), ", epoch ",
+                       state_.installed.epoch, " is installed; the request rests on epochs ",
+                       request.seen_sealed_epoch, " and ", request.seen_installed_epoch));
   }
   if (request.epoch - state_.sealed_epoch > kMaxEpochStep) {
     return InvalidArgument(Text("epoch ", request.epoch, " is more than ", kMaxEpochStep,
@@ -135,6 +141,13 @@ Result<control::SealReplyT> Node::Seal(const control::SealRequestT& request) {
     return InvalidArgument(Text("this replica belongs to group ", FormatUuid(state_.group),
                                 ", not to ", request.group));
   }
+  return {};
+}
+
+Result<control::SealReplyT> Node::Seal(const control::SealRequestT& request) {
+  HL_ASSIGN_OR_RETURN(const Uuid owner, ToUuid(request.owner_id, "owner id"));
+  HL_ASSIGN_OR_RETURN(const Uuid group, ParseUuid(request.group));
+  HL_RETURN_IF_ERROR(CheckSeal(request, group));
   HL_RETURN_IF_ERROR(EndService());
   NodeState next = state_;
   next.group = group;
@@ -144,24 +157,29 @@ Result<control::SealReplyT> Node::Seal(const control::SealRequestT& request) {
   HL_RETURN_IF_ERROR(Save(std::move(next)));
   store_.SetOwnerName(request.owner_name);
   Say(LogLevel::kInfo, Text("sealed epoch ", request.epoch, " for ", request.owner_name));
-
   control::SealReplyT reply;
-  reply.installed_epoch = state_.installed.epoch;
-  reply.installed_replicas = Addresses(state_.installed);
-  if (reply.installed_epoch == 0) return reply;
+  reply.content = Content(nullptr);
+  return reply;
+}
+
+std::unique_ptr<control::ContentT> Node::Content(bool* settled) const {
+  auto content = std::make_unique<control::ContentT>();
+  if (settled != nullptr) *settled = true;
+  content->installed_epoch = state_.installed.epoch;
+  if (content->installed_epoch == 0) return content;
   const Result<RegionInfo> info = ParseSuperblock(region_, region_.size());
   const Result<LogState> log =
       info.ok() ? ScanLog(region_, *info) : Result<LogState>(info.status());
   if (log.ok()) {
-    reply.last_seq = log->tail.seq;
-    reply.executed_seq = log->head.cursor.seq;
-    reply.acked_seq = log->highest_acked;
+    content->last_seq = log->tail.seq;
+    content->executed_seq = log->head.cursor.seq;
+    content->acked_seq = log->highest_acked;
   } else {
-    reply.log_error = log.status().message();
-    if (info.ok()) reply.acked_seq = HighestAcked(region_, *info);
-    Say(LogLevel::kError, Text("the log is damaged: ", reply.log_error));
+    content->log_error = log.status().message();
+    if (info.ok()) content->acked_seq = HighestAcked(region_, *info);
+    Say(LogLevel::kError, Text("the log is damaged: ", content->log_error));
   }
-  return reply;
+  return content;
 }
 
 Result<control::AttachReplyT> Node::Attach(const control::AttachRequestT& request) {
@@ -272,7 +290,10 @@ Result<control::DoneT> Node::Release(const control::ReleaseRequestT& request) {
 
 Status Node::CheckOwner(uint64_t epoch, std::span<const uint8_t> owner) const {
   HL_ASSIGN_OR_RETURN(const Uuid id, ToUuid(owner, "owner id"));
-  if (epoch == state_.sealed_epoch && id == state_.sealed_owner) return {};
+  if (epoch == state_.sealed_epoch && id == state_.sealed_owner) {
+    store_.Beat();
+    return {};
+  }
   return Fenced(Text("epoch ", epoch, " is not served here: ", SealedText()));
 }
 
