@@ -121,7 +121,7 @@ TEST_F(ChaosTest, NothingAcknowledgedIsLost) {
   if (std::getenv("HYPERLOOP_CHAOS_ROUND") != nullptr) {
     Round(Setting("HYPERLOOP_CHAOS_ROUND", 0));
   } else {
-    const uint64_t rounds = Setting("HYPERLOOP_CHAOS_ROUNDS", 10);
+    const uint64_t rounds = Setting("HYPERLOOP_CHAOS_ROUNDS", 8);
     for (uint64_t round = 0; round < rounds; ++round) Round(round);
   }
   PrintCounts();
