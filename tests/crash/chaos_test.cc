@@ -71,7 +71,11 @@ class ChaosTest : public testing::Test {
       last = action.name;
       world.Note("--- " + action.name);
       world.progress().failed.store(0);
-      action.run(world);
+      try {
+        action.run(world);
+      } catch (const std::exception& error) {  // of the standard library's file system
+        world.Fail(error.what());
+      }
       Count& count = counts_[action.name];
       ++count.times;
       if (!world.skipped().empty()) {

@@ -242,7 +242,7 @@ void FullDisk(World& world) {
 void FullDiskOfPool(World& world) {
   world.Life();
   if (world.failed()) return;
-  const std::string disk = world.Path("tiny");
+  const std::string disk = world.NewPath("tiny");
   stdfs::create_directories(disk);
   if (mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=4m") != 0)
     return world.Skip("mounting a small tmpfs is not permitted here");

@@ -77,14 +77,15 @@ void PartOfReplicas(World& world) {
   if (world.failed()) return;
   StoreOptions options = WithFlags(world, world.Options());
   options.replicas = PartOf(world);
-  world.ExpectRefused(FormatStoreUri(options), world.directory(), {"recorded", "configuration"});
+  world.ExpectRefused(FormatStoreUri(options), world.directory(),
+                      {"a part of a group is not the group"});
 }
 
 void PartBesideTheLiving(World& world) {
   if (!LivingWithTables(world)) return;
   StoreOptions options = WithFlags(world, world.Second());
   options.replicas = PartOf(world);
-  ExpectRefusedBesideTheLiving(world, options, world.Path("other"), {});
+  ExpectRefusedBesideTheLiving(world, options, world.NewPath("other"), {});
   ExpectTheServiceGoesOn(world, "an open with a part of its replicas");
 }
 
@@ -118,7 +119,7 @@ void ForeignReplica(World& world) {
   world.Life();
   if (world.failed()) return;
   Program foreign({ProgramOf("hyperloop-replica"), "--device", world.Path("rnicd.sock"), "--host",
-                   "foreign", "--listen", "127.0.0.1:0", "--pool", world.Path("foreign.pool"),
+                   "foreign", "--listen", "127.0.0.1:0", "--pool", world.NewPath("foreign.pool"),
                    "--size", std::to_string(kRegionSize)},
                   world.Path("foreign.log"));
   if (!foreign.AwaitLine("ready ")) return world.Fail("no foreign replica: " + foreign.output());
@@ -127,19 +128,21 @@ void ForeignReplica(World& world) {
   const std::string endpoint = text.substr(begin, text.find('\n', begin) - begin);
   StoreOptions theirs = world.Second();
   theirs.replicas = {endpoint};
+  const std::string theirs_directory = world.NewPath("theirs");
   const bool fresh = world.Coin();
   if (!fresh) {
-    const Ended made = world.Dump(FormatStoreUri(theirs), world.Path("theirs"), world.Path("dump"));
+    const Ended made = world.Dump(FormatStoreUri(theirs), theirs_directory, world.Path("dump"));
     if (made.status != kDone) return world.Fail("no foreign group: " + made.output);
   }
   StoreOptions mixed = WithFlags(world, world.Options());
   mixed.replicas[world.Random(kReplicas)] = endpoint;
-  world.ExpectRefused(FormatStoreUri(mixed), world.directory(),
-                      {"belongs to group", "fresh", "recorded"});
+  world.ExpectRefused(
+      FormatStoreUri(mixed), world.directory(),
+      {"belongs to group", "is fresh while", "is not of this configuration", "a part of a group"});
   if (fresh || world.failed()) return;
-  world.ExpectRefused(FormatStoreUri(mixed), world.Path("theirs"),
-                      {"belongs to", "recorded", "group"});
-  const Ended again = world.Dump(FormatStoreUri(theirs), world.Path("theirs"), world.Path("dump"));
+  world.ExpectRefused(FormatStoreUri(mixed), theirs_directory,
+                      {"belongs to group", "is not of this configuration", "a part of a group"});
+  const Ended again = world.Dump(FormatStoreUri(theirs), theirs_directory, world.Path("dump"));
   if (again.status != kDone) world.Fail("the foreign group does not open again: " + again.output);
 }
 
@@ -148,13 +151,14 @@ void ForeignReplica(World& world) {
 void EmptyDirectory(World& world) {
   if (!LivingWithTables(world)) return;
   if (world.CloseWriter().status != kDone) return world.Fail("not closed in order");
+  const std::string empty = world.NewPath("empty");
   StoreOptions options = world.Second();
   options.takeover = world.Coin();
-  world.ExpectRefused(FormatStoreUri(options), world.Path("empty"), {"restore=true"});
+  world.ExpectRefused(FormatStoreUri(options), empty, {"restore=true"});
   options.restore = true;
-  world.ExpectRefused(FormatStoreUri(options), world.Path("empty"), {"rebind=true"});
+  world.ExpectRefused(FormatStoreUri(options), empty, {"rebind=true"});
   options.rebind = true;  // the tables are only in the other directory
-  world.ExpectRefused(FormatStoreUri(options), world.Path("empty"), {"missing", ".sst"});
+  world.ExpectRefused(FormatStoreUri(options), empty, {"lacks files"});
 }
 
 void RestoreBesideTheLiving(World& world) {
@@ -162,14 +166,15 @@ void RestoreBesideTheLiving(World& world) {
   StoreOptions options = world.Second();
   options.takeover = options.restore = true;
   options.rebind = world.Coin();
-  ExpectRefusedBesideTheLiving(world, options, world.Path("empty"), {"rebind=true", "missing"});
+  ExpectRefusedBesideTheLiving(world, options, world.NewPath("empty"),
+                               {"rebind=true", "lacks files"});
   ExpectTheServiceGoesOn(world, "takeover=true&restore=true");
 }
 
 void CopiedDirectory(World& world) {
   world.Life();
   if (world.failed()) return;
-  const std::string copy = world.Path("copy");
+  const std::string copy = world.NewPath("copy");
   CopyDirectory(world, copy);
   world.ExpectRefused(world.Uri(), copy, {"rebind=true"});
   if (world.failed() || world.Coin()) return;
@@ -184,8 +189,10 @@ void CopiedDirectory(World& world) {
 
 void SecondPrimary(World& world) {
   if (!LivingWithTables(world)) return;
-  const std::string copy = world.Path("copy");
+  const std::string copy = world.NewPath("copy");
+  world.writer().Signal(SIGSTOP);  // files must not go while they are copied
   CopyDirectory(world, copy);
+  world.writer().Signal(SIGCONT);
   StoreOptions options = world.Second();
   options.rebind = world.Coin();
   ExpectRefusedBesideTheLiving(world, options, copy, {"takeover=true", "rebind=true"});
@@ -235,7 +242,7 @@ void SettleInTheCopy(World& world, const std::string& copy) {
 
 void Takeover(World& world) {
   if (!LivingWithTables(world)) return;
-  const std::string copy = world.Path("copy");
+  const std::string copy = world.NewPath("copy");
   const bool still = world.Coin();
   Program second = StartTakeover(world, copy, still);
   const Ended ended = second.Wait();
@@ -243,7 +250,7 @@ void Takeover(World& world) {
              ended.output);
   if (ended.status != kDone) {
     // What the first one flushed meanwhile is missing in the copy.
-    world.CheckRefused(ended, {"missing"});
+    world.CheckRefused(ended, {"lacks files"});
     if (world.failed() || FirstGoesOn(world)) return;
     // It flushed between the look and the seal: its own directory has everything.
     if (still) return world.Fail("a refused takeover ended the first primary");
@@ -256,7 +263,7 @@ void Takeover(World& world) {
 
 void TakeoverCut(World& world) {
   if (!LivingWithTables(world)) return;
-  const std::string copy = world.Path("copy");
+  const std::string copy = world.NewPath("copy");
   Program second = StartTakeover(world, copy, world.Coin());
   const uint64_t pause = world.Random(300'000);
   usleep(static_cast<useconds_t>(pause));  // how far it comes is left to chance

@@ -13,31 +13,34 @@ struct Refusal {
 };
 
 constexpr auto kKnown = std::to_array<Refusal>({
+    // who may take the group
     {"is held by a living primary", "takeover=true"},
-    {"takes the group at the same time", ""},
-    {"holds the", "restore=true"},
+    {"another primary takes the group at the same time", ""},
+    {"a part of a group is not the group", "list all of them"},
+    {"is not of this configuration", "list those only"},
+    {"is fresh while", "list the replicas that the group was made with"},
+    {"belongs to group", "list the replicas of one group"},
+    {"are the same replica", "list each once"},
+    {"more than once", ""},
+    {"twice", ""},
+    // which directory
+    {"is empty but group", "restore=true"},
     {"is bound to", "rebind=true"},
     {"now belongs to database", "rebind=true"},
-    {"now belongs to database", "use another directory"},
-    {"copy", "rebind=true"},
+    {"is a copy", "rebind=true"},
     {"belongs to group", "use another directory"},
-    {"belongs to group", "list the replicas of one group"},
-    {"is fresh while", "list the replicas that the group was made with"},
     {"never in group", "open it without the group"},
-    {"recorded", "list"},
-    {"recorded", "name"},
-    {"listed twice", ""},
-    {"are the same replica", "list each once"},
-    {"twice", ""},
-    {"missing", "put"},
-    {"without the plugin", "keep"},
+    {"lacks files", "Two ways out"},
+    {"was changed without its group", "Two ways out"},
+    {"is not locked", "open"},
+    // places
     {"No space left", ""},
-    {"free", "make room"},
-    {"is truncated", ""},
-    {"damaged", ""},
-    {"is not locked", "plugin"},
-    {"127.0.0.1:", ""},  // a replica out of reach is named by its endpoint
-    {"rnicd.sock", ""},  // the RNIC daemon by its socket
+    {"B free", "make room"},
+    {".pool is truncated", ""},
+    {".pool", "damaged"},
+    // parts out of reach are named
+    {"127.0.0.1:", ""},
+    {"rnicd.sock", ""},
     {"the software RNIC has stopped", "start hyperloop-rnicd"},
     {"the RNIC daemon has closed the connection", "see its log, and whether it runs"},
 });

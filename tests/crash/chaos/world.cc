@@ -429,19 +429,20 @@ void World::CheckRefused(const Ended& ended, const std::vector<std::string>& wor
   }
 }
 
-void World::ExpectRefused(const std::string& uri, const std::string& directory,
-                          const std::vector<std::string>& words) {
-  if (failed()) return;
+Ended World::ExpectRefused(const std::string& uri, const std::string& directory,
+                           const std::vector<std::string>& words) {
+  if (failed()) return {};
   const Shown before = Look();
   const auto files = FilesIn(directory);
   const Ended ended = Dump(uri, directory, Path("dump"));
   Note("open of " + directory.substr(folder_.size()) + " with " + uri.substr(0, uri.find('?')) +
        ": " + Tail(ended.output, 500));
   CheckRefused(ended, words);
-  if (failed()) return;
+  if (failed()) return ended;
   if (const std::string changed = before.Difference(Look()); !changed.empty())
-    return Fail("the refused open changed something: " + changed);
+    Fail("the refused open changed something: " + changed);
   if (FilesIn(directory) != files) Fail("the refused open changed files of " + directory);
+  return ended;
 }
 
 void World::CheckProcesses() {

@@ -78,6 +78,8 @@ class World {
 
   // --- places ---
   std::string Path(const std::string& name) const { return folder_ + "/" + name; }
+  // A path that nothing had before.
+  std::string NewPath(const std::string& name) { return Path(name + std::to_string(paths_++)); }
   const std::string& directory() const { return directory_; }
   void set_directory(const std::string& directory) { directory_ = directory; }
   std::string pool(uint32_t i) const {
@@ -128,8 +130,8 @@ class World {
   // `ended` is a refusal: no signal, a known text that names a way out and matches one of `words`.
   void CheckRefused(const Ended& ended, const std::vector<std::string>& words);
   // Opening `directory` with `uri` is refused like this, and changes nothing here or there.
-  void ExpectRefused(const std::string& uri, const std::string& directory,
-                     const std::vector<std::string>& words);
+  Ended ExpectRefused(const std::string& uri, const std::string& directory,
+                      const std::vector<std::string>& words);
 
   // --- judging ---
   // Ends the service, revives the group, opens the directory in order, and checks what there must
@@ -160,6 +162,7 @@ class World {
   std::vector<std::string> notes_;
   std::string failure_, skipped_;
   uint64_t programs_ = 0;  // numbers their logs
+  uint64_t paths_ = 0;
 };
 
 // Waits until `condition` holds, at most `seconds`; false when it does not.
