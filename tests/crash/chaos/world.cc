@@ -238,9 +238,9 @@ StoreOptions World::Options() const {
   return options;
 }
 
-StoreOptions World::Second() const {
+StoreOptions World::Second() {
   StoreOptions options = Options();
-  options.pool = Path("second.pool");
+  options.pool = NewPath("second.pool");
   options.host = "second";
   return options;
 }

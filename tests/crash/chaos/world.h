@@ -90,7 +90,7 @@ class World {
   StoreOptions Options() const;
   std::string Uri() const { return FormatStoreUri(Options()); }
   // A primary on another host, with a pool of its own.
-  StoreOptions Second() const;
+  StoreOptions Second();
   bool small_disk() const { return small_disk_; }
   // Sets the size of the disk that the directory lies on.
   void ResizeDisk(uint64_t bytes);
