@@ -48,6 +48,8 @@ class SessionCutTest : public testing::Test {
     }
   }
   ~SessionCutTest() override {
+    silent_ = Body::NONE;
+    silent_.notify_all();
     replicas_.clear();
     rnic_.StopThread();
     std::error_code ignored;
@@ -56,12 +58,16 @@ class SessionCutTest : public testing::Test {
 
   // Counts the requests that change something; from number cut_ on nothing is answered.
   bool Pass(Body type) {
+    if (type == silent_) silent_.wait(type);
     if (type == Body::HelloRequest || type == Body::ExamineRequest) return true;
     return ++requests_ <= cut_;
   }
 
-  std::unique_ptr<Store> Opened() {
+  std::unique_ptr<Store> Opened(std::chrono::milliseconds connect = std::chrono::seconds(5),
+                                std::chrono::milliseconds ack = std::chrono::seconds(10)) {
     StoreOptions options;
+    options.connect_timeout = connect;
+    options.ack_timeout = ack;
     for (const auto& each : replicas_) options.replicas.push_back(each->address());
     options.device = "unused";
     options.pool = folder_ + "/primary";
@@ -133,6 +139,7 @@ class SessionCutTest : public testing::Test {
   std::string folder_;
   softrnic::EmbeddedRnic rnic_;
   std::atomic<int> requests_{0}, cut_{INT32_MAX};
+  std::atomic<Body> silent_{Body::NONE};  // who asks this gets no answer while it is set
   std::vector<std::unique_ptr<EmbeddedReplica>> replicas_;
   Pairing pairing_;
   const std::shared_ptr<Lines> log_ = std::make_shared<Lines>();
@@ -343,6 +350,31 @@ TEST_F(SessionCutTest, DamagedLastRecordIsNotTheEndOfTheLog) {
     EXPECT_TRUE(store->Close().ok());
     ExpectEqualRegions();
   }
+}
+
+// A replica that stops in the middle of a taking costs what the documents say, not a minute: here
+// 0.2 s to connect and 0.3 s for what takes time, of which a handful add up.
+TEST_F(SessionCutTest, ReplicaThatStopsAnsweringIsGivenUpInTime) {
+  { ASSERT_NE(Taken(), nullptr); }
+  for (const Body type :
+       {Body::HelloRequest, Body::ExamineRequest, Body::SealRequest, Body::AttachRequest,
+        Body::ChecksumsRequest, Body::InstallRequest, Body::PrepareMemberRequest,
+        Body::ConnectMemberRequest}) {
+    SCOPED_TRACE(control::BodyName(type));
+    auto store = Opened(std::chrono::milliseconds(200), std::chrono::milliseconds(300));
+    ASSERT_NE(store, nullptr);
+    silent_ = type;
+    const auto start = std::chrono::steady_clock::now();
+    TakeResult result;
+    const Status status = store->Take(Request(), &result);
+    store.reset();
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+    EXPECT_FALSE(status.ok());
+    EXPECT_THAT(status.message(), testing::HasSubstr("did not answer")) << status.ToString();
+    silent_ = Body::NONE;
+    silent_.notify_all();
+  }
+  EXPECT_NE(Taken(), nullptr);
 }
 
 TEST_F(SessionCutTest, ManyThreadsAppendAndRead) {
