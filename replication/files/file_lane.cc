@@ -7,17 +7,40 @@
 #include <thread>
 #include <utility>
 
+#include "files/log_marker.h"
 #include "files/namespace_change.h"
 #include "layout/crc32c.h"
 
 namespace hyperloop {
 namespace {
 
-// Table slots that only the reserved class may take.
+// Table slots that only the reserved class may take: a MANIFEST's successor, the temporary names of
+// CURRENT and OPTIONS, and one to spare.
 constexpr uint32_t kReservedSlots = 4;
+// Table slots that are kept for the first files that are made after an opening: a new log, OPTIONS,
+// and the tables of memtables that recovery flushes. A small table keeps fewer.
+constexpr uint32_t kOpenSlots = 12;
 // Pieces of one append record: data and map runs.
 constexpr size_t kMaxPieces = 16;
 constexpr uint64_t kMaxExtentsPerChunk = 6;
+
+constexpr std::string_view kManifest = "MANIFEST-";
+
+// What an opening makes after CURRENT: a new log, OPTIONS, and one to spare.
+constexpr uint32_t kSlotsAfterCurrent = 3;
+
+uint32_t OpenSlots(uint32_t capacity) { return std::min(kOpenSlots, capacity / 5); }
+
+// Parts of the reserve, which has at least four extents.
+struct Reserve {
+  uint64_t current = 1;       // for CURRENT and its temporary name alone
+  uint64_t successor = 0;     // for a MANIFEST beside another, and the above
+  uint64_t transactions = 0;  // for log records that end prepared transactions
+};
+Reserve ReserveOf(const RegionGeometry& g) {
+  return {1, std::max<uint64_t>(2, g.reserved_extents / 2),
+          std::clamp<uint64_t>(g.reserved_extents / 8, 1, 4)};
+}
 
 // extent_size is a power of two that the compiler does not know: shifts, not divisions, on the hot
 // path.
@@ -28,7 +51,7 @@ uint64_t ExtentsFor(uint64_t size, uint64_t extent_size) {
 }  // namespace
 
 bool IsReservedClass(std::string_view name) {
-  return name.starts_with("MANIFEST-") || name == "CURRENT" || name.ends_with(".dbtmp");
+  return name.starts_with(kManifest) || name == "CURRENT" || name.ends_with(".dbtmp");
 }
 
 // --- opening
@@ -37,36 +60,45 @@ bool IsReservedClass(std::string_view name) {
 Result<std::unique_ptr<FileLane>> FileLane::Load(std::unique_ptr<Journal> journal,
                                                  std::span<std::byte> region,
                                                  const RegionInfo& info, FileLaneOptions options) {
-  HL_ASSIGN_OR_RETURN(FileTable table, FileTable::Load(region, info));
-  HL_ASSIGN_OR_RETURN(
-      Binding binding,
-      ParseBindingBlock(region.subspan(info.geometry.binding_offset, sizeof(BindingBlock)), info));
   if (!options.now)
     options.now = [] { return std::chrono::steady_clock::now().time_since_epoch(); };
   if (!options.idle)
     options.idle = [] { std::this_thread::sleep_for(std::chrono::microseconds(200)); };
-  return std::unique_ptr<FileLane>(new FileLane(
-      std::move(journal), region, info, std::move(options), std::move(table), std::move(binding)));
+  std::unique_ptr<FileLane> lane(
+      new FileLane(std::move(journal), region, info, std::move(options)));
+  HL_RETURN_IF_ERROR(lane->LoadLocked());
+  return lane;
 }
 
 FileLane::FileLane(std::unique_ptr<Journal> journal, std::span<std::byte> region,
-                   const RegionInfo& info, FileLaneOptions options, FileTable table,
-                   Binding binding)
-    : journal_(std::move(journal)),
-      region_(region),
-      info_(info),
-      options_(std::move(options)),
-      table_(std::move(table)),
-      binding_(std::move(binding)) {
+                   const RegionInfo& info, FileLaneOptions options)
+    : journal_(std::move(journal)), region_(region), info_(info), options_(std::move(options)) {}
+
+Status FileLane::LoadLocked() {
+  HL_ASSIGN_OR_RETURN(FileTable table, FileTable::Load(region_, info_));
+  HL_ASSIGN_OR_RETURN(
+      binding_, ParseBindingBlock(
+                    region_.subspan(info_.geometry.binding_offset, sizeof(BindingBlock)), info_));
+  table_ = std::move(table);
+  by_name_.clear();
+  used_slots_ = used_extents_ = used_reserved_extents_ = 0;
   for (uint32_t slot = 0; slot < table_.slots.size(); ++slot) {
     const FileEntry& entry = table_.slots[slot];
     if (!entry.used) continue;
     by_name_[entry.file.name] = slot;
     ++used_slots_;
+    if (entry.file.name.starts_with(kManifest)) ++manifests_;
     used_extents_ += static_cast<uint32_t>(entry.extents.size());
     if (IsReservedClass(entry.file.name))
       used_reserved_extents_ += static_cast<uint32_t>(entry.extents.size());
   }
+  return {};
+}
+
+Status FileLane::Recover(std::chrono::nanoseconds patience) {
+  std::lock_guard lock(mutex_);
+  HL_RETURN_IF_ERROR(journal_->Recover(patience));
+  return LoadLocked();
 }
 
 // --- looking up
@@ -94,17 +126,19 @@ bool FileLane::IsReservedLocked(uint32_t slot) const {
 
 Result<FileId> FileLane::Lookup(std::string_view name) {
   std::lock_guard lock(mutex_);
+  HL_RETURN_IF_ERROR(journal_->status());
   HL_ASSIGN_OR_RETURN(const uint32_t slot, FindNameLocked(name));
   return MakeFileId(slot, table_.slots[slot].file.created_seq);
 }
 
 std::vector<FileInfo> FileLane::Files() {
   std::lock_guard lock(mutex_);
-  return table_.List();
+  return journal_->status().ok() ? table_.List() : std::vector<FileInfo>();
 }
 
 Result<uint64_t> FileLane::Read(FileId file, uint64_t offset, std::span<char> out) {
   std::lock_guard lock(mutex_);
+  HL_RETURN_IF_ERROR(journal_->status());
   HL_ASSIGN_OR_RETURN(const uint32_t slot, FindLocked(file));
   const TableFile& info = table_.slots[slot].file;
   if (info.lane != static_cast<uint8_t>(Lane::kLog)) {
@@ -129,7 +163,7 @@ Binding FileLane::binding() {
 uint32_t FileLane::FreeSlotLocked(std::string_view name, uint32_t freed) const {
   const auto capacity = static_cast<uint32_t>(table_.slots.size());
   const uint32_t free = capacity - used_slots_ + (freed != kNoSlot ? 1 : 0);
-  if (free <= (IsReservedClass(name) ? 0 : kReservedSlots)) return kNoSlot;
+  if (free <= SlotsMustLeaveLocked(name)) return kNoSlot;
   for (uint32_t i = 0; i < capacity; ++i) {
     const uint32_t slot = (next_slot_ + i) % capacity;
     if (!table_.slots[slot].used) return slot;
@@ -137,14 +171,43 @@ uint32_t FileLane::FreeSlotLocked(std::string_view name, uint32_t freed) const {
   return freed;
 }
 
-bool FileLane::HasExtentsLocked(bool reserved, uint64_t count) const {
-  const uint64_t free = info_.geometry.extent_count - used_extents_;
-  if (reserved) return free >= count;
-  // Others leave the reserve, less what the reserved class holds of it, but never less than half: a
-  // MANIFEST may have outgrown the reserve, and its successor needs room beside it.
+uint32_t FileLane::SlotsMustLeaveLocked(std::string_view name) const {
+  if (IsReservedClass(name)) return 0;
+  const uint32_t for_opening = OpenSlots(static_cast<uint32_t>(table_.slots.size()));
+  // While it opens, a MANIFEST's successor may have its slot already.
+  return made_at_open_ < for_opening ? kReservedSlots / 2 : kReservedSlots + for_opening;
+}
+
+void FileLane::NoteRenamedLocked(std::string_view to) {
+  if (to != "CURRENT") return;
+  const uint32_t for_opening = OpenSlots(static_cast<uint32_t>(table_.slots.size()));
+  const uint32_t left = std::min(kSlotsAfterCurrent, for_opening);
+  made_at_open_ = std::max(made_at_open_, for_opening - left);
+}
+
+// Logs leave the reserve, less what the reserved class holds of it, but never less than its parts,
+// one extent for the MANIFEST to grow into, and as many as ends of transactions may take of that.
+uint64_t FileLane::LogsMustLeaveLocked() const {
+  const Reserve parts = ReserveOf(info_.geometry);
   const uint64_t reserve = info_.geometry.reserved_extents;
   const uint64_t unused = reserve > used_reserved_extents_ ? reserve - used_reserved_extents_ : 0;
-  return free >= count + std::max(unused, (reserve + 1) / 2);
+  return std::max({unused, (reserve + 1) / 2, parts.successor + 2 * parts.transactions + 1});
+}
+
+uint64_t FileLane::MustLeaveLocked(uint32_t slot, std::string_view data) const {
+  const Reserve parts = ReserveOf(info_.geometry);
+  const std::string_view name = table_.slots[slot].file.name;
+  if (name.starts_with(kManifest))
+    return manifests_ > 1 ? parts.current : parts.successor + parts.transactions;
+  if (IsReservedClass(name)) return 0;
+  return EndsPreparedTransaction(data) ? parts.successor : LogsMustLeaveLocked();
+}
+
+bool FileLane::HasExtentsLocked(uint32_t slot, std::string_view data, uint64_t count) const {
+  const uint64_t free = info_.geometry.extent_count - used_extents_;
+  if (free < count) return false;
+  // The common case first: enough for anybody.
+  return free - count >= LogsMustLeaveLocked() || free - count >= MustLeaveLocked(slot, data);
 }
 
 Status FileLane::NoExtentsLocked(std::string_view name, uint64_t count) const {
@@ -154,8 +217,8 @@ Status FileLane::NoExtentsLocked(std::string_view name, uint64_t count) const {
                  std::to_string(g.extent_size) + " B, " + std::to_string(used_extents_) +
                  " are in use and " + std::to_string(g.reserved_extents) +
                  " are kept for MANIFEST and CURRENT; flush memtables (smaller write_buffer_size "
-                 "or max_total_wal_size) "
-                 "or make the group anew with a larger region_size");
+                 "or max_total_wal_size), end prepared transactions, or close the database and "
+                 "give it a larger region_size (hyperloopctl resize)");
 }
 
 Status FileLane::CheckEverFitsLocked(std::string_view name, bool reserved, uint64_t count) const {
@@ -168,8 +231,9 @@ Status FileLane::NoSlotsLocked(std::string_view name) const {
   return NoSpace(
       "file table full: no slot for \"" + std::string(name) + "\", " + std::to_string(used_slots_) +
       " of " + std::to_string(table_.slots.size()) + " are in use and " +
-      std::to_string(kReservedSlots) +
-      " are kept for MANIFEST and CURRENT; make the group anew with a larger table_capacity");
+      std::to_string(kReservedSlots + OpenSlots(static_cast<uint32_t>(table_.slots.size()))) +
+      " are kept for MANIFEST, CURRENT and the next opening; close the database and give it a "
+      "larger table_capacity (hyperloopctl resize)");
 }
 
 bool FileLane::WaitSpace(std::unique_lock<std::mutex>& lock, const std::function<bool()>& ready) {
@@ -294,9 +358,11 @@ Status FileLane::Append(FileId file, std::string_view data,
     HL_RETURN_IF_ERROR(CheckEverFitsLocked(FileAt(slot).name, reserved, extents));
     // While this waits others may remove the file, or append to it.
     const bool room = WaitSpace(lock, [&] {
-      if (!FindLocked(file).ok()) return true;
+      const Result<uint32_t> found = FindLocked(file);
+      if (!found.ok()) return true;
+      slot = *found;
       extents = NewExtentsLocked(slot, data.size());
-      return HasExtentsLocked(reserved, extents);
+      return HasExtentsLocked(slot, data, extents);
     });
     HL_ASSIGN_OR_RETURN(slot, FindLocked(file));
     if (!room) return NoExtentsLocked(FileAt(slot).name, extents);

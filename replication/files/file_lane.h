@@ -2,10 +2,13 @@
 // of its log lane, minus the session (taking the group, reconnecting).
 //
 // Space: a log-lane file occupies extents; MANIFEST-*, CURRENT and *.dbtmp ("reserved class") may
-// take any free one, all others only while enough are left for the reserved class. So a full data
-// area never keeps RocksDB from the MANIFEST append that frees WALs. The same holds for the last
-// few table slots. A caller that finds no space waits up to space_timeout for another thread to
-// remove files, then gets kNoSpace; nothing was changed.
+// take what all others leave. So a full data area never keeps RocksDB from the MANIFEST append that
+// frees WALs. Of the reserve a part is kept for log records that end prepared transactions, which
+// hold logs, and a part for the MANIFEST's successor, which is short, when the MANIFEST itself has
+// outgrown everything; the last extent is CURRENT's. The same holds for the last few table slots,
+// of which some are kept for the files that the next opening of the database makes. A caller that
+// finds no space waits up to space_timeout for another thread to remove files, then gets kNoSpace;
+// nothing was changed.
 //
 // An Append that takes several records (more than about 1 MiB, or a quarter of the journal) and
 // fails in the middle leaves its first part in the log. It answers kNoSpace when the ring had no
@@ -62,6 +65,9 @@ class FileLane {
                                                 std::span<std::byte> region, const RegionInfo& info,
                                                 FileLaneOptions options);
 
+  // While the journal is broken nothing is listed, found or read: nobody may take a group that is
+  // out of reach for an empty one.
+  //
   // See store.h. Namespace changes (Create, Truncate, Rename, Remove, ListLocal, Bind) return when
   // durable on every replica, whatever the ack mode.
   Result<FileId> Create(std::string_view name, Lane lane);
@@ -87,12 +93,17 @@ class FileLane {
   // itself. Never waits for it: a heartbeat must not stop for a call that waits for a replica.
   Result<std::optional<uint64_t>> Tick();
   Status status();
+  // Journal::Recover. The lane may differ then from what its callers saw: what failed before may
+  // have happened.
+  Status Recover(std::chrono::nanoseconds patience);
 
   Store::Statistics statistics();
 
  private:
   FileLane(std::unique_ptr<Journal> journal, std::span<std::byte> region, const RegionInfo& info,
-           FileLaneOptions options, FileTable table, Binding binding);
+           FileLaneOptions options);
+  // Table and binding from the region.
+  Status LoadLocked();
 
   struct MapChange {
     uint32_t extent;
@@ -106,7 +117,15 @@ class FileLane {
   bool IsReservedLocked(uint32_t slot) const;
   // A free slot for `name`; `freed`: slots that the same record frees. kNoSlot: none.
   uint32_t FreeSlotLocked(std::string_view name, uint32_t freed) const;
-  bool HasExtentsLocked(bool reserved, uint64_t count) const;
+  // How many extents an append must leave free.
+  uint64_t MustLeaveLocked(uint32_t slot, std::string_view data) const;
+  uint64_t LogsMustLeaveLocked() const;
+  bool HasExtentsLocked(uint32_t slot, std::string_view data, uint64_t count) const;
+  uint32_t SlotsMustLeaveLocked(std::string_view name) const;
+  // An opening of the database is almost over once it has renamed a file to CURRENT.
+  void NoteRenamedLocked(std::string_view to);
+  // `name` is being given a slot.
+  void NoteMadeLocked(std::string_view name) { made_at_open_ += IsReservedClass(name) ? 0 : 1; }
   Status CheckEverFitsLocked(std::string_view name, bool reserved, uint64_t count) const;
   Status NoExtentsLocked(std::string_view name, uint64_t count) const;
   Status NoSlotsLocked(std::string_view name) const;
@@ -134,6 +153,8 @@ class FileLane {
   uint32_t used_extents_ = 0, used_reserved_extents_ = 0;
   uint32_t next_extent_ = 0;  // where the search for a free one begins
   uint32_t next_slot_ = 0;
+  uint32_t manifests_ = 0;     // files of that name
+  uint32_t made_at_open_ = 0;  // files of the other class that were given a slot since Load
   uint64_t space_waits_ = 0;
 };
 

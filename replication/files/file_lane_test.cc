@@ -226,6 +226,86 @@ TEST(FileLane, FullTable) {
   EXPECT_TRUE(lane.Create("x.log", Lane::kLog).ok());
 }
 
+// What an opening makes in a full table fits, more than that does not, and the next opening finds
+// its room again.
+TEST(FileLane, AFullTableCanBeOpened) {
+  LaneBench bench(Mode::kImmediate);
+  ASSERT_TRUE(bench.lane->Create("MANIFEST-000001", Lane::kLog).ok());
+  ASSERT_TRUE(bench.lane->Create("CURRENT", Lane::kLog).ok());
+  ASSERT_TRUE(bench.lane->Create("000002.log", Lane::kLog).ok());
+  ASSERT_TRUE(bench.lane->ListLocal("OPTIONS-000003", 1).ok());
+  int files = 0;
+  while (bench.lane->ListLocal(std::to_string(files) + ".sst", 1).ok()) ++files;
+  int number = 10;
+  for (int opening = 0; opening < 5; ++opening) {
+    bench.Reload();
+    FileLane& lane = *bench.lane;
+    const auto name = [&](const std::string& before, const std::string& after) {
+      return before + std::to_string(number + 100000 * opening) + after;
+    };
+    ASSERT_TRUE(lane.ListLocal(name("", ".sst"), 1).ok()) << "a recovered memtable's";
+    ASSERT_TRUE(lane.Create(name("MANIFEST-", ""), Lane::kLog).ok());
+    ASSERT_TRUE(lane.Create(name("", ".dbtmp"), Lane::kLog).ok());
+    ASSERT_TRUE(lane.Rename(name("", ".dbtmp"), "CURRENT").ok());
+    ASSERT_TRUE(lane.Create(name("", ".log"), Lane::kLog).ok());
+    ASSERT_TRUE(lane.ListLocal(name("OPTIONS-", ""), 1).ok());
+    EXPECT_EQ(lane.ListLocal("more.sst", 1).code(), Code::kNoSpace);
+    // What the opening made obsolete, and one table that a user's deletion freed.
+    for (const FileInfo& file : lane.Files()) {
+      const bool fresh =
+          file.name.find(std::to_string(number + 100000 * opening)) != std::string::npos;
+      if (fresh || file.name == "CURRENT" || file.name.ends_with(".sst")) continue;
+      ASSERT_TRUE(lane.Remove(file.name).ok());
+    }
+    ASSERT_TRUE(lane.Remove(std::to_string(opening) + ".sst").ok());
+  }
+}
+
+// A MANIFEST that has taken all it may leaves room for its successor, which then frees it.
+TEST(FileLane, AManifestLeavesRoomForItsSuccessor) {
+  LaneBench bench(Mode::kImmediate);
+  FileLane& lane = *bench.lane;
+  const FileId manifest = lane.Create("MANIFEST-000001", Lane::kLog).value();
+  const FileId log = lane.Create("000002.log", Lane::kLog).value();
+  ASSERT_TRUE(lane.Append(log, "x").ok());
+  while (lane.Append(manifest, std::string(1000, 'm')).ok()) {
+  }
+  const FileId successor = lane.Create("MANIFEST-000003", Lane::kLog).value();
+  ASSERT_TRUE(lane.Append(successor, std::string(4000, 'n')).ok());
+  const FileId current = lane.Create("000003.dbtmp", Lane::kLog).value();
+  ASSERT_TRUE(lane.Append(current, "MANIFEST-000003\n").ok());
+  ASSERT_TRUE(lane.Rename("000003.dbtmp", "CURRENT").ok());
+  ASSERT_TRUE(lane.Remove("MANIFEST-000001").ok());
+  EXPECT_TRUE(lane.Append(log, std::string(5000, 'x')).ok());
+  EXPECT_TRUE(lane.Append(successor, std::string(5000, 'n')).ok());
+}
+
+// The log cannot be freed before the transaction that it holds has ended, so the end always fits,
+// also into a new log.
+TEST(FileLane, AFullDataAreaTakesTheEndOfATransaction) {
+  LaneBench bench(Mode::kImmediate);
+  FileLane& lane = *bench.lane;
+  const FileId manifest = lane.Create("MANIFEST-000001", Lane::kLog).value();
+  ASSERT_TRUE(lane.Append(manifest, "m").ok());
+  const FileId full = lane.Create("000002.log", Lane::kLog).value();
+  while (lane.Append(full, std::string(4096, 'x')).ok()) {
+  }
+  // Seven bytes of header, twelve of the batch, and the mark of a rollback of "txn".
+  std::string rollback(
+      "crc4\x11\0\x1"
+      "sequenceNumb"
+      "\xc\x3txn",
+      24);
+  const FileId next = lane.Create("000003.log", Lane::kLog).value();
+  ASSERT_EQ(lane.Append(next, std::string(100, 'x')).code(), Code::kNoSpace);
+  const Status ended = lane.Append(next, rollback);
+  ASSERT_TRUE(ended.ok()) << ended.ToString();
+  // And what the MANIFEST and its successor need is still there.
+  EXPECT_TRUE(lane.Append(manifest, std::string(4096, 'm')).ok());
+  const FileId successor = lane.Create("MANIFEST-000004", Lane::kLog).value();
+  EXPECT_TRUE(lane.Append(successor, std::string(100, 'm')).ok());
+}
+
 // The model of a crash: whatever each node had, redo gives the files of a prefix with everything
 // acknowledged.
 TEST(FileLane, AnyCrashGivesTheFilesOfAPrefix) {

@@ -14,6 +14,8 @@ namespace {
 // of the map is its worst case.
 constexpr uint32_t kMergeGap = 16;
 
+bool IsManifest(std::string_view name) { return name.starts_with("MANIFEST-"); }
+
 }  // namespace
 
 void FileLane::NamespaceChange::SetEntry(uint32_t slot, const TableFile& file) {
@@ -103,6 +105,7 @@ void FileLane::NamespaceChange::Apply() {
     const auto extents = static_cast<uint32_t>(slots[entry.slot].extents.size());
     if (lane_->IsReservedLocked(entry.slot)) lane_->used_reserved_extents_ -= extents;
     --lane_->used_slots_;
+    if (IsManifest(slots[entry.slot].file.name)) --lane_->manifests_;
     slots[entry.slot].used = false;
   }
   for (Entry& entry : entries_) {
@@ -114,6 +117,7 @@ void FileLane::NamespaceChange::Apply() {
     const auto extents = static_cast<uint32_t>(slot.extents.size());
     if (lane_->IsReservedLocked(entry.slot)) lane_->used_reserved_extents_ += extents;
     ++lane_->used_slots_;
+    if (IsManifest(slot.file.name)) ++lane_->manifests_;
     lane_->next_slot_ = entry.slot + 1;
   }
   if (sized_slot_ != kNoSlot) slots[sized_slot_].file.size = new_size_.size;
@@ -146,6 +150,7 @@ Result<FileId> FileLane::Create(std::string_view name, Lane lane) {
   if (replaced != kNoSlot) change.Free(replaced);
   change.SetEntry(slot, file);  // behind the other, in case it is the same slot
   HL_RETURN_IF_ERROR(CommitLocked(&change));
+  if (replaced == kNoSlot) NoteMadeLocked(name);
   return MakeFileId(slot, file.created_seq);
 }
 
@@ -162,6 +167,7 @@ Status FileLane::ListLocal(std::string_view name, uint64_t size) {
   if (!WaitSpace(lock, ready)) return NoSlotsLocked(name);
   NamespaceChange change(this);
   if (present == kNoSlot) {
+    NoteMadeLocked(name);
     change.SetEntry(slot, {std::string(name), static_cast<uint8_t>(Lane::kLocal), size,
                            journal_->last_seq() + 1});
   } else if (FileAt(present).lane != static_cast<uint8_t>(Lane::kLocal)) {
@@ -227,6 +233,7 @@ Status FileLane::Rename(std::string_view from, std::string_view to) {
   TableFile file = FileAt(slot);
   file.name = std::string(to);
   change.SetEntry(slot, file);
+  NoteRenamedLocked(to);
   return CommitLocked(&change);
 }
 

@@ -53,7 +53,7 @@ class BytesView : public NodeView {
   Result<NodeStatus> Check() override { return Describe(true); }
 
  protected:
-  virtual rnic::Media media() const = 0;
+  virtual MediaKind media() const = 0;
   virtual Status Fetch(uint64_t offset, std::span<std::byte> out) = 0;
   virtual Status FetchPage(uint64_t offset, std::span<std::byte> out) = 0;
 
@@ -102,12 +102,12 @@ class RdmaView final : public BytesView {
   RdmaView(std::unique_ptr<RdmaLink> link, const InspectInfo& info, std::string host)
       : link_(std::move(link)),
         host_(std::move(host)),
-        media_(static_cast<rnic::Media>(info.media)),
+        media_(DecodeMedia(info.media).value()),
         region_{info.region_addr, info.region_size, info.region_rkey},
         page_{info.page_addr, info.page_size, info.page_rkey} {}
 
   uint64_t region_size() const override { return region_.size; }
-  rnic::Media media() const override { return media_; }
+  MediaKind media() const override { return media_; }
   Status Fetch(uint64_t offset, std::span<std::byte> out) override {
     return link_->Read(region_, offset, out).WithContext(Text("region of ", host_));
   }
@@ -118,7 +118,7 @@ class RdmaView final : public BytesView {
  private:
   const std::unique_ptr<RdmaLink> link_;
   const std::string host_;
-  const rnic::Media media_;
+  const MediaKind media_;
   const RemoteMemory region_, page_;
 };
 
@@ -127,7 +127,7 @@ class PoolView final : public BytesView {
   explicit PoolView(std::unique_ptr<Pool> pool) : pool_(std::move(pool)) {}
 
   uint64_t region_size() const override { return pool_->region().size(); }
-  rnic::Media media() const override { return pool_->media().level(); }
+  MediaKind media() const override { return pool_->media().kind(); }
   Status Fetch(uint64_t offset, std::span<std::byte> out) override {
     std::memcpy(out.data(), pool_->region().data() + offset, out.size());
     return {};
@@ -154,7 +154,7 @@ Result<InspectInfo> ParseInspectInfo(std::span<const std::byte> data, std::strin
         Text(host, " publishes version ", info.version, ", this program knows ", kInspectVersion));
   }
   if (info.region_size > kMaxRegionSize || info.page_size != kNodePageSize ||
-      info.media > static_cast<uint32_t>(rnic::Media::kPmem)) {
+      !DecodeMedia(info.media).ok()) {
     return Corruption(Text(host, " published impossible sizes"));
   }
   return info;

@@ -76,11 +76,11 @@ Status RunReplica(const ReplicaOptions& options, Log* log) {
   RdmaService service([device] { return OpenDevice(device); }, *pool, log, options.datapath_cpu);
   HL_RETURN_IF_ERROR(service.Start());
   const Node::Identity identity{ServiceHost(device, service.device()), std::string(kVersion),
-                                std::string(MediaName(pool->media().level()))};
+                                std::string(MediaName(pool->media().kind()))};
   HL_ASSIGN_OR_RETURN(node, Node::Create(identity, pool->region(), store, service, log));
 
   log->Write(LogLevel::kInfo, Text("node ", FormatUuid(node->state().node), ", media ",
-                                   identity.media, ": ", MediaPromise(pool->media().level())));
+                                   identity.media, ": ", MediaPromise(pool->media().kind())));
   std::printf("ready %s\n", server->endpoint().ToString().c_str());
   std::fflush(stdout);
 

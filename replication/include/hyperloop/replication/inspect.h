@@ -31,7 +31,7 @@ struct NodeStatus {
   uint64_t heartbeat = 0;        // moves while the owner lives
   uint64_t installed_epoch = 0;  // the epoch whose log this node's log was made equal to; 0: never
   std::vector<std::string> replicas;  // control endpoints of the installed configuration
-  std::string media;                  // "ram", "file", "pmem"
+  std::string media;                  // "ram", "file", "pmem", …-emulated
   uint64_t region_size = 0;
 
   // The rest is empty until the region was formatted.
