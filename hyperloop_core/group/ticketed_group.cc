@@ -301,6 +301,12 @@ void TicketedGroup::CheckWaiting(Ticket waits_for) {
         Concat("the RNIC is gone (its daemon ended, or this is a forked child); ", Progress())));
     return;
   }
+  if (options_.watch) {
+    if (Status seen = options_.watch(); !seen.ok()) {
+      Break({seen.code(), Concat(seen.message(), "; ", Progress())});
+      return;
+    }
+  }
   const Ticket oldest = acknowledged_ + 1;
   if (Clock::now() - pending_[oldest & pending_mask_].submitted <= options_.ack_timeout) return;
   const auto milliseconds =

@@ -11,6 +11,14 @@ namespace {
 
 constexpr std::chrono::milliseconds kAcceptPause{100};
 
+// Whoever asked no longer waits for the answer. While this process was stopped an asker may have
+// given up long ago: what it wanted then must not happen now.
+bool HungUp(const Fd& fd) {
+  std::byte next;
+  const ssize_t got = recv(fd.get(), &next, 1, MSG_PEEK | MSG_DONTWAIT);
+  return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
+}
+
 }  // namespace
 
 ControlServer::ControlServer(Fd listener, Endpoint endpoint, Handler handler)
@@ -105,6 +113,7 @@ bool ControlServer::Receive(Connection& connection) {
     }
     const size_t have = connection.in.size();
     if (have == wanted) {
+      if (HungUp(connection.fd)) return false;
       HandleFrame(connection);
       return Flush(connection);
     }

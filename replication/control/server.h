@@ -4,7 +4,8 @@
 // Whoever connects can cost it no more than a bounded buffer and a place among kMaxConnections: a
 // frame that does not arrive whole within kFrameTimeout, an answer that is not taken within it, and
 // anything malformed end the connection (malformed: after an Error frame). When all places are
-// taken the connection that was idle longest is closed. Not thread safe.
+// taken the connection that was idle longest is closed. A request whose asker has closed its end by
+// the time it is read is dropped. Not thread safe.
 #pragma once
 
 #include <array>

@@ -13,7 +13,7 @@ namespace {
 Result<size_t> Reset(const std::string& uri) {
   StoreOptions options;
   HL_RETURN_IF_ERROR(ParseStoreUri(uri, &options).WithContext("--uri"));
-  options.restore = true;  // it may hold files: that is the point
+  options.restore = options.rebind = true;  // it may hold files: that is the point
   options.takeover = false;
   HL_ASSIGN_OR_RETURN(const std::unique_ptr<Store> store, Store::Open(options, nullptr));
   TakeRequest request;

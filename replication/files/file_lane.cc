@@ -60,27 +60,28 @@ bool IsReservedClass(std::string_view name) {
 Result<std::unique_ptr<FileLane>> FileLane::Load(std::unique_ptr<Journal> journal,
                                                  std::span<std::byte> region,
                                                  const RegionInfo& info, FileLaneOptions options) {
-  HL_ASSIGN_OR_RETURN(FileTable table, FileTable::Load(region, info));
-  HL_ASSIGN_OR_RETURN(
-      Binding binding,
-      ParseBindingBlock(region.subspan(info.geometry.binding_offset, sizeof(BindingBlock)), info));
   if (!options.now)
     options.now = [] { return std::chrono::steady_clock::now().time_since_epoch(); };
   if (!options.idle)
     options.idle = [] { std::this_thread::sleep_for(std::chrono::microseconds(200)); };
-  return std::unique_ptr<FileLane>(new FileLane(
-      std::move(journal), region, info, std::move(options), std::move(table), std::move(binding)));
+  std::unique_ptr<FileLane> lane(
+      new FileLane(std::move(journal), region, info, std::move(options)));
+  HL_RETURN_IF_ERROR(lane->LoadLocked());
+  return lane;
 }
 
 FileLane::FileLane(std::unique_ptr<Journal> journal, std::span<std::byte> region,
-                   const RegionInfo& info, FileLaneOptions options, FileTable table,
-                   Binding binding)
-    : journal_(std::move(journal)),
-      region_(region),
-      info_(info),
-      options_(std::move(options)),
-      table_(std::move(table)),
-      binding_(std::move(binding)) {
+                   const RegionInfo& info, FileLaneOptions options)
+    : journal_(std::move(journal)), region_(region), info_(info), options_(std::move(options)) {}
+
+Status FileLane::LoadLocked() {
+  HL_ASSIGN_OR_RETURN(FileTable table, FileTable::Load(region_, info_));
+  HL_ASSIGN_OR_RETURN(
+      binding_, ParseBindingBlock(
+                    region_.subspan(info_.geometry.binding_offset, sizeof(BindingBlock)), info_));
+  table_ = std::move(table);
+  by_name_.clear();
+  used_slots_ = used_extents_ = used_reserved_extents_ = 0;
   for (uint32_t slot = 0; slot < table_.slots.size(); ++slot) {
     const FileEntry& entry = table_.slots[slot];
     if (!entry.used) continue;
@@ -91,6 +92,13 @@ FileLane::FileLane(std::unique_ptr<Journal> journal, std::span<std::byte> region
     if (IsReservedClass(entry.file.name))
       used_reserved_extents_ += static_cast<uint32_t>(entry.extents.size());
   }
+  return {};
+}
+
+Status FileLane::Recover(std::chrono::nanoseconds patience) {
+  std::lock_guard lock(mutex_);
+  HL_RETURN_IF_ERROR(journal_->Recover(patience));
+  return LoadLocked();
 }
 
 // --- looking up
@@ -118,17 +126,19 @@ bool FileLane::IsReservedLocked(uint32_t slot) const {
 
 Result<FileId> FileLane::Lookup(std::string_view name) {
   std::lock_guard lock(mutex_);
+  HL_RETURN_IF_ERROR(journal_->status());
   HL_ASSIGN_OR_RETURN(const uint32_t slot, FindNameLocked(name));
   return MakeFileId(slot, table_.slots[slot].file.created_seq);
 }
 
 std::vector<FileInfo> FileLane::Files() {
   std::lock_guard lock(mutex_);
-  return table_.List();
+  return journal_->status().ok() ? table_.List() : std::vector<FileInfo>();
 }
 
 Result<uint64_t> FileLane::Read(FileId file, uint64_t offset, std::span<char> out) {
   std::lock_guard lock(mutex_);
+  HL_RETURN_IF_ERROR(journal_->status());
   HL_ASSIGN_OR_RETURN(const uint32_t slot, FindLocked(file));
   const TableFile& info = table_.slots[slot].file;
   if (info.lane != static_cast<uint8_t>(Lane::kLog)) {

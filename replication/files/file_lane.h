@@ -65,6 +65,9 @@ class FileLane {
                                                 std::span<std::byte> region, const RegionInfo& info,
                                                 FileLaneOptions options);
 
+  // While the journal is broken nothing is listed, found or read: nobody may take a group that is
+  // out of reach for an empty one.
+  //
   // See store.h. Namespace changes (Create, Truncate, Rename, Remove, ListLocal, Bind) return when
   // durable on every replica, whatever the ack mode.
   Result<FileId> Create(std::string_view name, Lane lane);
@@ -90,12 +93,17 @@ class FileLane {
   // itself. Never waits for it: a heartbeat must not stop for a call that waits for a replica.
   Result<std::optional<uint64_t>> Tick();
   Status status();
+  // Journal::Recover. The lane may differ then from what its callers saw: what failed before may
+  // have happened.
+  Status Recover(std::chrono::nanoseconds patience);
 
   Store::Statistics statistics();
 
  private:
   FileLane(std::unique_ptr<Journal> journal, std::span<std::byte> region, const RegionInfo& info,
-           FileLaneOptions options, FileTable table, Binding binding);
+           FileLaneOptions options);
+  // Table and binding from the region.
+  Status LoadLocked();
 
   struct MapChange {
     uint32_t extent;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "common/group_error.h"
 #include "layout/crc32c.h"
 
 namespace hyperloop {
@@ -68,6 +69,53 @@ Status Journal::Break(const Status& status) {
   return broken_;
 }
 
+// --- an error of the group
+// -----------------------------------------------------------------------------------------------
+
+Status Journal::Survive(const Status& cause) {
+  if (recovering_) return cause;  // of the epoch's first record: the recovery under way tries again
+  if (!options_.recover || !IsGroupError(cause.code())) return Break(cause);
+  recovering_ = true;
+  const auto deadline = options_.now() + options_.patience;
+  Status status = cause;
+  do {
+    const auto left = std::max(deadline - options_.now(), std::chrono::nanoseconds(0));
+    const Result<Recovered> recovered = options_.recover(status, left);
+    status = recovered.ok() ? Resume(*recovered) : recovered.status();
+  } while (IsGroupError(status.code()) && options_.now() < deadline);
+  recovering_ = false;
+  return status.ok() ? status : Break(status);
+}
+
+Status Journal::Resume(const Recovered& recovered) {
+  group_ = recovered.group;
+  head_ = recovered.log.head;
+  tail_ = executed_ = recovered.log.tail;
+  acked_seq_ = tail_.seq;
+  epoch_ = tail_.epoch;
+  pending_copy_ = 0;
+  acknowledged_ = 0;
+  target_ = {};
+  next_head_ticket_ = 0;
+  dirty_count_ = 0;
+  broken_ = {};
+  ++generation_;
+  ++statistics_.recoveries;
+  if (recovered.configuration.epoch <= epoch_) return {};
+  HL_ASSIGN_OR_RETURN(const uint64_t seq,
+                      AppendEpoch(recovered.configuration.epoch, recovered.configuration));
+  return WaitDurable(seq);
+}
+
+Status Journal::Recover(std::chrono::nanoseconds patience) {
+  const Status cause = broken_.ok() ? Unavailable("a reconnection was asked for") : broken_;
+  broken_ = {};
+  const auto usual = std::exchange(options_.patience, patience);
+  const Status status = IsGroupError(cause.code()) ? Survive(cause) : Break(cause);
+  options_.patience = usual;
+  return status;
+}
+
 // --- acknowledgements
 // -------------------------------------------------------------------------------------------------
 
@@ -85,7 +133,7 @@ void Journal::TakeAcks(Ticket acknowledged) {
 Status Journal::Poll() {
   HL_RETURN_IF_ERROR(broken_);
   auto acknowledged = group_->Poll();
-  if (!acknowledged.ok()) return Break(acknowledged.status());
+  if (!acknowledged.ok()) return Survive(acknowledged.status());
   TakeAcks(*acknowledged);
   return {};
 }
@@ -93,7 +141,7 @@ Status Journal::Poll() {
 Status Journal::WaitTicket(Ticket ticket) {
   if (ticket <= acknowledged_) return {};
   const Status status = group_->Wait(ticket);
-  if (!status.ok()) return Break(status);
+  if (!status.ok()) return Survive(status);
   TakeAcks(ticket);
   return {};
 }
@@ -131,12 +179,17 @@ Result<Ticket> Journal::SubmitWrite(Range range) {
   operation.write = range;
   operation.flush = true;
   if (pending_copy_ != 0) operation.copy = NextCopy();
+  const uint64_t generation = generation_;
   auto ticket = group_->Submit(operation);
-  if (!ticket.ok()) return Break(ticket.status());
+  if (!ticket.ok()) {
+    HL_RETURN_IF_ERROR(Survive(ticket.status()));
+    return Ticket{0};
+  }
   ++statistics_.operations;
   if (pending_copy_ != 0) {
     CopySubmitted(operation.copy, *ticket);
     HL_RETURN_IF_ERROR(SubmitPendingCopies());
+    if (generation != generation_) return Ticket{0};
   }
   return ticket;
 }
@@ -147,7 +200,7 @@ Status Journal::SubmitPendingCopies(SubmitCall submit) {
     operation.copy = NextCopy();
     auto ticket = (group_->*submit)(operation);
     if (ticket.status().code() == Code::kBusy) return {};
-    if (!ticket.ok()) return Break(ticket.status());
+    if (!ticket.ok()) return Survive(ticket.status());
     ++statistics_.operations;
     ++statistics_.copy_operations;
     CopySubmitted(operation.copy, *ticket);
@@ -158,11 +211,15 @@ Status Journal::SubmitPendingCopies(SubmitCall submit) {
 Status Journal::Drain() {
   HL_RETURN_IF_ERROR(broken_);
   HL_RETURN_IF_ERROR(SubmitPendingCopies());
-  if (executed_.seq == tail_.seq) return {};
+  if (executed_.seq == tail_.seq) return {};  // also when the group had to be brought back
   return WaitTicket(Track(tail_.seq).executed);
 }
 
 Status Journal::Tick() {
+  HL_RETURN_IF_ERROR(broken_);
+  if (options_.check) {
+    if (const Status seen = options_.check(); !seen.ok()) HL_RETURN_IF_ERROR(Survive(seen));
+  }
   HL_RETURN_IF_ERROR(Poll());
   if (ticked_seq_ == tail_.seq) HL_RETURN_IF_ERROR(SubmitPendingCopies(&Group::TrySubmit));
   ticked_seq_ = tail_.seq;
@@ -240,7 +297,6 @@ Status Journal::MakeTrackingRoom() {
 // Pairs: the bytes written here are read by the RNIC only after the group's doorbell, whose release
 // orders them.
 Status Journal::Emit(const RecordSpec& spec, uint64_t length, uint64_t written) {
-  HL_RETURN_IF_ERROR(MakeTrackingRoom());
   const uint64_t at = RingOffset(tail_.position);
   std::byte* const record = region_.data() + at;
   RecordHeader header{};
@@ -269,30 +325,40 @@ Status Journal::Emit(const RecordSpec& spec, uint64_t length, uint64_t written) 
   std::memcpy(record + offsetof(RecordHeader, crc), &header.crc, sizeof(header.crc));
   const Status persisted = media_->Persist(record, written);
   if (!persisted.ok()) return Break(persisted);
+  // Now, so that it is part of the log also if the group must be brought back to take it.
+  tail_ = {header.seq, epoch_, tail_.position + AlignRecord(length), header.crc};
+  ++statistics_.records;
+  statistics_.record_bytes += written;
+  const LogCursor cursor = tail_;
   auto ticket = SubmitWrite({at, written});
   if (!ticket.ok()) return ticket.status();
-  tail_ = {header.seq, epoch_, tail_.position + AlignRecord(length), header.crc};
-  Track(header.seq) = {tail_, at, header.entry_count, *ticket,
+  if (*ticket == 0) return {};
+  Track(header.seq) = {cursor, at, header.entry_count, *ticket,
                        header.entry_count == 0 ? *ticket : 0};
   if (header.entry_count != 0) {
     pending_copy_ = header.seq;
     pending_entry_ = 0;
     pending_payload_ = at + RecordLength(header.entry_count, 0);
   }
-  ++statistics_.records;
-  statistics_.record_bytes += written;
   return {};
 }
 
 Result<uint64_t> Journal::EmitChecked(const RecordSpec& spec, uint64_t length, uint64_t reserve) {
-  uint64_t pad = 0;
-  HL_RETURN_IF_ERROR(MakeRoom(length, reserve, &pad));
-  if (pad != 0) {
+  while (true) {
+    uint64_t pad = 0;
+    uint64_t generation = 0;
+    do {  // bringing the group back moves the log's tail
+      generation = generation_;
+      HL_RETURN_IF_ERROR(MakeRoom(length, reserve, &pad));
+      HL_RETURN_IF_ERROR(MakeTrackingRoom());
+    } while (generation != generation_);
+    if (pad == 0) break;
     ++statistics_.pads;
     HL_RETURN_IF_ERROR(Emit({.type = RecordType::kPad, .pieces = {}}, pad, sizeof(RecordHeader)));
   }
+  const uint64_t seq = tail_.seq + 1;
   HL_RETURN_IF_ERROR(Emit(spec, length, length));
-  return tail_.seq;
+  return seq;
 }
 
 Result<uint64_t> Journal::Append(const RecordSpec& spec) {
@@ -405,7 +471,7 @@ Status Journal::WriteHeadIfExecuted() {
   if (!persisted.ok()) return Break(persisted);
   auto ticket = SubmitWrite({offset, sizeof(block)});
   if (!ticket.ok()) return ticket.status();
-  next_head_ticket_ = *ticket;
+  next_head_ticket_ = *ticket;  // 0: the group was brought back, its head is at the tail
   return {};
 }
 

@@ -20,9 +20,12 @@
 // statement may find the statement executed already; it comes by the statement itself again, which
 // restates what it stated, so whatever it derived before that is of no consequence.
 //
-// Thread safety: none; the owner locks. Time is injected, waiting calls `idle`. After an error of
-// the group the journal is broken for good and answers with that error: records not known durable
-// are indeterminate.
+// An error of the group is not the caller's yet: the journal asks `recover` for a group that works
+// again, whose members hold everything that was ever written here, and goes on, so that the call
+// succeeds late. Only when that fails the journal is broken: it answers with the error until
+// Recover succeeds, and records not known durable are indeterminate.
+//
+// Thread safety: none; the owner locks. Time is injected, waiting calls `idle`.
 #pragma once
 
 #include <array>
@@ -43,11 +46,25 @@
 
 namespace hyperloop {
 
+// What `recover` brings back: members whose regions equal the journal's own, all of whose records
+// are executed; the head is at the tail.
+struct Recovered {
+  Group* group = nullptr;
+  LogState log;
+  Configuration configuration;  // its epoch exceeds the log's when the members were sealed anew
+};
+
 struct JournalOptions {
   uint32_t window = 64;  // the group's
   std::chrono::nanoseconds space_timeout = std::chrono::seconds(10);
   std::function<std::chrono::nanoseconds()> now;  // monotonic; null: steady_clock
   std::function<void()> idle;                     // while waiting for ring space; null: nothing
+  // Brings the group back after `cause`, trying for `patience`; null: an error of the group is for
+  // good. From its call until its success the former group is not touched.
+  std::function<Result<Recovered>(const Status& cause, std::chrono::nanoseconds patience)> recover;
+  std::chrono::nanoseconds patience = std::chrono::seconds(5);
+  // Asked by Tick, which looks after an idle group: an error is one of the group. Null: none.
+  std::function<Status()> check;
   // The head is moved when this much of the ring is in use; 0: a quarter of it.
   uint64_t checkpoint_bytes = 0;
 };
@@ -81,7 +98,7 @@ struct RecordSpec {
 };
 
 struct JournalStatistics {
-  uint64_t records = 0, record_bytes = 0, operations = 0, copy_operations = 0;
+  uint64_t records = 0, record_bytes = 0, operations = 0, copy_operations = 0, recoveries = 0;
   uint64_t pads = 0, checkpoints = 0, space_waits = 0;
 };
 
@@ -110,6 +127,9 @@ class Journal {
   Status Poll();
   // Submits what copies are outstanding and waits until every record is executed on every node.
   Status Drain();
+  // Brings a broken journal back, or gives a working one new queues. Ok: every record that was ever
+  // begun is durable and executed, also those whose call failed.
+  Status Recover(std::chrono::nanoseconds patience);
   // Drain, with all that is due stated and the head moved to the tail: the ring is empty, the
   // applied bytes are the whole truth.
   Status Checkpoint();
@@ -153,13 +173,13 @@ class Journal {
   bool HasRoom(uint64_t length, uint64_t reserve, uint64_t* pad) const;
   Status MakeRoom(uint64_t length, uint64_t reserve, uint64_t* pad);
   Status MakeTrackingRoom();
-  // Makes a record in the ring and submits it. `spec` was checked; `length` is its length, its CRC
-  // covers `written`.
+  // Makes a record in the ring and submits it. `spec` was checked, there is room for it and for
+  // tracking it; `length` is its length, its CRC covers `written`.
   Status Emit(const RecordSpec& spec, uint64_t length, uint64_t written);
   Result<uint64_t> EmitChecked(const RecordSpec& spec, uint64_t length, uint64_t reserve);
   using SubmitCall = Result<Ticket> (Group::*)(const Operation&);
   // One operation: write + flush of `range`, with the first outstanding copy riding; then the other
-  // outstanding copies.
+  // outstanding copies. 0: the group had to be brought back, and has all that it was to have.
   Result<Ticket> SubmitWrite(Range range);
   // The outstanding copies, each by `submit`. Ok: all, or those that TrySubmit took.
   Status SubmitPendingCopies(SubmitCall submit = &Group::Submit);
@@ -178,13 +198,19 @@ class Journal {
   Status WriteHeadIfExecuted();
   Status AdvanceCheckpoint(bool force);
   Status Break(const Status& status);
+  // What becomes of an error of the group: ok, everything in the log is durable and executed (and
+  // generation_ has grown); or the journal is broken.
+  Status Survive(const Status& cause);
+  Status Resume(const Recovered& recovered);
 
-  Group* const group_;
+  Group* group_;
   const std::span<std::byte> region_;
   const RegionInfo info_;
   MediaWriter* const media_;
   JournalOptions options_;
   Status broken_;
+  bool recovering_ = false;
+  uint64_t generation_ = 0;  // grows when tickets lose their meaning
   uint64_t epoch_ = 0;
 
   Head head_;           // acknowledged: what lies before it may be overwritten

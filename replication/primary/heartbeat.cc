@@ -9,7 +9,9 @@
 namespace hyperloop {
 
 Heartbeat::Heartbeat(std::vector<Target> targets, Tick tick, int avoid_cpu)
-    : targets_(std::move(targets)), tick_(std::move(tick)), avoid_cpu_(avoid_cpu) {
+    : targets_(std::move(targets)), tick_(std::move(tick)), avoid_cpu_(avoid_cpu) {}
+
+void Heartbeat::Start() {
   // The host program's signals are none of this thread's business.
   sigset_t all, before;
   sigfillset(&all);
@@ -18,13 +20,30 @@ Heartbeat::Heartbeat(std::vector<Target> targets, Tick tick, int avoid_cpu)
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-Heartbeat::~Heartbeat() {
+void Heartbeat::Stop() {
+  if (!thread_.joinable()) return;
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
   }
   wake_.notify_one();
   thread_.join();
+}
+
+void Heartbeat::SetTargets(std::vector<Target> targets) {
+  const std::lock_guard lock(targets_mutex_);
+  targets_ = std::move(targets);
+  lost_.store(false, std::memory_order_relaxed);
+}
+
+// A member that cannot be reached only misses beats, and makes nobody else miss one.
+void Heartbeat::Beat(uint64_t word) {
+  const std::lock_guard lock(targets_mutex_);
+  for (const Target& each : targets_) {
+    const Status started = each.link->StartWrite(each.word, 0, std::as_bytes(std::span(&word, 1)));
+    if (!started.ok() && started.code() != Code::kBusy)
+      lost_.store(true, std::memory_order_relaxed);
+  }
 }
 
 void Heartbeat::AvoidCpu() const {
@@ -50,12 +69,7 @@ void Heartbeat::Run() {
     lock.unlock();
     auto now = std::chrono::steady_clock::now();
     if (now >= next_beat) {
-      ++word;
-      // A member that cannot be reached shows at the datapath; here it only misses beats, and makes
-      // nobody else miss one.
-      for (const Target& each : targets_) {
-        each.link->StartWrite(each.word, 0, std::as_bytes(std::span(&word, 1))).IgnoreError();
-      }
+      Beat(++word);
       next_beat = now + kInterval;
     }
     const std::chrono::milliseconds tick = tick_ ? tick_() : kInterval;

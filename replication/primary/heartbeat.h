@@ -1,8 +1,10 @@
 // Heartbeat: a thread that moves the heartbeat word of every member each 100 ms by RDMA WRITE, so
 // that others see that the owner lives without asking any replica's CPU, and that calls `tick` as
-// often as the last call asked for.
+// often as the last call asked for. It outlives the links that it writes over: while a group is
+// brought back it has none.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -21,7 +23,7 @@ class Heartbeat {
   // Returns how long to wait before the next call, at most.
   using Tick = std::function<std::chrono::milliseconds()>;
 
-  // `links` and what they hang on outlive the heartbeat.
+  // The link outlives the heartbeat, or its place among the targets.
   struct Target {
     RdmaLink* link = nullptr;
     RemoteMemory word;
@@ -30,13 +32,23 @@ class Heartbeat {
   // daemon pinned there at nice −20 would let it run for a few per cent of the time, in slices some
   // hundred milliseconds apart: a living primary would look dead.
   Heartbeat(std::vector<Target> targets, Tick tick, int avoid_cpu);
-  ~Heartbeat();  // ends the thread
+  ~Heartbeat() { Stop(); }
+  void Start();
+  void Stop();  // ends the thread; not from `tick`
+
+  // From when it returns on, nothing is written to the former targets. Waits for no network.
+  void SetTargets(std::vector<Target> targets);
+  // Some target's link has failed: its replica, or the way to it, is gone.
+  bool lost() const { return lost_.load(std::memory_order_relaxed); }
 
  private:
   void Run();
+  void Beat(uint64_t word);
   void AvoidCpu() const;
 
-  const std::vector<Target> targets_;
+  std::mutex targets_mutex_;
+  std::vector<Target> targets_;  // guarded by targets_mutex_
+  std::atomic<bool> lost_{false};
   const Tick tick_;
   const int avoid_cpu_;
   std::mutex mutex_;

@@ -15,7 +15,7 @@ cpu_set_t ProcessorsOfHeartbeat(int avoid_cpu) {
   cpu_set_t seen;
   CPU_ZERO(&seen);
   std::atomic<bool> ticked{false};
-  const Heartbeat heartbeat(
+  Heartbeat heartbeat(
       {},
       [&] {
         if (!ticked) sched_getaffinity(0, sizeof seen, &seen);
@@ -24,6 +24,7 @@ cpu_set_t ProcessorsOfHeartbeat(int avoid_cpu) {
         return Heartbeat::kInterval;
       },
       avoid_cpu);
+  heartbeat.Start();
   ticked.wait(false);
   return seen;
 }
@@ -85,7 +86,7 @@ struct Member {
 TEST(Heartbeat, AMemberOutOfReachMakesNobodyElseMissABeat) {
   Member silent(false), lives(true);
   std::atomic<int> beats{0};
-  const Heartbeat heartbeat(
+  Heartbeat heartbeat(
       {silent.target(), lives.target()},
       [&] {
         beats = static_cast<int>(lives.device->QueryCounters().value()["writes"]);
@@ -93,6 +94,7 @@ TEST(Heartbeat, AMemberOutOfReachMakesNobodyElseMissABeat) {
         return std::chrono::milliseconds(10);
       },
       -1);
+  heartbeat.Start();
   for (int seen = beats; seen < 3; seen = beats) beats.wait(seen);
   EXPECT_EQ(silent.word, 0u);  // no engine runs there
 }

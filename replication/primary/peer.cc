@@ -4,13 +4,6 @@
 #include <cstring>
 
 namespace hyperloop {
-namespace {
-
-// Registering or reading through a large region takes a replica a while.
-constexpr std::chrono::seconds kSlowCall{60};
-
-}  // namespace
-
 Status Peer::Connect(std::chrono::nanoseconds timeout) {
   if (client_ != nullptr && client_->connected()) return {};
   HL_ASSIGN_OR_RETURN(client_, control::ControlClient::Connect(endpoint_, timeout));
@@ -24,7 +17,7 @@ Status Peer::Attach(rnic::Device& device, const Ownership& own, std::chrono::nan
   request.gid.assign(ours.gid.raw.begin(), ours.gid.raw.end());
   request.qpn = ours.qpn;
   HL_ASSIGN_OR_RETURN(const control::AttachReplyT reply,
-                      Call<control::AttachReplyT>(request, kSlowCall));
+                      Call<control::AttachReplyT>(request, slow_timeout_));
   rnic::QpAddress theirs;
   if (reply.gid.size() != theirs.gid.raw.size()) {
     return Corruption(Text(name_, " answered with a gid of ", reply.gid.size(), " B"));
@@ -44,7 +37,7 @@ Result<std::vector<uint64_t>> Peer::Checksums(const Ownership& own, uint32_t blo
   request.length = region_.size;
   request.block_size = block_size;
   HL_ASSIGN_OR_RETURN(control::ChecksumsReplyT reply,
-                      Call<control::ChecksumsReplyT>(request, kSlowCall));
+                      Call<control::ChecksumsReplyT>(request, slow_timeout_));
   const uint64_t blocks = (region_.size + block_size - 1) / block_size;
   if (reply.checksums.size() != blocks) {
     return Corruption(
@@ -61,7 +54,7 @@ Result<MemberInfo> Peer::Prepare(const Ownership& own, const MemberOptions& opti
   request.window = options.window;
   request.slots = options.slots;
   HL_ASSIGN_OR_RETURN(const control::PrepareMemberReplyT reply,
-                      Call<control::PrepareMemberReplyT>(request, kSlowCall));
+                      Call<control::PrepareMemberReplyT>(request, slow_timeout_));
   MemberInfo info;
   if (reply.info.size() != sizeof(info)) {
     return Corruption(Text(name_, " answered with a member info of ", reply.info.size(), " B, not ",
@@ -78,7 +71,7 @@ Status Peer::ConnectMember(const Ownership& own, const PrimaryInfo& primary,
   std::memcpy(request.primary.data(), &primary, sizeof(primary));
   request.chain.resize(chain.size_bytes());
   std::memcpy(request.chain.data(), chain.data(), chain.size_bytes());
-  return Call<control::DoneT>(request, kSlowCall).status();
+  return Call<control::DoneT>(request, slow_timeout_).status();
 }
 
 }  // namespace hyperloop

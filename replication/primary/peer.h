@@ -53,9 +53,14 @@ class Peer {
   Result<Reply> Call(Request request) {
     return Call<Reply>(std::move(request), timeout_);
   }
-  Result<control::HelloReplyT> Hello() {
-    return Call<control::HelloReplyT>(control::HelloRequestT{});
+  Result<control::HelloReplyT> Hello() { return Hello(timeout_); }
+  // Connecting included in the time.
+  Result<control::HelloReplyT> Hello(std::chrono::nanoseconds timeout) {
+    return CallWithin<control::HelloReplyT>(control::HelloRequestT{}, timeout);
   }
+  // How long calls may take in which the replica registers or reads its whole region.
+  void SetSlowTimeout(std::chrono::nanoseconds timeout) { slow_timeout_ = timeout; }
+  std::chrono::nanoseconds slow_timeout() const { return slow_timeout_; }
   void Disconnect() { client_.reset(); }
 
   // A link to its region and heartbeat word, as the owner of a sealed epoch.
@@ -72,6 +77,7 @@ class Peer {
 
   const control::Endpoint endpoint_;
   const std::chrono::nanoseconds timeout_;
+  std::chrono::nanoseconds slow_timeout_ = timeout_;
   const std::string name_;
   std::unique_ptr<control::ControlClient> client_;
   std::unique_ptr<RdmaLink> link_;

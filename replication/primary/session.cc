@@ -1,19 +1,19 @@
-// Session: serving, reconnecting, closing.
+// Session: serving and closing.
 #include "primary/session.h"
 
 #include <algorithm>
 
+#include "common/group_error.h"
 #include "common/text.h"
-#include "primary/equalize.h"
 
 namespace hyperloop {
 namespace {
 
-constexpr std::chrono::milliseconds kDiagnosisInterval{500};
-constexpr std::chrono::milliseconds kDiagnosisTimeout{250};  // each replica
 constexpr std::chrono::milliseconds kBusyTick{2};
 // What each replica gets to answer a Release, even when others have used up the time.
 constexpr std::chrono::milliseconds kLeastRelease{20};
+// What a region's bytes may take to be read, compared and made durable, beyond ack_timeout.
+constexpr uint64_t kBytesPerSecond = 128u << 20;
 
 // The processor that the RNIC's daemon is pinned to; −1: none.
 int PinnedCpu(rnic::Device& device) {
@@ -21,11 +21,6 @@ int PinnedCpu(rnic::Device& device) {
   if (!counters.ok()) return -1;
   const auto cpu = counters->find("daemon_cpu");
   return cpu == counters->end() ? -1 : static_cast<int>(cpu->second);
-}
-
-bool IsGroupError(Code code) {
-  return code == Code::kUnavailable || code == Code::kTimedOut || code == Code::kAborted ||
-         code == Code::kProtection;
 }
 
 }  // namespace
@@ -40,9 +35,13 @@ Session::Session(StoreOptions options, std::vector<control::Endpoint> endpoints,
 
 Session::~Session() { Close().IgnoreError(); }
 
+std::chrono::nanoseconds Session::SlowTimeout(uint64_t region_size) const {
+  return options_.ack_timeout + std::chrono::seconds(region_size / kBytesPerSecond);
+}
+
 // --- serving
 
-Status Session::Arm() {
+Status Session::ArmGroup() {
   const auto own = pool_->region();
   HL_ASSIGN_OR_RETURN(pd_, device_->AllocatePd());
   HL_ASSIGN_OR_RETURN(region_,
@@ -53,7 +52,8 @@ Status Session::Arm() {
   group_options.datapath = options_.datapath;
   group_options.window = options_.window;
   group_options.wait = options_.wait;
-  group_options.ack_timeout = options_.ack_timeout;
+  group_options.ack_timeout = options_.ack_timeout / 2;
+  group_options.watch = [this] { return CheckMembers(); };
   const auto size = static_cast<uint32_t>(peers_.size());
   HL_ASSIGN_OR_RETURN(group_, Group::Create(*device_, *pd_, *region_, group_options, size));
   std::vector<MemberInfo> chain;
@@ -69,23 +69,28 @@ Status Session::Arm() {
   for (const auto& peer : peers_)
     HL_RETURN_IF_ERROR(peer->ConnectMember(own_, group_->info(), chain));
   HL_RETURN_IF_ERROR(group_->Connect(chain));
-  HL_RETURN_IF_ERROR(LockGroup());
+  return LockGroup();
+}
 
+Status Session::MakeLane() {
+  const auto own = pool_->region();
   JournalOptions journal_options;
   journal_options.window = options_.window;
   journal_options.space_timeout = options_.space_timeout;
+  journal_options.patience = options_.ack_timeout / 2;
+  journal_options.check = [this] { return CheckMembers(); };
+  journal_options.recover = [this](const Status& cause, std::chrono::nanoseconds patience) {
+    return BringBack(cause, patience);
+  };
   HL_ASSIGN_OR_RETURN(
       std::unique_ptr<Journal> journal,
       Journal::Create(group_.get(), own, info_, log_state_, &pool_->media(), journal_options));
-  if (journal->epoch() != own_.epoch) {
-    HL_ASSIGN_OR_RETURN(const uint64_t seq, journal->AppendEpoch(own_.epoch, configuration_));
-    HL_RETURN_IF_ERROR(journal->WaitDurable(seq));
-  }
+  HL_ASSIGN_OR_RETURN(const uint64_t seq, journal->AppendEpoch(own_.epoch, configuration_));
+  HL_RETURN_IF_ERROR(journal->WaitDurable(seq));
   FileLaneOptions lane_options;
   lane_options.ack = options_.ack;
   lane_options.space_timeout = options_.space_timeout;
   HL_ASSIGN_OR_RETURN(lane_, FileLane::Load(std::move(journal), own, info_, lane_options));
-  broken_ = false;
   StartHeartbeat(true);
   return {};
 }
@@ -100,25 +105,34 @@ Status Session::LockGroup() {
   return pool_->media().Persist(word, sizeof(*word));
 }
 
-void Session::StartHeartbeat(bool with_lane) {
-  heartbeat_.reset();
+std::vector<Heartbeat::Target> Session::HeartbeatTargets() const {
   std::vector<Heartbeat::Target> targets;
   for (const auto& peer : peers_) targets.push_back({&peer->link(), peer->heartbeat()});
+  return targets;
+}
+
+void Session::StartHeartbeat(bool with_lane) {
+  StopHeartbeat();
   heartbeat_ = std::make_unique<Heartbeat>(
-      std::move(targets),
+      HeartbeatTargets(),
       with_lane ? Heartbeat::Tick([this] { return Tick(); }) : Heartbeat::Tick(),
       PinnedCpu(*device_));
+  heartbeat_->Start();
+}
+
+// Its thread looks at heartbeat_ until it has ended.
+void Session::StopHeartbeat() {
+  if (heartbeat_ != nullptr) heartbeat_->Stop();
+  heartbeat_.reset();
 }
 
 // On the heartbeat's thread, which ends before lane_ does.
 std::chrono::milliseconds Session::Tick() {
-  if (broken_) {
-    Diagnose();
-    return Heartbeat::kInterval;
-  }
   const Result<std::optional<uint64_t>> seq = lane_->Tick();
   if (!seq.ok()) {
-    Judge(seq.status()).IgnoreError();
+    // Calls fail at once meanwhile; here it is tried again for as long as the store is open.
+    if (!fenced_ && IsGroupError(seq.status().code()))
+      lane_->Recover(std::chrono::nanoseconds(0)).IgnoreError();
     return Heartbeat::kInterval;
   }
   // Busy, or just become idle: look again soon, so that the last record is executed.
@@ -128,55 +142,28 @@ std::chrono::milliseconds Session::Tick() {
 
 Status Session::NotServing() {
   if (fenced_) {
-    const std::lock_guard lock(diagnosis_mutex_);
+    const std::lock_guard lock(fence_mutex_);
     return fence_;
   }
   if (closed_) return InvalidArgument("the store is closed");
-  if (taken()) return Unavailable("the group is disconnected; reconnect first");
   return InvalidArgument("the group is not taken");
 }
 
 Status Session::Judge(const Status& status) {
   if (!IsGroupError(status.code())) return status;
-  if (!broken_.exchange(true)) Say(LogLevel::kError, Text("the group failed: ", status.ToString()));
-  Diagnose();
   if (fenced_) {
-    const std::lock_guard lock(diagnosis_mutex_);
+    const std::lock_guard lock(fence_mutex_);
     return fence_;
   }
   const bool protection = status.code() == Code::kProtection;
   return {protection ? Code::kUnavailable : status.code(), status.message()};
 }
 
-void Session::Diagnose() {
-  const std::lock_guard lock(diagnosis_mutex_);
-  const auto now = std::chrono::steady_clock::now();
-  if (fenced_ || now - diagnosed_ < kDiagnosisInterval) return;
-  size_t newer = 0;
-  std::string by;
-  for (const auto& peer : peers_) {
-    // A connection of its own: the peer's belongs to whoever holds state_mutex_ exclusively.
-    Peer asked(peer->endpoint(), kDiagnosisTimeout);
-    const Result<control::HelloReplyT> hello = asked.Hello();
-    if (!hello.ok() || hello->sealed_epoch <= own_.epoch) continue;
-    ++newer;
-    by =
-        Text("epoch ", hello->sealed_epoch, " by ", hello->sealed_owner_name, " at ", peer->name());
-  }
-  diagnosed_ = std::chrono::steady_clock::now();
-  if (newer <= peers_.size() / 2) return;
-  fence_ =
-      Fenced(Text("another primary took the group: ", by, " (ours was epoch ", own_.epoch, ")"));
-  fenced_ = true;
-  Say(LogLevel::kError, fence_.message());
-}
-
-void Session::Disarm() {
-  heartbeat_.reset();
-  lane_.reset();
+void Session::DropGroup() {
   group_.reset();
   region_.reset();
   pd_.reset();
+  if (heartbeat_ != nullptr) heartbeat_->SetTargets({});
   for (const auto& peer : peers_) {
     peer->Detach();
     peer->Disconnect();
@@ -184,72 +171,62 @@ void Session::Disarm() {
   device_.reset();
 }
 
+void Session::Disarm() {
+  StopHeartbeat();
+  lane_.reset();
+  DropGroup();
+}
+
 // --- reconnecting and closing
 
 Status Session::Reconnect() {
-  const std::unique_lock lock(state_mutex_);
-  if (!taken() || closed_ || fenced_) return NotServing();
-  Disarm();
-  const Status status = ReconnectLocked();
-  for (const auto& peer : peers_) peer->Disconnect();
-  if (status.ok()) {
-    Say(LogLevel::kInfo, Text("reconnected under epoch ", own_.epoch));
-  } else {
-    Disarm();
-  }
-  return status;
-}
-
-Status Session::ReconnectLocked() {
-  HL_ASSIGN_OR_RETURN(device_, open_device_());
-  size_t refused = 0;
-  Status first;
-  for (const auto& peer : peers_) {
-    const auto reply = peer->Call<control::DoneT>(OwnerRequest<control::ReconnectRequestT>(own_));
-    if (reply.ok()) continue;
-    if (reply.status().code() == Code::kFenced) ++refused;
-    if (first.ok()) first = reply.status();
-  }
-  if (refused > peers_.size() / 2) {
-    const std::lock_guard lock(diagnosis_mutex_);
-    fence_ = first;
-    fenced_ = true;
-    return fence_;
-  }
-  if (!first.ok()) return Unavailable(first.message());
-  HL_RETURN_IF_ERROR(AttachAll());
-  // The own region has everything that ever left it: every record was written here first.
-  HL_RETURN_IF_ERROR(MakeEqual(0));
-  return Arm();
+  const std::shared_lock lock(state_mutex_);
+  if (lane_ == nullptr || fenced_) return NotServing();
+  if (lane_->status().ok()) return {};
+  const Status status = lane_->Recover(options_.ack_timeout / 2);
+  return status.ok() ? status : Judge(status);
 }
 
 Status Session::Close() {
+  closing_ = true;
   const std::unique_lock lock(state_mutex_);
   if (std::exchange(closed_, true)) return {};
   Status status;
   if (lane_ != nullptr) {
-    if (!broken_) status = lane_->Checkpoint();
-    heartbeat_.reset();
-    // One deadline for all of them.
-    const auto until = std::chrono::steady_clock::now() + options_.connect_timeout;
-    for (const auto& peer : peers_) {
-      const auto left = until - std::chrono::steady_clock::now();
-      const Status released =
-          peer->CallWithin<control::DoneT>(OwnerRequest<control::ReleaseRequestT>(own_),
-                                           std::max<std::chrono::nanoseconds>(left, kLeastRelease))
-              .status();
+    status = lane_->status();
+    if (status.ok()) status = lane_->Checkpoint();
+    if (!status.ok() && !fenced_) {
+      status =
+          Unavailable(Text("the group is out of reach; what was acknowledged is on its replicas (",
+                           status.message(), ")"));
+    }
+    StopHeartbeat();
+    if (fenced_) {
+      const std::lock_guard fence_lock(fence_mutex_);
+      status = fence_;
+    } else {
+      const Status released = GiveBack();
       if (status.ok()) status = released;
     }
-  } else if (taken()) {
-    const std::lock_guard fence_lock(diagnosis_mutex_);
-    status = fenced_ ? fence_
-                     : Unavailable(
-                           "the group is out of reach; it was not released, so the next "
-                           "primary first watches whether this one lives");
   }
   Disarm();
   pool_.reset();
   taken_ = false;
+  return status;
+}
+
+Status Session::GiveBack() {
+  // One deadline for all of them.
+  const auto until = std::chrono::steady_clock::now() + options_.connect_timeout;
+  Status status;
+  for (const auto& peer : peers_) {
+    const auto left = until - std::chrono::steady_clock::now();
+    const Status released =
+        peer->CallWithin<control::DoneT>(OwnerRequest<control::ReleaseRequestT>(own_),
+                                         std::max<std::chrono::nanoseconds>(left, kLeastRelease))
+            .status();
+    if (status.ok()) status = released;
+  }
   return status;
 }
 

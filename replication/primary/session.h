@@ -1,18 +1,27 @@
-// Session: Store over a group of replicas. Taking, serving, reconnecting, closing.
+// Session: Store over a group of replicas. Taking (session_take.cc), bringing back a group that
+// stopped answering (session_recover.cc), serving and closing.
+//
+// Time limits. Of ack_timeout, an operation may wait for its acknowledgement for one half, and a
+// group that did not answer may be brought back in the other: so a call fails only after both.
+// Taking a group ends within connect_timeout for each replica, half a second of watching, and for
+// each of its three passes over the region ack_timeout and a second for each 128 MiB.
 //
 // Locks: `state_mutex_` is held shared by calls that use the lane and exclusively by those that
-// make or end it (Take, Reconnect, Close). The lane has its own mutex below it.
+// make or end it (Take, Close). The lane has its own mutex below it, under which the group is
+// brought back: peers, device, region key and group are changed then, and looked at by nobody else.
 #pragma once
 
 #include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <shared_mutex>
 #include <string>
 #include <vector>
 
 #include "files/file_lane.h"
+#include "files/member_check.h"
 #include "hyperloop/core/group.h"
 #include "hyperloop/core/log.h"
 #include "hyperloop/core/rnic.h"
@@ -78,34 +87,64 @@ class Session {
   // --- taking; each is one stage of Take, in this order (session_take.cc)
   Result<std::vector<MemberLook>> LookAtAll();
   Status RefuseLivingOwner(const std::vector<MemberLook>& first);
-  Status CheckBeforeSealing(const TakeRequest& request, const TakePlan& plan,
+  Status JudgeBeforeSealing(const TakeRequest& request, const TakePlan& plan,
                             const std::vector<MemberLook>& looks);
   Status OpenOwnPool(const TakePlan& plan);
-  Result<Choice> SealAll(const TakePlan& plan);
-  Status AttachAll();
+  Result<std::vector<MemberContent>> SealAll(const TakePlan& plan,
+                                             const std::vector<MemberLook>& looks);
+  Status TakeRegion(const TakeRequest& request, const TakePlan& plan,
+                    const std::vector<MemberContent>& sealed);
   Status FormatOwn(const TakePlan& plan);
-  // Redo in the own region, equalise all members, head moved. Sets info_ and log_state_.
-  Status MakeEqual(uint64_t known_acked);
-  Status CheckOwnRegion(const TakeRequest& request) const;
-  Status InstallAll(const std::vector<MemberLook>& looks);
+  Result<std::vector<MemberContent>> ExamineAll();
+  // A redone image, with bytes that fail their checksum taken from whoever has them sound.
+  Status MakeSound(std::span<std::byte> image, const RegionInfo& info,
+                   const std::vector<std::string>& members, const MemberFetch& fetch) const;
+  Status JudgeContent(const TakeRequest& request, const TakePlan& plan,
+                      std::span<const std::byte> image) const;
   Status RememberGroup();
   Status TakeStages(const TakeRequest& request, TakeResult* result);
   Status BindLane(const TakeRequest& request, TakeResult* result);
 
-  // --- serving (session_serve.cc)
-  // Members, group and lane over regions that are equal.
-  Status Arm();
+  // --- for taking and for bringing back
+  // kBusy: the replica is not in the state of `seen` any more.
+  Result<control::SealReplyT> Seal(Peer& peer, const control::HelloReplyT& seen, const Uuid& group);
+  Status AttachAll();
+  // The own region as the truth: redone, checked, mended from those members where its bytes are
+  // damaged. Sets info_ and log_state_, whose head is still the one before.
+  Status RedoOwn(uint64_t known_acked, std::span<Peer* const> members);
+  // The own region moves its head to its tail, and all members become equal to it.
+  Status PushOwn();
+  Status InstallAll();
+  // Members, queues and lock word over regions that are equal.
+  Status ArmGroup();
+  std::vector<Heartbeat::Target> HeartbeatTargets() const;
+
+  // --- bringing back (session_recover.cc), under the lane's mutex
+  Result<Recovered> BringBack(const Status& cause, std::chrono::nanoseconds patience);
+  Result<Recovered> TryBringBack(std::chrono::nanoseconds patience);
+  Judgement LookAtStanding(std::chrono::nanoseconds patience);
+  Status SealAnew(uint64_t epoch);
+  Status AskToReconnect();
+  // Ok, or why the group is known to be gone although no operation says so.
+  Status CheckMembers() const;
+  Status BecomeFenced(const std::string& why);
+
+  // --- serving (session.cc)
+  Status MakeLane();
   Status LockGroup();
   void StartHeartbeat(bool with_lane);
+  void StopHeartbeat();
   std::chrono::milliseconds Tick();
-  Status ReconnectLocked();
-  // Takes apart what Arm made, and the links. The own pool stays.
+  // Lets go of the members: they may serve the next primary at once, or, if nothing was installed,
+  // their former one again.
+  Status GiveBack();
+  // Takes apart what ArmGroup made, and the links. Heartbeat and own pool stay.
+  void DropGroup();
   void Disarm();
   Status NotServing();
-  // What a failed call returns: the cause, or kFenced when a member serves a newer epoch.
+  // What a failed call returns: the cause, or kFenced once that is known.
   Status Judge(const Status& status);
-  // Asks the members, at most every kDiagnosisInterval.
-  void Diagnose();
+  std::chrono::nanoseconds SlowTimeout(uint64_t region_size) const;
   void Say(LogLevel level, const std::string& text) const;
 
   const StoreOptions options_;
@@ -119,24 +158,29 @@ class Session {
   std::unique_ptr<rnic::ProtectionDomain> pd_;
   std::unique_ptr<rnic::MemoryRegion> region_;
   Ownership own_;
+  Configuration configuration_;  // of own_.epoch
   RegionInfo info_;
   LogState log_state_;
-  Configuration configuration_;             // of own_.epoch
   std::vector<std::string> replica_hosts_;  // as they said when the group was taken
   std::unique_ptr<Group> group_;
   std::unique_ptr<FileLane> lane_;
   std::unique_ptr<Heartbeat> heartbeat_;
   bool closed_ = false;
 
+  // Of bringing back: what the members said when they were looked at last but in time.
+  std::vector<std::optional<control::HelloReplyT>> looks_before_;
+  std::chrono::steady_clock::time_point looked_{};
+  bool out_of_reach_ = false;
+
   std::atomic<bool> taken_{false};
   std::atomic<uint64_t> epoch_{0};
+  std::atomic<bool> closing_{false};
   std::atomic<bool> fenced_{false};
-  std::atomic<bool> broken_{false};  // some call failed with an error of the group
-  uint64_t ticked_seq_ = 0;          // heartbeat thread alone
+  uint64_t ticked_seq_ = 0;                               // heartbeat thread alone
+  std::chrono::steady_clock::time_point next_attempt_{};  // heartbeat thread alone
 
-  std::mutex diagnosis_mutex_;  // guards the rest
-  std::chrono::steady_clock::time_point diagnosed_{};
-  Status fence_;  // why, once fenced_
+  std::mutex fence_mutex_;  // guards the rest
+  Status fence_;            // why, once fenced_
 };
 
 }  // namespace hyperloop

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "common/text.h"
+#include "files/image_files.h"
 #include "hyperloop/replication/inspect.h"
 #include "journal/redo.h"
 #include "primary/equalize.h"
@@ -28,7 +29,7 @@ Result<std::vector<MemberLook>> Session::LookAtAll() {
   std::vector<MemberLook> looks;
   for (const auto& peer : peers_) {
     HL_ASSIGN_OR_RETURN(control::HelloReplyT hello, peer->Hello());
-    looks.push_back({peer->name(), std::move(hello)});
+    looks.push_back({peer->name(), peer->address(), std::move(hello)});
   }
   return looks;
 }
@@ -55,39 +56,78 @@ Status Session::RefuseLivingOwner(const std::vector<MemberLook>& first) {
   return {};
 }
 
-// What the group holds is read from its members by RDMA, without disturbing anybody, and the member
-// is chosen by the rule that holds after sealing: what would be refused then is refused now.
-Status Session::CheckBeforeSealing(const TakeRequest& request, const TakePlan& plan,
+// What the members hold is examined by themselves, and the chosen one's content read by RDMA,
+// without disturbing anybody: what would be refused after sealing is refused now.
+Status Session::JudgeBeforeSealing(const TakeRequest& request, const TakePlan& plan,
                                    const std::vector<MemberLook>& looks) {
   if (plan.format) {
     HL_RETURN_IF_ERROR(
         RegionGeometry::Compute(plan.region_size, options_.journal_size, options_.table_capacity)
             .status());
-    return CheckPairing(request, options_.restore, plan.group, {}, 0);
+    return CheckPairing(request, options_, plan.group, {}, 0);
   }
-  std::vector<NodeStatus> seen;
-  std::vector<SealedMember> members;
-  for (const MemberLook& look : looks) {
-    HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> view,
-                        NodeView::Connect(*device_, look.hello.host));
-    HL_ASSIGN_OR_RETURN(seen.emplace_back(), view->ReadStatus());
-    const NodeStatus& status = seen.back();
-    control::SealReplyT as_sealed;
-    as_sealed.installed_epoch = status.installed_epoch;
-    as_sealed.last_seq = status.last_seq;
-    as_sealed.executed_seq = status.head_seq;
-    as_sealed.acked_seq = status.acked_seq;
-    as_sealed.log_error = status.log_error;
-    members.push_back({look.name, std::move(as_sealed)});
-  }
+  HL_ASSIGN_OR_RETURN(const std::vector<MemberContent> members, ExamineAll());
   HL_ASSIGN_OR_RETURN(const Choice choice, ChooseMember(members));
-  const NodeStatus& status = seen[choice.index];
-  Binding binding;
-  if (!status.database.empty()) {
-    HL_ASSIGN_OR_RETURN(binding.database, ParseUuid(status.database));
-    binding.directory = status.directory;
+  const auto view_of = [&](size_t i) { return NodeView::Connect(*device_, looks[i].hello.host); };
+  HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> view, view_of(choice.index));
+  HL_ASSIGN_OR_RETURN(const RegionImage image, view->Snapshot());
+  HL_ASSIGN_OR_RETURN(const RegionInfo info, ParseSuperblock(image.bytes(), image.bytes().size()));
+  HL_RETURN_IF_ERROR(Redo(image.bytes(), info, 0).status());
+  const auto peers = MembersOf(members, members[choice.index].content.installed_epoch);
+  std::vector<std::string> names;
+  for (const size_t i : peers) names.push_back(members[i].name);
+  const MemberFetch fetch = [&](size_t member, uint64_t offset,
+                                std::span<std::byte> out) -> Status {
+    HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> other, view_of(peers[member]));
+    return other->Read(offset, out);
+  };
+  HL_RETURN_IF_ERROR(MakeSound(image.bytes(), info, names, fetch));
+  return JudgeContent(request, plan, image.bytes());
+}
+
+Result<std::vector<MemberContent>> Session::ExamineAll() {
+  std::vector<MemberContent> members;
+  for (const auto& peer : peers_) {
+    HL_ASSIGN_OR_RETURN(
+        control::ExamineReplyT reply,
+        peer->Call<control::ExamineReplyT>(control::ExamineRequestT{}, peer->slow_timeout()));
+    if (reply.content == nullptr)
+      return Corruption(Text(peer->name(), " answered without content"));
+    members.push_back({peer->name(), std::move(*reply.content)});
   }
-  return CheckPairing(request, options_.restore, plan.group, binding, status.files.size());
+  return members;
+}
+
+Status Session::MakeSound(std::span<std::byte> image, const RegionInfo& info,
+                          const std::vector<std::string>& members, const MemberFetch& fetch) const {
+  HL_ASSIGN_OR_RETURN(const FileTable table, FileTable::Load(image, info));
+  const std::vector<ExtentDamage> damaged = VerifyExtents(image, info, table);
+  if (damaged.empty()) return {};
+  HL_ASSIGN_OR_RETURN(const std::vector<MendedExtent> mended,
+                      MendExtents(image, info, table, damaged, members.size(), fetch));
+  for (const MendedExtent& each : mended) {
+    Say(LogLevel::kWarn, Text(each.damage.Text(info, table), "; the sound bytes are those of ",
+                              members[each.member]));
+  }
+  return {};
+}
+
+Status Session::JudgeContent(const TakeRequest& request, const TakePlan& plan,
+                             std::span<const std::byte> image) const {
+  HL_ASSIGN_OR_RETURN(const RegionInfo info, ParseSuperblock(image, image.size()));
+  if (info.group != plan.group)
+    return Corruption("the region is of another group than its node says");
+  HL_ASSIGN_OR_RETURN(FileTable table, FileTable::Load(image, info));
+  HL_ASSIGN_OR_RETURN(const Binding binding,
+                      ParseBindingBlock(image.subspan(info.geometry.binding_offset), info));
+  HL_ASSIGN_OR_RETURN(
+      const Configuration logged,
+      ParseConfigurationBlock(image.subspan(info.geometry.configuration_offset()), info));
+  HL_RETURN_IF_ERROR(CheckLogged(plan, logged));
+  const size_t files = table.List().size();
+  HL_RETURN_IF_ERROR(CheckPairing(request, options_, info.group, binding, files));
+  if (!request.judge) return {};
+  return request.judge(ImageFiles(image, info, std::move(table)));
 }
 
 Status Session::OpenOwnPool(const TakePlan& plan) {
@@ -120,35 +160,37 @@ Status Session::OpenOwnPool(const TakePlan& plan) {
   return {};
 }
 
-Result<Choice> Session::SealAll(const TakePlan& plan) {
-  std::vector<SealedMember> sealed;
-  for (const auto& peer : peers_) {
-    auto request = OwnerRequest<control::SealRequestT>(own_);
-    request.owner_name = own_.name;
-    request.group = FormatUuid(plan.group);
-    Result<control::SealReplyT> reply = peer->Call<control::SealReplyT>(request);
-    if (reply.status().code() == Code::kFenced) {
-      return Busy(
-          Text("another primary takes the group at the same time: ", reply.status().message()));
-    }
-    if (!reply.ok()) return reply.status();
-    sealed.push_back({peer->name(), std::move(reply).value()});
+Result<control::SealReplyT> Session::Seal(Peer& peer, const control::HelloReplyT& seen,
+                                          const Uuid& group) {
+  auto request = OwnerRequest<control::SealRequestT>(own_);
+  request.owner_name = own_.name;
+  request.group = FormatUuid(group);
+  request.seen_sealed_epoch = seen.sealed_epoch;
+  request.seen_installed_epoch = seen.installed_epoch;
+  Result<control::SealReplyT> reply = peer.Call<control::SealReplyT>(request, peer.slow_timeout());
+  if (reply.status().code() == Code::kFenced) {
+    return Busy(
+        Text("another primary takes the group at the same time: ", reply.status().message()));
   }
-  if (plan.format) {
-    for (const SealedMember& each : sealed) {
-      if (each.reply.installed_epoch != 0) {
-        return Busy(Text("another primary takes the group at the same time: it has just formatted ",
-                         each.name));
-      }
-    }
-    return Choice{};
+  if (reply.ok() && reply->content == nullptr)
+    return Corruption(Text(peer.name(), " answered without content"));
+  return reply;
+}
+
+Result<std::vector<MemberContent>> Session::SealAll(const TakePlan& plan,
+                                                    const std::vector<MemberLook>& looks) {
+  std::vector<MemberContent> sealed;
+  for (size_t i = 0; i < peers_.size(); ++i) {
+    HL_ASSIGN_OR_RETURN(const control::SealReplyT reply,
+                        Seal(*peers_[i], looks[i].hello, plan.group));
+    sealed.push_back({peers_[i]->name(), *reply.content});
   }
-  return ChooseMember(sealed);
+  return sealed;
 }
 
 Status Session::AttachAll() {
   for (const auto& peer : peers_) {
-    HL_RETURN_IF_ERROR(peer->Attach(*device_, own_, options_.ack_timeout));
+    HL_RETURN_IF_ERROR(peer->Attach(*device_, own_, options_.ack_timeout / 2));
     if (peer->region().size != pool_->region().size()) {
       return Corruption(Text(peer->name(), " gave out a region of ", peer->region().size, " B"));
     }
@@ -163,11 +205,21 @@ Status Session::FormatOwn(const TakePlan& plan) {
   return FormatRegion(pool_->region(), plan.group, RandomSecret(), geometry);
 }
 
-Status Session::MakeEqual(uint64_t known_acked) {
+Status Session::RedoOwn(uint64_t known_acked, std::span<Peer* const> members) {
   const auto own = pool_->region();
   HL_ASSIGN_OR_RETURN(info_, ParseSuperblock(own, own.size()));
   HL_ASSIGN_OR_RETURN(log_state_, Redo(own, info_, known_acked));
-  HL_RETURN_IF_ERROR(FileTable::Load(own, info_).status());
+  std::vector<std::string> names;
+  for (const Peer* each : members) names.push_back(each->name());
+  return MakeSound(own, info_, names,
+                   [&](size_t member, uint64_t offset, std::span<std::byte> out) {
+                     Peer& peer = *members[member];
+                     return peer.link().Read(peer.region(), offset, out);
+                   });
+}
+
+Status Session::PushOwn() {
+  const auto own = pool_->region();
   const LogState found = log_state_;
   if (!(found.tail == found.head.cursor)) WriteHead(own, info_, found.tail);
   HL_RETURN_IF_ERROR(pool_->media().Persist(own.data(), own.size()));
@@ -176,25 +228,16 @@ Status Session::MakeEqual(uint64_t known_acked) {
   return {};
 }
 
-Status Session::CheckOwnRegion(const TakeRequest& request) const {
-  const auto own = pool_->region();
-  HL_ASSIGN_OR_RETURN(const RegionInfo info, ParseSuperblock(own, own.size()));
-  HL_ASSIGN_OR_RETURN(const FileTable table, FileTable::Load(own, info));
-  HL_ASSIGN_OR_RETURN(const Binding binding,
-                      ParseBindingBlock(own.subspan(info.geometry.binding_offset), info));
-  return CheckPairing(request, options_.restore, info.group, binding, table.List().size());
-}
-
-Status Session::InstallAll(const std::vector<MemberLook>& looks) {
+Status Session::InstallAll() {
   auto request = OwnerRequest<control::InstallRequestT>(own_);
-  configuration_ = {own_.epoch, own_.owner, {}};
-  for (size_t i = 0; i < peers_.size(); ++i) {
-    request.nodes.push_back(looks[i].hello.node_id);
-    request.replicas.push_back(peers_[i]->address());
-    HL_ASSIGN_OR_RETURN(const Uuid node, ParseUuid(looks[i].hello.node_id));
-    configuration_.replicas.push_back({node, peers_[i]->address()});
+  for (const auto& each : configuration_.replicas) {
+    request.nodes.push_back(FormatUuid(each.node));
+    request.replicas.push_back(each.address);
   }
   for (const auto& peer : peers_) HL_RETURN_IF_ERROR(peer->Call<control::DoneT>(request).status());
+  configuration_.epoch = own_.epoch;
+  configuration_.owner = own_.owner;
+  epoch_.store(own_.epoch, std::memory_order_relaxed);
   return {};
 }
 
@@ -218,10 +261,17 @@ Status Session::BindLane(const TakeRequest& request, TakeResult* result) {
   Binding binding = lane_->binding();
   // A directory that is not paired becomes a database of its own, whether the group was empty, is
   // restored into it or about to be emptied: the directory that held it before has local files that
-  // would no longer fit, and must not be set to what the group holds from now on.
-  const bool first = binding.database == kNilUuid || request.pairing.database.empty();
-  if (first) {
-    binding = {RandomUuid(), request.directory};
+  // would no longer fit, and must not be set to what the group holds from now on. One that is bound
+  // again keeps its name.
+  const std::string& named = request.pairing.database;
+  Uuid database = binding.database;
+  if (named.empty()) {
+    database = RandomUuid();
+  } else {
+    HL_ASSIGN_OR_RETURN(database, ParseUuid(named));
+  }
+  if (database != binding.database || request.directory != binding.directory) {
+    binding = {database, request.directory};
     HL_RETURN_IF_ERROR(lane_->Bind(binding));
   }
   taken.pairing = {FormatUuid(info_.group), FormatUuid(binding.database)};
@@ -230,30 +280,55 @@ Status Session::BindLane(const TakeRequest& request, TakeResult* result) {
   return {};
 }
 
+// The sealed members' truth: everybody's from here on.
+Status Session::TakeRegion(const TakeRequest& request, const TakePlan& plan,
+                           const std::vector<MemberContent>& sealed) {
+  if (plan.format) {
+    HL_RETURN_IF_ERROR(FormatOwn(plan));
+    HL_RETURN_IF_ERROR(RedoOwn(0, {}));
+    return PushOwn();
+  }
+  HL_ASSIGN_OR_RETURN(const Choice choice, ChooseMember(sealed));
+  for (const std::string& line : DescribeDamage(sealed))
+    Say(LogLevel::kError, Text("damaged: ", line, "; it becomes what the sound members hold"));
+  HL_RETURN_IF_ERROR(PullRegion(*peers_[choice.index], own_, pool_->region()));
+  std::vector<Peer*> members;
+  for (const size_t i : MembersOf(sealed, sealed[choice.index].content.installed_epoch))
+    members.push_back(peers_[i].get());
+  HL_RETURN_IF_ERROR(RedoOwn(choice.known_acked, members));
+  HL_RETURN_IF_ERROR(JudgeContent(request, plan, pool_->region()));
+  return PushOwn();
+}
+
 Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
   HL_ASSIGN_OR_RETURN(device_, open_device_());
   HL_ASSIGN_OR_RETURN(const std::vector<MemberLook> looks, LookAtAll());
   HL_ASSIGN_OR_RETURN(const TakePlan plan, PlanTake(looks, options_.region_size));
+  for (const auto& peer : peers_) peer->SetSlowTimeout(SlowTimeout(plan.region_size));
   HL_RETURN_IF_ERROR(RefuseLivingOwner(looks));
-  HL_RETURN_IF_ERROR(CheckBeforeSealing(request, plan, looks));
+  HL_RETURN_IF_ERROR(JudgeBeforeSealing(request, plan, looks));
   HL_RETURN_IF_ERROR(OpenOwnPool(plan));
   own_ = {plan.epoch, RandomUuid(), OwnerName(request.directory)};
-  HL_ASSIGN_OR_RETURN(const Choice choice, SealAll(plan));
-  HL_RETURN_IF_ERROR(AttachAll());
-  StartHeartbeat(false);  // a rival that looks now sees that somebody is at work
-  if (plan.format) {
-    HL_RETURN_IF_ERROR(FormatOwn(plan));
-  } else {
-    HL_RETURN_IF_ERROR(PullRegion(*peers_[choice.index], own_, pool_->region()));
+  configuration_ = plan.configuration;
+  const Result<std::vector<MemberContent>> sealed = SealAll(plan, looks);
+  Status status = sealed.status();
+  if (status.ok()) status = AttachAll();
+  if (status.ok()) {
+    StartHeartbeat(false);  // a rival that looks now sees that somebody is at work
+    status = TakeRegion(request, plan, *sealed);
   }
-  HL_RETURN_IF_ERROR(MakeEqual(choice.known_acked));
-  HL_RETURN_IF_ERROR(CheckOwnRegion(request));
-  HL_RETURN_IF_ERROR(InstallAll(looks));
+  if (status.ok()) status = InstallAll();
+  if (status.ok()) status = RememberGroup();
+  if (status.ok()) status = ArmGroup();
+  if (status.ok()) status = MakeLane();
+  if (status.ok()) status = BindLane(request, result);
+  if (!status.ok()) {
+    GiveBack().IgnoreError();
+    return status;
+  }
   replica_hosts_.clear();
   for (const MemberLook& look : looks) replica_hosts_.push_back(look.hello.host);
-  HL_RETURN_IF_ERROR(RememberGroup());
-  HL_RETURN_IF_ERROR(Arm());
-  return BindLane(request, result);
+  return {};
 }
 
 Status Session::Take(const TakeRequest& request, TakeResult* result) {
@@ -272,7 +347,6 @@ Status Session::Take(const TakeRequest& request, TakeResult* result) {
     Say(LogLevel::kError, Text("cannot take the group: ", status.message()));
     return status;
   }
-  epoch_.store(own_.epoch, std::memory_order_relaxed);
   taken_.store(true, std::memory_order_release);
   Say(LogLevel::kInfo,
       Text("took group ", taken.pairing.group, " under epoch ", own_.epoch, ", ",

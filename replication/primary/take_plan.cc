@@ -53,6 +53,48 @@ Status CheckGroups(std::span<const MemberLook> members, const MemberLook& first)
   return {};
 }
 
+std::string Chain(const std::vector<std::string>& addresses) {
+  std::string out;
+  for (const std::string& each : addresses) out += (out.empty() ? "" : ", ") + each;
+  return out;
+}
+
+// The members are the replicas that the newest configuration among them names, all and no others.
+Status CheckRecorded(std::span<const MemberLook> members) {
+  const MemberLook* newest = &members.front();
+  for (const MemberLook& each : members) {
+    if (each.hello.installed_epoch > newest->hello.installed_epoch) newest = &each;
+  }
+  const auto& recorded = newest->hello.installed_nodes;
+  const std::string chain =
+      Text("the group's recorded replicas are ", Chain(newest->hello.installed_replicas),
+           " (configuration of epoch ", newest->hello.installed_epoch, ", at ", newest->name, ")");
+  for (size_t i = 0; i < recorded.size(); ++i) {
+    const bool listed = std::any_of(members.begin(), members.end(), [&](const MemberLook& m) {
+      return m.hello.node_id == recorded[i];
+    });
+    if (listed) continue;
+    return InvalidArgument(Text(chain, "; ", newest->hello.installed_replicas[i], " (node ",
+                                recorded[i],
+                                ") is not among those listed, and a part of a group is not the "
+                                "group: list all of them, at their present addresses"));
+  }
+  for (const MemberLook& each : members) {
+    if (std::find(recorded.begin(), recorded.end(), each.hello.node_id) != recorded.end()) continue;
+    return InvalidArgument(Text(each.name, " (node ", each.hello.node_id,
+                                ") is not of this configuration: ", chain, "; list those only"));
+  }
+  return {};
+}
+
+Status CheckNodes(std::span<const MemberLook> members, Configuration* configuration) {
+  for (const MemberLook& each : members) {
+    HL_ASSIGN_OR_RETURN(const Uuid node, ParseUuid(each.hello.node_id));
+    configuration->replicas.push_back({node, each.address});
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<TakePlan> PlanTake(std::span<const MemberLook> members, uint64_t region_size) {
@@ -60,9 +102,7 @@ Result<TakePlan> PlanTake(std::span<const MemberLook> members, uint64_t region_s
     if (each.hello.device != "ready") return Unavailable(Text(each.name, ": ", each.hello.device));
   }
   HL_RETURN_IF_ERROR(CheckDistinct(members));
-  HL_RETURN_IF_ERROR(CheckSizes(members, region_size));
   TakePlan plan;
-  plan.region_size = members.front().hello.region_size;
   const auto installed = std::find_if(members.begin(), members.end(), [](const MemberLook& m) {
     return m.hello.installed_epoch != 0;
   });
@@ -71,11 +111,60 @@ Result<TakePlan> PlanTake(std::span<const MemberLook> members, uint64_t region_s
     plan.group = RandomUuid();
   } else {
     HL_RETURN_IF_ERROR(CheckGroups(members, *installed));
+    HL_RETURN_IF_ERROR(CheckRecorded(members));
     HL_ASSIGN_OR_RETURN(plan.group, ParseUuid(installed->hello.group));
   }
-  for (const MemberLook& each : members)
+  HL_RETURN_IF_ERROR(CheckSizes(members, region_size));
+  plan.region_size = members.front().hello.region_size;
+  for (const MemberLook& each : members) {
     plan.epoch = std::max(plan.epoch, each.hello.sealed_epoch + 1);
+    plan.installed_epoch = std::max(plan.installed_epoch, each.hello.installed_epoch);
+  }
+  plan.configuration.epoch = plan.epoch;
+  HL_RETURN_IF_ERROR(CheckNodes(members, &plan.configuration));
   return plan;
+}
+
+Judgement JudgeStanding(const Configuration& own,
+                        std::span<const std::optional<control::HelloReplyT>> before,
+                        std::span<const std::optional<control::HelloReplyT>> now) {
+  const std::vector<uint8_t> owner(own.owner.begin(), own.owner.end());
+  // What this primary sealed in an attempt that was cut short is its own still.
+  const auto mine = [&](const control::HelloReplyT& h) { return h.sealed_owner_id == owner; };
+  Judgement out{Standing::kOwner, own.epoch + 1, ""};
+  for (size_t i = 0; i < own.replicas.size(); ++i) {
+    if (!now[i].has_value()) continue;
+    const control::HelloReplyT& hello = *now[i];
+    const std::string name = "replica " + own.replicas[i].address;
+    if (hello.node_id != FormatUuid(own.replicas[i].node)) {
+      return {Standing::kFenced, 0,
+              Text(name, " is now node ", hello.node_id, ", not node ",
+                   FormatUuid(own.replicas[i].node), " of this group's configuration (epoch ",
+                   own.epoch, ")")};
+    }
+    if (hello.installed_epoch > own.epoch && !mine(hello)) {
+      return {Standing::kFenced, 0,
+              Text("another primary took the group: epoch ", hello.installed_epoch, " by ",
+                   hello.sealed_owner_name, " at ", name, " (ours was epoch ", own.epoch, ")")};
+    }
+    if (mine(hello) && hello.sealed_epoch == own.epoch) continue;
+    out.epoch = std::max(out.epoch, hello.sealed_epoch + 1);
+    if (out.standing == Standing::kOwner) out.standing = Standing::kReclaim;
+    const bool watched =
+        i < before.size() && before[i].has_value() && before[i]->sealed_epoch == hello.sealed_epoch;
+    if (mine(hello) || hello.released || (watched && before[i]->heartbeat == hello.heartbeat))
+      continue;
+    out.standing = Standing::kWait;
+    out.why = Text(name, " was sealed for ", hello.sealed_owner_name, " (epoch ",
+                   hello.sealed_epoch, "), who may be about to take the group");
+  }
+  for (size_t i = 0; i < own.replicas.size(); ++i) {
+    if (now[i].has_value()) continue;
+    return {Standing::kWait, 0,
+            Text("replica ", own.replicas[i].address,
+                 " does not answer; every replica of the configuration is needed")};
+  }
+  return out;
 }
 
 const MemberLook* LivingOwner(std::span<const MemberLook> before,
@@ -94,51 +183,60 @@ bool NobodyToWatch(std::span<const MemberLook> members) {
   });
 }
 
-Status CheckPairing(const TakeRequest& request, bool restore, const Uuid& group,
+Status CheckPairing(const TakeRequest& request, const StoreOptions& words, const Uuid& group,
                     const Binding& binding, size_t files) {
   const std::string own_group = FormatUuid(group);
+  const std::string own_database = FormatUuid(binding.database);
   if (!request.pairing.group.empty()) {
-    const std::string own_database = FormatUuid(binding.database);
-    if (request.pairing.group == own_group && request.pairing.database == own_database) return {};
     if (request.pairing.group != own_group) {
       return InvalidArgument(Text(request.directory, " belongs to group ", request.pairing.group,
                                   ", these replicas are group ", own_group,
                                   "; name that group's replicas, or use another directory"));
     }
-    return InvalidArgument(Text("group ", own_group, " now belongs to database ", own_database,
-                                " (", binding.directory, "), ", request.directory,
-                                " holds database ", request.pairing.database,
-                                "; use another directory"));
+    if (request.pairing.database == own_database || words.rebind) return {};
+    return InvalidArgument(Text(
+        "group ", own_group, " now belongs to database ", own_database, " (", binding.directory,
+        "), ", request.directory, " holds database ", request.pairing.database,
+        "; open that directory, or give rebind=true to bind the group to this one again: it "
+        "is then set to what the group holds"));
   }
   if (!request.directory_empty) {
     return InvalidArgument(Text(request.directory, " holds a database that was never in group ",
                                 own_group,
                                 "; open it without the group, or name an empty directory"));
   }
-  if (files != 0 && !restore) {
+  if (files == 0) return {};
+  if (!words.restore) {
     return InvalidArgument(
         Text(request.directory, " is empty but group ", own_group, " holds the ", files,
              " files of ", binding.directory,
-             "; give restore=true to fill the directory from the group, or use fresh replicas"));
+             "; give restore=true and rebind=true to fill this directory from the group, or use "
+             "fresh replicas"));
   }
-  return {};
+  if (words.rebind || binding.database == kNilUuid) return {};
+  return InvalidArgument(
+      Text("group ", own_group, " is bound to ", binding.directory, " (database ", own_database,
+           "), which would be refused once ", request.directory,
+           " has taken its place; open it there, or, if that directory is gone, add rebind=true"));
 }
 
-Result<Choice> ChooseMember(std::span<const SealedMember> members) {
-  const auto rank = [](const SealedMember& m) {
-    return std::tuple(m.reply.installed_epoch, m.reply.last_seq, m.reply.executed_seq);
+Result<Choice> ChooseMember(std::span<const MemberContent> members) {
+  const auto rank = [](const MemberContent& m) {
+    return std::tuple(m.content.last_seq, -static_cast<int64_t>(m.content.damage.size()),
+                      m.content.executed_seq);
   };
   uint64_t newest = 0;
-  for (const SealedMember& each : members) newest = std::max(newest, each.reply.installed_epoch);
+  for (const MemberContent& each : members) newest = std::max(newest, each.content.installed_epoch);
   Choice choice;
-  const SealedMember* best = nullptr;
+  const MemberContent* best = nullptr;
   std::string damaged;
   for (size_t i = 0; i < members.size(); ++i) {
+    const control::ContentT& content = members[i].content;
     // Also of an older epoch: what was acknowledged then is in every log that was installed later.
-    choice.known_acked = std::max(choice.known_acked, members[i].reply.acked_seq);
-    if (members[i].reply.installed_epoch != newest) continue;
-    if (!members[i].reply.log_error.empty()) {
-      damaged += Text("; ", members[i].name, ": ", members[i].reply.log_error);
+    choice.known_acked = std::max(choice.known_acked, content.acked_seq);
+    if (content.installed_epoch != newest) continue;
+    if (!content.log_error.empty()) {
+      damaged += Text("; ", members[i].name, ": ", content.log_error);
       continue;
     }
     if (best != nullptr && rank(members[i]) <= rank(*best)) continue;
@@ -148,12 +246,47 @@ Result<Choice> ChooseMember(std::span<const SealedMember> members) {
   if (best == nullptr) {
     return Corruption(Text("no replica of epoch ", newest, " has a sound log", damaged));
   }
-  if (best->reply.last_seq < choice.known_acked) {
+  if (best->content.last_seq < choice.known_acked) {
     return Corruption(Text("record ", choice.known_acked,
                            " was acknowledged but the best log, that of ", best->name, ", ends at ",
-                           best->reply.last_seq, damaged));
+                           best->content.last_seq, damaged));
   }
   return choice;
+}
+
+Status CheckLogged(const TakePlan& plan, const Configuration& logged) {
+  if (logged.epoch == 0 || logged.epoch < plan.installed_epoch) return {};
+  const auto nodes = [](const Configuration& configuration) {
+    std::vector<Uuid> out;
+    for (const auto& each : configuration.replicas) out.push_back(each.node);
+    std::sort(out.begin(), out.end());
+    return out;
+  };
+  if (nodes(plan.configuration) == nodes(logged)) return {};
+  std::vector<std::string> chain;
+  for (const auto& each : logged.replicas) chain.push_back(each.address);
+  return Corruption(Text("the log itself names other replicas, ", Chain(chain),
+                         " (configuration of epoch ", logged.epoch,
+                         "), than the nodes do; list those"));
+}
+
+std::vector<size_t> MembersOf(std::span<const MemberContent> members, uint64_t installed_epoch) {
+  std::vector<size_t> out;
+  for (size_t i = 0; i < members.size(); ++i) {
+    if (members[i].content.installed_epoch == installed_epoch) out.push_back(i);
+  }
+  return out;
+}
+
+std::vector<std::string> DescribeDamage(std::span<const MemberContent> members) {
+  std::vector<std::string> lines;
+  for (const MemberContent& each : members) {
+    if (!each.content.log_error.empty())
+      lines.push_back(Text(each.name, ": ", each.content.log_error));
+    for (const std::string& what : each.content.damage)
+      lines.push_back(Text(each.name, ": ", what));
+  }
+  return lines;
 }
 
 }  // namespace hyperloop

@@ -17,16 +17,22 @@ class PlanTest : public testing::Test {
     for (int i = 0; i < 3; ++i) {
       MemberLook look;
       look.name = "replica r" + std::to_string(i);
-      look.hello.node_id = "node" + std::to_string(i);
+      look.address = "10.0.0." + std::to_string(i) + ":7000";
+      look.hello.node_id = NodeId(i);
       look.hello.device = "ready";
       look.hello.region_size = 1 << 20;
       members_.push_back(look);
     }
   }
+  static std::string NodeId(int i) {
+    return "00000000-0000-4000-8000-00000000000" + std::to_string(i);
+  }
   void AllOfGroup(uint64_t epoch) {
     for (MemberLook& each : members_) {
       each.hello.group = kGroup;
       each.hello.sealed_epoch = each.hello.installed_epoch = epoch;
+      each.hello.installed_nodes = {NodeId(0), NodeId(1), NodeId(2)};
+      each.hello.installed_replicas = {"10.0.0.0:7000", "10.0.0.1:7000", "10.0.0.2:7000"};
     }
   }
   Status Refusal() { return PlanTake(members_, 0).status(); }
@@ -83,6 +89,61 @@ TEST_F(PlanTest, ForeignGroupIsNamed) {
   EXPECT_THAT(Refusal().message(), testing::AllOf(HasSubstr("replica r1"), HasSubstr(kOther)));
 }
 
+// The recorded configuration decides, not the caller's list.
+TEST_F(PlanTest, APartOfTheRecordedReplicasIsRefused) {
+  AllOfGroup(5);
+  for (const std::vector<size_t>& listed :
+       {std::vector<size_t>{0}, {1}, {2}, {0, 1}, {1, 2}, {2, 0}}) {
+    std::vector<MemberLook> part;
+    for (const size_t i : listed) part.push_back(members_[i]);
+    const Status refused = PlanTake(part, 0).status();
+    EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+    EXPECT_THAT(refused.message(),
+                testing::AllOf(HasSubstr("10.0.0.0:7000, 10.0.0.1:7000, 10.0.0.2:7000"),
+                               HasSubstr("epoch 5"), HasSubstr("list all of them")));
+  }
+  std::swap(members_[0], members_[2]);  // another order of the same replicas is a chain, too
+  EXPECT_TRUE(PlanTake(members_, 0).ok());
+}
+
+TEST_F(PlanTest, TheNewestConfigurationCounts) {
+  AllOfGroup(5);
+  // r2 was left out by a configuration that it never heard of.
+  for (const size_t i : {0, 1}) {
+    members_[i].hello.installed_epoch = 6;
+    members_[i].hello.installed_nodes.pop_back();
+    members_[i].hello.installed_replicas.pop_back();
+  }
+  EXPECT_THAT(Refusal().message(), HasSubstr("replica r2"));
+  members_.pop_back();
+  EXPECT_TRUE(PlanTake(members_, 0).ok());
+}
+
+TEST_F(PlanTest, WhatIsInstalledIsTheMembersAsListed) {
+  AllOfGroup(5);
+  const auto plan = PlanTake(members_, 0);
+  ASSERT_TRUE(plan.ok());
+  ASSERT_EQ(plan->configuration.replicas.size(), 3u);
+  EXPECT_EQ(FormatUuid(plan->configuration.replicas[1].node), NodeId(1));
+  EXPECT_EQ(plan->configuration.replicas[1].address, "10.0.0.1:7000");
+}
+
+TEST_F(PlanTest, TheLogsOwnConfigurationMustAgree) {
+  AllOfGroup(5);
+  const auto plan = PlanTake(members_, 0);
+  ASSERT_TRUE(plan.ok());
+  Configuration logged = plan->configuration;
+  logged.epoch = 5;
+  EXPECT_TRUE(CheckLogged(*plan, logged).ok());
+  std::swap(logged.replicas[0], logged.replicas[1]);
+  EXPECT_TRUE(CheckLogged(*plan, logged).ok());
+  logged.replicas.push_back({*ParseUuid(kOther), "10.0.0.9:7000"});
+  EXPECT_EQ(CheckLogged(*plan, logged).code(), Code::kCorruption);
+  EXPECT_THAT(CheckLogged(*plan, logged).message(), HasSubstr("10.0.0.9:7000"));
+  logged.epoch = 4;  // the log has not heard of the configuration of epoch 5
+  EXPECT_TRUE(CheckLogged(*plan, logged).ok());
+}
+
 TEST_F(PlanTest, SameReplicaTwiceIsNamed) {
   members_[2].hello.node_id = members_[0].hello.node_id;
   EXPECT_EQ(Refusal().code(), Code::kInvalidArgument);
@@ -117,25 +178,116 @@ TEST_F(PlanTest, OwnerLivesOnlyWhileItsWordMoves) {
   EXPECT_TRUE(NobodyToWatch(members_));
 }
 
+// --- standing of a primary whose group stopped answering
+
+class StandingTest : public testing::Test {
+ protected:
+  StandingTest() {
+    own_.epoch = 4;
+    own_.owner = *ParseUuid(kGroup);
+    for (int i = 0; i < 3; ++i) {
+      const std::string node = "00000000-0000-4000-8000-00000000000" + std::to_string(i);
+      own_.replicas.push_back({*ParseUuid(node), "r" + std::to_string(i)});
+      control::HelloReplyT hello;
+      hello.node_id = node;
+      hello.sealed_epoch = hello.installed_epoch = 4;
+      hello.sealed_owner_id.assign(own_.owner.begin(), own_.owner.end());
+      now_.emplace_back(hello);
+    }
+  }
+  void SealForAnother(size_t i, uint64_t epoch) {
+    now_[i]->sealed_epoch = epoch;
+    now_[i]->sealed_owner_id.assign(16, 9);
+    now_[i]->sealed_owner_name = "the other";
+  }
+  Judgement Judge() { return JudgeStanding(own_, before_, now_); }
+  Configuration own_;
+  std::vector<std::optional<control::HelloReplyT>> before_, now_;
+};
+
+TEST_F(StandingTest, OwnerEverywhereGoesOn) { EXPECT_EQ(Judge().standing, Standing::kOwner); }
+
+TEST_F(StandingTest, OneThatDoesNotAnswerIsWaitedFor) {
+  now_[1].reset();
+  EXPECT_EQ(Judge().standing, Standing::kWait);
+  EXPECT_THAT(Judge().why, HasSubstr("r1"));
+}
+
+TEST_F(StandingTest, InstalledSuccessorFences) {
+  SealForAnother(0, 5);
+  now_[0]->installed_epoch = 5;
+  now_[1].reset();
+  EXPECT_EQ(Judge().standing, Standing::kFenced);
+  EXPECT_THAT(Judge().why, HasSubstr("the other"));
+}
+
+TEST_F(StandingTest, AnotherNodeAtAnAddressIsAnotherConfiguration) {
+  now_[2]->node_id = kOther;
+  EXPECT_EQ(Judge().standing, Standing::kFenced);
+}
+
+// A seal that nobody installs is overtaken, however many it reached; not while its owner may live.
+TEST_F(StandingTest, SealThatNobodyInstallsIsOvertaken) {
+  SealForAnother(0, 7);
+  EXPECT_EQ(Judge().standing, Standing::kWait);
+  before_ = now_;
+  EXPECT_EQ(Judge().standing, Standing::kReclaim);
+  EXPECT_EQ(Judge().epoch, 8u);
+  now_[0]->heartbeat = 5;
+  EXPECT_EQ(Judge().standing, Standing::kWait);
+  now_[0]->released = true;
+  EXPECT_EQ(Judge().standing, Standing::kReclaim);
+  before_.clear();
+  EXPECT_EQ(Judge().standing, Standing::kReclaim);
+  SealForAnother(1, 9);  // a third one, unknown yet
+  EXPECT_EQ(Judge().standing, Standing::kWait);
+}
+
+TEST_F(StandingTest, WhatAnEarlierAttemptOfItsOwnSealedIsItsOwn) {
+  now_[0]->sealed_epoch = 6;
+  EXPECT_EQ(Judge().standing, Standing::kReclaim);
+  EXPECT_EQ(Judge().epoch, 7u);
+  now_[0]->installed_epoch = 6;
+  EXPECT_EQ(Judge().standing, Standing::kReclaim);
+}
+
 // --- pairing
 
 class PairingTest : public testing::Test {
  protected:
   Status Check(size_t files) {
-    return CheckPairing(request_, restore_, *ParseUuid(kGroup), binding_, files);
+    return CheckPairing(request_, words_, *ParseUuid(kGroup), binding_, files);
   }
   TakeRequest request_{"/db", true, {}};
   Binding binding_{*ParseUuid(kOther), "/old"};
-  bool restore_ = false;
+  StoreOptions words_;
 };
 
 TEST_F(PairingTest, NewDirectoryAndEmptyGroupMayPair) { EXPECT_TRUE(Check(0).ok()); }
 
 TEST_F(PairingTest, EmptyDirectoryDoesNotSwallowAGroup) {
   EXPECT_EQ(Check(5).code(), Code::kInvalidArgument);
-  EXPECT_THAT(Check(5).message(), HasSubstr("restore=true"));
-  restore_ = true;
+  EXPECT_THAT(Check(5).message(), HasSubstr("restore=true and rebind=true"));
+  // The word that fills a directory is not the one that takes the group from another.
+  words_.restore = true;
+  EXPECT_EQ(Check(5).code(), Code::kInvalidArgument);
+  EXPECT_THAT(Check(5).message(), testing::AllOf(HasSubstr("/old"), HasSubstr("rebind=true")));
+  words_.rebind = true;
   EXPECT_TRUE(Check(5).ok());
+  words_.restore = false;
+  EXPECT_EQ(Check(5).code(), Code::kInvalidArgument);
+}
+
+// What a mistaken rebinding did is undone with the same word, in the former directory.
+TEST_F(PairingTest, TheFormerDirectoryComesBackWithAWord) {
+  request_.directory_empty = false;
+  request_.pairing = {kGroup, kGroup};
+  EXPECT_EQ(Check(5).code(), Code::kInvalidArgument);
+  EXPECT_THAT(Check(5).message(), HasSubstr("rebind=true"));
+  words_.rebind = true;
+  EXPECT_TRUE(Check(5).ok());
+  request_.pairing = {kOther, kGroup};
+  EXPECT_EQ(Check(5).code(), Code::kInvalidArgument);
 }
 
 TEST_F(PairingTest, KnownPairIsAcceptedWhateverIsLeftOfTheDirectory) {
@@ -147,7 +299,7 @@ TEST_F(PairingTest, KnownPairIsAcceptedWhateverIsLeftOfTheDirectory) {
 }
 
 TEST_F(PairingTest, ForeignPairsAreRefused) {
-  restore_ = true;
+  words_.restore = true;
   request_.pairing = {kOther, kOther};
   EXPECT_EQ(Check(0).code(), Code::kInvalidArgument);
   EXPECT_EQ(Check(5).code(), Code::kInvalidArgument);
@@ -158,48 +310,63 @@ TEST_F(PairingTest, ForeignPairsAreRefused) {
 TEST_F(PairingTest, DatabaseFromOutsideIsRefused) {
   request_.directory_empty = false;
   EXPECT_EQ(Check(0).code(), Code::kInvalidArgument);
-  restore_ = true;
+  words_.restore = true;
   EXPECT_EQ(Check(3).code(), Code::kInvalidArgument);
 }
 
 // --- choosing
 
-SealedMember Member(const char* name, uint64_t installed, uint64_t last, uint64_t acked = 0,
-                    const char* error = "") {
-  SealedMember member{name, {}};
-  member.reply.installed_epoch = installed;
-  member.reply.last_seq = last;
-  member.reply.acked_seq = acked;
-  member.reply.log_error = error;
+MemberContent Member(const char* name, uint64_t installed, uint64_t last, uint64_t acked = 0,
+                     const char* error = "") {
+  MemberContent member{name, {}};
+  member.content.installed_epoch = installed;
+  member.content.last_seq = last;
+  member.content.acked_seq = acked;
+  member.content.log_error = error;
   return member;
 }
 
 TEST(ChooseTest, NewestInstalledEpochBeatsALongerTail) {
   // r0 kept an unacknowledged tail of an epoch that r1 and r2 have left behind.
-  const std::vector<SealedMember> members = {Member("r0", 1, 150), Member("r1", 2, 100),
-                                             Member("r2", 2, 99)};
+  const std::vector<MemberContent> members = {Member("r0", 1, 150), Member("r1", 2, 100),
+                                              Member("r2", 2, 99)};
   const auto choice = ChooseMember(members);
   ASSERT_TRUE(choice.ok());
   EXPECT_EQ(choice->index, 1u);
 }
 
 TEST(ChooseTest, LongestSoundLogWins) {
-  const std::vector<SealedMember> members = {Member("r0", 2, 120, 85, "record 90 fails"),
-                                             Member("r1", 2, 100, 80), Member("r2", 2, 110, 90)};
+  const std::vector<MemberContent> members = {Member("r0", 2, 120, 85, "record 90 fails"),
+                                              Member("r1", 2, 100, 80), Member("r2", 2, 110, 90)};
   const auto choice = ChooseMember(members);
   ASSERT_TRUE(choice.ok());
   EXPECT_EQ(choice->index, 2u);
   EXPECT_EQ(choice->known_acked, 90u);
 }
 
+// A tie is decided by what is sound, never by position.
+TEST(ChooseTest, AmongEqualLogsTheUndamagedBytesWin) {
+  std::vector<MemberContent> members = {Member("r0", 2, 100, 80), Member("r1", 2, 100, 80),
+                                        Member("r2", 2, 100, 80)};
+  members[0].content.damage = {"extent 7"};
+  members[2].content.damage = {"extent 1", "extent 2"};
+  ASSERT_TRUE(ChooseMember(members).ok());
+  EXPECT_EQ(ChooseMember(members)->index, 1u);
+  EXPECT_THAT(DescribeDamage(members),
+              testing::ElementsAre("r0: extent 7", "r2: extent 1", "r2: extent 2"));
+  // Its bytes are mended from the others; a shorter log could not be.
+  members[0].content.last_seq = 101;
+  EXPECT_EQ(ChooseMember(members)->index, 0u);
+}
+
 TEST(ChooseTest, WhatADamagedMemberKnowsToBeAcknowledgedMustBeReached) {
-  std::vector<SealedMember> members = {Member("r0", 2, 0, 100, "record 90 fails"),
-                                       Member("r1", 2, 99, 80)};
+  std::vector<MemberContent> members = {Member("r0", 2, 0, 100, "record 90 fails"),
+                                        Member("r1", 2, 99, 80)};
   const Status refused = ChooseMember(members).status();
   EXPECT_EQ(refused.code(), Code::kCorruption);
   EXPECT_THAT(refused.message(), testing::AllOf(HasSubstr("record 100 was acknowledged"),
                                                 HasSubstr("r1"), HasSubstr("r0: record 90 fails")));
-  members[1].reply.last_seq = 100;
+  members[1].content.last_seq = 100;
   ASSERT_TRUE(ChooseMember(members).ok());
   EXPECT_EQ(ChooseMember(members)->index, 1u);
   EXPECT_EQ(ChooseMember(members)->known_acked, 100u);
@@ -209,7 +376,7 @@ TEST(ChooseTest, WhatADamagedMemberKnowsToBeAcknowledgedMustBeReached) {
 }
 
 TEST(ChooseTest, AcknowledgedRecordThatNobodyHasIsCorruption) {
-  std::vector<SealedMember> members = {Member("r0", 2, 80, 95)};
+  std::vector<MemberContent> members = {Member("r0", 2, 80, 95)};
   EXPECT_EQ(ChooseMember(members).status().code(), Code::kCorruption);
   members = {Member("r0", 2, 0, 0, "damaged"), Member("r1", 1, 70)};
   EXPECT_EQ(ChooseMember(members).status().code(), Code::kCorruption);

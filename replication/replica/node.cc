@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "common/text.h"
+#include "files/member_check.h"
 #include "files/resync.h"
-#include "journal/log_scan.h"
 
 namespace hyperloop {
 namespace {
@@ -31,12 +32,6 @@ Result<Uuid> ToUuid(std::span<const uint8_t> bytes, std::string_view what) {
   return uuid;
 }
 
-std::vector<std::string> Addresses(const Configuration& configuration) {
-  std::vector<std::string> out;
-  for (const auto& each : configuration.replicas) out.push_back(each.address);
-  return out;
-}
-
 template <class Value>
 Status FromBytes(std::span<const uint8_t> bytes, std::string_view what, Value* out) {
   if (bytes.size() != sizeof(Value)) {
@@ -44,6 +39,18 @@ Status FromBytes(std::span<const uint8_t> bytes, std::string_view what, Value* o
   }
   std::memcpy(out, bytes.data(), sizeof(Value));
   return {};
+}
+
+// The check of a region whose log stood still meanwhile; none: it moved each time.
+std::optional<MemberCheck> CheckWhileStill(std::span<const std::byte> region,
+                                           const RegionInfo& info) {
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    Scrubber scrubber(region, info);
+    while (!scrubber.Step(region.size())) {
+    }
+    if (scrubber.result().has_value()) return scrubber.result();
+  }
+  return std::nullopt;
 }
 
 template <class Reply>
@@ -82,6 +89,8 @@ BodyUnion Node::Handle(const BodyUnion& request) {
       return MakeBody(Hello());
     case Body::SealRequest:
       return Answer(Seal(*As<SealRequestT>(request)));
+    case Body::ExamineRequest:
+      return Answer(Examine());
     case Body::AttachRequest:
       return Answer(Attach(*As<AttachRequestT>(request)));
     case Body::ChecksumsRequest:
@@ -114,17 +123,27 @@ control::HelloReplyT Node::Hello() const {
   reply.sealed_owner_id = Bytes(state_.sealed_owner);
   reply.sealed_owner_name = store_.owner_name();
   reply.installed_epoch = state_.installed.epoch;
-  reply.installed_replicas = Addresses(state_.installed);
+  for (const auto& each : state_.installed.replicas) {
+    reply.installed_nodes.push_back(FormatUuid(each.node));
+    reply.installed_replicas.push_back(each.address);
+  }
   reply.released = state_.released;
   reply.heartbeat = store_.heartbeat();
   return reply;
 }
 
-Result<control::SealReplyT> Node::Seal(const control::SealRequestT& request) {
-  HL_ASSIGN_OR_RETURN(const Uuid owner, ToUuid(request.owner_id, "owner id"));
-  HL_ASSIGN_OR_RETURN(const Uuid group, ParseUuid(request.group));
-  if (request.epoch <= state_.sealed_epoch) {
-    return Fenced(Text("epoch ", request.epoch, " comes too late: ", SealedText()));
+Result<control::ExamineReplyT> Node::Examine() const {
+  control::ExamineReplyT reply;
+  reply.content = Content(&reply.settled);
+  return reply;
+}
+
+Status Node::CheckSeal(const control::SealRequestT& request, const Uuid& group) const {
+  if (request.epoch <= state_.sealed_epoch || request.seen_sealed_epoch != state_.sealed_epoch ||
+      request.seen_installed_epoch != state_.installed.epoch) {
+    return Fenced(Text("epoch ", request.epoch, " comes too late: ", SealedText(), ", epoch ",
+                       state_.installed.epoch, " is installed; the request rests on epochs ",
+                       request.seen_sealed_epoch, " and ", request.seen_installed_epoch));
   }
   if (request.epoch - state_.sealed_epoch > kMaxEpochStep) {
     return InvalidArgument(Text("epoch ", request.epoch, " is more than ", kMaxEpochStep,
@@ -135,6 +154,13 @@ Result<control::SealReplyT> Node::Seal(const control::SealRequestT& request) {
     return InvalidArgument(Text("this replica belongs to group ", FormatUuid(state_.group),
                                 ", not to ", request.group));
   }
+  return {};
+}
+
+Result<control::SealReplyT> Node::Seal(const control::SealRequestT& request) {
+  HL_ASSIGN_OR_RETURN(const Uuid owner, ToUuid(request.owner_id, "owner id"));
+  HL_ASSIGN_OR_RETURN(const Uuid group, ParseUuid(request.group));
+  HL_RETURN_IF_ERROR(CheckSeal(request, group));
   HL_RETURN_IF_ERROR(EndService());
   NodeState next = state_;
   next.group = group;
@@ -144,24 +170,37 @@ Result<control::SealReplyT> Node::Seal(const control::SealRequestT& request) {
   HL_RETURN_IF_ERROR(Save(std::move(next)));
   store_.SetOwnerName(request.owner_name);
   Say(LogLevel::kInfo, Text("sealed epoch ", request.epoch, " for ", request.owner_name));
-
   control::SealReplyT reply;
-  reply.installed_epoch = state_.installed.epoch;
-  reply.installed_replicas = Addresses(state_.installed);
-  if (reply.installed_epoch == 0) return reply;
-  const Result<RegionInfo> info = ParseSuperblock(region_, region_.size());
-  const Result<LogState> log =
-      info.ok() ? ScanLog(region_, *info) : Result<LogState>(info.status());
-  if (log.ok()) {
-    reply.last_seq = log->tail.seq;
-    reply.executed_seq = log->head.cursor.seq;
-    reply.acked_seq = log->highest_acked;
-  } else {
-    reply.log_error = log.status().message();
-    if (info.ok()) reply.acked_seq = HighestAcked(region_, *info);
-    Say(LogLevel::kError, Text("the log is damaged: ", reply.log_error));
-  }
+  reply.content = Content(nullptr);
   return reply;
+}
+
+std::unique_ptr<control::ContentT> Node::Content(bool* settled) const {
+  auto content = std::make_unique<control::ContentT>();
+  if (settled != nullptr) *settled = true;
+  content->installed_epoch = state_.installed.epoch;
+  if (content->installed_epoch == 0) return content;
+  const Result<RegionInfo> info = ParseSuperblock(region_, region_.size());
+  if (!info.ok()) {
+    content->log_error = info.status().message();
+    return content;
+  }
+  const std::optional<MemberCheck> checked = CheckWhileStill(region_, *info);
+  if (settled != nullptr) *settled = checked.has_value();
+  // A primary writes: what is seen of its log is enough to choose by, and no damage is claimed.
+  const MemberCheck check =
+      checked.has_value() ? *checked : CheckMember(region_, *info, 0, CheckDepth::kMetadata);
+  content->last_seq = check.log.tail.seq;
+  content->executed_seq = check.log.head.cursor.seq;
+  content->acked_seq = check.acked;
+  if (!checked.has_value()) return content;
+  if (!check.readable())
+    content->log_error = (check.log_error.ok() ? check.metadata_error : check.log_error).message();
+  for (const ExtentDamage& each : check.damaged)
+    content->damage.push_back(each.Text(*info, check.table));
+  for (const std::string& what : check.Damage(*info))
+    Say(LogLevel::kError, Text("the region is damaged: ", what));
+  return content;
 }
 
 Result<control::AttachReplyT> Node::Attach(const control::AttachRequestT& request) {
@@ -272,7 +311,10 @@ Result<control::DoneT> Node::Release(const control::ReleaseRequestT& request) {
 
 Status Node::CheckOwner(uint64_t epoch, std::span<const uint8_t> owner) const {
   HL_ASSIGN_OR_RETURN(const Uuid id, ToUuid(owner, "owner id"));
-  if (epoch == state_.sealed_epoch && id == state_.sealed_owner) return {};
+  if (epoch == state_.sealed_epoch && id == state_.sealed_owner) {
+    store_.Beat();
+    return {};
+  }
   return Fenced(Text("epoch ", epoch, " is not served here: ", SealedText()));
 }
 

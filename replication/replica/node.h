@@ -2,8 +2,9 @@
 // sockets, threads, clocks or devices inside, so tests run it alone.
 //
 // Two durable numbers decide everything: `sealed`, granted to strictly growing epochs, each with
-// its owner, and `installed`, the epoch whose log this node's log was made equal to. Every request
-// but Hello and Seal must come from the sealed owner. A refused request changes nothing.
+// its owner, and `installed`, the epoch whose log this node's log was made equal to. A Seal names
+// the state that its asker saw and is granted in no other. Every request but Hello, Examine and
+// Seal must come from the sealed owner. A refused request changes nothing.
 #pragma once
 
 #include <cstddef>
@@ -72,6 +73,8 @@ class Node {
         log_(log) {}
 
   control::HelloReplyT Hello() const;
+  Result<control::ExamineReplyT> Examine() const;
+  Status CheckSeal(const control::SealRequestT& request, const Uuid& group) const;
   Result<control::SealReplyT> Seal(const control::SealRequestT& request);
   Result<control::AttachReplyT> Attach(const control::AttachRequestT& request);
   Result<control::ChecksumsReplyT> Checksums(const control::ChecksumsRequestT& request) const;
@@ -81,7 +84,9 @@ class Node {
   Result<control::DoneT> Reconnect(const control::ReconnectRequestT& request);
   Result<control::DoneT> Release(const control::ReleaseRequestT& request);
 
-  // kFenced unless the sealed epoch and owner are these.
+  // What the region holds. `settled`, unless null: false when the log moved meanwhile.
+  std::unique_ptr<control::ContentT> Content(bool* settled) const;
+  // kFenced unless the sealed epoch and owner are these; else the owner lives.
   Status CheckOwner(uint64_t epoch, std::span<const uint8_t> owner) const;
   Status CheckInstalled(uint64_t epoch) const;
   // The region as a formatted member of the group: superblock and log.

@@ -1,7 +1,6 @@
 #include "replica/node_state_store.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <vector>
 
@@ -43,10 +42,15 @@ void NodePageStore::SetOwnerName(std::string_view name) {
   media_.Persist(at, kOwnerNameSize).IgnoreError();
 }
 
-uint64_t NodePageStore::heartbeat() const {
-  // The RNIC writes it; an aligned 8-byte load never sees half a value.
-  return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(page_.data() + kHeartbeatOffset))
-      .load(std::memory_order_relaxed);
+// The RNIC writes it, too; an aligned 8-byte access never meets half a value.
+std::atomic_ref<uint64_t> NodePageStore::heartbeat_word() const {
+  return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(page_.data() + kHeartbeatOffset));
 }
+
+uint64_t NodePageStore::heartbeat() const {
+  return heartbeat_word().load(std::memory_order_relaxed);
+}
+
+void NodePageStore::Beat() { heartbeat_word().fetch_add(1, std::memory_order_relaxed); }
 
 }  // namespace hyperloop

@@ -1,6 +1,7 @@
 // Where a node's promises live: the node-local page of its pool.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -25,6 +26,8 @@ class NodeStateStore {
   virtual void SetOwnerName(std::string_view name) = 0;
   // The word that a living primary moves.
   virtual uint64_t heartbeat() const = 0;
+  // Moves it for an owner that showed its life by a request.
+  virtual void Beat() = 0;
 };
 
 class NodePageStore final : public NodeStateStore {
@@ -36,11 +39,14 @@ class NodePageStore final : public NodeStateStore {
   std::string owner_name() const override { return ReadOwnerName(page_); }
   void SetOwnerName(std::string_view name) override;
   uint64_t heartbeat() const override;
+  void Beat() override;
 
   // Of a copied page as well; unprintable bytes read as '?'.
   static std::string ReadOwnerName(std::span<const std::byte> page);
 
  private:
+  std::atomic_ref<uint64_t> heartbeat_word() const;
+
   const std::span<std::byte> page_;
   MediaWriter& media_;
 };

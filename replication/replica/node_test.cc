@@ -81,9 +81,11 @@ class NodeTest : public testing::Test {
     const BodyUnion answer = node_->Handle(MakeBody(HelloRequestT{}));
     return *As<HelloReplyT>(answer);
   }
-  static SealRequestT Seal(uint64_t epoch, const std::vector<uint8_t>& owner,
-                           const char* group = kGroup) {
+  // Of an asker who has just seen the node.
+  SealRequestT Seal(uint64_t epoch, const std::vector<uint8_t>& owner, const char* group = kGroup) {
     SealRequestT request;
+    request.seen_sealed_epoch = Hello().sealed_epoch;
+    request.seen_installed_epoch = Hello().installed_epoch;
     request.epoch = epoch;
     request.owner_id = owner;
     request.owner_name = owner == kAnn ? "ann" : "bob";
@@ -277,6 +279,45 @@ TEST_F(NodeTest, WhatFormerOwnersLeftIsDurableBeforeTheAnswer) {
   service_.persist = {};
   ASSERT_TRUE(Ask(Seal(2, kBob)).ok());
   EXPECT_EQ(service_.persists, 3);
+}
+
+// A request that waited, because this replica was stopped or the network slow, names a state that
+// has passed.
+TEST_F(NodeTest, SealIsGrantedOnlyInTheStateThatItsAskerSaw) {
+  FormatAs(kGroup);
+  ASSERT_TRUE(Ask(Seal(1, kAnn)).ok());
+  const SealRequestT before_install = Seal(5, kBob);
+  ASSERT_TRUE(Ask(Install(1, kAnn)).ok());
+  EXPECT_EQ(Ask(before_install).code(), Code::kFenced);
+  const SealRequestT stale = Seal(5, kBob);
+  ASSERT_TRUE(Ask(Seal(3, kAnn)).ok());
+  EXPECT_EQ(Ask(stale).code(), Code::kFenced);
+  EXPECT_EQ(Hello().sealed_epoch, 3u);
+  EXPECT_EQ(Hello().sealed_owner_id, kAnn);
+}
+
+TEST_F(NodeTest, OwnersRequestsShowItsLife) {
+  FormatAs(kGroup);
+  ASSERT_TRUE(Ask(Seal(1, kAnn)).ok());
+  ASSERT_TRUE(Ask(Install(1, kAnn)).ok());
+  const uint64_t before = Hello().heartbeat;
+  EXPECT_FALSE(Ask(From<ReconnectRequestT>(1, kBob)).ok());
+  EXPECT_EQ(Hello().heartbeat, before);
+  EXPECT_TRUE(Ask(From<ReconnectRequestT>(1, kAnn)).ok());
+  EXPECT_NE(Hello().heartbeat, before);
+}
+
+TEST_F(NodeTest, ExaminingPromisesNothing) {
+  FormatAs(kGroup);
+  ASSERT_TRUE(Ask(Seal(1, kAnn)).ok());
+  ASSERT_TRUE(Ask(Install(1, kAnn)).ok());
+  const BodyUnion answer = node_->Handle(MakeBody(ExamineRequestT{}));
+  const auto* reply = As<ExamineReplyT>(answer);
+  ASSERT_NE(reply, nullptr);
+  EXPECT_TRUE(reply->settled);
+  EXPECT_EQ(reply->content->installed_epoch, 1u);
+  EXPECT_EQ(reply->content->log_error, "");
+  EXPECT_EQ(Hello().sealed_epoch, 1u);
 }
 
 TEST_F(NodeTest, ReleaseIsRememberedUntilTheNextSeal) {

@@ -107,6 +107,7 @@ std::vector<Input> Seeds() {
   connect.chain.resize(3 * sizeof(MemberInfo));
   const std::vector<uint8_t> frames[] = {EncodeFrame(MakeBody(HelloRequestT{})),
                                          EncodeFrame(MakeBody(seal)),
+                                         EncodeFrame(MakeBody(ExamineRequestT{})),
                                          EncodeFrame(MakeBody(attach)),
                                          EncodeFrame(MakeBody(checksums)),
                                          EncodeFrame(MakeBody(install)),
@@ -126,6 +127,10 @@ std::vector<Input> Seeds() {
   hello.node_id = FormatUuid(kGroup);
   hello.installed_replicas = {"a:1", "b:2"};
   seeds.push_back(EncodeFrame(MakeBody(hello)));
+  ExamineReplyT examined;
+  examined.content = std::make_unique<ContentT>();
+  examined.content->damage = {"extent 1"};
+  seeds.push_back(EncodeFrame(MakeBody(examined)));
   ChecksumsReplyT sums;
   sums.checksums = {1, 2, 3};
   seeds.push_back(EncodeFrame(MakeBody(sums)));

@@ -41,7 +41,7 @@ class SessionCutTest : public testing::Test {
 
   // Counts the requests that change something; from number cut_ on nothing is answered.
   bool Pass(Body type) {
-    if (type == Body::HelloRequest) return true;
+    if (type == Body::HelloRequest || type == Body::ExamineRequest) return true;
     return ++requests_ <= cut_;
   }
 
@@ -85,7 +85,9 @@ class SessionCutTest : public testing::Test {
     return store;
   }
 
-  TakeRequest Request() const { return {folder_ + "/db", pairing_.group.empty(), pairing_}; }
+  TakeRequest Request() const {
+    return {folder_ + "/db", pairing_.group.empty(), pairing_, nullptr};
+  }
 
   static std::string Content(Store& store) {
     const auto file = store.Lookup("f");

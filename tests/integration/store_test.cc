@@ -290,9 +290,13 @@ TEST_F(StoreTest, RefusalsComeBeforeAnySeal) {
   refused(Options(), empty, "restore=true");
   refused(Options(), foreign, foreign.pairing.group);
   for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(cluster_.ReplicaStatus(i)->sealed_epoch, epoch);
-  // The same with restore is an answer; from then on the former directory does not fit any more.
+  // Filling this directory would take the group from another: that needs a word of its own.
   StoreOptions restore = Options();
   restore.restore = true;
+  refused(restore, empty, "rebind=true");
+  for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(cluster_.ReplicaStatus(i)->sealed_epoch, epoch);
+  // With it the former directory does not fit any more, unless the word is said there.
+  restore.rebind = true;
   auto store = Opened(restore);
   ASSERT_NE(store, nullptr);
   TakeResult result;
@@ -302,6 +306,17 @@ TEST_F(StoreTest, RefusalsComeBeforeAnySeal) {
   EXPECT_EQ(result.files.size(), 1u);
   ASSERT_OK(store->Close());
   refused(Options(), Request(), "now belongs to database " + result.pairing.database);
+  StoreOptions back = Options();
+  back.rebind = true;
+  store = Opened(back);
+  ASSERT_NE(store, nullptr);
+  TakeResult again;
+  ASSERT_OK(store->Take(Request(), &again));
+  EXPECT_EQ(again.pairing, pairing_);
+  ASSERT_OK(store->Close());
+  TakeRequest usurper = Request();
+  usurper.pairing = result.pairing;
+  refused(Options(), usurper, "now belongs to database " + pairing_.database);
 }
 
 // What hyperloopctl reset does: the former directory must not be taken for the emptied group's, or
@@ -316,7 +331,7 @@ TEST_F(StoreTest, FormerDirectoryIsRefusedAfterAReset) {
   TakeRequest reset;
   reset.directory = "hyperloopctl reset";
   StoreOptions restore = Options();
-  restore.restore = true;
+  restore.restore = restore.rebind = true;
   auto store = Opened(restore);
   ASSERT_NE(store, nullptr);
   TakeResult result;
@@ -328,7 +343,7 @@ TEST_F(StoreTest, FormerDirectoryIsRefusedAfterAReset) {
   ASSERT_NE(store, nullptr);
   const Status refused = store->Take(former, &result);
   EXPECT_EQ(refused.code(), Code::kInvalidArgument) << refused.ToString();
-  EXPECT_THAT(refused.message(), HasSubstr("use another directory"));
+  EXPECT_THAT(refused.message(), HasSubstr("now belongs to database"));
   TakeRequest fresh = former;
   fresh.pairing = {};
   fresh.directory_empty = true;

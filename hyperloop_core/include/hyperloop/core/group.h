@@ -101,6 +101,10 @@ struct GroupOptions {
   // Called over and over while a call waits, whatever `wait` says, e.g. to step an embedded RNIC.
   // Null: the waiting loop only pauses.
   std::function<void()> idle;
+  // Asked now and then while a call waits for an acknowledgement, by the waiting thread: an error
+  // breaks the group, for a caller who learns sooner than ack_timeout that a replica is gone. Null:
+  // never.
+  std::function<Status()> watch = nullptr;
 };
 
 // What one end must know of another to connect. Fixed layout, no padding, little-endian: travels in

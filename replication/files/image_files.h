@@ -1,0 +1,28 @@
+// ImageFiles: the files of a redone region image, read without a lane.
+#pragma once
+
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "files/file_table.h"
+#include "hyperloop/replication/store.h"
+
+namespace hyperloop {
+
+class ImageFiles final : public GroupFiles {
+ public:
+  // `image` outlives this and stays as it is.
+  ImageFiles(std::span<const std::byte> image, const RegionInfo& info, FileTable table)
+      : image_(image), info_(info), table_(std::move(table)) {}
+
+  std::vector<FileInfo> Files() const override { return table_.List(); }
+  Result<uint64_t> Read(FileId file, uint64_t offset, std::span<char> out) const override;
+
+ private:
+  const std::span<const std::byte> image_;
+  const RegionInfo info_;
+  const FileTable table_;
+};
+
+}  // namespace hyperloop

@@ -1,0 +1,142 @@
+// Session: bringing back a group that stopped answering. Runs under the lane's mutex.
+#include <algorithm>
+#include <thread>
+
+#include "common/group_error.h"
+#include "common/text.h"
+#include "primary/session.h"
+
+namespace hyperloop {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kRetryPause{50};
+// A living owner's heartbeat moves five times meanwhile.
+constexpr std::chrono::milliseconds kWatchRival{500};
+// A replica that is there answers at once; one that is not must not use up the others' time.
+constexpr std::chrono::milliseconds kHelloTimeout{1000};
+
+}  // namespace
+
+Status Session::CheckMembers() const {
+  if (device_ == nullptr || !device_->alive()) return Unavailable("the RNIC daemon is gone");
+  if (heartbeat_ != nullptr && heartbeat_->lost())
+    return Unavailable(
+        "a replica's queue for heartbeats failed: the replica is gone, or the way to it");
+  return {};
+}
+
+Status Session::BecomeFenced(const std::string& why) {
+  const std::lock_guard lock(fence_mutex_);
+  if (!fenced_.exchange(true)) {
+    fence_ = Fenced(why);
+    Say(LogLevel::kError, Text("fenced: ", why, "; this process will not write again"));
+  }
+  return fence_;
+}
+
+Result<Recovered> Session::BringBack(const Status& cause, std::chrono::nanoseconds patience) {
+  const auto started = Clock::now();
+  const auto deadline = started + std::chrono::duration_cast<Clock::duration>(patience);
+  if (!std::exchange(out_of_reach_, true)) {
+    Say(LogLevel::kWarn, Text("the group stopped answering: ", cause.message(), "; reconnecting"));
+  }
+  while (true) {
+    Result<Recovered> recovered = TryBringBack(deadline - Clock::now());
+    if (recovered.ok()) {
+      out_of_reach_ = false;
+      Say(LogLevel::kInfo, Text("the group is back under epoch ", own_.epoch));
+      return recovered;
+    }
+    DropGroup();
+    own_.epoch = configuration_.epoch;
+    const Status& why = recovered.status();
+    if (!IsGroupError(why.code())) return why;
+    if (closing_ || Clock::now() >= deadline) {
+      return Unavailable(Text("the group is out of reach: ", why.message(),
+                              "; it stopped answering with: ", cause.message()));
+    }
+    std::this_thread::sleep_for(kRetryPause);
+  }
+}
+
+// The look is compared with one that is old enough for a living owner's heartbeat to have moved.
+Judgement Session::LookAtStanding(std::chrono::nanoseconds patience) {
+  std::vector<std::optional<control::HelloReplyT>> now;
+  for (const auto& peer : peers_) {
+    Result<control::HelloReplyT> hello = peer->Hello(std::min<std::chrono::nanoseconds>(
+        patience, std::min<std::chrono::nanoseconds>(options_.connect_timeout, kHelloTimeout)));
+    if (hello.ok()) {
+      now.emplace_back(std::move(hello).value());
+    } else {
+      peer->Disconnect();
+      now.emplace_back();
+    }
+  }
+  const bool watched = !looks_before_.empty() && Clock::now() - looked_ >= kWatchRival;
+  Judgement judgement =
+      JudgeStanding(configuration_, watched ? looks_before_ : decltype(now){}, now);
+  if (looks_before_.empty() || watched) {
+    looks_before_ = std::move(now);
+    looked_ = Clock::now();
+  }
+  return judgement;
+}
+
+// Compare-and-set: each replica is asked in the state in which it answers now. Nobody else can have
+// been installed meanwhile, so what the group acknowledged is in the own region.
+Status Session::SealAnew(uint64_t epoch) {
+  own_.epoch = epoch;
+  for (const auto& peer : peers_) {
+    HL_ASSIGN_OR_RETURN(const control::HelloReplyT hello, peer->Hello());
+    if (hello.installed_epoch > configuration_.epoch) return Unavailable("another was installed");
+    HL_RETURN_IF_ERROR(Seal(*peer, hello, info_.group).status());
+  }
+  return {};
+}
+
+// The requests also show the replicas that their owner lives, while it has no RNIC to do so.
+Status Session::AskToReconnect() {
+  for (const auto& peer : peers_) {
+    const auto reply = peer->Call<control::DoneT>(OwnerRequest<control::ReconnectRequestT>(own_),
+                                                  peer->slow_timeout());
+    // What was true a moment ago has changed: look again.
+    if (reply.status().code() == Code::kFenced) return Unavailable(reply.status().message());
+    HL_RETURN_IF_ERROR(reply.status());
+  }
+  return {};
+}
+
+Result<Recovered> Session::TryBringBack(std::chrono::nanoseconds patience) {
+  if (closing_) return Unavailable("the store is being closed");
+  if (heartbeat_ != nullptr) heartbeat_->SetTargets({});
+  DropGroup();
+  const Judgement judgement = LookAtStanding(patience);
+  if (judgement.standing == Standing::kFenced) return BecomeFenced(judgement.why);
+  if (judgement.standing == Standing::kWait) return Unavailable(judgement.why);
+  const bool reclaim = judgement.standing == Standing::kReclaim;
+  if (!reclaim) HL_RETURN_IF_ERROR(AskToReconnect());
+  HL_ASSIGN_OR_RETURN(device_, open_device_());
+  if (reclaim) {
+    Say(LogLevel::kWarn,
+        Text("another primary was promised this group, and gave up or is gone; taking it back "
+             "under epoch ",
+             judgement.epoch));
+    HL_RETURN_IF_ERROR(SealAnew(judgement.epoch));
+  }
+  HL_RETURN_IF_ERROR(AttachAll());
+  // The own region has everything that ever left it: every record was written here first.
+  std::vector<Peer*> members;
+  for (const auto& peer : peers_) members.push_back(peer.get());
+  HL_RETURN_IF_ERROR(RedoOwn(0, members));
+  HL_RETURN_IF_ERROR(PushOwn());
+  if (reclaim) HL_RETURN_IF_ERROR(InstallAll());
+  HL_RETURN_IF_ERROR(ArmGroup());
+  for (const auto& peer : peers_) peer->Disconnect();
+  if (heartbeat_ != nullptr) heartbeat_->SetTargets(HeartbeatTargets());
+  looks_before_.clear();
+  return Recovered{group_.get(), log_state_, configuration_};
+}
+
+}  // namespace hyperloop
