@@ -42,6 +42,7 @@ constexpr auto kKnown = std::to_array<Refusal>({
     {"127.0.0.1:", ""},
     {"rnicd.sock", ""},
     {"the software RNIC has stopped", "start hyperloop-rnicd"},
+    {"the RNIC daemon is gone", ""},
     {"the RNIC daemon has closed the connection", "see its log, and whether it runs"},
 });
 
