@@ -32,7 +32,7 @@ constexpr auto kKnown = std::to_array<Refusal>({
     {"never in group", "open it without the group"},
     {"lacks files", "Two ways out"},
     {"was changed without its group", "Two ways out"},
-    {"is not locked", "open"},
+    {"is not open here", "Use a command that opens the database"},
     // places
     {"No space left", ""},
     {"B free", "make room"},
