@@ -1,5 +1,6 @@
 #include "file_system.h"
 
+#include <rocksdb/listener.h>
 #include <unistd.h>
 
 #include <unordered_map>
@@ -10,6 +11,13 @@
 #include "status.h"
 
 namespace hyperloop::plugin {
+
+namespace {
+
+// By its listener, which it puts among the options of the database below it.
+constexpr std::string_view kStackedBlobDb = "BlobDBListener";
+
+}  // namespace
 
 using rocksdb::FileOptions;
 using rocksdb::FSWritableFile;
@@ -70,7 +78,36 @@ Status HyperloopFileSystem::CheckProcess(const Place& place) {
   return place.binding->CheckNotForked();
 }
 
+// Costs one look-up of a file, and only for names that RocksDB changes rarely.
+Status HyperloopFileSystem::CheckUnbound(const std::string& path, const Place& place,
+                                         Change change) const {
+  if (place.file_class != FileClass::kOutside) return Status::Ok();
+  const std::string name = BaseOf(path);
+  std::string directory = ParentOf(path);
+  const bool log = Classify(name) == FileClass::kLogLane;
+  const bool taken_away =
+      change == Change::kOverwrite && (IsTableOrBlob(name) || name == kPairingFileName);
+  if (!log && !taken_away) return Status::Ok();
+  if (log && BaseOf(directory) + "/" == kArchivePrefix) directory = ParentOf(directory);
+  const std::string pairing = directory + "/" + std::string(kPairingFileName);
+  if (target()->FileExists(pairing, IOOptions(), nullptr).IsNotFound()) return Status::Ok();
+  return PermissionDenied(
+      directory + " holds a replicated database (its " + std::string(kPairingFileName) +
+      " says so) that is not open here: what is changed in its logs now would not reach the group, "
+      "and would be undone at the next open. Use a command that opens the database; or move " +
+      pairing + " away, which makes the directory a plain one that is no longer in its group");
+}
+
+Status HyperloopFileSystem::CheckChange(const std::string& path, const Place& place,
+                                        Change change) const {
+  HL_RETURN_IF_ERROR(CheckProcess(place));
+  return CheckUnbound(path, place, change);
+}
+
 Status HyperloopFileSystem::CheckCreation(const std::string& path, const Place& place) const {
+  const bool overwrites = place.file_class == FileClass::kOutside && IsTableOrBlob(BaseOf(path)) &&
+                          target()->FileExists(path, IOOptions(), nullptr).ok();
+  HL_RETURN_IF_ERROR(CheckUnbound(path, place, overwrites ? Change::kOverwrite : Change::kCreate));
   if (place.binding == nullptr) return Status::Ok();
   HL_RETURN_IF_ERROR(CheckProcess(place));
   const std::string name = BaseOf(path);
@@ -164,8 +201,13 @@ IOStatus HyperloopFileSystem::ReuseWritableFile(const std::string& path,
                                                 std::unique_ptr<FSWritableFile>* file,
                                                 IODebugContext* dbg) {
   Place place = Locate(path);
-  if (place.binding == nullptr)
+  if (place.binding == nullptr) {
+    for (const std::string& each : {path, old_path}) {
+      if (Status allowed = CheckUnbound(each, Locate(each), Change::kOverwrite); !allowed.ok())
+        return ToIOStatus(allowed, "cannot reuse " + old_path + " as " + path);
+    }
     return target()->ReuseWritableFile(path, old_path, options, file, dbg);
+  }
   std::unique_ptr<FSWritableFile> fresh;
   IOStatus status = NewWritableFile(path, options, &fresh, dbg);
   if (status.ok()) status = DeleteFile(old_path, options.io_options, dbg);
@@ -177,7 +219,7 @@ IOStatus HyperloopFileSystem::NewRandomRWFile(const std::string& path, const Fil
                                               std::unique_ptr<rocksdb::FSRandomRWFile>* file,
                                               IODebugContext* dbg) {
   const Place place = Locate(path);
-  if (Status allowed = CheckProcess(place); !allowed.ok())
+  if (Status allowed = CheckChange(path, place, Change::kOverwrite); !allowed.ok())
     return ToIOStatus(allowed, "cannot write " + path);
   if (place.file_class == FileClass::kLogLane) {
     return IOStatus::NotSupported("replicated files only grow at their end: " + path);
@@ -188,7 +230,7 @@ IOStatus HyperloopFileSystem::NewRandomRWFile(const std::string& path, const Fil
 IOStatus HyperloopFileSystem::NewMemoryMappedFileBuffer(
     const std::string& path, std::unique_ptr<rocksdb::MemoryMappedFileBuffer>* buffer) {
   const Place place = Locate(path);
-  if (Status allowed = CheckProcess(place); !allowed.ok())
+  if (Status allowed = CheckChange(path, place, Change::kOverwrite); !allowed.ok())
     return ToIOStatus(allowed, "cannot map " + path);
   if (place.file_class == FileClass::kLogLane) {
     return IOStatus::NotSupported("replicated files cannot be written through a mapping: " + path);
@@ -199,7 +241,7 @@ IOStatus HyperloopFileSystem::NewMemoryMappedFileBuffer(
 IOStatus HyperloopFileSystem::DeleteFile(const std::string& path, const IOOptions& options,
                                          IODebugContext* dbg) {
   Place place = Locate(path);
-  if (Status allowed = CheckProcess(place); !allowed.ok())
+  if (Status allowed = CheckChange(path, place, Change::kOverwrite); !allowed.ok())
     return ToIOStatus(allowed, "cannot delete " + path);
   if (place.file_class == FileClass::kLogLane || place.file_class == FileClass::kListed) {
     if (Status removed = place.binding->Remove(place.name); !removed.ok()) {
@@ -216,7 +258,7 @@ IOStatus HyperloopFileSystem::DeleteFile(const std::string& path, const IOOption
 IOStatus HyperloopFileSystem::Truncate(const std::string& path, size_t size,
                                        const IOOptions& options, IODebugContext* dbg) {
   Place place = Locate(path);
-  if (Status allowed = CheckProcess(place); !allowed.ok())
+  if (Status allowed = CheckChange(path, place, Change::kOverwrite); !allowed.ok())
     return ToIOStatus(allowed, "cannot truncate " + path);
   if (place.file_class == FileClass::kLogLane) {
     std::unique_ptr<FSWritableFile> file;
@@ -280,10 +322,9 @@ IOStatus HyperloopFileSystem::RenameFile(const std::string& from, const std::str
                                          const IOOptions& options, IODebugContext* dbg) {
   Place source = Locate(from);
   Place destination = Locate(to);
-  for (const Place& place : {source, destination}) {
-    if (Status allowed = CheckProcess(place); !allowed.ok())
-      return ToIOStatus(allowed, "cannot rename " + from + " to " + to);
-  }
+  Status allowed = CheckChange(from, source, Change::kOverwrite);
+  if (allowed.ok()) allowed = CheckChange(to, destination, Change::kOverwrite);
+  if (!allowed.ok()) return ToIOStatus(allowed, "cannot rename " + from + " to " + to);
   if (Status before = RenameInGroup(source, destination, from); !before.ok()) {
     return ToIOStatus(before, "cannot rename " + from + " to " + to + " in the group");
   }
@@ -296,7 +337,7 @@ IOStatus HyperloopFileSystem::RenameFile(const std::string& from, const std::str
 IOStatus HyperloopFileSystem::LinkFile(const std::string& from, const std::string& to,
                                        const IOOptions& options, IODebugContext* dbg) {
   Place destination = Locate(to);
-  if (Status allowed = CheckProcess(destination); !allowed.ok())
+  if (Status allowed = CheckChange(to, destination, Change::kCreate); !allowed.ok())
     return ToIOStatus(allowed, "cannot link " + to);
   if (destination.file_class == FileClass::kLogLane) {
     return IOStatus::NotSupported("replicated files cannot be hard links: " +
@@ -340,6 +381,14 @@ void HyperloopFileSystem::LearnDbOptions(BoundDirectory& binding,
     refuse("wal_dir", options.wal_dir);
   for (const rocksdb::DbPath& path : options.db_paths) {
     if (!binding.IsDirectory(path.path)) refuse("db_paths", path.path);
+  }
+  for (const auto& listener : options.listeners) {
+    if (std::string_view(listener->Name()).starts_with(kStackedBlobDb) && refusal.empty()) {
+      refusal =
+          "the stacked BlobDB (blob_db::BlobDB, db_bench --use_blob_db) writes values to files of "
+          "its own, BlobDBOptions::blob_dir, which would not be replicated; use integrated blob "
+          "files: enable_blob_files";
+    }
   }
   {
     std::lock_guard<std::mutex> lock(mutex_);

@@ -1,7 +1,8 @@
 // HyperloopFileSystem: the RocksDB FileSystem that replicates one database directory.
 //
-// Until a database directory is locked everything passes to the local file system; tools that only
-// look never lock. LockFile(<dir>/LOCK) takes the group and binds the directory: local WAL,
+// Until a database directory is locked everything passes to the local file system, but changes to
+// the logs of a replicated directory, which would be undone at its next open; tools that only look
+// never lock. LockFile(<dir>/LOCK) takes the group and binds the directory: local WAL,
 // MANIFEST and CURRENT are set to the group's content before RocksDB reads them, and from then on
 // - WAL, MANIFEST, CURRENT: bytes and names go to the group, then here (a cache of the group);
 // - SST, blob, OPTIONS, IDENTITY: bytes stay here, always fsynced; the group lists them, after they
@@ -32,6 +33,7 @@
 #include "hyperloop/replication/options.h"
 #include "hyperloop/replication/store.h"
 #include "info_log.h"
+#include "pairing_file.h"
 #include "paths.h"
 
 namespace hyperloop::plugin {
@@ -108,11 +110,18 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   Place Locate(const std::string& path) const;
   // Refuses to change a place of the bound directory in a forked child.
   static Status CheckProcess(const Place& place);
+  // Refuses to change a log, or to take away a table, of a replicated database that is not open
+  // here: it would be undone, or missed, at the next open.
+  enum class Change : uint8_t { kCreate, kOverwrite };
+  Status CheckUnbound(const std::string& path, const Place& place, Change change) const;
+  // Both checks. `change`: what happens to the file that is there.
+  Status CheckChange(const std::string& path, const Place& place, Change change) const;
   std::shared_ptr<BoundDirectory> Bound() const;
 
   Status Bind(const std::string& directory);
   Status TakeGroup(const std::string& directory, Store& store, TakeResult* taken);
-  Status SetLocalToGroup(BoundDirectory& binding);
+  static Status RefuseCopy(const std::string& directory, const PairingFile& file);
+  Status SetLocalToGroup(BoundDirectory& binding, uint64_t epoch);
   // Adds to `removed` what it removed.
   Status RemoveLeftovers(BoundDirectory& binding, bool manifest_matters,
                          std::vector<std::string>* removed);

@@ -2,10 +2,27 @@
 #include <algorithm>
 
 #include "file_system.h"
+#include "judge.h"
 #include "local_files.h"
+#include "pairing_file.h"
 #include "status.h"
 
 namespace hyperloop::plugin {
+namespace {
+
+class FilesOfStore final : public GroupFiles {
+ public:
+  explicit FilesOfStore(Store& store) : store_(store) {}
+  std::vector<FileInfo> Files() const override { return store_.Files(); }
+  Result<uint64_t> Read(FileId file, uint64_t offset, std::span<char> out) const override {
+    return store_.Read(file, offset, out);
+  }
+
+ private:
+  Store& store_;
+};
+
+}  // namespace
 
 using rocksdb::FileLock;
 using rocksdb::IODebugContext;
@@ -51,15 +68,44 @@ Status HyperloopFileSystem::TakeGroup(const std::string& directory, Store& store
   HL_RETURN_IF_ERROR(
       FromIOStatus(target()->GetAbsolutePath(directory, IOOptions(), &request.directory, nullptr),
                    "cannot make an absolute path of " + directory));
-  HL_RETURN_IF_ERROR(ReadPairing(*target(), directory, &request.pairing));
+  PairingFile file;
+  HL_RETURN_IF_ERROR(ReadPairing(*target(), directory, &file));
+  const bool copy = file.IsCopy();
+  if (copy && !options_.rebind) return RefuseCopy(request.directory, file);
+  request.pairing = file.pairing;
+  if (copy) request.pairing.database.clear();
   // Logs without CURRENT are somebody's data too: such a directory must not be cleaned up for a new
   // group.
   std::vector<std::string> local;
   HL_RETURN_IF_ERROR(LocalLogFiles(*target(), directory, &local));
   request.directory_empty = local.empty();
+  // An empty directory without restore=true is refused by the group, for that.
+  if (!file.pairing.group.empty() || (local.empty() && options_.restore)) {
+    request.judge = [&](const GroupFiles& files) {
+      return JudgeDirectory(*target(), directory, files);
+    };
+  }
   HL_RETURN_IF_ERROR(store.Take(request, taken));
-  if (taken->pairing == request.pairing) return Status::Ok();
+  if (taken->pairing == file.pairing && file.recorded == file.found && file.found.inode != 0)
+    return Status::Ok();
+  if (!file.pairing.group.empty() && taken->pairing != file.pairing) {
+    log_->Write(LogLevel::kWarn, "the group is bound to " + request.directory +
+                                     " from now on; a directory that it was bound to before is "
+                                     "refused until it is opened with rebind=true itself");
+  }
   return WritePairing(*target(), directory, taken->pairing);
+}
+
+Status HyperloopFileSystem::RefuseCopy(const std::string& directory, const PairingFile& file) {
+  return InvalidArgument(
+      directory + " is a copy: its " + std::string(kPairingFileName) + " was written in " +
+      file.recorded.path + " as inode " + std::to_string(file.recorded.inode) + ", here it is " +
+      std::to_string(file.found.inode) +
+      ", and one group cannot keep two directories. Open the original; or give rebind=true to "
+      "make this directory the group's (the original is then refused until it is opened with "
+      "rebind=true itself); or remove " +
+      directory + "/" + std::string(kPairingFileName) +
+      ", and the copy is a plain database, to be opened without the plugin");
 }
 
 Status HyperloopFileSystem::Bind(const std::string& directory) {
@@ -73,7 +119,7 @@ Status HyperloopFileSystem::Bind(const std::string& directory) {
   auto binding = std::make_shared<BoundDirectory>(directory, std::move(store), log_,
                                                   access_.reconnect_interval);
   Announce(*binding, taken);
-  if (Status status = SetLocalToGroup(*binding); !status.ok()) {
+  if (Status status = SetLocalToGroup(*binding, taken.epoch); !status.ok()) {
     binding->Close().IgnoreError();
     return status;
   }
@@ -84,7 +130,8 @@ Status HyperloopFileSystem::Bind(const std::string& directory) {
   return Status::Ok();
 }
 
-Status HyperloopFileSystem::SetLocalToGroup(BoundDirectory& binding) {
+Status HyperloopFileSystem::SetLocalToGroup(BoundDirectory& binding, uint64_t epoch) {
+  SetAside aside(*target(), binding.directory(), epoch);
   std::vector<std::string> vanished;
   HL_RETURN_IF_ERROR(RemoveLeftovers(binding, false, &vanished));
   for (const FileInfo& info : binding.store().Files()) {
@@ -94,20 +141,21 @@ Status HyperloopFileSystem::SetLocalToGroup(BoundDirectory& binding) {
     if (import) HL_RETURN_IF_ERROR(binding.Remove(info.name));
   }
   ReconcileReport report;
-  HL_RETURN_IF_ERROR(
-      Reconcile(*target(), binding.directory(), binding.store(), options_.local_sync, &report));
+  const Status reconciled = Reconcile(*target(), binding.directory(), FilesOfStore(binding.store()),
+                                      options_.local_sync, &aside, &report);
   auto tell = [&](const std::vector<std::string>& names, LogLevel level, const std::string& what) {
     if (!names.empty()) binding.log().Write(level, what + ": " + Enumerate(names));
   };
   tell(report.rewritten, LogLevel::kInfo, "local log files set to the group's content");
   tell(report.cut, LogLevel::kInfo, "local log files cut to what the group holds");
   tell(report.removed, LogLevel::kInfo, "local log files removed that the group does not hold");
-  tell(report.missing, LogLevel::kWarn,
-       "files that the group lists, but whose bytes were only in " + binding.directory() +
-           ", are missing there; if MANIFEST names one of them the database will not open");
+  tell(aside.names(), LogLevel::kWarn,
+       "what they held and the group does not is kept in " + aside.path() + " until you remove it");
   vanished.insert(vanished.end(), report.removed.begin(), report.removed.end());
+  std::sort(vanished.begin(), vanished.end());
+  vanished.erase(std::unique(vanished.begin(), vanished.end()), vanished.end());
   binding.NoteVanished(std::move(vanished));
-  return Status::Ok();
+  return reconciled;
 }
 
 // Without CURRENT (or, when `manifest_matters`, with one that names no MANIFEST, and neither a log
@@ -146,9 +194,12 @@ Status HyperloopFileSystem::RemoveLeftovers(BoundDirectory& binding, bool manife
   for (const FileInfo& info : files) {
     if (info.lane != Lane::kLog) continue;
     HL_RETURN_IF_ERROR(binding.Remove(info.name));
-    target()
-        ->DeleteFile(binding.directory() + "/" + info.name, IOOptions(), nullptr)
-        .PermitUncheckedError();
+    // At open what is here is judged with the rest.
+    if (manifest_matters) {
+      target()
+          ->DeleteFile(binding.directory() + "/" + info.name, IOOptions(), nullptr)
+          .PermitUncheckedError();
+    }
     removed->push_back(info.name);
   }
   if (!removed->empty()) {

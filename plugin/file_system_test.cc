@@ -8,7 +8,6 @@
 
 #include <filesystem>
 
-#include "local_files.h"
 #include "testing/database_fixture.h"
 
 namespace hyperloop::plugin::testing {
@@ -130,7 +129,10 @@ TEST_F(FileSystemTest, DestroyDoesNotStumbleOverFilesThatReconcilingRemoved) {
   WriteLocal(directory_ + "/000077.log", "only here");
   rocksdb::Status destroyed = rocksdb::DestroyDB(directory_, MakeOptions());
   EXPECT_TRUE(destroyed.ok()) << destroyed.ToString();
-  EXPECT_FALSE(std::filesystem::exists(directory_));
+  EXPECT_THAT(LocalNames(""), ::testing::ElementsAre("hyperloop-set-aside"));
+  EXPECT_EQ(ReadLocal(directory_ + "/hyperloop-set-aside/epoch-2/000077.log"), "only here");
+  ASSERT_TRUE(Open(MakeOptions()).ok());
+  Put("new", "1");
 }
 
 TEST_F(FileSystemTest, CheckpointAndBackupElsewhereAreNotReplicated) {
@@ -156,7 +158,7 @@ TEST_F(FileSystemTest, CheckpointAndBackupElsewhereAreNotReplicated) {
   std::unique_ptr<rocksdb::BackupEngine> backup(engine);
   ASSERT_TRUE(backup->CreateNewBackup(db_.get()).ok());
 
-  EXPECT_EQ(group_->LogFiles(), names);
+  ExpectNothingNewInGroup(names);
   EXPECT_THAT(InfoLogText(), HasSubstr("are not replicated (the first: " + root_ + "/checkpoint"));
   DB* copy = nullptr;
   ASSERT_TRUE(DB::Open(Options(), root_ + "/checkpoint", &copy).ok());

@@ -1,10 +1,7 @@
 #include "local_files.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <cstring>
-#include <functional>
 #include <memory>
 #include <set>
 
@@ -20,34 +17,94 @@ using rocksdb::IOOptions;
 using rocksdb::IOStatus;
 
 constexpr size_t kChunk = 256 << 10;
-constexpr size_t kMaxPairingFile = 1024;
 
-uint32_t Crc32c(std::string_view text) {
-  uint32_t crc = ~0u;
-  for (char c : text) {
-    crc ^= static_cast<unsigned char>(c);
-    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) != 0 ? 0x82f63b78u : 0u);
+Status Rewrite(FileSystem& fs, const std::string& fresh, const GroupFiles& group,
+               const FileInfo& info, bool sync) {
+  auto chunk = std::make_unique<char[]>(kChunk);
+  auto fill = [&](rocksdb::FSWritableFile& file) -> Status {
+    for (uint64_t offset = 0; offset < info.size;) {
+      const size_t length = static_cast<size_t>(std::min<uint64_t>(kChunk, info.size - offset));
+      HL_ASSIGN_OR_RETURN(uint64_t read, group.Read(info.id, offset, {chunk.get(), length}));
+      if (read == 0) {
+        return Corruption("the group has " + std::to_string(offset) + " B of " + info.name +
+                          ", but lists " + std::to_string(info.size) + " B");
+      }
+      rocksdb::Slice bytes(chunk.get(), static_cast<size_t>(read));
+      HL_RETURN_IF_ERROR(
+          FromIOStatus(file.Append(bytes, IOOptions(), nullptr), "cannot write " + fresh));
+      offset += read;
+    }
+    return Status::Ok();
+  };
+  return WriteWhole(fs, fresh, sync, fill);
+}
+
+Status AppendNames(FileSystem& fs, const std::string& directory, std::string_view prefix,
+                   const std::function<bool(std::string_view)>& wanted,
+                   std::vector<std::string>* names) {
+  std::vector<std::string> children;
+  IOStatus listed = fs.GetChildren(directory, IOOptions(), &children, nullptr);
+  if (listed.IsNotFound() || listed.IsPathNotFound()) return Status::Ok();
+  HL_RETURN_IF_ERROR(FromIOStatus(listed, "cannot list " + directory));
+  for (const std::string& child : children) {
+    std::string name = std::string(prefix) + child;
+    if (wanted(name)) names->push_back(std::move(name));
   }
-  return ~crc;
+  return Status::Ok();
 }
 
-std::string PairingText(const Pairing& pairing) {
-  std::string text =
-      "hyperloop pairing 1\ngroup " + pairing.group + "\ndatabase " + pairing.database + "\n";
-  char crc[32];
-  std::snprintf(crc, sizeof crc, "crc32c %08x\n", Crc32c(text));
-  return text + crc;
+Status CreateDirectory(FileSystem& fs, const std::string& path) {
+  return FromIOStatus(fs.CreateDirIfMissing(path, IOOptions(), nullptr), "cannot create " + path);
 }
 
-// The value of the line "key value\n" at the start of `rest`, which is moved behind it.
-bool TakeLine(std::string_view key, std::string_view* rest, std::string* value) {
-  size_t end = rest->find('\n');
-  if (end == std::string_view::npos || rest->substr(0, key.size()) != key || end < key.size())
-    return false;
-  *value = std::string(rest->substr(key.size(), end - key.size()));
-  rest->remove_prefix(end + 1);
-  return true;
+// Sets one file to the group's content; what that replaces goes to `aside`.
+Status SetFile(FileSystem& fs, const std::string& directory, const GroupFiles& group,
+               const FileInfo& info, bool sync, SetAside* aside, ReconcileReport* report) {
+  const std::string path = directory + "/" + info.name;
+  const std::string fresh = path + ".hyperloop-new";
+  HL_ASSIGN_OR_RETURN(const Comparison found, Compare(fs, path, group, info));
+  const bool longer = found.equal == info.size;
+  if (found.exists && longer && found.local_size == info.size) return Status::Ok();
+  HL_RETURN_IF_ERROR(Rewrite(fs, fresh, group, info, sync));
+  if (found.exists) {
+    HL_ASSIGN_OR_RETURN(const bool nothing_lost, OnlyZerosFollow(fs, path, found.equal));
+    if (!nothing_lost) {
+      HL_RETURN_IF_ERROR(longer ? aside->KeepTail(info.name, found.equal) : aside->Keep(info.name));
+    }
+  }
+  HL_RETURN_IF_ERROR(RenameOver(fs, fresh, path));
+  (found.exists && longer ? report->cut : report->rewritten).push_back(info.name);
+  return Status::Ok();
 }
+
+Status RemoveFile(FileSystem& fs, const std::string& directory, const std::string& name,
+                  SetAside* aside) {
+  const std::string path = directory + "/" + name;
+  HL_ASSIGN_OR_RETURN(const bool empty, OnlyZerosFollow(fs, path, 0));
+  if (!empty) return aside->Keep(name);
+  return FromIOStatus(fs.DeleteFile(path, IOOptions(), nullptr), "cannot delete " + path);
+}
+
+// Tables of a history that the group does not have: RocksDB would delete them as obsolete, and the
+// MANIFEST that was set aside would be worth nothing without them.
+Status SetTablesAside(FileSystem& fs, const std::string& directory, const GroupFiles& group,
+                      SetAside* aside) {
+  const auto is_manifest = [](const std::string& name) { return name.starts_with("MANIFEST-"); };
+  if (std::none_of(aside->names().begin(), aside->names().end(), is_manifest)) {
+    return Status::Ok();
+  }
+  std::set<std::string, std::less<>> listed;
+  for (const FileInfo& info : group.Files()) listed.insert(info.name);
+  const auto unknown = [&](std::string_view name) {
+    return IsTableOrBlob(name) && listed.find(name) == listed.end();
+  };
+  std::vector<std::string> names;
+  HL_RETURN_IF_ERROR(AppendNames(fs, directory, "", unknown, &names));
+  for (const std::string& name : names) HL_RETURN_IF_ERROR(aside->Keep(name));
+  return Status::Ok();
+}
+
+}  // namespace
 
 Status WriteWhole(FileSystem& fs, const std::string& path, bool sync,
                   const std::function<Status(rocksdb::FSWritableFile&)>& fill) {
@@ -74,162 +131,137 @@ Status SyncDirectory(FileSystem& fs, const std::string& directory) {
   return FromIOStatus(handle->Fsync(IOOptions(), nullptr), "cannot fsync " + directory);
 }
 
-// How far the local file has the group's bytes: both sizes, and the first byte that differs (the
-// smaller size if none).
-struct Comparison {
-  bool exists = false;
-  uint64_t local_size = 0;
-  uint64_t equal = 0;
-};
+Result<uint64_t> SizeOf(FileSystem& fs, const std::string& path) {
+  IOStatus exists = fs.FileExists(path, IOOptions(), nullptr);
+  if (exists.IsNotFound() || exists.IsPathNotFound()) return NotFound("there is no " + path);
+  HL_RETURN_IF_ERROR(FromIOStatus(exists, "cannot look up " + path));
+  uint64_t size = 0;
+  HL_RETURN_IF_ERROR(FromIOStatus(fs.GetFileSize(path, IOOptions(), &size, nullptr),
+                                  "cannot get the size of " + path));
+  return size;
+}
 
-Result<Comparison> Compare(FileSystem& fs, const std::string& path, Store& store,
+Result<ReadAt> OpenReader(FileSystem& fs, const std::string& path) {
+  std::unique_ptr<rocksdb::FSRandomAccessFile> opened;
+  HL_RETURN_IF_ERROR(FromIOStatus(fs.NewRandomAccessFile(path, FileOptions(), &opened, nullptr),
+                                  "cannot open " + path));
+  std::shared_ptr<rocksdb::FSRandomAccessFile> file = std::move(opened);
+  return ReadAt([file, path](uint64_t offset, std::span<char> out) -> Result<uint64_t> {
+    rocksdb::Slice bytes;
+    HL_RETURN_IF_ERROR(
+        FromIOStatus(file->Read(offset, out.size(), IOOptions(), &bytes, out.data(), nullptr),
+                     "cannot read " + path));
+    if (bytes.data() != out.data()) std::memmove(out.data(), bytes.data(), bytes.size());
+    return uint64_t{bytes.size()};
+  });
+}
+
+Status LocalLogFiles(FileSystem& fs, const std::string& directory,
+                     std::vector<std::string>* names) {
+  const auto is_log = [](std::string_view name) { return Classify(name) == FileClass::kLogLane; };
+  HL_RETURN_IF_ERROR(AppendNames(fs, directory, "", is_log, names));
+  return AppendNames(fs, directory + "/archive", kArchivePrefix, is_log, names);
+}
+
+Result<Comparison> Compare(FileSystem& fs, const std::string& path, const GroupFiles& group,
                            const FileInfo& info) {
   Comparison result;
-  IOStatus exists = fs.FileExists(path, IOOptions(), nullptr);
-  if (exists.IsNotFound()) return result;
-  HL_RETURN_IF_ERROR(FromIOStatus(exists, "cannot look up " + path));
+  const Result<uint64_t> size = SizeOf(fs, path);
+  if (size.status().code() == Code::kNotFound) return result;
+  if (!size.ok()) return size.status();
   result.exists = true;
-  HL_RETURN_IF_ERROR(FromIOStatus(fs.GetFileSize(path, IOOptions(), &result.local_size, nullptr),
-                                  "cannot get the size of " + path));
-  std::unique_ptr<rocksdb::FSSequentialFile> file;
-  HL_RETURN_IF_ERROR(FromIOStatus(fs.NewSequentialFile(path, FileOptions(), &file, nullptr),
-                                  "cannot open " + path));
+  result.local_size = *size;
+  HL_ASSIGN_OR_RETURN(const ReadAt read_local, OpenReader(fs, path));
   auto local = std::make_unique<char[]>(kChunk);
-  auto group = std::make_unique<char[]>(kChunk);
+  auto theirs = std::make_unique<char[]>(kChunk);
   const uint64_t common = std::min(result.local_size, info.size);
   while (result.equal < common) {
     const size_t length = static_cast<size_t>(std::min<uint64_t>(kChunk, common - result.equal));
-    rocksdb::Slice bytes;
-    HL_RETURN_IF_ERROR(FromIOStatus(file->Read(length, IOOptions(), &bytes, local.get(), nullptr),
-                                    "cannot read " + path));
-    HL_ASSIGN_OR_RETURN(uint64_t read, store.Read(info.id, result.equal, {group.get(), length}));
-    const size_t both = std::min<size_t>(bytes.size(), read);
+    HL_ASSIGN_OR_RETURN(const uint64_t here, read_local(result.equal, {local.get(), length}));
+    HL_ASSIGN_OR_RETURN(const uint64_t there,
+                        group.Read(info.id, result.equal, {theirs.get(), length}));
+    const size_t both = static_cast<size_t>(std::min(here, there));
     const size_t same = static_cast<size_t>(
-        std::mismatch(bytes.data(), bytes.data() + both, group.get()).first - bytes.data());
+        std::mismatch(local.get(), local.get() + both, theirs.get()).first - local.get());
     result.equal += same;
     if (same < length) break;
   }
   return result;
 }
 
-Status Rewrite(FileSystem& fs, const std::string& path, Store& store, const FileInfo& info,
-               bool sync) {
-  const std::string fresh = path + ".hyperloop-new";
+Result<bool> OnlyZerosFollow(FileSystem& fs, const std::string& path, uint64_t offset) {
+  HL_ASSIGN_OR_RETURN(const ReadAt read, OpenReader(fs, path));
+  auto chunk = std::make_unique<char[]>(kChunk);
+  for (;;) {
+    HL_ASSIGN_OR_RETURN(const uint64_t length, read(offset, {chunk.get(), kChunk}));
+    if (length == 0) return true;
+    if (std::any_of(chunk.get(), chunk.get() + length, [](char c) { return c != 0; })) return false;
+    offset += length;
+  }
+}
+
+SetAside::SetAside(FileSystem& fs, const std::string& directory, uint64_t generation)
+    : fs_(fs),
+      directory_(directory),
+      path_(directory + "/" + std::string(kSetAsideName) + "/epoch-" + std::to_string(generation)) {
+}
+
+// A group that was made anew counts its epochs from 1 again: nothing that is there is replaced.
+Result<std::string> SetAside::PlaceFor(const std::string& name) {
+  HL_RETURN_IF_ERROR(CreateDirectory(fs_, directory_ + "/" + std::string(kSetAsideName)));
+  HL_RETURN_IF_ERROR(CreateDirectory(fs_, path_));
+  for (int i = 0;; ++i) {
+    std::string place = BaseOf(name) + (i == 0 ? "" : "." + std::to_string(i));
+    IOStatus exists = fs_.FileExists(path_ + "/" + place, IOOptions(), nullptr);
+    if (exists.IsNotFound()) return place;
+    HL_RETURN_IF_ERROR(FromIOStatus(exists, "cannot look up " + path_ + "/" + place));
+  }
+}
+
+Status SetAside::Keep(const std::string& name) {
+  HL_ASSIGN_OR_RETURN(const std::string place, PlaceFor(name));
+  HL_RETURN_IF_ERROR(RenameOver(fs_, directory_ + "/" + name, path_ + "/" + place));
+  names_.push_back(place);
+  return Status::Ok();
+}
+
+Status SetAside::KeepTail(const std::string& name, uint64_t offset) {
+  HL_ASSIGN_OR_RETURN(const std::string place, PlaceFor(name + ".from-" + std::to_string(offset)));
+  HL_ASSIGN_OR_RETURN(const ReadAt read, OpenReader(fs_, directory_ + "/" + name));
   auto chunk = std::make_unique<char[]>(kChunk);
   auto fill = [&](rocksdb::FSWritableFile& file) -> Status {
-    for (uint64_t offset = 0; offset < info.size;) {
-      const size_t length = static_cast<size_t>(std::min<uint64_t>(kChunk, info.size - offset));
-      HL_ASSIGN_OR_RETURN(uint64_t read, store.Read(info.id, offset, {chunk.get(), length}));
-      if (read == 0) {
-        return Corruption("the group has " + std::to_string(offset) + " B of " + info.name +
-                          ", but lists " + std::to_string(info.size) + " B");
-      }
-      rocksdb::Slice bytes(chunk.get(), static_cast<size_t>(read));
-      HL_RETURN_IF_ERROR(
-          FromIOStatus(file.Append(bytes, IOOptions(), nullptr), "cannot write " + fresh));
-      offset += read;
+    for (;;) {
+      HL_ASSIGN_OR_RETURN(const uint64_t length, read(offset, {chunk.get(), kChunk}));
+      if (length == 0) return Status::Ok();
+      HL_RETURN_IF_ERROR(FromIOStatus(
+          file.Append({chunk.get(), static_cast<size_t>(length)}, IOOptions(), nullptr),
+          "cannot write " + path_ + "/" + place));
+      offset += length;
     }
-    return Status::Ok();
   };
-  HL_RETURN_IF_ERROR(WriteWhole(fs, fresh, sync, fill));
-  return RenameOver(fs, fresh, path);
-}
-
-Status AppendLogNames(FileSystem& fs, const std::string& directory, std::string_view prefix,
-                      std::vector<std::string>* names) {
-  std::vector<std::string> children;
-  IOStatus listed = fs.GetChildren(directory, IOOptions(), &children, nullptr);
-  if (listed.IsNotFound() || listed.IsPathNotFound()) return Status::Ok();
-  HL_RETURN_IF_ERROR(FromIOStatus(listed, "cannot list " + directory));
-  for (const std::string& child : children) {
-    std::string name = std::string(prefix) + child;
-    if (Classify(name) == FileClass::kLogLane) names->push_back(std::move(name));
-  }
+  HL_RETURN_IF_ERROR(WriteWhole(fs_, path_ + "/" + place, true, fill));
+  names_.push_back(place);
   return Status::Ok();
 }
 
-}  // namespace
-
-Status ReadPairing(FileSystem& fs, const std::string& directory, Pairing* pairing) {
-  const std::string path = directory + "/" + std::string(kPairingFileName);
-  IOStatus exists = fs.FileExists(path, IOOptions(), nullptr);
-  if (exists.IsNotFound()) {
-    *pairing = Pairing();
-    return Status::Ok();
-  }
-  std::unique_ptr<rocksdb::FSSequentialFile> file;
-  HL_RETURN_IF_ERROR(FromIOStatus(fs.NewSequentialFile(path, FileOptions(), &file, nullptr),
-                                  "cannot open " + path));
-  char buffer[kMaxPairingFile];
-  rocksdb::Slice bytes;
-  HL_RETURN_IF_ERROR(FromIOStatus(file->Read(sizeof buffer, IOOptions(), &bytes, buffer, nullptr),
-                                  "cannot read " + path));
-  std::string_view rest(bytes.data(), bytes.size());
-  std::string version;
-  Pairing found;
-  bool whole = TakeLine("hyperloop pairing ", &rest, &version) &&
-               TakeLine("group ", &rest, &found.group) &&
-               TakeLine("database ", &rest, &found.database);
-  if (!whole || PairingText(found) != std::string_view(bytes.data(), bytes.size())) {
-    return Corruption(path + " (" + std::to_string(bytes.size()) +
-                      " B), which says to which group this directory belongs, is damaged; move the "
-                      "directory away and "
-                      "open an empty one with restore=true, or put the file back");
-  }
-  *pairing = std::move(found);
-  return Status::Ok();
-}
-
-Status WritePairing(FileSystem& fs, const std::string& directory, const Pairing& pairing) {
-  const std::string path = directory + "/" + std::string(kPairingFileName);
-  const std::string fresh = path + ".tmp";
-  const std::string text = PairingText(pairing);
-  auto fill = [&](rocksdb::FSWritableFile& file) {
-    return FromIOStatus(file.Append(text, IOOptions(), nullptr), "cannot write " + fresh);
-  };
-  HL_RETURN_IF_ERROR(WriteWhole(fs, fresh, true, fill));
-  HL_RETURN_IF_ERROR(RenameOver(fs, fresh, path));
-  return SyncDirectory(fs, directory);
-}
-
-Status LocalLogFiles(FileSystem& fs, const std::string& directory,
-                     std::vector<std::string>* names) {
-  HL_RETURN_IF_ERROR(AppendLogNames(fs, directory, "", names));
-  return AppendLogNames(fs, directory + "/archive", kArchivePrefix, names);
-}
-
-Status Reconcile(FileSystem& fs, const std::string& directory, Store& store, bool sync,
-                 ReconcileReport* report) {
+Status Reconcile(FileSystem& fs, const std::string& directory, const GroupFiles& group, bool sync,
+                 SetAside* aside, ReconcileReport* report) {
   std::set<std::string> in_group;
-  for (const FileInfo& info : store.Files()) {
-    const std::string path = directory + "/" + info.name;
-    if (info.lane == Lane::kLocal) {
-      if (fs.FileExists(path, IOOptions(), nullptr).IsNotFound())
-        report->missing.push_back(info.name);
-      continue;
-    }
+  for (const FileInfo& info : group.Files()) {
+    if (info.lane != Lane::kLog) continue;
     in_group.insert(info.name);
-    if (info.name.rfind(kArchivePrefix, 0) == 0) {
-      HL_RETURN_IF_ERROR(
-          FromIOStatus(fs.CreateDirIfMissing(directory + "/archive", IOOptions(), nullptr),
-                       "cannot create " + directory + "/archive"));
-    }
-    HL_ASSIGN_OR_RETURN(Comparison comparison, Compare(fs, path, store, info));
-    if (comparison.exists && comparison.equal == info.size && comparison.local_size == info.size)
-      continue;
-    HL_RETURN_IF_ERROR(Rewrite(fs, path, store, info, sync));
-    bool only_longer = comparison.exists && comparison.equal == info.size;
-    (only_longer ? report->cut : report->rewritten).push_back(info.name);
+    if (info.name.starts_with(kArchivePrefix))
+      HL_RETURN_IF_ERROR(CreateDirectory(fs, directory + "/archive"));
+    HL_RETURN_IF_ERROR(SetFile(fs, directory, group, info, sync, aside, report));
   }
   std::vector<std::string> local;
   HL_RETURN_IF_ERROR(LocalLogFiles(fs, directory, &local));
   for (const std::string& name : local) {
     if (in_group.count(name) != 0) continue;
-    const std::string path = directory + "/" + name;
-    HL_RETURN_IF_ERROR(
-        FromIOStatus(fs.DeleteFile(path, IOOptions(), nullptr), "cannot delete " + path));
+    HL_RETURN_IF_ERROR(RemoveFile(fs, directory, name, aside));
     report->removed.push_back(name);
   }
+  HL_RETURN_IF_ERROR(SetTablesAside(fs, directory, group, aside));
   return sync ? SyncDirectory(fs, directory) : Status::Ok();
 }
 

@@ -1,41 +1,83 @@
-// The local side of a bound directory: the pairing file, and setting WAL, MANIFEST and CURRENT to
-// the group's content.
+// The local side of a bound directory: comparing its log files with the group's, and setting them
+// to the group's content. What is replaced is set aside, not unlinked.
 #pragma once
 
 #include <rocksdb/file_system.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "hyperloop/core/log.h"
 #include "hyperloop/core/status.h"
 #include "hyperloop/replication/store.h"
+#include "rocksdb_log.h"
 
 namespace hyperloop::plugin {
 
-// Reads <directory>/HYPERLOOP. Absent: empty strings. Damaged (form or CRC): kCorruption, with the
-// remedy.
-Status ReadPairing(rocksdb::FileSystem& fs, const std::string& directory, Pairing* pairing);
-// Writes it atomically (new file, fsync, rename, directory fsync).
-Status WritePairing(rocksdb::FileSystem& fs, const std::string& directory, const Pairing& pairing);
+// --- files, with errors that name them ---
+Status WriteWhole(rocksdb::FileSystem& fs, const std::string& path, bool sync,
+                  const std::function<Status(rocksdb::FSWritableFile&)>& fill);
+Status RenameOver(rocksdb::FileSystem& fs, const std::string& from, const std::string& to);
+Status SyncDirectory(rocksdb::FileSystem& fs, const std::string& directory);
+// kNotFound when there is none.
+Result<uint64_t> SizeOf(rocksdb::FileSystem& fs, const std::string& path);
+// Of a local file, opened here; null with the reason when it cannot be.
+Result<ReadAt> OpenReader(rocksdb::FileSystem& fs, const std::string& path);
 
 // Names of the log-lane files that are in the directory and its archive/, relative to it.
 Status LocalLogFiles(rocksdb::FileSystem& fs, const std::string& directory,
                      std::vector<std::string>* names);
 
+// How far a local file has the group's bytes: both sizes, and the first byte that differs (the
+// smaller size if none).
+struct Comparison {
+  bool exists = false;
+  uint64_t local_size = 0;
+  uint64_t equal = 0;
+};
+Result<Comparison> Compare(rocksdb::FileSystem& fs, const std::string& path,
+                           const GroupFiles& group, const FileInfo& info);
+// Whether nothing but zeros follows `offset`; also when nothing follows at all.
+Result<bool> OnlyZerosFollow(rocksdb::FileSystem& fs, const std::string& path, uint64_t offset);
+
+// A place below the directory for what opening it replaces or removes. It is made with the first
+// file that is put there, and nobody but the operator removes it.
+class SetAside {
+ public:
+  // `generation`: the epoch of the taking.
+  SetAside(rocksdb::FileSystem& fs, const std::string& directory, uint64_t generation);
+  // Moves the file `name` of the directory there.
+  Status Keep(const std::string& name);
+  // Copies what follows `offset` of it there.
+  Status KeepTail(const std::string& name, uint64_t offset);
+  const std::string& path() const { return path_; }
+  // As they are called there.
+  const std::vector<std::string>& names() const { return names_; }
+
+ private:
+  Result<std::string> PlaceFor(const std::string& name);
+
+  rocksdb::FileSystem& fs_;
+  const std::string directory_;
+  const std::string path_;
+  std::vector<std::string> names_;
+};
+
 struct ReconcileReport {
   std::vector<std::string> rewritten;  // content differed or was missing
   std::vector<std::string> cut;        // right so far, but longer than the group's
   std::vector<std::string> removed;    // the group does not have them
-  std::vector<std::string> missing;    // listed by the group, bytes only here, and not here
 };
 
 // Makes every log-lane file of the directory equal to the group's, by content: what differs is
 // written anew beside the old one and renamed over it (hard links, as checkpoints make them, keep
-// the old bytes), longer tails are cut, what the group does not have is removed. Files of the local
-// lane are left alone; those that are missing are reported. `sync`: fsync what was written.
-Status Reconcile(rocksdb::FileSystem& fs, const std::string& directory, Store& store, bool sync,
-                 ReconcileReport* report);
+// the old bytes), longer tails are cut, what the group does not have is removed. Content that the
+// group does not have goes to `aside` before, unless it is nothing but zeros; with a MANIFEST the
+// tables and blob files go that the group does not list. Files of the local lane are left alone.
+// `sync`: fsync what was written.
+Status Reconcile(rocksdb::FileSystem& fs, const std::string& directory, const GroupFiles& group,
+                 bool sync, SetAside* aside, ReconcileReport* report);
 
 // "3 (a, b, c)"; at most a few names.
 std::string Enumerate(const std::vector<std::string>& names);

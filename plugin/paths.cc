@@ -32,6 +32,10 @@ std::string_view WithoutTrailingSlashes(std::string_view path) {
 
 }  // namespace
 
+bool IsTableOrBlob(std::string_view name) {
+  return IsNumbered(name, ".sst") || IsNumbered(name, ".blob");
+}
+
 FileClass Classify(std::string_view name) {
   if (StartsWith(name, kArchivePrefix)) {
     return IsNumbered(name.substr(kArchivePrefix.size()), ".log") ? FileClass::kLogLane

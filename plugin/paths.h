@@ -26,6 +26,11 @@ inline constexpr std::string_view kLockFileName = "LOCK";
 // Of a file in the group that is being filled before a rename shows it; never a local name.
 inline constexpr std::string_view kImportSuffix = ".import";
 inline constexpr std::string_view kArchivePrefix = "archive/";
+// The directory, below the bound one, for what opening it replaced.
+inline constexpr std::string_view kSetAsideName = "hyperloop-set-aside";
+
+// NNNNNN.sst or NNNNNN.blob.
+bool IsTableOrBlob(std::string_view name);
 
 // "a/b" → "a", "b" → ".", "/b" → "/". Trailing slashes do not count.
 std::string ParentOf(std::string_view path);

@@ -6,7 +6,7 @@
 
 #include <filesystem>
 
-#include "local_files.h"
+#include "pairing_file.h"
 #include "testing/database_fixture.h"
 
 namespace hyperloop::plugin::testing {
@@ -40,6 +40,18 @@ class ReopenTest : public DatabaseTest {
     ExpectLocalEqualsGroup();
   }
   std::string Path(const std::string& name) { return directory_ + "/" + name; }
+  // Opens it once with other options of the store; nothing stays open.
+  Status OpenWith(const std::function<void(StoreOptions*)>& change) {
+    StoreOptions store_options = MakeStoreOptions();
+    change(&store_options);
+    const auto file_system = MakeFileSystem(store_options);
+    const auto env = rocksdb::NewCompositeEnv(file_system);
+    Options options = MakeOptions();
+    options.env = env.get();
+    const Status status = Open(options);
+    Close();
+    return status;
+  }
 
   std::vector<std::string> logs_, manifests_;
 };
@@ -62,13 +74,15 @@ TEST_F(ReopenTest, LogWithOneWrongByte) {
   bytes[bytes.size() / 2] ^= 1;
   WriteLocal(Path(logs_[0]), bytes);
   ExpectWhole();
+  EXPECT_EQ(ReadLocal(Path("hyperloop-set-aside/epoch-2/" + logs_[0])), bytes);
 }
 
 TEST_F(ReopenTest, ShorterAndLongerAndMissingFiles) {
   MakeAndCrash();
   std::string log = ReadLocal(Path(logs_[0]));
   WriteLocal(Path(logs_[0]), log.substr(0, log.size() / 3));
-  WriteLocal(Path(manifests_[0]), ReadLocal(Path(manifests_[0])) + "a longer tail");
+  const std::string manifest = ReadLocal(Path(manifests_[0]));
+  WriteLocal(Path(manifests_[0]), manifest + "a longer tail");
   std::filesystem::remove(Path("CURRENT"));
   WriteLocal(Path("000999.log"), log);       // the group has no such log
   WriteLocal(Path("MANIFEST-000999"), "x");  // nor that
@@ -76,6 +90,14 @@ TEST_F(ReopenTest, ShorterAndLongerAndMissingFiles) {
   std::string text = InfoLogText();
   EXPECT_THAT(text, HasSubstr("cut to what the group holds: 1 (" + manifests_[0]));
   EXPECT_THAT(text, HasSubstr("removed that the group does not hold: 2"));
+  // None of it is lost.
+  const std::string aside = Path("hyperloop-set-aside/epoch-2/");
+  EXPECT_THAT(text, HasSubstr("is kept in " + Path("hyperloop-set-aside/epoch-2")));
+  EXPECT_EQ(ReadLocal(aside + "000999.log"), log);
+  EXPECT_EQ(ReadLocal(aside + "MANIFEST-000999"), "x");
+  EXPECT_EQ(ReadLocal(aside + manifests_[0] + ".from-" + std::to_string(manifest.size())),
+            "a longer tail");
+  EXPECT_FALSE(std::filesystem::exists(aside + logs_[0])) << "a part of the group's needs no copy";
 }
 
 TEST_F(ReopenTest, EverythingLocalButThePairingLost) {
@@ -96,27 +118,17 @@ TEST_F(ReopenTest, CheckpointKeepsItsBytesWhenTheLocalLogIsRewritten) {
   EXPECT_EQ(ReadLocal(root_ + "/kept.log"), damaged);
 }
 
-TEST_F(ReopenTest, MissingTableIsNamed) {
-  ASSERT_TRUE(Open(MakeOptions()).ok());
-  Put("a", "1");
-  ASSERT_TRUE(db_->Flush(rocksdb::FlushOptions()).ok());
-  Crash();
-  std::string table = LocalNames(".sst").at(0);
-  std::filesystem::remove(Path(table));
-  EXPECT_FALSE(Open(MakeOptions()).ok());
-  EXPECT_THAT(
-      InfoLogText(),
-      HasSubstr("are missing there; if MANIFEST names one of them the database will not open: 1 (" +
-                table));
-}
-
 TEST_F(ReopenTest, EmptyDirectoryAndGroupWithDatabaseNeedsRestore) {
   MakeAndCrash();
   std::filesystem::remove_all(directory_);
   EXPECT_THAT(Open(MakeOptions()).ToString(), HasSubstr("restore=true"));
-  StoreOptions with_restore = MakeStoreOptions();
-  with_restore.restore = true;
-  fs_ = MakeFileSystem(with_restore);
+  // The group is still bound to the directory that is gone.
+  EXPECT_THAT(OpenWith([](StoreOptions* with) { with->restore = true; }).ToString(),
+              HasSubstr("rebind=true"));
+  EXPECT_FALSE(group_->held());
+  StoreOptions with_both = MakeStoreOptions();
+  with_both.restore = with_both.rebind = true;
+  fs_ = MakeFileSystem(with_both);
   env_ = rocksdb::NewCompositeEnv(fs_);
   std::filesystem::remove_all(directory_);
   listed_files_lost_ = true;
@@ -141,14 +153,15 @@ TEST_F(ReopenTest, DamagedPairingIsRefused) {
   for (std::string damaged :
        {std::string(), text.substr(0, text.size() - 1), text + "x", std::string(2000, 'x')}) {
     WriteLocal(Path("HYPERLOOP"), damaged);
-    EXPECT_THAT(Open(MakeOptions()).ToString(), HasSubstr("is damaged; move the directory away"));
+    EXPECT_THAT(Open(MakeOptions()).ToString(),
+                HasSubstr("is damaged, or of a later version; put the file back"));
   }
   for (size_t i = 0; i < text.size(); ++i) {
     std::string damaged = text;
     damaged[i] ^= 4;
     WriteLocal(Path("HYPERLOOP"), damaged);
-    Pairing pairing;
-    EXPECT_EQ(ReadPairing(*rocksdb::FileSystem::Default(), directory_, &pairing).code(),
+    PairingFile file;
+    EXPECT_EQ(ReadPairing(*rocksdb::FileSystem::Default(), directory_, &file).code(),
               Code::kCorruption)
         << i;
   }

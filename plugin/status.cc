@@ -39,7 +39,7 @@ IOStatus ToIOStatus(const Status& status, std::string_view context) {
 Status FromIOStatus(const IOStatus& status, std::string_view context) {
   if (status.ok()) return Status::Ok();
   const std::string text = std::string(context) + ": " + status.ToString();
-  if (status.IsNotFound()) return NotFound(text);
+  if (status.IsNotFound() || status.IsPathNotFound()) return NotFound(text);
   if (status.IsNoSpace()) return NoSpace(text);
   if (status.IsCorruption()) return Corruption(text);
   if (status.IsNotSupported()) return NotSupported(text);

@@ -120,10 +120,21 @@ void DatabaseTest::ExpectLocalEqualsGroup() {
   }
 }
 
+void DatabaseTest::ExpectNothingNewInGroup(const std::map<std::string, std::string>& before) {
+  for (auto& [name, content] : group_->LogFiles()) {
+    auto found = before.find(name);
+    ASSERT_NE(found, before.end()) << name << " is new in the group";
+    EXPECT_TRUE(found->second == content) << name << " has changed in the group";
+  }
+}
+
 void DatabaseTest::Crash() {
   std::string copy = root_ + "/db" + std::to_string(++copies_);
   stdfs::copy(directory_, copy, stdfs::copy_options::recursive);
   stdfs::remove(copy + "/LOCK");
+  // The same file, so that it is this directory that goes on, not a copy of it.
+  const std::string pairing = "/" + std::string(kPairingFileName);
+  if (stdfs::remove(copy + pairing)) stdfs::create_hard_link(directory_ + pairing, copy + pairing);
   directory_ = copy;
   group_ = group_->AfterCrash();
   dead_dbs_.push_back(std::move(db_));

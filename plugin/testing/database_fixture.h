@@ -38,6 +38,8 @@ class DatabaseTest : public ::testing::Test {
   // Local WAL, MANIFEST and CURRENT, names and bytes, are the group's, and its listed files are
   // here.
   void ExpectLocalEqualsGroup();
+  // The group's logs are some of `before`, unchanged: obsolete ones go at any time.
+  void ExpectNothingNewInGroup(const std::map<std::string, std::string>& before);
   // What a kill leaves: a copy of the directory and of the group; from now on the fixture works on
   // these.
   void Crash();

@@ -14,24 +14,21 @@ class FakeStore final : public Store {
   ~FakeStore() override { Close().IgnoreError(); }
 
   Status Take(const TakeRequest& request, TakeResult* result) override {
-    std::lock_guard<std::mutex> lock(group_->mutex_);
+    std::unique_lock<std::mutex> lock(group_->mutex_);
     const bool fresh = group_->files_.empty();
-    const bool paired = !request.pairing.group.empty();
     if (group_->held_ && !options_.takeover) return Busy("a primary that is alive holds the group");
-    if (paired && request.pairing != group_->pairing_) {
-      return InvalidArgument("the directory belongs to group " + request.pairing.group +
-                             ", database " + request.pairing.database);
-    }
-    if (!paired && !request.directory_empty)
-      return InvalidArgument("the directory holds a database that the group never saw");
-    if (!paired && !fresh && !options_.restore) {
-      return InvalidArgument(
-          "the directory is empty, but the group holds a database; restore=true fills the "
-          "directory");
-    }
-    if (!paired)
-      group_->pairing_ = {"fake-group", "database-" + std::to_string(++group_->databases_)};
+    HL_RETURN_IF_ERROR(CheckPairingLocked(request));
+    HL_RETURN_IF_ERROR(JudgeLocked(request));
+    // Sealed: the former owner cannot write any more.
+    const uint64_t former = group_->epoch_;
     epoch_ = ++group_->epoch_;
+    if (Status judged = JudgeLocked(request); !judged.ok()) {
+      group_->epoch_ = former;
+      return judged;
+    }
+    if (request.pairing.group.empty() || request.pairing != group_->pairing_)
+      group_->pairing_ = {"fake-group", "database-" + std::to_string(++group_->databases_)};
+    group_->directory_ = request.directory;
     group_->held_ = true;
     taken_ = true;
     *result = {group_->pairing_, epoch_, fresh, FilesLocked()};
@@ -122,11 +119,7 @@ class FakeStore final : public Store {
   Result<uint64_t> Read(FileId file, uint64_t offset, std::span<char> out) override {
     std::lock_guard<std::mutex> lock(group_->mutex_);
     if (!reachable_) return Unavailable("the group is disconnected; Reconnect first");
-    HL_ASSIGN_OR_RETURN(FakeGroup::File * target, Find(file));
-    if (offset >= target->content.size()) return uint64_t{0};
-    size_t length = std::min<size_t>(out.size(), target->content.size() - offset);
-    std::memcpy(out.data(), target->content.data() + offset, length);
-    return uint64_t{length};
+    return ReadLocked(file, offset, out);
   }
   const StoreOptions& options() const override { return options_; }
   Status Close() override {
@@ -146,6 +139,44 @@ class FakeStore final : public Store {
   }
 
  private:
+  // The group's files as a taking would find them, read under the group's mutex.
+  class View final : public GroupFiles {
+   public:
+    explicit View(FakeStore& store) : store_(store) {}
+    std::vector<FileInfo> Files() const override { return store_.FilesLocked(); }
+    Result<uint64_t> Read(FileId file, uint64_t offset, std::span<char> out) const override {
+      return store_.ReadLocked(file, offset, out);
+    }
+
+   private:
+    FakeStore& store_;
+  };
+
+  Status CheckPairingLocked(const TakeRequest& request) const {
+    const bool paired = !request.pairing.group.empty();
+    const bool bound = !group_->files_.empty();
+    if (paired && request.pairing.group != group_->pairing_.group) {
+      return InvalidArgument("the directory belongs to group " + request.pairing.group +
+                             ", database " + request.pairing.database);
+    }
+    if (paired && (request.pairing == group_->pairing_ || options_.rebind)) return Status::Ok();
+    if (!paired && !request.directory_empty)
+      return InvalidArgument("the directory holds a database that the group never saw");
+    if (!paired && !bound) return Status::Ok();
+    if (!paired && !options_.restore) {
+      return InvalidArgument(
+          "the directory is empty, but the group holds a database; restore=true fills the "
+          "directory");
+    }
+    if (options_.rebind) return Status::Ok();
+    return InvalidArgument("the group is bound to " + group_->directory_ + ", not to " +
+                           request.directory + "; rebind=true binds it to this directory");
+  }
+  Status JudgeLocked(const TakeRequest& request) {
+    ++group_->calls_["judge"];
+    return request.judge ? request.judge(View(*this)) : Status::Ok();
+  }
+
   // Runs one call: counts it, checks epoch and link, and applies a fault that is due.
   template <class Change>
   Status Do(const std::string& call, Change&& change) {
@@ -173,7 +204,14 @@ class FakeStore final : public Store {
     for (auto& [name, file] : group_->files_) {
       if (file.id == id) return &file;
     }
-    return InvalidArgument("no file has id " + std::to_string(id));
+    return NotFound("no file has id " + std::to_string(id));
+  }
+  Result<uint64_t> ReadLocked(FileId file, uint64_t offset, std::span<char> out) {
+    HL_ASSIGN_OR_RETURN(FakeGroup::File * target, Find(file));
+    if (offset >= target->content.size()) return uint64_t{0};
+    size_t length = std::min<size_t>(out.size(), target->content.size() - offset);
+    std::memcpy(out.data(), target->content.data() + offset, length);
+    return uint64_t{length};
   }
   std::vector<FileInfo> FilesLocked() {
     std::vector<FileInfo> files;
@@ -204,6 +242,7 @@ std::shared_ptr<FakeGroup> FakeGroup::AfterCrash() {
   copy->files_ = files_;
   copy->next_id_ = next_id_;
   copy->pairing_ = pairing_;
+  copy->directory_ = directory_;
   copy->epoch_ = epoch_;
   copy->databases_ = databases_;
   copy->extents_ = extents_;

@@ -55,6 +55,7 @@ class FakeGroup {
   std::map<std::string, File, std::less<>> files_;
   FileId next_id_ = 1;
   Pairing pairing_;
+  std::string directory_;  // that it is bound to
   uint64_t epoch_ = 0;
   int databases_ = 0;
   bool held_ = false;

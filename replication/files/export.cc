@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "files/file_table.h"
+#include "files/member_check.h"
 #include "journal/redo.h"
 
 namespace hyperloop {
@@ -150,6 +151,16 @@ Status WriteFiles(std::span<const std::byte> image, const RegionInfo& info, cons
   return SyncDirectory(staging->path());
 }
 
+std::string DamageText(const MemberCheck& check, const RegionInfo& info) {
+  constexpr size_t kMost = 3;
+  const std::vector<std::string> damage = check.Damage(info);
+  std::string text;
+  for (size_t i = 0; i < std::min(damage.size(), kMost); ++i)
+    text += (i == 0 ? "" : "; ") + damage[i];
+  if (damage.size() > kMost) text += "; and " + std::to_string(damage.size() - kMost) + " more";
+  return text;
+}
+
 }  // namespace
 
 Result<ExportReport> ExportFiles(std::span<std::byte> image, const std::string& directory,
@@ -159,8 +170,10 @@ Result<ExportReport> ExportFiles(std::span<std::byte> image, const std::string& 
   if (target.empty()) return InvalidArgument("no directory named to export to");
   HL_RETURN_IF_ERROR(CheckTarget(target));
   HL_ASSIGN_OR_RETURN(const RegionInfo info, ParseSuperblock(image, image.size()));
+  const MemberCheck check = CheckMember(image, info, known_acked);
+  if (!check.sound()) return Corruption(DamageText(check, info));
   HL_ASSIGN_OR_RETURN(const LogState log, Redo(image, info, known_acked));
-  HL_ASSIGN_OR_RETURN(const FileTable table, FileTable::Load(image, info));
+  const FileTable& table = check.table;
   ExportReport report;
   report.last_seq = log.tail.seq;
   Staging staging(target + ".exporting-" + std::to_string(::getpid()));

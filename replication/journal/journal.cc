@@ -13,8 +13,10 @@ namespace {
 
 std::chrono::nanoseconds SteadyNow() { return std::chrono::steady_clock::now().time_since_epoch(); }
 
-// What a kSizes record for `files` files takes.
-constexpr uint64_t SizesLength(uint64_t files) { return RecordLength(files, files * 8); }
+// What a record of so many statements takes at most.
+constexpr uint64_t StatementsLength(uint64_t count) {
+  return RecordLength(count, count * sizeof(Statement::bytes));
+}
 
 }  // namespace
 
@@ -58,9 +60,9 @@ Journal::Journal(Group* group, std::span<std::byte> region, const RegionInfo& in
   track_mask_ = track - 1;
 }
 
-// Every other record leaves this free, so that one that states all sizes due, with a pad before it,
-// always fits: without it a full ring could never be emptied.
-uint64_t Journal::SizesReserve() { return 2 * AlignRecord(SizesLength(kMaxDirty)); }
+// Every other record leaves this free, so that one that states all that is due, with a pad before
+// it, always fits: without it a full ring could never be emptied.
+uint64_t Journal::StatementsReserve() { return 2 * AlignRecord(StatementsLength(kMaxDirty)); }
 
 Status Journal::Break(const Status& status) {
   if (broken_.ok()) broken_ = status;
@@ -99,8 +101,9 @@ Status Journal::Resume(const Recovered& recovered) {
   broken_ = {};
   ++generation_;
   ++statistics_.recoveries;
-  if (recovered.epoch <= epoch_) return {};
-  HL_ASSIGN_OR_RETURN(const uint64_t seq, AppendEpoch(recovered.epoch));
+  if (recovered.configuration.epoch <= epoch_) return {};
+  HL_ASSIGN_OR_RETURN(const uint64_t seq,
+                      AppendEpoch(recovered.configuration.epoch, recovered.configuration));
   return WaitDurable(seq);
 }
 
@@ -252,6 +255,9 @@ Status Journal::CheckSpec(const RecordSpec& spec, uint64_t* length) const {
       (append && spec.file_slot >= info_.geometry.table_capacity)) {
     return InvalidArgument("record's file slot does not fit its type");
   }
+  if (spec.statements.size() > (append ? kMaxStatements : 0)) {
+    return InvalidArgument("record with " + std::to_string(spec.statements.size()) + " statements");
+  }
   return {};
 }
 
@@ -294,7 +300,7 @@ Status Journal::Emit(const RecordSpec& spec, uint64_t length, uint64_t written) 
   const uint64_t at = RingOffset(tail_.position);
   std::byte* const record = region_.data() + at;
   RecordHeader header{};
-  header.magic = kRecordMagic;
+  header.magic = info_.record_magic;
   header.prev_crc = tail_.crc;
   header.type = static_cast<uint8_t>(spec.type);
   header.entry_count = static_cast<uint16_t>(spec.pieces.size());
@@ -362,61 +368,75 @@ Result<uint64_t> Journal::Append(const RecordSpec& spec) {
   // What the header says of acknowledgements should not be stale by much; a caller that waits has
   // told us already.
   if (tail_.seq - acked_seq_ >= 4) HL_RETURN_IF_ERROR(Poll());
-  if (spec.type == RecordType::kAppend && dirty_count_ == kMaxDirty)
-    HL_RETURN_IF_ERROR(EmitSizes(SizesReserve()));
-  auto seq = EmitChecked(spec, length, SizesReserve());
+  if (dirty_count_ + spec.statements.size() > kMaxDirty)
+    HL_RETURN_IF_ERROR(EmitStatements(StatementsReserve()));
+  auto seq = EmitChecked(spec, length, StatementsReserve());
   if (!seq.ok()) return seq;
-  // Only now, and before a checkpoint states sizes: those stated before this record must not count
-  // it, later ones must.
-  for (const uint32_t slot : spec.restated) ForgetSize(slot);
-  if (spec.type == RecordType::kAppend) NoteSize(spec.file_slot, spec.file_end);
+  // Only now, and before a checkpoint states anything: what is stated before this record must not
+  // count it, what is stated later must.
+  ForgetCovered(spec.pieces);
+  Note(spec.statements);
   if (next_head_ticket_ != 0 || target_.seq != 0 || ring_bytes_used() > options_.checkpoint_bytes) {
     HL_RETURN_IF_ERROR(AdvanceCheckpoint(false));
   }
   return seq;
 }
 
-Result<uint64_t> Journal::AppendEpoch(uint64_t epoch) {
+Result<uint64_t> Journal::AppendEpoch(uint64_t epoch, const Configuration& configuration) {
   HL_RETURN_IF_ERROR(broken_);
   if (epoch <= epoch_) {
     return InvalidArgument("epoch " + std::to_string(epoch) + " does not exceed the log's epoch " +
                            std::to_string(epoch_));
   }
+  if (configuration.epoch != epoch) {
+    return InvalidArgument("configuration of epoch " + std::to_string(configuration.epoch) +
+                           " in the first record of epoch " + std::to_string(epoch));
+  }
+  HL_ASSIGN_OR_RETURN(const ConfigurationBlock block, MakeConfigurationBlock(info_, configuration));
+  const RecordPiece piece{info_.geometry.configuration_offset(), &block, sizeof(block)};
   const uint64_t before = std::exchange(epoch_, epoch);
-  auto seq =
-      EmitChecked({.type = RecordType::kEpoch, .pieces = {}}, sizeof(RecordHeader), SizesReserve());
+  auto seq = EmitChecked({.type = RecordType::kEpoch, .pieces = std::span(&piece, 1)},
+                         RecordLength(1, sizeof(block)), StatementsReserve());
   if (!seq.ok() && broken_.ok()) epoch_ = before;
   return seq;
 }
 
-// --- sizes and the head
+// --- statements and the head
 // -----------------------------------------------------------------------------------------------
 
-void Journal::NoteSize(uint32_t slot, uint64_t end) {
-  for (size_t i = 0; i < dirty_count_; ++i) {
-    if (dirty_[i].slot != slot) continue;
-    dirty_[i].size = std::max(dirty_[i].size, end);
-    std::swap(dirty_[i], dirty_[0]);  // the next append is most likely to the same file
-    return;
-  }
-  dirty_[dirty_count_++] = {slot, end};
-}
-
-void Journal::ForgetSize(uint32_t slot) {
-  for (size_t i = 0; i < dirty_count_; ++i) {
-    if (dirty_[i].slot == slot) dirty_[i] = dirty_[--dirty_count_];
+// The i-th statement of an append is the i-th of the next one most likely, to the same file.
+void Journal::Note(std::span<const Statement> statements) {
+  for (size_t i = 0; i < statements.size(); ++i) {
+    const Statement& statement = statements[i];
+    size_t at = i;
+    while (at < dirty_count_ && dirty_[at].destination != statement.destination) ++at;
+    if (at >= dirty_count_) at = dirty_count_++;
+    if (at != i) std::swap(dirty_[at], dirty_[i]);
+    dirty_[i] = statement;
   }
 }
 
-Status Journal::EmitSizes(uint64_t reserve) {
+void Journal::ForgetCovered(std::span<const RecordPiece> pieces) {
+  for (const RecordPiece& piece : pieces) {
+    if (piece.destination >= info_.geometry.data_offset) continue;
+    for (size_t i = dirty_count_; i-- > 0;) {
+      const uint64_t at = dirty_[i].destination;
+      if (at >= piece.destination && at + dirty_[i].size <= piece.destination + piece.length)
+        dirty_[i] = dirty_[--dirty_count_];
+    }
+  }
+}
+
+Status Journal::EmitStatements(uint64_t reserve) {
   std::array<RecordPiece, kMaxDirty> pieces;
+  uint64_t payload = 0;
   for (size_t i = 0; i < dirty_count_; ++i) {
-    pieces[i] = {info_.geometry.EntryOffset(dirty_[i].slot) + offsetof(TableEntry, size),
-                 &dirty_[i].size, 8};
+    pieces[i] = {dirty_[i].destination, dirty_[i].bytes.data(), dirty_[i].size};
+    payload += dirty_[i].size;
   }
-  const RecordSpec spec{.type = RecordType::kSizes,
+  const RecordSpec spec{.type = RecordType::kStatements,
                         .pieces = std::span(pieces.data(), dirty_count_)};
-  HL_RETURN_IF_ERROR(EmitChecked(spec, SizesLength(dirty_count_), reserve).status());
+  HL_RETURN_IF_ERROR(EmitChecked(spec, RecordLength(dirty_count_, payload), reserve).status());
   dirty_count_ = 0;
   return {};
 }
@@ -433,9 +453,9 @@ Status Journal::StartCheckpoint() {
   if (target_.seq != 0 || tail_.seq == head_.cursor.seq) return {};
   if (dirty_count_ != 0) {
     uint64_t pad = 0;
-    if (!HasRoom(SizesLength(dirty_count_), 0, &pad))
-      return Internal("journal: no room for the sizes it reserved");
-    HL_RETURN_IF_ERROR(EmitSizes(0));
+    if (!HasRoom(StatementsLength(dirty_count_), 0, &pad))
+      return Internal("journal: no room for the statements it reserved");
+    HL_RETURN_IF_ERROR(EmitStatements(0));
   }
   target_ = tail_;
   return {};

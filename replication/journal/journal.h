@@ -8,15 +8,17 @@
 // Steps of Append, for one piece of 100 B, besides the group's Submit:
 //   space check (2 compares) · header and entry stores (80 B, one line and a quarter) · one memcpy
 //   of the payload · one CRC over the record (~0.1 ns a byte) · persist of the range (nothing on
-//   ram) · dirty-size note (1 compare) · tracking entry (40 B in a preallocated ring) · one group
-//   operation: write + flush + first copy of record n-1.
+//   ram) · note of its two statements (2 compares, 48 B) · tracking entry (40 B in a preallocated
+//   ring) · one group operation: write + flush + first copy of record n-1.
 // Together about 100 ns with the file lane above it (file_lane_benchmark).
 // No allocation, no system call (ram, pmem), no clock. Copies beyond a record's first entry are
 // operations of their own.
 //
-// Sizes are lazy: an append record changes the file's size only by what redo derives from it.
-// Before the head passes append records, one kSizes record states the sizes of the files they
-// touched.
+// Sizes and the checksums of extents are lazy: an append record changes them only by what redo
+// derives from it. Before the head passes append records, one kStatements record states what they
+// made of the sizes and map entries that they touched. Redo that begins between an append and its
+// statement may find the statement executed already; it comes by the statement itself again, which
+// restates what it stated, so whatever it derived before that is of no consequence.
 //
 // An error of the group is not the caller's yet: the journal asks `recover` for a group that works
 // again, whose members hold everything that was ever written here, and goes on, so that the call
@@ -30,6 +32,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <span>
@@ -48,7 +51,7 @@ namespace hyperloop {
 struct Recovered {
   Group* group = nullptr;
   LogState log;
-  uint64_t epoch = 0;  // greater than the log's when the members had to be sealed anew
+  Configuration configuration;  // its epoch exceeds the log's when the members were sealed anew
 };
 
 struct JournalOptions {
@@ -71,13 +74,27 @@ struct RecordPiece {
   const void* data = nullptr;
   uint32_t length = 0;  // at least 1
 };
+// What bytes an append record makes of a size or a map entry without writing them itself. The next
+// statement for the same place, or a record's piece that covers it, takes its place.
+struct Statement {
+  uint64_t destination = 0;
+  uint8_t size = 0;  // at most 16
+  std::array<std::byte, 16> bytes{};
+
+  template <class T>
+  static Statement Of(uint64_t destination, const T& value) {
+    static_assert(sizeof(T) <= 16);
+    Statement statement{destination, sizeof(T), {}};
+    std::memcpy(statement.bytes.data(), &value, sizeof(T));
+    return statement;
+  }
+};
 struct RecordSpec {
   RecordType type = RecordType::kNamespace;
   uint32_t file_slot = kNoSlot;  // kAppend only
   uint64_t file_end = 0;         // kAppend only: the file's size after it, greater than before
   std::span<const RecordPiece> pieces;
-  // Table slots whose size field the pieces write, so that sizes noted before are void.
-  std::span<const uint32_t> restated = {};
+  std::span<const Statement> statements = {};  // kAppend only, at most 8
 };
 
 struct JournalStatistics {
@@ -94,9 +111,10 @@ class Journal {
                                                  const RegionInfo& info, const LogState& log,
                                                  MediaWriter* media, JournalOptions options);
 
-  // First record of a new epoch, greater than the log's; every later record carries it. Without it
-  // the journal goes on in the epoch of the log's tail, as after a reconnection.
-  Result<uint64_t> AppendEpoch(uint64_t epoch);
+  // First record of a new epoch, greater than the log's; every later record carries it, and it
+  // carries who must agree from now on: `configuration`, of that epoch. Without it the journal goes
+  // on in the epoch of the log's tail, as after a reconnection.
+  Result<uint64_t> AppendEpoch(uint64_t epoch, const Configuration& configuration);
   // Starts a record on its way; returns its seq. It is durable once acked_seq() reaches that.
   // kInvalidArgument: longer than max_record(), no or empty pieces, or a destination outside the
   // applied bytes. kNoSpace: the ring stayed full for space_timeout; nothing was appended. Anything
@@ -112,8 +130,8 @@ class Journal {
   // Brings a broken journal back, or gives a working one new queues. Ok: every record that was ever
   // begun is durable and executed, also those whose call failed.
   Status Recover(std::chrono::nanoseconds patience);
-  // Drain, with sizes stated and the head moved to the tail: the ring is empty, the applied bytes
-  // are the whole truth.
+  // Drain, with all that is due stated and the head moved to the tail: the ring is empty, the
+  // applied bytes are the whole truth.
   Status Checkpoint();
   // To be called now and then (about every millisecond while there is traffic): when nothing was
   // appended since the last call, submits outstanding copies, and once they are acknowledged moves
@@ -142,11 +160,6 @@ class Journal {
     Ticket written = 0;   // operation that wrote it
     Ticket executed = 0;  // operation with its last copy; 0: not submitted
   };
-  struct DirtySize {
-    uint32_t slot = kNoSlot;
-    uint64_t size = 0;
-  };
-
   Journal(Group* group, std::span<std::byte> region, const RegionInfo& info, const LogState& log,
           MediaWriter* media, JournalOptions options);
 
@@ -172,10 +185,11 @@ class Journal {
   Status SubmitPendingCopies(SubmitCall submit = &Group::Submit);
   void CopySubmitted(const Operation::Copy& copy, Ticket ticket);
   Operation::Copy NextCopy() const;
-  Status EmitSizes(uint64_t reserve);
-  static uint64_t SizesReserve();
-  void NoteSize(uint32_t slot, uint64_t end);
-  void ForgetSize(uint32_t slot);
+  Status EmitStatements(uint64_t reserve);
+  static uint64_t StatementsReserve();
+  void Note(std::span<const Statement> statements);
+  // Drops what is due for places that the pieces, now in the log, have stated.
+  void ForgetCovered(std::span<const RecordPiece> pieces);
   void TakeAcks(Ticket acknowledged);
   Status WaitTicket(Ticket ticket);
   // The three steps that move the head; each does what is possible now, without waiting.
@@ -214,13 +228,13 @@ class Journal {
   std::vector<Tracked> tracked_;  // by seq, of the records behind executed_
   uint64_t track_mask_ = 0;
 
-  // Checkpoint in progress: every size due for records up to target_ is stated by then; once
+  // Checkpoint in progress: everything due for records up to target_ is stated by then; once
   // executed, the head goes there.
   LogCursor target_;  // seq 0: none
   Head next_head_;    // written with next_head_ticket_, not yet acknowledged
   Ticket next_head_ticket_ = 0;
-  static constexpr size_t kMaxDirty = 64;
-  std::array<DirtySize, kMaxDirty> dirty_;
+  static constexpr size_t kMaxDirty = 64, kMaxStatements = 8;
+  std::array<Statement, kMaxDirty> dirty_;  // the ones last noted in front
   size_t dirty_count_ = 0;
   JournalStatistics statistics_;
 };

@@ -129,7 +129,8 @@ std::string SetMtu(std::string_view value, StoreOptions* options) {
 }
 
 std::string SetMedia(std::string_view value, StoreOptions* options) {
-  constexpr std::array<std::string_view, 4> kMedia = {"auto", "ram", "file", "pmem"};
+  constexpr std::array<std::string_view, 6> kMedia = {"auto", "ram",           "file",
+                                                      "pmem", "file-emulated", "pmem-emulated"};
   if (std::find(kMedia.begin(), kMedia.end(), value) == kMedia.end())
     return "is not a known medium";
   options->media = std::string(value);
@@ -274,10 +275,12 @@ constexpr Option kOptions[] = {
       "group is formatted."},
      SetInteger<&S::table_capacity, 64, 1048576>,
      GetInteger<&S::table_capacity>},
-    {{"media", "one of auto|ram|file|pmem", "auto", "auto, ram, file, pmem",
+    {{"media", "one of auto|ram|file|pmem|file-emulated|pmem-emulated", "auto",
+      "auto, ram, file, pmem, file-emulated, pmem-emulated",
       "What durable means for the primary's pool: pmem flushes CPU caches, file calls msync, ram "
       "survives any failure that "
-      "spares one member's power; auto detects it."},
+      "spares one member's power; auto detects it. More than the pool's place can promise is "
+      "refused; NAME-emulated runs that code path and promises what ram does."},
      SetMedia,
      GetText<&S::media>},
     {{"local_sync", "boolean", "false", "true, false",

@@ -85,7 +85,7 @@ Status Session::MakeLane() {
   HL_ASSIGN_OR_RETURN(
       std::unique_ptr<Journal> journal,
       Journal::Create(group_.get(), own, info_, log_state_, &pool_->media(), journal_options));
-  HL_ASSIGN_OR_RETURN(const uint64_t seq, journal->AppendEpoch(own_.epoch));
+  HL_ASSIGN_OR_RETURN(const uint64_t seq, journal->AppendEpoch(own_.epoch, configuration_));
   HL_RETURN_IF_ERROR(journal->WaitDurable(seq));
   FileLaneOptions lane_options;
   lane_options.ack = options_.ack;

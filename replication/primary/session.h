@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "files/file_lane.h"
+#include "files/member_check.h"
 #include "hyperloop/core/group.h"
 #include "hyperloop/core/log.h"
 #include "hyperloop/core/rnic.h"
@@ -94,6 +95,10 @@ class Session {
   Status TakeRegion(const TakeRequest& request, const TakePlan& plan,
                     const std::vector<MemberContent>& sealed);
   Status FormatOwn(const TakePlan& plan);
+  Result<std::vector<MemberContent>> ExamineAll();
+  // A redone image, with bytes that fail their checksum taken from whoever has them sound.
+  Status MakeSound(std::span<std::byte> image, const RegionInfo& info,
+                   const std::vector<std::string>& members, const MemberFetch& fetch) const;
   Status JudgeContent(const TakeRequest& request, const TakePlan& plan,
                       std::span<const std::byte> image) const;
   Status RememberGroup();
@@ -104,9 +109,9 @@ class Session {
   // kBusy: the replica is not in the state of `seen` any more.
   Result<control::SealReplyT> Seal(Peer& peer, const control::HelloReplyT& seen, const Uuid& group);
   Status AttachAll();
-  // The own region as the truth: redone, checked, mended from the members where its bytes are
+  // The own region as the truth: redone, checked, mended from those members where its bytes are
   // damaged. Sets info_ and log_state_, whose head is still the one before.
-  Status RedoOwn(uint64_t known_acked, std::vector<std::string>* mended);
+  Status RedoOwn(uint64_t known_acked, std::span<Peer* const> members);
   // The own region moves its head to its tail, and all members become equal to it.
   Status PushOwn();
   Status InstallAll();

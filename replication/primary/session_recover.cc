@@ -127,15 +127,16 @@ Result<Recovered> Session::TryBringBack(std::chrono::nanoseconds patience) {
   }
   HL_RETURN_IF_ERROR(AttachAll());
   // The own region has everything that ever left it: every record was written here first.
-  std::vector<std::string> mended;
-  HL_RETURN_IF_ERROR(RedoOwn(0, &mended));
+  std::vector<Peer*> members;
+  for (const auto& peer : peers_) members.push_back(peer.get());
+  HL_RETURN_IF_ERROR(RedoOwn(0, members));
   HL_RETURN_IF_ERROR(PushOwn());
   if (reclaim) HL_RETURN_IF_ERROR(InstallAll());
   HL_RETURN_IF_ERROR(ArmGroup());
   for (const auto& peer : peers_) peer->Disconnect();
   if (heartbeat_ != nullptr) heartbeat_->SetTargets(HeartbeatTargets());
   looks_before_.clear();
-  return Recovered{group_.get(), log_state_, own_.epoch};
+  return Recovered{group_.get(), log_state_, configuration_};
 }
 
 }  // namespace hyperloop

@@ -25,7 +25,7 @@ struct ClusterOptions {
   std::string directory;  // made when absent; on tmpfs for media=ram, on a disk for media=file
   uint32_t replicas = 3;  // 1 to 8
   uint64_t region_size = 256ull << 20;  // bytes of each replica's region
-  std::string media = "auto";           // auto, ram, file, pmem
+  std::string media = "auto";           // auto, ram, file, pmem, …-emulated
   std::string provider = "softrnic";    // or verbs: all nodes on one RDMA device, no daemon
   std::string device;                   // verbs: NAME or NAME:PORT; empty: the first active
   int spin_us = -1;                     // of the RNIC daemon; -1: its default

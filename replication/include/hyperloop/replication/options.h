@@ -35,7 +35,7 @@ struct StoreOptions {
   uint64_t journal_size = 32ull << 20;  // bytes; applied when the group is formatted
   uint64_t region_size = 0;             // bytes; 0: that of the first replica
   uint32_t table_capacity = 4096;       // files; applied when the group is formatted
-  std::string media = "auto";           // auto, ram, file, pmem
+  std::string media = "auto";           // auto, ram, file, pmem, …-emulated
   bool local_sync = false;              // fsync the local copies of log files too
   bool takeover = false;                // take the group from a primary that lives
   bool restore = false;                 // fill an empty database directory from the group

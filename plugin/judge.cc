@@ -1,0 +1,178 @@
+#include "judge.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <vector>
+
+#include "local_files.h"
+#include "paths.h"
+#include "rocksdb_log.h"
+#include "status.h"
+
+namespace hyperloop::plugin {
+namespace {
+
+using rocksdb::FileSystem;
+
+constexpr std::string_view kManifestPrefix = "MANIFEST-";
+
+// The MANIFEST that a CURRENT names; empty when it names none.
+std::string ManifestOf(std::string_view current) {
+  if (!current.ends_with('\n') || !current.starts_with(kManifestPrefix)) return "";
+  current.remove_suffix(1);
+  return Classify(current) == FileClass::kLogLane ? std::string(current) : "";
+}
+
+uint64_t NumberOf(const std::string& name) {
+  return std::strtoull(name.c_str() + name.find_first_of("0123456789"), nullptr, 10);
+}
+
+class Judge {
+ public:
+  Judge(FileSystem& fs, const std::string& directory, const GroupFiles& group)
+      : fs_(fs), directory_(directory), group_(group) {
+    for (FileInfo& info : group.Files()) {
+      std::string name = info.name;
+      files_[std::move(name)] = std::move(info);
+    }
+  }
+
+  Status Decide() {
+    HL_ASSIGN_OR_RETURN(manifest_, GroupManifest());
+    HL_RETURN_IF_ERROR(FindMissing());
+    HL_ASSIGN_OR_RETURN(const std::string history, OwnHistory());
+    if (!history.empty()) return RefuseHistory(history);
+    return missing_.empty() ? Status::Ok() : RefuseMissing();
+  }
+
+ private:
+  std::string Path(const std::string& name) const { return directory_ + "/" + name; }
+  ReadAt ReaderOf(const FileInfo& info) const {
+    return [this, id = info.id](uint64_t offset, std::span<char> out) {
+      return group_.Read(id, offset, out);
+    };
+  }
+
+  Result<std::string> GroupManifest() const {
+    const auto current = files_.find("CURRENT");
+    if (current == files_.end()) return std::string();
+    char text[64];
+    HL_ASSIGN_OR_RETURN(const uint64_t length, ReaderOf(current->second)(0, text));
+    return ManifestOf({text, static_cast<size_t>(length)});
+  }
+  Result<std::string> LocalManifest() const {
+    const Result<ReadAt> read = OpenReader(fs_, Path("CURRENT"));
+    if (read.status().code() == Code::kNotFound) return std::string();
+    if (!read.ok()) return read.status();
+    char text[64];
+    HL_ASSIGN_OR_RETURN(const uint64_t length, (*read)(0, text));
+    return ManifestOf({text, static_cast<size_t>(length)});
+  }
+
+  // A file is missing only if the group lists it: where DestroyDB was cut short, MANIFEST still
+  // names what is gone from both.
+  Status FindMissing() {
+    const auto manifest = files_.find(manifest_);
+    if (manifest == files_.end()) return Status::Ok();
+    const Result<ManifestContent> content = ParseManifest(ReaderOf(manifest->second));
+    if (!content.ok() && content.status().code() != Code::kNotSupported) return content.status();
+    for (const auto& [name, info] : files_) {
+      if (info.lane != Lane::kLocal || !IsTableOrBlob(name)) continue;
+      const bool table = name.ends_with(".sst");
+      if (content.ok() && (table ? content->tables : content->blobs).count(NumberOf(name)) == 0)
+        continue;
+      const Result<uint64_t> size = SizeOf(fs_, Path(name));
+      if (size.status().code() == Code::kNotFound) {
+        missing_.push_back(name);
+      } else if (!size.ok()) {
+        return size.status();
+      } else if (*size != info.size) {
+        missing_.push_back(name + " of " + std::to_string(info.size) + " B, here " +
+                           std::to_string(*size) + " B");
+      }
+    }
+    return Status::Ok();
+  }
+
+  // Why the directory's logs are not the group's, and of no crash either; empty: they may be. Every
+  // open without the group makes a MANIFEST of a greater number and has CURRENT name it; the group
+  // has each of its own before the directory has it.
+  Result<std::string> OwnHistory() {
+    HL_ASSIGN_OR_RETURN(const std::string local, LocalManifest());
+    if (!local.empty() && files_.count(local) == 0 &&
+        (manifest_.empty() || NumberOf(local) > NumberOf(manifest_))) {
+      const Result<uint64_t> size = SizeOf(fs_, Path(local));
+      if (!size.ok() && size.status().code() != Code::kNotFound) return size.status();
+      if (size.ok() && *size != 0) {
+        to_move_ = "CURRENT";
+        return "its CURRENT names " + local + ", which the group never had" +
+               (manifest_.empty() ? " (the group holds no CURRENT)"
+                                  : " (the group's names " + manifest_ + ")");
+      }
+    }
+    for (const auto& [name, info] : files_) {
+      if (info.lane != Lane::kLog || name == "CURRENT" || name.ends_with(".dbtmp")) continue;
+      HL_ASSIGN_OR_RETURN(const Comparison found, Compare(fs_, Path(name), group_, info));
+      if (!found.exists || found.equal == std::min(found.local_size, info.size)) continue;
+      HL_ASSIGN_OR_RETURN(const ReadAt read, OpenReader(fs_, Path(name)));
+      HL_ASSIGN_OR_RETURN(const bool sound, IsSoundRecord(read, found.equal));
+      if (!sound) continue;  // zeros or damage: the group's bytes take their place
+      to_move_ = name;
+      return "its " + name + " has another record than the group's at offset " +
+             std::to_string(found.equal);
+    }
+    return std::string();
+  }
+
+  std::string KeepDirectory() const {
+    return "to keep what the directory holds: move " + Path(std::string(kPairingFileName)) +
+           " out of it, and it is a plain database, to be opened without the plugin (its content "
+           "can be loaded into a new database of an emptied group: hyperloopctl reset, then ldb "
+           "dump and ldb load)";
+  }
+
+  Status RefuseHistory(const std::string& history) const {
+    std::string text = directory_ + " was changed without its group: " + history +
+                       ". Nothing was changed now. Two ways out: ";
+    if (missing_.empty()) {
+      text += "to keep what the group holds: move " + Path(to_move_) +
+              " out of the directory and open it again; what else the group does not have is then "
+              "set aside in " +
+              Path(std::string(kSetAsideName));
+    } else {
+      text +=
+          "to keep what the group holds: first put back the files that it needs and that are "
+          "gone, " +
+          Enumerate(missing_) + ", then move " + Path(to_move_) +
+          " out of the directory, and open it again";
+    }
+    return InvalidArgument(text + "; " + KeepDirectory());
+  }
+
+  Status RefuseMissing() const {
+    return InvalidArgument(
+        directory_ + " lacks files that " + manifest_ +
+        " of the group needs and whose bytes are not in the group: " + Enumerate(missing_) +
+        ". Nothing was changed. Two ways out: to keep what the group holds: put these files into "
+        "the directory (from the directory that the group was bound to, or from a backup) and open "
+        "it again; to do without them, " +
+        KeepDirectory() + "; ldb repair, without the plugin, opens what is left");
+  }
+
+  FileSystem& fs_;
+  const std::string directory_;
+  const GroupFiles& group_;
+  std::map<std::string, FileInfo> files_;
+  std::string manifest_;              // that the group's CURRENT names
+  std::vector<std::string> missing_;  // for the message
+  std::string to_move_;               // makes room for the group's content when it is moved away
+};
+
+}  // namespace
+
+Status JudgeDirectory(FileSystem& fs, const std::string& directory, const GroupFiles& group) {
+  return Judge(fs, directory, group).Decide();
+}
+
+}  // namespace hyperloop::plugin

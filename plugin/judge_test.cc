@@ -1,0 +1,439 @@
+// What is refused before anything changes: directories that lack what the group needs, that were
+// changed without it, or that are copies. Each way out that a refusal names is gone here.
+#include "judge.h"
+
+#include <rocksdb/convenience.h>
+#include <rocksdb/utilities/checkpoint.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <functional>
+
+#include "pairing_file.h"
+#include "testing/database_fixture.h"
+
+namespace hyperloop::plugin::testing {
+namespace {
+
+namespace stdfs = std::filesystem;
+using rocksdb::DB;
+using rocksdb::Options;
+using rocksdb::Status;
+using rocksdb::WriteOptions;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+class JudgeTest : public DatabaseTest {
+ protected:
+  std::string Path(const std::string& name) { return directory_ + "/" + name; }
+  std::string Set(const std::string& name) { return Path("hyperloop-set-aside/epoch-") + name; }
+
+  // A table with "table" and a log with "log", closed.
+  void Make() {
+    ASSERT_TRUE(Open(MakeOptions()).ok());
+    Put("table", "1");
+    ASSERT_TRUE(db_->Flush(rocksdb::FlushOptions()).ok());
+    Put("log", "1");
+    Close();
+  }
+  // What a stock tool without the plugin does.
+  void Plainly(const std::string& directory, const std::function<void(DB&)>& change) {
+    DB* opened = nullptr;
+    const Status status = DB::Open(Options(), directory, &opened);
+    ASSERT_TRUE(status.ok()) << status.ToString();
+    const std::unique_ptr<DB> db(opened);
+    change(*db);
+  }
+  static void PutPlain(DB& db) { ASSERT_TRUE(db.Put(WriteOptions(), "plain", "1").ok()); }
+  static void Compact(DB& db) {
+    ASSERT_TRUE(db.Put(WriteOptions(), "plain", "1").ok());
+    rocksdb::CompactRangeOptions all;
+    all.bottommost_level_compaction = rocksdb::BottommostLevelCompaction::kForce;
+    ASSERT_TRUE(db.CompactRange(all, nullptr, nullptr).ok());
+  }
+  std::map<std::string, std::string> LocalFilesNow() {
+    std::map<std::string, std::string> files;
+    for (const auto& entry : stdfs::recursive_directory_iterator(directory_)) {
+      const std::string name = stdfs::relative(entry.path(), directory_);
+      if (entry.is_regular_file() && !name.starts_with("LOG") && name != "LOCK")
+        files[name] = ReadLocal(entry.path());
+    }
+    return files;
+  }
+  Status OpenWith(const StoreOptions& store_options) {
+    Close();
+    env_.reset();
+    fs_ = MakeFileSystem(store_options);
+    env_ = rocksdb::NewCompositeEnv(fs_);
+    return Open(MakeOptions());
+  }
+  StoreOptions Rebinding() const {
+    StoreOptions options = MakeStoreOptions();
+    options.rebind = true;
+    return options;
+  }
+  // Opening fails with `reason`; neither group nor directory changes.
+  void ExpectRefused(const ::testing::Matcher<std::string>& reason) {
+    ExpectRefused(reason, MakeStoreOptions());
+  }
+  void ExpectRefused(const ::testing::Matcher<std::string>& reason, const StoreOptions& with) {
+    const auto files = LocalFilesNow();
+    const auto logs = group_->LogFiles();
+    const uint64_t epoch = group_->epoch();
+    const bool held = group_->held();
+    const Status status = OpenWith(with);
+    EXPECT_FALSE(status.ok());
+    EXPECT_THAT(status.ToString(), reason);
+    EXPECT_EQ(LocalFilesNow(), files);
+    EXPECT_EQ(group_->LogFiles(), logs);
+    EXPECT_EQ(group_->epoch(), epoch);
+    EXPECT_EQ(group_->held(), held);
+  }
+  void ExpectOpens(const StoreOptions& with) {
+    const Status status = OpenWith(with);
+    ASSERT_TRUE(status.ok()) << status.ToString();
+    ExpectLocalEqualsGroup();
+  }
+};
+
+TEST_F(JudgeTest, PlainPutIsRefusedAndTheGroupCanBeKept) {
+  Make();
+  Plainly(directory_, PutPlain);
+  ExpectRefused(AllOf(HasSubstr("was changed without its group: its CURRENT names MANIFEST-"),
+                      HasSubstr("Nothing was changed"), HasSubstr("move " + Path("CURRENT")),
+                      HasSubstr("move " + Path("HYPERLOOP"))));
+  stdfs::rename(Path("CURRENT"), root_ + "/CURRENT");
+  ExpectOpens(MakeStoreOptions());
+  EXPECT_EQ(Get("table") + Get("log"), "11");
+  EXPECT_THAT(Get("plain"), HasSubstr("NotFound"));
+  // The other history is whole, aside.
+  EXPECT_THAT(InfoLogText(), HasSubstr("is kept in " + Path("hyperloop-set-aside/epoch-2")));
+  const std::string current = ReadLocal(root_ + "/CURRENT");
+  EXPECT_TRUE(stdfs::exists(Set("2/") + current.substr(0, current.size() - 1)));
+  const std::string aside = root_ + "/aside";
+  stdfs::create_directories(aside);
+  for (const auto& entry : stdfs::directory_iterator(Set("2")))
+    stdfs::copy(entry.path(), aside / entry.path().filename());
+  stdfs::copy(root_ + "/CURRENT", aside + "/CURRENT");
+  for (const auto& table : LocalNames(".sst")) {
+    if (!stdfs::exists(aside + "/" + table)) stdfs::copy(Path(table), aside + "/" + table);
+  }
+  Plainly(aside, [](DB& db) {
+    std::string value;
+    EXPECT_TRUE(db.Get(rocksdb::ReadOptions(), "plain", &value).ok());
+    EXPECT_TRUE(db.Get(rocksdb::ReadOptions(), "log", &value).ok());
+  });
+}
+
+TEST_F(JudgeTest, PlainPutIsRefusedAndTheDirectoryCanBeKept) {
+  Make();
+  Plainly(directory_, PutPlain);
+  ExpectRefused(HasSubstr("was changed without its group"));
+  stdfs::rename(Path("HYPERLOOP"), root_ + "/HYPERLOOP");
+  Plainly(directory_, [](DB& db) {
+    for (const char* key : {"table", "log", "plain"}) {
+      std::string value;
+      EXPECT_TRUE(db.Get(rocksdb::ReadOptions(), key, &value).ok()) << key;
+    }
+  });
+  ExpectRefused(HasSubstr("the group never saw"));
+}
+
+TEST_F(JudgeTest, PlainCompactionIsRefusedAndNamesTheTablesThatItTook) {
+  Make();
+  const std::string table = LocalNames(".sst").at(0);
+  stdfs::copy(Path(table), root_ + "/backup.sst");
+  Plainly(directory_, Compact);
+  ASSERT_FALSE(stdfs::exists(Path(table)));
+  ExpectRefused(AllOf(
+      HasSubstr("was changed without its group"),
+      HasSubstr("first put back the files that it needs and that are gone, 1 (" + table + ")")));
+  stdfs::rename(Path("CURRENT"), root_ + "/CURRENT");
+  ExpectRefused(AllOf(HasSubstr("lacks files that MANIFEST-"), HasSubstr(table)));
+  stdfs::copy(root_ + "/backup.sst", Path(table));
+  ExpectOpens(MakeStoreOptions());
+  EXPECT_EQ(Get("table") + Get("log"), "11");
+  EXPECT_THAT(Get("plain"), HasSubstr("NotFound"));
+}
+
+TEST_F(JudgeTest, MissingTableIsRefusedUntilItIsBack) {
+  Make();
+  const std::string table = LocalNames(".sst").at(0);
+  stdfs::rename(Path(table), root_ + "/" + table);
+  ExpectRefused(AllOf(HasSubstr("lacks files that MANIFEST-"), HasSubstr("1 (" + table + ")"),
+                      HasSubstr("put these files into the directory"),
+                      HasSubstr("move " + Path("HYPERLOOP"))));
+  WriteLocal(Path(table), "another file");
+  ExpectRefused(HasSubstr("here 12 B"));
+  stdfs::rename(root_ + "/" + table, Path(table));
+  ExpectOpens(MakeStoreOptions());
+  EXPECT_EQ(Get("table") + Get("log"), "11");
+}
+
+TEST_F(JudgeTest, WithoutTheMissingTableRepairOpensWhatIsLeft) {
+  Make();
+  stdfs::remove(Path(LocalNames(".sst").at(0)));
+  ExpectRefused(HasSubstr("ldb repair, without the plugin, opens what is left"));
+  stdfs::remove(Path("HYPERLOOP"));
+  ASSERT_TRUE(rocksdb::RepairDB(directory_, Options()).ok());
+  Plainly(directory_, [](DB& db) {
+    std::string value;
+    EXPECT_TRUE(db.Get(rocksdb::ReadOptions(), "log", &value).ok());
+  });
+}
+
+TEST_F(JudgeTest, OnlyTablesThatTheManifestNamesAreNeeded) {
+  Make();
+  ASSERT_TRUE(OpenWith(MakeStoreOptions()).ok());
+  const std::string obsolete = "000900.sst";  // listed, but of no version
+  std::unique_ptr<rocksdb::FSWritableFile> file;
+  ASSERT_TRUE(fs_->NewWritableFile(Path(obsolete), rocksdb::FileOptions(), &file, nullptr).ok());
+  ASSERT_TRUE(file->Append("x", rocksdb::IOOptions(), nullptr).ok());
+  ASSERT_TRUE(file->Close(rocksdb::IOOptions(), nullptr).ok());
+  file.reset();
+  Crash();
+  ASSERT_EQ(group_->LocalFiles().count(obsolete), 1u);
+  stdfs::remove(Path(obsolete));  // as a power failure does, before the directory was fsynced
+  const Status status = Open(MakeOptions());
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  EXPECT_EQ(Get("table") + Get("log"), "11");
+}
+
+TEST_F(JudgeTest, RestoringWithoutTheTablesFencesNobody) {
+  ASSERT_TRUE(Open(MakeOptions()).ok());
+  Put("table", "1");
+  ASSERT_TRUE(db_->Flush(rocksdb::FlushOptions()).ok());
+  StoreOptions rival = MakeStoreOptions();
+  rival.takeover = rival.restore = rival.rebind = true;
+  const auto rival_fs = MakeFileSystem(rival);
+  const auto rival_env = rocksdb::NewCompositeEnv(rival_fs);
+  Options options = MakeOptions();
+  options.env = rival_env.get();
+  DB* opened = nullptr;
+  const Status refused = DB::Open(options, root_ + "/rival", &opened);
+  EXPECT_THAT(refused.ToString(), HasSubstr("lacks files that MANIFEST-"));
+  EXPECT_EQ(group_->epoch(), 1u);
+  Put("later", "1");  // nobody took anything
+  // With the tables the same is an answer.
+  for (const auto& table : LocalNames(".sst")) stdfs::copy(Path(table), root_ + "/rival/" + table);
+  const Status taken = DB::Open(options, root_ + "/rival", &opened);
+  ASSERT_TRUE(taken.ok()) << taken.ToString();
+  const std::unique_ptr<DB> db(opened);
+  std::string value;
+  EXPECT_TRUE(db->Get(rocksdb::ReadOptions(), "later", &value).ok());
+  EXPECT_TRUE(db_->Put(WriteOptions(), "late", "1").IsIOFenced());
+}
+
+// The group's MANIFEST roll was killed before the directory followed; then a stock tool opened it
+// and gave its own MANIFEST the same number.
+TEST_F(JudgeTest, AnotherManifestOfTheSameNumberIsRefused) {
+  Make();
+  const auto logs = group_->LogFiles();
+  std::string current = logs.at("CURRENT");
+  current.pop_back();
+  std::string other = logs.at(current);
+  Plainly(directory_, PutPlain);
+  std::string theirs = ReadLocal(Path("CURRENT"));
+  theirs.pop_back();
+  stdfs::rename(Path(theirs), Path(current));
+  WriteLocal(Path("CURRENT"), current + "\n");
+  ASSERT_NE(ReadLocal(Path(current)), other);
+  ExpectRefused(AllOf(HasSubstr("its " + current + " has another record than the group's"),
+                      HasSubstr("move " + Path(current))));
+  stdfs::rename(Path(current), root_ + "/" + current);
+  ExpectOpens(MakeStoreOptions());
+  EXPECT_EQ(Get("table") + Get("log"), "11");
+}
+
+// No state that a kill leaves is taken for another history: here, each state of the directory
+// between two namespace changes while RocksDB opens, rolls MANIFEST and is destroyed, with the
+// group as far or one change ahead.
+class StatesFileSystem : public rocksdb::FileSystemWrapper {
+ public:
+  StatesFileSystem(const std::shared_ptr<rocksdb::FileSystem>& base, std::function<void()> keep)
+      : FileSystemWrapper(base), keep_(std::move(keep)) {}
+  const char* Name() const override { return "states"; }
+  rocksdb::IOStatus NewWritableFile(const std::string& path, const rocksdb::FileOptions& options,
+                                    std::unique_ptr<rocksdb::FSWritableFile>* file,
+                                    rocksdb::IODebugContext* dbg) override {
+    keep_();
+    return target()->NewWritableFile(path, options, file, dbg);
+  }
+  rocksdb::IOStatus RenameFile(const std::string& from, const std::string& to,
+                               const rocksdb::IOOptions& options,
+                               rocksdb::IODebugContext* dbg) override {
+    keep_();
+    return target()->RenameFile(from, to, options, dbg);
+  }
+  rocksdb::IOStatus DeleteFile(const std::string& path, const rocksdb::IOOptions& options,
+                               rocksdb::IODebugContext* dbg) override {
+    keep_();
+    return target()->DeleteFile(path, options, dbg);
+  }
+
+ private:
+  const std::function<void()> keep_;
+};
+
+TEST_F(JudgeTest, NoStateOfAKillIsRefused) {
+  Make();
+  struct State {
+    std::string directory;
+    std::shared_ptr<FakeGroup> group;
+    bool destroying;
+  };
+  std::vector<State> states;
+  bool destroying = false;
+  const auto keep = [&] {
+    if (!stdfs::exists(Path("HYPERLOOP"))) return;
+    const std::string copy = root_ + "/state" + std::to_string(states.size());
+    stdfs::copy(directory_, copy, stdfs::copy_options::recursive);
+    stdfs::remove(copy + "/LOCK");
+    stdfs::remove(copy + "/HYPERLOOP");
+    stdfs::create_hard_link(Path("HYPERLOOP"), copy + "/HYPERLOOP");
+    states.push_back({copy, group_->AfterCrash(), destroying});
+  };
+  StoreAccess access;
+  access.open = [this](const StoreOptions& with,
+                       std::shared_ptr<Log>) -> Result<std::unique_ptr<Store>> {
+    return MakeFakeStore(group_, with);
+  };
+  const auto base = std::make_shared<StatesFileSystem>(rocksdb::FileSystem::Default(), keep);
+  fs_ = std::make_shared<HyperloopFileSystem>(base, MakeStoreOptions(), access);
+  env_ = rocksdb::NewCompositeEnv(fs_);
+  Options options = MakeOptions();
+  options.max_manifest_file_size = 1;  // a new MANIFEST with every change
+  options.max_background_jobs = 1;
+  ASSERT_TRUE(Open(options).ok());
+  Put("more", "1");
+  ASSERT_TRUE(db_->Flush(rocksdb::FlushOptions()).ok());
+  Close();
+  destroying = true;
+  ASSERT_TRUE(rocksdb::DestroyDB(directory_, options).ok());
+  ASSERT_GT(states.size(), 20u);
+  for (const State& state : states) {
+    SCOPED_TRACE(state.directory);
+    directory_ = state.directory;
+    group_ = state.group;
+    if (!state.destroying) {
+      ExpectOpens(MakeStoreOptions());
+      EXPECT_EQ(Get("table") + Get("log"), "11");
+      Close();
+    }
+    fs_ = MakeFileSystem(MakeStoreOptions());
+    env_ = rocksdb::NewCompositeEnv(fs_);
+    const Status destroyed = rocksdb::DestroyDB(directory_, MakeOptions());
+    EXPECT_TRUE(destroyed.ok()) << destroyed.ToString();
+  }
+}
+
+// DestroyDB deletes in any order; here it is killed when each of the logs is gone from the group,
+// and still in the directory.
+TEST_F(JudgeTest, DestroyCutShortAnywhereCanBeRepeated) {
+  Make();
+  const std::string original = directory_;
+  const auto whole = group_;
+  for (const auto& [name, content] : whole->LogFiles()) {
+    SCOPED_TRACE(name);
+    directory_ = root_ + "/without-" + name;
+    stdfs::copy(original, directory_, stdfs::copy_options::recursive);
+    stdfs::remove(Path("HYPERLOOP"));
+    stdfs::create_hard_link(original + "/HYPERLOOP", Path("HYPERLOOP"));
+    group_ = whole->AfterCrash();
+    auto store = MakeFakeStore(group_, MakeStoreOptions());
+    TakeResult taken;
+    ASSERT_TRUE(store->Take({directory_, false, group_->pairing(), nullptr}, &taken).ok());
+    ASSERT_TRUE(store->Remove(name).ok());
+    store.reset();
+    fs_ = MakeFileSystem(MakeStoreOptions());
+    env_ = rocksdb::NewCompositeEnv(fs_);
+    const Status destroyed = rocksdb::DestroyDB(directory_, MakeOptions());
+    EXPECT_TRUE(destroyed.ok()) << destroyed.ToString();
+    EXPECT_THAT(group_->LogFiles(), IsEmpty());
+  }
+}
+
+// --- copies ---
+
+TEST_F(JudgeTest, CopyIsRefusedUntilItIsRebound) {
+  Make();
+  const std::string original = directory_;
+  const std::string copy = root_ + "/copy";
+  stdfs::copy(original, copy, stdfs::copy_options::recursive);
+  directory_ = copy;
+  ExpectRefused(AllOf(HasSubstr(copy + " is a copy"), HasSubstr("written in " + original),
+                      HasSubstr("rebind=true")));
+  ExpectOpens(Rebinding());
+  Put("copy", "1");
+  ExpectOpens(MakeStoreOptions());  // once is enough
+  EXPECT_EQ(Get("copy") + Get("log"), "11");
+  Close();
+  // From now on the original is refused, until it is rebound itself.
+  directory_ = original;
+  ExpectRefused(AllOf(HasSubstr("bound to " + copy), HasSubstr("rebind=true")));
+  for (const auto& entry : stdfs::directory_iterator(copy)) {
+    if (IsTableOrBlob(entry.path().filename().string()))
+      stdfs::copy(entry.path(), original, stdfs::copy_options::skip_existing);
+  }
+  listed_files_lost_ = true;  // OPTIONS files, which nobody needs
+  ExpectOpens(Rebinding());
+  EXPECT_EQ(Get("copy") + Get("log"), "11");
+  Close();
+  directory_ = copy;
+  ExpectRefused(HasSubstr("rebind=true"));
+}
+
+TEST_F(JudgeTest, RenamedDirectoryIsNoCopy) {
+  Make();
+  const std::string moved = root_ + "/moved";
+  stdfs::rename(directory_, moved);
+  directory_ = moved;
+  ExpectOpens(MakeStoreOptions());
+  EXPECT_THAT(ReadLocal(Path("HYPERLOOP")), HasSubstr("directory " + moved + "\n"));
+}
+
+TEST_F(JudgeTest, RestoredBackupOfTheSamePathIsACopy) {
+  Make();
+  stdfs::copy(directory_, root_ + "/backup", stdfs::copy_options::recursive);
+  stdfs::rename(directory_, root_ + "/before");  // keeps its inodes taken
+  stdfs::copy(root_ + "/backup", directory_, stdfs::copy_options::recursive);
+  ExpectRefused(AllOf(HasSubstr("is a copy"), HasSubstr("rebind=true")));
+  ExpectOpens(Rebinding());
+  EXPECT_EQ(Get("table") + Get("log"), "11");
+}
+
+TEST_F(JudgeTest, PairingFileOfVersion1IsReadAndRenewed) {
+  Make();
+  const Pairing pairing = group_->pairing();
+  // As version 0.1 wrote it, its checksum included.
+  ASSERT_EQ(pairing.group + pairing.database, "fake-groupdatabase-1");
+  const std::string old =
+      "hyperloop pairing 1\ngroup fake-group\ndatabase database-1\ncrc32c 0bbeb79e\n";
+  WriteLocal(Path("HYPERLOOP"), old);
+  ExpectOpens(MakeStoreOptions());
+  EXPECT_THAT(ReadLocal(Path("HYPERLOOP")), HasSubstr("hyperloop pairing 2\n"));
+  EXPECT_EQ(Get("table") + Get("log"), "11");
+}
+
+TEST(PairingFileTest, TheInodeDecides) {
+  const auto copy = [](PairingPlace recorded, PairingPlace found) {
+    PairingFile file;
+    file.recorded = std::move(recorded);
+    file.found = std::move(found);
+    return file.IsCopy();
+  };
+  EXPECT_FALSE(copy({"/a", 1, 7}, {"/a", 1, 7}));
+  EXPECT_FALSE(copy({"/a", 1, 7}, {"/b", 1, 7})) << "renamed";
+  EXPECT_FALSE(copy({"/a", 1, 7}, {"/a", 2, 7})) << "devices are numbered anew at each start";
+  EXPECT_TRUE(copy({"/a", 1, 7}, {"/b", 2, 7})) << "the same number by chance, or a snapshot";
+  EXPECT_TRUE(copy({"/a", 1, 7}, {"/a", 1, 8}));
+  EXPECT_TRUE(copy({"/a", 1, 7}, {"/b", 1, 8}));
+  EXPECT_FALSE(copy({"", 0, 0}, {"/a", 1, 7})) << "version 1";
+  EXPECT_FALSE(copy({"/a", 1, 7}, {"/a", 0, 0})) << "no inodes here";
+}
+
+}  // namespace
+}  // namespace hyperloop::plugin::testing

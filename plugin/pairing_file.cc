@@ -1,0 +1,137 @@
+#include "pairing_file.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <memory>
+#include <string_view>
+
+#include "crc32c.h"
+#include "local_files.h"
+#include "paths.h"
+#include "status.h"
+
+namespace hyperloop::plugin {
+namespace {
+
+using rocksdb::FileOptions;
+using rocksdb::FileSystem;
+using rocksdb::IOOptions;
+using rocksdb::IOStatus;
+
+constexpr size_t kMaxPairingFile = 8192;
+
+std::string WithChecksum(std::string text) {
+  char crc[32];
+  std::snprintf(crc, sizeof crc, "crc32c %08x\n", Crc32c(text));
+  return text + crc;
+}
+
+std::string TextOf(const Pairing& pairing, std::string_view version) {
+  return "hyperloop pairing " + std::string(version) + "\ngroup " + pairing.group + "\ndatabase " +
+         pairing.database + "\n";
+}
+
+std::string TextOf(const Pairing& pairing, const PairingPlace& place) {
+  return WithChecksum(TextOf(pairing, "2") + "directory " + place.path + "\ndevice " +
+                      std::to_string(place.device) + "\ninode " + std::to_string(place.inode) +
+                      "\n");
+}
+
+// The value of the line "key value\n" at the start of `rest`, which is moved behind it.
+bool TakeLine(std::string_view key, std::string_view* rest, std::string* value) {
+  size_t end = rest->find('\n');
+  if (end == std::string_view::npos || rest->substr(0, key.size()) != key || end < key.size())
+    return false;
+  *value = std::string(rest->substr(key.size(), end - key.size()));
+  rest->remove_prefix(end + 1);
+  return true;
+}
+
+bool TakeNumber(std::string_view key, std::string_view* rest, uint64_t* value) {
+  std::string text;
+  if (!TakeLine(key, rest, &text)) return false;
+  const char* end = text.data() + text.size();
+  return std::from_chars(text.data(), end, *value) == std::from_chars_result{end, std::errc()};
+}
+
+bool Parse(std::string_view text, PairingFile* file) {
+  std::string_view rest = text;
+  std::string version;
+  if (!TakeLine("hyperloop pairing ", &rest, &version) ||
+      !TakeLine("group ", &rest, &file->pairing.group) ||
+      !TakeLine("database ", &rest, &file->pairing.database)) {
+    return false;
+  }
+  if (version == "1") return WithChecksum(TextOf(file->pairing, version)) == text;
+  return TakeLine("directory ", &rest, &file->recorded.path) &&
+         TakeNumber("device ", &rest, &file->recorded.device) &&
+         TakeNumber("inode ", &rest, &file->recorded.inode) &&
+         TextOf(file->pairing, file->recorded) == text;
+}
+
+// Of the file `path` for `directory`. RocksDB's FileSystem tells no inodes; a file system that is
+// not the kernel's has none.
+PairingPlace PlaceOf(FileSystem& fs, const std::string& directory, const std::string& path) {
+  PairingPlace place;
+  if (!fs.GetAbsolutePath(directory, IOOptions(), &place.path, nullptr).ok()) {
+    place.path = directory;
+  }
+  std::replace(place.path.begin(), place.path.end(), '\n', '?');
+  struct stat found;
+  if (::stat(path.c_str(), &found) != 0) return place;
+  place.device = found.st_dev;
+  place.inode = found.st_ino;
+  return place;
+}
+
+}  // namespace
+
+bool PairingFile::IsCopy() const {
+  if (recorded.inode == 0 || found.inode == 0) return false;
+  const bool same_file = recorded.inode == found.inode;
+  return !same_file || (recorded.path != found.path && recorded.device != found.device);
+}
+
+Status ReadPairing(FileSystem& fs, const std::string& directory, PairingFile* file) {
+  const std::string path = directory + "/" + std::string(kPairingFileName);
+  IOStatus exists = fs.FileExists(path, IOOptions(), nullptr);
+  if (exists.IsNotFound()) {
+    *file = PairingFile();
+    return Status::Ok();
+  }
+  std::unique_ptr<rocksdb::FSSequentialFile> reader;
+  HL_RETURN_IF_ERROR(FromIOStatus(fs.NewSequentialFile(path, FileOptions(), &reader, nullptr),
+                                  "cannot open " + path));
+  auto buffer = std::make_unique<char[]>(kMaxPairingFile);
+  rocksdb::Slice bytes;
+  HL_RETURN_IF_ERROR(
+      FromIOStatus(reader->Read(kMaxPairingFile, IOOptions(), &bytes, buffer.get(), nullptr),
+                   "cannot read " + path));
+  PairingFile read;
+  if (!Parse({bytes.data(), bytes.size()}, &read)) {
+    return Corruption(path + " (" + std::to_string(bytes.size()) +
+                      " B), which says to which group this directory belongs, is damaged, or of a "
+                      "later version; put the file back, or move the directory away and open an "
+                      "empty one with restore=true&rebind=true");
+  }
+  read.found = PlaceOf(fs, directory, path);
+  *file = std::move(read);
+  return Status::Ok();
+}
+
+Status WritePairing(FileSystem& fs, const std::string& directory, const Pairing& pairing) {
+  const std::string path = directory + "/" + std::string(kPairingFileName);
+  const std::string fresh = path + ".tmp";
+  auto fill = [&](rocksdb::FSWritableFile& file) {
+    const std::string text = TextOf(pairing, PlaceOf(fs, directory, fresh));
+    return FromIOStatus(file.Append(text, IOOptions(), nullptr), "cannot write " + fresh);
+  };
+  HL_RETURN_IF_ERROR(WriteWhole(fs, fresh, true, fill));
+  HL_RETURN_IF_ERROR(RenameOver(fs, fresh, path));
+  return SyncDirectory(fs, directory);
+}
+
+}  // namespace hyperloop::plugin

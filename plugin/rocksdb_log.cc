@@ -1,0 +1,294 @@
+#include "rocksdb_log.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <memory>
+#include <string_view>
+
+#include "crc32c.h"
+
+namespace hyperloop::plugin {
+namespace {
+
+constexpr uint64_t kBlock = 32768;
+constexpr size_t kHeader = 7;             // crc, length, type
+constexpr size_t kRecyclableHeader = 11;  // and the log's number
+constexpr uint8_t kRecyclableFull = 5, kRecyclableLast = 8, kSetCompression = 9;
+
+struct Physical {
+  uint64_t offset = 0;
+  uint8_t type = 0;
+  std::string_view whole;  // header and payload, in the reader's block
+  std::string_view payload;
+  bool recyclable() const { return type >= kRecyclableFull && type <= kRecyclableLast; }
+  // 1 full, 2 first, 3 middle, 4 last.
+  int part() const { return recyclable() ? type - 4 : type; }
+};
+
+uint32_t Fixed32(std::string_view bytes) {
+  uint32_t value = 0;
+  for (int i = 3; i >= 0; --i) value = value << 8 | static_cast<uint8_t>(bytes[i]);
+  return value;
+}
+
+// Goes from record to record; stops where no further one can be told.
+class Walker {
+ public:
+  explicit Walker(const ReadAt& read, uint64_t start = 0)
+      : read_(read), block_(std::make_unique<char[]>(kBlock)), next_(start) {}
+
+  // False at the end.
+  Result<bool> Next(Physical* record) {
+    for (;;) {
+      const uint64_t in_block = next_ % kBlock;
+      if (in_block == 0 || loaded_ == 0) HL_RETURN_IF_ERROR(Load());
+      if (in_block + kHeader > kBlock) {
+        next_ += kBlock - in_block;
+        continue;
+      }
+      if (in_block + kHeader > loaded_) return false;
+      const std::string_view rest(block_.get() + in_block, loaded_ - in_block);
+      const size_t length = static_cast<uint8_t>(rest[4]) | static_cast<uint8_t>(rest[5]) << 8;
+      record->type = static_cast<uint8_t>(rest[6]);
+      if (record->type == 0 && length == 0) {  // zeros up to the end of the block
+        next_ += kBlock - in_block;
+        continue;
+      }
+      const size_t header = record->recyclable() ? kRecyclableHeader : kHeader;
+      if (header + length > rest.size()) return false;
+      record->offset = next_;
+      record->whole = rest.substr(0, header + length);
+      record->payload = rest.substr(header, length);
+      next_ += header + length;
+      return true;
+    }
+  }
+
+ private:
+  Status Load() {
+    HL_ASSIGN_OR_RETURN(loaded_, read_(next_ - next_ % kBlock, {block_.get(), kBlock}));
+    return Status::Ok();
+  }
+
+  const ReadAt& read_;
+  const std::unique_ptr<char[]> block_;
+  uint64_t loaded_ = 0;
+  uint64_t next_;
+};
+
+bool HasItsChecksum(const Physical& record) {
+  const uint32_t crc = Crc32c(record.whole.substr(6));
+  return Fixed32(record.whole) == ((crc >> 15 | crc << 17) + 0xa282ead8u);
+}
+
+// Takes the fields of a VersionEdit off its front.
+class Fields {
+ public:
+  explicit Fields(std::string_view bytes) : rest_(bytes) {}
+  bool empty() const { return rest_.empty(); }
+
+  bool Number(uint64_t* value) {
+    *value = 0;
+    for (int shift = 0; shift < 64 && !rest_.empty(); shift += 7) {
+      const auto byte = static_cast<uint8_t>(rest_.front());
+      rest_.remove_prefix(1);
+      *value |= static_cast<uint64_t>(byte & 0x7f) << shift;
+      if (byte < 0x80) return true;
+    }
+    return false;
+  }
+  bool Numbers(int count) {
+    uint64_t ignored;
+    for (int i = 0; i < count; ++i) {
+      if (!Number(&ignored)) return false;
+    }
+    return true;
+  }
+  bool Slices(int count) {
+    uint64_t length;
+    for (int i = 0; i < count; ++i) {
+      if (!Number(&length) || length > rest_.size()) return false;
+      rest_.remove_prefix(static_cast<size_t>(length));
+    }
+    return true;
+  }
+  // Pairs of tag and slice up to `end`; tags with `critical` must be understood, and are not.
+  bool Customs(uint64_t end, uint64_t critical) {
+    for (uint64_t tag; Number(&tag);) {
+      if (tag == end) return true;
+      const bool known = end == 1 && tag == kPathId;
+      if (((tag & critical) != 0 && !known) || !Slices(1)) return false;
+    }
+    return false;
+  }
+
+ private:
+  static constexpr uint64_t kPathId = 65;
+  std::string_view rest_;
+};
+
+// The state that a MANIFEST's edits build up.
+class Version {
+ public:
+  // False: something in it is not known.
+  bool Apply(std::string_view bytes) {
+    Fields in(bytes);
+    Edit edit;
+    for (uint64_t tag; !in.empty();) {
+      if (!in.Number(&tag) || !Field(tag, &in, &edit)) return false;
+    }
+    Family& family = families_[edit.family];
+    if (edit.drop) {
+      families_.erase(edit.family);
+      return true;
+    }
+    for (uint64_t number : edit.deleted) family.tables.erase(number);
+    family.tables.insert(edit.added.begin(), edit.added.end());
+    for (auto [number, count] : edit.blobs) family.blobs[number] += count;
+    for (auto [number, count] : edit.garbage) {
+      uint64_t& left = family.blobs[number];
+      left -= std::min(left, count);
+      if (left == 0) family.blobs.erase(number);
+    }
+    if (edit.log_number != 0) family.log_number = edit.log_number;
+    return true;
+  }
+
+  ManifestContent Content() const {
+    ManifestContent content;
+    content.min_log_number = families_.empty() ? 0 : UINT64_MAX;
+    for (const auto& [id, family] : families_) {
+      content.tables.insert(family.tables.begin(), family.tables.end());
+      for (auto [number, count] : family.blobs) content.blobs.insert(number);
+      content.min_log_number = std::min(content.min_log_number, family.log_number);
+    }
+    return content;
+  }
+
+ private:
+  struct Family {
+    std::set<uint64_t> tables;
+    std::map<uint64_t, uint64_t> blobs;  // number → values that are not garbage
+    uint64_t log_number = 0;
+  };
+  struct Edit {
+    uint64_t family = 0, log_number = 0;
+    bool drop = false;
+    std::set<uint64_t> added, deleted;
+    std::map<uint64_t, uint64_t> blobs, garbage;
+  };
+
+  // RocksDB's tags, of every version up to now; those with bit 13 may be skipped.
+  static bool Field(uint64_t tag, Fields* in, Edit* edit) {
+    constexpr uint64_t kIgnorable = 1 << 13;
+    uint64_t number = 0, count = 0;
+    switch (tag) {
+      case 1:               // comparator
+      case 201:             // name of a column family that this edit adds
+      case kIgnorable + 1:  // database id
+        return in->Slices(1);
+      case 2:
+        return in->Number(&edit->log_number);
+      case 3:    // next file number
+      case 4:    // last sequence
+      case 9:    // previous log
+      case 10:   // oldest log to keep for two-phase commit
+      case 203:  // greatest column family
+      case 300:  // edits that follow in this atomic group
+        return in->Numbers(1);
+      case 5:  // compaction cursor
+        return in->Numbers(1) && in->Slices(1);
+      case 6:
+        if (!in->Numbers(1) || !in->Number(&number)) return false;
+        edit->deleted.insert(number);
+        return true;
+      case 7:
+      case 100:
+      case 102:
+      case 103:
+        return Table(tag, in, edit);
+      case 200:
+        return in->Number(&edit->family);
+      case 202:
+        edit->drop = true;
+        return true;
+      case 400:
+      case kIgnorable + 2:
+        if (!in->Number(&number) || !in->Number(&count) || !in->Numbers(1)) return false;
+        edit->blobs[number] += count;
+        return in->Slices(2) && in->Customs(0, 1 << 6);
+      case 401:
+      case kIgnorable + 3:
+        if (!in->Number(&number) || !in->Number(&count) || !in->Numbers(1)) return false;
+        edit->garbage[number] += count;
+        return in->Customs(0, 1 << 6);
+      default:
+        return (tag & kIgnorable) != 0 && tag > kIgnorable + 5 && in->Slices(1);
+    }
+  }
+  static bool Table(uint64_t tag, Fields* in, Edit* edit) {
+    uint64_t number = 0;
+    if (!in->Numbers(1) || !in->Number(&number)) return false;
+    edit->added.insert(number);
+    if (tag == 102 && !in->Numbers(1)) return false;      // path
+    if (!in->Numbers(1) || !in->Slices(2)) return false;  // size, smallest, largest
+    if (tag != 7 && !in->Numbers(2)) return false;        // sequence numbers
+    return tag != 103 || in->Customs(1, 1 << 6);
+  }
+
+  std::map<uint64_t, Family> families_;
+};
+
+}  // namespace
+
+Result<bool> IsSoundRecord(const ReadAt& read, uint64_t offset) {
+  Walker walker(read, offset - offset % kBlock);
+  Physical record;
+  for (;;) {
+    HL_ASSIGN_OR_RETURN(const bool found, walker.Next(&record));
+    if (!found || record.offset > offset) return false;
+    if (record.offset + record.whole.size() > offset) return HasItsChecksum(record);
+  }
+}
+
+Result<int> CountRecords(const ReadAt& read, uint64_t size, int enough) {
+  const ReadAt bounded = [&](uint64_t offset, std::span<char> out) -> Result<uint64_t> {
+    if (offset >= size) return uint64_t{0};
+    return read(offset, out.first(std::min<uint64_t>(out.size(), size - offset)));
+  };
+  Walker walker(bounded);
+  Physical record;
+  int count = 0;
+  while (count < enough) {
+    HL_ASSIGN_OR_RETURN(const bool found, walker.Next(&record));
+    if (!found) break;
+    if (record.part() == 1 || record.part() == 4) ++count;
+  }
+  return count;
+}
+
+Result<ManifestContent> ParseManifest(const ReadAt& read) {
+  Walker walker(read);
+  Physical record;
+  Version version;
+  std::string assembled;
+  for (;;) {
+    HL_ASSIGN_OR_RETURN(const bool found, walker.Next(&record));
+    if (!found) return version.Content();
+    if (record.type >= kSetCompression) {
+      return NotSupported("a record of type " + std::to_string(record.type) + " at offset " +
+                          std::to_string(record.offset) + " is not known");
+    }
+    const int part = record.part();
+    if (part == 1 || part == 2) assembled.clear();
+    assembled.append(record.payload);
+    if (part != 1 && part != 4) continue;
+    if (!version.Apply(assembled)) {
+      return NotSupported("the edit that ends at offset " +
+                          std::to_string(record.offset + record.whole.size()) + " is not known");
+    }
+  }
+}
+
+}  // namespace hyperloop::plugin

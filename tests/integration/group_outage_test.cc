@@ -1,0 +1,305 @@
+// What a primary's callers see while its group is away for a moment, while others try to take it
+// and stop half-way, and what is refused before anything changes. Real processes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "control/client.h"
+#include "integration/store_fixture.h"
+
+namespace hyperloop::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+class GroupOutageTest : public StoreTest {
+ protected:
+  // Nothing here may be seen by the primary's callers, however slow the machine.
+  StoreOptions Patient() const {
+    StoreOptions options = Options();
+    options.ack_timeout = std::chrono::seconds(60);
+    return options;
+  }
+
+  struct State {
+    std::vector<uint64_t> sealed, installed;
+    bool operator==(const State&) const = default;
+  };
+  State StateOfReplicas() const {
+    State state;
+    for (uint32_t i = 0; i < cluster_.replicas(); ++i) {
+      const auto status = cluster_.ReplicaStatus(i);
+      EXPECT_TRUE(status.ok()) << status.status().ToString();
+      if (!status.ok()) continue;
+      state.sealed.push_back(status->sealed_epoch);
+      state.installed.push_back(status->installed_epoch);
+    }
+    return state;
+  }
+
+  std::unique_ptr<control::ControlClient> Client(uint32_t i) const {
+    const auto endpoint = control::ParseEndpoint(cluster_.endpoint(i));
+    EXPECT_TRUE(endpoint.ok());
+    auto client = control::ControlClient::Connect(*endpoint, std::chrono::seconds(20));
+    EXPECT_TRUE(client.ok()) << client.status().ToString();
+    return client.ok() ? std::move(client).value() : nullptr;
+  }
+  // What a candidate asks of replica i that is about to be dead, or has been asked to stop.
+  control::SealRequestT SealOf(uint32_t i) const {
+    const auto hello =
+        Client(i)->Call<control::HelloReplyT>(control::HelloRequestT{}, std::chrono::seconds(20));
+    EXPECT_TRUE(hello.ok()) << hello.status().ToString();
+    control::SealRequestT seal;
+    seal.epoch = hello->sealed_epoch + 1;
+    seal.owner_id.assign(16, 0xcd);
+    seal.owner_name = "a candidate that died";
+    seal.group = hello->group;
+    seal.seen_sealed_epoch = hello->sealed_epoch;
+    seal.seen_installed_epoch = hello->installed_epoch;
+    return seal;
+  }
+  void SealForTheDead(uint32_t i) const {
+    EXPECT_OK(Client(i)->Call<control::SealReplyT>(SealOf(i), std::chrono::seconds(20)).status());
+  }
+
+  // A primary with one file that holds "one".
+  std::unique_ptr<Store> Serving(const StoreOptions& options) {
+    auto store = Taken(options);
+    if (store == nullptr) return nullptr;
+    const auto file = store->Create("f", Lane::kLog);
+    EXPECT_TRUE(file.ok());
+    file_ = file.ok() ? *file : FileId{};
+    EXPECT_OK(store->Append(file_, "one"));
+    return store;
+  }
+  void ExpectServes(Store& store) {
+    EXPECT_OK(store.Append(file_, "two"));
+    EXPECT_EQ(Content(store, "f"), "onetwo");
+    EXPECT_OK(store.Create("g", Lane::kLog).status());
+    EXPECT_OK(store.Close());
+    ExpectEqualRegions();
+  }
+
+  FileId file_{};
+};
+
+// --- short outages
+
+TEST_F(GroupOutageTest, RestartedReplicaIsNotSeen) {
+  for (uint32_t i = 0; i < 3; ++i) {
+    SCOPED_TRACE(i);
+    auto store = Serving(Patient());
+    ASSERT_NE(store, nullptr);
+    cluster_.KillReplica(i);
+    ASSERT_OK(cluster_.Restart());
+    ExpectServes(*store);
+    store = Taken(Options());
+    ASSERT_NE(store, nullptr);
+    EXPECT_OK(store->Remove("f"));
+    EXPECT_OK(store->Remove("g"));
+  }
+}
+
+TEST_F(GroupOutageTest, RestartedRnicDaemonIsNotSeen) {
+  auto store = Serving(Patient());
+  ASSERT_NE(store, nullptr);
+  cluster_.KillRnicd();
+  cluster_.RestartRnicd();
+  ExpectServes(*store);
+}
+
+// The call is under way when the replica dies.
+TEST_F(GroupOutageTest, ReplicaThatDiesUnderLoadIsNotSeen) {
+  auto store = Serving(Patient());
+  ASSERT_NE(store, nullptr);
+  std::atomic<bool> stop{false};
+  std::atomic<int> appended{0};
+  Status failed;
+  std::thread writer([&] {
+    while (!stop && failed.ok()) {
+      failed = store->Append(file_, "12345678");
+      if (failed.ok()) ++appended;
+    }
+  });
+  for (int round = 0; round < 3; ++round) {
+    const int before = appended;
+    EXPECT_TRUE(Eventually([&] { return appended > before + 20; }));
+    cluster_.KillReplica(static_cast<uint32_t>(round));
+    EXPECT_OK(cluster_.Restart());
+  }
+  const int before = appended;
+  EXPECT_TRUE(Eventually([&] { return appended > before + 20; }));
+  stop = true;
+  writer.join();
+  EXPECT_OK(failed);
+  EXPECT_EQ(Content(*store, "f").size(), 3 + 8 * static_cast<size_t>(appended));
+  EXPECT_OK(store->Close());
+  ExpectEqualRegions();
+}
+
+// Nobody appends, and still the primary takes up its new RNIC, and nobody else gets the group.
+TEST_F(GroupOutageTest, IdlePrimaryOutlivesItsRnicDaemon) {
+  auto store = Serving(Patient());
+  ASSERT_NE(store, nullptr);
+  cluster_.KillRnicd();
+  cluster_.RestartRnicd();
+  auto second = Opened(SecondOptions());
+  ASSERT_NE(second, nullptr);
+  Status refused;
+  TakeResult result;
+  // While the replicas have no RNIC themselves, nobody can be told anything else.
+  EXPECT_TRUE(Eventually([&] {
+    refused = second->Take(Request(), &result);
+    return refused.code() != Code::kUnavailable && refused.code() != Code::kNotFound;
+  }));
+  EXPECT_EQ(refused.code(), Code::kBusy) << refused.ToString();
+  ExpectServes(*store);
+}
+
+TEST_F(GroupOutageTest, BrokenGroupComesBackWithoutBeingAsked) {
+  StoreOptions options = Options();
+  options.ack_timeout = std::chrono::milliseconds(400);
+  auto store = Serving(options);
+  ASSERT_NE(store, nullptr);
+  cluster_.KillReplica(1);
+  EXPECT_TRUE(Eventually([&] { return !store->Append(file_, "two").ok(); }));
+  ASSERT_OK(cluster_.Restart());
+  EXPECT_TRUE(Eventually([&] { return !store->Files().empty(); }));
+  EXPECT_OK(store->Append(file_, "three"));
+  EXPECT_THAT(Content(*store, "f"), testing::StartsWith("one"));
+  EXPECT_OK(store->Close());
+  ExpectEqualRegions();
+}
+
+// --- takings that are cut short
+
+TEST_F(GroupOutageTest, SealsThatNobodyInstallsAreOvertaken) {
+  for (uint32_t count = 1; count <= 3; ++count) {
+    SCOPED_TRACE(count);
+    auto store = Serving(Patient());
+    ASSERT_NE(store, nullptr);
+    for (uint32_t i = 0; i < count; ++i) SealForTheDead(2 - i);
+    ExpectServes(*store);
+    store = Taken(Options());
+    ASSERT_NE(store, nullptr);
+    EXPECT_OK(store->Remove("f"));
+    EXPECT_OK(store->Remove("g"));
+  }
+}
+
+TEST_F(GroupOutageTest, ReplicaThatWasStoppedDoesNotCarryOutAStaleSeal) {
+  auto store = Serving(Patient());
+  ASSERT_NE(store, nullptr);
+  const State before = StateOfReplicas();
+  const control::SealRequestT seal = SealOf(1);
+  auto client = Client(1);
+  ASSERT_NE(client, nullptr);
+  // The connection must be there before the replica stops; its answer shows that it is.
+  ASSERT_OK(client->Call<control::HelloReplyT>(control::HelloRequestT{}, std::chrono::seconds(20))
+                .status());
+  cluster_.SignalReplica(1, SIGSTOP);
+  EXPECT_FALSE(
+      client->Call<control::SealReplyT>(seal, std::chrono::milliseconds(50)).ok());  // gives up
+  cluster_.SignalReplica(1, SIGCONT);
+  // A later request is answered after whatever came first.
+  SealOf(1);
+  EXPECT_TRUE(StateOfReplicas() == before);
+  ExpectServes(*store);
+}
+
+// A stopped replica: the candidate cannot seal it, and what it sealed before is given back.
+TEST_F(GroupOutageTest, TakeoverThatCannotReachAllLeavesThePrimaryServing) {
+  auto store = Serving(Patient());
+  ASSERT_NE(store, nullptr);
+  StoreOptions options = SecondOptions();
+  options.takeover = true;
+  options.connect_timeout = std::chrono::milliseconds(300);
+  auto second = Opened(options);
+  ASSERT_NE(second, nullptr);
+  cluster_.SignalReplica(2, SIGSTOP);
+  TakeResult result;
+  EXPECT_FALSE(second->Take(Request(), &result).ok());
+  cluster_.SignalReplica(2, SIGCONT);
+  ExpectServes(*store);
+}
+
+// --- judged first
+
+TEST_F(GroupOutageTest, RefusedJudgementLeavesThePrimaryServing) {
+  for (const int refuse_at : {1, 2}) {
+    SCOPED_TRACE(refuse_at);
+    auto store = Serving(Patient());
+    ASSERT_NE(store, nullptr);
+    const State before = StateOfReplicas();
+    StoreOptions options = SecondOptions();
+    options.takeover = true;
+    auto second = Opened(options);
+    ASSERT_NE(second, nullptr);
+    int calls = 0;
+    TakeRequest request = Request();
+    request.judge = [&](const GroupFiles& files) -> Status {
+      const std::vector<FileInfo> found = files.Files();
+      EXPECT_EQ(found.size(), 1u);
+      std::string content(16, '\0');
+      const auto got = files.Read(found[0].id, 0, content);
+      EXPECT_EQ(content.substr(0, got.ok() ? *got : 0), "one");
+      if (++calls < refuse_at) return {};
+      return InvalidArgument("000012.sst is missing");
+    };
+    TakeResult result;
+    EXPECT_THAT(second->Take(request, &result).message(), HasSubstr("000012.sst is missing"));
+    EXPECT_EQ(calls, refuse_at);
+    if (refuse_at == 1) {
+      EXPECT_TRUE(StateOfReplicas() == before) << "sealed before it was judged";
+    }
+    ExpectServes(*store);
+    store = Taken(Options());
+    ASSERT_NE(store, nullptr);
+    EXPECT_OK(store->Remove("f"));
+    EXPECT_OK(store->Remove("g"));
+  }
+}
+
+TEST_F(GroupOutageTest, APartOfTheReplicasIsNotTheGroup) {
+  { ASSERT_NE(Serving(Options()), nullptr); }
+  const State before = StateOfReplicas();
+  const auto refused = [&](std::vector<uint32_t> listed, bool takeover, bool restore) {
+    StoreOptions options = SecondOptions();
+    options.replicas.clear();
+    for (const uint32_t i : listed) options.replicas.push_back(cluster_.endpoint(i));
+    options.takeover = takeover;
+    options.restore = options.rebind = restore;
+    auto store = Opened(options);
+    ASSERT_NE(store, nullptr);
+    TakeRequest request = Request();
+    if (restore) {
+      request.pairing = {};
+      request.directory_empty = true;
+    }
+    TakeResult result;
+    const Status status = store->Take(request, &result);
+    EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.ToString();
+    EXPECT_THAT(status.message(),
+                AllOf(HasSubstr(cluster_.endpoint(0)), HasSubstr(cluster_.endpoint(1)),
+                      HasSubstr(cluster_.endpoint(2))));
+  };
+  for (const bool takeover : {false, true}) {
+    for (const bool restore : {false, true}) {
+      refused({0}, takeover, restore);
+      refused({2}, takeover, restore);
+      refused({1, 2}, takeover, restore);
+      refused({0, 1}, takeover, restore);
+    }
+  }
+  EXPECT_TRUE(StateOfReplicas() == before);
+  StoreOptions turned = Options();
+  std::swap(turned.replicas[0], turned.replicas[2]);
+  auto store = Taken(turned);  // all of them, in another order
+  ASSERT_NE(store, nullptr);
+  EXPECT_EQ(Content(*store, "f"), "one");
+}
+
+}  // namespace
+}  // namespace hyperloop::test
