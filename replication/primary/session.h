@@ -1,10 +1,10 @@
 // Session: Store over a group of replicas. Taking (session_take.cc), bringing back a group that
 // stopped answering (session_recover.cc), serving and closing.
 //
-// Time limits. Of ack_timeout, an operation may wait for its acknowledgement for one half, and a group
-// that did not answer may be brought back in the other: so a call fails only after both. While a
-// group is taken, a replica may use connect_timeout for each request that needs no reading of its
-// region, and ack_timeout and a second for each 128 MiB for one that does.
+// Time limits. Of ack_timeout, an operation may wait for its acknowledgement for one half, and a
+// group that did not answer may be brought back in the other: so a call fails only after both.
+// While a group is taken, a replica may use connect_timeout for each request that needs no reading
+// of its region, and ack_timeout and a second for each 128 MiB for one that does.
 //
 // Locks: `state_mutex_` is held shared by calls that use the lane and exclusively by those that
 // make or end it (Take, Close). The lane has its own mutex below it, under which the group is
