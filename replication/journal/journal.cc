@@ -212,9 +212,12 @@ Status Journal::SubmitPendingCopies(SubmitCall submit) {
 
 Status Journal::Drain() {
   HL_RETURN_IF_ERROR(broken_);
-  HL_RETURN_IF_ERROR(SubmitPendingCopies());
-  if (executed_.seq == tail_.seq) return {};  // also when the group had to be brought back
-  return WaitTicket(Track(tail_.seq).executed);
+  // Bringing the group back may add the first record of a new epoch, whose copy is outstanding.
+  while (executed_.seq != tail_.seq) {
+    HL_RETURN_IF_ERROR(SubmitPendingCopies());
+    HL_RETURN_IF_ERROR(WaitTicket(Track(tail_.seq).executed));
+  }
+  return {};
 }
 
 Status Journal::Tick() {
@@ -367,7 +370,7 @@ Status Journal::Emit(const RecordSpec& spec, uint64_t length, uint64_t written) 
   return {};
 }
 
-Result<uint64_t> Journal::EmitChecked(const RecordSpec& spec, uint64_t length, uint64_t reserve) {
+Status Journal::MakePlace(uint64_t length, uint64_t reserve) {
   while (true) {
     uint64_t pad = 0;
     uint64_t generation = 0;
@@ -376,10 +379,14 @@ Result<uint64_t> Journal::EmitChecked(const RecordSpec& spec, uint64_t length, u
       HL_RETURN_IF_ERROR(MakeRoom(length, reserve, &pad));
       HL_RETURN_IF_ERROR(MakeTrackingRoom());
     } while (generation != generation_);
-    if (pad == 0) break;
+    if (pad == 0) return {};
     ++statistics_.pads;
     HL_RETURN_IF_ERROR(Emit({.type = RecordType::kPad, .pieces = {}}, pad, sizeof(RecordHeader)));
   }
+}
+
+Result<uint64_t> Journal::EmitChecked(const RecordSpec& spec, uint64_t length, uint64_t reserve) {
+  HL_RETURN_IF_ERROR(MakePlace(length, reserve));
   const uint64_t seq = tail_.seq + 1;
   HL_RETURN_IF_ERROR(Emit(spec, length, length));
   return seq;
@@ -418,11 +425,16 @@ Result<uint64_t> Journal::AppendEpoch(uint64_t epoch, const Configuration& confi
   }
   HL_ASSIGN_OR_RETURN(const ConfigurationBlock block, MakeConfigurationBlock(info_, configuration));
   const RecordPiece piece{info_.geometry.configuration_offset(), &block, sizeof(block)};
+  const uint64_t length = RecordLength(1, sizeof(block));
+  HL_RETURN_IF_ERROR(MakePlace(length, StatementsReserve()));
+  // Only now: no record of the epoch, not even a pad, may come before this one.
   const uint64_t before = std::exchange(epoch_, epoch);
-  auto seq = EmitChecked({.type = RecordType::kEpoch, .pieces = std::span(&piece, 1)},
-                         RecordLength(1, sizeof(block)), StatementsReserve());
-  if (!seq.ok() && broken_.ok()) epoch_ = before;
-  return seq;
+  const uint64_t seq = tail_.seq + 1;
+  const Status emitted =
+      Emit({.type = RecordType::kEpoch, .pieces = std::span(&piece, 1)}, length, length);
+  if (emitted.ok()) return seq;
+  if (broken_.ok()) epoch_ = before;
+  return emitted;
 }
 
 // --- statements and the head

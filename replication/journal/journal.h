@@ -170,6 +170,8 @@ class Journal {
   // Makes a record in the ring and submits it. `spec` was checked, there is room for it and for
   // tracking it; `length` is its length, its CRC covers `written`.
   Status Emit(const RecordSpec& spec, uint64_t length, uint64_t written);
+  // Room for a record of `length` bytes right behind the tail, and for tracking it.
+  Status MakePlace(uint64_t length, uint64_t reserve);
   Result<uint64_t> EmitChecked(const RecordSpec& spec, uint64_t length, uint64_t reserve);
   using SubmitCall = Result<Ticket> (Group::*)(const Operation&);
   // One operation: write + flush of `range`, with the first outstanding copy riding; then the other
