@@ -99,7 +99,7 @@ Status Journal::Resume(const Recovered& recovered) {
   acknowledged_ = 0;
   target_ = {};
   next_head_ticket_ = 0;
-  dirty_count_ = 0;
+  sizes_.count = extents_.count = 0;
   broken_ = {};
   ++generation_;
   ++statistics_.recoveries;
