@@ -17,7 +17,7 @@ enum ExitStatus {
   kExitOk = 0,
   kExitFailure = 1,     // what was asked for could not be done; the reason is on stderr
   kExitUsage = 2,       // the command line is wrong
-  kExitIncomplete = 3,  // export: done, but some files exist on the primary only
+  kExitIncomplete = 3,  // export: done, but files are missing, damaged or may end too early
 };
 
 using Action = std::function<int()>;
