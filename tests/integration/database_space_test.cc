@@ -144,6 +144,27 @@ TEST_F(DatabaseSpaceTest, AFullDataAreaIsOpenedAndItsTransactionCommitted) {
   EXPECT_TRUE(database->Get(rocksdb::ReadOptions(), TestDatabase::KeyOf(keys - 1), &value).ok());
 }
 
+// What no reserve can give a resize does: the same database goes on in a larger group.
+TEST_F(DatabaseSpaceTest, AFullGroupIsResizedBetweenTwoOpenings) {
+  Transactions database(Options(), cluster_.folder() + "/db");
+  ASSERT_TRUE(database.Open().ok());
+  auto transaction = database.Prepared("t");
+  const int keys = database.Fill();
+  ASSERT_GT(keys, 0);
+  transaction.reset();
+  database.Close();
+  ASSERT_EQ(cluster_.Resize(48 << 20, 256), "");
+  const rocksdb::Status opened = database.Open();
+  ASSERT_TRUE(opened.ok()) << opened.ToString();
+  std::string value;
+  EXPECT_TRUE(database->Get(rocksdb::ReadOptions(), TestDatabase::KeyOf(keys - 1), &value).ok());
+  const int more = database.Fill(keys);
+  EXPECT_GT(more, keys + 200) << database.full();
+  database.Close();
+  ASSERT_TRUE(database.Open().ok());
+  EXPECT_TRUE(database->Get(rocksdb::ReadOptions(), TestDatabase::KeyOf(more - 1), &value).ok());
+}
+
 // Files of a database take the table's slots until nothing can be flushed; it still closes and
 // opens, again and again.
 TEST_F(DatabaseSpaceTest, AFullTableIsOpened) {
