@@ -10,6 +10,7 @@
 #include "common/text.h"
 #include "control/server.h"
 #include "pool/pool.h"
+#include "replica/idle_scrub.h"
 #include "replica/node.h"
 #include "replica/rdma_service.h"
 
@@ -84,11 +85,13 @@ Status RunReplica(const ReplicaOptions& options, Log* log) {
   std::printf("ready %s\n", server->endpoint().ToString().c_str());
   std::fflush(stdout);
 
+  IdleScrub scrub(pool->region(), log);
   control::Deadline watch = control::Clock::now() + kWatchInterval;
   while (!Signalled(stop)) {
     HL_RETURN_IF_ERROR(server->Serve(watch, stop.get()));
     if (control::Clock::now() < watch) continue;
     service.Watch();
+    scrub.Tick();
     watch = control::Clock::now() + kWatchInterval;
   }
   log->Write(LogLevel::kInfo, "asked to end; the pool keeps everything");

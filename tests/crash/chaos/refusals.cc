@@ -32,7 +32,7 @@ constexpr auto kKnown = std::to_array<Refusal>({
     {"never in group", "open it without the group"},
     {"lacks files", "Two ways out"},
     {"was changed without its group", "Two ways out"},
-    {"is not locked", "open"},
+    {"is not open here", "Use a command that opens the database"},
     // places
     {"No space left", ""},
     {"B free", "make room"},
@@ -42,6 +42,7 @@ constexpr auto kKnown = std::to_array<Refusal>({
     {"127.0.0.1:", ""},
     {"rnicd.sock", ""},
     {"the software RNIC has stopped", "start hyperloop-rnicd"},
+    {"the RNIC daemon is gone", ""},
     {"the RNIC daemon has closed the connection", "see its log, and whether it runs"},
 });
 

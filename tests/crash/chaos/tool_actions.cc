@@ -112,16 +112,19 @@ void UnlockedWrite(World& world) {
   if (!world.StartWriting(50)) return;
   Eventually([&] { return HasTables(world.directory()) || !world.writer().running(); });
   if (world.CloseWriter().status != kDone) return world.Fail("not closed in order");
-  std::string table;
-  for (const auto& [name, bytes] : FilesIn(world.directory())) {
-    if (name.ends_with(".sst")) table = std::to_string(std::stoul(name));
-  }
   const Shown before = world.Look();
-  const Ended ended =
-      world.Run({"/usr/bin/env", "LD_PRELOAD=" + PluginPath(), kLdb, "--fs_uri=" + world.Uri(),
-                 "--db=" + world.directory(), "unsafe_remove_sst_file", table});
-  world.Note("ldb unsafe_remove_sst_file " + table + ": " + ended.output);
-  world.CheckRefused(ended, {"lock"});
+  Ended ended;
+  for (const auto& [name, bytes] : before.files) {
+    if (!name.ends_with(".sst")) continue;
+    const std::string table = std::to_string(std::stoul(name));
+    ended =
+        world.Run({"/usr/bin/env", "LD_PRELOAD=" + PluginPath(), kLdb, "--fs_uri=" + world.Uri(),
+                   "--db=" + world.directory(), "unsafe_remove_sst_file", table});
+    world.Note("ldb unsafe_remove_sst_file " + table + ": " + ended.output);
+    // A table that is only waiting to be removed is refused by the tool itself.
+    if (ended.output.find("not present in any level") == std::string::npos) break;
+  }
+  world.CheckRefused(ended, {"is not open here"});
   if (const std::string changed = before.Difference(world.Look()); !changed.empty())
     world.Fail("the refused write changed something: " + changed);
 }
