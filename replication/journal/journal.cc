@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "common/group_error.h"
@@ -12,6 +13,10 @@ namespace hyperloop {
 namespace {
 
 std::chrono::nanoseconds SteadyNow() { return std::chrono::steady_clock::now().time_since_epoch(); }
+
+// How long a wait for ring space looks without pause, and the pause after that.
+constexpr uint32_t kLooksBeforeIdle = 64;
+constexpr std::chrono::microseconds kIdle{50};
 
 // What a record that states so many sizes and map entries takes.
 constexpr uint64_t StatementsLength(uint64_t sizes, uint64_t extents) {
@@ -36,6 +41,7 @@ Result<std::unique_ptr<Journal>> Journal::Create(Group* group, std::span<std::by
                            " to " + std::to_string(log.tail.position) + " is longer than its ring");
   }
   if (!options.now) options.now = SteadyNow;
+  if (!options.idle) options.idle = [] { std::this_thread::sleep_for(kIdle); };
   if (options.checkpoint_bytes == 0) options.checkpoint_bytes = info.geometry.journal_size / 4;
   return std::unique_ptr<Journal>(new Journal(group, region, info, log, media, std::move(options)));
 }
@@ -283,6 +289,7 @@ Status Journal::MakeRoom(uint64_t length, uint64_t reserve, uint64_t* pad) {
   if (HasRoom(length, reserve, pad)) return {};
   ++statistics_.space_waits;
   const auto deadline = options_.now() + options_.space_timeout;
+  uint32_t looks = 0;
   while (true) {
     HL_RETURN_IF_ERROR(Poll());
     HL_RETURN_IF_ERROR(AdvanceCheckpoint(true));
@@ -295,7 +302,8 @@ Status Journal::MakeRoom(uint64_t length, uint64_t reserve, uint64_t* pad) {
                      ", acknowledged up to " + std::to_string(acked_seq_) +
                      "; a replica is slow or gone (see status), or journal_size is too small");
     }
-    if (options_.idle) options_.idle();
+    // Acknowledgements come within microseconds, or somebody is slow: no spinning for that.
+    if (++looks > kLooksBeforeIdle) options_.idle();
   }
 }
 

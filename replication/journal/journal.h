@@ -59,7 +59,7 @@ struct JournalOptions {
   uint32_t window = 64;  // the group's
   std::chrono::nanoseconds space_timeout = std::chrono::seconds(10);
   std::function<std::chrono::nanoseconds()> now;  // monotonic; null: steady_clock
-  std::function<void()> idle;                     // while waiting for ring space; null: nothing
+  std::function<void()> idle;  // while waiting for ring space; null: sleeps 50 µs
   // Brings the group back after `cause`, trying for `patience`; null: an error of the group is for
   // good. From its call until its success the former group is not touched.
   std::function<Result<Recovered>(const Status& cause, std::chrono::nanoseconds patience)> recover;

@@ -1,5 +1,7 @@
 #include "journal/journal.h"
 
+#include <time.h>
+
 #include <cstring>
 #include <map>
 #include <string>
@@ -239,6 +241,24 @@ TEST(Journal, FullRingWaitsThenSaysSo) {
   bench.group.set_mode(Mode::kImmediate);
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(bench.Data(0, std::string(500, 'z')).ok());
   bench.CheckImage(bench.group.image(1), bench.journal->acked_seq());
+}
+
+// Who waits for ring space holds the lane's mutex, and must leave the processor to those who make
+// the space.
+TEST(Journal, AFullRingIsWaitedForWithoutSpinning) {
+  Bench bench(Mode::kManual, 1, 2, 100000);
+  bench.options.space_timeout = std::chrono::milliseconds(2000);  // of the bench's clock: looks
+  bench.Reopen();
+  ASSERT_TRUE(bench.Epoch(1).ok());
+  const auto used = [](clockid_t clock) {
+    timespec now;
+    clock_gettime(clock, &now);
+    return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
+  };
+  const auto wall = used(CLOCK_MONOTONIC), processor = used(CLOCK_THREAD_CPUTIME_ID);
+  while (bench.Data(0, std::string(500, 'x')).ok()) {
+  }
+  EXPECT_LT(used(CLOCK_THREAD_CPUTIME_ID) - processor, (used(CLOCK_MONOTONIC) - wall) / 2);
 }
 
 TEST(Journal, SpaceComesWithAcknowledgementsWhileWaiting) {

@@ -74,6 +74,7 @@ TEST(OptionTable, EveryOptionSetsWhatItSays) {
                                                          {"local_sync", "true"},
                                                          {"takeover", "true"},
                                                          {"restore", "true"},
+                                                         {"rebind", "true"},
                                                          {"ack_timeout", "250ms"},
                                                          {"space_timeout", "3s"},
                                                          {"connect_timeout", "3600s"}};

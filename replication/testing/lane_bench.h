@@ -48,7 +48,7 @@ struct LaneModel {
     const LogState log = Must(Redo(primary_, info_));
     JournalOptions journal_options;
     journal_options.window = window_;
-    journal_options.idle = step_;
+    journal_options.idle = step_ ? step_ : [] {};
     journal_options.space_timeout = std::chrono::seconds(20);
     journal_options.now = [this] { return clock += std::chrono::milliseconds(1); };
     auto journal = Must(Journal::Create(group_, primary_, info_, log, &media, journal_options));
