@@ -119,7 +119,9 @@ Status BoundDirectory::CutTailsLocked() {
     // No room for the record that cuts: kept for the next call; the file takes no more appends, so
     // nothing follows it.
     if (status.code() == Code::kNoSpace) return Status::Ok();
-    // Anything else means that the file is gone, and its tail with it.
+    // Gone with the file. Whatever else it is, the tail may still be there, and nothing may follow.
+    if (!status.ok() && status.code() != Code::kNotFound)
+      return status.WithContext("cannot cut what a failed write left behind");
     tails_.pop_back();
   }
   return Status::Ok();

@@ -1,6 +1,7 @@
 // What RocksDB and the files see when the group fails.
 #include <rocksdb/listener.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <filesystem>
 
@@ -39,8 +40,64 @@ class RecoveryListener : public rocksdb::EventListener {
   bool done_ = false, ok_ = false;
 };
 
+// The local file system, counting what is appended to logs, and failing there when told to.
+class LocalFaults : public rocksdb::FileSystemWrapper {
+ public:
+  LocalFaults() : FileSystemWrapper(rocksdb::FileSystem::Default()) {}
+  const char* Name() const override { return "local faults"; }
+  IOStatus NewWritableFile(const std::string& path, const FileOptions& options,
+                           std::unique_ptr<rocksdb::FSWritableFile>* file,
+                           rocksdb::IODebugContext* dbg) override {
+    std::unique_ptr<rocksdb::FSWritableFile> opened;
+    IOStatus status = target()->NewWritableFile(path, options, &opened, dbg);
+    if (status.ok()) file->reset(new File(std::move(opened), this, path.ends_with(".log")));
+    return status;
+  }
+
+  std::atomic<int> appends{0};
+  std::atomic<bool> fail_halfway{false};
+
+ private:
+  class File : public rocksdb::FSWritableFileOwnerWrapper {
+   public:
+    File(std::unique_ptr<rocksdb::FSWritableFile>&& file, LocalFaults* faults, bool log)
+        : FSWritableFileOwnerWrapper(std::move(file)), faults_(faults), log_(log) {}
+    using FSWritableFileOwnerWrapper::Append;
+    IOStatus Append(const rocksdb::Slice& data, const IOOptions& options,
+                    rocksdb::IODebugContext* dbg) override {
+      if (!log_) return target()->Append(data, options, dbg);
+      ++faults_->appends;
+      if (!faults_->fail_halfway) return target()->Append(data, options, dbg);
+      const rocksdb::Slice half(data.data(), data.size() / 2);
+      target()->Append(half, options, dbg).PermitUncheckedError();
+      return IOStatus::IOError("injected after " + std::to_string(half.size()) + " B");
+    }
+
+   private:
+    LocalFaults* const faults_;
+    const bool log_;
+  };
+};
+
 class ErrorsTest : public DatabaseTest {
  protected:
+  // From now on opens are over `base` and with `store_options`.
+  void Use(const std::shared_ptr<rocksdb::FileSystem>& base, const StoreOptions& store_options) {
+    StoreAccess access;
+    access.open = [this](const StoreOptions& with,
+                         std::shared_ptr<Log>) -> Result<std::unique_ptr<Store>> {
+      return MakeFakeStore(group_, with);
+    };
+    access.reconnect_interval = std::chrono::milliseconds(0);
+    env_.reset();
+    fs_ = std::make_shared<HyperloopFileSystem>(base, store_options, access);
+    env_ = rocksdb::NewCompositeEnv(fs_);
+  }
+  StoreOptions WithAck(AckMode ack) const {
+    StoreOptions options = MakeStoreOptions();
+    options.ack = ack;
+    return options;
+  }
   std::string Path(const std::string& name) { return directory_ + "/" + name; }
   void OpenListening() {
     listener_ = std::make_shared<RecoveryListener>();
@@ -116,6 +173,7 @@ TEST_F(ErrorsTest, KilledAfterAnIndeterminateAppend) {
 
 TEST_F(ErrorsTest, FileIsLatchedAndTailCutBeforeAnythingElse) {
   ASSERT_TRUE(Open(MakeOptions()).ok());
+  Put("memtable", "1");
   std::unique_ptr<rocksdb::FSWritableFile> file;
   ASSERT_TRUE(fs_->NewWritableFile(Path("000900.log"), FileOptions(), &file, nullptr).ok());
   ASSERT_TRUE(file->Append("good", IOOptions(), nullptr).ok());
@@ -137,6 +195,7 @@ TEST_F(ErrorsTest, FileIsLatchedAndTailCutBeforeAnythingElse) {
 
 TEST_F(ErrorsTest, TailOfARemovedFileIsForgotten) {
   ASSERT_TRUE(Open(MakeOptions()).ok());
+  Put("memtable", "1");
   std::unique_ptr<rocksdb::FSWritableFile> file;
   ASSERT_TRUE(fs_->NewWritableFile(Path("000900.log"), FileOptions(), &file, nullptr).ok());
   group_->Inject({"append", Code::kNoSpace, true, 0});
@@ -145,6 +204,223 @@ TEST_F(ErrorsTest, TailOfARemovedFileIsForgotten) {
   ASSERT_TRUE(fs_->DeleteFile(Path("000900.log"), IOOptions(), nullptr).ok());
   Put("a", "1");
   EXPECT_EQ(group_->CallsOf("truncate"), 1);
+}
+
+// Only a file that is gone takes its tail along.
+TEST_F(ErrorsTest, TailThatCannotBeCutIsKeptAndNothingFollowsIt) {
+  Options options = MakeOptions();
+  options.max_bgerror_resume_count = 0;
+  ASSERT_TRUE(Open(options).ok());
+  Put("memtable", "1");
+  std::unique_ptr<rocksdb::FSWritableFile> file, other;
+  ASSERT_TRUE(fs_->NewWritableFile(Path("000900.log"), FileOptions(), &file, nullptr).ok());
+  ASSERT_TRUE(file->Append("good", IOOptions(), nullptr).ok());
+  group_->Inject({"append", Code::kTimedOut, true, 0});
+  EXPECT_FALSE(file->Append("open", IOOptions(), nullptr).ok());
+  for (Code code : {Code::kInternal, Code::kInvalidArgument, Code::kCorruption}) {
+    group_->Inject({"truncate", code, false, 0});
+    const IOStatus status =
+        fs_->NewWritableFile(Path("000901.log"), FileOptions(), &other, nullptr);
+    EXPECT_THAT(status.ToString(), HasSubstr("cannot cut what a failed write left behind"));
+    EXPECT_EQ(group_->LogFiles()["000900.log"], "goodopen");
+    EXPECT_EQ(group_->LogFiles().count("000901.log"), 0u);
+  }
+  ASSERT_TRUE(fs_->NewWritableFile(Path("000901.log"), FileOptions(), &other, nullptr).ok());
+  EXPECT_EQ(group_->LogFiles()["000900.log"], "good");
+}
+
+TEST_F(ErrorsTest, FailedSyncIsCutBackToWhatMayHaveReturned) {
+  Use(rocksdb::FileSystem::Default(), WithAck(AckMode::kSync));
+  Options options = MakeOptions();
+  options.max_bgerror_resume_count = 0;
+  ASSERT_TRUE(Open(options).ok());
+  Put("memtable", "1");
+  std::unique_ptr<rocksdb::FSWritableFile> file, other;
+  ASSERT_TRUE(fs_->NewWritableFile(Path("000900.log"), FileOptions(), &file, nullptr).ok());
+  ASSERT_TRUE(file->Append("confirmed,", IOOptions(), nullptr).ok());
+  ASSERT_TRUE(file->Sync(IOOptions(), nullptr).ok());
+  ASSERT_TRUE(file->Append("returned,", IOOptions(), nullptr).ok());
+  ASSERT_TRUE(file->Append("failed", IOOptions(), nullptr).ok());
+  group_->Inject({"sync", Code::kTimedOut, false, 0});
+  EXPECT_TRUE(file->Sync(IOOptions(), nullptr).GetRetryable());
+  EXPECT_FALSE(file->Append("next", IOOptions(), nullptr).ok()) << "a gap would follow";
+  ASSERT_TRUE(fs_->NewWritableFile(Path("000901.log"), FileOptions(), &other, nullptr).ok());
+  EXPECT_EQ(group_->LogFiles()["000900.log"], "confirmed,returned,");
+  // What a Sync confirmed is never cut.
+  ASSERT_TRUE(other->Append("confirmed", IOOptions(), nullptr).ok());
+  ASSERT_TRUE(other->Sync(IOOptions(), nullptr).ok());
+  group_->Inject({"sync", Code::kTimedOut, false, 0});
+  EXPECT_FALSE(other->Sync(IOOptions(), nullptr).ok());
+  ASSERT_TRUE(fs_->NewWritableFile(Path("000902.log"), FileOptions(), &file, nullptr).ok());
+  EXPECT_EQ(group_->LogFiles()["000901.log"], "confirmed");
+}
+
+// What Append returned for is durable everywhere: no Sync can fail it, or have it cut.
+TEST_F(ErrorsTest, SyncAfterAcknowledgedAppendsAsksNobody) {
+  ASSERT_TRUE(Open(MakeOptions()).ok());
+  group_->Inject({"sync", Code::kTimedOut, false, 0});
+  Put("a", "1");
+  ASSERT_TRUE(db_->SyncWAL().ok());
+  EXPECT_EQ(group_->CallsOf("sync"), 0);
+  EXPECT_EQ(ContentFromGroup().count("a"), 1u);
+}
+
+TEST_F(ErrorsTest, HalfDoneLocalWriteIsCut) {
+  for (LocalWrite when : {LocalWrite::kAcknowledged, LocalWrite::kOverlapped}) {
+    TearDown();
+    SetUp();
+    const auto faults = std::make_shared<LocalFaults>();
+    StoreOptions store_options = MakeStoreOptions();
+    store_options.local_write = when;
+    Use(faults, store_options);
+    Options options = MakeOptions();
+    options.max_bgerror_resume_count = 0;
+    ASSERT_TRUE(Open(options).ok());
+    Put("before", "1");
+    const std::string log = Path(LocalNames(".log").at(0));
+    const std::string before = ReadLocal(log);
+    faults->fail_halfway = true;
+    EXPECT_FALSE(db_->Put(WriteOptions(), "half", std::string(1000, 'h')).ok());
+    faults->fail_halfway = false;
+    EXPECT_EQ(ReadLocal(log), before);
+    Close();
+    ASSERT_TRUE(Open(MakeOptions()).ok());
+    EXPECT_EQ(Get("before"), "1");
+    EXPECT_THAT(Get("half"), HasSubstr("NotFound"));
+    ExpectLocalEqualsGroup();
+    Close();
+    env_.reset();
+    fs_.reset();
+  }
+}
+
+// What a secondary reads beside the primary.
+TEST_F(ErrorsTest, LocalFileGetsOnlyWhatIsAcknowledged) {
+  for (LocalWrite when : {LocalWrite::kAcknowledged, LocalWrite::kOverlapped}) {
+    TearDown();
+    SetUp();
+    const auto faults = std::make_shared<LocalFaults>();
+    StoreOptions store_options = MakeStoreOptions();
+    store_options.local_write = when;
+    Use(faults, store_options);
+    Options options = MakeOptions();
+    options.max_bgerror_resume_count = 0;
+    ASSERT_TRUE(Open(options).ok());
+    Put("before", "1");
+    const int appends = faults->appends;
+    group_->Inject({"append", Code::kTimedOut, true, 0});
+    EXPECT_FALSE(db_->Put(WriteOptions(), "failed", "1").ok());
+    EXPECT_EQ(faults->appends, appends + (when == LocalWrite::kOverlapped ? 1 : 0));
+    Close();
+    env_.reset();
+    fs_.reset();
+  }
+}
+
+// RocksDB 7.8.3 resumes from a retryable error by a flush, which makes a new log; without anything
+// to flush it takes the old log again and fails an assertion at the next write (or, without
+// assertions, stops).
+class SurvivalTest : public ErrorsTest {
+ protected:
+  enum class State { kOpened, kFlushed, kWritten };
+
+  void Reach(State state) {
+    ASSERT_TRUE(Open(Manually()).ok());
+    if (state == State::kOpened) return;
+    Put("before", "1");
+    if (state != State::kWritten) {
+      ASSERT_TRUE(db_->Flush(rocksdb::FlushOptions()).ok());
+    }
+  }
+  Options Manually() {
+    Options options = MakeOptions();
+    options.max_bgerror_resume_count = 0;  // Resume by hand: the same, but in its turn
+    options.max_manifest_file_size = 1;    // each change of the MANIFEST makes a new one
+    options.write_buffer_size = 64 << 10;  // little to preallocate: there are many databases
+    options.manifest_preallocation_size = 4096;
+    options.allow_fallocate = false;
+    return options;
+  }
+  void ExpectAlive(State state) {
+    const bool failed = db_->Put(WriteOptions(), "failed", "1").IsIOError();
+    static_cast<void>(db_->Flush(rocksdb::FlushOptions()).ok());
+    static_cast<void>(db_->Resume().ok());
+    const bool after = db_->Put(WriteOptions(), "after", "1").ok();
+    static_cast<void>(db_->Flush(rocksdb::FlushOptions()).ok());
+    Close();
+    group_->ForgetFaults();
+    const rocksdb::Status reopened = Open(Manually());
+    ASSERT_TRUE(reopened.ok()) << reopened.ToString();
+    if (state != State::kOpened) {
+      EXPECT_EQ(Get("before"), "1");
+    }
+    if (after) {
+      EXPECT_EQ(Get("after"), "1");
+    }
+    if (failed && after) {
+      EXPECT_THAT(Get("failed"), HasSubstr("NotFound"));
+    }
+    ExpectLocalEqualsGroup();
+    Close();
+  }
+};
+
+TEST_F(SurvivalTest, AnyErrorOfTheGroupLeavesRocksDbAlive) {
+  for (const char* call : {"append", "sync", "create", "rename", "remove", "list"}) {
+    for (Code code : {Code::kTimedOut, Code::kInternal}) {
+      for (State state : {State::kOpened, State::kFlushed, State::kWritten}) {
+        for (AckMode ack : {AckMode::kAppend, AckMode::kSync}) {
+          SCOPED_TRACE(std::string(call) + ", " + std::string(CodeName(code)) + ", state " +
+                       std::to_string(static_cast<int>(state)) + ", ack " +
+                       std::to_string(static_cast<int>(ack)));
+          TearDown();
+          SetUp();
+          Use(rocksdb::FileSystem::Default(), WithAck(ack));
+          Reach(state);
+          group_->Inject({call, code, true, 0});
+          ExpectAlive(state);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(SurvivalTest, FirstWriteThatFailsStopsADatabaseWithNothingToFlush) {
+  for (State state : {State::kOpened, State::kFlushed}) {
+    TearDown();
+    SetUp();
+    Reach(state);
+    group_->Inject({"append", Code::kTimedOut, true, 0});
+    const rocksdb::Status failed = db_->Put(WriteOptions(), "failed", "1");
+    EXPECT_THAT(failed.ToString(), HasSubstr("reopen the database when the cause is gone"));
+    EXPECT_FALSE(db_->Resume().ok());
+    EXPECT_FALSE(db_->Put(WriteOptions(), "after", "1").ok());
+    Close();
+    ASSERT_TRUE(Open(Manually()).ok());
+    Put("later", "1");
+  }
+}
+
+// Only there: with something to flush RocksDB goes on by itself, the first write of a log or not.
+TEST_F(SurvivalTest, FirstWriteOfALogThatFailsIsResumedWhereAnotherLogIsNeeded) {
+  listener_ = std::make_shared<RecoveryListener>();
+  Options options = MakeOptions();
+  options.create_missing_column_families = true;
+  options.listeners.push_back(listener_);
+  ASSERT_TRUE(Open(options).ok());
+  rocksdb::ColumnFamilyHandle* other = nullptr;
+  ASSERT_TRUE(db_->CreateColumnFamily(options, "other", &other).ok());
+  ASSERT_TRUE(db_->Put(WriteOptions(), other, "unflushed", "1").ok());
+  Put("flushed", "1");
+  ASSERT_TRUE(db_->Flush(rocksdb::FlushOptions()).ok());  // a new log; the old one is needed
+  group_->Inject({"append", Code::kTimedOut, true, 0});
+  EXPECT_FALSE(db_->Put(WriteOptions(), "failed", "1").ok());
+  ASSERT_TRUE(listener_->Wait()) << InfoLogText();
+  Put("after", "1");
+  EXPECT_THAT(Get("failed"), HasSubstr("NotFound"));
+  std::string value;
+  EXPECT_TRUE(db_->Get(rocksdb::ReadOptions(), other, "unflushed", &value).ok());
+  ASSERT_TRUE(db_->DestroyColumnFamilyHandle(other).ok());
 }
 
 TEST_F(ErrorsTest, ReconnectIsBoundedInTime) {

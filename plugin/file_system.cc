@@ -155,7 +155,7 @@ IOStatus HyperloopFileSystem::OpenLogLane(const std::string& path, const Place& 
   uint64_t size = 0;  // asked of the path: a reopened posix file says 0
   if (reopen) opened = target()->GetFileSize(path, IOOptions(), &size, dbg);
   if (!opened.ok()) return opened;
-  file->reset(new LogLaneFile(std::move(local), place.binding, place.name, *id, size));
+  file->reset(new LogLaneFile(std::move(local), place.binding, place.name, *id, size, target()));
   return IOStatus::OK();
 }
 

@@ -236,9 +236,11 @@ void HyperloopFileSystem::Announce(BoundDirectory& binding, const TakeResult& ta
               "ack=sync: only a Put with sync=true, or SyncWAL, waits for the replicas; others "
               "return before");
   }
-  if (options.media == "ram") {
-    log.Write(LogLevel::kWarn,
-              "media=ram: acknowledged writes survive as long as one member keeps its power");
+  if (binding.store().media() == rnic::Media::kRam) {
+    log.Write(
+        LogLevel::kWarn,
+        "media=ram, detected on at least one member: an acknowledged write survives a loss of "
+        "power only on members that keep theirs, or whose media is file or pmem");
   }
 }
 

@@ -200,7 +200,7 @@ TEST_F(FileSystemTest, LogSaysWhatWasTakenAndWhatIsNotReplicated) {
   group_->SetExtents(8);
   StoreOptions store_options = MakeStoreOptions();
   store_options.ack = AckMode::kSync;
-  store_options.media = "ram";
+  group_->SetMedia(rnic::Media::kRam);  // detected: the option says auto
   fs_ = MakeFileSystem(store_options);
   env_ = rocksdb::NewCompositeEnv(fs_);
   ASSERT_TRUE(Open(MakeOptions()).ok());

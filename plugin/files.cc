@@ -1,9 +1,15 @@
-// Cost of one log-lane Append: BoundDirectory::Append (two atomic loads, Store::Append); write(2)
-// to the page cache happens while the replicas work.
+// Cost of one log-lane Append: BoundDirectory::Append (two atomic loads, Store::Append), three more
+// atomic accesses, and write(2) to the page cache: after that, or, with local_write=overlapped,
+// while the replicas work.
 #include "files.h"
 
+#include <algorithm>
 #include <functional>
+#include <vector>
 
+#include "local_files.h"
+#include "paths.h"
+#include "rocksdb_log.h"
 #include "status.h"
 
 namespace hyperloop::plugin {
@@ -37,45 +43,89 @@ IOStatus LocalFile::Close(const IOOptions& options, IODebugContext* dbg) {
 
 LogLaneFile::LogLaneFile(std::unique_ptr<rocksdb::FSWritableFile>&& local,
                          std::shared_ptr<BoundDirectory> binding, std::string name, FileId file,
-                         uint64_t size)
+                         uint64_t size, rocksdb::FileSystem* local_files)
     : LocalFile(std::move(local), std::move(binding), std::move(name)),
       file_(file),
       local_sync_(binding_->store().options().local_sync),
-      size_(size) {}
+      overlapped_(binding_->store().options().local_write == LocalWrite::kOverlapped),
+      sync_confirms_(binding_->store().options().ack == AckMode::kSync),
+      local_files_(local_files),
+      size_(size),
+      before_last_(size),
+      appended_(size),
+      confirmed_(size) {}
 
-IOStatus LogLaneFile::Fail(const Status& status, const char* what) {
-  failed_ = true;
-  failure_ = ToIOStatus(status, what + name_);
+bool LogLaneFile::NothingToFlush(uint64_t kept) {
+  const std::string& directory = binding_->directory();
+  const Result<ReadAt> log = OpenReader(*local_files_, directory + "/" + name_);
+  const Result<int> records = log.ok() ? CountRecords(*log, kept, 1) : log.status();
+  if (!records.ok() || *records != 0) return false;
+  // Older logs count only if MANIFEST still needs them.
+  uint64_t needed = 0;
+  const Result<std::string> manifest = LocalManifest(*local_files_, directory);
+  if (manifest.ok() && !manifest->empty()) {
+    const Result<ReadAt> read = OpenReader(*local_files_, directory + "/" + *manifest);
+    const Result<ManifestContent> content = read.ok() ? ParseManifest(*read) : read.status();
+    if (content.ok()) needed = content->min_log_number;
+  }
+  std::vector<std::string> others;
+  if (!LocalLogFiles(*local_files_, directory, &others).ok()) return false;
+  return std::none_of(others.begin(), others.end(), [&](const std::string& other) {
+    if (!other.ends_with(".log") || other == name_ || other.starts_with(kArchivePrefix))
+      return false;
+    const Result<uint64_t> size = SizeOf(*local_files_, directory + "/" + other);
+    return NumberOf(other) >= needed && size.ok() && *size != 0;
+  });
+}
+
+IOStatus LogLaneFile::Failure() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return failure_;
+}
+
+IOStatus LogLaneFile::Fail(IOStatus failure, uint64_t kept) {
   // Fenced: another primary decides what the group holds. Otherwise the tail is cut once the group
   // is back.
-  if (status.code() != Code::kFenced) binding_->AbandonTail(file_, size_);
-  return failure_;
+  if (!failure.IsIOFenced()) {
+    binding_->AbandonTail(file_, kept);
+    const bool resumes = failure.GetRetryable() || failure.IsNoSpace();
+    if (resumes && name_.ends_with(".log") && NothingToFlush(kept)) {
+      failure =
+          IOStatus::IOError(failure.ToString() +
+                            "; no memtable holds anything, so RocksDB cannot go on with a new "
+                            "log: reopen the database when the cause is gone");
+    }
+  }
+  std::lock_guard<std::mutex> lock(mutex_);
+  failure_ = failure;
+  failed_.store(true, std::memory_order_release);
+  return failure;
 }
 
 template <class AppendLocal>
 IOStatus LogLaneFile::AppendBoth(const Slice& data, const IOOptions& options, IODebugContext* dbg,
                                  AppendLocal append_local) {
-  if (failed_) return failure_;
+  if (failed_.load(std::memory_order_acquire)) return Failure();
   bool begun = false;
   IOStatus local;
   auto meanwhile = [&] {
     begun = true;
     local = append_local();
   };
-  const Status group = binding_->Append(file_, {data.data(), data.size()}, std::ref(meanwhile));
-  if (!group.ok()) {
-    // What cannot be cut here is cut at the next open: the group is the truth.
-    if (begun) static_cast<void>(target()->Truncate(size_, options, dbg));
-    return Fail(group, "cannot append to ");
-  }
-  if (local.ok()) {
+  before_last_.store(size_, std::memory_order_relaxed);
+  const Status group =
+      overlapped_ ? binding_->Append(file_, {data.data(), data.size()}, std::ref(meanwhile))
+                  : binding_->Append(file_, {data.data(), data.size()});
+  if (group.ok() && !overlapped_) meanwhile();
+  if (group.ok() && local.ok()) {
     size_ += data.size();
+    appended_.store(size_, std::memory_order_release);
     return local;
   }
-  failed_ = true;
-  failure_ = local;
-  binding_->AbandonTail(file_, size_);
-  return local;
+  // What cannot be cut here, also of a write that was done by half, is cut at the next open: the
+  // group is the truth.
+  if (begun) target()->Truncate(size_, options, dbg).PermitUncheckedError();
+  return Fail(group.ok() ? local : ToIOStatus(group, "cannot append to " + name_), size_);
 }
 
 IOStatus LogLaneFile::Append(const Slice& data, const IOOptions& options, IODebugContext* dbg) {
@@ -102,7 +152,7 @@ IOStatus LogLaneFile::PositionedAppend(const Slice& data, uint64_t offset, const
 
 IOStatus LogLaneFile::Truncate(uint64_t size, const IOOptions& options, IODebugContext* dbg) {
   if (IOStatus allowed = CheckProcess(); !allowed.ok()) return allowed;
-  if (failed_) return failure_;
+  if (failed_.load(std::memory_order_acquire)) return Failure();
   if (size > size_) {
     return IOStatus::NotSupported("cannot lengthen " + name_ + " from " + std::to_string(size_) +
                                   " B to " + std::to_string(size) +
@@ -110,22 +160,41 @@ IOStatus LogLaneFile::Truncate(uint64_t size, const IOOptions& options, IODebugC
   }
   if (size < size_) {
     size_ = size;  // before the call: what is cut when it fails half-way, too
+    for (std::atomic<uint64_t>* end : {&before_last_, &appended_, &confirmed_})
+      end->store(std::min(end->load(), size));
     if (Status status = binding_->Truncate(file_, size); !status.ok())
-      return Fail(status, "cannot truncate ");
+      return Fail(ToIOStatus(status, "cannot truncate " + name_), size);
   }
   return target()->Truncate(size, options, dbg);
 }
 
+IOStatus LogLaneFile::SyncGroup() {
+  // No latch here: a log that failed is synced before RocksDB goes on with another one. With
+  // ack=append every byte was durable on every replica when Append returned.
+  if (IOStatus allowed = CheckProcess(); !allowed.ok()) return allowed;
+  if (!sync_confirms_) return IOStatus::OK();
+  const uint64_t end = appended_.load(std::memory_order_acquire);
+  if (Status status = binding_->Sync(file_); !status.ok()) {
+    // RocksDB fails the write that asked for this, and gives its numbers to the next one. What an
+    // earlier Sync confirmed is acknowledged; what was appended before without one is not, but
+    // RocksDB holds it in a memtable.
+    const uint64_t last = before_last_.load(std::memory_order_relaxed);
+    const uint64_t kept = std::max(confirmed_.load(std::memory_order_relaxed), std::min(last, end));
+    return Fail(ToIOStatus(status, "cannot sync " + name_), kept);
+  }
+  uint64_t confirmed = confirmed_.load(std::memory_order_relaxed);
+  while (confirmed < end && !confirmed_.compare_exchange_weak(confirmed, end)) {
+  }
+  return IOStatus::OK();
+}
+
 IOStatus LogLaneFile::Sync(const IOOptions& options, IODebugContext* dbg) {
-  // May run beside Append: no latch here. What broke the group makes the next append fail.
-  if (Status status = binding_->Sync(file_); !status.ok())
-    return ToIOStatus(status, "cannot sync " + name_);
+  if (IOStatus synced = SyncGroup(); !synced.ok()) return synced;
   return local_sync_ ? target()->Sync(options, dbg) : IOStatus::OK();
 }
 
 IOStatus LogLaneFile::Fsync(const IOOptions& options, IODebugContext* dbg) {
-  if (Status status = binding_->Sync(file_); !status.ok())
-    return ToIOStatus(status, "cannot sync " + name_);
+  if (IOStatus synced = SyncGroup(); !synced.ok()) return synced;
   return local_sync_ ? target()->Fsync(options, dbg) : IOStatus::OK();
 }
 

@@ -3,6 +3,7 @@
 
 #include <rocksdb/file_system.h>
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -40,18 +41,24 @@ class LocalFile : public rocksdb::FSWritableFileWrapper {
 // WAL, MANIFEST, CURRENT's temporary file: every byte goes to the group and to the local file.
 //
 // Append returns when the group says so (ack=append: durable on every replica; ack=sync: on its
-// way). The local file is written while the replicas work, but only when the bytes are on their
-// way, so that it is never longer than what the group may hold. The first failure is latched: later
-// writes fail with it, the local file is cut back, and the group's indeterminate tail is cut before
-// anything else is written. Sync waits for the group; the local
-// file is fsynced only with local_sync. Append and Flush are called by one thread at a time
-// (RocksDB does), Sync may overlap them.
+// way). The local file is written after that, or, with local_write=overlapped, while the replicas
+// work; never before the bytes are on their way, so that it is not longer than what the group may
+// hold. The first failure is latched: later writes fail with it, the local file is cut back, and
+// the group's indeterminate tail is cut before anything else is written. With ack=sync, Sync waits
+// for the group, and one that fails is such a failure of what no Sync has confirmed yet; with
+// ack=append there is nothing to wait for. The local file is fsynced only with local_sync. Append
+// and Flush are called by one thread at a time (RocksDB does), Sync may overlap them.
+//
+// A retryable error makes RocksDB flush its memtables and go on with a new log. Where nothing is to
+// be flushed RocksDB 7.8.3 goes on with the same log, whose writer is unusable by then: an
+// assertion ends the process. There the error is not retryable: the database stops and can be
+// reopened.
 class LogLaneFile final : public LocalFile {
  public:
   // `size`: bytes that are in the file already, in the group and here.
   LogLaneFile(std::unique_ptr<rocksdb::FSWritableFile>&& local,
-              std::shared_ptr<BoundDirectory> binding, std::string name, FileId file,
-              uint64_t size);
+              std::shared_ptr<BoundDirectory> binding, std::string name, FileId file, uint64_t size,
+              rocksdb::FileSystem* local_files);
 
   using rocksdb::FSWritableFileWrapper::Append;
   using rocksdb::FSWritableFileWrapper::PositionedAppend;
@@ -83,12 +90,24 @@ class LogLaneFile final : public LocalFile {
   template <class AppendLocal>
   rocksdb::IOStatus AppendBoth(const rocksdb::Slice& data, const rocksdb::IOOptions& options,
                                rocksdb::IODebugContext* dbg, AppendLocal append_local);
-  rocksdb::IOStatus Fail(const Status& status, const char* what);
+  // Latches `failure`, and has what follows `kept` in the group cut.
+  rocksdb::IOStatus Fail(rocksdb::IOStatus failure, uint64_t kept);
+  rocksdb::IOStatus Failure();
+  // Sync and Fsync but for the local file.
+  rocksdb::IOStatus SyncGroup();
+  // Whether no memtable holds anything, as far as logs and MANIFEST tell, when this log ends at
+  // `kept`.
+  bool NothingToFlush(uint64_t kept);
 
   const FileId file_;
-  const bool local_sync_;
-  uint64_t size_;        // by the appending thread alone
-  bool failed_ = false;  // by the appending thread alone
+  const bool local_sync_, overlapped_, sync_confirms_;
+  rocksdb::FileSystem* const local_files_;
+  uint64_t size_;  // by the appending thread alone
+  // Ends of the file before the last append, after it, and when a Sync last succeeded: written in
+  // this order, read by whoever syncs. A late value only makes it cut less.
+  std::atomic<uint64_t> before_last_, appended_, confirmed_;
+  std::atomic<bool> failed_{false};  // set after failure_, under mutex_
+  std::mutex mutex_;
   rocksdb::IOStatus failure_;
 };
 

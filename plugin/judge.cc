@@ -1,7 +1,6 @@
 #include "judge.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <vector>
 
@@ -14,19 +13,6 @@ namespace hyperloop::plugin {
 namespace {
 
 using rocksdb::FileSystem;
-
-constexpr std::string_view kManifestPrefix = "MANIFEST-";
-
-// The MANIFEST that a CURRENT names; empty when it names none.
-std::string ManifestOf(std::string_view current) {
-  if (!current.ends_with('\n') || !current.starts_with(kManifestPrefix)) return "";
-  current.remove_suffix(1);
-  return Classify(current) == FileClass::kLogLane ? std::string(current) : "";
-}
-
-uint64_t NumberOf(const std::string& name) {
-  return std::strtoull(name.c_str() + name.find_first_of("0123456789"), nullptr, 10);
-}
 
 class Judge {
  public:
@@ -61,14 +47,6 @@ class Judge {
     HL_ASSIGN_OR_RETURN(const uint64_t length, ReaderOf(current->second)(0, text));
     return ManifestOf({text, static_cast<size_t>(length)});
   }
-  Result<std::string> LocalManifest() const {
-    const Result<ReadAt> read = OpenReader(fs_, Path("CURRENT"));
-    if (read.status().code() == Code::kNotFound) return std::string();
-    if (!read.ok()) return read.status();
-    char text[64];
-    HL_ASSIGN_OR_RETURN(const uint64_t length, (*read)(0, text));
-    return ManifestOf({text, static_cast<size_t>(length)});
-  }
 
   // A file is missing only if the group lists it: where DestroyDB was cut short, MANIFEST still
   // names what is gone from both.
@@ -99,7 +77,7 @@ class Judge {
   // open without the group makes a MANIFEST of a greater number and has CURRENT name it; the group
   // has each of its own before the directory has it.
   Result<std::string> OwnHistory() {
-    HL_ASSIGN_OR_RETURN(const std::string local, LocalManifest());
+    HL_ASSIGN_OR_RETURN(const std::string local, LocalManifest(fs_, directory_));
     if (!local.empty() && files_.count(local) == 0 &&
         (manifest_.empty() || NumberOf(local) > NumberOf(manifest_))) {
       const Result<uint64_t> size = SizeOf(fs_, Path(local));

@@ -156,6 +156,21 @@ Result<ReadAt> OpenReader(FileSystem& fs, const std::string& path) {
   });
 }
 
+std::string ManifestOf(std::string_view current) {
+  if (!current.ends_with('\n') || !current.starts_with("MANIFEST-")) return "";
+  current.remove_suffix(1);
+  return Classify(current) == FileClass::kLogLane ? std::string(current) : "";
+}
+
+Result<std::string> LocalManifest(FileSystem& fs, const std::string& directory) {
+  const Result<ReadAt> read = OpenReader(fs, directory + "/CURRENT");
+  if (read.status().code() == Code::kNotFound) return std::string();
+  if (!read.ok()) return read.status();
+  char text[64];
+  HL_ASSIGN_OR_RETURN(const uint64_t length, (*read)(0, text));
+  return ManifestOf({text, static_cast<size_t>(length)});
+}
+
 Status LocalLogFiles(FileSystem& fs, const std::string& directory,
                      std::vector<std::string>* names) {
   const auto is_log = [](std::string_view name) { return Classify(name) == FileClass::kLogLane; };

@@ -25,6 +25,10 @@ Result<uint64_t> SizeOf(rocksdb::FileSystem& fs, const std::string& path);
 // Of a local file, opened here; null with the reason when it cannot be.
 Result<ReadAt> OpenReader(rocksdb::FileSystem& fs, const std::string& path);
 
+// The MANIFEST that the text of a CURRENT, or that of the directory, names; empty: none.
+std::string ManifestOf(std::string_view current);
+Result<std::string> LocalManifest(rocksdb::FileSystem& fs, const std::string& directory);
+
 // Names of the log-lane files that are in the directory and its archive/, relative to it.
 Status LocalLogFiles(rocksdb::FileSystem& fs, const std::string& directory,
                      std::vector<std::string>* names);

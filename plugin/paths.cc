@@ -1,6 +1,7 @@
 #include "paths.h"
 
 #include <algorithm>
+#include <charconv>
 #include <climits>
 #include <cstdlib>
 
@@ -34,6 +35,13 @@ std::string_view WithoutTrailingSlashes(std::string_view path) {
 
 bool IsTableOrBlob(std::string_view name) {
   return IsNumbered(name, ".sst") || IsNumbered(name, ".blob");
+}
+
+uint64_t NumberOf(std::string_view name) {
+  uint64_t number = 0;
+  const size_t start = std::min(name.find_first_of("0123456789"), name.size());
+  std::from_chars(name.data() + start, name.data() + name.size(), number);
+  return number;
 }
 
 FileClass Classify(std::string_view name) {

@@ -31,6 +31,8 @@ inline constexpr std::string_view kSetAsideName = "hyperloop-set-aside";
 
 // NNNNNN.sst or NNNNNN.blob.
 bool IsTableOrBlob(std::string_view name);
+// The first number in a name; 0 without one.
+uint64_t NumberOf(std::string_view name);
 
 // "a/b" → "a", "b" → ".", "/b" → "/". Trailing slashes do not count.
 std::string ParentOf(std::string_view path);

@@ -26,8 +26,11 @@ class FakeStore final : public Store {
       group_->epoch_ = former;
       return judged;
     }
-    if (request.pairing.group.empty() || request.pairing != group_->pairing_)
+    if (request.pairing.database.empty()) {
       group_->pairing_ = {"fake-group", "database-" + std::to_string(++group_->databases_)};
+    } else {
+      group_->pairing_ = request.pairing;  // one that is bound again keeps its name
+    }
     group_->directory_ = request.directory;
     group_->held_ = true;
     taken_ = true;
@@ -122,6 +125,7 @@ class FakeStore final : public Store {
     return ReadLocked(file, offset, out);
   }
   const StoreOptions& options() const override { return options_; }
+  rnic::Media media() const override { return group_->media_; }
   Status Close() override {
     if (!taken_ || getpid() != owner_) return Status::Ok();
     std::lock_guard<std::mutex> lock(group_->mutex_);
@@ -254,6 +258,13 @@ void FakeGroup::Inject(Fault fault) {
   faults_.push_back(std::move(fault));
 }
 
+bool FakeGroup::ForgetFaults() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const bool any = !faults_.empty();
+  faults_.clear();
+  return any;
+}
+
 void FakeGroup::CutLink(Code code) {
   std::lock_guard<std::mutex> lock(mutex_);
   link_cut_ = true;
@@ -306,6 +317,11 @@ uint64_t FakeGroup::epoch() {
 bool FakeGroup::held() {
   std::lock_guard<std::mutex> lock(mutex_);
   return held_;
+}
+
+void FakeGroup::SetMedia(rnic::Media media) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  media_ = media;
 }
 
 void FakeGroup::SetExtents(uint64_t extents) {

@@ -35,6 +35,8 @@ class FakeGroup {
   std::shared_ptr<FakeGroup> AfterCrash();
 
   void Inject(Fault fault);
+  // Forgets what was injected and has not happened; false if there was nothing left.
+  bool ForgetFaults();
   // Reconnect fails with `code` until HealLink.
   void CutLink(Code code);
   void HealLink();
@@ -48,6 +50,7 @@ class FakeGroup {
   uint64_t epoch();
   bool held();
   void SetExtents(uint64_t extents);
+  void SetMedia(rnic::Media media);
 
  private:
   friend class FakeStore;
@@ -62,6 +65,7 @@ class FakeGroup {
   bool link_cut_ = false;
   Code link_code_ = Code::kUnavailable;
   uint64_t extents_ = 1024;
+  rnic::Media media_ = rnic::Media::kFile;
   std::vector<Fault> faults_;
   std::map<std::string, int> calls_;
 };

@@ -150,6 +150,13 @@ std::string SetAck(std::string_view value, StoreOptions* options) {
   return "";
 }
 
+std::string SetLocalWrite(std::string_view value, StoreOptions* options) {
+  if (value != "acknowledged" && value != "overlapped") return "is not a known time to write";
+  options->local_write =
+      value == "acknowledged" ? LocalWrite::kAcknowledged : LocalWrite::kOverlapped;
+  return "";
+}
+
 std::string SetWait(std::string_view value, StoreOptions* options) {
   if (value != "poll" && value != "event") return "is not a known way to wait";
   options->wait = value == "poll" ? WaitMode::kPoll : WaitMode::kEvent;
@@ -289,6 +296,15 @@ constexpr Option kOptions[] = {
       "copies are set to it at open."},
      SetBoolean<&S::local_sync>,
      GetBoolean<&S::local_sync>},
+    {{"local_write", "one of acknowledged|overlapped", "acknowledged", "acknowledged, overlapped",
+      "When the local copies of log files are written: acknowledged, once the group has the bytes, "
+      "so that whoever reads them beside the primary (a secondary instance) sees nothing that may "
+      "still fail; overlapped, while the replicas work, which hides the local write."},
+     SetLocalWrite,
+     [](const S& o) {
+       return std::string(o.local_write == LocalWrite::kAcknowledged ? "acknowledged"
+                                                                     : "overlapped");
+     }},
     {{"takeover", "boolean", "false", "true, false",
       "Take the group at open even from a primary that is alive; that one is fenced for good."},
      SetBoolean<&S::takeover>,

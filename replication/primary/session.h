@@ -75,6 +75,8 @@ class Session {
   // kInvalidArgument: the group holds files.
   Result<Primitives> Lend();
   uint64_t epoch() const { return epoch_.load(std::memory_order_relaxed); }
+  // The weakest memory of the members, of the last taking.
+  rnic::Media media() const { return media_.load(std::memory_order_relaxed); }
   const StoreOptions& options() const { return options_; }
 
  private:
@@ -173,6 +175,7 @@ class Session {
   bool out_of_reach_ = false;
 
   std::atomic<bool> taken_{false};
+  std::atomic<rnic::Media> media_{rnic::Media::kRam};
   std::atomic<uint64_t> epoch_{0};
   std::atomic<bool> closing_{false};
   std::atomic<bool> fenced_{false};

@@ -60,6 +60,7 @@ class SessionStore final : public Store {
                               std::vector<FileInfo>());
   }
   const StoreOptions& options() const override { return session_->options(); }
+  rnic::Media media() const override { return session_->media(); }
   Status Close() override {
     HL_RETURN_IF_ERROR(guard_.Check());
     return session_->Close();

@@ -327,7 +327,13 @@ Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
     return status;
   }
   replica_hosts_.clear();
-  for (const MemberLook& look : looks) replica_hosts_.push_back(look.hello.host);
+  rnic::Media weakest = pool_->media().level();
+  for (const MemberLook& look : looks) {
+    replica_hosts_.push_back(look.hello.host);
+    if (const Result<rnic::Media> media = ParseMedia(look.hello.media); media.ok())
+      weakest = std::min(weakest, *media);
+  }
+  media_.store(weakest, std::memory_order_relaxed);
   return {};
 }
 

@@ -127,7 +127,9 @@ TEST_F(DatabaseRefusalTest, SecondPrimaryWhileOneLives) {
   const auto files = FilesOf(Path("db"));
   stdfs::create_directories(Path("other"));
   stdfs::copy_file(Path("db/HYPERLOOP"), Path("other/HYPERLOOP"));
-  TestDatabase rival(Second(), Path("other"));
+  StoreOptions second = Second();
+  second.rebind = true;  // else refused as a copy
+  TestDatabase rival(second, Path("other"));
   const rocksdb::Status refused = rival.Open();
   EXPECT_TRUE(refused.IsBusy()) << refused.ToString();
   EXPECT_THAT(refused.ToString(),
@@ -139,6 +141,50 @@ TEST_F(DatabaseRefusalTest, SecondPrimaryWhileOneLives) {
   EXPECT_TRUE(living.Put("after", "1").ok());
   living.Close();
   ExpectWhole(cluster_.Options(), Path("db"));
+}
+
+TEST_F(DatabaseRefusalTest, DirectoryThatWasChangedWithoutTheGroup) {
+  Make(cluster_.Options(), Path("db"));
+  rocksdb::DB* plain = nullptr;
+  ASSERT_TRUE(rocksdb::DB::Open(rocksdb::Options(), Path("db"), &plain).ok());
+  EXPECT_TRUE(plain->Put(rocksdb::WriteOptions(), "plain", "1").ok());
+  delete plain;
+  ExpectRefused(cluster_.Options(), Path("db"), {&cluster_},
+                AllOf(HasSubstr("was changed without its group"),
+                      HasSubstr("move " + Path("db") + "/CURRENT")));
+  stdfs::rename(Path("db/CURRENT"), Path("CURRENT"));
+  ExpectWhole(cluster_.Options(), Path("db"));
+}
+
+TEST_F(DatabaseRefusalTest, MissingTableFencesNobody) {
+  TestDatabase living(cluster_.Options(), Path("db"));
+  ASSERT_TRUE(living.Open().ok());
+  ASSERT_TRUE(living.Fill(kKeys).ok());
+  ASSERT_TRUE(living.db()->Flush(rocksdb::FlushOptions()).ok());
+  const uint64_t epoch = cluster_.ReplicaStatus(0)->sealed_epoch;
+  StoreOptions second = Second();
+  second.takeover = second.restore = second.rebind = true;
+  TestDatabase rival(second, Path("other"));
+  EXPECT_THAT(rival.Open().ToString(), HasSubstr("lacks files that MANIFEST-"));
+  for (uint32_t i = 0; i < cluster_.replicas(); ++i)
+    EXPECT_EQ(cluster_.ReplicaStatus(i)->sealed_epoch, epoch);
+  EXPECT_TRUE(living.Put("after", "1").ok());
+}
+
+TEST_F(DatabaseRefusalTest, CopyOfTheDirectory) {
+  Make(cluster_.Options(), Path("db"));
+  stdfs::copy(Path("db"), Path("copy"), stdfs::copy_options::recursive);
+  ExpectRefused(Second(), Path("copy"), {&cluster_},
+                AllOf(HasSubstr("is a copy"), HasSubstr("rebind=true")));
+  StoreOptions rebinding = Second();
+  rebinding.rebind = true;
+  ExpectWhole(rebinding, Path("copy"));
+  ExpectWhole(Second(), Path("copy"));
+  ExpectRefused(cluster_.Options(), Path("db"), {&cluster_}, HasSubstr("rebind=true"));
+  rebinding = cluster_.Options();
+  rebinding.rebind = true;
+  ExpectWhole(rebinding, Path("db"));
+  ExpectRefused(Second(), Path("copy"), {&cluster_}, HasSubstr("rebind=true"));
 }
 
 TEST_F(DatabaseRefusalTest, DestroyedDatabaseMakesRoomForAnother) {

@@ -199,6 +199,68 @@ TEST_F(StockToolsTest, RefusalsAreTextsNotCrashes) {
           "127.0.0.1:1");
 }
 
+// The likeliest mistake of all: a stock tool, without the plugin.
+TEST_F(StockToolsTest, ToolsWithoutThePluginCostARefusalAndNoMore) {
+  ASSERT_EQ(RunCommand(Ldb("--create_if_missing put key1 value1")).status, 0);
+  const std::string backup = cluster_.folder() + "/backup";
+  stdfs::create_directories(backup);
+  const auto copy_tables = [](const std::string& from, const std::string& to) {
+    for (const auto& entry : stdfs::directory_iterator(from)) {
+      if (entry.path().extension() == ".sst")
+        stdfs::copy(entry.path(), to, stdfs::copy_options::skip_existing);
+    }
+  };
+  for (const std::string change : {"put plain 1", "compact"}) {
+    copy_tables(Database(), backup);
+    const Outcome plain = RunCommand("/usr/bin/ldb --db=" + Database() + " " + change, false);
+    ASSERT_EQ(plain.status, 0) << plain.output;
+    const Outcome refused = RunCommand(Ldb("put key2 value2"));
+    EXPECT_NE(refused.status, 0);
+    EXPECT_THAT(refused.output, HasSubstr("was changed without its group"));
+    // The group is kept; a compaction took tables that it needs.
+    copy_tables(backup, Database());
+    stdfs::rename(Database() + "/CURRENT", cluster_.folder() + "/CURRENT");
+    ASSERT_EQ(RunCommand(Ldb("put " + change.substr(0, 3) + " back")).status, 0);
+    EXPECT_THAT(RunCommand(Ldb("get key1")).output, HasSubstr("value1"));
+  }
+  // Now the directory is, and loaded into a new database of the emptied group.
+  ASSERT_EQ(RunCommand("/usr/bin/ldb --db=" + Database() + " put plain 2", false).status, 0);
+  stdfs::rename(Database() + "/HYPERLOOP", cluster_.folder() + "/HYPERLOOP");
+  const std::string dump = cluster_.folder() + "/dump";
+  ASSERT_EQ(RunCommand("/usr/bin/ldb --db=" + Database() + " dump --hex > " + dump, false).status,
+            0);
+  const std::string ctl = std::string(std::getenv("HYPERLOOP_BIN")) + "/hyperloopctl";
+  const Outcome reset = RunCommand(ctl + " reset --yes --uri '" + cluster_.uri() + "'", false);
+  ASSERT_EQ(reset.status, 0) << reset.output;
+  const std::string fresh =
+      "/usr/bin/ldb --fs_uri='" + cluster_.uri() + "' --db=" + cluster_.folder() + "/fresh ";
+  const Outcome load = RunCommand(fresh + "load --hex --create_if_missing < " + dump);
+  ASSERT_EQ(load.status, 0) << load.output;
+  EXPECT_THAT(RunCommand(fresh + "get key1").output, HasSubstr("value1"));
+  EXPECT_THAT(RunCommand(fresh + "get plain").output, HasSubstr("2"));
+}
+
+TEST_F(StockToolsTest, LogsOfADirectoryThatIsNotOpenCannotBeChanged) {
+  ASSERT_EQ(RunCommand(Ldb("--create_if_missing put key1 value1")).status, 0);
+  ASSERT_EQ(RunCommand(Ldb("compact")).status, 0);
+  std::string table;
+  for (const auto& entry : stdfs::directory_iterator(Database())) {
+    if (entry.path().extension() == ".sst") table = entry.path().stem();
+  }
+  ASSERT_FALSE(table.empty());
+  const Outcome removed = RunCommand(Ldb("unsafe_remove_sst_file " + table));
+  EXPECT_THAT(removed.output, HasSubstr("holds a replicated database")) << removed.status;
+  EXPECT_THAT(RunCommand(Ldb("get key1")).output, HasSubstr("value1"));
+  EXPECT_EQ(RunCommand(Ldb("put key2 value2")).status, 0);
+}
+
+TEST_F(StockToolsTest, StackedBlobDbIsRefused) {
+  const Outcome bench =
+      RunCommand(DbBench("--benchmarks=fillrandom --num=10 --sync=1 --use_blob_db=1"));
+  EXPECT_NE(bench.status, 0);
+  EXPECT_THAT(bench.output, HasSubstr("enable_blob_files"));
+}
+
 TEST_F(StockToolsTest, SecondPrimaryAndForeignDirectoryAreRefused) {
   Outcome first = RunCommand(Ldb("--create_if_missing put key1 value1"));
   ASSERT_EQ(first.status, 0) << first.output;

@@ -61,7 +61,8 @@ class GroupFiles {
 struct TakeRequest {
   std::string directory;        // absolute path, for messages and the group's record of its owner
   bool directory_empty = true;  // holds no log-lane file
-  Pairing pairing;              // what the directory says; empty strings: nothing
+  Pairing pairing;              // what the directory says; empty strings: nothing; a group without
+                                // a database: a copy of that group's directory
   // Whether the directory can be set to these files. Called before the first replica is sealed, and
   // once more with what is found after all are sealed, before anything else changes. What it
   // returns ends the taking: the first time nothing has changed, the second time the group is given
@@ -120,6 +121,9 @@ class Store {
   virtual Result<uint64_t> Read(FileId file, uint64_t offset, std::span<char> out) = 0;
 
   virtual const StoreOptions& options() const = 0;
+  // What "durable on every replica" means at least, as detected when the group was taken: the
+  // weakest memory of its members, the primary included. kRam before.
+  virtual rnic::Media media() const = 0;
   // Drains, marks the group released so that the next primary need not wait. Bounded by
   // ack_timeout. Idempotent.
   virtual Status Close() = 0;
