@@ -164,18 +164,19 @@ std::string DamageText(const MemberCheck& check, const RegionInfo& info) {
 }  // namespace
 
 Result<ExportReport> ExportFiles(std::span<std::byte> image, const std::string& directory,
-                                 uint64_t known_acked) {
+                                 uint64_t known_acked, bool partial) {
   std::string target = directory;
   while (target.size() > 1 && target.ends_with('/')) target.pop_back();
   if (target.empty()) return InvalidArgument("no directory named to export to");
   HL_RETURN_IF_ERROR(CheckTarget(target));
   HL_ASSIGN_OR_RETURN(const RegionInfo info, ParseSuperblock(image, image.size()));
   const MemberCheck check = CheckMember(image, info, known_acked);
-  if (!check.sound()) return Corruption(DamageText(check, info));
+  if (!(partial ? check.readable() : check.sound())) return Corruption(DamageText(check, info));
   HL_ASSIGN_OR_RETURN(const LogState log, Redo(image, info, known_acked));
   const FileTable& table = check.table;
   ExportReport report;
   report.last_seq = log.tail.seq;
+  report.damage = check.Damage(info);
   Staging staging(target + ".exporting-" + std::to_string(::getpid()));
   HL_RETURN_IF_ERROR(staging.Make());
   HL_RETURN_IF_ERROR(WriteFiles(image, info, table, &staging, &report));

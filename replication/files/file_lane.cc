@@ -300,23 +300,20 @@ Result<uint64_t> FileLane::AppendChunkLocked(uint32_t slot, std::string_view dat
   if (new_extents != 0) TakeExtentsLocked(slot, new_extents);
   std::array<RecordPiece, kMaxPieces> pieces;
   size_t count = 0;
-  uint32_t continued = kNoSlot;  // the extent that goes on, and its entry after this record
-  MapEntry longer{};
+  RecordSpec::Growth growth;
   for (uint64_t done = 0; done < data.size();) {
     const uint64_t at = entry.file.size + done, within = at & (g.extent_size - 1);
     const uint64_t n = std::min<uint64_t>(data.size() - done, g.extent_size - within);
     const uint32_t extent = entry.extents[at >> std::countr_zero(g.extent_size)];
     const uint64_t to = g.ExtentOffset(extent) + within;
-    MapEntry* counted = &table_.map[extent];
+    MapEntry& counted = table_.map[extent];
     if (within != 0) {
-      continued = extent;
-      longer = *counted;
-      counted = &longer;
+      growth = {&counted, extent, static_cast<uint32_t>(n)};
     } else {
-      counted->crc = ExtentSeed(info_, counted->slot_plus_one, counted->index);
+      counted.length = static_cast<uint32_t>(n);
+      counted.crc =
+          Crc32c(ExtentSeed(info_, counted.slot_plus_one, counted.index), data.data() + done, n);
     }
-    counted->length += static_cast<uint32_t>(n);
-    counted->crc = Crc32c(counted->crc, data.data() + done, n);
     if (count > 0 && pieces[count - 1].destination + pieces[count - 1].length == to) {
       pieces[count - 1].length += static_cast<uint32_t>(n);
     } else {
@@ -333,22 +330,17 @@ Result<uint64_t> FileLane::AppendChunkLocked(uint32_t slot, std::string_view dat
     }
   }
   const uint64_t end = entry.file.size + data.size();
-  std::array<Statement, 2> statements{Statement::Of(g.SizeOffset(slot), MakeTableSize(info_, end)),
-                                      {}};
-  if (continued != kNoSlot) statements[1] = Statement::Of(g.MapOffset(continued), longer);
-  auto seq = journal_->Append(
-      {.type = RecordType::kAppend,
-       .file_slot = slot,
-       .file_end = end,
-       .pieces = std::span(pieces.data(), count),
-       .statements = std::span(statements.data(), continued != kNoSlot ? 2u : 1u)});
+  auto seq = journal_->Append({.type = RecordType::kAppend,
+                               .file_slot = slot,
+                               .file_end = end,
+                               .pieces = std::span(pieces.data(), count),
+                               .growth = growth});
   if (!seq.ok()) {
     if (new_extents != 0) GiveExtentsLocked(slot, old_extents);
     return seq.status().WithContext("append of " + std::to_string(data.size()) + " B to \"" +
                                     entry.file.name + "\"");
   }
   entry.file.size = end;
-  if (continued != kNoSlot) table_.map[continued] = longer;
   return seq;
 }
 

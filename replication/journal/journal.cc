@@ -13,9 +13,9 @@ namespace {
 
 std::chrono::nanoseconds SteadyNow() { return std::chrono::steady_clock::now().time_since_epoch(); }
 
-// What a record of so many statements takes at most.
-constexpr uint64_t StatementsLength(uint64_t count) {
-  return RecordLength(count, count * sizeof(Statement::bytes));
+// What a record that states so many sizes and map entries takes.
+constexpr uint64_t StatementsLength(uint64_t sizes, uint64_t extents) {
+  return RecordLength(sizes + extents, sizes * sizeof(TableSize) + extents * sizeof(MapEntry));
 }
 
 }  // namespace
@@ -62,7 +62,9 @@ Journal::Journal(Group* group, std::span<std::byte> region, const RegionInfo& in
 
 // Every other record leaves this free, so that one that states all that is due, with a pad before
 // it, always fits: without it a full ring could never be emptied.
-uint64_t Journal::StatementsReserve() { return 2 * AlignRecord(StatementsLength(kMaxDirty)); }
+uint64_t Journal::StatementsReserve() {
+  return 2 * AlignRecord(StatementsLength(kMaxDue, kMaxDue));
+}
 
 Status Journal::Break(const Status& status) {
   if (broken_.ok()) broken_ = status;
@@ -97,7 +99,7 @@ Status Journal::Resume(const Recovered& recovered) {
   acknowledged_ = 0;
   target_ = {};
   next_head_ticket_ = 0;
-  dirty_count_ = 0;
+  sizes_.count = extents_.count = 0;
   broken_ = {};
   ++generation_;
   ++statistics_.recoveries;
@@ -255,8 +257,15 @@ Status Journal::CheckSpec(const RecordSpec& spec, uint64_t* length) const {
       (append && spec.file_slot >= info_.geometry.table_capacity)) {
     return InvalidArgument("record's file slot does not fit its type");
   }
-  if (spec.statements.size() > (append ? kMaxStatements : 0)) {
-    return InvalidArgument("record with " + std::to_string(spec.statements.size()) + " statements");
+  const RecordSpec::Growth& growth = spec.growth;
+  if (growth.entry != nullptr &&
+      (!append || growth.length > spec.pieces[0].length ||
+       growth.extent >= info_.geometry.extent_count ||
+       growth.entry->length > info_.geometry.extent_size - growth.length ||
+       spec.pieces[0].destination !=
+           info_.geometry.ExtentOffset(growth.extent) + growth.entry->length)) {
+    return InvalidArgument("record's first piece does not go on with extent " +
+                           std::to_string(growth.extent));
   }
   return {};
 }
@@ -294,6 +303,21 @@ Status Journal::MakeTrackingRoom() {
   return WaitTicket(Track(executed_.seq + 1).executed);
 }
 
+uint32_t Journal::SumRecord(const RecordSpec& spec, const std::byte* record, uint64_t written,
+                            uint32_t* grown) const {
+  const RecordSpec::Growth& growth = spec.growth;
+  if (growth.entry == nullptr) return Crc32c(info_.seed, record, written);
+  const uint64_t before = RecordLength(spec.pieces.size(), 0);
+  if (growth.length == written - before && growth.length >= kCrc32cTwiceFrom) {
+    const Crc32cPair pair = Crc32cTwice(Crc32c(info_.seed, record, before), growth.entry->crc,
+                                        record + before, growth.length);
+    *grown = pair.b;
+    return pair.a;
+  }
+  *grown = Crc32c(growth.entry->crc, record + before, growth.length);
+  return Crc32c(info_.seed, record, written);
+}
+
 // Pairs: the bytes written here are read by the RNIC only after the group's doorbell, whose release
 // orders them.
 Status Journal::Emit(const RecordSpec& spec, uint64_t length, uint64_t written) {
@@ -321,7 +345,7 @@ Status Journal::Emit(const RecordSpec& spec, uint64_t length, uint64_t written) 
     entry_at += sizeof(entry);
     payload_at += piece.length;
   }
-  header.crc = Crc32c(info_.seed, record, written);  // crc is still 0 there: RecordCrc in one pass
+  header.crc = SumRecord(spec, record, written, &grown_crc_);
   std::memcpy(record + offsetof(RecordHeader, crc), &header.crc, sizeof(header.crc));
   const Status persisted = media_->Persist(record, written);
   if (!persisted.ok()) return Break(persisted);
@@ -368,14 +392,14 @@ Result<uint64_t> Journal::Append(const RecordSpec& spec) {
   // What the header says of acknowledgements should not be stale by much; a caller that waits has
   // told us already.
   if (tail_.seq - acked_seq_ >= 4) HL_RETURN_IF_ERROR(Poll());
-  if (dirty_count_ + spec.statements.size() > kMaxDirty)
+  if (sizes_.count == kMaxDue || extents_.count == kMaxDue)
     HL_RETURN_IF_ERROR(EmitStatements(StatementsReserve()));
   auto seq = EmitChecked(spec, length, StatementsReserve());
   if (!seq.ok()) return seq;
   // Only now, and before a checkpoint states anything: what is stated before this record must not
   // count it, what is stated later must.
   ForgetCovered(spec.pieces);
-  Note(spec.statements);
+  if (spec.type == RecordType::kAppend) Note(spec);
   if (next_head_ticket_ != 0 || target_.seq != 0 || ring_bytes_used() > options_.checkpoint_bytes) {
     HL_RETURN_IF_ERROR(AdvanceCheckpoint(false));
   }
@@ -404,40 +428,45 @@ Result<uint64_t> Journal::AppendEpoch(uint64_t epoch, const Configuration& confi
 // --- statements and the head
 // -----------------------------------------------------------------------------------------------
 
-// The i-th statement of an append is the i-th of the next one most likely, to the same file.
-void Journal::Note(std::span<const Statement> statements) {
-  for (size_t i = 0; i < statements.size(); ++i) {
-    const Statement& statement = statements[i];
-    size_t at = i;
-    while (at < dirty_count_ && dirty_[at].destination != statement.destination) ++at;
-    if (at >= dirty_count_) at = dirty_count_++;
-    if (at != i) std::swap(dirty_[at], dirty_[i]);
-    dirty_[i] = statement;
-  }
+void Journal::Note(const RecordSpec& spec) {
+  sizes_.Note(spec.file_slot, spec.file_end);
+  const auto& [entry, extent, length] = spec.growth;
+  if (entry == nullptr) return;
+  entry->length += length;
+  entry->crc = grown_crc_;
+  extents_.Note(extent, *entry);
 }
 
 void Journal::ForgetCovered(std::span<const RecordPiece> pieces) {
+  const RegionGeometry& g = info_.geometry;
   for (const RecordPiece& piece : pieces) {
-    if (piece.destination >= info_.geometry.data_offset) continue;
-    for (size_t i = dirty_count_; i-- > 0;) {
-      const uint64_t at = dirty_[i].destination;
-      if (at >= piece.destination && at + dirty_[i].size <= piece.destination + piece.length)
-        dirty_[i] = dirty_[--dirty_count_];
-    }
+    if (piece.destination >= g.data_offset) continue;
+    const auto covers = [&](uint64_t at, uint64_t size) {
+      return at >= piece.destination && at + size <= piece.destination + piece.length;
+    };
+    sizes_.Forget([&](uint32_t slot) { return covers(g.SizeOffset(slot), sizeof(TableSize)); });
+    extents_.Forget([&](uint32_t extent) { return covers(g.MapOffset(extent), sizeof(MapEntry)); });
   }
 }
 
 Status Journal::EmitStatements(uint64_t reserve) {
-  std::array<RecordPiece, kMaxDirty> pieces;
-  uint64_t payload = 0;
-  for (size_t i = 0; i < dirty_count_; ++i) {
-    pieces[i] = {dirty_[i].destination, dirty_[i].bytes.data(), dirty_[i].size};
-    payload += dirty_[i].size;
+  const RegionGeometry& g = info_.geometry;
+  std::array<RecordPiece, 2 * kMaxDue> pieces;
+  std::array<TableSize, kMaxDue> sizes;
+  size_t count = 0;
+  for (size_t i = 0; i < sizes_.count; ++i) {
+    const auto& [slot, size] = sizes_.entries[i];
+    sizes[i] = MakeTableSize(info_, size);
+    pieces[count++] = {g.SizeOffset(slot), &sizes[i], sizeof(TableSize)};
   }
-  const RecordSpec spec{.type = RecordType::kStatements,
-                        .pieces = std::span(pieces.data(), dirty_count_)};
-  HL_RETURN_IF_ERROR(EmitChecked(spec, RecordLength(dirty_count_, payload), reserve).status());
-  dirty_count_ = 0;
+  for (size_t i = 0; i < extents_.count; ++i) {
+    const auto& [extent, entry] = extents_.entries[i];
+    pieces[count++] = {g.MapOffset(extent), &entry, sizeof(MapEntry)};
+  }
+  const uint64_t length = StatementsLength(sizes_.count, extents_.count);
+  const RecordSpec spec{.type = RecordType::kStatements, .pieces = std::span(pieces.data(), count)};
+  HL_RETURN_IF_ERROR(EmitChecked(spec, length, reserve).status());
+  sizes_.count = extents_.count = 0;
   return {};
 }
 
@@ -451,9 +480,9 @@ void Journal::FinishHead() {
 
 Status Journal::StartCheckpoint() {
   if (target_.seq != 0 || tail_.seq == head_.cursor.seq) return {};
-  if (dirty_count_ != 0) {
+  if (sizes_.count + extents_.count != 0) {
     uint64_t pad = 0;
-    if (!HasRoom(StatementsLength(dirty_count_), 0, &pad))
+    if (!HasRoom(StatementsLength(sizes_.count, extents_.count), 0, &pad))
       return Internal("journal: no room for the statements it reserved");
     HL_RETURN_IF_ERROR(EmitStatements(0));
   }

@@ -58,13 +58,8 @@ struct Bench {
       raw.push_back({to, text.data(), static_cast<uint32_t>(text.size())});
     const bool append = type == RecordType::kAppend;
     const TableSize size = MakeTableSize(region.info, end);
-    Statement statement;
-    if (append) statement = Statement::Of(region.info.geometry.SizeOffset(slot), size);
-    const auto seq = journal->Append({.type = type,
-                                      .file_slot = append ? slot : kNoSlot,
-                                      .file_end = end,
-                                      .pieces = raw,
-                                      .statements = {&statement, append ? 1u : 0u}});
+    const auto seq = journal->Append(
+        {.type = type, .file_slot = append ? slot : kNoSlot, .file_end = end, .pieces = raw});
     if (!seq.ok()) return seq;
     for (auto& [to, text] : pieces) std::memcpy(&shadow[to - Applied()], text.data(), text.size());
     if (append) std::memcpy(&shadow[SizeOffset(slot) - Applied()], &size, sizeof(size));

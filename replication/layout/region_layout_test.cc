@@ -29,6 +29,20 @@ TEST(Crc32c, MatchesTheKnownVectors) {
   EXPECT_EQ(~Crc32c(~0u, ones.data(), 32), 0x62a8ab43u);
 }
 
+TEST(Crc32c, TwiceIsTwoOfThem) {
+  std::mt19937_64 random(1);
+  std::vector<unsigned char> bytes(5 << 20);
+  for (auto& byte : bytes) byte = static_cast<unsigned char>(random());
+  std::vector<size_t> sizes{4095, 4096, 4097, (1 << 18) - 1, 1 << 18, (1 << 18) + 1, 5 << 20};
+  for (size_t size = 0; size < 1200; ++size) sizes.push_back(size);
+  for (int i = 0; i < 50; ++i) sizes.push_back(random() % bytes.size());
+  for (const size_t size : sizes) {
+    const auto a = static_cast<uint32_t>(random()), b = static_cast<uint32_t>(random());
+    const Crc32cPair pair = Crc32cTwice(a, b, bytes.data(), size);
+    ASSERT_EQ(pair.a, Crc32c(a, bytes.data(), size)) << size;
+    ASSERT_EQ(pair.b, Crc32c(b, bytes.data(), size)) << size;
+  }
+}
 TEST(Uuid, TextRoundTripAndRefusals) {
   const Uuid uuid = RandomUuid();
   EXPECT_EQ(ParseUuid(FormatUuid(uuid)).value(), uuid);

@@ -303,7 +303,8 @@ constexpr Option kOptions[] = {
      SetBoolean<&S::rebind>,
      GetBoolean<&S::rebind>},
     {{"ack_timeout", "milliseconds", "10s", "1ms to 3600s",
-      "Longest wait for an acknowledgement; then the write fails with a retryable error and its "
+      "How long a write may take while the group does not answer: half of it to wait for an "
+      "acknowledgement, half to bring the group back; then it fails with a retryable error and its "
       "outcome is open."},
      SetTime<&S::ack_timeout>,
      GetTime<&S::ack_timeout>},

@@ -3,8 +3,8 @@
 //
 // Time limits. Of ack_timeout, an operation may wait for its acknowledgement for one half, and a
 // group that did not answer may be brought back in the other: so a call fails only after both.
-// Taking a group ends within connect_timeout for each replica, half a second of watching, and for
-// each of its three passes over the region ack_timeout and a second for each 128 MiB.
+// While a group is taken, a replica may use connect_timeout for each request that needs no reading
+// of its region, and ack_timeout and a second for each 128 MiB for one that does.
 //
 // Locks: `state_mutex_` is held shared by calls that use the lane and exclusively by those that
 // make or end it (Take, Close). The lane has its own mutex below it, under which the group is

@@ -14,10 +14,10 @@ bool IdleScrub::Still(const RegionInfo& info) {
   if (!head.ok()) return true;
   const uint64_t at = now.position % info.geometry.journal_size;
   RecordView next;
-  const bool written = ParseRecord(region_.subspan(kJournalOffset + at,
-                                                   info.geometry.journal_size - at),
-                                   info, &next) == RecordCheck::kValid &&
-                       next.header.seq == now.seq + 1;
+  const bool written =
+      ParseRecord(region_.subspan(kJournalOffset + at, info.geometry.journal_size - at), info,
+                  &next) == RecordCheck::kValid &&
+      next.header.seq == now.seq + 1;
   return !written;
 }
 

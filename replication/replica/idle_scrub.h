@@ -1,8 +1,8 @@
 // IdleScrub: a replica's look at its own region while nobody writes to it, so that damage is found
 // while the other members still have sound copies.
 //
-// Sans-IO: Tick is called about once a second, on the thread that serves requests. It checks at most
-// kBudget bytes a call (a few milliseconds), begins anew when the log has moved, and rests for
+// Sans-IO: Tick is called about once a second, on the thread that serves requests. It checks at
+// most kBudget bytes a call (a few milliseconds), begins anew when the log has moved, and rests for
 // kRestTicks calls after each whole pass. It mends nothing: a node does not know who is sound.
 #pragma once
 

@@ -25,7 +25,8 @@ class IdleScrubTest : public testing::Test {
   IdleScrubTest() : group_(region_.bytes, 1, MemoryGroup::Mode::kImmediate) {
     const LogState log = ScanLog(region_.bytes, region_.info).value();
     auto journal =
-        Journal::Create(&group_, region_.bytes, region_.info, log, &media_, JournalOptions()).value();
+        Journal::Create(&group_, region_.bytes, region_.info, log, &media_, JournalOptions())
+            .value();
     EXPECT_TRUE(journal->AppendEpoch(1, TestConfiguration(1)).ok());
     lane_ = FileLane::Load(std::move(journal), region_.bytes, region_.info, {}).value();
     file_ = lane_->Create("000004.log", Lane::kLog).value();

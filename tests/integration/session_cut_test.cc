@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <mutex>
 
-#include "hyperloop/replication/store.h"
 #include "files/file_table.h"
+#include "hyperloop/replication/store.h"
 #include "journal/log_scan.h"
 #include "layout/region_layout.h"
 #include "primary/session_store.h"
@@ -278,9 +278,9 @@ TEST_F(SessionCutTest, DamagedBytesAreTakenFromASoundMember) {
     EXPECT_TRUE(Content(*store) == all) << "damage of replica " << i << " spread";
     EXPECT_TRUE(store->Close().ok());
     ExpectEqualRegions();
-    EXPECT_THAT(log_->lines, testing::Contains(testing::AllOf(
-                                 testing::HasSubstr(replicas_[i]->address()),
-                                 testing::HasSubstr("\"f\""))));
+    EXPECT_THAT(log_->lines,
+                testing::Contains(testing::AllOf(testing::HasSubstr(replicas_[i]->address()),
+                                                 testing::HasSubstr("\"f\""))));
   }
 }
 
@@ -343,7 +343,8 @@ TEST_F(SessionCutTest, DamagedLastRecordIsNotTheEndOfTheLog) {
     };
     ASSERT_TRUE(ScanLog(region, info, 0, note).ok());
     ASSERT_NE(last, 0u) << "the log is empty: nothing to damage";
-    region[kJournalOffset + last % info.geometry.journal_size + sizeof(RecordHeader)] ^= std::byte{1};
+    region[kJournalOffset + last % info.geometry.journal_size + sizeof(RecordHeader)] ^=
+        std::byte{1};
     auto store = Taken();
     ASSERT_NE(store, nullptr);
     EXPECT_EQ(Content(*store), all) << "replica " << i;
@@ -356,10 +357,9 @@ TEST_F(SessionCutTest, DamagedLastRecordIsNotTheEndOfTheLog) {
 // 0.2 s to connect and 0.3 s for what takes time, of which a handful add up.
 TEST_F(SessionCutTest, ReplicaThatStopsAnsweringIsGivenUpInTime) {
   { ASSERT_NE(Taken(), nullptr); }
-  for (const Body type :
-       {Body::HelloRequest, Body::ExamineRequest, Body::SealRequest, Body::AttachRequest,
-        Body::ChecksumsRequest, Body::InstallRequest, Body::PrepareMemberRequest,
-        Body::ConnectMemberRequest}) {
+  for (const Body type : {Body::HelloRequest, Body::ExamineRequest, Body::SealRequest,
+                          Body::AttachRequest, Body::ChecksumsRequest, Body::InstallRequest,
+                          Body::PrepareMemberRequest, Body::ConnectMemberRequest}) {
     SCOPED_TRACE(control::BodyName(type));
     auto store = Opened(std::chrono::milliseconds(200), std::chrono::milliseconds(300));
     ASSERT_NE(store, nullptr);
