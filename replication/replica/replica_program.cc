@@ -78,7 +78,14 @@ Status RunReplica(const ReplicaOptions& options, Log* log) {
   HL_RETURN_IF_ERROR(service.Start());
   const Node::Identity identity{ServiceHost(device, service.device()), std::string(kVersion),
                                 std::string(MediaName(pool->media().kind()))};
-  HL_ASSIGN_OR_RETURN(node, Node::Create(identity, pool->region(), store, service, log));
+  Result<std::unique_ptr<Node>> created =
+      Node::Create(identity, pool->region(), store, service, log);
+  if (created.status().code() == Code::kCorruption) {
+    return Corruption(Text("pool ", options.pool, " is damaged: ", created.status().message(),
+                           "; put a copy of the file back, and what it lacks comes from the other "
+                           "replicas at the next open"));
+  }
+  HL_ASSIGN_OR_RETURN(node, std::move(created));
 
   log->Write(LogLevel::kInfo, Text("node ", FormatUuid(node->state().node), ", media ",
                                    identity.media, ": ", MediaPromise(pool->media().kind())));

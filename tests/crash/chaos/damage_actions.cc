@@ -179,6 +179,22 @@ void LosePool(World& world) {
   stdfs::rename(world.Path("kept.pool"), world.pool(i));
 }
 
+// A pool is an older copy of itself, as from a backup: the others have what it lacks.
+void StalePool(World& world) {
+  world.Life();
+  if (world.failed()) return;
+  world.KillWriter();
+  const auto i = static_cast<uint32_t>(world.Random(kReplicas));
+  world.KillReplica(i);
+  const std::string old = ReadFile(world.pool(i));
+  if (!world.StartReplica(i)) return world.Fail("it does not start: " + world.replica(i).output());
+  world.AwaitReplicas();
+  world.Life();
+  if (world.failed()) return;
+  world.KillReplica(i);
+  WriteFile(world.pool(i), old);
+}
+
 // The primary's pool is only a copy: it is set to the group.
 void FlipPrimaryPool(World& world) {
   world.Life();
@@ -267,6 +283,7 @@ std::vector<Action> DamageActions() {
           {"flip_pmdk", FlipPmdk},
           {"truncate_pool", TruncatePool},
           {"lose_pool", LosePool},
+          {"stale_pool", StalePool},
           {"damage_local_files", DamageLocalFiles},
           {"full_disk", FullDisk},
           {"full_disk_of_pool", FullDiskOfPool}};

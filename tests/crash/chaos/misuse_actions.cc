@@ -19,7 +19,7 @@ void CopyDirectory(const World& world, const std::string& to) {
 // The service lives and has tables, so that no other directory can have all of the database.
 bool LivingWithTables(World& world) {
   if (!world.StartWriting(50)) return false;
-  if (Eventually([&] { return HasTables(world.directory()) || !world.writer().running(); }) &&
+  if (Eventually([&] { return HasTables(world.directory(), 2) || !world.writer().running(); }) &&
       world.writer().running()) {
     return true;
   }

@@ -110,7 +110,7 @@ void StockRead(World& world) {
 void UnlockedWrite(World& world) {
   if (NoLdb(world)) return;
   if (!world.StartWriting(50)) return;
-  Eventually([&] { return HasTables(world.directory()) || !world.writer().running(); });
+  Eventually([&] { return HasTables(world.directory(), 2) || !world.writer().running(); });
   if (world.CloseWriter().status != kDone) return world.Fail("not closed in order");
   const Shown before = world.Look();
   Ended ended;

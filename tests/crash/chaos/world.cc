@@ -71,11 +71,12 @@ void SetFiles(const std::string& directory, const std::map<std::string, std::str
   }
 }
 
-bool HasTables(const std::string& directory) {
+bool HasTables(const std::string& directory, int at_least) {
+  int tables = 0;
   for (const auto& entry : stdfs::directory_iterator(directory)) {
-    if (entry.path().extension() == ".sst") return true;
+    if (entry.path().extension() == ".sst") ++tables;
   }
-  return false;
+  return tables >= at_least;
 }
 
 std::string ProgramOf(const std::string& name) {

@@ -172,7 +172,8 @@ void WriteFile(const std::string& path, const std::string& bytes);
 // Makes the files of `directory` what `files` says, without touching those that have their bytes.
 void SetFiles(const std::string& directory, const std::map<std::string, std::string>& files);
 std::map<std::string, std::string> FilesIn(const std::string& directory);
-bool HasTables(const std::string& directory);
+// At least so many. Tables are made one after the other, so with two the database knows one.
+bool HasTables(const std::string& directory, int at_least);
 std::string ProgramOf(const std::string& name);  // of this build
 
 }  // namespace hyperloop::chaos
