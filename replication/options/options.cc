@@ -296,10 +296,10 @@ constexpr Option kOptions[] = {
       "copies are set to it at open."},
      SetBoolean<&S::local_sync>,
      GetBoolean<&S::local_sync>},
-    {{"local_write", "one of acknowledged|overlapped", "acknowledged", "acknowledged, overlapped",
-      "When the local copies of log files are written: acknowledged, once the group has the bytes, "
-      "so that whoever reads them beside the primary (a secondary instance) sees nothing that may "
-      "still fail; overlapped, while the replicas work, which hides the local write."},
+    {{"local_write", "one of overlapped|acknowledged", "overlapped", "overlapped, acknowledged",
+      "When the local copies of log files are written: overlapped, while the replicas work, which "
+      "hides the local write; acknowledged, once the group has the bytes, so that whoever reads "
+      "them beside the primary (a secondary instance) sees nothing that may still fail."},
      SetLocalWrite,
      [](const S& o) {
        return std::string(o.local_write == LocalWrite::kAcknowledged ? "acknowledged"

@@ -38,7 +38,7 @@ struct StoreOptions {
   uint32_t table_capacity = 4096;                      // files; applied when the group is formatted
   std::string media = "auto";                          // auto, ram, file, pmem, …-emulated
   bool local_sync = false;                             // fsync the local copies of log files too
-  LocalWrite local_write = LocalWrite::kAcknowledged;  // when they are written
+  LocalWrite local_write = LocalWrite::kOverlapped;  // when they are written
   bool takeover = false;                               // take the group from a primary that lives
   bool restore = false;  // fill an empty database directory from the group
   bool rebind = false;   // take the group from the directory that it is bound to
