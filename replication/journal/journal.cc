@@ -364,11 +364,10 @@ Status Journal::Emit(const RecordSpec& spec, uint64_t length, uint64_t written) 
   tail_ = {header.seq, epoch_, tail_.position + AlignRecord(length), header.crc};
   ++statistics_.records;
   statistics_.record_bytes += written;
-  const LogCursor cursor = tail_;
   auto ticket = SubmitWrite({at, written});
   if (!ticket.ok()) return ticket.status();
   if (*ticket == 0) return {};
-  Track(header.seq) = {cursor, at, header.entry_count, *ticket,
+  Track(header.seq) = {tail_, at, header.entry_count, *ticket,
                        header.entry_count == 0 ? *ticket : 0};
   if (header.entry_count != 0) {
     pending_copy_ = header.seq;
@@ -394,7 +393,10 @@ Status Journal::MakePlace(uint64_t length, uint64_t reserve) {
 }
 
 Result<uint64_t> Journal::EmitChecked(const RecordSpec& spec, uint64_t length, uint64_t reserve) {
-  HL_RETURN_IF_ERROR(MakePlace(length, reserve));
+  uint64_t pad = 0;
+  const bool ready =
+      HasRoom(length, reserve, &pad) && pad == 0 && tail_.seq - executed_.seq < track_mask_;
+  if (!ready) HL_RETURN_IF_ERROR(MakePlace(length, reserve));
   const uint64_t seq = tail_.seq + 1;
   HL_RETURN_IF_ERROR(Emit(spec, length, length));
   return seq;

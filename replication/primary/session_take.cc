@@ -327,11 +327,15 @@ Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
     return status;
   }
   replica_hosts_.clear();
-  rnic::Media weakest = pool_->media().level();
+  // What an emulated medium promises is what RAM does.
+  const auto promised = [](const MediaKind& kind) {
+    return kind.emulated ? rnic::Media::kRam : kind.level;
+  };
+  rnic::Media weakest = promised(pool_->media().kind());
   for (const MemberLook& look : looks) {
     replica_hosts_.push_back(look.hello.host);
-    if (const Result<rnic::Media> media = ParseMedia(look.hello.media); media.ok())
-      weakest = std::min(weakest, *media);
+    if (const Result<MediaKind> media = ParseMedia(look.hello.media); media.ok())
+      weakest = std::min(weakest, promised(*media));
   }
   media_.store(weakest, std::memory_order_relaxed);
   return {};
