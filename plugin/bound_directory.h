@@ -76,7 +76,8 @@ class BoundDirectory {
   // Logs `message` at the first call with this `once` flag.
   void WarnOnce(std::atomic<bool>& once, std::string_view message);
   std::atomic<bool> warned_outside{false}, warned_space{false}, warned_manual_flush{false},
-      warned_recycling{false};
+      warned_recycling{false}, warned_archive{false}, warned_prepared{false},
+      warned_manifest{false};
 
  private:
   struct Tail {

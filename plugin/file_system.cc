@@ -3,6 +3,7 @@
 #include <rocksdb/listener.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "files.h"
@@ -408,6 +409,32 @@ void HyperloopFileSystem::LearnDbOptions(BoundDirectory& binding,
     binding.WarnOnce(binding.warned_recycling,
                      "recycle_log_file_num has no effect: replicated logs are created anew, the "
                      "old ones deleted");
+  }
+  WarnOfPinnedLogs(binding, options);
+}
+
+void HyperloopFileSystem::WarnOfPinnedLogs(BoundDirectory& binding,
+                                           const rocksdb::DBOptions& options) {
+  if (options.WAL_ttl_seconds != 0 || options.WAL_size_limit_MB != 0) {
+    binding.WarnOnce(binding.warned_archive,
+                     "WAL_ttl_seconds or WAL_size_limit_MB is set: archived logs stay in the group "
+                     "and take room from new ones; the data area must hold both");
+  }
+  if (options.allow_2pc) {
+    binding.WarnOnce(binding.warned_prepared,
+                     "allow_2pc is set: a transaction that stays prepared keeps every log since "
+                     "then in the group; when the data area is full, only its end still fits");
+  }
+  constexpr uint64_t kExtent = 1 << 20;
+  const uint64_t extents = binding.store().statistics().extents;
+  const uint64_t reserve = std::clamp<uint64_t>(extents / 16, 4, 128) * kExtent;
+  if (extents != 0 && options.max_manifest_file_size > reserve) {
+    binding.WarnOnce(binding.warned_manifest,
+                     "max_manifest_file_size=" + std::to_string(options.max_manifest_file_size) +
+                         " is beyond the " + std::to_string(reserve) +
+                         " B that the group keeps for the MANIFEST: it would grow into the room of "
+                         "the logs before RocksDB begins a new one; set it to " +
+                         std::to_string(reserve / 2));
   }
 }
 

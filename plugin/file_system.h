@@ -133,6 +133,8 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   // Why a file may not be created there, or ok.
   Status CheckCreation(const std::string& path, const Place& place) const;
   void LearnDbOptions(BoundDirectory& binding, const rocksdb::DBOptions& options) const;
+  // Options that keep logs, or the MANIFEST, longer than the group has room for them.
+  static void WarnOfPinnedLogs(BoundDirectory& binding, const rocksdb::DBOptions& options);
   rocksdb::IOStatus OpenLogLane(const std::string& path, const Place& place,
                                 const rocksdb::FileOptions& options, bool reopen,
                                 std::unique_ptr<rocksdb::FSWritableFile>* file,

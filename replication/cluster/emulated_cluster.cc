@@ -405,6 +405,23 @@ Result<ClusterInfo> ReadCluster(const std::string& directory) {
   return Describe(paths, file);
 }
 
+Status ChangeRegionSize(const std::string& directory, uint64_t region_size,
+                        const std::function<Status(const ClusterInfo& cluster)>& change) {
+  HL_ASSIGN_OR_RETURN(const Paths paths, ExistingDirectory(directory));
+  HL_RETURN_IF_ERROR(LoadDescription(paths).status());
+  HL_ASSIGN_OR_RETURN(const DirectoryLock lock, DirectoryLock::Take(paths));
+  HL_ASSIGN_OR_RETURN(ClusterFile file, LoadDescription(paths));
+  const ClusterInfo info = Describe(paths, file);
+  for (const ClusterProcess& process : info.processes) {
+    if (process.state == ProcessState::kDead) continue;
+    return Busy(process.name + " of the cluster at " + paths.directory +
+                " runs; end the cluster first: hyperloopctl cluster stop --dir " + paths.directory);
+  }
+  HL_RETURN_IF_ERROR(change(info));
+  file.region_size = region_size;
+  return cluster::SaveClusterFile(file, paths.Description());
+}
+
 Result<std::vector<std::string>> StopCluster(const std::string& directory,
                                              std::chrono::milliseconds patience) {
   HL_ASSIGN_OR_RETURN(const Paths paths, ExistingDirectory(directory));

@@ -91,7 +91,11 @@ void AddCluster(CLI::App& app, Action* chosen) {
       ->capture_default_str();
   start->add_option("--region-size", *region_size, "bytes of each replica's region (K, M, G)")
       ->capture_default_str();
-  start->add_option("--media", options->media, "auto, ram, file or pmem")->capture_default_str();
+  start
+      ->add_option("--media", options->media,
+                   "what the pools lie on; more than it can promise is refused, unless emulated")
+      ->check(CLI::IsMember({"auto", "ram", "file", "pmem", "file-emulated", "pmem-emulated"}))
+      ->capture_default_str();
   start
       ->add_option("--provider", options->provider,
                    "softrnic: a daemon emulates the nodes' RNICs; verbs: one RDMA device of this "

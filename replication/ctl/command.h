@@ -17,7 +17,7 @@ enum ExitStatus {
   kExitOk = 0,
   kExitFailure = 1,     // what was asked for could not be done; the reason is on stderr
   kExitUsage = 2,       // the command line is wrong
-  kExitIncomplete = 3,  // export: done, but some files exist on the primary only
+  kExitIncomplete = 3,  // export: done, but files are missing, damaged or may end too early
 };
 
 using Action = std::function<int()>;
@@ -31,6 +31,7 @@ void AddDump(CLI::App& app, Action* chosen);
 void AddExport(CLI::App& app, Action* chosen);
 void AddExec(CLI::App& app, Action* chosen);
 void AddReset(CLI::App& app, Action* chosen);
+void AddResize(CLI::App& app, Action* chosen);
 void AddOptions(CLI::App& app, Action* chosen);
 void AddDoctor(CLI::App& app, Action* chosen);
 

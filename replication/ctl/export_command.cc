@@ -1,8 +1,10 @@
 // hyperloopctl export
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 
+#include "common/text.h"
 #include "ctl/command.h"
 #include "ctl/nodes.h"
 #include "files/export.h"
@@ -15,27 +17,72 @@ struct ExportOptions {
   uint32_t replica = 0;
   std::string to;
   bool live = false;
+  bool partial = false;
 };
 
-// What the other members know, so that a damaged log is told from a short one.
-struct Known {
-  uint64_t acked_seq = 0;
-  uint64_t installed_epoch = 0;  // the greatest of any member
+struct Other {
+  uint32_t index = 0;
+  std::string name;
+  std::unique_ptr<NodeView> view;
+  NodeStatus status;
 };
 
-Known AskOthers(Nodes& nodes, const std::string& group, uint64_t installed_epoch) {
-  Known known;
-  for (const NodePlace& place : nodes.replicas()) {
-    const Result<std::unique_ptr<NodeView>> view = nodes.View(place);
-    if (!view.ok()) continue;  // a member out of reach knows nothing
-    const Result<NodeStatus> status = (*view)->ReadStatus();
+// The other replicas of the group, as far as they can be reached: one that cannot knows nothing.
+std::vector<Other> LookAtOthers(Nodes& nodes, uint32_t replica, const std::string& group) {
+  std::vector<Other> others;
+  for (uint32_t i = 0; i < nodes.replicas().size(); ++i) {
+    if (i == replica) continue;
+    Result<std::unique_ptr<NodeView>> view = nodes.View(nodes.replicas()[i]);
+    if (!view.ok()) continue;
+    Result<NodeStatus> status = (*view)->ReadStatus();
     if (!status.ok() || status->group != group) continue;
-    known.installed_epoch = std::max(known.installed_epoch, status->installed_epoch);
-    if (status->installed_epoch == installed_epoch) {
-      known.acked_seq = std::max(known.acked_seq, status->acked_seq);
-    }
+    others.push_back({i, nodes.replicas()[i].name, std::move(*view), std::move(*status)});
   }
-  return known;
+  return others;
+}
+
+bool IsAhead(const NodeStatus& other, const NodeStatus& own) {
+  if (other.installed_epoch != own.installed_epoch)
+    return other.installed_epoch > own.installed_epoch;
+  return std::max(other.last_seq, other.acked_seq) > own.last_seq;
+}
+
+// kCorruption: another replica has a log that is newer than this one's or goes on behind its end.
+// While a primary writes, logs of one epoch differ at any moment; then only the epoch tells.
+Status CheckAgainst(const std::vector<Other>& others, const std::string& name,
+                    const NodeStatus& own, bool live) {
+  for (const Other& other : others) {
+    const bool older_epoch = other.status.installed_epoch > own.installed_epoch;
+    if (!IsAhead(other.status, own) || (live && !older_epoch)) continue;
+    const std::string differ =
+        older_epoch
+            ? Text(name, " has the log of epoch ", own.installed_epoch, ", ", other.name,
+                   " that of epoch ", other.status.installed_epoch)
+            : Text("the log of ", name, " ends at sequence ", own.last_seq, ", ", other.name,
+                   " has ", std::max(other.status.last_seq, other.status.acked_seq));
+    return Corruption(Text(differ, ": writes that were acknowledged may be missing; export from ",
+                           other.name, " (--replica ", other.index,
+                           "), or give --partial to have what there is"));
+  }
+  return {};
+}
+
+// Which replica to turn to when this one's copy is damaged.
+std::string WhoIsSound(const std::vector<Other>& others, const NodeStatus& own) {
+  std::string text;
+  for (const Other& other : others) {
+    const Result<NodeStatus> checked = other.view->Check();
+    if (!checked.ok() || !checked->log_error.empty() || !checked->damage.empty() ||
+        IsAhead(own, *checked))
+      continue;
+    text += Text(text.empty() ? "" : ", ", other.name, " (--replica ", other.index, ")");
+  }
+  if (text.empty()) {
+    return "no other replica within reach is sound: hyperloopctl verify --repair puts together "
+           "what "
+           "is sound of each, --partial exports what there is";
+  }
+  return "export from a sound one: " + text + "; hyperloopctl verify --repair mends this one";
 }
 
 Result<ExportReport> Export(const ExportOptions& options) {
@@ -50,18 +97,27 @@ Result<ExportReport> Export(const ExportOptions& options) {
     }
   }
   HL_ASSIGN_OR_RETURN(const NodeStatus status, view->ReadStatus());
+  const std::vector<Other> others = LookAtOthers(nodes, options.replica, status.group);
+  const auto damaged = [&](const std::string& what) {
+    return Corruption(Text(place->name, " is damaged: ", what, "; ", WhoIsSound(others, status)));
+  };
+  if (!status.log_error.empty()) return damaged(status.log_error);
   if (!status.formatted) return NotFound(place->name + " holds no database yet");
-  const Known known = AskOthers(nodes, status.group, status.installed_epoch);
-  if (known.installed_epoch > status.installed_epoch) {
-    std::fprintf(stderr,
-                 "hyperloopctl: warning: %s has the log of epoch %llu, another member that of "
-                 "epoch %llu; it may lack "
-                 "acknowledged writes\n",
-                 place->name.c_str(), static_cast<unsigned long long>(status.installed_epoch),
-                 static_cast<unsigned long long>(known.installed_epoch));
-  }
+  const Status behind = CheckAgainst(others, place->name, status, options.live);
+  if (!behind.ok() && !options.partial) return behind;
   HL_ASSIGN_OR_RETURN(const RegionImage image, view->Snapshot());
-  return ExportFiles(image.bytes(), options.to, known.acked_seq);
+  uint64_t known_acked = 0;
+  for (const Other& other : others) {
+    if (!options.partial && other.status.installed_epoch == status.installed_epoch)
+      known_acked = std::max(known_acked, other.status.acked_seq);
+  }
+  Result<ExportReport> report =
+      ExportFiles(image.bytes(), options.to, known_acked, options.partial);
+  if (report.status().code() == Code::kCorruption) return damaged(report.status().message());
+  if (!report.ok()) return report;
+  for (std::string& damage : report->damage) damage = place->name + ": " + damage;
+  if (!behind.ok()) report->damage.insert(report->damage.begin(), behind.message());
+  return report;
 }
 
 bool EndsWith(const std::string& name, std::string_view end) {
@@ -86,7 +142,9 @@ int Run(const ExportOptions& options) {
     std::fprintf(stderr, "hyperloopctl: %s: %s\n",
                  need ? "missing" : "left out (RocksDB makes its own)", name.c_str());
   }
-  if (needed == 0) return kExitOk;
+  for (const std::string& damage : report->damage)
+    std::fprintf(stderr, "hyperloopctl: exported all the same: %s\n", damage.c_str());
+  if (needed == 0) return report->damage.empty() ? kExitOk : kExitIncomplete;
   std::fprintf(stderr,
                "hyperloopctl: the bytes of %zu files are with the primary only; RocksDB opens the "
                "export once they are copied there from its directory\n",
@@ -107,6 +165,10 @@ void AddExport(CLI::App& app, Action* chosen) {
   command->add_option("--to", options->to, "a directory that is empty or does not exist")
       ->required();
   command->add_flag("--live", options->live, "although a primary is at work: a consistent prefix");
+  command->add_flag(
+      "--partial", options->partial,
+      "although the replica's log ends before another's, or what it holds is damaged: "
+      "what there is, with a warning and exit status 3");
   command->callback([=] { *chosen = [=] { return Run(*options); }; });
 }
 

@@ -23,6 +23,7 @@ int main(int argc, char** argv) {
   AddExport(app, &chosen);
   AddExec(app, &chosen);
   AddReset(app, &chosen);
+  AddResize(app, &chosen);
   AddOptions(app, &chosen);
   AddDoctor(app, &chosen);
   try {

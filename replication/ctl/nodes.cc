@@ -42,6 +42,7 @@ Result<Nodes> Nodes::Find(const Where& where) {
   if (!where.directory.empty()) {
     HL_ASSIGN_OR_RETURN(const ClusterInfo info, ReadCluster(where.directory));
     StoreOptions store;
+    nodes.uri_ = info.uri;
     HL_RETURN_IF_ERROR(ParseStoreUri(info.uri, &store));
     nodes.choice_ = DeviceChoice::Of(store);
     nodes.primary_pool_ = info.directory + "/primary.pool";
@@ -51,6 +52,7 @@ Result<Nodes> Nodes::Find(const Where& where) {
     return nodes;
   }
   StoreOptions store;
+  nodes.uri_ = where.uri;
   HL_RETURN_IF_ERROR(ParseStoreUri(where.uri, &store).WithContext("--uri"));
   HL_RETURN_IF_ERROR(ValidateStoreOptions(store).WithContext("--uri"));
   nodes.choice_ = DeviceChoice::Of(store);

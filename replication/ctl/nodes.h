@@ -40,6 +40,7 @@ class Nodes {
 
   const std::vector<NodePlace>& replicas() const { return replicas_; }
   const std::string& primary_pool() const { return primary_pool_; }
+  const std::string& uri() const { return uri_; }  // of the whole group
   // kInvalidArgument: no such replica.
   Result<const NodePlace*> Replica(uint32_t index) const;
   // A replica that runs or is stopped through its RNIC, a dead one through its pool. kUnavailable:
@@ -58,6 +59,7 @@ class Nodes {
   std::vector<NodePlace> replicas_;
   DeviceChoice choice_;
   std::string primary_pool_;
+  std::string uri_;
   std::unique_ptr<rnic::Device> device_;
 };
 

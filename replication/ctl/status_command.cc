@@ -102,7 +102,10 @@ nlohmann::ordered_json ToJson(const Look& look) {
   json["extents"] = status.extents;
   json["extents_used"] = status.extents_used;
   json["table_capacity"] = status.table_capacity;
+  json["recorded_epoch"] = status.configuration.epoch;
+  json["recorded_chain"] = status.configuration.replicas;
   json["log_error"] = status.log_error;
+  json["damage"] = status.damage;
   json["files"] = FilesToJson(status.files);
   return json;
 }
@@ -160,6 +163,7 @@ void PrintText(const Look& look, const Look& first) {
               static_cast<unsigned long long>(status.extents_used),
               static_cast<unsigned long long>(status.extents), status.directory.c_str());
   if (!status.log_error.empty()) std::printf("  DAMAGED: %s\n", status.log_error.c_str());
+  for (const std::string& damage : status.damage) std::printf("  DAMAGED: %s\n", damage.c_str());
   if (&look != &first && SameFiles(status.files, first.status.files)) {
     std::printf("  the same files as %s\n", first.place->name.c_str());
   } else {
@@ -174,7 +178,7 @@ int Run(const Where& where, bool as_json) {
   bool all = true;
   nlohmann::ordered_json json{{"replicas", nlohmann::ordered_json::array()}};
   for (const Look& look : looks) {
-    all = all && look.error.ok() && look.status.log_error.empty();
+    all = all && look.error.ok() && look.status.log_error.empty() && look.status.damage.empty();
     if (as_json) {
       json["replicas"].push_back(ToJson(look));
     } else {

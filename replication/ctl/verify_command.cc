@@ -7,20 +7,97 @@
 #include <cstring>
 #include <memory>
 
+#include "common/text.h"
 #include "ctl/command.h"
 #include "ctl/nodes.h"
+#include "hyperloop/replication/store.h"
 
 namespace hyperloop::ctl {
 namespace {
 
 struct Member {
   std::string name;
+  bool replica = true;
   std::unique_ptr<NodeView> view;
+  NodeStatus status;
+
+  bool sound() const { return status.log_error.empty() && status.damage.empty(); }
 };
+
+// All members at rest, each checked alone.
+Result<std::vector<Member>> CheckAll(Nodes& nodes) {
+  HL_ASSIGN_OR_RETURN(const std::string primary, nodes.LivingPrimary());
+  if (!primary.empty()) {
+    return Busy("the group is in use by " + primary +
+                "; regions are equal only at rest, end it first");
+  }
+  std::vector<Member> members;
+  for (const NodePlace& place : nodes.replicas()) {
+    HL_ASSIGN_OR_RETURN(std::unique_ptr<NodeView> view, nodes.View(place));
+    members.push_back({place.name, true, std::move(view), {}});
+  }
+  if (::access(nodes.primary_pool().c_str(), F_OK) == 0) {
+    HL_ASSIGN_OR_RETURN(std::unique_ptr<NodeView> view, NodeView::OpenPool(nodes.primary_pool()));
+    members.push_back({"primary", false, std::move(view), {}});
+  }
+  for (Member& member : members) {
+    Result<NodeStatus> status = member.view->Check();
+    if (!status.ok()) return status.status().WithContext(member.name);
+    member.status = std::move(status).value();
+  }
+  return members;
+}
+
+std::string Names(const std::vector<Member>& members, bool sound) {
+  std::string names;
+  for (const Member& member : members) {
+    if (member.sound() == sound) names += (names.empty() ? "" : ", ") + member.name;
+  }
+  return names;
+}
+
+// kCorruption names each damaged member, what is damaged, and who is sound.
+Status FindDamage(const std::vector<Member>& members) {
+  std::string text;
+  for (const Member& member : members) {
+    std::vector<std::string> damage = member.status.damage;
+    if (!member.status.log_error.empty()) damage.push_back(member.status.log_error);
+    for (const std::string& each : damage)
+      text += Text(text.empty() ? "" : "; ", member.name, " is damaged: ", each);
+  }
+  if (text.empty()) return {};
+  const std::string sound = Names(members, true);
+  return Corruption(Text(text, "; ",
+                         sound.empty() ? "no member is sound as a whole" : sound + " sound",
+                         "; hyperloopctl verify --repair mends what any member has sound"));
+}
+
+// kCorruption: members of different groups or epochs, or logs that end at different records.
+Status CompareLogs(const std::vector<Member>& members) {
+  const Member* first = &members.front();
+  for (const Member& member : members) {
+    if (member.status.group != first->status.group) {
+      return Corruption(Text(member.name, " belongs to group ", member.status.group, ", ",
+                             first->name, " to group ", first->status.group));
+    }
+    const bool epochs = member.replica && first->replica;
+    if ((epochs && member.status.installed_epoch != first->status.installed_epoch) ||
+        member.status.last_epoch != first->status.last_epoch ||
+        member.status.last_seq != first->status.last_seq) {
+      return Corruption(Text("regions differ: the log of ", first->name, " ends at sequence ",
+                             first->status.last_seq, " of epoch ", first->status.last_epoch,
+                             ", that of ", member.name, " at ", member.status.last_seq,
+                             " of epoch ", member.status.last_epoch,
+                             "; the next open makes them equal, and so does hyperloopctl verify "
+                             "--repair"));
+    }
+  }
+  return {};
+}
 
 // Compares every member's region with the first one's. kCorruption names the first byte that
 // differs.
-Status Compare(const std::vector<Member>& members) {
+Status CompareBytes(const std::vector<Member>& members) {
   constexpr uint64_t kPiece = 1 << 20;
   const uint64_t size = members.front().view->region_size();
   for (const Member& member : members) {
@@ -42,33 +119,65 @@ Status Compare(const std::vector<Member>& members) {
       char bytes[32];
       std::snprintf(bytes, sizeof bytes, "0x%02x and 0x%02x", std::to_integer<unsigned>(*a),
                     std::to_integer<unsigned>(*b));
-      return Corruption("regions differ, first at offset " +
-                        std::to_string(at + static_cast<uint64_t>(a - expected.begin())) + ": " +
-                        members.front().name + " and " + members[i].name + " have " + bytes);
+      return Corruption(
+          Text("regions differ, first at offset ", at + static_cast<uint64_t>(a - expected.begin()),
+               ": ", members.front().name, " and ", members[i].name, " have ", bytes,
+               "; every member's files are sound, so it is in bytes that no file has"));
     }
   }
   return Status::Ok();
 }
 
-Status Verify(const Where& where, std::string* report) {
+Status Compare(const std::vector<Member>& members) {
+  HL_RETURN_IF_ERROR(FindDamage(members));
+  HL_RETURN_IF_ERROR(CompareLogs(members));
+  return CompareBytes(members);
+}
+
+// Takes the group as its own database would, which mends what any member has sound and makes all
+// equal, and lets go of it. What the group is bound to stays.
+Status Repair(const Nodes& nodes, const std::vector<Member>& members) {
+  const Member* known = nullptr;
+  for (const Member& member : members) {
+    if (member.status.log_error.empty() && !member.status.database.empty() &&
+        (known == nullptr || member.status.last_seq > known->status.last_seq))
+      known = &member;
+  }
+  if (known == nullptr) {
+    return Corruption(
+        "no member says which database the group holds, so that nothing can be repaired: each has "
+        "a "
+        "damaged log or table, or holds none");
+  }
+  StoreOptions options;
+  HL_RETURN_IF_ERROR(ParseStoreUri(nodes.uri(), &options));
+  options.takeover = false;
+  options.restore = false;
+  HL_ASSIGN_OR_RETURN(const std::unique_ptr<Store> store, Store::Open(options, nullptr));
+  TakeRequest request;
+  request.directory = known->status.directory;
+  request.directory_empty = false;
+  request.pairing = {known->status.group, known->status.database};
+  TakeResult taken;
+  HL_RETURN_IF_ERROR(store->Take(request, &taken));
+  return store->Close();
+}
+
+Status Verify(const Where& where, bool repair, std::string* report) {
   HL_ASSIGN_OR_RETURN(Nodes nodes, Nodes::Find(where));
-  HL_ASSIGN_OR_RETURN(const std::string primary, nodes.LivingPrimary());
-  if (!primary.empty()) {
-    return Busy("the group is in use by " + primary +
-                "; regions are equal only at rest, end it first");
+  HL_ASSIGN_OR_RETURN(std::vector<Member> members, CheckAll(nodes));
+  Status status = Compare(members);
+  if (!status.ok() && repair) {
+    std::fprintf(stderr, "hyperloopctl: before: %s\n", status.message().c_str());
+    HL_RETURN_IF_ERROR(Repair(nodes, members));
+    members.clear();  // each has its pool or link
+    HL_ASSIGN_OR_RETURN(members, CheckAll(nodes));
+    status = Compare(members);
+    *report = "repaired; ";
   }
-  std::vector<Member> members;
-  for (const NodePlace& place : nodes.replicas()) {
-    HL_ASSIGN_OR_RETURN(std::unique_ptr<NodeView> view, nodes.View(place));
-    members.push_back({place.name, std::move(view)});
-  }
-  if (::access(nodes.primary_pool().c_str(), F_OK) == 0) {
-    HL_ASSIGN_OR_RETURN(std::unique_ptr<NodeView> view, NodeView::OpenPool(nodes.primary_pool()));
-    members.push_back({"primary", std::move(view)});
-  }
-  HL_RETURN_IF_ERROR(Compare(members));
-  for (const Member& member : members) *report += (report->empty() ? "" : ", ") + member.name;
-  *report += ": " + std::to_string(members.front().view->region_size()) + " B are equal";
+  HL_RETURN_IF_ERROR(status);
+  *report += Text(Names(members, true), ": ", members.front().view->region_size(), " B are equal, ",
+                  members.front().status.files.size(), " files sound");
   return Status::Ok();
 }
 
@@ -76,14 +185,19 @@ Status Verify(const Where& where, std::string* report) {
 
 void AddVerify(CLI::App& app, Action* chosen) {
   auto where = std::make_shared<Where>();
+  auto repair = std::make_shared<bool>(false);
   CLI::App* verify = app.add_subcommand(
       "verify",
-      "whether the regions of all replicas and of the primary's pool are equal, byte by byte");
+      "whether what each replica and the primary's pool hold is sound, by its own checksums, and "
+      "whether their regions are equal, byte by byte; names member, extent and file of damage");
   AddWhere(verify, where.get());
+  verify->add_flag("--repair", *repair,
+                   "mend what is damaged from members that have it sound, and make all equal; all "
+                   "replicas must run, and no primary");
   verify->callback([=] {
     *chosen = [=] {
       std::string report;
-      const Status status = Verify(*where, &report);
+      const Status status = Verify(*where, *repair, &report);
       if (!status.ok()) return Fail(status);
       std::printf("%s\n", report.c_str());
       return static_cast<int>(kExitOk);

@@ -112,7 +112,8 @@ struct Bench {
                                 .threaded = engine[0] != '/',
                                 .spin_us = 1000}));
     const std::span<std::byte> region = chain->primary_bytes();
-    Must(FormatRegion(region, Uuid{1}, Must(RegionGeometry::Compute(kRegion, 32 << 20, 4096))));
+    Must(FormatRegion(region, Uuid{1}, kTestSecret,
+                      Must(RegionGeometry::Compute(kRegion, 32 << 20, 4096))));
     for (uint32_t i = 0; i < chain->size(); ++i)
       std::memcpy(chain->replica_bytes(i).data(), region.data(), region.size());
     const RegionInfo info = Must(ParseSuperblock(region, region.size()));
@@ -121,7 +122,7 @@ struct Bench {
     log.tail = log.head.cursor;
     group = std::make_unique<StampedGroup>(chain->group());
     auto journal = Must(Journal::Create(group.get(), region, info, log, &media, {}));
-    Must(journal->AppendEpoch(1).status());
+    Must(journal->AppendEpoch(1, TestConfiguration(1)).status());
     lane = Must(FileLane::Load(std::move(journal), region, info, {}));
     const char* const folder = std::getenv("TMPDIR");
     local = ::open(folder != nullptr ? folder : ".", O_TMPFILE | O_WRONLY, 0600);

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "files/file_table.h"
+#include "files/member_check.h"
 #include "journal/redo.h"
 
 namespace hyperloop {
@@ -150,19 +151,32 @@ Status WriteFiles(std::span<const std::byte> image, const RegionInfo& info, cons
   return SyncDirectory(staging->path());
 }
 
+std::string DamageText(const MemberCheck& check, const RegionInfo& info) {
+  constexpr size_t kMost = 3;
+  const std::vector<std::string> damage = check.Damage(info);
+  std::string text;
+  for (size_t i = 0; i < std::min(damage.size(), kMost); ++i)
+    text += (i == 0 ? "" : "; ") + damage[i];
+  if (damage.size() > kMost) text += "; and " + std::to_string(damage.size() - kMost) + " more";
+  return text;
+}
+
 }  // namespace
 
 Result<ExportReport> ExportFiles(std::span<std::byte> image, const std::string& directory,
-                                 uint64_t known_acked) {
+                                 uint64_t known_acked, bool partial) {
   std::string target = directory;
   while (target.size() > 1 && target.ends_with('/')) target.pop_back();
   if (target.empty()) return InvalidArgument("no directory named to export to");
   HL_RETURN_IF_ERROR(CheckTarget(target));
   HL_ASSIGN_OR_RETURN(const RegionInfo info, ParseSuperblock(image, image.size()));
+  const MemberCheck check = CheckMember(image, info, known_acked);
+  if (!(partial ? check.readable() : check.sound())) return Corruption(DamageText(check, info));
   HL_ASSIGN_OR_RETURN(const LogState log, Redo(image, info, known_acked));
-  HL_ASSIGN_OR_RETURN(const FileTable table, FileTable::Load(image, info));
+  const FileTable& table = check.table;
   ExportReport report;
   report.last_seq = log.tail.seq;
+  report.damage = check.Damage(info);
   Staging staging(target + ".exporting-" + std::to_string(::getpid()));
   HL_RETURN_IF_ERROR(staging.Make());
   HL_RETURN_IF_ERROR(WriteFiles(image, info, table, &staging, &report));

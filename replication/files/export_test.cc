@@ -88,6 +88,26 @@ TEST_F(Export, DamageWritesNothing) {
     EXPECT_EQ(ExportFiles(image, base + "/out").status().code(), Code::kCorruption) << at;
     EXPECT_TRUE(fs::is_empty(base)) << at;
   }
+  // One bit of each file's first extent.
+  const auto table = CheckMember(clean, bench.region.info).table;
+  for (uint32_t extent = 0; extent < g.extent_count; ++extent) {
+    if (table.map[extent].slot_plus_one == 0) continue;
+    image = clean;
+    ASSERT_TRUE(Redo(image, bench.region.info).ok());
+    WriteHead(image, bench.region.info, Must(ScanLog(image, bench.region.info)).tail);
+    const uint64_t at = g.ExtentOffset(extent);
+    image[at] ^= std::byte{1};
+    const Status refused = ExportFiles(image, base + "/out").status();
+    EXPECT_EQ(refused.code(), Code::kCorruption) << extent;
+    EXPECT_NE(refused.message().find("extent " + std::to_string(extent) + " (\""),
+              std::string::npos)
+        << refused.message();
+    EXPECT_TRUE(fs::is_empty(base)) << extent;
+    const auto partial = ExportFiles(image, base + "/out", 0, true);
+    ASSERT_TRUE(partial.ok());
+    EXPECT_EQ(partial->damage.size(), 1u);
+    fs::remove_all(base + "/out");
+  }
   image = clean;
   EXPECT_EQ(ExportFiles(image, base + "/out", 1u << 30).status().code(), Code::kCorruption);
   EXPECT_TRUE(fs::is_empty(base));

@@ -7,16 +7,40 @@
 #include <thread>
 #include <utility>
 
+#include "files/log_marker.h"
 #include "files/namespace_change.h"
+#include "layout/crc32c.h"
 
 namespace hyperloop {
 namespace {
 
-// Table slots that only the reserved class may take.
+// Table slots that only the reserved class may take: a MANIFEST's successor, the temporary names of
+// CURRENT and OPTIONS, and one to spare.
 constexpr uint32_t kReservedSlots = 4;
+// Table slots that are kept for the first files that are made after an opening: a new log, OPTIONS,
+// and the tables of memtables that recovery flushes. A small table keeps fewer.
+constexpr uint32_t kOpenSlots = 12;
 // Pieces of one append record: data and map runs.
 constexpr size_t kMaxPieces = 16;
 constexpr uint64_t kMaxExtentsPerChunk = 6;
+
+constexpr std::string_view kManifest = "MANIFEST-";
+
+// What an opening makes after CURRENT: a new log, OPTIONS, and one to spare.
+constexpr uint32_t kSlotsAfterCurrent = 3;
+
+uint32_t OpenSlots(uint32_t capacity) { return std::min(kOpenSlots, capacity / 5); }
+
+// Parts of the reserve, which has at least four extents.
+struct Reserve {
+  uint64_t current = 1;       // for CURRENT and its temporary name alone
+  uint64_t successor = 0;     // for a MANIFEST beside another, and the above
+  uint64_t transactions = 0;  // for log records that end prepared transactions
+};
+Reserve ReserveOf(const RegionGeometry& g) {
+  return {1, std::max<uint64_t>(2, g.reserved_extents / 2),
+          std::clamp<uint64_t>(g.reserved_extents / 8, 1, 4)};
+}
 
 // extent_size is a power of two that the compiler does not know: shifts, not divisions, on the hot
 // path.
@@ -27,7 +51,7 @@ uint64_t ExtentsFor(uint64_t size, uint64_t extent_size) {
 }  // namespace
 
 bool IsReservedClass(std::string_view name) {
-  return name.starts_with("MANIFEST-") || name == "CURRENT" || name.ends_with(".dbtmp");
+  return name.starts_with(kManifest) || name == "CURRENT" || name.ends_with(".dbtmp");
 }
 
 // --- opening
@@ -63,6 +87,7 @@ Status FileLane::LoadLocked() {
     if (!entry.used) continue;
     by_name_[entry.file.name] = slot;
     ++used_slots_;
+    if (entry.file.name.starts_with(kManifest)) ++manifests_;
     used_extents_ += static_cast<uint32_t>(entry.extents.size());
     if (IsReservedClass(entry.file.name))
       used_reserved_extents_ += static_cast<uint32_t>(entry.extents.size());
@@ -138,7 +163,7 @@ Binding FileLane::binding() {
 uint32_t FileLane::FreeSlotLocked(std::string_view name, uint32_t freed) const {
   const auto capacity = static_cast<uint32_t>(table_.slots.size());
   const uint32_t free = capacity - used_slots_ + (freed != kNoSlot ? 1 : 0);
-  if (free <= (IsReservedClass(name) ? 0 : kReservedSlots)) return kNoSlot;
+  if (free <= SlotsMustLeaveLocked(name)) return kNoSlot;
   for (uint32_t i = 0; i < capacity; ++i) {
     const uint32_t slot = (next_slot_ + i) % capacity;
     if (!table_.slots[slot].used) return slot;
@@ -146,14 +171,43 @@ uint32_t FileLane::FreeSlotLocked(std::string_view name, uint32_t freed) const {
   return freed;
 }
 
-bool FileLane::HasExtentsLocked(bool reserved, uint64_t count) const {
-  const uint64_t free = info_.geometry.extent_count - used_extents_;
-  if (reserved) return free >= count;
-  // Others leave the reserve, less what the reserved class holds of it, but never less than half: a
-  // MANIFEST may have outgrown the reserve, and its successor needs room beside it.
+uint32_t FileLane::SlotsMustLeaveLocked(std::string_view name) const {
+  if (IsReservedClass(name)) return 0;
+  const uint32_t for_opening = OpenSlots(static_cast<uint32_t>(table_.slots.size()));
+  // While it opens, a MANIFEST's successor may have its slot already.
+  return made_at_open_ < for_opening ? kReservedSlots / 2 : kReservedSlots + for_opening;
+}
+
+void FileLane::NoteRenamedLocked(std::string_view to) {
+  if (to != "CURRENT") return;
+  const uint32_t for_opening = OpenSlots(static_cast<uint32_t>(table_.slots.size()));
+  const uint32_t left = std::min(kSlotsAfterCurrent, for_opening);
+  made_at_open_ = std::max(made_at_open_, for_opening - left);
+}
+
+// Logs leave the reserve, less what the reserved class holds of it, but never less than its parts,
+// one extent for the MANIFEST to grow into, and as many as ends of transactions may take of that.
+uint64_t FileLane::LogsMustLeaveLocked() const {
+  const Reserve parts = ReserveOf(info_.geometry);
   const uint64_t reserve = info_.geometry.reserved_extents;
   const uint64_t unused = reserve > used_reserved_extents_ ? reserve - used_reserved_extents_ : 0;
-  return free >= count + std::max(unused, (reserve + 1) / 2);
+  return std::max({unused, (reserve + 1) / 2, parts.successor + 2 * parts.transactions + 1});
+}
+
+uint64_t FileLane::MustLeaveLocked(uint32_t slot, std::string_view data) const {
+  const Reserve parts = ReserveOf(info_.geometry);
+  const std::string_view name = table_.slots[slot].file.name;
+  if (name.starts_with(kManifest))
+    return manifests_ > 1 ? parts.current : parts.successor + parts.transactions;
+  if (IsReservedClass(name)) return 0;
+  return EndsPreparedTransaction(data) ? parts.successor : LogsMustLeaveLocked();
+}
+
+bool FileLane::HasExtentsLocked(uint32_t slot, std::string_view data, uint64_t count) const {
+  const uint64_t free = info_.geometry.extent_count - used_extents_;
+  if (free < count) return false;
+  // The common case first: enough for anybody.
+  return free - count >= LogsMustLeaveLocked() || free - count >= MustLeaveLocked(slot, data);
 }
 
 Status FileLane::NoExtentsLocked(std::string_view name, uint64_t count) const {
@@ -163,8 +217,8 @@ Status FileLane::NoExtentsLocked(std::string_view name, uint64_t count) const {
                  std::to_string(g.extent_size) + " B, " + std::to_string(used_extents_) +
                  " are in use and " + std::to_string(g.reserved_extents) +
                  " are kept for MANIFEST and CURRENT; flush memtables (smaller write_buffer_size "
-                 "or max_total_wal_size) "
-                 "or make the group anew with a larger region_size");
+                 "or max_total_wal_size), end prepared transactions, or close the database and "
+                 "give it a larger region_size (hyperloopctl resize)");
 }
 
 Status FileLane::CheckEverFitsLocked(std::string_view name, bool reserved, uint64_t count) const {
@@ -177,8 +231,9 @@ Status FileLane::NoSlotsLocked(std::string_view name) const {
   return NoSpace(
       "file table full: no slot for \"" + std::string(name) + "\", " + std::to_string(used_slots_) +
       " of " + std::to_string(table_.slots.size()) + " are in use and " +
-      std::to_string(kReservedSlots) +
-      " are kept for MANIFEST and CURRENT; make the group anew with a larger table_capacity");
+      std::to_string(kReservedSlots + OpenSlots(static_cast<uint32_t>(table_.slots.size()))) +
+      " are kept for MANIFEST, CURRENT and the next opening; close the database and give it a "
+      "larger table_capacity (hyperloopctl resize)");
 }
 
 bool FileLane::WaitSpace(std::unique_lock<std::mutex>& lock, const std::function<bool()>& ready) {
@@ -209,7 +264,7 @@ void FileLane::TakeExtentsLocked(uint32_t slot, uint64_t count) {
   for (uint32_t extent = next_extent_; count > 0; ++extent) {
     if (extent >= info_.geometry.extent_count) extent = 0;
     if (table_.map[extent].slot_plus_one != 0) continue;
-    table_.map[extent] = {slot + 1, static_cast<uint32_t>(entry.extents.size())};
+    table_.map[extent] = {slot + 1, static_cast<uint32_t>(entry.extents.size()), 0, 0};
     entry.extents.push_back(extent);
     next_extent_ = extent + 1;
     --count;
@@ -222,7 +277,7 @@ void FileLane::GiveExtentsLocked(uint32_t slot, uint64_t keep) {
   const auto count = static_cast<uint32_t>(entry.extents.size() - keep);
   if (IsReservedLocked(slot)) used_reserved_extents_ -= count;
   used_extents_ -= count;
-  for (uint64_t i = keep; i < entry.extents.size(); ++i) table_.map[entry.extents[i]] = {0, 0};
+  for (uint64_t i = keep; i < entry.extents.size(); ++i) table_.map[entry.extents[i]] = {};
   entry.extents.resize(keep);
 }
 
@@ -235,7 +290,8 @@ uint64_t FileLane::MaxChunk() const {
   return std::min(room, kMaxExtentsPerChunk * info_.geometry.extent_size);
 }
 
-// One record: bytes that fit into it, and the map entries of the extents that they begin.
+// One record: bytes that fit into it, and the map entries of the extents that they begin. The entry
+// of the extent that they go on with, and the size, are stated later.
 Result<uint64_t> FileLane::AppendChunkLocked(uint32_t slot, std::string_view data) {
   const RegionGeometry& g = info_.geometry;
   FileEntry& entry = table_.slots[slot];
@@ -244,11 +300,20 @@ Result<uint64_t> FileLane::AppendChunkLocked(uint32_t slot, std::string_view dat
   if (new_extents != 0) TakeExtentsLocked(slot, new_extents);
   std::array<RecordPiece, kMaxPieces> pieces;
   size_t count = 0;
+  RecordSpec::Growth growth;
   for (uint64_t done = 0; done < data.size();) {
     const uint64_t at = entry.file.size + done, within = at & (g.extent_size - 1);
     const uint64_t n = std::min<uint64_t>(data.size() - done, g.extent_size - within);
-    const uint64_t to =
-        g.ExtentOffset(entry.extents[at >> std::countr_zero(g.extent_size)]) + within;
+    const uint32_t extent = entry.extents[at >> std::countr_zero(g.extent_size)];
+    const uint64_t to = g.ExtentOffset(extent) + within;
+    MapEntry& counted = table_.map[extent];
+    if (within != 0) {
+      growth = {&counted, extent, static_cast<uint32_t>(n)};
+    } else {
+      counted.length = static_cast<uint32_t>(n);
+      counted.crc =
+          Crc32c(ExtentSeed(info_, counted.slot_plus_one, counted.index), data.data() + done, n);
+    }
     if (count > 0 && pieces[count - 1].destination + pieces[count - 1].length == to) {
       pieces[count - 1].length += static_cast<uint32_t>(n);
     } else {
@@ -264,16 +329,18 @@ Result<uint64_t> FileLane::AppendChunkLocked(uint32_t slot, std::string_view dat
       pieces[count++] = {g.MapOffset(extent), &table_.map[extent], sizeof(MapEntry)};
     }
   }
+  const uint64_t end = entry.file.size + data.size();
   auto seq = journal_->Append({.type = RecordType::kAppend,
                                .file_slot = slot,
-                               .file_end = entry.file.size + data.size(),
-                               .pieces = std::span(pieces.data(), count)});
+                               .file_end = end,
+                               .pieces = std::span(pieces.data(), count),
+                               .growth = growth});
   if (!seq.ok()) {
     if (new_extents != 0) GiveExtentsLocked(slot, old_extents);
     return seq.status().WithContext("append of " + std::to_string(data.size()) + " B to \"" +
                                     entry.file.name + "\"");
   }
-  entry.file.size += data.size();
+  entry.file.size = end;
   return seq;
 }
 
@@ -291,9 +358,11 @@ Status FileLane::Append(FileId file, std::string_view data,
     HL_RETURN_IF_ERROR(CheckEverFitsLocked(FileAt(slot).name, reserved, extents));
     // While this waits others may remove the file, or append to it.
     const bool room = WaitSpace(lock, [&] {
-      if (!FindLocked(file).ok()) return true;
+      const Result<uint32_t> found = FindLocked(file);
+      if (!found.ok()) return true;
+      slot = *found;
       extents = NewExtentsLocked(slot, data.size());
-      return HasExtentsLocked(reserved, extents);
+      return HasExtentsLocked(slot, data, extents);
     });
     HL_ASSIGN_OR_RETURN(slot, FindLocked(file));
     if (!room) return NoExtentsLocked(FileAt(slot).name, extents);

@@ -2,10 +2,13 @@
 // of its log lane, minus the session (taking the group, reconnecting).
 //
 // Space: a log-lane file occupies extents; MANIFEST-*, CURRENT and *.dbtmp ("reserved class") may
-// take any free one, all others only while enough are left for the reserved class. So a full data
-// area never keeps RocksDB from the MANIFEST append that frees WALs. The same holds for the last
-// few table slots. A caller that finds no space waits up to space_timeout for another thread to
-// remove files, then gets kNoSpace; nothing was changed.
+// take what all others leave. So a full data area never keeps RocksDB from the MANIFEST append that
+// frees WALs. Of the reserve a part is kept for log records that end prepared transactions, which
+// hold logs, and a part for the MANIFEST's successor, which is short, when the MANIFEST itself has
+// outgrown everything; the last extent is CURRENT's. The same holds for the last few table slots,
+// of which some are kept for the files that the next opening of the database makes. A caller that
+// finds no space waits up to space_timeout for another thread to remove files, then gets kNoSpace;
+// nothing was changed.
 //
 // An Append that takes several records (more than about 1 MiB, or a quarter of the journal) and
 // fails in the middle leaves its first part in the log. It answers kNoSpace when the ring had no
@@ -13,6 +16,9 @@
 //
 // Reuse of an extent is safe at once: its map entry, and every byte, changes only by records that
 // are executed and redone in order.
+//
+// The map in memory has the length and checksum of each file's extents as of the newest record, so
+// that an append only counts its own bytes in.
 //
 // Thread safety: all methods; one mutex guards the journal, the group below it, the table and the
 // map in memory. It is held while waiting for acknowledgements, not while waiting for space nor
@@ -99,7 +105,6 @@ class FileLane {
   // Table and binding from the region.
   Status LoadLocked();
 
-  // Changes of the extent map that one record makes, undone when it is refused.
   struct MapChange {
     uint32_t extent;
     MapEntry entry;
@@ -112,7 +117,15 @@ class FileLane {
   bool IsReservedLocked(uint32_t slot) const;
   // A free slot for `name`; `freed`: slots that the same record frees. kNoSlot: none.
   uint32_t FreeSlotLocked(std::string_view name, uint32_t freed) const;
-  bool HasExtentsLocked(bool reserved, uint64_t count) const;
+  // How many extents an append must leave free.
+  uint64_t MustLeaveLocked(uint32_t slot, std::string_view data) const;
+  uint64_t LogsMustLeaveLocked() const;
+  bool HasExtentsLocked(uint32_t slot, std::string_view data, uint64_t count) const;
+  uint32_t SlotsMustLeaveLocked(std::string_view name) const;
+  // An opening of the database is almost over once it has renamed a file to CURRENT.
+  void NoteRenamedLocked(std::string_view to);
+  // `name` is being given a slot.
+  void NoteMadeLocked(std::string_view name) { made_at_open_ += IsReservedClass(name) ? 0 : 1; }
   Status CheckEverFitsLocked(std::string_view name, bool reserved, uint64_t count) const;
   Status NoExtentsLocked(std::string_view name, uint64_t count) const;
   Status NoSlotsLocked(std::string_view name) const;
@@ -120,6 +133,8 @@ class FileLane {
   void TakeExtentsLocked(uint32_t slot, uint64_t count);
   void GiveExtentsLocked(uint32_t slot, uint64_t keep);
   Result<uint64_t> AppendChunkLocked(uint32_t slot, std::string_view data);
+  // The map entry of the file's last extent when the file is cut to `size`; none: it stays.
+  Result<std::optional<MapEntry>> CutExtentLocked(uint32_t slot, uint64_t size);
   uint64_t MaxChunk() const;
   // Waits, the mutex released, until ready() or space_timeout; false: timed out.
   bool WaitSpace(std::unique_lock<std::mutex>& lock, const std::function<bool()>& ready);
@@ -138,6 +153,8 @@ class FileLane {
   uint32_t used_extents_ = 0, used_reserved_extents_ = 0;
   uint32_t next_extent_ = 0;  // where the search for a free one begins
   uint32_t next_slot_ = 0;
+  uint32_t manifests_ = 0;     // files of that name
+  uint32_t made_at_open_ = 0;  // files of the other class that were given a slot since Load
   uint64_t space_waits_ = 0;
 };
 

@@ -50,7 +50,7 @@ int Run(size_t size, uint64_t appends) {
   const uint64_t region_size = 256ull << 20;
   std::vector<std::byte> region(region_size);
   const auto geometry = RegionGeometry::Compute(region_size, 32ull << 20, 4096).value();
-  FormatRegion(region, Uuid{1}, geometry).IgnoreError();
+  FormatRegion(region, Uuid{1}, kTestSecret, geometry).IgnoreError();
   const RegionInfo info = ParseSuperblock(region, region_size).value();
   LogState log;
   log.head = ReadHead(region, info).value();
@@ -58,7 +58,7 @@ int Run(size_t size, uint64_t appends) {
   NullGroup group(region_size);
   RamMedia media;
   auto journal = Journal::Create(&group, region, info, log, &media, {}).value();
-  if (!journal->AppendEpoch(1).ok()) return 1;
+  if (!journal->AppendEpoch(1, TestConfiguration(1)).ok()) return 1;
   auto lane = FileLane::Load(std::move(journal), region, info, {}).value();
   const std::string data(size, 'x');
   FileId file = lane->Create("000001.log", Lane::kLog).value();

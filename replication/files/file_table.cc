@@ -15,12 +15,18 @@ uint64_t ExtentsFor(uint64_t size, const RegionGeometry& g) {
   return size / g.extent_size + (size % g.extent_size != 0);
 }
 
-Status LoadSlots(std::span<const std::byte> image, const RegionInfo& info, FileTable* table) {
+// Bytes of a file of `size` bytes in its extent `index`, which it reaches.
+uint64_t LengthIn(uint64_t size, uint32_t index, const RegionGeometry& g) {
+  return std::min<uint64_t>(size - uint64_t{index} * g.extent_size, g.extent_size);
+}
+
+Status LoadSlots(std::span<const std::byte> metadata, const RegionInfo& info, FileTable* table) {
   const RegionGeometry& g = info.geometry;
   std::unordered_set<std::string> names;
   table->slots.resize(g.table_capacity);
   for (uint32_t slot = 0; slot < g.table_capacity; ++slot) {
-    auto file = ParseTableEntry(image.subspan(g.EntryOffset(slot), sizeof(TableEntry)), info);
+    auto file = ParseTableEntry(
+        metadata.subspan(g.EntryOffset(slot) - g.binding_offset, sizeof(TableEntry)), info);
     if (file.status().code() == Code::kNotFound) continue;
     if (!file.ok()) return file.status().WithContext("file table slot " + std::to_string(slot));
     if (!names.insert(file->name).second)
@@ -39,10 +45,11 @@ Status LoadSlots(std::span<const std::byte> image, const RegionInfo& info, FileT
   return {};
 }
 
-Status LoadMap(std::span<const std::byte> image, const RegionInfo& info, FileTable* table) {
+Status LoadMap(std::span<const std::byte> metadata, const RegionInfo& info, FileTable* table) {
   const RegionGeometry& g = info.geometry;
   table->map.resize(g.extent_count);
-  std::memcpy(table->map.data(), image.data() + g.map_offset, g.extent_count * sizeof(MapEntry));
+  std::memcpy(table->map.data(), metadata.data() + (g.map_offset - g.binding_offset),
+              g.extent_count * sizeof(MapEntry));
   for (uint32_t extent = 0; extent < g.extent_count; ++extent) {
     const MapEntry& entry = table->map[extent];
     const auto bad = [&](const std::string& why) {
@@ -51,7 +58,7 @@ Status LoadMap(std::span<const std::byte> image, const RegionInfo& info, FileTab
                         std::to_string(entry.index) + "): " + why);
     };
     if (entry.slot_plus_one == 0) {
-      if (entry.index != 0) return bad("free, but with an index");
+      if (entry != MapEntry{}) return bad("free, but its map entry is not empty");
       continue;
     }
     const uint32_t slot = entry.slot_plus_one - 1;
@@ -60,6 +67,11 @@ Status LoadMap(std::span<const std::byte> image, const RegionInfo& info, FileTab
     if (entry.index >= extents.size()) return bad("lies beyond the end of its file");
     if (extents[entry.index] != UINT32_MAX) return bad("a second extent for the same place");
     extents[entry.index] = extent;
+    const uint64_t length = LengthIn(table->slots[slot].file.size, entry.index, g);
+    if (entry.length != length) {
+      return bad("counts " + std::to_string(entry.length) + " B, the file's size says " +
+                 std::to_string(length));
+    }
   }
   for (uint32_t slot = 0; slot < g.table_capacity; ++slot) {
     const auto& extents = table->slots[slot].extents;
@@ -79,9 +91,18 @@ Result<FileTable> FileTable::Load(std::span<const std::byte> image, const Region
   if (image.size() < info.geometry.region_size) {
     return Corruption("image of " + std::to_string(image.size()) + " B is shorter than its region");
   }
+  const RegionGeometry& g = info.geometry;
+  return LoadMetadata(image.subspan(g.binding_offset, g.data_offset - g.binding_offset), info);
+}
+
+Result<FileTable> FileTable::LoadMetadata(std::span<const std::byte> metadata,
+                                          const RegionInfo& info) {
+  if (metadata.size() != info.geometry.data_offset - info.geometry.binding_offset) {
+    return Internal("metadata of " + std::to_string(metadata.size()) + " B does not fit a region");
+  }
   FileTable table;
-  HL_RETURN_IF_ERROR(LoadSlots(image, info, &table));
-  HL_RETURN_IF_ERROR(LoadMap(image, info, &table));
+  HL_RETURN_IF_ERROR(LoadSlots(metadata, info, &table));
+  HL_RETURN_IF_ERROR(LoadMap(metadata, info, &table));
   return table;
 }
 

@@ -22,20 +22,23 @@ struct FileEntry {
       extents;  // by index in the file; a log-lane file has exactly as many as its size needs
 };
 
-// FileId of a table slot: low 20 bits the slot, high 12 bits of the creating record's seq, so that
-// an id of a file that was removed or replaced is told from its slot's next user.
-inline FileId MakeFileId(uint32_t slot, uint64_t created_seq) {
-  return slot | static_cast<uint32_t>(created_seq & 0xfff) << 20;
-}
-inline uint32_t SlotOf(FileId id) { return id & 0xfffff; }
+// FileId of a table slot: low 20 bits the slot, above them the creating record's seq, so that an id
+// of a file that was removed or replaced is told from its slot's next user. 44 bits of it are
+// enough for half a year of a million records a second.
+inline FileId MakeFileId(uint32_t slot, uint64_t created_seq) { return slot | created_seq << 20; }
+inline uint32_t SlotOf(FileId id) { return static_cast<uint32_t>(id & 0xfffff); }
 
 struct FileTable {
   std::vector<FileEntry> slots;
   std::vector<MapEntry> map;  // one an extent
 
-  // Reads and validates binding, table and map. kCorruption names slot or extent and what is wrong:
-  // a bad entry, a double name, an extent of no file, a hole, a size beyond the extents.
+  // Reads and validates table and map. kCorruption names slot or extent and what is wrong: a bad
+  // entry or size, a double name, an extent of no file, a hole, a size beyond the extents, an
+  // extent that counts other bytes than the file's size says.
   static Result<FileTable> Load(std::span<const std::byte> image, const RegionInfo& info);
+  // The same; `metadata`: the region from binding_offset to data_offset.
+  static Result<FileTable> LoadMetadata(std::span<const std::byte> metadata,
+                                        const RegionInfo& info);
   std::vector<FileInfo> List() const;  // by name
   // Copies bytes [offset, offset+out.size()) of a log-lane file, which must lie within its size.
   void ReadBytes(std::span<const std::byte> image, const RegionInfo& info, uint32_t slot,

@@ -1,7 +1,10 @@
 #include "files/namespace_change.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
+
+#include "layout/crc32c.h"
 
 namespace hyperloop {
 namespace {
@@ -10,6 +13,8 @@ namespace {
 // few bytes cost less than one more copy operation on each node. This also bounds the record: all
 // of the map is its worst case.
 constexpr uint32_t kMergeGap = 16;
+
+bool IsManifest(std::string_view name) { return name.starts_with("MANIFEST-"); }
 
 }  // namespace
 
@@ -22,9 +27,11 @@ void FileLane::NamespaceChange::Free(uint32_t slot) {
   shrinks_.push_back({slot, 0});
 }
 
-void FileLane::NamespaceChange::SetSize(uint32_t slot, uint64_t size) {
+void FileLane::NamespaceChange::SetSize(uint32_t slot, uint64_t size,
+                                        std::optional<MapEntry> tail) {
   sized_slot_ = slot;
-  new_size_ = size;
+  new_size_ = MakeTableSize(lane_->info_, size);
+  new_tail_ = tail;
   const uint64_t extent = lane_->info_.geometry.extent_size;
   const uint64_t keep = (size + extent - 1) / extent;
   if (keep < lane_->table_.slots[slot].extents.size()) shrinks_.push_back({slot, keep});
@@ -36,24 +43,37 @@ void FileLane::NamespaceChange::SetBinding(const Binding& binding) {
   binding_bytes_ = MakeBindingBlock(lane_->info_, binding);
 }
 
-// The map as it will be, from the first entry that changes to the last, in runs.
-void FileLane::NamespaceChange::AddMapPieces(std::vector<MapEntry>* storage) {
-  std::vector<uint32_t> freed;
+std::vector<FileLane::MapChange> FileLane::NamespaceChange::MapChanges() const {
+  std::vector<MapChange> changes;
   for (const Shrink& shrink : shrinks_) {
     const auto& extents = lane_->table_.slots[shrink.slot].extents;
-    freed.insert(freed.end(), extents.begin() + static_cast<long>(shrink.keep), extents.end());
+    for (uint64_t i = shrink.keep; i < extents.size(); ++i) changes.push_back({extents[i], {}});
   }
-  if (freed.empty()) return;
-  std::sort(freed.begin(), freed.end());
-  const uint32_t first = freed.front();
+  if (new_tail_.has_value()) {
+    const auto& extents = lane_->table_.slots[sized_slot_].extents;
+    changes.push_back({extents[new_tail_->index], *new_tail_});
+  }
+  std::sort(changes.begin(), changes.end(),
+            [](const MapChange& a, const MapChange& b) { return a.extent < b.extent; });
+  return changes;
+}
+
+// The map as it will be, from the first entry that changes to the last, in runs.
+void FileLane::NamespaceChange::AddMapPieces(std::span<const MapChange> changes,
+                                             std::vector<MapEntry>* storage) {
+  if (changes.empty()) return;
+  const uint32_t first = changes.front().extent;
   const auto& map = lane_->table_.map;
-  storage->assign(map.begin() + first, map.begin() + freed.back() + 1);
-  for (const uint32_t extent : freed) (*storage)[extent - first] = {0, 0};
-  for (size_t i = 0; i < freed.size();) {
+  storage->assign(map.begin() + first, map.begin() + changes.back().extent + 1);
+  for (const MapChange& change : changes) (*storage)[change.extent - first] = change.entry;
+  for (size_t i = 0; i < changes.size();) {
     size_t last = i;
-    while (last + 1 < freed.size() && freed[last + 1] - freed[last] <= kMergeGap) ++last;
-    const uint32_t count = freed[last] - freed[i] + 1;
-    pieces_.push_back({lane_->info_.geometry.MapOffset(freed[i]), &(*storage)[freed[i] - first],
+    while (last + 1 < changes.size() &&
+           changes[last + 1].extent - changes[last].extent <= kMergeGap)
+      ++last;
+    const uint32_t count = changes[last].extent - changes[i].extent + 1;
+    pieces_.push_back({lane_->info_.geometry.MapOffset(changes[i].extent),
+                       &(*storage)[changes[i].extent - first],
                        count * static_cast<uint32_t>(sizeof(MapEntry))});
     i = last + 1;
   }
@@ -61,23 +81,16 @@ void FileLane::NamespaceChange::AddMapPieces(std::vector<MapEntry>* storage) {
 
 Result<uint64_t> FileLane::NamespaceChange::Commit() {
   const RegionGeometry& g = lane_->info_.geometry;
-  std::vector<uint32_t> restated;
   std::vector<MapEntry> map_storage;
-  for (const Entry& entry : entries_) {
+  for (const Entry& entry : entries_)
     pieces_.push_back({g.EntryOffset(entry.slot), &entry.bytes, sizeof(TableEntry)});
-    restated.push_back(entry.slot);
-  }
-  if (sized_slot_ != kNoSlot) {
-    pieces_.push_back(
-        {g.EntryOffset(sized_slot_) + offsetof(TableEntry, size), &new_size_, sizeof(new_size_)});
-    restated.push_back(sized_slot_);
-  }
+  if (sized_slot_ != kNoSlot)
+    pieces_.push_back({g.SizeOffset(sized_slot_), &new_size_, sizeof(new_size_)});
   if (bind_) pieces_.push_back({g.binding_offset, &binding_bytes_, sizeof(binding_bytes_)});
-  AddMapPieces(&map_storage);
+  AddMapPieces(MapChanges(), &map_storage);
   const RecordType type = bind_ ? RecordType::kBinding : RecordType::kNamespace;
-  HL_ASSIGN_OR_RETURN(
-      const uint64_t seq,
-      lane_->journal_->Append({.type = type, .pieces = pieces_, .restated = restated}));
+  HL_ASSIGN_OR_RETURN(const uint64_t seq,
+                      lane_->journal_->Append({.type = type, .pieces = pieces_}));
   Apply();
   return seq;
 }
@@ -92,6 +105,7 @@ void FileLane::NamespaceChange::Apply() {
     const auto extents = static_cast<uint32_t>(slots[entry.slot].extents.size());
     if (lane_->IsReservedLocked(entry.slot)) lane_->used_reserved_extents_ -= extents;
     --lane_->used_slots_;
+    if (IsManifest(slots[entry.slot].file.name)) --lane_->manifests_;
     slots[entry.slot].used = false;
   }
   for (Entry& entry : entries_) {
@@ -103,9 +117,12 @@ void FileLane::NamespaceChange::Apply() {
     const auto extents = static_cast<uint32_t>(slot.extents.size());
     if (lane_->IsReservedLocked(entry.slot)) lane_->used_reserved_extents_ += extents;
     ++lane_->used_slots_;
+    if (IsManifest(slot.file.name)) ++lane_->manifests_;
     lane_->next_slot_ = entry.slot + 1;
   }
-  if (sized_slot_ != kNoSlot) slots[sized_slot_].file.size = new_size_;
+  if (sized_slot_ != kNoSlot) slots[sized_slot_].file.size = new_size_.size;
+  if (new_tail_.has_value())
+    lane_->table_.map[slots[sized_slot_].extents[new_tail_->index]] = *new_tail_;
   if (bind_) lane_->binding_ = binding_;
 }
 
@@ -133,6 +150,7 @@ Result<FileId> FileLane::Create(std::string_view name, Lane lane) {
   if (replaced != kNoSlot) change.Free(replaced);
   change.SetEntry(slot, file);  // behind the other, in case it is the same slot
   HL_RETURN_IF_ERROR(CommitLocked(&change));
+  if (replaced == kNoSlot) NoteMadeLocked(name);
   return MakeFileId(slot, file.created_seq);
 }
 
@@ -149,6 +167,7 @@ Status FileLane::ListLocal(std::string_view name, uint64_t size) {
   if (!WaitSpace(lock, ready)) return NoSlotsLocked(name);
   NamespaceChange change(this);
   if (present == kNoSlot) {
+    NoteMadeLocked(name);
     change.SetEntry(slot, {std::string(name), static_cast<uint8_t>(Lane::kLocal), size,
                            journal_->last_seq() + 1});
   } else if (FileAt(present).lane != static_cast<uint8_t>(Lane::kLocal)) {
@@ -174,9 +193,33 @@ Status FileLane::Truncate(FileId file, uint64_t size) {
                            std::to_string(size));
   }
   if (size == FileAt(slot).size) return {};
+  HL_ASSIGN_OR_RETURN(const std::optional<MapEntry> tail, CutExtentLocked(slot, size));
   NamespaceChange change(this);
-  change.SetSize(slot, size);
+  change.SetSize(slot, size, tail);
   return CommitLocked(&change);
+}
+
+// The shorter extent gets a checksum of its own, of bytes that hold their present one: damage must
+// not be blessed by a new sum.
+Result<std::optional<MapEntry>> FileLane::CutExtentLocked(uint32_t slot, uint64_t size) {
+  const RegionGeometry& g = info_.geometry;
+  const auto keep = static_cast<uint32_t>(size & (g.extent_size - 1));
+  if (keep == 0) return std::optional<MapEntry>();
+  const auto index = static_cast<uint32_t>(size >> std::countr_zero(g.extent_size));
+  const uint32_t extent = table_.slots[slot].extents[index];
+  const MapEntry present = table_.map[extent];
+  if (keep == present.length) return std::optional<MapEntry>();
+  HL_RETURN_IF_ERROR(journal_->Drain());
+  const std::byte* const bytes = region_.data() + g.ExtentOffset(extent);
+  MapEntry cut = present;
+  cut.length = keep;
+  cut.crc = Crc32c(ExtentSeed(info_, present.slot_plus_one, present.index), bytes, keep);
+  if (Crc32c(cut.crc, bytes + keep, present.length - keep) == present.crc)
+    return std::optional(cut);
+  return Corruption("\"" + FileAt(slot).name + "\" is not truncated to " + std::to_string(size) +
+                    " B: its bytes in extent " + std::to_string(extent) +
+                    " of the primary's pool fail their checksum; close the database and run "
+                    "hyperloopctl verify");
 }
 
 Status FileLane::Rename(std::string_view from, std::string_view to) {
@@ -190,6 +233,7 @@ Status FileLane::Rename(std::string_view from, std::string_view to) {
   TableFile file = FileAt(slot);
   file.name = std::string(to);
   change.SetEntry(slot, file);
+  NoteRenamedLocked(to);
   return CommitLocked(&change);
 }
 

@@ -5,6 +5,8 @@
 #pragma once
 
 #include <array>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "files/file_lane.h"
@@ -19,8 +21,9 @@ class FileLane::NamespaceChange {
   void SetEntry(uint32_t slot, const TableFile& file);
   // Empties `slot` and frees its extents.
   void Free(uint32_t slot);
-  // The size field alone; extents beyond it are freed.
-  void SetSize(uint32_t slot, uint64_t size);
+  // The size alone; extents beyond it are freed. `tail`: the map entry of the file's last extent
+  // from now on, where that changes.
+  void SetSize(uint32_t slot, uint64_t size, std::optional<MapEntry> tail = std::nullopt);
   void SetBinding(const Binding& binding);
 
   // Appends the record and applies the change to the lane. Returns the record's seq.
@@ -38,14 +41,17 @@ class FileLane::NamespaceChange {
     uint64_t keep = 0;  // extents
   };
 
-  void AddMapPieces(std::vector<MapEntry>* storage);
+  // Map entries that change, by extent.
+  std::vector<MapChange> MapChanges() const;
+  void AddMapPieces(std::span<const MapChange> changes, std::vector<MapEntry>* storage);
   void Apply();
 
   FileLane* const lane_;
   std::vector<Entry> entries_;
   std::vector<Shrink> shrinks_;
   uint32_t sized_slot_ = kNoSlot;
-  uint64_t new_size_ = 0;
+  TableSize new_size_{};
+  std::optional<MapEntry> new_tail_;
   bool bind_ = false;
   Binding binding_;
   BindingBlock binding_bytes_{};

@@ -51,7 +51,7 @@ TEST(Resync, AnyPrefixLeavesAUsableMember) {
     log.head = ReadHead(region.bytes, region.info).value();
     log.tail = log.head.cursor;
     auto journal = Journal::Create(&group, region.bytes, region.info, log, &media, {}).value();
-    ASSERT_TRUE(journal->AppendEpoch(1).ok());
+    ASSERT_TRUE(journal->AppendEpoch(1, TestConfiguration(1)).ok());
     const uint64_t base = region.info.geometry.data_offset;
     std::vector<std::byte> shadow(16384);
     std::map<uint64_t, std::vector<std::byte>> states = {{0, shadow}};

@@ -5,8 +5,7 @@
 #include <vector>
 
 #include "common/text.h"
-#include "files/file_table.h"
-#include "journal/redo.h"
+#include "files/member_check.h"
 #include "layout/region_layout.h"
 
 namespace hyperloop {
@@ -81,6 +80,17 @@ Status ReadOnce(const RegionFetch& fetch, std::span<std::byte> image, bool with_
   return {};
 }
 
+NodeStatus::Recorded Describe(const Configuration& configuration) {
+  NodeStatus::Recorded recorded;
+  recorded.epoch = configuration.epoch;
+  if (configuration.owner != kNilUuid) recorded.owner = FormatUuid(configuration.owner);
+  for (const Configuration::Replica& replica : configuration.replicas) {
+    recorded.nodes.push_back(FormatUuid(replica.node));
+    recorded.replicas.push_back(replica.address);
+  }
+  return recorded;
+}
+
 }  // namespace
 
 Result<RegionImage> ReadImage(const RegionFetch& fetch, uint64_t region_size, bool with_data) {
@@ -102,7 +112,7 @@ Result<RegionImage> ReadImage(const RegionFetch& fetch, uint64_t region_size, bo
                    " readings; try again when there is less load"));
 }
 
-void DescribeImage(std::span<std::byte> image, NodeStatus* status) {
+void DescribeImage(std::span<const std::byte> image, bool with_data, NodeStatus* status) {
   const Result<RegionInfo> info = ParseSuperblock(image, image.size());
   if (!info.ok()) {
     if (info.status().code() != Code::kNotFound) status->log_error = info.status().message();
@@ -114,30 +124,29 @@ void DescribeImage(std::span<std::byte> image, NodeStatus* status) {
   status->table_capacity = info->geometry.table_capacity;
   status->extents = info->geometry.extent_count;
   std::memcpy(&status->lock_word, image.data() + kLockOffset, sizeof(status->lock_word));
-  const Result<LogState> log = Redo(image, *info);
-  if (!log.ok()) {
-    status->log_error = log.status().message();
-    status->acked_seq = HighestAcked(image, *info);
+  const MemberCheck check =
+      CheckMember(image, *info, 0, with_data ? CheckDepth::kExtents : CheckDepth::kMetadata);
+  status->acked_seq = check.acked;
+  if (!check.log_error.ok()) {
+    status->log_error = check.log_error.message();
     return;
   }
-  status->head_seq = log->head.cursor.seq;
-  status->head_position = log->head.cursor.position;
-  status->last_seq = log->tail.seq;
-  status->last_epoch = log->tail.epoch;
-  status->tail_position = log->tail.position;
-  status->acked_seq = log->highest_acked;
-  const Result<FileTable> table = FileTable::Load(image, *info);
-  const Result<Binding> binding =
-      ParseBindingBlock(image.subspan(info->geometry.binding_offset), *info);
-  if (!table.ok() || !binding.ok()) {
-    status->log_error = table.ok() ? binding.status().message() : table.status().message();
+  status->head_seq = check.log.head.cursor.seq;
+  status->head_position = check.log.head.cursor.position;
+  status->last_seq = check.log.tail.seq;
+  status->last_epoch = check.log.tail.epoch;
+  status->tail_position = check.log.tail.position;
+  if (!check.metadata_error.ok()) {
+    status->log_error = check.metadata_error.message();
     return;
   }
-  if (binding->database != kNilUuid) status->database = FormatUuid(binding->database);
-  status->directory = binding->directory;
-  status->files = table->List();
+  status->damage = check.Damage(*info);
+  if (check.binding.database != kNilUuid) status->database = FormatUuid(check.binding.database);
+  status->directory = check.binding.directory;
+  status->configuration = Describe(check.configuration);
+  status->files = check.table.List();
   status->extents_used = static_cast<uint64_t>(
-      std::count_if(table->map.begin(), table->map.end(),
+      std::count_if(check.table.map.begin(), check.table.map.end(),
                     [](const MapEntry& entry) { return entry.slot_plus_one != 0; }));
 }
 

@@ -24,7 +24,8 @@ using RegionFetch = std::function<Status(uint64_t offset, std::span<std::byte> o
 // never formatted gives an image of zeros. kBusy: the head moved each time.
 Result<RegionImage> ReadImage(const RegionFetch& fetch, uint64_t region_size, bool with_data);
 
-// Redoes `image` and describes it: everything of NodeStatus that follows from the region.
-void DescribeImage(std::span<std::byte> image, NodeStatus* status);
+// Describes an image by what CheckMember finds: everything of NodeStatus that follows from the
+// region. `with_data`: its extents were read and are checked, too.
+void DescribeImage(std::span<const std::byte> image, bool with_data, NodeStatus* status);
 
 }  // namespace hyperloop

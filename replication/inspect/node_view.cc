@@ -49,7 +49,16 @@ class BytesView : public NodeView {
 
   Result<RegionImage> Snapshot() override { return Image(true); }
 
-  Result<NodeStatus> ReadStatus() override {
+  Result<NodeStatus> ReadStatus() override { return Describe(false); }
+  Result<NodeStatus> Check() override { return Describe(true); }
+
+ protected:
+  virtual MediaKind media() const = 0;
+  virtual Status Fetch(uint64_t offset, std::span<std::byte> out) = 0;
+  virtual Status FetchPage(uint64_t offset, std::span<std::byte> out) = 0;
+
+ private:
+  Result<NodeStatus> Describe(bool with_data) {
     NodeStatus status;
     HL_ASSIGN_OR_RETURN(const NodeState state, State(&status.owner_name));
     HL_ASSIGN_OR_RETURN(status.heartbeat, Heartbeat());
@@ -65,17 +74,11 @@ class BytesView : public NodeView {
     for (const auto& each : state.installed.replicas) status.replicas.push_back(each.address);
     status.media = MediaName(media());
     status.region_size = region_size();
-    HL_ASSIGN_OR_RETURN(const RegionImage image, Image(false));
-    DescribeImage(image.bytes(), &status);
+    HL_ASSIGN_OR_RETURN(const RegionImage image, Image(with_data));
+    DescribeImage(image.bytes(), with_data, &status);
     return status;
   }
 
- protected:
-  virtual rnic::Media media() const = 0;
-  virtual Status Fetch(uint64_t offset, std::span<std::byte> out) = 0;
-  virtual Status FetchPage(uint64_t offset, std::span<std::byte> out) = 0;
-
- private:
   Result<RegionImage> Image(bool with_data) {
     return ReadImage(
         [this](uint64_t offset, std::span<std::byte> out) { return Fetch(offset, out); },
@@ -99,12 +102,12 @@ class RdmaView final : public BytesView {
   RdmaView(std::unique_ptr<RdmaLink> link, const InspectInfo& info, std::string host)
       : link_(std::move(link)),
         host_(std::move(host)),
-        media_(static_cast<rnic::Media>(info.media)),
+        media_(DecodeMedia(info.media).value()),
         region_{info.region_addr, info.region_size, info.region_rkey},
         page_{info.page_addr, info.page_size, info.page_rkey} {}
 
   uint64_t region_size() const override { return region_.size; }
-  rnic::Media media() const override { return media_; }
+  MediaKind media() const override { return media_; }
   Status Fetch(uint64_t offset, std::span<std::byte> out) override {
     return link_->Read(region_, offset, out).WithContext(Text("region of ", host_));
   }
@@ -115,7 +118,7 @@ class RdmaView final : public BytesView {
  private:
   const std::unique_ptr<RdmaLink> link_;
   const std::string host_;
-  const rnic::Media media_;
+  const MediaKind media_;
   const RemoteMemory region_, page_;
 };
 
@@ -124,7 +127,7 @@ class PoolView final : public BytesView {
   explicit PoolView(std::unique_ptr<Pool> pool) : pool_(std::move(pool)) {}
 
   uint64_t region_size() const override { return pool_->region().size(); }
-  rnic::Media media() const override { return pool_->media().level(); }
+  MediaKind media() const override { return pool_->media().kind(); }
   Status Fetch(uint64_t offset, std::span<std::byte> out) override {
     std::memcpy(out.data(), pool_->region().data() + offset, out.size());
     return {};
@@ -151,7 +154,7 @@ Result<InspectInfo> ParseInspectInfo(std::span<const std::byte> data, std::strin
         Text(host, " publishes version ", info.version, ", this program knows ", kInspectVersion));
   }
   if (info.region_size > kMaxRegionSize || info.page_size != kNodePageSize ||
-      info.media > static_cast<uint32_t>(rnic::Media::kPmem)) {
+      !DecodeMedia(info.media).ok()) {
     return Corruption(Text(host, " published impossible sizes"));
   }
   return info;

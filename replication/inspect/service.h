@@ -18,7 +18,7 @@ struct InspectInfo {
   uint64_t page_size;
   uint32_t region_rkey;
   uint32_t page_rkey;
-  uint32_t media;  // rnic::Media
+  uint32_t media;  // EncodeMedia
   uint32_t zero;
 };
 static_assert(sizeof(InspectInfo) == 56 && std::is_trivially_copyable_v<InspectInfo>);

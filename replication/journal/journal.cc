@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "common/group_error.h"
@@ -13,8 +14,14 @@ namespace {
 
 std::chrono::nanoseconds SteadyNow() { return std::chrono::steady_clock::now().time_since_epoch(); }
 
-// What a kSizes record for `files` files takes.
-constexpr uint64_t SizesLength(uint64_t files) { return RecordLength(files, files * 8); }
+// How long a wait for ring space looks without pause, and the pause after that.
+constexpr uint32_t kLooksBeforeIdle = 64;
+constexpr std::chrono::microseconds kIdle{50};
+
+// What a record that states so many sizes and map entries takes.
+constexpr uint64_t StatementsLength(uint64_t sizes, uint64_t extents) {
+  return RecordLength(sizes + extents, sizes * sizeof(TableSize) + extents * sizeof(MapEntry));
+}
 
 }  // namespace
 
@@ -34,6 +41,7 @@ Result<std::unique_ptr<Journal>> Journal::Create(Group* group, std::span<std::by
                            " to " + std::to_string(log.tail.position) + " is longer than its ring");
   }
   if (!options.now) options.now = SteadyNow;
+  if (!options.idle) options.idle = [] { std::this_thread::sleep_for(kIdle); };
   if (options.checkpoint_bytes == 0) options.checkpoint_bytes = info.geometry.journal_size / 4;
   return std::unique_ptr<Journal>(new Journal(group, region, info, log, media, std::move(options)));
 }
@@ -58,9 +66,11 @@ Journal::Journal(Group* group, std::span<std::byte> region, const RegionInfo& in
   track_mask_ = track - 1;
 }
 
-// Every other record leaves this free, so that one that states all sizes due, with a pad before it,
-// always fits: without it a full ring could never be emptied.
-uint64_t Journal::SizesReserve() { return 2 * AlignRecord(SizesLength(kMaxDirty)); }
+// Every other record leaves this free, so that one that states all that is due, with a pad before
+// it, always fits: without it a full ring could never be emptied.
+uint64_t Journal::StatementsReserve() {
+  return 2 * AlignRecord(StatementsLength(kMaxDue, kMaxDue));
+}
 
 Status Journal::Break(const Status& status) {
   if (broken_.ok()) broken_ = status;
@@ -95,12 +105,13 @@ Status Journal::Resume(const Recovered& recovered) {
   acknowledged_ = 0;
   target_ = {};
   next_head_ticket_ = 0;
-  dirty_count_ = 0;
+  sizes_.count = extents_.count = 0;
   broken_ = {};
   ++generation_;
   ++statistics_.recoveries;
-  if (recovered.epoch <= epoch_) return {};
-  HL_ASSIGN_OR_RETURN(const uint64_t seq, AppendEpoch(recovered.epoch));
+  if (recovered.configuration.epoch <= epoch_) return {};
+  HL_ASSIGN_OR_RETURN(const uint64_t seq,
+                      AppendEpoch(recovered.configuration.epoch, recovered.configuration));
   return WaitDurable(seq);
 }
 
@@ -207,9 +218,12 @@ Status Journal::SubmitPendingCopies(SubmitCall submit) {
 
 Status Journal::Drain() {
   HL_RETURN_IF_ERROR(broken_);
-  HL_RETURN_IF_ERROR(SubmitPendingCopies());
-  if (executed_.seq == tail_.seq) return {};  // also when the group had to be brought back
-  return WaitTicket(Track(tail_.seq).executed);
+  // Bringing the group back may add the first record of a new epoch, whose copy is outstanding.
+  while (executed_.seq != tail_.seq) {
+    HL_RETURN_IF_ERROR(SubmitPendingCopies());
+    HL_RETURN_IF_ERROR(WaitTicket(Track(tail_.seq).executed));
+  }
+  return {};
 }
 
 Status Journal::Tick() {
@@ -252,6 +266,16 @@ Status Journal::CheckSpec(const RecordSpec& spec, uint64_t* length) const {
       (append && spec.file_slot >= info_.geometry.table_capacity)) {
     return InvalidArgument("record's file slot does not fit its type");
   }
+  const RecordSpec::Growth& growth = spec.growth;
+  if (growth.entry != nullptr &&
+      (!append || growth.length > spec.pieces[0].length ||
+       growth.extent >= info_.geometry.extent_count ||
+       growth.entry->length > info_.geometry.extent_size - growth.length ||
+       spec.pieces[0].destination !=
+           info_.geometry.ExtentOffset(growth.extent) + growth.entry->length)) {
+    return InvalidArgument("record's first piece does not go on with extent " +
+                           std::to_string(growth.extent));
+  }
   return {};
 }
 
@@ -265,6 +289,7 @@ Status Journal::MakeRoom(uint64_t length, uint64_t reserve, uint64_t* pad) {
   if (HasRoom(length, reserve, pad)) return {};
   ++statistics_.space_waits;
   const auto deadline = options_.now() + options_.space_timeout;
+  uint32_t looks = 0;
   while (true) {
     HL_RETURN_IF_ERROR(Poll());
     HL_RETURN_IF_ERROR(AdvanceCheckpoint(true));
@@ -277,7 +302,8 @@ Status Journal::MakeRoom(uint64_t length, uint64_t reserve, uint64_t* pad) {
                      ", acknowledged up to " + std::to_string(acked_seq_) +
                      "; a replica is slow or gone (see status), or journal_size is too small");
     }
-    if (options_.idle) options_.idle();
+    // Acknowledgements come within microseconds, or somebody is slow: no spinning for that.
+    if (++looks > kLooksBeforeIdle) options_.idle();
   }
 }
 
@@ -288,13 +314,28 @@ Status Journal::MakeTrackingRoom() {
   return WaitTicket(Track(executed_.seq + 1).executed);
 }
 
+uint32_t Journal::SumRecord(const RecordSpec& spec, const std::byte* record, uint64_t written,
+                            uint32_t* grown) const {
+  const RecordSpec::Growth& growth = spec.growth;
+  if (growth.entry == nullptr) return Crc32c(info_.seed, record, written);
+  const uint64_t before = RecordLength(spec.pieces.size(), 0);
+  if (growth.length == written - before && growth.length >= kCrc32cTwiceFrom) {
+    const Crc32cPair pair = Crc32cTwice(Crc32c(info_.seed, record, before), growth.entry->crc,
+                                        record + before, growth.length);
+    *grown = pair.b;
+    return pair.a;
+  }
+  *grown = Crc32c(growth.entry->crc, record + before, growth.length);
+  return Crc32c(info_.seed, record, written);
+}
+
 // Pairs: the bytes written here are read by the RNIC only after the group's doorbell, whose release
 // orders them.
 Status Journal::Emit(const RecordSpec& spec, uint64_t length, uint64_t written) {
   const uint64_t at = RingOffset(tail_.position);
   std::byte* const record = region_.data() + at;
   RecordHeader header{};
-  header.magic = kRecordMagic;
+  header.magic = info_.record_magic;
   header.prev_crc = tail_.crc;
   header.type = static_cast<uint8_t>(spec.type);
   header.entry_count = static_cast<uint16_t>(spec.pieces.size());
@@ -315,7 +356,7 @@ Status Journal::Emit(const RecordSpec& spec, uint64_t length, uint64_t written) 
     entry_at += sizeof(entry);
     payload_at += piece.length;
   }
-  header.crc = Crc32c(info_.seed, record, written);  // crc is still 0 there: RecordCrc in one pass
+  header.crc = SumRecord(spec, record, written, &grown_crc_);
   std::memcpy(record + offsetof(RecordHeader, crc), &header.crc, sizeof(header.crc));
   const Status persisted = media_->Persist(record, written);
   if (!persisted.ok()) return Break(persisted);
@@ -323,11 +364,10 @@ Status Journal::Emit(const RecordSpec& spec, uint64_t length, uint64_t written) 
   tail_ = {header.seq, epoch_, tail_.position + AlignRecord(length), header.crc};
   ++statistics_.records;
   statistics_.record_bytes += written;
-  const LogCursor cursor = tail_;
   auto ticket = SubmitWrite({at, written});
   if (!ticket.ok()) return ticket.status();
   if (*ticket == 0) return {};
-  Track(header.seq) = {cursor, at, header.entry_count, *ticket,
+  Track(header.seq) = {tail_, at, header.entry_count, *ticket,
                        header.entry_count == 0 ? *ticket : 0};
   if (header.entry_count != 0) {
     pending_copy_ = header.seq;
@@ -337,7 +377,7 @@ Status Journal::Emit(const RecordSpec& spec, uint64_t length, uint64_t written) 
   return {};
 }
 
-Result<uint64_t> Journal::EmitChecked(const RecordSpec& spec, uint64_t length, uint64_t reserve) {
+Status Journal::MakePlace(uint64_t length, uint64_t reserve) {
   while (true) {
     uint64_t pad = 0;
     uint64_t generation = 0;
@@ -346,10 +386,17 @@ Result<uint64_t> Journal::EmitChecked(const RecordSpec& spec, uint64_t length, u
       HL_RETURN_IF_ERROR(MakeRoom(length, reserve, &pad));
       HL_RETURN_IF_ERROR(MakeTrackingRoom());
     } while (generation != generation_);
-    if (pad == 0) break;
+    if (pad == 0) return {};
     ++statistics_.pads;
     HL_RETURN_IF_ERROR(Emit({.type = RecordType::kPad, .pieces = {}}, pad, sizeof(RecordHeader)));
   }
+}
+
+Result<uint64_t> Journal::EmitChecked(const RecordSpec& spec, uint64_t length, uint64_t reserve) {
+  uint64_t pad = 0;
+  const bool ready =
+      HasRoom(length, reserve, &pad) && pad == 0 && tail_.seq - executed_.seq < track_mask_;
+  if (!ready) HL_RETURN_IF_ERROR(MakePlace(length, reserve));
   const uint64_t seq = tail_.seq + 1;
   HL_RETURN_IF_ERROR(Emit(spec, length, length));
   return seq;
@@ -362,62 +409,86 @@ Result<uint64_t> Journal::Append(const RecordSpec& spec) {
   // What the header says of acknowledgements should not be stale by much; a caller that waits has
   // told us already.
   if (tail_.seq - acked_seq_ >= 4) HL_RETURN_IF_ERROR(Poll());
-  if (spec.type == RecordType::kAppend && dirty_count_ == kMaxDirty)
-    HL_RETURN_IF_ERROR(EmitSizes(SizesReserve()));
-  auto seq = EmitChecked(spec, length, SizesReserve());
+  if (sizes_.count == kMaxDue || extents_.count == kMaxDue)
+    HL_RETURN_IF_ERROR(EmitStatements(StatementsReserve()));
+  auto seq = EmitChecked(spec, length, StatementsReserve());
   if (!seq.ok()) return seq;
-  // Only now, and before a checkpoint states sizes: those stated before this record must not count
-  // it, later ones must.
-  for (const uint32_t slot : spec.restated) ForgetSize(slot);
-  if (spec.type == RecordType::kAppend) NoteSize(spec.file_slot, spec.file_end);
+  // Only now, and before a checkpoint states anything: what is stated before this record must not
+  // count it, what is stated later must.
+  ForgetCovered(spec.pieces);
+  if (spec.type == RecordType::kAppend) Note(spec);
   if (next_head_ticket_ != 0 || target_.seq != 0 || ring_bytes_used() > options_.checkpoint_bytes) {
     HL_RETURN_IF_ERROR(AdvanceCheckpoint(false));
   }
   return seq;
 }
 
-Result<uint64_t> Journal::AppendEpoch(uint64_t epoch) {
+Result<uint64_t> Journal::AppendEpoch(uint64_t epoch, const Configuration& configuration) {
   HL_RETURN_IF_ERROR(broken_);
   if (epoch <= epoch_) {
     return InvalidArgument("epoch " + std::to_string(epoch) + " does not exceed the log's epoch " +
                            std::to_string(epoch_));
   }
+  if (configuration.epoch != epoch) {
+    return InvalidArgument("configuration of epoch " + std::to_string(configuration.epoch) +
+                           " in the first record of epoch " + std::to_string(epoch));
+  }
+  HL_ASSIGN_OR_RETURN(const ConfigurationBlock block, MakeConfigurationBlock(info_, configuration));
+  const RecordPiece piece{info_.geometry.configuration_offset(), &block, sizeof(block)};
+  const uint64_t length = RecordLength(1, sizeof(block));
+  HL_RETURN_IF_ERROR(MakePlace(length, StatementsReserve()));
+  // Only now: no record of the epoch, not even a pad, may come before this one.
   const uint64_t before = std::exchange(epoch_, epoch);
-  auto seq =
-      EmitChecked({.type = RecordType::kEpoch, .pieces = {}}, sizeof(RecordHeader), SizesReserve());
-  if (!seq.ok() && broken_.ok()) epoch_ = before;
-  return seq;
+  const uint64_t seq = tail_.seq + 1;
+  const Status emitted =
+      Emit({.type = RecordType::kEpoch, .pieces = std::span(&piece, 1)}, length, length);
+  if (emitted.ok()) return seq;
+  if (broken_.ok()) epoch_ = before;
+  return emitted;
 }
 
-// --- sizes and the head
+// --- statements and the head
 // -----------------------------------------------------------------------------------------------
 
-void Journal::NoteSize(uint32_t slot, uint64_t end) {
-  for (size_t i = 0; i < dirty_count_; ++i) {
-    if (dirty_[i].slot != slot) continue;
-    dirty_[i].size = std::max(dirty_[i].size, end);
-    std::swap(dirty_[i], dirty_[0]);  // the next append is most likely to the same file
-    return;
-  }
-  dirty_[dirty_count_++] = {slot, end};
+void Journal::Note(const RecordSpec& spec) {
+  sizes_.Note(spec.file_slot, spec.file_end);
+  const auto& [entry, extent, length] = spec.growth;
+  if (entry == nullptr) return;
+  entry->length += length;
+  entry->crc = grown_crc_;
+  extents_.Note(extent, *entry);
 }
 
-void Journal::ForgetSize(uint32_t slot) {
-  for (size_t i = 0; i < dirty_count_; ++i) {
-    if (dirty_[i].slot == slot) dirty_[i] = dirty_[--dirty_count_];
+void Journal::ForgetCovered(std::span<const RecordPiece> pieces) {
+  const RegionGeometry& g = info_.geometry;
+  for (const RecordPiece& piece : pieces) {
+    if (piece.destination >= g.data_offset) continue;
+    const auto covers = [&](uint64_t at, uint64_t size) {
+      return at >= piece.destination && at + size <= piece.destination + piece.length;
+    };
+    sizes_.Forget([&](uint32_t slot) { return covers(g.SizeOffset(slot), sizeof(TableSize)); });
+    extents_.Forget([&](uint32_t extent) { return covers(g.MapOffset(extent), sizeof(MapEntry)); });
   }
 }
 
-Status Journal::EmitSizes(uint64_t reserve) {
-  std::array<RecordPiece, kMaxDirty> pieces;
-  for (size_t i = 0; i < dirty_count_; ++i) {
-    pieces[i] = {info_.geometry.EntryOffset(dirty_[i].slot) + offsetof(TableEntry, size),
-                 &dirty_[i].size, 8};
+Status Journal::EmitStatements(uint64_t reserve) {
+  const RegionGeometry& g = info_.geometry;
+  std::array<RecordPiece, 2 * kMaxDue> pieces;
+  std::array<TableSize, kMaxDue> sizes;
+  size_t count = 0;
+  for (size_t i = 0; i < sizes_.count; ++i) {
+    const auto& [slot, size] = sizes_.entries[i];
+    sizes[i] = MakeTableSize(info_, size);
+    pieces[count++] = {g.SizeOffset(slot), &sizes[i], sizeof(TableSize)};
   }
-  const RecordSpec spec{.type = RecordType::kSizes,
-                        .pieces = std::span(pieces.data(), dirty_count_)};
-  HL_RETURN_IF_ERROR(EmitChecked(spec, SizesLength(dirty_count_), reserve).status());
-  dirty_count_ = 0;
+  for (size_t i = 0; i < extents_.count; ++i) {
+    const auto& [extent, entry] = extents_.entries[i];
+    pieces[count++] = {g.MapOffset(extent), &entry, sizeof(MapEntry)};
+  }
+  const uint64_t length = StatementsLength(sizes_.count, extents_.count);
+  const RecordSpec spec{.type = RecordType::kStatements, .pieces = std::span(pieces.data(), count)};
+  HL_RETURN_IF_ERROR(EmitChecked(spec, length, reserve).status());
+  sizes_.count = extents_.count = 0;
   return {};
 }
 
@@ -431,11 +502,11 @@ void Journal::FinishHead() {
 
 Status Journal::StartCheckpoint() {
   if (target_.seq != 0 || tail_.seq == head_.cursor.seq) return {};
-  if (dirty_count_ != 0) {
+  if (sizes_.count + extents_.count != 0) {
     uint64_t pad = 0;
-    if (!HasRoom(SizesLength(dirty_count_), 0, &pad))
-      return Internal("journal: no room for the sizes it reserved");
-    HL_RETURN_IF_ERROR(EmitSizes(0));
+    if (!HasRoom(StatementsLength(sizes_.count, extents_.count), 0, &pad))
+      return Internal("journal: no room for the statements it reserved");
+    HL_RETURN_IF_ERROR(EmitStatements(0));
   }
   target_ = tail_;
   return {};

@@ -7,16 +7,19 @@
 //
 // Steps of Append, for one piece of 100 B, besides the group's Submit:
 //   space check (2 compares) · header and entry stores (80 B, one line and a quarter) · one memcpy
-//   of the payload · one CRC over the record (~0.1 ns a byte) · persist of the range (nothing on
-//   ram) · dirty-size note (1 compare) · tracking entry (40 B in a preallocated ring) · one group
-//   operation: write + flush + first copy of record n-1.
+//   of the payload · one CRC over the record (~0.1 ns a byte), one over the payload for its
+//   extent (from 512 B on, the payload is read once for both) · persist of the range (nothing
+//   on ram) · notes of size and map entry (2 compares) · tracking entry (40 B in a preallocated
+//   ring) · one group operation: write + flush + first copy of record n-1.
 // Together about 100 ns with the file lane above it (file_lane_benchmark).
 // No allocation, no system call (ram, pmem), no clock. Copies beyond a record's first entry are
 // operations of their own.
 //
-// Sizes are lazy: an append record changes the file's size only by what redo derives from it.
-// Before the head passes append records, one kSizes record states the sizes of the files they
-// touched.
+// Sizes and the checksums of extents are lazy: an append record changes them only by what redo
+// derives from it. Before the head passes append records, one kStatements record states what they
+// made of the sizes and map entries that they touched. Redo that begins between an append and its
+// statement may find the statement executed already; it comes by the statement itself again, which
+// restates what it stated, so whatever it derived before that is of no consequence.
 //
 // An error of the group is not the caller's yet: the journal asks `recover` for a group that works
 // again, whose members hold everything that was ever written here, and goes on, so that the call
@@ -33,6 +36,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "hyperloop/core/group.h"
@@ -48,14 +52,14 @@ namespace hyperloop {
 struct Recovered {
   Group* group = nullptr;
   LogState log;
-  uint64_t epoch = 0;  // greater than the log's when the members had to be sealed anew
+  Configuration configuration;  // its epoch exceeds the log's when the members were sealed anew
 };
 
 struct JournalOptions {
   uint32_t window = 64;  // the group's
   std::chrono::nanoseconds space_timeout = std::chrono::seconds(10);
   std::function<std::chrono::nanoseconds()> now;  // monotonic; null: steady_clock
-  std::function<void()> idle;                     // while waiting for ring space; null: nothing
+  std::function<void()> idle;  // while waiting for ring space; null: sleeps 50 µs
   // Brings the group back after `cause`, trying for `patience`; null: an error of the group is for
   // good. From its call until its success the former group is not touched.
   std::function<Result<Recovered>(const Status& cause, std::chrono::nanoseconds patience)> recover;
@@ -76,8 +80,15 @@ struct RecordSpec {
   uint32_t file_slot = kNoSlot;  // kAppend only
   uint64_t file_end = 0;         // kAppend only: the file's size after it, greater than before
   std::span<const RecordPiece> pieces;
-  // Table slots whose size field the pieces write, so that sizes noted before are void.
-  std::span<const uint32_t> restated = {};
+  // kAppend only: the extent in whose middle the first piece begins, if it does, how many bytes of
+  // the piece lie in it, and its map entry in the caller's memory. Once the record is in the log,
+  // they are counted into that entry.
+  struct Growth {
+    MapEntry* entry = nullptr;
+    uint32_t extent = 0;
+    uint32_t length = 0;
+  };
+  Growth growth = {};
 };
 
 struct JournalStatistics {
@@ -94,9 +105,10 @@ class Journal {
                                                  const RegionInfo& info, const LogState& log,
                                                  MediaWriter* media, JournalOptions options);
 
-  // First record of a new epoch, greater than the log's; every later record carries it. Without it
-  // the journal goes on in the epoch of the log's tail, as after a reconnection.
-  Result<uint64_t> AppendEpoch(uint64_t epoch);
+  // First record of a new epoch, greater than the log's; every later record carries it, and it
+  // carries who must agree from now on: `configuration`, of that epoch. Without it the journal goes
+  // on in the epoch of the log's tail, as after a reconnection.
+  Result<uint64_t> AppendEpoch(uint64_t epoch, const Configuration& configuration);
   // Starts a record on its way; returns its seq. It is durable once acked_seq() reaches that.
   // kInvalidArgument: longer than max_record(), no or empty pieces, or a destination outside the
   // applied bytes. kNoSpace: the ring stayed full for space_timeout; nothing was appended. Anything
@@ -112,8 +124,8 @@ class Journal {
   // Brings a broken journal back, or gives a working one new queues. Ok: every record that was ever
   // begun is durable and executed, also those whose call failed.
   Status Recover(std::chrono::nanoseconds patience);
-  // Drain, with sizes stated and the head moved to the tail: the ring is empty, the applied bytes
-  // are the whole truth.
+  // Drain, with all that is due stated and the head moved to the tail: the ring is empty, the
+  // applied bytes are the whole truth.
   Status Checkpoint();
   // To be called now and then (about every millisecond while there is traffic): when nothing was
   // appended since the last call, submits outstanding copies, and once they are acknowledged moves
@@ -142,11 +154,6 @@ class Journal {
     Ticket written = 0;   // operation that wrote it
     Ticket executed = 0;  // operation with its last copy; 0: not submitted
   };
-  struct DirtySize {
-    uint32_t slot = kNoSlot;
-    uint64_t size = 0;
-  };
-
   Journal(Group* group, std::span<std::byte> region, const RegionInfo& info, const LogState& log,
           MediaWriter* media, JournalOptions options);
 
@@ -163,6 +170,8 @@ class Journal {
   // Makes a record in the ring and submits it. `spec` was checked, there is room for it and for
   // tracking it; `length` is its length, its CRC covers `written`.
   Status Emit(const RecordSpec& spec, uint64_t length, uint64_t written);
+  // Room for a record of `length` bytes right behind the tail, and for tracking it.
+  Status MakePlace(uint64_t length, uint64_t reserve);
   Result<uint64_t> EmitChecked(const RecordSpec& spec, uint64_t length, uint64_t reserve);
   using SubmitCall = Result<Ticket> (Group::*)(const Operation&);
   // One operation: write + flush of `range`, with the first outstanding copy riding; then the other
@@ -172,10 +181,14 @@ class Journal {
   Status SubmitPendingCopies(SubmitCall submit = &Group::Submit);
   void CopySubmitted(const Operation::Copy& copy, Ticket ticket);
   Operation::Copy NextCopy() const;
-  Status EmitSizes(uint64_t reserve);
-  static uint64_t SizesReserve();
-  void NoteSize(uint32_t slot, uint64_t end);
-  void ForgetSize(uint32_t slot);
+  Status EmitStatements(uint64_t reserve);
+  static uint64_t StatementsReserve();
+  // CRC of a record in the ring whose crc field is still 0. Sets what growth.entry's becomes.
+  uint32_t SumRecord(const RecordSpec& spec, const std::byte* record, uint64_t written,
+                     uint32_t* grown) const;
+  void Note(const RecordSpec& spec);
+  // Drops what is due for places that the pieces, now in the log, have stated.
+  void ForgetCovered(std::span<const RecordPiece> pieces);
   void TakeAcks(Ticket acknowledged);
   Status WaitTicket(Ticket ticket);
   // The three steps that move the head; each does what is possible now, without waiting.
@@ -214,14 +227,40 @@ class Journal {
   std::vector<Tracked> tracked_;  // by seq, of the records behind executed_
   uint64_t track_mask_ = 0;
 
-  // Checkpoint in progress: every size due for records up to target_ is stated by then; once
+  // Checkpoint in progress: everything due for records up to target_ is stated by then; once
   // executed, the head goes there.
   LogCursor target_;  // seq 0: none
   Head next_head_;    // written with next_head_ticket_, not yet acknowledged
   Ticket next_head_ticket_ = 0;
-  static constexpr size_t kMaxDirty = 64;
-  std::array<DirtySize, kMaxDirty> dirty_;
-  size_t dirty_count_ = 0;
+  static constexpr size_t kMaxDue = 32;
+  // What is due of one kind, by slot or extent, the last noted in front: the next append is most
+  // likely to the same.
+  template <class Value>
+  struct Due {
+    struct Entry {
+      uint32_t key = 0;
+      Value value{};
+    };
+    std::array<Entry, kMaxDue> entries;
+    size_t count = 0;
+
+    void Note(uint32_t key, const Value& value) {
+      size_t at = 0;
+      while (at < count && entries[at].key != key) ++at;
+      if (at == count) ++count;
+      if (at != 0) std::swap(entries[at], entries[0]);
+      entries[0] = {key, value};
+    }
+    template <class Covered>
+    void Forget(Covered covered) {
+      for (size_t i = count; i-- > 0;) {
+        if (covered(entries[i].key)) entries[i] = entries[--count];
+      }
+    }
+  };
+  Due<uint64_t> sizes_;
+  Due<MapEntry> extents_;
+  uint32_t grown_crc_ = 0;  // of the extent that the last record grew
   JournalStatistics statistics_;
 };
 

@@ -18,8 +18,9 @@ std::string Missing(const LogCursor& tail, uint64_t ring_offset) {
 
 // Any valid record of this group states the truth when it says what was acknowledged, whatever lap
 // or epoch it is of. Returns the region offset of the one that states the greatest acknowledged seq
-// beyond `seq`; 0: none does. Bytes that users wrote may look like records; so that they cannot
-// make this quadratic, it gives up after a bounded amount of checking.
+// beyond `seq`; 0: none does. What users wrote is in the ring, too, but cannot pass: nobody outside
+// the group knows magic and seed. So that damage cannot make this quadratic, it gives up after a
+// bounded amount of checking.
 uint64_t FindEvidence(std::span<const std::byte> ring, const RegionInfo& info, uint64_t seq,
                       uint64_t* acked) {
   uint64_t found = 0;
@@ -27,7 +28,7 @@ uint64_t FindEvidence(std::span<const std::byte> ring, const RegionInfo& info, u
   for (uint64_t at = 0; at < ring.size(); at += kRecordAlign) {
     uint32_t magic;
     std::memcpy(&magic, ring.data() + at, sizeof(magic));
-    if (magic != kRecordMagic) continue;
+    if (magic != info.record_magic) continue;
     RecordHeader header;
     std::memcpy(&header, ring.data() + at, sizeof(header));
     if (header.acked_seq <= seq || header.acked_seq >= header.seq) continue;

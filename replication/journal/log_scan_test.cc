@@ -33,7 +33,7 @@ struct Writer {
     const uint64_t length = RecordLength(1, spec.payload);
     std::vector<std::byte> record(length);
     RecordHeader h{};
-    h.magic = kRecordMagic;
+    h.magic = region.info.record_magic;
     h.prev_crc = spec.prev_crc;
     h.type = static_cast<uint8_t>(RecordType::kNamespace);
     h.entry_count = 1;

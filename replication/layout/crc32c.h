@@ -10,4 +10,13 @@ namespace hyperloop {
 // Crc32c(s, ab).
 uint32_t Crc32c(uint32_t crc, const void* data, size_t size);
 
+// For bytes that go on with two pieces at once: what Crc32c(a, data, size) and Crc32c(b, data,
+// size) give. From kCrc32cTwiceFrom bytes on they are read once and the rest is arithmetic, where
+// the processor can multiply without carries.
+struct Crc32cPair {
+  uint32_t a = 0, b = 0;
+};
+inline constexpr size_t kCrc32cTwiceFrom = 512;
+Crc32cPair Crc32cTwice(uint32_t a, uint32_t b, const void* data, size_t size);
+
 }  // namespace hyperloop

@@ -41,7 +41,8 @@ uint32_t BlockCrc(NodeBlock block) {
 bool ParseCopy(const std::byte* bytes, NodeState* state) {
   NodeBlock block;
   std::memcpy(&block, bytes, sizeof(block));
-  if (block.magic != kNodeMagic || block.version != kLayoutVersion || BlockCrc(block) != block.crc)
+  if (block.magic != kNodeMagic || block.version != kNodePageVersion ||
+      BlockCrc(block) != block.crc)
     return false;
   if (block.replica_count > kMaxConfigurationReplicas || block.released > 1 ||
       block.generation == 0)
@@ -105,7 +106,7 @@ Result<PageRange> WriteNodeState(std::span<std::byte> page, NodeState* state) {
   const int newest = NewestCopy(page, &present);
   NodeBlock block{};
   block.magic = kNodeMagic;
-  block.version = kLayoutVersion;
+  block.version = kNodePageVersion;
   block.generation = present.generation + 1;
   block.node = state->node;
   block.group = state->group;

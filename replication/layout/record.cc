@@ -15,13 +15,17 @@ bool WellFormed(const RecordView& view, const RegionInfo& info) {
   const auto type = static_cast<RecordType>(h.type);
   switch (type) {
     case RecordType::kPad:
-    case RecordType::kEpoch:
       return h.entry_count == 0 && view.payload.empty() && h.file_slot == kNoSlot &&
              h.file_end == 0;
     case RecordType::kAppend:
       if (h.file_slot >= info.geometry.table_capacity) return false;
       break;
-    case RecordType::kSizes:
+    case RecordType::kEpoch:
+      if (h.entry_count != 1 || view.payload.size() != sizeof(ConfigurationBlock) ||
+          view.entry(0).destination != info.geometry.configuration_offset())
+        return false;
+      [[fallthrough]];
+    case RecordType::kStatements:
     case RecordType::kNamespace:
     case RecordType::kBinding:
       if (h.file_slot != kNoSlot || h.file_end != 0) return false;
@@ -64,7 +68,7 @@ RecordCheck ParseRecord(std::span<const std::byte> bytes, const RegionInfo& info
   RecordView v;
   std::memcpy(&v.header, bytes.data(), sizeof(RecordHeader));
   const RecordHeader& h = v.header;
-  if (h.magic != kRecordMagic || h.length < sizeof(RecordHeader) || h.length > bytes.size())
+  if (h.magic != info.record_magic || h.length < sizeof(RecordHeader) || h.length > bytes.size())
     return RecordCheck::kNone;
   uint64_t covered = h.length;
   if (h.type == static_cast<uint8_t>(RecordType::kPad)) {

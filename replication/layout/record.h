@@ -2,7 +2,8 @@
 //
 // A record continues the log iff its seq is the previous one's + 1, its epoch is not smaller, and
 // it carries the previous record's CRC. So neither torn bytes nor those of an older lap or a
-// cut-off epoch pass, though their own CRC may hold.
+// cut-off epoch pass, though their own CRC may hold. Magic and seed of the CRC come from the
+// group's secret, so no payload can be crafted to look like a record.
 #pragma once
 
 #include <cstddef>
@@ -16,16 +17,17 @@ namespace hyperloop {
 enum class RecordType : uint8_t {
   kPad = 1,  // fills the ring to its end: length says how far, only the header is written and under
              // the CRC
-  kEpoch = 2,  // first record of a new epoch; no entries
-  kAppend =
-      3,       // file bytes (and extent map entries): size of file_slot becomes max(size, file_end)
-  kSizes = 4,  // size fields of files appended to
-  kNamespace = 5,  // table entries, extent map entries
+  kEpoch = 2,  // first record of a new epoch; one entry: the configuration block
+  // File bytes, and the map entries of extents that they begin. The size of file_slot becomes
+  // max(size, file_end), and the map entry of an extent that goes on counts the new bytes in.
+  kAppend = 3,
+  kStatements = 4,  // sizes and map entries, as append records before it made them
+  kNamespace = 5,   // table entries, extent map entries
   kBinding = 6,
 };
 
 struct RecordHeader {
-  uint32_t magic;
+  uint32_t magic;     // RegionInfo::record_magic
   uint32_t crc;       // over the record with crc = 0, seeded with the group
   uint32_t prev_crc;  // the previous record's crc; the seed for seq 1
   uint8_t type;
@@ -42,7 +44,6 @@ struct RecordHeader {
 };
 static_assert(sizeof(RecordHeader) == 64 && offsetof(RecordHeader, epoch) == 16 &&
               offsetof(RecordHeader, length) == 48);
-inline constexpr uint32_t kRecordMagic = 0x44524c48;  // "HLRD"
 
 // The payloads of a record follow its entries without gaps, in their order.
 struct RecordEntry {

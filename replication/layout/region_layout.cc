@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "layout/crc32c.h"
 
@@ -31,8 +32,23 @@ bool AllZero(const T& array) {
   return std::all_of(array.begin(), array.end(), [](auto v) { return v == 0; });
 }
 
-RegionInfo MakeInfo(const Uuid& group, const RegionGeometry& geometry) {
-  return {group, geometry, Crc32c(0x484c5247, group.data(), group.size())};
+// Seed and magic come from different halves of the secret: CRCs are linear, so two of the same
+// bytes would differ by what everybody can compute, and be one unknown instead of two.
+RegionInfo MakeInfo(const Uuid& group, const RegionSecret& secret, const RegionGeometry& geometry) {
+  constexpr size_t kHalf = sizeof(secret) / 2;
+  const uint32_t of_group = Crc32c(0x484c5247, group.data(), group.size());
+  const uint32_t magic = Crc32c(0x44524c48, secret.data(), kHalf);
+  return {group, geometry, Crc32c(of_group, secret.data() + kHalf, kHalf), magic == 0 ? 1 : magic};
+}
+
+// Of a layout that this program does not know: what to do about it.
+std::string VersionText(uint32_t version) {
+  std::string text = "region layout version " + std::to_string(version) + ", this program knows " +
+                     std::to_string(kLayoutVersion);
+  if (version >= kLayoutVersion) return text + "; use a program of the version that made the group";
+  return text +
+         ": export the group with hyperloopctl of the version that made it, then make the group "
+         "anew with this one and load the export";
 }
 
 }  // namespace
@@ -51,11 +67,13 @@ Result<RegionInfo> ParseSuperblock(std::span<const std::byte> image, uint64_t re
     return Corruption(
         "no superblock: the region holds something else, or its first bytes are damaged");
   }
-  if (block.version != kLayoutVersion) {
-    return Corruption("region layout version " + std::to_string(block.version) +
-                      ", this program knows " + std::to_string(kLayoutVersion));
-  }
+  if (block.version != kLayoutVersion) return Corruption(VersionText(block.version));
   if (StructCrc(block, 0) != block.crc) return Corruption("superblock fails its checksum");
+  if ((block.features & ~kKnownFeatures) != 0) {
+    return NotSupported("the region uses features " +
+                        std::to_string(block.features & ~kKnownFeatures) +
+                        " (as bits), which this program does not know; use the one that made it");
+  }
   if (block.region_size > region_size) {
     return Corruption("superblock states a region of " + std::to_string(block.region_size) +
                       " B, there are " + std::to_string(region_size));
@@ -65,13 +83,19 @@ Result<RegionInfo> ParseSuperblock(std::span<const std::byte> image, uint64_t re
   if (!geometry.ok())
     return Corruption("superblock states impossible sizes: " + geometry.status().message());
   if (geometry->data_offset != block.data_offset || geometry->extent_count != block.extent_count ||
-      geometry->reserved_extents != block.reserved_extents || !AllZero(block.zero)) {
+      geometry->reserved_extents != block.reserved_extents || block.zero0 != 0 ||
+      !AllZero(block.zero)) {
     return Corruption("superblock disagrees with the layout that its sizes give");
   }
-  return MakeInfo(block.group, *geometry);
+  return MakeInfo(block.group, block.secret, *geometry);
 }
 
-Status FormatRegion(std::span<std::byte> region, const Uuid& group,
+RegionSecret RandomSecret() {
+  // A uuid's fixed bits are 6 of 128.
+  return RandomUuid();
+}
+
+Status FormatRegion(std::span<std::byte> region, const Uuid& group, const RegionSecret& secret,
                     const RegionGeometry& geometry) {
   HL_ASSIGN_OR_RETURN(const RegionGeometry again,
                       RegionGeometry::Compute(geometry.region_size, geometry.journal_size,
@@ -81,7 +105,7 @@ Status FormatRegion(std::span<std::byte> region, const Uuid& group,
                            " B does not fit a geometry for " +
                            std::to_string(geometry.region_size) + " B");
   }
-  const RegionInfo info = MakeInfo(group, geometry);
+  const RegionInfo info = MakeInfo(group, secret, geometry);
   std::memset(region.data(), 0, kJournalOffset);
   std::memset(region.data() + geometry.binding_offset, 0,
               geometry.data_offset - geometry.binding_offset);
@@ -100,6 +124,7 @@ Status FormatRegion(std::span<std::byte> region, const Uuid& group,
   block.data_offset = geometry.data_offset;
   block.extent_count = geometry.extent_count;
   block.reserved_extents = geometry.reserved_extents;
+  block.secret = secret;
   block.crc = StructCrc(block, 0);
   std::memcpy(region.data(), &block, sizeof(block));
   return {};
@@ -169,6 +194,54 @@ Result<Binding> ParseBindingBlock(std::span<const std::byte> bytes, const Region
   return Binding{block.database, std::string(block.directory.data(), block.directory_length)};
 }
 
+// --- configuration
+// ----------------------------------------------------------------------------------------------------
+
+Result<ConfigurationBlock> MakeConfigurationBlock(const RegionInfo& info,
+                                                  const Configuration& configuration) {
+  if (configuration.replicas.size() > kMaxConfigurationReplicas) {
+    return InvalidArgument("configuration of " + std::to_string(configuration.replicas.size()) +
+                           " replicas, at most " + std::to_string(kMaxConfigurationReplicas));
+  }
+  ConfigurationBlock block{};
+  block.magic = kConfigurationMagic;
+  block.epoch = configuration.epoch;
+  block.owner = configuration.owner;
+  block.replica_count = static_cast<uint32_t>(configuration.replicas.size());
+  for (size_t i = 0; i < configuration.replicas.size(); ++i) {
+    const auto& [node, address] = configuration.replicas[i];
+    if (address.size() >= kConfigurationAddress || address.find('\0') != std::string::npos) {
+      return InvalidArgument("replica address \"" + address + "\" is longer than " +
+                             std::to_string(kConfigurationAddress - 1) + " bytes");
+    }
+    block.replicas[i].node = node;
+    std::memcpy(block.replicas[i].address.data(), address.data(), address.size());
+  }
+  block.crc = StructCrc(block, info.seed);
+  return block;
+}
+
+Result<Configuration> ParseConfigurationBlock(std::span<const std::byte> bytes,
+                                              const RegionInfo& info) {
+  if (bytes.size() < sizeof(ConfigurationBlock)) return Corruption("configuration block cut short");
+  if (AllZero(bytes.first(sizeof(ConfigurationBlock)))) return Configuration{};
+  const auto block = Load<ConfigurationBlock>(bytes);
+  if (block.magic != kConfigurationMagic || StructCrc(block, info.seed) != block.crc) {
+    return Corruption("configuration block fails its checksum");
+  }
+  const auto bad = [] { return Corruption("configuration block states impossible members"); };
+  if (block.replica_count > kMaxConfigurationReplicas || block.epoch == 0 || block.zero0 != 0)
+    return bad();
+  Configuration configuration{block.epoch, block.owner, {}};
+  for (uint32_t i = 0; i < block.replica_count; ++i) {
+    const auto& [node, address] = block.replicas[i];
+    const auto end = std::find(address.begin(), address.end(), '\0');
+    if (end == address.end()) return bad();
+    configuration.replicas.push_back({node, std::string(address.begin(), end)});
+  }
+  return configuration;
+}
+
 // --- file table
 // -------------------------------------------------------------------------------------------------------
 
@@ -179,27 +252,42 @@ TableEntry MakeTableEntry(const RegionInfo& info, const TableFile& file) {
   entry.state = 1;
   entry.lane = file.lane;
   entry.created_seq = file.created_seq;
-  entry.crc = StructCrc(entry, info.seed);  // size still 0
-  entry.size = file.size;
+  entry.crc = StructCrc(entry, info.seed);  // the size still 0
+  const TableSize size = MakeTableSize(info, file.size);
+  entry.size = size.size;
+  entry.size_crc = size.crc;
   return entry;
+}
+
+TableSize MakeTableSize(const RegionInfo& info, uint64_t size) {
+  return {size, Crc32c(~info.seed, &size, sizeof(size))};
+}
+
+bool CheckTableSize(const RegionInfo& info, const TableSize& size) {
+  return MakeTableSize(info, size.size).crc == size.crc;
+}
+
+uint32_t ExtentSeed(const RegionInfo& info, uint32_t slot_plus_one, uint32_t index) {
+  const uint32_t place[2] = {slot_plus_one, index};
+  return Crc32c(info.seed, place, sizeof(place));
 }
 
 Result<TableFile> ParseTableEntry(std::span<const std::byte> bytes, const RegionInfo& info) {
   if (bytes.size() < sizeof(TableEntry)) return Corruption("table entry cut short");
   auto entry = Load<TableEntry>(bytes);
-  const uint64_t size = entry.size;
-  entry.size = 0;
   if (entry.state == 0) {
     if (!AllZero(std::as_bytes(std::span(&entry, 1))))
       return Corruption("free table entry is not empty");
     return NotFound("free table entry");
   }
+  const TableSize size{std::exchange(entry.size, 0), std::exchange(entry.size_crc, 0)};
   if (StructCrc(entry, info.seed) != entry.crc) return Corruption("table entry fails its checksum");
   if (entry.state != 1 || entry.lane > 1 || entry.name_length > kMaxNameLength ||
-      entry.zero0 != 0 || entry.checksum != 0 || !AllZero(entry.zero)) {
+      entry.zero0 != 0 || entry.zero1 != 0 || entry.checksum != 0 || !AllZero(entry.zero)) {
     return Corruption("table entry holds values unknown to this version");
   }
-  TableFile file{std::string(entry.name.data(), entry.name_length), entry.lane, size,
+  if (!CheckTableSize(info, size)) return Corruption("file size fails its checksum");
+  TableFile file{std::string(entry.name.data(), entry.name_length), entry.lane, size.size,
                  entry.created_seq};
   const Status name = CheckFileName(file.name);
   if (!name.ok()) return Corruption("table entry: " + name.message());

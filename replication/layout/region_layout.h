@@ -5,13 +5,17 @@
 //   4096, 6144   HeadBlock, two copies      alternately rewritten; the newer valid one counts
 //   8192         lock word                  8 B, changed by gCAS only: epoch of the owner, 0 when
 //   nobody 16384        journal ring               records (layout/record.h); position p of the log
-//   lies at p mod journal_size …            binding · file table · extent map · data extents:
-//   "applied" bytes, changed by executing records only
+//   lies at p mod journal_size …            binding · configuration · file table · extent map ·
+//   data extents: "applied" bytes, changed by executing records only
 //
 // Everything is little-endian. Offsets are region offsets, the same on every node. Structures carry
-// magic, version where they stand for a layout, and a CRC-32C that is seeded with the group's uuid,
-// so that bytes of another group never pass. Parse functions take untrusted bytes, read nothing
+// magic, version where they stand for a layout, and a CRC-32C that is seeded with the group's uuid
+// and secret, so that bytes of another group never pass, nor any that a user of the database could
+// make: the secret never leaves the pools. Parse functions take untrusted bytes, read nothing
 // beyond the span they get, and answer kCorruption with what is wrong.
+//
+// Every applied byte that means something is under a checksum that each member checks alone: names
+// and states of files, sizes, the map and, by the map's entries, what the extents hold.
 #pragma once
 
 #include <array>
@@ -31,7 +35,9 @@ namespace hyperloop {
 static_assert(std::endian::native == std::endian::little, "the region layout is little-endian");
 
 inline constexpr uint64_t kRegionMagic = 0x4e4f494745524c48;  // "HLREGION"
-inline constexpr uint32_t kLayoutVersion = 1;
+inline constexpr uint32_t kLayoutVersion = 2;
+// Feature bits of a superblock that this program knows. A region with any other is refused.
+inline constexpr uint32_t kKnownFeatures = 0;
 inline constexpr uint64_t kMaxRegionSize = 15ull << 30;
 inline constexpr uint64_t kHeadOffsets[2] = {4096, 6144};
 inline constexpr uint64_t kLockOffset = 8192;
@@ -60,10 +66,16 @@ struct RegionGeometry {
   friend bool operator==(const RegionGeometry&, const RegionGeometry&) = default;
 
   uint64_t journal_end() const { return kJournalOffset + journal_size; }
+  uint64_t configuration_offset() const { return binding_offset + 1024; }
   uint64_t EntryOffset(uint32_t slot) const { return table_offset + uint64_t{slot} * 128; }
-  uint64_t MapOffset(uint32_t extent) const { return map_offset + uint64_t{extent} * 8; }
+  uint64_t SizeOffset(uint32_t slot) const { return EntryOffset(slot) + 80; }
+  uint64_t MapOffset(uint32_t extent) const { return map_offset + uint64_t{extent} * 16; }
   uint64_t ExtentOffset(uint32_t extent) const {
     return data_offset + uint64_t{extent} * extent_size;
+  }
+  // Which extent holds a region offset at or behind data_offset.
+  uint64_t ExtentAt(uint64_t offset) const {
+    return (offset - data_offset) >> std::countr_zero(extent_size);
   }
   // Records may change these bytes and no others.
   bool Applied(uint64_t offset, uint64_t length) const {
@@ -80,6 +92,11 @@ struct RegionGeometry {
 // --- superblock
 // -------------------------------------------------------------------------------------------------------
 
+// Random bytes that every node of a group has and nobody else: what makes a record one of this
+// group cannot be guessed from outside.
+using RegionSecret = std::array<uint8_t, 16>;
+RegionSecret RandomSecret();
+
 struct Superblock {
   uint64_t magic;
   uint32_t version;
@@ -92,17 +109,22 @@ struct Superblock {
   uint64_t data_offset;
   uint32_t extent_count;
   uint32_t reserved_extents;
-  std::array<uint8_t, 56> zero;
+  uint32_t features;  // a program that does not know one of the bits must not use the region
+  uint32_t zero0;
+  RegionSecret secret;
+  std::array<uint8_t, 32> zero;
 };
 static_assert(sizeof(Superblock) == 128 && offsetof(Superblock, group) == 16 &&
-              offsetof(Superblock, zero) == 72);
+              offsetof(Superblock, features) == 72 && offsetof(Superblock, zero) == 96);
 
 // A validated superblock: what every other function here needs to know about a region.
 struct RegionInfo {
   Uuid group{};
   RegionGeometry geometry;
-  uint32_t seed =
-      0;  // initial CRC of head blocks, records, table entries and the binding of this group
+  // Initial CRC of head blocks, records, table entries and the binding of this group; from the uuid
+  // and one half of the secret.
+  uint32_t seed = 0;
+  uint32_t record_magic = 0;  // first field of every record; from the other half, never 0
 };
 
 // `image`: the region from its start, at least 128 B; `region_size`: how many bytes there are in
@@ -114,7 +136,8 @@ Result<RegionInfo> ParseSuperblock(std::span<const std::byte> image, uint64_t re
 // Makes `region` an empty group: no files, empty log. Overwrites the fixed blocks and the whole
 // applied metadata; data extents and the ring keep their bytes (records of other groups do not pass
 // the seeded CRC). Persisting is the caller's.
-Status FormatRegion(std::span<std::byte> region, const Uuid& group, const RegionGeometry& geometry);
+Status FormatRegion(std::span<std::byte> region, const Uuid& group, const RegionSecret& secret,
+                    const RegionGeometry& geometry);
 
 // --- log cursor and head
 // ----------------------------------------------------------------------------------------------
@@ -174,26 +197,73 @@ struct Binding {
 BindingBlock MakeBindingBlock(const RegionInfo& info, const Binding& binding);
 Result<Binding> ParseBindingBlock(std::span<const std::byte> bytes, const RegionInfo& info);
 
+// --- configuration: who must agree, of the epoch that wrote the newest records
+// -----------------------------------------------
+
+inline constexpr size_t kMaxConfigurationReplicas = 8;
+inline constexpr size_t kConfigurationAddress = 80;
+// Epoch, primary and ordered replicas.
+struct Configuration {
+  uint64_t epoch = 0;
+  Uuid owner{};  // the primary's, of that epoch
+  struct Replica {
+    Uuid node{};
+    std::string address;  // "host:port" of its control endpoint, at most 79 bytes
+  };
+  std::vector<Replica> replicas;
+};
+
+// Applied bytes, changed by the first record of each epoch; all zero before the first.
+struct ConfigurationBlock {
+  uint32_t magic;
+  uint32_t crc;  // over this struct with crc = 0, seeded
+  uint64_t epoch;
+  Uuid owner;
+  uint32_t replica_count;
+  uint32_t zero0;
+  struct Replica {
+    Uuid node;
+    std::array<char, kConfigurationAddress> address;  // zero terminated
+  };
+  std::array<Replica, kMaxConfigurationReplicas> replicas;
+  std::array<uint8_t, 216> zero;
+};
+static_assert(sizeof(ConfigurationBlock) == 1024 && offsetof(ConfigurationBlock, replicas) == 40);
+inline constexpr uint32_t kConfigurationMagic = 0x464e4f43;  // "CONF"
+// kInvalidArgument: more than 8 replicas, or an address too long.
+Result<ConfigurationBlock> MakeConfigurationBlock(const RegionInfo& info,
+                                                  const Configuration& configuration);
+// 1024 B. All zero: a configuration of epoch 0 without replicas.
+Result<Configuration> ParseConfigurationBlock(std::span<const std::byte> bytes,
+                                              const RegionInfo& info);
+
 // --- file table and extent map
 // ----------------------------------------------------------------------------------------
 
 inline constexpr size_t kMaxNameLength = 79;
 
+// The part of a table entry that is rewritten alone.
+struct TableSize {
+  uint64_t size;
+  uint32_t crc;  // of the size, seeded
+} __attribute__((packed));
+static_assert(sizeof(TableSize) == 12);
 struct TableEntry {
   std::array<char, 80> name;  // zero filled
-  uint64_t size;              // not under the CRC: it is rewritten alone
-  uint32_t
-      crc;  // over this struct with crc = 0 and size = 0, seeded; a free entry is all zero but size
-  uint8_t state;  // 0 free, 1 used
+  uint64_t size;              // these two are a TableSize, not under the CRC of the entry
+  uint32_t size_crc;
+  uint32_t crc;   // over this struct with crc, size and size_crc = 0, seeded
+  uint8_t state;  // 0 free, 1 used; a free entry is all zero
   uint8_t lane;   // Lane of store.h
   uint8_t name_length;
   uint8_t zero0;
+  uint32_t zero1;
   uint64_t created_seq;  // record that made the file
   uint64_t checksum;     // reserved for files shipped whole; 0
-  std::array<uint8_t, 16> zero;
+  std::array<uint8_t, 8> zero;
 };
 static_assert(sizeof(TableEntry) == 128 && offsetof(TableEntry, size) == 80 &&
-              offsetof(TableEntry, created_seq) == 96);
+              offsetof(TableEntry, size_crc) == 88 && offsetof(TableEntry, created_seq) == 104);
 
 struct TableFile {
   std::string name;
@@ -209,11 +279,22 @@ Result<TableFile> ParseTableEntry(std::span<const std::byte> bytes, const Region
 // says which rule failed.
 Status CheckFileName(std::string_view name);
 
+TableSize MakeTableSize(const RegionInfo& info, uint64_t size);
+// Does the size hold its checksum?
+bool CheckTableSize(const RegionInfo& info, const TableSize& size);
+
+// A free extent's entry is all zero.
 struct MapEntry {
-  uint32_t slot_plus_one;  // 0: the extent is free, and index is 0
-  uint32_t index;          // which extent of the file
+  uint32_t slot_plus_one;
+  uint32_t index;   // which extent of the file
+  uint32_t length;  // bytes from the extent's start that belong to the file, at least 1
+  uint32_t crc;     // of these bytes, from ExtentSeed
+  friend bool operator==(const MapEntry&, const MapEntry&) = default;
 };
-static_assert(sizeof(MapEntry) == 8);
+static_assert(sizeof(MapEntry) == 16);
+// Where the checksum of an extent begins, so that neither another file's bytes nor those of another
+// place in the file pass.
+uint32_t ExtentSeed(const RegionInfo& info, uint32_t slot_plus_one, uint32_t index);
 
 // --- node-local page: not replicated, in a memory region of its own
 // ---------------------------------------------------
@@ -222,19 +303,8 @@ inline constexpr uint64_t kNodePageSize = 16384;
 inline constexpr uint64_t kNodeCopyOffsets[2] = {0, 4096};
 inline constexpr uint64_t kHeartbeatOffset =
     8192;  // 8 B, RDMA-written by the primary; not under any CRC
+inline constexpr uint32_t kNodePageVersion = 1;
 inline constexpr uint64_t kNodeMagic = 0x45444f4e4c48;  // "HLNODE"
-inline constexpr size_t kMaxConfigurationReplicas = 8;
-
-// Epoch, primary and ordered replicas.
-struct Configuration {
-  uint64_t epoch = 0;
-  Uuid owner{};  // the primary's, of that epoch
-  struct Replica {
-    Uuid node{};
-    std::string address;  // "host:port" of its control endpoint, at most 79 bytes
-  };
-  std::vector<Replica> replicas;
-};
 
 // What a node promises and knows, alone.
 struct NodeState {

@@ -1,7 +1,9 @@
 #include "layout/region_layout.h"
 
 #include <cstring>
+#include <functional>
 #include <random>
+#include <set>
 
 #include "gtest/gtest.h"
 #include "layout/crc32c.h"
@@ -16,7 +18,7 @@ RegionGeometry SmallGeometry() { return RegionGeometry::Compute(kSmall, 65536, 6
 
 std::vector<std::byte> Formatted(const Uuid& group = RandomUuid()) {
   std::vector<std::byte> region(kSmall);
-  EXPECT_TRUE(FormatRegion(region, group, SmallGeometry()).ok());
+  EXPECT_TRUE(FormatRegion(region, group, RandomSecret(), SmallGeometry()).ok());
   return region;
 }
 
@@ -27,6 +29,20 @@ TEST(Crc32c, MatchesTheKnownVectors) {
   EXPECT_EQ(~Crc32c(~0u, ones.data(), 32), 0x62a8ab43u);
 }
 
+TEST(Crc32c, TwiceIsTwoOfThem) {
+  std::mt19937_64 random(1);
+  std::vector<unsigned char> bytes(5 << 20);
+  for (auto& byte : bytes) byte = static_cast<unsigned char>(random());
+  std::vector<size_t> sizes{4095, 4096, 4097, (1 << 18) - 1, 1 << 18, (1 << 18) + 1, 5 << 20};
+  for (size_t size = 0; size < 1200; ++size) sizes.push_back(size);
+  for (int i = 0; i < 50; ++i) sizes.push_back(random() % bytes.size());
+  for (const size_t size : sizes) {
+    const auto a = static_cast<uint32_t>(random()), b = static_cast<uint32_t>(random());
+    const Crc32cPair pair = Crc32cTwice(a, b, bytes.data(), size);
+    ASSERT_EQ(pair.a, Crc32c(a, bytes.data(), size)) << size;
+    ASSERT_EQ(pair.b, Crc32c(b, bytes.data(), size)) << size;
+  }
+}
 TEST(Uuid, TextRoundTripAndRefusals) {
   const Uuid uuid = RandomUuid();
   EXPECT_EQ(ParseUuid(FormatUuid(uuid)).value(), uuid);
@@ -42,7 +58,8 @@ TEST(Geometry, PartsDoNotOverlapAndFillTheRegion) {
   for (const uint64_t size : {64ull << 20, 96ull << 20, 1ull << 30, 15ull << 30}) {
     const auto g = RegionGeometry::Compute(size, 32ull << 20, 4096).value();
     EXPECT_EQ(g.binding_offset, g.journal_end());
-    EXPECT_GE(g.table_offset, g.binding_offset + sizeof(BindingBlock));
+    EXPECT_GE(g.configuration_offset(), g.binding_offset + sizeof(BindingBlock));
+    EXPECT_GE(g.table_offset, g.configuration_offset() + sizeof(ConfigurationBlock));
     EXPECT_GE(g.map_offset, g.EntryOffset(g.table_capacity));
     EXPECT_GE(g.data_offset, g.MapOffset(g.extent_count));
     EXPECT_LE(g.ExtentOffset(g.extent_count), size);
@@ -107,6 +124,81 @@ TEST(Superblock, SaysWhatIsWrong) {
   }
 }
 
+// A superblock of this version with a right checksum, but something else than FormatRegion's.
+Status ParseWith(const std::function<void(Superblock*)>& change) {
+  auto region = Formatted();
+  Superblock block;
+  std::memcpy(&block, region.data(), sizeof(block));
+  change(&block);
+  block.crc = 0;
+  block.crc = Crc32c(0, &block, sizeof(block));
+  std::memcpy(region.data(), &block, sizeof(block));
+  return ParseSuperblock(region, kSmall).status();
+}
+TEST(Superblock, OlderVersionsAndUnknownFeaturesAreRefusedByName) {
+  EXPECT_TRUE(ParseWith([](Superblock*) {}).ok());
+  const Status older = ParseWith([](Superblock* block) { block->version = 1; });
+  EXPECT_EQ(older.code(), Code::kCorruption);
+  EXPECT_NE(older.message().find("version 1, this program knows 2: export"), std::string::npos)
+      << older.message();
+  EXPECT_NE(older.message().find("make the group anew"), std::string::npos);
+  const Status newer = ParseWith([](Superblock* block) { block->version = 3; });
+  EXPECT_EQ(newer.message().find("export"), std::string::npos) << newer.message();
+  const Status feature = ParseWith([](Superblock* block) { block->features = 4; });
+  EXPECT_EQ(feature.code(), Code::kNotSupported);
+  EXPECT_NE(feature.message().find("features 4"), std::string::npos) << feature.message();
+}
+
+// What makes a record one of the group has two unknowns of 32 bits: knowing one, or what they
+// differ by, gives nothing of the other.
+TEST(Superblock, SeedAndMagicAreIndependentSecrets) {
+  const Uuid group = RandomUuid();
+  std::set<uint32_t> seeds, magics, differences;
+  for (int i = 0; i < 100; ++i) {
+    std::vector<std::byte> region(kSmall);
+    ASSERT_TRUE(FormatRegion(region, group, RandomSecret(), SmallGeometry()).ok());
+    const RegionInfo info = ParseSuperblock(region, region.size()).value();
+    EXPECT_NE(info.record_magic, 0u);
+    seeds.insert(info.seed);
+    magics.insert(info.record_magic);
+    differences.insert(info.seed ^ info.record_magic);
+  }
+  EXPECT_EQ(seeds.size(), 100u);
+  EXPECT_EQ(magics.size(), 100u);
+  EXPECT_EQ(differences.size(), 100u);
+}
+
+TEST(Configuration, RoundTripAndChecks) {
+  const auto region = Formatted();
+  const auto info = ParseSuperblock(region, region.size()).value();
+  const auto none = ParseConfigurationBlock(
+      std::span(region).subspan(info.geometry.configuration_offset()), info);
+  ASSERT_TRUE(none.ok());
+  EXPECT_EQ(none->epoch, 0u);
+  Configuration configuration{9, RandomUuid(), {}};
+  for (int i = 0; i < 8; ++i)
+    configuration.replicas.push_back({RandomUuid(), "host" + std::to_string(i) + ":7000"});
+  ConfigurationBlock block = MakeConfigurationBlock(info, configuration).value();
+  const auto bytes = [&] { return std::as_bytes(std::span(&block, 1)); };
+  const auto read = ParseConfigurationBlock(bytes(), info);
+  ASSERT_TRUE(read.ok()) << read.status().ToString();
+  EXPECT_EQ(read->epoch, 9u);
+  EXPECT_EQ(read->owner, configuration.owner);
+  ASSERT_EQ(read->replicas.size(), 8u);
+  EXPECT_EQ(read->replicas[7].address, "host7:7000");
+  EXPECT_EQ(read->replicas[7].node, configuration.replicas[7].node);
+  const ConfigurationBlock whole = block;
+  for (size_t bit = 0; bit < sizeof(block) * 8; bit += 5) {
+    reinterpret_cast<char*>(&block)[bit / 8] ^= static_cast<char>(1u << bit % 8);
+    EXPECT_EQ(ParseConfigurationBlock(bytes(), info).status().code(), Code::kCorruption) << bit;
+    block = whole;
+  }
+  configuration.replicas[0].address.assign(80, 'x');
+  EXPECT_EQ(MakeConfigurationBlock(info, configuration).status().code(), Code::kInvalidArgument);
+  configuration.replicas.assign(9, {});
+  EXPECT_EQ(MakeConfigurationBlock(info, configuration).status().code(), Code::kInvalidArgument);
+}
+
 TEST(Head, NewerValidCopyCounts) {
   auto region = Formatted();
   const auto info = ParseSuperblock(region, region.size()).value();
@@ -133,8 +225,21 @@ TEST(TableEntry, RoundTripAndChecks) {
   ASSERT_TRUE(file.ok());
   EXPECT_EQ(file->name, "archive/000034.log");
   EXPECT_EQ(file->size, 12345u);
-  entry.size = 5;  // rewritten alone
+  // The size is rewritten alone, together with its own checksum.
+  const TableSize size = MakeTableSize(info, 5);
+  std::memcpy(reinterpret_cast<char*>(&entry) + offsetof(TableEntry, size), &size, sizeof(size));
   EXPECT_EQ(ParseTableEntry(bytes(), info)->size, 5u);
+  entry.size = 6;
+  EXPECT_NE(ParseTableEntry(bytes(), info).status().message().find("size fails"),
+            std::string::npos);
+  entry.size = 5;
+  // Every single-bit error is found.
+  const TableEntry whole = entry;
+  for (size_t bit = 0; bit < sizeof(entry) * 8; ++bit) {
+    reinterpret_cast<char*>(&entry)[bit / 8] ^= static_cast<char>(1u << bit % 8);
+    EXPECT_EQ(ParseTableEntry(bytes(), info).status().code(), Code::kCorruption) << bit;
+    entry = whole;
+  }
   entry.lane = 1;
   EXPECT_EQ(ParseTableEntry(bytes(), info).status().code(), Code::kCorruption);
   entry = {};
@@ -195,7 +300,7 @@ TEST(Parse, NeverCrashesOnMutatedBytes) {
   auto clean = Formatted();
   const auto info = ParseSuperblock(clean, clean.size()).value();
   RecordHeader header{};
-  header.magic = kRecordMagic;
+  header.magic = info.record_magic;
   header.type = static_cast<uint8_t>(RecordType::kPad);
   header.seq = 1;
   header.length = 256;
@@ -232,6 +337,7 @@ TEST(Parse, NeverCrashesOnMutatedBytes) {
     ParseTableEntry(mutated, info).status().IgnoreError();
     ParseHeadBlock(bytes, info).status().IgnoreError();
     ParseBindingBlock(bytes, info).status().IgnoreError();
+    ParseConfigurationBlock(bytes, info).status().IgnoreError();
     ParseSuperblock(bytes, bytes.size()).status().IgnoreError();
   }
   EXPECT_GT(valid, 0u);

@@ -129,7 +129,8 @@ std::string SetMtu(std::string_view value, StoreOptions* options) {
 }
 
 std::string SetMedia(std::string_view value, StoreOptions* options) {
-  constexpr std::array<std::string_view, 4> kMedia = {"auto", "ram", "file", "pmem"};
+  constexpr std::array<std::string_view, 6> kMedia = {"auto", "ram",           "file",
+                                                      "pmem", "file-emulated", "pmem-emulated"};
   if (std::find(kMedia.begin(), kMedia.end(), value) == kMedia.end())
     return "is not a known medium";
   options->media = std::string(value);
@@ -281,10 +282,12 @@ constexpr Option kOptions[] = {
       "group is formatted."},
      SetInteger<&S::table_capacity, 64, 1048576>,
      GetInteger<&S::table_capacity>},
-    {{"media", "one of auto|ram|file|pmem", "auto", "auto, ram, file, pmem",
+    {{"media", "one of auto|ram|file|pmem|file-emulated|pmem-emulated", "auto",
+      "auto, ram, file, pmem, file-emulated, pmem-emulated",
       "What durable means for the primary's pool: pmem flushes CPU caches, file calls msync, ram "
       "survives any failure that "
-      "spares one member's power; auto detects it."},
+      "spares one member's power; auto detects it. More than the pool's place can promise is "
+      "refused; NAME-emulated runs that code path and promises what ram does."},
      SetMedia,
      GetText<&S::media>},
     {{"local_sync", "boolean", "false", "true, false",
@@ -293,10 +296,10 @@ constexpr Option kOptions[] = {
       "copies are set to it at open."},
      SetBoolean<&S::local_sync>,
      GetBoolean<&S::local_sync>},
-    {{"local_write", "one of acknowledged|overlapped", "acknowledged", "acknowledged, overlapped",
-      "When the local copies of log files are written: acknowledged, once the group has the bytes, "
-      "so that whoever reads them beside the primary (a secondary instance) sees nothing that may "
-      "still fail; overlapped, while the replicas work, which hides the local write."},
+    {{"local_write", "one of overlapped|acknowledged", "overlapped", "overlapped, acknowledged",
+      "When the local copies of log files are written: overlapped, while the replicas work, which "
+      "hides the local write; acknowledged, once the group has the bytes, so that whoever reads "
+      "them beside the primary (a secondary instance) sees nothing that may still fail."},
      SetLocalWrite,
      [](const S& o) {
        return std::string(o.local_write == LocalWrite::kAcknowledged ? "acknowledged"
@@ -316,7 +319,8 @@ constexpr Option kOptions[] = {
      SetBoolean<&S::rebind>,
      GetBoolean<&S::rebind>},
     {{"ack_timeout", "milliseconds", "10s", "1ms to 3600s",
-      "Longest wait for an acknowledgement; then the write fails with a retryable error and its "
+      "How long a write may take while the group does not answer: half of it to wait for an "
+      "acknowledgement, half to bring the group back; then it fails with a retryable error and its "
       "outcome is open."},
      SetTime<&S::ack_timeout>,
      GetTime<&S::ack_timeout>},

@@ -5,8 +5,10 @@
 #include <sys/mman.h>
 #include <sys/vfs.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdint>
+#include <span>
 #include <string>
 
 namespace hyperloop {
@@ -20,7 +22,9 @@ class RamWriter : public MediaWriter {
 
 class FileWriter : public MediaWriter {
  public:
+  explicit FileWriter(bool emulated) : emulated_(emulated) {}
   rnic::Media level() const override { return rnic::Media::kFile; }
+  MediaKind kind() const override { return {rnic::Media::kFile, emulated_}; }
   Status Persist(const void* data, size_t size) override {
     constexpr uintptr_t kPage = 4096;
     const uintptr_t begin = reinterpret_cast<uintptr_t>(data) & ~(kPage - 1);
@@ -32,60 +36,99 @@ class FileWriter : public MediaWriter {
     }
     return {};
   }
+
+ private:
+  const bool emulated_;
 };
 
 class PmemWriter : public MediaWriter {
  public:
+  explicit PmemWriter(bool emulated) : emulated_(emulated) {}
   rnic::Media level() const override { return rnic::Media::kPmem; }
+  MediaKind kind() const override { return {rnic::Media::kPmem, emulated_}; }
   Status Persist(const void* data, size_t size) override {
     pmem_persist(data, size);
     return {};
   }
+
+ private:
+  const bool emulated_;
 };
+
+constexpr uint32_t kEmulatedBit = 0x100;
+
+struct KnownMedia {
+  MediaKind kind;
+  std::string_view name;
+  std::string_view promise;
+};
+
+constexpr std::string_view kRamPromise =
+    "survives any failure that leaves one member of the group with power";
+
+std::span<const KnownMedia> AllMedia() {
+  static const std::array<KnownMedia, 5> kAll = {{
+      {rnic::Media::kRam, "ram", kRamPromise},
+      {rnic::Media::kFile, "file", "survives power failure of all members, by msync"},
+      {rnic::Media::kPmem, "pmem",
+       "survives power failure of all members, by cache flush and drain"},
+      {{rnic::Media::kFile, true},
+       "file-emulated",
+       "emulated: msync is called, but nothing is promised beyond any failure that leaves one "
+       "member of the group with power"},
+      {{rnic::Media::kPmem, true},
+       "pmem-emulated",
+       "emulated: caches are flushed, but nothing is promised beyond any failure that leaves one "
+       "member of the group with power"},
+  }};
+  return kAll;
+}
 
 }  // namespace
 
-std::unique_ptr<MediaWriter> MakeMediaWriter(rnic::Media level) {
-  switch (level) {
+std::unique_ptr<MediaWriter> MakeMediaWriter(MediaKind kind) {
+  switch (kind.level) {
     case rnic::Media::kRam:
       return std::make_unique<RamWriter>();
     case rnic::Media::kFile:
-      return std::make_unique<FileWriter>();
+      return std::make_unique<FileWriter>(kind.emulated);
     case rnic::Media::kPmem:
-      return std::make_unique<PmemWriter>();
+      return std::make_unique<PmemWriter>(kind.emulated);
   }
   return nullptr;
 }
 
-std::string_view MediaName(rnic::Media level) {
-  switch (level) {
-    case rnic::Media::kRam:
-      return "ram";
-    case rnic::Media::kFile:
-      return "file";
-    case rnic::Media::kPmem:
-      return "pmem";
+std::string_view MediaName(MediaKind kind) {
+  for (const KnownMedia& known : AllMedia()) {
+    if (known.kind == kind) return known.name;
   }
   return "unknown";
 }
 
-std::string_view MediaPromise(rnic::Media level) {
-  switch (level) {
-    case rnic::Media::kRam:
-      return "survives any failure that leaves one member of the group with power";
-    case rnic::Media::kFile:
-      return "survives power failure of all members, by msync";
-    case rnic::Media::kPmem:
-      return "survives power failure of all members, by cache flush and drain";
+std::string_view MediaPromise(MediaKind kind) {
+  for (const KnownMedia& known : AllMedia()) {
+    if (known.kind == kind) return known.promise;
   }
   return "unknown";
 }
 
-Result<rnic::Media> ParseMedia(std::string_view name) {
-  for (const rnic::Media level : {rnic::Media::kRam, rnic::Media::kFile, rnic::Media::kPmem}) {
-    if (name == MediaName(level)) return level;
+Result<MediaKind> ParseMedia(std::string_view name) {
+  for (const KnownMedia& known : AllMedia()) {
+    if (known.name == name) return known.kind;
   }
-  return InvalidArgument("media \"" + std::string(name) + "\" is not one of auto, ram, file, pmem");
+  return InvalidArgument("media \"" + std::string(name) +
+                         "\" is not one of auto, ram, file, pmem, file-emulated, pmem-emulated");
+}
+
+uint32_t EncodeMedia(MediaKind kind) {
+  return static_cast<uint32_t>(kind.level) | (kind.emulated ? kEmulatedBit : 0);
+}
+
+Result<MediaKind> DecodeMedia(uint32_t code) {
+  for (const KnownMedia& known : AllMedia()) {
+    if (EncodeMedia(known.kind) == code) return known.kind;
+  }
+  return Corruption("no medium has the number " + std::to_string(code));
 }
 
 Result<rnic::Media> DetectMedia(int fd, const void* data, size_t size) {
@@ -94,6 +137,16 @@ Result<rnic::Media> DetectMedia(int fd, const void* data, size_t size) {
   if (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC || fs.f_type == HUGETLBFS_MAGIC)
     return rnic::Media::kRam;
   return pmem_is_pmem(data, size) != 0 ? rnic::Media::kPmem : rnic::Media::kFile;
+}
+
+Status CheckStatedMedia(MediaKind stated, rnic::Media detected) {
+  if (stated.emulated || stated.level <= detected) return {};
+  const std::string name(MediaName(stated));
+  return InvalidArgument(
+      "media=" + name + " promises what the pool's file system cannot keep: it is media=" +
+      std::string(MediaName(detected)) + ", which " + std::string(MediaPromise(detected)) +
+      ". State media=auto, put the pool where media=" + name + " holds, or state media=" + name +
+      "-emulated to run that code path without its promise");
 }
 
 }  // namespace hyperloop

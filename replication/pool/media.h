@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string_view>
 
@@ -10,11 +11,23 @@
 
 namespace hyperloop {
 
+// A level of durability, as stated or as detected. Emulated: the medium is handled as if it were of
+// that level, for tests and measurements of the code path, and promises what kRam promises.
+struct MediaKind {
+  rnic::Media level = rnic::Media::kRam;
+  bool emulated = false;
+
+  MediaKind() = default;
+  MediaKind(rnic::Media of, bool is_emulated = false) : level(of), emulated(is_emulated) {}
+  friend bool operator==(const MediaKind&, const MediaKind&) = default;
+};
+
 // One per pool. Thread safe.
 class MediaWriter {
  public:
   virtual ~MediaWriter() = default;
   virtual rnic::Media level() const = 0;
+  virtual MediaKind kind() const { return level(); }
   // On ok the bytes survive what the medium promises: kRam anything but the loss of this machine's
   // power; kFile and kPmem that too. Any alignment. kUnavailable: msync failed (a write error of
   // the disk).
@@ -22,15 +35,20 @@ class MediaWriter {
 };
 
 // kRam does nothing, kFile msyncs the pages touched, kPmem writes back cache lines and drains.
-std::unique_ptr<MediaWriter> MakeMediaWriter(rnic::Media level);
+std::unique_ptr<MediaWriter> MakeMediaWriter(MediaKind kind);
 
-// "ram", "file", "pmem".
-std::string_view MediaName(rnic::Media level);
-// What such a level survives, in a sentence for status and log.
-std::string_view MediaPromise(rnic::Media level);
-Result<rnic::Media> ParseMedia(std::string_view name);
+// "ram", "file", "pmem", "file-emulated", "pmem-emulated".
+std::string_view MediaName(MediaKind kind);
+// What such a medium survives, in a sentence for status and log.
+std::string_view MediaPromise(MediaKind kind);
+Result<MediaKind> ParseMedia(std::string_view name);
+// One number on the wire, both ways. kCorruption: no such kind.
+uint32_t EncodeMedia(MediaKind kind);
+Result<MediaKind> DecodeMedia(uint32_t code);
 // What `[data, data+size)`, a mapping of the open file `fd`, is: tmpfs and ramfs are kRam, a DAX
 // mapping is kPmem, all else is kFile.
 Result<rnic::Media> DetectMedia(int fd, const void* data, size_t size);
+// kInvalidArgument: `stated` promises more than the detected medium can hold; says the ways out.
+Status CheckStatedMedia(MediaKind stated, rnic::Media detected);
 
 }  // namespace hyperloop

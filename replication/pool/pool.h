@@ -1,6 +1,11 @@
 // Pool: one node's durable memory, a libpmemobj pool that holds the node's copy of the region and
 // its node-local page.
 //
+// libpmemobj makes the file and gives it its root and one allocation, which never change again.
+// Opening follows none of PMDK's own pointers (pool_file.h): damage to lanes, heap or headers
+// cannot reach the program, and the region stays readable as long as one of the root's two copies
+// is sound.
+//
 // The owner keeps PMDK's lock on the file while the Pool lives (or the process is stopped): a
 // second Open anywhere is refused. The RNIC daemon gets (fd, file offset, length) of the region or
 // the page alone, never PMDK's metadata. Both lie page aligned, the region 2 MiB aligned, in the
@@ -21,11 +26,12 @@
 #include "hyperloop/core/rnic.h"
 #include "hyperloop/core/status.h"
 #include "pool/media.h"
+#include "pool/owned_fd.h"
 
 namespace hyperloop {
 
 struct PoolOptions {
-  std::string media = "auto";  // auto, ram, file, pmem
+  std::string media = "auto";  // or a name of MediaName
 };
 
 class Pool {
@@ -33,14 +39,15 @@ class Pool {
   // Makes a pool file for a region of `region_size` bytes (a multiple of 4096) and opens it. It is
   // built under the name
   // "<path>.creating" and renamed when whole, so `path` is a pool or absent; leftovers of a crashed
-  // creation are replaced. kAlreadyExists: `path` exists. kInvalidArgument: size. kNoSpace: says
-  // what is needed and what is free. kBusy: another process is creating it. Nothing is left behind
-  // on failure.
+  // creation are replaced. kAlreadyExists: `path` exists. kInvalidArgument: size, or a medium that
+  // the place does not have. kNoSpace: says what is needed and what is free. kBusy: another process
+  // is creating it. Nothing is left behind on failure.
   static Result<std::unique_ptr<Pool>> Create(const std::string& path, uint64_t region_size,
                                               const PoolOptions& options = {});
   // kNotFound: no such file (says so too if a creation was cut short). kBusy: in use by another
-  // process. kCorruption: not a pool, truncated, or damaged. kInvalidArgument: a pool of another
-  // program or layout version.
+  // process. kCorruption: not a pool, truncated, or both copies of the root are damaged; the
+  // message names the ways out. kInvalidArgument: a pool of another program, or a stated medium
+  // that promises more than the one that is there.
   static Result<std::unique_ptr<Pool>> Open(const std::string& path,
                                             const PoolOptions& options = {});
   // A private view of a pool whose owner is gone: reads see the file, writes go nowhere, the file's
@@ -55,7 +62,7 @@ class Pool {
   std::span<std::byte> region() const { return region_; }
   std::span<std::byte> node_page() const { return node_page_; }
   // A descriptor of the file, for passing; owned by the pool, close-on-exec. −1 for copy-on-write.
-  int fd() const { return fd_; }
+  int fd() const { return fd_.get(); }
   uint64_t region_file_offset() const { return region_file_offset_; }
   uint64_t node_page_file_offset() const { return node_page_file_offset_; }
   MediaWriter& media() const { return *media_; }
@@ -63,10 +70,10 @@ class Pool {
   void ReplaceMedia(std::unique_ptr<MediaWriter> media) { media_ = std::move(media); }
   // What registering the region, or the node page, with an RNIC needs.
   rnic::ProtectionDomain::Backing region_backing() const {
-    return {fd_, region_file_offset_, media_->level()};
+    return {fd_.get(), region_file_offset_, media_->level()};
   }
   rnic::ProtectionDomain::Backing node_page_backing() const {
-    return {fd_, node_page_file_offset_, media_->level()};
+    return {fd_.get(), node_page_file_offset_, media_->level()};
   }
 
  private:
@@ -75,9 +82,10 @@ class Pool {
                                                 bool private_copy);
 
   std::string path_;
-  void* pool_ = nullptr;  // PMEMobjpool
   pid_t owner_ = 0;
-  int fd_ = -1;
+  OwnedFd lock_;  // holds PMDK's lock; never passed on
+  OwnedFd fd_;
+  std::span<std::byte> mapping_;  // the whole file
   std::span<std::byte> region_;
   std::span<std::byte> node_page_;
   uint64_t region_file_offset_ = 0;

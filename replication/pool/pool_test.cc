@@ -4,6 +4,7 @@
 #include <libpmemobj.h>
 #include <sched.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -11,15 +12,20 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
+#include <random>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "layout/crc32c.h"
 #include "layout/region_layout.h"
+#include "pool/pool_file.h"
 
 namespace hyperloop {
 namespace {
@@ -128,10 +134,7 @@ TEST_F(PoolTest, CopyOnWriteNeverChangesTheFile) {
     ASSERT_TRUE((*pool)->media().Persist((*pool)->region().data(), kRegion).ok());
   }
   EXPECT_EQ(Checksum(path), before);
-  // The switch is the process's: it is off again, and an ordinary opening writes.
-  int on = -1;
-  ASSERT_EQ(pmemobj_ctl_get(nullptr, "copy_on_write.at_open", &on), 0);
-  EXPECT_EQ(on, 0);
+  // An ordinary opening writes again.
   auto pool = Pool::Open(path).value();
   pool->region()[100] = std::byte{'K'};
   ASSERT_TRUE(pool->media().Persist(&pool->region()[100], 1).ok());
@@ -160,6 +163,115 @@ TEST_F(PoolTest, RefusesWhatIsNoPoolOfOurs) {
   ASSERT_NE(other, nullptr);
   pmemobj_close(other);
   EXPECT_EQ(Pool::Open(path).status().code(), Code::kCorruption);
+}
+
+// The file stays what PMDK's own tools take for a pool, and its lock is the one that they take.
+TEST_F(PoolTest, IsAPoolOfPmdk) {
+  auto pool = Pool::Create(path, kRegion).value();
+  EXPECT_EQ(pmemobj_open(path.c_str(), kPoolLayout), nullptr);
+  EXPECT_EQ(errno, EAGAIN);
+  std::ranges::fill(pool->region(), std::byte{0xff});
+  std::ranges::fill(pool->node_page(), std::byte{0xff});
+  pool.reset();
+  EXPECT_EQ(pmemobj_check(path.c_str(), kPoolLayout), 1) << pmemobj_errormsg();
+  PMEMobjpool* theirs = pmemobj_open(path.c_str(), kPoolLayout);
+  ASSERT_NE(theirs, nullptr) << pmemobj_errormsg();
+  EXPECT_EQ(Pool::Open(path).status().code(), Code::kBusy);
+  pmemobj_close(theirs);
+  pool = Pool::Open(path).value();
+  EXPECT_EQ(pool->region()[0], std::byte{0xff});
+}
+
+// What a flipped bit may hit: all that is not zero, and a random choice of the rest, outside of
+// region and node page.
+class DamagedPoolTest : public PoolTest {
+ protected:
+  static constexpr uint64_t kSmall = 64u << 10;
+  DamagedPoolTest() {
+    auto pool = Pool::Create(path, kSmall).value();
+    begin = pool->region_file_offset();
+    end = pool->node_page_file_offset() + pool->node_page().size();
+    for (size_t i = 0; i < kSmall; ++i) pool->region()[i] = std::byte(i * 7 + i / 256);
+    region = Crc32c(0, pool->region().data(), kSmall);
+    pool.reset();
+    std::ifstream in(path, std::ios::binary);
+    image.assign(std::istreambuf_iterator<char>(in), {});
+  }
+
+  std::vector<uint64_t> Bits() const {
+    std::vector<uint64_t> bits;
+    const auto outside = [&](uint64_t byte) { return byte < begin || byte >= end; };
+    for (uint64_t byte = 0; byte < image.size(); ++byte) {
+      if (image[byte] == 0 || !outside(byte)) continue;
+      for (uint64_t bit = 0; bit < 8; ++bit) bits.push_back(byte * 8 + bit);
+    }
+    std::mt19937_64 random(14);
+    for (int i = 0; i < 10000;) {
+      // Headers and lanes are dense, the heap's tables sparse: both get their share.
+      const uint64_t bit = random() % ((i % 2 == 0 ? begin : image.size()) * 8);
+      if (outside(bit / 8)) bits.push_back(bit), ++i;
+    }
+    return bits;
+  }
+
+  void Write(uint64_t byte, char value) const {
+    const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+    ASSERT_EQ(pwrite(fd, &value, 1, static_cast<off_t>(byte)), 1);
+    close(fd);
+  }
+  // What an opening of the file with one damaged byte comes to.
+  Code Look(uint64_t byte, char value, bool private_copy) const {
+    Write(byte, value);
+    auto pool = private_copy ? Pool::OpenCopyOnWrite(path) : Pool::Open(path);
+    Code code = pool.status().code();
+    if (pool.ok() && Crc32c(0, (*pool)->region().data(), kSmall) != region) code = Code::kInternal;
+    if (pool.ok()) pool->reset();
+    Write(byte, image[byte]);
+    return code;
+  }
+
+  uint64_t begin = 0, end = 0;
+  uint32_t region = 0;
+  std::vector<char> image;
+};
+
+TEST_F(DamagedPoolTest, EveryFlippedBitLeavesTheRegionReadable) {
+  const std::vector<uint64_t> bits = Bits();
+  auto* at = static_cast<std::atomic<uint64_t>*>(mmap(nullptr, sizeof(std::atomic<uint64_t>),
+                                                      PROT_READ | PROT_WRITE,
+                                                      MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(at, MAP_FAILED);
+  const int result = InChild([&] {
+    for (const uint64_t bit : bits) {
+      at->store(bit);
+      const char value = static_cast<char>(image[bit / 8] ^ (1 << bit % 8));
+      for (const bool private_copy : {true, false}) {
+        if (Look(bit / 8, value, private_copy) != Code::kOk) return 1;
+      }
+    }
+    return 0;
+  });
+  EXPECT_EQ(result, 0) << "bit " << at->load() % 8 << " of byte " << at->load() / 8 << " of "
+                       << bits.size() << " bits that were flipped";
+  munmap(at, sizeof(std::atomic<uint64_t>));
+}
+
+TEST_F(DamagedPoolTest, BothRootsDamagedNameTheWayOut) {
+  uint64_t root = 0;
+  std::memcpy(&root, &image[6144], sizeof(root));
+  const uint64_t copy = PoolRootCopy(begin);
+  ASSERT_NE(root, copy);
+  for (uint64_t i = 0; i < sizeof(PoolRoot); ++i) {
+    Write(root + i, static_cast<char>(image[root + i] ^ 4));
+    for (const bool private_copy : {true, false})
+      EXPECT_EQ(Look(copy + (i * 5) % 48, 77, private_copy), Code::kCorruption) << i;
+    Write(root + i, image[root + i]);
+  }
+  Write(root, 77);
+  Write(copy, 77);
+  const Status status = Pool::Open(path).status();
+  EXPECT_NE(status.message().find(path), std::string::npos) << status.ToString();
+  EXPECT_NE(status.message().find("other members"), std::string::npos) << status.ToString();
 }
 
 TEST_F(PoolTest, TruncationIsFound) {
@@ -260,19 +372,47 @@ TEST_F(PoolTest, KilledWhileCreating) {
 TEST_F(PoolTest, MediaIsDetectedAndOverridable) {
   EXPECT_EQ(Pool::Create(path, kRegion, {.media = "ram"}).value()->media().level(),
             rnic::Media::kRam);
-  EXPECT_EQ(Pool::Open(path, {.media = "file"}).value()->media().level(), rnic::Media::kFile);
+  const auto stated = Pool::Open(path, {.media = "file-emulated"});
+  EXPECT_EQ(stated.value()->media().level(), rnic::Media::kFile);
   const std::string shm = "/dev/shm/hyperloop-pool-test-" + std::to_string(getpid());
   auto pool = Pool::Create(shm, kRegion);
   fs::remove(shm);
   ASSERT_TRUE(pool.ok()) << pool.status().ToString();
   EXPECT_EQ((*pool)->media().level(), rnic::Media::kRam);
   EXPECT_EQ((*pool)->region_backing().fd, (*pool)->fd());
-  for (const auto level : {rnic::Media::kRam, rnic::Media::kFile, rnic::Media::kPmem}) {
-    EXPECT_EQ(ParseMedia(MediaName(level)).value(), level);
-    EXPECT_FALSE(MediaPromise(level).empty());
+  for (const MediaKind kind :
+       {MediaKind(rnic::Media::kRam), MediaKind(rnic::Media::kFile), MediaKind(rnic::Media::kPmem),
+        MediaKind(rnic::Media::kFile, true), MediaKind(rnic::Media::kPmem, true)}) {
+    EXPECT_EQ(ParseMedia(MediaName(kind)).value(), kind);
+    EXPECT_EQ(DecodeMedia(EncodeMedia(kind)).value(), kind);
+    EXPECT_FALSE(MediaPromise(kind).empty());
+    EXPECT_EQ(MakeMediaWriter(kind)->kind(), kind);
     // Any alignment, in a mapping of a file.
-    EXPECT_TRUE(MakeMediaWriter(level)->Persist((*pool)->region().data() + 4095, 2).ok());
+    EXPECT_TRUE(MakeMediaWriter(kind)->Persist((*pool)->region().data() + 4095, 2).ok());
   }
+  EXPECT_EQ(DecodeMedia(3).status().code(), Code::kCorruption);
+  EXPECT_EQ(DecodeMedia(0x100).status().code(), Code::kCorruption);
+}
+
+// Nothing may promise to survive a power failure in memory that loses it.
+TEST_F(PoolTest, MediaThatPromisesTooMuchIsRefused) {
+  const std::string shm = "/dev/shm/hyperloop-pool-test-media-" + std::to_string(getpid());
+  for (const std::string media : {"file", "pmem"}) {
+    const Status refused = Pool::Create(shm, kRegion, {.media = media}).status();
+    EXPECT_EQ(refused.code(), Code::kInvalidArgument) << refused.ToString();
+    EXPECT_NE(refused.message().find("media=" + media + "-emulated"), std::string::npos)
+        << refused.ToString();
+    EXPECT_FALSE(fs::exists(shm));
+    EXPECT_FALSE(fs::exists(shm + ".creating"));
+  }
+  auto pool = Pool::Create(shm, kRegion, {.media = "pmem-emulated"});
+  ASSERT_TRUE(pool.ok()) << pool.status().ToString();
+  EXPECT_EQ((*pool)->media().level(), rnic::Media::kPmem);
+  EXPECT_NE(MediaPromise((*pool)->media().kind()).find("nothing is promised"), std::string::npos);
+  pool->reset();
+  EXPECT_EQ(Pool::Open(shm, {.media = "pmem"}).status().code(), Code::kInvalidArgument);
+  EXPECT_TRUE(Pool::Open(shm).ok());
+  fs::remove(shm);
 }
 
 }  // namespace

@@ -85,7 +85,7 @@ Status Session::MakeLane() {
   HL_ASSIGN_OR_RETURN(
       std::unique_ptr<Journal> journal,
       Journal::Create(group_.get(), own, info_, log_state_, &pool_->media(), journal_options));
-  HL_ASSIGN_OR_RETURN(const uint64_t seq, journal->AppendEpoch(own_.epoch));
+  HL_ASSIGN_OR_RETURN(const uint64_t seq, journal->AppendEpoch(own_.epoch, configuration_));
   HL_RETURN_IF_ERROR(journal->WaitDurable(seq));
   FileLaneOptions lane_options;
   lane_options.ack = options_.ack;
@@ -188,9 +188,10 @@ Status Session::Reconnect() {
 }
 
 Status Session::Close() {
-  closing_ = true;
+  closing_ = true;  // whoever waits for the group gives up
   const std::unique_lock lock(state_mutex_);
   if (std::exchange(closed_, true)) return {};
+  closing_ = false;  // the records that are left may have the group brought back once more
   Status status;
   if (lane_ != nullptr) {
     status = lane_->status();
@@ -200,6 +201,7 @@ Status Session::Close() {
           Unavailable(Text("the group is out of reach; what was acknowledged is on its replicas (",
                            status.message(), ")"));
     }
+    closing_ = true;
     StopHeartbeat();
     if (fenced_) {
       const std::lock_guard fence_lock(fence_mutex_);

@@ -3,8 +3,8 @@
 //
 // Time limits. Of ack_timeout, an operation may wait for its acknowledgement for one half, and a
 // group that did not answer may be brought back in the other: so a call fails only after both.
-// Taking a group ends within connect_timeout for each replica, half a second of watching, and for
-// each of its three passes over the region ack_timeout and a second for each 128 MiB.
+// While a group is taken, a replica may use connect_timeout for each request that needs no reading
+// of its region, and ack_timeout and a second for each 128 MiB for one that does.
 //
 // Locks: `state_mutex_` is held shared by calls that use the lane and exclusively by those that
 // make or end it (Take, Close). The lane has its own mutex below it, under which the group is
@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "files/file_lane.h"
+#include "files/member_check.h"
 #include "hyperloop/core/group.h"
 #include "hyperloop/core/log.h"
 #include "hyperloop/core/rnic.h"
@@ -96,6 +97,10 @@ class Session {
   Status TakeRegion(const TakeRequest& request, const TakePlan& plan,
                     const std::vector<MemberContent>& sealed);
   Status FormatOwn(const TakePlan& plan);
+  Result<std::vector<MemberContent>> ExamineAll();
+  // A redone image, with bytes that fail their checksum taken from whoever has them sound.
+  Status MakeSound(std::span<std::byte> image, const RegionInfo& info,
+                   const std::vector<std::string>& members, const MemberFetch& fetch) const;
   Status JudgeContent(const TakeRequest& request, const TakePlan& plan,
                       std::span<const std::byte> image) const;
   Status RememberGroup();
@@ -106,9 +111,9 @@ class Session {
   // kBusy: the replica is not in the state of `seen` any more.
   Result<control::SealReplyT> Seal(Peer& peer, const control::HelloReplyT& seen, const Uuid& group);
   Status AttachAll();
-  // The own region as the truth: redone, checked, mended from the members where its bytes are
+  // The own region as the truth: redone, checked, mended from those members where its bytes are
   // damaged. Sets info_ and log_state_, whose head is still the one before.
-  Status RedoOwn(uint64_t known_acked, std::vector<std::string>* mended);
+  Status RedoOwn(uint64_t known_acked, std::span<Peer* const> members);
   // The own region moves its head to its tail, and all members become equal to it.
   Status PushOwn();
   Status InstallAll();

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <thread>
 
-#include "common/group_error.h"
 #include "common/text.h"
 #include "primary/session.h"
 
@@ -15,7 +14,7 @@ constexpr std::chrono::milliseconds kRetryPause{50};
 // A living owner's heartbeat moves five times meanwhile.
 constexpr std::chrono::milliseconds kWatchRival{500};
 // A replica that is there answers at once; one that is not must not use up the others' time.
-constexpr std::chrono::milliseconds kHelloTimeout{1000};
+constexpr std::chrono::milliseconds kLeastHello{200}, kMostHello{1000};
 
 }  // namespace
 
@@ -52,7 +51,8 @@ Result<Recovered> Session::BringBack(const Status& cause, std::chrono::nanosecon
     DropGroup();
     own_.epoch = configuration_.epoch;
     const Status& why = recovered.status();
-    if (!IsGroupError(why.code())) return why;
+    // Anything else may pass: a socket that is not there yet, a rival's request in between.
+    if (why.code() == Code::kFenced || why.code() == Code::kCorruption) return why;
     if (closing_ || Clock::now() >= deadline) {
       return Unavailable(Text("the group is out of reach: ", why.message(),
                               "; it stopped answering with: ", cause.message()));
@@ -65,8 +65,8 @@ Result<Recovered> Session::BringBack(const Status& cause, std::chrono::nanosecon
 Judgement Session::LookAtStanding(std::chrono::nanoseconds patience) {
   std::vector<std::optional<control::HelloReplyT>> now;
   for (const auto& peer : peers_) {
-    Result<control::HelloReplyT> hello = peer->Hello(std::min<std::chrono::nanoseconds>(
-        patience, std::min<std::chrono::nanoseconds>(options_.connect_timeout, kHelloTimeout)));
+    Result<control::HelloReplyT> hello =
+        peer->Hello(std::clamp<std::chrono::nanoseconds>(patience, kLeastHello, kMostHello));
     if (hello.ok()) {
       now.emplace_back(std::move(hello).value());
     } else {
@@ -127,15 +127,16 @@ Result<Recovered> Session::TryBringBack(std::chrono::nanoseconds patience) {
   }
   HL_RETURN_IF_ERROR(AttachAll());
   // The own region has everything that ever left it: every record was written here first.
-  std::vector<std::string> mended;
-  HL_RETURN_IF_ERROR(RedoOwn(0, &mended));
+  std::vector<Peer*> members;
+  for (const auto& peer : peers_) members.push_back(peer.get());
+  HL_RETURN_IF_ERROR(RedoOwn(0, members));
   HL_RETURN_IF_ERROR(PushOwn());
   if (reclaim) HL_RETURN_IF_ERROR(InstallAll());
   HL_RETURN_IF_ERROR(ArmGroup());
   for (const auto& peer : peers_) peer->Disconnect();
   if (heartbeat_ != nullptr) heartbeat_->SetTargets(HeartbeatTargets());
   looks_before_.clear();
-  return Recovered{group_.get(), log_state_, own_.epoch};
+  return Recovered{group_.get(), log_state_, configuration_};
 }
 
 }  // namespace hyperloop

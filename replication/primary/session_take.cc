@@ -66,6 +66,26 @@ Status Session::JudgeBeforeSealing(const TakeRequest& request, const TakePlan& p
             .status());
     return CheckPairing(request, options_, plan.group, {}, 0);
   }
+  HL_ASSIGN_OR_RETURN(const std::vector<MemberContent> members, ExamineAll());
+  HL_ASSIGN_OR_RETURN(const Choice choice, ChooseMember(members));
+  const auto view_of = [&](size_t i) { return NodeView::Connect(*device_, looks[i].hello.host); };
+  HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> view, view_of(choice.index));
+  HL_ASSIGN_OR_RETURN(const RegionImage image, view->Snapshot());
+  HL_ASSIGN_OR_RETURN(const RegionInfo info, ParseSuperblock(image.bytes(), image.bytes().size()));
+  HL_RETURN_IF_ERROR(Redo(image.bytes(), info, 0).status());
+  const auto peers = MembersOf(members, members[choice.index].content.installed_epoch);
+  std::vector<std::string> names;
+  for (const size_t i : peers) names.push_back(members[i].name);
+  const MemberFetch fetch = [&](size_t member, uint64_t offset,
+                                std::span<std::byte> out) -> Status {
+    HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> other, view_of(peers[member]));
+    return other->Read(offset, out);
+  };
+  HL_RETURN_IF_ERROR(MakeSound(image.bytes(), info, names, fetch));
+  return JudgeContent(request, plan, image.bytes());
+}
+
+Result<std::vector<MemberContent>> Session::ExamineAll() {
   std::vector<MemberContent> members;
   for (const auto& peer : peers_) {
     HL_ASSIGN_OR_RETURN(
@@ -75,13 +95,21 @@ Status Session::JudgeBeforeSealing(const TakeRequest& request, const TakePlan& p
       return Corruption(Text(peer->name(), " answered without content"));
     members.push_back({peer->name(), std::move(*reply.content)});
   }
-  HL_ASSIGN_OR_RETURN(const Choice choice, ChooseMember(members));
-  HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> view,
-                      NodeView::Connect(*device_, looks[choice.index].hello.host));
-  HL_ASSIGN_OR_RETURN(const RegionImage image, view->Snapshot());
-  HL_ASSIGN_OR_RETURN(const RegionInfo info, ParseSuperblock(image.bytes(), image.bytes().size()));
-  HL_RETURN_IF_ERROR(Redo(image.bytes(), info, 0).status());
-  return JudgeContent(request, plan, image.bytes());
+  return members;
+}
+
+Status Session::MakeSound(std::span<std::byte> image, const RegionInfo& info,
+                          const std::vector<std::string>& members, const MemberFetch& fetch) const {
+  HL_ASSIGN_OR_RETURN(const FileTable table, FileTable::Load(image, info));
+  const std::vector<ExtentDamage> damaged = VerifyExtents(image, info, table);
+  if (damaged.empty()) return {};
+  HL_ASSIGN_OR_RETURN(const std::vector<MendedExtent> mended,
+                      MendExtents(image, info, table, damaged, members.size(), fetch));
+  for (const MendedExtent& each : mended) {
+    Say(LogLevel::kWarn, Text(each.damage.Text(info, table), "; the sound bytes are those of ",
+                              members[each.member]));
+  }
+  return {};
 }
 
 Status Session::JudgeContent(const TakeRequest& request, const TakePlan& plan,
@@ -92,6 +120,10 @@ Status Session::JudgeContent(const TakeRequest& request, const TakePlan& plan,
   HL_ASSIGN_OR_RETURN(FileTable table, FileTable::Load(image, info));
   HL_ASSIGN_OR_RETURN(const Binding binding,
                       ParseBindingBlock(image.subspan(info.geometry.binding_offset), info));
+  HL_ASSIGN_OR_RETURN(
+      const Configuration logged,
+      ParseConfigurationBlock(image.subspan(info.geometry.configuration_offset()), info));
+  HL_RETURN_IF_ERROR(CheckLogged(plan, logged));
   const size_t files = table.List().size();
   HL_RETURN_IF_ERROR(CheckPairing(request, options_, info.group, binding, files));
   if (!request.judge) return {};
@@ -170,15 +202,20 @@ Status Session::FormatOwn(const TakePlan& plan) {
   HL_ASSIGN_OR_RETURN(
       const RegionGeometry geometry,
       RegionGeometry::Compute(plan.region_size, options_.journal_size, options_.table_capacity));
-  return FormatRegion(pool_->region(), plan.group, geometry);
+  return FormatRegion(pool_->region(), plan.group, RandomSecret(), geometry);
 }
 
-Status Session::RedoOwn(uint64_t known_acked, std::vector<std::string>* mended) {
+Status Session::RedoOwn(uint64_t known_acked, std::span<Peer* const> members) {
   const auto own = pool_->region();
   HL_ASSIGN_OR_RETURN(info_, ParseSuperblock(own, own.size()));
   HL_ASSIGN_OR_RETURN(log_state_, Redo(own, info_, known_acked));
-  static_cast<void>(mended);
-  return FileTable::Load(own, info_).status();
+  std::vector<std::string> names;
+  for (const Peer* each : members) names.push_back(each->name());
+  return MakeSound(own, info_, names,
+                   [&](size_t member, uint64_t offset, std::span<std::byte> out) {
+                     Peer& peer = *members[member];
+                     return peer.link().Read(peer.region(), offset, out);
+                   });
 }
 
 Status Session::PushOwn() {
@@ -248,15 +285,17 @@ Status Session::TakeRegion(const TakeRequest& request, const TakePlan& plan,
                            const std::vector<MemberContent>& sealed) {
   if (plan.format) {
     HL_RETURN_IF_ERROR(FormatOwn(plan));
-    HL_RETURN_IF_ERROR(RedoOwn(0, nullptr));
+    HL_RETURN_IF_ERROR(RedoOwn(0, {}));
     return PushOwn();
   }
   HL_ASSIGN_OR_RETURN(const Choice choice, ChooseMember(sealed));
   for (const std::string& line : DescribeDamage(sealed))
-    Say(LogLevel::kError,
-        Text("damaged: ", line, "; mended from another member if there is a sound copy"));
+    Say(LogLevel::kError, Text("damaged: ", line, "; it becomes what the sound members hold"));
   HL_RETURN_IF_ERROR(PullRegion(*peers_[choice.index], own_, pool_->region()));
-  HL_RETURN_IF_ERROR(RedoOwn(choice.known_acked, nullptr));
+  std::vector<Peer*> members;
+  for (const size_t i : MembersOf(sealed, sealed[choice.index].content.installed_epoch))
+    members.push_back(peers_[i].get());
+  HL_RETURN_IF_ERROR(RedoOwn(choice.known_acked, members));
   HL_RETURN_IF_ERROR(JudgeContent(request, plan, pool_->region()));
   return PushOwn();
 }
@@ -288,11 +327,15 @@ Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
     return status;
   }
   replica_hosts_.clear();
-  rnic::Media weakest = pool_->media().level();
+  // What an emulated medium promises is what RAM does.
+  const auto promised = [](const MediaKind& kind) {
+    return kind.emulated ? rnic::Media::kRam : kind.level;
+  };
+  rnic::Media weakest = promised(pool_->media().kind());
   for (const MemberLook& look : looks) {
     replica_hosts_.push_back(look.hello.host);
-    if (const Result<rnic::Media> media = ParseMedia(look.hello.media); media.ok())
-      weakest = std::min(weakest, *media);
+    if (const Result<MediaKind> media = ParseMedia(look.hello.media); media.ok())
+      weakest = std::min(weakest, promised(*media));
   }
   media_.store(weakest, std::memory_order_relaxed);
   return {};
@@ -318,7 +361,7 @@ Status Session::Take(const TakeRequest& request, TakeResult* result) {
   Say(LogLevel::kInfo,
       Text("took group ", taken.pairing.group, " under epoch ", own_.epoch, ", ",
            taken.files.size(), " files, ", peers_.size(), " replicas, media ",
-           MediaName(pool_->media().level()), ": ", MediaPromise(pool_->media().level())));
+           MediaName(pool_->media().kind()), ": ", MediaPromise(pool_->media().kind())));
   *result = std::move(taken);
   return {};
 }

@@ -116,8 +116,10 @@ Result<TakePlan> PlanTake(std::span<const MemberLook> members, uint64_t region_s
   }
   HL_RETURN_IF_ERROR(CheckSizes(members, region_size));
   plan.region_size = members.front().hello.region_size;
-  for (const MemberLook& each : members)
+  for (const MemberLook& each : members) {
     plan.epoch = std::max(plan.epoch, each.hello.sealed_epoch + 1);
+    plan.installed_epoch = std::max(plan.installed_epoch, each.hello.installed_epoch);
+  }
   plan.configuration.epoch = plan.epoch;
   HL_RETURN_IF_ERROR(CheckNodes(members, &plan.configuration));
   return plan;
@@ -250,6 +252,30 @@ Result<Choice> ChooseMember(std::span<const MemberContent> members) {
                            best->content.last_seq, damaged));
   }
   return choice;
+}
+
+Status CheckLogged(const TakePlan& plan, const Configuration& logged) {
+  if (logged.epoch == 0 || logged.epoch < plan.installed_epoch) return {};
+  const auto nodes = [](const Configuration& configuration) {
+    std::vector<Uuid> out;
+    for (const auto& each : configuration.replicas) out.push_back(each.node);
+    std::sort(out.begin(), out.end());
+    return out;
+  };
+  if (nodes(plan.configuration) == nodes(logged)) return {};
+  std::vector<std::string> chain;
+  for (const auto& each : logged.replicas) chain.push_back(each.address);
+  return Corruption(Text("the log itself names other replicas, ", Chain(chain),
+                         " (configuration of epoch ", logged.epoch,
+                         "), than the nodes do; list those"));
+}
+
+std::vector<size_t> MembersOf(std::span<const MemberContent> members, uint64_t installed_epoch) {
+  std::vector<size_t> out;
+  for (size_t i = 0; i < members.size(); ++i) {
+    if (members[i].content.installed_epoch == installed_epoch) out.push_back(i);
+  }
+  return out;
 }
 
 std::vector<std::string> DescribeDamage(std::span<const MemberContent> members) {

@@ -26,8 +26,9 @@ struct MemberLook {
 struct TakePlan {
   uint64_t epoch = 0;  // to be sealed
   Uuid group{};
-  bool format = false;          // no member ever served: the group is made now
-  Configuration configuration;  // to be installed
+  bool format = false;           // no member ever served: the group is made now
+  Configuration configuration;   // to be installed
+  uint64_t installed_epoch = 0;  // the newest of any member
   uint64_t region_size = 0;
 };
 
@@ -82,6 +83,11 @@ struct Choice {
 // equal where their checksums hold, the one with the least damage. kCorruption: no sound log of the
 // newest installed epoch reaches what any member, however damaged or old, knows to be acknowledged.
 Result<Choice> ChooseMember(std::span<const MemberContent> members);
+// The log says itself who must agree: `logged`, its newest configuration, must name the replicas of
+// the plan unless a newer one was installed than the log has heard of. kCorruption names both.
+Status CheckLogged(const TakePlan& plan, const Configuration& logged);
+// Indices of those that installed this epoch: what one of them executed, all of them did.
+std::vector<size_t> MembersOf(std::span<const MemberContent> members, uint64_t installed_epoch);
 // A line for each member that is damaged or behind, for the log; empty: none is.
 std::vector<std::string> DescribeDamage(std::span<const MemberContent> members);
 

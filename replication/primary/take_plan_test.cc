@@ -128,6 +128,22 @@ TEST_F(PlanTest, WhatIsInstalledIsTheMembersAsListed) {
   EXPECT_EQ(plan->configuration.replicas[1].address, "10.0.0.1:7000");
 }
 
+TEST_F(PlanTest, TheLogsOwnConfigurationMustAgree) {
+  AllOfGroup(5);
+  const auto plan = PlanTake(members_, 0);
+  ASSERT_TRUE(plan.ok());
+  Configuration logged = plan->configuration;
+  logged.epoch = 5;
+  EXPECT_TRUE(CheckLogged(*plan, logged).ok());
+  std::swap(logged.replicas[0], logged.replicas[1]);
+  EXPECT_TRUE(CheckLogged(*plan, logged).ok());
+  logged.replicas.push_back({*ParseUuid(kOther), "10.0.0.9:7000"});
+  EXPECT_EQ(CheckLogged(*plan, logged).code(), Code::kCorruption);
+  EXPECT_THAT(CheckLogged(*plan, logged).message(), HasSubstr("10.0.0.9:7000"));
+  logged.epoch = 4;  // the log has not heard of the configuration of epoch 5
+  EXPECT_TRUE(CheckLogged(*plan, logged).ok());
+}
+
 TEST_F(PlanTest, SameReplicaTwiceIsNamed) {
   members_[2].hello.node_id = members_[0].hello.node_id;
   EXPECT_EQ(Refusal().code(), Code::kInvalidArgument);

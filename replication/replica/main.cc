@@ -54,8 +54,9 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember({256, 512, 1024, 2048, 4096}));
   app.add_option("--traffic-class", device.traffic_class, "verbs: traffic class of the packets")
       ->check(CLI::Range(0, 255));
-  app.add_option("--media", options.media, "what the pool lies on: auto, ram, file, pmem")
-      ->check(CLI::IsMember({"auto", "ram", "file", "pmem"}))
+  app.add_option("--media", options.media,
+                 "what the pool lies on; more than it can promise is refused, unless emulated")
+      ->check(CLI::IsMember({"auto", "ram", "file", "pmem", "file-emulated", "pmem-emulated"}))
       ->capture_default_str();
   app.add_option(
          "--datapath-cpu", options.datapath_cpu,

@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "common/text.h"
+#include "files/member_check.h"
 #include "files/resync.h"
-#include "journal/log_scan.h"
 
 namespace hyperloop {
 namespace {
@@ -38,6 +39,18 @@ Status FromBytes(std::span<const uint8_t> bytes, std::string_view what, Value* o
   }
   std::memcpy(out, bytes.data(), sizeof(Value));
   return {};
+}
+
+// The check of a region whose log stood still meanwhile; none: it moved each time.
+std::optional<MemberCheck> CheckWhileStill(std::span<const std::byte> region,
+                                           const RegionInfo& info) {
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    Scrubber scrubber(region, info);
+    while (!scrubber.Step(region.size())) {
+    }
+    if (scrubber.result().has_value()) return scrubber.result();
+  }
+  return std::nullopt;
 }
 
 template <class Reply>
@@ -168,17 +181,25 @@ std::unique_ptr<control::ContentT> Node::Content(bool* settled) const {
   content->installed_epoch = state_.installed.epoch;
   if (content->installed_epoch == 0) return content;
   const Result<RegionInfo> info = ParseSuperblock(region_, region_.size());
-  const Result<LogState> log =
-      info.ok() ? ScanLog(region_, *info) : Result<LogState>(info.status());
-  if (log.ok()) {
-    content->last_seq = log->tail.seq;
-    content->executed_seq = log->head.cursor.seq;
-    content->acked_seq = log->highest_acked;
-  } else {
-    content->log_error = log.status().message();
-    if (info.ok()) content->acked_seq = HighestAcked(region_, *info);
-    Say(LogLevel::kError, Text("the log is damaged: ", content->log_error));
+  if (!info.ok()) {
+    content->log_error = info.status().message();
+    return content;
   }
+  const std::optional<MemberCheck> checked = CheckWhileStill(region_, *info);
+  if (settled != nullptr) *settled = checked.has_value();
+  // A primary writes: what is seen of its log is enough to choose by, and no damage is claimed.
+  const MemberCheck check =
+      checked.has_value() ? *checked : CheckMember(region_, *info, 0, CheckDepth::kMetadata);
+  content->last_seq = check.log.tail.seq;
+  content->executed_seq = check.log.head.cursor.seq;
+  content->acked_seq = check.acked;
+  if (!checked.has_value()) return content;
+  if (!check.readable())
+    content->log_error = (check.log_error.ok() ? check.metadata_error : check.log_error).message();
+  for (const ExtentDamage& each : check.damaged)
+    content->damage.push_back(each.Text(*info, check.table));
+  for (const std::string& what : check.Damage(*info))
+    Say(LogLevel::kError, Text("the region is damaged: ", what));
   return content;
 }
 

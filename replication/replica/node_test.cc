@@ -127,7 +127,7 @@ class NodeTest : public testing::Test {
   void FormatAs(const char* group) {
     const auto geometry = RegionGeometry::Compute(kRegion, 1 << 20, 64, 1 << 16);
     ASSERT_TRUE(geometry.ok()) << geometry.status().ToString();
-    ASSERT_TRUE(FormatRegion(region_, *ParseUuid(group), *geometry).ok());
+    ASSERT_TRUE(FormatRegion(region_, *ParseUuid(group), RandomSecret(), *geometry).ok());
   }
 
   std::vector<std::byte> page_, region_;

@@ -59,7 +59,7 @@ Status RdmaService::Start() {
                          page.size(),
                          made.region->rkey(),
                          made.page->rkey(),
-                         static_cast<uint32_t>(pool_.media().level()),
+                         EncodeMedia(pool_.media().kind()),
                          0};
   HL_RETURN_IF_ERROR(
       device_->Publish(kInspectService, *made.pd, std::as_bytes(std::span(&info, 1))));

@@ -10,6 +10,7 @@
 #include "common/text.h"
 #include "control/server.h"
 #include "pool/pool.h"
+#include "replica/idle_scrub.h"
 #include "replica/node.h"
 #include "replica/rdma_service.h"
 
@@ -76,19 +77,28 @@ Status RunReplica(const ReplicaOptions& options, Log* log) {
   RdmaService service([device] { return OpenDevice(device); }, *pool, log, options.datapath_cpu);
   HL_RETURN_IF_ERROR(service.Start());
   const Node::Identity identity{ServiceHost(device, service.device()), std::string(kVersion),
-                                std::string(MediaName(pool->media().level()))};
-  HL_ASSIGN_OR_RETURN(node, Node::Create(identity, pool->region(), store, service, log));
+                                std::string(MediaName(pool->media().kind()))};
+  Result<std::unique_ptr<Node>> created =
+      Node::Create(identity, pool->region(), store, service, log);
+  if (created.status().code() == Code::kCorruption) {
+    return Corruption(Text("pool ", options.pool, " is damaged: ", created.status().message(),
+                           "; put a copy of the file back, and what it lacks comes from the other "
+                           "replicas at the next open"));
+  }
+  HL_ASSIGN_OR_RETURN(node, std::move(created));
 
   log->Write(LogLevel::kInfo, Text("node ", FormatUuid(node->state().node), ", media ",
-                                   identity.media, ": ", MediaPromise(pool->media().level())));
+                                   identity.media, ": ", MediaPromise(pool->media().kind())));
   std::printf("ready %s\n", server->endpoint().ToString().c_str());
   std::fflush(stdout);
 
+  IdleScrub scrub(pool->region(), log);
   control::Deadline watch = control::Clock::now() + kWatchInterval;
   while (!Signalled(stop)) {
     HL_RETURN_IF_ERROR(server->Serve(watch, stop.get()));
     if (control::Clock::now() < watch) continue;
     service.Watch();
+    scrub.Tick();
     watch = control::Clock::now() + kWatchInterval;
   }
   log->Write(LogLevel::kInfo, "asked to end; the pool keeps everything");

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "files/file_lane.h"
+#include "files/member_check.h"
 #include "gtest/gtest.h"
 #include "journal/redo.h"
 #include "testing/memory_group.h"
@@ -47,11 +48,12 @@ struct LaneModel {
     const LogState log = Must(Redo(primary_, info_));
     JournalOptions journal_options;
     journal_options.window = window_;
-    journal_options.idle = step_;
+    journal_options.idle = step_ ? step_ : [] {};
     journal_options.space_timeout = std::chrono::seconds(20);
     journal_options.now = [this] { return clock += std::chrono::milliseconds(1); };
     auto journal = Must(Journal::Create(group_, primary_, info_, log, &media, journal_options));
-    EXPECT_TRUE(journal->AppendEpoch(log.tail.epoch + 1).ok());
+    EXPECT_TRUE(
+        journal->AppendEpoch(log.tail.epoch + 1, TestConfiguration(log.tail.epoch + 1)).ok());
     FileLaneOptions options;
     options.ack = ack;
     options.space_timeout = std::chrono::milliseconds(20);
@@ -75,12 +77,13 @@ struct LaneModel {
     text.resize(Must(lane->Read(id, 0, text)));
     return text;
   }
-  // The model is what the newest record made; the journal may have put sizes behind it.
+  // The model is what the newest record made; the journal may have put statements behind it, and a
+  // pad before those.
   void Remember() {
     uint64_t newest = 0;
     const auto note = [&](const RecordView& record, uint64_t) {
-      if (record.header.type != static_cast<uint8_t>(RecordType::kSizes))
-        newest = record.header.seq;
+      const auto type = static_cast<RecordType>(record.header.type);
+      if (type != RecordType::kStatements && type != RecordType::kPad) newest = record.header.seq;
       return Status();
     };
     EXPECT_TRUE(ScanLog(primary_, info_, 0, note).ok());
@@ -140,6 +143,8 @@ struct LaneModel {
   }
   // Empty: nothing.
   std::string WrongIn(std::vector<std::byte> image, uint64_t acked) const {
+    const MemberCheck check = CheckMember(image, info_, acked);
+    if (!check.sound()) return check.Damage(info_).front();
     const auto state = Redo(image, info_, acked);
     if (!state.ok()) return state.status().ToString();
     const std::string at = " at " + std::to_string(state->tail.seq);
@@ -147,6 +152,9 @@ struct LaneModel {
       return "the log ends" + at + ", acknowledged is " + std::to_string(acked);
     const auto table = FileTable::Load(image, info_);
     if (!table.ok()) return table.status().ToString() + at;
+    if (table->map != check.table.map) return "the check's table is not the redone one" + at;
+    const auto damaged = VerifyExtents(image, info_, *table);
+    if (!damaged.empty()) return damaged.front().Text(info_, *table) + at;
     const FileModel& expected = std::prev(states.upper_bound(state->tail.seq))->second;
     if (table->List().size() != expected.size())
       return std::to_string(table->List().size()) + " files, not " +

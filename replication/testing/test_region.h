@@ -11,6 +11,13 @@
 
 namespace hyperloop {
 
+inline constexpr RegionSecret kTestSecret{4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6, 7, 8, 9, 1};
+
+// A configuration of two replicas, for the first record of an epoch.
+inline Configuration TestConfiguration(uint64_t epoch) {
+  return {epoch, Uuid{7}, {{Uuid{8}, "127.0.0.1:1"}, {Uuid{9}, "127.0.0.1:2"}}};
+}
+
 struct TestRegion {
   std::vector<std::byte> bytes;
   RegionInfo info;
@@ -21,7 +28,7 @@ struct TestRegion {
     const uint64_t size = kJournalOffset + journal_size + 4096 + table + 4096 + extents * 4096ull;
     bytes.resize(size);
     const auto geometry = RegionGeometry::Compute(size, journal_size, table_capacity, 4096).value();
-    FormatRegion(bytes, Uuid{1, 2, 3}, geometry).IgnoreError();
+    FormatRegion(bytes, Uuid{1, 2, 3}, kTestSecret, geometry).IgnoreError();
     info = ParseSuperblock(bytes, size).value();
   }
 };

@@ -37,7 +37,7 @@ const std::vector<std::byte>& FormattedRegion() {
     std::vector<std::byte> bytes(kRegion);
     const auto geometry = RegionGeometry::Compute(kRegion, kJournal, 16, 4096);
     HL_FUZZ_CHECK(geometry.ok(), geometry.status().ToString());
-    FormatRegion(bytes, kGroup, *geometry).IgnoreError();
+    FormatRegion(bytes, kGroup, RegionSecret{1}, *geometry).IgnoreError();
     return bytes;
   }();
   return region;

@@ -6,6 +6,7 @@
 // (AddressSanitizer); a refused image is left as it was; redo changes applied bytes only, and doing
 // it again changes nothing.
 #include "files/file_table.h"
+#include "files/member_check.h"
 #include "fuzz/fuzz.h"
 #include "journal/log_scan.h"
 #include "journal/redo.h"
@@ -20,7 +21,18 @@ constexpr uint32_t kFiles = 16, kExtents = 8, kExtentSize = 4096;
 constexpr uint64_t kRegion =
     kJournalOffset + kJournal + 4096 + 4096 + 4096 + kExtents * kExtentSize;
 
-enum Edit : uint8_t { kRaw, kRecord, kHead, kTable, kMap, kBinding, kSuperblock, kNode, kEdits };
+enum Edit : uint8_t {
+  kRaw,
+  kRecord,
+  kHead,
+  kTable,
+  kMap,
+  kBinding,
+  kSuperblock,
+  kNode,
+  kConfiguration,
+  kEdits
+};
 // How a record departs from the one that continues the log.
 enum Fault : uint8_t { kBadCrc = 1, kBadChain = 2, kSkipSeq = 4, kOldEpoch = 8, kLongHeader = 16 };
 
@@ -35,7 +47,8 @@ class Image {
   Image() : bytes_(kRegion), page_(kNodePageSize) {
     const auto geometry = RegionGeometry::Compute(kRegion, kJournal, kFiles, kExtentSize);
     HL_FUZZ_CHECK(geometry.ok(), geometry.status().ToString());
-    HL_FUZZ_CHECK(FormatRegion(bytes_, Uuid{1, 2, 3}, *geometry).ok(), "format");
+    HL_FUZZ_CHECK(FormatRegion(bytes_, Uuid{1, 2, 3}, RegionSecret{4, 5, 6}, *geometry).ok(),
+                  "format");
     info_ = *ParseSuperblock(bytes_, bytes_.size());
     tail_ = ReadHead(bytes_, info_)->cursor;
   }
@@ -58,7 +71,7 @@ class Image {
           SetTable(in);
           break;
         case kMap: {
-          const MapEntry entry{in.U8(), in.U8()};
+          const MapEntry entry{in.U8(), in.U8(), in.U16() % (kExtentSize + 2u), in.U8()};
           Store(info_.geometry.MapOffset(in.U8() % kExtents), entry);
           break;
         }
@@ -67,6 +80,14 @@ class Image {
           in.Fill(reinterpret_cast<uint8_t*>(&block) + in.U8(), 32);
           SetCrc(&block, info_.seed);
           Store(info_.geometry.binding_offset, block);
+          break;
+        }
+        case kConfiguration: {
+          ConfigurationBlock block =
+              *MakeConfigurationBlock(info_, {in.U8(), Uuid{7}, {{Uuid{8}, "127.0.0.1:1"}}});
+          in.Fill(reinterpret_cast<uint8_t*>(&block) + 16 + in.U8() % 120, in.U8() % 32);
+          SetCrc(&block, info_.seed);
+          Store(info_.geometry.configuration_offset(), block);
           break;
         }
         case kSuperblock: {
@@ -109,6 +130,7 @@ class Image {
       HL_FUZZ_CHECK(Redo(again, *info).ok() && again == redone, "redo twice is not redo once");
     }
     CheckFiles(redone, *info);
+    CheckTheCheck(redone, redo.ok(), *info);
   }
 
  private:
@@ -123,7 +145,7 @@ class Image {
   void AddRecord(Reader& in) {
     const uint8_t faults = in.U8();
     RecordHeader h{};
-    h.magic = kRecordMagic;
+    h.magic = info_.record_magic;
     h.prev_crc = tail_.crc ^ ((faults & kBadChain) != 0 ? 1 : 0);
     h.type = in.U8() % 8;
     h.entry_count = in.U8() % 5;
@@ -137,7 +159,7 @@ class Image {
     std::vector<std::byte> payload;
     for (uint32_t i = 0; i < h.entry_count; ++i) {
       const uint64_t base = in.U8() < 200 ? info_.geometry.binding_offset : 0;
-      const RecordEntry entry{base + in.U32() % (kRegion - base + 64), 1u + in.U16() % 600u, 0};
+      const RecordEntry entry{base + in.U32() % (kRegion - base + 64), 1u + in.U16() % 1100u, 0};
       const auto* raw = reinterpret_cast<const std::byte*>(&entry);
       record.insert(record.end(), raw, raw + sizeof(entry));
       payload.resize(payload.size() + entry.length, static_cast<std::byte>(in.U8()));
@@ -179,9 +201,10 @@ class Image {
     TableEntry entry = MakeTableEntry(info_, file);
     if (in.U8() > 200) {  // any field, checksum right
       in.Fill(reinterpret_cast<uint8_t*>(&entry) + in.U8() % 120, 8);
-      const uint64_t size = std::exchange(entry.size, 0);
+      const TableSize size{std::exchange(entry.size, 0), std::exchange(entry.size_crc, 0)};
       SetCrc(&entry, info_.seed);
-      entry.size = size;
+      entry.size = size.size;
+      entry.size_crc = size.crc;
     }
     Store(info_.geometry.EntryOffset(slot), entry);
   }
@@ -225,6 +248,34 @@ class Image {
     HL_FUZZ_CHECK(again.ok() && again->sealed_epoch == state->sealed_epoch, "the page forgot");
   }
 
+  // The member's check, of the image as it is, says what redo and the table say of the redone one.
+  void CheckTheCheck(std::vector<std::byte>& redone, bool redo_ok, const RegionInfo& info) {
+    const std::vector<std::byte> before = bytes_;
+    const MemberCheck check = CheckMember(bytes_, info);
+    HL_FUZZ_CHECK(bytes_ == before, "the check changed the image");
+    HL_FUZZ_CHECK(check.sound() == check.Damage(info).empty(), "damage without a word");
+    HL_FUZZ_CHECK(check.log_error.ok() == redo_ok, "check and redo disagree about the log");
+    Scrubber scrubber(bytes_, info);
+    while (!scrubber.Step(1)) {
+    }
+    HL_FUZZ_CHECK(scrubber.result().has_value(), "nothing moved");
+    HL_FUZZ_CHECK(scrubber.result()->damaged.size() == check.damaged.size(), "scrubber and check");
+    if (!check.readable()) return;
+    const auto table = FileTable::Load(redone, info);
+    HL_FUZZ_CHECK(table.ok() && table->map == check.table.map, "check and redo disagree");
+    const auto damaged = VerifyExtents(redone, info, *table);
+    HL_FUZZ_CHECK(damaged.size() == check.damaged.size(), "check and redo disagree about extents");
+    // Another member that holds anything at all: mended, or refused.
+    const auto mended = MendExtents(redone, info, *table, damaged, 1,
+                                    [&](size_t, uint64_t offset, std::span<std::byte> out) {
+                                      std::memcpy(out.data(), before.data() + offset, out.size());
+                                      return Status();
+                                    });
+    if (mended.ok()) {
+      HL_FUZZ_CHECK(VerifyExtents(redone, info, *FileTable::Load(redone, info)).empty(), "mended");
+    }
+  }
+
   static void CheckFiles(const std::vector<std::byte>& image, const RegionInfo& info) {
     const auto table = FileTable::Load(image, info);
     if (!table.ok()) return;
@@ -263,8 +314,8 @@ std::vector<Input> Seeds() {
   {
     Writer out;  // an epoch, a file of one extent, appends
     out.U8(kTable).U8(1).U8(10).Bytes("000004.log", 10).U8(1).U8(0).U16(100).U8(1).U8(0);
-    out.U8(kMap).U8(2).U8(0).U8(0);
-    Record(out, RecordType::kEpoch, 0, 0, 0, 0);
+    out.U8(kMap).U8(2).U8(0).U16(100).U8(0).U8(0);
+    Record(out, RecordType::kEpoch, 0, 1, 1024, sizeof(ConfigurationBlock));
     for (unsigned i = 1; i < 6; ++i)
       Record(out, RecordType::kAppend, i - 1, 1, kDataFromBinding, 300);
     seeds.push_back(out.Take());
@@ -278,7 +329,7 @@ std::vector<Input> Seeds() {
   }
   {
     Writer out;  // a head in the middle, the other one damaged; more records
-    Record(out, RecordType::kSizes, 0, 2, 64, 8);
+    Record(out, RecordType::kStatements, 0, 2, 64, 12);
     out.U8(kHead).U8(1).U8(5).U8(kRaw).U32(4096).U8(4).U32(0);
     Record(out, RecordType::kBinding, 1, 1, 0, 64);
     seeds.push_back(out.Take());
@@ -288,6 +339,7 @@ std::vector<Input> Seeds() {
     out.U8(kNode).U8(3).U8(4).U8(3);
     for (int i = 0; i < 3; ++i) out.U8(11).Bytes("127.0.0.1:1", 11);
     out.U8(kBinding).U8(40).Bytes("/x/y", 4);
+    out.U8(kConfiguration).U8(3).U8(30).U8(4).U32(9);
     seeds.push_back(out.Take());
   }
   return seeds;

@@ -23,7 +23,7 @@ struct Bench {
     if (!made.ok()) Fail("append", made.status().ToString());
     chain = std::move(*made);
     const std::span<std::byte> region = chain->primary_bytes();
-    FormatRegion(region, Uuid{1}, *geometry).IgnoreError();
+    FormatRegion(region, Uuid{1}, kTestSecret, *geometry).IgnoreError();
     for (uint32_t i = 0; i < chain->size(); ++i)
       std::memcpy(chain->replica_bytes(i).data(), region.data(), region.size());
     const RegionInfo info = ParseSuperblock(region, region.size()).value();
@@ -31,7 +31,7 @@ struct Bench {
     log.head = ReadHead(region, info).value();
     log.tail = log.head.cursor;
     auto journal = Journal::Create(&chain->group(), region, info, log, &media, {}).value();
-    if (!journal->AppendEpoch(1).ok()) Fail("append", "no epoch");
+    if (!journal->AppendEpoch(1, TestConfiguration(1)).ok()) Fail("append", "no epoch");
     lane = FileLane::Load(std::move(journal), region, info, {}).value();
     file = lane->Create("000001.log", Lane::kLog).value();
   }

@@ -186,6 +186,20 @@ class GroupCommandTest : public StoreTest {
     EXPECT_EQ(status.exit_status, 0) << status.err << status.out;
     return nlohmann::json::parse(status.out, nullptr, false);
   }
+  static void PutByte(const std::string& path, size_t at, char byte) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(static_cast<std::streamoff>(at));
+    file.put(byte);
+  }
+  // The lowest bit of byte `at` of a file's extent, in the pool of a replica that is gone. The
+  // extent is found by its content: the file's 100,000 bytes are `fill` throughout.
+  void Flip(uint32_t replica, size_t at, char fill = 'w') {
+    const std::string pool = Slurp(cluster_.pool(replica));
+    const size_t end = pool.rfind(std::string(1000, fill));
+    ASSERT_NE(end, std::string::npos);
+    const size_t place = end + 1000 - 100000 + at;
+    PutByte(cluster_.pool(replica), place, static_cast<char>(pool[place] ^ 1));
+  }
   void ExpectFiles(const std::string& to) {
     EXPECT_EQ(Slurp(to + "/CURRENT"), "MANIFEST-000001\n");
     EXPECT_EQ(Slurp(to + "/000002.log"), std::string(100000, 'w'));
@@ -278,18 +292,114 @@ TEST_F(GroupCommandTest, VerifyComparesAllAndNamesTheFirstDifference) {
   EXPECT_EQ(equal.exit_status, 0) << equal.err;
   EXPECT_THAT(equal.out, HasSubstr("replica0, replica1, replica2, primary: 67108864 B are equal"));
 
-  // One byte of one replica, found by its content: the log's data is 'w' throughout.
+  // One byte that no file has: behind the end of the log file in its extent.
   cluster_.KillReplica(1);
-  std::string pool = Slurp(cluster_.pool(1));
-  const size_t at = pool.rfind(std::string(1000, 'w'));
-  ASSERT_NE(at, std::string::npos);
-  std::fstream file(cluster_.pool(1), std::ios::in | std::ios::out | std::ios::binary);
-  file.seekp(static_cast<std::streamoff>(at));
-  file.put('x');
-  file.close();
+  Flip(1, 100000);
   const Outcome different = Run({"verify", "--dir", dir_});
   EXPECT_EQ(different.exit_status, 1);
-  EXPECT_THAT(different.err, HasSubstr("replica0 and replica1 have 0x77 and 0x78"));
+  EXPECT_THAT(different.err, HasSubstr("replica0 and replica1 have 0x00 and 0x01"));
+  EXPECT_THAT(different.err, HasSubstr("bytes that no file has"));
+}
+
+TEST_F(GroupCommandTest, DamageIsNamedNeverExported) {
+  CloseStore();
+  cluster_.KillReplica(0);
+  Flip(0, 50000);
+  const Outcome verify = Run({"verify", "--dir", dir_});
+  EXPECT_EQ(verify.exit_status, 1);
+  EXPECT_THAT(verify.err,
+              HasSubstr("replica0 is damaged: extent 1 (\"000002.log\", bytes 0 to "
+                        "99999) fails its checksum; replica1, replica2, primary sound"));
+  const std::string to = cluster_.folder() + "/export";
+  const Outcome refused = Export(0, to);
+  EXPECT_EQ(refused.exit_status, 1);
+  EXPECT_THAT(refused.err, HasSubstr("replica0 is damaged: extent 1 (\"000002.log\""));
+  EXPECT_THAT(refused.err, HasSubstr("replica1 (--replica 1), replica2 (--replica 2)"));
+  EXPECT_FALSE(fs::exists(to));
+  const Outcome partial =
+      Run({"export", "--dir", dir_, "--replica", "0", "--to", to + "-partial", "--partial"});
+  EXPECT_EQ(partial.exit_status, 3) << partial.err;
+  EXPECT_THAT(partial.err, HasSubstr("exported all the same: replica0: extent 1"));
+  EXPECT_EQ(Export(1, to).exit_status, 0);
+  ExpectFiles(to);
+}
+
+// No member is sound as a whole; each has what another lacks.
+TEST_F(GroupCommandTest, VerifyRepairPutsTogetherWhatIsSound) {
+  Put("000003.log", std::string(100000, 'v'));
+  CloseStore();
+  const nlohmann::json before = StatusJson()["replicas"][0];
+  const std::vector<std::string> repair{"verify", "--dir", dir_, "--repair"};
+  EXPECT_EQ(Run(repair).exit_status, 0) << "nothing to do";
+  EXPECT_EQ(StatusJson()["replicas"][0]["epoch"], before["epoch"]);
+  for (uint32_t i = 0; i < 3; ++i) cluster_.KillReplica(i);
+  Flip(0, 50000);
+  Flip(1, 7, 'v');
+  Flip(2, 99999, 'w');
+  Flip(2, 0, 'v');
+  ASSERT_OK(cluster_.Restart());
+  fs::remove(dir_ + "/primary.pool");
+  const Outcome damaged = Run({"verify", "--dir", dir_});
+  EXPECT_EQ(damaged.exit_status, 1);
+  EXPECT_THAT(damaged.err, HasSubstr("no member is sound as a whole"));
+  const Outcome repaired = Run(repair);
+  EXPECT_EQ(repaired.exit_status, 0) << repaired.err;
+  EXPECT_THAT(repaired.out, HasSubstr("repaired; replica0, replica1, replica2"));
+  EXPECT_EQ(Run({"verify", "--dir", dir_}).exit_status, 0);
+  const nlohmann::json after = StatusJson()["replicas"][0];
+  EXPECT_EQ(after["database"], before["database"]);
+  EXPECT_EQ(after["directory"], before["directory"]);
+  EXPECT_EQ(after["files"], before["files"]);
+  for (uint32_t replica = 0; replica < 3; ++replica) {
+    const std::string to = cluster_.folder() + "/export" + std::to_string(replica);
+    EXPECT_EQ(Export(replica, to).exit_status, 0);
+    ExpectFiles(to);
+    EXPECT_EQ(Slurp(to + "/000003.log"), std::string(100000, 'v'));
+  }
+}
+
+// One extent that nobody has: refused, with its name, and nothing changes.
+TEST_F(GroupCommandTest, VerifyRepairRefusesWhatNobodyHas) {
+  CloseStore();
+  for (uint32_t i = 0; i < 3; ++i) {
+    cluster_.KillReplica(i);
+    Flip(i, 1000 + i);
+  }
+  ASSERT_OK(cluster_.Restart());
+  const nlohmann::json before = StatusJson()["replicas"];
+  const Outcome refused = Run({"verify", "--dir", dir_, "--repair"});
+  EXPECT_EQ(refused.exit_status, 1);
+  EXPECT_THAT(refused.err, HasSubstr("extent 1 (\"000002.log\", bytes 0 to 99999)"));
+  EXPECT_THAT(refused.err, HasSubstr("has a sound copy of it"));
+  for (uint32_t i = 0; i < 3; ++i)
+    EXPECT_EQ(StatusJson()["replicas"][i]["epoch"], before[i]["epoch"]);
+}
+
+// The last record of a log may be damaged without a trace in its own member: the others know it.
+TEST_F(GroupCommandTest, AShorterLogIsNotExportedForTheWhole) {
+  Put("000009.log", "first words, ");
+  ASSERT_OK(store_->Append(*store_->Lookup("000009.log"), "the last words"));
+  cluster_.KillRnicd();  // before the primary's Close, which would empty the log
+  store_.reset();
+  for (uint32_t i = 0; i < 3; ++i) cluster_.KillReplica(i);
+  const std::string pool = Slurp(cluster_.pool(0));
+  const size_t first = pool.find("the last words");  // in the ring, before the data area
+  ASSERT_NE(first, std::string::npos);
+  PutByte(cluster_.pool(0), first, 'X');
+  const std::string to = cluster_.folder() + "/export";
+  const Outcome refused = Export(0, to);
+  EXPECT_EQ(refused.exit_status, 1);
+  EXPECT_THAT(refused.err, HasSubstr("the log of replica0 ends at sequence"));
+  EXPECT_THAT(refused.err, HasSubstr("export from replica1 (--replica 1)"));
+  EXPECT_FALSE(fs::exists(to));
+  const Outcome verify = Run({"verify", "--dir", dir_});
+  EXPECT_EQ(verify.exit_status, 1);
+  EXPECT_THAT(verify.err, HasSubstr("the log of replica0 ends at sequence"));
+  const Outcome partial = Run({"export", "--dir", dir_, "--replica", "0", "--to", to, "--partial"});
+  EXPECT_EQ(partial.exit_status, 3) << partial.err;
+  EXPECT_EQ(Slurp(to + "/000009.log"), "first words, ");
+  EXPECT_EQ(Export(1, to + "1").exit_status, 0);
+  EXPECT_EQ(Slurp(to + "1/000009.log"), "first words, the last words");
 }
 
 TEST_F(GroupCommandTest, DumpStaysWithinTheRegion) {

@@ -110,6 +110,27 @@ TEST_F(GroupOutageTest, RestartedRnicDaemonIsNotSeen) {
   ExpectServes(*store);
 }
 
+// The daemon's socket is gone for a while, as when a package is upgraded.
+TEST_F(GroupOutageTest, AppendWaitsForAnRnicDaemonThatIsNotThereYet) {
+  auto store = Serving(Patient());
+  ASSERT_NE(store, nullptr);
+  cluster_.KillRnicd();
+  unlink(cluster_.socket().c_str());
+  std::atomic<bool> called{false};
+  Status appended;
+  std::thread writer([&] {
+    called = true;
+    appended = store->Append(file_, "two");
+  });
+  EXPECT_TRUE(Eventually([&] { return called.load(); }));
+  cluster_.RestartRnicd();
+  writer.join();
+  EXPECT_OK(appended);
+  EXPECT_EQ(Content(*store, "f"), "onetwo");
+  EXPECT_OK(store->Close());
+  ExpectEqualRegions();
+}
+
 // The call is under way when the replica dies.
 TEST_F(GroupOutageTest, ReplicaThatDiesUnderLoadIsNotSeen) {
   auto store = Serving(Patient());

@@ -55,6 +55,9 @@ class TestCluster {
   void KillRnicd();
   // Starts again what died, on the old pools and ports.
   Status Restart();
+  // Ends all of it, gives every pool a larger region with hyperloopctl, and starts it again. What
+  // hyperloopctl printed when it failed; else empty.
+  std::string Resize(uint64_t region_size, uint32_t table_capacity);
   // Starts a new RNIC daemon alone: the replicas live on.
   void RestartRnicd();
 

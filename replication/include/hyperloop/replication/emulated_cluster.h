@@ -13,6 +13,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,7 +26,7 @@ struct ClusterOptions {
   std::string directory;  // made when absent; on tmpfs for media=ram, on a disk for media=file
   uint32_t replicas = 3;  // 1 to 8
   uint64_t region_size = 256ull << 20;  // bytes of each replica's region
-  std::string media = "auto";           // auto, ram, file, pmem
+  std::string media = "auto";           // auto, ram, file, pmem, …-emulated
   std::string provider = "softrnic";    // or verbs: all nodes on one RDMA device, no daemon
   std::string device;                   // verbs: NAME or NAME:PORT; empty: the first active
   int spin_us = -1;                     // of the RNIC daemon; -1: its default
@@ -74,6 +75,12 @@ Result<ClusterInfo> StartCluster(const ClusterOptions& options);
 
 // What the directory's cluster is and which of its processes live. kNotFound: no cluster there.
 Result<ClusterInfo> ReadCluster(const std::string& directory);
+
+// Runs `change` on a cluster at rest, then records that its regions have `region_size` bytes. No
+// start comes between. kBusy: a process lives. Otherwise what `change` returns; then nothing is
+// recorded.
+Status ChangeRegionSize(const std::string& directory, uint64_t region_size,
+                        const std::function<Status(const ClusterInfo& cluster)>& change);
 
 // Ends every process of the cluster: SIGTERM (and SIGCONT), after `patience` SIGKILL. Returns those
 // that needed SIGKILL. Nothing running is success. kNotFound: no cluster there.

@@ -31,7 +31,7 @@ struct NodeStatus {
   uint64_t heartbeat = 0;        // moves while the owner lives
   uint64_t installed_epoch = 0;  // the epoch whose log this node's log was made equal to; 0: never
   std::vector<std::string> replicas;  // control endpoints of the installed configuration
-  std::string media;                  // "ram", "file", "pmem"
+  std::string media;                  // "ram", "file", "pmem", …-emulated
   uint64_t region_size = 0;
 
   // The rest is empty until the region was formatted.
@@ -48,6 +48,16 @@ struct NodeStatus {
   std::vector<FileInfo> files;  // as of last_seq, by name
   std::string
       log_error;  // not empty: the log or the table is damaged, and how; files is empty then
+  // Extents whose bytes fail their checksum, a sentence each. Only of NodeView::Check.
+  std::vector<std::string> damage;
+  // What the log itself says of who must agree: the configuration that its newest epoch began with.
+  struct Recorded {
+    uint64_t epoch = 0;  // 0: none yet
+    std::string owner;
+    std::vector<std::string> nodes;     // uuids of the replicas, in the order of the chain
+    std::vector<std::string> replicas;  // their control endpoints
+  };
+  Recorded configuration;
 };
 
 // A private copy of a region.
@@ -90,6 +100,8 @@ class NodeView {
   // read again until the log's head stood still meanwhile. kBusy: it did not, many times over.
   virtual Result<RegionImage> Snapshot() = 0;
   virtual Result<NodeStatus> ReadStatus() = 0;
+  // The same, with every byte that the group's files have here read and checked.
+  virtual Result<NodeStatus> Check() = 0;
 };
 
 }  // namespace hyperloop

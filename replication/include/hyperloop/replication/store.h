@@ -26,7 +26,7 @@
 
 namespace hyperloop {
 
-using FileId = uint32_t;  // names a file of the table; valid, across Reconnect too, until it is
+using FileId = uint64_t;  // names a file of the table; valid, across Reconnect too, until it is
                           // removed or replaced
 
 enum class Lane : uint8_t {

@@ -1,0 +1,118 @@
+// hyperloopctl resize
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+
+#include "common/text.h"
+#include "ctl/command.h"
+#include "files/resize.h"
+#include "hyperloop/replication/emulated_cluster.h"
+
+namespace hyperloop::ctl {
+namespace {
+
+struct ResizeOptions {
+  std::string pool, directory;
+  std::string region_size, journal_size;
+  uint32_t table_capacity = 0;
+};
+
+Result<ResizeTarget> TargetOf(const ResizeOptions& options) {
+  ResizeTarget target;
+  HL_ASSIGN_OR_RETURN(target.region_size, ParseSize(options.region_size));
+  if (!options.journal_size.empty()) {
+    HL_ASSIGN_OR_RETURN(target.journal_size, ParseSize(options.journal_size));
+  }
+  target.table_capacity = options.table_capacity;
+  return target;
+}
+
+Status ResizeOne(const std::string& path, const ResizeTarget& target) {
+  HL_ASSIGN_OR_RETURN(const ResizeReport report, ResizePool(path, target));
+  const std::string sizes =
+      Text("region ", FormatSize(report.geometry.region_size), ", journal ",
+           FormatSize(report.geometry.journal_size), ", table of ", report.geometry.table_capacity,
+           " files, ", report.geometry.extent_count, " extents");
+  if (report.changed) {
+    std::printf("%s: %s; the old pool is %s\n", path.c_str(), sizes.c_str(),
+                report.set_aside.c_str());
+  } else {
+    std::printf("%s: %s already\n", path.c_str(), sizes.c_str());
+  }
+  return {};
+}
+
+// Everything that can be refused is, before the first pool is touched. Members that an interrupted
+// call has resized already count as they are.
+Status CheckMembers(const std::vector<std::string>& pools, const ResizeTarget& target) {
+  std::string first;
+  PoolLook known;
+  for (const std::string& path : pools) {
+    HL_ASSIGN_OR_RETURN(const PoolLook look, LookAtPool(path));
+    HL_RETURN_IF_ERROR(PlanResize(look.info.geometry, target).status().WithContext(path));
+    if (!look.replica) continue;
+    if (first.empty()) {
+      first = path;
+      known = look;
+    } else if (look.info.group != known.info.group || !(look.tail == known.tail)) {
+      return Aborted(Text("the logs of ", first, " (record ", known.tail.seq, ") and ", path,
+                          " (record ", look.tail.seq,
+                          ") differ; start the cluster, open and close the database once, then "
+                          "stop the cluster and resize"));
+    }
+  }
+  return {};
+}
+
+Status ResizeCluster(const ClusterInfo& cluster, const ResizeTarget& target) {
+  std::vector<std::string> pools;
+  for (const ClusterProcess& replica : cluster.replicas()) pools.push_back(replica.pool);
+  const std::string primary = cluster.directory + "/primary.pool";
+  if (std::filesystem::exists(primary)) pools.push_back(primary);
+  HL_RETURN_IF_ERROR(CheckMembers(pools, target));
+  for (const std::string& pool : pools) HL_RETURN_IF_ERROR(ResizeOne(pool, target));
+  return {};
+}
+
+Status Resize(const ResizeOptions& options) {
+  HL_ASSIGN_OR_RETURN(const ResizeTarget target, TargetOf(options));
+  if (!options.pool.empty()) {
+    HL_RETURN_IF_ERROR(ResizeOne(options.pool, target));
+    std::printf("resize the pools of all other members in the same way, then start the replicas\n");
+    return {};
+  }
+  return ChangeRegionSize(options.directory, target.region_size, [&](const ClusterInfo& cluster) {
+    return ResizeCluster(cluster, target);
+  });
+}
+
+}  // namespace
+
+void AddResize(CLI::App& app, Action* chosen) {
+  auto options = std::make_shared<ResizeOptions>();
+  CLI::App* resize = app.add_subcommand(
+      "resize",
+      "give a group at rest a larger region: of one member's pool, on its machine, or of a whole "
+      "emulated cluster; the old pools are set aside");
+  CLI::Option_group* where = resize->add_option_group("where");
+  where->add_option("--pool", options->pool, "a pool whose process has ended");
+  where->add_option("--dir", options->directory, "the directory of a stopped emulated cluster");
+  where->require_option(1);
+  resize
+      ->add_option("--region-size", options->region_size,
+                   "bytes of the region from now on (K, M, G)")
+      ->required();
+  resize->add_option("--journal-size", options->journal_size, "of its journal; default: as it is");
+  resize->add_option("--table-capacity", options->table_capacity,
+                     "files that the database can have; default: as it is");
+  resize->callback([=] {
+    *chosen = [=] {
+      const Status resized = Resize(*options);
+      return resized.ok() ? static_cast<int>(kExitOk) : Fail(resized);
+    };
+  });
+}
+
+}  // namespace hyperloop::ctl

@@ -1,0 +1,467 @@
+#include "files/member_check.h"
+
+#include <cstring>
+#include <string>
+#include <tuple>
+
+#include "gtest/gtest.h"
+#include "journal/redo.h"
+#include "layout/crc32c.h"
+#include "testing/lane_bench.h"
+
+namespace hyperloop {
+namespace {
+
+using Mode = MemoryGroup::Mode;
+using Image = std::vector<std::byte>;
+
+std::string Joined(const MemberCheck& check, const RegionInfo& info) {
+  std::string text;
+  for (const std::string& each : check.Damage(info)) text += each + "\n";
+  return text;
+}
+
+FileModel FilesOf(Image image, const RegionInfo& info) {
+  FileModel files;
+  if (!Redo(image, info).ok()) return {{"no log", ""}};
+  const auto table = FileTable::Load(image, info);
+  if (!table.ok()) return {{"no table", ""}};
+  for (const FileInfo& file : table->List()) {
+    std::string& text = files[file.name];
+    text.resize(file.lane == Lane::kLog ? file.size : 0);
+    table->ReadBytes(image, info, SlotOf(file.id), 0, text);
+  }
+  return files;
+}
+
+// Nodes with executed records, and some behind the head.
+struct Nodes : LaneBench {
+  Nodes() : LaneBench(Mode::kImmediate) {
+    Append("1.log", Bytes(3000));
+    Append("1.log", std::string(6000, 'x'));
+    Append("MANIFEST-1", Bytes(900));
+    EXPECT_TRUE(lane->Bind({Uuid{1}, "/db"}).ok());
+    EXPECT_TRUE(lane->Checkpoint().ok());
+    Append("1.log", Bytes(500));
+    Append("2.log", Bytes(700));
+    const Status cut = lane->Truncate(Must(lane->Lookup("MANIFEST-1")), 400);
+    EXPECT_TRUE(cut.ok()) << cut.ToString();
+    Append("1.log", Bytes(90));
+    EXPECT_TRUE(lane->Sync(0).ok());
+    info = region.info;
+    g = info.geometry;
+    check = CheckMember(group.image(0), info);
+    EXPECT_TRUE(check.sound()) << Joined(check, info);
+  }
+  std::string Bytes(size_t size) {
+    std::string text(size, ' ');
+    for (char& c : text) c = static_cast<char>(random());
+    return text;
+  }
+  void Append(const std::string& name, const std::string& text) {
+    if (!lane->Lookup(name).ok()) {
+      EXPECT_TRUE(lane->Create(name, Lane::kLog).ok());
+    }
+    for (size_t at = 0; at < text.size(); at += 3000) {
+      const Status status = lane->Append(Must(lane->Lookup(name)), text.substr(at, 3000));
+      EXPECT_TRUE(status.ok()) << status.ToString();
+    }
+    model[name] += text;
+  }
+  // The extent that has the file's bytes from `index` extents on.
+  uint32_t Extent(const std::string& name, uint32_t index) {
+    const uint32_t slot = SlotOf(Must(lane->Lookup(name)));
+    return check.table.slots[slot].extents[index];
+  }
+
+  RegionInfo info;
+  RegionGeometry g;
+  MemberCheck check;
+};
+
+TEST(MemberCheck, SaysWhatASoundMemberHolds) {
+  Nodes nodes;
+  const Image before = nodes.group.image(0);
+  EXPECT_EQ(nodes.check.log.tail.seq, nodes.lane->statistics().last_seq);
+  EXPECT_GT(nodes.check.log.records, 3u);
+  EXPECT_GE(nodes.check.acked, nodes.check.log.tail.seq - 1);
+  EXPECT_EQ(nodes.check.table.List().size(), 3u);
+  EXPECT_EQ(nodes.check.binding.directory, "/db");
+  EXPECT_EQ(nodes.check.configuration.epoch, 1u);
+  ASSERT_EQ(nodes.check.configuration.replicas.size(), 2u);
+  EXPECT_EQ(nodes.check.configuration.replicas[1].address, "127.0.0.1:2");
+  EXPECT_TRUE(nodes.group.image(0) == before);
+  const uint64_t beyond = nodes.check.log.tail.seq + 1;
+  EXPECT_FALSE(CheckMember(before, nodes.info, beyond).log_error.ok());
+  EXPECT_FALSE(CheckMember(std::span(before).first(before.size() - 1), nodes.info).sound());
+}
+
+// Every bit of everything that means something: an error is named, or it changes nothing that the
+// member would give.
+TEST(MemberCheck, NoSingleBitGoesUnseen) {
+  Nodes nodes;
+  const Image clean = nodes.group.image(0);
+  const FileModel files = FilesOf(clean, nodes.info);
+  const LogCursor& tail = nodes.check.log.tail;
+  std::vector<std::pair<uint64_t, uint64_t>> records;  // place and length
+  ASSERT_TRUE(ScanLog(clean, nodes.info, 0, [&](const RecordView& record, uint64_t at) {
+                records.emplace_back(kJournalOffset + at, record.header.length);
+                return Status();
+              }).ok());
+  const auto [last_record, last_length] = records.back();
+  records.pop_back();
+  struct Counts {
+    int named = 0, harmless = 0, shorter = 0;
+  };
+  const uint64_t last = last_record;
+  const auto flip = [&](uint64_t begin, uint64_t size, uint64_t step = 1) {
+    Counts counts;
+    Image image = clean;
+    for (uint64_t bit = begin * 8; bit < (begin + size) * 8; bit += step) {
+      image[bit / 8] ^= std::byte(1u << bit % 8);
+      const auto info = ParseSuperblock(image, image.size());
+      const MemberCheck check = info.ok() ? CheckMember(image, *info) : MemberCheck();
+      if (!info.ok() || !check.sound()) {
+        ++counts.named;
+      } else if (check.log.tail == tail) {
+        EXPECT_TRUE(FilesOf(image, *info) == files) << "bit " << bit % 8 << " at " << bit / 8;
+        ++counts.harmless;
+      } else {
+        // A shorter log: comparison with the other members tells.
+        EXPECT_EQ(check.log.tail.seq, tail.seq - 1) << "bit " << bit % 8 << " at " << bit / 8;
+        EXPECT_GE(bit / 8, last);
+        EXPECT_FALSE(CheckMember(image, *info, tail.seq).sound());
+        ++counts.shorter;
+      }
+      image[bit / 8] = clean[bit / 8];
+    }
+    return counts;
+  };
+  const RegionGeometry& g = nodes.g;
+  EXPECT_EQ(flip(0, sizeof(Superblock)).harmless, 0);
+  // The older copy of the head counts for the newer while the ring has what is behind it.
+  for (const uint64_t offset : kHeadOffsets) flip(offset, sizeof(HeadBlock));
+  EXPECT_EQ(flip(kLockOffset, 8).named, 0);
+  for (const auto& [at, length] : records) {
+    const Counts counts = flip(at, length, 7);
+    EXPECT_EQ(counts.harmless + counts.shorter, 0) << at;
+    EXPECT_GT(counts.named, 80);
+  }
+  const Counts newest = flip(last_record, last_length);
+  EXPECT_EQ(newest.harmless, 0);
+  EXPECT_GT(newest.shorter, 100);
+  // What no record behind the head restates.
+  EXPECT_EQ(flip(g.binding_offset, sizeof(BindingBlock), 3).harmless, 0);
+  EXPECT_EQ(flip(g.configuration_offset(), sizeof(ConfigurationBlock), 3).harmless, 0);
+  EXPECT_EQ(flip(g.EntryOffset(0), sizeof(TableEntry)).harmless, 0);
+  EXPECT_EQ(flip(g.EntryOffset(9), sizeof(TableEntry)).harmless, 0) << "a free entry";
+  EXPECT_EQ(flip(g.MapOffset(nodes.Extent("1.log", 0)), sizeof(MapEntry)).harmless, 0);
+  EXPECT_EQ(flip(g.MapOffset(nodes.Extent("1.log", 2)), sizeof(MapEntry)).harmless, 0);
+  EXPECT_EQ(flip(g.MapOffset(15), sizeof(MapEntry)).harmless, 0) << "a free entry";
+  EXPECT_EQ(flip(g.ExtentOffset(nodes.Extent("1.log", 1)), g.extent_size, 11).harmless, 0);
+  const uint32_t partial = nodes.Extent("1.log", 2);
+  const uint64_t length = nodes.check.table.map[partial].length;
+  // The first 808 bytes were executed; those behind them are redone from the log.
+  EXPECT_EQ(flip(g.ExtentOffset(partial), 808).harmless, 0);
+  EXPECT_EQ(flip(g.ExtentOffset(partial) + 808, g.extent_size - 808, 3).named, 0);
+  EXPECT_EQ(length, 808u + 590);
+}
+
+TEST(MemberCheck, NamesExtentFileAndPlace) {
+  Nodes nodes;
+  const uint32_t extent = nodes.Extent("1.log", 1);
+  Image image = nodes.group.image(0);
+  image[nodes.g.ExtentOffset(extent) + 5] ^= std::byte{1};
+  const MemberCheck check = CheckMember(image, nodes.info);
+  EXPECT_TRUE(check.readable());
+  ASSERT_EQ(check.damaged.size(), 1u);
+  EXPECT_EQ(check.damaged[0].file, "1.log");
+  EXPECT_EQ(Joined(check, nodes.info), "extent " + std::to_string(extent) +
+                                           " (\"1.log\", bytes 4096 to 8191) fails its checksum\n");
+  EXPECT_TRUE(CheckMember(image, nodes.info, 0, CheckDepth::kMetadata).sound());
+  ASSERT_TRUE(Redo(image, nodes.info).ok());
+  EXPECT_EQ(VerifyExtents(image, nodes.info, check.table).size(), 1u);
+}
+
+// Bytes of another place are not damage to themselves.
+TEST(MemberCheck, ExtentsThatChangedPlacesAreNamed) {
+  Nodes nodes;
+  nodes.Append("3.log", std::string(8192, 'y'));
+  Image image = nodes.group.image(0);
+  ASSERT_TRUE(nodes.lane->Checkpoint().ok());
+  image = nodes.group.image(0);
+  nodes.check = CheckMember(image, nodes.info);
+  const auto at = [&](uint32_t index) {
+    return image.begin() + static_cast<long>(nodes.g.ExtentOffset(nodes.Extent("3.log", index)));
+  };
+  std::copy(at(0), at(0) + 4096, at(1));  // the same bytes: no damage
+  EXPECT_TRUE(CheckMember(image, nodes.info).sound());
+  std::swap_ranges(
+      at(0), at(0) + 4096,
+      image.begin() + static_cast<long>(nodes.g.ExtentOffset(nodes.Extent("1.log", 0))));
+  EXPECT_EQ(CheckMember(image, nodes.info).damaged.size(), 2u);
+}
+
+TEST(MemberCheck, AnythingAtAllGetsAnAnswer) {
+  Nodes nodes;
+  const Image clean = nodes.group.image(0);
+  std::mt19937_64 random(5);
+  for (int round = 0; round < 3000; ++round) {
+    Image image = clean;
+    for (uint64_t n = 1 + random() % 12; n > 0; --n) {
+      const uint64_t at =
+          random() % 2 == 0 ? random() % image.size() : random() % (nodes.g.data_offset + 4096);
+      image[at] = static_cast<std::byte>(random());
+    }
+    const auto info = ParseSuperblock(image, image.size());
+    if (info.ok()) CheckMember(image, *info).Damage(*info);
+  }
+}
+
+// --- crashes
+
+// Statements are records like others, but what they state may be there before and after them.
+TEST(MemberCheck, AtEachStepOfStatementsEveryCrashIsSound) {
+  uint64_t statements = 0;
+  for (uint64_t seed = 1; seed <= 12; ++seed) {
+    LaneBench bench(Mode::kManual, seed, 2, 100000);
+    const auto check_all = [&](const std::string& when) {
+      for (size_t hop = 0; hop < 2; ++hop) {
+        ASSERT_EQ(bench.WrongIn(bench.group.CrashImage(hop, bench.random), 0), "")
+            << when << " seed " << seed;
+      }
+      ASSERT_EQ(bench.WrongIn(bench.region.bytes, 0), "") << when << " at the primary";
+    };
+    bench.group.set_mode(Mode::kImmediate);
+    for (const char* name : {"1.log", "2.log"}) {
+      ASSERT_TRUE(bench.lane->Create(name, Lane::kLog).ok());
+      bench.model[name] = "";
+    }
+    for (int round = 0; round < 12; ++round) {
+      bench.group.set_mode(Mode::kImmediate);
+      if (round % 4 == 3) {
+        const uint64_t size = bench.random() % bench.model["1.log"].size();
+        ASSERT_TRUE(bench.lane->Truncate(Must(bench.lane->Lookup("1.log")), size).ok());
+        bench.model["1.log"].resize(size);
+      }
+      bench.Remember();
+      bench.group.set_mode(Mode::kManual);
+      for (int i = 0; i < 6; ++i)
+        bench.AppendInRecords(i % 3 == 0 ? "2.log" : "1.log", bench.RandomText(900));
+      const auto count = [&](const RecordView& record, uint64_t) {
+        statements += record.header.type == static_cast<uint8_t>(RecordType::kStatements);
+        return Status();
+      };
+      ASSERT_TRUE(ScanLog(bench.region.bytes, bench.region.info, 0, count).ok());
+      check_all("before the steps");
+      while (bench.group.Step()) {
+        ASSERT_TRUE(bench.lane->Tick().ok());
+        check_all("between two steps");
+        if (testing::Test::HasFatalFailure()) return;
+      }
+    }
+  }
+  EXPECT_GT(statements, 0u);
+}
+
+// --- bytes that users wrote
+
+// All that somebody outside can know of a group: its uuid, and this code.
+struct Forger {
+  explicit Forger(const Uuid& group) {
+    TestRegion other;
+    EXPECT_TRUE(FormatRegion(other.bytes, group, RegionSecret{}, other.info.geometry).ok());
+    info = ParseSuperblock(other.bytes, other.bytes.size()).value();
+  }
+  // A record that says that everything up to a million was acknowledged.
+  std::string Record(uint32_t magic, uint32_t seed) const {
+    RecordHeader h{};
+    h.magic = magic;
+    h.type = static_cast<uint8_t>(RecordType::kNamespace);
+    h.entry_count = 1;
+    h.epoch = 1;
+    h.seq = 1000001;
+    h.acked_seq = 1000000;
+    h.length = 81;
+    h.file_slot = kNoSlot;
+    const RecordEntry entry{info.geometry.data_offset, 1, 0};
+    std::string bytes(128, '\0');
+    std::memcpy(bytes.data(), &h, sizeof(h));
+    std::memcpy(bytes.data() + 64, &entry, sizeof(entry));
+    h.crc = RecordCrc(reinterpret_cast<const std::byte*>(bytes.data()), 81, seed);
+    std::memcpy(bytes.data(), &h, sizeof(h));
+    return bytes;
+  }
+  RegionInfo info;
+};
+
+TEST(MemberCheck, NoPayloadPassesForARecord) {
+  LaneBench bench(Mode::kImmediate);
+  const Forger forger(bench.region.info.group);
+  const uint32_t version_1 = Crc32c(0x484c5247, forger.info.group.data(), sizeof(Uuid));
+  const FileId log = Must(bench.lane->Create("1.log", Lane::kLog));
+  for (uint32_t shift = 0; shift < 64; shift += 8) {  // whatever the payload's place in the ring
+    for (const auto& [magic, seed] : {std::pair{forger.info.record_magic, forger.info.seed},
+                                      std::pair{0x44524c48u, version_1}}) {
+      std::string value(shift, 'x');
+      for (int i = 0; i < 3; ++i) value += forger.Record(magic, seed);
+      ASSERT_TRUE(bench.lane->Append(log, value).ok());
+    }
+    if (shift == 32) {
+      ASSERT_TRUE(bench.lane->Checkpoint().ok());
+    }
+  }
+  const auto& info = bench.region.info;
+  const Image whole = bench.group.image(0);
+  uint64_t last = 0;
+  const auto log_state = ScanLog(whole, info, 0, [&](const RecordView&, uint64_t at) {
+    last = kJournalOffset + at;
+    return Status();
+  });
+  ASSERT_TRUE(log_state.ok()) << log_state.status().ToString();
+  EXPECT_LT(HighestAcked(whole, info), 100u);
+  for (const uint64_t cut : {uint64_t{0}, uint64_t{63}, uint64_t{100}, uint64_t{200}}) {
+    Image torn = whole;
+    std::fill(torn.begin() + static_cast<long>(last + cut),
+              torn.begin() + static_cast<long>(last + cut + 64), std::byte{0});
+    const MemberCheck check = CheckMember(torn, info);
+    EXPECT_TRUE(check.sound()) << Joined(check, info);
+    EXPECT_EQ(check.log.tail.seq, log_state->tail.seq - 1);
+  }
+}
+
+// --- damage is not blessed, but mended
+
+TEST(MemberCheck, ATruncationLeavesDamageDamaged) {
+  for (const bool damage_behind_the_cut : {false, true}) {
+    Nodes nodes;
+    ASSERT_TRUE(nodes.lane->Drain().ok());
+    const uint64_t at = nodes.g.ExtentOffset(nodes.Extent("1.log", 1));
+    nodes.region.bytes[at + (damage_behind_the_cut ? 3000 : 20)] ^= std::byte{8};
+    const FileId file = Must(nodes.lane->Lookup("1.log"));
+    const Status cut = nodes.lane->Truncate(file, 5000);
+    EXPECT_EQ(cut.code(), Code::kCorruption) << cut.ToString();
+    EXPECT_NE(cut.message().find("\"1.log\" is not truncated to 5000 B"), std::string::npos);
+    EXPECT_EQ(nodes.lane->Files()[0].size, 9590u);
+    // Where no byte of the extent stays, there is nothing to bless.
+    EXPECT_TRUE(nodes.lane->Truncate(file, 4096).ok());
+    EXPECT_TRUE(CheckMember(nodes.group.image(1), nodes.info).sound());
+  }
+}
+
+struct MendTest : testing::Test, Nodes {
+  // Members 0 and 1 are others; ours is the third.
+  MendTest() : ours(group.image(2)) {}
+  Result<std::vector<MendedExtent>> Mend() {
+    EXPECT_TRUE(Redo(ours, info).ok());
+    const auto table = FileTable::Load(ours, info);
+    EXPECT_TRUE(table.ok()) << table.status().ToString();
+    damaged = VerifyExtents(ours, info, *table);
+    return MendExtents(ours, info, *table, damaged, 2,
+                       [&](size_t member, uint64_t offset, std::span<std::byte> out) -> Status {
+                         if (member == away) return Unavailable("member 0 is away");
+                         std::memcpy(out.data(), group.image(member).data() + offset, out.size());
+                         return {};
+                       });
+  }
+  void Damage(Image& image, uint32_t extent, uint64_t within = 7) {
+    image[g.ExtentOffset(extent) + within] ^= std::byte{32};
+  }
+  Image ours;
+  std::vector<ExtentDamage> damaged;
+  size_t away = 9;
+};
+
+TEST_F(MendTest, TakesTheFirstSoundCopyOfEachExtent) {
+  const uint32_t first = Extent("1.log", 0), partial = Extent("1.log", 2);
+  Damage(ours, first);
+  Damage(ours, partial);
+  Damage(group.image(0), partial);
+  const auto mended = Mend();
+  ASSERT_TRUE(mended.ok()) << mended.status().ToString();
+  ASSERT_EQ(mended->size(), 2u);
+  for (const MendedExtent& each : *mended) {
+    EXPECT_EQ(each.member, each.damage.extent == first ? 0u : 1u);
+    EXPECT_EQ(each.damage.file, "1.log");
+  }
+  EXPECT_TRUE(CheckMember(ours, info).sound());
+  EXPECT_TRUE(FilesOf(ours, info) == FilesOf(group.image(1), info));
+}
+
+TEST_F(MendTest, TheChecksumItselfMayBeWhatIsDamaged) {
+  ours[g.MapOffset(Extent("1.log", 2)) + offsetof(MapEntry, crc)] ^= std::byte{2};
+  const auto mended = Mend();
+  ASSERT_TRUE(mended.ok()) << mended.status().ToString();
+  ASSERT_EQ(mended->size(), 1u);
+  EXPECT_TRUE(CheckMember(ours, info).sound());
+  EXPECT_TRUE(FilesOf(ours, info) == FilesOf(group.image(1), info));
+}
+
+TEST_F(MendTest, SaysWhereNobodyHasIt) {
+  const uint32_t extent = Extent("1.log", 1);
+  for (Image* image : {&ours, &group.image(1)}) Damage(*image, extent);
+  away = 0;
+  const Status status = Mend().status();
+  EXPECT_EQ(status.code(), Code::kCorruption);
+  for (const std::string& text : {"extent " + std::to_string(extent), std::string("\"1.log\""),
+                                  std::string("none of 2"), std::string("member 0 is away")}) {
+    EXPECT_NE(status.message().find(text), std::string::npos) << status.message();
+  }
+}
+
+// --- scrubbing
+
+std::optional<MemberCheck> Scrub(Scrubber& scrubber, uint64_t budget, int* steps = nullptr) {
+  int n = 1;
+  while (!scrubber.Step(budget)) ++n;
+  if (steps != nullptr) *steps = n;
+  return scrubber.result();
+}
+
+TEST(Scrubber, FindsWhatTheCheckFinds) {
+  Nodes nodes;
+  Image image = nodes.group.image(0);
+  for (const bool damage : {false, true}) {
+    if (damage) image[nodes.g.ExtentOffset(nodes.Extent("1.log", 1))] ^= std::byte{1};
+    Scrubber scrubber(image, nodes.info);
+    int steps = 0;
+    const auto result = Scrub(scrubber, 1, &steps);
+    ASSERT_TRUE(result.has_value());
+    EXPECT_GT(steps, 4);
+    EXPECT_EQ(result->damaged.size(), damage ? 1u : 0u);
+    EXPECT_EQ(result->log.tail, nodes.check.log.tail);
+  }
+  image[kJournalOffset + nodes.check.log.head.cursor.position + 70] ^= std::byte{1};
+  Scrubber scrubber(image, nodes.info);
+  const auto result = Scrub(scrubber, 1);
+  ASSERT_TRUE(result.has_value());
+  EXPECT_FALSE(result->log_error.ok());
+}
+
+// The log moves under it: damage or none, nothing is said.
+TEST(Scrubber, SaysNothingOfALogThatMoved) {
+  for (const bool damage : {false, true}) {
+    Nodes nodes;
+    Image& image = nodes.group.image(0);
+    if (damage) image[nodes.g.ExtentOffset(nodes.Extent("1.log", 1))] ^= std::byte{1};
+    Scrubber scrubber(image, nodes.info);
+    EXPECT_FALSE(scrubber.Step(1));
+    nodes.Append("1.log", "more");
+    EXPECT_FALSE(Scrub(scrubber, 1).has_value());
+    // What was in the log may be executed meanwhile.
+    Scrubber again(image, nodes.info);
+    EXPECT_FALSE(again.Step(1));
+    ASSERT_TRUE(nodes.lane->Drain().ok());
+    const auto result = Scrub(again, 1);
+    ASSERT_TRUE(result.has_value());
+    EXPECT_EQ(result->damaged.size(), damage ? 1u : 0u);
+    // The head alone.
+    Scrubber third(image, nodes.info);
+    EXPECT_FALSE(third.Step(1));
+    ASSERT_TRUE(nodes.lane->Checkpoint().ok());
+    EXPECT_FALSE(Scrub(third, 1).has_value());
+  }
+}
+
+}  // namespace
+}  // namespace hyperloop

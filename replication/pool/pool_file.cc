@@ -1,0 +1,166 @@
+#include "pool/pool_file.h"
+
+#include <fcntl.h>
+#include <libpmem.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <string_view>
+
+#include "layout/crc32c.h"
+#include "layout/region_layout.h"
+
+namespace hyperloop {
+namespace {
+
+constexpr uint64_t kRootMagic = 0x4c4f4f504c48;  // "HLPOOL"
+constexpr uint32_t kRootVersion = 1;
+constexpr uint64_t kRegionAlign = 2ull << 20;
+// libpmemobj's format, version 6: the header's first bytes, and two fields of the descriptor that
+// follows the header's page.
+constexpr char kSignature[8] = {'P', 'M', 'E', 'M', 'O', 'B', 'J', 0};
+constexpr uint64_t kLayoutNameOffset = 4096;
+constexpr uint64_t kRootOffsetOffset = 6144;
+constexpr uint64_t kSmallestPool = 8ull << 20;
+// The region begins behind PMDK's headers and lanes, at 4 or 6 MiB whatever its size.
+constexpr uint64_t kRegionBeginsBelow = 64ull << 20;
+
+constexpr std::string_view kWaysOut =
+    ". Set the file aside; where its group has other members, they hold the same data "
+    "(hyperloopctl export reads any one of them, and verify names the sound ones)";
+
+uint32_t RootCrc(PoolRoot root) {
+  root.crc = 0;
+  return Crc32c(0, &root, sizeof(root));
+}
+
+template <typename T>
+std::optional<T> ReadAt(int fd, uint64_t offset) {
+  T value;
+  if (offset > INT64_MAX) return std::nullopt;
+  if (::pread(fd, &value, sizeof(value), static_cast<off_t>(offset)) != sizeof(value))
+    return std::nullopt;
+  return value;
+}
+
+std::optional<PoolRoot> ReadRoot(int fd, uint64_t offset) {
+  std::optional<PoolRoot> root = ReadAt<PoolRoot>(fd, offset);
+  if (root && root->magic == kRootMagic && root->crc == RootCrc(*root)) return root;
+  return std::nullopt;
+}
+
+std::optional<PoolRoot> ReadRootCopy(int fd) {
+  for (uint64_t begin = kRegionAlign; begin <= kRegionBeginsBelow; begin += kRegionAlign) {
+    std::optional<PoolRoot> root = ReadRoot(fd, PoolRootCopy(begin));
+    if (root && root->region_offset == begin) return root;
+  }
+  return std::nullopt;
+}
+
+// Why there is no root: another program's pool, none at all, or ours and damaged.
+Status NoRoot(int fd, const std::string& path) {
+  const auto signature = ReadAt<std::array<char, sizeof(kSignature)>>(fd, 0);
+  const auto layout = ReadAt<std::array<char, 64>>(fd, kLayoutNameOffset);
+  if (!signature || std::memcmp(signature->data(), kSignature, sizeof(kSignature)) != 0)
+    return Corruption("pool " + path + " is damaged, or not a pool of libpmemobj" +
+                      std::string(kWaysOut));
+  if (layout && std::memcmp(layout->data(), kPoolLayout, sizeof(kPoolLayout)) != 0) {
+    return InvalidArgument("pool " + path + " belongs to another program: its layout is \"" +
+                           std::string(layout->data(), strnlen(layout->data(), layout->size())) +
+                           "\", not \"" + kPoolLayout + "\"");
+  }
+  return Corruption("pool " + path +
+                    " is damaged or was never finished: neither copy of its root passes its check" +
+                    std::string(kWaysOut));
+}
+
+// A file may be replaced under its name between the opening and the locking.
+Status CheckSameFile(int fd, const std::string& path, struct stat* st) {
+  struct stat named;
+  if (::fstat(fd, st) != 0 || ::stat(path.c_str(), &named) != 0)
+    return FromErrno(errno, "open pool " + path);
+  if (st->st_dev == named.st_dev && st->st_ino == named.st_ino) return {};
+  return Busy("pool " + path + " was replaced while it was being opened; try again");
+}
+
+Status NoFile(int error, const std::string& path) {
+  struct stat st;
+  if (error == ENOENT && ::stat((path + ".creating").c_str(), &st) == 0) {
+    return NotFound("pool " + path + " does not exist; its creation was cut short (" + path +
+                    ".creating is left), create it again");
+  }
+  return FromErrno(error, "open pool " + path);
+}
+
+}  // namespace
+
+void SealPoolRoot(PoolRoot* root) {
+  root->magic = kRootMagic;
+  root->version = kRootVersion;
+  root->crc = RootCrc(*root);
+}
+
+Result<OwnedFd> LockPoolFile(const std::string& path, bool read_only) {
+  struct stat st;
+  if (::stat(path.c_str(), &st) != 0) return NoFile(errno, path);
+  if (!S_ISREG(st.st_mode)) return InvalidArgument("pool " + path + " is not a regular file");
+  OwnedFd fd(::open(path.c_str(), (read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC));
+  if (fd.get() < 0) return FromErrno(errno, "open pool " + path);
+  if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) return FromErrno(errno, "lock pool " + path);
+    return Busy("pool " + path +
+                " is in use by another process (a replica or primary, running or stopped)");
+  }
+  HL_RETURN_IF_ERROR(CheckSameFile(fd.get(), path, &st));
+  if (static_cast<uint64_t>(st.st_size) >= kSmallestPool) return fd;
+  return Corruption("pool " + path + " is truncated or not a pool: " + std::to_string(st.st_size) +
+                    " B, the smallest pool has " + std::to_string(kSmallestPool) +
+                    std::string(kWaysOut));
+}
+
+Result<PoolRoot> FindPoolRoot(int fd, const std::string& path) {
+  std::optional<PoolRoot> root;
+  if (const auto offset = ReadAt<uint64_t>(fd, kRootOffsetOffset)) root = ReadRoot(fd, *offset);
+  if (!root) root = ReadRootCopy(fd);
+  if (!root) return NoRoot(fd, path);
+  if (root->version == kRootVersion) return *root;
+  return InvalidArgument("pool " + path + " was made by another version of this program: version " +
+                         std::to_string(root->version) +
+                         " of the pool's root, this program reads " + std::to_string(kRootVersion));
+}
+
+Status CheckPoolRoot(const PoolRoot& root, uint64_t file_size, const std::string& path) {
+  const auto fits = [&](uint64_t offset, uint64_t size) {
+    return offset % 4096 == 0 && size % 4096 == 0 && size > 0 && offset <= file_size &&
+           size <= file_size - offset;
+  };
+  if (file_size < root.pool_size || !fits(root.region_offset, root.region_size) ||
+      !fits(root.node_page_offset, root.node_page_size) || root.node_page_size < kNodePageSize) {
+    return Corruption("pool " + path + " is truncated: " + std::to_string(file_size) +
+                      " B, made with " + std::to_string(root.pool_size) + std::string(kWaysOut));
+  }
+  return {};
+}
+
+Result<std::span<std::byte>> MapPoolFile(int fd, const std::string& path, bool private_copy) {
+  struct stat st;
+  if (::fstat(fd, &st) != 0) return FromErrno(errno, "open pool " + path);
+  auto size = static_cast<size_t>(st.st_size);
+  void* data = nullptr;
+  if (private_copy) {
+    data = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
+    if (data == MAP_FAILED) return FromErrno(errno, "map pool " + path);
+  } else {
+    data = pmem_map_file(path.c_str(), 0, 0, 0, &size, nullptr);
+    if (data == nullptr) return FromErrno(errno, "map pool " + path);
+  }
+  return std::span(static_cast<std::byte*>(data), size);
+}
+
+}  // namespace hyperloop

@@ -1,0 +1,55 @@
+// The file of a pool, looked at without libpmemobj.
+//
+// PMDK's metadata (headers, lanes, heap, zones) is written when the pool is made and never again,
+// since the pool holds one root and one allocation for ever. libpmemobj follows its pointers
+// without checking them, so that one flipped bit ends the process that opens the pool. Therefore
+// nothing here follows them but one: the root's offset, which leads to a structure under a CRC or
+// to a refusal. A copy of that structure lies in our own allocation, right in front of the region,
+// and counts where the root itself is damaged. The file remains an ordinary pool for PMDK's own
+// tools.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "hyperloop/core/status.h"
+#include "pool/owned_fd.h"
+
+namespace hyperloop {
+
+inline constexpr char kPoolLayout[] = "hyperloop-1";
+
+// The root object of the pool: where region and node page lie.
+struct PoolRoot {
+  uint64_t magic;
+  uint32_t version;
+  uint32_t crc;  // over this struct with crc = 0, seed 0
+  uint64_t pool_size;
+  uint64_t region_offset;  // in the file
+  uint64_t region_size;
+  uint64_t node_page_offset;
+  uint64_t node_page_size;
+};
+static_assert(sizeof(PoolRoot) == 56);
+
+// Sets magic, version and CRC.
+void SealPoolRoot(PoolRoot* root);
+// Where the copy of a root lies in the file: it ends where the region begins.
+constexpr uint64_t PoolRootCopy(uint64_t region_offset) { return region_offset - sizeof(PoolRoot); }
+
+// Opens the file and takes PMDK's lock on it; the lock lives as long as the descriptor and its
+// copies. kNotFound, kBusy, kCorruption (too small for any pool), kInvalidArgument (no regular
+// file).
+Result<OwnedFd> LockPoolFile(const std::string& path, bool read_only);
+// The sound copy of the root. kCorruption: neither is sound, or this is no pool at all.
+// kInvalidArgument: a pool of libpmemobj that another program made.
+Result<PoolRoot> FindPoolRoot(int fd, const std::string& path);
+// What the root says lies within a file of `file_size` bytes. kCorruption says what does not.
+Status CheckPoolRoot(const PoolRoot& root, uint64_t file_size, const std::string& path);
+// Maps the whole file, to be unmapped by pmem_unmap: shared, on persistent memory directly; or
+// private, where stores go nowhere. `fd`: of LockPoolFile.
+Result<std::span<std::byte>> MapPoolFile(int fd, const std::string& path, bool private_copy);
+
+}  // namespace hyperloop

@@ -1,0 +1,45 @@
+// IdleScrub: a replica's look at its own region while nobody writes to it, so that damage is found
+// while the other members still have sound copies.
+//
+// Sans-IO: Tick is called about once a second, on the thread that serves requests. It checks at
+// most kBudget bytes a call (a few milliseconds), begins anew when the log has moved, and rests for
+// kRestTicks calls after each whole pass. It mends nothing: a node does not know who is sound.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "files/member_check.h"
+#include "hyperloop/core/log.h"
+
+namespace hyperloop {
+
+class IdleScrub {
+ public:
+  static constexpr uint64_t kBudget = 8u << 20;
+  static constexpr int kRestTicks = 600;
+
+  // Both outlive it; `log` may be null.
+  IdleScrub(std::span<const std::byte> region, Log* log) : region_(region), log_(log) {}
+
+  void Tick();
+  uint64_t passes() const { return passes_; }
+
+ private:
+  // The log is empty, and was at the last call: whoever owns the group is idle.
+  bool Still(const RegionInfo& info);
+  void Report(const MemberCheck& check, const RegionInfo& info);
+
+  const std::span<const std::byte> region_;
+  Log* const log_;
+  std::optional<LogCursor> head_;
+  std::optional<Scrubber> scrubber_;
+  int rest_ = 0;
+  uint64_t passes_ = 0;
+  std::string said_;
+};
+
+}  // namespace hyperloop

@@ -1,0 +1,89 @@
+#include "replica/idle_scrub.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "files/file_lane.h"
+#include "testing/lane_bench.h"
+#include "testing/memory_group.h"
+#include "testing/test_region.h"
+
+namespace hyperloop {
+namespace {
+
+class Lines final : public Log {
+ public:
+  void Write(LogLevel, std::string_view text) override { lines.emplace_back(text); }
+  std::vector<std::string> lines;
+};
+
+// A region that holds one file of several extents, whose primary has gone idle or closed.
+class IdleScrubTest : public testing::Test {
+ protected:
+  IdleScrubTest() : group_(region_.bytes, 1, MemoryGroup::Mode::kImmediate) {
+    const LogState log = ScanLog(region_.bytes, region_.info).value();
+    auto journal =
+        Journal::Create(&group_, region_.bytes, region_.info, log, &media_, JournalOptions())
+            .value();
+    EXPECT_TRUE(journal->AppendEpoch(1, TestConfiguration(1)).ok());
+    lane_ = FileLane::Load(std::move(journal), region_.bytes, region_.info, {}).value();
+    file_ = lane_->Create("000004.log", Lane::kLog).value();
+    for (int i = 0; i < 10; ++i) {
+      EXPECT_TRUE(lane_->Append(file_, std::string(1000, static_cast<char>('a' + i))).ok());
+    }
+    EXPECT_TRUE(lane_->Checkpoint().ok());
+  }
+  void Ticks(int count) {
+    for (int i = 0; i < count; ++i) scrub_.Tick();
+  }
+  std::vector<std::byte>& replica() { return group_.image(0); }
+
+  TestRegion region_{64 << 10, 32};
+  MemoryGroup group_;
+  RamMedia media_;
+  std::unique_ptr<FileLane> lane_;
+  FileId file_{};
+  Lines log_;
+  IdleScrub scrub_{group_.image(0), &log_};
+};
+
+TEST_F(IdleScrubTest, SoundRegionIsPassedOverInSilence) {
+  Ticks(3);
+  EXPECT_EQ(scrub_.passes(), 1u);
+  EXPECT_TRUE(log_.lines.empty());
+  Ticks(IdleScrub::kRestTicks);
+  EXPECT_EQ(scrub_.passes(), 1u) << "it rests";
+  Ticks(2);
+  EXPECT_EQ(scrub_.passes(), 2u);
+}
+
+TEST_F(IdleScrubTest, DamageIsNamedOnce) {
+  replica()[region_.info.geometry.ExtentOffset(1) + 17] ^= std::byte{4};
+  Ticks(3);
+  ASSERT_EQ(log_.lines.size(), 1u);
+  EXPECT_THAT(log_.lines[0], testing::AllOf(testing::HasSubstr("000004.log"),
+                                            testing::HasSubstr("verify --repair")));
+  Ticks(2 * IdleScrub::kRestTicks);
+  EXPECT_EQ(log_.lines.size(), 1u);
+  replica()[region_.info.geometry.ExtentOffset(1) + 17] ^= std::byte{4};
+  Ticks(2 * IdleScrub::kRestTicks);
+  ASSERT_EQ(log_.lines.size(), 2u);
+  EXPECT_THAT(log_.lines[1], testing::HasSubstr("sound again"));
+}
+
+TEST_F(IdleScrubTest, NothingIsScrubbedWhileTheLogMoves) {
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_TRUE(lane_->Append(file_, "more").ok());
+    Ticks(1);
+  }
+  EXPECT_EQ(scrub_.passes(), 0u);
+  ASSERT_TRUE(lane_->Checkpoint().ok());
+  Ticks(3);
+  EXPECT_EQ(scrub_.passes(), 1u);
+  EXPECT_TRUE(log_.lines.empty());
+}
+
+}  // namespace
+}  // namespace hyperloop

@@ -1,0 +1,292 @@
+// Bits and bytes of one member, of the primary's copy, of local files; full disks. Two sound
+// replicas always remain.
+#include <fcntl.h>
+#include <sys/mount.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+
+#include "crash/chaos/actions.h"
+#include "layout/region_layout.h"
+
+namespace hyperloop::chaos {
+namespace {
+
+namespace stdfs = std::filesystem;
+
+// Where the region and its areas lie in a pool file.
+struct PoolMap {
+  uint64_t region = 0;  // offset in the file
+  RegionGeometry geometry;
+};
+
+Result<PoolMap> MapPool(const std::string& bytes) {
+  constexpr uint64_t kStep = 4096;
+  for (uint64_t at = 0; at + kRegionSize <= bytes.size(); at += kStep) {
+    uint64_t magic = 0;
+    std::memcpy(&magic, bytes.data() + at, sizeof magic);
+    if (magic != kRegionMagic) continue;
+    const auto image = std::as_bytes(std::span(bytes)).subspan(at, kRegionSize);
+    HL_ASSIGN_OR_RETURN(const RegionInfo info, ParseSuperblock(image, kRegionSize));
+    return PoolMap{at, info.geometry};
+  }
+  return NotFound("no region in the pool");
+}
+
+struct Area {
+  uint64_t begin, end;  // in the region
+};
+
+// A bit of `area` in a byte that is in use, mostly.
+void Flip(World& world, std::string& bytes, uint64_t at, Area area) {
+  uint64_t where = area.begin + world.Random(area.end - area.begin);
+  for (int i = 0; i < 2000 && bytes[at + where] == 0; ++i)
+    where = area.begin + world.Random(area.end - area.begin);
+  bytes[at + where] = static_cast<char>(bytes[at + where] ^ (1 << world.Random(8)));
+  world.Note("a bit flipped at " + std::to_string(where));
+}
+
+// Writes only the bytes that differ, as a medium that decays.
+void WriteChanged(const std::string& path, const std::string& before, const std::string& after) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  for (size_t i = 0; i < after.size(); ++i) {
+    if (before[i] != after[i] && pwrite(fd, &after[i], 1, static_cast<off_t>(i)) != 1) break;
+  }
+  ::close(fd);
+}
+
+enum class Where { kSuperblock, kHead, kRing, kBinding, kTable, kMap, kData };
+
+Area AreaOf(const RegionGeometry& geometry, Where where) {
+  switch (where) {
+    case Where::kSuperblock:
+      return {0, sizeof(Superblock)};
+    case Where::kHead:
+      return {kHeadOffsets[0], kHeadOffsets[1] + sizeof(HeadBlock)};
+    case Where::kRing:
+      return {kJournalOffset, geometry.journal_end()};
+    case Where::kBinding:
+      return {geometry.binding_offset, geometry.table_offset};
+    case Where::kTable:
+      return {geometry.table_offset, geometry.map_offset};
+    case Where::kMap:
+      return {geometry.map_offset, geometry.data_offset};
+    case Where::kData:
+      break;
+  }
+  return {geometry.data_offset, geometry.region_size};
+}
+
+// Bits of a dead replica's region: the other two are sound, so the open in order that follows finds
+// everything and leaves all members equal.
+void FlipIn(World& world, Where where) {
+  world.Life();
+  if (world.failed()) return;
+  const auto i = static_cast<uint32_t>(world.Random(kReplicas));
+  world.Note("replica " + std::to_string(i));
+  world.KillReplica(i);
+  const std::string before = ReadFile(world.pool(i));
+  std::string after = before;
+  const Result<PoolMap> map = MapPool(before);
+  if (!map.ok()) return world.Fail(map.status().ToString());
+  for (uint64_t n = 1 + world.Random(3); n > 0; --n)
+    Flip(world, after, map->region, AreaOf(map->geometry, where));
+  WriteChanged(world.pool(i), before, after);
+  if (world.StartReplica(i)) {
+    world.AwaitReplicas();
+    const Ended verify = world.Run({ProgramOf("hyperloopctl"), "verify", "--uri", world.Uri()});
+    world.Note("verify: " + verify.output);
+    if (verify.by_signal()) return world.Fail("verify ended by a signal");
+    if (verify.status == 0) return world.Fail("verify does not see the damage");
+    if (verify.output.find("replica" + std::to_string(i)) == std::string::npos)
+      return world.Fail("verify does not name replica" + std::to_string(i) + ": " + verify.output);
+    return;
+  }
+  // Refused to start: what it holds is the others' to give back.
+  const Ended ended = world.replica(i).Wait();
+  world.Note("it does not start: " + ended.output);
+  world.CheckRefused(ended, {world.pool(i)});
+  WriteFile(world.pool(i), before);
+}
+void FlipSuperblock(World& world) { FlipIn(world, Where::kSuperblock); }
+void FlipHead(World& world) { FlipIn(world, Where::kHead); }
+void FlipRing(World& world) { FlipIn(world, Where::kRing); }
+void FlipBinding(World& world) { FlipIn(world, Where::kBinding); }
+void FlipTable(World& world) { FlipIn(world, Where::kTable); }
+void FlipMap(World& world) { FlipIn(world, Where::kMap); }
+void FlipData(World& world) { FlipIn(world, Where::kData); }
+
+// A pool that cannot be used: the replica says so, the group is refused while it is away, and goes
+// on once the file is put back.
+void BadPool(World& world, const std::function<std::string(std::string)>& damage) {
+  world.Life();
+  if (world.failed()) return;
+  const auto i = static_cast<uint32_t>(world.Random(kReplicas));
+  world.KillReplica(i);
+  const std::string before = ReadFile(world.pool(i));
+  WriteFile(world.pool(i), damage(before));
+  if (world.StartReplica(i)) return world.Note("the damage does not matter");
+  const Ended ended = world.replica(i).Wait();
+  world.Note("replica " + std::to_string(i) + ": " + ended.output);
+  world.CheckRefused(ended, {world.pool(i)});
+  if (world.failed()) return;
+  StoreOptions options = world.Options();
+  options.connect_timeout = std::chrono::seconds(1);
+  const auto files = FilesIn(world.directory());
+  const Ended open = world.Dump(FormatStoreUri(options), world.directory(), world.Path("dump"));
+  world.CheckRefused(open, {world.endpoint(i)});
+  if (!world.failed() && FilesIn(world.directory()) != files)
+    world.Fail("the refused open changed files");
+  WriteFile(world.pool(i), before);
+}
+
+void TruncatePool(World& world) {
+  BadPool(world, [&](std::string bytes) {
+    bytes.resize(world.Random(bytes.size()));
+    return bytes;
+  });
+}
+
+// PMDK's own bytes, before and behind the region.
+void FlipPmdk(World& world) {
+  BadPool(world, [&](std::string bytes) {
+    const Result<PoolMap> map = MapPool(bytes);
+    if (!map.ok()) {
+      world.Fail(map.status().ToString());
+      return bytes;
+    }
+    const uint64_t behind = map->region + kRegionSize + kNodePageSize;
+    for (uint64_t n = 1 + world.Random(4); n > 0; --n) {
+      const bool in_front = behind >= bytes.size() || world.Random(8) != 0;
+      Flip(world, bytes, 0, in_front ? Area{0, map->region} : Area{behind, bytes.size()});
+    }
+    return bytes;
+  });
+}
+
+// A replica's pool is gone: the new one is no member, and says so by name.
+void LosePool(World& world) {
+  world.Life();
+  if (world.failed()) return;
+  const auto i = static_cast<uint32_t>(world.Random(kReplicas));
+  world.KillReplica(i);
+  stdfs::rename(world.pool(i), world.Path("kept.pool"));
+  if (!world.StartReplica(i)) return world.Fail("a new pool: " + world.replica(i).output());
+  world.AwaitReplicas();
+  world.ExpectRefused(world.Uri(), world.directory(), {"fresh", "recorded", "never"});
+  world.KillReplica(i);
+  stdfs::rename(world.Path("kept.pool"), world.pool(i));
+}
+
+// A pool is an older copy of itself, as from a backup: the others have what it lacks.
+void StalePool(World& world) {
+  world.Life();
+  if (world.failed()) return;
+  world.KillWriter();
+  const auto i = static_cast<uint32_t>(world.Random(kReplicas));
+  world.KillReplica(i);
+  const std::string old = ReadFile(world.pool(i));
+  if (!world.StartReplica(i)) return world.Fail("it does not start: " + world.replica(i).output());
+  world.AwaitReplicas();
+  world.Life();
+  if (world.failed()) return;
+  world.KillReplica(i);
+  WriteFile(world.pool(i), old);
+}
+
+// The primary's pool is only a copy: it is set to the group.
+void FlipPrimaryPool(World& world) {
+  world.Life();
+  if (world.failed()) return;
+  const std::string before = ReadFile(world.primary_pool());
+  std::string after = before;
+  const Result<PoolMap> map = MapPool(before);
+  if (!map.ok()) return world.Fail(map.status().ToString());
+  for (int n = 0; n < 20; ++n) Flip(world, after, map->region, {0, kRegionSize});
+  WriteChanged(world.primary_pool(), before, after);
+}
+
+// Local log files are the group's cache: after a power failure they may be anything.
+void DamageLocalFiles(World& world) {
+  world.Life();
+  if (world.failed()) return;
+  for (const auto& [name, bytes] : FilesIn(world.directory())) {
+    const bool log = name == "CURRENT" || name.starts_with("MANIFEST-") || name.ends_with(".log");
+    if (!log) continue;
+    const std::string path = world.directory() + "/" + name;
+    const uint64_t how = world.Random(4);
+    world.Note(name + ": damage " + std::to_string(how));
+    if (how == 0) WriteFile(path, std::string(bytes.size(), '\0'));
+    if (how == 1) WriteFile(path, bytes.substr(0, world.Random(bytes.size())));
+    if (how == 2) stdfs::remove(path);
+  }
+}
+
+// --- full disks
+
+// RocksDB 7.8.3 with assertions, as Debian builds it, may abort where it resumes after a full disk,
+// with any FileSystem: nothing acknowledged is lost by that either.
+bool EndedByItsOwnAssertion(World& world) {
+  world.writer().Signal(SIGSTOP);  // whatever it does, it has done
+  if (world.writer().running()) return false;
+  const Ended ended = world.writer().Wait();
+  if (ended.output.find("AssertFalseAndGetStatusForPrevError") == std::string::npos)
+    world.Fail("the service did not live through a full disk: " + ended.output);
+  world.Note("RocksDB aborted by itself");
+  return true;
+}
+
+void FullDisk(World& world) {
+  if (!world.small_disk()) return world.Skip("mounting a small tmpfs is not permitted here");
+  if (!world.StartWriting(20 + world.Random(100))) return;
+  world.ResizeDisk(world.UsedOfDisk() + (64 << 10) + world.Random(512 << 10));
+  const bool failed =
+      Eventually([&] { return world.progress().failed.load() > 3 || !world.writer().running(); });
+  if (!failed) world.Fail("the small disk does not become full");
+  const bool named = world.writer().output().find("No space left") != std::string::npos;
+  const bool room_first = world.Coin();
+  if (room_first) world.ResizeDisk(0);
+  if (!EndedByItsOwnAssertion(world)) {
+    if (!named) world.Fail("a full disk is not named: " + world.writer().output());
+    world.KillWriter();
+  }
+  if (!room_first) world.ResizeDisk(0);
+  world.progress().failed.store(0);
+}
+
+void FullDiskOfPool(World& world) {
+  world.Life();
+  if (world.failed()) return;
+  const std::string disk = world.NewPath("tiny");
+  stdfs::create_directories(disk);
+  if (mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=4m") != 0)
+    return world.Skip("mounting a small tmpfs is not permitted here");
+  StoreOptions options = world.Options();
+  options.pool = disk + "/primary.pool";
+  world.ExpectRefused(FormatStoreUri(options), world.directory(), {"make room", "No space left"});
+  if (!stdfs::is_empty(disk)) world.Fail("a pool that did not fit was left behind");
+  umount(disk.c_str());
+}
+
+}  // namespace
+
+std::vector<Action> DamageActions() {
+  return {{"flip_superblock", FlipSuperblock},
+          {"flip_head", FlipHead},
+          {"flip_ring", FlipRing},
+          {"flip_binding", FlipBinding},
+          {"flip_table", FlipTable},
+          {"flip_map", FlipMap},
+          {"flip_data", FlipData},
+          {"flip_primary_pool", FlipPrimaryPool},
+          {"flip_pmdk", FlipPmdk},
+          {"truncate_pool", TruncatePool},
+          {"lose_pool", LosePool},
+          {"stale_pool", StalePool},
+          {"damage_local_files", DamageLocalFiles},
+          {"full_disk", FullDisk},
+          {"full_disk_of_pool", FullDiskOfPool}};
+}
+
+}  // namespace hyperloop::chaos

@@ -1,0 +1,135 @@
+// Chaos: a real service over a real group goes through rounds of kills, stops, mistakes and damage.
+// After each step everything acknowledged is there, every refusal named its reason and a way out
+// and changed nothing, and no member is worse than before.
+//
+// A round is a group of its own and a few actions in a row. HYPERLOOP_CHAOS_ROUNDS sets how many,
+// HYPERLOOP_CHAOS_SEED what happens, HYPERLOOP_CHAOS_ONLY the actions to choose from
+// (kill_writer,flip_data), HYPERLOOP_CHAOS_ROUND a single round, HYPERLOOP_CHAOS_KEEP=1 leaves the
+// folder of a failed one.
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
+
+#include <chrono>
+#include <map>
+#include <random>
+#include <set>
+#include <sstream>
+
+#include "crash/chaos/actions.h"
+
+namespace hyperloop::chaos {
+namespace {
+
+uint64_t Setting(const char* name, uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+std::vector<Action> ChosenActions() {
+  const std::vector<Action> all = AllActions();
+  const char* only = std::getenv("HYPERLOOP_CHAOS_ONLY");
+  if (only == nullptr) return all;
+  std::vector<Action> chosen;
+  std::istringstream names(only);
+  for (std::string name; std::getline(names, name, ',');) {
+    const size_t before = chosen.size();
+    for (const Action& action : all) {
+      if (action.name == name) chosen.push_back(action);
+    }
+    EXPECT_EQ(chosen.size(), before + 1) << "no action is called " << name;
+  }
+  return chosen;
+}
+
+// The action of step `step` counted over all rounds: every action once, in an order of chance,
+// before any comes again.
+const Action& ActionOf(const std::vector<Action>& actions, uint64_t seed, uint64_t step) {
+  std::vector<size_t> order(actions.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::mt19937_64 random(Mix(seed, step / order.size()));
+  for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random() % i]);
+  return actions[order[step % order.size()]];
+}
+
+struct Count {
+  uint64_t times = 0, failed = 0, skipped = 0;
+};
+
+class ChaosTest : public testing::Test {
+ protected:
+  // Mounts of this test are nobody else's, and end with it.
+  static void SetUpTestSuite() {
+    if (unshare(CLONE_NEWNS) == 0) mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
+  }
+
+  void Round(uint64_t round) {
+    World world(Mix(seed_, round));
+    std::string last;
+    for (uint64_t step = 0; step < steps_ && !world.failed(); ++step) {
+      const Action& action = ActionOf(actions_, seed_, round * steps_ + step);
+      last = action.name;
+      world.Note("--- " + action.name);
+      world.progress().failed.store(0);
+      try {
+        action.run(world);
+      } catch (const std::exception& error) {  // of the standard library's file system
+        world.Fail(error.what());
+      }
+      Count& count = counts_[action.name];
+      ++count.times;
+      if (!world.skipped().empty()) {
+        ++count.skipped;
+        std::printf("%s skipped: %s\n", action.name.c_str(), world.skipped().c_str());
+        world.Skip("");
+      }
+      world.Settle();
+    }
+    acknowledged_ += world.model().acknowledged();
+    undecided_ += world.model().undecided();
+    if (!world.failed()) return;
+    ++counts_[last].failed;
+    ADD_FAILURE() << "round " << round << ", " << last << ": " << world.failure()
+                  << "\nwhat happened:\n"
+                  << world.story() << "again: HYPERLOOP_CHAOS_SEED=" << seed_
+                  << " HYPERLOOP_CHAOS_ROUND=" << round << Only() << " build/tests/chaos_test";
+  }
+
+  void PrintCounts() const {
+    for (const auto& [name, count] : counts_) {
+      std::printf("%-24s %4llu times, %llu failed, %llu skipped\n", name.c_str(),
+                  static_cast<unsigned long long>(count.times),
+                  static_cast<unsigned long long>(count.failed),
+                  static_cast<unsigned long long>(count.skipped));
+    }
+    std::printf("%llu writes acknowledged, %llu undecided\n",
+                static_cast<unsigned long long>(acknowledged_),
+                static_cast<unsigned long long>(undecided_));
+  }
+
+  static std::string Only() {
+    const char* only = std::getenv("HYPERLOOP_CHAOS_ONLY");
+    return only == nullptr ? "" : std::string(" HYPERLOOP_CHAOS_ONLY=") + only;
+  }
+
+  const uint64_t seed_ = Setting("HYPERLOOP_CHAOS_SEED", std::random_device()());
+  const uint64_t steps_ = Setting("HYPERLOOP_CHAOS_STEPS", 3);
+  const std::vector<Action> actions_ = ChosenActions();
+  std::map<std::string, Count> counts_;
+  uint64_t acknowledged_ = 0, undecided_ = 0;
+};
+
+TEST_F(ChaosTest, NothingAcknowledgedIsLost) {
+  ASSERT_FALSE(actions_.empty());
+  std::printf("seed: HYPERLOOP_CHAOS_SEED=%llu\n", static_cast<unsigned long long>(seed_));
+  if (std::getenv("HYPERLOOP_CHAOS_ROUND") != nullptr) {
+    Round(Setting("HYPERLOOP_CHAOS_ROUND", 0));
+  } else {
+    const uint64_t rounds = Setting("HYPERLOOP_CHAOS_ROUNDS", 8);
+    for (uint64_t round = 0; round < rounds; ++round) Round(round);
+  }
+  PrintCounts();
+}
+
+}  // namespace
+}  // namespace hyperloop::chaos

@@ -1,0 +1,191 @@
+// A real RocksDB over a group whose data area or file table is full: what frees space, closes and
+// opens always finds room.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rocksdb/utilities/transaction.h>
+#include <rocksdb/utilities/transaction_db.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "support/cluster.h"
+#include "support/database.h"
+
+namespace hyperloop::test {
+namespace {
+
+using testing::HasSubstr;
+
+class DatabaseSpaceTest : public testing::Test {
+ protected:
+  void SetUp() override { ASSERT_TRUE(cluster_.started()); }
+
+  StoreOptions Options() const {
+    StoreOptions options = cluster_.Options();
+    options.space_timeout = std::chrono::milliseconds(100);
+    return options;
+  }
+
+  TestCluster cluster_{1, 24 << 20};
+};
+
+// As TestDatabase, with transactions.
+class Transactions {
+ public:
+  explicit Transactions(const StoreOptions& store, const std::string& directory)
+      : database_(store, directory) {
+    // The area is full before the memtable is. (A log whose first write fails cannot be resumed.)
+    database_.options.write_buffer_size = 64 << 20;
+  }
+  ~Transactions() { Close(); }
+
+  rocksdb::Status Open() {
+    if (rocksdb::Status made = database_.MakeEnv(); !made.ok()) return made;
+    database_.options.env = database_.env();
+    rocksdb::TransactionDB* opened = nullptr;
+    const rocksdb::Status status = rocksdb::TransactionDB::Open(
+        database_.options, rocksdb::TransactionDBOptions(), database_.directory(), &opened);
+    db_.reset(opened);
+    return status;
+  }
+  void Close() {
+    db_.reset();
+    database_.Close();
+  }
+  rocksdb::TransactionDB* operator->() const { return db_.get(); }
+  rocksdb::Options& options() { return database_.options; }
+
+  std::unique_ptr<rocksdb::Transaction> Prepared(const std::string& name) {
+    std::unique_ptr<rocksdb::Transaction> transaction(
+        db_->BeginTransaction(rocksdb::WriteOptions()));
+    EXPECT_TRUE(transaction->SetName(name).ok());
+    EXPECT_TRUE(transaction->Put("prepared " + name, "1").ok());
+    const rocksdb::Status prepared = transaction->Prepare();
+    EXPECT_TRUE(prepared.ok()) << prepared.ToString();
+    return transaction;
+  }
+  // Puts until there is no room, flushes aside; how many were acknowledged.
+  int Fill(int from = 0) {
+    const std::string value(64 << 10, 'v');
+    for (int i = from; i < from + 10000; ++i) {
+      const rocksdb::Status put = db_->Put(rocksdb::WriteOptions(), TestDatabase::KeyOf(i), value);
+      if (put.ok()) continue;
+      full_ = put.ToString();
+      return i;
+    }
+    return -1;
+  }
+  const std::string& full() const { return full_; }
+
+ private:
+  TestDatabase database_;
+  std::unique_ptr<rocksdb::TransactionDB> db_;
+  std::string full_;
+};
+
+// The area is full of logs that a prepared transaction keeps: nothing that is flushed frees any.
+TEST_F(DatabaseSpaceTest, APreparedTransactionCanBeRolledBackWhenTheDataAreaIsFull) {
+  Transactions database(Options(), cluster_.folder() + "/db");
+  rocksdb::Status opened = database.Open();
+  ASSERT_TRUE(opened.ok()) << opened.ToString();
+  auto transaction = database.Prepared("t");
+  const int keys = database.Fill();
+  ASSERT_GT(keys, 0);
+  EXPECT_THAT(database.full(), HasSubstr("end prepared transactions"));
+  // RocksDB resumes by itself: it flushes what is in memory and begins a new log.
+  rocksdb::Status resumed;
+  EXPECT_TRUE(Eventually([&] {
+    resumed = database->GetRootDB()->Resume();
+    return resumed.ok();
+  })) << resumed.ToString();
+  const rocksdb::Status rolled = transaction->Rollback();
+  EXPECT_TRUE(rolled.ok()) << rolled.ToString();
+  transaction.reset();
+  const rocksdb::Status flushed = database->Flush(rocksdb::FlushOptions());
+  EXPECT_TRUE(flushed.ok()) << flushed.ToString();
+  const rocksdb::Status put = database->Put(rocksdb::WriteOptions(), "after", "1");
+  EXPECT_TRUE(put.ok()) << put.ToString();
+  database.Close();
+  opened = database.Open();
+  ASSERT_TRUE(opened.ok()) << opened.ToString();
+  std::string value;
+  EXPECT_TRUE(database->Get(rocksdb::ReadOptions(), "after", &value).ok());
+  EXPECT_TRUE(database->Get(rocksdb::ReadOptions(), "prepared t", &value).IsNotFound());
+  EXPECT_TRUE(database->Get(rocksdb::ReadOptions(), TestDatabase::KeyOf(keys - 1), &value).ok());
+}
+
+// The same, closed while it is full: the next opening finds the transaction, and ends it.
+TEST_F(DatabaseSpaceTest, AFullDataAreaIsOpenedAndItsTransactionCommitted) {
+  Transactions database(Options(), cluster_.folder() + "/db");
+  database.options().avoid_flush_during_recovery = false;
+  ASSERT_TRUE(database.Open().ok());
+  auto transaction = database.Prepared("t");
+  const int keys = database.Fill();
+  ASSERT_GT(keys, 0);
+  transaction.reset();
+  database.Close();
+  const rocksdb::Status opened = database.Open();
+  ASSERT_TRUE(opened.ok()) << opened.ToString();
+  std::vector<rocksdb::Transaction*> recovered;
+  database->GetAllPreparedTransactions(&recovered);
+  ASSERT_EQ(recovered.size(), 1u);
+  const rocksdb::Status committed = recovered.front()->Commit();
+  EXPECT_TRUE(committed.ok()) << committed.ToString();
+  delete recovered.front();
+  EXPECT_TRUE(database->Flush(rocksdb::FlushOptions()).ok());
+  // RocksDB deletes logs that it recovered, rather than wrote, with the next opening.
+  database.Close();
+  ASSERT_TRUE(database.Open().ok());
+  const rocksdb::Status put = database->Put(rocksdb::WriteOptions(), "after", "1");
+  EXPECT_TRUE(put.ok()) << put.ToString();
+  std::string value;
+  EXPECT_TRUE(database->Get(rocksdb::ReadOptions(), "prepared t", &value).ok());
+  EXPECT_TRUE(database->Get(rocksdb::ReadOptions(), TestDatabase::KeyOf(keys - 1), &value).ok());
+}
+
+// What no reserve can give a resize does: the same database goes on in a larger group.
+TEST_F(DatabaseSpaceTest, AFullGroupIsResizedBetweenTwoOpenings) {
+  Transactions database(Options(), cluster_.folder() + "/db");
+  ASSERT_TRUE(database.Open().ok());
+  auto transaction = database.Prepared("t");
+  const int keys = database.Fill();
+  ASSERT_GT(keys, 0);
+  transaction.reset();
+  database.Close();
+  ASSERT_EQ(cluster_.Resize(48 << 20, 256), "");
+  const rocksdb::Status opened = database.Open();
+  ASSERT_TRUE(opened.ok()) << opened.ToString();
+  std::string value;
+  EXPECT_TRUE(database->Get(rocksdb::ReadOptions(), TestDatabase::KeyOf(keys - 1), &value).ok());
+  const int more = database.Fill(keys);
+  EXPECT_GT(more, keys + 200) << database.full();
+  database.Close();
+  ASSERT_TRUE(database.Open().ok());
+  EXPECT_TRUE(database->Get(rocksdb::ReadOptions(), TestDatabase::KeyOf(more - 1), &value).ok());
+}
+
+// Files of a database take the table's slots until nothing can be flushed; it still closes and
+// opens, again and again.
+TEST_F(DatabaseSpaceTest, AFullTableIsOpened) {
+  TestDatabase database(Options(), cluster_.folder() + "/db");
+  database.options.disable_auto_compactions = true;
+  database.options.avoid_flush_during_recovery = false;
+  ASSERT_TRUE(database.Open().ok());
+  int keys = 0;
+  rocksdb::Status status;
+  for (; status.ok() && keys < 1000; ++keys) {
+    ASSERT_TRUE(database.Put(TestDatabase::KeyOf(keys), TestDatabase::ValueOf(keys)).ok());
+    status = database.db()->Flush(rocksdb::FlushOptions());
+  }
+  EXPECT_THAT(status.ToString(), HasSubstr("table_capacity"));
+  for (int opening = 0; opening < 3; ++opening) {
+    database.Close();
+    const rocksdb::Status opened = database.Open();
+    ASSERT_TRUE(opened.ok()) << opening << ": " << opened.ToString();
+    EXPECT_EQ(database.FirstMissing(keys), "");
+  }
+}
+
+}  // namespace
+}  // namespace hyperloop::test
