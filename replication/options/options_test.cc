@@ -72,7 +72,7 @@ TEST(OptionTable, EveryOptionSetsWhatItSays) {
                                                          {"table_capacity", "64"},
                                                          {"media", "pmem"},
                                                          {"local_sync", "true"},
-                                                         {"local_write", "overlapped"},
+                                                         {"local_write", "acknowledged"},
                                                          {"takeover", "true"},
                                                          {"restore", "true"},
                                                          {"rebind", "true"},
@@ -94,7 +94,7 @@ TEST(OptionTable, EveryOptionSetsWhatItSays) {
   EXPECT_EQ(options.ack_timeout, milliseconds(250));
   EXPECT_EQ(options.space_timeout, milliseconds(3000));
   EXPECT_TRUE(options.local_sync && options.takeover && options.restore && options.rebind);
-  EXPECT_EQ(options.local_write, LocalWrite::kOverlapped);
+  EXPECT_EQ(options.local_write, LocalWrite::kAcknowledged);
   EXPECT_TRUE(ValidateStoreOptions(options).ok());
 
   StoreOptions again;
