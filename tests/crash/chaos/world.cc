@@ -218,11 +218,26 @@ std::string World::story() const {
   for (const std::string& note : notes_) text += "  " + note + "\n";
   if (writer_.started() || !writer_.output().empty())
     text += "  writer said: " + Tail(writer_.output(), 1500) + "\n";
-  std::istringstream log(ReadFile(directory_ + "-log/LOG"));
-  for (std::string line; std::getline(log, line);) {
-    if (line.find("hyperloop") != std::string::npos) text += "  LOG: " + line + "\n";
+  return text + LastLogLines();
+}
+
+// What the service's RocksDB said last of errors, and all that the plugin said.
+std::string World::LastLogLines() const {
+  std::string text;
+  if (!stdfs::exists(directory_ + "-log")) return text;
+  for (const auto& entry : stdfs::directory_iterator(directory_ + "-log")) {
+    if (!entry.path().string().ends_with("LOG")) continue;
+    std::istringstream log(ReadFile(entry.path()));
+    for (std::string line; std::getline(log, line);) {
+      for (const char* word : {"hyperloop", "rror", "ecover", "esume", "New memtable"}) {
+        if (line.find("Options") != std::string::npos || line.find(word) == std::string::npos)
+          continue;
+        text += "  LOG: " + line.substr(0, 300) + "\n";
+        break;
+      }
+    }
   }
-  return text;
+  return Tail(text, 12'000);
 }
 
 StoreOptions World::Options() const {

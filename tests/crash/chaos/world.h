@@ -143,6 +143,7 @@ class World {
  private:
   void Prepare();
   void MountDisk();
+  std::string LastLogLines() const;
   void CheckProcesses();
   void CheckMembers(const Content& content);
   void CheckExport(uint32_t i, const Content& content);
