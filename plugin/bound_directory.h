@@ -78,6 +78,9 @@ class BoundDirectory {
   std::atomic<bool> warned_outside{false}, warned_space{false}, warned_manual_flush{false},
       warned_recycling{false}, warned_archive{false}, warned_prepared{false},
       warned_manifest{false};
+  // The last change of a MANIFEST failed, and none has succeeded since: RocksDB may be resuming
+  // from that, keeping the log that it has.
+  std::atomic<bool> manifest_failed{false};
 
  private:
   struct Tail {

@@ -401,6 +401,33 @@ TEST_F(SurvivalTest, FirstWriteThatFailsStopsADatabaseWithNothingToFlush) {
   }
 }
 
+// RocksDB resumes from a MANIFEST that failed without a new log; a log that fails meanwhile must
+// not look as if it could be resumed, too.
+TEST_F(SurvivalTest, LogThatFailsBehindAFailedManifestStopsTheDatabase) {
+  for (const char* call : {"append", "create", "rename"}) {
+    SCOPED_TRACE(call);
+    TearDown();
+    SetUp();
+    Reach(State::kWritten);
+    Put("unflushed", "1");
+    // The flush makes a log, by "create", before it changes the MANIFEST, which is a new one here.
+    const std::string kind = call;
+    group_->Inject({call, Code::kTimedOut, true, kind == "create" ? 1 : 0});
+    EXPECT_FALSE(db_->Flush(rocksdb::FlushOptions()).ok());
+    group_->Inject({"append", Code::kTimedOut, true, 0});
+    const rocksdb::Status failed = db_->Put(WriteOptions(), "failed", "1");
+    EXPECT_FALSE(failed.ok());
+    static_cast<void>(db_->Resume().ok());
+    static_cast<void>(db_->Put(WriteOptions(), "after", "1").ok());
+    Close();
+    group_->ForgetFaults();
+    ASSERT_TRUE(Open(Manually()).ok());
+    EXPECT_EQ(Get("unflushed"), "1");
+    ExpectLocalEqualsGroup();
+    Close();
+  }
+}
+
 // Only there: with something to flush RocksDB goes on by itself, the first write of a log or not.
 TEST_F(SurvivalTest, FirstWriteOfALogThatFailsIsResumedWhereAnotherLogIsNeeded) {
   listener_ = std::make_shared<RecoveryListener>();

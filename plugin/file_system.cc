@@ -146,7 +146,10 @@ IOStatus HyperloopFileSystem::OpenLogLane(const std::string& path, const Place& 
 
   Result<FileId> id = reopen ? binding.Lookup(place.name) : binding.Create(place.name, Lane::kLog);
   if (reopen && id.status().code() == Code::kNotFound) id = binding.Create(place.name, Lane::kLog);
-  if (!id.ok()) return ToIOStatus(id.status(), "cannot create " + path + " in the group");
+  if (!id.ok()) {
+    if (IsManifest(place.name)) binding.manifest_failed.store(true, std::memory_order_release);
+    return ToIOStatus(id.status(), "cannot create " + path + " in the group");
+  }
 
   std::unique_ptr<FSWritableFile> local;
   IOStatus opened = reopen ? target()->ReopenWritableFile(path, local_options, &local, dbg)
@@ -327,6 +330,8 @@ IOStatus HyperloopFileSystem::RenameFile(const std::string& from, const std::str
   if (allowed.ok()) allowed = CheckChange(to, destination, Change::kOverwrite);
   if (!allowed.ok()) return ToIOStatus(allowed, "cannot rename " + from + " to " + to);
   if (Status before = RenameInGroup(source, destination, from); !before.ok()) {
+    if (destination.name == "CURRENT")
+      destination.binding->manifest_failed.store(true, std::memory_order_release);
     return ToIOStatus(before, "cannot rename " + from + " to " + to + " in the group");
   }
   IOStatus status = target()->RenameFile(from, to, options, dbg);

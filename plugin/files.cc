@@ -46,6 +46,7 @@ LogLaneFile::LogLaneFile(std::unique_ptr<rocksdb::FSWritableFile>&& local,
                          uint64_t size, rocksdb::FileSystem* local_files)
     : LocalFile(std::move(local), std::move(binding), std::move(name)),
       file_(file),
+      manifest_(IsManifest(name_)),
       local_sync_(binding_->store().options().local_sync),
       overlapped_(binding_->store().options().local_write == LocalWrite::kOverlapped),
       sync_confirms_(binding_->store().options().ack == AckMode::kSync),
@@ -88,12 +89,17 @@ IOStatus LogLaneFile::Fail(IOStatus failure, uint64_t kept) {
   // is back.
   if (!failure.IsIOFenced()) {
     binding_->AbandonTail(file_, kept);
-    const bool resumes = failure.GetRetryable() || failure.IsNoSpace();
-    if (resumes && name_.ends_with(".log") && NothingToFlush(kept)) {
-      failure =
-          IOStatus::IOError(failure.ToString() +
-                            "; no memtable holds anything, so RocksDB cannot go on with a new "
-                            "log: reopen the database when the cause is gone");
+    if (manifest_) binding_->manifest_failed.store(true, std::memory_order_release);
+    const bool resumes = name_.ends_with(".log") && (failure.GetRetryable() || failure.IsNoSpace());
+    const char* why = nullptr;
+    if (resumes && binding_->manifest_failed.load(std::memory_order_acquire)) {
+      why = "; a change of the MANIFEST failed before, so RocksDB would go on with the same log: ";
+    } else if (resumes && NothingToFlush(kept)) {
+      why = "; no memtable holds anything, so RocksDB cannot go on with a new log: ";
+    }
+    if (why != nullptr) {
+      failure = IOStatus::IOError(failure.ToString() + why +
+                                  "reopen the database when the cause is gone");
     }
   }
   std::lock_guard<std::mutex> lock(mutex_);
@@ -118,6 +124,7 @@ IOStatus LogLaneFile::AppendBoth(const Slice& data, const IOOptions& options, IO
                   : binding_->Append(file_, {data.data(), data.size()});
   if (group.ok() && !overlapped_) meanwhile();
   if (group.ok() && local.ok()) {
+    if (manifest_) binding_->manifest_failed.store(false, std::memory_order_release);
     size_ += data.size();
     appended_.store(size_, std::memory_order_release);
     return local;

@@ -50,9 +50,9 @@ class LocalFile : public rocksdb::FSWritableFileWrapper {
 // and Flush are called by one thread at a time (RocksDB does), Sync may overlap them.
 //
 // A retryable error makes RocksDB flush its memtables and go on with a new log. Where nothing is to
-// be flushed RocksDB 7.8.3 goes on with the same log, whose writer is unusable by then: an
-// assertion ends the process. There the error is not retryable: the database stops and can be
-// reopened.
+// be flushed, or while RocksDB resumes from a MANIFEST that failed, RocksDB 7.8.3 goes on with the
+// same log, whose writer is unusable by then: an assertion ends the process. There the error is not
+// retryable: the database stops and can be reopened.
 class LogLaneFile final : public LocalFile {
  public:
   // `size`: bytes that are in the file already, in the group and here.
@@ -100,6 +100,7 @@ class LogLaneFile final : public LocalFile {
   bool NothingToFlush(uint64_t kept);
 
   const FileId file_;
+  const bool manifest_;
   const bool local_sync_, overlapped_, sync_confirms_;
   rocksdb::FileSystem* const local_files_;
   uint64_t size_;  // by the appending thread alone

@@ -44,6 +44,10 @@ uint64_t NumberOf(std::string_view name) {
   return number;
 }
 
+bool IsManifest(std::string_view name) {
+  return StartsWith(name, "MANIFEST-") && AllDigits(name.substr(9));
+}
+
 FileClass Classify(std::string_view name) {
   if (StartsWith(name, kArchivePrefix)) {
     return IsNumbered(name.substr(kArchivePrefix.size()), ".log") ? FileClass::kLogLane
@@ -51,7 +55,7 @@ FileClass Classify(std::string_view name) {
   }
   if (name.empty() || name.find('/') != std::string_view::npos) return FileClass::kOutside;
   if (IsNumbered(name, ".log") || name == "CURRENT") return FileClass::kLogLane;
-  if (StartsWith(name, "MANIFEST-") && AllDigits(name.substr(9))) return FileClass::kLogLane;
+  if (IsManifest(name)) return FileClass::kLogLane;
   if (IsNumbered(name, ".dbtmp")) {
     // Number 0 is the temporary name of IDENTITY.
     bool zero = std::all_of(name.begin(), name.end() - 6, [](char c) { return c == '0'; });

@@ -20,6 +20,7 @@ enum class FileClass : uint8_t {
 
 // Of a name relative to the bound directory.
 FileClass Classify(std::string_view name);
+bool IsManifest(std::string_view name);
 
 inline constexpr std::string_view kPairingFileName = "HYPERLOOP";
 inline constexpr std::string_view kLockFileName = "LOCK";

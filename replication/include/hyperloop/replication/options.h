@@ -33,13 +33,13 @@ struct StoreOptions {
   AckMode ack = AckMode::kAppend;
   WaitMode wait = WaitMode::kPoll;
   uint32_t window = 64;
-  uint64_t journal_size = 32ull << 20;                 // bytes; applied when the group is formatted
-  uint64_t region_size = 0;                            // bytes; 0: that of the first replica
-  uint32_t table_capacity = 4096;                      // files; applied when the group is formatted
-  std::string media = "auto";                          // auto, ram, file, pmem, …-emulated
-  bool local_sync = false;                             // fsync the local copies of log files too
+  uint64_t journal_size = 32ull << 20;               // bytes; applied when the group is formatted
+  uint64_t region_size = 0;                          // bytes; 0: that of the first replica
+  uint32_t table_capacity = 4096;                    // files; applied when the group is formatted
+  std::string media = "auto";                        // auto, ram, file, pmem, …-emulated
+  bool local_sync = false;                           // fsync the local copies of log files too
   LocalWrite local_write = LocalWrite::kOverlapped;  // when they are written
-  bool takeover = false;                               // take the group from a primary that lives
+  bool takeover = false;                             // take the group from a primary that lives
   bool restore = false;  // fill an empty database directory from the group
   bool rebind = false;   // take the group from the directory that it is bound to
   std::chrono::milliseconds ack_timeout{10000};
