@@ -26,7 +26,8 @@
 namespace hyperloop::softrnic {
 namespace {
 
-constexpr time_t kCommandTimeoutSeconds = 60;  // registering gigabytes populates them first
+constexpr time_t kCommandTimeoutSeconds = 5;
+constexpr time_t kRegistrationTimeoutSeconds = 60;  // gigabytes are populated first
 
 class SocketPort final : public CommandPort {
  public:
@@ -91,9 +92,7 @@ class SocketPort final : public CommandPort {
     HL_ASSIGN_OR_RETURN(auto address, UnixAddress(path));
     socket_.Reset(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
     if (!socket_) return FromErrno(errno, "creating a Unix socket");
-    const timeval timeout{.tv_sec = kCommandTimeoutSeconds, .tv_usec = 0};
-    setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
-    setsockopt(socket_.get(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
+    SetTimeout(kCommandTimeoutSeconds);
     if (connect(socket_.get(), reinterpret_cast<sockaddr*>(&address.first), address.second) == 0) {
       return {};
     }
@@ -137,6 +136,12 @@ class SocketPort final : public CommandPort {
     return {};
   }
 
+  void SetTimeout(time_t seconds) {
+    const timeval timeout{.tv_sec = seconds, .tv_usec = 0};
+    setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
+    setsockopt(socket_.get(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
+  }
+
   // One command and its answer.
   Status Exchange(const Command& command, std::span<const int> send_fds, Reply* reply,
                   std::string* text, std::vector<UniqueFd>* fds) {
@@ -144,6 +149,9 @@ class SocketPort final : public CommandPort {
     if (broken_.load(std::memory_order_relaxed)) {
       return Unavailable("the RNIC daemon does not answer: open the device again");
     }
+    const bool registration = static_cast<Op>(command.op) == Op::kRegisterUmem;
+    const time_t seconds = registration ? kRegistrationTimeoutSeconds : kCommandTimeoutSeconds;
+    SetTimeout(seconds);
     const iovec part{const_cast<Command*>(&command), sizeof command};
     // A refused connection may have been closed with its reason still to be read, so a failure to
     // send decides nothing unless there is no answer either.
@@ -168,8 +176,7 @@ class SocketPort final : public CommandPort {
     // so that its owner closes it, at which the daemon destroys all that this client has there.
     broken_.store(true, std::memory_order_relaxed);
     if (status.code() == Code::kBusy) {
-      return TimedOut("the RNIC daemon did not answer within " +
-                      std::to_string(kCommandTimeoutSeconds) + " s");
+      return TimedOut("the RNIC daemon did not answer within " + std::to_string(seconds) + " s");
     }
     return status;
   }

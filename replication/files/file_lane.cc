@@ -97,6 +97,7 @@ Status FileLane::LoadLocked() {
 
 Status FileLane::Recover(std::chrono::nanoseconds patience) {
   std::lock_guard lock(mutex_);
+  if (journal_->status().ok()) return {};  // another call was faster
   HL_RETURN_IF_ERROR(journal_->Recover(patience));
   return LoadLocked();
 }

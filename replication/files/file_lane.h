@@ -90,11 +90,11 @@ class FileLane {
   Status Drain();
   Status Checkpoint();
   // The last record's number; none: another call has the mutex, and so does the journal's work
-  // itself. Never waits for it: a heartbeat must not stop for a call that waits for a replica.
+  // itself. Never waits for it. A group that failed is brought back here, which takes a while.
   Result<std::optional<uint64_t>> Tick();
   Status status();
-  // Journal::Recover. The lane may differ then from what its callers saw: what failed before may
-  // have happened.
+  // Journal::Recover, if the journal is broken. The lane may differ then from what its callers saw:
+  // what failed before may have happened.
   Status Recover(std::chrono::nanoseconds patience);
 
   Store::Statistics statistics();

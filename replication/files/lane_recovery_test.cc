@@ -20,7 +20,9 @@ class RecoveringLane {
     MakeGroup();
     JournalOptions options;
     options.window = 8;
-    options.recover = [this](const Status&, std::chrono::nanoseconds) { return Recover(); };
+    options.recover = [this](const Status&, uint64_t, std::chrono::nanoseconds) {
+      return Recover();
+    };
     auto journal = Journal::Create(group_.get(), region_.bytes, region_.info,
                                    ScanLog(region_.bytes, region_.info).value(), &media_, options)
                        .value();

@@ -88,7 +88,7 @@ Status Journal::Survive(const Status& cause) {
   Status status = cause;
   do {
     const auto left = std::max(deadline - options_.now(), std::chrono::nanoseconds(0));
-    const Result<Recovered> recovered = options_.recover(status, left);
+    const Result<Recovered> recovered = options_.recover(status, acked_seq_, left);
     status = recovered.ok() ? Resume(*recovered) : recovered.status();
   } while (IsGroupError(status.code()) && options_.now() < deadline);
   recovering_ = false;
@@ -96,6 +96,9 @@ Status Journal::Survive(const Status& cause) {
 }
 
 Status Journal::Resume(const Recovered& recovered) {
+  // Records that were begun but never acknowledged may be lost with damaged memory here; the calls
+  // that wait for them must not take the rest for them.
+  const bool short_of = recovered.log.tail.seq < tail_.seq;
   group_ = recovered.group;
   head_ = recovered.log.head;
   tail_ = executed_ = recovered.log.tail;
@@ -109,6 +112,10 @@ Status Journal::Resume(const Recovered& recovered) {
   broken_ = {};
   ++generation_;
   ++statistics_.recoveries;
+  if (short_of) {
+    return Corruption("records behind " + std::to_string(tail_.seq) +
+                      ", not acknowledged, are lost: this node's own memory was damaged");
+  }
   if (recovered.configuration.epoch <= epoch_) return {};
   HL_ASSIGN_OR_RETURN(const uint64_t seq,
                       AppendEpoch(recovered.configuration.epoch, recovered.configuration));

@@ -60,9 +60,12 @@ struct JournalOptions {
   std::chrono::nanoseconds space_timeout = std::chrono::seconds(10);
   std::function<std::chrono::nanoseconds()> now;  // monotonic; null: steady_clock
   std::function<void()> idle;  // while waiting for ring space; null: sleeps 50 µs
-  // Brings the group back after `cause`, trying for `patience`; null: an error of the group is for
-  // good. From its call until its success the former group is not touched.
-  std::function<Result<Recovered>(const Status& cause, std::chrono::nanoseconds patience)> recover;
+  // Brings the group back after `cause`, trying for `patience`; its log must reach `acked`, or it
+  // is kCorruption. Null: an error of the group is for good. From its call until its success the
+  // former group is not touched.
+  std::function<Result<Recovered>(const Status& cause, uint64_t acked,
+                                  std::chrono::nanoseconds patience)>
+      recover;
   std::chrono::nanoseconds patience = std::chrono::seconds(5);
   // Asked by Tick, which looks after an idle group: an error is one of the group. Null: none.
   std::function<Status()> check;
@@ -112,10 +115,10 @@ class Journal {
   // Starts a record on its way; returns its seq. It is durable once acked_seq() reaches that.
   // kInvalidArgument: longer than max_record(), no or empty pieces, or a destination outside the
   // applied bytes. kNoSpace: the ring stayed full for space_timeout; nothing was appended. Anything
-  // else: broken for good.
+  // else: broken until Recover succeeds.
   Result<uint64_t> Append(const RecordSpec& spec);
 
-  // Record `seq` is durable on every replica; bounded by the group's ack_timeout.
+  // Record `seq` is durable on every replica; bounded by the group's ack_timeout and by patience.
   Status WaitDurable(uint64_t seq);
   // Takes in acknowledgements without waiting.
   Status Poll();
@@ -129,8 +132,8 @@ class Journal {
   Status Checkpoint();
   // To be called now and then (about every millisecond while there is traffic): when nothing was
   // appended since the last call, submits outstanding copies, and once they are acknowledged moves
-  // the head if that is due, so that an idle group is an executed one. Waits for nothing: what the
-  // group would make wait is left to a later call.
+  // the head if that is due, so that an idle group is an executed one. Waits for nothing in a group
+  // that works: what would make it wait is left to a later call. One that failed it brings back.
   Status Tick();
 
   uint64_t last_seq() const { return tail_.seq; }

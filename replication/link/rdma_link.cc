@@ -44,6 +44,9 @@ Result<std::unique_ptr<RdmaLink>> RdmaLink::Create(rnic::Device& device,
   attr.send_cq = attr.recv_cq = link->cq_.get();
   attr.send_wqebbs = 16;
   attr.recv_wqes = 0;
+  // A cut between machines is waited for as long as the caller waits at most.
+  attr.link_timeout = std::min(std::chrono::duration_cast<std::chrono::milliseconds>(timeout),
+                               std::chrono::milliseconds(rnic::kMaxSilence));
   HL_ASSIGN_OR_RETURN(link->qp_, link->pd_->CreateQueuePair(attr));
   return link;
 }

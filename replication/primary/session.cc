@@ -79,8 +79,9 @@ Status Session::MakeLane() {
   journal_options.space_timeout = options_.space_timeout;
   journal_options.patience = options_.ack_timeout / 2;
   journal_options.check = [this] { return CheckMembers(); };
-  journal_options.recover = [this](const Status& cause, std::chrono::nanoseconds patience) {
-    return BringBack(cause, patience);
+  journal_options.recover = [this](const Status& cause, uint64_t acked,
+                                   std::chrono::nanoseconds patience) {
+    return BringBack(cause, acked, patience);
   };
   HL_ASSIGN_OR_RETURN(
       std::unique_ptr<Journal> journal,
@@ -91,7 +92,6 @@ Status Session::MakeLane() {
   lane_options.ack = options_.ack;
   lane_options.space_timeout = options_.space_timeout;
   HL_ASSIGN_OR_RETURN(lane_, FileLane::Load(std::move(journal), own, info_, lane_options));
-  StartHeartbeat(true);
   return {};
 }
 

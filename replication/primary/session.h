@@ -89,6 +89,8 @@ class Session {
   // --- taking; each is one stage of Take, in this order (session_take.cc)
   Result<std::vector<MemberLook>> LookAtAll();
   Status RefuseLivingOwner(const std::vector<MemberLook>& first);
+  Status RefuseOwnerBackAgain(const std::vector<MemberLook>& first);
+  static Status Held(const MemberLook& living);
   Status JudgeBeforeSealing(const TakeRequest& request, const TakePlan& plan,
                             const std::vector<MemberLook>& looks);
   Status OpenOwnPool(const TakePlan& plan);
@@ -122,8 +124,11 @@ class Session {
   std::vector<Heartbeat::Target> HeartbeatTargets() const;
 
   // --- bringing back (session_recover.cc), under the lane's mutex
-  Result<Recovered> BringBack(const Status& cause, std::chrono::nanoseconds patience);
-  Result<Recovered> TryBringBack(std::chrono::nanoseconds patience);
+  // JournalOptions::recover.
+  Result<Recovered> BringBack(const Status& cause, uint64_t acked,
+                              std::chrono::nanoseconds patience);
+  Result<Recovered> TryBringBack(uint64_t acked, std::chrono::nanoseconds patience);
+  Status RestoreOwn(uint64_t acked);
   Judgement LookAtStanding(std::chrono::nanoseconds patience);
   Status SealAnew(uint64_t epoch);
   Status AskToReconnect();
@@ -173,14 +178,14 @@ class Session {
   std::vector<std::optional<control::HelloReplyT>> looks_before_;
   std::chrono::steady_clock::time_point looked_{};
   bool out_of_reach_ = false;
+  std::string lost_to_;  // while out_of_reach_: the first cause
 
   std::atomic<bool> taken_{false};
   std::atomic<rnic::Media> media_{rnic::Media::kRam};
   std::atomic<uint64_t> epoch_{0};
   std::atomic<bool> closing_{false};
   std::atomic<bool> fenced_{false};
-  uint64_t ticked_seq_ = 0;                               // heartbeat thread alone
-  std::chrono::steady_clock::time_point next_attempt_{};  // heartbeat thread alone
+  uint64_t ticked_seq_ = 0;  // heartbeat thread alone
 
   std::mutex fence_mutex_;  // guards the rest
   Status fence_;            // why, once fenced_

@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "common/text.h"
+#include "primary/equalize.h"
 #include "primary/session.h"
 
 namespace hyperloop {
@@ -15,6 +16,12 @@ constexpr std::chrono::milliseconds kRetryPause{50};
 constexpr std::chrono::milliseconds kWatchRival{500};
 // A replica that is there answers at once; one that is not must not use up the others' time.
 constexpr std::chrono::milliseconds kLeastHello{200}, kMostHello{1000};
+
+// What a member answers may be garbled or out of date, and right the next time.
+Status Passing(const Status& status) {
+  const bool passes = status.code() == Code::kFenced || status.code() == Code::kCorruption;
+  return passes ? Unavailable(status.message()) : status;
+}
 
 }  // namespace
 
@@ -35,14 +42,16 @@ Status Session::BecomeFenced(const std::string& why) {
   return fence_;
 }
 
-Result<Recovered> Session::BringBack(const Status& cause, std::chrono::nanoseconds patience) {
+Result<Recovered> Session::BringBack(const Status& cause, uint64_t acked,
+                                     std::chrono::nanoseconds patience) {
   const auto started = Clock::now();
   const auto deadline = started + std::chrono::duration_cast<Clock::duration>(patience);
   if (!std::exchange(out_of_reach_, true)) {
-    Say(LogLevel::kWarn, Text("the group stopped answering: ", cause.message(), "; reconnecting"));
+    lost_to_ = cause.message();
+    Say(LogLevel::kWarn, Text("the group stopped answering: ", lost_to_, "; reconnecting"));
   }
   while (true) {
-    Result<Recovered> recovered = TryBringBack(deadline - Clock::now());
+    Result<Recovered> recovered = TryBringBack(acked, deadline - Clock::now());
     if (recovered.ok()) {
       out_of_reach_ = false;
       Say(LogLevel::kInfo, Text("the group is back under epoch ", own_.epoch));
@@ -55,7 +64,7 @@ Result<Recovered> Session::BringBack(const Status& cause, std::chrono::nanosecon
     if (why.code() == Code::kFenced || why.code() == Code::kCorruption) return why;
     if (closing_ || Clock::now() >= deadline) {
       return Unavailable(Text("the group is out of reach: ", why.message(),
-                              "; it stopped answering with: ", cause.message()));
+                              "; it stopped answering with: ", lost_to_));
     }
     std::this_thread::sleep_for(kRetryPause);
   }
@@ -90,8 +99,12 @@ Status Session::SealAnew(uint64_t epoch) {
   own_.epoch = epoch;
   for (const auto& peer : peers_) {
     HL_ASSIGN_OR_RETURN(const control::HelloReplyT hello, peer->Hello());
-    if (hello.installed_epoch > configuration_.epoch) return Unavailable("another was installed");
-    HL_RETURN_IF_ERROR(Seal(*peer, hello, info_.group).status());
+    // What this primary installed itself, in an attempt that was cut short, is no rival's.
+    const bool mine =
+        hello.sealed_owner_id == std::vector<uint8_t>(own_.owner.begin(), own_.owner.end());
+    if (hello.installed_epoch > configuration_.epoch && !mine)
+      return Unavailable("another primary was installed");
+    HL_RETURN_IF_ERROR(Passing(Seal(*peer, hello, info_.group).status()));
   }
   return {};
 }
@@ -99,18 +112,32 @@ Status Session::SealAnew(uint64_t epoch) {
 // The requests also show the replicas that their owner lives, while it has no RNIC to do so.
 Status Session::AskToReconnect() {
   for (const auto& peer : peers_) {
-    const auto reply = peer->Call<control::DoneT>(OwnerRequest<control::ReconnectRequestT>(own_),
-                                                  peer->slow_timeout());
-    // What was true a moment ago has changed: look again.
-    if (reply.status().code() == Code::kFenced) return Unavailable(reply.status().message());
-    HL_RETURN_IF_ERROR(reply.status());
+    // A refusal: what was true a moment ago has changed; look again.
+    HL_RETURN_IF_ERROR(
+        Passing(peer->Call<control::DoneT>(OwnerRequest<control::ReconnectRequestT>(own_),
+                                           peer->slow_timeout())
+                    .status()));
   }
   return {};
 }
 
-Result<Recovered> Session::TryBringBack(std::chrono::nanoseconds patience) {
+// The own region has everything that ever left it: every record was written here first. If its
+// memory is damaged, a member's region takes its place, as when a group is taken.
+Status Session::RestoreOwn(uint64_t acked) {
+  std::vector<Peer*> members;
+  for (const auto& peer : peers_) members.push_back(peer.get());
+  const Status own = RedoOwn(acked, members);
+  if (own.code() != Code::kCorruption) return own;
+  Say(LogLevel::kError, Text("this node's own region is damaged: ", own.message(),
+                             "; it becomes what the sound members hold"));
+  HL_ASSIGN_OR_RETURN(const std::vector<MemberContent> content, ExamineAll());
+  HL_ASSIGN_OR_RETURN(const Choice choice, ChooseMember(content));
+  HL_RETURN_IF_ERROR(PullRegion(*peers_[choice.index], own_, pool_->region()));
+  return RedoOwn(std::max(acked, choice.known_acked), members);
+}
+
+Result<Recovered> Session::TryBringBack(uint64_t acked, std::chrono::nanoseconds patience) {
   if (closing_) return Unavailable("the store is being closed");
-  if (heartbeat_ != nullptr) heartbeat_->SetTargets({});
   DropGroup();
   const Judgement judgement = LookAtStanding(patience);
   if (judgement.standing == Standing::kFenced) return BecomeFenced(judgement.why);
@@ -125,16 +152,14 @@ Result<Recovered> Session::TryBringBack(std::chrono::nanoseconds patience) {
              judgement.epoch));
     HL_RETURN_IF_ERROR(SealAnew(judgement.epoch));
   }
-  HL_RETURN_IF_ERROR(AttachAll());
-  // The own region has everything that ever left it: every record was written here first.
-  std::vector<Peer*> members;
-  for (const auto& peer : peers_) members.push_back(peer.get());
-  HL_RETURN_IF_ERROR(RedoOwn(0, members));
-  HL_RETURN_IF_ERROR(PushOwn());
-  if (reclaim) HL_RETURN_IF_ERROR(InstallAll());
-  HL_RETURN_IF_ERROR(ArmGroup());
-  for (const auto& peer : peers_) peer->Disconnect();
+  HL_RETURN_IF_ERROR(Passing(AttachAll()));
+  // What follows reads all of the region, which takes a while.
   if (heartbeat_ != nullptr) heartbeat_->SetTargets(HeartbeatTargets());
+  HL_RETURN_IF_ERROR(RestoreOwn(acked));
+  HL_RETURN_IF_ERROR(Passing(PushOwn()));
+  if (reclaim) HL_RETURN_IF_ERROR(Passing(InstallAll()));
+  HL_RETURN_IF_ERROR(Passing(ArmGroup()));
+  for (const auto& peer : peers_) peer->Disconnect();
   looks_before_.clear();
   return Recovered{group_.get(), log_state_, configuration_};
 }

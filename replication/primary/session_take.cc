@@ -47,13 +47,23 @@ Status Session::RefuseLivingOwner(const std::vector<MemberLook>& first) {
   while (std::chrono::steady_clock::now() < until) {
     std::this_thread::sleep_for(kLookInterval);
     HL_ASSIGN_OR_RETURN(const std::vector<MemberLook> now, LookAtAll());
-    if (const MemberLook* living = LivingOwner(first, now)) {
-      return Busy(Text("the group is held by a living primary: ", living->hello.sealed_owner_name,
-                       " (epoch ", living->hello.sealed_epoch, " at ", living->name,
-                       "); stop it first, or give takeover=true to fence it"));
-    }
+    if (const MemberLook* living = LivingOwner(first, now)) return Held(*living);
   }
   return {};
+}
+
+Status Session::Held(const MemberLook& living) {
+  return Busy(Text("the group is held by a living primary: ", living.hello.sealed_owner_name,
+                   " (epoch ", living.hello.sealed_epoch, " at ", living.name,
+                   "); stop it first, or give takeover=true to fence it"));
+}
+
+// Examining and reading took a while, in which an owner that was silent may have come back.
+Status Session::RefuseOwnerBackAgain(const std::vector<MemberLook>& first) {
+  if (options_.takeover) return {};
+  HL_ASSIGN_OR_RETURN(const std::vector<MemberLook> now, LookAtAll());
+  const MemberLook* living = LivingOwner(first, now);
+  return living == nullptr ? Status() : Held(*living);
 }
 
 // What the members hold is examined by themselves, and the chosen one's content read by RDMA,
@@ -93,6 +103,9 @@ Result<std::vector<MemberContent>> Session::ExamineAll() {
         peer->Call<control::ExamineReplyT>(control::ExamineRequestT{}, peer->slow_timeout()));
     if (reply.content == nullptr)
       return Corruption(Text(peer->name(), " answered without content"));
+    // What was read while a primary wrote is of several moments: it proves nothing missing.
+    if (!reply.settled)
+      reply.content->acked_seq = std::min(reply.content->acked_seq, reply.content->last_seq);
     members.push_back({peer->name(), std::move(*reply.content)});
   }
   return members;
@@ -209,6 +222,9 @@ Status Session::RedoOwn(uint64_t known_acked, std::span<Peer* const> members) {
   const auto own = pool_->region();
   HL_ASSIGN_OR_RETURN(info_, ParseSuperblock(own, own.size()));
   HL_ASSIGN_OR_RETURN(log_state_, Redo(own, info_, known_acked));
+  HL_RETURN_IF_ERROR(ParseBindingBlock(own.subspan(info_.geometry.binding_offset), info_).status());
+  HL_RETURN_IF_ERROR(
+      ParseConfigurationBlock(own.subspan(info_.geometry.configuration_offset()), info_).status());
   std::vector<std::string> names;
   for (const Peer* each : members) names.push_back(each->name());
   return MakeSound(own, info_, names,
@@ -308,6 +324,7 @@ Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
   HL_RETURN_IF_ERROR(RefuseLivingOwner(looks));
   HL_RETURN_IF_ERROR(JudgeBeforeSealing(request, plan, looks));
   HL_RETURN_IF_ERROR(OpenOwnPool(plan));
+  HL_RETURN_IF_ERROR(RefuseOwnerBackAgain(looks));
   own_ = {plan.epoch, RandomUuid(), OwnerName(request.directory)};
   configuration_ = plan.configuration;
   const Result<std::vector<MemberContent>> sealed = SealAll(plan, looks);
@@ -351,6 +368,7 @@ Status Session::Take(const TakeRequest& request, TakeResult* result) {
   TakeResult taken;
   const Status status = TakeStages(request, &taken);
   for (const auto& peer : peers_) peer->Disconnect();
+  if (status.ok()) StartHeartbeat(true);  // last: from now on its thread may bring the group back
   if (!status.ok()) {
     Disarm();
     pool_.reset();

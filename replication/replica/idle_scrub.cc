@@ -1,24 +1,28 @@
 #include "replica/idle_scrub.h"
 
+#include "journal/log_scan.h"
 #include "layout/record.h"
 
 namespace hyperloop {
 
+bool IdleScrub::EndsAt(const LogCursor& tail, const RegionInfo& info) const {
+  const uint64_t at = tail.position % info.geometry.journal_size;
+  const auto rest = region_.subspan(kJournalOffset + at, info.geometry.journal_size - at);
+  RecordView next;
+  return ParseRecord(rest, info, &next) != RecordCheck::kValid || next.header.seq != tail.seq + 1;
+}
+
 bool IdleScrub::Still(const RegionInfo& info) {
   const Result<Head> head = ReadHead(region_, info);
-  // Damage to the head is damage: it is found by a pass, as long as it stays.
-  const LogCursor now = head.ok() ? head->cursor : LogCursor{};
-  const bool same = head_ == now;
-  head_ = now;
-  if (!same) return false;
-  if (!head.ok()) return true;
-  const uint64_t at = now.position % info.geometry.journal_size;
-  RecordView next;
-  const bool written =
-      ParseRecord(region_.subspan(kJournalOffset + at, info.geometry.journal_size - at), info,
-                  &next) == RecordCheck::kValid &&
-      next.header.seq == now.seq + 1;
-  return !written;
+  // A damaged head or log is found by a pass, as long as it stays damaged.
+  const LogCursor begin = head.ok() ? head->cursor : LogCursor{};
+  if (head_ == begin && tail_.has_value() && EndsAt(*tail_, info)) return true;
+  if (until_next_scan_-- > 0) return false;
+  until_next_scan_ = kScanTicks;
+  head_ = begin;
+  const Result<LogState> log = ScanLog(region_, info);
+  tail_ = log.ok() ? log->tail : begin;
+  return false;
 }
 
 void IdleScrub::Tick() {

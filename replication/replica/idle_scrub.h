@@ -21,6 +21,8 @@ class IdleScrub {
  public:
   static constexpr uint64_t kBudget = 8u << 20;
   static constexpr int kRestTicks = 600;
+  // Calls between two readings of a log that moves, which cost some milliseconds each.
+  static constexpr int kScanTicks = 10;
 
   // Both outlive it; `log` may be null.
   IdleScrub(std::span<const std::byte> region, Log* log) : region_(region), log_(log) {}
@@ -29,13 +31,16 @@ class IdleScrub {
   uint64_t passes() const { return passes_; }
 
  private:
-  // The log is empty, and was at the last call: whoever owns the group is idle.
+  // The log ends where it did at the last call: whoever owns the group is idle.
   bool Still(const RegionInfo& info);
+  bool EndsAt(const LogCursor& tail, const RegionInfo& info) const;
   void Report(const MemberCheck& check, const RegionInfo& info);
 
   const std::span<const std::byte> region_;
   Log* const log_;
-  std::optional<LogCursor> head_;
+  // Where the log began and ended when it was last read as a whole.
+  std::optional<LogCursor> head_, tail_;
+  int until_next_scan_ = 0;
   std::optional<Scrubber> scrubber_;
   int rest_ = 0;
   uint64_t passes_ = 0;

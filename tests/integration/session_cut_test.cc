@@ -1,12 +1,15 @@
 // Taking a group, stopped at each of its messages in turn. Whatever the moment: the next taking
 // succeeds, finds every acknowledged append, and makes all regions equal.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <mutex>
 
+#include "control/client.h"
 #include "files/file_table.h"
 #include "hyperloop/replication/store.h"
 #include "journal/log_scan.h"
@@ -59,6 +62,8 @@ class SessionCutTest : public testing::Test {
   // Counts the requests that change something; from number cut_ on nothing is answered.
   bool Pass(Body type) {
     if (type == silent_) silent_.wait(type);
+    if (type == Body::InstallRequest && installs_until_lost_ > 0 && --installs_until_lost_ == 0)
+      return false;
     if (type == Body::HelloRequest || type == Body::ExamineRequest) return true;
     return ++requests_ <= cut_;
   }
@@ -124,6 +129,43 @@ class SessionCutTest : public testing::Test {
     for (const uint64_t offset : kHeadOffsets) replicas_[i]->region()[offset] ^= std::byte{1};
   }
 
+  template <class Reply, class Request>
+  Reply Ask(size_t replica, const Request& request) {
+    const auto endpoint = control::ParseEndpoint(replicas_[replica]->address());
+    auto client = control::ControlClient::Connect(*endpoint, std::chrono::seconds(20));
+    EXPECT_TRUE(client.ok()) << client.status().ToString();
+    if (!client.ok()) return Reply{};
+    auto reply = (*client)->template Call<Reply>(request, std::chrono::seconds(20));
+    EXPECT_TRUE(reply.ok()) << reply.status().ToString();
+    return reply.ok() ? std::move(reply).value() : Reply{};
+  }
+  // As when the process of a replica was restarted: the primary's queues there are gone.
+  void EndQueues(size_t replica) {
+    const auto hello = Ask<control::HelloReplyT>(replica, control::HelloRequestT{});
+    control::ReconnectRequestT reconnect;
+    reconnect.epoch = hello.sealed_epoch;
+    reconnect.owner_id = hello.sealed_owner_id;
+    Ask<control::DoneT>(replica, reconnect);
+  }
+  // The primary's own region, mapped once more from its pool.
+  std::span<std::byte> OwnRegion() {
+    const std::string path = folder_ + "/primary";
+    const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+    const size_t size = std::filesystem::file_size(path);
+    void* base = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    EXPECT_NE(base, MAP_FAILED);
+    own_mapping_ = {static_cast<std::byte*>(base), size};
+    const auto superblock = replicas_[0]->region().first(sizeof(Superblock));
+    for (size_t at = 4096; at + kRegion <= size; at += 4096) {
+      const auto found = own_mapping_.subspan(at, kRegion);
+      if (std::equal(superblock.begin(), superblock.end(), found.begin())) return found;
+    }
+    ADD_FAILURE() << "no region in " << path;
+    return {};
+  }
+  std::span<std::byte> own_mapping_;
+
   std::string FillExtents();
   std::byte& ExtentByte(size_t replica, uint32_t index);
 
@@ -139,6 +181,7 @@ class SessionCutTest : public testing::Test {
   std::string folder_;
   softrnic::EmbeddedRnic rnic_;
   std::atomic<int> requests_{0}, cut_{INT32_MAX};
+  std::atomic<int> installs_until_lost_{0};
   std::atomic<Body> silent_{Body::NONE};  // who asks this gets no answer while it is set
   std::vector<std::unique_ptr<EmbeddedReplica>> replicas_;
   Pairing pairing_;
@@ -375,6 +418,76 @@ TEST_F(SessionCutTest, ReplicaThatStopsAnsweringIsGivenUpInTime) {
     silent_.notify_all();
   }
   EXPECT_NE(Taken(), nullptr);
+}
+
+// --- a group that is brought back
+
+// One message of the reclaiming is lost; what was installed by then is the primary's own.
+TEST_F(SessionCutTest, ReclaimingThatIsCutInInstallGoesOn) {
+  auto store = Taken();
+  ASSERT_NE(store, nullptr);
+  const auto file = store->Create("f", Lane::kLog);
+  ASSERT_TRUE(file.ok());
+  ASSERT_TRUE(store->Append(*file, "one").ok());
+  const control::HelloReplyT hello = Ask<control::HelloReplyT>(2, control::HelloRequestT{});
+  control::SealRequestT seal;
+  seal.epoch = hello.sealed_epoch + 1;
+  seal.owner_id.assign(16, 0xcd);
+  seal.owner_name = "a candidate that died";
+  seal.group = hello.group;
+  seal.seen_sealed_epoch = hello.sealed_epoch;
+  seal.seen_installed_epoch = hello.installed_epoch;
+  installs_until_lost_ = 2;
+  Ask<control::SealReplyT>(2, seal);
+  EXPECT_TRUE(store->Append(*file, "two").ok());
+  EXPECT_EQ(installs_until_lost_, 0) << "nothing was lost: the test shows nothing";
+  EXPECT_EQ(Content(*store), "onetwo");
+  EXPECT_TRUE(store->Close().ok());
+  ExpectEqualRegions();
+}
+
+// The primary's own memory is no better than a member's: what it lost is not taken from the others.
+TEST_F(SessionCutTest, DamageOfThePrimarysOwnRegionDoesNotSpread) {
+  const auto last_record = [](std::span<std::byte> own, const RegionInfo& info) {
+    uint64_t last = 0;
+    const auto note = [&](const RecordView&, uint64_t at) {
+      last = at;
+      return Status();
+    };
+    EXPECT_TRUE(ScanLog(own, info, 0, note).ok());
+    return kJournalOffset + last % info.geometry.journal_size + sizeof(RecordHeader);
+  };
+  const auto binding = [](std::span<std::byte>, const RegionInfo& info) {
+    return info.geometry.binding_offset + 20;
+  };
+  using Place = std::function<uint64_t(std::span<std::byte>, const RegionInfo&)>;
+  std::string all;
+  for (const Place& place : {Place(last_record), Place(binding)}) {
+    auto store = Taken();
+    ASSERT_NE(store, nullptr);
+    auto file = store->Lookup("f");
+    if (!file.ok()) file = store->Create("f", Lane::kLog);
+    ASSERT_TRUE(file.ok());
+    for (int i = 0; i < 20; ++i) {
+      ASSERT_TRUE(store->Append(*file, std::to_string(i) + ";").ok());
+      all += std::to_string(i) + ";";
+    }
+    const auto own = OwnRegion();
+    ASSERT_FALSE(own.empty());
+    const RegionInfo info = ParseSuperblock(own, own.size()).value();
+    own[place(own, info)] ^= std::byte{1};
+    EndQueues(1);
+    EXPECT_TRUE(store->Append(*file, "on;").ok());
+    all += "on;";
+    EXPECT_EQ(Content(*store), all);
+    EXPECT_TRUE(store->Close().ok());
+    munmap(own_mapping_.data(), own_mapping_.size());
+    store = Taken();
+    ASSERT_NE(store, nullptr);
+    EXPECT_EQ(Content(*store), all);
+    EXPECT_TRUE(store->Close().ok());
+    ExpectEqualRegions();
+  }
 }
 
 TEST_F(SessionCutTest, ManyThreadsAppendAndRead) {
