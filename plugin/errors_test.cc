@@ -677,3 +677,15 @@ TEST_F(ErrorsTest, FilesBelowTheDirectoryAreSaidToStayLocal) {
 
 }  // namespace
 }  // namespace hyperloop::plugin::testing
+// Nor is the list of a group that goes out of reach just when it is asked for.
+TEST_F(ErrorsTest, CloseWhileTheGroupBreaksKeepsThePairing) {
+  for (int skip : {0, 1}) {
+    ASSERT_TRUE(Open(MakeOptions()).ok());
+    Put("a", "1");
+    group_->Inject({"files", Code::kUnavailable, false, skip});
+    Close();
+    EXPECT_FALSE(group_->ForgetFaults());
+    EXPECT_TRUE(std::filesystem::exists(Path("HYPERLOOP"))) << skip;
+  }
+}
+
