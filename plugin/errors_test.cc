@@ -275,8 +275,10 @@ TEST_F(ErrorsTest, WithoutRoomToCutATailNothingFollowsItButRemovals) {
   ASSERT_TRUE(fs_->NewWritableFile(Path("000901.log"), FileOptions(), &other, nullptr).ok());
   EXPECT_EQ(group_->LogFiles()["000900.log"], "confirmed,returned,");
   // What a Sync confirmed is never cut.
+  EXPECT_FALSE(file->Sync(IOOptions(), nullptr).ok()) << "before the tail is cut";
   ASSERT_TRUE(other->Append("confirmed", IOOptions(), nullptr).ok());
   ASSERT_TRUE(other->Sync(IOOptions(), nullptr).ok());
+  EXPECT_FALSE(file->Sync(IOOptions(), nullptr).ok()) << "what was appended is gone";
   group_->Inject({"sync", Code::kTimedOut, false, 0});
   EXPECT_FALSE(other->Sync(IOOptions(), nullptr).ok());
   ASSERT_TRUE(fs_->NewWritableFile(Path("000902.log"), FileOptions(), &file, nullptr).ok());
