@@ -58,8 +58,8 @@ bool BoundDirectory::IsDirectory(const std::string& path) const {
 }
 
 template <class Call>
-auto BoundDirectory::Run(Call&& call) -> decltype(call()) {
-  if (Status admitted = Admit(); !admitted.ok()) return admitted;
+auto BoundDirectory::Run(Call&& call, Tails tails) -> decltype(call()) {
+  if (Status admitted = Admit(tails); !admitted.ok()) return admitted;
   auto result = call();
   if (!StatusOf(result).ok()) Note(StatusOf(result));
   return result;
@@ -71,13 +71,13 @@ Status BoundDirectory::CheckNotForked() const {
                 ", which its parent has open; open it after the fork");
 }
 
-Status BoundDirectory::Admit() {
+Status BoundDirectory::Admit(Tails tails) {
   HL_RETURN_IF_ERROR(CheckNotForked());
   if (!attention_.load(std::memory_order_acquire)) return Status::Ok();
-  return Recover();
+  return Recover(tails);
 }
 
-Status BoundDirectory::Recover() {
+Status BoundDirectory::Recover(Tails tails) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (fenced_) return first_error_;
   if (broken_) {
@@ -97,8 +97,10 @@ Status BoundDirectory::Recover() {
     broken_ = false;
     log_->Write(LogLevel::kInfo, "the group is back after " + first_error_.ToString());
   }
-  HL_RETURN_IF_ERROR(CutTailsLocked());
-  if (tails_.empty()) attention_.store(false, std::memory_order_release);
+  const Status cut = CutTailsLocked();
+  if (cut.code() == Code::kNoSpace && tails == Tails::kMayStand) return Status::Ok();
+  HL_RETURN_IF_ERROR(cut);
+  attention_.store(false, std::memory_order_release);
   return Status::Ok();
 }
 
@@ -116,10 +118,8 @@ Status BoundDirectory::CutTailsLocked() {
       first_error_ = status;
       return status;
     }
-    // No room for the record that cuts: kept for the next call; the file takes no more appends, so
-    // nothing follows it.
-    if (status.code() == Code::kNoSpace) return Status::Ok();
-    // Gone with the file. Whatever else it is, the tail may still be there, and nothing may follow.
+    // Gone with the file. Whatever else it is, no room for the record that cuts included, the tail
+    // may still be there, and nothing may follow: the next log would start with its numbers.
     if (!status.ok() && status.code() != Code::kNotFound)
       return status.WithContext("cannot cut what a failed write left behind");
     tails_.pop_back();
@@ -144,14 +144,11 @@ void BoundDirectory::Note(const Status& status) {
 }
 
 Result<FileId> BoundDirectory::Create(std::string_view name, Lane lane) {
-  return Run([&] {
-    ForgetTail(name);
-    return store_->Create(name, lane);
-  });
+  return Run([&] { return store_->Create(name, lane); });
 }
 
 Result<FileId> BoundDirectory::Lookup(std::string_view name) {
-  return Run([&] { return store_->Lookup(name); });
+  return Run([&] { return store_->Lookup(name); }, Tails::kMayStand);
 }
 
 Status BoundDirectory::Append(FileId file, std::string_view data,
@@ -160,7 +157,7 @@ Status BoundDirectory::Append(FileId file, std::string_view data,
 }
 
 Status BoundDirectory::Sync(FileId file) {
-  return Run([&] { return store_->Sync(file); });
+  return Run([&] { return store_->Sync(file); }, Tails::kMayStand);
 }
 
 Status BoundDirectory::Truncate(FileId file, uint64_t size) {
@@ -168,18 +165,18 @@ Status BoundDirectory::Truncate(FileId file, uint64_t size) {
 }
 
 Status BoundDirectory::Rename(std::string_view from, std::string_view to) {
-  return Run([&] {
-    ForgetTail(to);
-    return store_->Rename(from, to);
-  });
+  return Run([&] { return store_->Rename(from, to); });
 }
 
 Status BoundDirectory::Remove(std::string_view name) {
-  return Run([&] {
-    ForgetTail(name);
+  const auto remove = [&] {
+    const bool tails = attention_.load(std::memory_order_acquire);
+    const Result<FileId> file = tails ? store_->Lookup(name) : Result<FileId>(NotFound("unasked"));
     Status status = store_->Remove(name);
+    if (status.ok() && file.ok()) ForgetTail(*file);
     return status.code() == Code::kNotFound ? Status::Ok() : status;
-  });
+  };
+  return Run(remove, Tails::kMayStand);
 }
 
 Status BoundDirectory::ListLocal(std::string_view name, uint64_t size) {
@@ -197,14 +194,9 @@ void BoundDirectory::AbandonTail(FileId file, uint64_t size) {
   attention_.store(true, std::memory_order_release);
 }
 
-void BoundDirectory::ForgetTail(std::string_view name) {
-  if (!attention_.load(std::memory_order_acquire)) return;
-  Result<FileId> file = store_->Lookup(name);
-  if (!file.ok()) return;
+void BoundDirectory::ForgetTail(FileId file) {
   std::lock_guard<std::mutex> lock(mutex_);
-  tails_.erase(std::remove_if(tails_.begin(), tails_.end(),
-                              [&](const Tail& tail) { return tail.file == *file; }),
-               tails_.end());
+  std::erase_if(tails_, [&](const Tail& tail) { return tail.file == file; });
 }
 
 void BoundDirectory::NoteVanished(std::vector<std::string> names) {

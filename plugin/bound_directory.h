@@ -7,7 +7,8 @@
 // - a file whose Append failed has an indeterminate tail in the group. Before anything else is
 // written the tail is cut to
 //   what RocksDB knows to be there: RocksDB gives the failed batch's sequence numbers to the next
-//   one, so both must never be replayed together;
+//   one, so both must never be replayed together. While the group has no room for the record that
+//   cuts, only removals, look-ups and syncs pass: they make room, or add nothing;
 // - kFenced is for good, and everything fails in a forked child.
 //
 // Thread safe. On the append path: two relaxed-cost atomic loads and the Store's own call; no lock,
@@ -88,13 +89,16 @@ class BoundDirectory {
     uint64_t size;
   };
 
+  // Whether a call may pass while a tail stands that the group has no room to cut.
+  enum class Tails { kMustGo, kMayStand };
+
   template <class Call>
-  auto Run(Call&& call) -> decltype(call());
-  Status Admit();
-  Status Recover();
+  auto Run(Call&& call, Tails tails = Tails::kMustGo) -> decltype(call());
+  Status Admit(Tails tails);
+  Status Recover(Tails tails);
   void Note(const Status& status);
   Status CutTailsLocked();
-  void ForgetTail(std::string_view name);
+  void ForgetTail(FileId file);
 
   const std::string directory_;
   const std::string real_directory_;

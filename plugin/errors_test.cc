@@ -232,6 +232,34 @@ TEST_F(ErrorsTest, TailThatCannotBeCutIsKeptAndNothingFollowsIt) {
 TEST_F(ErrorsTest, FailedSyncIsCutBackToWhatMayHaveReturned) {
   Use(rocksdb::FileSystem::Default(), WithAck(AckMode::kSync));
   Options options = MakeOptions();
+// The next log would start with the sequence numbers of the tail.
+TEST_F(ErrorsTest, WithoutRoomToCutATailNothingFollowsItButRemovals) {
+  Options options = MakeOptions();
+  options.max_bgerror_resume_count = 0;
+  ASSERT_TRUE(Open(options).ok());
+  Put("memtable", "1");
+  std::unique_ptr<rocksdb::FSWritableFile> file, older, other, table;
+  ASSERT_TRUE(fs_->NewWritableFile(Path("000899.log"), FileOptions(), &older, nullptr).ok());
+  ASSERT_TRUE(fs_->NewWritableFile(Path("000900.log"), FileOptions(), &file, nullptr).ok());
+  ASSERT_TRUE(fs_->NewWritableFile(Path("000900.sst"), FileOptions(), &table, nullptr).ok());
+  ASSERT_TRUE(file->Append("good", IOOptions(), nullptr).ok());
+  group_->Inject({"append", Code::kTimedOut, true, 0});
+  EXPECT_FALSE(file->Append("open", IOOptions(), nullptr).ok());
+  for (int i = 0; i < 6; ++i) group_->Inject({"truncate", Code::kNoSpace, false, 0});
+  EXPECT_TRUE(fs_->NewWritableFile(Path("000901.log"), FileOptions(), &other, nullptr).IsNoSpace());
+  EXPECT_TRUE(older->Append("next", IOOptions(), nullptr).IsNoSpace());
+  EXPECT_TRUE(
+      fs_->RenameFile(Path("000899.log"), Path("000898.log"), IOOptions(), nullptr).IsNoSpace());
+  EXPECT_TRUE(table->Close(IOOptions(), nullptr).IsNoSpace());
+  // Removals make room; one that fails takes no tail along.
+  group_->Inject({"remove", Code::kInternal, false, 0});
+  EXPECT_FALSE(fs_->DeleteFile(Path("000900.log"), IOOptions(), nullptr).ok());
+  EXPECT_TRUE(fs_->DeleteFile(Path("000899.log"), IOOptions(), nullptr).ok());
+  EXPECT_EQ(group_->LogFiles()["000900.log"], "goodopen");
+  ASSERT_TRUE(fs_->NewWritableFile(Path("000901.log"), FileOptions(), &other, nullptr).ok());
+  EXPECT_EQ(group_->LogFiles()["000900.log"], "good");
+}
+
   options.max_bgerror_resume_count = 0;
   ASSERT_TRUE(Open(options).ok());
   Put("memtable", "1");
@@ -247,8 +275,10 @@ TEST_F(ErrorsTest, FailedSyncIsCutBackToWhatMayHaveReturned) {
   ASSERT_TRUE(fs_->NewWritableFile(Path("000901.log"), FileOptions(), &other, nullptr).ok());
   EXPECT_EQ(group_->LogFiles()["000900.log"], "confirmed,returned,");
   // What a Sync confirmed is never cut.
+  EXPECT_FALSE(file->Sync(IOOptions(), nullptr).ok()) << "before the tail is cut";
   ASSERT_TRUE(other->Append("confirmed", IOOptions(), nullptr).ok());
   ASSERT_TRUE(other->Sync(IOOptions(), nullptr).ok());
+  EXPECT_FALSE(file->Sync(IOOptions(), nullptr).ok()) << "what was appended is gone";
   group_->Inject({"sync", Code::kTimedOut, false, 0});
   EXPECT_FALSE(other->Sync(IOOptions(), nullptr).ok());
   ASSERT_TRUE(fs_->NewWritableFile(Path("000902.log"), FileOptions(), &file, nullptr).ok());
@@ -677,3 +707,15 @@ TEST_F(ErrorsTest, FilesBelowTheDirectoryAreSaidToStayLocal) {
 
 }  // namespace
 }  // namespace hyperloop::plugin::testing
+// Nor is the list of a group that goes out of reach just when it is asked for.
+TEST_F(ErrorsTest, CloseWhileTheGroupBreaksKeepsThePairing) {
+  for (int skip : {0, 1}) {
+    ASSERT_TRUE(Open(MakeOptions()).ok());
+    Put("a", "1");
+    group_->Inject({"files", Code::kUnavailable, false, skip});
+    Close();
+    EXPECT_FALSE(group_->ForgetFaults());
+    EXPECT_TRUE(std::filesystem::exists(Path("HYPERLOOP"))) << skip;
+  }
+}
+

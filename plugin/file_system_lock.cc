@@ -270,8 +270,15 @@ void HyperloopFileSystem::Unbind() {
   if (binding->InForkedChild()) return;
   std::vector<std::string> removed;
   Status status = RemoveLeftovers(*binding, true, &removed);
-  // With nothing in the group the directory belongs to nobody, and DestroyDB can remove it.
+  // With nothing in the group the directory belongs to nobody, and DestroyDB can remove it. The
+  // list is empty, too, while the group is out of reach, which may have begun just now: a call that
+  // would fail then follows it.
   bool empty = status.ok() && binding->store().Files().empty();
+  if (empty) {
+    const Status current = binding->Lookup("CURRENT").status();
+    empty = current.code() == Code::kNotFound;
+    if (!current.ok() && !empty) status = current;
+  }
   if (Status closed = binding->Close(); !closed.ok()) {
     status = closed;
     empty = false;

@@ -87,6 +87,7 @@ IOStatus LogLaneFile::Failure() {
 IOStatus LogLaneFile::Fail(IOStatus failure, uint64_t kept) {
   // Fenced: another primary decides what the group holds. Otherwise the tail is cut once the group
   // is back.
+  cut_ = kept < appended_.load(std::memory_order_acquire);
   if (!failure.IsIOFenced()) {
     binding_->AbandonTail(file_, kept);
     if (manifest_) binding_->manifest_failed.store(true, std::memory_order_release);
@@ -164,6 +165,10 @@ IOStatus LogLaneFile::Truncate(uint64_t size, const IOOptions& options, IODebugC
     return IOStatus::NotSupported("cannot lengthen " + name_ + " from " + std::to_string(size_) +
                                   " B to " + std::to_string(size) +
                                   " B: replicated files only grow by appending");
+  if (failed_.load(std::memory_order_acquire)) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (cut_) return failure_;
+  }
   }
   if (size < size_) {
     size_ = size;  // before the call: what is cut when it fails half-way, too

@@ -46,8 +46,9 @@ class LocalFile : public rocksdb::FSWritableFileWrapper {
 // hold. The first failure is latched: later writes fail with it, the local file is cut back, and
 // the group's indeterminate tail is cut before anything else is written. With ack=sync, Sync waits
 // for the group, and one that fails is such a failure of what no Sync has confirmed yet; with
-// ack=append there is nothing to wait for. The local file is fsynced only with local_sync. Append
-// and Flush are called by one thread at a time (RocksDB does), Sync may overlap them.
+// ack=append there is nothing to wait for. A Sync that follows such a failure fails, too, where
+// bytes are gone that an Append returned for. The local file is fsynced only with local_sync.
+// Append and Flush are called by one thread at a time (RocksDB does), Sync may overlap them.
 //
 // A retryable error makes RocksDB flush its memtables and go on with a new log. Where nothing is to
 // be flushed, or while RocksDB resumes from a MANIFEST that failed, RocksDB 7.8.3 goes on with the
@@ -110,6 +111,7 @@ class LogLaneFile final : public LocalFile {
   std::atomic<bool> failed_{false};  // set after failure_, under mutex_
   std::mutex mutex_;
   rocksdb::IOStatus failure_;
+  bool cut_ = false;  // with it bytes are cut that an Append returned for; under mutex_
 };
 
 // SST, blob, OPTIONS, IDENTITY …: bytes stay local, always fsynced before the group lists the file

@@ -26,6 +26,19 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
+// Moves no tables: opening is cut short there.
+class StuckTables : public rocksdb::FileSystemWrapper {
+ public:
+  StuckTables() : FileSystemWrapper(rocksdb::FileSystem::Default()) {}
+  const char* Name() const override { return "stuck tables"; }
+  rocksdb::IOStatus RenameFile(const std::string& from, const std::string& to,
+                               const rocksdb::IOOptions& options,
+                               rocksdb::IODebugContext* dbg) override {
+    if (from.ends_with(".sst")) return rocksdb::IOStatus::IOError("injected");
+    return target()->RenameFile(from, to, options, dbg);
+  }
+};
+
 class JudgeTest : public DatabaseTest {
  protected:
   std::string Path(const std::string& name) { return directory_ + "/" + name; }
@@ -92,6 +105,28 @@ class JudgeTest : public DatabaseTest {
     EXPECT_EQ(group_->epoch(), epoch);
     EXPECT_EQ(group_->held(), held);
   }
+  // A table of the directory's own history, with "precious", beside what Make made.
+  void AddTable() {
+    Plainly(directory_, [](DB& db) {
+      ASSERT_TRUE(db.Put(WriteOptions(), "plain", "precious").ok());
+      ASSERT_TRUE(db.Flush(rocksdb::FlushOptions()).ok());
+    });
+  }
+  // The group's history is opened, and goes on; that table is kept.
+  void ExpectTableOutlivesOpening() {
+    ExpectOpens(MakeStoreOptions());
+    Put("x", "1");
+    ASSERT_TRUE(db_->Flush(rocksdb::FlushOptions()).ok());
+    Close();
+    int kept = 0;
+    for (const auto& entry : stdfs::recursive_directory_iterator(directory_)) {
+      if (entry.path().extension() == ".sst" &&
+          ReadLocal(entry.path()).find("precious") != std::string::npos) {
+        ++kept;
+      }
+    }
+    EXPECT_EQ(kept, 1);
+  }
   void ExpectOpens(const StoreOptions& with) {
     const Status status = OpenWith(with);
     ASSERT_TRUE(status.ok()) << status.ToString();
@@ -126,6 +161,39 @@ TEST_F(JudgeTest, PlainPutIsRefusedAndTheGroupCanBeKept) {
     EXPECT_TRUE(db.Get(rocksdb::ReadOptions(), "plain", &value).ok());
     EXPECT_TRUE(db.Get(rocksdb::ReadOptions(), "log", &value).ok());
   });
+}
+
+// However far an opening came: what tells that the tables are the directory's own stays until they
+// are aside.
+TEST_F(JudgeTest, TablesOfTheOtherHistoryOutliveAnOpeningThatIsCutShort) {
+  Make();
+  AddTable();
+  stdfs::rename(Path("CURRENT"), root_ + "/CURRENT");
+  env_.reset();
+  StoreAccess access;
+  access.open = [this](const StoreOptions& with,
+                       std::shared_ptr<Log>) -> Result<std::unique_ptr<Store>> {
+    return MakeFakeStore(group_, with);
+  };
+  fs_ = std::make_shared<HyperloopFileSystem>(std::make_shared<StuckTables>(), MakeStoreOptions(),
+                                              access);
+  env_ = rocksdb::NewCompositeEnv(fs_);
+  ASSERT_THAT(Open(MakeOptions()).ToString(), HasSubstr("injected"));
+  ExpectTableOutlivesOpening();
+}
+
+// The way out of a MANIFEST that differs moves it away: none is left to be set aside.
+TEST_F(JudgeTest, TablesOfTheOtherHistoryOutliveTheirManifest) {
+  Make();
+  const std::string current = group_->LogFiles().at("CURRENT");
+  const std::string manifest = current.substr(0, current.size() - 1);
+  AddTable();
+  const std::string theirs = ReadLocal(Path("CURRENT"));
+  stdfs::rename(Path(theirs.substr(0, theirs.size() - 1)), Path(manifest));
+  WriteLocal(Path("CURRENT"), current);
+  ExpectRefused(HasSubstr("move " + Path(manifest)));
+  stdfs::rename(Path(manifest), root_ + "/" + manifest);
+  ExpectTableOutlivesOpening();
 }
 
 TEST_F(JudgeTest, PlainPutIsRefusedAndTheDirectoryCanBeKept) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <set>
 
@@ -85,16 +86,57 @@ Status RemoveFile(FileSystem& fs, const std::string& directory, const std::strin
   return FromIOStatus(fs.DeleteFile(path, IOOptions(), nullptr), "cannot delete " + path);
 }
 
+using Names = std::map<std::string, FileInfo, std::less<>>;
+
+// Whether the file holds what the group does not have.
+Result<bool> HoldsMore(FileSystem& fs, const std::string& directory, const GroupFiles& group,
+                       const Names& files, const std::string& name) {
+  const std::string path = directory + "/" + name;
+  const auto info = files.find(name);
+  uint64_t equal = 0;
+  if (info != files.end()) {
+    HL_ASSIGN_OR_RETURN(const Comparison found, Compare(fs, path, group, info->second));
+    equal = found.equal;
+  }
+  HL_ASSIGN_OR_RETURN(const bool only_zeros, OnlyZerosFollow(fs, path, equal));
+  return !only_zeros;
+}
+
+// Whether CURRENT, or the MANIFEST that it names, is gone although the group has a database: an
+// opening was cut short, or somebody moved it away to make room for the group's.
+Result<bool> NothingNamesTables(FileSystem& fs, const std::string& directory, const Names& files) {
+  if (files.find("CURRENT") == files.end()) return false;
+  HL_ASSIGN_OR_RETURN(const std::string manifest, LocalManifest(fs, directory));
+  if (manifest.empty()) return true;
+  const Result<uint64_t> size = SizeOf(fs, directory + "/" + manifest);
+  if (size.status().code() == Code::kNotFound) return true;
+  if (!size.ok()) return size.status();
+  return false;
+}
+
+// Whether a MANIFEST will be set aside, in part or as a whole.
+Result<bool> ManifestHoldsMore(FileSystem& fs, const std::string& directory,
+                               const GroupFiles& group, const Names& files) {
+  std::vector<std::string> local;
+  HL_RETURN_IF_ERROR(LocalLogFiles(fs, directory, &local));
+  for (const std::string& name : local) {
+    if (!name.starts_with("MANIFEST-")) continue;
+    HL_ASSIGN_OR_RETURN(const bool more, HoldsMore(fs, directory, group, files, name));
+    if (more) return true;
+  }
+  return false;
+}
+
 // Tables of a history that the group does not have: RocksDB would delete them as obsolete, and the
-// MANIFEST that was set aside would be worth nothing without them.
+// MANIFEST that is set aside would be worth nothing without them. They go first, because what tells
+// of that history is gone once the MANIFEST and CURRENT are the group's.
 Status SetTablesAside(FileSystem& fs, const std::string& directory, const GroupFiles& group,
                       SetAside* aside) {
-  const auto is_manifest = [](const std::string& name) { return name.starts_with("MANIFEST-"); };
-  if (std::none_of(aside->names().begin(), aside->names().end(), is_manifest)) {
-    return Status::Ok();
-  }
-  std::set<std::string, std::less<>> listed;
-  for (const FileInfo& info : group.Files()) listed.insert(info.name);
+  Names listed;
+  for (const FileInfo& info : group.Files()) listed.emplace(info.name, info);
+  HL_ASSIGN_OR_RETURN(const bool nameless, NothingNamesTables(fs, directory, listed));
+  HL_ASSIGN_OR_RETURN(const bool more, ManifestHoldsMore(fs, directory, group, listed));
+  if (!nameless && !more) return Status::Ok();
   const auto unknown = [&](std::string_view name) {
     return IsTableOrBlob(name) && listed.find(name) == listed.end();
   };
@@ -261,6 +303,7 @@ Status SetAside::KeepTail(const std::string& name, uint64_t offset) {
 
 Status Reconcile(FileSystem& fs, const std::string& directory, const GroupFiles& group, bool sync,
                  SetAside* aside, ReconcileReport* report) {
+  HL_RETURN_IF_ERROR(SetTablesAside(fs, directory, group, aside));
   std::set<std::string> in_group;
   for (const FileInfo& info : group.Files()) {
     if (info.lane != Lane::kLog) continue;
@@ -276,7 +319,6 @@ Status Reconcile(FileSystem& fs, const std::string& directory, const GroupFiles&
     HL_RETURN_IF_ERROR(RemoveFile(fs, directory, name, aside));
     report->removed.push_back(name);
   }
-  HL_RETURN_IF_ERROR(SetTablesAside(fs, directory, group, aside));
   return sync ? SyncDirectory(fs, directory) : Status::Ok();
 }
 

@@ -77,8 +77,10 @@ struct ReconcileReport {
 // Makes every log-lane file of the directory equal to the group's, by content: what differs is
 // written anew beside the old one and renamed over it (hard links, as checkpoints make them, keep
 // the old bytes), longer tails are cut, what the group does not have is removed. Content that the
-// group does not have goes to `aside` before, unless it is nothing but zeros; with a MANIFEST the
-// tables and blob files go that the group does not list. Files of the local lane are left alone.
+// group does not have goes to `aside` before, unless it is nothing but zeros. Before a MANIFEST
+// goes, and where CURRENT or the MANIFEST that it names is missing although the group has a
+// database, the tables and blob files go that the group does not list; other files of the local
+// lane are left alone.
 // `sync`: fsync what was written.
 Status Reconcile(rocksdb::FileSystem& fs, const std::string& directory, const GroupFiles& group,
                  bool sync, SetAside* aside, ReconcileReport* report);

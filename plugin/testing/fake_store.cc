@@ -116,6 +116,12 @@ class FakeStore final : public Store {
   std::vector<FileInfo> Files() override {
     if (getpid() != owner_) return {};
     std::lock_guard<std::mutex> lock(group_->mutex_);
+    for (auto fault = group_->faults_.begin(); fault != group_->faults_.end(); ++fault) {
+      if (fault->call != "files" || fault->skip-- > 0) continue;
+      group_->faults_.erase(fault);
+      reachable_ = false;
+      break;
+    }
     if (!reachable_) return {};
     return FilesLocked();
   }

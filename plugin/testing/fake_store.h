@@ -22,7 +22,8 @@ class FakeGroup {
     std::string content;       // kLog
   };
   // One failure to come: the `skip`+1st call of `call` ("append", "create", …) returns `code`;
-  // `applied` tells whether the group did it nevertheless.
+  // `applied` tells whether the group did it nevertheless. "files" has no code: that call of Files
+  // finds the group out of reach, and lists nothing.
   struct Fault {
     std::string call;
     Code code = Code::kTimedOut;
