@@ -1,9 +1,12 @@
 // What RocksDB and the files see when the group fails.
 #include <rocksdb/listener.h>
+#include <rocksdb/utilities/transaction.h>
+#include <rocksdb/utilities/transaction_db.h>
 
 #include <atomic>
 #include <condition_variable>
 #include <filesystem>
+#include <functional>
 
 #include "status.h"
 #include "testing/database_fixture.h"
@@ -229,9 +232,6 @@ TEST_F(ErrorsTest, TailThatCannotBeCutIsKeptAndNothingFollowsIt) {
   EXPECT_EQ(group_->LogFiles()["000900.log"], "good");
 }
 
-TEST_F(ErrorsTest, FailedSyncIsCutBackToWhatMayHaveReturned) {
-  Use(rocksdb::FileSystem::Default(), WithAck(AckMode::kSync));
-  Options options = MakeOptions();
 // The next log would start with the sequence numbers of the tail.
 TEST_F(ErrorsTest, WithoutRoomToCutATailNothingFollowsItButRemovals) {
   Options options = MakeOptions();
@@ -260,6 +260,9 @@ TEST_F(ErrorsTest, WithoutRoomToCutATailNothingFollowsItButRemovals) {
   EXPECT_EQ(group_->LogFiles()["000900.log"], "good");
 }
 
+TEST_F(ErrorsTest, FailedSyncIsCutBackToWhatMayHaveReturned) {
+  Use(rocksdb::FileSystem::Default(), WithAck(AckMode::kSync));
+  Options options = MakeOptions();
   options.max_bgerror_resume_count = 0;
   ASSERT_TRUE(Open(options).ok());
   Put("memtable", "1");
@@ -272,13 +275,13 @@ TEST_F(ErrorsTest, WithoutRoomToCutATailNothingFollowsItButRemovals) {
   group_->Inject({"sync", Code::kTimedOut, false, 0});
   EXPECT_TRUE(file->Sync(IOOptions(), nullptr).GetRetryable());
   EXPECT_FALSE(file->Append("next", IOOptions(), nullptr).ok()) << "a gap would follow";
+  EXPECT_FALSE(file->Sync(IOOptions(), nullptr).ok()) << "before the tail is cut";
   ASSERT_TRUE(fs_->NewWritableFile(Path("000901.log"), FileOptions(), &other, nullptr).ok());
   EXPECT_EQ(group_->LogFiles()["000900.log"], "confirmed,returned,");
+  EXPECT_FALSE(file->Sync(IOOptions(), nullptr).ok()) << "what was appended is gone";
   // What a Sync confirmed is never cut.
-  EXPECT_FALSE(file->Sync(IOOptions(), nullptr).ok()) << "before the tail is cut";
   ASSERT_TRUE(other->Append("confirmed", IOOptions(), nullptr).ok());
   ASSERT_TRUE(other->Sync(IOOptions(), nullptr).ok());
-  EXPECT_FALSE(file->Sync(IOOptions(), nullptr).ok()) << "what was appended is gone";
   group_->Inject({"sync", Code::kTimedOut, false, 0});
   EXPECT_FALSE(other->Sync(IOOptions(), nullptr).ok());
   ASSERT_TRUE(fs_->NewWritableFile(Path("000902.log"), FileOptions(), &file, nullptr).ok());
@@ -428,6 +431,74 @@ TEST_F(SurvivalTest, FirstWriteThatFailsStopsADatabaseWithNothingToFlush) {
     Close();
     ASSERT_TRUE(Open(Manually()).ok());
     Put("later", "1");
+  }
+}
+
+// A log's records fill no memtable by themselves.
+TEST_F(SurvivalTest, LogWhoseRecordsFillNoMemtableCannotBeResumed) {
+  const auto log_data = [&] {
+    rocksdb::WriteBatch batch;
+    batch.PutLogData(std::string(100 << 10, 'x'));  // over several blocks
+    ASSERT_TRUE(db_->Write(WriteOptions(), &batch).ok());
+  };
+  const auto dropped = [&] {
+    rocksdb::ColumnFamilyHandle* other = nullptr;
+    ASSERT_TRUE(db_->CreateColumnFamily(Manually(), "other", &other).ok());
+    ASSERT_TRUE(db_->Put(WriteOptions(), other, "k", "1").ok());
+    ASSERT_TRUE(db_->DropColumnFamily(other).ok());
+    ASSERT_TRUE(db_->DestroyColumnFamilyHandle(other).ok());
+  };
+  for (const std::function<void()>& write : {std::function<void()>(log_data), {dropped}}) {
+    TearDown();
+    SetUp();
+    Reach(State::kFlushed);
+    write();
+    group_->Inject({"append", Code::kTimedOut, true, 0});
+    const rocksdb::Status failed = db_->Put(WriteOptions(), "failed", "1");
+    EXPECT_THAT(failed.ToString(), HasSubstr("reopen the database when the cause is gone"));
+    ASSERT_FALSE(db_->Resume().ok()) << "the next write would stop the process";
+    Close();
+    ASSERT_TRUE(Open(Manually()).ok());
+    EXPECT_EQ(Get("before"), "1");
+  }
+}
+
+// A prepared transaction is in the log alone; its commit fills a memtable, and the flush of that
+// empties it, though the log may stay.
+TEST_F(SurvivalTest, PreparedTransactionsCountOnceTheyAreCommitted) {
+  using rocksdb::Transaction;
+  using rocksdb::TransactionDB;
+  for (const bool commits : {false, true}) {
+    for (const bool flushes : {false, true}) {
+      SCOPED_TRACE(std::to_string(commits) + std::to_string(flushes));
+      TearDown();
+      SetUp();
+      TransactionDB* opened = nullptr;
+      ASSERT_TRUE(TransactionDB::Open(Manually(), {}, directory_, &opened).ok());
+      const std::unique_ptr<TransactionDB> db(opened);
+      std::unique_ptr<Transaction> pinning(db->BeginTransaction(WriteOptions()));
+      std::unique_ptr<Transaction> transaction(db->BeginTransaction(WriteOptions()));
+      for (Transaction* each : {pinning.get(), transaction.get()}) {
+        ASSERT_TRUE(each->SetName(each == pinning.get() ? "pinning" : "other").ok());
+        ASSERT_TRUE(each->Put(each->GetName(), std::string(33 << 10, 'x')).ok());
+        ASSERT_TRUE(each->Prepare().ok());
+      }
+      if (commits) {
+        ASSERT_TRUE(transaction->Commit().ok());
+      }
+      if (flushes) {
+        ASSERT_TRUE(db->Flush(rocksdb::FlushOptions()).ok());
+      }
+      group_->Inject({"append", Code::kTimedOut, true, 0});
+      const rocksdb::Status failed = db->Put(WriteOptions(), "failed", "1");
+      const bool stops = failed.ToString().find("reopen the database") != std::string::npos;
+      EXPECT_EQ(stops, !commits || flushes) << failed.ToString();
+      const rocksdb::Status resumed = db->GetRootDB()->Resume();
+      EXPECT_EQ(resumed.ok(), !stops) << resumed.ToString();
+      if (resumed.ok() && !stops) {
+        EXPECT_TRUE(db->Put(WriteOptions(), "after", "1").ok());
+      }
+    }
   }
 }
 
@@ -634,6 +705,18 @@ TEST_F(ErrorsTest, CloseAfterAFailedReconnectKeepsThePairing) {
   ExpectLocalEqualsGroup();
 }
 
+// Nor is the list of a group that goes out of reach just when it is asked for.
+TEST_F(ErrorsTest, CloseWhileTheGroupBreaksKeepsThePairing) {
+  for (int skip : {0, 1}) {
+    ASSERT_TRUE(Open(MakeOptions()).ok());
+    Put("a", "1");
+    group_->Inject({"files", Code::kUnavailable, false, skip});
+    Close();
+    EXPECT_FALSE(group_->ForgetFaults());
+    EXPECT_TRUE(std::filesystem::exists(Path("HYPERLOOP"))) << skip;
+  }
+}
+
 // RocksDB cannot open such a database, but its logs hold what was acknowledged.
 TEST_F(ErrorsTest, LogsWithBytesOutliveAMissingManifest) {
   ASSERT_TRUE(Open(MakeOptions()).ok());
@@ -707,15 +790,3 @@ TEST_F(ErrorsTest, FilesBelowTheDirectoryAreSaidToStayLocal) {
 
 }  // namespace
 }  // namespace hyperloop::plugin::testing
-// Nor is the list of a group that goes out of reach just when it is asked for.
-TEST_F(ErrorsTest, CloseWhileTheGroupBreaksKeepsThePairing) {
-  for (int skip : {0, 1}) {
-    ASSERT_TRUE(Open(MakeOptions()).ok());
-    Put("a", "1");
-    group_->Inject({"files", Code::kUnavailable, false, skip});
-    Close();
-    EXPECT_FALSE(group_->ForgetFaults());
-    EXPECT_TRUE(std::filesystem::exists(Path("HYPERLOOP"))) << skip;
-  }
-}
-

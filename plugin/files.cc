@@ -5,11 +5,9 @@
 
 #include <algorithm>
 #include <functional>
-#include <vector>
 
-#include "local_files.h"
+#include "memtables.h"
 #include "paths.h"
-#include "rocksdb_log.h"
 #include "status.h"
 
 namespace hyperloop::plugin {
@@ -57,26 +55,11 @@ LogLaneFile::LogLaneFile(std::unique_ptr<rocksdb::FSWritableFile>&& local,
       confirmed_(size) {}
 
 bool LogLaneFile::NothingToFlush(uint64_t kept) {
-  const std::string& directory = binding_->directory();
-  const Result<ReadAt> log = OpenReader(*local_files_, directory + "/" + name_);
-  const Result<int> records = log.ok() ? CountRecords(*log, kept, 1) : log.status();
-  if (!records.ok() || *records != 0) return false;
-  // Older logs count only if MANIFEST still needs them.
-  uint64_t needed = 0;
-  const Result<std::string> manifest = LocalManifest(*local_files_, directory);
-  if (manifest.ok() && !manifest->empty()) {
-    const Result<ReadAt> read = OpenReader(*local_files_, directory + "/" + *manifest);
-    const Result<ManifestContent> content = read.ok() ? ParseManifest(*read) : read.status();
-    if (content.ok()) needed = content->min_log_number;
-  }
-  std::vector<std::string> others;
-  if (!LocalLogFiles(*local_files_, directory, &others).ok()) return false;
-  return std::none_of(others.begin(), others.end(), [&](const std::string& other) {
-    if (!other.ends_with(".log") || other == name_ || other.starts_with(kArchivePrefix))
-      return false;
-    const Result<uint64_t> size = SizeOf(*local_files_, directory + "/" + other);
-    return NumberOf(other) >= needed && size.ok() && *size != 0;
-  });
+  // What cannot be told stops the database: that can be reopened, an assertion that fails cannot be
+  // taken back.
+  const Result<bool> something =
+      MemtablesHoldAnything(*local_files_, binding_->directory(), name_, kept);
+  return !something.ok() || !*something;
 }
 
 IOStatus LogLaneFile::Failure() {
@@ -87,7 +70,6 @@ IOStatus LogLaneFile::Failure() {
 IOStatus LogLaneFile::Fail(IOStatus failure, uint64_t kept) {
   // Fenced: another primary decides what the group holds. Otherwise the tail is cut once the group
   // is back.
-  cut_ = kept < appended_.load(std::memory_order_acquire);
   if (!failure.IsIOFenced()) {
     binding_->AbandonTail(file_, kept);
     if (manifest_) binding_->manifest_failed.store(true, std::memory_order_release);
@@ -105,6 +87,7 @@ IOStatus LogLaneFile::Fail(IOStatus failure, uint64_t kept) {
   }
   std::lock_guard<std::mutex> lock(mutex_);
   failure_ = failure;
+  cut_ = kept < appended_.load(std::memory_order_acquire);
   failed_.store(true, std::memory_order_release);
   return failure;
 }
@@ -165,10 +148,6 @@ IOStatus LogLaneFile::Truncate(uint64_t size, const IOOptions& options, IODebugC
     return IOStatus::NotSupported("cannot lengthen " + name_ + " from " + std::to_string(size_) +
                                   " B to " + std::to_string(size) +
                                   " B: replicated files only grow by appending");
-  if (failed_.load(std::memory_order_acquire)) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (cut_) return failure_;
-  }
   }
   if (size < size_) {
     size_ = size;  // before the call: what is cut when it fails half-way, too
@@ -181,10 +160,15 @@ IOStatus LogLaneFile::Truncate(uint64_t size, const IOOptions& options, IODebugC
 }
 
 IOStatus LogLaneFile::SyncGroup() {
-  // No latch here: a log that failed is synced before RocksDB goes on with another one. With
-  // ack=append every byte was durable on every replica when Append returned.
+  // A log that failed is synced before RocksDB goes on with another one: that must succeed, unless
+  // bytes are gone that an Append returned for. With ack=append every byte was durable on every
+  // replica when Append returned.
   if (IOStatus allowed = CheckProcess(); !allowed.ok()) return allowed;
   if (!sync_confirms_) return IOStatus::OK();
+  if (failed_.load(std::memory_order_acquire)) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (cut_) return failure_;
+  }
   const uint64_t end = appended_.load(std::memory_order_acquire);
   if (Status status = binding_->Sync(file_); !status.ok()) {
     // RocksDB fails the write that asked for this, and gives its numbers to the next one. What an

@@ -96,8 +96,8 @@ class LogLaneFile final : public LocalFile {
   rocksdb::IOStatus Failure();
   // Sync and Fsync but for the local file.
   rocksdb::IOStatus SyncGroup();
-  // Whether no memtable holds anything, as far as logs and MANIFEST tell, when this log ends at
-  // `kept`.
+  // Whether no memtable is known to hold anything, as far as logs and MANIFEST tell, when this log
+  // ends at `kept`.
   bool NothingToFlush(uint64_t kept);
 
   const FileId file_;

@@ -157,11 +157,10 @@ class Version {
 
   ManifestContent Content() const {
     ManifestContent content;
-    content.min_log_number = families_.empty() ? 0 : UINT64_MAX;
     for (const auto& [id, family] : families_) {
       content.tables.insert(family.tables.begin(), family.tables.end());
       for (auto [number, count] : family.blobs) content.blobs.insert(number);
-      content.min_log_number = std::min(content.min_log_number, family.log_number);
+      content.log_numbers[id] = family.log_number;
     }
     return content;
   }
@@ -252,20 +251,32 @@ Result<bool> IsSoundRecord(const ReadAt& read, uint64_t offset) {
   }
 }
 
-Result<int> CountRecords(const ReadAt& read, uint64_t size, int enough) {
+Status ForEachRecord(const ReadAt& read, uint64_t size, uint64_t number,
+                     const std::function<Result<bool>(std::string record)>& each) {
   const ReadAt bounded = [&](uint64_t offset, std::span<char> out) -> Result<uint64_t> {
     if (offset >= size) return uint64_t{0};
     return read(offset, out.first(std::min<uint64_t>(out.size(), size - offset)));
   };
   Walker walker(bounded);
   Physical record;
-  int count = 0;
-  while (count < enough) {
+  std::string assembled;
+  for (;;) {
     HL_ASSIGN_OR_RETURN(const bool found, walker.Next(&record));
-    if (!found) break;
-    if (record.part() == 1 || record.part() == 4) ++count;
+    if (!found) return Status::Ok();
+    const bool other_log = record.recyclable() &&
+                           Fixed32(record.whole.substr(kHeader)) != static_cast<uint32_t>(number);
+    if (record.type >= kSetCompression || other_log) {
+      return NotSupported("a record of type " + std::to_string(record.type) + " at offset " +
+                          std::to_string(record.offset) + " is not known, or of another log");
+    }
+    const int part = record.part();
+    if (part == 1 || part == 2) assembled.clear();
+    assembled.append(record.payload);
+    if (part != 1 && part != 4) continue;
+    HL_ASSIGN_OR_RETURN(const bool more, each(std::move(assembled)));
+    if (!more) return Status::Ok();
+    assembled.clear();
   }
-  return count;
 }
 
 Result<ManifestContent> ParseManifest(const ReadAt& read) {

@@ -1,0 +1,131 @@
+#include "memtables.h"
+
+#include <rocksdb/write_batch.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "local_files.h"
+#include "paths.h"
+#include "rocksdb_log.h"
+#include "status.h"
+
+namespace hyperloop::plugin {
+namespace {
+
+using rocksdb::FileSystem;
+using rocksdb::Slice;
+
+// Goes through the batches of the logs, oldest first, up to the first entry that a memtable holds.
+class Entries final : public rocksdb::WriteBatch::Handler {
+ public:
+  explicit Entries(std::map<uint64_t, uint64_t> log_numbers)
+      : log_numbers_(std::move(log_numbers)) {}
+  void StartLog(uint64_t number) { log_ = number; }
+  bool found() const { return found_; }
+
+  rocksdb::Status PutCF(uint32_t family, const Slice&, const Slice&) override {
+    return Entry(family);
+  }
+  rocksdb::Status PutEntityCF(uint32_t family, const Slice&, const Slice&) override {
+    return Entry(family);
+  }
+  rocksdb::Status DeleteCF(uint32_t family, const Slice&) override { return Entry(family); }
+  rocksdb::Status SingleDeleteCF(uint32_t family, const Slice&) override { return Entry(family); }
+  rocksdb::Status DeleteRangeCF(uint32_t family, const Slice&, const Slice&) override {
+    return Entry(family);
+  }
+  rocksdb::Status MergeCF(uint32_t family, const Slice&, const Slice&) override {
+    return Entry(family);
+  }
+  rocksdb::Status PutBlobIndexCF(uint32_t family, const Slice&, const Slice&) override {
+    return Entry(family);
+  }
+  void LogData(const Slice&) override {}
+  rocksdb::Status MarkNoop(bool) override { return rocksdb::Status::OK(); }
+  rocksdb::Status MarkBeginPrepare(bool) override {
+    preparing_ = true;
+    section_.clear();
+    return rocksdb::Status::OK();
+  }
+  rocksdb::Status MarkEndPrepare(const Slice& name) override {
+    preparing_ = false;
+    prepared_[name.ToString()] = std::move(section_);
+    return rocksdb::Status::OK();
+  }
+  rocksdb::Status MarkCommit(const Slice& name) override {
+    for (uint32_t family : prepared_[name.ToString()]) Insert(family);
+    prepared_.erase(name.ToString());
+    return rocksdb::Status::OK();
+  }
+  rocksdb::Status MarkCommitWithTimestamp(const Slice& name, const Slice&) override {
+    return MarkCommit(name);
+  }
+  rocksdb::Status MarkRollback(const Slice& name) override {
+    prepared_.erase(name.ToString());
+    return rocksdb::Status::OK();
+  }
+  bool Continue() override { return !found_; }
+
+ private:
+  rocksdb::Status Entry(uint32_t family) {
+    if (preparing_) {
+      section_.insert(family);
+    } else {
+      Insert(family);
+    }
+    return rocksdb::Status::OK();
+  }
+  void Insert(uint32_t family) {
+    const auto number = log_numbers_.find(family);
+    if (number != log_numbers_.end() && number->second <= log_) found_ = true;
+  }
+
+  const std::map<uint64_t, uint64_t> log_numbers_;
+  uint64_t log_ = 0;
+  bool preparing_ = false, found_ = false;
+  std::set<uint32_t> section_;
+  std::map<std::string, std::set<uint32_t>> prepared_;  // name → families
+};
+
+using LogNumbersByFamily = std::map<uint64_t, uint64_t>;
+
+Result<LogNumbersByFamily> LogNumbers(FileSystem& fs, const std::string& directory) {
+  HL_ASSIGN_OR_RETURN(const std::string manifest, LocalManifest(fs, directory));
+  if (manifest.empty()) return NotFound("no CURRENT names a MANIFEST in " + directory);
+  HL_ASSIGN_OR_RETURN(const ReadAt read, OpenReader(fs, directory + "/" + manifest));
+  HL_ASSIGN_OR_RETURN(ManifestContent content, ParseManifest(read));
+  return std::move(content.log_numbers);
+}
+
+}  // namespace
+
+Result<bool> MemtablesHoldAnything(FileSystem& fs, const std::string& directory,
+                                   const std::string& log, uint64_t size) {
+  HL_ASSIGN_OR_RETURN(LogNumbersByFamily log_numbers, LogNumbers(fs, directory));
+  Entries entries(std::move(log_numbers));
+  std::vector<std::string> logs;
+  HL_RETURN_IF_ERROR(LocalLogFiles(fs, directory, &logs));
+  std::erase_if(logs, [](const std::string& name) {
+    return !name.ends_with(".log") || name.starts_with(kArchivePrefix);
+  });
+  std::sort(logs.begin(), logs.end(), [](const std::string& left, const std::string& right) {
+    return NumberOf(left) < NumberOf(right);
+  });
+  for (const std::string& name : logs) {
+    HL_ASSIGN_OR_RETURN(const ReadAt read, OpenReader(fs, directory + "/" + name));
+    entries.StartLog(NumberOf(name));
+    const auto each = [&](std::string record) -> Result<bool> {
+      const rocksdb::Status parsed = rocksdb::WriteBatch(std::move(record)).Iterate(&entries);
+      if (!entries.found() && !parsed.ok()) return Corruption(name + ": " + parsed.ToString());
+      return !entries.found();
+    };
+    HL_RETURN_IF_ERROR(ForEachRecord(read, name == log ? size : UINT64_MAX, NumberOf(name), each));
+    if (entries.found()) return true;
+  }
+  return false;
+}
+
+}  // namespace hyperloop::plugin
