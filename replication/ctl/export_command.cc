@@ -79,7 +79,8 @@ std::string WhoIsSound(const std::vector<Other>& others, const NodeStatus& own) 
   }
   if (text.empty()) {
     return "no other replica within reach is sound: hyperloopctl verify --repair puts together "
-           "what is sound of each; where files alone are damaged, not the log or a table, --partial "
+           "what is sound of each; where files alone are damaged, not the log or a table, "
+           "--partial "
            "exports the rest";
   }
   return "export from a sound one: " + text + "; hyperloopctl verify --repair mends this one";
@@ -165,10 +166,10 @@ void AddExport(CLI::App& app, Action* chosen) {
   command->add_option("--to", options->to, "a directory that is empty or does not exist")
       ->required();
   command->add_flag("--live", options->live, "although a primary is at work: a consistent prefix");
-  command->add_flag(
-      "--partial", options->partial,
-      "although the replica's log ends before another's, or bytes of its files are damaged (not its "
-      "log or a table): what there is, with a warning and exit status 3");
+  command->add_flag("--partial", options->partial,
+                    "although the replica's log ends before another's, or bytes of its files are "
+                    "damaged (not its "
+                    "log or a table): what there is, with a warning and exit status 3");
   command->callback([=] { *chosen = [=] { return Run(*options); }; });
 }
 
