@@ -273,7 +273,10 @@ TEST_F(ErrorsTest, FailedSyncIsCutBackToWhatMayHaveReturned) {
   ASSERT_TRUE(file->Append("returned,", IOOptions(), nullptr).ok());
   ASSERT_TRUE(file->Append("failed", IOOptions(), nullptr).ok());
   group_->Inject({"sync", Code::kTimedOut, false, 0});
-  EXPECT_TRUE(file->Sync(IOOptions(), nullptr).GetRetryable());
+  const rocksdb::IOStatus failed = file->Sync(IOOptions(), nullptr);
+  EXPECT_FALSE(failed.ok());
+  EXPECT_FALSE(failed.GetRetryable()) << "RocksDB could not resume: each later sync fails, too";
+  EXPECT_THAT(failed.ToString(), HasSubstr("reopen the database"));
   EXPECT_FALSE(file->Append("next", IOOptions(), nullptr).ok()) << "a gap would follow";
   EXPECT_FALSE(file->Sync(IOOptions(), nullptr).ok()) << "before the tail is cut";
   ASSERT_TRUE(fs_->NewWritableFile(Path("000901.log"), FileOptions(), &other, nullptr).ok());

@@ -77,6 +77,8 @@ IOStatus LogLaneFile::Fail(IOStatus failure, uint64_t kept) {
     const char* why = nullptr;
     if (resumes && binding_->manifest_failed.load(std::memory_order_acquire)) {
       why = "; a change of the MANIFEST failed before, so RocksDB would go on with the same log: ";
+    } else if (resumes && sync_confirms_ && kept < appended_.load(std::memory_order_acquire)) {
+      why = "; bytes that no sync confirmed are cut, which RocksDB may hold in a memtable: ";
     } else if (resumes && NothingToFlush(kept)) {
       why = "; no memtable holds anything, so RocksDB cannot go on with a new log: ";
     }

@@ -99,7 +99,10 @@ void FlipIn(World& world, Where where) {
     world.Note("verify: " + verify.output);
     if (verify.by_signal()) return world.Fail("verify ended by a signal");
     if (verify.status == 0) return world.Fail("verify does not see the damage");
-    if (verify.output.find("replica" + std::to_string(i)) == std::string::npos)
+    // Bytes that the log is about to replace are no damage; the life before was killed, so the logs
+    // differ then.
+    const bool unequal = verify.output.find("the next open makes them equal") != std::string::npos;
+    if (!unequal && verify.output.find("replica" + std::to_string(i)) == std::string::npos)
       return world.Fail("verify does not name replica" + std::to_string(i) + ": " + verify.output);
     return;
   }
