@@ -151,9 +151,13 @@ Result<FileId> BoundDirectory::Lookup(std::string_view name) {
   return Run([&] { return store_->Lookup(name); }, Tails::kMayStand);
 }
 
+Result<std::vector<FileInfo>> BoundDirectory::Files() {
+  return Run([&] { return store_->Files(); }, Tails::kMayStand);
+}
+
 Status BoundDirectory::Append(FileId file, std::string_view data,
-                              const std::function<void()>& meanwhile) {
-  return Run([&] { return store_->Append(file, data, meanwhile); });
+                              const std::function<void()>& meanwhile, uint64_t end) {
+  return Run([&] { return store_->Append(file, data, meanwhile, end); });
 }
 
 Status BoundDirectory::Sync(FileId file) {

@@ -43,7 +43,7 @@ class BoundDirectory {
 
   const std::string& directory() const { return directory_; }
   Log& log() { return *log_; }
-  // For reading: Files, Read, options, statistics.
+  // For reading: Read, options, statistics.
   Store& store() { return *store_; }
   // kFenced in a forked child, whatever it wants to change.
   Status CheckNotForked() const;
@@ -55,8 +55,9 @@ class BoundDirectory {
 
   Result<FileId> Create(std::string_view name, Lane lane);
   Result<FileId> Lookup(std::string_view name);
-  Status Append(FileId file, std::string_view data,
-                const std::function<void()>& meanwhile = nullptr);
+  Result<std::vector<FileInfo>> Files();
+  Status Append(FileId file, std::string_view data, const std::function<void()>& meanwhile,
+                uint64_t end);
   Status Sync(FileId file);
   Status Truncate(FileId file, uint64_t size);
   Status Rename(std::string_view from, std::string_view to);

@@ -178,33 +178,33 @@ TEST_F(ErrorsTest, FileIsLatchedAndTailCutBeforeAnythingElse) {
   ASSERT_TRUE(Open(MakeOptions()).ok());
   Put("memtable", "1");
   std::unique_ptr<rocksdb::FSWritableFile> file;
-  ASSERT_TRUE(fs_->NewWritableFile(Path("000900.log"), FileOptions(), &file, nullptr).ok());
+  ASSERT_TRUE(fs_->NewWritableFile(Path("000900.dbtmp"), FileOptions(), &file, nullptr).ok());
   ASSERT_TRUE(file->Append("good", IOOptions(), nullptr).ok());
   group_->Inject({"append", Code::kTimedOut, true, 0});
   EXPECT_TRUE(file->Append("open", IOOptions(), nullptr).GetRetryable());
-  EXPECT_EQ(group_->LogFiles()["000900.log"], "goodopen");
-  EXPECT_EQ(ReadLocal(Path("000900.log")), "good")
+  EXPECT_EQ(group_->LogFiles()["000900.dbtmp"], "goodopen");
+  EXPECT_EQ(ReadLocal(Path("000900.dbtmp")), "good")
       << "the local file must not be longer than what the group may have";
   EXPECT_FALSE(file->Append("next", IOOptions(), nullptr).ok()) << "a gap would follow";
   EXPECT_EQ(group_->CallsOf("reconnect"), 0);
   std::unique_ptr<rocksdb::FSWritableFile> other;
-  ASSERT_TRUE(fs_->NewWritableFile(Path("000901.log"), FileOptions(), &other, nullptr).ok());
+  ASSERT_TRUE(fs_->NewWritableFile(Path("000901.dbtmp"), FileOptions(), &other, nullptr).ok());
   EXPECT_EQ(group_->CallsOf("reconnect"), 1);
-  EXPECT_EQ(group_->LogFiles()["000900.log"], "good");
+  EXPECT_EQ(group_->LogFiles()["000900.dbtmp"], "good");
   EXPECT_FALSE(file->Append("next", IOOptions(), nullptr).ok());
   ASSERT_TRUE(other->Append("fine", IOOptions(), nullptr).ok());
-  EXPECT_EQ(group_->LogFiles()["000901.log"], "fine");
+  EXPECT_EQ(group_->LogFiles()["000901.dbtmp"], "fine");
 }
 
 TEST_F(ErrorsTest, TailOfARemovedFileIsForgotten) {
   ASSERT_TRUE(Open(MakeOptions()).ok());
   Put("memtable", "1");
   std::unique_ptr<rocksdb::FSWritableFile> file;
-  ASSERT_TRUE(fs_->NewWritableFile(Path("000900.log"), FileOptions(), &file, nullptr).ok());
+  ASSERT_TRUE(fs_->NewWritableFile(Path("000900.dbtmp"), FileOptions(), &file, nullptr).ok());
   group_->Inject({"append", Code::kNoSpace, true, 0});
   group_->Inject({"truncate", Code::kNoSpace, false, 0});
   EXPECT_TRUE(file->Append("open", IOOptions(), nullptr).IsNoSpace());
-  ASSERT_TRUE(fs_->DeleteFile(Path("000900.log"), IOOptions(), nullptr).ok());
+  ASSERT_TRUE(fs_->DeleteFile(Path("000900.dbtmp"), IOOptions(), nullptr).ok());
   Put("a", "1");
   EXPECT_EQ(group_->CallsOf("truncate"), 1);
 }
@@ -216,20 +216,20 @@ TEST_F(ErrorsTest, TailThatCannotBeCutIsKeptAndNothingFollowsIt) {
   ASSERT_TRUE(Open(options).ok());
   Put("memtable", "1");
   std::unique_ptr<rocksdb::FSWritableFile> file, other;
-  ASSERT_TRUE(fs_->NewWritableFile(Path("000900.log"), FileOptions(), &file, nullptr).ok());
+  ASSERT_TRUE(fs_->NewWritableFile(Path("000900.dbtmp"), FileOptions(), &file, nullptr).ok());
   ASSERT_TRUE(file->Append("good", IOOptions(), nullptr).ok());
   group_->Inject({"append", Code::kTimedOut, true, 0});
   EXPECT_FALSE(file->Append("open", IOOptions(), nullptr).ok());
   for (Code code : {Code::kInternal, Code::kInvalidArgument, Code::kCorruption}) {
     group_->Inject({"truncate", code, false, 0});
     const IOStatus status =
-        fs_->NewWritableFile(Path("000901.log"), FileOptions(), &other, nullptr);
+        fs_->NewWritableFile(Path("000901.dbtmp"), FileOptions(), &other, nullptr);
     EXPECT_THAT(status.ToString(), HasSubstr("cannot cut what a failed write left behind"));
-    EXPECT_EQ(group_->LogFiles()["000900.log"], "goodopen");
-    EXPECT_EQ(group_->LogFiles().count("000901.log"), 0u);
+    EXPECT_EQ(group_->LogFiles()["000900.dbtmp"], "goodopen");
+    EXPECT_EQ(group_->LogFiles().count("000901.dbtmp"), 0u);
   }
-  ASSERT_TRUE(fs_->NewWritableFile(Path("000901.log"), FileOptions(), &other, nullptr).ok());
-  EXPECT_EQ(group_->LogFiles()["000900.log"], "good");
+  ASSERT_TRUE(fs_->NewWritableFile(Path("000901.dbtmp"), FileOptions(), &other, nullptr).ok());
+  EXPECT_EQ(group_->LogFiles()["000900.dbtmp"], "good");
 }
 
 // The next log would start with the sequence numbers of the tail.
@@ -239,25 +239,26 @@ TEST_F(ErrorsTest, WithoutRoomToCutATailNothingFollowsItButRemovals) {
   ASSERT_TRUE(Open(options).ok());
   Put("memtable", "1");
   std::unique_ptr<rocksdb::FSWritableFile> file, older, other, table;
-  ASSERT_TRUE(fs_->NewWritableFile(Path("000899.log"), FileOptions(), &older, nullptr).ok());
-  ASSERT_TRUE(fs_->NewWritableFile(Path("000900.log"), FileOptions(), &file, nullptr).ok());
+  ASSERT_TRUE(fs_->NewWritableFile(Path("000899.dbtmp"), FileOptions(), &older, nullptr).ok());
+  ASSERT_TRUE(fs_->NewWritableFile(Path("000900.dbtmp"), FileOptions(), &file, nullptr).ok());
   ASSERT_TRUE(fs_->NewWritableFile(Path("000900.sst"), FileOptions(), &table, nullptr).ok());
   ASSERT_TRUE(file->Append("good", IOOptions(), nullptr).ok());
   group_->Inject({"append", Code::kTimedOut, true, 0});
   EXPECT_FALSE(file->Append("open", IOOptions(), nullptr).ok());
   for (int i = 0; i < 6; ++i) group_->Inject({"truncate", Code::kNoSpace, false, 0});
-  EXPECT_TRUE(fs_->NewWritableFile(Path("000901.log"), FileOptions(), &other, nullptr).IsNoSpace());
+  EXPECT_TRUE(
+      fs_->NewWritableFile(Path("000901.dbtmp"), FileOptions(), &other, nullptr).IsNoSpace());
   EXPECT_TRUE(older->Append("next", IOOptions(), nullptr).IsNoSpace());
   EXPECT_TRUE(
-      fs_->RenameFile(Path("000899.log"), Path("000898.log"), IOOptions(), nullptr).IsNoSpace());
+      fs_->RenameFile(Path("000899.dbtmp"), Path("000898.log"), IOOptions(), nullptr).IsNoSpace());
   EXPECT_TRUE(table->Close(IOOptions(), nullptr).IsNoSpace());
   // Removals make room; one that fails takes no tail along.
   group_->Inject({"remove", Code::kInternal, false, 0});
-  EXPECT_FALSE(fs_->DeleteFile(Path("000900.log"), IOOptions(), nullptr).ok());
-  EXPECT_TRUE(fs_->DeleteFile(Path("000899.log"), IOOptions(), nullptr).ok());
-  EXPECT_EQ(group_->LogFiles()["000900.log"], "goodopen");
-  ASSERT_TRUE(fs_->NewWritableFile(Path("000901.log"), FileOptions(), &other, nullptr).ok());
-  EXPECT_EQ(group_->LogFiles()["000900.log"], "good");
+  EXPECT_FALSE(fs_->DeleteFile(Path("000900.dbtmp"), IOOptions(), nullptr).ok());
+  EXPECT_TRUE(fs_->DeleteFile(Path("000899.dbtmp"), IOOptions(), nullptr).ok());
+  EXPECT_EQ(group_->LogFiles()["000900.dbtmp"], "goodopen");
+  ASSERT_TRUE(fs_->NewWritableFile(Path("000901.dbtmp"), FileOptions(), &other, nullptr).ok());
+  EXPECT_EQ(group_->LogFiles()["000900.dbtmp"], "good");
 }
 
 TEST_F(ErrorsTest, FailedSyncIsCutBackToWhatMayHaveReturned) {
@@ -289,6 +290,25 @@ TEST_F(ErrorsTest, FailedSyncIsCutBackToWhatMayHaveReturned) {
   EXPECT_FALSE(other->Sync(IOOptions(), nullptr).ok());
   ASSERT_TRUE(fs_->NewWritableFile(Path("000902.log"), FileOptions(), &file, nullptr).ok());
   EXPECT_EQ(group_->LogFiles()["000901.log"], "confirmed");
+}
+
+// A writer that was let in before a Sync failed on another thread can find the file cut: its bytes
+// must not stand where others were.
+TEST_F(ErrorsTest, AppendToAFileThatWasCutMeanwhileAddsNothing) {
+  ASSERT_TRUE(Open(MakeOptions()).ok());
+  std::unique_ptr<rocksdb::FSWritableFile> file, other;
+  ASSERT_TRUE(fs_->NewWritableFile(Path("000900.log"), FileOptions(), &file, nullptr).ok());
+  ASSERT_TRUE(file->Append("kept,", IOOptions(), nullptr).ok());
+  ASSERT_TRUE(file->Append("cut,", IOOptions(), nullptr).ok());
+  group_->BeforeNextAppend(
+      [&] { ASSERT_TRUE(fs_->Truncate(Path("000900.log"), 5, IOOptions(), nullptr).ok()); });
+  const IOStatus late = file->Append("late", IOOptions(), nullptr);
+  EXPECT_FALSE(late.ok());
+  EXPECT_FALSE(late.GetRetryable()) << late.ToString();
+  EXPECT_FALSE(file->Append("later", IOOptions(), nullptr).ok()) << "latched";
+  ASSERT_TRUE(fs_->NewWritableFile(Path("000901.log"), FileOptions(), &other, nullptr).ok());
+  ASSERT_TRUE(other->Append("next", IOOptions(), nullptr).ok()) << "nothing is left to cut";
+  EXPECT_EQ(group_->LogFiles()["000900.log"], "kept,");
 }
 
 // What Append returned for is durable everywhere: no Sync can fail it, or have it cut.
@@ -532,26 +552,42 @@ TEST_F(SurvivalTest, LogThatFailsBehindAFailedManifestStopsTheDatabase) {
   }
 }
 
-// Only there: with something to flush RocksDB goes on by itself, the first write of a log or not.
-TEST_F(SurvivalTest, FirstWriteOfALogThatFailsIsResumedWhereAnotherLogIsNeeded) {
+// What older logs hold may be in a memtable that is just being flushed: RocksDB resumes without a
+// new log if that flush ends first.
+TEST_F(SurvivalTest, EntriesOfOlderLogsAreNothingToFlush) {
+  Options options = Manually();
+  options.max_write_buffer_number = 4;
+  ASSERT_TRUE(Open(options).ok());
+  ASSERT_TRUE(db_->PauseBackgroundWork().ok());
+  Put("immutable", "1");
+  rocksdb::FlushOptions no_wait;
+  no_wait.wait = false;
+  no_wait.allow_write_stall = true;
+  ASSERT_TRUE(db_->Flush(no_wait).ok());  // a new log
+  group_->Inject({"append", Code::kTimedOut, true, 0});
+  const rocksdb::Status failed = db_->Put(WriteOptions(), "failed", "1");
+  EXPECT_THAT(failed.ToString(), HasSubstr("reopen the database when the cause is gone"));
+  ASSERT_TRUE(db_->ContinueBackgroundWork().ok());
+  EXPECT_FALSE(db_->Resume().ok()) << "it could be with the same log";
+  Close();
+  ASSERT_TRUE(Open(Manually()).ok());
+  EXPECT_EQ(Get("immutable"), "1");
+  EXPECT_THAT(Get("failed"), HasSubstr("NotFound"));
+}
+
+// With entries in the log itself RocksDB goes on with another one.
+TEST_F(SurvivalTest, LaterWriteOfALogThatFailsIsResumed) {
   listener_ = std::make_shared<RecoveryListener>();
   Options options = MakeOptions();
-  options.create_missing_column_families = true;
   options.listeners.push_back(listener_);
   ASSERT_TRUE(Open(options).ok());
-  rocksdb::ColumnFamilyHandle* other = nullptr;
-  ASSERT_TRUE(db_->CreateColumnFamily(options, "other", &other).ok());
-  ASSERT_TRUE(db_->Put(WriteOptions(), other, "unflushed", "1").ok());
-  Put("flushed", "1");
-  ASSERT_TRUE(db_->Flush(rocksdb::FlushOptions()).ok());  // a new log; the old one is needed
+  Put("unflushed", "1");
   group_->Inject({"append", Code::kTimedOut, true, 0});
   EXPECT_FALSE(db_->Put(WriteOptions(), "failed", "1").ok());
   ASSERT_TRUE(listener_->Wait()) << InfoLogText();
   Put("after", "1");
   EXPECT_THAT(Get("failed"), HasSubstr("NotFound"));
-  std::string value;
-  EXPECT_TRUE(db_->Get(rocksdb::ReadOptions(), other, "unflushed", &value).ok());
-  ASSERT_TRUE(db_->DestroyColumnFamilyHandle(other).ok());
+  EXPECT_EQ(Get("unflushed"), "1");
 }
 
 TEST_F(ErrorsTest, ReconnectIsBoundedInTime) {
@@ -706,6 +742,23 @@ TEST_F(ErrorsTest, CloseAfterAFailedReconnectKeepsThePairing) {
   ASSERT_TRUE(reopened.ok()) << reopened.ToString();
   EXPECT_EQ(Get("a"), "1");
   ExpectLocalEqualsGroup();
+}
+
+// Nor at an open: the local logs are not set to the files of a group that just went out of reach.
+TEST_F(ErrorsTest, OpenWhileTheGroupBreaksChangesNothing) {
+  ASSERT_TRUE(Open(MakeOptions()).ok());
+  Put("a", "1");
+  Close();
+  const std::vector<std::string> before = LocalNames(".log");
+  for (int skip : {0, 1, 2}) {
+    group_->Inject({"files", Code::kUnavailable, false, skip});
+    EXPECT_FALSE(Open(MakeOptions()).ok()) << skip;
+    EXPECT_EQ(LocalNames(".log"), before) << skip;
+    EXPECT_FALSE(std::filesystem::exists(Path("hyperloop-set-aside"))) << skip;
+    group_->ForgetFaults();
+  }
+  ASSERT_TRUE(Open(MakeOptions()).ok());
+  EXPECT_EQ(Get("a"), "1");
 }
 
 // Nor is the list of a group that goes out of reach just when it is asked for.

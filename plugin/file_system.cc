@@ -298,12 +298,13 @@ Status HyperloopFileSystem::Import(BoundDirectory& binding, const std::string& p
   HL_ASSIGN_OR_RETURN(FileId id, binding.Create(name, Lane::kLog));
   constexpr size_t kChunk = 256 << 10;
   auto buffer = std::make_unique<char[]>(kChunk);
-  for (;;) {
+  for (uint64_t size = 0;;) {
     rocksdb::Slice bytes;
     HL_RETURN_IF_ERROR(FromIOStatus(file->Read(kChunk, IOOptions(), &bytes, buffer.get(), nullptr),
                                     "cannot read " + path));
     if (bytes.empty()) return binding.Sync(id);
-    HL_RETURN_IF_ERROR(binding.Append(id, {bytes.data(), bytes.size()}));
+    HL_RETURN_IF_ERROR(binding.Append(id, {bytes.data(), bytes.size()}, nullptr, size));
+    size += bytes.size();
   }
 }
 

@@ -12,14 +12,16 @@ namespace {
 
 class FilesOfStore final : public GroupFiles {
  public:
-  explicit FilesOfStore(Store& store) : store_(store) {}
-  std::vector<FileInfo> Files() const override { return store_.Files(); }
+  FilesOfStore(Store& store, std::vector<FileInfo> files)
+      : store_(store), files_(std::move(files)) {}
+  std::vector<FileInfo> Files() const override { return files_; }
   Result<uint64_t> Read(FileId file, uint64_t offset, std::span<char> out) const override {
     return store_.Read(file, offset, out);
   }
 
  private:
   Store& store_;
+  const std::vector<FileInfo> files_;
 };
 
 }  // namespace
@@ -134,15 +136,18 @@ Status HyperloopFileSystem::SetLocalToGroup(BoundDirectory& binding, uint64_t ep
   SetAside aside(*target(), binding.directory(), epoch);
   std::vector<std::string> vanished;
   HL_RETURN_IF_ERROR(RemoveLeftovers(binding, false, &vanished));
-  for (const FileInfo& info : binding.store().Files()) {
+  HL_ASSIGN_OR_RETURN(std::vector<FileInfo> files, binding.Files());
+  for (const FileInfo& info : files) {
     const size_t suffix = kImportSuffix.size();
     const bool import =
         info.name.size() > suffix && info.name.substr(info.name.size() - suffix) == kImportSuffix;
     if (import) HL_RETURN_IF_ERROR(binding.Remove(info.name));
   }
+  HL_ASSIGN_OR_RETURN(files, binding.Files());
   ReconcileReport report;
-  const Status reconciled = Reconcile(*target(), binding.directory(), FilesOfStore(binding.store()),
-                                      options_.local_sync, &aside, &report);
+  const Status reconciled =
+      Reconcile(*target(), binding.directory(), FilesOfStore(binding.store(), std::move(files)),
+                options_.local_sync, &aside, &report);
   auto tell = [&](const std::vector<std::string>& names, LogLevel level, const std::string& what) {
     if (!names.empty()) binding.log().Write(level, what + ": " + Enumerate(names));
   };
@@ -164,12 +169,7 @@ Status HyperloopFileSystem::SetLocalToGroup(BoundDirectory& binding, uint64_t ep
 // the group had; a new database would stumble over them.
 Status HyperloopFileSystem::RemoveLeftovers(BoundDirectory& binding, bool manifest_matters,
                                             std::vector<std::string>* removed) {
-  // An empty list says nothing when the group is out of reach: first a call that would fail then.
-  if (const Status answers = binding.Lookup("CURRENT").status();
-      !answers.ok() && answers.code() != Code::kNotFound) {
-    return answers;
-  }
-  std::vector<FileInfo> files = binding.store().Files();
+  HL_ASSIGN_OR_RETURN(const std::vector<FileInfo> files, binding.Files());
   auto find = [&](std::string_view name) {
     return std::find_if(files.begin(), files.end(),
                         [&](const FileInfo& info) { return info.name == name; });
@@ -270,14 +270,12 @@ void HyperloopFileSystem::Unbind() {
   if (binding->InForkedChild()) return;
   std::vector<std::string> removed;
   Status status = RemoveLeftovers(*binding, true, &removed);
-  // With nothing in the group the directory belongs to nobody, and DestroyDB can remove it. The
-  // list is empty, too, while the group is out of reach, which may have begun just now: a call that
-  // would fail then follows it.
-  bool empty = status.ok() && binding->store().Files().empty();
-  if (empty) {
-    const Status current = binding->Lookup("CURRENT").status();
-    empty = current.code() == Code::kNotFound;
-    if (!current.ok() && !empty) status = current;
+  // With nothing in the group the directory belongs to nobody, and DestroyDB can remove it.
+  bool empty = false;
+  if (status.ok()) {
+    const auto files = binding->Files();
+    status = files.status();
+    empty = files.ok() && files->empty();
   }
   if (Status closed = binding->Close(); !closed.ok()) {
     status = closed;

@@ -58,7 +58,7 @@ bool LogLaneFile::NothingToFlush(uint64_t kept) {
   // What cannot be told stops the database: that can be reopened, an assertion that fails cannot be
   // taken back.
   const Result<bool> something =
-      MemtablesHoldAnything(*local_files_, binding_->directory(), name_, kept);
+      MemtableHoldsAnything(*local_files_, binding_->directory(), name_, kept);
   return !something.ok() || !*something;
 }
 
@@ -68,10 +68,14 @@ IOStatus LogLaneFile::Failure() {
 }
 
 IOStatus LogLaneFile::Fail(IOStatus failure, uint64_t kept) {
+  // Whoever finds the file cut finds the latch set; how it failed is known when the mutex is free.
+  std::lock_guard<std::mutex> lock(mutex_);
+  failed_.store(true, std::memory_order_release);
+  kept_ = kept = std::min(kept_, kept);
   // Fenced: another primary decides what the group holds. Otherwise the tail is cut once the group
   // is back.
   if (!failure.IsIOFenced()) {
-    binding_->AbandonTail(file_, kept);
+    if (kept != kNothingToCut) binding_->AbandonTail(file_, kept);
     if (manifest_) binding_->manifest_failed.store(true, std::memory_order_release);
     const bool resumes = name_.ends_with(".log") && (failure.GetRetryable() || failure.IsNoSpace());
     const char* why = nullptr;
@@ -80,18 +84,19 @@ IOStatus LogLaneFile::Fail(IOStatus failure, uint64_t kept) {
     } else if (resumes && sync_confirms_ && kept < appended_.load(std::memory_order_acquire)) {
       why = "; bytes that no sync confirmed are cut, which RocksDB may hold in a memtable: ";
     } else if (resumes && NothingToFlush(kept)) {
-      why = "; no memtable holds anything, so RocksDB cannot go on with a new log: ";
+      why =
+          "; no active memtable is known to hold anything, so RocksDB may not go on with a new "
+          "log: ";
     }
     if (why != nullptr) {
       failure = IOStatus::IOError(failure.ToString() + why +
                                   "reopen the database when the cause is gone");
     }
   }
-  std::lock_guard<std::mutex> lock(mutex_);
-  failure_ = failure;
+  // Of two failures at the same time the one that RocksDB must not resume from stands.
+  if (failure_.ok() || failure_.GetRetryable()) failure_ = failure;
   cut_ = kept < appended_.load(std::memory_order_acquire);
-  failed_.store(true, std::memory_order_release);
-  return failure;
+  return failure_;
 }
 
 template <class AppendLocal>
@@ -106,8 +111,8 @@ IOStatus LogLaneFile::AppendBoth(const Slice& data, const IOOptions& options, IO
   };
   before_last_.store(size_, std::memory_order_relaxed);
   const Status group =
-      overlapped_ ? binding_->Append(file_, {data.data(), data.size()}, std::ref(meanwhile))
-                  : binding_->Append(file_, {data.data(), data.size()});
+      overlapped_ ? binding_->Append(file_, {data.data(), data.size()}, std::ref(meanwhile), size_)
+                  : binding_->Append(file_, {data.data(), data.size()}, nullptr, size_);
   if (group.ok() && !overlapped_) meanwhile();
   if (group.ok() && local.ok()) {
     if (manifest_) binding_->manifest_failed.store(false, std::memory_order_release);
@@ -118,7 +123,9 @@ IOStatus LogLaneFile::AppendBoth(const Slice& data, const IOOptions& options, IO
   // What cannot be cut here, also of a write that was done by half, is cut at the next open: the
   // group is the truth.
   if (begun) target()->Truncate(size_, options, dbg).PermitUncheckedError();
-  return Fail(group.ok() ? local : ToIOStatus(group, "cannot append to " + name_), size_);
+  const bool added = group.ok() || group.code() != Code::kInvalidArgument;
+  return Fail(group.ok() ? local : ToIOStatus(group, "cannot append to " + name_),
+              added ? size_ : kNothingToCut);
 }
 
 IOStatus LogLaneFile::Append(const Slice& data, const IOOptions& options, IODebugContext* dbg) {

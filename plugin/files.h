@@ -91,13 +91,14 @@ class LogLaneFile final : public LocalFile {
   template <class AppendLocal>
   rocksdb::IOStatus AppendBoth(const rocksdb::Slice& data, const rocksdb::IOOptions& options,
                                rocksdb::IODebugContext* dbg, AppendLocal append_local);
+  static constexpr uint64_t kNothingToCut = UINT64_MAX;
   // Latches `failure`, and has what follows `kept` in the group cut.
   rocksdb::IOStatus Fail(rocksdb::IOStatus failure, uint64_t kept);
   rocksdb::IOStatus Failure();
   // Sync and Fsync but for the local file.
   rocksdb::IOStatus SyncGroup();
-  // Whether no memtable is known to hold anything, as far as logs and MANIFEST tell, when this log
-  // ends at `kept`.
+  // Whether no active memtable is known to hold anything, as far as this log and the MANIFEST tell,
+  // when this log ends at `kept`.
   bool NothingToFlush(uint64_t kept);
 
   const FileId file_;
@@ -108,9 +109,10 @@ class LogLaneFile final : public LocalFile {
   // Ends of the file before the last append, after it, and when a Sync last succeeded: written in
   // this order, read by whoever syncs. A late value only makes it cut less.
   std::atomic<uint64_t> before_last_, appended_, confirmed_;
-  std::atomic<bool> failed_{false};  // set after failure_, under mutex_
+  std::atomic<bool> failed_{false};  // set before the tail is given up, under mutex_
   std::mutex mutex_;
   rocksdb::IOStatus failure_;
+  uint64_t kept_ = kNothingToCut;  // where the group's file is cut; under mutex_
   bool cut_ = false;  // with it bytes are cut that an Append returned for; under mutex_
 };
 

@@ -2,10 +2,8 @@
 
 #include <rocksdb/write_batch.h>
 
-#include <algorithm>
 #include <map>
 #include <set>
-#include <vector>
 
 #include "local_files.h"
 #include "paths.h"
@@ -18,12 +16,11 @@ namespace {
 using rocksdb::FileSystem;
 using rocksdb::Slice;
 
-// Goes through the batches of the logs, oldest first, up to the first entry that a memtable holds.
+// Goes through the batches of a log up to the first entry that a memtable holds.
 class Entries final : public rocksdb::WriteBatch::Handler {
  public:
-  explicit Entries(std::map<uint64_t, uint64_t> log_numbers)
-      : log_numbers_(std::move(log_numbers)) {}
-  void StartLog(uint64_t number) { log_ = number; }
+  Entries(std::map<uint64_t, uint64_t> log_numbers, uint64_t log)
+      : log_numbers_(std::move(log_numbers)), log_(log) {}
   bool found() const { return found_; }
 
   rocksdb::Status PutCF(uint32_t family, const Slice&, const Slice&) override {
@@ -84,7 +81,7 @@ class Entries final : public rocksdb::WriteBatch::Handler {
   }
 
   const std::map<uint64_t, uint64_t> log_numbers_;
-  uint64_t log_ = 0;
+  const uint64_t log_;
   bool preparing_ = false, found_ = false;
   std::set<uint32_t> section_;
   std::map<std::string, std::set<uint32_t>> prepared_;  // name → families
@@ -102,30 +99,18 @@ Result<LogNumbersByFamily> LogNumbers(FileSystem& fs, const std::string& directo
 
 }  // namespace
 
-Result<bool> MemtablesHoldAnything(FileSystem& fs, const std::string& directory,
+Result<bool> MemtableHoldsAnything(FileSystem& fs, const std::string& directory,
                                    const std::string& log, uint64_t size) {
   HL_ASSIGN_OR_RETURN(LogNumbersByFamily log_numbers, LogNumbers(fs, directory));
-  Entries entries(std::move(log_numbers));
-  std::vector<std::string> logs;
-  HL_RETURN_IF_ERROR(LocalLogFiles(fs, directory, &logs));
-  std::erase_if(logs, [](const std::string& name) {
-    return !name.ends_with(".log") || name.starts_with(kArchivePrefix);
-  });
-  std::sort(logs.begin(), logs.end(), [](const std::string& left, const std::string& right) {
-    return NumberOf(left) < NumberOf(right);
-  });
-  for (const std::string& name : logs) {
-    HL_ASSIGN_OR_RETURN(const ReadAt read, OpenReader(fs, directory + "/" + name));
-    entries.StartLog(NumberOf(name));
-    const auto each = [&](std::string record) -> Result<bool> {
-      const rocksdb::Status parsed = rocksdb::WriteBatch(std::move(record)).Iterate(&entries);
-      if (!entries.found() && !parsed.ok()) return Corruption(name + ": " + parsed.ToString());
-      return !entries.found();
-    };
-    HL_RETURN_IF_ERROR(ForEachRecord(read, name == log ? size : UINT64_MAX, NumberOf(name), each));
-    if (entries.found()) return true;
-  }
-  return false;
+  Entries entries(std::move(log_numbers), NumberOf(log));
+  HL_ASSIGN_OR_RETURN(const ReadAt read, OpenReader(fs, directory + "/" + log));
+  const auto each = [&](std::string record) -> Result<bool> {
+    const rocksdb::Status parsed = rocksdb::WriteBatch(std::move(record)).Iterate(&entries);
+    if (!entries.found() && !parsed.ok()) return Corruption(log + ": " + parsed.ToString());
+    return !entries.found();
+  };
+  HL_RETURN_IF_ERROR(ForEachRecord(read, size, NumberOf(log), each));
+  return entries.found();
 }
 
 }  // namespace hyperloop::plugin

@@ -67,10 +67,13 @@ class FakeStore final : public Store {
     if (found == group_->files_.end()) return NotFound("no file " + std::string(name));
     return found->second.id;
   }
-  Status Append(FileId file, std::string_view data,
-                const std::function<void()>& meanwhile) override {
+  Status Append(FileId file, std::string_view data, const std::function<void()>& meanwhile,
+                uint64_t end) override {
+    if (const auto before = group_->TakeBeforeAppend()) before();
     return Do("append", [&] {
       HL_ASSIGN_OR_RETURN(FakeGroup::File * target, Find(file));
+      if (end != kAnyEnd && end != target->content.size())
+        return InvalidArgument("the file ends elsewhere");
       target->content.append(data);
       if (meanwhile) meanwhile();
       return Status::Ok();
@@ -113,8 +116,8 @@ class FakeStore final : public Store {
     });
   }
 
-  std::vector<FileInfo> Files() override {
-    if (getpid() != owner_) return {};
+  Result<std::vector<FileInfo>> Files() override {
+    if (getpid() != owner_) return Fenced("a forked child");
     std::lock_guard<std::mutex> lock(group_->mutex_);
     for (auto fault = group_->faults_.begin(); fault != group_->faults_.end(); ++fault) {
       if (fault->call != "files" || fault->skip-- > 0) continue;
@@ -122,7 +125,7 @@ class FakeStore final : public Store {
       reachable_ = false;
       break;
     }
-    if (!reachable_) return {};
+    if (!reachable_) return Unavailable("the group is disconnected; Reconnect first");
     return FilesLocked();
   }
   Result<uint64_t> Read(FileId file, uint64_t offset, std::span<char> out) override {
@@ -269,6 +272,16 @@ bool FakeGroup::ForgetFaults() {
   const bool any = !faults_.empty();
   faults_.clear();
   return any;
+}
+
+void FakeGroup::BeforeNextAppend(std::function<void()> call) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  before_append_ = std::move(call);
+}
+
+std::function<void()> FakeGroup::TakeBeforeAppend() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return std::exchange(before_append_, nullptr);
 }
 
 void FakeGroup::CutLink(Code code) {

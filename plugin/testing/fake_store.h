@@ -2,6 +2,7 @@
 // contracts, refusals included, and fails where a test tells it to.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -23,7 +24,7 @@ class FakeGroup {
   };
   // One failure to come: the `skip`+1st call of `call` ("append", "create", …) returns `code`;
   // `applied` tells whether the group did it nevertheless. "files" has no code: that call of Files
-  // finds the group out of reach, and lists nothing.
+  // finds the group out of reach.
   struct Fault {
     std::string call;
     Code code = Code::kTimedOut;
@@ -38,6 +39,9 @@ class FakeGroup {
   void Inject(Fault fault);
   // Forgets what was injected and has not happened; false if there was nothing left.
   bool ForgetFaults();
+  // `call` runs once, when a Store has been asked to append and has not begun: what other threads
+  // may do then.
+  void BeforeNextAppend(std::function<void()> call);
   // Reconnect fails with `code` until HealLink.
   void CutLink(Code code);
   void HealLink();
@@ -55,7 +59,10 @@ class FakeGroup {
 
  private:
   friend class FakeStore;
+  std::function<void()> TakeBeforeAppend();
+
   std::mutex mutex_;
+  std::function<void()> before_append_;
   std::map<std::string, File, std::less<>> files_;
   FileId next_id_ = 1;
   Pairing pairing_;

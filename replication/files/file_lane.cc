@@ -132,9 +132,10 @@ Result<FileId> FileLane::Lookup(std::string_view name) {
   return MakeFileId(slot, table_.slots[slot].file.created_seq);
 }
 
-std::vector<FileInfo> FileLane::Files() {
+Result<std::vector<FileInfo>> FileLane::Files() {
   std::lock_guard lock(mutex_);
-  return journal_->status().ok() ? table_.List() : std::vector<FileInfo>();
+  HL_RETURN_IF_ERROR(journal_->status());
+  return table_.List();
 }
 
 Result<uint64_t> FileLane::Read(FileId file, uint64_t offset, std::span<char> out) {
@@ -220,6 +221,12 @@ Status FileLane::NoExtentsLocked(std::string_view name, uint64_t count) const {
                  " are kept for MANIFEST and CURRENT; flush memtables (smaller write_buffer_size "
                  "or max_total_wal_size), end prepared transactions, or close the database and "
                  "give it a larger region_size (hyperloopctl resize)");
+}
+
+Status FileLane::WrongEndLocked(uint32_t slot, uint64_t end) {
+  return InvalidArgument("nothing was added to \"" + FileAt(slot).name + "\": it has " +
+                         std::to_string(FileAt(slot).size) +
+                         " B, and its writer takes it to have " + std::to_string(end) + " B");
 }
 
 Status FileLane::CheckEverFitsLocked(std::string_view name, bool reserved, uint64_t count) const {
@@ -345,8 +352,8 @@ Result<uint64_t> FileLane::AppendChunkLocked(uint32_t slot, std::string_view dat
   return seq;
 }
 
-Status FileLane::Append(FileId file, std::string_view data,
-                        const std::function<void()>& meanwhile) {
+Status FileLane::Append(FileId file, std::string_view data, const std::function<void()>& meanwhile,
+                        uint64_t end) {
   std::unique_lock lock(mutex_);
   HL_ASSIGN_OR_RETURN(uint32_t slot, FindLocked(file));
   if (FileAt(slot).lane != static_cast<uint8_t>(Lane::kLog)) {
@@ -368,6 +375,7 @@ Status FileLane::Append(FileId file, std::string_view data,
     HL_ASSIGN_OR_RETURN(slot, FindLocked(file));
     if (!room) return NoExtentsLocked(FileAt(slot).name, extents);
   }
+  if (end != Store::kAnyEnd && end != FileAt(slot).size) return WrongEndLocked(slot, end);
   const uint64_t chunk = MaxChunk(), whole = data.size();
   uint64_t seq = 0;
   while (!data.empty()) {

@@ -73,13 +73,13 @@ class FileLane {
   Result<FileId> Create(std::string_view name, Lane lane);
   Result<FileId> Lookup(std::string_view name);
   Status Append(FileId file, std::string_view data,
-                const std::function<void()>& meanwhile = nullptr);
+                const std::function<void()>& meanwhile = nullptr, uint64_t end = Store::kAnyEnd);
   Status Sync(FileId file);
   Status Truncate(FileId file, uint64_t size);
   Status Rename(std::string_view from, std::string_view to);
   Status Remove(std::string_view name);
   Status ListLocal(std::string_view name, uint64_t size);
-  std::vector<FileInfo> Files();
+  Result<std::vector<FileInfo>> Files();
   Result<uint64_t> Read(FileId file, uint64_t offset, std::span<char> out);
 
   // The database that the files belong to, in the group's own record.
@@ -128,6 +128,7 @@ class FileLane {
   void NoteMadeLocked(std::string_view name) { made_at_open_ += IsReservedClass(name) ? 0 : 1; }
   Status CheckEverFitsLocked(std::string_view name, bool reserved, uint64_t count) const;
   Status NoExtentsLocked(std::string_view name, uint64_t count) const;
+  Status WrongEndLocked(uint32_t slot, uint64_t end);
   Status NoSlotsLocked(std::string_view name) const;
   uint64_t NewExtentsLocked(uint32_t slot, uint64_t bytes) const;
   void TakeExtentsLocked(uint32_t slot, uint64_t count);

@@ -61,8 +61,23 @@ TEST(FileLane, NamespaceCalls) {
   EXPECT_EQ(lane.Create("/abs", Lane::kLog).status().code(), Code::kInvalidArgument);
   EXPECT_TRUE(lane.Rename("CURRENT", "CURRENT").ok());
   ASSERT_TRUE(lane.Remove("CURRENT").ok());
-  EXPECT_TRUE(lane.Files().empty());
+  EXPECT_TRUE(lane.Files()->empty());
   EXPECT_EQ(lane.statistics().extents_used, 0u);
+}
+
+TEST(FileLane, AppendsOnlyWhereItsWriterTakesTheEndToBe) {
+  LaneBench bench(Mode::kImmediate);
+  FileLane& lane = *bench.lane;
+  const FileId log = lane.Create("000001.log", Lane::kLog).value();
+  bool called = false;
+  const auto meanwhile = [&] { called = true; };
+  ASSERT_TRUE(lane.Append(log, "first", nullptr, 0).ok());
+  for (const uint64_t end : {uint64_t{0}, uint64_t{4}, uint64_t{6}}) {
+    EXPECT_EQ(lane.Append(log, "x", meanwhile, end).code(), Code::kInvalidArgument);
+  }
+  EXPECT_FALSE(called);
+  ASSERT_TRUE(lane.Append(log, " second", meanwhile, 5).ok());
+  EXPECT_EQ(bench.ReadAll("000001.log"), "first second");
 }
 
 TEST(FileLane, LocalFilesAreOnlyListed) {
@@ -70,7 +85,7 @@ TEST(FileLane, LocalFilesAreOnlyListed) {
   FileLane& lane = *bench.lane;
   ASSERT_TRUE(lane.ListLocal("000007.sst", 100).ok());
   ASSERT_TRUE(lane.ListLocal("000007.sst", 5ull << 40).ok());
-  EXPECT_EQ(lane.Files()[0].size, 5ull << 40);
+  EXPECT_EQ(lane.Files().value()[0].size, 5ull << 40);
   const FileId id = lane.Lookup("000007.sst").value();
   char c;
   EXPECT_EQ(lane.Append(id, "x").code(), Code::kInvalidArgument);
@@ -79,8 +94,8 @@ TEST(FileLane, LocalFilesAreOnlyListed) {
   ASSERT_TRUE(lane.Create("a.log", Lane::kLog).ok());
   EXPECT_EQ(lane.ListLocal("a.log", 1).code(), Code::kInvalidArgument);
   bench.Reload();
-  EXPECT_EQ(bench.lane->Files()[0].size, 5ull << 40);
-  EXPECT_EQ(bench.lane->Files()[0].lane, Lane::kLocal);
+  EXPECT_EQ(bench.lane->Files().value()[0].size, 5ull << 40);
+  EXPECT_EQ(bench.lane->Files().value()[0].lane, Lane::kLocal);
 }
 
 TEST(FileLane, BindingIsReplicated) {
@@ -251,7 +266,8 @@ TEST(FileLane, AFullTableCanBeOpened) {
     ASSERT_TRUE(lane.ListLocal(name("OPTIONS-", ""), 1).ok());
     EXPECT_EQ(lane.ListLocal("more.sst", 1).code(), Code::kNoSpace);
     // What the opening made obsolete, and one table that a user's deletion freed.
-    for (const FileInfo& file : lane.Files()) {
+    const std::vector<FileInfo> listed = lane.Files().value();
+    for (const FileInfo& file : listed) {
       const bool fresh =
           file.name.find(std::to_string(number + 100000 * opening)) != std::string::npos;
       if (fresh || file.name == "CURRENT" || file.name.ends_with(".sst")) continue;

@@ -127,7 +127,7 @@ TEST(LaneRecovery, CallsSucceedWhateverTheMomentOfTheFailure) {
       held.resize(*read);
       EXPECT_TRUE(held == content) << name;
     }
-    EXPECT_EQ(lane.Files().size(), model.size());
+    EXPECT_EQ(lane.Files()->size(), model.size());
     recovering.ExpectSound();
     if (testing::Test::HasFailure()) return;
     recoveries += recovering.recoveries();

@@ -342,7 +342,7 @@ TEST(MemberCheck, ATruncationLeavesDamageDamaged) {
     const Status cut = nodes.lane->Truncate(file, 5000);
     EXPECT_EQ(cut.code(), Code::kCorruption) << cut.ToString();
     EXPECT_NE(cut.message().find("\"1.log\" is not truncated to 5000 B"), std::string::npos);
-    EXPECT_EQ(nodes.lane->Files()[0].size, 9590u);
+    EXPECT_EQ(nodes.lane->Files().value()[0].size, 9590u);
     // Where no byte of the extent stays, there is nothing to bless.
     EXPECT_TRUE(nodes.lane->Truncate(file, 4096).ok());
     EXPECT_TRUE(CheckMember(nodes.group.image(1), nodes.info).sound());

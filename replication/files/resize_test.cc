@@ -32,7 +32,8 @@ class ResizeTest : public testing::Test {
     EXPECT_TRUE(bench.lane->Drain().ok());
     bench.Reload();
     EXPECT_TRUE(bench.lane->Drain().ok());
-    for (const FileInfo& file : bench.lane->Files()) {
+    const std::vector<FileInfo> listed = bench.lane->Files().value();
+    for (const FileInfo& file : listed) {
       std::string text(file.size, ' ');
       if (file.lane == Lane::kLog) {
         EXPECT_TRUE(bench.lane->Read(file.id, 0, text).ok());

@@ -10,34 +10,33 @@
 namespace hyperloop {
 namespace {
 
-// The processors that a heartbeat's thread may use, seen from its own tick.
-cpu_set_t ProcessorsOfHeartbeat(int avoid_cpu) {
+// The processors that such a thread may use, seen from its own work.
+cpu_set_t ProcessorsOfThread(int avoid_cpu) {
   cpu_set_t seen;
   CPU_ZERO(&seen);
   std::atomic<bool> ticked{false};
-  Heartbeat heartbeat(
-      {},
+  const PeriodicThread thread(
+      "test",
       [&] {
         if (!ticked) sched_getaffinity(0, sizeof seen, &seen);
         ticked = true;
         ticked.notify_one();
-        return Heartbeat::kInterval;
+        return std::chrono::milliseconds(1);
       },
       avoid_cpu);
-  heartbeat.Start();
   ticked.wait(false);
   return seen;
 }
 
-TEST(Heartbeat, KeepsOffTheRnicsProcessor) {
+TEST(PeriodicThread, KeepsOffTheRnicsProcessor) {
   cpu_set_t allowed;
   ASSERT_EQ(sched_getaffinity(0, sizeof allowed, &allowed), 0);
-  cpu_set_t seen = ProcessorsOfHeartbeat(-1);
+  cpu_set_t seen = ProcessorsOfThread(-1);
   EXPECT_TRUE(CPU_EQUAL(&seen, &allowed));
   if (CPU_COUNT(&allowed) < 2) GTEST_SKIP() << "needs two processors";
   int last = CPU_SETSIZE - 1;
   while (!CPU_ISSET(last, &allowed)) --last;
-  seen = ProcessorsOfHeartbeat(last);
+  seen = ProcessorsOfThread(last);
   cpu_set_t others = allowed;
   CPU_CLR(last, &others);
   EXPECT_TRUE(CPU_EQUAL(&seen, &others));
@@ -47,7 +46,7 @@ TEST(Heartbeat, KeepsOffTheRnicsProcessor) {
   EXPECT_TRUE(CPU_EQUAL(&after, &allowed));
 }
 
-TEST(Heartbeat, RunsWhereItMayWhenThereIsOnlyThatProcessor) {
+TEST(PeriodicThread, RunsWhereItMayWhenThereIsOnlyThatProcessor) {
   cpu_set_t allowed, one;
   ASSERT_EQ(sched_getaffinity(0, sizeof allowed, &allowed), 0);
   int last = CPU_SETSIZE - 1;
@@ -55,7 +54,7 @@ TEST(Heartbeat, RunsWhereItMayWhenThereIsOnlyThatProcessor) {
   CPU_ZERO(&one);
   CPU_SET(last, &one);
   ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);  // threads made here inherit it
-  const cpu_set_t seen = ProcessorsOfHeartbeat(last);
+  const cpu_set_t seen = ProcessorsOfThread(last);
   ASSERT_EQ(sched_setaffinity(0, sizeof allowed, &allowed), 0);
   EXPECT_TRUE(CPU_EQUAL(&seen, &one));
 }
@@ -86,15 +85,15 @@ struct Member {
 TEST(Heartbeat, AMemberOutOfReachMakesNobodyElseMissABeat) {
   Member silent(false), lives(true);
   std::atomic<int> beats{0};
-  Heartbeat heartbeat(
-      {silent.target(), lives.target()},
+  const Heartbeat heartbeat({silent.target(), lives.target()}, -1);
+  const PeriodicThread look(
+      "look",
       [&] {
         beats = static_cast<int>(lives.device->QueryCounters().value()["writes"]);
         beats.notify_one();
         return std::chrono::milliseconds(10);
       },
       -1);
-  heartbeat.Start();
   for (int seen = beats; seen < 3; seen = beats) beats.wait(seen);
   EXPECT_EQ(silent.word, 0u);  // no engine runs there
 }

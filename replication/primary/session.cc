@@ -9,7 +9,7 @@
 namespace hyperloop {
 namespace {
 
-constexpr std::chrono::milliseconds kBusyTick{2};
+constexpr std::chrono::milliseconds kBusyTick{2}, kIdleTick{100};
 // What each replica gets to answer a Release, even when others have used up the time.
 constexpr std::chrono::milliseconds kLeastRelease{20};
 // What a region's bytes may take to be read, compared and made durable, beyond ack_timeout.
@@ -111,33 +111,28 @@ std::vector<Heartbeat::Target> Session::HeartbeatTargets() const {
   return targets;
 }
 
-void Session::StartHeartbeat(bool with_lane) {
-  StopHeartbeat();
-  heartbeat_ = std::make_unique<Heartbeat>(
-      HeartbeatTargets(),
-      with_lane ? Heartbeat::Tick([this] { return Tick(); }) : Heartbeat::Tick(),
-      PinnedCpu(*device_));
-  heartbeat_->Start();
+void Session::StartHeartbeat() {
+  heartbeat_ = std::make_unique<Heartbeat>(HeartbeatTargets(), PinnedCpu(*device_));
 }
 
-// Its thread looks at heartbeat_ until it has ended.
-void Session::StopHeartbeat() {
-  if (heartbeat_ != nullptr) heartbeat_->Stop();
-  heartbeat_.reset();
+// Apart from the heartbeat, which must go on while a group is brought back.
+void Session::StartTicking() {
+  ticker_ = std::make_unique<PeriodicThread>(
+      "hl-lane", [this] { return Tick(); }, PinnedCpu(*device_));
 }
 
-// On the heartbeat's thread, which ends before lane_ does.
+// On ticker_'s thread, which ends before lane_ does.
 std::chrono::milliseconds Session::Tick() {
   const Result<std::optional<uint64_t>> seq = lane_->Tick();
   if (!seq.ok()) {
     // Calls fail at once meanwhile; here it is tried again for as long as the store is open.
     if (!fenced_ && IsGroupError(seq.status().code()))
       lane_->Recover(std::chrono::nanoseconds(0)).IgnoreError();
-    return Heartbeat::kInterval;
+    return kIdleTick;
   }
   // Busy, or just become idle: look again soon, so that the last record is executed.
   const bool moved = !seq->has_value() || std::exchange(ticked_seq_, **seq) != **seq;
-  return moved ? kBusyTick : Heartbeat::kInterval;
+  return moved ? kBusyTick : kIdleTick;
 }
 
 Status Session::NotServing() {
@@ -172,7 +167,8 @@ void Session::DropGroup() {
 }
 
 void Session::Disarm() {
-  StopHeartbeat();
+  ticker_.reset();
+  heartbeat_.reset();
   lane_.reset();
   DropGroup();
 }
@@ -202,7 +198,8 @@ Status Session::Close() {
                            status.message(), ")"));
     }
     closing_ = true;
-    StopHeartbeat();
+    ticker_.reset();
+    heartbeat_.reset();
     if (fenced_) {
       const std::lock_guard fence_lock(fence_mutex_);
       status = fence_;
@@ -235,12 +232,13 @@ Status Session::GiveBack() {
 Result<Session::Primitives> Session::Lend() {
   const std::unique_lock lock(state_mutex_);
   if (lane_ == nullptr) return NotServing();
-  if (const size_t files = lane_->Files().size(); files != 0) {
-    return InvalidArgument(
-        Text("the group holds ", files, " files; hyperloopctl reset empties it, if they may go"));
+  HL_ASSIGN_OR_RETURN(const std::vector<FileInfo> files, lane_->Files());
+  if (!files.empty()) {
+    return InvalidArgument(Text("the group holds ", files.size(),
+                                " files; hyperloopctl reset empties it, if they may go"));
   }
   HL_RETURN_IF_ERROR(lane_->Checkpoint());
-  StartHeartbeat(false);  // the lane's own work ends with the old heartbeat
+  ticker_.reset();
   const uint64_t offset = info_.geometry.data_offset;
   return Primitives{group_.get(), device_.get(), offset, pool_->region().subspan(offset),
                     replica_hosts_};

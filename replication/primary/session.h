@@ -139,8 +139,8 @@ class Session {
   // --- serving (session.cc)
   Status MakeLane();
   Status LockGroup();
-  void StartHeartbeat(bool with_lane);
-  void StopHeartbeat();
+  void StartHeartbeat();
+  void StartTicking();
   std::chrono::milliseconds Tick();
   // Lets go of the members: they may serve the next primary at once, or, if nothing was installed,
   // their former one again.
@@ -172,6 +172,7 @@ class Session {
   std::unique_ptr<Group> group_;
   std::unique_ptr<FileLane> lane_;
   std::unique_ptr<Heartbeat> heartbeat_;
+  std::unique_ptr<PeriodicThread> ticker_;  // the lane's own work; ends before what is above
   bool closed_ = false;
 
   // Of bringing back: what the members said when they were looked at last but in time.
@@ -185,7 +186,7 @@ class Session {
   std::atomic<uint64_t> epoch_{0};
   std::atomic<bool> closing_{false};
   std::atomic<bool> fenced_{false};
-  uint64_t ticked_seq_ = 0;  // heartbeat thread alone
+  uint64_t ticked_seq_ = 0;  // ticker_'s thread alone
 
   std::mutex fence_mutex_;  // guards the rest
   Status fence_;            // why, once fenced_

@@ -31,9 +31,9 @@ class SessionStore final : public Store {
   Result<FileId> Lookup(std::string_view name) override {
     return Guarded([&](FileLane& files) { return files.Lookup(name); });
   }
-  Status Append(FileId file, std::string_view data,
-                const std::function<void()>& meanwhile) override {
-    return Guarded([&](FileLane& files) { return files.Append(file, data, meanwhile); });
+  Status Append(FileId file, std::string_view data, const std::function<void()>& meanwhile,
+                uint64_t end) override {
+    return Guarded([&](FileLane& files) { return files.Append(file, data, meanwhile, end); });
   }
   Status Sync(FileId file) override {
     return Guarded([&](FileLane& files) { return files.Sync(file); });
@@ -54,10 +54,8 @@ class SessionStore final : public Store {
     return Guarded([&](FileLane& files) { return files.Read(file, offset, out); });
   }
 
-  std::vector<FileInfo> Files() override {
-    if (!guard_.owner()) return {};
-    return session_->PeekLane([](FileLane& files) { return files.Files(); },
-                              std::vector<FileInfo>());
+  Result<std::vector<FileInfo>> Files() override {
+    return Guarded([](FileLane& files) { return files.Files(); });
   }
   const StoreOptions& options() const override { return session_->options(); }
   rnic::Media media() const override { return session_->media(); }

@@ -272,7 +272,7 @@ Status Session::RememberGroup() {
 
 Status Session::BindLane(const TakeRequest& request, TakeResult* result) {
   TakeResult taken;
-  taken.files = lane_->Files();
+  HL_ASSIGN_OR_RETURN(taken.files, lane_->Files());
   taken.fresh = taken.files.empty();
   Binding binding = lane_->binding();
   // A directory that is not paired becomes a database of its own, whether the group was empty, is
@@ -331,7 +331,7 @@ Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
   Status status = sealed.status();
   if (status.ok()) status = AttachAll();
   if (status.ok()) {
-    StartHeartbeat(false);  // a rival that looks now sees that somebody is at work
+    StartHeartbeat();  // a rival that looks now sees that somebody is at work
     status = TakeRegion(request, plan, *sealed);
   }
   if (status.ok()) status = InstallAll();
@@ -368,7 +368,7 @@ Status Session::Take(const TakeRequest& request, TakeResult* result) {
   TakeResult taken;
   const Status status = TakeStages(request, &taken);
   for (const auto& peer : peers_) peer->Disconnect();
-  if (status.ok()) StartHeartbeat(true);  // last: from now on its thread may bring the group back
+  if (status.ok()) StartTicking();  // last: from now on its thread may bring the group back
   if (!status.ok()) {
     Disarm();
     pool_.reset();

@@ -187,7 +187,7 @@ TEST_F(GroupOutageTest, BrokenGroupComesBackWithoutBeingAsked) {
   cluster_.KillReplica(1);
   EXPECT_TRUE(Eventually([&] { return !store->Append(file_, "two").ok(); }));
   ASSERT_OK(cluster_.Restart());
-  EXPECT_TRUE(Eventually([&] { return !store->Files().empty(); }));
+  EXPECT_TRUE(Eventually([&] { return store->Files().ok(); }));
   EXPECT_OK(store->Append(file_, "three"));
   EXPECT_THAT(Content(*store, "f"), testing::StartsWith("one"));
   EXPECT_OK(store->Close());

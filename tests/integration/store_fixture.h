@@ -65,7 +65,9 @@ class StoreTest : public testing::Test {
   }
 
   static std::string Content(Store& store, const std::string& name) {
-    for (const FileInfo& file : store.Files()) {
+    const auto files = store.Files();
+    if (!files.ok()) return "cannot list: " + files.status().ToString();
+    for (const FileInfo& file : *files) {
       if (file.name != name) continue;
       std::string out(file.size, '\0');
       const auto got = store.Read(file.id, 0, out);

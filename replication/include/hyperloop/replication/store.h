@@ -100,13 +100,17 @@ class Store {
   // New empty file; an existing one of that name is replaced in the same record.
   virtual Result<FileId> Create(std::string_view name, Lane lane) = 0;
   virtual Result<FileId> Lookup(std::string_view name) = 0;
+  static constexpr uint64_t kAnyEnd = UINT64_MAX;
   // Adds `data` (at most 1 MiB a call is sensible; more is cut into records) to the end. Returns
   // when it is durable on every replica (AckMode::kAppend), or when it is on its way (kSync; then
   // Sync waits). `meanwhile`, unless null: called once, by this thread, when all of `data` is on
   // its way, before the wait: work that the replicas' part hides. Not called if nothing or only a
-  // part of `data` could be sent. It must not call this store.
+  // part of `data` could be sent. It must not call this store. `end`, unless kAnyEnd: the size that
+  // the caller takes the file to have; with another one nothing is added and the call is
+  // kInvalidArgument.
   virtual Status Append(FileId file, std::string_view data,
-                        const std::function<void()>& meanwhile = nullptr) = 0;
+                        const std::function<void()>& meanwhile = nullptr,
+                        uint64_t end = kAnyEnd) = 0;
   // Everything appended by anyone so far is durable on every replica.
   virtual Status Sync(FileId file) = 0;
   virtual Status Truncate(FileId file, uint64_t size) = 0;
@@ -116,7 +120,7 @@ class Store {
   virtual Status ListLocal(std::string_view name, uint64_t size) = 0;
 
   // --- reading back (from the primary's own region) ---
-  virtual std::vector<FileInfo> Files() = 0;
+  virtual Result<std::vector<FileInfo>> Files() = 0;  // by name
   // Up to `length` bytes at `offset` into `out`; fewer at end of file.
   virtual Result<uint64_t> Read(FileId file, uint64_t offset, std::span<char> out) = 0;
 

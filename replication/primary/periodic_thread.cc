@@ -1,0 +1,52 @@
+#include "primary/periodic_thread.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+
+#include <utility>
+
+namespace hyperloop {
+
+PeriodicThread::PeriodicThread(std::string name, Work work, int avoid_cpu)
+    : name_(std::move(name)), work_(std::move(work)), avoid_cpu_(avoid_cpu) {
+  // The host program's signals are none of this thread's business.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { Run(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+PeriodicThread::~PeriodicThread() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_one();
+  thread_.join();
+}
+
+void PeriodicThread::AvoidCpu() const {
+  cpu_set_t allowed;
+  if (avoid_cpu_ < 0 || avoid_cpu_ >= CPU_SETSIZE ||
+      sched_getaffinity(0, sizeof allowed, &allowed) != 0) {
+    return;
+  }
+  CPU_CLR(avoid_cpu_, &allowed);
+  if (CPU_COUNT(&allowed) != 0) sched_setaffinity(0, sizeof allowed, &allowed);
+}
+
+void PeriodicThread::Run() {
+  pthread_setname_np(pthread_self(), name_.c_str());
+  AvoidCpu();
+  std::unique_lock lock(mutex_);
+  while (!stop_) {
+    lock.unlock();
+    const auto next = std::chrono::steady_clock::now() + work_();
+    lock.lock();
+    wake_.wait_until(lock, next, [this] { return stop_; });
+  }
+}
+
+}  // namespace hyperloop

@@ -1,0 +1,40 @@
+// PeriodicThread: calls `work` on a thread of its own, as often as the last call asked for.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace hyperloop {
+
+class PeriodicThread {
+ public:
+  // Returns how long to wait before the next call.
+  using Work = std::function<std::chrono::milliseconds()>;
+
+  // `name`: at most 15 characters. `avoid_cpu`: a processor that the thread keeps off if it may run
+  // elsewhere; −1: none. An RNIC daemon pinned there at nice −20 would let it run for a few per
+  // cent of the time, in slices some hundred milliseconds apart.
+  PeriodicThread(std::string name, Work work, int avoid_cpu);
+  // Waits for a call that is under way; not from `work`.
+  ~PeriodicThread();
+  PeriodicThread(const PeriodicThread&) = delete;
+  PeriodicThread& operator=(const PeriodicThread&) = delete;
+
+ private:
+  void Run();
+  void AvoidCpu() const;
+
+  const std::string name_;
+  const Work work_;
+  const int avoid_cpu_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool stop_ = false;  // guarded by mutex_
+  std::thread thread_;
+};
+
+}  // namespace hyperloop
