@@ -159,7 +159,7 @@ Status Session::OpenOwnPool(const TakePlan& plan) {
   };
   if (pool_->region().size() != plan.region_size) {
     return mismatch(Text("has a region of ", pool_->region().size(), " B, the replicas have ",
-                         plan.region_size, " B"));
+                         plan.region_size, " B (hyperloopctl resize changes pools)"));
   }
   const Result<NodeState> state = ReadNodeState(pool_->node_page());
   if (!state.ok())

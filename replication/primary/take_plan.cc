@@ -12,14 +12,17 @@ Status CheckSizes(std::span<const MemberLook> members, uint64_t region_size) {
   const uint64_t first = members.front().hello.region_size;
   for (const MemberLook& each : members) {
     if (each.hello.region_size != first) {
-      return InvalidArgument(Text(each.name, " has a region of ", each.hello.region_size, " B, ",
-                                  members.front().name, " one of ", first,
-                                  " B; all replicas of a group need the same size"));
+      return InvalidArgument(
+          Text(each.name, " has a region of ", each.hello.region_size, " B, ", members.front().name,
+               " one of ", first,
+               " B; all replicas of a group need the same size: hyperloopctl resize"));
     }
   }
   if (region_size != 0 && region_size != first) {
     return InvalidArgument(Text("region_size=", region_size, " but the replicas have regions of ",
-                                first, " B; leave region_size out or set it to that"));
+                                first,
+                                " B; leave region_size out or set it to that, or give all "
+                                "pools another size with hyperloopctl resize"));
   }
   return {};
 }
