@@ -189,6 +189,10 @@ void World::MountDisk() {
                       ("size=" + std::to_string(kDisk)).c_str()) == 0;
 }
 
+bool World::directory_on_small_disk() const {
+  return small_disk_ && directory_.starts_with(Path("disk"));
+}
+
 void World::ResizeDisk(uint64_t bytes) {
   if (bytes == 0) bytes = kDisk;
   if (mount("tmpfs", Path("disk").c_str(), "tmpfs", MS_REMOUNT,

@@ -92,7 +92,8 @@ class World {
   // A primary on another host, with a pool of its own.
   StoreOptions Second();
   bool small_disk() const { return small_disk_; }
-  // Sets the size of the disk that the directory lies on.
+  bool directory_on_small_disk() const;
+  // Sets the size of the disk that the directory lies on at first.
   void ResizeDisk(uint64_t bytes);
   uint64_t UsedOfDisk() const;
 
