@@ -26,6 +26,7 @@ int main(int argc, char** argv) {
   AddResize(app, &chosen);
   AddOptions(app, &chosen);
   AddDoctor(app, &chosen);
+  AddKeys(app, &chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

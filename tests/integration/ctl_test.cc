@@ -136,6 +136,39 @@ TEST_F(ClusterCommandTest, StatusOfReplicasThatNobodyTook) {
   EXPECT_FALSE(fs::exists(folder_ + "/to"));
 }
 
+// Two hosts' directories, as their operators make them.
+TEST_F(ClusterCommandTest, KeysAreMadeShownTrustedAndVerified) {
+  const std::string a = folder_ + "/a", b = folder_ + "/b";
+  ASSERT_EQ(Run({"keys", "init", "--dir", a, "--name", "a"}).exit_status, 0);
+  const Outcome made = Run({"keys", "init", "--dir", b, "--name", "b", "--roles", "link,replica"});
+  ASSERT_EQ(made.exit_status, 0) << made.err;
+  const std::string identity = Slurp(a + "/identity");
+  const Outcome again = Run({"keys", "init", "--dir", a, "--name", "a"});
+  EXPECT_EQ(again.exit_status, 1);
+  EXPECT_THAT(again.err, HasSubstr("never overwritten"));
+  EXPECT_EQ(Slurp(a + "/identity"), identity);
+
+  const Outcome shown = Run({"keys", "show", "--dir", b, "--roles", "link,replica"});
+  EXPECT_EQ(shown.out, made.out);
+  const size_t key = shown.out.find(' ') + 1, roles = shown.out.find(' ', key) + 1;
+  const std::string key_text = shown.out.substr(key, roles - key - 1);
+  EXPECT_EQ(shown.out.substr(roles), "replica,link\n");
+  const Outcome trusted =
+      Run({"keys", "trust", "--dir", a, "b", key_text, "replica,link", "10.0.0.2:7000"});
+  EXPECT_EQ(trusted.exit_status, 0) << trusted.err;
+  const Outcome verified = Run({"keys", "verify", "--dir", a});
+  EXPECT_EQ(verified.exit_status, 0) << verified.err;
+  EXPECT_THAT(verified.out, HasSubstr("trusted    b " + key_text + " replica,link 10.0.0.2:7000"));
+
+  EXPECT_EQ(Run({"keys", "trust", "--dir", a, "b", "short", "link"}).exit_status, 2);
+  EXPECT_EQ(Run({"keys", "trust", "--dir", a, "b", key_text, "boss"}).exit_status, 2);
+  EXPECT_EQ(Run({"keys", "show"}).exit_status, 2);
+  fs::permissions(a + "/identity", fs::perms::owner_all | fs::perms::others_read);
+  const Outcome open = Run({"keys", "verify", "--dir", a});
+  EXPECT_EQ(open.exit_status, 1);
+  EXPECT_THAT(open.err, HasSubstr("chmod 600"));
+}
+
 TEST_F(ClusterCommandTest, WrongCommandLinesSayWhatIsWrong) {
   EXPECT_EQ(Run({}).exit_status, 2);
   EXPECT_EQ(Run({"cluster", "start"}).exit_status, 2);

@@ -21,13 +21,15 @@ void AppendFrame(std::span<const std::byte> body, std::vector<std::byte>* stream
 class FrameReader {
  public:
   explicit FrameReader(size_t max_body) : max_body_(max_body) {}
+  // Of the frames that Next has not given yet.
+  void set_max_body(size_t max_body) { max_body_ = max_body; }
   void Append(std::span<const std::byte> bytes);
   // The next whole frame's body, valid until the next call of either function; nothing: more bytes
   // are needed. kCorruption: a longer frame than allowed; the stream is of no use any more.
   Result<std::optional<std::span<const std::byte>>> Next();
 
  private:
-  const size_t max_body_;
+  size_t max_body_;
   std::vector<std::byte> bytes_;
   size_t used_ = 0;  // of bytes_, taken by Next
 };

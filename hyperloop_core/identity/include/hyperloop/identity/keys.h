@@ -1,0 +1,149 @@
+// Keys: who this host is, and whom it trusts.
+//
+// A host has one identity: a name and an X25519 key pair, used for links and control plane alike.
+// It lies in a keys directory of two files:
+//
+//   identity   this host's name and secret key; mode 0600, of this user or root
+//   trusted    one line a peer: NAME PUBLIC_KEY_HEX ROLES [ENDPOINT]; # begins a comment
+//
+// ROLES are a comma list of primary, replica and link. A NAME may have several lines with different
+// keys, so that a key is changed without stopping: add the new one everywhere, change the identity,
+// remove the old one. One key may have several NAMEs (a daemon that serves several hosts). ENDPOINT
+// is the ADDRESS:PORT at which the peer is found.
+//
+// Both files and the directory are refused where others could write them, `identity` also where
+// others could read it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hyperloop/core/status.h"
+
+namespace hyperloop::identity {
+
+inline constexpr size_t kKeyBytes = 32;
+inline constexpr size_t kMaxName = 64;
+using PublicKey = std::array<unsigned char, kKeyBytes>;
+
+// 1 to 64 of [A-Za-z0-9._-].
+bool ValidName(std::string_view name);
+std::string KeyText(const PublicKey& key);  // 64 hexadecimal digits
+Result<PublicKey> ParseKey(std::string_view text);
+
+// What a peer may be. A set of them is a sum.
+using Roles = unsigned;
+inline constexpr Roles kRolePrimary = 1;
+inline constexpr Roles kRoleReplica = 2;
+inline constexpr Roles kRoleLink = 4;
+inline constexpr Roles kEveryRole = kRolePrimary | kRoleReplica | kRoleLink;
+std::string RolesText(Roles roles);  // "primary,link"
+Result<Roles> ParseRoles(std::string_view text);
+
+// A line of `trusted`.
+struct TrustedPeer {
+  std::string name;
+  PublicKey key{};
+  Roles roles = 0;
+  std::string endpoint;  // empty: not told
+
+  std::string Line() const;  // as in the file, without the newline
+  friend bool operator==(const TrustedPeer&, const TrustedPeer&) = default;
+};
+// The text of a `trusted` file. kInvalidArgument names the line.
+Result<std::vector<TrustedPeer>> ParseTrusted(std::string_view text);
+
+// A secret, overwritten when it goes.
+class SecretKey {
+ public:
+  SecretKey() = default;
+  SecretKey(const SecretKey&) = default;
+  SecretKey& operator=(const SecretKey&) = default;
+  ~SecretKey();
+
+  unsigned char* data() { return bytes_.data(); }
+  const unsigned char* data() const { return bytes_.data(); }
+
+ private:
+  std::array<unsigned char, kKeyBytes> bytes_{};
+};
+
+struct KeyPair {
+  PublicKey public_key{};
+  SecretKey secret;
+};
+
+// Whose a proven key is: a line for each of its names.
+class Peer {
+ public:
+  Peer() = default;
+  explicit Peer(std::vector<TrustedPeer> lines) : lines_(std::move(lines)) {}
+
+  // Its first name in `trusted`; empty: nobody has proved anything.
+  std::string name() const { return lines_.empty() ? std::string() : lines_.front().name; }
+  std::string names() const;  // all of them, for messages: "a,b"
+  const std::vector<TrustedPeer>& lines() const { return lines_; }
+  // Under any of its names.
+  Roles roles() const;
+  // True if it is `name` and has, as that, one of `any_of`.
+  bool Is(std::string_view name, Roles any_of) const;
+
+ private:
+  std::vector<TrustedPeer> lines_;
+};
+
+// A keys directory in memory. Safe for use by several threads.
+class KeyRing {
+ public:
+  // kNotFound: no such directory or file; kPermissionDenied: others may read or change what they
+  // must not; kInvalidArgument: a malformed file. All name the remedy.
+  static Result<std::shared_ptr<KeyRing>> Load(const std::string& dir);
+  ~KeyRing();
+
+  // Reads the files again, for use when a connection begins: the changed ones take effect, for
+  // connections that begin later. A file that is missing, unsafe or malformed leaves what was read
+  // from it before in force, and is reported once, not again until it changes.
+  Status Refresh();
+
+  const std::string& dir() const { return dir_; }
+  const std::string& name() const { return name_; }  // this host's; never changes
+  PublicKey public_key() const;
+  KeyPair key_pair() const;
+  // Nothing: this key is not trusted.
+  std::optional<Peer> Find(const PublicKey& key) const;
+  // The names that `trusted` says are found at `endpoint`, each once.
+  std::vector<std::string> NamesAt(std::string_view endpoint) const;
+  std::vector<TrustedPeer> trusted() const;
+  // The command that trusts `key`, for messages.
+  std::string TrustCommand(std::string_view name, const PublicKey& key, Roles roles) const;
+
+ private:
+  struct Seen;
+  explicit KeyRing(std::string dir);
+  Status ReadIdentity(int folder);
+  Status ReadTrusted(int folder);
+
+  const std::string dir_;
+  std::string name_;
+  std::mutex refresh_mutex_;  // one reads the files at a time; guards the next two
+  std::unique_ptr<Seen> identity_seen_, trusted_seen_;
+  mutable std::mutex mutex_;  // guards what follows
+  KeyPair key_pair_;
+  std::vector<TrustedPeer> trusted_;
+};
+
+// Makes `dir` (mode 0700) if it does not exist, a new key pair in it under `name`, and an empty
+// `trusted` if there is none. kAlreadyExists: there is an identity; it is never overwritten.
+Status MakeIdentity(const std::string& dir, const std::string& name);
+
+// Adds `peer` to the `trusted` of `dir`; where its name has that key already, its line is replaced.
+// The file changes as a whole or not at all.
+Status Trust(const std::string& dir, const TrustedPeer& peer);
+
+}  // namespace hyperloop::identity

@@ -1,0 +1,338 @@
+#include "hyperloop/identity/secure_channel.h"
+
+#include <endian.h>
+#include <sodium.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "identity/noise_xx.h"
+#include "softrnic/links/frame_reader.h"
+
+namespace hyperloop::identity {
+namespace {
+
+using softrnic::AppendFrame;
+using softrnic::FrameReader;
+using softrnic::kFrameLengthBytes;
+using Bytes = std::vector<std::byte>;
+
+constexpr size_t kMaxPurpose = 64;
+
+// The first of what each end says.
+struct Preface {
+  uint32_t magic;  // big-endian
+  uint8_t version;
+  uint8_t acceptor;
+  uint8_t keyed;
+  uint8_t reserved;
+  char purpose[kMaxPurpose];  // zeros behind it
+};
+static_assert(sizeof(Preface) == 72);
+
+constexpr uint32_t kMagic = 0x484c5343;  // "HLSC"
+constexpr uint8_t kVersion = 1;
+// The payload of messages 2 and 3: a name and zeros.
+constexpr size_t kNameBytes = kMaxName;
+// The answer to message 3, sealed: a Verdict, and why.
+enum Verdict : uint8_t { kWelcome = 0, kRefused = 1 };
+constexpr size_t kMaxReason = 400;
+// No message of an introduction is longer.
+constexpr size_t kMaxIntroduction = sizeof(Preface) + kMaxReason + 2 * kTagBytes;
+static_assert(kMaxIntroduction >= sizeof(Preface) + kMessage2Bytes + kNameBytes);
+
+Bytes BytesOf(std::string_view text) {
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
+// Text of the other end, for this one's logs: nothing in it can break a line or a terminal.
+std::string Printable(std::span<const std::byte> bytes, size_t most) {
+  std::string text;
+  for (const std::byte each : bytes.first(std::min(bytes.size(), most))) {
+    const auto ch = static_cast<unsigned char>(each);
+    text += ch >= 0x20 && ch < 0x7f ? static_cast<char>(ch) : '?';
+  }
+  return text;
+}
+
+// What the other end calls itself; empty where that is not a name.
+std::string NameIn(std::span<const std::byte> payload) {
+  std::string name = Printable(payload, kNameBytes);
+  name = name.substr(0, name.find('?'));
+  return ValidName(name) ? name : std::string();
+}
+
+}  // namespace
+
+class SecureChannel::Impl {
+ public:
+  explicit Impl(SecureChannelOptions options);
+
+  Result<std::optional<std::span<const std::byte>>> Next();
+  void Seal(std::span<const std::byte> body, Bytes* out);
+
+  bool open_ = false;
+  Peer peer_;
+  FrameReader reader_{kMaxIntroduction};
+  Bytes output_;
+
+ private:
+  Preface OwnPreface() const;
+  Bytes Prologue() const;
+  Status Introduce(std::span<const std::byte> body);
+  Status TakePreface(std::span<const std::byte> bytes);
+  Status TakeFirst(std::span<const std::byte> body);   // the acceptor
+  Status TakeSecond(std::span<const std::byte> body);  // the dialer
+  Status TakeThird(std::span<const std::byte> body);   // the acceptor
+  Status TakeVerdict(std::span<const std::byte> body);
+  Status Say(std::span<const std::byte> before);
+  Status Judge(const std::string& claimed, std::string* tell);
+  void Open();
+
+  const SecureChannelOptions options_;
+  std::optional<NoiseXx> noise_;  // until the keys are made
+  CipherState send_, receive_;
+  int taken_ = 0;  // messages of the introduction
+  Peer proved_;    // becomes peer_ when open
+  Status failure_;
+  Bytes plain_;  // of the last frame
+};
+
+SecureChannel::Impl::Impl(SecureChannelOptions options) : options_(std::move(options)) {
+  if (options_.purpose.empty() || options_.purpose.size() > kMaxPurpose)
+    failure_ = InvalidArgument("the purpose of a channel has 1 to 64 characters");
+  if (!failure_.ok()) return;
+  if (options_.ring != nullptr)
+    noise_.emplace(options_.dialer, Prologue(), options_.ring->key_pair());
+  if (!options_.dialer) return;
+  const Preface preface = OwnPreface();
+  failure_ = Say(std::as_bytes(std::span(&preface, 1)));
+}
+
+Preface SecureChannel::Impl::OwnPreface() const {
+  Preface preface{};
+  preface.magic = htobe32(kMagic);
+  preface.version = kVersion;
+  preface.acceptor = options_.dialer ? 0 : 1;
+  preface.keyed = options_.ring != nullptr ? 1 : 0;
+  std::memcpy(preface.purpose, options_.purpose.data(), options_.purpose.size());
+  return preface;
+}
+
+// The same on both ends, so that their handshakes are one only if they agree on it.
+Bytes SecureChannel::Impl::Prologue() const {
+  return BytesOf("hyperloop secure channel " + std::to_string(kVersion) + ": " + options_.purpose);
+}
+
+// Sends `before`, and behind it the handshake's next message if there is one.
+Status SecureChannel::Impl::Say(std::span<const std::byte> before) {
+  Bytes message(before.begin(), before.end());
+  if (noise_.has_value()) {
+    Bytes payload;
+    if (taken_ == 1) {  // in the first message anybody could read it
+      payload = BytesOf(options_.ring->name());
+      payload.resize(kNameBytes);
+    }
+    HL_RETURN_IF_ERROR(noise_->Write(payload, &message));
+  }
+  AppendFrame(message, &output_);
+  return {};
+}
+
+Result<std::optional<std::span<const std::byte>>> SecureChannel::Impl::Next() {
+  using Body = std::optional<std::span<const std::byte>>;
+  while (failure_.ok()) {
+    const auto frame = reader_.Next();
+    if (!frame.ok()) {
+      failure_ = open_ ? frame.status() : frame.status().WithContext("introduction");
+      break;
+    }
+    if (!frame->has_value()) return Body();
+    if (!open_) {
+      failure_ = Introduce(**frame);
+      continue;
+    }
+    if (options_.ring == nullptr) return Body(**frame);
+    if (receive_.Decrypt({}, **frame, &plain_)) return Body(std::span<const std::byte>(plain_));
+    failure_ = Corruption("frame with a broken seal: changed, repeated or left out on the way");
+  }
+  return failure_;
+}
+
+void SecureChannel::Impl::Seal(std::span<const std::byte> body, Bytes* out) {
+  if (options_.ring == nullptr) return AppendFrame(body, out);
+  const uint32_t length = htobe32(static_cast<uint32_t>(body.size() + kTagBytes));
+  const auto* const at = reinterpret_cast<const std::byte*>(&length);
+  out->insert(out->end(), at, at + sizeof length);
+  send_.Encrypt({}, body, out);
+}
+
+// --- the introduction
+// -----------------------------------------------------------------------------
+
+Status SecureChannel::Impl::Introduce(std::span<const std::byte> body) {
+  const int number = ++taken_;
+  if (number == 1) return options_.dialer ? TakeSecond(body) : TakeFirst(body);
+  return options_.dialer ? TakeVerdict(body) : TakeThird(body);
+}
+
+Status SecureChannel::Impl::TakePreface(std::span<const std::byte> bytes) {
+  const Preface own = OwnPreface();
+  Preface other;
+  if (bytes.size() < sizeof other)
+    return Corruption("introduction of " + std::to_string(bytes.size()) + " bytes");
+  std::memcpy(&other, bytes.data(), sizeof other);
+  if (other.magic != own.magic) return Corruption("the other end is no hyperloop program");
+  if (other.version != own.version)
+    return NotSupported("the other end introduces itself in version " +
+                        std::to_string(other.version) + ", this one in " +
+                        std::to_string(own.version) + ": use one release on all machines");
+  if (other.acceptor == own.acceptor)
+    return Corruption(options_.dialer ? "this end dialed itself: nobody else listens there"
+                                      : "the other end did not dial");
+  if (std::memcmp(other.purpose, own.purpose, sizeof own.purpose) != 0) {
+    std::string theirs = Printable(std::as_bytes(std::span(other.purpose)), kMaxPurpose);
+    theirs.resize(std::min(theirs.find('?'), theirs.size()));
+    return NotSupported("the other end speaks \"" + theirs + "\", this one \"" + options_.purpose +
+                        "\": look at the port, and use one release on all machines");
+  }
+  if (other.keyed != own.keyed)
+    return PermissionDenied(
+        own.keyed != 0
+            ? "the other end has no keys: start it with a keys directory, too"
+            : "the other end asks for keys: give this one a keys directory (hyperloopctl "
+              "keys init)");
+  if (other.reserved != 0) return Corruption("malformed introduction");
+  return {};
+}
+
+Status SecureChannel::Impl::TakeFirst(std::span<const std::byte> body) {
+  const Preface preface = OwnPreface();
+  const auto own = std::as_bytes(std::span(&preface, 1));
+  if (const Status status = TakePreface(body); !status.ok()) {
+    // So that the other end sees what is wrong, too; not where it speaks something else altogether.
+    if (status.code() != Code::kCorruption) AppendFrame(own, &output_);
+    return status;
+  }
+  if (body.size() != sizeof preface + (noise_.has_value() ? kMessage1Bytes : 0))
+    return Corruption("introduction of " + std::to_string(body.size()) + " bytes");
+  if (noise_.has_value()) HL_RETURN_IF_ERROR(noise_->Read(body.subspan(sizeof preface)).status());
+  HL_RETURN_IF_ERROR(Say(own));
+  if (!noise_.has_value()) Open();
+  return {};
+}
+
+Status SecureChannel::Impl::TakeSecond(std::span<const std::byte> body) {
+  HL_RETURN_IF_ERROR(TakePreface(body));
+  const size_t expected = sizeof(Preface) + (noise_.has_value() ? kMessage2Bytes + kNameBytes : 0);
+  if (body.size() != expected)
+    return Corruption("introduction of " + std::to_string(body.size()) + " bytes");
+  if (!noise_.has_value()) {
+    Open();
+    return {};
+  }
+  HL_ASSIGN_OR_RETURN(const Bytes payload, noise_->Read(body.subspan(sizeof(Preface))));
+  std::string ignored;
+  // Before this end says who it is.
+  HL_RETURN_IF_ERROR(Judge(NameIn(payload), &ignored));
+  HL_RETURN_IF_ERROR(Say({}));
+  noise_->Split(&send_, &receive_);
+  noise_.reset();
+  return {};
+}
+
+Status SecureChannel::Impl::TakeThird(std::span<const std::byte> body) {
+  if (body.size() != kMessage3Bytes + kNameBytes)
+    return Corruption("introduction of " + std::to_string(body.size()) + " bytes");
+  HL_ASSIGN_OR_RETURN(const Bytes payload, noise_->Read(body));
+  std::string tell;
+  const Status judged = Judge(NameIn(payload), &tell);
+  noise_->Split(&send_, &receive_);
+  noise_.reset();
+  Bytes verdict = {static_cast<std::byte>(judged.ok() ? kWelcome : kRefused)};
+  const Bytes reason = BytesOf(tell.substr(0, kMaxReason));
+  verdict.insert(verdict.end(), reason.begin(), reason.end());
+  Seal(verdict, &output_);
+  HL_RETURN_IF_ERROR(judged);
+  Open();
+  return {};
+}
+
+Status SecureChannel::Impl::TakeVerdict(std::span<const std::byte> body) {
+  if (!receive_.Decrypt({}, body, &plain_) || plain_.empty())
+    return Corruption("the introduction was changed on the way");
+  if (plain_[0] != static_cast<std::byte>(kWelcome))
+    return PermissionDenied(proved_.name() + " refuses this host (" + options_.ring->name() +
+                            "): " + Printable(std::span(plain_).subspan(1), kMaxReason));
+  Open();
+  return {};
+}
+
+// Whose key the other end has proved to have, and whether that may be at this channel. `tell` is
+// what the other end may know of a refusal.
+Status SecureChannel::Impl::Judge(const std::string& claimed, std::string* tell) {
+  const KeyRing& ring = *options_.ring;
+  const PublicKey& key = noise_->remote_static();
+  const std::optional<Peer> peer = ring.Find(key);
+  if (!peer.has_value()) {
+    *tell = "its key " + KeyText(key) + " is not trusted there; trust it on " + ring.name() +
+            " with hyperloopctl keys trust";
+    return PermissionDenied(
+        "the key " + KeyText(key) + " is not trusted here; it says that it is " +
+        (claimed.empty() ? "nobody" : claimed) + ". If so, trust it with: " +
+        ring.TrustCommand(claimed.empty() ? "NAME" : claimed, key, options_.peer_roles));
+  }
+  const std::string wanted = RolesText(options_.peer_roles);
+  for (const std::string& name : options_.peer_names) {
+    if (peer->Is(name, options_.peer_roles)) continue;
+    *tell = "it is not " + name + " with the role " + wanted + " there";
+    return PermissionDenied("expected " + name + " with the role " + wanted + ", and the key " +
+                            KeyText(key) + " is trusted as " + peer->lines().front().name + " (" +
+                            RolesText(peer->roles()) + "): look at the address and at " +
+                            ring.dir() + "/trusted");
+  }
+  if ((peer->roles() & options_.peer_roles) == 0) {
+    *tell = "it has no role " + wanted + " there";
+    return PermissionDenied(
+        peer->names() + " has the roles " + RolesText(peer->roles()) + " here, and needs one of " +
+        wanted + ": to give it, " +
+        ring.TrustCommand(peer->name(), key, peer->roles() | options_.peer_roles));
+  }
+  proved_ = *peer;
+  return {};
+}
+
+void SecureChannel::Impl::Open() {
+  open_ = true;
+  peer_ = proved_;
+  reader_.set_max_body(options_.max_body + (options_.ring != nullptr ? kTagBytes : 0));
+}
+
+// --- SecureChannel
+// ----------------------------------------------------------------------------
+
+SecureChannel::SecureChannel(SecureChannelOptions options)
+    : impl_(std::make_unique<Impl>(std::move(options))) {}
+SecureChannel::~SecureChannel() = default;
+
+bool SecureChannel::open() const { return impl_->open_; }
+const Peer& SecureChannel::peer() const { return impl_->peer_; }
+void SecureChannel::Append(std::span<const std::byte> bytes) { impl_->reader_.Append(bytes); }
+
+Result<std::optional<std::span<const std::byte>>> SecureChannel::Next() { return impl_->Next(); }
+
+void SecureChannel::Seal(std::span<const std::byte> body, std::vector<std::byte>* out) {
+  impl_->Seal(body, out);
+}
+
+size_t SecureChannel::FrameOverhead(bool keyed) {
+  return kFrameLengthBytes + (keyed ? kTagBytes : 0);
+}
+
+std::vector<std::byte> SecureChannel::TakeOutput() { return std::exchange(impl_->output_, {}); }
+
+}  // namespace hyperloop::identity

@@ -1,0 +1,479 @@
+// What a channel refuses, what can be read of it on the way, and what it tells.
+#include "hyperloop/identity/secure_channel.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+
+namespace hyperloop::identity {
+namespace {
+
+namespace fs = std::filesystem;
+using Bytes = std::vector<std::byte>;
+
+constexpr size_t kLengthBytes = 4;  // before each frame
+constexpr char kPurpose[] = "hyperloop test 1";
+
+Bytes BytesOf(std::string_view text) {
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
+bool Contains(const Bytes& all, std::span<const std::byte> part) {
+  return std::search(all.begin(), all.end(), part.begin(), part.end()) != all.end();
+}
+
+// The next frame's body; "error" with one, "nothing" without a frame.
+std::string Take(SecureChannel& channel) {
+  const auto frame = channel.Next();
+  if (!frame.ok()) return frame.status().code() == Code::kCorruption ? "refused" : "error";
+  if (!frame->has_value()) return "nothing";
+  return {reinterpret_cast<const char*>((*frame)->data()), (*frame)->size()};
+}
+
+// Both ends of a connection.
+struct Ends {
+  Ends(const SecureChannelOptions& dials, const SecureChannelOptions& accepts)
+      : dialer(dials), acceptor(accepts) {}
+
+  // What each says is given to the other until both are silent or fail. `change` may alter a
+  // message: the `number`-th of both ends, from 0.
+  template <typename Change>
+  void Introduce(Change&& change) {
+    for (size_t number = 0;; ++number) {
+      SecureChannel& from = number % 2 == 0 ? dialer : acceptor;
+      SecureChannel& to = number % 2 == 0 ? acceptor : dialer;
+      Bytes message = from.TakeOutput();
+      if (message.empty()) return;
+      all.insert(all.end(), message.begin(), message.end());
+      change(number, &message);
+      to.Append(message);
+      const auto frame = to.Next();
+      (number % 2 == 0 ? accepted : dialed) = frame.status();
+      EXPECT_FALSE(frame.ok() && frame->has_value()) << "the introduction is not for the caller";
+    }
+  }
+  void Introduce() {
+    Introduce([](size_t, Bytes*) {});
+  }
+  bool open() const { return dialer.open() && acceptor.open(); }
+  Bytes Seal(std::string_view text) {
+    Bytes out;
+    dialer.Seal(BytesOf(text), &out);
+    return out;
+  }
+
+  SecureChannel dialer, acceptor;
+  Status dialed, accepted;  // what each end thinks of it
+  Bytes all;                // that passed
+};
+
+class SecureChannelTest : public testing::Test {
+ protected:
+  SecureChannelTest() {
+    std::string pattern = fs::temp_directory_path() / "hyperloop-channel-XXXXXX";
+    EXPECT_NE(mkdtemp(pattern.data()), nullptr);
+    root_ = pattern;
+    alpha_ = MakeHost("alpha");
+    beta_ = MakeHost("beta");
+    LetTrust("alpha", *beta_, kRoleLink);
+    LetTrust("beta", *alpha_, kRoleLink);
+    ends_ = std::make_unique<Ends>(Dials(), Accepts());
+    ends_->Introduce();
+    EXPECT_TRUE(ends_->open()) << ends_->dialed.ToString() << ", " << ends_->accepted.ToString();
+  }
+  ~SecureChannelTest() override { fs::remove_all(root_); }
+
+  std::string Dir(const std::string& name) const { return root_ + "/" + name; }
+  std::shared_ptr<KeyRing> MakeHost(const std::string& name) {
+    EXPECT_TRUE(MakeIdentity(Dir(name), name).ok());
+    const auto ring = KeyRing::Load(Dir(name));
+    EXPECT_TRUE(ring.ok()) << ring.status().ToString();
+    return *ring;
+  }
+  void LetTrust(const std::string& who, const KeyRing& whom, Roles roles,
+                const std::string& as = "") {
+    EXPECT_TRUE(
+        Trust(Dir(who), {as.empty() ? whom.name() : as, whom.public_key(), roles, ""}).ok());
+    for (const auto& each : {alpha_, beta_}) {
+      if (each != nullptr) {
+        EXPECT_TRUE(each->Refresh().ok());
+      }
+    }
+  }
+  // alpha, for beta.
+  SecureChannelOptions Dials() const {
+    return {.dialer = true,
+            .purpose = kPurpose,
+            .ring = alpha_,
+            .peer_roles = kRoleLink,
+            .peer_names = {"beta"}};
+  }
+  SecureChannelOptions Accepts() const {
+    return {.purpose = kPurpose, .ring = beta_, .peer_roles = kRoleLink, .peer_names = {}};
+  }
+
+  std::string root_;
+  std::shared_ptr<KeyRing> alpha_, beta_;
+  std::unique_ptr<Ends> ends_;
+};
+
+TEST_F(SecureChannelTest, BothEndsKnowWhoTheOtherIs) {
+  EXPECT_EQ(ends_->dialer.peer().name(), "beta");
+  EXPECT_EQ(ends_->acceptor.peer().name(), "alpha");
+  EXPECT_TRUE(ends_->acceptor.peer().Is("alpha", kRoleLink));
+  EXPECT_FALSE(ends_->acceptor.peer().Is("alpha", kRolePrimary));
+  EXPECT_TRUE(ends_->dialer.TakeOutput().empty() && ends_->acceptor.TakeOutput().empty());
+}
+
+// The name by which this end knows the key counts, not what the other end calls itself.
+TEST_F(SecureChannelTest, AKeyMayHaveSeveralNames) {
+  LetTrust("alpha", *beta_, kRoleLink, "beta2");
+  LetTrust("alpha", *beta_, kRoleReplica, "beta3");
+  SecureChannelOptions dials = Dials();
+  dials.peer_names = {"beta", "beta2"};
+  Ends both(dials, Accepts());
+  both.Introduce();
+  EXPECT_TRUE(both.open()) << both.dialed.ToString();
+  EXPECT_EQ(both.dialer.peer().names(), "beta,beta2,beta3");
+  dials.peer_names = {"beta", "beta3"};
+  Ends other_role(dials, Accepts());
+  other_role.Introduce();
+  EXPECT_EQ(other_role.dialed.code(), Code::kPermissionDenied);
+}
+
+TEST_F(SecureChannelTest, FramesArriveBothWays) {
+  ends_->acceptor.Append(ends_->Seal("one"));
+  ends_->acceptor.Append(ends_->Seal("two"));
+  ends_->acceptor.Append(ends_->Seal(""));
+  EXPECT_EQ(Take(ends_->acceptor), "one");
+  EXPECT_EQ(Take(ends_->acceptor), "two");
+  EXPECT_EQ(Take(ends_->acceptor), "");
+  EXPECT_EQ(Take(ends_->acceptor), "nothing");
+  Bytes back;
+  ends_->acceptor.Seal(BytesOf("three"), &back);
+  ends_->dialer.Append(back);
+  EXPECT_EQ(Take(ends_->dialer), "three");
+}
+
+TEST_F(SecureChannelTest, FramesAreBounded) {
+  const SecureChannelOptions options = Dials();
+  const std::string longest(options.max_body, 'x');
+  const Bytes frame = ends_->Seal(longest);
+  EXPECT_EQ(frame.size(), longest.size() + SecureChannel::FrameOverhead(true));
+  ends_->acceptor.Append(frame);
+  EXPECT_EQ(Take(ends_->acceptor), longest);
+  ends_->acceptor.Append(ends_->Seal(longest + "x"));
+  EXPECT_EQ(Take(ends_->acceptor), "refused");
+  // A stranger may not even announce as much.
+  SecureChannel stranger(Accepts());
+  const uint32_t length = __builtin_bswap32(1000);
+  stranger.Append(std::as_bytes(std::span(&length, 1)));
+  EXPECT_EQ(Take(stranger), "refused");
+}
+
+TEST_F(SecureChannelTest, BytesArriveHoweverTheyAreCut) {
+  SecureChannel dialer(Dials()), acceptor(Accepts());
+  while (!dialer.open() || !acceptor.open()) {
+    for (auto [from, to] : {std::pair(&dialer, &acceptor), std::pair(&acceptor, &dialer)}) {
+      for (const std::byte each : from->TakeOutput()) {
+        to->Append(std::span(&each, 1));
+        ASSERT_EQ(Take(*to), "nothing");
+      }
+    }
+  }
+  Bytes frame;
+  dialer.Seal(BytesOf("slowly"), &frame);
+  for (const std::byte each : frame) {
+    EXPECT_EQ(Take(acceptor), "nothing") << "of a part of a frame";
+    acceptor.Append(std::span(&each, 1));
+  }
+  EXPECT_EQ(Take(acceptor), "slowly");
+}
+
+TEST_F(SecureChannelTest, WhatPassesIsNeitherReadableNorTheSameTwice) {
+  const std::string_view secret = "a secret of sixteen bytes and more";
+  const Bytes first = ends_->Seal(secret), second = ends_->Seal(secret);
+  EXPECT_FALSE(Contains(first, BytesOf(secret.substr(0, 8))));
+  EXPECT_NE(first, second);
+  Ends again(Dials(), Accepts());
+  again.Introduce();
+  ASSERT_TRUE(again.open());
+  EXPECT_NE(again.Seal(secret), first) << "the same key on every connection";
+  // Neither does who listens learn who they are.
+  for (const auto& ring : {alpha_, beta_}) {
+    const PublicKey key = ring->public_key();
+    EXPECT_FALSE(Contains(again.all, std::as_bytes(std::span(key))));
+    EXPECT_FALSE(Contains(again.all, BytesOf(ring->name())));
+  }
+}
+
+// Each byte of each message of the introduction, and each of them missing.
+TEST_F(SecureChannelTest, AChangedIntroductionIsRefusedWhereverItIsChanged) {
+  constexpr size_t kMessages = 4;
+  for (size_t number = 0; number < kMessages; ++number) {
+    size_t size = 1;
+    for (size_t at = 0; at < size; ++at) {
+      Ends ends(Dials(), Accepts());
+      ends.Introduce([&](size_t n, Bytes* message) {
+        if (n != number) return;
+        size = message->size();
+        (*message)[at] ^= std::byte{1};
+      });
+      ASSERT_FALSE(ends.dialer.open()) << "byte " << at << " of message " << number;
+      // The acceptor has judged before the last message, which tells the dialer of it.
+      ASSERT_EQ(ends.acceptor.open(), number == kMessages - 1)
+          << "byte " << at << " of message " << number;
+    }
+    EXPECT_GT(size, 16u);
+    for (size_t at = 0; at < size; ++at) {
+      Ends ends(Dials(), Accepts());
+      ends.Introduce([&](size_t n, Bytes* message) {
+        if (n == number) message->erase(message->begin() + static_cast<ptrdiff_t>(at));
+      });
+      ASSERT_FALSE(ends.dialer.open()) << "without byte " << at << " of message " << number;
+    }
+  }
+}
+
+TEST_F(SecureChannelTest, AChangedFrameIsRefusedWhereverItIsChanged) {
+  const size_t size = ends_->Seal("payload").size();
+  for (size_t at = 0; at < size; ++at) {
+    Ends ends(Dials(), Accepts());
+    ends.Introduce();
+    ASSERT_TRUE(ends.open());
+    Bytes frame = ends.Seal("payload");
+    frame[at] ^= std::byte{1};
+    ends.acceptor.Append(frame);
+    const std::string taken = Take(ends.acceptor);
+    // A longer frame has not come yet.
+    EXPECT_TRUE(taken == "refused" || (taken == "nothing" && at < kLengthBytes)) << "byte " << at;
+    ends.acceptor.Append(ends.Seal(std::string(512, 'x')));
+    EXPECT_EQ(Take(ends.acceptor), "refused") << "byte " << at;
+    ends.acceptor.Append(ends.Seal("and more"));
+    EXPECT_EQ(Take(ends.acceptor), "refused") << "byte " << at;
+  }
+}
+
+TEST_F(SecureChannelTest, ARepeatedFrameIsRefused) {
+  const Bytes frame = ends_->Seal("pay once");
+  ends_->acceptor.Append(frame);
+  ends_->acceptor.Append(frame);
+  EXPECT_EQ(Take(ends_->acceptor), "pay once");
+  EXPECT_EQ(Take(ends_->acceptor), "refused");
+}
+
+TEST_F(SecureChannelTest, ALeftOutOrMovedFrameIsRefused) {
+  const Bytes first = ends_->Seal("first"), second = ends_->Seal("second");
+  ends_->acceptor.Append(second);
+  ends_->acceptor.Append(first);
+  EXPECT_EQ(Take(ends_->acceptor), "refused");
+}
+
+TEST_F(SecureChannelTest, AFrameThrownBackIsRefused) {
+  ends_->dialer.Append(ends_->Seal("mirror"));
+  EXPECT_EQ(Take(ends_->dialer), "refused");
+}
+
+TEST_F(SecureChannelTest, AFrameOfAnotherConnectionIsRefused) {
+  Ends other(Dials(), Accepts());
+  other.Introduce();
+  ends_->acceptor.Append(other.Seal("from elsewhere"));
+  EXPECT_EQ(Take(ends_->acceptor), "refused");
+}
+
+// A recorded introduction does not open another connection, at either end.
+TEST_F(SecureChannelTest, ARepeatedIntroductionIsRefused) {
+  SecureChannel dialer(Dials()), acceptor(Accepts());
+  Bytes from_dialer = dialer.TakeOutput();
+  acceptor.Append(from_dialer);
+  ASSERT_EQ(Take(acceptor), "nothing");
+  Bytes from_acceptor = acceptor.TakeOutput();
+  dialer.Append(from_acceptor);
+  ASSERT_EQ(Take(dialer), "nothing");
+  const Bytes third = dialer.TakeOutput();
+  acceptor.Append(third);
+  ASSERT_EQ(Take(acceptor), "nothing");
+  const Bytes verdict = acceptor.TakeOutput();
+  ASSERT_TRUE(acceptor.open());
+  from_dialer.insert(from_dialer.end(), third.begin(), third.end());
+  from_acceptor.insert(from_acceptor.end(), verdict.begin(), verdict.end());
+  SecureChannel next_acceptor(Accepts()), next_dialer(Dials());
+  next_acceptor.Append(from_dialer);
+  EXPECT_EQ(Take(next_acceptor), "refused");
+  next_dialer.Append(from_acceptor);
+  EXPECT_EQ(Take(next_dialer), "refused");
+  EXPECT_FALSE(next_acceptor.open() || next_dialer.open());
+}
+
+// A dial to a port of this machine that nobody listens at may be given that very port to dial from.
+TEST_F(SecureChannelTest, AConnectionToItselfIsRefused) {
+  for (const bool keyed : {true, false}) {
+    SecureChannelOptions options = Dials();
+    if (!keyed) options.ring = nullptr;
+    SecureChannel alone(options);
+    alone.Append(alone.TakeOutput());
+    EXPECT_NE(alone.Next().status().message().find("dialed itself"), std::string::npos);
+    EXPECT_FALSE(alone.open());
+  }
+}
+
+// The host itself is a peer like others: it must be trusted, and be whom the dialer expects.
+TEST_F(SecureChannelTest, TheOwnKeyIsTrustedOnlyIfItIsListed) {
+  SecureChannelOptions dials = Dials(), accepts = Accepts();
+  accepts.ring = alpha_;
+  Ends own(dials, accepts);
+  own.Introduce();
+  EXPECT_EQ(own.dialed.code(), Code::kPermissionDenied);
+  LetTrust("alpha", *alpha_, kRoleLink);
+  Ends wrong_name(dials, accepts);
+  wrong_name.Introduce();
+  EXPECT_EQ(wrong_name.dialed.code(), Code::kPermissionDenied);
+  dials.peer_names = {"alpha"};
+  Ends listed(dials, accepts);
+  listed.Introduce();
+  EXPECT_TRUE(listed.open());
+}
+
+TEST_F(SecureChannelTest, AnUntrustedKeyIsToldWithItsRemedyAtBothEnds) {
+  const auto gamma = MakeHost("gamma");
+  SecureChannelOptions accepts = Accepts();
+  accepts.ring = gamma;
+  // The dialer does not know the acceptor: it does not even say who it is.
+  Ends unknown_acceptor(Dials(), accepts);
+  unknown_acceptor.Introduce();
+  EXPECT_EQ(unknown_acceptor.dialed.code(), Code::kPermissionDenied);
+  const std::string remedy = "hyperloopctl keys trust --dir " + Dir("alpha") + " gamma " +
+                             KeyText(gamma->public_key()) + " link";
+  EXPECT_NE(unknown_acceptor.dialed.message().find(remedy), std::string::npos)
+      << unknown_acceptor.dialed.ToString();
+  EXPECT_FALSE(unknown_acceptor.dialer.open() || unknown_acceptor.acceptor.open());
+  // The acceptor does not know the dialer.
+  LetTrust("alpha", *gamma, kRoleLink);
+  SecureChannelOptions dials = Dials();
+  dials.peer_names = {"gamma"};
+  Ends unknown_dialer(dials, accepts);
+  unknown_dialer.Introduce();
+  EXPECT_EQ(unknown_dialer.accepted.code(), Code::kPermissionDenied);
+  EXPECT_NE(unknown_dialer.accepted.message().find("hyperloopctl keys trust --dir " + Dir("gamma") +
+                                                   " alpha " + KeyText(alpha_->public_key())),
+            std::string::npos)
+      << unknown_dialer.accepted.ToString();
+  EXPECT_EQ(unknown_dialer.dialed.code(), Code::kPermissionDenied);
+  EXPECT_NE(unknown_dialer.dialed.message().find("gamma refuses this host (alpha)"),
+            std::string::npos)
+      << unknown_dialer.dialed.ToString();
+  EXPECT_NE(unknown_dialer.dialed.message().find(KeyText(alpha_->public_key())), std::string::npos);
+  EXPECT_FALSE(unknown_dialer.dialer.open() || unknown_dialer.acceptor.open());
+  EXPECT_TRUE(unknown_dialer.dialer.peer().name().empty());
+}
+
+// One trusted host cannot pose as another.
+TEST_F(SecureChannelTest, AnotherNameThanTheExpectedOneIsRefused) {
+  const auto gamma = MakeHost("gamma");
+  LetTrust("alpha", *gamma, kRoleLink);
+  SecureChannelOptions accepts = Accepts();
+  accepts.ring = gamma;
+  Ends ends(Dials(), accepts);
+  ends.Introduce();
+  EXPECT_EQ(ends.dialed.code(), Code::kPermissionDenied);
+  EXPECT_NE(ends.dialed.message().find("expected beta"), std::string::npos)
+      << ends.dialed.ToString();
+  EXPECT_NE(ends.dialed.message().find("gamma"), std::string::npos);
+  EXPECT_FALSE(ends.acceptor.open());
+}
+
+TEST_F(SecureChannelTest, AMissingRoleIsRefused) {
+  SecureChannelOptions accepts = Accepts();
+  accepts.peer_roles = kRolePrimary | kRoleReplica;
+  Ends dialer_lacks(Dials(), accepts);
+  dialer_lacks.Introduce();
+  EXPECT_EQ(dialer_lacks.accepted.code(), Code::kPermissionDenied);
+  EXPECT_NE(dialer_lacks.accepted.message().find("needs one of primary,replica"), std::string::npos)
+      << dialer_lacks.accepted.ToString();
+  EXPECT_NE(dialer_lacks.dialed.message().find("refuses"), std::string::npos);
+  SecureChannelOptions dials = Dials();
+  dials.peer_roles = kRoleReplica;
+  for (const bool named : {true, false}) {
+    if (!named) dials.peer_names.clear();
+    Ends acceptor_lacks(dials, Accepts());
+    acceptor_lacks.Introduce();
+    EXPECT_EQ(acceptor_lacks.dialed.code(), Code::kPermissionDenied);
+    EXPECT_FALSE(acceptor_lacks.acceptor.open());
+  }
+}
+
+TEST_F(SecureChannelTest, OneEndWithoutKeysIsRefusedAndBothTellOfIt) {
+  for (const bool dialer_keyed : {true, false}) {
+    SecureChannelOptions dials = Dials(), accepts = Accepts();
+    (dialer_keyed ? accepts : dials).ring = nullptr;
+    Ends ends(dials, accepts);
+    ends.Introduce();
+    for (const Status& each : {ends.dialed, ends.accepted}) {
+      EXPECT_EQ(each.code(), Code::kPermissionDenied);
+      EXPECT_NE(each.message().find("keys"), std::string::npos) << each.ToString();
+    }
+    EXPECT_FALSE(ends.dialer.open() || ends.acceptor.open());
+  }
+}
+
+TEST_F(SecureChannelTest, WithoutKeysFramesArePlain) {
+  SecureChannelOptions dials = Dials(), accepts = Accepts();
+  dials.ring = accepts.ring = nullptr;
+  Ends ends(dials, accepts);
+  ends.Introduce();
+  ASSERT_TRUE(ends.open()) << ends.dialed.ToString();
+  EXPECT_TRUE(ends.dialer.peer().name().empty());
+  const Bytes frame = ends.Seal("for all to see");
+  EXPECT_TRUE(Contains(frame, BytesOf("for all to see")));
+  EXPECT_EQ(frame.size(), 14 + SecureChannel::FrameOverhead(false));
+  ends.acceptor.Append(frame);
+  EXPECT_EQ(Take(ends.acceptor), "for all to see");
+}
+
+TEST_F(SecureChannelTest, AnotherVersionOrPurposeIsToldAtBothEnds) {
+  for (const bool keyed : {true, false}) {
+    SecureChannelOptions dials = Dials(), accepts = Accepts();
+    accepts.purpose = "hyperloop test 2";
+    if (!keyed) dials.ring = accepts.ring = nullptr;
+    Ends ends(dials, accepts);
+    ends.Introduce();
+    for (const Status& each : {ends.dialed, ends.accepted}) {
+      EXPECT_EQ(each.code(), Code::kNotSupported);
+      EXPECT_NE(each.message().find("\"hyperloop test 1\""), std::string::npos) << each.ToString();
+      EXPECT_NE(each.message().find("\"hyperloop test 2\""), std::string::npos);
+    }
+    Ends later(Dials(), Accepts());
+    later.Introduce([](size_t number, Bytes* message) {
+      if (number == 0) (*message)[kLengthBytes + 4] = std::byte{9};
+    });
+    EXPECT_EQ(later.accepted.code(), Code::kNotSupported);
+    EXPECT_NE(later.accepted.message().find("version 9"), std::string::npos);
+    EXPECT_FALSE(later.dialer.open() || later.acceptor.open());
+  }
+}
+
+TEST_F(SecureChannelTest, ChangedKeysTakeEffectForNewChannels) {
+  const std::string next = Dir("next");
+  ASSERT_TRUE(MakeIdentity(next, "alpha").ok());
+  fs::rename(next + "/identity", Dir("alpha") + "/identity");
+  ASSERT_TRUE(alpha_->Refresh().ok());
+  Ends changed(Dials(), Accepts());
+  changed.Introduce();
+  EXPECT_FALSE(changed.acceptor.open());
+  LetTrust("beta", *alpha_, kRoleLink);  // the old key is trusted, too
+  Ends trusted(Dials(), Accepts());
+  trusted.Introduce();
+  EXPECT_TRUE(trusted.open());
+  EXPECT_EQ(trusted.acceptor.peer().name(), "alpha");
+  // What was open before goes on.
+  ends_->acceptor.Append(ends_->Seal("still here"));
+  EXPECT_EQ(Take(ends_->acceptor), "still here");
+}
+
+}  // namespace
+}  // namespace hyperloop::identity
