@@ -2,8 +2,9 @@
  * hyperloop-rnicd. In real life each is a process of its own, and the infos travel by any channel;
  * here one process plays all four, and touches a replica's memory only to look.
  *
- *   build/bin/hyperloop-rnicd --socket /tmp/rnicd.sock &
- *   build/examples/primitives_c /tmp/rnicd.sock
+ *   SOCKET=$(mktemp -d)/rnicd.sock
+ *   build/bin/hyperloop-rnicd --socket $SOCKET &
+ *   build/examples/primitives_c $SOCKET
  *
  * Exit status 0 if everything was as HyperLoop says it should be. */
 #include <stdio.h>

@@ -94,7 +94,7 @@ class SocketPort final : public CommandPort {
     if (!socket_) return FromErrno(errno, "creating a Unix socket");
     SetTimeout(kCommandTimeoutSeconds);
     if (connect(socket_.get(), reinterpret_cast<sockaddr*>(&address.first), address.second) == 0) {
-      return {};
+      return CheckListener(socket_.get(), path);  // before it is handed any memory
     }
     switch (errno) {
       case ENOENT:

@@ -65,6 +65,18 @@ Result<ReceivedMessage> ReceiveMessage(int socket, std::span<std::byte> buffer, 
   return result;
 }
 
+Status CheckListener(int socket, const std::string& path) {
+  ucred listener{};
+  socklen_t size = sizeof listener;
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &listener, &size) != 0) {
+    return FromErrno(errno, "asking who listens at " + path);
+  }
+  if (listener.uid == geteuid() || listener.uid == 0) return {};
+  return PermissionDenied("user " + std::to_string(listener.uid) + " listens at " + path +
+                          ", not user " + std::to_string(geteuid()) +
+                          ", who runs this: run it as that user, or start a daemon of your own");
+}
+
 Result<std::pair<sockaddr_un, unsigned>> UnixAddress(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;

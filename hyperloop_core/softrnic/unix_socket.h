@@ -50,6 +50,10 @@ struct ReceivedMessage {
 // none there.
 Result<ReceivedMessage> ReceiveMessage(int socket, std::span<std::byte> buffer, int flags);
 
+// Who listens at the other end of a connected socket is this user or root; otherwise
+// kPermissionDenied. `path` is for the message.
+Status CheckListener(int socket, const std::string& path);
+
 // A socket address; kInvalidArgument if `path` is empty or too long for one.
 Result<std::pair<sockaddr_un, unsigned>> UnixAddress(const std::string& path);
 

@@ -1,15 +1,15 @@
 #include "cluster/cluster_file.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 
 #include "hyperloop/core/group.h"
+#include "hyperloop/core/trusted_files.h"
 
 namespace hyperloop::cluster {
 namespace {
@@ -21,6 +21,18 @@ bool IsName(const std::string& name) {
          name.find_first_not_of(
              "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") ==
              std::string::npos;
+}
+
+// The file is made anew: what was there before is not written to.
+Status WriteNew(const std::string& path, const std::string& text) {
+  ::unlink(path.c_str());
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (fd < 0) return FromErrno(errno, "making " + path);
+  const ssize_t n = ::write(fd, text.data(), text.size());
+  const int error = n < 0 ? errno : ENOSPC;  // a part only: there was no room for the rest
+  ::close(fd);
+  if (n == static_cast<ssize_t>(text.size())) return Status::Ok();
+  return FromErrno(error, "writing " + path);
 }
 
 }  // namespace
@@ -78,11 +90,8 @@ Result<ClusterFile> ParseClusterFile(const std::string& text, const std::string&
 }
 
 Result<ClusterFile> LoadClusterFile(const std::string& path) {
-  std::ifstream stream(path);
-  if (!stream) return FromErrno(errno, path);
-  std::stringstream text;
-  text << stream.rdbuf();
-  return ParseClusterFile(text.str(), path);
+  HL_ASSIGN_OR_RETURN(const std::string text, ReadTrustedFile(path));
+  return ParseClusterFile(text, path);
 }
 
 Status SaveClusterFile(const ClusterFile& file, const std::string& path) {
@@ -93,10 +102,7 @@ Status SaveClusterFile(const ClusterFile& file, const std::string& path) {
     json["replicas"].push_back({{"name", replica.name}, {"listen", replica.listen}});
   }
   const std::string temporary = path + ".new";
-  std::ofstream stream(temporary, std::ios::trunc);
-  stream << json.dump(2) << '\n';
-  stream.close();
-  if (!stream) return FromErrno(errno, "writing " + temporary);
+  HL_RETURN_IF_ERROR(WriteNew(temporary, json.dump(2) + "\n"));
   if (std::rename(temporary.c_str(), path.c_str()) != 0) return FromErrno(errno, path);
   return Status::Ok();
 }

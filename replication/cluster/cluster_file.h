@@ -22,7 +22,7 @@ struct ClusterFile {
 };
 
 // kNotFound: no such file. kCorruption: it is not a cluster's, or of another version; the message
-// says what is wrong.
+// says what is wrong. kPermissionDenied: others may have written it.
 Result<ClusterFile> LoadClusterFile(const std::string& path);
 Result<ClusterFile> ParseClusterFile(const std::string& text, const std::string& path);
 // Replaces the file in one step.

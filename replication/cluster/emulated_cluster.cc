@@ -16,6 +16,7 @@
 
 #include "cluster/cluster_file.h"
 #include "cluster/process.h"
+#include "hyperloop/core/trusted_files.h"
 #include "hyperloop/replication/options.h"
 
 namespace hyperloop {
@@ -51,8 +52,7 @@ class DirectoryLock {
   static Result<DirectoryLock> Take(const Paths& paths) {
     DirectoryLock lock;
     const std::string path = paths.File("lock");
-    lock.fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (lock.fd_ < 0) return FromErrno(errno, path);
+    HL_ASSIGN_OR_RETURN(lock.fd_, OpenTrustedFile(path, O_RDWR | O_CREAT, 0600));
     while (::flock(lock.fd_, LOCK_EX) != 0) {
       if (errno != EINTR) return FromErrno(errno, "locking " + path);
     }
@@ -64,13 +64,13 @@ class DirectoryLock {
 };
 
 Result<Paths> ExistingDirectory(const std::string& directory) {
-  std::error_code error;
-  const fs::path path = fs::canonical(directory, error);
-  if (error) {
-    return NotFound("no cluster at " + directory + ": " + error.message() +
-                    ". hyperloopctl cluster start --dir " + directory + " makes one");
+  const Result<std::string> path = CheckDirectory(directory, DirectoryRule::kOwn);
+  if (path.ok()) return Paths{*path};
+  if (path.status().code() == Code::kPermissionDenied) {
+    return path.status().WithContext("cluster at " + directory);
   }
-  return Paths{path.string()};
+  return NotFound("no cluster at " + directory + ": " + path.status().message() +
+                  ". hyperloopctl cluster start --dir " + directory + " makes one");
 }
 
 Result<ClusterFile> LoadDescription(const Paths& paths) {
@@ -81,18 +81,21 @@ Result<ClusterFile> LoadDescription(const Paths& paths) {
   return file;
 }
 
-ClusterProcess Look(const Paths& paths, const std::string& name) {
+// kPermissionDenied: the pid file may be somebody else's work. One that is missing or damaged means
+// a dead process.
+Result<ClusterProcess> Look(const Paths& paths, const std::string& name) {
   ClusterProcess process;
   process.name = name;
   process.log = paths.Log(name);
   const Result<ProcessId> id = cluster::ReadPidFile(paths.Pid(name));
+  if (id.status().code() == Code::kPermissionDenied) return id.status();
   if (!id.ok()) return process;
   process.state = cluster::StateOf(*id);
   if (process.state != ProcessState::kDead) process.pid = id->pid;
   return process;
 }
 
-ClusterInfo Describe(const Paths& paths, const ClusterFile& file) {
+Result<ClusterInfo> Describe(const Paths& paths, const ClusterFile& file) {
   ClusterInfo info;
   info.directory = paths.directory;
   info.region_size = file.region_size;
@@ -102,14 +105,15 @@ ClusterInfo Describe(const Paths& paths, const ClusterFile& file) {
   store.provider = file.provider;
   if (file.provider == "softrnic") {
     info.socket = store.device = paths.Socket();
-    info.processes.push_back(Look(paths, kDaemonName));
+    HL_ASSIGN_OR_RETURN(ClusterProcess daemon, Look(paths, kDaemonName));
+    info.processes.push_back(std::move(daemon));
   } else {
     store.device = file.device;
     store.datapath = Datapath::kFanout;
   }
   store.pool = paths.Pool("primary");
   for (const ClusterFile::Replica& replica : file.replicas) {
-    ClusterProcess process = Look(paths, replica.name);
+    HL_ASSIGN_OR_RETURN(ClusterProcess process, Look(paths, replica.name));
     process.listen = replica.listen;
     process.pool = paths.Pool(replica.name);
     store.replicas.push_back(replica.listen);
@@ -144,11 +148,22 @@ Status CheckOptions(const ClusterOptions& options) {
   return Status::Ok();
 }
 
-Result<Paths> MakeDirectory(const ClusterOptions& options) {
+// Makes the directory and those above it that are missing, where nobody else could put another in
+// its place.
+Status MakeMissing(fs::path path, mode_t mode) {
   std::error_code error;
-  const bool made = fs::create_directories(options.directory, error);
-  if (error) return FromErrno(error.value(), "making directory " + options.directory);
-  if (made) fs::permissions(options.directory, fs::perms::owner_all, error);  // pools are private
+  if (!path.has_filename()) path = path.parent_path();  // "…/"
+  if (fs::exists(path, error)) return Status::Ok();
+  const fs::path above = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  HL_RETURN_IF_ERROR(MakeMissing(above, 0755));
+  HL_RETURN_IF_ERROR(CheckDirectory(above, DirectoryRule::kShared).status());
+  if (::mkdir(path.c_str(), mode) == 0 || errno == EEXIST) return Status::Ok();
+  return FromErrno(errno, "making directory " + path.string());
+}
+
+Result<Paths> MakeDirectory(const ClusterOptions& options) {
+  constexpr mode_t kPrivate = 0700;  // as pools are
+  HL_RETURN_IF_ERROR(MakeMissing(options.directory, kPrivate));
   Result<Paths> paths = ExistingDirectory(options.directory);
   if (!paths.ok()) return paths;
   constexpr size_t kLongest = sizeof(sockaddr_un::sun_path) - 1;
@@ -284,7 +299,8 @@ class Starter {
 
   Status StartDaemon() {
     if (file_.provider != "softrnic") return Status::Ok();
-    if (Look(paths_, kDaemonName).state != ProcessState::kDead) return Status::Ok();
+    HL_ASSIGN_OR_RETURN(const ClusterProcess daemon, Look(paths_, kDaemonName));
+    if (daemon.state != ProcessState::kDead) return Status::Ok();
     // Replicas of a daemon that died hold queues of nothing: they start afresh, on their pools.
     for (const ClusterFile::Replica& replica : file_.replicas) {
       const Result<ProcessId> id = cluster::ReadPidFile(paths_.Pid(replica.name));
@@ -307,7 +323,8 @@ class Starter {
   }
 
   Status StartReplica(ClusterFile::Replica* replica) {
-    if (Look(paths_, replica->name).state != ProcessState::kDead) return Status::Ok();
+    HL_ASSIGN_OR_RETURN(const ClusterProcess before, Look(paths_, replica->name));
+    if (before.state != ProcessState::kDead) return Status::Ok();
     const size_t colon = replica->listen.rfind(':');
     const int port = std::atoi(replica->listen.c_str() + colon + 1);
     if (port != 0 && !PortIsFree(static_cast<uint16_t>(port))) replica->listen = "127.0.0.1:0";
@@ -372,6 +389,7 @@ Result<ClusterInfo> StartCluster(const ClusterOptions& options) {
   HL_ASSIGN_OR_RETURN(const DirectoryLock lock, DirectoryLock::Take(paths));
   bool fresh = false;
   HL_ASSIGN_OR_RETURN(ClusterFile file, DescriptionFor(options, paths, &fresh));
+  HL_RETURN_IF_ERROR(Describe(paths, file).status());  // whether its pid files can be trusted
   HL_RETURN_IF_ERROR(CheckSpace(paths, file));
   // Before anything runs: whoever finds the directory after a crash in between can stop what is
   // there.
@@ -394,7 +412,7 @@ Result<ClusterInfo> StartCluster(const ClusterOptions& options) {
     }
     return status;
   }
-  ClusterInfo info = Describe(paths, file);
+  HL_ASSIGN_OR_RETURN(ClusterInfo info, Describe(paths, file));
   info.started = started;
   return info;
 }
@@ -411,7 +429,7 @@ Status ChangeRegionSize(const std::string& directory, uint64_t region_size,
   HL_RETURN_IF_ERROR(LoadDescription(paths).status());
   HL_ASSIGN_OR_RETURN(const DirectoryLock lock, DirectoryLock::Take(paths));
   HL_ASSIGN_OR_RETURN(ClusterFile file, LoadDescription(paths));
-  const ClusterInfo info = Describe(paths, file);
+  HL_ASSIGN_OR_RETURN(const ClusterInfo info, Describe(paths, file));
   for (const ClusterProcess& process : info.processes) {
     if (process.state == ProcessState::kDead) continue;
     return Busy(process.name + " of the cluster at " + paths.directory +
@@ -431,6 +449,7 @@ Result<std::vector<std::string>> StopCluster(const std::string& directory,
   std::vector<std::string> names;
   for (const ClusterFile::Replica& replica : file.replicas) names.push_back(replica.name);
   names.emplace_back(kDaemonName);  // last: it serves the others until they are gone
+  HL_RETURN_IF_ERROR(Describe(paths, file).status());  // before any is ended
   std::vector<std::string> killed;
   for (const std::string& name : names) {
     const Result<ProcessId> id = cluster::ReadPidFile(paths.Pid(name));

@@ -17,6 +17,8 @@
 #include <sstream>
 #include <thread>
 
+#include "hyperloop/core/trusted_files.h"
+
 namespace hyperloop::cluster {
 namespace {
 
@@ -52,6 +54,18 @@ bool ReadStat(pid_t pid, uint64_t* start_time, char* state) {
   return true;
 }
 
+// Whether the process runs for this user. The owner of /proc/PID would not tell: it is root's for a
+// program with file capabilities.
+bool IsOurs(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/status");
+  for (std::string word; file >> word;) {
+    if (word != "Uid:") continue;
+    uid_t uid = 0;
+    return file >> uid && uid == ::geteuid();
+  }
+  return false;
+}
+
 std::string BootId() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string id;
@@ -82,7 +96,7 @@ int OpenExactly(const ProcessId& id) {
   uint64_t start_time = 0;
   char state = 0;
   if (id.boot != BootId() || !ReadStat(id.pid, &start_time, &state) ||
-      start_time != id.start_time) {
+      start_time != id.start_time || !IsOurs(id.pid)) {
     ::close(fd);
     errno = ESRCH;
     return -1;
@@ -90,9 +104,13 @@ int OpenExactly(const ProcessId& id) {
   return fd;
 }
 
+std::string ReadOrNothing(const std::string& path, uint64_t from) {
+  Result<std::string> text = ReadTrustedFile(path, from);
+  return text.ok() ? *std::move(text) : std::string();
+}
+
 std::string TailOf(const std::string& path, uint64_t from) {
-  std::ifstream file(path);
-  file.seekg(static_cast<std::streamoff>(from));
+  std::istringstream file(ReadOrNothing(path, from));
   std::vector<std::string> lines;
   for (std::string line; std::getline(file, line);) lines.push_back(line);
   constexpr size_t kLines = 8;
@@ -155,7 +173,8 @@ struct Child {
     char text[128];
     const int n = snprintf(text, sizeof text, "%d %llu %s\n", static_cast<int>(::getpid()),
                            static_cast<unsigned long long>(start_time), boot);
-    const int fd = ::open(pid_file_temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    ::unlink(pid_file_temporary);
+    const int fd = ::open(pid_file_temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0 || ::write(fd, text, static_cast<size_t>(n)) != n || ::close(fd) != 0 ||
         ::rename(pid_file_temporary, pid_file) != 0) {
       Fail(3);
@@ -175,8 +194,9 @@ Result<ProcessId> IdentifyProcess(pid_t pid) {
 }
 
 Result<ProcessId> ReadPidFile(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return FromErrno(errno, "pid file " + path);
+  const Result<std::string> text = ReadTrustedFile(path);
+  if (!text.ok()) return text.status().WithContext("pid file");
+  std::istringstream file(*text);
   ProcessId id;
   if (!(file >> id.pid >> id.start_time >> id.boot) || id.pid <= 1) {
     return Corruption(path + " is not a pid file (\"PID START_TIME BOOT_ID\")");
@@ -188,7 +208,7 @@ ProcessState StateOf(const ProcessId& id) {
   uint64_t start_time = 0;
   char state = 0;
   if (id.pid <= 1 || id.boot != BootId() || !ReadStat(id.pid, &start_time, &state) ||
-      start_time != id.start_time || state == 'Z' || state == 'X') {
+      start_time != id.start_time || state == 'Z' || state == 'X' || !IsOurs(id.pid)) {
     return ProcessState::kDead;
   }
   return state == 'T' || state == 't' ? ProcessState::kStopped : ProcessState::kRunning;
@@ -196,8 +216,9 @@ ProcessState StateOf(const ProcessId& id) {
 
 Result<ProcessId> Spawn(const SpawnOptions& options) {
   const std::string& program = options.argv.at(0);
-  Descriptor log(::open(options.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
-  if (log.get() < 0) return FromErrno(errno, "log file " + options.log);
+  const Result<int> log_file = OpenTrustedFile(options.log, O_WRONLY | O_CREAT | O_APPEND, 0600);
+  if (!log_file.ok()) return log_file.status().WithContext("log file");
+  Descriptor log(*log_file);
   int pipe_ends[2];
   if (::pipe2(pipe_ends, O_CLOEXEC) != 0) return FromErrno(errno, "pipe");
   Descriptor report(pipe_ends[0]);
@@ -276,8 +297,7 @@ Result<std::string> AwaitLine(const std::string& file, uint64_t from, const std:
   for (;;) {
     // The state is read before the file: a process that ended has written all it will.
     const bool dead = StateOf(writer) == ProcessState::kDead;
-    std::ifstream stream(file);
-    stream.seekg(static_cast<std::streamoff>(from));
+    std::istringstream stream(ReadOrNothing(file, from));
     for (std::string line; std::getline(stream, line) && !stream.eof();) {
       if (line.rfind(prefix, 0) == 0) return line;
     }

@@ -22,15 +22,16 @@ struct ProcessId {
 
 // The identity of a process that exists now. kNotFound.
 Result<ProcessId> IdentifyProcess(pid_t pid);
-// kNotFound: no such file. kCorruption: not a pid file.
+// kNotFound: no such file. kCorruption: not a pid file. kPermissionDenied: others may have written
+// it.
 Result<ProcessId> ReadPidFile(const std::string& path);
 
-// Whether exactly this process exists; a zombie is dead.
+// Whether exactly this process exists and is this user's; a zombie is dead.
 ProcessState StateOf(const ProcessId& id);
 
 struct SpawnOptions {
   std::vector<std::string> argv;  // argv[0] is a path
-  std::string log;                // stdout and stderr are appended there
+  std::string log;  // stdout and stderr are appended there; never another user's file, nor a link
   std::string pid_file;  // written by the new process itself, before it executes the program
   bool die_with_caller = false;
   int cpu = -1;  // the processor that it and its threads are bound to; -1: as the caller
@@ -39,7 +40,7 @@ struct SpawnOptions {
 // signals and umask 077. Errors of execve are returned here.
 Result<ProcessId> Spawn(const SpawnOptions& options);
 
-// Sends `signal` to exactly this process. Ok also when it is gone.
+// Sends `signal` to exactly this process, of this user. Ok also when it is gone.
 Status Signal(const ProcessId& id, int signal);
 // Until it is gone. False: it still exists after `patience`.
 bool WaitGone(const ProcessId& id, std::chrono::milliseconds patience);

@@ -8,6 +8,8 @@
 
 #include <cerrno>
 
+#include "hyperloop/core/trusted_files.h"
+
 namespace hyperloop::softrnic {
 namespace {
 
@@ -19,6 +21,10 @@ Status RemoveStale(const std::string& path, const std::pair<sockaddr_un, unsigne
   }
   if (!S_ISSOCK(info.st_mode)) {
     return InvalidArgument(path + " exists and is not a socket: choose another --socket");
+  }
+  if (info.st_uid != geteuid() && info.st_uid != 0) {
+    return PermissionDenied(path + " is a socket of user " + std::to_string(info.st_uid) +
+                            ": choose another --socket, in a directory of your own");
   }
   UniqueFd probe(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!probe) return FromErrno(errno, "creating a Unix socket");
@@ -40,6 +46,10 @@ Result<Listener> ListenAt(const std::string& path) {
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
   UniqueFd lock(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!lock) return FromErrno(errno, "opening the socket's directory " + folder);
+  // A sticky directory will do: clients ask who listens.
+  HL_RETURN_IF_ERROR(CheckDirectory(folder, DirectoryRule::kShared)
+                         .status()
+                         .WithContext("the socket's directory"));
   // Held from the look at the old socket until the new one listens. Best effort: some file systems
   // cannot.
   flock(lock.get(), LOCK_EX);

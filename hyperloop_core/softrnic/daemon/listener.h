@@ -17,7 +17,8 @@ struct Listener {
 
 // Listens at `path`, mode 0600 whatever the umask, and replaces a socket that nobody listens at any
 // more. Of two processes that try at once one wins. kAlreadyExists: somebody listens there;
-// kInvalidArgument: there is something else than a socket. Sets the process's umask for a moment:
+// kInvalidArgument: there is something else than a socket. kPermissionDenied: others could put
+// another socket in its place, or another user's is there. Sets the process's umask for a moment:
 // call while there are no other threads.
 Result<Listener> ListenAt(const std::string& path);
 

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "hyperloop/core/log.h"
+#include "hyperloop/core/trusted_files.h"
 #include "softrnic/daemon/control_server.h"
 #include "softrnic/daemon/link_server.h"
 #include "softrnic/engine.h"
@@ -79,10 +80,10 @@ bool ClaimCpuForSpinning(int cpu) {
   const std::string path = std::string(runtime != nullptr ? runtime : "/tmp") +
                            "/hyperloop-rnicd-" + std::to_string(getuid()) + "-cpu" +
                            std::to_string(cpu) + ".lock";
-  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (fd < 0) return true;                             // cannot tell
-  if (flock(fd, LOCK_EX | LOCK_NB) == 0) return true;  // the descriptor stays open
-  close(fd);
+  const Result<int> fd = OpenTrustedFile(path, O_RDWR | O_CREAT, 0600);
+  if (!fd.ok()) return true;                            // cannot tell, or others hold it to slow us
+  if (flock(*fd, LOCK_EX | LOCK_NB) == 0) return true;  // the descriptor stays open
+  close(*fd);
   return false;
 }
 
@@ -204,8 +205,11 @@ int Main(int argc, char** argv) {
       "stdout when it accepts clients.");
   app.name("hyperloop-rnicd");
   app.set_version_flag("--version", "hyperloop-rnicd " HYPERLOOP_VERSION);
-  app.add_option("--socket", options.socket,
-                 "Unix socket to listen at; mode 0600, for this user's processes only")
+  app.add_option(
+         "--socket", options.socket,
+         "Unix socket to listen at; mode 0600, for this user's processes (and root's) only. "
+         "Nobody else may be able to replace it: its directory and those above are this "
+         "user's or root's, and sticky where others may write")
       ->required()
       ->type_name("PATH");
   auto* spin = app.add_option("--spin-us", options.spin_us,

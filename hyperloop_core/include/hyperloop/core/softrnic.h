@@ -16,8 +16,9 @@ struct DaemonAddress {
 };
 
 // Attaches this process to an emulated host of a running hyperloop-rnicd. kUnavailable: nobody
-// listens there (the message names the command that starts one). kPermissionDenied: the socket
-// belongs to another user.
+// listens there (the message names the command that starts one). kPermissionDenied: who listens is
+// neither this user nor root, and nothing was handed to it; or the socket does not let this user
+// in.
 Result<std::unique_ptr<rnic::Device>> OpenDaemonDevice(const DaemonAddress& address);
 
 }  // namespace hyperloop::softrnic

@@ -5,8 +5,12 @@
 // The directory holds cluster.json (what the cluster is), rnicd.sock, and for each process
 // NAME.pid, NAME.log and, for replicas, NAME.pool. Pools stay when the cluster stops: the next
 // start finds the data again. Calls on one directory exclude each other through a lock file, across
-// processes. A process is known by pid, start time and boot, so a recycled pid is never taken for
-// it, nor signalled.
+// processes. A process is known by pid, start time, boot and user, so a recycled pid is never taken
+// for it, nor signalled.
+//
+// The directory belongs to this user, and nobody else can write to it or put another in its place
+// (see CheckDirectory); its files are followed only if they are this user's or root's. Otherwise
+// each call fails with kPermissionDenied before it changes anything.
 #pragma once
 
 #include <sys/types.h>

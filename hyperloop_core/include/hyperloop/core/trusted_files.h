@@ -1,0 +1,37 @@
+// Files and directories that decide what a process runs, signals or hands its memory to, and so may
+// be changed by nobody but this user and root.
+//
+// The rules are those of sshd's StrictModes. A directory is checked with all that lead to it: once
+// none of them is writable by others, the path means the same file at each later use. A file is
+// checked through its descriptor. "This user" is the effective user id.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+
+#include "hyperloop/core/status.h"
+
+namespace hyperloop {
+
+enum class DirectoryRule {
+  kOwn,     // it belongs to this user, and nobody else may write there
+  kShared,  // as the directories above: this user's or root's, sticky where others may write
+};
+
+// The absolute path without links of a directory that keeps the rule, as do all directories that
+// lead to it (kShared); links on the way belong to this user or root. kPermissionDenied names what
+// breaks the rule, and the remedy. kNotFound.
+Result<std::string> CheckDirectory(const std::string& path, DirectoryRule rule);
+
+// Opens a regular file that belongs to this user or root and that nobody else may write. Never
+// follows a link in the last part of the path, never blocks, closes on exec. The caller closes the
+// descriptor. No O_TRUNC, which would take effect before the check. kPermissionDenied: it is a
+// link, or another's, or writable by others. kNotFound.
+Result<int> OpenTrustedFile(const std::string& path, int flags, mode_t mode = 0);
+
+// What such a file holds from byte `from` on.
+Result<std::string> ReadTrustedFile(const std::string& path, uint64_t from = 0);
+
+}  // namespace hyperloop
