@@ -2,7 +2,10 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -109,6 +112,37 @@ TEST_F(TrustedFilesTest, RootsDirectoriesAndFilesAreTrustedByOthers) {
   EXPECT_EQ(CodeOf(base_, DirectoryRule::kShared), Code::kOk);
   EXPECT_EQ(OpenCode(base_ + "/file"), Code::kOk);
   ASSERT_EQ(seteuid(0), 0);
+}
+
+// In a user namespace of this user alone, as a sandbox makes one, root's directories seem to be the
+// overflow user's.
+TEST_F(TrustedFilesTest, RootIsTrustedOnTheWayWhereANamespaceHidesIt) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to become another user";
+  constexpr uid_t kUser = 64321;
+  constexpr int kCannot = 77;
+  const std::string own = base_ + "/own";
+  ASSERT_EQ(chmod(base_.c_str(), 0755), 0);
+  ASSERT_EQ(mkdir(own.c_str(), 0700), 0);
+  ASSERT_EQ(chown(own.c_str(), kUser, kUser), 0);
+  std::ofstream(base_ + "/file") << "x";
+  const pid_t child = fork();
+  if (child == 0) {
+    if (setgid(kUser) != 0 || setuid(kUser) != 0) _exit(kCannot);
+    prctl(PR_SET_DUMPABLE, 1);  // else /proc/self is root's
+    if (unshare(CLONE_NEWUSER) != 0) _exit(kCannot);
+    std::ofstream map("/proc/self/uid_map");
+    map << kUser << ' ' << kUser << " 1\n" << std::flush;
+    if (!map) _exit(kCannot);
+    if (CodeOf(own) != Code::kOk) _exit(1);
+    if (CodeOf(base_) != Code::kPermissionDenied) _exit(2);
+    if (OpenCode(base_ + "/file") != Code::kPermissionDenied) _exit(3);
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == kCannot) GTEST_SKIP() << "no user namespaces here";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <string>
 #include <thread>
 #include <vector>
@@ -88,10 +89,18 @@ bool ClaimCpuForSpinning(int cpu) {
 }
 
 // The last processor this process may use, so that the first ones are left to the host's programs;
-// −1 (not pinned) if it is the only one, or another daemon has it.
-int AutomaticCpu() {
+// −1 (not pinned) if it is the only one, if another daemon has it, or where a filter of system
+// calls does not let a thread be pinned.
+int AutomaticCpu(Log& log) {
   cpu_set_t allowed;
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) < 2) return -1;
+  if (sched_setaffinity(0, sizeof allowed, &allowed) != 0) {  // changes nothing
+    log.Write(LogLevel::kWarn,
+              std::string("no permission to pin the data thread (sched_setaffinity: ") +
+                  std::strerror(errno) +
+                  "): going on unpinned, programs may wake the RNIC on their own processor");
+    return -1;
+  }
   int last = CPU_SETSIZE - 1;
   while (!CPU_ISSET(last, &allowed)) --last;
   return ClaimCpuForSpinning(last) ? last : -1;
@@ -100,7 +109,7 @@ int AutomaticCpu() {
 // --cpu: −1 when not to be pinned. Clears `spin_us` where another daemon spins on that processor.
 Result<int> ChooseCpu(const std::string& text, uint32_t* spin_us, Log& log) {
   if (text == "none") return -1;
-  if (text == "auto") return *spin_us > 0 ? AutomaticCpu() : -1;
+  if (text == "auto") return *spin_us > 0 ? AutomaticCpu(log) : -1;
   int cpu = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), cpu);
   if (error != std::errc() || end != text.data() + text.size() || cpu < 0 || cpu >= CPU_SETSIZE) {

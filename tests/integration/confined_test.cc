@@ -1,0 +1,112 @@
+// The RNIC daemon and replicas run as a hardened unit of a service manager would run them: a user
+// of their own, no capabilities, a file system that is read-only but for their directory, and a
+// filter of system calls (support/confine.cc).
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "integration/rnicd_fixture.h"
+#include "support/child_process.h"
+
+namespace hyperloop::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uid_t kUser = 64321;  // nobody's
+constexpr int kCannot = 77;     // confine: this machine does not allow it
+
+class ConfinedTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (geteuid() != 0) GTEST_SKIP() << "needs root, to take everything from the programs";
+    char name[] = "/dev/shm/hyperloop-confined-XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    folder_ = name;
+    ASSERT_EQ(chown(name, kUser, kUser), 0);
+    auto probe = Confined({"/bin/true"});
+    if (probe.Wait() == kCannot) {
+      GTEST_SKIP()
+          << "root may not make a mount namespace or filter system calls here (a container: "
+             "--cap-add SYS_ADMIN)";
+    }
+  }
+  void TearDown() override {
+    replicas_.clear();
+    daemon_.Kill();
+    fs::remove_all(folder_);
+  }
+  std::vector<std::string> Command(std::vector<std::string> command) const {
+    std::vector<std::string> line = {CONFINE,      "--user", std::to_string(kUser),
+                                     "--writable", folder_,  "--"};
+    line.insert(line.end(), command.begin(), command.end());
+    return line;
+  }
+  ChildProcess Confined(const std::vector<std::string>& command) const {
+    return ChildProcess::Spawn(Command(command));
+  }
+  void StartDaemon(const std::vector<std::string>& more = {}) {
+    std::vector<std::string> command = {ProgramPath("hyperloop-rnicd"), "--socket", Socket()};
+    command.insert(command.end(), more.begin(), more.end());
+    daemon_ = Confined(command);
+    ASSERT_EQ(daemon_.ReadLine(), "ready " + Socket());
+  }
+  // Starts one more replica; its HOST:PORT.
+  void StartReplica(const std::string& media, std::string* listen) {
+    const std::string host = "replica" + std::to_string(replicas_.size());
+    replicas_.push_back(
+        Confined({ProgramPath("hyperloop-replica"), "--pool", folder_ + "/" + host + ".pool",
+                  "--size", "67108864", "--listen", "127.0.0.1:0", "--media", media, "--device",
+                  Socket(), "--host", host}));
+    const std::string line = replicas_.back().ReadLine();
+    ASSERT_EQ(line.rfind("ready ", 0), 0u) << "the replica said '" << line << "'";
+    *listen = line.substr(6);
+  }
+  std::string Socket() const { return folder_ + "/rnicd.sock"; }
+
+  std::string folder_;
+  ChildProcess daemon_;
+  std::vector<ChildProcess> replicas_;
+};
+
+TEST_F(ConfinedTest, AGroupWorks) {
+  ASSERT_NO_FATAL_FAILURE(StartDaemon());
+  std::string first, second;
+  ASSERT_NO_FATAL_FAILURE(StartReplica("ram", &first));
+  ASSERT_NO_FATAL_FAILURE(StartReplica("file-emulated", &second));
+  const std::string uri = "hyperloop://" + first + "," + second + "?device=" + Socket() +
+                          "&pool=" + folder_ + "/primary.pool";
+  auto primary = Confined({ProgramPath("hyperloop-bench"), "--uri", uri, "--primitive=gwrite",
+                           "--flush", "--size=1024", "--number=500", "--no-pin"});
+  EXPECT_EQ(primary.Wait(), 0);
+  for (ChildProcess& replica : replicas_) {
+    replica.Signal(SIGTERM);
+    EXPECT_EQ(replica.Wait(), 0);
+  }
+  daemon_.Signal(SIGTERM);
+  EXPECT_EQ(daemon_.Wait(), 0);
+}
+
+TEST_F(ConfinedTest, WishesThatNeedAPrivilegeAreDoneWithout) {
+  ASSERT_NO_FATAL_FAILURE(StartDaemon({"--priority", "nice", "--cpu", "auto"}));
+  daemon_.Signal(SIGTERM);
+  EXPECT_EQ(daemon_.Wait(), 0);
+  ASSERT_NO_FATAL_FAILURE(StartDaemon({"--priority", "fifo", "--cpu", "none"}));
+}
+
+TEST_F(ConfinedTest, TheConfinementHolds) {
+  // Else the tests above show nothing.
+  EXPECT_NE(Confined({"/bin/sh", "-c", "echo x > /tmp/hyperloop-confined"}).Wait(), 0);
+  EXPECT_NE(Confined({"/bin/chown", "0", folder_}).Wait(), 0);
+  EXPECT_EQ(Confined({"/bin/sh", "-c", "test ! -w /etc/passwd && : > " + folder_ + "/x"}).Wait(),
+            0);
+}
+
+}  // namespace
+}  // namespace hyperloop::test
