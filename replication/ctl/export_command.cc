@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <span>
 
 #include "common/text.h"
 #include "ctl/command.h"
 #include "ctl/nodes.h"
 #include "files/export.h"
+#include "layout/record.h"
+#include "layout/region_layout.h"
 
 namespace hyperloop::ctl {
 namespace {
@@ -47,13 +50,39 @@ bool IsAhead(const NodeStatus& other, const NodeStatus& own) {
   return std::max(other.last_seq, other.acked_seq) > own.last_seq;
 }
 
-// kCorruption: another replica has a log that is newer than this one's or goes on behind its end.
-// While a primary writes, logs of one epoch differ at any moment; then only the epoch tells.
-Status CheckAgainst(const std::vector<Other>& others, const std::string& name,
+// Whether the record that `other` has behind the end of this one's log never came here, as where a
+// primary was killed while it was on its way: then it was never acknowledged. One that came, and
+// was damaged, has left its number or a checksum.
+Result<bool> NeverCame(NodeView& view, const NodeStatus& own, const Other& other) {
+  const bool known = other.status.installed_epoch == own.installed_epoch &&
+                     other.status.acked_seq <= own.last_seq && own.journal_size != 0;
+  if (!known) return false;
+  const uint64_t at = kJournalOffset + own.tail_position % own.journal_size;
+  RecordHeader here, there;
+  HL_RETURN_IF_ERROR(view.Read(at, std::as_writable_bytes(std::span(&here, 1))));
+  HL_RETURN_IF_ERROR(other.view->Read(at, std::as_writable_bytes(std::span(&there, 1))));
+  return there.seq == own.last_seq + 1 && here.seq != there.seq && here.crc != there.crc &&
+         here.prev_crc != there.prev_crc;
+}
+
+// kCorruption: another replica has a log that is newer than this one's or goes on behind its end
+// with what may have been here, too. While a primary writes, logs of one epoch differ at any
+// moment; then only the epoch tells.
+Status CheckAgainst(const std::vector<Other>& others, const std::string& name, NodeView& view,
                     const NodeStatus& own, bool live) {
   for (const Other& other : others) {
     const bool older_epoch = other.status.installed_epoch > own.installed_epoch;
     if (!IsAhead(other.status, own) || (live && !older_epoch)) continue;
+    HL_ASSIGN_OR_RETURN(const bool never_came, NeverCame(view, own, other));
+    if (never_came) {
+      std::fprintf(
+          stderr,
+          "hyperloopctl: %s has %llu records more, which were not acknowledged: they never "
+          "reached %s\n",
+          other.name.c_str(), static_cast<unsigned long long>(other.status.last_seq - own.last_seq),
+          name.c_str());
+      continue;
+    }
     const std::string differ =
         older_epoch
             ? Text(name, " has the log of epoch ", own.installed_epoch, ", ", other.name,
@@ -104,7 +133,7 @@ Result<ExportReport> Export(const ExportOptions& options) {
   };
   if (!status.log_error.empty()) return damaged(status.log_error);
   if (!status.formatted) return NotFound(place->name + " holds no database yet");
-  const Status behind = CheckAgainst(others, place->name, status, options.live);
+  const Status behind = CheckAgainst(others, place->name, *view, status, options.live);
   if (!behind.ok() && !options.partial) return behind;
   HL_ASSIGN_OR_RETURN(const RegionImage image, view->Snapshot());
   uint64_t known_acked = 0;

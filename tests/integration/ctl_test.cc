@@ -435,6 +435,25 @@ TEST_F(GroupCommandTest, AShorterLogIsNotExportedForTheWhole) {
   EXPECT_EQ(Slurp(to + "1/000009.log"), "first words, the last words");
 }
 
+// A primary that is killed while a record is on its way leaves it on some replicas only.
+TEST_F(GroupCommandTest, ARecordThatNeverCameIsNotMissed) {
+  Put("000009.log", "first words, ");
+  ASSERT_OK(store_->Append(*store_->Lookup("000009.log"), "on its way"));
+  cluster_.KillRnicd();  // before the primary's Close, which would empty the log
+  store_.reset();
+  for (uint32_t i = 0; i < 3; ++i) cluster_.KillReplica(i);
+  const std::string pool = Slurp(cluster_.pool(0));
+  const size_t record = pool.find("on its way") / 64 * 64 - 64;  // its header and its one entry
+  for (size_t at = record; at < record + 128; ++at) PutByte(cluster_.pool(0), at, 0);
+  const std::string to = cluster_.folder() + "/export";
+  const Outcome exported = Export(0, to);
+  EXPECT_EQ(exported.exit_status, 0) << exported.err;
+  EXPECT_THAT(exported.err, HasSubstr("replica1 has 1 records more, which were not acknowledged"));
+  EXPECT_EQ(Slurp(to + "/000009.log"), "first words, ");
+  EXPECT_EQ(Export(1, to + "1").exit_status, 0);
+  EXPECT_EQ(Slurp(to + "1/000009.log"), "first words, on its way");
+}
+
 TEST_F(GroupCommandTest, DumpStaysWithinTheRegion) {
   CloseStore();
   const auto dump = [this](const std::string& offset, const std::string& length, bool hex) {
