@@ -82,6 +82,7 @@ class SecureChannel::Impl {
 
  private:
   Preface OwnPreface() const;
+  void StartHandshake();
   Bytes Prologue() const;
   Status Introduce(std::span<const std::byte> body);
   Status TakePreface(std::span<const std::byte> bytes);
@@ -106,9 +107,8 @@ SecureChannel::Impl::Impl(SecureChannelOptions options) : options_(std::move(opt
   if (options_.purpose.empty() || options_.purpose.size() > kMaxPurpose)
     failure_ = InvalidArgument("the purpose of a channel has 1 to 64 characters");
   if (!failure_.ok()) return;
-  if (options_.ring != nullptr)
-    noise_.emplace(options_.dialer, Prologue(), options_.ring->key_pair());
-  if (!options_.dialer) return;
+  if (!options_.dialer) return;  // costs nothing until somebody speaks
+  StartHandshake();
   const Preface preface = OwnPreface();
   failure_ = Say(std::as_bytes(std::span(&preface, 1)));
 }
@@ -121,6 +121,11 @@ Preface SecureChannel::Impl::OwnPreface() const {
   preface.keyed = options_.ring != nullptr ? 1 : 0;
   std::memcpy(preface.purpose, options_.purpose.data(), options_.purpose.size());
   return preface;
+}
+
+void SecureChannel::Impl::StartHandshake() {
+  if (options_.ring != nullptr)
+    noise_.emplace(options_.dialer, Prologue(), options_.ring->key_pair());
 }
 
 // The same on both ends, so that their handshakes are one only if they agree on it.
@@ -218,8 +223,9 @@ Status SecureChannel::Impl::TakeFirst(std::span<const std::byte> body) {
     if (status.code() != Code::kCorruption) AppendFrame(own, &output_);
     return status;
   }
-  if (body.size() != sizeof preface + (noise_.has_value() ? kMessage1Bytes : 0))
+  if (body.size() != sizeof preface + (options_.ring != nullptr ? kMessage1Bytes : 0))
     return Corruption("introduction of " + std::to_string(body.size()) + " bytes");
+  StartHandshake();
   if (noise_.has_value()) HL_RETURN_IF_ERROR(noise_->Read(body.subspan(sizeof preface)).status());
   HL_RETURN_IF_ERROR(Say(own));
   if (!noise_.has_value()) Open();

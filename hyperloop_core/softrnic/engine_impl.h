@@ -201,10 +201,6 @@ inline uint64_t RingBytes(const Umem& umem, uint64_t offset, uint64_t length) {
   return bits == 0 ? 0 : RingBytesOfAny(umem, offset, length);
 }
 
-// The part of a host's GID that says which host it is: link-local and 48 bits of its name's hash.
-// The other half tells apart the hosts that had this name.
-uint64_t GidPrefix(const std::string& host);
-
 struct Engine::Impl {
   explicit Impl(EngineOptions o);
 
@@ -384,7 +380,7 @@ struct Engine::Impl {
   void HandleRoom(LinkId link);
   bool LinkTakes(Qp& qp);
   void HandleConnect(LinkId from, const Packet& p);
-  void HandleSession(const Packet& p);
+  void HandleSession(LinkId from, const Packet& p);
   void SendConnect(Qp& qp);
   void StartRemote(Qp& qp, LinkId link);
   void StopRemote(Qp& qp);
@@ -398,7 +394,7 @@ struct Engine::Impl {
   Status AskService(Context& c, Qp& client, LinkId link, const ConnectServiceArgs& a,
                     ConnectServiceReply* reply);
   void HandleServiceRequest(LinkId from, const Packet& p);
-  void HandleServiceReply(const Packet& p);
+  void HandleServiceReply(LinkId from, const Packet& p);
   void HandleServiceRelease(const Packet& p);
   void ReleaseService(Qp& qp);
 
@@ -406,7 +402,7 @@ struct Engine::Impl {
   void Pump(Qp& qp);
   void PumpLater(Qp& qp);
   bool PackNext(Qp& qp, Inflight& entry);
-  void HandleAnswer(const Packet& p);
+  void HandleAnswer(LinkId from, const Packet& p);
   void PopSent(Qp& qp);
   bool TakeRemoteAnswer(Qp& qp, Inflight& entry, const Packet& p);
   Inflight* FirstUnanswered(Qp& qp);

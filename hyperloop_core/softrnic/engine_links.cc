@@ -29,13 +29,6 @@ uint64_t RandomNumber() {
 
 }  // namespace
 
-// FNV-1a, folded to 48 bits.
-uint64_t GidPrefix(const std::string& host) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char ch : host) hash = (hash ^ static_cast<unsigned char>(ch)) * 0x100000001b3;
-  return 0xfe80ull << 48 | ((hash ^ hash >> 48) & 0xffffffffffff);
-}
-
 // --- routes
 // ---------------------------------------------------------------------------------
 
@@ -132,7 +125,7 @@ void Engine::Impl::HandlePacket(LinkId from, std::span<const std::byte> bytes) {
       return HandleConnect(from, *packet);
     case PacketType::kAccept:
     case PacketType::kRefuse:
-      return HandleSession(*packet);
+      return HandleSession(from, *packet);
     case PacketType::kSend:
     case PacketType::kWrite:
     case PacketType::kRead:
@@ -144,11 +137,11 @@ void Engine::Impl::HandlePacket(LinkId from, std::span<const std::byte> bytes) {
     case PacketType::kAtomicResponse:
     case PacketType::kNak:
     case PacketType::kRnrNak:
-      return HandleAnswer(*packet);
+      return HandleAnswer(from, *packet);
     case PacketType::kServiceRequest:
       return HandleServiceRequest(from, *packet);
     case PacketType::kServiceReply:
-      return HandleServiceReply(*packet);
+      return HandleServiceReply(from, *packet);
     case PacketType::kServiceRelease:
       return HandleServiceRelease(*packet);
   }
@@ -238,11 +231,11 @@ void Engine::Impl::HandleConnect(LinkId from, const Packet& p) {
   port->Send(from, std::make_shared<const std::vector<std::byte>>(EncodePacket(reply)));
 }
 
-void Engine::Impl::HandleSession(const Packet& p) {
+void Engine::Impl::HandleSession(LinkId from, const Packet& p) {
   Qp* const qp = qps.Find(p.dest_qpn);
   if (qp == nullptr || qp->remote == nullptr || qp->remote_qpn != p.source_qpn) return;
   Remote& r = *qp->remote;
-  if (r.phase != Remote::Phase::kConnecting || r.nonce != p.session) return;
+  if (r.link != from || r.phase != Remote::Phase::kConnecting || r.nonce != p.session) return;
   if (p.type == PacketType::kRefuse)
     return FailSent(*qp, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
   r.phase = Remote::Phase::kOpen;

@@ -136,11 +136,11 @@ void Engine::Impl::PopSent(Qp& qp) {
   }
 }
 
-void Engine::Impl::HandleAnswer(const Packet& p) {
+void Engine::Impl::HandleAnswer(LinkId from, const Packet& p) {
   Qp* const qp = qps.Find(p.dest_qpn);
   if (qp == nullptr || qp->remote == nullptr || qp->state != rnic::QpState::kReadyToSend) return;
   Remote& r = *qp->remote;
-  if (r.phase != Remote::Phase::kOpen || p.session != r.session) return;
+  if (r.link != from || r.phase != Remote::Phase::kOpen || p.session != r.session) return;
   ++qp->count.link_packets_received;
   const uint32_t before = p.psn - r.first_psn;
   if (before >= r.sent.size() && !(r.halted && before < kMaxUnacknowledged)) return;  // again

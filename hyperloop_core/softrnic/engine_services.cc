@@ -79,9 +79,10 @@ Status Engine::Impl::AskService(Context& c, Qp& client, LinkId link, const Conne
                    port->Ready(link) ? "" : ", to which the link is down"));
 }
 
-void Engine::Impl::HandleServiceReply(const Packet& p) {
+void Engine::Impl::HandleServiceReply(LinkId from, const Packet& p) {
   Qp* const qp = qps.Find(p.dest_qpn);
-  if (qp == nullptr || qp->ask == nullptr || qp->ask->nonce != p.session || qp->ask->answered)
+  if (qp == nullptr || qp->ask == nullptr || qp->ask->link != from || qp->ask->nonce != p.session ||
+      qp->ask->answered)
     return;
   ServiceAsk& ask = *qp->ask;
   const auto code = static_cast<Code>(p.syndrome);

@@ -10,8 +10,10 @@
 #include <sstream>
 #include <thread>
 
+#include "hyperloop/identity/secure_channel.h"
 #include "integration/rnicd_fixture.h"
 #include "softrnic/links/frame_reader.h"
+#include "support/keys.h"
 #include "support/tcp_proxy.h"
 
 namespace hyperloop::test {
@@ -21,8 +23,7 @@ using rnic::Opcode;
 using rnic::WcStatus;
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
-
-constexpr char kKeyText[] = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+namespace fs = std::filesystem;
 
 // How long a request goes unanswered before it fails; a cut that ends before that is forgotten.
 constexpr milliseconds kTimeout{4000};
@@ -98,7 +99,8 @@ class LinkTest : public testing::Test {
     return daemon;
   }
   // Host a's requests go through `network_`, host b's straight.
-  void StartBoth(std::vector<std::string> a_more = {}, std::vector<std::string> b_more = {}) {
+  void StartBoth(const std::vector<std::string>& a_more = {"--insecure"},
+                 const std::vector<std::string>& b_more = {"--insecure"}) {
     const std::string a_at = FreeAddress(), b_at = FreeAddress();
     network_.SetTarget(b_at);
     a_args_ = {"--listen", a_at, "--peer", "b=" + network_.address()};
@@ -171,10 +173,10 @@ TEST_F(LinkTest, OperationsCrossBetweenDaemons) {
   EXPECT_EQ(Counter(a, "link_reconnects"), 0u);
 }
 
-// With a key, also after a reset. (link_channel_test.cc looks at what passes on the wire.)
+// With keys, also after a reset. (secure_channel_test.cc looks at what passes on the wire.)
 TEST_F(LinkTest, AKeyedLinkWorks) {
-  const std::string key = WriteFile("key", kKeyText);
-  StartBoth({"--link-key", key}, {"--link-key", key});
+  ASSERT_NO_FATAL_FAILURE(MakeKeys(folder_, {"a", "b"}, identity::kRoleLink));
+  StartBoth({"--keys", KeysDir(folder_, "a")}, {"--keys", KeysDir(folder_, "b")});
   Node a, b;
   ASSERT_NO_FATAL_FAILURE(OpenPair(&a, &b));
   for (uint64_t i = 0; i < 20; ++i) {
@@ -189,18 +191,24 @@ TEST_F(LinkTest, AKeyedLinkWorks) {
   EXPECT_EQ(Counter(a, "link_reconnects"), 1u);
 }
 
-TEST_F(LinkTest, AnotherKeyOrNoneIsRefused) {
-  const std::string key = WriteFile("key", kKeyText);
-  std::string other_text = kKeyText;
-  other_text[63] = 'e';
-  const std::string other = WriteFile("other", other_text);
+// Nobody trusted, the wrong role, another trusted host in b's place, and one end without keys.
+TEST_F(LinkTest, WhoDoesNotProveWhomItClaimsToBeIsRefused) {
+  MakeKeys(folder_, {"a", "b", "c"}, identity::kRoleLink);
+  MakeKeys(folder_ + "/keys-c", {"a"});  // another key that calls itself a
+  fs::create_directory(folder_ + "/others");
+  MakeKeys(folder_ + "/others", {"a", "b"}, identity::kRolePrimary | identity::kRoleReplica);
+  const auto keys = [](const std::string& dir) { return std::vector<std::string>{"--keys", dir}; };
+  const std::string a_dir = KeysDir(folder_, "a"), b_dir = KeysDir(folder_, "b");
   const std::vector<std::pair<std::vector<std::string>, std::vector<std::string>>> cases = {
-      {{"--link-key", key}, {"--link-key", other}},
-      {{"--link-key", key}, {}},
-      {{}, {"--link-key", key}},
+      {keys(KeysDir(folder_ + "/keys-c", "a")), keys(b_dir)},
+      {keys(KeysDir(folder_ + "/others", "a")), keys(KeysDir(folder_ + "/others", "b"))},
+      {keys(a_dir), keys(KeysDir(folder_, "c"))},
+      {keys(a_dir), {"--insecure"}},
+      {{"--insecure"}, keys(b_dir)},
   };
-  for (const auto& [a_more, b_more] : cases) {
-    StartBoth(a_more, b_more);
+  for (size_t i = 0; i < cases.size(); ++i) {
+    SCOPED_TRACE("case " + std::to_string(i));
+    StartBoth(cases[i].first, cases[i].second);
     Node a, b;
     ASSERT_NO_FATAL_FAILURE(OpenPair(&a, &b));
     const Status status = a.WriteWord(b.mr->addr() + 128, b.mr->rkey(), 1);
@@ -209,10 +217,55 @@ TEST_F(LinkTest, AnotherKeyOrNoneIsRefused) {
         << status.ToString();
     EXPECT_EQ(b.word(128), 0u);
     EXPECT_EQ(Counter(a, "links_up"), 0u);
-    EXPECT_GE(Counter(b, "link_connections_refused"), 1u);
     a_.Kill();
     b_.Kill();
   }
+}
+
+// A program that takes another host's name on a daemon speaks for that host to nobody, and the
+// daemon's own host goes on.
+TEST_F(LinkTest, AHostThatIsNotTheDaemonsReachesNobody) {
+  ASSERT_NO_FATAL_FAILURE(MakeKeys(folder_, {"a", "b"}, identity::kRoleLink));
+  StartBoth({"--keys", KeysDir(folder_, "a")}, {"--keys", KeysDir(folder_, "b")});
+  Node a, b;
+  ASSERT_NO_FATAL_FAILURE(OpenPair(&a, &b));
+  ASSERT_OK(Raise(a, b));
+  auto pretender = Node::Open(Socket("a"), "c");
+  ASSERT_OK(pretender);
+  auto asked = Node::Open(Socket("b"), "b");
+  ASSERT_OK(asked);
+  ASSERT_OK(pretender->qp->Connect(asked->qp->address()));
+  EXPECT_FALSE(pretender->WriteWord(asked->mr->addr(), asked->mr->rkey(), 1).ok());
+  EXPECT_EQ(asked->word(0), 0u);
+  EXPECT_GE(Counter(b, "link_claims_refused"), 1u);
+  EXPECT_OK(Raise(a, b));
+}
+
+// A key is changed while both daemons run and the link is used.
+TEST_F(LinkTest, KeysChangeWithoutARestart) {
+  ASSERT_NO_FATAL_FAILURE(MakeKeys(folder_, {"a", "b"}, identity::kRoleLink));
+  const std::string a_dir = KeysDir(folder_, "a"), b_dir = KeysDir(folder_, "b");
+  StartBoth({"--keys", a_dir}, {"--keys", b_dir});
+  Node a, b;
+  ASSERT_NO_FATAL_FAILURE(OpenPair(&a, &b));
+  ASSERT_OK(Raise(a, b));
+  const auto old = identity::KeyRing::Load(a_dir);
+  ASSERT_OK(old);
+  ASSERT_OK(identity::MakeIdentity(folder_ + "/next", "a"));
+  const auto next = identity::KeyRing::Load(folder_ + "/next");
+  ASSERT_OK(next);
+  ASSERT_OK(identity::Trust(b_dir, {"a", (*next)->public_key(), identity::kRoleLink}));
+  fs::rename(folder_ + "/next/identity", a_dir + "/identity");
+  ASSERT_OK(Raise(a, b));  // on the connection that is there
+  network_.ResetAfter(1);
+  for (int i = 0; i < 20; ++i) ASSERT_OK(Raise(a, b));
+  EXPECT_EQ(Counter(a, "link_reconnects"), 1u);
+  // The old key's line goes; the new one alone is enough.
+  std::ofstream(b_dir + "/trusted")
+      << identity::TrustedPeer{"a", (*next)->public_key(), identity::kRoleLink}.Line() << "\n";
+  network_.ResetAfter(1);
+  for (int i = 0; i < 20; ++i) ASSERT_OK(Raise(a, b));
+  EXPECT_EQ(Counter(a, "link_reconnects"), 2u);
 }
 
 TEST_F(LinkTest, ResetsAtManyBytesRepeatNoAtomic) {
@@ -340,13 +393,12 @@ TEST_F(LinkTest, GarbageOnThePortClosesItsConnectionAndNothingElse) {
   Node a, b;
   ASSERT_NO_FATAL_FAILURE(OpenPair(&a, &b));
   ASSERT_OK(Raise(a, b));
-  std::vector<std::byte> hello(72), wrong_packet(80, std::byte{1}), stream;
-  hello[0] = std::byte{0x48}, hello[1] = hello[2] = std::byte{0x4c}, hello[3] = std::byte{0x4b};
-  hello[4] = std::byte{1};
+  const std::vector<std::byte> wrong_packet(80, std::byte{1});
+  std::vector<std::byte> stream =
+      identity::SecureChannel({.dialer = true, .purpose = "hyperloop link 3"}).TakeOutput();
   std::vector<std::vector<std::byte>> inputs = {std::vector<std::byte>(4, std::byte{0xff}),
                                                 std::vector<std::byte>(5000, std::byte{'G'}),
                                                 std::vector<std::byte>(3)};
-  softrnic::AppendFrame(hello, &stream);
   softrnic::AppendFrame(wrong_packet, &stream);
   inputs.push_back(stream);
   const uint64_t refused = Counter(b, "link_connections_refused");
@@ -372,11 +424,11 @@ TEST_F(LinkTest, GarbageOnThePortClosesItsConnectionAndNothingElse) {
 // Whoever reaches the port can be silent; that keeps no peer out.
 TEST_F(LinkTest, SilentConnectionsKeepNoPeerOut) {
   const std::string a_at = FreeAddress(), b_at = FreeAddress();
-  b_ = StartDaemon("b", {"--listen", b_at, "--peer", "a=" + a_at});
+  b_ = StartDaemon("b", {"--listen", b_at, "--peer", "a=" + a_at, "--insecure"});
   std::vector<int> silent;
   for (int i = 0; i < 300; ++i) silent.push_back(ConnectTo(b_at));
   const auto begin = Clock::now();
-  a_ = StartDaemon("a", {"--listen", a_at, "--peer", "b=" + b_at});
+  a_ = StartDaemon("a", {"--listen", a_at, "--peer", "b=" + b_at, "--insecure"});
   Node a, b;
   ASSERT_NO_FATAL_FAILURE(OpenPair(&a, &b));
   ASSERT_OK(Raise(a, b));
@@ -390,8 +442,8 @@ TEST_F(LinkTest, WithoutDescriptorsTheDaemonWaitsAndGoesOn) {
   const std::string a_at = FreeAddress(), b_at = FreeAddress();
   b_ = ChildProcess::Spawn({"/bin/sh", "-c",
                             "ulimit -n 24; exec " + ProgramPath("hyperloop-rnicd") + " --socket " +
-                                Socket("b") + " --priority none --spin-us 0 --listen " + b_at +
-                                " --peer a=" + a_at});
+                                Socket("b") + " --priority none --spin-us 0 --insecure --listen " +
+                                b_at + " --peer a=" + a_at});
   ASSERT_EQ(b_.ReadLine(), "ready " + Socket("b"));
   // Served by the engine's thread, which has thus been through a turn: UBSan needs descriptors to
   // check the first virtual call on an object.
@@ -402,7 +454,7 @@ TEST_F(LinkTest, WithoutDescriptorsTheDaemonWaitsAndGoesOn) {
   std::this_thread::sleep_for(milliseconds(1000));  // in which nothing happens
   EXPECT_LT(CpuTicks(b_.pid()) - before, 10u) << "of 100 in a second";
   for (const int fd : silent) close(fd);
-  a_ = StartDaemon("a", {"--listen", a_at, "--peer", "b=" + b_at});
+  a_ = StartDaemon("a", {"--listen", a_at, "--peer", "b=" + b_at, "--insecure"});
   Node a, b;
   ASSERT_NO_FATAL_FAILURE(OpenPair(&a, &b));
   EXPECT_OK(Raise(a, b));
@@ -411,11 +463,12 @@ TEST_F(LinkTest, WithoutDescriptorsTheDaemonWaitsAndGoesOn) {
 // One list for all machines, and a daemon that listens at every address: it dials the others only.
 TEST_F(LinkTest, ADaemonAtEveryAddressKnowsItsOwnHosts) {
   const std::string a_at = FreeAddress(), b_at = FreeAddress();
-  const std::string key = WriteFile("key", kKeyText);
+  ASSERT_NO_FATAL_FAILURE(MakeKeys(folder_, {"a", "b"}));
+  const std::string keys = KeysDir(folder_, "a");
   const std::string peers = WriteFile("peers", "a=" + a_at + "\nb=" + b_at + "\n");
   const std::string port = a_at.substr(a_at.find(':'));
   for (const std::string any : {"0.0.0.0", "[::]"}) {
-    a_ = StartDaemon("a", {"--listen", any + port, "--peers-file", peers, "--link-key", key});
+    a_ = StartDaemon("a", {"--listen", any + port, "--peers-file", peers, "--keys", keys});
     auto a = Node::Open(Socket("a"), "a");
     ASSERT_OK(a);
     EXPECT_EQ(Counter(*a, "links_configured"), 1u) << any;
@@ -424,30 +477,35 @@ TEST_F(LinkTest, ADaemonAtEveryAddressKnowsItsOwnHosts) {
 }
 
 TEST_F(LinkTest, BadOptionsAreRefusedWithTheirRemedy) {
-  const std::string key = WriteFile("key", kKeyText);
-  const std::string open_key = WriteFile("open", kKeyText, 0640);
-  const std::string bad_key = WriteFile("bad", std::string(kKeyText).substr(1));
+  ASSERT_NO_FATAL_FAILURE(MakeKeys(folder_, {"a", "open", "bad"}));
+  const std::string keys = KeysDir(folder_, "a"), open_keys = KeysDir(folder_, "open"),
+                    bad_keys = KeysDir(folder_, "bad");
+  chmod((open_keys + "/identity").c_str(), 0640);
+  std::ofstream(bad_keys + "/trusted", std::ios::app) << "nonsense\n";
   const std::string peers = WriteFile("peers", "# hosts\na=127.0.0.1:1\nnonsense\n");
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
-      {{"--listen", "0.0.0.0:0"}, "--link-key"},
-      {{"--listen", "10.1.2.3:7471"}, "--link-key"},
-      {{"--peer", "b=10.1.2.3:7471"}, "--link-key"},
-      {{"--listen", "0.0.0.0:0", "--link-key", open_key}, "chmod 600"},
-      {{"--listen", "0.0.0.0:0", "--link-key", bad_key}, "64 hexadecimal digits"},
-      {{"--listen", "0.0.0.0:0", "--link-key", folder_ + "/none"}, "No such file"},
+      {{"--listen", "127.0.0.1:0"}, "give --keys DIR"},
+      {{"--peer", "b=127.0.0.1:1"}, "or --insecure"},
+      {{"--listen", "0.0.0.0:0", "--insecure"}, "--insecure does not allow that"},
+      {{"--listen", "10.1.2.3:7471", "--insecure"}, "hyperloopctl keys init"},
+      {{"--peer", "b=10.1.2.3:7471", "--insecure"}, "is not loopback"},
+      {{"--listen", "127.0.0.1:0", "--insecure", "--keys", keys}, "contradicts"},
+      {{"--listen", "0.0.0.0:0", "--keys", open_keys}, "chmod 600"},
+      {{"--listen", "0.0.0.0:0", "--keys", bad_keys}, "trusted: line 6"},
+      {{"--listen", "0.0.0.0:0", "--keys", folder_ + "/none"}, "hyperloopctl keys init"},
       {{"--listen", "localhost:1"}, "numeric"},
       {{"--listen", "127.0.0.1"}, "no port"},
       {{"--listen", "127.0.0.1:70000"}, "port is 1 to 65535"},
       {{"--listen", "::1:7000"}, "brackets"},
-      {{"--listen", "192.0.2.1:7471", "--link-key", key}, "192.0.2.1:7471"},
+      {{"--listen", "192.0.2.1:7471", "--keys", keys}, "192.0.2.1:7471"},
       {{"--peer", "b"}, "HOST=ADDRESS:PORT"},
       {{"--peer", "b/c=127.0.0.1:1"}, "HOST=ADDRESS:PORT"},
       {{"--peer", "b=127.0.0.1:0"}, "port is 1 to 65535"},
-      {{"--peer", "b=127.0.0.1:1", "--peer", "b=127.0.0.1:2"}, "named twice"},
+      {{"--peer", "b=127.0.0.1:1", "--peer", "b=127.0.0.1:2", "--insecure"}, "named twice"},
       {{"--peers-file", peers}, "peers:3"},
       {{"--peers-file", folder_ + "/none"}, "No such file"},
       {{"--peers-file", folder_}, "not a regular file"},
-      {{"--link-key", key}, "--listen, --peer"},
+      {{"--keys", keys}, "--listen, --peer"},
   };
   for (const auto& [arguments, expected] : cases) {
     const std::string text = Refusal(arguments);
@@ -477,7 +535,7 @@ TEST_F(LinkTest, NoPortIsOpenUnlessAskedFor) {
 
 TEST_F(LinkTest, AHostThatNobodyNamesIsRefusedAtConnect) {
   const std::string a_at = FreeAddress();
-  a_ = StartDaemon("a", {"--listen", a_at});
+  a_ = StartDaemon("a", {"--listen", a_at, "--insecure"});
   b_ = StartDaemon("b", {});
   auto a = Node::Open(Socket("a"), "a"), b = Node::Open(Socket("b"), "b");
   ASSERT_OK(a);

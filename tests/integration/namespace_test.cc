@@ -13,6 +13,7 @@
 #include "hyperloop/core/softrnic.h"
 #include "integration/store_fixture.h"
 #include "support/child_process.h"
+#include "support/keys.h"
 
 namespace hyperloop::test {
 namespace {
@@ -63,9 +64,9 @@ class Machines {
     std::string pattern = "/dev/shm/hyperloop-ns-XXXXXX";
     ASSERT_NE(mkdtemp(pattern.data()), nullptr);
     folder_ = pattern;
-    const int key = open((folder_ + "/key").c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
-    ASSERT_EQ(write(key, std::string(64, '7').data(), 64), 64);
-    close(key);
+    std::vector<std::string> hosts;
+    for (int i = 0; i < kNodes; ++i) hosts.push_back(Host(i));
+    ASSERT_NO_FATAL_FAILURE(MakeKeys(folder_, hosts));
     std::ofstream peers(folder_ + "/peers");
     for (int i = 0; i < kNodes; ++i) peers << Host(i) << "=" << Address(i) << ":7471\n";
     peers.close();
@@ -73,7 +74,7 @@ class Machines {
       daemons_[i] =
           Spawn(i, {ProgramPath("hyperloop-rnicd"), "--socket", Socket(i), "--spin-us", "0",
                     "--priority", "none", "--cpu", "none", "--listen", Address(i) + ":7471",
-                    "--peers-file", folder_ + "/peers", "--link-key", folder_ + "/key"});
+                    "--peers-file", folder_ + "/peers", "--keys", KeysDir(folder_, Host(i))});
       ASSERT_EQ(daemons_[i].ReadLine(), "ready " + Socket(i));
     }
     for (int i = 1; i < kNodes; ++i) {

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -19,6 +20,16 @@
 namespace hyperloop::softrnic {
 
 inline constexpr size_t kMaxConnections = 256;
+// Of those that have not introduced themselves yet: from one source, from all of those that no peer
+// is known at, and from one that a peer is known at.
+inline constexpr size_t kMaxStrangersOfSource = 8;
+inline constexpr size_t kMaxStrangers = 64;
+inline constexpr size_t kMaxStrangersOfKnown = 64;
+// Made by one proven peer.
+inline constexpr size_t kMaxConnectionsOfPeer = 8;
+// Steps of strangers' introductions in a turn, each some 0.2 ms of arithmetic: between two of them
+// all others are served.
+inline constexpr int kIntroductionsInTurn = 1;
 // Of requests that no socket has taken, per link.
 inline constexpr int64_t kLinkQueueBytes = 1 << 20;
 // Of packets that are with the engine and whose answers are not here yet: each counts as the larger
@@ -92,15 +103,18 @@ class OutBytes {
 struct LinkServer::Connection {
   static constexpr uint32_t kUnwatched = ~0u;
 
-  Connection(uint64_t s, UniqueFd fd, bool dialer, const LinkKey* key)
-      : serial(s), socket(std::move(fd)), channel(dialer, key) {}
+  Connection(uint64_t s, UniqueFd fd, identity::SecureChannelOptions options)
+      : serial(s), socket(std::move(fd)), channel(std::move(options)) {}
 
   const uint64_t serial;
   UniqueFd socket;
-  LinkChannel channel;
+  identity::SecureChannel channel;
   LinkId link = kNoLink;
   std::string name;
+  std::string source;         // LinkAddress::Source of who made it
+  std::set<uint64_t> proven;  // the GID prefixes of the hosts that its other end has proved to be
   bool dialed = false;
+  bool spoke = false;  // who made it has
   bool connecting = false;
   bool more = false;       // in `channel`: frames that the engine may not be handed yet
   uint64_t in_flight = 0;  // of its packets
@@ -109,6 +123,7 @@ struct LinkServer::Connection {
   Clock::time_point begun, heard, said;
 
   size_t unsent() const { return out.size(); }
+  bool stranger() const { return !dialed && !channel.open(); }
 };
 
 }  // namespace hyperloop::softrnic

@@ -1,39 +1,52 @@
 #include "softrnic/daemon/link_options.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <fstream>
 
-#include "softrnic/unix_socket.h"
-
 namespace hyperloop::softrnic {
 namespace {
 
-constexpr const char* kMakeKey =
-    "make one with: (umask 077; head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \\n' > FILE)";
+constexpr const char* kMakeKeys = "hyperloopctl keys init makes one";
 
-int HexDigit(char ch) {
-  if (ch >= '0' && ch <= '9') return ch - '0';
-  if (ch >= 'a' && ch <= 'f') return ch - 'a' + 10;
-  if (ch >= 'A' && ch <= 'F') return ch - 'A' + 10;
-  return -1;
-}
+// The engine's names end with a zero.
+constexpr size_t kMaxHost = identity::kMaxName - 1;
 
-bool ValidHost(std::string_view host) {
-  return !host.empty() && host.size() < 64 &&
-         std::all_of(host.begin(), host.end(), [](unsigned char ch) {
-           return std::isalnum(ch) != 0 || ch == '.' || ch == '_' || ch == '-';
-         });
+// Keys, or what says that there are none.
+Status TakeKeys(const LinkArguments& arguments, LinkOptions* options) {
+  if (!arguments.keys_dir.empty()) {
+    if (arguments.insecure)
+      return InvalidArgument("--insecure contradicts --keys " + arguments.keys_dir +
+                             ": leave one of them out");
+    HL_ASSIGN_OR_RETURN(options->keys, identity::KeyRing::Load(arguments.keys_dir));
+    if (options->any()) return {};
+    return InvalidArgument("--keys " + arguments.keys_dir +
+                           " without a link to use them for: give --listen, --peer or a "
+                           "--peers-file with hosts, or leave it out");
+  }
+  if (options->any() && !arguments.insecure)
+    return PermissionDenied(
+        "links need to know who is at their other end: give --keys DIR (" + std::string(kMakeKeys) +
+        "), or --insecure where every user and program of this machine may read and write its "
+        "regions");
+  const auto loopback_only = [](const LinkAddress& address, const std::string& what) {
+    if (address.loopback()) return Status();
+    return PermissionDenied(what + " " + address.ToString() +
+                            " is not loopback: whoever reaches it could write to this machine's "
+                            "regions, and --insecure does not allow that. Give --keys DIR (" +
+                            kMakeKeys + ")");
+  };
+  if (options->listen.has_value()) HL_RETURN_IF_ERROR(loopback_only(*options->listen, "--listen"));
+  for (const LinkPeer& peer : options->peers)
+    HL_RETURN_IF_ERROR(loopback_only(peer.address, "--peer " + peer.host + "="));
+  return {};
 }
 
 }  // namespace
@@ -58,6 +71,18 @@ uint16_t LinkAddress::port() const {
   return ntohs(storage.ss_family == AF_INET
                    ? reinterpret_cast<const sockaddr_in*>(&storage)->sin_port
                    : reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_port);
+}
+
+std::string LinkAddress::Source() const {
+  if (storage.ss_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in*>(&storage)->sin_addr;
+    return std::string(reinterpret_cast<const char*>(&v4), sizeof v4);
+  }
+  const auto* const v6 =
+      reinterpret_cast<const char*>(&reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_addr);
+  // IPv4 on a socket of both.
+  if (IN6_IS_ADDR_V4MAPPED(reinterpret_cast<const in6_addr*>(v6))) return std::string(v6 + 12, 4);
+  return std::string(v6, 8);
 }
 
 bool LinkAddress::wildcard() const {
@@ -131,7 +156,7 @@ Result<LinkAddress> ParseLinkAddress(std::string_view text, bool any_port) {
 Result<LinkPeer> ParseLinkPeer(std::string_view text) {
   const size_t equals = text.find('=');
   const std::string_view host = text.substr(0, equals);
-  if (equals == std::string_view::npos || !ValidHost(host))
+  if (equals == std::string_view::npos || host.size() > kMaxHost || !identity::ValidName(host))
     return InvalidArgument("peer \"" + std::string(text) +
                            "\": expected HOST=ADDRESS:PORT with a host name of 1 to 63 of "
                            "[A-Za-z0-9._-]");
@@ -159,63 +184,19 @@ Result<std::vector<LinkPeer>> ReadPeersFile(const std::string& path) {
   return peers;
 }
 
-Result<LinkKey> ReadLinkKey(const std::string& path) {
-  UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!fd) return FromErrno(errno, "opening the link key " + path);
-  struct stat info {};
-  if (fstat(fd.get(), &info) != 0) return FromErrno(errno, "reading the link key " + path);
-  if (!S_ISREG(info.st_mode)) return InvalidArgument("link key " + path + ": not a regular file");
-  if (info.st_uid != geteuid() && info.st_uid != 0)
-    return PermissionDenied("link key " + path + " belongs to user " + std::to_string(info.st_uid) +
-                            ": it must be this user's or root's");
-  if ((info.st_mode & 077) != 0)
-    return PermissionDenied("link key " + path + " can be read or written by others: chmod 600 it");
-  char text[66];
-  const ssize_t n = read(fd.get(), text, sizeof text);
-  LinkKey key{};
-  bool good = n == 64 || (n == 65 && text[64] == '\n');
-  for (size_t i = 0; good && i < key.size(); ++i) {
-    const int high = HexDigit(text[2 * i]), low = HexDigit(text[2 * i + 1]);
-    good = high >= 0 && low >= 0;
-    key[i] = static_cast<unsigned char>(high * 16 + low);
-  }
-  explicit_bzero(text, sizeof text);
-  if (!good)
-    return InvalidArgument("link key " + path + ": not 64 hexadecimal digits; " + kMakeKey);
-  return key;
-}
-
-Result<LinkOptions> MakeLinkOptions(const std::string& listen, const std::string& key_file,
-                                    const std::vector<std::string>& peers,
-                                    const std::string& peers_file) {
+Result<LinkOptions> MakeLinkOptions(const LinkArguments& arguments) {
   LinkOptions options;
-  if (!key_file.empty()) {
-    HL_ASSIGN_OR_RETURN(options.key, ReadLinkKey(key_file));
+  if (!arguments.peers_file.empty()) {
+    HL_ASSIGN_OR_RETURN(options.peers, ReadPeersFile(arguments.peers_file));
   }
-  if (!peers_file.empty()) {
-    HL_ASSIGN_OR_RETURN(options.peers, ReadPeersFile(peers_file));
-  }
-  for (const std::string& text : peers) {
+  for (const std::string& text : arguments.peers) {
     HL_ASSIGN_OR_RETURN(LinkPeer peer, ParseLinkPeer(text));
     options.peers.push_back(std::move(peer));
   }
-  if (options.key.has_value() && listen.empty() && options.peers.empty())
-    return InvalidArgument("--link-key " + key_file +
-                           " without a link to use it for: give --listen, --peer or a --peers-file "
-                           "with hosts, or leave it out");
-  const auto open_to_others = [&](const LinkAddress& address, const std::string& what) {
-    if (options.key.has_value() || address.loopback()) return Status();
-    return PermissionDenied(what + " " + address.ToString() +
-                            " is not loopback: whoever reaches it could write to this machine's "
-                            "regions. Give every daemon of the group --link-key FILE; " +
-                            kMakeKey);
-  };
-  if (!listen.empty()) {
-    HL_ASSIGN_OR_RETURN(options.listen, ParseLinkAddress(listen, true));
-    HL_RETURN_IF_ERROR(open_to_others(*options.listen, "--listen"));
+  if (!arguments.listen.empty()) {
+    HL_ASSIGN_OR_RETURN(options.listen, ParseLinkAddress(arguments.listen, true));
   }
-  for (const LinkPeer& peer : options.peers)
-    HL_RETURN_IF_ERROR(open_to_others(peer.address, "--peer " + peer.host + "="));
+  HL_RETURN_IF_ERROR(TakeKeys(arguments, &options));
   return options;
 }
 

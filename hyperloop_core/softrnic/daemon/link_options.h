@@ -1,16 +1,16 @@
-// What the command line says about links: addresses, peers, the key.
+// What the command line says about links: addresses, peers, keys.
 #pragma once
 
 #include <sys/socket.h>
 
-#include <array>
-#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "hyperloop/core/status.h"
+#include "hyperloop/identity/keys.h"
 
 namespace hyperloop::softrnic {
 
@@ -23,6 +23,9 @@ struct LinkAddress {
   bool loopback() const;
   bool wildcard() const;  // 0.0.0.0, [::]
   uint16_t port() const;
+  // Whose it is, as far as one can tell: an IPv4 address, or the first 64 bits of an IPv6 one, of
+  // which anybody has as many as there are.
+  std::string Source() const;
   friend bool operator==(const LinkAddress& a, const LinkAddress& b) {
     return a.ToString() == b.ToString();
   }
@@ -43,23 +46,22 @@ Result<LinkPeer> ParseLinkPeer(std::string_view text);
 // A file of such lines; empty ones and those that begin with # are left out. Errors name the line.
 Result<std::vector<LinkPeer>> ReadPeersFile(const std::string& path);
 
-using LinkKey = std::array<unsigned char, 32>;
-// A file with 64 hexadecimal digits, of this user or root, that nobody else may read.
-// kPermissionDenied and kInvalidArgument name the remedy.
-Result<LinkKey> ReadLinkKey(const std::string& path);
-
 struct LinkOptions {
   std::optional<LinkAddress> listen;
   std::vector<LinkPeer> peers;
-  std::optional<LinkKey> key;
+  std::shared_ptr<identity::KeyRing> keys;  // null: links are insecure, and asked to be
 
   bool any() const { return listen.has_value() || !peers.empty(); }
 };
-// Texts as given on the command line; empty: not given. Without a key every address must be
-// loopback: otherwise kPermissionDenied. A key without anything to
-// use it for is kInvalidArgument.
-Result<LinkOptions> MakeLinkOptions(const std::string& listen, const std::string& key_file,
-                                    const std::vector<std::string>& peers,
-                                    const std::string& peers_file);
+// Texts as given on the command line; empty: not given. Without keys there are links only with
+// `insecure`, and every address must be loopback: otherwise kPermissionDenied. Keys without
+// anything to use them for, and both, are kInvalidArgument.
+struct LinkArguments {
+  std::string listen, keys_dir;
+  bool insecure = false;
+  std::vector<std::string> peers;
+  std::string peers_file;
+};
+Result<LinkOptions> MakeLinkOptions(const LinkArguments& arguments);
 
 }  // namespace hyperloop::softrnic

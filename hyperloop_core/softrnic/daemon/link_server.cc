@@ -16,7 +16,6 @@ namespace hyperloop::softrnic {
 
 Result<std::unique_ptr<LinkServer>> LinkServer::Create(LinkOptions options, Engine* engine,
                                                        std::shared_ptr<Log> log) {
-  HL_RETURN_IF_ERROR(InitializeLinkCrypto());
   std::unique_ptr<LinkServer> server(new LinkServer(std::move(options), std::move(log)));
   server->epoll_.Reset(epoll_create1(EPOLL_CLOEXEC));
   server->wake_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -46,7 +45,7 @@ Status LinkServer::Listen() {
   setsockopt(listener_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length) !=
           0 ||
-      listen(listener_.get(), 64) != 0)
+      listen(listener_.get(), SOMAXCONN) != 0)
     return FromErrno(errno, "--listen " + text);
   bound_.length = sizeof bound_.storage;
   getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&bound_.storage), &bound_.length);
@@ -63,6 +62,7 @@ Status LinkServer::Listen() {
 // own hosts too: nothing is dialed for them.
 Status LinkServer::AddPeers(Engine* engine) {
   for (const LinkPeer& each : options_.peers) {
+    known_sources_.insert(each.address.Source());
     if (!listening_.empty() && Reaches(each.address, bound_)) continue;
     auto found = std::find_if(peers_.begin(), peers_.end(),
                               [&](const auto& peer) { return peer->address == each.address; });
@@ -72,6 +72,7 @@ Status LinkServer::AddPeers(Engine* engine) {
       found = peers_.end() - 1;
     }
     (*found)->name += ((*found)->name.empty() ? "" : ",") + each.host;
+    (*found)->hosts.push_back(each.host);
     HL_RETURN_IF_ERROR(engine->AddPeer(each.host, static_cast<LinkId>(found - peers_.begin() + 1)));
   }
   for (auto& peer : peers_) peer->name += " (" + peer->address.ToString() + ")";
@@ -111,6 +112,7 @@ std::string LinkServer::CounterText() const {
   line("link_connects", counters_.connects.load());
   line("link_reconnects", counters_.reconnects.load());
   line("link_connections_refused", counters_.refused.load());
+  line("link_claims_refused", counters_.claims_refused.load());
   line("link_answer_bytes", counters_.answer_bytes.load());
   return text;
 }
@@ -132,7 +134,8 @@ bool LinkServer::Ready(LinkId link) {
 void LinkServer::Send(LinkId link, PacketBytes packet) {
   if (link != kNoLink && link <= peers_.size())
     peers_[link - 1]->queued.fetch_add(
-        static_cast<int64_t>(packet->size() + LinkChannel::FrameOverhead(options_.key.has_value())),
+        static_cast<int64_t>(packet->size() +
+                             identity::SecureChannel::FrameOverhead(options_.keys != nullptr)),
         std::memory_order_relaxed);
   staged_.emplace_back(link, std::move(packet));
 }
@@ -188,6 +191,7 @@ void LinkServer::Run() {
   std::array<epoll_event, 64> events;
   while (!stop_) {
     const int timeout = Timers();
+    introductions_ = kIntroductionsInTurn;
     const int n = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout);
     for (int i = 0; i < n; ++i) {
       const uint64_t what = events[static_cast<size_t>(i)].data.u64;

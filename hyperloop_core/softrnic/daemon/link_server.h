@@ -16,16 +16,18 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "hyperloop/core/log.h"
 #include "hyperloop/core/status.h"
-#include "softrnic/daemon/link_channel.h"
+#include "hyperloop/identity/secure_channel.h"
 #include "softrnic/daemon/link_options.h"
 #include "softrnic/engine_loop.h"
 #include "softrnic/links/link_port.h"
+#include "softrnic/links/packet.h"
 #include "softrnic/unix_socket.h"
 
 namespace hyperloop::softrnic {
@@ -62,6 +64,7 @@ class LinkServer final : public LinkPort {
   // A configured link: one for each address that peers have.
   struct Peer {
     LinkAddress address;
+    std::vector<std::string> hosts;
     std::string name;  // of its hosts, for the log
     std::atomic<bool> up{false};
     std::atomic<int64_t> queued{0};  // bytes that the engine sent and no socket has taken
@@ -74,7 +77,7 @@ class LinkServer final : public LinkPort {
   };
   struct Counters {
     std::atomic<uint64_t> frames_sent{0}, frames_received{0}, bytes_sent{0}, bytes_received{0},
-        connects{0}, reconnects{0}, refused{0}, answer_bytes{0};
+        connects{0}, reconnects{0}, refused{0}, claims_refused{0}, answer_bytes{0};
   };
   struct Arrival {
     LinkEvent event;
@@ -89,13 +92,19 @@ class LinkServer final : public LinkPort {
   int Timers();
   void Dial(Peer& peer);
   void Accept();
-  void MakeRoomForStranger();
+  void MakeRoomFor(const LinkAddress& from);
+  uint64_t OneToGiveUp(const std::string& source) const;
+  void BoundConnectionsOf(const Connection& c);
+  void RefreshKeys();
+  identity::SecureChannelOptions ChannelOptions(const Peer* peer) const;
   void WatchListener(bool on);
   void LogRefusal(const std::string& name, const std::string& why);
   void HandleConnection(uint64_t serial, uint32_t events);
   bool Connected(Connection& c);
   bool ReadFrom(Connection& c);
   bool TakeFrames(Connection& c);
+  Status JudgePacket(Connection& c, const Packet& packet, bool* refused);
+  void RefuseClaim(Connection& c, const Packet& packet);
   bool MayHandOver(const Connection& c);
   ssize_t SendSome(Connection& c);
   bool WriteTo(Connection& c);
@@ -129,9 +138,11 @@ class LinkServer final : public LinkPort {
   LinkId next_incoming_ = 0;
   std::string last_refusal_;
   Clock::time_point refusal_logged_{};
-  Clock::time_point accept_again_{};  // not 0: the listener is not watched until then
-  size_t answer_bytes_ = 0;           // of all connections that peers made, as of the last turn
-  uint64_t answered_ = 0;             // of handed_, as of the last look into the outbox
+  std::set<std::string> known_sources_;  // of peers, by configuration or because they proved it
+  int introductions_ = 0;                // that may still be read in this turn
+  Clock::time_point accept_again_{};     // not 0: the listener is not watched until then
+  size_t answer_bytes_ = 0;              // of all connections that peers made, as of the last turn
+  uint64_t answered_ = 0;                // of handed_, as of the last look into the outbox
   std::deque<std::pair<uint64_t, uint64_t>> in_flight_;  // the rest: connections, bytes; in order
   uint64_t resumed_ = 0;  // the serial number of the connection that went on last
   Counters counters_;

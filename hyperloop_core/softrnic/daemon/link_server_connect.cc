@@ -15,7 +15,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr size_t kMaxStrangers = 32;  // of them, that have not introduced themselves yet
+constexpr int kLinkVersion = 3;
+constexpr size_t kMaxKnownSources = 1024;
 constexpr milliseconds kSignOfLife{500};
 constexpr milliseconds kDeadAfter{3000};
 constexpr milliseconds kForgetAfter{15000};  // an accepted connection
@@ -79,8 +80,8 @@ void LinkServer::Dial(Peer& peer) {
     peer.last_error = why;
     return;
   }
-  auto c = std::make_unique<Connection>(next_serial_++, std::move(fd), true,
-                                        options_.key.has_value() ? &*options_.key : nullptr);
+  RefreshKeys();
+  auto c = std::make_unique<Connection>(next_serial_++, std::move(fd), ChannelOptions(&peer));
   for (size_t i = 0; i < peers_.size(); ++i)
     if (peers_[i].get() == &peer) c->link = static_cast<LinkId>(i + 1);
   c->name = peer.name;
@@ -119,7 +120,7 @@ void LinkServer::Accept() {
     }
     return;
   }
-  MakeRoomForStranger();
+  MakeRoomFor(from);
   if (connections_.size() >= kMaxConnections) {
     Count(&counters_.refused, 1);
     LogRefusal(from.ToString(),
@@ -128,9 +129,9 @@ void LinkServer::Accept() {
   }
   const int on = 1;
   setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  auto c = std::make_unique<Connection>(next_serial_++, std::move(fd), false,
-                                        options_.key.has_value() ? &*options_.key : nullptr);
+  auto c = std::make_unique<Connection>(next_serial_++, std::move(fd), ChannelOptions(nullptr));
   c->name = from.ToString();
+  c->source = from.Source();
   c->begun = c->heard = c->said = Clock::now();
   Watch(*c);
   connections_.emplace(c->serial, std::move(c));
@@ -144,19 +145,74 @@ void LinkServer::WatchListener(bool on) {
   accept_again_ = on ? Clock::time_point{} : Clock::now() + kAcceptPause;
 }
 
-// Whoever reaches the port can connect and be silent: the oldest of those goes, so that they keep
-// no peer out.
-void LinkServer::MakeRoomForStranger() {
-  size_t strangers = 0;
-  uint64_t oldest = 0;
-  for (const auto& [serial, c] : connections_) {
-    if (c->dialed || c->channel.open()) continue;
-    if (strangers++ == 0) oldest = serial;
-  }
-  if (strangers < kMaxStrangers) return;
+// What a new connection is to prove, by the keys as they are now.
+identity::SecureChannelOptions LinkServer::ChannelOptions(const Peer* peer) const {
+  identity::SecureChannelOptions options;
+  options.dialer = peer != nullptr;
+  options.purpose = "hyperloop link " + std::to_string(kLinkVersion);
+  options.ring = options_.keys;
+  options.peer_roles = identity::kRoleLink;
+  if (peer != nullptr) options.peer_names = peer->hosts;
+  options.max_body = kMaxPacketBytes;
+  return options;
+}
+
+void LinkServer::RefreshKeys() {
+  if (options_.keys == nullptr) return;
+  const Status status = options_.keys->Refresh();
+  if (!status.ok()) log_->Write(LogLevel::kWarn, "changed keys are not used: " + status.message());
+}
+
+// Whoever reaches the port can connect and be slow or silent. So that they keep no peer out, those
+// who have not introduced themselves are bounded: at the bound of their source its oldest goes, at
+// that of all sources the oldest of the source that has most. Where a peer is known to be, only
+// connections from there count and go, however many come from elsewhere.
+void LinkServer::MakeRoomFor(const LinkAddress& from) {
+  const uint64_t serial = OneToGiveUp(from.Source());
+  if (serial == 0) return;
   Count(&counters_.refused, 1);
-  Close(oldest,
-        "it did not introduce itself while " + std::to_string(kMaxStrangers) + " others came");
+  Close(serial, "it did not introduce itself while others came");
+}
+
+uint64_t LinkServer::OneToGiveUp(const std::string& source) const {
+  struct Sum {
+    size_t count = 0;
+    uint64_t oldest = 0;
+  };
+  std::map<std::string, Sum> sources;  // of strangers
+  size_t unknown = 0;
+  for (const auto& [serial, c] : connections_) {
+    if (!c->stranger()) continue;
+    Sum& sum = sources[c->source];
+    if (sum.count++ == 0) sum.oldest = serial;
+    if (!known_sources_.contains(c->source)) ++unknown;
+  }
+  const bool known = known_sources_.contains(source);
+  const Sum& own = sources[source];
+  if (own.count >= (known ? kMaxStrangersOfKnown : kMaxStrangersOfSource)) return own.oldest;
+  const bool full = connections_.size() >= kMaxConnections;
+  if (!full && (known || unknown < kMaxStrangers)) return 0;
+  const Sum* most = nullptr;
+  for (const auto& [each, sum] : sources) {
+    if (sum.count == 0 || ((!known || unknown != 0) && known_sources_.contains(each))) continue;
+    if (most == nullptr || sum.count > most->count ||
+        (sum.count == most->count && sum.oldest < most->oldest))
+      most = &sum;
+  }
+  return most != nullptr ? most->oldest : 0;
+}
+
+// A peer needs one connection, and leaves an old one behind where a cable was pulled.
+void LinkServer::BoundConnectionsOf(const Connection& c) {
+  if (options_.keys == nullptr) return;
+  size_t others = 0;
+  uint64_t oldest = 0;
+  for (const auto& [serial, each] : connections_) {
+    if (each->dialed || !each->channel.open() || each->proven != c.proven || each.get() == &c)
+      continue;
+    if (others++ == 0) oldest = serial;
+  }
+  if (others >= kMaxConnectionsOfPeer) Close(oldest, "it made many others since");
 }
 
 // One that tries again and again is told of once; many different ones now and then.
@@ -183,6 +239,13 @@ void LinkServer::Opened(Connection& c) {
   next_incoming_ = (next_incoming_ + 1) & ~kIncomingLinks;
   c.link = kIncomingLinks | next_incoming_;
   incoming_[c.link] = c.serial;
+  if (options_.keys != nullptr) {
+    for (const identity::TrustedPeer& each : c.channel.peer().lines())
+      if ((each.roles & identity::kRoleLink) != 0) c.proven.insert(GidPrefix(each.name));
+    c.name = c.channel.peer().names() + " (" + c.name + ")";
+    if (known_sources_.size() < kMaxKnownSources) known_sources_.insert(c.source);
+    BoundConnectionsOf(c);
+  }
   log_->Write(LogLevel::kInfo, "link from " + c.name + " is up");
 }
 

@@ -1,12 +1,17 @@
-// What a LinkServer holds for peers that take nothing. The test is the engine behind it.
+// What a LinkServer holds for peers that take nothing, whom it lets in, and what those may say. The
+// test is the engine behind it.
 #include "softrnic/daemon/link_server.h"
 
+#include <endian.h>
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/socket.h>
 
 #include <atomic>
 #include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <list>
 #include <sstream>
 #include <string>
@@ -20,19 +25,69 @@ namespace {
 
 constexpr std::chrono::seconds kPatience{30};
 
-// A peer without a key, as any process of this machine can be.
+// A socket that is connected to `address`, from a loopback address of its own where `from` is one.
+UniqueFd ConnectTo(const std::string& address, const std::string& from = "") {
+  UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const auto to = ParseLinkAddress(address, /*any_port=*/false);
+  EXPECT_TRUE(to.ok()) << to.status().ToString();
+  if (!from.empty()) {
+    const auto own = ParseLinkAddress(from + ":0", /*any_port=*/true);
+    EXPECT_EQ(bind(fd.get(), reinterpret_cast<const sockaddr*>(&own->storage), own->length), 0);
+  }
+  const timeval patience{kPatience.count(), 0};
+  setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  EXPECT_EQ(connect(fd.get(), reinterpret_cast<const sockaddr*>(&to->storage), to->length), 0);
+  return fd;
+}
+
+identity::SecureChannelOptions Dialer(std::shared_ptr<identity::KeyRing> ring) {
+  return {.dialer = true,
+          .purpose = "hyperloop link 3",
+          .ring = std::move(ring),
+          .max_body = kMaxPacketBytes};
+}
+
+// A peer, without keys as any process of this machine can be.
 class RawPeer {
  public:
-  explicit RawPeer(const std::string& address)
-      : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    const auto to = ParseLinkAddress(address, /*any_port=*/false);
-    EXPECT_TRUE(to.ok()) << to.status().ToString();
-    const timeval patience{kPatience.count(), 0};
-    setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    EXPECT_EQ(connect(socket_.get(), reinterpret_cast<const sockaddr*>(&to->storage), to->length),
-              0);
+  explicit RawPeer(const std::string& address, std::shared_ptr<identity::KeyRing> ring = nullptr,
+                   const std::string& from = "")
+      : socket_(ConnectTo(address, from)), channel_(Dialer(std::move(ring))) {
     Say(channel_.TakeOutput());
-    while (!channel_.open() && Read()) EXPECT_TRUE(channel_.Next().ok());
+  }
+
+  // The rest of the introduction. Not ok: it was refused.
+  Status Introduce() {
+    while (!channel_.open()) {
+      HL_RETURN_IF_ERROR(channel_.Next().status());
+      Say(channel_.TakeOutput());
+      if (!channel_.open() && !Read()) return Unavailable("closed");
+    }
+    return {};
+  }
+  // Its first step alone: the other end's answer has come, and nothing more is said.
+  void HearAnswer() { EXPECT_TRUE(Read()); }
+  bool open() const { return channel_.open(); }
+
+  void Say(const Packet& packet) {
+    std::vector<std::byte> out;
+    channel_.Seal(EncodePacket(packet), &out);
+    Say(out);
+  }
+  // The next packet; valid until the next call. Nothing: the connection was closed.
+  std::optional<Packet> Hear() {
+    for (;;) {
+      const auto frame = channel_.Next();
+      if (!frame.ok()) return std::nullopt;
+      if (!frame->has_value()) {
+        if (!Read()) return std::nullopt;
+        continue;
+      }
+      if ((*frame)->empty()) continue;
+      const auto packet = ParsePacket(**frame);
+      EXPECT_TRUE(packet.ok()) << packet.status().ToString();
+      return *packet;
+    }
   }
 
   void Ask(uint64_t times) {
@@ -71,16 +126,15 @@ class RawPeer {
   }
 
   UniqueFd socket_;
-  LinkChannel channel_{true, nullptr};
+  identity::SecureChannel channel_;
   uint64_t taken_ = 0;
 };
 
 class LinkServerTest : public testing::Test {
  protected:
   void SetUp() override {
-    LinkOptions options;
-    options.listen = *ParseLinkAddress("127.0.0.1:0", /*any_port=*/true);
-    auto server = LinkServer::Create(options, &engine_, StderrLog("link_server_test"));
+    options_.listen = *ParseLinkAddress("127.0.0.1:0", /*any_port=*/true);
+    auto server = LinkServer::Create(options_, &engine_, StderrLog("link_server_test"));
     ASSERT_TRUE(server.ok()) << server.status().ToString();
     server_ = std::move(*server);
     auto loop = EngineLoop::Create(&engine_, {});
@@ -145,6 +199,7 @@ class LinkServerTest : public testing::Test {
   }
 
   const PacketBytes answer_ = std::make_shared<const std::vector<std::byte>>(kMaxPacketBytes);
+  LinkOptions options_;
   Engine engine_{EngineOptions{}};
   std::unique_ptr<LinkServer> server_;
   std::unique_ptr<EngineLoop> loop_;
@@ -154,14 +209,18 @@ class LinkServerTest : public testing::Test {
 TEST_F(LinkServerTest, AnswersThatNobodyTakesAreBoundedInAllAndNoneIsLost) {
   constexpr uint64_t kGreedy = 24;
   constexpr uint64_t kAsked = 192;
-  constexpr uint64_t kFrameBytes = kMaxPacketBytes + kFrameLengthBytes;
+  const uint64_t kFrameBytes = kMaxPacketBytes + identity::SecureChannel::FrameOverhead(false);
   RawPeer polite(server_->listening());
+  ASSERT_TRUE(polite.Introduce().ok());
   polite.Ask(1);
   const LinkId polites = NextRequest();
   ASSERT_GE(polites, kIncomingLinks);
   ASSERT_TRUE(polite.Take(1));
   std::list<RawPeer> greedy;
-  for (uint64_t i = 0; i < kGreedy; ++i) greedy.emplace_back(server_->listening()).Ask(kAsked);
+  for (uint64_t i = 0; i < kGreedy; ++i) {
+    ASSERT_TRUE(greedy.emplace_back(server_->listening()).Introduce().ok());
+    greedy.back().Ask(kAsked);
+  }
 
   const uint64_t sent_before = Counter("link_bytes_sent");
   const uint64_t polite_before = polite.taken();
@@ -187,6 +246,229 @@ TEST_F(LinkServerTest, AnswersThatNobodyTakesAreBoundedInAllAndNoneIsLost) {
   stop = true;
   engine.join();
   EXPECT_EQ(answered, kGreedy * kAsked);
+}
+
+// Who asks gets no answers that nobody asked for, and the other way round.
+TEST_F(LinkServerTest, AnAnswerToAQuestionThatWasNotAskedThereEndsTheConnection) {
+  RawPeer peer(server_->listening());
+  ASSERT_TRUE(peer.Introduce().ok());
+  peer.Say({.type = PacketType::kRefuse, .dest_qpn = 1, .source_qpn = 1, .session = 1});
+  EXPECT_FALSE(peer.Hear().has_value());
+  LinkEvent event;
+  EXPECT_FALSE(server_->Receive(&event));
+}
+
+// A server of host "a" with keys, which knows host "b" at 127.0.0.1.
+class KeyedLinkServerTest : public LinkServerTest {
+ protected:
+  void SetUp() override {
+    std::string pattern = std::filesystem::temp_directory_path() / "hyperloop-links-XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    root_ = pattern;
+    options_.keys = MakeHost("a");
+    b_ = MakeHost("b");
+    LetTrust("a", *b_, "b");
+    LetTrust("b", *options_.keys, "a");
+    options_.peers = {*ParseLinkPeer("b=127.0.0.1:1")};  // where nobody listens
+    LinkServerTest::SetUp();
+  }
+  void TearDown() override {
+    LinkServerTest::TearDown();
+    std::filesystem::remove_all(root_);
+  }
+
+  std::string Dir(const std::string& name) const { return root_ + "/" + name; }
+  std::shared_ptr<identity::KeyRing> MakeHost(const std::string& name) {
+    EXPECT_TRUE(identity::MakeIdentity(Dir(name), name).ok());
+    const auto ring = identity::KeyRing::Load(Dir(name));
+    EXPECT_TRUE(ring.ok()) << ring.status().ToString();
+    return *ring;
+  }
+  // Not read again by this: the server does that.
+  void LetTrust(const std::string& who, const identity::KeyRing& whom, const std::string& as,
+                identity::Roles roles = identity::kRoleLink) {
+    EXPECT_TRUE(identity::Trust(Dir(who), {as, whom.public_key(), roles}).ok());
+    if (who != "a") {
+      EXPECT_TRUE(b_->Refresh().ok());
+    }
+  }
+  // True once `name` has reached `value`.
+  bool CounterReaches(const std::string& name, uint64_t value) const {
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    while (Counter(name) < value) {
+      if (std::chrono::steady_clock::now() > deadline) return false;
+      sched_yield();
+    }
+    return true;
+  }
+  // `count` of each of `sources` addresses, which say `first` and no more. All were seen by the
+  // server.
+  void LetStrangersCome(size_t sources, size_t count, const std::vector<std::byte>& first) {
+    const uint64_t before = Counter("link_connections_refused");
+    for (size_t i = 0; i < sources * count; ++i) {
+      const std::string from = "127.0.1." + std::to_string(1 + i % sources);
+      strangers_.push_back(ConnectTo(server_->listening(), from));
+      send(strangers_.back().get(), first.data(), first.size(), MSG_NOSIGNAL);
+    }
+    const size_t kept = std::min(kMaxStrangers, sources * kMaxStrangersOfSource);
+    ASSERT_TRUE(CounterReaches("link_connections_refused", before + sources * count - kept));
+  }
+  // A connection request in the name of `host`.
+  static Packet Connect(const std::string& host, std::array<std::byte, 32>* gids) {
+    const uint64_t prefix = htobe64(GidPrefix(host));
+    gids->fill(std::byte{1});
+    std::memcpy(gids->data() + 16, &prefix, sizeof prefix);
+    return {.type = PacketType::kConnect,
+            .dest_qpn = 5,
+            .source_qpn = 6,
+            .session = 7,
+            .payload = *gids};
+  }
+
+  std::string root_;
+  std::shared_ptr<identity::KeyRing> b_;
+  std::list<UniqueFd> strangers_;
+};
+
+TEST_F(KeyedLinkServerTest, OnlyATrustedKeyWithTheRoleLinkIsLetIn) {
+  RawPeer good(server_->listening(), b_);
+  EXPECT_TRUE(good.Introduce().ok());
+  EXPECT_EQ(RawPeer(server_->listening()).Introduce().code(), Code::kPermissionDenied);
+  const auto c = MakeHost("c");
+  LetTrust("c", *options_.keys, "a");
+  ASSERT_TRUE(c->Refresh().ok());
+  EXPECT_EQ(RawPeer(server_->listening(), c).Introduce().code(), Code::kPermissionDenied);
+  LetTrust("a", *c, "c", identity::kRolePrimary | identity::kRoleReplica);
+  EXPECT_EQ(RawPeer(server_->listening(), c).Introduce().code(), Code::kPermissionDenied);
+}
+
+// Its peer's introduction crosses a slow network while many others come from everywhere.
+TEST_F(KeyedLinkServerTest, StrangersEvictNoKnownPeersIntroduction) {
+  RawPeer slow(server_->listening(), b_);
+  slow.HearAnswer();
+  LetStrangersCome(/*sources=*/50, /*count=*/8, {});
+  EXPECT_TRUE(slow.Introduce().ok()) << "evicted by strangers";
+}
+
+// The same for a peer at an address that nothing is known of, and one crowded address.
+TEST_F(KeyedLinkServerTest, OneSourcesStrangersEvictOnlyEachOther) {
+  RawPeer slow(server_->listening(), b_, "127.0.0.77");
+  slow.HearAnswer();
+  LetStrangersCome(/*sources=*/1, /*count=*/400, {});
+  EXPECT_TRUE(slow.Introduce().ok()) << "evicted by strangers";
+}
+
+// An address at which a peer proved itself is known from then on.
+TEST_F(KeyedLinkServerTest, WhereAPeerProvedItselfIsKnown) {
+  RawPeer first(server_->listening(), b_, "127.0.0.77");
+  ASSERT_TRUE(first.Introduce().ok());
+  RawPeer slow(server_->listening(), b_, "127.0.0.77");
+  slow.HearAnswer();
+  LetStrangersCome(/*sources=*/50, /*count=*/8, {});
+  EXPECT_TRUE(slow.Introduce().ok()) << "evicted by strangers";
+}
+
+// Strangers that begin an introduction each, which costs the server arithmetic.
+TEST_F(KeyedLinkServerTest, AnOpenLinkIsServedWhileStrangersIntroduceThemselves) {
+  RawPeer peer(server_->listening(), b_);
+  ASSERT_TRUE(peer.Introduce().ok());
+  std::vector<std::byte> first =
+      identity::SecureChannel(Dialer(b_)).TakeOutput();  // nothing in it says whose it is
+  LetStrangersCome(/*sources=*/50, /*count=*/8, first);
+  for (int i = 0; i < 100; ++i) {
+    peer.Ask(1);
+    ASSERT_NE(NextRequest(), kNoLink);
+    ASSERT_TRUE(peer.Take(1));
+  }
+}
+
+// One trusted peer cannot speak for another.
+TEST_F(KeyedLinkServerTest, APeerSpeaksOnlyForHostsThatItProvedToBe) {
+  RawPeer peer(server_->listening(), b_);
+  ASSERT_TRUE(peer.Introduce().ok());
+  std::array<std::byte, 32> gids;
+  peer.Say(Connect("c", &gids));
+  auto answer = peer.Hear();
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_EQ(answer->type, PacketType::kRefuse);
+  EXPECT_EQ(answer->dest_qpn, 6u);
+  EXPECT_EQ(answer->session, 7u);
+  std::array<std::byte, 16 + 2 * kServiceNameBytes> service{};
+  const uint64_t prefix = htobe64(GidPrefix("c"));
+  std::memcpy(service.data(), &prefix, sizeof prefix);
+  service[16] = service[16 + kServiceNameBytes] = std::byte{'x'};
+  peer.Say(
+      {.type = PacketType::kServiceRequest, .source_qpn = 6, .session = 8, .payload = service});
+  answer = peer.Hear();
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_EQ(answer->type, PacketType::kServiceReply);
+  EXPECT_EQ(answer->syndrome, static_cast<uint8_t>(Code::kPermissionDenied));
+  EXPECT_EQ(Counter("link_claims_refused"), 2u);
+  LinkEvent event;
+  EXPECT_FALSE(server_->Receive(&event)) << "the engine was asked";
+
+  peer.Say(Connect("b", &gids));
+  EXPECT_NE(NextRequest(), kNoLink);
+  // The same key under a second name: a daemon of two hosts.
+  LetTrust("a", *b_, "c");
+  RawPeer both(server_->listening(), b_);
+  ASSERT_TRUE(both.Introduce().ok());
+  both.Say(Connect("c", &gids));
+  EXPECT_NE(NextRequest(), kNoLink);
+}
+
+TEST_F(KeyedLinkServerTest, ChangedKeysTakeEffectForNewConnectionsWithoutARestart) {
+  RawPeer before(server_->listening(), b_);
+  ASSERT_TRUE(before.Introduce().ok());
+  const auto next = MakeHost("next");  // what b will be
+  LetTrust("next", *options_.keys, "a");
+  ASSERT_TRUE(next->Refresh().ok());
+  EXPECT_FALSE(RawPeer(server_->listening(), next).Introduce().ok());
+  LetTrust("a", *next, "b");
+  EXPECT_TRUE(RawPeer(server_->listening(), next).Introduce().ok());
+  EXPECT_TRUE(RawPeer(server_->listening(), b_).Introduce().ok()) << "both keys are b's";
+
+  // A broken file changes nothing.
+  const std::string trusted = Dir("a") + "/trusted";
+  { std::ofstream(trusted) << "nonsense\n"; }
+  EXPECT_TRUE(RawPeer(server_->listening(), b_).Introduce().ok());
+  {
+    std::ofstream(trusted)
+        << identity::TrustedPeer{"b", next->public_key(), identity::kRoleLink}.Line() << "\n";
+  }
+  EXPECT_FALSE(RawPeer(server_->listening(), b_).Introduce().ok());
+  EXPECT_TRUE(RawPeer(server_->listening(), next).Introduce().ok());
+
+  // Its own key, too.
+  const auto old = options_.keys->public_key();
+  std::filesystem::remove(Dir("a") + "/identity");
+  ASSERT_TRUE(identity::MakeIdentity(Dir("a"), "a").ok());
+  EXPECT_FALSE(RawPeer(server_->listening(), next).Introduce().ok());
+  const auto now = identity::KeyRing::Load(Dir("a"));
+  ASSERT_TRUE(now.ok() && (*now)->public_key() != old);
+  LetTrust("next", **now, "a");
+  ASSERT_TRUE(next->Refresh().ok());
+  EXPECT_TRUE(RawPeer(server_->listening(), next).Introduce().ok());
+  // What was open before still is.
+  before.Ask(1);
+  EXPECT_NE(NextRequest(), kNoLink);
+  EXPECT_TRUE(before.Take(1));
+}
+
+// A peer that leaves its connections behind keeps neither itself nor others out.
+TEST_F(KeyedLinkServerTest, OnePeersConnectionsAreBounded) {
+  std::list<RawPeer> all;
+  for (size_t i = 0; i < kMaxConnectionsOfPeer + 3; ++i)
+    ASSERT_TRUE(all.emplace_back(server_->listening(), b_).Introduce().ok());
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_FALSE(all.front().Hear().has_value()) << "the oldest is still open";
+    all.pop_front();
+  }
+  for (RawPeer& each : all) {
+    each.Ask(1);
+    ASSERT_NE(NextRequest(), kNoLink);
+    EXPECT_TRUE(each.Take(1));
+  }
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ uint64_t BytesInFlight(const Packet& p) {
   uint64_t body = p.payload.size();
   if (p.type == PacketType::kRead) body = p.length;
   if (p.type == PacketType::kServiceRequest) body = kMaxServiceReply;
-  return kPacketHeaderBytes + body + LinkChannel::FrameOverhead(true);
+  return kPacketHeaderBytes + body + identity::SecureChannel::FrameOverhead(true);
 }
 
 }  // namespace
@@ -30,6 +30,8 @@ void LinkServer::HandleConnection(uint64_t serial, uint32_t events) {
   const auto found = connections_.find(serial);
   if (found == connections_.end()) return;
   Connection& c = *found->second;
+  // Level-triggered: what is left comes again, behind the others.
+  if (c.stranger() && (events & EPOLLIN) != 0 && introductions_-- <= 0) return;
   if (c.connecting) {
     if (!Connected(c)) return;
   } else if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) {
@@ -58,6 +60,7 @@ bool LinkServer::ReadFrom(Connection& c) {
 // connection is gone.
 bool LinkServer::TakeFrames(Connection& c) {
   const bool was_open = c.channel.open();
+  if (c.stranger() && !std::exchange(c.spoke, true)) RefreshKeys();
   std::vector<Arrival> packets;
   const uint64_t before = c.in_flight;
   Status status;
@@ -82,6 +85,10 @@ bool LinkServer::TakeFrames(Connection& c) {
       status = packet.status();
       break;
     }
+    bool refused = false;
+    status = JudgePacket(c, *packet, &refused);
+    if (!status.ok()) break;
+    if (refused) continue;
     const uint64_t bytes = BytesInFlight(*packet);
     c.in_flight += bytes;
     handed_.fetch_add(bytes);
@@ -106,12 +113,50 @@ bool LinkServer::TakeFrames(Connection& c) {
   return true;
 }
 
+// Peers ask on the connections that they made, and answer on the others; with keys they ask only in
+// the name of hosts that they have proved to be. Sets `refused` for a packet that is not for the
+// engine. An error ends the connection.
+Status LinkServer::JudgePacket(Connection& c, const Packet& packet, bool* refused) {
+  if (IsRequest(packet.type) == c.dialed)
+    return Corruption(c.dialed ? "a request where only answers belong"
+                               : "an answer where only requests belong");
+  const auto claimed = ClaimedPrefix(packet);
+  *refused = options_.keys != nullptr && claimed.has_value() && !c.proven.contains(*claimed);
+  if (*refused) RefuseClaim(c, packet);
+  return {};
+}
+
+// The others of that peer's daemon go on: it may serve hosts that it may not speak for here.
+void LinkServer::RefuseClaim(Connection& c, const Packet& packet) {
+  const std::string why =
+      c.channel.peer().names() +
+      " speaks for a host that its key is not trusted as: on the other machine, "
+      "trust it under that host's name, too, with the role link";
+  Count(&counters_.claims_refused, 1);
+  LogRefusal(c.name, why);
+  Packet reply{.type = PacketType::kRefuse,
+               .dest_qpn = packet.source_qpn,
+               .source_qpn = packet.dest_qpn,
+               .session = packet.session};
+  if (packet.type == PacketType::kServiceRelease || packet.source_qpn == 0) return;
+  if (packet.type == PacketType::kServiceRequest) {
+    reply.type = PacketType::kServiceReply;
+    reply.source_qpn = 0;
+    reply.syndrome = static_cast<uint8_t>(Code::kPermissionDenied);
+    reply.payload = std::as_bytes(std::span(why));
+  } else if (packet.dest_qpn == 0) {
+    return;
+  }
+  c.out.Append([&](auto* piece) { c.channel.Seal(EncodePacket(reply), piece); });
+  Count(&counters_.frames_sent, 1);
+}
+
 // An answer for which there is no room would have to be dropped: its request waits instead, here,
 // in the socket or at the peer.
 bool LinkServer::MayHandOver(const Connection& c) {
   const bool much = c.dialed || answer_bytes_ < kAllAnswerBytes;
   const size_t most = much ? kConnectionAnswerBytes : kLeastAnswerBytes;
-  const size_t longest = kMaxPacketBytes + LinkChannel::FrameOverhead(true);
+  const size_t longest = kMaxPacketBytes + identity::SecureChannel::FrameOverhead(true);
   if (handed_.load() - answered_ < kLinkInFlightBytes && c.unsent() + c.in_flight + longest <= most)
     return true;
   if (c.in_flight == 0 && in_flight_.empty()) return false;  // until a socket takes some
@@ -183,7 +228,7 @@ void LinkServer::TakeOutbox() {
     if (found == connections_.end() || !found->second->channel.open()) {
       if (ours)
         peers_[link - 1]->queued.fetch_sub(static_cast<int64_t>(
-            packet->size() + LinkChannel::FrameOverhead(options_.key.has_value())));
+            packet->size() + identity::SecureChannel::FrameOverhead(options_.keys != nullptr)));
       continue;
     }
     Connection& c = *found->second;

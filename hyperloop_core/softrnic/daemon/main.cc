@@ -34,10 +34,7 @@ struct Options {
   uint32_t spin_us = 50;
   std::string cpu = "auto";
   std::string priority = "nice";
-  std::string listen;
-  std::string link_key;
-  std::vector<std::string> peers;
-  std::string peers_file;
+  LinkArguments links;
 };
 
 // For the signal handlers; set before they are installed.
@@ -158,14 +155,25 @@ uint64_t SteadyNs() {
                                    .count());
 }
 
+void TellOfLinks(const LinkOptions& options, const std::string& listening, Log& log) {
+  if (options.keys == nullptr) {
+    log.Write(LogLevel::kWarn,
+              "--insecure: links prove nothing and hide nothing; every user and program of this "
+              "machine can read and write the regions of its hosts" +
+                  (listening.empty() ? "" : " at " + listening));
+    return;
+  }
+  log.Write(LogLevel::kInfo, "links as " + options.keys->name() + ", key " +
+                                 identity::KeyText(options.keys->public_key()) +
+                                 (listening.empty() ? "" : ", at " + listening));
+}
+
 Status Serve(const Options& options, const std::shared_ptr<Log>& log) {
   RaiseDescriptorLimit();
   EngineLoopOptions loop_options{.spin_us = options.spin_us};
   HL_ASSIGN_OR_RETURN(const int cpu, ChooseCpu(options.cpu, &loop_options.spin_us, *log));
   loop_options.cpu = cpu;
-  HL_ASSIGN_OR_RETURN(
-      const LinkOptions link_options,
-      MakeLinkOptions(options.listen, options.link_key, options.peers, options.peers_file));
+  HL_ASSIGN_OR_RETURN(const LinkOptions link_options, MakeLinkOptions(options.links));
   std::unique_ptr<LinkServer> links;  // the engine's port: outlives it
   Engine engine{EngineOptions{.now_ns = SteadyNs}};
   HL_ASSIGN_OR_RETURN(auto loop, EngineLoop::Create(&engine, loop_options));
@@ -173,9 +181,7 @@ Status Serve(const Options& options, const std::shared_ptr<Log>& log) {
   if (link_options.any()) {
     HL_ASSIGN_OR_RETURN(links, LinkServer::Create(link_options, &engine, log));
     server->ShowLinks(links.get());
-    if (!links->listening().empty())
-      log->Write(LogLevel::kInfo, "links at " + links->listening() +
-                                      (link_options.key.has_value() ? ", keyed" : ", loopback"));
+    TellOfLinks(link_options, links->listening(), *log);
   }
   g_engine = &engine;
   g_server = server.get();
@@ -235,22 +241,26 @@ int Main(int argc, char** argv) {
                  "of the data thread: nice (nice -20), fifo (SCHED_FIFO; never spins) or none")
       ->capture_default_str()
       ->check(CLI::IsMember({"nice", "fifo", "none"}));
-  app.add_option("--listen", options.listen,
-                 "accept links from the daemons of other machines at this numeric address; port 0: "
-                 "any. Without it no port is open. Any but a loopback address needs --link-key")
+  app.add_option(
+         "--listen", options.links.listen,
+         "accept links from the daemons of other machines at this numeric address; port 0: "
+         "any. Without it no port is open. Needs --keys, or --insecure and a loopback address")
       ->type_name("ADDRESS:PORT");
-  app.add_option("--peer", options.peers,
+  app.add_option("--peer", options.links.peers,
                  "the daemon that emulated host HOST is attached to; repeat it for every host of "
                  "the group. This daemon's own hosts may be among them")
       ->type_name("HOST=ADDRESS:PORT");
-  app.add_option("--peers-file", options.peers_file,
+  app.add_option("--peers-file", options.links.peers_file,
                  "a file of HOST=ADDRESS:PORT lines, the same on every machine; # begins a comment "
                  "line")
       ->type_name("FILE");
-  app.add_option("--link-key", options.link_key,
-                 "file (mode 0600) of 64 hexadecimal digits, the same on every machine: links are "
-                 "then authenticated both ways and encrypted")
-      ->type_name("FILE");
+  app.add_option("--keys", options.links.keys_dir,
+                 "this host's keys directory (hyperloopctl keys init): both ends of a link prove "
+                 "who they are, must be trusted with the role link, and encrypt what passes")
+      ->type_name("DIR");
+  app.add_flag("--insecure", options.links.insecure,
+               "links without keys, between loopback addresses only: for emulation on a machine "
+               "without other users");
   CLI11_PARSE(app, argc, argv);
   const std::shared_ptr<Log> log = StderrLog("hyperloop-rnicd");
   if (options.priority == "fifo") {

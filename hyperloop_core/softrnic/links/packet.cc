@@ -207,4 +207,48 @@ std::vector<std::byte> EncodePacket(const Packet& p) {
   return bytes;
 }
 
+bool IsRequest(PacketType type) {
+  switch (type) {
+    case PacketType::kConnect:
+    case PacketType::kSend:
+    case PacketType::kWrite:
+    case PacketType::kRead:
+    case PacketType::kCompareSwap:
+    case PacketType::kFetchAdd:
+    case PacketType::kServiceRequest:
+    case PacketType::kServiceRelease:
+      return true;
+    case PacketType::kAccept:
+    case PacketType::kRefuse:
+    case PacketType::kAck:
+    case PacketType::kReadResponse:
+    case PacketType::kAtomicResponse:
+    case PacketType::kNak:
+    case PacketType::kRnrNak:
+    case PacketType::kServiceReply:
+      return false;
+  }
+  return false;
+}
+
+// FNV-1a, folded to 48 bits.
+uint64_t GidPrefix(const std::string& host) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char ch : host) hash = (hash ^ static_cast<unsigned char>(ch)) * 0x100000001b3;
+  return 0xfe80ull << 48 | ((hash ^ hash >> 48) & 0xffffffffffff);
+}
+
+std::optional<uint64_t> ClaimedPrefix(const Packet& p) {
+  size_t at = 0;
+  if (p.type == PacketType::kConnect) {
+    at = sizeof(GidBytes);  // behind the destination's
+  } else if (p.type != PacketType::kServiceRequest && p.type != PacketType::kServiceRelease) {
+    return std::nullopt;
+  }
+  uint64_t prefix;
+  if (p.payload.size() < at + sizeof prefix) return 0;
+  std::memcpy(&prefix, p.payload.data() + at, sizeof prefix);
+  return be64toh(prefix);
+}
+
 }  // namespace hyperloop::softrnic

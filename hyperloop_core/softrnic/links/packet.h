@@ -10,7 +10,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "hyperloop/core/status.h"
@@ -79,6 +81,15 @@ void EncodeHeader(const Packet& packet, std::byte* to);
 // Header and payload; `packet` must be one that ParsePacket takes. `length` is set from the payload
 // where there is one.
 std::vector<std::byte> EncodePacket(const Packet& packet);
+
+// True for what a peer asks on the connection that it made; false for answers to this engine.
+bool IsRequest(PacketType type);
+// The part of a host's GID that says which host it is: link-local and 48 bits of its name's hash.
+// The other half tells apart the hosts that had this name.
+uint64_t GidPrefix(const std::string& host);
+// That of the host in whose name a packet asks; nothing: it names none, but a session or a queue
+// pair that only those who were told of it can name.
+std::optional<uint64_t> ClaimedPrefix(const Packet& packet);
 
 inline constexpr size_t kServiceNameBytes = 64;  // 0-terminated
 inline constexpr uint32_t kMaxServiceReply = 16 + 512;

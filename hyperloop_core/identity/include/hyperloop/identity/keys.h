@@ -51,7 +51,7 @@ struct TrustedPeer {
   std::string name;
   PublicKey key{};
   Roles roles = 0;
-  std::string endpoint;  // empty: not told
+  std::string endpoint{};  // empty: not told
 
   std::string Line() const;  // as in the file, without the newline
   friend bool operator==(const TrustedPeer&, const TrustedPeer&) = default;

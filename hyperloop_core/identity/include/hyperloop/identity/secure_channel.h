@@ -36,18 +36,19 @@ struct SecureChannelOptions {
   bool dialer = false;
   // What is spoken after the introduction, and its version: "hyperloop link 3". 1 to 64 printable
   // characters; both ends must name the same.
-  std::string purpose;
-  std::shared_ptr<const KeyRing> ring;  // null: plain
+  std::string purpose{};
+  std::shared_ptr<const KeyRing> ring{};  // null: plain
   // The peer must have one of these roles.
   Roles peer_roles = kEveryRole;
   // The peer must have all of these names, with one of the roles each; usually a dialer's.
-  std::vector<std::string> peer_names;
+  std::vector<std::string> peer_names{};
   size_t max_body = 64 << 10;  // of a frame, either way
 };
 
 class SecureChannel {
  public:
-  // A dialer's first message is in TakeOutput at once.
+  // A dialer's first message is in TakeOutput at once. An acceptor costs next to nothing until the
+  // first message has come; the ring's keys as they are then count.
   explicit SecureChannel(SecureChannelOptions options);
   ~SecureChannel();
   SecureChannel(const SecureChannel&) = delete;
