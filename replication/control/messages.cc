@@ -1,6 +1,8 @@
 #include "control/messages.h"
 
+#include "common/printable.h"
 #include "common/text.h"
+#include "control/limits.h"
 
 namespace hyperloop::control {
 namespace {
@@ -13,7 +15,7 @@ constexpr size_t kMaxTables = 64;
 BodyUnion MakeError(const Status& status) {
   ErrorT error;
   error.code = static_cast<uint32_t>(status.code());
-  error.message = status.message();
+  error.message = Printable(status.message(), kMaxErrorText);
   return MakeBody(std::move(error));
 }
 
@@ -49,6 +51,7 @@ Result<BodyUnion> ParseMessage(std::span<const uint8_t> message) {
   if (body.value == nullptr) {
     return NotSupported(Text("control message of unknown type ", static_cast<int>(body.type)));
   }
+  HL_RETURN_IF_ERROR(CheckLimits(&body).WithContext(BodyName(body.type)));
   return body;
 }
 

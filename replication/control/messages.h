@@ -13,7 +13,7 @@
 
 namespace hyperloop::control {
 
-inline constexpr uint32_t kProtocolVersion = 2;
+inline constexpr uint32_t kProtocolVersion = 3;
 // A frame's length field counts the message alone. Requests are small; a reply may carry a region's
 // checksums.
 inline constexpr uint32_t kFrameHeader = 4;
@@ -29,6 +29,19 @@ BodyUnion MakeBody(Body body) {
 }
 BodyUnion MakeError(const Status& status);
 
+// Greatest sizes of texts, in bytes. Names have printable characters only; texts are for people,
+// and what is not printable in them arrives escaped.
+inline constexpr size_t kMaxName = 64;       // ids, versions, media, datapaths
+inline constexpr size_t kMaxEndpoint = 256;  // endpoints, hosts
+inline constexpr size_t kMaxOwnerName = 256;
+inline constexpr size_t kMaxText = 1024;  // what is wrong with a device, a log, a file
+inline constexpr size_t kMaxErrorText = 4096;
+// A Seal goes on from the epoch that the node granted last by at most this. Replicas differ by the
+// takings that did not reach all of them: whoever is further behind is led there in steps.
+inline constexpr uint64_t kMaxEpochStep = 1024;
+// No group comes near it, and every epoch up to it has successors enough.
+inline constexpr uint64_t kGreatestEpoch = 1ull << 62;
+
 // Null unless `body` is a Body.
 template <class Body>
 const Body* As(const BodyUnion& body) {
@@ -39,7 +52,8 @@ const Body* As(const BodyUnion& body) {
 // The whole frame: length and message.
 std::vector<uint8_t> EncodeFrame(const BodyUnion& body);
 // `message` is a frame without its length. kCorruption: not a message of this protocol;
-// kNotSupported: of another version. The body is present and of a type that control.fbs knows.
+// kNotSupported: of another version; kInvalidArgument: a field is out of its bounds, and named. The
+// body is present and of a type that control.fbs knows.
 Result<BodyUnion> ParseMessage(std::span<const uint8_t> message);
 // The length that a frame's first bytes announce; kCorruption when 0 or beyond `limit`.
 Result<uint32_t> ParseFrameHeader(std::span<const uint8_t, kFrameHeader> header, uint32_t limit);

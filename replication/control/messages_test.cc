@@ -4,6 +4,8 @@
 
 #include <random>
 
+#include "common/printable.h"
+
 namespace hyperloop::control {
 namespace {
 
@@ -94,6 +96,116 @@ TEST(MessagesTest, DamagedBytesAreHandled) {
     for (uint8_t& byte : noise) byte = static_cast<uint8_t>(random());
     EXPECT_FALSE(ParseMessage(noise).ok());
   }
+}
+
+// --- what a message says is bounded
+
+template <class Message>
+Result<BodyUnion> Received(Message message) {
+  const auto frame = EncodeFrame(MakeBody(std::move(message)));
+  return ParseMessage(Payload(frame));
+}
+
+// A peer may be anybody. Each field that ends up in a log, on a terminal or in a pool is refused by
+// name when it is too long.
+TEST(LimitsTest, LongFieldsAreRefusedByName) {
+  const std::string novel(60000, 'x');
+  const auto refused = [](const Result<BodyUnion>& received, const char* field) {
+    EXPECT_EQ(received.status().code(), Code::kInvalidArgument) << field;
+    EXPECT_NE(received.status().message().find(field), std::string::npos)
+        << received.status().message();
+    EXPECT_LT(received.status().message().size(), 1000u);
+  };
+  const auto hello = [&](std::string HelloReplyT::*field, const char* name) {
+    HelloReplyT reply;
+    reply.*field = novel;
+    refused(Received(reply), name);
+  };
+  hello(&HelloReplyT::node_id, "node_id");
+  hello(&HelloReplyT::host, "host");
+  hello(&HelloReplyT::program_version, "program_version");
+  hello(&HelloReplyT::media, "media");
+  hello(&HelloReplyT::device, "device");
+  hello(&HelloReplyT::group, "group");
+  hello(&HelloReplyT::sealed_owner_name, "sealed_owner_name");
+  HelloReplyT chain;
+  chain.installed_nodes = chain.installed_replicas = {novel};
+  refused(Received(chain), "installed_replicas");
+  chain.installed_nodes = chain.installed_replicas = std::vector<std::string>(9, "x");
+  refused(Received(chain), "installed_replicas");
+  chain.installed_nodes = {"one"};
+  chain.installed_replicas = {"one:1", "two:2"};
+  refused(Received(chain), "installed_replicas");
+
+  SealRequestT seal = Sample();
+  seal.owner_name = novel;
+  refused(Received(seal), "owner_name");
+  seal = Sample();
+  seal.group = novel;
+  refused(Received(seal), "group");
+  seal = Sample();
+  seal.owner_id.assign(17, 1);
+  refused(Received(seal), "owner_id");
+  seal = Sample();
+  seal.epoch = ~uint64_t{0};
+  refused(Received(seal), "epoch");
+  InstallRequestT install;
+  install.nodes = install.replicas = {novel};
+  refused(Received(install), "nodes");
+  install.nodes = {"one"};
+  refused(Received(install), "replicas");
+  PrepareMemberRequestT prepare;
+  prepare.datapath = novel;
+  refused(Received(prepare), "datapath");
+  AttachRequestT attach;
+  attach.gid.assign(600, 1);
+  refused(Received(attach), "gid");
+  ErrorT error;
+  error.message = novel;
+  refused(Received(error), "message");
+  ExamineReplyT examined;
+  examined.content = std::make_unique<ContentT>();
+  examined.content->damage = {"extent 1", novel};
+  refused(Received(examined), "damage");
+  examined.content->damage.clear();
+  examined.content->log_error = novel;
+  refused(Received(examined), "log_error");
+}
+
+// A line in a name would forge a line in a log.
+TEST(LimitsTest, TextsArriveEscapedAndNamesMustBePrintable) {
+  SealRequestT seal = Sample();
+  seal.owner_name = "ann\n[error] all is lost\x1b[2J \xc2\x9b \xe2\x80\xae é…";
+  auto received = Received(seal);
+  ASSERT_TRUE(received.ok()) << received.status().ToString();
+  EXPECT_EQ(As<SealRequestT>(*received)->owner_name,
+            "ann\\x0a[error] all is lost\\x1b[2J \\xc2\\x9b \\xe2\\x80\\xae é…");
+  seal.owner_name = std::string(kMaxOwnerName, '\n');
+  received = Received(seal);
+  ASSERT_TRUE(received.ok()) << received.status().ToString();
+  EXPECT_LE(As<SealRequestT>(*received)->owner_name.size(), kMaxOwnerName);
+  received = Received(*As<SealRequestT>(*received));
+  EXPECT_TRUE(received.ok()) << "said again";
+  HelloReplyT hello;
+  hello.host = "r0\nready";
+  EXPECT_EQ(Received(hello).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(Received(hello).status().message().find('\n'), std::string::npos);
+  const auto frame = EncodeFrame(MakeError(Fenced("a\nb" + std::string(60000, 'c'))));
+  const auto error = ParseMessage(Payload(frame));
+  ASSERT_TRUE(error.ok()) << error.status().ToString();
+  EXPECT_EQ(ErrorStatus(*As<ErrorT>(*error)).message().substr(0, 6), "a\\x0ab");
+}
+
+TEST(PrintableTest, CutsBetweenCharactersAndSaysSo) {
+  EXPECT_EQ(Printable("plain", 5), "plain");
+  EXPECT_EQ(Printable("plainer", 5), "pl…");
+  EXPECT_EQ(Printable("ééé", 6), "ééé");
+  EXPECT_EQ(Printable("éééé", 7), "éé…");
+  EXPECT_EQ(Printable("\xff", 9), "\\xff");
+  EXPECT_EQ(Printable("\xed\xa0\x80", 99), "\\xed\\xa0\\x80");  // half of a surrogate pair
+  EXPECT_EQ(Printable("\xc0\xaf", 99), "\\xc0\\xaf");           // longer than it need be
+  EXPECT_EQ(Printable("\xf0\x9f\x98\x80", 99), "\xf0\x9f\x98\x80");
+  EXPECT_FALSE(IsPrintable(std::string_view("a\0b", 3)));
 }
 
 TEST(MessagesTest, FrameLengthIsBounded) {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "common/printable.h"
 #include "ctl/command.h"
 #include "ctl/nodes.h"
 
@@ -117,19 +118,22 @@ bool SameFiles(const std::vector<FileInfo>& a, const std::vector<FileInfo>& b) {
                     });
 }
 
+std::string Shown(const std::string& text) { return Printable(text, 4096); }
+
 void PrintFiles(const Look& look) {
   for (const FileInfo& file : look.status.files) {
     std::printf("    %12llu  %-5s  %s\n", static_cast<unsigned long long>(file.size),
-                file.lane == Lane::kLog ? "log" : "local", file.name.c_str());
+                file.lane == Lane::kLog ? "log" : "local", Shown(file.name).c_str());
   }
 }
 
 void PrintText(const Look& look, const Look& first) {
   const NodeStatus& status = look.status;
+  // A damaged or foreign replica's words are not to be trusted with the terminal.
   std::printf("%s  %s  %s", look.place->name.c_str(), look.place->listen.c_str(),
               std::string(ProcessStateName(look.place->state)).c_str());
   if (!look.error.ok()) {
-    std::printf("\n  cannot be looked at: %s\n", look.error.message().c_str());
+    std::printf("\n  cannot be looked at: %s\n", Shown(look.error.message()).c_str());
     return;
   }
   std::printf("  media=%s  region %s\n", status.media.c_str(),
@@ -141,7 +145,7 @@ void PrintText(const Look& look, const Look& first) {
   std::printf("  epoch %llu (installed %llu), owner %s: %s\n",
               static_cast<unsigned long long>(status.sealed_epoch),
               static_cast<unsigned long long>(status.installed_epoch),
-              status.owner_name.empty() ? status.owner.c_str() : status.owner_name.c_str(),
+              Shown(status.owner_name.empty() ? status.owner : status.owner_name).c_str(),
               look.owner_lives  ? "alive"
               : status.released ? "closed"
                                 : "no heartbeat");
@@ -161,9 +165,10 @@ void PrintText(const Look& look, const Look& first) {
   std::printf("  %zu files of at most %llu, %llu of %llu extents; database %s\n",
               status.files.size(), static_cast<unsigned long long>(status.table_capacity),
               static_cast<unsigned long long>(status.extents_used),
-              static_cast<unsigned long long>(status.extents), status.directory.c_str());
-  if (!status.log_error.empty()) std::printf("  DAMAGED: %s\n", status.log_error.c_str());
-  for (const std::string& damage : status.damage) std::printf("  DAMAGED: %s\n", damage.c_str());
+              static_cast<unsigned long long>(status.extents), Shown(status.directory).c_str());
+  if (!status.log_error.empty()) std::printf("  DAMAGED: %s\n", Shown(status.log_error).c_str());
+  for (const std::string& damage : status.damage)
+    std::printf("  DAMAGED: %s\n", Shown(damage).c_str());
   if (&look != &first && SameFiles(status.files, first.status.files)) {
     std::printf("  the same files as %s\n", first.place->name.c_str());
   } else {
@@ -185,7 +190,9 @@ int Run(const Where& where, bool as_json) {
       PrintText(look, looks.front());
     }
   }
-  if (as_json) std::printf("%s\n", json.dump(2).c_str());
+  if (as_json)
+    std::printf("%s\n",
+                json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
   return all ? kExitOk : kExitFailure;
 }
 

@@ -205,7 +205,7 @@ inline constexpr size_t kConfigurationAddress = 80;
 // Epoch, primary and ordered replicas.
 struct Configuration {
   uint64_t epoch = 0;
-  Uuid owner{};  // the primary's, of that epoch
+  Uuid owner{};  // digest of the id of the primary of that epoch (control/owner.h)
   struct Replica {
     Uuid node{};
     std::string address;  // "host:port" of its control endpoint, at most 79 bytes
@@ -312,7 +312,7 @@ struct NodeState {
   Uuid node{};
   Uuid group{};  // nil: the region was never formatted
   uint64_t sealed_epoch = 0;
-  Uuid sealed_owner{};
+  Uuid sealed_owner{};      // digest of its id, as Configuration::owner
   Configuration installed;  // epoch 0: none
   bool released = false;    // the owner of the sealed epoch said goodbye
 };

@@ -17,7 +17,7 @@ namespace hyperloop {
 // Who we are to the replicas.
 struct Ownership {
   uint64_t epoch = 0;
-  Uuid owner{};
+  Uuid owner{};  // told to the replicas in requests alone (control/owner.h)
   std::string name;
 };
 

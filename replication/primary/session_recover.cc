@@ -100,8 +100,7 @@ Status Session::SealAnew(uint64_t epoch) {
   for (const auto& peer : peers_) {
     HL_ASSIGN_OR_RETURN(const control::HelloReplyT hello, peer->Hello());
     // What this primary installed itself, in an attempt that was cut short, is no rival's.
-    const bool mine =
-        hello.sealed_owner_id == std::vector<uint8_t>(own_.owner.begin(), own_.owner.end());
+    const bool mine = IsOwner(hello, configuration_.owner);
     if (hello.installed_epoch > configuration_.epoch && !mine)
       return Unavailable("another primary was installed");
     HL_RETURN_IF_ERROR(Passing(Seal(*peer, hello, info_.group).status()));

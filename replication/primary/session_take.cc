@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <thread>
 
+#include "common/printable.h"
 #include "common/text.h"
+#include "control/owner.h"
 #include "files/image_files.h"
 #include "hyperloop/replication/inspect.h"
 #include "journal/redo.h"
@@ -20,7 +22,8 @@ constexpr std::chrono::milliseconds kLookInterval{50};
 std::string OwnerName(const std::string& directory) {
   char host[256] = "?";
   gethostname(host, sizeof(host) - 1);
-  return Text("process ", getpid(), " on ", host, " for ", directory);
+  return Printable(Text("process ", getpid(), " on ", host, " for ", directory),
+                   control::kMaxOwnerName);
 }
 
 }  // namespace
@@ -180,14 +183,23 @@ Result<control::SealReplyT> Session::Seal(Peer& peer, const control::HelloReplyT
   request.group = FormatUuid(group);
   request.seen_sealed_epoch = seen.sealed_epoch;
   request.seen_installed_epoch = seen.installed_epoch;
-  Result<control::SealReplyT> reply = peer.Call<control::SealReplyT>(request, peer.slow_timeout());
-  if (reply.status().code() == Code::kFenced) {
-    return Busy(
-        Text("another primary takes the group at the same time: ", reply.status().message()));
+  const auto until = std::chrono::steady_clock::now() + peer.slow_timeout();
+  while (true) {  // once, unless more takings passed this replica by than a step allows
+    request.epoch = std::min(own_.epoch, request.seen_sealed_epoch + control::kMaxEpochStep);
+    Result<control::SealReplyT> reply =
+        peer.Call<control::SealReplyT>(request, peer.slow_timeout());
+    if (reply.status().code() == Code::kFenced) {
+      return Busy(
+          Text("another primary takes the group at the same time: ", reply.status().message()));
+    }
+    if (reply.ok() && reply->content == nullptr)
+      return Corruption(Text(peer.name(), " answered without content"));
+    if (!reply.ok() || request.epoch == own_.epoch) return reply;
+    request.seen_sealed_epoch = request.epoch;
+    if (std::chrono::steady_clock::now() < until) continue;
+    return Unavailable(Text(peer.name(), " is at epoch ", request.epoch, " on its way to epoch ",
+                            own_.epoch, " of the others; the next try goes on from there"));
   }
-  if (reply.ok() && reply->content == nullptr)
-    return Corruption(Text(peer.name(), " answered without content"));
-  return reply;
 }
 
 Result<std::vector<MemberContent>> Session::SealAll(const TakePlan& plan,
@@ -252,7 +264,7 @@ Status Session::InstallAll() {
   }
   for (const auto& peer : peers_) HL_RETURN_IF_ERROR(peer->Call<control::DoneT>(request).status());
   configuration_.epoch = own_.epoch;
-  configuration_.owner = own_.owner;
+  configuration_.owner = OwnerDigest(own_.owner);
   epoch_.store(own_.epoch, std::memory_order_relaxed);
   return {};
 }

@@ -128,12 +128,16 @@ Result<TakePlan> PlanTake(std::span<const MemberLook> members, uint64_t region_s
   return plan;
 }
 
+bool IsOwner(const control::HelloReplyT& hello, const Uuid& digest) {
+  return std::equal(hello.sealed_owner.begin(), hello.sealed_owner.end(), digest.begin(),
+                    digest.end());
+}
+
 Judgement JudgeStanding(const Configuration& own,
                         std::span<const std::optional<control::HelloReplyT>> before,
                         std::span<const std::optional<control::HelloReplyT>> now) {
-  const std::vector<uint8_t> owner(own.owner.begin(), own.owner.end());
   // What this primary sealed in an attempt that was cut short is its own still.
-  const auto mine = [&](const control::HelloReplyT& h) { return h.sealed_owner_id == owner; };
+  const auto mine = [&](const control::HelloReplyT& hello) { return IsOwner(hello, own.owner); };
   Judgement out{Standing::kOwner, own.epoch + 1, ""};
   for (size_t i = 0; i < own.replicas.size(); ++i) {
     if (!now[i].has_value()) continue;

@@ -46,6 +46,9 @@ const MemberLook* LivingOwner(std::span<const MemberLook> before,
 // Nobody can be alive: no watching is due.
 bool NobodyToWatch(std::span<const MemberLook> members);
 
+// The replica's sealed owner is the one whose id has this digest.
+bool IsOwner(const control::HelloReplyT& hello, const Uuid& digest);
+
 // What a primary may do whose group stopped answering.
 enum class Standing {
   kOwner,    // every member still serves its epoch: new queues under the same epoch

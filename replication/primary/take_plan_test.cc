@@ -191,13 +191,13 @@ class StandingTest : public testing::Test {
       control::HelloReplyT hello;
       hello.node_id = node;
       hello.sealed_epoch = hello.installed_epoch = 4;
-      hello.sealed_owner_id.assign(own_.owner.begin(), own_.owner.end());
+      hello.sealed_owner.assign(own_.owner.begin(), own_.owner.end());
       now_.emplace_back(hello);
     }
   }
   void SealForAnother(size_t i, uint64_t epoch) {
     now_[i]->sealed_epoch = epoch;
-    now_[i]->sealed_owner_id.assign(16, 9);
+    now_[i]->sealed_owner.assign(16, 9);
     now_[i]->sealed_owner_name = "the other";
   }
   Judgement Judge() { return JudgeStanding(own_, before_, now_); }

@@ -5,7 +5,9 @@
 #include <optional>
 #include <utility>
 
+#include "common/printable.h"
 #include "common/text.h"
+#include "control/owner.h"
 #include "files/member_check.h"
 #include "files/resync.h"
 
@@ -15,9 +17,6 @@ namespace {
 using control::BodyUnion;
 
 constexpr uint32_t kMinChecksumBlock = 512;
-// An epoch near 2^64 would leave no successor. Epochs differ between replicas by takings that did
-// not reach all of them, never by so much.
-constexpr uint64_t kMaxEpochStep = 1ull << 32;
 constexpr uint64_t kMaxChecksums = control::kMaxReply / 16;
 
 std::vector<uint8_t> Bytes(const Uuid& uuid) { return {uuid.begin(), uuid.end()}; }
@@ -117,11 +116,11 @@ control::HelloReplyT Node::Hello() const {
   reply.program_version = identity_.version;
   reply.media = identity_.media;
   reply.region_size = region_.size();
-  reply.device = service_.state();
+  reply.device = Printable(service_.state(), control::kMaxText);
   if (state_.group != kNilUuid) reply.group = FormatUuid(state_.group);
   reply.sealed_epoch = state_.sealed_epoch;
-  reply.sealed_owner_id = Bytes(state_.sealed_owner);
-  reply.sealed_owner_name = store_.owner_name();
+  if (state_.sealed_owner != kNilUuid) reply.sealed_owner = Bytes(state_.sealed_owner);
+  reply.sealed_owner_name = Printable(store_.owner_name(), control::kMaxOwnerName);
   reply.installed_epoch = state_.installed.epoch;
   for (const auto& each : state_.installed.replicas) {
     reply.installed_nodes.push_back(FormatUuid(each.node));
@@ -145,10 +144,10 @@ Status Node::CheckSeal(const control::SealRequestT& request, const Uuid& group) 
                        state_.installed.epoch, " is installed; the request rests on epochs ",
                        request.seen_sealed_epoch, " and ", request.seen_installed_epoch));
   }
-  if (request.epoch - state_.sealed_epoch > kMaxEpochStep) {
-    return InvalidArgument(Text("epoch ", request.epoch, " is more than ", kMaxEpochStep,
+  if (request.epoch - state_.sealed_epoch > control::kMaxEpochStep) {
+    return InvalidArgument(Text("epoch ", request.epoch, " is more than ", control::kMaxEpochStep,
                                 " beyond epoch ", state_.sealed_epoch,
-                                ", which is sealed here; primaries take the next one"));
+                                ", which is sealed here; primaries go on by no greater steps"));
   }
   if (state_.installed.epoch != 0 && group != state_.group) {
     return InvalidArgument(Text("this replica belongs to group ", FormatUuid(state_.group),
@@ -165,7 +164,7 @@ Result<control::SealReplyT> Node::Seal(const control::SealRequestT& request) {
   NodeState next = state_;
   next.group = group;
   next.sealed_epoch = request.epoch;
-  next.sealed_owner = owner;
+  next.sealed_owner = OwnerDigest(owner);
   next.released = false;
   HL_RETURN_IF_ERROR(Save(std::move(next)));
   store_.SetOwnerName(request.owner_name);
@@ -182,7 +181,7 @@ std::unique_ptr<control::ContentT> Node::Content(bool* settled) const {
   if (content->installed_epoch == 0) return content;
   const Result<RegionInfo> info = ParseSuperblock(region_, region_.size());
   if (!info.ok()) {
-    content->log_error = info.status().message();
+    content->log_error = Printable(info.status().message(), control::kMaxText);
     return content;
   }
   const std::optional<MemberCheck> checked = CheckWhileStill(region_, *info);
@@ -195,9 +194,11 @@ std::unique_ptr<control::ContentT> Node::Content(bool* settled) const {
   content->acked_seq = check.acked;
   if (!checked.has_value()) return content;
   if (!check.readable())
-    content->log_error = (check.log_error.ok() ? check.metadata_error : check.log_error).message();
+    content->log_error =
+        Printable((check.log_error.ok() ? check.metadata_error : check.log_error).message(),
+                  control::kMaxText);
   for (const ExtentDamage& each : check.damaged)
-    content->damage.push_back(each.Text(*info, check.table));
+    content->damage.push_back(Printable(each.Text(*info, check.table), control::kMaxText));
   for (const std::string& what : check.Damage(*info))
     Say(LogLevel::kError, Text("the region is damaged: ", what));
   return content;
@@ -311,7 +312,7 @@ Result<control::DoneT> Node::Release(const control::ReleaseRequestT& request) {
 
 Status Node::CheckOwner(uint64_t epoch, std::span<const uint8_t> owner) const {
   HL_ASSIGN_OR_RETURN(const Uuid id, ToUuid(owner, "owner id"));
-  if (epoch == state_.sealed_epoch && id == state_.sealed_owner) {
+  if (epoch == state_.sealed_epoch && OwnerDigest(id) == state_.sealed_owner) {
     store_.Beat();
     return {};
   }

@@ -126,6 +126,7 @@ std::vector<Input> Seeds() {
   HelloReplyT hello;
   hello.node_id = FormatUuid(kGroup);
   hello.installed_replicas = {"a:1", "b:2"};
+  hello.installed_nodes = {FormatUuid(kGroup), FormatUuid(kGroup)};
   seeds.push_back(EncodeFrame(MakeBody(hello)));
   ExamineReplyT examined;
   examined.content = std::make_unique<ContentT>();

@@ -44,8 +44,12 @@ class SessionCutTest : public testing::Test {
     for (int i = 0; i < 3; ++i) {
       const std::string name = "r" + std::to_string(i);
       auto replica = EmbeddedReplica::Start(
-          rnic_, name, folder_ + "/" + name, kRegion,
-          [this](const control::BodyUnion& request) { return Pass(request.type); });
+          rnic_, name, folder_ + "/" + name, kRegion, [this](const control::BodyUnion& request) {
+            // What the owner alone knows, for requests in its name.
+            if (const auto* attach = control::As<control::AttachRequestT>(request))
+              WithOwner([&](std::vector<uint8_t>& owner) { owner = attach->owner_id; });
+            return Pass(request.type);
+          });
       EXPECT_TRUE(replica.ok()) << replica.status().ToString();
       replicas_.push_back(std::move(replica).value());
     }
@@ -83,6 +87,11 @@ class SessionCutTest : public testing::Test {
         options, [this] { return rnic_.OpenDevice("primary"); }, log_);
     EXPECT_TRUE(store.ok()) << store.status().ToString();
     return store.ok() ? std::move(store).value() : nullptr;
+  }
+
+  void WithOwner(const std::function<void(std::vector<uint8_t>&)>& use) {
+    const std::lock_guard lock(owner_mutex_);
+    use(owner_);
   }
 
   // A taking that is cut at its request number `cut`. False: there are not so many.
@@ -144,7 +153,7 @@ class SessionCutTest : public testing::Test {
     const auto hello = Ask<control::HelloReplyT>(replica, control::HelloRequestT{});
     control::ReconnectRequestT reconnect;
     reconnect.epoch = hello.sealed_epoch;
-    reconnect.owner_id = hello.sealed_owner_id;
+    WithOwner([&](std::vector<uint8_t>& owner) { reconnect.owner_id = owner; });
     Ask<control::DoneT>(replica, reconnect);
   }
   // The primary's own region, mapped once more from its pool.
@@ -180,6 +189,8 @@ class SessionCutTest : public testing::Test {
   static constexpr uint64_t kRegion = 16 << 20;
   std::string folder_;
   softrnic::EmbeddedRnic rnic_;
+  std::mutex owner_mutex_;
+  std::vector<uint8_t> owner_;  // of the last AttachRequest, guarded by owner_mutex_
   std::atomic<int> requests_{0}, cut_{INT32_MAX};
   std::atomic<int> installs_until_lost_{0};
   std::atomic<Body> silent_{Body::NONE};  // who asks this gets no answer while it is set
@@ -421,6 +432,32 @@ TEST_F(SessionCutTest, ReplicaThatStopsAnsweringIsGivenUpInTime) {
 }
 
 // --- a group that is brought back
+
+// Takings that reach one replica alone leave the others behind, further than one Seal may go.
+TEST_F(SessionCutTest, ReplicasThatManyTakingsPassedByCatchUp) {
+  auto store = Taken();
+  ASSERT_NE(store, nullptr);
+  EXPECT_TRUE(store->Close().ok());
+  const uint64_t before = Ask<control::HelloReplyT>(0, control::HelloRequestT{}).sealed_epoch;
+  for (int i = 0; i < 3; ++i) {
+    const auto hello = Ask<control::HelloReplyT>(2, control::HelloRequestT{});
+    control::SealRequestT seal;
+    seal.epoch = hello.sealed_epoch + control::kMaxEpochStep;
+    seal.owner_id.assign(16, 0xcd);
+    seal.group = hello.group;
+    seal.seen_sealed_epoch = hello.sealed_epoch;
+    seal.seen_installed_epoch = hello.installed_epoch;
+    Ask<control::SealReplyT>(2, seal);
+  }
+  store = Taken();
+  ASSERT_NE(store, nullptr);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(Ask<control::HelloReplyT>(i, control::HelloRequestT{}).installed_epoch,
+              before + 3 * control::kMaxEpochStep + 1);
+  }
+  EXPECT_TRUE(store->Close().ok());
+  ExpectEqualRegions();
+}
 
 // One message of the reclaiming is lost; what was installed by then is the primary's own.
 TEST_F(SessionCutTest, ReclaimingThatIsCutInInstallGoesOn) {

@@ -25,7 +25,7 @@ struct NodeStatus {
   std::string node;
   std::string group;             // "" while the node was never taken
   uint64_t sealed_epoch = 0;     // the node serves this epoch and no older one
-  std::string owner;             // of the sealed epoch
+  std::string owner;             // of the sealed epoch: the digest of its id
   std::string owner_name;        // for people: process, host, directory
   bool released = false;         // that owner closed in order
   uint64_t heartbeat = 0;        // moves while the owner lives

@@ -1,0 +1,157 @@
+#include "control/limits.h"
+
+#include "common/printable.h"
+#include "common/text.h"
+#include "hyperloop/core/group.h"
+
+namespace hyperloop::control {
+namespace {
+
+constexpr size_t kIdSize = 16;
+
+Status TooLong(std::string_view field, size_t size, size_t limit) {
+  return InvalidArgument(
+      Text("control message with a field ", field, " of ", size, " B: at most ", limit));
+}
+
+Status Name(std::string_view field, const std::string& value, size_t limit = kMaxName) {
+  if (value.size() > limit) return TooLong(field, value.size(), limit);
+  if (IsPrintable(value)) return {};
+  return InvalidArgument(Text("control message with a field ", field,
+                              " that has unprintable characters: ", Printable(value, 4 * limit)));
+}
+
+Status Names(std::string_view field, const std::vector<std::string>& values, size_t limit) {
+  if (values.size() > kMaxGroupSize) {
+    return InvalidArgument(Text("control message with ", values.size(), " entries in field ", field,
+                                ": at most ", kMaxGroupSize));
+  }
+  for (const std::string& each : values) HL_RETURN_IF_ERROR(Name(field, each, limit));
+  return {};
+}
+
+Status ForPeople(std::string_view field, std::string* text, size_t limit = kMaxText) {
+  if (text->size() > limit) return TooLong(field, text->size(), limit);
+  if (!IsPrintable(*text)) *text = Printable(*text, limit);
+  return {};
+}
+
+Status Id(std::string_view field, const std::vector<uint8_t>& bytes) {
+  return bytes.size() > kIdSize ? TooLong(field, bytes.size(), kIdSize) : Status();
+}
+
+Status Epoch(std::string_view field, uint64_t epoch) {
+  if (epoch <= kGreatestEpoch) return {};
+  return InvalidArgument(Text("control message with epoch ", epoch, " in field ", field,
+                              ", which no group reaches: at most ", kGreatestEpoch));
+}
+
+// Fields that several messages have.
+template <class Message>
+Status Common(const Message& message) {
+  if constexpr (requires { message.epoch; }) HL_RETURN_IF_ERROR(Epoch("epoch", message.epoch));
+  if constexpr (requires { message.owner_id; })
+    HL_RETURN_IF_ERROR(Id("owner_id", message.owner_id));
+  if constexpr (requires { message.gid; }) HL_RETURN_IF_ERROR(Id("gid", message.gid));
+  return {};
+}
+
+Status Check(ContentT* content) {
+  if (content == nullptr) return {};
+  HL_RETURN_IF_ERROR(Epoch("installed_epoch", content->installed_epoch));
+  HL_RETURN_IF_ERROR(ForPeople("log_error", &content->log_error));
+  for (std::string& each : content->damage) HL_RETURN_IF_ERROR(ForPeople("damage", &each));
+  return {};
+}
+
+Status Check(HelloReplyT* hello) {
+  HL_RETURN_IF_ERROR(Name("node_id", hello->node_id));
+  HL_RETURN_IF_ERROR(Name("host", hello->host, kMaxEndpoint));
+  HL_RETURN_IF_ERROR(Name("program_version", hello->program_version));
+  HL_RETURN_IF_ERROR(Name("media", hello->media));
+  HL_RETURN_IF_ERROR(ForPeople("device", &hello->device));
+  HL_RETURN_IF_ERROR(Name("group", hello->group));
+  HL_RETURN_IF_ERROR(Epoch("sealed_epoch", hello->sealed_epoch));
+  HL_RETURN_IF_ERROR(Id("sealed_owner", hello->sealed_owner));
+  HL_RETURN_IF_ERROR(ForPeople("sealed_owner_name", &hello->sealed_owner_name, kMaxOwnerName));
+  HL_RETURN_IF_ERROR(Epoch("installed_epoch", hello->installed_epoch));
+  HL_RETURN_IF_ERROR(Names("installed_replicas", hello->installed_replicas, kMaxEndpoint));
+  HL_RETURN_IF_ERROR(Names("installed_nodes", hello->installed_nodes, kMaxName));
+  if (hello->installed_nodes.size() == hello->installed_replicas.size()) return {};
+  return InvalidArgument(Text("control message with ", hello->installed_nodes.size(),
+                              " installed_nodes and ", hello->installed_replicas.size(),
+                              " installed_replicas"));
+}
+
+Status Check(SealRequestT* seal) {
+  HL_RETURN_IF_ERROR(ForPeople("owner_name", &seal->owner_name, kMaxOwnerName));
+  return Name("group", seal->group);
+}
+
+Status Check(SealReplyT* reply) { return Check(reply->content.get()); }
+Status Check(ExamineReplyT* reply) { return Check(reply->content.get()); }
+
+Status Check(InstallRequestT* install) {
+  HL_RETURN_IF_ERROR(Names("nodes", install->nodes, kMaxName));
+  return Names("replicas", install->replicas, kMaxEndpoint);
+}
+
+Status Check(PrepareMemberRequestT* prepare) { return Name("datapath", prepare->datapath); }
+
+Status Check(ErrorT* error) { return ForPeople("message", &error->message, kMaxErrorText); }
+
+// Messages without texts of their own.
+template <class Message>
+Status Check(Message*) {
+  return {};
+}
+
+template <class Message>
+Status CheckAs(BodyUnion* body) {
+  auto* message = static_cast<Message*>(body->value);
+  HL_RETURN_IF_ERROR(Common(*message));
+  return Check(message);
+}
+
+}  // namespace
+
+Status CheckLimits(BodyUnion* body) {
+  switch (body->type) {
+    case Body::HelloReply:
+      return CheckAs<HelloReplyT>(body);
+    case Body::SealRequest:
+      return CheckAs<SealRequestT>(body);
+    case Body::SealReply:
+      return CheckAs<SealReplyT>(body);
+    case Body::ExamineReply:
+      return CheckAs<ExamineReplyT>(body);
+    case Body::AttachRequest:
+      return CheckAs<AttachRequestT>(body);
+    case Body::AttachReply:
+      return CheckAs<AttachReplyT>(body);
+    case Body::ChecksumsRequest:
+      return CheckAs<ChecksumsRequestT>(body);
+    case Body::InstallRequest:
+      return CheckAs<InstallRequestT>(body);
+    case Body::PrepareMemberRequest:
+      return CheckAs<PrepareMemberRequestT>(body);
+    case Body::ConnectMemberRequest:
+      return CheckAs<ConnectMemberRequestT>(body);
+    case Body::ReconnectRequest:
+      return CheckAs<ReconnectRequestT>(body);
+    case Body::ReleaseRequest:
+      return CheckAs<ReleaseRequestT>(body);
+    case Body::Error:
+      return CheckAs<ErrorT>(body);
+    case Body::NONE:
+    case Body::HelloRequest:
+    case Body::ExamineRequest:
+    case Body::ChecksumsReply:
+    case Body::PrepareMemberReply:
+    case Body::Done:
+      break;  // nothing in them is said or kept
+  }
+  return {};
+}
+
+}  // namespace hyperloop::control

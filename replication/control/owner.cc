@@ -1,0 +1,20 @@
+#include "control/owner.h"
+
+#include <sodium.h>
+
+#include <string_view>
+
+namespace hyperloop {
+
+Uuid OwnerDigest(const Uuid& id) {
+  constexpr std::string_view kKey = "HyperLoop owner of an epoch";
+  static_assert(kKey.size() >= crypto_generichash_KEYBYTES_MIN);
+  Uuid digest;
+  static_assert(sizeof(digest) >= crypto_generichash_BYTES_MIN);
+  // It fails only for sizes that are out of its bounds.
+  crypto_generichash(digest.data(), digest.size(), id.data(), id.size(),
+                     reinterpret_cast<const unsigned char*>(kKey.data()), kKey.size());
+  return digest;
+}
+
+}  // namespace hyperloop
