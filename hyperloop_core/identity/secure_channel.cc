@@ -199,6 +199,7 @@ Status SecureChannel::Impl::TakePreface(std::span<const std::byte> bytes) {
   if (other.acceptor == own.acceptor)
     return Corruption(options_.dialer ? "this end dialed itself: nobody else listens there"
                                       : "the other end did not dial");
+  if (other.acceptor > 1) return Corruption("malformed introduction");
   if (std::memcmp(other.purpose, own.purpose, sizeof own.purpose) != 0) {
     std::string theirs = Printable(std::as_bytes(std::span(other.purpose)), kMaxPurpose);
     theirs.resize(std::min(theirs.find('?'), theirs.size()));

@@ -17,6 +17,7 @@
 #include "cluster/cluster_file.h"
 #include "cluster/process.h"
 #include "hyperloop/core/trusted_files.h"
+#include "hyperloop/identity/keys.h"
 #include "hyperloop/replication/options.h"
 
 namespace hyperloop {
@@ -39,6 +40,7 @@ struct Paths {
   std::string Pid(const std::string& name) const { return File(name + ".pid"); }
   std::string Log(const std::string& name) const { return File(name + ".log"); }
   std::string Pool(const std::string& name) const { return File(name + ".pool"); }
+  std::string Keys() const { return File("keys"); }
 };
 
 // Held while a cluster is changed; goes with the process that holds it.
@@ -112,6 +114,7 @@ Result<ClusterInfo> Describe(const Paths& paths, const ClusterFile& file) {
     store.datapath = Datapath::kFanout;
   }
   store.pool = paths.Pool("primary");
+  if (fs::exists(paths.Keys())) store.keys = paths.Keys();
   for (const ClusterFile::Replica& replica : file.replicas) {
     HL_ASSIGN_OR_RETURN(ClusterProcess process, Look(paths, replica.name));
     process.listen = replica.listen;
@@ -175,6 +178,14 @@ Result<Paths> MakeDirectory(const ClusterOptions& options) {
   return paths;
 }
 
+// This machine's name as an identity has it.
+std::string IdentityName() {
+  char host[identity::kMaxName + 1] = "";
+  ::gethostname(host, identity::kMaxName);
+  const std::string name = host;
+  return identity::ValidName(name) ? name : "localhost";
+}
+
 // The description of the cluster to start: that of the directory, or a new one. Writes nothing.
 Result<ClusterFile> DescriptionFor(const ClusterOptions& options, const Paths& paths, bool* fresh) {
   Result<ClusterFile> file = LoadDescription(paths);
@@ -199,7 +210,9 @@ Result<ClusterFile> DescriptionFor(const ClusterOptions& options, const Paths& p
   }
   for (const fs::directory_entry& entry : fs::directory_iterator(paths.directory)) {
     const std::string name = entry.path().filename();
-    if (name == "lock" || entry.path().extension() == ".log") continue;  // of an earlier try
+    // Of an earlier try.
+    if (name == "lock" || name == "keys" || name == "keys.new") continue;
+    if (entry.path().extension() == ".log") continue;
     return AlreadyExists(paths.directory +
                          " is not a cluster's directory and not empty (it holds " + name +
                          "); give a new one");
@@ -242,6 +255,30 @@ bool PortIsFree(uint16_t port) {
   const bool free = ::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
   ::close(fd);
   return free;
+}
+
+// The machine's identity, which all processes of the cluster share, and whom they trust: itself.
+Status MakeKeys(const Paths& paths, const ClusterFile& file) {
+  if (fs::exists(paths.Keys())) return identity::KeyRing::Load(paths.Keys()).status();
+  for (const ClusterFile::Replica& replica : file.replicas) {
+    HL_ASSIGN_OR_RETURN(const ClusterProcess process, Look(paths, replica.name));
+    if (process.state == ProcessState::kDead) continue;
+    return InvalidArgument(replica.name + " of the cluster at " + paths.directory +
+                           " runs without keys. End the cluster first, which keeps its data: "
+                           "hyperloopctl cluster stop --dir " +
+                           paths.directory);
+  }
+  const std::string name = IdentityName();
+  // Under another name until it is whole.
+  const std::string made = paths.File("keys.new");
+  std::error_code error;
+  fs::remove_all(made, error);
+  if (error) return FromErrno(error.value(), made);
+  HL_RETURN_IF_ERROR(identity::MakeIdentity(made, name));
+  HL_ASSIGN_OR_RETURN(const auto ring, identity::KeyRing::Load(made));
+  HL_RETURN_IF_ERROR(identity::Trust(made, {name, ring->public_key(), identity::kEveryRole, ""}));
+  if (::rename(made.c_str(), paths.Keys().c_str()) != 0) return FromErrno(errno, paths.Keys());
+  return Status::Ok();
 }
 
 // One call of StartCluster: ends what it began unless it got through.
@@ -331,7 +368,8 @@ class Starter {
     std::vector<std::string> arguments{"--pool",   paths_.Pool(replica->name),
                                        "--size",   std::to_string(file_.region_size),
                                        "--listen", replica->listen,
-                                       "--media",  file_.media};
+                                       "--media",  file_.media,
+                                       "--keys",   paths_.Keys()};
     if (file_.provider == "softrnic") {
       arguments.insert(arguments.end(), {"--device", paths_.Socket(), "--host", replica->name});
     } else {
@@ -391,6 +429,7 @@ Result<ClusterInfo> StartCluster(const ClusterOptions& options) {
   HL_ASSIGN_OR_RETURN(ClusterFile file, DescriptionFor(options, paths, &fresh));
   HL_RETURN_IF_ERROR(Describe(paths, file).status());  // whether its pid files can be trusted
   HL_RETURN_IF_ERROR(CheckSpace(paths, file));
+  HL_RETURN_IF_ERROR(MakeKeys(paths, file));
   // Before anything runs: whoever finds the directory after a crash in between can stop what is
   // there.
   HL_RETURN_IF_ERROR(cluster::SaveClusterFile(file, paths.Description()));
@@ -409,6 +448,8 @@ Result<ClusterInfo> StartCluster(const ClusterOptions& options) {
       }
       ::unlink(paths.Socket().c_str());
       ::unlink(paths.Description().c_str());
+      std::error_code ignored;
+      fs::remove_all(paths.Keys(), ignored);
     }
     return status;
   }

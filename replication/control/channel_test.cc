@@ -11,6 +11,7 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <optional>
 #include <thread>
 
 #include "control/client.h"
@@ -25,20 +26,21 @@ using namespace std::chrono_literals;
 class ServerFixture : public testing::Test {
  protected:
   ServerFixture() {
-    auto server = ControlServer::Listen({"127.0.0.1", 0}, [this](const BodyUnion& request) {
-      ++handled_;
-      if (As<HelloRequestT>(request) != nullptr) {
-        HelloReplyT reply;
-        reply.region_size = 4096;
-        return MakeBody(std::move(reply));
-      }
-      if (As<ChecksumsRequestT>(request) != nullptr) {
-        ChecksumsReplyT reply;
-        reply.checksums.assign(512 << 10, 1);  // larger than socket buffers
-        return MakeBody(std::move(reply));
-      }
-      return MakeError(Fenced("no"));
-    });
+    auto server =
+        ControlServer::Listen({"127.0.0.1", 0}, Trust(), [this](const BodyUnion& request) {
+          ++handled_;
+          if (As<HelloRequestT>(request) != nullptr) {
+            HelloReplyT reply;
+            reply.region_size = 4096;
+            return MakeBody(std::move(reply));
+          }
+          if (As<ChecksumsRequestT>(request) != nullptr) {
+            ChecksumsReplyT reply;
+            reply.checksums.assign(512 << 10, 1);  // larger than socket buffers
+            return MakeBody(std::move(reply));
+          }
+          return MakeError(Fenced("no"));
+        });
     EXPECT_TRUE(server.ok()) << server.status().ToString();
     server_ = std::move(server).value();
     wake_ = Fd(eventfd(0, EFD_CLOEXEC));
@@ -76,7 +78,7 @@ class ServerFixture : public testing::Test {
     return all;
   }
   Status Hello() {
-    auto client = ControlClient::Connect(server_->endpoint(), 5s);
+    auto client = ControlClient::Connect(server_->endpoint(), Trust(), 5s);
     if (!client.ok()) return client.status();
     return (*client)->Call<HelloReplyT>(HelloRequestT{}, 5s).status();
   }
@@ -89,7 +91,7 @@ class ServerFixture : public testing::Test {
 };
 
 TEST_F(ServerFixture, AnswersManyRequestsOnOneConnection) {
-  auto client = ControlClient::Connect(server_->endpoint(), 5s);
+  auto client = ControlClient::Connect(server_->endpoint(), Trust(), 5s);
   ASSERT_TRUE(client.ok());
   for (int i = 0; i < 100; ++i) {
     const auto reply = (*client)->Call<HelloReplyT>(HelloRequestT{}, 5s);
@@ -107,7 +109,7 @@ TEST_F(ServerFixture, AnswersManyRequestsOnOneConnection) {
 
 // A peer waits to be accepted while no descriptor is left: the server must not turn in circles.
 TEST(ControlServer, OutOfDescriptorsItPausesAndRecovers) {
-  auto server = ControlServer::Listen({"127.0.0.1", 0},
+  auto server = ControlServer::Listen({"127.0.0.1", 0}, Trust(),
                                       [](const BodyUnion&) { return MakeError(Fenced("no")); });
   ASSERT_TRUE(server.ok()) << server.status().ToString();
   const Fd wake(eventfd(0, EFD_CLOEXEC));
@@ -124,9 +126,9 @@ TEST(ControlServer, OutOfDescriptorsItPausesAndRecovers) {
   }
   EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
   EXPECT_LT(turns, 20);
-  const std::vector<uint8_t> request = EncodeFrame(MakeBody(HelloRequestT{}));
-  ASSERT_EQ(send(waiting->get(), request.data(), request.size(), MSG_NOSIGNAL),
-            static_cast<ssize_t>(request.size()));
+  const auto words = Trust().Dial((*server)->endpoint())->TakeOutput();
+  ASSERT_EQ(send(waiting->get(), words.data(), words.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(words.size()));
   const auto deadline = Clock::now() + 5s;
   while (!WaitReady(waiting->get(), POLLIN, Clock::now()).ok() && Clock::now() < deadline) {
     EXPECT_TRUE((*server)->Serve(Clock::now() + 20ms, wake.get()).ok());
@@ -135,66 +137,119 @@ TEST(ControlServer, OutOfDescriptorsItPausesAndRecovers) {
 }
 
 TEST_F(ServerFixture, LongAnswersPassInPieces) {
-  auto client = ControlClient::Connect(server_->endpoint(), 5s);
+  auto client = ControlClient::Connect(server_->endpoint(), Trust(), 5s);
   ASSERT_TRUE(client.ok());
   const auto reply = (*client)->Call<ChecksumsReplyT>(ChecksumsRequestT{}, 10s);
   ASSERT_TRUE(reply.ok()) << reply.status().ToString();
   EXPECT_EQ(reply->checksums.size(), 512u << 10);
 }
 
-TEST_F(ServerFixture, MalformedFrameGetsAnErrorAndNothingMore) {
+// What a peer says that has introduced itself.
+class SpokenConnection {
+ public:
+  explicit SpokenConnection(Fd fd)
+      : fd_(std::move(fd)), channel_(Trust().Dial({"127.0.0.1", 1}), kMaxReply) {
+    Flush();
+    while (!channel_.open()) EXPECT_FALSE(Hear().has_value());
+  }
+  // Without an introduction.
+  void SayRaw(std::span<const uint8_t> bytes) {
+    EXPECT_EQ(send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+  }
+  // As one piece of the stream of messages.
+  void Say(std::span<const uint8_t> bytes) {
+    channel_.Send(bytes);
+    Flush();
+  }
+  // The next message; nothing: there was only a part, or the end, or it has just opened.
+  std::optional<BodyUnion> Hear() {
+    const bool before = channel_.open();
+    const auto message = channel_.Next();
+    EXPECT_TRUE(message.ok()) << message.status().ToString();
+    if (channel_.open() != before) return std::nullopt;
+    if (message.ok() && message->has_value()) {
+      auto body = ParseMessage(**message);
+      EXPECT_TRUE(body.ok()) << body.status().ToString();
+      if (body.ok()) return std::move(body).value();
+    }
+    std::array<std::byte, 4096> piece;
+    EXPECT_TRUE(WaitReady(fd_.get(), POLLIN, Clock::now() + 20s).ok());
+    const ssize_t got = recv(fd_.get(), piece.data(), piece.size(), 0);
+    ended_ = got <= 0;
+    if (!ended_) channel_.Append(std::span(piece).first(static_cast<size_t>(got)));
+    return std::nullopt;
+  }
+  bool ended() const { return ended_; }
+
+ private:
+  void Flush() {
+    const auto output = channel_.TakeOutput();
+    EXPECT_EQ(send(fd_.get(), output.data(), output.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(output.size()));
+  }
+  Fd fd_;
+  MessageChannel channel_;
+  bool ended_ = false;
+};
+
+TEST_F(ServerFixture, MalformedMessageGetsAnErrorAndNothingMore) {
   const std::vector<std::vector<uint8_t>> attacks = {
       {0, 0, 0, 0},                          // empty
       {0xff, 0xff, 0xff, 0xff},              // 4 GiB announced
       {8, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8},  // not a message
       {'G', 'E', 'T', ' '}};
   for (const auto& attack : attacks) {
+    SpokenConnection connection(RawConnection());
+    connection.Say(attack);
+    std::optional<BodyUnion> answer;
+    while (!answer.has_value() && !connection.ended()) answer = connection.Hear();
+    ASSERT_TRUE(answer.has_value());
+    EXPECT_NE(As<ErrorT>(*answer), nullptr);
+    while (!connection.ended()) EXPECT_FALSE(connection.Hear().has_value());
+  }
+  EXPECT_EQ(handled_, 0);
+  EXPECT_TRUE(Hello().ok());
+}
+
+TEST_F(ServerFixture, WhoDoesNotIntroduceItselfIsClosed) {
+  const auto request = EncodeFrame(MakeBody(HelloRequestT{}));  // as earlier releases began
+  const std::vector<uint8_t> attacks[] = {{0, 0, 0, 0},
+                                          {0xff, 0xff, 0xff, 0xff},
+                                          request,
+                                          {'G', 'E', 'T', ' ', '/', ' ', 'H', 'T', 'T', 'P'}};
+  for (const auto& attack : attacks) {
     const Fd fd = RawConnection();
     SendBytes(fd, attack);
-    const auto answer = Drain(fd);
-    ASSERT_GT(answer.size(), kFrameHeader);
-    const auto body = ParseMessage(std::span(answer).subspan(kFrameHeader));
-    ASSERT_TRUE(body.ok());
-    EXPECT_NE(As<ErrorT>(*body), nullptr);
+    EXPECT_TRUE(Drain(fd).empty());
   }
   EXPECT_EQ(handled_, 0);
   EXPECT_TRUE(Hello().ok());
 }
 
 TEST_F(ServerFixture, PipelinedRequestsAreAnsweredInOrder) {
-  const Fd fd = RawConnection();
+  SpokenConnection connection(RawConnection());
   const auto frame = EncodeFrame(MakeBody(HelloRequestT{}));
   std::vector<uint8_t> three;
   for (int i = 0; i < 3; ++i) three.insert(three.end(), frame.begin(), frame.end());
-  SendBytes(fd, three);
-  std::vector<uint8_t> answers;
-  const auto answered = [&] {  // whole frames so far
-    int count = 0;
-    for (size_t at = 0; at + kFrameHeader <= answers.size(); ++count) {
-      uint32_t length = 0;
-      std::memcpy(&length, answers.data() + at, sizeof(length));
-      at += kFrameHeader + length;
-      if (at > answers.size()) break;
-    }
-    return count;
-  };
-  while (answered() < 3) {
-    ASSERT_TRUE(WaitReady(fd.get(), POLLIN, Clock::now() + 20s).ok());
-    std::array<uint8_t, 4096> piece;
-    const ssize_t got = recv(fd.get(), piece.data(), piece.size(), 0);
-    ASSERT_GT(got, 0);
-    answers.insert(answers.end(), piece.begin(), piece.begin() + got);
-  }
+  connection.Say(three);
+  int answered = 0;
+  while (answered < 3 && !connection.ended()) answered += connection.Hear().has_value() ? 1 : 0;
+  EXPECT_EQ(answered, 3);
   EXPECT_EQ(handled_, 3);
 }
 
 // Half a frame neither blocks others nor keeps its place for ever.
 TEST_F(ServerFixture, SlowSenderIsDroppedAndDisturbsNobody) {
-  const Fd slow = RawConnection();
+  const Fd stranger = RawConnection();
+  const auto words = Trust().Dial(server_->endpoint())->TakeOutput();
+  SendBytes(stranger, std::span(reinterpret_cast<const uint8_t*>(words.data()), words.size() / 2));
+  SpokenConnection slow(RawConnection());
   const auto frame = EncodeFrame(MakeBody(HelloRequestT{}));
-  SendBytes(slow, std::span(frame).first(frame.size() / 2));
+  slow.Say(std::span(frame).first(frame.size() / 2));
   EXPECT_TRUE(Hello().ok());
-  EXPECT_TRUE(Drain(slow).empty());  // ends only when the server closes
+  EXPECT_TRUE(Drain(stranger).empty());  // ends only when the server closes
+  while (!slow.ended()) EXPECT_FALSE(slow.Hear().has_value());
   EXPECT_TRUE(Hello().ok());
 }
 
@@ -210,7 +265,7 @@ TEST(ControlClientTest, NobodyThereIsNamedWithTheRemedy) {
     const auto listener = ListenOn({"127.0.0.1", 0}, &bound);
     ASSERT_TRUE(listener.ok());
   }
-  const auto client = ControlClient::Connect(bound, 2s);
+  const auto client = ControlClient::Connect(bound, Trust(), 2s);
   ASSERT_EQ(client.status().code(), Code::kUnavailable);
   EXPECT_NE(client.status().message().find(bound.ToString()), std::string::npos);
   EXPECT_NE(client.status().message().find("hyperloop-replica"), std::string::npos);
@@ -220,7 +275,7 @@ TEST(ControlClientTest, SilentPeerTimesOut) {
   Endpoint bound;
   const auto listener = ListenOn({"127.0.0.1", 0}, &bound);  // accepts by backlog, never answers
   ASSERT_TRUE(listener.ok());
-  auto client = ControlClient::Connect(bound, 2s);
+  auto client = ControlClient::Connect(bound, Trust(), 2s);
   ASSERT_TRUE(client.ok());
   const auto reply = (*client)->Call<HelloReplyT>(HelloRequestT{}, 50ms);
   EXPECT_EQ(reply.status().code(), Code::kTimedOut);

@@ -3,44 +3,30 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <thread>
 
 namespace hyperloop::control {
 namespace {
 
-Status SendAll(int fd, std::span<const uint8_t> bytes, Deadline deadline) {
-  while (!bytes.empty()) {
-    const ssize_t sent = send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (sent >= 0) {
-      bytes = bytes.subspan(static_cast<size_t>(sent));
-    } else if (errno == EAGAIN) {
-      HL_RETURN_IF_ERROR(WaitReady(fd, POLLOUT, deadline));
-    } else if (errno != EINTR) {
-      return FromErrno(errno, "send");
-    }
-  }
-  return {};
-}
+// Between two tries to be let in.
+constexpr std::chrono::milliseconds kFirstPause{1}, kLongestPause{64};
+constexpr size_t kPiece = 64u << 10;
 
-Status ReceiveAll(int fd, std::span<uint8_t> bytes, Deadline deadline) {
-  while (!bytes.empty()) {
-    const ssize_t got = recv(fd, bytes.data(), bytes.size(), 0);
-    if (got > 0) {
-      bytes = bytes.subspan(static_cast<size_t>(got));
-    } else if (got == 0) {
-      return Unavailable("the replica closed the connection");
-    } else if (errno == EAGAIN) {
-      HL_RETURN_IF_ERROR(WaitReady(fd, POLLIN, deadline));
-    } else if (errno != EINTR) {
-      return FromErrno(errno, "receive");
-    }
-  }
-  return {};
+bool Gone(int error) { return error == ECONNRESET || error == EPIPE; }
+
+// What was changed on the way says nothing about the replica.
+Status OfTheWay(const Status& status) {
+  if (status.code() != Code::kCorruption) return status;
+  return Unavailable(Text("the connection is disturbed: ", status.message()));
 }
 
 }  // namespace
 
 Result<std::unique_ptr<ControlClient>> ControlClient::Connect(const Endpoint& endpoint,
+                                                              const Trust& trust,
                                                               std::chrono::nanoseconds timeout) {
   const std::string name = "replica " + endpoint.ToString();
   const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(timeout);
@@ -53,7 +39,8 @@ Result<std::unique_ptr<ControlClient>> ControlClient::Connect(const Endpoint& en
                        "; check the address, or start it: hyperloop-replica --listen ",
                        endpoint.ToString(), " …"));
   }
-  return std::unique_ptr<ControlClient>(new ControlClient(std::move(fd).value(), name));
+  return std::unique_ptr<ControlClient>(
+      new ControlClient(std::move(fd).value(), endpoint, trust, name));
 }
 
 Result<BodyUnion> ControlClient::Exchange(const BodyUnion& request, Deadline deadline) {
@@ -61,20 +48,89 @@ Result<BodyUnion> ControlClient::Exchange(const BodyUnion& request, Deadline dea
   Result<BodyUnion> answer = ExchangeOnce(request, deadline);
   if (!answer.ok()) {
     fd_ = Fd();  // the stream may be in the middle of a frame
-    return answer.status().WithContext(Text(name_, " did not answer ", BodyName(request.type)));
+    const Status& why = answer.status();
+    if (why.code() == Code::kPermissionDenied || why.code() == Code::kNotSupported)
+      return why.WithContext(name_);
+    return Status(why.code() == Code::kAborted ? Code::kUnavailable : why.code(), why.message())
+        .WithContext(Text(name_, " did not answer ", BodyName(request.type)));
   }
   if (const auto* error = As<ErrorT>(*answer)) return ErrorStatus(*error).WithContext(name_);
   return answer;
 }
 
 Result<BodyUnion> ControlClient::ExchangeOnce(const BodyUnion& request, Deadline deadline) {
-  HL_RETURN_IF_ERROR(SendAll(fd_.get(), EncodeFrame(request), deadline));
-  std::array<uint8_t, kFrameHeader> header{};
-  HL_RETURN_IF_ERROR(ReceiveAll(fd_.get(), header, deadline));
-  HL_ASSIGN_OR_RETURN(const uint32_t length, ParseFrameHeader(header, kMaxReply));
-  std::vector<uint8_t> message(length);
-  HL_RETURN_IF_ERROR(ReceiveAll(fd_.get(), message, deadline));
-  return ParseMessage(message);
+  HL_RETURN_IF_ERROR(Introduce(deadline));
+  channel_->Send(EncodeFrame(request));
+  HL_RETURN_IF_ERROR(SendOutput(deadline));
+  while (true) {
+    const auto message = channel_->Next();
+    if (!message.ok()) return OfTheWay(message.status());
+    if (!message->has_value()) {
+      HL_RETURN_IF_ERROR(ReceiveSome(deadline));
+      continue;
+    }
+    HL_ASSIGN_OR_RETURN(BodyUnion answer, ParseMessage(**message));
+    if (const auto* hello = As<HelloReplyT>(answer))
+      HL_RETURN_IF_ERROR(trust_.CheckHost(channel_->peer(), hello->host));
+    return answer;
+  }
+}
+
+Status ControlClient::Introduce(Deadline deadline) {
+  if (channel_ != nullptr) return {};
+  for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+    const Status introduced = IntroduceOnce(deadline);
+    if (introduced.code() != Code::kAborted || Clock::now() + pause >= deadline) return introduced;
+    std::this_thread::sleep_for(pause);
+    HL_ASSIGN_OR_RETURN(fd_, ConnectTo(endpoint_, deadline));
+  }
+}
+
+Status ControlClient::IntroduceOnce(Deadline deadline) {
+  channel_ = std::make_unique<MessageChannel>(trust_.Dial(endpoint_), kMaxReply);
+  while (true) {
+    HL_RETURN_IF_ERROR(SendOutput(deadline));
+    const auto message = channel_->Next();
+    if (!message.ok()) return OfTheWay(message.status());
+    if (channel_->open()) return trust_.CheckPlace(channel_->peer(), endpoint_);
+    // What Next has just taken may have its answer.
+    HL_RETURN_IF_ERROR(SendOutput(deadline));
+    HL_RETURN_IF_ERROR(ReceiveSome(deadline));
+  }
+}
+
+Status ControlClient::SendOutput(Deadline deadline) {
+  const std::vector<std::byte> output = channel_->TakeOutput();
+  for (std::span<const std::byte> left = output; !left.empty();) {
+    const ssize_t sent = send(fd_.get(), left.data(), left.size(), MSG_NOSIGNAL);
+    if (sent >= 0) {
+      left = left.subspan(static_cast<size_t>(sent));
+    } else if (errno == EAGAIN) {
+      HL_RETURN_IF_ERROR(WaitReady(fd_.get(), POLLOUT, deadline));
+    } else if (Gone(errno)) {
+      return {};  // why is in what the replica said before, or its end
+    } else if (errno != EINTR) {
+      return FromErrno(errno, "send");
+    }
+  }
+  return {};
+}
+
+Status ControlClient::ReceiveSome(Deadline deadline) {
+  std::array<std::byte, kPiece> piece;
+  while (true) {
+    const ssize_t got = recv(fd_.get(), piece.data(), piece.size(), 0);
+    if (got > 0) {
+      channel_->Append(std::span(piece).first(static_cast<size_t>(got)));
+      return {};
+    }
+    if (got == 0 || Gone(errno)) return Aborted("the replica closed the connection");
+    if (errno == EAGAIN) {
+      HL_RETURN_IF_ERROR(WaitReady(fd_.get(), POLLIN, deadline));
+    } else if (errno != EINTR) {
+      return FromErrno(errno, "receive");
+    }
+  }
 }
 
 Status ControlClient::Unexpected(const BodyUnion& body) const {

@@ -3,6 +3,10 @@
 // Every call is bounded by its deadline. An error names the endpoint; after a transport error the
 // connection is closed and each later call is kUnavailable (connect anew). An error that the
 // replica answered leaves the connection usable. Not thread safe.
+//
+// The first call introduces both ends to each other. A replica that is crowded with strangers may
+// close a connection before it knows who is there: then it is tried again until the deadline. What
+// was changed on the way is kUnavailable: it says nothing about the replica.
 #pragma once
 
 #include <memory>
@@ -11,7 +15,9 @@
 
 #include "common/text.h"
 #include "control/endpoint.h"
+#include "control/message_channel.h"
 #include "control/messages.h"
+#include "control/trust.h"
 
 namespace hyperloop::control {
 
@@ -19,9 +25,11 @@ class ControlClient {
  public:
   // kUnavailable: nobody listens there; the message says how to start a replica.
   static Result<std::unique_ptr<ControlClient>> Connect(const Endpoint& endpoint,
+                                                        const Trust& trust,
                                                         std::chrono::nanoseconds timeout);
 
   // Sends `request` and returns the answer of type Reply. An Error body becomes its status.
+  // kPermissionDenied also: the replica is not who it should be, or does not trust this end.
   template <class Reply, class Request>
   Result<Reply> Call(Request request, std::chrono::nanoseconds timeout) {
     HL_ASSIGN_OR_RETURN(const BodyUnion body,
@@ -35,13 +43,23 @@ class ControlClient {
   bool connected() const { return fd_.valid(); }
 
  private:
-  ControlClient(Fd fd, std::string name) : fd_(std::move(fd)), name_(std::move(name)) {}
+  ControlClient(Fd fd, const Endpoint& endpoint, const Trust& trust, std::string name)
+      : fd_(std::move(fd)), endpoint_(endpoint), trust_(trust), name_(std::move(name)) {}
   Result<BodyUnion> Exchange(const BodyUnion& request, Deadline deadline);
   Result<BodyUnion> ExchangeOnce(const BodyUnion& request, Deadline deadline);
+  Status Introduce(Deadline deadline);
+  // kAborted: the replica closed the connection before it was open.
+  Status IntroduceOnce(Deadline deadline);
+  // At least one byte more for the channel. kAborted: there is no other end any more.
+  Status ReceiveSome(Deadline deadline);
+  Status SendOutput(Deadline deadline);
   Status Unexpected(const BodyUnion& body) const;
 
   Fd fd_;
-  std::string name_;
+  const Endpoint endpoint_;
+  const Trust trust_;
+  const std::string name_;
+  std::unique_ptr<MessageChannel> channel_;
 };
 
 }  // namespace hyperloop::control

@@ -18,7 +18,8 @@
 namespace hyperloop::control {
 namespace {
 
-constexpr int kBacklog = 64;
+// A crowd of strangers must not keep those who are known from connecting.
+constexpr int kBacklog = 1024;
 
 struct FreeAddresses {
   void operator()(addrinfo* list) const { freeaddrinfo(list); }
@@ -50,6 +51,15 @@ Status ConnectOne(int fd, const addrinfo& address, Deadline deadline) {
   getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
   if (error != 0) return FromErrno(error, "connect");
   return {};
+}
+
+bool IsLoopback(const sockaddr& address) {
+  if (address.sa_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
+    return ntohl(v4.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+  }
+  return address.sa_family == AF_INET6 &&
+         IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
 }
 
 }  // namespace
@@ -124,9 +134,15 @@ Result<Fd> ConnectTo(const Endpoint& endpoint, Deadline deadline) {
   return last.WithContext(Text("cannot connect to ", endpoint.ToString()));
 }
 
-Result<Fd> ListenOn(const Endpoint& endpoint, Endpoint* bound) {
+Result<Fd> ListenOn(const Endpoint& endpoint, Endpoint* bound, bool loopback_only) {
   HL_ASSIGN_OR_RETURN(const Addresses addresses, Resolve(endpoint, AI_PASSIVE));
   const addrinfo& address = *addresses;
+  if (loopback_only && !IsLoopback(*address.ai_addr)) {
+    return PermissionDenied(
+        Text(endpoint.ToString(),
+             " is reached by other machines, and without keys anybody there could take part; give "
+             "a keys directory (hyperloopctl keys init makes one), or listen on 127.0.0.1"));
+  }
   Fd fd(socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   const auto failed = [&](std::string_view what) {
     return FromErrno(errno, Text(what, " ", endpoint.ToString()));

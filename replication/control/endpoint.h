@@ -43,8 +43,9 @@ class Fd {
 
 // Non-blocking, close-on-exec, TCP_NODELAY, keepalive. kUnavailable, kTimedOut name the endpoint.
 Result<Fd> ConnectTo(const Endpoint& endpoint, Deadline deadline);
-// Listens on exactly this address. `*bound` gets the real port.
-Result<Fd> ListenOn(const Endpoint& endpoint, Endpoint* bound);
+// Listens on exactly this address. `*bound` gets the real port. With `loopback_only`
+// kPermissionDenied for an address that other machines reach.
+Result<Fd> ListenOn(const Endpoint& endpoint, Endpoint* bound, bool loopback_only = false);
 // Sets the same options on an accepted socket.
 Status PrepareSocket(int fd);
 

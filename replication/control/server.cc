@@ -1,15 +1,24 @@
 #include "control/server.h"
 
+#include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <map>
+#include <utility>
+
+#include "common/text.h"
 
 namespace hyperloop::control {
 namespace {
 
 constexpr std::chrono::milliseconds kAcceptPause{100};
+// Those who are let in already get their turn in between.
+constexpr int kAcceptsPerTurn = 64;
+constexpr size_t kPiece = 16u << 10;
 
 // Whoever asked no longer waits for the answer. While this process was stopped an asker may have
 // given up long ago: what it wanted then must not happen now.
@@ -19,23 +28,35 @@ bool HungUp(const Fd& fd) {
   return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
 }
 
+std::string SourceOf(const sockaddr_storage& address, socklen_t length) {
+  std::array<char, NI_MAXHOST> host{};
+  const int error = getnameinfo(reinterpret_cast<const sockaddr*>(&address), length, host.data(),
+                                host.size(), nullptr, 0, NI_NUMERICHOST);
+  return error == 0 ? host.data() : "?";
+}
+
 }  // namespace
 
-ControlServer::ControlServer(Fd listener, Endpoint endpoint, Handler handler)
+ControlServer::ControlServer(Fd listener, Endpoint endpoint, Trust trust, Handler handler,
+                             std::shared_ptr<Log> log)
     : listener_(std::move(listener)),
       endpoint_(std::move(endpoint)),
-      handler_(std::move(handler)) {}
+      trust_(std::move(trust)),
+      handler_(std::move(handler)),
+      log_(std::move(log)) {}
 
-Result<std::unique_ptr<ControlServer>> ControlServer::Listen(const Endpoint& endpoint,
-                                                             Handler handler) {
+Result<std::unique_ptr<ControlServer>> ControlServer::Listen(const Endpoint& endpoint, Trust trust,
+                                                             Handler handler,
+                                                             std::shared_ptr<Log> log) {
   Endpoint bound;
-  HL_ASSIGN_OR_RETURN(Fd listener, ListenOn(endpoint, &bound));
-  return std::unique_ptr<ControlServer>(
-      new ControlServer(std::move(listener), std::move(bound), std::move(handler)));
+  HL_ASSIGN_OR_RETURN(Fd listener, ListenOn(endpoint, &bound, !trust.keyed()));
+  return std::unique_ptr<ControlServer>(new ControlServer(
+      std::move(listener), std::move(bound), std::move(trust), std::move(handler), std::move(log)));
 }
 
 Deadline ControlServer::NextDeadline(Deadline until) const {
-  for (const Connection& each : connections_) until = std::min(until, each.deadline);
+  for (const Connection& each : connections_)
+    until = std::min(until, each.more && each.out.empty() ? Deadline::min() : each.deadline);
   return until;
 }
 
@@ -47,7 +68,8 @@ Status ControlServer::Serve(Deadline until, int wake_fd) {
   for (const Connection& each : connections_) {
     ready.push_back({each.fd.get(), static_cast<short>(each.out.empty() ? POLLIN : POLLOUT), 0});
   }
-  const Deadline wake = std::min(NextDeadline(until), paused ? accept_after_ : Deadline::max());
+  const Deadline now_or_later = std::max(NextDeadline(until), Clock::now());
+  const Deadline wake = std::min(now_or_later, paused ? accept_after_ : Deadline::max());
   int timeout = -1;
   if (wake != Deadline::max()) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(wake - Clock::now()).count();
@@ -65,93 +87,197 @@ Status ControlServer::Serve(Deadline until, int wake_fd) {
   return {};
 }
 
+// --- letting in
+
 void ControlServer::Accept() {
-  while (true) {
-    Fd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!fd.valid()) {
-      if (errno == EINTR || errno == ECONNABORTED) continue;
-      if (errno != EAGAIN && errno != EWOULDBLOCK) {
-        // Out of descriptors or memory: the longest connected makes room; whoever waits stays
-        // readable meanwhile, so do not look again at once.
-        if (!connections_.empty()) connections_.pop_front();
-        accept_after_ = Clock::now() + kAcceptPause;
-      }
-      return;
+  for (int i = 0; i < kAcceptsPerTurn; ++i) {
+    sockaddr_storage address{};
+    socklen_t length = sizeof(address);
+    Fd fd(accept4(listener_.get(), reinterpret_cast<sockaddr*>(&address), &length,
+                  SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (fd.valid()) {
+      if (PrepareSocket(fd.get()).ok()) Admit(std::move(fd), SourceOf(address, length));
+      continue;
     }
-    if (!PrepareSocket(fd.get()).ok()) continue;
-    if (connections_.size() >= kMaxConnections) {
-      connections_.erase(std::min_element(
-          connections_.begin(), connections_.end(),
-          [](const Connection& a, const Connection& b) { return a.idle_since < b.idle_since; }));
+    if (errno == EINTR || errno == ECONNABORTED) continue;
+    if (errno != EAGAIN && errno != EWOULDBLOCK) {
+      // Out of descriptors or memory: a stranger makes room; whoever waits stays readable
+      // meanwhile, so do not look again at once.
+      if (const auto least = LeastStranger(""); least != connections_.end())
+        connections_.erase(least);
+      accept_after_ = Clock::now() + kAcceptPause;
     }
-    connections_.emplace_back();
-    connections_.back().fd = std::move(fd);
-    connections_.back().idle_since = Clock::now();
+    return;
   }
 }
 
+void ControlServer::Admit(Fd fd, std::string source) {
+  MakeRoomForStranger(source);
+  Connection& connection = connections_.emplace_back();
+  connection.fd = std::move(fd);
+  connection.source = std::move(source);
+  connection.since = Clock::now();
+  connection.deadline = connection.since + kFrameTimeout;
+}
+
+void ControlServer::MakeRoomForStranger(const std::string& source) {
+  std::map<std::string_view, size_t> strangers;
+  size_t all = 0;
+  for (const Connection& each : connections_) {
+    if (each.known) continue;
+    ++strangers[each.source];
+    ++all;
+  }
+  if (strangers[source] >= kMaxStrangersOfSource) {
+    connections_.erase(LeastStranger(source));
+  } else if (all >= kMaxStrangers) {
+    const auto most =
+        std::max_element(strangers.begin(), strangers.end(),
+                         [](const auto& a, const auto& b) { return a.second < b.second; });
+    connections_.erase(LeastStranger(std::string(most->first)));
+  }
+}
+
+ControlServer::Connections::iterator ControlServer::LeastStranger(const std::string& source) {
+  auto least = connections_.end();
+  for (auto it = connections_.begin(); it != connections_.end(); ++it) {
+    if (it->known || (!source.empty() && it->source != source)) continue;
+    const auto rank = [](const Connection& each) {
+      return std::pair(each.channel != nullptr, each.since);
+    };
+    if (least == connections_.end() || rank(*it) < rank(*least)) least = it;
+  }
+  return least;
+}
+
+void ControlServer::MakeRoomForKnown(const Connection& newcomer) {
+  std::map<std::string_view, size_t> places;
+  size_t all = 0;
+  for (const Connection& each : connections_) {
+    if (!each.known) continue;
+    ++places[each.name];
+    ++all;
+  }
+  if (all <= kMaxConnections) return;
+  const auto most =
+      std::max_element(places.begin(), places.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  Connection* idle = nullptr;
+  for (Connection& each : connections_) {
+    if (!each.known || &each == &newcomer || each.name != most->first) continue;
+    if (idle == nullptr || each.since < idle->since) idle = &each;
+  }
+  if (idle == nullptr) return;
+  // Its own turn ends it: Serve may be about to come to it.
+  idle->closing = true;
+  idle->deadline = Deadline::min();
+}
+
+// --- one connection
+
 bool ControlServer::Progress(Connection& connection, short ready) {
-  if (ready == 0) return true;
+  if (connection.closing && connection.out.empty()) return false;
+  const bool waiting = connection.more && connection.out.empty();
+  if (ready == 0 && !waiting) return true;
   if (!connection.out.empty()) return Flush(connection);
-  return Receive(connection);
+  return waiting ? Advance(connection) : Receive(connection);
 }
 
 bool ControlServer::Receive(Connection& connection) {
-  // One frame at a time: what follows waits in the socket's own bounded buffer.
-  while (true) {
-    size_t wanted = kFrameHeader;
-    if (connection.in.size() >= kFrameHeader) {
-      std::array<uint8_t, kFrameHeader> header{};
-      std::copy_n(connection.in.begin(), kFrameHeader, header.begin());
-      const Result<uint32_t> length = ParseFrameHeader(header, kMaxRequest);
-      if (!length.ok()) {
-        connection.out = EncodeFrame(MakeError(length.status()));
-        connection.closing = true;
-        return Flush(connection);
-      }
-      wanted += *length;
-    }
-    const size_t have = connection.in.size();
-    if (have == wanted) {
-      if (HungUp(connection.fd)) return false;
-      HandleFrame(connection);
-      return Flush(connection);
-    }
-    connection.in.resize(wanted);
-    const ssize_t got = recv(connection.fd.get(), connection.in.data() + have, wanted - have, 0);
-    connection.in.resize(have + static_cast<size_t>(std::max<ssize_t>(got, 0)));
-    if (got == 0) return false;
-    if (got < 0) return errno == EAGAIN || errno == EINTR;
-    if (have == 0) connection.deadline = Clock::now() + kFrameTimeout;
-  }
+  // A piece at a time: what follows waits in the socket's own bounded buffer.
+  std::array<std::byte, kPiece> piece;
+  const ssize_t got = recv(connection.fd.get(), piece.data(), piece.size(), 0);
+  if (got == 0) return false;
+  if (got < 0) return errno == EAGAIN || errno == EINTR;
+  if (connection.channel == nullptr)
+    connection.channel = std::make_unique<MessageChannel>(trust_.Answer(), kMaxRequest);
+  connection.channel->Append(std::span(piece).first(static_cast<size_t>(got)));
+  if (connection.deadline == Deadline::max()) connection.deadline = Clock::now() + kFrameTimeout;
+  return Advance(connection);
 }
 
-void ControlServer::HandleFrame(Connection& connection) {
-  const Result<BodyUnion> request = ParseMessage(std::span(connection.in).subspan(kFrameHeader));
-  connection.in.clear();
-  if (request.ok()) {
-    connection.out = EncodeFrame(handler_(*request));
-    if (connection.out.size() > kFrameHeader + kMaxReply) {
-      connection.out =
+bool ControlServer::Advance(Connection& connection) {
+  MessageChannel& channel = *connection.channel;
+  const auto message = channel.Next();
+  connection.more = message.ok() && message->has_value();
+  if (channel.open() && !connection.known) Welcome(connection);
+  if (!message.ok()) {
+    Report(connection, message.status());
+    // Whether the peer said it or somebody on the way made it so, is not known.
+    if (channel.open()) {
+      channel.Send(EncodeFrame(MakeError(
+          Unavailable(Text("the connection is disturbed: ", message.status().message())))));
+    }
+    connection.closing = true;
+  } else if (message->has_value()) {
+    if (HungUp(connection.fd)) return false;
+    Handle(connection, **message);
+  }
+  connection.out = channel.TakeOutput();
+  return Flush(connection);
+}
+
+void ControlServer::Welcome(Connection& connection) {
+  connection.known = true;
+  connection.name = trust_.keyed() ? connection.channel->peer().name() : connection.source;
+  connection.answering = true;
+  MakeRoomForKnown(connection);
+}
+
+void ControlServer::Handle(Connection& connection, std::span<const uint8_t> message) {
+  MessageChannel& channel = *connection.channel;
+  const Result<BodyUnion> request = ParseMessage(message);
+  std::vector<uint8_t> answer;
+  if (!request.ok()) {
+    Report(connection, request.status());
+    answer = EncodeFrame(MakeError(request.status()));
+    connection.closing = true;
+  } else if (const Status may = trust_.CheckRequest(channel.peer(), request->type); !may.ok()) {
+    Report(connection, may);
+    answer = EncodeFrame(MakeError(may));
+  } else {
+    answer = EncodeFrame(handler_(*request));
+    if (answer.size() > kFrameHeader + kMaxReply) {
+      answer =
           EncodeFrame(MakeError(InvalidArgument("the answer would be too long; ask for less")));
     }
-  } else {
-    connection.out = EncodeFrame(MakeError(request.status()));
-    connection.closing = true;
   }
+  channel.Send(answer);
+  connection.answering = true;
   connection.deadline = Clock::now() + kFrameTimeout;
 }
 
 bool ControlServer::Flush(Connection& connection) {
-  while (!connection.out.empty()) {
-    const ssize_t sent =
-        send(connection.fd.get(), connection.out.data(), connection.out.size(), MSG_NOSIGNAL);
-    if (sent < 0) return errno == EAGAIN || errno == EINTR;
-    connection.out.erase(connection.out.begin(), connection.out.begin() + sent);
+  std::span<const std::byte> left = connection.out;
+  while (!left.empty()) {
+    const ssize_t sent = send(connection.fd.get(), left.data(), left.size(), MSG_NOSIGNAL);
+    if (sent < 0) {
+      if (errno != EAGAIN && errno != EINTR) return false;
+      const auto done = static_cast<ptrdiff_t>(connection.out.size() - left.size());
+      connection.out.erase(connection.out.begin(), connection.out.begin() + done);
+      return true;
+    }
+    left = left.subspan(static_cast<size_t>(sent));
   }
-  connection.deadline = Deadline::max();
-  connection.idle_since = Clock::now();
+  connection.out.clear();
+  if (std::exchange(connection.answering, false)) {
+    connection.deadline = Deadline::max();
+    connection.since = Clock::now();
+  }
   return !connection.closing;
+}
+
+void ControlServer::Report(const Connection& connection, const Status& why) {
+  if (log_ == nullptr) return;
+  if (Clock::now() < report_after_) {
+    ++unreported_;
+    return;
+  }
+  report_after_ = Clock::now() + kReportInterval;
+  const std::string others =
+      unreported_ == 0 ? "" : Text(" (and ", std::exchange(unreported_, 0), " others before)");
+  log_->Write(LogLevel::kWarn, Text("refused ", connection.known ? connection.name : "a stranger",
+                                    " at ", connection.source, others, ": ", why.message()));
 }
 
 }  // namespace hyperloop::control

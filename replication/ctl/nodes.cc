@@ -11,16 +11,6 @@ namespace {
 
 constexpr char kToolHost[] = "hyperloopctl";  // the emulated host that tools attach to
 
-// The emulated host's name, from the replica itself.
-Result<NodePlace> Ask(const std::string& listen) {
-  constexpr auto kPatience = std::chrono::seconds(3);
-  HL_ASSIGN_OR_RETURN(const control::Endpoint endpoint, control::ParseEndpoint(listen));
-  HL_ASSIGN_OR_RETURN(const auto client, control::ControlClient::Connect(endpoint, kPatience));
-  HL_ASSIGN_OR_RETURN(const auto hello,
-                      client->Call<control::HelloReplyT>(control::HelloRequestT{}, kPatience));
-  return NodePlace{hello.host, hello.host, listen, "", ProcessState::kRunning};
-}
-
 }  // namespace
 
 // Emulated hosts are named like their replicas; on a real device each replica knows its own
@@ -28,6 +18,18 @@ Result<NodePlace> Ask(const std::string& listen) {
 NodePlace Nodes::PlaceOf(const ClusterProcess& process) const {
   const std::string host = choice_.provider == "softrnic" ? process.name : "";
   return {process.name, host, process.listen, process.pool, process.state};
+}
+
+// The emulated host's name, from the replica itself.
+Result<NodePlace> Nodes::Ask(const std::string& listen) const {
+  constexpr auto kPatience = std::chrono::seconds(3);
+  HL_ASSIGN_OR_RETURN(const control::Endpoint endpoint, control::ParseEndpoint(listen));
+  HL_ASSIGN_OR_RETURN(const control::Trust trust, control::Trust::Load(keys_, nullptr));
+  HL_ASSIGN_OR_RETURN(const auto client,
+                      control::ControlClient::Connect(endpoint, trust, kPatience));
+  HL_ASSIGN_OR_RETURN(const auto hello,
+                      client->Call<control::HelloReplyT>(control::HelloRequestT{}, kPatience));
+  return NodePlace{hello.host, hello.host, listen, "", ProcessState::kRunning};
 }
 
 void AddWhere(CLI::App* command, Where* where) {
@@ -45,6 +47,7 @@ Result<Nodes> Nodes::Find(const Where& where) {
     nodes.uri_ = info.uri;
     HL_RETURN_IF_ERROR(ParseStoreUri(info.uri, &store));
     nodes.choice_ = DeviceChoice::Of(store);
+    nodes.keys_ = store.keys;
     nodes.primary_pool_ = info.directory + "/primary.pool";
     for (const ClusterProcess& process : info.replicas()) {
       nodes.replicas_.push_back(nodes.PlaceOf(process));
@@ -56,6 +59,7 @@ Result<Nodes> Nodes::Find(const Where& where) {
   HL_RETURN_IF_ERROR(ParseStoreUri(where.uri, &store).WithContext("--uri"));
   HL_RETURN_IF_ERROR(ValidateStoreOptions(store).WithContext("--uri"));
   nodes.choice_ = DeviceChoice::Of(store);
+  nodes.keys_ = store.keys;
   nodes.primary_pool_ = store.pool;
   const std::string& inside = store.provider == "softrnic" ? store.device : store.pool;
   const Result<ClusterInfo> info =
@@ -70,7 +74,7 @@ Result<Nodes> Nodes::Find(const Where& where) {
       nodes.replicas_.push_back(nodes.PlaceOf(*known));
       continue;
     }
-    HL_ASSIGN_OR_RETURN(NodePlace place, Ask(listen));
+    HL_ASSIGN_OR_RETURN(NodePlace place, nodes.Ask(listen));
     nodes.replicas_.push_back(std::move(place));
   }
   return nodes;

@@ -55,9 +55,11 @@ class Nodes {
  private:
   Result<rnic::Device*> Device();
   NodePlace PlaceOf(const ClusterProcess& process) const;
+  Result<NodePlace> Ask(const std::string& listen) const;
 
   std::vector<NodePlace> replicas_;
   DeviceChoice choice_;
+  std::string keys_;  // keys directory; empty: none
   std::string primary_pool_;
   std::string uri_;
   std::unique_ptr<rnic::Device> device_;

@@ -242,6 +242,13 @@ constexpr Option kOptions[] = {
       "not exist. Required."},
      SetText<&S::pool, kMaxText>,
      GetText<&S::pool>},
+    {{"keys", "text", "", "a path",
+      "The keys directory of this host (hyperloopctl keys): its identity, and whom it trusts. With "
+      "it the primary and its replicas prove to each other who they are, and encrypt what they say "
+      "on the control plane; replicas that other machines reach answer nobody else. Without it "
+      "only replicas on this machine that were started with --insecure can be used."},
+     SetText<&S::keys, kMaxText>,
+     GetText<&S::keys>},
     {{"datapath", "one of offload|fanout|cpu-polling|cpu-event", "offload",
       "offload, fanout, cpu-polling, cpu-event",
       "How operations reach the replicas: offload, down a chain that the replicas' RNICs forward "
@@ -384,7 +391,8 @@ Status ValidateStoreOptions(const StoreOptions& options) {
   // Values set in code rather than from text pass the same checks.
   for (const Option& option : kOptions) {
     std::string value = option.get(options);
-    const bool optional = option.info.name == "device" && options.provider == "verbs";
+    const bool optional =
+        option.info.name == "keys" || (option.info.name == "device" && options.provider == "verbs");
     if (value.empty() && optional) continue;
     bool required = option.info.name == "device" || option.info.name == "pool";
     if (value.empty() && required) {

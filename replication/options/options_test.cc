@@ -63,6 +63,7 @@ TEST(OptionTable, EveryOptionSetsWhatItSays) {
                                                          {"mtu", "1024"},
                                                          {"traffic_class", "104"},
                                                          {"pool", "/p"},
+                                                         {"keys", "/k"},
                                                          {"datapath", "offload"},
                                                          {"ack", "sync"},
                                                          {"wait", "event"},

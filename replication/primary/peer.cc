@@ -6,7 +6,7 @@
 namespace hyperloop {
 Status Peer::Connect(std::chrono::nanoseconds timeout) {
   if (client_ != nullptr && client_->connected()) return {};
-  HL_ASSIGN_OR_RETURN(client_, control::ControlClient::Connect(endpoint_, timeout));
+  HL_ASSIGN_OR_RETURN(client_, control::ControlClient::Connect(endpoint_, trust_, timeout));
   return {};
 }
 

@@ -23,8 +23,9 @@ struct Ownership {
 
 class Peer {
  public:
-  Peer(control::Endpoint endpoint, std::chrono::nanoseconds timeout)
+  Peer(control::Endpoint endpoint, control::Trust trust, std::chrono::nanoseconds timeout)
       : endpoint_(std::move(endpoint)),
+        trust_(std::move(trust)),
         timeout_(timeout),
         name_("replica " + endpoint_.ToString()) {}
 
@@ -76,6 +77,7 @@ class Peer {
   Status Connect(std::chrono::nanoseconds timeout);
 
   const control::Endpoint endpoint_;
+  const control::Trust trust_;
   const std::chrono::nanoseconds timeout_;
   std::chrono::nanoseconds slow_timeout_ = timeout_;
   const std::string name_;

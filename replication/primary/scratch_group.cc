@@ -1,6 +1,5 @@
 #include "hyperloop/replication/scratch_group.h"
 
-#include "control/endpoint.h"
 #include "link/device_choice.h"
 #include "primary/session.h"
 
@@ -30,17 +29,11 @@ class SessionScratch final : public ScratchGroup {
 Result<std::unique_ptr<ScratchGroup>> ScratchGroup::Take(const StoreOptions& options,
                                                          const std::string& who,
                                                          std::shared_ptr<Log> log) {
-  HL_RETURN_IF_ERROR(ValidateStoreOptions(options));
-  std::vector<control::Endpoint> endpoints;
-  for (const std::string& each : options.replicas) {
-    HL_ASSIGN_OR_RETURN(control::Endpoint endpoint, control::ParseEndpoint(each));
-    endpoints.push_back(std::move(endpoint));
-  }
   const auto open_device = [choice = DeviceChoice::Of(options)] { return OpenDevice(choice); };
   StoreOptions scratch = options;
   scratch.restore = false;  // a group with files is refused before anything changes
-  auto session = std::make_unique<Session>(std::move(scratch), std::move(endpoints), open_device,
-                                           std::move(log));
+  HL_ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
+                      Session::Create(std::move(scratch), open_device, std::move(log)));
   TakeRequest request;
   request.directory = who;
   TakeResult taken;

@@ -25,12 +25,19 @@ int PinnedCpu(rnic::Device& device) {
 
 }  // namespace
 
-Session::Session(StoreOptions options, std::vector<control::Endpoint> endpoints,
-                 DeviceOpener open_device, std::shared_ptr<Log> log)
-    : options_(std::move(options)), open_device_(std::move(open_device)), log_(std::move(log)) {
-  for (control::Endpoint& each : endpoints) {
-    peers_.push_back(std::make_unique<Peer>(std::move(each), options_.connect_timeout));
+Result<std::unique_ptr<Session>> Session::Create(StoreOptions options, DeviceOpener open_device,
+                                                 std::shared_ptr<Log> log) {
+  HL_RETURN_IF_ERROR(ValidateStoreOptions(options));
+  HL_ASSIGN_OR_RETURN(const control::Trust trust, control::Trust::Load(options.keys, log));
+  std::unique_ptr<Session> session(
+      new Session(std::move(options), std::move(open_device), std::move(log)));
+  const StoreOptions& checked = session->options_;
+  for (const std::string& each : checked.replicas) {
+    HL_ASSIGN_OR_RETURN(control::Endpoint endpoint, control::ParseEndpoint(each));
+    session->peers_.push_back(
+        std::make_unique<Peer>(std::move(endpoint), trust, checked.connect_timeout));
   }
+  return session;
 }
 
 Session::~Session() { Close().IgnoreError(); }

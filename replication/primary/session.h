@@ -37,8 +37,9 @@ namespace hyperloop {
 
 class Session {
  public:
-  Session(StoreOptions options, std::vector<control::Endpoint> endpoints, DeviceOpener open_device,
-          std::shared_ptr<Log> log);
+  // Checks the options and reads the keys; asks nobody.
+  static Result<std::unique_ptr<Session>> Create(StoreOptions options, DeviceOpener open_device,
+                                                 std::shared_ptr<Log> log);
   ~Session();
 
   Status Look();  // Hello to every replica
@@ -80,6 +81,9 @@ class Session {
   const StoreOptions& options() const { return options_; }
 
  private:
+  Session(StoreOptions options, DeviceOpener open_device, std::shared_ptr<Log> log)
+      : options_(std::move(options)), open_device_(std::move(open_device)), log_(std::move(log)) {}
+
   static const Status& StatusOf(const Status& status) { return status; }
   template <class T>
   static const Status& StatusOf(const Result<T>& result) {

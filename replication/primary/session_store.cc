@@ -87,14 +87,8 @@ class SessionStore final : public Store {
 Result<std::unique_ptr<Store>> OpenSessionStore(const StoreOptions& options,
                                                 DeviceOpener open_device,
                                                 std::shared_ptr<Log> log) {
-  HL_RETURN_IF_ERROR(ValidateStoreOptions(options));
-  std::vector<control::Endpoint> endpoints;
-  for (const std::string& each : options.replicas) {
-    HL_ASSIGN_OR_RETURN(control::Endpoint endpoint, control::ParseEndpoint(each));
-    endpoints.push_back(std::move(endpoint));
-  }
-  auto session = std::make_unique<Session>(options, std::move(endpoints), std::move(open_device),
-                                           std::move(log));
+  HL_ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
+                      Session::Create(options, std::move(open_device), std::move(log)));
   HL_RETURN_IF_ERROR(session->Look());
   return std::unique_ptr<Store>(new SessionStore(std::move(session)));
 }

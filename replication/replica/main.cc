@@ -54,6 +54,12 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember({256, 512, 1024, 2048, 4096}));
   app.add_option("--traffic-class", device.traffic_class, "verbs: traffic class of the packets")
       ->check(CLI::Range(0, 255));
+  app.add_option("--keys", options.keys,
+                 "keys directory of this host (hyperloopctl keys): who it is, and which primaries "
+                 "may use this replica; it is read again when it changes");
+  app.add_flag("--insecure", options.insecure,
+               "without keys: serve whoever connects on this machine, of any user; for tests")
+      ->excludes("--keys");
   app.add_option("--media", options.media,
                  "what the pool lies on; more than it can promise is refused, unless emulated")
       ->check(CLI::IsMember({"auto", "ram", "file", "pmem", "file-emulated", "pmem-emulated"}))
@@ -79,7 +85,7 @@ int main(int argc, char** argv) {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 
   const auto log = hyperloop::StderrLog("hyperloop-replica");
-  const hyperloop::Status status = hyperloop::RunReplica(options, log.get());
+  const hyperloop::Status status = hyperloop::RunReplica(options, log);
   if (status.ok()) return 0;
   std::fprintf(stderr, "hyperloop-replica: %s\n", status.message().c_str());
   return 1;

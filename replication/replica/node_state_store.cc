@@ -4,6 +4,7 @@
 #include <cstring>
 #include <vector>
 
+#include "common/printable.h"
 #include "inspect/service.h"
 
 namespace hyperloop {
@@ -27,11 +28,10 @@ Status NodePageStore::Save(NodeState* state) {
 std::string NodePageStore::ReadOwnerName(std::span<const std::byte> page) {
   std::string name;
   for (const std::byte byte : page.subspan(kOwnerNameOffset, kOwnerNameSize)) {
-    const auto c = static_cast<unsigned char>(byte);
-    if (c == 0) break;
-    name.push_back(c < 0x20 || c == 0x7f ? '?' : static_cast<char>(c));
+    if (byte == std::byte{0}) break;
+    name.push_back(static_cast<char>(byte));
   }
-  return name;
+  return Printable(name, kOwnerNameSize);
 }
 
 void NodePageStore::SetOwnerName(std::string_view name) {

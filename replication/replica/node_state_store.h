@@ -41,7 +41,7 @@ class NodePageStore final : public NodeStateStore {
   uint64_t heartbeat() const override;
   void Beat() override;
 
-  // Of a copied page as well; unprintable bytes read as '?'.
+  // Of a copied page as well; what is not printable reads escaped.
   static std::string ReadOwnerName(std::span<const std::byte> page);
 
  private:

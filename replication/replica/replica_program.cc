@@ -9,6 +9,7 @@
 
 #include "common/text.h"
 #include "control/server.h"
+#include "control/trust.h"
 #include "pool/pool.h"
 #include "replica/idle_scrub.h"
 #include "replica/node.h"
@@ -59,17 +60,34 @@ bool Signalled(const control::Fd& fd) {
   return read(fd.get(), &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info));
 }
 
+Result<control::Trust> TrustOf(const ReplicaOptions& options, const std::shared_ptr<Log>& log) {
+  if (!options.keys.empty()) return control::Trust::Load(options.keys, log);
+  if (!options.insecure) {
+    return InvalidArgument(
+        "no keys: a replica answers nobody whom it cannot tell from a stranger. Give --keys DIR, "
+        "made by hyperloopctl keys init --dir DIR --name HOST; or, where every user of this "
+        "machine may take, read and destroy the group, --insecure");
+  }
+  log->Write(LogLevel::kWarn,
+             "insecure: whoever connects on this machine, of any user, may take the group and "
+             "read and change all of it; --keys ends that");
+  return control::Trust();
+}
+
 }  // namespace
 
-Status RunReplica(const ReplicaOptions& options, Log* log) {
+Status RunReplica(const ReplicaOptions& options, const std::shared_ptr<Log>& shared_log) {
+  Log* const log = shared_log.get();
   HL_ASSIGN_OR_RETURN(const control::Endpoint listen, control::ParseEndpoint(options.listen));
+  HL_ASSIGN_OR_RETURN(control::Trust trust, TrustOf(options, shared_log));
   HL_ASSIGN_OR_RETURN(const control::Fd stop, SignalDescriptor());
   // The address first: a wrong one leaves no pool behind. Nobody is answered before Serve.
   std::unique_ptr<Node> node;
   HL_ASSIGN_OR_RETURN(
       const std::unique_ptr<control::ControlServer> server,
       control::ControlServer::Listen(
-          listen, [&](const control::BodyUnion& request) { return node->Handle(request); }));
+          listen, std::move(trust),
+          [&](const control::BodyUnion& request) { return node->Handle(request); }, shared_log));
   HL_ASSIGN_OR_RETURN(const std::unique_ptr<Pool> pool, OpenOrCreate(options, log));
   NodePageStore store(pool->node_page(), pool->media());
   DeviceChoice device = options.device;

@@ -15,7 +15,9 @@ struct ReplicaOptions {
   std::string pool;
   uint64_t size = 0;  // 0: that of the existing pool
   std::string listen = "127.0.0.1:0";
-  DeviceChoice device;  // service_port is set to that of the control endpoint
+  DeviceChoice device;    // service_port is set to that of the control endpoint
+  std::string keys;       // keys directory; empty: none, which `insecure` must say aloud
+  bool insecure = false;  // serve whoever connects, on loopback
   std::string media = "auto";
   int datapath_cpu = -1;  // processor of the thread of datapaths cpu-polling and cpu-event; −1: any
 };
@@ -23,6 +25,6 @@ struct ReplicaOptions {
 // Serves until SIGTERM or SIGINT (both must be blocked in every thread); prints "ready HOST:PORT"
 // on stdout once it does. Errors before that leave nothing behind; a pool that was just created
 // stays.
-Status RunReplica(const ReplicaOptions& options, Log* log);
+Status RunReplica(const ReplicaOptions& options, const std::shared_ptr<Log>& log);
 
 }  // namespace hyperloop

@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <thread>
 
 #include "control/client.h"
+#include "hyperloop/identity/keys.h"
 #include "integration/store_fixture.h"
 
 namespace hyperloop::test {
@@ -42,7 +44,9 @@ class GroupOutageTest : public StoreTest {
   std::unique_ptr<control::ControlClient> Client(uint32_t i) const {
     const auto endpoint = control::ParseEndpoint(cluster_.endpoint(i));
     EXPECT_TRUE(endpoint.ok());
-    auto client = control::ControlClient::Connect(*endpoint, std::chrono::seconds(20));
+    const auto trust = control::Trust::Load(Options().keys, nullptr);
+    EXPECT_TRUE(trust.ok()) << trust.status().ToString();
+    auto client = control::ControlClient::Connect(*endpoint, *trust, std::chrono::seconds(20));
     EXPECT_TRUE(client.ok()) << client.status().ToString();
     return client.ok() ? std::move(client).value() : nullptr;
   }
@@ -192,6 +196,30 @@ TEST_F(GroupOutageTest, BrokenGroupComesBackWithoutBeingAsked) {
   EXPECT_THAT(Content(*store, "f"), testing::StartsWith("one"));
   EXPECT_OK(store->Close());
   ExpectEqualRegions();
+}
+
+// Primary and replicas go over to a new key while the group serves, and the old one is good for
+// nothing afterwards.
+TEST_F(GroupOutageTest, KeysChangeWithoutStoppingTheGroup) {
+  auto store = Serving(Patient());
+  ASSERT_NE(store, nullptr);
+  const std::string keys = Options().keys, made = cluster_.folder() + "/new";
+  const auto before = identity::KeyRing::Load(keys);
+  ASSERT_TRUE(before.ok()) << before.status().ToString();
+  ASSERT_OK(identity::MakeIdentity(made, (*before)->name()));
+  std::filesystem::copy(keys, cluster_.folder() + "/old");
+  const auto after = identity::KeyRing::Load(made);
+  ASSERT_TRUE(after.ok()) << after.status().ToString();
+  ASSERT_OK(
+      identity::Trust(made, {(*after)->name(), (*after)->public_key(), identity::kEveryRole, ""}));
+  std::filesystem::rename(made + "/trusted", keys + "/trusted");
+  std::filesystem::rename(made + "/identity", keys + "/identity");
+  cluster_.KillReplica(1);
+  ASSERT_OK(cluster_.Restart());
+  StoreOptions old = SecondOptions();
+  old.keys = cluster_.folder() + "/old";
+  EXPECT_EQ(Store::Open(old, nullptr).status().code(), Code::kPermissionDenied);
+  ExpectServes(*store);
 }
 
 // --- takings that are cut short

@@ -78,9 +78,10 @@ class Machines {
       ASSERT_EQ(daemons_[i].ReadLine(), "ready " + Socket(i));
     }
     for (int i = 1; i < kNodes; ++i) {
-      replicas_[i] = Spawn(i, {ProgramPath("hyperloop-replica"), "--pool",
-                               folder_ + "/" + Host(i) + ".pool", "--size", "16M", "--listen",
-                               Address(i) + ":7000", "--device", Socket(i), "--host", Host(i)});
+      replicas_[i] =
+          Spawn(i, {ProgramPath("hyperloop-replica"), "--pool", folder_ + "/" + Host(i) + ".pool",
+                    "--size", "16M", "--listen", Address(i) + ":7000", "--device", Socket(i),
+                    "--host", Host(i), "--keys", KeysDir(folder_, Host(i))});
       ASSERT_NE(replicas_[i].ReadLine().find("ready"), std::string::npos);
     }
   }
@@ -90,6 +91,7 @@ class Machines {
     for (int i = 1; i < kNodes; ++i) options.replicas.push_back(Address(i) + ":7000");
     options.device = Socket(0);
     options.host = Host(0);
+    options.keys = KeysDir(folder_, Host(0));
     options.pool = folder_ + "/" + pool;
     options.journal_size = 1 << 20;
     options.table_capacity = 64;

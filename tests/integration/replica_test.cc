@@ -27,7 +27,8 @@ class ReplicaTest : public testing::Test {
             const std::string& socket = "cluster/rnicd.sock") {
     const std::string command = "exec " + ProgramPath("hyperloop-replica") + " --pool " +
                                 cluster_.folder() + "/" + pool + " --host extra --device " +
-                                cluster_.folder() + "/" + socket + " " + changes + " 2>&1";
+                                cluster_.folder() + "/" + socket + " " + trust_ + " " + changes +
+                                " 2>&1";
     ChildProcess process = ChildProcess::Spawn({"/bin/sh", "-c", command});
     Ended ended;
     for (std::string line = process.ReadLine(); !line.empty(); line = process.ReadLine())
@@ -50,7 +51,25 @@ class ReplicaTest : public testing::Test {
   }
 
   TestCluster cluster_{1, 16 << 20};
+  std::string trust_ = "--insecure";
 };
+
+TEST_F(ReplicaTest, WithoutKeysItServesOnlyWhenToldSoAndOnLoopback) {
+  ExpectRefused(Run("--size 16M --listen 0.0.0.0:0"), "hyperloopctl keys init");
+  trust_ = "";
+  ExpectRefused(Run("--size 16M"), "hyperloopctl keys init");
+  EXPECT_FALSE(std::filesystem::exists(cluster_.folder() + "/own.pool"));
+  trust_ = "--insecure --keys " + cluster_.folder() + "/cluster/keys";
+  EXPECT_EQ(Run("--size 16M").code, 2);
+  trust_ = "--keys " + cluster_.folder() + "/nowhere";
+  ExpectRefused(Run("--size 16M"), "nowhere");
+  // With keys it may be reached from elsewhere.
+  ChildProcess replica = ChildProcess::Spawn(
+      {ProgramPath("hyperloop-replica"), "--pool", cluster_.folder() + "/own.pool", "--size", "16M",
+       "--host", "extra", "--device", cluster_.socket(), "--listen", "0.0.0.0:0", "--keys",
+       cluster_.folder() + "/cluster/keys"});
+  EXPECT_THAT(replica.ReadLine(), testing::MatchesRegex("ready 0.0.0.0:[1-9][0-9]*"));
+}
 
 TEST_F(ReplicaTest, UsageErrorsExitWithTwo) {
   EXPECT_EQ(Run("--no-such-flag").code, 2);
@@ -99,9 +118,9 @@ TEST_F(ReplicaTest, AbsentRnicDaemonIsNamed) {
 TEST_F(ReplicaTest, EndsInOrderAndFindsItsPoolAgain) {
   std::string node;
   for (int life = 0; life < 2; ++life) {
-    ChildProcess replica = ChildProcess::Spawn({ProgramPath("hyperloop-replica"), "--pool",
-                                                cluster_.folder() + "/own.pool", "--size", "16M",
-                                                "--host", "extra", "--device", cluster_.socket()});
+    ChildProcess replica = ChildProcess::Spawn(
+        {ProgramPath("hyperloop-replica"), "--pool", cluster_.folder() + "/own.pool", "--size",
+         "16M", "--host", "extra", "--device", cluster_.socket(), "--insecure"});
     const std::string ready = replica.ReadLine();
     EXPECT_THAT(ready, testing::MatchesRegex("ready 127.0.0.1:[1-9][0-9]*"));
     const auto device = cluster_.OpenDevice();

@@ -141,7 +141,8 @@ class SessionCutTest : public testing::Test {
   template <class Reply, class Request>
   Reply Ask(size_t replica, const Request& request) {
     const auto endpoint = control::ParseEndpoint(replicas_[replica]->address());
-    auto client = control::ControlClient::Connect(*endpoint, std::chrono::seconds(20));
+    auto client =
+        control::ControlClient::Connect(*endpoint, control::Trust(), std::chrono::seconds(20));
     EXPECT_TRUE(client.ok()) << client.status().ToString();
     if (!client.ok()) return Reply{};
     auto reply = (*client)->template Call<Reply>(request, std::chrono::seconds(20));

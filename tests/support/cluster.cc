@@ -63,6 +63,7 @@ StoreOptions TestCluster::Options() const {
   StoreOptions options;
   for (uint32_t i = 0; i < replicas(); ++i) options.replicas.push_back(endpoint(i));
   options.device = info_.socket;
+  options.keys = info_.directory + "/keys";
   options.pool = folder_ + "/primary.pool";
   options.journal_size = 1 << 20;
   options.table_capacity = 64;

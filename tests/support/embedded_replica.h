@@ -68,10 +68,12 @@ class EmbeddedReplica {
     EmbeddedReplica* self = replica.get();
     HL_ASSIGN_OR_RETURN(
         replica->server_,
-        control::ControlServer::Listen({"127.0.0.1", 0}, [self](const control::BodyUnion& request) {
-          if (!self->gate_(request)) return control::MakeError(Unavailable("cut off by the test"));
-          return self->node_->Handle(request);
-        }));
+        control::ControlServer::Listen(
+            {"127.0.0.1", 0}, control::Trust(), [self](const control::BodyUnion& request) {
+              if (!self->gate_(request))
+                return control::MakeError(Unavailable("cut off by the test"));
+              return self->node_->Handle(request);
+            }));
     replica->wake_ = control::Fd(eventfd(0, EFD_CLOEXEC));
     replica->thread_ = std::thread([self] {
       while (!self->stop_)

@@ -275,7 +275,7 @@ void World::StartRnicd() {
 bool World::StartReplica(uint32_t i) {
   replicas_[i] = Program({ProgramOf("hyperloop-replica"), "--device", Path("rnicd.sock"), "--host",
                           "replica" + std::to_string(i), "--listen", endpoints_[i], "--pool",
-                          pool(i), "--size", std::to_string(kRegionSize)},
+                          pool(i), "--size", std::to_string(kRegionSize), "--insecure"},
                          Path("replica" + std::to_string(i) + ".log"));
   if (!replicas_[i].AwaitLine("ready ")) return false;
   const std::string text = replicas_[i].output();

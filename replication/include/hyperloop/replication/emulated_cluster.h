@@ -2,8 +2,9 @@
 // processes, kept in one directory. What `hyperloopctl cluster` does, as functions; tests and
 // hyperloop-bench use them too.
 //
-// The directory holds cluster.json (what the cluster is), rnicd.sock, and for each process
-// NAME.pid, NAME.log and, for replicas, NAME.pool. Pools stay when the cluster stops: the next
+// The directory holds cluster.json (what the cluster is), rnicd.sock, keys (the identity that the
+// replicas and their primaries share, made at the first start), and for each process NAME.pid,
+// NAME.log and, for replicas, NAME.pool. Pools stay when the cluster stops: the next
 // start finds the data again. Calls on one directory exclude each other through a lock file, across
 // processes. A process is known by pid, start time, boot and user, so a recycled pid is never taken
 // for it, nor signalled.

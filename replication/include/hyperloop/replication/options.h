@@ -29,6 +29,7 @@ struct StoreOptions {
   uint32_t mtu = 0;              // verbs, bytes; 0: the port's
   uint32_t traffic_class = 0;    // verbs
   std::string pool;              // path of the primary's own pool; created when absent
+  std::string keys;              // directory of identity and trusted keys; empty: none
   Datapath datapath = Datapath::kOffload;
   AckMode ack = AckMode::kAppend;
   WaitMode wait = WaitMode::kPoll;

@@ -1,0 +1,482 @@
+// Who may connect to whom on the control plane, what strangers can do there, and what somebody on
+// the way can.
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <filesystem>
+#include <mutex>
+#include <thread>
+
+#include "control/client.h"
+#include "control/server.h"
+
+namespace hyperloop::control {
+namespace {
+
+using namespace std::chrono_literals;
+using identity::kEveryRole;
+using identity::kRoleLink;
+using identity::kRolePrimary;
+using identity::kRoleReplica;
+
+bool Has(const Status& status, std::string_view text) {
+  return status.message().find(text) != std::string::npos;
+}
+
+class Lines final : public Log {
+ public:
+  void Write(LogLevel, std::string_view line) override {
+    const std::lock_guard lock(mutex_);
+    all_.append(line).append("\n");
+  }
+  std::string all() const {
+    const std::lock_guard lock(mutex_);
+    return all_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::string all_;
+};
+
+// A server on a thread of its own that answers every request with Done, Hello with HelloReply.
+class Serving {
+ public:
+  explicit Serving(Trust trust, const std::shared_ptr<Log>& log = nullptr) {
+    auto server = ControlServer::Listen(
+        {"127.0.0.1", 0}, std::move(trust),
+        [this](const BodyUnion& request) {
+          ++handled_;
+          if (As<HelloRequestT>(request) == nullptr) return MakeBody(DoneT{});
+          HelloReplyT reply;
+          reply.host = host;
+          return MakeBody(std::move(reply));
+        },
+        log);
+    EXPECT_TRUE(server.ok()) << server.status().ToString();
+    server_ = std::move(server).value();
+    wake_ = Fd(eventfd(0, EFD_CLOEXEC));
+    thread_ = std::thread([this] {
+      while (!stop_) EXPECT_TRUE(server_->Serve(Deadline::max(), wake_.get()).ok());
+    });
+  }
+  ~Serving() {
+    stop_ = true;
+    const uint64_t one = 1;
+    EXPECT_EQ(write(wake_.get(), &one, sizeof(one)), 8);
+    thread_.join();
+  }
+  const Endpoint& endpoint() const { return server_->endpoint(); }
+  int handled() const { return handled_; }
+  std::string host = "r0";  // set before anybody asks
+
+ private:
+  std::atomic<bool> stop_{false};
+  std::atomic<int> handled_{0};
+  Fd wake_;
+  std::unique_ptr<ControlServer> server_;
+  std::thread thread_;
+};
+
+class TrustTest : public testing::Test {
+ protected:
+  TrustTest() {
+    std::string pattern = "/dev/shm/hyperloop-trust-XXXXXX";
+    EXPECT_NE(mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+    for (const char* name : {"ann", "rep", "eve", "tool"}) {
+      const Status made = identity::MakeIdentity(Dir(name), name);
+      EXPECT_TRUE(made.ok()) << made.ToString();
+    }
+    // ann is a primary of rep, tool another replica; nobody knows eve, who knows everybody.
+    Know("rep", "ann", kRolePrimary);
+    Know("rep", "tool", kRoleReplica | kRoleLink);
+    Know("ann", "rep", kRoleReplica);
+    Know("tool", "rep", kRoleReplica);
+    Know("eve", "rep", kRoleReplica);
+  }
+  ~TrustTest() override {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+  }
+  std::string Dir(const std::string& name) const { return folder_ + "/" + name; }
+  void Know(const std::string& who, const std::string& whom, identity::Roles roles,
+            const std::string& endpoint = "", const std::string& as = "") {
+    const auto ring = identity::KeyRing::Load(Dir(whom));
+    ASSERT_TRUE(ring.ok()) << ring.status().ToString();
+    const Status trusted =
+        identity::Trust(Dir(who), {as.empty() ? whom : as, (*ring)->public_key(), roles, endpoint});
+    ASSERT_TRUE(trusted.ok()) << trusted.ToString();
+  }
+  Trust Of(const std::string& name) const {
+    const auto trust = Trust::Load(Dir(name), nullptr);
+    EXPECT_TRUE(trust.ok()) << trust.status().ToString();
+    return trust.ok() ? *trust : Trust();
+  }
+  static Status Hello(const Endpoint& endpoint, const Trust& trust) {
+    auto client = ControlClient::Connect(endpoint, trust, 20s);
+    if (!client.ok()) return client.status();
+    return (*client)->Call<HelloReplyT>(HelloRequestT{}, 20s).status();
+  }
+  template <class Request>
+  static Status Ask(const Endpoint& endpoint, const Trust& trust) {
+    auto client = ControlClient::Connect(endpoint, trust, 20s);
+    if (!client.ok()) return client.status();
+    return (*client)->Call<DoneT>(Request{}, 20s).status();
+  }
+  // Every request that changes something, and its name.
+  static std::vector<std::pair<const char*, Status (*)(const Endpoint&, const Trust&)>> Changes() {
+    return {{"SealRequest", Ask<SealRequestT>},
+            {"AttachRequest", Ask<AttachRequestT>},
+            {"ChecksumsRequest", Ask<ChecksumsRequestT>},
+            {"InstallRequest", Ask<InstallRequestT>},
+            {"PrepareMemberRequest", Ask<PrepareMemberRequestT>},
+            {"ConnectMemberRequest", Ask<ConnectMemberRequestT>},
+            {"ReconnectRequest", Ask<ReconnectRequestT>},
+            {"ReleaseRequest", Ask<ReleaseRequestT>}};
+  }
+  std::string folder_;
+};
+
+TEST_F(TrustTest, APrimaryThatIsKnownIsServed) {
+  const Serving server(Of("rep"));
+  EXPECT_TRUE(Hello(server.endpoint(), Of("ann")).ok());
+  for (const auto& [name, ask] : Changes())
+    EXPECT_TRUE(ask(server.endpoint(), Of("ann")).ok()) << name;
+  EXPECT_EQ(server.handled(), 9);
+}
+
+// One message of another user ended a running database once.
+TEST_F(TrustTest, NoMessageOfAStrangerIsHandled) {
+  const auto log = std::make_shared<Lines>();
+  const Serving server(Of("rep"), log);
+  EXPECT_EQ(Hello(server.endpoint(), Of("eve")).code(), Code::kPermissionDenied);
+  EXPECT_EQ(Ask<ExamineRequestT>(server.endpoint(), Of("eve")).code(), Code::kPermissionDenied);
+  for (const auto& [name, ask] : Changes()) {
+    const Status refused = ask(server.endpoint(), Of("eve"));
+    EXPECT_EQ(refused.code(), Code::kPermissionDenied) << name;
+    EXPECT_TRUE(Has(refused, "hyperloopctl keys trust")) << refused.message();
+  }
+  EXPECT_EQ(server.handled(), 0);
+  EXPECT_NE(log->all().find("is not trusted here; it says that it is eve"), std::string::npos);
+}
+
+TEST_F(TrustTest, WithoutKeysNoMessageIsHandledEither) {
+  const Serving keyed(Of("rep"));
+  for (const auto& [name, ask] : Changes()) {
+    const Status refused = ask(keyed.endpoint(), Trust());
+    EXPECT_EQ(refused.code(), Code::kPermissionDenied) << name;
+    EXPECT_TRUE(Has(refused, "hyperloopctl keys init")) << refused.message();
+  }
+  EXPECT_EQ(keyed.handled(), 0);
+  // Nor does an end with keys talk to one without.
+  const Serving plain{Trust()};
+  EXPECT_EQ(Hello(plain.endpoint(), Of("ann")).code(), Code::kPermissionDenied);
+  EXPECT_TRUE(Hello(plain.endpoint(), Trust()).ok());
+  EXPECT_EQ(plain.handled(), 1);
+}
+
+TEST_F(TrustTest, WhoIsNoPrimaryMayLookAndNotChange) {
+  const Serving server(Of("rep"));
+  EXPECT_TRUE(Hello(server.endpoint(), Of("tool")).ok());
+  EXPECT_TRUE(Ask<ExamineRequestT>(server.endpoint(), Of("tool")).ok());
+  EXPECT_EQ(server.handled(), 2);
+  for (const auto& [name, ask] : Changes()) {
+    const Status refused = ask(server.endpoint(), Of("tool"));
+    EXPECT_EQ(refused.code(), Code::kPermissionDenied) << name;
+    EXPECT_TRUE(Has(refused, std::string(name) + " needs the role primary, and tool has"))
+        << refused.message();
+  }
+  EXPECT_EQ(server.handled(), 2);
+}
+
+TEST_F(TrustTest, APrimaryTalksToReplicasItKnowsAlone) {
+  Know("eve", "ann", kRolePrimary);
+  const Serving eve(Of("eve"));
+  EXPECT_EQ(Hello(eve.endpoint(), Of("ann")).code(), Code::kPermissionDenied);
+  Know("ann", "eve", kRoleLink);
+  const Status refused = Hello(eve.endpoint(), Of("ann"));
+  EXPECT_EQ(refused.code(), Code::kPermissionDenied);
+  EXPECT_TRUE(Has(refused, "replica " + eve.endpoint().ToString())) << refused.message();
+  EXPECT_EQ(eve.handled(), 0);
+}
+
+TEST_F(TrustTest, NobodyAnswersInThePlaceOfAnother) {
+  Know("tool", "ann", kRolePrimary);
+  const Serving rep(Of("rep")), tool(Of("tool"));
+  // rep is to be found where it is.
+  Know("ann", "rep", kRoleReplica, rep.endpoint().ToString());
+  Know("ann", "tool", kRoleReplica);
+  EXPECT_TRUE(Hello(rep.endpoint(), Of("ann")).ok());
+  EXPECT_TRUE(Hello(tool.endpoint(), Of("ann")).ok());
+  // From the other side: tool's place is another one.
+  Know("ann", "tool", kRoleReplica, "127.0.0.1:1");
+  const Status elsewhere = Hello(tool.endpoint(), Of("ann"));
+  EXPECT_EQ(elsewhere.code(), Code::kPermissionDenied);
+  EXPECT_TRUE(Has(elsewhere, "places it at 127.0.0.1:1")) << elsewhere.message();
+  // rep's place is where tool is.
+  Know("ann", "tool", kRoleReplica);
+  Know("ann", "rep", kRoleReplica, tool.endpoint().ToString());
+  const Status posing = Hello(tool.endpoint(), Of("ann"));
+  EXPECT_EQ(posing.code(), Code::kPermissionDenied);
+  EXPECT_TRUE(Has(posing, "expected rep")) << posing.message();
+}
+
+TEST_F(TrustTest, NobodysRnicIsThatOfAnother) {
+  Serving rep(Of("rep"));
+  rep.host = "tool";  // a name that ann knows as another's only later
+  EXPECT_TRUE(Hello(rep.endpoint(), Of("ann")).ok());
+  Know("ann", "tool", kRoleReplica);
+  const Status posing = Hello(rep.endpoint(), Of("ann"));
+  EXPECT_EQ(posing.code(), Code::kPermissionDenied);
+  EXPECT_TRUE(Has(posing, "host tool")) << posing.message();
+  Know("ann", "rep", kRoleReplica, "", "tool");  // one key of two names
+  EXPECT_TRUE(Hello(rep.endpoint(), Of("ann")).ok());
+}
+
+TEST_F(TrustTest, WithoutKeysAServerListensOnLoopbackOnly) {
+  const auto handler = [](const BodyUnion&) { return MakeBody(DoneT{}); };
+  const auto refused = ControlServer::Listen({"0.0.0.0", 0}, Trust(), handler);
+  EXPECT_EQ(refused.status().code(), Code::kPermissionDenied);
+  EXPECT_TRUE(Has(refused.status(), "hyperloopctl keys init")) << refused.status().message();
+  EXPECT_FALSE(ControlServer::Listen({"::", 0}, Trust(), handler).ok());
+  EXPECT_TRUE(ControlServer::Listen({"127.0.0.1", 0}, Trust(), handler).ok());
+  EXPECT_TRUE(ControlServer::Listen({"0.0.0.0", 0}, Of("rep"), handler).ok());
+}
+
+// The files are read again when a connection begins; connections that exist go on.
+TEST_F(TrustTest, KeysChangeWhileTheServerRuns) {
+  const auto log = std::make_shared<Lines>();
+  const auto rep = Trust::Load(Dir("rep"), log);
+  ASSERT_TRUE(rep.ok());
+  const Serving server(*rep);
+  auto old = ControlClient::Connect(server.endpoint(), Of("ann"), 20s);
+  ASSERT_TRUE(old.ok());
+  EXPECT_TRUE((*old)->Call<DoneT>(SealRequestT{}, 20s).ok());
+
+  // A second key for ann: made, trusted, put in the place of the first.
+  ASSERT_TRUE(identity::MakeIdentity(Dir("ann2"), "ann").ok());
+  Know("rep", "ann2", kRolePrimary, "", "ann");
+  const Trust ann = Of("ann");
+  std::filesystem::rename(Dir("ann2") + "/identity", Dir("ann") + "/identity");
+  EXPECT_TRUE(Ask<SealRequestT>(server.endpoint(), ann).ok()) << "the same process, the new key";
+  EXPECT_TRUE((*old)->Call<DoneT>(SealRequestT{}, 20s).ok());
+
+  // Nobody is trusted any more: at once, for those who come now.
+  const std::string trusted = Dir("rep") + "/trusted";
+  std::filesystem::rename(trusted, trusted + ".away");
+  std::filesystem::copy(Dir("eve") + "/trusted", trusted);
+  EXPECT_EQ(Ask<SealRequestT>(server.endpoint(), ann).code(), Code::kPermissionDenied);
+  EXPECT_TRUE((*old)->Call<DoneT>(SealRequestT{}, 20s).ok());
+
+  // A file that cannot be used is reported, and what was read before stays in force.
+  std::filesystem::rename(trusted + ".away", trusted);
+  EXPECT_TRUE(Ask<SealRequestT>(server.endpoint(), ann).ok());
+  std::filesystem::permissions(trusted, std::filesystem::perms::all);
+  EXPECT_TRUE(Ask<SealRequestT>(server.endpoint(), ann).ok());
+  EXPECT_NE(log->all().find("what was read before stays in force"), std::string::npos);
+}
+
+// --- crowds
+
+Fd Connected(const Endpoint& endpoint) {
+  auto fd = ConnectTo(endpoint, Clock::now() + 20s);
+  EXPECT_TRUE(fd.ok()) << fd.status().ToString();
+  return fd.ok() ? std::move(fd).value() : Fd();
+}
+
+// True once the server has ended the connection; false while it stands.
+bool Ended(const Fd& fd) {
+  std::byte byte;
+  const ssize_t got = recv(fd.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return got == 0 || (got < 0 && errno != EAGAIN);
+}
+
+TEST_F(TrustTest, StrangersNeverTakeThePlaceOfThoseWhoAreKnown) {
+  const Serving server(Of("rep"));
+  std::vector<std::unique_ptr<ControlClient>> known;
+  for (size_t i = 0; i < ControlServer::kMaxConnections; ++i) {
+    auto client = ControlClient::Connect(server.endpoint(), Of("ann"), 20s);
+    ASSERT_TRUE(client.ok());
+    ASSERT_TRUE((*client)->Call<HelloReplyT>(HelloRequestT{}, 20s).ok());
+    known.push_back(std::move(client).value());
+  }
+  std::vector<Fd> crowd;
+  for (size_t i = 0; i < 2 * ControlServer::kMaxStrangersOfSource; ++i)
+    crowd.push_back(Connected(server.endpoint()));
+  // The first of them has made room, so all were let in.
+  const auto deadline = Clock::now() + 20s;
+  while (!Ended(crowd[ControlServer::kMaxStrangersOfSource - 1]) && Clock::now() < deadline)
+    std::this_thread::yield();
+  EXPECT_TRUE(Ended(crowd.front()));
+  for (const auto& client : known)
+    EXPECT_TRUE(client->Call<HelloReplyT>(HelloRequestT{}, 20s).ok());
+  // One more of the known takes the place of one of its own.
+  EXPECT_TRUE(Hello(server.endpoint(), Of("tool")).ok());
+  int lost = 0;
+  for (const auto& client : known)
+    lost += client->Call<HelloReplyT>(HelloRequestT{}, 20s).ok() ? 0 : 1;
+  EXPECT_EQ(lost, 1);
+}
+
+// Strangers connect without end, some of them with the first words of an introduction.
+TEST_F(TrustTest, WhoIsKnownIsLetInWhileStrangersFlood) {
+  const Serving server(Of("rep"));
+  std::atomic<bool> stop{false};
+  std::atomic<int> connections{0};
+  std::vector<std::thread> flood;
+  const Trust eve = Of("eve");
+  for (int i = 0; i < 3; ++i) {
+    flood.emplace_back([&, i] {
+      std::vector<Fd> held(200);
+      for (size_t n = 0; !stop; n = (n + 1) % held.size()) {
+        auto fd = ConnectTo(server.endpoint(), Clock::now() + 1s);
+        if (!fd.ok()) continue;
+        if (i == 0) {
+          const auto words = eve.Dial(server.endpoint())->TakeOutput();
+          static_cast<void>(send(fd->get(), words.data(), words.size(), MSG_NOSIGNAL));
+        }
+        held[n] = std::move(fd).value();
+        ++connections;
+      }
+    });
+  }
+  while (connections < 500) std::this_thread::yield();
+  for (int i = 0; i < 20; ++i) {
+    const Status hello = Hello(server.endpoint(), Of("ann"));
+    EXPECT_TRUE(hello.ok()) << hello.ToString();
+  }
+  EXPECT_EQ(server.handled(), 20);
+  stop = true;
+  for (std::thread& each : flood) each.join();
+}
+
+// --- somebody on the way
+
+// Passes connections on, one at a time, notes what is said in one direction, and may change a byte
+// of it.
+class OnTheWay {
+ public:
+  // Byte `at` of what the caller says, or of what the server says, is changed.
+  OnTheWay(const Endpoint& target, bool of_caller, size_t at)
+      : target_(target), of_caller_(of_caller), at_(at) {
+    auto listener = ListenOn({"127.0.0.1", 0}, &endpoint_);
+    EXPECT_TRUE(listener.ok());
+    listener_ = std::move(listener).value();
+    thread_ = std::thread([this] { Run(); });
+  }
+  ~OnTheWay() {
+    stop_ = true;
+    thread_.join();
+  }
+  const Endpoint& endpoint() const { return endpoint_; }
+  size_t passed() const { return passed_; }  // of the direction in question
+  std::vector<std::byte> said() const {
+    const std::lock_guard lock(mutex_);
+    return said_;
+  }
+
+ private:
+  void Run() {
+    while (!stop_) {
+      if (!WaitReady(listener_.get(), POLLIN, Clock::now() + 5ms).ok()) continue;
+      const Fd caller(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      auto server = ConnectTo(target_, Clock::now() + 20s);
+      if (!server.ok()) return;
+      passed_ = 0;
+      const std::array<int, 2> ends = {caller.get(), server->get()};
+      while (!stop_ && Pass(ends)) {
+      }
+    }
+  }
+  bool Pass(const std::array<int, 2>& ends) {
+    std::array<pollfd, 2> ready = {pollfd{ends[0], POLLIN, 0}, pollfd{ends[1], POLLIN, 0}};
+    if (poll(ready.data(), ready.size(), 5) <= 0) return true;
+    for (size_t from = 0; from < 2; ++from) {
+      if (ready[from].revents == 0) continue;
+      std::array<std::byte, 4096> piece;
+      const ssize_t got = recv(ends[from], piece.data(), piece.size(), 0);
+      if (got <= 0) return false;
+      const auto size = static_cast<size_t>(got);
+      if ((from == 0) == of_caller_) {
+        const std::lock_guard lock(mutex_);
+        said_.insert(said_.end(), piece.begin(), piece.begin() + got);
+        if (at_ >= passed_ && at_ < passed_ + size) piece[at_ - passed_] ^= std::byte{0x10};
+        passed_ += size;
+      }
+      if (send(ends[1 - from], piece.data(), size, MSG_NOSIGNAL) != got) return false;
+    }
+    return true;
+  }
+
+  const Endpoint target_;
+  const bool of_caller_;
+  const size_t at_;
+  Endpoint endpoint_;
+  Fd listener_;
+  std::atomic<bool> stop_{false};
+  std::atomic<size_t> passed_{0};
+  mutable std::mutex mutex_;
+  std::vector<std::byte> said_;  // of the direction in question
+  std::thread thread_;
+};
+
+constexpr size_t kNowhere = SIZE_MAX;
+
+TEST_F(TrustTest, AByteChangedOnTheWayIsNoticed) {
+  const Serving server(Of("rep"));
+  const Trust ann = Of("ann");
+  for (const bool of_caller : {true, false}) {
+    size_t length = 0;
+    {
+      OnTheWay way(server.endpoint(), of_caller, kNowhere);
+      ASSERT_TRUE(Hello(way.endpoint(), ann).ok());
+      length = way.passed();
+    }
+    ASSERT_GT(length, 200u);
+    for (size_t at = 0; at < length; at += 1 + at / 16) {
+      OnTheWay way(server.endpoint(), of_caller, at);
+      const int before = server.handled();
+      auto client = ControlClient::Connect(way.endpoint(), ann, 20s);
+      ASSERT_TRUE(client.ok());
+      // A length that grew leaves both ends waiting for more.
+      const Status hello = (*client)->Call<HelloReplyT>(HelloRequestT{}, 200ms).status();
+      EXPECT_FALSE(hello.ok()) << "byte " << at;
+      EXPECT_NE(hello.code(), Code::kCorruption) << hello.ToString();
+      if (of_caller) {
+        EXPECT_EQ(server.handled(), before) << "byte " << at;
+      }
+    }
+  }
+}
+
+TEST_F(TrustTest, WhatWasSaidOnceIsNotHeardAgain) {
+  const Serving server(Of("rep"));
+  std::vector<std::byte> said;
+  {
+    OnTheWay way(server.endpoint(), true, kNowhere);
+    ASSERT_TRUE(Ask<SealRequestT>(way.endpoint(), Of("ann")).ok());
+    said = way.said();
+  }
+  ASSERT_EQ(server.handled(), 1);
+  const Fd again = Connected(server.endpoint());
+  ASSERT_EQ(send(again.get(), said.data(), said.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(said.size()));
+  const auto deadline = Clock::now() + 20s;
+  std::array<std::byte, 4096> answer;
+  ssize_t got = 1;
+  while (got > 0) {
+    ASSERT_TRUE(WaitReady(again.get(), POLLIN, deadline).ok());
+    got = recv(again.get(), answer.data(), answer.size(), 0);
+  }
+  EXPECT_EQ(server.handled(), 1);
+}
+
+}  // namespace
+}  // namespace hyperloop::control
