@@ -61,9 +61,9 @@ class ConfinedTest : public testing::Test {
   void StartReplica(const std::string& media, std::string* listen) {
     const std::string host = "replica" + std::to_string(replicas_.size());
     replicas_.push_back(
-        Confined({ProgramPath("hyperloop-replica"), "--pool", folder_ + "/" + host + ".pool",
-                  "--size", "67108864", "--listen", "127.0.0.1:0", "--media", media, "--device",
-                  Socket(), "--host", host}));
+        Confined({ProgramPath("hyperloop-replica"), "--insecure", "--pool",
+                  folder_ + "/" + host + ".pool", "--size", "67108864", "--listen", "127.0.0.1:0",
+                  "--media", media, "--device", Socket(), "--host", host}));
     const std::string line = replicas_.back().ReadLine();
     ASSERT_EQ(line.rfind("ready ", 0), 0u) << "the replica said '" << line << "'";
     *listen = line.substr(6);
