@@ -283,11 +283,11 @@ TEST(SharedObject, ExportsOneNameAndNeedsLittle) {
   int count = 0;
   for (std::string library; std::getline(libraries, library); ++count) {
     const bool fine = library.starts_with("librocksdb.so") || library.starts_with("libpmem") ||
-                      library.starts_with("libisal.so") || library.starts_with("libstdc++.so") ||
-                      library.starts_with("libgcc_s.so") || library.starts_with("libc.so") ||
-                      library.starts_with("libm.so") || library.starts_with("ld-linux") ||
-                      library.starts_with("libasan") || library.starts_with("libubsan") ||
-                      library.starts_with("libtsan");
+                      library.starts_with("libisal.so") || library.starts_with("libsodium.so") ||
+                      library.starts_with("libstdc++.so") || library.starts_with("libgcc_s.so") ||
+                      library.starts_with("libc.so") || library.starts_with("libm.so") ||
+                      library.starts_with("ld-linux") || library.starts_with("libasan") ||
+                      library.starts_with("libubsan") || library.starts_with("libtsan");
     EXPECT_TRUE(fine) << "the plugin pulls " << library << " into its host";
   }
   EXPECT_GE(count, 3) << needs.output;
