@@ -109,6 +109,16 @@ void Engine::Impl::WakeWaiters(Cq& cq) {
   }
 }
 
+// `wait_cq` says whether a queue is among the waiters of a CQ: never twice, or its end would leave
+// the CQ a pointer to it.
+void Engine::Impl::StartWaiting(Qp& qp, Cq& cq) {
+  StopWaiting(qp);
+  qp.wait_cq = &cq;
+  qp.next_waiter = cq.waiters;
+  if (cq.waiters != nullptr) cq.waiters->prev_waiter = &qp;
+  cq.waiters = &qp;
+}
+
 void Engine::Impl::StopWaiting(Qp& qp) {
   if (qp.wait_cq == nullptr) return;
   if (qp.prev_waiter != nullptr) {

@@ -294,6 +294,7 @@ struct Engine::Impl {
   void Arm(Cq& cq, uint64_t value);
   static void Notify(Cq& cq);
   void WakeWaiters(Cq& cq);
+  void StartWaiting(Qp& qp, Cq& cq);
   void StopWaiting(Qp& qp);
   // CQE number `index` was produced: cyclic on 24 bits, half range.
   static bool WaitMet(const Cq& cq, uint32_t index) {

@@ -21,6 +21,10 @@ size_t Engine::Impl::RunQueue(Qp& qp, size_t budget) {
     if (steps != 0) MakeReady(qp);
     return steps;
   }
+  // It became ready before it stalled (a queue may enable itself): what wakes it makes it ready
+  // again.
+  if (qp.stall != Stall::kNone && qp.stall != Stall::kWaitMet) [[unlikely]]
+    return 0;
   if (budget > kTurnSteps) budget = kTurnSteps;
   const uint64_t bytes_end = qp.count.bytes_sent + qp.count.bytes_received + kTurnBytes;
   size_t steps = 0;
@@ -235,11 +239,7 @@ Engine::Impl::Next Engine::Impl::ExecuteWait(Qp& qp, const Wqe& wqe) {
   qp.wait_index = index;
   qp.wait_flags = wqe.flags;
   qp.wait_blocks = wqe.blocks;
-  qp.wait_cq = cq;
-  qp.prev_waiter = nullptr;
-  qp.next_waiter = cq->waiters;
-  if (cq->waiters != nullptr) cq->waiters->prev_waiter = &qp;
-  cq->waiters = &qp;
+  StartWaiting(qp, *cq);
   return Next::kStop;
 }
 

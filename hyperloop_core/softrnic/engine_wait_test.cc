@@ -104,6 +104,32 @@ TEST(EngineWait, NeedsAMasterQueueAndACqOfTheSameUarPage) {
   EXPECT_EQ(m.cq.PollAll().at(0).status, WcStatus::kLocalQpOperation);
 }
 
+// A queue that enables itself is ready while it runs, and so has another turn after the WAIT has
+// stopped it. Were it linked among the CQ's waiters again in that turn, its end would leave a
+// pointer to it behind.
+TEST(EngineWait, AQueueThatEnablesItselfWaitsOnce) {
+  Machine m;
+  Client& b = m.p.b;
+  TestCq awaited = b.Cq();
+  m.control.Enable(m.control, 3);
+  m.control.Wait(awaited, 0);
+  m.control.Nop(CqeMode::kAlways);
+  m.control.Ring(2);
+  m.p.Run();
+  EXPECT_EQ(b.Counter("waits"), 1u);
+  ASSERT_TRUE(b.Destroy(Op::kDestroyQp, m.control.qpn).ok());
+  // A completion looks at every queue that waits for it.
+  TestQp other = b.Qp(awaited, awaited, {.has_rq = false});
+  b.Connect(other, other);
+  other.Nop(CqeMode::kAlways);
+  other.Ring();
+  m.p.Run();
+  EXPECT_EQ(awaited.PollAll().size(), 1u);
+  ASSERT_TRUE(b.Destroy(Op::kDestroyQp, other.qpn).ok());
+  const Status status = b.Destroy(Op::kDestroyCq, awaited.cqn);
+  EXPECT_TRUE(status.ok()) << status.ToString();
+}
+
 TEST(EngineEnable, ManagedQueueStopsAtTheEnabledIndex) {
   Machine m;
   for (int i = 0; i < 4; ++i) m.data.Nop(CqeMode::kAlways);
