@@ -80,6 +80,8 @@ struct PowerOptions {
   bool read_local = true;     // … on `local`
   bool persist_own = true;    // the primary persists what its CPU stored
   bool persist_there = true;  // … and so do the replicas', with cpu-polling and cpu-event
+  // At one step of the run, of the seed's choice, something fails at a node of the seed's choice.
+  bool fault = false;
 };
 
 class PowerRun {
@@ -114,6 +116,7 @@ class PowerRun {
       model_.Watch(Bytes(node));
       history_.emplace_back(Bytes(node));
     }
+    if (options.fault) fault_step_ = Pick(options.operations * 60);
   }
   ~PowerRun() {
     for (uint32_t node = 0; node <= chain_->size(); ++node) model_.Unwatch(Bytes(node));
@@ -121,17 +124,20 @@ class PowerRun {
 
   // Empty: at every step a power failure left what it must. Otherwise what was wrong.
   std::string Execute() {
-    for (uint64_t n = 0; n < options_.operations; ++n) {
+    for (uint64_t n = 0; n < options_.operations && !broken_; ++n) {
       Submit();
       for (uint32_t steps = Pick(120); steps > 0 && wrong_.empty(); --steps) Step();
       if (!wrong_.empty()) return wrong_;
     }
     for (int idle = 0; acknowledged_ < submitted_ && wrong_.empty();) {
       idle = Step() ? 0 : idle + 1;
+      if (idle > 100 && faulted_) break;  // what is left is never acknowledged
       if (idle > 10'000) return "the chain stands still with work left";
     }
     return wrong_;
   }
+  // The fault came while operations were under way.
+  bool faulted() const { return faulted_; }
   uint64_t power_failures() const { return power_failures_; }
   uint64_t torn() const { return torn_; }
 
@@ -203,6 +209,11 @@ class PowerRun {
       if (ticket.ok()) break;
       if (ticket.status().code() != Code::kBusy) wrong_ = ticket.status().ToString();
       idle = Step() ? 0 : idle + 1;
+      if (faulted_ && (broken_ || idle > 100)) {
+        broken_ = true;
+        wrong_.clear();
+        return;
+      }
       if (idle > 10'000) wrong_ = "the chain stands still";
     }
     under_way_.push_back({++submitted_, op});
@@ -232,12 +243,29 @@ class PowerRun {
     }
   }
 
+  // Takes a node's region from its RNIC, so that WQEs which name it fail at either end; or a
+  // replica's queues.
+  void Fault() {
+    faulted_ = true;
+    const uint32_t node = Pick(chain_->size() + 1);
+    if (node == 0) {
+      chain_->primary().region.reset();
+    } else if (Pick(4) != 0) {
+      chain_->replica(node - 1).region.reset();
+    } else {
+      chain_->replica(node - 1).member.reset();
+    }
+  }
+
   // One step of the engine; then the power fails.
   bool Step() {
+    if (options_.fault && !faulted_ && steps_++ == fault_step_) Fault();
     const bool ran = chain_->Step();
     const auto newest = chain_->group().Poll();
     if (!newest.ok()) {
-      wrong_ = newest.status().ToString();
+      broken_ = true;
+      if (!faulted_) wrong_ = newest.status().ToString();
+      Look();
       return ran;
     }
     acknowledged_ = *newest;
@@ -272,6 +300,8 @@ class PowerRun {
   std::deque<UnderWay> under_way_;
   Ticket submitted_ = 0, acknowledged_ = 0, durable_ = 0;
   uint64_t power_failures_ = 0, torn_ = 0;
+  uint64_t steps_ = 0, fault_step_ = 0;
+  bool faulted_ = false, broken_ = false;
   std::string wrong_;
 };
 
@@ -313,6 +343,18 @@ TEST_P(GroupPowerDatapathTest, WhatAFlushAcknowledgedIsDurableOnEveryNode) {
   for (uint32_t group_size = 1; group_size <= 3; ++group_size)
     ExpectDurable(GetParam() == Datapath::kOffload ? 6 : 3,
                   {.group_size = group_size, .datapath = GetParam()});
+}
+// Whatever fails, and whenever: nothing is acknowledged as durable that is not, on any node. A SEND
+// that runs behind a WRITE which failed would tell the next replica of bytes that it never got.
+TEST_P(GroupPowerDatapathTest, AFaultAtAnyStepAcknowledgesNothingUnflushed) {
+  uint64_t faults = 0, seeds = 0;
+  for (const uint64_t seed : Seeds(GetParam() == Datapath::kOffload ? 120 : 40)) {
+    PowerRun run(seed, {.operations = 12, .datapath = GetParam(), .fault = true});
+    ASSERT_EQ(run.Execute(), "") << "seed " << seed << "\n" << Replay(seed);
+    faults += run.faulted();
+    ++seeds;
+  }
+  EXPECT_GT(faults, seeds / 2) << "the others ended before their fault's step came";
 }
 // By whoever is to make it durable: a READ with fanout, the replicas' CPUs with cpu-*.
 TEST(GroupPowerTest, WithoutItsMeansAnyDatapathLosesWrites) {

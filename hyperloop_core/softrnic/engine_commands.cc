@@ -6,6 +6,7 @@
 
 #include "softrnic/engine_impl.h"
 #include "softrnic/engine_text.h"
+#include "softrnic/persistence_model.h"
 
 namespace hyperloop::softrnic {
 namespace {
@@ -200,7 +201,9 @@ void Engine::Impl::ReleaseKey(uint32_t lkey) {
   if (key->has_media)
     qps.ForEach([&](Qp& qp) {
       const auto uses = [&](const DirtyRange& range) { return range.umem == key->umem; };
-      if (std::any_of(qp.dirty.begin(), qp.dirty.begin() + qp.dirty_count, uses)) FlushDirty(qp);
+      if (std::none_of(qp.dirty.begin(), qp.dirty.begin() + qp.dirty_count, uses)) return;
+      FlushDirty(qp);
+      if (options.persistence != nullptr) options.persistence->Flushed(qp.qpn);
     });
   --key->umem->users, --key->pd->users, --key->pd->context->keys;
   key.reset();

@@ -208,9 +208,11 @@ bool Engine::Impl::Gather(Qp& qp, const Inflight& entry, std::vector<std::byte>*
   return true;
 }
 
-// True if the first request without an answer can have one now.
+// True if the first request without an answer can have one now. Nothing behind a failed one can: it
+// may have failed here, where the peer knows nothing of it and would take what follows.
 bool Engine::Impl::Deliverable(Qp& qp) {
   for (const Inflight& entry : qp.inflight) {
+    if (entry.delivered && entry.outcome != kOk) return false;
     if (entry.delivered) continue;
     return qp.retry.why == kOk || RetryDue(qp);
   }

@@ -230,6 +230,24 @@ TEST(EngineSchedule, MalformedWqeStopsTheQueueBehindWhatIsUnderWay) {
   }
 }
 
+// The peer knows nothing of a WRITE that fails here, and would take what follows it.
+TEST(EngineSchedule, NothingPassesAWriteThatFailedHere) {
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    Pair p(Adversary(seed));
+    p.b_qp.Receive(p.b.At(p.dst, 8));
+    Sge gone = p.a.At(p.src, 8);
+    gone.lkey ^= 1;
+    p.a_qp.Write(p.Remote(p.dst + 64), p.b.rkey, gone);
+    p.a_qp.Send(p.a.At(p.src, 8));
+    p.a_qp.Write(p.Remote(p.dst + 128), p.b.rkey, p.a.At(p.src, 8));
+    p.a_qp.Ring();
+    p.Run();
+    EXPECT_EQ(p.a_cq.PollAll().at(0).status, WcStatus::kLocalProtection);
+    EXPECT_TRUE(p.b_recv.PollAll().empty()) << "seed " << seed;
+    EXPECT_EQ(p.dst[128], std::byte{0}) << "seed " << seed;
+  }
+}
+
 TEST(EngineSchedule, ReadsUnderWayAreLimited) {
   const auto stalls = [](uint32_t limit) {
     uint64_t sum = 0;
