@@ -6,6 +6,12 @@
 #include "softrnic/engine_impl.h"
 
 namespace hyperloop::softrnic {
+namespace {
+
+// Queue pairs that wait for a receive, or are in error, that are looked at each turn.
+constexpr size_t kLooksPerTurn = 16;
+
+}  // namespace
 
 Engine::Impl::Impl(EngineOptions o) : options(std::move(o)), random(options.seed) {
   if (getrandom(&next_host, sizeof(next_host), 0) != sizeof(next_host)) next_host = random();
@@ -15,20 +21,43 @@ Engine::Impl::Impl(EngineOptions o) : options(std::move(o)), random(options.seed
   slow = deferred || options.schedule == EngineOptions::Schedule::kRandom;
   cqe_scatter_bytes = options.scatter_to_cqe ? 32 : 0;
   overrun_blocks = options.check_cross_channel ? 0 : 4;
-  keys.resize(2);  // lkeys below 0x200 are nobody's: 0x100 ends a receive's list
+  // Lists that must not want memory when a queue pair fails or ends.
+  retries.reserve(kMaxQps);
+  broken.reserve(kMaxQps);
 }
 
 void Engine::Impl::Unready(Qp& qp) {
   if (!qp.ready) return;
   qp.ready = false;
+  Account& account = *qp.account;
   Qp* before = nullptr;
-  for (Qp* at = ready_head; at != nullptr; before = at, at = at->next_ready) {
+  for (Qp* at = account.ready_head; at != nullptr; before = at, at = at->next_ready) {
     if (at != &qp) continue;
-    (before != nullptr ? before->next_ready : ready_head) = qp.next_ready;
-    if (ready_tail == &qp) ready_tail = before;
+    (before != nullptr ? before->next_ready : account.ready_head) = qp.next_ready;
+    if (account.ready_tail == &qp) account.ready_tail = before;
     break;
   }
   qp.next_ready = nullptr;
+}
+
+// Takes the queue pair whose turn it is out of its client's list: the clients take turns, and the
+// queue pairs of each. Null: none is ready.
+Qp* Engine::Impl::NextReady() {
+  for (;;) {
+    AccountQueue& from = fresh_accounts.head != nullptr ? fresh_accounts : old_accounts;
+    if (from.head == nullptr) return nullptr;
+    Account& account = *from.Pop();
+    Qp* const qp = account.ready_head;
+    if (qp == nullptr) {
+      account.listed = Account::Listed::kNo;
+      continue;
+    }
+    account.ready_head = qp->next_ready;
+    account.listed = Account::Listed::kOld;
+    old_accounts.Push(account);
+    qp->ready = false;
+    return qp;
+  }
 }
 
 // Takes the doorbells rung since the last time. The client stores a register, then sets its summary
@@ -36,6 +65,7 @@ void Engine::Impl::Unready(Qp& qp) {
 // written before it.
 bool Engine::Impl::CollectDoorbells() {
   bool any = false;
+  bytes_since_collect = 0;
   for (Context* c : open) {
     for (uint32_t w = 0; w < c->uar_words; ++w) {
       uint64_t* const summary = &c->uar->header.summary[w];
@@ -60,14 +90,19 @@ bool Engine::Impl::CollectDoorbells() {
 
 Engine::Engine(EngineOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
 Engine::~Engine() {
-  while (!impl_->contexts.empty()) impl_->CloseContext(impl_->contexts.begin()->first);
+  while (!impl_->contexts.empty()) CloseContext(impl_->contexts.begin()->first);
 }
 
-Result<ContextId> Engine::OpenContext(const std::string& host, UarPage* uar, OpenReply* reply) {
-  return impl_->OpenContext(host, uar, reply);
+Result<ContextId> Engine::OpenContext(const std::string& host, UarPage* uar, OpenReply* reply,
+                                      ClientNumber client) {
+  return impl_->OpenContext(host, uar, reply, client);
 }
 
-void Engine::CloseContext(ContextId context) { impl_->CloseContext(context); }
+void Engine::CloseContext(ContextId context) { CloseContextPart(context, ~size_t{0}); }
+
+bool Engine::CloseContextPart(ContextId context, size_t objects) {
+  return impl_->CloseContextPart(context, objects);
+}
 
 Result<IdReply> Engine::RegisterUmem(ContextId context, const RegisterUmemArgs& args,
                                      UmemMapping mapping) {
@@ -91,7 +126,22 @@ Status Engine::Execute(ContextId context, const Command& command, Reply* reply, 
   const auto it = impl_->contexts.find(context);
   if (it == impl_->contexts.end())
     return NotFound("context " + std::to_string(context) + " is not open");
-  return impl_->Execute(*it->second, command, reply, text);
+  try {
+    return impl_->Execute(*it->second, command, reply, text);
+  } catch (const std::bad_alloc&) {
+    impl_->Evict(*it->second->account, "out of memory in a command");
+    return NoSpace("the device is out of memory: this client is ended");
+  }
+}
+
+std::function<std::string()> Engine::Counters(ContextId context) {
+  const auto it = impl_->contexts.find(context);
+  if (it == impl_->contexts.end()) return [] { return std::string(); };
+  return impl_->Counters(*it->second);
+}
+
+void Engine::SetEvict(std::function<void(ContextId, const std::string& why)> evict) {
+  impl_->evict = std::move(evict);
 }
 
 void Engine::AttachPort(LinkPort* port) { impl_->port = port; }
@@ -109,18 +159,28 @@ size_t Engine::Run(size_t budget) {
     return linked + done;
   }
   e.CollectDoorbells();
-  if (!e.retries.empty()) e.RetryStalled();  // also while other queues keep the engine busy
-  while (done < budget) {
-    Qp* const qp = e.ready_head;
-    if (qp == nullptr) {
-      if (!e.retries.empty() && e.RetryStalled()) continue;
-      if (!e.CollectDoorbells()) break;
-      continue;
+  // Also while other queues keep the engine busy.
+  if (!e.retries.empty() || !e.broken.empty()) e.RetryStalled(kLooksPerTurn);
+  size_t collected = 0;
+  Qp* qp = nullptr;
+  try {
+    while (done < budget) {
+      // A client that has little to do is not to wait until a busy one's turns fill the budget.
+      if (done - collected >= kTurnSteps || e.bytes_since_collect >= kTurnBytes) {
+        e.CollectDoorbells();
+        collected = done;
+      }
+      qp = e.NextReady();
+      if (qp == nullptr) {
+        if (!e.CollectDoorbells()) break;
+        continue;
+      }
+      done += e.RunQueue(*qp, budget - done);
     }
-    e.ready_head = qp->next_ready;
-    if (e.ready_head == nullptr) e.ready_tail = nullptr;
-    qp->ready = false;
-    done += e.RunQueue(*qp, budget - done);
+  } catch (const std::bad_alloc&) {
+    if (qp == nullptr) throw;
+    e.Evict(*qp->account, "out of memory in a request");
+    ++done;
   }
   if (e.port != nullptr) e.port->Flush();
   return linked + done;

@@ -1,7 +1,9 @@
 // Engine: the software RNIC's state machine. No threads, no system calls besides a flush to media
 // and what a completion channel's `notify` does, no clock but EngineOptions::clock.
 //
-// One Engine serves every emulated host handed to it. All calls come from one thread (the daemon's
+// One Engine serves every emulated host handed to it. Its turns go round the clients that have work,
+// and then round the queue pairs of one: however many queue pairs a client has, another waits for
+// one turn of it. All calls come from one thread (the daemon's
 // engine thread, a test, or a simulation). Work arrives through doorbells (UAR pages), enables and
 // completions; Step() executes at most one WQE or delivers at most one deferred packet, chosen by
 // the scheduler of EngineOptions.
@@ -22,6 +24,26 @@
 namespace hyperloop::softrnic {
 
 class PersistenceModel;
+
+using ContextId = uint32_t;
+inline constexpr ContextId kNoContext = 0;
+// Who is behind a context: the daemon gives the contexts of one process one number. They have their
+// turns and their limits together. 0: a client of its own.
+using ClientNumber = uint64_t;
+
+// What one client may hold, so that the others find room. A refusal names the limit.
+struct ClientLimits {
+  uint32_t queue_pairs = 512;
+  uint32_t completion_queues = 1024;
+  uint32_t memory_keys = 16384;
+  uint32_t mappings = 2048;  // registered pieces of memory
+  // Of the tables that tell ring bytes from others: 1/64 of each piece of memory that has rings.
+  uint64_t table_bytes = 64 << 20;
+  // Faults in truncated files that are mended; then the client is ended.
+  uint32_t faults = 256;
+  // Of all clients together. The daemon derives it from what the kernel lets a process map.
+  uint32_t all_mappings = 1 << 20;
+};
 
 struct EngineOptions {
   // Strictness (facts: rnic.md 4.1). Off only to show what a lenient device would let pass.
@@ -67,10 +89,9 @@ struct EngineOptions {
   // Off: SEND_EN lets a managed queue run 4 WQEBBs past the index it names. A device broken on
   // purpose, to see tests fail.
   bool check_cross_channel = true;
+  ClientLimits limits = {};
 };
 
-using ContextId = uint32_t;
-inline constexpr ContextId kNoContext = 0;
 
 // Memory of a client as the engine sees it.
 struct UmemMapping {
@@ -90,10 +111,14 @@ class Engine {
   // -------------------------------------------------------------------------------------------------
   // A client process attached to `host` (created on first use, gone with its last client; its gid
   // is never given again). `uar` stays valid until CloseContext.
-  Result<ContextId> OpenContext(const std::string& host, UarPage* uar, OpenReply* reply);
+  Result<ContextId> OpenContext(const std::string& host, UarPage* uar, OpenReply* reply,
+                                ClientNumber client = 0);
   // Destroys everything the client created, as a kernel does at process death. Peers' queue pairs
   // see a dead peer: their requests get no answer, and in the end fail with retry exceeded.
   void CloseContext(ContextId context);
+  // The same, at most `objects` of them; true: all is gone. Its doorbells count no more from the
+  // first call on, and nothing but these two may be called for it.
+  bool CloseContextPart(ContextId context, size_t objects);
   // kRegisterUmem, with the mapping already made.
   Result<IdReply> RegisterUmem(ContextId context, const RegisterUmemArgs& args,
                                UmemMapping mapping);
@@ -101,8 +126,15 @@ class Engine {
   // the engine, when the CQE is in the ring; it must not block.
   Result<CreateCqReply> CreateEventCq(ContextId context, const CreateCqArgs& args,
                                       std::function<void()> notify);
-  // Every other command; validates each field. `text` receives kQueryCounters' lines.
+  // Every other command; validates each field. `text` receives kQueryCounters' lines. Out of memory:
+  // the client is evicted.
   Status Execute(ContextId context, const Command& command, Reply* reply, std::string* text);
+  // kQueryCounters in two parts: the counters as they are now, and (by any thread) their lines.
+  std::function<std::string()> Counters(ContextId context);
+  // `evict` is told, on the engine's thread, of each context of a client that is served no more,
+  // and why: its queues are in error, its commands are refused, and whoever opened the context is
+  // to close it. It must not call the engine.
+  void SetEvict(std::function<void(ContextId, const std::string& why)> evict);
 
   // --- links to engines on other machines
   // ----------------------------------------------------------------------------------------------

@@ -14,19 +14,44 @@ namespace {
 constexpr size_t kMaxHosts = 256;
 constexpr size_t kMaxContexts = 1024;
 constexpr size_t kMaxPds = 256;
-constexpr size_t kMaxUmems = 2048;
-constexpr uint32_t kMaxKeys = 16384;
 constexpr uint32_t kMaxKeySlots = 1 << 20;
-constexpr uint32_t kMaxCqs = 1024;
 constexpr uint32_t kMaxLogCqes = 20;
 constexpr uint64_t kMaxUmemBytes = 1ull << 44;
 constexpr uint32_t kAllAccess =
     rnic::kLocalWrite | rnic::kRemoteWrite | rnic::kRemoteRead | rnic::kRemoteAtomic;
+constexpr ClientNumber kAlone = 1ull << 63;  // and a number of the engine's own
 
 }  // namespace
 
+Account& Engine::Impl::AccountOf(ClientNumber client) {
+  if (client == 0) client = kAlone | next_context;
+  auto& account = accounts[client];
+  if (account == nullptr) account = std::make_unique<Account>();
+  account->client = client;
+  return *account;
+}
+
+void Engine::Impl::ReleaseAccount(Account& account) {
+  if (--account.contexts != 0) return;
+  if (account.listed != Account::Listed::kNo)
+    (account.listed == Account::Listed::kFresh ? fresh_accounts : old_accounts).Remove(account);
+  accounts.erase(account.client);
+}
+
+// Nothing of the client's runs any more; whoever opened its contexts is told to close them.
+void Engine::Impl::Evict(Account& account, const std::string& why) {
+  for (Context* c : open) {
+    if (c->account != &account || c->evicted) continue;
+    c->evicted = true;
+    ForEachQp(*c, [this](Qp& qp) {
+      if (qp.state != rnic::QpState::kReset) EnterError(qp);
+    });
+    if (evict) evict(c->id, why);
+  }
+}
+
 Result<ContextId> Engine::Impl::OpenContext(const std::string& name, UarPage* uar,
-                                            OpenReply* reply) {
+                                            OpenReply* reply, ClientNumber client) {
   if (name.empty() || name.size() >= kMaxName ||
       !std::all_of(name.begin(), name.end(), [](unsigned char ch) {
         return std::isalnum(ch) != 0 || ch == '.' || ch == '_' || ch == '-';
@@ -49,9 +74,10 @@ Result<ContextId> Engine::Impl::OpenContext(const std::string& name, UarPage* ua
   }
   auto c = std::make_unique<Context>();
   c->id = next_context++;
+  c->account = &AccountOf(client);
   c->host = it->second.get();
   c->uar = uar;
-  ++c->host->contexts;
+  ++c->host->contexts, ++c->account->contexts;
   *reply = {};
   std::copy(c->host->gid.begin(), c->host->gid.end(), reply->gid);
   reply->uar_id = c->id;
@@ -61,30 +87,37 @@ Result<ContextId> Engine::Impl::OpenContext(const std::string& name, UarPage* ua
   return id;
 }
 
-void Engine::Impl::CloseContext(ContextId id) {
+bool Engine::Impl::CloseContextPart(ContextId id, size_t objects) {
   const auto it = contexts.find(id);
-  if (it == contexts.end()) return;
+  if (it == contexts.end()) return true;
   Context& c = *it->second;
-  std::erase_if(c.host->services, [&c](const auto& entry) { return entry.second.context == &c; });
-  std::vector<uint32_t> numbers;
-  qps.ForEach([&](const Qp& qp) {
-    if (qp.context == &c) numbers.push_back(qp.qpn);
-  });
-  for (const uint32_t qpn : numbers)
-    if (Qp* const qp = qps.Find(qpn)) Destroy(*qp);
-  numbers.clear();
-  cqs.ForEach([&](const Cq& cq) {
-    if (cq.context == &c) numbers.push_back(cq.cqn);
-  });
-  for (const uint32_t cqn : numbers) cqs.Erase(cqn);
-  for (auto& key : keys) {
-    if (key == nullptr || key->pd->context != &c) continue;
-    rkeys.Erase(key.get());
-    ReleaseKey(key->lkey);
+  if (!c.closing) {
+    c.closing = true;
+    std::erase_if(c.host->services, [&c](const auto& entry) { return entry.second.context == &c; });
+    std::erase(open, &c);
   }
-  std::erase(open, &c);
+  for (; c.first_qp != nullptr; --objects) {
+    if (objects == 0) return false;
+    Destroy(*c.first_qp);
+  }
+  for (; !c.cqs.empty(); --objects) {
+    if (objects == 0) return false;
+    Erase(*c.cqs.begin()->second);
+  }
+  for (; !c.umems.empty(); --objects) {
+    Umem& umem = *c.umems.begin()->second;
+    for (; umem.keys != nullptr; --objects) {
+      if (objects == 0) return false;
+      rkeys.Erase(umem.keys);
+      ReleaseKey(umem.keys->lkey);
+    }
+    if (objects == 0) return false;
+    Erase(c, umem);
+  }
   if (--c.host->contexts == 0) hosts.erase(hosts.find(c.host->name));
+  ReleaseAccount(*c.account);
   contexts.erase(it);
+  return true;
 }
 
 Result<IdReply> Engine::Impl::RegisterUmem(Context& c, const RegisterUmemArgs& a,
@@ -97,17 +130,30 @@ Result<IdReply> Engine::Impl::RegisterUmem(Context& c, const RegisterUmemArgs& a
     return InvalidArgument(
         "register memory: client address and file offset differ within a cache line; align both to "
         "a page");
-  if (c.umems.size() >= kMaxUmems)
-    return NoSpace(Text("register memory: this client has ", kMaxUmems, " pieces, the most"));
+  if (c.account->umems >= options.limits.mappings)
+    return NoSpace(Text("register memory: this client has ", options.limits.mappings,
+                        " pieces, the most (--client-mappings of the RNIC daemon)"));
+  if (all_umems >= options.limits.all_mappings)
+    return NoSpace(Text("register memory: the device has ", all_umems,
+                        " pieces, the most; raise vm.max_map_count of its machine and start it "
+                        "again"));
   auto umem = std::make_unique<Umem>();
   umem->id = next_umem++;
   umem->addr = a.client_addr;
   umem->length = a.length;
   umem->base = mapping.base;
   umem->owner = std::move(mapping.owner);
+  umem->account = c.account;
   const IdReply reply{umem->id, 0};
   c.umems.emplace(umem->id, std::move(umem));
+  ++c.account->umems, ++all_umems;
   return reply;
+}
+
+void Engine::Impl::Erase(Context& c, const Umem& umem) {
+  --c.account->umems, --all_umems;
+  c.account->table_bytes -= umem.ring_map.bytes();
+  c.umems.erase(umem.id);
 }
 
 Status Engine::Impl::FreeUmem(Context& c, uint32_t id) {
@@ -116,7 +162,7 @@ Status Engine::Impl::FreeUmem(Context& c, uint32_t id) {
   if (it->second->users != 0)
     return Busy(Text("free memory ", id, ": ", it->second->users,
                      " keys or queues use it; destroy them first"));
-  c.umems.erase(it);
+  Erase(c, *it->second);
   return {};
 }
 
@@ -163,19 +209,18 @@ Status Engine::Impl::CreateMkey(Context& c, const CreateMkeyArgs& a, CreateMkeyR
       (a.access & rnic::kLocalWrite) == 0)
     return InvalidArgument(
         "register: remote write and atomic rights need the local write right too");
-  if (c.keys >= kMaxKeys)
-    return NoSpace(Text("register: this client has ", kMaxKeys, " memory keys, the most"));
-  uint32_t slot;
-  if (!free_keys.empty()) {
-    slot = free_keys.front();
-    free_keys.pop_front();
-  } else {
-    if (keys.size() >= kMaxKeySlots) return NoSpace("register: the device has no memory key left");
-    slot = static_cast<uint32_t>(keys.size());
-    keys.emplace_back();
-  }
-  key_tags.resize(keys.size());
+  if (c.account->keys >= options.limits.memory_keys)
+    return NoSpace(Text("register: this client has ", options.limits.memory_keys,
+                        " memory keys, the most (--client-memory-keys of the RNIC daemon)"));
   auto key = std::make_unique<MemoryKey>();
+  if (free_keys.empty()) {
+    const size_t slots = free_keys.slots() + kFirstKeySlot + 1;
+    if (slots > kMaxKeySlots) return NoSpace("register: the device has no memory key left");
+    keys.resize(slots);
+    key_tags.resize(slots);
+    free_keys.Add();
+  }
+  const uint32_t slot = free_keys.front() + kFirstKeySlot;
   key->addr = a.addr;
   key->length = a.length;
   key->base = base;
@@ -187,27 +232,34 @@ Status Engine::Impl::CreateMkey(Context& c, const CreateMkeyArgs& a, CreateMkeyR
   key->has_media = key->media != rnic::Media::kRam || options.persistence != nullptr;
   key->has_rings = !umem.ring_map.empty();
   key->umem = &umem;
-  ++umem.users, ++key->pd->users, ++c.keys;
+  rkeys.Insert(key.get());
+  free_keys.Pop();
+  ++umem.users, ++key->pd->users, ++c.account->keys;
+  key->next_of_umem = umem.keys;
+  if (umem.keys != nullptr) umem.keys->before_of_umem = key.get();
+  umem.keys = key.get();
   reply->lkey = key->lkey;
   reply->rkey = key->rkey;
-  rkeys.Insert(key.get());
   keys[slot] = std::move(key);
   return {};
 }
 
 void Engine::Impl::ReleaseKey(uint32_t lkey) {
-  auto& key = keys[lkey >> 8];
+  std::unique_ptr<MemoryKey>& key = keys[lkey >> 8];
   // Dirty ranges name the memory by address: nothing of it may be left when the mapping goes.
   if (key->has_media)
-    qps.ForEach([&](Qp& qp) {
+    ForEachQp(*key->pd->context, [&](Qp& qp) {
       const auto uses = [&](const DirtyRange& range) { return range.umem == key->umem; };
       if (std::none_of(qp.dirty.begin(), qp.dirty.begin() + qp.dirty_count, uses)) return;
       FlushDirty(qp);
       if (options.persistence != nullptr) options.persistence->Flushed(qp.qpn);
     });
-  --key->umem->users, --key->pd->users, --key->pd->context->keys;
+  --key->umem->users, --key->pd->users, --key->umem->account->keys;
+  (key->before_of_umem != nullptr ? key->before_of_umem->next_of_umem : key->umem->keys) =
+      key->next_of_umem;
+  if (key->next_of_umem != nullptr) key->next_of_umem->before_of_umem = key->before_of_umem;
   key.reset();
-  free_keys.push_back(lkey >> 8);
+  free_keys.Put((lkey >> 8) - kFirstKeySlot);
 }
 
 Status Engine::Impl::DestroyMkey(Context& c, uint32_t lkey) {
@@ -249,25 +301,34 @@ Status Engine::Impl::CreateCq(Context& c, const CreateCqArgs& a, std::function<v
   if (a.events != 0 && arm_index == kMaxQpsPerContext)
     return NoSpace(Text("create CQ: this client has ", kMaxQpsPerContext,
                         " queue pairs and completion queues with events, the most; destroy some"));
-  if (c.cqs >= kMaxCqs)
-    return NoSpace(Text("create CQ: this client has ", kMaxCqs, " completion queues, the most"));
+  if (c.account->cqs >= options.limits.completion_queues)
+    return NoSpace(Text("create CQ: this client has ", options.limits.completion_queues,
+                        " completion queues, the most (--client-completion-queues of the RNIC "
+                        "daemon); destroy some"));
+  HL_RETURN_IF_ERROR(ReserveRings(umem));
   auto owned = std::make_unique<Cq>();
   Cq& cq = *owned;
   const uint32_t cqn = cqs.Insert(std::move(owned));
   if (cqn == 0) return NoSpace("create CQ: the device has no completion queue number left");
+  cq.cqn = cqn;
+  try {
+    c.cqs.emplace(cqn, &cq);
+  } catch (const std::bad_alloc&) {
+    cqs.Erase(cqn);
+    throw;
+  }
   cq.ring = umem.base + ring;
   cq.log_size = a.log_size;
   cq.mask = (1u << a.log_size) - 1;
   cq.dbrec = umem.base + record;
   cq.producer = cq.consumer = options.first_cqe & rnic::kWaitIndexMask;
   cq.ignore_overrun = a.ignore_overrun != 0;
-  cq.cqn = cqn;
   cq.context = &c;
   cq.umem = &umem;
   cq.ring_addr = a.ring_addr;
   cq.dbrec_addr = a.dbrec_addr;
-  ++umem.users, ++c.cqs;
-  MarkRings(c);
+  ++umem.users, ++c.account->cqs;
+  MarkRings(cq, true);
   if (notify != nullptr) {
     cq.notify = std::move(notify);
     cq.arm_index = arm_index;
@@ -285,11 +346,16 @@ Status Engine::Impl::DestroyCq(Context& c, uint32_t cqn) {
   if (cq->users != 0 || cq->waiters != nullptr)
     return Busy(Text("destroy CQ ", cqn, ": ", cq->users,
                      " queue ends use it, or a WAIT; destroy the queue pairs first"));
-  --cq->umem->users, --c.cqs;
-  if (cq->notify != nullptr) c.arms[cq->arm_index] = nullptr;
-  cqs.Erase(cqn);
-  MarkRings(c);
+  Erase(*cq);
   return {};
+}
+
+void Engine::Impl::Erase(Cq& cq) {
+  MarkRings(cq, false);
+  --cq.umem->users, --cq.context->account->cqs;
+  if (cq.notify != nullptr) cq.context->arms[cq.arm_index] = nullptr;
+  cq.context->cqs.erase(cq.cqn);
+  cqs.Erase(cq.cqn);
 }
 
 // --- dispatch
@@ -299,6 +365,7 @@ Status Engine::Impl::Execute(Context& c, const Command& command, Reply* reply, s
   if (command.magic != kCommandMagic || command.version != kCommandVersion)
     return NotSupported(Text("command of another protocol version (", command.version,
                              "; this device speaks ", kCommandVersion, ")"));
+  if (c.evicted) return Aborted("this client is not served any more: see the RNIC daemon's log");
   switch (command.op) {
     case Op::kAllocPd: {
       if (c.pds.size() >= kMaxPds)
@@ -333,7 +400,7 @@ Status Engine::Impl::Execute(Context& c, const Command& command, Reply* reply, s
     case Op::kConnectService:
       return ConnectService(c, command.args.connect, &reply->result.connect);
     case Op::kQueryCounters:
-      *text = CounterText(c);
+      *text = Counters(c)();
       return {};
     case Op::kOpen:
     case Op::kRegisterUmem:

@@ -34,7 +34,7 @@ mlx5_cqe64* Engine::Impl::NextCqe(Cq& cq, uint8_t* owner) {
       if (((cq.producer - cq.consumer) & 0xffffff) > cq.mask) {
         cq.error = true;
         if (cq.armed != Armed::kNo) Notify(cq);
-        qps.ForEach([&cq, this](Qp& qp) {
+        ForEachQp(*cq.context, [&cq, this](Qp& qp) {
           if ((qp.send_cq == &cq || qp.recv_cq == &cq) &&
               qp.state >= rnic::QpState::kReadyToReceive)
             EnterError(qp);

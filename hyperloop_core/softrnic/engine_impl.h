@@ -60,13 +60,23 @@ inline SegmentList Slice(const SegmentList& list, uint64_t from, uint64_t bytes)
   return out;
 }
 
+inline constexpr uint32_t kQpSlotBits = 14;
+inline constexpr size_t kMaxQps = size_t{1} << kQpSlotBits;
+// Lkeys below 0x200 are nobody's: 0x100 ends a receive's list.
+inline constexpr uint32_t kFirstKeySlot = 2;
+
 // How a request ended at the responder: 0, an MLX5_CQE_SYNDROME_*, or kRnr.
 using Outcome = uint8_t;
 inline constexpr Outcome kOk = 0;
 inline constexpr Outcome kRnr = 0xff;
 inline constexpr Outcome kInParts = 0xfe;         // begun: engine_parts.cc goes on
 inline constexpr Outcome kNoAnswer = 0xfd;        // no peer is there; the least of these three
-inline constexpr uint64_t kTurnBytes = 64 << 10;  // then other queues get their turn
+// What one queue does at a time; then other clients get their turn. Packets to other engines are
+// longer: each costs its link much besides its bytes.
+inline constexpr uint64_t kTurnBytes = 16 << 10;
+inline constexpr size_t kTurnSteps = 16;
+inline constexpr uint32_t kPiecesPerStep = 16;  // of a WQE or a receive; more count as more steps
+inline constexpr uint64_t kPacketBytes = 64 << 10;
 // Rings live in registered memory of at most this size, so that maps of them stay small.
 inline constexpr uint64_t kMaxRingUmemBytes = 1ull << 30;
 inline constexpr uint64_t kMaxMessage = 1ull << 30;
@@ -111,6 +121,37 @@ inline uint32_t SgeOffset(uint8_t opcode) {
                                                                               : 3);
 }
 
+// Slots to be used again, the longest free first. Only Add needs memory.
+class FreeSlots {
+ public:
+  bool empty() const { return count_ == 0; }
+  // A new slot, free.
+  void Add() {
+    next_.push_back(0);
+    Put(static_cast<uint32_t>(next_.size() - 1));
+  }
+  void Put(uint32_t slot) {
+    if (count_++ == 0) {
+      head_ = slot;
+    } else {
+      next_[tail_] = slot;
+    }
+    tail_ = slot;
+  }
+  uint32_t front() const { return head_; }
+  void Pop() {
+    head_ = next_[head_];
+    --count_;
+  }
+  size_t slots() const { return next_.size(); }
+
+ private:
+  std::vector<uint32_t> next_;
+  uint32_t head_ = 0;
+  uint32_t tail_ = 0;
+  size_t count_ = 0;
+};
+
 // Objects by number: slot in the low bits, generation above, so that a stale number finds nothing.
 template <class T, uint32_t kSlotBits>
 class NumberTable {
@@ -123,17 +164,14 @@ class NumberTable {
   }
   // 0: table full.
   uint32_t Insert(std::unique_ptr<T> object) {
-    uint32_t slot;
-    if (!free_.empty()) {
-      slot = free_.front();
-      free_.pop_front();
-    } else {
-      if (slots_.empty()) slots_.emplace_back();  // number 0 is nobody
-      if (slots_.size() >> kSlotBits) return 0;
-      slot = static_cast<uint32_t>(slots_.size());
-      slots_.emplace_back();
-      slots_[slot].number = slot;
+    if (free_.empty()) {
+      if ((free_.slots() + 1) >> kSlotBits) return 0;
+      slots_.resize(free_.slots() + 2);  // number 0 is nobody
+      slots_.back().number = static_cast<uint32_t>(slots_.size() - 1);
+      free_.Add();
     }
+    const uint32_t slot = free_.front() + 1;
+    free_.Pop();
     slots_[slot].object = std::move(object);
     return slots_[slot].number;
   }
@@ -141,7 +179,7 @@ class NumberTable {
     const uint32_t slot = number & ((1u << kSlotBits) - 1);
     slots_[slot].object.reset();
     slots_[slot].number = (number + (1u << kSlotBits)) & 0xffffff;
-    free_.push_back(slot);
+    free_.Put(slot - 1);
   }
   template <class F>
   void ForEach(F&& f) {
@@ -155,7 +193,7 @@ class NumberTable {
     std::unique_ptr<T> object;
   };
   std::vector<Entry> slots_;
-  std::deque<uint32_t> free_;
+  FreeSlots free_;
 };
 
 // Remote keys are random, so the key is its own hash. Each function takes a few steps however many
@@ -205,8 +243,12 @@ struct Engine::Impl {
   explicit Impl(EngineOptions o);
 
   // --- engine_commands.cc: control path
-  Result<ContextId> OpenContext(const std::string& name, UarPage* uar, OpenReply* reply);
-  void CloseContext(ContextId id);
+  Result<ContextId> OpenContext(const std::string& name, UarPage* uar, OpenReply* reply,
+                                ClientNumber client);
+  Account& AccountOf(ClientNumber client);
+  bool CloseContextPart(ContextId id, size_t objects);
+  void ReleaseAccount(Account& account);
+  void Evict(Account& account, const std::string& why);
   Result<IdReply> RegisterUmem(Context& c, const RegisterUmemArgs& args, UmemMapping mapping);
   Status Execute(Context& c, const Command& command, Reply* reply, std::string* text);
   Status FreeUmem(Context& c, uint32_t id);
@@ -214,6 +256,8 @@ struct Engine::Impl {
   Status CreateMkey(Context& c, const CreateMkeyArgs& args, CreateMkeyReply* reply);
   Status DestroyMkey(Context& c, uint32_t lkey);
   void ReleaseKey(uint32_t lkey);
+  void Erase(Cq& cq);
+  void Erase(Context& c, const Umem& umem);
   uint32_t RandomRkey();
   Status CreateCq(Context& c, const CreateCqArgs& args, std::function<void()> notify,
                   CreateCqReply* reply);
@@ -224,14 +268,17 @@ struct Engine::Impl {
   Status DestroyQp(Context& c, uint32_t qpn);
   Status Publish(Context& c, const PublishArgs& args);
   Status ConnectService(Context& c, const ConnectServiceArgs& args, ConnectServiceReply* reply);
-  Result<Qp*> MakeResponder(Service& service, Host& host, const GidBytes& gid, uint32_t qpn);
+  Result<Qp*> MakeResponder(Service& service, Host& host, const GidBytes& gid, uint32_t qpn,
+                            const Account* asker);
   void Destroy(Qp& qp);
+  static void Enlist(Qp& qp, Context& c);
+  static void Delist(const Qp& qp);
   void StartCounters(Qp& qp) const;
   void ResetQueues(Qp& qp);
   void DropPeer(Qp& qp);
   void EnterError(Qp& qp);
   // --- engine_counters.cc
-  std::string CounterText(const Context& c);
+  std::function<std::string()> Counters(const Context& c) const;
 
   // --- engine_memory.cc
   MemoryKey* FindLkey(uint32_t lkey) const {
@@ -255,7 +302,11 @@ struct Engine::Impl {
   // The SGEs at `at`; false: one of them is not allowed.
   bool ResolveSges(const Qp& qp, const std::byte* at, uint32_t segments, uint32_t need,
                    SegmentList* out) const;
-  void MarkRings(Context& c);
+  // Marks the bytes of a new queue's rings in the registered memory that it was created in, and in
+  // no other: one client address may stand for different bytes there. Not OK: over the limit.
+  Status ReserveRings(Umem& umem);
+  static void MarkRings(const Qp& qp, bool present);
+  static void MarkRings(const Cq& cq, bool present);
   void NoteWrite(Qp& qp, const Segment& segment, bool scatter) {
     const MemoryKey* const key = segment.key;
     if (key == nullptr) return;
@@ -330,14 +381,28 @@ struct Engine::Impl {
     if (qp.ready) return;
     qp.ready = true;
     qp.next_ready = nullptr;
-    if (ready_tail != nullptr) {
-      ready_tail->next_ready = &qp;
+    Account& account = *qp.account;
+    if (account.ready_head != nullptr) {
+      account.ready_tail->next_ready = &qp;
     } else {
-      ready_head = &qp;
+      account.ready_head = &qp;
+      if (account.listed == Account::Listed::kNo) {
+        account.listed = Account::Listed::kFresh;
+        fresh_accounts.Push(account);
+      }
     }
-    ready_tail = &qp;
+    account.ready_tail = &qp;
   }
+  Qp* NextReady();
   void Unready(Qp& qp);
+  template <class F>
+  static void ForEachQp(const Context& c, F&& f) {
+    for (Qp* qp = c.first_qp; qp != nullptr;) {
+      Qp* const next = qp->next_of_context;
+      f(*qp);
+      qp = next;
+    }
+  }
   void Advance(Qp& qp, uint16_t index);
   bool CollectDoorbells();
 
@@ -348,8 +413,10 @@ struct Engine::Impl {
   bool RetryDue(Qp& qp);
   Next StallForRetry(Qp& qp, const Wqe& wqe, Outcome why);
   void LookAgain(Qp& qp);
+  void LookNoMore(Qp& qp);
+  bool LookAt(Qp& qp);
   bool FindReceivesToFlush(Qp& qp);
-  bool RetryStalled();
+  bool RetryStalled(size_t most);
 
   // --- engine_schedule.cc
   void TakeSnapshots(Qp& qp, bool executing);
@@ -447,26 +514,37 @@ struct Engine::Impl {
 
   // --- state
   EngineOptions options;
+  std::function<void(ContextId, const std::string&)> evict;
   bool slow = false;      // single steps chosen by SlowStep
   bool deferred = false;  // requests and answers travel: Inflight
   uint16_t overrun_blocks =
       0;  // how far a managed queue runs past its enabled index: 0 unless broken on purpose
   uint64_t cqe_scatter_bytes = 0;  // receives of so many bytes at most land in their CQE
   uint64_t header_mask = 0;        // bits of a WQE's first 8 bytes (host order) that are checked
-  Qp* ready_head = nullptr;
-  Qp* ready_tail = nullptr;
+  AccountQueue fresh_accounts;
+  AccountQueue old_accounts;
+  std::map<ClientNumber, std::unique_ptr<Account>> accounts;
+  // What the running turn costs beyond its steps: of WQEs and receives with many pieces.
+  size_t extra_steps = 0;
+  // Bytes moved since the doorbells were collected.
+  uint64_t bytes_since_collect = 0;
+  uint32_t all_umems = 0;
   std::vector<Context*> open;                    // for doorbells
   std::vector<std::unique_ptr<MemoryKey>> keys;  // by lkey >> 8
   RkeyTable rkeys;
-  NumberTable<Qp, 14> qps;
+  NumberTable<Qp, kQpSlotBits> qps;
   NumberTable<Cq, 14> cqs;
-  // To be looked at each turn: who waits for a receive or a peer (and some who no longer do), and
-  // who is in error with a receive queue.
+  // To be looked at now and then, a few each turn: who waits for a receive or a peer (and some who
+  // no longer do),
   std::vector<Qp*> retries;
+  // and who is in error with a receive queue.
+  std::vector<Qp*> broken;
+  size_t next_retry = 0;
+  size_t next_broken = 0;
   volatile sig_atomic_t fault = 0;
   std::map<ContextId, std::unique_ptr<Context>> contexts;
   std::map<std::string, std::unique_ptr<Host>> hosts;
-  std::deque<uint32_t> free_keys;
+  FreeSlots free_keys;  // from kFirstKeySlot on
   std::vector<uint8_t> key_tags;
   ContextId next_context = 1;
   uint64_t next_host;

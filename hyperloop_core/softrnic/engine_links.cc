@@ -88,7 +88,7 @@ size_t Engine::Impl::PollLinks(size_t budget) {
   size_t done = 0;
   turn_sent = turn_received = 0;
   LinkEvent event;
-  while (done < budget && turn_received < kTurnBytes && port->Receive(&event)) {
+  while (done < budget && turn_received < kPacketBytes && port->Receive(&event)) {
     ++done;
     switch (event.kind) {
       case LinkEvent::Kind::kPacket:
@@ -104,7 +104,7 @@ size_t Engine::Impl::PollLinks(size_t budget) {
     }
   }
   if (!acks.empty()) SendAcks();
-  for (size_t n = std::min(to_pump.size(), budget); n != 0 && turn_sent < kTurnBytes; --n, ++done) {
+  for (size_t n = std::min(to_pump.size(), budget); n != 0 && turn_sent < kPacketBytes; --n, ++done) {
     Qp* const qp = qps.Find(to_pump.front());
     to_pump.pop_front();
     if (qp == nullptr || qp->remote == nullptr) continue;

@@ -8,6 +8,7 @@
 
 #include "softrnic/engine_bytes.h"
 #include "softrnic/engine_impl.h"
+#include "softrnic/engine_text.h"
 #include "softrnic/persistence_model.h"
 
 namespace hyperloop::softrnic {
@@ -72,16 +73,18 @@ bool Engine::Impl::ResolveSges(const Qp& qp, const std::byte* at, uint32_t segme
 
 namespace {
 
-// `addr`: a client address inside the umem, as the commands have checked.
-void MarkRange(Umem& umem, uint64_t addr, uint64_t length) {
-  if (umem.ring_map.empty()) umem.ring_map.resize((umem.length + 63) / 64 + 9);
+// `addr`: a client address inside the umem, as the commands have checked. Granules that two rings
+// share are none's when one of them goes.
+void MarkRange(const Umem& umem, uint64_t addr, uint64_t length, bool present) {
+  uint8_t* const map = umem.ring_map.data();
   const uint64_t end = (addr - umem.addr + length + 7) / 8;
   for (uint64_t i = (addr - umem.addr) / 8; i < end;) {
     if (i % 8 == 0 && end - i >= 8) {  // most of a ring: all hosts wait for this
-      std::memset(&umem.ring_map[i / 8], 0xff, (end - i) / 8);
+      std::memset(&map[i / 8], present ? 0xff : 0, (end - i) / 8);
       i += (end - i) / 8 * 8;
     } else {
-      umem.ring_map[i / 8] |= uint8_t(1u << (i % 8));
+      const auto bit = static_cast<uint8_t>(1u << (i % 8));
+      map[i / 8] = static_cast<uint8_t>(present ? map[i / 8] | bit : map[i / 8] & ~bit);
       ++i;
     }
   }
@@ -113,23 +116,46 @@ uint64_t RingBytesOfAny(const Umem& umem, uint64_t offset, uint64_t length) {
   return bytes;
 }
 
-// Marks the rings of all queues of a client, each in the registered memory it was created in and in
-// no other: one client address may stand for different bytes there. Called when queues change.
-void Engine::Impl::MarkRings(Context& c) {
-  for (auto& [id, umem] : c.umems) umem->ring_map.clear();
-  qps.ForEach([&](Qp& qp) {
-    if (qp.context != &c || qp.responder_only) return;
-    MarkRange(*qp.umem, qp.args.sq_addr, (qp.sq_mask + 1ull) * rnic::kWqebbBytes);
-    MarkRange(*qp.umem, qp.args.dbrec_addr, rnic::kDoorbellRecordBytes);
-    if (qp.has_rq) MarkRange(*qp.umem, qp.args.rq_addr, (qp.rq_mask + 1ull) << qp.rq_log_stride);
-  });
-  cqs.ForEach([&](Cq& cq) {
-    if (cq.context != &c) return;
-    MarkRange(*cq.umem, cq.ring_addr, (cq.mask + 1ull) * sizeof(mlx5_cqe64));
-    MarkRange(*cq.umem, cq.dbrec_addr, rnic::kDoorbellRecordBytes);
-  });
-  for (auto& key : keys)
-    if (key != nullptr && key->pd->context == &c) key->has_rings = !key->umem->ring_map.empty();
+RingMap::~RingMap() {
+  if (bits_ != nullptr) munmap(bits_, bytes_);
+}
+
+bool RingMap::Create(uint64_t memory) {
+  void* const at = mmap(nullptr, BytesFor(memory), PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (at == MAP_FAILED) return false;
+  bits_ = static_cast<uint8_t*>(at);
+  bytes_ = BytesFor(memory);
+  return true;
+}
+
+Status Engine::Impl::ReserveRings(Umem& umem) {
+  if (!umem.ring_map.empty()) return {};
+  Account& account = *umem.account;
+  const uint64_t bytes = RingMap::BytesFor(umem.length);
+  if (account.table_bytes + bytes > options.limits.table_bytes)
+    return NoSpace(Text("queues in this memory of ", umem.length, " B need a table of ", bytes,
+                        " B; this client's have ", account.table_bytes, " of ",
+                        options.limits.table_bytes,
+                        " B (--client-table-mib of the RNIC daemon): put queues into smaller "
+                        "pieces of memory"));
+  if (!umem.ring_map.Create(umem.length))
+    return NoSpace(Text("mapping a table of ", bytes, " B for queues"));
+  account.table_bytes += bytes;
+  for (MemoryKey* key = umem.keys; key != nullptr; key = key->next_of_umem) key->has_rings = true;
+  return {};
+}
+
+void Engine::Impl::MarkRings(const Qp& qp, bool present) {
+  MarkRange(*qp.umem, qp.args.sq_addr, (qp.sq_mask + 1ull) * rnic::kWqebbBytes, present);
+  MarkRange(*qp.umem, qp.args.dbrec_addr, rnic::kDoorbellRecordBytes, present);
+  if (qp.has_rq)
+    MarkRange(*qp.umem, qp.args.rq_addr, (qp.rq_mask + 1ull) << qp.rq_log_stride, present);
+}
+
+void Engine::Impl::MarkRings(const Cq& cq, bool present) {
+  MarkRange(*cq.umem, cq.ring_addr, (cq.mask + 1ull) * sizeof(mlx5_cqe64), present);
+  MarkRange(*cq.umem, cq.dbrec_addr, rnic::kDoorbellRecordBytes, present);
 }
 
 // Remembers what a later READ makes durable.

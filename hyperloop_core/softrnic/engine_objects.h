@@ -43,6 +43,73 @@ struct QpCounters {
 struct Context;
 struct Qp;
 
+// What the contexts of one client have together (ClientLimits), and their place among those that
+// have work.
+struct Account {
+  Qp* ready_head = nullptr;
+  Qp* ready_tail = nullptr;
+  // kFresh: became ready when it had nothing to do, and goes before those that always have. kOld:
+  // had its turn; still listed for a round when it has nothing more to do, so that it has one turn
+  // a round, whatever it does.
+  enum class Listed : uint8_t { kNo, kFresh, kOld } listed = Listed::kNo;
+  Account* next_ready = nullptr;
+  ClientNumber client = 0;
+  uint32_t contexts = 0;
+  uint32_t qps = 0;
+  uint32_t cqs = 0;
+  uint32_t keys = 0;
+  uint32_t umems = 0;
+  uint32_t faults = 0;
+  uint64_t table_bytes = 0;
+};
+
+// A queue of accounts.
+struct AccountQueue {
+  Account* head = nullptr;
+  Account* tail = nullptr;
+  void Push(Account& account) {
+    account.next_ready = nullptr;
+    (tail != nullptr ? tail->next_ready : head) = &account;
+    tail = &account;
+  }
+  Account* Pop() {
+    Account* const first = head;
+    head = first->next_ready;
+    if (head == nullptr) tail = nullptr;
+    return first;
+  }
+  void Remove(const Account& account) {
+    Account* before = nullptr;
+    for (Account* at = head; at != nullptr; before = at, at = at->next_ready) {
+      if (at != &account) continue;
+      (before != nullptr ? before->next_ready : head) = account.next_ready;
+      if (tail == &account) tail = before;
+      return;
+    }
+  }
+};
+
+// One bit per 8 bytes of a piece of memory: those of a queue ring or doorbell record. Pages of it
+// that no ring touched cost no memory.
+class RingMap {
+ public:
+  RingMap() = default;
+  ~RingMap();
+  RingMap(const RingMap&) = delete;
+  RingMap& operator=(const RingMap&) = delete;
+  static uint64_t BytesFor(uint64_t memory) { return (memory + 63) / 64 + 9; }  // 8 B of padding
+
+  // False: no memory.
+  bool Create(uint64_t memory);
+  bool empty() const { return bits_ == nullptr; }
+  uint8_t* data() const { return bits_; }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  uint8_t* bits_ = nullptr;
+  uint64_t bytes_ = 0;
+};
+
 struct Service {
   Context* context = nullptr;
   struct Pd* pd = nullptr;
@@ -74,9 +141,9 @@ struct Umem {
   // them.
   std::byte* lost_begin = nullptr;
   std::byte* lost_end = nullptr;
-  // One bit per 8 bytes that belong to a queue ring or doorbell record; empty if none do. 8 bytes
-  // of padding behind.
-  std::vector<uint8_t> ring_map;
+  RingMap ring_map;             // empty if it has no rings
+  struct MemoryKey* keys = nullptr;  // over it
+  Account* account = nullptr;
 };
 
 struct MemoryKey {
@@ -94,6 +161,8 @@ struct MemoryKey {
   bool poisoned = false;  // its file was truncated
   rnic::Media media = rnic::Media::kRam;
   Umem* umem = nullptr;
+  MemoryKey* next_of_umem = nullptr;
+  MemoryKey* before_of_umem = nullptr;
 };
 
 enum class Armed : uint8_t { kNo, kAny, kSolicited };
@@ -215,6 +284,7 @@ struct Qp {
   uint32_t flags = 0;
   uint32_t outstanding_reads = 0;
   Qp* next_ready = nullptr;
+  Account* account = nullptr;
   Qp* peer = nullptr;  // cached: a queue pair that is connected back to this one
   Pd* pd = nullptr;
   Cq* send_cq = nullptr;
@@ -242,17 +312,21 @@ struct Qp {
   // --- cold
   const std::byte* sq = nullptr;
   Context* context = nullptr;
+  Qp* next_of_context = nullptr;
+  Qp* before_of_context = nullptr;
   Host* host = nullptr;
   Umem* umem = nullptr;
   std::array<uint8_t, 16> remote_gid{};
   uint32_t remote_qpn = 0;
   bool connected = false;  // remote_* are set
+  uint32_t look_index = kNotListed;  // in Impl::retries or Impl::broken
+  static constexpr uint32_t kNotListed = ~0u;
   // Its peer (in this engine) was reset after requests had passed between them: on a wire their
   // packet numbers would not fit any more. Until its own RESET nobody answers it.
   bool orphaned = false;
   uint64_t requests_before = 0;  // that had run when it was connected
-  bool responder_only = false;   // made by kConnectService
-  bool retry_listed = false;
+  bool responder_only = false;   // made by kConnectService,
+  const Account* asker = nullptr;  // of this client; compared only. Null: of another engine
   bool flush_failed = false;   // a range could not be made durable: the next READ says so
   uint16_t rq_flush_left = 0;  // receives to flush, once in error
   uint32_t doorbell_index = 0;
@@ -279,7 +353,11 @@ struct Qp {
 
 struct Context {
   ContextId id = kNoContext;
+  Account* account = nullptr;
   Host* host = nullptr;
+  Qp* first_qp = nullptr;  // of all, responders included
+  bool closing = false;
+  bool evicted = false;
   UarPage* uar = nullptr;
   uint32_t uar_id = 0;
   uint32_t uar_words = 0;  // summary words in use
@@ -299,8 +377,7 @@ struct Context {
   }
   std::map<uint32_t, std::unique_ptr<Pd>> pds;
   std::map<uint32_t, std::unique_ptr<Umem>> umems;
-  uint32_t keys = 0;
-  uint32_t cqs = 0;
+  std::map<uint32_t, struct Cq*> cqs;
   uint32_t responders = 0;  // queue pairs made by kConnectService
 };
 

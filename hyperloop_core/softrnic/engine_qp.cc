@@ -13,6 +13,8 @@ using rnic::QpState;
 namespace {
 
 constexpr uint32_t kMaxServicesPerHost = 64;
+// Of the kMaxQpsPerContext that a client's services have together.
+constexpr uint32_t kMaxRespondersPerClient = 128;
 constexpr uint32_t kMaxLogRing = 15;  // indexes have 16 bits and half range
 constexpr uint32_t kMinLogStride = 4;
 constexpr uint32_t kRemoteAccess = rnic::kRemoteWrite | rnic::kRemoteRead | rnic::kRemoteAtomic;
@@ -80,19 +82,28 @@ Status Engine::Impl::CreateQp(Context& c, const CreateQpArgs& a, CreateQpReply* 
     return InvalidArgument(
         "create QP: a ring or the doorbell record is outside the registered memory or not aligned "
         "(send ring 64 B, receive ring 16 B, record 8 B)");
+  if (c.account->qps >= options.limits.queue_pairs)
+    return NoSpace(Text("create QP: this client has ", options.limits.queue_pairs,
+                        " queue pairs, the most (--client-queue-pairs of the RNIC daemon); destroy "
+                        "some"));
   const uint32_t doorbell = c.FreeRegister();
   if (doorbell == kMaxQpsPerContext)
     return NoSpace(Text("create QP: this client has ", kMaxQpsPerContext,
                         " queue pairs and completion queues with events, the most; destroy some"));
 
+  HL_RETURN_IF_ERROR(ReserveRings(*umem->second));
   auto owned = std::make_unique<Qp>();
   Qp& qp = *owned;
+  if (options.fetch != EngineOptions::Fetch::kLate || options.prefetch_depth != 0) {
+    qp.snapshots = true;
+    qp.snapshot.resize(size_t{rnic::kWqebbBytes} << a.log_sq_wqebbs);
+  }
   const uint32_t qpn = qps.Insert(std::move(owned));
   if (qpn == 0) return NoSpace("create QP: the device has no queue pair number left; destroy some");
   qp.qpn = qpn;
   qp.args = a;
   qp.deferred = deferred;
-  qp.context = &c;
+  Enlist(qp, c);
   qp.host = c.host;
   qp.pd = pd->second.get();
   qp.umem = umem->second.get();
@@ -101,11 +112,7 @@ Status Engine::Impl::CreateQp(Context& c, const CreateQpArgs& a, CreateQpReply* 
   qp.flags = a.flags;
   qp.sq = qp.fetch = sq;
   qp.sq_mask = (1u << a.log_sq_wqebbs) - 1;
-  if (options.fetch != EngineOptions::Fetch::kLate || options.prefetch_depth != 0) {
-    qp.snapshots = true;
-    qp.snapshot.resize(size_t{rnic::kWqebbBytes} << a.log_sq_wqebbs);
-    qp.fetch = qp.snapshot.data();
-  }
+  if (qp.snapshots) qp.fetch = qp.snapshot.data();
   qp.dbrec = dbrec;
   qp.rq = rq;
   qp.has_rq = a.has_rq != 0;
@@ -115,12 +122,27 @@ Status Engine::Impl::CreateQp(Context& c, const CreateQpArgs& a, CreateQpReply* 
   StartCounters(qp);
   qp.doorbell_index = doorbell;
   c.doorbells[doorbell] = &qp;
-  ++qp.pd->users, ++qp.umem->users, ++send_cq->users, ++recv_cq->users;
+  ++qp.pd->users, ++qp.umem->users, ++send_cq->users, ++recv_cq->users, ++c.account->qps;
   c.UseRegister(doorbell);
-  MarkRings(c);
+  MarkRings(qp, true);
   reply->qpn = qpn;
   reply->doorbell_index = qp.doorbell_index;
   return {};
+}
+
+void Engine::Impl::Enlist(Qp& qp, Context& c) {
+  qp.context = &c;
+  qp.account = c.account;
+  qp.next_of_context = c.first_qp;
+  if (c.first_qp != nullptr) c.first_qp->before_of_context = &qp;
+  c.first_qp = &qp;
+}
+
+void Engine::Impl::Delist(const Qp& qp) {
+  (qp.before_of_context != nullptr ? qp.before_of_context->next_of_context
+                                   : qp.context->first_qp) = qp.next_of_context;
+  if (qp.next_of_context != nullptr)
+    qp.next_of_context->before_of_context = qp.before_of_context;
 }
 
 void Engine::Impl::StartCounters(Qp& qp) const {
@@ -248,7 +270,7 @@ Status Engine::Impl::ModifyQp(Context& c, const ModifyQpArgs& a) {
 void Engine::Impl::Destroy(Qp& qp) {
   DropPeer(qp);
   ResetQueues(qp);
-  std::erase(retries, &qp);
+  LookNoMore(qp);
   if (Qp* const responder = qp.service_qpn != 0 ? qps.Find(qp.service_qpn) : nullptr)
     Destroy(*responder);
   ReleaseService(qp);
@@ -262,9 +284,11 @@ void Engine::Impl::Destroy(Qp& qp) {
       client->service_qpn = 0;
     --qp.context->responders;
   } else {
-    --qp.umem->users, --qp.send_cq->users, --qp.recv_cq->users;
+    --qp.umem->users, --qp.send_cq->users, --qp.recv_cq->users, --qp.account->qps;
     qp.context->doorbells[qp.doorbell_index] = nullptr;
+    MarkRings(qp, false);
   }
+  Delist(qp);
   qps.Erase(qp.qpn);
 }
 
@@ -273,7 +297,6 @@ Status Engine::Impl::DestroyQp(Context& c, uint32_t qpn) {
   if (qp == nullptr || qp->context != &c || qp->responder_only)
     return NotFound(Text("destroy QP: no queue pair ", qpn, " of this client"));
   Destroy(*qp);
-  MarkRings(c);
   return {};
 }
 
@@ -305,20 +328,27 @@ Status Engine::Impl::Publish(Context& c, const PublishArgs& a) {
 
 // A queue pair in the publisher's protection domain that only answers READs of `client_qpn`.
 Result<Qp*> Engine::Impl::MakeResponder(Service& service, Host& host, const GidBytes& gid,
-                                        uint32_t client_qpn) {
+                                        uint32_t client_qpn, const Account* asker) {
   if (service.context->responders >= kMaxQpsPerContext)
     return NoSpace(Text("connect service: ", "a service of ", host.name, " has ", kMaxQpsPerContext,
                         " connections, the most"));
+  uint32_t of_asker = 0;
+  ForEachQp(*service.context,
+            [&](const Qp& qp) { of_asker += qp.responder_only && qp.asker == asker; });
+  if (asker != nullptr && of_asker >= kMaxRespondersPerClient)
+    return NoSpace(Text("connect service: this client has ", of_asker, " connections to services "
+                        "of one client of ", host.name, ", the most; destroy some"));
   auto owned = std::make_unique<Qp>();
   Qp& qp = *owned;
   const uint32_t qpn = qps.Insert(std::move(owned));
   if (qpn == 0) return NoSpace("connect service: the device has no queue pair number left");
   qp.qpn = qpn;
-  qp.context = service.context;
+  Enlist(qp, *service.context);
   qp.host = &host;
   qp.pd = service.pd;
   ++qp.pd->users, ++service.context->responders;
   qp.responder_only = true;
+  qp.asker = asker;
   qp.state = QpState::kReadyToReceive;
   qp.access = rnic::kRemoteRead;
   qp.remote_gid = gid;
@@ -356,7 +386,7 @@ Status Engine::Impl::ConnectService(Context& c, const ConnectServiceArgs& a,
     Destroy(*old);
   client->service_qpn = 0;
   HL_ASSIGN_OR_RETURN(Qp* const responder,
-                      MakeResponder(service, *host->second, c.host->gid, client->qpn));
+                      MakeResponder(service, *host->second, c.host->gid, client->qpn, c.account));
   Qp& qp = *responder;
   client->service_qpn = qp.qpn;
   std::copy(qp.host->gid.begin(), qp.host->gid.end(), reply->gid);

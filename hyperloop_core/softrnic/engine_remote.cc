@@ -30,7 +30,7 @@ void Engine::Impl::Pump(Qp& qp) {
       if (!r.listed) r.progress_ns = Now();  // it begins to wait
       return Watch(qp);
     }
-    if (turn_sent >= kTurnBytes) return PumpLater(qp);
+    if (turn_sent >= kPacketBytes) return PumpLater(qp);
     if (!again && !PackNext(qp, qp.inflight[r.packed])) return;
     SentPacket& packet = r.sent[r.next_sent++];
     ++qp.count.link_packets_sent;
@@ -60,7 +60,7 @@ bool Engine::Impl::PackNext(Qp& qp, Inflight& entry) {
   if (atomic && local.bytes != 8) return fail(MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
   if (local.bytes > kMaxMessage) return fail(MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR);
   entry.total = local.bytes;
-  const auto bytes = static_cast<uint32_t>(std::min(local.bytes - entry.moved, kTurnBytes));
+  const auto bytes = static_cast<uint32_t>(std::min(local.bytes - entry.moved, kPacketBytes));
   const bool last = entry.moved + bytes == local.bytes;
 
   Packet p{.dest_qpn = qp.remote_qpn, .source_qpn = qp.qpn, .session = r.session};

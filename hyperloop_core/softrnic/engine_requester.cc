@@ -6,13 +6,6 @@ namespace hyperloop::softrnic {
 
 using rnic::QpState;
 
-namespace {
-
-// A turn of one queue: afterwards the others get theirs.
-constexpr size_t kTurnSteps = 64;
-
-}  // namespace
-
 // Runs a queue until it stalls, is empty, or had its turn. Returns steps taken.
 size_t Engine::Impl::RunQueue(Qp& qp, size_t budget) {
   if (qp.state != QpState::kReadyToSend) [[unlikely]] {
@@ -26,17 +19,21 @@ size_t Engine::Impl::RunQueue(Qp& qp, size_t budget) {
   if (qp.stall != Stall::kNone && qp.stall != Stall::kWaitMet) [[unlikely]]
     return 0;
   if (budget > kTurnSteps) budget = kTurnSteps;
-  const uint64_t bytes_end = qp.count.bytes_sent + qp.count.bytes_received + kTurnBytes;
+  const uint64_t bytes_begin = qp.count.bytes_sent + qp.count.bytes_received;
+  const uint64_t bytes_end = bytes_begin + kTurnBytes;
   size_t steps = 0;
+  extra_steps = 0;
   while (qp.consumer != qp.producer || qp.resume) {
-    if (steps == budget || qp.count.bytes_sent + qp.count.bytes_received >= bytes_end) {
+    if (steps + extra_steps >= budget ||
+        qp.count.bytes_sent + qp.count.bytes_received >= bytes_end) {
       MakeReady(qp);
       break;
     }
     ++steps;
     if (ExecuteOne(qp) == Next::kStop) break;
   }
-  return steps;
+  bytes_since_collect += qp.count.bytes_sent + qp.count.bytes_received - bytes_begin;
+  return steps + extra_steps;
 }
 
 // Fetches and checks the WQE at the consumer index. False: malformed; the queue is in error.
@@ -212,6 +209,8 @@ Outcome Engine::Impl::Request(Qp& qp, const Wqe& wqe, uint32_t* bytes) {
     default:
       return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
   }
+  if (local.count > kPiecesPerStep) [[unlikely]]
+    extra_steps += local.count / kPiecesPerStep;
   if (fault != 0) [[unlikely]] {
     for (uint32_t i = 0; i < local.count; ++i)
       if (local.list[i].key != nullptr && local.list[i].key->poisoned)

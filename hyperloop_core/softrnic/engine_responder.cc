@@ -87,6 +87,8 @@ inline Outcome Engine::Impl::ResolveReceive(Qp& qp, uint64_t bytes, SegmentList*
     to->Add(piece, used, key);
     left -= used;
   }
+  if (to->count > kPiecesPerStep) [[unlikely]]
+    extra_steps += to->count / kPiecesPerStep;
   if (left > 0) [[unlikely]]
     return FailReceive(qp, MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR,
                        MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);

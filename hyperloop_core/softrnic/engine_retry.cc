@@ -81,8 +81,21 @@ Engine::Impl::Next Engine::Impl::StallForRetry(Qp& qp, const Wqe& wqe, Outcome w
 }
 
 void Engine::Impl::LookAgain(Qp& qp) {
-  if (!qp.retry_listed) retries.push_back(&qp);
-  qp.retry_listed = true;
+  std::vector<Qp*>& list = qp.state == rnic::QpState::kError ? broken : retries;
+  if (qp.look_index < list.size() && list[qp.look_index] == &qp) return;
+  LookNoMore(qp);  // it may be in the other one
+  qp.look_index = static_cast<uint32_t>(list.size());
+  list.push_back(&qp);
+}
+
+void Engine::Impl::LookNoMore(Qp& qp) {
+  if (qp.look_index == Qp::kNotListed) return;
+  const bool among_retries = qp.look_index < retries.size() && retries[qp.look_index] == &qp;
+  std::vector<Qp*>& list = among_retries ? retries : broken;
+  list[qp.look_index] = list.back();
+  list[qp.look_index]->look_index = qp.look_index;
+  list.pop_back();
+  qp.look_index = Qp::kNotListed;
 }
 
 // Counts the receives posted since the last look at the counter; of a counter that runs ahead of
@@ -98,27 +111,34 @@ bool Engine::Impl::FindReceivesToFlush(Qp& qp) {
   return true;
 }
 
-bool Engine::Impl::RetryStalled() {
-  bool any = false;
-  for (size_t i = 0; i < retries.size();) {
-    Qp& qp = *retries[i];
-    const bool flushes = qp.state == rnic::QpState::kError && qp.has_rq;
-    if (flushes && FindReceivesToFlush(qp)) {
-      MakeReady(qp);
-      any = true;
-    }
-    if (flushes || (qp.stall == Stall::kRetry && !RetryDue(qp))) {
-      ++i;
-      continue;
-    }
-    retries[i] = retries.back();
-    retries.pop_back();
-    qp.retry_listed = false;
-    if (qp.stall != Stall::kRetry) continue;
-    qp.stall = Stall::kNone;
+// True if it has something to do now. It is taken from its list if it needs no more looks.
+bool Engine::Impl::LookAt(Qp& qp) {
+  const bool flushes = qp.state == rnic::QpState::kError && qp.has_rq;
+  if (flushes && FindReceivesToFlush(qp)) {
     MakeReady(qp);
-    any = true;
+    return true;
   }
+  if (flushes || (qp.stall == Stall::kRetry && !RetryDue(qp))) return false;
+  LookNoMore(qp);
+  if (qp.stall != Stall::kRetry) return false;
+  qp.stall = Stall::kNone;
+  MakeReady(qp);
+  return true;
+}
+
+// At most `most` of each kind, so that those of one client cost the others no more than that.
+bool Engine::Impl::RetryStalled(size_t most) {
+  bool any = false;
+  const auto look = [&](std::vector<Qp*>& list, size_t* next) {
+    for (size_t n = std::min(most, list.size()); n != 0 && !list.empty(); --n) {
+      if (*next >= list.size()) *next = 0;
+      Qp& qp = *list[*next];
+      any |= LookAt(qp);
+      if (*next < list.size() && list[*next] == &qp) ++*next;  // or another took its place
+    }
+  };
+  look(retries, &next_retry);
+  look(broken, &next_broken);
   return any;
 }
 

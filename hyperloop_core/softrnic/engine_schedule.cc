@@ -54,11 +54,11 @@ void Engine::Impl::TakeSnapshots(Qp& qp, bool executing) {
 // One thing that could happen next. False: nothing can.
 bool Engine::Impl::SlowStep() {
   if (Pick(2) == 0) CollectDoorbells();
-  if (Pick(4) == 0) RetryStalled();
+  if (Pick(4) == 0) RetryStalled(~size_t{0});
   if (options.schedule == EngineOptions::Schedule::kRandom) RereadReceiveCounters();
   if (StepOnce()) return true;
   CollectDoorbells();
-  RetryStalled();
+  RetryStalled(~size_t{0});
   return StepOnce();
 }
 
@@ -82,8 +82,10 @@ bool Engine::Impl::StepOnce() {
   for (;;) {
     choices.clear();
     last_resort.clear();
-    for (Qp* qp = ready_head; qp != nullptr; qp = qp->next_ready)
-      choices.push_back({qp, Choice::kRun});
+    for (const AccountQueue* queue : {&fresh_accounts, &old_accounts})
+      for (const Account* account = queue->head; account != nullptr; account = account->next_ready)
+        for (Qp* qp = account->ready_head; qp != nullptr; qp = qp->next_ready)
+          choices.push_back({qp, Choice::kRun});
     if (deferred) {
       qps.ForEach([&](Qp& qp) {
         if (qp.inflight.empty() || qp.state != rnic::QpState::kReadyToSend) return;

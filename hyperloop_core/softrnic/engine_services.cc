@@ -149,7 +149,7 @@ void Engine::Impl::HandleServiceRequest(LinkId from, const Packet& p) {
   if (responder == nullptr) {
     // Clients that ended without a word leave theirs behind.
     if (it->second.context->responders >= kMaxQpsPerContext && oldest != nullptr) Destroy(*oldest);
-    auto made = MakeResponder(it->second, *host->second, gid, p.source_qpn);
+    auto made = MakeResponder(it->second, *host->second, gid, p.source_qpn, nullptr);
     if (!made.ok()) return refuse(made.status());
     responder = *made;
     StartRemote(*responder, kNoLink);

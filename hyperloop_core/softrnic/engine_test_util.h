@@ -151,12 +151,12 @@ class Client {
   static constexpr size_t kArena = 1 << 20;
 
   Client(Engine& engine, const std::string& host, rnic::Media media = rnic::Media::kRam,
-         std::byte* arena = nullptr)
+         std::byte* arena = nullptr, ClientNumber number = 0)
       : engine_(engine) {
     uar_ = std::make_unique<UarStorage>();
     std::memset(static_cast<void*>(uar_->bytes), 0, sizeof(uar_->bytes));
     OpenReply open;
-    auto id = engine_.OpenContext(host, uar(), &open);
+    auto id = engine_.OpenContext(host, uar(), &open, number);
     EXPECT_TRUE(id.ok()) << id.status().ToString();
     id_ = *id;
     std::memcpy(gid.data(), open.gid, 16);

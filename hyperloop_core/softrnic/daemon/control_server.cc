@@ -9,17 +9,52 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <ctime>
 #include <new>
 
 #include "softrnic/event_pipe.h"
 
 namespace hyperloop::softrnic {
 
+namespace {
+
+constexpr uint32_t kOtherUsersConnections = 16;  // of root, who is let in whatever this user's do
+// Engine time that a process's commands may take at once: some thousand commands.
+constexpr int64_t kBurstNs = 50'000'000;
+constexpr size_t kObjectsPerPart = 64;
+constexpr size_t kProcessesRemembered = 4096;
+
+uint64_t SteadyNs() {
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                   std::chrono::steady_clock::now().time_since_epoch())
+                                   .count());
+}
+
+uint64_t ThreadCpuNs() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(time.tv_nsec);
+}
+
+}  // namespace
+
+struct ControlServer::Process {
+  ClientNumber number = 0;
+  uint32_t connections = 0;
+  int64_t left_ns = kBurstNs;  // engine time; below 0: its commands wait
+  uint64_t since_ns = 0;       // when left_ns was true
+  bool paused = false;
+};
+
 struct ControlServer::Client {
   uint64_t id = 0;
+  uid_t user = 0;
+  Process* of = nullptr;
   pid_t pid = 0;
   UniqueFd socket;
   UniqueFd process;  // pidfd
@@ -36,25 +71,40 @@ struct ControlServer::Client {
 
 Result<std::unique_ptr<ControlServer>> ControlServer::Listen(const std::string& path,
                                                              Engine* engine, EngineLoop* loop,
-                                                             std::shared_ptr<Log> log) {
-  std::unique_ptr<ControlServer> server(new ControlServer(path, engine, loop, std::move(log)));
+                                                             std::shared_ptr<Log> log,
+                                                             ControlLimits limits) {
+  std::unique_ptr<ControlServer> server(
+      new ControlServer(path, engine, loop, std::move(log), limits));
   server->epoll_.Reset(epoll_create1(EPOLL_CLOEXEC));
   server->stop_event_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   server->spare_.Reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  if (!server->epoll_ || !server->stop_event_ || !server->spare_) {
+  server->evicted_event_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!server->epoll_ || !server->stop_event_ || !server->spare_ || !server->evicted_event_) {
     return FromErrno(errno, "creating the control thread's descriptors");
   }
   HL_ASSIGN_OR_RETURN(server->listener_, ListenAt(path));
   HL_RETURN_IF_ERROR(server->Watch(server->listener_.socket.get(), 0, kListener));
   HL_RETURN_IF_ERROR(server->Watch(server->stop_event_.get(), 0, kStop));
+  HL_RETURN_IF_ERROR(server->Watch(server->evicted_event_.get(), 0, kEvicted));
+  engine->SetEvict([server = server.get()](ContextId context, const std::string& why) {
+    const std::lock_guard lock(server->evicted_mutex_);
+    server->evicted_.emplace_back(context, why);
+    const uint64_t one = 1;
+    [[maybe_unused]] ssize_t n = write(server->evicted_event_.get(), &one, sizeof one);
+  });
   return server;
 }
 
 ControlServer::ControlServer(std::string path, Engine* engine, EngineLoop* loop,
-                             std::shared_ptr<Log> log)
-    : path_(std::move(path)), engine_(engine), loop_(loop), log_(std::move(log)) {}
+                             std::shared_ptr<Log> log, ControlLimits limits)
+    : path_(std::move(path)),
+      engine_(engine),
+      loop_(loop),
+      log_(std::move(log)),
+      limits_(limits) {}
 
 ControlServer::~ControlServer() {
+  engine_->SetEvict(nullptr);
   // The loop has ended: its part of the clients can be undone from here.
   for (auto& [id, client] : clients_) {
     if (client->context == kNoContext) continue;
@@ -70,7 +120,8 @@ ControlServer::~ControlServer() {
 void ControlServer::Run() {
   std::array<epoll_event, 32> events;
   while (!stop_) {
-    const int n = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), -1);
+    const int n =
+        epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), ResumePaused());
     for (int i = 0; i < n; ++i) HandleEvent(events[i].data.u64, events[i].events);
   }
 }
@@ -83,16 +134,19 @@ void ControlServer::Stop() {
 Status ControlServer::Watch(int fd, uint64_t id, Kind kind) {
   epoll_event event{};
   event.events = EPOLLIN;
-  event.data.u64 = id << 2 | kind;
+  event.data.u64 = id << 3 | kind;
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return FromErrno(errno, "epoll_ctl");
   return {};
 }
 
 void ControlServer::HandleEvent(uint64_t data, uint32_t events) {
-  const uint64_t id = data >> 2;
-  switch (static_cast<Kind>(data & 3)) {
+  const uint64_t id = data >> 3;
+  switch (static_cast<Kind>(data & 7)) {
     case kListener:
       Accept();
+      return;
+    case kEvicted:
+      CloseEvicted();
       return;
     case kStop:
       stop_ = true;
@@ -105,11 +159,56 @@ void ControlServer::HandleEvent(uint64_t data, uint32_t events) {
   }
   auto found = clients_.find(id);
   if (found == clients_.end()) return;  // closed by an earlier event of this batch
-  if ((events & EPOLLIN) != 0) {
+  if ((events & EPOLLIN) == 0) return Close(id, "its connection broke");
+  try {
     if (!Receive(*found->second)) Close(id, "it closed the connection, or was refused");
-  } else {
-    Close(id, "its connection broke");
+  } catch (const std::bad_alloc&) {
+    log_->Write(LogLevel::kError, found->second->name + " is ended: out of memory in its command");
+    Close(id, "out of memory");
   }
+}
+
+// --- shares of the engine's time
+// ------------------------------------------------------------------
+
+void ControlServer::Charge(Process& process, uint64_t engine_ns) {
+  const uint64_t now = SteadyNs();
+  const auto earned = static_cast<int64_t>(
+      std::min<uint64_t>((now - process.since_ns) / 100 * limits_.client_command_percent, kBurstNs));
+  process.left_ns = std::min(process.left_ns + earned, kBurstNs) - static_cast<int64_t>(engine_ns);
+  process.since_ns = now;
+  if (process.left_ns >= 0 || process.paused) return;
+  process.paused = true;
+  Listen(process, false);
+}
+
+void ControlServer::Listen(const Process& process, bool on) {
+  for (const auto& [id, client] : clients_) {
+    if (client->of != &process) continue;
+    epoll_event event{};
+    event.events = on ? uint32_t{EPOLLIN} : 0;
+    event.data.u64 = id << 3 | kSocket;
+    epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, client->socket.get(), &event);
+  }
+}
+
+// Returns for how many milliseconds nobody else is to be resumed; −1: nobody is paused.
+int ControlServer::ResumePaused() {
+  int soonest = -1;
+  for (auto& [pid, process] : processes_) {
+    if (!process.paused) continue;
+    Charge(process, 0);
+    if (process.left_ns >= 0) {
+      process.paused = false;
+      Listen(process, true);
+      continue;
+    }
+    const int64_t wait_ms =
+        -process.left_ns / (10'000 * int64_t{limits_.client_command_percent}) + 1;
+    const int wait = static_cast<int>(std::min<int64_t>(wait_ms, 1000));
+    soonest = soonest < 0 ? wait : std::min(soonest, wait);
+  }
+  return soonest;
 }
 
 // --- arrival and departure
@@ -137,7 +236,13 @@ void ControlServer::Accept() {
   }
   client->id = next_id_++;
   client->pid = peer.pid;
+  client->user = peer.uid;
   client->name = "pid " + std::to_string(peer.pid);
+  if (Status full = Admit(peer.uid, peer.pid, &client->of); !full.ok()) {
+    log_->Write(LogLevel::kWarn, "refused " + client->name + ": " + full.message());
+    Answer(*client, full, reply, "", {});
+    return;
+  }
   client->process.Reset(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
   Status status = client->process ? Status() : FromErrno(errno, "pidfd_open of the client");
   if (status.ok()) status = Watch(client->process.get(), client->id, kProcess);
@@ -145,9 +250,55 @@ void ControlServer::Accept() {
   if (!status.ok()) {
     log_->Write(LogLevel::kWarn, "refused " + client->name + ": " + status.ToString());
     Answer(*client, status, reply, "", {});
+    Leave(*client);
     return;
   }
+  const Process& process = *client->of;
   clients_.emplace(client->id, std::move(client));
+  if (process.paused) Listen(process, false);
+}
+
+Status ControlServer::Admit(uid_t user, pid_t pid, Process** process) {
+  const uint32_t most = user == geteuid() ? limits_.connections : kOtherUsersConnections;
+  uint32_t& of_user = connections_[user];
+  if (of_user >= most)
+    return NoSpace("user " + std::to_string(user) + " has " + std::to_string(of_user) +
+                   " connections to the RNIC daemon, the most (--connections)");
+  if (processes_.size() >= kProcessesRemembered)
+    std::erase_if(processes_, [](const auto& entry) { return entry.second.connections == 0; });
+  Process& found = processes_[pid];
+  if (found.connections >= limits_.client_connections)
+    return NoSpace("process " + std::to_string(pid) + " has " + std::to_string(found.connections) +
+                   " connections to the RNIC daemon, the most (--client-connections)");
+  if (found.number == 0) found.number = next_process_++, found.since_ns = SteadyNs();
+  ++found.connections, ++of_user;
+  *process = &found;
+  return {};
+}
+
+void ControlServer::Leave(Client& client) {
+  --client.of->connections, --connections_[client.user];
+  // A process that comes again is not to find its time unspent.
+  Charge(*client.of, 0);
+  if (client.of->connections == 0 && client.of->left_ns == kBurstNs) processes_.erase(client.pid);
+}
+
+void ControlServer::CloseEvicted() {
+  uint64_t count;
+  [[maybe_unused]] ssize_t n = read(evicted_event_.get(), &count, sizeof count);
+  std::vector<std::pair<ContextId, std::string>> evicted;
+  {
+    const std::lock_guard lock(evicted_mutex_);
+    evicted.swap(evicted_);
+  }
+  for (const auto& [context, why] : evicted) {
+    const auto found = std::find_if(clients_.begin(), clients_.end(), [&](const auto& entry) {
+      return entry.second->context == context;
+    });
+    if (found == clients_.end()) continue;
+    log_->Write(LogLevel::kError, found->second->name + " is ended: " + why);
+    Close(found->first, why);
+  }
 }
 
 void ControlServer::RefuseForLackOfDescriptors() {
@@ -170,18 +321,35 @@ void ControlServer::Close(uint64_t id, std::string_view why) {
   Client& client = *found->second;
   if (client.context != kNoContext) {
     log_->Write(LogLevel::kDebug, client.name + " is gone: " + std::string(why));
-    OnEngine([&] {
+    bool done = false;
+    OnEngine(*client.of, [&] {
       loop_->RemoveWakeSource(client.wake.get());
       loop_->RemovePage(client.uar);
-      engine_->CloseContext(client.context);
+      done = engine_->CloseContextPart(client.context, kObjectsPerPart);
     });
+    while (!done)
+      OnEngine(*client.of,
+               [&] { done = engine_->CloseContextPart(client.context, kObjectsPerPart); });
   }
+  Leave(client);
   clients_.erase(found);
 }
 
-void ControlServer::OnEngine(const std::function<void()>& task) {
-  loop_->Submit(task);
+void ControlServer::OnEngine(Process& process, const std::function<void()>& task) {
+  uint64_t took_ns = 0;
+  bool exhausted = false;
+  loop_->Submit([&] {
+    const uint64_t begin = ThreadCpuNs();
+    try {
+      task();
+    } catch (const std::bad_alloc&) {
+      exhausted = true;
+    }
+    took_ns = ThreadCpuNs() - begin;
+  });
   unmap_->Drain();
+  Charge(process, took_ns);
+  if (exhausted) throw std::bad_alloc();
 }
 
 // --- conversation
@@ -235,12 +403,15 @@ Status ControlServer::Dispatch(Client& client, const Command& command, ReceivedM
   if (command.op == Op::kCreateCq && command.args.cq.events != 0) {
     return CreateEventCq(client, command.args.cq, reply, fds);
   }
-  Status status;
-  OnEngine([&] { status = engine_->Execute(client.context, command, reply, text); });
-  if (status.ok() && command.op == Op::kQueryCounters) {
-    *text += OwnCounters();
+  if (command.op == Op::kQueryCounters) {
+    std::function<std::string()> lines;
+    OnEngine(*client.of, [&] { lines = engine_->Counters(client.context); });
+    *text = lines() + OwnCounters();
     if (links_ != nullptr) *text += links_->CounterText();
+    return {};
   }
+  Status status;
+  OnEngine(*client.of, [&] { status = engine_->Execute(client.context, command, reply, text); });
   return status;
 }
 
@@ -263,8 +434,9 @@ Status ControlServer::Open(Client& client, const OpenArgs& args, Reply* reply,
     client.uar = static_cast<UarPage*>(page);
   }
   Status status;
-  OnEngine([&] {
-    auto context = engine_->OpenContext(host, client.uar, &reply->result.open);
+  OnEngine(*client.of, [&] {
+    auto context =
+        engine_->OpenContext(host, client.uar, &reply->result.open, client.of->number);
     status = context.ok() ? loop_->AddWakeSource(client.wake.get()) : context.status();
     if (!status.ok()) {
       if (context.ok()) engine_->CloseContext(*context);
@@ -283,7 +455,7 @@ Status ControlServer::Open(Client& client, const OpenArgs& args, Reply* reply,
 Status ControlServer::Register(Client& client, const RegisterUmemArgs& args, int fd, Reply* reply) {
   HL_ASSIGN_OR_RETURN(UmemMapping mapping, MapClientMemory(args, fd, unmap_));
   Status status;
-  OnEngine([&] {
+  OnEngine(*client.of, [&] {
     auto id = engine_->RegisterUmem(client.context, args, std::move(mapping));
     if (id.ok()) {
       reply->result.id = *id;
@@ -298,7 +470,7 @@ Status ControlServer::CreateEventCq(Client& client, const CreateCqArgs& args, Re
                                     std::vector<int>* fds) {
   HL_ASSIGN_OR_RETURN(auto channel, EventPipe::Create());
   Status status;
-  OnEngine([&] {
+  OnEngine(*client.of, [&] {
     auto created = engine_->CreateEventCq(client.context, args, [channel] { channel->Signal(); });
     status = created.status();
     if (created.ok()) reply->result.cq = *created;

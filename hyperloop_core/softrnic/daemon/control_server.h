@@ -7,15 +7,24 @@
 // message that is not a command of this protocol gets one answer with the reason and a closed
 // connection.
 //
+// Fairness: the connections of one process are one client (Engine's ClientNumber). It has at most
+// so many connections, and its commands take at most a share of the engine's time: the next one is
+// read when the time that the last ones took is paid for.
+//
 // Death: a client is gone when its process is (pidfd), even if a forked child still holds the
 // socket, or when it closed the connection. All that it created goes with it.
 #pragma once
+
+#include <sys/types.h>
 
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "hyperloop/core/log.h"
 #include "hyperloop/core/status.h"
@@ -27,11 +36,18 @@
 
 namespace hyperloop::softrnic {
 
+struct ControlLimits {
+  uint32_t connections = 1024;        // of all processes of this user
+  uint32_t client_connections = 64;   // of one process
+  uint32_t client_command_percent = 2;  // of the engine's time, after a burst
+};
+
 class ControlServer {
  public:
   // Listens at `path` (see ListenAt). `engine` and `loop` outlive the server.
   static Result<std::unique_ptr<ControlServer>> Listen(const std::string& path, Engine* engine,
-                                                       EngineLoop* loop, std::shared_ptr<Log> log);
+                                                       EngineLoop* loop, std::shared_ptr<Log> log,
+                                                       ControlLimits limits = {});
   // Closes and removes the socket. Run must have returned; the engine loop too.
   ~ControlServer();
   ControlServer(const ControlServer&) = delete;
@@ -47,13 +63,22 @@ class ControlServer {
 
  private:
   struct Client;
-  // What an event of the epoll set is about: client id << 2 | kind; id 0: the server's own
+  struct Process;
+  // What an event of the epoll set is about: client id << 3 | kind; id 0: the server's own
   // descriptors.
-  enum Kind : uint64_t { kListener = 0, kStop = 1, kSocket = 2, kProcess = 3 };
+  enum Kind : uint64_t { kListener, kStop, kEvicted, kSocket, kProcess };
 
-  ControlServer(std::string path, Engine* engine, EngineLoop* loop, std::shared_ptr<Log> log);
+  ControlServer(std::string path, Engine* engine, EngineLoop* loop, std::shared_ptr<Log> log,
+                ControlLimits limits);
   Status Watch(int fd, uint64_t id, Kind kind);
   void Accept();
+  Status Admit(uid_t user, pid_t pid, Process** process);
+  void Leave(Client& client);
+  void CloseEvicted();
+  // Commands of a process that took more than their share of the engine's time are read later.
+  void Charge(Process& process, uint64_t engine_ns);
+  void Listen(const Process& process, bool on);
+  int ResumePaused();
   void RefuseForLackOfDescriptors();
   void HandleEvent(uint64_t data, uint32_t events);
   // One message. False: the client must go.
@@ -68,7 +93,7 @@ class ControlServer {
               const std::vector<int>& fds);
   void Close(uint64_t id, std::string_view why);
   // Runs `task` on the engine's thread, then unmaps what it let go of.
-  void OnEngine(const std::function<void()>& task);
+  void OnEngine(Process& process, const std::function<void()>& task);
   std::string OwnCounters() const;
 
   const std::string path_;
@@ -76,6 +101,7 @@ class ControlServer {
   EngineLoop* const loop_;
   const LinkServer* links_ = nullptr;
   const std::shared_ptr<Log> log_;
+  const ControlLimits limits_;
   const std::shared_ptr<UnmapQueue> unmap_ = std::make_shared<UnmapQueue>();
   Listener listener_;
   UniqueFd epoll_;
@@ -84,6 +110,12 @@ class ControlServer {
   bool stop_ = false;
   uint64_t next_id_ = 1;
   std::map<uint64_t, std::unique_ptr<Client>> clients_;
+  uint64_t next_process_ = 1;
+  std::map<pid_t, Process> processes_;
+  std::map<uid_t, uint32_t> connections_;
+  UniqueFd evicted_event_;
+  std::mutex evicted_mutex_;
+  std::vector<std::pair<ContextId, std::string>> evicted_;  // guarded by evicted_mutex_
 };
 
 }  // namespace hyperloop::softrnic

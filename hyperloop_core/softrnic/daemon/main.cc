@@ -35,6 +35,9 @@ struct Options {
   std::string cpu = "auto";
   std::string priority = "nice";
   LinkArguments links;
+  ClientLimits client;
+  uint64_t client_table_mib = ClientLimits{}.table_bytes >> 20;
+  ControlLimits control;
 };
 
 // For the signal handlers; set before they are installed.
@@ -168,6 +171,17 @@ void TellOfLinks(const LinkOptions& options, const std::string& listening, Log& 
                                  (listening.empty() ? "" : ", at " + listening));
 }
 
+// What the kernel lets this process map, but for its own needs and the pages that take the place of
+// those that truncated files lost.
+uint32_t MostMappings() {
+  uint32_t all = 0;
+  if (FILE* const file = std::fopen("/proc/sys/vm/max_map_count", "re")) {
+    if (std::fscanf(file, "%u", &all) != 1) all = 0;
+    std::fclose(file);
+  }
+  return all == 0 ? 32768 : all - all / 4;
+}
+
 Status Serve(const Options& options, const std::shared_ptr<Log>& log) {
   RaiseDescriptorLimit();
   EngineLoopOptions loop_options{.spin_us = options.spin_us};
@@ -175,9 +189,13 @@ Status Serve(const Options& options, const std::shared_ptr<Log>& log) {
   loop_options.cpu = cpu;
   HL_ASSIGN_OR_RETURN(const LinkOptions link_options, MakeLinkOptions(options.links));
   std::unique_ptr<LinkServer> links;  // the engine's port: outlives it
-  Engine engine{EngineOptions{.now_ns = SteadyNs}};
+  ClientLimits limits = options.client;
+  limits.table_bytes = options.client_table_mib << 20;
+  limits.all_mappings = MostMappings();
+  Engine engine{EngineOptions{.now_ns = SteadyNs, .limits = limits}};
   HL_ASSIGN_OR_RETURN(auto loop, EngineLoop::Create(&engine, loop_options));
-  HL_ASSIGN_OR_RETURN(auto server, ControlServer::Listen(options.socket, &engine, loop.get(), log));
+  HL_ASSIGN_OR_RETURN(auto server, ControlServer::Listen(options.socket, &engine, loop.get(), log,
+                                                         options.control));
   if (link_options.any()) {
     HL_ASSIGN_OR_RETURN(links, LinkServer::Create(link_options, &engine, log));
     server->ShowLinks(links.get());
@@ -210,6 +228,36 @@ Status Serve(const Options& options, const std::shared_ptr<Log>& log) {
   signal(SIGINT, SIG_IGN);
   log->Write(LogLevel::kInfo, "stopped");
   return status;
+}
+
+// Bounds of one client, which is one process, so that the others find room. A refusal names the
+// option.
+void AddLimits(CLI::App& app, Options& options) {
+  const auto limit = [&app](const char* name, auto& value, auto most, const char* what) {
+    using Number = std::remove_reference_t<decltype(value)>;
+    app.add_option(name, value, what)
+        ->capture_default_str()
+        ->check(CLI::Range(Number{1}, static_cast<Number>(most)))
+        ->type_name("N")
+        ->group("Limits");
+  };
+  limit("--connections", options.control.connections, 1u << 20, "connections of all processes");
+  limit("--client-connections", options.control.client_connections, 1u << 20,
+        "connections of one process");
+  limit("--client-queue-pairs", options.client.queue_pairs, 16383u,
+        "queue pairs of one process (512 of one connection)");
+  limit("--client-completion-queues", options.client.completion_queues, 16383u,
+        "completion queues of one process");
+  limit("--client-memory-keys", options.client.memory_keys, 1u << 20,
+        "memory keys of one process");
+  limit("--client-mappings", options.client.mappings, 1u << 20,
+        "registered pieces of memory of one process");
+  limit("--client-table-mib", options.client_table_mib, 1u << 20,
+        "MiB for the tables of one process's queues: 1/64 of each piece of memory that has some");
+  limit("--client-faults", options.client.faults, 1u << 20,
+        "faults in truncated files of one process that are mended; then it is ended");
+  limit("--client-command-percent", options.control.client_command_percent, 100u,
+        "share of the data thread's time that one process's commands may take; more of them wait");
 }
 
 int Main(int argc, char** argv) {
@@ -261,6 +309,7 @@ int Main(int argc, char** argv) {
   app.add_flag("--insecure", options.links.insecure,
                "links without keys, between loopback addresses only: for emulation on a machine "
                "without other users");
+  AddLimits(app, options);
   CLI11_PARSE(app, argc, argv);
   const std::shared_ptr<Log> log = StderrLog("hyperloop-rnicd");
   if (options.priority == "fifo") {
