@@ -317,6 +317,7 @@ struct Engine::Impl {
       NoteDirty(qp, segment);
   }
   void NoteDirty(Qp& qp, const Segment& segment);
+  void FlushRange(Qp& qp, const DirtyRange& range);
   void FlushDirty(Qp& qp);
   Outcome FlushBehindRead(Qp& qp);
   bool HandleFault(void* address);

@@ -12,6 +12,13 @@
 #include "softrnic/persistence_model.h"
 
 namespace hyperloop::softrnic {
+namespace {
+
+// Bytes of pmem that one queue pair leaves to its next READ: that long everybody waits for it.
+constexpr uint64_t kMaxUnflushed = 32 << 10;
+constexpr uint32_t kPersistedPerStep = 1024;
+
+}  // namespace
 
 void RkeyTable::Grow() {
   std::vector<Entry> old(2 * entries_.size());
@@ -162,46 +169,68 @@ void Engine::Impl::MarkRings(const Cq& cq, bool present) {
 void Engine::Impl::NoteDirty(Qp& qp, const Segment& segment) {
   if (options.persistence != nullptr)
     options.persistence->Arrived(qp.qpn, segment.at, segment.length);
-  // The list merges: into a range it touches, else, when full, into the one of the same media that
-  // grows least.
+  // The list merges: into a range it touches; of a file, when the list is full, into the one that
+  // grows least (msync finds the dirty pages). A flush of pmem goes over every line of its range, so
+  // untouched memory must not be in it.
+  const rnic::Media media = segment.key->media;
+  const bool pmem = media == rnic::Media::kPmem;
   std::byte* const begin = segment.at;
   std::byte* const end = segment.at + segment.length;
   DirtyRange* best = nullptr;
   uint64_t best_growth = ~0ull;
   for (size_t i = 0; i < qp.dirty_count; ++i) {
     DirtyRange& range = qp.dirty[i];
-    if (range.media != segment.key->media || range.umem != segment.key->umem) continue;
+    if (range.media != media || range.umem != segment.key->umem) continue;
     const auto growth = static_cast<uint64_t>(
         (std::max(end, range.end) - std::min(begin, range.begin)) - (range.end - range.begin));
     const bool touches = begin <= range.end && end >= range.begin;
-    if (!touches && qp.dirty_count < kMaxDirtyRanges) continue;
+    if (!touches && (pmem || qp.dirty_count < kMaxDirtyRanges)) continue;
     if (growth < best_growth) best = &range, best_growth = growth;
   }
-  if (best != nullptr) {
-    best->begin = std::min(best->begin, begin);
-    best->end = std::max(best->end, end);
+  if (best == nullptr) {
+    if (qp.dirty_count == kMaxDirtyRanges) {  // the oldest is flushed early, which is allowed
+      FlushRange(qp, qp.dirty[0]);
+      std::move(qp.dirty.begin() + 1, qp.dirty.end(), qp.dirty.begin());
+      --qp.dirty_count;
+    }
+    best = &qp.dirty[qp.dirty_count++];
+    *best = {begin, begin, media, segment.key->umem};
+  }
+  best->begin = std::min(best->begin, begin);
+  best->end = std::max(best->end, end);
+  if (!pmem) return;
+  extra_steps += segment.length / kPersistedPerStep;
+  uint64_t unflushed = 0;
+  for (size_t i = 0; i < qp.dirty_count; ++i)
+    if (qp.dirty[i].media == media)
+      unflushed += static_cast<uint64_t>(qp.dirty[i].end - qp.dirty[i].begin);
+  if (unflushed <= kMaxUnflushed) return;
+  for (size_t i = 0; i < qp.dirty_count; ++i) {
+    DirtyRange& range = qp.dirty[i];
+    if (range.media != media) continue;
+    FlushRange(qp, range);
+    range.begin = range.end;  // what follows it touches it
+  }
+}
+
+void Engine::Impl::FlushRange(Qp& qp, const DirtyRange& range) {
+  static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  // In RAM it is here for the persistence model alone.
+  if (range.media == rnic::Media::kRam || range.begin == range.end) return;
+  ++qp.count.media_flushes;
+  qp.count.media_flushed_bytes += static_cast<uint64_t>(range.end - range.begin);
+  if (range.media == rnic::Media::kPmem) {
+    pmem_persist(range.begin, static_cast<size_t>(range.end - range.begin));
     return;
   }
-  if (qp.dirty_count == kMaxDirtyRanges) FlushDirty(qp);  // all of another memory: early is allowed
-  qp.dirty[qp.dirty_count++] = {begin, end, segment.key->media, segment.key->umem};
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(range.begin) & ~(page - 1);
+  if (msync(reinterpret_cast<void*>(begin), reinterpret_cast<uintptr_t>(range.end) - begin,
+            MS_SYNC) != 0)
+    qp.flush_failed = true;
 }
 
 void Engine::Impl::FlushDirty(Qp& qp) {
-  static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  for (size_t i = 0; i < qp.dirty_count; ++i) {
-    const DirtyRange& range = qp.dirty[i];
-    if (range.media == rnic::Media::kRam) continue;  // here for the persistence model alone
-    ++qp.count.media_flushes;
-    if (range.media == rnic::Media::kPmem) {
-      pmem_persist(range.begin, static_cast<size_t>(range.end - range.begin));
-      continue;
-    }
-    const uintptr_t begin = reinterpret_cast<uintptr_t>(range.begin) & ~(page - 1);
-    if (msync(reinterpret_cast<void*>(begin), reinterpret_cast<uintptr_t>(range.end) - begin,
-              MS_SYNC) != 0) {
-      qp.flush_failed = true;
-    }
-  }
+  for (size_t i = 0; i < qp.dirty_count; ++i) FlushRange(qp, qp.dirty[i]);
   qp.dirty_count = 0;
 }
 

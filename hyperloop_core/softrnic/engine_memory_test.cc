@@ -123,6 +123,31 @@ TEST(EngineMedia, ReadFlushesWhatThisQueuePairWrote) {
   }
 }
 
+// Every line of a range is flushed, so a range over what nobody wrote would take as long as the
+// memory is large.
+TEST(EngineMedia, ScatteredWritesToPmemFlushWhatTheyWroteAndNoMore) {
+  MediaPair p(Media::kPmem);
+  const uint64_t before = p.b.Counter("media_flushed_bytes");
+  p.FlushesAfter([&] {
+    for (size_t i = 0; i < 60; ++i) p.Write(i * 1000, 8);
+    p.Read(8);
+  });
+  EXPECT_EQ(p.b.Counter("media_flushed_bytes") - before, 60u * 8);
+}
+
+// What a READ flushes is little, however much was written before it.
+TEST(EngineMedia, AReadHasLittlePmemToFlush) {
+  MediaPair p(Media::kPmem);
+  p.FlushesAfter([&] {
+    for (size_t i = 0; i < 40; ++i) p.Write(4096 * i, 4096);
+  });
+  const uint64_t before = p.b.Counter("media_flushed_bytes");
+  EXPECT_GE(before, 128u << 10);
+  p.FlushesAfter([&] { p.Read(8); });
+  EXPECT_EQ(p.b.Counter("media_flushed_bytes"), 160u << 10) << "each byte once";
+  EXPECT_LE(p.b.Counter("media_flushed_bytes") - before, 32u << 10);
+}
+
 TEST(EngineMedia, ManyScatteredWritesStayBounded) {
   MediaPair p(Media::kFile);
   const uint64_t flushes = p.FlushesAfter([&] {

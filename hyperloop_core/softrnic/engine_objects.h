@@ -30,7 +30,7 @@ namespace hyperloop::softrnic {
   X(enables) X(read_responses_nonzero) X(bytes_sent) X(bytes_received) X(recv_scatter_bytes) \
   X(ring_bytes_by_scatter) X(ring_bytes_by_other) X(cqes) X(error_cqes) X(rnr_stalls) \
   X(rnr_retries) X(ack_stalls) X(ack_timeouts) \
-  X(wait_stalls) X(fence_stalls) X(stale_fetches) X(doorbells) X(media_flushes) \
+  X(wait_stalls) X(fence_stalls) X(stale_fetches) X(doorbells) X(media_flushes) X(media_flushed_bytes) \
   X(link_packets_sent) X(link_packets_received) X(link_retransmits) X(link_duplicates)
 // clang-format on
 
@@ -226,6 +226,8 @@ struct Part {
   uint8_t blocks = 0;
   uint32_t imm = 0;
   uint64_t moved = 0;
+  // From the last byte to the first: its target overlaps its source, and lies behind it.
+  bool backward = false;
   std::vector<std::byte> wqe;
 };
 

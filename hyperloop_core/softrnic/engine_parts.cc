@@ -12,30 +12,27 @@ namespace {
 
 bool IsRead(uint8_t opcode) { return opcode == rnic::kWqeRead; }
 
-bool Overlap(const SegmentList& a, const SegmentList& b) {
-  for (uint32_t i = 0; i < a.count; ++i)
-    for (uint32_t k = 0; k < b.count; ++k)
-      if (a.list[i].at < b.list[k].at + b.list[k].length &&
-          b.list[k].at < a.list[i].at + a.list[i].length)
-        return true;
-  return false;
+// Both in one piece each, the target overlapping the source and behind it.
+bool MovesUp(const SegmentList& to, const SegmentList& from) {
+  return to.count == 1 && from.count == 1 && to.list[0].at > from.list[0].at &&
+         to.list[0].at < from.list[0].at + from.list[0].length;
 }
 
 }  // namespace
 
-// kInParts: begun. kOk: cannot be cut (source and target overlap: they are copied as if through a
-// buffer). Otherwise the failure, or kRnr.
+// kInParts: begun. Otherwise the failure, or kRnr.
 Outcome Engine::Impl::StartParts(Qp& qp, Qp& peer, const Wqe& wqe, const SegmentList& local) {
   if (local.bytes > kMaxMessage) return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
   SegmentList remote;
   if (const Outcome outcome = FindTarget(peer, wqe, local.bytes, &remote); outcome != kOk)
     return outcome;
-  if (Overlap(local, remote)) return kOk;
+  const bool backward = IsRead(wqe.opcode) ? MovesUp(local, remote) : MovesUp(remote, local);
   qp.part = std::make_unique<Part>();
   *qp.part = {wqe.index,  wqe.opcode,
               wqe.flags,  wqe.segments,
               wqe.blocks, wqe.imm,
-              0,          {wqe.at, wqe.at + wqe.segments * size_t{rnic::kSegmentBytes}}};
+              0,          backward,
+              {wqe.at, wqe.at + wqe.segments * size_t{rnic::kSegmentBytes}}};
   qp.resume = true;
   return kInParts;
 }
@@ -72,13 +69,15 @@ Outcome Engine::Impl::NextPart(Qp& qp, Part& part, bool* last) {
     return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
   Qp* const peer = Peer(qp);
   if (peer == nullptr) return kNoAnswer;
-  const SegmentList slice = Slice(local, part.moved, kTurnBytes);
+  const uint64_t bytes = std::min(local.bytes - part.moved, kTurnBytes);
+  const uint64_t offset = part.backward ? local.bytes - part.moved - bytes : part.moved;
+  const SegmentList slice = Slice(local, offset, bytes);
   *last = part.moved + slice.bytes == local.bytes;
   Outcome outcome;
   if (send) {
-    outcome = ReceiveSendPart(*peer, slice, part.moved, local.bytes);
+    outcome = ReceiveSendPart(*peer, slice, offset, local.bytes);
   } else {
-    const uint64_t addr = LoadBe64(body) + part.moved;
+    const uint64_t addr = LoadBe64(body) + offset;
     const uint32_t rkey = LoadBe32(body + 8);
     const ImmData imm{*last && part.opcode == rnic::kWqeWriteImm,
                       (part.flags & rnic::kSolicited) != 0, part.imm,

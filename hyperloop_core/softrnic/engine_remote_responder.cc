@@ -155,10 +155,11 @@ Outcome Engine::Impl::RunWrite(Qp& qp, const Packet& p) {
   const bool last = p.offset + p.length == p.total;
   const bool imm = (p.flags & kPacketImm) != 0;
   if (p.offset == 0 && !last) {
+    if (imm && !qp.has_rq) return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
     if ((qp.access & rnic::kRemoteWrite) == 0 ||
         Translate(rkeys.Find(p.rkey), qp.pd, p.addr, p.total, rnic::kRemoteWrite) == nullptr)
       return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
-    if (imm && qp.has_rq && !ReceiveAvailable(qp)) return kRnr;
+    if (imm && !ReceiveAvailable(qp)) return kRnr;
   }
   return ReceiveWrite(qp, p.addr, p.rkey, PayloadOf(p),
                       {imm && last, (p.flags & kPacketSolicited) != 0, p.imm, p.total});

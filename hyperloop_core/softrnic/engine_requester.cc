@@ -141,7 +141,7 @@ Outcome Engine::Impl::Request(Qp& qp, const Wqe& wqe, uint32_t* bytes) {
       if (peer == nullptr) [[unlikely]]
         return kNoAnswer;
       if (local.bytes > kTurnBytes) [[unlikely]]
-        if (const Outcome parts = StartParts(qp, *peer, wqe, local); parts != kOk) return parts;
+        return StartParts(qp, *peer, wqe, local);
       const bool imm = wqe.opcode == rnic::kWqeSendImm;
       outcome = ReceiveSend(*peer, local, imm ? MLX5_CQE_RESP_SEND_IMM : MLX5_CQE_RESP_SEND,
                             imm ? wqe.imm : 0, (wqe.flags & rnic::kSolicited) != 0);
@@ -157,7 +157,7 @@ Outcome Engine::Impl::Request(Qp& qp, const Wqe& wqe, uint32_t* bytes) {
       if (peer == nullptr) [[unlikely]]
         return kNoAnswer;
       if (local.bytes > kTurnBytes) [[unlikely]]
-        if (const Outcome parts = StartParts(qp, *peer, wqe, local); parts != kOk) return parts;
+        return StartParts(qp, *peer, wqe, local);
       const ImmData imm{wqe.opcode == rnic::kWqeWriteImm, (wqe.flags & rnic::kSolicited) != 0,
                         wqe.imm, static_cast<uint32_t>(local.bytes)};
       outcome = ReceiveWrite(*peer, LoadBe64(body), LoadBe32(body + 8), local, imm);
@@ -173,7 +173,7 @@ Outcome Engine::Impl::Request(Qp& qp, const Wqe& wqe, uint32_t* bytes) {
       if (peer == nullptr) [[unlikely]]
         return kNoAnswer;
       if (local.bytes > kTurnBytes) [[unlikely]]
-        if (const Outcome parts = StartParts(qp, *peer, wqe, local); parts != kOk) return parts;
+        return StartParts(qp, *peer, wqe, local);
       outcome = ServeRead(*peer, LoadBe64(body), LoadBe32(body + 8), local);
       if (outcome == kOk) {
         ++qp.count.reads;

@@ -210,12 +210,14 @@ Outcome Engine::Impl::FindTarget(Qp& peer, const Wqe& wqe, uint64_t bytes, Segme
     if (!peer.has_rq) return Refuse(peer, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
     return ReceiveAvailable(peer) ? ResolveReceive(peer, bytes, remote) : kRnr;
   }
+  if (wqe.opcode == rnic::kWqeWriteImm && !peer.has_rq)
+    return Refuse(peer, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
   const std::byte* const body = wqe.at + rnic::kSegmentBytes;
   const uint32_t need = wqe.opcode == rnic::kWqeRead ? rnic::kRemoteRead : rnic::kRemoteWrite;
   MemoryKey* const key = rkeys.Find(LoadBe32(body + 8));
   std::byte* const at = Translate(key, peer.pd, LoadBe64(body), bytes, need);
   if (at == nullptr) return Refuse(peer, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
-  if (wqe.opcode == rnic::kWqeWriteImm && peer.has_rq && !ReceiveAvailable(peer)) return kRnr;
+  if (wqe.opcode == rnic::kWqeWriteImm && !ReceiveAvailable(peer)) return kRnr;
   remote->Add(at, static_cast<uint32_t>(bytes), key);
   return kOk;
 }

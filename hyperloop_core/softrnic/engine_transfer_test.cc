@@ -296,5 +296,46 @@ TEST(EngineTransfer, LongTransferEndsWhenItsKeyGoes) {
   EXPECT_EQ(done[1].status, WcStatus::kFlushed);
 }
 
+// Longer than a turn: cut in parts like any other, and still as if copied through a buffer.
+TEST(EngineTransfer, LongOverlappingTransfersAreCutInParts) {
+  constexpr size_t kLong = 200 << 10, kShift = 3000;
+  for (const bool up : {true, false}) {
+    for (const bool read : {true, false}) {
+      Pair p;
+      TestQp qp = p.a.Qp(p.a_cq, p.a_recv);
+      p.a.Connect(qp, qp);
+      std::byte* const area = p.a.Take(kLong + kShift);
+      for (size_t i = 0; i < kLong + kShift; ++i) area[i] = static_cast<std::byte>(i * 31 / 7);
+      std::byte* const from = up ? area : area + kShift;
+      std::byte* const to = up ? area + kShift : area;
+      const std::vector<std::byte> expected(from, from + kLong);
+      if (read) {
+        qp.Read(p.Remote(from), p.a.rkey, p.a.At(to, kLong), CqeMode::kAlways);
+      } else {
+        qp.Write(p.Remote(to), p.a.rkey, p.a.At(from, kLong), CqeMode::kAlways);
+      }
+      qp.Ring();
+      EXPECT_EQ(p.engine.Run(2), 2u);
+      EXPECT_TRUE(p.a_cq.PollAll().empty()) << "one turn moves a part";
+      p.Run();
+      EXPECT_EQ(p.a_cq.PollAll().at(0).status, rnic::WcStatus::kSuccess);
+      EXPECT_EQ(std::memcmp(to, expected.data(), kLong), 0) << up << read;
+    }
+  }
+}
+
+TEST(EngineTransfer, ALongWriteImmThatHasNoReceiveWritesNothing) {
+  constexpr size_t kLong = 100 << 10;
+  Pair p({}, {}, {.has_rq = false});
+  std::byte* const from = p.a.Take(kLong);
+  std::byte* const to = p.b.Take(kLong);
+  std::memset(from, 1, kLong);
+  p.a_qp.WriteImm(p.Remote(to), p.b.rkey, p.a.At(from, kLong), 7);
+  p.a_qp.Ring();
+  p.Run();
+  EXPECT_EQ(p.a_cq.PollAll().at(0).status, rnic::WcStatus::kRemoteInvalidRequest);
+  EXPECT_EQ(to[0], std::byte{0});
+}
+
 }  // namespace
 }  // namespace hyperloop::softrnic
