@@ -38,9 +38,12 @@ Status ChainGroup::Build(rnic::ProtectionDomain& pd, rnic::MemoryRegion& region)
   if (program_.datapath == Datapath::kOffload) access |= rnic::kRemoteRead;
   HL_ASSIGN_OR_RETURN(ack_mr_, pd.Register(buffer(), ack_bytes, access, {}));
   last_blocks_.resize(std::bit_ceil(size_t{window}));
-  HL_ASSIGN_OR_RETURN(down_, pd.CreateQueuePair(QueueAttr(down_ring)));
+  rnic::QpAttr down = QueueAttr(down_ring);
+  down.remote_access = 0;  // the first replica only answers
+  HL_ASSIGN_OR_RETURN(down_, pd.CreateQueuePair(down));
   rnic::QpAttr attr = QueueAttr(64);
   attr.recv_wqes = receives;
+  attr.remote_access = access & ~uint32_t{rnic::kLocalWrite};
   HL_ASSIGN_OR_RETURN(ack_, pd.CreateQueuePair(attr));
   // WRITE_IMM takes a receive and leaves its SGEs alone.
   receive_batch_.assign(receives / 2,

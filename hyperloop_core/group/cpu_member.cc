@@ -84,7 +84,9 @@ Status CpuMember::Build(rnic::Device& device, rnic::ProtectionDomain& pd,
   attr.recv_wqes = 0;
   attr.link_timeout = kMemberPatience;
   attr.max_inline = inline_messages_ ? CpuMessageBytes(program_.group_size) : 0;
+  attr.remote_access = 0;  // the next node only answers
   HL_ASSIGN_OR_RETURN(down_, pd.CreateQueuePair(attr));
+  attr.remote_access = rnic::kRemoteWrite | rnic::kRemoteRead;
   attr.send_wqebbs = 16;
   attr.max_inline = 0;
   attr.recv_wqes = slots;

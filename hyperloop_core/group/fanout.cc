@@ -32,7 +32,9 @@ Status FanoutGroup::Build(rnic::ProtectionDomain& pd, rnic::MemoryRegion& region
   const size_t results = size_t{program_.slots} * program_.group_size * sizeof(uint64_t);
   HL_RETURN_IF_ERROR(BuildCommon(pd, region, (results + 63) / 64 * 64, ring * group_size()));
   for (uint32_t i = 0; i < group_size(); ++i) {
-    HL_ASSIGN_OR_RETURN(queues_[i], pd.CreateQueuePair(QueueAttr(ring)));
+    rnic::QpAttr attr = QueueAttr(ring);
+    attr.remote_access = 0;  // a replica only answers
+    HL_ASSIGN_OR_RETURN(queues_[i], pd.CreateQueuePair(attr));
     replicas_[i].qpn = info_.direct_qpn[i] = queues_[i]->qpn();
   }
   return Status::Ok();

@@ -61,13 +61,16 @@ Status OffloadMember::Build(rnic::Device& device, rnic::ProtectionDomain& pd,
   HL_ASSIGN_OR_RETURN(error_cq_, device.CreateCq({.depth = 64, .ignore_overrun = true}));
 
   const uint32_t down_blocks = program_.down_blocks(position_);
-  HL_ASSIGN_OR_RETURN(down_, pd.CreateQueuePair(ManagedQueue(error_cq_.get(), error_cq_.get(),
-                                                             down_blocks * program_.slots)));
+  rnic::QpAttr down =
+      ManagedQueue(error_cq_.get(), error_cq_.get(), down_blocks * program_.slots);
+  down.remote_access = 0;  // the next node only answers
+  HL_ASSIGN_OR_RETURN(down_, pd.CreateQueuePair(down));
   HL_ASSIGN_OR_RETURN(local_, pd.CreateQueuePair(ManagedQueue(error_cq_.get(), error_cq_.get(),
                                                               kLocalBlocks * program_.slots)));
   rnic::QpAttr up = ManagedQueue(error_cq_.get(), receive_cq_.get(), kUpBlocks * program_.slots);
   up.recv_wqes = program_.slots;
   up.recv_max_sge = kMaxReceiveSges;
+  up.remote_access = rnic::kRemoteWrite | rnic::kRemoteRead;
   HL_ASSIGN_OR_RETURN(up_, pd.CreateQueuePair(up));
   HL_ASSIGN_OR_RETURN(up_queues_, up_->raw_queues());
   HL_ASSIGN_OR_RETURN(local_queues_, local_->raw_queues());

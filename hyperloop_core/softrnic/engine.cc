@@ -158,6 +158,8 @@ size_t Engine::Run(size_t budget) {
     if (e.port != nullptr) e.port->Flush();
     return linked + done;
   }
+  if (e.doomed) [[unlikely]]  // by what arrived on a link
+    e.EvictDoomed();
   e.CollectDoorbells();
   // Also while other queues keep the engine busy.
   if (!e.retries.empty() || !e.broken.empty()) e.RetryStalled(kLooksPerTurn);
@@ -176,6 +178,8 @@ size_t Engine::Run(size_t budget) {
         continue;
       }
       done += e.RunQueue(*qp, budget - done);
+      if (e.doomed) [[unlikely]]
+        e.EvictDoomed();
     }
   } catch (const std::bad_alloc&) {
     if (qp == nullptr) throw;

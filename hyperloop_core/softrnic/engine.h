@@ -98,6 +98,9 @@ struct UmemMapping {
   std::byte* base = nullptr;  // engine-side address of client_addr
   uint64_t length = 0;
   std::shared_ptr<void> owner;  // unmaps when the last reference goes
+  // Of the file, if it may shrink: flushes look whether it still has its length. Owned by `owner`.
+  int fd = -1;
+  uint64_t fd_offset = 0;
 };
 
 class Engine {

@@ -143,6 +143,8 @@ Result<IdReply> Engine::Impl::RegisterUmem(Context& c, const RegisterUmemArgs& a
   umem->length = a.length;
   umem->base = mapping.base;
   umem->owner = std::move(mapping.owner);
+  umem->fd = mapping.fd;
+  umem->fd_offset = mapping.fd_offset;
   umem->account = c.account;
   const IdReply reply{umem->id, 0};
   c.umems.emplace(umem->id, std::move(umem));

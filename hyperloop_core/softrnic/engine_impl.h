@@ -321,6 +321,14 @@ struct Engine::Impl {
   void FlushDirty(Qp& qp);
   Outcome FlushBehindRead(Qp& qp);
   bool HandleFault(void* address);
+  static bool HasRingsIn(const Context& c, const Umem& umem, const std::byte* begin,
+                         const std::byte* end);
+  // In a signal handler: the client is evicted when the running WQE has ended.
+  void Doom(Account& account, const char* why) {
+    account.doomed = why;
+    doomed = true;
+  }
+  void EvictDoomed();
   // True once if a page fault was handled since the last call.
   bool TakeFault() {
     if (fault == 0) [[likely]]
@@ -543,6 +551,7 @@ struct Engine::Impl {
   size_t next_retry = 0;
   size_t next_broken = 0;
   volatile sig_atomic_t fault = 0;
+  volatile bool doomed = false;  // some Account::doomed is set
   std::map<ContextId, std::unique_ptr<Context>> contexts;
   std::map<std::string, std::unique_ptr<Host>> hosts;
   FreeSlots free_keys;  // from kFirstKeySlot on

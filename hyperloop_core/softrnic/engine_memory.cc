@@ -2,6 +2,7 @@
 // files.
 #include <libpmem.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +18,11 @@ namespace {
 // Bytes of pmem that one queue pair leaves to its next READ: that long everybody waits for it.
 constexpr uint64_t kMaxUnflushed = 32 << 10;
 constexpr uint32_t kPersistedPerStep = 1024;
+
+constexpr uint32_t kMaxLogLostPages = 18;  // 1 GiB of 4 KiB pages
+constexpr char kManyFaults[] =
+    "too many faults in files that it truncated (--client-faults of the RNIC daemon)";
+constexpr char kLostRings[] = "its queues lie in a file that it truncated";
 
 }  // namespace
 
@@ -223,6 +229,15 @@ void Engine::Impl::FlushRange(Qp& qp, const DirtyRange& range) {
     pmem_persist(range.begin, static_cast<size_t>(range.end - range.begin));
     return;
   }
+  // What a file lost within its last page makes no fault, and would be lost silently.
+  struct stat info {};
+  const Umem& umem = *range.umem;
+  if (umem.fd >= 0 && (fstat(umem.fd, &info) != 0 ||
+                       static_cast<uint64_t>(info.st_size) <
+                           umem.fd_offset + static_cast<uint64_t>(range.end - umem.base))) {
+    qp.flush_failed = true;
+    return;
+  }
   const uintptr_t begin = reinterpret_cast<uintptr_t>(range.begin) & ~(page - 1);
   if (msync(reinterpret_cast<void*>(begin), reinterpret_cast<uintptr_t>(range.end) - begin,
             MS_SYNC) != 0)
@@ -247,31 +262,72 @@ Outcome Engine::Impl::FlushBehindRead(Qp& qp) {
 // --- truncated files
 // ------------------------------------------------------------------------------------------------
 
+namespace {
+
+bool Overlap(const std::byte* a, uint64_t a_length, const std::byte* b, const std::byte* b_end) {
+  return a < b_end && a + a_length > b;
+}
+
+}  // namespace
+
+// Queues in memory that is nobody's any more would go on over zeros.
+bool Engine::Impl::HasRingsIn(const Context& c, const Umem& umem, const std::byte* begin,
+                              const std::byte* end) {
+  bool found = false;
+  const auto look = [&](const Umem* of, const std::byte* at, uint64_t length) {
+    found |= of == &umem && Overlap(at, length, begin, end);
+  };
+  ForEachQp(c, [&](const Qp& qp) {
+    if (qp.responder_only) return;
+    look(qp.umem, qp.sq, (qp.sq_mask + 1ull) * rnic::kWqebbBytes);
+    look(qp.umem, qp.dbrec, rnic::kDoorbellRecordBytes);
+    if (qp.has_rq) look(qp.umem, qp.rq, (qp.rq_mask + 1ull) << qp.rq_log_stride);
+  });
+  for (const auto& [cqn, cq] : c.cqs) {
+    look(cq->umem, cq->ring, (cq->mask + 1ull) * sizeof(mlx5_cqe64));
+    look(cq->umem, cq->dbrec, rnic::kDoorbellRecordBytes);
+  }
+  return found;
+}
+
 bool Engine::Impl::HandleFault(void* address) {
   const auto page = static_cast<uintptr_t>(getpagesize());
   auto* const begin =
       reinterpret_cast<std::byte*>(reinterpret_cast<uintptr_t>(address) & ~(page - 1));
-  std::byte* const end = begin + page;
-  const auto overlaps = [begin, end](const auto& range) {
-    return range.base < end && range.base + range.length > begin;
-  };
-  bool ours = false;
-  for (Context* c : open) {
+  // What follows the end of a file is lost with it. Each further fault takes more of the same
+  // memory, so that a file of many pages costs few mappings.
+  std::byte* end = nullptr;
+  for (auto& [number, c] : contexts)
     for (auto& [id, umem] : c->umems) {
-      if (!overlaps(*umem)) continue;
-      ours = true;
+      if (!Overlap(umem->base, umem->length, begin, begin + page)) continue;
+      const uint64_t wanted = page << std::min(2 * umem->faults++, kMaxLogLostPages);
+      const auto left = static_cast<uint64_t>(umem->base + umem->length - begin);
+      const uint64_t taken = std::min(wanted, (left + page - 1) & ~(page - 1));
+      if (end == nullptr || begin + taken < end) end = begin + taken;
+      if (++c->account->faults > options.limits.faults) Doom(*c->account, kManyFaults);
+    }
+  if (end == nullptr ||
+      mmap(begin, static_cast<size_t>(end - begin), PROT_READ | PROT_WRITE,
+           MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == MAP_FAILED)
+    return false;
+  for (auto& [number, c] : contexts)
+    for (auto& [id, umem] : c->umems) {
+      if (!Overlap(umem->base, umem->length, begin, end)) continue;
       const bool first = umem->lost_end == nullptr;
       umem->lost_begin = first ? begin : std::min(umem->lost_begin, begin);
       umem->lost_end = std::max(umem->lost_end, end);
+      for (MemoryKey* key = umem->keys; key != nullptr; key = key->next_of_umem)
+        if (Overlap(key->base, key->length, begin, end)) key->poisoned = true;
+      if (HasRingsIn(*c, *umem, begin, end)) Doom(*c->account, kLostRings);
     }
-  }
-  if (!ours || mmap(begin, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
-                    -1, 0) == MAP_FAILED)
-    return false;
-  for (auto& key : keys)
-    if (key != nullptr && overlaps(*key)) key->poisoned = true;
   fault = 1;
   return true;
+}
+
+void Engine::Impl::EvictDoomed() {
+  doomed = false;
+  for (auto& [number, account] : accounts)
+    if (const char* const why = std::exchange(account->doomed, nullptr)) Evict(*account, why);
 }
 
 }  // namespace hyperloop::softrnic

@@ -58,11 +58,11 @@ struct MappedFile {
 };
 
 struct MediaPair {
-  explicit MediaPair(Media media)
+  explicit MediaPair(Media media, EngineOptions options = {})
       : file(Client::kArena),
-        engine(EngineOptions{}),
+        engine(options),
         a(engine, "a"),
-        b(engine, "b", media, file.data),
+        b(engine, "b", media, file.data, 0, file.fd),
         a_cq(a.Cq()),
         b_cq(b.Cq()),
         a_qp(a.Qp(a_cq, a_cq)),
@@ -291,6 +291,71 @@ TEST(EngineTruncation, ShrunkSourceFailsTheRequester) {
   p.b_qp.Ring();
   RunAll(p.engine);
   EXPECT_EQ(p.b_cq.PollAll().at(0).status, WcStatus::kLocalProtection);
+}
+
+// Each fault takes one more mapping of the process; a client that causes many is ended, and the
+// others go on.
+TEST(EngineTruncation, ManyFaultsEndTheClient) {
+  EngineOptions options;
+  options.limits.faults = 3;
+  MediaPair p(Media::kRam, options);
+  const OnBusErrors handler(&p.engine);
+  std::string why;
+  ContextId evicted = kNoContext;
+  p.engine.SetEvict([&](ContextId context, const std::string& reason) {
+    evicted = context;
+    why = reason;
+  });
+  ASSERT_EQ(0, ftruncate(p.file.fd, static_cast<off_t>(Client::kArena / 2)));
+  for (size_t i = 1; evicted == kNoContext; ++i) {
+    ASSERT_LT(i, 6u);
+    const size_t at = Client::kArena - i * 8 * 4096;
+    Reply reply;
+    ASSERT_TRUE(NewKey(p, at, 64, &reply).ok());
+    TestQp a = p.a.Qp(p.a_cq, p.a_cq), b = p.b.Qp(p.b_cq, p.b_cq);
+    p.a.Connect(a, b);
+    p.b.Connect(b, a);
+    a.Write(reinterpret_cast<uint64_t>(p.b.memory + at), reply.result.mkey.rkey, p.a.At(p.src, 8));
+    a.Ring();
+    RunAll(p.engine);
+    EXPECT_EQ(p.a_cq.PollAll().at(0).status, WcStatus::kRemoteAccess);
+  }
+  EXPECT_EQ(evicted, p.b.id());
+  EXPECT_NE(why.find("--client-faults"), std::string::npos) << why;
+  Reply reply;
+  EXPECT_EQ(p.b.Try(p.b.Make(Op::kAllocPd), &reply).code(), Code::kAborted);
+  EXPECT_TRUE(p.a.Try(p.a.Make(Op::kAllocPd), &reply).ok());
+}
+
+TEST(EngineTruncation, RingsInALostFileEndTheClient) {
+  MediaPair p(Media::kRam);
+  const OnBusErrors handler(&p.engine);
+  std::string why;
+  p.engine.SetEvict([&](ContextId, const std::string& reason) { why = reason; });
+  ASSERT_EQ(0, ftruncate(p.file.fd, 0));
+  p.a_qp.Send(p.a.At(p.src, 8));  // the engine looks for b's receives
+  p.a_qp.Ring();
+  RunAll(p.engine);
+  EXPECT_NE(why.find("queues"), std::string::npos) << why;
+  EXPECT_FALSE(p.b.TryModify(p.b_qp, QpState::kReset).ok());
+}
+
+// Within its last page a file that was cut makes no fault.
+TEST(EngineTruncation, AFileCutInsideAPageFailsItsFlush) {
+  MediaPair p(Media::kFile);
+  const OnBusErrors handler(&p.engine);
+  const auto end = static_cast<off_t>(p.dst - p.b.memory) + 100;
+  p.Write(0, 64);
+  p.Read(8);
+  p.a_qp.Ring();
+  RunAll(p.engine);
+  EXPECT_TRUE(p.a_cq.PollAll().empty());
+  ASSERT_EQ(0, ftruncate(p.file.fd, end));
+  p.Write(96, 8);
+  p.Read(8);
+  p.a_qp.Ring();
+  RunAll(p.engine);
+  EXPECT_EQ(p.a_cq.PollAll().at(0).status, WcStatus::kRemoteOperation);
 }
 
 // --- commands

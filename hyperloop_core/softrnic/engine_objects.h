@@ -61,6 +61,7 @@ struct Account {
   uint32_t umems = 0;
   uint32_t faults = 0;
   uint64_t table_bytes = 0;
+  const char* doomed = nullptr;  // why it is to be evicted
 };
 
 // A queue of accounts.
@@ -137,6 +138,9 @@ struct Umem {
   std::byte* base = nullptr;
   std::shared_ptr<void> owner;
   uint32_t users = 0;
+  int fd = -1;  // of the file behind it, which its user may truncate; -1: cannot happen, or unknown
+  uint64_t fd_offset = 0;
+  uint32_t faults = 0;
   // Pages of no file, put where the file was truncated, lie from here to there: no key may reach
   // them.
   std::byte* lost_begin = nullptr;
@@ -274,7 +278,8 @@ struct Qp {
   const std::byte* fetch =
       nullptr;  // where WQEs are decoded: the ring, or the snapshots taken of it
   uint32_t sq_mask = 0;
-  uint16_t consumer = 0;  // WQEBBs
+  uint32_t fetch_mask = 0;  // of `fetch`: sq_mask, or of fewer snapshots
+  uint16_t consumer = 0;    // WQEBBs
   uint16_t producer = 0;  // doorbells and enables move it
   rnic::QpState state = rnic::QpState::kReset;
   Stall stall = Stall::kNone;
@@ -342,7 +347,7 @@ struct Qp {
   CreateQpArgs args{};
   Retry retry;
   std::array<DirtyRange, kMaxDirtyRanges> dirty{};
-  std::vector<std::byte> snapshot;  // same size as the ring
+  std::vector<std::byte> snapshot;
   bool failed = false;              // deferred: the WQE that put it into error was told
   std::unique_ptr<Part> part;
   std::deque<Inflight> inflight;  // in order; the front completes first

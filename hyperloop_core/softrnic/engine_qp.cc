@@ -12,6 +12,7 @@ using rnic::QpState;
 
 namespace {
 
+constexpr uint32_t kSnapshots = 64;  // WQEBBs, where the prefetch depth allows so few
 constexpr uint32_t kMaxServicesPerHost = 64;
 // Of the kMaxQpsPerContext that a client's services have together.
 constexpr uint32_t kMaxRespondersPerClient = 128;
@@ -96,7 +97,11 @@ Status Engine::Impl::CreateQp(Context& c, const CreateQpArgs& a, CreateQpReply* 
   Qp& qp = *owned;
   if (options.fetch != EngineOptions::Fetch::kLate || options.prefetch_depth != 0) {
     qp.snapshots = true;
-    qp.snapshot.resize(size_t{rnic::kWqebbBytes} << a.log_sq_wqebbs);
+    const uint32_t ring = 1u << a.log_sq_wqebbs;
+    const bool few = options.fetch == EngineOptions::Fetch::kLate &&
+                     options.prefetch_depth + rnic::kMaxWqeBytes / rnic::kWqebbBytes <= kSnapshots;
+    qp.fetch_mask = (few ? std::min(ring, kSnapshots) : ring) - 1;
+    qp.snapshot.resize((size_t{qp.fetch_mask} + 1) * rnic::kWqebbBytes);
   }
   const uint32_t qpn = qps.Insert(std::move(owned));
   if (qpn == 0) return NoSpace("create QP: the device has no queue pair number left; destroy some");
@@ -112,7 +117,11 @@ Status Engine::Impl::CreateQp(Context& c, const CreateQpArgs& a, CreateQpReply* 
   qp.flags = a.flags;
   qp.sq = qp.fetch = sq;
   qp.sq_mask = (1u << a.log_sq_wqebbs) - 1;
-  if (qp.snapshots) qp.fetch = qp.snapshot.data();
+  if (qp.snapshots) {
+    qp.fetch = qp.snapshot.data();
+  } else {
+    qp.fetch_mask = qp.sq_mask;
+  }
   qp.dbrec = dbrec;
   qp.rq = rq;
   qp.has_rq = a.has_rq != 0;

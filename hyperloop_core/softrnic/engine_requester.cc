@@ -38,7 +38,7 @@ size_t Engine::Impl::RunQueue(Qp& qp, size_t budget) {
 
 // Fetches and checks the WQE at the consumer index. False: malformed; the queue is in error.
 bool Engine::Impl::Decode(Qp& qp, const std::byte* base, Wqe* wqe) {
-  const uint32_t slot = qp.consumer & qp.sq_mask;
+  const uint32_t slot = qp.consumer & qp.fetch_mask;
   const std::byte* at = base + static_cast<size_t>(slot) * rnic::kWqebbBytes;
   const uint64_t head = LoadBe64(at);
   const auto available = static_cast<uint16_t>(qp.producer - qp.consumer);
@@ -59,10 +59,10 @@ bool Engine::Impl::Decode(Qp& qp, const std::byte* base, Wqe* wqe) {
     if (wqe->blocks == 0 || wqe->blocks > available) wqe->blocks = 1;
     return false;
   }
-  if (slot + wqe->blocks > qp.sq_mask + 1) [[unlikely]] {
-    const size_t first = (qp.sq_mask + 1 - slot) * rnic::kWqebbBytes;
+  if (slot + wqe->blocks > qp.fetch_mask + 1) [[unlikely]] {
+    const size_t first = (qp.fetch_mask + 1 - slot) * rnic::kWqebbBytes;
     const size_t bytes = wqe->blocks * size_t{rnic::kWqebbBytes};
-    if (wqe->blocks > qp.sq_mask + 1) {
+    if (wqe->blocks > qp.fetch_mask + 1) {
       wqe->blocks = 1;
       return false;
     }
@@ -267,7 +267,7 @@ void Engine::Impl::Advance(Qp& qp, uint16_t index) {
     TakeSnapshots(qp, /*executing=*/false);
   if (qp.stall != Stall::kNone) return;
   if (qp.state != QpState::kReadyToSend && qp.state != QpState::kError) return;
-  __builtin_prefetch(qp.fetch + static_cast<size_t>(qp.consumer & qp.sq_mask) * rnic::kWqebbBytes);
+  __builtin_prefetch(qp.fetch + static_cast<size_t>(qp.consumer & qp.fetch_mask) * rnic::kWqebbBytes);
   MakeReady(qp);
 }
 

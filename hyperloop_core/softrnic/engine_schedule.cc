@@ -15,10 +15,15 @@ void Engine::Impl::TakeSnapshots(Qp& qp, bool executing) {
       std::min<uint32_t>(static_cast<uint16_t>(qp.producer - qp.consumer), ring);
   uint32_t have = static_cast<uint16_t>(qp.fetched - qp.consumer);
   if (have > available) have = 0, qp.fetched = qp.consumer;
+  const auto copy = [&](uint32_t index) {
+    return qp.snapshot.data() + static_cast<size_t>(index & qp.fetch_mask) * rnic::kWqebbBytes;
+  };
+  const auto ring_block = [&](uint32_t index) {
+    return qp.sq + static_cast<size_t>(index & qp.sq_mask) * rnic::kWqebbBytes;
+  };
   const auto fetch_to = [&](uint32_t want) {
     for (want = std::min(want, available); have < want; ++have, ++qp.fetched) {
-      const size_t at = static_cast<size_t>(qp.fetched & qp.sq_mask) * rnic::kWqebbBytes;
-      std::memcpy(qp.snapshot.data() + at, qp.sq + at, rnic::kWqebbBytes);
+      std::memcpy(copy(qp.fetched), ring_block(qp.fetched), rnic::kWqebbBytes);
     }
   };
   uint32_t want = 0;
@@ -35,14 +40,11 @@ void Engine::Impl::TakeSnapshots(Qp& qp, bool executing) {
   fetch_to(std::max(want, options.prefetch_depth));
   if (!executing) return;
   fetch_to(1);
-  const auto slot = [&](uint32_t i) {
-    return static_cast<size_t>((qp.consumer + i) & qp.sq_mask) * rnic::kWqebbBytes;
-  };
-  const uint32_t blocks = (std::to_integer<uint32_t>(qp.snapshot[slot(0) + 7]) % 64 + 3) / 4;
+  const uint32_t blocks = (std::to_integer<uint32_t>(copy(qp.consumer)[7]) % 64 + 3) / 4;
   fetch_to(blocks);
   for (uint32_t i = 0; i < std::min(blocks, available); ++i) {
-    if (std::memcmp(qp.snapshot.data() + slot(i), qp.sq + slot(i), rnic::kWqebbBytes) == 0)
-      continue;
+    const uint32_t index = qp.consumer + i;
+    if (std::memcmp(copy(index), ring_block(index), rnic::kWqebbBytes) == 0) continue;
     ++qp.count.stale_fetches;
     break;
   }

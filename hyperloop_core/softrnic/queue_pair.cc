@@ -177,7 +177,7 @@ Status SoftQueuePair::Modify(QpState state, const rnic::QpAddress& peer) {
   args.state = static_cast<uint32_t>(state);
   std::memcpy(args.remote_gid, peer.gid.raw.data(), sizeof args.remote_gid);
   args.remote_qpn = peer.qpn;
-  args.access = rnic::kRemoteWrite | rnic::kRemoteRead | rnic::kRemoteAtomic;
+  args.access = attr_.remote_access;
   args.rnr_timer_us = static_cast<uint32_t>(attr_.rnr_timer.count());
   args.ack_timeout_ms = static_cast<uint32_t>(attr_.ack_timeout.count());
   args.link_timeout_ms = static_cast<uint32_t>(attr_.link_timeout.count());
@@ -458,8 +458,7 @@ Result<rnic::RawQueues> SoftQueuePair::raw_queues() {
                                               .umem = umem_->id(),
                                               .addr = reinterpret_cast<uint64_t>(memory_->data()),
                                               .length = memory_->size(),
-                                              .access = rnic::kLocalWrite | rnic::kRemoteWrite |
-                                                        rnic::kRemoteRead | rnic::kRemoteAtomic,
+                                              .access = rnic::kLocalWrite,
                                               .media = static_cast<uint32_t>(rnic::Media::kRam)}));
     has_raw_key_ = true;
   }
@@ -471,8 +470,7 @@ Result<rnic::RawQueues> SoftQueuePair::raw_queues() {
                          .doorbell_record = doorbell_record_,
                          .addr = reinterpret_cast<uint64_t>(memory_->data()),
                          .length = memory_->size(),
-                         .lkey = raw_key_.lkey,
-                         .rkey = raw_key_.rkey};
+                         .lkey = raw_key_.lkey};
 }
 
 }  // namespace hyperloop::softrnic

@@ -169,8 +169,12 @@ Status VerbsQueuePair::ToInit() {
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_INIT;
   attr.port_num = context_->port().number;
-  attr.qp_access_flags =
-      IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+  if ((attr_.remote_access & rnic::kRemoteWrite) != 0)
+    attr.qp_access_flags |= IBV_ACCESS_REMOTE_WRITE;
+  if ((attr_.remote_access & rnic::kRemoteRead) != 0)
+    attr.qp_access_flags |= IBV_ACCESS_REMOTE_READ;
+  if ((attr_.remote_access & rnic::kRemoteAtomic) != 0)
+    attr.qp_access_flags |= IBV_ACCESS_REMOTE_ATOMIC;
   return Modify(attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, "INIT");
 }
 

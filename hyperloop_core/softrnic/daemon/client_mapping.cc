@@ -15,19 +15,15 @@ namespace {
 
 constexpr uint64_t kMaxLength = uint64_t{64} << 30;
 
+constexpr int64_t kFuseMagic = 0x65735546;
+
 Status CheckFile(int fd, const struct stat& info) {
   if (!S_ISREG(info.st_mode)) {
     return InvalidArgument("memory must be a memfd or a regular file");
   }
   struct statfs system {};
   if (fstatfs(fd, &system) != 0) return FromErrno(errno, "reading the memory's file system");
-  // A truncated file's page is replaced by one of the usual size (Engine::HandleFault), which does
-  // not fit into a mapping of huge ones.
-  if (system.f_type == HUGETLBFS_MAGIC) {
-    return InvalidArgument(
-        "memory on hugetlbfs (explicit huge pages) cannot be served: use an ordinary file or memfd "
-        "(transparent huge pages are fine)");
-  }
+  HL_RETURN_IF_ERROR(CheckFileSystem(system.f_type));
   const int flags = fcntl(fd, F_GETFL);
   if (flags < 0 || (flags & O_ACCMODE) != O_RDWR) {
     return PermissionDenied("the memory's descriptor must be open for reading and writing");
@@ -57,8 +53,27 @@ void* MapShared(int fd, uint64_t offset, size_t length, bool populate) {
 
 }  // namespace
 
+Status CheckFileSystem(int64_t type) {
+  // A truncated file's page is replaced by one of the usual size (Engine::HandleFault), which does
+  // not fit into a mapping of huge ones.
+  if (type == HUGETLBFS_MAGIC) {
+    return InvalidArgument(
+        "memory on hugetlbfs (explicit huge pages) cannot be served: use an ordinary file or memfd "
+        "(transparent huge pages are fine)");
+  }
+  if (type == kFuseMagic) {
+    return InvalidArgument(
+        "memory on a FUSE file system cannot be served, because its server could hold up every "
+        "host of the RNIC daemon: put the file on a local disk, on tmpfs (/dev/shm) or on pmem");
+  }
+  return {};
+}
+
 void UnmapQueue::Drain() {
-  for (auto [address, length] : ranges_) munmap(address, length);
+  for (const Range& range : ranges_) {
+    munmap(range.address, range.length);
+    if (range.fd >= 0) close(range.fd);
+  }
   ranges_.clear();
 }
 
@@ -88,9 +103,20 @@ Result<UmemMapping> MapClientMemory(const RegisterUmemArgs& args, int fd,
   }
   madvise(base, args.length, MADV_DONTDUMP);
   const size_t length = args.length;
-  return UmemMapping{
-      static_cast<std::byte*>(base), length,
-      std::shared_ptr<void>(base, [unmap, length](void* address) { unmap->Add(address, length); })};
+  const int seals = fcntl(fd, F_GET_SEALS);
+  const bool may_shrink = seals < 0 || (seals & F_SEAL_SHRINK) == 0;
+  const int kept = may_shrink ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
+  if (may_shrink && kept < 0) {
+    const Status status = FromErrno(errno, "keeping the memory's file (see ulimit -n)");
+    munmap(base, length);
+    return status;
+  }
+  return UmemMapping{static_cast<std::byte*>(base), length,
+                     std::shared_ptr<void>(base,
+                                           [unmap, length, kept](void* address) {
+                                             unmap->Add(address, length, kept);
+                                           }),
+                     kept, args.fd_offset};
 }
 
 }  // namespace hyperloop::softrnic

@@ -12,22 +12,31 @@
 
 namespace hyperloop::softrnic {
 
+// Not OK: files of this type (statfs f_type) are not served.
+Status CheckFileSystem(int64_t type);
+
 // Mappings that the engine let go of, to be unmapped where that may take its time. Filled by the
 // engine's thread inside EngineLoop::Submit and drained by the submitting thread after it, so never
 // by both at once.
 class UnmapQueue {
  public:
   ~UnmapQueue() { Drain(); }
-  void Add(void* address, size_t length) { ranges_.emplace_back(address, length); }
+  // `fd`: to be closed with it; −1: none.
+  void Add(void* address, size_t length, int fd) { ranges_.push_back({address, length, fd}); }
   void Drain();
 
  private:
-  std::vector<std::pair<void*, size_t>> ranges_;
+  struct Range {
+    void* address;
+    size_t length;
+    int fd;
+  };
+  std::vector<Range> ranges_;
 };
 
 // Maps fd [fd_offset, +length) shared and writable. Refused with the reason: ranges outside the
-// file, unaligned, longer than 64 GiB; files that are not regular, of explicit huge pages, or not
-// open for reading and writing; anonymous memory (memfd) that could shrink. A file with a name may
+// file, unaligned, longer than 64 GiB; files that are not regular, of explicit huge pages, on FUSE
+// (whose server would hold up every host at each fault), or not open for reading and writing; anonymous memory (memfd) that could shrink. A file with a name may
 // be truncated later: the engine turns the fault into a protection error (Engine::HandleFault).
 // Pages that exist are populated, so that the engine's first touch does not fault.
 Result<UmemMapping> MapClientMemory(const RegisterUmemArgs& args, int fd,

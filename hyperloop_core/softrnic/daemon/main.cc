@@ -35,6 +35,7 @@ struct Options {
   std::string cpu = "auto";
   std::string priority = "nice";
   LinkArguments links;
+  uint32_t prefetch = 8;
   ClientLimits client;
   uint64_t client_table_mib = ClientLimits{}.table_bytes >> 20;
   ControlLimits control;
@@ -192,7 +193,8 @@ Status Serve(const Options& options, const std::shared_ptr<Log>& log) {
   ClientLimits limits = options.client;
   limits.table_bytes = options.client_table_mib << 20;
   limits.all_mappings = MostMappings();
-  Engine engine{EngineOptions{.now_ns = SteadyNs, .limits = limits}};
+  Engine engine{EngineOptions{
+      .prefetch_depth = options.prefetch, .now_ns = SteadyNs, .limits = limits}};
   HL_ASSIGN_OR_RETURN(auto loop, EngineLoop::Create(&engine, loop_options));
   HL_ASSIGN_OR_RETURN(auto server, ControlServer::Listen(options.socket, &engine, loop.get(), log,
                                                          options.control));
@@ -289,6 +291,12 @@ int Main(int argc, char** argv) {
                  "of the data thread: nice (nice -20), fifo (SCHED_FIFO; never spins) or none")
       ->capture_default_str()
       ->check(CLI::IsMember({"nice", "fifo", "none"}));
+  app.add_option("--prefetch", options.prefetch,
+                 "blocks of 64 B that are taken from a send queue ahead of their turn, as hardware "
+                 "does, so that a program which rewrites them too late fails here first; 0: none")
+      ->capture_default_str()
+      ->check(CLI::Range(0u, 32u))
+      ->type_name("N");
   app.add_option(
          "--listen", options.links.listen,
          "accept links from the daemons of other machines at this numeric address; port 0: "
