@@ -61,8 +61,7 @@ Status OffloadMember::Build(rnic::Device& device, rnic::ProtectionDomain& pd,
   HL_ASSIGN_OR_RETURN(error_cq_, device.CreateCq({.depth = 64, .ignore_overrun = true}));
 
   const uint32_t down_blocks = program_.down_blocks(position_);
-  rnic::QpAttr down =
-      ManagedQueue(error_cq_.get(), error_cq_.get(), down_blocks * program_.slots);
+  rnic::QpAttr down = ManagedQueue(error_cq_.get(), error_cq_.get(), down_blocks * program_.slots);
   down.remote_access = 0;  // the next node only answers
   HL_ASSIGN_OR_RETURN(down_, pd.CreateQueuePair(down));
   HL_ASSIGN_OR_RETURN(local_, pd.CreateQueuePair(ManagedQueue(error_cq_.get(), error_cq_.get(),

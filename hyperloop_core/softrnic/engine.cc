@@ -53,9 +53,14 @@ Qp* Engine::Impl::NextReady() {
       continue;
     }
     account.ready_head = qp->next_ready;
-    account.listed = Account::Listed::kOld;
-    old_accounts.Push(account);
     qp->ready = false;
+    if (account.ready_head == nullptr && fresh_accounts.head == nullptr &&
+        old_accounts.head == nullptr) {
+      account.listed = Account::Listed::kNo;  // nobody else waits: no round to wait for
+    } else {
+      account.listed = Account::Listed::kOld;
+      old_accounts.Push(account);
+    }
     return qp;
   }
 }
@@ -65,7 +70,7 @@ Qp* Engine::Impl::NextReady() {
 // written before it.
 bool Engine::Impl::CollectDoorbells() {
   bool any = false;
-  bytes_since_collect = 0;
+  work = 0;
   for (Context* c : open) {
     for (uint32_t w = 0; w < c->uar_words; ++w) {
       uint64_t* const summary = &c->uar->header.summary[w];
@@ -158,28 +163,22 @@ size_t Engine::Run(size_t budget) {
     if (e.port != nullptr) e.port->Flush();
     return linked + done;
   }
-  if (e.doomed) [[unlikely]]  // by what arrived on a link
+  if (e.doomed) [[unlikely]]
     e.EvictDoomed();
   e.CollectDoorbells();
   // Also while other queues keep the engine busy.
   if (!e.retries.empty() || !e.broken.empty()) e.RetryStalled(kLooksPerTurn);
-  size_t collected = 0;
   Qp* qp = nullptr;
   try {
     while (done < budget) {
       // A client that has little to do is not to wait until a busy one's turns fill the budget.
-      if (done - collected >= kTurnSteps || e.bytes_since_collect >= kTurnBytes) {
-        e.CollectDoorbells();
-        collected = done;
-      }
+      if (e.work >= kTurnSteps) e.CollectDoorbells();
       qp = e.NextReady();
       if (qp == nullptr) {
         if (!e.CollectDoorbells()) break;
         continue;
       }
       done += e.RunQueue(*qp, budget - done);
-      if (e.doomed) [[unlikely]]
-        e.EvictDoomed();
     }
   } catch (const std::bad_alloc&) {
     if (qp == nullptr) throw;

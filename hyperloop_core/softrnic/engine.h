@@ -1,12 +1,12 @@
 // Engine: the software RNIC's state machine. No threads, no system calls besides a flush to media
 // and what a completion channel's `notify` does, no clock but EngineOptions::clock.
 //
-// One Engine serves every emulated host handed to it. Its turns go round the clients that have work,
-// and then round the queue pairs of one: however many queue pairs a client has, another waits for
-// one turn of it. All calls come from one thread (the daemon's
-// engine thread, a test, or a simulation). Work arrives through doorbells (UAR pages), enables and
-// completions; Step() executes at most one WQE or delivers at most one deferred packet, chosen by
-// the scheduler of EngineOptions.
+// One Engine serves every emulated host handed to it. Its turns go round the clients that have
+// work, and then round the queue pairs of one: however many queue pairs a client has, another waits
+// for one turn of it. All calls come from one thread (the daemon's engine thread, a test, or a
+// simulation). Work arrives through doorbells (UAR pages), enables and completions; Step() executes
+// at most one WQE or delivers at most one deferred packet, chosen by the scheduler of
+// EngineOptions.
 #pragma once
 
 #include <cstddef>
@@ -92,7 +92,6 @@ struct EngineOptions {
   ClientLimits limits = {};
 };
 
-
 // Memory of a client as the engine sees it.
 struct UmemMapping {
   std::byte* base = nullptr;  // engine-side address of client_addr
@@ -129,8 +128,8 @@ class Engine {
   // the engine, when the CQE is in the ring; it must not block.
   Result<CreateCqReply> CreateEventCq(ContextId context, const CreateCqArgs& args,
                                       std::function<void()> notify);
-  // Every other command; validates each field. `text` receives kQueryCounters' lines. Out of memory:
-  // the client is evicted.
+  // Every other command; validates each field. `text` receives kQueryCounters' lines. Out of
+  // memory: the client is evicted.
   Status Execute(ContextId context, const Command& command, Reply* reply, std::string* text);
   // kQueryCounters in two parts: the counters as they are now, and (by any thread) their lines.
   std::function<std::string()> Counters(ContextId context);

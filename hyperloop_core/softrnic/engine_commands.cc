@@ -50,8 +50,8 @@ void Engine::Impl::Evict(Account& account, const std::string& why) {
   }
 }
 
-Result<ContextId> Engine::Impl::OpenContext(const std::string& name, UarPage* uar,
-                                            OpenReply* reply, ClientNumber client) {
+Result<ContextId> Engine::Impl::OpenContext(const std::string& name, UarPage* uar, OpenReply* reply,
+                                            ClientNumber client) {
   if (name.empty() || name.size() >= kMaxName ||
       !std::all_of(name.begin(), name.end(), [](unsigned char ch) {
         return std::isalnum(ch) != 0 || ch == '.' || ch == '_' || ch == '-';

@@ -1,8 +1,7 @@
 // What one client may take from the others: turns, objects, tables; and what happens to it when
 // memory runs out.
-#include <sys/mman.h>
-
 #include <gmock/gmock.h>
+#include <sys/mman.h>
 
 #include "softrnic/engine_test_util.h"
 
@@ -71,7 +70,8 @@ TEST(EngineFairness, ContextsOfOneClientShareItsTurnsAndItsLimits) {
   EngineOptions options;
   options.limits.queue_pairs = 3;
   Engine engine{options};
-  Client a(engine, "a", rnic::Media::kRam, nullptr, 7), b(engine, "b", rnic::Media::kRam, nullptr, 7);
+  Client a(engine, "a", rnic::Media::kRam, nullptr, 7),
+      b(engine, "b", rnic::Media::kRam, nullptr, 7);
   Client other(engine, "other", rnic::Media::kRam, nullptr, 8);
   TestCq a_cq = a.Cq(), b_cq = b.Cq(), other_cq = other.Cq();
   std::vector<TestQp> busy = {Loopback(a, a_cq), Loopback(a, a_cq), Loopback(b, b_cq)};

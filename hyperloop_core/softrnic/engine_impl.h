@@ -69,13 +69,14 @@ inline constexpr uint32_t kFirstKeySlot = 2;
 using Outcome = uint8_t;
 inline constexpr Outcome kOk = 0;
 inline constexpr Outcome kRnr = 0xff;
-inline constexpr Outcome kInParts = 0xfe;         // begun: engine_parts.cc goes on
-inline constexpr Outcome kNoAnswer = 0xfd;        // no peer is there; the least of these three
+inline constexpr Outcome kInParts = 0xfe;   // begun: engine_parts.cc goes on
+inline constexpr Outcome kNoAnswer = 0xfd;  // no peer is there; the least of these three
 // What one queue does at a time; then other clients get their turn. Packets to other engines are
 // longer: each costs its link much besides its bytes.
 inline constexpr uint64_t kTurnBytes = 16 << 10;
 inline constexpr size_t kTurnSteps = 16;
 inline constexpr uint32_t kPiecesPerStep = 16;  // of a WQE or a receive; more count as more steps
+inline constexpr uint64_t kBytesPerStep = kTurnBytes / kTurnSteps;
 inline constexpr uint64_t kPacketBytes = 64 << 10;
 // Rings live in registered memory of at most this size, so that maps of them stay small.
 inline constexpr uint64_t kMaxRingUmemBytes = 1ull << 30;
@@ -535,8 +536,8 @@ struct Engine::Impl {
   std::map<ClientNumber, std::unique_ptr<Account>> accounts;
   // What the running turn costs beyond its steps: of WQEs and receives with many pieces.
   size_t extra_steps = 0;
-  // Bytes moved since the doorbells were collected.
-  uint64_t bytes_since_collect = 0;
+  // Steps, and bytes as steps, since the doorbells were collected.
+  size_t work = 0;
   uint32_t all_umems = 0;
   std::vector<Context*> open;                    // for doorbells
   std::vector<std::unique_ptr<MemoryKey>> keys;  // by lkey >> 8

@@ -104,7 +104,8 @@ size_t Engine::Impl::PollLinks(size_t budget) {
     }
   }
   if (!acks.empty()) SendAcks();
-  for (size_t n = std::min(to_pump.size(), budget); n != 0 && turn_sent < kPacketBytes; --n, ++done) {
+  for (size_t n = std::min(to_pump.size(), budget); n != 0 && turn_sent < kPacketBytes;
+       --n, ++done) {
     Qp* const qp = qps.Find(to_pump.front());
     to_pump.pop_front();
     if (qp == nullptr || qp->remote == nullptr) continue;

@@ -16,8 +16,9 @@ namespace hyperloop::softrnic {
 namespace {
 
 // Bytes of pmem that one queue pair leaves to its next READ: that long everybody waits for it.
-constexpr uint64_t kMaxUnflushed = 32 << 10;
+constexpr uint64_t kMaxUnflushed = 16 << 10;
 constexpr uint32_t kPersistedPerStep = 1024;
+constexpr size_t kStepsPerFlush = 4;
 
 constexpr uint32_t kMaxLogLostPages = 18;  // 1 GiB of 4 KiB pages
 constexpr char kManyFaults[] =
@@ -176,8 +177,8 @@ void Engine::Impl::NoteDirty(Qp& qp, const Segment& segment) {
   if (options.persistence != nullptr)
     options.persistence->Arrived(qp.qpn, segment.at, segment.length);
   // The list merges: into a range it touches; of a file, when the list is full, into the one that
-  // grows least (msync finds the dirty pages). A flush of pmem goes over every line of its range, so
-  // untouched memory must not be in it.
+  // grows least (msync finds the dirty pages). A flush of pmem goes over every line of its range,
+  // so untouched memory must not be in it.
   const rnic::Media media = segment.key->media;
   const bool pmem = media == rnic::Media::kPmem;
   std::byte* const begin = segment.at;
@@ -224,6 +225,7 @@ void Engine::Impl::FlushRange(Qp& qp, const DirtyRange& range) {
   // In RAM it is here for the persistence model alone.
   if (range.media == rnic::Media::kRam || range.begin == range.end) return;
   ++qp.count.media_flushes;
+  extra_steps += kStepsPerFlush;
   qp.count.media_flushed_bytes += static_cast<uint64_t>(range.end - range.begin);
   if (range.media == rnic::Media::kPmem) {
     pmem_persist(range.begin, static_cast<size_t>(range.end - range.begin));

@@ -145,7 +145,7 @@ struct Umem {
   // them.
   std::byte* lost_begin = nullptr;
   std::byte* lost_end = nullptr;
-  RingMap ring_map;             // empty if it has no rings
+  RingMap ring_map;                  // empty if it has no rings
   struct MemoryKey* keys = nullptr;  // over it
   Account* account = nullptr;
 };
@@ -280,7 +280,7 @@ struct Qp {
   uint32_t sq_mask = 0;
   uint32_t fetch_mask = 0;  // of `fetch`: sq_mask, or of fewer snapshots
   uint16_t consumer = 0;    // WQEBBs
-  uint16_t producer = 0;  // doorbells and enables move it
+  uint16_t producer = 0;    // doorbells and enables move it
   rnic::QpState state = rnic::QpState::kReset;
   Stall stall = Stall::kNone;
   bool ready = false;  // in the ready list
@@ -325,17 +325,17 @@ struct Qp {
   Umem* umem = nullptr;
   std::array<uint8_t, 16> remote_gid{};
   uint32_t remote_qpn = 0;
-  bool connected = false;  // remote_* are set
+  bool connected = false;            // remote_* are set
   uint32_t look_index = kNotListed;  // in Impl::retries or Impl::broken
   static constexpr uint32_t kNotListed = ~0u;
   // Its peer (in this engine) was reset after requests had passed between them: on a wire their
   // packet numbers would not fit any more. Until its own RESET nobody answers it.
   bool orphaned = false;
-  uint64_t requests_before = 0;  // that had run when it was connected
-  bool responder_only = false;   // made by kConnectService,
+  uint64_t requests_before = 0;    // that had run when it was connected
+  bool responder_only = false;     // made by kConnectService,
   const Account* asker = nullptr;  // of this client; compared only. Null: of another engine
-  bool flush_failed = false;   // a range could not be made durable: the next READ says so
-  uint16_t rq_flush_left = 0;  // receives to flush, once in error
+  bool flush_failed = false;       // a range could not be made durable: the next READ says so
+  uint16_t rq_flush_left = 0;      // receives to flush, once in error
   uint32_t doorbell_index = 0;
   uint32_t max_read_atomic = 1;
   uint64_t ack_timeout_ns = 0;
@@ -348,7 +348,7 @@ struct Qp {
   Retry retry;
   std::array<DirtyRange, kMaxDirtyRanges> dirty{};
   std::vector<std::byte> snapshot;
-  bool failed = false;              // deferred: the WQE that put it into error was told
+  bool failed = false;  // deferred: the WQE that put it into error was told
   std::unique_ptr<Part> part;
   std::deque<Inflight> inflight;  // in order; the front completes first
   uint16_t fetched = 0;           // WQEBBs below this index are snapshot

@@ -28,10 +28,14 @@ Outcome Engine::Impl::StartParts(Qp& qp, Qp& peer, const Wqe& wqe, const Segment
     return outcome;
   const bool backward = IsRead(wqe.opcode) ? MovesUp(local, remote) : MovesUp(remote, local);
   qp.part = std::make_unique<Part>();
-  *qp.part = {wqe.index,  wqe.opcode,
-              wqe.flags,  wqe.segments,
-              wqe.blocks, wqe.imm,
-              0,          backward,
+  *qp.part = {wqe.index,
+              wqe.opcode,
+              wqe.flags,
+              wqe.segments,
+              wqe.blocks,
+              wqe.imm,
+              0,
+              backward,
               {wqe.at, wqe.at + wqe.segments * size_t{rnic::kSegmentBytes}}};
   qp.resume = true;
   return kInParts;

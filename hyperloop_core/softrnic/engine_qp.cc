@@ -148,10 +148,9 @@ void Engine::Impl::Enlist(Qp& qp, Context& c) {
 }
 
 void Engine::Impl::Delist(const Qp& qp) {
-  (qp.before_of_context != nullptr ? qp.before_of_context->next_of_context
-                                   : qp.context->first_qp) = qp.next_of_context;
-  if (qp.next_of_context != nullptr)
-    qp.next_of_context->before_of_context = qp.before_of_context;
+  (qp.before_of_context != nullptr ? qp.before_of_context->next_of_context : qp.context->first_qp) =
+      qp.next_of_context;
+  if (qp.next_of_context != nullptr) qp.next_of_context->before_of_context = qp.before_of_context;
 }
 
 void Engine::Impl::StartCounters(Qp& qp) const {
@@ -345,8 +344,10 @@ Result<Qp*> Engine::Impl::MakeResponder(Service& service, Host& host, const GidB
   ForEachQp(*service.context,
             [&](const Qp& qp) { of_asker += qp.responder_only && qp.asker == asker; });
   if (asker != nullptr && of_asker >= kMaxRespondersPerClient)
-    return NoSpace(Text("connect service: this client has ", of_asker, " connections to services "
-                        "of one client of ", host.name, ", the most; destroy some"));
+    return NoSpace(Text("connect service: this client has ", of_asker,
+                        " connections to services "
+                        "of one client of ",
+                        host.name, ", the most; destroy some"));
   auto owned = std::make_unique<Qp>();
   Qp& qp = *owned;
   const uint32_t qpn = qps.Insert(std::move(owned));

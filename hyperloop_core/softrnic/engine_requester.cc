@@ -32,7 +32,8 @@ size_t Engine::Impl::RunQueue(Qp& qp, size_t budget) {
     ++steps;
     if (ExecuteOne(qp) == Next::kStop) break;
   }
-  bytes_since_collect += qp.count.bytes_sent + qp.count.bytes_received - bytes_begin;
+  work += steps + extra_steps +
+          (qp.count.bytes_sent + qp.count.bytes_received - bytes_begin) / kBytesPerStep;
   return steps + extra_steps;
 }
 
@@ -267,7 +268,8 @@ void Engine::Impl::Advance(Qp& qp, uint16_t index) {
     TakeSnapshots(qp, /*executing=*/false);
   if (qp.stall != Stall::kNone) return;
   if (qp.state != QpState::kReadyToSend && qp.state != QpState::kError) return;
-  __builtin_prefetch(qp.fetch + static_cast<size_t>(qp.consumer & qp.fetch_mask) * rnic::kWqebbBytes);
+  __builtin_prefetch(qp.fetch +
+                     static_cast<size_t>(qp.consumer & qp.fetch_mask) * rnic::kWqebbBytes);
   MakeReady(qp);
 }
 

@@ -111,12 +111,11 @@ Result<UmemMapping> MapClientMemory(const RegisterUmemArgs& args, int fd,
     munmap(base, length);
     return status;
   }
-  return UmemMapping{static_cast<std::byte*>(base), length,
-                     std::shared_ptr<void>(base,
-                                           [unmap, length, kept](void* address) {
-                                             unmap->Add(address, length, kept);
-                                           }),
-                     kept, args.fd_offset};
+  return UmemMapping{
+      static_cast<std::byte*>(base), length,
+      std::shared_ptr<void>(
+          base, [unmap, length, kept](void* address) { unmap->Add(address, length, kept); }),
+      kept, args.fd_offset};
 }
 
 }  // namespace hyperloop::softrnic

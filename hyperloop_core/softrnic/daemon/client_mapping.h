@@ -36,9 +36,10 @@ class UnmapQueue {
 
 // Maps fd [fd_offset, +length) shared and writable. Refused with the reason: ranges outside the
 // file, unaligned, longer than 64 GiB; files that are not regular, of explicit huge pages, on FUSE
-// (whose server would hold up every host at each fault), or not open for reading and writing; anonymous memory (memfd) that could shrink. A file with a name may
-// be truncated later: the engine turns the fault into a protection error (Engine::HandleFault).
-// Pages that exist are populated, so that the engine's first touch does not fault.
+// (whose server would hold up every host at each fault), or not open for reading and writing;
+// anonymous memory (memfd) that could shrink. A file with a name may be truncated later: the engine
+// turns the fault into a protection error (Engine::HandleFault). Pages that exist are populated, so
+// that the engine's first touch does not fault.
 Result<UmemMapping> MapClientMemory(const RegisterUmemArgs& args, int fd,
                                     const std::shared_ptr<UnmapQueue>& unmap);
 

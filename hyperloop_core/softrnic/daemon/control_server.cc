@@ -97,11 +97,7 @@ Result<std::unique_ptr<ControlServer>> ControlServer::Listen(const std::string& 
 
 ControlServer::ControlServer(std::string path, Engine* engine, EngineLoop* loop,
                              std::shared_ptr<Log> log, ControlLimits limits)
-    : path_(std::move(path)),
-      engine_(engine),
-      loop_(loop),
-      log_(std::move(log)),
-      limits_(limits) {}
+    : path_(std::move(path)), engine_(engine), loop_(loop), log_(std::move(log)), limits_(limits) {}
 
 ControlServer::~ControlServer() {
   engine_->SetEvict(nullptr);
@@ -173,8 +169,8 @@ void ControlServer::HandleEvent(uint64_t data, uint32_t events) {
 
 void ControlServer::Charge(Process& process, uint64_t engine_ns) {
   const uint64_t now = SteadyNs();
-  const auto earned = static_cast<int64_t>(
-      std::min<uint64_t>((now - process.since_ns) / 100 * limits_.client_command_percent, kBurstNs));
+  const auto earned = static_cast<int64_t>(std::min<uint64_t>(
+      (now - process.since_ns) / 100 * limits_.client_command_percent, kBurstNs));
   process.left_ns = std::min(process.left_ns + earned, kBurstNs) - static_cast<int64_t>(engine_ns);
   process.since_ns = now;
   if (process.left_ns >= 0 || process.paused) return;
@@ -435,8 +431,7 @@ Status ControlServer::Open(Client& client, const OpenArgs& args, Reply* reply,
   }
   Status status;
   OnEngine(*client.of, [&] {
-    auto context =
-        engine_->OpenContext(host, client.uar, &reply->result.open, client.of->number);
+    auto context = engine_->OpenContext(host, client.uar, &reply->result.open, client.of->number);
     status = context.ok() ? loop_->AddWakeSource(client.wake.get()) : context.status();
     if (!status.ok()) {
       if (context.ok()) engine_->CloseContext(*context);

@@ -37,8 +37,8 @@
 namespace hyperloop::softrnic {
 
 struct ControlLimits {
-  uint32_t connections = 1024;        // of all processes of this user
-  uint32_t client_connections = 64;   // of one process
+  uint32_t connections = 1024;          // of all processes of this user
+  uint32_t client_connections = 64;     // of one process
   uint32_t client_command_percent = 2;  // of the engine's time, after a burst
 };
 

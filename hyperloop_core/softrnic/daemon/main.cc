@@ -193,8 +193,8 @@ Status Serve(const Options& options, const std::shared_ptr<Log>& log) {
   ClientLimits limits = options.client;
   limits.table_bytes = options.client_table_mib << 20;
   limits.all_mappings = MostMappings();
-  Engine engine{EngineOptions{
-      .prefetch_depth = options.prefetch, .now_ns = SteadyNs, .limits = limits}};
+  Engine engine{
+      EngineOptions{.prefetch_depth = options.prefetch, .now_ns = SteadyNs, .limits = limits}};
   HL_ASSIGN_OR_RETURN(auto loop, EngineLoop::Create(&engine, loop_options));
   HL_ASSIGN_OR_RETURN(auto server, ControlServer::Listen(options.socket, &engine, loop.get(), log,
                                                          options.control));
@@ -250,8 +250,7 @@ void AddLimits(CLI::App& app, Options& options) {
         "queue pairs of one process (512 of one connection)");
   limit("--client-completion-queues", options.client.completion_queues, 16383u,
         "completion queues of one process");
-  limit("--client-memory-keys", options.client.memory_keys, 1u << 20,
-        "memory keys of one process");
+  limit("--client-memory-keys", options.client.memory_keys, 1u << 20, "memory keys of one process");
   limit("--client-mappings", options.client.mappings, 1u << 20,
         "registered pieces of memory of one process");
   limit("--client-table-mib", options.client_table_mib, 1u << 20,

@@ -202,8 +202,8 @@ struct QpAttr {
   uint32_t recv_max_sge = 1;  // rounded up to a power of two
   uint32_t max_read_atomic = 16;
   uint32_t max_inline = 0;  // bytes that a request may carry as inline_data
-  // Access flags (kRemoteWrite, kRemoteRead, kRemoteAtomic): what the peer may do through this queue
-  // pair, with the keys that it has. Anything else of it fails with kRemoteAccess at its end.
+  // Access flags (kRemoteWrite, kRemoteRead, kRemoteAtomic): what the peer may do through this
+  // queue pair, with the keys that it has. Anything else of it fails with kRemoteAccess at its end.
   uint32_t remote_access = kRemoteWrite | kRemoteRead | kRemoteAtomic;
   // Requests without an answer. A device with coarser units rounds the times up.
   // No sign of life from the peer within `ack_timeout` (0: no limit; at most kMaxSilence): tried
@@ -243,8 +243,8 @@ struct RawQueues {
   uint32_t rq_wqes = 0;
   uint32_t rq_stride = 0;                // bytes
   std::byte* doorbell_record = nullptr;  // be32 receive counter, be32 send counter
-  // All of the above lies in one range, registered with the local write right and no other: receives
-  // and loopback requests of this device may rewrite it, its peers may not.
+  // All of the above lies in one range, registered with the local write right and no other:
+  // receives and loopback requests of this device may rewrite it, its peers may not.
   uint64_t addr = 0;
   uint64_t length = 0;
   uint32_t lkey = 0;
