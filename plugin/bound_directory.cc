@@ -194,7 +194,13 @@ Status BoundDirectory::Close() {
 
 void BoundDirectory::AbandonTail(FileId file, uint64_t size) {
   std::lock_guard<std::mutex> lock(mutex_);
-  tails_.push_back({file, size});
+  const auto same = std::find_if(tails_.begin(), tails_.end(),
+                                 [&](const Tail& tail) { return tail.file == file; });
+  if (same == tails_.end()) {
+    tails_.push_back({file, size});
+  } else {
+    same->size = std::min(same->size, size);
+  }
   attention_.store(true, std::memory_order_release);
 }
 

@@ -67,6 +67,12 @@ IOStatus LogLaneFile::Failure() {
   return failure_;
 }
 
+bool LogLaneFile::WasCut() {
+  if (!failed_.load(std::memory_order_acquire)) return false;
+  std::lock_guard<std::mutex> lock(mutex_);
+  return kept_ < appended_.load(std::memory_order_acquire);
+}
+
 IOStatus LogLaneFile::Fail(IOStatus failure, uint64_t kept) {
   // Whoever finds the file cut finds the latch set; how it failed is known when the mutex is free.
   std::lock_guard<std::mutex> lock(mutex_);
@@ -94,8 +100,7 @@ IOStatus LogLaneFile::Fail(IOStatus failure, uint64_t kept) {
     }
   }
   // Of two failures at the same time the one that RocksDB must not resume from stands.
-  if (failure_.ok() || failure_.GetRetryable()) failure_ = failure;
-  cut_ = kept < appended_.load(std::memory_order_acquire);
+  if (failure_.ok() || failure_.GetRetryable() || failure_.IsNoSpace()) failure_ = failure;
   return failure_;
 }
 
@@ -118,7 +123,7 @@ IOStatus LogLaneFile::AppendBoth(const Slice& data, const IOOptions& options, IO
     if (manifest_) binding_->manifest_failed.store(false, std::memory_order_release);
     size_ += data.size();
     appended_.store(size_, std::memory_order_release);
-    return local;
+    return WasCut() ? Failure() : local;
   }
   // What cannot be cut here, also of a write that was done by half, is cut at the next open: the
   // group is the truth.
@@ -174,10 +179,7 @@ IOStatus LogLaneFile::SyncGroup() {
   // replica when Append returned.
   if (IOStatus allowed = CheckProcess(); !allowed.ok()) return allowed;
   if (!sync_confirms_) return IOStatus::OK();
-  if (failed_.load(std::memory_order_acquire)) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (cut_) return failure_;
-  }
+  if (WasCut()) return Failure();
   const uint64_t end = appended_.load(std::memory_order_acquire);
   if (Status status = binding_->Sync(file_); !status.ok()) {
     // RocksDB fails the write that asked for this, and gives its numbers to the next one. What an
@@ -187,6 +189,7 @@ IOStatus LogLaneFile::SyncGroup() {
     const uint64_t kept = std::max(confirmed_.load(std::memory_order_relaxed), std::min(last, end));
     return Fail(ToIOStatus(status, "cannot sync " + name_), kept);
   }
+  if (WasCut()) return Failure();
   uint64_t confirmed = confirmed_.load(std::memory_order_relaxed);
   while (confirmed < end && !confirmed_.compare_exchange_weak(confirmed, end)) {
   }

@@ -95,6 +95,8 @@ class LogLaneFile final : public LocalFile {
   // Latches `failure`, and has what follows `kept` in the group cut.
   rocksdb::IOStatus Fail(rocksdb::IOStatus failure, uint64_t kept);
   rocksdb::IOStatus Failure();
+  // With the failure bytes are cut that an Append returned for.
+  bool WasCut();
   // Sync and Fsync but for the local file.
   rocksdb::IOStatus SyncGroup();
   // Whether no active memtable is known to hold anything, as far as this log and the MANIFEST tell,
@@ -113,7 +115,6 @@ class LogLaneFile final : public LocalFile {
   std::mutex mutex_;
   rocksdb::IOStatus failure_;
   uint64_t kept_ = kNothingToCut;  // where the group's file is cut; under mutex_
-  bool cut_ = false;  // with it bytes are cut that an Append returned for; under mutex_
 };
 
 // SST, blob, OPTIONS, IDENTITY …: bytes stay local, always fsynced before the group lists the file

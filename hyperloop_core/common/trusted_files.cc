@@ -14,13 +14,13 @@ namespace {
 
 constexpr mode_t kOthersWrite = S_IWGRP | S_IWOTH;
 
-// In a user namespace that has no root, what belongs to the machine's root appears as the overflow
-// user's.
+// In a user namespace into which the user 0 above it is not mapped, what belongs to the machine's
+// root appears as the overflow user's; so does what belongs to others who are not.
 bool RootIsHidden() {
   std::ifstream map("/proc/self/uid_map");
   bool any = false;
   for (uint64_t inside, outside, count; map >> inside >> outside >> count; any = true) {
-    if (inside == 0 && count > 0) return false;
+    if (outside == 0 && count > 0) return false;
   }
   return any;
 }
@@ -44,9 +44,8 @@ Status Writable(const std::string& path) {
                           ", or choose another directory");
 }
 
-// A directory on the way, or the last one under kShared.
-Status CheckStep(const std::string& path, const struct stat& info) {
-  if (!IsTrusted(info.st_uid) && !IsHiddenRoot(info.st_uid)) return NotOurs(path, info.st_uid);
+// Of a directory on the way, or the last one under kShared.
+Status CheckMode(const std::string& path, const struct stat& info) {
   if ((info.st_mode & kOthersWrite) != 0 && (info.st_mode & S_ISVTX) == 0) return Writable(path);
   return Status::Ok();
 }
@@ -81,7 +80,7 @@ class Walk {
       PushParts(path, &rest_);
     }
     HL_RETURN_IF_ERROR(Look("/"));
-    HL_RETURN_IF_ERROR(CheckStep("/", info_));
+    HL_RETURN_IF_ERROR(CheckStep("/"));
     while (!rest_.empty()) {
       const std::string part = std::move(rest_.back());
       rest_.pop_back();
@@ -106,16 +105,23 @@ class Walk {
     HL_RETURN_IF_ERROR(Look(next));
     if (S_ISLNK(info_.st_mode)) return Follow(next);
     if (!S_ISDIR(info_.st_mode)) return FromErrno(ENOTDIR, next);
-    HL_RETURN_IF_ERROR(CheckStep(next, info_));
+    HL_RETURN_IF_ERROR(CheckStep(next));
     path_ = next;
     return Status::Ok();
+  }
+  // A hidden root owns the first directories of a path, and nothing below one of this user's.
+  bool MayLead() {
+    if (!IsTrusted(info_.st_uid)) return !below_own_ && IsHiddenRoot(info_.st_uid);
+    below_own_ = below_own_ || (info_.st_uid != 0 && S_ISDIR(info_.st_mode));
+    return true;
+  }
+  Status CheckStep(const std::string& path) {
+    return MayLead() ? CheckMode(path, info_) : NotOurs(path, info_.st_uid);
   }
   Status Follow(const std::string& link) {
     constexpr int kMaxLinks = 40;  // as the kernel's
     if (++links_ > kMaxLinks) return FromErrno(ELOOP, link);
-    if (!IsTrusted(info_.st_uid) && !IsHiddenRoot(info_.st_uid)) {
-      return NotOurs("the link " + link, info_.st_uid);
-    }
+    if (!MayLead()) return NotOurs("the link " + link, info_.st_uid);
     HL_ASSIGN_OR_RETURN(const std::string target, ReadLink(link));
     if (!target.empty() && target[0] == '/') path_.clear();
     PushParts(target, &rest_);
@@ -126,6 +132,7 @@ class Walk {
   std::vector<std::string> rest_;
   struct stat info_ {};
   int links_ = 0;
+  bool below_own_ = false;
 };
 
 Status CheckFile(const std::string& path, int fd) {

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <string>
 
+#include "hyperloop/core/trusted_files.h"
 #include "identity/noise_xx.h"
 
 namespace hyperloop::identity {
@@ -47,10 +48,12 @@ Status WriteAll(int fd, std::string_view text) {
 FileText::~FileText() { sodium_memzero(text_.data(), text_.size()); }
 
 Result<UniqueFd> OpenKeysDirectory(const std::string& dir) {
-  UniqueFd fd(open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd && errno == ENOENT)
+  const Result<std::string> path = CheckDirectory(dir, DirectoryRule::kShared);
+  if (path.status().code() == Code::kNotFound)
     return NotFound("no keys directory " + dir + ": make this host's with hyperloopctl keys init " +
                     "--dir " + dir + " --name NAME");
+  if (!path.ok()) return path.status().WithContext("keys directory");
+  UniqueFd fd(open(path->c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
   if (!fd) return FromErrno(errno, "opening the keys directory " + dir);
   struct stat info {};
   if (fstat(fd.get(), &info) != 0) return FromErrno(errno, "keys directory " + dir);

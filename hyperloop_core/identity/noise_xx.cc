@@ -4,6 +4,7 @@
 #include <sodium.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -74,6 +75,7 @@ void CipherState::SetKey(const unsigned char* key) {
 
 void CipherState::Encrypt(std::span<const std::byte> data, std::span<const std::byte> plain,
                           std::vector<std::byte>* out) {
+  if (!has_key_) std::abort();  // nothing goes out under a key that all know
   const size_t at = out->size();
   out->resize(at + plain.size() + kTagBytes);
   crypto_aead_chacha20poly1305_ietf_encrypt(Raw(out->data() + at), nullptr, Raw(plain.data()),

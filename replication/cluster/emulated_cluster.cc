@@ -228,6 +228,18 @@ Result<ClusterFile> DescriptionFor(const ClusterOptions& options, const Paths& p
   return made;
 }
 
+// Before anything is started or ended: whether each process could write its log.
+Status CheckLogs(const Paths& paths, const ClusterFile& file) {
+  std::vector<std::string> names{kDaemonName};
+  for (const ClusterFile::Replica& replica : file.replicas) names.push_back(replica.name);
+  for (const std::string& name : names) {
+    const Result<int> log = OpenTrustedFile(paths.Log(name), O_RDONLY);
+    if (log.ok()) ::close(*log);
+    if (!log.ok() && log.status().code() != Code::kNotFound) return log.status();
+  }
+  return Status::Ok();
+}
+
 Status CheckSpace(const Paths& paths, const ClusterFile& file) {
   uint64_t needed = 0;
   for (const ClusterFile::Replica& replica : file.replicas) {
@@ -428,6 +440,7 @@ Result<ClusterInfo> StartCluster(const ClusterOptions& options) {
   bool fresh = false;
   HL_ASSIGN_OR_RETURN(ClusterFile file, DescriptionFor(options, paths, &fresh));
   HL_RETURN_IF_ERROR(Describe(paths, file).status());  // whether its pid files can be trusted
+  HL_RETURN_IF_ERROR(CheckLogs(paths, file));
   HL_RETURN_IF_ERROR(CheckSpace(paths, file));
   HL_RETURN_IF_ERROR(MakeKeys(paths, file));
   // Before anything runs: whoever finds the directory after a crash in between can stop what is

@@ -50,13 +50,22 @@ bool IsAhead(const NodeStatus& other, const NodeStatus& own) {
   return std::max(other.last_seq, other.acked_seq) > own.last_seq;
 }
 
-// Whether the record that `other` has behind the end of this one's log never came here, as where a
-// primary was killed while it was on its way: then it was never acknowledged. One that came, and
-// was damaged, has left its number or a checksum.
-Result<bool> NeverCame(NodeView& view, const NodeStatus& own, const Other& other) {
-  const bool known = other.status.installed_epoch == own.installed_epoch &&
-                     other.status.acked_seq <= own.last_seq && own.journal_size != 0;
-  if (!known) return false;
+// Whether the record that `other` has behind the end of replica `replica`'s log was still on its
+// way when the primary was killed, and so not acknowledged. No trace of it is here (one that came
+// and was damaged in part has left its number or a checksum), nobody further down the chain has it,
+// and another replica's log ends where this one's does: one member's loss never looks so.
+Result<bool> WasOnItsWay(NodeView& view, uint32_t replica, const NodeStatus& own,
+                         const Other& other, const std::vector<Other>& others) {
+  if (own.journal_size == 0) return false;
+  bool another_lacks_it = false;
+  for (const Other& each : others) {
+    if (each.status.installed_epoch != own.installed_epoch ||
+        each.status.acked_seq > own.last_seq || !each.status.log_error.empty())
+      return false;
+    if (each.index > replica && each.status.last_seq > own.last_seq) return false;
+    another_lacks_it = another_lacks_it || each.status.last_seq == own.last_seq;
+  }
+  if (!another_lacks_it) return false;
   const uint64_t at = kJournalOffset + own.tail_position % own.journal_size;
   RecordHeader here, there;
   HL_RETURN_IF_ERROR(view.Read(at, std::as_writable_bytes(std::span(&here, 1))));
@@ -69,16 +78,16 @@ Result<bool> NeverCame(NodeView& view, const NodeStatus& own, const Other& other
 // with what may have been here, too. While a primary writes, logs of one epoch differ at any
 // moment; then only the epoch tells.
 Status CheckAgainst(const std::vector<Other>& others, const std::string& name, NodeView& view,
-                    const NodeStatus& own, bool live) {
+                    uint32_t replica, const NodeStatus& own, bool live) {
   for (const Other& other : others) {
     const bool older_epoch = other.status.installed_epoch > own.installed_epoch;
     if (!IsAhead(other.status, own) || (live && !older_epoch)) continue;
-    HL_ASSIGN_OR_RETURN(const bool never_came, NeverCame(view, own, other));
-    if (never_came) {
+    HL_ASSIGN_OR_RETURN(const bool on_its_way, WasOnItsWay(view, replica, own, other, others));
+    if (on_its_way) {
       std::fprintf(
           stderr,
-          "hyperloopctl: %s has %llu records more, which were not acknowledged: they never "
-          "reached %s\n",
+          "hyperloopctl: %s has %llu records more, which were on their way when the primary "
+          "ended: %s and another replica never had them\n",
           other.name.c_str(), static_cast<unsigned long long>(other.status.last_seq - own.last_seq),
           name.c_str());
       continue;
@@ -133,7 +142,8 @@ Result<ExportReport> Export(const ExportOptions& options) {
   };
   if (!status.log_error.empty()) return damaged(status.log_error);
   if (!status.formatted) return NotFound(place->name + " holds no database yet");
-  const Status behind = CheckAgainst(others, place->name, *view, status, options.live);
+  const Status behind =
+      CheckAgainst(others, place->name, *view, options.replica, status, options.live);
   if (!behind.ok() && !options.partial) return behind;
   HL_ASSIGN_OR_RETURN(const RegionImage image, view->Snapshot());
   uint64_t known_acked = 0;

@@ -43,9 +43,9 @@ void PeriodicThread::Run() {
   std::unique_lock lock(mutex_);
   while (!stop_) {
     lock.unlock();
-    const auto next = std::chrono::steady_clock::now() + work_();
+    const std::chrono::milliseconds pause = work_();
     lock.lock();
-    wake_.wait_until(lock, next, [this] { return stop_; });
+    wake_.wait_for(lock, pause, [this] { return stop_; });
   }
 }
 

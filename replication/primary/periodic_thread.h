@@ -12,7 +12,7 @@ namespace hyperloop {
 
 class PeriodicThread {
  public:
-  // Returns how long to wait before the next call.
+  // Returns how long to wait, from then on, before the next call.
   using Work = std::function<std::chrono::milliseconds()>;
 
   // `name`: at most 15 characters. `avoid_cpu`: a processor that the thread keeps off if it may run

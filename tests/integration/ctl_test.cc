@@ -233,6 +233,14 @@ class GroupCommandTest : public StoreTest {
     const size_t place = end + 1000 - 100000 + at;
     PutByte(cluster_.pool(replica), place, static_cast<char>(pool[place] ^ 1));
   }
+  // Zeros over header and entry of the record with this payload, in the ring of a replica that is
+  // gone.
+  void WipeRecord(uint32_t replica, const std::string& payload) {
+    const size_t at = Slurp(cluster_.pool(replica)).find(payload);
+    ASSERT_NE(at, std::string::npos);
+    const size_t header = at / 64 * 64 - 64;
+    for (size_t i = header; i < header + 128; ++i) PutByte(cluster_.pool(replica), i, 0);
+  }
   void ExpectFiles(const std::string& to) {
     EXPECT_EQ(Slurp(to + "/CURRENT"), "MANIFEST-000001\n");
     EXPECT_EQ(Slurp(to + "/000002.log"), std::string(100000, 'w'));
@@ -435,23 +443,39 @@ TEST_F(GroupCommandTest, AShorterLogIsNotExportedForTheWhole) {
   EXPECT_EQ(Slurp(to + "1/000009.log"), "first words, the last words");
 }
 
-// A primary that is killed while a record is on its way leaves it on some replicas only.
+// A primary that is killed while a record is on its way leaves it on the first replicas only. One
+// replica alone that lacks it, or one with it behind them, has lost it.
 TEST_F(GroupCommandTest, ARecordThatNeverCameIsNotMissed) {
   Put("000009.log", "first words, ");
   ASSERT_OK(store_->Append(*store_->Lookup("000009.log"), "on its way"));
   cluster_.KillRnicd();  // before the primary's Close, which would empty the log
   store_.reset();
   for (uint32_t i = 0; i < 3; ++i) cluster_.KillReplica(i);
-  const std::string pool = Slurp(cluster_.pool(0));
-  const size_t record = pool.find("on its way") / 64 * 64 - 64;  // its header and its one entry
-  for (size_t at = record; at < record + 128; ++at) PutByte(cluster_.pool(0), at, 0);
   const std::string to = cluster_.folder() + "/export";
-  const Outcome exported = Export(0, to);
-  EXPECT_EQ(exported.exit_status, 0) << exported.err;
-  EXPECT_THAT(exported.err, HasSubstr("replica1 has 1 records more, which were not acknowledged"));
-  EXPECT_EQ(Slurp(to + "/000009.log"), "first words, ");
-  EXPECT_EQ(Export(1, to + "1").exit_status, 0);
-  EXPECT_EQ(Slurp(to + "1/000009.log"), "first words, on its way");
+  WipeRecord(2, "on its way");
+  EXPECT_THAT(Export(2, to).err, HasSubstr("export from replica0 (--replica 0)"));
+  WipeRecord(1, "on its way");
+  for (uint32_t i : {1u, 2u}) {
+    const std::string there = to + std::to_string(i);
+    const Outcome exported = Export(i, there);
+    EXPECT_EQ(exported.exit_status, 0) << exported.err;
+    EXPECT_THAT(exported.err, HasSubstr("replica0 has 1 records more, which were on their way"));
+    EXPECT_EQ(Slurp(there + "/000009.log"), "first words, ");
+  }
+  EXPECT_EQ(Export(0, to).exit_status, 0);
+  EXPECT_EQ(Slurp(to + "/000009.log"), "first words, on its way");
+}
+
+TEST_F(GroupCommandTest, TheFirstReplicaAloneCannotHaveMissedARecord) {
+  Put("000009.log", "first words, ");
+  ASSERT_OK(store_->Append(*store_->Lookup("000009.log"), "acknowledged"));
+  cluster_.KillRnicd();
+  store_.reset();
+  for (uint32_t i = 0; i < 3; ++i) cluster_.KillReplica(i);
+  WipeRecord(0, "acknowledged");
+  const Outcome refused = Export(0, cluster_.folder() + "/export");
+  EXPECT_EQ(refused.exit_status, 1);
+  EXPECT_THAT(refused.err, HasSubstr("export from replica1 (--replica 1)"));
 }
 
 TEST_F(GroupCommandTest, DumpStaysWithinTheRegion) {

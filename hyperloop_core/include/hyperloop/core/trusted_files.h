@@ -4,6 +4,9 @@
 // The rules are those of sshd's StrictModes. A directory is checked with all that lead to it: once
 // none of them is writable by others, the path means the same file at each later use. A file is
 // checked through its descriptor. "This user" is the effective user id.
+//
+// In a user namespace that hides the machine's root, its directories and those of other hidden
+// users look alike: the first ones of a path are taken for root's there.
 #pragma once
 
 #include <sys/types.h>
