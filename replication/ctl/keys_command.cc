@@ -14,12 +14,18 @@ using identity::KeyRing;
 using identity::TrustedPeer;
 
 struct Arguments {
-  std::string dir, name, key, roles = "primary,replica,link", endpoint;
+  std::string dir, name, key, roles, endpoint;
 };
 
 int Show(const Arguments& arguments) {
   const auto ring = KeyRing::Load(arguments.dir);
   if (!ring.ok()) return Fail(ring.status());
+  if (arguments.roles.empty()) {  // nobody gets a role because nobody thought of it
+    std::printf("%s %s ROLES%s\n", (*ring)->name().c_str(),
+                identity::KeyText((*ring)->public_key()).c_str(),
+                arguments.endpoint.empty() ? "" : (" " + arguments.endpoint).c_str());
+    return kExitOk;
+  }
   const auto roles = identity::ParseRoles(arguments.roles);
   if (!roles.ok()) return Fail(roles.status().WithContext("--roles"));
   const TrustedPeer own{(*ring)->name(), (*ring)->public_key(), *roles, arguments.endpoint};
@@ -85,8 +91,9 @@ CLI::App* Add(CLI::App* keys, const char* name, const char* text,
 }
 
 void AddLineOptions(CLI::App* command, const std::shared_ptr<Arguments>& arguments) {
-  command->add_option("--roles", arguments->roles, "roles in the line that is printed")
-      ->capture_default_str()
+  command
+      ->add_option("--roles", arguments->roles,
+                   "roles in the line that is printed; without them it says ROLES, to be replaced")
       ->type_name("ROLES");
   command
       ->add_option("--endpoint", arguments->endpoint,

@@ -148,6 +148,7 @@ TEST_F(ClusterCommandTest, KeysAreMadeShownTrustedAndVerified) {
   EXPECT_THAT(again.err, HasSubstr("never overwritten"));
   EXPECT_EQ(Slurp(a + "/identity"), identity);
 
+  EXPECT_THAT(Run({"keys", "show", "--dir", b}).out, testing::EndsWith(" ROLES\n"));
   const Outcome shown = Run({"keys", "show", "--dir", b, "--roles", "link,replica"});
   EXPECT_EQ(shown.out, made.out);
   const size_t key = shown.out.find(' ') + 1, roles = shown.out.find(' ', key) + 1;

@@ -108,6 +108,7 @@ class LinkServer final : public LinkPort {
   bool MayHandOver(const Connection& c);
   ssize_t SendSome(Connection& c);
   bool WriteTo(Connection& c);
+  bool IsTold(const std::string& name);
   void Opened(Connection& c);
   void Close(uint64_t serial, const std::string& why);
   void TakeOutbox();

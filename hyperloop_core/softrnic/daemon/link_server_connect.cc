@@ -224,6 +224,17 @@ void LinkServer::LogRefusal(const std::string& name, const std::string& why) {
   refusal_logged_ = now;
 }
 
+// Claims carry a hash of a host's name: false where another trusted name has the same.
+bool LinkServer::IsTold(const std::string& name) {
+  for (const identity::TrustedPeer& each : options_.keys->trusted()) {
+    if (each.name == name || GidPrefix(each.name) != GidPrefix(name)) continue;
+    log_->Write(LogLevel::kError, "the hosts " + name + " and " + each.name +
+                                      " cannot be told apart on links: give one another name");
+    return false;
+  }
+  return true;
+}
+
 void LinkServer::Opened(Connection& c) {
   if (Peer* const peer = PeerOf(c)) {
     Count(peer->was_up ? &counters_.reconnects : &counters_.connects, 1);
@@ -241,7 +252,8 @@ void LinkServer::Opened(Connection& c) {
   incoming_[c.link] = c.serial;
   if (options_.keys != nullptr) {
     for (const identity::TrustedPeer& each : c.channel.peer().lines())
-      if ((each.roles & identity::kRoleLink) != 0) c.proven.insert(GidPrefix(each.name));
+      if ((each.roles & identity::kRoleLink) != 0 && IsTold(each.name))
+        c.proven.insert(GidPrefix(each.name));
     c.name = c.channel.peer().names() + " (" + c.name + ")";
     if (known_sources_.size() < kMaxKnownSources) known_sources_.insert(c.source);
     BoundConnectionsOf(c);
