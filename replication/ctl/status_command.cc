@@ -19,7 +19,7 @@ struct Look {
 };
 
 // Every replica, looked at once. A living owner's heartbeat moves within 500 ms: it is watched at
-// one replica, and compared before and after at the others.
+// one replica, and compared before and after at the others, or watched where it did not move.
 std::vector<Look> LookAtAll(Nodes& nodes) {
   std::vector<Look> looks;
   std::vector<std::unique_ptr<NodeView>> views;
@@ -53,6 +53,10 @@ std::vector<Look> LookAtAll(Nodes& nodes) {
       continue;
     }
     look.owner_lives = running && first_lives && status->heartbeat != before[i];
+    if (running && first_lives && !look.owner_lives) {  // the same beat may be on its way to it
+      const Result<bool> lives = views[i]->OwnerLives();
+      look.owner_lives = lives.ok() && *lives;
+    }
     look.status = std::move(*status);
   }
   return looks;
