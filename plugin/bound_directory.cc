@@ -222,6 +222,12 @@ bool BoundDirectory::TakeVanished(std::string_view name) {
   return true;
 }
 
+rocksdb::IOStatus BoundDirectory::Error(const Status& status, std::string_view context) const {
+  rocksdb::IOStatus error = ToIOStatus(status, context);
+  if (must_reopen.load(std::memory_order_acquire)) error.SetRetryable(false);
+  return error;
+}
+
 void BoundDirectory::WarnOnce(std::atomic<bool>& once, std::string_view message) {
   if (!once.exchange(true, std::memory_order_relaxed)) log_->Write(LogLevel::kWarn, message);
 }

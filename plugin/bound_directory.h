@@ -15,6 +15,8 @@
 // no allocation.
 #pragma once
 
+#include <rocksdb/io_status.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -80,6 +82,11 @@ class BoundDirectory {
   std::atomic<bool> warned_outside{false}, warned_space{false}, warned_manual_flush{false},
       warned_recycling{false}, warned_archive{false}, warned_prepared{false},
       warned_manifest{false};
+  // RocksDB was told that this database must be reopened. From then on no error is retryable:
+  // RocksDB 7.8.3 would begin to resume, and DB::Close can wait for the end of that for ever.
+  std::atomic<bool> must_reopen{false};
+  // `status` as RocksDB gets it.
+  rocksdb::IOStatus Error(const Status& status, std::string_view context) const;
   // The last change of a MANIFEST failed, and none has succeeded since: RocksDB may be resuming
   // from that, keeping the log that it has.
   std::atomic<bool> manifest_failed{false};

@@ -575,6 +575,36 @@ TEST_F(SurvivalTest, EntriesOfOlderLogsAreNothingToFlush) {
   EXPECT_THAT(Get("failed"), HasSubstr("NotFound"));
 }
 
+// A database that must be reopened can be closed, whatever fails in it then.
+TEST_F(SurvivalTest, NothingIsResumedOnceTheDatabaseMustBeReopened) {
+  Options options = MakeOptions();  // with RocksDB's own resuming
+  options.max_write_buffer_number = 4;
+  ASSERT_TRUE(Open(options).ok());
+  ASSERT_TRUE(db_->PauseBackgroundWork().ok());
+  Put("immutable", "1");
+  rocksdb::FlushOptions no_wait;
+  no_wait.wait = false;
+  no_wait.allow_write_stall = true;
+  ASSERT_TRUE(db_->Flush(no_wait).ok());  // a new log
+  group_->Inject({"append", Code::kTimedOut, true, 0});
+  const rocksdb::Status failed = db_->Put(WriteOptions(), "failed", "1");
+  EXPECT_THAT(failed.ToString(), HasSubstr("reopen the database when the cause is gone"));
+  const IOStatus listed = [&] {
+    std::unique_ptr<rocksdb::FSWritableFile> table;
+    EXPECT_TRUE(fs_->NewWritableFile(Path("000800.sst"), FileOptions(), &table, nullptr).ok());
+    group_->Inject({"list", Code::kTimedOut, false, 0});
+    return table->Close(IOOptions(), nullptr);
+  }();
+  EXPECT_FALSE(listed.ok());
+  EXPECT_FALSE(listed.GetRetryable()) << listed.ToString();
+  group_->Inject({"list", Code::kTimedOut, false, 0});  // the flush's own table
+  ASSERT_TRUE(db_->ContinueBackgroundWork().ok());
+  Close();
+  group_->ForgetFaults();
+  ASSERT_TRUE(Open(Manually()).ok());
+  EXPECT_EQ(Get("immutable"), "1");
+}
+
 // With entries in the log itself RocksDB goes on with another one.
 TEST_F(SurvivalTest, LaterWriteOfALogThatFailsIsResumed) {
   listener_ = std::make_shared<RecoveryListener>();
@@ -603,6 +633,7 @@ TEST_F(ErrorsTest, ReconnectIsBoundedInTime) {
   Options options = MakeOptions();
   options.max_bgerror_resume_count = 0;
   ASSERT_TRUE(Open(options).ok());
+  Put("memtable", "1");
   group_->CutLink(Code::kUnavailable);
   group_->Inject({"append", Code::kUnavailable, false, 0});
   EXPECT_FALSE(db_->Put(WriteOptions(), "a", "1").ok());

@@ -148,7 +148,7 @@ IOStatus HyperloopFileSystem::OpenLogLane(const std::string& path, const Place& 
   if (reopen && id.status().code() == Code::kNotFound) id = binding.Create(place.name, Lane::kLog);
   if (!id.ok()) {
     if (IsManifest(place.name)) binding.manifest_failed.store(true, std::memory_order_release);
-    return ToIOStatus(id.status(), "cannot create " + path + " in the group");
+    return binding.Error(id.status(), "cannot create " + path + " in the group");
   }
 
   std::unique_ptr<FSWritableFile> local;
@@ -272,8 +272,8 @@ IOStatus HyperloopFileSystem::Truncate(const std::string& path, size_t size,
   }
   IOStatus status = target()->Truncate(path, size, options, dbg);
   if (status.ok() && place.file_class == FileClass::kListed) {
-    return ToIOStatus(place.binding->ListLocal(place.name, size),
-                      "cannot list " + path + " in the group");
+    return place.binding->Error(place.binding->ListLocal(place.name, size),
+                                "cannot list " + path + " in the group");
   }
   return status;
 }
@@ -337,8 +337,8 @@ IOStatus HyperloopFileSystem::RenameFile(const std::string& from, const std::str
   }
   IOStatus status = target()->RenameFile(from, to, options, dbg);
   if (!status.ok() || destination.file_class != FileClass::kListed) return status;
-  return ToIOStatus(ListIfFile(*destination.binding, to, destination.name),
-                    "cannot list " + to + " in the group");
+  return destination.binding->Error(ListIfFile(*destination.binding, to, destination.name),
+                                    "cannot list " + to + " in the group");
 }
 
 IOStatus HyperloopFileSystem::LinkFile(const std::string& from, const std::string& to,
@@ -352,8 +352,8 @@ IOStatus HyperloopFileSystem::LinkFile(const std::string& from, const std::strin
   }
   IOStatus status = target()->LinkFile(from, to, options, dbg);
   if (!status.ok() || destination.file_class != FileClass::kListed) return status;
-  return ToIOStatus(ListIfFile(*destination.binding, to, destination.name),
-                    "cannot list " + to + " in the group");
+  return destination.binding->Error(ListIfFile(*destination.binding, to, destination.name),
+                                    "cannot list " + to + " in the group");
 }
 
 IOStatus HyperloopFileSystem::NewLogger(const std::string& path, const IOOptions& options,

@@ -95,6 +95,7 @@ IOStatus LogLaneFile::Fail(IOStatus failure, uint64_t kept) {
           "log: ";
     }
     if (why != nullptr) {
+      binding_->must_reopen.store(true, std::memory_order_release);
       failure = IOStatus::IOError(failure.ToString() + why +
                                   "reopen the database when the cause is gone");
     }
@@ -129,7 +130,7 @@ IOStatus LogLaneFile::AppendBoth(const Slice& data, const IOOptions& options, IO
   // group is the truth.
   if (begun) target()->Truncate(size_, options, dbg).PermitUncheckedError();
   const bool added = group.ok() || group.code() != Code::kInvalidArgument;
-  return Fail(group.ok() ? local : ToIOStatus(group, "cannot append to " + name_),
+  return Fail(group.ok() ? local : binding_->Error(group, "cannot append to " + name_),
               added ? size_ : kNothingToCut);
 }
 
@@ -168,7 +169,7 @@ IOStatus LogLaneFile::Truncate(uint64_t size, const IOOptions& options, IODebugC
     for (std::atomic<uint64_t>* end : {&before_last_, &appended_, &confirmed_})
       end->store(std::min(end->load(), size));
     if (Status status = binding_->Truncate(file_, size); !status.ok())
-      return Fail(ToIOStatus(status, "cannot truncate " + name_), size);
+      return Fail(binding_->Error(status, "cannot truncate " + name_), size);
   }
   return target()->Truncate(size, options, dbg);
 }
@@ -187,7 +188,7 @@ IOStatus LogLaneFile::SyncGroup() {
     // RocksDB holds it in a memtable.
     const uint64_t last = before_last_.load(std::memory_order_relaxed);
     const uint64_t kept = std::max(confirmed_.load(std::memory_order_relaxed), std::min(last, end));
-    return Fail(ToIOStatus(status, "cannot sync " + name_), kept);
+    return Fail(binding_->Error(status, "cannot sync " + name_), kept);
   }
   if (WasCut()) return Failure();
   uint64_t confirmed = confirmed_.load(std::memory_order_relaxed);
@@ -292,7 +293,8 @@ IOStatus ListedFile::Close(const IOOptions& options, IODebugContext* dbg) {
   // Deleted or renamed while open: there is nothing to list under this name.
   if (sized.IsNotFound() || sized.IsPathNotFound()) return IOStatus::OK();
   if (!sized.ok()) return sized;
-  return ToIOStatus(binding_->ListLocal(name_, size), "cannot list " + name_ + " in the group");
+  return binding_->Error(binding_->ListLocal(name_, size),
+                         "cannot list " + name_ + " in the group");
 }
 
 }  // namespace hyperloop::plugin
