@@ -82,8 +82,10 @@ class BoundDirectory {
   std::atomic<bool> warned_outside{false}, warned_space{false}, warned_manual_flush{false},
       warned_recycling{false}, warned_archive{false}, warned_prepared{false},
       warned_manifest{false};
-  // RocksDB was told that this database must be reopened. From then on no error is retryable:
-  // RocksDB 7.8.3 would begin to resume, and DB::Close can wait for the end of that for ever.
+  // RocksDB was told that this database must be reopened. No later error is retryable:
+  // RocksDB 7.8.3 would begin to resume, and DB::Close can wait for the end of that for ever. One
+  // that was made just before, on another thread, may still reach RocksDB later, and then Close can
+  // hang.
   std::atomic<bool> must_reopen{false};
   // `status` as RocksDB gets it.
   rocksdb::IOStatus Error(const Status& status, std::string_view context) const;

@@ -234,6 +234,14 @@ class GroupCommandTest : public StoreTest {
     const size_t place = end + 1000 - 100000 + at;
     PutByte(cluster_.pool(replica), place, static_cast<char>(pool[place] ^ 1));
   }
+  // 000009.log gets "first words, " and then `last`, in a record that stays in the log.
+  void KillEverybodyBehind(const std::string& last) {
+    Put("000009.log", "first words, ");
+    ASSERT_OK(store_->Append(*store_->Lookup("000009.log"), last));
+    cluster_.KillRnicd();  // before the primary's Close, which would empty the log
+    store_.reset();
+    for (uint32_t i = 0; i < 3; ++i) cluster_.KillReplica(i);
+  }
   // Zeros over header and entry of the record with this payload, in the ring of a replica that is
   // gone.
   void WipeRecord(uint32_t replica, const std::string& payload) {
@@ -419,11 +427,7 @@ TEST_F(GroupCommandTest, VerifyRepairRefusesWhatNobodyHas) {
 
 // The last record of a log may be damaged without a trace in its own member: the others know it.
 TEST_F(GroupCommandTest, AShorterLogIsNotExportedForTheWhole) {
-  Put("000009.log", "first words, ");
-  ASSERT_OK(store_->Append(*store_->Lookup("000009.log"), "the last words"));
-  cluster_.KillRnicd();  // before the primary's Close, which would empty the log
-  store_.reset();
-  for (uint32_t i = 0; i < 3; ++i) cluster_.KillReplica(i);
+  KillEverybodyBehind("the last words");
   const std::string pool = Slurp(cluster_.pool(0));
   const size_t first = pool.find("the last words");  // in the ring, before the data area
   ASSERT_NE(first, std::string::npos);
@@ -447,11 +451,7 @@ TEST_F(GroupCommandTest, AShorterLogIsNotExportedForTheWhole) {
 // A primary that is killed while a record is on its way leaves it on the first replicas only. One
 // replica alone that lacks it, or one with it behind them, has lost it.
 TEST_F(GroupCommandTest, ARecordThatNeverCameIsNotMissed) {
-  Put("000009.log", "first words, ");
-  ASSERT_OK(store_->Append(*store_->Lookup("000009.log"), "on its way"));
-  cluster_.KillRnicd();  // before the primary's Close, which would empty the log
-  store_.reset();
-  for (uint32_t i = 0; i < 3; ++i) cluster_.KillReplica(i);
+  KillEverybodyBehind("on its way");
   const std::string to = cluster_.folder() + "/export";
   WipeRecord(2, "on its way");
   EXPECT_THAT(Export(2, to).err, HasSubstr("export from replica0 (--replica 0)"));
@@ -468,11 +468,7 @@ TEST_F(GroupCommandTest, ARecordThatNeverCameIsNotMissed) {
 }
 
 TEST_F(GroupCommandTest, TheFirstReplicaAloneCannotHaveMissedARecord) {
-  Put("000009.log", "first words, ");
-  ASSERT_OK(store_->Append(*store_->Lookup("000009.log"), "acknowledged"));
-  cluster_.KillRnicd();
-  store_.reset();
-  for (uint32_t i = 0; i < 3; ++i) cluster_.KillReplica(i);
+  KillEverybodyBehind("acknowledged");
   WipeRecord(0, "acknowledged");
   const Outcome refused = Export(0, cluster_.folder() + "/export");
   EXPECT_EQ(refused.exit_status, 1);

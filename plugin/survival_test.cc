@@ -1,0 +1,259 @@
+// What the errors that RocksDB gets make it do: no assertion of its own may end the process.
+#include <rocksdb/utilities/transaction.h>
+#include <rocksdb/utilities/transaction_db.h>
+
+#include <functional>
+
+#include "testing/errors_fixture.h"
+
+namespace hyperloop::plugin::testing {
+namespace {
+
+using rocksdb::FileOptions;
+using rocksdb::IOOptions;
+using rocksdb::IOStatus;
+using rocksdb::Options;
+using rocksdb::WriteOptions;
+using ::testing::HasSubstr;
+
+// RocksDB 7.8.3 resumes from a retryable error by a flush, which makes a new log; without anything
+// to flush it takes the old log again and fails an assertion at the next write (or, without
+// assertions, stops).
+class SurvivalTest : public ErrorsTest {
+ protected:
+  enum class State { kOpened, kFlushed, kWritten };
+
+  void Reach(State state) {
+    ASSERT_TRUE(Open(Manually()).ok());
+    if (state == State::kOpened) return;
+    Put("before", "1");
+    if (state != State::kWritten) {
+      ASSERT_TRUE(db_->Flush(rocksdb::FlushOptions()).ok());
+    }
+  }
+  Options Manually() {
+    Options options = MakeOptions();
+    options.max_bgerror_resume_count = 0;  // Resume by hand: the same, but in its turn
+    options.max_manifest_file_size = 1;    // each change of the MANIFEST makes a new one
+    options.write_buffer_size = 64 << 10;  // little to preallocate: there are many databases
+    options.manifest_preallocation_size = 4096;
+    options.allow_fallocate = false;
+    return options;
+  }
+  // The first write of a log fails while what the older one holds waits to be flushed.
+  void FailBehindAnImmutableMemtable(Options options) {
+    options.max_write_buffer_number = 4;
+    ASSERT_TRUE(Open(options).ok());
+    ASSERT_TRUE(db_->PauseBackgroundWork().ok());
+    Put("immutable", "1");
+    rocksdb::FlushOptions no_wait;
+    no_wait.wait = false;
+    no_wait.allow_write_stall = true;
+    ASSERT_TRUE(db_->Flush(no_wait).ok());  // a new log
+    group_->Inject({"append", Code::kTimedOut, true, 0});
+    const rocksdb::Status failed = db_->Put(WriteOptions(), "failed", "1");
+    EXPECT_THAT(failed.ToString(), HasSubstr("reopen the database when the cause is gone"));
+  }
+  void ExpectAlive(State state) {
+    const bool failed = db_->Put(WriteOptions(), "failed", "1").IsIOError();
+    static_cast<void>(db_->Flush(rocksdb::FlushOptions()).ok());
+    static_cast<void>(db_->Resume().ok());
+    const bool after = db_->Put(WriteOptions(), "after", "1").ok();
+    static_cast<void>(db_->Flush(rocksdb::FlushOptions()).ok());
+    Close();
+    group_->ForgetFaults();
+    const rocksdb::Status reopened = Open(Manually());
+    ASSERT_TRUE(reopened.ok()) << reopened.ToString();
+    if (state != State::kOpened) {
+      EXPECT_EQ(Get("before"), "1");
+    }
+    if (after) {
+      EXPECT_EQ(Get("after"), "1");
+    }
+    if (failed && after) {
+      EXPECT_THAT(Get("failed"), HasSubstr("NotFound"));
+    }
+    ExpectLocalEqualsGroup();
+    Close();
+  }
+};
+
+TEST_F(SurvivalTest, AnyErrorOfTheGroupLeavesRocksDbAlive) {
+  for (const char* call : {"append", "sync", "create", "rename", "remove", "list"}) {
+    for (Code code : {Code::kTimedOut, Code::kInternal}) {
+      for (State state : {State::kOpened, State::kFlushed, State::kWritten}) {
+        for (AckMode ack : {AckMode::kAppend, AckMode::kSync}) {
+          SCOPED_TRACE(std::string(call) + ", " + std::string(CodeName(code)) + ", state " +
+                       std::to_string(static_cast<int>(state)) + ", ack " +
+                       std::to_string(static_cast<int>(ack)));
+          TearDown();
+          SetUp();
+          Use(rocksdb::FileSystem::Default(), WithAck(ack));
+          Reach(state);
+          group_->Inject({call, code, true, 0});
+          ExpectAlive(state);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(SurvivalTest, FirstWriteThatFailsStopsADatabaseWithNothingToFlush) {
+  for (State state : {State::kOpened, State::kFlushed}) {
+    TearDown();
+    SetUp();
+    Reach(state);
+    group_->Inject({"append", Code::kTimedOut, true, 0});
+    const rocksdb::Status failed = db_->Put(WriteOptions(), "failed", "1");
+    EXPECT_THAT(failed.ToString(), HasSubstr("reopen the database when the cause is gone"));
+    EXPECT_FALSE(db_->Resume().ok());
+    EXPECT_FALSE(db_->Put(WriteOptions(), "after", "1").ok());
+    Close();
+    ASSERT_TRUE(Open(Manually()).ok());
+    Put("later", "1");
+  }
+}
+
+// A log's records fill no memtable by themselves.
+TEST_F(SurvivalTest, LogWhoseRecordsFillNoMemtableCannotBeResumed) {
+  const auto log_data = [&] {
+    rocksdb::WriteBatch batch;
+    batch.PutLogData(std::string(100 << 10, 'x'));  // over several blocks
+    ASSERT_TRUE(db_->Write(WriteOptions(), &batch).ok());
+  };
+  const auto dropped = [&] {
+    rocksdb::ColumnFamilyHandle* other = nullptr;
+    ASSERT_TRUE(db_->CreateColumnFamily(Manually(), "other", &other).ok());
+    ASSERT_TRUE(db_->Put(WriteOptions(), other, "k", "1").ok());
+    ASSERT_TRUE(db_->DropColumnFamily(other).ok());
+    ASSERT_TRUE(db_->DestroyColumnFamilyHandle(other).ok());
+  };
+  for (const std::function<void()>& write : {std::function<void()>(log_data), {dropped}}) {
+    TearDown();
+    SetUp();
+    Reach(State::kFlushed);
+    write();
+    group_->Inject({"append", Code::kTimedOut, true, 0});
+    const rocksdb::Status failed = db_->Put(WriteOptions(), "failed", "1");
+    EXPECT_THAT(failed.ToString(), HasSubstr("reopen the database when the cause is gone"));
+    ASSERT_FALSE(db_->Resume().ok()) << "the next write would stop the process";
+    Close();
+    ASSERT_TRUE(Open(Manually()).ok());
+    EXPECT_EQ(Get("before"), "1");
+  }
+}
+
+// A prepared transaction is in the log alone; its commit fills a memtable, and the flush of that
+// empties it, though the log may stay.
+TEST_F(SurvivalTest, PreparedTransactionsCountOnceTheyAreCommitted) {
+  using rocksdb::Transaction;
+  using rocksdb::TransactionDB;
+  for (const bool commits : {false, true}) {
+    for (const bool flushes : {false, true}) {
+      SCOPED_TRACE(std::to_string(commits) + std::to_string(flushes));
+      TearDown();
+      SetUp();
+      TransactionDB* opened = nullptr;
+      ASSERT_TRUE(TransactionDB::Open(Manually(), {}, directory_, &opened).ok());
+      const std::unique_ptr<TransactionDB> db(opened);
+      std::unique_ptr<Transaction> pinning(db->BeginTransaction(WriteOptions()));
+      std::unique_ptr<Transaction> transaction(db->BeginTransaction(WriteOptions()));
+      for (Transaction* each : {pinning.get(), transaction.get()}) {
+        ASSERT_TRUE(each->SetName(each == pinning.get() ? "pinning" : "other").ok());
+        ASSERT_TRUE(each->Put(each->GetName(), std::string(33 << 10, 'x')).ok());
+        ASSERT_TRUE(each->Prepare().ok());
+      }
+      if (commits) {
+        ASSERT_TRUE(transaction->Commit().ok());
+      }
+      if (flushes) {
+        ASSERT_TRUE(db->Flush(rocksdb::FlushOptions()).ok());
+      }
+      group_->Inject({"append", Code::kTimedOut, true, 0});
+      const rocksdb::Status failed = db->Put(WriteOptions(), "failed", "1");
+      const bool stops = failed.ToString().find("reopen the database") != std::string::npos;
+      EXPECT_EQ(stops, !commits || flushes) << failed.ToString();
+      const rocksdb::Status resumed = db->GetRootDB()->Resume();
+      EXPECT_EQ(resumed.ok(), !stops) << resumed.ToString();
+      if (resumed.ok() && !stops) {
+        EXPECT_TRUE(db->Put(WriteOptions(), "after", "1").ok());
+      }
+    }
+  }
+}
+
+// RocksDB resumes from a MANIFEST that failed without a new log; a log that fails meanwhile must
+// not look as if it could be resumed, too.
+TEST_F(SurvivalTest, LogThatFailsBehindAFailedManifestStopsTheDatabase) {
+  for (const char* call : {"append", "create", "rename"}) {
+    SCOPED_TRACE(call);
+    TearDown();
+    SetUp();
+    Reach(State::kWritten);
+    Put("unflushed", "1");
+    // The flush makes a log, by "create", before it changes the MANIFEST, which is a new one here.
+    const std::string kind = call;
+    group_->Inject({call, Code::kTimedOut, true, kind == "create" ? 1 : 0});
+    EXPECT_FALSE(db_->Flush(rocksdb::FlushOptions()).ok());
+    group_->Inject({"append", Code::kTimedOut, true, 0});
+    const rocksdb::Status failed = db_->Put(WriteOptions(), "failed", "1");
+    EXPECT_FALSE(failed.ok());
+    static_cast<void>(db_->Resume().ok());
+    static_cast<void>(db_->Put(WriteOptions(), "after", "1").ok());
+    Close();
+    group_->ForgetFaults();
+    ASSERT_TRUE(Open(Manually()).ok());
+    EXPECT_EQ(Get("unflushed"), "1");
+    ExpectLocalEqualsGroup();
+    Close();
+  }
+}
+
+// What older logs hold may be in a memtable that is just being flushed: RocksDB resumes without a
+// new log if that flush ends first.
+TEST_F(SurvivalTest, EntriesOfOlderLogsAreNothingToFlush) {
+  FailBehindAnImmutableMemtable(Manually());
+  ASSERT_TRUE(db_->ContinueBackgroundWork().ok());
+  EXPECT_FALSE(db_->Resume().ok()) << "it could be with the same log";
+  Close();
+  ASSERT_TRUE(Open(Manually()).ok());
+  EXPECT_EQ(Get("immutable"), "1");
+  EXPECT_THAT(Get("failed"), HasSubstr("NotFound"));
+}
+
+// A database that must be reopened can be closed, whatever fails in it after that.
+TEST_F(SurvivalTest, NothingIsResumedOnceTheDatabaseMustBeReopened) {
+  FailBehindAnImmutableMemtable(MakeOptions());  // with RocksDB's own resuming
+  const IOStatus listed = [&] {
+    std::unique_ptr<rocksdb::FSWritableFile> table;
+    EXPECT_TRUE(fs_->NewWritableFile(Path("000800.sst"), FileOptions(), &table, nullptr).ok());
+    group_->Inject({"list", Code::kTimedOut, false, 0});
+    return table->Close(IOOptions(), nullptr);
+  }();
+  EXPECT_FALSE(listed.ok());
+  EXPECT_FALSE(listed.GetRetryable()) << listed.ToString();
+  group_->Inject({"list", Code::kTimedOut, false, 0});  // the flush's own table
+  ASSERT_TRUE(db_->ContinueBackgroundWork().ok());
+  Close();
+  group_->ForgetFaults();
+  ASSERT_TRUE(Open(Manually()).ok());
+  EXPECT_EQ(Get("immutable"), "1");
+}
+
+// With entries in the log itself RocksDB goes on with another one.
+TEST_F(SurvivalTest, LaterWriteOfALogThatFailsIsResumed) {
+  listener_ = std::make_shared<RecoveryListener>();
+  Options options = MakeOptions();
+  options.listeners.push_back(listener_);
+  ASSERT_TRUE(Open(options).ok());
+  Put("unflushed", "1");
+  group_->Inject({"append", Code::kTimedOut, true, 0});
+  EXPECT_FALSE(db_->Put(WriteOptions(), "failed", "1").ok());
+  ASSERT_TRUE(listener_->Wait()) << InfoLogText();
+  Put("after", "1");
+  EXPECT_THAT(Get("failed"), HasSubstr("NotFound"));
+  EXPECT_EQ(Get("unflushed"), "1");
+}
+
+}  // namespace
+}  // namespace hyperloop::plugin::testing
