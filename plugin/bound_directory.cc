@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <thread>
 
 #include "paths.h"
 #include "status.h"
@@ -222,10 +223,19 @@ bool BoundDirectory::TakeVanished(std::string_view name) {
   return true;
 }
 
-rocksdb::IOStatus BoundDirectory::Error(const Status& status, std::string_view context) const {
-  rocksdb::IOStatus error = ToIOStatus(status, context);
+rocksdb::IOStatus BoundDirectory::Agreed(rocksdb::IOStatus error) const {
+  if (!error.GetRetryable()) return error;
+  const auto deadline = std::chrono::steady_clock::now() + store_->options().ack_timeout;
+  while (in_flight_.load(std::memory_order_acquire) != 0 &&
+         std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   if (must_reopen.load(std::memory_order_acquire)) error.SetRetryable(false);
   return error;
+}
+
+rocksdb::IOStatus BoundDirectory::Error(const Status& status, std::string_view context) const {
+  return Agreed(ToIOStatus(status, context));
 }
 
 void BoundDirectory::WarnOnce(std::atomic<bool>& once, std::string_view message) {

@@ -11,8 +11,8 @@
 //   cuts, only removals, look-ups and syncs pass: they make room, or add nothing;
 // - kFenced is for good, and everything fails in a forked child.
 //
-// Thread safe. On the append path: two relaxed-cost atomic loads and the Store's own call; no lock,
-// no allocation.
+// Thread safe. On the append path: two relaxed-cost atomic loads, the count of writes in flight,
+// and the Store's own call; no lock, no allocation.
 #pragma once
 
 #include <rocksdb/io_status.h>
@@ -82,12 +82,31 @@ class BoundDirectory {
   std::atomic<bool> warned_outside{false}, warned_space{false}, warned_manual_flush{false},
       warned_recycling{false}, warned_archive{false}, warned_prepared{false},
       warned_manifest{false};
-  // RocksDB was told that this database must be reopened. No later error is retryable:
-  // RocksDB 7.8.3 would begin to resume, and DB::Close can wait for the end of that for ever. One
-  // that was made just before, on another thread, may still reach RocksDB later, and then Close can
-  // hang.
+  // A write of a log that is not decided yet: between the asking of the group and the choice of the
+  // error.
+  class InFlight {
+   public:
+    explicit InFlight(BoundDirectory& directory) : directory_(&directory) {
+      directory_->in_flight_.fetch_add(1, std::memory_order_relaxed);
+    }
+    InFlight(const InFlight&) = delete;
+    InFlight& operator=(const InFlight&) = delete;
+    ~InFlight() { Decided(); }
+    void Decided() {
+      if (directory_ != nullptr) directory_->in_flight_.fetch_sub(1, std::memory_order_release);
+      directory_ = nullptr;
+    }
+
+   private:
+    BoundDirectory* directory_;
+  };
+  // RocksDB is told that this database must be reopened: from now on no error is retryable.
   std::atomic<bool> must_reopen{false};
-  // `status` as RocksDB gets it.
+  // `error` as RocksDB gets it. Where one error of an outage asks RocksDB 7.8.3 to resume and
+  // another one of the same outage says that it must not, DB::Close can hang, whichever comes
+  // first: a retryable one waits, for ack_timeout at most, until the writes in flight are decided.
+  // Not for callers that hold an InFlight.
+  rocksdb::IOStatus Agreed(rocksdb::IOStatus error) const;
   rocksdb::IOStatus Error(const Status& status, std::string_view context) const;
   // The last change of a MANIFEST failed, and none has succeeded since: RocksDB may be resuming
   // from that, keeping the log that it has.
@@ -117,6 +136,7 @@ class BoundDirectory {
   const std::chrono::milliseconds reconnect_interval_;
   const uint32_t fork_generation_;
 
+  std::atomic<int> in_flight_{0};
   // True: Admit must take the slow way. Set with release after what it announces was written under
   // mutex_; Admit's acquire load pairs with it.
   std::atomic<bool> attention_{false};

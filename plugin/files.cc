@@ -1,6 +1,6 @@
-// Cost of one log-lane Append: BoundDirectory::Append (two atomic loads, Store::Append), three more
-// atomic accesses, and write(2) to the page cache: after that, or, with local_write=overlapped,
-// while the replicas work.
+// Cost of one log-lane Append: BoundDirectory::Append (two atomic loads, the count of writes in
+// flight, Store::Append), three more atomic accesses, and write(2) to the page cache: after that,
+// or, with local_write=overlapped, while the replicas work.
 #include "files.h"
 
 #include <algorithm>
@@ -63,8 +63,10 @@ bool LogLaneFile::NothingToFlush(uint64_t kept) {
 }
 
 IOStatus LogLaneFile::Failure() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return failure_;
+  std::unique_lock<std::mutex> lock(mutex_);
+  IOStatus failure = failure_;
+  lock.unlock();
+  return binding_->Agreed(std::move(failure));
 }
 
 bool LogLaneFile::WasCut() {
@@ -73,7 +75,7 @@ bool LogLaneFile::WasCut() {
   return kept_ < appended_.load(std::memory_order_acquire);
 }
 
-IOStatus LogLaneFile::Fail(IOStatus failure, uint64_t kept) {
+void LogLaneFile::Fail(IOStatus failure, uint64_t kept) {
   // Whoever finds the file cut finds the latch set; how it failed is known when the mutex is free.
   std::lock_guard<std::mutex> lock(mutex_);
   failed_.store(true, std::memory_order_release);
@@ -102,13 +104,13 @@ IOStatus LogLaneFile::Fail(IOStatus failure, uint64_t kept) {
   }
   // Of two failures at the same time the one that RocksDB must not resume from stands.
   if (failure_.ok() || failure_.GetRetryable() || failure_.IsNoSpace()) failure_ = failure;
-  return failure_;
 }
 
 template <class AppendLocal>
 IOStatus LogLaneFile::AppendBoth(const Slice& data, const IOOptions& options, IODebugContext* dbg,
                                  AppendLocal append_local) {
   if (failed_.load(std::memory_order_acquire)) return Failure();
+  BoundDirectory::InFlight in_flight(*binding_);
   bool begun = false;
   IOStatus local;
   auto meanwhile = [&] {
@@ -124,14 +126,18 @@ IOStatus LogLaneFile::AppendBoth(const Slice& data, const IOOptions& options, IO
     if (manifest_) binding_->manifest_failed.store(false, std::memory_order_release);
     size_ += data.size();
     appended_.store(size_, std::memory_order_release);
-    return WasCut() ? Failure() : local;
+    if (!WasCut()) return local;
+    in_flight.Decided();
+    return Failure();
   }
   // What cannot be cut here, also of a write that was done by half, is cut at the next open: the
   // group is the truth.
   if (begun) target()->Truncate(size_, options, dbg).PermitUncheckedError();
   const bool added = group.ok() || group.code() != Code::kInvalidArgument;
-  return Fail(group.ok() ? local : binding_->Error(group, "cannot append to " + name_),
-              added ? size_ : kNothingToCut);
+  Fail(group.ok() ? local : ToIOStatus(group, "cannot append to " + name_),
+       added ? size_ : kNothingToCut);
+  in_flight.Decided();
+  return Failure();
 }
 
 IOStatus LogLaneFile::Append(const Slice& data, const IOOptions& options, IODebugContext* dbg) {
@@ -168,8 +174,10 @@ IOStatus LogLaneFile::Truncate(uint64_t size, const IOOptions& options, IODebugC
     size_ = size;  // before the call: what is cut when it fails half-way, too
     for (std::atomic<uint64_t>* end : {&before_last_, &appended_, &confirmed_})
       end->store(std::min(end->load(), size));
-    if (Status status = binding_->Truncate(file_, size); !status.ok())
-      return Fail(binding_->Error(status, "cannot truncate " + name_), size);
+    if (Status status = binding_->Truncate(file_, size); !status.ok()) {
+      Fail(ToIOStatus(status, "cannot truncate " + name_), size);
+      return Failure();
+    }
   }
   return target()->Truncate(size, options, dbg);
 }
@@ -182,14 +190,18 @@ IOStatus LogLaneFile::SyncGroup() {
   if (!sync_confirms_) return IOStatus::OK();
   if (WasCut()) return Failure();
   const uint64_t end = appended_.load(std::memory_order_acquire);
+  BoundDirectory::InFlight in_flight(*binding_);
   if (Status status = binding_->Sync(file_); !status.ok()) {
     // RocksDB fails the write that asked for this, and gives its numbers to the next one. What an
     // earlier Sync confirmed is acknowledged; what was appended before without one is not, but
     // RocksDB holds it in a memtable.
     const uint64_t last = before_last_.load(std::memory_order_relaxed);
     const uint64_t kept = std::max(confirmed_.load(std::memory_order_relaxed), std::min(last, end));
-    return Fail(binding_->Error(status, "cannot sync " + name_), kept);
+    Fail(ToIOStatus(status, "cannot sync " + name_), kept);
+    in_flight.Decided();
+    return Failure();
   }
+  in_flight.Decided();
   if (WasCut()) return Failure();
   uint64_t confirmed = confirmed_.load(std::memory_order_relaxed);
   while (confirmed < end && !confirmed_.compare_exchange_weak(confirmed, end)) {

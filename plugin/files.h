@@ -93,7 +93,8 @@ class LogLaneFile final : public LocalFile {
                                rocksdb::IODebugContext* dbg, AppendLocal append_local);
   static constexpr uint64_t kNothingToCut = UINT64_MAX;
   // Latches `failure`, and has what follows `kept` in the group cut.
-  rocksdb::IOStatus Fail(rocksdb::IOStatus failure, uint64_t kept);
+  void Fail(rocksdb::IOStatus failure, uint64_t kept);
+  // What was latched, as RocksDB gets it. Not for callers that hold an InFlight.
   rocksdb::IOStatus Failure();
   // With the failure bytes are cut that an Append returned for.
   bool WasCut();

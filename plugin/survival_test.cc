@@ -3,6 +3,7 @@
 #include <rocksdb/utilities/transaction_db.h>
 
 #include <functional>
+#include <thread>
 
 #include "testing/errors_fixture.h"
 
@@ -238,6 +239,27 @@ TEST_F(SurvivalTest, NothingIsResumedOnceTheDatabaseMustBeReopened) {
   group_->ForgetFaults();
   ASSERT_TRUE(Open(Manually()).ok());
   EXPECT_EQ(Get("immutable"), "1");
+}
+
+// An outage meets the flush's thread and a writer at the same time: both errors say the same.
+TEST_F(SurvivalTest, ErrorsOfOneOutageAgree) {
+  ASSERT_TRUE(Open(MakeOptions()).ok());
+  std::unique_ptr<rocksdb::FSWritableFile> table;
+  ASSERT_TRUE(fs_->NewWritableFile(Path("000800.sst"), FileOptions(), &table, nullptr).ok());
+  group_->Inject({"list", Code::kTimedOut, false, 0});
+  group_->Inject({"append", Code::kTimedOut, true, 0});
+  const int calls = group_->CallsOf("list");
+  IOStatus listed;
+  std::thread flush;
+  group_->BeforeNextAppend([&] {
+    flush = std::thread([&] { listed = table->Close(IOOptions(), nullptr); });
+    while (group_->CallsOf("list") == calls) std::this_thread::yield();
+  });
+  const rocksdb::Status failed = db_->Put(WriteOptions(), "failed", "1");
+  EXPECT_THAT(failed.ToString(), HasSubstr("reopen the database when the cause is gone"));
+  flush.join();
+  EXPECT_TRUE(listed.IsIOError());
+  EXPECT_FALSE(listed.GetRetryable()) << listed.ToString();
 }
 
 // With entries in the log itself RocksDB goes on with another one.
