@@ -199,7 +199,7 @@ bool Engine::DoorbellPending() const {
 }
 
 bool Engine::RetryPending() const {
-  if (!impl_->watched.empty() ||
+  if (!impl_->watched.empty() || !impl_->holding.empty() ||
       std::any_of(impl_->retries.begin(), impl_->retries.end(),
                   [](const Qp* qp) { return qp->stall == Stall::kRetry; }))
     return true;

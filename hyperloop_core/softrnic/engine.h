@@ -1,5 +1,6 @@
 // Engine: the software RNIC's state machine. No threads, no system calls besides a flush to media
-// and what a completion channel's `notify` does, no clock but EngineOptions::clock.
+// (those that may wait for a disk are a Flusher's) and what a completion channel's `notify` does,
+// no clock but EngineOptions::now_ns.
 //
 // One Engine serves every emulated host handed to it. Its turns go round the clients that have
 // work, and then round the queue pairs of one: however many queue pairs a client has, another waits
@@ -23,6 +24,7 @@
 
 namespace hyperloop::softrnic {
 
+class Flusher;
 class PersistenceModel;
 
 using ContextId = uint32_t;
@@ -76,6 +78,9 @@ struct EngineOptions {
   // What a power failure would leave, for tests; told of every store and flush. Null: none, and
   // nothing on the fast path knows of it. Outlives the engine.
   PersistenceModel* persistence = nullptr;
+  // Flushes files for which UmemMapping::waits_for_disk is set. Null: the engine does, and
+  // everybody waits. Outlives the engine.
+  Flusher* flusher = nullptr;
   // A steady clock in nanoseconds, for the timers of requests without an answer; read only while
   // there are some. Null: the system's.
   std::function<uint64_t()> now_ns = nullptr;
@@ -100,6 +105,8 @@ struct UmemMapping {
   // Of the file, if it may shrink: flushes look whether it still has its length. Owned by `owner`.
   int fd = -1;
   uint64_t fd_offset = 0;
+  // A file on a disk: its flush may take as long as the disk likes.
+  bool waits_for_disk = false;
 };
 
 class Engine {
@@ -158,8 +165,9 @@ class Engine {
   // True if any context has an uncollected doorbell, or the port an event. Called before sleeping.
   bool DoorbellPending() const;
   // True if a request is to be tried again: its peer has no receive posted (the store that posts
-  // one rings no doorbell), or has given no answer yet, in this engine or another. Whoever sleeps
-  // must come back (call Run) within about a millisecond, which is what the timers are good to.
+  // one rings no doorbell), waits for a disk, or has given no answer yet, in this engine or
+  // another. Whoever sleeps must come back (call Run) within about a millisecond, which is what the
+  // timers are good to.
   bool RetryPending() const;
 
   // A page fault in a client's memory (its file was truncated) at `address`: maps a page there so

@@ -35,6 +35,7 @@ void Engine::Impl::ReleaseAccount(Account& account) {
   if (--account.contexts != 0) return;
   if (account.listed != Account::Listed::kNo)
     (account.listed == Account::Listed::kFresh ? fresh_accounts : old_accounts).Remove(account);
+  if (options.flusher != nullptr) options.flusher->Gone(account.client);
   accounts.erase(account.client);
 }
 
@@ -145,6 +146,7 @@ Result<IdReply> Engine::Impl::RegisterUmem(Context& c, const RegisterUmemArgs& a
   umem->owner = std::move(mapping.owner);
   umem->fd = mapping.fd;
   umem->fd_offset = mapping.fd_offset;
+  umem->waits_for_disk = mapping.waits_for_disk;
   umem->account = c.account;
   const IdReply reply{umem->id, 0};
   c.umems.emplace(umem->id, std::move(umem));

@@ -16,6 +16,7 @@
 
 #include "softrnic/engine_bytes.h"
 #include "softrnic/engine_objects.h"
+#include "softrnic/flusher.h"
 
 namespace hyperloop::softrnic {
 
@@ -70,7 +71,10 @@ using Outcome = uint8_t;
 inline constexpr Outcome kOk = 0;
 inline constexpr Outcome kRnr = 0xff;
 inline constexpr Outcome kInParts = 0xfe;   // begun: engine_parts.cc goes on
-inline constexpr Outcome kNoAnswer = 0xfd;  // no peer is there; the least of these three
+inline constexpr Outcome kNoAnswer = 0xfd;  // no peer is there
+inline constexpr Outcome kFlushing = 0xfc;  // what it flushes is not durable yet
+// This one and those above are no end of a request.
+inline constexpr Outcome kNoEnd = kFlushing;
 // What one queue does at a time; then other clients get their turn. Packets to other engines are
 // longer: each costs its link much besides its bytes.
 inline constexpr uint64_t kTurnBytes = 16 << 10;
@@ -321,6 +325,9 @@ struct Engine::Impl {
   void FlushRange(Qp& qp, const DirtyRange& range);
   void FlushDirty(Qp& qp);
   Outcome FlushBehindRead(Qp& qp);
+  static bool Flushing(const Qp& qp) {
+    return qp.flush != nullptr && qp.flush->left.load(std::memory_order_acquire) != 0;
+  }
   bool HandleFault(void* address);
   static bool HasRingsIn(const Context& c, const Umem& umem, const std::byte* begin,
                          const std::byte* end);
@@ -497,6 +504,8 @@ struct Engine::Impl {
   Outcome RunWrite(Qp& qp, const Packet& p);
   Outcome RunRead(Qp& qp, const Packet& p, std::vector<std::byte>* answer);
   void Answer(LinkId to, const Packet& request, PacketType type, uint8_t syndrome, uint32_t length);
+  void Hold(LinkId from, Qp& qp, const Packet& p);
+  size_t ServeHeld();
   void SendAcks();
 
   // --- engine_parts.cc
@@ -566,6 +575,7 @@ struct Engine::Impl {
   std::map<LinkId, std::vector<uint32_t>> room_wanted;
   std::vector<uint32_t> watched;  // by timers
   std::vector<uint32_t> acks;     // queue pairs with Remote::ack_due
+  std::vector<uint32_t> holding;  // queue pairs with Remote::held
   uint64_t services_asked = 0;
   uint64_t timers_ns = 0;      // when CheckTimers looked last
   uint64_t turn_sent = 0;      // packets' bytes in this turn

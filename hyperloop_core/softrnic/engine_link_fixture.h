@@ -13,14 +13,15 @@ namespace hyperloop::softrnic {
 
 // Host a in one engine, host b in another, a queue pair on each, connected.
 struct Linked {
-  explicit Linked(EngineOptions options = {}, const QpSpec& a_spec = {}, const QpSpec& b_spec = {})
+  explicit Linked(EngineOptions options = {}, const QpSpec& a_spec = {}, const QpSpec& b_spec = {},
+                  rnic::Media b_media = rnic::Media::kRam)
       : a_engine(Clocked(options)), b_engine(Clocked(options)) {
     a_engine.AttachPort(a_port);
     b_engine.AttachPort(b_port);
     EXPECT_TRUE(a_engine.AddPeer("b", ab.id).ok());
     EXPECT_TRUE(b_engine.AddPeer("a", ba.id).ok());
     a = std::make_unique<Client>(a_engine, "a");
-    b = std::make_unique<Client>(b_engine, "b");
+    b = std::make_unique<Client>(b_engine, "b", b_media, nullptr, 0, -1, /*waits_for_disk=*/true);
     a_cq = a->Cq(10), a_recv = a->Cq(), b_cq = b->Cq(), b_recv = b->Cq(10);
     a_qp = a->Qp(a_cq, a_recv, a_spec);
     b_qp = b->Qp(b_cq, b_recv, b_spec);

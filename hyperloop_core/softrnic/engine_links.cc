@@ -77,6 +77,8 @@ void Engine::Impl::StopRemote(Qp& qp) {
   r.next_sent = 0;
   r.kept.clear();
   r.kept_bytes = 0;
+  r.held.clear();
+  r.held_bytes = 0;
 }
 
 // --- what arrives
@@ -85,8 +87,8 @@ void Engine::Impl::StopRemote(Qp& qp) {
 // Up to `budget` events, and packets to send for as many queue pairs; of at most a turn's bytes
 // each way. Returns how many.
 size_t Engine::Impl::PollLinks(size_t budget) {
-  size_t done = 0;
   turn_sent = turn_received = 0;
+  size_t done = holding.empty() ? 0 : ServeHeld();
   LinkEvent event;
   while (done < budget && turn_received < kPacketBytes && port->Receive(&event)) {
     ++done;

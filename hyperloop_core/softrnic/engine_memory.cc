@@ -2,7 +2,6 @@
 // files.
 #include <libpmem.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -221,7 +220,6 @@ void Engine::Impl::NoteDirty(Qp& qp, const Segment& segment) {
 }
 
 void Engine::Impl::FlushRange(Qp& qp, const DirtyRange& range) {
-  static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   // In RAM it is here for the persistence model alone.
   if (range.media == rnic::Media::kRam || range.begin == range.end) return;
   ++qp.count.media_flushes;
@@ -231,19 +229,21 @@ void Engine::Impl::FlushRange(Qp& qp, const DirtyRange& range) {
     pmem_persist(range.begin, static_cast<size_t>(range.end - range.begin));
     return;
   }
-  // What a file lost within its last page makes no fault, and would be lost silently.
-  struct stat info {};
   const Umem& umem = *range.umem;
-  if (umem.fd >= 0 && (fstat(umem.fd, &info) != 0 ||
-                       static_cast<uint64_t>(info.st_size) <
-                           umem.fd_offset + static_cast<uint64_t>(range.end - umem.base))) {
+  FileRange file{range.begin, range.end, umem.fd,
+                 umem.fd_offset + static_cast<uint64_t>(range.end - umem.base), umem.owner};
+  if (options.flusher == nullptr || !umem.waits_for_disk) {
+    if (!MakeDurable(file)) qp.flush_failed = true;
+    return;
+  }
+  if (qp.flush == nullptr) qp.flush = std::make_shared<FlushJob>();
+  qp.flushes = true;
+  if (qp.flush->left.load(std::memory_order_relaxed) == kMaxFlushes) {
     qp.flush_failed = true;
     return;
   }
-  const uintptr_t begin = reinterpret_cast<uintptr_t>(range.begin) & ~(page - 1);
-  if (msync(reinterpret_cast<void*>(begin), reinterpret_cast<uintptr_t>(range.end) - begin,
-            MS_SYNC) != 0)
-    qp.flush_failed = true;
+  qp.flush->left.fetch_add(1, std::memory_order_relaxed);
+  options.flusher->Flush(umem.account->client, std::move(file), qp.flush);
 }
 
 void Engine::Impl::FlushDirty(Qp& qp) {
@@ -251,10 +251,16 @@ void Engine::Impl::FlushDirty(Qp& qp) {
   qp.dirty_count = 0;
 }
 
-// A READ makes durable what arrived on its queue pair before it.
+// A READ makes durable what arrived on its queue pair before it. kFlushing: it is to come again.
 Outcome Engine::Impl::FlushBehindRead(Qp& qp) {
-  if (qp.dirty_count == 0) return kOk;
+  if (qp.dirty_count == 0 && !qp.flushes) return kOk;
   FlushDirty(qp);
+  if (qp.flushes) {
+    if (Flushing(qp)) return kFlushing;
+    qp.flush_failed |= qp.flush->failed.load(std::memory_order_relaxed);
+    qp.flush.reset();
+    qp.flushes = false;
+  }
   if (options.persistence != nullptr) options.persistence->Flushed(qp.qpn);
   if (!qp.flush_failed) return kOk;
   qp.flush_failed = false;

@@ -19,6 +19,7 @@
 #include "softrnic/commands.h"
 #include "softrnic/engine.h"
 #include "softrnic/engine_remote.h"
+#include "softrnic/flusher.h"
 
 namespace hyperloop::softrnic {
 
@@ -140,6 +141,7 @@ struct Umem {
   uint32_t users = 0;
   int fd = -1;  // of the file behind it, which its user may truncate; -1: cannot happen, or unknown
   uint64_t fd_offset = 0;
+  bool waits_for_disk = false;
   uint32_t faults = 0;
   // Pages of no file, put where the file was truncated, lie from here to there: no key may reach
   // them.
@@ -205,7 +207,7 @@ enum class Stall : uint8_t {
 
 // The request that is to be tried again (engine_retry.cc).
 struct Retry {
-  uint8_t why = 0;  // kRnr, kNoAnswer; 0: none
+  uint8_t why = 0;  // kRnr, kNoAnswer, kFlushing; 0: none
   uint8_t left = 0;
   bool due = false;  // its time is over
   uint64_t request = 0;
@@ -220,6 +222,8 @@ struct DirtyRange {
   Umem* umem;
 };
 inline constexpr size_t kMaxDirtyRanges = 16;
+// Flushes of one queue pair under way, of files that wait for a disk.
+inline constexpr uint32_t kMaxFlushes = 1024;
 
 // A long WRITE or READ on its way, a turn's bytes at a time; its WQE as it was fetched.
 struct Part {
@@ -306,6 +310,7 @@ struct Qp {
   uint16_t rq_enabled = 0;   // managed: RECV_EN moves it
   bool has_rq = false;
   uint8_t dirty_count = 0;
+  bool flushes = false;     // `flush` is set
   uint32_t access = 0;      // remote access that its state grants
   uintptr_t write_end = 0;  // where its last remote WRITE ended
   QpCounters count;
@@ -347,6 +352,7 @@ struct Qp {
   CreateQpArgs args{};
   Retry retry;
   std::array<DirtyRange, kMaxDirtyRanges> dirty{};
+  std::shared_ptr<FlushJob> flush;  // under way, or done and not looked at; null: none
   std::vector<std::byte> snapshot;
   bool failed = false;  // deferred: the WQE that put it into error was told
   std::unique_ptr<Part> part;

@@ -50,7 +50,7 @@ Engine::Impl::Next Engine::Impl::ContinueParts(Qp& qp) {
   bool last = false;
   const Outcome outcome = NextPart(qp, *qp.part, &last);
   fault = 0;
-  if (outcome >= kNoAnswer) return StallForRetry(qp, wqe, outcome);
+  if (outcome >= kNoEnd) return StallForRetry(qp, wqe, outcome);
   if (outcome != kOk) {
     Fail(qp, wqe, outcome);
     return Next::kStop;

@@ -35,6 +35,12 @@ struct KeptAnswer {
   PacketBytes packet;
 };
 
+// A request that waits for the one before it.
+struct HeldRequest {
+  LinkId from = kNoLink;
+  std::vector<std::byte> packet;
+};
+
 struct Remote {
   LinkId link = kNoLink;
 
@@ -65,6 +71,9 @@ struct Remote {
   uint32_t nak_psn = 0;
   uint8_t nak_syndrome = 0;  // not 0: request nak_psn failed, which is what every later one hears
   uint64_t received = 0;     // bytes of a SEND that has begun
+  // A READ that waits for a disk, and what came behind it: numbered from `expected` on.
+  std::deque<HeldRequest> held;
+  uint64_t held_bytes = 0;
   std::deque<KeptAnswer> kept;
   uint64_t kept_bytes = 0;
   bool ack_due = false;

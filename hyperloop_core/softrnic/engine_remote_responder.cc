@@ -57,6 +57,7 @@ void Engine::Impl::HandleRequest(LinkId from, const Packet& p) {
     r.kept_bytes -= r.kept.front().bytes;
     r.kept.pop_front();
   }
+  if (!r.held.empty()) return Hold(from, *qp, p);
   const auto ahead = static_cast<int32_t>(p.psn - r.expected);
   if (ahead > 0) return;
   if (ahead < 0) return HandleDuplicate(from, *qp, p);
@@ -64,6 +65,10 @@ void Engine::Impl::HandleRequest(LinkId from, const Packet& p) {
   std::vector<std::byte> answer;
   const Outcome outcome = RunRequest(*qp, p, &answer);
   fault = 0;
+  if (outcome == kFlushing) {
+    holding.push_back(qp->qpn);
+    return Hold(from, *qp, p);
+  }
   if (outcome == kRnr) return Answer(from, p, PacketType::kRnrNak, 0, qp->rnr_timer_us);
   r.began = true;
   if (outcome != kOk) {
@@ -79,6 +84,38 @@ void Engine::Impl::HandleRequest(LinkId from, const Packet& p) {
   r.kept_bytes += bytes;
   turn_received += bytes;
   port->Send(from, r.kept.back().packet);
+}
+
+// Keeps a request until the READ at `expected` is through with its flush. What would be more than a
+// requester may leave unanswered, or leaves a gap, is dropped: it comes again.
+void Engine::Impl::Hold(LinkId from, Qp& qp, const Packet& p) {
+  Remote& r = *qp.remote;
+  const auto place = static_cast<int32_t>(p.psn - r.expected);
+  if (place < 0) return HandleDuplicate(from, qp, p);
+  if (static_cast<size_t>(place) != r.held.size() || r.held.size() == kMaxUnacknowledged ||
+      r.held_bytes + p.payload.size() > kMaxUnacknowledgedBytes + kPacketBytes)
+    return;
+  r.held_bytes += p.payload.size();
+  r.held.push_back({from, EncodePacket(p)});
+}
+
+// READs whose flush has ended, and what waits behind them. Returns how many.
+size_t Engine::Impl::ServeHeld() {
+  size_t done = 0;
+  for (const uint32_t qpn : std::exchange(holding, {})) {
+    Qp* const qp = qps.Find(qpn);
+    if (qp == nullptr || qp->remote == nullptr || qp->remote->held.empty()) continue;
+    if (Flushing(*qp)) {
+      holding.push_back(qpn);
+      continue;
+    }
+    qp->remote->held_bytes = 0;
+    for (const HeldRequest& each : std::exchange(qp->remote->held, {})) {
+      HandlePacket(each.from, each.packet);
+      ++done;
+    }
+  }
+  return done;
 }
 
 // The end of the turn acknowledges the newest of those that were run or came again in it.

@@ -102,7 +102,7 @@ Engine::Impl::Next Engine::Impl::ExecuteOne(Qp& qp) {
       break;
     default:
       outcome = Request(qp, wqe, &bytes);
-      if (outcome >= kNoAnswer) [[unlikely]]
+      if (outcome >= kNoEnd) [[unlikely]]
         return outcome == kInParts ? Next::kMore : StallForRetry(qp, wqe, outcome);
   }
   if (fault != 0) [[unlikely]]

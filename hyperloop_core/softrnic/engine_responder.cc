@@ -230,7 +230,7 @@ Outcome Engine::Impl::ServeRead(Qp& qp, uint64_t addr, uint32_t rkey, const Segm
   const std::byte* from = Translate(key, qp.pd, addr, to.bytes, rnic::kRemoteRead);
   if (from == nullptr) [[unlikely]]
     return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
-  if (qp.dirty_count != 0) [[unlikely]]
+  if (qp.dirty_count != 0 || qp.flushes) [[unlikely]]
     if (const Outcome outcome = FlushBehindRead(qp); outcome != kOk) return outcome;
   for (uint32_t i = 0; i < to.count; ++i) {
     CopyBytes(to.list[i].at, from, to.list[i].length);

@@ -1,6 +1,6 @@
-// Requests without an answer: the peer has no receive posted (RNR), or there is no peer. They stay
-// at the head of their queue and are fetched and tried again, a bounded number of times if the
-// queue pair says so.
+// Requests without an answer: the peer has no receive posted (RNR), waits for its disk, or is not
+// there. They stay at the head of their queue and are fetched and tried again, a bounded number of
+// times if the queue pair says so.
 //
 // RNR: the peer's rnr_timer passes between two tries, and rnr_retry tries follow the first. But the
 // queue is tried at once when a receive is there: nothing is gained by letting a replica wait for
@@ -28,9 +28,14 @@ uint64_t Engine::Impl::Now() const {
                                    .count());
 }
 
-// Request number `request` of `qp` ended with `why`: kRnr or kNoAnswer. False: for the last time.
+// Request number `request` of `qp` had no end but `why`: kRnr, kNoAnswer or kFlushing. False: for
+// the last time.
 bool Engine::Impl::MayTryAgain(Qp& qp, Outcome why, uint64_t request) {
   Retry& retry = qp.retry;
+  if (why == kFlushing) {  // the peer is there and at work: as long as its disk takes
+    retry = {.why = why, .request = request, .deadline = kNever};
+    return true;
+  }
   const bool rnr = why == kRnr;
   const bool first = retry.why != why || retry.request != request;
   if (first) {
@@ -63,6 +68,7 @@ uint8_t Engine::Impl::Exhausted(Outcome why) {
 // Whether a request that waits is to be tried again now.
 bool Engine::Impl::RetryDue(Qp& qp) {
   Qp* const peer = Peer(qp);
+  if (qp.retry.why == kFlushing) return peer == nullptr || !Flushing(*peer);
   if (qp.retry.why == kRnr ? peer == nullptr || ReceiveAvailable(*peer) : peer != nullptr)
     return true;
   if (qp.retry.deadline == kNever || Now() < qp.retry.deadline) return false;

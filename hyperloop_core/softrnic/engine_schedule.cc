@@ -242,7 +242,7 @@ void Engine::Impl::Deliver(Qp& qp) {
   } else {
     entry.outcome = DeliverTo(*peer, entry);
   }
-  if (entry.outcome >= kNoAnswer) {
+  if (entry.outcome >= kNoEnd) {
     if (MayTryAgain(qp, entry.outcome, /*request=*/0)) return;
     entry.outcome = Exhausted(entry.outcome);
   }

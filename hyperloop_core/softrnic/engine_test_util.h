@@ -151,7 +151,8 @@ class Client {
   static constexpr size_t kArena = 1 << 20;
 
   Client(Engine& engine, const std::string& host, rnic::Media media = rnic::Media::kRam,
-         std::byte* arena = nullptr, ClientNumber number = 0, int fd = -1)
+         std::byte* arena = nullptr, ClientNumber number = 0, int fd = -1,
+         bool waits_for_disk = false)
       : engine_(engine) {
     uar_ = std::make_unique<UarStorage>();
     std::memset(static_cast<void*>(uar_->bytes), 0, sizeof(uar_->bytes));
@@ -167,7 +168,7 @@ class Client {
     }
     memory = arena;
     auto reply = engine_.RegisterUmem(id_, {reinterpret_cast<uint64_t>(memory), 0, kArena},
-                                      {memory, kArena, owner_, fd, 0});
+                                      {memory, kArena, owner_, fd, 0, waits_for_disk});
     EXPECT_TRUE(reply.ok()) << reply.status().ToString();
     umem = reply->id;
     pdn = Must(Op::kAllocPd).result.id.id;

@@ -17,13 +17,15 @@ constexpr uint64_t kMaxLength = uint64_t{64} << 30;
 
 constexpr int64_t kFuseMagic = 0x65735546;
 
-Status CheckFile(int fd, const struct stat& info) {
+// `waits_for_disk`: as in UmemMapping.
+Status CheckFile(int fd, const struct stat& info, bool* waits_for_disk) {
   if (!S_ISREG(info.st_mode)) {
     return InvalidArgument("memory must be a memfd or a regular file");
   }
   struct statfs system {};
   if (fstatfs(fd, &system) != 0) return FromErrno(errno, "reading the memory's file system");
   HL_RETURN_IF_ERROR(CheckFileSystem(system.f_type));
+  *waits_for_disk = system.f_type != TMPFS_MAGIC && system.f_type != RAMFS_MAGIC;
   const int flags = fcntl(fd, F_GETFL);
   if (flags < 0 || (flags & O_ACCMODE) != O_RDWR) {
     return PermissionDenied("the memory's descriptor must be open for reading and writing");
@@ -70,18 +72,21 @@ Status CheckFileSystem(int64_t type) {
 }
 
 void UnmapQueue::Drain() {
-  for (const Range& range : ranges_) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const std::vector<Range> ranges = std::exchange(ranges_, {});
+  lock.unlock();
+  for (const Range& range : ranges) {
     munmap(range.address, range.length);
     if (range.fd >= 0) close(range.fd);
   }
-  ranges_.clear();
 }
 
 Result<UmemMapping> MapClientMemory(const RegisterUmemArgs& args, int fd,
                                     const std::shared_ptr<UnmapQueue>& unmap) {
   struct stat info {};
   if (fstat(fd, &info) != 0) return FromErrno(errno, "reading the memory's size");
-  HL_RETURN_IF_ERROR(CheckFile(fd, info));
+  bool waits_for_disk = false;
+  HL_RETURN_IF_ERROR(CheckFile(fd, info, &waits_for_disk));
   const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   const auto size = static_cast<uint64_t>(info.st_size);
   if (args.fd_offset % page != 0 || args.client_addr % page != 0) {
@@ -112,10 +117,13 @@ Result<UmemMapping> MapClientMemory(const RegisterUmemArgs& args, int fd,
     return status;
   }
   return UmemMapping{
-      static_cast<std::byte*>(base), length,
+      static_cast<std::byte*>(base),
+      length,
       std::shared_ptr<void>(
           base, [unmap, length, kept](void* address) { unmap->Add(address, length, kept); }),
-      kept, args.fd_offset};
+      kept,
+      args.fd_offset,
+      waits_for_disk};
 }
 
 }  // namespace hyperloop::softrnic

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -15,14 +16,16 @@ namespace hyperloop::softrnic {
 // Not OK: files of this type (statfs f_type) are not served.
 Status CheckFileSystem(int64_t type);
 
-// Mappings that the engine let go of, to be unmapped where that may take its time. Filled by the
-// engine's thread inside EngineLoop::Submit and drained by the submitting thread after it, so never
-// by both at once.
+// Mappings that the engine or its flusher let go of, to be unmapped where that may take its time.
+// Thread safe.
 class UnmapQueue {
  public:
   ~UnmapQueue() { Drain(); }
   // `fd`: to be closed with it; −1: none.
-  void Add(void* address, size_t length, int fd) { ranges_.push_back({address, length, fd}); }
+  void Add(void* address, size_t length, int fd) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    ranges_.push_back({address, length, fd});
+  }
   void Drain();
 
  private:
@@ -31,6 +34,7 @@ class UnmapQueue {
     size_t length;
     int fd;
   };
+  std::mutex mutex_;
   std::vector<Range> ranges_;
 };
 

@@ -22,6 +22,7 @@
 #include "hyperloop/core/log.h"
 #include "hyperloop/core/trusted_files.h"
 #include "softrnic/daemon/control_server.h"
+#include "softrnic/daemon/flush_threads.h"
 #include "softrnic/daemon/link_server.h"
 #include "softrnic/engine.h"
 #include "softrnic/engine_loop.h"
@@ -193,8 +194,11 @@ Status Serve(const Options& options, const std::shared_ptr<Log>& log) {
   ClientLimits limits = options.client;
   limits.table_bytes = options.client_table_mib << 20;
   limits.all_mappings = MostMappings();
-  Engine engine{
-      EngineOptions{.prefetch_depth = options.prefetch, .now_ns = SteadyNs, .limits = limits}};
+  FlushThreads flushes;
+  Engine engine{EngineOptions{.prefetch_depth = options.prefetch,
+                              .flusher = &flushes,
+                              .now_ns = SteadyNs,
+                              .limits = limits}};
   HL_ASSIGN_OR_RETURN(auto loop, EngineLoop::Create(&engine, loop_options));
   HL_ASSIGN_OR_RETURN(auto server, ControlServer::Listen(options.socket, &engine, loop.get(), log,
                                                          options.control));
@@ -213,6 +217,7 @@ Status Serve(const Options& options, const std::shared_ptr<Log>& log) {
     loop->Stop();
   });
   if (links != nullptr) links->Start(loop.get());
+  flushes.Start([&loop] { loop->Wake(); });
   // After the threads were made, which would inherit both.
   Status status = cpu >= 0 ? PinTo(cpu) : Status();
   if (status.ok()) {
@@ -225,6 +230,7 @@ Status Serve(const Options& options, const std::shared_ptr<Log>& log) {
   loop->Run();
   control.join();
   if (links != nullptr) links->Stop();
+  flushes.Stop();
   loop->MarkPagesDead();
   signal(SIGTERM, SIG_IGN);
   signal(SIGINT, SIG_IGN);

@@ -1,0 +1,137 @@
+#include "softrnic/daemon/flush_threads.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+namespace hyperloop::softrnic {
+namespace {
+
+FileRange RangeAt(std::byte* byte) {
+  FileRange range;
+  range.begin = byte;
+  range.end = byte + 1;
+  return range;
+}
+
+// A disk that hangs for ranges of `slow` until it is let go.
+class FlushThreadsTest : public ::testing::Test {
+ protected:
+  FlushThreadsTest() {
+    threads_.Start([this] {
+      std::lock_guard<std::mutex> lock(mutex_);
+      ++wakes_;
+      changed_.notify_all();
+    });
+  }
+  bool MakeDurableByHand(const FileRange& range) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    ++begun_;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return range.begin != &slow_ || released_; });
+    return range.begin != &bad_;
+  }
+  void Release() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    released_ = true;
+    changed_.notify_all();
+  }
+  std::shared_ptr<FlushJob> Flush(uint64_t client, std::byte* what) {
+    auto job = std::make_shared<FlushJob>();
+    job->left = 1;
+    threads_.Flush(client, RangeAt(what), job);
+    return job;
+  }
+  void WaitFor(const int& count, int least) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] { return count >= least; });
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int wakes_ = 0, begun_ = 0;
+  bool released_ = false;
+  std::byte slow_{}, fast_{}, bad_{};
+  FlushThreads threads_{[this](const FileRange& range) { return MakeDurableByHand(range); }};
+};
+
+TEST_F(FlushThreadsTest, ADiskThatHangsHoldsUpItsClientAlone) {
+  const auto slow = Flush(1, &slow_);
+  const auto behind = Flush(1, &fast_);
+  WaitFor(begun_, 1);
+  for (int i = 0; i < 10; ++i) {
+    const auto other = Flush(2, &fast_);
+    WaitFor(wakes_, i + 1);
+    EXPECT_EQ(other->left, 0u);
+    EXPECT_FALSE(other->failed);
+  }
+  EXPECT_EQ(slow->left, 1u);
+  EXPECT_EQ(behind->left, 1u);
+  Release();
+  WaitFor(wakes_, 12);
+  EXPECT_EQ(slow->left, 0u);
+  EXPECT_EQ(behind->left, 0u);
+}
+
+TEST_F(FlushThreadsTest, AFailureIsToldWhenTheWholeJobIsDone) {
+  auto job = std::make_shared<FlushJob>();
+  job->left = 2;
+  threads_.Flush(1, RangeAt(&bad_), job);
+  threads_.Flush(1, RangeAt(&fast_), job);
+  WaitFor(wakes_, 1);
+  EXPECT_EQ(job->left, 0u);
+  EXPECT_TRUE(job->failed);
+  EXPECT_EQ(wakes_, 1);
+}
+
+TEST_F(FlushThreadsTest, WhatAClientLeftBehindIsFlushedAndItMayComeAgain) {
+  const auto slow = Flush(1, &slow_);
+  const auto left = Flush(1, &fast_);
+  WaitFor(begun_, 1);
+  threads_.Gone(1);
+  const auto again = Flush(1, &fast_);
+  WaitFor(wakes_, 1);
+  EXPECT_EQ(again->left, 0u);
+  Release();
+  WaitFor(wakes_, 3);
+  EXPECT_EQ(slow->left + left->left, 0u);
+}
+
+// The daemon ends although a disk does not.
+TEST_F(FlushThreadsTest, StopWaitsForNoDisk) {
+  const auto slow = Flush(1, &slow_);
+  WaitFor(begun_, 1);
+  threads_.Stop();
+  Release();
+  while (slow->left != 0) std::this_thread::yield();
+  EXPECT_EQ(wakes_, 0);
+}
+
+TEST(MakeDurableTest, AFileThatLostBytesIsNotDurable) {
+  char name[] = "/tmp/hyperloop-flush-XXXXXX";
+  const int fd = mkstemp(name);
+  ASSERT_GE(fd, 0);
+  ASSERT_EQ(unlink(name), 0);
+  ASSERT_EQ(ftruncate(fd, 8192), 0);
+  void* const at = mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  ASSERT_NE(at, MAP_FAILED);
+  auto* const bytes = static_cast<std::byte*>(at);
+  bytes[5000] = std::byte{1};
+  FileRange range{bytes + 5000, bytes + 5010, fd, 5010, nullptr};
+  EXPECT_TRUE(MakeDurable(range));
+  ASSERT_EQ(ftruncate(fd, 5005), 0);
+  EXPECT_FALSE(MakeDurable(range));
+  range.fd = -1;
+  range.begin = bytes + (1 << 20), range.end = range.begin + 1;
+  munmap(at, 8192);
+  EXPECT_FALSE(MakeDurable(range)) << "nothing is mapped there";
+  close(fd);
+}
+
+}  // namespace
+}  // namespace hyperloop::softrnic

@@ -1,0 +1,21 @@
+#include "softrnic/flusher.h"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace hyperloop::softrnic {
+
+bool MakeDurable(const FileRange& range) {
+  // What a file lost within its last page makes no fault, and would be lost silently.
+  struct stat info {};
+  if (range.fd >= 0 &&
+      (fstat(range.fd, &info) != 0 || static_cast<uint64_t>(info.st_size) < range.file_end))
+    return false;
+  static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(range.begin) & ~(page - 1);
+  return msync(reinterpret_cast<void*>(begin), reinterpret_cast<uintptr_t>(range.end) - begin,
+               MS_SYNC) == 0;
+}
+
+}  // namespace hyperloop::softrnic

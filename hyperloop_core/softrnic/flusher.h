@@ -1,0 +1,44 @@
+// Flusher: makes files durable outside the engine's thread, which must not wait for a disk.
+//
+// A READ makes durable what arrived before it on its queue pair. Of files whose flush may wait for
+// a disk (UmemMapping::waits_for_disk) the engine hands the ranges to a Flusher, and the READ waits
+// with its queue pair until they are durable; all other queue pairs go on.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace hyperloop::softrnic {
+
+// The flushes that one queue pair has under way.
+struct FlushJob {
+  std::atomic<uint32_t> left{0};
+  std::atomic<bool> failed{false};
+};
+
+// Mapped bytes of a file.
+struct FileRange {
+  std::byte* begin = nullptr;
+  std::byte* end = nullptr;
+  int fd = -1;                  // of the file, if it may shrink; `owner` owns it
+  uint64_t file_end = 0;        // where `end` is in the file
+  std::shared_ptr<void> owner;  // of the mapping
+};
+
+// msync. False: it failed, or the file has lost bytes of the range. Any thread.
+bool MakeDurable(const FileRange& range);
+
+class Flusher {
+ public:
+  virtual ~Flusher() = default;
+  // Makes `range` durable later, for client number `client`; then sets `job->failed` if that
+  // failed, counts `job->left` down by one, and sees to it that the engine runs. Called by the
+  // engine's thread; must not wait.
+  virtual void Flush(uint64_t client, FileRange range, std::shared_ptr<FlushJob> job) = 0;
+  // Nothing more comes from this client, until it comes again.
+  virtual void Gone(uint64_t client) = 0;
+};
+
+}  // namespace hyperloop::softrnic
