@@ -545,6 +545,7 @@ struct Engine::Impl {
   std::map<ClientNumber, std::unique_ptr<Account>> accounts;
   // What the running turn costs beyond its steps: of WQEs and receives with many pieces.
   size_t extra_steps = 0;
+  bool undrained = false;  // write-backs of pmem have begun since the last pmem_drain
   // Steps, and bytes as steps, since the doorbells were collected.
   size_t work = 0;
   uint32_t all_umems = 0;

@@ -219,6 +219,7 @@ void Engine::Impl::NoteDirty(Qp& qp, const Segment& segment) {
   }
 }
 
+// Of pmem the write-back begins here, and is over with FlushDirty: one wait for all ranges.
 void Engine::Impl::FlushRange(Qp& qp, const DirtyRange& range) {
   // In RAM it is here for the persistence model alone.
   if (range.media == rnic::Media::kRam || range.begin == range.end) return;
@@ -226,7 +227,8 @@ void Engine::Impl::FlushRange(Qp& qp, const DirtyRange& range) {
   extra_steps += kStepsPerFlush;
   qp.count.media_flushed_bytes += static_cast<uint64_t>(range.end - range.begin);
   if (range.media == rnic::Media::kPmem) {
-    pmem_persist(range.begin, static_cast<size_t>(range.end - range.begin));
+    pmem_flush(range.begin, static_cast<size_t>(range.end - range.begin));
+    undrained = true;
     return;
   }
   const Umem& umem = *range.umem;
@@ -248,6 +250,7 @@ void Engine::Impl::FlushRange(Qp& qp, const DirtyRange& range) {
 
 void Engine::Impl::FlushDirty(Qp& qp) {
   for (size_t i = 0; i < qp.dirty_count; ++i) FlushRange(qp, qp.dirty[i]);
+  if (std::exchange(undrained, false)) pmem_drain();
   qp.dirty_count = 0;
 }
 
