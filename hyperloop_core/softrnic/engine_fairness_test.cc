@@ -66,6 +66,21 @@ TEST(EngineFairness, AnotherClientsLongTransfersCostOneTurn) {
   EXPECT_LE(busy.Counter("bytes_sent") - before, 64u << 10);
 }
 
+TEST(EngineFairness, LongTransfersOfTwoClientsMoveSideBySide) {
+  Engine engine{EngineOptions{}};
+  Client a(engine, "a"), b(engine, "b");
+  for (Client* each : {&a, &b}) {
+    std::byte* const from = each->Take(256 << 10);
+    std::byte* const to = each->Take(256 << 10);
+    TestQp qp = Loopback(*each, each->Cq());
+    qp.Write(reinterpret_cast<uint64_t>(to), each->rkey, each->At(from, 256 << 10));
+    qp.Ring();
+  }
+  engine.Run(16);
+  EXPECT_GT(a.Counter("bytes_sent"), 0u);
+  EXPECT_EQ(a.Counter("bytes_sent"), b.Counter("bytes_sent"));
+}
+
 TEST(EngineFairness, ContextsOfOneClientShareItsTurnsAndItsLimits) {
   EngineOptions options;
   options.limits.queue_pairs = 3;
@@ -82,6 +97,15 @@ TEST(EngineFairness, ContextsOfOneClientShareItsTurnsAndItsLimits) {
   }
   engine.Run(16);
   EXPECT_LE(StepsToNop(engine, quiet, other_cq), 64u) << "one turn of the two, and its own";
+  // A third client that has as much to do as the two has every other turn.
+  RunAll(engine);
+  for (TestQp* qp : {&busy[0], &busy[2], &quiet}) {
+    for (int n = 0; n < 60; ++n) qp->Nop();
+    qp->Ring();
+  }
+  const uint64_t before = other.Counter("nops");
+  engine.Run(64);
+  EXPECT_EQ(other.Counter("nops") - before, 32u);
   Command command = b.Make(Op::kCreateQp);
   const auto at = reinterpret_cast<uint64_t>(b.Take(256));
   command.args.qp = {b.pdn, b_cq.cqn, b_cq.cqn, b.umem, at, at, at + 128, 0, 0, 4, 0, 0, 1};
@@ -185,6 +209,9 @@ TEST(EngineFairness, ManyBrokenAndWaitingQueuePairsAreAllServed) {
     broken[static_cast<size_t>(i)].Receive(p.a.At(p.src, 8));
     targets[static_cast<size_t>(i)].Receive(p.b.At(p.dst, 8));
   }
+  p.engine.Run(1000);
+  EXPECT_LT(p.a.Counter("error_cqes"), 60u) << "a few in one turn";
+  EXPECT_LT(p.a.Counter("sends"), 60u) << "a few in one turn";
   for (int i = 0; i < 20; ++i) p.Run();
   EXPECT_EQ(p.a.Counter("error_cqes"), 60u);
   EXPECT_EQ(p.a.Counter("sends"), 60u);
