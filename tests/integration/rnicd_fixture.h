@@ -111,8 +111,9 @@ class RnicdTest : public testing::Test {
     args.insert(args.end(), more.begin(), more.end());
     return args;
   }
-  void StartDaemon() {
-    daemon_ = ChildProcess::Spawn(DaemonArgs({"--spin-us", "0"}));
+  void StartDaemon(std::vector<std::string> more = {}) {
+    more.insert(more.end(), {"--spin-us", "0"});
+    daemon_ = ChildProcess::Spawn(DaemonArgs(std::move(more)));
     ASSERT_EQ(daemon_.ReadLine(), "ready " + socket_);
   }
   // A node connected to itself.

@@ -440,6 +440,55 @@ TEST_F(RnicdTest, ClientsThatComeAndGoLeaveNothingBehind) {
   EXPECT_OK(witness.RunNop());
 }
 
+// A connection to the daemon's socket, with a device on it.
+Result<std::unique_ptr<rnic::Device>> Connection(const std::string& socket) {
+  return softrnic::OpenDaemonDevice({socket, "host"});
+}
+bool IsRefused(const Result<std::unique_ptr<rnic::Device>>& device, const std::string& option) {
+  return device.status().code() == Code::kNoSpace &&
+         device.status().message().find("(" + option + ")") != std::string::npos;
+}
+
+TEST_F(RnicdTest, AProcessWithTheMostConnectionsIsRefusedAndOthersAreNot) {
+  ASSERT_NO_FATAL_FAILURE(StartDaemon({"--client-connections", "2"}));
+  auto first = Connection(socket_), second = Connection(socket_);
+  ASSERT_OK(first);
+  ASSERT_OK(second);
+  for (int i = 0; i < 3; ++i) {
+    const auto third = Connection(socket_);
+    EXPECT_TRUE(IsRefused(third, "--client-connections")) << third.status().ToString();
+  }
+  auto other = ChildProcess::Fork([this] {
+    const auto a = Connection(socket_), b = Connection(socket_), c = Connection(socket_);
+    return a.ok() && b.ok() && IsRefused(c, "--client-connections") ? 0 : 1;
+  });
+  EXPECT_EQ(other.Wait(), 0);
+  first->reset();
+  ASSERT_OK((*second)->QueryCounters());  // the daemon has seen the end of the first by now
+  EXPECT_OK(Connection(socket_));
+}
+
+TEST_F(RnicdTest, ConnectionsOfAllProcessesAreBoundedTogether) {
+  ASSERT_NO_FATAL_FAILURE(StartDaemon({"--connections", "3"}));
+  auto other = ChildProcess::Fork([this]() -> int {
+    const auto device = Connection(socket_);
+    std::printf("%s\n", device.status().ToString().c_str());
+    std::fflush(stdout);
+    for (;;) pause();
+  });
+  ASSERT_EQ(other.ReadLine(), Status().ToString());
+  auto second = Connection(socket_), third = Connection(socket_);
+  ASSERT_OK(second);
+  ASSERT_OK(third);
+  for (int i = 0; i < 3; ++i) {
+    const auto fourth = Connection(socket_);
+    EXPECT_TRUE(IsRefused(fourth, "--connections")) << fourth.status().ToString();
+  }
+  second->reset();
+  ASSERT_OK((*third)->QueryCounters());  // the daemon has seen the end of the second by now
+  EXPECT_OK(Connection(socket_));
+}
+
 TEST_F(RnicdTest, CountersShowTheDaemonAndItsLoop) {
   ASSERT_NO_FATAL_FAILURE(StartDaemon());
   Node node;
