@@ -1,0 +1,35 @@
+// Which file systems a client's memory may lie on. What else is asked of its descriptors is tested
+// with the daemon.
+#include "softrnic/daemon/client_mapping.h"
+
+#include <gmock/gmock.h>
+#include <linux/magic.h>
+
+namespace hyperloop::softrnic {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+TEST(ClientMappingTest, MemoryOnFuseIsRefusedWithTheWayOut) {
+  const Status refused = CheckFileSystem(0x65735546);  // statfs(2): FUSE_SUPER_MAGIC
+  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+  EXPECT_THAT(refused.message(),
+              AllOf(HasSubstr("FUSE"), HasSubstr("tmpfs (/dev/shm)"), HasSubstr("local disk")));
+}
+
+TEST(ClientMappingTest, MemoryOfExplicitHugePagesIsRefusedWithTheWayOut) {
+  const Status refused = CheckFileSystem(HUGETLBFS_MAGIC);
+  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+  EXPECT_THAT(refused.message(), AllOf(HasSubstr("hugetlbfs"), HasSubstr("ordinary file or memfd"),
+                                       HasSubstr("transparent huge pages are fine")));
+}
+
+TEST(ClientMappingTest, MemoryOnUsualFileSystemsIsServed) {
+  for (const int64_t type : std::initializer_list<int64_t>{TMPFS_MAGIC, EXT4_SUPER_MAGIC,
+                                                           XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC})
+    EXPECT_TRUE(CheckFileSystem(type).ok()) << std::hex << type;
+}
+
+}  // namespace
+}  // namespace hyperloop::softrnic
