@@ -169,6 +169,8 @@ TEST_F(TrustTest, NoMessageOfAStrangerIsHandled) {
 
 TEST_F(TrustTest, WithoutKeysNoMessageIsHandledEither) {
   const Serving keyed(Of("rep"));
+  EXPECT_EQ(Hello(keyed.endpoint(), Trust()).code(), Code::kPermissionDenied);
+  EXPECT_EQ(Ask<ExamineRequestT>(keyed.endpoint(), Trust()).code(), Code::kPermissionDenied);
   for (const auto& [name, ask] : Changes()) {
     const Status refused = ask(keyed.endpoint(), Trust());
     EXPECT_EQ(refused.code(), Code::kPermissionDenied) << name;

@@ -219,6 +219,21 @@ TEST_F(GroupOutageTest, KeysChangeWithoutStoppingTheGroup) {
   StoreOptions old = SecondOptions();
   old.keys = cluster_.folder() + "/old";
   EXPECT_EQ(Store::Open(old, nullptr).status().code(), Code::kPermissionDenied);
+  // It is the replicas who refuse, those too that served all the time.
+  ASSERT_OK(identity::Trust(old.keys,
+                            {(*after)->name(), (*after)->public_key(), identity::kEveryRole, ""}));
+  const auto with_old = control::Trust::Load(old.keys, nullptr);
+  ASSERT_TRUE(with_old.ok()) << with_old.status().ToString();
+  for (uint32_t i = 0; i < cluster_.replicas(); ++i) {
+    const auto endpoint = control::ParseEndpoint(cluster_.endpoint(i));
+    const auto client =
+        control::ControlClient::Connect(*endpoint, *with_old, std::chrono::seconds(20));
+    ASSERT_OK(client.status());
+    const auto refused =
+        (*client)->Call<control::HelloReplyT>(control::HelloRequestT{}, std::chrono::seconds(20));
+    EXPECT_EQ(refused.status().code(), Code::kPermissionDenied) << i;
+    EXPECT_THAT(refused.status().message(), testing::HasSubstr("is not trusted there")) << i;
+  }
   ExpectServes(*store);
 }
 

@@ -266,6 +266,14 @@ TEST_F(LinkTest, KeysChangeWithoutARestart) {
   network_.ResetAfter(1);
   for (int i = 0; i < 20; ++i) ASSERT_OK(Raise(a, b));
   EXPECT_EQ(Counter(a, "link_reconnects"), 2u);
+  // Without a line no new connection is made.
+  std::ofstream(b_dir + "/trusted")
+      << identity::TrustedPeer{"c", (*old)->public_key(), identity::kRoleLink}.Line() << "\n";
+  network_.ResetAfter(1);
+  Status last;
+  for (int i = 0; i < 20 && last.ok(); ++i) last = Raise(a, b);
+  EXPECT_EQ(last.message(), "transport retry exceeded");
+  EXPECT_EQ(Counter(a, "link_reconnects"), 2u);
 }
 
 TEST_F(LinkTest, ResetsAtManyBytesRepeatNoAtomic) {
