@@ -183,5 +183,28 @@ TEST(EngineLinkRecovery, AnotherServiceIsNotAnsweredWithTheFirstOnes) {
   EXPECT_EQ(reply.result.connect.private_data[0], 2);
 }
 
+// The first copy of a SEND finds no receive, one that was sent again does, and the requester hears
+// of both: what it sends next is not to wait for a timer that nothing looks at any more.
+TEST(EngineLinkRecovery, NoReceiveForACopyOfWhatIsTakenStopsNothing) {
+  Linked p;
+  OpenSession(p);
+  p.a_qp.Send(p.a->At(p.src, 8), CqeMode::kAlways);
+  p.a_qp.Ring();
+  p.StepEngines();
+  p.network.Deliver(p.ab, true, SIZE_MAX);
+  p.StepEngines();
+  p.now += 501'000'000;
+  p.StepEngines();  // sent again
+  p.b_qp.Receive(p.b->At(p.dst, 8));
+  p.network.Deliver(p.ab, true, SIZE_MAX);
+  p.Run();
+  ExpectAllGood(p.a_cq.PollAll(), 1);
+  EXPECT_EQ(p.a->Counter("rnr_stalls"), 1u);
+  p.a_qp.Write(p.Dst(64), p.b->rkey, p.a->At(p.src, 8), CqeMode::kAlways);
+  p.a_qp.Ring();
+  p.Pass(10'000);
+  ExpectAllGood(p.a_cq.PollAll(), 1);
+}
+
 }  // namespace
 }  // namespace hyperloop::softrnic

@@ -120,6 +120,7 @@ void Engine::Impl::PopSent(Qp& qp) {
   const SentPacket packet = std::move(r.sent.front());
   Inflight* const entry = FirstUnanswered(qp);
   r.sent.pop_front();
+  r.rnr_until_ns = 0;  // another copy of it was taken since the peer had no receive
   ++r.first_psn;
   r.sent_bytes -= packet.bytes;
   if (r.next_sent != 0) --r.next_sent;
