@@ -225,7 +225,8 @@ bool BoundDirectory::TakeVanished(std::string_view name) {
 
 rocksdb::IOStatus BoundDirectory::Agreed(rocksdb::IOStatus error) const {
   if (!error.GetRetryable()) return error;
-  const auto deadline = std::chrono::steady_clock::now() + store_->options().ack_timeout;
+  // Longer than any of them takes: each may bring the group back first, and then be tried.
+  const auto deadline = std::chrono::steady_clock::now() + 3 * store_->options().ack_timeout;
   while (in_flight_.load(std::memory_order_acquire) != 0 &&
          std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

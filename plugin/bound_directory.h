@@ -104,7 +104,7 @@ class BoundDirectory {
   std::atomic<bool> must_reopen{false};
   // `error` as RocksDB gets it. Where one error of an outage asks RocksDB 7.8.3 to resume and
   // another one of the same outage says that it must not, DB::Close can hang, whichever comes
-  // first: a retryable one waits, for ack_timeout at most, until the writes in flight are decided.
+  // first: a retryable one waits until the writes in flight are decided.
   // Not for callers that hold an InFlight.
   rocksdb::IOStatus Agreed(rocksdb::IOStatus error) const;
   rocksdb::IOStatus Error(const Status& status, std::string_view context) const;

@@ -174,8 +174,10 @@ IOStatus LogLaneFile::Truncate(uint64_t size, const IOOptions& options, IODebugC
     size_ = size;  // before the call: what is cut when it fails half-way, too
     for (std::atomic<uint64_t>* end : {&before_last_, &appended_, &confirmed_})
       end->store(std::min(end->load(), size));
+    BoundDirectory::InFlight in_flight(*binding_);
     if (Status status = binding_->Truncate(file_, size); !status.ok()) {
       Fail(ToIOStatus(status, "cannot truncate " + name_), size);
+      in_flight.Decided();
       return Failure();
     }
   }

@@ -76,7 +76,8 @@ struct EngineOptions {
   // A READ of no bytes touches no memory, so it flushes nothing; on: as if it had read one.
   bool zero_byte_read_flushes = false;
   // What a power failure would leave, for tests; told of every store and flush. Null: none, and
-  // nothing on the fast path knows of it. Outlives the engine.
+  // nothing on the fast path knows of it. Outlives the engine. Not with `flusher`: it would take a
+  // flush for done when it begins.
   PersistenceModel* persistence = nullptr;
   // Flushes files for which UmemMapping::waits_for_disk is set. Null: the engine does, and
   // everybody waits. Outlives the engine.

@@ -147,6 +147,7 @@ Result<IdReply> Engine::Impl::RegisterUmem(Context& c, const RegisterUmemArgs& a
   umem->fd = mapping.fd;
   umem->fd_offset = mapping.fd_offset;
   umem->waits_for_disk = mapping.waits_for_disk;
+  umem->flush_failed = std::make_shared<std::atomic<bool>>(false);
   umem->account = c.account;
   const IdReply reply{umem->id, 0};
   c.umems.emplace(umem->id, std::move(umem));

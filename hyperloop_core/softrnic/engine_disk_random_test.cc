@@ -30,12 +30,13 @@ void Store(std::byte* at, uint64_t value) { std::memcpy(at, &value, sizeof(value
 // What a flush makes durable is what the memory held when the flush was asked for. Words only grow.
 class RandomDisk : public Flusher {
  public:
-  void Flush(uint64_t, FileRange range, std::shared_ptr<FlushJob> job) override {
+  bool Flush(uint64_t, FileRange range, std::shared_ptr<FlushJob> job) override {
     // Words that the range covers wholly.
     std::byte* const first = range.begin + (8 - reinterpret_cast<uintptr_t>(range.begin) % 8) % 8;
     Task task{first, {}, std::move(job)};
     for (const std::byte* at = first; at + 8 <= range.end; at += 8) task.words.push_back(Load(at));
     tasks_.push_back(std::move(task));
+    return true;
   }
   void Gone(uint64_t) override {}
   size_t waiting() const { return tasks_.size(); }

@@ -324,7 +324,9 @@ struct Engine::Impl {
   void NoteDirty(Qp& qp, const Segment& segment);
   void FlushRange(Qp& qp, const DirtyRange& range);
   void FlushDirty(Qp& qp);
-  Outcome FlushBehindRead(Qp& qp);
+  bool FlushLater(Qp& qp, FileRange range);
+  void ForgetDirty(Qp& qp);
+  Outcome FlushBehindRead(Qp& qp, bool again);
   static bool Flushing(const Qp& qp) {
     return qp.flush != nullptr && qp.flush->left.load(std::memory_order_acquire) != 0;
   }
@@ -424,6 +426,10 @@ struct Engine::Impl {
   bool CollectDoorbells();
 
   // --- engine_retry.cc
+  // Whether request number `request` of `qp` is tried again because of its peer's disk.
+  static bool WaitedForDisk(const Qp& qp, uint64_t request) {
+    return qp.retry.why == kFlushing && qp.retry.request == request;
+  }
   uint64_t Now() const;
   bool MayTryAgain(Qp& qp, Outcome why, uint64_t request);
   static uint8_t Exhausted(Outcome why);
@@ -446,7 +452,7 @@ struct Engine::Impl {
   bool Deliverable(Qp& qp);
   static bool Answered(const Qp& qp);
   void Deliver(Qp& qp);
-  Outcome DeliverTo(Qp& peer, Inflight& entry);
+  Outcome DeliverTo(Qp& peer, Inflight& entry, bool again);
   void Retransmit(Qp& qp);
   void Acknowledge(Qp& qp);
   void FlushInflight(Qp& qp);
@@ -496,16 +502,17 @@ struct Engine::Impl {
   void CompleteRemote(Qp& qp);
 
   // --- engine_remote_responder.cc
-  void HandleRequest(LinkId from, const Packet& p);
+  void HandleRequest(LinkId from, const Packet& p, HeldRequest* held = nullptr);
   void AcknowledgeLater(LinkId to, Qp& qp, uint32_t psn);
   void HandleDuplicate(LinkId from, Qp& qp, const Packet& p);
-  Outcome RunRequest(Qp& qp, const Packet& p, std::vector<std::byte>* answer);
+  Outcome RunRequest(Qp& qp, const Packet& p, bool again, std::vector<std::byte>* answer);
   Outcome RunSend(Qp& qp, const Packet& p);
   Outcome RunWrite(Qp& qp, const Packet& p);
-  Outcome RunRead(Qp& qp, const Packet& p, std::vector<std::byte>* answer);
+  Outcome RunRead(Qp& qp, const Packet& p, bool again, std::vector<std::byte>* answer);
   void Answer(LinkId to, const Packet& request, PacketType type, uint8_t syndrome, uint32_t length);
   void Hold(LinkId from, Qp& qp, const Packet& p);
-  size_t ServeHeld();
+  size_t ServeHeld(size_t budget);
+  bool ServeHeldOf(Qp& qp, size_t budget, size_t* done);
   void SendAcks();
 
   // --- engine_parts.cc
@@ -523,7 +530,8 @@ struct Engine::Impl {
   Outcome ReceiveWrite(Qp& qp, uint64_t addr, uint32_t rkey, const SegmentList& payload,
                        const ImmData& imm);
   Outcome FindTarget(Qp& peer, const Wqe& wqe, uint64_t bytes, SegmentList* remote);
-  Outcome ServeRead(Qp& qp, uint64_t addr, uint32_t rkey, const SegmentList& to);
+  // `again`: it came to kFlushing before, and nothing of its requester's has run here since.
+  Outcome ServeRead(Qp& qp, uint64_t addr, uint32_t rkey, const SegmentList& to, bool again);
   Outcome ServeAtomic(Qp& qp, uint64_t addr, uint32_t rkey, uint8_t opcode, uint64_t swap_add,
                       uint64_t compare, uint64_t* old);
   [[gnu::cold]] Outcome ReceiveIntoCqe(Qp& qp, const SegmentList& payload, uint8_t cqe_opcode,
@@ -576,7 +584,8 @@ struct Engine::Impl {
   std::map<LinkId, std::vector<uint32_t>> room_wanted;
   std::vector<uint32_t> watched;  // by timers
   std::vector<uint32_t> acks;     // queue pairs with Remote::ack_due
-  std::vector<uint32_t> holding;  // queue pairs with Remote::held
+  std::deque<uint32_t> holding;   // queue pairs with Remote::held
+  uint64_t held_bytes = 0;        // there
   uint64_t services_asked = 0;
   uint64_t timers_ns = 0;      // when CheckTimers looked last
   uint64_t turn_sent = 0;      // packets' bytes in this turn

@@ -77,8 +77,8 @@ void Engine::Impl::StopRemote(Qp& qp) {
   r.next_sent = 0;
   r.kept.clear();
   r.kept_bytes = 0;
+  for (const HeldRequest& each : r.held) held_bytes -= each.bytes;
   r.held.clear();
-  r.held_bytes = 0;
 }
 
 // --- what arrives
@@ -88,7 +88,7 @@ void Engine::Impl::StopRemote(Qp& qp) {
 // each way. Returns how many.
 size_t Engine::Impl::PollLinks(size_t budget) {
   turn_sent = turn_received = 0;
-  size_t done = holding.empty() ? 0 : ServeHeld();
+  size_t done = holding.empty() ? 0 : ServeHeld(budget);
   LinkEvent event;
   while (done < budget && turn_received < kPacketBytes && port->Receive(&event)) {
     ++done;

@@ -232,20 +232,25 @@ void Engine::Impl::FlushRange(Qp& qp, const DirtyRange& range) {
     return;
   }
   const Umem& umem = *range.umem;
-  FileRange file{range.begin, range.end, umem.fd,
-                 umem.fd_offset + static_cast<uint64_t>(range.end - umem.base), umem.owner};
-  if (options.flusher == nullptr || !umem.waits_for_disk) {
-    if (!MakeDurable(file)) qp.flush_failed = true;
-    return;
+  FileRange file{range.begin,       range.end,
+                 umem.fd,           umem.fd_offset + static_cast<uint64_t>(range.end - umem.base),
+                 umem.flush_failed, umem.owner};
+  const bool later = options.flusher != nullptr && umem.waits_for_disk;
+  if (!(later ? FlushLater(qp, std::move(file)) : MakeDurable(file))) qp.flush_failed = true;
+}
+
+// False: there is no room for it.
+bool Engine::Impl::FlushLater(Qp& qp, FileRange range) {
+  try {
+    if (qp.flush == nullptr) qp.flush = std::make_shared<FlushJob>();
+  } catch (const std::bad_alloc&) {
+    return false;
   }
-  if (qp.flush == nullptr) qp.flush = std::make_shared<FlushJob>();
   qp.flushes = true;
-  if (qp.flush->left.load(std::memory_order_relaxed) == kMaxFlushes) {
-    qp.flush_failed = true;
-    return;
-  }
   qp.flush->left.fetch_add(1, std::memory_order_relaxed);
-  options.flusher->Flush(umem.account->client, std::move(file), qp.flush);
+  if (options.flusher->Flush(qp.account->client, std::move(range), qp.flush)) return true;
+  qp.flush->left.fetch_sub(1, std::memory_order_relaxed);
+  return false;
 }
 
 void Engine::Impl::FlushDirty(Qp& qp) {
@@ -254,10 +259,25 @@ void Engine::Impl::FlushDirty(Qp& qp) {
   qp.dirty_count = 0;
 }
 
-// A READ makes durable what arrived on its queue pair before it. kFlushing: it is to come again.
-Outcome Engine::Impl::FlushBehindRead(Qp& qp) {
+// Nothing will ask for a flush of what `qp` wrote. Of files on a disk it is left to the kernel: a
+// client that makes and resets queue pairs would have any number of flushes under way.
+void Engine::Impl::ForgetDirty(Qp& qp) {
+  DirtyRange* const end = std::remove_if(
+      qp.dirty.data(), qp.dirty.data() + qp.dirty_count, [this](const DirtyRange& range) {
+        return options.flusher != nullptr && range.umem->waits_for_disk;
+      });
+  qp.dirty_count = static_cast<uint8_t>(end - qp.dirty.data());
+  if (qp.dirty_count != 0) FlushDirty(qp);
+  qp.flush.reset();
+  qp.flushes = false;
+  qp.flush_failed = false;
+}
+
+// A READ makes durable what arrived on its queue pair before it. kFlushing: it is to come again,
+// and then waits for no more than that.
+Outcome Engine::Impl::FlushBehindRead(Qp& qp, bool again) {
   if (qp.dirty_count == 0 && !qp.flushes) return kOk;
-  FlushDirty(qp);
+  if (!again) FlushDirty(qp);
   if (qp.flushes) {
     if (Flushing(qp)) return kFlushing;
     qp.flush_failed |= qp.flush->failed.load(std::memory_order_relaxed);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -142,6 +143,7 @@ struct Umem {
   int fd = -1;  // of the file behind it, which its user may truncate; -1: cannot happen, or unknown
   uint64_t fd_offset = 0;
   bool waits_for_disk = false;
+  std::shared_ptr<std::atomic<bool>> flush_failed;  // FileRange::failed
   uint32_t faults = 0;
   // Pages of no file, put where the file was truncated, lie from here to there: no key may reach
   // them.
@@ -222,8 +224,6 @@ struct DirtyRange {
   Umem* umem;
 };
 inline constexpr size_t kMaxDirtyRanges = 16;
-// Flushes of one queue pair under way, of files that wait for a disk.
-inline constexpr uint32_t kMaxFlushes = 1024;
 
 // A long WRITE or READ on its way, a turn's bytes at a time; its WQE as it was fetched.
 struct Part {

@@ -86,8 +86,8 @@ Outcome Engine::Impl::NextPart(Qp& qp, Part& part, bool* last) {
     const ImmData imm{*last && part.opcode == rnic::kWqeWriteImm,
                       (part.flags & rnic::kSolicited) != 0, part.imm,
                       static_cast<uint32_t>(local.bytes)};
-    outcome =
-        read ? ServeRead(*peer, addr, rkey, slice) : ReceiveWrite(*peer, addr, rkey, slice, imm);
+    outcome = read ? ServeRead(*peer, addr, rkey, slice, WaitedForDisk(qp, qp.count.wqes_executed))
+                   : ReceiveWrite(*peer, addr, rkey, slice, imm);
   }
   if (outcome != kOk) return outcome;
   for (uint32_t i = 0; i < slice.count; ++i) {

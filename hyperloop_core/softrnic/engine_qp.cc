@@ -175,11 +175,8 @@ void Engine::Impl::ResetQueues(Qp& qp) {
   if (qp.remote != nullptr) StopRemote(qp);
   qp.remote.reset();
   qp.deferred = deferred;
-  if (qp.dirty_count != 0) FlushDirty(qp);
+  ForgetDirty(qp);
   if (options.persistence != nullptr) options.persistence->Gone(qp.qpn);
-  qp.flush.reset();
-  qp.flushes = false;
-  qp.flush_failed = false;
   if (qp.context->uar != nullptr && !qp.responder_only)
     __atomic_store_n(&qp.context->uar->registers[qp.doorbell_index], 0, __ATOMIC_RELAXED);
 }

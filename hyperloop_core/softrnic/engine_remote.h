@@ -16,6 +16,10 @@ namespace hyperloop::softrnic {
 inline constexpr size_t kMaxUnacknowledged = 128;               // packets
 inline constexpr uint64_t kMaxUnacknowledgedBytes = 512 << 10;  // sent, or asked for
 inline constexpr size_t kMaxRemoteInflight = 64;                // WQEs begun and not completed
+// Of all queue pairs together: requests behind READs that wait for a disk. More are dropped, and
+// come again.
+inline constexpr uint64_t kMaxHeldBytes = 4 << 20;
+inline constexpr uint64_t kSignOfLifeNs = 20'000'000;
 
 // Packets are numbered from here, 64 before the numbers wrap: every queue pair gets used to it
 // early.
@@ -38,6 +42,8 @@ struct KeptAnswer {
 // A request that waits for the one before it.
 struct HeldRequest {
   LinkId from = kNoLink;
+  bool flushing = false;  // a READ whose flush has begun
+  uint64_t bytes = 0;     // of payload, here or asked for
   std::vector<std::byte> packet;
 };
 
@@ -73,7 +79,7 @@ struct Remote {
   uint64_t received = 0;     // bytes of a SEND that has begun
   // A READ that waits for a disk, and what came behind it: numbered from `expected` on.
   std::deque<HeldRequest> held;
-  uint64_t held_bytes = 0;
+  uint64_t sign_ns = 0;  // when the requester was told last that this end is at work
   std::deque<KeptAnswer> kept;
   uint64_t kept_bytes = 0;
   bool ack_due = false;

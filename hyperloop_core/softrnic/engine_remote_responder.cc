@@ -40,7 +40,9 @@ void Engine::Impl::Answer(LinkId to, const Packet& request, PacketType type, uin
   if (answer.dest_qpn != 0) port->Send(to, Share(EncodePacket(answer)));
 }
 
-void Engine::Impl::HandleRequest(LinkId from, const Packet& p) {
+// `held`: it is the oldest of those that waited. A READ that has to wait longer stays there.
+void Engine::Impl::HandleRequest(LinkId from, const Packet& p, HeldRequest* held) {
+  const bool again = held != nullptr && std::exchange(held->flushing, false);
   Qp* const qp = qps.Find(p.dest_qpn);
   const bool ours = qp != nullptr && qp->remote != nullptr && qp->remote->granted == p.session &&
                     qp->remote_qpn == p.source_qpn;
@@ -57,17 +59,21 @@ void Engine::Impl::HandleRequest(LinkId from, const Packet& p) {
     r.kept_bytes -= r.kept.front().bytes;
     r.kept.pop_front();
   }
-  if (!r.held.empty()) return Hold(from, *qp, p);
+  if (held == nullptr && !r.held.empty()) return Hold(from, *qp, p);
   const auto ahead = static_cast<int32_t>(p.psn - r.expected);
   if (ahead > 0) return;
   if (ahead < 0) return HandleDuplicate(from, *qp, p);
 
   std::vector<std::byte> answer;
-  const Outcome outcome = RunRequest(*qp, p, &answer);
+  const Outcome outcome = RunRequest(*qp, p, again, &answer);
   fault = 0;
   if (outcome == kFlushing) {
-    holding.push_back(qp->qpn);
-    return Hold(from, *qp, p);
+    if (held == nullptr) {
+      holding.push_back(qp->qpn);
+      Hold(from, *qp, p);
+    }
+    r.held.front().flushing = true;
+    return;
   }
   if (outcome == kRnr) return Answer(from, p, PacketType::kRnrNak, 0, qp->rnr_timer_us);
   r.began = true;
@@ -92,30 +98,56 @@ void Engine::Impl::Hold(LinkId from, Qp& qp, const Packet& p) {
   Remote& r = *qp.remote;
   const auto place = static_cast<int32_t>(p.psn - r.expected);
   if (place < 0) return HandleDuplicate(from, qp, p);
-  if (static_cast<size_t>(place) != r.held.size() || r.held.size() == kMaxUnacknowledged ||
-      r.held_bytes + p.payload.size() > kMaxUnacknowledgedBytes + kPacketBytes)
+  const auto index = static_cast<size_t>(place);
+  if (index < r.held.size()) {
+    r.held[index].from = from;  // where its answer goes: the link may be a new one
     return;
-  r.held_bytes += p.payload.size();
-  r.held.push_back({from, EncodePacket(p)});
+  }
+  const uint64_t bytes = std::max<uint64_t>(p.length, p.payload.size());
+  if (index != r.held.size() || index == kMaxUnacknowledged ||
+      (index != 0 && held_bytes + bytes > kMaxHeldBytes))
+    return;
+  held_bytes += bytes;
+  r.held.push_back({from, false, bytes, EncodePacket(p)});
 }
 
-// READs whose flush has ended, and what waits behind them. Returns how many.
-size_t Engine::Impl::ServeHeld() {
+// READs whose flush has ended, and what waits behind them, as far as the turn allows. Returns how
+// many.
+size_t Engine::Impl::ServeHeld(size_t budget) {
   size_t done = 0;
-  for (const uint32_t qpn : std::exchange(holding, {})) {
+  for (size_t n = holding.size(); n != 0; --n) {
+    const uint32_t qpn = holding.front();
+    holding.pop_front();
     Qp* const qp = qps.Find(qpn);
     if (qp == nullptr || qp->remote == nullptr || qp->remote->held.empty()) continue;
-    if (Flushing(*qp)) {
-      holding.push_back(qpn);
-      continue;
-    }
-    qp->remote->held_bytes = 0;
-    for (const HeldRequest& each : std::exchange(qp->remote->held, {})) {
-      HandlePacket(each.from, each.packet);
-      ++done;
-    }
+    if (ServeHeldOf(*qp, budget, &done)) holding.push_back(qpn);
   }
   return done;
+}
+
+// True: there are more.
+bool Engine::Impl::ServeHeldOf(Qp& qp, size_t budget, size_t* done) {
+  Remote& r = *qp.remote;
+  while (*done < budget && turn_received < kPacketBytes) {
+    if (Flushing(qp)) {
+      // A requester gives up an end that says nothing.
+      if (const uint64_t now = Now(); now - r.sign_ns >= kSignOfLifeNs) {
+        r.sign_ns = now;
+        AcknowledgeLater(r.held.front().from, qp, r.expected);
+      }
+      return true;
+    }
+    HeldRequest& next = r.held.front();
+    turn_received += TurnCost(next.packet.size());
+    ++*done;
+    HandleRequest(next.from, *ParsePacket(next.packet), &next);
+    if (r.held.empty()) return false;  // the queue pair failed
+    if (next.flushing) continue;
+    held_bytes -= next.bytes;
+    r.held.pop_front();
+    if (r.held.empty()) return false;
+  }
+  return true;
 }
 
 // The end of the turn acknowledges the newest of those that were run or came again in it.
@@ -141,7 +173,8 @@ void Engine::Impl::HandleDuplicate(LinkId from, Qp& qp, const Packet& p) {
 }
 
 // `answer`: the packet, of a READ or atomic that ran.
-Outcome Engine::Impl::RunRequest(Qp& qp, const Packet& p, std::vector<std::byte>* answer) {
+Outcome Engine::Impl::RunRequest(Qp& qp, const Packet& p, bool again,
+                                 std::vector<std::byte>* answer) {
   Remote& r = *qp.remote;
   if (r.received != 0 && p.type != PacketType::kSend)  // in the middle of a SEND
     return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
@@ -159,7 +192,7 @@ Outcome Engine::Impl::RunRequest(Qp& qp, const Packet& p, std::vector<std::byte>
   if (r.kept.size() >= kMaxUnacknowledged ||
       r.kept_bytes > kMaxUnacknowledgedBytes + kMaxUnacknowledged * kPacketHeaderBytes)
     return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
-  if (p.type == PacketType::kRead) return RunRead(qp, p, answer);
+  if (p.type == PacketType::kRead) return RunRead(qp, p, again, answer);
   const bool add = p.type == PacketType::kFetchAdd;
   uint64_t old = 0;
   const Outcome outcome =
@@ -202,7 +235,7 @@ Outcome Engine::Impl::RunWrite(Qp& qp, const Packet& p) {
                       {imm && last, (p.flags & kPacketSolicited) != 0, p.imm, p.total});
 }
 
-Outcome Engine::Impl::RunRead(Qp& qp, const Packet& p, std::vector<std::byte>* answer) {
+Outcome Engine::Impl::RunRead(Qp& qp, const Packet& p, bool again, std::vector<std::byte>* answer) {
   if (p.offset == 0 && p.length != p.total &&
       ((qp.access & rnic::kRemoteRead) == 0 ||
        Translate(rkeys.Find(p.rkey), qp.pd, p.addr, p.total, rnic::kRemoteRead) == nullptr))
@@ -213,7 +246,7 @@ Outcome Engine::Impl::RunRead(Qp& qp, const Packet& p, std::vector<std::byte>* a
   EncodeHeader(reply, answer->data());
   SegmentList to;
   to.Add(answer->data() + kPacketHeaderBytes, p.length, nullptr);
-  const Outcome outcome = ServeRead(qp, p.addr, p.rkey, to);
+  const Outcome outcome = ServeRead(qp, p.addr, p.rkey, to, again);
   if (outcome == kOk && p.total != 0 && p.offset + p.length == p.total)
     ++qp.count.read_responses_nonzero;
   return outcome;

@@ -175,7 +175,8 @@ Outcome Engine::Impl::Request(Qp& qp, const Wqe& wqe, uint32_t* bytes) {
         return kNoAnswer;
       if (local.bytes > kTurnBytes) [[unlikely]]
         return StartParts(qp, *peer, wqe, local);
-      outcome = ServeRead(*peer, LoadBe64(body), LoadBe32(body + 8), local);
+      outcome = ServeRead(*peer, LoadBe64(body), LoadBe32(body + 8), local,
+                          WaitedForDisk(qp, qp.count.wqes_executed));
       if (outcome == kOk) {
         ++qp.count.reads;
         if (local.bytes != 0) ++peer->count.read_responses_nonzero;

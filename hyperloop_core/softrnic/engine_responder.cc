@@ -222,16 +222,17 @@ Outcome Engine::Impl::FindTarget(Qp& peer, const Wqe& wqe, uint64_t bytes, Segme
   return kOk;
 }
 
-Outcome Engine::Impl::ServeRead(Qp& qp, uint64_t addr, uint32_t rkey, const SegmentList& to) {
+Outcome Engine::Impl::ServeRead(Qp& qp, uint64_t addr, uint32_t rkey, const SegmentList& to,
+                                bool again) {
   if ((qp.access & rnic::kRemoteRead) == 0) [[unlikely]]
     return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
-  if (to.bytes == 0) return options.zero_byte_read_flushes ? FlushBehindRead(qp) : kOk;
+  if (to.bytes == 0) return options.zero_byte_read_flushes ? FlushBehindRead(qp, again) : kOk;
   MemoryKey* const key = rkeys.Find(rkey);
   const std::byte* from = Translate(key, qp.pd, addr, to.bytes, rnic::kRemoteRead);
   if (from == nullptr) [[unlikely]]
     return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
   if (qp.dirty_count != 0 || qp.flushes) [[unlikely]]
-    if (const Outcome outcome = FlushBehindRead(qp); outcome != kOk) return outcome;
+    if (const Outcome outcome = FlushBehindRead(qp, again); outcome != kOk) return outcome;
   for (uint32_t i = 0; i < to.count; ++i) {
     CopyBytes(to.list[i].at, from, to.list[i].length);
     from += to.list[i].length;

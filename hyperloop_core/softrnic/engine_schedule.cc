@@ -240,7 +240,7 @@ void Engine::Impl::Deliver(Qp& qp) {
   } else if (!HasAnswer(entry.opcode) && !entry.gathered && !Gather(qp, entry, &entry.payload)) {
     entry.outcome = MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
   } else {
-    entry.outcome = DeliverTo(*peer, entry);
+    entry.outcome = DeliverTo(*peer, entry, WaitedForDisk(qp, /*request=*/0));
   }
   if (entry.outcome >= kNoEnd) {
     if (MayTryAgain(qp, entry.outcome, /*request=*/0)) return;
@@ -255,7 +255,7 @@ void Engine::Impl::Deliver(Qp& qp) {
 }
 
 // The responder's half. A loopback queue pair may go into error here, but its entries stay.
-Outcome Engine::Impl::DeliverTo(Qp& peer, Inflight& entry) {
+Outcome Engine::Impl::DeliverTo(Qp& peer, Inflight& entry, bool again) {
   const std::byte* const body = entry.wqe.data() + rnic::kSegmentBytes;
   const bool solicited = (entry.flags & rnic::kSolicited) != 0;
   SegmentList list;
@@ -281,7 +281,7 @@ Outcome Engine::Impl::DeliverTo(Qp& peer, Inflight& entry) {
     if (bytes > kMaxMessage) return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
     entry.answer.resize(bytes);
     if (bytes != 0) list.Add(entry.answer.data(), static_cast<uint32_t>(bytes), nullptr);
-    const Outcome outcome = ServeRead(peer, LoadBe64(body), LoadBe32(body + 8), list);
+    const Outcome outcome = ServeRead(peer, LoadBe64(body), LoadBe32(body + 8), list, again);
     if (outcome == kOk && bytes != 0) ++peer.count.read_responses_nonzero;
     return outcome;
   }

@@ -6,7 +6,9 @@
 
 namespace hyperloop::softrnic {
 
-bool MakeDurable(const FileRange& range) {
+namespace {
+
+bool Sync(const FileRange& range) {
   // What a file lost within its last page makes no fault, and would be lost silently.
   struct stat info {};
   if (range.fd >= 0 &&
@@ -16,6 +18,15 @@ bool MakeDurable(const FileRange& range) {
   const uintptr_t begin = reinterpret_cast<uintptr_t>(range.begin) & ~(page - 1);
   return msync(reinterpret_cast<void*>(begin), reinterpret_cast<uintptr_t>(range.end) - begin,
                MS_SYNC) == 0;
+}
+
+}  // namespace
+
+bool MakeDurable(const FileRange& range) {
+  if (range.failed != nullptr && range.failed->load(std::memory_order_relaxed)) return false;
+  const bool durable = Sync(range);
+  if (!durable && range.failed != nullptr) range.failed->store(true, std::memory_order_relaxed);
+  return durable;
 }
 
 }  // namespace hyperloop::softrnic

@@ -22,12 +22,15 @@ struct FlushJob {
 struct FileRange {
   std::byte* begin = nullptr;
   std::byte* end = nullptr;
-  int fd = -1;                  // of the file, if it may shrink; `owner` owns it
-  uint64_t file_end = 0;        // where `end` is in the file
+  int fd = -1;            // of the file, if it may shrink; `owner` owns it
+  uint64_t file_end = 0;  // where `end` is in the file
+  // Set once a flush of this mapping failed. The kernel tells of a failed write once, to any of
+  // those who ask, and takes the pages for clean then: no later flush of it can be believed.
+  std::shared_ptr<std::atomic<bool>> failed;
   std::shared_ptr<void> owner;  // of the mapping
 };
 
-// msync. False: it failed, or the file has lost bytes of the range. Any thread.
+// msync. False: it failed, now or before, or the file has lost bytes of the range. Any thread.
 bool MakeDurable(const FileRange& range);
 
 class Flusher {
@@ -35,8 +38,8 @@ class Flusher {
   virtual ~Flusher() = default;
   // Makes `range` durable later, for client number `client`; then sets `job->failed` if that
   // failed, counts `job->left` down by one, and sees to it that the engine runs. Called by the
-  // engine's thread; must not wait.
-  virtual void Flush(uint64_t client, FileRange range, std::shared_ptr<FlushJob> job) = 0;
+  // engine's thread; must not wait. False: it does nothing of that, because too much waits already.
+  virtual bool Flush(uint64_t client, FileRange range, std::shared_ptr<FlushJob> job) = 0;
   // Nothing more comes from this client, until it comes again.
   virtual void Gone(uint64_t client) = 0;
 };

@@ -55,6 +55,8 @@ class ControlServer {
 
   // Counters of `links` are answered too. Before Run; `links` outlives the server.
   void ShowLinks(const LinkServer* links) { links_ = links; }
+  // Clients' mappings that nobody uses any more.
+  std::shared_ptr<UnmapQueue> unmap_queue() const { return unmap_; }
 
   // Serves until Stop; meanwhile the loop must run.
   void Run();

@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <new>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -12,48 +13,64 @@
 
 namespace hyperloop::softrnic {
 
-// What one client has to flush.
+// What one client has to flush. It stays until its thread has nothing to do and the client is gone:
+// one that comes again while its disk hangs finds it.
 struct FlushThreads::Lane {
   struct Task {
     FileRange range;
     std::shared_ptr<FlushJob> job;
   };
   std::deque<Task> tasks;
+  size_t begun = 0;  // not in `tasks` any more, and not done
   std::condition_variable changed;
   bool gone = false;
 };
 
 struct FlushThreads::State {
-  // Runs `lane` until its client is gone; `once`: until it has nothing to do.
-  static void Run(const std::shared_ptr<State>& state, const std::shared_ptr<Lane>& lane,
-                  bool once);
+  // Runs the client's tasks until it is gone; `once`: until there are none.
+  void Run(uint64_t client, const std::shared_ptr<Lane>& lane, bool once);
+  void RunTask(Lane::Task task);
   // Makes the lanes' threads.
   static void MakeThreads(const std::shared_ptr<State>& state);
 
   std::function<bool(const FileRange&)> make_durable;
-  std::mutex mutex;  // guards what follows, and the lanes
-  std::function<void()> wake;
+  std::function<void()> wake, released;
+  std::mutex mutex;  // guards what follows, and the lanes; never held for long
   std::condition_variable changed;
   std::map<uint64_t, std::shared_ptr<Lane>> lanes;
-  std::vector<std::shared_ptr<Lane>> without_thread;
+  std::vector<std::pair<uint64_t, std::shared_ptr<Lane>>> without_thread;
+  size_t tasks = 0;
   bool stopped = false;
+  std::mutex wake_mutex;  // held while `wake` runs: not by the engine's thread, which it wakes
+  bool wakes_nobody = false;
 };
 
-void FlushThreads::State::Run(const std::shared_ptr<State>& state,
-                              const std::shared_ptr<Lane>& lane, bool once) {
-  std::unique_lock<std::mutex> lock(state->mutex);
+void FlushThreads::State::RunTask(Lane::Task task) {
+  if (!make_durable(task.range)) task.job->failed.store(true, std::memory_order_relaxed);
+  task.range.owner.reset();
+  released();
+  if (task.job->left.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  std::lock_guard<std::mutex> lock(wake_mutex);
+  if (!wakes_nobody) wake();
+}
+
+void FlushThreads::State::Run(uint64_t client, const std::shared_ptr<Lane>& lane, bool once) {
+  std::unique_lock<std::mutex> lock(mutex);
   for (;;) {
-    lane->changed.wait(
-        lock, [&] { return once || !lane->tasks.empty() || lane->gone || state->stopped; });
-    if (lane->tasks.empty() || state->stopped) return;
+    lane->changed.wait(lock, [&] { return once || !lane->tasks.empty() || lane->gone || stopped; });
+    if (stopped) return;
+    if (lane->tasks.empty()) {
+      if (lane->gone) lanes.erase(client);
+      return;
+    }
     Lane::Task task = std::move(lane->tasks.front());
     lane->tasks.pop_front();
+    ++lane->begun;
     lock.unlock();
-    if (!state->make_durable(task.range)) task.job->failed.store(true, std::memory_order_relaxed);
-    task.range.owner.reset();
-    const bool last = task.job->left.fetch_sub(1, std::memory_order_acq_rel) == 1;
+    RunTask(std::move(task));
     lock.lock();
-    if (last && !state->stopped) state->wake();
+    --lane->begun;
+    --tasks;
   }
 }
 
@@ -62,20 +79,24 @@ void FlushThreads::State::MakeThreads(const std::shared_ptr<State>& state) {
   for (;;) {
     state->changed.wait(lock, [&] { return !state->without_thread.empty() || state->stopped; });
     if (state->stopped) return;
-    const std::shared_ptr<Lane> lane = std::move(state->without_thread.back());
+    const auto [client, lane] = std::move(state->without_thread.back());
     state->without_thread.pop_back();
     lock.unlock();
     bool made = true;
     try {
-      std::thread([state, lane] { Run(state, lane, /*once=*/false); }).detach();
-    } catch (const std::system_error&) {  // the system's limit of threads: in turn, here
+      std::thread([state, client = client, lane = lane] {
+        state->Run(client, lane, /*once=*/false);
+      }).detach();
+    } catch (
+        const std::system_error&) {  // the system's limit of threads: here, one after the other
       made = false;
-      Run(state, lane, /*once=*/true);
+      state->Run(client, lane, /*once=*/true);
     }
     lock.lock();
-    if (!made && !lane->gone) state->without_thread.push_back(lane);
+    if (made) continue;
+    if (!lane->gone || !lane->tasks.empty()) state->without_thread.push_back({client, lane});
     // Until there are threads again, not as fast as the processor can.
-    if (!made) state->changed.wait_for(lock, std::chrono::milliseconds(1));
+    state->changed.wait_for(lock, std::chrono::milliseconds(1));
   }
 }
 
@@ -86,28 +107,44 @@ FlushThreads::FlushThreads(std::function<bool(const FileRange&)> make_durable)
 
 FlushThreads::~FlushThreads() { Stop(); }
 
-void FlushThreads::Start(std::function<void()> wake) {
+void FlushThreads::Start(std::function<void()> wake, std::function<void()> released) {
   state_->wake = std::move(wake);
+  state_->released = std::move(released);
   std::thread([state = state_] { State::MakeThreads(state); }).detach();
 }
 
 void FlushThreads::Stop() {
-  std::lock_guard<std::mutex> lock(state_->mutex);
-  state_->stopped = true;
-  state_->changed.notify_all();
-  for (auto& [client, lane] : state_->lanes) lane->changed.notify_all();
+  {
+    std::lock_guard<std::mutex> lock(state_->mutex);
+    state_->stopped = true;
+    state_->changed.notify_all();
+    for (auto& [client, lane] : state_->lanes) lane->changed.notify_all();
+  }
+  std::lock_guard<std::mutex> lock(state_->wake_mutex);
+  state_->wakes_nobody = true;
 }
 
-void FlushThreads::Flush(uint64_t client, FileRange range, std::shared_ptr<FlushJob> job) {
+bool FlushThreads::Flush(uint64_t client, FileRange range, std::shared_ptr<FlushJob> job) try {
   std::lock_guard<std::mutex> lock(state_->mutex);
-  std::shared_ptr<Lane>& lane = state_->lanes[client];
-  if (lane == nullptr) {
-    lane = std::make_shared<Lane>();
-    state_->without_thread.push_back(lane);
+  auto found = state_->lanes.find(client);
+  if (state_->tasks >= kMaxTasks ||
+      (found == state_->lanes.end() && state_->lanes.size() >= kMaxClients))
+    return false;
+  if (found == state_->lanes.end()) {
+    state_->without_thread.reserve(state_->without_thread.size() + 1);
+    found = state_->lanes.emplace(client, std::make_shared<Lane>()).first;
+    state_->without_thread.push_back({client, found->second});
     state_->changed.notify_one();
   }
-  lane->tasks.push_back({std::move(range), std::move(job)});
-  lane->changed.notify_one();
+  Lane& lane = *found->second;
+  if (lane.tasks.size() + lane.begun >= kMaxTasksOfClient) return false;
+  lane.tasks.push_back({std::move(range), std::move(job)});
+  ++state_->tasks;
+  lane.gone = false;
+  lane.changed.notify_one();
+  return true;
+} catch (const std::bad_alloc&) {
+  return false;
 }
 
 void FlushThreads::Gone(uint64_t client) {
@@ -116,7 +153,6 @@ void FlushThreads::Gone(uint64_t client) {
   if (lane == state_->lanes.end()) return;
   lane->second->gone = true;
   lane->second->changed.notify_one();
-  state_->lanes.erase(lane);
 }
 
 }  // namespace hyperloop::softrnic

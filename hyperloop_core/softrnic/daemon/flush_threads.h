@@ -2,10 +2,11 @@
 // disk holds up the clients that use it and no other.
 //
 // The threads inherit neither priority nor processor of the engine's thread: one that is made with
-// this object makes them. A disk that hangs keeps its client's thread until it answers; Stop does
-// not wait for that.
+// Start makes them. A disk that hangs keeps its client's thread until it answers; Stop does not
+// wait for that. What is waiting is bounded, since it holds mappings, for each client and for all.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 
@@ -15,16 +16,21 @@ namespace hyperloop::softrnic {
 
 class FlushThreads final : public Flusher {
  public:
+  static constexpr size_t kMaxClients = 256;
+  static constexpr size_t kMaxTasksOfClient = 1024;
+  static constexpr size_t kMaxTasks = 8192;
+
   // `make_durable`: any thread.
   explicit FlushThreads(std::function<bool(const FileRange&)> make_durable = MakeDurable);
   ~FlushThreads() override;
 
-  // Before the first Flush: `wake` is called, by any thread and until Stop, when a job is done.
-  void Start(std::function<void()> wake);
+  // Before the first Flush. Called by any thread: `wake` when a job is done, until Stop; `released`
+  // when a mapping was let go, at any time, which must not refer to what Stop's caller destroys.
+  void Start(std::function<void()> wake, std::function<void()> released);
   // What is not flushed yet is left to the kernel.
   void Stop();
 
-  void Flush(uint64_t client, FileRange range, std::shared_ptr<FlushJob> job) override;
+  bool Flush(uint64_t client, FileRange range, std::shared_ptr<FlushJob> job) override;
   void Gone(uint64_t client) override;
 
  private:

@@ -5,9 +5,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 namespace hyperloop::softrnic {
 namespace {
@@ -23,11 +25,13 @@ FileRange RangeAt(std::byte* byte) {
 class FlushThreadsTest : public ::testing::Test {
  protected:
   FlushThreadsTest() {
-    threads_.Start([this] {
-      std::lock_guard<std::mutex> lock(mutex_);
-      ++wakes_;
-      changed_.notify_all();
-    });
+    threads_.Start(
+        [this] {
+          std::lock_guard<std::mutex> lock(mutex_);
+          ++wakes_;
+          changed_.notify_all();
+        },
+        [] {});
   }
   bool MakeDurableByHand(const FileRange& range) {
     std::unique_lock<std::mutex> lock(mutex_);
@@ -44,7 +48,7 @@ class FlushThreadsTest : public ::testing::Test {
   std::shared_ptr<FlushJob> Flush(uint64_t client, std::byte* what) {
     auto job = std::make_shared<FlushJob>();
     job->left = 1;
-    threads_.Flush(client, RangeAt(what), job);
+    EXPECT_TRUE(threads_.Flush(client, RangeAt(what), job));
     return job;
   }
   void WaitFor(const int& count, int least) {
@@ -89,17 +93,30 @@ TEST_F(FlushThreadsTest, AFailureIsToldWhenTheWholeJobIsDone) {
   EXPECT_EQ(wakes_, 1);
 }
 
+// However often a client comes and goes, it has one thread, and no more waiting than is allowed.
 TEST_F(FlushThreadsTest, WhatAClientLeftBehindIsFlushedAndItMayComeAgain) {
   const auto slow = Flush(1, &slow_);
-  const auto left = Flush(1, &fast_);
   WaitFor(begun_, 1);
-  threads_.Gone(1);
-  const auto again = Flush(1, &fast_);
+  std::vector<std::shared_ptr<FlushJob>> left;
+  for (size_t i = 1; i < FlushThreads::kMaxTasksOfClient; ++i) {
+    left.push_back(Flush(1, &fast_));
+    threads_.Gone(1);
+  }
+  auto refused = std::make_shared<FlushJob>();
+  EXPECT_FALSE(threads_.Flush(1, RangeAt(&fast_), refused));
+  Flush(2, &fast_);
   WaitFor(wakes_, 1);
-  EXPECT_EQ(again->left, 0u);
+  EXPECT_EQ(begun_, 2);
   Release();
-  WaitFor(wakes_, 3);
-  EXPECT_EQ(slow->left + left->left, 0u);
+  WaitFor(wakes_, 1 + static_cast<int>(FlushThreads::kMaxTasksOfClient));
+  for (const auto& job : left) EXPECT_EQ(job->left, 0u);
+}
+
+TEST_F(FlushThreadsTest, ClientsAreBounded) {
+  for (uint64_t client = 0; client < FlushThreads::kMaxClients; ++client) Flush(client, &slow_);
+  EXPECT_FALSE(threads_.Flush(1000, RangeAt(&fast_), std::make_shared<FlushJob>()));
+  Release();
+  WaitFor(wakes_, FlushThreads::kMaxClients);
 }
 
 // The daemon ends although a disk does not.
@@ -122,10 +139,16 @@ TEST(MakeDurableTest, AFileThatLostBytesIsNotDurable) {
   ASSERT_NE(at, MAP_FAILED);
   auto* const bytes = static_cast<std::byte*>(at);
   bytes[5000] = std::byte{1};
-  FileRange range{bytes + 5000, bytes + 5010, fd, 5010, nullptr};
+  FileRange range{bytes + 5000, bytes + 5010, fd, 5010, nullptr, nullptr};
   EXPECT_TRUE(MakeDurable(range));
   ASSERT_EQ(ftruncate(fd, 5005), 0);
   EXPECT_FALSE(MakeDurable(range));
+  range.failed = std::make_shared<std::atomic<bool>>(false);
+  EXPECT_FALSE(MakeDurable(range));
+  ASSERT_EQ(ftruncate(fd, 8192), 0);
+  EXPECT_FALSE(MakeDurable(range)) << "what failed once is believed again";
+  range.failed.reset();
+  EXPECT_TRUE(MakeDurable(range));
   range.fd = -1;
   munmap(at, 8192);
   EXPECT_FALSE(MakeDurable(range)) << "nothing is mapped there";

@@ -217,7 +217,7 @@ Status Serve(const Options& options, const std::shared_ptr<Log>& log) {
     loop->Stop();
   });
   if (links != nullptr) links->Start(loop.get());
-  flushes.Start([&loop] { loop->Wake(); });
+  flushes.Start([&loop] { loop->Wake(); }, [unmap = server->unmap_queue()] { unmap->Drain(); });
   // After the threads were made, which would inherit both.
   Status status = cpu >= 0 ? PinTo(cpu) : Status();
   if (status.ok()) {
