@@ -145,7 +145,7 @@ std::function<std::string()> Engine::Counters(ContextId context) {
   return impl_->Counters(*it->second);
 }
 
-void Engine::SetEvict(std::function<void(ContextId, const std::string& why)> evict) {
+void Engine::SetEvict(std::function<void(ContextId, const char* why)> evict) {
   impl_->evict = std::move(evict);
 }
 
@@ -182,7 +182,7 @@ size_t Engine::Run(size_t budget) {
     }
   } catch (const std::bad_alloc&) {
     if (qp == nullptr) throw;
-    e.Evict(*qp->account, "out of memory in a request");
+    e.Evict(*qp->account, kNoMemory);
     ++done;
   }
   if (e.port != nullptr) e.port->Flush();

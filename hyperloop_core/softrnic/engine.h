@@ -29,6 +29,7 @@ class PersistenceModel;
 
 using ContextId = uint32_t;
 inline constexpr ContextId kNoContext = 0;
+inline constexpr size_t kMaxContexts = 1024;  // of an engine
 // Who is behind a context: the daemon gives the contexts of one process one number. They have their
 // turns and their limits together. 0: a client of its own.
 using ClientNumber = uint64_t;
@@ -137,14 +138,15 @@ class Engine {
   Result<CreateCqReply> CreateEventCq(ContextId context, const CreateCqArgs& args,
                                       std::function<void()> notify);
   // Every other command; validates each field. `text` receives kQueryCounters' lines. Out of
-  // memory: the client is evicted.
+  // memory: the client is evicted; std::bad_alloc if there is none to say so either.
   Status Execute(ContextId context, const Command& command, Reply* reply, std::string* text);
   // kQueryCounters in two parts: the counters as they are now, and (by any thread) their lines.
   std::function<std::string()> Counters(ContextId context);
   // `evict` is told, on the engine's thread, of each context of a client that is served no more,
   // and why: its queues are in error, its commands are refused, and whoever opened the context is
-  // to close it. It must not call the engine.
-  void SetEvict(std::function<void(ContextId, const std::string& why)> evict);
+  // to close it. It must neither call the engine nor throw: there may
+  // be no memory. `why` is a literal.
+  void SetEvict(std::function<void(ContextId, const char* why)> evict);
 
   // --- links to engines on other machines
   // ----------------------------------------------------------------------------------------------

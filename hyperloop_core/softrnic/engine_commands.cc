@@ -12,7 +12,6 @@ namespace hyperloop::softrnic {
 namespace {
 
 constexpr size_t kMaxHosts = 256;
-constexpr size_t kMaxContexts = 1024;
 constexpr size_t kMaxPds = 256;
 constexpr uint32_t kMaxKeySlots = 1 << 20;
 constexpr uint32_t kMaxLogCqes = 20;
@@ -25,10 +24,10 @@ constexpr ClientNumber kAlone = 1ull << 63;  // and a number of the engine's own
 
 Account& Engine::Impl::AccountOf(ClientNumber client) {
   if (client == 0) client = kAlone | next_context;
-  auto& account = accounts[client];
-  if (account == nullptr) account = std::make_unique<Account>();
-  account->client = client;
-  return *account;
+  auto it = accounts.find(client);
+  if (it == accounts.end()) it = accounts.emplace(client, std::make_unique<Account>()).first;
+  it->second->client = client;
+  return *it->second;
 }
 
 void Engine::Impl::ReleaseAccount(Account& account) {
@@ -39,8 +38,9 @@ void Engine::Impl::ReleaseAccount(Account& account) {
   accounts.erase(account.client);
 }
 
-// Nothing of the client's runs any more; whoever opened its contexts is told to close them.
-void Engine::Impl::Evict(Account& account, const std::string& why) {
+// Nothing of the client's runs any more; whoever opened its contexts is told to close them. Needs
+// no memory.
+void Engine::Impl::Evict(Account& account, const char* why) {
   for (Context* c : open) {
     if (c->account != &account || c->evicted) continue;
     c->evicted = true;
@@ -73,18 +73,29 @@ Result<ContextId> Engine::Impl::OpenContext(const std::string& name, UarPage* ua
     std::memcpy(&host->gid[8], &number, sizeof(number));
     it = hosts.emplace(name, std::move(host)).first;
   }
-  auto c = std::make_unique<Context>();
-  c->id = next_context++;
-  c->account = &AccountOf(client);
-  c->host = it->second.get();
-  c->uar = uar;
-  ++c->host->contexts, ++c->account->contexts;
+  Host& host = *it->second;
+  const ContextId id = next_context++;
+  Account* account = nullptr;
+  try {
+    account = &AccountOf(client);
+    auto owned = std::make_unique<Context>();
+    Context& c = *owned;
+    c.id = id;
+    c.account = account;
+    c.host = &host;
+    c.uar = uar;
+    open.reserve(open.size() + 1);
+    contexts.emplace(id, std::move(owned));
+    open.push_back(&c);
+  } catch (const std::bad_alloc&) {
+    if (host.contexts == 0) hosts.erase(it);
+    if (account != nullptr && account->contexts == 0) accounts.erase(account->client);
+    throw;
+  }
+  ++host.contexts, ++account->contexts;
   *reply = {};
-  std::copy(c->host->gid.begin(), c->host->gid.end(), reply->gid);
-  reply->uar_id = c->id;
-  const ContextId id = c->id;
-  open.push_back(c.get());
-  contexts.emplace(id, std::move(c));
+  std::copy(host.gid.begin(), host.gid.end(), reply->gid);
+  reply->uar_id = id;
   return id;
 }
 

@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstring>
 #include <deque>
+#include <new>
 #include <random>
 #include <utility>
 
@@ -244,6 +245,9 @@ inline uint64_t RingBytes(const Umem& umem, uint64_t offset, uint64_t length) {
   return bits == 0 ? 0 : RingBytesOfAny(umem, offset, length);
 }
 
+// Why a client is evicted.
+inline constexpr char kNoMemory[] = "out of memory in a request";
+
 struct Engine::Impl {
   explicit Impl(EngineOptions o);
 
@@ -253,7 +257,7 @@ struct Engine::Impl {
   Account& AccountOf(ClientNumber client);
   bool CloseContextPart(ContextId id, size_t objects);
   void ReleaseAccount(Account& account);
-  void Evict(Account& account, const std::string& why);
+  void Evict(Account& account, const char* why);
   Result<IdReply> RegisterUmem(Context& c, const RegisterUmemArgs& args, UmemMapping mapping);
   Status Execute(Context& c, const Command& command, Reply* reply, std::string* text);
   Status FreeUmem(Context& c, uint32_t id);
@@ -463,10 +467,20 @@ struct Engine::Impl {
 
   // --- engine_links.cc: sessions, events, timers of queue pairs with a remote peer
   Status AddPeer(const std::string& host, LinkId link);
+  // Out of memory in `run` for `qp` ends its client.
+  template <class F>
+  void ForRemote(Qp& qp, F&& run) {
+    try {
+      run();
+    } catch (const std::bad_alloc&) {
+      Evict(*qp.account, kNoMemory);
+    }
+  }
   LinkId RouteTo(const GidBytes& gid) const;
   Status CheckRoute(const ModifyQpArgs& args) const;
   size_t PollLinks(size_t budget);
   void HandlePacket(LinkId from, std::span<const std::byte> bytes);
+  void Dispatch(LinkId from, const Packet& packet);
   void HandleLinkUp(LinkId link);
   void HandleRoom(LinkId link);
   bool LinkTakes(Qp& qp);
@@ -494,6 +508,7 @@ struct Engine::Impl {
   void PumpLater(Qp& qp);
   bool PackNext(Qp& qp, Inflight& entry);
   void HandleAnswer(LinkId from, const Packet& p);
+  void TakeAnswers(Qp& qp, const Packet& p);
   void PopSent(Qp& qp);
   bool TakeRemoteAnswer(Qp& qp, Inflight& entry, const Packet& p);
   Inflight* FirstUnanswered(Qp& qp);
@@ -503,6 +518,7 @@ struct Engine::Impl {
 
   // --- engine_remote_responder.cc
   void HandleRequest(LinkId from, const Packet& p, HeldRequest* held = nullptr);
+  void RunNext(LinkId from, Qp& qp, const Packet& p, bool again);
   void AcknowledgeLater(LinkId to, Qp& qp, uint32_t psn);
   void HandleDuplicate(LinkId from, Qp& qp, const Packet& p);
   Outcome RunRequest(Qp& qp, const Packet& p, bool again, std::vector<std::byte>* answer);
@@ -541,7 +557,7 @@ struct Engine::Impl {
 
   // --- state
   EngineOptions options;
-  std::function<void(ContextId, const std::string&)> evict;
+  std::function<void(ContextId, const char*)> evict;
   bool slow = false;      // single steps chosen by SlowStep
   bool deferred = false;  // requests and answers travel: Inflight
   uint16_t overrun_blocks =

@@ -112,7 +112,7 @@ size_t Engine::Impl::PollLinks(size_t budget) {
     to_pump.pop_front();
     if (qp == nullptr || qp->remote == nullptr) continue;
     qp->remote->pumping = false;
-    Pump(*qp);
+    ForRemote(*qp, [&] { Pump(*qp); });
   }
   if (!watched.empty() && CheckTimers()) ++done;
   return done;
@@ -121,32 +121,37 @@ size_t Engine::Impl::PollLinks(size_t budget) {
 // A packet that is no packet was made by a peer that is none: dropped; the port has logged it, or
 // closed the link.
 void Engine::Impl::HandlePacket(LinkId from, std::span<const std::byte> bytes) {
-  const Result<Packet> packet = ParsePacket(bytes);
-  if (!packet.ok()) return;
-  switch (packet->type) {
+  try {
+    if (const Result<Packet> packet = ParsePacket(bytes); packet.ok()) Dispatch(from, *packet);
+  } catch (const std::bad_alloc&) {  // it has changed nothing: as if it was lost on its way
+  }
+}
+
+void Engine::Impl::Dispatch(LinkId from, const Packet& packet) {
+  switch (packet.type) {
     case PacketType::kConnect:
-      return HandleConnect(from, *packet);
+      return HandleConnect(from, packet);
     case PacketType::kAccept:
     case PacketType::kRefuse:
-      return HandleSession(from, *packet);
+      return HandleSession(from, packet);
     case PacketType::kSend:
     case PacketType::kWrite:
     case PacketType::kRead:
     case PacketType::kCompareSwap:
     case PacketType::kFetchAdd:
-      return HandleRequest(from, *packet);
+      return HandleRequest(from, packet);
     case PacketType::kAck:
     case PacketType::kReadResponse:
     case PacketType::kAtomicResponse:
     case PacketType::kNak:
     case PacketType::kRnrNak:
-      return HandleAnswer(from, *packet);
+      return HandleAnswer(from, packet);
     case PacketType::kServiceRequest:
-      return HandleServiceRequest(from, *packet);
+      return HandleServiceRequest(from, packet);
     case PacketType::kServiceReply:
-      return HandleServiceReply(from, *packet);
+      return HandleServiceReply(from, packet);
     case PacketType::kServiceRelease:
-      return HandleServiceRelease(*packet);
+      return HandleServiceRelease(packet);
   }
 }
 
@@ -157,23 +162,25 @@ void Engine::Impl::HandleLinkUp(LinkId link) {
   qps.ForEach([&](Qp& qp) {
     if (qp.remote == nullptr || qp.remote->link != link) return;
     qp.remote->waiting = false;
-    if (qp.remote->phase == Remote::Phase::kConnecting) SendConnect(qp);
-    if (qp.remote->phase != Remote::Phase::kOpen) return;
-    qp.remote->next_sent = 0;
-    PumpLater(qp);
+    ForRemote(qp, [&] {
+      if (qp.remote->phase == Remote::Phase::kConnecting) SendConnect(qp);
+      if (qp.remote->phase != Remote::Phase::kOpen) return;
+      qp.remote->next_sent = 0;
+      PumpLater(qp);
+    });
   });
 }
 
 void Engine::Impl::HandleRoom(LinkId link) {
-  for (const uint32_t qpn : std::exchange(room_wanted[link], {})) {
+  const auto wanted = room_wanted.find(link);
+  if (wanted == room_wanted.end()) return;
+  for (const uint32_t qpn : std::exchange(wanted->second, {})) {
     Qp* const qp = qps.Find(qpn);
     if (qp == nullptr || qp->remote == nullptr) continue;
     qp->remote->waiting = false;
-    if (qp->remote->phase == Remote::Phase::kConnecting) {
-      SendConnect(*qp);
-    } else {
-      PumpLater(*qp);
-    }
+    ForRemote(*qp, [&] {
+      qp->remote->phase == Remote::Phase::kConnecting ? SendConnect(*qp) : PumpLater(*qp);
+    });
   }
 }
 
@@ -244,7 +251,7 @@ void Engine::Impl::HandleSession(LinkId from, const Packet& p) {
   r.phase = Remote::Phase::kOpen;
   r.session = p.addr;
   r.progress_ns = Now();
-  PumpLater(*qp);
+  ForRemote(*qp, [&] { PumpLater(*qp); });
 }
 
 // --- timeouts
@@ -275,7 +282,7 @@ bool Engine::Impl::CheckTimers() {
       watched.pop_back();
       continue;
     }
-    any |= TimerDue(*qp, now);
+    ForRemote(*qp, [&] { any |= TimerDue(*qp, now); });
     ++i;
   }
   return any;

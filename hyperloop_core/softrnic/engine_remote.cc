@@ -143,46 +143,52 @@ void Engine::Impl::HandleAnswer(LinkId from, const Packet& p) {
   Remote& r = *qp->remote;
   if (r.link != from || r.phase != Remote::Phase::kOpen || p.session != r.session) return;
   ++qp->count.link_packets_received;
+  ForRemote(*qp, [&] { TakeAnswers(*qp, p); });
+}
+
+// What a packet of the session says: the answer to one request, and that those before it ran.
+void Engine::Impl::TakeAnswers(Qp& qp, const Packet& p) {
+  Remote& r = *qp.remote;
   const uint32_t before = p.psn - r.first_psn;
   if (before >= r.sent.size() && !(r.halted && before < kMaxUnacknowledged)) return;  // again
   // It has no such session: what it says acknowledges nothing.
   if (p.type == PacketType::kNak && p.syndrome == MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR) {
-    if (!r.sent.empty()) FailSent(*qp, p.syndrome);
+    if (!r.sent.empty()) FailSent(qp, p.syndrome);
     return;
   }
   const auto needs_answer = [&r] { return r.sent.front().type >= PacketType::kRead; };
   for (uint32_t i = 0; i < before && !r.sent.empty(); ++i) {
     if (needs_answer()) return;  // it was lost: asked for again after the timeout
-    PopSent(*qp);
+    PopSent(qp);
   }
   r.progress_ns = Now();
   if (!r.sent.empty()) {
-    Inflight& entry = *FirstUnanswered(*qp);
+    Inflight& entry = *FirstUnanswered(qp);
     switch (p.type) {
       case PacketType::kAck:
         r.rnr_retries = 0;
-        if (!needs_answer()) PopSent(*qp);
+        if (!needs_answer()) PopSent(qp);
         break;
       case PacketType::kReadResponse:
       case PacketType::kAtomicResponse:
         r.rnr_retries = 0;
-        if (TakeRemoteAnswer(*qp, entry, p)) PopSent(*qp);
+        if (TakeRemoteAnswer(qp, entry, p)) PopSent(qp);
         break;
       case PacketType::kNak:
-        FailSent(*qp, p.syndrome);
+        FailSent(qp, p.syndrome);
         return;
       default:  // kRnrNak
         if (r.rnr_until_ns != 0) break;
-        ++qp->count.rnr_stalls;
+        ++qp.count.rnr_stalls;
         r.next_sent = 0;
-        if (qp->rnr_retry != 7 && r.rnr_retries++ >= qp->rnr_retry)
-          return FailSent(*qp, MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR);
+        if (qp.rnr_retry != 7 && r.rnr_retries++ >= qp.rnr_retry)
+          return FailSent(qp, MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR);
         r.rnr_until_ns = Now() + uint64_t{std::max(p.length, 1u)} * 1000;
         break;
     }
   }
-  CompleteRemote(*qp);
-  if (qp->remote != nullptr) PumpLater(*qp);
+  CompleteRemote(qp);
+  if (qp.remote != nullptr) PumpLater(qp);
 }
 
 // Places what a READ or an atomic brought. False: it is not what was asked for, or its place is

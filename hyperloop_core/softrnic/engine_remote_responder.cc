@@ -59,23 +59,29 @@ void Engine::Impl::HandleRequest(LinkId from, const Packet& p, HeldRequest* held
     r.kept_bytes -= r.kept.front().bytes;
     r.kept.pop_front();
   }
-  if (held == nullptr && !r.held.empty()) return Hold(from, *qp, p);
-  const auto ahead = static_cast<int32_t>(p.psn - r.expected);
-  if (ahead > 0) return;
-  if (ahead < 0) return HandleDuplicate(from, *qp, p);
+  ForRemote(*qp, [&] {
+    if (held == nullptr && !r.held.empty()) return Hold(from, *qp, p);
+    const auto ahead = static_cast<int32_t>(p.psn - r.expected);
+    if (ahead < 0) HandleDuplicate(from, *qp, p);
+    if (ahead == 0) RunNext(from, *qp, p, again);
+  });
+}
 
+// The request that the peer's requests have come to.
+void Engine::Impl::RunNext(LinkId from, Qp& qp, const Packet& p, bool again) {
+  Remote& r = *qp.remote;
   std::vector<std::byte> answer;
-  const Outcome outcome = RunRequest(*qp, p, again, &answer);
+  const Outcome outcome = RunRequest(qp, p, again, &answer);
   fault = 0;
   if (outcome == kFlushing) {
-    if (held == nullptr) {
-      holding.push_back(qp->qpn);
-      Hold(from, *qp, p);
+    if (r.held.empty()) {
+      holding.push_back(qp.qpn);
+      Hold(from, qp, p);
     }
     r.held.front().flushing = true;
     return;
   }
-  if (outcome == kRnr) return Answer(from, p, PacketType::kRnrNak, 0, qp->rnr_timer_us);
+  if (outcome == kRnr) return Answer(from, p, PacketType::kRnrNak, 0, qp.rnr_timer_us);
   r.began = true;
   if (outcome != kOk) {
     r.nak_psn = p.psn;
@@ -83,7 +89,7 @@ void Engine::Impl::HandleRequest(LinkId from, const Packet& p, HeldRequest* held
     return Answer(from, p, PacketType::kNak, outcome, 0);
   }
   ++r.expected;
-  if (answer.empty()) return AcknowledgeLater(from, *qp, p.psn);
+  if (answer.empty()) return AcknowledgeLater(from, qp, p.psn);
   r.ack_due = false;  // the answer says it
   const auto bytes = static_cast<uint32_t>(answer.size());
   r.kept.push_back({p.psn, bytes, Share(std::move(answer))});
@@ -120,7 +126,7 @@ size_t Engine::Impl::ServeHeld(size_t budget) {
     holding.pop_front();
     Qp* const qp = qps.Find(qpn);
     if (qp == nullptr || qp->remote == nullptr || qp->remote->held.empty()) continue;
-    if (ServeHeldOf(*qp, budget, &done)) holding.push_back(qpn);
+    if (ServeHeldOf(*qp, budget, &done)) ForRemote(*qp, [&] { holding.push_back(qpn); });
   }
   return done;
 }
@@ -258,11 +264,13 @@ void Engine::Impl::SendAcks() {
     Qp* const qp = qps.Find(qpn);
     if (qp == nullptr || qp->remote == nullptr || !std::exchange(qp->remote->ack_due, false))
       continue;
-    port->Send(qp->remote->ack_link, Share(EncodePacket({.type = PacketType::kAck,
-                                                         .dest_qpn = qp->remote_qpn,
-                                                         .source_qpn = qp->qpn,
-                                                         .session = qp->remote->granted,
-                                                         .psn = qp->remote->ack_psn})));
+    ForRemote(*qp, [&] {
+      port->Send(qp->remote->ack_link, Share(EncodePacket({.type = PacketType::kAck,
+                                                           .dest_qpn = qp->remote_qpn,
+                                                           .source_qpn = qp->qpn,
+                                                           .session = qp->remote->granted,
+                                                           .psn = qp->remote->ack_psn})));
+    });
   }
   acks.clear();
 }

@@ -89,24 +89,26 @@ void Engine::Impl::HandleServiceReply(LinkId from, const Packet& p) {
   if (p.syndrome > static_cast<uint8_t>(Code::kInternal) ||
       (code == Code::kOk && (p.payload.size() < 16 || p.source_qpn == 0)))
     return;
+  ask.answer.assign(p.payload.begin(), p.payload.end());
   ask.answered = true;
   ask.code = code;
   ask.responder = p.source_qpn;
-  ask.answer.assign(p.payload.begin(), p.payload.end());
 }
 
-// The client's queue pair goes, or asks for another service: the other end may forget this one.
+// The client's queue pair goes, or asks for another service: the other end may forget this one. It
+// need not hear of it.
 void Engine::Impl::ReleaseService(Qp& qp) {
-  if (qp.ask == nullptr) return;
-  if (qp.ask->responder != 0 && port->Ready(qp.ask->link)) {
-    port->Send(qp.ask->link, Share({.type = PacketType::kServiceRelease,
-                                    .dest_qpn = qp.ask->responder,
-                                    .source_qpn = qp.qpn,
-                                    .session = qp.ask->nonce,
-                                    .payload = std::as_bytes(std::span(qp.host->gid))}));
+  const std::unique_ptr<ServiceAsk> ask = std::move(qp.ask);
+  if (ask == nullptr || ask->responder == 0 || !port->Ready(ask->link)) return;
+  try {
+    port->Send(ask->link, Share({.type = PacketType::kServiceRelease,
+                                 .dest_qpn = ask->responder,
+                                 .source_qpn = qp.qpn,
+                                 .session = ask->nonce,
+                                 .payload = std::as_bytes(std::span(qp.host->gid))}));
     port->Flush();
+  } catch (const std::bad_alloc&) {  // as if it was lost
   }
-  qp.ask.reset();
 }
 
 // --- the publisher's end
@@ -152,7 +154,12 @@ void Engine::Impl::HandleServiceRequest(LinkId from, const Packet& p) {
     auto made = MakeResponder(it->second, *host->second, gid, p.source_qpn, nullptr);
     if (!made.ok()) return refuse(made.status());
     responder = *made;
-    StartRemote(*responder, kNoLink);
+    try {
+      StartRemote(*responder, kNoLink);
+    } catch (const std::bad_alloc&) {
+      Destroy(*responder);
+      throw;
+    }
     responder->ask_nonce = p.session;
     responder->asked = ++services_asked;
   }

@@ -86,7 +86,8 @@ Result<std::unique_ptr<ControlServer>> ControlServer::Listen(const std::string& 
   HL_RETURN_IF_ERROR(server->Watch(server->listener_.socket.get(), 0, kListener));
   HL_RETURN_IF_ERROR(server->Watch(server->stop_event_.get(), 0, kStop));
   HL_RETURN_IF_ERROR(server->Watch(server->evicted_event_.get(), 0, kEvicted));
-  engine->SetEvict([server = server.get()](ContextId context, const std::string& why) {
+  server->evicted_.reserve(kMaxContexts);
+  engine->SetEvict([server = server.get()](ContextId context, const char* why) {
     const std::lock_guard lock(server->evicted_mutex_);
     server->evicted_.emplace_back(context, why);
     const uint64_t one = 1;
@@ -282,12 +283,13 @@ void ControlServer::Leave(Client& client) {
 void ControlServer::CloseEvicted() {
   uint64_t count;
   [[maybe_unused]] ssize_t n = read(evicted_event_.get(), &count, sizeof count);
-  std::vector<std::pair<ContextId, std::string>> evicted;
-  {
-    const std::lock_guard lock(evicted_mutex_);
-    evicted.swap(evicted_);
-  }
-  for (const auto& [context, why] : evicted) {
+  for (;;) {
+    std::unique_lock lock(evicted_mutex_);
+    if (evicted_.empty()) return;
+    const ContextId context = evicted_.back().first;
+    const char* const why = evicted_.back().second;
+    evicted_.pop_back();
+    lock.unlock();
     const auto found = std::find_if(clients_.begin(), clients_.end(), [&](const auto& entry) {
       return entry.second->context == context;
     });
@@ -316,6 +318,10 @@ void ControlServer::Close(uint64_t id, std::string_view why) {
   if (found == clients_.end()) return;
   Client& client = *found->second;
   if (client.context != kNoContext) {
+    {
+      const std::lock_guard lock(evicted_mutex_);
+      std::erase_if(evicted_, [&](const auto& each) { return each.first == client.context; });
+    }
     log_->Write(LogLevel::kDebug, client.name + " is gone: " + std::string(why));
     bool done = false;
     OnEngine(*client.of, [&] {

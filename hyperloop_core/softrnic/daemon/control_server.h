@@ -117,7 +117,8 @@ class ControlServer {
   std::map<uid_t, uint32_t> connections_;
   UniqueFd evicted_event_;
   std::mutex evicted_mutex_;
-  std::vector<std::pair<ContextId, std::string>> evicted_;  // guarded by evicted_mutex_
+  // Guarded by evicted_mutex_. Of each context one at most, so that it never grows.
+  std::vector<std::pair<ContextId, const char*>> evicted_;
 };
 
 }  // namespace hyperloop::softrnic
