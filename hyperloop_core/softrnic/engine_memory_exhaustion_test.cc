@@ -350,8 +350,13 @@ TEST(EngineMemoryExhaustion, AClientThatIsNotLetInLeavesNothing) {
 // Takes note of what is to be flushed.
 struct Disk final : Flusher {
   std::vector<std::shared_ptr<FlushJob>> jobs;
-  void Flush(uint64_t, FileRange, std::shared_ptr<FlushJob> job) override {
-    jobs.push_back(std::move(job));
+  bool Flush(uint64_t, FileRange, std::shared_ptr<FlushJob> job) override {
+    try {
+      jobs.push_back(std::move(job));
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+    return true;
   }
   void Gone(uint64_t) override {}
   void Finish() {
@@ -359,8 +364,6 @@ struct Disk final : Flusher {
   }
 };
 
-// The queue pair is that of the one who is written to: it is neither stuck nor does it promise what
-// was not flushed.
 TEST(EngineMemoryExhaustion, HostsOfClientsThatAreNotLetInTakeNoPlace) {
   for (size_t number = 1; number < 6; ++number) {
     SCOPED_TRACE(number);
@@ -382,6 +385,8 @@ TEST(EngineMemoryExhaustion, HostsOfClientsThatAreNotLetInTakeNoPlace) {
   }
 }
 
+// The queue pair is that of the one who is written to: it is neither stuck nor does it promise what
+// was not flushed.
 TEST(EngineMemoryExhaustion, AFlushThatCannotBeAskedForIsAFailedRead) {
   bool ended = false;
   for (size_t number = 0; !ended; ++number) {
