@@ -223,15 +223,24 @@ bool BoundDirectory::TakeVanished(std::string_view name) {
   return true;
 }
 
+bool BoundDirectory::NoteManifestFailed() {
+  manifest_failed.store(true);  // before the look: of two at the same time one finds the other
+  if (!log_failed.load()) return false;
+  must_reopen.store(true, std::memory_order_release);
+  return true;
+}
+
 rocksdb::IOStatus BoundDirectory::Agreed(rocksdb::IOStatus error) const {
-  if (!error.GetRetryable()) return error;
+  if (!error.GetRetryable() && !error.IsNoSpace()) return error;
   // Longer than any of them takes: each may bring the group back first, and then be tried.
   const auto deadline = std::chrono::steady_clock::now() + 3 * store_->options().ack_timeout;
   while (in_flight_.load(std::memory_order_acquire) != 0 &&
          std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  if (must_reopen.load(std::memory_order_acquire)) error.SetRetryable(false);
+  if (!must_reopen.load(std::memory_order_acquire)) return error;
+  if (error.IsNoSpace()) return rocksdb::IOStatus::IOError(error.ToString(), "reopen the database");
+  error.SetRetryable(false);
   return error;
 }
 

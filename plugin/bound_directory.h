@@ -109,8 +109,12 @@ class BoundDirectory {
   rocksdb::IOStatus Agreed(rocksdb::IOStatus error) const;
   rocksdb::IOStatus Error(const Status& status, std::string_view context) const;
   // The last change of a MANIFEST failed, and none has succeeded since: RocksDB may be resuming
-  // from that, keeping the log that it has.
+  // from that, keeping the log that it has. True: the log has failed, too, so that the database
+  // must be reopened.
+  bool NoteManifestFailed();
   std::atomic<bool> manifest_failed{false};
+  // The last write of a log failed, and RocksDB has not made another log since.
+  std::atomic<bool> log_failed{false};
 
  private:
   struct Tail {

@@ -144,10 +144,12 @@ IOStatus HyperloopFileSystem::OpenLogLane(const std::string& path, const Place& 
   local_options.use_direct_writes = false;
   local_options.use_mmap_writes = false;
 
+  BoundDirectory::InFlight in_flight(binding);
   Result<FileId> id = reopen ? binding.Lookup(place.name) : binding.Create(place.name, Lane::kLog);
   if (reopen && id.status().code() == Code::kNotFound) id = binding.Create(place.name, Lane::kLog);
   if (!id.ok()) {
-    if (IsManifest(place.name)) binding.manifest_failed.store(true, std::memory_order_release);
+    if (IsManifest(place.name)) binding.NoteManifestFailed();
+    in_flight.Decided();
     return binding.Error(id.status(), "cannot create " + path + " in the group");
   }
 
@@ -330,10 +332,15 @@ IOStatus HyperloopFileSystem::RenameFile(const std::string& from, const std::str
   Status allowed = CheckChange(from, source, Change::kOverwrite);
   if (allowed.ok()) allowed = CheckChange(to, destination, Change::kOverwrite);
   if (!allowed.ok()) return ToIOStatus(allowed, "cannot rename " + from + " to " + to);
-  if (Status before = RenameInGroup(source, destination, from); !before.ok()) {
-    if (destination.name == "CURRENT")
-      destination.binding->manifest_failed.store(true, std::memory_order_release);
-    return ToIOStatus(before, "cannot rename " + from + " to " + to + " in the group");
+  BoundDirectory* const binding =
+      destination.binding != nullptr ? destination.binding.get() : source.binding.get();
+  if (binding != nullptr) {
+    BoundDirectory::InFlight in_flight(*binding);
+    if (Status before = RenameInGroup(source, destination, from); !before.ok()) {
+      if (destination.name == "CURRENT") binding->NoteManifestFailed();
+      in_flight.Decided();
+      return binding->Error(before, "cannot rename " + from + " to " + to + " in the group");
+    }
   }
   IOStatus status = target()->RenameFile(from, to, options, dbg);
   if (!status.ok() || destination.file_class != FileClass::kListed) return status;

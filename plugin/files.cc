@@ -52,7 +52,9 @@ LogLaneFile::LogLaneFile(std::unique_ptr<rocksdb::FSWritableFile>&& local,
       size_(size),
       before_last_(size),
       appended_(size),
-      confirmed_(size) {}
+      confirmed_(size) {
+  if (name_.ends_with(".log")) binding_->log_failed.store(false);
+}
 
 bool LogLaneFile::NothingToFlush(uint64_t kept) {
   // What cannot be told stops the database: that can be reopened, an assertion that fails cannot be
@@ -84,10 +86,14 @@ void LogLaneFile::Fail(IOStatus failure, uint64_t kept) {
   // is back.
   if (!failure.IsIOFenced()) {
     if (kept != kNothingToCut) binding_->AbandonTail(file_, kept);
-    if (manifest_) binding_->manifest_failed.store(true, std::memory_order_release);
-    const bool resumes = name_.ends_with(".log") && (failure.GetRetryable() || failure.IsNoSpace());
+    const bool retryable = failure.GetRetryable() || failure.IsNoSpace();
+    const bool resumes = retryable && name_.ends_with(".log");
+    // Of a log and a MANIFEST that fail at the same time, at least one finds the other's mark.
+    if (resumes) binding_->log_failed.store(true);
     const char* why = nullptr;
-    if (resumes && binding_->manifest_failed.load(std::memory_order_acquire)) {
+    if (manifest_ && binding_->NoteManifestFailed() && retryable) {
+      why = "; the log failed too, and RocksDB would go on with it: ";
+    } else if (resumes && binding_->manifest_failed.load()) {
       why = "; a change of the MANIFEST failed before, so RocksDB would go on with the same log: ";
     } else if (resumes && sync_confirms_ && kept < appended_.load(std::memory_order_acquire)) {
       why = "; bytes that no sync confirmed are cut, which RocksDB may hold in a memtable: ";

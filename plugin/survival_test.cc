@@ -262,6 +262,49 @@ TEST_F(SurvivalTest, ErrorsOfOneOutageAgree) {
   EXPECT_FALSE(listed.GetRetryable()) << listed.ToString();
 }
 
+// The same of a log with something to flush and of a MANIFEST: RocksDB would take the log again
+// that failed, whichever fails first.
+TEST_F(SurvivalTest, ALogAndAManifestThatFailTogetherAreNotResumed) {
+  for (int round = 0; round < 20; ++round) {
+    const bool log_first = round % 2 == 0;
+    SCOPED_TRACE(log_first);
+    TearDown();
+    SetUp();
+    ASSERT_TRUE(Open(Manually()).ok());
+    Put("unflushed", "1");
+    std::unique_ptr<rocksdb::FSWritableFile> manifest;
+    ASSERT_TRUE(
+        fs_->NewWritableFile(Path("MANIFEST-000900"), FileOptions(), &manifest, nullptr).ok());
+    group_->Inject({"append", Code::kTimedOut, true, 0});
+    group_->Inject({"append", Code::kTimedOut, true, 0});
+    const int calls = group_->CallsOf("append");
+    IOStatus of_manifest;
+    rocksdb::Status of_log;
+    const auto fail_log = [&] { of_log = db_->Put(WriteOptions(), "failed", "1"); };
+    const auto fail_manifest = [&] { of_manifest = manifest->Append("x", IOOptions(), nullptr); };
+    std::thread other;
+    group_->BeforeNextAppend([&] {
+      other = log_first ? std::thread(fail_log) : std::thread(fail_manifest);
+      while (group_->CallsOf("append") == calls) std::this_thread::yield();
+    });
+    if (log_first) {
+      fail_manifest();
+    } else {
+      fail_log();
+    }
+    other.join();
+    EXPECT_TRUE(of_manifest.IsIOError());
+    EXPECT_FALSE(of_manifest.GetRetryable()) << of_manifest.ToString();
+    EXPECT_TRUE(of_log.IsIOError());
+    EXPECT_FALSE(db_->Resume().ok()) << of_log.ToString();
+    Close();
+    group_->ForgetFaults();
+    ASSERT_TRUE(Open(Manually()).ok());
+    EXPECT_EQ(Get("unflushed"), "1");
+    Close();
+  }
+}
+
 // With entries in the log itself RocksDB goes on with another one.
 TEST_F(SurvivalTest, LaterWriteOfALogThatFailsIsResumed) {
   listener_ = std::make_shared<RecoveryListener>();
