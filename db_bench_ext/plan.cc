@@ -40,7 +40,7 @@ Status CheckChoices(const Choices& choices) {
       std::any_of(choices.rates.begin(), choices.rates.end(), [](double rate) { return rate > 0; });
   if (paced && choices.wait == WaitMode::kEvent) {
     return InvalidArgument(
-        "--use-notify sleeps until an acknowledgement, and --rate starts operations meanwhile: not "
+        "--use_notify sleeps until an acknowledgement, and --rate starts operations meanwhile: not "
         "both");
   }
   if (std::count(choices.sizes.begin(), choices.sizes.end(), 0) != 0) {

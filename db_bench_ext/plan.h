@@ -50,7 +50,7 @@ Result<Plan> Combine(const Choices& choices);
 // `append` (over sizes, windows 1 and 64), `datapaths` (all four at 1 KB), `raw` (verbs). `all`:
 // each of them. Of `base` the number of operations, time limit and way of waiting are taken.
 Result<Plan> Suite(const std::vector<std::string>& names, const Choices& base);
-// For --help.
+// For messages.
 std::string SuiteNames();
 
 // Bytes that a region needs for the cases.

@@ -31,15 +31,15 @@ Status Check(const RawCase& load, const rnic::Caps& caps) {
   const std::string name(VerbName(load.verb));
   if (load.size == 0) return InvalidArgument("--size 0: a request has at least 1 byte");
   if (load.requests == 0 || load.signal_every == 0) {
-    return InvalidArgument("--requests and --signal-every are at least 1");
+    return InvalidArgument("--requests and --signal_every are at least 1");
   }
   if (load.wait == WaitMode::kEvent && PollsMemory(load.verb)) {
     return InvalidArgument("verb " + name +
-                           " is noticed in memory, without a completion that --use-notify could "
+                           " is noticed in memory, without a completion that --use_notify could "
                            "wait for; use send, write-imm or read");
   }
   if (load.wait == WaitMode::kEvent && !caps.completion_events) {
-    return NotSupported("--use-notify: provider " + caps.provider + " has no completion channels");
+    return NotSupported("--use_notify: provider " + caps.provider + " has no completion channels");
   }
   if (load.inline_data && load.size > caps.max_inline) {
     return InvalidArgument("--inline carries at most " + std::to_string(caps.max_inline) +
@@ -98,7 +98,7 @@ class RawVerbs::End {
     const uint64_t ring = std::bit_ceil(
         uint64_t{blocks} * 2 * (case_.signal_every + 2 * uint64_t{case_.requests}) + 64);
     if (ring > kMaxRing) {
-      return InvalidArgument("--signal-every and --requests need a send queue of " +
+      return InvalidArgument("--signal_every and --requests need a send queue of " +
                              std::to_string(ring) + " blocks, the most is " +
                              std::to_string(kMaxRing));
     }

@@ -151,14 +151,14 @@ TEST_F(RawVerbsTest, CombinationsThatDoNotExistAreRefused) {
   };
   RawCase load = Small(Verb::kWrite);
   load.wait = WaitMode::kEvent;
-  EXPECT_THAT(refusal(load), HasSubstr("--use-notify"));
+  EXPECT_THAT(refusal(load), HasSubstr("--use_notify"));
   load = Small(Verb::kSend);
   load.inline_data = true;
   load.size = client_->caps().max_inline + 1;
   EXPECT_THAT(refusal(load), HasSubstr("--inline carries at most"));
   load = Small(Verb::kSend);
   load.signal_every = 1 << 20;
-  EXPECT_THAT(refusal(load), HasSubstr("--signal-every"));
+  EXPECT_THAT(refusal(load), HasSubstr("--signal_every"));
   load = Small(Verb::kSend);
   load.size = 0;
   EXPECT_THAT(refusal(load), HasSubstr("--size"));

@@ -84,7 +84,7 @@ class Ycsb:
     def command(self, database, over, configuration) -> list[str]:
         return self._base(database, over, configuration.datapath) + [
             "--phase=run", "--step", f"--workload={','.join(self._workloads)}", f"--operations={self._options.ycsb_operations}",
-            f"--max-seconds={self._options.ycsb_seconds}"]
+            f"--max_seconds={self._options.ycsb_seconds}"]
 
     def reader(self) -> ycsb.OutputReader:
         return ycsb.OutputReader()

@@ -11,8 +11,8 @@ SWEEPS = (
     ["--primitive=gwrite", "--flush", "--size=1024", "--window=4,16,64"],
     ["--primitive=gcas,gmemcpy,gflush,append", "--size=1024", "--window=1"],
 )
-RAW_VERBS = ["--raw=all", "--size=64,1024", "--number=20000", "--max-seconds=2"]
-LIMITS = ["--number=20000", "--max-seconds=2"]
+RAW_VERBS = ["--raw=all", "--size=64,1024", "--number=20000", "--max_seconds=2"]
+LIMITS = ["--number=20000", "--max_seconds=2"]
 SLOW_WARMUP = ["--warmup=10"]  # where operations wait for time slices
 
 

@@ -1,37 +1,95 @@
 // hyperloop-ycsb: YCSB's core workloads on RocksDB, replicated or not.
+#include <gflags/gflags.h>
 #include <signal.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <string>
 #include <vector>
 
+#include "command_line/flags.h"
 #include "ycsb/database.h"
 #include "ycsb/phases.h"
 #include "ycsb/report.h"
+
+DEFINE_string(workload, "a",
+              "list, run one after another on one load: a: half updates; b: 5 % updates; c: reads; "
+              "d: reads of the latest, 5 % inserts; e: scans, 5 % inserts; f: half "
+              "read-modify-writes");
+DEFINE_string(db, "", "directory of the database, must be given; loading makes it");
+DEFINE_string(uri, "",
+              "the group that replicates it (hyperloop://…, from hyperloopctl cluster status); "
+              "without it unreplicated");
+DEFINE_string(phase, "both", "load, run, or both");
+DEFINE_uint64(records, 100000, "records to load, or that were loaded");
+DEFINE_uint64(operations, 100000, "operations of a run");
+DEFINE_double(max_seconds, 0,
+              "seconds after which a run ends, even before all operations are done; 0: it does "
+              "not");
+DEFINE_uint32(threads, 1, "threads that issue operations, one at a time each");
+DEFINE_bool(sync, false, "every write synced, as db_bench's --sync");
+DEFINE_uint64(seed, 1, "of the random choices, any number");
+DEFINE_bool(json, false, "one JSON object a phase instead of tables");
+DEFINE_bool(step, false,
+            "wait for a line on standard input before each phase (with --json: after saying that "
+            "it begins)");
 
 namespace hyperloop::ycsb {
 namespace {
 
 using rocksdb::Status;
 
+constexpr char kUsage[] =
+    "YCSB's core workloads on RocksDB.\n"
+    "Loads records of 10 fields of 100 B, then runs operations on them. With --uri the\n"
+    "database is replicated.\n"
+    "Exit status: 0 done; 1 failed, the reason is on stderr; 2 the command line is\n"
+    "wrong; 130 interrupted.";
+
 std::atomic<bool> g_interrupted{false};
 
 struct Arguments {
-  std::vector<std::string> workloads{"a"};
-  std::string phase = "both";
+  std::vector<std::string> workloads;
+  std::string phase;
   std::string directory;
   std::string uri;
-  PhaseOptions phases{.records = 100000, .operations = 100000};
+  PhaseOptions phases;
   bool json = false;
   bool step = false;
 
   bool loads() const { return phase != "run"; }
   bool runs() const { return phase != "load"; }
 };
+
+hyperloop::Result<Arguments> TakeArguments() {
+  using bench::CheckRange;
+  if (!bench::IsGiven("db")) return InvalidArgument("--db must be given");
+  Arguments arguments{.workloads = bench::SplitList(FLAGS_workload),
+                      .phase = FLAGS_phase,
+                      .directory = FLAGS_db,
+                      .uri = FLAGS_uri,
+                      .phases = {.records = FLAGS_records,
+                                 .operations = FLAGS_operations,
+                                 .max_seconds = FLAGS_max_seconds,
+                                 .threads = FLAGS_threads,
+                                 .seed = FLAGS_seed,
+                                 .sync = FLAGS_sync},
+                      .json = FLAGS_json,
+                      .step = FLAGS_step};
+  for (const std::string& name : arguments.workloads) {
+    if (!FindWorkload(name)) {
+      return InvalidArgument("--workload: '" + name + "' is none of a, b, c, d, e, f");
+    }
+  }
+  HL_RETURN_IF_ERROR(bench::CheckWord("phase", FLAGS_phase, {"load", "run", "both"}));
+  HL_RETURN_IF_ERROR(CheckRange("records", FLAGS_records, uint64_t{2}, uint64_t{1} << 40));
+  HL_RETURN_IF_ERROR(CheckRange("operations", FLAGS_operations, uint64_t{1}, uint64_t{1} << 40));
+  HL_RETURN_IF_ERROR(CheckRange("max_seconds", FLAGS_max_seconds, 0.0, 86400.0));
+  HL_RETURN_IF_ERROR(CheckRange("threads", FLAGS_threads, 1u, 1024u));
+  return arguments;
+}
 
 // Ctrl-C ends the phase after the operations under way, and closes the database.
 void WatchSignals() {
@@ -127,52 +185,11 @@ int Main(const Arguments& arguments) {
 }  // namespace hyperloop::ycsb
 
 int main(int argc, char** argv) {
-  hyperloop::ycsb::Arguments arguments;
-  hyperloop::ycsb::PhaseOptions& phases = arguments.phases;
-  CLI::App app(
-      "YCSB's core workloads on RocksDB: loads records of 10 fields of 100 B, then runs operations "
-      "on them. With --uri the database is replicated.",
-      "hyperloop-ycsb");
-  app.add_option("--workload", arguments.workloads,
-                 "list, run one after another on one load: a: half updates; b: 5 % updates; c: "
-                 "reads; d: reads of the latest, 5 % inserts; e: scans, 5 % inserts; f: half "
-                 "read-modify-writes")
-      ->delimiter(',')
-      ->check(CLI::IsMember({"a", "b", "c", "d", "e", "f"}, CLI::ignore_case))
-      ->capture_default_str();
-  app.add_option("--db", arguments.directory, "directory of the database; loading makes it")
-      ->required();
-  app.add_option("--uri", arguments.uri,
-                 "the group that replicates it (hyperloop://…, from hyperloopctl cluster status); "
-                 "default: unreplicated");
-  app.add_option("--phase", arguments.phase, "load, run, or both")
-      ->check(CLI::IsMember({"load", "run", "both"}))
-      ->capture_default_str();
-  app.add_option("--records", phases.records, "records to load, or that were loaded")
-      ->check(CLI::Range(uint64_t{2}, uint64_t{1} << 40))
-      ->capture_default_str();
-  app.add_option("--operations", phases.operations, "operations of the run")
-      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40))
-      ->capture_default_str();
-  app.add_option("--max-seconds", phases.max_seconds,
-                 "a run ends then, even before all operations are done; 0: it does not")
-      ->check(CLI::Range(0.0, 86400.0));
-  app.add_option("--threads", phases.threads, "that issue operations, one at a time each")
-      ->check(CLI::Range(1u, 1024u))
-      ->capture_default_str();
-  app.add_flag("--sync", phases.sync, "every write synced, as db_bench's --sync");
-  app.add_option("--seed", phases.seed, "of the random choices")->capture_default_str();
-  app.add_flag("--json", arguments.json, "one JSON object a phase instead of tables");
-  app.add_flag("--step", arguments.step,
-               "wait for a line on standard input before each phase (with --json: after saying "
-               "that it begins)");
-  app.footer(
-      "Exit status: 0 done; 1 failed, the reason is on stderr; 2 the command line is wrong; 130 "
-      "interrupted.");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
-  return hyperloop::ycsb::Main(arguments);
+  gflags::SetUsageMessage(hyperloop::ycsb::kUsage);
+  gflags::SetVersionString(HYPERLOOP_VERSION);
+  if (const auto status = hyperloop::bench::TakeCommandLine(argc, argv, __FILE__)) return *status;
+  const auto arguments = hyperloop::ycsb::TakeArguments();
+  if (arguments.ok()) return hyperloop::ycsb::Main(*arguments);
+  std::fprintf(stderr, "hyperloop-ycsb: %s\n", arguments.status().message().c_str());
+  return 2;
 }

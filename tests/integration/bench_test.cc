@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -33,14 +34,14 @@ std::set<std::string> OwnClusters() {
 
 std::vector<std::string> Command(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), ProgramPath("hyperloop-bench"));
-  arguments.emplace_back("--no-pin");
+  arguments.emplace_back("--nopin");
   return arguments;
 }
 
 TEST(BenchTest, PrintsAJsonObjectForEachCaseAndLeavesNothing) {
   ChildProcess bench =
       ChildProcess::Spawn(Command({"--primitive=all", "--flush", "--size=128,1024", "--window=1,8",
-                                   "--number=200", "--replicas=2", "--region-size=64M", "--json"}));
+                                   "--number=200", "--replicas=2", "--region_size=64M", "--json"}));
   // gwrite, gmemcpy and append have both sizes, gcas and gflush none; times two windows.
   for (int i = 0; i < (2 + 2 + 2 + 1 + 1) * 2; ++i) {
     const std::string line = bench.ReadLine();
@@ -86,7 +87,7 @@ TEST(BenchTest, ComparesDatapathsInOneRun) {
   const std::vector<std::string> datapaths = {"offload", "fanout", "cpu-polling", "cpu-event"};
   ChildProcess bench = ChildProcess::Spawn(
       Command({"--datapath=offload,fanout,cpu-polling,cpu-event", "--primitive=gwrite", "--flush",
-               "--size=128", "--number=200", "--replicas=2", "--region-size=64M", "--json"}));
+               "--size=128", "--number=200", "--replicas=2", "--region_size=64M", "--json"}));
   for (const std::string& datapath : datapaths) {
     const std::string line = bench.ReadLine();
     const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
@@ -108,8 +109,8 @@ TEST(BenchTest, ComparesDatapathsInOneRun) {
 
 TEST(BenchTest, SleepsForCompletionEventsWhenAsked) {
   ChildProcess bench = ChildProcess::Spawn(
-      Command({"--use-notify", "--primitive=all", "--size=128", "--window=4", "--number=100",
-               "--replicas=2", "--region-size=256M", "--json"}));
+      Command({"--use_notify", "--primitive=all", "--size=128", "--window=4", "--number=100",
+               "--replicas=2", "--region_size=256M", "--json"}));
   for (int i = 0; i < 5; ++i) {
     const std::string line = bench.ReadLine();
     const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
@@ -122,7 +123,7 @@ TEST(BenchTest, SleepsForCompletionEventsWhenAsked) {
 
 TEST(BenchTest, RawVerbsSayHowTheyWerePosted) {
   ChildProcess bench = ChildProcess::Spawn(Command(
-      {"--raw=all", "--inline=no,yes", "--size=64", "--number=50", "--max-seconds=5", "--json"}));
+      {"--raw=all", "--inline=no,yes", "--size=64", "--number=50", "--max_seconds=5", "--json"}));
   for (const std::string verb : {"write", "send", "write-imm", "read", "read-memory"}) {
     for (const bool inlined : {false, true}) {
       const std::string line = bench.ReadLine();
@@ -140,7 +141,7 @@ TEST(BenchTest, RawVerbsSayHowTheyWerePosted) {
 
 TEST(BenchTest, ASuiteRunsItsCases) {
   ChildProcess bench = ChildProcess::Spawn(
-      Command({"--suite=datapaths", "--number=20", "--max-seconds=2", "--json"}));
+      Command({"--suite=datapaths", "--number=20", "--max_seconds=2", "--json"}));
   std::set<std::string> datapaths;
   for (int i = 0; i < 2 * 4 * 2; ++i) {  // group sizes, datapaths, primitives
     const std::string line = bench.ReadLine();
@@ -152,9 +153,9 @@ TEST(BenchTest, ASuiteRunsItsCases) {
   EXPECT_EQ(bench.Wait(), 0);
 }
 
-TEST(BenchTest, WithoutANameTheSuiteHasAllCases) {
+TEST(BenchTest, SuiteAllBeginsWithLatencies) {
   ChildProcess bench =
-      ChildProcess::Spawn(Command({"--suite", "--number=10", "--max-seconds=1", "--json"}));
+      ChildProcess::Spawn(Command({"--suite=all", "--number=10", "--max_seconds=1", "--json"}));
   const nlohmann::json first = nlohmann::json::parse(bench.ReadLine(), nullptr, false);
   ASSERT_TRUE(first.is_object()) << "nothing was measured";
   EXPECT_EQ(first["primitive"], "gwrite");
@@ -183,24 +184,82 @@ TEST(BenchTest, RefusesWhatMakesNoSense) {
       {"--window=0", "--window"},
       {"--window=5000", "--window"},
       {"--replicas=9", "--replicas"},
+      {"--window=", "--window"},
+      {"--rate=-1", "--rate"},
+      {"--number=0", "--number"},
+      {"--warmup=-2", "--warmup"},
+      {"--max_seconds=nan", "--max_seconds"},
+      {"--cpu=4096", "--cpu"},
+      {"--region_size=12Q", "--region_size: '12Q' is no size"},
       {"--raw=multicast", "no verb 'multicast'"},
-      {"--raw=write --use-notify", "--use-notify"},
-      {"--raw=send --inline=yes --size=64K", "--inline carries at most"},
       {"--raw=send --primitive=gcas", "excludes"},
+      {"--raw=send --inline=perhaps", "--inline: 'perhaps' is none of no, yes"},
+      {"--raw=send --provider=carrier-pigeon", "--provider"},
       {"--inline=yes", "requires"},
+      {"--raw=send --device=rxe0", "--device requires --provider"},
       {"--suite=speed", "no suite 'speed'"},
-      {"--suite --size=64", "excludes"},
-      {"--use-notify --rate=100", "--rate"},
-      {"--noise=0", "--noise"},
-      {"--noise --cpu=0", "excludes"},
-      {"--noise --uri=hyperloop://127.0.0.1:1", "excludes"},
-      {"--no-such-flag", "--no-such-flag"},
+      {"--suite", "--suite needs a value"},
+      {"--suite=all --size=64", "excludes"},
+      {"--use_notify --rate=100", "--rate"},
+      {"--noise=1001", "--noise"},
+      {"--noise=10 --cpu=0", "excludes"},
+      {"--noise=10 --uri=hyperloop://127.0.0.1:1", "excludes"},
+      {"--no-such-flag", "no flag --no-such-flag"},
+      {"--flush=perhaps", "--flush='perhaps'"},
+      {"--size=64 1024", "'1024' is no flag"},
+      {"--flagfile=/nonexistent", "/nonexistent cannot be read"},
   };
   for (const auto& [arguments, expected] : refusals) {
+    int status = 0;
+    const std::string said = Said(arguments, &status);
+    EXPECT_THAT(said, HasSubstr(expected)) << arguments;
+    EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << "not even a table's head: " << said;
+    EXPECT_EQ(status, 2) << arguments;
+  }
+  // These the device refuses.
+  for (const auto& [arguments, expected] : {
+           std::pair{"--raw=write --use_notify", "--use_notify"},
+           std::pair{"--raw=send --inline=yes --size=64K", "--inline carries at most"},
+       }) {
     int status = 0;
     EXPECT_THAT(Said(arguments, &status), HasSubstr(expected)) << arguments;
     EXPECT_EQ(status, 2) << arguments;
   }
+}
+
+TEST(BenchTest, FlagsComeFromAFile) {
+  const std::string path = "/dev/shm/bench_test." + std::to_string(::getpid()) + ".flags";
+  std::ofstream(path) << "# raw verbs\n--raw=send\n--size=16\n--number=1000\n--json\n--nopin\n";
+  ChildProcess bench =
+      ChildProcess::Spawn({ProgramPath("hyperloop-bench"), "--flagfile=" + path, "--number=20"});
+  const std::string line = bench.ReadLine();
+  const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
+  ASSERT_TRUE(json.is_object()) << line;
+  EXPECT_EQ(json["primitive"], "verb-send");
+  EXPECT_EQ(json["size"], 16);
+  EXPECT_EQ(json["number"], 20) << "the command line's comes later";
+  EXPECT_EQ(bench.Wait(), 0);
+  std::ofstream(path) << "--raw=send\n--sizes=16\n";
+  int status = 0;
+  EXPECT_THAT(Said("--flagfile=" + path, &status), HasSubstr(path + ":2: no flag --sizes"));
+  EXPECT_EQ(status, 2);
+  fs::remove(path);
+}
+
+TEST(BenchTest, HelpListsEveryFlagAndTheSuites) {
+  ChildProcess bench = ChildProcess::Spawn({ProgramPath("hyperloop-bench"), "--help"});
+  EXPECT_THAT(bench.ReadLine(), HasSubstr("hyperloop-bench: latency and throughput"));
+  std::string text;
+  for (int i = 0; i < 200 && text.find("--version") == std::string::npos; ++i) {
+    text += bench.ReadLine() + "\n";
+  }
+  EXPECT_THAT(text, HasSubstr("latency, windows, groups, append, datapaths, raw; or all"));
+  EXPECT_THAT(text, HasSubstr("--number (uint64, default 100000)"));
+  EXPECT_THAT(text, HasSubstr("--flagfile"));
+  EXPECT_EQ(bench.Wait(), 0);
+  bench = ChildProcess::Spawn({ProgramPath("hyperloop-bench"), "--version"});
+  EXPECT_THAT(bench.ReadLine(), HasSubstr("hyperloop-bench 0."));
+  EXPECT_EQ(bench.Wait(), 0);
 }
 
 class NoisyBenchTest : public ::testing::Test {
@@ -259,9 +318,10 @@ TEST_F(NoisyBenchTest, AnInterruptLeavesNoNoiseRunning) {
 }
 
 TEST_F(NoisyBenchTest, MissingStressNgIsSaid) {
-  ChildProcess bench = ChildProcess::Spawn(
-      {"/bin/sh", "-c",
-       "PATH=/nonexistent exec " + ProgramPath("hyperloop-bench") + " --noise --replicas=1 2>&1"});
+  ChildProcess bench =
+      ChildProcess::Spawn({"/bin/sh", "-c",
+                           "PATH=/nonexistent exec " + ProgramPath("hyperloop-bench") +
+                               " --noise=10 --replicas=1 2>&1"});
   EXPECT_THAT(bench.ReadLine(), HasSubstr("datapath")) << "the table's head";
   EXPECT_THAT(bench.ReadLine(), HasSubstr("install package stress-ng"));
   EXPECT_EQ(bench.Wait(), 1);
@@ -272,7 +332,7 @@ TEST(BenchTest, AnInterruptEndsItInOrder) {
   ChildProcess bench =
       ChildProcess::Spawn(Command({"--size=64", "--number=200,000,000"}));  // a wrong number
   EXPECT_EQ(bench.Wait(), 2);
-  bench = ChildProcess::Spawn(Command({"--number=1000000000", "--region-size=64M"}));
+  bench = ChildProcess::Spawn(Command({"--number=1000000000", "--region_size=64M"}));
   EXPECT_THAT(bench.ReadLine(), HasSubstr("op/s"));
   std::string directory;
   ASSERT_TRUE(Eventually([&] {

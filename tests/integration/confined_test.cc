@@ -86,7 +86,7 @@ TEST_F(ConfinedTest, AGroupWorks) {
   const std::string uri = "hyperloop://" + first + "," + second + "?device=" + Socket() +
                           "&pool=" + folder_ + "/primary.pool";
   auto primary = Confined({ProgramPath("hyperloop-bench"), "--uri", uri, "--primitive=gwrite",
-                           "--flush", "--size=1024", "--number=500", "--no-pin"});
+                           "--flush", "--size=1024", "--number=500", "--nopin"});
   EXPECT_EQ(primary.Wait(), 0);
   for (ChildProcess& replica : replicas_) {
     replica.Signal(SIGTERM);

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -161,7 +162,7 @@ TEST_F(YcsbProgramTest, StepsOnlyWhenToldTo) {
 
 TEST_F(YcsbProgramTest, ARunEndsWhenItsTimeIsOver) {
   ChildProcess ycsb =
-      Start({"--workload=c,a", "--threads=2", "--operations=1000000000", "--max-seconds=0.2"});
+      Start({"--workload=c,a", "--threads=2", "--operations=1000000000", "--max_seconds=0.2"});
   Phase(ycsb, "load", kRecords);
   for (int i = 0; i < 2; ++i) {
     const Json json = Phase(ycsb, "run", 0);
@@ -189,14 +190,46 @@ TEST_F(YcsbProgramTest, RefusesWhatCannotBe) {
   EXPECT_FALSE(fs::exists(database() + "/CURRENT"));
   EXPECT_EQ(Run({"--workload=g"}), 2);
   EXPECT_EQ(Run({"--workload=a,g"}), 2);
-  EXPECT_EQ(Run({"--max-seconds=-1"}), 2);
+  EXPECT_EQ(Run({"--max_seconds=-1"}), 2);
   EXPECT_EQ(Run({}, 1), 2) << "records";
   EXPECT_EQ(Run({"--threads=0"}), 2);
+  EXPECT_EQ(Run({"--operations=0"}), 2);
+  EXPECT_EQ(Run({"--phase=both,run"}), 2);
+  EXPECT_EQ(Run({"--seed=x"}), 2);
+  EXPECT_EQ(Run({"--sync", "true"}), 2) << "a word that is no flag";
+  EXPECT_EQ(Run({"--thread=1"}), 2) << "no such flag";
+  EXPECT_EQ(Run({"--no_key"}), 2) << "librocksdb's flag";
+  EXPECT_EQ(Run({"--uri="}), 2);
   EXPECT_EQ(Run({"--uri=hyperloop://nowhere"}), 2);
   EXPECT_EQ(ChildProcess::Spawn({ProgramPath("hyperloop-ycsb")}).Wait(), 2) << "no --db";
   EXPECT_EQ(Run({"--phase=load"}), 0);
   EXPECT_EQ(Run({"--phase=load"}), 2) << "a database is there";
   EXPECT_EQ(Run({"--phase=run"}, kRecords + 1), 1) << "fewer records than that";
+}
+
+TEST_F(YcsbProgramTest, FlagsComeFromAFile) {
+  const std::string path = folder_ + "/flags";
+  std::ofstream(path) << "# a short one\n--workload=c\n--threads=2\n--sync\n" << kSome << "\n";
+  ChildProcess ycsb = Start({"--flagfile=" + path, "--threads=3"});
+  Phase(ycsb, "load", kRecords);
+  const Json json = Phase(ycsb, "run", kOperations);
+  EXPECT_EQ(ycsb.Wait(), 0);
+  EXPECT_EQ(json["workload"], "c");
+  EXPECT_EQ(json["threads"], 3) << "the command line's comes later";
+  EXPECT_EQ(json["sync"], true);
+  std::ofstream(path) << "--workloads=c\n";
+  EXPECT_EQ(Run({"--flagfile=" + path}), 2) << "an unknown flag in it";
+}
+
+TEST_F(YcsbProgramTest, HelpListsItsFlagsAndNotTheLibraries) {
+  ChildProcess ycsb = ChildProcess::Spawn({ProgramPath("hyperloop-ycsb"), "--help"});
+  std::string text;
+  for (int i = 0; i < 100 && text.find("--version") == std::string::npos; ++i) {
+    text += ycsb.ReadLine() + "\n";
+  }
+  EXPECT_NE(text.find("--records (uint64, default 100000)"), std::string::npos) << text;
+  EXPECT_EQ(text.find("no_key"), std::string::npos) << "librocksdb's flag";
+  EXPECT_EQ(ycsb.Wait(), 0);
 }
 
 TEST_F(YcsbProgramTest, AnInterruptClosesTheDatabase) {
