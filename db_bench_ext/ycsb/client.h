@@ -10,7 +10,7 @@
 #include <array>
 #include <string>
 
-#include "latency_histogram.h"
+#include "measuring/latency_histogram.h"
 #include "ycsb/core_workload.h"
 
 namespace hyperloop::ycsb {

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "case.h"
 #include "hyperloop/core/rnic.h"
-#include "raw_verbs.h"
+#include "primitives/case.h"
+#include "primitives/raw_verbs.h"
 
 namespace hyperloop::bench {
 

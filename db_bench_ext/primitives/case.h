@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "hyperloop/core/group.h"
-#include "latency_histogram.h"
+#include "measuring/latency_histogram.h"
 
 namespace hyperloop::bench {
 

@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
-#include "case.h"
 #include "hyperloop/core/group.h"
+#include "primitives/case.h"
 
 namespace hyperloop::bench {
 

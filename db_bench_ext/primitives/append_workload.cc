@@ -1,4 +1,4 @@
-#include "append_workload.h"
+#include "primitives/append_workload.h"
 
 #include <algorithm>
 #include <chrono>

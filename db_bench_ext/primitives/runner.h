@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string>
 
-#include "plan.h"
-#include "target.h"
+#include "primitives/plan.h"
+#include "primitives/target.h"
 
 namespace hyperloop::bench {
 

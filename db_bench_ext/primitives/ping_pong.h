@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "hyperloop/core/rnic.h"
-#include "latency_histogram.h"
+#include "measuring/latency_histogram.h"
 
 namespace hyperloop::bench {
 

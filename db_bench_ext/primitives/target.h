@@ -9,14 +9,14 @@
 #include <string>
 #include <vector>
 
-#include "affinity.h"
 #include "hyperloop/core/status.h"
 #include "hyperloop/replication/emulated_cluster.h"
 #include "hyperloop/replication/scratch_group.h"
 #include "hyperloop/replication/store.h"
-#include "noise.h"
-#include "report.h"
-#include "workload.h"
+#include "measuring/affinity.h"
+#include "measuring/noise.h"
+#include "primitives/report.h"
+#include "primitives/workload.h"
 
 namespace hyperloop::bench {
 

@@ -1,4 +1,4 @@
-#include "affinity.h"
+#include "measuring/affinity.h"
 
 #include <cerrno>
 #include <string>

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "affinity.h"
 #include "command_line/flags.h"
-#include "plan.h"
-#include "runner.h"
+#include "measuring/affinity.h"
+#include "primitives/plan.h"
+#include "primitives/runner.h"
 
 // --- cases: every combination of what the lists name is one
 

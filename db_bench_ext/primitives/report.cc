@@ -1,4 +1,4 @@
-#include "report.h"
+#include "primitives/report.h"
 
 #include <algorithm>
 #include <cstdio>

@@ -1,5 +1,5 @@
 // Workloads, the ping-pong and the report, on a group in this process.
-#include "workload.h"
+#include "primitives/workload.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "group/chain_fixture.h"
-#include "ping_pong.h"
-#include "report.h"
+#include "primitives/ping_pong.h"
+#include "primitives/report.h"
 
 namespace hyperloop::bench {
 namespace {

@@ -1,4 +1,4 @@
-#include "raw_verbs.h"
+#include "primitives/raw_verbs.h"
 
 #include <poll.h>
 

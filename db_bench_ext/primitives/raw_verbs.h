@@ -12,8 +12,8 @@
 #include <memory>
 #include <string_view>
 
-#include "case.h"
 #include "hyperloop/core/rnic.h"
+#include "primitives/case.h"
 
 namespace hyperloop::bench {
 

@@ -1,5 +1,5 @@
 // Which cases the command line's lists and the suites make.
-#include "plan.h"
+#include "primitives/plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // stress-ng as a companion: it runs where it should, is counted, and ends.
-#include "noise.h"
+#include "measuring/noise.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,8 +11,8 @@
 #include <string>
 #include <thread>
 
-#include "affinity.h"
-#include "cpu_time.h"
+#include "measuring/affinity.h"
+#include "measuring/cpu_time.h"
 
 namespace hyperloop::bench {
 namespace {

@@ -1,4 +1,4 @@
-#include "ping_pong.h"
+#include "primitives/ping_pong.h"
 
 #include <array>
 #include <chrono>

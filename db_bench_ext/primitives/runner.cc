@@ -1,4 +1,4 @@
-#include "runner.h"
+#include "primitives/runner.h"
 
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -7,11 +7,11 @@
 #include <cstdio>
 #include <fstream>
 
-#include "append_workload.h"
 #include "hyperloop/core/softrnic.h"
 #include "hyperloop/core/verbs.h"
-#include "ping_pong.h"
-#include "workload.h"
+#include "primitives/append_workload.h"
+#include "primitives/ping_pong.h"
+#include "primitives/workload.h"
 
 namespace hyperloop::bench {
 namespace {

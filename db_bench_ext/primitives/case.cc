@@ -1,4 +1,4 @@
-#include "case.h"
+#include "primitives/case.h"
 
 #include <string>
 

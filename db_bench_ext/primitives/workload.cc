@@ -1,4 +1,4 @@
-#include "workload.h"
+#include "primitives/workload.h"
 
 #include <algorithm>
 #include <bit>

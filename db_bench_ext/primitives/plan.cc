@@ -1,8 +1,8 @@
-#include "plan.h"
+#include "primitives/plan.h"
 
 #include <algorithm>
 
-#include "workload.h"
+#include "primitives/workload.h"
 
 namespace hyperloop::bench {
 namespace {

@@ -1,14 +1,14 @@
-#include "target.h"
+#include "primitives/target.h"
 
 #include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 
-#include "affinity.h"
-#include "cpu_time.h"
 #include "hyperloop/core/softrnic.h"
 #include "hyperloop/replication/options.h"
+#include "measuring/affinity.h"
+#include "measuring/cpu_time.h"
 
 namespace hyperloop::bench {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "case.h"
-#include "raw_verbs.h"
+#include "primitives/case.h"
+#include "primitives/raw_verbs.h"
 
 namespace hyperloop::bench {
 

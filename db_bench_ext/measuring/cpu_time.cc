@@ -1,4 +1,4 @@
-#include "cpu_time.h"
+#include "measuring/cpu_time.h"
 
 #include <cstdint>
 #include <ctime>

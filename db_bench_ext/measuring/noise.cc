@@ -1,4 +1,4 @@
-#include "noise.h"
+#include "measuring/noise.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -13,7 +13,7 @@
 #include <string>
 #include <thread>
 
-#include "cpu_time.h"
+#include "measuring/cpu_time.h"
 
 namespace hyperloop::bench {
 namespace {

@@ -5,8 +5,8 @@
 #include <atomic>
 #include <string>
 
-#include "case.h"
 #include "hyperloop/replication/store.h"
+#include "primitives/case.h"
 
 namespace hyperloop::bench {
 

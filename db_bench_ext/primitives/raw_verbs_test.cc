@@ -1,12 +1,12 @@
 // Round trips of verbs between two hosts of one software RNIC in this process.
-#include "raw_verbs.h"
+#include "primitives/raw_verbs.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
-#include "report.h"
+#include "primitives/report.h"
 #include "softrnic/embedded.h"
 
 namespace hyperloop::bench {
