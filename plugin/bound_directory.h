@@ -2,13 +2,12 @@
 //
 // Every call of the plugin into a Store goes through here, so that three rules hold at one place:
 // - after a retryable error the next call first brings the group back (Store::Reconnect), at most
-// once per
-//   `reconnect_interval`; in between calls fail at once with the error that broke it;
+//   once per `reconnect_interval`; in between calls fail at once with the error that broke it;
 // - a file whose Append failed has an indeterminate tail in the group. Before anything else is
-// written the tail is cut to
-//   what RocksDB knows to be there: RocksDB gives the failed batch's sequence numbers to the next
-//   one, so both must never be replayed together. While the group has no room for the record that
-//   cuts, only removals, look-ups and syncs pass: they make room, or add nothing;
+//   written the tail is cut to what RocksDB knows to be there: RocksDB gives the failed batch's
+//   sequence numbers to the next one, so both must never be replayed together. While the group has
+//   no room for the record that cuts, only removals, look-ups and syncs pass: they make room, or
+//   add nothing;
 // - kFenced is for good, and everything fails in a forked child.
 //
 // Thread safe. On the append path: two relaxed-cost atomic loads, the count of writes in flight,

@@ -118,7 +118,6 @@ Status ChainGroup::Post(uint64_t m, const Operation& operation) {
 }
 
 // --- acknowledgements
-// -----------------------------------------------------------------------------------------------
 
 const std::byte* ChainGroup::AckEntry(Ticket ticket) const {
   return buffer() + size_t{program_.slot(ticket - 1)} * AckStride(program_.group_size);
@@ -165,7 +164,6 @@ void ChainGroup::ReadResult(Ticket ticket, OperationResult* result) const {
 }
 
 // --- texts
-// -----------------------------------------------------------------------------------------------------
 
 std::string ChainGroup::QueueName(uint32_t qpn) const {
   return qpn == info_.down_qpn ? "the queue to the first replica"

@@ -158,7 +158,6 @@ Status CpuMember::PostReceives(uint32_t first, uint32_t count) {
 }
 
 // --- serving
-// --------------------------------------------------------------------------------------------------
 
 Result<size_t> CpuMember::Turn() {
   if (!failure_.ok()) [[unlikely]]
@@ -298,7 +297,6 @@ Status CpuMember::PostOutgoing() {
 }
 
 // --- the thread
-// -----------------------------------------------------------------------------------------------
 
 // It takes none of the process's signals, and is on its processor before it serves anything.
 Status CpuMember::StartThread() {

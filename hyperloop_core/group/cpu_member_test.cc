@@ -26,7 +26,6 @@ using testing::HasSubstr;
 constexpr uint64_t kRegion = 4096;
 
 // --- messages
-// ----------------------------------------------------------------------------------------------
 
 TEST(CpuMessageTest, CarriesTheOperation) {
   Operation op;
@@ -73,7 +72,6 @@ TEST(CpuMessageTest, RefusesWhatNoPrimarySubmits) {
 }
 
 // --- durability
-// --------------------------------------------------------------------------------------------
 
 struct Persisted {
   uint32_t replica;
@@ -136,7 +134,6 @@ TEST(CpuMemberTest, WhatCannotBeMadeDurableIsNeverAcknowledged) {
 }
 
 // --- a primary that keeps no rule
-// --------------------------------------------------------------------------------------------
 
 TEST(CpuMemberTest, MoreThanAWindowEndsTheMemberNotItsMemory) {
   auto made = Chain::Create({.datapath = Datapath::kCpuPolling,
@@ -160,7 +157,6 @@ TEST(CpuMemberTest, MoreThanAWindowEndsTheMemberNotItsMemory) {
 }
 
 // --- the thread
-// --------------------------------------------------------------------------------------------
 
 template <class Condition>
 bool Within10s(Condition condition) {

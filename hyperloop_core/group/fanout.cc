@@ -113,7 +113,6 @@ Status FanoutGroup::PostTo(uint32_t replica, uint64_t m, const Operation& operat
 }
 
 // --- acknowledgements
-// -----------------------------------------------------------------------------------------------
 
 void FanoutGroup::Take(const rnic::Completion& completion) {
   for (uint32_t i = 0; i < group_size(); ++i) {
@@ -134,7 +133,6 @@ void FanoutGroup::ReadResult(Ticket ticket, OperationResult* result) const {
 }
 
 // --- texts
-// -----------------------------------------------------------------------------------------------------
 
 std::string FanoutGroup::QueueName(uint32_t qpn) const {
   for (uint32_t i = 0; i < group_size(); ++i) {
@@ -155,7 +153,6 @@ std::string FanoutGroup::TimeoutHint() const {
 }
 
 // --- the replica's end
-// ----------------------------------------------------------------------------------------
 
 Result<std::unique_ptr<Member>> FanoutMember::Create(rnic::Device& device,
                                                      rnic::ProtectionDomain& pd,

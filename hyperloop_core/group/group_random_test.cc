@@ -422,8 +422,8 @@ TEST_P(GroupRandomTest, WithoutTheOrderingCheckItDiffers) {
   EXPECT_GT(wrong, 10u);
 }
 
-// RECV m re-arms up's WQEs of an operation that is known to be past them. With a distance of window
-// - 1 that operation need not be acknowledged.
+// RECV m re-arms up's WQEs of an operation that is known to be past them. With a distance of
+// window - 1 that operation need not be acknowledged.
 TEST(OffloadRandomTest, RearmingAnUnacknowledgedOperationBreaks) {
   const uint64_t wrong = CountWrong(20, {.group_size = 2,
                                          .window = 2,

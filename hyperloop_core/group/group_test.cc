@@ -44,7 +44,6 @@ uint64_t Counter(Chain& chain, Chain::Node& node, const std::string& name) {
 }
 
 // --- every group size and several windows
-// ---------------------------------------------------------------------------
 
 struct Shape {
   Datapath datapath;
@@ -199,7 +198,6 @@ INSTANTIATE_TEST_SUITE_P(Datapaths, GroupTest, testing::ValuesIn(kDatapaths),
                          [](const auto& param) { return TestName(param.param); });
 
 // --- tickets, windows
-// -----------------------------------------------------------------------------------------------
 
 TEST_P(GroupTest, TrySubmitIsBusyWhileTheWindowIsFull) {
   const auto chain = MakeChain({.window = 4});
@@ -266,7 +264,6 @@ TEST_P(GroupTest, WaitRefusesTicketsThatWereNeverGivenOut) {
 }
 
 // --- lock
-// -----------------------------------------------------------------------------------------------------------
 
 TEST_P(GroupTest, LockTakesAllOrPutsBack) {
   const auto chain = MakeChain({});
@@ -286,7 +283,6 @@ TEST_P(GroupTest, LockTakesAllOrPutsBack) {
 }
 
 // --- refusals
-// -------------------------------------------------------------------------------------------------------
 
 TEST_P(GroupTest, RefusesBadOperationsAndStartsNothing) {
   const auto chain = MakeChain({.region_size = 4096});
@@ -439,7 +435,6 @@ TEST(DatapathTest, Names) {
 }
 
 // --- honesty
-// --------------------------------------------------------------------------------------------------------
 
 TEST(OffloadTest, ThePrimarySendsEachByteOnceAndEveryHopReadsItsFlush) {
   const auto chain = MakeChain({.group_size = 3, .window = 8});

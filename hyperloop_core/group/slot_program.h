@@ -6,15 +6,18 @@
 // Replica i of a group has three queue pairs. Every WQE is one 64 B block, and N slots fill each
 // ring exactly, so that slot m mod N of operation m lies at the same place in every lap:
 //
-//   up.RQ    N     RECV      scatters the replica's patch over the WQEs below, the rest into the
-//   slot's staging buffer up.SQ    2N    WAIT(up.recv_cq, m) · SEND_EN(local) local.SQ 4N    [WRITE
-//   src→dst | NOP] · [CAS | NOP] · READ seq → word · SEND_EN(down), fenced down.SQ  4N    [WRITE
-//   data | NOP] · [READ flush | NOP] · SEND, fenced · SEND_EN(up → m + lookahead)
-//      tail: 2N    WRITE_IMM · (even slots: SEND_EN(up → m + lookahead), fenced; odd slots: READ of
-//      the ack area)
+//   ring      blocks  slot m
+//   up.RQ     N       RECV: scatters the replica's patch over the WQEs below, the rest into the
+//                     slot's staging buffer
+//   up.SQ     2N      WAIT(up.recv_cq, m) · SEND_EN(local)
+//   local.SQ  4N      [WRITE src→dst | NOP] · [CAS | NOP] · READ seq → word · SEND_EN(down), fenced
+//   down.SQ   4N      [WRITE data | NOP] · [READ flush | NOP] · SEND, fenced ·
+//                     SEND_EN(up → m + lookahead)
+//   at the    2N      WRITE_IMM · SEND_EN(up → m + lookahead), fenced, in even slots;
+//   tail                          READ of the ack area in odd ones
 //
-// RECV m patches every WQE of slot m in local and down, and re-arms the two of operation m −
-// rearm_distance in up for that slot's next lap. `up` never runs past what is re-armed, because
+// RECV m patches every WQE of slot m in local and down, and re-arms the two of operation
+// m − rearm_distance in up for that slot's next lap. `up` never runs past what is re-armed, because
 // slot m itself enables it `lookahead` slots ahead.
 #pragma once
 
@@ -28,7 +31,6 @@
 namespace hyperloop {
 
 // --- blocks of a slot
-// -----------------------------------------------------------------------------------------------
 
 inline constexpr uint32_t kUpBlocks = 2;
 inline constexpr uint32_t kUpWait = 0, kUpEnableLocal = 1;
@@ -37,8 +39,8 @@ inline constexpr uint32_t kLocalCopy = 0, kLocalCas = 1, kLocalRead = 2, kLocalE
 inline constexpr uint32_t kDownBlocks = 4;
 inline constexpr uint32_t kDownWrite = 0, kDownFlush = 1, kDownSend = 2, kDownEnableUp = 3;
 inline constexpr uint32_t kTailBlocks = 2;
-inline constexpr uint32_t kTailAck = 0,
-                          kTailFollow = 1;  // Follow: SEND_EN(up) or READ, by the slot's parity
+// Follow: SEND_EN(up) or READ, by the slot's parity.
+inline constexpr uint32_t kTailAck = 0, kTailFollow = 1;
 
 inline constexpr uint32_t kMinSlots = 8;
 inline constexpr uint32_t kMaxRingBlocks = 32768;
@@ -46,7 +48,6 @@ static_assert(kMaxSlots * kLocalBlocks <= kMaxRingBlocks &&
               kMaxSlots * kDownBlocks <= kMaxRingBlocks);
 
 // --- patches: what a message carries for one replica
-// ----------------------------------------------------------------
 
 // Spans start at byte 0 of a WQE, so that one patch covers the index and opcode (word 0) and what
 // follows them.
@@ -109,12 +110,12 @@ static_assert(offsetof(TailPatch, ack) == 184 && offsetof(TailPatch, follow) == 
 static_assert(offsetof(TailPatch, receive_counter) == kTailPatchBytes - 4);
 
 // --- result area: travels behind the own patch, and ends in the primary's ack area
-// ----------------------------------
 
 struct ReplicaResult {
-  uint64_t original;  // what the CAS found; 0 where none ran
-  uint64_t
-      word;  // the operation's sequence number, copied by the last READ of the replica's local slot
+  // What the CAS found; 0 where none ran.
+  uint64_t original;
+  // The operation's sequence number, copied by the last READ of the replica's local slot.
+  uint64_t word;
 };
 struct ResultHeader {
   uint64_t sequence;  // the ticket
@@ -132,11 +133,10 @@ constexpr uint32_t AckStride(uint32_t group_size) {
 inline constexpr uint32_t kStagingCounter = 4;
 inline constexpr uint32_t kStagingResult = 8;
 inline constexpr uint32_t kMaxReceiveSges = 16;  // a RQ stride of 256 B
-inline constexpr uint32_t kFlushReadBytes =
-    8;  // as librpma does; a READ of no bytes may touch nothing
+// As librpma does; a READ of no bytes may touch nothing.
+inline constexpr uint32_t kFlushReadBytes = 8;
 
 // --- geometry
-// -------------------------------------------------------------------------------------------------------
 
 // What both ends must agree on, and the indexes that follow from it. The other datapaths use the
 // numbers of slots and the result area only.
@@ -157,8 +157,8 @@ struct SlotProgram {
   uint32_t down_blocks(uint32_t position) const {
     return is_tail(position) ? kTailBlocks : kDownBlocks;
   }
-  // The operation whose up WQEs RECV `operation` writes: the next lap of operation −
-  // rearm_distance.
+  // The operation whose up WQEs RECV `operation` writes: the next lap of
+  // operation − rearm_distance.
   uint64_t rearmed(uint64_t operation) const { return operation + lookahead; }
   // Slots whose RECV writes the receive counter: often enough that the RQ never runs out, as 3N/4 ≥
   // window.

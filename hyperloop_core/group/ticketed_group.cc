@@ -113,7 +113,6 @@ Status TicketedGroup::ConnectLoopback() {
 }
 
 // --- submission
-// -----------------------------------------------------------------------------------------------------
 
 Ticket TicketedGroup::Blocker(const Operation& operation) const {
   Ticket blocker = 0;
@@ -195,7 +194,6 @@ Status TicketedGroup::PostCopy(const Operation::Copy& copy) {
 }
 
 // --- acknowledgements
-// -----------------------------------------------------------------------------------------------
 
 void TicketedGroup::Drain() {
   size_t taken = 0, total = 0;

@@ -29,7 +29,6 @@ Status StartCrypto() {
 SecretKey::~SecretKey() { sodium_memzero(bytes_.data(), bytes_.size()); }
 
 // --- Peer
-// -------------------------------------------------------------------------------------
 
 std::string Peer::names() const {
   std::string text;
@@ -50,7 +49,6 @@ bool Peer::Is(std::string_view name, Roles any_of) const {
 }
 
 // --- KeyRing
-// ----------------------------------------------------------------------------------
 
 // What a file held, or was found to suffer from, when it was looked at last; as a hash, so that the
 // secret is kept once.
@@ -162,7 +160,6 @@ std::string KeyRing::TrustCommand(std::string_view name, const PublicKey& key, R
 }
 
 // --- changing the files
-// -----------------------------------------------------------------------
 
 Status MakeIdentity(const std::string& dir, const std::string& name) {
   HL_RETURN_IF_ERROR(StartCrypto());

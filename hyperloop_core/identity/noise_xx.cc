@@ -63,7 +63,6 @@ PublicKey PublicKeyOf(const SecretKey& secret) {
 }
 
 // --- CipherState
-// ------------------------------------------------------------------------------
 
 CipherState::~CipherState() { sodium_memzero(key_.data(), key_.size()); }
 
@@ -96,7 +95,6 @@ bool CipherState::Decrypt(std::span<const std::byte> data, std::span<const std::
 }
 
 // --- NoiseXx
-// ----------------------------------------------------------------------------------
 
 NoiseXx::NoiseXx(bool initiator, std::span<const std::byte> prologue, const KeyPair& own)
     : NoiseXx(initiator, prologue, own, RandomSecret()) {}

@@ -177,7 +177,6 @@ void SecureChannel::Impl::Seal(std::span<const std::byte> body, Bytes* out) {
 }
 
 // --- the introduction
-// -----------------------------------------------------------------------------
 
 Status SecureChannel::Impl::Introduce(std::span<const std::byte> body) {
   const int number = ++taken_;
@@ -320,7 +319,6 @@ void SecureChannel::Impl::Open() {
 }
 
 // --- SecureChannel
-// ----------------------------------------------------------------------------
 
 SecureChannel::SecureChannel(SecureChannelOptions options)
     : impl_(std::make_unique<Impl>(std::move(options))) {}

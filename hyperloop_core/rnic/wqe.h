@@ -102,7 +102,6 @@ struct WqeControl {
 };
 
 // --- send queue
-// -----------------------------------------------------------------------------------------------------
 
 // `segments` counts the control segment: a NOP that takes the place of a longer WQE keeps that
 // one's ds.
@@ -153,7 +152,6 @@ inline std::byte* WqeBlock(std::byte* ring, uint32_t wqebbs, uint16_t index) {
 void CopyToRing(std::byte* ring, uint32_t wqebbs, uint16_t index, const void* wqe, size_t bytes);
 
 // --- receive queue
-// --------------------------------------------------------------------------------------------------
 
 // One RQ entry of `stride` bytes: the SGEs, then a terminator if there is room. SGEs of length 0
 // are left out.
@@ -164,7 +162,6 @@ inline constexpr size_t kReceiveCounterOffset = 0;
 inline constexpr size_t kSendCounterOffset = 4;
 
 // --- completion queue
-// -----------------------------------------------------------------------------------------------
 
 inline constexpr uint8_t kCqeInvalid = MLX5_CQE_INVALID << 4;
 

@@ -3,8 +3,9 @@
 // write for the same values. What the vendor's header has no helper for is stated by hand from its
 // structs, or, for WAIT, SEND_EN and RECV_EN (which it lacks altogether), from public sources:
 //
-//   PCX (Mellanox), struct mlx5_wqe_coredirect_seg { uint64_t rsvd; uint32_t index; uint32_t number
-//   } DPDK, drivers/common/mlx5/mlx5_prm.h: struct mlx5_wqe_qseg { reserved0, reserved1, max_index,
+//   PCX (Mellanox): struct mlx5_wqe_coredirect_seg { uint64_t rsvd; uint32_t index;
+//     uint32_t number }
+//   DPDK, drivers/common/mlx5/mlx5_prm.h: struct mlx5_wqe_qseg { reserved0, reserved1, max_index,
 //     qpn_cqn }; MLX5_OPCODE_SEND_EN 0x17, MLX5_OPCODE_WAIT 0x0f
 //   RedN, src/rdma/mlx5_intf.h: opcodes SEND_ENABLE 0x17, RECV_ENABLE 0x16, CQE_WAIT 0x0f;
 //     set_wait_en_seg

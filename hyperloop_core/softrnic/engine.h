@@ -119,7 +119,6 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   // --- control path
-  // -------------------------------------------------------------------------------------------------
   // A client process attached to `host` (created on first use, gone with its last client; its gid
   // is never given again). `uar` stays valid until CloseContext.
   Result<ContextId> OpenContext(const std::string& host, UarPage* uar, OpenReply* reply,
@@ -149,7 +148,6 @@ class Engine {
   void SetEvict(std::function<void(ContextId, const char* why)> evict);
 
   // --- links to engines on other machines
-  // ----------------------------------------------------------------------------------------------
   // Before the first context is opened. `port` outlives the engine.
   void AttachPort(LinkPort* port);
   // Queue pairs that connect to a queue pair of emulated host `host`, unless that host is attached
@@ -158,7 +156,6 @@ class Engine {
   Status AddPeer(const std::string& host, LinkId link);
 
   // --- data path
-  // ----------------------------------------------------------------------------------------------------
   // Collects doorbells of all contexts and executes up to `budget` steps; returns how many were
   // executed (0: idle). However much the links bring, half of the steps are the queues' own; what
   // links do is counted too, but may exceed the rest.

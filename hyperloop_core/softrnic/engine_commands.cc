@@ -193,7 +193,6 @@ Status Engine::Impl::FreePd(Context& c, uint32_t id) {
 }
 
 // --- memory keys
-// ----------------------------------------------------------------------------------------------------
 
 uint32_t Engine::Impl::RandomRkey() {
   for (;;) {
@@ -288,7 +287,6 @@ Status Engine::Impl::DestroyMkey(Context& c, uint32_t lkey) {
 }
 
 // --- completion queues
-// ----------------------------------------------------------------------------------------------
 
 Status Engine::Impl::CreateCq(Context& c, const CreateCqArgs& a, std::function<void()> notify,
                               CreateCqReply* reply) {
@@ -375,7 +373,6 @@ void Engine::Impl::Erase(Cq& cq) {
 }
 
 // --- dispatch
-// -------------------------------------------------------------------------------------------------------
 
 Status Engine::Impl::Execute(Context& c, const Command& command, Reply* reply, std::string* text) {
   if (command.magic != kCommandMagic || command.version != kCommandVersion)

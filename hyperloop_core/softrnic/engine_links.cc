@@ -30,7 +30,6 @@ uint64_t RandomNumber() {
 }  // namespace
 
 // --- routes
-// ---------------------------------------------------------------------------------
 
 Status Engine::Impl::AddPeer(const std::string& host, LinkId link) {
   if (!peers.emplace(GidPrefix(host), link).second)
@@ -82,7 +81,6 @@ void Engine::Impl::StopRemote(Qp& qp) {
 }
 
 // --- what arrives
-// -----------------------------------------------------------------------------
 
 // Up to `budget` events, and packets to send for as many queue pairs; of at most a turn's bytes
 // each way. Returns how many.
@@ -194,7 +192,6 @@ bool Engine::Impl::LinkTakes(Qp& qp) {
 }
 
 // --- sessions
-// -------------------------------------------------------------------------------
 
 void Engine::Impl::SendConnect(Qp& qp) {
   Remote& r = *qp.remote;
@@ -255,7 +252,6 @@ void Engine::Impl::HandleSession(LinkId from, const Packet& p) {
 }
 
 // --- timeouts
-// -------------------------------------------------------------------------------
 
 void Engine::Impl::Watch(Qp& qp) {
   if (qp.remote->listed) return;

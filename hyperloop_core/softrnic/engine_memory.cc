@@ -82,7 +82,6 @@ bool Engine::Impl::ResolveSges(const Qp& qp, const std::byte* at, uint32_t segme
 }
 
 // --- ring bytes
-// -----------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -291,7 +290,6 @@ Outcome Engine::Impl::FlushBehindRead(Qp& qp, bool again) {
 }
 
 // --- truncated files
-// ------------------------------------------------------------------------------------------------
 
 namespace {
 

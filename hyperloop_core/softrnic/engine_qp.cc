@@ -308,7 +308,6 @@ Status Engine::Impl::DestroyQp(Context& c, uint32_t qpn) {
 }
 
 // --- services
-// -------------------------------------------------------------------------------------------------------
 
 Status Engine::Impl::Publish(Context& c, const PublishArgs& a) {
   std::string name;

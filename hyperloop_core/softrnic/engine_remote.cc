@@ -106,7 +106,6 @@ bool Engine::Impl::PackNext(Qp& qp, Inflight& entry) {
 }
 
 // --- answers
-// -------------------------------------------------------------------------------
 
 Inflight* Engine::Impl::FirstUnanswered(Qp& qp) {
   for (Inflight& entry : qp.inflight)
@@ -222,7 +221,6 @@ bool Engine::Impl::TakeRemoteAnswer(Qp& qp, Inflight& entry, const Packet& p) {
 }
 
 // --- failures, completions
-// ----------------------------------------------------------------------
 
 // `entry`, which is not wholly sent, fails at this end: its error follows those before it.
 void Engine::Impl::FailEntry(Qp& qp, Inflight& entry, uint8_t syndrome) {

@@ -222,7 +222,6 @@ Outcome Engine::Impl::Request(Qp& qp, const Wqe& wqe, uint32_t* bytes) {
 }
 
 // --- cross-channel
-// --------------------------------------------------------------------------------------------------
 
 Engine::Impl::Next Engine::Impl::ExecuteWait(Qp& qp, const Wqe& wqe) {
   const uint32_t index = LoadBe32(wqe.at + 24) & rnic::kWaitIndexMask;
@@ -275,7 +274,6 @@ void Engine::Impl::Advance(Qp& qp, uint16_t index) {
 }
 
 // --- completion
-// -----------------------------------------------------------------------------------------------------
 
 void Engine::Impl::Complete(Qp& qp, const Wqe& wqe, uint32_t bytes) {
   qp.consumer = static_cast<uint16_t>(qp.consumer + wqe.blocks);

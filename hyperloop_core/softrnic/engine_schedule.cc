@@ -51,7 +51,6 @@ void Engine::Impl::TakeSnapshots(Qp& qp, bool executing) {
 }
 
 // --- single steps
-// ---------------------------------------------------------------------------------
 
 // One thing that could happen next. False: nothing can.
 bool Engine::Impl::SlowStep() {
@@ -126,7 +125,6 @@ bool Engine::Impl::StepOnce() {
 }
 
 // --- deferred delivery
-// ----------------------------------------------------------------------------
 
 namespace {
 

@@ -112,7 +112,6 @@ void Engine::Impl::ReleaseService(Qp& qp) {
 }
 
 // --- the publisher's end
-// --------------------------------------------------------------------------
 
 void Engine::Impl::HandleServiceRequest(LinkId from, const Packet& p) {
   GidBytes gid;

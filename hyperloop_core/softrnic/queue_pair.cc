@@ -218,7 +218,6 @@ Status SoftQueuePair::Reset() {
 }
 
 // --- posting
-// ----------------------------------------------------------------------------------------------------------
 
 Status SoftQueuePair::CheckInline(const rnic::SendRequest& request, uint32_t* blocks) const {
   const bool write = request.opcode == Opcode::kWrite || request.opcode == Opcode::kWriteImm;
@@ -410,7 +409,6 @@ Status SoftQueuePair::RingDoorbell(uint16_t producer_index) {
 }
 
 // --- completion
-// -------------------------------------------------------------------------------------------------------
 
 void SoftQueuePair::Retire(uint16_t wqe_counter) {
   if (!context_->IsOwner()) [[unlikely]]

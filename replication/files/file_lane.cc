@@ -55,7 +55,6 @@ bool IsReservedClass(std::string_view name) {
 }
 
 // --- opening
-// ----------------------------------------------------------------------------------------------------------
 
 Result<std::unique_ptr<FileLane>> FileLane::Load(std::unique_ptr<Journal> journal,
                                                  std::span<std::byte> region,
@@ -103,7 +102,6 @@ Status FileLane::Recover(std::chrono::nanoseconds patience) {
 }
 
 // --- looking up
-// -------------------------------------------------------------------------------------------------------
 
 Result<uint32_t> FileLane::FindLocked(FileId file) const {
   const uint32_t slot = SlotOf(file);
@@ -160,7 +158,6 @@ Binding FileLane::binding() {
 }
 
 // --- space
-// ------------------------------------------------------------------------------------------------------------
 
 uint32_t FileLane::FreeSlotLocked(std::string_view name, uint32_t freed) const {
   const auto capacity = static_cast<uint32_t>(table_.slots.size());
@@ -290,7 +287,6 @@ void FileLane::GiveExtentsLocked(uint32_t slot, uint64_t keep) {
 }
 
 // --- appending
-// --------------------------------------------------------------------------------------------------------
 
 uint64_t FileLane::MaxChunk() const {
   const uint64_t room = journal_->max_record() -
@@ -406,7 +402,6 @@ Status FileLane::Sync(FileId) {
 }
 
 // --- the journal, under the mutex
-// -------------------------------------------------------------------------------------
 
 Status FileLane::Drain() {
   std::lock_guard lock(mutex_);

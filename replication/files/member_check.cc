@@ -113,7 +113,6 @@ ExtentDamage DamageOf(uint32_t extent, const FileTable& table) {
 }  // namespace
 
 // --- the words
-// --------------------------------------------------------------------------------------------------------
 
 std::string ExtentDamage::Text(const RegionInfo& info, const FileTable& table) const {
   const uint64_t begin = uint64_t{index} * info.geometry.extent_size;
@@ -130,7 +129,6 @@ std::vector<std::string> MemberCheck::Damage(const RegionInfo& info) const {
 }
 
 // --- checking
-// ---------------------------------------------------------------------------------------------------------
 
 class Scrubber::Work {
  public:
@@ -223,7 +221,6 @@ std::vector<ExtentDamage> VerifyExtents(std::span<const std::byte> image, const 
 }
 
 // --- mending
-// ----------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -296,7 +293,6 @@ Result<std::vector<MendedExtent>> MendExtents(std::span<std::byte> region, const
 }
 
 // --- scrubbing
-// --------------------------------------------------------------------------------------------------------
 
 Scrubber::Scrubber(std::span<const std::byte> image, const RegionInfo& info)
     : image_(image), info_(info) {}

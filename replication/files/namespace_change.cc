@@ -127,7 +127,6 @@ void FileLane::NamespaceChange::Apply() {
 }
 
 // --- the namespace calls of FileLane
-// ----------------------------------------------------------------------------------
 
 Status FileLane::CommitLocked(NamespaceChange* change) {
   HL_ASSIGN_OR_RETURN(const uint64_t seq, change->Commit());

@@ -23,7 +23,6 @@ namespace hyperloop {
 namespace {
 
 // --- the region
-// ---------------------------------------------------------------------------------------------------------
 
 void WriteSuperblock(const RegionGeometry& to, std::span<std::byte> resized) {
   Superblock block;
@@ -75,7 +74,6 @@ Status CheckResized(std::span<const std::byte> resized, const RegionGeometry& to
 }
 
 // --- the pool
-// -----------------------------------------------------------------------------------------------------------
 
 Status CheckAtRest(const NodeState& state, const std::string& path) {
   const bool replica = state.sealed_epoch != 0;

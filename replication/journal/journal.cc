@@ -78,7 +78,6 @@ Status Journal::Break(const Status& status) {
 }
 
 // --- an error of the group
-// -----------------------------------------------------------------------------------------------
 
 Status Journal::Survive(const Status& cause) {
   if (recovering_) return cause;  // of the epoch's first record: the recovery under way tries again
@@ -132,7 +131,6 @@ Status Journal::Recover(std::chrono::nanoseconds patience) {
 }
 
 // --- acknowledgements
-// -------------------------------------------------------------------------------------------------
 
 void Journal::TakeAcks(Ticket acknowledged) {
   if (acknowledged <= acknowledged_) return;
@@ -170,7 +168,6 @@ Status Journal::WaitDurable(uint64_t seq) {
 }
 
 // --- operations
-// -------------------------------------------------------------------------------------------------------
 
 Operation::Copy Journal::NextCopy() const {
   const uint64_t record = tracked_[pending_copy_ & track_mask_].ring_offset;
@@ -248,7 +245,6 @@ Status Journal::Tick() {
 }
 
 // --- appending
-// --------------------------------------------------------------------------------------------------------
 
 Status Journal::CheckSpec(const RecordSpec& spec, uint64_t* length) const {
   if (spec.pieces.empty() || spec.pieces.size() > UINT16_MAX) {
@@ -455,7 +451,6 @@ Result<uint64_t> Journal::AppendEpoch(uint64_t epoch, const Configuration& confi
 }
 
 // --- statements and the head
-// -----------------------------------------------------------------------------------------------
 
 void Journal::Note(const RecordSpec& spec) {
   sizes_.Note(spec.file_slot, spec.file_end);

@@ -6,8 +6,8 @@
 
 namespace hyperloop {
 
-// Continues `crc` (a former result, or any seed) over `size` more bytes. Crc32c(Crc32c(s, a), b) =
-// Crc32c(s, ab).
+// Continues `crc` (a former result, or any seed) over `size` more bytes:
+// Crc32c(Crc32c(s, a), b) = Crc32c(s, ab).
 uint32_t Crc32c(uint32_t crc, const void* data, size_t size);
 
 // For bytes that go on with two pieces at once: what Crc32c(a, data, size) and Crc32c(b, data,

@@ -54,7 +54,6 @@ std::string VersionText(uint32_t version) {
 }  // namespace
 
 // --- superblock
-// -------------------------------------------------------------------------------------------------------
 
 Result<RegionInfo> ParseSuperblock(std::span<const std::byte> image, uint64_t region_size) {
   if (image.size() < sizeof(Superblock)) {
@@ -131,7 +130,6 @@ Status FormatRegion(std::span<std::byte> region, const Uuid& group, const Region
 }
 
 // --- head
-// -------------------------------------------------------------------------------------------------------------
 
 HeadBlock MakeHeadBlock(const RegionInfo& info, const Head& head) {
   HeadBlock block{};
@@ -169,7 +167,6 @@ Result<Head> ReadHead(std::span<const std::byte> image, const RegionInfo& info) 
 }
 
 // --- binding
-// ----------------------------------------------------------------------------------------------------------
 
 BindingBlock MakeBindingBlock(const RegionInfo& info, const Binding& binding) {
   BindingBlock block{};
@@ -195,7 +192,6 @@ Result<Binding> ParseBindingBlock(std::span<const std::byte> bytes, const Region
 }
 
 // --- configuration
-// ----------------------------------------------------------------------------------------------------
 
 Result<ConfigurationBlock> MakeConfigurationBlock(const RegionInfo& info,
                                                   const Configuration& configuration) {
@@ -243,7 +239,6 @@ Result<Configuration> ParseConfigurationBlock(std::span<const std::byte> bytes,
 }
 
 // --- file table
-// -------------------------------------------------------------------------------------------------------
 
 TableEntry MakeTableEntry(const RegionInfo& info, const TableFile& file) {
   TableEntry entry{};

@@ -1,12 +1,13 @@
 // The bytes of a replicated region: what lies where, in which form, and the only functions that
 // read it from bytes.
 //
-//   0            Superblock                 written once, by FormatRegion
-//   4096, 6144   HeadBlock, two copies      alternately rewritten; the newer valid one counts
-//   8192         lock word                  8 B, changed by gCAS only: epoch of the owner, 0 when
-//   nobody 16384        journal ring               records (layout/record.h); position p of the log
-//   lies at p mod journal_size …            binding · configuration · file table · extent map ·
-//   data extents: "applied" bytes, changed by executing records only
+//   0            Superblock             written once, by FormatRegion
+//   4096, 6144   HeadBlock, two copies  alternately rewritten; the newer valid one counts
+//   8192         lock word              8 B, changed by gCAS only: epoch of the owner, or 0
+//   16384        journal ring           records (layout/record.h); position p of the log lies at
+//                                       p mod journal_size
+//   …            binding · configuration · file table · extent map · data extents:
+//                                       "applied" bytes, changed by executing records only
 //
 // Everything is little-endian. Offsets are region offsets, the same on every node. Structures carry
 // magic, version where they stand for a layout, and a CRC-32C that is seeded with the group's uuid
@@ -59,8 +60,8 @@ struct RegionGeometry {
   uint64_t map_offset = 0;
   uint64_t data_offset = 0;  // multiple of 4096
   uint32_t extent_count = 0;
-  uint32_t reserved_extents =
-      0;                    // only MANIFEST, CURRENT and their temporaries may take the last ones
+  // Only MANIFEST, CURRENT and their temporaries may take the last ones.
+  uint32_t reserved_extents = 0;
   uint32_t max_record = 0;  // bytes of the longest record, header included
 
   friend bool operator==(const RegionGeometry&, const RegionGeometry&) = default;
@@ -90,7 +91,6 @@ struct RegionGeometry {
 };
 
 // --- superblock
-// -------------------------------------------------------------------------------------------------------
 
 // Random bytes that every node of a group has and nobody else: what makes a record one of this
 // group cannot be guessed from outside.
@@ -140,7 +140,6 @@ Status FormatRegion(std::span<std::byte> region, const Uuid& group, const Region
                     const RegionGeometry& geometry);
 
 // --- log cursor and head
-// ----------------------------------------------------------------------------------------------
 
 // A place in the log: right behind record `seq`.
 struct LogCursor {
@@ -177,7 +176,6 @@ Result<Head> ParseHeadBlock(std::span<const std::byte> bytes, const RegionInfo& 
 Result<Head> ReadHead(std::span<const std::byte> image, const RegionInfo& info);
 
 // --- binding: the database that the group's files belong to
-// -----------------------------------------------------------
 
 struct BindingBlock {
   uint32_t magic;
@@ -198,7 +196,6 @@ BindingBlock MakeBindingBlock(const RegionInfo& info, const Binding& binding);
 Result<Binding> ParseBindingBlock(std::span<const std::byte> bytes, const RegionInfo& info);
 
 // --- configuration: who must agree, of the epoch that wrote the newest records
-// -----------------------------------------------
 
 inline constexpr size_t kMaxConfigurationReplicas = 8;
 inline constexpr size_t kConfigurationAddress = 80;
@@ -238,7 +235,6 @@ Result<Configuration> ParseConfigurationBlock(std::span<const std::byte> bytes,
                                               const RegionInfo& info);
 
 // --- file table and extent map
-// ----------------------------------------------------------------------------------------
 
 inline constexpr size_t kMaxNameLength = 79;
 
@@ -297,12 +293,11 @@ static_assert(sizeof(MapEntry) == 16);
 uint32_t ExtentSeed(const RegionInfo& info, uint32_t slot_plus_one, uint32_t index);
 
 // --- node-local page: not replicated, in a memory region of its own
-// ---------------------------------------------------
 
 inline constexpr uint64_t kNodePageSize = 16384;
 inline constexpr uint64_t kNodeCopyOffsets[2] = {0, 4096};
-inline constexpr uint64_t kHeartbeatOffset =
-    8192;  // 8 B, RDMA-written by the primary; not under any CRC
+// 8 B, RDMA-written by the primary; not under any CRC.
+inline constexpr uint64_t kHeartbeatOffset = 8192;
 inline constexpr uint32_t kNodePageVersion = 1;
 inline constexpr uint64_t kNodeMagic = 0x45444f4e4c48;  // "HLNODE"
 

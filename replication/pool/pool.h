@@ -37,11 +37,10 @@ struct PoolOptions {
 class Pool {
  public:
   // Makes a pool file for a region of `region_size` bytes (a multiple of 4096) and opens it. It is
-  // built under the name
-  // "<path>.creating" and renamed when whole, so `path` is a pool or absent; leftovers of a crashed
-  // creation are replaced. kAlreadyExists: `path` exists. kInvalidArgument: size, or a medium that
-  // the place does not have. kNoSpace: says what is needed and what is free. kBusy: another process
-  // is creating it. Nothing is left behind on failure.
+  // built under the name "<path>.creating" and renamed when whole, so `path` is a pool or absent;
+  // leftovers of a crashed creation are replaced. kAlreadyExists: `path` exists. kInvalidArgument:
+  // size, or a medium that the place does not have. kNoSpace: says what is needed and what is free.
+  // kBusy: another process is creating it. Nothing is left behind on failure.
   static Result<std::unique_ptr<Pool>> Create(const std::string& path, uint64_t region_size,
                                               const PoolOptions& options = {});
   // kNotFound: no such file (says so too if a creation was cut short). kBusy: in use by another

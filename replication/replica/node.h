@@ -5,8 +5,8 @@
 // its owner, and `installed`, the epoch whose log this node's log was made equal to. A Seal names
 // the state that its asker saw and is granted in no other; it goes on by at most kMaxEpochStep, so
 // that no request can use up the epochs that a group will ever need. Of an owner's id only the
-// digest is kept. Every request but Hello, Examine and
-// Seal must come from the sealed owner. A refused request changes nothing.
+// digest is kept. Every request but Hello, Examine and Seal must come from the sealed owner. A
+// refused request changes nothing.
 #pragma once
 
 #include <cstddef>

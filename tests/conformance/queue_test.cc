@@ -34,7 +34,6 @@ class QueueTest : public ConformanceTest {
 };
 
 // --- rings
-// ------------------------------------------------------------------------------------------------------------
 
 TEST_P(QueueTest, RingsWrapManyTimes) {
   ASSERT_NO_FATAL_FAILURE(OpenPair({.send_wqebbs = 8, .recv_wqes = 4}));
@@ -158,7 +157,6 @@ TEST_P(QueueTest, PostChecksItsArguments) {
 }
 
 // --- protection
-// -------------------------------------------------------------------------------------------------------
 
 TEST_P(QueueTest, WrongRemoteKey) {
   ASSERT_NO_FATAL_FAILURE(OpenPair());
@@ -293,7 +291,6 @@ TEST_P(QueueTest, DestroyedPeerFailsTheRequest) {
 }
 
 // --- life of a queue pair
-// ---------------------------------------------------------------------------------------------
 
 TEST_P(QueueTest, ResetDropsWorkAndStartsAgain) {
   ASSERT_NO_FATAL_FAILURE(OpenPair({.send_wqebbs = 8, .recv_wqes = 4}));
@@ -406,7 +403,6 @@ TEST_P(QueueTest, ManyQueuePairsComeAndGo) {
 }
 
 // --- services
-// ---------------------------------------------------------------------------------------------------------
 
 TEST_P(QueueTest, PublishedServiceCanBeReadAndNotWritten) {
   ASSERT_NO_FATAL_FAILURE(Open("publisher", &b_));

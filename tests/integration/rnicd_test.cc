@@ -22,7 +22,6 @@ namespace hyperloop::test {
 namespace {
 
 // --- start and stop
-// ---------------------------------------------------------------------------------------------------
 
 TEST_F(RnicdTest, SocketIsForThisUserOnlyWhateverTheUmask) {
   const mode_t old = umask(0);
@@ -244,7 +243,6 @@ TEST_F(RnicdTest, KilledDaemonEndsASleepOnACompletionChannel) {
 }
 
 // --- clients
-// ----------------------------------------------------------------------------------------------------------
 
 // A child process with a node "child", connected to `peer`'s queue pair, that has posted 64
 // receives and then sleeps.

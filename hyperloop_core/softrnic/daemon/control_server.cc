@@ -166,7 +166,6 @@ void ControlServer::HandleEvent(uint64_t data, uint32_t events) {
 }
 
 // --- shares of the engine's time
-// ------------------------------------------------------------------
 
 void ControlServer::Charge(Process& process, uint64_t engine_ns) {
   const uint64_t now = SteadyNs();
@@ -209,7 +208,6 @@ int ControlServer::ResumePaused() {
 }
 
 // --- arrival and departure
-// --------------------------------------------------------------------------------------------
 
 void ControlServer::Accept() {
   UniqueFd socket(accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
@@ -355,7 +353,6 @@ void ControlServer::OnEngine(Process& process, const std::function<void()>& task
 }
 
 // --- conversation
-// -----------------------------------------------------------------------------------------------------
 
 bool ControlServer::Receive(Client& client) {
   Command command;

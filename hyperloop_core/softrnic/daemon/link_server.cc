@@ -118,7 +118,6 @@ std::string LinkServer::CounterText() const {
 }
 
 // --- the engine's side
-// ----------------------------------------------------------------------------
 
 bool LinkServer::Ready(LinkId link) {
   if (link == kNoLink || link > peers_.size()) return false;
@@ -185,7 +184,6 @@ bool LinkServer::Receive(LinkEvent* event) {
 bool LinkServer::Pending() const { return !taken_.empty() || has_inbox_.load(); }
 
 // --- the thread
-// -------------------------------------------------------------------------------
 
 void LinkServer::Run() {
   std::array<epoll_event, 64> events;
