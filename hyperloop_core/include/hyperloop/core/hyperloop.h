@@ -1,11 +1,10 @@
-/* clang-format off */
 /* The group primitives from C: gWRITE, gMEMCPY, gCAS and gFLUSH over a chain of replicas whose
  * RNICs do the work (HyperLoop, SIGCOMM 2018, section 4.2). The C++ interface, with the full
  * semantics, is group.h; this one says the same in C99 over it.
  *
- *   primary:  device, region, group  ─┐ exchange hl_info by any channel:   ┌─ device, region, member
- *             hl_group_info ──────────┼──────────── primary's ────────────▶│  hl_member_connect
- *             hl_group_connect ◀──────┴──────────── each member's ─────────┘  hl_member_info
+ *   primary:  device, region, group  ─┐ exchange hl_info by any channel:  ┌─ device, region, member
+ *             hl_group_info ──────────┼─────────── primary's ────────────▶│  hl_member_connect
+ *             hl_group_connect ◀──────┴─────────── each member's ─────────┘  hl_member_info
  *
  * Members connect before the group does. From then on a member's process may sleep: its RNIC serves
  * the group (with datapath cpu-polling or cpu-event a thread of the process, which must run) until
@@ -24,7 +23,6 @@
  * Threads. Calls on different handles may run at once; calls on one handle, and on a region and
  * what is made from it, one at a time. hl_last_error is per thread. After fork, the child's calls
  * fail and destroying handles there does nothing to the parent. */
-/* clang-format on */
 #ifndef HYPERLOOP_CORE_HYPERLOOP_H_
 #define HYPERLOOP_CORE_HYPERLOOP_H_
 

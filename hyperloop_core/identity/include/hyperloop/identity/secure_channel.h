@@ -7,13 +7,11 @@
 // out, repeated, moved or thrown back is noticed and ends the connection. Without a ring frames are
 // plain, and nothing is proved.
 //
-// clang-format off
 //   dialer                                     acceptor
 //     preface, e                     ----->      same version, purpose, keyed or not?
 //     trusted? the expected name?    <-----      preface, e, ee, s, es, its name
 //     s, se, its name                ----->      trusted? a role for this purpose?
 //     open                           <-----      sealed: welcome, or why not; open
-// clang-format on
 //
 // The preface is magic, version, end, keyed, purpose; all of it is bound into the handshake. The
 // names that the ends tell are for messages only: who a peer is, is what `trusted` calls its key.
