@@ -1,6 +1,7 @@
 # hyperloop_test(NAME LABEL unit|integration|crash|conformance|simulation|long|…  SOURCES a.cc …  LIBS lib …  [TIMEOUT seconds])
 #
-# One gtest program, one ctest entry. `ctest -L LABEL` runs one tier; `long` is what `scripts/test --all` adds.
+# One gtest program, one ctest entry. Headers below tests/ are found by their path from there.
+# `ctest -L LABEL` runs one tier; `long` is what `scripts/test --all` adds.
 find_package(GTest REQUIRED)
 
 function(hyperloop_test NAME)
@@ -12,6 +13,7 @@ function(hyperloop_test NAME)
     math(EXPR T_TIMEOUT "${T_TIMEOUT} * 4")
   endif()
   add_executable(${NAME} ${T_SOURCES})
+  target_include_directories(${NAME} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${NAME} PRIVATE ${T_LIBS} GTest::gmock GTest::gtest_main)
   set_target_properties(${NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME ${NAME} COMMAND ${NAME})

@@ -23,6 +23,7 @@
 
 #include "files/file_lane.h"
 #include "group/chain_fixture.h"
+#include "support/must.h"
 #include "testing/test_region.h"
 
 namespace hyperloop {
@@ -94,14 +95,6 @@ double StampCost(StampedGroup& group) {
   for (int i = 0; i < kTries; ++i) group.Stamp(kLane);
   return static_cast<double>(group.spent()[kLane]) / kTries;
 }
-
-template <class T>
-T Must(Result<T> result) {
-  if (result.ok()) return std::move(result).value();
-  std::fprintf(stderr, "append_path_benchmark: %s\n", result.status().ToString().c_str());
-  std::exit(1);
-}
-void Must(const Status& status) { Must(status.ok() ? Result<int>(0) : Result<int>(status)); }
 
 struct Bench {
   explicit Bench(const std::string& engine) {

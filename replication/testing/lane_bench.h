@@ -2,8 +2,6 @@
 // each record.
 #pragma once
 
-#include <cstdio>
-#include <cstdlib>
 #include <functional>
 #include <map>
 #include <memory>
@@ -14,22 +12,13 @@
 #include "files/member_check.h"
 #include "gtest/gtest.h"
 #include "journal/redo.h"
+#include "support/must.h"
 #include "testing/memory_group.h"
 #include "testing/test_region.h"
 
 namespace hyperloop {
 
 using FileModel = std::map<std::string, std::string>;
-
-// The value, or the end of the test program with the reason: what follows would make no sense.
-template <class T>
-T Must(Result<T> result) {
-  if (!result.ok()) {
-    std::fprintf(stderr, "%s\n", result.status().ToString().c_str());
-    std::abort();
-  }
-  return std::move(result).value();
-}
 
 // Works over any group and the primary's region.
 struct LaneModel {

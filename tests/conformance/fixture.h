@@ -11,25 +11,9 @@
 
 #include "conformance/provider.h"
 #include "hyperloop/core/rnic.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::test {
-
-// ASSERT that an expression of type Status or Result is ok.
-#define ASSERT_OK(expr)                                    \
-  do {                                                     \
-    const auto& hl_ok = (expr);                            \
-    ASSERT_TRUE(hl_ok.ok()) << StatusOf(hl_ok).ToString(); \
-  } while (0)
-#define EXPECT_OK(expr)                                    \
-  do {                                                     \
-    const auto& hl_ok = (expr);                            \
-    EXPECT_TRUE(hl_ok.ok()) << StatusOf(hl_ok).ToString(); \
-  } while (0)
-inline const Status& StatusOf(const Status& status) { return status; }
-template <class T>
-const Status& StatusOf(const Result<T>& result) {
-  return result.status();
-}
 
 // One side of a connection: a queue pair with its completion queues and 64 KiB of registered
 // memory.

@@ -18,6 +18,7 @@
 #include "hyperloop/core/softrnic.h"
 #include "rnic/wqe.h"
 #include "softrnic/daemon/control_server.h"
+#include "support/must.h"
 
 namespace hyperloop::fuzz {
 namespace {
@@ -77,12 +78,6 @@ class Daemon {
     std::unique_ptr<rnic::QueuePair> qp;
     uint64_t& word() { return *reinterpret_cast<uint64_t*>(buffer->data()); }
   };
-  template <class T>
-  static T Must(Result<T> result) {
-    HL_FUZZ_CHECK(result.ok(), result.status().ToString());
-    return std::move(result).value();
-  }
-
   Daemon() {
     std::string folder = std::filesystem::temp_directory_path() / "hyperloop-fuzz-XXXXXX";
     HL_FUZZ_CHECK(mkdtemp(folder.data()) != nullptr, "mkdtemp");

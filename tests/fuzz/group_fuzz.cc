@@ -10,6 +10,7 @@
 #include "group/message_ring.h"
 #include "group/offload_member.h"
 #include "softrnic/embedded.h"
+#include "support/must.h"
 
 namespace hyperloop::fuzz {
 namespace {
@@ -20,12 +21,6 @@ constexpr std::byte kGuardByte{0xa5};
 constexpr uint32_t kWindow = 2;
 constexpr uint32_t kAllRights =
     rnic::kLocalWrite | rnic::kRemoteWrite | rnic::kRemoteRead | rnic::kRemoteAtomic;
-
-template <class T>
-T Must(Result<T> result) {
-  HL_FUZZ_CHECK(result.ok(), result.status().ToString());
-  return std::move(result).value();
-}
 
 // One emulated host: a region between guards, and another protection domain with all rights over
 // memory of its own.

@@ -15,6 +15,7 @@
 
 #include "hyperloop/core/softrnic.h"
 #include "support/child_process.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::test {
 
@@ -76,22 +77,6 @@ struct Node {
                 .rkey = rkey});
   }
 };
-
-#define ASSERT_OK(expr)                       \
-  do {                                        \
-    const auto& hl_ok = (expr);               \
-    ASSERT_TRUE(hl_ok.ok()) << TextOf(hl_ok); \
-  } while (0)
-#define EXPECT_OK(expr)                       \
-  do {                                        \
-    const auto& hl_ok = (expr);               \
-    EXPECT_TRUE(hl_ok.ok()) << TextOf(hl_ok); \
-  } while (0)
-inline std::string TextOf(const Status& status) { return status.ToString(); }
-template <class T>
-std::string TextOf(const Result<T>& result) {
-  return result.status().ToString();
-}
 
 class RnicdTest : public testing::Test {
  protected:

@@ -11,16 +11,9 @@
 
 #include "hyperloop/replication/store.h"
 #include "support/cluster.h"
-
-#define EXPECT_OK(expression) EXPECT_PRED_FORMAT1(::hyperloop::test::IsOk, expression)
-#define ASSERT_OK(expression) ASSERT_PRED_FORMAT1(::hyperloop::test::IsOk, expression)
+#include "support/status_matchers.h"
 
 namespace hyperloop::test {
-
-inline testing::AssertionResult IsOk(const char* expression, const Status& status) {
-  if (status.ok()) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << expression << " is " << status.ToString();
-}
 
 class StoreTest : public testing::Test {
  protected:
