@@ -12,6 +12,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "support/status_matchers.h"
+
 namespace hyperloop {
 namespace {
 
@@ -64,7 +66,7 @@ TEST_F(TrustedFilesTest, PathsAreWalkedAsTheKernelDoes) {
   EXPECT_NE(CodeOf("file"), Code::kOk);
   EXPECT_NE(CodeOf("file/.."), Code::kOk);
   const Result<std::string> root = CheckDirectory("/..", DirectoryRule::kShared);
-  ASSERT_TRUE(root.ok()) << root.status().ToString();
+  ASSERT_OK(root);
   EXPECT_EQ(*root, "/");
 }
 

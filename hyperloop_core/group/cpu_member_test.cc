@@ -17,6 +17,7 @@
 
 #include "group/chain_fixture.h"
 #include "group/cpu_message.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop {
 namespace {
@@ -34,7 +35,7 @@ TEST(CpuMessageTest, CarriesTheOperation) {
   op.cas = {true, 256, 1, 2, 5};
   op.flush = true;
   const auto back = DecodeCpuMessage(EncodeCpuMessage(7, op), 7, kRegion, 3);
-  ASSERT_TRUE(back.ok()) << back.status().ToString();
+  ASSERT_OK(back);
   EXPECT_EQ(back->write.size, 16u);
   EXPECT_EQ(back->copy.destination, 128u);
   EXPECT_EQ(back->cas.desired, 2u);
@@ -47,10 +48,10 @@ TEST(CpuMessageTest, RefusesWhatNoPrimarySubmits) {
   const CpuMessage good = EncodeCpuMessage(1, {.write = {0, 8}, .copy = {}, .cas = {}});
   const auto refused = [](CpuMessage message) {
     const Status status = DecodeCpuMessage(message, 1, kRegion, 3).status();
-    EXPECT_EQ(status.code(), Code::kCorruption) << status.ToString();
+    EXPECT_THAT(status, StatusIs(Code::kCorruption));
   };
-  ASSERT_TRUE(DecodeCpuMessage(good, 1, kRegion, 3).ok());
-  EXPECT_EQ(DecodeCpuMessage(good, 2, kRegion, 3).status().code(), Code::kCorruption);
+  ASSERT_OK(DecodeCpuMessage(good, 1, kRegion, 3));
+  EXPECT_THAT(DecodeCpuMessage(good, 2, kRegion, 3), StatusIs(Code::kCorruption));
   CpuMessage bad = good;
   bad.write_size = kRegion + 1;
   refused(bad);
@@ -96,21 +97,21 @@ TEST(CpuMemberTest, MakesDurableWhatAFlushCoversBeforeTheNextHopHearsOfIt) {
                                }
                                return Status::Ok();
                              }});
-  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  ASSERT_OK(made);
   Chain& chain = **made;
   chain_seen = &chain;
   std::memset(chain.primary_bytes().data(), 1, 1024);
-  ASSERT_TRUE(chain.group().Wait(*chain.group().Write(0, 64, false)).ok());
+  ASSERT_OK(chain.group().Wait(*chain.group().Write(0, 64, false)));
   EXPECT_TRUE(persisted.empty()) << "not asked for";
   const std::byte first = chain.replica_bytes(1)[0];
   EXPECT_EQ(first, std::byte{1});
   std::memset(chain.replica_bytes(1).data(), 0, 64);  // for the check in persist
-  ASSERT_TRUE(chain.group().Wait(*chain.group().Write(128, 64, true)).ok());
+  ASSERT_OK(chain.group().Wait(*chain.group().Write(128, 64, true)));
   const std::vector<Persisted> flushed = {{0, 0, 64}, {0, 128, 64}, {1, 0, 64}, {1, 128, 64}};
   EXPECT_EQ(persisted, flushed) << "what was written before, too";
   persisted.clear();
-  ASSERT_TRUE(chain.group().Wait(*chain.group().MemCopy(128, 2048, 64, false)).ok());
-  ASSERT_TRUE(chain.group().Wait(*chain.group().CompareAndSwap(3072, 0, 1, 3)).ok());
+  ASSERT_OK(chain.group().Wait(*chain.group().MemCopy(128, 2048, 64, false)));
+  ASSERT_OK(chain.group().Wait(*chain.group().CompareAndSwap(3072, 0, 1, 3)));
   const std::vector<Persisted> unasked = {{0, 2048, 64}, {1, 2048, 64}, {0, 3072, 8}, {1, 3072, 8}};
   EXPECT_EQ(persisted, unasked);
 }
@@ -122,13 +123,13 @@ TEST(CpuMemberTest, WhatCannotBeMadeDurableIsNeverAcknowledged) {
                              .persist = [](uint32_t replica, uint64_t, uint64_t) {
                                return replica == 1 ? Internal("the disk is gone") : Status::Ok();
                              }});
-  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  ASSERT_OK(made);
   Chain& chain = **made;
   std::memset(chain.primary_bytes().data(), 1, 8);
   const auto ticket = chain.group().Write(0, 8, true);
-  ASSERT_TRUE(ticket.ok());
+  ASSERT_OK(ticket);
   const Status status = chain.group().Wait(*ticket);
-  EXPECT_EQ(status.code(), Code::kTimedOut);
+  EXPECT_THAT(status, StatusIs(Code::kTimedOut));
   EXPECT_THAT(status.message(), HasSubstr("a replica's process does not run"));
   EXPECT_EQ(chain.replica_bytes(2)[0], std::byte{0}) << "behind the failure";
 }
@@ -142,17 +143,17 @@ TEST(CpuMemberTest, MoreThanAWindowEndsTheMemberNotItsMemory) {
                              .slots = 8,
                              .change_program = [](SlotProgram& program) { program.window = 1024; },
                              .step = [](softrnic::Engine& engine) { engine.Run(64); }});
-  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  ASSERT_OK(made);
   Chain& chain = **made;
   // Replica 1 takes nothing, so that what replica 0 has to pass on piles up there.
   Status status;
   for (uint64_t n = 0; n < 200 && status.ok(); ++n) {
-    ASSERT_TRUE(chain.group().Write(8 * n, 8, false).ok());
+    ASSERT_OK(chain.group().Write(8 * n, 8, false));
     while (chain.rnic().engine().Run(64) != 0) {
     }
     status = chain.replica(0).cpu->Turn().status();
   }
-  EXPECT_EQ(status.code(), Code::kCorruption) << status.ToString();
+  EXPECT_THAT(status, StatusIs(Code::kCorruption));
   EXPECT_THAT(status.message(), HasSubstr("more than the window"));
 }
 
@@ -198,14 +199,14 @@ TEST_P(CpuThreadTest, NothingIsWrittenAfterTheMemberIsGone) {
                                .window = 8,
                                .threaded = true,
                                .ack_timeout = std::chrono::milliseconds(500)});
-    ASSERT_TRUE(made.ok()) << made.status().ToString();
+    ASSERT_OK(made);
     Chain& chain = **made;
     std::memset(chain.primary_bytes().data(), 1, 64);
     for (uint64_t i = 0; i < 8; ++i) {
       Operation op;
       op.write = {64 * i, 64};
       op.copy = {4096, 8192 + 64 * i, 64};
-      ASSERT_TRUE(chain.group().Submit(op).ok());
+      ASSERT_OK(chain.group().Submit(op));
     }
     chain.replica(0).member.reset();
     const std::vector<std::byte> own(chain.replica_bytes(0).begin(), chain.replica_bytes(0).end());
@@ -238,20 +239,20 @@ TEST_P(CpuThreadTest, AMemberThatGivesUpSaysWhyOnceAndItsNeighbourNotices) {
                            const std::lock_guard lock(mutex);
                            failures.emplace_back(replica, why.message());
                          }});
-  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  ASSERT_OK(made);
   Group& group = (*made)->group();
   const auto count = [&] {
     const std::lock_guard lock(mutex);
     return failures.size();
   };
-  ASSERT_TRUE(group.Write(0, 8, true).ok());
+  ASSERT_OK(group.Write(0, 8, true));
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
   while (count() < 1 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
   // The next operation meets replica 1's closed queue, the one after that replica 0's.
-  ASSERT_TRUE(group.Write(64, 8, true).ok());
+  ASSERT_OK(group.Write(64, 8, true));
   while (count() < 2 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
-  ASSERT_TRUE(group.Write(128, 8, true).ok());
-  EXPECT_EQ(group.WaitAll().code(), Code::kUnavailable);
+  ASSERT_OK(group.Write(128, 8, true));
+  EXPECT_THAT(group.WaitAll(), StatusIs(Code::kUnavailable));
   const std::lock_guard lock(mutex);
   ASSERT_EQ(failures.size(), 2u);
   EXPECT_EQ(failures[0].first, 1u);
@@ -263,16 +264,16 @@ TEST_P(CpuThreadTest, AMemberThatGivesUpSaysWhyOnceAndItsNeighbourNotices) {
 TEST_P(CpuThreadTest, AnIdleMemberEndsAtOnce) {
   for (int round = 0; round < 20; ++round) {
     auto made = Chain::Create({.datapath = GetParam(), .group_size = 1, .threaded = true});
-    ASSERT_TRUE(made.ok()) << made.status().ToString();
+    ASSERT_OK(made);
     if (round % 2 == 0) {
-      ASSERT_TRUE((*made)->group().Wait(*(*made)->group().Write(0, 8, true)).ok());
+      ASSERT_OK((*made)->group().Wait(*(*made)->group().Write(0, 8, true)));
     }
   }
 }
 
 TEST_P(CpuThreadTest, AProcessorThatIsNotThereIsRefused) {
   auto made = Chain::Create({.datapath = GetParam(), .group_size = 1, .threaded = true});
-  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  ASSERT_OK(made);
   Chain::Node& node = (*made)->replica(0);
   const auto create = [&](int cpu) {
     return Member::Create(*node.device, *node.pd, *node.region,
@@ -280,7 +281,7 @@ TEST_P(CpuThreadTest, AProcessorThatIsNotThereIsRefused) {
   };
   EXPECT_THAT(create(5000).status().message(), HasSubstr("processor 5000"));
   auto member = create(1000);
-  ASSERT_TRUE(member.ok()) << member.status().ToString();
+  ASSERT_OK(member);
   const std::vector<MemberInfo> infos = {(*member)->info()};
   // The fixture's own member and engine have threads, too.
   const size_t threads = ThreadsHere();
@@ -294,9 +295,9 @@ TEST_P(CpuThreadTest, AProcessorThatIsNotThereIsRefused) {
 // that ends a sleep is its parent's, too.
 TEST(CpuEventTest, SleepsWhileIdleAndAForkedChildDoesNotWakeIt) {
   auto made = Chain::Create({.datapath = Datapath::kCpuEvent, .group_size = 1, .threaded = true});
-  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  ASSERT_OK(made);
   Chain& chain = **made;
-  ASSERT_TRUE(chain.group().Wait(*chain.group().Write(0, 8, true)).ok());
+  ASSERT_OK(chain.group().Wait(*chain.group().Write(0, 8, true)));
   EXPECT_TRUE(Within10s(MemberSleeps));
   const pid_t child = fork();
   ASSERT_GE(child, 0);
@@ -308,7 +309,7 @@ TEST(CpuEventTest, SleepsWhileIdleAndAForkedChildDoesNotWakeIt) {
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
   EXPECT_TRUE(Within10s(MemberSleeps)) << "it wakes over and over";
-  ASSERT_TRUE(chain.group().Wait(*chain.group().Write(64, 8, true)).ok());
+  ASSERT_OK(chain.group().Wait(*chain.group().Write(64, 8, true)));
 }
 
 }  // namespace

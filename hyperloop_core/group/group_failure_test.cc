@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "group/chain_fixture.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop {
 namespace {
@@ -18,7 +19,7 @@ constexpr auto kShort = std::chrono::milliseconds(120);
 
 std::unique_ptr<Chain> MakeChain(ChainOptions options) {
   auto chain = Chain::Create(options);
-  EXPECT_TRUE(chain.ok()) << chain.status().ToString();
+  EXPECT_OK(chain);
   return chain.ok() ? std::move(chain).value() : nullptr;
 }
 
@@ -48,7 +49,7 @@ void ExpectBroken(Chain& chain, Ticket newest_good, testing::Matcher<Code> codes
   EXPECT_EQ(group.TrySubmit({.write = {0, 8}, .copy = {}, .cas = {}}).status().code(),
             first.code());
   if (newest_good > 0) {
-    EXPECT_TRUE(group.Wait(newest_good).ok()) << "what was acknowledged stays so";
+    EXPECT_OK(group.Wait(newest_good)) << "what was acknowledged stays so";
   }
   EXPECT_FALSE(group.Wait(newest_good + 1).ok());
 }
@@ -79,11 +80,11 @@ TEST(OffloadFailureTest, ACopyThatFailsIsNeverAcknowledged) {
   for (uint32_t victim = 0; victim < 3; ++victim) {
     const auto chain = MakeChain({.window = 8, .ack_timeout = kShort});
     Group& group = chain->group();
-    for (uint64_t i = 0; i < 20; ++i) ASSERT_TRUE(group.MemCopy(0, 1024, 64, true).ok());
-    ASSERT_TRUE(group.WaitAll().ok());
+    for (uint64_t i = 0; i < 20; ++i) ASSERT_OK(group.MemCopy(0, 1024, 64, true));
+    ASSERT_OK(group.WaitAll());
     for (uint32_t i = 0; i < 3; ++i) SetWord(chain->replica_bytes(i), 0, 7);
     chain->replica(victim).region.reset();
-    for (uint64_t i = 0; i < 8; ++i) ASSERT_TRUE(group.Submit(CopyOf(0, 2048 + 8 * i, 8)).ok());
+    for (uint64_t i = 0; i < 8; ++i) ASSERT_OK(group.Submit(CopyOf(0, 2048 + 8 * i, 8)));
     chain->Settle();
     EXPECT_EQ(Word(chain->replica_bytes(victim), 2048), 0u);
     for (uint32_t later = victim + 1; later < 3; ++later) {
@@ -106,9 +107,8 @@ TEST(OffloadFailureTest, AQueueInErrorRunsNoStaleSlot) {
     Group& group = chain->group();
     // A counter that every stale CAS would move on, and two laps of slots full of them.
     uint64_t n = 0;
-    for (; n < 2 * chain->program().slots; ++n)
-      ASSERT_TRUE(group.CompareAndSwap(8, n, n + 1, 7).ok());
-    ASSERT_TRUE(group.WaitAll().ok());
+    for (; n < 2 * chain->program().slots; ++n) ASSERT_OK(group.CompareAndSwap(8, n, n + 1, 7));
+    ASSERT_OK(group.WaitAll());
     // Now every old slot would match: its CAS expects what is there.
     for (uint32_t i = 0; i < 3; ++i) SetWord(chain->replica_bytes(i), 8, n - 5);
     std::vector<std::vector<std::byte>> before;
@@ -116,8 +116,8 @@ TEST(OffloadFailureTest, AQueueInErrorRunsNoStaleSlot) {
       before.emplace_back(chain->replica_bytes(i).begin(), chain->replica_bytes(i).end());
     chain->replica(victim).region.reset();
     SetWord(chain->primary_bytes(), 256, 99);
-    ASSERT_TRUE(group.Write(256, 8, true).ok());
-    for (uint64_t i = 0; i < 7; ++i) ASSERT_TRUE(group.Flush().ok());
+    ASSERT_OK(group.Write(256, 8, true));
+    for (uint64_t i = 0; i < 7; ++i) ASSERT_OK(group.Flush());
     chain->Settle();
     for (uint32_t i = victim; i < 3; ++i) {
       EXPECT_EQ(std::memcmp(chain->replica_bytes(i).data(), before[i].data(), before[i].size()), 0)
@@ -129,10 +129,10 @@ TEST(OffloadFailureTest, AQueueInErrorRunsNoStaleSlot) {
 
 TEST_P(GroupFailureTest, ThePrimarysOwnCopyCounts) {
   const auto chain = MakeChain({.window = 8, .ack_timeout = kShort});
-  ASSERT_TRUE(chain->group().MemCopy(0, 64, 8, true).ok());
-  ASSERT_TRUE(chain->group().WaitAll().ok());
+  ASSERT_OK(chain->group().MemCopy(0, 64, 8, true));
+  ASSERT_OK(chain->group().WaitAll());
   chain->primary().region.reset();
-  ASSERT_TRUE(chain->group().MemCopy(0, 64, 8, true).ok());
+  ASSERT_OK(chain->group().MemCopy(0, 64, 8, true));
   ExpectBroken(*chain, 1, Code::kProtection);
   if (!fanout()) {
     EXPECT_THAT(chain->group().status().message(), HasSubstr("loopback queue"));
@@ -145,8 +145,8 @@ TEST_P(GroupFailureTest, ADeadReplicaEndsEveryWait) {
     const auto chain = MakeChain(
         {.window = 4, .ack_timeout = victim == 0 ? std::chrono::milliseconds(5000) : kShort});
     Group& group = chain->group();
-    for (uint64_t i = 0; i < 30; ++i) ASSERT_TRUE(group.Write(64 * i, 64, true).ok());
-    ASSERT_TRUE(group.WaitAll().ok());
+    for (uint64_t i = 0; i < 30; ++i) ASSERT_OK(group.Write(64 * i, 64, true));
+    ASSERT_OK(group.WaitAll());
     chain->Kill(victim);
     // Also when the window is full: the call that would wait ends.
     Status last = Status::Ok();
@@ -160,7 +160,7 @@ TEST_P(GroupFailureTest, ADeadReplicaEndsEveryWait) {
 TEST_P(GroupFailureTest, TrySubmitAndPollNoticeADeadReplicaToo) {
   const auto chain = MakeChain({.window = 1, .ack_timeout = kShort});
   chain->Kill(2);
-  ASSERT_TRUE(chain->group().Write(0, 8, true).ok());
+  ASSERT_OK(chain->group().Write(0, 8, true));
   Code code = Code::kBusy;
   while (code == Code::kBusy) {
     chain->Settle();
@@ -172,7 +172,7 @@ TEST_P(GroupFailureTest, TrySubmitAndPollNoticeADeadReplicaToo) {
 TEST_P(GroupFailureTest, PollingEndsToo) {
   const auto chain = MakeChain({.window = 2, .ack_timeout = kShort});
   chain->Kill(1);
-  ASSERT_TRUE(chain->group().Write(0, 8, true).ok());
+  ASSERT_OK(chain->group().Write(0, 8, true));
   Result<Ticket> newest = 0;
   while ((newest = chain->group().Poll()).ok()) {
     EXPECT_EQ(*newest, 0u);
@@ -221,18 +221,18 @@ TEST_P(GroupFailureTest, ADeadDaemonEndsEveryWaitBeforeTheTimeout) {
   options.window = 4;
   options.ack_timeout = std::chrono::hours(1);
   auto group = Group::Create(device, *primary.pd, *primary.region, options, 1);
-  ASSERT_TRUE(group.ok());
+  ASSERT_OK(group);
   Chain::Node& node = chain->replica(0);
   auto member =
       Member::Create(*node.device, *node.pd, *node.region, {.datapath = GetParam(), .window = 4});
-  ASSERT_TRUE(member.ok());
+  ASSERT_OK(member);
   const std::vector<MemberInfo> infos = {(*member)->info()};
-  ASSERT_TRUE((*member)->Connect((*group)->info(), infos).ok());
-  ASSERT_TRUE((*group)->Connect(infos).ok());
-  ASSERT_TRUE((*group)->Write(0, 8, true).ok());  // nobody steps the engine: it stays where it is
+  ASSERT_OK((*member)->Connect((*group)->info(), infos));
+  ASSERT_OK((*group)->Connect(infos));
+  ASSERT_OK((*group)->Write(0, 8, true));  // nobody steps the engine: it stays where it is
   device.Die();
   const Status gone = (*group)->WaitAll();
-  EXPECT_EQ(gone.code(), Code::kUnavailable);
+  EXPECT_THAT(gone, StatusIs(Code::kUnavailable));
   EXPECT_THAT(gone.message(), HasSubstr("RNIC is gone"));
 }
 
@@ -246,7 +246,7 @@ TEST_P(GroupFailureTest, AMemberThatGoesMidwayLeavesNothingRunning) {
       SetWord(chain->primary_bytes(), 64 * i, i + 1);
       Operation op = CopyOf(2048, 4096, 64);
       op.write = {64 * i, 64};
-      ASSERT_TRUE(group.Submit(op).ok());
+      ASSERT_OK(group.Submit(op));
     }
     for (uint64_t i = 0; i < steps; ++i) chain->Step();
     chain->replica(1).member.reset();

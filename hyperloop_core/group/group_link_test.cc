@@ -7,6 +7,7 @@
 
 #include "group/chain_fixture.h"
 #include "softrnic/links/memory_network.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop {
 namespace {
@@ -34,7 +35,7 @@ class Machines {
       for (size_t to = 0; to < names_.size(); ++to) {
         if (from == to) continue;
         auto& link = network.Connect(ports_[from], ports_[to]);
-        EXPECT_TRUE(rnics_[from]->engine().AddPeer(names_[to], link.id).ok());
+        EXPECT_OK(rnics_[from]->engine().AddPeer(names_[to], link.id));
       }
     }
   }
@@ -85,7 +86,7 @@ void RunGroup(uint64_t seed, bool resets) {
   options.step = [&](softrnic::Engine&) { machines.Step(random, resets); };
   options.ack_timeout = std::chrono::seconds(60);
   auto made = Chain::Create(options);
-  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  ASSERT_OK(made);
   Chain& chain = **made;
   Group& group = chain.group();
   // A counter that each replica raises by compare and swap; a repeated one would find another
@@ -94,13 +95,13 @@ void RunGroup(uint64_t seed, bool resets) {
     const uint64_t at = 64 + n * 512;
     for (uint64_t i = 0; i < 500; ++i)
       chain.primary_bytes()[at + i] = static_cast<std::byte>(random());
-    ASSERT_TRUE(group.Write(at, 500, n % 3 == 0).ok());
-    ASSERT_TRUE(group.MemCopy(at, 40'000 + n * 64, 64, true).ok());
+    ASSERT_OK(group.Write(at, 500, n % 3 == 0));
+    ASSERT_OK(group.MemCopy(at, 40'000 + n * 64, 64, true));
     const auto cas = group.CompareAndSwap(0, n, n + 1, (1u << kReplicas) - 1);
-    ASSERT_TRUE(cas.ok()) << cas.status().ToString();
+    ASSERT_OK(cas);
     OperationResult result;
     const Status done = group.Wait(*cas, &result);
-    ASSERT_TRUE(done.ok()) << done.ToString();
+    ASSERT_OK(done);
     for (uint32_t i = 0; i < kReplicas; ++i) ASSERT_EQ(result.original[i], n);
   }
   for (uint32_t i = 0; i < kReplicas; ++i) {
@@ -144,23 +145,23 @@ void RunGroupOverACut(Datapath datapath, uint32_t from, uint32_t to) {
   options.step = [&](softrnic::Engine&) { step(20'000); };
   options.ack_timeout = std::chrono::seconds(60);
   auto made = Chain::Create(options);
-  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  ASSERT_OK(made);
   chain = std::move(*made);
   const auto write = [&chain] {
     const auto ticket = chain->group().Write(64, 500, /*flush=*/true);
-    EXPECT_TRUE(ticket.ok()) << ticket.status().ToString();
+    EXPECT_OK(ticket);
     return ticket.ok() ? *ticket : 0;
   };
   const Status before = chain->group().Wait(write());
-  ASSERT_TRUE(before.ok()) << before.ToString();
+  ASSERT_OK(before);
   machines.SetCut(from, to, true);
   const Ticket ticket = write();
   for (uint64_t passed = 0; passed < kCutNs; passed += kStepNs) step(kStepNs);
   machines.SetCut(from, to, false);
   const Status healed = chain->group().Wait(ticket);
-  ASSERT_TRUE(healed.ok()) << healed.ToString();
+  ASSERT_OK(healed);
   const Status after = chain->group().Wait(write());
-  EXPECT_TRUE(after.ok()) << after.ToString();
+  EXPECT_OK(after);
 }
 
 TEST(GroupLink, ACutOfAnyHopLastsAsLongAsAckTimeoutAllows) {

@@ -11,6 +11,7 @@
 #include <random>
 
 #include "group/chain_fixture.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop {
 namespace {
@@ -373,16 +374,16 @@ TEST_P(GroupRandomTest, ThePrimarysRingIsReusedOnlyBehindAnAnswer) {
     options.window = 33;  // 128 slots, a READ every 64 operations, and 66 blocks under way
     options.region_size = kRegion;
     auto chain = Chain::Create(options);
-    ASSERT_TRUE(chain.ok()) << chain.status().ToString();
+    ASSERT_OK(chain);
     for (uint64_t n = 0; n < 1000; ++n) {
       const Operation write{.write = {n % 33 * 56, 56}, .copy = {}, .cas = {}, .flush = false};
       auto ticket = (*chain)->group().TrySubmit(write);
       for (; !ticket.ok() && ticket.status().code() == Code::kBusy;
            ticket = (*chain)->group().TrySubmit(write))
         (*chain)->Step();
-      ASSERT_TRUE(ticket.ok()) << ticket.status().ToString() << "\n" << Replay(seed);
+      ASSERT_OK(ticket) << "\n" << Replay(seed);
     }
-    EXPECT_TRUE((*chain)->group().WaitAll().ok());
+    EXPECT_OK((*chain)->group().WaitAll());
   }
 }
 
@@ -397,14 +398,14 @@ TEST_P(GroupRandomTest, AnAcknowledgedCopyIsDoneAtThePrimaryToo) {
     options.group_size = 1;
     options.region_size = kRegion;
     auto chain = Chain::Create(options);
-    ASSERT_TRUE(chain.ok()) << chain.status().ToString();
+    ASSERT_OK(chain);
     Group& group = (*chain)->group();
     std::memset((*chain)->primary_bytes().data(), 0x5a, 64);
-    for (uint64_t i = 0; i < 4; ++i) ASSERT_TRUE(group.MemCopy(0, 256 + 64 * i, 64, true).ok());
+    for (uint64_t i = 0; i < 4; ++i) ASSERT_OK(group.MemCopy(0, 256 + 64 * i, 64, true));
     Ticket seen = 0;
     while (seen < 4) {
       const auto newest = group.Poll();
-      ASSERT_TRUE(newest.ok()) << newest.status().ToString();
+      ASSERT_OK(newest);
       for (; seen < *newest; ++seen) {
         ASSERT_EQ((*chain)->primary_bytes()[256 + 64 * seen + 63], std::byte{0x5a}) << Replay(seed);
       }

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "group/chain_fixture.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop {
 namespace {
@@ -16,7 +17,7 @@ using testing::HasSubstr;
 
 std::unique_ptr<Chain> MakeChain(const ChainOptions& options) {
   auto chain = Chain::Create(options);
-  EXPECT_TRUE(chain.ok()) << chain.status().ToString();
+  EXPECT_OK(chain);
   return chain.ok() ? std::move(chain).value() : nullptr;
 }
 
@@ -37,7 +38,7 @@ bool Same(std::span<const std::byte> a, std::span<const std::byte> b, uint64_t o
 
 uint64_t Counter(Chain& chain, Chain::Node& node, const std::string& name) {
   auto counters = node.device->QueryCounters();
-  EXPECT_TRUE(counters.ok()) << counters.status().ToString();
+  EXPECT_OK(counters);
   EXPECT_TRUE(counters->contains(name)) << name;
   (void)chain;
   return (*counters)[name];
@@ -68,8 +69,8 @@ TEST_P(GroupShapeTest, WriteReachesEveryReplica) {
     for (const bool flush : {false, true}) {
       Fill(chain_->primary_bytes(), 40, size, static_cast<uint8_t>(size + flush));
       const auto ticket = group.Write(40, size, flush);
-      ASSERT_TRUE(ticket.ok()) << ticket.status().ToString();
-      ASSERT_TRUE(group.Wait(*ticket).ok()) << group.status().ToString();
+      ASSERT_OK(ticket);
+      ASSERT_OK(group.Wait(*ticket)) << group.status().ToString();
       for (uint32_t i = 0; i < chain_->size(); ++i) {
         EXPECT_TRUE(Same(chain_->primary_bytes(), chain_->replica_bytes(i), 0,
                          chain_->group().region_size()))
@@ -87,8 +88,8 @@ TEST_P(GroupShapeTest, CopyRunsOnEveryNode) {
     Fill(chain_->replica_bytes(i), 512, 100, static_cast<uint8_t>(chain_->chained() ? i : 99));
   Fill(chain_->primary_bytes(), 512, 100, 99);
   const auto ticket = group.MemCopy(512, 4096, 100, true);
-  ASSERT_TRUE(ticket.ok());
-  ASSERT_TRUE(group.Wait(*ticket).ok()) << group.status().ToString();
+  ASSERT_OK(ticket);
+  ASSERT_OK(group.Wait(*ticket)) << group.status().ToString();
   for (uint32_t i = 0; i < chain_->size(); ++i) {
     const auto bytes = chain_->replica_bytes(i);
     EXPECT_EQ(std::memcmp(bytes.data() + 512, bytes.data() + 4096, 100), 0);
@@ -106,9 +107,9 @@ TEST_P(GroupShapeTest, CasObeysTheExecuteMapAndReturnsTheResultMap) {
       std::memcpy(chain_->replica_bytes(i).data() + 24, &value, sizeof(value));
     }
     const auto ticket = group.CompareAndSwap(24, 500, 7, map);
-    ASSERT_TRUE(ticket.ok());
+    ASSERT_OK(ticket);
     OperationResult result;
-    ASSERT_TRUE(group.Wait(*ticket, &result).ok()) << group.status().ToString();
+    ASSERT_OK(group.Wait(*ticket, &result)) << group.status().ToString();
     for (uint32_t i = 0; i < kMaxGroupSize; ++i) {
       const bool runs = i < chain_->size() && (map >> i & 1) != 0;
       EXPECT_EQ(result.original[i], !runs    ? 0
@@ -128,16 +129,16 @@ TEST_P(GroupShapeTest, PartsOfOneOperationTakeEffectInOrder) {
   // The copy takes what an earlier operation wrote; the CAS finds what the copy brought.
   for (uint64_t round = 1; round <= 40; ++round) {
     std::memcpy(chain_->primary_bytes().data() + 128, &round, sizeof(round));
-    ASSERT_TRUE(group.Write(128, 8, false).ok());
+    ASSERT_OK(group.Write(128, 8, false));
     Operation op;
     op.write = {1024, 64};
     op.copy = {128, 256, 8};
     op.cas = {true, 256, round, round + 1000, (1u << chain_->size()) - 1};
     op.flush = true;
     const auto ticket = group.Submit(op);
-    ASSERT_TRUE(ticket.ok());
+    ASSERT_OK(ticket);
     OperationResult result;
-    ASSERT_TRUE(group.Wait(*ticket, &result).ok()) << group.status().ToString();
+    ASSERT_OK(group.Wait(*ticket, &result)) << group.status().ToString();
     for (uint32_t i = 0; i < chain_->size(); ++i) {
       EXPECT_EQ(result.original[i], round);
       EXPECT_EQ(Word(chain_->replica_bytes(i), 256), round + 1000);
@@ -152,14 +153,14 @@ TEST_P(GroupShapeTest, ManyLapsWithAFullWindow) {
   for (uint64_t n = 0; n < rounds * blocks; ++n) {
     const uint64_t offset = 64 * (n % blocks);
     if (offset == 0) {
-      ASSERT_TRUE(group.WaitAll().ok());
+      ASSERT_OK(group.WaitAll());
       Fill(chain_->primary_bytes(), 0, 64 * blocks, static_cast<uint8_t>(n / blocks));
     }
     const auto ticket = group.Write(offset, 64, n % 3 == 0);
-    ASSERT_TRUE(ticket.ok()) << ticket.status().ToString();
+    ASSERT_OK(ticket);
     ASSERT_EQ(*ticket, n + 1);
   }
-  ASSERT_TRUE(group.WaitAll().ok()) << group.status().ToString();
+  ASSERT_OK(group.WaitAll()) << group.status().ToString();
   for (uint32_t i = 0; i < chain_->size(); ++i) {
     EXPECT_TRUE(Same(chain_->primary_bytes(), chain_->replica_bytes(i), 0, group.region_size()));
     EXPECT_EQ(Counter(*chain_, chain_->replica(i), "ring_bytes_by_other"), 0u);
@@ -203,15 +204,15 @@ TEST_P(GroupTest, TrySubmitIsBusyWhileTheWindowIsFull) {
   const auto chain = MakeChain({.window = 4});
   Group& group = chain->group();
   for (uint64_t i = 0; i < 4; ++i)
-    ASSERT_TRUE(group.TrySubmit({.write = {i * 64, 64}, .copy = {}, .cas = {}}).ok());
+    ASSERT_OK(group.TrySubmit({.write = {i * 64, 64}, .copy = {}, .cas = {}}));
   const auto fifth = group.TrySubmit({.write = {512, 64}, .copy = {}, .cas = {}});
-  EXPECT_EQ(fifth.status().code(), Code::kBusy);
+  EXPECT_THAT(fifth, StatusIs(Code::kBusy));
   EXPECT_THAT(fifth.status().message(), HasSubstr("at most 4"));
   chain->Settle();
-  EXPECT_TRUE(group.TrySubmit({.write = {512, 64}, .copy = {}, .cas = {}}).ok());
-  ASSERT_TRUE(group.WaitAll().ok());
+  EXPECT_OK(group.TrySubmit({.write = {512, 64}, .copy = {}, .cas = {}}));
+  ASSERT_OK(group.WaitAll());
   const auto newest = group.Poll();
-  ASSERT_TRUE(newest.ok());
+  ASSERT_OK(newest);
   EXPECT_EQ(*newest, 5u);
 }
 
@@ -223,7 +224,7 @@ TEST_P(GroupTest, OnePollTakesInAllThatHasArrived) {
     for (uint64_t i = 0; i < burst; ++i) submitted = *chain->group().Write(64 * i, 64, false);
     chain->Settle();
     const auto newest = chain->group().Poll();
-    ASSERT_TRUE(newest.ok());
+    ASSERT_OK(newest);
     ASSERT_EQ(*newest, submitted) << "burst of " << burst;
   }
 }
@@ -231,12 +232,11 @@ TEST_P(GroupTest, OnePollTakesInAllThatHasArrived) {
 TEST_P(GroupTest, TrySubmitIsBusyWhileAConflictIsUnderWay) {
   const auto chain = MakeChain({.window = 4});
   Group& group = chain->group();
-  ASSERT_TRUE(group.MemCopy(0, 1024, 64, true).ok());
-  EXPECT_EQ(group.TrySubmit({.write = {63, 1}, .copy = {}, .cas = {}}).status().code(),
-            Code::kBusy);
-  EXPECT_TRUE(group.TrySubmit({.write = {64, 1}, .copy = {}, .cas = {}}).ok());
-  EXPECT_TRUE(group.Write(63, 1, true).ok()) << "Submit waits instead";
-  ASSERT_TRUE(group.WaitAll().ok());
+  ASSERT_OK(group.MemCopy(0, 1024, 64, true));
+  EXPECT_THAT(group.TrySubmit({.write = {63, 1}, .copy = {}, .cas = {}}), StatusIs(Code::kBusy));
+  EXPECT_OK(group.TrySubmit({.write = {64, 1}, .copy = {}, .cas = {}}));
+  EXPECT_OK(group.Write(63, 1, true)) << "Submit waits instead";
+  ASSERT_OK(group.WaitAll());
 }
 
 TEST_P(GroupTest, AResultIsKeptForAWindowOfFurtherTickets) {
@@ -245,22 +245,22 @@ TEST_P(GroupTest, AResultIsKeptForAWindowOfFurtherTickets) {
   const uint64_t value = 55;
   for (uint32_t i = 0; i < 3; ++i) std::memcpy(chain->replica_bytes(i).data() + 8, &value, 8);
   const auto cas = group.CompareAndSwap(8, 55, 56, 7);
-  ASSERT_TRUE(cas.ok());
-  for (uint64_t i = 0; i < 4; ++i) ASSERT_TRUE(group.Write(1024 + i * 64, 64, false).ok());
-  ASSERT_TRUE(group.WaitAll().ok());
+  ASSERT_OK(cas);
+  for (uint64_t i = 0; i < 4; ++i) ASSERT_OK(group.Write(1024 + i * 64, 64, false));
+  ASSERT_OK(group.WaitAll());
   OperationResult result;
-  ASSERT_TRUE(group.Wait(*cas, &result).ok());
+  ASSERT_OK(group.Wait(*cas, &result));
   EXPECT_EQ(result.original[2], 55u);
-  ASSERT_TRUE(group.Write(2048, 64, false).ok());
-  EXPECT_EQ(group.Wait(*cas, &result).code(), Code::kNotFound);
-  EXPECT_TRUE(group.Wait(*cas).ok());
+  ASSERT_OK(group.Write(2048, 64, false));
+  EXPECT_THAT(group.Wait(*cas, &result), StatusIs(Code::kNotFound));
+  EXPECT_OK(group.Wait(*cas));
 }
 
 TEST_P(GroupTest, WaitRefusesTicketsThatWereNeverGivenOut) {
   const auto chain = MakeChain({});
-  EXPECT_EQ(chain->group().Wait(0).code(), Code::kInvalidArgument);
-  EXPECT_EQ(chain->group().Wait(1).code(), Code::kInvalidArgument);
-  EXPECT_TRUE(chain->group().WaitAll().ok());
+  EXPECT_THAT(chain->group().Wait(0), StatusIs(Code::kInvalidArgument));
+  EXPECT_THAT(chain->group().Wait(1), StatusIs(Code::kInvalidArgument));
+  EXPECT_OK(chain->group().WaitAll());
 }
 
 // --- lock
@@ -268,14 +268,14 @@ TEST_P(GroupTest, WaitRefusesTicketsThatWereNeverGivenOut) {
 TEST_P(GroupTest, LockTakesAllOrPutsBack) {
   const auto chain = MakeChain({});
   Group& group = chain->group();
-  ASSERT_TRUE(group.Lock(0, 0, 41).ok());
+  ASSERT_OK(group.Lock(0, 0, 41));
   for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(Word(chain->replica_bytes(i), 0), 41u);
-  ASSERT_TRUE(group.Lock(0, 41, 0).ok()) << "unlock";
+  ASSERT_OK(group.Lock(0, 41, 0)) << "unlock";
 
   const uint64_t other = 77;
   std::memcpy(chain->replica_bytes(1).data(), &other, sizeof(other));
   const Status held = group.Lock(0, 0, 41);
-  EXPECT_EQ(held.code(), Code::kBusy);
+  EXPECT_THAT(held, StatusIs(Code::kBusy));
   EXPECT_THAT(held.message(), HasSubstr("replica 1 holds 77"));
   EXPECT_EQ(Word(chain->replica_bytes(0), 0), 0u) << "undone";
   EXPECT_EQ(Word(chain->replica_bytes(1), 0), 77u);
@@ -309,16 +309,16 @@ TEST_P(GroupTest, RefusesBadOperationsAndStartsNothing) {
   };
   for (const Case& c : cases) {
     const auto ticket = group.Submit(c.op);
-    EXPECT_EQ(ticket.status().code(), Code::kInvalidArgument) << c.says;
+    EXPECT_THAT(ticket, StatusIs(Code::kInvalidArgument)) << c.says;
     EXPECT_THAT(ticket.status().message(), HasSubstr(c.says));
   }
-  EXPECT_EQ(group.Flush(0, 0).status().code(), Code::kInvalidArgument);
-  EXPECT_EQ(group.Flush(4000, 100).status().code(), Code::kInvalidArgument);
-  EXPECT_TRUE(group.status().ok());
+  EXPECT_THAT(group.Flush(0, 0), StatusIs(Code::kInvalidArgument));
+  EXPECT_THAT(group.Flush(4000, 100), StatusIs(Code::kInvalidArgument));
+  EXPECT_OK(group.status());
   const auto first = group.Flush(0, 4096);
-  ASSERT_TRUE(first.ok());
+  ASSERT_OK(first);
   EXPECT_EQ(*first, 1u) << "nothing was started before";
-  EXPECT_TRUE(group.WaitAll().ok());
+  EXPECT_OK(group.WaitAll());
 }
 
 TEST_P(GroupTest, EndsThatDisagreeAreRefused) {
@@ -335,10 +335,10 @@ TEST_P(GroupTest, EndsThatDisagreeAreRefused) {
   EXPECT_THAT(create(2, 2, 4, 0).status().message(), HasSubstr("position 2"));
   EXPECT_THAT(create(0, 2, 4097, 0).status().message(), HasSubstr("1 to 4096"));
   const auto member = create(0, 2, 8, 0);
-  ASSERT_TRUE(member.ok()) << member.status().ToString();
+  ASSERT_OK(member);
   const std::vector<MemberInfo> infos = {(*member)->info(), chain->replica(1).member->info()};
   const Status refused = (*member)->Connect(chain->group().info(), infos);
-  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+  EXPECT_THAT(refused, StatusIs(Code::kInvalidArgument));
   EXPECT_THAT(refused.message(), HasSubstr("window 4"));
 
   GroupOptions options;
@@ -346,11 +346,10 @@ TEST_P(GroupTest, EndsThatDisagreeAreRefused) {
   options.window = 4;
   Chain::Node& primary = chain->primary();
   auto group = Group::Create(*primary.device, *primary.pd, *primary.region, options, 2);
-  ASSERT_TRUE(group.ok());
+  ASSERT_OK(group);
   EXPECT_THAT((*group)->Connect(infos).message(), HasSubstr("window 8"));
   EXPECT_THAT((*group)->Connect(std::span(infos).first(1)).message(), HasSubstr("chain of 1"));
-  EXPECT_EQ((*group)->Write(0, 8, false).status().code(), Code::kInvalidArgument)
-      << "not connected";
+  EXPECT_THAT((*group)->Write(0, 8, false), StatusIs(Code::kInvalidArgument)) << "not connected";
   std::vector<MemberInfo> other = {chain->replica(0).member->info(),
                                    chain->replica(1).member->info()};
   other[1].region_size *= 2;
@@ -396,7 +395,7 @@ TEST(OffloadTest, OffloadNamesTheCapabilityThatADeviceLacks) {
   PlainDevice plain(*chain->replica(0).device);
   const auto member =
       Member::Create(plain, *chain->replica(0).pd, *chain->replica(0).region, {.window = 4});
-  EXPECT_EQ(member.status().code(), Code::kNotSupported);
+  EXPECT_THAT(member, StatusIs(Code::kNotSupported));
   EXPECT_THAT(member.status().message(), HasSubstr("cross-channel"));
   EXPECT_THAT(member.status().message(), HasSubstr("'plain'"));
 }
@@ -406,31 +405,29 @@ TEST(DatapathTest, AllButOffloadNeedNoCrossChannel) {
     auto chain = MakeChain({.group_size = 1});
     PlainDevice plain(*chain->replica(0).device);
     const MemberOptions options{.datapath = datapath, .window = 4};
-    EXPECT_TRUE(
-        Member::Create(plain, *chain->replica(0).pd, *chain->replica(0).region, options).ok());
+    EXPECT_OK(Member::Create(plain, *chain->replica(0).pd, *chain->replica(0).region, options));
     GroupOptions group;
     group.datapath = datapath;
     group.window = 4;
     PlainDevice primary(*chain->primary().device);
-    EXPECT_TRUE(
-        Group::Create(primary, *chain->primary().pd, *chain->primary().region, group, 1).ok());
+    EXPECT_OK(Group::Create(primary, *chain->primary().pd, *chain->primary().region, group, 1));
   }
   auto chain = MakeChain({.group_size = 1});
   PlainDevice plain(*chain->replica(0).device);
   const Status refused = Member::Create(plain, *chain->replica(0).pd, *chain->replica(0).region,
                                         {.datapath = Datapath::kCpuEvent, .window = 4})
                              .status();
-  EXPECT_EQ(refused.code(), Code::kNotSupported);
+  EXPECT_THAT(refused, StatusIs(Code::kNotSupported));
   EXPECT_THAT(refused.message(), HasSubstr("completion channels"));
 }
 
 TEST(DatapathTest, Names) {
   for (const Datapath datapath : kDatapaths) {
-    ASSERT_TRUE(ParseDatapath(DatapathName(datapath)).ok());
+    ASSERT_OK(ParseDatapath(DatapathName(datapath)));
     EXPECT_EQ(*ParseDatapath(DatapathName(datapath)), datapath);
   }
   const Status unknown = ParseDatapath("magic").status();
-  EXPECT_EQ(unknown.code(), Code::kInvalidArgument);
+  EXPECT_THAT(unknown, StatusIs(Code::kInvalidArgument));
   EXPECT_THAT(unknown.message(), HasSubstr("offload, fanout, cpu-polling, cpu-event"));
 }
 
@@ -445,9 +442,8 @@ TEST(OffloadTest, ThePrimarySendsEachByteOnceAndEveryHopReadsItsFlush) {
   const uint64_t reads[] = {Counter(*chain, chain->replica(0), "read_responses_nonzero"),
                             Counter(*chain, chain->replica(1), "read_responses_nonzero"),
                             Counter(*chain, chain->replica(2), "read_responses_nonzero")};
-  for (uint64_t n = 0; n < operations; ++n)
-    ASSERT_TRUE(group.Write(size * (n % 8), size, true).ok());
-  ASSERT_TRUE(group.WaitAll().ok());
+  for (uint64_t n = 0; n < operations; ++n) ASSERT_OK(group.Write(size * (n % 8), size, true));
+  ASSERT_OK(group.WaitAll());
   const uint64_t data = operations * size;
   const uint64_t by_primary = Counter(*chain, chain->primary(), "bytes_sent") - sent;
   EXPECT_GE(by_primary, data);
@@ -470,8 +466,7 @@ TEST(OffloadTest, ThePrimarySendsEachByteOnceAndEveryHopReadsItsFlush) {
 TEST(OffloadTest, AFlushReachesWhatArrivedByEachQueue) {
   const auto chain = MakeChain({.group_size = 3, .window = 8, .media = rnic::Media::kFile});
   Group& group = chain->group();
-  ASSERT_TRUE(
-      group.Wait(*group.Flush()).ok());  // the first operation of a lap is flushed in any case
+  ASSERT_OK(group.Wait(*group.Flush()));  // the first operation of a lap is flushed in any case
   const auto flushes = [&](Chain::Node& node) { return Counter(*chain, node, "media_flushes"); };
   const auto all = [&] {
     std::vector<uint64_t> counts = {flushes(chain->primary())};
@@ -502,8 +497,8 @@ TEST(OffloadTest, AFlushReachesWhatArrivedByEachQueue) {
   for (const Case& c : cases) {
     const std::vector<uint64_t> before = all();
     const auto ticket = group.Submit(c.op);
-    ASSERT_TRUE(ticket.ok());
-    ASSERT_TRUE(group.Wait(*ticket).ok()) << group.status().ToString();
+    ASSERT_OK(ticket);
+    ASSERT_OK(group.Wait(*ticket)) << group.status().ToString();
     std::vector<uint64_t> more = all();
     for (size_t i = 0; i < more.size(); ++i) more[i] -= before[i];
     EXPECT_EQ(more, c.more) << c.what;
@@ -515,12 +510,12 @@ TEST(FanoutTest, NoReplicaCpuAndEachReplicaFlushedByThePrimary) {
       MakeChain({.datapath = Datapath::kFanout, .group_size = 3, .media = rnic::Media::kFile});
   Group& group = chain->group();
   const auto flushes = [&](Chain::Node& node) { return Counter(*chain, node, "media_flushes"); };
-  ASSERT_TRUE(group.Wait(*group.Write(0, 64, false)).ok());
+  ASSERT_OK(group.Wait(*group.Write(0, 64, false)));
   for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(flushes(chain->replica(i)), 0u) << "not asked for";
-  ASSERT_TRUE(group.Wait(*group.Flush()).ok());
+  ASSERT_OK(group.Wait(*group.Flush()));
   for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(flushes(chain->replica(i)), 1u);
-  ASSERT_TRUE(group.Wait(*group.MemCopy(0, 4096, 64, false)).ok());
-  ASSERT_TRUE(group.Wait(*group.CompareAndSwap(8192, 0, 1, 5)).ok());
+  ASSERT_OK(group.Wait(*group.MemCopy(0, 4096, 64, false)));
+  ASSERT_OK(group.Wait(*group.CompareAndSwap(8192, 0, 1, 5)));
   EXPECT_EQ(flushes(chain->replica(0)), 3u) << "copy and CAS are flushed unasked";
   EXPECT_EQ(flushes(chain->replica(1)), 2u) << "the CAS was not for this one";
   EXPECT_EQ(flushes(chain->primary()), 1u) << "its own copy";
@@ -540,7 +535,7 @@ TEST_P(GroupTest, TheAckAreasKeyOpensTheAckAreaAlone) {
     EXPECT_EQ(info.ack_rkey, 0u);
     return;
   }
-  ASSERT_TRUE(chain->group().Wait(*chain->group().Write(0, 8, true)).ok());
+  ASSERT_OK(chain->group().Wait(*chain->group().Write(0, 8, true)));
   Chain::Node& peer = chain->replica(0);
   const auto completes = [&](rnic::Opcode opcode, uint64_t addr) {
     rnic::QpAttr attr;
@@ -558,7 +553,7 @@ TEST_P(GroupTest, TheAckAreasKeyOpensTheAckAreaAlone) {
     request.sges = std::span(&sge, 1);
     request.remote_addr = addr;
     request.rkey = info.ack_rkey;
-    EXPECT_TRUE(from->Post(std::span(&request, 1)).ok());
+    EXPECT_OK(from->Post(std::span(&request, 1)));
     chain->Settle();
     std::array<rnic::Completion, 1> completion;
     EXPECT_EQ(cq->Poll(completion).value(), 1u);
@@ -584,12 +579,12 @@ TEST_P(GroupTest, RunsPastEveryIndexWrap) {
     for (uint64_t n = 0; n < 200'000; ++n) {
       // A counter that only CASes move, so that no operation may be lost, doubled or reordered.
       const auto ticket = group.CompareAndSwap(64, n, n + 1, 3);
-      ASSERT_TRUE(ticket.ok()) << ticket.status().ToString();
+      ASSERT_OK(ticket);
     }
     OperationResult result;
     const auto last = group.CompareAndSwap(64, 0, 0, 3);
-    ASSERT_TRUE(last.ok());
-    ASSERT_TRUE(group.Wait(*last, &result).ok()) << group.status().ToString();
+    ASSERT_OK(last);
+    ASSERT_OK(group.Wait(*last, &result)) << group.status().ToString();
     EXPECT_EQ(result.original[0], 200'000u);
     EXPECT_EQ(result.original[1], 200'000u);
   }

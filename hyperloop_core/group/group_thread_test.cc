@@ -6,6 +6,7 @@
 #include <random>
 
 #include "group/chain_fixture.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop {
 namespace {
@@ -27,7 +28,7 @@ TEST_P(GroupThreadTest, EveryPrimitiveWithTheEngineOnItsOwnThread) {
                                .window = window,
                                .threaded = true,
                                .spin_us = 20});
-    ASSERT_TRUE(made.ok()) << made.status().ToString();
+    ASSERT_OK(made);
     const auto chain = std::move(made).value();
     Group& group = chain->group();
     const uint64_t operations = chain->by_cpu() ? 500 : 4000;
@@ -37,7 +38,7 @@ TEST_P(GroupThreadTest, EveryPrimitiveWithTheEngineOnItsOwnThread) {
       // is acknowledged.
       const uint64_t places = 64, at = 1024 + 64 * (n % places);
       if (n >= places) {
-        ASSERT_TRUE(group.Wait(n - places + 1).ok());
+        ASSERT_OK(group.Wait(n - places + 1));
       }
       std::memcpy(chain->primary_bytes().data() + at, &n, sizeof(n));
       Operation op;
@@ -49,13 +50,13 @@ TEST_P(GroupThreadTest, EveryPrimitiveWithTheEngineOnItsOwnThread) {
         ++counter;
       }
       const auto ticket = group.Submit(op);
-      ASSERT_TRUE(ticket.ok()) << ticket.status().ToString();
+      ASSERT_OK(ticket);
       if (n % 100 == 99) {
         OperationResult result;
-        ASSERT_TRUE(group.Wait(*ticket, &result).ok());
+        ASSERT_OK(group.Wait(*ticket, &result));
       }
     }
-    ASSERT_TRUE(group.WaitAll().ok()) << group.status().ToString();
+    ASSERT_OK(group.WaitAll()) << group.status().ToString();
     for (uint32_t i = 0; i < 3; ++i) {
       EXPECT_EQ(Word(chain->replica_bytes(i), 8), counter);
       EXPECT_EQ(std::memcmp(chain->replica_bytes(i).data() + 1024,
@@ -74,13 +75,13 @@ TEST_P(GroupThreadTest, AWaitForEventsTakesEveryAcknowledgement) {
                                .threaded = true,
                                .spin_us = 0,
                                .wait = WaitMode::kEvent});
-    ASSERT_TRUE(made.ok()) << made.status().ToString();
+    ASSERT_OK(made);
     const auto chain = std::move(made).value();
     for (uint64_t n = 0; n < 500; ++n) {
-      ASSERT_TRUE(chain->group().Write(64 * (n % 64), 64, n % 2 == 0).ok());
-      ASSERT_TRUE(chain->group().MemCopy(64 * (n % 64), 8192, 64, false).ok());
+      ASSERT_OK(chain->group().Write(64 * (n % 64), 64, n % 2 == 0));
+      ASSERT_OK(chain->group().MemCopy(64 * (n % 64), 8192, 64, false));
     }
-    ASSERT_TRUE(chain->group().WaitAll().ok()) << chain->group().status().ToString();
+    ASSERT_OK(chain->group().WaitAll()) << chain->group().status().ToString();
   }
 }
 
@@ -92,13 +93,13 @@ TEST_P(GroupThreadTest, WaitingForEventsOneByOneTimesNothingOut) {
                              .window = 64,
                              .threaded = true,
                              .wait = WaitMode::kEvent});
-  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  ASSERT_OK(made);
   const auto chain = std::move(made).value();
   for (uint64_t n = 0; n < 200; ++n) {
     const auto ticket = chain->group().Write(0, 64, true);
-    ASSERT_TRUE(ticket.ok()) << ticket.status().ToString();
+    ASSERT_OK(ticket);
     const Status waited = chain->group().Wait(*ticket);
-    ASSERT_TRUE(waited.ok()) << waited.ToString();
+    ASSERT_OK(waited);
   }
 }
 
@@ -110,7 +111,7 @@ TEST_P(GroupThreadTest, AWaitForEventsEndsWhenAReplicaIsGone) {
                              .spin_us = 0,
                              .wait = WaitMode::kEvent,
                              .ack_timeout = std::chrono::milliseconds(200)});
-  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  ASSERT_OK(made);
   const auto chain = std::move(made).value();
   chain->Kill(1);
   const auto ticket = chain->group().Write(0, 64, true);
@@ -128,9 +129,9 @@ TEST_P(GroupThreadTest, MembersComeAndGoWhileTheEngineRuns) {
                                .threaded = true,
                                // Threads take part: a busy machine may take long.
                                .ack_timeout = std::chrono::milliseconds(1000)});
-    ASSERT_TRUE(made.ok()) << made.status().ToString();
+    ASSERT_OK(made);
     const auto chain = std::move(made).value();
-    for (uint64_t i = 0; i < 100; ++i) ASSERT_TRUE(chain->group().Write(64 * i, 64, true).ok());
+    for (uint64_t i = 0; i < 100; ++i) ASSERT_OK(chain->group().Write(64 * i, 64, true));
     chain->Kill(1);
     EXPECT_FALSE([&] {
       for (uint64_t i = 0; i < 100; ++i) {

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "support/status_matchers.h"
+
 namespace hyperloop {
 namespace {
 
@@ -25,7 +27,7 @@ TEST(SlotProgramTest, RefusesWhatDoesNotFitAndNamesTheLimit) {
         Case{3, 8, 24, "power of two"}, Case{3, 8, 8, "2 x window"}, Case{3, 8, 16384, "8192"}}) {
     const auto program = SlotProgram::For(c.group_size, c.window, c.slots);
     ASSERT_FALSE(program.ok()) << c.window << " " << c.slots;
-    EXPECT_EQ(program.status().code(), Code::kInvalidArgument);
+    EXPECT_THAT(program, StatusIs(Code::kInvalidArgument));
     EXPECT_THAT(program.status().message(), testing::HasSubstr(c.says));
   }
 }
@@ -34,7 +36,7 @@ TEST(SlotProgramTest, StaysInsideItsBudgetAndLimits) {
   for (uint32_t group_size = 1; group_size <= kMaxGroupSize; ++group_size) {
     for (const uint32_t window : {1u, 2u, 4u, 5u, 64u, 4096u}) {
       const auto program = SlotProgram::For(group_size, window, 0);
-      ASSERT_TRUE(program.ok()) << program.status().ToString();
+      ASSERT_OK(program);
       // At most 300 B a replica, re-arming and result included.
       EXPECT_LE(program->message_bytes(0), 300u * group_size);
       // The last patch a RECV writes in time: slot m + lookahead is re-armed by RECV m and enabled

@@ -10,6 +10,7 @@
 #include <iterator>
 
 #include "identity/noise_xx.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::identity {
 namespace {
@@ -37,7 +38,7 @@ class KeysTest : public testing::Test {
   void Write(const std::string& name, const std::string& text) const {
     std::ofstream(Path(name)) << text;
   }
-  void MakeHost() { ASSERT_TRUE(MakeIdentity(dir_, "alpha").ok()); }
+  void MakeHost() { ASSERT_OK(MakeIdentity(dir_, "alpha")); }
   Status LoadError() const { return KeyRing::Load(dir_).status(); }
   static PublicKey Key(const char* text) { return *ParseKey(text); }
 
@@ -52,7 +53,7 @@ TEST_F(KeysTest, ANewIdentityIsPrivateAndIsRead) {
   ASSERT_EQ(stat(dir_.c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 07777, 0700u);
   const auto ring = KeyRing::Load(dir_);
-  ASSERT_TRUE(ring.ok()) << ring.status().ToString();
+  ASSERT_OK(ring);
   EXPECT_EQ((*ring)->name(), "alpha");
   EXPECT_EQ((*ring)->public_key(), PublicKeyOf((*ring)->key_pair().secret));
   EXPECT_FALSE((*ring)->Find((*ring)->public_key()).has_value()) << "nobody is trusted unasked";
@@ -63,7 +64,7 @@ TEST_F(KeysTest, ANewIdentityIsPrivateAndIsRead) {
 TEST_F(KeysTest, AnIdentityIsNeverOverwritten) {
   MakeHost();
   const std::string before = Read("identity");
-  EXPECT_EQ(MakeIdentity(dir_, "beta").code(), Code::kAlreadyExists);
+  EXPECT_THAT(MakeIdentity(dir_, "beta"), StatusIs(Code::kAlreadyExists));
   EXPECT_EQ(Read("identity"), before);
   EXPECT_EQ(std::distance(fs::directory_iterator(dir_), {}), 2);
 }
@@ -74,7 +75,7 @@ TEST_F(KeysTest, NamesAreLimited) {
   for (const std::string& bad : {std::string(), std::string(65, 'x'), std::string("a b"),
                                  std::string("a/b"), std::string("a\n"), std::string("\xc3\xa4")}) {
     EXPECT_FALSE(ValidName(bad)) << bad;
-    EXPECT_EQ(MakeIdentity(dir_, bad).code(), Code::kInvalidArgument);
+    EXPECT_THAT(MakeIdentity(dir_, bad), StatusIs(Code::kInvalidArgument));
   }
   EXPECT_FALSE(fs::exists(dir_));
 }
@@ -94,12 +95,12 @@ TEST_F(KeysTest, WhatOthersCouldReadOrChangeIsRefusedWithTheRemedy) {
     ASSERT_EQ(stat(each.path.c_str(), &before), 0);
     ASSERT_EQ(chmod(each.path.c_str(), each.mode), 0);
     const Status status = LoadError();
-    EXPECT_EQ(status.code(), Code::kPermissionDenied) << each.path;
+    EXPECT_THAT(status, StatusIs(Code::kPermissionDenied)) << each.path;
     EXPECT_NE(status.message().find(each.remedy + " " + each.path), std::string::npos)
         << status.ToString();
     ASSERT_EQ(chmod(each.path.c_str(), before.st_mode & 07777), 0);
   }
-  EXPECT_TRUE(LoadError().ok());
+  EXPECT_OK(LoadError());
 }
 
 TEST_F(KeysTest, AFileOfAnotherUserIsRefused) {
@@ -108,7 +109,7 @@ TEST_F(KeysTest, AFileOfAnotherUserIsRefused) {
   for (const std::string& path : {Path("identity"), Path("trusted"), dir_}) {
     ASSERT_EQ(chown(path.c_str(), 12345, 12345), 0);
     const Status status = LoadError();
-    EXPECT_EQ(status.code(), Code::kPermissionDenied) << path;
+    EXPECT_THAT(status, StatusIs(Code::kPermissionDenied)) << path;
     EXPECT_NE(status.message().find("belongs to user 12345"), std::string::npos)
         << status.ToString();
     ASSERT_EQ(chown(path.c_str(), 0, 0), 0);
@@ -120,16 +121,16 @@ TEST_F(KeysTest, LinksAndOtherThingsThanFilesAreRefused) {
   for (const std::string name : {"identity", "trusted"}) {
     fs::rename(Path(name), root_ + "/moved");
     fs::create_symlink(root_ + "/moved", Path(name));
-    EXPECT_EQ(LoadError().code(), Code::kPermissionDenied) << name;
+    EXPECT_THAT(LoadError(), StatusIs(Code::kPermissionDenied)) << name;
     fs::remove(Path(name));
     ASSERT_EQ(mkfifo(Path(name).c_str(), 0600), 0);  // nobody writes: it must not be waited for
-    EXPECT_EQ(LoadError().code(), Code::kInvalidArgument) << name;
+    EXPECT_THAT(LoadError(), StatusIs(Code::kInvalidArgument)) << name;
     fs::remove(Path(name));
-    EXPECT_EQ(LoadError().code(), Code::kNotFound) << name;
+    EXPECT_THAT(LoadError(), StatusIs(Code::kNotFound)) << name;
     EXPECT_NE(LoadError().message().find("hyperloopctl keys"), std::string::npos);
     fs::rename(root_ + "/moved", Path(name));
   }
-  EXPECT_TRUE(LoadError().ok());
+  EXPECT_OK(LoadError());
   dir_ += "-none";
   EXPECT_NE(LoadError().message().find("hyperloopctl keys init"), std::string::npos);
 }
@@ -145,7 +146,7 @@ TEST_F(KeysTest, MalformedIdentitiesAreRefusedWithoutTheirSecret) {
         std::string(2 << 20, '#')}) {
     Write("identity", bad);
     const Status status = LoadError();
-    EXPECT_EQ(status.code(), Code::kInvalidArgument) << bad.substr(0, 100);
+    EXPECT_THAT(status, StatusIs(Code::kInvalidArgument)) << bad.substr(0, 100);
     EXPECT_NE(status.message().find(Path("identity")), std::string::npos);
     EXPECT_EQ(status.message().find(secret.substr(7, 8)), std::string::npos);
   }
@@ -155,7 +156,7 @@ TEST(TrustedFile, LinesAreReadAndWritten) {
   const std::string text = std::string("# hosts\n\n  alpha\t") + kSomeKey +
                            " primary,link\r\nbeta " + kOtherKey + " replica 10.0.0.2:7000";
   const auto peers = ParseTrusted(text);
-  ASSERT_TRUE(peers.ok()) << peers.status().ToString();
+  ASSERT_OK(peers);
   ASSERT_EQ(peers->size(), 2u);
   EXPECT_EQ((*peers)[0].Line(), std::string("alpha ") + kSomeKey + " primary,link");
   EXPECT_EQ((*peers)[1].Line(), std::string("beta ") + kOtherKey + " replica 10.0.0.2:7000");
@@ -174,22 +175,22 @@ TEST(TrustedFile, MalformedLinesAreNamed) {
         "alpha " + key + " link\nalpha " + key + " replica"}) {
     const auto peers = ParseTrusted("# one\n" + bad + "\n");
     ASSERT_FALSE(peers.ok()) << bad;
-    EXPECT_EQ(peers.status().code(), Code::kInvalidArgument);
+    EXPECT_THAT(peers, StatusIs(Code::kInvalidArgument));
     EXPECT_EQ(peers.status().message().rfind("line ", 0), 0u) << peers.status().ToString();
   }
 }
 
 TEST_F(KeysTest, TrustAddsReplacesAndKeepsTheRest) {
   MakeHost();
-  ASSERT_TRUE(Trust(dir_, {"beta", Key(kSomeKey), kRoleLink, ""}).ok());
-  ASSERT_TRUE(Trust(dir_, {"beta", Key(kOtherKey), kRoleLink, ""}).ok());
+  ASSERT_OK(Trust(dir_, {"beta", Key(kSomeKey), kRoleLink, ""}));
+  ASSERT_OK(Trust(dir_, {"beta", Key(kOtherKey), kRoleLink, ""}));
   Write("trusted", Read("trusted") + "# a comment");
-  ASSERT_TRUE(Trust(dir_, {"beta", Key(kSomeKey), kRoleLink | kRoleReplica, "10.0.0.2:7"}).ok());
-  ASSERT_TRUE(Trust(dir_, {"gamma", Key(kSomeKey), kRoleLink, ""}).ok());
+  ASSERT_OK(Trust(dir_, {"beta", Key(kSomeKey), kRoleLink | kRoleReplica, "10.0.0.2:7"}));
+  ASSERT_OK(Trust(dir_, {"gamma", Key(kSomeKey), kRoleLink, ""}));
   const std::string text = Read("trusted");
   EXPECT_NE(text.find("# a comment\n"), std::string::npos) << text;
   const auto ring = KeyRing::Load(dir_);
-  ASSERT_TRUE(ring.ok()) << ring.status().ToString();
+  ASSERT_OK(ring);
   EXPECT_EQ((*ring)->trusted().size(), 3u);
   const auto peer = (*ring)->Find(Key(kSomeKey));
   ASSERT_TRUE(peer.has_value());
@@ -199,59 +200,61 @@ TEST_F(KeysTest, TrustAddsReplacesAndKeepsTheRest) {
   EXPECT_FALSE(peer->Is("delta", kEveryRole));
   EXPECT_EQ((*ring)->Find(Key(kOtherKey))->name(), "beta");
   EXPECT_EQ((*ring)->NamesAt("10.0.0.2:7"), std::vector<std::string>{"beta"});
-  EXPECT_EQ(Trust(dir_, {"a b", Key(kSomeKey), kRoleLink, ""}).code(), Code::kInvalidArgument);
-  EXPECT_EQ(Trust(dir_, {"a", Key(kSomeKey), kRoleLink, "x\ny"}).code(), Code::kInvalidArgument);
+  EXPECT_THAT(Trust(dir_, {"a b", Key(kSomeKey), kRoleLink, ""}), StatusIs(Code::kInvalidArgument));
+  EXPECT_THAT(Trust(dir_, {"a", Key(kSomeKey), kRoleLink, "x\ny"}),
+              StatusIs(Code::kInvalidArgument));
   EXPECT_EQ(Read("trusted"), text);
 }
 
 TEST_F(KeysTest, TrustLeavesABrokenFileAlone) {
   MakeHost();
   Write("trusted", "nonsense\n");
-  EXPECT_EQ(Trust(dir_, {"beta", Key(kSomeKey), kRoleLink, ""}).code(), Code::kInvalidArgument);
+  EXPECT_THAT(Trust(dir_, {"beta", Key(kSomeKey), kRoleLink, ""}),
+              StatusIs(Code::kInvalidArgument));
   EXPECT_EQ(Read("trusted"), "nonsense\n");
 }
 
 TEST_F(KeysTest, RefreshTakesWhatChangedAndKeepsWhatBroke) {
   MakeHost();
   const auto loaded = KeyRing::Load(dir_);
-  ASSERT_TRUE(loaded.ok());
+  ASSERT_OK(loaded);
   KeyRing& ring = **loaded;
-  EXPECT_TRUE(ring.Refresh().ok());
+  EXPECT_OK(ring.Refresh());
   const PublicKey key = Key(kSomeKey);
-  ASSERT_TRUE(Trust(dir_, {"beta", key, kRoleLink, ""}).ok());
+  ASSERT_OK(Trust(dir_, {"beta", key, kRoleLink, ""}));
   EXPECT_FALSE(ring.Find(key).has_value());
-  EXPECT_TRUE(ring.Refresh().ok());
+  EXPECT_OK(ring.Refresh());
   EXPECT_TRUE(ring.Find(key).has_value());
 
   const std::string good = Read("trusted");
   Write("trusted", "nonsense\n");
-  EXPECT_EQ(ring.Refresh().code(), Code::kInvalidArgument);
+  EXPECT_THAT(ring.Refresh(), StatusIs(Code::kInvalidArgument));
   EXPECT_TRUE(ring.Find(key).has_value()) << "a broken file took the trusted ones away";
-  EXPECT_TRUE(ring.Refresh().ok()) << "told of twice";
+  EXPECT_OK(ring.Refresh()) << "told of twice";
   fs::remove(Path("trusted"));
-  EXPECT_EQ(ring.Refresh().code(), Code::kNotFound);
+  EXPECT_THAT(ring.Refresh(), StatusIs(Code::kNotFound));
   EXPECT_TRUE(ring.Find(key).has_value());
   // What was in force before is read again after a breakage, too.
   Write("trusted", good);
-  EXPECT_TRUE(ring.Refresh().ok());
+  EXPECT_OK(ring.Refresh());
   Write("trusted", "# nobody\n");
-  EXPECT_TRUE(ring.Refresh().ok());
+  EXPECT_OK(ring.Refresh());
   EXPECT_FALSE(ring.Find(key).has_value());
 
   const PublicKey own = ring.public_key();
-  ASSERT_TRUE(MakeIdentity(root_ + "/next", "alpha").ok());
+  ASSERT_OK(MakeIdentity(root_ + "/next", "alpha"));
   fs::rename(root_ + "/next/identity", Path("identity"));
-  EXPECT_TRUE(ring.Refresh().ok());
+  EXPECT_OK(ring.Refresh());
   const PublicKey changed = ring.public_key();
   EXPECT_NE(changed, own);
   fs::remove(Path("identity"));
-  ASSERT_TRUE(MakeIdentity(dir_, "beta").ok());
+  ASSERT_OK(MakeIdentity(dir_, "beta"));
   EXPECT_NE(ring.Refresh().message().find("was alpha"), std::string::npos);
   EXPECT_EQ(ring.public_key(), changed);
   EXPECT_EQ(ring.name(), "alpha");
   fs::rename(dir_, root_ + "/away");
-  EXPECT_EQ(ring.Refresh().code(), Code::kNotFound);
-  EXPECT_TRUE(ring.Refresh().ok()) << "told of twice";
+  EXPECT_THAT(ring.Refresh(), StatusIs(Code::kNotFound));
+  EXPECT_OK(ring.Refresh()) << "told of twice";
   fs::rename(root_ + "/away", dir_);
 }
 

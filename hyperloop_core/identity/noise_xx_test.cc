@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "support/status_matchers.h"
+
 namespace hyperloop::identity {
 namespace {
 
@@ -122,10 +124,10 @@ TEST_P(NoiseXxTest, BothEndsSayAndUnderstandWhatTheVectorSays) {
     NoiseXx& from = i % 2 == 0 ? initiator : responder;
     NoiseXx& to = i % 2 == 0 ? responder : initiator;
     Bytes message;
-    ASSERT_TRUE(from.Write(FromHex(vector.messages[i].payload), &message).ok());
+    ASSERT_OK(from.Write(FromHex(vector.messages[i].payload), &message));
     ASSERT_EQ(ToHex(message), vector.messages[i].ciphertext);
     const auto payload = to.Read(message);
-    ASSERT_TRUE(payload.ok()) << payload.status().ToString();
+    ASSERT_OK(payload);
     EXPECT_EQ(ToHex(*payload), vector.messages[i].payload);
   }
   ASSERT_TRUE(initiator.finished() && responder.finished());
@@ -157,9 +159,9 @@ INSTANTIATE_TEST_SUITE_P(Published, NoiseXxTest, testing::Values(&kCacophony, &k
 TEST(NoiseXxKeys, AKeyOfSmallOrderIsRefused) {
   const KeyPair own = PairFrom(kSnow.responder_static);
   NoiseXx responder(false, {}, own);
-  ASSERT_TRUE(responder.Read(Bytes(kMessage1Bytes)).ok());
+  ASSERT_OK(responder.Read(Bytes(kMessage1Bytes)));
   Bytes message;
-  EXPECT_EQ(responder.Write({}, &message).code(), Code::kCorruption);
+  EXPECT_THAT(responder.Write({}, &message), StatusIs(Code::kCorruption));
 }
 
 TEST(NoiseXxKeys, AnotherPrologueIsAnotherHandshake) {
@@ -167,10 +169,10 @@ TEST(NoiseXxKeys, AnotherPrologueIsAnotherHandshake) {
   const Bytes one(4, std::byte{1}), two(4, std::byte{2});
   NoiseXx initiator(true, one, own), responder(false, two, own);
   Bytes first, second;
-  ASSERT_TRUE(initiator.Write({}, &first).ok());
-  ASSERT_TRUE(responder.Read(first).ok());
-  ASSERT_TRUE(responder.Write({}, &second).ok());
-  EXPECT_EQ(initiator.Read(second).status().code(), Code::kCorruption);
+  ASSERT_OK(initiator.Write({}, &first));
+  ASSERT_OK(responder.Read(first));
+  ASSERT_OK(responder.Write({}, &second));
+  EXPECT_THAT(initiator.Read(second), StatusIs(Code::kCorruption));
 }
 
 }  // namespace

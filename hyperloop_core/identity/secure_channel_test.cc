@@ -9,6 +9,8 @@
 #include <memory>
 #include <string>
 
+#include "support/status_matchers.h"
+
 namespace hyperloop::identity {
 namespace {
 
@@ -90,18 +92,17 @@ class SecureChannelTest : public testing::Test {
 
   std::string Dir(const std::string& name) const { return root_ + "/" + name; }
   std::shared_ptr<KeyRing> MakeHost(const std::string& name) {
-    EXPECT_TRUE(MakeIdentity(Dir(name), name).ok());
+    EXPECT_OK(MakeIdentity(Dir(name), name));
     const auto ring = KeyRing::Load(Dir(name));
-    EXPECT_TRUE(ring.ok()) << ring.status().ToString();
+    EXPECT_OK(ring);
     return *ring;
   }
   void LetTrust(const std::string& who, const KeyRing& whom, Roles roles,
                 const std::string& as = "") {
-    EXPECT_TRUE(
-        Trust(Dir(who), {as.empty() ? whom.name() : as, whom.public_key(), roles, ""}).ok());
+    EXPECT_OK(Trust(Dir(who), {as.empty() ? whom.name() : as, whom.public_key(), roles, ""}));
     for (const auto& each : {alpha_, beta_}) {
       if (each != nullptr) {
-        EXPECT_TRUE(each->Refresh().ok());
+        EXPECT_OK(each->Refresh());
       }
     }
   }
@@ -143,7 +144,7 @@ TEST_F(SecureChannelTest, AKeyMayHaveSeveralNames) {
   dials.peer_names = {"beta", "beta3"};
   Ends other_role(dials, Accepts());
   other_role.Introduce();
-  EXPECT_EQ(other_role.dialed.code(), Code::kPermissionDenied);
+  EXPECT_THAT(other_role.dialed, StatusIs(Code::kPermissionDenied));
 }
 
 TEST_F(SecureChannelTest, FramesArriveBothWays) {
@@ -328,11 +329,11 @@ TEST_F(SecureChannelTest, TheOwnKeyIsTrustedOnlyIfItIsListed) {
   accepts.ring = alpha_;
   Ends own(dials, accepts);
   own.Introduce();
-  EXPECT_EQ(own.dialed.code(), Code::kPermissionDenied);
+  EXPECT_THAT(own.dialed, StatusIs(Code::kPermissionDenied));
   LetTrust("alpha", *alpha_, kRoleLink);
   Ends wrong_name(dials, accepts);
   wrong_name.Introduce();
-  EXPECT_EQ(wrong_name.dialed.code(), Code::kPermissionDenied);
+  EXPECT_THAT(wrong_name.dialed, StatusIs(Code::kPermissionDenied));
   dials.peer_names = {"alpha"};
   Ends listed(dials, accepts);
   listed.Introduce();
@@ -346,7 +347,7 @@ TEST_F(SecureChannelTest, AnUntrustedKeyIsToldWithItsRemedyAtBothEnds) {
   // The dialer does not know the acceptor: it does not even say who it is.
   Ends unknown_acceptor(Dials(), accepts);
   unknown_acceptor.Introduce();
-  EXPECT_EQ(unknown_acceptor.dialed.code(), Code::kPermissionDenied);
+  EXPECT_THAT(unknown_acceptor.dialed, StatusIs(Code::kPermissionDenied));
   const std::string remedy = "hyperloopctl keys trust --dir " + Dir("alpha") + " gamma " +
                              KeyText(gamma->public_key()) + " link";
   EXPECT_NE(unknown_acceptor.dialed.message().find(remedy), std::string::npos)
@@ -358,12 +359,12 @@ TEST_F(SecureChannelTest, AnUntrustedKeyIsToldWithItsRemedyAtBothEnds) {
   dials.peer_names = {"gamma"};
   Ends unknown_dialer(dials, accepts);
   unknown_dialer.Introduce();
-  EXPECT_EQ(unknown_dialer.accepted.code(), Code::kPermissionDenied);
+  EXPECT_THAT(unknown_dialer.accepted, StatusIs(Code::kPermissionDenied));
   EXPECT_NE(unknown_dialer.accepted.message().find("hyperloopctl keys trust --dir " + Dir("gamma") +
                                                    " alpha " + KeyText(alpha_->public_key())),
             std::string::npos)
       << unknown_dialer.accepted.ToString();
-  EXPECT_EQ(unknown_dialer.dialed.code(), Code::kPermissionDenied);
+  EXPECT_THAT(unknown_dialer.dialed, StatusIs(Code::kPermissionDenied));
   EXPECT_NE(unknown_dialer.dialed.message().find("gamma refuses this host (alpha)"),
             std::string::npos)
       << unknown_dialer.dialed.ToString();
@@ -380,7 +381,7 @@ TEST_F(SecureChannelTest, AnotherNameThanTheExpectedOneIsRefused) {
   accepts.ring = gamma;
   Ends ends(Dials(), accepts);
   ends.Introduce();
-  EXPECT_EQ(ends.dialed.code(), Code::kPermissionDenied);
+  EXPECT_THAT(ends.dialed, StatusIs(Code::kPermissionDenied));
   EXPECT_NE(ends.dialed.message().find("expected beta"), std::string::npos)
       << ends.dialed.ToString();
   EXPECT_NE(ends.dialed.message().find("gamma"), std::string::npos);
@@ -392,7 +393,7 @@ TEST_F(SecureChannelTest, AMissingRoleIsRefused) {
   accepts.peer_roles = kRolePrimary | kRoleReplica;
   Ends dialer_lacks(Dials(), accepts);
   dialer_lacks.Introduce();
-  EXPECT_EQ(dialer_lacks.accepted.code(), Code::kPermissionDenied);
+  EXPECT_THAT(dialer_lacks.accepted, StatusIs(Code::kPermissionDenied));
   EXPECT_NE(dialer_lacks.accepted.message().find("needs one of primary,replica"), std::string::npos)
       << dialer_lacks.accepted.ToString();
   EXPECT_NE(dialer_lacks.dialed.message().find("refuses"), std::string::npos);
@@ -402,7 +403,7 @@ TEST_F(SecureChannelTest, AMissingRoleIsRefused) {
     if (!named) dials.peer_names.clear();
     Ends acceptor_lacks(dials, Accepts());
     acceptor_lacks.Introduce();
-    EXPECT_EQ(acceptor_lacks.dialed.code(), Code::kPermissionDenied);
+    EXPECT_THAT(acceptor_lacks.dialed, StatusIs(Code::kPermissionDenied));
     EXPECT_FALSE(acceptor_lacks.acceptor.open());
   }
 }
@@ -414,7 +415,7 @@ TEST_F(SecureChannelTest, OneEndWithoutKeysIsRefusedAndBothTellOfIt) {
     Ends ends(dials, accepts);
     ends.Introduce();
     for (const Status& each : {ends.dialed, ends.accepted}) {
-      EXPECT_EQ(each.code(), Code::kPermissionDenied);
+      EXPECT_THAT(each, StatusIs(Code::kPermissionDenied));
       EXPECT_NE(each.message().find("keys"), std::string::npos) << each.ToString();
     }
     EXPECT_FALSE(ends.dialer.open() || ends.acceptor.open());
@@ -443,7 +444,7 @@ TEST_F(SecureChannelTest, AnotherVersionOrPurposeIsToldAtBothEnds) {
     Ends ends(dials, accepts);
     ends.Introduce();
     for (const Status& each : {ends.dialed, ends.accepted}) {
-      EXPECT_EQ(each.code(), Code::kNotSupported);
+      EXPECT_THAT(each, StatusIs(Code::kNotSupported));
       EXPECT_NE(each.message().find("\"hyperloop test 1\""), std::string::npos) << each.ToString();
       EXPECT_NE(each.message().find("\"hyperloop test 2\""), std::string::npos);
     }
@@ -451,7 +452,7 @@ TEST_F(SecureChannelTest, AnotherVersionOrPurposeIsToldAtBothEnds) {
     later.Introduce([](size_t number, Bytes* message) {
       if (number == 0) (*message)[kLengthBytes + 4] = std::byte{9};
     });
-    EXPECT_EQ(later.accepted.code(), Code::kNotSupported);
+    EXPECT_THAT(later.accepted, StatusIs(Code::kNotSupported));
     EXPECT_NE(later.accepted.message().find("version 9"), std::string::npos);
     EXPECT_FALSE(later.dialer.open() || later.acceptor.open());
   }
@@ -459,9 +460,9 @@ TEST_F(SecureChannelTest, AnotherVersionOrPurposeIsToldAtBothEnds) {
 
 TEST_F(SecureChannelTest, ChangedKeysTakeEffectForNewChannels) {
   const std::string next = Dir("next");
-  ASSERT_TRUE(MakeIdentity(next, "alpha").ok());
+  ASSERT_OK(MakeIdentity(next, "alpha"));
   fs::rename(next + "/identity", Dir("alpha") + "/identity");
-  ASSERT_TRUE(alpha_->Refresh().ok());
+  ASSERT_OK(alpha_->Refresh());
   Ends changed(Dials(), Accepts());
   changed.Introduce();
   EXPECT_FALSE(changed.acceptor.open());

@@ -8,6 +8,8 @@
 
 #include <cerrno>
 
+#include "support/status_matchers.h"
+
 namespace hyperloop::verbs {
 namespace {
 
@@ -52,7 +54,7 @@ class WaitReadableTest : public testing::Test {
 TEST_F(WaitReadableTest, SignalsAreNoAnswer) {
   Interrupt(CountThenWrite);
   const auto ready = WaitReadable(g_pipe[0], steady_clock::now() + seconds(60));
-  ASSERT_TRUE(ready.ok()) << ready.status().ToString();
+  ASSERT_OK(ready);
   EXPECT_TRUE(*ready);
   EXPECT_GE(g_signals, 3);
 }
@@ -61,7 +63,7 @@ TEST_F(WaitReadableTest, SignalsDoNotMoveTheDeadline) {
   Interrupt(Count);
   const auto deadline = steady_clock::now() + milliseconds(20);
   const auto ready = WaitReadable(g_pipe[0], deadline);
-  ASSERT_TRUE(ready.ok()) << ready.status().ToString();
+  ASSERT_OK(ready);
   EXPECT_FALSE(*ready);
   EXPECT_GE(steady_clock::now(), deadline);
 }
