@@ -15,6 +15,7 @@
 #include "cluster/emulated_cluster_fixture.h"
 #include "cluster/process.h"
 #include "hyperloop/replication/emulated_cluster.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop {
 namespace {
@@ -62,7 +63,7 @@ class ClusterAttackTest : public EmulatedClusterTest {
   std::string File(const std::string& name) const { return options_.directory + "/" + name; }
   void MakeOwnDirectory() { ASSERT_EQ(mkdir(options_.directory.c_str(), 0700), 0); }
   void ExpectRefused(const Status& status, const std::string& named) {
-    EXPECT_EQ(status.code(), Code::kPermissionDenied) << status.ToString();
+    EXPECT_THAT(status, StatusIs(Code::kPermissionDenied));
     EXPECT_THAT(status.message(), HasSubstr(named));
   }
   void ExpectAllRefused(const std::string& named) {
@@ -94,12 +95,12 @@ TEST_F(ClusterAttackTest, LinksInTheFilesPlacesAreNotFollowed) {
 TEST_F(ClusterAttackTest, LinksInTemporaryFilesPlacesAreReplaced) {
   const std::string precious = base_ + "/precious";
   std::ofstream(precious) << "secret";
-  ASSERT_TRUE(StartCluster(options_).ok());
-  ASSERT_TRUE(StopCluster(options_.directory).ok());
+  ASSERT_OK(StartCluster(options_));
+  ASSERT_OK(StopCluster(options_.directory));
   fs::create_symlink(precious, File("cluster.json.new"));
   fs::create_symlink(precious, File("replica0.pid.new"));
   const Result<ClusterInfo> info = StartCluster(options_);
-  ASSERT_TRUE(info.ok()) << info.status().ToString();
+  ASSERT_OK(info);
   EXPECT_EQ(Slurp(precious), "secret");
   EXPECT_FALSE(fs::is_symlink(File("cluster.json")));
   EXPECT_FALSE(fs::is_symlink(File("replica0.pid")));
@@ -114,8 +115,8 @@ TEST_F(ClusterAttackTest, AQueueInALogsPlaceBlocksNobody) {
 TEST_F(ClusterAttackTest, AnotherUsersDirectoryIsRefused) {
   SKIP_UNLESS_ROOT();
   const Bystander bystander;
-  ASSERT_TRUE(StartCluster(options_).ok());
-  ASSERT_TRUE(StopCluster(options_.directory).ok());
+  ASSERT_OK(StartCluster(options_));
+  ASSERT_OK(StopCluster(options_.directory));
   std::ofstream(File("replica0.pid")) << bystander.PidFile();
   ASSERT_EQ(chown(options_.directory.c_str(), kStranger, kStranger), 0);
   ExpectAllRefused("belongs to user 65534");
@@ -123,21 +124,21 @@ TEST_F(ClusterAttackTest, AnotherUsersDirectoryIsRefused) {
 }
 
 TEST_F(ClusterAttackTest, ADirectoryThatOthersMayWriteIsRefused) {
-  ASSERT_TRUE(StartCluster(options_).ok());
+  ASSERT_OK(StartCluster(options_));
   for (const mode_t mode : {0770, 0707, 01777}) {
     ASSERT_EQ(chmod(options_.directory.c_str(), mode), 0);
     ExpectAllRefused("chmod go-w " + options_.directory);
   }
   ASSERT_EQ(chmod(options_.directory.c_str(), 0755), 0);
-  EXPECT_TRUE(ReadCluster(options_.directory).ok()) << "others may look";
+  EXPECT_OK(ReadCluster(options_.directory)) << "others may look";
 }
 
 TEST_F(ClusterAttackTest, ADirectoryThatOthersMayReplaceIsRefused) {
-  ASSERT_TRUE(StartCluster(options_).ok());
+  ASSERT_OK(StartCluster(options_));
   ASSERT_EQ(chmod(base_.c_str(), 0777), 0);
   ExpectAllRefused("chmod go-w " + base_);
   ASSERT_EQ(chmod(base_.c_str(), 01777), 0);
-  EXPECT_TRUE(ReadCluster(options_.directory).ok()) << "in a sticky directory nobody can";
+  EXPECT_OK(ReadCluster(options_.directory)) << "in a sticky directory nobody can";
   if (geteuid() == 0) {
     ASSERT_EQ(chown(base_.c_str(), kStranger, kStranger), 0);
     ExpectAllRefused(base_ + " belongs to user 65534");
@@ -159,18 +160,18 @@ TEST_F(ClusterAttackTest, DirectoriesOnTheWayAreMadeSafeWhateverTheUmask) {
   const mode_t old = umask(0);
   const Result<ClusterInfo> info = StartCluster(options_);
   umask(old);
-  ASSERT_TRUE(info.ok()) << info.status().ToString();
+  ASSERT_OK(info);
   EXPECT_EQ(fs::status(base_ + "/a").permissions(), fs::perms(0755));
   EXPECT_EQ(fs::status(base_ + "/a/b").permissions(), fs::perms(0700));
 }
 
 TEST_F(ClusterAttackTest, AnotherUsersLinkToADirectoryIsNotFollowed) {
-  ASSERT_TRUE(StartCluster(options_).ok());
+  ASSERT_OK(StartCluster(options_));
   const std::string real = options_.directory, link = base_ + "/link";
   fs::create_symlink("d", link);
   options_.directory = link;
   const Result<ClusterInfo> own = ReadCluster(link);
-  ASSERT_TRUE(own.ok()) << own.status().ToString();
+  ASSERT_OK(own);
   EXPECT_EQ(own->directory, fs::canonical(real).string());
   if (geteuid() == 0) {
     ASSERT_EQ(lchown(link.c_str(), kStranger, kStranger), 0);
@@ -181,7 +182,7 @@ TEST_F(ClusterAttackTest, AnotherUsersLinkToADirectoryIsNotFollowed) {
 
 TEST_F(ClusterAttackTest, APidFileThatOthersMayHaveWrittenIsNotBelieved) {
   const Bystander bystander;
-  ASSERT_TRUE(StartCluster(options_).ok());
+  ASSERT_OK(StartCluster(options_));
   const std::string pid = File("replica1.pid"), honest = Slurp(pid);
   std::ofstream(pid) << bystander.PidFile();
   ASSERT_EQ(chmod(pid.c_str(), 0666), 0);
@@ -205,11 +206,11 @@ TEST_F(ClusterAttackTest, APidFileThatOthersMayHaveWrittenIsNotBelieved) {
 TEST_F(ClusterAttackTest, AnotherUsersProcessIsNeitherBelievedNorSignalled) {
   SKIP_UNLESS_ROOT();
   const Bystander stranger(kStranger);
-  ASSERT_TRUE(StartCluster(options_).ok());
+  ASSERT_OK(StartCluster(options_));
   Kill("replica1");
   std::ofstream(File("replica1.pid")) << stranger.PidFile();
   EXPECT_EQ(ReadCluster(options_.directory)->processes[2].state, ProcessState::kDead);
-  ASSERT_TRUE(StopCluster(options_.directory).ok());
+  ASSERT_OK(StopCluster(options_.directory));
   EXPECT_TRUE(stranger.Lives());
 }
 

@@ -14,6 +14,7 @@
 
 #include "cluster/process.h"
 #include "hyperloop/replication/emulated_cluster.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop {
 
@@ -61,7 +62,7 @@ class EmulatedClusterTest : public ::testing::Test {
   }
   void Kill(const std::string& name) {
     const cluster::ProcessId id = Id(name);
-    ASSERT_TRUE(cluster::Signal(id, SIGKILL).ok());
+    ASSERT_OK(cluster::Signal(id, SIGKILL));
     ASSERT_TRUE(cluster::WaitGone(id, kPatience));
   }
 

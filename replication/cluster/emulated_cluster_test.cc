@@ -13,6 +13,7 @@
 #include "cluster/cluster_file.h"
 #include "cluster/emulated_cluster_fixture.h"
 #include "cluster/process.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop {
 namespace {
@@ -21,7 +22,7 @@ using ::testing::HasSubstr;
 
 TEST_F(EmulatedClusterTest, StartsAndStopsAll) {
   const Result<ClusterInfo> info = StartCluster(options_);
-  ASSERT_TRUE(info.ok()) << info.status().ToString();
+  ASSERT_OK(info);
   EXPECT_EQ(info->started, 4u);
   EXPECT_TRUE(info->AllAlive());
   EXPECT_THAT(info->uri, HasSubstr("hyperloop://127.0.0.1:40000,127.0.0.1:40001,127.0.0.1:40002?"));
@@ -32,11 +33,11 @@ TEST_F(EmulatedClusterTest, StartsAndStopsAll) {
   EXPECT_EQ(getsid(id.pid), id.pid) << "it must not share the caller's session";
 
   const Result<std::vector<std::string>> killed = StopCluster(options_.directory);
-  ASSERT_TRUE(killed.ok()) << killed.status().ToString();
+  ASSERT_OK(killed);
   EXPECT_TRUE(killed->empty());
   EXPECT_EQ(cluster::StateOf(id), ProcessState::kDead);
   EXPECT_TRUE(fs::exists(options_.directory + "/replica1.pool")) << "pools outlive the cluster";
-  EXPECT_TRUE(StopCluster(options_.directory).ok()) << "stopping twice is no error";
+  EXPECT_OK(StopCluster(options_.directory)) << "stopping twice is no error";
 }
 
 TEST_F(EmulatedClusterTest, ReplicasAreBoundToTheProcessorAskedFor) {
@@ -44,7 +45,7 @@ TEST_F(EmulatedClusterTest, ReplicasAreBoundToTheProcessorAskedFor) {
   ASSERT_EQ(sched_getaffinity(0, sizeof allowed, &allowed), 0);
   options_.replica_cpu = CPU_SETSIZE - 1;
   while (!CPU_ISSET(options_.replica_cpu, &allowed)) --options_.replica_cpu;
-  ASSERT_TRUE(StartCluster(options_).ok());
+  ASSERT_OK(StartCluster(options_));
   cpu_set_t bound;
   ASSERT_EQ(sched_getaffinity(Id("replica1").pid, sizeof bound, &bound), 0);
   EXPECT_EQ(CPU_COUNT(&bound), 1);
@@ -62,9 +63,9 @@ TEST_F(EmulatedClusterTest, AProcessorThatIsNotThereIsNamed) {
 
 TEST_F(EmulatedClusterTest, StartOnARunningClusterChangesNothing) {
   const Result<ClusterInfo> first = StartCluster(options_);
-  ASSERT_TRUE(first.ok());
+  ASSERT_OK(first);
   const Result<ClusterInfo> second = StartCluster(options_);
-  ASSERT_TRUE(second.ok());
+  ASSERT_OK(second);
   EXPECT_EQ(second->started, 0u);
   EXPECT_EQ(second->uri, first->uri);
   for (size_t i = 0; i < first->processes.size(); ++i) {
@@ -74,50 +75,50 @@ TEST_F(EmulatedClusterTest, StartOnARunningClusterChangesNothing) {
 
 TEST_F(EmulatedClusterTest, StartCompletesAClusterThatLostAReplica) {
   const Result<ClusterInfo> first = StartCluster(options_);
-  ASSERT_TRUE(first.ok());
+  ASSERT_OK(first);
   Kill("replica1");
   const Result<ClusterInfo> lame = ReadCluster(options_.directory);
-  ASSERT_TRUE(lame.ok());
+  ASSERT_OK(lame);
   EXPECT_FALSE(lame->AllAlive());
   EXPECT_EQ(lame->processes[2].state, ProcessState::kDead);
 
   const Result<ClusterInfo> second = StartCluster(options_);
-  ASSERT_TRUE(second.ok()) << second.status().ToString();
+  ASSERT_OK(second);
   EXPECT_EQ(second->started, 1u);
   EXPECT_EQ(second->uri, first->uri);
   EXPECT_EQ(second->processes[1].pid, first->processes[1].pid);
 }
 
 TEST_F(EmulatedClusterTest, ADeadDaemonTakesItsReplicasAlong) {
-  ASSERT_TRUE(StartCluster(options_).ok());
+  ASSERT_OK(StartCluster(options_));
   const cluster::ProcessId replica = Id("replica0");
   Kill("rnicd");
   const Result<ClusterInfo> again = StartCluster(options_);
-  ASSERT_TRUE(again.ok()) << again.status().ToString();
+  ASSERT_OK(again);
   EXPECT_EQ(again->started, 4u);
   EXPECT_EQ(cluster::StateOf(replica), ProcessState::kDead);
 }
 
 TEST_F(EmulatedClusterTest, AStoppedProcessIsAliveAndCanBeEnded) {
-  ASSERT_TRUE(StartCluster(options_).ok());
+  ASSERT_OK(StartCluster(options_));
   const cluster::ProcessId id = Id("replica2");
-  ASSERT_TRUE(cluster::Signal(id, SIGSTOP).ok());
+  ASSERT_OK(cluster::Signal(id, SIGSTOP));
   while (cluster::StateOf(id) != ProcessState::kStopped) usleep(100);
   const Result<ClusterInfo> info = StartCluster(options_);
-  ASSERT_TRUE(info.ok());
+  ASSERT_OK(info);
   EXPECT_EQ(info->started, 0u);
   EXPECT_EQ(info->processes[3].state, ProcessState::kStopped);
   const Result<std::vector<std::string>> killed = StopCluster(options_.directory);
-  ASSERT_TRUE(killed.ok());
+  ASSERT_OK(killed);
   EXPECT_TRUE(killed->empty()) << "SIGCONT lets it take SIGTERM";
 }
 
 TEST_F(EmulatedClusterTest, AProcessDeafToSigtermIsKilledAndNamed) {
   Program("hyperloop-rnicd", "trap '' TERM; echo ready; exec sleep 600");
-  ASSERT_TRUE(StartCluster(options_).ok());
+  ASSERT_OK(StartCluster(options_));
   const Result<std::vector<std::string>> killed =
       StopCluster(options_.directory, std::chrono::milliseconds(200));
-  ASSERT_TRUE(killed.ok());
+  ASSERT_OK(killed);
   EXPECT_THAT(*killed, ::testing::ElementsAre("rnicd"));
 }
 
@@ -130,7 +131,7 @@ TEST_F(EmulatedClusterTest, FailureHalfWayEndsWhatWasStarted) {
               base_ + "/started; exec sleep 600");
   const Result<ClusterInfo> info = StartCluster(options_);
   ASSERT_FALSE(info.ok());
-  EXPECT_EQ(info.status().code(), Code::kUnavailable);
+  EXPECT_THAT(info, StatusIs(Code::kUnavailable));
   EXPECT_THAT(info.status().message(), HasSubstr("replica1"));
   EXPECT_THAT(info.status().message(), HasSubstr("no luck")) << "the log is quoted";
   const pid_t started = std::stoi(Slurp(base_ + "/started"));
@@ -139,23 +140,23 @@ TEST_F(EmulatedClusterTest, FailureHalfWayEndsWhatWasStarted) {
 
   SetUpGoodReplica();
   options_.replicas = 2;  // a failed first start binds nobody to its options
-  EXPECT_TRUE(StartCluster(options_).ok());
+  EXPECT_OK(StartCluster(options_));
 }
 
 TEST_F(EmulatedClusterTest, AMissingProgramIsNamed) {
   fs::remove(options_.programs + "/hyperloop-replica");
   const Result<ClusterInfo> info = StartCluster(options_);
   ASSERT_FALSE(info.ok());
-  EXPECT_EQ(info.status().code(), Code::kNotFound);
+  EXPECT_THAT(info, StatusIs(Code::kNotFound));
   EXPECT_THAT(info.status().message(), HasSubstr(options_.programs + "/hyperloop-replica"));
 }
 
 TEST_F(EmulatedClusterTest, OtherOptionsAreRefused) {
-  ASSERT_TRUE(StartCluster(options_).ok());
+  ASSERT_OK(StartCluster(options_));
   options_.replicas = 2;
   const Result<ClusterInfo> info = StartCluster(options_);
   ASSERT_FALSE(info.ok());
-  EXPECT_EQ(info.status().code(), Code::kInvalidArgument);
+  EXPECT_THAT(info, StatusIs(Code::kInvalidArgument));
   EXPECT_THAT(info.status().message(), HasSubstr("has 3 replicas"));
   EXPECT_TRUE(ReadCluster(options_.directory)->AllAlive());
 }
@@ -165,25 +166,25 @@ TEST_F(EmulatedClusterTest, SomebodyElsesDirectoryIsLeftAlone) {
   std::ofstream(options_.directory + "/thesis.txt") << "precious";
   const Result<ClusterInfo> info = StartCluster(options_);
   ASSERT_FALSE(info.ok());
-  EXPECT_EQ(info.status().code(), Code::kAlreadyExists);
+  EXPECT_THAT(info, StatusIs(Code::kAlreadyExists));
   EXPECT_THAT(info.status().message(), HasSubstr("thesis.txt"));
-  EXPECT_EQ(StopCluster(options_.directory).status().code(), Code::kNotFound);
+  EXPECT_THAT(StopCluster(options_.directory), StatusIs(Code::kNotFound));
 }
 
 TEST_F(EmulatedClusterTest, ARecycledPidIsNeitherBelievedNorKilled) {
-  ASSERT_TRUE(StartCluster(options_).ok());
+  ASSERT_OK(StartCluster(options_));
   Kill("replica0");
   // The pid of this test, as if the kernel had given it the dead replica's.
   cluster::ProcessId self = cluster::IdentifyProcess(getpid()).value();
   std::ofstream(options_.directory + "/replica0.pid")
       << self.pid << ' ' << self.start_time - 1 << ' ' << self.boot << '\n';
   EXPECT_EQ(ReadCluster(options_.directory)->processes[1].state, ProcessState::kDead);
-  ASSERT_TRUE(StopCluster(options_.directory).ok());  // this test lives on
+  ASSERT_OK(StopCluster(options_.directory));  // this test lives on
 
   std::ofstream(options_.directory + "/replica0.pid")
       << self.pid << ' ' << self.start_time << " another-boot\n";
   EXPECT_EQ(ReadCluster(options_.directory)->processes[1].state, ProcessState::kDead);
-  ASSERT_TRUE(StopCluster(options_.directory).ok());
+  ASSERT_OK(StopCluster(options_.directory));
 }
 
 TEST_F(EmulatedClusterTest, TooLittleSpaceIsSaidBeforehand) {
@@ -193,20 +194,20 @@ TEST_F(EmulatedClusterTest, TooLittleSpaceIsSaidBeforehand) {
   const Result<ClusterInfo> info = StartCluster(options_);
   fs::remove_all(options_.directory);
   if (info.ok()) GTEST_SKIP() << "/dev/shm holds more than 120 GiB";
-  EXPECT_EQ(info.status().code(), Code::kNoSpace);
+  EXPECT_THAT(info, StatusIs(Code::kNoSpace));
   EXPECT_THAT(info.status().message(), HasSubstr("--region-size"));
 }
 
 TEST_F(EmulatedClusterTest, OptionsOutOfRangeAreRefused) {
   options_.replicas = 9;
-  EXPECT_EQ(StartCluster(options_).status().code(), Code::kInvalidArgument);
+  EXPECT_THAT(StartCluster(options_), StatusIs(Code::kInvalidArgument));
   options_.replicas = 3;
   options_.region_size = 16ull << 30;
-  EXPECT_EQ(StartCluster(options_).status().code(), Code::kInvalidArgument);
+  EXPECT_THAT(StartCluster(options_), StatusIs(Code::kInvalidArgument));
   options_.region_size = 1 << 20;
   options_.directory = base_ + "/" + std::string(120, 'x');
   const Result<ClusterInfo> info = StartCluster(options_);
-  EXPECT_EQ(info.status().code(), Code::kInvalidArgument);
+  EXPECT_THAT(info, StatusIs(Code::kInvalidArgument));
   EXPECT_THAT(info.status().message(), HasSubstr("shorter --dir"));
 }
 
@@ -214,7 +215,7 @@ TEST(ClusterFileTest, RefusesWhatIsNotACluster) {
   using cluster::ParseClusterFile;
   const char* const good =
       R"({"version":1,"region_size":1048576,"media":"auto","replicas":[{"name":"a","listen":"h:1"}]})";
-  ASSERT_TRUE(ParseClusterFile(good, "f").ok());
+  ASSERT_OK(ParseClusterFile(good, "f"));
   for (
       const char* bad : {
           "",
@@ -229,7 +230,7 @@ TEST(ClusterFileTest, RefusesWhatIsNotACluster) {
           R"({"version":1,"region_size":1,"media":"auto","provider":"verbs","replicas":[{"name":"a","listen":"h:1"}]})",
           R"({"version":1,"region_size":1,"media":"auto","replicas":[{"name":"a","listen":"h:1"},{"name":"a","listen":"h:2"}]})",
       }) {
-    EXPECT_EQ(ParseClusterFile(bad, "f").status().code(), Code::kCorruption) << bad;
+    EXPECT_THAT(ParseClusterFile(bad, "f"), StatusIs(Code::kCorruption)) << bad;
   }
 }
 

@@ -16,6 +16,7 @@
 
 #include "control/client.h"
 #include "control/server.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::control {
 namespace {
@@ -41,11 +42,11 @@ class ServerFixture : public testing::Test {
           }
           return MakeError(Fenced("no"));
         });
-    EXPECT_TRUE(server.ok()) << server.status().ToString();
+    EXPECT_OK(server);
     server_ = std::move(server).value();
     wake_ = Fd(eventfd(0, EFD_CLOEXEC));
     thread_ = std::thread([this] {
-      while (!stop_) EXPECT_TRUE(server_->Serve(Deadline::max(), wake_.get()).ok());
+      while (!stop_) EXPECT_OK(server_->Serve(Deadline::max(), wake_.get()));
     });
   }
   ~ServerFixture() override {
@@ -56,7 +57,7 @@ class ServerFixture : public testing::Test {
   }
   Fd RawConnection() {
     auto fd = ConnectTo(server_->endpoint(), Clock::now() + 5s);
-    EXPECT_TRUE(fd.ok());
+    EXPECT_OK(fd);
     return std::move(fd).value();
   }
   static void SendBytes(const Fd& fd, std::span<const uint8_t> bytes) {
@@ -69,7 +70,7 @@ class ServerFixture : public testing::Test {
     size_t have = 0;
     ssize_t got = 1;
     while (got > 0) {
-      EXPECT_TRUE(WaitReady(fd.get(), POLLIN, Clock::now() + 20s).ok()) << "not closed";
+      EXPECT_OK(WaitReady(fd.get(), POLLIN, Clock::now() + 20s)) << "not closed";
       got = recv(fd.get(), all.data() + have, all.size() - have, 0);
       have += static_cast<size_t>(std::max<ssize_t>(got, 0));
     }
@@ -92,29 +93,29 @@ class ServerFixture : public testing::Test {
 
 TEST_F(ServerFixture, AnswersManyRequestsOnOneConnection) {
   auto client = ControlClient::Connect(server_->endpoint(), Trust(), 5s);
-  ASSERT_TRUE(client.ok());
+  ASSERT_OK(client);
   for (int i = 0; i < 100; ++i) {
     const auto reply = (*client)->Call<HelloReplyT>(HelloRequestT{}, 5s);
-    ASSERT_TRUE(reply.ok()) << reply.status().ToString();
+    ASSERT_OK(reply);
     EXPECT_EQ(reply->region_size, 4096u);
   }
   // An error is an answer: the connection goes on.
   const auto refused = (*client)->Call<DoneT>(ReleaseRequestT{}, 5s);
-  EXPECT_EQ(refused.status().code(), Code::kFenced);
+  EXPECT_THAT(refused, StatusIs(Code::kFenced));
   EXPECT_NE(refused.status().message().find(server_->endpoint().ToString()), std::string::npos);
-  EXPECT_TRUE((*client)->Call<HelloReplyT>(HelloRequestT{}, 5s).ok());
+  EXPECT_OK((*client)->Call<HelloReplyT>(HelloRequestT{}, 5s));
   // An answer of another type is not taken for the right one.
-  EXPECT_EQ((*client)->Call<SealReplyT>(HelloRequestT{}, 5s).status().code(), Code::kCorruption);
+  EXPECT_THAT((*client)->Call<SealReplyT>(HelloRequestT{}, 5s), StatusIs(Code::kCorruption));
 }
 
 // A peer waits to be accepted while no descriptor is left: the server must not turn in circles.
 TEST(ControlServer, OutOfDescriptorsItPausesAndRecovers) {
   auto server = ControlServer::Listen({"127.0.0.1", 0}, Trust(),
                                       [](const BodyUnion&) { return MakeError(Fenced("no")); });
-  ASSERT_TRUE(server.ok()) << server.status().ToString();
+  ASSERT_OK(server);
   const Fd wake(eventfd(0, EFD_CLOEXEC));
   auto waiting = ConnectTo((*server)->endpoint(), Clock::now() + 5s);
-  ASSERT_TRUE(waiting.ok());
+  ASSERT_OK(waiting);
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   rlimit none = before;
@@ -122,7 +123,7 @@ TEST(ControlServer, OutOfDescriptorsItPausesAndRecovers) {
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
   int turns = 0;
   for (const auto until = Clock::now() + 350ms; Clock::now() < until; ++turns) {
-    EXPECT_TRUE((*server)->Serve(until, wake.get()).ok());
+    EXPECT_OK((*server)->Serve(until, wake.get()));
   }
   EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
   EXPECT_LT(turns, 20);
@@ -131,16 +132,16 @@ TEST(ControlServer, OutOfDescriptorsItPausesAndRecovers) {
             static_cast<ssize_t>(words.size()));
   const auto deadline = Clock::now() + 5s;
   while (!WaitReady(waiting->get(), POLLIN, Clock::now()).ok() && Clock::now() < deadline) {
-    EXPECT_TRUE((*server)->Serve(Clock::now() + 20ms, wake.get()).ok());
+    EXPECT_OK((*server)->Serve(Clock::now() + 20ms, wake.get()));
   }
-  EXPECT_TRUE(WaitReady(waiting->get(), POLLIN, Clock::now() + 1s).ok()) << "not accepted later";
+  EXPECT_OK(WaitReady(waiting->get(), POLLIN, Clock::now() + 1s)) << "not accepted later";
 }
 
 TEST_F(ServerFixture, LongAnswersPassInPieces) {
   auto client = ControlClient::Connect(server_->endpoint(), Trust(), 5s);
-  ASSERT_TRUE(client.ok());
+  ASSERT_OK(client);
   const auto reply = (*client)->Call<ChecksumsReplyT>(ChecksumsRequestT{}, 10s);
-  ASSERT_TRUE(reply.ok()) << reply.status().ToString();
+  ASSERT_OK(reply);
   EXPECT_EQ(reply->checksums.size(), 512u << 10);
 }
 
@@ -166,15 +167,15 @@ class SpokenConnection {
   std::optional<BodyUnion> Hear() {
     const bool before = channel_.open();
     const auto message = channel_.Next();
-    EXPECT_TRUE(message.ok()) << message.status().ToString();
+    EXPECT_OK(message);
     if (channel_.open() != before) return std::nullopt;
     if (message.ok() && message->has_value()) {
       auto body = ParseMessage(**message);
-      EXPECT_TRUE(body.ok()) << body.status().ToString();
+      EXPECT_OK(body);
       if (body.ok()) return std::move(body).value();
     }
     std::array<std::byte, 4096> piece;
-    EXPECT_TRUE(WaitReady(fd_.get(), POLLIN, Clock::now() + 20s).ok());
+    EXPECT_OK(WaitReady(fd_.get(), POLLIN, Clock::now() + 20s));
     const ssize_t got = recv(fd_.get(), piece.data(), piece.size(), 0);
     ended_ = got <= 0;
     if (!ended_) channel_.Append(std::span(piece).first(static_cast<size_t>(got)));
@@ -209,7 +210,7 @@ TEST_F(ServerFixture, MalformedMessageGetsAnErrorAndNothingMore) {
     while (!connection.ended()) EXPECT_FALSE(connection.Hear().has_value());
   }
   EXPECT_EQ(handled_, 0);
-  EXPECT_TRUE(Hello().ok());
+  EXPECT_OK(Hello());
 }
 
 TEST_F(ServerFixture, WhoDoesNotIntroduceItselfIsClosed) {
@@ -224,7 +225,7 @@ TEST_F(ServerFixture, WhoDoesNotIntroduceItselfIsClosed) {
     EXPECT_TRUE(Drain(fd).empty());
   }
   EXPECT_EQ(handled_, 0);
-  EXPECT_TRUE(Hello().ok());
+  EXPECT_OK(Hello());
 }
 
 TEST_F(ServerFixture, PipelinedRequestsAreAnsweredInOrder) {
@@ -247,26 +248,26 @@ TEST_F(ServerFixture, SlowSenderIsDroppedAndDisturbsNobody) {
   SpokenConnection slow(RawConnection());
   const auto frame = EncodeFrame(MakeBody(HelloRequestT{}));
   slow.Say(std::span(frame).first(frame.size() / 2));
-  EXPECT_TRUE(Hello().ok());
+  EXPECT_OK(Hello());
   EXPECT_TRUE(Drain(stranger).empty());  // ends only when the server closes
   while (!slow.ended()) EXPECT_FALSE(slow.Hear().has_value());
-  EXPECT_TRUE(Hello().ok());
+  EXPECT_OK(Hello());
 }
 
 TEST_F(ServerFixture, CrowdOfIdleConnectionsLeavesRoom) {
   std::vector<Fd> crowd;
   for (size_t i = 0; i < 2 * ControlServer::kMaxConnections; ++i) crowd.push_back(RawConnection());
-  EXPECT_TRUE(Hello().ok());
+  EXPECT_OK(Hello());
 }
 
 TEST(ControlClientTest, NobodyThereIsNamedWithTheRemedy) {
   Endpoint bound;
   {
     const auto listener = ListenOn({"127.0.0.1", 0}, &bound);
-    ASSERT_TRUE(listener.ok());
+    ASSERT_OK(listener);
   }
   const auto client = ControlClient::Connect(bound, Trust(), 2s);
-  ASSERT_EQ(client.status().code(), Code::kUnavailable);
+  ASSERT_THAT(client, StatusIs(Code::kUnavailable));
   EXPECT_NE(client.status().message().find(bound.ToString()), std::string::npos);
   EXPECT_NE(client.status().message().find("hyperloop-replica"), std::string::npos);
 }
@@ -274,15 +275,14 @@ TEST(ControlClientTest, NobodyThereIsNamedWithTheRemedy) {
 TEST(ControlClientTest, SilentPeerTimesOut) {
   Endpoint bound;
   const auto listener = ListenOn({"127.0.0.1", 0}, &bound);  // accepts by backlog, never answers
-  ASSERT_TRUE(listener.ok());
+  ASSERT_OK(listener);
   auto client = ControlClient::Connect(bound, Trust(), 2s);
-  ASSERT_TRUE(client.ok());
+  ASSERT_OK(client);
   const auto reply = (*client)->Call<HelloReplyT>(HelloRequestT{}, 50ms);
-  EXPECT_EQ(reply.status().code(), Code::kTimedOut);
+  EXPECT_THAT(reply, StatusIs(Code::kTimedOut));
   EXPECT_NE(reply.status().message().find(bound.ToString()), std::string::npos);
   // A late answer must never be taken for that of the next request.
-  EXPECT_EQ((*client)->Call<HelloReplyT>(HelloRequestT{}, 50ms).status().code(),
-            Code::kUnavailable);
+  EXPECT_THAT((*client)->Call<HelloReplyT>(HelloRequestT{}, 50ms), StatusIs(Code::kUnavailable));
 }
 
 TEST(EndpointTest, TextIsChecked) {
@@ -291,7 +291,7 @@ TEST(EndpointTest, TextIsChecked) {
   EXPECT_EQ(ParseEndpoint("[::1]:70")->ToString(), "[::1]:70");
   for (const char* bad :
        {"", "h", ":1", "h:", "h:x", "h:65536", "h:-1", "h:1x", "::1:70", "[]:1"}) {
-    EXPECT_EQ(ParseEndpoint(bad).status().code(), Code::kInvalidArgument) << bad;
+    EXPECT_THAT(ParseEndpoint(bad), StatusIs(Code::kInvalidArgument)) << bad;
   }
 }
 

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "common/printable.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::control {
 namespace {
@@ -25,7 +26,7 @@ SealRequestT Sample() {
 TEST(MessagesTest, ComesBackAsItWentOut) {
   const auto frame = EncodeFrame(MakeBody(Sample()));
   const auto body = ParseMessage(Payload(frame));
-  ASSERT_TRUE(body.ok()) << body.status().ToString();
+  ASSERT_OK(body);
   const auto* seal = As<SealRequestT>(*body);
   ASSERT_NE(seal, nullptr);
   EXPECT_EQ(seal->epoch, 7u);
@@ -37,15 +38,15 @@ TEST(MessagesTest, ComesBackAsItWentOut) {
 TEST(MessagesTest, StatusTravels) {
   const auto frame = EncodeFrame(MakeError(Fenced("epoch 9 is another's")));
   const auto body = ParseMessage(Payload(frame));
-  ASSERT_TRUE(body.ok());
+  ASSERT_OK(body);
   const Status status = ErrorStatus(*As<ErrorT>(*body));
-  EXPECT_EQ(status.code(), Code::kFenced);
+  EXPECT_THAT(status, StatusIs(Code::kFenced));
   EXPECT_EQ(status.message(), "epoch 9 is another's");
   ErrorT odd;
   odd.code = 0;  // an error that says "ok" must not read as success
-  EXPECT_EQ(ErrorStatus(odd).code(), Code::kInternal);
+  EXPECT_THAT(ErrorStatus(odd), StatusIs(Code::kInternal));
   odd.code = 4711;
-  EXPECT_EQ(ErrorStatus(odd).code(), Code::kInternal);
+  EXPECT_THAT(ErrorStatus(odd), StatusIs(Code::kInternal));
 }
 
 TEST(MessagesTest, AnotherVersionIsNamed) {
@@ -54,7 +55,7 @@ TEST(MessagesTest, AnotherVersionIsNamed) {
   FinishMessageBuffer(
       builder, CreateMessage(builder, kProtocolVersion + 1, Body::HelloRequest, body.Union()));
   const auto parsed = ParseMessage({builder.GetBufferPointer(), builder.GetSize()});
-  EXPECT_EQ(parsed.status().code(), Code::kNotSupported);
+  EXPECT_THAT(parsed, StatusIs(Code::kNotSupported));
   EXPECT_NE(parsed.status().message().find("version " + std::to_string(kProtocolVersion + 1)),
             std::string::npos);
 }
@@ -62,14 +63,14 @@ TEST(MessagesTest, AnotherVersionIsNamed) {
 TEST(MessagesTest, UnknownOrAbsentBodyIsRefused) {
   flatbuffers::FlatBufferBuilder builder;
   FinishMessageBuffer(builder, CreateMessage(builder, kProtocolVersion, Body::NONE, 0));
-  EXPECT_EQ(ParseMessage({builder.GetBufferPointer(), builder.GetSize()}).status().code(),
-            Code::kNotSupported);
+  EXPECT_THAT(ParseMessage({builder.GetBufferPointer(), builder.GetSize()}),
+              StatusIs(Code::kNotSupported));
   builder.Clear();
   const auto body = CreateHelloRequest(builder);
   FinishMessageBuffer(
       builder, CreateMessage(builder, kProtocolVersion, static_cast<Body>(200), body.Union()));
-  EXPECT_EQ(ParseMessage({builder.GetBufferPointer(), builder.GetSize()}).status().code(),
-            Code::kNotSupported);
+  EXPECT_THAT(ParseMessage({builder.GetBufferPointer(), builder.GetSize()}),
+              StatusIs(Code::kNotSupported));
   builder.Clear();
   FinishMessageBuffer(builder, CreateMessage(builder, kProtocolVersion, Body::SealRequest, 0));
   EXPECT_FALSE(ParseMessage({builder.GetBufferPointer(), builder.GetSize()}).ok());
@@ -111,7 +112,7 @@ Result<BodyUnion> Received(Message message) {
 TEST(LimitsTest, LongFieldsAreRefusedByName) {
   const std::string novel(60000, 'x');
   const auto refused = [](const Result<BodyUnion>& received, const char* field) {
-    EXPECT_EQ(received.status().code(), Code::kInvalidArgument) << field;
+    EXPECT_THAT(received, StatusIs(Code::kInvalidArgument)) << field;
     EXPECT_NE(received.status().message().find(field), std::string::npos)
         << received.status().message();
     EXPECT_LT(received.status().message().size(), 1000u);
@@ -177,22 +178,22 @@ TEST(LimitsTest, TextsArriveEscapedAndNamesMustBePrintable) {
   SealRequestT seal = Sample();
   seal.owner_name = "ann\n[error] all is lost\x1b[2J \xc2\x9b \xe2\x80\xae é…";
   auto received = Received(seal);
-  ASSERT_TRUE(received.ok()) << received.status().ToString();
+  ASSERT_OK(received);
   EXPECT_EQ(As<SealRequestT>(*received)->owner_name,
             "ann\\x0a[error] all is lost\\x1b[2J \\xc2\\x9b \\xe2\\x80\\xae é…");
   seal.owner_name = std::string(kMaxOwnerName, '\n');
   received = Received(seal);
-  ASSERT_TRUE(received.ok()) << received.status().ToString();
+  ASSERT_OK(received);
   EXPECT_LE(As<SealRequestT>(*received)->owner_name.size(), kMaxOwnerName);
   received = Received(*As<SealRequestT>(*received));
-  EXPECT_TRUE(received.ok()) << "said again";
+  EXPECT_OK(received) << "said again";
   HelloReplyT hello;
   hello.host = "r0\nready";
-  EXPECT_EQ(Received(hello).status().code(), Code::kInvalidArgument);
+  EXPECT_THAT(Received(hello), StatusIs(Code::kInvalidArgument));
   EXPECT_EQ(Received(hello).status().message().find('\n'), std::string::npos);
   const auto frame = EncodeFrame(MakeError(Fenced("a\nb" + std::string(60000, 'c'))));
   const auto error = ParseMessage(Payload(frame));
-  ASSERT_TRUE(error.ok()) << error.status().ToString();
+  ASSERT_OK(error);
   EXPECT_EQ(ErrorStatus(*As<ErrorT>(*error)).message().substr(0, 6), "a\\x0ab");
 }
 
@@ -212,9 +213,9 @@ TEST(MessagesTest, FrameLengthIsBounded) {
   const std::array<uint8_t, 4> zero{0, 0, 0, 0};
   const std::array<uint8_t, 4> limit{0, 0, 1, 0};
   const std::array<uint8_t, 4> beyond{1, 0, 1, 0};
-  EXPECT_EQ(ParseFrameHeader(zero, kMaxRequest).status().code(), Code::kCorruption);
+  EXPECT_THAT(ParseFrameHeader(zero, kMaxRequest), StatusIs(Code::kCorruption));
   EXPECT_EQ(*ParseFrameHeader(limit, kMaxRequest), kMaxRequest);
-  EXPECT_EQ(ParseFrameHeader(beyond, kMaxRequest).status().code(), Code::kCorruption);
+  EXPECT_THAT(ParseFrameHeader(beyond, kMaxRequest), StatusIs(Code::kCorruption));
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 
 #include "control/client.h"
 #include "control/server.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::control {
 namespace {
@@ -59,11 +60,11 @@ class Serving {
           return MakeBody(std::move(reply));
         },
         log);
-    EXPECT_TRUE(server.ok()) << server.status().ToString();
+    EXPECT_OK(server);
     server_ = std::move(server).value();
     wake_ = Fd(eventfd(0, EFD_CLOEXEC));
     thread_ = std::thread([this] {
-      while (!stop_) EXPECT_TRUE(server_->Serve(Deadline::max(), wake_.get()).ok());
+      while (!stop_) EXPECT_OK(server_->Serve(Deadline::max(), wake_.get()));
     });
   }
   ~Serving() {
@@ -92,7 +93,7 @@ class TrustTest : public testing::Test {
     folder_ = pattern;
     for (const char* name : {"ann", "rep", "eve", "tool"}) {
       const Status made = identity::MakeIdentity(Dir(name), name);
-      EXPECT_TRUE(made.ok()) << made.ToString();
+      EXPECT_OK(made);
     }
     // ann is a primary of rep, tool another replica; nobody knows eve, who knows everybody.
     Know("rep", "ann", kRolePrimary);
@@ -109,14 +110,14 @@ class TrustTest : public testing::Test {
   void Know(const std::string& who, const std::string& whom, identity::Roles roles,
             const std::string& endpoint = "", const std::string& as = "") {
     const auto ring = identity::KeyRing::Load(Dir(whom));
-    ASSERT_TRUE(ring.ok()) << ring.status().ToString();
+    ASSERT_OK(ring);
     const Status trusted =
         identity::Trust(Dir(who), {as.empty() ? whom : as, (*ring)->public_key(), roles, endpoint});
-    ASSERT_TRUE(trusted.ok()) << trusted.ToString();
+    ASSERT_OK(trusted);
   }
   Trust Of(const std::string& name) const {
     const auto trust = Trust::Load(Dir(name), nullptr);
-    EXPECT_TRUE(trust.ok()) << trust.status().ToString();
+    EXPECT_OK(trust);
     return trust.ok() ? *trust : Trust();
   }
   static Status Hello(const Endpoint& endpoint, const Trust& trust) {
@@ -146,9 +147,8 @@ class TrustTest : public testing::Test {
 
 TEST_F(TrustTest, APrimaryThatIsKnownIsServed) {
   const Serving server(Of("rep"));
-  EXPECT_TRUE(Hello(server.endpoint(), Of("ann")).ok());
-  for (const auto& [name, ask] : Changes())
-    EXPECT_TRUE(ask(server.endpoint(), Of("ann")).ok()) << name;
+  EXPECT_OK(Hello(server.endpoint(), Of("ann")));
+  for (const auto& [name, ask] : Changes()) EXPECT_OK(ask(server.endpoint(), Of("ann"))) << name;
   EXPECT_EQ(server.handled(), 9);
 }
 
@@ -156,11 +156,12 @@ TEST_F(TrustTest, APrimaryThatIsKnownIsServed) {
 TEST_F(TrustTest, NoMessageOfAStrangerIsHandled) {
   const auto log = std::make_shared<Lines>();
   const Serving server(Of("rep"), log);
-  EXPECT_EQ(Hello(server.endpoint(), Of("eve")).code(), Code::kPermissionDenied);
-  EXPECT_EQ(Ask<ExamineRequestT>(server.endpoint(), Of("eve")).code(), Code::kPermissionDenied);
+  EXPECT_THAT(Hello(server.endpoint(), Of("eve")), StatusIs(Code::kPermissionDenied));
+  EXPECT_THAT(Ask<ExamineRequestT>(server.endpoint(), Of("eve")),
+              StatusIs(Code::kPermissionDenied));
   for (const auto& [name, ask] : Changes()) {
     const Status refused = ask(server.endpoint(), Of("eve"));
-    EXPECT_EQ(refused.code(), Code::kPermissionDenied) << name;
+    EXPECT_THAT(refused, StatusIs(Code::kPermissionDenied)) << name;
     EXPECT_TRUE(Has(refused, "hyperloopctl keys trust")) << refused.message();
   }
   EXPECT_EQ(server.handled(), 0);
@@ -173,25 +174,25 @@ TEST_F(TrustTest, WithoutKeysNoMessageIsHandledEither) {
   EXPECT_EQ(Ask<ExamineRequestT>(keyed.endpoint(), Trust()).code(), Code::kPermissionDenied);
   for (const auto& [name, ask] : Changes()) {
     const Status refused = ask(keyed.endpoint(), Trust());
-    EXPECT_EQ(refused.code(), Code::kPermissionDenied) << name;
+    EXPECT_THAT(refused, StatusIs(Code::kPermissionDenied)) << name;
     EXPECT_TRUE(Has(refused, "hyperloopctl keys init")) << refused.message();
   }
   EXPECT_EQ(keyed.handled(), 0);
   // Nor does an end with keys talk to one without.
   const Serving plain{Trust()};
-  EXPECT_EQ(Hello(plain.endpoint(), Of("ann")).code(), Code::kPermissionDenied);
-  EXPECT_TRUE(Hello(plain.endpoint(), Trust()).ok());
+  EXPECT_THAT(Hello(plain.endpoint(), Of("ann")), StatusIs(Code::kPermissionDenied));
+  EXPECT_OK(Hello(plain.endpoint(), Trust()));
   EXPECT_EQ(plain.handled(), 1);
 }
 
 TEST_F(TrustTest, WhoIsNoPrimaryMayLookAndNotChange) {
   const Serving server(Of("rep"));
-  EXPECT_TRUE(Hello(server.endpoint(), Of("tool")).ok());
-  EXPECT_TRUE(Ask<ExamineRequestT>(server.endpoint(), Of("tool")).ok());
+  EXPECT_OK(Hello(server.endpoint(), Of("tool")));
+  EXPECT_OK(Ask<ExamineRequestT>(server.endpoint(), Of("tool")));
   EXPECT_EQ(server.handled(), 2);
   for (const auto& [name, ask] : Changes()) {
     const Status refused = ask(server.endpoint(), Of("tool"));
-    EXPECT_EQ(refused.code(), Code::kPermissionDenied) << name;
+    EXPECT_THAT(refused, StatusIs(Code::kPermissionDenied)) << name;
     EXPECT_TRUE(Has(refused, std::string(name) + " needs the role primary, and tool has"))
         << refused.message();
   }
@@ -201,10 +202,10 @@ TEST_F(TrustTest, WhoIsNoPrimaryMayLookAndNotChange) {
 TEST_F(TrustTest, APrimaryTalksToReplicasItKnowsAlone) {
   Know("eve", "ann", kRolePrimary);
   const Serving eve(Of("eve"));
-  EXPECT_EQ(Hello(eve.endpoint(), Of("ann")).code(), Code::kPermissionDenied);
+  EXPECT_THAT(Hello(eve.endpoint(), Of("ann")), StatusIs(Code::kPermissionDenied));
   Know("ann", "eve", kRoleLink);
   const Status refused = Hello(eve.endpoint(), Of("ann"));
-  EXPECT_EQ(refused.code(), Code::kPermissionDenied);
+  EXPECT_THAT(refused, StatusIs(Code::kPermissionDenied));
   EXPECT_TRUE(Has(refused, "replica " + eve.endpoint().ToString())) << refused.message();
   EXPECT_EQ(eve.handled(), 0);
 }
@@ -215,73 +216,73 @@ TEST_F(TrustTest, NobodyAnswersInThePlaceOfAnother) {
   // rep is to be found where it is.
   Know("ann", "rep", kRoleReplica, rep.endpoint().ToString());
   Know("ann", "tool", kRoleReplica);
-  EXPECT_TRUE(Hello(rep.endpoint(), Of("ann")).ok());
-  EXPECT_TRUE(Hello(tool.endpoint(), Of("ann")).ok());
+  EXPECT_OK(Hello(rep.endpoint(), Of("ann")));
+  EXPECT_OK(Hello(tool.endpoint(), Of("ann")));
   // From the other side: tool's place is another one.
   Know("ann", "tool", kRoleReplica, "127.0.0.1:1");
   const Status elsewhere = Hello(tool.endpoint(), Of("ann"));
-  EXPECT_EQ(elsewhere.code(), Code::kPermissionDenied);
+  EXPECT_THAT(elsewhere, StatusIs(Code::kPermissionDenied));
   EXPECT_TRUE(Has(elsewhere, "places it at 127.0.0.1:1")) << elsewhere.message();
   // rep's place is where tool is.
   Know("ann", "tool", kRoleReplica);
   Know("ann", "rep", kRoleReplica, tool.endpoint().ToString());
   const Status posing = Hello(tool.endpoint(), Of("ann"));
-  EXPECT_EQ(posing.code(), Code::kPermissionDenied);
+  EXPECT_THAT(posing, StatusIs(Code::kPermissionDenied));
   EXPECT_TRUE(Has(posing, "expected rep")) << posing.message();
 }
 
 TEST_F(TrustTest, NobodysRnicIsThatOfAnother) {
   Serving rep(Of("rep"));
   rep.host = "tool";  // a name that ann knows as another's only later
-  EXPECT_TRUE(Hello(rep.endpoint(), Of("ann")).ok());
+  EXPECT_OK(Hello(rep.endpoint(), Of("ann")));
   Know("ann", "tool", kRoleReplica);
   const Status posing = Hello(rep.endpoint(), Of("ann"));
-  EXPECT_EQ(posing.code(), Code::kPermissionDenied);
+  EXPECT_THAT(posing, StatusIs(Code::kPermissionDenied));
   EXPECT_TRUE(Has(posing, "host tool")) << posing.message();
   Know("ann", "rep", kRoleReplica, "", "tool");  // one key of two names
-  EXPECT_TRUE(Hello(rep.endpoint(), Of("ann")).ok());
+  EXPECT_OK(Hello(rep.endpoint(), Of("ann")));
 }
 
 TEST_F(TrustTest, WithoutKeysAServerListensOnLoopbackOnly) {
   const auto handler = [](const BodyUnion&) { return MakeBody(DoneT{}); };
   const auto refused = ControlServer::Listen({"0.0.0.0", 0}, Trust(), handler);
-  EXPECT_EQ(refused.status().code(), Code::kPermissionDenied);
+  EXPECT_THAT(refused, StatusIs(Code::kPermissionDenied));
   EXPECT_TRUE(Has(refused.status(), "hyperloopctl keys init")) << refused.status().message();
   EXPECT_FALSE(ControlServer::Listen({"::", 0}, Trust(), handler).ok());
-  EXPECT_TRUE(ControlServer::Listen({"127.0.0.1", 0}, Trust(), handler).ok());
-  EXPECT_TRUE(ControlServer::Listen({"0.0.0.0", 0}, Of("rep"), handler).ok());
+  EXPECT_OK(ControlServer::Listen({"127.0.0.1", 0}, Trust(), handler));
+  EXPECT_OK(ControlServer::Listen({"0.0.0.0", 0}, Of("rep"), handler));
 }
 
 // The files are read again when a connection begins; connections that exist go on.
 TEST_F(TrustTest, KeysChangeWhileTheServerRuns) {
   const auto log = std::make_shared<Lines>();
   const auto rep = Trust::Load(Dir("rep"), log);
-  ASSERT_TRUE(rep.ok());
+  ASSERT_OK(rep);
   const Serving server(*rep);
   auto old = ControlClient::Connect(server.endpoint(), Of("ann"), 20s);
-  ASSERT_TRUE(old.ok());
-  EXPECT_TRUE((*old)->Call<DoneT>(SealRequestT{}, 20s).ok());
+  ASSERT_OK(old);
+  EXPECT_OK((*old)->Call<DoneT>(SealRequestT{}, 20s));
 
   // A second key for ann: made, trusted, put in the place of the first.
-  ASSERT_TRUE(identity::MakeIdentity(Dir("ann2"), "ann").ok());
+  ASSERT_OK(identity::MakeIdentity(Dir("ann2"), "ann"));
   Know("rep", "ann2", kRolePrimary, "", "ann");
   const Trust ann = Of("ann");
   std::filesystem::rename(Dir("ann2") + "/identity", Dir("ann") + "/identity");
-  EXPECT_TRUE(Ask<SealRequestT>(server.endpoint(), ann).ok()) << "the same process, the new key";
-  EXPECT_TRUE((*old)->Call<DoneT>(SealRequestT{}, 20s).ok());
+  EXPECT_OK(Ask<SealRequestT>(server.endpoint(), ann)) << "the same process, the new key";
+  EXPECT_OK((*old)->Call<DoneT>(SealRequestT{}, 20s));
 
   // Nobody is trusted any more: at once, for those who come now.
   const std::string trusted = Dir("rep") + "/trusted";
   std::filesystem::rename(trusted, trusted + ".away");
   std::filesystem::copy(Dir("eve") + "/trusted", trusted);
-  EXPECT_EQ(Ask<SealRequestT>(server.endpoint(), ann).code(), Code::kPermissionDenied);
-  EXPECT_TRUE((*old)->Call<DoneT>(SealRequestT{}, 20s).ok());
+  EXPECT_THAT(Ask<SealRequestT>(server.endpoint(), ann), StatusIs(Code::kPermissionDenied));
+  EXPECT_OK((*old)->Call<DoneT>(SealRequestT{}, 20s));
 
   // A file that cannot be used is reported, and what was read before stays in force.
   std::filesystem::rename(trusted + ".away", trusted);
-  EXPECT_TRUE(Ask<SealRequestT>(server.endpoint(), ann).ok());
+  EXPECT_OK(Ask<SealRequestT>(server.endpoint(), ann));
   std::filesystem::permissions(trusted, std::filesystem::perms::all);
-  EXPECT_TRUE(Ask<SealRequestT>(server.endpoint(), ann).ok());
+  EXPECT_OK(Ask<SealRequestT>(server.endpoint(), ann));
   EXPECT_NE(log->all().find("what was read before stays in force"), std::string::npos);
 }
 
@@ -289,7 +290,7 @@ TEST_F(TrustTest, KeysChangeWhileTheServerRuns) {
 
 Fd Connected(const Endpoint& endpoint) {
   auto fd = ConnectTo(endpoint, Clock::now() + 20s);
-  EXPECT_TRUE(fd.ok()) << fd.status().ToString();
+  EXPECT_OK(fd);
   return fd.ok() ? std::move(fd).value() : Fd();
 }
 
@@ -305,8 +306,8 @@ TEST_F(TrustTest, StrangersNeverTakeThePlaceOfThoseWhoAreKnown) {
   std::vector<std::unique_ptr<ControlClient>> known;
   for (size_t i = 0; i < ControlServer::kMaxConnections; ++i) {
     auto client = ControlClient::Connect(server.endpoint(), Of("ann"), 20s);
-    ASSERT_TRUE(client.ok());
-    ASSERT_TRUE((*client)->Call<HelloReplyT>(HelloRequestT{}, 20s).ok());
+    ASSERT_OK(client);
+    ASSERT_OK((*client)->Call<HelloReplyT>(HelloRequestT{}, 20s));
     known.push_back(std::move(client).value());
   }
   std::vector<Fd> crowd;
@@ -317,10 +318,9 @@ TEST_F(TrustTest, StrangersNeverTakeThePlaceOfThoseWhoAreKnown) {
   while (!Ended(crowd[ControlServer::kMaxStrangersOfSource - 1]) && Clock::now() < deadline)
     std::this_thread::yield();
   EXPECT_TRUE(Ended(crowd.front()));
-  for (const auto& client : known)
-    EXPECT_TRUE(client->Call<HelloReplyT>(HelloRequestT{}, 20s).ok());
+  for (const auto& client : known) EXPECT_OK(client->Call<HelloReplyT>(HelloRequestT{}, 20s));
   // One more of the known takes the place of one of its own.
-  EXPECT_TRUE(Hello(server.endpoint(), Of("tool")).ok());
+  EXPECT_OK(Hello(server.endpoint(), Of("tool")));
   int lost = 0;
   for (const auto& client : known)
     lost += client->Call<HelloReplyT>(HelloRequestT{}, 20s).ok() ? 0 : 1;
@@ -352,7 +352,7 @@ TEST_F(TrustTest, WhoIsKnownIsLetInWhileStrangersFlood) {
   while (connections < 500) std::this_thread::yield();
   for (int i = 0; i < 20; ++i) {
     const Status hello = Hello(server.endpoint(), Of("ann"));
-    EXPECT_TRUE(hello.ok()) << hello.ToString();
+    EXPECT_OK(hello);
   }
   EXPECT_EQ(server.handled(), 20);
   stop = true;
@@ -369,7 +369,7 @@ class OnTheWay {
   OnTheWay(const Endpoint& target, bool of_caller, size_t at)
       : target_(target), of_caller_(of_caller), at_(at) {
     auto listener = ListenOn({"127.0.0.1", 0}, &endpoint_);
-    EXPECT_TRUE(listener.ok());
+    EXPECT_OK(listener);
     listener_ = std::move(listener).value();
     thread_ = std::thread([this] { Run(); });
   }
@@ -438,7 +438,7 @@ TEST_F(TrustTest, AByteChangedOnTheWayIsNoticed) {
     size_t length = 0;
     {
       OnTheWay way(server.endpoint(), of_caller, kNowhere);
-      ASSERT_TRUE(Hello(way.endpoint(), ann).ok());
+      ASSERT_OK(Hello(way.endpoint(), ann));
       length = way.passed();
     }
     ASSERT_GT(length, 200u);
@@ -446,7 +446,7 @@ TEST_F(TrustTest, AByteChangedOnTheWayIsNoticed) {
       OnTheWay way(server.endpoint(), of_caller, at);
       const int before = server.handled();
       auto client = ControlClient::Connect(way.endpoint(), ann, 20s);
-      ASSERT_TRUE(client.ok());
+      ASSERT_OK(client);
       // A length that grew leaves both ends waiting for more.
       const Status hello = (*client)->Call<HelloReplyT>(HelloRequestT{}, 200ms).status();
       EXPECT_FALSE(hello.ok()) << "byte " << at;
@@ -463,7 +463,7 @@ TEST_F(TrustTest, WhatWasSaidOnceIsNotHeardAgain) {
   std::vector<std::byte> said;
   {
     OnTheWay way(server.endpoint(), true, kNowhere);
-    ASSERT_TRUE(Ask<SealRequestT>(way.endpoint(), Of("ann")).ok());
+    ASSERT_OK(Ask<SealRequestT>(way.endpoint(), Of("ann")));
     said = way.said();
   }
   ASSERT_EQ(server.handled(), 1);
@@ -474,7 +474,7 @@ TEST_F(TrustTest, WhatWasSaidOnceIsNotHeardAgain) {
   std::array<std::byte, 4096> answer;
   ssize_t got = 1;
   while (got > 0) {
-    ASSERT_TRUE(WaitReady(again.get(), POLLIN, deadline).ok());
+    ASSERT_OK(WaitReady(again.get(), POLLIN, deadline));
     got = recv(again.get(), answer.data(), answer.size(), 0);
   }
   EXPECT_EQ(server.handled(), 1);

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "ctl/elf.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::ctl {
 namespace {
@@ -60,16 +61,16 @@ class PreloadTest : public ::testing::Test {
 
 TEST_F(PreloadTest, ReadsAProgramAndALibrary) {
   const Result<ElfInfo> program = ReadElf(kDbBench);
-  ASSERT_TRUE(program.ok()) << program.status().ToString();
+  ASSERT_OK(program);
   EXPECT_TRUE(program->has_interpreter);
   EXPECT_THAT(program->needed, Contains("librocksdb.so.7.8"));
   const Result<ElfInfo> library = ReadElf(Plugin());
-  ASSERT_TRUE(library.ok()) << library.status().ToString();
+  ASSERT_OK(library);
   EXPECT_FALSE(library->has_interpreter);
   EXPECT_EQ(ReadElf(base_ + "/librocksdb.so")->soname, "librocksdb.so.7.8");
 }
 
-TEST_F(PreloadTest, TakesAStockProgram) { EXPECT_TRUE(CheckPreload(kDbBench, Plugin()).ok()); }
+TEST_F(PreloadTest, TakesAStockProgram) { EXPECT_OK(CheckPreload(kDbBench, Plugin())); }
 
 TEST_F(PreloadTest, TakesAProgramThatLoadsRocksDbThroughALibrary) {
   const std::string plugin = Plugin();
@@ -80,32 +81,32 @@ TEST_F(PreloadTest, TakesAProgramThatLoadsRocksDbThroughALibrary) {
   const std::string program =
       Compile("service", "int middle(); int main() { return middle(); }",
               middle + " " + base_ + "/librocksdb.so.7.8 -Wl,--as-needed -Wl,-rpath," + base_);
-  EXPECT_TRUE(CheckPreload(program, plugin).ok()) << CheckPreload(program, plugin).ToString();
+  EXPECT_OK(CheckPreload(program, plugin));
 }
 
 TEST_F(PreloadTest, ExplainsAStaticProgram) {
   const std::string program = Compile("static", "int main() {}", "-static");
   const Status status = CheckPreload(program, Plugin());
-  EXPECT_EQ(status.code(), Code::kNotSupported);
+  EXPECT_THAT(status, StatusIs(Code::kNotSupported));
   EXPECT_THAT(status.message(), HasSubstr("statically linked"));
 }
 
 TEST_F(PreloadTest, ExplainsAScript) {
   const Status status =
       CheckPreload(Write("run.sh", "#!/bin/sh\nexec db_bench \"$@\"\n"), Plugin());
-  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_THAT(status, StatusIs(Code::kInvalidArgument));
   EXPECT_THAT(status.message(), HasSubstr("a script for /bin/sh"));
 }
 
 TEST_F(PreloadTest, ExplainsAProgramWithoutRocksDb) {
   const Status status = CheckPreload("/bin/true", Plugin());
-  EXPECT_EQ(status.code(), Code::kNotSupported);
+  EXPECT_THAT(status, StatusIs(Code::kNotSupported));
   EXPECT_THAT(status.message(), HasSubstr("does not load a shared RocksDB"));
 }
 
 TEST_F(PreloadTest, ExplainsAnotherRocksDb) {
   const Status status = CheckPreload(kDbBench, Plugin("librocksdb.so.8.1"));
-  EXPECT_EQ(status.code(), Code::kNotSupported);
+  EXPECT_THAT(status, StatusIs(Code::kNotSupported));
   EXPECT_THAT(status.message(), HasSubstr("loads librocksdb.so.7.8"));
   EXPECT_THAT(status.message(), HasSubstr("built for librocksdb.so.8.1"));
 }
@@ -113,24 +114,24 @@ TEST_F(PreloadTest, ExplainsAnotherRocksDb) {
 TEST_F(PreloadTest, ExplainsASetUserIdProgram) {
   const std::string program = Write("suid", Slurp(kDbBench), 04755);
   const Status status = CheckPreload(program, Plugin());
-  EXPECT_EQ(status.code(), Code::kNotSupported);
+  EXPECT_THAT(status, StatusIs(Code::kNotSupported));
   EXPECT_THAT(status.message(), HasSubstr("set-user-id"));
 }
 
 TEST_F(PreloadTest, FindsProgramsAsTheShellDoes) {
-  EXPECT_EQ(FindProgram("no-such-program").status().code(), Code::kNotFound);
-  EXPECT_EQ(FindProgram("/no/such/program").status().code(), Code::kNotFound);
-  EXPECT_EQ(FindProgram(Write("plain", "x", 0644)).status().code(), Code::kPermissionDenied);
+  EXPECT_THAT(FindProgram("no-such-program"), StatusIs(Code::kNotFound));
+  EXPECT_THAT(FindProgram("/no/such/program"), StatusIs(Code::kNotFound));
+  EXPECT_THAT(FindProgram(Write("plain", "x", 0644)), StatusIs(Code::kPermissionDenied));
   EXPECT_EQ(FindProgram(kDbBench).value(), kDbBench);
   EXPECT_THAT(FindProgram("db_bench").value(), HasSubstr("/db_bench"));
 }
 
 TEST_F(PreloadTest, DamagedFilesAreRefused) {
-  EXPECT_EQ(ReadElf(base_).status().code(), Code::kInvalidArgument);
-  EXPECT_EQ(ReadElf(Write("empty", "")).status().code(), Code::kInvalidArgument);
+  EXPECT_THAT(ReadElf(base_), StatusIs(Code::kInvalidArgument));
+  EXPECT_THAT(ReadElf(Write("empty", "")), StatusIs(Code::kInvalidArgument));
   const std::string whole = Slurp(kDbBench);
   EXPECT_FALSE(ParseElf(whole.substr(0, 40), "f").ok());
-  EXPECT_EQ(ParseElf(whole.substr(0, 100), "f").status().code(), Code::kCorruption);
+  EXPECT_THAT(ParseElf(whole.substr(0, 100), "f"), StatusIs(Code::kCorruption));
   // Any damage in the headers and the dynamic section is survived (the sanitizer build watches).
   for (size_t at = 0; at < 1024; ++at) {
     for (const char value : {'\x00', '\xff', '\x7f'}) {

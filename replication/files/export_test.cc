@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "gtest/gtest.h"
+#include "support/status_matchers.h"
 #include "testing/lane_bench.h"
 
 namespace hyperloop {
@@ -23,7 +24,7 @@ class Export : public testing::Test {
       bench.RandomCall();
       if (HasFatalFailure()) return;
     }
-    EXPECT_TRUE(bench.lane->Sync(0).ok());
+    EXPECT_OK(bench.lane->Sync(0));
   }
   ~Export() override { fs::remove_all(base); }
   std::vector<std::byte> Image() { return bench.group.CrashImage(2, bench.random); }
@@ -43,20 +44,20 @@ class Export : public testing::Test {
 };
 
 TEST_F(Export, WritesTheFilesAndSaysWhatIsMissing) {
-  ASSERT_TRUE(bench.lane->ListLocal("000007.sst", 100).ok());
+  ASSERT_OK(bench.lane->ListLocal("000007.sst", 100));
   auto image = Image();
   const auto report = ExportFiles(image, base + "/a");
-  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  ASSERT_OK(report);
   EXPECT_EQ(Read(base + "/a"), bench.model);
   EXPECT_EQ(report->files, bench.model.size());
   EXPECT_EQ(report->missing, std::vector<std::string>{"000007.sst"});
   EXPECT_GE(report->last_seq, bench.lane->statistics().acked_seq);
   // Again, from the image as it is now and from another node's: the same bytes.
   fs::create_directory(base + "/b");  // empty is as good as absent
-  EXPECT_TRUE(ExportFiles(image, base + "/b/").ok());
+  EXPECT_OK(ExportFiles(image, base + "/b/"));
   EXPECT_EQ(Read(base + "/b"), bench.model);
   auto other = bench.group.image(0);
-  EXPECT_TRUE(ExportFiles(other, base + "/c").ok());
+  EXPECT_OK(ExportFiles(other, base + "/c"));
   EXPECT_EQ(Read(base + "/c"), bench.model);
   size_t entries = 0;
   for ([[maybe_unused]] const auto& entry : fs::directory_iterator(base)) ++entries;
@@ -67,15 +68,15 @@ TEST_F(Export, RefusesTargetsThatHoldSomething) {
   auto image = Image();
   fs::create_directory(base + "/full");
   std::ofstream(base + "/full/x") << "x";
-  EXPECT_EQ(ExportFiles(image, base + "/full").status().code(), Code::kAlreadyExists);
+  EXPECT_THAT(ExportFiles(image, base + "/full"), StatusIs(Code::kAlreadyExists));
   EXPECT_EQ(Read(base + "/full"), (FileModel{{"x", "x"}}));
-  EXPECT_EQ(ExportFiles(image, base + "/full/x").status().code(), Code::kAlreadyExists);
+  EXPECT_THAT(ExportFiles(image, base + "/full/x"), StatusIs(Code::kAlreadyExists));
   fs::create_directory(base + "/empty");
   fs::create_directory_symlink(base + "/empty", base + "/link");
-  EXPECT_EQ(ExportFiles(image, base + "/link").status().code(), Code::kAlreadyExists);
+  EXPECT_THAT(ExportFiles(image, base + "/link"), StatusIs(Code::kAlreadyExists));
   EXPECT_TRUE(fs::is_empty(base + "/empty"));
-  EXPECT_EQ(ExportFiles(image, base + "/no/such").status().code(), Code::kNotFound);
-  EXPECT_EQ(ExportFiles(image, "").status().code(), Code::kInvalidArgument);
+  EXPECT_THAT(ExportFiles(image, base + "/no/such"), StatusIs(Code::kNotFound));
+  EXPECT_THAT(ExportFiles(image, ""), StatusIs(Code::kInvalidArgument));
 }
 
 TEST_F(Export, DamageWritesNothing) {
@@ -85,7 +86,7 @@ TEST_F(Export, DamageWritesNothing) {
   for (const uint64_t at : {uint64_t{20}, g.map_offset + 4}) {
     image = clean;
     image[at] ^= std::byte{0xff};
-    EXPECT_EQ(ExportFiles(image, base + "/out").status().code(), Code::kCorruption) << at;
+    EXPECT_THAT(ExportFiles(image, base + "/out"), StatusIs(Code::kCorruption)) << at;
     EXPECT_TRUE(fs::is_empty(base)) << at;
   }
   // One bit of each file's first extent.
@@ -93,23 +94,23 @@ TEST_F(Export, DamageWritesNothing) {
   for (uint32_t extent = 0; extent < g.extent_count; ++extent) {
     if (table.map[extent].slot_plus_one == 0) continue;
     image = clean;
-    ASSERT_TRUE(Redo(image, bench.region.info).ok());
+    ASSERT_OK(Redo(image, bench.region.info));
     WriteHead(image, bench.region.info, Must(ScanLog(image, bench.region.info)).tail);
     const uint64_t at = g.ExtentOffset(extent);
     image[at] ^= std::byte{1};
     const Status refused = ExportFiles(image, base + "/out").status();
-    EXPECT_EQ(refused.code(), Code::kCorruption) << extent;
+    EXPECT_THAT(refused, StatusIs(Code::kCorruption)) << extent;
     EXPECT_NE(refused.message().find("extent " + std::to_string(extent) + " (\""),
               std::string::npos)
         << refused.message();
     EXPECT_TRUE(fs::is_empty(base)) << extent;
     const auto partial = ExportFiles(image, base + "/out", 0, true);
-    ASSERT_TRUE(partial.ok());
+    ASSERT_OK(partial);
     EXPECT_EQ(partial->damage.size(), 1u);
     fs::remove_all(base + "/out");
   }
   image = clean;
-  EXPECT_EQ(ExportFiles(image, base + "/out", 1u << 30).status().code(), Code::kCorruption);
+  EXPECT_THAT(ExportFiles(image, base + "/out", 1u << 30), StatusIs(Code::kCorruption));
   EXPECT_TRUE(fs::is_empty(base));
 }
 

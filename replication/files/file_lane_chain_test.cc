@@ -6,6 +6,7 @@
 #include "files/file_lane.h"
 #include "group/chain_fixture.h"
 #include "gtest/gtest.h"
+#include "support/status_matchers.h"
 #include "testing/lane_bench.h"
 
 namespace hyperloop {
@@ -52,7 +53,7 @@ TEST(FileLaneOverAChain, AnyMomentGivesTheFilesOfAPrefix) {
       if (testing::Test::HasFatalFailure()) FAIL() << "seed " << seed << " call " << i;
       bench.chain->rnic().engine().Run(random() % 40);
       if (i % 16 == 0) {
-        ASSERT_TRUE(bench.lane->Tick().ok());
+        ASSERT_OK(bench.lane->Tick());
       }
       const uint64_t acked = bench.lane->statistics().acked_seq;
       for (uint32_t hop = 0; hop < options.group_size; ++hop) {
@@ -61,7 +62,7 @@ TEST(FileLaneOverAChain, AnyMomentGivesTheFilesOfAPrefix) {
           FAIL() << "seed " << seed << " hop " << hop << " call " << i;
       }
     }
-    ASSERT_TRUE(bench.lane->Checkpoint().ok());
+    ASSERT_OK(bench.lane->Checkpoint());
     bench.chain->Settle();
     const auto primary = bench.chain->primary_bytes();
     for (uint32_t hop = 0; hop < options.group_size; ++hop) {
@@ -127,7 +128,7 @@ TEST(FileLaneOverAChain, ManyThreads) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(failures, 0);
-  EXPECT_TRUE(bench.lane->Sync(0).ok());  // of statements, for which no append waits
+  EXPECT_OK(bench.lane->Sync(0));  // of statements, for which no append waits
   EXPECT_EQ(bench.lane->statistics().acked_seq, bench.lane->statistics().last_seq);
   for (int t = 0; t < 4; ++t) {
     std::string expected;

@@ -6,6 +6,7 @@
 
 #include "gtest/gtest.h"
 #include "journal/redo.h"
+#include "support/status_matchers.h"
 #include "testing/lane_bench.h"
 
 namespace hyperloop {
@@ -19,17 +20,17 @@ TEST(FileLane, FilesReadBackAndAreReplicated) {
   std::string text;
   for (int i = 0; i < 200; ++i) {
     const std::string part = bench.RandomText(200);
-    ASSERT_TRUE(bench.lane->Append(log, part).ok());
+    ASSERT_OK(bench.lane->Append(log, part));
     text += part;
   }
-  ASSERT_TRUE(bench.lane->Append(log, "").ok());
+  ASSERT_OK(bench.lane->Append(log, ""));
   EXPECT_EQ(bench.ReadAll("000004.log"), text);
   EXPECT_EQ(bench.lane->Lookup("000004.log").value(), log);
-  EXPECT_EQ(bench.lane->Lookup("other").status().code(), Code::kNotFound);
+  EXPECT_THAT(bench.lane->Lookup("other"), StatusIs(Code::kNotFound));
   char c;
   EXPECT_EQ(bench.lane->Read(log, text.size(), {&c, 1}).value(), 0u);
   EXPECT_EQ(bench.lane->Read(log, text.size() - 1, {&c, 1}).value(), 1u);
-  ASSERT_TRUE(bench.lane->Checkpoint().ok());
+  ASSERT_OK(bench.lane->Checkpoint());
   bench.group.StepAll();
   for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(bench.group.image(i) == bench.region.bytes);
   EXPECT_EQ(bench.group.conflicts(), 0u);
@@ -39,28 +40,28 @@ TEST(FileLane, NamespaceCalls) {
   LaneBench bench(Mode::kImmediate);
   FileLane& lane = *bench.lane;
   const FileId temp = lane.Create("000001.dbtmp", Lane::kLog).value();
-  ASSERT_TRUE(lane.Append(temp, "MANIFEST-000005\n").ok());
-  ASSERT_TRUE(lane.Rename("000001.dbtmp", "CURRENT").ok());
+  ASSERT_OK(lane.Append(temp, "MANIFEST-000005\n"));
+  ASSERT_OK(lane.Rename("000001.dbtmp", "CURRENT"));
   const FileId next = lane.Create("000002.dbtmp", Lane::kLog).value();
-  ASSERT_TRUE(lane.Append(next, "MANIFEST-000009\n").ok());
-  ASSERT_TRUE(lane.Rename("000002.dbtmp", "CURRENT").ok());  // replaces
+  ASSERT_OK(lane.Append(next, "MANIFEST-000009\n"));
+  ASSERT_OK(lane.Rename("000002.dbtmp", "CURRENT"));  // replaces
   EXPECT_EQ(bench.ReadAll("CURRENT"), "MANIFEST-000009\n");
-  EXPECT_EQ(lane.Append(temp, "x").code(), Code::kNotFound) << "an id of a replaced file";
+  EXPECT_THAT(lane.Append(temp, "x"), StatusIs(Code::kNotFound)) << "an id of a replaced file";
   EXPECT_EQ(lane.Lookup("CURRENT").value(), next);
-  ASSERT_TRUE(lane.Truncate(next, 8).ok());
+  ASSERT_OK(lane.Truncate(next, 8));
   EXPECT_EQ(bench.ReadAll("CURRENT"), "MANIFEST");
-  EXPECT_EQ(lane.Truncate(next, 9).code(), Code::kInvalidArgument);
-  ASSERT_TRUE(lane.Append(next, "!").ok());
+  EXPECT_THAT(lane.Truncate(next, 9), StatusIs(Code::kInvalidArgument));
+  ASSERT_OK(lane.Append(next, "!"));
   EXPECT_EQ(bench.ReadAll("CURRENT"), "MANIFEST!");
   const FileId again = lane.Create("CURRENT", Lane::kLog).value();  // replaces by an empty one
   EXPECT_NE(again, next);
   EXPECT_EQ(bench.ReadAll("CURRENT"), "");
-  EXPECT_EQ(lane.Remove("none").code(), Code::kNotFound);
-  EXPECT_EQ(lane.Rename("none", "x").code(), Code::kNotFound);
-  EXPECT_EQ(lane.Rename("CURRENT", "../x").code(), Code::kInvalidArgument);
-  EXPECT_EQ(lane.Create("/abs", Lane::kLog).status().code(), Code::kInvalidArgument);
-  EXPECT_TRUE(lane.Rename("CURRENT", "CURRENT").ok());
-  ASSERT_TRUE(lane.Remove("CURRENT").ok());
+  EXPECT_THAT(lane.Remove("none"), StatusIs(Code::kNotFound));
+  EXPECT_THAT(lane.Rename("none", "x"), StatusIs(Code::kNotFound));
+  EXPECT_THAT(lane.Rename("CURRENT", "../x"), StatusIs(Code::kInvalidArgument));
+  EXPECT_THAT(lane.Create("/abs", Lane::kLog), StatusIs(Code::kInvalidArgument));
+  EXPECT_OK(lane.Rename("CURRENT", "CURRENT"));
+  ASSERT_OK(lane.Remove("CURRENT"));
   EXPECT_TRUE(lane.Files()->empty());
   EXPECT_EQ(lane.statistics().extents_used, 0u);
 }
@@ -71,28 +72,28 @@ TEST(FileLane, AppendsOnlyWhereItsWriterTakesTheEndToBe) {
   const FileId log = lane.Create("000001.log", Lane::kLog).value();
   bool called = false;
   const auto meanwhile = [&] { called = true; };
-  ASSERT_TRUE(lane.Append(log, "first", nullptr, 0).ok());
+  ASSERT_OK(lane.Append(log, "first", nullptr, 0));
   for (const uint64_t end : {uint64_t{0}, uint64_t{4}, uint64_t{6}}) {
-    EXPECT_EQ(lane.Append(log, "x", meanwhile, end).code(), Code::kInvalidArgument);
+    EXPECT_THAT(lane.Append(log, "x", meanwhile, end), StatusIs(Code::kInvalidArgument));
   }
   EXPECT_FALSE(called);
-  ASSERT_TRUE(lane.Append(log, " second", meanwhile, 5).ok());
+  ASSERT_OK(lane.Append(log, " second", meanwhile, 5));
   EXPECT_EQ(bench.ReadAll("000001.log"), "first second");
 }
 
 TEST(FileLane, LocalFilesAreOnlyListed) {
   LaneBench bench(Mode::kImmediate);
   FileLane& lane = *bench.lane;
-  ASSERT_TRUE(lane.ListLocal("000007.sst", 100).ok());
-  ASSERT_TRUE(lane.ListLocal("000007.sst", 5ull << 40).ok());
+  ASSERT_OK(lane.ListLocal("000007.sst", 100));
+  ASSERT_OK(lane.ListLocal("000007.sst", 5ull << 40));
   EXPECT_EQ(lane.Files().value()[0].size, 5ull << 40);
   const FileId id = lane.Lookup("000007.sst").value();
   char c;
-  EXPECT_EQ(lane.Append(id, "x").code(), Code::kInvalidArgument);
-  EXPECT_EQ(lane.Truncate(id, 0).code(), Code::kInvalidArgument);
-  EXPECT_EQ(lane.Read(id, 0, {&c, 1}).status().code(), Code::kInvalidArgument);
-  ASSERT_TRUE(lane.Create("a.log", Lane::kLog).ok());
-  EXPECT_EQ(lane.ListLocal("a.log", 1).code(), Code::kInvalidArgument);
+  EXPECT_THAT(lane.Append(id, "x"), StatusIs(Code::kInvalidArgument));
+  EXPECT_THAT(lane.Truncate(id, 0), StatusIs(Code::kInvalidArgument));
+  EXPECT_THAT(lane.Read(id, 0, {&c, 1}), StatusIs(Code::kInvalidArgument));
+  ASSERT_OK(lane.Create("a.log", Lane::kLog));
+  EXPECT_THAT(lane.ListLocal("a.log", 1), StatusIs(Code::kInvalidArgument));
   bench.Reload();
   EXPECT_EQ(bench.lane->Files().value()[0].size, 5ull << 40);
   EXPECT_EQ(bench.lane->Files().value()[0].lane, Lane::kLocal);
@@ -102,8 +103,8 @@ TEST(FileLane, BindingIsReplicated) {
   LaneBench bench(Mode::kImmediate);
   EXPECT_EQ(bench.lane->binding().database, kNilUuid);
   const Uuid database = RandomUuid();
-  ASSERT_TRUE(bench.lane->Bind({database, "/var/db"}).ok());
-  ASSERT_TRUE(bench.lane->Drain().ok());
+  ASSERT_OK(bench.lane->Bind({database, "/var/db"}));
+  ASSERT_OK(bench.lane->Drain());
   bench.Reload();
   EXPECT_EQ(bench.lane->binding().database, database);
   EXPECT_EQ(bench.lane->binding().directory, "/var/db");
@@ -113,7 +114,7 @@ TEST(FileLane, FullDataAreaKeepsRoomForTheManifest) {
   LaneBench bench(Mode::kImmediate);
   FileLane& lane = *bench.lane;
   const FileId manifest = lane.Create("MANIFEST-000005", Lane::kLog).value();
-  ASSERT_TRUE(lane.Append(manifest, "m").ok());
+  ASSERT_OK(lane.Append(manifest, "m"));
   const FileId log = lane.Create("000004.log", Lane::kLog).value();
   Status status;
   std::string text;
@@ -122,20 +123,20 @@ TEST(FileLane, FullDataAreaKeepsRoomForTheManifest) {
     status = lane.Append(log, part);
     if (status.ok()) text += part;
   }
-  EXPECT_EQ(status.code(), Code::kNoSpace);
+  EXPECT_THAT(status, StatusIs(Code::kNoSpace));
   EXPECT_NE(status.message().find("region_size"), std::string::npos) << status.message();
   EXPECT_GT(bench.idles, 0) << "it waited for space";
   EXPECT_EQ(bench.ReadAll("000004.log"), text) << "what was refused left no trace";
   // The MANIFEST append that lets RocksDB drop the log is always possible, and so is its successor.
-  ASSERT_TRUE(lane.Append(manifest, std::string(4096, 'm')).ok());
+  ASSERT_OK(lane.Append(manifest, std::string(4096, 'm')));
   const FileId successor = lane.Create("MANIFEST-000006", Lane::kLog).value();
-  ASSERT_TRUE(lane.Append(successor, std::string(4096, 'n')).ok());
-  ASSERT_TRUE(lane.Remove("000004.log").ok());
+  ASSERT_OK(lane.Append(successor, std::string(4096, 'n')));
+  ASSERT_OK(lane.Remove("000004.log"));
   const FileId next = lane.Create("000008.log", Lane::kLog).value();
-  ASSERT_TRUE(lane.Append(next, std::string(5000, 'x')).ok());
+  ASSERT_OK(lane.Append(next, std::string(5000, 'x')));
   // What can never fit is refused at once.
   bench.idles = 0;
-  EXPECT_EQ(lane.Append(next, std::string(100 * 4096, 'x')).code(), Code::kNoSpace);
+  EXPECT_THAT(lane.Append(next, std::string(100 * 4096, 'x')), StatusIs(Code::kNoSpace));
   EXPECT_EQ(bench.idles, 0);
 }
 
@@ -145,10 +146,10 @@ TEST(FileLane, AnAppendCutInTheMiddleSaysSo) {
   const FileId log = bench.lane->Create("1.log", Lane::kLog).value();
   bench.group.set_mode(Mode::kManual);  // the ring fills up
   const Status status = bench.lane->Append(log, std::string(7 * 4096, 'x'));
-  EXPECT_EQ(status.code(), Code::kNoSpace) << status.ToString();
+  EXPECT_THAT(status, StatusIs(Code::kNoSpace));
   EXPECT_NE(status.message().find("only the first 7328 of 28672 B"), std::string::npos)
       << status.ToString();
-  EXPECT_EQ(bench.lane->Append(log, std::string(3664, 'y')).code(), Code::kNoSpace);
+  EXPECT_THAT(bench.lane->Append(log, std::string(3664, 'y')), StatusIs(Code::kNoSpace));
   bench.group.set_mode(Mode::kImmediate);
   EXPECT_TRUE(bench.ReadAll("1.log") == std::string(7328, 'x'));
 }
@@ -164,7 +165,7 @@ TEST(FileLane, MeanwhileRunsWhenAllIsOnItsWayAndBeforeTheWait) {
     order += "meanwhile ";
     EXPECT_EQ(bench.lane->statistics().last_seq, before + 1);
   };
-  ASSERT_TRUE(bench.lane->Append(log, "a", meanwhile).ok());
+  ASSERT_OK(bench.lane->Append(log, "a", meanwhile));
   EXPECT_EQ(order, "meanwhile wait ");
   EXPECT_FALSE(bench.lane->Append(log, std::string(100 * 4096, 'x'), meanwhile).ok());
   EXPECT_EQ(order, "meanwhile wait ") << "nothing was sent";
@@ -175,9 +176,9 @@ TEST(FileLane, TickNeverWaitsForAnotherCall) {
   LaneBench bench(Mode::kImmediate);
   bench.Load(AckMode::kAppend);
   const FileId log = bench.lane->Create("1.log", Lane::kLog).value();
-  ASSERT_TRUE(bench.lane->Append(log, "a").ok());
+  ASSERT_OK(bench.lane->Append(log, "a"));
   const auto idle = bench.lane->Tick();
-  ASSERT_TRUE(idle.ok()) << idle.status().ToString();
+  ASSERT_OK(idle);
   EXPECT_TRUE(idle->has_value());
   bool ticked = false;
   bench.group.on_wait = [&] {  // Append has the lane's mutex
@@ -186,7 +187,7 @@ TEST(FileLane, TickNeverWaitsForAnotherCall) {
       ticked = busy.ok() && !busy->has_value();
     }).join();
   };
-  ASSERT_TRUE(bench.lane->Append(log, "b").ok());
+  ASSERT_OK(bench.lane->Append(log, "b"));
   EXPECT_TRUE(ticked);
 }
 
@@ -196,30 +197,30 @@ TEST(FileLane, WaitingForSpaceCountsAnew) {
   const FileId first = bench.lane->Create("1.log", Lane::kLog).value();
   const FileId second = bench.lane->Create("2.log", Lane::kLog).value();
   const FileId third = bench.lane->Create("3.log", Lane::kLog).value();
-  ASSERT_TRUE(bench.lane->Append(first, std::string(4096, '1')).ok());
-  ASSERT_TRUE(bench.lane->Append(second, std::string(10, '2')).ok());
+  ASSERT_OK(bench.lane->Append(first, std::string(4096, '1')));
+  ASSERT_OK(bench.lane->Append(second, std::string(10, '2')));
   while (bench.lane->Append(third, std::string(4096, '3')).ok()) {
   }
   bench.on_idle = [&] {
-    ASSERT_TRUE(bench.lane->Remove("1.log").ok());                         // room for one extent
-    ASSERT_TRUE(bench.lane->Append(second, std::string(3490, 'x')).ok());  // now two are needed
+    ASSERT_OK(bench.lane->Remove("1.log"));                         // room for one extent
+    ASSERT_OK(bench.lane->Append(second, std::string(3490, 'x')));  // now two are needed
   };
-  EXPECT_EQ(bench.lane->Append(second, std::string(5000, 'y')).code(), Code::kNoSpace);
+  EXPECT_THAT(bench.lane->Append(second, std::string(5000, 'y')), StatusIs(Code::kNoSpace));
   EXPECT_TRUE(bench.ReadAll("2.log") == std::string(10, '2') + std::string(3490, 'x'));
 }
 
 TEST(FileLane, WaitingForSpaceEndsWhenSomeoneRemoves) {
   LaneBench bench(Mode::kImmediate);
   const FileId first = bench.lane->Create("1.log", Lane::kLog).value();
-  ASSERT_TRUE(bench.lane->Append(first, std::string(10 * 4096, '1')).ok());
+  ASSERT_OK(bench.lane->Append(first, std::string(10 * 4096, '1')));
   const FileId second = bench.lane->Create("2.log", Lane::kLog).value();
-  bench.on_idle = [&] { ASSERT_TRUE(bench.lane->Remove("1.log").ok()); };
-  EXPECT_TRUE(bench.lane->Append(second, std::string(8 * 4096, '2')).ok());
+  bench.on_idle = [&] { ASSERT_OK(bench.lane->Remove("1.log")); };
+  EXPECT_OK(bench.lane->Append(second, std::string(8 * 4096, '2')));
   EXPECT_EQ(bench.idles, 1);
   EXPECT_EQ(bench.ReadAll("2.log"), std::string(8 * 4096, '2'));
   // The file itself may go while its writer waits.
-  bench.on_idle = [&] { ASSERT_TRUE(bench.lane->Remove("2.log").ok()); };
-  EXPECT_EQ(bench.lane->Append(second, std::string(8 * 4096, '2')).code(), Code::kNotFound);
+  bench.on_idle = [&] { ASSERT_OK(bench.lane->Remove("2.log")); };
+  EXPECT_THAT(bench.lane->Append(second, std::string(8 * 4096, '2')), StatusIs(Code::kNotFound));
 }
 
 TEST(FileLane, FullTable) {
@@ -228,27 +229,27 @@ TEST(FileLane, FullTable) {
   Status status;
   int files = 0;
   for (; status.ok(); ++files) status = lane.ListLocal(std::to_string(files) + ".sst", 1);
-  EXPECT_EQ(status.code(), Code::kNoSpace);
+  EXPECT_THAT(status, StatusIs(Code::kNoSpace));
   EXPECT_NE(status.message().find("table_capacity"), std::string::npos) << status.message();
-  EXPECT_TRUE(lane.Create("MANIFEST-000005", Lane::kLog).ok());
-  EXPECT_TRUE(lane.Create("000001.dbtmp", Lane::kLog).ok());
-  EXPECT_TRUE(lane.ListLocal("0.sst", 2).ok()) << "an update needs no slot";
-  ASSERT_TRUE(lane.Remove("0.sst").ok());
-  ASSERT_TRUE(lane.Remove("1.sst").ok());
-  ASSERT_TRUE(lane.Remove("2.sst").ok());
-  EXPECT_TRUE(lane.Create("x.log", Lane::kLog).ok());
-  EXPECT_TRUE(lane.Create("x.log", Lane::kLog).ok()) << "a replacement frees what it needs";
-  EXPECT_TRUE(lane.Create("x.log", Lane::kLog).ok());
+  EXPECT_OK(lane.Create("MANIFEST-000005", Lane::kLog));
+  EXPECT_OK(lane.Create("000001.dbtmp", Lane::kLog));
+  EXPECT_OK(lane.ListLocal("0.sst", 2)) << "an update needs no slot";
+  ASSERT_OK(lane.Remove("0.sst"));
+  ASSERT_OK(lane.Remove("1.sst"));
+  ASSERT_OK(lane.Remove("2.sst"));
+  EXPECT_OK(lane.Create("x.log", Lane::kLog));
+  EXPECT_OK(lane.Create("x.log", Lane::kLog)) << "a replacement frees what it needs";
+  EXPECT_OK(lane.Create("x.log", Lane::kLog));
 }
 
 // What an opening makes in a full table fits, more than that does not, and the next opening finds
 // its room again.
 TEST(FileLane, AFullTableCanBeOpened) {
   LaneBench bench(Mode::kImmediate);
-  ASSERT_TRUE(bench.lane->Create("MANIFEST-000001", Lane::kLog).ok());
-  ASSERT_TRUE(bench.lane->Create("CURRENT", Lane::kLog).ok());
-  ASSERT_TRUE(bench.lane->Create("000002.log", Lane::kLog).ok());
-  ASSERT_TRUE(bench.lane->ListLocal("OPTIONS-000003", 1).ok());
+  ASSERT_OK(bench.lane->Create("MANIFEST-000001", Lane::kLog));
+  ASSERT_OK(bench.lane->Create("CURRENT", Lane::kLog));
+  ASSERT_OK(bench.lane->Create("000002.log", Lane::kLog));
+  ASSERT_OK(bench.lane->ListLocal("OPTIONS-000003", 1));
   int files = 0;
   while (bench.lane->ListLocal(std::to_string(files) + ".sst", 1).ok()) ++files;
   int number = 10;
@@ -258,22 +259,22 @@ TEST(FileLane, AFullTableCanBeOpened) {
     const auto name = [&](const std::string& before, const std::string& after) {
       return before + std::to_string(number + 100000 * opening) + after;
     };
-    ASSERT_TRUE(lane.ListLocal(name("", ".sst"), 1).ok()) << "a recovered memtable's";
-    ASSERT_TRUE(lane.Create(name("MANIFEST-", ""), Lane::kLog).ok());
-    ASSERT_TRUE(lane.Create(name("", ".dbtmp"), Lane::kLog).ok());
-    ASSERT_TRUE(lane.Rename(name("", ".dbtmp"), "CURRENT").ok());
-    ASSERT_TRUE(lane.Create(name("", ".log"), Lane::kLog).ok());
-    ASSERT_TRUE(lane.ListLocal(name("OPTIONS-", ""), 1).ok());
-    EXPECT_EQ(lane.ListLocal("more.sst", 1).code(), Code::kNoSpace);
+    ASSERT_OK(lane.ListLocal(name("", ".sst"), 1)) << "a recovered memtable's";
+    ASSERT_OK(lane.Create(name("MANIFEST-", ""), Lane::kLog));
+    ASSERT_OK(lane.Create(name("", ".dbtmp"), Lane::kLog));
+    ASSERT_OK(lane.Rename(name("", ".dbtmp"), "CURRENT"));
+    ASSERT_OK(lane.Create(name("", ".log"), Lane::kLog));
+    ASSERT_OK(lane.ListLocal(name("OPTIONS-", ""), 1));
+    EXPECT_THAT(lane.ListLocal("more.sst", 1), StatusIs(Code::kNoSpace));
     // What the opening made obsolete, and one table that a user's deletion freed.
     const std::vector<FileInfo> listed = lane.Files().value();
     for (const FileInfo& file : listed) {
       const bool fresh =
           file.name.find(std::to_string(number + 100000 * opening)) != std::string::npos;
       if (fresh || file.name == "CURRENT" || file.name.ends_with(".sst")) continue;
-      ASSERT_TRUE(lane.Remove(file.name).ok());
+      ASSERT_OK(lane.Remove(file.name));
     }
-    ASSERT_TRUE(lane.Remove(std::to_string(opening) + ".sst").ok());
+    ASSERT_OK(lane.Remove(std::to_string(opening) + ".sst"));
   }
 }
 
@@ -283,17 +284,17 @@ TEST(FileLane, AManifestLeavesRoomForItsSuccessor) {
   FileLane& lane = *bench.lane;
   const FileId manifest = lane.Create("MANIFEST-000001", Lane::kLog).value();
   const FileId log = lane.Create("000002.log", Lane::kLog).value();
-  ASSERT_TRUE(lane.Append(log, "x").ok());
+  ASSERT_OK(lane.Append(log, "x"));
   while (lane.Append(manifest, std::string(1000, 'm')).ok()) {
   }
   const FileId successor = lane.Create("MANIFEST-000003", Lane::kLog).value();
-  ASSERT_TRUE(lane.Append(successor, std::string(4000, 'n')).ok());
+  ASSERT_OK(lane.Append(successor, std::string(4000, 'n')));
   const FileId current = lane.Create("000003.dbtmp", Lane::kLog).value();
-  ASSERT_TRUE(lane.Append(current, "MANIFEST-000003\n").ok());
-  ASSERT_TRUE(lane.Rename("000003.dbtmp", "CURRENT").ok());
-  ASSERT_TRUE(lane.Remove("MANIFEST-000001").ok());
-  EXPECT_TRUE(lane.Append(log, std::string(5000, 'x')).ok());
-  EXPECT_TRUE(lane.Append(successor, std::string(5000, 'n')).ok());
+  ASSERT_OK(lane.Append(current, "MANIFEST-000003\n"));
+  ASSERT_OK(lane.Rename("000003.dbtmp", "CURRENT"));
+  ASSERT_OK(lane.Remove("MANIFEST-000001"));
+  EXPECT_OK(lane.Append(log, std::string(5000, 'x')));
+  EXPECT_OK(lane.Append(successor, std::string(5000, 'n')));
 }
 
 // The log cannot be freed before the transaction that it holds has ended, so the end always fits,
@@ -302,7 +303,7 @@ TEST(FileLane, AFullDataAreaTakesTheEndOfATransaction) {
   LaneBench bench(Mode::kImmediate);
   FileLane& lane = *bench.lane;
   const FileId manifest = lane.Create("MANIFEST-000001", Lane::kLog).value();
-  ASSERT_TRUE(lane.Append(manifest, "m").ok());
+  ASSERT_OK(lane.Append(manifest, "m"));
   const FileId full = lane.Create("000002.log", Lane::kLog).value();
   while (lane.Append(full, std::string(4096, 'x')).ok()) {
   }
@@ -313,13 +314,13 @@ TEST(FileLane, AFullDataAreaTakesTheEndOfATransaction) {
       "\xc\x3txn",
       24);
   const FileId next = lane.Create("000003.log", Lane::kLog).value();
-  ASSERT_EQ(lane.Append(next, std::string(100, 'x')).code(), Code::kNoSpace);
+  ASSERT_THAT(lane.Append(next, std::string(100, 'x')), StatusIs(Code::kNoSpace));
   const Status ended = lane.Append(next, rollback);
-  ASSERT_TRUE(ended.ok()) << ended.ToString();
+  ASSERT_OK(ended);
   // And what the MANIFEST and its successor need is still there.
-  EXPECT_TRUE(lane.Append(manifest, std::string(4096, 'm')).ok());
+  EXPECT_OK(lane.Append(manifest, std::string(4096, 'm')));
   const FileId successor = lane.Create("MANIFEST-000004", Lane::kLog).value();
-  EXPECT_TRUE(lane.Append(successor, std::string(100, 'm')).ok());
+  EXPECT_OK(lane.Append(successor, std::string(100, 'm')));
 }
 
 // The model of a crash: whatever each node had, redo gives the files of a prefix with everything
@@ -331,7 +332,7 @@ TEST(FileLane, AnyCrashGivesTheFilesOfAPrefix) {
       bench.RandomCall();
       if (testing::Test::HasFatalFailure()) FAIL() << "seed " << seed << " call " << i;
       if (bench.random() % 32 == 0) {
-        ASSERT_TRUE(bench.lane->Tick().ok());
+        ASSERT_OK(bench.lane->Tick());
       }
       const uint64_t acked = bench.lane->statistics().acked_seq;
       bench.CheckImage(bench.region.bytes, acked);
@@ -352,30 +353,30 @@ TEST(FileLane, LongWorkloadEqualsTheModelAcrossReloads) {
     if (testing::Test::HasFatalFailure()) FAIL() << "call " << i;
     while (bench.states.size() > 50) bench.states.erase(bench.states.begin());
     if (i % 500 == 499) {
-      ASSERT_TRUE(bench.lane->Drain().ok());
+      ASSERT_OK(bench.lane->Drain());
       bench.Reload();
     }
     if (i % 50 == 0) {
       for (const auto& [name, text] : bench.model) ASSERT_EQ(bench.ReadAll(name), text) << name;
     }
   }
-  ASSERT_TRUE(bench.lane->Checkpoint().ok());
+  ASSERT_OK(bench.lane->Checkpoint());
   bench.group.StepAll();
   for (size_t i = 0; i < 2; ++i) EXPECT_TRUE(bench.group.image(i) == bench.region.bytes);
   // With the ring empty, the table alone says it all.
   const auto table = FileTable::Load(bench.region.bytes, bench.region.info);
-  ASSERT_TRUE(table.ok()) << table.status().ToString();
+  ASSERT_OK(table);
   EXPECT_EQ(table->List().size(), bench.model.size());
 }
 
 TEST(FileTable, SaysWhatIsWrong) {
   LaneBench bench(Mode::kImmediate);
   const FileId log = bench.lane->Create("a.log", Lane::kLog).value();
-  ASSERT_TRUE(bench.lane->Append(log, std::string(9000, 'x')).ok());
-  ASSERT_TRUE(bench.lane->Create("b.log", Lane::kLog).ok());
-  ASSERT_TRUE(bench.lane->Checkpoint().ok());
+  ASSERT_OK(bench.lane->Append(log, std::string(9000, 'x')));
+  ASSERT_OK(bench.lane->Create("b.log", Lane::kLog));
+  ASSERT_OK(bench.lane->Checkpoint());
   const auto& info = bench.region.info;
-  ASSERT_TRUE(FileTable::Load(bench.region.bytes, info).ok());
+  ASSERT_OK(FileTable::Load(bench.region.bytes, info));
   const auto broken = [&](uint64_t at, const auto& value) {
     auto image = bench.region.bytes;
     std::memcpy(&image[at], &value, sizeof(value));

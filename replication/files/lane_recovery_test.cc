@@ -8,6 +8,7 @@
 #include "files/file_lane.h"
 #include "files/member_check.h"
 #include "journal/redo.h"
+#include "support/status_matchers.h"
 #include "testing/memory_group.h"
 #include "testing/test_region.h"
 
@@ -26,7 +27,7 @@ class RecoveringLane {
     auto journal = Journal::Create(group_.get(), region_.bytes, region_.info,
                                    ScanLog(region_.bytes, region_.info).value(), &media_, options)
                        .value();
-    EXPECT_TRUE(journal->AppendEpoch(epoch_, TestConfiguration(epoch_)).ok());
+    EXPECT_OK(journal->AppendEpoch(epoch_, TestConfiguration(epoch_)));
     lane_ = FileLane::Load(std::move(journal), region_.bytes, region_.info, {}).value();
   }
 
@@ -43,7 +44,7 @@ class RecoveringLane {
   uint64_t epoch() const { return epoch_; }
 
   void ExpectSound() {
-    ASSERT_TRUE(lane_->Drain().ok());
+    ASSERT_OK(lane_->Drain());
     group_->StepAll();
     for (size_t hop = 0; hop < kHops; ++hop) {
       const MemberCheck check = CheckMember(group_->image(hop), region_.info);
@@ -66,7 +67,7 @@ class RecoveringLane {
     group_.reset();
     if (random_() % 3 == 0) return Unavailable("a replica does not answer yet");
     auto log = Redo(region_.bytes, region_.info, 0);
-    EXPECT_TRUE(log.ok()) << log.status().ToString();
+    EXPECT_OK(log);
     if (!(log->tail == log->head.cursor)) WriteHead(region_.bytes, region_.info, log->tail);
     log->head = ReadHead(region_.bytes, region_.info).value();
     MakeGroup();
@@ -118,12 +119,12 @@ TEST(LaneRecovery, CallsSucceedWhateverTheMomentOfTheFailure) {
         status = lane.Append(lane.Lookup(name).value(), piece);
         found->second += piece;
       }
-      ASSERT_TRUE(status.ok()) << status.ToString() << " at step " << step;
+      ASSERT_OK(status) << " at step " << step;
     }
     for (const auto& [name, content] : model) {
       std::string held(content.size() + 1, '\0');
       const auto read = lane.Read(lane.Lookup(name).value(), 0, held);
-      ASSERT_TRUE(read.ok()) << read.status().ToString();
+      ASSERT_OK(read);
       held.resize(*read);
       EXPECT_TRUE(held == content) << name;
     }

@@ -7,6 +7,7 @@
 #include "gtest/gtest.h"
 #include "journal/redo.h"
 #include "layout/crc32c.h"
+#include "support/status_matchers.h"
 #include "testing/lane_bench.h"
 
 namespace hyperloop {
@@ -40,14 +41,14 @@ struct Nodes : LaneBench {
     Append("1.log", Bytes(3000));
     Append("1.log", std::string(6000, 'x'));
     Append("MANIFEST-1", Bytes(900));
-    EXPECT_TRUE(lane->Bind({Uuid{1}, "/db"}).ok());
-    EXPECT_TRUE(lane->Checkpoint().ok());
+    EXPECT_OK(lane->Bind({Uuid{1}, "/db"}));
+    EXPECT_OK(lane->Checkpoint());
     Append("1.log", Bytes(500));
     Append("2.log", Bytes(700));
     const Status cut = lane->Truncate(Must(lane->Lookup("MANIFEST-1")), 400);
-    EXPECT_TRUE(cut.ok()) << cut.ToString();
+    EXPECT_OK(cut);
     Append("1.log", Bytes(90));
-    EXPECT_TRUE(lane->Sync(0).ok());
+    EXPECT_OK(lane->Sync(0));
     info = region.info;
     g = info.geometry;
     check = CheckMember(group.image(0), info);
@@ -60,11 +61,11 @@ struct Nodes : LaneBench {
   }
   void Append(const std::string& name, const std::string& text) {
     if (!lane->Lookup(name).ok()) {
-      EXPECT_TRUE(lane->Create(name, Lane::kLog).ok());
+      EXPECT_OK(lane->Create(name, Lane::kLog));
     }
     for (size_t at = 0; at < text.size(); at += 3000) {
       const Status status = lane->Append(Must(lane->Lookup(name)), text.substr(at, 3000));
-      EXPECT_TRUE(status.ok()) << status.ToString();
+      EXPECT_OK(status);
     }
     model[name] += text;
   }
@@ -104,10 +105,10 @@ TEST(MemberCheck, NoSingleBitGoesUnseen) {
   const FileModel files = FilesOf(clean, nodes.info);
   const LogCursor& tail = nodes.check.log.tail;
   std::vector<std::pair<uint64_t, uint64_t>> records;  // place and length
-  ASSERT_TRUE(ScanLog(clean, nodes.info, 0, [&](const RecordView& record, uint64_t at) {
-                records.emplace_back(kJournalOffset + at, record.header.length);
-                return Status();
-              }).ok());
+  ASSERT_OK(ScanLog(clean, nodes.info, 0, [&](const RecordView& record, uint64_t at) {
+    records.emplace_back(kJournalOffset + at, record.header.length);
+    return Status();
+  }));
   const auto [last_record, last_length] = records.back();
   records.pop_back();
   struct Counts {
@@ -179,7 +180,7 @@ TEST(MemberCheck, NamesExtentFileAndPlace) {
   EXPECT_EQ(Joined(check, nodes.info), "extent " + std::to_string(extent) +
                                            " (\"1.log\", bytes 4096 to 8191) fails its checksum\n");
   EXPECT_TRUE(CheckMember(image, nodes.info, 0, CheckDepth::kMetadata).sound());
-  ASSERT_TRUE(Redo(image, nodes.info).ok());
+  ASSERT_OK(Redo(image, nodes.info));
   EXPECT_EQ(VerifyExtents(image, nodes.info, check.table).size(), 1u);
 }
 
@@ -188,7 +189,7 @@ TEST(MemberCheck, ExtentsThatChangedPlacesAreNamed) {
   Nodes nodes;
   nodes.Append("3.log", std::string(8192, 'y'));
   Image image = nodes.group.image(0);
-  ASSERT_TRUE(nodes.lane->Checkpoint().ok());
+  ASSERT_OK(nodes.lane->Checkpoint());
   image = nodes.group.image(0);
   nodes.check = CheckMember(image, nodes.info);
   const auto at = [&](uint32_t index) {
@@ -234,14 +235,14 @@ TEST(MemberCheck, AtEachStepOfStatementsEveryCrashIsSound) {
     };
     bench.group.set_mode(Mode::kImmediate);
     for (const char* name : {"1.log", "2.log"}) {
-      ASSERT_TRUE(bench.lane->Create(name, Lane::kLog).ok());
+      ASSERT_OK(bench.lane->Create(name, Lane::kLog));
       bench.model[name] = "";
     }
     for (int round = 0; round < 12; ++round) {
       bench.group.set_mode(Mode::kImmediate);
       if (round % 4 == 3) {
         const uint64_t size = bench.random() % bench.model["1.log"].size();
-        ASSERT_TRUE(bench.lane->Truncate(Must(bench.lane->Lookup("1.log")), size).ok());
+        ASSERT_OK(bench.lane->Truncate(Must(bench.lane->Lookup("1.log")), size));
         bench.model["1.log"].resize(size);
       }
       bench.Remember();
@@ -252,10 +253,10 @@ TEST(MemberCheck, AtEachStepOfStatementsEveryCrashIsSound) {
         statements += record.header.type == static_cast<uint8_t>(RecordType::kStatements);
         return Status();
       };
-      ASSERT_TRUE(ScanLog(bench.region.bytes, bench.region.info, 0, count).ok());
+      ASSERT_OK(ScanLog(bench.region.bytes, bench.region.info, 0, count));
       check_all("before the steps");
       while (bench.group.Step()) {
-        ASSERT_TRUE(bench.lane->Tick().ok());
+        ASSERT_OK(bench.lane->Tick());
         check_all("between two steps");
         if (testing::Test::HasFatalFailure()) return;
       }
@@ -270,7 +271,7 @@ TEST(MemberCheck, AtEachStepOfStatementsEveryCrashIsSound) {
 struct Forger {
   explicit Forger(const Uuid& group) {
     TestRegion other;
-    EXPECT_TRUE(FormatRegion(other.bytes, group, RegionSecret{}, other.info.geometry).ok());
+    EXPECT_OK(FormatRegion(other.bytes, group, RegionSecret{}, other.info.geometry));
     info = ParseSuperblock(other.bytes, other.bytes.size()).value();
   }
   // A record that says that everything up to a million was acknowledged.
@@ -305,10 +306,10 @@ TEST(MemberCheck, NoPayloadPassesForARecord) {
                                       std::pair{0x44524c48u, version_1}}) {
       std::string value(shift, 'x');
       for (int i = 0; i < 3; ++i) value += forger.Record(magic, seed);
-      ASSERT_TRUE(bench.lane->Append(log, value).ok());
+      ASSERT_OK(bench.lane->Append(log, value));
     }
     if (shift == 32) {
-      ASSERT_TRUE(bench.lane->Checkpoint().ok());
+      ASSERT_OK(bench.lane->Checkpoint());
     }
   }
   const auto& info = bench.region.info;
@@ -318,7 +319,7 @@ TEST(MemberCheck, NoPayloadPassesForARecord) {
     last = kJournalOffset + at;
     return Status();
   });
-  ASSERT_TRUE(log_state.ok()) << log_state.status().ToString();
+  ASSERT_OK(log_state);
   EXPECT_LT(HighestAcked(whole, info), 100u);
   for (const uint64_t cut : {uint64_t{0}, uint64_t{63}, uint64_t{100}, uint64_t{200}}) {
     Image torn = whole;
@@ -335,16 +336,16 @@ TEST(MemberCheck, NoPayloadPassesForARecord) {
 TEST(MemberCheck, ATruncationLeavesDamageDamaged) {
   for (const bool damage_behind_the_cut : {false, true}) {
     Nodes nodes;
-    ASSERT_TRUE(nodes.lane->Drain().ok());
+    ASSERT_OK(nodes.lane->Drain());
     const uint64_t at = nodes.g.ExtentOffset(nodes.Extent("1.log", 1));
     nodes.region.bytes[at + (damage_behind_the_cut ? 3000 : 20)] ^= std::byte{8};
     const FileId file = Must(nodes.lane->Lookup("1.log"));
     const Status cut = nodes.lane->Truncate(file, 5000);
-    EXPECT_EQ(cut.code(), Code::kCorruption) << cut.ToString();
+    EXPECT_THAT(cut, StatusIs(Code::kCorruption));
     EXPECT_NE(cut.message().find("\"1.log\" is not truncated to 5000 B"), std::string::npos);
     EXPECT_EQ(nodes.lane->Files().value()[0].size, 9590u);
     // Where no byte of the extent stays, there is nothing to bless.
-    EXPECT_TRUE(nodes.lane->Truncate(file, 4096).ok());
+    EXPECT_OK(nodes.lane->Truncate(file, 4096));
     EXPECT_TRUE(CheckMember(nodes.group.image(1), nodes.info).sound());
   }
 }
@@ -353,9 +354,9 @@ struct MendTest : testing::Test, Nodes {
   // Members 0 and 1 are others; ours is the third.
   MendTest() : ours(group.image(2)) {}
   Result<std::vector<MendedExtent>> Mend() {
-    EXPECT_TRUE(Redo(ours, info).ok());
+    EXPECT_OK(Redo(ours, info));
     const auto table = FileTable::Load(ours, info);
-    EXPECT_TRUE(table.ok()) << table.status().ToString();
+    EXPECT_OK(table);
     damaged = VerifyExtents(ours, info, *table);
     return MendExtents(ours, info, *table, damaged, 2,
                        [&](size_t member, uint64_t offset, std::span<std::byte> out) -> Status {
@@ -378,7 +379,7 @@ TEST_F(MendTest, TakesTheFirstSoundCopyOfEachExtent) {
   Damage(ours, partial);
   Damage(group.image(0), partial);
   const auto mended = Mend();
-  ASSERT_TRUE(mended.ok()) << mended.status().ToString();
+  ASSERT_OK(mended);
   ASSERT_EQ(mended->size(), 2u);
   for (const MendedExtent& each : *mended) {
     EXPECT_EQ(each.member, each.damage.extent == first ? 0u : 1u);
@@ -391,7 +392,7 @@ TEST_F(MendTest, TakesTheFirstSoundCopyOfEachExtent) {
 TEST_F(MendTest, TheChecksumItselfMayBeWhatIsDamaged) {
   ours[g.MapOffset(Extent("1.log", 2)) + offsetof(MapEntry, crc)] ^= std::byte{2};
   const auto mended = Mend();
-  ASSERT_TRUE(mended.ok()) << mended.status().ToString();
+  ASSERT_OK(mended);
   ASSERT_EQ(mended->size(), 1u);
   EXPECT_TRUE(CheckMember(ours, info).sound());
   EXPECT_TRUE(FilesOf(ours, info) == FilesOf(group.image(1), info));
@@ -402,7 +403,7 @@ TEST_F(MendTest, SaysWhereNobodyHasIt) {
   for (Image* image : {&ours, &group.image(1)}) Damage(*image, extent);
   away = 0;
   const Status status = Mend().status();
-  EXPECT_EQ(status.code(), Code::kCorruption);
+  EXPECT_THAT(status, StatusIs(Code::kCorruption));
   for (const std::string& text : {"extent " + std::to_string(extent), std::string("\"1.log\""),
                                   std::string("none of 2"), std::string("member 0 is away")}) {
     EXPECT_NE(status.message().find(text), std::string::npos) << status.message();
@@ -451,14 +452,14 @@ TEST(Scrubber, SaysNothingOfALogThatMoved) {
     // What was in the log may be executed meanwhile.
     Scrubber again(image, nodes.info);
     EXPECT_FALSE(again.Step(1));
-    ASSERT_TRUE(nodes.lane->Drain().ok());
+    ASSERT_OK(nodes.lane->Drain());
     const auto result = Scrub(again, 1);
     ASSERT_TRUE(result.has_value());
     EXPECT_EQ(result->damaged.size(), damage ? 1u : 0u);
     // The head alone.
     Scrubber third(image, nodes.info);
     EXPECT_FALSE(third.Step(1));
-    ASSERT_TRUE(nodes.lane->Checkpoint().ok());
+    ASSERT_OK(nodes.lane->Checkpoint());
     EXPECT_FALSE(Scrub(third, 1).has_value());
   }
 }

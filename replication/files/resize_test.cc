@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "journal/redo.h"
 #include "pool/pool.h"
+#include "support/status_matchers.h"
 #include "testing/lane_bench.h"
 
 namespace hyperloop {
@@ -27,16 +28,16 @@ class ResizeTest : public testing::Test {
  protected:
   ResizeTest() {
     for (int i = 0; i < 120; ++i) bench.RandomCall();
-    EXPECT_TRUE(bench.lane->Create("000007.log", Lane::kLog).ok());
-    EXPECT_TRUE(bench.lane->Append(bench.lane->Lookup("000007.log").value(), "seven").ok());
-    EXPECT_TRUE(bench.lane->Drain().ok());
+    EXPECT_OK(bench.lane->Create("000007.log", Lane::kLog));
+    EXPECT_OK(bench.lane->Append(bench.lane->Lookup("000007.log").value(), "seven"));
+    EXPECT_OK(bench.lane->Drain());
     bench.Reload();
-    EXPECT_TRUE(bench.lane->Drain().ok());
+    EXPECT_OK(bench.lane->Drain());
     const std::vector<FileInfo> listed = bench.lane->Files().value();
     for (const FileInfo& file : listed) {
       std::string text(file.size, ' ');
       if (file.lane == Lane::kLog) {
-        EXPECT_TRUE(bench.lane->Read(file.id, 0, text).ok());
+        EXPECT_OK(bench.lane->Read(file.id, 0, text));
       }
       files[file.name] = file.lane == Lane::kLog ? text : "local";
     }
@@ -51,7 +52,7 @@ class ResizeTest : public testing::Test {
   void ExpectFiles(std::span<const std::byte> image) const {
     const RegionInfo info = ParseSuperblock(image, image.size()).value();
     const auto table = FileTable::Load(image, info);
-    ASSERT_TRUE(table.ok()) << table.status().ToString();
+    ASSERT_OK(table);
     EXPECT_EQ(table->List().size(), files.size());
     for (const FileInfo& file : table->List()) {
       std::string text(file.size, ' ');
@@ -72,7 +73,7 @@ TEST_F(ResizeTest, FilesStayAndThereIsMoreRoom) {
     const RegionGeometry to = Larger(before, capacity);
     EXPECT_GT(to.extent_count, before.extent_count + 200);
     const auto resized = Resize(to);
-    ASSERT_TRUE(resized.ok()) << resized.status().ToString();
+    ASSERT_OK(resized);
     ExpectFiles(*resized);
     const RegionInfo info = ParseSuperblock(*resized, resized->size()).value();
     EXPECT_EQ(info.group, bench.region.info.group);
@@ -93,14 +94,14 @@ TEST_F(ResizeTest, EqualMembersStayEqual) {
 TEST_F(ResizeTest, WritingGoesOn) {
   const RegionGeometry to = Larger(bench.region.info.geometry);
   auto resized = Resize(to);
-  ASSERT_TRUE(resized.ok());
+  ASSERT_OK(resized);
   const RegionInfo info = ParseSuperblock(*resized, resized->size()).value();
   MemoryGroup group(*resized, 2, Mode::kImmediate, 1, 8);
   LaneModel model(&group, *resized, info, 1, 8, nullptr);
   const FileId file = model.lane->Create("000100.log", Lane::kLog).value();
   const std::string text(100 * 4096, 'x');
   const Status appended = model.lane->Append(file, text);
-  ASSERT_TRUE(appended.ok()) << appended.ToString();
+  ASSERT_OK(appended);
   std::string back(text.size(), ' ');
   EXPECT_EQ(model.lane->Read(file, 0, back).value(), text.size());
   EXPECT_TRUE(back == text);
@@ -114,7 +115,7 @@ TEST_F(ResizeTest, RefusesToShrinkOrToLoseExtents) {
         ResizeTarget{now.region_size + 4096, 0, now.table_capacity * 100},
         ResizeTarget{16ull << 30, 0, 0}}) {
     const auto plan = PlanResize(now, target);
-    EXPECT_EQ(plan.status().code(), Code::kInvalidArgument) << plan.status().ToString();
+    EXPECT_THAT(plan, StatusIs(Code::kInvalidArgument));
   }
   EXPECT_EQ(PlanResize(now, {}).value(), now);
   // What the refusal says would do does.
@@ -124,7 +125,7 @@ TEST_F(ResizeTest, RefusesToShrinkOrToLoseExtents) {
   ASSERT_NE(at, std::string::npos) << message;
   const uint64_t enough = std::stoull(message.substr(at + 17));
   const auto plan = PlanResize(now, {enough, 0, table.table_capacity});
-  EXPECT_TRUE(plan.ok()) << plan.status().ToString();
+  EXPECT_OK(plan);
 }
 
 class ResizePoolTest : public ResizeTest {
@@ -147,13 +148,13 @@ class ResizePoolTest : public ResizeTest {
     state.group = bench.region.info.group;
     state.sealed_epoch = 3;
     state.released = released;
-    ASSERT_TRUE(WriteNodeState(pool->node_page(), &state).ok());
+    ASSERT_OK(WriteNodeState(pool->node_page(), &state));
     pool->media().Persist(pool->region().data(), pool->region().size()).IgnoreError();
     pool->media().Persist(pool->node_page().data(), pool->node_page().size()).IgnoreError();
   }
   void ExpectPool(const std::string& file, uint64_t region_size) const {
     const auto pool = Pool::OpenCopyOnWrite(file);
-    ASSERT_TRUE(pool.ok()) << pool.status().ToString();
+    ASSERT_OK(pool);
     EXPECT_EQ((*pool)->region().size(), region_size);
     ExpectFiles((*pool)->region());
     EXPECT_EQ(ReadNodeState((*pool)->node_page())->sealed_epoch, 3u);
@@ -165,13 +166,13 @@ class ResizePoolTest : public ResizeTest {
 
 TEST_F(ResizePoolTest, TheOldPoolIsSetAside) {
   const auto report = ResizePool(path, target);
-  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  ASSERT_OK(report);
   EXPECT_TRUE(report->changed);
   ExpectPool(path, target.region_size);
   ExpectPool(report->set_aside, old.size());
   EXPECT_FALSE(fs::exists(path + ".resizing"));
   const auto again = ResizePool(path, target);
-  ASSERT_TRUE(again.ok()) << again.status().ToString();
+  ASSERT_OK(again);
   EXPECT_FALSE(again->changed);
   EXPECT_EQ(LookAtPool(path)->tail, log.tail);
 }
@@ -179,29 +180,29 @@ TEST_F(ResizePoolTest, TheOldPoolIsSetAside) {
 TEST_F(ResizePoolTest, RefusesWhatIsNotAtRestOrDamaged) {
   {
     auto pool = Pool::Open(path).value();
-    EXPECT_EQ(ResizePool(path, target).status().code(), Code::kBusy);
+    EXPECT_THAT(ResizePool(path, target), StatusIs(Code::kBusy));
   }
   MakePool(false);
   const Status running = ResizePool(path, target).status();
-  EXPECT_EQ(running.code(), Code::kAborted);
+  EXPECT_THAT(running, StatusIs(Code::kAborted));
   EXPECT_NE(running.message().find("open and close the database once"), std::string::npos);
   EXPECT_EQ(std::distance(fs::directory_iterator(base), fs::directory_iterator()), 1);
 }
 
 TEST_F(ResizePoolTest, RefusesADamagedRegion) {
   const auto report = ResizePool(path, target);  // its log is empty, and mends nothing
-  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  ASSERT_OK(report);
   {
     auto pool = Pool::Open(path).value();
     const auto table = FileTable::Load(old, bench.region.info).value();
     const uint32_t slot = SlotOf(bench.lane->Lookup("000007.log").value());
     const uint64_t at = report->geometry.ExtentOffset(table.slots[slot].extents[0]);
     pool->region()[at + 2] ^= std::byte{1};
-    ASSERT_TRUE(pool->media().Persist(&pool->region()[at], 8).ok());
+    ASSERT_OK(pool->media().Persist(&pool->region()[at], 8));
   }
   target.region_size += 1 << 20;
   const Status damaged = ResizePool(path, target).status();
-  EXPECT_EQ(damaged.code(), Code::kCorruption) << damaged.ToString();
+  EXPECT_THAT(damaged, StatusIs(Code::kCorruption));
   EXPECT_NE(damaged.message().find("000007.log"), std::string::npos) << damaged.ToString();
   EXPECT_FALSE(fs::exists(path + ".resizing"));
 }
@@ -212,7 +213,7 @@ TEST_F(ResizePoolTest, GoesOnAfterAnInterruption) {
   std::ofstream(path + ".resizing") << "half a pool";
   fs::create_hard_link(path, aside);
   const auto report = ResizePool(path, target);
-  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  ASSERT_OK(report);
   EXPECT_EQ(report->set_aside, aside);
   ExpectPool(path, target.region_size);
   ExpectPool(aside, old.size());
@@ -236,7 +237,7 @@ TEST_F(ResizePoolTest, KilledAtAnyPoint) {
     replaced += size == target.region_size ? 1 : 0;
     ExpectPool(path, size);
     const auto report = ResizePool(path, target);
-    ASSERT_TRUE(report.ok()) << report.status().ToString();
+    ASSERT_OK(report);
     ExpectPool(path, target.region_size);
     for (const auto& entry : fs::directory_iterator(base)) fs::remove(entry);
     MakePool(true);

@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 #include "journal/journal.h"
 #include "journal/redo.h"
+#include "support/status_matchers.h"
 #include "testing/memory_group.h"
 #include "testing/test_region.h"
 
@@ -51,7 +52,7 @@ TEST(Resync, AnyPrefixLeavesAUsableMember) {
     log.head = ReadHead(region.bytes, region.info).value();
     log.tail = log.head.cursor;
     auto journal = Journal::Create(&group, region.bytes, region.info, log, &media, {}).value();
-    ASSERT_TRUE(journal->AppendEpoch(1, TestConfiguration(1)).ok());
+    ASSERT_OK(journal->AppendEpoch(1, TestConfiguration(1)));
     const uint64_t base = region.info.geometry.data_offset;
     std::vector<std::byte> shadow(16384);
     std::map<uint64_t, std::vector<std::byte>> states = {{0, shadow}};
@@ -60,11 +61,11 @@ TEST(Resync, AnyPrefixLeavesAUsableMember) {
       const uint64_t at = random() % 16000;
       const RecordPiece piece{base + at, text.data(), static_cast<uint32_t>(text.size())};
       const auto seq = journal->Append({.pieces = std::span(&piece, 1)});
-      ASSERT_TRUE(seq.ok());
+      ASSERT_OK(seq);
       std::memcpy(&shadow[at], text.data(), text.size());
       states[*seq] = shadow;
     }
-    ASSERT_TRUE(journal->Poll().ok());
+    ASSERT_OK(journal->Poll());
     const uint64_t acked = journal->acked_seq();
     auto ours = region.bytes;
     const LogState state = Redo(ours, region.info, acked).value();
@@ -76,7 +77,7 @@ TEST(Resync, AnyPrefixLeavesAUsableMember) {
       std::memcpy(&theirs[range.offset], &ours[range.offset], range.size);
       auto partial = theirs;
       const auto redone = Redo(partial, region.info, acked);
-      ASSERT_TRUE(redone.ok()) << "seed " << seed << ": " << redone.status().ToString();
+      ASSERT_OK(redone) << "seed " << seed << ": " << redone.status().ToString();
       const auto& expected = std::prev(states.upper_bound(redone->tail.seq))->second;
       ASSERT_EQ(0, std::memcmp(&partial[base], expected.data(), expected.size()))
           << "seed " << seed << ", range at " << range.offset << ", log to " << redone->tail.seq;

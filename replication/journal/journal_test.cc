@@ -8,6 +8,7 @@
 
 #include "gtest/gtest.h"
 #include "journal/redo.h"
+#include "support/status_matchers.h"
 #include "testing/memory_group.h"
 #include "testing/test_region.h"
 
@@ -114,17 +115,17 @@ struct Bench {
   // executed.
   void CheckImage(std::vector<std::byte> image, uint64_t acked) {
     const auto state = Redo(image, region.info, acked);
-    ASSERT_TRUE(state.ok()) << state.status().ToString();
+    ASSERT_OK(state);
     ASSERT_GE(state->tail.seq, acked);
     const auto expected = std::prev(states.upper_bound(state->tail.seq));
     ASSERT_EQ(0, std::memcmp(&image[Applied()], expected->second.data(), shadow.size()))
         << "at " << state->tail.seq;
     auto again = image;
-    ASSERT_TRUE(Redo(again, region.info).ok());
+    ASSERT_OK(Redo(again, region.info));
     ASSERT_TRUE(again == image) << "redo is not idempotent";
     WriteHead(again, region.info, state->tail);
     const auto empty = ScanLog(again, region.info);
-    ASSERT_TRUE(empty.ok());
+    ASSERT_OK(empty);
     ASSERT_EQ(empty->records, 0u);
     ASSERT_EQ(empty->tail, state->tail);
   }
@@ -144,9 +145,9 @@ struct Bench {
 TEST(Journal, RecordsReachEveryRegionAndAreExecuted) {
   Bench bench(Mode::kImmediate);
   EXPECT_EQ(bench.Epoch(1).value(), 1u);
-  for (int i = 0; i < 20; ++i) ASSERT_TRUE(bench.RandomRecord().ok());
-  EXPECT_TRUE(bench.journal->WaitDurable(bench.journal->last_seq()).ok());
-  ASSERT_TRUE(bench.journal->Drain().ok());
+  for (int i = 0; i < 20; ++i) ASSERT_OK(bench.RandomRecord());
+  EXPECT_OK(bench.journal->WaitDurable(bench.journal->last_seq()));
+  ASSERT_OK(bench.journal->Drain());
   EXPECT_EQ(bench.journal->executed_seq(), bench.journal->last_seq());
   for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(bench.group.image(i) == bench.region.bytes);
   EXPECT_EQ(bench.group.conflicts(), 0u);
@@ -157,20 +158,20 @@ TEST(Journal, AnyCrashLeavesAPrefixWithAllAcknowledged) {
   uint64_t pads = 0;
   for (uint64_t seed = 1; seed <= 30; ++seed) {
     Bench bench(Mode::kRandom, seed, 1 + seed % 4, 1 + seed % 9);
-    ASSERT_TRUE(bench.Epoch(1).ok());
+    ASSERT_OK(bench.Epoch(1));
     for (int i = 0; i < 120; ++i) {
-      ASSERT_TRUE(bench.RandomRecord().ok());
+      ASSERT_OK(bench.RandomRecord());
       if (bench.random() % 16 == 0) {
-        ASSERT_TRUE(bench.journal->Tick().ok());
+        ASSERT_OK(bench.journal->Tick());
       }
       if (bench.random() % 40 == 0) {
-        ASSERT_TRUE(bench.journal->Drain().ok());
+        ASSERT_OK(bench.journal->Drain());
       }
       if (bench.random() % 60 == 0) {
-        ASSERT_TRUE(bench.journal->Checkpoint().ok());
+        ASSERT_OK(bench.journal->Checkpoint());
       }
       for (uint64_t steps = bench.random() % 4; steps > 0; --steps) bench.group.Step();
-      ASSERT_TRUE(bench.journal->Poll().ok());
+      ASSERT_OK(bench.journal->Poll());
       const uint64_t acked = bench.journal->acked_seq();
       for (size_t hop = 0; hop < bench.group.group_size(); ++hop) {
         bench.CheckImage(bench.group.CrashImage(hop, bench.random), acked);
@@ -191,15 +192,15 @@ TEST(Journal, AnyCrashLeavesAPrefixWithAllAcknowledged) {
 
 TEST(Journal, WrapsManyTimesAndManyFiles) {
   Bench bench(Mode::kRandom, 5, 2, 8, 32768, 200);  // more files than one record of sizes names
-  ASSERT_TRUE(bench.Epoch(1).ok());
+  ASSERT_OK(bench.Epoch(1));
   for (int i = 0; i < 3000; ++i) {
-    ASSERT_TRUE(bench.RandomRecord().ok());
+    ASSERT_OK(bench.RandomRecord());
     while (bench.states.size() > 100) bench.states.erase(bench.states.begin());
     if (i % 100 == 0) bench.CheckImage(bench.group.CrashImage(1, bench.random), 0);
     if (testing::Test::HasFatalFailure()) FAIL() << i;
   }
   EXPECT_GT(bench.journal->tail().position / bench.journal->ring_bytes(), 20u);
-  ASSERT_TRUE(bench.journal->Checkpoint().ok());
+  ASSERT_OK(bench.journal->Checkpoint());
   EXPECT_EQ(bench.journal->ring_bytes_used(), 0u);
   bench.group.StepAll();
   // With the ring empty the applied bytes alone are the truth, sizes included.
@@ -210,16 +211,16 @@ TEST(Journal, WrapsManyTimesAndManyFiles) {
 
 TEST(Journal, GoesOnFromAScannedLog) {
   Bench bench(Mode::kImmediate);
-  ASSERT_TRUE(bench.Epoch(1).ok());
-  for (int i = 0; i < 10; ++i) ASSERT_TRUE(bench.RandomRecord().ok());
-  ASSERT_TRUE(bench.journal->Drain().ok());
+  ASSERT_OK(bench.Epoch(1));
+  for (int i = 0; i < 10; ++i) ASSERT_OK(bench.RandomRecord());
+  ASSERT_OK(bench.journal->Drain());
   bench.log = Redo(bench.region.bytes, bench.region.info).value();
   for (size_t i = 0; i < 3; ++i) bench.group.image(i) = bench.region.bytes;
   EXPECT_EQ(bench.log.tail, bench.journal->tail());
   bench.Reopen();
-  EXPECT_EQ(bench.Epoch(1).status().code(), Code::kInvalidArgument);
-  ASSERT_TRUE(bench.Epoch(4).ok());
-  for (int i = 0; i < 200; ++i) ASSERT_TRUE(bench.RandomRecord().ok());
+  EXPECT_THAT(bench.Epoch(1), StatusIs(Code::kInvalidArgument));
+  ASSERT_OK(bench.Epoch(4));
+  for (int i = 0; i < 200; ++i) ASSERT_OK(bench.RandomRecord());
   for (size_t i = 0; i < 3; ++i) bench.CheckImage(bench.group.image(i), bench.journal->acked_seq());
   EXPECT_EQ(ScanLog(bench.region.bytes, bench.region.info)->tail.epoch, 4u);
 }
@@ -228,18 +229,18 @@ TEST(Journal, FullRingWaitsThenSaysSo) {
   Bench bench(Mode::kManual, 1, 2, 100000);
   bench.options.space_timeout = std::chrono::milliseconds(20);
   bench.Reopen();
-  ASSERT_TRUE(bench.Epoch(1).ok());
+  ASSERT_OK(bench.Epoch(1));
   Status full;
   while (full.ok()) full = bench.Data(0, std::string(500, 'x')).status();
-  EXPECT_EQ(full.code(), Code::kNoSpace);
+  EXPECT_THAT(full, StatusIs(Code::kNoSpace));
   EXPECT_NE(full.message().find("16384"), std::string::npos) << full.message();
   const uint64_t last = bench.journal->last_seq();
-  EXPECT_EQ(bench.Data(0, std::string(500, 'y')).status().code(), Code::kNoSpace);
+  EXPECT_THAT(bench.Data(0, std::string(500, 'y')), StatusIs(Code::kNoSpace));
   // What was refused left no trace, and the journal is well.
   bench.group.StepAll();
-  EXPECT_TRUE(bench.journal->WaitDurable(last).ok());
+  EXPECT_OK(bench.journal->WaitDurable(last));
   bench.group.set_mode(Mode::kImmediate);
-  for (int i = 0; i < 100; ++i) ASSERT_TRUE(bench.Data(0, std::string(500, 'z')).ok());
+  for (int i = 0; i < 100; ++i) ASSERT_OK(bench.Data(0, std::string(500, 'z')));
   bench.CheckImage(bench.group.image(1), bench.journal->acked_seq());
 }
 
@@ -249,7 +250,7 @@ TEST(Journal, AFullRingIsWaitedForWithoutSpinning) {
   Bench bench(Mode::kManual, 1, 2, 100000);
   bench.options.space_timeout = std::chrono::milliseconds(2000);  // of the bench's clock: looks
   bench.Reopen();
-  ASSERT_TRUE(bench.Epoch(1).ok());
+  ASSERT_OK(bench.Epoch(1));
   const auto used = [](clockid_t clock) {
     timespec now;
     clock_gettime(clock, &now);
@@ -265,39 +266,39 @@ TEST(Journal, SpaceComesWithAcknowledgementsWhileWaiting) {
   Bench bench(Mode::kManual, 1, 2, 100000);
   bench.options.idle = [&] { bench.group.Step(); };
   bench.Reopen();
-  ASSERT_TRUE(bench.Epoch(1).ok());
-  for (int i = 0; i < 500; ++i) ASSERT_TRUE(bench.Data(i, std::string(400, 'x')).ok());
+  ASSERT_OK(bench.Epoch(1));
+  for (int i = 0; i < 500; ++i) ASSERT_OK(bench.Data(i, std::string(400, 'x')));
   EXPECT_GT(bench.journal->statistics().space_waits, 0u);
   EXPECT_EQ(bench.group.conflicts(), 0u);
 }
 
 TEST(Journal, RingSpaceIsFreedByTheAcknowledgementOfTheHead) {
   Bench bench(Mode::kManual, 1, 2, 100000);
-  ASSERT_TRUE(bench.Epoch(1).ok());
+  ASSERT_OK(bench.Epoch(1));
   while (bench.journal->ring_bytes_used() <= bench.journal->ring_bytes() / 4)
-    ASSERT_TRUE(bench.Data(0, "x").ok());
+    ASSERT_OK(bench.Data(0, "x"));
   const uint64_t used = bench.journal->ring_bytes_used();
   for (int i = 0; i < 3; ++i)
-    ASSERT_TRUE(bench.journal->Tick().ok());  // copies are on their way, not the head
+    ASSERT_OK(bench.journal->Tick());  // copies are on their way, not the head
   bench.group.StepAll();
   const uint64_t before = bench.group.submitted();
-  ASSERT_TRUE(bench.journal->Tick().ok());  // everything executed: the head is written
+  ASSERT_OK(bench.journal->Tick());  // everything executed: the head is written
   EXPECT_EQ(bench.group.submitted(), before + 1);
-  ASSERT_TRUE(bench.journal->Tick().ok());
+  ASSERT_OK(bench.journal->Tick());
   EXPECT_EQ(bench.journal->ring_bytes_used(), used);
   bench.group.StepAll();
-  ASSERT_TRUE(bench.journal->Tick().ok());
+  ASSERT_OK(bench.journal->Tick());
   EXPECT_EQ(bench.journal->ring_bytes_used(), 0u);
 }
 
 TEST(Journal, AnIdleGroupBecomesAnExecutedOne) {
   Bench bench(Mode::kImmediate);
-  ASSERT_TRUE(bench.Epoch(1).ok());
-  ASSERT_TRUE(bench.Data(0, "x").ok());
-  ASSERT_TRUE(bench.journal->Tick().ok());  // appended since the last
+  ASSERT_OK(bench.Epoch(1));
+  ASSERT_OK(bench.Data(0, "x"));
+  ASSERT_OK(bench.journal->Tick());  // appended since the last
   EXPECT_LT(bench.journal->executed_seq(), bench.journal->last_seq());
-  ASSERT_TRUE(bench.journal->Tick().ok());
-  ASSERT_TRUE(bench.journal->Poll().ok());
+  ASSERT_OK(bench.journal->Tick());
+  ASSERT_OK(bench.journal->Poll());
   EXPECT_EQ(bench.journal->executed_seq(), bench.journal->last_seq());
 }
 
@@ -308,36 +309,34 @@ TEST(Journal, ATickWaitsForNothing) {
     return std::string(reinterpret_cast<const char*>(&bench.group.image(1)[bench.DataOffset(0)]),
                        std::strlen(text)) == text;
   };
-  ASSERT_TRUE(bench.Epoch(1).ok());
+  ASSERT_OK(bench.Epoch(1));
   bench.group.StepAll();
   for (const bool append_next : {false, true}) {
     SCOPED_TRACE(append_next);
     const std::string text = append_next ? "ABC" : "abc";
-    ASSERT_TRUE(bench
-                    .Write(RecordType::kNamespace, {{bench.DataOffset(0), text.substr(0, 1)},
-                                                    {bench.DataOffset(1), text.substr(1, 1)},
-                                                    {bench.DataOffset(2), text.substr(2, 1)}})
-                    .ok());
+    ASSERT_OK(bench.Write(RecordType::kNamespace, {{bench.DataOffset(0), text.substr(0, 1)},
+                                                   {bench.DataOffset(1), text.substr(1, 1)},
+                                                   {bench.DataOffset(2), text.substr(2, 1)}}));
     for (int i = 0; i < 4; ++i) {
       const Status ticked = bench.journal->Tick();
-      ASSERT_TRUE(ticked.ok()) << ticked.ToString();
+      ASSERT_OK(ticked);
     }
     EXPECT_EQ(bench.group.submitted() - bench.group.acknowledged(), 2u) << "the record, one copy";
     bench.group.StepAll();
     EXPECT_FALSE(at(text.c_str()));
     // The other two go with the next call that may submit.
     if (append_next) {
-      ASSERT_TRUE(bench.Data(30, "x").ok());
+      ASSERT_OK(bench.Data(30, "x"));
     } else {
-      ASSERT_TRUE(bench.journal->Tick().ok());
+      ASSERT_OK(bench.journal->Tick());
     }
     bench.group.StepAll();
     EXPECT_TRUE(at(text.c_str()));
     for (int i = 0; i < 3; ++i) {
-      ASSERT_TRUE(bench.journal->Tick().ok());
+      ASSERT_OK(bench.journal->Tick());
       bench.group.StepAll();
     }
-    ASSERT_TRUE(bench.journal->Poll().ok());
+    ASSERT_OK(bench.journal->Poll());
     EXPECT_EQ(bench.journal->executed_seq(), bench.journal->last_seq());
   }
   EXPECT_EQ(bench.group.conflicts(), 0u);
@@ -346,37 +345,37 @@ TEST(Journal, ATickWaitsForNothing) {
 TEST(Journal, RefusesWhatRecordsMayNotChange) {
   Bench bench(Mode::kImmediate);
   const auto& g = bench.region.info.geometry;
-  EXPECT_EQ(bench.Write(RecordType::kNamespace, {}).status().code(), Code::kInvalidArgument);
+  EXPECT_THAT(bench.Write(RecordType::kNamespace, {}), StatusIs(Code::kInvalidArgument));
   for (const uint64_t to : {uint64_t{0}, kHeadOffsets[0], kLockOffset, kJournalOffset,
                             g.binding_offset - 1, g.region_size, g.region_size - 1, UINT64_MAX}) {
     const RecordPiece piece{to, "ab", 2};
-    EXPECT_EQ(bench.journal->Append({.pieces = std::span(&piece, 1)}).status().code(),
-              Code::kInvalidArgument)
+    EXPECT_THAT(bench.journal->Append({.pieces = std::span(&piece, 1)}),
+                StatusIs(Code::kInvalidArgument))
         << to;
   }
-  EXPECT_EQ(bench.Data(0, std::string(g.max_record, 'x')).status().code(), Code::kInvalidArgument);
-  EXPECT_EQ(bench.Write(RecordType::kAppend, {{bench.DataOffset(0), "x"}}, 99).status().code(),
-            Code::kInvalidArgument);
+  EXPECT_THAT(bench.Data(0, std::string(g.max_record, 'x')), StatusIs(Code::kInvalidArgument));
+  EXPECT_THAT(bench.Write(RecordType::kAppend, {{bench.DataOffset(0), "x"}}, 99),
+              StatusIs(Code::kInvalidArgument));
   EXPECT_EQ(bench.journal->last_seq(), 0u);
 }
 
 TEST(Journal, AnErrorOfTheGroupIsForGood) {
   Bench bench(Mode::kImmediate);
-  ASSERT_TRUE(bench.Epoch(1).ok());
+  ASSERT_OK(bench.Epoch(1));
   bench.group.Fail(Unavailable("chain gone"));
-  EXPECT_EQ(bench.Data(0, "x").status().code(), Code::kUnavailable);
+  EXPECT_THAT(bench.Data(0, "x"), StatusIs(Code::kUnavailable));
   bench.group.Fail({});
-  EXPECT_EQ(bench.Data(0, "x").status().code(), Code::kUnavailable);
-  EXPECT_EQ(bench.journal->Drain().code(), Code::kUnavailable);
-  EXPECT_EQ(bench.journal->Checkpoint().code(), Code::kUnavailable);
+  EXPECT_THAT(bench.Data(0, "x"), StatusIs(Code::kUnavailable));
+  EXPECT_THAT(bench.journal->Drain(), StatusIs(Code::kUnavailable));
+  EXPECT_THAT(bench.journal->Checkpoint(), StatusIs(Code::kUnavailable));
 }
 
 TEST(Journal, AcknowledgementTimeoutIsReported) {
   Bench bench(Mode::kManual);
-  ASSERT_TRUE(bench.Epoch(1).ok());
+  ASSERT_OK(bench.Epoch(1));
   const auto seq = bench.Data(0, "x");
-  ASSERT_TRUE(seq.ok());
-  EXPECT_EQ(bench.journal->WaitDurable(*seq).code(), Code::kTimedOut);
+  ASSERT_OK(seq);
+  EXPECT_THAT(bench.journal->WaitDurable(*seq), StatusIs(Code::kTimedOut));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "gtest/gtest.h"
 #include "journal/redo.h"
 #include "layout/crc32c.h"
+#include "support/status_matchers.h"
 #include "testing/test_region.h"
 
 namespace hyperloop {
@@ -62,7 +63,7 @@ TEST(LogScan, ReadsWhatContinues) {
   EXPECT_EQ(w.Scan()->tail.seq, 0u);
   for (int i = 0; i < 10; ++i) w.PutNext();
   const auto state = w.Scan();
-  ASSERT_TRUE(state.ok()) << state.status().ToString();
+  ASSERT_OK(state);
   EXPECT_EQ(state->tail, w.tail);
   EXPECT_EQ(state->records, 10u);
   EXPECT_EQ(state->highest_acked, 9u);
@@ -150,7 +151,7 @@ TEST(LogScan, TornAtAnyByteGivesThePrefix) {
     w.region.bytes = before;
     std::memcpy(&w.region.bytes[kJournalOffset], &whole[kJournalOffset], cut);
     const auto state = w.Scan();
-    ASSERT_TRUE(state.ok());
+    ASSERT_OK(state);
     // A record is whole from its last byte on, which is before the padding to the next.
     ASSERT_LE(state->tail.position, AlignRecord(cut));
     while (expected + 1 < ends.size() && ends[expected + 1].position <= cut) ++expected;
@@ -172,13 +173,13 @@ TEST(LogScan, AcknowledgedDamageIsNamedNeverTheEnd) {
     w.region.bytes[offsets[i] + 90] ^= std::byte{4};
     const auto state = w.Scan();
     if (i == 9) {  // nothing says that the last was acknowledged
-      ASSERT_TRUE(state.ok()) << state.status().ToString();
+      ASSERT_OK(state);
       EXPECT_EQ(state->tail.seq, 9u);
       EXPECT_EQ(w.Scan(9).value().tail.seq, 9u);
       // … but another member may know.
-      EXPECT_EQ(w.Scan(10).status().code(), Code::kCorruption);
+      EXPECT_THAT(w.Scan(10), StatusIs(Code::kCorruption));
     } else {
-      EXPECT_EQ(state.status().code(), Code::kCorruption) << i;
+      EXPECT_THAT(state, StatusIs(Code::kCorruption)) << i;
       EXPECT_NE(state.status().message().find("record " + std::to_string(i + 1) +
                                               " at region offset " + std::to_string(offsets[i])),
                 std::string::npos)
@@ -239,15 +240,14 @@ TEST(LogScan, RandomDamageNeverGivesWrongRecords) {
       ASSERT_EQ(state->tail, ends[state->tail.seq]);
       ASSERT_GE(state->tail.seq, 39u) << "acknowledged records vanished silently";
     } else {
-      ASSERT_EQ(state.status().code(), Code::kCorruption);
+      ASSERT_THAT(state, StatusIs(Code::kCorruption));
     }
   }
   for (auto& b : std::span(w.region.bytes).subspan(kJournalOffset))
     b = static_cast<std::byte>(random());
   EXPECT_EQ(w.Scan()->records, 0u);
-  EXPECT_EQ(
-      ScanLog(std::span(w.region.bytes).first(kJournalOffset + 5), w.region.info).status().code(),
-      Code::kCorruption);
+  EXPECT_THAT(ScanLog(std::span(w.region.bytes).first(kJournalOffset + 5), w.region.info),
+              StatusIs(Code::kCorruption));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 #include "layout/crc32c.h"
 #include "layout/record.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop {
 namespace {
@@ -18,7 +19,7 @@ RegionGeometry SmallGeometry() { return RegionGeometry::Compute(kSmall, 65536, 6
 
 std::vector<std::byte> Formatted(const Uuid& group = RandomUuid()) {
   std::vector<std::byte> region(kSmall);
-  EXPECT_TRUE(FormatRegion(region, group, RandomSecret(), SmallGeometry()).ok());
+  EXPECT_OK(FormatRegion(region, group, RandomSecret(), SmallGeometry()));
   return region;
 }
 
@@ -50,7 +51,7 @@ TEST(Uuid, TextRoundTripAndRefusals) {
   for (const char* bad :
        {"", "0", "00000000-0000-0000-0000-00000000000", "00000000x0000-0000-0000-000000000000",
         "0000000g-0000-0000-0000-000000000000", "00000000-0000-0000-0000-0000000000000"}) {
-    EXPECT_EQ(ParseUuid(bad).status().code(), Code::kInvalidArgument) << bad;
+    EXPECT_THAT(ParseUuid(bad), StatusIs(Code::kInvalidArgument)) << bad;
   }
 }
 
@@ -70,11 +71,11 @@ TEST(Geometry, PartsDoNotOverlapAndFillTheRegion) {
 
 TEST(Geometry, RefusalsNameTheRemedy) {
   const auto small = RegionGeometry::Compute(33ull << 20, 32ull << 20, 4096);
-  EXPECT_EQ(small.status().code(), Code::kInvalidArgument);
+  EXPECT_THAT(small, StatusIs(Code::kInvalidArgument));
   // What the message says would do, does; a page less does not.
   const std::string& text = small.status().message();
   const uint64_t needed = std::stoull(text.substr(text.find("need ") + 5));
-  EXPECT_TRUE(RegionGeometry::Compute(needed, 32ull << 20, 4096).ok());
+  EXPECT_OK(RegionGeometry::Compute(needed, 32ull << 20, 4096));
   EXPECT_FALSE(RegionGeometry::Compute(needed - 4096, 32ull << 20, 4096).ok());
   EXPECT_NE(
       RegionGeometry::Compute(16ull << 30, 32ull << 20, 4096).status().message().find("15 GiB"),
@@ -91,22 +92,22 @@ TEST(Format, IsReadBack) {
   const Uuid group = RandomUuid();
   const auto region = Formatted(group);
   const auto info = ParseSuperblock(region, region.size());
-  ASSERT_TRUE(info.ok()) << info.status().ToString();
+  ASSERT_OK(info);
   EXPECT_EQ(info->group, group);
   EXPECT_EQ(info->geometry, SmallGeometry());
   const auto head = ReadHead(region, *info);
-  ASSERT_TRUE(head.ok());
+  ASSERT_OK(head);
   EXPECT_EQ(head->cursor, (LogCursor{0, 0, 0, info->seed}));
   const auto binding =
       ParseBindingBlock(std::span(region).subspan(info->geometry.binding_offset), *info);
-  ASSERT_TRUE(binding.ok());
+  ASSERT_OK(binding);
   EXPECT_EQ(binding->database, kNilUuid);
 }
 
 TEST(Superblock, SaysWhatIsWrong) {
   auto region = Formatted();
   const std::vector<std::byte> zeros(4096);
-  EXPECT_EQ(ParseSuperblock(zeros, 4096).status().code(), Code::kNotFound);
+  EXPECT_THAT(ParseSuperblock(zeros, 4096), StatusIs(Code::kNotFound));
   EXPECT_NE(ParseSuperblock(region, kSmall - 4096).status().message().find("there are"),
             std::string::npos);
   auto other = region;
@@ -136,16 +137,16 @@ Status ParseWith(const std::function<void(Superblock*)>& change) {
   return ParseSuperblock(region, kSmall).status();
 }
 TEST(Superblock, OlderVersionsAndUnknownFeaturesAreRefusedByName) {
-  EXPECT_TRUE(ParseWith([](Superblock*) {}).ok());
+  EXPECT_OK(ParseWith([](Superblock*) {}));
   const Status older = ParseWith([](Superblock* block) { block->version = 1; });
-  EXPECT_EQ(older.code(), Code::kCorruption);
+  EXPECT_THAT(older, StatusIs(Code::kCorruption));
   EXPECT_NE(older.message().find("version 1, this program knows 2: export"), std::string::npos)
       << older.message();
   EXPECT_NE(older.message().find("make the group anew"), std::string::npos);
   const Status newer = ParseWith([](Superblock* block) { block->version = 3; });
   EXPECT_EQ(newer.message().find("export"), std::string::npos) << newer.message();
   const Status feature = ParseWith([](Superblock* block) { block->features = 4; });
-  EXPECT_EQ(feature.code(), Code::kNotSupported);
+  EXPECT_THAT(feature, StatusIs(Code::kNotSupported));
   EXPECT_NE(feature.message().find("features 4"), std::string::npos) << feature.message();
 }
 
@@ -156,7 +157,7 @@ TEST(Superblock, SeedAndMagicAreIndependentSecrets) {
   std::set<uint32_t> seeds, magics, differences;
   for (int i = 0; i < 100; ++i) {
     std::vector<std::byte> region(kSmall);
-    ASSERT_TRUE(FormatRegion(region, group, RandomSecret(), SmallGeometry()).ok());
+    ASSERT_OK(FormatRegion(region, group, RandomSecret(), SmallGeometry()));
     const RegionInfo info = ParseSuperblock(region, region.size()).value();
     EXPECT_NE(info.record_magic, 0u);
     seeds.insert(info.seed);
@@ -173,7 +174,7 @@ TEST(Configuration, RoundTripAndChecks) {
   const auto info = ParseSuperblock(region, region.size()).value();
   const auto none = ParseConfigurationBlock(
       std::span(region).subspan(info.geometry.configuration_offset()), info);
-  ASSERT_TRUE(none.ok());
+  ASSERT_OK(none);
   EXPECT_EQ(none->epoch, 0u);
   Configuration configuration{9, RandomUuid(), {}};
   for (int i = 0; i < 8; ++i)
@@ -181,7 +182,7 @@ TEST(Configuration, RoundTripAndChecks) {
   ConfigurationBlock block = MakeConfigurationBlock(info, configuration).value();
   const auto bytes = [&] { return std::as_bytes(std::span(&block, 1)); };
   const auto read = ParseConfigurationBlock(bytes(), info);
-  ASSERT_TRUE(read.ok()) << read.status().ToString();
+  ASSERT_OK(read);
   EXPECT_EQ(read->epoch, 9u);
   EXPECT_EQ(read->owner, configuration.owner);
   ASSERT_EQ(read->replicas.size(), 8u);
@@ -190,13 +191,13 @@ TEST(Configuration, RoundTripAndChecks) {
   const ConfigurationBlock whole = block;
   for (size_t bit = 0; bit < sizeof(block) * 8; bit += 5) {
     reinterpret_cast<char*>(&block)[bit / 8] ^= static_cast<char>(1u << bit % 8);
-    EXPECT_EQ(ParseConfigurationBlock(bytes(), info).status().code(), Code::kCorruption) << bit;
+    EXPECT_THAT(ParseConfigurationBlock(bytes(), info), StatusIs(Code::kCorruption)) << bit;
     block = whole;
   }
   configuration.replicas[0].address.assign(80, 'x');
-  EXPECT_EQ(MakeConfigurationBlock(info, configuration).status().code(), Code::kInvalidArgument);
+  EXPECT_THAT(MakeConfigurationBlock(info, configuration), StatusIs(Code::kInvalidArgument));
   configuration.replicas.assign(9, {});
-  EXPECT_EQ(MakeConfigurationBlock(info, configuration).status().code(), Code::kInvalidArgument);
+  EXPECT_THAT(MakeConfigurationBlock(info, configuration), StatusIs(Code::kInvalidArgument));
 }
 
 TEST(Head, NewerValidCopyCounts) {
@@ -209,7 +210,7 @@ TEST(Head, NewerValidCopyCounts) {
   region[kHeadOffsets[0] + 20] ^= std::byte{1};  // torn: the older one counts
   EXPECT_EQ(ReadHead(region, info)->cursor.seq, 0u);
   region[kHeadOffsets[1] + 20] ^= std::byte{1};
-  EXPECT_EQ(ReadHead(region, info).status().code(), Code::kCorruption);
+  EXPECT_THAT(ReadHead(region, info), StatusIs(Code::kCorruption));
   // A head of another group does not pass.
   auto foreign = Formatted();
   const auto foreign_info = ParseSuperblock(foreign, foreign.size()).value();
@@ -222,7 +223,7 @@ TEST(TableEntry, RoundTripAndChecks) {
   TableEntry entry = MakeTableEntry(info, {"archive/000034.log", 0, 12345, 9});
   const auto bytes = [&] { return std::as_bytes(std::span(&entry, 1)); };
   auto file = ParseTableEntry(bytes(), info);
-  ASSERT_TRUE(file.ok());
+  ASSERT_OK(file);
   EXPECT_EQ(file->name, "archive/000034.log");
   EXPECT_EQ(file->size, 12345u);
   // The size is rewritten alone, together with its own checksum.
@@ -237,34 +238,34 @@ TEST(TableEntry, RoundTripAndChecks) {
   const TableEntry whole = entry;
   for (size_t bit = 0; bit < sizeof(entry) * 8; ++bit) {
     reinterpret_cast<char*>(&entry)[bit / 8] ^= static_cast<char>(1u << bit % 8);
-    EXPECT_EQ(ParseTableEntry(bytes(), info).status().code(), Code::kCorruption) << bit;
+    EXPECT_THAT(ParseTableEntry(bytes(), info), StatusIs(Code::kCorruption)) << bit;
     entry = whole;
   }
   entry.lane = 1;
-  EXPECT_EQ(ParseTableEntry(bytes(), info).status().code(), Code::kCorruption);
+  EXPECT_THAT(ParseTableEntry(bytes(), info), StatusIs(Code::kCorruption));
   entry = {};
-  EXPECT_EQ(ParseTableEntry(bytes(), info).status().code(), Code::kNotFound);
+  EXPECT_THAT(ParseTableEntry(bytes(), info), StatusIs(Code::kNotFound));
   // A CRC that holds does not excuse a name that leads elsewhere.
   entry = MakeTableEntry(info, {"../etc/passwd", 0, 0, 1});
-  EXPECT_EQ(ParseTableEntry(bytes(), info).status().code(), Code::kCorruption);
+  EXPECT_THAT(ParseTableEntry(bytes(), info), StatusIs(Code::kCorruption));
 }
 
 TEST(FileName, RefusesTricks) {
   for (const char* good : {"CURRENT", "000001.log", "archive/000001.log", "a..b", ".hidden"}) {
-    EXPECT_TRUE(CheckFileName(good).ok()) << good;
+    EXPECT_OK(CheckFileName(good)) << good;
   }
   const std::string long_name(80, 'x');
   for (const std::string& bad :
        {std::string(), std::string("/a"), std::string("a/"), std::string(".."), std::string("../a"),
         std::string("a/.."), std::string("./a"), std::string("a/b/c"), std::string("a\nb"),
         std::string("a\0b", 3), std::string("a\\b"), long_name}) {
-    EXPECT_EQ(CheckFileName(bad).code(), Code::kInvalidArgument) << bad;
+    EXPECT_THAT(CheckFileName(bad), StatusIs(Code::kInvalidArgument)) << bad;
   }
 }
 
 TEST(NodePage, AlternatesAndSurvivesATornCopy) {
   std::vector<std::byte> page(kNodePageSize);
-  EXPECT_EQ(ReadNodeState(page).status().code(), Code::kNotFound);
+  EXPECT_THAT(ReadNodeState(page), StatusIs(Code::kNotFound));
   NodeState state;
   state.node = RandomUuid();
   state.sealed_epoch = 1;
@@ -287,10 +288,10 @@ TEST(NodePage, AlternatesAndSurvivesATornCopy) {
   EXPECT_EQ(WriteNodeState(page, &state)->offset, second.offset);
   page[first.offset + 40] ^= std::byte{1};
   page[second.offset + 40] ^= std::byte{1};
-  EXPECT_EQ(ReadNodeState(page).status().code(), Code::kCorruption);
+  EXPECT_THAT(ReadNodeState(page), StatusIs(Code::kCorruption));
   // The heartbeat word is under no CRC.
   state.installed.replicas[0].address.assign(80, 'x');
-  EXPECT_EQ(WriteNodeState(page, &state).status().code(), Code::kInvalidArgument);
+  EXPECT_THAT(WriteNodeState(page, &state), StatusIs(Code::kInvalidArgument));
 }
 
 // Parse functions on anything: no crash, no read outside (the sanitizer build), and never a record

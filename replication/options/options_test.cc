@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "options/option_text.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop {
 namespace {
@@ -18,10 +19,8 @@ using testing::HasSubstr;
 
 StoreOptions Valid() {
   StoreOptions options;
-  EXPECT_TRUE(
-      ParseStoreUri("hyperloop://10.0.0.1:7000,10.0.0.2:7000?device=/run/rnicd.sock&pool=/var/p",
-                    &options)
-          .ok());
+  EXPECT_OK(ParseStoreUri(
+      "hyperloop://10.0.0.1:7000,10.0.0.2:7000?device=/run/rnicd.sock&pool=/var/p", &options));
   return options;
 }
 
@@ -29,7 +28,7 @@ StoreOptions Valid() {
 std::string Refusal(std::string_view name, std::string_view value) {
   StoreOptions options = Valid();
   Status status = SetStoreOption(name, value, &options);
-  EXPECT_EQ(status.code(), Code::kInvalidArgument)
+  EXPECT_THAT(status, StatusIs(Code::kInvalidArgument))
       << name << "=" << value << ": " << status.ToString();
   EXPECT_EQ(FormatStoreUri(options), FormatStoreUri(Valid()));
   return status.message();
@@ -38,7 +37,7 @@ std::string Refusal(std::string_view name, std::string_view value) {
 std::string UriRefusal(std::string_view uri) {
   StoreOptions options = Valid();
   Status status = ParseStoreUri(uri, &options);
-  EXPECT_EQ(status.code(), Code::kInvalidArgument) << uri << ": " << status.ToString();
+  EXPECT_THAT(status, StatusIs(Code::kInvalidArgument)) << uri;
   EXPECT_EQ(FormatStoreUri(options), FormatStoreUri(Valid())) << "changed by a refused URI";
   return status.message();
 }
@@ -47,7 +46,7 @@ TEST(OptionTable, DefaultsAreThoseOfTheStruct) {
   const StoreOptions defaults;
   for (const OptionInfo& info : StoreOptionTable()) {
     Result<std::string> value = GetStoreOption(info.name, defaults);
-    ASSERT_TRUE(value.ok()) << info.name;
+    ASSERT_OK(value) << info.name;
     EXPECT_EQ(*value, info.default_value) << info.name;
     EXPECT_FALSE(info.text.empty() || info.type.empty() || info.range.empty()) << info.name;
     EXPECT_EQ(info.text.back(), '.') << info.name;
@@ -84,7 +83,7 @@ TEST(OptionTable, EveryOptionSetsWhatItSays) {
   StoreOptions options;
   for (auto [name, value] : kValues) {
     Status status = SetStoreOption(name, value, &options);
-    ASSERT_TRUE(status.ok()) << status.ToString();
+    ASSERT_OK(status);
     EXPECT_EQ(*GetStoreOption(name, options), value);
   }
   EXPECT_THAT(options.replicas, ElementsAre("a:1", "[::1]:65535"));
@@ -96,10 +95,10 @@ TEST(OptionTable, EveryOptionSetsWhatItSays) {
   EXPECT_EQ(options.space_timeout, milliseconds(3000));
   EXPECT_TRUE(options.local_sync && options.takeover && options.restore && options.rebind);
   EXPECT_EQ(options.local_write, LocalWrite::kAcknowledged);
-  EXPECT_TRUE(ValidateStoreOptions(options).ok());
+  EXPECT_OK(ValidateStoreOptions(options));
 
   StoreOptions again;
-  ASSERT_TRUE(ParseStoreUri(FormatStoreUri(options), &again).ok());
+  ASSERT_OK(ParseStoreUri(FormatStoreUri(options), &again));
   EXPECT_EQ(FormatStoreUri(again), FormatStoreUri(options));
 }
 
@@ -109,7 +108,7 @@ TEST(OptionSet, UnknownNameNamesTheNearest) {
   EXPECT_THAT(Refusal("Window", "1"), HasSubstr("\"window\""));
   EXPECT_THAT(Refusal("", "1"), HasSubstr("unknown option"));
   StoreOptions options;
-  EXPECT_EQ(GetStoreOption("journalsize", options).status().code(), Code::kInvalidArgument);
+  EXPECT_THAT(GetStoreOption("journalsize", options), StatusIs(Code::kInvalidArgument));
 }
 
 TEST(OptionSet, BadValuesAreRefusedWithWhatIsAccepted) {
@@ -171,32 +170,31 @@ TEST(OptionSet, Replicas) {
   EXPECT_THAT(Refusal("replicas", "a:65536"), HasSubstr("1 to 65535"));
   EXPECT_THAT(Refusal("replicas", "a b:1"), HasSubstr("space"));
   StoreOptions options;
-  EXPECT_TRUE(SetStoreOption("replicas", "a:1,b:2,c:3,d:4,e:5,f:6,g:7,h:8", &options).ok());
+  EXPECT_OK(SetStoreOption("replicas", "a:1,b:2,c:3,d:4,e:5,f:6,g:7,h:8", &options));
   EXPECT_EQ(options.replicas.size(), 8u);
 }
 
 TEST(OptionUri, Parses) {
   StoreOptions options;
-  ASSERT_TRUE(
-      ParseStoreUri("hyperloop://h1:1,h2:2?pool=/a%20b%26c%3Dd%25&ack=sync&device=/x;y", &options)
-          .ok());
+  ASSERT_OK(
+      ParseStoreUri("hyperloop://h1:1,h2:2?pool=/a%20b%26c%3Dd%25&ack=sync&device=/x;y", &options));
   EXPECT_THAT(options.replicas, ElementsAre("h1:1", "h2:2"));
   EXPECT_EQ(options.pool, "/a b&c=d%");
   EXPECT_EQ(options.device, "/x;y");
   EXPECT_EQ(options.ack, AckMode::kSync);
   StoreOptions again;
-  ASSERT_TRUE(ParseStoreUri(FormatStoreUri(options), &again).ok());
+  ASSERT_OK(ParseStoreUri(FormatStoreUri(options), &again));
   EXPECT_EQ(again.pool, options.pool);
   EXPECT_EQ(FormatStoreUri(options).find(';'), std::string::npos)
       << "a ';' would end the id in a RocksDB option string";
 
   for (const char* bare : {"hyperloop", "hyperloop:", "hyperloop://"}) {
     StoreOptions unchanged = Valid();
-    ASSERT_TRUE(ParseStoreUri(bare, &unchanged).ok()) << bare;
+    ASSERT_OK(ParseStoreUri(bare, &unchanged)) << bare;
     EXPECT_EQ(FormatStoreUri(unchanged), FormatStoreUri(Valid()));
   }
   StoreOptions by_name;
-  ASSERT_TRUE(ParseStoreUri("hyperloop://?replicas=h1:1", &by_name).ok());
+  ASSERT_OK(ParseStoreUri("hyperloop://?replicas=h1:1", &by_name));
   EXPECT_THAT(by_name.replicas, ElementsAre("h1:1"));
 }
 
@@ -219,7 +217,7 @@ TEST(OptionUri, Refusals) {
 }
 
 TEST(OptionValidate, AcrossOptions) {
-  EXPECT_TRUE(ValidateStoreOptions(Valid()).ok());
+  EXPECT_OK(ValidateStoreOptions(Valid()));
   EXPECT_THAT(ValidateStoreOptions(StoreOptions{}).message(), HasSubstr("no replicas"));
   StoreOptions options = Valid();
   options.device.clear();

@@ -26,6 +26,7 @@
 #include "layout/crc32c.h"
 #include "layout/region_layout.h"
 #include "pool/pool_file.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop {
 namespace {
@@ -70,19 +71,19 @@ class PoolTest : public testing::Test {
 TEST_F(PoolTest, KeepsWhatWasWritten) {
   {
     auto pool = Pool::Create(path, kRegion);
-    ASSERT_TRUE(pool.ok()) << pool.status().ToString();
+    ASSERT_OK(pool);
     const auto region = (*pool)->region();
     ASSERT_EQ(region.size(), kRegion);
     EXPECT_TRUE(
         std::all_of(region.begin(), region.end(), [](std::byte b) { return b == std::byte{0}; }));
-    EXPECT_EQ(ReadNodeState((*pool)->node_page()).status().code(), Code::kNotFound);
+    EXPECT_THAT(ReadNodeState((*pool)->node_page()), StatusIs(Code::kNotFound));
     EXPECT_EQ((*pool)->region_file_offset() % (2u << 20), 0u);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(region.data()) % 4096, 0u);
     EXPECT_EQ((*pool)->node_page_file_offset() % 4096, 0u);
     std::memcpy(&region[kRegion - 5], "tail!", 5);
     std::memcpy((*pool)->node_page().data(), "node", 4);
-    ASSERT_TRUE((*pool)->media().Persist(&region[kRegion - 5], 5).ok());
-    ASSERT_TRUE((*pool)->media().Persist((*pool)->node_page().data(), 4).ok());
+    ASSERT_OK((*pool)->media().Persist(&region[kRegion - 5], 5));
+    ASSERT_OK((*pool)->media().Persist((*pool)->node_page().data(), 4));
     // The descriptor that is passed on shows the same bytes at the offsets given.
     char text[6] = {};
     EXPECT_EQ(pread((*pool)->fd(), text, 5,
@@ -92,19 +93,19 @@ TEST_F(PoolTest, KeepsWhatWasWritten) {
     EXPECT_EQ(fcntl((*pool)->fd(), F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
   }
   auto pool = Pool::Open(path);
-  ASSERT_TRUE(pool.ok()) << pool.status().ToString();
+  ASSERT_OK(pool);
   EXPECT_EQ(0, std::memcmp(&(*pool)->region()[kRegion - 5], "tail!", 5));
   EXPECT_EQ(0, std::memcmp((*pool)->node_page().data(), "node", 4));
-  EXPECT_EQ(Pool::Create(path, kRegion).status().code(), Code::kAlreadyExists);
+  EXPECT_THAT(Pool::Create(path, kRegion), StatusIs(Code::kAlreadyExists));
   EXPECT_EQ(Entries(), 1u);
 }
 
 TEST_F(PoolTest, OneOwner) {
   auto pool = Pool::Create(path, kRegion).value();
   const Status busy = Pool::Open(path).status();
-  EXPECT_EQ(busy.code(), Code::kBusy) << busy.ToString();
+  EXPECT_THAT(busy, StatusIs(Code::kBusy));
   EXPECT_EQ(InChild([&] { return Pool::Open(path).status().code() == Code::kBusy ? 0 : 1; }), 0);
-  EXPECT_EQ(Pool::OpenCopyOnWrite(path).status().code(), Code::kBusy);
+  EXPECT_THAT(Pool::OpenCopyOnWrite(path), StatusIs(Code::kBusy));
   // What a forked child destroys stays open here.
   EXPECT_EQ(InChild([&] {
               pool.reset();
@@ -114,55 +115,55 @@ TEST_F(PoolTest, OneOwner) {
   EXPECT_EQ(InChild([&] { return Pool::Open(path).status().code() == Code::kBusy ? 0 : 1; }), 0);
   pool->region()[0] = std::byte{1};
   pool.reset();
-  EXPECT_TRUE(Pool::Open(path).ok());
+  EXPECT_OK(Pool::Open(path));
 }
 
 TEST_F(PoolTest, CopyOnWriteNeverChangesTheFile) {
   {
     auto pool = Pool::Create(path, kRegion).value();
     std::memcpy(&pool->region()[100], "kept", 4);
-    ASSERT_TRUE(pool->media().Persist(&pool->region()[100], 4).ok());
+    ASSERT_OK(pool->media().Persist(&pool->region()[100], 4));
   }
   const uint32_t before = Checksum(path);
   for (int i = 0; i < 2; ++i) {
     auto pool = Pool::OpenCopyOnWrite(path);
-    ASSERT_TRUE(pool.ok()) << pool.status().ToString();
+    ASSERT_OK(pool);
     EXPECT_EQ(0, std::memcmp(&(*pool)->region()[100], "kept", 4));
     EXPECT_EQ((*pool)->fd(), -1);
     std::ranges::fill((*pool)->region(), std::byte{0x5a});
     std::ranges::fill((*pool)->node_page(), std::byte{0x5a});
-    ASSERT_TRUE((*pool)->media().Persist((*pool)->region().data(), kRegion).ok());
+    ASSERT_OK((*pool)->media().Persist((*pool)->region().data(), kRegion));
   }
   EXPECT_EQ(Checksum(path), before);
   // An ordinary opening writes again.
   auto pool = Pool::Open(path).value();
   pool->region()[100] = std::byte{'K'};
-  ASSERT_TRUE(pool->media().Persist(&pool->region()[100], 1).ok());
+  ASSERT_OK(pool->media().Persist(&pool->region()[100], 1));
   pool.reset();
   EXPECT_EQ(Pool::Open(path).value()->region()[100], std::byte{'K'});
 }
 
 TEST_F(PoolTest, RefusesWhatIsNoPoolOfOurs) {
-  EXPECT_EQ(Pool::Open(path).status().code(), Code::kNotFound);
-  EXPECT_EQ(Pool::Open(base).status().code(), Code::kInvalidArgument);
+  EXPECT_THAT(Pool::Open(path), StatusIs(Code::kNotFound));
+  EXPECT_THAT(Pool::Open(base), StatusIs(Code::kInvalidArgument));
   for (const size_t size : {size_t{0}, size_t{100}, size_t{32} << 20}) {
     std::ofstream(path, std::ios::binary) << std::string(size, 'x');
-    EXPECT_EQ(Pool::Open(path).status().code(), Code::kCorruption) << size;
-    EXPECT_EQ(Pool::OpenCopyOnWrite(path).status().code(), Code::kCorruption) << size;
-    EXPECT_EQ(Pool::Create(path, kRegion).status().code(), Code::kAlreadyExists) << size;
+    EXPECT_THAT(Pool::Open(path), StatusIs(Code::kCorruption)) << size;
+    EXPECT_THAT(Pool::OpenCopyOnWrite(path), StatusIs(Code::kCorruption)) << size;
+    EXPECT_THAT(Pool::Create(path, kRegion), StatusIs(Code::kAlreadyExists)) << size;
     fs::remove(path);
   }
   PMEMobjpool* other = pmemobj_create(path.c_str(), "somebody's", 32 << 20, 0600);
   ASSERT_NE(other, nullptr);
   pmemobj_close(other);
   const Status layout = Pool::Open(path).status();
-  EXPECT_EQ(layout.code(), Code::kInvalidArgument) << layout.ToString();
+  EXPECT_THAT(layout, StatusIs(Code::kInvalidArgument));
   fs::remove(path);
   // Our layout's name, but never filled.
   other = pmemobj_create(path.c_str(), "hyperloop-1", 32 << 20, 0600);
   ASSERT_NE(other, nullptr);
   pmemobj_close(other);
-  EXPECT_EQ(Pool::Open(path).status().code(), Code::kCorruption);
+  EXPECT_THAT(Pool::Open(path), StatusIs(Code::kCorruption));
 }
 
 // The file stays what PMDK's own tools take for a pool, and its lock is the one that they take.
@@ -176,7 +177,7 @@ TEST_F(PoolTest, IsAPoolOfPmdk) {
   EXPECT_EQ(pmemobj_check(path.c_str(), kPoolLayout), 1) << pmemobj_errormsg();
   PMEMobjpool* theirs = pmemobj_open(path.c_str(), kPoolLayout);
   ASSERT_NE(theirs, nullptr) << pmemobj_errormsg();
-  EXPECT_EQ(Pool::Open(path).status().code(), Code::kBusy);
+  EXPECT_THAT(Pool::Open(path), StatusIs(Code::kBusy));
   pmemobj_close(theirs);
   pool = Pool::Open(path).value();
   EXPECT_EQ(pool->region()[0], std::byte{0xff});
@@ -283,18 +284,18 @@ TEST_F(PoolTest, TruncationIsFound) {
     fs::copy_file(path, copy, fs::copy_options::overwrite_existing);
     fs::resize_file(copy, cut);
     const Status status = Pool::Open(copy).status();
-    EXPECT_EQ(status.code(), Code::kCorruption) << cut << ": " << status.ToString();
-    EXPECT_EQ(Pool::OpenCopyOnWrite(copy).status().code(), Code::kCorruption) << cut;
+    EXPECT_THAT(status, StatusIs(Code::kCorruption)) << cut;
+    EXPECT_THAT(Pool::OpenCopyOnWrite(copy), StatusIs(Code::kCorruption)) << cut;
   }
 }
 
 TEST_F(PoolTest, RefusesSizes) {
   const Status large = Pool::Create(path, 16ull << 30).status();
-  EXPECT_EQ(large.code(), Code::kInvalidArgument);
+  EXPECT_THAT(large, StatusIs(Code::kInvalidArgument));
   EXPECT_NE(large.message().find("15 GiB"), std::string::npos);
-  EXPECT_EQ(Pool::Create(path, 100).status().code(), Code::kInvalidArgument);
-  EXPECT_EQ(Pool::Create(path, kRegion, {.media = "tape"}).status().code(), Code::kInvalidArgument);
-  EXPECT_EQ(Pool::Create(base + "/no/such", kRegion).status().code(), Code::kNotFound);
+  EXPECT_THAT(Pool::Create(path, 100), StatusIs(Code::kInvalidArgument));
+  EXPECT_THAT(Pool::Create(path, kRegion, {.media = "tape"}), StatusIs(Code::kInvalidArgument));
+  EXPECT_THAT(Pool::Create(base + "/no/such", kRegion), StatusIs(Code::kNotFound));
   EXPECT_EQ(Entries(), 0u);
 }
 
@@ -331,15 +332,15 @@ TEST_F(PoolTest, CreationCutShortIsReplaced) {
   const std::string left = path + ".creating";
   std::ofstream(left) << "half";
   const Status status = Pool::Open(path).status();
-  EXPECT_EQ(status.code(), Code::kNotFound);
+  EXPECT_THAT(status, StatusIs(Code::kNotFound));
   EXPECT_NE(status.message().find("cut short"), std::string::npos);
   {  // somebody is at it
     const int fd = open(left.c_str(), O_RDWR | O_CLOEXEC);
     ASSERT_EQ(flock(fd, LOCK_EX), 0);
-    EXPECT_EQ(Pool::Create(path, kRegion).status().code(), Code::kBusy);
+    EXPECT_THAT(Pool::Create(path, kRegion), StatusIs(Code::kBusy));
     close(fd);
   }
-  EXPECT_TRUE(Pool::Create(path, kRegion).ok());
+  EXPECT_OK(Pool::Create(path, kRegion));
   EXPECT_EQ(Entries(), 1u);
 }
 
@@ -358,10 +359,10 @@ TEST_F(PoolTest, KilledWhileCreating) {
     waitpid(pid, nullptr, 0);
     auto pool = Pool::Open(path);
     if (!pool.ok()) {
-      ASSERT_EQ(pool.status().code(), Code::kNotFound) << pool.status().ToString();
+      ASSERT_THAT(pool, StatusIs(Code::kNotFound));
       pool = Pool::Create(path, kRegion);
     }
-    ASSERT_TRUE(pool.ok()) << pool.status().ToString();
+    ASSERT_OK(pool);
     ASSERT_EQ((*pool)->region().size(), kRegion);
     pool->reset();
     fs::remove(path);
@@ -377,7 +378,7 @@ TEST_F(PoolTest, MediaIsDetectedAndOverridable) {
   const std::string shm = "/dev/shm/hyperloop-pool-test-" + std::to_string(getpid());
   auto pool = Pool::Create(shm, kRegion);
   fs::remove(shm);
-  ASSERT_TRUE(pool.ok()) << pool.status().ToString();
+  ASSERT_OK(pool);
   EXPECT_EQ((*pool)->media().level(), rnic::Media::kRam);
   EXPECT_EQ((*pool)->region_backing().fd, (*pool)->fd());
   for (const MediaKind kind :
@@ -388,10 +389,10 @@ TEST_F(PoolTest, MediaIsDetectedAndOverridable) {
     EXPECT_FALSE(MediaPromise(kind).empty());
     EXPECT_EQ(MakeMediaWriter(kind)->kind(), kind);
     // Any alignment, in a mapping of a file.
-    EXPECT_TRUE(MakeMediaWriter(kind)->Persist((*pool)->region().data() + 4095, 2).ok());
+    EXPECT_OK(MakeMediaWriter(kind)->Persist((*pool)->region().data() + 4095, 2));
   }
-  EXPECT_EQ(DecodeMedia(3).status().code(), Code::kCorruption);
-  EXPECT_EQ(DecodeMedia(0x100).status().code(), Code::kCorruption);
+  EXPECT_THAT(DecodeMedia(3), StatusIs(Code::kCorruption));
+  EXPECT_THAT(DecodeMedia(0x100), StatusIs(Code::kCorruption));
 }
 
 // Nothing may promise to survive a power failure in memory that loses it.
@@ -399,19 +400,19 @@ TEST_F(PoolTest, MediaThatPromisesTooMuchIsRefused) {
   const std::string shm = "/dev/shm/hyperloop-pool-test-media-" + std::to_string(getpid());
   for (const std::string media : {"file", "pmem"}) {
     const Status refused = Pool::Create(shm, kRegion, {.media = media}).status();
-    EXPECT_EQ(refused.code(), Code::kInvalidArgument) << refused.ToString();
+    EXPECT_THAT(refused, StatusIs(Code::kInvalidArgument));
     EXPECT_NE(refused.message().find("media=" + media + "-emulated"), std::string::npos)
         << refused.ToString();
     EXPECT_FALSE(fs::exists(shm));
     EXPECT_FALSE(fs::exists(shm + ".creating"));
   }
   auto pool = Pool::Create(shm, kRegion, {.media = "pmem-emulated"});
-  ASSERT_TRUE(pool.ok()) << pool.status().ToString();
+  ASSERT_OK(pool);
   EXPECT_EQ((*pool)->media().level(), rnic::Media::kPmem);
   EXPECT_NE(MediaPromise((*pool)->media().kind()).find("nothing is promised"), std::string::npos);
   pool->reset();
-  EXPECT_EQ(Pool::Open(shm, {.media = "pmem"}).status().code(), Code::kInvalidArgument);
-  EXPECT_TRUE(Pool::Open(shm).ok());
+  EXPECT_THAT(Pool::Open(shm, {.media = "pmem"}), StatusIs(Code::kInvalidArgument));
+  EXPECT_OK(Pool::Open(shm));
   fs::remove(shm);
 }
 

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "support/status_matchers.h"
+
 namespace hyperloop {
 namespace {
 
@@ -41,7 +43,7 @@ class PlanTest : public testing::Test {
 
 TEST_F(PlanTest, FreshReplicasAreFormatted) {
   const auto plan = PlanTake(members_, 0);
-  ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+  ASSERT_OK(plan);
   EXPECT_TRUE(plan->format);
   EXPECT_EQ(plan->epoch, 1u);
   EXPECT_NE(plan->group, kNilUuid);
@@ -51,7 +53,7 @@ TEST_F(PlanTest, EpochExceedsEverySealedOne) {
   AllOfGroup(4);
   members_[1].hello.sealed_epoch = 9;  // a candidate that lost elsewhere
   const auto plan = PlanTake(members_, 0);
-  ASSERT_TRUE(plan.ok());
+  ASSERT_OK(plan);
   EXPECT_FALSE(plan->format);
   EXPECT_EQ(plan->epoch, 10u);
   EXPECT_EQ(FormatUuid(plan->group), kGroup);
@@ -63,7 +65,7 @@ TEST_F(PlanTest, FirstTakingThatCrashedIsBegunAnew) {
   members_[1].hello.group = kOther;
   members_[1].hello.sealed_epoch = 2;
   const auto plan = PlanTake(members_, 0);
-  ASSERT_TRUE(plan.ok());
+  ASSERT_OK(plan);
   EXPECT_TRUE(plan->format);
   EXPECT_EQ(plan->epoch, 3u);
 }
@@ -71,21 +73,21 @@ TEST_F(PlanTest, FirstTakingThatCrashedIsBegunAnew) {
 TEST_F(PlanTest, FirstTakingCutBetweenInstallsGoesOn) {
   AllOfGroup(1);
   members_[2].hello.installed_epoch = 0;  // sealed for the group, not installed
-  EXPECT_TRUE(PlanTake(members_, 0).ok());
+  EXPECT_OK(PlanTake(members_, 0));
 }
 
 TEST_F(PlanTest, FreshAmongFormattedIsNamed) {
   AllOfGroup(3);
   members_[2].hello.group = "";
   members_[2].hello.sealed_epoch = members_[2].hello.installed_epoch = 0;
-  EXPECT_EQ(Refusal().code(), Code::kInvalidArgument);
+  EXPECT_THAT(Refusal(), StatusIs(Code::kInvalidArgument));
   EXPECT_THAT(Refusal().message(), HasSubstr("replica r2 is fresh"));
 }
 
 TEST_F(PlanTest, ForeignGroupIsNamed) {
   AllOfGroup(3);
   members_[1].hello.group = kOther;
-  EXPECT_EQ(Refusal().code(), Code::kInvalidArgument);
+  EXPECT_THAT(Refusal(), StatusIs(Code::kInvalidArgument));
   EXPECT_THAT(Refusal().message(), testing::AllOf(HasSubstr("replica r1"), HasSubstr(kOther)));
 }
 
@@ -97,13 +99,13 @@ TEST_F(PlanTest, APartOfTheRecordedReplicasIsRefused) {
     std::vector<MemberLook> part;
     for (const size_t i : listed) part.push_back(members_[i]);
     const Status refused = PlanTake(part, 0).status();
-    EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+    EXPECT_THAT(refused, StatusIs(Code::kInvalidArgument));
     EXPECT_THAT(refused.message(),
                 testing::AllOf(HasSubstr("10.0.0.0:7000, 10.0.0.1:7000, 10.0.0.2:7000"),
                                HasSubstr("epoch 5"), HasSubstr("list all of them")));
   }
   std::swap(members_[0], members_[2]);  // another order of the same replicas is a chain, too
-  EXPECT_TRUE(PlanTake(members_, 0).ok());
+  EXPECT_OK(PlanTake(members_, 0));
 }
 
 TEST_F(PlanTest, TheNewestConfigurationCounts) {
@@ -116,13 +118,13 @@ TEST_F(PlanTest, TheNewestConfigurationCounts) {
   }
   EXPECT_THAT(Refusal().message(), HasSubstr("replica r2"));
   members_.pop_back();
-  EXPECT_TRUE(PlanTake(members_, 0).ok());
+  EXPECT_OK(PlanTake(members_, 0));
 }
 
 TEST_F(PlanTest, WhatIsInstalledIsTheMembersAsListed) {
   AllOfGroup(5);
   const auto plan = PlanTake(members_, 0);
-  ASSERT_TRUE(plan.ok());
+  ASSERT_OK(plan);
   ASSERT_EQ(plan->configuration.replicas.size(), 3u);
   EXPECT_EQ(FormatUuid(plan->configuration.replicas[1].node), NodeId(1));
   EXPECT_EQ(plan->configuration.replicas[1].address, "10.0.0.1:7000");
@@ -131,36 +133,36 @@ TEST_F(PlanTest, WhatIsInstalledIsTheMembersAsListed) {
 TEST_F(PlanTest, TheLogsOwnConfigurationMustAgree) {
   AllOfGroup(5);
   const auto plan = PlanTake(members_, 0);
-  ASSERT_TRUE(plan.ok());
+  ASSERT_OK(plan);
   Configuration logged = plan->configuration;
   logged.epoch = 5;
-  EXPECT_TRUE(CheckLogged(*plan, logged).ok());
+  EXPECT_OK(CheckLogged(*plan, logged));
   std::swap(logged.replicas[0], logged.replicas[1]);
-  EXPECT_TRUE(CheckLogged(*plan, logged).ok());
+  EXPECT_OK(CheckLogged(*plan, logged));
   logged.replicas.push_back({*ParseUuid(kOther), "10.0.0.9:7000"});
-  EXPECT_EQ(CheckLogged(*plan, logged).code(), Code::kCorruption);
+  EXPECT_THAT(CheckLogged(*plan, logged), StatusIs(Code::kCorruption));
   EXPECT_THAT(CheckLogged(*plan, logged).message(), HasSubstr("10.0.0.9:7000"));
   logged.epoch = 4;  // the log has not heard of the configuration of epoch 5
-  EXPECT_TRUE(CheckLogged(*plan, logged).ok());
+  EXPECT_OK(CheckLogged(*plan, logged));
 }
 
 TEST_F(PlanTest, SameReplicaTwiceIsNamed) {
   members_[2].hello.node_id = members_[0].hello.node_id;
-  EXPECT_EQ(Refusal().code(), Code::kInvalidArgument);
+  EXPECT_THAT(Refusal(), StatusIs(Code::kInvalidArgument));
   EXPECT_THAT(Refusal().message(),
               testing::AllOf(HasSubstr("replica r2"), HasSubstr("replica r0")));
 }
 
 TEST_F(PlanTest, SizesAreCompared) {
-  EXPECT_EQ(PlanTake(members_, 2 << 20).status().code(), Code::kInvalidArgument);
-  EXPECT_TRUE(PlanTake(members_, 1 << 20).ok());
+  EXPECT_THAT(PlanTake(members_, 2 << 20), StatusIs(Code::kInvalidArgument));
+  EXPECT_OK(PlanTake(members_, 1 << 20));
   members_[1].hello.region_size = 4096;
   EXPECT_THAT(Refusal().message(), HasSubstr("replica r1 has a region of 4096 B"));
 }
 
 TEST_F(PlanTest, ReplicaWithoutRnicIsUnavailable) {
   members_[1].hello.device = "the daemon is gone";
-  EXPECT_EQ(Refusal().code(), Code::kUnavailable);
+  EXPECT_THAT(Refusal(), StatusIs(Code::kUnavailable));
   EXPECT_THAT(Refusal().message(), HasSubstr("replica r1"));
 }
 
@@ -263,55 +265,55 @@ class PairingTest : public testing::Test {
   StoreOptions words_;
 };
 
-TEST_F(PairingTest, NewDirectoryAndEmptyGroupMayPair) { EXPECT_TRUE(Check(0).ok()); }
+TEST_F(PairingTest, NewDirectoryAndEmptyGroupMayPair) { EXPECT_OK(Check(0)); }
 
 TEST_F(PairingTest, EmptyDirectoryDoesNotSwallowAGroup) {
-  EXPECT_EQ(Check(5).code(), Code::kInvalidArgument);
+  EXPECT_THAT(Check(5), StatusIs(Code::kInvalidArgument));
   EXPECT_THAT(Check(5).message(), HasSubstr("restore=true and rebind=true"));
   // The word that fills a directory is not the one that takes the group from another.
   words_.restore = true;
-  EXPECT_EQ(Check(5).code(), Code::kInvalidArgument);
+  EXPECT_THAT(Check(5), StatusIs(Code::kInvalidArgument));
   EXPECT_THAT(Check(5).message(), testing::AllOf(HasSubstr("/old"), HasSubstr("rebind=true")));
   words_.rebind = true;
-  EXPECT_TRUE(Check(5).ok());
+  EXPECT_OK(Check(5));
   words_.restore = false;
-  EXPECT_EQ(Check(5).code(), Code::kInvalidArgument);
+  EXPECT_THAT(Check(5), StatusIs(Code::kInvalidArgument));
 }
 
 // What a mistaken rebinding did is undone with the same word, in the former directory.
 TEST_F(PairingTest, TheFormerDirectoryComesBackWithAWord) {
   request_.directory_empty = false;
   request_.pairing = {kGroup, kGroup};
-  EXPECT_EQ(Check(5).code(), Code::kInvalidArgument);
+  EXPECT_THAT(Check(5), StatusIs(Code::kInvalidArgument));
   EXPECT_THAT(Check(5).message(), HasSubstr("rebind=true"));
   words_.rebind = true;
-  EXPECT_TRUE(Check(5).ok());
+  EXPECT_OK(Check(5));
   request_.pairing = {kOther, kGroup};
-  EXPECT_EQ(Check(5).code(), Code::kInvalidArgument);
+  EXPECT_THAT(Check(5), StatusIs(Code::kInvalidArgument));
 }
 
 TEST_F(PairingTest, KnownPairIsAcceptedWhateverIsLeftOfTheDirectory) {
   request_.pairing = {kGroup, kOther};
-  EXPECT_TRUE(Check(5).ok());
+  EXPECT_OK(Check(5));
   request_.directory_empty = false;
-  EXPECT_TRUE(Check(5).ok());
-  EXPECT_TRUE(Check(0).ok());
+  EXPECT_OK(Check(5));
+  EXPECT_OK(Check(0));
 }
 
 TEST_F(PairingTest, ForeignPairsAreRefused) {
   words_.restore = true;
   request_.pairing = {kOther, kOther};
-  EXPECT_EQ(Check(0).code(), Code::kInvalidArgument);
-  EXPECT_EQ(Check(5).code(), Code::kInvalidArgument);
+  EXPECT_THAT(Check(0), StatusIs(Code::kInvalidArgument));
+  EXPECT_THAT(Check(5), StatusIs(Code::kInvalidArgument));
   request_.pairing = {kGroup, kGroup};
-  EXPECT_EQ(Check(5).code(), Code::kInvalidArgument);
+  EXPECT_THAT(Check(5), StatusIs(Code::kInvalidArgument));
 }
 
 TEST_F(PairingTest, DatabaseFromOutsideIsRefused) {
   request_.directory_empty = false;
-  EXPECT_EQ(Check(0).code(), Code::kInvalidArgument);
+  EXPECT_THAT(Check(0), StatusIs(Code::kInvalidArgument));
   words_.restore = true;
-  EXPECT_EQ(Check(3).code(), Code::kInvalidArgument);
+  EXPECT_THAT(Check(3), StatusIs(Code::kInvalidArgument));
 }
 
 // --- choosing
@@ -331,7 +333,7 @@ TEST(ChooseTest, NewestInstalledEpochBeatsALongerTail) {
   const std::vector<MemberContent> members = {Member("r0", 1, 150), Member("r1", 2, 100),
                                               Member("r2", 2, 99)};
   const auto choice = ChooseMember(members);
-  ASSERT_TRUE(choice.ok());
+  ASSERT_OK(choice);
   EXPECT_EQ(choice->index, 1u);
 }
 
@@ -339,7 +341,7 @@ TEST(ChooseTest, LongestSoundLogWins) {
   const std::vector<MemberContent> members = {Member("r0", 2, 120, 85, "record 90 fails"),
                                               Member("r1", 2, 100, 80), Member("r2", 2, 110, 90)};
   const auto choice = ChooseMember(members);
-  ASSERT_TRUE(choice.ok());
+  ASSERT_OK(choice);
   EXPECT_EQ(choice->index, 2u);
   EXPECT_EQ(choice->known_acked, 90u);
 }
@@ -350,7 +352,7 @@ TEST(ChooseTest, AmongEqualLogsTheUndamagedBytesWin) {
                                         Member("r2", 2, 100, 80)};
   members[0].content.damage = {"extent 7"};
   members[2].content.damage = {"extent 1", "extent 2"};
-  ASSERT_TRUE(ChooseMember(members).ok());
+  ASSERT_OK(ChooseMember(members));
   EXPECT_EQ(ChooseMember(members)->index, 1u);
   EXPECT_THAT(DescribeDamage(members),
               testing::ElementsAre("r0: extent 7", "r2: extent 1", "r2: extent 2"));
@@ -363,23 +365,23 @@ TEST(ChooseTest, WhatADamagedMemberKnowsToBeAcknowledgedMustBeReached) {
   std::vector<MemberContent> members = {Member("r0", 2, 0, 100, "record 90 fails"),
                                         Member("r1", 2, 99, 80)};
   const Status refused = ChooseMember(members).status();
-  EXPECT_EQ(refused.code(), Code::kCorruption);
+  EXPECT_THAT(refused, StatusIs(Code::kCorruption));
   EXPECT_THAT(refused.message(), testing::AllOf(HasSubstr("record 100 was acknowledged"),
                                                 HasSubstr("r1"), HasSubstr("r0: record 90 fails")));
   members[1].content.last_seq = 100;
-  ASSERT_TRUE(ChooseMember(members).ok());
+  ASSERT_OK(ChooseMember(members));
   EXPECT_EQ(ChooseMember(members)->index, 1u);
   EXPECT_EQ(ChooseMember(members)->known_acked, 100u);
   // So must what a member knows that missed the newest epoch.
   members[0] = Member("r0", 1, 110, 105);
-  EXPECT_EQ(ChooseMember(members).status().code(), Code::kCorruption);
+  EXPECT_THAT(ChooseMember(members), StatusIs(Code::kCorruption));
 }
 
 TEST(ChooseTest, AcknowledgedRecordThatNobodyHasIsCorruption) {
   std::vector<MemberContent> members = {Member("r0", 2, 80, 95)};
-  EXPECT_EQ(ChooseMember(members).status().code(), Code::kCorruption);
+  EXPECT_THAT(ChooseMember(members), StatusIs(Code::kCorruption));
   members = {Member("r0", 2, 0, 0, "damaged"), Member("r1", 1, 70)};
-  EXPECT_EQ(ChooseMember(members).status().code(), Code::kCorruption);
+  EXPECT_THAT(ChooseMember(members), StatusIs(Code::kCorruption));
   EXPECT_THAT(ChooseMember(members).status().message(), HasSubstr("r0: damaged"));
 }
 

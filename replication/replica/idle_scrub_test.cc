@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "files/file_lane.h"
+#include "support/status_matchers.h"
 #include "testing/lane_bench.h"
 #include "testing/memory_group.h"
 #include "testing/test_region.h"
@@ -27,13 +28,13 @@ class IdleScrubTest : public testing::Test {
     auto journal =
         Journal::Create(&group_, region_.bytes, region_.info, log, &media_, JournalOptions())
             .value();
-    EXPECT_TRUE(journal->AppendEpoch(1, TestConfiguration(1)).ok());
+    EXPECT_OK(journal->AppendEpoch(1, TestConfiguration(1)));
     lane_ = FileLane::Load(std::move(journal), region_.bytes, region_.info, {}).value();
     file_ = lane_->Create("000004.log", Lane::kLog).value();
     for (int i = 0; i < 10; ++i) {
-      EXPECT_TRUE(lane_->Append(file_, std::string(1000, static_cast<char>('a' + i))).ok());
+      EXPECT_OK(lane_->Append(file_, std::string(1000, static_cast<char>('a' + i))));
     }
-    EXPECT_TRUE(lane_->Checkpoint().ok());
+    EXPECT_OK(lane_->Checkpoint());
   }
   void Ticks(int count) {
     for (int i = 0; i < count; ++i) scrub_.Tick();
@@ -76,7 +77,7 @@ TEST_F(IdleScrubTest, DamageIsNamedOnce) {
 // An open database that nobody writes to: its log has a tail that no checkpoint takes.
 TEST_F(IdleScrubTest, NothingIsScrubbedWhileTheLogMoves) {
   for (int i = 0; i < 40; ++i) {
-    ASSERT_TRUE(lane_->Append(file_, "more").ok());
+    ASSERT_OK(lane_->Append(file_, "more"));
     Ticks(1);
   }
   EXPECT_EQ(scrub_.passes(), 0u);

@@ -7,6 +7,7 @@
 
 #include "replica/node_state_store.h"
 #include "softrnic/persistence_model.h"
+#include "support/status_matchers.h"
 #include "testing/test_region.h"
 
 namespace hyperloop {
@@ -35,7 +36,7 @@ struct PowerPage {
   void ExpectLeft(uint64_t least, uint64_t most, const char* when) {
     for (int i = 0; i < 20; ++i) {
       const Result<uint64_t> epoch = Left();
-      ASSERT_TRUE(epoch.ok()) << epoch.status().ToString() << " " << when << " " << most;
+      ASSERT_OK(epoch) << " " << when << " " << most;
       ASSERT_GE(*epoch, least) << when;
       ASSERT_LE(*epoch, most) << when;
     }
@@ -71,7 +72,7 @@ TEST(NodePagePowerTest, OldOrNewWheneverThePowerFails) {
   for (uint64_t epoch = 1; epoch <= 100; ++epoch) {
     p.before_persist = [&] { p.ExpectLeft(epoch - 1, epoch, "while saving"); };
     NodeState state = Promise(epoch);
-    ASSERT_TRUE(store.Save(&state).ok());
+    ASSERT_OK(store.Save(&state));
     p.ExpectLeft(epoch, epoch, "saved");
     if (testing::Test::HasFatalFailure()) FAIL();
   }
@@ -87,7 +88,7 @@ TEST(NodePagePowerTest, OneCopyAloneWouldBeTorn) {
     p.power.Persist(p.page().data(), p.page().size());
     std::vector<std::byte> scratch(kNodePageSize);
     NodeState state = Promise(epoch);
-    ASSERT_TRUE(WriteNodeState(scratch, &state).ok());
+    ASSERT_OK(WriteNodeState(scratch, &state));
     std::copy_n(scratch.begin(), 1024, p.page().begin());
     for (int i = 0; i < 20; ++i) torn += p.Left().ok() ? 0 : 1;
   }
@@ -101,14 +102,14 @@ TEST(NodePagePowerTest, AfterAKillInTheMiddleOfASaveToo) {
     PowerPage p;
     NodePageStore store(p.page(), p.media);
     NodeState state = Promise(epoch - 1);
-    ASSERT_TRUE(store.Save(&state).ok());
+    ASSERT_OK(store.Save(&state));
     state = Promise(epoch);
-    ASSERT_TRUE(WriteNodeState(p.page(), &state).ok());  // and killed here
+    ASSERT_OK(WriteNodeState(p.page(), &state));  // and killed here
     NodePageStore restarted(p.page(), p.media);
     ASSERT_EQ(restarted.Load()->sealed_epoch, epoch);
     p.before_persist = [&] { p.ExpectLeft(epoch - 1, epoch + 1, "while saving"); };
     state = Promise(epoch + 1);
-    ASSERT_TRUE(restarted.Save(&state).ok());
+    ASSERT_OK(restarted.Save(&state));
     p.ExpectLeft(epoch + 1, epoch + 1, "saved");
     if (testing::Test::HasFatalFailure()) FAIL() << epoch;
   }
@@ -118,17 +119,17 @@ TEST(NodePagePowerTest, AFailedSaveLeavesTheFormerStateInForce) {
   PowerPage p;
   NodePageStore store(p.page(), p.media);
   NodeState state = Promise(1);
-  ASSERT_TRUE(store.Save(&state).ok());
+  ASSERT_OK(store.Save(&state));
   for (uint64_t epoch = 2; epoch <= 30; ++epoch) {
     int persists = 0;
     p.before_persist = [&] { p.fail = ++persists == 2; };  // the new copy's own
     state = Promise(epoch + 100);
-    ASSERT_EQ(store.Save(&state).code(), Code::kUnavailable);
+    ASSERT_THAT(store.Save(&state), StatusIs(Code::kUnavailable));
     p.fail = false;
     EXPECT_EQ(store.Load()->sealed_epoch, epoch - 1);
     p.before_persist = [&] { p.ExpectLeft(epoch - 1, epoch, "while saving"); };
     state = Promise(epoch);
-    ASSERT_TRUE(store.Save(&state).ok());
+    ASSERT_OK(store.Save(&state));
     p.ExpectLeft(epoch, epoch, "saved");
     if (testing::Test::HasFatalFailure()) FAIL() << epoch;
   }

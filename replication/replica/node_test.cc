@@ -9,6 +9,7 @@
 
 #include "control/owner.h"
 #include "inspect/service.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop {
 namespace {
@@ -77,7 +78,7 @@ class NodeTest : public testing::Test {
   void Restart() {
     store_ = std::make_unique<NodePageStore>(page_, media_);
     auto node = Node::Create({"r0", "test", "ram"}, region_, *store_, service_, nullptr);
-    ASSERT_TRUE(node.ok()) << node.status().ToString();
+    ASSERT_OK(node);
     node_ = std::move(node).value();
   }
   template <class Request>
@@ -135,8 +136,8 @@ class NodeTest : public testing::Test {
   }
   void FormatAs(const char* group) {
     const auto geometry = RegionGeometry::Compute(kRegion, 1 << 20, 64, 1 << 16);
-    ASSERT_TRUE(geometry.ok()) << geometry.status().ToString();
-    ASSERT_TRUE(FormatRegion(region_, *ParseUuid(group), RandomSecret(), *geometry).ok());
+    ASSERT_OK(geometry);
+    ASSERT_OK(FormatRegion(region_, *ParseUuid(group), RandomSecret(), *geometry));
   }
 
   std::vector<std::byte> page_, region_;
@@ -158,37 +159,38 @@ TEST_F(NodeTest, LookingChangesNothing) {
 }
 
 TEST_F(NodeTest, EpochsGrowStrictlyAndSurviveRestart) {
-  EXPECT_TRUE(Ask(Seal(3, kAnn)).ok());
-  EXPECT_EQ(Ask(Seal(3, kBob)).code(), Code::kFenced);  // the second candidate of an epoch loses
-  EXPECT_EQ(Ask(Seal(3, kAnn)).code(), Code::kFenced);
-  EXPECT_EQ(Ask(Seal(2, kBob)).code(), Code::kFenced);
+  EXPECT_OK(Ask(Seal(3, kAnn)));
+  EXPECT_THAT(Ask(Seal(3, kBob)),
+              StatusIs(Code::kFenced));  // the second candidate of an epoch loses
+  EXPECT_THAT(Ask(Seal(3, kAnn)), StatusIs(Code::kFenced));
+  EXPECT_THAT(Ask(Seal(2, kBob)), StatusIs(Code::kFenced));
   Restart();
-  EXPECT_EQ(Ask(Seal(3, kBob)).code(), Code::kFenced);
+  EXPECT_THAT(Ask(Seal(3, kBob)), StatusIs(Code::kFenced));
   EXPECT_EQ(Hello().sealed_owner_name, "ann");
-  EXPECT_TRUE(Ask(Seal(4, kBob)).ok());
+  EXPECT_OK(Ask(Seal(4, kBob)));
   EXPECT_EQ(Hello().sealed_owner_name, "bob");
   EXPECT_EQ(Hello().sealed_epoch, 4u);
 }
 
 // Two requests of 2^32 and more once left a group no epoch that its next primary could seal.
 TEST_F(NodeTest, EpochFarAheadIsRefused) {
-  EXPECT_EQ(Ask(Seal(~uint64_t{0}, kAnn)).code(), Code::kInvalidArgument);
-  ASSERT_TRUE(Ask(Seal(3, kAnn)).ok());
+  EXPECT_THAT(Ask(Seal(~uint64_t{0}, kAnn)), StatusIs(Code::kInvalidArgument));
+  ASSERT_OK(Ask(Seal(3, kAnn)));
   for (const uint64_t step : {uint64_t{1} << 32, uint64_t{1} << 32, kMaxEpochStep + 1}) {
     const Status refused = Ask(Seal(Hello().sealed_epoch + step, kBob));
-    EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+    EXPECT_THAT(refused, StatusIs(Code::kInvalidArgument));
     EXPECT_NE(refused.message().find("epoch 3"), std::string::npos) << refused.message();
     EXPECT_EQ(Hello().sealed_epoch, 3u);
   }
-  EXPECT_TRUE(Ask(Seal(3 + kMaxEpochStep, kBob)).ok());
+  EXPECT_OK(Ask(Seal(3 + kMaxEpochStep, kBob)));
 }
 
 // What a node tells, and what lies in its pool, does not let anybody act as the owner.
 TEST_F(NodeTest, TheOwnersIdIsNeitherToldNorKept) {
   FormatAs(kGroup);
-  ASSERT_TRUE(Ask(Seal(1, kAnn)).ok());
-  ASSERT_TRUE(Ask(Install(1, kAnn)).ok());
-  ASSERT_TRUE(Ask(Attach(1, kAnn)).ok());
+  ASSERT_OK(Ask(Seal(1, kAnn)));
+  ASSERT_OK(Ask(Install(1, kAnn)));
+  ASSERT_OK(Ask(Attach(1, kAnn)));
   const std::vector<uint8_t> answer = EncodeFrame(node_->Handle(MakeBody(HelloRequestT{})));
   const auto holds_id = [](auto&& bytes) {
     return std::search(bytes.begin(), bytes.end(), kAnn.begin(), kAnn.end(), [](auto a, uint8_t b) {
@@ -199,13 +201,13 @@ TEST_F(NodeTest, TheOwnersIdIsNeitherToldNorKept) {
   EXPECT_FALSE(holds_id(page_));
   EXPECT_FALSE(holds_id(region_));
   // Nor does what is told pass for the id.
-  EXPECT_EQ(Ask(From<ReleaseRequestT>(1, Hello().sealed_owner)).code(), Code::kFenced);
+  EXPECT_THAT(Ask(From<ReleaseRequestT>(1, Hello().sealed_owner)), StatusIs(Code::kFenced));
   EXPECT_FALSE(Hello().released);
 }
 
 TEST_F(NodeTest, RefusedSealDisturbsNobody) {
-  ASSERT_TRUE(Ask(Seal(3, kAnn)).ok());
-  ASSERT_TRUE(Ask(Attach(3, kAnn)).ok());
+  ASSERT_OK(Ask(Seal(3, kAnn)));
+  ASSERT_OK(Ask(Attach(3, kAnn)));
   const std::vector<std::byte> before = page_;
   const int ends = service_.ends;
   EXPECT_FALSE(Ask(Seal(3, kBob)).ok());
@@ -218,27 +220,27 @@ TEST_F(NodeTest, RefusedSealDisturbsNobody) {
 }
 
 TEST_F(NodeTest, SealEndsTheFormerOwnersServiceBeforeItAnswers) {
-  ASSERT_TRUE(Ask(Seal(1, kAnn)).ok());
-  ASSERT_TRUE(Ask(Attach(1, kAnn)).ok());
-  ASSERT_TRUE(Ask(Seal(2, kBob)).ok());
+  ASSERT_OK(Ask(Seal(1, kAnn)));
+  ASSERT_OK(Ask(Attach(1, kAnn)));
+  ASSERT_OK(Ask(Seal(2, kBob)));
   EXPECT_FALSE(service_.attached);
-  EXPECT_EQ(Ask(Attach(1, kAnn)).code(), Code::kFenced);
-  EXPECT_EQ(Ask(Attach(2, kAnn)).code(), Code::kFenced);  // right epoch, wrong owner
+  EXPECT_THAT(Ask(Attach(1, kAnn)), StatusIs(Code::kFenced));
+  EXPECT_THAT(Ask(Attach(2, kAnn)), StatusIs(Code::kFenced));  // right epoch, wrong owner
   EXPECT_FALSE(service_.attached);
 }
 
 TEST_F(NodeTest, PromiseThatCannotBeKeptIsNotGiven) {
   media_.fail = true;
-  EXPECT_EQ(Ask(Seal(5, kAnn)).code(), Code::kUnavailable);
+  EXPECT_THAT(Ask(Seal(5, kAnn)), StatusIs(Code::kUnavailable));
   EXPECT_EQ(Hello().sealed_epoch, 0u);
-  EXPECT_EQ(Ask(Attach(5, kAnn)).code(), Code::kFenced);
+  EXPECT_THAT(Ask(Attach(5, kAnn)), StatusIs(Code::kFenced));
   media_.fail = false;
-  EXPECT_TRUE(Ask(Seal(6, kBob)).ok());
+  EXPECT_OK(Ask(Seal(6, kBob)));
 }
 
 TEST_F(NodeTest, TornPageFallsBackToTheOtherCopy) {
-  ASSERT_TRUE(Ask(Seal(1, kAnn)).ok());
-  ASSERT_TRUE(Ask(Seal(2, kBob)).ok());
+  ASSERT_OK(Ask(Seal(1, kAnn)));
+  ASSERT_OK(Ask(Seal(2, kBob)));
   const std::vector<std::byte> good = page_;
   int lost = 0;
   for (const uint64_t copy : kNodeCopyOffsets) {
@@ -252,19 +254,18 @@ TEST_F(NodeTest, TornPageFallsBackToTheOtherCopy) {
   EXPECT_EQ(lost, 1);  // only the newer copy's loss goes back
   page_ = good;
   for (const uint64_t copy : kNodeCopyOffsets) page_[copy + 70] ^= std::byte{1};
-  EXPECT_EQ(
-      Node::Create({"r0", "test", "ram"}, region_, *store_, service_, nullptr).status().code(),
-      Code::kCorruption);
+  EXPECT_THAT(Node::Create({"r0", "test", "ram"}, region_, *store_, service_, nullptr),
+              StatusIs(Code::kCorruption));
 }
 
 TEST_F(NodeTest, InstallNeedsTheGroupsRegion) {
-  ASSERT_TRUE(Ask(Seal(1, kAnn)).ok());
-  EXPECT_EQ(Ask(Install(1, kAnn)).code(), Code::kCorruption);  // never formatted
+  ASSERT_OK(Ask(Seal(1, kAnn)));
+  EXPECT_THAT(Ask(Install(1, kAnn)), StatusIs(Code::kCorruption));  // never formatted
   FormatAs(kOtherGroup);
-  EXPECT_EQ(Ask(Install(1, kAnn)).code(), Code::kCorruption);
+  EXPECT_THAT(Ask(Install(1, kAnn)), StatusIs(Code::kCorruption));
   FormatAs(kGroup);
-  EXPECT_EQ(Ask(Install(1, kBob)).code(), Code::kFenced);
-  EXPECT_TRUE(Ask(Install(1, kAnn)).ok());
+  EXPECT_THAT(Ask(Install(1, kBob)), StatusIs(Code::kFenced));
+  EXPECT_OK(Ask(Install(1, kAnn)));
   EXPECT_EQ(Hello().installed_epoch, 1u);
   Restart();
   EXPECT_EQ(Hello().installed_epoch, 1u);
@@ -273,46 +274,46 @@ TEST_F(NodeTest, InstallNeedsTheGroupsRegion) {
 
 TEST_F(NodeTest, MemberIsPreparedOnlyWhenInstalled) {
   FormatAs(kGroup);
-  ASSERT_TRUE(Ask(Seal(1, kAnn)).ok());
-  EXPECT_EQ(Ask(Prepare(1, kAnn)).code(), Code::kInvalidArgument);
-  ASSERT_TRUE(Ask(Install(1, kAnn)).ok());
-  EXPECT_TRUE(Ask(Prepare(1, kAnn)).ok());
+  ASSERT_OK(Ask(Seal(1, kAnn)));
+  EXPECT_THAT(Ask(Prepare(1, kAnn)), StatusIs(Code::kInvalidArgument));
+  ASSERT_OK(Ask(Install(1, kAnn)));
+  EXPECT_OK(Ask(Prepare(1, kAnn)));
   auto connect = From<ConnectMemberRequestT>(1, kAnn);
   connect.primary.resize(sizeof(PrimaryInfo));
   connect.chain.resize(3 * sizeof(MemberInfo));
-  EXPECT_TRUE(Ask(connect).ok());
+  EXPECT_OK(Ask(connect));
   EXPECT_TRUE(service_.connected);
   connect.chain.resize(3 * sizeof(MemberInfo) - 1);
-  EXPECT_EQ(Ask(connect).code(), Code::kInvalidArgument);
+  EXPECT_THAT(Ask(connect), StatusIs(Code::kInvalidArgument));
   connect.chain.resize(9 * sizeof(MemberInfo));
-  EXPECT_EQ(Ask(connect).code(), Code::kInvalidArgument);
+  EXPECT_THAT(Ask(connect), StatusIs(Code::kInvalidArgument));
   // Sealed by another, not yet installed by him: nobody may serve.
-  ASSERT_TRUE(Ask(Seal(2, kBob)).ok());
-  EXPECT_EQ(Ask(Prepare(2, kBob)).code(), Code::kInvalidArgument);
-  EXPECT_EQ(Ask(Prepare(1, kAnn)).code(), Code::kFenced);
+  ASSERT_OK(Ask(Seal(2, kBob)));
+  EXPECT_THAT(Ask(Prepare(2, kBob)), StatusIs(Code::kInvalidArgument));
+  EXPECT_THAT(Ask(Prepare(1, kAnn)), StatusIs(Code::kFenced));
 }
 
 TEST_F(NodeTest, ReconnectIsForTheInstalledOwnerAlone) {
   FormatAs(kGroup);
-  ASSERT_TRUE(Ask(Seal(1, kAnn)).ok());
-  EXPECT_EQ(Ask(From<ReconnectRequestT>(1, kAnn)).code(), Code::kInvalidArgument);
-  ASSERT_TRUE(Ask(Install(1, kAnn)).ok());
-  EXPECT_TRUE(Ask(From<ReconnectRequestT>(1, kAnn)).ok());
-  EXPECT_EQ(Ask(From<ReconnectRequestT>(1, kBob)).code(), Code::kFenced);
-  ASSERT_TRUE(Ask(Seal(2, kBob)).ok());
-  EXPECT_EQ(Ask(From<ReconnectRequestT>(1, kAnn)).code(), Code::kFenced);
+  ASSERT_OK(Ask(Seal(1, kAnn)));
+  EXPECT_THAT(Ask(From<ReconnectRequestT>(1, kAnn)), StatusIs(Code::kInvalidArgument));
+  ASSERT_OK(Ask(Install(1, kAnn)));
+  EXPECT_OK(Ask(From<ReconnectRequestT>(1, kAnn)));
+  EXPECT_THAT(Ask(From<ReconnectRequestT>(1, kBob)), StatusIs(Code::kFenced));
+  ASSERT_OK(Ask(Seal(2, kBob)));
+  EXPECT_THAT(Ask(From<ReconnectRequestT>(1, kAnn)), StatusIs(Code::kFenced));
   EXPECT_EQ(Hello().sealed_epoch, 2u);  // asking never raises anything
 }
 
 // Nobody's READ flushes what a former owner's queues brought.
 TEST_F(NodeTest, WhatFormerOwnersLeftIsDurableBeforeTheAnswer) {
-  ASSERT_TRUE(Ask(Seal(1, kAnn)).ok());
+  ASSERT_OK(Ask(Seal(1, kAnn)));
   EXPECT_EQ(service_.persists, 1);
   service_.persist = Unavailable("disk on fire");
-  EXPECT_EQ(Ask(Seal(2, kBob)).code(), Code::kUnavailable);
+  EXPECT_THAT(Ask(Seal(2, kBob)), StatusIs(Code::kUnavailable));
   EXPECT_EQ(Hello().sealed_epoch, 1u) << "nothing was promised";
   service_.persist = {};
-  ASSERT_TRUE(Ask(Seal(2, kBob)).ok());
+  ASSERT_OK(Ask(Seal(2, kBob)));
   EXPECT_EQ(service_.persists, 3);
 }
 
@@ -320,32 +321,32 @@ TEST_F(NodeTest, WhatFormerOwnersLeftIsDurableBeforeTheAnswer) {
 // has passed.
 TEST_F(NodeTest, SealIsGrantedOnlyInTheStateThatItsAskerSaw) {
   FormatAs(kGroup);
-  ASSERT_TRUE(Ask(Seal(1, kAnn)).ok());
+  ASSERT_OK(Ask(Seal(1, kAnn)));
   const SealRequestT before_install = Seal(5, kBob);
-  ASSERT_TRUE(Ask(Install(1, kAnn)).ok());
-  EXPECT_EQ(Ask(before_install).code(), Code::kFenced);
+  ASSERT_OK(Ask(Install(1, kAnn)));
+  EXPECT_THAT(Ask(before_install), StatusIs(Code::kFenced));
   const SealRequestT stale = Seal(5, kBob);
-  ASSERT_TRUE(Ask(Seal(3, kAnn)).ok());
-  EXPECT_EQ(Ask(stale).code(), Code::kFenced);
+  ASSERT_OK(Ask(Seal(3, kAnn)));
+  EXPECT_THAT(Ask(stale), StatusIs(Code::kFenced));
   EXPECT_EQ(Hello().sealed_epoch, 3u);
   EXPECT_EQ(Hello().sealed_owner, Digest(kAnn));
 }
 
 TEST_F(NodeTest, OwnersRequestsShowItsLife) {
   FormatAs(kGroup);
-  ASSERT_TRUE(Ask(Seal(1, kAnn)).ok());
-  ASSERT_TRUE(Ask(Install(1, kAnn)).ok());
+  ASSERT_OK(Ask(Seal(1, kAnn)));
+  ASSERT_OK(Ask(Install(1, kAnn)));
   const uint64_t before = Hello().heartbeat;
   EXPECT_FALSE(Ask(From<ReconnectRequestT>(1, kBob)).ok());
   EXPECT_EQ(Hello().heartbeat, before);
-  EXPECT_TRUE(Ask(From<ReconnectRequestT>(1, kAnn)).ok());
+  EXPECT_OK(Ask(From<ReconnectRequestT>(1, kAnn)));
   EXPECT_NE(Hello().heartbeat, before);
 }
 
 TEST_F(NodeTest, ExaminingPromisesNothing) {
   FormatAs(kGroup);
-  ASSERT_TRUE(Ask(Seal(1, kAnn)).ok());
-  ASSERT_TRUE(Ask(Install(1, kAnn)).ok());
+  ASSERT_OK(Ask(Seal(1, kAnn)));
+  ASSERT_OK(Ask(Install(1, kAnn)));
   const BodyUnion answer = node_->Handle(MakeBody(ExamineRequestT{}));
   const auto* reply = As<ExamineReplyT>(answer);
   ASSERT_NE(reply, nullptr);
@@ -356,61 +357,59 @@ TEST_F(NodeTest, ExaminingPromisesNothing) {
 }
 
 TEST_F(NodeTest, ReleaseIsRememberedUntilTheNextSeal) {
-  ASSERT_TRUE(Ask(Seal(1, kAnn)).ok());
-  EXPECT_EQ(Ask(From<ReleaseRequestT>(1, kBob)).code(), Code::kFenced);
+  ASSERT_OK(Ask(Seal(1, kAnn)));
+  EXPECT_THAT(Ask(From<ReleaseRequestT>(1, kBob)), StatusIs(Code::kFenced));
   EXPECT_FALSE(Hello().released);
-  EXPECT_TRUE(Ask(From<ReleaseRequestT>(1, kAnn)).ok());
+  EXPECT_OK(Ask(From<ReleaseRequestT>(1, kAnn)));
   Restart();
   EXPECT_TRUE(Hello().released);
-  ASSERT_TRUE(Ask(Seal(2, kBob)).ok());
+  ASSERT_OK(Ask(Seal(2, kBob)));
   EXPECT_FALSE(Hello().released);
 }
 
 TEST_F(NodeTest, InstalledNodeKeepsItsGroup) {
   // A first taking that crashed before Install binds nobody.
-  ASSERT_TRUE(Ask(Seal(1, kAnn, kOtherGroup)).ok());
-  ASSERT_TRUE(Ask(Seal(2, kBob, kGroup)).ok());
+  ASSERT_OK(Ask(Seal(1, kAnn, kOtherGroup)));
+  ASSERT_OK(Ask(Seal(2, kBob, kGroup)));
   FormatAs(kGroup);
-  ASSERT_TRUE(Ask(Install(2, kBob)).ok());
-  EXPECT_EQ(Ask(Seal(3, kAnn, kOtherGroup)).code(), Code::kInvalidArgument);
+  ASSERT_OK(Ask(Install(2, kBob)));
+  EXPECT_THAT(Ask(Seal(3, kAnn, kOtherGroup)), StatusIs(Code::kInvalidArgument));
   EXPECT_EQ(Hello().sealed_epoch, 2u);
   EXPECT_EQ(Hello().group, kGroup);
 }
 
 TEST_F(NodeTest, DamagedRegionIsRefusedAtStart) {
   FormatAs(kGroup);
-  ASSERT_TRUE(Ask(Seal(1, kAnn)).ok());
-  ASSERT_TRUE(Ask(Install(1, kAnn)).ok());
+  ASSERT_OK(Ask(Seal(1, kAnn)));
+  ASSERT_OK(Ask(Install(1, kAnn)));
   FormatAs(kOtherGroup);
-  EXPECT_EQ(
-      Node::Create({"r0", "test", "ram"}, region_, *store_, service_, nullptr).status().code(),
-      Code::kCorruption);
+  EXPECT_THAT(Node::Create({"r0", "test", "ram"}, region_, *store_, service_, nullptr),
+              StatusIs(Code::kCorruption));
   FormatAs(kGroup);
   std::fill(page_.begin(), page_.end(),
             std::byte{0});  // a node that forgot its promises must not pass for a new one
-  EXPECT_EQ(
-      Node::Create({"r0", "test", "ram"}, region_, *store_, service_, nullptr).status().code(),
-      Code::kCorruption);
+  EXPECT_THAT(Node::Create({"r0", "test", "ram"}, region_, *store_, service_, nullptr),
+              StatusIs(Code::kCorruption));
 }
 
 TEST_F(NodeTest, ChecksumsAreBounded) {
-  ASSERT_TRUE(Ask(Seal(1, kAnn)).ok());
-  EXPECT_TRUE(Ask(Checksums(0, kRegion, 4096)).ok());
-  EXPECT_EQ(Ask(Checksums(1, kRegion, 4096)).code(), Code::kInvalidArgument);
-  EXPECT_EQ(Ask(Checksums(UINT64_MAX, 2, 4096)).code(), Code::kInvalidArgument);
-  EXPECT_EQ(Ask(Checksums(0, kRegion, 0)).code(), Code::kInvalidArgument);
-  EXPECT_EQ(Ask(Checksums(0, kRegion, 16)).code(), Code::kInvalidArgument);
+  ASSERT_OK(Ask(Seal(1, kAnn)));
+  EXPECT_OK(Ask(Checksums(0, kRegion, 4096)));
+  EXPECT_THAT(Ask(Checksums(1, kRegion, 4096)), StatusIs(Code::kInvalidArgument));
+  EXPECT_THAT(Ask(Checksums(UINT64_MAX, 2, 4096)), StatusIs(Code::kInvalidArgument));
+  EXPECT_THAT(Ask(Checksums(0, kRegion, 0)), StatusIs(Code::kInvalidArgument));
+  EXPECT_THAT(Ask(Checksums(0, kRegion, 16)), StatusIs(Code::kInvalidArgument));
 }
 
 TEST_F(NodeTest, ReplyIsNoRequest) {
-  EXPECT_EQ(Ask(DoneT{}).code(), Code::kInvalidArgument);
-  EXPECT_EQ(Ask(HelloReplyT{}).code(), Code::kInvalidArgument);
+  EXPECT_THAT(Ask(DoneT{}), StatusIs(Code::kInvalidArgument));
+  EXPECT_THAT(Ask(HelloReplyT{}), StatusIs(Code::kInvalidArgument));
 }
 
 TEST_F(NodeTest, OwnerNameIsPrintable) {
   auto request = Seal(1, kAnn);
   request.owner_name = "a\n\x1b[31mb" + std::string(5000, 'c');
-  ASSERT_TRUE(Ask(request).ok());
+  ASSERT_OK(Ask(request));
   const std::string name = Hello().sealed_owner_name;
   EXPECT_EQ(name.substr(0, 14), "a\\x0a\\x1b[31mb");
   EXPECT_LE(name.size(), kMaxOwnerName);

@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "journal/redo.h"
 #include "support/must.h"
+#include "support/status_matchers.h"
 #include "testing/memory_group.h"
 #include "testing/test_region.h"
 
@@ -41,8 +42,7 @@ struct LaneModel {
     journal_options.space_timeout = std::chrono::seconds(20);
     journal_options.now = [this] { return clock += std::chrono::milliseconds(1); };
     auto journal = Must(Journal::Create(group_, primary_, info_, log, &media, journal_options));
-    EXPECT_TRUE(
-        journal->AppendEpoch(log.tail.epoch + 1, TestConfiguration(log.tail.epoch + 1)).ok());
+    EXPECT_OK(journal->AppendEpoch(log.tail.epoch + 1, TestConfiguration(log.tail.epoch + 1)));
     FileLaneOptions options;
     options.ack = ack;
     options.space_timeout = std::chrono::milliseconds(20);
@@ -75,7 +75,7 @@ struct LaneModel {
       if (type != RecordType::kStatements && type != RecordType::kPad) newest = record.header.seq;
       return Status();
     };
-    EXPECT_TRUE(ScanLog(primary_, info_, 0, note).ok());
+    EXPECT_OK(ScanLog(primary_, info_, 0, note));
     if (newest != 0) states[newest] = model;
   }
 
@@ -87,23 +87,23 @@ struct LaneModel {
     const bool exists = model.count(name) != 0;
     const uint64_t kind = random() % 32;
     if (!exists) {
-      ASSERT_TRUE(lane->Create(name, Lane::kLog).ok());
+      ASSERT_OK(lane->Create(name, Lane::kLog));
       model[name] = "";
     } else if (kind == 0) {
-      ASSERT_TRUE(lane->Create(name, Lane::kLog).ok());
+      ASSERT_OK(lane->Create(name, Lane::kLog));
       model[name] = "";
     } else if (kind == 1) {
-      ASSERT_TRUE(lane->Remove(name).ok());
+      ASSERT_OK(lane->Remove(name));
       model.erase(name);
     } else if (kind == 2) {
       const std::string& to = kNames[random() % std::size(kNames)];
-      ASSERT_TRUE(lane->Rename(name, to).ok());
+      ASSERT_OK(lane->Rename(name, to));
       const std::string text = std::exchange(model[name], {});
       model.erase(name);
       model[to] = text;
     } else if (kind == 3) {
       const uint64_t size = random() % (model[name].size() + 1);
-      ASSERT_TRUE(lane->Truncate(Must(lane->Lookup(name)), size).ok());
+      ASSERT_OK(lane->Truncate(Must(lane->Lookup(name)), size));
       model[name].resize(size);
     } else {
       const std::string text = RandomText(kind == 4 ? 9000 : 300);
@@ -119,7 +119,7 @@ struct LaneModel {
       const std::string part = text.substr(at, kPart);
       const Status status = lane->Append(id, part);
       if (status.code() == Code::kNoSpace) return;
-      ASSERT_TRUE(status.ok()) << status.ToString();
+      ASSERT_OK(status);
       model[name] += part;
       Remember();
     }
@@ -191,9 +191,9 @@ struct LaneBench : MemoryNodes, LaneModel {
   // A new lane on what the old one left, everything drained and every node made equal to the
   // primary, as a session does.
   void Reload() {
-    EXPECT_TRUE(lane->Drain().ok());
+    EXPECT_OK(lane->Drain());
     group.StepAll();
-    EXPECT_TRUE(Redo(region.bytes, region.info).ok());
+    EXPECT_OK(Redo(region.bytes, region.info));
     for (uint32_t i = 0; i < group.group_size(); ++i) group.image(i) = region.bytes;
     Load();
   }
