@@ -135,8 +135,9 @@ size_t Engine::Impl::ServeHeld(size_t budget) {
 bool Engine::Impl::ServeHeldOf(Qp& qp, size_t budget, size_t* done) {
   Remote& r = *qp.remote;
   while (*done < budget && turn_received < kPacketBytes) {
-    if (Flushing(qp)) {
-      // A requester gives up an end that says nothing.
+    if (r.held.front().flushing && Flushing(qp)) {
+      // A requester gives up an end that says nothing. What has a READ's number acknowledges only
+      // what is before it.
       if (const uint64_t now = Now(); now - r.sign_ns >= kSignOfLifeNs) {
         r.sign_ns = now;
         AcknowledgeLater(r.held.front().from, qp, r.expected);

@@ -27,8 +27,8 @@ struct FlushThreads::Lane {
 };
 
 struct FlushThreads::State {
-  // Runs the client's tasks until it is gone; `once`: until there are none.
-  void Run(uint64_t client, const std::shared_ptr<Lane>& lane, bool once);
+  // Runs the client's tasks until it is gone.
+  void Run(uint64_t client, const std::shared_ptr<Lane>& lane);
   void RunTask(Lane::Task task);
   // Makes the lanes' threads.
   static void MakeThreads(const std::shared_ptr<State>& state);
@@ -54,13 +54,13 @@ void FlushThreads::State::RunTask(Lane::Task task) {
   if (!wakes_nobody) wake();
 }
 
-void FlushThreads::State::Run(uint64_t client, const std::shared_ptr<Lane>& lane, bool once) {
+void FlushThreads::State::Run(uint64_t client, const std::shared_ptr<Lane>& lane) {
   std::unique_lock<std::mutex> lock(mutex);
   for (;;) {
-    lane->changed.wait(lock, [&] { return once || !lane->tasks.empty() || lane->gone || stopped; });
+    lane->changed.wait(lock, [&] { return !lane->tasks.empty() || lane->gone || stopped; });
     if (stopped) return;
     if (lane->tasks.empty()) {
-      if (lane->gone) lanes.erase(client);
+      lanes.erase(client);
       return;
     }
     Lane::Task task = std::move(lane->tasks.front());
@@ -79,24 +79,20 @@ void FlushThreads::State::MakeThreads(const std::shared_ptr<State>& state) {
   for (;;) {
     state->changed.wait(lock, [&] { return !state->without_thread.empty() || state->stopped; });
     if (state->stopped) return;
-    const auto [client, lane] = std::move(state->without_thread.back());
-    state->without_thread.pop_back();
+    const auto [client, lane] = state->without_thread.back();
     lock.unlock();
     bool made = true;
     try {
-      std::thread([state, client = client, lane = lane] {
-        state->Run(client, lane, /*once=*/false);
-      }).detach();
-    } catch (
-        const std::system_error&) {  // the system's limit of threads: here, one after the other
-      made = false;
-      state->Run(client, lane, /*once=*/true);
+      std::thread([state, client = client, lane = lane] { state->Run(client, lane); }).detach();
+    } catch (const std::system_error&) {
+      made = false;  // the system has no more threads: its READs wait until there is one
     }
     lock.lock();
-    if (made) continue;
-    if (!lane->gone || !lane->tasks.empty()) state->without_thread.push_back({client, lane});
-    // Until there are threads again, not as fast as the processor can.
-    state->changed.wait_for(lock, std::chrono::milliseconds(1));
+    if (made) {
+      std::erase_if(state->without_thread, [&](const auto& each) { return each.second == lane; });
+    } else {
+      state->changed.wait_for(lock, std::chrono::milliseconds(10));
+    }
   }
 }
 
