@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "conformance/fixture.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::test {
 namespace {
@@ -160,8 +161,8 @@ TEST_P(EventTest, NoWakeUpIsLost) {
 TEST_P(EventTest, QueueWithoutEventsSaysSo) {
   ASSERT_NO_FATAL_FAILURE(OpenPair());
   EXPECT_EQ(a_.recv_cq->event_fd(), -1);
-  EXPECT_EQ(a_.recv_cq->RequestNotify(false).code(), Code::kNotSupported);
-  EXPECT_EQ(a_.recv_cq->TakeEvents().status().code(), Code::kNotSupported);
+  EXPECT_THAT(a_.recv_cq->RequestNotify(false), StatusIs(Code::kNotSupported));
+  EXPECT_THAT(a_.recv_cq->TakeEvents(), StatusIs(Code::kNotSupported));
 }
 
 TEST_P(EventTest, RegistersAreGivenBack) {

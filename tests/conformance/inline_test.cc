@@ -4,6 +4,7 @@
 #include <array>
 
 #include "conformance/fixture.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::test {
 namespace {
@@ -145,12 +146,12 @@ TEST_P(InlineTest, LimitsAreChecked) {
        .rkey = b_.mr->rkey()},
   };
   for (const auto& request : refused)
-    EXPECT_EQ(a_.qp->Post({&request, 1}).code(), Code::kInvalidArgument);
+    EXPECT_THAT(a_.qp->Post({&request, 1}), StatusIs(Code::kInvalidArgument));
   const rnic::SendRequest good{.id = 8, .opcode = Opcode::kNop};
   EXPECT_EQ(Run(a_, good).wqe_counter, 0u) << "a refused request takes no place";
   rnic::QpAttr attr{.send_cq = a_.send_cq.get(), .recv_cq = a_.recv_cq.get()};
   attr.max_inline = max_inline_ + 1;
-  EXPECT_EQ(a_.pd->CreateQueuePair(attr).status().code(), Code::kInvalidArgument);
+  EXPECT_THAT(a_.pd->CreateQueuePair(attr), StatusIs(Code::kInvalidArgument));
 }
 
 INSTANTIATE_TEST_SUITE_P(Providers, InlineTest, testing::ValuesIn(Providers()),

@@ -16,6 +16,7 @@
 #include "softrnic/daemon/control_server.h"
 #include "softrnic/embedded.h"
 #include "support/child_process.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::test {
 namespace {
@@ -37,7 +38,7 @@ class SteppedProvider final : public Provider {
 
 class ThreadProvider final : public Provider {
  public:
-  ThreadProvider() { EXPECT_TRUE(rnic_.StartThread({.spin_us = 0}).ok()); }
+  ThreadProvider() { EXPECT_OK(rnic_.StartThread({.spin_us = 0})); }
   Result<std::unique_ptr<rnic::Device>> Open(const std::string& host) override {
     return rnic_.OpenDevice(host);
   }
@@ -66,11 +67,11 @@ class InProcessDaemonProvider final : public Provider {
  public:
   InProcessDaemonProvider() {
     auto loop = softrnic::EngineLoop::Create(&engine_, {.spin_us = 0});
-    EXPECT_TRUE(loop.ok()) << loop.status().ToString();
+    EXPECT_OK(loop);
     loop_ = std::move(*loop);
     auto server = softrnic::ControlServer::Listen(folder_.socket(), &engine_, loop_.get(),
                                                   StderrLog("rnicd", LogLevel::kWarn));
-    EXPECT_TRUE(server.ok()) << server.status().ToString();
+    EXPECT_OK(server);
     server_ = std::move(*server);
     engine_thread_ = std::thread([this] { loop_->Run(); });
     control_thread_ = std::thread([this] { server_->Run(); });

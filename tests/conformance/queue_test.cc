@@ -4,6 +4,7 @@
 #include <set>
 
 #include "conformance/fixture.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::test {
 namespace {
@@ -77,9 +78,9 @@ TEST_P(QueueTest, FullSendRingRefusesAndPostsNothing) {
   const rnic::SendRequest nop{.id = 2, .opcode = Opcode::kNop, .signaled = true};
   const std::array two = {nop, nop};
   ASSERT_OK(a_.qp->Post(two));
-  EXPECT_EQ(a_.qp->Post(two).code(), Code::kNoSpace);
+  EXPECT_THAT(a_.qp->Post(two), StatusIs(Code::kNoSpace));
   ASSERT_OK(a_.qp->Post({&nop, 1}));
-  EXPECT_EQ(a_.qp->Post({&nop, 1}).code(), Code::kNoSpace);
+  EXPECT_THAT(a_.qp->Post({&nop, 1}), StatusIs(Code::kNoSpace));
   PostReceive(b_, 1, {b_.sge(0, 8)});
   std::vector<uint64_t> ids;
   for (const auto& completion : Await(*a_.send_cq, 4)) ids.push_back(completion.id);
@@ -94,7 +95,7 @@ TEST_P(QueueTest, FullReceiveRingRefuses) {
   PostReceive(b_, 2, {b_.sge(0, 8)});
   sge_ = b_.sge(0, 8);
   const rnic::ReceiveRequest third{.id = 3, .sges = {&sge_, 1}};
-  EXPECT_EQ(b_.qp->PostReceive({&third, 1}).code(), Code::kNoSpace);
+  EXPECT_THAT(b_.qp->PostReceive({&third, 1}), StatusIs(Code::kNoSpace));
   const std::array sges = {a_.sge(0, 8)};
   Run(a_, {.opcode = Opcode::kSend, .sges = sges});
   EXPECT_EQ(AwaitOne(*b_.recv_cq).id, 1u);
@@ -110,7 +111,7 @@ TEST_P(QueueTest, RetireGivesBackSpaceOfUnsignaledWork) {
     const std::array batch = {nop, nop, nop, last};
     PostReceive(b_, 1, {b_.sge(8, 8)});
     ASSERT_OK(a_.qp->Post(batch));
-    EXPECT_EQ(a_.qp->Post({&nop, 1}).code(), Code::kNoSpace);
+    EXPECT_THAT(a_.qp->Post({&nop, 1}), StatusIs(Code::kNoSpace));
     // No completion of a's tells that they ran: b's does.
     ASSERT_EQ(AwaitOne(*b_.recv_cq).status, WcStatus::kSuccess);
     a_.qp->Retire(static_cast<uint16_t>(round * 4 + 3));
@@ -121,23 +122,24 @@ TEST_P(QueueTest, RetireGivesBackSpaceOfUnsignaledWork) {
 TEST_P(QueueTest, PostChecksItsArguments) {
   ASSERT_NO_FATAL_FAILURE(Open("a", &a_));
   const rnic::SendRequest nop{.opcode = Opcode::kNop};
-  EXPECT_EQ(a_.qp->Post({&nop, 1}).code(), Code::kInvalidArgument) << "not connected";
+  EXPECT_THAT(a_.qp->Post({&nop, 1}), StatusIs(Code::kInvalidArgument)) << "not connected";
   ASSERT_OK(a_.qp->Connect(a_.qp->address()));
-  EXPECT_EQ(a_.qp->Connect(a_.qp->address()).code(), Code::kInvalidArgument) << "connected already";
+  EXPECT_THAT(a_.qp->Connect(a_.qp->address()), StatusIs(Code::kInvalidArgument))
+      << "connected already";
   const std::array empty = {rnic::Sge{a_.addr(0), 0, a_.mr->lkey()}};
   const rnic::SendRequest zero{.opcode = Opcode::kSend, .sges = empty};
-  EXPECT_EQ(a_.qp->Post({&zero, 1}).code(), Code::kInvalidArgument);
+  EXPECT_THAT(a_.qp->Post({&zero, 1}), StatusIs(Code::kInvalidArgument));
   const std::vector<rnic::Sge> many(a_.device->caps().max_sge + 1, a_.sge(0, 1));
   const rnic::SendRequest wide{.opcode = Opcode::kSend, .sges = many};
-  EXPECT_EQ(a_.qp->Post({&wide, 1}).code(), Code::kInvalidArgument);
+  EXPECT_THAT(a_.qp->Post({&wide, 1}), StatusIs(Code::kInvalidArgument));
   const std::array wrong_size = {a_.sge(0, 4)};
   const rnic::SendRequest atomic{.opcode = Opcode::kFetchAdd, .sges = wrong_size};
-  EXPECT_EQ(a_.qp->Post({&atomic, 1}).code(), Code::kInvalidArgument);
+  EXPECT_THAT(a_.qp->Post({&atomic, 1}), StatusIs(Code::kInvalidArgument));
   EXPECT_EQ(CountNow(*a_.send_cq), 0u);
   rnic::QpAttr odd{.send_cq = a_.send_cq.get(), .recv_cq = a_.recv_cq.get(), .send_wqebbs = 48};
-  EXPECT_EQ(a_.pd->CreateQueuePair(odd).status().code(), Code::kInvalidArgument);
+  EXPECT_THAT(a_.pd->CreateQueuePair(odd), StatusIs(Code::kInvalidArgument));
   odd = {.send_cq = nullptr, .recv_cq = a_.recv_cq.get()};
-  EXPECT_EQ(a_.pd->CreateQueuePair(odd).status().code(), Code::kInvalidArgument);
+  EXPECT_THAT(a_.pd->CreateQueuePair(odd), StatusIs(Code::kInvalidArgument));
   const auto refused = [&](auto&& change) {
     rnic::QpAttr attr{.send_cq = a_.send_cq.get(), .recv_cq = a_.recv_cq.get()};
     change(attr);
@@ -411,14 +413,10 @@ TEST_P(QueueTest, PublishedServiceCanBeReadAndNotWritten) {
                                          std::byte{5}};
   ASSERT_OK(b_.device->Publish("inspect", *b_.pd, note));
   b_.Fill(0, 128, 21);
-  EXPECT_EQ(a_.device->ConnectService(provider_->ServiceHost("publisher"), "nothing", *a_.qp)
-                .status()
-                .code(),
-            Code::kNotFound);
-  EXPECT_EQ(a_.device->ConnectService(provider_->ServiceHost("nobody"), "inspect", *a_.qp)
-                .status()
-                .code(),
-            Code::kNotFound);
+  EXPECT_THAT(a_.device->ConnectService(provider_->ServiceHost("publisher"), "nothing", *a_.qp),
+              StatusIs(Code::kNotFound));
+  EXPECT_THAT(a_.device->ConnectService(provider_->ServiceHost("nobody"), "inspect", *a_.qp),
+              StatusIs(Code::kNotFound));
   auto got = a_.device->ConnectService(provider_->ServiceHost("publisher"), "inspect", *a_.qp);
   ASSERT_OK(got);
   EXPECT_TRUE(std::equal(got->begin(), got->end(), note.begin(), note.end()));

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "conformance/fixture.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::test {
 namespace {
@@ -247,11 +248,11 @@ TEST_P(RetryTest, StatesFollowConnectErrorAndReset) {
   EXPECT_EQ(a_.qp->state(), QpState::kReset);
   EXPECT_OK(a_.qp->Reset());
   const auto early = Send();
-  EXPECT_EQ(a_.qp->Post({&early, 1}).code(), Code::kInvalidArgument);
+  EXPECT_THAT(a_.qp->Post({&early, 1}), StatusIs(Code::kInvalidArgument));
   PostReceive(a_, 1, {a_.sge(0, 8)});  // allowed before Connect
   ASSERT_OK(a_.qp->Connect(b_.qp->address()));
   EXPECT_EQ(a_.qp->state(), QpState::kReadyToSend);
-  EXPECT_EQ(a_.qp->Connect(b_.qp->address()).code(), Code::kInvalidArgument);
+  EXPECT_THAT(a_.qp->Connect(b_.qp->address()), StatusIs(Code::kInvalidArgument));
   ASSERT_OK(b_.qp->Connect(a_.qp->address()));
   const rnic::Sge sge = b_.sge(0, 8);
   EXPECT_EQ(Run(b_, {.opcode = Opcode::kSend, .sges = {&sge, 1}}).status, WcStatus::kSuccess);
@@ -260,7 +261,7 @@ TEST_P(RetryTest, StatesFollowConnectErrorAndReset) {
   request.rkey ^= 0x5a5a;
   EXPECT_EQ(Run(a_, request).status, WcStatus::kRemoteAccess);
   EXPECT_EQ(a_.qp->state(), QpState::kError);
-  EXPECT_EQ(a_.qp->Connect(b_.qp->address()).code(), Code::kInvalidArgument)
+  EXPECT_THAT(a_.qp->Connect(b_.qp->address()), StatusIs(Code::kInvalidArgument))
       << "ERROR is left through RESET";
   ASSERT_NO_FATAL_FAILURE(Reconnect());
   EXPECT_EQ(Run(a_, Write()).status, WcStatus::kSuccess);

@@ -6,6 +6,7 @@
 
 #include "crash/crash_fixture.h"
 #include "support/database.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::test {
 namespace {
@@ -52,19 +53,19 @@ class CrashReopenTest : public CrashTest {
     ASSERT_TRUE(WriteAndKill()) << "the writer did not open the database; its output is above";
     damage(LogLane(FilesOf(database())));
     StoreOptions store;
-    ASSERT_TRUE(ParseStoreUri(cluster_.uri(), &store).ok());
+    ASSERT_OK(ParseStoreUri(cluster_.uri(), &store));
     TestDatabase again(store, database());
     again.options.write_buffer_size = 256 << 20;
     // What RocksDB does first of all, and what it finds then.
-    ASSERT_TRUE(again.MakeEnv().ok());
+    ASSERT_OK(again.MakeEnv());
     rocksdb::FileLock* lock = nullptr;
     const rocksdb::Status locked = again.env()->LockFile(database() + "/LOCK", &lock);
-    ASSERT_TRUE(locked.ok()) << locked.ToString();
+    ASSERT_OK(locked);
     ExpectEqual(LogLane(FilesOf(database())), GroupFiles());
-    ASSERT_TRUE(again.env()->UnlockFile(lock).ok());
+    ASSERT_OK(again.env()->UnlockFile(lock));
     damage(LogLane(FilesOf(database())));
     const rocksdb::Status opened = again.Open();
-    ASSERT_TRUE(opened.ok()) << opened.ToString();
+    ASSERT_OK(opened);
     EXPECT_EQ(CheckKeys(*again.db()), "");
   }
 };

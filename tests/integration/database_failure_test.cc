@@ -15,6 +15,7 @@
 
 #include "support/cluster.h"
 #include "support/database.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::test {
 namespace {
@@ -89,7 +90,7 @@ class DatabaseFailureTest : public testing::Test {
   // all that was acknowledged before, between and after.
   void WriteThrough(const std::function<void()>& kill, const std::function<void()>& revive) {
     const rocksdb::Status opened = database_.Open();
-    ASSERT_TRUE(opened.ok()) << opened.ToString();
+    ASSERT_OK(opened);
     Writer writer(database_);
     ASSERT_TRUE(writer.AcknowledgesMore());
     kill();
@@ -106,7 +107,7 @@ class DatabaseFailureTest : public testing::Test {
     EXPECT_EQ(database_.FirstMissing(keys), "");
     database_.Close();
     const rocksdb::Status opened = database_.Open();
-    ASSERT_TRUE(opened.ok()) << opened.ToString();
+    ASSERT_OK(opened);
     EXPECT_EQ(database_.FirstMissing(keys), "");
     database_.Close();
     const Result<std::vector<std::byte>> first = cluster_.ReplicaRegion(0);
@@ -133,7 +134,7 @@ TEST_F(DatabaseFailureTest, ResumesAfterAReplicaWasRestarted) {
   WriteThrough([&] { cluster_.KillReplica(1); },
                [&] {
                  const Status restarted = cluster_.Restart();
-                 EXPECT_TRUE(restarted.ok()) << restarted.ToString();
+                 EXPECT_OK(restarted);
                });
 }
 
@@ -187,7 +188,7 @@ class FullDiskTest : public DatabaseFailureTest {
 };
 
 TEST_F(FullDiskTest, UnderTheLogLosesNothing) {
-  ASSERT_TRUE(database_.Open().ok());
+  ASSERT_OK(database_.Open());
   const int keys = FillTheDisk();
   ASSERT_GT(keys, 100);
   EXPECT_FALSE(database_.Put("refused", "1").ok());
@@ -195,19 +196,19 @@ TEST_F(FullDiskTest, UnderTheLogLosesNothing) {
   database_.Close();
   MakeRoom();
   const rocksdb::Status opened = database_.Open();
-  ASSERT_TRUE(opened.ok()) << opened.ToString();
+  ASSERT_OK(opened);
   EXPECT_EQ(database_.FirstMissing(keys), "");
   EXPECT_THAT(database_.Get("refused"), HasSubstr("NotFound"));
   // The one that found the disk full: there as a whole, or not at all.
   EXPECT_THAT(database_.Get(TestDatabase::KeyOf(keys)),
               testing::AnyOf(TestDatabase::ValueOf(keys), HasSubstr("NotFound")));
-  EXPECT_TRUE(database_.Put("after", "1").ok());
+  EXPECT_OK(database_.Put("after", "1"));
   ExpectWholeAfterReopen(keys);
 }
 
 TEST_F(FullDiskTest, AtOpenIsRefusedUntilThereIsRoom) {
-  ASSERT_TRUE(database_.Open().ok());
-  ASSERT_TRUE(database_.Fill(2000).ok());
+  ASSERT_OK(database_.Open());
+  ASSERT_OK(database_.Fill(2000));
   database_.Close();
   // The log has to be set to the group's content, and there is no room for it.
   for (const auto& [name, bytes] : FilesOf(database_.directory())) {
@@ -223,7 +224,7 @@ TEST_F(FullDiskTest, AtOpenIsRefusedUntilThereIsRoom) {
   database_.Close();
   MakeRoom();
   const rocksdb::Status opened = database_.Open();
-  ASSERT_TRUE(opened.ok()) << opened.ToString();
+  ASSERT_OK(opened);
   ExpectWholeAfterReopen(2000);
 }
 

@@ -10,6 +10,7 @@
 #include "support/child_process.h"
 #include "support/cluster.h"
 #include "support/database.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::test {
 namespace {
@@ -37,13 +38,13 @@ class DatabaseRefusalTest : public testing::Test {
   void Make(const StoreOptions& store, const std::string& directory) {
     TestDatabase database(store, directory);
     const rocksdb::Status opened = database.Open();
-    ASSERT_TRUE(opened.ok()) << opened.ToString();
-    ASSERT_TRUE(database.Fill(kKeys).ok());
+    ASSERT_OK(opened);
+    ASSERT_OK(database.Fill(kKeys));
   }
   void ExpectWhole(const StoreOptions& store, const std::string& directory) {
     TestDatabase database(store, directory);
     const rocksdb::Status opened = database.Open();
-    ASSERT_TRUE(opened.ok()) << opened.ToString();
+    ASSERT_OK(opened);
     EXPECT_EQ(database.FirstMissing(kKeys), "");
   }
 
@@ -98,7 +99,7 @@ TEST_F(DatabaseRefusalTest, AnotherDirectoryOnAUsedGroup) {
     rocksdb::Options options;
     options.create_if_missing = true;
     rocksdb::DB* plain = nullptr;
-    ASSERT_TRUE(rocksdb::DB::Open(options, Path("plain"), &plain).ok());
+    ASSERT_OK(rocksdb::DB::Open(options, Path("plain"), &plain));
     delete plain;
   }
   ExpectRefused(Second(), Path("plain"), {&cluster_}, HasSubstr("never in group"));
@@ -121,8 +122,8 @@ TEST_F(DatabaseRefusalTest, DirectoryOfAnotherGroup) {
 
 TEST_F(DatabaseRefusalTest, SecondPrimaryWhileOneLives) {
   TestDatabase living(cluster_.Options(), Path("db"));
-  ASSERT_TRUE(living.Open().ok());
-  ASSERT_TRUE(living.Fill(kKeys).ok());
+  ASSERT_OK(living.Open());
+  ASSERT_OK(living.Fill(kKeys));
   const auto epoch = cluster_.ReplicaStatus(0)->sealed_epoch;
   const auto files = FilesOf(Path("db"));
   stdfs::create_directories(Path("other"));
@@ -138,7 +139,7 @@ TEST_F(DatabaseRefusalTest, SecondPrimaryWhileOneLives) {
   EXPECT_EQ(FilesOf(Path("other")).size(), 1u);
   for (uint32_t i = 0; i < cluster_.replicas(); ++i)
     EXPECT_EQ(cluster_.ReplicaStatus(i)->sealed_epoch, epoch);
-  EXPECT_TRUE(living.Put("after", "1").ok());
+  EXPECT_OK(living.Put("after", "1"));
   living.Close();
   ExpectWhole(cluster_.Options(), Path("db"));
 }
@@ -146,8 +147,8 @@ TEST_F(DatabaseRefusalTest, SecondPrimaryWhileOneLives) {
 TEST_F(DatabaseRefusalTest, DirectoryThatWasChangedWithoutTheGroup) {
   Make(cluster_.Options(), Path("db"));
   rocksdb::DB* plain = nullptr;
-  ASSERT_TRUE(rocksdb::DB::Open(rocksdb::Options(), Path("db"), &plain).ok());
-  EXPECT_TRUE(plain->Put(rocksdb::WriteOptions(), "plain", "1").ok());
+  ASSERT_OK(rocksdb::DB::Open(rocksdb::Options(), Path("db"), &plain));
+  EXPECT_OK(plain->Put(rocksdb::WriteOptions(), "plain", "1"));
   delete plain;
   ExpectRefused(cluster_.Options(), Path("db"), {&cluster_},
                 AllOf(HasSubstr("was changed without its group"),
@@ -158,9 +159,9 @@ TEST_F(DatabaseRefusalTest, DirectoryThatWasChangedWithoutTheGroup) {
 
 TEST_F(DatabaseRefusalTest, MissingTableFencesNobody) {
   TestDatabase living(cluster_.Options(), Path("db"));
-  ASSERT_TRUE(living.Open().ok());
-  ASSERT_TRUE(living.Fill(kKeys).ok());
-  ASSERT_TRUE(living.db()->Flush(rocksdb::FlushOptions()).ok());
+  ASSERT_OK(living.Open());
+  ASSERT_OK(living.Fill(kKeys));
+  ASSERT_OK(living.db()->Flush(rocksdb::FlushOptions()));
   const uint64_t epoch = cluster_.ReplicaStatus(0)->sealed_epoch;
   StoreOptions second = Second();
   second.takeover = second.restore = second.rebind = true;
@@ -168,7 +169,7 @@ TEST_F(DatabaseRefusalTest, MissingTableFencesNobody) {
   EXPECT_THAT(rival.Open().ToString(), HasSubstr("lacks files that MANIFEST-"));
   for (uint32_t i = 0; i < cluster_.replicas(); ++i)
     EXPECT_EQ(cluster_.ReplicaStatus(i)->sealed_epoch, epoch);
-  EXPECT_TRUE(living.Put("after", "1").ok());
+  EXPECT_OK(living.Put("after", "1"));
 }
 
 TEST_F(DatabaseRefusalTest, CopyOfTheDirectory) {
@@ -190,7 +191,7 @@ TEST_F(DatabaseRefusalTest, CopyOfTheDirectory) {
 TEST_F(DatabaseRefusalTest, DestroyedDatabaseMakesRoomForAnother) {
   Make(cluster_.Options(), Path("db"));
   TestDatabase database(cluster_.Options(), Path("db"));
-  ASSERT_TRUE(database.Destroy().ok());
+  ASSERT_OK(database.Destroy());
   EXPECT_THAT(FilesOf(Path("db")), IsEmpty());
   for (uint32_t i = 0; i < cluster_.replicas(); ++i)
     EXPECT_THAT(cluster_.ReplicaStatus(i)->files, IsEmpty());
@@ -198,13 +199,13 @@ TEST_F(DatabaseRefusalTest, DestroyedDatabaseMakesRoomForAnother) {
   for (const std::string name : {"db", "elsewhere"}) {
     TestDatabase fresh(cluster_.Options(), Path(name));
     const rocksdb::Status opened = fresh.Open();
-    ASSERT_TRUE(opened.ok()) << name << ": " << opened.ToString();
+    ASSERT_OK(opened) << name << ": " << opened.ToString();
     EXPECT_THAT(fresh.Get(TestDatabase::KeyOf(0)), HasSubstr("NotFound"));
-    ASSERT_TRUE(fresh.Put("new", name).ok());
+    ASSERT_OK(fresh.Put("new", name));
     fresh.Close();
-    ASSERT_TRUE(fresh.Open().ok());
+    ASSERT_OK(fresh.Open());
     EXPECT_EQ(fresh.Get("new"), name);
-    ASSERT_TRUE(fresh.Destroy().ok());
+    ASSERT_OK(fresh.Destroy());
   }
 }
 
@@ -258,12 +259,12 @@ TEST_F(DatabaseRefusalTest, ReplicaOrRnicDaemonDeadAtOpen) {
     EXPECT_TRUE(FilesOf(Path("db")) == files);
   };
   TestDatabase early(cluster_.Options(), Path("db"));
-  ASSERT_TRUE(early.MakeEnv().ok());
+  ASSERT_OK(early.MakeEnv());
   cluster_.KillReplica(1);
   refused(early, cluster_.endpoint(1));  // died after the FileSystem was made
   TestDatabase late(cluster_.Options(), Path("db"));
   refused(late, cluster_.endpoint(1));
-  ASSERT_TRUE(cluster_.Restart().ok());
+  ASSERT_OK(cluster_.Restart());
   cluster_.KillRnicd();
   TestDatabase without_rnic(cluster_.Options(), Path("db"));
   refused(without_rnic, cluster_.socket());
@@ -279,17 +280,17 @@ TEST_F(DatabaseRefusalTest, ReplicaOrRnicDaemonDeadAtOpen) {
 
 TEST_F(DatabaseRefusalTest, ForkedChildCannotWrite) {
   TestDatabase database(cluster_.Options(), Path("db"));
-  ASSERT_TRUE(database.Open().ok());
-  ASSERT_TRUE(database.Fill(kKeys).ok());
+  ASSERT_OK(database.Open());
+  ASSERT_OK(database.Fill(kKeys));
   ChildProcess child = ChildProcess::Fork([&] {
     std::printf("%s\n", database.Put("child", "1").ToString().c_str());
     return 0;
   });
   EXPECT_THAT(child.ReadLine(), AllOf(HasSubstr("IO fenced off"), HasSubstr("forked child")));
   EXPECT_EQ(child.Wait(), 0);
-  ASSERT_TRUE(database.Put("parent", "1").ok());
+  ASSERT_OK(database.Put("parent", "1"));
   database.Close();
-  ASSERT_TRUE(database.Open().ok());
+  ASSERT_OK(database.Open());
   EXPECT_EQ(database.FirstMissing(kKeys), "");
   EXPECT_EQ(database.Get("parent"), "1");
   EXPECT_THAT(database.Get("child"), HasSubstr("NotFound"));

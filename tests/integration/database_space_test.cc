@@ -11,6 +11,7 @@
 
 #include "support/cluster.h"
 #include "support/database.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::test {
 namespace {
@@ -59,10 +60,10 @@ class Transactions {
   std::unique_ptr<rocksdb::Transaction> Prepared(const std::string& name) {
     std::unique_ptr<rocksdb::Transaction> transaction(
         db_->BeginTransaction(rocksdb::WriteOptions()));
-    EXPECT_TRUE(transaction->SetName(name).ok());
-    EXPECT_TRUE(transaction->Put("prepared " + name, "1").ok());
+    EXPECT_OK(transaction->SetName(name));
+    EXPECT_OK(transaction->Put("prepared " + name, "1"));
     const rocksdb::Status prepared = transaction->Prepare();
-    EXPECT_TRUE(prepared.ok()) << prepared.ToString();
+    EXPECT_OK(prepared);
     return transaction;
   }
   // Puts until there is no room, flushes aside; how many were acknowledged.
@@ -88,7 +89,7 @@ class Transactions {
 TEST_F(DatabaseSpaceTest, APreparedTransactionCanBeRolledBackWhenTheDataAreaIsFull) {
   Transactions database(Options(), cluster_.folder() + "/db");
   rocksdb::Status opened = database.Open();
-  ASSERT_TRUE(opened.ok()) << opened.ToString();
+  ASSERT_OK(opened);
   auto transaction = database.Prepared("t");
   const int keys = database.Fill();
   ASSERT_GT(keys, 0);
@@ -100,54 +101,54 @@ TEST_F(DatabaseSpaceTest, APreparedTransactionCanBeRolledBackWhenTheDataAreaIsFu
     return resumed.ok();
   })) << resumed.ToString();
   const rocksdb::Status rolled = transaction->Rollback();
-  EXPECT_TRUE(rolled.ok()) << rolled.ToString();
+  EXPECT_OK(rolled);
   transaction.reset();
   const rocksdb::Status flushed = database->Flush(rocksdb::FlushOptions());
-  EXPECT_TRUE(flushed.ok()) << flushed.ToString();
+  EXPECT_OK(flushed);
   const rocksdb::Status put = database->Put(rocksdb::WriteOptions(), "after", "1");
-  EXPECT_TRUE(put.ok()) << put.ToString();
+  EXPECT_OK(put);
   database.Close();
   opened = database.Open();
-  ASSERT_TRUE(opened.ok()) << opened.ToString();
+  ASSERT_OK(opened);
   std::string value;
-  EXPECT_TRUE(database->Get(rocksdb::ReadOptions(), "after", &value).ok());
+  EXPECT_OK(database->Get(rocksdb::ReadOptions(), "after", &value));
   EXPECT_TRUE(database->Get(rocksdb::ReadOptions(), "prepared t", &value).IsNotFound());
-  EXPECT_TRUE(database->Get(rocksdb::ReadOptions(), TestDatabase::KeyOf(keys - 1), &value).ok());
+  EXPECT_OK(database->Get(rocksdb::ReadOptions(), TestDatabase::KeyOf(keys - 1), &value));
 }
 
 // The same, closed while it is full: the next opening finds the transaction, and ends it.
 TEST_F(DatabaseSpaceTest, AFullDataAreaIsOpenedAndItsTransactionCommitted) {
   Transactions database(Options(), cluster_.folder() + "/db");
   database.options().avoid_flush_during_recovery = false;
-  ASSERT_TRUE(database.Open().ok());
+  ASSERT_OK(database.Open());
   auto transaction = database.Prepared("t");
   const int keys = database.Fill();
   ASSERT_GT(keys, 0);
   transaction.reset();
   database.Close();
   const rocksdb::Status opened = database.Open();
-  ASSERT_TRUE(opened.ok()) << opened.ToString();
+  ASSERT_OK(opened);
   std::vector<rocksdb::Transaction*> recovered;
   database->GetAllPreparedTransactions(&recovered);
   ASSERT_EQ(recovered.size(), 1u);
   const rocksdb::Status committed = recovered.front()->Commit();
-  EXPECT_TRUE(committed.ok()) << committed.ToString();
+  EXPECT_OK(committed);
   delete recovered.front();
-  EXPECT_TRUE(database->Flush(rocksdb::FlushOptions()).ok());
+  EXPECT_OK(database->Flush(rocksdb::FlushOptions()));
   // RocksDB deletes logs that it recovered, rather than wrote, with the next opening.
   database.Close();
-  ASSERT_TRUE(database.Open().ok());
+  ASSERT_OK(database.Open());
   const rocksdb::Status put = database->Put(rocksdb::WriteOptions(), "after", "1");
-  EXPECT_TRUE(put.ok()) << put.ToString();
+  EXPECT_OK(put);
   std::string value;
-  EXPECT_TRUE(database->Get(rocksdb::ReadOptions(), "prepared t", &value).ok());
-  EXPECT_TRUE(database->Get(rocksdb::ReadOptions(), TestDatabase::KeyOf(keys - 1), &value).ok());
+  EXPECT_OK(database->Get(rocksdb::ReadOptions(), "prepared t", &value));
+  EXPECT_OK(database->Get(rocksdb::ReadOptions(), TestDatabase::KeyOf(keys - 1), &value));
 }
 
 // What no reserve can give a resize does: the same database goes on in a larger group.
 TEST_F(DatabaseSpaceTest, AFullGroupIsResizedBetweenTwoOpenings) {
   Transactions database(Options(), cluster_.folder() + "/db");
-  ASSERT_TRUE(database.Open().ok());
+  ASSERT_OK(database.Open());
   auto transaction = database.Prepared("t");
   const int keys = database.Fill();
   ASSERT_GT(keys, 0);
@@ -155,14 +156,14 @@ TEST_F(DatabaseSpaceTest, AFullGroupIsResizedBetweenTwoOpenings) {
   database.Close();
   ASSERT_EQ(cluster_.Resize(48 << 20, 256), "");
   const rocksdb::Status opened = database.Open();
-  ASSERT_TRUE(opened.ok()) << opened.ToString();
+  ASSERT_OK(opened);
   std::string value;
-  EXPECT_TRUE(database->Get(rocksdb::ReadOptions(), TestDatabase::KeyOf(keys - 1), &value).ok());
+  EXPECT_OK(database->Get(rocksdb::ReadOptions(), TestDatabase::KeyOf(keys - 1), &value));
   const int more = database.Fill(keys);
   EXPECT_GT(more, keys + 200) << database.full();
   database.Close();
-  ASSERT_TRUE(database.Open().ok());
-  EXPECT_TRUE(database->Get(rocksdb::ReadOptions(), TestDatabase::KeyOf(more - 1), &value).ok());
+  ASSERT_OK(database.Open());
+  EXPECT_OK(database->Get(rocksdb::ReadOptions(), TestDatabase::KeyOf(more - 1), &value));
 }
 
 // Files of a database take the table's slots until nothing can be flushed; it still closes and
@@ -171,18 +172,18 @@ TEST_F(DatabaseSpaceTest, AFullTableIsOpened) {
   TestDatabase database(Options(), cluster_.folder() + "/db");
   database.options.disable_auto_compactions = true;
   database.options.avoid_flush_during_recovery = false;
-  ASSERT_TRUE(database.Open().ok());
+  ASSERT_OK(database.Open());
   int keys = 0;
   rocksdb::Status status;
   for (; status.ok() && keys < 1000; ++keys) {
-    ASSERT_TRUE(database.Put(TestDatabase::KeyOf(keys), TestDatabase::ValueOf(keys)).ok());
+    ASSERT_OK(database.Put(TestDatabase::KeyOf(keys), TestDatabase::ValueOf(keys)));
     status = database.db()->Flush(rocksdb::FlushOptions());
   }
   EXPECT_THAT(status.ToString(), HasSubstr("table_capacity"));
   for (int opening = 0; opening < 3; ++opening) {
     database.Close();
     const rocksdb::Status opened = database.Open();
-    ASSERT_TRUE(opened.ok()) << opening << ": " << opened.ToString();
+    ASSERT_OK(opened) << opening << ": " << opened.ToString();
     EXPECT_EQ(database.FirstMissing(keys), "");
   }
 }

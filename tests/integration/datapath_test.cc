@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "integration/store_fixture.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::test {
 namespace {
@@ -43,10 +44,10 @@ TEST_P(DatapathTest, EveryNodeEndsWithTheSameBytes) {
     auto store = Taken(options);
     ASSERT_NE(store, nullptr);
     if (life == 0) {
-      ASSERT_TRUE(store->Create("f", Lane::kLog).ok());
+      ASSERT_OK(store->Create("f", Lane::kLog));
     }
     const auto file = store->Lookup("f");
-    ASSERT_TRUE(file.ok());
+    ASSERT_OK(file);
     EXPECT_EQ(Content(*store, "f"), all);
     for (int i = 0; i < 1000; ++i) {
       const std::string piece(static_cast<size_t>(400 + i % 300), static_cast<char>('a' + i % 26));
@@ -68,7 +69,7 @@ TEST_P(DatapathTest, TheNextPrimaryMayChooseAnotherDatapath) {
     auto store = Taken(options);
     ASSERT_NE(store, nullptr);
     if (all.empty()) {
-      ASSERT_TRUE(store->Create("f", Lane::kLog).ok());
+      ASSERT_OK(store->Create("f", Lane::kLog));
     }
     EXPECT_EQ(Content(*store, "f"), all);
     ASSERT_OK(store->Append(*store->Lookup("f"), "some more;"));
@@ -85,14 +86,14 @@ TEST_P(DatapathTest, StoppedReplicas) {
   auto store = Taken(options);
   ASSERT_NE(store, nullptr);
   const auto file = store->Create("f", Lane::kLog);
-  ASSERT_TRUE(file.ok());
+  ASSERT_OK(file);
   ASSERT_OK(store->Append(*file, "running;"));
   cluster_.SignalAllReplicas(SIGSTOP);
   Status status;
   for (int i = 0; i < 300 && status.ok(); ++i) status = store->Append(*file, "stopped;");
   cluster_.SignalAllReplicas(SIGCONT);
   if (by_cpu) {
-    EXPECT_EQ(status.code(), Code::kUnavailable) << status.ToString();
+    EXPECT_THAT(status, StatusIs(Code::kUnavailable));
     EXPECT_THAT(status.message(), HasSubstr("ack_timeout"));
     EXPECT_THAT(status.message(), HasSubstr("forwards by the replicas' CPUs"));
   } else {
@@ -107,7 +108,7 @@ TEST_P(DatapathTest, ABriefStopLosesNothing) {
   auto store = Taken(Chosen());
   ASSERT_NE(store, nullptr);
   const auto file = store->Create("f", Lane::kLog);
-  ASSERT_TRUE(file.ok());
+  ASSERT_OK(file);
   std::string all;
   for (int i = 0; i < 20; ++i) {
     cluster_.SignalReplica(1, SIGSTOP);
@@ -130,7 +131,7 @@ TEST_P(DatapathTest, ASealedPrimaryWritesNothingMore) {
   auto first = Taken(Chosen());
   ASSERT_NE(first, nullptr);
   const auto file = first->Create("f", Lane::kLog);
-  ASSERT_TRUE(file.ok());
+  ASSERT_OK(file);
   ASSERT_OK(first->Append(*file, "of the first;"));
   StoreOptions options = SecondOptions();
   options.datapath = GetParam();
@@ -145,7 +146,7 @@ TEST_P(DatapathTest, ASealedPrimaryWritesNothingMore) {
   ASSERT_OK(second->Close());
   for (uint32_t i = 0; i < cluster_.replicas(); ++i) {
     const auto status = cluster_.ReplicaStatus(i);
-    ASSERT_TRUE(status.ok()) << status.status().ToString();
+    ASSERT_OK(status);
     EXPECT_EQ(status->log_error, "");
     ASSERT_EQ(status->files.size(), 1u);
     EXPECT_EQ(status->files[0].size, std::string("of the first;of the second;").size()) << i;

@@ -9,6 +9,7 @@
 #include "control/client.h"
 #include "hyperloop/identity/keys.h"
 #include "integration/store_fixture.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::test {
 namespace {
@@ -33,7 +34,7 @@ class GroupOutageTest : public StoreTest {
     State state;
     for (uint32_t i = 0; i < cluster_.replicas(); ++i) {
       const auto status = cluster_.ReplicaStatus(i);
-      EXPECT_TRUE(status.ok()) << status.status().ToString();
+      EXPECT_OK(status);
       if (!status.ok()) continue;
       state.sealed.push_back(status->sealed_epoch);
       state.installed.push_back(status->installed_epoch);
@@ -43,18 +44,18 @@ class GroupOutageTest : public StoreTest {
 
   std::unique_ptr<control::ControlClient> Client(uint32_t i) const {
     const auto endpoint = control::ParseEndpoint(cluster_.endpoint(i));
-    EXPECT_TRUE(endpoint.ok());
+    EXPECT_OK(endpoint);
     const auto trust = control::Trust::Load(Options().keys, nullptr);
-    EXPECT_TRUE(trust.ok()) << trust.status().ToString();
+    EXPECT_OK(trust);
     auto client = control::ControlClient::Connect(*endpoint, *trust, std::chrono::seconds(20));
-    EXPECT_TRUE(client.ok()) << client.status().ToString();
+    EXPECT_OK(client);
     return client.ok() ? std::move(client).value() : nullptr;
   }
   // What a candidate asks of replica i that is about to be dead, or has been asked to stop.
   control::SealRequestT SealOf(uint32_t i) const {
     const auto hello =
         Client(i)->Call<control::HelloReplyT>(control::HelloRequestT{}, std::chrono::seconds(20));
-    EXPECT_TRUE(hello.ok()) << hello.status().ToString();
+    EXPECT_OK(hello);
     control::SealRequestT seal;
     seal.epoch = hello->sealed_epoch + 1;
     seal.owner_id.assign(16, 0xcd);
@@ -73,7 +74,7 @@ class GroupOutageTest : public StoreTest {
     auto store = Taken(options);
     if (store == nullptr) return nullptr;
     const auto file = store->Create("f", Lane::kLog);
-    EXPECT_TRUE(file.ok());
+    EXPECT_OK(file);
     file_ = file.ok() ? *file : FileId{};
     EXPECT_OK(store->Append(file_, "one"));
     return store;
@@ -179,7 +180,7 @@ TEST_F(GroupOutageTest, IdlePrimaryOutlivesItsRnicDaemon) {
     refused = second->Take(Request(), &result);
     return refused.code() != Code::kUnavailable && refused.code() != Code::kNotFound;
   }));
-  EXPECT_EQ(refused.code(), Code::kBusy) << refused.ToString();
+  EXPECT_THAT(refused, StatusIs(Code::kBusy));
   ExpectServes(*store);
 }
 
@@ -205,11 +206,11 @@ TEST_F(GroupOutageTest, KeysChangeWithoutStoppingTheGroup) {
   ASSERT_NE(store, nullptr);
   const std::string keys = Options().keys, made = cluster_.folder() + "/new";
   const auto before = identity::KeyRing::Load(keys);
-  ASSERT_TRUE(before.ok()) << before.status().ToString();
+  ASSERT_OK(before);
   ASSERT_OK(identity::MakeIdentity(made, (*before)->name()));
   std::filesystem::copy(keys, cluster_.folder() + "/old");
   const auto after = identity::KeyRing::Load(made);
-  ASSERT_TRUE(after.ok()) << after.status().ToString();
+  ASSERT_OK(after);
   ASSERT_OK(
       identity::Trust(made, {(*after)->name(), (*after)->public_key(), identity::kEveryRole, ""}));
   std::filesystem::rename(made + "/trusted", keys + "/trusted");
@@ -218,12 +219,12 @@ TEST_F(GroupOutageTest, KeysChangeWithoutStoppingTheGroup) {
   ASSERT_OK(cluster_.Restart());
   StoreOptions old = SecondOptions();
   old.keys = cluster_.folder() + "/old";
-  EXPECT_EQ(Store::Open(old, nullptr).status().code(), Code::kPermissionDenied);
+  EXPECT_THAT(Store::Open(old, nullptr), StatusIs(Code::kPermissionDenied));
   // It is the replicas who refuse, those too that served all the time.
   ASSERT_OK(identity::Trust(old.keys,
                             {(*after)->name(), (*after)->public_key(), identity::kEveryRole, ""}));
   const auto with_old = control::Trust::Load(old.keys, nullptr);
-  ASSERT_TRUE(with_old.ok()) << with_old.status().ToString();
+  ASSERT_OK(with_old);
   for (uint32_t i = 0; i < cluster_.replicas(); ++i) {
     const auto endpoint = control::ParseEndpoint(cluster_.endpoint(i));
     const auto client =
@@ -231,7 +232,7 @@ TEST_F(GroupOutageTest, KeysChangeWithoutStoppingTheGroup) {
     ASSERT_OK(client.status());
     const auto refused =
         (*client)->Call<control::HelloReplyT>(control::HelloRequestT{}, std::chrono::seconds(20));
-    EXPECT_EQ(refused.status().code(), Code::kPermissionDenied) << i;
+    EXPECT_THAT(refused, StatusIs(Code::kPermissionDenied)) << i;
     EXPECT_THAT(refused.status().message(), testing::HasSubstr("is not trusted there")) << i;
   }
   ExpectServes(*store);
@@ -344,7 +345,7 @@ TEST_F(GroupOutageTest, APartOfTheReplicasIsNotTheGroup) {
     }
     TakeResult result;
     const Status status = store->Take(request, &result);
-    EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.ToString();
+    EXPECT_THAT(status, StatusIs(Code::kInvalidArgument));
     EXPECT_THAT(status.message(),
                 AllOf(HasSubstr(cluster_.endpoint(0)), HasSubstr(cluster_.endpoint(1)),
                       HasSubstr(cluster_.endpoint(2))));

@@ -14,6 +14,7 @@
 #include "integration/rnicd_fixture.h"
 #include "softrnic/links/frame_reader.h"
 #include "support/keys.h"
+#include "support/status_matchers.h"
 #include "support/tcp_proxy.h"
 
 namespace hyperloop::test {
@@ -344,8 +345,8 @@ TEST_F(LinkTest, APublishedServiceIsReachedAcrossALink) {
   publisher.Signal(SIGSTOP);
   auto a = Node::Open(Socket("a"), "a");
   ASSERT_OK(a);
-  EXPECT_EQ(a->device->ConnectService("b", "other", *a->qp).status().code(), Code::kNotFound);
-  EXPECT_EQ(a->device->ConnectService("c", "look", *a->qp).status().code(), Code::kNotFound);
+  EXPECT_THAT(a->device->ConnectService("b", "other", *a->qp), StatusIs(Code::kNotFound));
+  EXPECT_THAT(a->device->ConnectService("c", "look", *a->qp), StatusIs(Code::kNotFound));
   for (int round = 0; round < 3; ++round) {  // also again, with the same queue pair
     const auto data = a->device->ConnectService("b", "look", *a->qp);
     ASSERT_OK(data);
@@ -363,7 +364,7 @@ TEST_F(LinkTest, APublishedServiceIsReachedAcrossALink) {
     ASSERT_OK(a->qp->Reset());
   }
   network_.SetCut(true);
-  EXPECT_EQ(a->device->ConnectService("b", "look", *a->qp).status().code(), Code::kUnavailable);
+  EXPECT_THAT(a->device->ConnectService("b", "look", *a->qp), StatusIs(Code::kUnavailable));
 }
 
 // A client that still holds a service of another machine is closed when the daemon stops.
@@ -549,7 +550,7 @@ TEST_F(LinkTest, AHostThatNobodyNamesIsRefusedAtConnect) {
   ASSERT_OK(a);
   ASSERT_OK(b);
   const Status status = a->qp->Connect(b->qp->address());
-  EXPECT_EQ(status.code(), Code::kUnavailable);
+  EXPECT_THAT(status, StatusIs(Code::kUnavailable));
   EXPECT_NE(status.message().find("--peer"), std::string::npos) << status.ToString();
 }
 

@@ -7,6 +7,7 @@
 
 #include "support/child_process.h"
 #include "support/cluster.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::test {
 namespace {
@@ -124,11 +125,11 @@ TEST_F(ReplicaTest, EndsInOrderAndFindsItsPoolAgain) {
     const std::string ready = replica.ReadLine();
     EXPECT_THAT(ready, testing::MatchesRegex("ready 127.0.0.1:[1-9][0-9]*"));
     const auto device = cluster_.OpenDevice();
-    ASSERT_TRUE(device.ok());
+    ASSERT_OK(device);
     const auto view = NodeView::Connect(**device, "extra");
-    ASSERT_TRUE(view.ok()) << view.status().ToString();
+    ASSERT_OK(view);
     const auto status = (*view)->ReadStatus();
-    ASSERT_TRUE(status.ok()) << status.status().ToString();
+    ASSERT_OK(status);
     EXPECT_FALSE(status->node.empty());
     if (life == 1) {
       EXPECT_EQ(status->node, node);

@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "integration/rnicd_fixture.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::test {
 namespace {
@@ -62,7 +63,7 @@ TEST_F(RnicdTest, StaleSocketIsReplaced) {
   daemon_.Kill();
   ASSERT_TRUE(std::filesystem::exists(socket_));
   auto nobody = softrnic::OpenDaemonDevice({socket_, "h"});
-  EXPECT_EQ(nobody.status().code(), Code::kUnavailable);
+  EXPECT_THAT(nobody, StatusIs(Code::kUnavailable));
   EXPECT_NE(nobody.status().message().find("hyperloop-rnicd --socket"), std::string::npos);
   ASSERT_NO_FATAL_FAILURE(StartDaemon());
   ExpectDaemonServes();
@@ -204,10 +205,10 @@ TEST_F(RnicdTest, TerminationIsCleanAndSeenByClients) {
     EXPECT_EQ(daemon_.Wait(), 0);
     EXPECT_FALSE(std::filesystem::exists(socket_));
     EXPECT_FALSE(node.device->alive());
-    EXPECT_EQ(node.Await().status().code(), Code::kUnavailable);
-    EXPECT_EQ(node.RunNop().code(), Code::kUnavailable);
-    EXPECT_EQ(node.device->CreateCq({}).status().code(), Code::kUnavailable);
-    EXPECT_EQ(node.device->QueryCounters().status().code(), Code::kUnavailable);
+    EXPECT_THAT(node.Await(), StatusIs(Code::kUnavailable));
+    EXPECT_THAT(node.RunNop(), StatusIs(Code::kUnavailable));
+    EXPECT_THAT(node.device->CreateCq({}), StatusIs(Code::kUnavailable));
+    EXPECT_THAT(node.device->QueryCounters(), StatusIs(Code::kUnavailable));
   }
 }
 
@@ -217,9 +218,9 @@ TEST_F(RnicdTest, KilledDaemonEndsWaitingLoops) {
   ASSERT_NO_FATAL_FAILURE(OpenLoopback(&node));
   ASSERT_OK(node.RunNop());
   daemon_.Kill();  // no word from it in the UAR page
-  EXPECT_EQ(node.Await().status().code(), Code::kUnavailable) << "10 s is the test's patience";
+  EXPECT_THAT(node.Await(), StatusIs(Code::kUnavailable)) << "10 s is the test's patience";
   EXPECT_FALSE(node.device->alive());
-  EXPECT_EQ(node.RunNop().code(), Code::kUnavailable);
+  EXPECT_THAT(node.RunNop(), StatusIs(Code::kUnavailable));
   // A loop that looks at nothing but alive() ends too.
   ASSERT_NO_FATAL_FAILURE(StartDaemon());
   ASSERT_NO_FATAL_FAILURE(OpenLoopback(&node));
@@ -239,7 +240,7 @@ TEST_F(RnicdTest, KilledDaemonEndsASleepOnACompletionChannel) {
   ASSERT_EQ(poll(&waits, 1, 0), 0);
   daemon_.Kill();
   EXPECT_EQ(poll(&waits, 1, 10000), 1) << "sleeps on a dead device";
-  EXPECT_EQ((*cq)->TakeEvents().status().code(), Code::kUnavailable);
+  EXPECT_THAT((*cq)->TakeEvents(), StatusIs(Code::kUnavailable));
 }
 
 // --- clients

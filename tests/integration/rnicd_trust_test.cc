@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "integration/rnicd_fixture.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::test {
 namespace {
@@ -74,7 +75,7 @@ TEST_F(RnicdTrustTest, AnotherUsersDaemonIsHandedNothing) {
   ASSERT_EQ(impostor.ReadLine(), "listens");
   auto device = softrnic::OpenDaemonDevice({socket_, "h"});
   ASSERT_FALSE(device.ok());
-  EXPECT_EQ(device.status().code(), Code::kPermissionDenied) << device.status().ToString();
+  EXPECT_THAT(device, StatusIs(Code::kPermissionDenied));
   EXPECT_NE(device.status().message().find("user 65534 listens at " + socket_), std::string::npos);
   EXPECT_EQ(impostor.Wait(), 0) << "it was told something";
 }

@@ -16,6 +16,7 @@
 #include "layout/region_layout.h"
 #include "primary/session_store.h"
 #include "support/embedded_replica.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::test {
 namespace {
@@ -40,7 +41,7 @@ class SessionCutTest : public testing::Test {
     std::string pattern = "/dev/shm/hyperloop-cut-XXXXXX";
     EXPECT_NE(mkdtemp(pattern.data()), nullptr);
     folder_ = pattern;
-    EXPECT_TRUE(rnic_.StartThread().ok());
+    EXPECT_OK(rnic_.StartThread());
     for (int i = 0; i < 3; ++i) {
       const std::string name = "r" + std::to_string(i);
       auto replica = EmbeddedReplica::Start(
@@ -50,7 +51,7 @@ class SessionCutTest : public testing::Test {
               WithOwner([&](std::vector<uint8_t>& owner) { owner = attach->owner_id; });
             return Pass(request.type);
           });
-      EXPECT_TRUE(replica.ok()) << replica.status().ToString();
+      EXPECT_OK(replica);
       replicas_.push_back(std::move(replica).value());
     }
   }
@@ -85,7 +86,7 @@ class SessionCutTest : public testing::Test {
     options.takeover = true;
     auto store = OpenSessionStore(
         options, [this] { return rnic_.OpenDevice("primary"); }, log_);
-    EXPECT_TRUE(store.ok()) << store.status().ToString();
+    EXPECT_OK(store);
     return store.ok() ? std::move(store).value() : nullptr;
   }
 
@@ -114,7 +115,7 @@ class SessionCutTest : public testing::Test {
     auto store = Opened();
     TakeResult result;
     const Status status = store->Take(Request(), &result);
-    EXPECT_TRUE(status.ok()) << status.ToString();
+    EXPECT_OK(status);
     if (!status.ok()) return nullptr;
     pairing_ = result.pairing;
     return store;
@@ -143,10 +144,10 @@ class SessionCutTest : public testing::Test {
     const auto endpoint = control::ParseEndpoint(replicas_[replica]->address());
     auto client =
         control::ControlClient::Connect(*endpoint, control::Trust(), std::chrono::seconds(20));
-    EXPECT_TRUE(client.ok()) << client.status().ToString();
+    EXPECT_OK(client);
     if (!client.ok()) return Reply{};
     auto reply = (*client)->template Call<Reply>(request, std::chrono::seconds(20));
-    EXPECT_TRUE(reply.ok()) << reply.status().ToString();
+    EXPECT_OK(reply);
     return reply.ok() ? std::move(reply).value() : Reply{};
   }
   // As when the process of a replica was restarted: the primary's queues there are gone.
@@ -210,8 +211,8 @@ TEST_F(SessionCutTest, FirstTakingCutAnywhere) {
   EXPECT_GT(cut, 15);  // three replicas: seal, attach, checksums, install, prepare, connect
   auto store = Taken();
   ASSERT_NE(store, nullptr);
-  EXPECT_TRUE(store->Create("f", Lane::kLog).ok());
-  EXPECT_TRUE(store->Close().ok());
+  EXPECT_OK(store->Create("f", Lane::kLog));
+  EXPECT_OK(store->Close());
   ExpectEqualRegions();
 }
 
@@ -220,7 +221,7 @@ TEST_F(SessionCutTest, TakingAGroupWithDataCutAnywhere) {
   {
     auto store = Taken();
     ASSERT_NE(store, nullptr);
-    ASSERT_TRUE(store->Create("f", Lane::kLog).ok());
+    ASSERT_OK(store->Create("f", Lane::kLog));
   }
   bool more = true;
   for (int cut = 0; more; ++cut) {
@@ -231,11 +232,11 @@ TEST_F(SessionCutTest, TakingAGroupWithDataCutAnywhere) {
       ASSERT_NE(store, nullptr);
       ASSERT_EQ(Content(*store), all) << "before cut " << cut;
       const auto file = store->Lookup("f");
-      ASSERT_TRUE(file.ok());
+      ASSERT_OK(file);
       for (int i = 0; i < 5; ++i) {
         const std::string piece =
             std::to_string(cut) + "." + std::to_string(i) + std::string(100, '-') + ";";
-        ASSERT_TRUE(store->Append(*file, piece).ok());
+        ASSERT_OK(store->Append(*file, piece));
         all += piece;
       }
       cut_ = 0;  // not even a release gets through
@@ -247,7 +248,7 @@ TEST_F(SessionCutTest, TakingAGroupWithDataCutAnywhere) {
   auto store = Taken();
   ASSERT_NE(store, nullptr);
   EXPECT_EQ(Content(*store), all);
-  EXPECT_TRUE(store->Close().ok());
+  EXPECT_OK(store->Close());
   ExpectEqualRegions();
 }
 
@@ -256,7 +257,7 @@ TEST_F(SessionCutTest, DamagedMembersAreJudgedBeforeAnySeal) {
   {
     auto store = Taken();
     ASSERT_NE(store, nullptr);
-    ASSERT_TRUE(store->Create("f", Lane::kLog).ok());
+    ASSERT_OK(store->Create("f", Lane::kLog));
   }
   const auto refusal = [&](const TakeRequest& request) {
     auto store = Opened();
@@ -269,11 +270,11 @@ TEST_F(SessionCutTest, DamagedMembersAreJudgedBeforeAnySeal) {
   Damage(0);
   TakeRequest foreign = Request();
   foreign.pairing.group = "33333333-3333-4333-8333-333333333333";
-  EXPECT_EQ(refusal(foreign).code(), Code::kInvalidArgument);
+  EXPECT_THAT(refusal(foreign), StatusIs(Code::kInvalidArgument));
   Damage(1);
   Damage(2);
   const Status hopeless = refusal(Request());
-  EXPECT_EQ(hopeless.code(), Code::kCorruption) << hopeless.ToString();
+  EXPECT_THAT(hopeless, StatusIs(Code::kCorruption));
   EXPECT_THAT(hopeless.message(), testing::HasSubstr(replicas_[2]->address()));
 }
 
@@ -283,14 +284,14 @@ TEST_F(SessionCutTest, DamagedMemberIsMendedFromTheOthers) {
     auto store = Taken();
     ASSERT_NE(store, nullptr);
     const auto file = store->Create("f", Lane::kLog);
-    ASSERT_TRUE(file.ok());
-    ASSERT_TRUE(store->Append(*file, "kept").ok());
+    ASSERT_OK(file);
+    ASSERT_OK(store->Append(*file, "kept"));
   }
   Damage(0);
   auto store = Taken();
   ASSERT_NE(store, nullptr);
   EXPECT_EQ(Content(*store), "kept");
-  EXPECT_TRUE(store->Close().ok());
+  EXPECT_OK(store->Close());
   ExpectEqualRegions();
 }
 
@@ -303,10 +304,10 @@ std::string SessionCutTest::FillExtents() {
   std::string all;
   for (int i = 0; file.ok() && i < 30; ++i) {
     const std::string piece(100000, static_cast<char>('a' + i % 26));
-    EXPECT_TRUE(store->Append(*file, piece).ok());
+    EXPECT_OK(store->Append(*file, piece));
     all += piece;
   }
-  EXPECT_TRUE(store->Close().ok());
+  EXPECT_OK(store->Close());
   return all;
 }
 
@@ -331,7 +332,7 @@ TEST_F(SessionCutTest, DamagedBytesAreTakenFromASoundMember) {
     auto store = Taken();
     ASSERT_NE(store, nullptr);
     EXPECT_TRUE(Content(*store) == all) << "damage of replica " << i << " spread";
-    EXPECT_TRUE(store->Close().ok());
+    EXPECT_OK(store->Close());
     ExpectEqualRegions();
     EXPECT_THAT(log_->lines,
                 testing::Contains(testing::AllOf(testing::HasSubstr(replicas_[i]->address()),
@@ -347,7 +348,7 @@ TEST_F(SessionCutTest, MembersMendEachOther) {
   auto store = Taken();
   ASSERT_NE(store, nullptr);
   EXPECT_TRUE(Content(*store) == all);
-  EXPECT_TRUE(store->Close().ok());
+  EXPECT_OK(store->Close());
   ExpectEqualRegions();
 }
 
@@ -359,7 +360,7 @@ TEST_F(SessionCutTest, WhatNobodyHasSoundIsRefusedBeforeAnySeal) {
     requests_ = 0;
     TakeResult result;
     const Status refused = store->Take(Request(), &result);
-    EXPECT_EQ(refused.code(), Code::kCorruption) << refused.ToString();
+    EXPECT_THAT(refused, StatusIs(Code::kCorruption));
     EXPECT_THAT(refused.message(), testing::HasSubstr("\"f\""));
     EXPECT_EQ(requests_, 0);
   }
@@ -378,9 +379,9 @@ TEST_F(SessionCutTest, DamagedLastRecordIsNotTheEndOfTheLog) {
       auto store = Taken();
       ASSERT_NE(store, nullptr);
       const auto file = store->Create("f", Lane::kLog);
-      ASSERT_TRUE(file.ok());
+      ASSERT_OK(file);
       for (int n = 0; n < 20; ++n) {
-        ASSERT_TRUE(store->Append(*file, std::to_string(n) + ";").ok());
+        ASSERT_OK(store->Append(*file, std::to_string(n) + ";"));
         all += std::to_string(n) + ";";
       }
       for (const auto& each : replicas_)
@@ -396,14 +397,14 @@ TEST_F(SessionCutTest, DamagedLastRecordIsNotTheEndOfTheLog) {
       last = at;
       return Status();
     };
-    ASSERT_TRUE(ScanLog(region, info, 0, note).ok());
+    ASSERT_OK(ScanLog(region, info, 0, note));
     ASSERT_NE(last, 0u) << "the log is empty: nothing to damage";
     region[kJournalOffset + last % info.geometry.journal_size + sizeof(RecordHeader)] ^=
         std::byte{1};
     auto store = Taken();
     ASSERT_NE(store, nullptr);
     EXPECT_EQ(Content(*store), all) << "replica " << i;
-    EXPECT_TRUE(store->Close().ok());
+    EXPECT_OK(store->Close());
     ExpectEqualRegions();
   }
 }
@@ -438,7 +439,7 @@ TEST_F(SessionCutTest, ReplicaThatStopsAnsweringIsGivenUpInTime) {
 TEST_F(SessionCutTest, ReplicasThatManyTakingsPassedByCatchUp) {
   auto store = Taken();
   ASSERT_NE(store, nullptr);
-  EXPECT_TRUE(store->Close().ok());
+  EXPECT_OK(store->Close());
   const uint64_t before = Ask<control::HelloReplyT>(0, control::HelloRequestT{}).sealed_epoch;
   for (int i = 0; i < 3; ++i) {
     const auto hello = Ask<control::HelloReplyT>(2, control::HelloRequestT{});
@@ -456,7 +457,7 @@ TEST_F(SessionCutTest, ReplicasThatManyTakingsPassedByCatchUp) {
     EXPECT_EQ(Ask<control::HelloReplyT>(i, control::HelloRequestT{}).installed_epoch,
               before + 3 * control::kMaxEpochStep + 1);
   }
-  EXPECT_TRUE(store->Close().ok());
+  EXPECT_OK(store->Close());
   ExpectEqualRegions();
 }
 
@@ -465,8 +466,8 @@ TEST_F(SessionCutTest, ReclaimingThatIsCutInInstallGoesOn) {
   auto store = Taken();
   ASSERT_NE(store, nullptr);
   const auto file = store->Create("f", Lane::kLog);
-  ASSERT_TRUE(file.ok());
-  ASSERT_TRUE(store->Append(*file, "one").ok());
+  ASSERT_OK(file);
+  ASSERT_OK(store->Append(*file, "one"));
   const control::HelloReplyT hello = Ask<control::HelloReplyT>(2, control::HelloRequestT{});
   control::SealRequestT seal;
   seal.epoch = hello.sealed_epoch + 1;
@@ -477,10 +478,10 @@ TEST_F(SessionCutTest, ReclaimingThatIsCutInInstallGoesOn) {
   seal.seen_installed_epoch = hello.installed_epoch;
   installs_until_lost_ = 2;
   Ask<control::SealReplyT>(2, seal);
-  EXPECT_TRUE(store->Append(*file, "two").ok());
+  EXPECT_OK(store->Append(*file, "two"));
   EXPECT_EQ(installs_until_lost_, 0) << "nothing was lost: the test shows nothing";
   EXPECT_EQ(Content(*store), "onetwo");
-  EXPECT_TRUE(store->Close().ok());
+  EXPECT_OK(store->Close());
   ExpectEqualRegions();
 }
 
@@ -492,7 +493,7 @@ TEST_F(SessionCutTest, DamageOfThePrimarysOwnRegionDoesNotSpread) {
       last = at;
       return Status();
     };
-    EXPECT_TRUE(ScanLog(own, info, 0, note).ok());
+    EXPECT_OK(ScanLog(own, info, 0, note));
     return kJournalOffset + last % info.geometry.journal_size + sizeof(RecordHeader);
   };
   const auto binding = [](std::span<std::byte>, const RegionInfo& info) {
@@ -505,9 +506,9 @@ TEST_F(SessionCutTest, DamageOfThePrimarysOwnRegionDoesNotSpread) {
     ASSERT_NE(store, nullptr);
     auto file = store->Lookup("f");
     if (!file.ok()) file = store->Create("f", Lane::kLog);
-    ASSERT_TRUE(file.ok());
+    ASSERT_OK(file);
     for (int i = 0; i < 20; ++i) {
-      ASSERT_TRUE(store->Append(*file, std::to_string(i) + ";").ok());
+      ASSERT_OK(store->Append(*file, std::to_string(i) + ";"));
       all += std::to_string(i) + ";";
     }
     const auto own = OwnRegion();
@@ -515,15 +516,15 @@ TEST_F(SessionCutTest, DamageOfThePrimarysOwnRegionDoesNotSpread) {
     const RegionInfo info = ParseSuperblock(own, own.size()).value();
     own[place(own, info)] ^= std::byte{1};
     EndQueues(1);
-    EXPECT_TRUE(store->Append(*file, "on;").ok());
+    EXPECT_OK(store->Append(*file, "on;"));
     all += "on;";
     EXPECT_EQ(Content(*store), all);
-    EXPECT_TRUE(store->Close().ok());
+    EXPECT_OK(store->Close());
     munmap(own_mapping_.data(), own_mapping_.size());
     store = Taken();
     ASSERT_NE(store, nullptr);
     EXPECT_EQ(Content(*store), all);
-    EXPECT_TRUE(store->Close().ok());
+    EXPECT_OK(store->Close());
     ExpectEqualRegions();
   }
 }
@@ -547,7 +548,7 @@ TEST_F(SessionCutTest, ManyThreadsAppendAndRead) {
   }
   for (std::thread& each : threads) each.join();
   EXPECT_EQ(failed, 0);
-  EXPECT_TRUE(store->Close().ok());
+  EXPECT_OK(store->Close());
   ExpectEqualRegions();
 }
 

@@ -12,6 +12,7 @@
 #include "journal/redo.h"
 #include "primary/session_store.h"
 #include "support/embedded_replica.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::test {
 namespace {
@@ -32,14 +33,14 @@ class SessionPowerTest : public testing::Test {
   }
 
   void PowerOn() {
-    ASSERT_TRUE(rnic_.StartThread().ok());
+    ASSERT_OK(rnic_.StartThread());
     reachable_ = true;
     for (int i = 0; i < 3; ++i) {
       const std::string name = "r" + std::to_string(i);
       auto replica = EmbeddedReplica::Start(
           rnic_, name, folder_ + "/" + name, kRegion,
           [this](const control::BodyUnion&) { return reachable_.load(); }, &power_);
-      ASSERT_TRUE(replica.ok()) << replica.status().ToString();
+      ASSERT_OK(replica);
       replicas_.push_back(std::move(replica).value());
     }
   }
@@ -68,12 +69,12 @@ class SessionPowerTest : public testing::Test {
     options.ack_timeout = std::chrono::milliseconds(300);
     auto store = OpenSessionStore(
         options, [this] { return rnic_.OpenDevice("primary"); }, nullptr);
-    EXPECT_TRUE(store.ok()) << store.status().ToString();
+    EXPECT_OK(store);
     if (!store.ok()) return nullptr;
     TakeResult result;
     const Status status =
         (*store)->Take({folder_ + "/db", pairing_.group.empty(), pairing_}, &result);
-    EXPECT_TRUE(status.ok()) << status.ToString();
+    EXPECT_OK(status);
     if (!status.ok()) return nullptr;
     pairing_ = result.pairing;
     return std::move(store).value();
@@ -114,7 +115,7 @@ class SessionPowerTest : public testing::Test {
   void ExpectLeft(const std::string& content) {
     rnic_.StopThread();
     for (size_t i = 0; i < replicas_.size(); ++i) EXPECT_EQ(Left(i), content) << "replica " << i;
-    ASSERT_TRUE(rnic_.StartThread().ok());
+    ASSERT_OK(rnic_.StartThread());
   }
 
   static constexpr uint64_t kRegion = 16 << 20;
@@ -137,14 +138,14 @@ TEST_F(SessionPowerTest, EveryReplicasPoolHasWhatWasAcknowledged) {
     auto store = Taken();
     ASSERT_NE(store, nullptr) << "round " << round;
     if (round == 0) {
-      ASSERT_TRUE(store->Create("f", Lane::kLog).ok());
+      ASSERT_OK(store->Create("f", Lane::kLog));
     }
     // What was under way when the power failed may be there or not.
     const std::string found = Content(*store);
     ASSERT_EQ(found.substr(0, acknowledged.size()), acknowledged) << "round " << round;
     acknowledged = found;
     const auto file = store->Lookup("f");
-    ASSERT_TRUE(file.ok());
+    ASSERT_OK(file);
     std::atomic<int> appended{0};
     std::string written = acknowledged;
     std::thread writer([&] {
@@ -176,10 +177,10 @@ TEST_F(SessionPowerTest, WhatATakingHandsOutIsDurableOnEveryMember) {
   {
     auto store = Taken();
     ASSERT_NE(store, nullptr);
-    ASSERT_TRUE(store->Create("f", Lane::kLog).ok());
+    ASSERT_OK(store->Create("f", Lane::kLog));
     power_.IgnoreAllReads(true);
     const auto file = store->Lookup("f");
-    for (int i = 0; i < 30; ++i) ASSERT_TRUE(store->Append(*file, Piece(0, i)).ok());
+    for (int i = 0; i < 30; ++i) ASSERT_OK(store->Append(*file, Piece(0, i)));
     Vanish(std::move(store));
     power_.IgnoreAllReads(false);
   }
@@ -188,7 +189,7 @@ TEST_F(SessionPowerTest, WhatATakingHandsOutIsDurableOnEveryMember) {
   std::string content = Content(*store);
   ASSERT_FALSE(content.empty());
   ExpectLeft(content);
-  ASSERT_TRUE(store->Append(*store->Lookup("f"), "more").ok());
+  ASSERT_OK(store->Append(*store->Lookup("f"), "more"));
   content += "more";
   ExpectLeft(content);
   Vanish(std::move(store));

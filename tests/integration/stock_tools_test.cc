@@ -17,6 +17,7 @@
 #include "files/export.h"
 #include "hyperloop/replication/inspect.h"
 #include "support/cluster.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::test {
 namespace {
@@ -66,33 +67,33 @@ class StockToolsTest : public testing::Test {
 
   void ExpectRegionsEqual() {
     Result<std::vector<std::byte>> first = cluster_.ReplicaRegion(0);
-    ASSERT_TRUE(first.ok()) << first.status().ToString();
+    ASSERT_OK(first);
     for (uint32_t i = 1; i < cluster_.replicas(); ++i) {
       Result<std::vector<std::byte>> other = cluster_.ReplicaRegion(i);
       ASSERT_TRUE(other.ok() && *first == *other) << "replica " << i << " differs from replica 0";
     }
     StoreOptions options;
-    ASSERT_TRUE(ParseStoreUri(cluster_.uri(), &options).ok());
+    ASSERT_OK(ParseStoreUri(cluster_.uri(), &options));
     Result<std::unique_ptr<NodeView>> own = NodeView::OpenPool(options.pool);
-    ASSERT_TRUE(own.ok()) << own.status().ToString();
+    ASSERT_OK(own);
     std::vector<std::byte> bytes((*own)->region_size());
-    ASSERT_TRUE((*own)->Read(0, bytes).ok());
+    ASSERT_OK((*own)->Read(0, bytes));
     EXPECT_TRUE(*first == bytes) << "the primary differs from the replicas";
   }
 
   // The number of keys that stock RocksDB finds in replica i's export.
   uint64_t KeysOfReplica(uint32_t i) {
     Result<std::vector<std::byte>> image = cluster_.ReplicaRegion(i);
-    EXPECT_TRUE(image.ok()) << image.status().ToString();
+    EXPECT_OK(image);
     if (!image.ok()) return 0;
     const std::string directory = cluster_.folder() + "/export" + std::to_string(i);
     stdfs::remove_all(directory);
     Result<ExportReport> report = ExportFiles(*image, directory);
-    EXPECT_TRUE(report.ok()) << report.status().ToString();
+    EXPECT_OK(report);
     if (!report.ok()) return 0;
     rocksdb::DB* opened = nullptr;
     rocksdb::Status status = rocksdb::DB::Open(rocksdb::Options(), directory, &opened);
-    EXPECT_TRUE(status.ok()) << status.ToString();
+    EXPECT_OK(status);
     if (!status.ok()) return 0;
     std::unique_ptr<rocksdb::DB> db(opened);
     std::unique_ptr<rocksdb::Iterator> it(db->NewIterator(rocksdb::ReadOptions()));
@@ -151,7 +152,7 @@ TEST_F(StockToolsTest, DbBenchWithAllReplicasStopped) {
 
 TEST_F(StockToolsTest, SecondPrimaryWhileOneLives) {
   StoreOptions second;
-  ASSERT_TRUE(ParseStoreUri(cluster_.uri(), &second).ok());
+  ASSERT_OK(ParseStoreUri(cluster_.uri(), &second));
   second.pool = cluster_.folder() + "/second.pool";
   second.host = "second";
   Outcome other;

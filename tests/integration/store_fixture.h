@@ -74,17 +74,17 @@ class StoreTest : public testing::Test {
   // Byte for byte, on all replicas and in the primary's own pool. No store may be open.
   void ExpectEqualRegions() const {
     const auto first = cluster_.ReplicaRegion(0);
-    ASSERT_TRUE(first.ok()) << first.status().ToString();
+    ASSERT_OK(first);
     for (uint32_t i = 1; i < cluster_.replicas(); ++i) {
       const auto other = cluster_.ReplicaRegion(i);
-      ASSERT_TRUE(other.ok()) << other.status().ToString();
+      ASSERT_OK(other);
       EXPECT_TRUE(*first == *other)
           << "replica " << i << " differs at " << FirstDifference(*first, *other);
     }
     const auto view = NodeView::OpenPool(Options().pool);
-    ASSERT_TRUE(view.ok()) << view.status().ToString();
+    ASSERT_OK(view);
     std::vector<std::byte> own((*view)->region_size());
-    ASSERT_TRUE((*view)->Read(0, own).ok());
+    ASSERT_OK((*view)->Read(0, own));
     EXPECT_TRUE(*first == own) << "the primary differs at " << FirstDifference(*first, own);
   }
   static size_t FirstDifference(const std::vector<std::byte>& a, const std::vector<std::byte>& b) {

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "integration/store_fixture.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::test {
 namespace {
@@ -22,7 +23,7 @@ TEST_F(StoreTest, TakeAndAppend) {
   auto store = Taken(Options());
   ASSERT_NE(store, nullptr);
   const auto file = store->Create("000004.log", Lane::kLog);
-  ASSERT_TRUE(file.ok()) << file.status().ToString();
+  ASSERT_OK(file);
   std::string all;
   for (int i = 0; i < 500; ++i) {
     const std::string piece =
@@ -35,7 +36,7 @@ TEST_F(StoreTest, TakeAndAppend) {
   ExpectEqualRegions();
   // What the replicas hold is what was written.
   const auto status = cluster_.ReplicaStatus(2);
-  ASSERT_TRUE(status.ok()) << status.status().ToString();
+  ASSERT_OK(status);
   EXPECT_EQ(status->log_error, "");
   ASSERT_EQ(status->files.size(), 1u);
   EXPECT_EQ(status->files[0].size, all.size());
@@ -45,11 +46,11 @@ TEST_F(StoreTest, TakeAndAppend) {
 
 TEST_F(StoreTest, LookingTakesNothing) {
   const auto store = Store::Open(Options(), nullptr);
-  ASSERT_TRUE(store.ok()) << store.status().ToString();
+  ASSERT_OK(store);
   EXPECT_FALSE((*store)->taken());
-  EXPECT_EQ((*store)->Append(0, "x").code(), Code::kInvalidArgument);
+  EXPECT_THAT((*store)->Append(0, "x"), StatusIs(Code::kInvalidArgument));
   const auto status = cluster_.ReplicaStatus(0);
-  ASSERT_TRUE(status.ok()) << status.status().ToString();
+  ASSERT_OK(status);
   EXPECT_EQ(status->sealed_epoch, 0u);
   EXPECT_FALSE(status->formatted);
   EXPECT_NE(access(Options().pool.c_str(), F_OK), 0) << "looking made a pool";
@@ -62,11 +63,11 @@ TEST_F(StoreTest, ContentSurvivesAnOrderlyEnd) {
     ASSERT_NE(store, nullptr);
     EXPECT_EQ(taken_.fresh, life == 0);
     if (life == 0) {
-      ASSERT_TRUE(store->Create("f", Lane::kLog).ok());
+      ASSERT_OK(store->Create("f", Lane::kLog));
     }
     EXPECT_EQ(Content(*store, "f"), all);
     const auto file = store->Lookup("f");
-    ASSERT_TRUE(file.ok());
+    ASSERT_OK(file);
     for (int i = 0; i < 50; ++i) {
       const std::string piece = std::to_string(life) + "/" + std::to_string(i) + ";";
       ASSERT_OK(store->Append(*file, piece));
@@ -85,7 +86,7 @@ TEST_F(StoreTest, StoppedReplicasServeManyLaps) {
   auto store = Taken(options);
   ASSERT_NE(store, nullptr);
   const auto file = store->Create("f", Lane::kLog);
-  ASSERT_TRUE(file.ok());
+  ASSERT_OK(file);
   cluster_.SignalAllReplicas(SIGSTOP);
   std::string all;
   for (int i = 0; i < 3000; ++i) {
@@ -96,7 +97,7 @@ TEST_F(StoreTest, StoppedReplicasServeManyLaps) {
   EXPECT_GT(all.size(), options.journal_size);
   // Stopped, they can be looked at.
   const auto status = cluster_.ReplicaStatus(1);
-  ASSERT_TRUE(status.ok()) << status.status().ToString();
+  ASSERT_OK(status);
   EXPECT_EQ(status->log_error, "");
   ASSERT_EQ(status->files.size(), 1u);
   EXPECT_EQ(status->files[0].size, all.size());
@@ -110,20 +111,20 @@ TEST_F(StoreTest, SecondPrimaryIsRefusedAndChangesNothing) {
   auto first = Taken(Options());
   ASSERT_NE(first, nullptr);
   const auto file = first->Create("f", Lane::kLog);
-  ASSERT_TRUE(file.ok());
+  ASSERT_OK(file);
   const auto before = cluster_.ReplicaStatus(0);
-  ASSERT_TRUE(before.ok());
+  ASSERT_OK(before);
 
   auto second = Opened(SecondOptions());
   ASSERT_NE(second, nullptr);
   TakeResult result;
   const Status refused = second->Take(Request(), &result);
-  EXPECT_EQ(refused.code(), Code::kBusy);
+  EXPECT_THAT(refused, StatusIs(Code::kBusy));
   EXPECT_THAT(refused.message(), HasSubstr("process " + std::to_string(getpid())));
   EXPECT_THAT(refused.message(), HasSubstr("takeover=true"));
 
   const auto after = cluster_.ReplicaStatus(0);
-  ASSERT_TRUE(after.ok());
+  ASSERT_OK(after);
   EXPECT_EQ(after->sealed_epoch, before->sealed_epoch);
   EXPECT_EQ(after->owner, before->owner);
   EXPECT_EQ(after->last_seq, before->last_seq);
@@ -134,26 +135,26 @@ TEST_F(StoreTest, TakeoverFencesTheFormerPrimary) {
   auto first = Taken(Options());
   ASSERT_NE(first, nullptr);
   const auto file = first->Create("f", Lane::kLog);
-  ASSERT_TRUE(file.ok());
+  ASSERT_OK(file);
   ASSERT_OK(first->Append(*file, "before"));
 
   StoreOptions options = SecondOptions();
   options.takeover = true;
   auto second = Taken(options);
   ASSERT_NE(second, nullptr);
-  EXPECT_EQ(first->Append(*file, "after").code(), Code::kFenced);
-  EXPECT_EQ(first->Append(*file, "again").code(), Code::kFenced);
-  EXPECT_EQ(first->Reconnect().code(), Code::kFenced);
-  EXPECT_EQ(first->Create("g", Lane::kLog).status().code(), Code::kFenced);
+  EXPECT_THAT(first->Append(*file, "after"), StatusIs(Code::kFenced));
+  EXPECT_THAT(first->Append(*file, "again"), StatusIs(Code::kFenced));
+  EXPECT_THAT(first->Reconnect(), StatusIs(Code::kFenced));
+  EXPECT_THAT(first->Create("g", Lane::kLog), StatusIs(Code::kFenced));
   EXPECT_EQ(Content(*second, "f"), "before");
   const auto again = second->Lookup("f");
-  ASSERT_TRUE(again.ok());
+  ASSERT_OK(again);
   EXPECT_OK(second->Append(*again, " and on"));
   first->Close().IgnoreError();  // must not release what is another's
   EXPECT_OK(second->Append(*again, " and on"));
   EXPECT_EQ(Content(*second, "f"), "before and on and on");
   const auto status = cluster_.ReplicaStatus(0);
-  ASSERT_TRUE(status.ok());
+  ASSERT_OK(status);
   EXPECT_FALSE(status->released);
 }
 
@@ -162,7 +163,7 @@ TEST_F(StoreTest, TakeoverFencesTheFormerPrimary) {
 TEST_F(StoreTest, TakeoverUnderLoadLosesNothing) {
   auto owner = Taken(Options());
   ASSERT_NE(owner, nullptr);
-  ASSERT_TRUE(owner->Create("f", Lane::kLog).ok());
+  ASSERT_OK(owner->Create("f", Lane::kLog));
   size_t expected = 0;
   for (int round = 0; round < 4; ++round) {
     std::atomic<size_t> acked{0};
@@ -191,7 +192,7 @@ TEST_F(StoreTest, ReplicaThatDiedAndCameBackIsReconnected) {
   auto store = Taken(Options());
   ASSERT_NE(store, nullptr);
   const auto file = store->Create("f", Lane::kLog);
-  ASSERT_TRUE(file.ok());
+  ASSERT_OK(file);
   ASSERT_OK(store->Append(*file, "one"));
   cluster_.KillReplica(1);
   // The device serves the dead replica's memory until it has noticed.
@@ -208,7 +209,7 @@ TEST_F(StoreTest, ReplicaThatDiedAndCameBackIsReconnected) {
               lost.code() == Code::kAborted)
       << lost.ToString();
   EXPECT_FALSE(store->Append(*file, "three").ok());
-  EXPECT_EQ(store->Reconnect().code(), Code::kUnavailable);
+  EXPECT_THAT(store->Reconnect(), StatusIs(Code::kUnavailable));
 
   ASSERT_OK(cluster_.Restart());
   ASSERT_OK(store->Reconnect());
@@ -224,7 +225,7 @@ TEST_F(StoreTest, LostRnicDaemonIsABoundedErrorAndReplicasComeBack) {
   auto store = Taken(Options());
   ASSERT_NE(store, nullptr);
   const auto file = store->Create("f", Lane::kLog);
-  ASSERT_TRUE(file.ok());
+  ASSERT_OK(file);
   ASSERT_OK(store->Append(*file, "kept"));
   cluster_.KillRnicd();
   EXPECT_FALSE(store->Append(*file, "lost").ok());
@@ -248,7 +249,7 @@ TEST_F(StoreTest, LostRnicDaemonIsABoundedErrorAndReplicasComeBack) {
 TEST_F(StoreTest, ReplicaOutOfReachIsNamed) {
   cluster_.KillReplica(2);
   const auto store = Store::Open(Options(), nullptr);
-  ASSERT_EQ(store.status().code(), Code::kUnavailable);
+  ASSERT_THAT(store.status(), StatusIs(Code::kUnavailable));
   EXPECT_THAT(store.status().message(), HasSubstr(cluster_.endpoint(2)));
 }
 
@@ -259,7 +260,7 @@ TEST_F(StoreTest, RefusalsComeBeforeAnySeal) {
     ASSERT_NE(store, nullptr);
     TakeResult result;
     const Status status = store->Take(request, &result);
-    EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.ToString();
+    EXPECT_THAT(status, StatusIs(Code::kInvalidArgument));
     EXPECT_THAT(status.message(), HasSubstr(reason));
     EXPECT_FALSE(store->taken());
   };
@@ -281,7 +282,7 @@ TEST_F(StoreTest, RefusalsComeBeforeAnySeal) {
   {
     auto store = Taken(Options());
     ASSERT_NE(store, nullptr);
-    ASSERT_TRUE(store->Create("f", Lane::kLog).ok());
+    ASSERT_OK(store->Create("f", Lane::kLog));
   }
   const uint64_t epoch = cluster_.ReplicaStatus(0)->sealed_epoch;
   TakeRequest empty = Request();
@@ -325,7 +326,7 @@ TEST_F(StoreTest, FormerDirectoryIsRefusedAfterAReset) {
   {
     auto store = Taken(Options());
     ASSERT_NE(store, nullptr);
-    ASSERT_TRUE(store->Create("000004.log", Lane::kLog).ok());
+    ASSERT_OK(store->Create("000004.log", Lane::kLog));
   }
   const TakeRequest former = Request();
   TakeRequest reset;
@@ -342,7 +343,7 @@ TEST_F(StoreTest, FormerDirectoryIsRefusedAfterAReset) {
   store = Opened(Options());
   ASSERT_NE(store, nullptr);
   const Status refused = store->Take(former, &result);
-  EXPECT_EQ(refused.code(), Code::kInvalidArgument) << refused.ToString();
+  EXPECT_THAT(refused, StatusIs(Code::kInvalidArgument));
   EXPECT_THAT(refused.message(), HasSubstr("now belongs to database"));
   TakeRequest fresh = former;
   fresh.pairing = {};
@@ -356,14 +357,14 @@ TEST_F(StoreTest, CloseAfterAFailedReconnectSaysSo) {
   auto store = Taken(Options());
   ASSERT_NE(store, nullptr);
   const auto file = store->Create("f", Lane::kLog);
-  ASSERT_TRUE(file.ok());
+  ASSERT_OK(file);
   cluster_.KillReplica(1);
   // The device serves the dead replica's memory until it has noticed.
   EXPECT_TRUE(Eventually([&] { return !store->Append(*file, "lost").ok(); }));
-  EXPECT_EQ(store->Reconnect().code(), Code::kUnavailable);
-  EXPECT_EQ(store->Files().status().code(), Code::kUnavailable);
-  EXPECT_EQ(store->Lookup("CURRENT").status().code(), Code::kUnavailable);
-  EXPECT_EQ(store->Close().code(), Code::kUnavailable);
+  EXPECT_THAT(store->Reconnect(), StatusIs(Code::kUnavailable));
+  EXPECT_THAT(store->Files(), StatusIs(Code::kUnavailable));
+  EXPECT_THAT(store->Lookup("CURRENT"), StatusIs(Code::kUnavailable));
+  EXPECT_THAT(store->Close(), StatusIs(Code::kUnavailable));
 }
 
 TEST_F(StoreTest, PoolOfAReplicaIsNoPoolForThePrimary) {
@@ -376,14 +377,14 @@ TEST_F(StoreTest, PoolOfAReplicaIsNoPoolForThePrimary) {
   auto store = Opened(options);
   ASSERT_NE(store, nullptr);
   TakeResult result;
-  EXPECT_EQ(store->Take(Request(), &result).code(), Code::kBusy);  // its owner lives
+  EXPECT_THAT(store->Take(Request(), &result), StatusIs(Code::kBusy));  // its owner lives
 }
 
 TEST_F(StoreTest, ForkedChildCanDoNothing) {
   auto store = Taken(Options());
   ASSERT_NE(store, nullptr);
   const auto file = store->Create("f", Lane::kLog);
-  ASSERT_TRUE(file.ok());
+  ASSERT_OK(file);
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {

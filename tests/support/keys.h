@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "hyperloop/identity/keys.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::test {
 
@@ -20,14 +21,14 @@ inline void MakeKeys(const std::string& folder, const std::vector<std::string>& 
                      identity::Roles roles = identity::kEveryRole) {
   std::vector<identity::TrustedPeer> all;
   for (const std::string& host : hosts) {
-    ASSERT_TRUE(identity::MakeIdentity(KeysDir(folder, host), host).ok());
+    ASSERT_OK(identity::MakeIdentity(KeysDir(folder, host), host));
     const auto ring = identity::KeyRing::Load(KeysDir(folder, host));
-    ASSERT_TRUE(ring.ok()) << ring.status().ToString();
+    ASSERT_OK(ring);
     all.push_back({host, (*ring)->public_key(), roles});
   }
   for (const std::string& host : hosts)
     for (const identity::TrustedPeer& each : all)
-      ASSERT_TRUE(identity::Trust(KeysDir(folder, host), each).ok());
+      ASSERT_OK(identity::Trust(KeysDir(folder, host), each));
 }
 
 }  // namespace hyperloop::test
