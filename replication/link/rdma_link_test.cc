@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "softrnic/embedded.h"
+#include "support/must.h"
+#include "support/rnic_peer.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop {
 namespace {
@@ -13,11 +16,8 @@ using softrnic::EmbeddedRnic;
 struct Linked {
   explicit Linked(std::chrono::seconds timeout = std::chrono::seconds(60))
       : link(RdmaLink::Create(*near, timeout).value()) {
-    rnic::QpAttr attr;
-    attr.send_cq = attr.recv_cq = cq.get();
-    far_qp = pd->CreateQueuePair(attr).value();
-    EXPECT_TRUE(link->qp().Connect(far_qp->address()).ok());
-    EXPECT_TRUE(far_qp->Connect(link->qp().address()).ok());
+    EXPECT_OK(link->qp().Connect(far.qp->address()));
+    EXPECT_OK(far.qp->Connect(link->qp().address()));
   }
   Status Start(uint64_t value) {
     return link->StartWrite(memory, 0, std::as_bytes(std::span(&value, 1)));
@@ -29,47 +29,42 @@ struct Linked {
 
   EmbeddedRnic rnic;
   std::unique_ptr<rnic::Device> near = rnic.OpenDevice("near").value();
-  std::unique_ptr<rnic::Device> far = rnic.OpenDevice("far").value();
-  std::unique_ptr<rnic::ProtectionDomain> pd = far->AllocatePd().value();
-  std::unique_ptr<rnic::CompletionQueue> cq = far->CreateCq({.depth = 16}).value();
-  uint64_t word = 0;
-  std::unique_ptr<rnic::MemoryRegion> mr =
-      pd->Register(&word, sizeof word, rnic::kLocalWrite | rnic::kRemoteWrite, {}).value();
-  RemoteMemory memory{mr->addr(), sizeof word, mr->rkey()};
-  std::unique_ptr<rnic::QueuePair> far_qp;
+  RnicPeer far = Must(RnicPeer::Make(rnic.OpenDevice("far").value()));
+  uint64_t& word = far.word(0);
+  RemoteMemory memory{far.mr->addr(), sizeof word, far.mr->rkey()};
   std::unique_ptr<RdmaLink> link;
 };
 
 TEST(RdmaLink, StartWriteDoesNotWait) {
   Linked p;
-  ASSERT_TRUE(p.Start(7).ok());
-  EXPECT_EQ(p.Start(8).code(), Code::kBusy) << "nothing ran yet";
+  ASSERT_OK(p.Start(7));
+  EXPECT_THAT(p.Start(8), StatusIs(Code::kBusy)) << "nothing ran yet";
   EXPECT_EQ(p.word, 0u);
   p.Run();
   EXPECT_EQ(p.word, 7u);
-  ASSERT_TRUE(p.Start(9).ok());
+  ASSERT_OK(p.Start(9));
   p.Run();
   EXPECT_EQ(p.word, 9u);
 }
 
 TEST(RdmaLink, StartWriteLearnsOfAFailureWithTheNextCall) {
   Linked p;
-  p.mr.reset();
-  ASSERT_TRUE(p.Start(7).ok());
+  p.far.mr.reset();
+  ASSERT_OK(p.Start(7));
   p.Run();
-  EXPECT_EQ(p.Start(8).code(), Code::kProtection);
-  EXPECT_EQ(p.Start(9).code(), Code::kProtection) << "for good";
+  EXPECT_THAT(p.Start(8), StatusIs(Code::kProtection));
+  EXPECT_THAT(p.Start(9), StatusIs(Code::kProtection)) << "for good";
   std::byte out;
-  EXPECT_EQ(p.link->Read(p.memory, 0, std::span(&out, 1)).code(), Code::kProtection);
+  EXPECT_THAT(p.link->Read(p.memory, 0, std::span(&out, 1)), StatusIs(Code::kProtection));
 }
 
 TEST(RdmaLink, WhatWaitsComesBehindAStartedWrite) {
   Linked p;
-  ASSERT_TRUE(p.Start(7).ok());
-  ASSERT_TRUE(p.rnic.StartThread({.spin_us = 0}).ok());
+  ASSERT_OK(p.Start(7));
+  ASSERT_OK(p.rnic.StartThread({.spin_us = 0}));
   const uint64_t value = 8;
   const Status written = p.link->Write(p.memory, 0, std::as_bytes(std::span(&value, 1)));
-  EXPECT_TRUE(written.ok()) << written.ToString();
+  EXPECT_OK(written);
   p.rnic.StopThread();
   EXPECT_EQ(p.word, 8u);
 }
@@ -77,11 +72,11 @@ TEST(RdmaLink, WhatWaitsComesBehindAStartedWrite) {
 TEST(RdmaLink, RefusesWhatIsOutsideTheMemory) {
   Linked p;
   const uint64_t two[2] = {};
-  EXPECT_EQ(p.link->StartWrite(p.memory, 0, std::as_bytes(std::span(two))).code(),
-            Code::kInvalidArgument);
-  EXPECT_EQ(p.link->StartWrite(p.memory, 1, std::as_bytes(std::span(two, 1))).code(),
-            Code::kInvalidArgument);
-  EXPECT_TRUE(p.Start(1).ok()) << "the link is as good as before";
+  EXPECT_THAT(p.link->StartWrite(p.memory, 0, std::as_bytes(std::span(two))),
+              StatusIs(Code::kInvalidArgument));
+  EXPECT_THAT(p.link->StartWrite(p.memory, 1, std::as_bytes(std::span(two, 1))),
+              StatusIs(Code::kInvalidArgument));
+  EXPECT_OK(p.Start(1)) << "the link is as good as before";
 }
 
 }  // namespace

@@ -6,6 +6,9 @@
 #include <atomic>
 
 #include "softrnic/embedded.h"
+#include "support/must.h"
+#include "support/rnic_peer.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop {
 namespace {
@@ -62,24 +65,15 @@ TEST(PeriodicThread, RunsWhereItMayWhenThereIsOnlyThatProcessor) {
 // A member whose RNIC runs on a thread, or not at all, and a link to its heartbeat word.
 struct Member {
   explicit Member(bool runs) {
-    rnic::QpAttr attr;
-    attr.send_cq = attr.recv_cq = cq.get();
-    qp = pd->CreateQueuePair(attr).value();
-    EXPECT_TRUE(link->qp().Connect(qp->address()).ok());
-    EXPECT_TRUE(qp->Connect(link->qp().address()).ok());
+    EXPECT_OK(link->qp().Connect(peer.qp->address()));
+    EXPECT_OK(peer.qp->Connect(link->qp().address()));
     EXPECT_TRUE(!runs || rnic.StartThread({.spin_us = 0}).ok());
   }
-  Heartbeat::Target target() { return {link.get(), {mr->addr(), sizeof word, mr->rkey()}}; }
+  Heartbeat::Target target() { return {link.get(), {peer.mr->addr(), 8, peer.mr->rkey()}}; }
 
   softrnic::EmbeddedRnic rnic;
-  std::unique_ptr<rnic::Device> device = rnic.OpenDevice("host").value();
-  std::unique_ptr<RdmaLink> link = RdmaLink::Create(*device, std::chrono::hours(1)).value();
-  std::unique_ptr<rnic::ProtectionDomain> pd = device->AllocatePd().value();
-  std::unique_ptr<rnic::CompletionQueue> cq = device->CreateCq({.depth = 16}).value();
-  std::unique_ptr<rnic::QueuePair> qp;
-  uint64_t word = 0;
-  std::unique_ptr<rnic::MemoryRegion> mr =
-      pd->Register(&word, sizeof word, rnic::kLocalWrite | rnic::kRemoteWrite, {}).value();
+  RnicPeer peer = Must(RnicPeer::Make(rnic.OpenDevice("host").value()));
+  std::unique_ptr<RdmaLink> link = RdmaLink::Create(*peer.device, std::chrono::hours(1)).value();
 };
 
 TEST(Heartbeat, AMemberOutOfReachMakesNobodyElseMissABeat) {
@@ -89,13 +83,13 @@ TEST(Heartbeat, AMemberOutOfReachMakesNobodyElseMissABeat) {
   const PeriodicThread look(
       "look",
       [&] {
-        beats = static_cast<int>(lives.device->QueryCounters().value()["writes"]);
+        beats = static_cast<int>(lives.peer.device->QueryCounters().value()["writes"]);
         beats.notify_one();
         return std::chrono::milliseconds(10);
       },
       -1);
   for (int seen = beats; seen < 3; seen = beats) beats.wait(seen);
-  EXPECT_EQ(silent.word, 0u);  // no engine runs there
+  EXPECT_EQ(silent.peer.word(0), 0u);  // no engine runs there
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include "rnic/wqe.h"
 #include "softrnic/daemon/control_server.h"
 #include "support/must.h"
+#include "support/rnic_peer.h"
 
 namespace hyperloop::fuzz {
 namespace {
@@ -47,7 +48,7 @@ class Daemon {
   // A WRITE of another client goes through.
   void CheckServes() {
     const uint64_t value = ++round_;
-    from_.word() = value;
+    from_.word(0) = value;
     rnic::Sge sge{from_.mr->addr(), 8, from_.mr->lkey()};
     rnic::SendRequest write{.id = value, .opcode = rnic::Opcode::kWrite, .signaled = true};
     write.sges = {&sge, 1};
@@ -65,19 +66,10 @@ class Daemon {
       std::this_thread::yield();
     }
     HL_FUZZ_CHECK(done.status == rnic::WcStatus::kSuccess, rnic::WcStatusName(done.status));
-    HL_FUZZ_CHECK(to_.word() == value, "another client's WRITE went elsewhere");
+    HL_FUZZ_CHECK(to_.word(0) == value, "another client's WRITE went elsewhere");
   }
 
  private:
-  struct Quiet {
-    std::unique_ptr<rnic::Device> device;
-    std::unique_ptr<rnic::ProtectionDomain> pd;
-    std::unique_ptr<rnic::CompletionQueue> cq;
-    std::unique_ptr<rnic::Buffer> buffer;
-    std::unique_ptr<rnic::MemoryRegion> mr;
-    std::unique_ptr<rnic::QueuePair> qp;
-    uint64_t& word() { return *reinterpret_cast<uint64_t*>(buffer->data()); }
-  };
   Daemon() {
     std::string folder = std::filesystem::temp_directory_path() / "hyperloop-fuzz-XXXXXX";
     HL_FUZZ_CHECK(mkdtemp(folder.data()) != nullptr, "mkdtemp");
@@ -92,17 +84,12 @@ class Daemon {
         Must(ControlServer::Listen(socket_, &engine_, loop_.get(), std::make_shared<Silence>()));
     std::thread([this] { loop_->Run(); }).detach();
     std::thread([this] { server_->Run(); }).detach();
-    for (Quiet* quiet : {&from_, &to_}) {
-      quiet->device = Must(OpenDaemonDevice({socket_, quiet == &from_ ? "from" : "to"}));
-      quiet->pd = Must(quiet->device->AllocatePd());
-      quiet->cq = Must(quiet->device->CreateCq({.depth = 16, .ignore_overrun = false}));
-      quiet->buffer = Must(quiet->device->AllocateBuffer(4096));
-      quiet->mr = Must(quiet->pd->Register(quiet->buffer->data(), 4096,
-                                           rnic::kLocalWrite | rnic::kRemoteWrite, {}));
-      rnic::QpAttr attr;
-      attr.send_cq = attr.recv_cq = quiet->cq.get();
-      quiet->qp = Must(quiet->pd->CreateQueuePair(attr));
-    }
+    const auto quiet = [this](const char* host) {
+      return Must(RnicPeer::Make(Must(OpenDaemonDevice({socket_, host})), {}, 4096,
+                                 rnic::kLocalWrite | rnic::kRemoteWrite));
+    };
+    from_ = quiet("from");
+    to_ = quiet("to");
     HL_FUZZ_CHECK(from_.qp->Connect(to_.qp->address()).ok(), "connect");
     HL_FUZZ_CHECK(to_.qp->Connect(from_.qp->address()).ok(), "connect");
     static std::string to_remove;
@@ -114,7 +101,7 @@ class Daemon {
   Engine engine_{EngineOptions{}};
   std::unique_ptr<EngineLoop> loop_;
   std::unique_ptr<ControlServer> server_;
-  Quiet from_, to_;
+  RnicPeer from_, to_;
   uint64_t round_ = 0;
 };
 

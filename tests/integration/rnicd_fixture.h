@@ -15,38 +15,19 @@
 
 #include "hyperloop/core/softrnic.h"
 #include "support/child_process.h"
+#include "support/rnic_peer.h"
 #include "support/status_matchers.h"
 
 namespace hyperloop::test {
 
-// A queue pair with what it needs. Usable in a forked child: no gtest inside.
-struct Node {
-  static constexpr size_t kBytes = 64 * 1024;
-  static constexpr uint32_t kAllAccess =
-      rnic::kLocalWrite | rnic::kRemoteWrite | rnic::kRemoteRead | rnic::kRemoteAtomic;
-
-  std::unique_ptr<rnic::Device> device;
-  std::unique_ptr<rnic::ProtectionDomain> pd;
-  std::unique_ptr<rnic::CompletionQueue> cq;
-  std::unique_ptr<rnic::Buffer> buffer;
-  std::unique_ptr<rnic::MemoryRegion> mr;
-  std::unique_ptr<rnic::QueuePair> qp;
-
+// A peer on a device of a daemon. Usable in a forked child: no gtest inside.
+struct Node : RnicPeer {
   static Result<Node> Open(const std::string& socket, const std::string& host) {
     Node node;
-    HL_ASSIGN_OR_RETURN(node.device, softrnic::OpenDaemonDevice({socket, host}));
-    HL_ASSIGN_OR_RETURN(node.pd, node.device->AllocatePd());
-    HL_ASSIGN_OR_RETURN(node.cq, node.device->CreateCq({}));
-    HL_ASSIGN_OR_RETURN(node.buffer, node.device->AllocateBuffer(kBytes));
-    HL_ASSIGN_OR_RETURN(node.mr, node.pd->Register(node.buffer->data(), kBytes, kAllAccess, {}));
-    HL_ASSIGN_OR_RETURN(
-        node.qp, node.pd->CreateQueuePair({.send_cq = node.cq.get(), .recv_cq = node.cq.get()}));
+    HL_ASSIGN_OR_RETURN(auto opened, softrnic::OpenDaemonDevice({socket, host}));
+    HL_ASSIGN_OR_RETURN(static_cast<RnicPeer&>(node), Make(std::move(opened)));
     return node;
   }
-  rnic::Sge sge(size_t offset, uint32_t length) const {
-    return {mr->addr() + offset, length, mr->lkey()};
-  }
-  uint64_t& word(size_t offset) { return *reinterpret_cast<uint64_t*>(buffer->data() + offset); }
 
   // The next completion; kTimedOut after 10 s.
   Result<rnic::Completion> Await() {

@@ -20,6 +20,9 @@
 #include <functional>
 
 #include "hyperloop/core/rnic.h"
+#include "support/must.h"
+#include "support/rnic_peer.h"
+#include "support/status_matchers.h"
 #include "verbs/library.h"
 
 namespace hyperloop {
@@ -34,7 +37,7 @@ constexpr uint32_t kAll =
 
 std::unique_ptr<rnic::Device> Open(const verbs::DeviceOptions& options = {}) {
   auto device = verbs::OpenDevice(options);
-  EXPECT_TRUE(device.ok()) << device.status().ToString();
+  EXPECT_OK(device);
   return device.ok() ? std::move(*device) : nullptr;
 }
 Status Refusal(const verbs::DeviceOptions& options) { return verbs::OpenDevice(options).status(); }
@@ -61,23 +64,9 @@ std::string InChild(const std::function<std::string()>& body) {
 }
 
 // A loopback queue pair with 1 MiB of memory.
-struct Loop {
-  std::unique_ptr<rnic::Device> device;
-  std::unique_ptr<rnic::ProtectionDomain> pd;
-  std::unique_ptr<rnic::CompletionQueue> cq;
-  std::unique_ptr<rnic::Buffer> buffer;
-  std::unique_ptr<rnic::MemoryRegion> mr;
-  std::unique_ptr<rnic::QueuePair> qp;
-
-  explicit Loop(const verbs::DeviceOptions& options, rnic::QpAttr attr = {})
-      : device(Open(options)) {
-    pd = std::move(device->AllocatePd()).value();
-    cq = std::move(device->CreateCq({})).value();
-    buffer = std::move(device->AllocateBuffer(1 << 20)).value();
-    mr = std::move(pd->Register(buffer->data(), buffer->size(), kAll, {})).value();
-    attr.send_cq = attr.recv_cq = cq.get();
-    qp = std::move(pd->CreateQueuePair(attr)).value();
-  }
+struct Loop : RnicPeer {
+  explicit Loop(const verbs::DeviceOptions& options, const rnic::QpAttr& attr = {})
+      : RnicPeer(Must(Make(Open(options), attr, 1 << 20))) {}
   rnic::WcStatus Write(size_t from, size_t to, uint32_t length) {
     const rnic::Sge sge{mr->addr() + from, length, mr->lkey()};
     const rnic::SendRequest request{.opcode = rnic::Opcode::kWrite,
@@ -85,7 +74,7 @@ struct Loop {
                                     .sges = {&sge, 1},
                                     .remote_addr = mr->addr() + to,
                                     .rkey = mr->rkey()};
-    EXPECT_TRUE(qp->Post({&request, 1}).ok());
+    EXPECT_OK(qp->Post({&request, 1}));
     rnic::Completion done{.status = rnic::WcStatus::kOther};
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     while (std::chrono::steady_clock::now() < deadline) {
@@ -122,12 +111,12 @@ TEST(VerbsTest, ChoosesADeviceByItself) {
 TEST(VerbsTest, RefusesWhatIsNotThere) {
   EXPECT_THAT(Refusal({.device = "mlx5_0"}).message(),
               AllOf(HasSubstr("mlx5_0"), HasSubstr("there are rxe0")));
-  EXPECT_EQ(Refusal({.device = "mlx5_0"}).code(), Code::kNotFound);
+  EXPECT_THAT(Refusal({.device = "mlx5_0"}), StatusIs(Code::kNotFound));
   EXPECT_THAT(Refusal({.device = "rxe0:2"}).message(), HasSubstr("no port 2; its ports: 1 to 1"));
   EXPECT_THAT(Refusal({.device = "rxe0:x"}).message(), HasSubstr("expected NAME or NAME:PORT"));
   EXPECT_THAT(Refusal({.gid_index = 9}).message(),
               AllOf(HasSubstr("no GID of index 9"), HasSubstr("ffff:0a09:0001")));
-  EXPECT_EQ(Refusal({.gid_index = 256}).code(), Code::kInvalidArgument);
+  EXPECT_THAT(Refusal({.gid_index = 256}), StatusIs(Code::kInvalidArgument));
   EXPECT_THAT(Refusal({.mtu = 1500}).message(), HasSubstr("256, 512, 1024, 2048 or 4096"));
 }
 
@@ -160,10 +149,9 @@ TEST(VerbsTest, RefusesFileMedia) {
   const auto pd = std::move(device->AllocatePd()).value();
   const auto buffer = std::move(device->AllocateBuffer(4096)).value();
   const auto refused = pd->Register(buffer->data(), 4096, kAll, {.media = rnic::Media::kFile});
-  EXPECT_EQ(refused.status().code(), Code::kNotSupported);
+  EXPECT_THAT(refused, StatusIs(Code::kNotSupported));
   EXPECT_THAT(refused.status().message(), HasSubstr("media=ram"));
-  EXPECT_TRUE(
-      pd->Register(buffer->data(), 4096, rnic::kRemoteRead, {.media = rnic::Media::kFile}).ok());
+  EXPECT_OK(pd->Register(buffer->data(), 4096, rnic::kRemoteRead, {.media = rnic::Media::kFile}));
 }
 
 TEST(VerbsTest, MemoryOfATmpfsFileIsReachable) {
@@ -172,14 +160,14 @@ TEST(VerbsTest, MemoryOfATmpfsFileIsReachable) {
   ASSERT_EQ(ftruncate(fd, 8192), 0);
   void* map = mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   auto mr = std::move(loop.pd->Register(map, 8192, kAll, {.fd = fd})).value();
-  ASSERT_TRUE(loop.qp->Connect(loop.qp->address()).ok());
+  ASSERT_OK(loop.qp->Connect(loop.qp->address()));
   std::memset(loop.buffer->data(), 0x5a, 100);
   const rnic::Sge sge{loop.mr->addr(), 100, loop.mr->lkey()};
   const rnic::SendRequest request{.opcode = rnic::Opcode::kWrite,
                                   .sges = {&sge, 1},
                                   .remote_addr = mr->addr() + 4000,
                                   .rkey = mr->rkey()};
-  ASSERT_TRUE(loop.qp->Post({&request, 1}).ok());
+  ASSERT_OK(loop.qp->Post({&request, 1}));
   ASSERT_EQ(loop.Write(0, 4096, 8), rnic::WcStatus::kSuccess);  // behind the first
   char back[100];
   ASSERT_EQ(pread(fd, back, sizeof back, 4000), 100);
@@ -194,7 +182,7 @@ TEST(VerbsTest, MtuDecidesHowManyPackets) {
   uint64_t packets[2];
   for (int i = 0; i < 2; ++i) {
     Loop loop({}, {.mtu = i == 0 ? 1024u : 4096u});
-    ASSERT_TRUE(loop.qp->Connect(loop.qp->address()).ok());
+    ASSERT_OK(loop.qp->Connect(loop.qp->address()));
     const uint64_t before = PacketsSent(*loop.device);
     ASSERT_EQ(loop.Write(0, 512 << 10, kBytes), rnic::WcStatus::kSuccess);
     packets[i] = PacketsSent(*loop.device) - before;
@@ -203,7 +191,7 @@ TEST(VerbsTest, MtuDecidesHowManyPackets) {
   EXPECT_LT(packets[1], kBytes / 1024);
   EXPECT_GE(packets[1], kBytes / 4096);
   Loop by_device({.mtu = 1024});
-  ASSERT_TRUE(by_device.qp->Connect(by_device.qp->address()).ok());
+  ASSERT_OK(by_device.qp->Connect(by_device.qp->address()));
   const uint64_t before = PacketsSent(*by_device.device);
   ASSERT_EQ(by_device.Write(0, 512 << 10, kBytes), rnic::WcStatus::kSuccess);
   EXPECT_GE(PacketsSent(*by_device.device) - before, kBytes / 1024);
@@ -211,7 +199,7 @@ TEST(VerbsTest, MtuDecidesHowManyPackets) {
 
 TEST(VerbsTest, CountersCountPackets) {
   Loop loop({});
-  ASSERT_TRUE(loop.qp->Connect(loop.qp->address()).ok());
+  ASSERT_OK(loop.qp->Connect(loop.qp->address()));
   const uint64_t before = PacketsSent(*loop.device);
   ASSERT_EQ(loop.Write(0, 4096, 8), rnic::WcStatus::kSuccess);
   EXPECT_GE(PacketsSent(*loop.device), before + 2) << "a request and its acknowledgement";
@@ -221,18 +209,18 @@ TEST(VerbsTest, HasNoCrossChannel) {
   Loop loop({});
   rnic::QpAttr attr{.send_cq = loop.cq.get(), .recv_cq = loop.cq.get()};
   attr.managed_send = true;
-  EXPECT_EQ(loop.pd->CreateQueuePair(attr).status().code(), Code::kNotSupported);
-  EXPECT_EQ(loop.device->CreateCq({.ignore_overrun = true}).status().code(), Code::kNotSupported);
-  EXPECT_EQ(loop.qp->raw_queues().status().code(), Code::kNotSupported);
-  EXPECT_EQ(loop.qp->RingDoorbell(1).code(), Code::kNotSupported);
-  ASSERT_TRUE(loop.qp->Connect(loop.qp->address()).ok());
+  EXPECT_THAT(loop.pd->CreateQueuePair(attr), StatusIs(Code::kNotSupported));
+  EXPECT_THAT(loop.device->CreateCq({.ignore_overrun = true}), StatusIs(Code::kNotSupported));
+  EXPECT_THAT(loop.qp->raw_queues(), StatusIs(Code::kNotSupported));
+  EXPECT_THAT(loop.qp->RingDoorbell(1), StatusIs(Code::kNotSupported));
+  ASSERT_OK(loop.qp->Connect(loop.qp->address()));
   const rnic::SendRequest wait{.opcode = rnic::Opcode::kWait};
-  EXPECT_EQ(loop.qp->Post({&wait, 1}).code(), Code::kNotSupported);
+  EXPECT_THAT(loop.qp->Post({&wait, 1}), StatusIs(Code::kNotSupported));
 }
 
 TEST(VerbsTest, AForkedChildCanDoNothing) {
   auto loop = std::make_unique<Loop>(verbs::DeviceOptions{});
-  ASSERT_TRUE(loop->qp->Connect(loop->qp->address()).ok());
+  ASSERT_OK(loop->qp->Connect(loop->qp->address()));
   const std::string text = InChild([&] {
     const rnic::SendRequest nop{.opcode = rnic::Opcode::kNop};
     rnic::Completion out;
@@ -265,17 +253,16 @@ TEST(VerbsTest, AStoppedPublisherIsAnError) {
   ASSERT_EQ(answer, 'y');
   const std::string host = std::string(kAddress) + ":21000";
   Loop reader({});
-  EXPECT_TRUE(reader.device->ConnectService(host, "inspect", *reader.qp).ok());
+  EXPECT_OK(reader.device->ConnectService(host, "inspect", *reader.qp));
   kill(child, SIGSTOP);
   Loop second({});
   const auto refused = second.device->ConnectService(host, "inspect", *second.qp);
-  EXPECT_EQ(refused.status().code(), Code::kUnavailable);
+  EXPECT_THAT(refused, StatusIs(Code::kUnavailable));
   EXPECT_THAT(refused.status().message(), HasSubstr("must run"));
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
   Loop third({});
-  EXPECT_EQ(third.device->ConnectService(host, "inspect", *third.qp).status().code(),
-            Code::kNotFound);
+  EXPECT_THAT(third.device->ConnectService(host, "inspect", *third.qp), StatusIs(Code::kNotFound));
 }
 
 // While it lives, the device refuses to move a queue pair to RTS.
@@ -301,7 +288,7 @@ class RefuseReadyToSend {
 
 TEST(VerbsTest, AConnectThatFailsHalfWayNeedsAReset) {
   Loop publisher({.service_port = 21002});
-  ASSERT_TRUE(publisher.device->Publish("inspect", *publisher.pd, {}).ok());
+  ASSERT_OK(publisher.device->Publish("inspect", *publisher.pd, {}));
   const std::string host = std::string(kAddress) + ":21002";
   for (const bool by_service : {true, false}) {
     SCOPED_TRACE(by_service);
@@ -316,12 +303,12 @@ TEST(VerbsTest, AConnectThatFailsHalfWayNeedsAReset) {
     }
     EXPECT_EQ(loop.qp->state(), rnic::QpState::kReadyToReceive);
     const Status again = connect();
-    EXPECT_EQ(again.code(), Code::kInvalidArgument);
+    EXPECT_THAT(again, StatusIs(Code::kInvalidArgument));
     EXPECT_THAT(again.message(), HasSubstr("Reset it first"));
-    ASSERT_TRUE(loop.qp->Reset().ok());
+    ASSERT_OK(loop.qp->Reset());
     EXPECT_EQ(loop.qp->state(), rnic::QpState::kReset);
     const Status connected = connect();
-    EXPECT_TRUE(connected.ok()) << connected.ToString();
+    EXPECT_OK(connected);
     EXPECT_EQ(loop.qp->state(), rnic::QpState::kReadyToSend);
   }
 }
@@ -329,15 +316,15 @@ TEST(VerbsTest, AConnectThatFailsHalfWayNeedsAReset) {
 TEST(VerbsTest, ServicesNeedAPort) {
   Loop loop({});
   const Status refused = loop.device->Publish("inspect", *loop.pd, {});
-  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+  EXPECT_THAT(refused, StatusIs(Code::kInvalidArgument));
   EXPECT_THAT(refused.message(), HasSubstr("port"));
   Loop taken({.service_port = 21001});
-  ASSERT_TRUE(taken.device->Publish("a", *taken.pd, {}).ok());
-  ASSERT_TRUE(taken.device->Publish("b", *taken.pd, {}).ok());
+  ASSERT_OK(taken.device->Publish("a", *taken.pd, {}));
+  ASSERT_OK(taken.device->Publish("b", *taken.pd, {}));
   Loop late({.service_port = 21001});
   EXPECT_THAT(late.device->Publish("a", *late.pd, {}).message(), HasSubstr("service port 21001"));
-  EXPECT_EQ(late.device->ConnectService("10.9.0.1", "a", *late.qp).status().code(),
-            Code::kInvalidArgument);
+  EXPECT_THAT(late.device->ConnectService("10.9.0.1", "a", *late.qp),
+              StatusIs(Code::kInvalidArgument));
 }
 
 }  // namespace

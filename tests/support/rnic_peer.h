@@ -1,0 +1,46 @@
+// RnicPeer: a queue pair with all that it needs, not connected yet. No gtest inside: it may be made
+// in a forked child.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "hyperloop/core/rnic.h"
+#include "hyperloop/core/status.h"
+
+namespace hyperloop {
+
+struct RnicPeer {
+  static constexpr size_t kBytes = 64 * 1024;
+  static constexpr uint32_t kAllAccess =
+      rnic::kLocalWrite | rnic::kRemoteWrite | rnic::kRemoteRead | rnic::kRemoteAtomic;
+
+  std::unique_ptr<rnic::Device> device;
+  std::unique_ptr<rnic::ProtectionDomain> pd;
+  std::unique_ptr<rnic::CompletionQueue> cq;  // of both rings
+  std::unique_ptr<rnic::Buffer> buffer;
+  std::unique_ptr<rnic::MemoryRegion> mr;
+  std::unique_ptr<rnic::QueuePair> qp;
+
+  // `attr`'s completion queues are filled in.
+  static Result<RnicPeer> Make(std::unique_ptr<rnic::Device> device, rnic::QpAttr attr = {},
+                               size_t bytes = kBytes, uint32_t access = kAllAccess) {
+    RnicPeer peer;
+    peer.device = std::move(device);
+    HL_ASSIGN_OR_RETURN(peer.pd, peer.device->AllocatePd());
+    HL_ASSIGN_OR_RETURN(peer.cq, peer.device->CreateCq({}));
+    HL_ASSIGN_OR_RETURN(peer.buffer, peer.device->AllocateBuffer(bytes));
+    HL_ASSIGN_OR_RETURN(peer.mr, peer.pd->Register(peer.buffer->data(), bytes, access, {}));
+    attr.send_cq = attr.recv_cq = peer.cq.get();
+    HL_ASSIGN_OR_RETURN(peer.qp, peer.pd->CreateQueuePair(attr));
+    return peer;
+  }
+  rnic::Sge sge(size_t offset, uint32_t length) const {
+    return {mr->addr() + offset, length, mr->lkey()};
+  }
+  uint64_t& word(size_t offset) { return *reinterpret_cast<uint64_t*>(buffer->data() + offset); }
+};
+
+}  // namespace hyperloop
