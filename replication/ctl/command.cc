@@ -1,8 +1,9 @@
 #include "ctl/command.h"
 
 #include <array>
-#include <charconv>
 #include <cstdio>
+
+#include "options/option_text.h"
 
 namespace hyperloop::ctl {
 
@@ -12,24 +13,9 @@ int Fail(const Status& status) {
 }
 
 Result<uint64_t> ParseSize(const std::string& text) {
-  uint64_t value = 0;
-  const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, value);
-  unsigned shift = 0;
-  const std::string_view suffix(rest, static_cast<size_t>(end - rest));
-  if (suffix == "K" || suffix == "k") {
-    shift = 10;
-  } else if (suffix == "M" || suffix == "m") {
-    shift = 20;
-  } else if (suffix == "G" || suffix == "g") {
-    shift = 30;
-  } else if (!suffix.empty()) {
-    shift = 64;
-  }
-  if (error != std::errc() || shift == 64 || (value << shift) >> shift != value) {
-    return InvalidArgument("'" + text + "' is no size: give bytes, or a number with K, M or G");
-  }
-  return value << shift;
+  const auto bytes = option_text::ParseBytes(text);
+  if (bytes) return *bytes;
+  return InvalidArgument("'" + text + "' is no size: give bytes, or a number with K, M or G");
 }
 
 std::string FormatSize(uint64_t bytes) {

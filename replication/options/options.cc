@@ -20,6 +20,7 @@ using option_text::ParseInteger;
 using option_text::ParseMilliseconds;
 
 constexpr size_t kMaxText = 4096;  // of a path
+static_assert(kMaxWindow == 4096, "the range of the option window says so");
 
 struct Option {
   OptionInfo info;
@@ -273,7 +274,7 @@ constexpr Option kOptions[] = {
      SetWait,
      [](const S& o) { return std::string(o.wait == WaitMode::kPoll ? "poll" : "event"); }},
     {{"window", "integer", "64", "1 to 4096", "Group operations under way at once, at most."},
-     SetInteger<&S::window, 1, 4096>,
+     SetInteger<&S::window, 1, kMaxWindow>,
      GetInteger<&S::window>},
     {{"journal_size", "bytes", "32M", "256K to 4G",
       "Size of the journal ring; applied when the group is formatted."},
