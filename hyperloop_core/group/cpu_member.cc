@@ -14,6 +14,7 @@
 #include <string>
 #include <thread>
 
+#include "common/cpu_pause.h"
 #include "group/cpu_message.h"
 #include "group/infos.h"
 #include "group/text.h"
@@ -30,14 +31,6 @@ constexpr size_t kMaxDirty = 64;          // ranges; beyond that they are made d
 constexpr uint32_t kBlocksOfMessage = 4;  // of the send ring at most, inline
 constexpr uint32_t kClockInterval = 64;
 constexpr auto kYieldAfter = std::chrono::microseconds(50);
-
-void CpuPause() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 }  // namespace
 

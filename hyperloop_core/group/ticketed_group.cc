@@ -7,6 +7,7 @@
 #include <bit>
 #include <thread>
 
+#include "common/cpu_pause.h"
 #include "group/check_operation.h"
 #include "group/infos.h"
 #include "group/text.h"
@@ -23,14 +24,6 @@ constexpr uint32_t kCheckInterval = 64;  // turns of a waiting loop between two 
 constexpr auto kYieldAfter = std::chrono::microseconds(50);
 // So that a dead device is noticed that cannot say so.
 constexpr auto kLongestSleep = std::chrono::milliseconds(1000);
-
-void CpuPause() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 Code CodeOf(rnic::WcStatus status) {
   switch (status) {

@@ -12,6 +12,8 @@
 #include <cerrno>
 #include <chrono>
 
+#include "common/cpu_pause.h"
+
 namespace hyperloop::softrnic {
 namespace {
 
@@ -25,12 +27,6 @@ uint64_t NowNs() {
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
                                    std::chrono::steady_clock::now().time_since_epoch())
                                    .count());
-}
-
-void Relax() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
 }
 
 // A counter with one writer.
@@ -85,7 +81,7 @@ void EngineLoop::Run() {
       worked = true;
     } else {
       ++idle_turns;
-      Relax();
+      CpuPause();
     }
     if (++turns % kTurnsPerClock != 0 && (steps != 0 || spin_ns_ != 0)) continue;
     Add(&counters_.turns, turns);
@@ -127,7 +123,7 @@ void EngineLoop::Submit(const std::function<void()>& task) {
   entry.done.wait(false, std::memory_order_acquire);
   // The loop's thread may still be inside notify_one on `entry`: it is done with it when the
   // mailbox is empty.
-  while (mailbox_.load(std::memory_order_acquire) != nullptr) Relax();
+  while (mailbox_.load(std::memory_order_acquire) != nullptr) CpuPause();
 }
 
 void EngineLoop::RunTask() {
