@@ -114,8 +114,6 @@ struct ModifyQpArgs {
   uint32_t retry_count;
   uint32_t rnr_retry;
 };
-inline constexpr uint32_t kMaxRetries = 7;
-inline constexpr uint32_t kMaxRnrTimerUs = 491'520;
 struct PublishArgs {
   char service[kMaxName];
   uint32_t pdn;

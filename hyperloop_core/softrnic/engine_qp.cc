@@ -1,6 +1,7 @@
 // The life of a queue pair: creation, states, error, services, destruction.
 #include <algorithm>
 
+#include "rnic/checks.h"
 #include "softrnic/engine_bytes.h"
 #include "softrnic/engine_impl.h"
 #include "softrnic/engine_text.h"
@@ -240,9 +241,9 @@ Status Engine::Impl::ModifyQp(Context& c, const ModifyQpArgs& a) {
     case QpState::kReadyToReceive:
       if (qp->state != QpState::kInit) return refuse();
       HL_RETURN_IF_ERROR(CheckRoute(a));
-      if (a.rnr_timer_us < 1 || a.rnr_timer_us > kMaxRnrTimerUs)
-        return InvalidArgument(
-            Text("modify QP: RNR timer of ", a.rnr_timer_us, " us; 1 to ", kMaxRnrTimerUs));
+      if (a.rnr_timer_us < 1 || a.rnr_timer_us > rnic::kMaxRnrTimer.count())
+        return InvalidArgument(Text("modify QP: RNR timer of ", a.rnr_timer_us, " us; 1 to ",
+                                    rnic::kMaxRnrTimer.count()));
       qp->rnr_timer_us = a.rnr_timer_us;
       DropPeer(*qp);
       std::copy(std::begin(a.remote_gid), std::end(a.remote_gid), qp->remote_gid.begin());
@@ -254,11 +255,11 @@ Status Engine::Impl::ModifyQp(Context& c, const ModifyQpArgs& a) {
     case QpState::kReadyToSend:
       if (qp->state != QpState::kReadyToReceive) return refuse();
       if (std::max(a.ack_timeout_ms, a.link_timeout_ms) > rnic::kMaxSilence.count() ||
-          std::max(a.retry_count, a.rnr_retry) > kMaxRetries)
+          std::max(a.retry_count, a.rnr_retry) > rnic::kMaxRetries)
         return InvalidArgument(Text("modify QP: timeouts of ", a.ack_timeout_ms, " and ",
                                     a.link_timeout_ms, " ms, retries ", a.retry_count, " and ",
                                     a.rnr_retry, "; at most ", rnic::kMaxSilence.count(),
-                                    " ms and ", kMaxRetries));
+                                    " ms and ", rnic::kMaxRetries));
       qp->ack_timeout_ns = uint64_t{a.ack_timeout_ms} * 1'000'000;
       qp->link_timeout_ns = uint64_t{a.link_timeout_ms} * 1'000'000;
       qp->retry_count = static_cast<uint8_t>(a.retry_count);

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <string>
 
+#include "rnic/checks.h"
 #include "softrnic/device_queues.h"
 
 namespace hyperloop::softrnic {
@@ -14,45 +15,12 @@ namespace {
 using rnic::Opcode;
 using rnic::QpState;
 
-constexpr uint32_t kMaxRingEntries =
-    32768;  // 16-bit indexes compare cyclically within half their range
-
-bool IsPowerOfTwoUpTo(uint32_t value, uint32_t limit) {
-  return std::has_single_bit(value) && value <= limit;
-}
-
 uint32_t BlocksFor(uint32_t segments) {
   return rnic::WqeBlocks(size_t{segments} * rnic::kSegmentBytes);
 }
 
 Status CheckAttr(const rnic::QpAttr& attr) {
-  if (attr.send_cq == nullptr || (attr.recv_cq == nullptr && attr.recv_wqes != 0)) {
-    return InvalidArgument("a queue pair needs a completion queue for each of its queues");
-  }
-  if (!IsPowerOfTwoUpTo(attr.send_wqebbs, kMaxRingEntries)) {
-    return InvalidArgument("send ring of " + std::to_string(attr.send_wqebbs) +
-                           " blocks: a power of two, at most 32768");
-  }
-  if (attr.recv_wqes != 0 && !IsPowerOfTwoUpTo(attr.recv_wqes, kMaxRingEntries)) {
-    return InvalidArgument("receive ring of " + std::to_string(attr.recv_wqes) +
-                           " entries: 0 or a power of two, at most 32768");
-  }
-  if (attr.recv_max_sge == 0 || attr.recv_max_sge > kMaxReceiveSge) {
-    return InvalidArgument("recv_max_sge " + std::to_string(attr.recv_max_sge) + ": 1 to " +
-                           std::to_string(kMaxReceiveSge));
-  }
-  if (attr.retry_count > kMaxRetries || attr.rnr_retry > kMaxRetries) {
-    return InvalidArgument("retry_count " + std::to_string(attr.retry_count) + ", rnr_retry " +
-                           std::to_string(attr.rnr_retry) + ": 0 to 7");
-  }
-  if (attr.rnr_timer.count() < 1 || attr.rnr_timer.count() > kMaxRnrTimerUs ||
-      attr.ack_timeout.count() < 0 || attr.ack_timeout > rnic::kMaxSilence ||
-      attr.link_timeout.count() < 0 || attr.link_timeout > rnic::kMaxSilence) {
-    return InvalidArgument("rnr_timer of " + std::to_string(attr.rnr_timer.count()) +
-                           " us, ack_timeout of " + std::to_string(attr.ack_timeout.count()) +
-                           " ms, link_timeout of " + std::to_string(attr.link_timeout.count()) +
-                           " ms: 1 us to 491520 us, and 0 to 8796093 ms each");
-  }
+  HL_RETURN_IF_ERROR(rnic::CheckQueues(attr, {rnic::kMaxRingEntries, kMaxReceiveSge}));
   if (attr.max_inline > rnic::kMaxInline) {
     return InvalidArgument("max_inline " + std::to_string(attr.max_inline) + ": at most " +
                            std::to_string(rnic::kMaxInline));
@@ -62,20 +30,6 @@ Status CheckAttr(const rnic::QpAttr& attr) {
     return InvalidArgument("max_inline " + std::to_string(attr.max_inline) + " takes up to " +
                            std::to_string(blocks) + " blocks: the send ring has " +
                            std::to_string(attr.send_wqebbs));
-  }
-  return {};
-}
-
-Status CheckSges(std::span<const rnic::Sge> sges, uint32_t limit) {
-  if (sges.size() > limit) {
-    return InvalidArgument(std::to_string(sges.size()) + " scatter/gather entries: at most " +
-                           std::to_string(limit));
-  }
-  for (const rnic::Sge& sge : sges) {
-    if (sge.length == 0 || sge.length > 0x7fffffffu) {
-      return InvalidArgument("scatter/gather entry of " + std::to_string(sge.length) +
-                             " bytes: 1 to 2147483647 (leave an empty one out)");
-    }
   }
   return {};
 }
@@ -224,7 +178,7 @@ Status SoftQueuePair::CheckInline(const rnic::SendRequest& request, uint32_t* bl
   if (!write && request.opcode != Opcode::kSend && request.opcode != Opcode::kSendImm) {
     return InvalidArgument("inline data is for sends and writes only");
   }
-  HL_RETURN_IF_ERROR(CheckSges(request.sges, kMaxSendSge));
+  HL_RETURN_IF_ERROR(rnic::CheckSges(request.sges, kMaxSendSge));
   uint64_t bytes = 0;
   for (const rnic::Sge& sge : request.sges) bytes += sge.length;
   if (bytes > attr_.max_inline) {
@@ -267,7 +221,7 @@ Status SoftQueuePair::CheckRequest(const rnic::SendRequest& request, uint32_t* b
     default:
       return NotSupported("opcode " + std::to_string(static_cast<int>(request.opcode)));
   }
-  HL_RETURN_IF_ERROR(CheckSges(request.sges, kMaxSendSge));
+  HL_RETURN_IF_ERROR(rnic::CheckSges(request.sges, kMaxSendSge));
   *blocks = BlocksFor(segments);
   return {};
 }
@@ -372,7 +326,7 @@ Status SoftQueuePair::PostReceive(std::span<const rnic::ReceiveRequest> requests
   if (!context_->Usable()) [[unlikely]]
     return context_->DeadStatus();
   for (const rnic::ReceiveRequest& request : requests) {
-    HL_RETURN_IF_ERROR(CheckSges(request.sges, rq_stride_ / rnic::kSegmentBytes));
+    HL_RETURN_IF_ERROR(rnic::CheckSges(request.sges, rq_stride_ / rnic::kSegmentBytes));
   }
   uint16_t producer = rq_producer_.load(std::memory_order_relaxed);
   const uint16_t used = producer - rq_consumer_.load(std::memory_order_acquire);

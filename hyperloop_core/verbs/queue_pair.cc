@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 
+#include "rnic/checks.h"
 #include "verbs/connection.h"
 #include "verbs/open.h"
 #include "verbs/queues.h"
@@ -16,9 +17,6 @@ using rnic::Opcode;
 using rnic::QpState;
 using std::chrono::microseconds;
 
-constexpr uint32_t kMaxRingEntries = 32768;  // as in the software RNIC
-constexpr uint8_t kMaxRetries = 7;
-constexpr microseconds kMaxRnrTimer{491'520};
 constexpr uint8_t kHopLimit = 64;
 
 // rnic::Sge goes to the device as it is.
@@ -36,47 +34,10 @@ Status CheckAttr(const rnic::QpAttr& attr, const ibv_device_attr& device) {
         "libibverbs has no cross-channel queue pairs; use provider softrnic, or a "
         "datapath that does without");
   }
-  if (attr.send_cq == nullptr || (attr.recv_cq == nullptr && attr.recv_wqes != 0)) {
-    return InvalidArgument("a queue pair needs a completion queue for each of its queues");
-  }
-  const uint32_t ring = std::min(kMaxRingEntries, static_cast<uint32_t>(device.max_qp_wr));
-  if (!std::has_single_bit(attr.send_wqebbs) || attr.send_wqebbs > ring ||
-      (attr.recv_wqes != 0 && (!std::has_single_bit(attr.recv_wqes) || attr.recv_wqes > ring))) {
-    return InvalidArgument("rings of " + std::to_string(attr.send_wqebbs) + " sends and " +
-                           std::to_string(attr.recv_wqes) + " receives: powers of two, at most " +
-                           std::to_string(ring));
-  }
-  if (attr.recv_max_sge == 0 || attr.recv_max_sge > static_cast<uint32_t>(device.max_sge)) {
-    return InvalidArgument("recv_max_sge " + std::to_string(attr.recv_max_sge) + ": 1 to " +
-                           std::to_string(device.max_sge));
-  }
-  if (attr.retry_count > kMaxRetries || attr.rnr_retry > kMaxRetries) {
-    return InvalidArgument("retry_count " + std::to_string(attr.retry_count) + ", rnr_retry " +
-                           std::to_string(attr.rnr_retry) + ": 0 to 7");
-  }
-  if (attr.rnr_timer.count() < 1 || attr.rnr_timer > kMaxRnrTimer || attr.ack_timeout.count() < 0 ||
-      attr.ack_timeout > rnic::kMaxSilence || attr.link_timeout.count() < 0 ||
-      attr.link_timeout > rnic::kMaxSilence) {
-    return InvalidArgument("rnr_timer of " + std::to_string(attr.rnr_timer.count()) +
-                           " us, ack_timeout of " + std::to_string(attr.ack_timeout.count()) +
-                           " ms, link_timeout of " + std::to_string(attr.link_timeout.count()) +
-                           " ms: 1 us to 491520 us, and 0 to 8796093 ms each");
-  }
+  HL_RETURN_IF_ERROR(rnic::CheckQueues(
+      attr, {std::min(rnic::kMaxRingEntries, static_cast<uint32_t>(device.max_qp_wr)),
+             static_cast<uint32_t>(device.max_sge)}));
   if (attr.mtu != 0) return MtuFromBytes(attr.mtu).status();
-  return {};
-}
-
-Status CheckSges(std::span<const rnic::Sge> sges, uint32_t limit) {
-  if (sges.size() > limit) {
-    return InvalidArgument(std::to_string(sges.size()) + " scatter/gather entries: at most " +
-                           std::to_string(limit));
-  }
-  for (const rnic::Sge& sge : sges) {
-    if (sge.length == 0 || sge.length > 0x7fffffffu) {
-      return InvalidArgument("scatter/gather entry of " + std::to_string(sge.length) +
-                             " bytes: 1 to 2147483647 (leave an empty one out)");
-    }
-  }
   return {};
 }
 
@@ -288,7 +249,7 @@ Status VerbsQueuePair::CheckRequest(const rnic::SendRequest& request) const {
     default:
       break;
   }
-  HL_RETURN_IF_ERROR(CheckSges(request.sges, kMaxSendSge));
+  HL_RETURN_IF_ERROR(rnic::CheckSges(request.sges, kMaxSendSge));
   if (!request.inline_data) return {};
   if (request.opcode == Opcode::kRead || request.opcode == Opcode::kCompareSwap ||
       request.opcode == Opcode::kFetchAdd) {
@@ -395,7 +356,7 @@ Status VerbsQueuePair::PostReceive(std::span<const rnic::ReceiveRequest> request
   if (!context_->Usable()) [[unlikely]]
     return context_->DeadStatus();
   for (const rnic::ReceiveRequest& request : requests) {
-    HL_RETURN_IF_ERROR(CheckSges(request.sges, attr_.recv_max_sge));
+    HL_RETURN_IF_ERROR(rnic::CheckSges(request.sges, attr_.recv_max_sge));
   }
   uint16_t producer = rq_producer_.load(std::memory_order_relaxed);
   const uint16_t used = producer - rq_consumer_.load(std::memory_order_acquire);
