@@ -385,8 +385,7 @@ TEST(EngineDiskLink, ATurnServesNoMoreThanItsShareOfWhatWaited) {
   EXPECT_EQ(0, std::memcmp(p.dst, p.src, Linked::kBytes));
 }
 
-// What follows the READ runs although its own ranges, displaced from the list, are being flushed; it
-// is not acknowledged before.
+// WRITEs behind a READ are acknowledged when they have run, not by the READ's sign of life.
 TEST(EngineDiskLink, WritesBehindAReadWaitForNoOtherFlush) {
   SlowDisk disk;
   Linked p(On(disk), {}, {}, Media::kFile);
