@@ -79,11 +79,12 @@ void FlushThreads::State::MakeThreads(const std::shared_ptr<State>& state) {
   for (;;) {
     state->changed.wait(lock, [&] { return !state->without_thread.empty() || state->stopped; });
     if (state->stopped) return;
-    const auto [client, lane] = state->without_thread.back();
+    const uint64_t client = state->without_thread.back().first;
+    const std::shared_ptr<Lane> lane = state->without_thread.back().second;
     lock.unlock();
     bool made = true;
     try {
-      std::thread([state, client = client, lane = lane] { state->Run(client, lane); }).detach();
+      std::thread([state, client, lane] { state->Run(client, lane); }).detach();
     } catch (const std::system_error&) {
       made = false;  // the system has no more threads: its READs wait until there is one
     }
