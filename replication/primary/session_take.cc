@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "common/group_error.h"
 #include "common/printable.h"
 #include "common/text.h"
 #include "control/owner.h"
@@ -385,7 +386,11 @@ Status Session::Take(const TakeRequest& request, TakeResult* result) {
     Disarm();
     pool_.reset();
     Say(LogLevel::kError, Text("cannot take the group: ", status.message()));
-    return status;
+    if (!IsGroupError(status.code())) return status;
+    return {status.code(),
+            Text(status.message(),
+                 "; open again when all replicas and RNIC daemons run (hyperloopctl status shows "
+                 "them)")};
   }
   taken_.store(true, std::memory_order_release);
   Say(LogLevel::kInfo,
