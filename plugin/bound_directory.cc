@@ -16,24 +16,16 @@ std::atomic<uint32_t> fork_generation{0};
 [[maybe_unused]] const int kForkHandler = pthread_atfork(
     nullptr, nullptr, [] { fork_generation.fetch_add(1, std::memory_order_relaxed); });
 
-const Status& StatusOf(const Status& status) { return status; }
-template <class T>
-const Status& StatusOf(const Result<T>& result) {
-  return result.status();
-}
-
 }  // namespace
 
 uint32_t ForkGeneration() { return fork_generation.load(std::memory_order_relaxed); }
 
 BoundDirectory::BoundDirectory(std::string directory, std::unique_ptr<Store> store,
-                               std::shared_ptr<Log> log,
-                               std::chrono::milliseconds reconnect_interval)
+                               std::shared_ptr<Log> log)
     : directory_(std::move(directory)),
       real_directory_(RealPath(directory_)),
       store_(std::move(store)),
       log_(std::move(log)),
-      reconnect_interval_(reconnect_interval),
       fork_generation_(ForkGeneration()) {}
 
 std::string BoundDirectory::RelativeName(const std::string& path) const {
@@ -60,10 +52,12 @@ bool BoundDirectory::IsDirectory(const std::string& path) const {
 
 template <class Call>
 auto BoundDirectory::Run(Call&& call, Tails tails) -> decltype(call()) {
-  if (Status admitted = Admit(tails); !admitted.ok()) return admitted;
-  auto result = call();
-  if (!StatusOf(result).ok()) Note(StatusOf(result));
-  return result;
+  HL_RETURN_IF_ERROR(CheckNotForked());
+  if (has_tails_.load(std::memory_order_acquire)) {
+    const Status cut = CutTails();
+    if (!cut.ok() && (cut.code() != Code::kNoSpace || tails == Tails::kMustGo)) return cut;
+  }
+  return call();
 }
 
 Status BoundDirectory::CheckNotForked() const {
@@ -72,76 +66,19 @@ Status BoundDirectory::CheckNotForked() const {
                 ", which its parent has open; open it after the fork");
 }
 
-Status BoundDirectory::Admit(Tails tails) {
-  HL_RETURN_IF_ERROR(CheckNotForked());
-  if (!attention_.load(std::memory_order_acquire)) return Status::Ok();
-  return Recover(tails);
-}
-
-Status BoundDirectory::Recover(Tails tails) {
+Status BoundDirectory::CutTails() {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (fenced_) return first_error_;
-  if (broken_) {
-    auto now = std::chrono::steady_clock::now();
-    if (now < next_attempt_) return first_error_;
-    Status status = store_->Reconnect();
-    next_attempt_ = std::chrono::steady_clock::now() + reconnect_interval_;
-    if (status.code() == Code::kFenced) {
-      fenced_ = true;
-      first_error_ = status;
-      log_->Write(LogLevel::kError,
-                  "fenced: " + status.ToString() + "; this process will not write again");
-      return status;
-    }
-    if (!status.ok())
-      return status.WithContext("the group is out of reach, since " + first_error_.ToString());
-    broken_ = false;
-    log_->Write(LogLevel::kInfo, "the group is back after " + first_error_.ToString());
-  }
-  const Status cut = CutTailsLocked();
-  if (cut.code() == Code::kNoSpace && tails == Tails::kMayStand) return Status::Ok();
-  HL_RETURN_IF_ERROR(cut);
-  attention_.store(false, std::memory_order_release);
-  return Status::Ok();
-}
-
-Status BoundDirectory::CutTailsLocked() {
   while (!tails_.empty()) {
     const Tail tail = tails_.back();
-    Status status = store_->Truncate(tail.file, tail.size);
-    if (IsRetryable(status.code())) {
-      broken_ = true;
-      first_error_ = status;
-      return status;
-    }
-    if (status.code() == Code::kFenced) {
-      fenced_ = true;
-      first_error_ = status;
-      return status;
-    }
+    const Status status = store_->Truncate(tail.file, tail.size);
     // Gone with the file. Whatever else it is, no room for the record that cuts included, the tail
     // may still be there, and nothing may follow: the next log would start with its numbers.
     if (!status.ok() && status.code() != Code::kNotFound)
       return status.WithContext("cannot cut what a failed write left behind");
     tails_.pop_back();
   }
+  has_tails_.store(false, std::memory_order_release);
   return Status::Ok();
-}
-
-void BoundDirectory::Note(const Status& status) {
-  const bool retryable = IsRetryable(status.code());
-  const bool fenced = status.code() == Code::kFenced;
-  if (!retryable && !fenced) return;
-  std::lock_guard<std::mutex> lock(mutex_);
-  if (fenced_ || (broken_ && !fenced)) return;
-  fenced_ = fenced;
-  broken_ = !fenced;
-  first_error_ = status;
-  next_attempt_ = std::chrono::steady_clock::now();
-  attention_.store(true, std::memory_order_release);
-  log_->Write(LogLevel::kError,
-              fenced ? "fenced: " + status.ToString() + "; this process will not write again"
-                     : "lost the group: " + status.ToString() + "; later writes try to reconnect");
 }
 
 Result<FileId> BoundDirectory::Create(std::string_view name, Lane lane) {
@@ -156,13 +93,17 @@ Result<std::vector<FileInfo>> BoundDirectory::Files() {
   return Run([&] { return store_->Files(); }, Tails::kMayStand);
 }
 
-Status BoundDirectory::Append(FileId file, std::string_view data,
-                              const std::function<void()>& meanwhile, uint64_t end) {
-  return Run([&] { return store_->Append(file, data, meanwhile, end); });
+Result<AppendTicket> BoundDirectory::Append(FileId file, std::string_view data, uint64_t end) {
+  return Run([&] { return store_->Append(file, data, end); });
 }
 
-Status BoundDirectory::Sync(FileId file) {
-  return Run([&] { return store_->Sync(file); }, Tails::kMayStand);
+Status BoundDirectory::Await(AppendTicket ticket) {
+  HL_RETURN_IF_ERROR(CheckNotForked());
+  return store_->Await(ticket);
+}
+
+Status BoundDirectory::Sync() {
+  return Run([&] { return store_->Sync(); }, Tails::kMayStand);
 }
 
 Status BoundDirectory::Truncate(FileId file, uint64_t size) {
@@ -175,7 +116,7 @@ Status BoundDirectory::Rename(std::string_view from, std::string_view to) {
 
 Status BoundDirectory::Remove(std::string_view name) {
   const auto remove = [&] {
-    const bool tails = attention_.load(std::memory_order_acquire);
+    const bool tails = has_tails_.load(std::memory_order_acquire);
     const Result<FileId> file = tails ? store_->Lookup(name) : Result<FileId>(NotFound("unasked"));
     Status status = store_->Remove(name);
     if (status.ok() && file.ok()) ForgetTail(*file);
@@ -202,7 +143,7 @@ void BoundDirectory::AbandonTail(FileId file, uint64_t size) {
   } else {
     same->size = std::min(same->size, size);
   }
-  attention_.store(true, std::memory_order_release);
+  has_tails_.store(true, std::memory_order_release);
 }
 
 void BoundDirectory::ForgetTail(FileId file) {

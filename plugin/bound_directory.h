@@ -1,23 +1,21 @@
 // BoundDirectory: one database directory and the group it is bound to, from LockFile to UnlockFile.
 //
-// Every call of the plugin into a Store goes through here, so that three rules hold at one place:
-// - after a retryable error the next call first brings the group back (Store::Reconnect), at most
-//   once per `reconnect_interval`; in between calls fail at once with the error that broke it;
+// Every call of the plugin into a Store goes through here, so that two rules hold at one place:
 // - a file whose Append failed has an indeterminate tail in the group. Before anything else is
 //   written the tail is cut to what RocksDB knows to be there: RocksDB gives the failed batch's
 //   sequence numbers to the next one, so both must never be replayed together. While the group has
 //   no room for the record that cuts, only removals, look-ups and syncs pass: they make room, or
 //   add nothing;
-// - kFenced is for good, and everything fails in a forked child.
+// - everything fails in a forked child.
+// Whether the group is broken, fenced or being brought back is the Store's to know.
 //
 // Thread safe. On the append path: two relaxed-cost atomic loads, the count of writes in flight,
-// and the Store's own call; no lock, no allocation.
+// and the Store's own calls; no lock, no allocation.
 #pragma once
 
 #include <rocksdb/io_status.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -37,8 +35,7 @@ uint32_t ForkGeneration();
 class BoundDirectory {
  public:
   // `directory`: as RocksDB spells it. `store` was taken.
-  BoundDirectory(std::string directory, std::unique_ptr<Store> store, std::shared_ptr<Log> log,
-                 std::chrono::milliseconds reconnect_interval);
+  BoundDirectory(std::string directory, std::unique_ptr<Store> store, std::shared_ptr<Log> log);
   BoundDirectory(const BoundDirectory&) = delete;
   BoundDirectory& operator=(const BoundDirectory&) = delete;
 
@@ -57,9 +54,9 @@ class BoundDirectory {
   Result<FileId> Create(std::string_view name, Lane lane);
   Result<FileId> Lookup(std::string_view name);
   Result<std::vector<FileInfo>> Files();
-  Status Append(FileId file, std::string_view data, const std::function<void()>& meanwhile,
-                uint64_t end);
-  Status Sync(FileId file);
+  Result<AppendTicket> Append(FileId file, std::string_view data, uint64_t end);
+  Status Await(AppendTicket ticket);
+  Status Sync();
   Status Truncate(FileId file, uint64_t size);
   Status Rename(std::string_view from, std::string_view to);
   // A file that the group does not have is no error.
@@ -126,28 +123,20 @@ class BoundDirectory {
 
   template <class Call>
   auto Run(Call&& call, Tails tails = Tails::kMustGo) -> decltype(call());
-  Status Admit(Tails tails);
-  Status Recover(Tails tails);
-  void Note(const Status& status);
-  Status CutTailsLocked();
+  Status CutTails();
   void ForgetTail(FileId file);
 
   const std::string directory_;
   const std::string real_directory_;
   const std::unique_ptr<Store> store_;
   const std::shared_ptr<Log> log_;
-  const std::chrono::milliseconds reconnect_interval_;
   const uint32_t fork_generation_;
 
   std::atomic<int> in_flight_{0};
-  // True: Admit must take the slow way. Set with release after what it announces was written under
-  // mutex_; Admit's acquire load pairs with it.
-  std::atomic<bool> attention_{false};
-  std::mutex mutex_;     // guards what follows
-  bool broken_ = false;  // a retryable error came; Reconnect must succeed first
-  bool fenced_ = false;
-  Status first_error_;  // that broke or fenced it
-  std::chrono::steady_clock::time_point next_attempt_{};
+  // Some of tails_ are to be cut. Set with release after they were written under mutex_; Run's
+  // acquire load pairs with it.
+  std::atomic<bool> has_tails_{false};
+  std::mutex mutex_;  // guards what follows
   std::vector<Tail> tails_;
   std::vector<std::string> vanished_;
 };

@@ -307,38 +307,13 @@ TEST_F(ErrorsTest, LocalFileGetsOnlyWhatIsAcknowledged) {
     ASSERT_TRUE(Open(options).ok());
     Put("before", "1");
     const int appends = faults->appends;
-    group_->Inject({"append", Code::kTimedOut, true, 0});
+    group_->Inject({"await", Code::kTimedOut, false, 0});
     EXPECT_FALSE(db_->Put(WriteOptions(), "failed", "1").ok());
     EXPECT_EQ(faults->appends, appends + (when == LocalWrite::kOverlapped ? 1 : 0));
     Close();
     env_.reset();
     fs_.reset();
   }
-}
-
-TEST_F(ErrorsTest, ReconnectIsBoundedInTime) {
-  StoreAccess access;
-  access.open = [this](const StoreOptions& with,
-                       std::shared_ptr<Log>) -> Result<std::unique_ptr<Store>> {
-    return MakeFakeStore(group_, with);
-  };
-  access.reconnect_interval = std::chrono::hours(1);
-  fs_ = std::make_shared<HyperloopFileSystem>(rocksdb::FileSystem::Default(), MakeStoreOptions(),
-                                              access);
-  env_ = rocksdb::NewCompositeEnv(fs_);
-  Options options = MakeOptions();
-  options.max_bgerror_resume_count = 0;
-  ASSERT_TRUE(Open(options).ok());
-  Put("memtable", "1");
-  group_->CutLink(Code::kUnavailable);
-  group_->Inject({"append", Code::kUnavailable, false, 0});
-  EXPECT_FALSE(db_->Put(WriteOptions(), "a", "1").ok());
-  std::unique_ptr<rocksdb::FSWritableFile> file;
-  for (int i = 0; i < 100; ++i) {
-    IOStatus status = fs_->NewWritableFile(Path("000900.log"), FileOptions(), &file, nullptr);
-    EXPECT_TRUE(status.GetRetryable()) << status.ToString();
-  }
-  EXPECT_EQ(group_->CallsOf("reconnect"), 1);
 }
 
 TEST_F(ErrorsTest, FencedIsFatalAndReadsGoOn) {
@@ -449,8 +424,8 @@ TEST_F(ErrorsTest, CloseWithALostGroupEnds) {
   ExpectLocalEqualsGroup();
 }
 
-// After a Reconnect that failed the store lists no files at all: that is no empty group, and the
-// directory stays paired with it.
+// A group that is out of reach lists no files at all: that is no empty group, and the directory
+// stays paired with it.
 TEST_F(ErrorsTest, CloseAfterAFailedReconnectKeepsThePairing) {
   Options options = MakeOptions();
   options.max_bgerror_resume_count = 0;

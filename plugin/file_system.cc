@@ -27,10 +27,10 @@ using rocksdb::IOOptions;
 using rocksdb::IOStatus;
 
 HyperloopFileSystem::HyperloopFileSystem(const std::shared_ptr<rocksdb::FileSystem>& base,
-                                         const StoreOptions& options, StoreAccess access)
+                                         const StoreOptions& options, StoreOpener open_store)
     : FileSystemWrapper(base),
       options_(options),
-      access_(std::move(access)),
+      open_store_(std::move(open_store)),
       log_(std::make_shared<InfoLog>()) {
   RegisterOptions("hyperloop", &options_, &RocksOptionMap());
 }
@@ -49,7 +49,7 @@ rocksdb::Status HyperloopFileSystem::PrepareOptions(const rocksdb::ConfigOptions
     if (bound_ != nullptr || binding_now_ || prepared_ == uri)
       return FileSystemWrapper::PrepareOptions(options);
   }
-  Result<std::unique_ptr<Store>> store = access_.open(options_, log_);
+  Result<std::unique_ptr<Store>> store = open_store_(options_, log_);
   if (!store.ok())
     return rocksdb::Status(ToIOStatus(store.status(), "hyperloop: cannot reach the group"));
   {
@@ -304,8 +304,8 @@ Status HyperloopFileSystem::Import(BoundDirectory& binding, const std::string& p
     rocksdb::Slice bytes;
     HL_RETURN_IF_ERROR(FromIOStatus(file->Read(kChunk, IOOptions(), &bytes, buffer.get(), nullptr),
                                     "cannot read " + path));
-    if (bytes.empty()) return binding.Sync(id);
-    HL_RETURN_IF_ERROR(binding.Append(id, {bytes.data(), bytes.size()}, nullptr, size));
+    if (bytes.empty()) return binding.Sync();
+    HL_RETURN_IF_ERROR(binding.Append(id, {bytes.data(), bytes.size()}, size).status());
     size += bytes.size();
   }
 }

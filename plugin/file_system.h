@@ -40,15 +40,13 @@ namespace hyperloop::plugin {
 
 // How a FileSystem reaches its group: Store::Open, but for tests, which put a Store of their own
 // here.
-struct StoreAccess {
-  std::function<Result<std::unique_ptr<Store>>(const StoreOptions&, std::shared_ptr<Log>)> open;
-  std::chrono::milliseconds reconnect_interval{200};
-};
+using StoreOpener =
+    std::function<Result<std::unique_ptr<Store>>(const StoreOptions&, std::shared_ptr<Log>)>;
 
 class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
  public:
   HyperloopFileSystem(const std::shared_ptr<rocksdb::FileSystem>& base, const StoreOptions& options,
-                      StoreAccess access);
+                      StoreOpener open_store);
   ~HyperloopFileSystem() override;
 
   static const char* kClassName() { return "hyperloop"; }
@@ -147,7 +145,7 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   Status ListIfFile(BoundDirectory& binding, const std::string& path, const std::string& name);
 
   StoreOptions options_;  // registered with RocksDB's Customizable machinery: must be a member
-  const StoreAccess access_;
+  const StoreOpener open_store_;
   const std::shared_ptr<InfoLog> log_;
 
   mutable std::mutex

@@ -108,7 +108,6 @@ TEST_F(FileSystemTest, DestroyAfterCrashSeesWhatOnlyTheGroupHad) {
   Put("old", "1");
   Crash();
   // The kill came between the group's and the local creation of a log.
-  StoreAccess access;
   auto store = MakeFakeStore(group_, MakeStoreOptions());
   TakeResult taken;
   Pairing pairing = group_->pairing();

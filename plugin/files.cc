@@ -1,10 +1,9 @@
 // Cost of one log-lane Append: BoundDirectory::Append (two atomic loads, the count of writes in
-// flight, Store::Append), three more atomic accesses, and write(2) to the page cache: after that,
-// or, with local_write=overlapped, while the replicas work.
+// flight, Store::Append), Store::Await, three more atomic accesses, and write(2) to the page cache:
+// after that, or, with local_write=overlapped, between the two, while the replicas work.
 #include "files.h"
 
 #include <algorithm>
-#include <functional>
 
 #include "memtables.h"
 #include "paths.h"
@@ -117,17 +116,14 @@ IOStatus LogLaneFile::AppendBoth(const Slice& data, const IOOptions& options, IO
                                  AppendLocal append_local) {
   if (failed_.load(std::memory_order_acquire)) return Failure();
   BoundDirectory::InFlight in_flight(*binding_);
-  bool begun = false;
-  IOStatus local;
-  auto meanwhile = [&] {
-    begun = true;
-    local = append_local();
-  };
   before_last_.store(size_, std::memory_order_relaxed);
-  const Status group =
-      overlapped_ ? binding_->Append(file_, {data.data(), data.size()}, std::ref(meanwhile), size_)
-                  : binding_->Append(file_, {data.data(), data.size()}, nullptr, size_);
-  if (group.ok() && !overlapped_) meanwhile();
+  const Result<AppendTicket> sent = binding_->Append(file_, {data.data(), data.size()}, size_);
+  const bool overlaps = sent.ok() && overlapped_;
+  IOStatus local = overlaps ? append_local() : IOStatus::OK();
+  Status group = sent.status();
+  if (group.ok() && !sync_confirms_) group = binding_->Await(*sent);
+  if (group.ok() && !overlaps) local = append_local();
+  const bool begun = overlaps || group.ok();
   if (group.ok() && local.ok()) {
     if (manifest_) binding_->manifest_failed.store(false, std::memory_order_release);
     size_ += data.size();
@@ -199,7 +195,7 @@ IOStatus LogLaneFile::SyncGroup() {
   if (WasCut()) return Failure();
   const uint64_t end = appended_.load(std::memory_order_acquire);
   BoundDirectory::InFlight in_flight(*binding_);
-  if (Status status = binding_->Sync(file_); !status.ok()) {
+  if (Status status = binding_->Sync(); !status.ok()) {
     // RocksDB fails the write that asked for this, and gives its numbers to the next one. What an
     // earlier Sync confirmed is acknowledged; what was appended before without one is not, but
     // RocksDB holds it in a memtable.

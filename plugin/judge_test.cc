@@ -170,13 +170,12 @@ TEST_F(JudgeTest, TablesOfTheOtherHistoryOutliveAnOpeningThatIsCutShort) {
   AddTable();
   stdfs::rename(Path("CURRENT"), root_ + "/CURRENT");
   env_.reset();
-  StoreAccess access;
-  access.open = [this](const StoreOptions& with,
-                       std::shared_ptr<Log>) -> Result<std::unique_ptr<Store>> {
+  const StoreOpener open_store = [this](const StoreOptions& with,
+                                        std::shared_ptr<Log>) -> Result<std::unique_ptr<Store>> {
     return MakeFakeStore(group_, with);
   };
   fs_ = std::make_shared<HyperloopFileSystem>(std::make_shared<StuckTables>(), MakeStoreOptions(),
-                                              access);
+                                              open_store);
   env_ = rocksdb::NewCompositeEnv(fs_);
   ASSERT_THAT(Open(MakeOptions()).ToString(), HasSubstr("injected"));
   ExpectTableOutlivesOpening();
@@ -364,13 +363,12 @@ TEST_F(JudgeTest, NoStateOfAKillIsRefused) {
     stdfs::create_hard_link(Path("HYPERLOOP"), copy + "/HYPERLOOP");
     states.push_back({copy, group_->AfterCrash(), destroying});
   };
-  StoreAccess access;
-  access.open = [this](const StoreOptions& with,
-                       std::shared_ptr<Log>) -> Result<std::unique_ptr<Store>> {
+  const StoreOpener open_store = [this](const StoreOptions& with,
+                                        std::shared_ptr<Log>) -> Result<std::unique_ptr<Store>> {
     return MakeFakeStore(group_, with);
   };
   const auto base = std::make_shared<StatesFileSystem>(rocksdb::FileSystem::Default(), keep);
-  fs_ = std::make_shared<HyperloopFileSystem>(base, MakeStoreOptions(), access);
+  fs_ = std::make_shared<HyperloopFileSystem>(base, MakeStoreOptions(), open_store);
   env_ = rocksdb::NewCompositeEnv(fs_);
   Options options = MakeOptions();
   options.max_manifest_file_size = 1;  // a new MANIFEST with every change

@@ -18,7 +18,7 @@ extern "C" int register_hyperloop(rocksdb::ObjectLibrary& library, const std::st
           return nullptr;
         }
         guard->reset(new hyperloop::plugin::HyperloopFileSystem(FileSystem::Default(), options,
-                                                                {hyperloop::Store::Open}));
+                                                                hyperloop::Store::Open));
         return guard->get();
       });
   return 1;

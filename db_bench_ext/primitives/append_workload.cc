@@ -20,8 +20,6 @@ std::string Pattern(uint64_t size) {
 
 }  // namespace
 
-AckMode AckFor(const Case& load) { return load.window == 1 ? AckMode::kAppend : AckMode::kSync; }
-
 AppendWorkload::AppendWorkload(Store& store, const Case& load, const std::atomic<bool>& interrupted,
                                Progress progress)
     : store_(store),
@@ -64,12 +62,13 @@ Result<Measurement> AppendWorkload::Loop(uint64_t number, double seconds, bool r
       HL_RETURN_IF_ERROR(NewFile());
     }
     starts.clear();
+    AppendTicket last;
     const uint64_t batch = std::min<uint64_t>(case_.window, number - done);
     for (uint64_t i = 0; i < batch; ++i) {
       starts.push_back(Clock::now());
-      HL_RETURN_IF_ERROR(store_.Append(file_, data_));
+      HL_ASSIGN_OR_RETURN(last, store_.Append(file_, data_));
     }
-    if (case_.window > 1) HL_RETURN_IF_ERROR(store_.Sync(file_));
+    HL_RETURN_IF_ERROR(store_.Await(last));
     now = Clock::now();
     for (const Clock::time_point start : starts) {
       measurement.latency.Record(static_cast<uint64_t>(

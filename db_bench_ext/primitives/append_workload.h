@@ -10,14 +10,12 @@
 
 namespace hyperloop::bench {
 
-// With a window of 1 each append is durable on every replica when it returns, as for RocksDB's
-// writes with the default ack=append. With a window of W a Sync follows every W appends, as for a
-// batch of writes with ack=sync; an append's latency then ends with the Sync that covers it.
-AckMode AckFor(const Case& load);
-
+// With a window of 1 each append is awaited before the next, as RocksDB's writes with the default
+// ack=append are. With a window of W every W appends are awaited together, as a batch of writes with
+// ack=sync is; an append's latency ends with the wait that covers it.
 class AppendWorkload {
  public:
-  // `store` is taken, with AckFor(load). For the rest as Workload.
+  // `store` is taken. For the rest as Workload.
   AppendWorkload(Store& store, const Case& load, const std::atomic<bool>& interrupted,
                  Progress progress);
 

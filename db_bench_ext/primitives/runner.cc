@@ -108,7 +108,7 @@ class Runner {
     report.replicas = target.replicas();
     report.datapath = DatapathName(target.datapath());
     if (load.primitive == Primitive::kAppend) {
-      HL_ASSIGN_OR_RETURN(Store* const store, target.TakeStore(AckFor(load), load.wait));
+      HL_ASSIGN_OR_RETURN(Store* const store, target.TakeStore(load.wait));
       AppendWorkload workload(*store, load, interrupted_, ShowShare());
       HL_RETURN_IF_ERROR(Measure(workload, target.meters(), &report.measured, &report.around));
       HL_RETURN_IF_ERROR(workload.Finish());

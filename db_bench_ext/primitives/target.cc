@@ -166,11 +166,10 @@ Result<Group*> Target::TakeGroup(uint32_t window, WaitMode wait) {
   return &scratch_->group();
 }
 
-Result<Store*> Target::TakeStore(AckMode ack, WaitMode wait) {
+Result<Store*> Target::TakeStore(WaitMode wait) {
   store_.reset();
   scratch_.reset();  // it made sure that a URI's group holds no files
   StoreOptions options = options_;
-  options.ack = ack;
   options.wait = wait;
   options.window = StoreOptions().window;
   HL_ASSIGN_OR_RETURN(store_, Store::Open(options, nullptr));

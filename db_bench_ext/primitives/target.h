@@ -108,7 +108,7 @@ class Target {
   Result<Group*> TakeGroup(uint32_t window, WaitMode wait);
   Scratch scratch() { return {scratch_->offset(), scratch_->bytes()}; }
   // The group as a database's files.
-  Result<Store*> TakeStore(AckMode ack, WaitMode wait);
+  Result<Store*> TakeStore(WaitMode wait);
 
   const Meters& meters() const { return meters_; }
   uint32_t replicas() const { return static_cast<uint32_t>(options_.replicas.size()); }

@@ -55,13 +55,9 @@ StoreOptions DatabaseTest::MakeStoreOptions() const {
 }
 
 std::shared_ptr<HyperloopFileSystem> DatabaseTest::MakeFileSystem(const StoreOptions& options) {
-  StoreAccess access;
-  access.open = [group = group_](const StoreOptions& with,
-                                 std::shared_ptr<Log>) -> Result<std::unique_ptr<Store>> {
-    return MakeFakeStore(group, with);
-  };
-  access.reconnect_interval = std::chrono::milliseconds(0);
-  return std::make_shared<HyperloopFileSystem>(rocksdb::FileSystem::Default(), options, access);
+  const StoreOpener open_store = [group = group_](const StoreOptions& with, std::shared_ptr<Log>)
+      -> Result<std::unique_ptr<Store>> { return MakeFakeStore(group, with); };
+  return std::make_shared<HyperloopFileSystem>(rocksdb::FileSystem::Default(), options, open_store);
 }
 
 rocksdb::Options DatabaseTest::MakeOptions() {

@@ -36,14 +36,12 @@ class ErrorsTest : public DatabaseTest {
  protected:
   // From now on opens are over `base` and with `store_options`.
   void Use(const std::shared_ptr<rocksdb::FileSystem>& base, const StoreOptions& store_options) {
-    StoreAccess access;
-    access.open = [this](const StoreOptions& with,
-                         std::shared_ptr<Log>) -> Result<std::unique_ptr<Store>> {
+    const StoreOpener open_store = [this](const StoreOptions& with,
+                                          std::shared_ptr<Log>) -> Result<std::unique_ptr<Store>> {
       return MakeFakeStore(group_, with);
     };
-    access.reconnect_interval = std::chrono::milliseconds(0);
     env_.reset();
-    fs_ = std::make_shared<HyperloopFileSystem>(base, store_options, access);
+    fs_ = std::make_shared<HyperloopFileSystem>(base, store_options, open_store);
     env_ = rocksdb::NewCompositeEnv(fs_);
   }
   StoreOptions WithAck(AckMode ack) const {

@@ -39,18 +39,6 @@ class FakeStore final : public Store {
   }
   bool taken() const override { return taken_; }
 
-  Status Reconnect() override {
-    std::lock_guard<std::mutex> lock(group_->mutex_);
-    ++group_->calls_["reconnect"];
-    reachable_ = false;
-    if (epoch_ != group_->epoch_)
-      return Fenced("epoch " + std::to_string(group_->epoch_) + " exists");
-    if (group_->link_cut_) return Status(group_->link_code_, "the link is cut");
-    broken_ = false;
-    reachable_ = true;
-    return Status::Ok();
-  }
-
   Result<FileId> Create(std::string_view name, Lane lane) override {
     FileId id = 0;
     HL_RETURN_IF_ERROR(Do("create", [&] {
@@ -62,24 +50,26 @@ class FakeStore final : public Store {
   }
   Result<FileId> Lookup(std::string_view name) override {
     std::lock_guard<std::mutex> lock(group_->mutex_);
-    if (!reachable_) return Unavailable("the group is disconnected; Reconnect first");
+    HL_RETURN_IF_ERROR(ReachLocked());
     auto found = group_->files_.find(name);
     if (found == group_->files_.end()) return NotFound("no file " + std::string(name));
     return found->second.id;
   }
-  Status Append(FileId file, std::string_view data, const std::function<void()>& meanwhile,
-                uint64_t end) override {
+  Result<AppendTicket> Append(FileId file, std::string_view data, uint64_t end) override {
     if (const auto before = group_->TakeBeforeAppend()) before();
-    return Do("append", [&] {
+    HL_RETURN_IF_ERROR(Do("append", [&] {
       HL_ASSIGN_OR_RETURN(FakeGroup::File * target, Find(file));
       if (end != kAnyEnd && end != target->content.size())
         return InvalidArgument("the file ends elsewhere");
       target->content.append(data);
-      if (meanwhile) meanwhile();
       return Status::Ok();
-    });
+    }));
+    return AppendTicket{};
   }
-  Status Sync(FileId) override {
+  Status Await(AppendTicket) override {
+    return Do("await", [] { return Status::Ok(); });
+  }
+  Status Sync() override {
     return Do("sync", [] { return Status::Ok(); });
   }
   Status Truncate(FileId file, uint64_t size) override {
@@ -119,18 +109,18 @@ class FakeStore final : public Store {
   Result<std::vector<FileInfo>> Files() override {
     if (getpid() != owner_) return Fenced("a forked child");
     std::lock_guard<std::mutex> lock(group_->mutex_);
+    HL_RETURN_IF_ERROR(ReachLocked());
     for (auto fault = group_->faults_.begin(); fault != group_->faults_.end(); ++fault) {
       if (fault->call != "files" || fault->skip-- > 0) continue;
       group_->faults_.erase(fault);
-      reachable_ = false;
-      break;
+      broken_ = true;
+      return Unavailable("injected into files");
     }
-    if (!reachable_) return Unavailable("the group is disconnected; Reconnect first");
     return FilesLocked();
   }
   Result<uint64_t> Read(FileId file, uint64_t offset, std::span<char> out) override {
     std::lock_guard<std::mutex> lock(group_->mutex_);
-    if (!reachable_) return Unavailable("the group is disconnected; Reconnect first");
+    HL_RETURN_IF_ERROR(ReachLocked());
     return ReadLocked(file, offset, out);
   }
   const StoreOptions& options() const override { return options_; }
@@ -190,6 +180,17 @@ class FakeStore final : public Store {
     return request.judge ? request.judge(View(*this)) : Status::Ok();
   }
 
+  // As a Store does: each call after an error of the group tries to bring it back.
+  Status ReachLocked() {
+    if (epoch_ != group_->epoch_)
+      return Fenced("epoch " + std::to_string(group_->epoch_) + " exists");
+    if (!broken_) return Status::Ok();
+    ++group_->calls_["reconnect"];
+    if (group_->link_cut_) return Status(group_->link_code_, "the link is cut");
+    broken_ = false;
+    return Status::Ok();
+  }
+
   // Runs one call: counts it, checks epoch and link, and applies a fault that is due.
   template <class Change>
   Status Do(const std::string& call, Change&& change) {
@@ -197,10 +198,7 @@ class FakeStore final : public Store {
     std::lock_guard<std::mutex> lock(group_->mutex_);
     ++group_->calls_[call];
     if (!taken_) return Internal("not taken");
-    if (epoch_ != group_->epoch_)
-      return Fenced("epoch " + std::to_string(group_->epoch_) + " exists");
-    if (!reachable_) return Unavailable("the group is disconnected; Reconnect first");
-    if (broken_) return Aborted("the group is broken; Reconnect first");
+    HL_RETURN_IF_ERROR(ReachLocked());
     for (auto fault = group_->faults_.begin(); fault != group_->faults_.end(); ++fault) {
       if (fault->call != call || fault->skip-- > 0) continue;
       FakeGroup::Fault due = *fault;
@@ -240,8 +238,7 @@ class FakeStore final : public Store {
   const pid_t owner_ = getpid();
   uint64_t epoch_ = 0;
   bool taken_ = false;
-  bool broken_ = false;
-  bool reachable_ = true;  // false from a failed Reconnect to one that succeeds
+  bool broken_ = false;  // by an error of the group
 };
 
 std::unique_ptr<Store> MakeFakeStore(std::shared_ptr<FakeGroup> group,

@@ -24,7 +24,8 @@ class FakeGroup {
   };
   // One failure to come: the `skip`+1st call of `call` ("append", "create", …) returns `code`;
   // `applied` tells whether the group did it nevertheless. "files" has no code: that call of Files
-  // finds the group out of reach.
+  // finds the group out of reach. The group is broken after a retryable code: each call that comes
+  // then counts as one of "reconnect".
   struct Fault {
     std::string call;
     Code code = Code::kTimedOut;
@@ -42,7 +43,7 @@ class FakeGroup {
   // `call` runs once, when a Store has been asked to append and has not begun: what other threads
   // may do then.
   void BeforeNextAppend(std::function<void()> call);
-  // Reconnect fails with `code` until HealLink.
+  // A group that broke stays so, with `code`, until HealLink.
   void CutLink(Code code);
   void HealLink();
   // Another primary takes the group.

@@ -15,6 +15,7 @@
 
 #include "control/client.h"
 #include "control/server.h"
+#include "support/log_lines.h"
 #include "support/status_matchers.h"
 
 namespace hyperloop::control {
@@ -29,22 +30,6 @@ using identity::kRoleReplica;
 bool Has(const Status& status, std::string_view text) {
   return status.message().find(text) != std::string::npos;
 }
-
-class Lines final : public Log {
- public:
-  void Write(LogLevel, std::string_view line) override {
-    const std::lock_guard lock(mutex_);
-    all_.append(line).append("\n");
-  }
-  std::string all() const {
-    const std::lock_guard lock(mutex_);
-    return all_;
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::string all_;
-};
 
 // A server on a thread of its own that answers every request with Done, Hello with HelloReply.
 class Serving {
@@ -154,7 +139,7 @@ TEST_F(TrustTest, APrimaryThatIsKnownIsServed) {
 
 // One message of another user ended a running database once.
 TEST_F(TrustTest, NoMessageOfAStrangerIsHandled) {
-  const auto log = std::make_shared<Lines>();
+  const auto log = std::make_shared<LogLines>();
   const Serving server(Of("rep"), log);
   EXPECT_THAT(Hello(server.endpoint(), Of("eve")), StatusIs(Code::kPermissionDenied));
   EXPECT_THAT(Ask<ExamineRequestT>(server.endpoint(), Of("eve")),
@@ -165,7 +150,7 @@ TEST_F(TrustTest, NoMessageOfAStrangerIsHandled) {
     EXPECT_TRUE(Has(refused, "hyperloopctl keys trust")) << refused.message();
   }
   EXPECT_EQ(server.handled(), 0);
-  EXPECT_NE(log->all().find("is not trusted here; it says that it is eve"), std::string::npos);
+  EXPECT_TRUE(log->Has("is not trusted here; it says that it is eve"));
 }
 
 TEST_F(TrustTest, WithoutKeysNoMessageIsHandledEither) {
@@ -255,7 +240,7 @@ TEST_F(TrustTest, WithoutKeysAServerListensOnLoopbackOnly) {
 
 // The files are read again when a connection begins; connections that exist go on.
 TEST_F(TrustTest, KeysChangeWhileTheServerRuns) {
-  const auto log = std::make_shared<Lines>();
+  const auto log = std::make_shared<LogLines>();
   const auto rep = Trust::Load(Dir("rep"), log);
   ASSERT_OK(rep);
   const Serving server(*rep);
@@ -283,7 +268,7 @@ TEST_F(TrustTest, KeysChangeWhileTheServerRuns) {
   EXPECT_OK(Ask<SealRequestT>(server.endpoint(), ann));
   std::filesystem::permissions(trusted, std::filesystem::perms::all);
   EXPECT_OK(Ask<SealRequestT>(server.endpoint(), ann));
-  EXPECT_NE(log->all().find("what was read before stays in force"), std::string::npos);
+  EXPECT_TRUE(log->Has("what was read before stays in force"));
 }
 
 // --- crowds

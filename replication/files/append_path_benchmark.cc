@@ -139,10 +139,6 @@ void Run(Bench& bench, size_t bytes, uint64_t appends) {
   std::array<std::vector<double>, kSteps> means;
   uint64_t written = kFile;
   FileId file = 0;
-  const auto write_local = [&] {
-    bench.group->Stamp(kAfterSubmit);
-    if (::write(bench.local, data.data(), bytes) < 0) Must(FromErrno(errno, "the local file"));
-  };
   for (uint64_t round = 0; round <= appends / kRound; ++round) {
     if (written + kRound * bytes > kFile) {  // a new log now and then, as RocksDB makes them
       if (round != 0) Must(bench.lane->Remove("000001.log"));
@@ -151,7 +147,10 @@ void Run(Bench& bench, size_t bytes, uint64_t appends) {
     }
     bench.group->Begin();
     for (uint64_t i = 0; i < kRound; ++i) {
-      Must(bench.lane->Append(file, data, write_local));
+      const AppendTicket ticket = Must(bench.lane->Append(file, data));
+      bench.group->Stamp(kAfterSubmit);
+      if (::write(bench.local, data.data(), bytes) < 0) Must(FromErrno(errno, "the local file"));
+      Must(bench.lane->Await(ticket));
       bench.group->Stamp(kAfterWait);
     }
     written += kRound * bytes;

@@ -24,7 +24,7 @@ class Export : public testing::Test {
       bench.RandomCall();
       if (HasFatalFailure()) return;
     }
-    EXPECT_OK(bench.lane->Sync(0));
+    EXPECT_OK(bench.lane->Sync());
   }
   ~Export() override { fs::remove_all(base); }
   std::vector<std::byte> Image() { return bench.group.CrashImage(2, bench.random); }

@@ -348,8 +348,7 @@ Result<uint64_t> FileLane::AppendChunkLocked(uint32_t slot, std::string_view dat
   return seq;
 }
 
-Status FileLane::Append(FileId file, std::string_view data, const std::function<void()>& meanwhile,
-                        uint64_t end) {
+Result<AppendTicket> FileLane::Append(FileId file, std::string_view data, uint64_t end) {
   std::unique_lock lock(mutex_);
   HL_ASSIGN_OR_RETURN(uint32_t slot, FindLocked(file));
   if (FileAt(slot).lane != static_cast<uint8_t>(Lane::kLog)) {
@@ -373,7 +372,7 @@ Status FileLane::Append(FileId file, std::string_view data, const std::function<
   }
   if (end != Store::kAnyEnd && end != FileAt(slot).size) return WrongEndLocked(slot, end);
   const uint64_t chunk = MaxChunk(), whole = data.size();
-  uint64_t seq = 0;
+  AppendTicket ticket;
   while (!data.empty()) {
     const std::string_view part = data.substr(0, chunk);
     auto appended = AppendChunkLocked(slot, part);
@@ -385,18 +384,18 @@ Status FileLane::Append(FileId file, std::string_view data, const std::function<
                         std::to_string(whole) +
                         " B are in the log: " + appended.status().message());
     }
-    seq = *appended;
+    ticket.record = *appended;
     data.remove_prefix(part.size());
   }
-  if (meanwhile) {
-    lock.unlock();
-    meanwhile();
-    lock.lock();
-  }
-  return options_.ack == AckMode::kAppend ? journal_->WaitDurable(seq) : Status();
+  return ticket;
 }
 
-Status FileLane::Sync(FileId) {
+Status FileLane::Await(AppendTicket ticket) {
+  std::lock_guard lock(mutex_);
+  return journal_->WaitDurable(ticket.record);
+}
+
+Status FileLane::Sync() {
   std::lock_guard lock(mutex_);
   return journal_->WaitDurable(journal_->last_seq());
 }

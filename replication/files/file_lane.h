@@ -21,8 +21,7 @@
 // that an append only counts its own bytes in.
 //
 // Thread safety: all methods; one mutex guards the journal, the group below it, the table and the
-// map in memory. It is held while waiting for acknowledgements, not while waiting for space nor
-// while an Append's `meanwhile` runs.
+// map in memory. It is held while waiting for acknowledgements, not while waiting for space.
 #pragma once
 
 #include <chrono>
@@ -48,7 +47,6 @@
 namespace hyperloop {
 
 struct FileLaneOptions {
-  AckMode ack = AckMode::kAppend;
   std::chrono::nanoseconds space_timeout = std::chrono::seconds(10);
   std::function<std::chrono::nanoseconds()> now;  // monotonic; null: steady_clock
   std::function<void()> idle;  // while waiting for space, mutex not held; null: sleeps 0.2 ms
@@ -69,12 +67,12 @@ class FileLane {
   // out of reach for an empty one.
   //
   // See store.h. Namespace changes (Create, Truncate, Rename, Remove, ListLocal, Bind) return when
-  // durable on every replica, whatever the ack mode.
+  // durable on every replica.
   Result<FileId> Create(std::string_view name, Lane lane);
   Result<FileId> Lookup(std::string_view name);
-  Status Append(FileId file, std::string_view data,
-                const std::function<void()>& meanwhile = nullptr, uint64_t end = Store::kAnyEnd);
-  Status Sync(FileId file);
+  Result<AppendTicket> Append(FileId file, std::string_view data, uint64_t end = Store::kAnyEnd);
+  Status Await(AppendTicket ticket);
+  Status Sync();
   Status Truncate(FileId file, uint64_t size);
   Status Rename(std::string_view from, std::string_view to);
   Status Remove(std::string_view name);

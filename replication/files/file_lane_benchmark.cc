@@ -70,7 +70,8 @@ int Run(size_t size, uint64_t appends) {
       file = lane->Create("000001.log", Lane::kLog).value();
       written = 0;
     }
-    const Status status = lane->Append(file, data);
+    const Result<AppendTicket> sent = lane->Append(file, data);
+    const Status status = sent.ok() ? lane->Await(*sent) : sent.status();
     if (!status.ok()) {
       std::fprintf(stderr, "%s\n", status.ToString().c_str());
       return 1;

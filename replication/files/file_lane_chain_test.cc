@@ -6,6 +6,7 @@
 #include "files/file_lane.h"
 #include "group/chain_fixture.h"
 #include "gtest/gtest.h"
+#include "support/append_durably.h"
 #include "support/status_matchers.h"
 #include "testing/lane_bench.h"
 
@@ -88,13 +89,13 @@ TEST(FileLaneOverAChain, SurvivorsOfADeadReplicaHoldAllAcknowledged) {
     Status status;
     for (int i = 0; status.ok(); ++i) {
       ASSERT_LT(i, 1000) << "nobody noticed";
-      status = bench.lane->Append(id, "x");
+      status = bench.lane->Append(id, "x").status();
       bench.model.begin()->second +=
           "x";  // of the one that fails, nobody knows: it may be there or not
       bench.Remember();
     }
     EXPECT_NE(status.code(), Code::kNoSpace) << status.ToString();
-    EXPECT_FALSE(bench.lane->Sync(id).ok());
+    EXPECT_FALSE(bench.lane->Sync().ok());
     const uint64_t acked = bench.lane->statistics().acked_seq;
     for (uint32_t hop = 0; hop < 3; ++hop) {
       if (hop == victim) continue;
@@ -111,7 +112,7 @@ TEST(FileLaneOverAChain, ManyThreads) {
   options.spin_us = 0;
   ChainBench bench(options, 1);
   bench.lane.reset();
-  bench.Load(AckMode::kAppend);
+  bench.Load();
   std::vector<std::thread> threads;
   std::atomic<int> failures{0};
   for (int t = 0; t < 4; ++t) {
@@ -119,7 +120,8 @@ TEST(FileLaneOverAChain, ManyThreads) {
       const std::string name = std::to_string(t) + ".log";
       auto id = bench.lane->Create(name, Lane::kLog);
       for (int i = 0; i < 100 && id.ok(); ++i) {
-        if (!bench.lane->Append(*id, std::string(20, static_cast<char>('a' + (i + t) % 26))).ok())
+        if (!AppendDurably(*bench.lane, *id, std::string(20, static_cast<char>('a' + (i + t) % 26)))
+                 .ok())
           ++failures;
         if (i % 10 == 0 && !bench.lane->Tick().ok()) ++failures;
       }
@@ -128,7 +130,7 @@ TEST(FileLaneOverAChain, ManyThreads) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(failures, 0);
-  EXPECT_OK(bench.lane->Sync(0));  // of statements, for which no append waits
+  EXPECT_OK(bench.lane->Sync());  // of statements, for which no append waits
   EXPECT_EQ(bench.lane->statistics().acked_seq, bench.lane->statistics().last_seq);
   for (int t = 0; t < 4; ++t) {
     std::string expected;

@@ -6,6 +6,7 @@
 
 #include "gtest/gtest.h"
 #include "journal/redo.h"
+#include "support/append_durably.h"
 #include "support/status_matchers.h"
 #include "testing/lane_bench.h"
 
@@ -70,14 +71,11 @@ TEST(FileLane, AppendsOnlyWhereItsWriterTakesTheEndToBe) {
   LaneBench bench(Mode::kImmediate);
   FileLane& lane = *bench.lane;
   const FileId log = lane.Create("000001.log", Lane::kLog).value();
-  bool called = false;
-  const auto meanwhile = [&] { called = true; };
-  ASSERT_OK(lane.Append(log, "first", nullptr, 0));
+  ASSERT_OK(lane.Append(log, "first", 0));
   for (const uint64_t end : {uint64_t{0}, uint64_t{4}, uint64_t{6}}) {
-    EXPECT_THAT(lane.Append(log, "x", meanwhile, end), StatusIs(Code::kInvalidArgument));
+    EXPECT_THAT(lane.Append(log, "x", end), StatusIs(Code::kInvalidArgument));
   }
-  EXPECT_FALSE(called);
-  ASSERT_OK(lane.Append(log, " second", meanwhile, 5));
+  ASSERT_OK(lane.Append(log, " second", 5));
   EXPECT_EQ(bench.ReadAll("000001.log"), "first second");
 }
 
@@ -120,7 +118,7 @@ TEST(FileLane, FullDataAreaKeepsRoomForTheManifest) {
   std::string text;
   while (status.ok()) {
     const std::string part = bench.RandomText(1000);
-    status = lane.Append(log, part);
+    status = lane.Append(log, part).status();
     if (status.ok()) text += part;
   }
   EXPECT_THAT(status, StatusIs(Code::kNoSpace));
@@ -145,7 +143,7 @@ TEST(FileLane, AnAppendCutInTheMiddleSaysSo) {
   bench.group.set_mode(Mode::kImmediate);
   const FileId log = bench.lane->Create("1.log", Lane::kLog).value();
   bench.group.set_mode(Mode::kManual);  // the ring fills up
-  const Status status = bench.lane->Append(log, std::string(7 * 4096, 'x'));
+  const Status status = bench.lane->Append(log, std::string(7 * 4096, 'x')).status();
   EXPECT_THAT(status, StatusIs(Code::kNoSpace));
   EXPECT_NE(status.message().find("only the first 7328 of 28672 B"), std::string::npos)
       << status.ToString();
@@ -154,40 +152,40 @@ TEST(FileLane, AnAppendCutInTheMiddleSaysSo) {
   EXPECT_TRUE(bench.ReadAll("1.log") == std::string(7328, 'x'));
 }
 
-TEST(FileLane, MeanwhileRunsWhenAllIsOnItsWayAndBeforeTheWait) {
+TEST(FileLane, AppendPutsAllOnItsWayAndAwaitWaits) {
   LaneBench bench(Mode::kImmediate);
-  bench.Load(AckMode::kAppend);
   const FileId log = bench.lane->Create("1.log", Lane::kLog).value();
   const uint64_t before = bench.lane->statistics().last_seq;
-  std::string order;
-  bench.group.on_wait = [&] { order += "wait "; };
-  const auto meanwhile = [&] {
-    order += "meanwhile ";
-    EXPECT_EQ(bench.lane->statistics().last_seq, before + 1);
-  };
-  ASSERT_OK(bench.lane->Append(log, "a", meanwhile));
-  EXPECT_EQ(order, "meanwhile wait ");
-  EXPECT_FALSE(bench.lane->Append(log, std::string(100 * 4096, 'x'), meanwhile).ok());
-  EXPECT_EQ(order, "meanwhile wait ") << "nothing was sent";
+  int waits = 0;
+  const std::function<void()> count = [&] { ++waits; };
+  bench.group.on_wait = count;
+  const auto ticket = bench.lane->Append(log, "a");
+  ASSERT_OK(ticket);
+  EXPECT_EQ(bench.lane->statistics().last_seq, before + 1);
+  EXPECT_EQ(waits, 0);
+  ASSERT_OK(bench.lane->Await(*ticket));
+  EXPECT_EQ(waits, 1);
+  bench.group.on_wait = count;
+  ASSERT_OK(bench.lane->Await(*ticket));
+  EXPECT_EQ(waits, 1) << "it is known to be durable";
 }
 
 // A heartbeat's thread ticks: it must not stop while an append waits for a replica.
 TEST(FileLane, TickNeverWaitsForAnotherCall) {
   LaneBench bench(Mode::kImmediate);
-  bench.Load(AckMode::kAppend);
   const FileId log = bench.lane->Create("1.log", Lane::kLog).value();
-  ASSERT_OK(bench.lane->Append(log, "a"));
+  ASSERT_OK(AppendDurably(*bench.lane, log, "a"));
   const auto idle = bench.lane->Tick();
   ASSERT_OK(idle);
   EXPECT_TRUE(idle->has_value());
   bool ticked = false;
-  bench.group.on_wait = [&] {  // Append has the lane's mutex
+  bench.group.on_wait = [&] {  // Await has the lane's mutex
     std::thread([&] {
       const auto busy = bench.lane->Tick();
       ticked = busy.ok() && !busy->has_value();
     }).join();
   };
-  ASSERT_OK(bench.lane->Append(log, "b"));
+  ASSERT_OK(AppendDurably(*bench.lane, log, "b"));
   EXPECT_TRUE(ticked);
 }
 
@@ -300,27 +298,28 @@ TEST(FileLane, AManifestLeavesRoomForItsSuccessor) {
 // The log cannot be freed before the transaction that it holds has ended, so the end always fits,
 // also into a new log.
 TEST(FileLane, AFullDataAreaTakesTheEndOfATransaction) {
-  LaneBench bench(Mode::kImmediate);
-  FileLane& lane = *bench.lane;
-  const FileId manifest = lane.Create("MANIFEST-000001", Lane::kLog).value();
-  ASSERT_OK(lane.Append(manifest, "m"));
-  const FileId full = lane.Create("000002.log", Lane::kLog).value();
-  while (lane.Append(full, std::string(4096, 'x')).ok()) {
-  }
   // Seven bytes of header, twelve of the batch, and the mark of a rollback of "txn".
-  std::string rollback(
+  const std::string rollback(
       "crc4\x11\0\x1"
       "sequenceNumb"
       "\xc\x3txn",
       24);
-  const FileId next = lane.Create("000003.log", Lane::kLog).value();
-  ASSERT_THAT(lane.Append(next, std::string(100, 'x')), StatusIs(Code::kNoSpace));
-  const Status ended = lane.Append(next, rollback);
-  ASSERT_OK(ended);
-  // And what the MANIFEST and its successor need is still there.
-  EXPECT_OK(lane.Append(manifest, std::string(4096, 'm')));
-  const FileId successor = lane.Create("MANIFEST-000004", Lane::kLog).value();
-  EXPECT_OK(lane.Append(successor, std::string(100, 'm')));
+  for (const std::string& record : {rollback}) {
+    LaneBench bench(Mode::kImmediate);
+    FileLane& lane = *bench.lane;
+    const FileId manifest = lane.Create("MANIFEST-000001", Lane::kLog).value();
+    ASSERT_OK(lane.Append(manifest, "m"));
+    const FileId full = lane.Create("000002.log", Lane::kLog).value();
+    while (lane.Append(full, std::string(4096, 'x')).ok()) {
+    }
+    const FileId next = lane.Create("000003.log", Lane::kLog).value();
+    ASSERT_THAT(lane.Append(next, std::string(100, 'x')), StatusIs(Code::kNoSpace));
+    ASSERT_OK(lane.Append(next, record));
+    // And what the MANIFEST and its successor need is still there.
+    EXPECT_OK(lane.Append(manifest, std::string(4096, 'm')));
+    const FileId successor = lane.Create("MANIFEST-000004", Lane::kLog).value();
+    EXPECT_OK(lane.Append(successor, std::string(100, 'm')));
+  }
 }
 
 // The model of a crash: whatever each node had, redo gives the files of a prefix with everything

@@ -116,7 +116,7 @@ TEST(LaneRecovery, CallsSucceedWhateverTheMomentOfTheFailure) {
         status = lane.Tick().status();
       } else if (found->second.size() < 30000) {
         const std::string piece(1 + random() % 3000, static_cast<char>('a' + step % 26));
-        status = lane.Append(lane.Lookup(name).value(), piece);
+        status = lane.Append(lane.Lookup(name).value(), piece).status();
         found->second += piece;
       }
       ASSERT_OK(status) << " at step " << step;

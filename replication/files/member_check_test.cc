@@ -48,7 +48,7 @@ struct Nodes : LaneBench {
     const Status cut = lane->Truncate(Must(lane->Lookup("MANIFEST-1")), 400);
     EXPECT_OK(cut);
     Append("1.log", Bytes(90));
-    EXPECT_OK(lane->Sync(0));
+    EXPECT_OK(lane->Sync());
     info = region.info;
     g = info.geometry;
     check = CheckMember(group.image(0), info);
@@ -64,7 +64,7 @@ struct Nodes : LaneBench {
       EXPECT_OK(lane->Create(name, Lane::kLog));
     }
     for (size_t at = 0; at < text.size(); at += 3000) {
-      const Status status = lane->Append(Must(lane->Lookup(name)), text.substr(at, 3000));
+      const Status status = lane->Append(Must(lane->Lookup(name)), text.substr(at, 3000)).status();
       EXPECT_OK(status);
     }
     model[name] += text;

@@ -100,7 +100,7 @@ TEST_F(ResizeTest, WritingGoesOn) {
   LaneModel model(&group, *resized, info, 1, 8, nullptr);
   const FileId file = model.lane->Create("000100.log", Lane::kLog).value();
   const std::string text(100 * 4096, 'x');
-  const Status appended = model.lane->Append(file, text);
+  const Status appended = model.lane->Append(file, text).status();
   ASSERT_OK(appended);
   std::string back(text.size(), ' ');
   EXPECT_EQ(model.lane->Read(file, 0, back).value(), text.size());

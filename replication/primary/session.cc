@@ -10,6 +10,8 @@ namespace hyperloop {
 namespace {
 
 constexpr std::chrono::milliseconds kBusyTick{2}, kIdleTick{100};
+// Between two attempts of calls to bring the group back.
+constexpr std::chrono::milliseconds kRegainInterval{200};
 // What each replica gets to answer a Release, even when others have used up the time.
 constexpr std::chrono::milliseconds kLeastRelease{20};
 // What a region's bytes may take to be read, compared and made durable, beyond ack_timeout.
@@ -21,6 +23,12 @@ int PinnedCpu(rnic::Device& device) {
   if (!counters.ok()) return -1;
   const auto cpu = counters->find("daemon_cpu");
   return cpu == counters->end() ? -1 : static_cast<int>(cpu->second);
+}
+
+// An error of the group, as callers get it.
+Status AsLost(const Status& status) {
+  const bool protection = status.code() == Code::kProtection;
+  return {protection ? Code::kUnavailable : status.code(), status.message()};
 }
 
 }  // namespace
@@ -96,7 +104,6 @@ Status Session::MakeLane() {
   HL_ASSIGN_OR_RETURN(const uint64_t seq, journal->AppendEpoch(own_.epoch, configuration_));
   HL_RETURN_IF_ERROR(journal->WaitDurable(seq));
   FileLaneOptions lane_options;
-  lane_options.ack = options_.ack;
   lane_options.space_timeout = options_.space_timeout;
   HL_ASSIGN_OR_RETURN(lane_, FileLane::Load(std::move(journal), own, info_, lane_options));
   return {};
@@ -157,8 +164,27 @@ Status Session::Judge(const Status& status) {
     const std::lock_guard lock(fence_mutex_);
     return fence_;
   }
-  const bool protection = status.code() == Code::kProtection;
-  return {protection ? Code::kUnavailable : status.code(), status.message()};
+  const std::lock_guard lock(lost_mutex_);
+  if (!lost_) {
+    loss_ = AsLost(status);
+    next_attempt_ = {};
+    lost_.store(true, std::memory_order_release);
+  }
+  return AsLost(status);
+}
+
+Status Session::Regain() {
+  const std::lock_guard lock(lost_mutex_);
+  if (!lost_) return {};  // another call was faster
+  if (const Status broken = lane_->status(); !broken.ok()) {
+    if (!IsGroupError(broken.code())) return broken;
+    if (std::chrono::steady_clock::now() < next_attempt_) return loss_;
+    const Status status = lane_->Recover(options_.ack_timeout / 2);
+    next_attempt_ = std::chrono::steady_clock::now() + kRegainInterval;
+    if (!status.ok()) return loss_ = AsLost(status);
+  }
+  lost_.store(false, std::memory_order_release);
+  return {};
 }
 
 void Session::DropGroup() {
@@ -180,15 +206,7 @@ void Session::Disarm() {
   DropGroup();
 }
 
-// --- reconnecting and closing
-
-Status Session::Reconnect() {
-  const std::shared_lock lock(state_mutex_);
-  if (lane_ == nullptr || fenced_) return NotServing();
-  if (lane_->status().ok()) return {};
-  const Status status = lane_->Recover(options_.ack_timeout / 2);
-  return status.ok() ? status : Judge(status);
-}
+// --- closing
 
 Status Session::Close() {
   closing_ = true;  // whoever waits for the group gives up

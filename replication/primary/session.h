@@ -45,15 +45,16 @@ class Session {
   Status Look();  // Hello to every replica
   Status Take(const TakeRequest& request, TakeResult* result);
   bool taken() const { return taken_.load(std::memory_order_acquire); }
-  Status Reconnect();
   Status Close();
 
-  // Calls `use` with the lane while nobody makes or ends it. A lane that broke answers at once with
-  // why.
+  // Calls `use` with the lane while nobody makes or ends it. After an error of the group it is
+  // brought back first, or the call fails at once.
   template <class Use>
   auto WithLane(Use use) -> decltype(use(std::declval<FileLane&>())) {
     const std::shared_lock lock(state_mutex_);
     if (lane_ == nullptr) return NotServing();
+    if (lost_.load(std::memory_order_acquire)) [[unlikely]]
+      HL_RETURN_IF_ERROR(Regain());
     auto outcome = use(*lane_);
     if (StatusOf(outcome).ok()) return outcome;
     return Judge(StatusOf(outcome));
@@ -153,8 +154,12 @@ class Session {
   void DropGroup();
   void Disarm();
   Status NotServing();
-  // What a failed call returns: the cause, or kFenced once that is known.
+  // What a failed call returns: the cause, or kFenced once that is known. Remembers an error of the
+  // group.
   Status Judge(const Status& status);
+  // After such an error: ok once the group is back. Tries to bring it back, at most once per
+  // kRegainInterval.
+  Status Regain();
   std::chrono::nanoseconds SlowTimeout(uint64_t region_size) const;
   void Say(LogLevel level, const std::string& text) const;
 
@@ -192,8 +197,15 @@ class Session {
   std::atomic<bool> fenced_{false};
   uint64_t ticked_seq_ = 0;  // ticker_'s thread alone
 
-  std::mutex fence_mutex_;  // guards the rest
+  std::mutex fence_mutex_;  // guards fence_
   Status fence_;            // why, once fenced_
+
+  // A call failed by the group's fault, and none has found it back. Set with release after loss_ was
+  // written; the acquire load of WithLane pairs with it.
+  std::atomic<bool> lost_{false};
+  std::mutex lost_mutex_;  // guards the rest; held while the group is brought back
+  Status loss_;            // what calls get between attempts
+  std::chrono::steady_clock::time_point next_attempt_{};
 };
 
 }  // namespace hyperloop

@@ -20,10 +20,6 @@ class SessionStore final : public Store {
     return session_->Take(request, result);
   }
   bool taken() const override { return guard_.owner() && session_->taken(); }
-  Status Reconnect() override {
-    HL_RETURN_IF_ERROR(guard_.Check());
-    return session_->Reconnect();
-  }
 
   Result<FileId> Create(std::string_view name, Lane lane) override {
     return Guarded([&](FileLane& files) { return files.Create(name, lane); });
@@ -31,12 +27,14 @@ class SessionStore final : public Store {
   Result<FileId> Lookup(std::string_view name) override {
     return Guarded([&](FileLane& files) { return files.Lookup(name); });
   }
-  Status Append(FileId file, std::string_view data, const std::function<void()>& meanwhile,
-                uint64_t end) override {
-    return Guarded([&](FileLane& files) { return files.Append(file, data, meanwhile, end); });
+  Result<AppendTicket> Append(FileId file, std::string_view data, uint64_t end) override {
+    return Guarded([&](FileLane& files) { return files.Append(file, data, end); });
   }
-  Status Sync(FileId file) override {
-    return Guarded([&](FileLane& files) { return files.Sync(file); });
+  Status Await(AppendTicket ticket) override {
+    return Guarded([&](FileLane& files) { return files.Await(ticket); });
+  }
+  Status Sync() override {
+    return Guarded([&](FileLane& files) { return files.Sync(); });
   }
   Status Truncate(FileId file, uint64_t size) override {
     return Guarded([&](FileLane& files) { return files.Truncate(file, size); });

@@ -6,6 +6,8 @@
 #include <memory>
 
 #include "files/file_lane.h"
+#include "support/append_durably.h"
+#include "support/log_lines.h"
 #include "support/status_matchers.h"
 #include "testing/lane_bench.h"
 #include "testing/memory_group.h"
@@ -13,12 +15,6 @@
 
 namespace hyperloop {
 namespace {
-
-class Lines final : public Log {
- public:
-  void Write(LogLevel, std::string_view text) override { lines.emplace_back(text); }
-  std::vector<std::string> lines;
-};
 
 // A region that holds one file of several extents, whose primary has gone idle or closed.
 class IdleScrubTest : public testing::Test {
@@ -32,7 +28,7 @@ class IdleScrubTest : public testing::Test {
     lane_ = FileLane::Load(std::move(journal), region_.bytes, region_.info, {}).value();
     file_ = lane_->Create("000004.log", Lane::kLog).value();
     for (int i = 0; i < 10; ++i) {
-      EXPECT_OK(lane_->Append(file_, std::string(1000, static_cast<char>('a' + i))));
+      EXPECT_OK(AppendDurably(*lane_, file_, std::string(1000, static_cast<char>('a' + i))));
     }
     EXPECT_OK(lane_->Checkpoint());
   }
@@ -46,14 +42,14 @@ class IdleScrubTest : public testing::Test {
   RamMedia media_;
   std::unique_ptr<FileLane> lane_;
   FileId file_{};
-  Lines log_;
+  LogLines log_;
   IdleScrub scrub_{group_.image(0), &log_};
 };
 
 TEST_F(IdleScrubTest, SoundRegionIsPassedOverInSilence) {
   Ticks(3);
   EXPECT_EQ(scrub_.passes(), 1u);
-  EXPECT_TRUE(log_.lines.empty());
+  EXPECT_TRUE(log_.lines().empty());
   Ticks(IdleScrub::kRestTicks);
   EXPECT_EQ(scrub_.passes(), 1u) << "it rests";
   Ticks(2);
@@ -63,30 +59,30 @@ TEST_F(IdleScrubTest, SoundRegionIsPassedOverInSilence) {
 TEST_F(IdleScrubTest, DamageIsNamedOnce) {
   replica()[region_.info.geometry.ExtentOffset(1) + 17] ^= std::byte{4};
   Ticks(3);
-  ASSERT_EQ(log_.lines.size(), 1u);
-  EXPECT_THAT(log_.lines[0], testing::AllOf(testing::HasSubstr("000004.log"),
-                                            testing::HasSubstr("verify --repair")));
+  ASSERT_EQ(log_.lines().size(), 1u);
+  EXPECT_THAT(log_.lines()[0], testing::AllOf(testing::HasSubstr("000004.log"),
+                                              testing::HasSubstr("verify --repair")));
   Ticks(2 * IdleScrub::kRestTicks);
-  EXPECT_EQ(log_.lines.size(), 1u);
+  EXPECT_EQ(log_.lines().size(), 1u);
   replica()[region_.info.geometry.ExtentOffset(1) + 17] ^= std::byte{4};
   Ticks(2 * IdleScrub::kRestTicks);
-  ASSERT_EQ(log_.lines.size(), 2u);
-  EXPECT_THAT(log_.lines[1], testing::HasSubstr("sound again"));
+  ASSERT_EQ(log_.lines().size(), 2u);
+  EXPECT_THAT(log_.lines()[1], testing::HasSubstr("sound again"));
 }
 
 // An open database that nobody writes to: its log has a tail that no checkpoint takes.
 TEST_F(IdleScrubTest, NothingIsScrubbedWhileTheLogMoves) {
   for (int i = 0; i < 40; ++i) {
-    ASSERT_OK(lane_->Append(file_, "more"));
+    ASSERT_OK(AppendDurably(*lane_, file_, "more"));
     Ticks(1);
   }
   EXPECT_EQ(scrub_.passes(), 0u);
   Ticks(IdleScrub::kScanTicks + 3);
   EXPECT_EQ(scrub_.passes(), 1u);
-  EXPECT_TRUE(log_.lines.empty());
+  EXPECT_TRUE(log_.lines().empty());
   replica()[region_.info.geometry.ExtentOffset(1) + 17] ^= std::byte{4};
   Ticks(IdleScrub::kRestTicks + 3);
-  EXPECT_EQ(log_.lines.size(), 1u);
+  EXPECT_EQ(log_.lines().size(), 1u);
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ struct LaneModel {
     Load();
     states[0] = {};
   }
-  void Load(AckMode ack = AckMode::kSync) {
+  void Load() {
     const LogState log = Must(Redo(primary_, info_));
     JournalOptions journal_options;
     journal_options.window = window_;
@@ -44,7 +44,6 @@ struct LaneModel {
     auto journal = Must(Journal::Create(group_, primary_, info_, log, &media, journal_options));
     EXPECT_OK(journal->AppendEpoch(log.tail.epoch + 1, TestConfiguration(log.tail.epoch + 1)));
     FileLaneOptions options;
-    options.ack = ack;
     options.space_timeout = std::chrono::milliseconds(20);
     options.now = [this] { return clock += std::chrono::milliseconds(1); };
     options.idle = [this] {
@@ -117,7 +116,7 @@ struct LaneModel {
     constexpr size_t kPart = 3000;
     for (size_t at = 0; at < text.size(); at += kPart) {
       const std::string part = text.substr(at, kPart);
-      const Status status = lane->Append(id, part);
+      const Status status = lane->Append(id, part).status();
       if (status.code() == Code::kNoSpace) return;
       ASSERT_OK(status);
       model[name] += part;

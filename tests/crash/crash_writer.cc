@@ -55,8 +55,8 @@ int Run(int argc, char** argv) {
   if (progress == nullptr) return Fail("cannot map the progress file");
 
   if (argc > 5) AcknowledgeEarlyWhile(&progress->early);
-  auto fs = std::make_shared<plugin::HyperloopFileSystem>(
-      rocksdb::FileSystem::Default(), store_options, plugin::StoreAccess{Store::Open});
+  auto fs = std::make_shared<plugin::HyperloopFileSystem>(rocksdb::FileSystem::Default(),
+                                                          store_options, Store::Open);
   std::unique_ptr<rocksdb::Env> env = rocksdb::NewCompositeEnv(fs);
   rocksdb::Options options;
   options.create_if_missing = true;

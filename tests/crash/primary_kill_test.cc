@@ -56,7 +56,6 @@ class PrimaryKillTest : public StoreTest {
 
   StoreOptions LifeOptions() const {
     StoreOptions options = Options();
-    options.ack = ack_;
     options.datapath = datapath_;
     options.takeover = true;  // the former primary is dead: no need to watch whether it lives
     return options;
@@ -71,7 +70,8 @@ class PrimaryKillTest : public StoreTest {
     if (!file.ok()) return 2;
     for (;; ++next) {
       progress_->begun = next + 1;
-      if (!(*store)->Append(*file, Piece(next)).ok()) return 3;
+      const Result<AppendTicket> sent = (*store)->Append(*file, Piece(next));
+      if (!sent.ok() || (awaits_ && !(*store)->Await(*sent).ok())) return 3;
       progress_->acked = next + 1;
     }
   }
@@ -94,7 +94,7 @@ class PrimaryKillTest : public StoreTest {
     return n;
   }
 
-  AckMode ack_ = AckMode::kAppend;
+  bool awaits_ = true;  // each append, before it counts as acknowledged
   Datapath datapath_ = Datapath::kOffload;
   Progress* progress_ = nullptr;
 };
@@ -213,7 +213,7 @@ TEST_F(PrimaryKills, AcknowledgedAppendsSurviveTheRnicToo) {
 // the same run.
 TEST_F(PrimaryKills, AcknowledgingTooEarlyIsCaught) {
   with_rnic_ = true;
-  ack_ = AckMode::kSync;  // Append returns when the record is on its way; nobody calls Sync
+  awaits_ = false;
   const Outcome outcome = Run(kMostLives, true);
   EXPECT_GT(outcome.lost, 0);
 }

@@ -4,6 +4,7 @@
 #include "group/chain_fixture.h"
 #include "instructions/cases.h"
 #include "journal/journal.h"
+#include "support/append_durably.h"
 #include "testing/test_region.h"
 
 namespace hyperloop::instructions {
@@ -43,7 +44,7 @@ struct Bench {
   }
   void Append(std::string_view data) {
     if (counting && count_primary) meter.Start();
-    const Status status = lane->Append(file, data);
+    const Status status = AppendDurably(*lane, file, data);
     if (counting && count_primary) meter.Stop();
     if (!status.ok()) Fail("append", status.ToString());
   }

@@ -14,6 +14,7 @@
 #include <sstream>
 
 #include "integration/store_fixture.h"
+#include "support/append_durably.h"
 #include "support/child_process.h"
 
 namespace hyperloop::test {
@@ -355,14 +356,14 @@ TEST_F(BenchOnAGroupTest, RefusesAGroupWithFilesAndLeavesItAsItWas) {
   ASSERT_NE(store, nullptr);
   const Result<FileId> file = store->Create("000001.log", Lane::kLog);
   ASSERT_OK(file.status());
-  ASSERT_OK(store->Append(*file, "precious"));
+  ASSERT_OK(AppendDurably(*store, *file, "precious"));
   const auto run = [this] {
     ChildProcess bench =
         ChildProcess::Spawn(Command({"--uri", cluster_.uri(), "--number=100", "--json"}));
     return bench.Wait();
   };
   EXPECT_NE(run(), 0) << "a primary lives";
-  ASSERT_OK(store->Append(*file, "!")) << "it must not be disturbed";
+  ASSERT_OK(AppendDurably(*store, *file, "!")) << "it must not be disturbed";
   ASSERT_OK(store->Close());
   EXPECT_NE(run(), 0) << "the group holds a file";
   store = Taken(options);

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "integration/store_fixture.h"
+#include "support/append_durably.h"
 #include "support/child_process.h"
 
 namespace hyperloop::test {
@@ -200,7 +201,7 @@ class GroupCommandTest : public StoreTest {
   void Put(const std::string& name, const std::string& bytes) {
     const Result<FileId> file = store_->Create(name, Lane::kLog);
     ASSERT_OK(file.status());
-    ASSERT_OK(store_->Append(*file, bytes));
+    ASSERT_OK(AppendDurably(*store_, *file, bytes));
   }
   void CloseStore() {
     ASSERT_OK(store_->Close());
@@ -237,7 +238,7 @@ class GroupCommandTest : public StoreTest {
   // 000009.log gets "first words, " and then `last`, in a record that stays in the log.
   void KillEverybodyBehind(const std::string& last) {
     Put("000009.log", "first words, ");
-    ASSERT_OK(store_->Append(*store_->Lookup("000009.log"), last));
+    ASSERT_OK(AppendDurably(*store_, *store_->Lookup("000009.log"), last));
     cluster_.KillRnicd();  // before the primary's Close, which would empty the log
     store_.reset();
     for (uint32_t i = 0; i < 3; ++i) cluster_.KillReplica(i);

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "integration/store_fixture.h"
+#include "support/append_durably.h"
 #include "support/status_matchers.h"
 
 namespace hyperloop::test {
@@ -51,7 +52,7 @@ TEST_P(DatapathTest, EveryNodeEndsWithTheSameBytes) {
     EXPECT_EQ(Content(*store, "f"), all);
     for (int i = 0; i < 1000; ++i) {
       const std::string piece(static_cast<size_t>(400 + i % 300), static_cast<char>('a' + i % 26));
-      ASSERT_OK(store->Append(*file, piece)) << i;
+      ASSERT_OK(AppendDurably(*store, *file, piece)) << i;
       all += piece;
     }
     ASSERT_OK(store->Close());
@@ -72,7 +73,7 @@ TEST_P(DatapathTest, TheNextPrimaryMayChooseAnotherDatapath) {
       ASSERT_OK(store->Create("f", Lane::kLog));
     }
     EXPECT_EQ(Content(*store, "f"), all);
-    ASSERT_OK(store->Append(*store->Lookup("f"), "some more;"));
+    ASSERT_OK(AppendDurably(*store, *store->Lookup("f"), "some more;"));
     all += "some more;";
     ASSERT_OK(store->Close());
   }
@@ -87,10 +88,10 @@ TEST_P(DatapathTest, StoppedReplicas) {
   ASSERT_NE(store, nullptr);
   const auto file = store->Create("f", Lane::kLog);
   ASSERT_OK(file);
-  ASSERT_OK(store->Append(*file, "running;"));
+  ASSERT_OK(AppendDurably(*store, *file, "running;"));
   cluster_.SignalAllReplicas(SIGSTOP);
   Status status;
-  for (int i = 0; i < 300 && status.ok(); ++i) status = store->Append(*file, "stopped;");
+  for (int i = 0; i < 300 && status.ok(); ++i) status = AppendDurably(*store, *file, "stopped;");
   cluster_.SignalAllReplicas(SIGCONT);
   if (by_cpu) {
     EXPECT_THAT(status, StatusIs(Code::kUnavailable));
@@ -116,7 +117,7 @@ TEST_P(DatapathTest, ABriefStopLosesNothing) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
       cluster_.SignalReplica(1, SIGCONT);
     });
-    const Status status = store->Append(*file, "piece " + std::to_string(i) + ";");
+    const Status status = AppendDurably(*store, *file, "piece " + std::to_string(i) + ";");
     wake.join();
     ASSERT_OK(status);
     all += "piece " + std::to_string(i) + ";";
@@ -132,7 +133,7 @@ TEST_P(DatapathTest, ASealedPrimaryWritesNothingMore) {
   ASSERT_NE(first, nullptr);
   const auto file = first->Create("f", Lane::kLog);
   ASSERT_OK(file);
-  ASSERT_OK(first->Append(*file, "of the first;"));
+  ASSERT_OK(AppendDurably(*first, *file, "of the first;"));
   StoreOptions options = SecondOptions();
   options.datapath = GetParam();
   options.takeover = true;
@@ -140,8 +141,8 @@ TEST_P(DatapathTest, ASealedPrimaryWritesNothingMore) {
   ASSERT_NE(second, nullptr);
   TakeResult result;
   ASSERT_OK(second->Take(Request(), &result));
-  EXPECT_FALSE(first->Append(*file, "too late;").ok());
-  ASSERT_OK(second->Append(*second->Lookup("f"), "of the second;"));
+  EXPECT_FALSE(AppendDurably(*first, *file, "too late;").ok());
+  ASSERT_OK(AppendDurably(*second, *second->Lookup("f"), "of the second;"));
   EXPECT_EQ(Content(*second, "f"), "of the first;of the second;");
   ASSERT_OK(second->Close());
   for (uint32_t i = 0; i < cluster_.replicas(); ++i) {

@@ -9,6 +9,8 @@
 #include "control/client.h"
 #include "hyperloop/identity/keys.h"
 #include "integration/store_fixture.h"
+#include "support/append_durably.h"
+#include "support/log_lines.h"
 #include "support/status_matchers.h"
 
 namespace hyperloop::test {
@@ -70,17 +72,17 @@ class GroupOutageTest : public StoreTest {
   }
 
   // A primary with one file that holds "one".
-  std::unique_ptr<Store> Serving(const StoreOptions& options) {
-    auto store = Taken(options);
+  std::unique_ptr<Store> Serving(const StoreOptions& options, std::shared_ptr<Log> log = nullptr) {
+    auto store = Taken(options, std::move(log));
     if (store == nullptr) return nullptr;
     const auto file = store->Create("f", Lane::kLog);
     EXPECT_OK(file);
     file_ = file.ok() ? *file : FileId{};
-    EXPECT_OK(store->Append(file_, "one"));
+    EXPECT_OK(AppendDurably(*store, file_, "one"));
     return store;
   }
   void ExpectServes(Store& store) {
-    EXPECT_OK(store.Append(file_, "two"));
+    EXPECT_OK(AppendDurably(store, file_, "two"));
     EXPECT_EQ(Content(store, "f"), "onetwo");
     EXPECT_OK(store.Create("g", Lane::kLog).status());
     EXPECT_OK(store.Close());
@@ -125,7 +127,7 @@ TEST_F(GroupOutageTest, AppendWaitsForAnRnicDaemonThatIsNotThereYet) {
   Status appended;
   std::thread writer([&] {
     called = true;
-    appended = store->Append(file_, "two");
+    appended = AppendDurably(*store, file_, "two");
   });
   EXPECT_TRUE(Eventually([&] { return called.load(); }));
   cluster_.RestartRnicd();
@@ -145,7 +147,7 @@ TEST_F(GroupOutageTest, ReplicaThatDiesUnderLoadIsNotSeen) {
   Status failed;
   std::thread writer([&] {
     while (!stop && failed.ok()) {
-      failed = store->Append(file_, "12345678");
+      failed = AppendDurably(*store, file_, "12345678");
       if (failed.ok()) ++appended;
     }
   });
@@ -186,14 +188,16 @@ TEST_F(GroupOutageTest, IdlePrimaryOutlivesItsRnicDaemon) {
 
 TEST_F(GroupOutageTest, BrokenGroupComesBackWithoutBeingAsked) {
   StoreOptions options = Options();
-  options.ack_timeout = std::chrono::milliseconds(400);
-  auto store = Serving(options);
+  options.ack_timeout = std::chrono::seconds(1);
+  const auto log = std::make_shared<LogLines>();
+  auto store = Serving(options, log);
   ASSERT_NE(store, nullptr);
   cluster_.KillReplica(1);
-  EXPECT_TRUE(Eventually([&] { return !store->Append(file_, "two").ok(); }));
+  EXPECT_TRUE(Eventually([&] { return !AppendDurably(*store, file_, "two").ok(); }));
+  log->Clear();
   ASSERT_OK(cluster_.Restart());
-  EXPECT_TRUE(Eventually([&] { return store->Files().ok(); }));
-  EXPECT_OK(store->Append(file_, "three"));
+  EXPECT_TRUE(Eventually([&] { return log->Has("the group is back"); }));
+  EXPECT_OK(AppendDurably(*store, file_, "three"));
   EXPECT_THAT(Content(*store, "f"), testing::StartsWith("one"));
   EXPECT_OK(store->Close());
   ExpectEqualRegions();

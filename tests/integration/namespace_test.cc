@@ -12,6 +12,7 @@
 
 #include "hyperloop/core/softrnic.h"
 #include "integration/store_fixture.h"
+#include "support/append_durably.h"
 #include "support/child_process.h"
 #include "support/keys.h"
 
@@ -173,7 +174,7 @@ int WriteLines(const Machines& machines, Progress* progress) {
   for (uint64_t n = 1; !progress->stop; ++n) {
     char line[kLine + 1];
     std::snprintf(line, sizeof line, "%08u\n", static_cast<unsigned>(n));
-    if (const Status status = (*store)->Append(*file, std::string_view(line, kLine));
+    if (const Status status = AppendDurably(**store, *file, std::string_view(line, kLine));
         !status.ok()) {
       std::fprintf(stderr, "writer: append: %s\n", status.ToString().c_str());
       progress->failed = true;

@@ -15,25 +15,15 @@
 #include "journal/log_scan.h"
 #include "layout/region_layout.h"
 #include "primary/session_store.h"
+#include "support/append_durably.h"
 #include "support/embedded_replica.h"
+#include "support/log_lines.h"
 #include "support/status_matchers.h"
 
 namespace hyperloop::test {
 namespace {
 
 using control::Body;
-
-class Lines final : public Log {
- public:
-  void Write(LogLevel, std::string_view text) override {
-    const std::lock_guard lock(mutex_);
-    lines.emplace_back(text);
-  }
-  std::vector<std::string> lines;
-
- private:
-  std::mutex mutex_;
-};
 
 class SessionCutTest : public testing::Test {
  protected:
@@ -85,7 +75,13 @@ class SessionCutTest : public testing::Test {
     options.table_capacity = 64;
     options.takeover = true;
     auto store = OpenSessionStore(
-        options, [this] { return rnic_.OpenDevice("primary"); }, log_);
+        options,
+        [this]() -> Result<std::unique_ptr<rnic::Device>> {
+          ++devices_asked_;
+          if (no_device_) return Unavailable("the test's RNIC is away");
+          return rnic_.OpenDevice("primary");
+        },
+        log_);
     EXPECT_OK(store);
     return store.ok() ? std::move(store).value() : nullptr;
   }
@@ -103,7 +99,8 @@ class SessionCutTest : public testing::Test {
     TakeResult result;
     const Status status = store->Take(Request(), &result);
     if (!status.ok()) {
-      EXPECT_THAT(status.message(), testing::HasSubstr("cut off")) << status.ToString();
+      EXPECT_THAT(status.message(),
+                  testing::AllOf(testing::HasSubstr("cut off"), testing::HasSubstr("open again")));
     }
     cut_ = INT32_MAX;
     if (status.ok()) pairing_ = result.pairing;
@@ -195,10 +192,12 @@ class SessionCutTest : public testing::Test {
   std::vector<uint8_t> owner_;  // of the last AttachRequest, guarded by owner_mutex_
   std::atomic<int> requests_{0}, cut_{INT32_MAX};
   std::atomic<int> installs_until_lost_{0};
+  std::atomic<int> devices_asked_{0};  // for the primary
+  std::atomic<bool> no_device_{false};
   std::atomic<Body> silent_{Body::NONE};  // who asks this gets no answer while it is set
   std::vector<std::unique_ptr<EmbeddedReplica>> replicas_;
   Pairing pairing_;
-  const std::shared_ptr<Lines> log_ = std::make_shared<Lines>();
+  const std::shared_ptr<LogLines> log_ = std::make_shared<LogLines>();
 };
 
 TEST_F(SessionCutTest, FirstTakingCutAnywhere) {
@@ -236,7 +235,7 @@ TEST_F(SessionCutTest, TakingAGroupWithDataCutAnywhere) {
       for (int i = 0; i < 5; ++i) {
         const std::string piece =
             std::to_string(cut) + "." + std::to_string(i) + std::string(100, '-') + ";";
-        ASSERT_OK(store->Append(*file, piece));
+        ASSERT_OK(AppendDurably(*store, *file, piece));
         all += piece;
       }
       cut_ = 0;  // not even a release gets through
@@ -285,7 +284,7 @@ TEST_F(SessionCutTest, DamagedMemberIsMendedFromTheOthers) {
     ASSERT_NE(store, nullptr);
     const auto file = store->Create("f", Lane::kLog);
     ASSERT_OK(file);
-    ASSERT_OK(store->Append(*file, "kept"));
+    ASSERT_OK(AppendDurably(*store, *file, "kept"));
   }
   Damage(0);
   auto store = Taken();
@@ -304,7 +303,7 @@ std::string SessionCutTest::FillExtents() {
   std::string all;
   for (int i = 0; file.ok() && i < 30; ++i) {
     const std::string piece(100000, static_cast<char>('a' + i % 26));
-    EXPECT_OK(store->Append(*file, piece));
+    EXPECT_OK(AppendDurably(*store, *file, piece));
     all += piece;
   }
   EXPECT_OK(store->Close());
@@ -328,13 +327,13 @@ TEST_F(SessionCutTest, DamagedBytesAreTakenFromASoundMember) {
   const std::string all = FillExtents();
   for (size_t i = 0; i < replicas_.size(); ++i) {
     ExtentByte(i, 0) ^= std::byte{1};
-    log_->lines.clear();
+    log_->Clear();
     auto store = Taken();
     ASSERT_NE(store, nullptr);
     EXPECT_TRUE(Content(*store) == all) << "damage of replica " << i << " spread";
     EXPECT_OK(store->Close());
     ExpectEqualRegions();
-    EXPECT_THAT(log_->lines,
+    EXPECT_THAT(log_->lines(),
                 testing::Contains(testing::AllOf(testing::HasSubstr(replicas_[i]->address()),
                                                  testing::HasSubstr("\"f\""))));
   }
@@ -381,7 +380,7 @@ TEST_F(SessionCutTest, DamagedLastRecordIsNotTheEndOfTheLog) {
       const auto file = store->Create("f", Lane::kLog);
       ASSERT_OK(file);
       for (int n = 0; n < 20; ++n) {
-        ASSERT_OK(store->Append(*file, std::to_string(n) + ";"));
+        ASSERT_OK(AppendDurably(*store, *file, std::to_string(n) + ";"));
         all += std::to_string(n) + ";";
       }
       for (const auto& each : replicas_)
@@ -467,7 +466,7 @@ TEST_F(SessionCutTest, ReclaimingThatIsCutInInstallGoesOn) {
   ASSERT_NE(store, nullptr);
   const auto file = store->Create("f", Lane::kLog);
   ASSERT_OK(file);
-  ASSERT_OK(store->Append(*file, "one"));
+  ASSERT_OK(AppendDurably(*store, *file, "one"));
   const control::HelloReplyT hello = Ask<control::HelloReplyT>(2, control::HelloRequestT{});
   control::SealRequestT seal;
   seal.epoch = hello.sealed_epoch + 1;
@@ -478,9 +477,34 @@ TEST_F(SessionCutTest, ReclaimingThatIsCutInInstallGoesOn) {
   seal.seen_installed_epoch = hello.installed_epoch;
   installs_until_lost_ = 2;
   Ask<control::SealReplyT>(2, seal);
-  EXPECT_OK(store->Append(*file, "two"));
+  EXPECT_OK(AppendDurably(*store, *file, "two"));
   EXPECT_EQ(installs_until_lost_, 0) << "nothing was lost: the test shows nothing";
   EXPECT_EQ(Content(*store), "onetwo");
+  EXPECT_OK(store->Close());
+  ExpectEqualRegions();
+}
+
+// A call after an error of the group tries to bring it back; calls right after that one fail at
+// once.
+TEST_F(SessionCutTest, CallsToALostGroupDoNotAllTryToBringItBack) {
+  auto store = Opened(std::chrono::seconds(5), std::chrono::milliseconds(400));
+  ASSERT_NE(store, nullptr);
+  TakeResult result;
+  ASSERT_OK(store->Take(Request(), &result));
+  const auto file = store->Create("f", Lane::kLog);
+  ASSERT_OK(file);
+  ASSERT_OK(AppendDurably(*store, *file, "one"));
+  no_device_ = true;
+  EndQueues(1);
+  EXPECT_THAT(AppendDurably(*store, *file, "two"), StatusIs(Code::kUnavailable));
+  const int before = devices_asked_;
+  for (int i = 0; i < 1000; ++i) ASSERT_THAT(store->Sync(), StatusIs(Code::kUnavailable));
+  EXPECT_GT(devices_asked_, before) << "no call tried";
+  EXPECT_LT(devices_asked_ - before, 500);
+  EXPECT_THAT(store->Files(), StatusIs(Code::kUnavailable));
+  no_device_ = false;
+  while (!store->Sync().ok()) std::this_thread::yield();
+  EXPECT_THAT(Content(*store), testing::AnyOf("one", "onetwo"));
   EXPECT_OK(store->Close());
   ExpectEqualRegions();
 }
@@ -508,7 +532,7 @@ TEST_F(SessionCutTest, DamageOfThePrimarysOwnRegionDoesNotSpread) {
     if (!file.ok()) file = store->Create("f", Lane::kLog);
     ASSERT_OK(file);
     for (int i = 0; i < 20; ++i) {
-      ASSERT_OK(store->Append(*file, std::to_string(i) + ";"));
+      ASSERT_OK(AppendDurably(*store, *file, std::to_string(i) + ";"));
       all += std::to_string(i) + ";";
     }
     const auto own = OwnRegion();
@@ -516,7 +540,7 @@ TEST_F(SessionCutTest, DamageOfThePrimarysOwnRegionDoesNotSpread) {
     const RegionInfo info = ParseSuperblock(own, own.size()).value();
     own[place(own, info)] ^= std::byte{1};
     EndQueues(1);
-    EXPECT_OK(store->Append(*file, "on;"));
+    EXPECT_OK(AppendDurably(*store, *file, "on;"));
     all += "on;";
     EXPECT_EQ(Content(*store), all);
     EXPECT_OK(store->Close());
@@ -538,7 +562,7 @@ TEST_F(SessionCutTest, ManyThreadsAppendAndRead) {
     threads.emplace_back([&, t] {
       const auto file = store->Create("f" + std::to_string(t), Lane::kLog);
       for (int i = 0; file.ok() && i < 200; ++i) {
-        if (!store->Append(*file, std::to_string(i) + ",").ok()) ++failed;
+        if (!AppendDurably(*store, *file, std::to_string(i) + ",").ok()) ++failed;
         char byte;
         if (!store->Read(*file, 0, std::span(&byte, 1)).ok()) ++failed;
         static_cast<void>(store->statistics());

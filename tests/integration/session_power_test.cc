@@ -11,6 +11,7 @@
 #include "hyperloop/replication/store.h"
 #include "journal/redo.h"
 #include "primary/session_store.h"
+#include "support/append_durably.h"
 #include "support/embedded_replica.h"
 #include "support/status_matchers.h"
 
@@ -149,7 +150,7 @@ TEST_F(SessionPowerTest, EveryReplicasPoolHasWhatWasAcknowledged) {
     std::atomic<int> appended{0};
     std::string written = acknowledged;
     std::thread writer([&] {
-      for (int i = 0; i < 100'000 && store->Append(*file, Piece(round, i)).ok(); ++i) {
+      for (int i = 0; i < 100'000 && AppendDurably(*store, *file, Piece(round, i)).ok(); ++i) {
         written += Piece(round, i);
         ++appended;
       }
@@ -180,7 +181,7 @@ TEST_F(SessionPowerTest, WhatATakingHandsOutIsDurableOnEveryMember) {
     ASSERT_OK(store->Create("f", Lane::kLog));
     power_.IgnoreAllReads(true);
     const auto file = store->Lookup("f");
-    for (int i = 0; i < 30; ++i) ASSERT_OK(store->Append(*file, Piece(0, i)));
+    for (int i = 0; i < 30; ++i) ASSERT_OK(AppendDurably(*store, *file, Piece(0, i)));
     Vanish(std::move(store));
     power_.IgnoreAllReads(false);
   }
@@ -189,7 +190,7 @@ TEST_F(SessionPowerTest, WhatATakingHandsOutIsDurableOnEveryMember) {
   std::string content = Content(*store);
   ASSERT_FALSE(content.empty());
   ExpectLeft(content);
-  ASSERT_OK(store->Append(*store->Lookup("f"), "more"));
+  ASSERT_OK(AppendDurably(*store, *store->Lookup("f"), "more"));
   content += "more";
   ExpectLeft(content);
   Vanish(std::move(store));

@@ -34,15 +34,16 @@ class StoreTest : public testing::Test {
     request.pairing = pairing_;
     return request;
   }
-  static std::unique_ptr<Store> Opened(const StoreOptions& options) {
-    auto store = Store::Open(options, LogForTest());
+  static std::unique_ptr<Store> Opened(const StoreOptions& options,
+                                       std::shared_ptr<Log> log = nullptr) {
+    auto store = Store::Open(options, log != nullptr ? std::move(log) : LogForTest());
     if (store.ok()) return std::move(store).value();
     ADD_FAILURE() << store.status().ToString();
     return nullptr;
   }
   // A store that has taken the group; the pairing is remembered for the next one.
-  std::unique_ptr<Store> Taken(const StoreOptions& options) {
-    auto store = Opened(options);
+  std::unique_ptr<Store> Taken(const StoreOptions& options, std::shared_ptr<Log> log = nullptr) {
+    auto store = Opened(options, std::move(log));
     if (store == nullptr) return nullptr;
     const Status status = store->Take(Request(), &taken_);
     if (!status.ok()) {

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "integration/store_fixture.h"
+#include "support/append_durably.h"
 #include "support/status_matchers.h"
 
 namespace hyperloop::test {
@@ -28,7 +29,7 @@ TEST_F(StoreTest, TakeAndAppend) {
   for (int i = 0; i < 500; ++i) {
     const std::string piece =
         "record " + std::to_string(i) + std::string(static_cast<size_t>(i % 97), '.');
-    ASSERT_OK(store->Append(*file, piece));
+    ASSERT_OK(AppendDurably(*store, *file, piece));
     all += piece;
   }
   EXPECT_EQ(Content(*store, "000004.log"), all);
@@ -48,7 +49,7 @@ TEST_F(StoreTest, LookingTakesNothing) {
   const auto store = Store::Open(Options(), nullptr);
   ASSERT_OK(store);
   EXPECT_FALSE((*store)->taken());
-  EXPECT_THAT((*store)->Append(0, "x"), StatusIs(Code::kInvalidArgument));
+  EXPECT_THAT(AppendDurably(**store, 0, "x"), StatusIs(Code::kInvalidArgument));
   const auto status = cluster_.ReplicaStatus(0);
   ASSERT_OK(status);
   EXPECT_EQ(status->sealed_epoch, 0u);
@@ -70,7 +71,7 @@ TEST_F(StoreTest, ContentSurvivesAnOrderlyEnd) {
     ASSERT_OK(file);
     for (int i = 0; i < 50; ++i) {
       const std::string piece = std::to_string(life) + "/" + std::to_string(i) + ";";
-      ASSERT_OK(store->Append(*file, piece));
+      ASSERT_OK(AppendDurably(*store, *file, piece));
       all += piece;
     }
     ASSERT_OK(store->Close());
@@ -91,7 +92,7 @@ TEST_F(StoreTest, StoppedReplicasServeManyLaps) {
   std::string all;
   for (int i = 0; i < 3000; ++i) {
     const std::string piece(static_cast<size_t>(400 + i % 300), static_cast<char>('a' + i % 26));
-    ASSERT_OK(store->Append(*file, piece)) << i;
+    ASSERT_OK(AppendDurably(*store, *file, piece)) << i;
     all += piece;
   }
   EXPECT_GT(all.size(), options.journal_size);
@@ -128,7 +129,7 @@ TEST_F(StoreTest, SecondPrimaryIsRefusedAndChangesNothing) {
   EXPECT_EQ(after->sealed_epoch, before->sealed_epoch);
   EXPECT_EQ(after->owner, before->owner);
   EXPECT_EQ(after->last_seq, before->last_seq);
-  EXPECT_OK(first->Append(*file, "still mine"));
+  EXPECT_OK(AppendDurably(*first, *file, "still mine"));
 }
 
 TEST_F(StoreTest, TakeoverFencesTheFormerPrimary) {
@@ -136,22 +137,22 @@ TEST_F(StoreTest, TakeoverFencesTheFormerPrimary) {
   ASSERT_NE(first, nullptr);
   const auto file = first->Create("f", Lane::kLog);
   ASSERT_OK(file);
-  ASSERT_OK(first->Append(*file, "before"));
+  ASSERT_OK(AppendDurably(*first, *file, "before"));
 
   StoreOptions options = SecondOptions();
   options.takeover = true;
   auto second = Taken(options);
   ASSERT_NE(second, nullptr);
-  EXPECT_THAT(first->Append(*file, "after"), StatusIs(Code::kFenced));
-  EXPECT_THAT(first->Append(*file, "again"), StatusIs(Code::kFenced));
-  EXPECT_THAT(first->Reconnect(), StatusIs(Code::kFenced));
+  EXPECT_THAT(AppendDurably(*first, *file, "after"), StatusIs(Code::kFenced));
+  EXPECT_THAT(AppendDurably(*first, *file, "again"), StatusIs(Code::kFenced));
+  EXPECT_THAT(first->Files(), StatusIs(Code::kFenced));
   EXPECT_THAT(first->Create("g", Lane::kLog), StatusIs(Code::kFenced));
   EXPECT_EQ(Content(*second, "f"), "before");
   const auto again = second->Lookup("f");
   ASSERT_OK(again);
-  EXPECT_OK(second->Append(*again, " and on"));
+  EXPECT_OK(AppendDurably(*second, *again, " and on"));
   first->Close().IgnoreError();  // must not release what is another's
-  EXPECT_OK(second->Append(*again, " and on"));
+  EXPECT_OK(AppendDurably(*second, *again, " and on"));
   EXPECT_EQ(Content(*second, "f"), "before and on and on");
   const auto status = cluster_.ReplicaStatus(0);
   ASSERT_OK(status);
@@ -170,7 +171,7 @@ TEST_F(StoreTest, TakeoverUnderLoadLosesNothing) {
     Status end;
     std::thread writer([&] {
       const auto file = owner->Lookup("f");
-      while (file.ok() && (end = owner->Append(*file, "12345678")).ok()) ++acked;
+      while (file.ok() && (end = AppendDurably(*owner, *file, "12345678")).ok()) ++acked;
     });
     EXPECT_TRUE(Eventually([&] { return acked > 20; }));
     StoreOptions options = round % 2 == 0 ? SecondOptions() : Options();
@@ -193,14 +194,14 @@ TEST_F(StoreTest, ReplicaThatDiedAndCameBackIsReconnected) {
   ASSERT_NE(store, nullptr);
   const auto file = store->Create("f", Lane::kLog);
   ASSERT_OK(file);
-  ASSERT_OK(store->Append(*file, "one"));
+  ASSERT_OK(AppendDurably(*store, *file, "one"));
   cluster_.KillReplica(1);
   // The device serves the dead replica's memory until it has noticed.
   Status lost;
   std::string expected = "one";
   EXPECT_TRUE(Eventually([&] {
     const auto start = std::chrono::steady_clock::now();
-    lost = store->Append(*file, "two");
+    lost = AppendDurably(*store, *file, "two");
     EXPECT_LT(std::chrono::steady_clock::now() - start, 4 * Options().ack_timeout);
     if (lost.ok()) expected += "two";
     return !lost.ok();
@@ -208,12 +209,12 @@ TEST_F(StoreTest, ReplicaThatDiedAndCameBackIsReconnected) {
   EXPECT_TRUE(lost.code() == Code::kUnavailable || lost.code() == Code::kTimedOut ||
               lost.code() == Code::kAborted)
       << lost.ToString();
-  EXPECT_FALSE(store->Append(*file, "three").ok());
-  EXPECT_THAT(store->Reconnect(), StatusIs(Code::kUnavailable));
+  EXPECT_FALSE(AppendDurably(*store, *file, "three").ok());
+  EXPECT_TRUE(Eventually([&] { return store->Sync().code() == Code::kUnavailable; }));
 
   ASSERT_OK(cluster_.Restart());
-  ASSERT_OK(store->Reconnect());
-  EXPECT_OK(store->Append(*file, "four"));
+  EXPECT_TRUE(Eventually([&] { return store->Sync().ok(); }));
+  EXPECT_OK(AppendDurably(*store, *file, "four"));
   const std::string content = Content(*store, "f");
   EXPECT_TRUE(content == expected + "four" || content == expected + "twofour")
       << content;  // the last "two" is indeterminate, never in part
@@ -226,10 +227,10 @@ TEST_F(StoreTest, LostRnicDaemonIsABoundedErrorAndReplicasComeBack) {
   ASSERT_NE(store, nullptr);
   const auto file = store->Create("f", Lane::kLog);
   ASSERT_OK(file);
-  ASSERT_OK(store->Append(*file, "kept"));
+  ASSERT_OK(AppendDurably(*store, *file, "kept"));
   cluster_.KillRnicd();
-  EXPECT_FALSE(store->Append(*file, "lost").ok());
-  EXPECT_FALSE(store->Append(*file, "lost").ok());
+  EXPECT_FALSE(AppendDurably(*store, *file, "lost").ok());
+  EXPECT_FALSE(AppendDurably(*store, *file, "lost").ok());
   store->Close().IgnoreError();
   store.reset();
   cluster_.RestartRnicd();
@@ -360,8 +361,8 @@ TEST_F(StoreTest, CloseAfterAFailedReconnectSaysSo) {
   ASSERT_OK(file);
   cluster_.KillReplica(1);
   // The device serves the dead replica's memory until it has noticed.
-  EXPECT_TRUE(Eventually([&] { return !store->Append(*file, "lost").ok(); }));
-  EXPECT_THAT(store->Reconnect(), StatusIs(Code::kUnavailable));
+  EXPECT_TRUE(Eventually([&] { return !AppendDurably(*store, *file, "lost").ok(); }));
+  EXPECT_TRUE(Eventually([&] { return store->Sync().code() == Code::kUnavailable; }));
   EXPECT_THAT(store->Files(), StatusIs(Code::kUnavailable));
   EXPECT_THAT(store->Lookup("CURRENT"), StatusIs(Code::kUnavailable));
   EXPECT_THAT(store->Close(), StatusIs(Code::kUnavailable));
@@ -388,8 +389,8 @@ TEST_F(StoreTest, ForkedChildCanDoNothing) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    const bool fenced = store->Append(*file, "child").code() == Code::kFenced && !store->taken() &&
-                        store->Close().code() == Code::kFenced &&
+    const bool fenced = AppendDurably(*store, *file, "child").code() == Code::kFenced &&
+                        !store->taken() && store->Close().code() == Code::kFenced &&
                         store->Files().status().code() == Code::kFenced;
     store.reset();  // says no goodbye
     _exit(fenced ? 0 : 1);
@@ -397,7 +398,7 @@ TEST_F(StoreTest, ForkedChildCanDoNothing) {
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
-  EXPECT_OK(store->Append(*file, "parent"));
+  EXPECT_OK(AppendDurably(*store, *file, "parent"));
   EXPECT_EQ(Content(*store, "f"), "parent");
   EXPECT_FALSE(cluster_.ReplicaStatus(0)->released);
 }

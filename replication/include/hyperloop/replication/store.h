@@ -7,9 +7,13 @@
 //
 // Thread safety: every method may be called from any thread; calls that append are serialised
 // inside, in call order. After fork() every call in the child fails with kFenced and destruction
-// does nothing. Errors after Take: kUnavailable, kTimedOut, kAborted — the group may come back
-// (Reconnect), the failed call's outcome is indeterminate; kFenced — another primary holds the
-// group, for good; kNoSpace — after space_timeout.
+// does nothing.
+//
+// Errors after Take: kUnavailable, kTimedOut, kAborted: the group may come back; the failed call's
+// outcome is indeterminate until then. The first call after such an error tries to bring the group
+// back, for half of ack_timeout, and later ones try again; in between, calls fail at once with the
+// error of the last attempt. kFenced: another primary holds the group, for good. kNoSpace: after
+// space_timeout.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +30,8 @@
 
 namespace hyperloop {
 
-using FileId = uint64_t;  // names a file of the table; valid, across Reconnect too, until it is
-                          // removed or replaced
+using FileId = uint64_t;  // names a file of the table; valid, after the group came back too,
+                          // until it is removed or replaced
 
 enum class Lane : uint8_t {
   kLog = 0,    // bytes are in the group
@@ -40,6 +44,11 @@ struct FileInfo {
       name;  // relative to the database directory; may contain one directory ("archive/000034.log")
   Lane lane = Lane::kLog;
   uint64_t size = 0;
+};
+
+// An append on its way to the replicas; Store::Await waits for it.
+struct AppendTicket {
+  uint64_t record = 0;  // the last one that holds its bytes
 };
 
 // Which database directory a group belongs to. Both sides keep it; they must agree.
@@ -92,27 +101,22 @@ class Store {
   virtual Status Take(const TakeRequest& request, TakeResult* result) = 0;
   virtual bool taken() const = 0;
 
-  // Same epoch, new queues: after an error that may pass. kFenced if a majority no longer has this
-  // epoch and owner.
-  virtual Status Reconnect() = 0;
-
   // --- log lane ---
   // New empty file; an existing one of that name is replaced in the same record.
   virtual Result<FileId> Create(std::string_view name, Lane lane) = 0;
   virtual Result<FileId> Lookup(std::string_view name) = 0;
   static constexpr uint64_t kAnyEnd = UINT64_MAX;
-  // Adds `data` (at most 1 MiB a call is sensible; more is cut into records) to the end. Returns
-  // when it is durable on every replica (AckMode::kAppend), or when it is on its way (kSync; then
-  // Sync waits). `meanwhile`, unless null: called once, by this thread, when all of `data` is on
-  // its way, before the wait: work that the replicas' part hides. Not called if nothing or only a
-  // part of `data` could be sent. It must not call this store. `end`, unless kAnyEnd: the size that
-  // the caller takes the file to have; with another one nothing is added and the call is
-  // kInvalidArgument.
-  virtual Status Append(FileId file, std::string_view data,
-                        const std::function<void()>& meanwhile = nullptr,
-                        uint64_t end = kAnyEnd) = 0;
+  // Adds `data` (at most 1 MiB a call is sensible; more is cut into records) to the end, and
+  // returns when all of it is on its way to the replicas. On an error nothing, or only a first
+  // part, is on its way. `end`, unless kAnyEnd: the size that the caller takes the file to have;
+  // with another one nothing is added and the call is kInvalidArgument.
+  virtual Result<AppendTicket> Append(FileId file, std::string_view data,
+                                      uint64_t end = kAnyEnd) = 0;
+  // Returns when that append is durable on every replica, with everything appended before it. What
+  // the caller does between Append and Await, the replicas' part hides.
+  virtual Status Await(AppendTicket ticket) = 0;
   // Everything appended by anyone so far is durable on every replica.
-  virtual Status Sync(FileId file) = 0;
+  virtual Status Sync() = 0;
   virtual Status Truncate(FileId file, uint64_t size) = 0;
   virtual Status Rename(std::string_view from, std::string_view to) = 0;
   virtual Status Remove(std::string_view name) = 0;
