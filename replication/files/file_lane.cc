@@ -35,7 +35,7 @@ uint32_t OpenSlots(uint32_t capacity) { return std::min(kOpenSlots, capacity / 5
 struct Reserve {
   uint64_t current = 1;       // for CURRENT and its temporary name alone
   uint64_t successor = 0;     // for a MANIFEST beside another, and the above
-  uint64_t transactions = 0;  // for log records that end prepared transactions
+  uint64_t transactions = 0;  // for log records that lead to free space (log_marker.h)
 };
 Reserve ReserveOf(const RegionGeometry& g) {
   return {1, std::max<uint64_t>(2, g.reserved_extents / 2),
@@ -199,7 +199,8 @@ uint64_t FileLane::MustLeaveLocked(uint32_t slot, std::string_view data) const {
   if (name.starts_with(kManifest))
     return manifests_ > 1 ? parts.current : parts.successor + parts.transactions;
   if (IsReservedClass(name)) return 0;
-  return EndsPreparedTransaction(data) ? parts.successor : LogsMustLeaveLocked();
+  const bool leads_to_space = EndsPreparedTransaction(data) || IsEmptyBatch(data);
+  return leads_to_space ? parts.successor : LogsMustLeaveLocked();
 }
 
 bool FileLane::HasExtentsLocked(uint32_t slot, std::string_view data, uint64_t count) const {

@@ -296,7 +296,7 @@ TEST(FileLane, AManifestLeavesRoomForItsSuccessor) {
 }
 
 // The log cannot be freed before the transaction that it holds has ended, so the end always fits,
-// also into a new log.
+// also into a new log; and so does what an opening writes before it frees logs.
 TEST(FileLane, AFullDataAreaTakesTheEndOfATransaction) {
   // Seven bytes of header, twelve of the batch, and the mark of a rollback of "txn".
   const std::string rollback(
@@ -304,7 +304,11 @@ TEST(FileLane, AFullDataAreaTakesTheEndOfATransaction) {
       "sequenceNumb"
       "\xc\x3txn",
       24);
-  for (const std::string& record : {rollback}) {
+  const std::string empty(
+      "crc4\xc\0\x1"
+      "sequenceNumb",
+      19);
+  for (const std::string& record : {rollback, empty}) {
     LaneBench bench(Mode::kImmediate);
     FileLane& lane = *bench.lane;
     const FileId manifest = lane.Create("MANIFEST-000001", Lane::kLog).value();

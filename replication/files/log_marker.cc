@@ -112,4 +112,9 @@ bool EndsPreparedTransaction(std::string_view data) {
   return ends;
 }
 
+bool IsEmptyBatch(std::string_view data) {
+  const std::optional<std::string_view> batch = BatchOf(data);
+  return batch && batch->size() == kBatchHeader;
+}
+
 }  // namespace hyperloop

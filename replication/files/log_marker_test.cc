@@ -52,5 +52,14 @@ TEST(LogMarker, CutOrDamagedBytesDoNot) {
   EXPECT_FALSE(EndsPreparedTransaction(Record("\xc\xff\xff\xff\xff\xff")));
 }
 
+TEST(LogMarker, AnEmptyBatchHasNoOperation) {
+  EXPECT_TRUE(IsEmptyBatch(Record("")));
+  EXPECT_TRUE(IsEmptyBatch(Record("", 5)));
+  EXPECT_FALSE(IsEmptyBatch(Record(kPut)));
+  EXPECT_FALSE(IsEmptyBatch(Record("\xd")));
+  EXPECT_FALSE(IsEmptyBatch(Record("") + "x"));
+  EXPECT_FALSE(IsEmptyBatch(Record("").substr(0, 18)));
+}
+
 }  // namespace
 }  // namespace hyperloop

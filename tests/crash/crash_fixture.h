@@ -87,6 +87,17 @@ class CrashTest : public testing::Test {
     return true;
   }
 
+  // Empties the group and forgets the database. What hyperloopctl said when it failed; else empty.
+  std::string StartAnew() {
+    for (CrashProgress::Thread& thread : progress_->threads) {
+      thread.attempted.store(0);
+      thread.acknowledged.store(0);
+    }
+    open_.clear();
+    std::filesystem::remove_all(database());
+    return cluster_.Reset();
+  }
+
   void NoteInFlight() {
     bool any = false;
     for (uint32_t t = 0; t < kCrashThreads; ++t) {

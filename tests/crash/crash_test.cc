@@ -1,7 +1,8 @@
 // The primary is killed at random moments; every replica must hold every acknowledged key, and
 // nothing never written.
 //
-// One database over many kills: each round reopens the directory that the last kill left.
+// One database over many kills: each round reopens the directory that the last kill left. No log is
+// ever deleted, so that a long run begins a new database now and then.
 // HYPERLOOP_CRASH_ROUNDS sets the number of rounds, HYPERLOOP_CRASH_SEED the moments.
 #include <algorithm>
 #include <fstream>
@@ -10,6 +11,8 @@
 
 namespace hyperloop::test {
 namespace {
+
+constexpr uint64_t kRoundsPerDatabase = 40;
 
 class CrashDatapathTest : public CrashTest, public testing::WithParamInterface<Datapath> {};
 INSTANTIATE_TEST_SUITE_P(Datapaths, CrashDatapathTest,
@@ -28,6 +31,9 @@ TEST_P(CrashDatapathTest, EveryReplicaHasEveryAcknowledgedKey) {
   std::printf("seed: HYPERLOOP_CRASH_SEED=%llu\n", static_cast<unsigned long long>(seed_));
   for (uint64_t round = 0; round < rounds; ++round) {
     SCOPED_TRACE("round " + std::to_string(round));
+    if (round != 0 && round % kRoundsPerDatabase == 0) {
+      ASSERT_EQ(StartAnew(), "");
+    }
     ASSERT_TRUE(WriteAndKill()) << "the writer did not open the database; its output is above";
     for (uint32_t replica = 0; replica < cluster_.replicas(); ++replica) {
       std::string wrong = Check(replica);

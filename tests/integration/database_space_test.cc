@@ -5,6 +5,7 @@
 #include <rocksdb/utilities/transaction.h>
 #include <rocksdb/utilities/transaction_db.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -143,6 +144,42 @@ TEST_F(DatabaseSpaceTest, AFullDataAreaIsOpenedAndItsTransactionCommitted) {
   std::string value;
   EXPECT_OK(database->Get(rocksdb::ReadOptions(), "prepared t", &value));
   EXPECT_OK(database->Get(rocksdb::ReadOptions(), TestDatabase::KeyOf(keys - 1), &value));
+}
+
+// A log that was cut in a record makes RocksDB write an empty batch into its next log before it
+// deletes what it has recovered.
+TEST_F(DatabaseSpaceTest, AFullDataAreaWithACutLogIsOpened) {
+  TestDatabase database(Options(), cluster_.folder() + "/db");
+  database.options.write_buffer_size = 64 << 20;
+  database.options.max_bgerror_resume_count = 0;
+  database.options.avoid_flush_during_recovery = false;
+  ASSERT_OK(database.Open());
+  const std::string value(64 << 10, 'v');
+  int keys = 0;
+  rocksdb::Status put;
+  for (; put.ok() && keys < 10000; ++keys) put = database.Put(TestDatabase::KeyOf(keys), value);
+  ASSERT_THAT(put.ToString(), HasSubstr("data area full"));
+  database.Close();
+  // What is no record, in the room that the last log has left.
+  ASSERT_OK(database.MakeEnv());
+  rocksdb::FileLock* lock = nullptr;
+  ASSERT_OK(database.env()->LockFile(database.directory() + "/LOCK", &lock));
+  std::vector<std::string> names;
+  ASSERT_OK(database.env()->GetChildren(database.directory(), &names));
+  std::erase_if(names, [](const std::string& name) { return !name.ends_with(".log"); });
+  ASSERT_FALSE(names.empty());
+  std::unique_ptr<rocksdb::WritableFile> log;
+  ASSERT_OK(database.env()->ReopenWritableFile(
+      database.directory() + "/" + *std::max_element(names.begin(), names.end()), &log,
+      rocksdb::EnvOptions()));
+  ASSERT_OK(log->Append(std::string("crc4\x1\0\x1?", 8)));
+  ASSERT_OK(log->Close());
+  ASSERT_OK(database.env()->UnlockFile(lock));
+  database.Close();
+
+  ASSERT_OK(database.Open());
+  EXPECT_EQ(database.Get(TestDatabase::KeyOf(keys - 2)), value);
+  EXPECT_OK(database.Put("after", "1")) << "the logs that were full are gone";
 }
 
 // What no reserve can give a resize does: the same database goes on in a larger group.

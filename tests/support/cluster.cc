@@ -106,22 +106,29 @@ Status TestCluster::Restart() {
   return {};
 }
 
+std::string TestCluster::Ctl(const std::string& arguments) const {
+  const std::string output = info_.directory + "/hyperloopctl.log";
+  const std::string command =
+      ProgramPath("hyperloopctl") + " " + arguments + " >" + output + " 2>&1";
+  const int exit_status = std::system(command.c_str());
+  std::ifstream in(output);
+  const std::string text((std::istreambuf_iterator<char>(in)), {});
+  unlink(output.c_str());
+  return exit_status == 0 ? "" : command + ": " + text;
+}
+
+std::string TestCluster::Reset() const { return Ctl("reset --yes --uri '" + uri() + "'"); }
+
 std::string TestCluster::Resize(uint64_t region_size, uint32_t table_capacity) {
   if (Status stopped = StopCluster(info_.directory).status(); !stopped.ok())
     return stopped.ToString();
-  const std::string output = info_.directory + "/resize.log";
   // The primary's pool lies beside the cluster's directory.
   for (const std::string& where :
        {"--dir " + info_.directory, "--pool " + folder_ + "/primary.pool"}) {
-    const std::string command = ProgramPath("hyperloopctl") + " resize " + where +
-                                " --region-size " + std::to_string(region_size) +
-                                " --table-capacity " + std::to_string(table_capacity) + " >" +
-                                output + " 2>&1";
-    const int exit_status = std::system(command.c_str());
-    std::ifstream in(output);
-    const std::string text((std::istreambuf_iterator<char>(in)), {});
-    unlink(output.c_str());
-    if (exit_status != 0) return command + ": " + text;
+    const std::string failed =
+        Ctl("resize " + where + " --region-size " + std::to_string(region_size) +
+            " --table-capacity " + std::to_string(table_capacity));
+    if (!failed.empty()) return failed;
   }
   options_.region_size = region_size;
   const Status started = Restart();

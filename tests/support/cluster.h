@@ -58,6 +58,8 @@ class TestCluster {
   // Ends all of it, gives every pool a larger region with hyperloopctl, and starts it again. What
   // hyperloopctl printed when it failed; else empty.
   std::string Resize(uint64_t region_size, uint32_t table_capacity);
+  // Empties the group, which nobody holds. What hyperloopctl printed when it failed; else empty.
+  std::string Reset() const;
   // Starts a new RNIC daemon alone: the replicas live on.
   void RestartRnicd();
 
@@ -71,6 +73,8 @@ class TestCluster {
  private:
   const ClusterProcess& process(uint32_t i) const { return info_.processes[1 + i]; }
   void Kill(pid_t pid);
+  // Runs hyperloopctl. What it printed when it failed; else empty.
+  std::string Ctl(const std::string& arguments) const;
 
   ClusterOptions options_;
   ClusterInfo info_;
