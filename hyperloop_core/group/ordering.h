@@ -1,5 +1,5 @@
-// Ordering: which unacknowledged operations a new one must wait for (DESIGN 5.4; the rule's
-// reasons: docs/group-primitives.md).
+// Ordering: which unacknowledged operations a new one must wait for (the reasons for the
+// rule: docs/group-primitives.md).
 //
 // An upstream hop's WRITE lands in a replica before that replica's own copy or forward for an
 // earlier operation has run, so against each unacknowledged operation A a new operation B is held

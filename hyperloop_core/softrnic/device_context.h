@@ -1,9 +1,13 @@
 // What the objects of one open software RNIC share on the client's side.
 //
-// Ring steps of a Post, in order: WQEs written to the ring (plain stores), doorbell record
-// (release), UAR register (release: the engine may find it by an earlier ring's bit), its summary
-// bit (fetch_or, seq_cst: releases all of the above to DoorbellPage::Collect in the engine), load
-// of engine_sleeping (seq_cst). No system call unless the engine sleeps.
+// A Post rings the doorbell in these steps, in this order:
+//   1. plain stores write the WQEs to the ring;
+//   2. a release store writes the doorbell record;
+//   3. a release store writes the UAR register: the engine may find it by the bit of an earlier ring;
+//   4. a seq_cst fetch_or sets the register's summary bit, which releases all of the above to
+//      Engine::Impl::CollectDoorbells;
+//   5. a seq_cst load reads engine_sleeping.
+// It makes a system call only if the engine sleeps.
 #pragma once
 
 #include <array>
@@ -91,7 +95,7 @@ class DeviceContext : public std::enable_shared_from_this<DeviceContext> {
   Result<std::unique_ptr<SharedMemory>> AllocateShared(size_t size);
 
   // Rings `register_index` with a value of UarPage::registers. The engine's side is
-  // DoorbellPage::Collect and EngineLoop::Sleep.
+  // Engine::Impl::CollectDoorbells and EngineLoop::Sleep.
   void RingUar(uint32_t register_index, uint64_t value) {
     std::atomic_ref(uar_->registers[register_index])
         .store(value | uint64_t{1} << 63, std::memory_order_release);

@@ -1,5 +1,5 @@
-// ImageReader: a copy of a region whose owner may be writing meanwhile, from which redo gives a
-// consistent prefix.
+// ReadImage copies a region whose owner may be writing meanwhile. Redo makes a consistent prefix of
+// the copy.
 //
 // The head is read first, then what records apply to, then the ring from its far end back to the
 // head (so that whatever record is seen, all before it are seen too), then the head again. When the

@@ -1,5 +1,5 @@
 // Group primitives: gWRITE, gCAS, gMEMCPY, gFLUSH over a chain of replicas (HyperLoop §4.2;
-// semantics: DESIGN 5.4).
+// semantics: docs/group-primitives.md).
 //
 // A Group is the primary's end; a Member is a replica's end, which needs no CPU once armed. Offsets
 // are region offsets, the same on every node. Operations take effect on every node in the order of
@@ -34,7 +34,7 @@ inline constexpr uint32_t kMaxGroupSize = 8;
 inline constexpr uint32_t kMaxSlots = 8192;
 inline constexpr uint32_t kMaxWindow = kMaxSlots / 2;
 
-// How operations reach the replicas (DESIGN 5.5). kOffload: down the chain, forwarded by the
+// How operations reach the replicas . kOffload: down the chain, forwarded by the
 // replicas' RNICs alone; needs rnic::Caps::cross_channel. kFanout: the primary writes, flushes and
 // CASes each replica itself; no replica CPU, any RC device. kCpuPolling, kCpuEvent: down the chain,
 // forwarded by each replica's CPU, which busy-polls or sleeps on a completion channel (HyperLoop's

@@ -1,5 +1,4 @@
-// rnic:: — one interface over RDMA devices, modelled on verbs objects (DESIGN: one RNIC interface,
-// three providers).
+// rnic:: — one interface over RDMA devices, modelled on verbs objects.
 //
 // Objects are RAII and move only by unique_ptr. A Device outlives its ProtectionDomains and
 // CompletionQueues, a ProtectionDomain its MemoryRegions and QueuePairs, a CompletionQueue the
