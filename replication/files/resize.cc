@@ -78,7 +78,7 @@ Status CheckResized(std::span<const std::byte> resized, const RegionGeometry& to
 Status CheckAtRest(const NodeState& state, const std::string& path) {
   const bool replica = state.sealed_epoch != 0;
   if (!replica || state.released) return {};
-  return Aborted(Text("pool ", path, ": the last primary did not say goodbye to it (epoch ",
+  return Aborted(Text("pool ", path, ": the last primary did not release it (epoch ",
                       state.sealed_epoch,
                       "); start all replicas, open and close the database once, then stop them and "
                       "resize"));
