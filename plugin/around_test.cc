@@ -1,5 +1,5 @@
-// What lies around a bound directory's own logs: the same directory while nobody has it open, and
-// every directory below it. docs/rocksdb-plugin.md has the table that these tests hold.
+// Two cases besides the logs of an open directory: the same directory while nobody has it open, and
+// the directories below it. These tests check the table in docs/rocksdb-plugin.md.
 #include <rocksdb/convenience.h>
 #include <rocksdb/listener.h>
 #include <rocksdb/utilities/backup_engine.h>
@@ -83,7 +83,7 @@ TEST_F(AroundTest, LogsOfADirectoryThatIsNotOpenCannotBeChanged) {
   }
   refused(Write(Path(LocalNames(".sst").at(0))));
   EXPECT_TRUE(stdfs::exists(root_ + "/elsewhere"));
-  // What RocksDB does before it locks, and what tools that only look do.
+  // RocksDB makes these calls before it locks, and tools that only read make them too.
   EXPECT_TRUE(Write(Path("LOG")).ok() && Write(Path("IDENTITY")).ok());
   EXPECT_TRUE(Write(Path("000901.sst")).ok()) << "a new table harms nobody";
   EXPECT_TRUE(fs_->DeleteFile(Path("LOG"), IOOptions(), nullptr).ok());

@@ -1,4 +1,4 @@
-// What RocksDB and the files see when the group fails.
+// How RocksDB and the files behave when the group fails.
 #include <atomic>
 #include <filesystem>
 
@@ -15,7 +15,7 @@ using rocksdb::Options;
 using rocksdb::WriteOptions;
 using ::testing::HasSubstr;
 
-// The local file system, counting what is appended to logs, and failing there when told to.
+// A local file system that counts the bytes appended to logs, and fails such appends on request.
 class LocalFaults : public rocksdb::FileSystemWrapper {
  public:
   LocalFaults() : FileSystemWrapper(rocksdb::FileSystem::Default()) {}
@@ -73,7 +73,7 @@ TEST(StatusMapping, CodesBecomeWhatRocksDbActsOn) {
   EXPECT_THAT(ToIOStatus(TimedOut("m"), "c").ToString(), HasSubstr("c: timed out: m"));
 }
 
-// A failed append that the group did, or did not do: RocksDB resumes, and the failed key never
+// Whether or not the group carried out a failed append: RocksDB resumes, and the failed key never
 // comes back.
 TEST_F(ErrorsTest, RetryableAppendFailureResumesAndStaysFailed) {
   for (bool applied : {false, true}) {
@@ -99,8 +99,8 @@ TEST_F(ErrorsTest, RetryableAppendFailureResumesAndStaysFailed) {
   }
 }
 
-// Killed before the group came back: the outcome is open, but never in part, and local files agree
-// with the group.
+// The process is killed before the group comes back. The failed append is then present as a whole
+// or not at all, and local files agree with the group.
 TEST_F(ErrorsTest, KilledAfterAnIndeterminateAppend) {
   OpenListening();
   Put("before", "1");
@@ -152,7 +152,7 @@ TEST_F(ErrorsTest, TailOfARemovedFileIsForgotten) {
   EXPECT_EQ(group_->CallsOf("truncate"), 1);
 }
 
-// Only a file that is gone takes its tail along.
+// A tail that cannot be cut disappears only together with its file.
 TEST_F(ErrorsTest, TailThatCannotBeCutIsKeptAndNothingFollowsIt) {
   Options options = MakeOptions();
   options.max_bgerror_resume_count = 0;
@@ -175,7 +175,7 @@ TEST_F(ErrorsTest, TailThatCannotBeCutIsKeptAndNothingFollowsIt) {
   EXPECT_EQ(group_->LogFiles()["000900.dbtmp"], "good");
 }
 
-// The next log would start with the sequence numbers of the tail.
+// A next log would begin with the sequence numbers of the tail.
 TEST_F(ErrorsTest, WithoutRoomToCutATailNothingFollowsItButRemovals) {
   Options options = MakeOptions();
   options.max_bgerror_resume_count = 0;
@@ -195,7 +195,7 @@ TEST_F(ErrorsTest, WithoutRoomToCutATailNothingFollowsItButRemovals) {
   EXPECT_TRUE(
       fs_->RenameFile(Path("000899.dbtmp"), Path("000898.log"), IOOptions(), nullptr).IsNoSpace());
   EXPECT_TRUE(table->Close(IOOptions(), nullptr).IsNoSpace());
-  // Removals make room; one that fails takes no tail along.
+  // Removals make room. A removal that fails leaves the tail in place.
   group_->Inject({"remove", Code::kInternal, false, 0});
   EXPECT_FALSE(fs_->DeleteFile(Path("000900.dbtmp"), IOOptions(), nullptr).ok());
   EXPECT_TRUE(fs_->DeleteFile(Path("000899.dbtmp"), IOOptions(), nullptr).ok());
@@ -226,7 +226,7 @@ TEST_F(ErrorsTest, FailedSyncIsCutBackToWhatMayHaveReturned) {
   ASSERT_TRUE(fs_->NewWritableFile(Path("000901.log"), FileOptions(), &other, nullptr).ok());
   EXPECT_EQ(group_->LogFiles()["000900.log"], "confirmed,returned,");
   EXPECT_FALSE(file->Sync(IOOptions(), nullptr).ok()) << "what was appended is gone";
-  // What a Sync confirmed is never cut.
+  // Bytes that a Sync confirmed are never cut.
   ASSERT_TRUE(other->Append("confirmed", IOOptions(), nullptr).ok());
   ASSERT_TRUE(other->Sync(IOOptions(), nullptr).ok());
   group_->Inject({"sync", Code::kTimedOut, false, 0});
@@ -235,8 +235,8 @@ TEST_F(ErrorsTest, FailedSyncIsCutBackToWhatMayHaveReturned) {
   EXPECT_EQ(group_->LogFiles()["000901.log"], "confirmed");
 }
 
-// A writer that was let in before a Sync failed on another thread can find the file cut: its bytes
-// must not stand where others were.
+// A writer that was admitted before a Sync failed on another thread can find the file cut. Its
+// bytes must not replace the bytes that were cut.
 TEST_F(ErrorsTest, AppendToAFileThatWasCutMeanwhileAddsNothing) {
   ASSERT_TRUE(Open(MakeOptions()).ok());
   std::unique_ptr<rocksdb::FSWritableFile> file, other;
@@ -254,7 +254,7 @@ TEST_F(ErrorsTest, AppendToAFileThatWasCutMeanwhileAddsNothing) {
   EXPECT_EQ(group_->LogFiles()["000900.log"], "kept,");
 }
 
-// What Append returned for is durable everywhere: no Sync can fail it, or have it cut.
+// Bytes for which Append returned are durable everywhere: no Sync can fail for them or cut them.
 TEST_F(ErrorsTest, SyncAfterAcknowledgedAppendsAsksNobody) {
   ASSERT_TRUE(Open(MakeOptions()).ok());
   group_->Inject({"sync", Code::kTimedOut, false, 0});
@@ -293,7 +293,7 @@ TEST_F(ErrorsTest, HalfDoneLocalWriteIsCut) {
   }
 }
 
-// What a secondary reads beside the primary.
+// A secondary instance reads the local file beside the primary.
 TEST_F(ErrorsTest, LocalFileGetsOnlyWhatIsAcknowledged) {
   for (LocalWrite when : {LocalWrite::kAcknowledged, LocalWrite::kOverlapped}) {
     TearDown();
@@ -344,8 +344,8 @@ TEST_F(ErrorsTest, FencedWhileReconnectingIsFatal) {
   EXPECT_TRUE(fs_->NewWritableFile(Path("000900.log"), FileOptions(), &file, nullptr).IsIOFenced());
 }
 
-// The group first, then the local directory: a change that the group refused must not be visible
-// here.
+// The group changes first, then the local directory: a change that the group refused must not be
+// visible in the directory.
 TEST_F(ErrorsTest, NamespaceChangesGoToTheGroupFirst) {
   Options options = MakeOptions();
   options.max_bgerror_resume_count = 0;
@@ -403,7 +403,7 @@ TEST_F(ErrorsTest, ListedFilesAppearHereFirst) {
   EXPECT_TRUE(std::filesystem::exists(Path("000901.sst")));
   EXPECT_TRUE(
       fs_->LinkFile(Path("000901.sst"), Path("000903.log"), IOOptions(), nullptr).IsNotSupported());
-  // A file from elsewhere that becomes CURRENT takes its bytes along.
+  // When a file from elsewhere becomes CURRENT, its bytes go to the group.
   WriteLocal(root_ + "/elsewhere", "MANIFEST-000900\n");
   ASSERT_TRUE(fs_->RenameFile(root_ + "/elsewhere", Path("CURRENT"), IOOptions(), nullptr).ok());
   EXPECT_EQ(group_->LogFiles()["CURRENT"], "MANIFEST-000900\n");
@@ -424,8 +424,8 @@ TEST_F(ErrorsTest, CloseWithALostGroupEnds) {
   ExpectLocalEqualsGroup();
 }
 
-// A group that is out of reach lists no files at all: that is no empty group, and the directory
-// stays paired with it.
+// A group that is out of reach lists no files. That does not mean that the group is empty: the
+// directory stays paired with it.
 TEST_F(ErrorsTest, CloseAfterAFailedReconnectKeepsThePairing) {
   Options options = MakeOptions();
   options.max_bgerror_resume_count = 0;
@@ -446,7 +446,7 @@ TEST_F(ErrorsTest, CloseAfterAFailedReconnectKeepsThePairing) {
   ExpectLocalEqualsGroup();
 }
 
-// Nor at an open: the local logs are not set to the files of a group that just went out of reach.
+// An open does not set the local logs to the files of a group that has just gone out of reach.
 TEST_F(ErrorsTest, OpenWhileTheGroupBreaksChangesNothing) {
   ASSERT_TRUE(Open(MakeOptions()).ok());
   Put("a", "1");
@@ -463,7 +463,7 @@ TEST_F(ErrorsTest, OpenWhileTheGroupBreaksChangesNothing) {
   EXPECT_EQ(Get("a"), "1");
 }
 
-// Nor is the list of a group that goes out of reach just when it is asked for.
+// A list of files is not trusted either if the group goes out of reach while it is being read.
 TEST_F(ErrorsTest, CloseWhileTheGroupBreaksKeepsThePairing) {
   for (int skip : {0, 1}) {
     ASSERT_TRUE(Open(MakeOptions()).ok());
@@ -475,7 +475,7 @@ TEST_F(ErrorsTest, CloseWhileTheGroupBreaksKeepsThePairing) {
   }
 }
 
-// RocksDB cannot open such a database, but its logs hold what was acknowledged.
+// RocksDB cannot open a database without its MANIFEST, but the logs hold acknowledged writes.
 TEST_F(ErrorsTest, LogsWithBytesOutliveAMissingManifest) {
   ASSERT_TRUE(Open(MakeOptions()).ok());
   Put("a", "1");
@@ -493,7 +493,7 @@ TEST_F(ErrorsTest, LogsWithBytesOutliveAMissingManifest) {
   EXPECT_TRUE(std::filesystem::exists(Path("HYPERLOOP")));
 }
 
-// Nor can it be opened then, but without CURRENT a new database would take the place of its tables.
+// The same holds for tables: without CURRENT a new database would take their place.
 TEST_F(ErrorsTest, TablesOutliveAMissingManifest) {
   ASSERT_TRUE(Open(MakeOptions()).ok());
   Put("a", "1");
@@ -515,7 +515,8 @@ TEST_F(ErrorsTest, TablesOutliveAMissingManifest) {
   EXPECT_EQ(LocalNames(".sst").size(), 1u);
 }
 
-// DestroyDB lists the directory before it locks: what opening then removed may still be deleted.
+// DestroyDB lists the directory before it locks. It may still delete files that opening the
+// directory then removed.
 TEST_F(ErrorsTest, LeftoversListedBeforeTheLockMayBeDeleted) {
   std::filesystem::create_directories(directory_);
   rocksdb::FileLock* lock = nullptr;
@@ -535,7 +536,7 @@ TEST_F(ErrorsTest, LeftoversListedBeforeTheLockMayBeDeleted) {
   EXPECT_TRUE(local->UnlockFile(of_the_crashed, IOOptions(), nullptr).ok());
 }
 
-// Also when such a file is only reopened.
+// The log also says so when such a file is only reopened.
 TEST_F(ErrorsTest, FilesBelowTheDirectoryAreSaidToStayLocal) {
   ASSERT_TRUE(Open(MakeOptions()).ok());
   std::filesystem::create_directories(Path("below"));

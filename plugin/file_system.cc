@@ -15,7 +15,7 @@ namespace hyperloop::plugin {
 
 namespace {
 
-// By its listener, which it puts among the options of the database below it.
+// The stacked BlobDB is recognised by its listener, which it adds to the options of its database.
 constexpr std::string_view kStackedBlobDb = "BlobDBListener";
 
 }  // namespace
@@ -79,7 +79,7 @@ Status HyperloopFileSystem::CheckProcess(const Place& place) {
   return place.binding->CheckNotForked();
 }
 
-// Costs one look-up of a file, and only for names that RocksDB changes rarely.
+// This costs one look-up of a file, and only for names that RocksDB changes rarely.
 Status HyperloopFileSystem::CheckUnbound(const std::string& path, const Place& place,
                                          Change change) const {
   if (place.file_class != FileClass::kOutside) return Status::Ok();
@@ -320,7 +320,7 @@ Status HyperloopFileSystem::RenameInGroup(const Place& from, const Place& to,
     HL_RETURN_IF_ERROR(Import(*to.binding, from_path, temporary));
     HL_RETURN_IF_ERROR(to.binding->Rename(temporary, to.name));
   }
-  // Goes out of sight of the group; RocksDB moves files to be deleted to "….trash".
+  // The new name is outside the group: RocksDB renames files to "….trash" before it deletes them.
   if (from_log || from.file_class == FileClass::kListed) return from.binding->Remove(from.name);
   return Status::Ok();
 }
@@ -407,7 +407,7 @@ void HyperloopFileSystem::LearnDbOptions(BoundDirectory& binding,
   {
     std::lock_guard<std::mutex> lock(mutex_);
     for (auto& [path, text] : foreign) foreign_directories_[path] = text;
-    // Set by RegisterDbPaths: holds on.
+    // A refusal that RegisterDbPaths caused stays in force.
     if (refusal.empty() && !foreign_directories_.empty())
       refusal = foreign_directories_.begin()->second;
     refusal_ = refusal;

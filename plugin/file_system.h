@@ -1,21 +1,22 @@
 // HyperloopFileSystem: the RocksDB FileSystem that replicates one database directory.
 //
-// Until a database directory is locked everything passes to the local file system, but changes to
-// the logs of a replicated directory, which would be undone at its next open; tools that only look
-// never lock. LockFile(<dir>/LOCK) takes the group and binds the directory: local WAL,
-// MANIFEST and CURRENT are set to the group's content before RocksDB reads them, and from then on
-// - WAL, MANIFEST, CURRENT: bytes and names go to the group, then here (a cache of the group);
-// - SST, blob, OPTIONS, IDENTITY: bytes stay here, always fsynced; the group lists them, after they
-//   appear and until they go;
-// - LOG, LOCK, temporary names: local only;
-// - anything outside (checkpoints, backups): local only, said once in the log.
-// UnlockFile gives the group back. One directory at a time per object; Lock, Unlock, Lock again
-// works.
+// Until a database directory is locked, every call passes to the local file system. Only changes to
+// the logs of a replicated directory are refused, because its next open would undo them. Tools that
+// only read never lock. LockFile(<dir>/LOCK) takes the group and binds the directory: local WAL,
+// MANIFEST and CURRENT are set to the group's content before RocksDB reads them. From then on
+// - bytes and names of WAL, MANIFEST and CURRENT go to the group, then to the directory, which is a
+//   cache of the group;
+// - bytes of SST, blob, OPTIONS and IDENTITY files stay local, always fsynced; the group lists the
+//   files after they appear and until they are removed;
+// - LOG, LOCK and temporary names are local only;
+// - files outside (checkpoints, backups) are local only; the log says so once.
+// UnlockFile releases the group. An object binds one directory at a time, and can bind again after
+// UnlockFile.
 //
-// Order within one change: a name that RocksDB may rely on after a crash is in the group first, a
-// byte of a log is on its way there first; a listed file is on the local disk whenever the group
-// lists it. Reads always come from local files, also after the group was lost. Errors: see
-// ToIOStatus. Thread safe, as FileSystem demands.
+// Order within one change: a name that RocksDB may rely on after a crash is in the group before it
+// is in the directory, and a log's byte is on its way to the group before it is in the local file.
+// A listed file is on the local disk whenever the group lists it. Reads always come from local
+// files, also after the group was lost. Errors: see ToIOStatus. Thread safe, as FileSystem demands.
 #pragma once
 
 #include <rocksdb/file_system.h>
@@ -38,8 +39,7 @@
 
 namespace hyperloop::plugin {
 
-// How a FileSystem reaches its group: Store::Open, but for tests, which put a Store of their own
-// here.
+// How a FileSystem reaches its group: by Store::Open, or in tests by a Store of the test.
 using StoreOpener =
     std::function<Result<std::unique_ptr<Store>>(const StoreOptions&, std::shared_ptr<Log>)>;
 
@@ -67,7 +67,7 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   rocksdb::IOStatus ReopenWritableFile(const std::string& path, const rocksdb::FileOptions& options,
                                        std::unique_ptr<rocksdb::FSWritableFile>* file,
                                        rocksdb::IODebugContext* dbg) override;
-  // A new file, and the old one deleted: replicated files are never overwritten in place.
+  // Makes a new file and deletes the old one: replicated files are never overwritten in place.
   rocksdb::IOStatus ReuseWritableFile(const std::string& path, const std::string& old_path,
                                       const rocksdb::FileOptions& options,
                                       std::unique_ptr<rocksdb::FSWritableFile>* file,
@@ -93,8 +93,8 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   rocksdb::IOStatus NewLogger(const std::string& path, const rocksdb::IOOptions& options,
                               std::shared_ptr<rocksdb::Logger>* logger,
                               rocksdb::IODebugContext* dbg) override;
-  // The only call that carries DBOptions; precedes each new WAL. What it names and we cannot
-  // replicate makes the following NewWritableFile fail.
+  // The only call that carries DBOptions; RocksDB makes it before each new WAL. If the options name
+  // a directory that cannot be replicated, the following NewWritableFile fails.
   rocksdb::FileOptions OptimizeForLogWrite(const rocksdb::FileOptions& file_options,
                                            const rocksdb::DBOptions& db_options) const override;
   rocksdb::Status RegisterDbPaths(const std::vector<std::string>& paths) override;
@@ -108,11 +108,11 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   Place Locate(const std::string& path) const;
   // Refuses to change a place of the bound directory in a forked child.
   static Status CheckProcess(const Place& place);
-  // Refuses to change a log, or to take away a table, of a replicated database that is not open
-  // here: it would be undone, or missed, at the next open.
+  // Refuses to change a log, or to remove a table, of a replicated database that is not open here:
+  // the next open would undo the change, or miss the table.
   enum class Change : uint8_t { kCreate, kOverwrite };
   Status CheckUnbound(const std::string& path, const Place& place, Change change) const;
-  // Both checks. `change`: what happens to the file that is there.
+  // Makes both checks. `change` says what happens to an existing file.
   Status CheckChange(const std::string& path, const Place& place, Change change) const;
   std::shared_ptr<BoundDirectory> Bound() const;
 
@@ -120,7 +120,7 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   Status TakeGroup(const std::string& directory, Store& store, TakeResult* taken);
   static Status RefuseCopy(const std::string& directory, const PairingFile& file);
   Status SetLocalToGroup(BoundDirectory& binding, uint64_t epoch);
-  // Adds to `removed` what it removed.
+  // Adds the names of the files that it removed to `removed`.
   Status RemoveLeftovers(BoundDirectory& binding, bool manifest_matters,
                          std::vector<std::string>* removed);
   void Announce(BoundDirectory& binding, const TakeResult& taken);
@@ -131,7 +131,7 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   // Why a file may not be created there, or ok.
   Status CheckCreation(const std::string& path, const Place& place) const;
   void LearnDbOptions(BoundDirectory& binding, const rocksdb::DBOptions& options) const;
-  // Options that keep logs, or the MANIFEST, longer than the group has room for them.
+  // Warns of options that keep logs, or the MANIFEST, longer than the group has room for them.
   static void WarnOfPinnedLogs(BoundDirectory& binding, const rocksdb::DBOptions& options);
   rocksdb::IOStatus OpenLogLane(const std::string& path, const Place& place,
                                 const rocksdb::FileOptions& options, bool reopen,
@@ -141,7 +141,7 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   Status Import(BoundDirectory& binding, const std::string& path, const std::string& name);
   // The group's part of a rename, before the local one.
   Status RenameInGroup(const Place& from, const Place& to, const std::string& from_path);
-  // Lists a regular file; a directory is nobody's file.
+  // Lists a regular file in the group; does nothing for a directory.
   Status ListIfFile(BoundDirectory& binding, const std::string& path, const std::string& name);
 
   StoreOptions options_;  // registered with RocksDB's Customizable machinery: must be a member

@@ -1,4 +1,4 @@
-// Taking and giving back the group: LockFile and UnlockFile.
+// LockFile takes the group and UnlockFile releases it.
 #include <algorithm>
 
 #include "file_system.h"
@@ -76,12 +76,11 @@ Status HyperloopFileSystem::TakeGroup(const std::string& directory, Store& store
   if (copy && !options_.rebind) return RefuseCopy(request.directory, file);
   request.pairing = file.pairing;
   if (copy) request.pairing.database.clear();
-  // Logs without CURRENT are somebody's data too: such a directory must not be cleaned up for a new
-  // group.
+  // Logs without CURRENT may hold data, so such a directory must not be emptied for a new group.
   std::vector<std::string> local;
   HL_RETURN_IF_ERROR(LocalLogFiles(*target(), directory, &local));
   request.directory_empty = local.empty();
-  // An empty directory without restore=true is refused by the group, for that.
+  // Without restore=true the store refuses an empty directory, with that as its reason.
   if (!file.pairing.group.empty() || (local.empty() && options_.restore)) {
     request.judge = [&](const GroupFiles& files) {
       return JudgeDirectory(*target(), directory, files);
@@ -162,10 +161,10 @@ Status HyperloopFileSystem::SetLocalToGroup(BoundDirectory& binding, uint64_t ep
   return reconciled;
 }
 
-// Without CURRENT (or, when `manifest_matters`, with one that names no MANIFEST, and neither a log
-// with bytes nor a table) the group holds no database: what is left comes from a creation or a
-// DestroyDB that was cut short. DestroyDB lists before it locks, so it cannot see files that only
-// the group had; a new database would stumble over them.
+// Removes the files of a group that holds no database: it has no CURRENT or, if `manifest_matters`,
+// a CURRENT that names no MANIFEST, and neither a log with bytes nor a table. Such files are left
+// by a creation or a DestroyDB that was cut short. DestroyDB lists the directory before it locks,
+// so it does not see files that only the group has, and they would make a new database fail.
 Status HyperloopFileSystem::RemoveLeftovers(BoundDirectory& binding, bool manifest_matters,
                                             std::vector<std::string>* removed) {
   HL_ASSIGN_OR_RETURN(const std::vector<FileInfo> files, binding.Files());
@@ -181,8 +180,8 @@ Status HyperloopFileSystem::RemoveLeftovers(BoundDirectory& binding, bool manife
     std::string_view manifest(text, static_cast<size_t>(length));
     if (!manifest.empty() && manifest.back() == '\n') manifest.remove_suffix(1);
     if (find(manifest) != files.end()) return Status::Ok();
-    // Logs with bytes and tables are somebody's data, even when no MANIFEST is there to open them
-    // by: without CURRENT RocksDB would make a new database in their place.
+    // Logs with bytes and tables hold data even when no MANIFEST is left to open them with. Without
+    // CURRENT RocksDB would make a new database in their place.
     const auto is_data = [](const FileInfo& info) {
       const std::string_view name = info.name;
       if (info.lane == Lane::kLog) return info.size != 0 && name.ends_with(".log");
@@ -193,7 +192,7 @@ Status HyperloopFileSystem::RemoveLeftovers(BoundDirectory& binding, bool manife
   for (const FileInfo& info : files) {
     if (info.lane != Lane::kLog) continue;
     HL_RETURN_IF_ERROR(binding.Remove(info.name));
-    // At open what is here is judged with the rest.
+    // At open the local files are judged together with the rest of the directory.
     if (manifest_matters) {
       target()
           ->DeleteFile(binding.directory() + "/" + info.name, IOOptions(), nullptr)
@@ -269,7 +268,7 @@ void HyperloopFileSystem::Unbind() {
   if (binding->InForkedChild()) return;
   std::vector<std::string> removed;
   Status status = RemoveLeftovers(*binding, true, &removed);
-  // With nothing in the group the directory belongs to nobody, and DestroyDB can remove it.
+  // If the group is empty the directory belongs to no group, and DestroyDB can remove it.
   bool empty = false;
   if (status.ok()) {
     const auto files = binding->Files();

@@ -1,4 +1,4 @@
-// RocksDB on a HyperloopFileSystem whose group is in memory: normal life of a database.
+// RocksDB on a HyperloopFileSystem whose group is in memory: the ordinary use of a database.
 #include "file_system.h"
 
 #include <rocksdb/convenience.h>
@@ -107,7 +107,7 @@ TEST_F(FileSystemTest, DestroyAfterCrashSeesWhatOnlyTheGroupHad) {
   ASSERT_TRUE(Open(MakeOptions()).ok());
   Put("old", "1");
   Crash();
-  // The kill came between the group's and the local creation of a log.
+  // The process was killed after the group and before the directory had a new log.
   auto store = MakeFakeStore(group_, MakeStoreOptions());
   TakeResult taken;
   Pairing pairing = group_->pairing();

@@ -1,5 +1,5 @@
-// The plugin as RocksDB's own build makes it (ROCKSDB_PLUGINS=hyperloop): that this program links
-// says that hyperloop.mk lists every library; that it registers, that RocksDB would find it.
+// Tests the plugin as RocksDB's own build makes it (ROCKSDB_PLUGINS=hyperloop). If this program
+// links, hyperloop.mk lists every library. If the plugin registers, RocksDB finds it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rocksdb/convenience.h>

@@ -48,8 +48,8 @@ class Judge {
     return ManifestOf({text, static_cast<size_t>(length)});
   }
 
-  // A file is missing only if the group lists it: where DestroyDB was cut short, MANIFEST still
-  // names what is gone from both.
+  // A file is missing only if the group lists it: after a DestroyDB that was cut short, MANIFEST
+  // still names files that neither the group nor the directory has.
   Status FindMissing() {
     const auto manifest = files_.find(manifest_);
     if (manifest == files_.end()) return Status::Ok();
@@ -73,9 +73,10 @@ class Judge {
     return Status::Ok();
   }
 
-  // Why the directory's logs are not the group's, and of no crash either; empty: they may be. Every
-  // open without the group makes a MANIFEST of a greater number and has CURRENT name it; the group
-  // has each of its own before the directory has it.
+  // Returns why neither the group nor a crash can explain the directory's logs; empty if one of
+  // them can. Every open without the group makes a MANIFEST of a greater number and has CURRENT
+  // name it, while each MANIFEST of the group's history is in the group before it is in the
+  // directory.
   Result<std::string> OwnHistory() {
     HL_ASSIGN_OR_RETURN(const std::string local, LocalManifest(fs_, directory_));
     if (!local.empty() && files_.count(local) == 0 &&
@@ -95,7 +96,7 @@ class Judge {
       if (!found.exists || found.equal == std::min(found.local_size, info.size)) continue;
       HL_ASSIGN_OR_RETURN(const ReadAt read, OpenReader(fs_, Path(name)));
       HL_ASSIGN_OR_RETURN(const bool sound, IsSoundRecord(read, found.equal));
-      if (!sound) continue;  // zeros or damage: the group's bytes take their place
+      if (!sound) continue;  // zeros or damage: the group's bytes replace them
       to_move_ = name;
       return "its " + name + " has another record than the group's at offset " +
              std::to_string(found.equal);
@@ -142,9 +143,9 @@ class Judge {
   const std::string directory_;
   const GroupFiles& group_;
   std::map<std::string, FileInfo> files_;
-  std::string manifest_;              // that the group's CURRENT names
+  std::string manifest_;              // the one that the group's CURRENT names
   std::vector<std::string> missing_;  // for the message
-  std::string to_move_;               // makes room for the group's content when it is moved away
+  std::string to_move_;               // the file that the user may move away to keep the group's
 };
 
 }  // namespace

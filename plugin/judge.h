@@ -1,5 +1,5 @@
-// What is decided before a directory, or the group's owner, changes at all: whether the directory
-// can be set to what the group holds without harm.
+// Decides, before a directory or the group's owner changes, whether the directory can be set to the
+// group's content without loss.
 #pragma once
 
 #include <rocksdb/file_system.h>
@@ -15,8 +15,8 @@ namespace hyperloop::plugin {
 // - tables or blob files that the group's MANIFEST names, and whose bytes were only local, are
 //   missing in the directory or have another size, or
 // - the directory has a history of its own: somebody opened it without the group.
-// The message names the files and the ways out. What a crash of the primary or of its power leaves
-// (files missing, short, longer, filled with zeros, damaged) is no history. Reads only.
+// The message names the files and the ways out. Files that a crash of the primary or a power
+// failure left missing, short, longer, filled with zeros or damaged are not a history. Only reads.
 Status JudgeDirectory(rocksdb::FileSystem& fs, const std::string& directory,
                       const GroupFiles& group);
 

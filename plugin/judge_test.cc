@@ -1,5 +1,6 @@
-// What is refused before anything changes: directories that lack what the group needs, that were
-// changed without it, or that are copies. Each way out that a refusal names is gone here.
+// Directories that lack files which the group needs, that were changed without the group, or that
+// are copies, are refused before anything changes. The tests also follow each way out that a
+// refusal names.
 #include "judge.h"
 
 #include <rocksdb/convenience.h>
@@ -26,7 +27,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-// Moves no tables: opening is cut short there.
+// Fails to move tables, so that opening is cut short there.
 class StuckTables : public rocksdb::FileSystemWrapper {
  public:
   StuckTables() : FileSystemWrapper(rocksdb::FileSystem::Default()) {}
@@ -52,7 +53,7 @@ class JudgeTest : public DatabaseTest {
     Put("log", "1");
     Close();
   }
-  // What a stock tool without the plugin does.
+  // Changes the directory as a stock tool without the plugin does.
   void Plainly(const std::string& directory, const std::function<void(DB&)>& change) {
     DB* opened = nullptr;
     const Status status = DB::Open(Options(), directory, &opened);
@@ -144,7 +145,7 @@ TEST_F(JudgeTest, PlainPutIsRefusedAndTheGroupCanBeKept) {
   ExpectOpens(MakeStoreOptions());
   EXPECT_EQ(Get("table") + Get("log"), "11");
   EXPECT_THAT(Get("plain"), HasSubstr("NotFound"));
-  // The other history is whole, aside.
+  // The other history was set aside as a whole.
   EXPECT_THAT(InfoLogText(), HasSubstr("is kept in " + Path("hyperloop-set-aside/epoch-2")));
   const std::string current = ReadLocal(root_ + "/CURRENT");
   EXPECT_TRUE(stdfs::exists(Set("2/") + current.substr(0, current.size() - 1)));
@@ -163,8 +164,8 @@ TEST_F(JudgeTest, PlainPutIsRefusedAndTheGroupCanBeKept) {
   });
 }
 
-// However far an opening came: what tells that the tables are the directory's own stays until they
-// are aside.
+// An opening may be cut short anywhere. The files which show that the tables are the directory's
+// own stay until the tables are set aside.
 TEST_F(JudgeTest, TablesOfTheOtherHistoryOutliveAnOpeningThatIsCutShort) {
   Make();
   AddTable();
@@ -181,7 +182,7 @@ TEST_F(JudgeTest, TablesOfTheOtherHistoryOutliveAnOpeningThatIsCutShort) {
   ExpectTableOutlivesOpening();
 }
 
-// The way out of a MANIFEST that differs moves it away: none is left to be set aside.
+// The way out for a MANIFEST that differs is to move it away, so that none is left to be set aside.
 TEST_F(JudgeTest, TablesOfTheOtherHistoryOutliveTheirManifest) {
   Make();
   const std::string current = group_->LogFiles().at("CURRENT");
@@ -284,7 +285,7 @@ TEST_F(JudgeTest, RestoringWithoutTheTablesFencesNobody) {
   EXPECT_THAT(refused.ToString(), HasSubstr("lacks files that MANIFEST-"));
   EXPECT_EQ(group_->epoch(), 1u);
   Put("later", "1");  // nobody took anything
-  // With the tables the same is an answer.
+  // With its tables the directory can be opened.
   for (const auto& table : LocalNames(".sst")) stdfs::copy(Path(table), root_ + "/rival/" + table);
   const Status taken = DB::Open(options, root_ + "/rival", &opened);
   ASSERT_TRUE(taken.ok()) << taken.ToString();
@@ -315,9 +316,9 @@ TEST_F(JudgeTest, AnotherManifestOfTheSameNumberIsRefused) {
   EXPECT_EQ(Get("table") + Get("log"), "11");
 }
 
-// No state that a kill leaves is taken for another history: here, each state of the directory
-// between two namespace changes while RocksDB opens, rolls MANIFEST and is destroyed, with the
-// group as far or one change ahead.
+// No state that a kill leaves is taken for another history. The test tries each state of the
+// directory between two namespace changes while RocksDB opens, rolls MANIFEST and is destroyed. The
+// group has made as many changes, or one more.
 class StatesFileSystem : public rocksdb::FileSystemWrapper {
  public:
   StatesFileSystem(const std::shared_ptr<rocksdb::FileSystem>& base, std::function<void()> keep)
@@ -396,8 +397,8 @@ TEST_F(JudgeTest, NoStateOfAKillIsRefused) {
   }
 }
 
-// DestroyDB deletes in any order; here it is killed when each of the logs is gone from the group,
-// and still in the directory.
+// DestroyDB deletes in any order. Here it is killed, for each of the logs, when the group no longer
+// has the log and the directory still has it.
 TEST_F(JudgeTest, DestroyCutShortAnywhereCanBeRepeated) {
   Make();
   const std::string original = directory_;

@@ -58,7 +58,7 @@ Status CreateDirectory(FileSystem& fs, const std::string& path) {
   return FromIOStatus(fs.CreateDirIfMissing(path, IOOptions(), nullptr), "cannot create " + path);
 }
 
-// Sets one file to the group's content; what that replaces goes to `aside`.
+// Sets one file to the group's content, and moves replaced content to `aside`.
 Status SetFile(FileSystem& fs, const std::string& directory, const GroupFiles& group,
                const FileInfo& info, bool sync, SetAside* aside, ReconcileReport* report) {
   const std::string path = directory + "/" + info.name;
@@ -88,7 +88,7 @@ Status RemoveFile(FileSystem& fs, const std::string& directory, const std::strin
 
 using Names = std::map<std::string, FileInfo, std::less<>>;
 
-// Whether the file holds what the group does not have.
+// Whether the file holds content that the group does not have.
 Result<bool> HoldsMore(FileSystem& fs, const std::string& directory, const GroupFiles& group,
                        const Names& files, const std::string& name) {
   const std::string path = directory + "/" + name;
@@ -102,8 +102,8 @@ Result<bool> HoldsMore(FileSystem& fs, const std::string& directory, const Group
   return !only_zeros;
 }
 
-// Whether CURRENT, or the MANIFEST that it names, is gone although the group has a database: an
-// opening was cut short, or somebody moved it away to make room for the group's.
+// Whether CURRENT, or the MANIFEST that it names, is missing although the group has a database.
+// Then an opening was cut short, or the user moved the file away to keep the group's state.
 Result<bool> NothingNamesTables(FileSystem& fs, const std::string& directory, const Names& files) {
   if (files.find("CURRENT") == files.end()) return false;
   HL_ASSIGN_OR_RETURN(const std::string manifest, LocalManifest(fs, directory));
@@ -127,9 +127,9 @@ Result<bool> ManifestHoldsMore(FileSystem& fs, const std::string& directory,
   return false;
 }
 
-// Tables of a history that the group does not have: RocksDB would delete them as obsolete, and the
-// MANIFEST that is set aside would be worth nothing without them. They go first, because what tells
-// of that history is gone once the MANIFEST and CURRENT are the group's.
+// Sets aside the tables of a history that the group does not have. RocksDB would delete them as
+// obsolete, and the MANIFEST that is set aside is useless without them. They are moved first,
+// because nothing shows that history once MANIFEST and CURRENT are the group's.
 Status SetTablesAside(FileSystem& fs, const std::string& directory, const GroupFiles& group,
                       SetAside* aside) {
   Names listed;
@@ -263,7 +263,7 @@ SetAside::SetAside(FileSystem& fs, const std::string& directory, uint64_t genera
       path_(directory + "/" + std::string(kSetAsideName) + "/epoch-" + std::to_string(generation)) {
 }
 
-// A group that was made anew counts its epochs from 1 again: nothing that is there is replaced.
+// A group that was made anew counts its epochs from 1 again, so files already set aside are kept.
 Result<std::string> SetAside::PlaceFor(const std::string& name) {
   HL_RETURN_IF_ERROR(CreateDirectory(fs_, directory_ + "/" + std::string(kSetAsideName)));
   HL_RETURN_IF_ERROR(CreateDirectory(fs_, path_));

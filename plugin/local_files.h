@@ -1,5 +1,5 @@
-// The local side of a bound directory: comparing its log files with the group's, and setting them
-// to the group's content. What is replaced is set aside, not unlinked.
+// The local side of a bound directory: these functions compare its log files with the group's and
+// set them to the group's content. Replaced content is set aside, not deleted.
 #pragma once
 
 #include <rocksdb/file_system.h>
@@ -22,10 +22,10 @@ Status RenameOver(rocksdb::FileSystem& fs, const std::string& from, const std::s
 Status SyncDirectory(rocksdb::FileSystem& fs, const std::string& directory);
 // kNotFound when there is none.
 Result<uint64_t> SizeOf(rocksdb::FileSystem& fs, const std::string& path);
-// Of a local file, opened here; null with the reason when it cannot be.
+// Opens a local file and returns a reader of it, or the reason why it cannot be opened.
 Result<ReadAt> OpenReader(rocksdb::FileSystem& fs, const std::string& path);
 
-// The MANIFEST that the text of a CURRENT, or that of the directory, names; empty: none.
+// The MANIFEST that a CURRENT names, given its text or its directory; empty if it names none.
 std::string ManifestOf(std::string_view current);
 Result<std::string> LocalManifest(rocksdb::FileSystem& fs, const std::string& directory);
 
@@ -33,8 +33,8 @@ Result<std::string> LocalManifest(rocksdb::FileSystem& fs, const std::string& di
 Status LocalLogFiles(rocksdb::FileSystem& fs, const std::string& directory,
                      std::vector<std::string>* names);
 
-// How far a local file has the group's bytes: both sizes, and the first byte that differs (the
-// smaller size if none).
+// How far a local file equals the group's: both sizes, and the offset of the first byte that
+// differs (the smaller size if none does).
 struct Comparison {
   bool exists = false;
   uint64_t local_size = 0;
@@ -42,21 +42,21 @@ struct Comparison {
 };
 Result<Comparison> Compare(rocksdb::FileSystem& fs, const std::string& path,
                            const GroupFiles& group, const FileInfo& info);
-// Whether nothing but zeros follows `offset`; also when nothing follows at all.
+// Whether only zeros, or no bytes at all, follow `offset`.
 Result<bool> OnlyZerosFollow(rocksdb::FileSystem& fs, const std::string& path, uint64_t offset);
 
-// A place below the directory for what opening it replaces or removes. It is made with the first
-// file that is put there, and nobody but the operator removes it.
+// A place below the directory for files that opening it replaces or removes. It is made with the
+// first file that is put there, and only the operator removes it.
 class SetAside {
  public:
   // `generation`: the epoch of the taking.
   SetAside(rocksdb::FileSystem& fs, const std::string& directory, uint64_t generation);
   // Moves the file `name` of the directory there.
   Status Keep(const std::string& name);
-  // Copies what follows `offset` of it there.
+  // Copies the bytes of the file `name` from `offset` on there.
   Status KeepTail(const std::string& name, uint64_t offset);
   const std::string& path() const { return path_; }
-  // As they are called there.
+  // The names of the files in that place.
   const std::vector<std::string>& names() const { return names_; }
 
  private:
@@ -70,18 +70,17 @@ class SetAside {
 
 struct ReconcileReport {
   std::vector<std::string> rewritten;  // content differed or was missing
-  std::vector<std::string> cut;        // right so far, but longer than the group's
+  std::vector<std::string> cut;        // equal to the group's, but longer
   std::vector<std::string> removed;    // the group does not have them
 };
 
-// Makes every log-lane file of the directory equal to the group's, by content: what differs is
-// written anew beside the old one and renamed over it (hard links, as checkpoints make them, keep
-// the old bytes), longer tails are cut, what the group does not have is removed. Content that the
-// group does not have goes to `aside` before, unless it is nothing but zeros. Before a MANIFEST
-// goes, and where CURRENT or the MANIFEST that it names is missing although the group has a
-// database, the tables and blob files go that the group does not list; other files of the local
-// lane are left alone.
-// `sync`: fsync what was written.
+// Makes every log-lane file of the directory equal to the group's, by content. A file that differs
+// is written anew beside the old one and renamed over it, so that hard links, as checkpoints make
+// them, keep the old bytes. Longer tails are cut, and files that the group does not have are
+// removed. Content that the group does not have is first moved to `aside`, unless it is only zeros.
+// Before a MANIFEST is moved, and if CURRENT or the MANIFEST that it names is missing although the
+// group has a database, tables and blob files that the group does not list are moved too. Other
+// files of the local lane stay. `sync`: fsync what was written.
 Status Reconcile(rocksdb::FileSystem& fs, const std::string& directory, const GroupFiles& group,
                  bool sync, SetAside* aside, ReconcileReport* report);
 

@@ -1,6 +1,6 @@
-// What the memtables of an open database hold, as far as its own files tell: the records of the log
-// that it writes and the newest version of its MANIFEST. For judging an error, never on a write's
-// path.
+// Finds out what the memtables of an open database hold, from the records of the log that it writes
+// and from the newest version of its MANIFEST. It is used to judge an error, never on the path of a
+// write.
 #pragma once
 
 #include <rocksdb/file_system.h>
@@ -13,11 +13,12 @@
 namespace hyperloop::plugin {
 
 // Whether the first `size` bytes of `log`, the newest of the directory, hold an entry that the
-// active memtable of a live column family must hold: RocksDB begins a new log whenever it puts a
-// memtable aside. Entries of older logs prove nothing: the flush of an immutable memtable may end
-// at any time. False also for what this cannot tell of: entries written without a log, commits of
-// transactions that an older log prepared, and prepared entries of transactions with another policy
-// than WRITE_COMMITTED. An error says that something does not parse.
+// active memtable of a live column family must hold. That follows because RocksDB begins a new log
+// whenever it makes a memtable immutable. Entries of older logs prove nothing, because the flush of
+// an immutable memtable may end at any time. The answer is also false for entries that this cannot
+// see: those written without a log, commits of transactions that an older log prepared, and
+// prepared entries of transactions with another policy than WRITE_COMMITTED. An error means that
+// something does not parse.
 Result<bool> MemtableHoldsAnything(rocksdb::FileSystem& fs, const std::string& directory,
                                    const std::string& log, uint64_t size);
 

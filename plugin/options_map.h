@@ -8,8 +8,8 @@
 
 namespace hyperloop::plugin {
 
-// For RegisterOptions with a StoreOptions that is a member of the registering object. Parsing goes
-// through SetStoreOption, so texts and refusals are those of the table.
+// The map for RegisterOptions with a StoreOptions that is a member of the registering object.
+// SetStoreOption parses the values, so texts and refusals are those of the table.
 const std::unordered_map<std::string, rocksdb::OptionTypeInfo>& RocksOptionMap();
 
 }  // namespace hyperloop::plugin

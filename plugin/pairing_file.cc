@@ -72,8 +72,8 @@ bool Parse(std::string_view text, PairingFile* file) {
          TextOf(file->pairing, file->recorded) == text;
 }
 
-// Of the file `path` for `directory`. RocksDB's FileSystem tells no inodes; a file system that is
-// not the kernel's has none.
+// The place of the file `path` for `directory`. RocksDB's FileSystem does not report inodes, and a
+// file system that is not the kernel's has none.
 PairingPlace PlaceOf(FileSystem& fs, const std::string& directory, const std::string& path) {
   PairingPlace place;
   if (!fs.GetAbsolutePath(directory, IOOptions(), &place.path, nullptr).ok()) {

@@ -1,5 +1,5 @@
-// <directory>/HYPERLOOP: which group and database a directory belongs to, and what tells the
-// directory from a copy of it.
+// The file <directory>/HYPERLOOP says to which group and database a directory belongs, and how to
+// tell the directory from a copy of it.
 #pragma once
 
 #include <rocksdb/file_system.h>
@@ -13,7 +13,7 @@
 namespace hyperloop::plugin {
 
 // Where a HYPERLOOP file is. A rename of the directory keeps device and inode; a copy has an inode
-// of its own. The inode decides: devices are numbered anew when a machine starts.
+// of its own. The inode decides, because devices may get other numbers when a machine starts.
 struct PairingPlace {
   std::string path;     // absolute, of the directory
   uint64_t device = 0;  // of the file HYPERLOOP
@@ -25,12 +25,13 @@ struct PairingFile {
   Pairing pairing;        // empty strings: there is no such file
   PairingPlace recorded;  // when it was written
   PairingPlace found;     // now
-  // Somebody copied the directory: its file lies elsewhere than it was written. Without inodes
-  // nothing is known, and it is none.
+  // Whether the directory is a copy: its file is not where it was written. False if inodes are not
+  // known.
   bool IsCopy() const;
 };
 
-// Absent: empty strings. Damaged (form or CRC): kCorruption, with the remedy.
+// Gives empty strings if the file is absent. kCorruption, with the remedy: its form or CRC is
+// wrong.
 Status ReadPairing(rocksdb::FileSystem& fs, const std::string& directory, PairingFile* file);
 // Writes it atomically (new file, fsync, rename, directory fsync), with the place where it is.
 Status WritePairing(rocksdb::FileSystem& fs, const std::string& directory, const Pairing& pairing);

@@ -1,5 +1,5 @@
-// Which files of a database directory go where. RocksDB sets no IO type, so a file is known by its
-// name and directory.
+// Classifies the files of a database directory. RocksDB sets no IO type, so a file is classified by
+// its name and directory.
 #pragma once
 
 #include <cstdint>
@@ -18,16 +18,17 @@ enum class FileClass : uint8_t {
   kUnlisted,  // LOG*, LOCK, the pairing file, trash, temporary names other than the above
 };
 
-// Of a name relative to the bound directory.
+// The class of a name relative to the bound directory.
 FileClass Classify(std::string_view name);
 bool IsManifest(std::string_view name);
 
 inline constexpr std::string_view kPairingFileName = "HYPERLOOP";
 inline constexpr std::string_view kLockFileName = "LOCK";
-// Of a file in the group that is being filled before a rename shows it; never a local name.
+// Suffix of a file in the group that is filled before a rename gives it its name; never a local
+// name.
 inline constexpr std::string_view kImportSuffix = ".import";
 inline constexpr std::string_view kArchivePrefix = "archive/";
-// The directory, below the bound one, for what opening it replaced.
+// The directory, below the bound one, for content that opening it replaced.
 inline constexpr std::string_view kSetAsideName = "hyperloop-set-aside";
 
 // NNNNNN.sst or NNNNNN.blob.
@@ -38,7 +39,7 @@ uint64_t NumberOf(std::string_view name);
 // "a/b" → "a", "b" → ".", "/b" → "/". Trailing slashes do not count.
 std::string ParentOf(std::string_view path);
 std::string BaseOf(std::string_view path);
-// The path with symbolic links, "." and ".." resolved; as it is when it does not exist.
+// The path with symbolic links, "." and ".." resolved; unchanged if it does not exist.
 std::string RealPath(const std::string& path);
 // RealPath of the parent, then the name: works for files that do not exist yet.
 std::string RealPathOfEntry(const std::string& path);

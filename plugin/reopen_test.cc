@@ -1,4 +1,4 @@
-// Opening after a kill, with damaged local files, on the wrong group, or where a primary lives.
+// Opens after a kill, with damaged local files, on the wrong group, and where a primary lives.
 #include <rocksdb/env.h>
 #include <rocksdb/utilities/checkpoint.h>
 #include <sys/wait.h>
@@ -177,7 +177,7 @@ TEST_F(ReopenTest, DirectoryOfAnUnreplicatedDatabaseIsRefusedAndKept) {
   ASSERT_TRUE(plain->Put(WriteOptions(), "precious", "1").ok());
   delete plain;
   EXPECT_THAT(Open(MakeOptions()).ToString(), HasSubstr("the group never saw"));
-  std::filesystem::remove(Path("CURRENT"));  // its log is somebody's data all the same
+  std::filesystem::remove(Path("CURRENT"));  // its log still holds data
   EXPECT_THAT(Open(MakeOptions()).ToString(), HasSubstr("the group never saw"));
   EXPECT_THAT(LocalNames(".log"), SizeIs(1));
 }
@@ -193,7 +193,7 @@ TEST_F(ReopenTest, SecondPrimaryIsRefusedUnlessItTakesOver) {
   Status status = rocksdb::DB::Open(options, root_ + "/second", &opened);
   EXPECT_TRUE(status.IsBusy()) << status.ToString();
   EXPECT_THAT(status.ToString(), HasSubstr("a primary that is alive holds the group"));
-  Put("b", "2");  // the first one never noticed
+  Put("b", "2");  // the first primary did not notice the attempt
   EXPECT_EQ(group_->epoch(), 1u);
 }
 
@@ -292,7 +292,7 @@ TEST_F(ReopenTest, ForkedChildCannotWriteAndDisturbsNothing) {
           fs_->RenameFile(root_ + "/elsewhere", Path(name), io, nullptr).IsIOFenced();
     }
     bool unlock = fs_->UnlockFile(lock, io, nullptr)
-                      .ok();  // must not give the group back, nor unpair the directory
+                      .ok();  // must neither release the group nor unpair the directory
     _exit((files ? 0 : 1) | (create ? 0 : 2) | (remove ? 0 : 4) | (unlock ? 0 : 8) |
           (local ? 0 : 16));
   }

@@ -32,7 +32,7 @@ uint32_t Fixed32(std::string_view bytes) {
   return value;
 }
 
-// Goes from record to record; stops where no further one can be told.
+// Goes from record to record; stops where no further record can be recognised.
 class Walker {
  public:
   explicit Walker(const ReadAt& read, uint64_t start = 0)
@@ -113,7 +113,8 @@ class Fields {
     }
     return true;
   }
-  // Pairs of tag and slice up to `end`; tags with `critical` must be understood, and are not.
+  // Skips pairs of tag and slice up to `end`. False if a tag has `critical`, because such tags must
+  // be understood and none is.
   bool Customs(uint64_t end, uint64_t critical) {
     for (uint64_t tag; Number(&tag);) {
       if (tag == end) return true;
@@ -131,7 +132,7 @@ class Fields {
 // The state that a MANIFEST's edits build up.
 class Version {
  public:
-  // False: something in it is not known.
+  // False: the edit has something that this build does not know.
   bool Apply(std::string_view bytes) {
     Fields in(bytes);
     Edit edit;

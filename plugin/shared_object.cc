@@ -1,6 +1,6 @@
-// What happens when librocksdb_hyperloop.so is loaded, linked or preloaded: it registers itself,
-// and takes itself out of LD_PRELOAD, so that programs started by this one (shells, compression
-// helpers …) run without it.
+// When librocksdb_hyperloop.so is loaded, linked or preloaded, it registers itself and removes
+// itself from LD_PRELOAD, so that programs which this one starts (shells, compression helpers …)
+// run without it.
 #include <dlfcn.h>
 #include <stdlib.h>
 

@@ -19,7 +19,7 @@ bool IsRetryable(Code code);
 // is "context: code: message".
 rocksdb::IOStatus ToIOStatus(const Status& status, std::string_view context);
 
-// The other way, for errors of the local file system that are passed through code of ours.
+// The reverse, for errors of the local file system that pass through code of ours.
 Status FromIOStatus(const rocksdb::IOStatus& status, std::string_view context);
 
 }  // namespace hyperloop::plugin

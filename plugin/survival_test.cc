@@ -1,4 +1,4 @@
-// What the errors that RocksDB gets make it do: no assertion of its own may end the process.
+// How RocksDB reacts to the errors that it gets: none of its own assertions may end the process.
 #include <rocksdb/utilities/transaction.h>
 #include <rocksdb/utilities/transaction_db.h>
 
@@ -34,14 +34,14 @@ class SurvivalTest : public ErrorsTest {
   }
   Options Manually() {
     Options options = MakeOptions();
-    options.max_bgerror_resume_count = 0;  // Resume by hand: the same, but in its turn
+    options.max_bgerror_resume_count = 0;  // the test calls Resume itself, at a known time
     options.max_manifest_file_size = 1;    // each change of the MANIFEST makes a new one
     options.write_buffer_size = 64 << 10;  // little to preallocate: there are many databases
     options.manifest_preallocation_size = 4096;
     options.allow_fallocate = false;
     return options;
   }
-  // The first write of a log fails while what the older one holds waits to be flushed.
+  // The first write of a log fails while the older log's entries wait to be flushed.
   void FailBehindAnImmutableMemtable(Options options) {
     options.max_write_buffer_number = 4;
     ASSERT_TRUE(Open(options).ok());
@@ -115,7 +115,7 @@ TEST_F(SurvivalTest, FirstWriteThatFailsStopsADatabaseWithNothingToFlush) {
   }
 }
 
-// A log's records fill no memtable by themselves.
+// Not every record of a log fills a memtable.
 TEST_F(SurvivalTest, LogWhoseRecordsFillNoMemtableCannotBeResumed) {
   const auto log_data = [&] {
     rocksdb::WriteBatch batch;
@@ -144,8 +144,8 @@ TEST_F(SurvivalTest, LogWhoseRecordsFillNoMemtableCannotBeResumed) {
   }
 }
 
-// A prepared transaction is in the log alone; its commit fills a memtable, and the flush of that
-// empties it, though the log may stay.
+// A prepared transaction is in the log only. Its commit fills a memtable, which a flush empties,
+// though the log may stay.
 TEST_F(SurvivalTest, PreparedTransactionsCountOnceTheyAreCommitted) {
   using rocksdb::Transaction;
   using rocksdb::TransactionDB;
@@ -183,8 +183,8 @@ TEST_F(SurvivalTest, PreparedTransactionsCountOnceTheyAreCommitted) {
   }
 }
 
-// RocksDB resumes from a MANIFEST that failed without a new log; a log that fails meanwhile must
-// not look as if it could be resumed, too.
+// RocksDB resumes from a failed MANIFEST without a new log. So a log that fails meanwhile must not
+// look as if RocksDB could resume from that too.
 TEST_F(SurvivalTest, LogThatFailsBehindAFailedManifestStopsTheDatabase) {
   for (const char* call : {"append", "create", "rename"}) {
     SCOPED_TRACE(call);
@@ -210,7 +210,7 @@ TEST_F(SurvivalTest, LogThatFailsBehindAFailedManifestStopsTheDatabase) {
   }
 }
 
-// What older logs hold may be in a memtable that is just being flushed: RocksDB resumes without a
+// Entries of older logs may be in a memtable that is just being flushed. RocksDB resumes without a
 // new log if that flush ends first.
 TEST_F(SurvivalTest, EntriesOfOlderLogsAreNothingToFlush) {
   FailBehindAnImmutableMemtable(Manually());
@@ -222,7 +222,7 @@ TEST_F(SurvivalTest, EntriesOfOlderLogsAreNothingToFlush) {
   EXPECT_THAT(Get("failed"), HasSubstr("NotFound"));
 }
 
-// A database that must be reopened can be closed, whatever fails in it after that.
+// A database that must be reopened can be closed, whatever fails in it later.
 TEST_F(SurvivalTest, NothingIsResumedOnceTheDatabaseMustBeReopened) {
   FailBehindAnImmutableMemtable(MakeOptions());  // with RocksDB's own resuming
   const IOStatus listed = [&] {
@@ -262,8 +262,8 @@ TEST_F(SurvivalTest, ErrorsOfOneOutageAgree) {
   EXPECT_FALSE(listed.GetRetryable()) << listed.ToString();
 }
 
-// The same of a log with something to flush and of a MANIFEST: RocksDB would take the log again
-// that failed, whichever fails first.
+// The same holds for a log with entries to flush and a MANIFEST: RocksDB would use the failed log
+// again, whichever of the two fails first.
 TEST_F(SurvivalTest, ALogAndAManifestThatFailTogetherAreNotResumed) {
   for (int round = 0; round < 20; ++round) {
     const bool log_first = round % 2 == 0;

@@ -128,7 +128,7 @@ void DatabaseTest::Crash() {
   std::string copy = root_ + "/db" + std::to_string(++copies_);
   stdfs::copy(directory_, copy, stdfs::copy_options::recursive);
   stdfs::remove(copy + "/LOCK");
-  // The same file, so that it is this directory that goes on, not a copy of it.
+  // The file keeps its inode, so that the directory is not taken for a copy.
   const std::string pairing = "/" + std::string(kPairingFileName);
   if (stdfs::remove(copy + pairing)) stdfs::create_hard_link(directory_ + pairing, copy + pairing);
   directory_ = copy;

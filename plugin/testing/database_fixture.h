@@ -35,13 +35,13 @@ class DatabaseTest : public ::testing::Test {
   std::string Get(const std::string& key);
   void Close() { db_.reset(); }
 
-  // Local WAL, MANIFEST and CURRENT, names and bytes, are the group's, and its listed files are
-  // here.
+  // Expects that names and bytes of local WAL, MANIFEST and CURRENT are the group's, and that the
+  // directory has the group's listed files.
   void ExpectLocalEqualsGroup();
   // The group's logs are some of `before`, unchanged: obsolete ones go at any time.
   void ExpectNothingNewInGroup(const std::map<std::string, std::string>& before);
-  // What a kill leaves: a copy of the directory and of the group; from now on the fixture works on
-  // these.
+  // Copies the directory and the group as a kill would leave them; from now on the fixture works on
+  // the copies.
   void Crash();
   // Keys and values as stock RocksDB finds them in the group's log files plus the local tables.
   std::map<std::string, std::string> ContentFromGroup();
@@ -56,7 +56,7 @@ class DatabaseTest : public ::testing::Test {
   std::shared_ptr<HyperloopFileSystem> fs_;
   std::unique_ptr<rocksdb::Env> env_;
   std::unique_ptr<rocksdb::DB> db_;
-  // What Crash left behind; still open until the end of the test.
+  // File systems that Crash left; they stay open until the end of the test.
   std::vector<std::shared_ptr<HyperloopFileSystem>> dead_file_systems_;
   std::vector<std::unique_ptr<rocksdb::Env>> dead_envs_;
   std::vector<std::unique_ptr<rocksdb::DB>> dead_dbs_;

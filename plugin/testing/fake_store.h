@@ -1,5 +1,5 @@
-// A group in memory, and Stores over it: what the plugin's tests run on. It follows store.h's
-// contracts, refusals included, and fails where a test tells it to.
+// A group in memory and Stores over it, on which the plugin's tests run. It keeps the contracts of
+// store.h, refusals included, and fails where a test tells it to.
 #pragma once
 
 #include <functional>
@@ -22,10 +22,10 @@ class FakeGroup {
     uint64_t listed_size = 0;  // kLocal
     std::string content;       // kLog
   };
-  // One failure to come: the `skip`+1st call of `call` ("append", "create", …) returns `code`;
-  // `applied` tells whether the group did it nevertheless. "files" has no code: that call of Files
-  // finds the group out of reach. The group is broken after a retryable code: each call that comes
-  // then counts as one of "reconnect".
+  // One failure to come: call number `skip`+1 of `call` ("append", "create", …) returns `code`;
+  // `applied` says whether the group carries it out nevertheless. "files" has no code: that call of
+  // Files finds the group out of reach. A retryable code breaks the group. Each later call then
+  // counts as one of "reconnect", too.
   struct Fault {
     std::string call;
     Code code = Code::kTimedOut;
@@ -34,14 +34,14 @@ class FakeGroup {
   };
 
   static std::shared_ptr<FakeGroup> Make() { return std::make_shared<FakeGroup>(); }
-  // The state as it is now, held by nobody: what is left when the primary is killed.
+  // A copy of the present state without an owner, as a killed primary leaves it.
   std::shared_ptr<FakeGroup> AfterCrash();
 
   void Inject(Fault fault);
-  // Forgets what was injected and has not happened; false if there was nothing left.
+  // Forgets injected faults that have not happened; false if there was none.
   bool ForgetFaults();
-  // `call` runs once, when a Store has been asked to append and has not begun: what other threads
-  // may do then.
+  // Runs `call` once, after a Store was asked to append and before it begins, as another thread
+  // might.
   void BeforeNextAppend(std::function<void()> call);
   // A group that broke stays so, with `code`, until HealLink.
   void CutLink(Code code);

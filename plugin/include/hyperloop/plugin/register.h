@@ -1,6 +1,6 @@
-// How RocksDB learns of the plugin. A program that links or preloads librocksdb_hyperloop.so need
-// not call anything: the library registers itself when it is loaded. A RocksDB built with
-// ROCKSDB_PLUGINS=hyperloop calls it by name.
+// Registers the plugin with RocksDB. A program that links or preloads librocksdb_hyperloop.so need
+// not call this: the library registers itself when it is loaded. A RocksDB that was built with
+// ROCKSDB_PLUGINS=hyperloop calls the function by name.
 #pragma once
 
 #include <rocksdb/utilities/object_registry.h>
