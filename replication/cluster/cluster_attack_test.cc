@@ -1,4 +1,4 @@
-// What others may have prepared where a cluster is kept: directories, links, logs and pid files.
+// Other users may have prepared directories, links, logs and pid files where a cluster is kept.
 // Each is refused before anything is written, started or signalled.
 #include <fcntl.h>
 #include <gmock/gmock.h>

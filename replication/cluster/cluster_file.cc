@@ -23,13 +23,13 @@ bool IsName(const std::string& name) {
              std::string::npos;
 }
 
-// The file is made anew: what was there before is not written to.
+// Makes the file anew, so that an existing file is never written to.
 Status WriteNew(const std::string& path, const std::string& text) {
   ::unlink(path.c_str());
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (fd < 0) return FromErrno(errno, "making " + path);
   const ssize_t n = ::write(fd, text.data(), text.size());
-  const int error = n < 0 ? errno : ENOSPC;  // a part only: there was no room for the rest
+  const int error = n < 0 ? errno : ENOSPC;  // only a part was written: there was no more room
   ::close(fd);
   if (n == static_cast<ssize_t>(text.size())) return Status::Ok();
   return FromErrno(error, "writing " + path);
@@ -55,7 +55,7 @@ Result<ClusterFile> ParseClusterFile(const std::string& text, const std::string&
   }
   if (!field("region_size").is_number_unsigned()) return bad("no region_size");
   if (!field("media").is_string()) return bad("no media");
-  // Clusters made before there was a choice have neither.
+  // The descriptions of older clusters have neither field.
   const nlohmann::json provider = field("provider"), device = field("device");
   const bool no_choice = provider.is_null() && device.is_null();
   if (!no_choice && (!device.is_string() || (provider != "softrnic" && provider != "verbs"))) {

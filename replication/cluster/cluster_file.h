@@ -1,4 +1,4 @@
-// cluster.json: what an emulated cluster is made of.
+// cluster.json describes the parts of an emulated cluster.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ struct ClusterFile {
   std::string device;  // verbs: NAME, NAME:PORT or empty
 };
 
-// kNotFound: no such file. kCorruption: it is not a cluster's, or of another version; the message
-// says what is wrong. kPermissionDenied: others may have written it.
+// kNotFound: no such file. kCorruption: the file does not describe a cluster, or is of another
+// version; the message says what is wrong. kPermissionDenied: others may have written it.
 Result<ClusterFile> LoadClusterFile(const std::string& path);
 Result<ClusterFile> ParseClusterFile(const std::string& text, const std::string& path);
 // Replaces the file in one step.

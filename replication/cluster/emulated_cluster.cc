@@ -28,8 +28,8 @@ using cluster::ProcessId;
 namespace fs = std::filesystem;
 
 constexpr char kDaemonName[] = "rnicd";
-// What a pool file needs beyond its region: PMDK's own metadata and room to align the region to 2
-// MiB.
+// A pool file needs so much more than its region, for PMDK's own metadata and to align the region
+// to 2 MiB.
 constexpr uint64_t kPoolOverhead = 8ull << 20;
 
 struct Paths {
@@ -43,7 +43,7 @@ struct Paths {
   std::string Keys() const { return File("keys"); }
 };
 
-// Held while a cluster is changed; goes with the process that holds it.
+// A lock that is held while a cluster is changed; it ends with the process that holds it.
 class DirectoryLock {
  public:
   DirectoryLock() = default;
@@ -83,8 +83,8 @@ Result<ClusterFile> LoadDescription(const Paths& paths) {
   return file;
 }
 
-// kPermissionDenied: the pid file may be somebody else's work. One that is missing or damaged means
-// a dead process.
+// kPermissionDenied: somebody else may have written the pid file. A missing or damaged pid file
+// means that the process is dead.
 Result<ClusterProcess> Look(const Paths& paths, const std::string& name) {
   ClusterProcess process;
   process.name = name;
@@ -151,8 +151,8 @@ Status CheckOptions(const ClusterOptions& options) {
   return Status::Ok();
 }
 
-// Makes the directory and those above it that are missing, where nobody else could put another in
-// its place.
+// Makes the directory and the missing ones above it, in a place where nobody else could replace
+// them.
 Status MakeMissing(fs::path path, mode_t mode) {
   std::error_code error;
   if (!path.has_filename()) path = path.parent_path();  // "…/"
@@ -178,7 +178,7 @@ Result<Paths> MakeDirectory(const ClusterOptions& options) {
   return paths;
 }
 
-// This machine's name as an identity has it.
+// This machine's name, in the form of an identity's name.
 std::string IdentityName() {
   char host[identity::kMaxName + 1] = "";
   ::gethostname(host, identity::kMaxName);
@@ -186,7 +186,7 @@ std::string IdentityName() {
   return identity::ValidName(name) ? name : "localhost";
 }
 
-// The description of the cluster to start: that of the directory, or a new one. Writes nothing.
+// The description of the cluster to start: the directory's own, or a new one. Writes nothing.
 Result<ClusterFile> DescriptionFor(const ClusterOptions& options, const Paths& paths, bool* fresh) {
   Result<ClusterFile> file = LoadDescription(paths);
   *fresh = !file.ok() && file.status().code() == Code::kNotFound;
@@ -210,7 +210,7 @@ Result<ClusterFile> DescriptionFor(const ClusterOptions& options, const Paths& p
   }
   for (const fs::directory_entry& entry : fs::directory_iterator(paths.directory)) {
     const std::string name = entry.path().filename();
-    // Of an earlier try.
+    // Left by an earlier attempt to start.
     if (name == "lock" || name == "keys" || name == "keys.new") continue;
     if (entry.path().extension() == ".log") continue;
     return AlreadyExists(paths.directory +
@@ -228,7 +228,7 @@ Result<ClusterFile> DescriptionFor(const ClusterOptions& options, const Paths& p
   return made;
 }
 
-// Before anything is started or ended: whether each process could write its log.
+// Checks, before anything is started or ended, whether each process could write its log.
 Status CheckLogs(const Paths& paths, const ClusterFile& file) {
   std::vector<std::string> names{kDaemonName};
   for (const ClusterFile::Replica& replica : file.replicas) names.push_back(replica.name);
@@ -254,7 +254,7 @@ Status CheckSpace(const Paths& paths, const ClusterFile& file) {
                  " MiB free; give a smaller --region-size or another --dir");
 }
 
-// Whether 127.0.0.1:port could be listened on now.
+// Whether a process could listen on 127.0.0.1:port now.
 bool PortIsFree(uint16_t port) {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return true;
@@ -269,7 +269,8 @@ bool PortIsFree(uint16_t port) {
   return free;
 }
 
-// The machine's identity, which all processes of the cluster share, and whom they trust: itself.
+// Makes the machine's identity, which all processes of the cluster share and which is the only one
+// that they trust.
 Status MakeKeys(const Paths& paths, const ClusterFile& file) {
   if (fs::exists(paths.Keys())) return identity::KeyRing::Load(paths.Keys()).status();
   for (const ClusterFile::Replica& replica : file.replicas) {
@@ -281,7 +282,7 @@ Status MakeKeys(const Paths& paths, const ClusterFile& file) {
                            paths.directory);
   }
   const std::string name = IdentityName();
-  // Under another name until it is whole.
+  // It has another name until it is complete.
   const std::string made = paths.File("keys.new");
   std::error_code error;
   fs::remove_all(made, error);
@@ -293,7 +294,7 @@ Status MakeKeys(const Paths& paths, const ClusterFile& file) {
   return Status::Ok();
 }
 
-// One call of StartCluster: ends what it began unless it got through.
+// One call of StartCluster: unless it succeeds, it ends the processes that it began.
 class Starter {
  public:
   Starter(const ClusterOptions& options, Paths paths, ClusterFile file)
@@ -350,7 +351,7 @@ class Starter {
     if (file_.provider != "softrnic") return Status::Ok();
     HL_ASSIGN_OR_RETURN(const ClusterProcess daemon, Look(paths_, kDaemonName));
     if (daemon.state != ProcessState::kDead) return Status::Ok();
-    // Replicas of a daemon that died hold queues of nothing: they start afresh, on their pools.
+    // The queues of replicas died with their daemon, so the replicas start again, on their pools.
     for (const ClusterFile::Replica& replica : file_.replicas) {
       const Result<ProcessId> id = cluster::ReadPidFile(paths_.Pid(replica.name));
       if (!id.ok()) continue;
@@ -443,8 +444,8 @@ Result<ClusterInfo> StartCluster(const ClusterOptions& options) {
   HL_RETURN_IF_ERROR(CheckLogs(paths, file));
   HL_RETURN_IF_ERROR(CheckSpace(paths, file));
   HL_RETURN_IF_ERROR(MakeKeys(paths, file));
-  // Before anything runs: whoever finds the directory after a crash in between can stop what is
-  // there.
+  // The description is saved before anything runs, so that after a crash the processes can be found
+  // and stopped.
   HL_RETURN_IF_ERROR(cluster::SaveClusterFile(file, paths.Description()));
   uint32_t started = 0;
   Status status;

@@ -1,4 +1,4 @@
-// A cluster's bookkeeping, with shell scripts in the place of the daemons.
+// A fixture for tests of a cluster's bookkeeping, with shell scripts in place of the daemons.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The cluster's bookkeeping, with shell scripts in the place of the daemons.
+// Tests of the cluster's bookkeeping, with shell scripts in place of the daemons.
 #include "hyperloop/replication/emulated_cluster.h"
 
 #include <gmock/gmock.h>
@@ -174,7 +174,7 @@ TEST_F(EmulatedClusterTest, SomebodyElsesDirectoryIsLeftAlone) {
 TEST_F(EmulatedClusterTest, ARecycledPidIsNeitherBelievedNorKilled) {
   ASSERT_OK(StartCluster(options_));
   Kill("replica0");
-  // The pid of this test, as if the kernel had given it the dead replica's.
+  // The pid file names this test, as if the kernel had given the dead replica's pid to it.
   cluster::ProcessId self = cluster::IdentifyProcess(getpid()).value();
   std::ofstream(options_.directory + "/replica0.pid")
       << self.pid << ' ' << self.start_time - 1 << ' ' << self.boot << '\n';

@@ -22,8 +22,8 @@
 namespace hyperloop::cluster {
 namespace {
 
-// Async-signal-safe, for use between fork and exec too: the start time and state letter from
-// /proc/PID/stat.
+// Reads the start time and the state letter from /proc/PID/stat. Async-signal-safe, for use between
+// fork and exec too.
 bool ReadStat(pid_t pid, uint64_t* start_time, char* state) {
   char path[40];
   snprintf(path, sizeof path, "/proc/%d/stat", static_cast<int>(pid));
@@ -54,8 +54,8 @@ bool ReadStat(pid_t pid, uint64_t* start_time, char* state) {
   return true;
 }
 
-// Whether the process runs for this user. The owner of /proc/PID would not tell: it is root's for a
-// program with file capabilities.
+// Whether the process runs for this user. The owner of /proc/PID does not show that, because it is
+// root for a program with file capabilities.
 bool IsOurs(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/status");
   for (std::string word; file >> word;) {
@@ -89,7 +89,7 @@ class Descriptor {
   int fd_;
 };
 
-// A handle that cannot come to mean another process. -1 with errno ESRCH when it is gone.
+// A handle that can never refer to another process. -1 with errno ESRCH when the process is gone.
 int OpenExactly(const ProcessId& id) {
   const int fd = static_cast<int>(::syscall(SYS_pidfd_open, id.pid, 0));
   if (fd < 0) return -1;
@@ -121,7 +121,7 @@ std::string TailOf(const std::string& path, uint64_t from) {
   return text.empty() ? " (it wrote nothing)" : text;
 }
 
-// What the new process does between fork and exec; only async-signal-safe calls.
+// The new process between fork and exec; it makes only async-signal-safe calls.
 struct Child {
   const char* program;
   char* const* argv;
@@ -129,7 +129,7 @@ struct Child {
   const char* pid_file_temporary;
   const char* boot;
   int log = -1;
-  int report = -1;  // where errno goes when a step fails
+  int report = -1;  // errno is written there when a step fails
   bool die_with_caller = false;
   pid_t caller = 0;
   int cpu = -1;
@@ -154,8 +154,8 @@ struct Child {
     WritePidFile();
     const int null = ::open("/dev/null", O_RDONLY);
     if (null < 0 || ::dup2(null, 0) < 0 || ::dup2(log, 1) < 0 || ::dup2(log, 2) < 0) Fail(1);
-    // Everything else is marked to close at exec, the report pipe included: its end of file says
-    // that exec worked.
+    // All other descriptors are marked to close at exec, the report pipe included: its end of file
+    // shows that exec succeeded.
     ::syscall(SYS_close_range, 3U, ~0U, 4U /* CLOSE_RANGE_CLOEXEC */);
     ::execv(program, argv);
     Fail(2);
@@ -295,7 +295,7 @@ Result<std::string> AwaitLine(const std::string& file, uint64_t from, const std:
                               const ProcessId& writer, std::chrono::milliseconds patience) {
   const auto deadline = std::chrono::steady_clock::now() + patience;
   for (;;) {
-    // The state is read before the file: a process that ended has written all it will.
+    // The state is read before the file: a process that has ended writes no more.
     const bool dead = StateOf(writer) == ProcessState::kDead;
     std::istringstream stream(ReadOrNothing(file, from));
     for (std::string line; std::getline(stream, line) && !stream.eof();) {

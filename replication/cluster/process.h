@@ -13,7 +13,7 @@
 
 namespace hyperloop::cluster {
 
-// One process, told apart from a later one of the same pid.
+// Identifies one process, also against a later one with the same pid.
 struct ProcessId {
   pid_t pid = 0;
   uint64_t start_time = 0;  // clock ticks since boot
@@ -42,7 +42,7 @@ Result<ProcessId> Spawn(const SpawnOptions& options);
 
 // Sends `signal` to exactly this process, of this user. Ok also when it is gone.
 Status Signal(const ProcessId& id, int signal);
-// Until it is gone. False: it still exists after `patience`.
+// Waits until the process is gone. False: it still exists after `patience`.
 bool WaitGone(const ProcessId& id, std::chrono::milliseconds patience);
 // SIGTERM and SIGCONT, then SIGKILL after `patience`. True: SIGKILL was needed.
 Result<bool> Terminate(const ProcessId& id, std::chrono::milliseconds patience);

@@ -1,4 +1,4 @@
-// Which errors say that the group, not the request, is at fault: it may come back.
+// Tells the errors that are the fault of the group, which may come back, from those of the request.
 #pragma once
 
 #include "hyperloop/core/status.h"

@@ -39,7 +39,7 @@ bool Shows(uint32_t point) {
 std::string Printable(std::string_view text, size_t limit) {
   static constexpr char kDigits[] = "0123456789abcdef";
   std::string out;
-  size_t fits = 0;  // so much of `out` leaves room for the mark of a cut
+  size_t fits = 0;  // length of `out` that leaves room for the mark of a cut
   while (!text.empty()) {
     uint32_t point = 0;
     const size_t length = Decode(text, &point);

@@ -7,10 +7,10 @@
 
 namespace hyperloop {
 
-// `text` with every byte escaped (\x1b) that does not belong to a printable character: control
-// characters of ASCII and Unicode, marks that turn the direction of what follows, separators of
-// lines, and what is no UTF-8. At most `limit` bytes, the last ones "…" if something was cut.
-// Printing what is printable already changes nothing.
+// Returns `text` with every byte escaped (\x1b) that is not part of a printable character. Control
+// characters of ASCII and Unicode, marks that change the direction of text, line separators and
+// invalid UTF-8 are not printable. The result has at most `limit` bytes, and ends with "…" if it
+// was cut. Text that is printable already stays the same.
 std::string Printable(std::string_view text, size_t limit);
 
 // Whether Printable would change nothing.

@@ -23,7 +23,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A server on a thread of its own; answers Hello with a region size, everything else with an error.
+// A server on a thread of its own; it answers Hello with a region size and everything else with an
+// error.
 class ServerFixture : public testing::Test {
  protected:
   ServerFixture() {
@@ -108,7 +109,7 @@ TEST_F(ServerFixture, AnswersManyRequestsOnOneConnection) {
   EXPECT_THAT((*client)->Call<SealReplyT>(HelloRequestT{}, 5s), StatusIs(Code::kCorruption));
 }
 
-// A peer waits to be accepted while no descriptor is left: the server must not turn in circles.
+// While a peer waits to be accepted and no descriptor is left, the server must not spin.
 TEST(ControlServer, OutOfDescriptorsItPausesAndRecovers) {
   auto server = ControlServer::Listen({"127.0.0.1", 0}, Trust(),
                                       [](const BodyUnion&) { return MakeError(Fenced("no")); });
@@ -145,7 +146,7 @@ TEST_F(ServerFixture, LongAnswersPassInPieces) {
   EXPECT_EQ(reply->checksums.size(), 512u << 10);
 }
 
-// What a peer says that has introduced itself.
+// A connection whose peer has introduced itself.
 class SpokenConnection {
  public:
   explicit SpokenConnection(Fd fd)
@@ -158,12 +159,12 @@ class SpokenConnection {
     EXPECT_EQ(send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(bytes.size()));
   }
-  // As one piece of the stream of messages.
+  // Sends the bytes as one piece of the stream of messages.
   void Say(std::span<const uint8_t> bytes) {
     channel_.Send(bytes);
     Flush();
   }
-  // The next message; nothing: there was only a part, or the end, or it has just opened.
+  // The next message; nothing if only a part arrived, the stream ended, or the channel just opened.
   std::optional<BodyUnion> Hear() {
     const bool before = channel_.open();
     const auto message = channel_.Next();

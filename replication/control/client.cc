@@ -11,13 +11,13 @@
 namespace hyperloop::control {
 namespace {
 
-// Between two tries to be let in.
+// Pauses between two attempts to be let in.
 constexpr std::chrono::milliseconds kFirstPause{1}, kLongestPause{64};
 constexpr size_t kPiece = 64u << 10;
 
 bool Gone(int error) { return error == ECONNRESET || error == EPIPE; }
 
-// What was changed on the way says nothing about the replica.
+// Bytes that were changed on the way say nothing about the replica.
 Status OfTheWay(const Status& status) {
   if (status.code() != Code::kCorruption) return status;
   return Unavailable(Text("the connection is disturbed: ", status.message()));
@@ -93,7 +93,7 @@ Status ControlClient::IntroduceOnce(Deadline deadline) {
     const auto message = channel_->Next();
     if (!message.ok()) return OfTheWay(message.status());
     if (channel_->open()) return trust_.CheckPlace(channel_->peer(), endpoint_);
-    // What Next has just taken may have its answer.
+    // The message that Next has just taken may have an answer to send.
     HL_RETURN_IF_ERROR(SendOutput(deadline));
     HL_RETURN_IF_ERROR(ReceiveSome(deadline));
   }
@@ -108,7 +108,7 @@ Status ControlClient::SendOutput(Deadline deadline) {
     } else if (errno == EAGAIN) {
       HL_RETURN_IF_ERROR(WaitReady(fd_.get(), POLLOUT, deadline));
     } else if (Gone(errno)) {
-      return {};  // why is in what the replica said before, or its end
+      return {};  // an earlier message of the replica, or the end of the stream, says why
     } else if (errno != EINTR) {
       return FromErrno(errno, "send");
     }

@@ -5,8 +5,8 @@
 // replica answered leaves the connection usable. Not thread safe.
 //
 // The first call introduces both ends to each other. A replica that is crowded with strangers may
-// close a connection before it knows who is there: then it is tried again until the deadline. What
-// was changed on the way is kUnavailable: it says nothing about the replica.
+// close a connection before it knows the peer; the call is then repeated until the deadline. Bytes
+// that were changed on the way are kUnavailable, because they say nothing about the replica.
 #pragma once
 
 #include <memory>

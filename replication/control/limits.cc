@@ -149,7 +149,7 @@ Status CheckLimits(BodyUnion* body) {
     case Body::ChecksumsReply:
     case Body::PrepareMemberReply:
     case Body::Done:
-      break;  // nothing in them is said or kept
+      break;  // they have no text that is shown or kept
   }
   return {};
 }

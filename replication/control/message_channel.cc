@@ -32,7 +32,7 @@ Result<std::optional<std::vector<uint8_t>>> MessageChannel::Next() {
 }
 
 void MessageChannel::Send(std::span<const uint8_t> frame) {
-  // What is left of the introduction goes first.
+  // The rest of the introduction goes first.
   const std::vector<std::byte> introduction = channel_->TakeOutput();
   out_.insert(out_.end(), introduction.begin(), introduction.end());
   for (auto left = std::as_bytes(frame); !left.empty();) {

@@ -1,7 +1,7 @@
-// MessageChannel: messages over a SecureChannel. No sockets: bytes in, bytes out.
+// MessageChannel: messages over a SecureChannel. It has no socket: it takes and returns bytes.
 //
 // The bodies of the channel's frames are pieces of a stream in which each message follows its
-// length (messages.h): so a long reply needs no long frame.
+// length (messages.h), so a long reply needs no long frame.
 #pragma once
 
 #include <cstddef>
@@ -22,17 +22,18 @@ class MessageChannel {
   MessageChannel(std::unique_ptr<identity::SecureChannel> channel, uint32_t limit)
       : channel_(std::move(channel)), limit_(limit) {}
 
-  // Who is at the other end is known and accepted.
+  // Whether the other end is known and accepted.
   bool open() const { return channel_->open(); }
   const identity::Peer& peer() const { return channel_->peer(); }
 
-  // Bytes from the other end. Next gives the messages in them, without their lengths; nothing: more
-  // bytes are needed. After an error, which is SecureChannel's, or kCorruption of a length that is
-  // out of bounds, TakeOutput may hold what tells the other end why.
+  // Append takes bytes from the other end. Next returns the messages in them, without their
+  // lengths, or nothing if more bytes are needed. Errors are SecureChannel's, and kCorruption for a
+  // length out of bounds; after one TakeOutput may return a message that tells the other end the
+  // reason.
   void Append(std::span<const std::byte> bytes) { channel_->Append(bytes); }
   Result<std::optional<std::vector<uint8_t>>> Next();
 
-  // A message as EncodeFrame makes it. Only when open.
+  // Sends a message as EncodeFrame makes it. Only when open.
   void Send(std::span<const uint8_t> frame);
   // Bytes for the other end.
   std::vector<std::byte> TakeOutput();
@@ -40,7 +41,7 @@ class MessageChannel {
  private:
   const std::unique_ptr<identity::SecureChannel> channel_;
   const uint32_t limit_;
-  std::vector<uint8_t> in_;  // of the stream, as far as it arrived and is not given out
+  std::vector<uint8_t> in_;  // bytes of the stream that arrived and were not returned yet
   std::vector<std::byte> out_;
 };
 

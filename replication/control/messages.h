@@ -1,5 +1,5 @@
-// Messages of the control plane as values: what control.fbs describes, packed and verified at one
-// place.
+// Messages of the control plane as values. control.fbs describes them; this is the one place that
+// packs and verifies them.
 #pragma once
 
 #include <cstdint>
@@ -29,17 +29,17 @@ BodyUnion MakeBody(Body body) {
 }
 BodyUnion MakeError(const Status& status);
 
-// Greatest sizes of texts, in bytes. Names have printable characters only; texts are for people,
-// and what is not printable in them arrives escaped.
+// Greatest sizes of texts, in bytes. Names have printable characters only. Texts are for people,
+// and their unprintable bytes arrive escaped.
 inline constexpr size_t kMaxName = 64;       // ids, versions, media, datapaths
 inline constexpr size_t kMaxEndpoint = 256;  // endpoints, hosts
 inline constexpr size_t kMaxOwnerName = 256;
 inline constexpr size_t kMaxText = 1024;  // what is wrong with a device, a log, a file
 inline constexpr size_t kMaxErrorText = 4096;
-// A Seal goes on from the epoch that the node granted last by at most this. Replicas differ by the
-// takings that did not reach all of them: whoever is further behind is led there in steps.
+// A Seal may exceed the epoch that the node granted last by at most this. Replicas differ by the
+// takings that did not reach all of them; a replica that is further behind is sealed in steps.
 inline constexpr uint64_t kMaxEpochStep = 1024;
-// No group comes near it, and every epoch up to it has successors enough.
+// No group reaches it, and every epoch up to it has enough successors.
 inline constexpr uint64_t kGreatestEpoch = 1ull << 62;
 
 // Null unless `body` is a Body.
@@ -52,8 +52,8 @@ const Body* As(const BodyUnion& body) {
 // The whole frame: length and message.
 std::vector<uint8_t> EncodeFrame(const BodyUnion& body);
 // `message` is a frame without its length. kCorruption: not a message of this protocol;
-// kNotSupported: of another version; kInvalidArgument: a field is out of its bounds, and named. The
-// body is present and of a type that control.fbs knows.
+// kNotSupported: of another version; kInvalidArgument: a field is out of its bounds, and is named.
+// The body of a parsed message is present and of a type that control.fbs knows.
 Result<BodyUnion> ParseMessage(std::span<const uint8_t> message);
 // The length that a frame's first bytes announce; kCorruption when 0 or beyond `limit`.
 Result<uint32_t> ParseFrameHeader(std::span<const uint8_t, kFrameHeader> header, uint32_t limit);

@@ -99,7 +99,7 @@ TEST(MessagesTest, DamagedBytesAreHandled) {
   }
 }
 
-// --- what a message says is bounded
+// --- the fields of a message are bounded
 
 template <class Message>
 Result<BodyUnion> Received(Message message) {
@@ -107,8 +107,8 @@ Result<BodyUnion> Received(Message message) {
   return ParseMessage(Payload(frame));
 }
 
-// A peer may be anybody. Each field that ends up in a log, on a terminal or in a pool is refused by
-// name when it is too long.
+// Each field that ends up in a log, on a terminal or in a pool is refused by name when it is too
+// long, because a peer may be anybody.
 TEST(LimitsTest, LongFieldsAreRefusedByName) {
   const std::string novel(60000, 'x');
   const auto refused = [](const Result<BodyUnion>& received, const char* field) {
@@ -173,7 +173,7 @@ TEST(LimitsTest, LongFieldsAreRefusedByName) {
   refused(Received(examined), "log_error");
 }
 
-// A line in a name would forge a line in a log.
+// A line break in a name would forge a line of a log.
 TEST(LimitsTest, TextsArriveEscapedAndNamesMustBePrintable) {
   SealRequestT seal = Sample();
   seal.owner_name = "ann\n[error] all is lost\x1b[2J \xc2\x9b \xe2\x80\xae é…";

@@ -1,8 +1,8 @@
-// What an owner's requests are judged by.
+// Tells an owner's requests from those of others.
 //
-// Each taking process makes a random id and tells it to the replicas in its requests alone. A
-// replica keeps the digest: neither its answers, nor its pool, nor the group's log give away what
-// would let somebody else act as the owner.
+// Each process that takes a group makes a random id and sends it to the replicas in its requests
+// only. A replica keeps a digest of the id. So neither its answers, nor its pool, nor the group's
+// log reveal the id, with which somebody else could act as the owner.
 #pragma once
 
 #include "layout/uuid.h"

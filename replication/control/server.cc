@@ -16,12 +16,12 @@ namespace hyperloop::control {
 namespace {
 
 constexpr std::chrono::milliseconds kAcceptPause{100};
-// Those who are let in already get their turn in between.
+// Open connections get their turn in between.
 constexpr int kAcceptsPerTurn = 64;
 constexpr size_t kPiece = 16u << 10;
 
-// Whoever asked no longer waits for the answer. While this process was stopped an asker may have
-// given up long ago: what it wanted then must not happen now.
+// Whether the peer no longer waits for the answer. While this process was stopped a peer may have
+// given up long ago, and its request must not be carried out now.
 bool HungUp(const Fd& fd) {
   std::byte next;
   const ssize_t got = recv(fd.get(), &next, 1, MSG_PEEK | MSG_DONTWAIT);
@@ -87,7 +87,7 @@ Status ControlServer::Serve(Deadline until, int wake_fd) {
   return {};
 }
 
-// --- letting in
+// --- accepting connections
 
 void ControlServer::Accept() {
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
@@ -101,8 +101,8 @@ void ControlServer::Accept() {
     }
     if (errno == EINTR || errno == ECONNABORTED) continue;
     if (errno != EAGAIN && errno != EWOULDBLOCK) {
-      // Out of descriptors or memory: a stranger makes room; whoever waits stays readable
-      // meanwhile, so do not look again at once.
+      // Out of descriptors or memory: a stranger makes room. The listener stays readable while a
+      // peer waits, so the next accept is delayed.
       if (const auto least = LeastStranger(""); least != connections_.end())
         connections_.erase(least);
       accept_after_ = Clock::now() + kAcceptPause;
@@ -168,7 +168,7 @@ void ControlServer::MakeRoomForKnown(const Connection& newcomer) {
     if (idle == nullptr || each.since < idle->since) idle = &each;
   }
   if (idle == nullptr) return;
-  // Its own turn ends it: Serve may be about to come to it.
+  // The connection is closed in its own turn, because Serve may be about to come to it.
   idle->closing = true;
   idle->deadline = Deadline::min();
 }
@@ -184,7 +184,7 @@ bool ControlServer::Progress(Connection& connection, short ready) {
 }
 
 bool ControlServer::Receive(Connection& connection) {
-  // A piece at a time: what follows waits in the socket's own bounded buffer.
+  // One piece is read at a time; the bytes behind it wait in the socket's own bounded buffer.
   std::array<std::byte, kPiece> piece;
   const ssize_t got = recv(connection.fd.get(), piece.data(), piece.size(), 0);
   if (got == 0) return false;
@@ -203,7 +203,7 @@ bool ControlServer::Advance(Connection& connection) {
   if (channel.open() && !connection.known) Welcome(connection);
   if (!message.ok()) {
     Report(connection, message.status());
-    // Whether the peer said it or somebody on the way made it so, is not known.
+    // The peer may have sent these bytes, or somebody on the way may have changed them.
     if (channel.open()) {
       channel.Send(EncodeFrame(MakeError(
           Unavailable(Text("the connection is disturbed: ", message.status().message())))));

@@ -1,18 +1,19 @@
-// ControlServer: answers requests on a TCP address, many connections, one thread, no timers while
-// idle.
+// ControlServer: answers requests on a TCP address, with many connections, one thread, and no
+// timers while idle.
 //
 // A connection is a stranger's until both ends have introduced themselves (trust.h). Strangers have
-// places of their own, kMaxStrangers in all and kMaxStrangersOfSource from one address: when they
-// are taken, the newcomer takes the place of another stranger, one that has said nothing yet if
-// there is one, and of the address that has most of them. So whoever is known is never closed for a
-// stranger, and is let in while strangers flood. A stranger's words reach nobody but its own
-// channel, cost a bounded buffer, and must be complete within kFrameTimeout.
+// places of their own, kMaxStrangers in all and kMaxStrangersOfSource from one address. When they
+// are taken, a new stranger takes the place of another one: preferably of one that has sent nothing
+// yet, and of the address that has most of them. So a known peer's connection is never closed for a
+// stranger, and known peers are let in while strangers flood the port. A stranger's bytes reach
+// only its own channel, cost a bounded buffer, and must form a complete introduction within
+// kFrameTimeout.
 //
-// Of a known peer, too, a message that does not arrive whole within kFrameTimeout, an answer that
-// is not taken within it, and anything malformed end the connection (malformed: after an Error).
-// Known peers have kMaxConnections places; for one more, the connection is closed that was idle
-// longest of the peer that has most. A request whose asker has closed its end by the time it is
-// read is dropped. Not thread safe.
+// A known peer's connection ends too if a message does not arrive whole within kFrameTimeout, if an
+// answer is not taken within it, or if a message is malformed (then an Error is sent first). Known
+// peers have kMaxConnections places. For one more, the peer with most connections loses the one
+// that was idle longest. A request is dropped if its peer has closed its end by the time the
+// request is read. Not thread safe.
 #pragma once
 
 #include <functional>
@@ -39,16 +40,16 @@ class ControlServer {
   // Returns the reply's body; called by Serve alone, for requests that the peer may make.
   using Handler = std::function<BodyUnion(const BodyUnion& request)>;
 
-  // Without keys on loopback only: kPermissionDenied names the remedy. `log` (may be null) hears of
-  // those who are refused, at most once in kReportInterval.
+  // Without keys it listens on loopback only: kPermissionDenied names the remedy. Refused peers are
+  // reported to `log` (may be null), at most once in kReportInterval.
   static Result<std::unique_ptr<ControlServer>> Listen(const Endpoint& endpoint, Trust trust,
                                                        Handler handler,
                                                        std::shared_ptr<Log> log = nullptr);
 
   const Endpoint& endpoint() const { return endpoint_; }  // with the real port
 
-  // Sleeps until something arrives, `until` or a readable `wake_fd` (−1: none); serves what is
-  // there; returns. Ok also when nothing came.
+  // Sleeps until bytes or connections arrive, `until` is reached or `wake_fd` (−1: none) is
+  // readable; serves what arrived; returns. Ok also if nothing arrived.
   Status Serve(Deadline until, int wake_fd);
 
   size_t connections() const { return connections_.size(); }
@@ -60,14 +61,14 @@ class ControlServer {
     Fd fd;
     std::string source;  // its address, without the port
     Deadline since;      // idle, or, of a stranger, connected
-    // Made when it says something: a silent crowd costs nothing.
+    // Made when the peer sends its first bytes, so that silent peers cost no memory.
     std::unique_ptr<MessageChannel> channel;
-    std::vector<std::byte> out;           // what is not sent yet
+    std::vector<std::byte> out;           // bytes not sent yet
     bool known = false;                   // the channel is open
-    std::string name;                     // then: the peer's; without keys its address
+    std::string name;                     // name of a known peer; without keys its address
     bool more = false;                    // there may be another request in the channel
-    bool answering = false;               // until `out` is sent
-    bool closing = false;                 // once `out` is sent
+    bool answering = false;               // `out` has an answer that is not sent yet
+    bool closing = false;                 // close when `out` is sent
     Deadline deadline = Deadline::max();  // of the introduction, the request or the reply
   };
   using Connections = std::list<Connection>;
@@ -84,7 +85,7 @@ class ControlServer {
   // False: the connection is over.
   bool Progress(Connection& connection, short ready);
   bool Receive(Connection& connection);
-  // The requests in what has arrived; at most one is handled.
+  // Handles at most one of the requests that have arrived.
   bool Advance(Connection& connection);
   void Welcome(Connection& connection);
   void Handle(Connection& connection, std::span<const uint8_t> message);
@@ -98,7 +99,7 @@ class ControlServer {
   const Handler handler_;
   const std::shared_ptr<Log> log_;
   Connections connections_;
-  Deadline accept_after_ = Deadline::min();  // no descriptor was left to accept with
+  Deadline accept_after_ = Deadline::min();  // set when no descriptor was left to accept with
   Deadline report_after_ = Deadline::min();
   uint64_t unreported_ = 0;
 };

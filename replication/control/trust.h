@@ -1,10 +1,10 @@
-// Trust: who may be at the other end of a control connection, and what it may ask for. The one
-// place where channels of the control plane are made.
+// Trust: who may be at the other end of a control connection, and what it may ask for. All channels
+// of the control plane are made here.
 //
-// With a keys directory both ends prove their identity. A primary talks to whom its `trusted` gives
-// the role replica, and where that names an endpoint, to nobody else there. A replica answers
-// everybody whom its own `trusted` knows, and lets those with the role primary alone change
-// anything. Without keys nothing is proved; such a server listens on loopback only.
+// With a keys directory both ends prove their identity. A primary talks only to hosts to which its
+// `trusted` gives the role replica; at an endpoint that `trusted` names it talks only to that host.
+// A replica answers every host that its own `trusted` lists, and lets only those with the role
+// primary change anything. Without keys nothing is proved; such a server listens on loopback only.
 //
 // Files that changed are read again when a connection begins. Copies share one key ring; safe for
 // use by several threads.
@@ -25,22 +25,22 @@ namespace hyperloop::control {
 class Trust {
  public:
   Trust() = default;  // no keys
-  // Of keys directory `dir`; none when empty. `log`, which may be null, is told when files that
-  // changed cannot be used. Errors are KeyRing::Load's.
+  // Loads keys directory `dir`; an empty `dir` means no keys. `log`, which may be null, reports
+  // changed files that cannot be used. Errors are KeyRing::Load's.
   static Result<Trust> Load(const std::string& dir, std::shared_ptr<Log> log);
 
   bool keyed() const { return ring_ != nullptr; }
 
-  // Towards the replica at `endpoint`.
+  // A channel to the replica at `endpoint`.
   std::unique_ptr<identity::SecureChannel> Dial(const Endpoint& endpoint) const;
-  // Towards whoever has connected.
+  // A channel to a peer that has connected.
   std::unique_ptr<identity::SecureChannel> Answer() const;
 
   // Whether `peer`, which has the role replica, may be at `endpoint`: kPermissionDenied if
   // `trusted` places it elsewhere.
   Status CheckPlace(const identity::Peer& peer, const Endpoint& endpoint) const;
-  // Whether `peer` may say that its RNIC is that of `host`: kPermissionDenied if that is another
-  // one's name.
+  // Whether `peer` may claim that its RNIC is that of `host`: kPermissionDenied if another peer has
+  // that name.
   Status CheckHost(const identity::Peer& peer, std::string_view host) const;
   // Whether `peer` may ask for this: kPermissionDenied.
   Status CheckRequest(const identity::Peer& peer, Body request) const;

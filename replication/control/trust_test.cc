@@ -1,5 +1,5 @@
-// Who may connect to whom on the control plane, what strangers can do there, and what somebody on
-// the way can.
+// Which hosts may connect on the control plane, and what strangers and attackers between two hosts
+// can do there.
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -80,7 +80,8 @@ class TrustTest : public testing::Test {
       const Status made = identity::MakeIdentity(Dir(name), name);
       EXPECT_OK(made);
     }
-    // ann is a primary of rep, tool another replica; nobody knows eve, who knows everybody.
+    // ann is a primary of rep, and tool is another replica. eve knows everybody, but nobody knows
+    // eve.
     Know("rep", "ann", kRolePrimary);
     Know("rep", "tool", kRoleReplica | kRoleLink);
     Know("ann", "rep", kRoleReplica);
@@ -137,7 +138,7 @@ TEST_F(TrustTest, APrimaryThatIsKnownIsServed) {
   EXPECT_EQ(server.handled(), 9);
 }
 
-// One message of another user ended a running database once.
+// In an earlier version one message of another user ended a running database.
 TEST_F(TrustTest, NoMessageOfAStrangerIsHandled) {
   const auto log = std::make_shared<LogLines>();
   const Serving server(Of("rep"), log);
@@ -163,7 +164,7 @@ TEST_F(TrustTest, WithoutKeysNoMessageIsHandledEither) {
     EXPECT_TRUE(Has(refused, "hyperloopctl keys init")) << refused.message();
   }
   EXPECT_EQ(keyed.handled(), 0);
-  // Nor does an end with keys talk to one without.
+  // An end with keys does not talk to one without either.
   const Serving plain{Trust()};
   EXPECT_THAT(Hello(plain.endpoint(), Of("ann")), StatusIs(Code::kPermissionDenied));
   EXPECT_OK(Hello(plain.endpoint(), Trust()));
@@ -198,17 +199,17 @@ TEST_F(TrustTest, APrimaryTalksToReplicasItKnowsAlone) {
 TEST_F(TrustTest, NobodyAnswersInThePlaceOfAnother) {
   Know("tool", "ann", kRolePrimary);
   const Serving rep(Of("rep")), tool(Of("tool"));
-  // rep is to be found where it is.
+  // rep is where `trusted` places it.
   Know("ann", "rep", kRoleReplica, rep.endpoint().ToString());
   Know("ann", "tool", kRoleReplica);
   EXPECT_OK(Hello(rep.endpoint(), Of("ann")));
   EXPECT_OK(Hello(tool.endpoint(), Of("ann")));
-  // From the other side: tool's place is another one.
+  // The reverse: `trusted` places tool somewhere else.
   Know("ann", "tool", kRoleReplica, "127.0.0.1:1");
   const Status elsewhere = Hello(tool.endpoint(), Of("ann"));
   EXPECT_THAT(elsewhere, StatusIs(Code::kPermissionDenied));
   EXPECT_TRUE(Has(elsewhere, "places it at 127.0.0.1:1")) << elsewhere.message();
-  // rep's place is where tool is.
+  // `trusted` places rep where tool is.
   Know("ann", "tool", kRoleReplica);
   Know("ann", "rep", kRoleReplica, tool.endpoint().ToString());
   const Status posing = Hello(tool.endpoint(), Of("ann"));
@@ -248,7 +249,7 @@ TEST_F(TrustTest, KeysChangeWhileTheServerRuns) {
   ASSERT_OK(old);
   EXPECT_OK((*old)->Call<DoneT>(SealRequestT{}, 20s));
 
-  // A second key for ann: made, trusted, put in the place of the first.
+  // ann gets a second key: it is made, trusted, and put in place of the first.
   ASSERT_OK(identity::MakeIdentity(Dir("ann2"), "ann"));
   Know("rep", "ann2", kRolePrimary, "", "ann");
   const Trust ann = Of("ann");
@@ -256,7 +257,7 @@ TEST_F(TrustTest, KeysChangeWhileTheServerRuns) {
   EXPECT_OK(Ask<SealRequestT>(server.endpoint(), ann)) << "the same process, the new key";
   EXPECT_OK((*old)->Call<DoneT>(SealRequestT{}, 20s));
 
-  // Nobody is trusted any more: at once, for those who come now.
+  // Nobody is trusted any more, which takes effect at once for new connections.
   const std::string trusted = Dir("rep") + "/trusted";
   std::filesystem::rename(trusted, trusted + ".away");
   std::filesystem::copy(Dir("eve") + "/trusted", trusted);
@@ -304,7 +305,7 @@ TEST_F(TrustTest, StrangersNeverTakeThePlaceOfThoseWhoAreKnown) {
     std::this_thread::yield();
   EXPECT_TRUE(Ended(crowd.front()));
   for (const auto& client : known) EXPECT_OK(client->Call<HelloReplyT>(HelloRequestT{}, 20s));
-  // One more of the known takes the place of one of its own.
+  // One more connection of a known peer replaces one of its own.
   EXPECT_OK(Hello(server.endpoint(), Of("tool")));
   int lost = 0;
   for (const auto& client : known)
@@ -344,13 +345,13 @@ TEST_F(TrustTest, WhoIsKnownIsLetInWhileStrangersFlood) {
   for (std::thread& each : flood) each.join();
 }
 
-// --- somebody on the way
+// --- an attacker between two hosts
 
-// Passes connections on, one at a time, notes what is said in one direction, and may change a byte
-// of it.
+// Passes connections on, one at a time, records the bytes of one direction, and may change one of
+// them.
 class OnTheWay {
  public:
-  // Byte `at` of what the caller says, or of what the server says, is changed.
+  // Changes byte `at` of the caller's or the server's bytes.
   OnTheWay(const Endpoint& target, bool of_caller, size_t at)
       : target_(target), of_caller_(of_caller), at_(at) {
     auto listener = ListenOn({"127.0.0.1", 0}, &endpoint_);

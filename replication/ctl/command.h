@@ -1,4 +1,4 @@
-// What the subcommands of hyperloopctl share.
+// Declarations that the subcommands of hyperloopctl share.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@ namespace hyperloop::ctl {
 // Exit statuses, documented in --help and docs/operations.md.
 enum ExitStatus {
   kExitOk = 0,
-  kExitFailure = 1,     // what was asked for could not be done; the reason is on stderr
+  kExitFailure = 1,     // the command failed; the reason is on stderr
   kExitUsage = 2,       // the command line is wrong
   kExitIncomplete = 3,  // export: done, but files are missing, damaged or may end too early
 };

@@ -45,7 +45,7 @@ class Reader {
   }
 
  private:
-  // By copy: nothing in a file need be aligned.
+  // The value is copied, because nothing in a file need be aligned.
   template <class T>
   std::optional<T> At(uint64_t offset) const {
     if (offset > bytes_.size() || sizeof(T) > bytes_.size() - offset) return std::nullopt;

@@ -1,4 +1,4 @@
-// What kind of program a file is, as far as preloading a library into it goes.
+// Reads from an ELF file what decides whether a library can be preloaded into it.
 #pragma once
 
 #include <string>

@@ -30,7 +30,7 @@ struct Other {
   NodeStatus status;
 };
 
-// The other replicas of the group, as far as they can be reached: one that cannot knows nothing.
+// The other replicas of the group, as far as they can be reached. An unreachable one is left out.
 std::vector<Other> LookAtOthers(Nodes& nodes, uint32_t replica, const std::string& group) {
   std::vector<Other> others;
   for (uint32_t i = 0; i < nodes.replicas().size(); ++i) {
@@ -51,9 +51,10 @@ bool IsAhead(const NodeStatus& other, const NodeStatus& own) {
 }
 
 // Whether the record that `other` has behind the end of replica `replica`'s log was still on its
-// way when the primary was killed, and so not acknowledged. No trace of it is here (one that came
-// and was damaged in part has left its number or a checksum), nobody further down the chain has it,
-// and another replica's log ends where this one's does: one member's loss never looks so.
+// way when the primary was killed, and so was not acknowledged. Then this replica has no trace of
+// it (a record that arrived and was partly damaged would leave its number or a checksum), no
+// replica further down the chain has it, and another replica's log ends where this one's does. The
+// loss of a record at one member never looks like that.
 Result<bool> WasOnItsWay(NodeView& view, uint32_t replica, const NodeStatus& own,
                          const Other& other, const std::vector<Other>& others) {
   if (own.journal_size == 0) return false;
@@ -74,9 +75,9 @@ Result<bool> WasOnItsWay(NodeView& view, uint32_t replica, const NodeStatus& own
          here.prev_crc != there.prev_crc;
 }
 
-// kCorruption: another replica has a log that is newer than this one's or goes on behind its end
-// with what may have been here, too. While a primary writes, logs of one epoch differ at any
-// moment; then only the epoch tells.
+// kCorruption: another replica's log is newer than this one's, or has records behind its end that
+// this one may have had too. While a primary writes, logs of one epoch differ at any moment, so
+// that only their epochs are compared.
 Status CheckAgainst(const std::vector<Other>& others, const std::string& name, NodeView& view,
                     uint32_t replica, const NodeStatus& own, bool live) {
   for (const Other& other : others) {
@@ -105,7 +106,7 @@ Status CheckAgainst(const std::vector<Other>& others, const std::string& name, N
   return {};
 }
 
-// Which replica to turn to when this one's copy is damaged.
+// Names the sound replicas to use instead when this one's copy is damaged.
 std::string WhoIsSound(const std::vector<Other>& others, const NodeStatus& own) {
   std::string text;
   for (const Other& other : others) {

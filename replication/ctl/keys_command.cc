@@ -20,7 +20,7 @@ struct Arguments {
 int Show(const Arguments& arguments) {
   const auto ring = KeyRing::Load(arguments.dir);
   if (!ring.ok()) return Fail(ring.status());
-  if (arguments.roles.empty()) {  // nobody gets a role because nobody thought of it
+  if (arguments.roles.empty()) {  // no role is given by default
     std::printf("%s %s ROLES%s\n", (*ring)->name().c_str(),
                 identity::KeyText((*ring)->public_key()).c_str(),
                 arguments.endpoint.empty() ? "" : (" " + arguments.endpoint).c_str());

@@ -1,4 +1,4 @@
-// hyperloopctl: emulated clusters, and looking at, exporting and using replicated groups.
+// hyperloopctl: manages emulated clusters; inspects, exports and uses replicated groups.
 #include <CLI/CLI.hpp>
 
 #include "ctl/command.h"

@@ -1,4 +1,4 @@
-// The nodes that a command looks at: of a cluster's directory, or of a URI.
+// The nodes that a command reads: those of a cluster's directory, or of a URI.
 #pragma once
 
 #include <memory>
@@ -43,13 +43,14 @@ class Nodes {
   const std::string& uri() const { return uri_; }  // of the whole group
   // kInvalidArgument: no such replica.
   Result<const NodePlace*> Replica(uint32_t index) const;
-  // A replica that runs or is stopped through its RNIC, a dead one through its pool. kUnavailable:
-  // over provider verbs also a stopped one, because its process answers who looks at it.
+  // Reads a replica that runs or is stopped through its RNIC, and a dead one through its pool.
+  // kUnavailable: also for a stopped replica over provider verbs, because its process has to
+  // answer.
   Result<std::unique_ptr<NodeView>> View(const NodePlace& place);
-  // What the replicas' RNICs counted: of emulated host `host`.
+  // The RNIC counters of emulated host `host`.
   Result<rnic::Counters> CountersOf(const std::string& host) const;
   // The name and directory of a primary whose heartbeat moves at some replica; "" when there is
-  // none. Replicas that cannot be looked at are passed over.
+  // none. Replicas that cannot be read are skipped.
   Result<std::string> LivingPrimary();
 
  private:

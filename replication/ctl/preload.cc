@@ -27,8 +27,8 @@ std::string RocksDbOf(const std::vector<std::string>& libraries) {
   return found == libraries.end() ? "" : *found;
 }
 
-// The sonames of every library that the loader would load for the program: its trace, as ldd prints
-// it.
+// The sonames of every library that the loader would load for the program, from its trace, which
+// ldd prints too.
 std::vector<std::string> LoadedLibraries(const std::string& program) {
   int ends[2];
   if (::pipe(ends) != 0) return {};

@@ -1,4 +1,4 @@
-// Running a stock RocksDB program with the plugin in it.
+// Runs a stock RocksDB program with the plugin preloaded.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace hyperloop::ctl {
 
-// Where librocksdb_hyperloop.so is: beside this program, or in ../lib of its folder. kNotFound says
-// where it was looked for.
+// The path of librocksdb_hyperloop.so: beside this program, or in ../lib of its folder. The message
+// of kNotFound says where it was searched.
 Result<std::string> FindPlugin();
 
 // The program's path, searched in PATH as execvp does. kNotFound; kPermissionDenied: found, but not

@@ -9,11 +9,11 @@
 namespace hyperloop::ctl {
 namespace {
 
-// Takes the group as a primary without a database, removes every file, and lets go of it.
+// Takes the group as a primary without a database, removes every file, and releases the group.
 Result<size_t> Reset(const std::string& uri) {
   StoreOptions options;
   HL_RETURN_IF_ERROR(ParseStoreUri(uri, &options).WithContext("--uri"));
-  options.restore = options.rebind = true;  // it may hold files: that is the point
+  options.restore = options.rebind = true;  // the group may hold files, which are to be removed
   options.takeover = false;
   HL_ASSIGN_OR_RETURN(const std::unique_ptr<Store> store, Store::Open(options, nullptr));
   TakeRequest request;

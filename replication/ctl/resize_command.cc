@@ -44,8 +44,8 @@ Status ResizeOne(const std::string& path, const ResizeTarget& target) {
   return {};
 }
 
-// Everything that can be refused is, before the first pool is touched. Members that an interrupted
-// call has resized already count as they are.
+// Makes every check before the first pool is changed. Members that an interrupted call has already
+// resized are accepted as they are.
 Status CheckMembers(const std::vector<std::string>& pools, const ResizeTarget& target) {
   std::string first;
   PoolLook known;

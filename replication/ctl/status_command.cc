@@ -18,8 +18,8 @@ struct Look {
   bool owner_lives = false;
 };
 
-// Every replica, looked at once. A living owner's heartbeat moves within 500 ms: it is watched at
-// one replica, and compared before and after at the others, or watched where it did not move.
+// Reads every replica once. A living owner's heartbeat moves within 500 ms. It is watched at one
+// replica and compared before and after at the others; where it did not move, it is watched too.
 std::vector<Look> LookAtAll(Nodes& nodes) {
   std::vector<Look> looks;
   std::vector<std::unique_ptr<NodeView>> views;
@@ -133,7 +133,7 @@ void PrintFiles(const Look& look) {
 
 void PrintText(const Look& look, const Look& first) {
   const NodeStatus& status = look.status;
-  // A damaged or foreign replica's words are not to be trusted with the terminal.
+  // Texts of a damaged or foreign replica may hold terminal control characters.
   std::printf("%s  %s  %s", look.place->name.c_str(), look.place->listen.c_str(),
               std::string(ProcessStateName(look.place->state)).c_str());
   if (!look.error.ok()) {

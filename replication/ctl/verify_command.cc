@@ -24,7 +24,7 @@ struct Member {
   bool sound() const { return status.log_error.empty() && status.damage.empty(); }
 };
 
-// All members at rest, each checked alone.
+// Checks each member alone; the group is at rest.
 Result<std::vector<Member>> CheckAll(Nodes& nodes) {
   HL_ASSIGN_OR_RETURN(const std::string primary, nodes.LivingPrimary());
   if (!primary.empty()) {
@@ -56,7 +56,7 @@ std::string Names(const std::vector<Member>& members, bool sound) {
   return names;
 }
 
-// kCorruption names each damaged member, what is damaged, and who is sound.
+// kCorruption names each damaged member, the damage, and the sound members.
 Status FindDamage(const std::vector<Member>& members) {
   std::string text;
   for (const Member& member : members) {
@@ -134,8 +134,8 @@ Status Compare(const std::vector<Member>& members) {
   return CompareBytes(members);
 }
 
-// Takes the group as its own database would, which mends what any member has sound and makes all
-// equal, and lets go of it. What the group is bound to stays.
+// Takes the group as its own database would, which mends everything that some member has sound and
+// makes all members equal, and releases it. The group stays bound to its database and directory.
 Status Repair(const Nodes& nodes, const std::vector<Member>& members) {
   const Member* known = nullptr;
   for (const Member& member : members) {

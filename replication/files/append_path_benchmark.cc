@@ -1,12 +1,13 @@
-// Where the time of one append goes: a FileLane over a chain of three, appends one after the other,
-// each acknowledged before the next (ack=append), stamped where one part hands over to the next.
+// Measures the time of each part of one append: a FileLane over a chain of three makes appends one
+// after the other, each acknowledged before the next (ack=append), and reads the clock where one
+// part calls the next.
 //
 //   append_path_benchmark [bytes [appends [thread | /path/of/rnicd.sock]]]
 //
-// The RNICs run on a thread of their own or in the hyperloop-rnicd at a socket, the primary here;
-// both should have a processor to themselves. The write to the local file, which the plugin makes
-// while the RNICs work, goes to a file in the working directory's file system, or the folder TMPDIR
-// names. Each stamp reads the clock; what that costs is measured, taken off each
+// The RNICs run on a thread of their own or in the hyperloop-rnicd at a socket, and the primary on
+// this thread; both should have a processor to themselves. The plugin writes the local file while
+// the RNICs work; here that file is in the working directory's file system, or in the folder that
+// TMPDIR names. Each stamp reads the clock; the cost of that is measured, subtracted from each
 // step, and printed.
 #include <fcntl.h>
 #include <unistd.h>
@@ -71,7 +72,7 @@ class StampedGroup : public Group {
     return group_.Lock(offset, expected, desired);
   }
 
-  // The time since the stamp before belongs to `step`.
+  // The time since the previous stamp belongs to `step`.
   void Stamp(Step step) {
     const Clock::time_point now = Clock::now();
     spent_[step] += std::chrono::nanoseconds(now - last_).count();
@@ -130,8 +131,8 @@ struct Bench {
   int local = -1;
 };
 
-// The medians, over rounds of 1,000 appends, of a step's mean: a stall of the machine hits few
-// rounds.
+// Prints the median, over rounds of 1,000 appends, of each step's mean, because a stall of the
+// machine affects few rounds.
 void Run(Bench& bench, size_t bytes, uint64_t appends) {
   constexpr uint64_t kRound = 1000, kFile = 64 << 20;
   const double stamp = StampCost(*bench.group);

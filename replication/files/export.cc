@@ -33,7 +33,7 @@ class Fd {
   int fd_;
 };
 
-// A directory being built beside its final name; what is left of it at destruction is removed.
+// A directory that is built beside its final name; an unfinished one is removed at destruction.
 class Staging {
  public:
   explicit Staging(std::string path) : path_(std::move(path)) {}
@@ -65,7 +65,7 @@ Status SyncDirectory(const std::string& path) {
   return {};
 }
 
-// Absent, or a directory with nothing in it; a symbolic link is neither.
+// The target must be absent or an empty directory; a symbolic link is neither.
 Status CheckTarget(const std::string& directory) {
   struct stat st;
   if (::lstat(directory.c_str(), &st) != 0) {
@@ -136,7 +136,7 @@ Status WriteFiles(std::span<const std::byte> image, const RegionInfo& info, cons
       report->missing.push_back(file.name);
       continue;
     }
-    HL_RETURN_IF_ERROR(CheckFileName(file.name));  // again: this is where a bad one would do harm
+    HL_RETURN_IF_ERROR(CheckFileName(file.name));  // again, because a bad name would do harm here
     HL_RETURN_IF_ERROR(MakeParent(file.name, staging));
     const size_t slash = file.name.find('/');
     if (slash != std::string::npos) parents.push_back(file.name.substr(0, slash));

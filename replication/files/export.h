@@ -22,11 +22,11 @@ struct ExportReport {
 };
 
 // `image`: a private copy of a region; it is redone here (known_acked: see ScanLog). `directory`:
-// absent or empty. The files are built beside it and renamed into place when all are durable, so it
-// is whole or untouched. Symbolic links are never followed. The same image gives the same bytes
-// each time. kAlreadyExists: directory not empty. kCorruption: log, table or what an extent holds
-// is damaged, named by extent and file; nothing is written. `partial`: damaged extents are written
-// as they are, and named in the report.
+// absent or empty. The files are built beside it and renamed into place when all are durable, so
+// the directory is whole or untouched. Symbolic links are never followed. The same image always
+// gives the same bytes. kAlreadyExists: directory not empty. kCorruption: the log, the table or an
+// extent is damaged, and the message names extent and file; nothing is written. `partial`: damaged
+// extents are written as they are, and named in the report.
 Result<ExportReport> ExportFiles(std::span<std::byte> image, const std::string& directory,
                                  uint64_t known_acked = 0, bool partial = false);
 

@@ -52,7 +52,7 @@ TEST_F(Export, WritesTheFilesAndSaysWhatIsMissing) {
   EXPECT_EQ(report->files, bench.model.size());
   EXPECT_EQ(report->missing, std::vector<std::string>{"000007.sst"});
   EXPECT_GE(report->last_seq, bench.lane->statistics().acked_seq);
-  // Again, from the image as it is now and from another node's: the same bytes.
+  // Exports again, from the image as it is now and from another node's: the bytes are the same.
   fs::create_directory(base + "/b");  // empty is as good as absent
   EXPECT_OK(ExportFiles(image, base + "/b/"));
   EXPECT_EQ(Read(base + "/b"), bench.model);

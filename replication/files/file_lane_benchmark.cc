@@ -1,4 +1,5 @@
-// CPU that an append costs above the group: a FileLane over a group that acknowledges at once.
+// Measures the CPU time of an append above the group: a FileLane over a group that acknowledges at
+// once.
 //
 //   file_lane_benchmark [appends]
 #include <cstdio>
@@ -38,7 +39,7 @@ class NullGroup : public hyperloop::Group {
   hyperloop::Ticket ticket_ = 0;
 };
 
-// Of this thread: the machine may be busy with other things.
+// The CPU time of this thread, because the machine may be busy with other work.
 double CpuNanoseconds() {
   timespec t;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);

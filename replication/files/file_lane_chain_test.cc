@@ -39,7 +39,7 @@ struct ChainBench : ChainNodes, LaneModel {
                   }) {}
 };
 
-// Every few engine steps any node may be looked at: its bytes redo to the files of a prefix with
+// Every few engine steps one node is read: redo of its bytes gives the files of a prefix with
 // everything acknowledged.
 TEST(FileLaneOverAChain, AnyMomentGivesTheFilesOfAPrefix) {
   for (uint64_t seed = 1; seed <= 6; ++seed) {
@@ -73,8 +73,8 @@ TEST(FileLaneOverAChain, AnyMomentGivesTheFilesOfAPrefix) {
   }
 }
 
-// A replica dies in mid-flight: calls fail within their bound, and every survivor holds what was
-// acknowledged.
+// A replica dies during operations: calls fail within their bound, and every survivor holds
+// everything acknowledged.
 TEST(FileLaneOverAChain, SurvivorsOfADeadReplicaHoldAllAcknowledged) {
   for (uint32_t victim = 0; victim < 3; ++victim) {
     ChainOptions options;
@@ -90,8 +90,7 @@ TEST(FileLaneOverAChain, SurvivorsOfADeadReplicaHoldAllAcknowledged) {
     for (int i = 0; status.ok(); ++i) {
       ASSERT_LT(i, 1000) << "nobody noticed";
       status = bench.lane->Append(id, "x").status();
-      bench.model.begin()->second +=
-          "x";  // of the one that fails, nobody knows: it may be there or not
+      bench.model.begin()->second += "x";  // the outcome of the append that fails is unknown
       bench.Remember();
     }
     EXPECT_NE(status.code(), Code::kNoSpace) << status.ToString();
@@ -105,7 +104,8 @@ TEST(FileLaneOverAChain, SurvivorsOfADeadReplicaHoldAllAcknowledged) {
   }
 }
 
-// Several threads over one lane, the engine on its own: what each appended is there, in its order.
+// Several threads use one lane while the engine has a thread of its own: each thread's bytes are
+// there, in its order.
 TEST(FileLaneOverAChain, ManyThreads) {
   ChainOptions options;
   options.threaded = true;
@@ -130,7 +130,7 @@ TEST(FileLaneOverAChain, ManyThreads) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(failures, 0);
-  EXPECT_OK(bench.lane->Sync());  // of statements, for which no append waits
+  EXPECT_OK(bench.lane->Sync());  // also waits for statements, for which no append waits
   EXPECT_EQ(bench.lane->statistics().acked_seq, bench.lane->statistics().last_seq);
   for (int t = 0; t < 4; ++t) {
     std::string expected;

@@ -132,7 +132,7 @@ TEST(FileLane, FullDataAreaKeepsRoomForTheManifest) {
   ASSERT_OK(lane.Remove("000004.log"));
   const FileId next = lane.Create("000008.log", Lane::kLog).value();
   ASSERT_OK(lane.Append(next, std::string(5000, 'x')));
-  // What can never fit is refused at once.
+  // An append that can never fit is refused at once.
   bench.idles = 0;
   EXPECT_THAT(lane.Append(next, std::string(100 * 4096, 'x')), StatusIs(Code::kNoSpace));
   EXPECT_EQ(bench.idles, 0);
@@ -170,7 +170,8 @@ TEST(FileLane, AppendPutsAllOnItsWayAndAwaitWaits) {
   EXPECT_EQ(waits, 1) << "it is known to be durable";
 }
 
-// A heartbeat's thread ticks: it must not stop while an append waits for a replica.
+// The thread that moves the heartbeat calls Tick, so Tick must not block while an append waits for
+// a replica.
 TEST(FileLane, TickNeverWaitsForAnotherCall) {
   LaneBench bench(Mode::kImmediate);
   const FileId log = bench.lane->Create("1.log", Lane::kLog).value();
@@ -189,7 +190,8 @@ TEST(FileLane, TickNeverWaitsForAnotherCall) {
   EXPECT_TRUE(ticked);
 }
 
-// Others may append to the file while this one waits: what it needs is then more than it was.
+// Other threads may append to the file while this append waits; it then needs more space than
+// before.
 TEST(FileLane, WaitingForSpaceCountsAnew) {
   LaneBench bench(Mode::kImmediate);
   const FileId first = bench.lane->Create("1.log", Lane::kLog).value();
@@ -216,7 +218,7 @@ TEST(FileLane, WaitingForSpaceEndsWhenSomeoneRemoves) {
   EXPECT_OK(bench.lane->Append(second, std::string(8 * 4096, '2')));
   EXPECT_EQ(bench.idles, 1);
   EXPECT_EQ(bench.ReadAll("2.log"), std::string(8 * 4096, '2'));
-  // The file itself may go while its writer waits.
+  // The file itself may be removed while its writer waits.
   bench.on_idle = [&] { ASSERT_OK(bench.lane->Remove("2.log")); };
   EXPECT_THAT(bench.lane->Append(second, std::string(8 * 4096, '2')), StatusIs(Code::kNotFound));
 }
@@ -240,8 +242,8 @@ TEST(FileLane, FullTable) {
   EXPECT_OK(lane.Create("x.log", Lane::kLog));
 }
 
-// What an opening makes in a full table fits, more than that does not, and the next opening finds
-// its room again.
+// The files that an opening makes fit into a full table, further files do not, and the next opening
+// has its room again.
 TEST(FileLane, AFullTableCanBeOpened) {
   LaneBench bench(Mode::kImmediate);
   ASSERT_OK(bench.lane->Create("MANIFEST-000001", Lane::kLog));
@@ -276,7 +278,7 @@ TEST(FileLane, AFullTableCanBeOpened) {
   }
 }
 
-// A MANIFEST that has taken all it may leaves room for its successor, which then frees it.
+// A MANIFEST that has taken all it may leaves room for its successor, which then frees the old one.
 TEST(FileLane, AManifestLeavesRoomForItsSuccessor) {
   LaneBench bench(Mode::kImmediate);
   FileLane& lane = *bench.lane;
@@ -319,14 +321,14 @@ TEST(FileLane, AFullDataAreaTakesTheEndOfATransaction) {
     const FileId next = lane.Create("000003.log", Lane::kLog).value();
     ASSERT_THAT(lane.Append(next, std::string(100, 'x')), StatusIs(Code::kNoSpace));
     ASSERT_OK(lane.Append(next, record));
-    // And what the MANIFEST and its successor need is still there.
+    // The space for the MANIFEST and its successor is still free.
     EXPECT_OK(lane.Append(manifest, std::string(4096, 'm')));
     const FileId successor = lane.Create("MANIFEST-000004", Lane::kLog).value();
     EXPECT_OK(lane.Append(successor, std::string(100, 'm')));
   }
 }
 
-// The model of a crash: whatever each node had, redo gives the files of a prefix with everything
+// Models a crash: whatever each node holds, redo gives the files of a prefix with everything
 // acknowledged.
 TEST(FileLane, AnyCrashGivesTheFilesOfAPrefix) {
   for (uint64_t seed = 1; seed <= 40; ++seed) {
@@ -366,7 +368,7 @@ TEST(FileLane, LongWorkloadEqualsTheModelAcrossReloads) {
   ASSERT_OK(bench.lane->Checkpoint());
   bench.group.StepAll();
   for (size_t i = 0; i < 2; ++i) EXPECT_TRUE(bench.group.image(i) == bench.region.bytes);
-  // With the ring empty, the table alone says it all.
+  // With an empty ring the table alone describes all files.
   const auto table = FileTable::Load(bench.region.bytes, bench.region.info);
   ASSERT_OK(table);
   EXPECT_EQ(table->List().size(), bench.model.size());

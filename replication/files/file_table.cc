@@ -15,7 +15,7 @@ uint64_t ExtentsFor(uint64_t size, const RegionGeometry& g) {
   return size / g.extent_size + (size % g.extent_size != 0);
 }
 
-// Bytes of a file of `size` bytes in its extent `index`, which it reaches.
+// The number of bytes that a file of `size` bytes has in its extent `index`.
 uint64_t LengthIn(uint64_t size, uint32_t index, const RegionGeometry& g) {
   return std::min<uint64_t>(size - uint64_t{index} * g.extent_size, g.extent_size);
 }

@@ -22,9 +22,9 @@ struct FileEntry {
       extents;  // by index in the file; a log-lane file has exactly as many as its size needs
 };
 
-// FileId of a table slot: low 20 bits the slot, above them the creating record's seq, so that an id
-// of a file that was removed or replaced is told from its slot's next user. 44 bits of it are
-// enough for half a year of a million records a second.
+// FileId of a table slot: its low 20 bits are the slot, and the bits above are the creating
+// record's seq. So the id of a removed or replaced file differs from that of the slot's next file.
+// 44 bits of seq suffice for half a year of a million records a second.
 inline FileId MakeFileId(uint32_t slot, uint64_t created_seq) { return slot | created_seq << 20; }
 inline uint32_t SlotOf(FileId id) { return static_cast<uint32_t>(id & 0xfffff); }
 

@@ -1,5 +1,5 @@
-// The power fails while a file lane writes over a group: from what is left of any node, the
-// primary's own included, recovery gives the files of a prefix with every acknowledged record.
+// The power fails while a file lane writes over a group. From the remains of any node, also the
+// primary's own, recovery gives the files of a prefix with every acknowledged record.
 #include <cstring>
 
 #include "files/file_lane.h"
@@ -16,8 +16,8 @@ struct PowerOptions {
   int calls = 50;
   // Broken on purpose:
   bool read_up = true;      // a READ on the replicas' `up` queues flushes: the hops' flushes
-  bool read_local = true;   // … on `local`: that of copies
-  bool persist_own = true;  // the primary persists what its CPU stores
+  bool read_local = true;   // a READ on `local` flushes copies
+  bool persist_own = true;  // the primary persists the stores of its CPU
 };
 
 ChainOptions Adversary(uint64_t seed, const PowerOptions& options,
@@ -58,7 +58,7 @@ class PowerRun {
     for (uint32_t node = 0; node <= chain_->size(); ++node) power_.Unwatch(Bytes(node));
   }
 
-  // Empty: whenever the power failed, each node was left with what it must have.
+  // Returns an empty text if each node kept everything that it must, whenever the power failed.
   std::string Execute() {
     for (int i = 0; i < options_.calls && wrong_.empty(); ++i) {
       in_call_ = true;
@@ -89,7 +89,7 @@ class PowerRun {
     chain_->rnic().engine().Run(steps);
     if (random_() % 4 == 0) PowerFails();
   }
-  // In front of each of the primary's own persists, and behind it.
+  // Checks before and after each of the primary's own persists.
   Status Persist(const void* data, size_t size) {
     if (random_() % 4 == 0) PowerFails();
     if (options_.persist_own) power_.Persist(data, size);
@@ -107,7 +107,7 @@ class PowerRun {
         wrong_ = (node == 0 ? "primary: " : "replica " + std::to_string(node - 1) + ": ") + wrong_;
     }
   }
-  // In the middle of a call the model of the files does not know the newest record yet.
+  // During a call the model of the files does not have the newest record yet.
   std::string WrongLog(std::span<const std::byte> image, uint64_t acked) const {
     const auto log = ScanLog(image, region_.info, acked);
     return log.ok() ? "" : log.status().ToString();
@@ -149,7 +149,7 @@ uint64_t CountLost(const PowerOptions& options, const std::string& where) {
 TEST(LanePowerTest, WithoutTheFlushAcknowledgedRecordsAreLost) {
   EXPECT_EQ(CountLost({.read_up = false}, "replica"), 6u);
 }
-// The head moves over records whose copies are acknowledged: those must be durable, too.
+// The head moves past records whose copies are acknowledged, so the copies must be durable too.
 TEST(LanePowerTest, WithTheFlushOnDownOnlyExecutedRecordsAreLost) {
   EXPECT_GT(CountLost({.calls = 150, .read_local = false}, "replica"), 4u);
 }

@@ -1,5 +1,5 @@
-// A group that fails at any moment and is brought back, as a session brings it back: every call
-// succeeds, what the lane says stays what its files hold, and all members check clean.
+// A group fails at any moment and is restored as a session restores it: every call succeeds, the
+// lane always reports the content of its files, and all members pass their checks.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -31,7 +31,7 @@ class RecoveringLane {
     lane_ = FileLane::Load(std::move(journal), region_.bytes, region_.info, {}).value();
   }
 
-  // From its next event on, or after some more, the group answers nothing.
+  // The group stops answering at its next event, or a few events later.
   void BreakSoon() {
     if (random_() % 2 == 0) {
       group_->Fail(TimedOut("the chain is cut"));
@@ -61,8 +61,8 @@ class RecoveringLane {
                                            random_(), 8);
   }
 
-  // The own region is redone and pushed to all members, which MemoryGroup's constructor does; now
-  // and then this fails at first, or the members must be sealed anew.
+  // The primary's region is redone and pushed to all members, which MemoryGroup's constructor does.
+  // Sometimes this fails at first, or the members must be sealed anew.
   Result<Recovered> Recover() {
     group_.reset();
     if (random_() % 3 == 0) return Unavailable("a replica does not answer yet");

@@ -57,7 +57,7 @@ class Operations {
   std::string_view rest_;
 };
 
-// How a tag's operation continues: with a column family's number, then so many texts.
+// What follows a tag: a column family's number, if any, and so many texts.
 struct Shape {
   bool family;
   int texts;

@@ -27,7 +27,7 @@ TEST(LogMarker, CommitsAndRollbacksEndATransaction) {
   EXPECT_TRUE(EndsPreparedTransaction(Record(kRollback, 5)));
   EXPECT_TRUE(EndsPreparedTransaction(Record("\xd" + kCommit + kRollback)));
   EXPECT_TRUE(EndsPreparedTransaction(Record("\x15" + Text("stamp") + Text("name"))));
-  // What restores the values before a rollback is a part of it.
+  // The operations that restore the values from before the transaction are a part of the rollback.
   EXPECT_TRUE(EndsPreparedTransaction(Record(kPut + kRollback)));
   // Behind the zeros at the end of a block.
   EXPECT_TRUE(EndsPreparedTransaction(std::string(6, '\0') + Record(kRollback)));

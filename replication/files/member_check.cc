@@ -16,14 +16,14 @@ namespace {
 
 constexpr uint64_t kPiece = 64 << 10;
 
-// A record in memory of its own, parsed there.
+// A record that was copied to memory of its own and is parsed there.
 struct HeldRecord {
   std::vector<std::byte> bytes;
   RecordView view;
 };
 using HeldRecords = std::vector<HeldRecord>;
 
-// The log of `image`, copied record by record. A record that does not pass in the copy was being
+// Copies the log of `image` record by record. A record whose copy is not valid was being
 // overwritten.
 Result<LogState> HoldLog(std::span<const std::byte> image, const RegionInfo& info,
                          uint64_t known_acked, HeldRecords* records) {
@@ -40,7 +40,7 @@ Result<LogState> HoldLog(std::span<const std::byte> image, const RegionInfo& inf
   });
 }
 
-// What records put into one extent, in their order.
+// The bytes that records put into one extent, in the records' order.
 struct Overlay {
   uint64_t within = 0;
   std::span<const std::byte> bytes;
@@ -112,7 +112,7 @@ ExtentDamage DamageOf(uint32_t extent, const FileTable& table) {
 
 }  // namespace
 
-// --- the words
+// --- messages
 
 std::string ExtentDamage::Text(const RegionInfo& info, const FileTable& table) const {
   const uint64_t begin = uint64_t{index} * info.geometry.extent_size;
@@ -134,7 +134,8 @@ class Scrubber::Work {
  public:
   Work(std::span<const std::byte> image, const RegionInfo& info, uint64_t known_acked)
       : image_(image), info_(info) {
-    // What records apply to is copied first: what is executed meanwhile is in the log then.
+    // The places to which records apply are copied first. A record that is executed meanwhile is
+    // then still in the log.
     const RegionGeometry& g = info.geometry;
     const auto metadata = image.subspan(g.binding_offset, g.data_offset - g.binding_offset);
     metadata_.assign(metadata.begin(), metadata.end());
@@ -230,7 +231,7 @@ struct ExtentCopy {
   std::vector<std::byte> bytes;
 };
 
-// Fetches and brings up to the tail of the log. The result may be anything.
+// Fetches a copy and applies the log's records to it. The result is not checked yet.
 Result<ExtentCopy> FetchCopy(const RegionInfo& info, const HeldRecords& records, uint32_t extent,
                              size_t member, const MemberFetch& fetch) {
   const RegionGeometry& g = info.geometry;
@@ -245,7 +246,7 @@ Result<ExtentCopy> FetchCopy(const RegionInfo& info, const HeldRecords& records,
   return copy;
 }
 
-// Does the copy stand for `ours`, by our checksum or by its own?
+// Whether the copy is right, by our checksum or by its own.
 bool IsRight(const RegionInfo& info, const ExtentCopy& copy, const MapEntry& ours) {
   const uint32_t crc =
       Crc32c(ExtentSeed(info, ours.slot_plus_one, ours.index), copy.bytes.data(), ours.length);
@@ -254,7 +255,7 @@ bool IsRight(const RegionInfo& info, const ExtentCopy& copy, const MapEntry& our
   return crc == ours.crc || copy.entry == theirs;
 }
 
-// The member that had it.
+// Mends one extent and returns the member that had it sound.
 Result<size_t> MendExtent(std::span<std::byte> region, const RegionInfo& info,
                           const FileTable& table, const HeldRecords& records,
                           const ExtentDamage& damage, size_t members, const MemberFetch& fetch) {
@@ -311,8 +312,8 @@ bool Scrubber::Step(uint64_t budget) {
   return true;
 }
 
-// What was read is of one moment if the log still begins and ends where it did: records behind the
-// head were laid over it, and nothing else was executed meanwhile.
+// Everything that was read is of one moment if the log still begins and ends where it did: the
+// records behind the head were applied to it, and no other record was executed meanwhile.
 void Scrubber::Finish() {
   done_ = true;
   MemberCheck check = std::move(work_->check);

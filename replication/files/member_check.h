@@ -1,10 +1,10 @@
-// What one member of a group holds, judged by that member's bytes alone: its log, what the log
-// makes of the file table, and each extent's bytes against the checksum that the map keeps of them.
+// Checks one member of a group by that member's bytes alone: its log, the file table that results
+// from the log, and each extent's bytes against their checksum in the extent map.
 //
-// Everybody who decides about a member decides by this: who takes a group, verify, export, status,
-// and a replica that scrubs itself. Nothing here changes the image, and nothing that is used was
-// not copied before it was checked: a primary may be writing, and the image may hold anything at
-// all. (What is read while a primary writes may be of two moments; Scrubber tells that apart.)
+// Every decision about a member uses this check: that of a taker, verify, export, status, and of a
+// replica that scrubs itself. The check never changes the image. It copies bytes before it checks
+// and uses them, because a primary may be writing and the image may hold anything. (Bytes that are
+// read while a primary writes may be of two moments; Scrubber notices that.)
 #pragma once
 
 #include <cstddef>
@@ -34,10 +34,10 @@ struct ExtentDamage {
 };
 
 struct MemberCheck {
-  Status log_error;  // not ok: the log is damaged, or ends before known_acked; log and all below of
-                     // it are empty then
+  Status log_error;  // not ok: the log is damaged, or ends before known_acked; the fields below,
+                     // except `acked`, are empty then
   LogState log;
-  uint64_t acked = 0;     // HighestAcked; also of a damaged log
+  uint64_t acked = 0;     // HighestAcked; valid for a damaged log too
   Status metadata_error;  // not ok: a block, table entry, size or map entry fails its check
   // As of the log's tail.
   FileTable table;
@@ -47,12 +47,12 @@ struct MemberCheck {
 
   bool readable() const { return log_error.ok() && metadata_error.ok(); }
   bool sound() const { return readable() && damaged.empty(); }
-  // What is wrong, a sentence each.
+  // Describes each damage in one sentence.
   std::vector<std::string> Damage(const RegionInfo& info) const;
 };
 
 enum class CheckDepth {
-  kMetadata,  // everything but what the extents hold; they may be missing from the image
+  kMetadata,  // everything except the extents' bytes, which may be missing from the image
   kExtents,
 };
 
@@ -65,25 +65,24 @@ MemberCheck CheckMember(std::span<const std::byte> image, const RegionInfo& info
 std::vector<ExtentDamage> VerifyExtents(std::span<const std::byte> image, const RegionInfo& info,
                                         const FileTable& table);
 
-// Reads region bytes of another member; an error: that member is passed over.
+// Reads region bytes of another member. After an error that member is skipped.
 using MemberFetch = std::function<Status(size_t member, uint64_t offset, std::span<std::byte> out)>;
 struct MendedExtent {
   ExtentDamage damage;
-  size_t member = 0;  // who had it sound
+  size_t member = 0;  // the member that had it sound
 };
 
-// Mends `region`, redone but with its head and ring as they were: each damaged extent gets the
-// bytes, and if need be the map entry, of the first of `members` other members whose copy is right,
-// once the records of the region's log are applied to it. The members must have executed everything
-// up to the region's head, as all have that installed the same epoch. kCorruption: nobody has an
-// extent, which is named; those before it are mended.
+// Mends `region`, which was redone but has its old head and ring. Each damaged extent gets the
+// bytes, and if need be the map entry, of the first of `members` other members whose copy is right
+// after the records of the region's log were applied to it. The members must have executed
+// everything up to the region's head; all members that installed the same epoch have. kCorruption:
+// no member has an extent sound, and the message names it; the extents before it are mended.
 Result<std::vector<MendedExtent>> MendExtents(std::span<std::byte> region, const RegionInfo& info,
                                               const FileTable& table,
                                               std::span<const ExtentDamage> damaged, size_t members,
                                               const MemberFetch& fetch);
 
-// A member's own check in small steps, for a replica with nothing else to do. The image may change
-// meanwhile.
+// A member's own check in small steps, for an idle replica. The image may change meanwhile.
 class Scrubber {
  public:
   // `image` outlives it.
@@ -92,10 +91,10 @@ class Scrubber {
   Scrubber(Scrubber&&) noexcept;
   Scrubber& operator=(Scrubber&&) noexcept;
 
-  // Checks about `budget` bytes more; the first step reads the log and the metadata whatever they
-  // are. True: done.
+  // Checks about `budget` bytes more; the first step reads the whole log and the metadata, however
+  // large they are. True: done.
   bool Step(uint64_t budget);
-  // Once done. None: the log moved meanwhile, so that what was read proves nothing; begin again.
+  // The result, once done. None: the log moved meanwhile, so the check proves nothing; begin again.
   const std::optional<MemberCheck>& result() const { return result_; }
 
  private:

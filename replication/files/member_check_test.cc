@@ -35,7 +35,7 @@ FileModel FilesOf(Image image, const RegionInfo& info) {
   return files;
 }
 
-// Nodes with executed records, and some behind the head.
+// Nodes with executed records, and with records behind the head.
 struct Nodes : LaneBench {
   Nodes() : LaneBench(Mode::kImmediate) {
     Append("1.log", Bytes(3000));
@@ -69,7 +69,7 @@ struct Nodes : LaneBench {
     }
     model[name] += text;
   }
-  // The extent that has the file's bytes from `index` extents on.
+  // The extent at place `index` of the file.
   uint32_t Extent(const std::string& name, uint32_t index) {
     const uint32_t slot = SlotOf(Must(lane->Lookup(name)));
     return check.table.slots[slot].extents[index];
@@ -97,8 +97,8 @@ TEST(MemberCheck, SaysWhatASoundMemberHolds) {
   EXPECT_FALSE(CheckMember(std::span(before).first(before.size() - 1), nodes.info).sound());
 }
 
-// Every bit of everything that means something: an error is named, or it changes nothing that the
-// member would give.
+// Flips every bit of everything that has a meaning: the damage is named, or it changes nothing that
+// is read from the member.
 TEST(MemberCheck, NoSingleBitGoesUnseen) {
   Nodes nodes;
   const Image clean = nodes.group.image(0);
@@ -128,7 +128,7 @@ TEST(MemberCheck, NoSingleBitGoesUnseen) {
         EXPECT_TRUE(FilesOf(image, *info) == files) << "bit " << bit % 8 << " at " << bit / 8;
         ++counts.harmless;
       } else {
-        // A shorter log: comparison with the other members tells.
+        // The log is shorter, which a comparison with the other members shows.
         EXPECT_EQ(check.log.tail.seq, tail.seq - 1) << "bit " << bit % 8 << " at " << bit / 8;
         EXPECT_GE(bit / 8, last);
         EXPECT_FALSE(CheckMember(image, *info, tail.seq).sound());
@@ -140,7 +140,7 @@ TEST(MemberCheck, NoSingleBitGoesUnseen) {
   };
   const RegionGeometry& g = nodes.g;
   EXPECT_EQ(flip(0, sizeof(Superblock)).harmless, 0);
-  // The older copy of the head counts for the newer while the ring has what is behind it.
+  // The older copy of the head can replace the newer while the ring has the records behind it.
   for (const uint64_t offset : kHeadOffsets) flip(offset, sizeof(HeadBlock));
   EXPECT_EQ(flip(kLockOffset, 8).named, 0);
   for (const auto& [at, length] : records) {
@@ -151,7 +151,7 @@ TEST(MemberCheck, NoSingleBitGoesUnseen) {
   const Counts newest = flip(last_record, last_length);
   EXPECT_EQ(newest.harmless, 0);
   EXPECT_GT(newest.shorter, 100);
-  // What no record behind the head restates.
+  // No record behind the head restates these bytes.
   EXPECT_EQ(flip(g.binding_offset, sizeof(BindingBlock), 3).harmless, 0);
   EXPECT_EQ(flip(g.configuration_offset(), sizeof(ConfigurationBlock), 3).harmless, 0);
   EXPECT_EQ(flip(g.EntryOffset(0), sizeof(TableEntry)).harmless, 0);
@@ -184,7 +184,7 @@ TEST(MemberCheck, NamesExtentFileAndPlace) {
   EXPECT_EQ(VerifyExtents(image, nodes.info, check.table).size(), 1u);
 }
 
-// Bytes of another place are not damage to themselves.
+// Bytes that belong to another place are damage here, although they are intact in themselves.
 TEST(MemberCheck, ExtentsThatChangedPlacesAreNamed) {
   Nodes nodes;
   nodes.Append("3.log", std::string(8192, 'y'));
@@ -221,7 +221,7 @@ TEST(MemberCheck, AnythingAtAllGetsAnAnswer) {
 
 // --- crashes
 
-// Statements are records like others, but what they state may be there before and after them.
+// Statements are records like others, but the values that they state may already be in the region.
 TEST(MemberCheck, AtEachStepOfStatementsEveryCrashIsSound) {
   uint64_t statements = 0;
   for (uint64_t seed = 1; seed <= 12; ++seed) {
@@ -267,7 +267,7 @@ TEST(MemberCheck, AtEachStepOfStatementsEveryCrashIsSound) {
 
 // --- bytes that users wrote
 
-// All that somebody outside can know of a group: its uuid, and this code.
+// An outsider, who can know no more of a group than its uuid and this code.
 struct Forger {
   explicit Forger(const Uuid& group) {
     TestRegion other;
@@ -331,7 +331,7 @@ TEST(MemberCheck, NoPayloadPassesForARecord) {
   }
 }
 
-// --- damage is not blessed, but mended
+// --- damage gets no new checksum, but is mended
 
 TEST(MemberCheck, ATruncationLeavesDamageDamaged) {
   for (const bool damage_behind_the_cut : {false, true}) {
@@ -344,14 +344,14 @@ TEST(MemberCheck, ATruncationLeavesDamageDamaged) {
     EXPECT_THAT(cut, StatusIs(Code::kCorruption));
     EXPECT_NE(cut.message().find("\"1.log\" is not truncated to 5000 B"), std::string::npos);
     EXPECT_EQ(nodes.lane->Files().value()[0].size, 9590u);
-    // Where no byte of the extent stays, there is nothing to bless.
+    // If no byte of the extent stays, no damage can get a new checksum.
     EXPECT_OK(nodes.lane->Truncate(file, 4096));
     EXPECT_TRUE(CheckMember(nodes.group.image(1), nodes.info).sound());
   }
 }
 
 struct MendTest : testing::Test, Nodes {
-  // Members 0 and 1 are others; ours is the third.
+  // Members 0 and 1 are the others; ours is the third.
   MendTest() : ours(group.image(2)) {}
   Result<std::vector<MendedExtent>> Mend() {
     EXPECT_OK(Redo(ours, info));
@@ -439,7 +439,7 @@ TEST(Scrubber, FindsWhatTheCheckFinds) {
   EXPECT_FALSE(result->log_error.ok());
 }
 
-// The log moves under it: damage or none, nothing is said.
+// If the log moves meanwhile, the scrubber reports neither damage nor soundness.
 TEST(Scrubber, SaysNothingOfALogThatMoved) {
   for (const bool damage : {false, true}) {
     Nodes nodes;
@@ -449,14 +449,14 @@ TEST(Scrubber, SaysNothingOfALogThatMoved) {
     EXPECT_FALSE(scrubber.Step(1));
     nodes.Append("1.log", "more");
     EXPECT_FALSE(Scrub(scrubber, 1).has_value());
-    // What was in the log may be executed meanwhile.
+    // Records of the log may be executed meanwhile.
     Scrubber again(image, nodes.info);
     EXPECT_FALSE(again.Step(1));
     ASSERT_OK(nodes.lane->Drain());
     const auto result = Scrub(again, 1);
     ASSERT_TRUE(result.has_value());
     EXPECT_EQ(result->damaged.size(), damage ? 1u : 0u);
-    // The head alone.
+    // Only the head moves.
     Scrubber third(image, nodes.info);
     EXPECT_FALSE(third.Step(1));
     ASSERT_OK(nodes.lane->Checkpoint());

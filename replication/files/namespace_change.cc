@@ -9,9 +9,9 @@
 namespace hyperloop {
 namespace {
 
-// Map entries between two that change are written again unchanged if there are at most so many: a
-// few bytes cost less than one more copy operation on each node. This also bounds the record: all
-// of the map is its worst case.
+// At most so many unchanged map entries between two changed ones are written again, because a few
+// bytes cost less than one more copy operation on each node. This also bounds the record: in the
+// worst case it holds the whole map.
 constexpr uint32_t kMergeGap = 16;
 
 bool IsManifest(std::string_view name) { return name.starts_with("MANIFEST-"); }
@@ -58,7 +58,7 @@ std::vector<FileLane::MapChange> FileLane::NamespaceChange::MapChanges() const {
   return changes;
 }
 
-// The map as it will be, from the first entry that changes to the last, in runs.
+// Adds the new map entries as pieces, from the first entry that changes to the last.
 void FileLane::NamespaceChange::AddMapPieces(std::span<const MapChange> changes,
                                              std::vector<MapEntry>* storage) {
   if (changes.empty()) return;
@@ -99,7 +99,7 @@ void FileLane::NamespaceChange::Apply() {
   auto& slots = lane_->table_.slots;
   for (const Shrink& shrink : shrinks_) lane_->GiveExtentsLocked(shrink.slot, shrink.keep);
   for (const Entry& entry :
-       entries_) {  // all old names first: a slot's new name may be another's old one
+       entries_) {  // all old names first: the new name of one slot may be the old one of another
     if (!slots[entry.slot].used) continue;
     lane_->by_name_.erase(slots[entry.slot].file.name);
     const auto extents = static_cast<uint32_t>(slots[entry.slot].extents.size());
@@ -198,8 +198,8 @@ Status FileLane::Truncate(FileId file, uint64_t size) {
   return CommitLocked(&change);
 }
 
-// The shorter extent gets a checksum of its own, of bytes that hold their present one: damage must
-// not be blessed by a new sum.
+// The shorter extent gets a new checksum only if its bytes match the present one, so that damage
+// never gets a valid checksum.
 Result<std::optional<MapEntry>> FileLane::CutExtentLocked(uint32_t slot, uint64_t size) {
   const RegionGeometry& g = info_.geometry;
   const auto keep = static_cast<uint32_t>(size & (g.extent_size - 1));

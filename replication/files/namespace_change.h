@@ -1,7 +1,7 @@
 // NamespaceChange: one record's worth of changes to the file table and the extent map.
 //
-// Collects what a record will write, hands it to the journal in one piece, and only then changes
-// the lane's memory: a record that is refused changes nothing.
+// It collects what a record will write, hands it to the journal in one piece, and only then changes
+// the lane's memory, so that a record that is refused changes nothing.
 #pragma once
 
 #include <array>
@@ -17,12 +17,12 @@ class FileLane::NamespaceChange {
  public:
   explicit NamespaceChange(FileLane* lane) : lane_(lane) {}
 
-  // The whole entry of `slot`: a new file, or one renamed. At most two entries a change.
+  // Sets the whole entry of `slot`, for a new or renamed file. At most two entries a change.
   void SetEntry(uint32_t slot, const TableFile& file);
   // Empties `slot` and frees its extents.
   void Free(uint32_t slot);
-  // The size alone; extents beyond it are freed. `tail`: the map entry of the file's last extent
-  // from now on, where that changes.
+  // Sets only the size; extents beyond it are freed. `tail`: the new map entry of the file's last
+  // extent, if that changes.
   void SetSize(uint32_t slot, uint64_t size, std::optional<MapEntry> tail = std::nullopt);
   void SetBinding(const Binding& binding);
 

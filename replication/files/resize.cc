@@ -38,7 +38,7 @@ void WriteSuperblock(const RegionGeometry& to, std::span<std::byte> resized) {
   std::memcpy(resized.data(), &block, sizeof(block));
 }
 
-// Both copies, so that neither is one of the old region.
+// Writes both copies of the head, so that neither is a head of the old region.
 void WriteHeads(const RegionInfo& info, const LogState& log, std::span<std::byte> resized) {
   for (const uint64_t copy : {0, 1}) {
     const HeadBlock head = MakeHeadBlock(info, {log.head.generation + 1 + copy, log.tail});
@@ -46,7 +46,7 @@ void WriteHeads(const RegionInfo& info, const LogState& log, std::span<std::byte
   }
 }
 
-// Bytes of the extents that belong to files; the others stay zero.
+// Copies the extents that belong to files; the others stay zero.
 void CopyExtents(std::span<const std::byte> old, const FileTable& table, const RegionGeometry& from,
                  const RegionGeometry& to, std::span<std::byte> resized) {
   for (uint32_t extent = 0; extent < from.extent_count; ++extent) {
@@ -56,7 +56,7 @@ void CopyExtents(std::span<const std::byte> old, const FileTable& table, const R
   }
 }
 
-// The resized region, read as the next opening will read it.
+// Checks the resized region by reading it as the next opening will.
 Status CheckResized(std::span<const std::byte> resized, const RegionGeometry& to,
                     const LogState& log, const FileTable& before) {
   HL_ASSIGN_OR_RETURN(const RegionInfo info, ParseSuperblock(resized, resized.size()));
@@ -125,7 +125,7 @@ Status SyncDirectoryOf(const std::string& path) {
   return {};
 }
 
-// What an interrupted call left; it was never the pool.
+// Removes the file that an interrupted call left; that file was never used as the pool.
 Status RemoveLeftover(const std::string& temporary) {
   struct stat st;
   if (::lstat(temporary.c_str(), &st) != 0)
@@ -142,7 +142,7 @@ bool SameFile(const std::string& a, const std::string& b) {
          first.st_dev == second.st_dev && first.st_ino == second.st_ino;
 }
 
-// A second name for the old pool, before its first name goes to the new one.
+// Gives the old pool a second name before the new pool takes its first one.
 Result<std::string> SetAside(const std::string& path, uint64_t region_size) {
   const std::string base = Text(path, ".before-resize-", region_size);
   std::string name = base;

@@ -82,7 +82,7 @@ TEST_F(ResizeTest, FilesStayAndThereIsMoreRoom) {
   }
 }
 
-// Each member is resized by itself: the same bytes give the same bytes.
+// Each member is resized by itself; equal members give equal results.
 TEST_F(ResizeTest, EqualMembersStayEqual) {
   const RegionGeometry to = Larger(bench.region.info.geometry);
   const auto first = Resize(to), second = Resize(to);
@@ -90,7 +90,7 @@ TEST_F(ResizeTest, EqualMembersStayEqual) {
   EXPECT_TRUE(*first == *second);
 }
 
-// The lane works on in the larger region, where the old one was full.
+// The lane goes on in the larger region after the old one was full.
 TEST_F(ResizeTest, WritingGoesOn) {
   const RegionGeometry to = Larger(bench.region.info.geometry);
   auto resized = Resize(to);
@@ -118,7 +118,7 @@ TEST_F(ResizeTest, RefusesToShrinkOrToLoseExtents) {
     EXPECT_THAT(plan, StatusIs(Code::kInvalidArgument));
   }
   EXPECT_EQ(PlanResize(now, {}).value(), now);
-  // What the refusal says would do does.
+  // The sizes that the refusal names are accepted.
   const ResizeTarget table{0, 0, now.table_capacity * 10};
   const std::string message = PlanResize(now, table).status().message();
   const size_t at = message.find("a region_size of ");
@@ -228,7 +228,7 @@ TEST_F(ResizePoolTest, KilledAtAnyPoint) {
       ResizePool(path, target).status().IgnoreError();
       _exit(0);
     }
-    // Somewhere in the middle, or before, or after: each outcome is checked.
+    // The kill comes before, during or after the call; each outcome is checked.
     for (int look = 0; look < round * 4000; ++look) looks += fs::exists(path + ".resizing") ? 1 : 0;
     kill(pid, SIGKILL);
     waitpid(pid, nullptr, 0);

@@ -56,8 +56,8 @@ std::vector<Range> ResyncOrder(std::span<const Range> ranges, const RegionInfo& 
     for (const Range& range : ranges) AppendPart(range, begin, end, &out);
   };
   take(0, kHeadOffsets[0]);
-  // The ring from the head round to the head again: the log comes first and in its order, then what
-  // is behind its tail.
+  // The ring is sent from the head round to the head again, so that the log comes first and in its
+  // order, and then the bytes behind its tail.
   take(head, g.journal_end());
   take(kJournalOffset, head);
   take(kLockOffset + sizeof(uint64_t), kJournalOffset);

@@ -1,8 +1,8 @@
 // Resync: which bytes of a member's region differ, and in which order to send them. Pure functions.
 //
-// A member that is being made equal may fail at any point. Its log must then still be one that
-// ScanLog accepts, so ring bytes go first and in log order, then what records apply to, and the
-// head last of all.
+// A member may fail at any point while it is made equal. Its log must then still be one that
+// ScanLog accepts. So ring bytes are sent first and in log order, then the bytes to which records
+// apply, and the head last.
 #pragma once
 
 #include <cstddef>

@@ -40,8 +40,9 @@ TEST(Resync, FindsExactlyTheDifferingBlocks) {
   }
 }
 
-// A member that is behind is made equal. Stopped after any prefix of the writes, its log redoes to
-// a state that the group was in, with everything acknowledged: it could still be chosen.
+// A member that is behind is made equal. If that stops after any prefix of the writes, redo of its
+// log gives a state that the group was in, with everything acknowledged, so it could still be
+// chosen.
 TEST(Resync, AnyPrefixLeavesAUsableMember) {
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     TestRegion region;

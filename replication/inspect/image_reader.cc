@@ -61,7 +61,7 @@ Status ReadOnce(const RegionFetch& fetch, std::span<std::byte> image, bool with_
   HL_RETURN_IF_ERROR(fetch(0, image.first(kJournalOffset)));
   const Result<RegionInfo> info = ParseSuperblock(image, image.size());
   *stable = true;
-  if (!info.ok()) return {};  // never formatted, or damaged: the reader of the image will say so
+  if (!info.ok()) return {};  // never formatted, or damaged: whoever parses the image reports it
   const Result<Head> before = ReadHead(image, *info);
   if (!before.ok()) {
     *stable = false;  // caught between two halves of a write, unless it stays so
@@ -101,7 +101,7 @@ Result<RegionImage> ReadImage(const RegionFetch& fetch, uint64_t region_size, bo
     bool stable = false;
     HL_RETURN_IF_ERROR(ReadOnce(fetch, image.bytes(), with_data, &stable));
     if (stable) return image;
-    // Damage looks the same twice; a live log does not.
+    // A damaged head stays the same in two reads; a live one does not.
     const auto fixed = image.bytes().first(kJournalOffset);
     if (i > 0 && std::equal(fixed.begin(), fixed.end(), last_ring.begin(), last_ring.end()) &&
         i >= 3)

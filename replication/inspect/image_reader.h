@@ -1,10 +1,10 @@
 // ReadImage copies a region whose owner may be writing meanwhile. Redo makes a consistent prefix of
 // the copy.
 //
-// The head is read first, then what records apply to, then the ring from its far end back to the
-// head (so that whatever record is seen, all before it are seen too), then the head again. When the
-// head stood still, the ring held every record behind it all the time: each applied byte that is
-// newer than the head is redone from there.
+// It reads the head first, then the bytes to which records apply, then the ring from its far end
+// back to the head, so that if it sees a record it also sees all earlier ones, then the head again.
+// If the head did not move, the ring held every record behind it all the time, so redo restores
+// each applied byte that is newer than the head.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +24,8 @@ using RegionFetch = std::function<Status(uint64_t offset, std::span<std::byte> o
 // never formatted gives an image of zeros. kBusy: the head moved each time.
 Result<RegionImage> ReadImage(const RegionFetch& fetch, uint64_t region_size, bool with_data);
 
-// Describes an image by what CheckMember finds: everything of NodeStatus that follows from the
-// region. `with_data`: its extents were read and are checked, too.
+// Fills in the parts of NodeStatus that follow from the region, as CheckMember finds them.
+// `with_data`: the image has the extents' bytes, which are checked too.
 void DescribeImage(std::span<const std::byte> image, bool with_data, NodeStatus* status);
 
 }  // namespace hyperloop

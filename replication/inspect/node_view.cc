@@ -17,7 +17,7 @@ namespace {
 constexpr std::chrono::seconds kTimeout{10};
 constexpr std::chrono::milliseconds kWatchStep{20};
 
-// Everything over two ways to fetch bytes.
+// Implements NodeView over a function that fetches bytes.
 class BytesView : public NodeView {
  public:
   Status Read(uint64_t offset, std::span<std::byte> out) override {
@@ -85,8 +85,7 @@ class BytesView : public NodeView {
         region_size(), with_data);
   }
 
-  // A copy of the state is rewritten while the other stands, so one of the two is valid at any
-  // time.
+  // Only one copy of the state is rewritten at a time, so one of the two is always valid.
   Result<NodeState> State(std::string* owner_name) {
     std::vector<std::byte> page(kNodePageSize);
     HL_RETURN_IF_ERROR(FetchPage(0, page));

@@ -1,4 +1,4 @@
-// What a replica publishes at its device for those who look: the private data of service "inspect".
+// The private data of service "inspect", which a replica publishes at its device for tools.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ static_assert(sizeof(InspectInfo) == 56 && std::is_trivially_copyable_v<InspectI
 inline constexpr uint32_t kInspectMagic = 0x4e494c48;  // "HLIN"
 inline constexpr uint32_t kInspectVersion = 1;
 
-// In the node page: the sealed owner's name for people, zero terminated, under no CRC.
+// Place in the node page of the sealed owner's name for people, zero terminated, under no CRC.
 inline constexpr uint64_t kOwnerNameOffset = 12288;
 inline constexpr uint64_t kOwnerNameSize = 1024;
 

@@ -17,7 +17,7 @@ namespace {
 
 using Mode = MemoryGroup::Mode;
 
-// A journal over a memory group, and a shadow of the applied bytes after each record.
+// A journal over a memory group, with a copy of the applied bytes after each record.
 struct Bench {
   explicit Bench(Mode mode, uint64_t seed = 1, uint32_t replicas = 3, uint32_t window = 8,
                  uint64_t journal_size = 16384, uint32_t table_capacity = 16)
@@ -111,8 +111,8 @@ struct Bench {
                      ShadowSize(slot) + 1 + random() % 200);
     }
   }
-  // Scan and redo of a crashed node's image: a prefix with everything acknowledged, whatever was
-  // executed.
+  // Checks that scan and redo of a crashed node's image give a prefix with everything acknowledged,
+  // whatever was executed.
   void CheckImage(std::vector<std::byte> image, uint64_t acked) {
     const auto state = Redo(image, region.info, acked);
     ASSERT_OK(state);
@@ -236,7 +236,7 @@ TEST(Journal, FullRingWaitsThenSaysSo) {
   EXPECT_NE(full.message().find("16384"), std::string::npos) << full.message();
   const uint64_t last = bench.journal->last_seq();
   EXPECT_THAT(bench.Data(0, std::string(500, 'y')), StatusIs(Code::kNoSpace));
-  // What was refused left no trace, and the journal is well.
+  // Refused appends left no trace, and the journal works.
   bench.group.StepAll();
   EXPECT_OK(bench.journal->WaitDurable(last));
   bench.group.set_mode(Mode::kImmediate);
@@ -244,8 +244,8 @@ TEST(Journal, FullRingWaitsThenSaysSo) {
   bench.CheckImage(bench.group.image(1), bench.journal->acked_seq());
 }
 
-// Who waits for ring space holds the lane's mutex, and must leave the processor to those who make
-// the space.
+// A thread that waits for ring space holds the lane's mutex, and must leave the processor to the
+// threads that make space.
 TEST(Journal, AFullRingIsWaitedForWithoutSpinning) {
   Bench bench(Mode::kManual, 1, 2, 100000);
   bench.options.space_timeout = std::chrono::milliseconds(2000);  // of the bench's clock: looks
@@ -302,7 +302,7 @@ TEST(Journal, AnIdleGroupBecomesAnExecutedOne) {
   EXPECT_EQ(bench.journal->executed_seq(), bench.journal->last_seq());
 }
 
-// The caller has a heartbeat to keep up, whatever the chain does.
+// Tick never waits, because its caller also moves the heartbeat.
 TEST(Journal, ATickWaitsForNothing) {
   Bench bench(Mode::kManual, 1, 2, 2);
   const auto at = [&bench](const char* text) {

@@ -16,11 +16,11 @@ std::string Missing(const LogCursor& tail, uint64_t ring_offset) {
          std::to_string(kJournalOffset + ring_offset) + " is missing or damaged";
 }
 
-// Any valid record of this group states the truth when it says what was acknowledged, whatever lap
-// or epoch it is of. Returns the region offset of the one that states the greatest acknowledged seq
-// beyond `seq`; 0: none does. What users wrote is in the ring, too, but cannot pass: nobody outside
-// the group knows magic and seed. So that damage cannot make this quadratic, it gives up after a
-// bounded amount of checking.
+// Every valid record of this group, of any lap or epoch, truly states which records were
+// acknowledged. Returns the region offset of the record that states the greatest acknowledged seq
+// beyond `seq`; 0: none does. Bytes that users wrote are in the ring too, but are never taken for a
+// record, because nobody outside the group knows magic and seed. The search ends after a bounded
+// amount of checking, so that damage cannot make it quadratic.
 uint64_t FindEvidence(std::span<const std::byte> ring, const RegionInfo& info, uint64_t seq,
                       uint64_t* acked) {
   uint64_t found = 0;
@@ -43,7 +43,7 @@ uint64_t FindEvidence(std::span<const std::byte> ring, const RegionInfo& info, u
   return found;
 }
 
-// The log ends at `state.tail`. Was the next record acknowledged?
+// Checks that the record behind `state.tail`, where the log ends, was not acknowledged.
 Status CheckEnd(std::span<const std::byte> ring, const RegionInfo& info, const LogState& state,
                 uint64_t known_acked) {
   const uint64_t ring_offset = state.tail.position % ring.size();
@@ -65,7 +65,7 @@ Status CheckEnd(std::span<const std::byte> ring, const RegionInfo& info, const L
                     std::to_string(acked) + " was acknowledged; use another member's log");
 }
 
-// What ScanLog does; after a failure `result` holds what was read before it.
+// Does the work of ScanLog. After a failure `result` describes the records before it.
 Status Walk(std::span<const std::byte> image, const RegionInfo& info, uint64_t known_acked,
             const RecordVisitor& visitor, LogState* result) {
   const uint64_t size = info.geometry.journal_size;

@@ -1,5 +1,5 @@
-// Reading the log of a region image: what is valid, where it ends, and whether something is
-// missing. Sans-IO.
+// Reads the log of a region image: which records are valid, where the log ends, and whether records
+// are missing. Sans-IO.
 #pragma once
 
 #include <cstddef>
@@ -23,17 +23,17 @@ struct LogState {
 using RecordVisitor = std::function<Status(const RecordView& record, uint64_t ring_offset)>;
 
 // Walks the log from the head by the chain rule. `image`: the whole region, or its first
-// journal_end() bytes. The first record that does not continue the log ends it, unless something
-// shows that it was acknowledged: any valid record elsewhere in the ring, or `known_acked`
-// (greatest acked_seq known to the caller from other members; 0: none), with acked_seq at or above
-// the missing one. Then kCorruption names seq, ring offset and evidence, and another member's log
-// must be used. kCorruption also for a record whose content breaks the layout though its CRC holds.
+// journal_end() bytes. The log ends before the first record that does not continue it, unless there
+// is evidence that the missing record was acknowledged: a valid record elsewhere in the ring whose
+// acked_seq reaches it, or `known_acked` (greatest acked_seq that the caller knows from other
+// members; 0: none). Then kCorruption names seq, ring offset and evidence, and another member's log
+// must be used. kCorruption also: a record's CRC is right but its content breaks the layout.
 Result<LogState> ScanLog(std::span<const std::byte> image, const RegionInfo& info,
                          uint64_t known_acked = 0, const RecordVisitor& visitor = nullptr);
 
-// The greatest seq that anything in the journal shows to be acknowledged: its head, or any valid
-// record, of whatever lap or epoch and wherever in the ring. That is a fact also when ScanLog calls
-// the log damaged: no other member's log may be taken that ends before it. 0: nothing does.
+// The greatest seq that the head or a valid record anywhere in the ring, of any lap or epoch, shows
+// to be acknowledged; 0: none. It holds even if ScanLog finds the log damaged: no other member's
+// log may be taken that ends before it.
 uint64_t HighestAcked(std::span<const std::byte> image, const RegionInfo& info);
 
 }  // namespace hyperloop

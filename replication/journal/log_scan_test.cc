@@ -87,8 +87,8 @@ TEST(LogScan, EachChainRuleAloneEndsTheLog) {
   EXPECT_EQ(tail_with([](auto& s) { s.prev_crc ^= 1; }), 3u);
 }
 
-// Epoch 2's record 4 ends exactly where epoch 1's unacknowledged 5 begins: magic, CRC and seq of
-// that one all hold.
+// Record 4 of epoch 2 ends exactly where the unacknowledged record 5 of epoch 1 begins. Magic, CRC
+// and seq of that record 5 are all right.
 TEST(LogScan, StaleTailOfAnOlderEpochDoesNotPass) {
   Writer w;
   for (int i = 0; i < 3; ++i) w.PutNext();
@@ -105,7 +105,7 @@ TEST(LogScan, StaleTailOfAnOlderEpochDoesNotPass) {
   spec.fill = 'b';
   w.Put(spec);
   EXPECT_EQ(w.Scan()->tail, w.tail);
-  // The same within one epoch, after a reconnection: only the previous CRC tells.
+  // The same happens within one epoch after a reconnection, where only the previous CRC differs.
   w.tail = cut;
   spec.epoch = 1;
   spec.fill = 'c';
@@ -152,7 +152,7 @@ TEST(LogScan, TornAtAnyByteGivesThePrefix) {
     std::memcpy(&w.region.bytes[kJournalOffset], &whole[kJournalOffset], cut);
     const auto state = w.Scan();
     ASSERT_OK(state);
-    // A record is whole from its last byte on, which is before the padding to the next.
+    // A record is whole once its last byte is there, which comes before the padding to the next.
     ASSERT_LE(state->tail.position, AlignRecord(cut));
     while (expected + 1 < ends.size() && ends[expected + 1].position <= cut) ++expected;
     ASSERT_GE(state->tail.seq, expected) << cut;
@@ -176,7 +176,7 @@ TEST(LogScan, AcknowledgedDamageIsNamedNeverTheEnd) {
       ASSERT_OK(state);
       EXPECT_EQ(state->tail.seq, 9u);
       EXPECT_EQ(w.Scan(9).value().tail.seq, 9u);
-      // … but another member may know.
+      // Another member may know.
       EXPECT_THAT(w.Scan(10), StatusIs(Code::kCorruption));
     } else {
       EXPECT_THAT(state, StatusIs(Code::kCorruption)) << i;
@@ -195,7 +195,7 @@ TEST(LogScan, AcknowledgedDamageIsNamedNeverTheEnd) {
   }
 }
 
-// What a damaged log still shows to be acknowledged, another member's log must reach.
+// Another member's log must reach every record that a damaged log still shows to be acknowledged.
 TEST(LogScan, DamageDoesNotHideWhatWasAcknowledged) {
   Writer w;
   std::vector<uint64_t> offsets;
@@ -208,7 +208,7 @@ TEST(LogScan, DamageDoesNotHideWhatWasAcknowledged) {
   for (size_t i = 0; i < 10; ++i) {
     w.region.bytes = clean;
     w.region.bytes[offsets[i] + 90] ^= std::byte{4};
-    // Of record 10 alone it is known that 9 was acknowledged.
+    // Only record 10 states that 9 was acknowledged.
     EXPECT_EQ(HighestAcked(w.region.bytes, w.region.info), i == 9 ? 8u : 9u) << i;
   }
   w.region.bytes = clean;

@@ -15,16 +15,18 @@ struct RegionWindow {
   std::span<std::byte> bytes;
   uint64_t base = 0;  // region offset of the first
 
-  // The bytes at [offset, offset + size); null: not all of them lie in here.
+  // The bytes at [offset, offset + size); null: the window does not have all of them.
   std::byte* Find(uint64_t offset, uint64_t size) const;
-  // Copies what of `from`, meant for region offset `destination`, falls in here.
+  // Copies the part of `from`, which belongs at region offset `destination`, that lies in the
+  // window.
   void Put(uint64_t destination, std::span<const std::byte> from) const;
 };
 
-// Applies one record to what the windows hold of a region, and nothing else: each payload to its
+// Applies one record to the parts of a region that the windows hold: it copies each payload to its
 // place. An append also raises the file's size to file_end, unless the size fails its checksum, and
-// counts the bytes that go on with an extent into its map entry. An entry that does not end where
-// the bytes begin is left: it was stated for a later record already, or is stated by one.
+// adds its bytes to the map entry of the extent that they continue. An entry that does not end
+// where the bytes begin stays as it is, because a later record's statement has set it or will set
+// it.
 void ApplyRecord(std::span<const RegionWindow> windows, const RegionInfo& info,
                  const RecordView& record);
 inline void ApplyRecord(std::span<std::byte> image, const RegionInfo& info,
@@ -34,13 +36,13 @@ inline void ApplyRecord(std::span<std::byte> image, const RegionInfo& info,
 }
 
 // Scans the log (see ScanLog) and applies every record behind the head, in order. The head and the
-// ring stay as they are, so running it again, or on an image where any later records were executed
+// ring stay unchanged. So a second redo, or one on an image where some records were executed
 // already, gives the same bytes. The whole log is checked before the first byte is changed; on
 // failure the image is unchanged.
 Result<LogState> Redo(std::span<std::byte> image, const RegionInfo& info, uint64_t known_acked = 0);
 
-// Puts the head at `cursor` in one of the copies (the older), for a caller that has redone up to
-// there and will make the image durable. Returns the region offset of the 64 B that changed.
+// Sets the older copy of the head to `cursor`, for a caller that has redone up to there and will
+// make the image durable. Returns the region offset of the 64 B that changed.
 uint64_t WriteHead(std::span<std::byte> image, const RegionInfo& info, const LogCursor& cursor);
 
 }  // namespace hyperloop

@@ -10,9 +10,8 @@ namespace hyperloop {
 // Crc32c(Crc32c(s, a), b) = Crc32c(s, ab).
 uint32_t Crc32c(uint32_t crc, const void* data, size_t size);
 
-// For bytes that go on with two pieces at once: what Crc32c(a, data, size) and Crc32c(b, data,
-// size) give. From kCrc32cTwiceFrom bytes on they are read once and the rest is arithmetic, where
-// the processor can multiply without carries.
+// Gives both Crc32c(a, data, size) and Crc32c(b, data, size). From kCrc32cTwiceFrom bytes on, on
+// processors that can multiply without carries, the bytes are read only once.
 struct Crc32cPair {
   uint32_t a = 0, b = 0;
 };

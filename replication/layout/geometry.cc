@@ -76,8 +76,7 @@ Result<RegionGeometry> RegionGeometry::Compute(uint64_t region_size, uint64_t jo
   g.data_offset = g.map_offset + PageUp(extents * sizeof(MapEntry));
   g.reserved_extents = static_cast<uint32_t>(std::clamp<uint64_t>(extents / 16, 4, 128));
   g.max_record = MaxRecord(journal_size);
-  // One record must be able to free the extents of a whole file: at worst all of the map in one
-  // piece.
+  // One record must be able to free all extents of a file: at worst it holds the whole map.
   const uint64_t largest = RecordLength(8, extents * sizeof(MapEntry) + 4 * sizeof(TableEntry));
   if (g.max_record < largest) {
     return InvalidArgument("journal of " + Bytes(journal_size) + " is too small for a region of " +

@@ -87,8 +87,8 @@ Result<NodeState> ReadNodeState(std::span<const std::byte> page) {
     return Corruption("node page of " + std::to_string(page.size()) + " B is cut short");
   NodeState state;
   if (NewestCopy(page, &state) >= 0) return state;
-  // The second state goes to the second copy. While that was never written, what the first holds is
-  // at most a first state whose writing was cut short, on which nobody relies.
+  // The second state goes to the second copy. As long as that copy was never written, the first
+  // copy holds at most a first state whose write was cut short, and nobody relies on that.
   const auto second = page.subspan(kNodeCopyOffsets[1], sizeof(NodeBlock));
   if (std::all_of(second.begin(), second.end(), [](std::byte b) { return b == std::byte{0}; }))
     return NotFound("node page was never written");

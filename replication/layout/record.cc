@@ -7,7 +7,7 @@
 namespace hyperloop {
 namespace {
 
-// Is the content of a record, whose CRC holds, one that this version writes?
+// Whether the content of a record with a right CRC is one that this version writes.
 bool WellFormed(const RecordView& view, const RegionInfo& info) {
   const RecordHeader& h = view.header;
   if (h.zero0 != 0 || h.seq == 0 || h.acked_seq >= h.seq || h.executed_seq > h.acked_seq)

@@ -1,9 +1,9 @@
 // Journal records: 64 B header, entries, payload, in one piece in the ring.
 //
 // A record continues the log iff its seq is the previous one's + 1, its epoch is not smaller, and
-// it carries the previous record's CRC. So neither torn bytes nor those of an older lap or a
-// cut-off epoch pass, though their own CRC may hold. Magic and seed of the CRC come from the
-// group's secret, so no payload can be crafted to look like a record.
+// it carries the previous record's CRC. So torn bytes, and records of an older lap or a cut-off
+// epoch, are never taken for a part of the log, even if their own CRC is right. Magic and seed of
+// the CRC come from the group's secret, so no payload can be crafted to look like a record.
 #pragma once
 
 #include <cstddef>
@@ -19,9 +19,10 @@ enum class RecordType : uint8_t {
              // the CRC
   kEpoch = 2,  // first record of a new epoch; one entry: the configuration block
   // File bytes, and the map entries of extents that they begin. The size of file_slot becomes
-  // max(size, file_end), and the map entry of an extent that goes on counts the new bytes in.
+  // max(size, file_end), and the new bytes are added to the map entry of the extent that they
+  // continue.
   kAppend = 3,
-  kStatements = 4,  // sizes and map entries, as append records before it made them
+  kStatements = 4,  // sizes and map entries that result from earlier append records
   kNamespace = 5,   // table entries, extent map entries
   kBinding = 6,
 };
@@ -56,7 +57,7 @@ static_assert(sizeof(RecordEntry) == 16);
 inline constexpr uint64_t AlignRecord(uint64_t n) {
   return (n + kRecordAlign - 1) & ~(kRecordAlign - 1);
 }
-// What a record with so many entries and payload bytes occupies before alignment.
+// The bytes that a record with so many entries and payload bytes occupies before alignment.
 inline constexpr uint64_t RecordLength(uint64_t entries, uint64_t payload) {
   return sizeof(RecordHeader) + entries * sizeof(RecordEntry) + payload;
 }
@@ -76,7 +77,7 @@ enum class RecordCheck {
   kNone,       // no record: magic, bounds or CRC
   kMalformed,  // CRC holds but the content breaks the layout: written by a bug or another version
 };
-// `bytes`: from a record boundary to the end of the ring. Checks the record alone, not the chain.
+// `bytes`: from a record boundary to the end of the ring. Checks only the record, not the chain.
 // On kValid sets `view`.
 RecordCheck ParseRecord(std::span<const std::byte> bytes, const RegionInfo& info, RecordView* view);
 

@@ -32,8 +32,8 @@ bool AllZero(const T& array) {
   return std::all_of(array.begin(), array.end(), [](auto v) { return v == 0; });
 }
 
-// Seed and magic come from different halves of the secret: CRCs are linear, so two of the same
-// bytes would differ by what everybody can compute, and be one unknown instead of two.
+// Seed and magic come from different halves of the secret. CRCs are linear, so two CRCs of the same
+// half would differ by a value that everybody can compute, and would be one unknown instead of two.
 RegionInfo MakeInfo(const Uuid& group, const RegionSecret& secret, const RegionGeometry& geometry) {
   constexpr size_t kHalf = sizeof(secret) / 2;
   const uint32_t of_group = Crc32c(0x484c5247, group.data(), group.size());
@@ -41,7 +41,7 @@ RegionInfo MakeInfo(const Uuid& group, const RegionSecret& secret, const RegionG
   return {group, geometry, Crc32c(of_group, secret.data() + kHalf, kHalf), magic == 0 ? 1 : magic};
 }
 
-// Of a layout that this program does not know: what to do about it.
+// Says what to do about a layout version that this program does not know.
 std::string VersionText(uint32_t version) {
   std::string text = "region layout version " + std::to_string(version) + ", this program knows " +
                      std::to_string(kLayoutVersion);

@@ -1,5 +1,4 @@
-// The bytes of a replicated region: what lies where, in which form, and the only functions that
-// read it from bytes.
+// The layout of a replicated region: places and formats, and the only functions that parse them.
 //
 //   0            Superblock             written once, by FormatRegion
 //   4096, 6144   HeadBlock, two copies  alternately rewritten; the newer valid one counts
@@ -10,13 +9,13 @@
 //                                       "applied" bytes, changed by executing records only
 //
 // Everything is little-endian. Offsets are region offsets, the same on every node. Structures carry
-// magic, version where they stand for a layout, and a CRC-32C that is seeded with the group's uuid
-// and secret, so that bytes of another group never pass, nor any that a user of the database could
-// make: the secret never leaves the pools. Parse functions take untrusted bytes, read nothing
-// beyond the span they get, and answer kCorruption with what is wrong.
+// a magic, a version where they define a layout, and a CRC-32C that is seeded with the group's uuid
+// and secret. The secret never leaves the pools, so neither bytes of another group nor bytes that a
+// user of the database could make are valid. Parse functions take untrusted bytes, read nothing
+// beyond their span, and return kCorruption with the reason.
 //
-// Every applied byte that means something is under a checksum that each member checks alone: names
-// and states of files, sizes, the map and, by the map's entries, what the extents hold.
+// Every applied byte that has a meaning is under a checksum that each member checks alone: names
+// and states of files, sizes, the map and, by the map's entries, the extents' bytes.
 #pragma once
 
 #include <array>
@@ -92,8 +91,7 @@ struct RegionGeometry {
 
 // --- superblock
 
-// Random bytes that every node of a group has and nobody else: what makes a record one of this
-// group cannot be guessed from outside.
+// Random bytes that only the nodes of a group have, so that nobody else can make a record of it.
 using RegionSecret = std::array<uint8_t, 16>;
 RegionSecret RandomSecret();
 
@@ -117,7 +115,7 @@ struct Superblock {
 static_assert(sizeof(Superblock) == 128 && offsetof(Superblock, group) == 16 &&
               offsetof(Superblock, features) == 72 && offsetof(Superblock, zero) == 96);
 
-// A validated superblock: what every other function here needs to know about a region.
+// A validated superblock, in the form that the other functions here need.
 struct RegionInfo {
   Uuid group{};
   RegionGeometry geometry;
@@ -172,7 +170,7 @@ struct Head {
 HeadBlock MakeHeadBlock(const RegionInfo& info, const Head& head);
 // One copy, 64 B. kCorruption when it fails its check.
 Result<Head> ParseHeadBlock(std::span<const std::byte> bytes, const RegionInfo& info);
-// The head that counts, of a whole region image. kCorruption when neither copy is valid.
+// The valid head of greater generation in a whole region image. kCorruption: neither copy is valid.
 Result<Head> ReadHead(std::span<const std::byte> image, const RegionInfo& info);
 
 // --- binding: the database that the group's files belong to
@@ -270,13 +268,13 @@ struct TableFile {
 TableEntry MakeTableEntry(const RegionInfo& info, const TableFile& file);
 // 128 B. kNotFound: a free entry.
 Result<TableFile> ParseTableEntry(std::span<const std::byte> bytes, const RegionInfo& info);
-// A name that may stand in the table and become a path below a directory: 1 to 79 bytes, at most
-// one '/', no empty, "." or ".." component, no control character, no backslash. kInvalidArgument
-// says which rule failed.
+// Checks a name that goes into the table and becomes a path below a directory: 1 to 79 bytes, at
+// most one '/', no empty, "." or ".." component, no control character, no backslash.
+// kInvalidArgument says which rule failed.
 Status CheckFileName(std::string_view name);
 
 TableSize MakeTableSize(const RegionInfo& info, uint64_t size);
-// Does the size hold its checksum?
+// Whether the size matches its checksum.
 bool CheckTableSize(const RegionInfo& info, const TableSize& size);
 
 // A free extent's entry is all zero.
@@ -288,8 +286,8 @@ struct MapEntry {
   friend bool operator==(const MapEntry&, const MapEntry&) = default;
 };
 static_assert(sizeof(MapEntry) == 16);
-// Where the checksum of an extent begins, so that neither another file's bytes nor those of another
-// place in the file pass.
+// The initial value of an extent's checksum, which makes bytes of another file, or of another place
+// in the file, fail it.
 uint32_t ExtentSeed(const RegionInfo& info, uint32_t slot_plus_one, uint32_t index);
 
 // --- node-local page: not replicated, in a memory region of its own
@@ -301,7 +299,7 @@ inline constexpr uint64_t kHeartbeatOffset = 8192;
 inline constexpr uint32_t kNodePageVersion = 1;
 inline constexpr uint64_t kNodeMagic = 0x45444f4e4c48;  // "HLNODE"
 
-// What a node promises and knows, alone.
+// The promises and the knowledge of one node.
 struct NodeState {
   uint64_t generation = 0;  // set by WriteNodeState
   Uuid node{};
@@ -309,14 +307,14 @@ struct NodeState {
   uint64_t sealed_epoch = 0;
   Uuid sealed_owner{};      // digest of its id, as Configuration::owner
   Configuration installed;  // epoch 0: none
-  bool released = false;    // the owner of the sealed epoch said goodbye
+  bool released = false;    // the owner of the sealed epoch has released the node
 };
 // The newer valid copy. kNotFound: fresh pool, or the first state was being written when the power
 // failed. kCorruption: neither copy is valid.
 Result<NodeState> ReadNodeState(std::span<const std::byte> page);
-// Writes `state` over the older copy with the next generation; returns the range of the page to be
-// persisted before anything is promised on the strength of it. kInvalidArgument: an address too
-// long, more than 8 replicas.
+// Writes `state` over the older copy with the next generation. Returns the range of the page that
+// must be durable before a promise relies on it. kInvalidArgument: an address too long, more than 8
+// replicas.
 struct PageRange {
   uint64_t offset = 0;
   uint64_t size = 0;

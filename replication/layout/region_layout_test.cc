@@ -72,7 +72,7 @@ TEST(Geometry, PartsDoNotOverlapAndFillTheRegion) {
 TEST(Geometry, RefusalsNameTheRemedy) {
   const auto small = RegionGeometry::Compute(33ull << 20, 32ull << 20, 4096);
   EXPECT_THAT(small, StatusIs(Code::kInvalidArgument));
-  // What the message says would do, does; a page less does not.
+  // The size that the message names suffices; a page less does not.
   const std::string& text = small.status().message();
   const uint64_t needed = std::stoull(text.substr(text.find("need ") + 5));
   EXPECT_OK(RegionGeometry::Compute(needed, 32ull << 20, 4096));
@@ -150,8 +150,8 @@ TEST(Superblock, OlderVersionsAndUnknownFeaturesAreRefusedByName) {
   EXPECT_NE(feature.message().find("features 4"), std::string::npos) << feature.message();
 }
 
-// What makes a record one of the group has two unknowns of 32 bits: knowing one, or what they
-// differ by, gives nothing of the other.
+// Seed and magic are two unknowns of 32 bits: neither one of them, nor their difference, reveals
+// the other.
 TEST(Superblock, SeedAndMagicAreIndependentSecrets) {
   const Uuid group = RandomUuid();
   std::set<uint32_t> seeds, magics, differences;
@@ -245,7 +245,7 @@ TEST(TableEntry, RoundTripAndChecks) {
   EXPECT_THAT(ParseTableEntry(bytes(), info), StatusIs(Code::kCorruption));
   entry = {};
   EXPECT_THAT(ParseTableEntry(bytes(), info), StatusIs(Code::kNotFound));
-  // A CRC that holds does not excuse a name that leads elsewhere.
+  // A name that leads out of the directory is refused even with a right CRC.
   entry = MakeTableEntry(info, {"../etc/passwd", 0, 0, 1});
   EXPECT_THAT(ParseTableEntry(bytes(), info), StatusIs(Code::kCorruption));
 }
@@ -294,8 +294,8 @@ TEST(NodePage, AlternatesAndSurvivesATornCopy) {
   EXPECT_THAT(WriteNodeState(page, &state), StatusIs(Code::kInvalidArgument));
 }
 
-// Parse functions on anything: no crash, no read outside (the sanitizer build), and never a record
-// out of bounds.
+// Parse functions on arbitrary bytes neither crash nor read outside (the sanitizer build checks),
+// and never return a record out of bounds.
 TEST(Parse, NeverCrashesOnMutatedBytes) {
   std::mt19937_64 random(1);
   auto clean = Formatted();

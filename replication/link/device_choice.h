@@ -1,4 +1,4 @@
-// DeviceChoice: which RDMA device a process uses, as options and command lines say it.
+// DeviceChoice: the RDMA device that a process uses, as options and command lines name it.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ struct DeviceChoice {
 // function.
 Result<std::unique_ptr<rnic::Device>> OpenDevice(const DeviceChoice& choice);
 
-// What a tool gives to ConnectService for what `device`, opened by `choice`, publishes. softrnic:
-// the emulated host. verbs: ADDRESS:PORT.
+// The host that a tool passes to ConnectService to reach services that `device`, opened by
+// `choice`, publishes. softrnic: the emulated host. verbs: ADDRESS:PORT.
 std::string ServiceHost(const DeviceChoice& choice, const rnic::Device& device);
 
 }  // namespace hyperloop

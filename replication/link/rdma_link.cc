@@ -88,8 +88,8 @@ Status RdmaLink::WaitCompletion() {
     if (spins % 64 == 63) {
       const auto waited = Clock::now() - start;
       if (waited > timeout_) return TimedOut("no completion in time");
-      // Not at once: on a busy processor a yield costs another thread's whole time slice, and
-      // reading a log takes hundreds of transfers of some ten microseconds.
+      // It does not yield at once: on a busy processor a yield costs another thread's whole time
+      // slice, and reading a log takes hundreds of transfers of some ten microseconds.
       if (waited > kYieldAfter) std::this_thread::yield();
     }
   }

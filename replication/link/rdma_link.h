@@ -16,7 +16,7 @@
 
 namespace hyperloop {
 
-// Bytes of another node, as its owner gave them out.
+// Memory of another node, as that node described it.
 struct RemoteMemory {
   uint64_t addr = 0;
   uint64_t size = 0;
@@ -37,10 +37,10 @@ class RdmaLink {
   // kUnavailable: the node's queue or the device is gone.
   Status Read(const RemoteMemory& memory, uint64_t offset, std::span<std::byte> out);
   Status Write(const RemoteMemory& memory, uint64_t offset, std::span<const std::byte> in);
-  // Starts to write `in`, at most 8 B, and returns: whether it arrived, the next call learns.
-  // kBusy: another call, or what an earlier one started, is under way; nothing was started.
+  // Starts to write `in`, at most 8 B, and returns; the next call learns whether it arrived. kBusy:
+  // another call, or a write that an earlier call started, is under way; nothing was started.
   Status StartWrite(const RemoteMemory& memory, uint64_t offset, std::span<const std::byte> in);
-  // What was written before is durable there (a READ of what was written behind it).
+  // Makes earlier writes durable there, by a READ behind them.
   Status Flush(const RemoteMemory& memory, uint64_t offset);
 
  private:
@@ -52,7 +52,7 @@ class RdmaLink {
   Status Transfer(rnic::Opcode opcode, const RemoteMemory& memory, uint64_t offset,
                   uint32_t length);
   Status Post(rnic::Opcode opcode, const RemoteMemory& memory, uint64_t offset, uint32_t length);
-  // True: what was posted is done.
+  // True: the posted request is done.
   Result<bool> Completed();
   Status WaitCompletion();
   Status FinishStarted();

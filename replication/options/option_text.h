@@ -2,7 +2,7 @@
 // names.
 //
 // Parsers accept the whole text or nothing (no trailing characters, no overflow, no sign) and
-// return no message: the caller knows the option's name and range, and says both.
+// return no message: the caller knows the option's name and range, and names both.
 #pragma once
 
 #include <chrono>
@@ -28,8 +28,8 @@ std::optional<bool> ParseBoolean(std::string_view text);
 
 // "%41" becomes "A"; a '%' without two hexadecimal digits, and "%00", are errors.
 std::optional<std::string> PercentDecode(std::string_view text);
-// Encodes what has a meaning in a URI or in a RocksDB option string; keeps ASCII letters, digits
-// and "-._~/:,[]@+".
+// Encodes characters with a meaning in a URI or in a RocksDB option string; keeps ASCII letters,
+// digits and "-._~/:,[]@+".
 std::string PercentEncode(std::string_view text);
 
 // The name with the fewest edits to `text`. REQUIRES: `names` is not empty.

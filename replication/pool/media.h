@@ -22,15 +22,15 @@ struct MediaKind {
   friend bool operator==(const MediaKind&, const MediaKind&) = default;
 };
 
-// One per pool. Thread safe.
+// Makes stores durable; each pool has one. Thread safe.
 class MediaWriter {
  public:
   virtual ~MediaWriter() = default;
   virtual rnic::Media level() const = 0;
   virtual MediaKind kind() const { return level(); }
-  // On ok the bytes survive what the medium promises: kRam anything but the loss of this machine's
-  // power; kFile and kPmem that too. Any alignment. kUnavailable: msync failed (a write error of
-  // the disk).
+  // On ok the bytes survive the failures that the medium promises: with kRam all but the loss of
+  // this machine's power, with kFile and kPmem that too. Any alignment. kUnavailable: msync failed
+  // (a write error of the disk).
   virtual Status Persist(const void* data, size_t size) = 0;
 };
 
@@ -39,16 +39,17 @@ std::unique_ptr<MediaWriter> MakeMediaWriter(MediaKind kind);
 
 // "ram", "file", "pmem", "file-emulated", "pmem-emulated".
 std::string_view MediaName(MediaKind kind);
-// What such a medium survives, in a sentence for status and log.
+// The failures that such a medium survives, in a sentence for status and log.
 std::string_view MediaPromise(MediaKind kind);
 Result<MediaKind> ParseMedia(std::string_view name);
 // One number on the wire, both ways. kCorruption: no such kind.
 uint32_t EncodeMedia(MediaKind kind);
 Result<MediaKind> DecodeMedia(uint32_t code);
-// What `[data, data+size)`, a mapping of the open file `fd`, is: tmpfs and ramfs are kRam, a DAX
-// mapping is kPmem, all else is kFile.
+// The medium of `[data, data+size)`, a mapping of the open file `fd`: tmpfs and ramfs are kRam, a
+// DAX mapping is kPmem, everything else is kFile.
 Result<rnic::Media> DetectMedia(int fd, const void* data, size_t size);
-// kInvalidArgument: `stated` promises more than the detected medium can hold; says the ways out.
+// kInvalidArgument: `stated` promises more than the detected medium can keep; the message names the
+// ways out.
 Status CheckStatedMedia(MediaKind stated, rnic::Media detected);
 
 }  // namespace hyperloop

@@ -23,7 +23,7 @@ class OwnedFd {
   OwnedFd& operator=(const OwnedFd&) = delete;
 
   int get() const { return fd_; }
-  // The descriptor is the caller's.
+  // Gives the descriptor to the caller.
   int Release() { return std::exchange(fd_, -1); }
 
  private:

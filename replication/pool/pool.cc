@@ -20,8 +20,8 @@ namespace hyperloop {
 namespace {
 
 constexpr uint64_t kAlign = 2ull << 20;
-// What libpmemobj needs beside the allocation: headers, lanes, zone metadata (measured: a little
-// under 4 MiB).
+// Room that libpmemobj needs besides the allocation: headers, lanes, zone metadata (measured: a
+// little under 4 MiB).
 constexpr uint64_t kPoolOverhead = 8ull << 20;
 constexpr uint64_t kMinRegion = 64ull << 10;
 uint64_t AlignUp(uint64_t n) { return (n + kAlign - 1) & ~(kAlign - 1); }
@@ -64,7 +64,7 @@ Status CheckFreeSpace(const std::string& path, uint64_t size) {
                  std::to_string(free) + " B free; make room or choose a smaller region");
 }
 
-// Removes what a crashed creation left; kBusy when one is going on.
+// Removes the file that a crashed creation left; kBusy while a creation is under way.
 Status RemoveLeftover(const std::string& temporary) {
   const OwnedFd fd(::open(temporary.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
   if (fd.get() < 0)
@@ -181,8 +181,9 @@ Result<std::unique_ptr<Pool>> Pool::OpenPool(const std::string& path, const Pool
   pool->node_page_ = pool->mapping_.subspan(root.node_page_offset, root.node_page_size);
   pool->region_file_offset_ = root.region_offset;
   pool->node_page_file_offset_ = root.node_page_offset;
-  // A private copy has no descriptor: nothing written there goes anywhere, and nobody else may be
-  // given the file. What is passed on never carries the lock, which would outlive this process.
+  // A private copy has no descriptor, because its writes go nowhere and nobody else may be given
+  // the file. A descriptor that is passed on never carries the lock, which would outlive this
+  // process.
   if (!private_copy) {
     pool->fd_ = OwnedFd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
     if (pool->fd_.get() < 0) return FromErrno(errno, "open pool " + path);

@@ -2,9 +2,9 @@
 // its node-local page.
 //
 // libpmemobj makes the file and gives it its root and one allocation, which never change again.
-// Opening follows none of PMDK's own pointers (pool_file.h): damage to lanes, heap or headers
-// cannot reach the program, and the region stays readable as long as one of the root's two copies
-// is sound.
+// Opening follows none of PMDK's own pointers (pool_file.h). So damage to lanes, heap or headers
+// does not affect the program, and the region stays readable as long as one of the root's two
+// copies is sound.
 //
 // The owner keeps PMDK's lock on the file while the Pool lives (or the process is stopped): a
 // second Open anywhere is refused. The RNIC daemon gets (fd, file offset, length) of the region or
@@ -49,8 +49,8 @@ class Pool {
   // that promises more than the one that is there.
   static Result<std::unique_ptr<Pool>> Open(const std::string& path,
                                             const PoolOptions& options = {});
-  // A private view of a pool whose owner is gone: reads see the file, writes go nowhere, the file's
-  // bytes never change.
+  // Opens a private view of a pool whose owner is gone: reads see the file, and writes never change
+  // it.
   static Result<std::unique_ptr<Pool>> OpenCopyOnWrite(const std::string& path);
 
   ~Pool();
@@ -65,9 +65,10 @@ class Pool {
   uint64_t region_file_offset() const { return region_file_offset_; }
   uint64_t node_page_file_offset() const { return node_page_file_offset_; }
   MediaWriter& media() const { return *media_; }
-  // Another way to make bytes durable, for tests that let the power fail. Before media() is used.
+  // Replaces the way to make bytes durable, for tests of power failures. Call before media() is
+  // used.
   void ReplaceMedia(std::unique_ptr<MediaWriter> media) { media_ = std::move(media); }
-  // What registering the region, or the node page, with an RNIC needs.
+  // The backing to register the region, or the node page, with an RNIC.
   rnic::ProtectionDomain::Backing region_backing() const {
     return {fd_.get(), region_file_offset_, media_->level()};
   }

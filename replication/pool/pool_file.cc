@@ -63,7 +63,8 @@ std::optional<PoolRoot> ReadRootCopy(int fd) {
   return std::nullopt;
 }
 
-// Why there is no root: another program's pool, none at all, or ours and damaged.
+// Says why there is no root: the file is another program's pool, no pool, or a damaged pool of
+// ours.
 Status NoRoot(int fd, const std::string& path) {
   const auto signature = ReadAt<std::array<char, sizeof(kSignature)>>(fd, 0);
   const auto layout = ReadAt<std::array<char, 64>>(fd, kLayoutNameOffset);

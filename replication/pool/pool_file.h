@@ -1,12 +1,11 @@
-// The file of a pool, looked at without libpmemobj.
+// Reads the file of a pool without libpmemobj.
 //
 // PMDK's metadata (headers, lanes, heap, zones) is written when the pool is made and never again,
 // since the pool holds one root and one allocation for ever. libpmemobj follows its pointers
-// without checking them, so that one flipped bit ends the process that opens the pool. Therefore
-// nothing here follows them but one: the root's offset, which leads to a structure under a CRC or
-// to a refusal. A copy of that structure lies in our own allocation, right in front of the region,
-// and counts where the root itself is damaged. The file remains an ordinary pool for PMDK's own
-// tools.
+// without checking them, so that one flipped bit ends the process that opens the pool. The
+// functions here follow only the root's offset, which leads to a structure under a CRC or to a
+// refusal. A copy of that structure lies in our own allocation, right in front of the region, and
+// is used if the root itself is damaged. The file remains an ordinary pool for PMDK's own tools.
 #pragma once
 
 #include <cstddef>
@@ -43,10 +42,11 @@ constexpr uint64_t PoolRootCopy(uint64_t region_offset) { return region_offset -
 // copies. kNotFound, kBusy, kCorruption (too small for any pool), kInvalidArgument (no regular
 // file).
 Result<OwnedFd> LockPoolFile(const std::string& path, bool read_only);
-// The sound copy of the root. kCorruption: neither is sound, or this is no pool at all.
+// The sound copy of the root. kCorruption: neither copy is sound, or the file is not a pool.
 // kInvalidArgument: a pool of libpmemobj that another program made.
 Result<PoolRoot> FindPoolRoot(int fd, const std::string& path);
-// What the root says lies within a file of `file_size` bytes. kCorruption says what does not.
+// Checks that region and page lie within a file of `file_size` bytes. kCorruption says which does
+// not.
 Status CheckPoolRoot(const PoolRoot& root, uint64_t file_size, const std::string& path);
 // Maps the whole file, to be unmapped by pmem_unmap: shared, on persistent memory directly; or
 // private, where stores go nowhere. `fd`: of LockPoolFile.

@@ -106,7 +106,7 @@ TEST_F(PoolTest, OneOwner) {
   EXPECT_THAT(busy, StatusIs(Code::kBusy));
   EXPECT_EQ(InChild([&] { return Pool::Open(path).status().code() == Code::kBusy ? 0 : 1; }), 0);
   EXPECT_THAT(Pool::OpenCopyOnWrite(path), StatusIs(Code::kBusy));
-  // What a forked child destroys stays open here.
+  // A pool that a forked child destroys stays open here.
   EXPECT_EQ(InChild([&] {
               pool.reset();
               return 0;
@@ -166,7 +166,7 @@ TEST_F(PoolTest, RefusesWhatIsNoPoolOfOurs) {
   EXPECT_THAT(Pool::Open(path), StatusIs(Code::kCorruption));
 }
 
-// The file stays what PMDK's own tools take for a pool, and its lock is the one that they take.
+// PMDK's own tools accept the file as a pool at any time, and use the same lock.
 TEST_F(PoolTest, IsAPoolOfPmdk) {
   auto pool = Pool::Create(path, kRegion).value();
   EXPECT_EQ(pmemobj_open(path.c_str(), kPoolLayout), nullptr);
@@ -183,8 +183,8 @@ TEST_F(PoolTest, IsAPoolOfPmdk) {
   EXPECT_EQ(pool->region()[0], std::byte{0xff});
 }
 
-// What a flipped bit may hit: all that is not zero, and a random choice of the rest, outside of
-// region and node page.
+// Flips each bit that is not zero, and a random choice of the others, outside of region and node
+// page.
 class DamagedPoolTest : public PoolTest {
  protected:
   static constexpr uint64_t kSmall = 64u << 10;
@@ -220,7 +220,7 @@ class DamagedPoolTest : public PoolTest {
     ASSERT_EQ(pwrite(fd, &value, 1, static_cast<off_t>(byte)), 1);
     close(fd);
   }
-  // What an opening of the file with one damaged byte comes to.
+  // The result of opening the file with one damaged byte.
   Code Look(uint64_t byte, char value, bool private_copy) const {
     Write(byte, value);
     auto pool = private_copy ? Pool::OpenCopyOnWrite(path) : Pool::Open(path);
@@ -315,8 +315,8 @@ TEST_F(PoolTest, FullDiskLeavesNothing) {
   EXPECT_EQ(result, 0);
 }
 
-// The disk fills up after the look at it: here a limit on file size, which fails the same system
-// call.
+// The disk becomes full after its free space was checked. A limit on file size stands for that,
+// because it makes the same system call fail.
 TEST_F(PoolTest, FailureWhileWritingLeavesNothing) {
   EXPECT_EQ(InChild([&] {
               signal(SIGXFSZ, SIG_IGN);
@@ -334,7 +334,7 @@ TEST_F(PoolTest, CreationCutShortIsReplaced) {
   const Status status = Pool::Open(path).status();
   EXPECT_THAT(status, StatusIs(Code::kNotFound));
   EXPECT_NE(status.message().find("cut short"), std::string::npos);
-  {  // somebody is at it
+  {  // another process is creating it
     const int fd = open(left.c_str(), O_RDWR | O_CLOEXEC);
     ASSERT_EQ(flock(fd, LOCK_EX), 0);
     EXPECT_THAT(Pool::Create(path, kRegion), StatusIs(Code::kBusy));
@@ -344,7 +344,7 @@ TEST_F(PoolTest, CreationCutShortIsReplaced) {
   EXPECT_EQ(Entries(), 1u);
 }
 
-// Killed at any point of the creation: the next one finds a pool, or nothing in its way.
+// A creation is killed at any point: the next one finds a whole pool, or nothing that stops it.
 TEST_F(PoolTest, KilledWhileCreating) {
   for (int round = 0; round < 12; ++round) {
     const pid_t pid = fork();
@@ -352,7 +352,7 @@ TEST_F(PoolTest, KilledWhileCreating) {
       Pool::Create(path, kRegion).status().IgnoreError();
       _exit(0);
     }
-    // Somewhere in the middle, or before, or after: each outcome is checked.
+    // The kill comes before, during or after the creation; each outcome is checked.
     struct stat st;
     for (int look = 0; look < round * 300; ++look) stat((path + ".creating").c_str(), &st);
     kill(pid, SIGKILL);
@@ -395,7 +395,7 @@ TEST_F(PoolTest, MediaIsDetectedAndOverridable) {
   EXPECT_THAT(DecodeMedia(0x100), StatusIs(Code::kCorruption));
 }
 
-// Nothing may promise to survive a power failure in memory that loses it.
+// A pool in volatile memory must not promise to survive a power failure.
 TEST_F(PoolTest, MediaThatPromisesTooMuchIsRefused) {
   const std::string shm = "/dev/shm/hyperloop-pool-test-media-" + std::to_string(getpid());
   for (const std::string media : {"file", "pmem"}) {

@@ -25,7 +25,7 @@ Status PushRanges(Peer& peer, std::span<const std::byte> own, std::span<const Ra
   return {};
 }
 
-// The lock word is outside what ResyncOrder sends: members may differ in it when a lock was cut
+// ResyncOrder does not send the lock word, in which members may differ after a lock that was cut
 // short.
 Status PushLockWord(Peer& peer, std::span<const std::byte> own) {
   HL_RETURN_IF_ERROR(

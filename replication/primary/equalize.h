@@ -1,5 +1,5 @@
-// Making regions equal before an epoch is installed: the primary's own to the chosen member's, then
-// every member's to the primary's.
+// Makes regions equal before an epoch is installed: the primary's own becomes equal to the chosen
+// member's, then every member's becomes equal to the primary's.
 //
 // A crash at any point leaves each member with a log that holds every acknowledged record: rings
 // are equalised on all members before applied bytes on any, heads come last, and each range is
@@ -19,11 +19,11 @@ namespace hyperloop {
 
 inline constexpr uint32_t kEqualizeBlock = 16u << 10;
 
-// `own` becomes what `peer`'s region is. Not durable yet.
+// Makes `own` equal to `peer`'s region. `own` is not durable yet.
 Status PullRegion(Peer& peer, const Ownership& own_epoch, std::span<std::byte> own);
 
-// Every peer's region becomes what `own` is. `log`: the log that `own`'s ring holds, from the head
-// before it was moved.
+// Makes every peer's region equal to `own`. `log`: the log in `own`'s ring, from the head before it
+// was moved.
 Status PushRegion(std::span<const std::unique_ptr<Peer>> peers, const Ownership& own_epoch,
                   std::span<const std::byte> own, const RegionInfo& info, const LogState& log);
 

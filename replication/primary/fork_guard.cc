@@ -8,7 +8,7 @@ namespace hyperloop {
 namespace {
 
 constexpr size_t kPage = 4096;
-char fallback = 1;  // without memory for a page there is no telling children apart
+char fallback = 1;  // without memory for a page, children cannot be told from their parent
 
 }  // namespace
 

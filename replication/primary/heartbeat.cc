@@ -5,7 +5,8 @@
 
 namespace hyperloop {
 
-// The word starts with the time, so that a restarted owner's differ from its former life's.
+// The word starts with the time, so that a restarted owner never repeats the words of its former
+// process.
 Heartbeat::Heartbeat(std::vector<Target> targets, int avoid_cpu)
     : targets_(std::move(targets)),
       word_(static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count())),
@@ -23,7 +24,7 @@ void Heartbeat::SetTargets(std::vector<Target> targets) {
   lost_.store(false, std::memory_order_relaxed);
 }
 
-// A member that cannot be reached only misses beats, and makes nobody else miss one.
+// A member that cannot be reached misses beats, but no other member does.
 void Heartbeat::Beat() {
   const std::lock_guard lock(targets_mutex_);
   ++word_;

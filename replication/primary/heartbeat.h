@@ -1,6 +1,6 @@
 // Heartbeat: a thread that moves the heartbeat word of every member each 100 ms by RDMA WRITE, so
-// that others see that the owner lives without asking any replica's CPU. It outlives the links that
-// it writes over: while a group is brought back it has none.
+// that others see that the owner lives without asking any replica's CPU. It outlives the links over
+// which it writes, and has none while a group is restored.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@ class Heartbeat {
  public:
   static constexpr std::chrono::milliseconds kInterval{100};
 
-  // The link outlives the heartbeat, or its place among the targets.
+  // The link outlives the heartbeat, or is first removed from the targets.
   struct Target {
     RdmaLink* link = nullptr;
     RemoteMemory word;
@@ -26,7 +26,7 @@ class Heartbeat {
   // `avoid_cpu` as PeriodicThread's: a living primary whose thread is starved would look dead.
   Heartbeat(std::vector<Target> targets, int avoid_cpu);
 
-  // From when it returns on, nothing is written to the former targets. Waits for no network.
+  // After it returned, nothing is written to the former targets. It does not wait for the network.
   void SetTargets(std::vector<Target> targets);
   // Some target's link has failed: its replica, or the way to it, is gone.
   bool lost() const { return lost_.load(std::memory_order_relaxed); }
@@ -37,8 +37,8 @@ class Heartbeat {
   std::mutex targets_mutex_;
   std::vector<Target> targets_;  // guarded by targets_mutex_
   std::atomic<bool> lost_{false};
-  uint64_t word_;          // the thread's alone
-  PeriodicThread thread_;  // last: it uses what is above
+  uint64_t word_;          // used by the thread only
+  PeriodicThread thread_;  // last: it uses the members above
 };
 
 }  // namespace hyperloop

@@ -13,7 +13,7 @@
 namespace hyperloop {
 namespace {
 
-// The processors that such a thread may use, seen from its own work.
+// The processors that a PeriodicThread may use, as its own work sees them.
 cpu_set_t ProcessorsOfThread(int avoid_cpu) {
   cpu_set_t seen;
   CPU_ZERO(&seen);
@@ -43,7 +43,7 @@ TEST(PeriodicThread, KeepsOffTheRnicsProcessor) {
   cpu_set_t others = allowed;
   CPU_CLR(last, &others);
   EXPECT_TRUE(CPU_EQUAL(&seen, &others));
-  // The caller's own threads stay where they may be.
+  // The caller's own threads keep their affinity.
   cpu_set_t after;
   ASSERT_EQ(sched_getaffinity(0, sizeof after, &after), 0);
   EXPECT_TRUE(CPU_EQUAL(&after, &allowed));

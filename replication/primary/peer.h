@@ -14,10 +14,10 @@
 
 namespace hyperloop {
 
-// Who we are to the replicas.
+// The identity of this primary towards the replicas.
 struct Ownership {
   uint64_t epoch = 0;
-  Uuid owner{};  // told to the replicas in requests alone (control/owner.h)
+  Uuid owner{};  // sent to the replicas in requests only (control/owner.h)
   std::string name;
 };
 
@@ -36,13 +36,13 @@ class Peer {
   const RemoteMemory& heartbeat() const { return heartbeat_; }
   RdmaLink& link() { return *link_; }
 
-  // A request on the control connection, made when there is none.
+  // Sends a request on the control connection, which is made if there is none.
   template <class Reply, class Request>
   Result<Reply> Call(Request request, std::chrono::nanoseconds timeout) {
     HL_RETURN_IF_ERROR(Connect(timeout_));
     return client_->Call<Reply>(std::move(request), timeout);
   }
-  // As that, connecting included in the time.
+  // The same; the time includes connecting.
   template <class Reply, class Request>
   Result<Reply> CallWithin(Request request, std::chrono::nanoseconds timeout) {
     const auto start = std::chrono::steady_clock::now();
@@ -55,16 +55,16 @@ class Peer {
     return Call<Reply>(std::move(request), timeout_);
   }
   Result<control::HelloReplyT> Hello() { return Hello(timeout_); }
-  // Connecting included in the time.
+  // The time includes connecting.
   Result<control::HelloReplyT> Hello(std::chrono::nanoseconds timeout) {
     return CallWithin<control::HelloReplyT>(control::HelloRequestT{}, timeout);
   }
-  // How long calls may take in which the replica registers or reads its whole region.
+  // Sets how long calls may take in which the replica registers or reads its whole region.
   void SetSlowTimeout(std::chrono::nanoseconds timeout) { slow_timeout_ = timeout; }
   std::chrono::nanoseconds slow_timeout() const { return slow_timeout_; }
   void Disconnect() { client_.reset(); }
 
-  // A link to its region and heartbeat word, as the owner of a sealed epoch.
+  // Makes a link to its region and heartbeat word, as the owner of a sealed epoch.
   Status Attach(rnic::Device& device, const Ownership& own, std::chrono::nanoseconds timeout);
   void Detach() { link_.reset(); }
   // Its checksums of the whole region by blocks.

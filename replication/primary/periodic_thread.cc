@@ -10,7 +10,7 @@ namespace hyperloop {
 
 PeriodicThread::PeriodicThread(std::string name, Work work, int avoid_cpu)
     : name_(std::move(name)), work_(std::move(work)), avoid_cpu_(avoid_cpu) {
-  // The host program's signals are none of this thread's business.
+  // This thread must not handle the host program's signals.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);

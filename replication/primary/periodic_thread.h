@@ -1,4 +1,4 @@
-// PeriodicThread: calls `work` on a thread of its own, as often as the last call asked for.
+// PeriodicThread: calls `work` on a thread of its own, after the pause that its last call returned.
 #pragma once
 
 #include <chrono>
@@ -15,11 +15,11 @@ class PeriodicThread {
   // Returns how long to wait, from then on, before the next call.
   using Work = std::function<std::chrono::milliseconds()>;
 
-  // `name`: at most 15 characters. `avoid_cpu`: a processor that the thread keeps off if it may run
-  // elsewhere; −1: none. An RNIC daemon pinned there at nice −20 would let it run for a few per
-  // cent of the time, in slices some hundred milliseconds apart.
+  // `name`: at most 15 characters. `avoid_cpu`: a processor that the thread does not use if it may
+  // run elsewhere; −1: none. An RNIC daemon pinned there at nice −20 would let the thread run only
+  // for a few per cent of the time, in slices some hundred milliseconds apart.
   PeriodicThread(std::string name, Work work, int avoid_cpu);
-  // Waits for a call that is under way; not from `work`.
+  // Waits for a call that is under way. Must not be called from `work`.
   ~PeriodicThread();
   PeriodicThread(const PeriodicThread&) = delete;
   PeriodicThread& operator=(const PeriodicThread&) = delete;

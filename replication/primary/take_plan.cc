@@ -136,7 +136,7 @@ bool IsOwner(const control::HelloReplyT& hello, const Uuid& digest) {
 Judgement JudgeStanding(const Configuration& own,
                         std::span<const std::optional<control::HelloReplyT>> before,
                         std::span<const std::optional<control::HelloReplyT>> now) {
-  // What this primary sealed in an attempt that was cut short is its own still.
+  // An epoch that this primary sealed in an attempt that was cut short is still its own.
   const auto mine = [&](const control::HelloReplyT& hello) { return IsOwner(hello, own.owner); };
   Judgement out{Standing::kOwner, own.epoch + 1, ""};
   for (size_t i = 0; i < own.replicas.size(); ++i) {
@@ -239,7 +239,8 @@ Result<Choice> ChooseMember(std::span<const MemberContent> members) {
   std::string damaged;
   for (size_t i = 0; i < members.size(); ++i) {
     const control::ContentT& content = members[i].content;
-    // Also of an older epoch: what was acknowledged then is in every log that was installed later.
+    // A member of an older epoch counts too: every log that was installed later holds the records
+    // that were acknowledged then.
     choice.known_acked = std::max(choice.known_acked, content.acked_seq);
     if (content.installed_epoch != newest) continue;
     if (!content.log_error.empty()) {

@@ -1,4 +1,4 @@
-// Decisions of taking a group, as pure functions over what the replicas said. Each refusal names
+// The decisions of taking a group, as pure functions over the replicas' answers. Each refusal names
 // the replica and the remedy.
 #pragma once
 
@@ -43,17 +43,17 @@ Result<TakePlan> PlanTake(std::span<const MemberLook> members, uint64_t region_s
 // owner has not released it. nullptr: none.
 const MemberLook* LivingOwner(std::span<const MemberLook> before,
                               std::span<const MemberLook> after);
-// Nobody can be alive: no watching is due.
+// Whether no owner can be alive, so that no heartbeat need be watched.
 bool NobodyToWatch(std::span<const MemberLook> members);
 
-// The replica's sealed owner is the one whose id has this digest.
+// Whether the replica's sealed owner is the one whose id has this digest.
 bool IsOwner(const control::HelloReplyT& hello, const Uuid& digest);
 
-// What a primary may do whose group stopped answering.
+// What a primary may do when its group stopped answering.
 enum class Standing {
   kOwner,    // every member still serves its epoch: new queues under the same epoch
-  kReclaim,  // some promised a newer epoch to one who gave up or shows no life: seal anew, go on
-  kWait,     // a member is out of reach, or one who was promised a newer epoch may still live
+  kReclaim,  // members promised a newer epoch to a rival that gave up or is dead: seal anew, go on
+  kWait,     // a member is out of reach, or a rival with a promise of a newer epoch may still live
   kFenced,   // another primary was installed, or the members are of another configuration
 };
 struct Judgement {
@@ -61,9 +61,9 @@ struct Judgement {
   uint64_t epoch = 0;  // kReclaim: to be sealed
   std::string why;     // unless kOwner
 };
-// `now`: an entry for each replica of `own` in its order, empty where it did not answer. `before`:
-// the same of an earlier look, so long ago that a living owner's heartbeat has moved since; empty:
-// there was none.
+// `now`: the answer of each replica of `own` in its order, empty if it did not answer. `before`:
+// the same from an earlier time, so long ago that a living owner's heartbeat has moved since;
+// empty: there is none.
 Judgement JudgeStanding(const Configuration& own,
                         std::span<const std::optional<control::HelloReplyT>> before,
                         std::span<const std::optional<control::HelloReplyT>> now);
@@ -73,7 +73,7 @@ Judgement JudgeStanding(const Configuration& own,
 Status CheckPairing(const TakeRequest& request, const StoreOptions& words, const Uuid& group,
                     const Binding& binding, size_t files);
 
-// What a member says of its own region, before or after it was sealed.
+// A member's report on its own region, before or after it was sealed.
 struct MemberContent {
   std::string name;
   control::ContentT content;
@@ -82,16 +82,17 @@ struct Choice {
   size_t index = 0;
   uint64_t known_acked = 0;  // its log must reach at least this far
 };
-// The greatest (installed, last seq) of those whose log is sound; among equals, whose bytes are
-// equal where their checksums hold, the one with the least damage. kCorruption: no sound log of the
-// newest installed epoch reaches what any member, however damaged or old, knows to be acknowledged.
+// Chooses the greatest (installed, last seq) of the members with a sound log. Equal members have
+// equal bytes wherever their checksums are right; of those the least damaged is chosen.
+// kCorruption: no sound log of the newest installed epoch reaches the last record that any member,
+// however damaged or old, knows to be acknowledged.
 Result<Choice> ChooseMember(std::span<const MemberContent> members);
-// The log says itself who must agree: `logged`, its newest configuration, must name the replicas of
-// the plan unless a newer one was installed than the log has heard of. kCorruption names both.
+// Checks that `logged`, the newest configuration in the log, names the replicas of the plan, unless
+// a newer one was installed that is not in the log. kCorruption names both.
 Status CheckLogged(const TakePlan& plan, const Configuration& logged);
-// Indices of those that installed this epoch: what one of them executed, all of them did.
+// Indices of the members that installed this epoch: they all executed the same records.
 std::vector<size_t> MembersOf(std::span<const MemberContent> members, uint64_t installed_epoch);
-// A line for each member that is damaged or behind, for the log; empty: none is.
+// One line for the log about each member that is damaged or behind; empty if none is.
 std::vector<std::string> DescribeDamage(std::span<const MemberContent> members);
 
 }  // namespace hyperloop

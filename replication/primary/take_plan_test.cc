@@ -110,7 +110,7 @@ TEST_F(PlanTest, APartOfTheRecordedReplicasIsRefused) {
 
 TEST_F(PlanTest, TheNewestConfigurationCounts) {
   AllOfGroup(5);
-  // r2 was left out by a configuration that it never heard of.
+  // A configuration that r2 never received left it out.
   for (const size_t i : {0, 1}) {
     members_[i].hello.installed_epoch = 6;
     members_[i].hello.installed_nodes.pop_back();
@@ -142,7 +142,7 @@ TEST_F(PlanTest, TheLogsOwnConfigurationMustAgree) {
   logged.replicas.push_back({*ParseUuid(kOther), "10.0.0.9:7000"});
   EXPECT_THAT(CheckLogged(*plan, logged), StatusIs(Code::kCorruption));
   EXPECT_THAT(CheckLogged(*plan, logged).message(), HasSubstr("10.0.0.9:7000"));
-  logged.epoch = 4;  // the log has not heard of the configuration of epoch 5
+  logged.epoch = 4;  // the configuration of epoch 5 is not in the log
   EXPECT_OK(CheckLogged(*plan, logged));
 }
 
@@ -228,7 +228,8 @@ TEST_F(StandingTest, AnotherNodeAtAnAddressIsAnotherConfiguration) {
   EXPECT_EQ(Judge().standing, Standing::kFenced);
 }
 
-// A seal that nobody installs is overtaken, however many it reached; not while its owner may live.
+// A seal that nobody installs is overtaken, however many members it reached, but not while its
+// owner may live.
 TEST_F(StandingTest, SealThatNobodyInstallsIsOvertaken) {
   SealForAnother(0, 7);
   EXPECT_EQ(Judge().standing, Standing::kWait);
@@ -270,7 +271,7 @@ TEST_F(PairingTest, NewDirectoryAndEmptyGroupMayPair) { EXPECT_OK(Check(0)); }
 TEST_F(PairingTest, EmptyDirectoryDoesNotSwallowAGroup) {
   EXPECT_THAT(Check(5), StatusIs(Code::kInvalidArgument));
   EXPECT_THAT(Check(5).message(), HasSubstr("restore=true and rebind=true"));
-  // The word that fills a directory is not the one that takes the group from another.
+  // `restore` fills a directory, but does not take the group from another one.
   words_.restore = true;
   EXPECT_THAT(Check(5), StatusIs(Code::kInvalidArgument));
   EXPECT_THAT(Check(5).message(), testing::AllOf(HasSubstr("/old"), HasSubstr("rebind=true")));
@@ -280,7 +281,7 @@ TEST_F(PairingTest, EmptyDirectoryDoesNotSwallowAGroup) {
   EXPECT_THAT(Check(5), StatusIs(Code::kInvalidArgument));
 }
 
-// What a mistaken rebinding did is undone with the same word, in the former directory.
+// A mistaken rebinding is undone by `rebind` in the former directory.
 TEST_F(PairingTest, TheFormerDirectoryComesBackWithAWord) {
   request_.directory_empty = false;
   request_.pairing = {kGroup, kGroup};
@@ -346,7 +347,7 @@ TEST(ChooseTest, LongestSoundLogWins) {
   EXPECT_EQ(choice->known_acked, 90u);
 }
 
-// A tie is decided by what is sound, never by position.
+// The member with less damage wins a tie, whatever its position.
 TEST(ChooseTest, AmongEqualLogsTheUndamagedBytesWin) {
   std::vector<MemberContent> members = {Member("r0", 2, 100, 80), Member("r1", 2, 100, 80),
                                         Member("r2", 2, 100, 80)};
@@ -372,7 +373,7 @@ TEST(ChooseTest, WhatADamagedMemberKnowsToBeAcknowledgedMustBeReached) {
   ASSERT_OK(ChooseMember(members));
   EXPECT_EQ(ChooseMember(members)->index, 1u);
   EXPECT_EQ(ChooseMember(members)->known_acked, 100u);
-  // So must what a member knows that missed the newest epoch.
+  // The log must also reach records that a member of an older epoch knows to be acknowledged.
   members[0] = Member("r0", 1, 110, 105);
   EXPECT_THAT(ChooseMember(members), StatusIs(Code::kCorruption));
 }

@@ -1,9 +1,10 @@
-// IdleScrub: a replica's look at its own region while nobody writes to it, so that damage is found
+// IdleScrub: a replica checks its own region while nobody writes to it, so that damage is found
 // while the other members still have sound copies.
 //
 // Sans-IO: Tick is called about once a second, on the thread that serves requests. It checks at
 // most kBudget bytes a call (a few milliseconds), begins anew when the log has moved, and rests for
-// kRestTicks calls after each whole pass. It mends nothing: a node does not know who is sound.
+// kRestTicks calls after each whole pass. It mends nothing, because a node does not know which
+// members are sound.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +32,7 @@ class IdleScrub {
   uint64_t passes() const { return passes_; }
 
  private:
-  // The log ends where it did at the last call: whoever owns the group is idle.
+  // Whether the log ends where it did at the last call, so that the group's owner is idle.
   bool Still(const RegionInfo& info);
   bool EndsAt(const LogCursor& tail, const RegionInfo& info) const;
   void Report(const MemberCheck& check, const RegionInfo& info);

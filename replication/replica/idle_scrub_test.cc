@@ -70,7 +70,7 @@ TEST_F(IdleScrubTest, DamageIsNamedOnce) {
   EXPECT_THAT(log_.lines()[1], testing::HasSubstr("sound again"));
 }
 
-// An open database that nobody writes to: its log has a tail that no checkpoint takes.
+// The log of an open but idle database has a tail that no checkpoint removes.
 TEST_F(IdleScrubTest, NothingIsScrubbedWhileTheLogMoves) {
   for (int i = 0; i < 40; ++i) {
     ASSERT_OK(AppendDurably(*lane_, file_, "more"));

@@ -40,7 +40,7 @@ Status FromBytes(std::span<const uint8_t> bytes, std::string_view what, Value* o
   return {};
 }
 
-// The check of a region whose log stood still meanwhile; none: it moved each time.
+// Checks a region whose log does not move meanwhile; none: it moved each time.
 std::optional<MemberCheck> CheckWhileStill(std::span<const std::byte> region,
                                            const RegionInfo& info) {
   for (int attempt = 0; attempt < 3; ++attempt) {
@@ -186,7 +186,8 @@ std::unique_ptr<control::ContentT> Node::Content(bool* settled) const {
   }
   const std::optional<MemberCheck> checked = CheckWhileStill(region_, *info);
   if (settled != nullptr) *settled = checked.has_value();
-  // A primary writes: what is seen of its log is enough to choose by, and no damage is claimed.
+  // A primary is writing. The visible part of its log suffices to choose by, and no damage is
+  // reported.
   const MemberCheck check =
       checked.has_value() ? *checked : CheckMember(region_, *info, 0, CheckDepth::kMetadata);
   content->last_seq = check.log.tail.seq;

@@ -1,12 +1,12 @@
-// Node: what a replica promises and whom it serves. A state machine over control messages; no
-// sockets, threads, clocks or devices inside, so tests run it alone.
+// Node: a replica's promises and the owner that it serves. It is a state machine over control
+// messages, without sockets, threads, clocks or devices, so that tests run it alone.
 //
 // Two durable numbers decide everything: `sealed`, granted to strictly growing epochs, each with
-// its owner, and `installed`, the epoch whose log this node's log was made equal to. A Seal names
-// the state that its asker saw and is granted in no other; it goes on by at most kMaxEpochStep, so
-// that no request can use up the epochs that a group will ever need. Of an owner's id only the
-// digest is kept. Every request but Hello, Examine and Seal must come from the sealed owner. A
-// refused request changes nothing.
+// its owner, and `installed`, the epoch to whose log this node's log was made equal. A Seal names
+// the state that its sender saw and is granted in no other state. It raises the epoch by at most
+// kMaxEpochStep, so that no request can use up the epochs that a group will ever need. Only the
+// digest of an owner's id is kept. Every request except Hello, Examine and Seal must come from the
+// sealed owner. A refused request changes nothing.
 #pragma once
 
 #include <cstddef>
@@ -29,11 +29,11 @@ class NodeService {
   virtual ~NodeService() = default;
   // "ready", or why nothing can be served now.
   virtual std::string state() const = 0;
-  // Destroys every queue and key that an owner was given. When it returns the RNIC is done with
-  // them: nothing more arrives from any former owner.
+  // Destroys every queue and key that an owner was given. After it returned the RNIC uses none of
+  // them, so no more bytes arrive from a former owner.
   virtual void End() = 0;
-  // Every byte that has arrived in the region is durable on return: what former owners' queues
-  // left, nobody's READ flushes any more. After End. kUnavailable: the medium failed.
+  // Makes every byte durable that has arrived in the region. No READ flushes the bytes of former
+  // owners' queues any more. Call after End. kUnavailable: the medium failed.
   virtual Status PersistRegion() = 0;
   struct Access {
     rnic::QpAddress queue;
@@ -86,16 +86,17 @@ class Node {
   Result<control::DoneT> Reconnect(const control::ReconnectRequestT& request);
   Result<control::DoneT> Release(const control::ReleaseRequestT& request);
 
-  // What the region holds. `settled`, unless null: false when the log moved meanwhile.
+  // Describes the region's content. `settled`, unless null: false if the log moved meanwhile.
   std::unique_ptr<control::ContentT> Content(bool* settled) const;
-  // kFenced unless the sealed epoch and owner are these; else the owner lives.
+  // kFenced unless these are the sealed epoch and owner. Otherwise notes that the owner lives.
   Status CheckOwner(uint64_t epoch, std::span<const uint8_t> owner) const;
   Status CheckInstalled(uint64_t epoch) const;
-  // The region as a formatted member of the group: superblock and log.
+  // Checks that the region is a formatted member of the group, by superblock and log.
   Status CheckRegion() const;
   std::string SealedText() const;
-  // Ends the service of the former owner. What its queues brought is durable on return, so that
-  // whatever this node says of its log, or is taken for equal, stays true after a power failure.
+  // Ends the service of the former owner. Bytes that its queues brought are durable on return, so
+  // that this node's reports on its log, and its equality with others, stay true after a power
+  // failure.
   Status EndService();
   Status Save(NodeState next);
   void Say(LogLevel level, const std::string& text) const;

@@ -13,7 +13,7 @@
 namespace hyperloop {
 namespace {
 
-// A page with a power supply.
+// A page whose power can fail.
 struct PowerPage {
   PowerPage() {
     power.Watch(page());
@@ -78,7 +78,7 @@ TEST(NodePagePowerTest, OldOrNewWheneverThePowerFails) {
   }
 }
 
-// What is tested is worth something: one copy, rewritten in place, does not survive.
+// The negative control: one copy that is rewritten in place does not survive.
 TEST(NodePagePowerTest, OneCopyAloneWouldBeTorn) {
   PowerPage p;
   NodePageStore store(p.page(), p.media);
@@ -95,8 +95,8 @@ TEST(NodePagePowerTest, OneCopyAloneWouldBeTorn) {
   EXPECT_GT(torn, 50);
 }
 
-// The process is killed between storing and persisting: the next one finds a copy that counts and
-// is not durable. It must not put the other one at risk before it is.
+// The process is killed between storing and persisting. The next process finds a newer copy that is
+// not durable, and must make it durable before it writes over the other one.
 TEST(NodePagePowerTest, AfterAKillInTheMiddleOfASaveToo) {
   for (uint64_t epoch = 2; epoch <= 30; ++epoch) {
     PowerPage p;

@@ -10,8 +10,8 @@
 namespace hyperloop {
 
 Status NodePageStore::Save(NodeState* state) {
-  // A process that was killed may have left the copy that counts, visible but not durable: the
-  // other one may go only when it is.
+  // A killed process may have left the newer copy visible but not durable. The other copy may be
+  // overwritten only when the newer one is durable.
   const auto copies = page_.first(kHeartbeatOffset);
   HL_RETURN_IF_ERROR(
       media_.Persist(copies.data(), copies.size()).WithContext("writing the node page"));
@@ -19,7 +19,7 @@ Status NodePageStore::Save(NodeState* state) {
   HL_ASSIGN_OR_RETURN(const PageRange range, WriteNodeState(page_, state));
   const Status saved = media_.Persist(page_.data() + range.offset, range.size);
   if (!saved.ok()) {
-    // What counts stays what counted, and the next attempt writes over the same copy.
+    // The former state stays valid, and the next attempt writes over the same copy.
     std::memcpy(page_.data() + range.offset, before.data() + range.offset, range.size);
   }
   return saved.WithContext("writing the node page");
@@ -42,7 +42,7 @@ void NodePageStore::SetOwnerName(std::string_view name) {
   media_.Persist(at, kOwnerNameSize).IgnoreError();
 }
 
-// The RNIC writes it, too; an aligned 8-byte access never meets half a value.
+// The RNIC writes the word too; an aligned 8-byte access never reads half a value.
 std::atomic_ref<uint64_t> NodePageStore::heartbeat_word() const {
   return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(page_.data() + kHeartbeatOffset));
 }

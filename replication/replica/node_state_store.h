@@ -1,4 +1,4 @@
-// Where a node's promises live: the node-local page of its pool.
+// Stores a node's promises in the node-local page of its pool.
 #pragma once
 
 #include <atomic>
@@ -17,16 +17,16 @@ namespace hyperloop {
 class NodeStateStore {
  public:
   virtual ~NodeStateStore() = default;
-  // kNotFound: never saved. kCorruption: what the node promised is lost.
+  // kNotFound: never saved. kCorruption: the node's promises are lost.
   virtual Result<NodeState> Load() const = 0;
-  // Durable on return; on failure the former state is what counts.
+  // The state is durable on return. On failure the former state stays valid.
   virtual Status Save(NodeState* state) = 0;
   // The sealed owner's name: for messages only, kept under no check.
   virtual std::string owner_name() const = 0;
   virtual void SetOwnerName(std::string_view name) = 0;
   // The word that a living primary moves.
   virtual uint64_t heartbeat() const = 0;
-  // Moves it for an owner that showed its life by a request.
+  // Moves the heartbeat word for an owner that showed by a request that it lives.
   virtual void Beat() = 0;
 };
 
@@ -41,7 +41,7 @@ class NodePageStore final : public NodeStateStore {
   uint64_t heartbeat() const override;
   void Beat() override;
 
-  // Of a copied page as well; what is not printable reads escaped.
+  // Also works on a copied page; unprintable bytes are escaped.
   static std::string ReadOwnerName(std::span<const std::byte> page);
 
  private:

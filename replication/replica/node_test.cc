@@ -1,4 +1,4 @@
-// Node alone: a real node page in memory, a service that only notes what it was told.
+// Tests Node alone, with a real node page in memory and a service that only records its calls.
 #include "replica/node.h"
 
 #include <gtest/gtest.h>
@@ -91,7 +91,7 @@ class NodeTest : public testing::Test {
     const BodyUnion answer = node_->Handle(MakeBody(HelloRequestT{}));
     return *As<HelloReplyT>(answer);
   }
-  // Of an asker who has just seen the node.
+  // A Seal of a sender that has just seen the node.
   SealRequestT Seal(uint64_t epoch, const std::vector<uint8_t>& owner, const char* group = kGroup) {
     SealRequestT request;
     request.seen_sealed_epoch = Hello().sealed_epoch;
@@ -172,7 +172,8 @@ TEST_F(NodeTest, EpochsGrowStrictlyAndSurviveRestart) {
   EXPECT_EQ(Hello().sealed_epoch, 4u);
 }
 
-// Two requests of 2^32 and more once left a group no epoch that its next primary could seal.
+// In an earlier version two requests with epochs of 2^32 and more left the group no epoch that its
+// next primary could seal.
 TEST_F(NodeTest, EpochFarAheadIsRefused) {
   EXPECT_THAT(Ask(Seal(~uint64_t{0}, kAnn)), StatusIs(Code::kInvalidArgument));
   ASSERT_OK(Ask(Seal(3, kAnn)));
@@ -185,7 +186,7 @@ TEST_F(NodeTest, EpochFarAheadIsRefused) {
   EXPECT_OK(Ask(Seal(3 + kMaxEpochStep, kBob)));
 }
 
-// What a node tells, and what lies in its pool, does not let anybody act as the owner.
+// Neither a node's answers nor the bytes of its pool let anybody act as the owner.
 TEST_F(NodeTest, TheOwnersIdIsNeitherToldNorKept) {
   FormatAs(kGroup);
   ASSERT_OK(Ask(Seal(1, kAnn)));
@@ -200,7 +201,7 @@ TEST_F(NodeTest, TheOwnersIdIsNeitherToldNorKept) {
   EXPECT_FALSE(holds_id(answer));
   EXPECT_FALSE(holds_id(page_));
   EXPECT_FALSE(holds_id(region_));
-  // Nor does what is told pass for the id.
+  // The digest in its answers is not accepted as the id.
   EXPECT_THAT(Ask(From<ReleaseRequestT>(1, Hello().sealed_owner)), StatusIs(Code::kFenced));
   EXPECT_FALSE(Hello().released);
 }
@@ -287,7 +288,7 @@ TEST_F(NodeTest, MemberIsPreparedOnlyWhenInstalled) {
   EXPECT_THAT(Ask(connect), StatusIs(Code::kInvalidArgument));
   connect.chain.resize(9 * sizeof(MemberInfo));
   EXPECT_THAT(Ask(connect), StatusIs(Code::kInvalidArgument));
-  // Sealed by another, not yet installed by him: nobody may serve.
+  // Sealed for another owner that is not installed yet: nobody may be served.
   ASSERT_OK(Ask(Seal(2, kBob)));
   EXPECT_THAT(Ask(Prepare(2, kBob)), StatusIs(Code::kInvalidArgument));
   EXPECT_THAT(Ask(Prepare(1, kAnn)), StatusIs(Code::kFenced));
@@ -305,7 +306,7 @@ TEST_F(NodeTest, ReconnectIsForTheInstalledOwnerAlone) {
   EXPECT_EQ(Hello().sealed_epoch, 2u);  // asking never raises anything
 }
 
-// Nobody's READ flushes what a former owner's queues brought.
+// No READ flushes the bytes that a former owner's queues brought.
 TEST_F(NodeTest, WhatFormerOwnersLeftIsDurableBeforeTheAnswer) {
   ASSERT_OK(Ask(Seal(1, kAnn)));
   EXPECT_EQ(service_.persists, 1);
@@ -317,8 +318,8 @@ TEST_F(NodeTest, WhatFormerOwnersLeftIsDurableBeforeTheAnswer) {
   EXPECT_EQ(service_.persists, 3);
 }
 
-// A request that waited, because this replica was stopped or the network slow, names a state that
-// has passed.
+// A request that was delayed, because this replica was stopped or the network slow, names an older
+// state.
 TEST_F(NodeTest, SealIsGrantedOnlyInTheStateThatItsAskerSaw) {
   FormatAs(kGroup);
   ASSERT_OK(Ask(Seal(1, kAnn)));
@@ -387,7 +388,7 @@ TEST_F(NodeTest, DamagedRegionIsRefusedAtStart) {
               StatusIs(Code::kCorruption));
   FormatAs(kGroup);
   std::fill(page_.begin(), page_.end(),
-            std::byte{0});  // a node that forgot its promises must not pass for a new one
+            std::byte{0});  // a node that lost its promises must not be taken for a new one
   EXPECT_THAT(Node::Create({"r0", "test", "ram"}, region_, *store_, service_, nullptr),
               StatusIs(Code::kCorruption));
 }

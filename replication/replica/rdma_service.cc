@@ -8,10 +8,10 @@
 namespace hyperloop {
 namespace {
 
-constexpr uint64_t kHeartbeatPage = 4096;  // what the heartbeat's key covers: nothing else is in it
+constexpr uint64_t kHeartbeatPage = 4096;  // the heartbeat's key covers it; it holds nothing else
 
-// alive() is made for waiting loops and looks closely only now and then; who asks once a second
-// asks as a loop would.
+// alive() is made for waiting loops and checks the daemon only in some of its calls. So a caller
+// that needs it once a second calls it many times.
 bool LooksAlive(const rnic::Device& device) {
   for (int i = 0; i < 64; ++i) {
     if (!device.alive()) return false;

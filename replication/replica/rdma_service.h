@@ -1,8 +1,8 @@
 // RdmaService: a replica's queues and keys at its RNIC.
 //
-// The device may die and come back: Watch, called about once a second, then drops what is left, and
-// makes and publishes everything anew once a daemon answers again. Epoch objects are not remade;
-// the owner notices and reconnects. One thread.
+// The device may die and come back. Watch, called about once a second, then drops the old objects,
+// and makes and publishes everything anew once a daemon answers again. It does not make the objects
+// of the epoch anew; the owner notices and reconnects. Used by one thread.
 #pragma once
 
 #include <functional>
@@ -41,14 +41,14 @@ class RdmaService final : public NodeService {
   Status Connect(const PrimaryInfo& primary, std::span<const MemberInfo> chain) override;
 
  private:
-  // Objects are declared after what they are made from, so destruction is in order; Drop keeps it
-  // when a value is replaced. Read-only access for whoever looks.
+  // Objects are declared after those from which they are made, so that destruction is in order;
+  // Drop keeps that order when a value is replaced. Tools have read-only access.
   struct Inspection {
     std::unique_ptr<rnic::ProtectionDomain> pd;
     std::unique_ptr<rnic::MemoryRegion> region, page;
     void Drop();
   };
-  // All that the owner of the sealed epoch was given.
+  // Everything that the owner of the sealed epoch was given.
   struct Epoch {
     std::unique_ptr<rnic::ProtectionDomain> pd;
     std::unique_ptr<rnic::MemoryRegion> region, heartbeat;
@@ -58,7 +58,7 @@ class RdmaService final : public NodeService {
     void Drop();
   };
   Status CheckDevice() const;
-  // Protection domain and keys of the epoch, once.
+  // Makes the epoch's protection domain and keys, once.
   Status OpenEpoch();
 
   const DeviceOpener open_;

@@ -81,7 +81,8 @@ Status RunReplica(const ReplicaOptions& options, const std::shared_ptr<Log>& sha
   HL_ASSIGN_OR_RETURN(const control::Endpoint listen, control::ParseEndpoint(options.listen));
   HL_ASSIGN_OR_RETURN(control::Trust trust, TrustOf(options, shared_log));
   HL_ASSIGN_OR_RETURN(const control::Fd stop, SignalDescriptor());
-  // The address first: a wrong one leaves no pool behind. Nobody is answered before Serve.
+  // The address is bound first, so that a wrong one leaves no pool behind. Nobody is answered
+  // before Serve.
   std::unique_ptr<Node> node;
   HL_ASSIGN_OR_RETURN(
       const std::unique_ptr<control::ControlServer> server,

@@ -1,4 +1,4 @@
-// hyperloop-replica: one replica of a group. Options in, exit code out.
+// hyperloop-replica: one replica of a group.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ struct ReplicaOptions {
   uint64_t size = 0;  // 0: that of the existing pool
   std::string listen = "127.0.0.1:0";
   DeviceChoice device;    // service_port is set to that of the control endpoint
-  std::string keys;       // keys directory; empty: none, which `insecure` must say aloud
-  bool insecure = false;  // serve whoever connects, on loopback
+  std::string keys;       // keys directory; empty: none, which needs `insecure`
+  bool insecure = false;  // serve every peer, on loopback only
   std::string media = "auto";
   int datapath_cpu = -1;  // processor of the thread of datapaths cpu-polling and cpu-event; −1: any
 };

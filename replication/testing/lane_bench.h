@@ -21,7 +21,7 @@ namespace hyperloop {
 
 using FileModel = std::map<std::string, std::string>;
 
-// Works over any group and the primary's region.
+// The lane and its model, over any group and the primary's region.
 struct LaneModel {
   LaneModel(Group* lane_group, std::span<std::byte> primary, const RegionInfo& region_info,
             uint64_t seed, uint32_t lane_window, std::function<void()> step)
@@ -65,8 +65,8 @@ struct LaneModel {
     text.resize(Must(lane->Read(id, 0, text)));
     return text;
   }
-  // The model is what the newest record made; the journal may have put statements behind it, and a
-  // pad before those.
+  // Records the model as the state after the newest record. The journal may have put statements
+  // behind that record, and a pad before those.
   void Remember() {
     uint64_t newest = 0;
     const auto note = [&](const RecordView& record, uint64_t) {
@@ -78,7 +78,8 @@ struct LaneModel {
     if (newest != 0) states[newest] = model;
   }
 
-  // One call of the lane, made on the model too when it succeeds. Refusals for space are fine.
+  // Makes one call of the lane, and on the model too if it succeeds. Refusals for lack of space are
+  // allowed.
   void RandomCall() {
     static const std::string kNames[] = {"1.log",      "2.log",   "archive/3.log",
                                          "MANIFEST-1", "CURRENT", "4.dbtmp"};
@@ -129,7 +130,7 @@ struct LaneModel {
   void CheckImage(std::vector<std::byte> image, uint64_t acked) {
     ASSERT_EQ(WrongIn(std::move(image), acked), "");
   }
-  // Empty: nothing.
+  // Says what is wrong; empty: nothing.
   std::string WrongIn(std::vector<std::byte> image, uint64_t acked) const {
     const MemberCheck check = CheckMember(image, info_, acked);
     if (!check.sound()) return check.Damage(info_).front();
@@ -187,8 +188,8 @@ struct LaneBench : MemoryNodes, LaneModel {
                      uint32_t window = 8)
       : MemoryNodes(mode, seed, replicas, window),
         LaneModel(&group, region.bytes, region.info, seed, window, nullptr) {}
-  // A new lane on what the old one left, everything drained and every node made equal to the
-  // primary, as a session does.
+  // Makes a new lane on the old one's region, after everything was drained and every node made
+  // equal to the primary, as a session does.
   void Reload() {
     EXPECT_OK(lane->Drain());
     group.StepAll();

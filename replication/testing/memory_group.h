@@ -1,14 +1,14 @@
 // MemoryGroup: a Group over plain byte arrays, for tests that need to stop the world between any
 // two events.
 //
-// It models what a chain of RNICs does to the regions, and when: a hop's WRITE takes the upstream
-// hop's bytes at the time it runs and lands before the downstream hop's own copies for earlier
-// operations need have run; copies run in order, per hop; an operation is acknowledged when the
-// last hop's copies have run and so have the primary's own. Events are taken in seeded random
-// order. Operations that conflict by the library's rule are counted, and serialised by waiting.
+// It models how a chain of RNICs changes the regions, and when. A hop's WRITE takes the upstream
+// hop's bytes at the time it runs, and may land before the downstream hop's own copies for earlier
+// operations have run. Copies run in order at each hop. An operation is acknowledged when the
+// copies of the last hop and of the primary have run. Events are taken in seeded random order.
+// Operations that conflict by the library's rule are counted, and serialised by waiting.
 //
-// CrashImage gives what a hop's memory may hold if everything stopped now: with the write in flight
-// torn, and the copy.
+// CrashImage gives a possible content of a hop's memory if everything stopped now: the write and
+// the copy in flight may be torn.
 #pragma once
 
 #include <algorithm>
@@ -43,10 +43,10 @@ class MemoryGroup : public Group {
   uint64_t conflicts() const { return conflicts_; }
   void set_mode(Mode mode) { mode_ = mode; }
   std::function<void()> on_wait;  // called once by the next Wait
-  // The group is broken from now on.
+  // Breaks the group for good.
   void Fail(Status status) { status_ = std::move(status); }
 
-  // One event; false when nothing can happen.
+  // Takes one event; false if there is none.
   bool Step() {
     std::vector<int>
         enabled;  // −1: local copy; 2i: operation arrives at hop i; 2i+1: hop i runs its local part

@@ -1,4 +1,4 @@
-// Small formatted regions and what belongs to them, for tests of journal and files.
+// Small formatted regions and their parts, for tests of journal and files.
 #pragma once
 
 #include <functional>
@@ -42,7 +42,7 @@ class RamMedia : public MediaWriter {
     return on_persist ? on_persist(data, size) : Status();
   }
   uint64_t persists = 0;
-  std::function<Status(const void* data, size_t size)> on_persist;  // what a test makes of it
+  std::function<Status(const void* data, size_t size)> on_persist;  // replaced by tests
 };
 
 }  // namespace hyperloop

@@ -1,13 +1,13 @@
 // An emulated cluster on this machine: one hyperloop-rnicd and a chain of hyperloop-replica
-// processes, kept in one directory. What `hyperloopctl cluster` does, as functions; tests and
+// processes, kept in one directory. These functions are what `hyperloopctl cluster` does; tests and
 // hyperloop-bench use them too.
 //
 // The directory holds cluster.json (what the cluster is), rnicd.sock, keys (the identity that the
 // replicas and their primaries share, made at the first start), and for each process NAME.pid,
-// NAME.log and, for replicas, NAME.pool. Pools stay when the cluster stops: the next
-// start finds the data again. Calls on one directory exclude each other through a lock file, across
-// processes. A process is known by pid, start time, boot and user, so a recycled pid is never taken
-// for it, nor signalled.
+// NAME.log and, for replicas, NAME.pool. Pools stay when the cluster stops, so the next start finds
+// the data again. A lock file serialises calls on one directory, across processes. A process is
+// identified by pid, start time, boot and user, so that a recycled pid is never mistaken for it or
+// signalled.
 //
 // The directory belongs to this user, and nobody else can write to it or put another in its place
 // (see CheckDirectory); its files are followed only if they are this user's or root's. Otherwise
@@ -71,19 +71,20 @@ struct ClusterInfo {
   }
 };
 
-// Brings the cluster up, or completes it: what runs is left alone, what died is started again on
-// its old pool and port. When anything fails, what this call started is ended again and the message
-// quotes the failing program's log. kInvalidArgument: options out of range, or other than those
-// that the directory's cluster was made with. kAlreadyExists: the directory holds other things.
+// Starts the cluster, or completes it: running processes are left alone, and dead ones are started
+// again on their old pools and ports. If anything fails, every process that this call started is
+// ended again and the message quotes the failing program's log. kInvalidArgument: options out of
+// range, or other than those with which the directory's cluster was made. kAlreadyExists: the
+// directory holds other things.
 // kUnavailable, kTimedOut: a process ended or did not become ready.
 Result<ClusterInfo> StartCluster(const ClusterOptions& options);
 
-// What the directory's cluster is and which of its processes live. kNotFound: no cluster there.
+// Describes the directory's cluster and says which of its processes live. kNotFound: no cluster.
 Result<ClusterInfo> ReadCluster(const std::string& directory);
 
-// Runs `change` on a cluster at rest, then records that its regions have `region_size` bytes. No
-// start comes between. kBusy: a process lives. Otherwise what `change` returns; then nothing is
-// recorded.
+// Runs `change` on a cluster at rest, then records that its regions have `region_size` bytes. The
+// cluster cannot be started in between. kBusy: a process lives. If `change` fails, its error is
+// returned and nothing is recorded.
 Status ChangeRegionSize(const std::string& directory, uint64_t region_size,
                         const std::function<Status(const ClusterInfo& cluster)>& change);
 

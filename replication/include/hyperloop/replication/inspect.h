@@ -1,8 +1,8 @@
-// Looking at one node of a group from outside: status, dump and export use nothing else. Nothing
-// here writes to the node, takes an epoch or needs its process to run.
+// Reads one node of a group from outside; status, dump and export use only this. No call here
+// writes to the node, takes an epoch or needs the node's process to run.
 //
 // A running or stopped replica is read by RDMA READ through the service that it published at its
-// device. A node whose process is gone is read from its pool file, privately.
+// device. A node whose process is gone is read from a private mapping of its pool file.
 #pragma once
 
 #include <chrono>
@@ -25,9 +25,9 @@ struct NodeStatus {
   std::string node;
   std::string group;             // "" while the node was never taken
   uint64_t sealed_epoch = 0;     // the node serves this epoch and no older one
-  std::string owner;             // of the sealed epoch: the digest of its id
+  std::string owner;             // digest of the id of the sealed epoch's owner
   std::string owner_name;        // for people: process, host, directory
-  bool released = false;         // that owner closed in order
+  bool released = false;         // that owner has closed orderly
   uint64_t heartbeat = 0;        // moves while the owner lives
   uint64_t installed_epoch = 0;  // the epoch whose log this node's log was made equal to; 0: never
   std::vector<std::string> replicas;  // control endpoints of the installed configuration
@@ -36,8 +36,8 @@ struct NodeStatus {
 
   // The rest is empty until the region was formatted.
   bool formatted = false;
-  std::string database;    // what the group is bound to
-  std::string directory;   // where that was when it was bound
+  std::string database;    // the database to which the group is bound
+  std::string directory;   // its directory when it was bound
   uint64_t lock_word = 0;  // epoch of the owner as the group's members saw it
   uint64_t journal_size = 0;
   uint64_t head_seq = 0,
@@ -48,9 +48,9 @@ struct NodeStatus {
   std::vector<FileInfo> files;  // as of last_seq, by name
   std::string
       log_error;  // not empty: the log or the table is damaged, and how; files is empty then
-  // Extents whose bytes fail their checksum, a sentence each. Only of NodeView::Check.
+  // One sentence for each extent whose bytes fail their checksum. Set by NodeView::Check only.
   std::vector<std::string> damage;
-  // What the log itself says of who must agree: the configuration that its newest epoch began with.
+  // The configuration with which the log's newest epoch began: the nodes that must agree.
   struct Recorded {
     uint64_t epoch = 0;  // 0: none yet
     std::string owner;
@@ -67,7 +67,7 @@ class RegionImage {
   RegionImage& operator=(RegionImage&& other) noexcept;
   RegionImage(const RegionImage&) = delete;
   ~RegionImage();
-  // Zeroed memory that costs only what is touched.
+  // Zeroed memory; only pages that are touched take space.
   static Result<RegionImage> Allocate(uint64_t size);
   std::span<std::byte> bytes() const { return {data_, size_}; }
 
@@ -77,7 +77,7 @@ class RegionImage {
   uint64_t size_ = 0;
 };
 
-// One node, looked at. Calls read anew each time. Not thread safe.
+// A view of one node. Each call reads anew. Not thread safe.
 class NodeView {
  public:
   virtual ~NodeView() = default;
@@ -92,15 +92,16 @@ class NodeView {
   virtual Status Read(uint64_t offset, std::span<std::byte> out) = 0;
   // The word that a living primary moves every 100 ms.
   virtual Result<uint64_t> Heartbeat() = 0;
-  // Whether it moved within `watch`, or at once false when the owner closed in order.
+  // Whether the heartbeat moved within `watch`. Returns false at once if the owner closed orderly.
   virtual Result<bool> OwnerLives(
       std::chrono::milliseconds watch = std::chrono::milliseconds(500)) = 0;
 
-  // A copy that ExportFiles turns into a consistent prefix of the log, also while a primary writes:
-  // read again until the log's head stood still meanwhile. kBusy: it did not, many times over.
+  // A copy from which ExportFiles makes a consistent prefix of the log, also while a primary
+  // writes. The copy is repeated until the log's head did not move meanwhile. kBusy: it moved each
+  // of many times.
   virtual Result<RegionImage> Snapshot() = 0;
   virtual Result<NodeStatus> ReadStatus() = 0;
-  // The same, with every byte that the group's files have here read and checked.
+  // Like ReadStatus, but reads and checks every byte of the group's files at this node.
   virtual Result<NodeStatus> Check() = 0;
 };
 

@@ -1,5 +1,5 @@
-// Options of a replicated store: one struct, one table of (name, type, default, range, text) that
-// the parser, the plugin's registration, --help texts and docs/options.md all come from.
+// Options of a replicated store: one struct, and one table of (name, type, default, range, text)
+// that the parser, the plugin's registration, --help texts and docs/options.md all use.
 #pragma once
 
 #include <chrono>
@@ -53,7 +53,7 @@ struct OptionInfo {
   std::string_view type;  // "bytes", "integer", "milliseconds", "text", "boolean", "one of a|b",
                           // "list of host:port"
   std::string_view default_value;  // as GetStoreOption prints it; empty: none
-  std::string_view range;          // what is accepted, in words
+  std::string_view range;          // the accepted values, in words
   std::string_view text;           // one sentence
 };
 // Every option of StoreOptions, in documentation order.
@@ -67,7 +67,7 @@ Status SetStoreOption(std::string_view name, std::string_view value, StoreOption
 Result<std::string> GetStoreOption(std::string_view name, const StoreOptions& options);
 // "hyperloop://h1:p1,h2:p2?name=value&name=value" (also "hyperloop" and "hyperloop:" alone, with
 // options to follow). Percent-decoding in values. Anything unknown, doubled or malformed is
-// kInvalidArgument and leaves `options` as it was.
+// kInvalidArgument and leaves `options` unchanged.
 Status ParseStoreUri(std::string_view uri, StoreOptions* options);
 // Checks that hold across options (replica count and duplicates, window range, device given for
 // softrnic, pool given …).

@@ -1,8 +1,8 @@
 // ScratchGroup: the group primitives on the replicas of a URI, for benchmarks and experiments.
 //
-// The group is taken as a database takes it, so it is refused while a primary lives or while it
-// holds files; then its data extents, all free, are the caller's to write. Closing leaves an empty
-// group. Not thread safe; after fork() the child must not touch it.
+// The group is taken as a database takes it, so it is refused while a primary lives or while the
+// group holds files. Then the caller may write the group's data extents, which are all free.
+// Closing leaves an empty group. Not thread safe; after fork() the child must not use it.
 #pragma once
 
 #include <cstddef>
@@ -32,8 +32,8 @@ class ScratchGroup {
   virtual rnic::Device& device() = 0;  // the primary's
   // The emulated host of each replica, in the order of the chain.
   virtual const std::vector<std::string>& replica_hosts() const = 0;
-  // The caller's range: region bytes [offset(), offset() + bytes().size()), here those of the
-  // primary.
+  // The caller's range: region bytes [offset(), offset() + bytes().size()); bytes() are the
+  // primary's.
   virtual uint64_t offset() const = 0;
   virtual std::span<std::byte> bytes() const = 0;
   virtual Status Close() = 0;
