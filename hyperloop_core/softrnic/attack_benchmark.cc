@@ -1,9 +1,9 @@
-// What a client does to the others' latency, through a running hyperloop-rnicd:
+// Measures how one client affects another's latency, through a running hyperloop-rnicd:
 //   attack_benchmark SOCKET [ATTACK]…
-// For each attack: 8 B loopback WRITEs of a quiet client, alone and beside another process that
+// For each attack a quiet client makes 8 B loopback WRITEs, alone and beside another process that
 // attacks, in bursts with pauses in which that process gets the processor. Prints percentiles in
 // nanoseconds and the ratio of the two p99. Give the daemon a --spin-us longer than the pauses, and
-// this program the right to SCHED_FIFO, or it measures the kernel's scheduler too.
+// this program the right to SCHED_FIFO; otherwise it measures the kernel's scheduler too.
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -79,10 +79,11 @@ struct Attack {
   virtual ~Attack() = default;
   virtual Status Prepare(const std::string& socket) = 0;
   virtual Status Arm() { return {}; }
-  // Called while the round lasts, over and over; false: has nothing to do.
+  // Called repeatedly while the round lasts; false: the attack has nothing to do.
   virtual bool Go() { return false; }
 
-  // Fills every ring with what `request` makes of (queue pair, number), then starts them all.
+  // Fills every ring with the requests that `request` makes from (queue pair, number), then starts
+  // them all.
   template <class F>
   Status Post(uint32_t each, F&& request) {
     for (size_t i = 0; i < party.qps.size(); ++i) {
@@ -133,7 +134,7 @@ struct Broken : Attack {
   Status Prepare(const std::string& socket) override {
     HL_RETURN_IF_ERROR(party.Open(socket, "attacker", 4096));
     HL_RETURN_IF_ERROR(party.AddQueuePairs(500, 64, 16));
-    // A request that names no key puts each into ERROR.
+    // A request that names no key puts each queue pair into ERROR.
     return Post(1, [](size_t, uint32_t, rnic::Sge* sge) {
       *sge = {0, 8, 0};
       return rnic::SendRequest{.opcode = rnic::Opcode::kWrite};
@@ -170,7 +171,7 @@ struct ScatteredPmem : Attack {
   }
 };
 
-// Makes and destroys what costs the engine most.
+// Makes and destroys the objects that cost the engine most.
 struct Commands : Attack {
   Status Prepare(const std::string& socket) override {
     return party.Open(socket, "attacker", 4096);
@@ -199,8 +200,8 @@ constexpr const char* kAttacks[] = {"queue-pairs",
                                     "scattered-pmem",
                                     "commands"};
 
-// The attacker's process. The pipes: a byte from the quiet client begins or ends a round, and is
-// answered when what it asks for is done.
+// The attacker's process. A byte that the quiet client sends through the pipe begins or ends a
+// round; the answer comes when that is done.
 [[noreturn]] void RunAttack(const std::string& socket, const std::string& name, int from, int to) {
   const auto attack = Make(name);
   char byte = 0;

@@ -41,7 +41,7 @@ Result<std::unique_ptr<SharedMemory>> SharedMemory::Create(size_t size, bool wit
   if (with_fd) {
     fd = memfd_create("hyperloop-rnic", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0) return FromErrno(errno, what + " (memfd_create; see ulimit -n)");
-    // fallocate: out of memory is an error here, not a SIGBUS at the first touch.
+    // With fallocate, lack of memory is an error here and not a SIGBUS at the first touch.
     if (fallocate(fd, 0, 0, static_cast<off_t>(rounded)) != 0 ||
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
       Status status = FromErrno(errno, what + " (memfd; see free -m)");

@@ -1,7 +1,7 @@
 // Memory of a client process that a software RNIC reaches: rings, CQs, doorbell records, buffers.
 //
-// Never inherited by fork (MADV_DONTFORK), descriptors close on exec, memfds sealed against
-// shrinking and growing so that the device's mapping cannot lose its pages under it.
+// A child never inherits it (MADV_DONTFORK), and its descriptors close on exec. Memfds are sealed
+// against shrinking and growing, so that the device's mapping cannot lose its pages.
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,8 @@ class ForkGuard {
   std::atomic<uint32_t>* word_;
 };
 
-// A zeroed, page-aligned mapping that is all allocated (touching it never runs out of space).
+// A zeroed, page-aligned mapping whose pages are all allocated (touching it never runs out of
+// space).
 class SharedMemory {
  public:
   // `with_fd`: a memfd that another process can map; otherwise anonymous memory. `guard` outlives

@@ -1,7 +1,7 @@
-// The command interface of the software RNIC: what a driver asks of the device outside the queues,
-// in the manner of mlx5's DevX commands. Fixed-layout values in host byte order, exchanged with an
-// engine in this process (EmbeddedPort) or over hyperloop-rnicd's Unix socket (SocketPort), where
-// every field is checked by the engine.
+// The command interface of the software RNIC: the driver's requests outside the queues, in the
+// manner of mlx5's DevX commands. Commands are fixed-layout values in host byte order. They go to
+// an engine in this process (EmbeddedPort) or over hyperloop-rnicd's Unix socket (SocketPort). The
+// engine checks every field.
 #pragma once
 
 #include <cstdint>
@@ -191,8 +191,8 @@ struct UarPage {
   alignas(64) uint64_t registers[kMaxQpsPerContext];
 };
 // Arms a completion queue whose first `consumed` CQEs (24 bits count) the client has polled: the
-// next CQE behind them makes the channel readable, once. One that is there already counts, so
-// nothing is lost between the client's last poll and the engine's look at the register.
+// next CQE behind them makes the channel readable, once. A CQE that is there already counts too, so
+// none is missed between the client's last poll and the engine's reading of the register.
 inline constexpr uint64_t kArmSolicited = 1u << 24;  // only a solicited or an error CQE
 constexpr uint64_t ArmValue(uint64_t consumed, bool solicited_only) {
   return (consumed & 0xffffff) | (solicited_only ? kArmSolicited : 0);

@@ -13,7 +13,7 @@
 namespace hyperloop::softrnic {
 namespace {
 
-// For a service of a host on another machine.
+// Time limit for a service of a host on another machine.
 constexpr std::chrono::seconds kServiceTimeout{5};
 
 Status CopyName(std::string_view name, std::string_view what, char (&out)[kMaxName]) {
@@ -219,7 +219,7 @@ Result<std::vector<std::byte>> SoftDevice::ConnectService(std::string_view host,
   HL_RETURN_IF_ERROR(CopyName(service, "service", args.service));
   args.qpn = qp.qpn();
   Reply reply;
-  // A host on another machine: the daemon asks that one's, which takes a while.
+  // For a host on another machine the daemon asks the other daemon, which takes a while.
   const auto deadline = std::chrono::steady_clock::now() + kServiceTimeout;
   Status status = context_->Execute(command, &reply);
   while (status.code() == Code::kBusy) {

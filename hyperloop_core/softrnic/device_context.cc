@@ -18,8 +18,8 @@ int64_t NowNs() {
       .count();
 }
 
-// Moves the calling thread off `cpu` if it may run elsewhere. Its affinity is afterwards what it
-// was: only where it runs now has changed.
+// Moves the calling thread off `cpu` if it may run elsewhere. Its affinity is restored, so only its
+// present processor changes.
 void StepAsideFrom(uint32_t cpu) {
   cpu_set_t allowed;
   if (cpu >= CPU_SETSIZE || sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
@@ -90,9 +90,9 @@ bool DeviceContext::CheckEngine() const {
   return false;
 }
 
-// An engine woken on this thread's own processor takes it: the engine runs the work and then spins
-// for more, and this thread, which waits for the result, gets to look only once the engine sleeps
-// again. So every operation costs the spin and two switches, while another processor may be idle.
+// An engine that is woken on this thread's processor takes the processor: it runs the work and then
+// spins for more, and this thread, which waits for the result, runs only when the engine sleeps
+// again. Every operation would cost the spin and two switches, while another processor may be idle.
 void DeviceContext::WakeEngine() {
   const uint32_t cpu = std::atomic_ref(uar_->header.engine_cpu).load(std::memory_order_relaxed);
   if (static_cast<uint32_t>(sched_getcpu()) == cpu) {

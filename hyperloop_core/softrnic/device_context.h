@@ -1,9 +1,9 @@
-// What the objects of one open software RNIC share on the client's side.
+// The state that the objects of one open software RNIC share on the client's side.
 //
 // A Post rings the doorbell in these steps, in this order:
 //   1. plain stores write the WQEs to the ring;
 //   2. a release store writes the doorbell record;
-//   3. a release store writes the UAR register: the engine may find it by the bit of an earlier ring;
+//   3. a release store writes the UAR register, which the engine may find by an earlier ring's bit;
 //   4. a seq_cst fetch_or sets the register's summary bit, which releases all of the above to
 //      Engine::Impl::CollectDoorbells;
 //   5. a seq_cst load reads engine_sleeping.
@@ -48,7 +48,7 @@ class QpTable {
   std::array<Slot, kSlots> slots_;
 };
 
-// A device-visible range of this process; frees its umem at the engine when it goes.
+// A device-visible range of this process; its destructor frees its umem at the engine.
 class DeviceContext;
 class ClientUmem {
  public:
@@ -68,11 +68,11 @@ class DeviceContext : public std::enable_shared_from_this<DeviceContext> {
  public:
   DeviceContext(std::unique_ptr<CommandPort> port, std::unique_ptr<ForkGuard> guard);
 
-  // False once the engine is gone, or in a forked child. A few loads; now and then a system call
-  // that notices an engine which was killed: at most every 2 ms, and at the latest at the 16th call
-  // after that.
+  // False once the engine is gone, or in a forked child. It makes a few loads. At most every 2 ms,
+  // and at the latest at the 16th call after that, it makes a system call that notices a killed
+  // engine.
   bool Alive() const;
-  // The same from what is known already: loads only, for the hot path.
+  // The same without the system call: loads only, for the hot path.
   bool Usable() const {
     return guard_->IsOwner() && !gone_.load(std::memory_order_relaxed) &&
            std::atomic_ref(uar_->header.engine_alive).load(std::memory_order_relaxed) != 0;
@@ -81,7 +81,7 @@ class DeviceContext : public std::enable_shared_from_this<DeviceContext> {
   Status DeadStatus() const;
   bool IsOwner() const { return guard_->IsOwner(); }
 
-  // Commands. In a forked child: kUnavailable, and nothing is sent.
+  // Executes a command. In a forked child: kUnavailable, and nothing is sent.
   Status Execute(const Command& command, Reply* reply, std::string* text = nullptr);
   // kCreateCq with events: the channel's reading end.
   Result<UniqueFd> CreateEventCq(const Command& command, Reply* reply);
@@ -118,8 +118,8 @@ class DeviceContext : public std::enable_shared_from_this<DeviceContext> {
   // Memory from Device::AllocateBuffer, to find the descriptor behind an address.
   void AddBuffer(const SharedMemory* memory);
   void RemoveBuffer(const SharedMemory* memory);
-  // Runs fn(memory) with the buffer that holds [addr, addr+length), which cannot go meanwhile;
-  // false: none does.
+  // Runs fn(memory) with the buffer that holds [addr, addr+length), which is not removed meanwhile;
+  // false: no buffer does.
   template <class F>
   bool WithBuffer(const std::byte* addr, size_t length, F fn) {
     std::lock_guard lock(buffers_mutex_);

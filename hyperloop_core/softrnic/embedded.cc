@@ -14,7 +14,7 @@
 
 namespace hyperloop::softrnic {
 
-// The engine, and the way to it: under the lock when it is stepped by hand, through the loop when a
+// The engine and access to it: under the lock if it is stepped by hand, through the loop if a
 // thread runs it.
 class EmbeddedCore {
  public:
@@ -72,7 +72,7 @@ class EmbeddedCore {
   }
 
  private:
-  std::mutex mutex_;       // guards everything but Wake's look at loop_
+  std::mutex mutex_;       // guards everything except Wake's read of loop_
   std::mutex wake_mutex_;  // with mutex_: guards changes of loop_
   Engine engine_;
   std::vector<UarPage*> pages_;

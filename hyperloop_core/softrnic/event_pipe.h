@@ -1,6 +1,6 @@
-// EventPipe: how the engine makes a client's completion channel readable without ever being held
-// up by that client. The client gets the reading end; the writing end, with its non-blocking flag,
-// is the engine's alone. When the engine's process is gone the reading end ends.
+// EventPipe: the engine makes a client's completion channel readable and is never delayed by that
+// client. The client gets the reading end; only the engine has the writing end, with its
+// non-blocking flag. When the engine's process is gone, the reading end reads end of file.
 #pragma once
 
 #include <memory>
@@ -15,8 +15,8 @@ class EventPipe {
   // Both ends non-blocking and close on exec.
   static Result<std::shared_ptr<EventPipe>> Create();
 
-  // One byte, unless so many are unread that it is readable anyway. Never blocks, never SIGPIPE:
-  // a reading end is kept here.
+  // Writes one byte, unless the pipe is full and so readable anyway. It never blocks, and never
+  // raises SIGPIPE, because a reading end is kept here.
   void Signal();
   int reader() const { return reader_.get(); }
 

@@ -9,7 +9,8 @@ namespace hyperloop::softrnic {
 namespace {
 
 bool Sync(const FileRange& range) {
-  // What a file lost within its last page makes no fault, and would be lost silently.
+  // A file that was truncated within its last page causes no fault, so its bytes would be lost
+  // silently.
   struct stat info {};
   if (range.fd >= 0 &&
       (fstat(range.fd, &info) != 0 || static_cast<uint64_t>(info.st_size) < range.file_end))

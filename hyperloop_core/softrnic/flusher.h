@@ -1,8 +1,8 @@
 // Flusher: makes files durable outside the engine's thread, which must not wait for a disk.
 //
-// A READ makes durable what arrived before it on its queue pair. Of files whose flush may wait for
-// a disk (UmemMapping::waits_for_disk) the engine hands the ranges to a Flusher, and the READ waits
-// with its queue pair until they are durable; all other queue pairs go on.
+// A READ makes the bytes durable that arrived before it on its queue pair. If the flush of a file
+// may wait for a disk (UmemMapping::waits_for_disk), the engine hands the file's ranges to a
+// Flusher. The READ and its queue pair wait until they are durable; all other queue pairs go on.
 #pragma once
 
 #include <atomic>
@@ -24,8 +24,8 @@ struct FileRange {
   std::byte* end = nullptr;
   int fd = -1;            // of the file, if it may shrink; `owner` owns it
   uint64_t file_end = 0;  // where `end` is in the file
-  // Set once a flush of this mapping failed. The kernel tells of a failed write once, to any of
-  // those who ask, and takes the pages for clean then: no later flush of it can be believed.
+  // Set once a flush of this mapping failed. The kernel reports a failed write only once, to any
+  // caller, and then treats the pages as clean. So no later flush of the mapping can be trusted.
   std::shared_ptr<std::atomic<bool>> failed;
   std::shared_ptr<void> owner;  // of the mapping
 };
@@ -36,11 +36,11 @@ bool MakeDurable(const FileRange& range);
 class Flusher {
  public:
   virtual ~Flusher() = default;
-  // Makes `range` durable later, for client number `client`; then sets `job->failed` if that
-  // failed, counts `job->left` down by one, and sees to it that the engine runs. Called by the
-  // engine's thread; must not wait. False: it does nothing of that, because too much waits already.
+  // Makes `range` durable later, for client number `client`. Then it sets `job->failed` if that
+  // failed, decrements `job->left`, and makes sure that the engine runs. Called by the engine's
+  // thread; must not wait. False: too many ranges wait already, and nothing is done.
   virtual bool Flush(uint64_t client, FileRange range, std::shared_ptr<FlushJob> job) = 0;
-  // Nothing more comes from this client, until it comes again.
+  // This client makes no more calls, unless it connects again.
   virtual void Gone(uint64_t client) = 0;
 };
 

@@ -1,17 +1,17 @@
-// PersistenceModel: what would be left of memory if the power failed now. For tests and simulation:
-// an engine with EngineOptions::persistence tells it what arrives and what is flushed.
+// PersistenceModel: what would be left of memory if the power failed now. It is for tests and
+// simulation: an engine with EngineOptions::persistence reports arrivals and flushes to it.
 //
 // A watched region has two contents: the visible one, which is its memory itself, and a durable
 // image kept here. The rules (docs/rnic.md, Durability):
 // - Bytes that arrive by a queue pair are visible at once and pending. A READ of at least one byte
-//   that this queue pair serves makes durable what had arrived by it, nothing else.
+//   that this queue pair serves makes durable only the bytes that had arrived by it.
 // - Bytes that a CPU stored are durable once Persist names them. A READ does not cover them.
-// - At a power failure each 64 B line that has more than its durable content keeps some of it: the
-//   stores up to any point in the order in which they became visible, so also all or none.
-// - An older store never wins over a newer one to the same byte that is durable.
+// - At a power failure each 64 B line keeps some of its pending stores: those up to any point in
+//   the order in which they became visible, so perhaps all or none.
+// - An older store never replaces a newer durable store to the same byte.
 //
-// Thread safety: any thread may call; the engine's thread does. Images read the visible content, so
-// nothing may be stored meanwhile.
+// Thread safety: any thread may call, the engine's thread included. Images read the visible
+// content, so no thread may store to the region meanwhile.
 #pragma once
 
 #include <array>
@@ -31,8 +31,8 @@ class PersistenceModel {
  public:
   static constexpr size_t kLine = 64;
 
-  // From now on `region` is watched, its present content durable. 64 B aligned at both ends, not
-  // overlapping another; it must be readable until Unwatch.
+  // Watches `region` from now on; its present content is durable. It must be 64 B aligned at both
+  // ends, must not overlap another, and must be readable until Unwatch.
   void Watch(std::span<const std::byte> region);
   void Unwatch(std::span<const std::byte> region);
 
@@ -41,15 +41,15 @@ class PersistenceModel {
   void Arrived(uint32_t qpn, const std::byte* at, size_t size);
   // `qpn` serves a READ. Engine.
   void Flushed(uint32_t qpn);
-  // `qpn` was reset or destroyed: nothing will ever flush what it left. Engine.
+  // `qpn` was reset or destroyed: no READ will ever flush its pending bytes. Engine.
   void Gone(uint32_t qpn);
   // A CPU made [at, at + size) durable by the medium's own means.
   void Persist(const void* at, size_t size);
 
-  // --- what is left; `base`: the first byte of a watched region
-  // What survives for certain.
+  // --- images; `base`: the first byte of a watched region
+  // The content that survives for certain.
   std::vector<std::byte> Durable(const std::byte* base) const;
-  // What a power failure now leaves, one of the possible outcomes by `random`.
+  // The content after a power failure now: one of the possible outcomes, chosen by `random`.
   std::vector<std::byte> PowerFailure(const std::byte* base, std::mt19937_64& random) const;
   // Lines whose visible content is not durable.
   size_t UnflushedLines(const std::byte* base) const;
@@ -79,7 +79,7 @@ class PersistenceModel {
   Region* Find(const std::byte*& at, size_t& size);
   const Region& At(const std::byte* base) const;
   static void FlushLine(Region& region, uint64_t line, uint32_t qpn);
-  // Stores that line `line` may still lose, the CPU's (what no queue pair accounts for) last.
+  // Stores that line `line` may still lose; the CPU's, which no queue pair made, come last.
   static std::vector<Store> Undecided(const Region& region, uint64_t line);
 
   mutable std::mutex mutex_;  // guards all below

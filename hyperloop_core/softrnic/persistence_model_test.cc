@@ -1,5 +1,6 @@
-// What a power failure leaves: what arrived by a queue pair is durable behind a READ on that queue
-// pair, what a CPU stored behind Persist, and of all else anything may be left, line by line.
+// Tests what a power failure leaves. Bytes that arrived by a queue pair are durable after a READ on
+// that queue pair, and a CPU's stores after Persist. Of other stores any part may be left, line by
+// line.
 #include "softrnic/persistence_model.h"
 
 #include <set>
@@ -145,7 +146,7 @@ TEST(PersistenceModel, AReadSaysNothingOfAnotherQueuePairsBytes) {
   EXPECT_TRUE(t.Same(1024, 64));
 }
 
-// Answers are bytes that arrive, too: at the requester, by its queue pair.
+// Answers arrive too: at the requester, by its queue pair.
 TEST(PersistenceModel, AnAnswerIsDurableBehindAReadInTheOtherDirection) {
   for (const bool deferred : {false, true}) {
     PowerPair t({.defer_delivery = deferred});
@@ -160,7 +161,7 @@ TEST(PersistenceModel, AnAnswerIsDurableBehindAReadInTheOtherDirection) {
   }
 }
 
-// With delivery of its own, the READ counts when it is served, not when it is posted or answered.
+// With deferred delivery a READ counts when it is served, not when it is posted or answered.
 TEST(PersistenceModel, AtEveryStepAReadThatWasAnsweredHasFlushed) {
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     PowerPair t({.schedule = EngineOptions::Schedule::kRandom,
@@ -261,9 +262,9 @@ TEST(PersistenceModel, ACpusStoreIsDurableBehindPersistAndNothingElse) {
   t.model.Persist(t.p.dst, 4);
   EXPECT_EQ(t.Outcomes(0), (std::set<uint64_t>{5}));
   t.StoreWord(t.p.dst + 16, ~0ull);
-  t.model.Persist(t.p.dst + 16, 4);  // just what it names
+  t.model.Persist(t.p.dst + 16, 4);  // only these bytes
   EXPECT_EQ(t.Outcomes(16), (std::set<uint64_t>{0xffffffff, ~0ull}));
-  // Over bytes that a queue pair left pending: the CPU's are the newer ones.
+  // The CPU stores over bytes that a queue pair left pending, and its stores are newer.
   t.Write(t.p.a_qp, 64, 0, 8);
   t.Run(t.p.a_qp);
   t.StoreWord(t.p.dst + 64, 6);

@@ -1,5 +1,5 @@
-// CommandPort: how the driver's commands reach an engine. Everything else of the driver is the same
-// for every port.
+// CommandPort: carries the driver's commands to an engine. The rest of the driver is the same for
+// every port.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@ class CommandPort {
  public:
   virtual ~CommandPort() = default;
 
-  // One command other than kOpen and kRegisterUmem. The engine's refusal comes back as its Status;
-  // kUnavailable: the engine is out of reach. `text`, if not null, receives what follows the reply.
-  // Thread safe; may block.
+  // Executes one command other than kOpen and kRegisterUmem. A refusal of the engine is returned as
+  // its Status; kUnavailable: the engine is out of reach. `text`, if not null, gets the text behind
+  // the reply. Thread safe; may block.
   virtual Status Execute(const Command& command, Reply* reply, std::string* text) = 0;
   // kRegisterUmem; returns the umem's id. `fd` is duplicated; ports that reach memory by pointer
   // ignore it.
@@ -29,17 +29,17 @@ class CommandPort {
 
   // Whether RegisterUmem needs a descriptor.
   virtual bool needs_fd() const = 0;
-  // What the engine answered when this client was attached.
+  // The engine's answer when this client was attached.
   virtual const OpenReply& attachment() const = 0;
-  // Mapped until the port goes.
+  // Mapped until the port is destroyed.
   virtual UarPage* uar() const = 0;
 
   // Wakes a sleeping engine: called only after UarHeader::engine_sleeping was seen set. Thread
   // safe, never blocks.
   virtual void WakeEngine() = 0;
-  // True once the engine is gone without having said so in the UAR page (killed), or did not answer
-  // a command: it may still run the client's queues, but takes no orders from it any more. Costs a
-  // system call. Thread safe.
+  // True once the engine was killed, and so could not clear engine_alive in the UAR page, or did
+  // not answer a command. In the second case it may still run the client's queues, but takes no
+  // more commands from it. Costs a system call. Thread safe.
   virtual bool EngineGone() = 0;
 };
 

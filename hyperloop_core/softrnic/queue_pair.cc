@@ -34,7 +34,7 @@ Status CheckAttr(const rnic::QpAttr& attr) {
   return {};
 }
 
-// Of a request that may carry inline data.
+// The opcode of a request that may carry inline data.
 rnic::WqeOpcode InlineOpcode(Opcode opcode) {
   switch (opcode) {
     case Opcode::kSendImm:
@@ -159,8 +159,8 @@ Status SoftQueuePair::Connect(const rnic::QpAddress& peer) {
 
 Status SoftQueuePair::Reset() {
   HL_RETURN_IF_ERROR(Modify(QpState::kReset, {}));
-  // The device does nothing more for this queue pair: what its CQs hold now is all there will be of
-  // the old work.
+  // The device does no more work for this queue pair, so its CQs already hold all CQEs of the old
+  // work.
   send_valid_from_.store(send_cq_->Written(), std::memory_order_relaxed);
   recv_valid_from_.store(recv_cq_->Written(), std::memory_order_relaxed);
   for (auto* index : {&sq_producer_, &sq_consumer_, &rq_producer_, &rq_consumer_}) {
@@ -299,7 +299,7 @@ Status SoftQueuePair::Post(std::span<const rnic::SendRequest> requests) {
   for (const rnic::SendRequest& request : requests) {
     size_t bytes;
     std::byte* block = rnic::WqeBlock(sq_, attr_.send_wqebbs, producer);
-    // One block never wraps, nor does the longest WQE so far from the ring's end.
+    // A WQE of one block never wraps, and neither does the longest WQE so far from the ring's end.
     if ((request.sges.size() <= 2 && !request.inline_data) ||
         (producer & mask) + rnic::kMaxWqeBytes / rnic::kWqebbBytes <= attr_.send_wqebbs) {
       bytes = Encode(request, producer, block);
@@ -343,10 +343,10 @@ Status SoftQueuePair::PostReceive(std::span<const rnic::ReceiveRequest> requests
     ++producer;
   }
   rq_producer_.store(producer, std::memory_order_relaxed);
-  // No register: the device reads the record when a message needs a receive. One that found none
-  // looks at the record again after it has set engine_sleeping and before it sleeps, in the turn
-  // (Engine::Run) that EngineLoop::Sleep makes; hence the seq_cst exchange. A sender that still
-  // waits then shortens the sleep (kRetryMs).
+  // No register is rung: the device reads the record when a message needs a receive. A device that
+  // found no receive reads the record again after it has set engine_sleeping and before it sleeps,
+  // in the turn (Engine::Run) that EngineLoop::Sleep makes; hence the seq_cst exchange. If a sender
+  // still waits then, the sleep is short (kRetryMs).
   std::atomic_ref(*counter(rnic::kReceiveCounterOffset))
       .exchange(htobe32(producer), std::memory_order_seq_cst);
   context_->KickEngine();
@@ -371,8 +371,8 @@ void SoftQueuePair::Retire(uint16_t wqe_counter) {
   const uint16_t end =
       static_cast<uint16_t>(wqe_counter + sq_blocks_[wqe_counter & (attr_.send_wqebbs - 1)]);
   const uint16_t used = sq_producer_.load(std::memory_order_relaxed) - consumer;
-  // Forward only, and never past what was posted: a caller that writes the ring itself has nothing
-  // to retire.
+  // The index moves only forward, and never past the posted requests: a caller that writes the ring
+  // itself has nothing to retire.
   const uint16_t step = end - consumer;
   if (step <= used) sq_consumer_.store(end, std::memory_order_release);
 }

@@ -1,4 +1,4 @@
-// What a peer can do to the rings of a queue pair whose remote key it has guessed.
+// Tests what a peer can do to the rings of a queue pair after it guessed their remote key.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -16,8 +16,8 @@ namespace {
 using rnic::Opcode;
 using rnic::WcStatus;
 
-// The way to an engine that is stepped by hand. Notes the keys that the driver makes: a remote key
-// of a ring is told to nobody.
+// A port to an engine that is stepped by hand. It records the keys that the driver makes, because
+// the driver tells nobody the remote key of a ring.
 class NotingPort final : public CommandPort {
  public:
   NotingPort(Engine& engine, const std::string& host, std::vector<CreateMkeyReply>* keys)
@@ -91,7 +91,7 @@ struct End {
 
 class RingRightsTest : public testing::Test {
  protected:
-  // How a request of the attacker's ends, on queue pairs that were just connected.
+  // The status of a request of the attacker, on queue pairs that were just connected.
   WcStatus Try(Opcode opcode, uint64_t addr, uint32_t rkey) {
     for (const auto& [one, other] : {std::pair(&attacker_, &victim_), {&victim_, &attacker_}}) {
       EXPECT_TRUE(one->qp->Reset().ok());

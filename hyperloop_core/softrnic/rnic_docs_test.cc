@@ -1,4 +1,4 @@
-// docs/rnic.md against the code: its counters are those of the device, its tests exist.
+// Compares docs/rnic.md with the code: its counters are those of the device, and its tests exist.
 #include <filesystem>
 #include <fstream>
 #include <regex>

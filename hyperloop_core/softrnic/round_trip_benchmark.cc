@@ -1,4 +1,4 @@
-// Round trips between a process and its RNIC, through a running hyperloop-rnicd:
+// Measures round trips between a process and its RNIC, through a running hyperloop-rnicd:
 //   round_trip_benchmark SOCKET [NUMBER]
 // nop: one WQE and its completion. write: 8 B loopback WRITE. send: 8 B SEND to a second queue pair
 // of this process, until its receive completes. Prints percentiles in nanoseconds.

@@ -1,11 +1,12 @@
 // SocketPort: commands to hyperloop-rnicd over its Unix socket; the UAR page is the daemon's
 // memory, mapped here.
 //
-// How a client learns that the daemon is gone. It stopped in order: it cleared engine_alive in the
-// page. It was killed: the kernel closed its end of the socket, which EngineGone sees with a
-// non-blocking peek; DeviceContext::Alive asks for that every few milliseconds of waiting. It is
-// stopped or starved but exists: not death, until a command has waited kCommandTimeoutSeconds in
-// vain; whoever waits for completions has its own bound.
+// A client learns in these ways that the daemon is gone:
+// - A daemon that ended orderly has cleared engine_alive in the page.
+// - If the daemon was killed, the kernel closed its end of the socket. EngineGone sees that with a
+//   non-blocking peek, which DeviceContext::Alive makes every few milliseconds of waiting.
+// - A daemon that is stopped or starved does not count as gone until a command has waited
+//   kCommandTimeoutSeconds in vain. Code that waits for completions has its own bound.
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -39,7 +40,7 @@ class SocketPort final : public CommandPort {
   }
 
   ~SocketPort() override {
-    if (guard_ != nullptr && !guard_->IsOwner()) {  // nothing of this is the child's
+    if (guard_ != nullptr && !guard_->IsOwner()) {  // a child must not touch the parent's objects
       socket_.Release();
       wake_.Release();
       return;
@@ -153,14 +154,14 @@ class SocketPort final : public CommandPort {
     const time_t seconds = registration ? kRegistrationTimeoutSeconds : kCommandTimeoutSeconds;
     SetTimeout(seconds);
     const iovec part{const_cast<Command*>(&command), sizeof command};
-    // A refused connection may have been closed with its reason still to be read, so a failure to
-    // send decides nothing unless there is no answer either.
+    // The daemon may have refused and closed the connection while its reason is still to be read.
+    // So a failure to send matters only if there is no answer either.
     Status sent = SendMessage(socket_.get(), {&part, 1}, send_fds, 0);
     std::vector<std::byte> buffer(sizeof(Reply) + kMaxReplyText);
     auto message = ReceiveMessage(socket_.get(), buffer, sent.ok() ? 0 : MSG_DONTWAIT);
     if (message.status().code() == Code::kUnavailable) {
-      // Connection reset, because the daemon closed with our command unread. The reason it gave may
-      // lie behind that.
+      // The connection was reset because the daemon closed it with our command unread. The daemon's
+      // reason may still be readable.
       message = ReceiveMessage(socket_.get(), buffer, MSG_DONTWAIT);
       if (!message.ok()) message = ReceivedMessage{};
     }
@@ -172,8 +173,8 @@ class SocketPort final : public CommandPort {
       }
       return {};
     }
-    // An answer that comes late would be taken for the next command's. The device counts as gone,
-    // so that its owner closes it, at which the daemon destroys all that this client has there.
+    // A late answer would be taken for the next command's. So the device counts as gone: its owner
+    // closes it, and then the daemon destroys all objects of this client.
     broken_.store(true, std::memory_order_relaxed);
     if (status.code() == Code::kBusy) {
       return TimedOut("the RNIC daemon did not answer within " + std::to_string(seconds) + " s");

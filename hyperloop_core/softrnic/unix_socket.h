@@ -1,5 +1,5 @@
-// Unix SEQPACKET messages with descriptors: how commands.h travels between a client and
-// hyperloop-rnicd.
+// Unix SEQPACKET messages with descriptors, which carry the commands of commands.h between a client
+// and hyperloop-rnicd.
 #pragma once
 
 #include <sys/uio.h>
@@ -50,8 +50,8 @@ struct ReceivedMessage {
 // none there.
 Result<ReceivedMessage> ReceiveMessage(int socket, std::span<std::byte> buffer, int flags);
 
-// Who listens at the other end of a connected socket is this user or root; otherwise
-// kPermissionDenied. `path` is for the message.
+// Checks that the process that listens at the other end of a connected socket is of this user or
+// root; otherwise kPermissionDenied. `path` is for the message.
 Status CheckListener(int socket, const std::string& path);
 
 // A socket address; kInvalidArgument if `path` is empty or too long for one.

@@ -30,8 +30,8 @@ Status CheckFile(int fd, const struct stat& info, bool* waits_for_disk) {
   if (flags < 0 || (flags & O_ACCMODE) != O_RDWR) {
     return PermissionDenied("the memory's descriptor must be open for reading and writing");
   }
-  // Only shmem files have seals; one without a name cannot be found by others, and has no reason to
-  // be unsealed.
+  // Only shmem files have seals. A file without a name must be sealed, since no other process can
+  // need to resize it.
   const int seals = fcntl(fd, F_GET_SEALS);
   if (seals >= 0 && info.st_nlink == 0 && (seals & F_SEAL_SHRINK) == 0) {
     return PermissionDenied("anonymous memory must be sealed with F_SEAL_SHRINK");
@@ -41,8 +41,8 @@ Status CheckFile(int fd, const struct stat& info, bool* waits_for_disk) {
 
 // Maps the file shared, with its pages filled in if `populate`; MAP_FAILED with errno.
 //
-// MAP_SYNC first, which only files on DAX media accept: there a flush of the CPU's caches makes
-// bytes durable, and without MAP_SYNC the blocks that a write fault allocated could still be
+// It tries MAP_SYNC first, which only files on DAX media accept. There a flush of the CPU's caches
+// makes bytes durable; without MAP_SYNC the blocks that a write fault allocated could still be
 // missing from the file after a crash.
 void* MapShared(int fd, uint64_t offset, size_t length, bool populate) {
   const int more = populate ? MAP_POPULATE : 0;

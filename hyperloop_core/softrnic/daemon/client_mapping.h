@@ -1,4 +1,4 @@
-// Maps a client's memory into the daemon, from a descriptor that is not to be trusted.
+// Maps a client's memory into the daemon, from an untrusted descriptor.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@ namespace hyperloop::softrnic {
 // Not OK: files of this type (statfs f_type) are not served.
 Status CheckFileSystem(int64_t type);
 
-// Mappings that the engine or its flusher let go of, to be unmapped where that may take its time.
-// Thread safe.
+// Mappings that the engine or its flusher no longer uses. Another thread unmaps them, because that
+// may take long. Thread safe.
 class UnmapQueue {
  public:
   ~UnmapQueue() { Drain(); }

@@ -1,5 +1,5 @@
-// Which file systems a client's memory may lie on. What else is asked of its descriptors is tested
-// with the daemon.
+// Tests on which file systems a client's memory may lie. The daemon's tests cover the other demands
+// on its descriptors.
 #include "softrnic/daemon/client_mapping.h"
 
 #include <gmock/gmock.h>

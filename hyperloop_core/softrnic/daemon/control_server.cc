@@ -23,8 +23,8 @@ namespace hyperloop::softrnic {
 
 namespace {
 
-constexpr uint32_t kOtherUsersConnections = 16;  // of root, who is let in whatever this user's do
-// Engine time that a process's commands may take at once: some thousand commands.
+constexpr uint32_t kOtherUsersConnections = 16;  // root's, whatever this user's processes have
+// Engine time that a process's commands may take at once: that of some thousand commands.
 constexpr int64_t kBurstNs = 50'000'000;
 constexpr size_t kObjectsPerPart = 64;
 constexpr size_t kProcessesRemembered = 4096;
@@ -47,7 +47,7 @@ struct ControlServer::Process {
   ClientNumber number = 0;
   uint32_t connections = 0;
   int64_t left_ns = kBurstNs;  // engine time; below 0: its commands wait
-  uint64_t since_ns = 0;       // when left_ns was true
+  uint64_t since_ns = 0;       // the time at which left_ns was computed
   bool paused = false;
 };
 
@@ -102,7 +102,7 @@ ControlServer::ControlServer(std::string path, Engine* engine, EngineLoop* loop,
 
 ControlServer::~ControlServer() {
   engine_->SetEvict(nullptr);
-  // The loop has ended: its part of the clients can be undone from here.
+  // The loop has ended, so this thread may destroy the clients' objects in the engine.
   for (auto& [id, client] : clients_) {
     if (client->context == kNoContext) continue;
     loop_->RemovePage(client->uar);
@@ -188,7 +188,7 @@ void ControlServer::Listen(const Process& process, bool on) {
   }
 }
 
-// Returns for how many milliseconds nobody else is to be resumed; −1: nobody is paused.
+// Returns the milliseconds until the next process may be resumed; −1: none is paused.
 int ControlServer::ResumePaused() {
   int soonest = -1;
   for (auto& [pid, process] : processes_) {
@@ -273,7 +273,7 @@ Status ControlServer::Admit(uid_t user, pid_t pid, Process** process) {
 
 void ControlServer::Leave(Client& client) {
   --client.of->connections, --connections_[client.user];
-  // A process that comes again is not to find its time unspent.
+  // A process must not get new time by connecting again.
   Charge(*client.of, 0);
   if (client.of->connections == 0 && client.of->left_ns == kBurstNs) processes_.erase(client.pid);
 }
@@ -420,7 +420,7 @@ Status ControlServer::Open(Client& client, const OpenArgs& args, Reply* reply,
     return AlreadyExists("this connection is attached already: " + client.name);
   }
   const std::string host(args.host, strnlen(args.host, sizeof args.host));
-  if (client.uar == nullptr) {  // kept when an Open is refused, so that the next one gets the same
+  if (client.uar == nullptr) {  // kept after a refused Open, so that the next Open gets the same
     client.uar_fd.Reset(memfd_create("hyperloop-uar", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     client.wake.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!client.uar_fd || !client.wake || ftruncate(client.uar_fd.get(), kUarBytes) != 0 ||
@@ -487,7 +487,7 @@ bool ControlServer::Answer(Client& client, const Status& status, Reply& reply, s
   if (text.size() > kMaxReplyText) text.resize(text.rfind('\n', kMaxReplyText - 1) + 1);
   reply.text_length = static_cast<uint32_t>(text.size());
   const std::array<iovec, 2> parts{iovec{&reply, sizeof reply}, iovec{text.data(), text.size()}};
-  // A client that does not take its answers is not waited for.
+  // The server does not wait for a client that does not take its answers.
   Status sent = SendMessage(client.socket.get(), parts, fds, MSG_DONTWAIT);
   return sent.ok();
 }

@@ -2,17 +2,17 @@
 // their commands, and notices when they die; the engine itself is only ever touched through
 // EngineLoop::Submit.
 //
-// Trust: a client must have this process's user id (or be root). Beyond that nothing it sends is
-// believed: sizes, magic, version and descriptors are checked here, every field by the engine. A
-// message that is not a command of this protocol gets one answer with the reason and a closed
-// connection.
+// Trust: a client must have this process's user id (or be root). Nothing else that it sends is
+// trusted: the server checks sizes, magic, version and descriptors, and the engine checks every
+// field. A message that is not a command of this protocol is answered once with the reason, and its
+// connection is closed.
 //
-// Fairness: the connections of one process are one client (Engine's ClientNumber). It has at most
-// so many connections, and its commands take at most a share of the engine's time: the next one is
-// read when the time that the last ones took is paid for.
+// Fairness: the connections of one process are one client (Engine's ClientNumber). Their number is
+// bounded, and the client's commands take at most a share of the engine's time: the server reads
+// the next command when the share covers the time of the previous ones.
 //
 // Death: a client is gone when its process is (pidfd), even if a forked child still holds the
-// socket, or when it closed the connection. All that it created goes with it.
+// socket, or when it closed the connection. Then all objects that it created are destroyed.
 #pragma once
 
 #include <sys/types.h>
@@ -53,21 +53,20 @@ class ControlServer {
   ControlServer(const ControlServer&) = delete;
   ControlServer& operator=(const ControlServer&) = delete;
 
-  // Counters of `links` are answered too. Before Run; `links` outlives the server.
+  // Makes counter queries include those of `links`. Call before Run; `links` outlives the server.
   void ShowLinks(const LinkServer* links) { links_ = links; }
   // Clients' mappings that nobody uses any more.
   std::shared_ptr<UnmapQueue> unmap_queue() const { return unmap_; }
 
   // Serves until Stop; meanwhile the loop must run.
   void Run();
-  // Any thread, and signal handlers.
+  // May be called by any thread and by signal handlers.
   void Stop();
 
  private:
   struct Client;
   struct Process;
-  // What an event of the epoll set is about: client id << 3 | kind; id 0: the server's own
-  // descriptors.
+  // The source of an epoll event: client id << 3 | kind; id 0: the server's own descriptors.
   enum Kind : uint64_t { kListener, kStop, kEvicted, kSocket, kProcess };
 
   ControlServer(std::string path, Engine* engine, EngineLoop* loop, std::shared_ptr<Log> log,
@@ -77,13 +76,13 @@ class ControlServer {
   Status Admit(uid_t user, pid_t pid, Process** process);
   void Leave(Client& client);
   void CloseEvicted();
-  // Commands of a process that took more than their share of the engine's time are read later.
+  // Counts the engine time of a command; a process that used more than its share is paused.
   void Charge(Process& process, uint64_t engine_ns);
   void Listen(const Process& process, bool on);
   int ResumePaused();
   void RefuseForLackOfDescriptors();
   void HandleEvent(uint64_t data, uint32_t events);
-  // One message. False: the client must go.
+  // Handles one message. False: the client must be removed.
   bool Receive(Client& client);
   Status Dispatch(Client& client, const Command& command, ReceivedMessage& message, Reply* reply,
                   std::string* text, std::vector<int>* fds);
@@ -94,7 +93,7 @@ class ControlServer {
   bool Answer(Client& client, const Status& status, Reply& reply, std::string text,
               const std::vector<int>& fds);
   void Close(uint64_t id, std::string_view why);
-  // Runs `task` on the engine's thread, then unmaps what it let go of.
+  // Runs `task` on the engine's thread, then unmaps the mappings that it released.
   void OnEngine(Process& process, const std::function<void()>& task);
   std::string OwnCounters() const;
 
@@ -117,7 +116,7 @@ class ControlServer {
   std::map<uid_t, uint32_t> connections_;
   UniqueFd evicted_event_;
   std::mutex evicted_mutex_;
-  // Guarded by evicted_mutex_. Of each context one at most, so that it never grows.
+  // Guarded by evicted_mutex_. Has at most one entry for each context, so that it never grows.
   std::vector<std::pair<ContextId, const char*>> evicted_;
 };
 

@@ -13,8 +13,8 @@
 
 namespace hyperloop::softrnic {
 
-// What one client has to flush. It stays until its thread has nothing to do and the client is gone:
-// one that comes again while its disk hangs finds it.
+// The ranges that one client has to flush. A lane exists until its thread has nothing to do and the
+// client is gone. So a client that comes again while its disk hangs gets the same lane.
 struct FlushThreads::Lane {
   struct Task {
     FileRange range;
@@ -41,7 +41,7 @@ struct FlushThreads::State {
   std::vector<std::pair<uint64_t, std::shared_ptr<Lane>>> without_thread;
   size_t tasks = 0;
   bool stopped = false;
-  std::mutex wake_mutex;  // held while `wake` runs: not by the engine's thread, which it wakes
+  std::mutex wake_mutex;  // held while `wake` runs; never taken by the engine's thread
   bool wakes_nobody = false;
 };
 
@@ -86,7 +86,7 @@ void FlushThreads::State::MakeThreads(const std::shared_ptr<State>& state) {
     try {
       std::thread([state, client, lane] { state->Run(client, lane); }).detach();
     } catch (const std::system_error&) {
-      made = false;  // the system has no more threads: its READs wait until there is one
+      made = false;  // the system has no more threads: the client's READs wait until it has one
     }
     lock.lock();
     if (made) {

@@ -1,9 +1,10 @@
 // FlushThreads: a Flusher with a thread for each client that has files on a disk, so that a slow
-// disk holds up the clients that use it and no other.
+// disk delays only the clients that use it.
 //
-// The threads inherit neither priority nor processor of the engine's thread: one that is made with
-// Start makes them. A disk that hangs keeps its client's thread until it answers; Stop does not
-// wait for that. What is waiting is bounded, since it holds mappings, for each client and for all.
+// Start makes a thread that makes the others, so that they inherit neither priority nor processor
+// of the engine's thread. A disk that hangs keeps its client's thread until it answers; Stop does
+// not wait for that. Waiting ranges hold mappings, so their number is bounded, for each client and
+// for all.
 #pragma once
 
 #include <cstddef>
@@ -24,10 +25,11 @@ class FlushThreads final : public Flusher {
   explicit FlushThreads(std::function<bool(const FileRange&)> make_durable = MakeDurable);
   ~FlushThreads() override;
 
-  // Before the first Flush. Called by any thread: `wake` when a job is done, until Stop; `released`
-  // when a mapping was let go, at any time, which must not refer to what Stop's caller destroys.
+  // Call before the first Flush. Any thread calls `wake` when a job is done, until Stop, and
+  // `released` when a mapping is no longer used, at any time. So `released` must not refer to
+  // objects that Stop's caller destroys.
   void Start(std::function<void()> wake, std::function<void()> released);
-  // What is not flushed yet is left to the kernel.
+  // Leaves ranges that are not flushed yet to the kernel.
   void Stop();
 
   bool Flush(uint64_t client, FileRange range, std::shared_ptr<FlushJob> job) override;

@@ -21,7 +21,7 @@ FileRange RangeAt(std::byte* byte) {
   return range;
 }
 
-// A disk that hangs for ranges of `slow` until it is let go.
+// A disk that hangs for ranges of `slow` until the test releases it.
 class FlushThreadsTest : public ::testing::Test {
  protected:
   FlushThreadsTest() {
@@ -93,7 +93,8 @@ TEST_F(FlushThreadsTest, AFailureIsToldWhenTheWholeJobIsDone) {
   EXPECT_EQ(wakes_, 1);
 }
 
-// However often a client comes and goes, it has one thread, and no more waiting than is allowed.
+// However often a client comes and goes, it has one thread, and at most the allowed number of
+// waiting ranges.
 TEST_F(FlushThreadsTest, WhatAClientLeftBehindIsFlushedAndItMayComeAgain) {
   const auto slow = Flush(1, &slow_);
   WaitFor(begun_, 1);
@@ -119,7 +120,7 @@ TEST_F(FlushThreadsTest, ClientsAreBounded) {
   WaitFor(wakes_, FlushThreads::kMaxClients);
 }
 
-// The daemon ends although a disk does not.
+// The daemon ends although a disk hangs.
 TEST_F(FlushThreadsTest, StopWaitsForNoDisk) {
   const auto slow = Flush(1, &slow_);
   WaitFor(begun_, 1);

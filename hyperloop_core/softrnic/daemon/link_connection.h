@@ -1,4 +1,4 @@
-// A connection of the LinkServer, and what its files share.
+// A connection of the LinkServer, and the declarations that the LinkServer's files share.
 #pragma once
 
 #include <sys/uio.h>
@@ -20,30 +20,31 @@
 namespace hyperloop::softrnic {
 
 inline constexpr size_t kMaxConnections = 256;
-// Of those that have not introduced themselves yet: from one source, from all of those that no peer
-// is known at, and from one that a peer is known at.
+// Limits of connections that have not introduced themselves yet: from one source without a known
+// peer, from all such sources, and from one source with a known peer.
 inline constexpr size_t kMaxStrangersOfSource = 8;
 inline constexpr size_t kMaxStrangers = 64;
 inline constexpr size_t kMaxStrangersOfKnown = 64;
-// Made by one proven peer.
+// Limit of connections that one proven peer made.
 inline constexpr size_t kMaxConnectionsOfPeer = 8;
-// Steps of strangers' introductions in a turn, each some 0.2 ms of arithmetic: between two of them
-// all others are served.
+// Steps of strangers' introductions in a turn. Each takes some 0.2 ms of arithmetic, and all other
+// connections are served between two of them.
 inline constexpr int kIntroductionsInTurn = 1;
-// Of requests that no socket has taken, per link.
+// Bytes of requests that no socket has taken, per link.
 inline constexpr int64_t kLinkQueueBytes = 1 << 20;
-// Of packets that are with the engine and whose answers are not here yet: each counts as the larger
-// of the two, for a request of 64 bytes can ask for 64 KiB.
+// Bytes of packets that the engine has and has not answered yet. Each counts as the larger of
+// packet and answer, because a request of 64 bytes can ask for 64 KiB.
 inline constexpr uint64_t kLinkInFlightBytes = 4 << 20;
-// Of answers that a connection's socket has not taken, those of its packets with the engine
-// included: so many, but once all connections that peers made have kAllAnswerBytes, only the least.
+// Bytes of answers that a connection's socket has not taken, with the answers to its packets that
+// the engine has. A connection may hold kConnectionAnswerBytes, but only kLeastAnswerBytes once all
+// connections that peers made hold kAllAnswerBytes.
 inline constexpr size_t kConnectionAnswerBytes = 4 << 20;
 inline constexpr size_t kAllAnswerBytes = 64 << 20;
 inline constexpr size_t kLeastAnswerBytes = 256 << 10;
-// So for all that peers made the daemon holds no more than:
+// The resulting limit of all connections that peers made:
 inline constexpr size_t kMaxAnswerBytes =
     kAllAnswerBytes + kMaxConnections * kLeastAnswerBytes + kLinkInFlightBytes;
-// What epoll calls the server's own descriptors; connections have their serial numbers.
+// The epoll ids of the server's own descriptors; a connection's id is its serial number.
 inline constexpr uint64_t kListenerEvents = 1;
 inline constexpr uint64_t kWakeEvents = 2;
 // Ids of links that peers made; below are configured ones.
@@ -53,7 +54,7 @@ inline void Count(std::atomic<uint64_t>* counter, uint64_t n) {
   counter->fetch_add(n, std::memory_order_relaxed);
 }
 
-// Bytes that wait for a socket, in pieces that go as it takes them.
+// Bytes that wait for a socket, in pieces that are freed as the socket takes them.
 class OutBytes {
  public:
   size_t size() const { return size_; }
@@ -74,7 +75,7 @@ class OutBytes {
     Append([&bytes](auto* piece) { piece->insert(piece->end(), bytes.begin(), bytes.end()); });
   }
 
-  // The first of them, as far as `to` goes; returns how many pieces.
+  // Puts the first pieces into `to`, as many as fit; returns their number.
   size_t Front(std::span<iovec> to) {
     const size_t count = std::min(to.size(), pieces_.size());
     for (size_t i = 0; i < count; ++i) to[i] = {pieces_[i].data(), pieces_[i].size()};
@@ -96,7 +97,7 @@ class OutBytes {
   static constexpr size_t kPieceBytes = 2 * kMostAdded;
 
   std::deque<std::vector<std::byte>> pieces_;
-  size_t taken_ = 0;  // of the first
+  size_t taken_ = 0;  // bytes of the first piece that the socket has taken
   size_t size_ = 0;
 };
 
@@ -111,13 +112,13 @@ struct LinkServer::Connection {
   identity::SecureChannel channel;
   LinkId link = kNoLink;
   std::string name;
-  std::string source;         // LinkAddress::Source of who made it
+  std::string source;         // LinkAddress::Source of the end that made it
   std::set<uint64_t> proven;  // the GID prefixes of the hosts that its other end has proved to be
   bool dialed = false;
-  bool spoke = false;  // who made it has
+  bool spoke = false;  // the end that made it has sent bytes
   bool connecting = false;
-  bool more = false;       // in `channel`: frames that the engine may not be handed yet
-  uint64_t in_flight = 0;  // of its packets
+  bool more = false;       // `channel` has frames that may not be handed to the engine yet
+  uint64_t in_flight = 0;  // bytes of its packets that the engine has
   OutBytes out;
   uint32_t watched = kUnwatched;
   Clock::time_point begun, heard, said;

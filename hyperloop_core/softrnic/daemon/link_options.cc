@@ -19,7 +19,7 @@ constexpr const char* kMakeKeys = "hyperloopctl keys init makes one";
 // The engine's names end with a zero.
 constexpr size_t kMaxHost = identity::kMaxName - 1;
 
-// Keys, or what says that there are none.
+// Takes the keys, or checks that `insecure` permits links without them.
 Status TakeKeys(const LinkArguments& arguments, LinkOptions* options) {
   if (!arguments.keys_dir.empty()) {
     if (arguments.insecure)
@@ -80,7 +80,7 @@ std::string LinkAddress::Source() const {
   }
   const auto* const v6 =
       reinterpret_cast<const char*>(&reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_addr);
-  // IPv4 on a socket of both.
+  // An IPv4 address on a socket that serves both families.
   if (IN6_IS_ADDR_V4MAPPED(reinterpret_cast<const in6_addr*>(v6))) return std::string(v6 + 12, 4);
   return std::string(v6, 8);
 }

@@ -1,4 +1,4 @@
-// What the command line says about links: addresses, peers, keys.
+// The command line's options for links: addresses, peers, keys.
 #pragma once
 
 #include <sys/socket.h>
@@ -23,15 +23,15 @@ struct LinkAddress {
   bool loopback() const;
   bool wildcard() const;  // 0.0.0.0, [::]
   uint16_t port() const;
-  // Whose it is, as far as one can tell: an IPv4 address, or the first 64 bits of an IPv6 one, of
-  // which anybody has as many as there are.
+  // Identifies the address's owner: an IPv4 address, or the first 64 bits of an IPv6 address,
+  // because one owner has all addresses with these bits.
   std::string Source() const;
   friend bool operator==(const LinkAddress& a, const LinkAddress& b) {
     return a.ToString() == b.ToString();
   }
 };
 
-// True if who connects to `address` reaches what listens at `listening` on this machine.
+// True if a connection to `address` reaches a socket that listens at `listening` on this machine.
 bool Reaches(const LinkAddress& address, const LinkAddress& listening);
 
 // "10.0.0.1:7471" or "[fe80::1]:7471"; names are not looked up. Port 0 only if `any_port`.
@@ -53,9 +53,9 @@ struct LinkOptions {
 
   bool any() const { return listen.has_value() || !peers.empty(); }
 };
-// Texts as given on the command line; empty: not given. Without keys there are links only with
-// `insecure`, and every address must be loopback: otherwise kPermissionDenied. Keys without
-// anything to use them for, and both, are kInvalidArgument.
+// Texts as given on the command line; empty: not given. Links without keys need `insecure`, and all
+// their addresses must be loopback: otherwise kPermissionDenied. kInvalidArgument: keys without any
+// link, or keys together with `insecure`.
 struct LinkArguments {
   std::string listen, keys_dir;
   bool insecure = false;

@@ -1,4 +1,5 @@
-// The LinkServer as a whole: what it is made of, the engine's side of it, and its thread's loop.
+// The LinkServer: construction, the functions that the engine's thread calls, and its thread's
+// loop.
 #include "softrnic/daemon/link_server.h"
 
 #include <sys/epoll.h>
@@ -58,8 +59,8 @@ Status LinkServer::Listen() {
   return {};
 }
 
-// Hosts at one address share a link. A list that is the same on all machines names this daemon's
-// own hosts too: nothing is dialed for them.
+// Hosts at one address share a link. A list that is the same on all machines also names this
+// daemon's own hosts, which are not dialed.
 Status LinkServer::AddPeers(Engine* engine) {
   for (const LinkPeer& each : options_.peers) {
     known_sources_.insert(each.address.Source());
@@ -124,7 +125,7 @@ bool LinkServer::Ready(LinkId link) {
   Peer& peer = *peers_[link - 1];
   if (!peer.up.load(std::memory_order_acquire)) return false;
   if (peer.queued.load(std::memory_order_relaxed) < kLinkQueueBytes) return true;
-  // Say so first, then look again: the thread looks at the flag after it made room.
+  // Sets the flag before it looks again, because the thread looks at the flag after it made room.
   peer.wants_room.store(true);
   if (peer.queued.load() >= kLinkQueueBytes / 2) return false;
   return peer.wants_room.exchange(false);
@@ -142,8 +143,8 @@ void LinkServer::Send(LinkId link, PacketBytes packet) {
 void LinkServer::Flush() {
   PushOutbox();
   if (received_ == done_.load(std::memory_order_relaxed)) return;
-  done_.store(received_);  // behind the answers: who sees this finds them
-  // Pairs with MayHandOver: either this sees that somebody waits, or the thread sees what is done.
+  done_.store(received_);  // after the answers: a thread that reads this value finds them
+  // Pairs with MayHandOver: either this thread sees starved_, or the other one sees done_.
   if (starved_.load() && handed_.load() - received_ <= kLinkInFlightBytes / 2 &&
       starved_.exchange(false))
     WakeThread();
@@ -215,8 +216,8 @@ void LinkServer::PushEvents(std::vector<Arrival> events) {
     std::move(events.begin(), events.end(), std::back_inserter(inbox_));
     has_inbox_.store(true);
   }
-  // Pairs with EngineLoop::Sleep: either this look at its flag sees it sleeping, or its look at
-  // Pending sees what was pushed.
+  // Pairs with EngineLoop::Sleep: either this call sees the flag of the sleeping loop, or the
+  // loop's call of Pending sees the pushed events.
   loop_->WakeIfSleeping();
 }
 

@@ -2,11 +2,11 @@
 // long as it runs (this engine's requests and their answers go on that connection), accepts
 // connections from peers (their requests), and hands packets to and from the engine's thread.
 //
-// A connection that says nothing for kDeadAfter is given up and dialed again, so that a cut which
-// is healed is noticed long before TCP's own timers. Memory is bounded, and nothing dropped for it:
-// with kLinkQueueBytes of requests for a connection the engine is told to wait; packets, and with
-// them the right to answer, are handed to the engine only while there is room for the answers
-// (kMaxAnswerBytes in all). What is not handed over is not read, so that its sender waits.
+// A connection that is silent for kDeadAfter is closed and dialed again, so that a healed cut is
+// noticed long before TCP's own timers expire. Memory is bounded, and nothing is dropped for that.
+// When a connection has kLinkQueueBytes of requests, the engine is told to wait. A packet is handed
+// to the engine only while there is room for its answer (kMaxAnswerBytes in all). Until then
+// nothing more is read from its connection, so that the sender waits.
 #pragma once
 
 #include <atomic>
@@ -34,20 +34,21 @@ namespace hyperloop::softrnic {
 
 class LinkServer final : public LinkPort {
  public:
-  // Binds the listening socket and names the peers to `engine`, which must not have a client yet.
-  // The server outlives `engine`, whose port it becomes. Errors: the address is in use or not this
-  // machine's; a peer is named twice.
+  // Binds the listening socket and adds the peers to `engine`, which must not have a client yet.
+  // The server becomes the port of `engine` and outlives it. Errors: the address is in use or not
+  // this machine's; a peer is named twice.
   static Result<std::unique_ptr<LinkServer>> Create(LinkOptions options, Engine* engine,
                                                     std::shared_ptr<Log> log);
   ~LinkServer() override;
 
-  // Where it listens: with the real port if 0 was asked for. Empty: nowhere.
+  // The address at which it listens, with the real port if 0 was given. Empty: none.
   const std::string& listening() const { return listening_; }
-  // Starts the thread; `loop` is woken when packets arrive. Stop before `loop` goes.
+  // Starts the thread; `loop` is woken when packets arrive. Stop the server before `loop` is
+  // destroyed.
   void Start(EngineLoop* loop);
   void Stop();
 
-  // Lines "name value\n". Any thread.
+  // Counters as lines "name value\n". Any thread may call it.
   std::string CounterText() const;
 
   // LinkPort, for the engine's thread.
@@ -65,7 +66,7 @@ class LinkServer final : public LinkPort {
   struct Peer {
     LinkAddress address;
     std::vector<std::string> hosts;
-    std::string name;  // of its hosts, for the log
+    std::string name;  // names of its hosts, for the log
     std::atomic<bool> up{false};
     std::atomic<int64_t> queued{0};  // bytes that the engine sent and no socket has taken
     std::atomic<bool> wants_room{false};
@@ -81,13 +82,13 @@ class LinkServer final : public LinkPort {
   };
   struct Arrival {
     LinkEvent event;
-    uint64_t bytes = 0;  // that it counts until it is answered
+    uint64_t bytes = 0;  // counted until the packet is answered
   };
 
   LinkServer(LinkOptions options, std::shared_ptr<Log> log);
   Status Listen();
   Status AddPeers(Engine* engine);
-  // The thread's.
+  // Called by the server's thread only.
   void Run();
   int Timers();
   void Dial(Peer& peer);
@@ -119,13 +120,13 @@ class LinkServer final : public LinkPort {
   void PushEvents(std::vector<Arrival> events);
   void WakeThread();
   Peer* PeerOf(const Connection& c);
-  // The engine's thread's.
+  // Called by the engine's thread only.
   void PushOutbox();
 
   const LinkOptions options_;
   const std::shared_ptr<Log> log_;
   std::string listening_;
-  LinkAddress bound_;  // where, if it is not empty
+  LinkAddress bound_;  // the address of listening_, if that is not empty
   UniqueFd listener_;
   UniqueFd epoll_;
   UniqueFd wake_;
@@ -139,27 +140,28 @@ class LinkServer final : public LinkPort {
   LinkId next_incoming_ = 0;
   std::string last_refusal_;
   Clock::time_point refusal_logged_{};
-  std::set<std::string> known_sources_;  // of peers, by configuration or because they proved it
-  int introductions_ = 0;                // that may still be read in this turn
+  std::set<std::string> known_sources_;  // of peers that are configured or have proved themselves
+  int introductions_ = 0;                // steps that may still be taken in this turn
   Clock::time_point accept_again_{};     // not 0: the listener is not watched until then
   size_t answer_bytes_ = 0;              // of all connections that peers made, as of the last turn
-  uint64_t answered_ = 0;                // of handed_, as of the last look into the outbox
-  std::deque<std::pair<uint64_t, uint64_t>> in_flight_;  // the rest: connections, bytes; in order
-  uint64_t resumed_ = 0;  // the serial number of the connection that went on last
+  uint64_t answered_ = 0;  // part of handed_ that was answered when the outbox was last read
+  std::deque<std::pair<uint64_t, uint64_t>>
+      in_flight_;         // not answered: (connection, bytes) in order
+  uint64_t resumed_ = 0;  // the serial number of the connection that was resumed last
   Counters counters_;
 
-  // Between the threads.
+  // Shared by the two threads.
   mutable std::mutex mutex_;
   std::vector<std::pair<LinkId, PacketBytes>> outbox_;
   std::deque<Arrival> inbox_;
   std::atomic<bool> has_inbox_{false};
-  // Sums of Arrival::bytes: of all that were pushed, and of those whose answers are in the outbox.
+  // Sums of Arrival::bytes: of all pushed packets, and of those whose answers are in the outbox.
   std::atomic<uint64_t> handed_{0}, done_{0};
   std::atomic<bool> starved_{false};  // the thread has packets that wait for done_
-  // The engine's.
+  // Used by the engine's thread only.
   std::vector<std::pair<LinkId, PacketBytes>> staged_;
   std::deque<Arrival> taken_;
-  uint64_t received_ = 0;  // the sum of those that Receive gave out
+  uint64_t received_ = 0;  // the sum of Arrival::bytes of the packets that Receive returned
 };
 
 }  // namespace hyperloop::softrnic

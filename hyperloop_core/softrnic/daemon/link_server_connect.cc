@@ -1,4 +1,4 @@
-// Whom the LinkServer is connected with: dialing, accepting, refusing, and giving up who is silent.
+// The connections of the LinkServer: it dials, accepts and refuses them, and closes silent ones.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
@@ -28,7 +28,8 @@ constexpr milliseconds kLastBackoff{500};
 
 }  // namespace
 
-// Dials, says that it lives, gives up who does not. Returns milliseconds until it must look again.
+// Dials, sends signs of life, and closes silent connections. Returns the milliseconds until the
+// next call is due.
 int LinkServer::Timers() {
   const auto now = Clock::now();
   auto next = now + milliseconds(1000);
@@ -145,7 +146,7 @@ void LinkServer::WatchListener(bool on) {
   accept_again_ = on ? Clock::time_point{} : Clock::now() + kAcceptPause;
 }
 
-// What a new connection is to prove, by the keys as they are now.
+// The options of a new connection's channel: what its peer must prove, by the present keys.
 identity::SecureChannelOptions LinkServer::ChannelOptions(const Peer* peer) const {
   identity::SecureChannelOptions options;
   options.dialer = peer != nullptr;
@@ -163,10 +164,11 @@ void LinkServer::RefreshKeys() {
   if (!status.ok()) log_->Write(LogLevel::kWarn, "changed keys are not used: " + status.message());
 }
 
-// Whoever reaches the port can connect and be slow or silent. So that they keep no peer out, those
-// who have not introduced themselves are bounded: at the bound of their source its oldest goes, at
-// that of all sources the oldest of the source that has most. Where a peer is known to be, only
-// connections from there count and go, however many come from elsewhere.
+// Anybody who reaches the port can connect and be slow or silent. Connections without an
+// introduction are bounded, so that they keep no peer out. At the bound of a source its oldest one
+// is closed; at the bound of all sources the oldest of the source that has most. A source with a
+// known peer has a bound of its own, so connections from elsewhere, however many, never close one
+// from there.
 void LinkServer::MakeRoomFor(const LinkAddress& from) {
   const uint64_t serial = OneToGiveUp(from.Source());
   if (serial == 0) return;
@@ -202,7 +204,7 @@ uint64_t LinkServer::OneToGiveUp(const std::string& source) const {
   return most != nullptr ? most->oldest : 0;
 }
 
-// A peer needs one connection, and leaves an old one behind where a cable was pulled.
+// A peer needs one connection. It leaves an old one behind when the network was cut.
 void LinkServer::BoundConnectionsOf(const Connection& c) {
   if (options_.keys == nullptr) return;
   size_t others = 0;
@@ -215,7 +217,7 @@ void LinkServer::BoundConnectionsOf(const Connection& c) {
   if (others >= kMaxConnectionsOfPeer) Close(oldest, "it made many others since");
 }
 
-// One that tries again and again is told of once; many different ones now and then.
+// Logs a host that tries again and again once, and many different hosts at intervals.
 void LinkServer::LogRefusal(const std::string& name, const std::string& why) {
   const auto now = Clock::now();
   if (why == last_refusal_ || now - refusal_logged_ < kBetweenRefusals) return;
@@ -224,7 +226,7 @@ void LinkServer::LogRefusal(const std::string& name, const std::string& why) {
   refusal_logged_ = now;
 }
 
-// Claims carry a hash of a host's name: false where another trusted name has the same.
+// Whether `name` can be told from all other trusted names by its hash, which is what claims carry.
 bool LinkServer::IsTold(const std::string& name) {
   for (const identity::TrustedPeer& each : options_.keys->trusted()) {
     if (each.name == name || GidPrefix(each.name) != GidPrefix(name)) continue;

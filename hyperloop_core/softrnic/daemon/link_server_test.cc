@@ -1,5 +1,5 @@
-// What a LinkServer holds for peers that take nothing, whom it lets in, and what those may say. The
-// test is the engine behind it.
+// Tests how much a LinkServer holds for peers that take nothing, which peers it lets in, and what
+// they may send. The test takes the place of the engine.
 #include "softrnic/daemon/link_server.h"
 
 #include <endian.h>
@@ -65,7 +65,7 @@ class RawPeer {
     }
     return {};
   }
-  // Its first step alone: the other end's answer has come, and nothing more is said.
+  // Makes only the first step of an introduction, and waits for the other end's answer.
   void HearAnswer() { EXPECT_TRUE(Read()); }
   bool open() const { return channel_.open(); }
 
@@ -145,8 +145,8 @@ class LinkServerTest : public testing::Test {
   void TearDown() override {
     if (server_ != nullptr) server_->Stop();
   }
-  // The engine's turn: an answer to each request that has arrived. Returns how many came on links
-  // other than `apart`, of which `*came` tells.
+  // A turn of the engine: answers each request that has arrived. Returns how many came on links
+  // other than `apart`; `*came` says whether one came on `apart`.
   uint64_t AnswerAll(LinkId apart = kNoLink, bool* came = nullptr) {
     uint64_t others = 0;
     for (LinkEvent event; server_->Receive(&event);) {
@@ -157,8 +157,8 @@ class LinkServerTest : public testing::Test {
     server_->Flush();
     return others;
   }
-  // As many turns as bring nothing but `polite`'s requests three times in a row: by then the
-  // server's thread has done for the others what it can. Returns how many came from those.
+  // Takes turns until three in a row bring only requests of `polite`: then the server's thread has
+  // done all that it can for the others. Returns how many requests came from the others.
   uint64_t AnswerWhatComes(RawPeer& polite, LinkId polites) {
     uint64_t all = 0;
     for (int quiet = 0; quiet < 3; ++quiet) {
@@ -205,7 +205,7 @@ class LinkServerTest : public testing::Test {
   std::unique_ptr<EngineLoop> loop_;
 };
 
-// Each asks for 12 MiB, all together for more than the daemon holds.
+// Each peer asks for 12 MiB, and all together ask for more than the daemon holds.
 TEST_F(LinkServerTest, AnswersThatNobodyTakesAreBoundedInAllAndNoneIsLost) {
   constexpr uint64_t kGreedy = 24;
   constexpr uint64_t kAsked = 192;
@@ -248,7 +248,8 @@ TEST_F(LinkServerTest, AnswersThatNobodyTakesAreBoundedInAllAndNoneIsLost) {
   EXPECT_EQ(answered, kGreedy * kAsked);
 }
 
-// Who asks gets no answers that nobody asked for, and the other way round.
+// A packet of the wrong kind ends its connection: an answer where requests are expected, or the
+// reverse.
 TEST_F(LinkServerTest, AnAnswerToAQuestionThatWasNotAskedThereEndsTheConnection) {
   RawPeer peer(server_->listening());
   ASSERT_TRUE(peer.Introduce().ok());
@@ -284,7 +285,7 @@ class KeyedLinkServerTest : public LinkServerTest {
     EXPECT_TRUE(ring.ok()) << ring.status().ToString();
     return *ring;
   }
-  // Not read again by this: the server does that.
+  // Changes the files only; the server reads them again.
   void LetTrust(const std::string& who, const identity::KeyRing& whom, const std::string& as,
                 identity::Roles roles = identity::kRoleLink) {
     EXPECT_TRUE(identity::Trust(Dir(who), {as, whom.public_key(), roles}).ok());
@@ -301,8 +302,8 @@ class KeyedLinkServerTest : public LinkServerTest {
     }
     return true;
   }
-  // `count` of each of `sources` addresses, which say `first` and no more. All were seen by the
-  // server.
+  // Makes `count` connections from each of `sources` addresses, which send only `first`, and waits
+  // until the server has seen all of them.
   void LetStrangersCome(size_t sources, size_t count, const std::vector<std::byte>& first) {
     const uint64_t before = Counter("link_connections_refused");
     for (size_t i = 0; i < sources * count; ++i) {
@@ -342,7 +343,7 @@ TEST_F(KeyedLinkServerTest, OnlyATrustedKeyWithTheRoleLinkIsLetIn) {
   EXPECT_EQ(RawPeer(server_->listening(), c).Introduce().code(), Code::kPermissionDenied);
 }
 
-// Its peer's introduction crosses a slow network while many others come from everywhere.
+// A peer's introduction crosses a slow network while many strangers come from everywhere.
 TEST_F(KeyedLinkServerTest, StrangersEvictNoKnownPeersIntroduction) {
   RawPeer slow(server_->listening(), b_);
   slow.HearAnswer();
@@ -350,7 +351,7 @@ TEST_F(KeyedLinkServerTest, StrangersEvictNoKnownPeersIntroduction) {
   EXPECT_TRUE(slow.Introduce().ok()) << "evicted by strangers";
 }
 
-// The same for a peer at an address that nothing is known of, and one crowded address.
+// The same for a peer at an unknown address, and one crowded address.
 TEST_F(KeyedLinkServerTest, OneSourcesStrangersEvictOnlyEachOther) {
   RawPeer slow(server_->listening(), b_, "127.0.0.77");
   slow.HearAnswer();
@@ -439,7 +440,7 @@ TEST_F(KeyedLinkServerTest, ChangedKeysTakeEffectForNewConnectionsWithoutARestar
   EXPECT_FALSE(RawPeer(server_->listening(), b_).Introduce().ok());
   EXPECT_TRUE(RawPeer(server_->listening(), next).Introduce().ok());
 
-  // Its own key, too.
+  // The host's own key changes too.
   const auto old = options_.keys->public_key();
   std::filesystem::remove(Dir("a") + "/identity");
   ASSERT_TRUE(identity::MakeIdentity(Dir("a"), "a").ok());
@@ -449,13 +450,13 @@ TEST_F(KeyedLinkServerTest, ChangedKeysTakeEffectForNewConnectionsWithoutARestar
   LetTrust("next", **now, "a");
   ASSERT_TRUE(next->Refresh().ok());
   EXPECT_TRUE(RawPeer(server_->listening(), next).Introduce().ok());
-  // What was open before still is.
+  // Connections that were open before are still open.
   before.Ask(1);
   EXPECT_NE(NextRequest(), kNoLink);
   EXPECT_TRUE(before.Take(1));
 }
 
-// A peer that leaves its connections behind keeps neither itself nor others out.
+// A peer that leaves old connections behind keeps neither itself nor others out.
 TEST_F(KeyedLinkServerTest, OnePeersConnectionsAreBounded) {
   std::list<RawPeer> all;
   for (size_t i = 0; i < kMaxConnectionsOfPeer + 3; ++i)

@@ -1,4 +1,4 @@
-// What passes the LinkServer's connections: frames in, frames out, and the signs of life between.
+// The traffic of the LinkServer's connections: frames in, frames out, and signs of life.
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kReadBytes = 256 << 10;
 constexpr size_t kPiecesAtOnce = 16;
 
-// The frame's of the packet or of its answer, whichever is longer.
+// The length of the frame of the packet or of its answer, whichever is longer.
 uint64_t BytesInFlight(const Packet& p) {
   uint64_t body = p.payload.size();
   if (p.type == PacketType::kRead) body = p.length;
@@ -30,7 +30,7 @@ void LinkServer::HandleConnection(uint64_t serial, uint32_t events) {
   const auto found = connections_.find(serial);
   if (found == connections_.end()) return;
   Connection& c = *found->second;
-  // Level-triggered: what is left comes again, behind the others.
+  // epoll is level-triggered, so the rest is reported again, after the others.
   if (c.stranger() && (events & EPOLLIN) != 0 && introductions_-- <= 0) return;
   if (c.connecting) {
     if (!Connected(c)) return;
@@ -56,7 +56,7 @@ bool LinkServer::ReadFrom(Connection& c) {
   return TakeFrames(c);
 }
 
-// Hands the engine the packets that have arrived whole, until it may not be handed more. False: the
+// Hands the engine the packets that have arrived whole, as far as it may be handed more. False: the
 // connection is gone.
 bool LinkServer::TakeFrames(Connection& c) {
   const bool was_open = c.channel.open();
@@ -102,7 +102,7 @@ bool LinkServer::TakeFrames(Connection& c) {
   c.out.Append(introduction);
   PushEvents(std::move(packets));
   if (!status.ok()) {
-    // So that the other end learns why, as far as it can.
+    // Tries to tell the other end the reason.
     [[maybe_unused]] const ssize_t told = SendSome(c);
     if (!c.channel.open()) Count(&counters_.refused, 1);
     Close(c.serial, status.message());
@@ -113,9 +113,9 @@ bool LinkServer::TakeFrames(Connection& c) {
   return true;
 }
 
-// Peers ask on the connections that they made, and answer on the others; with keys they ask only in
-// the name of hosts that they have proved to be. Sets `refused` for a packet that is not for the
-// engine. An error ends the connection.
+// Peers send requests on the connections that they made, and answers on the others. With keys they
+// may make requests only in the name of hosts that they have proved to be. Sets `refused` for a
+// packet that must not go to the engine. An error ends the connection.
 Status LinkServer::JudgePacket(Connection& c, const Packet& packet, bool* refused) {
   if (IsRequest(packet.type) == c.dialed)
     return Corruption(c.dialed ? "a request where only answers belong"
@@ -126,7 +126,7 @@ Status LinkServer::JudgePacket(Connection& c, const Packet& packet, bool* refuse
   return {};
 }
 
-// The others of that peer's daemon go on: it may serve hosts that it may not speak for here.
+// The connection goes on, because the peer's daemon may serve other hosts for which it may speak.
 void LinkServer::RefuseClaim(Connection& c, const Packet& packet) {
   const std::string why =
       c.channel.peer().names() +
@@ -151,8 +151,8 @@ void LinkServer::RefuseClaim(Connection& c, const Packet& packet) {
   Count(&counters_.frames_sent, 1);
 }
 
-// An answer for which there is no room would have to be dropped: its request waits instead, here,
-// in the socket or at the peer.
+// An answer for which there is no room would have to be dropped. So its request waits instead,
+// here, in the socket or at the peer.
 bool LinkServer::MayHandOver(const Connection& c) {
   const bool much = c.dialed || answer_bytes_ < kAllAnswerBytes;
   const size_t most = much ? kConnectionAnswerBytes : kLeastAnswerBytes;
@@ -160,7 +160,7 @@ bool LinkServer::MayHandOver(const Connection& c) {
   if (handed_.load() - answered_ < kLinkInFlightBytes && c.unsent() + c.in_flight + longest <= most)
     return true;
   if (c.in_flight == 0 && in_flight_.empty()) return false;  // until a socket takes some
-  // Pairs with Flush: either the engine sees that somebody waits, or this sees what it has done.
+  // Pairs with Flush: either the engine's thread sees starved_, or this one sees done_.
   starved_.store(true);
   if (done_.load() != answered_) WakeThread();
   return false;
@@ -206,8 +206,8 @@ void LinkServer::SignOfLife(Connection& c) {
   Watch(c);
 }
 
-// What the engine sent goes to its connections. What has none any more is dropped: requests are
-// sent again, answers asked for again.
+// Moves the engine's packets to their connections. A packet whose connection is gone is dropped:
+// the engine sends requests again, and peers ask for answers again.
 void LinkServer::TakeOutbox() {
   std::vector<std::pair<LinkId, PacketBytes>> packets;
   CountAnswered();
@@ -242,7 +242,7 @@ void LinkServer::TakeOutbox() {
   }
 }
 
-// Before the outbox is emptied: what counts as answered there is in it.
+// Call before the outbox is emptied: the answers that it counts are in the outbox.
 void LinkServer::CountAnswered() {
   for (uint64_t bytes = done_.load() - answered_; bytes != 0;) {
     auto& [serial, left] = in_flight_.front();
@@ -268,7 +268,7 @@ void LinkServer::Watch(Connection& c) {
   c.watched = wanted;
 }
 
-// Connections whose packets had to wait go on, those behind the one that went on last first.
+// Resumes connections whose packets had to wait, beginning behind the one that was resumed last.
 void LinkServer::ResumeReading() {
   std::vector<uint64_t> waiting;
   size_t unsent = 0;

@@ -46,12 +46,12 @@ Result<Listener> ListenAt(const std::string& path) {
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
   UniqueFd lock(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!lock) return FromErrno(errno, "opening the socket's directory " + folder);
-  // A sticky directory will do: clients ask who listens.
+  // A sticky directory suffices, because clients check who listens.
   HL_RETURN_IF_ERROR(CheckDirectory(folder, DirectoryRule::kShared)
                          .status()
                          .WithContext("the socket's directory"));
-  // Held from the look at the old socket until the new one listens. Best effort: some file systems
-  // cannot.
+  // The lock is held from the check of the old socket until the new one listens. It is best effort,
+  // because some file systems have no locks.
   flock(lock.get(), LOCK_EX);
   HL_RETURN_IF_ERROR(RemoveStale(path, address));
 

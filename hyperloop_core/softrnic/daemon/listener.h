@@ -15,11 +15,11 @@ struct Listener {
   ino_t inode = 0;  // of the socket file
 };
 
-// Listens at `path`, mode 0600 whatever the umask, and replaces a socket that nobody listens at any
-// more. Of two processes that try at once one wins. kAlreadyExists: somebody listens there;
-// kInvalidArgument: there is something else than a socket. kPermissionDenied: others could put
-// another socket in its place, or another user's is there. Sets the process's umask for a moment:
-// call while there are no other threads.
+// Listens at `path`, with mode 0600 whatever the umask, and replaces a socket at which nobody
+// listens any more. If two processes try at once, one of them succeeds. kAlreadyExists: a process
+// listens there. kInvalidArgument: the file is not a socket. kPermissionDenied: others could
+// replace the socket, or another user's is there. It sets the process's umask for a moment, so call
+// it while there are no other threads.
 Result<Listener> ListenAt(const std::string& path);
 
 }  // namespace hyperloop::softrnic

@@ -52,7 +52,7 @@ void OnStopSignal(int) {
   errno = saved;
 }
 
-// A client truncated a file under the engine. Not the engine's memory: die of it, with a core.
+// A client truncated a file under the engine. A fault in other memory ends the process with a core.
 void OnBusError(int, siginfo_t* info, void*) {
   if (!g_engine->HandleFault(info->si_addr)) signal(SIGBUS, SIG_DFL);
 }
@@ -84,7 +84,7 @@ bool ClaimCpuForSpinning(int cpu) {
                            "/hyperloop-rnicd-" + std::to_string(getuid()) + "-cpu" +
                            std::to_string(cpu) + ".lock";
   const Result<int> fd = OpenTrustedFile(path, O_RDWR | O_CREAT, 0600);
-  if (!fd.ok()) return true;                            // cannot tell, or others hold it to slow us
+  if (!fd.ok()) return true;  // the lock file is unusable, or others hold it to slow this daemon
   if (flock(*fd, LOCK_EX | LOCK_NB) == 0) return true;  // the descriptor stays open
   close(*fd);
   return false;
@@ -108,7 +108,7 @@ int AutomaticCpu(Log& log) {
   return ClaimCpuForSpinning(last) ? last : -1;
 }
 
-// --cpu: −1 when not to be pinned. Clears `spin_us` where another daemon spins on that processor.
+// The processor that --cpu names; −1: not pinned. Clears `spin_us` if another daemon spins there.
 Result<int> ChooseCpu(const std::string& text, uint32_t* spin_us, Log& log) {
   if (text == "none") return -1;
   if (text == "auto") return *spin_us > 0 ? AutomaticCpu(log) : -1;
@@ -135,8 +135,8 @@ Status PinTo(int cpu) {
   return {};
 }
 
-// For the calling thread. Lack of permission is a warning: the RNIC works without, only less
-// evenly.
+// Sets the calling thread's priority. Lack of permission is a warning: the RNIC works without it,
+// but with less even latency.
 void SetPriority(const std::string& priority, Log& log) {
   if (priority == "nice") {
     if (setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), -20) != 0) {
@@ -173,8 +173,8 @@ void TellOfLinks(const LinkOptions& options, const std::string& listening, Log& 
                                  (listening.empty() ? "" : ", at " + listening));
 }
 
-// What the kernel lets this process map, but for its own needs and the pages that take the place of
-// those that truncated files lost.
+// The number of mappings that the kernel allows this process, less those for its own needs and for
+// the pages that replace lost pages of truncated files.
 uint32_t MostMappings() {
   uint32_t all = 0;
   if (FILE* const file = std::fopen("/proc/sys/vm/max_map_count", "re")) {
@@ -218,7 +218,7 @@ Status Serve(const Options& options, const std::shared_ptr<Log>& log) {
   });
   if (links != nullptr) links->Start(loop.get());
   flushes.Start([&loop] { loop->Wake(); }, [unmap = server->unmap_queue()] { unmap->Drain(); });
-  // After the threads were made, which would inherit both.
+  // These are set after the threads were made, which would inherit both.
   Status status = cpu >= 0 ? PinTo(cpu) : Status();
   if (status.ok()) {
     SetPriority(options.priority, *log);
@@ -238,8 +238,7 @@ Status Serve(const Options& options, const std::shared_ptr<Log>& log) {
   return status;
 }
 
-// Bounds of one client, which is one process, so that the others find room. A refusal names the
-// option.
+// Bounds of one client, which is one process, so that others have room. A refusal names the option.
 void AddLimits(CLI::App& app, Options& options) {
   const auto limit = [&app](const char* name, auto& value, auto most, const char* what) {
     using Number = std::remove_reference_t<decltype(value)>;

@@ -1,5 +1,5 @@
-// Frames: how packets lie in a byte stream. A frame is its length, 4 bytes big-endian, and that
-// many bytes: a packet, sealed or plain. A frame of length 0 is a sign of life.
+// Frames carry packets in a byte stream. A frame is a length, 4 bytes big-endian, and that many
+// bytes: a packet, sealed or plain. A frame of length 0 is a sign of life.
 #pragma once
 
 #include <cstddef>
@@ -16,16 +16,16 @@ inline constexpr size_t kFrameLengthBytes = 4;
 
 void AppendFrame(std::span<const std::byte> body, std::vector<std::byte>* stream);
 
-// Cuts a stream into frames of at most `max_body` bytes, however it arrives. Holds at most one
-// frame and what was appended last.
+// Cuts a stream, however it arrives, into frames of at most `max_body` bytes. Holds at most one
+// frame and the bytes that were appended last.
 class FrameReader {
  public:
   explicit FrameReader(size_t max_body) : max_body_(max_body) {}
-  // Of the frames that Next has not given yet.
+  // Applies to the frames that Next has not returned yet.
   void set_max_body(size_t max_body) { max_body_ = max_body; }
   void Append(std::span<const std::byte> bytes);
   // The next whole frame's body, valid until the next call of either function; nothing: more bytes
-  // are needed. kCorruption: a longer frame than allowed; the stream is of no use any more.
+  // are needed. kCorruption: a longer frame than allowed; the stream cannot be used any more.
   Result<std::optional<std::span<const std::byte>>> Next();
 
  private:

@@ -1,9 +1,9 @@
-// LinkPort: what an engine needs of whoever carries its packets to engines on other machines: the
-// daemon's TCP links (daemon/link_server.h), or a test's network in memory.
+// LinkPort: the interface through which an engine exchanges packets with engines on other machines.
+// The daemon's TCP links implement it (daemon/link_server.h), and a test's network in memory.
 //
 // A link carries packets whole, unchanged and in order, or breaks; after a break packets that were
-// under way may be lost. The engine resends what was not acknowledged. All calls come from the
-// engine's thread.
+// under way may be lost. The engine resends packets that were not acknowledged. All calls come from
+// the engine's thread.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ struct LinkEvent {
   enum class Kind : uint8_t {
     kPacket,
     kUp,    // a configured link carries packets (again)
-    kRoom,  // it takes more, after Ready said no
+    kRoom,  // it takes more packets, after Ready returned false
   };
   Kind kind = Kind::kPacket;
   LinkId link = kNoLink;
@@ -39,12 +39,12 @@ class LinkPort {
   // Queues a packet; dropped if the link is down. Requests only after Ready; of answers at most one
   // for each packet that was received.
   virtual void Send(LinkId link, PacketBytes packet) = 0;
-  // The end of a turn: what was queued leaves, and what was received counts as answered.
+  // The end of a turn: queued packets leave, and received packets count as answered.
   virtual void Flush() = 0;
   // The next event; false: none.
   virtual bool Receive(LinkEvent* event) = 0;
-  // True if Receive would return one. Called before sleeping, so it must see (sequentially
-  // consistent) what was there before the port's wake-up was skipped.
+  // True if Receive would return an event. It is called before sleeping, so it must see
+  // (sequentially consistent) every event that was there when the port skipped its wake-up.
   virtual bool Pending() const = 0;
 };
 

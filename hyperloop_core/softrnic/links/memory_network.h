@@ -1,5 +1,5 @@
-// A network in memory, for tests: links between engines whose bytes move when the test says so, and
-// that can be delayed, cut, healed and reset at any byte.
+// A network in memory, for tests: the test decides when the bytes of a link between two engines
+// move, and can delay, cut, heal and reset it at any byte.
 #pragma once
 
 #include <algorithm>
@@ -95,14 +95,14 @@ class MemoryNetwork {
       link.from->events_.push_back({LinkEvent::Kind::kRoom, link.id, {}});
     return bytes;
   }
-  // Everything under way arrives. Returns bytes moved.
+  // Lets all bytes under way arrive. Returns their number.
   size_t DeliverAll() {
     size_t moved = 0;
     for (auto& link : links_)
       moved += Deliver(*link, true, SIZE_MAX) + Deliver(*link, false, SIZE_MAX);
     return moved;
   }
-  // The connection breaks; `Open` makes another.
+  // Breaks the connection; `Open` makes another.
   void Reset(Link& link) {
     link.up = false;
     ++link.resets;

@@ -33,7 +33,7 @@ static_assert(offsetof(WireHeader, session) == 16 && offsetof(WireHeader, addr) 
 
 constexpr uint32_t kQpnMask = 0xffffff;
 
-// What a type may say: payload bytes between `least` and `most`; fields that are not used are 0.
+// The rules of a packet type: its payload has `least` to `most` bytes, and unused fields are 0.
 struct Rule {
   uint32_t least = 0;
   uint32_t most = 0;
@@ -43,7 +43,7 @@ struct Rule {
   bool request = false;   // seen
   bool imm = false;       // flags, imm
   bool syndrome = false;
-  bool wants = false;  // length counts what is not in the packet
+  bool wants = false;  // length counts bytes that are not in the packet
   bool agent = false;  // no dest_qpn
 };
 

@@ -1,8 +1,8 @@
-// Packets: what two engines on different machines say to each other about one pair of queue pairs.
+// Packets: the messages between two engines on different machines about one pair of queue pairs.
 //
 // The model is RC. A requester first asks for a session (kConnect, kAccept), then numbers its
-// request packets; the responder runs each number once, in order, acknowledges, and keeps the
-// answers of READs and atomics until the requester says that it has seen them. A packet is a header
+// request packets. The responder runs each number once, in order, acknowledges it, and keeps the
+// answers of READs and atomics until the requester reports that it has them. A packet is a header
 // of 64 bytes, big-endian, and at most 64 KiB of payload; a stream carries packets in frames
 // (frame_reader.h).
 #pragma once
@@ -44,7 +44,7 @@ enum class PacketType : uint8_t {
   kReadResponse,    // payload: the bytes
   kAtomicResponse,  // payload: the old value
   kNak,             // `syndrome`: how the request failed
-  kRnrNak,          // no receive is posted: again after `length` microseconds
+  kRnrNak,          // no receive is posted: send again after `length` microseconds
   // The connection agent, between daemons. `session` is the request's number.
   kServiceRequest,  // payload: source GID, host name, service name
   kServiceReply,    // `syndrome`: hyperloop::Code; payload: GID and private data, or the error
@@ -71,24 +71,24 @@ struct Packet {
   std::span<const std::byte> payload{};
 };
 
-// The packet in `bytes`, all of them; its payload lies in `bytes`. Everything that can be checked
-// without knowing a queue pair is: sizes, ranges, fields that must be 0. kNotSupported: another
-// version. kCorruption: anything else. A pure function.
+// Parses all of `bytes` as one packet, whose payload stays in `bytes`. It checks everything that
+// needs no queue pair: sizes, ranges, fields that must be 0. kNotSupported: another version.
+// kCorruption: any other fault. A pure function.
 Result<Packet> ParsePacket(std::span<const std::byte> bytes);
 
-// The header alone, kPacketHeaderBytes, for a payload of `length` bytes behind it.
+// Encodes only the header, kPacketHeaderBytes, for a payload of `length` bytes behind it.
 void EncodeHeader(const Packet& packet, std::byte* to);
-// Header and payload; `packet` must be one that ParsePacket takes. `length` is set from the payload
-// where there is one.
+// Encodes header and payload; `packet` must be one that ParsePacket accepts. `length` is set from
+// the payload if there is one.
 std::vector<std::byte> EncodePacket(const Packet& packet);
 
-// True for what a peer asks on the connection that it made; false for answers to this engine.
+// True for requests, which a peer sends on the connection that it made; false for answers.
 bool IsRequest(PacketType type);
-// The part of a host's GID that says which host it is: link-local and 48 bits of its name's hash.
-// The other half tells apart the hosts that had this name.
+// The half of a GID that identifies the host: the link-local prefix and 48 bits of its name's hash.
+// The other half differs for each host that ever had this name.
 uint64_t GidPrefix(const std::string& host);
-// That of the host in whose name a packet asks; nothing: it names none, but a session or a queue
-// pair that only those who were told of it can name.
+// The GidPrefix of the host in whose name a request is made. Nothing: the packet names no host, but
+// a session or a queue pair that only its owner's peer knows.
 std::optional<uint64_t> ClaimedPrefix(const Packet& packet);
 
 inline constexpr size_t kServiceNameBytes = 64;  // 0-terminated

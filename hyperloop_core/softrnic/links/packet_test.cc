@@ -51,7 +51,7 @@ TEST(Packet, WhatWasEncodedIsParsed) {
   EXPECT_EQ(std::memcmp(p.payload.data(), payload.data(), 90), 0);
 }
 
-// The layout is a promise to other releases.
+// Other releases rely on the layout.
 TEST(Packet, LiesOnTheWireAsDocumented) {
   const Bytes bytes = EncodePacket({.type = PacketType::kAck,
                                     .dest_qpn = 0x010203,
@@ -121,7 +121,7 @@ TEST(Packet, FieldsThatATypeDoesNotUseMustBeZero) {
   }));
 }
 
-// Whatever parses is encoded to the same bytes again: nothing in a packet goes unread.
+// Every packet that parses is encoded to the same bytes again, so no part of a packet is ignored.
 TEST(Packet, NothingIsIgnored) {
   const Bytes payload(32, std::byte{9});
   std::mt19937_64 random(1);
