@@ -1,12 +1,12 @@
 /* The group primitives from C: a primary and three replicas, each an emulated host of one
- * hyperloop-rnicd. In real life each is a process of its own, and the infos travel by any channel;
- * here one process plays all four, and touches a replica's memory only to look.
+ * hyperloop-rnicd. In production each is a process of its own, and the infos travel by any channel.
+ * Here one process is all four, and only reads a replica's memory.
  *
  *   SOCKET=$(mktemp -d)/rnicd.sock
  *   build/bin/hyperloop-rnicd --socket $SOCKET &
  *   build/examples/primitives_c $SOCKET
  *
- * Exit status 0 if everything was as HyperLoop says it should be. */
+ * Exit status 0 if every primitive did what HyperLoop specifies. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,7 +67,7 @@ int main(int argc, char **argv) {
     return 2;
   }
 
-  /* Set-up: everybody's end, then everybody's info to everybody. */
+  /* Set-up: makes each node's end, then passes each node's info to the others. */
   hl_options_init(&options);
   options.group_size = REPLICAS;
   open_node(&primary, argv[1], "primary");

@@ -1,12 +1,12 @@
 // The group primitives from C++: a primary and two replicas, each an emulated host of one
-// hyperloop-rnicd. In real life each is a process of its own, and MemberInfo and PrimaryInfo travel
-// by any channel; here one process plays all three, and touches a replica's memory only to look.
+// hyperloop-rnicd. In production each is a process of its own, and MemberInfo and PrimaryInfo
+// travel by any channel. Here one process is all three, and only reads a replica's memory.
 //
 //   SOCKET=$(mktemp -d)/rnicd.sock
 //   build/bin/hyperloop-rnicd --socket $SOCKET &
 //   build/examples/primitives_cc $SOCKET
 //
-// Exit status 0 if everything was as HyperLoop says it should be.
+// Exit status 0 if every primitive did what HyperLoop specifies.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -70,7 +70,7 @@ int main(int argc, char** argv) {
     return 2;
   }
 
-  // Set-up: everybody's end, then everybody's info to everybody.
+  // Set-up: makes each node's end, then passes each node's info to the others.
   Node primary(argv[1], "primary");
   std::vector<std::unique_ptr<Node>> replicas;
   std::vector<MemberInfo> chain;

@@ -1,4 +1,4 @@
-// What a command line sets, and what is refused.
+// Tests which flags a command line sets, and which command lines are refused.
 #include "command_line/flags.h"
 
 #include <gflags/gflags.h>

@@ -10,7 +10,7 @@
 
 namespace hyperloop::bench {
 
-// In ascending order; empty when it cannot be told.
+// In ascending order; empty if they cannot be determined.
 std::vector<int> AllowedProcessors();
 
 // Binds this thread, and the threads that it makes, to one processor for as long as the object

@@ -7,11 +7,12 @@
 
 namespace hyperloop::bench {
 
-// Of all threads of the process, also those that ended, in seconds. kNotFound: no such process.
+// The time of all threads of the process, also of ended ones, in seconds. kNotFound: no such
+// process.
 Result<double> CpuSeconds(pid_t pid);
-// The same with its living descendants.
+// The same, including its living descendants.
 Result<double> CpuSecondsOfTree(pid_t pid);
-// For which the threads that it has now ran or waited for a processor, in seconds; 0 when it is
+// The time for which its present threads ran or waited for a processor, in seconds; 0 if it is
 // gone.
 double WantedSeconds(pid_t pid);
 // How many living descendants it has.

@@ -15,7 +15,7 @@ class LatencyHistogram {
  public:
   LatencyHistogram();
   void Record(uint64_t nanoseconds);
-  // The values of both.
+  // Adds the values of `other`.
   void Merge(const LatencyHistogram& other);
 
   uint64_t count() const { return count_; }
@@ -29,7 +29,7 @@ class LatencyHistogram {
     uint64_t lower = 0, upper = 0;  // both inclusive
     uint64_t count = 0;
   };
-  // Those that hold something, ascending.
+  // The buckets that are not empty, ascending.
   std::vector<Bucket> Buckets() const;
 
  private:

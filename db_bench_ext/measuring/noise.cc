@@ -96,7 +96,8 @@ Noise::~Noise() {
     while (!Ended(pid) && std::chrono::steady_clock::now() < deadline) {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
-    ::kill(-pid, SIGKILL);  // a worker that did not listen: it is in its parent's process group
+    ::kill(-pid,
+           SIGKILL);  // for a worker that ignored SIGTERM: it is in its parent's process group
     ::waitpid(pid, nullptr, 0);
   }
 }

@@ -1,4 +1,4 @@
-// stress-ng as a companion: it runs where it should, is counted, and ends.
+// Tests that stress-ng runs on its processor, that its time is counted, and that it ends.
 #include "measuring/noise.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// Appends to a replicated log file, as RocksDB makes them: through the journal, with everything
-// that the plugin does below FSWritableFile::Append.
+// Appends to a replicated log file, as RocksDB makes them: through the journal, with all work that
+// the plugin does below FSWritableFile::Append.
 #pragma once
 
 #include <atomic>
@@ -15,15 +15,15 @@ namespace hyperloop::bench {
 // ack=sync is; an append's latency ends with the wait that covers it.
 class AppendWorkload {
  public:
-  // `store` is taken. For the rest as Workload.
+  // `store` must be taken. The other arguments are those of Workload.
   AppendWorkload(Store& store, const Case& load, const std::atomic<bool>& interrupted,
                  Progress progress);
 
   // Makes the log file; then the warm-up. kNoSpace: an append is greater than half of the room for
   // log files.
   Status Prepare();
-  // A full log file is replaced by a new one now and then, as RocksDB does when a memtable is
-  // flushed; that takes time, but no append's.
+  // A full log file is sometimes replaced by a new one, as RocksDB does when a memtable is flushed.
+  // No append's latency includes that.
   Result<Measurement> Run();
   // Removes the log file.
   Status Finish();
@@ -38,7 +38,8 @@ class AppendWorkload {
   const Progress progress_;
   const std::string data_;
   FileId file_ = 0;
-  uint64_t written_ = 0, longest_ = 0;  // bytes of the log file; where it is replaced
+  uint64_t written_ = 0,
+           longest_ = 0;  // bytes of the log file, and the size at which it is replaced
 };
 
 }  // namespace hyperloop::bench

@@ -1,4 +1,4 @@
-// What hyperloop-bench measures, and the result of a measurement.
+// A case that hyperloop-bench measures, and the result of a measurement.
 #pragma once
 
 #include <atomic>
@@ -35,7 +35,7 @@ struct Measurement {
   double seconds = 0;
 };
 
-// Hears the share that is done.
+// Called with the share of the work that is done.
 using Progress = std::function<void(double)>;
 
 }  // namespace hyperloop::bench

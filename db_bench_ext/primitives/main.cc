@@ -13,7 +13,7 @@
 #include "primitives/plan.h"
 #include "primitives/runner.h"
 
-// --- cases: every combination of what the lists name is one
+// --- cases: each combination of the lists' entries is one
 
 DEFINE_string(primitive, "gwrite",
               "list of gwrite, gcas, gmemcpy, gflush, append (to a log file, through the journal); "
@@ -53,7 +53,7 @@ DEFINE_uint32(noise, 0,
               "one processor, the measuring thread alone on another; 0: idle");
 DEFINE_bool(json, false, "one JSON object a case instead of a table");
 
-// --- where
+// --- places
 
 DEFINE_string(uri, "", "an existing group; it must hold no files and have no primary");
 DEFINE_string(region_size, "auto",
@@ -80,7 +80,7 @@ constexpr char kUsage[] =
 
 std::atomic<bool> g_interrupted{false};
 
-// Ctrl-C ends the run in order: cluster and noise go with the objects that hold them.
+// Ctrl-C ends the run orderly: cluster and noise end with the objects that hold them.
 void WatchSignals() {
   struct sigaction action {};
   action.sa_handler = [](int) { g_interrupted.store(true, std::memory_order_relaxed); };
@@ -189,7 +189,7 @@ Result<Places> ChoosePlaces() {
   if (FLAGS_pin) places = IdlePlaces(processors);
   if (FLAGS_cpu >= 0) {
     places.primary = FLAGS_cpu;
-    // The daemon keeps off, where there is another.
+    // The daemon uses another processor, if there is one.
     if (places.daemon == FLAGS_cpu) places.daemon = processors[0];
   }
   if (FLAGS_daemon_cpu >= 0) places.daemon = FLAGS_daemon_cpu;

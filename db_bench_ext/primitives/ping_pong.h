@@ -1,4 +1,4 @@
-// The bare round trip to the RNIC: what any latency of a run is to be compared with.
+// The bare round trip to the RNIC, to which any latency of a run should be related.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,7 @@
 namespace hyperloop::bench {
 
 // Posts an 8-byte WRITE on a loopback queue pair of `device`, waits for its completion, `number`
-// times over: one way from the processor to the RNIC and one way back, with one WQE between.
+// times: one way from the processor to the RNIC and one way back, with one WQE in between.
 Result<LatencyHistogram> PingPong(rnic::Device& device, uint64_t number,
                                   const std::atomic<bool>& interrupted);
 

@@ -1,4 +1,4 @@
-// Which cases a run of hyperloop-bench has.
+// The cases of a run of hyperloop-bench.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace hyperloop::bench {
 
-// Cases on one group, all with the same window: a group has slots for its window, and its regions
-// need place for the operations in flight.
+// Cases on one group. All have the same window, because a group has slots for its window, and its
+// regions need room for the operations in flight.
 struct GroupPlan {
   uint32_t replicas = 3;
   std::optional<Datapath> datapath;  // none: the URI's, or offload
@@ -25,7 +25,7 @@ struct Plan {
   size_t cases() const;
 };
 
-// What is chosen by lists: every combination is a case.
+// The choices that lists make: every combination is a case.
 struct Choices {
   std::vector<std::string> primitives{"gwrite"};  // or all
   std::vector<std::string> raw;                   // verbs, or all: these instead of primitives
@@ -46,9 +46,9 @@ struct Choices {
 Result<Plan> Combine(const Choices& choices);
 
 // The suites, each a list of combinations: `latency` (every primitive alone over the sizes),
-// `windows` (gWRITE over sizes and windows), `groups` (every primitive over group sizes),
-// `append` (over sizes, windows 1 and 64), `datapaths` (all four at 1 KB), `raw` (verbs). `all`:
-// each of them. Of `base` the number of operations, time limit and way of waiting are taken.
+// `windows` (gWRITE over sizes and windows), `groups` (every primitive over group sizes), `append`
+// (over sizes, windows 1 and 64), `datapaths` (all four at 1 KB), `raw` (verbs). `all`: each of
+// them. The number of operations, the time limit and the way of waiting are those of `base`.
 Result<Plan> Suite(const std::vector<std::string>& names, const Choices& base);
 // For messages.
 std::string SuiteNames();

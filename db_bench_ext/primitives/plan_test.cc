@@ -1,4 +1,4 @@
-// Which cases the command line's lists and the suites make.
+// Tests which cases the command line's lists and the suites make.
 #include "primitives/plan.h"
 
 #include <gmock/gmock.h>

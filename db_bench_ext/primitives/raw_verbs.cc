@@ -75,7 +75,7 @@ std::string_view VerbName(Verb verb) {
   return "read-memory";
 }
 
-// One of the two hosts: its queue pair, the bytes that it sends and those that it gets.
+// One of the two hosts: its queue pair, its outgoing and its incoming bytes.
 class RawVerbs::End {
  public:
   End(rnic::Device& device, const RawCase& load, const std::atomic<bool>& interrupted)
@@ -125,7 +125,7 @@ class RawVerbs::End {
     MakeRequests(peer);
     if (!Receives(case_.verb)) return Status::Ok();
     HL_RETURN_IF_ERROR(PostReceives());
-    return PostReceives();  // twice: those of the next round are there before this one's are used
+    return PostReceives();  // twice: the next round's receives are posted before this round's are used
   }
 
   // Marks the outgoing bytes with the round's number and posts them.
@@ -138,7 +138,7 @@ class RawVerbs::End {
   // Fetches the peer's incoming bytes into the own ones.
   Status PostReads() { return PostAll(reads_, /*last_signaled=*/case_.verb == Verb::kRead); }
 
-  // Until everything of this round has come from the peer, or from its memory.
+  // Waits until all bytes of this round have come from the peer, or from its memory.
   Status Await(uint64_t round) {
     if (PollsMemory(case_.verb)) return AwaitByte(round);
     if (!Receives(case_.verb)) return AwaitRead();
@@ -150,7 +150,7 @@ class RawVerbs::End {
     return TakeSendCompletions().status();
   }
 
-  // What came is what `peer` sent.
+  // Checks that the incoming bytes are those that `peer` sent.
   Status Compare(const End& peer) const {
     for (uint32_t i = 0; i < case_.requests; ++i) {
       if (std::memcmp(in(i), peer.out(i), case_.size) == 0) continue;
@@ -229,7 +229,7 @@ class RawVerbs::End {
     return taken;
   }
 
-  // The last READ of a round is signaled: when all that is signaled has completed, it has.
+  // The last READ of a round is signaled, so it has completed when all signaled requests have.
   Status AwaitRead() {
     const uint64_t open = signaled_ - completed_;
     HL_RETURN_IF_ERROR(AwaitCompletions(*send_cq_, open));
@@ -252,7 +252,8 @@ class RawVerbs::End {
       HL_RETURN_IF_ERROR(LookAround(turn, start));
     }
   }
-  // Asks for an event, looks once more, and sleeps if there was nothing. Returns what it took.
+  // Requests an event, polls once more, and sleeps if nothing had completed. Returns the number of
+  // completions that it took.
   Result<size_t> Sleep(rnic::CompletionQueue& cq) {
     HL_RETURN_IF_ERROR(cq.RequestNotify(/*solicited_only=*/false));
     HL_ASSIGN_OR_RETURN(const size_t taken, Take(cq));
@@ -270,7 +271,7 @@ class RawVerbs::End {
     std::byte* last = &in(case_.requests - 1)[case_.size - 1];
     for (uint64_t turn = 1;; ++turn) {
       if (std::atomic_ref(*last).load(std::memory_order_acquire) == wanted) return Status::Ok();
-      // An error would show here only.
+      // Only these completions would show an error.
       if (turn % 256 == 0) HL_RETURN_IF_ERROR(TakeSendCompletions().status());
       HL_RETURN_IF_ERROR(LookAround(turn, start));
     }
@@ -299,7 +300,7 @@ class RawVerbs::End {
   std::vector<rnic::SendRequest> messages_, reads_;
   std::vector<rnic::ReceiveRequest> receives_;
   uint64_t posted_ = 0;                    // requests
-  uint64_t signaled_ = 0, completed_ = 0;  // of them; of those
+  uint64_t signaled_ = 0, completed_ = 0;  // posted requests with a signal; completed ones of them
 };
 
 RawVerbs::RawVerbs(const RawCase& load, const std::atomic<bool>& interrupted, Progress progress)

@@ -1,10 +1,10 @@
-// Round trips of raw verbs between two hosts: what an RNIC's operations cost by themselves, and
-// what the choices between them make of it.
+// Measures round trips of raw verbs between two hosts: the cost of an RNIC's operations by
+// themselves, and how it depends on the choice of operation.
 //
-// One round trip: the client posts `requests` work requests, the server answers with as many once
-// it has seen the last of them, the client waits for those. One thread serves both ends in turn, so
-// that two processors are enough: one for it, one for the software RNIC. A reading round trip
-// involves no server: the client writes, then reads the same bytes back.
+// In a round trip the client posts `requests` work requests, the server answers with as many once
+// it has seen the last of them, and the client waits for those. One thread serves both ends in
+// turn, so that two processors are enough: one for the thread, one for the software RNIC. A reading
+// round trip needs no server: the client writes, then reads the same bytes back.
 #pragma once
 
 #include <atomic>
@@ -51,9 +51,9 @@ class RawVerbs {
                                                   const std::atomic<bool>& interrupted,
                                                   Progress progress);
   ~RawVerbs();
-  // Warm-up, too.
+  // Includes the warm-up.
   Status Prepare();
-  // kAborted: interrupted. kCorruption: the bytes that came are not those that were sent.
+  // kAborted: interrupted. kCorruption: the received bytes are not those that were sent.
   Result<Measurement> Run();
 
  private:

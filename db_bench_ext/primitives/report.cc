@@ -167,7 +167,7 @@ std::string ToJson(const CaseReport& report) {
   json["rate"] = report.load.rate;
   json["wait"] = WaitName(report.load.wait);
   AddLatency(report.measured, &json);
-  // What made used slots ready again, of each replica for each operation.
+  // The re-arming of used slots, for each replica and operation.
   const auto per_replica = [&](const char* name) {
     return PerReplica(report.around, name, operations);
   };

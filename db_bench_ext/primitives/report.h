@@ -1,4 +1,4 @@
-// What hyperloop-bench prints of a case.
+// The output of hyperloop-bench about a case.
 #pragma once
 
 #include <sys/types.h>
@@ -15,7 +15,7 @@
 
 namespace hyperloop::bench {
 
-// What the RNIC of one emulated host did during a case.
+// The work of one emulated host's RNIC during a case.
 struct HostWork {
   std::string host;
   rnic::Counters difference;
@@ -27,12 +27,12 @@ struct CpuTimes {
   std::vector<double> replicas;  // in chain order
   std::optional<double> rnic;
   std::optional<double> noise;
-  // For which the replicas' threads ran or waited for a processor, all together.
+  // The time for which all replicas' threads together ran or waited for a processor.
   double replicas_wanted = 0;
 };
 CpuTimes Difference(const CpuTimes& before, const CpuTimes& after);
 
-// What a measurement shares with all others, whatever was measured.
+// The fields that all measurements have, whatever was measured.
 struct Surroundings {
   std::string provider = "softrnic";
   std::string load = "idle";  // or noise
@@ -40,7 +40,7 @@ struct Surroundings {
   pid_t daemon_pid = 0;
   std::vector<HostWork> hosts;  // the primary, then the replicas in chain order
   CpuTimes cpu;
-  // Under noise: the processor that RNIC, replicas and noise share, and why the run does not count.
+  // Under noise: the processor that RNIC, replicas and noise share, and why the run is invalid.
   std::optional<int> shared_cpu;
   std::vector<std::string> reasons;
 };
@@ -62,11 +62,11 @@ struct RawReport {
 // after − before, for every counter of a host (not of single queue pairs) that is in both.
 rnic::Counters Difference(const rnic::Counters& before, const rnic::Counters& after);
 
-// Why a run of `seconds` under noise does not count; empty: it does. With cpu-polling and cpu-event
+// Why a run of `seconds` under noise is invalid; empty: it is valid. With cpu-polling and cpu-event
 // replicas' threads want the shared processor, and the RNIC must leave them their fair share: one
-// of n + 1, where n threads of normal priority wanted it on average. What it left is seen on the
-// noise, each worker of which always wants the processor. An RNIC with a fair share or less kept
-// nobody from theirs. The rule of db_bench_ext (docs/benchmarking.md).
+// of n + 1, where n threads of normal priority wanted it on average. The noise shows how much it
+// left, because each of its workers always wants the processor. An RNIC with a fair share or less
+// kept nobody from theirs. This is the rule of db_bench_ext (docs/benchmarking.md).
 std::vector<std::string> UnfairBecause(const std::string& datapath, const CpuTimes& cpu,
                                        uint32_t noise_workers, double seconds);
 

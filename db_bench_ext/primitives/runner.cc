@@ -16,7 +16,7 @@
 namespace hyperloop::bench {
 namespace {
 
-// Half of what is free: pools lie in /dev/shm, and that is memory.
+// Half of the free memory, because pools lie in /dev/shm, which is memory.
 uint64_t MemoryToUse() {
   struct statvfs space {};
   uint64_t free = UINT64_MAX;
@@ -53,7 +53,7 @@ class Runner {
     if (!options_.json) Print(RawTableHead());
     return options_.provider == "verbs" ? RunRawOnDevice() : RunRawOnDaemon();
   }
-  // Takes what Show left off the terminal.
+  // Removes the line of Show from the terminal.
   void End() const {
     if (on_terminal_) std::fprintf(stderr, "\r\033[K");
   }

@@ -1,4 +1,4 @@
-// Runs a plan: brings groups up one after another, measures each case, prints it.
+// Runs a plan: starts groups one after another, measures each case, and prints it.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,8 @@ struct RunOptions {
   // Cases for which this machine has too little memory are left out, and named, instead of ending
   // the run.
   bool leave_out = false;
-  // Of raw verbs. softrnic: two emulated hosts of an own daemon; verbs: an RDMA device.
+  // The provider of raw verbs. softrnic: two emulated hosts of an own daemon; verbs: an RDMA
+  // device.
   std::string provider = "softrnic";
   std::string device;
 };

@@ -30,11 +30,12 @@ struct Places {
   uint32_t noise_workers = 0;   // of stress-ng, on the daemon's processor
 };
 
-// The caller's thread on the first of `processors`, the RNIC daemon on the second.
+// Puts the caller's thread on the first of `processors`, the RNIC daemon on the second.
 Places IdlePlaces(std::span<const int> processors);
-// The caller's thread alone on the first processor. On the second all that the replicas' machines
-// have: their threads and the noise at normal priority, and the RNIC, which never spins there and,
-// being a device, does not queue behind them. kInvalidArgument: fewer than two processors.
+// Puts the caller's thread alone on the first processor. The second has everything of the replicas'
+// machines: their threads and the noise at normal priority, and the RNIC, which never spins there
+// and does not wait for them, because it stands for a device. kInvalidArgument: fewer than two
+// processors.
 Result<Places> NoisyPlaces(std::span<const int> processors, uint32_t workers);
 
 struct ClusterWanted {
@@ -43,8 +44,8 @@ struct ClusterWanted {
   Places places;
 };
 
-// An emulated cluster in a temporary directory of /dev/shm, with its noise. It ends, and the
-// directory goes, with the object; its processes end also when this process is killed.
+// An emulated cluster in a temporary directory of /dev/shm, with its noise. The object's destructor
+// ends it and removes the directory. Its processes also end when this process is killed.
 class OwnCluster {
  public:
   static Result<std::unique_ptr<OwnCluster>> Start(const ClusterWanted& wanted);
@@ -64,13 +65,12 @@ class OwnCluster {
   std::unique_ptr<Noise> noise_;
 };
 
-// What RNICs and processors have done so far: devices to read the counters by, processes to read
-// the times of.
+// Reads the work of RNICs and processors so far: counters through devices, times of processes.
 class Meters {
  public:
   // A device on each emulated host of the daemon at `socket`.
   static Result<Meters> Open(const std::string& socket, const std::vector<std::string>& hosts);
-  // Whose processor times are known: those of an own cluster.
+  // Reads the processor times of an own cluster's processes from now on.
   void Watch(const OwnCluster& cluster);
 
   Result<std::vector<HostWork>> Counters() const;
@@ -99,12 +99,12 @@ struct TargetOptions {
 
 class Target {
  public:
-  // The group of a URI is taken at once, and so refused at once. Errors as ScratchGroup::Take and
-  // StartCluster.
+  // The group of a URI is taken at once, so that a refusal comes at once. Errors as
+  // ScratchGroup::Take and StartCluster.
   static Result<std::unique_ptr<Target>> Open(const TargetOptions& options);
 
-  // The group's primitives, with just that window: more slots than needed would cost cache. A group
-  // or store taken before ends.
+  // The group's primitives, with exactly that window, because unneeded slots would cost cache. A
+  // group or store that was taken before ends.
   Result<Group*> TakeGroup(uint32_t window, WaitMode wait);
   Scratch scratch() { return {scratch_->offset(), scratch_->bytes()}; }
   // The group as a database's files.

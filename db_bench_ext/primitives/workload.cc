@@ -14,8 +14,7 @@ uint64_t StrideOf(const Case& load) {
   const uint64_t size = Sized(load.primitive) ? load.size : sizeof(uint64_t);
   return (size + kLine - 1) / kLine * kLine;
 }
-// Small operations get more places than the window needs, so that a place is not used again at
-// once.
+// Small operations get more places than the window needs, so that a place is not reused at once.
 uint64_t SlotsOf(const Case& load) {
   constexpr uint64_t kMuch = 64ull << 20;
   const uint64_t twice = uint64_t{2} * load.window;
@@ -83,7 +82,7 @@ Operation Workload::Make(uint64_t index) const {
       operation.copy = {at, at + slots_ * stride_, case_.size};
       break;
     case Primitive::kCas: {
-      // Each lap over the places takes every word one further.
+      // Each lap over the places increments every word.
       const uint64_t lap = index / slots_;
       const uint32_t everyone = (uint32_t{1} << group_.group_size()) - 1;
       operation.cas = {true, at, lap, lap + 1, everyone};
@@ -134,7 +133,7 @@ Result<Measurement> Workload::Loop(const Limits& limits) {
       turn.next_report = turn.now + kReportEvery;
     }
     if (!progressed) HL_RETURN_IF_ERROR(WhileNothingComes(&turn));
-    // What was started is waited for: its latency counts.
+    // Operations that were started are awaited, and their latency counts.
     if (turn.now >= turn.end) turn.target = turn.submitted;
     if (interrupted_.load(std::memory_order_relaxed)) {
       return Aborted("interrupted after " + std::to_string(turn.acknowledged) + " of " +
@@ -194,7 +193,7 @@ Status Workload::WhileNothingComes(Turn* turn) {
   if (++turn->idle_turns % kLookEvery != 0) return Status::Ok();
   turn->now = Clock::now();
   if (!pending || turn->now - start(turn->acknowledged) <= kPatience) return Status::Ok();
-  // Waiting looks at what Poll does not: the timeout, and whether the device lives.
+  // Wait also checks the timeout and whether the device lives, which Poll does not.
   return group_.Wait(Oldest(*turn));
 }
 

@@ -1,5 +1,5 @@
-// One benchmark case: the same group primitive over and over on a group, with a window, closed or
-// open loop.
+// One benchmark case: repeats one group primitive on a group, with a window, in a closed or open
+// loop.
 #pragma once
 
 #include <atomic>
@@ -24,16 +24,16 @@ uint64_t ScratchNeeded(const Case& load);
 
 class Workload {
  public:
-  // `interrupted` is looked at between operations. `progress` (may be empty) hears the share that
-  // is done, four times a second at most.
+  // `interrupted` is checked between operations. `progress` (may be empty) is called with the share
+  // that is done, at most four times a second.
   Workload(Group& group, Scratch scratch, const Case& load, const std::atomic<bool>& interrupted,
            Progress progress);
 
-  // Writes the scratch to every replica, so that pages are there and words have known values; then
-  // the warm-up. kNoSpace: says how much scratch is needed.
+  // Writes the scratch to every replica, so that pages exist and words have known values; then
+  // makes the warm-up. kNoSpace: the message says how much scratch is needed.
   Status Prepare();
-  // kAborted when interrupted. gcas checks each replica's original value: kInternal if one is not
-  // what it must be.
+  // kAborted when interrupted. gcas checks each replica's original value: kInternal if one is
+  // wrong.
   Result<Measurement> Run();
 
  private:
@@ -56,9 +56,9 @@ class Workload {
 
   Operation Make(uint64_t index) const;
   Result<Measurement> Loop(const Limits& limits);
-  // Starts what the window and the schedule allow.
+  // Starts the operations that the window and the schedule allow.
   Status SubmitDue(const Limits& limits, Turn* turn);
-  // Whether something was acknowledged.
+  // Whether an operation was acknowledged.
   Result<bool> TakeAcknowledged(Turn* turn, LatencyHistogram* latency);
   Status WhileNothingComes(Turn* turn);
   Status CheckCas(Ticket ticket, uint64_t index);

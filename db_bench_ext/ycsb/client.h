@@ -1,6 +1,6 @@
-// The operations of YCSB's core workloads on RocksDB, one thread's, timed.
+// The operations of YCSB's core workloads on RocksDB, of one thread, timed.
 //
-// A record is one key, with 10 fields of 100 B one behind the other as its value. As in YCSB's own
+// A record is one key, whose value is the concatenation of 10 fields of 100 B. As in YCSB's own
 // RocksDB binding an update writes one field: it reads the record, replaces the field and puts the
 // record back. Threads that update the same record at once may overwrite each other's field.
 #pragma once
@@ -24,8 +24,8 @@ class Client {
   Client(rocksdb::DB& db, bool sync, const CoreWorkload& workload, InsertSequence& inserts,
          uint64_t operations, uint64_t seed);
 
-  // The workload's next operation. NotFound, Corruption: a record that must be there is not, or has
-  // another size. An operation that fails is not recorded.
+  // Makes the workload's next operation. NotFound, Corruption: a record is missing or has another
+  // size. An operation that fails is not recorded.
   rocksdb::Status RunOne();
   // Inserts record `record` before any run.
   rocksdb::Status Load(uint64_t record);

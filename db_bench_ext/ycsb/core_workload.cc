@@ -16,7 +16,8 @@ constexpr CoreWorkload kWorkloads[] = {
 std::variant<ScrambledZipfian, Latest> RecordsFor(const CoreWorkload& workload, uint64_t loaded,
                                                   uint64_t operations) {
   if (workload.distribution == RequestDistribution::kLatest) return Latest(loaded);
-  // Twice as many as are likely to be inserted: the scattering stays what it is while they come.
+  // Twice as many records as are likely to be inserted, so that insertions do not change the
+  // scattering.
   const double share = workload.shares[static_cast<size_t>(OperationType::kInsert)];
   return ScrambledZipfian(loaded +
                           static_cast<uint64_t>(2 * share * static_cast<double>(operations)));

@@ -1,5 +1,5 @@
-// YCSB's core workloads A to F: which operation comes next, on which record (Cooper et al. 2010,
-// table 2; the parameters are those of the workload files that YCSB ships).
+// YCSB's core workloads A to F choose the next operation and its record (Cooper et al. 2010, table
+// 2; the parameters are those of the workload files that YCSB ships).
 #pragma once
 
 #include <array>
@@ -36,14 +36,14 @@ inline constexpr uint64_t kMaxScan = 100;  // scans take 1 to this many records,
 // A record's key: "user" and its hashed number, so that insertion order is not key order.
 std::string KeyOf(uint64_t record);
 
-// The numbers of records that a run inserts, behind the loaded ones. Any thread.
+// The numbers of records that a run inserts, behind the loaded ones. Thread safe.
 class InsertSequence {
  public:
   explicit InsertSequence(uint64_t loaded) : next_(loaded), complete_(loaded) {}
   uint64_t Take() { return next_.fetch_add(1, std::memory_order_relaxed); }
   // `record` is in the database now.
   void Acknowledge(uint64_t record);
-  // How many records there are without a gap: all numbers below it are in the database.
+  // The number of records without a gap: all records with lower numbers are in the database.
   uint64_t complete() const { return complete_.load(std::memory_order_acquire); }
 
  private:

@@ -56,7 +56,8 @@ TEST(InsertSequenceTest, CountsWhatIsThereWithoutAGap) {
   EXPECT_EQ(inserts.complete(), 13u);
 }
 
-// Records that another thread has taken but not yet inserted are never chosen; new ones are, soon.
+// Records that another thread has taken but not yet inserted are never chosen. Inserted ones are
+// chosen soon.
 TEST(ChooserTest, ChoosesRecordsThatAreThere) {
   for (const char* name : {"d", "e"}) {
     InsertSequence inserts(1000);

@@ -1,5 +1,5 @@
-// A RocksDB database as a user's program opens it: on the local file system, or replicated through
-// the plugin by a URI.
+// A RocksDB database as a user's program opens it: on the local file system, or by a URI,
+// replicated through the plugin.
 #pragma once
 
 #include <rocksdb/db.h>
@@ -18,10 +18,10 @@ struct DatabaseOptions {
 
 class Database {
  public:
-  // RocksDB's default options. InvalidArgument: the directory holds a database though one is to be
-  // made, or none though one is to be used.
+  // Opens with RocksDB's default options. InvalidArgument: the directory holds a database although
+  // `create` is set, or none although it is not.
   static rocksdb::Status Open(const DatabaseOptions& options, std::unique_ptr<Database>* database);
-  // What is in memory only, of an unreplicated database without sync, is in the log's file then.
+  // Also writes bytes to the log's file that are only in memory (unreplicated, without sync).
   rocksdb::Status Close();
   rocksdb::DB& db() { return *db_; }
 

@@ -25,8 +25,8 @@ double Zeta(uint64_t n, double theta);
 // FNV-1a over the 8 octets of `value`, the lowest first.
 uint64_t FnvHash(uint64_t value);
 
-// Ranks 0, 1, 2 …: rank r with a probability proportional to 1/(r+1)^theta. The algorithm is exact
-// for ranks 0 and 1 and approximate beyond.
+// Draws ranks 0, 1, 2 …: rank r with a probability proportional to 1/(r+1)^theta. The algorithm is
+// exact for ranks 0 and 1 and approximate beyond.
 class Zipfian {
  public:
   // `items` at least 2.
@@ -44,9 +44,9 @@ class Zipfian {
   double eta_ = 0;
 };
 
-// Zipfian popularity, the popular items scattered over all of them. As YCSB does it: ranks of a
-// space of ten billion, hashed into `items`, so that the popularity of an item does not depend on
-// how many there are.
+// Zipfian popularity, with the popular items scattered over all items. As in YCSB, ranks of a space
+// of ten billion are hashed into `items`, so that the popularity of an item does not depend on the
+// number of items.
 class ScrambledZipfian {
  public:
   explicit ScrambledZipfian(uint64_t items) : items_(items), ranks_(kRanks) {}
@@ -60,7 +60,7 @@ class ScrambledZipfian {
   const Zipfian ranks_;
 };
 
-// The newest item most often, older ones ever more rarely.
+// Draws the newest item most often, and older ones more and more rarely.
 class Latest {
  public:
   // `items` at least 2: how many there are at first.

@@ -1,5 +1,5 @@
-// The generators against the laws that they are to follow. Seeds are fixed: each bound is at least
-// four standard deviations wide.
+// Compares the generators with the laws that they must follow. Seeds are fixed, and each bound is
+// at least four standard deviations wide.
 #include "ycsb/generators.h"
 
 #include <gtest/gtest.h>
@@ -49,7 +49,8 @@ TEST(ZipfianTest, FollowsZipfsLaw) {
     EXPECT_NEAR(shares[0], 1 / all, FourDeviations(1 / all));
     const double second = std::pow(2, -kZipfianConstant) / all;
     EXPECT_NEAR(shares[1], second, FourDeviations(second));
-    // Beyond them the algorithm takes an integral for the sum: up to 0.016 more than the law.
+    // For later ranks the algorithm uses an integral instead of the sum: up to 0.016 more than the
+    // law.
     for (const uint64_t first : {uint64_t{10}, uint64_t{100}, items / 2}) {
       double share = 0;
       for (uint64_t rank = 0; rank < first; ++rank) share += shares[rank];
@@ -60,7 +61,7 @@ TEST(ZipfianTest, FollowsZipfsLaw) {
   }
 }
 
-// Of Gray et al.'s own parameters: a theta of 0.5, where the tail is heavy.
+// One of Gray et al.'s own parameters: a theta of 0.5, which gives a heavy tail.
 TEST(ZipfianTest, TakesAnotherTheta) {
   Random random(2);
   const Zipfian zipfian(1000, 0.5);
@@ -92,11 +93,11 @@ TEST(ScrambledZipfianTest, KeepsThePopularityAndScattersTheItems) {
   Random random(4);
   const ScrambledZipfian scrambled(kItems);
   const std::vector<double> shares = Shares(kItems, [&] { return scrambled.Next(random); });
-  // Whatever the number of items: a rank's popularity in the space of ten billion.
+  // A rank has its popularity of the space of ten billion, whatever the number of items.
   const double all = Zeta(ScrambledZipfian::kRanks, kZipfianConstant);
   for (const uint64_t rank : {0u, 1u}) {
     const double share = std::pow(static_cast<double>(rank + 1), -kZipfianConstant) / all;
-    // Others hash to the same item: the tail spread evenly adds up to 1/items.
+    // Other ranks hash to the same item: the evenly spread tail adds up to 1/items.
     EXPECT_NEAR(shares[FnvHash(rank) % kItems], share, FourDeviations(share) + 2.0 / kItems);
   }
   EXPECT_EQ(std::max_element(shares.begin(), shares.end()) - shares.begin(),

@@ -112,7 +112,7 @@ void Print(const std::string& text) {
   std::fflush(stdout);
 }
 
-// A line on standard input.
+// Waits for a line on standard input.
 Status AwaitLine() {
   for (char byte = 0; byte != '\n';) {
     const ssize_t size = ::read(STDIN_FILENO, &byte, 1);
@@ -122,7 +122,7 @@ Status AwaitLine() {
   return Status::OK();
 }
 
-// `work` is LoadPhase or RunPhase, with what they need besides what both do.
+// `work` is LoadPhase or RunPhase, with the arguments that only one of them needs.
 template <class Work>
 Status DoPhase(const char* name, const Arguments& arguments, const PhaseOptions& options,
                Work&& work) {

@@ -13,8 +13,8 @@ using rocksdb::Status;
 
 namespace {
 
-// Threads that take numbers below `total` one after the other until they are used up, `max_seconds`
-// are over (0: never), one of them fails, or `interrupted` is set.
+// Threads that take numbers below `total` one after the other until all are taken, `max_seconds`
+// are over (0: never), one thread fails, or `interrupted` is set.
 class Crew {
  public:
   using Step = std::function<Status(Client& client, uint64_t number)>;

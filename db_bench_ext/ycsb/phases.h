@@ -31,8 +31,8 @@ struct PhaseReport {
 // Called four times a second, and at the end, in the calling thread.
 using Progress = std::function<void(const char* phase, uint64_t done, uint64_t total)>;
 
-// Both stop at the first operation that fails and return what it did, with the phase in the
-// message; Aborted when `interrupted` is set. All threads have ended when they return.
+// Both stop at the first operation that fails and return its status, with the phase in the message;
+// Aborted if `interrupted` is set. All threads have ended when they return.
 rocksdb::Status LoadPhase(rocksdb::DB& db, const PhaseOptions& options,
                           const std::atomic<bool>& interrupted, const Progress& progress,
                           PhaseReport* report);

@@ -1,4 +1,4 @@
-// What hyperloop-ycsb prints of a phase.
+// The output of hyperloop-ycsb about a phase.
 #pragma once
 
 #include <string>
