@@ -129,8 +129,8 @@ TEST_P(CrossChannelTest, QueuesOfAnotherProcessCannotBeEnabledOrAwaited) {
 }
 
 TEST_P(CrossChannelTest, ReceiveRewritesAWaitingRequest) {
-  // The managed queue holds a NOP as long as a WRITE; the message turns it into a WRITE, names its
-  // source and target, and the receive's completion lets it run: no code of b takes part.
+  // The managed queue holds a NOP as long as a WRITE. The message turns it into a WRITE with source
+  // and target, and the receive's completion starts it. No code of b takes part.
   auto raw = managed_->raw_queues();
   ASSERT_OK(raw);
   ASSERT_EQ(reinterpret_cast<uintptr_t>(raw->sq) % 64, 0u);
@@ -140,8 +140,7 @@ TEST_P(CrossChannelTest, ReceiveRewritesAWaitingRequest) {
                   3);
   const auto block_addr = static_cast<uint64_t>(raw->addr) +
                           static_cast<uint64_t>(block - reinterpret_cast<std::byte*>(raw->addr));
-  // 5 bytes to nowhere of interest, then the WQE: cut in odd pieces, to show that any granularity
-  // does.
+  // The receive scatters 5 unused bytes, then the WQE. Odd pieces show that any granularity works.
   PostReceive(b_, 1,
               {b_.sge(2048, 5),
                {block_addr, 1, raw->lkey},

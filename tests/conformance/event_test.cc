@@ -1,4 +1,5 @@
-// Completion channels: one event an arming, solicited ones, errors, and none lost.
+// Completion channels: each arming gives one event, for solicited receives and errors too, and no
+// event is lost.
 #include <poll.h>
 
 #include <array>
@@ -21,7 +22,7 @@ class EventTest : public ConformanceTest {
     ASSERT_OK(device);
     if (!(*device)->caps().completion_events) GTEST_SKIP() << "no completion events";
     ASSERT_NO_FATAL_FAILURE(OpenPair());
-    // The pair's own CQs have none; b_ gets a queue pair whose receives tell.
+    // The pair's own CQs have no channel; b_ gets a queue pair whose receives make events.
     auto cq = b_.device->CreateCq({.depth = 256, .events = true});
     ASSERT_OK(cq);
     b_.qp.reset();
@@ -35,7 +36,8 @@ class EventTest : public ConformanceTest {
   }
   rnic::CompletionQueue& cq() { return *b_.recv_cq; }
 
-  // b_ receives one message; back when a_ knows so, and the device has finished with it.
+  // Sends one message to b_; returns when a_ has the acknowledgement and the device is done with
+  // it.
   void Send(bool solicited) {
     const std::array sges = {a_.sge(0, 8)};
     ASSERT_EQ(
@@ -111,7 +113,7 @@ TEST_P(EventTest, ErrorsAlwaysTell) {
 TEST_P(EventTest, UnpolledCompletionIsNotLostToTheRequest) {
   ASSERT_NO_FATAL_FAILURE(OpenPairWithEvents());
   if (IsSkipped()) return;
-  // Arrives between the last poll and the request: the event or the poll after it shows it.
+  // The message arrives between the last poll and the request: the event or the next poll shows it.
   Send(false);
   ASSERT_OK(cq().RequestNotify(false));
   EXPECT_EQ(CountNow(cq()), 1u);
@@ -124,8 +126,8 @@ TEST_P(EventTest, NoWakeUpIsLost) {
   constexpr uint64_t kRounds = 1000;
   std::atomic<bool> failed{false};
   std::atomic<uint64_t> received{0};
-  // b_ sleeps by the rules; a_ sends the next message as soon as the last was received, at which
-  // time b_ is anywhere between its poll and its sleep.
+  // b_ sleeps by the rules. a_ sends the next message as soon as the last one was received, when b_
+  // is anywhere between its poll and its sleep.
   std::thread sleeper([&] {
     for (uint64_t got = 0; got < kRounds && !failed;) {
       rnic::Completion done[4];

@@ -1,4 +1,4 @@
-// What every conformance test starts from: a provider, endpoints, and waiting without sleeping.
+// The fixture of every conformance test: a provider, endpoints, and waiting without sleeping.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -120,8 +120,8 @@ class ConformanceTest : public testing::TestWithParam<ProviderKind> {
     auto got = Await(cq, 1);
     return got.empty() ? rnic::Completion{.status = rnic::WcStatus::kOther} : got[0];
   }
-  // What has completed by the time that everything posted to `witness` before has: for "nothing
-  // came" without waiting.
+  // The number of completions by the time that all earlier requests of `witness` have completed; it
+  // shows that nothing came, without waiting.
   size_t CountNow(rnic::CompletionQueue& cq) {
     provider_->Drive();
     rnic::Completion some[64];

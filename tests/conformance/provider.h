@@ -16,13 +16,13 @@ class Provider {
  public:
   virtual ~Provider() = default;
   virtual Result<std::unique_ptr<rnic::Device>> Open(const std::string& host) = 0;
-  // What ConnectService calls `host`.
+  // The name of `host` for ConnectService.
   virtual std::string ServiceHost(const std::string& host) { return host; }
-  // Whether the device may say `got` where verbs' rules say `expected`.
+  // Whether the device may report `got` where the rules of verbs demand `expected`.
   virtual bool Reports(rnic::WcStatus expected, rnic::WcStatus got) const {
     return got == expected;
   }
-  // Called while a test waits: lets a device work that does not by itself.
+  // Called while a test waits: steps a device that does not work by itself.
   virtual void Drive() = 0;
   // Whether the device works only in Drive, so that posting is separate from execution.
   virtual bool stepped() const { return false; }
@@ -34,13 +34,14 @@ struct ProviderKind {
 };
 inline void PrintTo(const ProviderKind& kind, std::ostream* out) { *out << kind.name; }
 
-// softrnic embedded and stepped by hand; embedded on a thread; served by ControlServer and
-// EngineLoop in this process; served by hyperloop-rnicd. And verbs, where the environment names an
-// RDMA device (HYPERLOOP_VERBS_DEVICE) with an address (HYPERLOOP_VERBS_ADDRESS).
+// The providers: softrnic embedded and stepped by hand; embedded on a thread; served by
+// ControlServer and EngineLoop in this process; served by hyperloop-rnicd; and verbs, if the
+// environment names an RDMA device (HYPERLOOP_VERBS_DEVICE) with an address
+// (HYPERLOOP_VERBS_ADDRESS).
 const std::vector<ProviderKind>& Providers();
 
-// Why `test` ("Suite.Test") is left out for a provider, by tests/conformance/allowed_skips.txt;
-// empty: it is not.
+// The reason in tests/conformance/allowed_skips.txt for which a provider skips `test`
+// ("Suite.Test"); empty: the test must run.
 std::string AllowedSkip(const std::string& provider, const std::string& test);
 
 }  // namespace hyperloop::test

@@ -112,7 +112,7 @@ TEST_P(QueueTest, RetireGivesBackSpaceOfUnsignaledWork) {
     PostReceive(b_, 1, {b_.sge(8, 8)});
     ASSERT_OK(a_.qp->Post(batch));
     EXPECT_THAT(a_.qp->Post({&nop, 1}), StatusIs(Code::kNoSpace));
-    // No completion of a's tells that they ran: b's does.
+    // No completion of a shows that they ran; b's does.
     ASSERT_EQ(AwaitOne(*b_.recv_cq).status, WcStatus::kSuccess);
     a_.qp->Retire(static_cast<uint16_t>(round * 4 + 3));
   }

@@ -1,5 +1,5 @@
-// Requests that the peer does not answer, or refuses for lack of a receive, and what an error
-// leaves of a queue pair.
+// Requests that the peer does not answer, or refuses for lack of a receive, and the state of a
+// queue pair after an error.
 #include <array>
 
 #include "conformance/fixture.h"
@@ -124,8 +124,8 @@ TEST_P(RetryTest, APeerThatConnectsWithinTheRetriesSaves) {
   EXPECT_EQ(b_.word(64), 4711u);
 }
 
-// Packets are numbered, and requests have passed: an end that starts anew alone expects another
-// number than the one that its former peer comes with, and comes with another one itself.
+// Packets are numbered. After requests have passed, an end that starts anew alone expects and sends
+// other numbers than its former peer.
 TEST_P(RetryTest, NobodyGoesOnWithAPeerThatWasResetAlone) {
   ASSERT_NO_FATAL_FAILURE(ExpectNobodyBehindAResetOf(b_, a_));
 }

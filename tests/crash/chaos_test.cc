@@ -2,10 +2,10 @@
 // After each step everything acknowledged is there, every refusal named its reason and a way out
 // and changed nothing, and no member is worse than before.
 //
-// A round is a group of its own and a few actions in a row. HYPERLOOP_CHAOS_ROUNDS sets how many,
-// HYPERLOOP_CHAOS_SEED what happens, HYPERLOOP_CHAOS_ONLY the actions to choose from
-// (kill_writer,flip_data), HYPERLOOP_CHAOS_ROUND a single round, HYPERLOOP_CHAOS_KEEP=1 leaves the
-// folder of a failed one.
+// A round is a group of its own and a few actions in a row. HYPERLOOP_CHAOS_ROUNDS sets their
+// number, HYPERLOOP_CHAOS_SEED what happens in them, HYPERLOOP_CHAOS_ONLY the actions to choose
+// from (kill_writer,flip_data), HYPERLOOP_CHAOS_ROUND a single round. HYPERLOOP_CHAOS_KEEP=1 keeps
+// the folder of a failed round.
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/mount.h>
@@ -42,7 +42,7 @@ std::vector<Action> ChosenActions() {
   return chosen;
 }
 
-// The action of step `step` counted over all rounds: every action once, in an order of chance,
+// The action of step `step`, counted over all rounds: every action comes once, in random order,
 // before any comes again.
 const Action& ActionOf(const std::vector<Action>& actions, uint64_t seed, uint64_t step) {
   std::vector<size_t> order(actions.size());
@@ -58,7 +58,7 @@ struct Count {
 
 class ChaosTest : public testing::Test {
  protected:
-  // Mounts of this test are nobody else's, and end with it.
+  // Mounts of this test are private to it, and end with it.
   static void SetUpTestSuite() {
     if (unshare(CLONE_NEWNS) == 0) mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
   }

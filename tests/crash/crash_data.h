@@ -1,5 +1,5 @@
-// What the crash writer writes, so that the checker can tell it from anything else: keys count up
-// per thread, values follow from their key.
+// The data of the crash writer, which the checker can tell from any other: each thread counts its
+// keys up, and a value follows from its key.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
-// A writer process over a real cluster that gets killed, and what a checker can know of it: which
-// keys it got acknowledged, and which were under way.
+// A writer process over a real cluster that is killed, and the keys that a checker knows to be
+// acknowledged to it, or under way.
 #pragma once
 
 #include <fcntl.h>
@@ -34,7 +34,7 @@ inline uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
 
 class CrashTest : public testing::Test {
  protected:
-  // `region_size` bounds what can be written, and takes time to look through.
+  // `region_size` bounds the amount of writing; a larger region takes longer to check.
   explicit CrashTest(uint64_t region_size = 192ull << 20) : cluster_(3, region_size) {}
   void SetUp() override {
     ASSERT_TRUE(cluster_.started());
@@ -51,8 +51,8 @@ class CrashTest : public testing::Test {
     if (progress_ != nullptr) munmap(progress_, sizeof(CrashProgress));
   }
 
-  // The writer, once each of its threads got a key acknowledged; without a process when it never
-  // came to that.
+  // Starts the writer, and returns once each of its threads got a key acknowledged; without a
+  // process if that never happens.
   ChildProcess StartWriter(bool early) {
     progress_->ready.store(0);
     std::vector<std::string> argv = {
@@ -75,12 +75,11 @@ class CrashTest : public testing::Test {
     return writer;
   }
 
-  // Starts the writer, lets it write for a random while, kills it. False when it never came to
-  // write.
+  // Starts the writer, lets it write for a random time, and kills it. False if it never wrote.
   bool WriteAndKill() {
     ChildProcess writer = StartWriter(false);
     if (writer.pid() < 0) return false;
-    // A random moment is what this test is about; nothing is ordered by it.
+    // The sleep chooses the random moment that this test needs; it orders nothing.
     std::this_thread::sleep_for(std::chrono::microseconds(random_() % 60000));
     writer.Kill();
     NoteInFlight();
@@ -109,7 +108,7 @@ class CrashTest : public testing::Test {
     kills_in_flight_ += any ? 1 : 0;
   }
 
-  // What is wrong with replica i; empty when nothing is.
+  // Says what is wrong with replica i; empty: nothing.
   std::string Check(uint32_t replica) {
     Result<std::vector<std::byte>> image = cluster_.ReplicaRegion(replica);
     if (!image.ok()) return image.status().ToString();
@@ -121,9 +120,9 @@ class CrashTest : public testing::Test {
     options.write_buffer_size = 256 << 20;
     options.avoid_flush_during_recovery = true;
     options.avoid_flush_during_shutdown = true;
-    // RocksDB appends a value of more than 1 MiB in pieces: a kill between them leaves a log that
-    // ends within a record, which this mode drops, as every reopen does. Whatever else it might
-    // drop, CheckKeys misses.
+    // RocksDB appends a value of more than 1 MiB in pieces. A kill between them leaves a log that
+    // ends within a record, which this mode drops, as every reopen does. CheckKeys notices if it
+    // drops any other record.
     options.wal_recovery_mode = rocksdb::WALRecoveryMode::kPointInTimeRecovery;
     rocksdb::DB* opened = nullptr;
     rocksdb::Status status = rocksdb::DB::Open(options, directory, &opened);

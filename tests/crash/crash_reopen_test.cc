@@ -1,4 +1,4 @@
-// After a kill of the primary its local log files are damaged in every way; a reopen on the same
+// After a kill of the primary its local log files are damaged in every way. A reopen on the same
 // group sets them to the group's content before RocksDB reads them, and every acknowledged key is
 // there.
 #include <fstream>
@@ -47,7 +47,7 @@ class CrashReopenTest : public CrashTest {
     EXPECT_EQ(local.size(), group.size()) << "files that the group does not hold";
   }
 
-  // One life of the writer; then `damage` to its local log files, which are handed in.
+  // Runs and kills the writer, applies `damage` to its local log files, and reopens.
   void KillDamageReopen(const std::string& what, const std::function<void(const Files&)>& damage) {
     SCOPED_TRACE(what);
     ASSERT_TRUE(WriteAndKill()) << "the writer did not open the database; its output is above";
@@ -56,7 +56,7 @@ class CrashReopenTest : public CrashTest {
     ASSERT_OK(ParseStoreUri(cluster_.uri(), &store));
     TestDatabase again(store, database());
     again.options.write_buffer_size = 256 << 20;
-    // What RocksDB does first of all, and what it finds then.
+    // Makes the calls that RocksDB makes first, and checks the files that it finds then.
     ASSERT_OK(again.MakeEnv());
     rocksdb::FileLock* lock = nullptr;
     const rocksdb::Status locked = again.env()->LockFile(database() + "/LOCK", &lock);

@@ -1,5 +1,5 @@
 // The primary is killed at random moments; every replica must hold every acknowledged key, and
-// nothing never written.
+// nothing that was never written.
 //
 // One database over many kills: each round reopens the directory that the last kill left. No log is
 // ever deleted, so that a long run begins a new database now and then.
@@ -49,13 +49,13 @@ TEST_P(CrashDatapathTest, EveryReplicaHasEveryAcknowledgedKey) {
                                               progress_->threads[1].acknowledged.load()));
 }
 
-// The RNIC stops in the middle of the writing and dies together with the writer: from the moment it
-// stood still no replica got anything, so that whatever was acknowledged later is lost.
+// The RNIC stops during writing and dies together with the writer. After it stopped no replica got
+// any bytes, so a key that was acknowledged later would be lost.
 class FrozenRnicTest : public CrashTest {
  protected:
   FrozenRnicTest() : CrashTest(64 << 20) {}
 
-  // What is wrong with a replica afterwards; empty when nothing is.
+  // Says what is wrong with a replica afterwards; empty: nothing.
   std::string FreezeAndKill(bool early) {
     ChildProcess writer = StartWriter(early);
     if (writer.pid() < 0) return "the writer did not open the database; its output is above";
@@ -91,7 +91,7 @@ class FrozenRnicTest : public CrashTest {
   }
 
  private:
-  // Until every thread of the daemon has stopped.
+  // Stops the daemon, and waits until each of its threads has stopped.
   void Freeze() {
     ASSERT_EQ(kill(cluster_.rnicd_pid(), SIGSTOP), 0);
     const std::string tasks = "/proc/" + std::to_string(cluster_.rnicd_pid()) + "/task";
@@ -109,7 +109,7 @@ class FrozenRnicTest : public CrashTest {
 
 TEST_F(FrozenRnicTest, NothingAcknowledgedIsLost) { EXPECT_EQ(FreezeAndKill(false), ""); }
 
-// The check is worth something: a group that acknowledges before its last replica did is caught.
+// The negative control: the check finds a group that acknowledges before its last replica did.
 TEST_F(FrozenRnicTest, AcknowledgingBeforeTheTailIsCaught) {
   EXPECT_THAT(FreezeAndKill(true), testing::HasSubstr("is missing"));
 }

@@ -1,9 +1,9 @@
 // Writes keys to a replicated database until it is killed: crash_writer URI DIRECTORY PROGRESS
 // THREADS [early]
 //
-// PROGRESS is a file with a CrashProgress; each thread goes on after the number it holds as
-// attempted. With `early` the group acknowledges before its tail did, as soon as the checker says
-// so: the defect that crash_test must find.
+// PROGRESS is a file with a CrashProgress; each thread continues after its attempted number. With
+// `early` the group acknowledges before its tail did, as soon as the checker says so: that is the
+// defect that crash_test must find.
 #include <fcntl.h>
 #include <rocksdb/db.h>
 #include <rocksdb/env.h>
@@ -61,7 +61,7 @@ int Run(int argc, char** argv) {
   rocksdb::Options options;
   options.create_if_missing = true;
   options.env = env.get();
-  options.write_buffer_size = 256 << 20;  // no SST file: everything that counts is in the log lane
+  options.write_buffer_size = 256 << 20;  // no SST file: all keys are in the log lane
   options.avoid_flush_during_recovery = true;
   options.avoid_flush_during_shutdown = true;
   rocksdb::DB* db = nullptr;

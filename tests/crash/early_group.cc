@@ -19,7 +19,7 @@ class EarlyGroup final : public Group {
   Result<Ticket> TrySubmit(const Operation& operation) override {
     return Note(group_->TrySubmit(operation));
   }
-  // Not the group's own Wait: one that was called before becomes early, too.
+  // Does not call the group's own Wait, so that a Wait which has begun can become early too.
   Status Wait(Ticket ticket, OperationResult* result) override {
     while (result == nullptr && *early == 0) {
       HL_ASSIGN_OR_RETURN(const Ticket acknowledged, group_->Poll());

@@ -1,6 +1,6 @@
-// A primary process is killed at random moments while it appends, over and over. Whoever takes the
-// group next finds every append that was acknowledged, nothing that was never begun, and no append
-// in part. HYPERLOOP_KILL_FACTOR multiplies the number of kills.
+// A primary process is killed again and again, at random moments while it appends. The next primary
+// finds every append that was acknowledged, nothing that was never begun, and no append in part.
+// HYPERLOOP_KILL_FACTOR multiplies the number of kills.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -38,7 +38,7 @@ std::string Piece(uint64_t n) {
   return piece + ">";
 }
 
-// What the child tells its parent, in memory that outlives it.
+// The child's reports to its parent, in memory that outlives the child.
 struct Progress {
   std::atomic<uint64_t> begun;  // appends handed to the store
   std::atomic<uint64_t> acked;  // appends acknowledged
@@ -76,7 +76,7 @@ class PrimaryKillTest : public StoreTest {
     }
   }
 
-  // How many pieces the file holds, from `first` on; fails when it is anything but whole pieces in
+  // The number of pieces in the file, from `first` on; fails unless the file has whole pieces in
   // order.
   static uint64_t CountPieces(const std::string& content, uint64_t first) {
     size_t at = 0;
@@ -99,8 +99,8 @@ class PrimaryKillTest : public StoreTest {
   Progress* progress_ = nullptr;
 };
 
-// One run: lives that end by SIGKILL. Ends early once something acknowledged is missing, when that
-// is what is asked for.
+// One run of several primaries that end by SIGKILL. If a loss is expected, the run ends once an
+// acknowledged append is missing.
 struct Outcome {
   int lost = 0;       // lives after which acknowledged appends were missing
   int in_flight = 0;  // kills that hit an append in flight
@@ -152,9 +152,9 @@ class PrimaryKills : public PrimaryKillTest {
     return Taken(LifeOptions());
   }
 
-  // A child appends from piece `next` on, and is killed `delay` after its first acknowledgement;
-  // with it, before it, the RNIC daemon when with_rnic_ is set: then nothing that was only posted
-  // gets out.
+  // A child appends from piece `next` on, and is killed `delay` after its first acknowledgement. If
+  // with_rnic_ is set, the RNIC daemon is killed just before it, so that posted requests are not
+  // sent.
   void KillOne(uint64_t next, std::chrono::microseconds delay) {
     progress_->begun = progress_->acked = next;
     ChildProcess child = ChildProcess::Fork([&] { return Live(next); });
@@ -209,8 +209,8 @@ TEST_F(PrimaryKills, AcknowledgedAppendsSurviveTheRnicToo) {
   EXPECT_GT(outcome.pieces, static_cast<uint64_t>(kLivesWithRnic));
 }
 
-// The control: a primary that calls an append acknowledged before the last replica did is caught by
-// the same run.
+// The negative control: the same run finds a primary that reports an append as acknowledged before
+// the last replica did.
 TEST_F(PrimaryKills, AcknowledgingTooEarlyIsCaught) {
   with_rnic_ = true;
   awaits_ = false;

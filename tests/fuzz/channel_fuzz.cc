@@ -1,8 +1,8 @@
 // The introduction of two hosts: the texts of keys directories, streams of any content to either
-// end of a SecureChannel, and a pair of ends whose bytes are changed, cut, repeated and thrown back
-// on the way. Rules: no call hangs or reads beyond what it was given; an end of a keyed channel
-// opens only for the peer that it trusts; what arrives is what was sent, in its order, with nothing
-// left out, or an error.
+// end of a SecureChannel, and a pair of ends whose bytes are changed, cut, repeated and sent back
+// on the way. Rules: no call hangs or reads beyond its input; an end of a keyed channel opens only
+// for the peer that it trusts; the bytes arrive as they were sent, in order and without omissions,
+// or there is an error.
 #include <unistd.h>
 
 #include <algorithm>
@@ -84,7 +84,7 @@ void ParseIdentityText(std::string_view text) {
   HL_FUZZ_CHECK(identity::ParseIdentity(written.view()).ok(), "written, and not read");
 }
 
-// Bytes of nobody, in pieces.
+// Feeds arbitrary bytes, in pieces.
 void ReadStream(Reader& in) {
   const uint8_t how = in.U8();
   SecureChannel channel(OptionsOf((how & 1) != 0, (how & 2) != 0));
@@ -103,7 +103,7 @@ void ReadStream(Reader& in) {
   }
 }
 
-// Both ends and whoever sits between them.
+// Both ends and an attacker between them.
 class Pair {
  public:
   explicit Pair(Reader& in) : in_(in) {

@@ -1,8 +1,8 @@
 // The RNIC daemon's clients: a real ControlServer with a real engine behind a real Unix socket, in
-// this process, and one client that sends what it likes: messages of any size, commands with any
-// fields (numbers of objects put right where the input asks for it), any descriptors; that writes
-// into its doorbell page and its registered memory, and truncates the file behind that. Rules: each
-// message is answered or the connection closed, and another client is served as before.
+// this process. One client sends messages of any size, commands with any fields (with right object
+// numbers where the input asks for them) and any descriptors. It also writes into its doorbell page
+// and its registered memory, and truncates the file behind that memory. Rules: each message is
+// answered or the connection is closed, and another client is served as before.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -36,7 +36,7 @@ void HandleBus(int, siginfo_t* info, void*) {
   if (!engine_for_faults->HandleFault(info->si_addr)) abort();
 }
 
-// Lives as long as the process: the threads must not go before the last input.
+// Lives as long as the process, because the threads must not end before the last input.
 class Daemon {
  public:
   static Daemon& Get() {

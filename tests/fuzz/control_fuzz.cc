@@ -15,7 +15,7 @@ constexpr uint64_t kJournal = 16384;
 constexpr uint64_t kRegion = kJournalOffset + kJournal + 4096 + 4096 + 4096 + 16 * 4096;
 constexpr Uuid kGroup{0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x41, 0x11, 0x81, 0x11};
 
-// The node's RDMA side needs a device; what reaches it is the other targets' matter (group_fuzz).
+// The node's RDMA side needs a device; another target covers it (group_fuzz).
 class NoDevice final : public NodeService {
  public:
   std::string state() const override { return "ready"; }
@@ -59,7 +59,7 @@ void Converse(Reader& in) {
     if (!length.ok()) return;  // the server closes the connection
     const auto body = ParseMessage(in.Take(*length));
     if (!body.ok()) return;
-    // What parses can be said again, and means the same.
+    // A message that parses can be encoded again with the same meaning.
     const auto frame = EncodeFrame(*body);
     const auto again = ParseMessage(std::span(frame).subspan(kFrameHeader));
     HL_FUZZ_CHECK(again.ok() && again->type == body->type, again.status().ToString());

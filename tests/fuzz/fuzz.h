@@ -1,10 +1,10 @@
-// What every fuzz target is made of. A target is one file that defines LLVMFuzzerTestOneInput and
-// Seeds; it is linked twice: with libFuzzer (HYPERLOOP_FUZZ=ON, clang) and with replay_main.cc,
+// The parts of every fuzz target. A target is one file that defines LLVMFuzzerTestOneInput and
+// Seeds. It is linked twice: with libFuzzer (HYPERLOOP_FUZZ=ON, clang) and with replay_main.cc,
 // which runs the seeds and a fixed number of their mutations under any compiler.
 //
 // A target ends the process (HL_FUZZ_CHECK, or a sanitizer does) when a rule is broken; otherwise
-// it returns 0 for every input. Inputs are read by Reader, which never runs out: behind the end all
-// is zero. So a shorter input is a simpler one.
+// it returns 0 for every input. Reader reads inputs and never runs out, because it gives zeros
+// behind the end. So a shorter input is a simpler one.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ namespace hyperloop::fuzz {
 
 using Input = std::vector<uint8_t>;
 
-// Valid inputs to start from: what the other end would really say.
+// Valid inputs to start from, as the other end would really send them.
 std::vector<Input> Seeds();
 
 class Reader {
@@ -50,7 +50,7 @@ class Reader {
   uint16_t U16() { return Get<uint16_t>(); }
   uint32_t U32() { return Get<uint32_t>(); }
   uint64_t U64() { return Get<uint64_t>(); }
-  // What is there of `size` bytes goes to `out`; the rest of `out` is left as it is.
+  // Copies at most `size` bytes to `out`; if the input ends before, the rest of `out` is unchanged.
   void Fill(void* out, size_t size) {
     const auto bytes = Take(size);
     if (!bytes.empty()) std::memcpy(out, bytes.data(), bytes.size());

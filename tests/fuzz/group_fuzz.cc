@@ -1,8 +1,8 @@
-// A primary that has gone mad: messages of any content to the members of a group, and infos of any
-// content to their Connect. The members' own region and rings are the primary's to ruin (the keys
-// are given to it: HyperLoop §4.1). Rules: nothing else in the replicas' processes changes (other
-// protection domains, memory beside the registered range), nothing is read out of bounds, no call
-// hangs, and other users of the same RNIC are served.
+// A hostile primary: it sends messages of any content to the members of a group, and infos of any
+// content to their Connect. It may damage the members' own region and rings, whose keys it has
+// (HyperLoop §4.1). Rules: nothing else in the replicas' processes changes (other protection
+// domains, memory beside the registered range), nothing is read out of bounds, no call hangs, and
+// other users of the same RNIC are served.
 //
 // Keys and addresses differ from run to run, so an input does not hold messages. It says which
 // operations a primary's MessageRing encodes, and which bytes of each message are then changed.
@@ -104,7 +104,7 @@ class Madness {
     Step(2000);
     for (auto& host : replicas_) host->CheckUntouched();
     CheckOthersAreServed();
-    replicas_.clear();  // teardown in the middle of whatever still runs
+    replicas_.clear();  // teardown while requests are still running
     Step(200);
   }
 
@@ -122,7 +122,7 @@ class Madness {
 
   void Step(size_t steps) { rnic_.engine().Run(steps); }
 
-  // Connect with infos in which some bytes are other ones: refused with a reason, or harmless.
+  // Calls Connect with infos in which some bytes are changed: refused with a reason, or harmless.
   void SendInfos() {
     PrimaryInfo primary = info_;
     std::vector<MemberInfo> chain = chain_;

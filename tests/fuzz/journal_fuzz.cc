@@ -1,10 +1,10 @@
-// Region images that say anything: superblock, heads, log, redo, file table, and the node page.
+// Region images of any content: superblock, heads, log, redo, file table, and the node page.
 //
 // An input is a list of edits to a freshly formatted image. Most edits give a structure the right
-// checksum (and a record its place in the chain), so that what is behind the CRC is reached; raw
-// bytes are one more kind of edit. Rules: nothing reads or writes outside the image
-// (AddressSanitizer); a refused image is left as it was; redo changes applied bytes only, and doing
-// it again changes nothing.
+// checksum (and a record its place in the chain), so that the code behind the CRC check is reached;
+// raw bytes are one more kind of edit. Rules: nothing reads or writes outside the image
+// (AddressSanitizer); a refused image is unchanged; redo changes applied bytes only, and a second
+// redo changes nothing.
 #include "files/file_table.h"
 #include "files/member_check.h"
 #include "fuzz/fuzz.h"
@@ -140,8 +140,8 @@ class Image {
     std::memcpy(bytes_.data() + offset, &value, sizeof(value));
   }
 
-  // A record behind the last one; its entries' lengths and places, and what is wrong with it, are
-  // the input's.
+  // Adds a record behind the last one; the input chooses its entries' lengths and places, and its
+  // faults.
   void AddRecord(Reader& in) {
     const uint8_t faults = in.U8();
     RecordHeader h{};
@@ -243,12 +243,12 @@ class Image {
     HL_FUZZ_CHECK(state->installed.replicas.size() <= kMaxConfigurationReplicas, "replicas");
     NodeState next = *state;
     const auto range = WriteNodeState(page_, &next);
-    if (!range.ok()) return;  // an address that no writer of ours makes
+    if (!range.ok()) return;  // an address that our writer never makes
     const auto again = ReadNodeState(page_);
     HL_FUZZ_CHECK(again.ok() && again->sealed_epoch == state->sealed_epoch, "the page forgot");
   }
 
-  // The member's check, of the image as it is, says what redo and the table say of the redone one.
+  // The check of the image agrees with redo and with the table of the redone image.
   void CheckTheCheck(std::vector<std::byte>& redone, bool redo_ok, const RegionInfo& info) {
     const std::vector<std::byte> before = bytes_;
     const MemberCheck check = CheckMember(bytes_, info);
@@ -265,7 +265,7 @@ class Image {
     HL_FUZZ_CHECK(table.ok() && table->map == check.table.map, "check and redo disagree");
     const auto damaged = VerifyExtents(redone, info, *table);
     HL_FUZZ_CHECK(damaged.size() == check.damaged.size(), "check and redo disagree about extents");
-    // Another member that holds anything at all: mended, or refused.
+    // Another member has arbitrary content: the image is mended from it, or that is refused.
     const auto mended = MendExtents(redone, info, *table, damaged, 1,
                                     [&](size_t, uint64_t offset, std::span<std::byte> out) {
                                       std::memcpy(out.data(), before.data() + offset, out.size());

@@ -1,10 +1,10 @@
-// Lives of objects under several rogue clients at once: queues and completion queues are made,
-// connected to anybody's, reset, broken and destroyed, and clients vanish, while WQEs of all of
+// The life of objects under several rogue clients at once: queues and completion queues are made,
+// connected to any other, reset, broken and destroyed, and clients vanish, while WQEs of all of
 // them run: WAIT and SEND_EN on any object of their owner, messages to queues that are gone, rings
-// that others' messages rewrite. Rules: nothing dangles (AddressSanitizer), every call returns, the
-// engine comes to rest, and two quiet clients are served as before.
+// that others' messages rewrite. Rules: no pointer dangles (AddressSanitizer), every call returns,
+// the engine comes to rest, and two quiet clients are served as before.
 //
-// The WQEs are well formed: what malformed ones do is wqe_fuzz's.
+// The WQEs are well formed; wqe_fuzz covers malformed ones.
 #include <algorithm>
 #include <optional>
 #include <vector>
@@ -194,7 +194,7 @@ class World {
     // Refused while others use it.
     if (rogue.client.Destroy(op, number(*at)).ok()) all->erase(at);
   }
-  // A client dies with all that it had; another one comes.
+  // A client dies with all of its objects, and another one comes.
   void Vanish() {
     const size_t which = in_.U8() % kRogues;
     rogues_[which].reset();

@@ -1,7 +1,7 @@
 // Links between RNIC daemons: packets and streams of any content, and two engines whose packets are
-// changed, copied with other fields, cut and lost on the way. Rules: parsing is exact (what parses
-// encodes to the same bytes); whatever arrives, nothing outside registered memory changes in either
-// engine, no call hangs, and clients that use no link are served.
+// changed, copied with other fields, cut and lost on the way. Rules: parsing is exact (a parsed
+// packet encodes to the same bytes); whatever arrives, no memory outside of registered ranges
+// changes in either engine, no call hangs, and clients that use no link are served.
 #include <algorithm>
 #include <deque>
 
@@ -152,8 +152,8 @@ class TwoEngines {
     b_engine_.Run(50);
   }
 
-  // The frame that is first on the way (else the last one seen), once more at the end, with some
-  // bytes of its header other ones.
+  // Appends a copy of the first frame on the way (or of the last one seen), with some bytes of its
+  // header changed.
   void Inject(std::deque<std::byte>& stream) {
     if (stream.size() >= kFrameLengthBytes + kPacketHeaderBytes) {
       uint32_t length = 0;

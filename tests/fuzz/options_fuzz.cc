@@ -1,5 +1,5 @@
-// URIs, single options and endpoints: whatever the text, an answer; a refusal changes nothing, and
-// what is accepted says the same when printed and parsed again.
+// URIs, single options and endpoints of any text: each gets an answer, a refusal changes nothing,
+// and an accepted text keeps its meaning when it is printed and parsed again.
 #include "control/endpoint.h"
 #include "fuzz/fuzz.h"
 #include "hyperloop/replication/options.h"

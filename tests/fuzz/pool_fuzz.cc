@@ -1,11 +1,11 @@
-// Pools that say anything: the file of a node whose process is gone, looked at by export and status
-// and opened by its next owner.
+// Pools of any content: the file of a node whose process is gone is read by export and status, and
+// opened by its next owner.
 //
 // An input is a list of edits to the file of a pool that holds a small group: bytes anywhere, in
 // the root or its copy (with the right checksum or without), in the region's blocks, in the node
-// page, and the file's length. Rules: nothing ends the process; looking never changes the file, nor
-// does an owner's open that is refused; damage that lies outside region and roots changes nothing
-// of what is exported; an export that is refused leaves nothing behind.
+// page, and the file's length. Rules: nothing ends the process; neither reading nor an owner's
+// refused open changes the file; damage outside of region and roots does not change the exported
+// files; a refused export leaves nothing behind.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -132,7 +132,7 @@ class EditedPool {
       }
     }
   }
-  // No edit touched what the pool's content depends on.
+  // Whether no edit touched bytes on which the pool's content depends.
   bool harmless() const { return harmless_; }
   std::string Bytes() const {
     std::string bytes(size_, '\0');
@@ -172,7 +172,7 @@ class EditedPool {
     edits_.emplace_back(at, size);
     if (size != 0) size_ = std::max(size_, at + size);
     const auto meets = [&](uint64_t begin, uint64_t end) { return at < end && at + size > begin; };
-    // PMDK's header leads to the root: whoever changes it may make both unreachable.
+    // PMDK's header leads to the root, so changing it may make both unreachable.
     if (meets(0, 8192) || meets(original_.root(), original_.root() + sizeof(PoolRoot)) ||
         meets(PoolRootCopy(original_.region()), original_.node_page() + kNodePageSize)) {
       harmless_ = false;

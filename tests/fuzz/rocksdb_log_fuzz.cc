@@ -1,7 +1,8 @@
-// RocksDB's own files that say anything: WAL and MANIFEST, as the judge of a directory reads them.
+// RocksDB's own files with any content: WAL and MANIFEST, as the judge of a directory reads them.
 //
 // An input is a list of records, framed with the right checksum or without, and raw bytes. Rules:
-// every call returns; what was framed right comes back as it went in, up to the first that was not.
+// every call returns; records with right frames are read back unchanged, up to the first wrong
+// frame.
 #include <rocksdb/db.h>
 
 #include <algorithm>
@@ -103,7 +104,7 @@ std::vector<std::string> RecordsOf(const std::string& path) {
 
 }  // namespace
 
-// What RocksDB itself writes.
+// Files that RocksDB itself wrote.
 std::vector<Input> Seeds() {
   std::string folder = stdfs::temp_directory_path() / "hyperloop-fuzz-XXXXXX";
   HL_FUZZ_CHECK(mkdtemp(folder.data()) != nullptr, "mkdtemp");

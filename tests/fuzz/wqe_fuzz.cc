@@ -1,10 +1,10 @@
-// The engine over rings that say anything: whatever stands in send queue, receive queue, doorbell
-// records and registers, nothing outside the registered ranges changes, nothing is read out of
-// bounds (AddressSanitizer), every call returns, and other clients are served as before.
+// The engine over rings of any content. Whatever send queue, receive queue, doorbell records and
+// registers hold, nothing outside the registered ranges changes, nothing is read out of bounds
+// (AddressSanitizer), every call returns, and other clients are served as before.
 //
 // Raw bytes hardly ever make a WQE that a strict device runs. So an input is a list of
-// instructions, and those that place a WQE may ask for its header, keys, addresses or object
-// numbers to be put right; the rest stays as the input has it.
+// instructions. An instruction that places a WQE may ask for a right header, right keys, addresses
+// or object numbers; the other bytes stay as in the input.
 #include "fuzz/fuzz.h"
 #include "fuzz/guarded_host.h"
 

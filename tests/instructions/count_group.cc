@@ -4,7 +4,7 @@
 namespace hyperloop::instructions {
 namespace {
 
-// Which part of an operation is counted.
+// The part of an operation that is counted.
 enum class Part { kPrimary, kRnic, kReplicas };
 
 constexpr uint64_t kRegion = 1 << 20, kHalf = kRegion / 2;
@@ -28,7 +28,7 @@ Operation Cas(uint64_t n) {
   return operation;
 }
 
-// One chain, and what of its operations is counted.
+// One chain, and the part of its operations that is counted.
 class Counting {
  public:
   Counting(Meter& meter, Datapath datapath, Part part, uint32_t group_size = 3)
@@ -67,7 +67,7 @@ class Counting {
   void Leave(Part part) {
     if (counting_ && part_ == part) meter_.Stop();
   }
-  // Until nothing is left to do.
+  // Steps the engine until it has no work.
   void Step(softrnic::Engine& engine) {
     Leave(Part::kPrimary);
     for (bool worked = true; worked;) {

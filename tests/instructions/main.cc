@@ -1,5 +1,5 @@
-// instruction_counts: what one WQE, one group operation and one append cost, in instructions under
-// callgrind, otherwise in time. scripts/instruction-counts runs it and keeps the counts.
+// instruction_counts: the cost of one WQE, one group operation and one append, in instructions
+// under callgrind, otherwise in time. scripts/instruction-counts runs it and keeps the counts.
 //
 //   instruction_counts [--compiler]     --compiler: says what built it, and ends
 #include <sys/types.h>
@@ -51,7 +51,8 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace hyperloop::instructions
 
-// The engine draws random remote keys, and keeps them in a hash table: the same ones each time.
+// The engine draws random remote keys and keeps them in a hash table; this makes them the same each
+// time.
 extern "C" ssize_t __wrap_getrandom(void* bytes, size_t size, unsigned) {
   static std::mt19937_64 random(1);
   for (size_t i = 0; i < size; ++i) static_cast<unsigned char*>(bytes)[i] = random() & 0xff;

@@ -1,9 +1,9 @@
 // Meter: counts the instructions, or the time, of chosen pieces of a program.
 //
 // Under `valgrind --tool=callgrind --collect-atstart=no` the instructions between Start and Stop
-// are collected, and Report ends a case: callgrind writes what it collected to a file of its own,
-// triggered by "NAME OPERATIONS". Otherwise Report prints the mean time of an operation, less what
-// reading the clock takes.
+// are collected, and Report ends a case: callgrind writes the collected counts to a file of their
+// own, triggered by "NAME OPERATIONS". Otherwise Report prints the mean time of an operation, less
+// the time for reading the clock.
 #pragma once
 
 #include <valgrind/callgrind.h>

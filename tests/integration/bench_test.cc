@@ -1,4 +1,4 @@
-// hyperloop-bench as a program: what it prints, what it refuses, what it leaves behind.
+// Tests hyperloop-bench as a program: its output, its refusals, and that it leaves nothing behind.
 #include <gmock/gmock.h>
 #include <sched.h>
 #include <signal.h>
@@ -66,7 +66,7 @@ TEST(BenchTest, PrintsAJsonObjectForEachCaseAndLeavesNothing) {
       EXPECT_EQ(json["hosts"][replica]["counters"]["ring_bytes_by_other"], 0);
       EXPECT_EQ(json["hosts"][replica]["counters"]["doorbells"], 0);
     }
-    // Slots were made ready again, by what the primary sent and by nothing else.
+    // Only the primary's messages re-armed the slots.
     EXPECT_GT(json["rearming"]["ring_bytes_by_scatter"], 0);
     EXPECT_EQ(json["rearming"]["doorbells"], 0);
     if (json["primitive"] == "append") continue;  // several appends may be one operation
@@ -374,7 +374,7 @@ TEST_F(BenchOnAGroupTest, RefusesAGroupWithFilesAndLeavesItAsItWas) {
   EXPECT_EQ(run(), 0) << "an empty group will do";
 }
 
-// Each replica says on which emulated host it is; its place in the chain tells nothing about that.
+// Each replica says on which emulated host it is; its place in the chain does not show that.
 TEST_F(BenchOnAGroupTest, CountersAreThoseOfTheReplicasOwnHosts) {
   StoreOptions options = Options();
   std::reverse(options.replicas.begin(), options.replicas.end());

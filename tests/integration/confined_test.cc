@@ -104,7 +104,7 @@ TEST_F(ConfinedTest, WishesThatNeedAPrivilegeAreDoneWithout) {
 }
 
 TEST_F(ConfinedTest, TheConfinementHolds) {
-  // Else the tests above show nothing.
+  // Without this confinement the tests above would show nothing.
   EXPECT_NE(Confined({"/bin/sh", "-c", "echo x > /tmp/hyperloop-confined"}).Wait(), 0);
   EXPECT_NE(Confined({"/bin/chown", "0", folder_}).Wait(), 0);
   EXPECT_EQ(Confined({"/bin/sh", "-c", "test ! -w /etc/passwd && : > " + folder_ + "/x"}).Wait(),

@@ -1,4 +1,4 @@
-// hyperloopctl as a user meets it: real daemons, a real group, the program's output and exit
+// Tests hyperloopctl as a user runs it: real daemons, a real group, the program's output and exit
 // status.
 #include <gmock/gmock.h>
 #include <signal.h>
@@ -43,7 +43,7 @@ Outcome Ctl(const std::string& folder, const std::vector<std::string>& arguments
           Slurp(folder + "/err")};
 }
 
-// A zombie that init has not reaped is gone, too.
+// A zombie that init has not reaped counts as gone.
 bool Gone(pid_t pid) {
   const std::string stat = Slurp("/proc/" + std::to_string(pid) + "/stat");
   const size_t name_end = stat.rfind(')');
@@ -184,7 +184,7 @@ TEST_F(ClusterCommandTest, WrongCommandLinesSayWhatIsWrong) {
   EXPECT_THAT(uri.err, HasSubstr("colour"));
 }
 
-// Looking at and exporting a group that a Store of this process fills.
+// Inspects and exports a group that a Store of this process fills.
 class GroupCommandTest : public StoreTest {
  protected:
   void SetUp() override {
@@ -226,8 +226,8 @@ class GroupCommandTest : public StoreTest {
     file.seekp(static_cast<std::streamoff>(at));
     file.put(byte);
   }
-  // The lowest bit of byte `at` of a file's extent, in the pool of a replica that is gone. The
-  // extent is found by its content: the file's 100,000 bytes are `fill` throughout.
+  // Flips the lowest bit of byte `at` of a file's extent, in the pool of a dead replica. The extent
+  // is found by its content: the file's 100,000 bytes are all `fill`.
   void Flip(uint32_t replica, size_t at, char fill = 'w') {
     const std::string pool = Slurp(cluster_.pool(replica));
     const size_t end = pool.rfind(std::string(1000, fill));
@@ -243,8 +243,8 @@ class GroupCommandTest : public StoreTest {
     store_.reset();
     for (uint32_t i = 0; i < 3; ++i) cluster_.KillReplica(i);
   }
-  // Zeros over header and entry of the record with this payload, in the ring of a replica that is
-  // gone.
+  // Writes zeros over header and entry of the record with this payload, in the ring of a dead
+  // replica.
   void WipeRecord(uint32_t replica, const std::string& payload) {
     const size_t at = Slurp(cluster_.pool(replica)).find(payload);
     ASSERT_NE(at, std::string::npos);
@@ -260,7 +260,7 @@ class GroupCommandTest : public StoreTest {
 };
 
 TEST_F(GroupCommandTest, StatusTellsOwnerLogAndFiles) {
-  cluster_.SignalReplica(1, SIGSTOP);  // looked at all the same
+  cluster_.SignalReplica(1, SIGSTOP);  // it can still be read
   const nlohmann::json living = StatusJson();
   cluster_.SignalReplica(1, SIGCONT);
   ASSERT_EQ(living["replicas"].size(), 3u);
@@ -343,7 +343,7 @@ TEST_F(GroupCommandTest, VerifyComparesAllAndNamesTheFirstDifference) {
   EXPECT_EQ(equal.exit_status, 0) << equal.err;
   EXPECT_THAT(equal.out, HasSubstr("replica0, replica1, replica2, primary: 67108864 B are equal"));
 
-  // One byte that no file has: behind the end of the log file in its extent.
+  // Changes one byte that belongs to no file: behind the end of the log file in its extent.
   cluster_.KillReplica(1);
   Flip(1, 100000);
   const Outcome different = Run({"verify", "--dir", dir_});
@@ -409,7 +409,8 @@ TEST_F(GroupCommandTest, VerifyRepairPutsTogetherWhatIsSound) {
   }
 }
 
-// One extent that nobody has: refused, with its name, and nothing changes.
+// No member has one extent sound: the repair is refused with the extent's name, and nothing
+// changes.
 TEST_F(GroupCommandTest, VerifyRepairRefusesWhatNobodyHas) {
   CloseStore();
   for (uint32_t i = 0; i < 3; ++i) {
@@ -426,7 +427,8 @@ TEST_F(GroupCommandTest, VerifyRepairRefusesWhatNobodyHas) {
     EXPECT_EQ(StatusJson()["replicas"][i]["epoch"], before[i]["epoch"]);
 }
 
-// The last record of a log may be damaged without a trace in its own member: the others know it.
+// The last record of a log may be damaged without a trace in its own member; only the others show
+// it.
 TEST_F(GroupCommandTest, AShorterLogIsNotExportedForTheWhole) {
   KillEverybodyBehind("the last words");
   const std::string pool = Slurp(cluster_.pool(0));
@@ -449,8 +451,8 @@ TEST_F(GroupCommandTest, AShorterLogIsNotExportedForTheWhole) {
   EXPECT_EQ(Slurp(to + "1/000009.log"), "first words, the last words");
 }
 
-// A primary that is killed while a record is on its way leaves it on the first replicas only. One
-// replica alone that lacks it, or one with it behind them, has lost it.
+// A primary that is killed while a record is on its way leaves it on the first replicas only. If
+// only one replica lacks it, or a later one in the chain has it, then the record was lost.
 TEST_F(GroupCommandTest, ARecordThatNeverCameIsNotMissed) {
   KillEverybodyBehind("on its way");
   const std::string to = cluster_.folder() + "/export";

@@ -1,5 +1,5 @@
-// What a live RocksDB over a real cluster goes through when parts of it die, or its disk is full:
-// writes fail clearly, nothing acknowledged is lost, and writing goes on once the part is back.
+// Parts of a real cluster die, or the disk is full, under a live RocksDB: writes fail with a clear
+// error, nothing acknowledged is lost, and writing goes on once the part is back.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rocksdb/listener.h>
@@ -23,7 +23,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// The worst that RocksDB made of an error.
+// Records the greatest severity that RocksDB gave to an error.
 class Severity : public rocksdb::EventListener {
  public:
   void OnBackgroundError(rocksdb::BackgroundErrorReason, rocksdb::Status* status) override {
@@ -35,8 +35,8 @@ class Severity : public rocksdb::EventListener {
   std::atomic<int> worst_{0};
 };
 
-// Puts the keys of TestDatabase in order, on a thread of its own; one that fails is tried again
-// until it succeeds.
+// Puts the keys of TestDatabase in order, on a thread of its own; a failed put is repeated until it
+// succeeds.
 class Writer {
  public:
   explicit Writer(TestDatabase& database) : database_(database), thread_([this] { Work(); }) {}
@@ -86,8 +86,8 @@ class DatabaseFailureTest : public testing::Test {
     database_.options.listeners = {severity_};
   }
 
-  // Writes while `kill` ends something; writes go on after `revive`, and a reopened database has
-  // all that was acknowledged before, between and after.
+  // Writes while `kill` ends a part. Writes go on after `revive`, and a reopened database has every
+  // key that was acknowledged before, between and after.
   void WriteThrough(const std::function<void()>& kill, const std::function<void()>& revive) {
     const rocksdb::Status opened = database_.Open();
     ASSERT_OK(opened);
@@ -138,7 +138,7 @@ TEST_F(DatabaseFailureTest, ResumesAfterAReplicaWasRestarted) {
                });
 }
 
-// As an application does it that switched RocksDB's own attempts off.
+// Resumes as an application that switched RocksDB's own attempts off.
 TEST_F(DatabaseFailureTest, ResumesWhenToldTo) {
   database_.options.max_bgerror_resume_count = 0;
   WriteThrough([&] { cluster_.KillRnicd(); },
@@ -199,7 +199,7 @@ TEST_F(FullDiskTest, UnderTheLogLosesNothing) {
   ASSERT_OK(opened);
   EXPECT_EQ(database_.FirstMissing(keys), "");
   EXPECT_THAT(database_.Get("refused"), HasSubstr("NotFound"));
-  // The one that found the disk full: there as a whole, or not at all.
+  // The key that found the disk full is present as a whole, or not at all.
   EXPECT_THAT(database_.Get(TestDatabase::KeyOf(keys)),
               testing::AnyOf(TestDatabase::ValueOf(keys), HasSubstr("NotFound")));
   EXPECT_OK(database_.Put("after", "1"));

@@ -1,5 +1,5 @@
-// What a real RocksDB over a real cluster is refused, with one clear error each: afterwards every
-// byte of the group and of the directories is what it was.
+// Each mistake with a real RocksDB over a real cluster is refused with one clear error, and leaves
+// every byte of the group and of the directories unchanged.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -48,7 +48,7 @@ class DatabaseRefusalTest : public testing::Test {
     EXPECT_EQ(database.FirstMissing(kKeys), "");
   }
 
-  // What a group shows of itself: its members' bytes, and their numbers and owners.
+  // The visible state of a group: its members' bytes, and their numbers and owners.
   struct Shown {
     std::vector<std::vector<std::byte>> regions;
     std::string members;
@@ -195,7 +195,7 @@ TEST_F(DatabaseRefusalTest, DestroyedDatabaseMakesRoomForAnother) {
   EXPECT_THAT(FilesOf(Path("db")), IsEmpty());
   for (uint32_t i = 0; i < cluster_.replicas(); ++i)
     EXPECT_THAT(cluster_.ReplicaStatus(i)->files, IsEmpty());
-  // The same directory, then another one: the group belongs to whoever comes first.
+  // Tries the same directory, then another one: the first primary keeps the group.
   for (const std::string name : {"db", "elsewhere"}) {
     TestDatabase fresh(cluster_.Options(), Path(name));
     const rocksdb::Status opened = fresh.Open();

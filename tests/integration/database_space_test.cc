@@ -1,5 +1,5 @@
-// A real RocksDB over a group whose data area or file table is full: what frees space, closes and
-// opens always finds room.
+// A real RocksDB over a group whose data area or file table is full: calls that free space, close
+// or open always find room.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rocksdb/utilities/transaction.h>
@@ -67,7 +67,7 @@ class Transactions {
     EXPECT_OK(prepared);
     return transaction;
   }
-  // Puts until there is no room, flushes aside; how many were acknowledged.
+  // Puts without flushes until there is no room; returns the number of acknowledged keys.
   int Fill(int from = 0) {
     const std::string value(64 << 10, 'v');
     for (int i = from; i < from + 10000; ++i) {
@@ -86,7 +86,7 @@ class Transactions {
   std::string full_;
 };
 
-// The area is full of logs that a prepared transaction keeps: nothing that is flushed frees any.
+// The area is full of logs that a prepared transaction keeps, so that no flush frees any.
 TEST_F(DatabaseSpaceTest, APreparedTransactionCanBeRolledBackWhenTheDataAreaIsFull) {
   Transactions database(Options(), cluster_.folder() + "/db");
   rocksdb::Status opened = database.Open();
@@ -182,7 +182,7 @@ TEST_F(DatabaseSpaceTest, AFullDataAreaWithACutLogIsOpened) {
   EXPECT_OK(database.Put("after", "1")) << "the logs that were full are gone";
 }
 
-// What no reserve can give a resize does: the same database goes on in a larger group.
+// A resize gives more room than any reserve: the same database goes on in a larger group.
 TEST_F(DatabaseSpaceTest, AFullGroupIsResizedBetweenTwoOpenings) {
   Transactions database(Options(), cluster_.folder() + "/db");
   ASSERT_OK(database.Open());

@@ -1,5 +1,5 @@
-// The store over every datapath, with real processes: the same content everywhere, and what each
-// datapath needs of the replicas' processes.
+// The store over every datapath, with real processes: the content is the same everywhere, and each
+// datapath needs the replicas' processes as documented.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -35,8 +35,8 @@ INSTANTIATE_TEST_SUITE_P(Datapaths, DatapathTest,
                                          Datapath::kCpuPolling, Datapath::kCpuEvent),
                          Name);
 
-// Over several laps of the journal ring, so that records were executed (gMEMCPY) and their room
-// used again.
+// Writes several laps of the journal ring, so that records are executed (gMEMCPY) and their room is
+// reused.
 TEST_P(DatapathTest, EveryNodeEndsWithTheSameBytes) {
   StoreOptions options = Chosen();
   options.window = 8;
@@ -104,7 +104,7 @@ TEST_P(DatapathTest, StoppedReplicas) {
   }
 }
 
-// One replica of three stands still, then goes on: what waited goes through.
+// One replica of three is stopped and then continued: waiting appends succeed.
 TEST_P(DatapathTest, ABriefStopLosesNothing) {
   auto store = Taken(Chosen());
   ASSERT_NE(store, nullptr);
@@ -127,7 +127,7 @@ TEST_P(DatapathTest, ABriefStopLosesNothing) {
   ExpectEqualRegions();
 }
 
-// Seal: a takeover's replicas have ended what served the old primary, before they answer.
+// Before the replicas answer the Seal of a takeover, they have ended the old primary's service.
 TEST_P(DatapathTest, ASealedPrimaryWritesNothingMore) {
   auto first = Taken(Chosen());
   ASSERT_NE(first, nullptr);

@@ -1,5 +1,6 @@
-// What a primary's callers see while its group is away for a moment, while others try to take it
-// and stop half-way, and what is refused before anything changes. Real processes.
+// Tests, with real processes, what a primary's callers see during a short outage of its group, and
+// while others begin to take the group and stop half-way; and what is refused before anything
+// changes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +22,7 @@ using testing::HasSubstr;
 
 class GroupOutageTest : public StoreTest {
  protected:
-  // Nothing here may be seen by the primary's callers, however slow the machine.
+  // The primary's callers must not notice any outage here, however slow the machine is.
   StoreOptions Patient() const {
     StoreOptions options = Options();
     options.ack_timeout = std::chrono::seconds(60);
@@ -53,7 +54,7 @@ class GroupOutageTest : public StoreTest {
     EXPECT_OK(client);
     return client.ok() ? std::move(client).value() : nullptr;
   }
-  // What a candidate asks of replica i that is about to be dead, or has been asked to stop.
+  // The Seal that a candidate sends to replica i and then dies or stops.
   control::SealRequestT SealOf(uint32_t i) const {
     const auto hello =
         Client(i)->Call<control::HelloReplyT>(control::HelloRequestT{}, std::chrono::seconds(20));
@@ -167,7 +168,7 @@ TEST_F(GroupOutageTest, ReplicaThatDiesUnderLoadIsNotSeen) {
   ExpectEqualRegions();
 }
 
-// Nobody appends, and still the primary takes up its new RNIC, and nobody else gets the group.
+// Without any append the primary still uses its new RNIC, and nobody else gets the group.
 TEST_F(GroupOutageTest, IdlePrimaryOutlivesItsRnicDaemon) {
   auto store = Serving(Patient());
   ASSERT_NE(store, nullptr);
@@ -177,7 +178,7 @@ TEST_F(GroupOutageTest, IdlePrimaryOutlivesItsRnicDaemon) {
   ASSERT_NE(second, nullptr);
   Status refused;
   TakeResult result;
-  // While the replicas have no RNIC themselves, nobody can be told anything else.
+  // As long as the replicas have no RNIC themselves, they can only say so.
   EXPECT_TRUE(Eventually([&] {
     refused = second->Take(Request(), &result);
     return refused.code() != Code::kUnavailable && refused.code() != Code::kNotFound;
@@ -203,8 +204,8 @@ TEST_F(GroupOutageTest, BrokenGroupComesBackWithoutBeingAsked) {
   ExpectEqualRegions();
 }
 
-// Primary and replicas go over to a new key while the group serves, and the old one is good for
-// nothing afterwards.
+// Primary and replicas change to a new key while the group serves, and the old key is useless
+// afterwards.
 TEST_F(GroupOutageTest, KeysChangeWithoutStoppingTheGroup) {
   auto store = Serving(Patient());
   ASSERT_NE(store, nullptr);
@@ -224,7 +225,7 @@ TEST_F(GroupOutageTest, KeysChangeWithoutStoppingTheGroup) {
   StoreOptions old = SecondOptions();
   old.keys = cluster_.folder() + "/old";
   EXPECT_THAT(Store::Open(old, nullptr), StatusIs(Code::kPermissionDenied));
-  // It is the replicas who refuse, those too that served all the time.
+  // The replicas refuse it, also those that served all the time.
   ASSERT_OK(identity::Trust(old.keys,
                             {(*after)->name(), (*after)->public_key(), identity::kEveryRole, ""}));
   const auto with_old = control::Trust::Load(old.keys, nullptr);
@@ -272,13 +273,13 @@ TEST_F(GroupOutageTest, ReplicaThatWasStoppedDoesNotCarryOutAStaleSeal) {
   EXPECT_FALSE(
       client->Call<control::SealReplyT>(seal, std::chrono::milliseconds(50)).ok());  // gives up
   cluster_.SignalReplica(1, SIGCONT);
-  // A later request is answered after whatever came first.
+  // A later request is answered after all earlier ones.
   SealOf(1);
   EXPECT_TRUE(StateOfReplicas() == before);
   ExpectServes(*store);
 }
 
-// A stopped replica: the candidate cannot seal it, and what it sealed before is given back.
+// A candidate cannot seal a stopped replica, and gives back the replicas that it sealed before.
 TEST_F(GroupOutageTest, TakeoverThatCannotReachAllLeavesThePrimaryServing) {
   auto store = Serving(Patient());
   ASSERT_NE(store, nullptr);

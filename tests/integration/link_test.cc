@@ -26,11 +26,11 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 namespace fs = std::filesystem;
 
-// How long a request goes unanswered before it fails; a cut that ends before that is forgotten.
+// The time until an unanswered request fails; a shorter cut has no effect.
 constexpr milliseconds kTimeout{4000};
 constexpr milliseconds kHealAfter{1000};
 
-// A free port of the loopback device; nobody else asks for it in the moment until it is used.
+// A free port of the loopback device; no other process takes it before it is used.
 std::string FreeAddress() {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
@@ -54,7 +54,7 @@ int ConnectTo(const std::string& address) {
   return fd;
 }
 
-// What a process has used of its processors, in 1/100 s.
+// Processor time that a process has used, in 1/100 s.
 uint64_t CpuTicks(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string text((std::istreambuf_iterator<char>(file)), {});
@@ -134,7 +134,7 @@ class LinkTest : public testing::Test {
     auto counters = node.device->QueryCounters();
     return counters.ok() ? (*counters)[name] : 0;
   }
-  // What the daemon says and how it ends, when it refuses its command line.
+  // The output and exit status of a daemon that refuses its command line.
   std::string Refusal(const std::vector<std::string>& more) {
     std::string command = ProgramPath("hyperloop-rnicd") + " --socket " + Socket("x");
     for (const std::string& each : more) command += " '" + each + "'";
@@ -174,7 +174,8 @@ TEST_F(LinkTest, OperationsCrossBetweenDaemons) {
   EXPECT_EQ(Counter(a, "link_reconnects"), 0u);
 }
 
-// With keys, also after a reset. (secure_channel_test.cc looks at what passes on the wire.)
+// A link with keys works, also after a reset. (secure_channel_test.cc checks the bytes on the
+// wire.)
 TEST_F(LinkTest, AKeyedLinkWorks) {
   ASSERT_NO_FATAL_FAILURE(MakeKeys(folder_, {"a", "b"}, identity::kRoleLink));
   StartBoth({"--keys", KeysDir(folder_, "a")}, {"--keys", KeysDir(folder_, "b")});
@@ -192,7 +193,8 @@ TEST_F(LinkTest, AKeyedLinkWorks) {
   EXPECT_EQ(Counter(a, "link_reconnects"), 1u);
 }
 
-// Nobody trusted, the wrong role, another trusted host in b's place, and one end without keys.
+// The cases: nobody is trusted, the role is wrong, another trusted host is in b's place, or one end
+// has no keys.
 TEST_F(LinkTest, WhoDoesNotProveWhomItClaimsToBeIsRefused) {
   MakeKeys(folder_, {"a", "b", "c"}, identity::kRoleLink);
   MakeKeys(folder_ + "/keys-c", {"a"});  // another key that calls itself a
@@ -223,7 +225,7 @@ TEST_F(LinkTest, WhoDoesNotProveWhomItClaimsToBeIsRefused) {
   }
 }
 
-// A program that takes another host's name on a daemon speaks for that host to nobody, and the
+// A program that takes another host's name at a daemon reaches nobody in that name, and the
 // daemon's own host goes on.
 TEST_F(LinkTest, AHostThatIsNotTheDaemonsReachesNobody) {
   ASSERT_NO_FATAL_FAILURE(MakeKeys(folder_, {"a", "b"}, identity::kRoleLink));
@@ -327,7 +329,7 @@ TEST_F(LinkTest, ACutIsAnErrorAfterTheTimeoutOrForgottenBeforeIt) {
   EXPECT_GE(Clock::now() - begin, kTimeout);
 }
 
-// What a process published is there for other machines too, also while it is stopped.
+// Other machines reach the service that a process published, also while the process is stopped.
 TEST_F(LinkTest, APublishedServiceIsReachedAcrossALink) {
   StartBoth();
   ChildProcess publisher = ChildProcess::Fork([this] {
@@ -380,7 +382,8 @@ TEST_F(LinkTest, ADaemonThatClientsAskedForServicesStopsCleanly) {
   EXPECT_EQ(a_.Wait(), 0);
 }
 
-// The peer's daemon restarts: what was connected to the old one is told so, and new ones connect.
+// The peer's daemon restarts: queue pairs that were connected to the old daemon end with an error,
+// and new ones connect.
 TEST_F(LinkTest, ARestartedDaemonKnowsNoOldQueuePair) {
   StartBoth();
   Node a, b;
@@ -430,7 +433,7 @@ TEST_F(LinkTest, GarbageOnThePortClosesItsConnectionAndNothingElse) {
   EXPECT_EQ(a.word(8), 1u);
 }
 
-// Whoever reaches the port can be silent; that keeps no peer out.
+// Silent connections at the port keep no peer out.
 TEST_F(LinkTest, SilentConnectionsKeepNoPeerOut) {
   const std::string a_at = FreeAddress(), b_at = FreeAddress();
   b_ = StartDaemon("b", {"--listen", b_at, "--peer", "a=" + a_at, "--insecure"});
@@ -446,7 +449,7 @@ TEST_F(LinkTest, SilentConnectionsKeepNoPeerOut) {
   for (const int fd : silent) close(fd);
 }
 
-// Descriptors that are used up do not keep the daemon busy.
+// A daemon without free descriptors does not spin.
 TEST_F(LinkTest, WithoutDescriptorsTheDaemonWaitsAndGoesOn) {
   const std::string a_at = FreeAddress(), b_at = FreeAddress();
   b_ = ChildProcess::Spawn({"/bin/sh", "-c",
@@ -469,7 +472,7 @@ TEST_F(LinkTest, WithoutDescriptorsTheDaemonWaitsAndGoesOn) {
   EXPECT_OK(Raise(a, b));
 }
 
-// One list for all machines, and a daemon that listens at every address: it dials the others only.
+// With one list for all machines, a daemon that listens at every address dials only the others.
 TEST_F(LinkTest, ADaemonAtEveryAddressKnowsItsOwnHosts) {
   const std::string a_at = FreeAddress(), b_at = FreeAddress();
   ASSERT_NO_FATAL_FAILURE(MakeKeys(folder_, {"a", "b"}));

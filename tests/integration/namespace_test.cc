@@ -1,5 +1,6 @@
-// A group that spans machines: each node in a network namespace of its own, with its own RNIC
-// daemon, joined by a bridge. Connections are killed, cables pulled and plugged in again.
+// A group that spans machines: each node is in a network namespace of its own, with its own RNIC
+// daemon, and a bridge joins them. Connections are killed, and cables are pulled and plugged in
+// again.
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -40,7 +41,7 @@ class Machines {
     if (!folder_.empty()) fs::remove_all(folder_, ignored);
   }
 
-  // Empty: done. Otherwise why this machine cannot.
+  // Makes the network. Returns an empty text, or why this machine cannot.
   std::string MakeNetwork() {
     if (geteuid() != 0) return "network namespaces need root";
     if (Run("ip -V >/dev/null 2>&1") != 0) return "no ip command (Debian package iproute2)";
@@ -100,7 +101,7 @@ class Machines {
     return options;
   }
 
-  // Every connection of node `i`'s daemon to or from others is reset, whatever is under way.
+  // Resets every connection of node `i`'s daemon to or from others, whatever is under way.
   int KillConnections(int i) {
     return Run("ip netns exec " + Name(i) +
                " ss -K sport = :7471 or dport = :7471 >/dev/null 2>&1");
@@ -189,8 +190,8 @@ int WriteLines(const Machines& machines, Progress* progress) {
   return closed.ok() ? 0 : fail("close", closed);
 }
 
-// Another primary, whose pool is empty, takes the group and reads the file: every line up to the
-// last acknowledged one must be there, in order; then at most one that was under way.
+// Another primary, whose pool is empty, takes the group and reads the file. Every line up to the
+// last acknowledged one must be there, in order, and then at most one that was under way.
 int ReadLines(const Machines& machines, const Progress& progress) {
   const auto fail = [](const std::string& what) {
     std::fprintf(stderr, "reader: %s\n", what.c_str());
@@ -277,8 +278,8 @@ TEST_F(NamespaceTest, ResetsAndAPulledCableLoseNothing) {
   }
   EXPECT_GE(machines_.Counter(0, "link_reconnects"), 3u);
   for (int i = 0; i < kNodes; ++i) {
-    // Cuts, which order nothing. Two last longer than the 8 tries of a request at 500 ms each: what
-    // ends the wait is ack_timeout alone, at the primary and between replicas.
+    // The sleeps are the cuts; they order nothing. Two cuts last longer than the 8 tries of a
+    // request at 500 ms each: only ack_timeout ends the wait, at the primary and between replicas.
     const seconds length(i % 2 == 0 ? 5 : 1);
     machines_.SetCable(i, false);
     const uint64_t before = progress_->acknowledged;
@@ -296,10 +297,11 @@ TEST_F(NamespaceTest, ACableThatStaysOutIsAnErrorAndNothingIsLost) {
   ASSERT_NO_FATAL_FAILURE(StartWriter(seconds(6)));
   ASSERT_TRUE(WaitForLines(50));
   machines_.SetCable(1, false);
-  // By the primary's RNIC, shortly before ack_timeout; or, if the first replica had taken over what
-  // was under way, by ack_timeout: nobody tells the primary what fails further down the chain.
+  // The primary's RNIC notices the cut shortly before ack_timeout. If the first replica had already
+  // received the requests under way, only ack_timeout does, because nobody reports a failure
+  // further down the chain to the primary.
   EXPECT_TRUE(Eventually([&] { return progress_->failed.load(); }));
-  // Then the primary asks every replica who owns it, and tells every one that it goes: the one out
+  // Then the primary asks every replica for its owner, and releases every replica. The replica out
   // of reach takes connect_timeout, 5 s.
   EXPECT_EQ(WriterStatus(), 7);
   machines_.SetCable(1, true);

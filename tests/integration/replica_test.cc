@@ -1,4 +1,4 @@
-// hyperloop-replica as a program: what it refuses, how it ends, and that it sleeps.
+// Tests hyperloop-replica as a program: its refusals, its end, and that it sleeps.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -145,7 +145,7 @@ TEST_F(ReplicaTest, IdleReplicaSleeps) {
   const long before = Sleeps(pid);
   ASSERT_GE(before, 0);
   std::this_thread::sleep_for(std::chrono::seconds(2));
-  // One look a second at the RNIC daemon, and nothing else.
+  // It checks the RNIC daemon once a second, and does nothing else.
   EXPECT_LE(Sleeps(pid) - before, 5);
 }
 

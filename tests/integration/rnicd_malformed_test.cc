@@ -1,5 +1,5 @@
-// What is not a command of the protocol gets an error or a closed connection, and the daemon goes
-// on.
+// The daemon answers a message that is not a command of the protocol with an error, or closes the
+// connection, and goes on.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -20,7 +20,7 @@ using softrnic::Op;
 using softrnic::Reply;
 using softrnic::UniqueFd;
 
-// A connection that says what it likes.
+// A connection that can send anything.
 class RawClient {
  public:
   explicit RawClient(const std::string& path)
@@ -173,8 +173,8 @@ TEST_F(RnicdMalformedTest, DescriptorsAreCounted) {
   EXPECT_EQ(client.Call(RawClient::Make(Op::kAllocPd)).code, Code::kOk);
 }
 
-// A device whose daemon gives no sensible answer counts as gone, though the connection stands: its
-// owner has to close it for the daemon to let go of its objects.
+// A device whose daemon gives no sensible answer counts as gone, though the connection still
+// exists. Its owner has to close it, so that the daemon destroys its objects.
 TEST(RnicdAnswerTest, DeviceWithoutAnAnswerIsNotAlive) {
   const std::string path =
       std::filesystem::temp_directory_path() / ("hyperloop-mute-" + std::to_string(getpid()));
@@ -271,8 +271,7 @@ TEST_F(RnicdMalformedTest, MemoryIsChecked) {
   EXPECT_EQ(TryRegister(client, sparse.get(), {0x10000, 0, uint64_t{1} << 36}), Code::kOk);
 }
 
-// A queue pair made by raw commands: what its states and attributes must be is checked by the
-// daemon.
+// For a queue pair made by raw commands, the daemon checks its states and attributes.
 TEST_F(RnicdMalformedTest, TimersAndRetriesOfAQueuePairAreChecked) {
   RawClient client(socket_);
   ASSERT_EQ(client.Attach().code, Code::kOk);
@@ -336,7 +335,7 @@ TEST_F(RnicdMalformedTest, RandomBytesOfAnySize) {
     ASSERT_TRUE(client.connected());
     for (auto& byte : bytes) byte = static_cast<uint8_t>(random());
     client.Send(bytes.data(), 1 + random() % bytes.size());
-    if (i % 2 == 0) continue;  // gone without listening
+    if (i % 2 == 0) continue;  // closes without reading the answer
     EXPECT_NE(client.Receive().code, Code::kOk);
   }
 }
@@ -351,7 +350,7 @@ TEST_F(RnicdMalformedTest, RandomFieldsOfEveryCommand) {
   for (int round = 0; round < 20; ++round) {
     RawClient client(socket_);
     ASSERT_EQ(client.Attach().code, Code::kOk);
-    // Something for the random numbers to hit.
+    // Makes objects that the random numbers can hit.
     client.Call(RawClient::Make(Op::kAllocPd));
     ASSERT_EQ(TryRegister(client, memory.get(), {0x100000, 0, 1 << 20}), Code::kOk);
     for (int i = 0; i < 200; ++i) {

@@ -37,7 +37,7 @@ TEST_F(RnicdTest, AnotherUserIsRefused) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root to become another user";
   ASSERT_NO_FATAL_FAILURE(StartDaemon());
   std::filesystem::permissions(folder_, std::filesystem::perms::all);
-  // Even if somebody opens the socket's mode, the daemon asks who is there.
+  // Even if somebody changes the socket's mode, the daemon checks the user of its peer.
   for (const mode_t mode : {0600, 0666}) {
     ASSERT_EQ(chmod(socket_.c_str(), mode), 0);
     auto other = ChildProcess::Fork([&] {
@@ -217,11 +217,11 @@ TEST_F(RnicdTest, KilledDaemonEndsWaitingLoops) {
   Node node;
   ASSERT_NO_FATAL_FAILURE(OpenLoopback(&node));
   ASSERT_OK(node.RunNop());
-  daemon_.Kill();  // no word from it in the UAR page
+  daemon_.Kill();  // it cannot clear engine_alive in the UAR page
   EXPECT_THAT(node.Await(), StatusIs(Code::kUnavailable)) << "10 s is the test's patience";
   EXPECT_FALSE(node.device->alive());
   EXPECT_THAT(node.RunNop(), StatusIs(Code::kUnavailable));
-  // A loop that looks at nothing but alive() ends too.
+  // A loop that only calls alive() ends too.
   ASSERT_NO_FATAL_FAILURE(StartDaemon());
   ASSERT_NO_FATAL_FAILURE(OpenLoopback(&node));
   daemon_.Kill();
@@ -309,8 +309,7 @@ TEST_F(RnicdClientTest, StoppedClientsQueuesKeepWorking) {
     parent_.word(8) = 100 + i;
     const rnic::Sge payload = parent_.sge(8, 8);
     ASSERT_OK(parent_.Run({.opcode = rnic::Opcode::kSend, .sges = {&payload, 1}}));
-    // What the RNIC of the stopped process holds now: the written word, and the one that a receive
-    // took.
+    // The memory of the stopped process now has the written word, and the one that a receive took.
     const rnic::Sge back = parent_.sge(16, 8);
     ASSERT_OK(parent_.Run({.opcode = rnic::Opcode::kRead,
                            .sges = {&back, 1},

@@ -1,5 +1,5 @@
-// Who may stand at the RNIC daemon's socket: the daemon refuses a place where others could put a
-// socket of theirs, and a client hands nothing to another user's daemon.
+// The daemon refuses a place where others could put a socket of their own, and a client hands
+// nothing to another user's daemon.
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -49,7 +49,7 @@ TEST_F(RnicdTrustTest, AnotherUsersSocketIsLeftAlone) {
 }
 
 // A process of another user that listens at `path`, where everybody may connect. It exits with 0 if
-// its first client closed without a word.
+// its first client closed without sending anything.
 ChildProcess Impostor(const std::string& path, uid_t user) {
   return ChildProcess::Fork([path, user] {
     if (setgid(user) != 0 || setuid(user) != 0) return 2;

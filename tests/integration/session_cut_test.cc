@@ -1,5 +1,5 @@
-// Taking a group, stopped at each of its messages in turn. Whatever the moment: the next taking
-// succeeds, finds every acknowledged append, and makes all regions equal.
+// A taking of a group is stopped at each of its messages in turn. The next taking always succeeds,
+// finds every acknowledged append, and makes all regions equal.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ class SessionCutTest : public testing::Test {
       const std::string name = "r" + std::to_string(i);
       auto replica = EmbeddedReplica::Start(
           rnic_, name, folder_ + "/" + name, kRegion, [this](const control::BodyUnion& request) {
-            // What the owner alone knows, for requests in its name.
+            // Only the owner knows this id; it is kept for requests in the owner's name.
             if (const auto* attach = control::As<control::AttachRequestT>(request))
               WithOwner([&](std::vector<uint8_t>& owner) { owner = attach->owner_id; });
             return Pass(request.type);
@@ -147,7 +147,7 @@ class SessionCutTest : public testing::Test {
     EXPECT_OK(reply);
     return reply.ok() ? std::move(reply).value() : Reply{};
   }
-  // As when the process of a replica was restarted: the primary's queues there are gone.
+  // Destroys the primary's queues at a replica, as a restart of the replica's process does.
   void EndQueues(size_t replica) {
     const auto hello = Ask<control::HelloReplyT>(replica, control::HelloRequestT{});
     control::ReconnectRequestT reconnect;
@@ -194,7 +194,7 @@ class SessionCutTest : public testing::Test {
   std::atomic<int> installs_until_lost_{0};
   std::atomic<int> devices_asked_{0};  // for the primary
   std::atomic<bool> no_device_{false};
-  std::atomic<Body> silent_{Body::NONE};  // who asks this gets no answer while it is set
+  std::atomic<Body> silent_{Body::NONE};  // requests of this type get no answer
   std::vector<std::unique_ptr<EmbeddedReplica>> replicas_;
   Pairing pairing_;
   const std::shared_ptr<LogLines> log_ = std::make_shared<LogLines>();
@@ -226,7 +226,7 @@ TEST_F(SessionCutTest, TakingAGroupWithDataCutAnywhere) {
   for (int cut = 0; more; ++cut) {
     ASSERT_LT(cut, 100);
     {
-      // A life that leaves its last records behind, executed or not, and does not close in order.
+      // A primary that leaves its last records behind, executed or not, and does not close orderly.
       auto store = Taken();
       ASSERT_NE(store, nullptr);
       ASSERT_EQ(Content(*store), all) << "before cut " << cut;
@@ -251,7 +251,7 @@ TEST_F(SessionCutTest, TakingAGroupWithDataCutAnywhere) {
   ExpectEqualRegions();
 }
 
-// Refusals change nothing, also when the member that is looked at first is damaged, or all are.
+// Refusals change nothing, also if the member that is read first is damaged, or all members are.
 TEST_F(SessionCutTest, DamagedMembersAreJudgedBeforeAnySeal) {
   {
     auto store = Taken();
@@ -277,7 +277,7 @@ TEST_F(SessionCutTest, DamagedMembersAreJudgedBeforeAnySeal) {
   EXPECT_THAT(hopeless.message(), testing::HasSubstr(replicas_[2]->address()));
 }
 
-// The others' log is taken for a damaged member's, and all are equal again.
+// A damaged member gets the others' log, and all members are equal again.
 TEST_F(SessionCutTest, DamagedMemberIsMendedFromTheOthers) {
   {
     auto store = Taken();
@@ -294,7 +294,7 @@ TEST_F(SessionCutTest, DamagedMemberIsMendedFromTheOthers) {
   ExpectEqualRegions();
 }
 
-// A group at rest whose only file fills several extents; what the file holds.
+// Makes a group at rest whose only file fills several extents; returns the file's content.
 std::string SessionCutTest::FillExtents() {
   auto store = Taken();
   EXPECT_NE(store, nullptr);
@@ -310,7 +310,7 @@ std::string SessionCutTest::FillExtents() {
   return all;
 }
 
-// Byte 5 of the `index`-th extent of the file, which no other region byte depends on.
+// Byte 5 of the `index`-th extent of the file; no other region byte depends on it.
 std::byte& SessionCutTest::ExtentByte(size_t replica, uint32_t index) {
   const auto region = replicas_[replica]->region();
   const RegionInfo info = ParseSuperblock(region, region.size()).value();
@@ -322,7 +322,7 @@ std::byte& SessionCutTest::ExtentByte(size_t replica, uint32_t index) {
   return region[0];
 }
 
-// One bit in one copy must not become the truth, whoever comes first in the chain.
+// One flipped bit in one copy must not spread, whichever member is first in the chain.
 TEST_F(SessionCutTest, DamagedBytesAreTakenFromASoundMember) {
   const std::string all = FillExtents();
   for (size_t i = 0; i < replicas_.size(); ++i) {
@@ -339,7 +339,7 @@ TEST_F(SessionCutTest, DamagedBytesAreTakenFromASoundMember) {
   }
 }
 
-// No member is sound as a whole, but of each extent there is a sound copy.
+// No member is sound as a whole, but each extent has a sound copy.
 TEST_F(SessionCutTest, MembersMendEachOther) {
   const std::string all = FillExtents();
   for (size_t i = 0; i < replicas_.size(); ++i)
@@ -408,8 +408,8 @@ TEST_F(SessionCutTest, DamagedLastRecordIsNotTheEndOfTheLog) {
   }
 }
 
-// A replica that stops in the middle of a taking costs what the documents say, not a minute: here
-// 0.2 s to connect and 0.3 s for what takes time, of which a handful add up.
+// A replica that stops during a taking delays it by the documented time, not by a minute: here 0.2
+// s to connect and 0.3 s for each slow request, of which there are a few.
 TEST_F(SessionCutTest, ReplicaThatStopsAnsweringIsGivenUpInTime) {
   { ASSERT_NE(Taken(), nullptr); }
   for (const Body type : {Body::HelloRequest, Body::ExamineRequest, Body::SealRequest,
@@ -432,9 +432,10 @@ TEST_F(SessionCutTest, ReplicaThatStopsAnsweringIsGivenUpInTime) {
   EXPECT_NE(Taken(), nullptr);
 }
 
-// --- a group that is brought back
+// --- a group that is restored
 
-// Takings that reach one replica alone leave the others behind, further than one Seal may go.
+// Takings that reach only one replica leave the others behind, by more than one Seal may raise an
+// epoch.
 TEST_F(SessionCutTest, ReplicasThatManyTakingsPassedByCatchUp) {
   auto store = Taken();
   ASSERT_NE(store, nullptr);
@@ -460,7 +461,7 @@ TEST_F(SessionCutTest, ReplicasThatManyTakingsPassedByCatchUp) {
   ExpectEqualRegions();
 }
 
-// One message of the reclaiming is lost; what was installed by then is the primary's own.
+// One message of the reclaiming is lost; the epoch that was installed by then is the primary's own.
 TEST_F(SessionCutTest, ReclaimingThatIsCutInInstallGoesOn) {
   auto store = Taken();
   ASSERT_NE(store, nullptr);
@@ -509,7 +510,7 @@ TEST_F(SessionCutTest, CallsToALostGroupDoNotAllTryToBringItBack) {
   ExpectEqualRegions();
 }
 
-// The primary's own memory is no better than a member's: what it lost is not taken from the others.
+// Damage of the primary's own memory is mended from the others, and does not spread to them.
 TEST_F(SessionCutTest, DamageOfThePrimarysOwnRegionDoesNotSpread) {
   const auto last_record = [](std::span<std::byte> own, const RegionInfo& info) {
     uint64_t last = 0;

@@ -1,6 +1,6 @@
 // The power fails on every host of a session at once. Each replica's pool, as a restart finds it,
-// holds what was acknowledged, and what a primary was handed when it took the group; and the group
-// is taken again from all of them.
+// holds everything acknowledged, and everything that a primary was handed when it took the group.
+// The group can be taken again from all pools.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -45,8 +45,8 @@ class SessionPowerTest : public testing::Test {
       replicas_.push_back(std::move(replica).value());
     }
   }
-  // Every host stops where it is and loses what was not durable, by the seed. The primary's pool is
-  // only a copy: it is lost altogether.
+  // Every host stops and loses, by the seed, bytes that were not durable. The primary's pool is
+  // only a copy, and is lost altogether.
   void PowerOff() {
     rnic_.StopThread();
     for (const auto& each : replicas_) {
@@ -80,7 +80,7 @@ class SessionPowerTest : public testing::Test {
     pairing_ = result.pairing;
     return std::move(store).value();
   }
-  // The primary is gone without a word.
+  // Ends the primary without a release.
   void Vanish(std::unique_ptr<Store> store) {
     reachable_ = false;
     store.reset();
@@ -95,7 +95,8 @@ class SessionPowerTest : public testing::Test {
     out.resize(got.ok() ? *got : 0);
     return out;
   }
-  // The same in what a power failure now would leave of replica `i`; or what is wrong with it.
+  // The same content in the rest of replica `i` after a power failure now, or what is wrong with
+  // it.
   std::string Left(size_t i) {
     std::vector<std::byte> image = power_.PowerFailure(replicas_[i]->region().data(), random_);
     const auto info = ParseSuperblock(image, image.size());
@@ -141,7 +142,7 @@ TEST_F(SessionPowerTest, EveryReplicasPoolHasWhatWasAcknowledged) {
     if (round == 0) {
       ASSERT_OK(store->Create("f", Lane::kLog));
     }
-    // What was under way when the power failed may be there or not.
+    // An append that was under way when the power failed may be there or not.
     const std::string found = Content(*store);
     ASSERT_EQ(found.substr(0, acknowledged.size()), acknowledged) << "round " << round;
     acknowledged = found;
@@ -171,9 +172,9 @@ TEST_F(SessionPowerTest, EveryReplicasPoolHasWhatWasAcknowledged) {
   }
 }
 
-// A primary dies before any of its READs flushed; the next takes the group, and builds on what it
-// finds. All of that is durable on every member before it is handed out, on those too that have the
-// same bytes already.
+// A primary dies before any of its READs flushed. The next primary takes the group and builds on
+// the content that it finds. All of that content is durable on every member before it is handed
+// out, also on members that have the same bytes already.
 TEST_F(SessionPowerTest, WhatATakingHandsOutIsDurableOnEveryMember) {
   {
     auto store = Taken();

@@ -102,7 +102,7 @@ class StockToolsTest : public testing::Test {
     return count;
   }
 
-  // Processes of the cluster, and files of the database directory, are all that is left behind.
+  // The tests leave only processes of the cluster and files of the database directory behind.
   TestCluster cluster_{3, 256ull << 20};
 };
 
@@ -163,7 +163,7 @@ TEST_F(StockToolsTest, SecondPrimaryWhileOneLives) {
                            "' --db=" + cluster_.folder() + "/other --create_if_missing put a b");
         looker = RunCommand(Ldb("list_column_families"));  // reads only: takes nothing
       });
-  EXPECT_EQ(bench.status, 0) << bench.output;  // it never noticed
+  EXPECT_EQ(bench.status, 0) << bench.output;  // the reader did not disturb it
   EXPECT_GT(other.status, 0) << other.output;
   EXPECT_LT(other.status, 128) << other.output;
   EXPECT_THAT(other.output, HasSubstr(Database())) << "the living primary is not named";
@@ -224,7 +224,7 @@ TEST_F(StockToolsTest, ToolsWithoutThePluginCostARefusalAndNoMore) {
     ASSERT_EQ(RunCommand(Ldb("put " + change.substr(0, 3) + " back")).status, 0);
     EXPECT_THAT(RunCommand(Ldb("get key1")).output, HasSubstr("value1"));
   }
-  // Now the directory is, and loaded into a new database of the emptied group.
+  // Now the directory is kept, and loaded into a new database of the emptied group.
   ASSERT_EQ(RunCommand("/usr/bin/ldb --db=" + Database() + " put plain 2", false).status, 0);
   stdfs::rename(Database() + "/HYPERLOOP", cluster_.folder() + "/HYPERLOOP");
   const std::string dump = cluster_.folder() + "/dump";

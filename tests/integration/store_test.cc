@@ -35,7 +35,7 @@ TEST_F(StoreTest, TakeAndAppend) {
   EXPECT_EQ(Content(*store, "000004.log"), all);
   ASSERT_OK(store->Close());
   ExpectEqualRegions();
-  // What the replicas hold is what was written.
+  // The replicas hold the written bytes.
   const auto status = cluster_.ReplicaStatus(2);
   ASSERT_OK(status);
   EXPECT_EQ(status->log_error, "");
@@ -96,7 +96,7 @@ TEST_F(StoreTest, StoppedReplicasServeManyLaps) {
     all += piece;
   }
   EXPECT_GT(all.size(), options.journal_size);
-  // Stopped, they can be looked at.
+  // Stopped replicas can be read.
   const auto status = cluster_.ReplicaStatus(1);
   ASSERT_OK(status);
   EXPECT_EQ(status->log_error, "");
@@ -151,7 +151,7 @@ TEST_F(StoreTest, TakeoverFencesTheFormerPrimary) {
   const auto again = second->Lookup("f");
   ASSERT_OK(again);
   EXPECT_OK(AppendDurably(*second, *again, " and on"));
-  first->Close().IgnoreError();  // must not release what is another's
+  first->Close().IgnoreError();  // must not release another owner's group
   EXPECT_OK(AppendDurably(*second, *again, " and on"));
   EXPECT_EQ(Content(*second, "f"), "before and on and on");
   const auto status = cluster_.ReplicaStatus(0);
@@ -159,8 +159,8 @@ TEST_F(StoreTest, TakeoverFencesTheFormerPrimary) {
   EXPECT_FALSE(status->released);
 }
 
-// The former primary appends all the time: not one append may be acknowledged that its successor
-// does not find.
+// The former primary appends all the time. Its successor must find every append that was
+// acknowledged.
 TEST_F(StoreTest, TakeoverUnderLoadLosesNothing) {
   auto owner = Taken(Options());
   ASSERT_NE(owner, nullptr);
@@ -217,7 +217,7 @@ TEST_F(StoreTest, ReplicaThatDiedAndCameBackIsReconnected) {
   EXPECT_OK(AppendDurably(*store, *file, "four"));
   const std::string content = Content(*store, "f");
   EXPECT_TRUE(content == expected + "four" || content == expected + "twofour")
-      << content;  // the last "two" is indeterminate, never in part
+      << content;  // the last "two" is present as a whole or not at all
   ASSERT_OK(store->Close());
   ExpectEqualRegions();
 }
@@ -292,12 +292,12 @@ TEST_F(StoreTest, RefusalsComeBeforeAnySeal) {
   refused(Options(), empty, "restore=true");
   refused(Options(), foreign, foreign.pairing.group);
   for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(cluster_.ReplicaStatus(i)->sealed_epoch, epoch);
-  // Filling this directory would take the group from another: that needs a word of its own.
+  // Filling this directory would take the group from another one, which needs rebind=true besides.
   StoreOptions restore = Options();
   restore.restore = true;
   refused(restore, empty, "rebind=true");
   for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(cluster_.ReplicaStatus(i)->sealed_epoch, epoch);
-  // With it the former directory does not fit any more, unless the word is said there.
+  // After that the former directory is refused, unless it is opened with rebind=true too.
   restore.rebind = true;
   auto store = Opened(restore);
   ASSERT_NE(store, nullptr);
@@ -321,8 +321,8 @@ TEST_F(StoreTest, RefusalsComeBeforeAnySeal) {
   refused(Options(), usurper, "now belongs to database " + pairing_.database);
 }
 
-// What hyperloopctl reset does: the former directory must not be taken for the emptied group's, or
-// its logs would be removed as files that the group does not hold.
+// Does what hyperloopctl reset does. The former directory must not be taken for the emptied
+// group's, because its logs would be removed as files that the group does not hold.
 TEST_F(StoreTest, FormerDirectoryIsRefusedAfterAReset) {
   {
     auto store = Taken(Options());
@@ -352,8 +352,8 @@ TEST_F(StoreTest, FormerDirectoryIsRefusedAfterAReset) {
   EXPECT_OK(store->Take(fresh, &result));
 }
 
-// The store lists no files then, and says at Close that it could not let go: nobody may take that
-// for an empty group.
+// The store then lists no files, and Close reports that it could not release the group: nobody may
+// take that for an empty group.
 TEST_F(StoreTest, CloseAfterAFailedReconnectSaysSo) {
   auto store = Taken(Options());
   ASSERT_NE(store, nullptr);
@@ -392,7 +392,7 @@ TEST_F(StoreTest, ForkedChildCanDoNothing) {
     const bool fenced = AppendDurably(*store, *file, "child").code() == Code::kFenced &&
                         !store->taken() && store->Close().code() == Code::kFenced &&
                         store->Files().status().code() == Code::kFenced;
-    store.reset();  // says no goodbye
+    store.reset();  // releases nothing
     _exit(fenced ? 0 : 1);
   }
   int status = 0;

@@ -1,4 +1,5 @@
-// hyperloop-ycsb as a program: replicated and not, what it prints, what it refuses, how it stops.
+// Tests hyperloop-ycsb as a program, replicated and not: its output, its refusals, and how it
+// stops.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -49,8 +50,8 @@ class YcsbProgramTest : public testing::Test {
     EXPECT_TRUE(json.is_object()) << line;
     return json.is_object() ? json : Json::object();
   }
-  // The next phase's objects: first that `phase` begins, then what it did, which is returned: with
-  // sane latencies, and as many operations as there should be (0: any number).
+  // Reads the next phase's objects: first that `phase` begins, then its result. Returns the result
+  // after checking its latencies and the number of its operations (0: any number).
   static Json Phase(ChildProcess& ycsb, const std::string& phase, uint64_t operations) {
     Json beginning = Object(ycsb);
     EXPECT_EQ(beginning["phase"], phase);

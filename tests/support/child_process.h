@@ -1,5 +1,5 @@
-// A program started by a test: killed and reaped when the object goes, and killed by the kernel if
-// the test dies first.
+// A program started by a test. The destructor kills and reaps it, and the kernel kills it if the
+// test dies first.
 #pragma once
 
 #include <sys/types.h>

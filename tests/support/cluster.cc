@@ -15,7 +15,7 @@
 namespace hyperloop::test {
 namespace {
 
-// Every thread of the process is stopped.
+// Whether every thread of the process is stopped.
 bool Stopped(pid_t pid) {
   for (const auto& task :
        std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task")) {

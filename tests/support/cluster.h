@@ -53,14 +53,15 @@ class TestCluster {
   // SIGKILL, and waits until the process is gone.
   void KillReplica(uint32_t i);
   void KillRnicd();
-  // Starts again what died, on the old pools and ports.
+  // Starts dead processes again, on the old pools and ports.
   Status Restart();
-  // Ends all of it, gives every pool a larger region with hyperloopctl, and starts it again. What
-  // hyperloopctl printed when it failed; else empty.
+  // Stops the cluster, gives every pool a larger region with hyperloopctl, and starts it again.
+  // Returns the output of hyperloopctl if it failed, else an empty text.
   std::string Resize(uint64_t region_size, uint32_t table_capacity);
-  // Empties the group, which nobody holds. What hyperloopctl printed when it failed; else empty.
+  // Empties the group, which must have no primary. Returns the output of hyperloopctl if it failed,
+  // else an empty text.
   std::string Reset() const;
-  // Starts a new RNIC daemon alone: the replicas live on.
+  // Starts only a new RNIC daemon; the replicas live on.
   void RestartRnicd();
 
   // A device at the cluster's daemon, on an emulated host of its own.

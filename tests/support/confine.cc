@@ -2,10 +2,10 @@
 //
 // Runs a program as a hardened systemd unit would: User=UID, CapabilityBoundingSet= (none),
 // NoNewPrivileges=yes, ProtectSystem=strict with ReadWritePaths=DIR, and a filter of system calls.
-// The filter is narrower than SystemCallFilter=@system-service ~@privileged @resources: what needs
-// a privilege is refused with EPERM, as there; anything else that is not listed below kills the
-// program, so that a test sees it. Needs root. Exit status 77: this machine does not let root do
-// that.
+// The filter is narrower than SystemCallFilter=@system-service ~@privileged @resources. A call that
+// needs a privilege is refused with EPERM, as there. Any other call that is not listed below kills
+// the program, so that a test sees it. Needs root. Exit status 77: this machine does not permit
+// that to root.
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/audit.h>
@@ -114,7 +114,7 @@ constexpr uint32_t kArchitecture = AUDIT_ARCH_AARCH64;
   std::exit(status);
 }
 
-// The whole file system read-only, for this process and its children, but for `writable`.
+// Makes the whole file system read-only for this process and its children, except `writable`.
 void ProtectFiles(const std::vector<std::string>& writable) {
   if (unshare(CLONE_NEWNS) != 0) Give(kCannot, "a mount namespace");
   if (mount("", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) Give(kCannot, "private mounts");
@@ -147,7 +147,7 @@ void BecomeUser(uid_t user) {
       setresuid(user, user, user) != 0) {
     Give(kCannot, "becoming the user");
   }
-  // The change of user has cleared it: a test that dies takes what it started with it.
+  // The change of user has cleared this setting, which ends the program when its test dies.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
 }
 

@@ -20,7 +20,7 @@ TestDatabase::TestDatabase(const StoreOptions& store, std::string directory)
 }
 
 rocksdb::Status TestDatabase::MakeEnv() {
-  // It registers itself when loaded; naming it keeps it from being left out at link time.
+  // The library registers itself when loaded; naming it keeps the linker from leaving it out.
   [[maybe_unused]] static const int registered =
       register_hyperloop(*rocksdb::ObjectLibrary::Default(), "");
   rocksdb::Env* env = nullptr;

@@ -1,5 +1,5 @@
-// TestDatabase: a RocksDB of this process over the plugin's shared object and a cluster, opened the
-// way an application does it: FileSystem from its URI, then DB::Open.
+// TestDatabase: a RocksDB of this process over the plugin's shared object and a cluster, opened as
+// an application opens it: FileSystem from its URI, then DB::Open.
 #pragma once
 
 #include <rocksdb/db.h>
@@ -31,7 +31,7 @@ class TestDatabase {
   const std::string& directory() const { return directory_; }
 
   rocksdb::Status Put(const std::string& key, const std::string& value);
-  // "NotFound: …" and the like when there is none.
+  // The value, or "NotFound: …" and the like.
   std::string Get(const std::string& key) const;
   // Puts KeyOf(0) to KeyOf(count - 1), each with its ValueOf.
   rocksdb::Status Fill(int count);

@@ -1,6 +1,6 @@
 // EmbeddedReplica: a replica inside the test's process: pool, RDMA side, node and control server on
-// a thread of its own, over an embedded RNIC. Its answers can be cut off, to see what a primary
-// leaves behind when it stops half way.
+// a thread of its own, over an embedded RNIC. Its answers can be cut off, to test the state that a
+// primary leaves when it stops half-way.
 #pragma once
 
 #include <sys/eventfd.h>
@@ -21,7 +21,7 @@
 
 namespace hyperloop::test {
 
-// Durable is what the model says is.
+// A medium whose bytes are durable when the model says so.
 class ModelledMedia final : public MediaWriter {
  public:
   explicit ModelledMedia(softrnic::PersistenceModel* model) : model_(model) {}

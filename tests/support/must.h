@@ -1,5 +1,5 @@
-// Must: for fixtures, benchmarks and fuzz targets, where nothing that follows a failure would make
-// sense. Tests themselves use support/status_matchers.h.
+// Must is for fixtures, benchmarks and fuzz targets, which cannot go on after a failure. Tests
+// themselves use support/status_matchers.h.
 #pragma once
 
 #include <cstdio>
@@ -11,7 +11,7 @@
 
 namespace hyperloop {
 
-// An error ends the program; where it was and its text go to stderr.
+// An error ends the program; its place and its text go to stderr.
 inline void Must(const Status& status,
                  const std::source_location& at = std::source_location::current()) {
   if (status.ok()) return;

@@ -1,5 +1,5 @@
-// RnicPeer: a queue pair with all that it needs, not connected yet. No gtest inside: it may be made
-// in a forked child.
+// RnicPeer: a queue pair with all objects that it needs, not connected yet. It uses no gtest, so it
+// may be made in a forked child.
 #pragma once
 
 #include <cstddef>

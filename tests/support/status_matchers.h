@@ -25,7 +25,7 @@ const Status& StatusOf(const Result<T>& result) {
   return result.status();
 }
 
-// How gtest shows them.
+// gtest prints statuses with these functions.
 inline void PrintTo(const Status& status, std::ostream* out) { *out << status.ToString(); }
 template <class T>
 void PrintTo(const Result<T>& result, std::ostream* out) {

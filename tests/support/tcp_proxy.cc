@@ -102,7 +102,8 @@ void TcpProxy::Accept() {
   pairs_.push_back(std::move(pair));
 }
 
-// Takes what came from one side and gives the other what is due. False: the connection is over.
+// Takes bytes from one side and passes those that are due to the other. False: the connection is
+// over.
 bool TcpProxy::Move(Pair& pair, int from, Clock::time_point now) {
   Way& way = pair.ways[from];
   char buffer[16384];

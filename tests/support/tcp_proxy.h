@@ -1,4 +1,4 @@
-// A TCP proxy inside a test: between two daemons it is the network, which can be slow, cut, healed,
+// A TCP proxy inside a test. It is the network between two daemons, and can be slow, cut, healed,
 // and reset at a chosen byte.
 #pragma once
 
@@ -24,12 +24,12 @@ class TcpProxy {
 
   // "127.0.0.1:PORT".
   const std::string& address() const { return address_; }
-  // Where connections go from now on; until then they are accepted and closed.
+  // Sets where connections go from now on; until then they are accepted and closed.
   void SetTarget(const std::string& address);
 
   // Each byte arrives this much later.
   void SetDelay(std::chrono::microseconds delay) { delay_us_ = delay.count(); }
-  // While cut nothing moves, and nothing says so.
+  // While the proxy is cut no bytes move, and no connection reports that.
   void SetCut(bool cut) { cut_ = cut; }
   // All connections are reset once this many more bytes have passed, both directions together.
   void ResetAfter(uint64_t bytes);

@@ -1,6 +1,6 @@
 // Provider verbs beyond the conformance suite: choosing a device, limits of the process, forks, and
-// services of processes that do not answer. Runs in the virtual machine (scripts/vm-run): it
-// changes rights of /dev/infiniband.
+// services of processes that do not answer. It runs in the virtual machine (scripts/vm-run),
+// because it changes rights of /dev/infiniband.
 #include "hyperloop/core/verbs.h"
 
 #include <gmock/gmock.h>
@@ -85,7 +85,7 @@ struct Loop : RnicPeer {
   }
 };
 
-// The kernel counts anew only every 12 ms.
+// The kernel refreshes its counters only every 12 ms.
 uint64_t PacketsSent(rnic::Device& device) {
   const auto fresh = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
   for (;;) {

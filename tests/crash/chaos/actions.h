@@ -1,5 +1,5 @@
-// The kinds of chaos, by name. Each begins with a whole group and a closed directory, and leaves
-// whatever it leaves: World::Settle puts it in order and judges it.
+// The kinds of chaos, by name. Each begins with a whole group and a closed directory, and may leave
+// them in any state: World::Settle restores and judges them.
 #pragma once
 
 #include <string>

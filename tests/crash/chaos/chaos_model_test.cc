@@ -1,4 +1,4 @@
-// The judge itself: what is lost, torn, in part or from nowhere is found.
+// Tests the judge itself: it finds lost, torn, partial and invented values.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ using testing::HasSubstr;
 
 class ModelTest : public testing::Test {
  protected:
-  // The writer's thread 0 goes on with operations of these outcomes.
+  // The writer's thread 0 continues with `count` operations of this outcome.
   void Do(uint64_t count, Outcome outcome) {
     for (; count > 0; --count) progress_->outcomes[0][next_++].store(outcome);
     model_.Follow(*progress_);

@@ -40,7 +40,7 @@ class Database {
   rocksdb::Status Open(const std::string& uri, const std::string& directory) {
     rocksdb::DBOptions options;
     if (uri != "-") {
-      // It registers itself when loaded; naming it keeps it from being left out at link time.
+      // The library registers itself when loaded; naming it keeps the linker from leaving it out.
       register_hyperloop(*rocksdb::ObjectLibrary::Default(), "");
       rocksdb::ConfigOptions config;
       config.ignore_unsupported_options = false;
@@ -51,8 +51,9 @@ class Database {
     }
     options.create_if_missing = true;
     options.create_missing_column_families = true;
-    options.allow_fallocate = false;  // a small disk is to be filled by what is written
-    // Debian's RocksDB aborts when its own LOG meets a full disk: it lies elsewhere.
+    options.allow_fallocate = false;  // only written bytes should fill a small disk
+    // Debian's RocksDB aborts when it cannot write its own LOG to a full disk, so LOG lies
+    // elsewhere.
     options.db_log_dir = directory + "-log";
     options.bgerror_resume_retry_interval = 50'000;  // µs
     options.max_background_jobs = 2;
@@ -93,7 +94,7 @@ class Thread {
     while (next_ < kMaxNumber && outcome(next_) != Outcome::kNone) ++next_;
   }
 
-  // Until it is told to stop. kDone, or how it ended.
+  // Writes until it is told to stop. Returns kDone, or how it ended.
   int Run() {
     for (; next_ < kMaxNumber && progress_.stop.load() == 0; ++next_) {
       const Operation operation = OperationOf(thread_, next_);
@@ -152,7 +153,7 @@ class Thread {
     last_ = operation;
   }
 
-  // What was just acknowledged is what a read gives.
+  // Whether a read gives the value that was just acknowledged.
   bool ReadsBack() {
     const Known& known = known_[last_.key];
     if (known.open) return true;

@@ -1,5 +1,5 @@
-// Bits and bytes of one member, of the primary's copy, of local files; full disks. Two sound
-// replicas always remain.
+// Damages bits and bytes of one member, of the primary's copy, or of local files; fills disks. Two
+// sound replicas always remain.
 #include <fcntl.h>
 #include <sys/mount.h>
 #include <unistd.h>
@@ -38,7 +38,7 @@ struct Area {
   uint64_t begin, end;  // in the region
 };
 
-// A bit of `area` in a byte that is in use, mostly.
+// Flips a bit of `area`, in most cases in a byte that is in use.
 void Flip(World& world, std::string& bytes, uint64_t at, Area area) {
   uint64_t where = area.begin + world.Random(area.end - area.begin);
   for (int i = 0; i < 2000 && bytes[at + where] == 0; ++i)
@@ -47,7 +47,7 @@ void Flip(World& world, std::string& bytes, uint64_t at, Area area) {
   world.Note("a bit flipped at " + std::to_string(where));
 }
 
-// Writes only the bytes that differ, as a medium that decays.
+// Writes only the bytes that differ, as a decaying medium would change them.
 void WriteChanged(const std::string& path, const std::string& before, const std::string& after) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
   for (size_t i = 0; i < after.size(); ++i) {
@@ -78,7 +78,7 @@ Area AreaOf(const RegionGeometry& geometry, Where where) {
   return {geometry.data_offset, geometry.region_size};
 }
 
-// Bits of a dead replica's region: the other two are sound, so the open in order that follows finds
+// Flips bits of a dead replica's region. The other two are sound, so the next orderly open finds
 // everything and leaves all members equal.
 void FlipIn(World& world, Where where) {
   world.Life();
@@ -99,14 +99,14 @@ void FlipIn(World& world, Where where) {
     world.Note("verify: " + verify.output);
     if (verify.by_signal()) return world.Fail("verify ended by a signal");
     if (verify.status == 0) return world.Fail("verify does not see the damage");
-    // Bytes that the log is about to replace are no damage; the life before was killed, so the logs
-    // differ then.
+    // Bytes that the log will replace are not damage. The service was killed before, so the logs
+    // may differ.
     const bool unequal = verify.output.find("the next open makes them equal") != std::string::npos;
     if (!unequal && verify.output.find("replica" + std::to_string(i)) == std::string::npos)
       return world.Fail("verify does not name replica" + std::to_string(i) + ": " + verify.output);
     return;
   }
-  // Refused to start: what it holds is the others' to give back.
+  // The replica refuses to start; its content comes back from the others.
   const Ended ended = world.replica(i).Wait();
   world.Note("it does not start: " + ended.output);
   world.CheckRefused(ended, {world.pool(i)});
@@ -120,8 +120,8 @@ void FlipTable(World& world) { FlipIn(world, Where::kTable); }
 void FlipMap(World& world) { FlipIn(world, Where::kMap); }
 void FlipData(World& world) { FlipIn(world, Where::kData); }
 
-// A pool that cannot be used: the replica says so, the group is refused while it is away, and goes
-// on once the file is put back.
+// Makes a pool unusable: the replica says so, the group is refused while the replica is away, and
+// goes on once the file is put back.
 void BadPool(World& world, const std::function<std::string(std::string)>& damage) {
   world.Life();
   if (world.failed()) return;
@@ -151,7 +151,7 @@ void TruncatePool(World& world) {
   });
 }
 
-// PMDK's own bytes, before and behind the region.
+// Flips bits of PMDK's own bytes, before and behind the region.
 void FlipPmdk(World& world) {
   BadPool(world, [&](std::string bytes) {
     const Result<PoolMap> map = MapPool(bytes);
@@ -168,7 +168,7 @@ void FlipPmdk(World& world) {
   });
 }
 
-// A replica's pool is gone: the new one is no member, and says so by name.
+// Removes a replica's pool: the new pool is not a member, and the refusal names the replica.
 void LosePool(World& world) {
   world.Life();
   if (world.failed()) return;
@@ -228,10 +228,10 @@ void DamageLocalFiles(World& world) {
 
 // --- full disks
 
-// RocksDB 7.8.3 with assertions, as Debian builds it, may abort where it resumes after a full disk,
-// with any FileSystem: nothing acknowledged is lost by that either.
+// RocksDB 7.8.3 with assertions, as Debian builds it, may abort when it resumes after a full disk,
+// with any FileSystem. That loses nothing acknowledged either.
 bool EndedByItsOwnAssertion(World& world) {
-  world.writer().Signal(SIGSTOP);  // whatever it does, it has done
+  world.writer().Signal(SIGSTOP);  // it does no more after this
   if (world.writer().running()) return false;
   const Ended ended = world.writer().Wait();
   if (ended.output.find("AssertFalseAndGetStatusForPrevError") == std::string::npos)

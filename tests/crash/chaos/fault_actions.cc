@@ -1,5 +1,5 @@
-// Kills, stops and restarts of all parts, at any moment of the service's life. What follows what is
-// decided by events; only how far a process came between two events is left to chance.
+// Kills, stops and restarts of all parts, at any moment of the service's life. Events decide the
+// order of the steps; only the progress of a process between two events is left to chance.
 #include <unistd.h>
 
 #include "crash/chaos/actions.h"
@@ -7,7 +7,7 @@
 namespace hyperloop::chaos {
 namespace {
 
-// How far a process comes meanwhile is what these tests leave to chance.
+// Lets processes run for a random time; the tests leave their progress to chance.
 void LetRun(World& world, uint64_t at_most_us) {
   const uint64_t pause = world.Random(at_most_us);
   world.Note("after " + std::to_string(pause) + " us");
@@ -71,7 +71,7 @@ void KillRnicd(World& world) {
   ExpectUnnoticed(world, "a restart of the RNIC daemon");
 }
 
-// Met by the first write after the open.
+// The first write after the open meets the dead daemon.
 void KillRnicdAtFirstWrite(World& world) {
   world.StartWriter();
   world.AwaitPhase(Phase::kWriting);
@@ -111,7 +111,7 @@ void KillAllReplicas(World& world) {
   ExpectUnnoticed(world, "a restart of all replicas");
 }
 
-// Commits need no process of a replica; more than memtables can hold would wait for one.
+// Commits need no process of a replica, until the memtables are full.
 void StopReplicas(World& world, const std::vector<uint32_t>& which) {
   if (!world.StartWriting(1 + world.Random(300))) return;
   for (const uint32_t i : which) world.replica(i).Signal(SIGSTOP);
@@ -139,7 +139,7 @@ void KillEverything(World& world) {
 
 // --- at open and close
 
-// A part dies while the service opens: it opens, or is refused with the part's name.
+// A part dies while the service opens: the service opens, or is refused with the part's name.
 void DuringOpening(World& world, void (*kill)(World&, uint32_t)) {
   if (world.Coin()) world.Life();
   world.StartWriter();
@@ -183,8 +183,8 @@ void KillReplicaClosing(World& world) { DuringClosing(world, RestartReplicaOf); 
 
 // --- an outage that is longer than ack_timeout
 
-// Writes fail by name, reads go on, and once the replica is back, writes do, too, unless they say
-// that the database must be opened again.
+// Writes fail with the replica's name, and reads go on. Once the replica is back, writes go on too,
+// unless their error says that the database must be opened again.
 void LongOutage(World& world) {
   StoreOptions options = world.Options();
   options.ack_timeout = std::chrono::seconds(1);

@@ -37,7 +37,7 @@ void ExpectTheServiceGoesOn(World& world, const std::string& after) {
   if (ended.status != kDone) world.Fail("closing ended with " + std::to_string(ended.status));
 }
 
-// Refused while the primary lives: it goes on, and nobody was sealed.
+// Expects a refusal while the primary lives: the primary goes on, and no replica was sealed.
 void ExpectRefusedBesideTheLiving(World& world, const StoreOptions& options,
                                   const std::string& directory,
                                   const std::vector<std::string>& words) {
@@ -89,7 +89,7 @@ void PartBesideTheLiving(World& world) {
   ExpectTheServiceGoesOn(world, "an open with a part of its replicas");
 }
 
-// The recorded order counts, or the URI is refused: either way nothing is lost.
+// The recorded order is used, or the URI is refused: either way nothing is lost.
 void WrongOrder(World& world) {
   world.Life();
   if (world.failed()) return;
@@ -178,7 +178,7 @@ void CopiedDirectory(World& world) {
   CopyDirectory(world, copy);
   world.ExpectRefused(world.Uri(), copy, {"rebind=true"});
   if (world.failed() || world.Coin()) return;
-  // Told to, the group goes to the copy; the original is refused from then on.
+  // With rebind=true the group goes to the copy; the original is refused from then on.
   StoreOptions options = world.Options();
   options.rebind = true;
   const Ended moved = world.Dump(FormatStoreUri(options), copy, world.Path("dump"));
@@ -201,7 +201,7 @@ void SecondPrimary(World& world) {
 
 // --- takeovers
 
-// The second primary, over a copy that was made while the first one stood still.
+// Starts the second primary, over a copy that was made while the first one was stopped.
 Program StartTakeover(World& world, const std::string& copy, bool first_stands_still) {
   world.writer().Signal(SIGSTOP);
   CopyDirectory(world, copy);
@@ -213,8 +213,8 @@ Program StartTakeover(World& world, const std::string& copy, bool first_stands_s
       world.Path("second.log"));
 }
 
-// After a second primary came or tried: either the first one goes on, or it is fenced, and whatever
-// it gets acknowledged later would be lost.
+// Whether the first primary goes on after a second one took the group or tried to; else it is
+// fenced, and an acknowledgement that it got later would be lost.
 bool FirstGoesOn(World& world) {
   world.writer().Signal(SIGCONT);
   const uint64_t enough = world.progress().acknowledged.load() + 20;
@@ -249,10 +249,11 @@ void Takeover(World& world) {
   world.Note(std::string(still ? "the first one stopped: " : "the first one running: ") +
              ended.output);
   if (ended.status != kDone) {
-    // What the first one flushed meanwhile is missing in the copy.
+    // The copy lacks files that the first primary flushed meanwhile.
     world.CheckRefused(ended, {"lacks files"});
     if (world.failed() || FirstGoesOn(world)) return;
-    // It flushed between the look and the seal: its own directory has everything.
+    // The first primary flushed between the judgement and the seal: its own directory has
+    // everything.
     if (still) return world.Fail("a refused takeover ended the first primary");
     SettleInTheCopy(world, world.directory());
     return;

@@ -1,5 +1,5 @@
-// The states that a database may be in, as far as a checker can know: the last acknowledged value
-// of each key, and every later one whose write never got an answer or failed.
+// The states in which a database may be, as far as a checker can know: each key has its last
+// acknowledged value, or a later one whose write failed or never got an answer.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,7 @@ namespace hyperloop::chaos {
 // (family, key) → number of the operation whose value it has; keys that are not there are left out.
 using Content = std::map<std::pair<uint32_t, std::string>, uint64_t>;
 
-// Reads what `chaos_writer dump` wrote. `torn`: the first key whose value was never written by
-// anybody.
+// Reads the output of `chaos_writer dump`. `torn`: the first key whose value nobody ever wrote.
 Content ReadDump(const std::string& path, std::string* torn);
 
 class Model {
@@ -24,11 +23,11 @@ class Model {
   // With ack=sync: a write without sync=true is acknowledged by the next one of its thread that has
   // it.
   void set_only_sync_acknowledges() { only_sync_acknowledges_ = true; }
-  // Takes in what the writer did since the last call.
+  // Adds the writer's operations since the last call.
   void Follow(const Progress& progress);
-  // What is wrong with `content`; empty when it is possible.
+  // Says what is wrong with `content`; empty if it is a possible state.
   std::string Check(const Content& content) const;
-  // `content` was seen by a reader of the group: from now on it is what must be there.
+  // A reader of the group has seen `content`, so that from now on it is the only possible state.
   void Settle(const Content& content);
 
   uint64_t acknowledged() const { return acknowledged_; }
@@ -41,7 +40,7 @@ class Model {
   uint64_t next_[kThreads] = {1, 1};
   std::vector<std::pair<uint64_t, bool>> unsynced_[kThreads];  // number, returned OK
   uint64_t acknowledged_ = 0, undecided_ = 0;
-  // What each key may have; 0: it is not there. A key without an entry is not there.
+  // The values that each key may have; 0: absent. A key without an entry is absent.
   std::map<std::pair<uint32_t, std::string>, std::vector<uint64_t>> possible_;
 };
 

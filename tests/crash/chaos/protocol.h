@@ -1,5 +1,5 @@
-// What the chaos writer does and what it tells of it, so that the checker knows which states of the
-// database are possible: operations follow from thread and number alone, and their outcomes are
+// The operations of the chaos writer and their outcomes, from which the checker knows the possible
+// states of the database. Operations follow from thread and number alone, and their outcomes are
 // kept in memory that outlives the writer's SIGKILL.
 #pragma once
 
@@ -18,8 +18,8 @@ inline constexpr std::array<const char*, 3> kFamilies = {"default", "one", "two"
 inline constexpr uint64_t kKeys = 120;      // of each thread, over all families
 inline constexpr uint64_t kBatchKeys = 15;  // of each thread, in every family
 
-// A thread stores kAttempted before the call and one of the others after it returned; what a kill
-// leaves as kAttempted may be in the database or not.
+// A thread stores kAttempted before the call and another outcome after it returned. An operation
+// that a kill leaves as kAttempted may be in the database or not.
 enum class Outcome : uint8_t { kNone, kAttempted, kAcknowledged, kFailed };
 
 enum class Phase : uint32_t { kStarting, kOpening, kWriting, kClosing, kClosed };
@@ -90,8 +90,8 @@ inline uint64_t NumberOf(const std::string& value, uint32_t thread) {
 
 // Exit statuses of the writer.
 inline constexpr int kDone = 0;
-inline constexpr int kRefused = 3;    // the open; the reason is its output
-inline constexpr int kReadWrong = 5;  // a read did not give what this process had got acknowledged
+inline constexpr int kRefused = 3;      // the open; the reason is its output
+inline constexpr int kReadWrong = 5;    // a read did not give a value acknowledged to this process
 inline constexpr int kCloseFailed = 6;  // closing did not end in order
 inline constexpr int kFencedOff = 7;    // another primary took the group
 

@@ -1,11 +1,11 @@
-// The texts with which the product refuses, and what in each of them names a way out.
+// The texts with which the product refuses, and the part of each that names a way out.
 #pragma once
 
 #include <string>
 
 namespace hyperloop::chaos {
 
-// Whether `text` has a known refusal together with what its reader can do.
+// Whether `text` has a known refusal together with its way out.
 bool NamesAWayOut(const std::string& text);
 
 }  // namespace hyperloop::chaos

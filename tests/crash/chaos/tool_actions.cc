@@ -43,7 +43,7 @@ std::string FileToMove(const std::string& refusal) {
   return refusal.substr(begin, at - begin);
 }
 
-// As the refusal says: the tables are put back, the file that it names goes.
+// Follows the refusal: puts the tables back, and moves the file that it names away.
 void KeepTheGroup(World& world, const Files& before, const std::string& refusal) {
   const std::string name = FileToMove(refusal);
   if (name.empty()) return world.Fail("no file to move is named: " + refusal);
@@ -54,8 +54,8 @@ void KeepTheGroup(World& world, const Files& before, const std::string& refusal)
   std::filesystem::rename(name, world.directory() + "-moved-away");
 }
 
-// As the refusal says: without its pairing file the directory is a plain database, with all that
-// was acknowledged.
+// Follows the refusal: without its pairing file the directory is a plain database, with everything
+// acknowledged.
 void CheckThatTheDirectoryCanBeKept(World& world) {
   const std::string plain = world.NewPath("plain");
   std::filesystem::remove_all(plain);
@@ -71,8 +71,8 @@ void CheckThatTheDirectoryCanBeKept(World& world) {
   if (!wrong.empty() || !torn.empty()) world.Fail("the directory that was kept: " + wrong + torn);
 }
 
-// Without the plugin it writes: the next open is refused with both ways out and changes nothing;
-// each way out works, and with the directory as it was, all is as it was.
+// A tool writes without the plugin: the next open is refused with both ways out and changes
+// nothing. Each way out works, and after the directory is restored everything is as before.
 void WriteWithoutThePlugin(World& world, const std::vector<std::string>& command) {
   if (NoLdb(world)) return;
   world.Life();
@@ -105,8 +105,8 @@ void StockRead(World& world) {
   if (FilesIn(world.directory()) != before) world.Fail("a reader changed files");
 }
 
-// A tool with the plugin that writes to log files without locking the directory: RocksDB lets it,
-// the plugin does not.
+// A tool with the plugin writes to log files without locking the directory: RocksDB permits that,
+// but the plugin does not.
 void UnlockedWrite(World& world) {
   if (NoLdb(world)) return;
   if (!world.StartWriting(50)) return;

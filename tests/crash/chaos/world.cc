@@ -87,7 +87,7 @@ std::string ProgramOf(const std::string& name) {
 // --- Program
 
 Program::Program(const std::vector<std::string>& argv, std::string log) : log_(std::move(log)) {
-  unlink(log_.c_str());  // what an earlier program said is not this one's
+  unlink(log_.c_str());  // removes the output of an earlier program
   child_ = test::ChildProcess::Fork([&]() -> int {
     const int fd = ::open(log_.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
     dup2(fd, STDOUT_FILENO);
@@ -225,7 +225,7 @@ std::string World::story() const {
   return text + LastLogLines();
 }
 
-// What the service's RocksDB said last of errors, and all that the plugin said.
+// The last errors in the log of the service's RocksDB, and all lines of the plugin.
 std::string World::LastLogLines() const {
   std::string text;
   if (!stdfs::exists(directory_ + "-log")) return text;

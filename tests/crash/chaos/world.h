@@ -1,6 +1,6 @@
 // World: a group of three replicas, a database directory on a small disk of its own, a service that
-// writes to it, and a model of what that service got acknowledged. All processes are this test's
-// own; they end with it, and the folder goes.
+// writes to it, and a model of the writes acknowledged to that service. All processes are this
+// test's own; they end with it, and the folder is removed.
 #pragma once
 
 #include <csignal>
@@ -51,7 +51,7 @@ class Program {
   std::string log_;
 };
 
-// What refusals must leave as it is.
+// The state that refusals must not change.
 struct Shown {
   std::map<std::string, std::string> files;  // of the directory, but for LOG and LOCK
   std::vector<std::string> members;          // epochs, owners and a hash of the region of each node
@@ -105,7 +105,7 @@ class World {
   bool StartReplica(uint32_t i);
   void KillReplica(uint32_t i) { replicas_[i].Kill(); }
   Program& replica(uint32_t i) { return replicas_[i]; }
-  // Starts what died, lets go on what was stopped, and waits until every replica answers.
+  // Starts dead processes, continues stopped ones, and waits until every replica answers.
   void Revive();
   void AwaitReplicas();
 
@@ -114,17 +114,17 @@ class World {
   Program& writer() { return writer_; }
   void StartWriter() { StartWriter(Uri()); }
   void StartWriter(const std::string& uri);
-  // Until so many more were acknowledged since the call; false when the writer ended before.
+  // Waits until so many more writes were acknowledged; false if the writer ended before.
   bool AwaitAcknowledged(uint64_t more);
   bool AwaitPhase(Phase phase);
-  // Started and writing; fails the world when it does not come to that.
+  // Starts the writer and waits until it writes; fails the world if it does not.
   bool StartWriting(uint64_t acknowledged);
   Ended CloseWriter();  // tells it to stop, and waits
   void KillWriter();
   // A life of the service that ends by itself or by SIGKILL.
   void Life();
 
-  // --- looking ---
+  // --- running other programs ---
   Ended Run(const std::vector<std::string>& argv) const;
   Ended Dump(const std::string& uri, const std::string& directory, const std::string& out) const;
   Shown Look() const;
@@ -135,8 +135,8 @@ class World {
                       const std::vector<std::string>& words);
 
   // --- judging ---
-  // Ends the service, revives the group, opens the directory in order, and checks what there must
-  // be: acknowledged writes, equal members, exports of each.
+  // Ends the service, revives the group, opens the directory orderly, and checks acknowledged
+  // writes, equality of the members, and the export of each.
   void Settle();
   void set_settle_uri(const std::string& uri) { settle_uri_ = uri; }
   Model& model() { return model_; }
@@ -171,10 +171,11 @@ class World {
 bool Eventually(const std::function<bool()>& condition, int seconds = 30);
 std::string ReadFile(const std::string& path);
 void WriteFile(const std::string& path, const std::string& bytes);
-// Makes the files of `directory` what `files` says, without touching those that have their bytes.
+// Makes the files of `directory` equal to `files`, without touching those that are equal already.
 void SetFiles(const std::string& directory, const std::map<std::string, std::string>& files);
 std::map<std::string, std::string> FilesIn(const std::string& directory);
-// At least so many. Tables are made one after the other, so with two the database knows one.
+// Whether there are at least so many tables. They are made one after the other, so that with two
+// the database knows one.
 bool HasTables(const std::string& directory, int at_least);
 std::string ProgramOf(const std::string& name);  // of this build
 
