@@ -1,9 +1,9 @@
-# HYPERLOOP_HARDENING: what makes a memory error harder to exploit, in programs and libraries alike. Everything that the
-# compiler and the linker at hand know; tests/hardening_test reads the result in what was built.
+# HYPERLOOP_HARDENING makes a memory error harder to exploit, in programs and libraries alike. It uses everything that the
+# compiler and the linker at hand know; tests/hardening_test checks the result in the built files.
 #
 #   -fstack-protector-strong        a function that overruns its own array ends the program
 #   _FORTIFY_SOURCE=3 (or 2)        so does a C library call that overruns its destination; optimised builds only
-#   -fcf-protection                 indirect jumps land at marked places only, where processor and kernel watch it (x86)
+#   -fcf-protection                 indirect jumps land at marked places only, if processor and kernel enforce it (x86)
 #   relro, now                      function addresses are looked up at the start, then read-only
 #   noexecstack, PIE                no code on the stack; the program lies at another address each time
 #

@@ -1,4 +1,4 @@
-"""What users would pick instead, each measured on this machine in the same turns as the cases."""
+"""Alternatives that users might choose, each measured on this machine in the same turns as the cases."""
 
 import dataclasses
 import itertools

@@ -1,4 +1,4 @@
-"""A job's processes side by side, watched through what they print."""
+"""Runs a job's processes side by side and watches their output."""
 
 import collections
 import contextlib
@@ -123,7 +123,7 @@ class Benches:
 
 @contextlib.contextmanager
 def running(job, commands: list[list[str]], processor: int, timeout: float):
-    """Starts the job's commands, on `processor` alone; nothing of them is left when the block ends."""
+    """Starts the job's commands, only on `processor`; none of them is left when the block ends."""
     with contextlib.ExitStack() as stack:
         benches = []
         for command in commands:

@@ -73,7 +73,7 @@ def _compare(arguments: list[str], binaries: pathlib.Path, version: str) -> int:
         runner.check_space(work, run.bytes_needed())
         try:
             _measure(run, work_of, options, workload, work, results)
-        finally:  # what was measured before a failure or Ctrl-C is not thrown away
+        finally:  # results from before a failure or Ctrl-C are kept
             if results["cases"]:
                 with processes.shield():
                     results["machine"] = summary.machine(run.rocksdb_version, version)
@@ -143,7 +143,7 @@ class _Outputs:
                 raise ComparisonError(f"cannot write {path}: {error.strerror}") from None
 
     def write(self, results: dict) -> None:
-        """Figures first: they are not lost should the report fail."""
+        """Writes the figures first, so that they are not lost if the report fails."""
         for path in self._json:
             path.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         for path in self._csv:

@@ -17,7 +17,7 @@ ANSWER_PATIENCE = 30  # seconds for an answer
 def measure(write, seconds: float, keys: int, value_size: int) -> dict:
     """Calls `write(key, value)` again and again for about `seconds`, with random keys of 16 digits out of `keys` and values
     of half random, half equal bytes as db_bench's; returns operations, rates and latencies as results.schema.json names
-    them, exact to the clock. What the client itself costs is inside each latency."""
+    them, exact to the clock. Each latency includes the cost of the client itself."""
     generator = random.Random(7)
     values = [generator.randbytes(value_size // 2) + bytes(value_size - value_size // 2) for _ in range(256)]
     latencies = []

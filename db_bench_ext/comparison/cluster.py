@@ -53,7 +53,7 @@ def running(hyperloopctl: str, directory: pathlib.Path, settings: Settings):
         start += ["--cpu", str(settings.processor), "--spin-us", str(settings.spin_us), "--priority", settings.priority]
     with processes.directory(directory), contextlib.ExitStack() as stack:
         stack.callback(_stop, hyperloopctl, directory)
-        # An interrupted start would leave what it had begun: it is let finish.
+        # A start is not interrupted, because it would leave the processes that it had begun.
         with processes.shield():
             processes.capture(start, settings.processor)
             status = json.loads(processes.capture([hyperloopctl, "cluster", "status", "--dir", str(directory), "--json"]))

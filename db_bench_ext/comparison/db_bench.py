@@ -1,4 +1,4 @@
-"""What db_bench prints, read as it comes: when a benchmark begins and ends, its figures and its histogram."""
+"""Reads db_bench's output as it comes: when a benchmark begins and ends, its figures and its histogram."""
 
 import dataclasses
 import re
@@ -37,7 +37,7 @@ class Benchmark:
     fault: str = ""  # why it does not count, though the program succeeded
 
     def histogram(self) -> Histogram | None:
-        """Of the writes where there are any, else of the first kind."""
+        """The histogram of the writes if there are any, else of the first kind."""
         writes = [histogram for kind, histogram in self.histograms.items() if kind in WRITES]
         return next(iter(writes or self.histograms.values()), None)
 
@@ -98,7 +98,7 @@ def percentile(buckets: list[list], share: float, greatest: float) -> float:
 
 
 def merge(histograms: list[Histogram]) -> Histogram:
-    """One histogram of all that several counted (several tenants)."""
+    """One histogram with the counts of several (several tenants)."""
     if len(histograms) == 1:
         return histograms[0]
     counts: dict[tuple, int] = {}

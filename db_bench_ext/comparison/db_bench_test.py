@@ -1,4 +1,4 @@
-"""The reader of db_bench's output, on what a real db_bench prints here and now."""
+"""Tests the reader of db_bench's output with the output of a real db_bench."""
 
 import subprocess
 import tempfile

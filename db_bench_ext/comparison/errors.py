@@ -1,4 +1,4 @@
-"""What can go wrong before or during a comparison, said once and clearly."""
+"""The errors that end a comparison, each reported once."""
 
 
 class ComparisonError(Exception):

@@ -43,7 +43,7 @@ class Gateway:
         self.call(b"/v3/kv/put", b'{"key":"%b","value":"%b"}' % (base64.b64encode(key), base64.b64encode(value)))
 
     def idle_round_trip(self, key: bytes, _value: bytes) -> None:
-        """A read that this member answers alone: what client, gateway and connection cost."""
+        """A read that only this member answers, to measure the cost of client, gateway and connection."""
         self.call(b"/v3/kv/range", b'{"key":"%b","serializable":true,"count_only":true}' % base64.b64encode(key))
 
     def status(self) -> dict:

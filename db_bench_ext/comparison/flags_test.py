@@ -1,4 +1,4 @@
-"""Which flag is whose, with the flags of the real db_bench."""
+"""Tests how flags are divided between db_bench_ext and db_bench, with the flags of the real db_bench."""
 
 import shutil
 import unittest

@@ -1,4 +1,4 @@
-"""What the primaries of a run do: the stock db_bench with its benchmarks, or hyperloop-ycsb with workloads. Runner asks a job for
+"""The jobs of a run's primaries: the stock db_bench with its benchmarks, or hyperloop-ycsb with workloads. Runner asks a job for
 
     program, hint           the program's name, and what helps when it does not end in time
     title                   of the run, for progress

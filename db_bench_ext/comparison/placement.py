@@ -1,4 +1,4 @@
-"""Who runs on which processor, and what lies in memory or on a disk. The primary has a processor alone; replicas, RNIC daemon and
+"""Places processes on processors, and files in memory or on a disk. The primary has a processor alone; replicas, RNIC daemon and
 noise share another."""
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""Starting programs so that none outlives the comparison, and signals so that it ends in order."""
+"""Starts programs so that none outlives the comparison, and handles signals so that it ends orderly."""
 
 import contextlib
 import ctypes

@@ -1,4 +1,4 @@
-"""What the kernel says about processes and processors (proc(5)); times in seconds."""
+"""The kernel's accounts of processes and processors (proc(5)); times in seconds."""
 
 import dataclasses
 import os

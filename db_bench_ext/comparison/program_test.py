@@ -1,4 +1,4 @@
-"""The program as users run it: real clusters, real db_bench, real noise."""
+"""Tests the program as users run it: real clusters, real db_bench, real noise."""
 
 import csv
 import json

@@ -1,5 +1,5 @@
-"""What the report shows of a results.json: cases grouped so that datapaths can be compared, histograms of valid runs
-pooled, primitives sorted into series over window, size and group."""
+"""The parts of a results.json that the report shows: it groups cases so that datapaths can be compared, pools the
+histograms of valid runs, and sorts primitives into series over window, size and group."""
 
 import collections
 import dataclasses

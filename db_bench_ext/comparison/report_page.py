@@ -48,7 +48,7 @@ class Comparison:
 
 
 def _findings(group: model.Group) -> list[str]:
-    """What the numbers say about offload against the other datapaths; nothing when offload was not measured."""
+    """Compares offload with the other datapaths in words; empty if offload was not measured."""
     offload = group.case("offload")
     if not offload:
         return []

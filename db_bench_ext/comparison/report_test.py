@@ -1,4 +1,4 @@
-"""What the report says of its results, without a browser."""
+"""Tests the report's content, without a browser."""
 
 import contextlib
 import copy

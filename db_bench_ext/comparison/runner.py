@@ -1,4 +1,4 @@
-"""One run of a job: cluster, noise, primary, and what they cost."""
+"""Makes one run of a job: cluster, noise, primary, and their processor times."""
 
 import contextlib
 import dataclasses
@@ -116,7 +116,7 @@ class Runner:
         return job.command(database, over, configuration)
 
     def _placement_reasons(self, who: snapshot.Participants, primary: str) -> list[str]:
-        """As the kernel says at run time, not as we asked for it."""
+        """Checks the placement that the kernel reports at run time, not the one that was requested."""
         reasons = []
         own, others = self._processors.primary, self._processors.replicas
         for pids, name, processor, normal in ((who.primary, primary, own, False), (who.replicas, "a replica", others, True),
@@ -126,7 +126,7 @@ class Runner:
         return reasons
 
     def _daemon_reasons(self, clusters: list, configuration: Configuration) -> list[str]:
-        """What is asked of the daemon depends on the case alone, not on --rnic_spin_us."""
+        """The rules for the daemon depend only on the case, not on --rnic_spin_us."""
         event_driven = placement.rnic(configuration.datapath, configuration.noise, self._options.tenants, None).spin_us == 0
         return [
             reason
@@ -174,7 +174,8 @@ class Runner:
         ours = {own: (cost.primary, cost.primary_user), others: (sum(cost.replicas) + cost.rnic + cost.noise + cost.own, cost.others_user)}
         for processor, (total, user) in ours.items():
             told = cost.processors[processor]
-            # For disks and devices the kernel itself works, and does not say for whom: what programs did outside of it is looked at.
+            # For disks and devices the kernel works in threads of its own, and does not say for which process. So only the
+            # programs' time outside of the kernel is compared.
             measured = (user, told.user) if on_disk or self._over_device(configuration) else (total, told.busy)
             reasons += validity.quiet_reasons(processor, *measured, told.stolen, cost.moment)
         return reasons

@@ -1,4 +1,4 @@
-"""Processor times of everyone who takes part, at one moment; the difference of two says what a run cost."""
+"""Processor times of all parts at one moment; the difference of two snapshots is the cost of a run."""
 
 import dataclasses
 import resource

@@ -1,16 +1,16 @@
-"""When a run counts. Each rule gives reasons against it, as text; docs/benchmarking.md explains them."""
+"""Decides whether a run is valid. Each rule gives its reasons against the run as text; docs/benchmarking.md explains them."""
 
 import os
 import statistics
 
 from comparison import procfs
 
-OTHERS_LIMIT = 0.05  # of a processor, that programs other than the comparison's may take
-STOLEN_LIMIT = 0.05  # of a processor, that the hypervisor may take
+OTHERS_LIMIT = 0.05  # share of a processor that programs other than the comparison's may take
+STOLEN_LIMIT = 0.05  # share of a processor that the hypervisor may take
 FORWARDING_THREAD = "hyperloop-chain"  # of replicas, with cpu-polling and cpu-event
-EAGER = 0.9  # of the time, that a thread wants the processor which wants it always
-LEAST_OF_FAIR = 0.8  # of a fair share, that such a thread must have had
-TICKS = 4  # below so many clock ticks, times of processors say nothing
+EAGER = 0.9  # share of the time in which a thread that always wants the processor is seen to want it
+LEAST_OF_FAIR = 0.8  # part of a fair share that such a thread must have had
+TICKS = 4  # with fewer clock ticks, times of processors mean nothing
 
 
 def fair_share_reasons(replicas: list[procfs.Thread], noise: list[procfs.Thread], rnic_seconds: float, seconds: float) -> list[str]:

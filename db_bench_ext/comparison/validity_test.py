@@ -1,4 +1,4 @@
-"""The rules by which a run counts or does not."""
+"""Tests the rules by which a run is valid."""
 
 import os
 import subprocess

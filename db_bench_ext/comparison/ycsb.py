@@ -1,4 +1,4 @@
-"""What hyperloop-ycsb --json prints, read as it comes (docs/ycsb.md): when a workload begins and ends, its figures and histograms."""
+"""Reads the output of hyperloop-ycsb --json as it comes (docs/ycsb.md): when a workload begins and ends, its figures and histograms."""
 
 import json
 
