@@ -107,7 +107,7 @@ void AddCluster(CLI::App& app, Action* chosen) {
   start->add_option("--cpu", options->cpu, "processor to pin the RNIC daemon to");
   start
       ->add_option("--priority", options->priority,
-                   "of the RNIC daemon's data thread: nice, fifo or none")
+                   "priority of the RNIC daemon's data thread: nice, fifo or none")
       ->check(CLI::IsMember({"nice", "fifo", "none"}));
   start->add_option("--replica-cpu", options->replica_cpu, "processor to bind every replica to")
       ->check(CLI::NonNegativeNumber);

@@ -202,14 +202,16 @@ void AddExport(CLI::App& app, Action* chosen) {
                                          "that stock RocksDB opens; works on running, "
                                          "stopped and dead replicas, whose pools it never writes");
   AddWhere(command, &options->where);
-  command->add_option("--replica", options->replica, "which one, from 0")->required();
+  command->add_option("--replica", options->replica, "number of the replica, from 0")->required();
   command->add_option("--to", options->to, "a directory that is empty or does not exist")
       ->required();
-  command->add_flag("--live", options->live, "although a primary is at work: a consistent prefix");
-  command->add_flag("--partial", options->partial,
-                    "although the replica's log ends before another's, or bytes of its files are "
-                    "damaged (not its "
-                    "log or a table): what there is, with a warning and exit status 3");
+  command->add_flag("--live", options->live,
+                    "export a consistent prefix although a primary is alive");
+  command->add_flag(
+      "--partial", options->partial,
+      "export what is left although the replica's log ends before another's, or "
+      "bytes of its files (not its log or a table) are damaged; prints a warning, and "
+      "the exit status is 3");
   command->callback([=] { *chosen = [=] { return Run(*options); }; });
 }
 

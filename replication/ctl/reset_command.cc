@@ -36,7 +36,7 @@ void AddReset(CLI::App& app, Action* chosen) {
                                        "remove every file of a group, so that another database may "
                                        "use it; refused while a primary lives");
   reset->add_option("--uri", *uri, "the group")->required();
-  reset->add_flag("--yes", *yes, "really: the group's copy of the database is gone afterwards");
+  reset->add_flag("--yes", *yes, "confirm that the group's copy of the database is to be removed");
   reset->callback([=] {
     *chosen = [=] {
       if (!*yes) {

@@ -104,9 +104,10 @@ void AddResize(CLI::App& app, Action* chosen) {
       ->add_option("--region-size", options->region_size,
                    "bytes of the region from now on (K, M, G)")
       ->required();
-  resize->add_option("--journal-size", options->journal_size, "of its journal; default: as it is");
+  resize->add_option("--journal-size", options->journal_size,
+                     "bytes of the journal; default: unchanged");
   resize->add_option("--table-capacity", options->table_capacity,
-                     "files that the database can have; default: as it is");
+                     "files that the database can have; default: unchanged");
   resize->callback([=] {
     *chosen = [=] {
       const Status resized = Resize(*options);

@@ -291,13 +291,14 @@ int Main(int argc, char** argv) {
                  "hyperloop-rnicd has it; none: not pinned")
       ->capture_default_str()
       ->type_name("N|auto|none");
-  app.add_option("--priority", options.priority,
-                 "of the data thread: nice (nice -20), fifo (SCHED_FIFO; never spins) or none")
+  app.add_option(
+         "--priority", options.priority,
+         "priority of the data thread: nice (nice -20), fifo (SCHED_FIFO; never spins) or none")
       ->capture_default_str()
       ->check(CLI::IsMember({"nice", "fifo", "none"}));
   app.add_option("--prefetch", options.prefetch,
                  "blocks of 64 B that are taken from a send queue ahead of their turn, as hardware "
-                 "does, so that a program which rewrites them too late fails here first; 0: none")
+                 "does, so that a program which rewrites them too late fails here too; 0: none")
       ->capture_default_str()
       ->check(CLI::Range(0u, 32u))
       ->type_name("N");
