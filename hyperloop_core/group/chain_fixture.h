@@ -76,7 +76,7 @@ class Chain {
   Group& group() { return *group_; }
   softrnic::EmbeddedRnic& rnic() { return rnic_; }
   uint32_t size() const { return options_.group_size; }
-  const SlotProgram& program() const { return program_; }
+  const GroupGeometry& geometry() const { return program_.geometry; }
   Node& replica(uint32_t i) { return replicas_[i]; }
   Node& primary() { return primary_; }
   std::span<std::byte> bytes(Node& node) { return {node.memory->data(), options_.region_size}; }
@@ -148,16 +148,17 @@ class Chain {
       return Status::Ok();
     }
     HL_ASSIGN_OR_RETURN(node.member,
-                        CpuMember::Create(*node.device, *node.pd, *node.region, options, program_,
-                                          CpuMember::Driver::kCaller));
+                        CpuMember::Create(*node.device, *node.pd, *node.region, options,
+                                          program_.geometry, CpuMember::Driver::kCaller));
     node.cpu = static_cast<CpuMember*>(node.member.get());
     return Status::Ok();
   }
 
   Status Build() {
-    HL_ASSIGN_OR_RETURN(program_,
-                        SlotProgram::For(options_.group_size, options_.window, options_.slots));
-    program_.datapath = options_.datapath;
+    HL_ASSIGN_OR_RETURN(const GroupGeometry geometry,
+                        GroupGeometry::For(options_.datapath, options_.group_size, options_.window,
+                                           options_.slots));
+    program_ = SlotProgram::For(geometry);
     if (options_.change_program) options_.change_program(program_);
     HL_RETURN_IF_ERROR(Open(&primary_, "primary"));
     replicas_.resize(options_.group_size);

@@ -5,7 +5,7 @@
 #include <bit>
 
 #include "group/infos.h"
-#include "group/message_ring.h"
+#include "group/result_area.h"
 #include "group/text.h"
 
 namespace hyperloop {
@@ -17,25 +17,26 @@ using rnic::Sge;
 Result<std::unique_ptr<Group>> ChainGroup::Create(rnic::Device& device, rnic::ProtectionDomain& pd,
                                                   rnic::MemoryRegion& region,
                                                   const GroupOptions& options,
-                                                  const SlotProgram& program) {
-  std::unique_ptr<ChainGroup> group(new ChainGroup(device, options, program));
+                                                  const GroupGeometry& geometry,
+                                                  std::unique_ptr<Messages> messages) {
+  std::unique_ptr<ChainGroup> group(new ChainGroup(device, options, geometry, std::move(messages)));
   HL_RETURN_IF_ERROR(group->Build(pd, region).WithContext("setting up the primary's queues"));
   return std::unique_ptr<Group>(std::move(group));
 }
 
 Status ChainGroup::Build(rnic::ProtectionDomain& pd, rnic::MemoryRegion& region) {
-  const uint32_t window = program_.window;
-  const size_t ack_bytes = size_t{program_.slots} * AckStride(program_.group_size);
+  const uint32_t window = geometry_.window;
+  const size_t ack_bytes = size_t{geometry_.slots} * AckStride(geometry_.group_size);
   // A block is written again only when an operation behind its own that had a READ, N/2 apart at
   // most, is acknowledged (docs/rnic.md): room for N/2 operations of 2 blocks and W of 3.
-  const uint32_t down_ring = std::bit_ceil(program_.slots + 3 * window + 1);
+  const uint32_t down_ring = std::bit_ceil(geometry_.slots + 3 * window + 1);
   const uint32_t receives = std::bit_ceil(std::max(16u, 2 * window));
   HL_RETURN_IF_ERROR(
-      BuildCommon(pd, region, ack_bytes + MessageBytes(program_), down_ring + 2 * receives));
+      BuildCommon(pd, region, ack_bytes + messages_->memory_bytes(), down_ring + 2 * receives));
   // The last replica writes its result areas there; with offload it reads, too, for an answer
   // behind them.
   uint32_t access = rnic::kLocalWrite | rnic::kRemoteWrite;
-  if (program_.datapath == Datapath::kOffload) access |= rnic::kRemoteRead;
+  if (geometry_.datapath == Datapath::kOffload) access |= rnic::kRemoteRead;
   HL_ASSIGN_OR_RETURN(ack_mr_, pd.Register(buffer(), ack_bytes, access, {}));
   last_blocks_.resize(std::bit_ceil(size_t{window}));
   rnic::QpAttr down = QueueAttr(down_ring);
@@ -65,10 +66,10 @@ ChainGroup::~ChainGroup() {
 Status ChainGroup::Connect(std::span<const MemberInfo> chain) {
   if (connected_) return InvalidArgument("this group is connected already; create a new one");
   if (forked()) return ForkedStatus();
-  HL_RETURN_IF_ERROR(CheckChain(chain, program_, region_size()));
+  HL_RETURN_IF_ERROR(CheckChain(chain, geometry_, region_size()));
   next_addr_ = chain.front().region_addr;
   next_rkey_ = chain.front().region_rkey;
-  messages_ = MakeMessages(program_, info_, chain, buffer() + info_.ack_size);
+  messages_->PlaceIn(buffer() + info_.ack_size, info_, chain);
   HL_RETURN_IF_ERROR(ConnectLoopback());
   HL_RETURN_IF_ERROR(ack_->Connect({{chain.back().gid}, chain.back().down_qpn})
                          .WithContext("connecting to the last replica"));
@@ -120,12 +121,12 @@ Status ChainGroup::Post(uint64_t m, const Operation& operation) {
 // --- acknowledgements
 
 const std::byte* ChainGroup::AckEntry(Ticket ticket) const {
-  return buffer() + size_t{program_.slot(ticket - 1)} * AckStride(program_.group_size);
+  return buffer() + size_t{geometry_.slot(ticket - 1)} * AckStride(geometry_.group_size);
 }
 
 void ChainGroup::Take(const rnic::Completion& completion) {
   const Ticket ticket = remote_acked_ + 1;
-  const uint32_t slot = program_.slot(ticket - 1);
+  const uint32_t slot = geometry_.slot(ticket - 1);
   // The CQE, read with acquire, says that the device wrote the entry before it.
   const std::byte* entry = AckEntry(ticket);
   const auto* header = reinterpret_cast<const ResultHeader*>(entry);
@@ -137,7 +138,7 @@ void ChainGroup::Take(const rnic::Completion& completion) {
                             " was due; ", Progress())));
     return;
   }
-  for (uint32_t i = 0; i < program_.group_size; ++i) {
+  for (uint32_t i = 0; i < geometry_.group_size; ++i) {
     if (results[i].word == ticket) continue;
     Break(Corruption(Concat("operation ", ticket, " came back without replica ", i,
                             "'s proof that its copies ran (word ", results[i].word, "); ",
@@ -160,7 +161,7 @@ void ChainGroup::Taken() {
 void ChainGroup::ReadResult(Ticket ticket, OperationResult* result) const {
   const auto* results =
       reinterpret_cast<const ReplicaResult*>(AckEntry(ticket) + sizeof(ResultHeader));
-  for (uint32_t i = 0; i < program_.group_size; ++i) result->original[i] = results[i].original;
+  for (uint32_t i = 0; i < geometry_.group_size; ++i) result->original[i] = results[i].original;
 }
 
 // --- texts
@@ -175,10 +176,10 @@ std::string ChainGroup::Answers() const {
 }
 
 std::string ChainGroup::TimeoutHint() const {
-  if (program_.datapath == Datapath::kOffload)
+  if (geometry_.datapath == Datapath::kOffload)
     return "a replica or the network is down, see the replicas' status";
   return Concat("a replica or the network is down, or a replica's process does not run: datapath ",
-                DatapathName(program_.datapath),
+                DatapathName(geometry_.datapath),
                 " forwards by the replicas' CPUs, see the replicas' status");
 }
 

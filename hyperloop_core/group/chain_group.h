@@ -2,31 +2,37 @@
 // and cpu-event. They differ in the message that goes with each operation.
 //
 // Post, group of 3: the message (offload: about 60 stores into memory of the last lap,
-// message_ring.h); one Post of WRITE, READ (if flushed) and SEND with one doorbell. An
+// patch_messages.h); one Post of WRITE, READ (if flushed) and SEND with one doorbell. An
 // acknowledgement: one compare for each replica.
 #pragma once
 
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "group/group_base.h"
 #include "group/messages.h"
-#include "group/ticketed_group.h"
 
 namespace hyperloop {
 
-class ChainGroup final : public TicketedGroup {
+class ChainGroup final : public GroupBase {
  public:
+  // `messages`: those of the geometry's datapath.
   static Result<std::unique_ptr<Group>> Create(rnic::Device& device, rnic::ProtectionDomain& pd,
                                                rnic::MemoryRegion& region,
                                                const GroupOptions& options,
-                                               const SlotProgram& program);
+                                               const GroupGeometry& geometry,
+                                               std::unique_ptr<Messages> messages);
   ~ChainGroup() override;
 
   Status Connect(std::span<const MemberInfo> chain) override;
 
  private:
-  using TicketedGroup::TicketedGroup;
+  ChainGroup(rnic::Device& device, const GroupOptions& options, const GroupGeometry& geometry,
+             std::unique_ptr<Messages> messages)
+      : GroupBase(device, options, geometry, Ordering::CopiesTake::kEachNodesOwn),
+        messages_(std::move(messages)) {}
   Status Build(rnic::ProtectionDomain& pd, rnic::MemoryRegion& region);
 
   Status Post(uint64_t m, const Operation& operation) override;
@@ -42,6 +48,7 @@ class ChainGroup final : public TicketedGroup {
   uint16_t& last_block(Ticket ticket) { return last_blocks_[ticket & (last_blocks_.size() - 1)]; }
   const std::byte* AckEntry(Ticket ticket) const;
 
+  const std::unique_ptr<Messages> messages_;
   uint64_t next_addr_ = 0;  // the first replica's region
   uint32_t next_rkey_ = 0;
   Ticket remote_acked_ = 0;            // by the last replica
@@ -52,7 +59,6 @@ class ChainGroup final : public TicketedGroup {
 
   // Destroyed from the last to the first.
   std::unique_ptr<rnic::MemoryRegion> ack_mr_;  // the ack area, at buffer()
-  std::unique_ptr<Messages> messages_;
   std::unique_ptr<rnic::QueuePair> down_;
   std::unique_ptr<rnic::QueuePair> ack_;
 };

@@ -34,14 +34,14 @@ constexpr auto kYieldAfter = std::chrono::microseconds(50);
 
 }  // namespace
 
-CpuMember::CpuMember(const MemberOptions& options, const SlotProgram& program, Driver driver)
-    : options_(options), program_(program), driver_(driver), owner_(getpid()) {}
+CpuMember::CpuMember(const MemberOptions& options, const GroupGeometry& geometry, Driver driver)
+    : options_(options), geometry_(geometry), driver_(driver), owner_(getpid()) {}
 
 Result<std::unique_ptr<Member>> CpuMember::Create(rnic::Device& device, rnic::ProtectionDomain& pd,
                                                   rnic::MemoryRegion& region,
                                                   const MemberOptions& options,
-                                                  const SlotProgram& program, Driver driver) {
-  if (program.datapath == Datapath::kCpuEvent && !device.caps().completion_events) {
+                                                  const GroupGeometry& geometry, Driver driver) {
+  if (geometry.datapath == Datapath::kCpuEvent && !device.caps().completion_events) {
     return NotSupported(Concat("datapath cpu-event sleeps on completion channels; provider '",
                                device.caps().provider,
                                "' has none: use another device, or datapath cpu-polling"));
@@ -50,7 +50,7 @@ Result<std::unique_ptr<Member>> CpuMember::Create(rnic::Device& device, rnic::Pr
     return InvalidArgument(
         Concat("processor ", options.cpu, " for the datapath's thread: below ", CPU_SETSIZE));
   }
-  std::unique_ptr<CpuMember> member(new CpuMember(options, program, driver));
+  std::unique_ptr<CpuMember> member(new CpuMember(options, geometry, driver));
   HL_RETURN_IF_ERROR(
       member->Build(device, pd, region).WithContext("setting up the replica's queues"));
   return std::unique_ptr<Member>(std::move(member));
@@ -58,14 +58,14 @@ Result<std::unique_ptr<Member>> CpuMember::Create(rnic::Device& device, rnic::Pr
 
 Status CpuMember::Build(rnic::Device& device, rnic::ProtectionDomain& pd,
                         rnic::MemoryRegion& region) {
-  const uint32_t slots = program_.slots;
-  const size_t stride = (CpuMessageBytes(program_.group_size) + 63) / 64 * 64;
+  const uint32_t slots = geometry_.slots;
+  const size_t stride = (CpuMessageBytes(geometry_.group_size) + 63) / 64 * 64;
   HL_ASSIGN_OR_RETURN(staging_, device.AllocateBuffer(slots * stride));
   HL_ASSIGN_OR_RETURN(staging_mr_,
                       pd.Register(staging_->data(), staging_->size(), rnic::kLocalWrite, {}));
-  const bool events = program_.datapath == Datapath::kCpuEvent;
+  const bool events = geometry_.datapath == Datapath::kCpuEvent;
   // Messages travel inside the request where the device can: it need not fetch them.
-  inline_messages_ = device.caps().max_inline >= CpuMessageBytes(program_.group_size);
+  inline_messages_ = device.caps().max_inline >= CpuMessageBytes(geometry_.group_size);
   // WRITE and SEND of every slot; an inline message takes up to 4 blocks. Less is no error: what
   // does not fit waits.
   const uint32_t send_ring = std::min(inline_messages_ ? 2 * kBlocksOfMessage * slots : 2 * slots,
@@ -76,7 +76,7 @@ Status CpuMember::Build(rnic::Device& device, rnic::ProtectionDomain& pd,
   attr.send_wqebbs = send_ring;
   attr.recv_wqes = 0;
   attr.link_timeout = kMemberPatience;
-  attr.max_inline = inline_messages_ ? CpuMessageBytes(program_.group_size) : 0;
+  attr.max_inline = inline_messages_ ? CpuMessageBytes(geometry_.group_size) : 0;
   attr.remote_access = 0;  // the next node only answers
   HL_ASSIGN_OR_RETURN(down_, pd.CreateQueuePair(attr));
   attr.remote_access = rnic::kRemoteWrite | rnic::kRemoteRead;
@@ -89,7 +89,7 @@ Status CpuMember::Build(rnic::Device& device, rnic::ProtectionDomain& pd,
     if (stop_fd_ < 0) return FromErrno(errno, "eventfd");
   }
   region_ = reinterpret_cast<std::byte*>(region.addr());
-  info_ = InfoOf(device, region, options_.position, program_);
+  info_ = InfoOf(device, region, options_.position, geometry_);
   info_.up_qpn = up_->qpn();
   info_.down_qpn = down_->qpn();
   dirty_.reserve(kMaxDirty);
@@ -112,10 +112,10 @@ CpuMember::~CpuMember() {
 
 Status CpuMember::Connect(const PrimaryInfo& primary, std::span<const MemberInfo> chain) {
   if (connected_) return InvalidArgument("this member is connected already; create a new one");
-  HL_RETURN_IF_ERROR(CheckPeers(primary, chain, program_, info_));
+  HL_RETURN_IF_ERROR(CheckPeers(primary, chain, geometry_, info_));
   connected_ = true;
   const auto [previous, next] = Neighbours(primary, chain, options_.position);
-  if (program_.is_tail(options_.position)) {
+  if (geometry_.is_tail(options_.position)) {
     next_addr_ = primary.ack_addr;
     next_rkey_ = primary.ack_rkey;
   } else {
@@ -124,8 +124,8 @@ Status CpuMember::Connect(const PrimaryInfo& primary, std::span<const MemberInfo
   }
   HL_RETURN_IF_ERROR(down_->Connect(next).WithContext("connecting to the next node"));
   HL_RETURN_IF_ERROR(up_->Connect(previous).WithContext("connecting to the previous node"));
-  for (uint32_t first = 0; first < program_.slots; first += program_.slots / 4)
-    HL_RETURN_IF_ERROR(PostReceives(first, program_.slots / 4));
+  for (uint32_t first = 0; first < geometry_.slots; first += geometry_.slots / 4)
+    HL_RETURN_IF_ERROR(PostReceives(first, geometry_.slots / 4));
   if (driver_ == Driver::kCaller) return Status::Ok();
   return StartThread();
 }
@@ -135,7 +135,7 @@ Sge CpuMember::Place(uint32_t slot, uint32_t offset, uint32_t length) const {
 }
 
 CpuMessage* CpuMember::MessageAt(uint32_t slot) const {
-  const size_t stride = (CpuMessageBytes(program_.group_size) + 63) / 64 * 64;
+  const size_t stride = (CpuMessageBytes(geometry_.group_size) + 63) / 64 * 64;
   return reinterpret_cast<CpuMessage*>(staging_->data() + slot * stride);
 }
 
@@ -143,8 +143,8 @@ CpuMessage* CpuMember::MessageAt(uint32_t slot) const {
 // long before, because the window is at most half a lap.
 Status CpuMember::PostReceives(uint32_t first, uint32_t count) {
   for (uint32_t i = 0; i < count; ++i) {
-    const uint32_t slot = program_.slot(first + i);
-    receive_sges_[i] = Place(slot, 0, CpuMessageBytes(program_.group_size));
+    const uint32_t slot = geometry_.slot(first + i);
+    receive_sges_[i] = Place(slot, 0, CpuMessageBytes(geometry_.group_size));
     receives_[i] = {.id = slot, .sges = std::span(&receive_sges_[i], 1)};
   }
   return up_->PostReceive(std::span(receives_.data(), count)).WithContext("posting receives");
@@ -168,11 +168,11 @@ Result<size_t> CpuMember::Turn() {
     failure_ = std::move(posted);
     return failure_;
   }
-  while (consumed_ >= program_.slots / 4) {
-    const uint32_t first = program_.slot(served_ - consumed_);
-    failure_ = PostReceives(first, program_.slots / 4);
+  while (consumed_ >= geometry_.slots / 4) {
+    const uint32_t first = geometry_.slot(served_ - consumed_);
+    failure_ = PostReceives(first, geometry_.slots / 4);
     HL_RETURN_IF_ERROR(failure_);
-    consumed_ -= program_.slots / 4;
+    consumed_ -= geometry_.slots / 4;
   }
   return taken;
 }
@@ -186,14 +186,14 @@ Status CpuMember::Serve(const rnic::Completion& completion) {
   }
   if (completion.opcode == rnic::WcOpcode::kSendSide) return Status::Ok();  // ring room
   const uint64_t m = served_;
-  CpuMessage* const message = MessageAt(program_.slot(m));
-  if (completion.id != program_.slot(m) ||
-      completion.byte_length != CpuMessageBytes(program_.group_size)) {
+  CpuMessage* const message = MessageAt(geometry_.slot(m));
+  if (completion.id != geometry_.slot(m) ||
+      completion.byte_length != CpuMessageBytes(geometry_.group_size)) {
     return Corruption(Concat("a message of ", completion.byte_length, " B in place ", completion.id,
                              " where operation ", m + 1, " was due"));
   }
   HL_ASSIGN_OR_RETURN(const Operation operation,
-                      DecodeCpuMessage(*message, m + 1, info_.region_size, program_.group_size));
+                      DecodeCpuMessage(*message, m + 1, info_.region_size, geometry_.group_size));
   HL_RETURN_IF_ERROR(Apply(operation, message));
   Forward(m, operation);
   ++served_;
@@ -244,13 +244,13 @@ SendRequest& CpuMember::Add(const Sge& sge) {
 }
 
 void CpuMember::Forward(uint64_t m, const Operation& operation) {
-  const uint32_t slot = program_.slot(m);
-  if (program_.is_tail(options_.position)) {
-    SendRequest& ack = Add(Place(slot, kCpuMessageResult, ResultBytes(program_.group_size)));
+  const uint32_t slot = geometry_.slot(m);
+  if (geometry_.is_tail(options_.position)) {
+    SendRequest& ack = Add(Place(slot, kCpuMessageResult, ResultBytes(geometry_.group_size)));
     ack.opcode = Opcode::kWriteImm;
     ack.inline_data = inline_messages_;
     ack.imm = slot;
-    ack.remote_addr = next_addr_ + uint64_t{slot} * AckStride(program_.group_size);
+    ack.remote_addr = next_addr_ + uint64_t{slot} * AckStride(geometry_.group_size);
     ack.rkey = next_rkey_;
     return;
   }
@@ -261,7 +261,7 @@ void CpuMember::Forward(uint64_t m, const Operation& operation) {
     write.remote_addr = next_addr_ + operation.write.offset;
     write.rkey = next_rkey_;
   }
-  SendRequest& send = Add(Place(slot, 0, CpuMessageBytes(program_.group_size)));
+  SendRequest& send = Add(Place(slot, 0, CpuMessageBytes(geometry_.group_size)));
   send.opcode = Opcode::kSend;
   send.inline_data = inline_messages_;
   send.solicited = true;
@@ -277,10 +277,10 @@ Status CpuMember::PostOutgoing() {
   if (posted.code() == Code::kNoSpace) {  // tried again at the next completion
     outgoing_.back().signaled = false;
     // Two requests an operation, and the window is half the slots.
-    if (count <= program_.slots) return Status::Ok();
+    if (count <= geometry_.slots) return Status::Ok();
     return Corruption(
         Concat(count, " requests wait for the next node: the primary has more than the window of ",
-               program_.slots / 2, " operations under way"));
+               geometry_.slots / 2, " operations under way"));
   }
   if (!posted.ok()) return posted.WithContext("posting to the next node");
   unsignaled_ = signaled ? 0 : unsignaled_ + static_cast<uint32_t>(count);
@@ -333,7 +333,7 @@ void CpuMember::EndThread() {
 
 void CpuMember::Run() {
   using Clock = std::chrono::steady_clock;
-  const bool events = program_.datapath == Datapath::kCpuEvent;
+  const bool events = geometry_.datapath == Datapath::kCpuEvent;
   Clock::time_point idle_since{};
   uint32_t idle_turns = 0;
   bool yields = false;

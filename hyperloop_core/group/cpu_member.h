@@ -28,7 +28,7 @@
 #include <span>
 #include <vector>
 
-#include "group/slot_program.h"
+#include "group/geometry.h"
 #include "hyperloop/core/group.h"
 
 namespace hyperloop {
@@ -43,7 +43,7 @@ class CpuMember final : public Member {
   static Result<std::unique_ptr<Member>> Create(rnic::Device& device, rnic::ProtectionDomain& pd,
                                                 rnic::MemoryRegion& region,
                                                 const MemberOptions& options,
-                                                const SlotProgram& program, Driver driver);
+                                                const GroupGeometry& geometry, Driver driver);
   ~CpuMember() override;
 
   const MemberInfo& info() const override { return info_; }
@@ -59,7 +59,7 @@ class CpuMember final : public Member {
     uint64_t begin, end;
   };
 
-  CpuMember(const MemberOptions& options, const SlotProgram& program, Driver driver);
+  CpuMember(const MemberOptions& options, const GroupGeometry& geometry, Driver driver);
   Status Build(rnic::Device& device, rnic::ProtectionDomain& pd, rnic::MemoryRegion& region);
   rnic::Sge Place(uint32_t slot, uint32_t offset, uint32_t length) const;
   CpuMessage* MessageAt(uint32_t slot) const;
@@ -80,7 +80,7 @@ class CpuMember final : public Member {
   void Fail(const Status& status);
 
   const MemberOptions options_;
-  const SlotProgram program_;
+  const GroupGeometry geometry_;
   const Driver driver_;
   MemberInfo info_;
   bool connected_ = false;

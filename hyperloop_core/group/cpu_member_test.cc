@@ -137,12 +137,13 @@ TEST(CpuMemberTest, WhatCannotBeMadeDurableIsNeverAcknowledged) {
 // --- a primary that keeps no rule
 
 TEST(CpuMemberTest, MoreThanAWindowEndsTheMemberNotItsMemory) {
-  auto made = Chain::Create({.datapath = Datapath::kCpuPolling,
-                             .group_size = 2,
-                             .window = 4,
-                             .slots = 8,
-                             .change_program = [](SlotProgram& program) { program.window = 1024; },
-                             .step = [](softrnic::Engine& engine) { engine.Run(64); }});
+  auto made =
+      Chain::Create({.datapath = Datapath::kCpuPolling,
+                     .group_size = 2,
+                     .window = 4,
+                     .slots = 8,
+                     .change_program = [](SlotProgram& program) { program.geometry.window = 1024; },
+                     .step = [](softrnic::Engine& engine) { engine.Run(64); }});
   ASSERT_OK(made);
   Chain& chain = **made;
   // Replica 1 takes nothing, so that what replica 0 has to pass on piles up there.

@@ -49,7 +49,7 @@ bool CpuMessages::Encode(uint64_t m, const Operation& operation) {
   // The results behind it stay 0: replicas write into their own copies.
   const CpuMessage message = EncodeCpuMessage(m + 1, operation);
   std::memcpy(this->message(m), &message, sizeof(message));
-  return program_.forces_flush(m);
+  return geometry_.forces_flush(m);
 }
 
 }  // namespace hyperloop

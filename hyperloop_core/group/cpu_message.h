@@ -5,9 +5,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <type_traits>
 
 #include "group/messages.h"
+#include "group/result_area.h"
 
 namespace hyperloop {
 
@@ -41,9 +43,12 @@ Result<Operation> DecodeCpuMessage(const CpuMessage& message, uint64_t sequence,
 // again.
 class CpuMessages final : public Messages {
  public:
-  CpuMessages(const SlotProgram& program, std::byte* memory)
-      : Messages(program, CpuMessageBytes(program.group_size), memory) {}
+  explicit CpuMessages(const GroupGeometry& geometry)
+      : Messages(geometry, CpuMessageBytes(geometry.group_size)) {}
   bool Encode(uint64_t m, const Operation& operation) override;
+
+ private:
+  void WriteConstants(const PrimaryInfo&, std::span<const MemberInfo>) override {}
 };
 
 }  // namespace hyperloop

@@ -1,5 +1,6 @@
-// The ends of a group for a program made by the caller: Group::Create and Member::Create, and tests
-// that change the program. `program.datapath` and `group_size` count, not the options'.
+// Makes the ends of a group from a slot program: for Group::Create and Member::Create, and for
+// tests that change the program. Datapath offload runs the program; the others use its geometry
+// alone. Datapath, group size, window and slots are those of the geometry, not of the options.
 #pragma once
 
 #include <memory>

@@ -21,15 +21,16 @@ constexpr uint32_t kMaxRequests = 4;  // of one operation to one replica; each t
 Result<std::unique_ptr<Group>> FanoutGroup::Create(rnic::Device& device, rnic::ProtectionDomain& pd,
                                                    rnic::MemoryRegion& region,
                                                    const GroupOptions& options,
-                                                   const SlotProgram& program) {
-  std::unique_ptr<FanoutGroup> group(new FanoutGroup(device, options, program));
+                                                   const GroupGeometry& geometry) {
+  std::unique_ptr<FanoutGroup> group(
+      new FanoutGroup(device, options, geometry, Ordering::CopiesTake::kPrimarysBytes));
   HL_RETURN_IF_ERROR(group->Build(pd, region).WithContext("setting up the primary's queues"));
   return std::unique_ptr<Group>(std::move(group));
 }
 
 Status FanoutGroup::Build(rnic::ProtectionDomain& pd, rnic::MemoryRegion& region) {
-  const uint32_t ring = std::bit_ceil(std::max(64u, kMaxRequests * program_.window));
-  const size_t results = size_t{program_.slots} * program_.group_size * sizeof(uint64_t);
+  const uint32_t ring = std::bit_ceil(std::max(64u, kMaxRequests * geometry_.window));
+  const size_t results = size_t{geometry_.slots} * geometry_.group_size * sizeof(uint64_t);
   HL_RETURN_IF_ERROR(BuildCommon(pd, region, (results + 63) / 64 * 64, ring * group_size()));
   for (uint32_t i = 0; i < group_size(); ++i) {
     rnic::QpAttr attr = QueueAttr(ring);
@@ -49,7 +50,7 @@ FanoutGroup::~FanoutGroup() {
 
 Status FanoutGroup::Connect(std::span<const MemberInfo> replicas) {
   if (connected_) return InvalidArgument("this group is connected already; create a new one");
-  HL_RETURN_IF_ERROR(CheckChain(replicas, program_, region_size()));
+  HL_RETURN_IF_ERROR(CheckChain(replicas, geometry_, region_size()));
   HL_RETURN_IF_ERROR(ConnectLoopback());
   for (uint32_t i = 0; i < group_size(); ++i) {
     replicas_[i].region_addr = replicas[i].region_addr;
@@ -64,7 +65,7 @@ Status FanoutGroup::Connect(std::span<const MemberInfo> replicas) {
 
 uint64_t& FanoutGroup::original(Ticket ticket, uint32_t replica) const {
   auto* const results = reinterpret_cast<uint64_t*>(buffer());
-  return results[size_t{program_.slot(ticket - 1)} * group_size() + replica];
+  return results[size_t{geometry_.slot(ticket - 1)} * group_size() + replica];
 }
 
 Status FanoutGroup::Post(uint64_t m, const Operation& operation) {
@@ -157,15 +158,15 @@ std::string FanoutGroup::TimeoutHint() const {
 Result<std::unique_ptr<Member>> FanoutMember::Create(rnic::Device& device,
                                                      rnic::ProtectionDomain& pd,
                                                      rnic::MemoryRegion& region, uint32_t position,
-                                                     const SlotProgram& program) {
-  std::unique_ptr<FanoutMember> member(new FanoutMember(program));
+                                                     const GroupGeometry& geometry) {
+  std::unique_ptr<FanoutMember> member(new FanoutMember(geometry));
   HL_ASSIGN_OR_RETURN(member->cq_, device.CreateCq({.depth = 16}));
   rnic::QpAttr attr;
   attr.send_cq = attr.recv_cq = member->cq_.get();
   attr.send_wqebbs = 16;
   attr.recv_wqes = 0;
   HL_ASSIGN_OR_RETURN(member->up_, pd.CreateQueuePair(attr));
-  member->info_ = InfoOf(device, region, position, program);
+  member->info_ = InfoOf(device, region, position, geometry);
   member->info_.up_qpn = member->up_->qpn();
   return std::unique_ptr<Member>(std::move(member));
 }
@@ -176,7 +177,7 @@ FanoutMember::~FanoutMember() {
 
 Status FanoutMember::Connect(const PrimaryInfo& primary, std::span<const MemberInfo> chain) {
   if (connected_) return InvalidArgument("this member is connected already; create a new one");
-  HL_RETURN_IF_ERROR(CheckPeers(primary, chain, program_, info_));
+  HL_RETURN_IF_ERROR(CheckPeers(primary, chain, geometry_, info_));
   connected_ = true;
   return up_->Connect({{primary.gid}, primary.direct_qpn[info_.position]})
       .WithContext("connecting to the primary");

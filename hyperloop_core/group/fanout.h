@@ -13,22 +13,22 @@
 #include <memory>
 #include <span>
 
-#include "group/ticketed_group.h"
+#include "group/group_base.h"
 
 namespace hyperloop {
 
-class FanoutGroup final : public TicketedGroup {
+class FanoutGroup final : public GroupBase {
  public:
   static Result<std::unique_ptr<Group>> Create(rnic::Device& device, rnic::ProtectionDomain& pd,
                                                rnic::MemoryRegion& region,
                                                const GroupOptions& options,
-                                               const SlotProgram& program);
+                                               const GroupGeometry& geometry);
   ~FanoutGroup() override;
 
   Status Connect(std::span<const MemberInfo> replicas) override;
 
  private:
-  using TicketedGroup::TicketedGroup;
+  using GroupBase::GroupBase;
   Status Build(rnic::ProtectionDomain& pd, rnic::MemoryRegion& region);
 
   // Post, for each replica: one Post of 1 to 4 requests with one doorbell.
@@ -58,16 +58,16 @@ class FanoutMember final : public Member {
  public:
   static Result<std::unique_ptr<Member>> Create(rnic::Device& device, rnic::ProtectionDomain& pd,
                                                 rnic::MemoryRegion& region, uint32_t position,
-                                                const SlotProgram& program);
+                                                const GroupGeometry& geometry);
   ~FanoutMember() override;
 
   const MemberInfo& info() const override { return info_; }
   Status Connect(const PrimaryInfo& primary, std::span<const MemberInfo> chain) override;
 
  private:
-  explicit FanoutMember(const SlotProgram& program) : program_(program) {}
+  explicit FanoutMember(const GroupGeometry& geometry) : geometry_(geometry) {}
 
-  const SlotProgram program_;
+  const GroupGeometry geometry_;
   MemberInfo info_;
   bool connected_ = false;
   std::unique_ptr<rnic::CompletionQueue> cq_;  // nothing completes here

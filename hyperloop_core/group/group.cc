@@ -2,13 +2,16 @@
 #include "hyperloop/core/group.h"
 
 #include <array>
+#include <utility>
 
 #include "group/chain_group.h"
 #include "group/cpu_member.h"
+#include "group/cpu_message.h"
 #include "group/datapaths.h"
 #include "group/fanout.h"
 #include "group/infos.h"
 #include "group/offload_member.h"
+#include "group/patch_messages.h"
 #include "group/text.h"
 
 namespace hyperloop {
@@ -17,13 +20,6 @@ namespace {
 
 constexpr std::array kDatapaths = {Datapath::kOffload, Datapath::kFanout, Datapath::kCpuPolling,
                                    Datapath::kCpuEvent};
-
-Result<SlotProgram> ProgramFor(Datapath datapath, uint32_t group_size, uint32_t window,
-                               uint32_t slots) {
-  HL_ASSIGN_OR_RETURN(SlotProgram program, SlotProgram::For(group_size, window, slots));
-  program.datapath = datapath;
-  return program;
-}
 
 }  // namespace
 
@@ -52,27 +48,29 @@ std::string_view DatapathName(Datapath datapath) {
 Result<std::unique_ptr<Member>> Member::Create(rnic::Device& device, rnic::ProtectionDomain& pd,
                                                rnic::MemoryRegion& region,
                                                const MemberOptions& options) {
-  HL_ASSIGN_OR_RETURN(const SlotProgram program, ProgramFor(options.datapath, options.group_size,
-                                                            options.window, options.slots));
-  return MakeMember(device, pd, region, options, program);
+  HL_ASSIGN_OR_RETURN(
+      const GroupGeometry geometry,
+      GroupGeometry::For(options.datapath, options.group_size, options.window, options.slots));
+  return MakeMember(device, pd, region, options, SlotProgram::For(geometry));
 }
 
 Result<std::unique_ptr<Member>> MakeMember(rnic::Device& device, rnic::ProtectionDomain& pd,
                                            rnic::MemoryRegion& region, const MemberOptions& options,
                                            const SlotProgram& program) {
-  if (options.position >= program.group_size) {
+  const GroupGeometry& geometry = program.geometry;
+  if (options.position >= geometry.group_size) {
     return InvalidArgument(
-        Concat("position ", options.position, " in a chain of ", program.group_size, " replicas"));
+        Concat("position ", options.position, " in a chain of ", geometry.group_size, " replicas"));
   }
   HL_RETURN_IF_ERROR(CheckRegion(region));
-  switch (program.datapath) {
+  switch (geometry.datapath) {
     case Datapath::kOffload:
       return OffloadMember::Create(device, pd, region, options.position, program);
     case Datapath::kFanout:
-      return FanoutMember::Create(device, pd, region, options.position, program);
+      return FanoutMember::Create(device, pd, region, options.position, geometry);
     case Datapath::kCpuPolling:
     case Datapath::kCpuEvent:
-      return CpuMember::Create(device, pd, region, options, program, CpuMember::Driver::kThread);
+      return CpuMember::Create(device, pd, region, options, geometry, CpuMember::Driver::kThread);
   }
   return InvalidArgument("unknown datapath");
 }
@@ -80,17 +78,29 @@ Result<std::unique_ptr<Member>> MakeMember(rnic::Device& device, rnic::Protectio
 Result<std::unique_ptr<Group>> Group::Create(rnic::Device& device, rnic::ProtectionDomain& pd,
                                              rnic::MemoryRegion& region,
                                              const GroupOptions& options, uint32_t group_size) {
-  HL_ASSIGN_OR_RETURN(const SlotProgram program,
-                      ProgramFor(options.datapath, group_size, options.window, options.slots));
-  return MakeGroup(device, pd, region, options, program);
+  HL_ASSIGN_OR_RETURN(
+      const GroupGeometry geometry,
+      GroupGeometry::For(options.datapath, group_size, options.window, options.slots));
+  return MakeGroup(device, pd, region, options, SlotProgram::For(geometry));
 }
 
 Result<std::unique_ptr<Group>> MakeGroup(rnic::Device& device, rnic::ProtectionDomain& pd,
                                          rnic::MemoryRegion& region, const GroupOptions& options,
                                          const SlotProgram& program) {
-  if (program.datapath == Datapath::kFanout)
-    return FanoutGroup::Create(device, pd, region, options, program);
-  return ChainGroup::Create(device, pd, region, options, program);
+  const GroupGeometry& geometry = program.geometry;
+  std::unique_ptr<Messages> messages;
+  switch (geometry.datapath) {
+    case Datapath::kFanout:
+      return FanoutGroup::Create(device, pd, region, options, geometry);
+    case Datapath::kOffload:
+      messages = std::make_unique<PatchMessages>(program);
+      break;
+    case Datapath::kCpuPolling:
+    case Datapath::kCpuEvent:
+      messages = std::make_unique<CpuMessages>(geometry);
+      break;
+  }
+  return ChainGroup::Create(device, pd, region, options, geometry, std::move(messages));
 }
 
 Result<Ticket> Group::Flush(uint64_t offset, uint64_t size) {

@@ -107,7 +107,7 @@ TEST(OffloadFailureTest, AQueueInErrorRunsNoStaleSlot) {
     Group& group = chain->group();
     // A counter that every stale CAS would move on, and two laps of slots full of them.
     uint64_t n = 0;
-    for (; n < 2 * chain->program().slots; ++n) ASSERT_OK(group.CompareAndSwap(8, n, n + 1, 7));
+    for (; n < 2 * chain->geometry().slots; ++n) ASSERT_OK(group.CompareAndSwap(8, n, n + 1, 7));
     ASSERT_OK(group.WaitAll());
     // Now every old slot would match: its CAS expects what is there.
     for (uint32_t i = 0; i < 3; ++i) SetWord(chain->replica_bytes(i), 8, n - 5);

@@ -206,7 +206,7 @@ class Run {
       for (uint32_t steps = Pick(24); steps > 0; --steps) Step();
     }
     // Results are kept for a window: look at each before that.
-    if (!Finish(chain_->program().window)) return Stopped();
+    if (!Finish(chain_->geometry().window)) return Stopped();
     return wrong_;
   }
   // The engine, or a replica's CPU where the datapath needs it: whoever is drawn.
@@ -348,14 +348,15 @@ TEST_P(GroupRandomTest, EqualsSerialExecutionWithLateAcknowledgements) {
 TEST(OffloadRandomTest, WithoutTheForcedReadsASlotIsFetchedAgainAfterItsReuse) {
   for (const uint32_t group_size : {2u, 3u}) {
     const uint64_t wrong = CountWrong(
-        8, {.operations = 400,
-            .group_size = group_size,
-            .window = 4,
-            .slots = 8,
-            .change_program = [](SlotProgram& program) { program.flush_interval = 1u << 31; },
-            .flushes = false,
-            .lazy = true,
-            .late_acknowledgements = true});
+        8,
+        {.operations = 400,
+         .group_size = group_size,
+         .window = 4,
+         .slots = 8,
+         .change_program = [](SlotProgram& program) { program.geometry.flush_interval = 1u << 31; },
+         .flushes = false,
+         .lazy = true,
+         .late_acknowledgements = true});
     EXPECT_GT(wrong, 6u) << group_size;
   }
 }
@@ -431,9 +432,9 @@ TEST(OffloadRandomTest, RearmingAnUnacknowledgedOperationBreaks) {
                                          .slots = 8,
                                          .change_program =
                                              [](SlotProgram& program) {
-                                               program.rearm_distance = program.window - 1;
+                                               program.rearm_distance = program.geometry.window - 1;
                                                program.lookahead =
-                                                   program.slots - program.rearm_distance;
+                                                   program.geometry.slots - program.rearm_distance;
                                              },
                                          .fetch = EngineOptions::Fetch::kLate,
                                          .lazy = true});
@@ -450,8 +451,9 @@ TEST(OffloadRandomTest, RearmingTheNewestAcknowledgedOperationWouldDo) {
                                .slots = 8,
                                .change_program =
                                    [](SlotProgram& program) {
-                                     program.rearm_distance = program.window;
-                                     program.lookahead = program.slots - program.rearm_distance;
+                                     program.rearm_distance = program.geometry.window;
+                                     program.lookahead =
+                                         program.geometry.slots - program.rearm_distance;
                                    },
                                .fetch = EngineOptions::Fetch::kLate,
                                .lazy = true});

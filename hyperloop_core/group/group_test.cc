@@ -149,7 +149,7 @@ TEST_P(GroupShapeTest, PartsOfOneOperationTakeEffectInOrder) {
 TEST_P(GroupShapeTest, ManyLapsWithAFullWindow) {
   Group& group = chain_->group();
   const uint64_t blocks = 256;
-  const uint64_t rounds = 10 * chain_->program().slots / blocks + 2;
+  const uint64_t rounds = 10 * chain_->geometry().slots / blocks + 2;
   for (uint64_t n = 0; n < rounds * blocks; ++n) {
     const uint64_t offset = 64 * (n % blocks);
     if (offset == 0) {

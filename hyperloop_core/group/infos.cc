@@ -2,16 +2,17 @@
 
 #include <string>
 
+#include "group/result_area.h"
 #include "group/text.h"
 
 namespace hyperloop {
 
 namespace {
 
-Status CheckDatapath(const std::string& who, uint32_t datapath, const SlotProgram& program) {
-  if (datapath == static_cast<uint32_t>(program.datapath)) return Status::Ok();
+Status CheckDatapath(const std::string& who, uint32_t datapath, const GroupGeometry& geometry) {
+  if (datapath == static_cast<uint32_t>(geometry.datapath)) return Status::Ok();
   return InvalidArgument(Concat(who, " is set up for datapath number ", datapath,
-                                ", this node for ", DatapathName(program.datapath),
+                                ", this node for ", DatapathName(geometry.datapath),
                                 "; use the same datapath option on all nodes"));
 }
 
@@ -26,35 +27,35 @@ Status CheckRegion(const rnic::MemoryRegion& region) {
   return Status::Ok();
 }
 
-Status CheckPrimaryInfo(const PrimaryInfo& primary, const SlotProgram& program) {
+Status CheckPrimaryInfo(const PrimaryInfo& primary, const GroupGeometry& geometry) {
   const PrimaryInfo ours;
   if (primary.version != ours.version) {
     return InvalidArgument(Concat("the primary speaks version ", primary.version,
                                   " of the group datapath, this program ", ours.version,
                                   "; run the same release on all nodes"));
   }
-  HL_RETURN_IF_ERROR(CheckDatapath("the primary", primary.datapath, program));
-  if (primary.group_size != program.group_size || primary.window != program.window ||
-      primary.slots != program.slots) {
+  HL_RETURN_IF_ERROR(CheckDatapath("the primary", primary.datapath, geometry));
+  if (primary.group_size != geometry.group_size || primary.window != geometry.window ||
+      primary.slots != geometry.slots) {
     return InvalidArgument(
         Concat("the primary is set up for ", primary.group_size, " replicas, window ",
-               primary.window, ", ", primary.slots, " slots; this node for ", program.group_size,
-               ", ", program.window, ", ", program.slots, "; use the same options on all nodes"));
+               primary.window, ", ", primary.slots, " slots; this node for ", geometry.group_size,
+               ", ", geometry.window, ", ", geometry.slots, "; use the same options on all nodes"));
   }
-  if (program.datapath == Datapath::kFanout) return Status::Ok();  // no ack area
-  const uint64_t need = uint64_t{program.slots} * AckStride(program.group_size);
+  if (geometry.datapath == Datapath::kFanout) return Status::Ok();  // no ack area
+  const uint64_t need = uint64_t{geometry.slots} * AckStride(geometry.group_size);
   if (primary.ack_size < need) {
     return InvalidArgument(Concat("the primary's ack area has ", primary.ack_size, " B; ",
-                                  program.slots, " slots need ", need));
+                                  geometry.slots, " slots need ", need));
   }
   return Status::Ok();
 }
 
-Status CheckChain(std::span<const MemberInfo> chain, const SlotProgram& program,
+Status CheckChain(std::span<const MemberInfo> chain, const GroupGeometry& geometry,
                   uint64_t region_size) {
-  if (chain.size() != program.group_size) {
+  if (chain.size() != geometry.group_size) {
     return InvalidArgument(
-        Concat("a chain of ", chain.size(), " replicas for a group of ", program.group_size));
+        Concat("a chain of ", chain.size(), " replicas for a group of ", geometry.group_size));
   }
   for (uint32_t i = 0; i < chain.size(); ++i) {
     const MemberInfo& member = chain[i];
@@ -64,14 +65,14 @@ Status CheckChain(std::span<const MemberInfo> chain, const SlotProgram& program,
                                     " of the group datapath, this program ", ours.version,
                                     "; run the same release on all nodes"));
     }
-    HL_RETURN_IF_ERROR(CheckDatapath(Concat("replica ", i), member.datapath, program));
-    if (member.position != i || member.group_size != program.group_size ||
-        member.window != program.window || member.slots != program.slots) {
+    HL_RETURN_IF_ERROR(CheckDatapath(Concat("replica ", i), member.datapath, geometry));
+    if (member.position != i || member.group_size != geometry.group_size ||
+        member.window != geometry.window || member.slots != geometry.slots) {
       return InvalidArgument(Concat("replica ", i, " is set up as number ", member.position, " of ",
                                     member.group_size, " with window ", member.window, " and ",
                                     member.slots, " slots; expected number ", i, " of ",
-                                    program.group_size, " with ", program.window, " and ",
-                                    program.slots, "; use the same options on all nodes"));
+                                    geometry.group_size, " with ", geometry.window, " and ",
+                                    geometry.slots, "; use the same options on all nodes"));
     }
     if (member.region_size != region_size) {
       return InvalidArgument(Concat("the region of replica ", i, " has ", member.region_size,
@@ -83,9 +84,9 @@ Status CheckChain(std::span<const MemberInfo> chain, const SlotProgram& program,
 }
 
 Status CheckPeers(const PrimaryInfo& primary, std::span<const MemberInfo> chain,
-                  const SlotProgram& program, const MemberInfo& own) {
-  HL_RETURN_IF_ERROR(CheckPrimaryInfo(primary, program));
-  HL_RETURN_IF_ERROR(CheckChain(chain, program, own.region_size));
+                  const GroupGeometry& geometry, const MemberInfo& own) {
+  HL_RETURN_IF_ERROR(CheckPrimaryInfo(primary, geometry));
+  HL_RETURN_IF_ERROR(CheckChain(chain, geometry, own.region_size));
   const MemberInfo& listed = chain[own.position];
   if (listed.up_qpn != own.up_qpn || listed.gid != own.gid) {
     return InvalidArgument(
@@ -95,18 +96,18 @@ Status CheckPeers(const PrimaryInfo& primary, std::span<const MemberInfo> chain,
 }
 
 MemberInfo InfoOf(const rnic::Device& device, const rnic::MemoryRegion& region, uint32_t position,
-                  const SlotProgram& program) {
+                  const GroupGeometry& geometry) {
   MemberInfo info;
-  info.datapath = static_cast<uint32_t>(program.datapath);
+  info.datapath = static_cast<uint32_t>(geometry.datapath);
   info.gid = device.gid().raw;
   info.region_addr = region.addr();
   info.region_size = region.length();
   info.region_lkey = region.lkey();
   info.region_rkey = region.rkey();
   info.position = position;
-  info.group_size = program.group_size;
-  info.window = program.window;
-  info.slots = program.slots;
+  info.group_size = geometry.group_size;
+  info.window = geometry.window;
+  info.slots = geometry.slots;
   return info;
 }
 

@@ -4,10 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 
-#include "group/slot_program.h"
+#include "group/geometry.h"
 #include "hyperloop/core/group.h"
 
 namespace hyperloop {
@@ -15,6 +14,15 @@ namespace hyperloop {
 class Messages {
  public:
   virtual ~Messages() = default;
+
+  // The memory that the places of all slots take, in bytes.
+  size_t memory_bytes() const { return geometry_.slots * stride_; }
+  // Lays the places out in `memory`: memory_bytes() zeroed bytes, 64 B aligned, which outlive this
+  // object. Once, before every call below. `primary` and `chain` were checked against the geometry.
+  void PlaceIn(std::byte* memory, const PrimaryInfo& primary, std::span<const MemberInfo> chain) {
+    memory_ = memory;
+    WriteConstants(primary, chain);
+  }
 
   // Completes the message of operation number `m` (from 0, in order); returns whether the hops, and
   // so the primary, flush what they wrote by a READ. `operation` was checked. The place's previous
@@ -34,30 +42,24 @@ class Messages {
     }
   }
 
-  std::byte* message(uint64_t m) const { return memory_ + size_t{program_.slot(m)} * stride_; }
+  std::byte* message(uint64_t m) const { return memory_ + size_t{geometry_.slot(m)} * stride_; }
   uint32_t message_bytes() const { return message_bytes_; }
 
  protected:
-  // `memory`: 64 B aligned, outlives the object.
-  Messages(const SlotProgram& program, uint32_t message_bytes, std::byte* memory)
-      : program_(program),
-        memory_(memory),
-        stride_(Stride(message_bytes)),
+  Messages(const GroupGeometry& geometry, uint32_t message_bytes)
+      : geometry_(geometry),
+        stride_((size_t{message_bytes} + 63) / 64 * 64),
         message_bytes_(message_bytes) {}
-  static size_t Stride(uint32_t message_bytes) { return (message_bytes + 63) / 64 * 64; }
 
-  const SlotProgram program_;
-  std::byte* const memory_;
+  // Writes what never changes into the places.
+  virtual void WriteConstants(const PrimaryInfo& primary, std::span<const MemberInfo> chain) = 0;
+
+  const GroupGeometry geometry_;
   const size_t stride_;
   const uint32_t message_bytes_;
 
-  friend size_t MessageBytes(const SlotProgram& program);
+ private:
+  std::byte* memory_ = nullptr;
 };
-
-// Those of `program.datapath`: bytes of memory that they need, and the messages, with what never
-// changes written into `memory`. `chain` and `primary` were checked against `program`.
-size_t MessageBytes(const SlotProgram& program);
-std::unique_ptr<Messages> MakeMessages(const SlotProgram& program, const PrimaryInfo& primary,
-                                       std::span<const MemberInfo> chain, std::byte* memory);
 
 }  // namespace hyperloop

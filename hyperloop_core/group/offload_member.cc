@@ -11,8 +11,6 @@ using rnic::Sge;
 
 namespace {
 
-constexpr uint32_t kSinkBytes = 64;
-
 rnic::QpAttr ManagedQueue(rnic::CompletionQueue* send_cq, rnic::CompletionQueue* recv_cq,
                           uint32_t blocks) {
   rnic::QpAttr attr;
@@ -53,7 +51,7 @@ Result<std::unique_ptr<Member>> OffloadMember::Create(rnic::Device& device,
 Status OffloadMember::Build(rnic::Device& device, rnic::ProtectionDomain& pd,
                             rnic::MemoryRegion& region) {
   const size_t staging_bytes =
-      size_t{program_.slots} * program_.staging_bytes(position_) + kSinkBytes;
+      size_t{geometry_.slots} * program_.staging_bytes(position_) + kSinkBytes;
   HL_ASSIGN_OR_RETURN(staging_, device.AllocateBuffer(staging_bytes));
   HL_ASSIGN_OR_RETURN(staging_mr_, pd.Register(staging_->data(), staging_->size(),
                                                rnic::kLocalWrite | rnic::kRemoteRead, {}));
@@ -61,13 +59,13 @@ Status OffloadMember::Build(rnic::Device& device, rnic::ProtectionDomain& pd,
   HL_ASSIGN_OR_RETURN(error_cq_, device.CreateCq({.depth = 64, .ignore_overrun = true}));
 
   const uint32_t down_blocks = program_.down_blocks(position_);
-  rnic::QpAttr down = ManagedQueue(error_cq_.get(), error_cq_.get(), down_blocks * program_.slots);
+  rnic::QpAttr down = ManagedQueue(error_cq_.get(), error_cq_.get(), down_blocks * geometry_.slots);
   down.remote_access = 0;  // the next node only answers
   HL_ASSIGN_OR_RETURN(down_, pd.CreateQueuePair(down));
   HL_ASSIGN_OR_RETURN(local_, pd.CreateQueuePair(ManagedQueue(error_cq_.get(), error_cq_.get(),
-                                                              kLocalBlocks * program_.slots)));
-  rnic::QpAttr up = ManagedQueue(error_cq_.get(), receive_cq_.get(), kUpBlocks * program_.slots);
-  up.recv_wqes = program_.slots;
+                                                              kLocalBlocks * geometry_.slots)));
+  rnic::QpAttr up = ManagedQueue(error_cq_.get(), receive_cq_.get(), kUpBlocks * geometry_.slots);
+  up.recv_wqes = geometry_.slots;
   up.recv_max_sge = kMaxReceiveSges;
   up.remote_access = rnic::kRemoteWrite | rnic::kRemoteRead;
   HL_ASSIGN_OR_RETURN(up_, pd.CreateQueuePair(up));
@@ -75,15 +73,15 @@ Status OffloadMember::Build(rnic::Device& device, rnic::ProtectionDomain& pd,
   HL_ASSIGN_OR_RETURN(local_queues_, local_->raw_queues());
   HL_ASSIGN_OR_RETURN(down_queues_, down_->raw_queues());
   // The patches' places assume that slot m mod N lies at the same address in every lap.
-  if (up_queues_.sq_wqebbs != kUpBlocks * program_.slots ||
-      local_queues_.sq_wqebbs != kLocalBlocks * program_.slots ||
-      down_queues_.sq_wqebbs != down_blocks * program_.slots ||
-      up_queues_.rq_wqes != program_.slots) {
+  if (up_queues_.sq_wqebbs != kUpBlocks * geometry_.slots ||
+      local_queues_.sq_wqebbs != kLocalBlocks * geometry_.slots ||
+      down_queues_.sq_wqebbs != down_blocks * geometry_.slots ||
+      up_queues_.rq_wqes != geometry_.slots) {
     return Internal(Concat("the device made rings of ", up_queues_.sq_wqebbs, ", ",
                            local_queues_.sq_wqebbs, ", ", down_queues_.sq_wqebbs, " blocks and ",
-                           up_queues_.rq_wqes, " receives for ", program_.slots, " slots"));
+                           up_queues_.rq_wqes, " receives for ", geometry_.slots, " slots"));
   }
-  info_ = InfoOf(device, region, position_, program_);
+  info_ = InfoOf(device, region, position_, geometry_);
   info_.up_qpn = up_->qpn();
   info_.local_qpn = local_->qpn();
   info_.down_qpn = down_->qpn();
@@ -101,9 +99,9 @@ OffloadMember::~OffloadMember() {
 
 Status OffloadMember::Connect(const PrimaryInfo& primary, std::span<const MemberInfo> chain) {
   if (connected_) return InvalidArgument("this member is connected already; create a new one");
-  HL_RETURN_IF_ERROR(CheckPeers(primary, chain, program_, info_));
+  HL_RETURN_IF_ERROR(CheckPeers(primary, chain, geometry_, info_));
   connected_ = true;
-  const bool tail = program_.is_tail(position_);
+  const bool tail = geometry_.is_tail(position_);
   const auto [previous, next] = Neighbours(primary, chain, position_);
   HL_RETURN_IF_ERROR(
       local_->Connect(local_->address()).WithContext("connecting the loopback queue"));
@@ -145,10 +143,10 @@ Sge OffloadMember::Original(uint32_t slot) const {
                  sizeof(uint64_t));
 }
 
-Sge OffloadMember::Sink() const { return Staging(program_.slots, 0, kFlushReadBytes); }
+Sge OffloadMember::Sink() const { return Staging(geometry_.slots, 0, kFlushReadBytes); }
 
 void OffloadMember::WriteUpRing() {
-  for (uint32_t s = 0; s < program_.slots; ++s) {
+  for (uint32_t s = 0; s < geometry_.slots; ++s) {
     rnic::WqeControl control = PlainControl(info_.up_qpn);
     control.index = static_cast<uint16_t>(kUpBlocks * s + kUpWait);
     rnic::EncodeWait(Block(up_queues_, s, kUpBlocks, kUpWait), control, receive_cq_->cqn(), s);
@@ -160,7 +158,7 @@ void OffloadMember::WriteUpRing() {
 
 void OffloadMember::WriteLocalRing() {
   const uint32_t qpn = info_.local_qpn;
-  for (uint32_t s = 0; s < program_.slots; ++s) {
+  for (uint32_t s = 0; s < geometry_.slots; ++s) {
     EncodeLocalCopy(Block(local_queues_, s, kLocalBlocks, kLocalCopy), qpn, info_);
     const Sge original = Original(s);
     EncodeLocalCas(Block(local_queues_, s, kLocalBlocks, kLocalCas), qpn, info_, original);
@@ -175,10 +173,10 @@ void OffloadMember::WriteLocalRing() {
 
 void OffloadMember::WriteForwardRing(const MemberInfo& next) {
   const uint32_t qpn = info_.down_qpn;
-  const uint32_t result = ResultBytes(program_.group_size);
+  const uint32_t result = ResultBytes(geometry_.group_size);
   const uint32_t patch = program_.patch_bytes(position_ + 1);
   const uint32_t rest = program_.later_patch_bytes(position_ + 1);
-  for (uint32_t s = 0; s < program_.slots; ++s) {
+  for (uint32_t s = 0; s < geometry_.slots; ++s) {
     EncodeDownWrite(Block(down_queues_, s, kDownBlocks, kDownWrite), qpn, info_, next);
     const Sge sink[] = {Sink()};
     rnic::EncodeRead(Block(down_queues_, s, kDownBlocks, kDownFlush), PlainControl(qpn),
@@ -196,10 +194,10 @@ void OffloadMember::WriteForwardRing(const MemberInfo& next) {
 
 void OffloadMember::WriteTailRing(const PrimaryInfo& primary) {
   const uint32_t qpn = info_.down_qpn;
-  for (uint32_t s = 0; s < program_.slots; ++s) {
-    const Sge result[] = {Staging(s, kStagingResult, ResultBytes(program_.group_size))};
+  for (uint32_t s = 0; s < geometry_.slots; ++s) {
+    const Sge result[] = {Staging(s, kStagingResult, ResultBytes(geometry_.group_size))};
     rnic::EncodeWriteImm(Block(down_queues_, s, kTailBlocks, kTailAck), PlainControl(qpn),
-                         primary.ack_addr + uint64_t{s} * AckStride(program_.group_size),
+                         primary.ack_addr + uint64_t{s} * AckStride(geometry_.group_size),
                          primary.ack_rkey, result, s);
     std::byte* follow = Block(down_queues_, s, kTailBlocks, kTailFollow);
     if (SlotProgram::tail_enables(s)) {
@@ -211,11 +209,11 @@ void OffloadMember::WriteTailRing(const PrimaryInfo& primary) {
 }
 
 Status OffloadMember::PostReceives() {
-  const bool tail = program_.is_tail(position_);
+  const bool tail = geometry_.is_tail(position_);
   const uint32_t down_blocks = program_.down_blocks(position_);
-  const uint32_t rest = ResultBytes(program_.group_size) + program_.later_patch_bytes(position_);
-  for (uint32_t s = 0; s < program_.slots; ++s) {
-    const uint32_t rearmed = program_.slot(program_.rearmed(s));
+  const uint32_t rest = ResultBytes(geometry_.group_size) + program_.later_patch_bytes(position_);
+  for (uint32_t s = 0; s < geometry_.slots; ++s) {
+    const uint32_t rearmed = geometry_.slot(program_.rearmed(s));
     std::array<Sge, kMaxReceiveSges> sges;
     size_t n = 0;
     // In the order of CommonPatch and of the patch behind it.

@@ -13,8 +13,7 @@ namespace hyperloop {
 
 class OffloadMember final : public Member {
  public:
-  // As Member::Create, for a program made by the caller: `program.group_size` counts, not the
-  // options'.
+  // As Member::Create, for a program made by the caller.
   static Result<std::unique_ptr<Member>> Create(rnic::Device& device, rnic::ProtectionDomain& pd,
                                                 rnic::MemoryRegion& region, uint32_t position,
                                                 const SlotProgram& program);
@@ -25,7 +24,7 @@ class OffloadMember final : public Member {
 
  private:
   OffloadMember(uint32_t position, const SlotProgram& program)
-      : position_(position), program_(program) {}
+      : position_(position), program_(program), geometry_(program.geometry) {}
 
   Status Build(rnic::Device& device, rnic::ProtectionDomain& pd, rnic::MemoryRegion& region);
   // Ring set-up, all for the first lap. `primary` and `chain` were checked.
@@ -46,6 +45,7 @@ class OffloadMember final : public Member {
 
   const uint32_t position_;
   const SlotProgram program_;
+  const GroupGeometry& geometry_;  // of program_
   MemberInfo info_;
   bool connected_ = false;
 

@@ -1,58 +1,29 @@
 #include "group/slot_program.h"
 
-#include <bit>
-
-#include "group/text.h"
+#include <span>
 
 namespace hyperloop {
 
 using rnic::Sge;
 using rnic::WqeControl;
 
-uint32_t SlotsFor(uint32_t window) {
-  // A wider margin than 2·window costs cache and gains nothing: an operation waits for its window,
-  // not for its slot.
-  const uint32_t least = window > kMaxWindow ? kMaxSlots : 2 * window;
-  return std::bit_ceil(least < kMinSlots ? kMinSlots : least);
-}
-
-Result<SlotProgram> SlotProgram::For(uint32_t group_size, uint32_t window, uint32_t slots) {
-  if (group_size < 1 || group_size > kMaxGroupSize) {
-    return InvalidArgument(Concat("a group of ", group_size, " replicas: between 1 and ",
-                                  kMaxGroupSize, " are possible"));
-  }
-  if (window < 1 || window > kMaxWindow) {
-    return InvalidArgument(Concat("window of ", window, " operations: 1 to ", kMaxWindow,
-                                  " are possible, because a slot takes ", kLocalBlocks,
-                                  " of the at most ", kMaxRingBlocks,
-                                  " blocks of a ring and twice the window must fit"));
-  }
-  if (slots == 0) slots = SlotsFor(window);
-  if (!std::has_single_bit(slots) || slots < kMinSlots || slots < 2 * window || slots > kMaxSlots) {
-    return InvalidArgument(Concat(slots, " slots for a window of ", window,
-                                  ": a power of two from max(", kMinSlots, ", 2 x window) to ",
-                                  kMaxSlots, " is needed; 0 chooses"));
-  }
-  SlotProgram program;
-  program.group_size = group_size;
-  program.window = window;
-  program.slots = slots;
-  program.rearm_distance = window + 1;
-  program.lookahead = slots - program.rearm_distance;
-  program.flush_interval = slots / 2;
+SlotProgram SlotProgram::For(const GroupGeometry& geometry) {
+  SlotProgram program{.geometry = geometry, .rearm_distance = geometry.window + 1};
+  program.lookahead = geometry.slots - program.rearm_distance;
   return program;
 }
 
 uint32_t SlotProgram::later_patch_bytes(uint32_t position) const {
   uint32_t bytes = 0;
-  for (uint32_t later = position + 1; later < group_size; ++later) bytes += patch_bytes(later);
+  for (uint32_t later = position + 1; later < geometry.group_size; ++later)
+    bytes += patch_bytes(later);
   return bytes;
 }
 
 uint32_t SlotProgram::patch_offset(uint32_t position) const {
   uint32_t offset = 0;
   for (uint32_t earlier = 0; earlier < position; ++earlier) offset += patch_bytes(earlier);
-  return position == 0 ? 0 : offset + ResultBytes(group_size);
+  return position == 0 ? 0 : offset + ResultBytes(geometry.group_size);
 }
 
 WqeControl PlainControl(uint32_t qpn) { return {.qpn = qpn}; }

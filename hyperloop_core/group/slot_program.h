@@ -24,8 +24,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "group/geometry.h"
+#include "group/result_area.h"
 #include "hyperloop/core/group.h"
-#include "hyperloop/core/status.h"
 #include "rnic/wqe.h"
 
 namespace hyperloop {
@@ -42,10 +43,7 @@ inline constexpr uint32_t kTailBlocks = 2;
 // Follow: SEND_EN(up) or READ, by the slot's parity.
 inline constexpr uint32_t kTailAck = 0, kTailFollow = 1;
 
-inline constexpr uint32_t kMinSlots = 8;
-inline constexpr uint32_t kMaxRingBlocks = 32768;
-static_assert(kMaxSlots * kLocalBlocks <= kMaxRingBlocks &&
-              kMaxSlots * kDownBlocks <= kMaxRingBlocks);
+static_assert(kLocalBlocks <= kMaxSlotBlocks && kDownBlocks <= kMaxSlotBlocks);
 
 // --- patches: what a message carries for one replica
 
@@ -109,82 +107,49 @@ static_assert(offsetof(ForwardPatch, enable_up) == 240 &&
 static_assert(offsetof(TailPatch, ack) == 184 && offsetof(TailPatch, follow) == 188);
 static_assert(offsetof(TailPatch, receive_counter) == kTailPatchBytes - 4);
 
-// --- result area: travels behind the own patch, and ends in the primary's ack area
-
-struct ReplicaResult {
-  // What the CAS found; 0 where none ran.
-  uint64_t original;
-  // The operation's sequence number, copied by the last READ of the replica's local slot.
-  uint64_t word;
-};
-struct ResultHeader {
-  uint64_t sequence;  // the ticket
-};
-constexpr uint32_t ResultBytes(uint32_t group_size) {
-  return static_cast<uint32_t>(sizeof(ResultHeader) + group_size * sizeof(ReplicaResult));
-}
-constexpr uint32_t AckStride(uint32_t group_size) {
-  return (ResultBytes(group_size) + 63) / 64 * 64;
-}
-
 // Staging buffer of a slot: what a RECV brings beyond the replica's own patch. The 4 bytes before
 // the result area take the receive counter in slots whose RECV does not scatter it to the doorbell
 // record.
 inline constexpr uint32_t kStagingCounter = 4;
 inline constexpr uint32_t kStagingResult = 8;
 inline constexpr uint32_t kMaxReceiveSges = 16;  // a RQ stride of 256 B
-// As librpma does; a READ of no bytes may touch nothing.
-inline constexpr uint32_t kFlushReadBytes = 8;
 
-// --- geometry
-
-// What both ends must agree on, and the indexes that follow from it. The other datapaths use the
-// numbers of slots and the result area only.
+// The indexes and sizes that follow from a group's geometry.
 struct SlotProgram {
-  Datapath datapath = Datapath::kOffload;
-  uint32_t group_size = 0;
-  uint32_t window = 0;
-  uint32_t slots = 0;           // N
+  GroupGeometry geometry;
   uint32_t rearm_distance = 0;  // RECV m re-arms up's WQEs of operation m − rearm_distance
   uint32_t lookahead = 0;  // slot m enables up through slot m + lookahead = N − rearm_distance
-  uint32_t flush_interval = 0;  // N/2: see forces_flush
 
-  // kInvalidArgument: outside the limits, which the message names. `slots` 0: SlotsFor(window).
-  static Result<SlotProgram> For(uint32_t group_size, uint32_t window, uint32_t slots);
+  static SlotProgram For(const GroupGeometry& geometry);
 
-  uint32_t slot(uint64_t operation) const { return static_cast<uint32_t>(operation & (slots - 1)); }
-  bool is_tail(uint32_t position) const { return position + 1 == group_size; }
   uint32_t down_blocks(uint32_t position) const {
-    return is_tail(position) ? kTailBlocks : kDownBlocks;
+    return geometry.is_tail(position) ? kTailBlocks : kDownBlocks;
   }
   // The operation whose up WQEs RECV `operation` writes: the next lap of
   // operation − rearm_distance.
   uint64_t rearmed(uint64_t operation) const { return operation + lookahead; }
-  // Slots whose RECV writes the receive counter: often enough that the RQ never runs out, as 3N/4 ≥
-  // window.
+  // Slots whose RECV writes the receive counter. A quarter of the slots is often enough that the RQ
+  // never runs out, as 3N/4 ≥ window.
   bool writes_receive_counter(uint32_t slot_index) const {
-    return (slot_index & (slots / 4 - 1)) == 0;
+    return (slot_index & (geometry.slots / 4 - 1)) == 0;
   }
-  // Operations whose flush READ runs though nobody asked: the next hop's answer proves that the
-  // queue's earlier WQEs are acknowledged and will not be fetched again before their slots are
-  // rewritten.
-  bool forces_flush(uint64_t operation) const { return (operation & (flush_interval - 1)) == 0; }
-  // Tail slots whose second block is SEND_EN(up); the others READ from the primary, for the same
-  // proof.
+  // Tail slots whose second block is SEND_EN(up). The others READ from the primary, whose answer
+  // proves what GroupGeometry::forces_flush says.
   static bool tail_enables(uint32_t slot_index) { return (slot_index & 1) == 0; }
 
   uint32_t patch_bytes(uint32_t position) const {
-    return is_tail(position) ? kTailPatchBytes : kForwardPatchBytes;
+    return geometry.is_tail(position) ? kTailPatchBytes : kForwardPatchBytes;
   }
   // Patches behind the result area in the message that replica `position` receives.
   uint32_t later_patch_bytes(uint32_t position) const;
   uint32_t message_bytes(uint32_t position) const {
-    return patch_bytes(position) + ResultBytes(group_size) + later_patch_bytes(position);
+    return patch_bytes(position) + ResultBytes(geometry.group_size) + later_patch_bytes(position);
   }
   // Where replica `position`'s patch starts in the message that the primary sends.
   uint32_t patch_offset(uint32_t position) const;
   uint32_t staging_bytes(uint32_t position) const {
-    return (kStagingResult + ResultBytes(group_size) + later_patch_bytes(position) + 63) / 64 * 64;
+    return (kStagingResult + ResultBytes(geometry.group_size) + later_patch_bytes(position) + 63) /
+           64 * 64;
   }
 };
 

@@ -5,10 +5,10 @@
 // other users of the same RNIC are served.
 //
 // Keys and addresses differ from run to run, so an input does not hold messages. It says which
-// operations a primary's MessageRing encodes, and which bytes of each message are then changed.
+// operations a primary's PatchMessages encodes, and which bytes of each message are then changed.
 #include "fuzz/fuzz.h"
-#include "group/message_ring.h"
 #include "group/offload_member.h"
+#include "group/patch_messages.h"
 #include "softrnic/embedded.h"
 #include "support/must.h"
 
@@ -69,7 +69,7 @@ class Madness {
  public:
   explicit Madness(Reader& in) : in_(in), rnic_(Options(in)), primary_(rnic_, "primary") {
     size_ = 1 + in_.U8() % 3u;
-    program_ = Must(SlotProgram::For(size_, kWindow, 0));
+    program_ = SlotProgram::For(Must(GroupGeometry::For(Datapath::kOffload, size_, kWindow, 0)));
     for (uint32_t i = 0; i < size_; ++i) {
       replicas_.push_back(std::make_unique<Host>(rnic_, "r" + std::to_string(i)));
       Host& host = *replicas_.back();
@@ -85,8 +85,8 @@ class Madness {
     info_.ack_addr = primary_.region->addr();
     info_.ack_size = kRegion;
     info_.ack_rkey = primary_.region->rkey();
-    info_.window = program_.window;
-    info_.slots = program_.slots;
+    info_.window = program_.geometry.window;
+    info_.slots = program_.geometry.slots;
   }
 
   void Run() {
@@ -141,17 +141,17 @@ class Madness {
   }
 
   void SendMessages() {
-    const size_t bytes = MessageBytes(program_);
+    PatchMessages messages(program_);
     // Also holds the data that operations write.
-    auto buffer = Must(primary_.device->AllocateBuffer(bytes));
+    auto buffer = Must(primary_.device->AllocateBuffer(messages.memory_bytes()));
     auto mr = Must(primary_.pd->Register(buffer->data(), buffer->size(), rnic::kLocalWrite, {}));
-    MessageRing ring(program_, info_, chain_, buffer->data());
+    messages.PlaceIn(buffer->data(), info_, chain_);
     for (uint64_t m = 0; m < 24 && !in_.done(); ++m) {
       Operation operation = Pick();
       operation.flush = in_.U8() < 128;
-      ring.Encode(m, operation);
-      std::byte* const message = ring.message(m);
-      uint32_t length = ring.message_bytes();
+      messages.Encode(m, operation);
+      std::byte* const message = messages.message(m);
+      uint32_t length = messages.message_bytes();
       for (unsigned n = in_.U8() % 16u; n > 0; --n) {
         const uint16_t at = in_.U16();
         message[at % length] = static_cast<std::byte>(in_.U8());

@@ -1,4 +1,4 @@
-// MessageRing: the messages of the offload datapath, which patch the replicas' queues.
+// PatchMessages: the messages of the offload datapath, which patch the replicas' queues.
 //
 // What never changes (queue numbers, keys, fences, sizes) is written into every place at set-up, in
 // ring byte order; an operation only stores what it brings. Steps of Encode and their cost, group
@@ -13,21 +13,23 @@
 #include <span>
 
 #include "group/messages.h"
+#include "group/slot_program.h"
 #include "hyperloop/core/group.h"
 
 namespace hyperloop {
 
-class MessageRing final : public Messages {
+class PatchMessages final : public Messages {
  public:
-  MessageRing(const SlotProgram& program, const PrimaryInfo& primary,
-              std::span<const MemberInfo> chain, std::byte* memory);
+  explicit PatchMessages(const SlotProgram& program);
 
   bool Encode(uint64_t m, const Operation& operation) override;
 
  private:
-  void WriteConstants(std::byte* message, uint32_t slot, const PrimaryInfo& primary,
-                      std::span<const MemberInfo> chain) const;
+  void WriteConstants(const PrimaryInfo& primary, std::span<const MemberInfo> chain) override;
+  void WriteConstantsOf(uint32_t slot, const PrimaryInfo& primary,
+                        std::span<const MemberInfo> chain) const;
 
+  const SlotProgram program_;
   std::array<uint64_t, kMaxGroupSize> region_addr_{};
   std::array<uint32_t, kMaxGroupSize> patch_offset_{};
 };

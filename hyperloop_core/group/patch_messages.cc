@@ -1,4 +1,4 @@
-#include "group/message_ring.h"
+#include "group/patch_messages.h"
 
 #include <endian.h>
 
@@ -57,25 +57,24 @@ uint32_t RingIndex(uint64_t value, uint32_t mask) {
 
 }  // namespace
 
-MessageRing::MessageRing(const SlotProgram& program, const PrimaryInfo& primary,
-                         std::span<const MemberInfo> chain, std::byte* memory)
-    : Messages(program, program.message_bytes(0), memory) {
-  for (uint32_t i = 0; i < program_.group_size; ++i) {
-    region_addr_[i] = chain[i].region_addr;
-    patch_offset_[i] = program_.patch_offset(i);
-  }
-  for (uint32_t s = 0; s < program_.slots; ++s) WriteConstants(message(s), s, primary, chain);
+PatchMessages::PatchMessages(const SlotProgram& program)
+    : Messages(program.geometry, program.message_bytes(0)), program_(program) {
+  for (uint32_t i = 0; i < geometry_.group_size; ++i) patch_offset_[i] = program.patch_offset(i);
 }
 
-void MessageRing::WriteConstants(std::byte* message, uint32_t slot, const PrimaryInfo& primary,
-                                 std::span<const MemberInfo> chain) const {
-  std::memset(message, 0,
-              stride_);  // the result area too: original and word are 0 until a replica writes them
-  for (uint32_t i = 0; i < program_.group_size; ++i) {
+void PatchMessages::WriteConstants(const PrimaryInfo& primary, std::span<const MemberInfo> chain) {
+  for (uint32_t i = 0; i < geometry_.group_size; ++i) region_addr_[i] = chain[i].region_addr;
+  for (uint32_t s = 0; s < geometry_.slots; ++s) WriteConstantsOf(s, primary, chain);
+}
+
+// The result area stays 0: original and word are 0 until a replica writes them.
+void PatchMessages::WriteConstantsOf(uint32_t slot, const PrimaryInfo& primary,
+                                     std::span<const MemberInfo> chain) const {
+  for (uint32_t i = 0; i < geometry_.group_size; ++i) {
     const MemberInfo& member = chain[i];
-    std::byte* at = message + patch_offset_[i];
+    std::byte* at = message(slot) + patch_offset_[i];
     WriteCommonConstants(reinterpret_cast<CommonPatch*>(at), member);
-    if (!program_.is_tail(i)) {
+    if (!geometry_.is_tail(i)) {
       auto* patch = reinterpret_cast<ForwardPatch*>(at);
       Scratch scratch;
       EncodeDownWrite(scratch.wqe, member.down_qpn, member, chain[i + 1]);
@@ -94,14 +93,14 @@ void MessageRing::WriteConstants(std::byte* message, uint32_t slot, const Primar
   }
 }
 
-bool MessageRing::Encode(uint64_t m, const Operation& operation) {
-  const bool flush = operation.flush || program_.forces_flush(m);
+bool PatchMessages::Encode(uint64_t m, const Operation& operation) {
+  const bool flush = operation.flush || geometry_.forces_flush(m);
   std::byte* const base = message(m);
   const Operation::Copy& copy = operation.copy;
   const Operation::Cas& cas = operation.cas;
   const bool has_copy = copy.size != 0;
   const bool has_write = operation.write.size != 0;
-  const bool tail_enables = SlotProgram::tail_enables(program_.slot(m));
+  const bool tail_enables = SlotProgram::tail_enables(geometry_.slot(m));
 
   // The same on every replica.
   const uint64_t local = m * kLocalBlocks;
@@ -119,9 +118,9 @@ bool MessageRing::Encode(uint64_t m, const Operation& operation) {
   const uint32_t enable_local_word = Word0(up + kUpEnableLocal, rnic::kWqeSendEnable);
   const uint32_t enable_local_index = RingIndex((rearmed + 1) * kLocalBlocks, 0xffff);
   const uint32_t enable_up_index = RingIndex((rearmed + 1) * kUpBlocks, 0xffff);
-  const uint32_t receive_counter = RingIndex(m + program_.slots, 0xffff);
+  const uint32_t receive_counter = RingIndex(m + geometry_.slots, 0xffff);
 
-  for (uint32_t i = 0; i < program_.group_size; ++i) {
+  for (uint32_t i = 0; i < geometry_.group_size; ++i) {
     std::byte* const at = base + patch_offset_[i];
     const uint64_t region = region_addr_[i];
     auto* common = reinterpret_cast<CommonPatch*>(at);
@@ -142,7 +141,7 @@ bool MessageRing::Encode(uint64_t m, const Operation& operation) {
     common->read.word0 = read_word;
     SetEnable(&common->wait, wait_word, wait_index);
     SetEnable(&common->enable_local, enable_local_word, enable_local_index);
-    if (!program_.is_tail(i)) {
+    if (!geometry_.is_tail(i)) {
       auto* patch = reinterpret_cast<ForwardPatch*>(at);
       SetEnable(&common->enable_down, enable_down_word, RingIndex(down + kDownBlocks, 0xffff));
       if (has_write) {

@@ -1,4 +1,4 @@
-// TicketedGroup: what the primary's ends of all datapaths share: checks of operations, tickets and
+// GroupBase: what the primary's ends of all datapaths share: checks of operations, tickets and
 // their window, the ordering rule, waits bounded by ack_timeout, the primary's own copies, and
 // fail-stop. A datapath adds how an operation is posted and how its acknowledgement is recognised.
 //
@@ -18,14 +18,14 @@
 #include <string>
 #include <vector>
 
+#include "group/geometry.h"
 #include "group/ordering.h"
-#include "group/slot_program.h"
 #include "hyperloop/core/group.h"
 #include "softrnic/client_memory.h"
 
 namespace hyperloop {
 
-class TicketedGroup : public Group {
+class GroupBase : public Group {
  public:
   const PrimaryInfo& info() const override { return info_; }
   Result<Ticket> Submit(const Operation& operation) override;
@@ -34,12 +34,13 @@ class TicketedGroup : public Group {
   Status WaitAll() override;
   Result<Ticket> Poll() override;
   Status status() const override { return broken_; }
-  uint32_t group_size() const override { return program_.group_size; }
+  uint32_t group_size() const override { return geometry_.group_size; }
   uint64_t region_size() const override { return region_size_; }
   Status Lock(uint64_t offset, uint64_t expected, uint64_t desired) override;
 
  protected:
-  TicketedGroup(rnic::Device& device, const GroupOptions& options, const SlotProgram& program);
+  GroupBase(rnic::Device& device, const GroupOptions& options, const GroupGeometry& geometry,
+            Ordering::CopiesTake copies_take);
   // Memory, completion queue and loopback queue. `bytes`: of memory for the datapath, at buffer(),
   // registered for this node's RNIC alone; `completions`: that its own queues may have at once.
   Status BuildCommon(rnic::ProtectionDomain& pd, rnic::MemoryRegion& region, size_t bytes,
@@ -75,7 +76,7 @@ class TicketedGroup : public Group {
 
   rnic::Device& device_;
   const GroupOptions options_;
-  const SlotProgram program_;
+  const GroupGeometry geometry_;
   PrimaryInfo info_;
   bool connected_ = false;
   uint64_t region_addr_ = 0;

@@ -1,4 +1,4 @@
-#include "group/ticketed_group.h"
+#include "group/group_base.h"
 
 #include <poll.h>
 
@@ -42,42 +42,40 @@ Code CodeOf(rnic::WcStatus status) {
 
 }  // namespace
 
-TicketedGroup::TicketedGroup(rnic::Device& device, const GroupOptions& options,
-                             const SlotProgram& program)
+GroupBase::GroupBase(rnic::Device& device, const GroupOptions& options,
+                     const GroupGeometry& geometry, Ordering::CopiesTake copies_take)
     : device_(device),
       options_(options),
-      program_(program),
-      ordering_(program.window, program.datapath == Datapath::kFanout
-                                    ? Ordering::CopiesTake::kPrimarysBytes
-                                    : Ordering::CopiesTake::kEachNodesOwn) {
-  pending_.resize(std::bit_ceil(size_t{program.window}));
+      geometry_(geometry),
+      ordering_(geometry.window, copies_take) {
+  pending_.resize(std::bit_ceil(size_t{geometry.window}));
   pending_mask_ = pending_.size() - 1;
 }
 
-Status TicketedGroup::BuildCommon(rnic::ProtectionDomain& pd, rnic::MemoryRegion& region,
-                                  size_t bytes, uint32_t completions) {
+Status GroupBase::BuildCommon(rnic::ProtectionDomain& pd, rnic::MemoryRegion& region, size_t bytes,
+                              uint32_t completions) {
   HL_RETURN_IF_ERROR(CheckRegion(region));
   if (options_.ack_timeout <= std::chrono::nanoseconds::zero()) {
     return InvalidArgument("ack_timeout must be above 0: it bounds every wait for the replicas");
   }
   HL_ASSIGN_OR_RETURN(fork_guard_, softrnic::ForkGuard::Create());
-  HL_ASSIGN_OR_RETURN(buffer_, device_.AllocateBuffer(bytes + rnic::kWqebbBytes));
+  HL_ASSIGN_OR_RETURN(buffer_, device_.AllocateBuffer(bytes + kSinkBytes));
   HL_ASSIGN_OR_RETURN(buffer_mr_,
                       pd.Register(buffer_->data(), buffer_->size(), rnic::kLocalWrite, {}));
   sink_ = {reinterpret_cast<uint64_t>(buffer_->data() + bytes), kFlushReadBytes,
            buffer_mr_->lkey()};
 
-  const uint32_t local_ring = std::bit_ceil(std::max(64u, 2 * program_.window));
+  const uint32_t local_ring = std::bit_ceil(std::max(64u, 2 * geometry_.window));
   // Room for every acknowledgement and copy under way, and for all queues flushed at once.
   HL_ASSIGN_OR_RETURN(cq_, device_.CreateCq({.depth = std::bit_ceil(completions + local_ring),
                                              .events = options_.wait == WaitMode::kEvent}));
   HL_ASSIGN_OR_RETURN(local_, pd.CreateQueuePair(QueueAttr(local_ring)));
 
-  info_.datapath = static_cast<uint32_t>(program_.datapath);
-  info_.group_size = program_.group_size;
+  info_.datapath = static_cast<uint32_t>(geometry_.datapath);
+  info_.group_size = geometry_.group_size;
   info_.gid = device_.gid().raw;
-  info_.window = program_.window;
-  info_.slots = program_.slots;
+  info_.window = geometry_.window;
+  info_.slots = geometry_.slots;
   region_addr_ = region.addr();
   region_size_ = region.length();
   region_lkey_ = region.lkey();
@@ -85,7 +83,7 @@ Status TicketedGroup::BuildCommon(rnic::ProtectionDomain& pd, rnic::MemoryRegion
   return Status::Ok();
 }
 
-rnic::QpAttr TicketedGroup::QueueAttr(uint32_t send_wqebbs) const {
+rnic::QpAttr GroupBase::QueueAttr(uint32_t send_wqebbs) const {
   rnic::QpAttr attr;
   // A dead replica next to this node is to be named before ack_timeout, which can only say that
   // something is: at once where no packet can be lost, as late as possible over a link, whose cut
@@ -101,35 +99,35 @@ rnic::QpAttr TicketedGroup::QueueAttr(uint32_t send_wqebbs) const {
   return attr;
 }
 
-Status TicketedGroup::ConnectLoopback() {
+Status GroupBase::ConnectLoopback() {
   return local_->Connect(local_->address()).WithContext("connecting the loopback queue");
 }
 
 // --- submission
 
-Ticket TicketedGroup::Blocker(const Operation& operation) const {
+Ticket GroupBase::Blocker(const Operation& operation) const {
   Ticket blocker = 0;
-  if (submitted_ - acknowledged_ >= program_.window) blocker = submitted_ - program_.window + 1;
+  if (submitted_ - acknowledged_ >= geometry_.window) blocker = submitted_ - geometry_.window + 1;
   if (options_.check_ordering && submitted_ != acknowledged_) {
     blocker = std::max(blocker, ordering_.Conflict(operation, acknowledged_));
   }
   return blocker;
 }
 
-Status TicketedGroup::ForkedStatus() const {
+Status GroupBase::ForkedStatus() const {
   return Unavailable("this group belongs to the parent process: make one of its own after fork");
 }
 
-Result<Ticket> TicketedGroup::Submit(const Operation& operation) {
-  HL_RETURN_IF_ERROR(CheckOperation(operation, region_size_, program_.group_size));
+Result<Ticket> GroupBase::Submit(const Operation& operation) {
+  HL_RETURN_IF_ERROR(CheckOperation(operation, region_size_, geometry_.group_size));
   if (const Ticket blocker = Blocker(operation); blocker != 0) [[unlikely]] {
     HL_RETURN_IF_ERROR(WaitFor(blocker));
   }
   return Start(operation);
 }
 
-Result<Ticket> TicketedGroup::TrySubmit(const Operation& operation) {
-  HL_RETURN_IF_ERROR(CheckOperation(operation, region_size_, program_.group_size));
+Result<Ticket> GroupBase::TrySubmit(const Operation& operation) {
+  HL_RETURN_IF_ERROR(CheckOperation(operation, region_size_, geometry_.group_size));
   if (Blocker(operation) != 0) {
     Drain();
     if (!broken_.ok()) return broken_;
@@ -137,14 +135,14 @@ Result<Ticket> TicketedGroup::TrySubmit(const Operation& operation) {
       LookNowAndThen();
       if (!broken_.ok()) return broken_;
       return Busy(Concat("operation ", blocker, " must be acknowledged first; ",
-                         submitted_ - acknowledged_, " of at most ", program_.window,
+                         submitted_ - acknowledged_, " of at most ", geometry_.window,
                          " are under way"));
     }
   }
   return Start(operation);
 }
 
-Result<Ticket> TicketedGroup::Start(const Operation& operation) {
+Result<Ticket> GroupBase::Start(const Operation& operation) {
   if (!broken_.ok()) [[unlikely]] {
     return broken_;
   }
@@ -168,7 +166,7 @@ Result<Ticket> TicketedGroup::Start(const Operation& operation) {
   return ticket;
 }
 
-Status TicketedGroup::PostCopy(const Operation::Copy& copy) {
+Status GroupBase::PostCopy(const Operation::Copy& copy) {
   const Sge source{region_addr_ + copy.source, static_cast<uint32_t>(copy.size), region_lkey_};
   std::array<SendRequest, 2> requests;
   requests[0].opcode = Opcode::kWrite;
@@ -188,7 +186,7 @@ Status TicketedGroup::PostCopy(const Operation::Copy& copy) {
 
 // --- acknowledgements
 
-void TicketedGroup::Drain() {
+void GroupBase::Drain() {
   size_t taken = 0, total = 0;
   do {
     Result<size_t> polled = cq_->Poll(completions_);
@@ -214,14 +212,14 @@ void TicketedGroup::Drain() {
   Taken();
 }
 
-void TicketedGroup::BreakOn(const rnic::Completion& completion) {
+void GroupBase::BreakOn(const rnic::Completion& completion) {
   const std::string queue =
       completion.qpn == local_->qpn() ? "the loopback queue for copies" : QueueName(completion.qpn);
   Break({CodeOf(completion.status),
          Concat(queue, " failed: ", rnic::WcStatusName(completion.status), "; ", Progress())});
 }
 
-void TicketedGroup::AdvanceAcknowledged() {
+void GroupBase::AdvanceAcknowledged() {
   const Ticket before = acknowledged_, remote = remote_acked();
   while (acknowledged_ < remote &&
          pending_[(acknowledged_ + 1) & pending_mask_].copies <= copies_done_)
@@ -229,12 +227,12 @@ void TicketedGroup::AdvanceAcknowledged() {
   if (acknowledged_ != before) Acknowledged(acknowledged_);
 }
 
-Status TicketedGroup::WaitFor(Ticket ticket) {
+Status GroupBase::WaitFor(Ticket ticket) {
   const bool sleeps = options_.wait == WaitMode::kEvent && !options_.idle;
   return sleeps ? SleepFor(ticket) : PollFor(ticket);
 }
 
-Status TicketedGroup::SleepFor(Ticket ticket) {
+Status GroupBase::SleepFor(Ticket ticket) {
   for (;;) {
     if (!broken_.ok()) return broken_;
     Drain();
@@ -251,7 +249,7 @@ Status TicketedGroup::SleepFor(Ticket ticket) {
   }
 }
 
-void TicketedGroup::SleepUntilEvent() {
+void GroupBase::SleepUntilEvent() {
   const Clock::time_point oldest = pending_[(acknowledged_ + 1) & pending_mask_].submitted;
   const auto left =
       std::chrono::ceil<std::chrono::milliseconds>(oldest + options_.ack_timeout - Clock::now());
@@ -261,7 +259,7 @@ void TicketedGroup::SleepUntilEvent() {
   if (const auto taken = cq_->TakeEvents(); !taken.ok()) Break(taken.status());
 }
 
-Status TicketedGroup::PollFor(Ticket ticket) {
+Status GroupBase::PollFor(Ticket ticket) {
   Clock::time_point started{};
   for (uint32_t turn = 1;; ++turn) {
     if (!broken_.ok()) [[unlikely]] {
@@ -282,11 +280,11 @@ Status TicketedGroup::PollFor(Ticket ticket) {
   }
 }
 
-void TicketedGroup::LookNowAndThen() {
+void GroupBase::LookNowAndThen() {
   if (++looks_ % kCheckInterval == 0) CheckWaiting(acknowledged_ + 1);
 }
 
-void TicketedGroup::CheckWaiting(Ticket waits_for) {
+void GroupBase::CheckWaiting(Ticket waits_for) {
   if (!device_.alive()) {
     Break(Unavailable(
         Concat("the RNIC is gone (its daemon ended, or this is a forked child); ", Progress())));
@@ -307,16 +305,16 @@ void TicketedGroup::CheckWaiting(Ticket waits_for) {
                         "); ", Progress(), "; ", TimeoutHint())));
 }
 
-std::string TicketedGroup::Progress() const {
+std::string GroupBase::Progress() const {
   return Concat(acknowledged_, " of ", submitted_, " operations acknowledged, ", Answers(), ", ",
                 copies_done_, " of ", copies_posted_, " copies here done");
 }
 
-void TicketedGroup::Break(Status status) {
+void GroupBase::Break(Status status) {
   if (broken_.ok()) broken_ = std::move(status);
 }
 
-Status TicketedGroup::Wait(Ticket ticket, OperationResult* result) {
+Status GroupBase::Wait(Ticket ticket, OperationResult* result) {
   if (ticket == 0 || ticket > submitted_) {
     return InvalidArgument(
         Concat("ticket ", ticket, " was never given out; the newest is ", submitted_));
@@ -326,17 +324,17 @@ Status TicketedGroup::Wait(Ticket ticket, OperationResult* result) {
   }
   if (acknowledged_ < ticket) HL_RETURN_IF_ERROR(WaitFor(ticket));
   if (result == nullptr) return Status::Ok();
-  if (submitted_ - ticket > program_.window) {
+  if (submitted_ - ticket > geometry_.window) {
     return NotFound(Concat("the result of operation ", ticket,
                            " is no longer kept: ", submitted_ - ticket,
-                           " were submitted since, and a result is kept for ", program_.window));
+                           " were submitted since, and a result is kept for ", geometry_.window));
   }
   *result = {};
   ReadResult(ticket, result);
   return Status::Ok();
 }
 
-Status TicketedGroup::WaitAll() {
+Status GroupBase::WaitAll() {
   if (forked()) [[unlikely]] {
     return ForkedStatus();
   }
@@ -344,7 +342,7 @@ Status TicketedGroup::WaitAll() {
   return WaitFor(submitted_);
 }
 
-Result<Ticket> TicketedGroup::Poll() {
+Result<Ticket> GroupBase::Poll() {
   if (forked()) [[unlikely]] {
     return ForkedStatus();
   }
@@ -354,16 +352,16 @@ Result<Ticket> TicketedGroup::Poll() {
   return acknowledged_;
 }
 
-Status TicketedGroup::Lock(uint64_t offset, uint64_t expected, uint64_t desired) {
-  const uint32_t everyone = (1u << program_.group_size) - 1;
+Status GroupBase::Lock(uint64_t offset, uint64_t expected, uint64_t desired) {
+  const uint32_t everyone = (1u << geometry_.group_size) - 1;
   HL_ASSIGN_OR_RETURN(const Ticket taken, CompareAndSwap(offset, expected, desired, everyone));
   OperationResult found;
   HL_RETURN_IF_ERROR(Wait(taken, &found));
-  uint32_t changed = 0, holder = program_.group_size;
-  for (uint32_t i = 0; i < program_.group_size; ++i) {
+  uint32_t changed = 0, holder = geometry_.group_size;
+  for (uint32_t i = 0; i < geometry_.group_size; ++i) {
     if (found.original[i] == expected) {
       changed |= 1u << i;
-    } else if (holder == program_.group_size) {
+    } else if (holder == geometry_.group_size) {
       holder = i;
     }
   }
@@ -372,7 +370,7 @@ Status TicketedGroup::Lock(uint64_t offset, uint64_t expected, uint64_t desired)
     HL_ASSIGN_OR_RETURN(const Ticket undone, CompareAndSwap(offset, desired, expected, changed));
     OperationResult undo;
     HL_RETURN_IF_ERROR(Wait(undone, &undo));
-    for (uint32_t i = 0; i < program_.group_size; ++i) {
+    for (uint32_t i = 0; i < geometry_.group_size; ++i) {
       if ((changed >> i & 1) == 0 || undo.original[i] == desired) continue;
       return Aborted(Concat("undoing the lock at offset ", offset, ": replica ", i, " holds ",
                             undo.original[i], " where ", desired,
