@@ -4,9 +4,9 @@
 #include <array>
 #include <bit>
 
+#include "common/concat.h"
 #include "group/infos.h"
 #include "group/result_area.h"
-#include "group/text.h"
 
 namespace hyperloop {
 

@@ -1,6 +1,6 @@
 #include "group/check_operation.h"
 
-#include "group/text.h"
+#include "common/concat.h"
 
 namespace hyperloop {
 

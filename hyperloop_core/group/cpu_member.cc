@@ -14,10 +14,10 @@
 #include <string>
 #include <thread>
 
+#include "common/concat.h"
 #include "common/cpu_pause.h"
 #include "group/cpu_message.h"
 #include "group/infos.h"
-#include "group/text.h"
 
 namespace hyperloop {
 

@@ -3,8 +3,8 @@
 #include <bit>
 #include <cstring>
 
+#include "common/concat.h"
 #include "group/check_operation.h"
-#include "group/text.h"
 
 namespace hyperloop {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "common/concat.h"
 #include "group/infos.h"
-#include "group/text.h"
 
 namespace hyperloop {
 

@@ -2,7 +2,7 @@
 
 #include <bit>
 
-#include "group/text.h"
+#include "common/concat.h"
 
 namespace hyperloop {
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "common/concat.h"
 #include "group/chain_group.h"
 #include "group/cpu_member.h"
 #include "group/cpu_message.h"
@@ -12,7 +13,6 @@
 #include "group/infos.h"
 #include "group/offload_member.h"
 #include "group/patch_messages.h"
-#include "group/text.h"
 
 namespace hyperloop {
 

@@ -7,10 +7,10 @@
 #include <bit>
 #include <thread>
 
+#include "common/concat.h"
 #include "common/cpu_pause.h"
 #include "group/check_operation.h"
 #include "group/infos.h"
-#include "group/text.h"
 
 namespace hyperloop {
 
@@ -58,7 +58,7 @@ Status GroupBase::BuildCommon(rnic::ProtectionDomain& pd, rnic::MemoryRegion& re
   if (options_.ack_timeout <= std::chrono::nanoseconds::zero()) {
     return InvalidArgument("ack_timeout must be above 0: it bounds every wait for the replicas");
   }
-  HL_ASSIGN_OR_RETURN(fork_guard_, softrnic::ForkGuard::Create());
+  HL_ASSIGN_OR_RETURN(fork_detector_, ForkDetector::Create());
   HL_ASSIGN_OR_RETURN(buffer_, device_.AllocateBuffer(bytes + kSinkBytes));
   HL_ASSIGN_OR_RETURN(buffer_mr_,
                       pd.Register(buffer_->data(), buffer_->size(), rnic::kLocalWrite, {}));

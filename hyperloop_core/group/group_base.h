@@ -18,10 +18,10 @@
 #include <string>
 #include <vector>
 
+#include "common/fork_detector.h"
 #include "group/geometry.h"
 #include "group/ordering.h"
 #include "hyperloop/core/group.h"
-#include "softrnic/client_memory.h"
 
 namespace hyperloop {
 
@@ -68,7 +68,7 @@ class GroupBase : public Group {
 
   void Break(Status status);
   // This is a forked child: the memory of messages and results is not mapped.
-  bool forked() const { return !fork_guard_->IsOwner(); }
+  bool forked() const { return !fork_detector_->IsOwner(); }
   Status ForkedStatus() const;
   std::string Progress() const;
   std::byte* buffer() const { return buffer_->data(); }
@@ -113,7 +113,7 @@ class GroupBase : public Group {
   // kCheckInterval-th call.
   void LookNowAndThen();
 
-  std::unique_ptr<softrnic::ForkGuard> fork_guard_;
+  std::unique_ptr<ForkDetector> fork_detector_;
   uint64_t region_size_ = 0;
   Ticket acknowledged_ = 0;  // remote_acked, and the copies here
   uint64_t copies_posted_ = 0, copies_done_ = 0;

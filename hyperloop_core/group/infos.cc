@@ -2,8 +2,8 @@
 
 #include <string>
 
+#include "common/concat.h"
 #include "group/result_area.h"
-#include "group/text.h"
 
 namespace hyperloop {
 

@@ -2,8 +2,8 @@
 
 #include <array>
 
+#include "common/concat.h"
 #include "group/infos.h"
-#include "group/text.h"
 
 namespace hyperloop {
 

@@ -6,13 +6,11 @@
 #include <string>
 #include <string_view>
 
+#include "common/unique_fd.h"
 #include "hyperloop/core/status.h"
 #include "hyperloop/identity/keys.h"
-#include "softrnic/unix_socket.h"
 
 namespace hyperloop::identity {
-
-using softrnic::UniqueFd;
 
 inline constexpr const char* kIdentityFile = "identity";
 inline constexpr const char* kTrustedFile = "trusted";

@@ -9,15 +9,12 @@
 #include <string_view>
 #include <utility>
 
+#include "common/frame_reader.h"
 #include "identity/noise_xx.h"
-#include "softrnic/links/frame_reader.h"
 
 namespace hyperloop::identity {
 namespace {
 
-using softrnic::AppendFrame;
-using softrnic::FrameReader;
-using softrnic::kFrameLengthBytes;
 using Bytes = std::vector<std::byte>;
 
 constexpr size_t kMaxPurpose = 64;

@@ -245,7 +245,7 @@ Result<std::vector<std::byte>> SoftDevice::ConnectService(std::string_view host,
 }  // namespace
 
 Result<std::unique_ptr<rnic::Device>> MakeDevice(std::unique_ptr<CommandPort> port) {
-  HL_ASSIGN_OR_RETURN(auto guard, ForkGuard::Create());
+  HL_ASSIGN_OR_RETURN(auto guard, ForkDetector::Create());
   return std::unique_ptr<rnic::Device>(
       new SoftDevice(std::make_shared<DeviceContext>(std::move(port), std::move(guard))));
 }

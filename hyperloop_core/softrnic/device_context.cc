@@ -68,7 +68,7 @@ SoftQueuePair* QpTable::Find(uint32_t qpn) const {
 
 ClientUmem::~ClientUmem() { context_->Destroy(Op::kFreeUmem, id_); }
 
-DeviceContext::DeviceContext(std::unique_ptr<CommandPort> port, std::unique_ptr<ForkGuard> guard)
+DeviceContext::DeviceContext(std::unique_ptr<CommandPort> port, std::unique_ptr<ForkDetector> guard)
     : guard_(std::move(guard)), port_(std::move(port)), uar_(port_->uar()) {}
 
 bool DeviceContext::Alive() const {

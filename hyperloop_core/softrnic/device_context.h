@@ -18,8 +18,8 @@
 #include <memory>
 #include <mutex>
 
+#include "common/shared_memory.h"
 #include "hyperloop/core/rnic.h"
-#include "softrnic/client_memory.h"
 #include "softrnic/port.h"
 
 namespace hyperloop::softrnic {
@@ -66,7 +66,7 @@ class ClientUmem {
 
 class DeviceContext : public std::enable_shared_from_this<DeviceContext> {
  public:
-  DeviceContext(std::unique_ptr<CommandPort> port, std::unique_ptr<ForkGuard> guard);
+  DeviceContext(std::unique_ptr<CommandPort> port, std::unique_ptr<ForkDetector> guard);
 
   // False once the engine is gone, or in a forked child. It makes a few loads. At most every 2 ms,
   // and at the latest at the 16th call after that, it makes a system call that notices a killed
@@ -138,7 +138,7 @@ class DeviceContext : public std::enable_shared_from_this<DeviceContext> {
   // After a command that failed: notices an engine that is gone or does not answer.
   void NoteRefusal();
 
-  const std::unique_ptr<ForkGuard> guard_;
+  const std::unique_ptr<ForkDetector> guard_;
   const std::unique_ptr<CommandPort> port_;
   UarPage* const uar_;
   mutable std::atomic<bool> gone_{false};

@@ -149,7 +149,7 @@ class EmbeddedPort final : public CommandPort {
       : core_(std::move(core)), uar_(uar) {}
 
   Status Open(const std::string& host) {
-    HL_ASSIGN_OR_RETURN(guard_, ForkGuard::Create());
+    HL_ASSIGN_OR_RETURN(guard_, ForkDetector::Create());
     if (madvise(uar_, kUarBytes, MADV_DONTFORK) != 0) {
       return FromErrno(errno, "MADV_DONTFORK of the UAR page");
     }
@@ -168,7 +168,7 @@ class EmbeddedPort final : public CommandPort {
 
   const std::shared_ptr<EmbeddedCore> core_;
   UarPage* const uar_;
-  std::unique_ptr<ForkGuard> guard_;
+  std::unique_ptr<ForkDetector> guard_;
   ContextId context_ = kNoContext;
   OpenReply attachment_{};
 };

@@ -89,7 +89,7 @@ class SocketPort final : public CommandPort {
   SocketPort() = default;
 
   Status Connect(const std::string& path) {
-    HL_ASSIGN_OR_RETURN(guard_, ForkGuard::Create());
+    HL_ASSIGN_OR_RETURN(guard_, ForkDetector::Create());
     HL_ASSIGN_OR_RETURN(auto address, UnixAddress(path));
     socket_.Reset(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
     if (!socket_) return FromErrno(errno, "creating a Unix socket");
@@ -204,7 +204,7 @@ class SocketPort final : public CommandPort {
     return {};
   }
 
-  std::unique_ptr<ForkGuard> guard_;
+  std::unique_ptr<ForkDetector> guard_;
   UniqueFd socket_;
   UniqueFd wake_;
   UarPage* uar_ = nullptr;

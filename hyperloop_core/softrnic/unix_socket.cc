@@ -9,11 +9,6 @@
 
 namespace hyperloop::softrnic {
 
-void UniqueFd::Reset(int fd) {
-  if (fd_ >= 0) close(fd_);
-  fd_ = fd;
-}
-
 Status SendMessage(int socket, std::span<const iovec> parts, std::span<const int> fds, int flags) {
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxMessageFds)] = {};
   msghdr message{};

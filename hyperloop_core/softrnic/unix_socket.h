@@ -11,32 +11,13 @@
 #include <utility>
 #include <vector>
 
+#include "common/unique_fd.h"
 #include "hyperloop/core/status.h"
 
 namespace hyperloop::softrnic {
 
 inline constexpr size_t kMaxReplyText = 128 * 1024;
 inline constexpr size_t kMaxMessageFds = 4;
-
-// Owns a descriptor.
-class UniqueFd {
- public:
-  UniqueFd() = default;
-  explicit UniqueFd(int fd) : fd_(fd) {}
-  UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  UniqueFd& operator=(UniqueFd&& other) noexcept {
-    if (this != &other) Reset(std::exchange(other.fd_, -1));
-    return *this;
-  }
-  ~UniqueFd() { Reset(-1); }
-  int get() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-  void Reset(int fd);
-  int Release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_ = -1;
-};
 
 // Sends one message. `flags`: MSG_DONTWAIT or 0; never raises SIGPIPE.
 Status SendMessage(int socket, std::span<const iovec> parts, std::span<const int> fds, int flags);

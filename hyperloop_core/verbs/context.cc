@@ -30,7 +30,7 @@ Status VerbsError(int error, const std::string& what) {
       "--ulimit memlock=-1)");
 }
 
-VerbsContext::VerbsContext(const Library& library, std::unique_ptr<ForkGuard> guard,
+VerbsContext::VerbsContext(const Library& library, std::unique_ptr<ForkDetector> guard,
                            ibv_context* device, Port port, const DeviceOptions& options)
     : library_(library),
       guard_(std::move(guard)),

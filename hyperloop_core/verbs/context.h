@@ -10,14 +10,12 @@
 #include <string>
 #include <vector>
 
+#include "common/fork_detector.h"
 #include "hyperloop/core/rnic.h"
 #include "hyperloop/core/verbs.h"
-#include "softrnic/client_memory.h"
 #include "verbs/library.h"
 
 namespace hyperloop::verbs {
-
-using softrnic::ForkGuard;
 
 class VerbsQueuePair;
 
@@ -54,7 +52,7 @@ class VerbsContext {
     ibv_mtu mtu = IBV_MTU_1024;  // active
   };
 
-  VerbsContext(const Library& library, std::unique_ptr<ForkGuard> guard, ibv_context* device,
+  VerbsContext(const Library& library, std::unique_ptr<ForkDetector> guard, ibv_context* device,
                Port port, const DeviceOptions& options);
   ~VerbsContext();
   VerbsContext(const VerbsContext&) = delete;
@@ -64,7 +62,7 @@ class VerbsContext {
   ibv_context* device() const { return device_; }
   const Port& port() const { return port_; }
   const DeviceOptions& options() const { return options_; }
-  const ForkGuard& guard() const { return *guard_; }
+  const ForkDetector& guard() const { return *guard_; }
   const ibv_device_attr& attributes() const { return attributes_; }
   Status QueryAttributes();
   // Soft-RoCE, the kernel's rdma_rxe, by its vendor id.
@@ -95,7 +93,7 @@ class VerbsContext {
   void TakeAsyncEvents();
 
   const Library& library_;
-  const std::unique_ptr<ForkGuard> guard_;
+  const std::unique_ptr<ForkDetector> guard_;
   ibv_context* const device_;
   const Port port_;
   const DeviceOptions options_;

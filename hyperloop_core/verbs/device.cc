@@ -6,14 +6,13 @@
 #include <fstream>
 #include <string>
 
+#include "common/shared_memory.h"
 #include "verbs/connection.h"
 #include "verbs/open.h"
 #include "verbs/queues.h"
 
 namespace hyperloop::verbs {
 namespace {
-
-using softrnic::SharedMemory;
 
 class VerbsBuffer final : public rnic::Buffer {
  public:

@@ -206,7 +206,7 @@ Result<std::shared_ptr<VerbsContext>> OpenOne(const Library& lib, ibv_device* de
   }
   HL_ASSIGN_OR_RETURN(const Address address,
                       ChooseGid(lib, raw, name, number, port.gid_tbl_len, options.gid_index));
-  HL_ASSIGN_OR_RETURN(auto guard, ForkGuard::Create());
+  HL_ASSIGN_OR_RETURN(auto guard, ForkDetector::Create());
   auto context = std::make_shared<VerbsContext>(
       lib, std::move(guard), opened.Release(),
       VerbsContext::Port{name, number, address.index, address.gid, port.active_mtu}, options);

@@ -10,9 +10,9 @@
 #include <sstream>
 #include <thread>
 
+#include "common/frame_reader.h"
 #include "hyperloop/identity/secure_channel.h"
 #include "integration/rnicd_fixture.h"
-#include "softrnic/links/frame_reader.h"
 #include "support/keys.h"
 #include "support/status_matchers.h"
 #include "support/tcp_proxy.h"
@@ -411,7 +411,7 @@ TEST_F(LinkTest, GarbageOnThePortClosesItsConnectionAndNothingElse) {
   std::vector<std::vector<std::byte>> inputs = {std::vector<std::byte>(4, std::byte{0xff}),
                                                 std::vector<std::byte>(5000, std::byte{'G'}),
                                                 std::vector<std::byte>(3)};
-  softrnic::AppendFrame(wrong_packet, &stream);
+  AppendFrame(wrong_packet, &stream);
   inputs.push_back(stream);
   const uint64_t refused = Counter(b, "link_connections_refused");
   for (const auto& input : inputs) {

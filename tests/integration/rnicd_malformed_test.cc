@@ -18,7 +18,6 @@ namespace {
 using softrnic::Command;
 using softrnic::Op;
 using softrnic::Reply;
-using softrnic::UniqueFd;
 
 // A connection that can send anything.
 class RawClient {

@@ -9,8 +9,8 @@
 #include <random>
 #include <vector>
 
+#include "common/frame_reader.h"
 #include "softrnic/engine.h"
-#include "softrnic/links/frame_reader.h"
 #include "softrnic/links/packet.h"
 
 namespace hyperloop::softrnic {

@@ -1,11 +1,11 @@
-#include "softrnic/links/frame_reader.h"
+#include "common/frame_reader.h"
 
 #include <endian.h>
 
 #include <cstring>
 #include <string>
 
-namespace hyperloop::softrnic {
+namespace hyperloop {
 
 void AppendFrame(std::span<const std::byte> body, std::vector<std::byte>* stream) {
   const uint32_t length = htobe32(static_cast<uint32_t>(body.size()));
@@ -35,4 +35,4 @@ Result<std::optional<std::span<const std::byte>>> FrameReader::Next() {
   return Frame(left.subspan(kFrameLengthBytes, length));
 }
 
-}  // namespace hyperloop::softrnic
+}  // namespace hyperloop

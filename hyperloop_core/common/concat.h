@@ -1,4 +1,4 @@
-// Concat: error texts from parts. Off the hot path only.
+// Concat: a text from parts, for errors and logs. It allocates: not for hot paths.
 #pragma once
 
 #include <sstream>

@@ -1,37 +1,16 @@
-#include "softrnic/client_memory.h"
+#include "common/shared_memory.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <new>
 #include <string>
 
-namespace hyperloop::softrnic {
-
-size_t PageSize() {
-  static const size_t size = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  return size;
-}
-
-Result<std::unique_ptr<ForkGuard>> ForkGuard::Create() {
-  void* page =
-      mmap(nullptr, PageSize(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (page == MAP_FAILED) return FromErrno(errno, "mapping the page that detects fork");
-  if (madvise(page, PageSize(), MADV_WIPEONFORK) != 0) {
-    Status status = FromErrno(errno, "MADV_WIPEONFORK (needs Linux 4.14 or later)");
-    munmap(page, PageSize());
-    return status;
-  }
-  return std::unique_ptr<ForkGuard>(new ForkGuard(page));
-}
-
-ForkGuard::ForkGuard(void* page) : word_(new (page) std::atomic<uint32_t>(1)) {}
-ForkGuard::~ForkGuard() { munmap(word_, PageSize()); }
+namespace hyperloop {
 
 Result<std::unique_ptr<SharedMemory>> SharedMemory::Create(size_t size, bool with_fd,
-                                                           const ForkGuard& guard) {
+                                                           const ForkDetector& fork_detector) {
   if (size == 0) return InvalidArgument("a buffer of 0 bytes");
   const size_t rounded = (size + PageSize() - 1) / PageSize() * PageSize();
   if (rounded < size) return InvalidArgument("a buffer of " + std::to_string(size) + " bytes");
@@ -59,12 +38,12 @@ Result<std::unique_ptr<SharedMemory>> SharedMemory::Create(size_t size, bool wit
     return status;
   }
   return std::unique_ptr<SharedMemory>(
-      new SharedMemory(static_cast<std::byte*>(data), rounded, fd, guard));
+      new SharedMemory(static_cast<std::byte*>(data), rounded, fd, fork_detector));
 }
 
 SharedMemory::~SharedMemory() {
   // In a forked child these addresses were never mapped, and may hold something else by now.
-  if (!guard_.IsOwner()) return;
+  if (!fork_detector_.IsOwner()) return;
   munmap(data_, size_);
   CloseFd();
 }
@@ -74,4 +53,4 @@ void SharedMemory::CloseFd() {
   fd_ = -1;
 }
 
-}  // namespace hyperloop::softrnic
+}  // namespace hyperloop

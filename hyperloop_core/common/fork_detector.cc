@@ -1,0 +1,31 @@
+#include "common/fork_detector.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <new>
+
+namespace hyperloop {
+
+size_t PageSize() {
+  static const size_t size = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return size;
+}
+
+Result<std::unique_ptr<ForkDetector>> ForkDetector::Create() {
+  void* page =
+      mmap(nullptr, PageSize(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return FromErrno(errno, "mapping the page that detects fork");
+  if (madvise(page, PageSize(), MADV_WIPEONFORK) != 0) {
+    Status status = FromErrno(errno, "MADV_WIPEONFORK (needs Linux 4.14 or later)");
+    munmap(page, PageSize());
+    return status;
+  }
+  return std::unique_ptr<ForkDetector>(new ForkDetector(page));
+}
+
+ForkDetector::ForkDetector(void* page) : word_(new (page) std::atomic<uint32_t>(1)) {}
+ForkDetector::~ForkDetector() { munmap(word_, PageSize()); }
+
+}  // namespace hyperloop

@@ -1,0 +1,34 @@
+// ForkDetector: tells the process that made it from its forked children, at the cost of one load.
+// It is a page that the kernel wipes on fork.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "hyperloop/core/status.h"
+
+namespace hyperloop {
+
+// Thread safe.
+class ForkDetector {
+ public:
+  // Needs Linux 4.14 or later.
+  static Result<std::unique_ptr<ForkDetector>> Create();
+  ~ForkDetector();
+  ForkDetector(const ForkDetector&) = delete;
+  ForkDetector& operator=(const ForkDetector&) = delete;
+
+  // False in a forked child.
+  bool IsOwner() const { return word_->load(std::memory_order_relaxed) != 0; }
+
+ private:
+  explicit ForkDetector(void* page);
+  std::atomic<uint32_t>* word_;
+};
+
+// Of this machine's memory, in bytes.
+size_t PageSize();
+
+}  // namespace hyperloop
