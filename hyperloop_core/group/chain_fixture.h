@@ -1,6 +1,9 @@
 // Chain: a whole group in this process, for tests and benchmarks: a primary and its replicas, each
-// on an emulated host of one EmbeddedRnic, connected and ready. The engine is stepped by the
-// waiting calls (deterministic), or runs on a thread.
+// on an emulated host of one EmbeddedRnic, connected and ready. The waiting calls step the engine
+// (deterministic), or it runs on a thread.
+//
+// The group itself knows no provider. Tests reach the software RNIC through this header and
+// softrnic/embedded.h; scripts/check-includes keeps both out of all other sources.
 #pragma once
 
 #include <algorithm>
@@ -37,8 +40,8 @@ struct ChainOptions {
   uint32_t slots = 0;
   uint64_t region_size = 1 << 16;
   rnic::Media media = rnic::Media::kRam;
-  std::string daemon_socket =
-      {};  // not empty: the devices are that hyperloop-rnicd's, not embedded ones
+  // Not empty: the devices are those of the hyperloop-rnicd at this socket, not embedded ones.
+  std::string daemon_socket = {};
   // Not null: opens each host's device, instead of the embedded RNIC.
   std::function<Result<std::unique_ptr<rnic::Device>>(const std::string& host)> open_device = {};
   bool threaded = false;            // the engine on a thread of its own
@@ -83,8 +86,8 @@ class Chain {
   std::span<std::byte> primary_bytes() { return bytes(primary_); }
   std::span<std::byte> replica_bytes(uint32_t i) { return bytes(replicas_[i]); }
 
-  // At most `steps` of the engine, then one turn of each replica's CPU, as far as the datapath uses
-  // it. False: nothing was to do. Not with a thread.
+  // Runs at most `steps` steps of the engine, then one turn of each replica's CPU where the
+  // datapath uses it. False: there was nothing to do. Not for an engine on a thread.
   bool Step(size_t steps = 1) {
     bool worked = rnic_.engine().Run(steps) != 0;
     for (uint32_t i = 0; i < size(); ++i) worked |= StepCpu(i);
@@ -96,14 +99,14 @@ class Chain {
     const auto taken = cpu->Turn();
     return taken.ok() && *taken != 0;
   }
-  // Until nothing is left to do.
+  // Steps until nothing is left to do.
   void Settle() {
     while (Step(1024)) {
     }
   }
   bool chained() const { return options_.datapath != Datapath::kFanout; }
   bool by_cpu() const { return chained() && options_.datapath != Datapath::kOffload; }
-  // What the process of replica `i` leaves behind when it dies: nothing.
+  // Replica `i`'s process dies and leaves nothing behind.
   void Kill(uint32_t i) {
     Node gone =
         std::move(replicas_[i]);  // whose destructor takes the members from the last to the first

@@ -27,14 +27,15 @@ Result<std::unique_ptr<Group>> ChainGroup::Create(rnic::Device& device, rnic::Pr
 Status ChainGroup::Build(rnic::ProtectionDomain& pd, rnic::MemoryRegion& region) {
   const uint32_t window = geometry_.window;
   const size_t ack_bytes = size_t{geometry_.slots} * AckStride(geometry_.group_size);
-  // A block is written again only when an operation behind its own that had a READ, N/2 apart at
-  // most, is acknowledged (docs/rnic.md): room for N/2 operations of 2 blocks and W of 3.
+  // A block may be written again once a later operation that had a READ is acknowledged
+  // (docs/rnic.md), and every N/2-th operation has one. So the ring has room for N/2 operations of
+  // 2 blocks and W operations of 3.
   const uint32_t down_ring = std::bit_ceil(geometry_.slots + 3 * window + 1);
   const uint32_t receives = std::bit_ceil(std::max(16u, 2 * window));
   HL_RETURN_IF_ERROR(
       BuildCommon(pd, region, ack_bytes + messages_->memory_bytes(), down_ring + 2 * receives));
-  // The last replica writes its result areas there; with offload it reads, too, for an answer
-  // behind them.
+  // The last replica writes the result areas into the ack area. With offload it also reads there,
+  // because a READ's answer proves that its earlier requests are acknowledged.
   uint32_t access = rnic::kLocalWrite | rnic::kRemoteWrite;
   if (geometry_.datapath == Datapath::kOffload) access |= rnic::kRemoteRead;
   HL_ASSIGN_OR_RETURN(ack_mr_, pd.Register(buffer(), ack_bytes, access, {}));
@@ -124,10 +125,10 @@ const std::byte* ChainGroup::AckEntry(Ticket ticket) const {
   return buffer() + size_t{geometry_.slot(ticket - 1)} * AckStride(geometry_.group_size);
 }
 
-void ChainGroup::Take(const rnic::Completion& completion) {
+void ChainGroup::OnCompletion(const rnic::Completion& completion) {
   const Ticket ticket = remote_acked_ + 1;
   const uint32_t slot = geometry_.slot(ticket - 1);
-  // The CQE, read with acquire, says that the device wrote the entry before it.
+  // Poll read the CQE with acquire: the device wrote the entry before the CQE.
   const std::byte* entry = AckEntry(ticket);
   const auto* header = reinterpret_cast<const ResultHeader*>(entry);
   const auto* results = reinterpret_cast<const ReplicaResult*>(entry + sizeof(ResultHeader));
@@ -149,7 +150,7 @@ void ChainGroup::Take(const rnic::Completion& completion) {
   ++receives_consumed_;
 }
 
-void ChainGroup::Taken() {
+void ChainGroup::OnCompletionsDone() {
   if (receives_consumed_ < receive_batch_.size()) return;
   if (Status posted = ack_->PostReceive(receive_batch_); !posted.ok()) {
     Break(posted.WithContext("posting receives for acknowledgements"));

@@ -36,8 +36,8 @@ class ChainGroup final : public GroupBase {
   Status Build(rnic::ProtectionDomain& pd, rnic::MemoryRegion& region);
 
   Status Post(uint64_t m, const Operation& operation) override;
-  void Take(const rnic::Completion& completion) override;
-  void Taken() override;
+  void OnCompletion(const rnic::Completion& completion) override;
+  void OnCompletionsDone() override;
   Ticket remote_acked() const override { return remote_acked_; }
   void Acknowledged(Ticket ticket) override { down_->Retire(last_block(ticket)); }
   void ReadResult(Ticket ticket, OperationResult* result) const override;
@@ -52,8 +52,8 @@ class ChainGroup final : public GroupBase {
   uint64_t next_addr_ = 0;  // the first replica's region
   uint32_t next_rkey_ = 0;
   Ticket remote_acked_ = 0;            // by the last replica
-  uint16_t down_blocks_ = 0;           // posted to down, free running
-  std::vector<uint16_t> last_blocks_;  // of an operation's WQEs in down's ring, by ticket
+  uint16_t down_blocks_ = 0;           // how many were posted to down; wraps
+  std::vector<uint16_t> last_blocks_;  // the last block of each operation in down, by ticket
   uint32_t receives_consumed_ = 0;     // since the last replenishment
   std::vector<rnic::ReceiveRequest> receive_batch_;
 

@@ -1,4 +1,5 @@
-// CheckOperation: what a primary refuses to submit, and a replica's CPU refuses to do.
+// CheckOperation: the rules that a primary checks before it submits an operation, and a replica's
+// CPU before it runs one.
 #pragma once
 
 #include "hyperloop/core/group.h"

@@ -27,7 +27,7 @@ using rnic::Sge;
 
 namespace {
 
-constexpr size_t kMaxDirty = 64;          // ranges; beyond that they are made durable unasked
+constexpr size_t kMaxDirty = 64;          // ranges; more are made durable even without a flush
 constexpr uint32_t kBlocksOfMessage = 4;  // of the send ring at most, inline
 constexpr uint32_t kClockInterval = 64;
 constexpr auto kYieldAfter = std::chrono::microseconds(50);
@@ -66,8 +66,8 @@ Status CpuMember::Build(rnic::Device& device, rnic::ProtectionDomain& pd,
   const bool events = geometry_.datapath == Datapath::kCpuEvent;
   // Messages travel inside the request where the device can: it need not fetch them.
   inline_messages_ = device.caps().max_inline >= CpuMessageBytes(geometry_.group_size);
-  // WRITE and SEND of every slot; an inline message takes up to 4 blocks. Less is no error: what
-  // does not fit waits.
+  // The ring has room for WRITE and SEND of every slot; an inline message takes up to 4 blocks. A
+  // smaller ring is no error: what does not fit waits.
   const uint32_t send_ring = std::min(inline_messages_ ? 2 * kBlocksOfMessage * slots : 2 * slots,
                                       uint32_t{kMaxRingBlocks});
   HL_ASSIGN_OR_RETURN(cq_, device.CreateCq({.depth = slots + send_ring, .events = events}));
@@ -112,7 +112,7 @@ CpuMember::~CpuMember() {
 
 Status CpuMember::Connect(const PrimaryInfo& primary, std::span<const MemberInfo> chain) {
   if (connected_) return InvalidArgument("this member is connected already; create a new one");
-  HL_RETURN_IF_ERROR(CheckPeers(primary, chain, geometry_, info_));
+  HL_RETURN_IF_ERROR(CheckInfos(primary, chain, geometry_, info_));
   connected_ = true;
   const auto [previous, next] = Neighbours(primary, chain, options_.position);
   if (geometry_.is_tail(options_.position)) {
@@ -139,8 +139,8 @@ CpuMessage* CpuMember::MessageAt(uint32_t slot) const {
   return reinterpret_cast<CpuMessage*>(staging_->data() + slot * stride);
 }
 
-// The place of slot s is received into again a lap later: what was forwarded from it was answered
-// long before, because the window is at most half a lap.
+// A slot's buffer is received into again a lap later. By then everything that was forwarded from it
+// is answered, because the window is at most half a lap.
 Status CpuMember::PostReceives(uint32_t first, uint32_t count) {
   for (uint32_t i = 0; i < count; ++i) {
     const uint32_t slot = geometry_.slot(first + i);
@@ -201,7 +201,7 @@ Status CpuMember::Serve(const rnic::Completion& completion) {
   return Status::Ok();
 }
 
-// The order of effect: the write has landed (the queue keeps the order), then copy, then CAS.
+// The write has landed already, because the queue keeps the order. The copy follows, then the CAS.
 Status CpuMember::Apply(const Operation& operation, CpuMessage* message) {
   ReplicaResult& result = Results(message)[options_.position];
   result.original = 0;
@@ -272,11 +272,11 @@ Status CpuMember::PostOutgoing() {
   if (count == 0) return Status::Ok();
   for (size_t i = 0; i < count; ++i) outgoing_[i].sges = std::span(&outgoing_sges_[i], 1);
   const bool signaled = unsignaled_ + count > signal_interval_;
-  outgoing_.back().signaled = signaled;  // gives the ring's room back
+  outgoing_.back().signaled = signaled;  // its completion gives the ring's room back
   const Status posted = down_->Post(outgoing_);
-  if (posted.code() == Code::kNoSpace) {  // tried again at the next completion
+  if (posted.code() == Code::kNoSpace) {  // the next completion tries again
     outgoing_.back().signaled = false;
-    // Two requests an operation, and the window is half the slots.
+    // An operation has two requests, and the window is half the slots.
     if (count <= geometry_.slots) return Status::Ok();
     return Corruption(
         Concat(count, " requests wait for the next node: the primary has more than the window of ",
@@ -291,7 +291,8 @@ Status CpuMember::PostOutgoing() {
 
 // --- the thread
 
-// It takes none of the process's signals, and is on its processor before it serves anything.
+// The thread receives none of the process's signals, and is on its processor before it serves
+// anything.
 Status CpuMember::StartThread() {
   pthread_attr_t attr;
   if (const int error = pthread_attr_init(&attr); error != 0)
@@ -359,7 +360,7 @@ void CpuMember::Run() {
 }
 
 bool CpuMember::Sleep() {
-  // Errors tell too, and so do sends where room is waited for.
+  // Errors always notify. While requests wait for room, completions of sends must notify, too.
   const bool solicited_only = outgoing_.empty();
   if (Status asked = cq_->RequestNotify(solicited_only); !asked.ok()) return Fail(asked), false;
   const Result<size_t> taken = Turn();  // what came before the request

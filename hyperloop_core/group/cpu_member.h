@@ -2,18 +2,18 @@
 // baselines (HyperLoop §6): the same chain as offload, but this process's CPU takes each message,
 // copies, CASes, makes durable and posts the next hop.
 //
-// Built as well as they can be: receives are posted a ring ahead and again in batches; a message is
-// received into the buffer from which it is forwarded; everything that one poll brought goes out
-// with one Post and one doorbell, and asks for a completion only as often as the ring's room needs;
-// nothing is allocated, and no clock is read while messages come.
+// They are built as well as they can be. Receives are posted a whole ring ahead and renewed in
+// batches. A message is received into the buffer from which it is forwarded. Everything that one
+// poll brought goes out with one Post and one doorbell, and asks for a completion only as often as
+// the ring needs room. Nothing is allocated, and no clock is read while messages come.
 //
 // Steps per message: decode and check (~20 compares), memcpy and CAS if it has them, `persist` for
 // what must be durable, two send requests (WRITE, SEND; at the tail one WRITE_IMM).
 //
-// cpu-polling: the thread polls without ever sleeping. After kYieldAfter without a message it
-// offers its processor to other threads at each turn, so that a machine with fewer processors than
-// polling threads gets on; alone on a processor it goes on polling. cpu-event: with nothing to do
-// the thread requests a notification for the next solicited receive, polls once more, and sleeps.
+// cpu-polling: the thread polls and never sleeps. After kYieldAfter without a message it yields its
+// processor at each turn, so that the group makes progress on a machine with fewer processors than
+// polling threads. cpu-event: with nothing to do the thread requests a notification for the next
+// solicited receive, polls once more, and sleeps.
 //
 // Fail-stop: at the first error completion, bad message or failed `persist` the thread gives up,
 // tells MemberOptions::failed, and resets `up`, so that the previous node's next request fails too.
@@ -49,7 +49,7 @@ class CpuMember final : public Member {
   const MemberInfo& info() const override { return info_; }
   Status Connect(const PrimaryInfo& primary, std::span<const MemberInfo> chain) override;
 
-  // Serves what has arrived, at most kBatch messages; returns how many completions it took. An
+  // Serves what has arrived, at most kBatch messages. Returns how many completions it processed. An
   // error is for good.
   Result<size_t> Turn();
 

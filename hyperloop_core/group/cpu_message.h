@@ -33,14 +33,14 @@ inline ReplicaResult* Results(CpuMessage* message) {
 }
 
 CpuMessage EncodeCpuMessage(uint64_t sequence, const Operation& operation);
-// The operation in a message that came from a peer. kCorruption: not number `sequence`, or not one
-// that a primary could have submitted; nothing of it may be done.
+// The operation in a message that came from another node. kCorruption: it is not number `sequence`,
+// or no primary could have submitted it. The caller must then do no part of it.
 Result<Operation> DecodeCpuMessage(const CpuMessage& message, uint64_t sequence,
                                    uint64_t region_size, uint32_t group_size);
 
-// The primary's messages. The replicas' CPUs make bytes durable themselves; the primary's own READ
-// of every N/2-th operation is the proof that earlier requests in its ring will not be fetched
-// again.
+// The primary's messages. The replicas' CPUs make bytes durable themselves. The primary reads only
+// with every N/2-th operation: the READ's answer proves that the device will not fetch earlier
+// requests in its ring again.
 class CpuMessages final : public Messages {
  public:
   explicit CpuMessages(const GroupGeometry& geometry)

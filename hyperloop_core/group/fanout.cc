@@ -115,7 +115,7 @@ Status FanoutGroup::PostTo(uint32_t replica, uint64_t m, const Operation& operat
 
 // --- acknowledgements
 
-void FanoutGroup::Take(const rnic::Completion& completion) {
+void FanoutGroup::OnCompletion(const rnic::Completion& completion) {
   for (uint32_t i = 0; i < group_size(); ++i) {
     if (replicas_[i].qpn != completion.qpn) continue;
     ++replicas_[i].done;
@@ -177,7 +177,7 @@ FanoutMember::~FanoutMember() {
 
 Status FanoutMember::Connect(const PrimaryInfo& primary, std::span<const MemberInfo> chain) {
   if (connected_) return InvalidArgument("this member is connected already; create a new one");
-  HL_RETURN_IF_ERROR(CheckPeers(primary, chain, geometry_, info_));
+  HL_RETURN_IF_ERROR(CheckInfos(primary, chain, geometry_, info_));
   connected_ = true;
   return up_->Connect({{primary.gid}, primary.direct_qpn[info_.position]})
       .WithContext("connecting to the primary");

@@ -1,6 +1,6 @@
 // The fanout datapath: the primary writes, flushes and CASes each replica itself, by one-sided
-// operations on one queue pair a replica, so that it needs nothing but verbs of any RC device and
-// no replica's CPU.
+// operations on one queue pair for each replica. It needs nothing but the verbs of any RC device,
+// and no replica's CPU.
 //
 // On each queue, in this order: WRITE of the gWRITE's bytes; WRITE of the copy's source bytes, as
 // the primary has them, to its destination; CAS where the execute map says so; READ, which flushes
@@ -34,7 +34,7 @@ class FanoutGroup final : public GroupBase {
   // Post, for each replica: one Post of 1 to 4 requests with one doorbell.
   Status Post(uint64_t m, const Operation& operation) override;
   Status PostTo(uint32_t replica, uint64_t m, const Operation& operation);
-  void Take(const rnic::Completion& completion) override;
+  void OnCompletion(const rnic::Completion& completion) override;
   Ticket remote_acked() const override;
   void ReadResult(Ticket ticket, OperationResult* result) const override;
   std::string QueueName(uint32_t qpn) const override;

@@ -1,4 +1,4 @@
-// What is common to all datapaths.
+// The names of the datapaths, and the factories of both ends.
 #include "hyperloop/core/group.h"
 
 #include <array>

@@ -22,7 +22,7 @@ namespace {
 
 constexpr uint32_t kCheckInterval = 64;  // turns of a waiting loop between two looks at the clock
 constexpr auto kYieldAfter = std::chrono::microseconds(50);
-// So that a dead device is noticed that cannot say so.
+// No sleep is longer, so that a dead device is noticed even if it signals no event.
 constexpr auto kLongestSleep = std::chrono::milliseconds(1000);
 
 Code CodeOf(rnic::WcStatus status) {
@@ -66,7 +66,8 @@ Status GroupBase::BuildCommon(rnic::ProtectionDomain& pd, rnic::MemoryRegion& re
            buffer_mr_->lkey()};
 
   const uint32_t local_ring = std::bit_ceil(std::max(64u, 2 * geometry_.window));
-  // Room for every acknowledgement and copy under way, and for all queues flushed at once.
+  // There is room for every acknowledgement and copy under way, and for the flush of all queues at
+  // once.
   HL_ASSIGN_OR_RETURN(cq_, device_.CreateCq({.depth = std::bit_ceil(completions + local_ring),
                                              .events = options_.wait == WaitMode::kEvent}));
   HL_ASSIGN_OR_RETURN(local_, pd.CreateQueuePair(QueueAttr(local_ring)));
@@ -85,9 +86,10 @@ Status GroupBase::BuildCommon(rnic::ProtectionDomain& pd, rnic::MemoryRegion& re
 
 rnic::QpAttr GroupBase::QueueAttr(uint32_t send_wqebbs) const {
   rnic::QpAttr attr;
-  // A dead replica next to this node is to be named before ack_timeout, which can only say that
-  // something is: at once where no packet can be lost, as late as possible over a link, whose cut
-  // may heal.
+  // When a replica next to this node dies, the error of its queue pair names it. An expired
+  // ack_timeout names no replica, so the queue pair must give up first. Where no packet can be lost
+  // it gives up soon. Over a link it gives up as late as it can, because a link that was cut may
+  // heal.
   using std::chrono::milliseconds;
   const auto patience = std::chrono::duration_cast<milliseconds>(options_.ack_timeout);
   attr.ack_timeout =
@@ -156,7 +158,7 @@ Result<Ticket> GroupBase::Start(const Operation& operation) {
   Status posted = Post(submitted_, operation);
   if (posted.ok() && operation.copy.size != 0) posted = PostCopy(operation.copy);
   if (!posted.ok()) [[unlikely]] {
-    // Part of it may have been posted: nothing can follow.
+    // Part of the operation may have been posted, so nothing can follow it.
     Break(posted.WithContext(Concat("starting operation ", ticket)));
     return broken_;
   }
@@ -170,11 +172,11 @@ Status GroupBase::PostCopy(const Operation::Copy& copy) {
   const Sge source{region_addr_ + copy.source, static_cast<uint32_t>(copy.size), region_lkey_};
   std::array<SendRequest, 2> requests;
   requests[0].opcode = Opcode::kWrite;
-  requests[0].fence = true;  // behind the READ of the copy before, whose bytes this one may take
+  requests[0].fence = true;  // waits for the READ of the copy before, whose bytes it may copy
   requests[0].sges = std::span(&source, 1);
   requests[0].remote_addr = region_addr_ + copy.destination;
   requests[0].rkey = region_rkey_;
-  requests[1].opcode = Opcode::kRead;  // the copy's flush and its proof
+  requests[1].opcode = Opcode::kRead;  // flushes the copy and proves that it ran
   requests[1].signaled = true;
   requests[1].sges = std::span(&sink_, 1);
   requests[1].remote_addr = region_addr_;
@@ -203,13 +205,13 @@ void GroupBase::Drain() {
       } else if (completion.qpn == local_->qpn()) {
         ++copies_done_;  // only the copies' READs are signaled
       } else {
-        Take(completion);
+        OnCompletion(completion);
       }
     }
   } while (taken == completions_.size() && broken_.ok());
   if (total == 0) return;
   AdvanceAcknowledged();
-  Taken();
+  OnCompletionsDone();
 }
 
 void GroupBase::BreakOn(const rnic::Completion& completion) {
@@ -242,7 +244,7 @@ Status GroupBase::SleepFor(Ticket ticket) {
       Break(std::move(asked));
       continue;
     }
-    // What came before the request makes no event.
+    // A completion that came before the request makes no event.
     const Ticket before = acknowledged_;
     Drain();
     if (acknowledged_ == before && broken_.ok()) SleepUntilEvent();

@@ -1,15 +1,16 @@
-// GroupBase: what the primary's ends of all datapaths share: checks of operations, tickets and
-// their window, the ordering rule, waits bounded by ack_timeout, the primary's own copies, and
-// fail-stop. A datapath adds how an operation is posted and how its acknowledgement is recognised.
+// GroupBase: the base class of the primary's end of every datapath. It checks operations, gives out
+// tickets within the window, keeps the ordering rule, bounds waits by ack_timeout, runs the
+// primary's own copies, and stops at the first failure. A derived class adds how an operation is
+// posted and how its acknowledgement is recognised. This class never asks which datapath it serves.
 //
-// Steps of Submit and their cost, nothing to wait for: range checks, ~10 compares; ordering check
+// Steps of Submit and their cost when it need not wait: range checks, ~10 compares; ordering check
 // against two bounding footprints, ~12 compares; the datapath's Post; with a copy one Post of WRITE
 // and READ on the loopback queue; one reading of the clock; some 40 B of book-keeping. No
 // allocation, no lock, no system call. Steps of a wait: Poll of the one completion queue (a load of
-// a cache line while nothing arrives), then the datapath's Take for each completion; the clock and
-// the device's liveness are looked at every kCheckInterval turns, and after kYieldAfter without
-// progress the processor is offered to others. With WaitMode::kEvent: a doorbell that asks for an
-// event, one more Poll, poll(2), a read of the event.
+// a cache line while nothing arrives), then the datapath's OnCompletion for each completion; the
+// clock and the device's liveness are looked at every kCheckInterval turns, and after kYieldAfter
+// without progress the processor is offered to others. With WaitMode::kEvent: a doorbell that asks
+// for an event, one more Poll, poll(2), a read of the event.
 #pragma once
 
 #include <array>
@@ -41,33 +42,34 @@ class GroupBase : public Group {
  protected:
   GroupBase(rnic::Device& device, const GroupOptions& options, const GroupGeometry& geometry,
             Ordering::CopiesTake copies_take);
-  // Memory, completion queue and loopback queue. `bytes`: of memory for the datapath, at buffer(),
-  // registered for this node's RNIC alone; `completions`: that its own queues may have at once.
+  // Makes memory, completion queue and loopback queue. The datapath gets `bytes` of memory at
+  // buffer(), registered for this node's RNIC alone. `completions`: how many the datapath's own
+  // queues may have outstanding at once.
   Status BuildCommon(rnic::ProtectionDomain& pd, rnic::MemoryRegion& region, size_t bytes,
                      uint32_t completions);
   Status ConnectLoopback();
-  // Of every queue pair here: on cq_, without receives, and with a transport timeout well below
-  // ack_timeout.
+  // The attributes of every queue pair here: on cq_, without receives, and with a transport timeout
+  // below ack_timeout.
   rnic::QpAttr QueueAttr(uint32_t send_wqebbs) const;
 
   // --- the datapath
   // Starts operation number `m` (ticket m + 1) at the replicas. A failure breaks the group.
   virtual Status Post(uint64_t m, const Operation& operation) = 0;
-  // A successful completion of one of the datapath's queues.
-  virtual void Take(const rnic::Completion& completion) = 0;
-  // After a batch of them: called once.
-  virtual void Taken() {}
+  // Called for each successful completion of the datapath's queues.
+  virtual void OnCompletion(const rnic::Completion& completion) = 0;
+  // Called once after a series of OnCompletion calls.
+  virtual void OnCompletionsDone() {}
   // All replicas have acknowledged up to and including this ticket.
   virtual Ticket remote_acked() const = 0;
   virtual void Acknowledged(Ticket) {}
   virtual void ReadResult(Ticket ticket, OperationResult* result) const = 0;
   virtual std::string QueueName(uint32_t qpn) const = 0;
-  // For texts: what the replicas have answered; what may be wrong when they do not.
+  // For error texts: what the replicas have answered, and why they may not answer.
   virtual std::string Answers() const = 0;
   virtual std::string TimeoutHint() const = 0;
 
   void Break(Status status);
-  // This is a forked child: the memory of messages and results is not mapped.
+  // True in a forked child, where the memory of messages and results is not mapped.
   bool forked() const { return !fork_detector_->IsOwner(); }
   Status ForkedStatus() const;
   std::string Progress() const;
@@ -93,24 +95,25 @@ class GroupBase : public Group {
     uint64_t copies = 0;  // copies posted here up to and including this operation's
   };
 
-  // The newest ticket that must be acknowledged before `operation` may start; 0: none.
+  // The newest ticket that must be acknowledged before `operation` may start. 0: none.
   Ticket Blocker(const Operation& operation) const;
   Result<Ticket> Start(const Operation& operation);
   Status PostCopy(const Operation::Copy& copy);
-  // Takes in all completions there are.
+  // Processes all completions that have come.
   void Drain();
   void BreakOn(const rnic::Completion& completion);
   void AdvanceAcknowledged();
-  // Until `ticket` is acknowledged or the group is broken.
+  // Each waits until `ticket` is acknowledged or the group is broken.
   Status WaitFor(Ticket ticket);
   Status PollFor(Ticket ticket);
   Status SleepFor(Ticket ticket);
-  // Until a completion may have come, a bounded time.
+  // Sleeps until a completion may have come, for a bounded time.
   void SleepUntilEvent();
-  // What a waiting loop looks at now and then. `waits_for`: for the text.
+  // What a waiting loop checks now and then: the device, GroupOptions::watch and ack_timeout. Each
+  // may break the group. `waits_for` is for the error text.
   void CheckWaiting(Ticket waits_for);
-  // The same for callers that wait by calling Poll or TrySubmit over and over: at every
-  // kCheckInterval-th call.
+  // CheckWaiting at every kCheckInterval-th call, for callers that wait by calling Poll or
+  // TrySubmit over and over.
   void LookNowAndThen();
 
   std::unique_ptr<ForkDetector> fork_detector_;
@@ -118,7 +121,7 @@ class GroupBase : public Group {
   Ticket acknowledged_ = 0;  // remote_acked, and the copies here
   uint64_t copies_posted_ = 0, copies_done_ = 0;
   uint32_t looks_ = 0;
-  std::array<rnic::Completion, 16> completions_;  // of one Poll; a member: not zeroed at each
+  std::array<rnic::Completion, 16> completions_;  // of one Poll; a member, so as not to zero it
   Ordering ordering_;
   std::vector<Pending> pending_;  // by ticket & pending_mask_
   uint64_t pending_mask_ = 0;

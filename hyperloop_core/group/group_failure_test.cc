@@ -1,6 +1,6 @@
 // Fail-stop: after the first failure anywhere nothing more is acknowledged, every wait ends, and
-// nothing runs that was not ordered. (hazards: error completions release WAITs; a queue in error
-// flushes its receives.)
+// nothing runs that was not ordered. Two properties of RNICs endanger this: an error completion
+// releases WAITs, and a queue in error flushes its receives.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

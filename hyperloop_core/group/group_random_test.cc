@@ -442,8 +442,8 @@ TEST(OffloadRandomTest, RearmingAnUnacknowledgedOperationBreaks) {
 }
 
 // The distance in use, window + 1, has one operation to spare in this layout, where nothing stands
-// behind SEND_EN(local) in up's slot: its acknowledgement proves that it ran. (With a self-enable
-// behind it, as in the first prototypes, it did not.)
+// behind SEND_EN(local) in up's slot: its acknowledgement proves that it ran. With a SEND_EN(up)
+// behind it the acknowledgement would not prove that.
 TEST(OffloadRandomTest, RearmingTheNewestAcknowledgedOperationWouldDo) {
   hyperloop::ExpectSerial(15, {.operations = 1000,
                                .group_size = 2,

@@ -333,7 +333,8 @@ TEST_P(GroupTest, EndsThatDisagreeAreRefused) {
                            .slots = slots});
   };
   EXPECT_THAT(create(2, 2, 4, 0).status().message(), HasSubstr("position 2"));
-  EXPECT_THAT(create(0, 2, 4097, 0).status().message(), HasSubstr("1 to 4096"));
+  EXPECT_THAT(create(0, 2, kMaxWindow + 1, 0).status().message(),
+              HasSubstr("1 to " + std::to_string(kMaxWindow)));
   const auto member = create(0, 2, 8, 0);
   ASSERT_OK(member);
   const std::vector<MemberInfo> infos = {(*member)->info(), chain->replica(1).member->info()};

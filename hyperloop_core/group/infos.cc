@@ -83,7 +83,7 @@ Status CheckChain(std::span<const MemberInfo> chain, const GroupGeometry& geomet
   return Status::Ok();
 }
 
-Status CheckPeers(const PrimaryInfo& primary, std::span<const MemberInfo> chain,
+Status CheckInfos(const PrimaryInfo& primary, std::span<const MemberInfo> chain,
                   const GroupGeometry& geometry, const MemberInfo& own) {
   HL_RETURN_IF_ERROR(CheckPrimaryInfo(primary, geometry));
   HL_RETURN_IF_ERROR(CheckChain(chain, geometry, own.region_size));

@@ -1,4 +1,4 @@
-// MemberInfo and PrimaryInfo: made, checked and read the same way by every datapath.
+// How every datapath makes, checks and reads MemberInfo and PrimaryInfo.
 #pragma once
 
 #include <chrono>
@@ -10,12 +10,12 @@
 
 namespace hyperloop {
 
-// What both ends check of each other's infos. kInvalidArgument names the first difference.
+// Check that an info of another node fits this node. kInvalidArgument names the first difference.
 Status CheckPrimaryInfo(const PrimaryInfo& primary, const GroupGeometry& geometry);
 Status CheckChain(std::span<const MemberInfo> chain, const GroupGeometry& geometry,
                   uint64_t region_size);
-// A member's checks of all others; `own`: the info that it gave out.
-Status CheckPeers(const PrimaryInfo& primary, std::span<const MemberInfo> chain,
+// A member checks the infos of all nodes. `own`: the info that the member itself gave out.
+Status CheckInfos(const PrimaryInfo& primary, std::span<const MemberInfo> chain,
                   const GroupGeometry& geometry, const MemberInfo& own);
 inline constexpr uint64_t kMinRegionBytes = 64;
 // Offset 0 must be 8 B aligned for CAS, and a flush reads its first bytes.
@@ -24,10 +24,11 @@ Status CheckRegion(const rnic::MemoryRegion& region);
 // A member's info without its queue pairs' numbers.
 MemberInfo InfoOf(const rnic::Device& device, const rnic::MemoryRegion& region, uint32_t position,
                   const GroupGeometry& geometry);
-// How long a replica waits for the next node over a link: as long as it can. The primary's
-// ack_timeout decides, and the primary alone can say what failed.
+// How long a replica waits for the next node over a link before it gives up: as long as a device
+// allows. The primary's ack_timeout ends the wait earlier, and the primary alone can tell what
+// failed.
 inline constexpr std::chrono::milliseconds kMemberPatience = rnic::kMaxSilence;
-// In a chain: to whom replica `position` connects `up` and `down`.
+// The addresses to which replica `position` of a chain connects `up` and `down`.
 std::pair<rnic::QpAddress, rnic::QpAddress> Neighbours(const PrimaryInfo& primary,
                                                        std::span<const MemberInfo> chain,
                                                        uint32_t position);

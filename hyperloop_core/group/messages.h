@@ -1,5 +1,5 @@
-// Messages: what the primary of a chain sends beside the data, one place a slot, in registered
-// memory from which it is sent.
+// Messages: what the primary of a chain sends beside the data. Each slot has one place for its
+// message, in registered memory from which the device sends it.
 #pragma once
 
 #include <cstddef>
@@ -24,14 +24,14 @@ class Messages {
     WriteConstants(primary, chain);
   }
 
-  // Completes the message of operation number `m` (from 0, in order); returns whether the hops, and
-  // so the primary, flush what they wrote by a READ. `operation` was checked. The place's previous
-  // message must not be needed any more.
+  // Completes the message of operation number `m`; operations come in order, from 0. Returns
+  // whether the hops, and so the primary, flush what they wrote by a READ. `operation` was checked.
+  // Nobody needs the place's previous message any more.
   virtual bool Encode(uint64_t m, const Operation& operation) = 0;
 
-  // Asks for the place of operation `m` ahead of its Encode: the device read it a lap ago, so that
-  // its lines are shared with another core, and Encode's stores would hold up the doorbell behind
-  // them until they are back.
+  // Prefetches the place of operation `m` for writing, ahead of its Encode. The device read the
+  // place a lap ago, so its cache lines are shared with another core. Without the prefetch Encode's
+  // stores would wait for the lines, and the doorbell would wait behind the stores.
   void Prefetch(uint64_t m) const {
     for (const std::byte *at = message(m), *end = at + message_bytes_; at < end; at += 64) {
 #if defined(__x86_64__)

@@ -89,9 +89,9 @@ Status OffloadMember::Build(rnic::Device& device, rnic::ProtectionDomain& pd,
 }
 
 OffloadMember::~OffloadMember() {
-  // Straight to RESET, upstream first: what is stopped later must find nothing that still starts
-  // it, and a queue in ERROR would flush its receives, which the control program takes for
-  // messages.
+  // The queues go straight to RESET, and the upstream one first, so that no queue which still runs
+  // starts the others. A queue in ERROR would flush its receives, which the control program takes
+  // for messages.
   if (up_) up_->Reset().IgnoreError();
   if (local_) local_->Reset().IgnoreError();
   if (down_) down_->Reset().IgnoreError();
@@ -99,7 +99,7 @@ OffloadMember::~OffloadMember() {
 
 Status OffloadMember::Connect(const PrimaryInfo& primary, std::span<const MemberInfo> chain) {
   if (connected_) return InvalidArgument("this member is connected already; create a new one");
-  HL_RETURN_IF_ERROR(CheckPeers(primary, chain, geometry_, info_));
+  HL_RETURN_IF_ERROR(CheckInfos(primary, chain, geometry_, info_));
   connected_ = true;
   const bool tail = geometry_.is_tail(position_);
   const auto [previous, next] = Neighbours(primary, chain, position_);
@@ -181,8 +181,8 @@ void OffloadMember::WriteForwardRing(const MemberInfo& next) {
     const Sge sink[] = {Sink()};
     rnic::EncodeRead(Block(down_queues_, s, kDownBlocks, kDownFlush), PlainControl(qpn),
                      next.region_addr, next.region_rkey, sink);
-    // The next node's own patch first, wherever it lay in this node's message. Without later
-    // patches the third is empty and left out.
+    // The next node's own patch comes first, wherever it lay in this node's message. Without later
+    // patches the third SGE is empty and left out.
     const Sge message[] = {Staging(s, kStagingResult + result, patch),
                            Staging(s, kStagingResult, result),
                            Staging(s, kStagingResult + result + patch, rest)};

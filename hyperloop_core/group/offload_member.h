@@ -45,7 +45,7 @@ class OffloadMember final : public Member {
 
   const uint32_t position_;
   const SlotProgram program_;
-  const GroupGeometry& geometry_;  // of program_
+  const GroupGeometry& geometry_;  // the one of program_
   MemberInfo info_;
   bool connected_ = false;
 

@@ -1,5 +1,5 @@
-// Ordering: which unacknowledged operations a new one must wait for (the reasons for the
-// rule: docs/group-primitives.md).
+// Ordering: which unacknowledged operations a new one must wait for. docs/group-primitives.md gives
+// the reasons for the rule.
 //
 // An upstream hop's WRITE lands in a replica before that replica's own copy or forward for an
 // earlier operation has run, so against each unacknowledged operation A a new operation B is held
@@ -22,18 +22,18 @@ namespace hyperloop {
 
 class Ordering {
  public:
-  // Where the bytes of a gMEMCPY at a replica come from. If from the primary, which writes them
-  // there (fanout), then besides the above B is held back when
+  // Where the bytes of a gMEMCPY at a replica come from. With fanout the primary writes its own
+  // bytes there. Then B is also held back when
   //   B.copy.source overlaps A.copy.destination, or B.copy.destination overlaps A.copy.source,
-  // because the device reads and writes the primary's bytes some time before A's acknowledgement.
+  // because the device may read and write the primary's bytes until A is acknowledged.
   enum class CopiesTake : uint8_t { kEachNodesOwn, kPrimarysBytes };
 
   explicit Ordering(uint32_t window, CopiesTake copies_take = CopiesTake::kEachNodesOwn);
 
   // The newest ticket after `acknowledged` that `operation` must wait for; 0: none.
   Ticket Conflict(const Operation& operation, Ticket acknowledged) const;
-  // `operation` was submitted as `ticket`, the next in order; all up to `acknowledged` are done,
-  // and at most `window` are not.
+  // Records that `operation` was submitted as `ticket`, the next in order. All tickets up to
+  // `acknowledged` are acknowledged, and at most `window` are not.
   void Add(const Operation& operation, Ticket ticket, Ticket acknowledged);
 
  private:
@@ -59,8 +59,8 @@ class Ordering {
   const bool copies_of_primary_;
   uint64_t mask_ = 0;
   std::vector<Footprint> entries_;  // by ticket
-  // Everything unacknowledged lies in `older_` or `newer_`. When all of `older_` is acknowledged,
-  // they change places.
+  // Every unacknowledged operation is in `older_` or `newer_`. When all of `older_` are
+  // acknowledged, `newer_` takes its place.
   Bounds older_, newer_;
 };
 

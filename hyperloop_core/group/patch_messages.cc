@@ -8,9 +8,9 @@ namespace hyperloop {
 
 namespace {
 
-// The first sizeof(Patch) bytes of a WQE.
+// Copies the first sizeof(Patch) bytes of a WQE.
 template <class Patch>
-void Take(Patch* patch, const std::byte* wqe) {
+void CopyHead(Patch* patch, const std::byte* wqe) {
   static_assert(sizeof(Patch) <= rnic::kWqebbBytes);
   std::memcpy(static_cast<void*>(patch), wqe, sizeof(Patch));
 }
@@ -19,23 +19,23 @@ struct Scratch {
   alignas(64) std::byte wqe[rnic::kMaxWqeBytes] = {};
 };
 
-void TakeEnable(EnablePatch* patch, const rnic::WqeControl& control) {
+void SetEnableConstants(EnablePatch* patch, const rnic::WqeControl& control) {
   Scratch scratch;
   rnic::EncodeSendEnable(scratch.wqe, control, 0, 0);
-  Take(patch, scratch.wqe);
+  CopyHead(patch, scratch.wqe);
 }
 
 void WriteCommonConstants(CommonPatch* patch, const MemberInfo& member) {
   const rnic::Sge nowhere{member.region_addr, 8, member.region_lkey};
   Scratch scratch;
   EncodeLocalCopy(scratch.wqe, member.local_qpn, member);
-  Take(&patch->copy, scratch.wqe);
+  CopyHead(&patch->copy, scratch.wqe);
   EncodeLocalCas(scratch.wqe, member.local_qpn, member, nowhere);
-  Take(&patch->cas, scratch.wqe);
-  TakeEnable(&patch->enable_down, FencedControl(member.local_qpn));
+  CopyHead(&patch->cas, scratch.wqe);
+  SetEnableConstants(&patch->enable_down, FencedControl(member.local_qpn));
   rnic::EncodeWait(scratch.wqe, PlainControl(member.up_qpn), 0, 0);
-  Take(&patch->wait, scratch.wqe);
-  TakeEnable(&patch->enable_local, PlainControl(member.up_qpn));
+  CopyHead(&patch->wait, scratch.wqe);
+  SetEnableConstants(&patch->enable_local, PlainControl(member.up_qpn));
 }
 
 void SetWrite(WritePatch* patch, uint32_t word0, uint64_t remote, uint32_t bytes, uint64_t local) {
@@ -78,17 +78,17 @@ void PatchMessages::WriteConstantsOf(uint32_t slot, const PrimaryInfo& primary,
       auto* patch = reinterpret_cast<ForwardPatch*>(at);
       Scratch scratch;
       EncodeDownWrite(scratch.wqe, member.down_qpn, member, chain[i + 1]);
-      Take(&patch->write, scratch.wqe);
-      TakeEnable(&patch->enable_up, PlainControl(member.down_qpn));
+      CopyHead(&patch->write, scratch.wqe);
+      SetEnableConstants(&patch->enable_up, PlainControl(member.down_qpn));
       continue;
     }
     auto* patch = reinterpret_cast<TailPatch*>(at);
     if (SlotProgram::tail_enables(slot)) {
-      TakeEnable(&patch->follow, FencedControl(member.down_qpn));
+      SetEnableConstants(&patch->follow, FencedControl(member.down_qpn));
     } else {
       Scratch scratch;
       EncodeTailRead(scratch.wqe, member.down_qpn, primary, {primary.ack_addr, kFlushReadBytes, 0});
-      Take(&patch->follow, scratch.wqe);
+      CopyHead(&patch->follow, scratch.wqe);
     }
   }
 }

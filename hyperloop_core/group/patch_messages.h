@@ -1,7 +1,7 @@
 // PatchMessages: the messages of the offload datapath, which patch the replicas' queues.
 //
 // What never changes (queue numbers, keys, fences, sizes) is written into every place at set-up, in
-// ring byte order; an operation only stores what it brings. Steps of Encode and their cost, group
+// ring byte order. An operation stores only what differs. Steps of Encode and their cost, group
 // of 3: some 16 words computed once (wqe_index and opcode of each WQE are the same on all
 // replicas), then per replica 12 to 16 stores of 4 B, and for each part that is there 2 to 4 more
 // (addresses differ by the node's base). About 60 stores to 1 KB that was last used a lap ago; no

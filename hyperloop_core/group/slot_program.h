@@ -128,8 +128,8 @@ struct SlotProgram {
   // The operation whose up WQEs RECV `operation` writes: the next lap of
   // operation − rearm_distance.
   uint64_t rearmed(uint64_t operation) const { return operation + lookahead; }
-  // Slots whose RECV writes the receive counter. A quarter of the slots is often enough that the RQ
-  // never runs out, as 3N/4 ≥ window.
+  // Slots whose RECV writes the receive counter: every N/4-th. The RQ never runs out of receives,
+  // because 3N/4 ≥ window.
   bool writes_receive_counter(uint32_t slot_index) const {
     return (slot_index & (geometry.slots / 4 - 1)) == 0;
   }
