@@ -14,8 +14,8 @@ namespace {
 
 constexpr mode_t kOthersWrite = S_IWGRP | S_IWOTH;
 
-// In a user namespace into which the user 0 above it is not mapped, what belongs to the machine's
-// root appears as the overflow user's; so does what belongs to others who are not.
+// In a user namespace that does not map the machine's user 0, files of the machine's root appear to
+// belong to the overflow user. So do files of all other users who are not mapped.
 bool RootIsHidden() {
   std::ifstream map("/proc/self/uid_map");
   bool any = false;
@@ -44,7 +44,7 @@ Status Writable(const std::string& path) {
                           ", or choose another directory");
 }
 
-// Of a directory on the way, or the last one under kShared.
+// Checks the mode of a directory on the way, or of the last one under kShared.
 Status CheckMode(const std::string& path, const struct stat& info) {
   if ((info.st_mode & kOthersWrite) != 0 && (info.st_mode & S_ISVTX) == 0) return Writable(path);
   return Status::Ok();
@@ -109,7 +109,8 @@ class Walk {
     path_ = next;
     return Status::Ok();
   }
-  // A hidden root owns the first directories of a path, and nothing below one of this user's.
+  // True if the owner of this part is trusted. A hidden root may own the first directories of a
+  // path, but nothing below a directory of this user.
   bool MayLead() {
     if (!IsTrusted(info_.st_uid)) return !below_own_ && IsHiddenRoot(info_.st_uid);
     below_own_ = below_own_ || (info_.st_uid != 0 && S_ISDIR(info_.st_mode));

@@ -50,12 +50,12 @@ bool Peer::Is(std::string_view name, Roles any_of) const {
 
 // --- KeyRing
 
-// What a file held, or was found to suffer from, when it was looked at last; as a hash, so that the
-// secret is kept once.
+// Remembers what a file held, or why it could not be read, when it was read last. It keeps a hash
+// alone, so that no second copy of the secret exists.
 struct KeyRing::Seen {
   std::array<unsigned char, 32> hash{};
-  // True if it is another than the last time.
-  bool Take(std::string_view what) {
+  // Remembers `what`. True if it differs from the last time.
+  bool Changed(std::string_view what) {
     std::array<unsigned char, 32> now;
     crypto_generichash(now.data(), now.size(), reinterpret_cast<const unsigned char*>(what.data()),
                        what.size(), nullptr, 0);
@@ -83,9 +83,9 @@ Status KeyRing::Refresh() {
   std::lock_guard lock(refresh_mutex_);
   const auto folder = OpenKeysDirectory(dir_);
   if (!folder.ok()) {
-    // Both, so that it is told of once.
-    const bool first = identity_seen_->Take(folder.status().message());
-    return trusted_seen_->Take(folder.status().message()) || first ? folder.status() : Status();
+    // Both remember it, so that it is reported once.
+    const bool first = identity_seen_->Changed(folder.status().message());
+    return trusted_seen_->Changed(folder.status().message()) || first ? folder.status() : Status();
   }
   const Status identity = ReadIdentity(folder->get());
   const Status trusted = ReadTrusted(folder->get());
@@ -95,7 +95,7 @@ Status KeyRing::Refresh() {
 
 Status KeyRing::ReadIdentity(int folder) {
   const auto text = ReadKeysFile(folder, dir_, kIdentityFile, /*secret=*/true);
-  if (!identity_seen_->Take(text.ok() ? text->view() : text.status().message())) return {};
+  if (!identity_seen_->Changed(text.ok() ? text->view() : text.status().message())) return {};
   if (!text.ok()) return text.status();
   auto identity = ParseIdentity(text->view());
   const std::string path = dir_ + "/" + kIdentityFile;
@@ -111,7 +111,7 @@ Status KeyRing::ReadIdentity(int folder) {
 
 Status KeyRing::ReadTrusted(int folder) {
   const auto text = ReadKeysFile(folder, dir_, kTrustedFile, /*secret=*/false);
-  if (!trusted_seen_->Take(text.ok() ? text->view() : text.status().message())) return {};
+  if (!trusted_seen_->Changed(text.ok() ? text->view() : text.status().message())) return {};
   if (!text.ok()) return text.status();
   auto trusted = ParseTrusted(text->view());
   if (!trusted.ok()) return trusted.status().WithContext(dir_ + "/" + kTrustedFile);

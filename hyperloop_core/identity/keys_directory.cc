@@ -20,7 +20,7 @@ constexpr size_t kMaxFileBytes = 1 << 20;
 
 std::string PathOf(const std::string& dir, const std::string& name) { return dir + "/" + name; }
 
-// The owner's rights are nobody's business; `forbidden` are bits that others must not have.
+// The owner must be this user or root. `forbidden`: the mode bits that others must not have.
 Status CheckOwner(const struct stat& info, const std::string& path, mode_t forbidden,
                   const char* who, const char* remedy) {
   if (info.st_uid != geteuid() && info.st_uid != 0)

@@ -19,7 +19,7 @@ using Bytes = std::vector<std::byte>;
 
 constexpr size_t kMaxPurpose = 64;
 
-// The first of what each end says.
+// What each end sends first.
 struct Preface {
   uint32_t magic;  // big-endian
   uint8_t version;
@@ -32,12 +32,12 @@ static_assert(sizeof(Preface) == 72);
 
 constexpr uint32_t kMagic = 0x484c5343;  // "HLSC"
 constexpr uint8_t kVersion = 1;
-// The payload of messages 2 and 3: a name and zeros.
+// The payload of messages 2 and 3: a name, filled up with zeros.
 constexpr size_t kNameBytes = kMaxName;
-// The answer to message 3, sealed: a Verdict, and why.
+// The answer to message 3, sealed: a Verdict and its reason.
 enum Verdict : uint8_t { kWelcome = 0, kRefused = 1 };
 constexpr size_t kMaxReason = 400;
-// No message of an introduction is longer.
+// The longest message of an introduction, in bytes.
 constexpr size_t kMaxIntroduction = sizeof(Preface) + kMaxReason + 2 * kTagBytes;
 static_assert(kMaxIntroduction >= sizeof(Preface) + kMessage2Bytes + kNameBytes);
 
@@ -46,7 +46,7 @@ Bytes BytesOf(std::string_view text) {
   return {bytes.begin(), bytes.end()};
 }
 
-// Text of the other end, for this one's logs: nothing in it can break a line or a terminal.
+// Text of the other end in a form that is safe for this end's logs and terminals.
 std::string Printable(std::span<const std::byte> bytes, size_t most) {
   std::string text;
   for (const std::byte each : bytes.first(std::min(bytes.size(), most))) {
@@ -125,7 +125,7 @@ void SecureChannel::Impl::StartHandshake() {
     noise_.emplace(options_.dialer, Prologue(), options_.ring->key_pair());
 }
 
-// The same on both ends, so that their handshakes are one only if they agree on it.
+// The prologue of the handshake, which fails unless both ends make the same one.
 Bytes SecureChannel::Impl::Prologue() const {
   return BytesOf("hyperloop secure channel " + std::to_string(kVersion) + ": " + options_.purpose);
 }
@@ -135,7 +135,7 @@ Status SecureChannel::Impl::Say(std::span<const std::byte> before) {
   Bytes message(before.begin(), before.end());
   if (noise_.has_value()) {
     Bytes payload;
-    if (taken_ == 1) {  // in the first message anybody could read it
+    if (taken_ == 1) {  // not in the first message, which is not encrypted
       payload = BytesOf(options_.ring->name());
       payload.resize(kNameBytes);
     }
@@ -216,7 +216,8 @@ Status SecureChannel::Impl::TakeFirst(std::span<const std::byte> body) {
   const Preface preface = OwnPreface();
   const auto own = std::as_bytes(std::span(&preface, 1));
   if (const Status status = TakePreface(body); !status.ok()) {
-    // So that the other end sees what is wrong, too; not where it speaks something else altogether.
+    // The answer lets the other end see what is wrong. An end that speaks another protocol gets
+    // none.
     if (status.code() != Code::kCorruption) AppendFrame(own, &output_);
     return status;
   }
@@ -240,7 +241,7 @@ Status SecureChannel::Impl::TakeSecond(std::span<const std::byte> body) {
   }
   HL_ASSIGN_OR_RETURN(const Bytes payload, noise_->Read(body.subspan(sizeof(Preface))));
   std::string ignored;
-  // Before this end says who it is.
+  // This end judges the other before it tells its own identity.
   HL_RETURN_IF_ERROR(Judge(NameIn(payload), &ignored));
   HL_RETURN_IF_ERROR(Say({}));
   noise_->Split(&send_, &receive_);
@@ -275,8 +276,8 @@ Status SecureChannel::Impl::TakeVerdict(std::span<const std::byte> body) {
   return {};
 }
 
-// Whose key the other end has proved to have, and whether that may be at this channel. `tell` is
-// what the other end may know of a refusal.
+// Finds whose key the other end has proved to have, and decides whether that peer may use this
+// channel. `tell`: what the other end may know of a refusal.
 Status SecureChannel::Impl::Judge(const std::string& claimed, std::string* tell) {
   const KeyRing& ring = *options_.ring;
   const PublicKey& key = noise_->remote_static();

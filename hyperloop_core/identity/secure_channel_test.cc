@@ -30,7 +30,7 @@ bool Contains(const Bytes& all, std::span<const std::byte> part) {
 }
 
 // The next frame's body; "error" with one, "nothing" without a frame.
-std::string Take(SecureChannel& channel) {
+std::string NextBody(SecureChannel& channel) {
   const auto frame = channel.Next();
   if (!frame.ok()) return frame.status().code() == Code::kCorruption ? "refused" : "error";
   if (!frame->has_value()) return "nothing";
@@ -151,14 +151,14 @@ TEST_F(SecureChannelTest, FramesArriveBothWays) {
   ends_->acceptor.Append(ends_->Seal("one"));
   ends_->acceptor.Append(ends_->Seal("two"));
   ends_->acceptor.Append(ends_->Seal(""));
-  EXPECT_EQ(Take(ends_->acceptor), "one");
-  EXPECT_EQ(Take(ends_->acceptor), "two");
-  EXPECT_EQ(Take(ends_->acceptor), "");
-  EXPECT_EQ(Take(ends_->acceptor), "nothing");
+  EXPECT_EQ(NextBody(ends_->acceptor), "one");
+  EXPECT_EQ(NextBody(ends_->acceptor), "two");
+  EXPECT_EQ(NextBody(ends_->acceptor), "");
+  EXPECT_EQ(NextBody(ends_->acceptor), "nothing");
   Bytes back;
   ends_->acceptor.Seal(BytesOf("three"), &back);
   ends_->dialer.Append(back);
-  EXPECT_EQ(Take(ends_->dialer), "three");
+  EXPECT_EQ(NextBody(ends_->dialer), "three");
 }
 
 TEST_F(SecureChannelTest, FramesAreBounded) {
@@ -167,14 +167,14 @@ TEST_F(SecureChannelTest, FramesAreBounded) {
   const Bytes frame = ends_->Seal(longest);
   EXPECT_EQ(frame.size(), longest.size() + SecureChannel::FrameOverhead(true));
   ends_->acceptor.Append(frame);
-  EXPECT_EQ(Take(ends_->acceptor), longest);
+  EXPECT_EQ(NextBody(ends_->acceptor), longest);
   ends_->acceptor.Append(ends_->Seal(longest + "x"));
-  EXPECT_EQ(Take(ends_->acceptor), "refused");
+  EXPECT_EQ(NextBody(ends_->acceptor), "refused");
   // A stranger may not even announce as much.
   SecureChannel stranger(Accepts());
   const uint32_t length = __builtin_bswap32(1000);
   stranger.Append(std::as_bytes(std::span(&length, 1)));
-  EXPECT_EQ(Take(stranger), "refused");
+  EXPECT_EQ(NextBody(stranger), "refused");
 }
 
 TEST_F(SecureChannelTest, BytesArriveHoweverTheyAreCut) {
@@ -183,17 +183,17 @@ TEST_F(SecureChannelTest, BytesArriveHoweverTheyAreCut) {
     for (auto [from, to] : {std::pair(&dialer, &acceptor), std::pair(&acceptor, &dialer)}) {
       for (const std::byte each : from->TakeOutput()) {
         to->Append(std::span(&each, 1));
-        ASSERT_EQ(Take(*to), "nothing");
+        ASSERT_EQ(NextBody(*to), "nothing");
       }
     }
   }
   Bytes frame;
   dialer.Seal(BytesOf("slowly"), &frame);
   for (const std::byte each : frame) {
-    EXPECT_EQ(Take(acceptor), "nothing") << "of a part of a frame";
+    EXPECT_EQ(NextBody(acceptor), "nothing") << "of a part of a frame";
     acceptor.Append(std::span(&each, 1));
   }
-  EXPECT_EQ(Take(acceptor), "slowly");
+  EXPECT_EQ(NextBody(acceptor), "slowly");
 }
 
 TEST_F(SecureChannelTest, WhatPassesIsNeitherReadableNorTheSameTwice) {
@@ -250,13 +250,13 @@ TEST_F(SecureChannelTest, AChangedFrameIsRefusedWhereverItIsChanged) {
     Bytes frame = ends.Seal("payload");
     frame[at] ^= std::byte{1};
     ends.acceptor.Append(frame);
-    const std::string taken = Take(ends.acceptor);
+    const std::string taken = NextBody(ends.acceptor);
     // A longer frame has not come yet.
     EXPECT_TRUE(taken == "refused" || (taken == "nothing" && at < kLengthBytes)) << "byte " << at;
     ends.acceptor.Append(ends.Seal(std::string(512, 'x')));
-    EXPECT_EQ(Take(ends.acceptor), "refused") << "byte " << at;
+    EXPECT_EQ(NextBody(ends.acceptor), "refused") << "byte " << at;
     ends.acceptor.Append(ends.Seal("and more"));
-    EXPECT_EQ(Take(ends.acceptor), "refused") << "byte " << at;
+    EXPECT_EQ(NextBody(ends.acceptor), "refused") << "byte " << at;
   }
 }
 
@@ -264,27 +264,27 @@ TEST_F(SecureChannelTest, ARepeatedFrameIsRefused) {
   const Bytes frame = ends_->Seal("pay once");
   ends_->acceptor.Append(frame);
   ends_->acceptor.Append(frame);
-  EXPECT_EQ(Take(ends_->acceptor), "pay once");
-  EXPECT_EQ(Take(ends_->acceptor), "refused");
+  EXPECT_EQ(NextBody(ends_->acceptor), "pay once");
+  EXPECT_EQ(NextBody(ends_->acceptor), "refused");
 }
 
 TEST_F(SecureChannelTest, ALeftOutOrMovedFrameIsRefused) {
   const Bytes first = ends_->Seal("first"), second = ends_->Seal("second");
   ends_->acceptor.Append(second);
   ends_->acceptor.Append(first);
-  EXPECT_EQ(Take(ends_->acceptor), "refused");
+  EXPECT_EQ(NextBody(ends_->acceptor), "refused");
 }
 
 TEST_F(SecureChannelTest, AFrameThrownBackIsRefused) {
   ends_->dialer.Append(ends_->Seal("mirror"));
-  EXPECT_EQ(Take(ends_->dialer), "refused");
+  EXPECT_EQ(NextBody(ends_->dialer), "refused");
 }
 
 TEST_F(SecureChannelTest, AFrameOfAnotherConnectionIsRefused) {
   Ends other(Dials(), Accepts());
   other.Introduce();
   ends_->acceptor.Append(other.Seal("from elsewhere"));
-  EXPECT_EQ(Take(ends_->acceptor), "refused");
+  EXPECT_EQ(NextBody(ends_->acceptor), "refused");
 }
 
 // A recorded introduction does not open another connection, at either end.
@@ -292,22 +292,22 @@ TEST_F(SecureChannelTest, ARepeatedIntroductionIsRefused) {
   SecureChannel dialer(Dials()), acceptor(Accepts());
   Bytes from_dialer = dialer.TakeOutput();
   acceptor.Append(from_dialer);
-  ASSERT_EQ(Take(acceptor), "nothing");
+  ASSERT_EQ(NextBody(acceptor), "nothing");
   Bytes from_acceptor = acceptor.TakeOutput();
   dialer.Append(from_acceptor);
-  ASSERT_EQ(Take(dialer), "nothing");
+  ASSERT_EQ(NextBody(dialer), "nothing");
   const Bytes third = dialer.TakeOutput();
   acceptor.Append(third);
-  ASSERT_EQ(Take(acceptor), "nothing");
+  ASSERT_EQ(NextBody(acceptor), "nothing");
   const Bytes verdict = acceptor.TakeOutput();
   ASSERT_TRUE(acceptor.open());
   from_dialer.insert(from_dialer.end(), third.begin(), third.end());
   from_acceptor.insert(from_acceptor.end(), verdict.begin(), verdict.end());
   SecureChannel next_acceptor(Accepts()), next_dialer(Dials());
   next_acceptor.Append(from_dialer);
-  EXPECT_EQ(Take(next_acceptor), "refused");
+  EXPECT_EQ(NextBody(next_acceptor), "refused");
   next_dialer.Append(from_acceptor);
-  EXPECT_EQ(Take(next_dialer), "refused");
+  EXPECT_EQ(NextBody(next_dialer), "refused");
   EXPECT_FALSE(next_acceptor.open() || next_dialer.open());
 }
 
@@ -433,7 +433,7 @@ TEST_F(SecureChannelTest, WithoutKeysFramesArePlain) {
   EXPECT_TRUE(Contains(frame, BytesOf("for all to see")));
   EXPECT_EQ(frame.size(), 14 + SecureChannel::FrameOverhead(false));
   ends.acceptor.Append(frame);
-  EXPECT_EQ(Take(ends.acceptor), "for all to see");
+  EXPECT_EQ(NextBody(ends.acceptor), "for all to see");
 }
 
 TEST_F(SecureChannelTest, AnotherVersionOrPurposeIsToldAtBothEnds) {
@@ -473,7 +473,7 @@ TEST_F(SecureChannelTest, ChangedKeysTakeEffectForNewChannels) {
   EXPECT_EQ(trusted.acceptor.peer().name(), "alpha");
   // What was open before goes on.
   ends_->acceptor.Append(ends_->Seal("still here"));
-  EXPECT_EQ(Take(ends_->acceptor), "still here");
+  EXPECT_EQ(NextBody(ends_->acceptor), "still here");
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ using Bytes = std::vector<uint8_t>;
 struct Scratch {
   std::array<std::byte, kMaxWqeBytes> raw;
   Scratch() { raw.fill(std::byte{0xee}); }
-  Bytes Take(size_t bytes) const {
+  Bytes First(size_t bytes) const {
     Bytes out(bytes);
     std::memcpy(out.data(), raw.data(), bytes);
     return out;
@@ -29,7 +29,7 @@ TEST(WqeFormat, NopKeepsTheSizeOfWhatItReplaces) {
   Scratch s;
   const size_t n = EncodeNop(s.raw.data(), kControl, 3);
   EXPECT_EQ(n, 48u);
-  EXPECT_EQ(s.Take(17),
+  EXPECT_EQ(s.First(17),
             (Bytes{0, 0x12, 0x34, 0x00, 0xab, 0xcd, 0xef, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0xee}));
 }
 
@@ -48,7 +48,7 @@ TEST(WqeFormat, SendWithTwoSgesSkipsEmptyOnes) {
   Scratch s;
   const Sge sges[] = {{0x1122334455667788, 0x10, 0xa1b2c3d4}, {1, 0, 7}, {0x99, 0x01020304, 5}};
   const size_t n = EncodeSendImm(s.raw.data(), kControl, sges, 0xcafebabe);
-  EXPECT_EQ(s.Take(n),
+  EXPECT_EQ(s.First(n),
             (Bytes{0,    0x12, 0x34, 0x0b, 0xab, 0xcd, 0xef, 3,    0,    0,    0,    0,
                    0xca, 0xfe, 0xba, 0xbe, 0,    0,    0,    0x10, 0xa1, 0xb2, 0xc3, 0xd4,
                    0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x01, 0x02, 0x03, 0x04,
@@ -62,11 +62,11 @@ TEST(WqeFormat, InlinePayloadFollowsItsLengthAndIsPadded) {
   const auto at = reinterpret_cast<uint64_t>(payload);
   const Sge sges[] = {{at, 1, 77}, {at, 0, 77}, {at + 1, 2, 88}};
   size_t n = EncodeInline(s.raw.data(), kControl, kWqeSend, sges);
-  EXPECT_EQ(s.Take(n),
+  EXPECT_EQ(s.First(n),
             (Bytes{0,    0x12, 0x34, 0x0a, 0xab, 0xcd, 0xef, 2, 0, 0, 0, 0, 0, 0, 0, 0,
                    0x80, 0,    0,    3,    1,    2,    3,    0, 0, 0, 0, 0, 0, 0, 0, 0}));
   n = EncodeInline(s.raw.data(), kControl, kWqeWriteImm, sges, 0x10, 0x20, 0x77);
-  const Bytes write = s.Take(n);
+  const Bytes write = s.First(n);
   ASSERT_EQ(write.size(), 48u);
   EXPECT_EQ(write[3], 0x09);
   EXPECT_EQ(Bytes(write.begin() + 32, write.begin() + 40), (Bytes{0x80, 0, 0, 3, 1, 2, 3, 0}));
@@ -95,11 +95,11 @@ TEST(WqeFormat, WriteAndReadCarryRemoteAddressAndKey) {
                  0, 0,    0,    0x40,   0,    0,    0,    0x66, 0, 0,   0,   0,   0, 0, 0, 0x55};
   };
   size_t n = EncodeWrite(s.raw.data(), kControl, 0x0102030405060708, 0x090a0b0c, {&sge, 1});
-  EXPECT_EQ(s.Take(n), expected(0x08, 0));
+  EXPECT_EQ(s.First(n), expected(0x08, 0));
   n = EncodeRead(s.raw.data(), kControl, 0x0102030405060708, 0x090a0b0c, {&sge, 1});
-  EXPECT_EQ(s.Take(n), expected(0x10, 0));
+  EXPECT_EQ(s.First(n), expected(0x10, 0));
   n = EncodeWriteImm(s.raw.data(), kControl, 0x0102030405060708, 0x090a0b0c, {&sge, 1}, 0x77);
-  EXPECT_EQ(s.Take(n), expected(0x09, 0x77));
+  EXPECT_EQ(s.First(n), expected(0x09, 0x77));
 }
 
 TEST(WqeFormat, AtomicsFillOneBlock) {
@@ -108,13 +108,13 @@ TEST(WqeFormat, AtomicsFillOneBlock) {
   size_t n = EncodeCompareSwap(s.raw.data(), kControl, 0x10, 0x20, /*expected=*/0x30,
                                /*desired=*/0x4000000000000040, sge);
   ASSERT_EQ(n, 64u);
-  Bytes bytes = s.Take(n);
+  Bytes bytes = s.First(n);
   EXPECT_EQ(bytes[3], 0x11);
   EXPECT_EQ(bytes[7], 4);
   EXPECT_EQ(Bytes(bytes.begin() + 32, bytes.begin() + 48),
             (Bytes{0x40, 0, 0, 0, 0, 0, 0, 0x40, 0, 0, 0, 0, 0, 0, 0, 0x30}));
   n = EncodeFetchAdd(s.raw.data(), kControl, 0x10, 0x20, 0x0102, sge);
-  bytes = s.Take(n);
+  bytes = s.First(n);
   EXPECT_EQ(bytes[3], 0x12);
   EXPECT_EQ(Bytes(bytes.begin() + 32, bytes.begin() + 48),
             (Bytes{0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0}));
@@ -123,13 +123,13 @@ TEST(WqeFormat, AtomicsFillOneBlock) {
 TEST(WqeFormat, WaitAndEnablesHaveIndexAt24AndObjectAt28) {
   Scratch s;
   size_t n = EncodeWait(s.raw.data(), kControl, 0x112233, 0xff445566);
-  EXPECT_EQ(s.Take(n), (Bytes{0, 0x12, 0x34, 0x0f, 0xab, 0xcd, 0xef, 2,    0,    0,   0,
-                              0, 0,    0,    0,    0,    0,    0,    0,    0,    0,   0,
-                              0, 0,    0,    0x44, 0x55, 0x66, 0,    0x11, 0x22, 0x33}));
+  EXPECT_EQ(s.First(n), (Bytes{0, 0x12, 0x34, 0x0f, 0xab, 0xcd, 0xef, 2,    0,    0,   0,
+                               0, 0,    0,    0,    0,    0,    0,    0,    0,    0,   0,
+                               0, 0,    0,    0x44, 0x55, 0x66, 0,    0x11, 0x22, 0x33}));
   n = EncodeSendEnable(s.raw.data(), kControl, 0x112233, 0x5566);
-  EXPECT_EQ(s.Take(n), (Bytes{0, 0x12, 0x34, 0x17, 0xab, 0xcd, 0xef, 2,    0,    0,   0,
-                              0, 0,    0,    0,    0,    0,    0,    0,    0,    0,   0,
-                              0, 0,    0,    0,    0x55, 0x66, 0,    0x11, 0x22, 0x33}));
+  EXPECT_EQ(s.First(n), (Bytes{0, 0x12, 0x34, 0x17, 0xab, 0xcd, 0xef, 2,    0,    0,   0,
+                               0, 0,    0,    0,    0,    0,    0,    0,    0,    0,   0,
+                               0, 0,    0,    0,    0x55, 0x66, 0,    0x11, 0x22, 0x33}));
   EncodeReceiveEnable(s.raw.data(), kControl, 1, 2);
   EXPECT_EQ(std::to_integer<int>(s.raw[3]), 0x16);
 }

@@ -48,7 +48,8 @@ WcStatus StatusOf(ibv_wc_status status) {
   }
 }
 
-// Everything but `id`. The opcode of a failed completion is not valid: the id says which queue.
+// Translates everything but `id`. A failed completion has no valid opcode, so its id tells the
+// queue.
 rnic::Completion Translate(const ibv_wc& wc, const WorkId& id) {
   rnic::Completion out;
   out.status = StatusOf(wc.status);

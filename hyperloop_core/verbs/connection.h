@@ -1,5 +1,5 @@
-// Services over librdmacm: who asks names a service; who has published it answers with private data
-// and a queue pair that only serves READs.
+// Services over librdmacm: the asking end names a service. The end that published the service
+// answers with private data and a queue pair that only serves READs.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +16,17 @@
 
 namespace hyperloop::verbs {
 
-// What fits a connection reply (196 B) behind a length, and a request (56 B) behind 4 B of magic.
+// In bytes. A connection reply of librdmacm carries 196 B, the first of which is our length; a
+// request carries 56 B, the first 4 of which are our magic.
 inline constexpr size_t kMaxPrivateData = 195;
 inline constexpr size_t kMaxServiceName = 52;
 
 // An event channel and one id on it. Not thread safe.
 class CmConnection {
  public:
-  // Asks `host` ("ADDRESS:PORT") for `service`, to be connected with queue pair `qpn`, in at most
-  // five seconds. kNotFound: nobody publishes it there. kUnavailable: no way there, or no answer.
+  // Asks `host` ("ADDRESS:PORT") for `service`. `parameters` name the queue pair to connect. Waits
+  // at most five seconds. kNotFound: nobody publishes it there. kUnavailable: no route or no
+  // answer.
   static Result<std::unique_ptr<CmConnection>> Ask(std::shared_ptr<VerbsContext> context,
                                                    std::string_view host, std::string_view service,
                                                    const rdma_conn_param& parameters);
@@ -70,7 +72,8 @@ class ServiceAgent {
     ibv_pd* pd = nullptr;
     std::vector<std::byte> private_data;
   };
-  struct Peer {
+  // Who asked for a service: the queue pair that serves its READs.
+  struct Reader {
     ibv_pd* pd = nullptr;
     ibv_qp* qp = nullptr;
   };
@@ -89,7 +92,7 @@ class ServiceAgent {
   std::thread thread_;
   std::mutex mutex_;  // guards the two maps
   std::map<std::string, Service, std::less<>> services_;
-  std::map<rdma_cm_id*, Peer> peers_;
+  std::map<rdma_cm_id*, Reader> readers_;
 };
 
 }  // namespace hyperloop::verbs

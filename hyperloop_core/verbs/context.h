@@ -19,8 +19,9 @@ namespace hyperloop::verbs {
 
 class VerbsQueuePair;
 
-// Work request ids: which queue pair, which of its incarnations (Reset begins a new one), which
-// queue, which entry. Completions of queue pairs that are gone or were reset are told by them.
+// The id of a work request: its queue pair, the queue pair's generation (Reset begins a new one),
+// the queue and the entry. By it Poll recognises completions of queue pairs that are gone or were
+// reset.
 struct WorkId {
   uint32_t slot = 0;        // 24 bits: of the queue pair in the context
   uint32_t generation = 0;  // 23 bits
@@ -43,7 +44,7 @@ struct WorkId {
 // The open device, its port and address. Thread safe.
 class VerbsContext {
  public:
-  // The address of this process's end: what queue pairs are connected from.
+  // The port through which this process's queue pairs are connected.
   struct Port {
     std::string device;  // name
     uint8_t number = 0;
@@ -71,17 +72,17 @@ class VerbsContext {
   bool IsOwner() const { return guard_->IsOwner(); }
   // False in a forked child and once the device was removed. A few loads.
   bool Usable() const { return IsOwner() && !dead_.load(std::memory_order_relaxed); }
-  // The same; now and then asks the kernel, at most every 10 ms.
+  // As Usable. Now and then, at most every 10 ms, it asks the kernel.
   bool Alive();
   // kUnavailable with the reason. Call when Usable or Alive is false.
   Status DeadStatus() const;
 
-  // Of a queue pair's life between two resets; no two are equal for a long time.
+  // A number for a queue pair's life between two resets. Work request ids hold its low 23 bits.
   uint32_t NextGeneration() { return next_generation_.fetch_add(1, std::memory_order_relaxed); }
   // Queue pairs, by the slot in their work requests' ids.
   Result<uint32_t> AddQueuePair(VerbsQueuePair* qp);
   void RemoveQueuePair(uint32_t slot);
-  // While a caller holds it, no queue pair goes.
+  // While a caller holds the lock, no queue pair is removed.
   std::shared_lock<std::shared_mutex> LockQueuePairs() {
     return std::shared_lock(queue_pairs_mutex_);
   }

@@ -45,7 +45,8 @@ class VerbsMemoryRegion final : public rnic::MemoryRegion {
   ibv_mr* const mr_;
 };
 
-// The agent lives as long as the device or a domain that may have published does.
+// Shared by the device and its protection domains, which may publish services. The agent ends with
+// the device.
 struct Publications {
   std::mutex mutex;  // guards agent
   std::unique_ptr<ServiceAgent> agent;
@@ -81,7 +82,7 @@ class VerbsProtectionDomain final : public rnic::ProtectionDomain {
 
 int AccessFlags(uint32_t access) {
   int flags = 0;
-  // libibverbs wants local write with these two.
+  // libibverbs demands local write together with remote write and remote atomic.
   constexpr uint32_t kWrites = rnic::kLocalWrite | rnic::kRemoteWrite | rnic::kRemoteAtomic;
   if ((access & kWrites) != 0) flags |= IBV_ACCESS_LOCAL_WRITE;
   if ((access & rnic::kRemoteWrite) != 0) flags |= IBV_ACCESS_REMOTE_WRITE;
@@ -115,7 +116,7 @@ class VerbsDevice final : public rnic::Device {
  public:
   explicit VerbsDevice(std::shared_ptr<VerbsContext> context)
       : context_(std::move(context)), publications_(std::make_shared<Publications>()) {}
-  // Domains may outlive the device by mistake; its thread does not.
+  // A domain may outlive the device by mistake. The agent's thread must not.
   ~VerbsDevice() override {
     const std::lock_guard lock(publications_->mutex);
     publications_->agent.reset();
@@ -155,7 +156,7 @@ Result<std::unique_ptr<rnic::ProtectionDomain>> VerbsDevice::AllocatePd() {
       new VerbsProtectionDomain(context_, publications_, pd));
 }
 
-// libibverbs tells how much a queue pair may carry inline only by making one.
+// libibverbs has no query for the largest inline data: a queue pair must be made to find out.
 Status VerbsDevice::ReadCaps() {
   const ibv_device_attr& attr = context_->attributes();
   caps_.provider = "verbs";

@@ -33,8 +33,8 @@ Status Fill(Library* library) {
   if (!Find(cm, #name, &library->name)) return Missing(#name, "librdmacm1");
   HL_RDMACM_FUNCTIONS(HL_FIND)
 #undef HL_FIND
-  // Where the kernel does not copy pinned pages at fork, registered memory is left out of children;
-  // they may not use it anyway. Before any registration.
+  // Must come before any registration. Unless the kernel copies pinned pages at fork, registered
+  // memory is then left out of children, which may not use it anyway.
   if (const int error = library->ibv_fork_init(); error != 0) {
     return FromErrno(error, "ibv_fork_init");
   }

@@ -60,7 +60,7 @@ Result<ibv_context*> OpenByName(const Library& lib, ibv_device* device) {
   const std::string name = lib.ibv_get_device_name(device);
   if (ibv_context* context = lib.ibv_open_device(device); context != nullptr) return context;
   const int error = errno;
-  // libibverbs hides why it could not open the file.
+  // libibverbs does not tell why it could not open the file.
   const std::string file = std::string("/dev/infiniband/") + device->dev_name;
   if (access(file.c_str(), R_OK | W_OK) == 0) {
     return FromErrno(error, "opening RDMA device " + name);

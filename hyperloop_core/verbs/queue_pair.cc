@@ -58,7 +58,8 @@ uint8_t AckTimeoutCode(std::chrono::milliseconds timeout) {
   return static_cast<uint8_t>(std::min<uint64_t>(31, std::bit_width(units - 1)));
 }
 
-// Both ends know each other's number and nothing else, so first packet numbers follow from that.
+// The first packet number of a queue pair follows from its number, which is all that the peer knows
+// of it.
 uint32_t FirstPacket(uint32_t qpn) { return (qpn * 0x9e3779u) & 0xffffff; }
 
 }  // namespace
@@ -110,7 +111,7 @@ Status VerbsQueuePair::Allocate(ibv_pd* pd) {
 
 VerbsQueuePair::~VerbsQueuePair() {
   if (!context_->IsOwner()) {
-    connection_.release();  // its descriptors are not the child's to use
+    connection_.release();  // in a forked child: its descriptors are the parent's
     return;
   }
   if (listed_) context_->RemoveQueuePair(slot_);
@@ -125,7 +126,8 @@ Status VerbsQueuePair::Modify(ibv_qp_attr attr, int mask, const char* what) {
   return FromErrno(error, "queue pair " + std::to_string(qp_->qp_num) + " to " + what);
 }
 
-// Receives may be posted from INIT on; rnic:: calls that RESET still.
+// rnic:: takes receives in kReset, libibverbs only from INIT on. So the device's queue pair is in
+// INIT while rnic:: says kReset.
 Status VerbsQueuePair::ToInit() {
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_INIT;
@@ -170,7 +172,8 @@ Status VerbsQueuePair::ToReadyToReceive(const rnic::QpAddress& peer) {
                 "RTR (is the peer's address of this network, and reachable?)");
 }
 
-// Soft-RoCE takes 7, which InfiniBand counts, for "for ever": a dead peer would never be noticed.
+// Soft-RoCE retries for ever when it is told 7, where InfiniBand retries 7 times. A dead peer would
+// never be noticed.
 uint8_t VerbsQueuePair::RetryCount() const {
   return context_->IsSoftRoce() ? std::min<uint8_t>(attr_.retry_count, 6) : attr_.retry_count;
 }
@@ -343,7 +346,7 @@ Status VerbsQueuePair::Post(std::span<const rnic::SendRequest> requests) {
         "work is polled, so some requests must be signaled");
   }
   if (posted == 0) return FromErrno(error, "the device refuses the request; nothing was posted");
-  // Some may run, and the caller could not tell which: none further does.
+  // Some requests may run, and the caller cannot tell which. In ERROR no further one does.
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_ERR;
   Modify(attr, IBV_QP_STATE, "ERROR").IgnoreError();

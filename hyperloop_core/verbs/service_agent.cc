@@ -17,7 +17,7 @@ namespace hyperloop::verbs {
 namespace {
 
 constexpr int kBacklog = 16;
-constexpr size_t kMaxPeers = 64;
+constexpr size_t kMaxReaders = 64;
 
 // The IP address that the GID stands for.
 Result<sockaddr_in6> AddressOf(const VerbsContext& context) {
@@ -73,13 +73,14 @@ Status ServiceAgent::Listen() {
       lib.rdma_listen(listener_, kBacklog) != 0) {
     return FromErrno(errno, where);
   }
-  cq_ = lib.ibv_create_cq(context_.device(), 2 * static_cast<int>(kMaxPeers), nullptr, nullptr, 0);
+  cq_ =
+      lib.ibv_create_cq(context_.device(), 2 * static_cast<int>(kMaxReaders), nullptr, nullptr, 0);
   if (cq_ == nullptr) return VerbsError(errno, where);
   return {};
 }
 
 ServiceAgent::~ServiceAgent() {
-  if (!context_.IsOwner()) {  // the thread is the parent's; so is everything else
+  if (!context_.IsOwner()) {  // in a forked child: thread and queues are the parent's
     if (thread_.joinable()) thread_.detach();
     return;
   }
@@ -90,7 +91,7 @@ ServiceAgent::~ServiceAgent() {
     thread_.join();
   }
   const Library& lib = context_.lib();
-  while (!peers_.empty()) Drop(peers_.begin()->first);
+  while (!readers_.empty()) Drop(readers_.begin()->first);
   if (listener_ != nullptr) lib.rdma_destroy_id(listener_);
   if (channel_ != nullptr) lib.rdma_destroy_event_channel(channel_);
   if (cq_ != nullptr) lib.ibv_destroy_cq(cq_);
@@ -106,11 +107,12 @@ void ServiceAgent::Publish(std::string_view service, ibv_pd* pd,
 void ServiceAgent::Withdraw(ibv_pd* pd) {
   const std::lock_guard lock(mutex_);
   std::erase_if(services_, [pd](const auto& each) { return each.second.pd == pd; });
-  // The ids stay until their events say that the peer is gone: this is not the agent's thread.
-  for (auto& [id, peer] : peers_) {
-    if (peer.pd != pd || peer.qp == nullptr) continue;
-    context_.lib().ibv_destroy_qp(peer.qp);
-    peer = {};
+  // The ids stay until events tell that the readers are gone, because only the agent's thread may
+  // destroy ids.
+  for (auto& [id, reader] : readers_) {
+    if (reader.pd != pd || reader.qp == nullptr) continue;
+    context_.lib().ibv_destroy_qp(reader.qp);
+    reader = {};
     context_.lib().rdma_disconnect(id);
   }
 }
@@ -123,8 +125,8 @@ void ServiceAgent::Run() {
     rdma_cm_event* event = nullptr;
     while (context_.lib().rdma_get_cm_event(channel_, &event) == 0) {
       const rdma_cm_event copy = *event;
-      // The private data is the event's; an id can be destroyed only when its events are given
-      // back.
+      // Handle may destroy the id, which is allowed only after its events are acknowledged. The
+      // acknowledgement frees the private data, so Handle gets a copy.
       std::vector<std::byte> data;
       if (copy.event == RDMA_CM_EVENT_CONNECT_REQUEST && copy.param.conn.private_data != nullptr) {
         const auto* first = static_cast<const std::byte*>(copy.param.conn.private_data);
@@ -146,7 +148,7 @@ void ServiceAgent::Handle(const rdma_cm_event& event) {
       const auto service = ServiceRequest::Parse(asked.private_data, asked.private_data_len);
       if (service && Accept(event.id, asked, *service).ok()) return;
       context_.lib().rdma_reject(event.id, nullptr, 0);
-      peers_.try_emplace(event.id);
+      readers_.try_emplace(event.id);
       Drop(event.id);
       return;
     }
@@ -166,7 +168,7 @@ Status ServiceAgent::Accept(rdma_cm_id* id, const rdma_conn_param& asked,
                             std::string_view service) {
   const auto found = services_.find(service);
   if (found == services_.end()) return NotFound("no such service");
-  if (peers_.size() >= kMaxPeers) return NoSpace("too many peers");
+  if (readers_.size() >= kMaxReaders) return NoSpace("too many readers");
   const Library& lib = context_.lib();
   ibv_qp_init_attr init{};
   init.send_cq = init.recv_cq = cq_;
@@ -174,7 +176,7 @@ Status ServiceAgent::Accept(rdma_cm_id* id, const rdma_conn_param& asked,
   init.cap = {1, 1, 1, 1, 0};
   ibv_qp* qp = lib.ibv_create_qp(found->second.pd, &init);
   if (qp == nullptr) return VerbsError(errno, "a queue pair for a reader");
-  peers_[id] = {found->second.pd, qp};
+  readers_[id] = {found->second.pd, qp};
   for (const ibv_qp_state state : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) {
     HL_RETURN_IF_ERROR(AdvanceQp(lib, id, qp, state, IBV_ACCESS_REMOTE_READ));
   }
@@ -191,10 +193,10 @@ Status ServiceAgent::Accept(rdma_cm_id* id, const rdma_conn_param& asked,
 }
 
 void ServiceAgent::Drop(rdma_cm_id* id) {
-  const auto found = peers_.find(id);
-  if (found == peers_.end()) return;
+  const auto found = readers_.find(id);
+  if (found == readers_.end()) return;
   if (found->second.qp != nullptr) context_.lib().ibv_destroy_qp(found->second.qp);
-  peers_.erase(found);
+  readers_.erase(found);
   context_.lib().rdma_destroy_id(id);
 }
 
