@@ -29,6 +29,8 @@ static_assert(HL_BUSY == static_cast<int>(Code::kBusy));
 static_assert(HL_PROTECTION == static_cast<int>(Code::kProtection));
 static_assert(HL_INTERNAL == static_cast<int>(Code::kInternal));
 static_assert(HL_MAX_GROUP_SIZE == hyperloop::kMaxGroupSize);
+static_assert(hyperloop::kMaxWindow == 4096 && hyperloop::kMaxSlots == 8192,
+              "hyperloop.h tells these limits");
 static_assert(HL_FILE == static_cast<int>(hyperloop::rnic::Media::kFile) &&
               HL_PMEM == static_cast<int>(hyperloop::rnic::Media::kPmem));
 

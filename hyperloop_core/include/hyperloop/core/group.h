@@ -1,5 +1,5 @@
-// Group primitives: gWRITE, gCAS, gMEMCPY, gFLUSH over a chain of replicas (HyperLoop §4.2;
-// semantics: docs/group-primitives.md).
+// Group primitives: gWRITE, gCAS, gMEMCPY, gFLUSH over a chain of replicas (HyperLoop §4.2). Their
+// semantics, and the reasons for them, are in docs/group-primitives.md.
 //
 // A Group is the primary's end; a Member is a replica's end, which needs no CPU once armed. Offsets
 // are region offsets, the same on every node. Operations take effect on every node in the order of
@@ -29,16 +29,16 @@
 namespace hyperloop {
 
 inline constexpr uint32_t kMaxGroupSize = 8;
-// A slot takes 4 blocks of the fullest ring, and a ring has at most 32768 (facts of the format:
-// 16-bit cyclic indexes).
+// A slot takes 4 blocks of the fullest ring. A ring has at most 32768 blocks, because its indexes
+// have 16 bits and are compared cyclically.
 inline constexpr uint32_t kMaxSlots = 8192;
 inline constexpr uint32_t kMaxWindow = kMaxSlots / 2;
 
-// How operations reach the replicas . kOffload: down the chain, forwarded by the
-// replicas' RNICs alone; needs rnic::Caps::cross_channel. kFanout: the primary writes, flushes and
-// CASes each replica itself; no replica CPU, any RC device. kCpuPolling, kCpuEvent: down the chain,
-// forwarded by each replica's CPU, which busy-polls or sleeps on a completion channel (HyperLoop's
-// Naive-RDMA baselines); a replica whose process does not run stops the group.
+// How operations reach the replicas. kOffload: down the chain, forwarded by the replicas' RNICs
+// alone; needs rnic::Caps::cross_channel. kFanout: the primary writes, flushes and CASes each
+// replica itself, without a replica's CPU, on any RC device. kCpuPolling, kCpuEvent: down the
+// chain, forwarded by each replica's CPU, which polls or sleeps on a completion channel (the
+// Naive-RDMA baselines of HyperLoop §6). The group stops while a replica's process does not run.
 enum class Datapath : uint8_t { kOffload, kFanout, kCpuPolling, kCpuEvent };
 Result<Datapath> ParseDatapath(std::string_view name);
 std::string_view DatapathName(Datapath datapath);
@@ -68,10 +68,10 @@ struct Operation {
     uint64_t desired = 0;
     uint32_t execute_map = 0;  // bit i: replica i executes
   } cas;
-  // Durable on every replica before the acknowledgement; in a chain each hop before the next is
-  // written (fanout has no next hop: replicas become durable side by side). It
-  // covers everything submitted before, too. Copies and CASes are flushed whether asked or not: the
-  // flush is their completion proof.
+  // Everything submitted so far is durable on every replica before the acknowledgement. In a chain
+  // each hop is durable before the next one is written; with fanout there is no next hop.
+  // Copies and CASes are flushed even if nobody asks, because the flush's answer proves that they
+  // ran.
   bool flush = false;
 };
 inline constexpr uint64_t kMaxPart = 1ull << 30;
@@ -101,14 +101,14 @@ struct GroupOptions {
   // Called over and over while a call waits, whatever `wait` says, e.g. to step an embedded RNIC.
   // Null: the waiting loop only pauses.
   std::function<void()> idle;
-  // Asked now and then while a call waits for an acknowledgement, by the waiting thread: an error
-  // breaks the group, for a caller who learns sooner than ack_timeout that a replica is gone. Null:
-  // never.
+  // Called now and then by the thread that waits for an acknowledgement. An error breaks the group.
+  // It is for callers who learn sooner than ack_timeout that a replica is gone. Null: not
+  // called.
   std::function<Status()> watch = nullptr;
 };
 
-// What one end must know of another to connect. Fixed layout, no padding, little-endian: travels in
-// control messages as these bytes. Connect checks every field of what it is given.
+// What one end must know of another to connect. The layout is fixed, little-endian and without
+// padding: control messages carry these bytes. Connect checks every field of what it is given.
 struct MemberInfo {
   uint32_t version = 2;
   uint32_t up_qpn = 0, local_qpn = 0, down_qpn = 0;
@@ -197,8 +197,8 @@ class Group {
   // submitted.
   virtual Status Wait(Ticket ticket, OperationResult* result = nullptr) = 0;
   virtual Status WaitAll() = 0;
-  // Takes in what has arrived; returns the newest ticket such that it and all before it are
-  // acknowledged. Looks at ack_timeout and the device now and then, so that a loop of Poll ends as
+  // Processes what has arrived. Returns the newest ticket such that it and all before it are
+  // acknowledged. Checks ack_timeout and the device now and then, so that a loop of Poll ends when
   // a Wait would.
   virtual Result<Ticket> Poll() = 0;
   // The first error, for good; ok while the group works.

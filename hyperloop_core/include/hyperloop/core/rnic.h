@@ -1,4 +1,5 @@
-// rnic:: — one interface over RDMA devices, modelled on verbs objects.
+// rnic:: is one interface over RDMA devices, modelled on verbs objects. Two providers implement it:
+// softrnic (softrnic.h) and verbs (verbs.h).
 //
 // Objects are RAII and move only by unique_ptr. A Device outlives its ProtectionDomains and
 // CompletionQueues, a ProtectionDomain its MemoryRegions and QueuePairs, a CompletionQueue the
@@ -53,7 +54,7 @@ struct QpAddress {
 struct Sge {
   uint64_t addr = 0;
   uint32_t length =
-      0;  // at least 1: a zero length cannot be said in a WQE (byte_count 0 means 2 GB)
+      0;  // at least 1: a WQE cannot express a length of 0, because byte_count 0 means 2 GB
   uint32_t lkey = 0;
 };
 
@@ -177,7 +178,7 @@ class CompletionQueue {
   // The next completion (solicited_only: the next receive that its sender marked solicited, or any
   // error) makes event_fd readable, once; then nothing does until the next request. Completions
   // that Poll returned before the request do not count; one that came before it and was not polled
-  // may. Asked twice before the event: the wider request may count. Same thread rule as Poll.
+  // may. Of two requests before the event the wider may count. Same thread rule as Poll.
   // kNotSupported: without CqAttr::events. kUnavailable: the device is dead.
   virtual Status RequestNotify(bool solicited_only) = 0;
   // −1: none. Non-blocking, owned by the CQ, close on exec; to be waited on, never read. Readable
@@ -200,12 +201,12 @@ struct QpAttr {
   uint32_t max_read_atomic = 16;
   uint32_t max_inline = 0;  // bytes that a request may carry as inline_data
   // Access flags (kRemoteWrite, kRemoteRead, kRemoteAtomic): what the peer may do through this
-  // queue pair, with the keys that it has. Anything else of it fails with kRemoteAccess at its end.
+  // queue pair, with the keys that it has. Any other access fails with kRemoteAccess at the peer.
   uint32_t remote_access = kRemoteWrite | kRemoteRead | kRemoteAtomic;
-  // Requests without an answer. A device with coarser units rounds the times up.
-  // No sign of life from the peer within `ack_timeout` (0: no limit; at most kMaxSilence): tried
-  // again `retry_count` times (0 to 7), then kRetryExceeded. So a dead peer is noticed after
-  // (retry_count + 1) x ack_timeout.
+  // What happens to a request without an answer. A device with coarser units rounds the times up.
+  // A peer that is silent for `ack_timeout` (0: no limit; at most kMaxSilence) is sent the request
+  // again, `retry_count` times (0 to 7); then the request fails with kRetryExceeded. So a dead peer
+  // is noticed after (retry_count + 1) x ack_timeout.
   uint8_t retry_count = 7;
   std::chrono::milliseconds ack_timeout{64};
   // Over a link between RNIC daemons (softrnic; elsewhere checked and not used), where TCP mends
@@ -213,16 +214,16 @@ struct QpAttr {
   // requests are sent again meanwhile; at most kMaxSilence. 0: (retry_count + 1) x ack_timeout,
   // which counts as at least 500 ms unless it is 0.
   std::chrono::milliseconds link_timeout{0};
-  // The peer has no receive posted: it says so, and how long to wait (its own rnr_timer, at most
-  // 491.52 ms; the answer to kSend*, kWriteImm); tried again `rnr_retry` times (0 to 6; 7: for
-  // ever), then kRnrRetryExceeded.
+  // A kSend* or kWriteImm for which the peer has no receive: the peer answers how long to wait (its
+  // own rnr_timer, at most 491.52 ms). The request is sent again `rnr_retry` times (0 to 6; 7: for
+  // ever); then it fails with kRnrRetryExceeded.
   uint8_t rnr_retry = 7;
   std::chrono::microseconds rnr_timer{640};
   // Cross-channel (Caps::cross_channel):
   bool cross_channel = false;  // may execute WAIT and *_ENABLE ("master")
   bool managed_send = false;   // Post does not start the SQ; an enable or RingDoorbell does
   bool managed_recv = false;
-  // Of packets, where the device has some (verbs):
+  // For the packets of the device (verbs):
   uint32_t mtu = 0;  // bytes of payload: 256, 512, 1024, 2048, 4096; equal at both ends; 0: the
                      // device's
   uint8_t traffic_class = 0;  // of the IP header; 0: the device's
@@ -232,7 +233,7 @@ enum class QpState : uint8_t { kReset, kInit, kReadyToReceive, kReadyToSend, kEr
 
 class QueuePair;
 
-// A queue's memory, laid out as mlx5 does (facts: rnic.md 1): only with Caps::cross_channel.
+// A queue's memory, in mlx5's layout (docs/rnic.md). Only with Caps::cross_channel.
 struct RawQueues {
   std::byte* sq = nullptr;  // 64 B aligned
   uint32_t sq_wqebbs = 0;
@@ -311,8 +312,8 @@ class Device {
 
   // Passive connection set-up: after Publish, whoever reaches the device may Connect a queue pair
   // of his to a fresh responder-only queue pair in `pd` (remote reads only), and gets
-  // `private_data`. softrnic: the device answers alone, and the publishing process may be stopped;
-  // so stopped replicas are inspected. verbs: a thread of the publishing process answers.
+  // `private_data`. softrnic: the device answers alone, even for a process that is stopped, so that
+  // stopped replicas can be inspected. verbs: a thread of the publishing process answers.
   // kNotSupported on devices without a connection agent.
   virtual Status Publish(std::string_view service, ProtectionDomain& pd,
                          std::span<const std::byte> private_data) = 0;

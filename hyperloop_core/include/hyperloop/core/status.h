@@ -52,7 +52,7 @@ class [[nodiscard]] Status {
   std::string message_;
 };
 
-// Convenience makers: InvalidArgument("region of {} B …") with the text already formatted.
+// Convenience makers. `m` is the whole message, already formatted.
 inline Status InvalidArgument(std::string m) { return {Code::kInvalidArgument, std::move(m)}; }
 inline Status NotFound(std::string m) { return {Code::kNotFound, std::move(m)}; }
 inline Status AlreadyExists(std::string m) { return {Code::kAlreadyExists, std::move(m)}; }
