@@ -58,14 +58,14 @@ class GroupFailureTest : public testing::TestWithParam<Datapath> {
  protected:
   std::unique_ptr<Chain> MakeChain(ChainOptions options) const {
     options.datapath = GetParam();
-    // Any dead replica shows at its own queue, if only the timeout does not come first.
+    // Each dead replica fails its own queue, unless ack_timeout comes first.
     if (fanout()) options.ack_timeout = std::chrono::seconds(5);
     return hyperloop::MakeChain(options);
   }
   bool fanout() const { return GetParam() == Datapath::kFanout; }
   bool offload() const { return GetParam() == Datapath::kOffload; }
-  // How the primary hears of a failure at `victim`: at its own queue, by an error that members
-  // which give up pass back to it, or not at all.
+  // What the primary sees when `victim` dies: an error of its own queue, an error that members pass
+  // back when they give up, or no error at all.
   testing::Matcher<Code> CodeOfADeath(uint32_t victim) const {
     if (victim == 0 || fanout()) return Code::kUnavailable;
     return Code::kTimedOut;
@@ -141,14 +141,14 @@ TEST_P(GroupFailureTest, ThePrimarysOwnCopyCounts) {
 
 TEST_P(GroupFailureTest, ADeadReplicaEndsEveryWait) {
   for (const uint32_t victim : {0u, 1u, 2u}) {
-    // The first replica's death is to show at the primary's own queue, not as a timeout.
+    // With a long ack_timeout the first replica's death fails the primary's own queue.
     const auto chain = MakeChain(
         {.window = 4, .ack_timeout = victim == 0 ? std::chrono::milliseconds(5000) : kShort});
     Group& group = chain->group();
     for (uint64_t i = 0; i < 30; ++i) ASSERT_OK(group.Write(64 * i, 64, true));
     ASSERT_OK(group.WaitAll());
     chain->Kill(victim);
-    // Also when the window is full: the call that would wait ends.
+    // A call that would wait, because the window is full, ends, too.
     Status last = Status::Ok();
     for (uint64_t i = 0; i < 10 && last.ok(); ++i) last = group.Write(64 * i, 64, true).status();
     EXPECT_FALSE(last.ok());

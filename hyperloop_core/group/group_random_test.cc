@@ -205,11 +205,11 @@ class Run {
     if (!options_.lazy) {
       for (uint32_t steps = Pick(24); steps > 0; --steps) Step();
     }
-    // Results are kept for a window: look at each before that.
+    // Results are kept for a window of operations, so each is looked at before that.
     if (!Finish(chain_->geometry().window)) return Stopped();
     return wrong_;
   }
-  // The engine, or a replica's CPU where the datapath needs it: whoever is drawn.
+  // Steps the engine or, where the datapath needs it, a replica's CPU; the choice is random.
   void Step(size_t steps = 1) {
     bool worked = false;
     if (chain_->by_cpu() && Pick(3) != 0) {
@@ -217,7 +217,7 @@ class Run {
     } else {
       worked = chain_->rnic().engine().Run(steps) != 0;
     }
-    // A chain that stands still has nothing left to run: a wait that goes on then would never end.
+    // A chain that stands still has nothing left to run. A wait would then never end.
     idle_ = worked ? 0 : idle_ + 1;
     if (idle_ > 10'000) stuck_ = true;
   }
@@ -326,14 +326,14 @@ TEST_P(GroupRandomTest, EqualsSerialExecutionOnTheSmallestRings) {
                     .fetch = EngineOptions::Fetch::kRandom});
 }
 
-// Devices fetch WQEs again until they are answered; without flushes asked for, answers come late.
+// Devices fetch WQEs again until they are answered. Without flushes the answers come late.
 TEST_P(GroupRandomTest, EqualsSerialExecutionWithoutFlushes) {
   ExpectSerial(10, {.operations = 600, .window = 4, .slots = 8, .flushes = false, .lazy = true});
 }
 
-// … and the peers acknowledge as late as they may: what is fetched again is still there, because
-// the READ that every N/2-th operation has, asked for or not, is answered before its slot is
-// rewritten.
+// Devices fetch WQEs again, and the other ends acknowledge as late as they may. What is fetched
+// again is still there: the READ that every N/2-th operation has in any case is answered before
+// its slot is rewritten.
 TEST_P(GroupRandomTest, EqualsSerialExecutionWithLateAcknowledgements) {
   for (const uint32_t group_size : {1u, 2u, 3u}) {
     ExpectSerial(4, {.operations = 400,

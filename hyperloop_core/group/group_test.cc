@@ -462,8 +462,8 @@ TEST(OffloadTest, ThePrimarySendsEachByteOnceAndEveryHopReadsItsFlush) {
   }
 }
 
-// gFLUSH is per queue: a READ on `down` says nothing of what came through `local`. Counted where
-// the region needs a call to be durable: at each replica, and at the primary for its own copies.
+// gFLUSH is per queue: a READ on `down` proves nothing about what came through `local`. The test
+// counts the flushes of the media: at each replica, and at the primary for its own copies.
 TEST(OffloadTest, AFlushReachesWhatArrivedByEachQueue) {
   const auto chain = MakeChain({.group_size = 3, .window = 8, .media = rnic::Media::kFile});
   Group& group = chain->group();
@@ -527,8 +527,8 @@ TEST(FanoutTest, NoReplicaCpuAndEachReplicaFlushedByThePrimary) {
   }
 }
 
-// A peer gets the key of the ack area: the last replica writes there. It must open nothing else of
-// the primary's, least of all the messages that tell replicas what to do.
+// The last replica gets the key of the ack area, because it writes there. The key must open nothing
+// else of the primary's, least of all the messages that tell replicas what to do.
 TEST_P(GroupTest, TheAckAreasKeyOpensTheAckAreaAlone) {
   const auto chain = MakeChain({.group_size = 1, .window = 4});
   const PrimaryInfo& info = chain->group().info();
@@ -565,13 +565,13 @@ TEST_P(GroupTest, TheAckAreasKeyOpensTheAckAreaAlone) {
   EXPECT_EQ(completes(rnic::Opcode::kWrite, info.ack_addr + info.ack_size),
             WcStatus::kRemoteAccess);
   EXPECT_EQ(completes(rnic::Opcode::kRead, info.ack_addr + info.ack_size), WcStatus::kRemoteAccess);
-  // The tail reads it to have an answer behind its acknowledgement: with offload alone.
+  // With offload alone the tail reads it, for an answer behind its acknowledgement.
   EXPECT_EQ(completes(rnic::Opcode::kRead, info.ack_addr),
             chain->by_cpu() ? WcStatus::kRemoteAccess : WcStatus::kSuccess);
 }
 
-// Indexes have 16 and counters 24 bits: run past the former on rings of both the smallest and
-// another size.
+// Indexes have 16 bits and counters 24. The test runs past the indexes' end, on rings of the
+// smallest and of another size.
 TEST_P(GroupTest, RunsPastEveryIndexWrap) {
   for (const uint32_t slots : {8u, 64u}) {
     const auto chain =

@@ -66,7 +66,7 @@ TEST_P(GroupThreadTest, EveryPrimitiveWithTheEngineOnItsOwnThread) {
   }
 }
 
-// A lost event costs a second of sleep; were it the rule, this would take a quarter of an hour.
+// A lost event costs a second of sleep. If all were lost, this would take a quarter of an hour.
 TEST_P(GroupThreadTest, AWaitForEventsTakesEveryAcknowledgement) {
   for (const uint32_t window : {1u, 16u}) {
     auto made = Chain::Create({.datapath = GetParam(),

@@ -29,7 +29,7 @@ bool Contains(const Bytes& all, std::span<const std::byte> part) {
   return std::search(all.begin(), all.end(), part.begin(), part.end()) != all.end();
 }
 
-// The next frame's body; "error" with one, "nothing" without a frame.
+// The body of the next frame. Without one: "nothing", "refused" (kCorruption) or "error".
 std::string NextBody(SecureChannel& channel) {
   const auto frame = channel.Next();
   if (!frame.ok()) return frame.status().code() == Code::kCorruption ? "refused" : "error";
@@ -42,8 +42,8 @@ struct Ends {
   Ends(const SecureChannelOptions& dials, const SecureChannelOptions& accepts)
       : dialer(dials), acceptor(accepts) {}
 
-  // What each says is given to the other until both are silent or fail. `change` may alter a
-  // message: the `number`-th of both ends, from 0.
+  // Hands what each end says to the other until both are silent or fail. `change` may alter message
+  // `number`, counted from 0 over both ends.
   template <typename Change>
   void Introduce(Change&& change) {
     for (size_t number = 0;; ++number) {
@@ -70,8 +70,8 @@ struct Ends {
   }
 
   SecureChannel dialer, acceptor;
-  Status dialed, accepted;  // what each end thinks of it
-  Bytes all;                // that passed
+  Status dialed, accepted;  // the outcome at each end
+  Bytes all;                // everything that passed
 };
 
 class SecureChannelTest : public testing::Test {
@@ -170,7 +170,7 @@ TEST_F(SecureChannelTest, FramesAreBounded) {
   EXPECT_EQ(NextBody(ends_->acceptor), longest);
   ends_->acceptor.Append(ends_->Seal(longest + "x"));
   EXPECT_EQ(NextBody(ends_->acceptor), "refused");
-  // A stranger may not even announce as much.
+  // A stranger may not even announce a frame of that length.
   SecureChannel stranger(Accepts());
   const uint32_t length = __builtin_bswap32(1000);
   stranger.Append(std::as_bytes(std::span(&length, 1)));
@@ -205,7 +205,7 @@ TEST_F(SecureChannelTest, WhatPassesIsNeitherReadableNorTheSameTwice) {
   again.Introduce();
   ASSERT_TRUE(again.open());
   EXPECT_NE(again.Seal(secret), first) << "the same key on every connection";
-  // Neither does who listens learn who they are.
+  // A listener on the connection does not learn who the ends are, either.
   for (const auto& ring : {alpha_, beta_}) {
     const PublicKey key = ring->public_key();
     EXPECT_FALSE(Contains(again.all, std::as_bytes(std::span(key))));
@@ -226,7 +226,7 @@ TEST_F(SecureChannelTest, AChangedIntroductionIsRefusedWhereverItIsChanged) {
         (*message)[at] ^= std::byte{1};
       });
       ASSERT_FALSE(ends.dialer.open()) << "byte " << at << " of message " << number;
-      // The acceptor has judged before the last message, which tells the dialer of it.
+      // The acceptor decides before the last message, which tells the dialer the decision.
       ASSERT_EQ(ends.acceptor.open(), number == kMessages - 1)
           << "byte " << at << " of message " << number;
     }
@@ -251,7 +251,7 @@ TEST_F(SecureChannelTest, AChangedFrameIsRefusedWhereverItIsChanged) {
     frame[at] ^= std::byte{1};
     ends.acceptor.Append(frame);
     const std::string taken = NextBody(ends.acceptor);
-    // A longer frame has not come yet.
+    // A changed length may announce a longer frame, which has not come yet.
     EXPECT_TRUE(taken == "refused" || (taken == "nothing" && at < kLengthBytes)) << "byte " << at;
     ends.acceptor.Append(ends.Seal(std::string(512, 'x')));
     EXPECT_EQ(NextBody(ends.acceptor), "refused") << "byte " << at;
