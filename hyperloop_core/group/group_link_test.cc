@@ -6,7 +6,7 @@
 #include <random>
 
 #include "group/chain_fixture.h"
-#include "softrnic/links/memory_network.h"
+#include "softrnic/engine/testing/memory_network.h"
 #include "support/status_matchers.h"
 
 namespace hyperloop {

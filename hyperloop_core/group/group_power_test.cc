@@ -12,7 +12,7 @@
 #include <random>
 
 #include "group/chain_fixture.h"
-#include "softrnic/persistence_model.h"
+#include "softrnic/engine/testing/persistence_model.h"
 
 namespace hyperloop {
 namespace {

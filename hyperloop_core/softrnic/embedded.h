@@ -16,7 +16,7 @@
 #include <string>
 
 #include "hyperloop/core/rnic.h"
-#include "softrnic/engine.h"
+#include "softrnic/engine/engine.h"
 #include "softrnic/engine_loop.h"
 
 namespace hyperloop::softrnic {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "softrnic/device_context.h"
-#include "softrnic/engine_test_util.h"
+#include "softrnic/engine/testing/engine_test_util.h"
 
 namespace hyperloop::softrnic {
 namespace {

@@ -5,7 +5,7 @@
 #include "files/file_lane.h"
 #include "group/chain_fixture.h"
 #include "gtest/gtest.h"
-#include "softrnic/persistence_model.h"
+#include "softrnic/engine/testing/persistence_model.h"
 #include "testing/lane_bench.h"
 
 namespace hyperloop {

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "replica/node_state_store.h"
-#include "softrnic/persistence_model.h"
+#include "softrnic/engine/testing/persistence_model.h"
 #include "support/status_matchers.h"
 #include "testing/test_region.h"
 

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "fuzz/fuzz.h"
-#include "softrnic/engine_test_util.h"
+#include "softrnic/engine/testing/engine_test_util.h"
 
 namespace hyperloop::fuzz {
 

@@ -7,7 +7,7 @@
 
 #include "fuzz/fuzz.h"
 #include "fuzz/guarded_host.h"
-#include "softrnic/links/memory_network.h"
+#include "softrnic/engine/testing/memory_network.h"
 
 namespace hyperloop::fuzz {
 namespace {

@@ -1,5 +1,5 @@
 #include "instructions/cases.h"
-#include "softrnic/engine_test_util.h"
+#include "softrnic/engine/testing/engine_test_util.h"
 
 namespace hyperloop::instructions {
 namespace {

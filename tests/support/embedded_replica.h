@@ -17,7 +17,7 @@
 #include "replica/node.h"
 #include "replica/rdma_service.h"
 #include "softrnic/embedded.h"
-#include "softrnic/persistence_model.h"
+#include "softrnic/engine/testing/persistence_model.h"
 
 namespace hyperloop::test {
 

@@ -9,7 +9,7 @@
 
 #include "hyperloop/core/status.h"
 #include "softrnic/commands.h"
-#include "softrnic/engine.h"
+#include "softrnic/engine/engine.h"
 
 namespace hyperloop::softrnic {
 

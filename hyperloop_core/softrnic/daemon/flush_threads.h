@@ -11,7 +11,7 @@
 #include <functional>
 #include <memory>
 
-#include "softrnic/flusher.h"
+#include "softrnic/engine/flusher.h"
 
 namespace hyperloop::softrnic {
 

@@ -24,7 +24,7 @@
 #include "softrnic/daemon/control_server.h"
 #include "softrnic/daemon/flush_threads.h"
 #include "softrnic/daemon/link_server.h"
-#include "softrnic/engine.h"
+#include "softrnic/engine/engine.h"
 #include "softrnic/engine_loop.h"
 
 namespace hyperloop::softrnic {

@@ -1,0 +1,134 @@
+// Completion queues: CQEs, the producer counter, the send queues that WAIT for it, and the
+// completion channel.
+#include "softrnic/engine/bytes.h"
+#include "softrnic/engine/engine_impl.h"
+
+namespace hyperloop::softrnic {
+namespace {
+
+// Writes the last 8 bytes of a CQE: the release store hands it, and the payload before it, to
+// software (CqeReady).
+void HandOver(mlx5_cqe64* cqe, uint32_t sop_qpn, uint16_t counter, uint8_t op_own) {
+  struct {
+    uint32_t sop_qpn;
+    uint16_t counter;
+    uint8_t signature;
+    uint8_t op_own;
+  } const tail{htobe32(sop_qpn), htobe16(counter), 0, op_own};
+  uint64_t word;
+  static_assert(sizeof(tail) == sizeof(word));
+  std::memcpy(&word, &tail, sizeof(word));
+  __atomic_store_n(reinterpret_cast<uint64_t*>(reinterpret_cast<std::byte*>(cqe) + 56), word,
+                   __ATOMIC_RELEASE);
+}
+
+}  // namespace
+
+// The entry for the next CQE; null: the CQ is in error, now or by this overrun.
+mlx5_cqe64* Engine::Impl::NextCqe(Cq& cq, uint8_t* owner) {
+  if (!cq.ignore_overrun) {
+    if (cq.error) [[unlikely]]
+      return nullptr;
+    if (((cq.producer - cq.consumer) & 0xffffff) > cq.mask) [[unlikely]] {
+      cq.consumer = LoadDoorbellRecord(cq.dbrec) & 0xffffff;
+      if (((cq.producer - cq.consumer) & 0xffffff) > cq.mask) {
+        cq.error = true;
+        if (cq.armed != Armed::kNo) Notify(cq);
+        ForEachQp(*cq.context, [&cq, this](Qp& qp) {
+          if ((qp.send_cq == &cq || qp.recv_cq == &cq) &&
+              qp.state >= rnic::QpState::kReadyToReceive)
+            EnterError(qp);
+        });
+        return nullptr;
+      }
+    }
+  }
+  *owner = static_cast<uint8_t>((cq.producer >> cq.log_size) & 1);
+  return reinterpret_cast<mlx5_cqe64*>(cq.ring) + (cq.producer & cq.mask);
+}
+
+void Engine::Impl::PostCqe(Qp& qp, Cq& cq, uint8_t cqe_opcode, uint8_t wqe_opcode, uint16_t counter,
+                           uint32_t bytes, uint32_t imm, uint8_t op_own_bits) {
+  uint8_t owner;
+  mlx5_cqe64* const cqe = NextCqe(cq, &owner);
+  if (cqe == nullptr) [[unlikely]]
+    return;
+  ++qp.count.cqes;
+  cqe->srqn_uidx = 0;
+  cqe->imm_inval_pkey = imm;
+  cqe->byte_cnt = htobe32(bytes);
+  cqe->timestamp = 0;
+  HandOver(cqe, static_cast<uint32_t>(wqe_opcode) << 24 | qp.qpn, counter,
+           static_cast<uint8_t>(cqe_opcode << 4 | op_own_bits | owner));
+  CqProduced(cq, (op_own_bits & rnic::kSolicited) != 0);
+}
+
+void Engine::Impl::PostErrorCqe(Qp& qp, Cq& cq, uint8_t cqe_opcode, uint8_t wqe_opcode,
+                                uint16_t counter, uint8_t syndrome) {
+  uint8_t owner;
+  mlx5_cqe64* const cqe = NextCqe(cq, &owner);
+  if (cqe == nullptr) return;
+  ++qp.count.cqes;
+  ++qp.count.error_cqes;
+  auto* const error = reinterpret_cast<mlx5_err_cqe*>(cqe);
+  error->srqn = 0;
+  std::memset(error->rsvd1, 0, sizeof(error->rsvd1));
+  error->vendor_err_synd = 0;
+  error->syndrome = syndrome;
+  HandOver(cqe, static_cast<uint32_t>(wqe_opcode) << 24 | qp.qpn, counter,
+           static_cast<uint8_t>(cqe_opcode << 4 | owner));
+  CqProduced(cq, true);
+}
+
+void Engine::Impl::Arm(Cq& cq, uint64_t value) {
+  const auto consumed = static_cast<uint32_t>(value & 0xffffff);
+  const auto behind = [&](uint32_t number) { return ((number - consumed) & 0x800000) == 0; };
+  const bool solicited_only = (value & kArmSolicited) != 0;
+  cq.armed = solicited_only ? Armed::kSolicited : Armed::kAny;
+  // What came since the client's last poll is not announced by any later CQE.
+  const bool missed = solicited_only ? cq.had_solicited && behind(cq.last_solicited)
+                                     : ((cq.producer - consumed) & 0xffffff) != 0;
+  if (missed || cq.error) Notify(cq);
+}
+
+void Engine::Impl::Notify(Cq& cq) {
+  cq.armed = Armed::kNo;
+  cq.notify();
+}
+
+void Engine::Impl::WakeWaiters(Cq& cq) {
+  for (Qp* qp = cq.waiters; qp != nullptr;) {
+    Qp* const next = qp->next_waiter;
+    if (WaitMet(cq, qp->wait_index)) {
+      StopWaiting(*qp);
+      qp->stall = Stall::kWaitMet;
+      qp->resume = true;
+      MakeReady(*qp);
+    }
+    qp = next;
+  }
+}
+
+// `wait_cq` says whether a queue is among the waiters of a CQ: never twice, or its end would leave
+// the CQ a pointer to it.
+void Engine::Impl::StartWaiting(Qp& qp, Cq& cq) {
+  StopWaiting(qp);
+  qp.wait_cq = &cq;
+  qp.next_waiter = cq.waiters;
+  if (cq.waiters != nullptr) cq.waiters->prev_waiter = &qp;
+  cq.waiters = &qp;
+}
+
+void Engine::Impl::StopWaiting(Qp& qp) {
+  if (qp.wait_cq == nullptr) return;
+  if (qp.prev_waiter != nullptr) {
+    qp.prev_waiter->next_waiter = qp.next_waiter;
+  } else {
+    qp.wait_cq->waiters = qp.next_waiter;
+  }
+  if (qp.next_waiter != nullptr) qp.next_waiter->prev_waiter = qp.prev_waiter;
+  qp.wait_cq = nullptr;
+  qp.next_waiter = qp.prev_waiter = nullptr;
+}
+
+}  // namespace hyperloop::softrnic

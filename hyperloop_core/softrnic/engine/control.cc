@@ -1,0 +1,425 @@
+// The control path: contexts, memory, completion queues. Every field comes from a client and is
+// checked.
+#include <sys/random.h>
+
+#include <algorithm>
+
+#include "softrnic/engine/engine_impl.h"
+#include "softrnic/engine/testing/persistence_model.h"
+#include "softrnic/engine/text.h"
+
+namespace hyperloop::softrnic {
+namespace {
+
+constexpr size_t kMaxHosts = 256;
+constexpr size_t kMaxPds = 256;
+constexpr uint32_t kMaxKeySlots = 1 << 20;
+constexpr uint32_t kMaxLogCqes = 20;
+constexpr uint64_t kMaxUmemBytes = 1ull << 44;
+constexpr uint32_t kAllAccess =
+    rnic::kLocalWrite | rnic::kRemoteWrite | rnic::kRemoteRead | rnic::kRemoteAtomic;
+constexpr ClientNumber kAlone = 1ull << 63;  // and a number of the engine's own
+
+}  // namespace
+
+Account& Engine::Impl::AccountOf(ClientNumber client) {
+  if (client == 0) client = kAlone | next_context;
+  auto it = accounts.find(client);
+  if (it == accounts.end()) it = accounts.emplace(client, std::make_unique<Account>()).first;
+  it->second->client = client;
+  return *it->second;
+}
+
+void Engine::Impl::ReleaseAccount(Account& account) {
+  if (--account.contexts != 0) return;
+  if (account.listed != Account::Listed::kNo)
+    (account.listed == Account::Listed::kFresh ? fresh_accounts : old_accounts).Remove(account);
+  if (options.flusher != nullptr) options.flusher->Gone(account.client);
+  accounts.erase(account.client);
+}
+
+// Nothing of the client's runs any more; whoever opened its contexts is told to close them. Needs
+// no memory.
+void Engine::Impl::Evict(Account& account, const char* why) {
+  for (Context* c : open) {
+    if (c->account != &account || c->evicted) continue;
+    c->evicted = true;
+    ForEachQp(*c, [this](Qp& qp) {
+      if (qp.state != rnic::QpState::kReset) EnterError(qp);
+    });
+    if (evict) evict(c->id, why);
+  }
+}
+
+Result<ContextId> Engine::Impl::OpenContext(const std::string& name, UarPage* uar, OpenReply* reply,
+                                            ClientNumber client) {
+  if (name.empty() || name.size() >= kMaxName ||
+      !std::all_of(name.begin(), name.end(), [](unsigned char ch) {
+        return std::isalnum(ch) != 0 || ch == '.' || ch == '_' || ch == '-';
+      }))
+    return InvalidArgument("open: a host name is 1 to 63 of [A-Za-z0-9._-]");
+  if (uar == nullptr) return InvalidArgument("open: no doorbell page");
+  if (contexts.size() >= kMaxContexts)
+    return NoSpace(Text("open: the device has ", kMaxContexts, " clients, the most"));
+  auto it = hosts.find(name);
+  if (it == hosts.end()) {
+    if (hosts.size() >= kMaxHosts)
+      return NoSpace(Text("open: the device has ", kMaxHosts, " hosts, the most; close some"));
+    auto host = std::make_unique<Host>();
+    host->name = name;
+    const uint64_t prefix = htobe64(GidPrefix(name));
+    std::memcpy(&host->gid[0], &prefix, sizeof(prefix));
+    const uint64_t number = htobe64(next_host++);  // never again: a stale address finds nobody
+    std::memcpy(&host->gid[8], &number, sizeof(number));
+    it = hosts.emplace(name, std::move(host)).first;
+  }
+  Host& host = *it->second;
+  const ContextId id = next_context++;
+  Account* account = nullptr;
+  try {
+    account = &AccountOf(client);
+    auto owned = std::make_unique<Context>();
+    Context& c = *owned;
+    c.id = id;
+    c.account = account;
+    c.host = &host;
+    c.uar = uar;
+    open.reserve(open.size() + 1);
+    contexts.emplace(id, std::move(owned));
+    open.push_back(&c);
+  } catch (const std::bad_alloc&) {
+    if (host.contexts == 0) hosts.erase(it);
+    if (account != nullptr && account->contexts == 0) accounts.erase(account->client);
+    throw;
+  }
+  ++host.contexts, ++account->contexts;
+  *reply = {};
+  std::copy(host.gid.begin(), host.gid.end(), reply->gid);
+  reply->uar_id = id;
+  return id;
+}
+
+bool Engine::Impl::CloseContextPart(ContextId id, size_t objects) {
+  const auto it = contexts.find(id);
+  if (it == contexts.end()) return true;
+  Context& c = *it->second;
+  if (!c.closing) {
+    c.closing = true;
+    std::erase_if(c.host->services, [&c](const auto& entry) { return entry.second.context == &c; });
+    std::erase(open, &c);
+  }
+  for (; c.first_qp != nullptr; --objects) {
+    if (objects == 0) return false;
+    Destroy(*c.first_qp);
+  }
+  for (; !c.cqs.empty(); --objects) {
+    if (objects == 0) return false;
+    Erase(*c.cqs.begin()->second);
+  }
+  for (; !c.umems.empty(); --objects) {
+    Umem& umem = *c.umems.begin()->second;
+    for (; umem.keys != nullptr; --objects) {
+      if (objects == 0) return false;
+      rkeys.Erase(umem.keys);
+      ReleaseKey(umem.keys->lkey);
+    }
+    if (objects == 0) return false;
+    Erase(c, umem);
+  }
+  if (--c.host->contexts == 0) hosts.erase(hosts.find(c.host->name));
+  ReleaseAccount(*c.account);
+  contexts.erase(it);
+  return true;
+}
+
+Result<IdReply> Engine::Impl::RegisterUmem(Context& c, const RegisterUmemArgs& a,
+                                           UmemMapping mapping) {
+  if (mapping.base == nullptr || a.length == 0 || a.length > kMaxUmemBytes ||
+      mapping.length < a.length || a.client_addr + a.length < a.client_addr)
+    return InvalidArgument(Text("register memory: ", a.length, " B at ", a.client_addr,
+                                " with a mapping of ", mapping.length, " B"));
+  if (((reinterpret_cast<uintptr_t>(mapping.base) ^ a.client_addr) & 63) != 0)
+    return InvalidArgument(
+        "register memory: client address and file offset differ within a cache line; align both to "
+        "a page");
+  if (c.account->umems >= options.limits.mappings)
+    return NoSpace(Text("register memory: this client has ", options.limits.mappings,
+                        " pieces, the most (--client-mappings of the RNIC daemon)"));
+  if (all_umems >= options.limits.all_mappings)
+    return NoSpace(Text("register memory: the device has ", all_umems,
+                        " pieces, the most; raise vm.max_map_count of its machine and start it "
+                        "again"));
+  auto umem = std::make_unique<Umem>();
+  umem->id = next_umem++;
+  umem->addr = a.client_addr;
+  umem->length = a.length;
+  umem->base = mapping.base;
+  umem->owner = std::move(mapping.owner);
+  umem->fd = mapping.fd;
+  umem->fd_offset = mapping.fd_offset;
+  umem->waits_for_disk = mapping.waits_for_disk;
+  umem->flush_failed = std::make_shared<std::atomic<bool>>(false);
+  umem->account = c.account;
+  const IdReply reply{umem->id, 0};
+  c.umems.emplace(umem->id, std::move(umem));
+  ++c.account->umems, ++all_umems;
+  return reply;
+}
+
+void Engine::Impl::Erase(Context& c, const Umem& umem) {
+  --c.account->umems, --all_umems;
+  c.account->table_bytes -= umem.ring_map.bytes();
+  c.umems.erase(umem.id);
+}
+
+Status Engine::Impl::FreeUmem(Context& c, uint32_t id) {
+  const auto it = c.umems.find(id);
+  if (it == c.umems.end()) return NotFound(Text("free memory: no registered memory ", id));
+  if (it->second->users != 0)
+    return Busy(Text("free memory ", id, ": ", it->second->users,
+                     " keys or queues use it; destroy them first"));
+  Erase(c, *it->second);
+  return {};
+}
+
+Status Engine::Impl::FreePd(Context& c, uint32_t id) {
+  const auto it = c.pds.find(id);
+  if (it == c.pds.end()) return NotFound(Text("free PD: no protection domain ", id));
+  if (it->second->users != 0)
+    return Busy(Text("free PD ", id, ": ", it->second->users,
+                     " keys, queue pairs or services use it; destroy them first"));
+  c.pds.erase(it);
+  return {};
+}
+
+// --- memory keys
+
+uint32_t Engine::Impl::RandomRkey() {
+  for (;;) {
+    uint32_t rkey = 0;
+    if (getrandom(&rkey, sizeof(rkey), 0) != sizeof(rkey)) rkey = static_cast<uint32_t>(random());
+    if (rkey != 0 && rkeys.Find(rkey) == nullptr) return rkey;
+  }
+}
+
+Status Engine::Impl::CreateMkey(Context& c, const CreateMkeyArgs& a, CreateMkeyReply* reply) {
+  const auto pd = c.pds.find(a.pdn);
+  if (pd == c.pds.end()) return NotFound(Text("register: no protection domain ", a.pdn));
+  const auto it = c.umems.find(a.umem);
+  if (it == c.umems.end()) return NotFound(Text("register: no registered memory ", a.umem));
+  Umem& umem = *it->second;
+  const uint64_t offset = a.addr - umem.addr;
+  if (a.length == 0 || offset > umem.length || a.length > umem.length - offset)
+    return InvalidArgument(Text("register: ", a.length, " B at ", a.addr, " are not inside the ",
+                                umem.length, " B at ", umem.addr));
+  std::byte* const base = umem.base + offset;
+  if (base < umem.lost_end && base + a.length > umem.lost_begin)
+    return ProtectionError(
+        Text("register: the file behind the ", a.length, " B at ", a.addr,
+             " was truncated; register the memory anew once the file has its length"));
+  if ((a.access & ~kAllAccess) != 0 || a.media > static_cast<uint32_t>(rnic::Media::kPmem))
+    return InvalidArgument(
+        Text("register: unknown access rights ", a.access, " or media ", a.media));
+  if ((a.access & (rnic::kRemoteWrite | rnic::kRemoteAtomic)) != 0 &&
+      (a.access & rnic::kLocalWrite) == 0)
+    return InvalidArgument(
+        "register: remote write and atomic rights need the local write right too");
+  if (c.account->keys >= options.limits.memory_keys)
+    return NoSpace(Text("register: this client has ", options.limits.memory_keys,
+                        " memory keys, the most (--client-memory-keys of the RNIC daemon)"));
+  auto key = std::make_unique<MemoryKey>();
+  if (free_keys.empty()) {
+    const size_t slots = free_keys.slots() + kFirstKeySlot + 1;
+    if (slots > kMaxKeySlots) return NoSpace("register: the device has no memory key left");
+    keys.resize(slots);
+    key_tags.resize(slots);
+    free_keys.Add();
+  }
+  const uint32_t slot = free_keys.front() + kFirstKeySlot;
+  key->addr = a.addr;
+  key->length = a.length;
+  key->base = base;
+  key->pd = pd->second.get();
+  key->access = a.access;
+  key->lkey = slot << 8 | ++key_tags[slot];
+  key->rkey = RandomRkey();
+  key->media = static_cast<rnic::Media>(a.media);
+  key->has_media = key->media != rnic::Media::kRam || options.persistence != nullptr;
+  key->has_rings = !umem.ring_map.empty();
+  key->umem = &umem;
+  rkeys.Insert(key.get());
+  free_keys.Pop();
+  ++umem.users, ++key->pd->users, ++c.account->keys;
+  key->next_of_umem = umem.keys;
+  if (umem.keys != nullptr) umem.keys->before_of_umem = key.get();
+  umem.keys = key.get();
+  reply->lkey = key->lkey;
+  reply->rkey = key->rkey;
+  keys[slot] = std::move(key);
+  return {};
+}
+
+void Engine::Impl::ReleaseKey(uint32_t lkey) {
+  std::unique_ptr<MemoryKey>& key = keys[lkey >> 8];
+  // Dirty ranges name the memory by address: nothing of it may be left when the mapping goes.
+  if (key->has_media)
+    ForEachQp(*key->pd->context, [&](Qp& qp) {
+      const auto uses = [&](const DirtyRange& range) { return range.umem == key->umem; };
+      if (std::none_of(qp.dirty.begin(), qp.dirty.begin() + qp.dirty_count, uses)) return;
+      FlushDirty(qp);
+      if (options.persistence != nullptr) options.persistence->Flushed(qp.qpn);
+    });
+  --key->umem->users, --key->pd->users, --key->umem->account->keys;
+  (key->before_of_umem != nullptr ? key->before_of_umem->next_of_umem : key->umem->keys) =
+      key->next_of_umem;
+  if (key->next_of_umem != nullptr) key->next_of_umem->before_of_umem = key->before_of_umem;
+  key.reset();
+  free_keys.Put((lkey >> 8) - kFirstKeySlot);
+}
+
+Status Engine::Impl::DestroyMkey(Context& c, uint32_t lkey) {
+  MemoryKey* const key = FindLkey(lkey);
+  if (key == nullptr || key->pd->context != &c)
+    return NotFound(Text("deregister: no memory key ", lkey, " of this client"));
+  rkeys.Erase(key);
+  ReleaseKey(lkey);
+  return {};
+}
+
+// --- completion queues
+
+Status Engine::Impl::CreateCq(Context& c, const CreateCqArgs& a, std::function<void()> notify,
+                              CreateCqReply* reply) {
+  const auto it = c.umems.find(a.umem);
+  if (it == c.umems.end()) return NotFound(Text("create CQ: no registered memory ", a.umem));
+  Umem& umem = *it->second;
+  if (umem.length > kMaxRingUmemBytes)
+    return InvalidArgument(Text("create CQ: its ring is in registered memory of ", umem.length,
+                                " B; at most ", kMaxRingUmemBytes));
+  if (a.log_size > kMaxLogCqes || a.ignore_overrun > 1)
+    return InvalidArgument(Text("create CQ: 2^", a.log_size, " entries; at most 2^", kMaxLogCqes));
+  const uint64_t bytes = uint64_t{sizeof(mlx5_cqe64)} << a.log_size;
+  const uint64_t ring = a.ring_addr - umem.addr;
+  const uint64_t record = a.dbrec_addr - umem.addr;
+  if ((a.ring_addr & 63) != 0 || (a.dbrec_addr & 7) != 0 || ring > umem.length ||
+      bytes > umem.length - ring || record > umem.length ||
+      umem.length - record < rnic::kDoorbellRecordBytes)
+    return InvalidArgument(
+        "create CQ: ring or doorbell record is outside the registered memory or not aligned (ring "
+        "64 B, record 8 B)");
+  if (a.events > 1 || (a.events != 0) != (notify != nullptr) ||
+      (a.events != 0 && a.ignore_overrun != 0))
+    return InvalidArgument(Text("create CQ: events ", a.events,
+                                ": 0 or 1, with a channel, and not with ignored overrun"));
+  const uint32_t arm_index = c.FreeRegister();
+  if (a.events != 0 && arm_index == kMaxQpsPerContext)
+    return NoSpace(Text("create CQ: this client has ", kMaxQpsPerContext,
+                        " queue pairs and completion queues with events, the most; destroy some"));
+  if (c.account->cqs >= options.limits.completion_queues)
+    return NoSpace(Text("create CQ: this client has ", options.limits.completion_queues,
+                        " completion queues, the most (--client-completion-queues of the RNIC "
+                        "daemon); destroy some"));
+  HL_RETURN_IF_ERROR(ReserveRings(umem));
+  auto owned = std::make_unique<Cq>();
+  Cq& cq = *owned;
+  const uint32_t cqn = cqs.Insert(std::move(owned));
+  if (cqn == 0) return NoSpace("create CQ: the device has no completion queue number left");
+  cq.cqn = cqn;
+  try {
+    c.cqs.emplace(cqn, &cq);
+  } catch (const std::bad_alloc&) {
+    cqs.Erase(cqn);
+    throw;
+  }
+  cq.ring = umem.base + ring;
+  cq.log_size = a.log_size;
+  cq.mask = (1u << a.log_size) - 1;
+  cq.dbrec = umem.base + record;
+  cq.producer = cq.consumer = options.first_cqe & rnic::kWaitIndexMask;
+  cq.ignore_overrun = a.ignore_overrun != 0;
+  cq.context = &c;
+  cq.umem = &umem;
+  cq.ring_addr = a.ring_addr;
+  cq.dbrec_addr = a.dbrec_addr;
+  ++umem.users, ++c.account->cqs;
+  MarkRings(cq, true);
+  if (notify != nullptr) {
+    cq.notify = std::move(notify);
+    cq.arm_index = arm_index;
+    c.arms[arm_index] = &cq;
+    c.UseRegister(arm_index);
+  }
+  *reply = {cqn, cq.arm_index};
+  return {};
+}
+
+Status Engine::Impl::DestroyCq(Context& c, uint32_t cqn) {
+  Cq* const cq = cqs.Find(cqn);
+  if (cq == nullptr || cq->context != &c)
+    return NotFound(Text("destroy CQ: no completion queue ", cqn, " of this client"));
+  if (cq->users != 0 || cq->waiters != nullptr)
+    return Busy(Text("destroy CQ ", cqn, ": ", cq->users,
+                     " queue ends use it, or a WAIT; destroy the queue pairs first"));
+  Erase(*cq);
+  return {};
+}
+
+void Engine::Impl::Erase(Cq& cq) {
+  MarkRings(cq, false);
+  --cq.umem->users, --cq.context->account->cqs;
+  if (cq.notify != nullptr) cq.context->arms[cq.arm_index] = nullptr;
+  cq.context->cqs.erase(cq.cqn);
+  cqs.Erase(cq.cqn);
+}
+
+// --- dispatch
+
+Status Engine::Impl::Execute(Context& c, const Command& command, Reply* reply, std::string* text) {
+  if (command.magic != kCommandMagic || command.version != kCommandVersion)
+    return NotSupported(Text("command of another protocol version (", command.version,
+                             "; this device speaks ", kCommandVersion, ")"));
+  if (c.evicted) return Aborted("this client is not served any more: see the RNIC daemon's log");
+  switch (command.op) {
+    case Op::kAllocPd: {
+      if (c.pds.size() >= kMaxPds)
+        return NoSpace(Text("allocate PD: this client has ", kMaxPds, ", the most"));
+      auto pd = std::make_unique<Pd>();
+      pd->id = next_pd++;
+      pd->context = &c;
+      reply->result.id = {pd->id, 0};
+      c.pds.emplace(pd->id, std::move(pd));
+      return {};
+    }
+    case Op::kFreePd:
+      return FreePd(c, command.args.id.id);
+    case Op::kFreeUmem:
+      return FreeUmem(c, command.args.id.id);
+    case Op::kCreateMkey:
+      return CreateMkey(c, command.args.mkey, &reply->result.mkey);
+    case Op::kDestroyMkey:
+      return DestroyMkey(c, command.args.id.id);
+    case Op::kCreateCq:
+      return CreateCq(c, command.args.cq, nullptr, &reply->result.cq);
+    case Op::kDestroyCq:
+      return DestroyCq(c, command.args.id.id);
+    case Op::kCreateQp:
+      return CreateQp(c, command.args.qp, &reply->result.qp);
+    case Op::kModifyQp:
+      return ModifyQp(c, command.args.modify);
+    case Op::kDestroyQp:
+      return DestroyQp(c, command.args.id.id);
+    case Op::kPublish:
+      return Publish(c, command.args.publish);
+    case Op::kConnectService:
+      return ConnectService(c, command.args.connect, &reply->result.connect);
+    case Op::kQueryCounters:
+      *text = Counters(c)();
+      return {};
+    case Op::kOpen:
+    case Op::kRegisterUmem:
+      break;  // they come with descriptors: other entry points
+  }
+  return InvalidArgument(Text("unknown command ", static_cast<unsigned>(command.op)));
+}
+
+}  // namespace hyperloop::softrnic

@@ -1,0 +1,45 @@
+// Counters as text: "name value" lines of the caller's host, then "qp.<number>.name value" of his
+// own queue pairs.
+#include "softrnic/engine/engine_impl.h"
+#include "softrnic/engine/text.h"
+
+namespace hyperloop::softrnic {
+
+namespace {
+
+using QueuePairs = std::vector<std::pair<uint32_t, QpCounters>>;
+
+std::string CounterText(const QpCounters& sum, const QueuePairs& own) {
+  std::ostringstream out;
+#define HL_LINE(name) out << #name " " << sum.name << "\n";
+  HL_QP_COUNTERS(HL_LINE)
+#undef HL_LINE
+  for (const auto& [qpn, count] : own) {
+#define HL_LINE(name) \
+  if (count.name != 0) out << "qp." << qpn << "." #name " " << count.name << "\n";
+    HL_QP_COUNTERS(HL_LINE)
+#undef HL_LINE
+  }
+  return out.str();
+}
+
+}  // namespace
+
+// Only the numbers are taken here, where every host waits.
+std::function<std::string()> Engine::Impl::Counters(const Context& c) const {
+  QpCounters sum = c.host->retired;
+  QueuePairs own;
+  own.reserve(kMaxQpsPerContext);
+  for (const Context* other : open) {
+    if (other->host != c.host) continue;
+    ForEachQp(*other, [&](const Qp& qp) {
+#define HL_ADD(name) sum.name += qp.count.name;
+      HL_QP_COUNTERS(HL_ADD)
+#undef HL_ADD
+      if (other == &c) own.emplace_back(qp.qpn, qp.count);
+    });
+  }
+  return [sum, own = std::move(own)] { return CounterText(sum, own); };
+}
+
+}  // namespace hyperloop::softrnic

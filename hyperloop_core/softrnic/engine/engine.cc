@@ -1,0 +1,216 @@
+// Engine: the public face, the run loop and the doorbells.
+#include "softrnic/engine/engine.h"
+
+#include <sys/random.h>
+
+#include "softrnic/engine/engine_impl.h"
+
+namespace hyperloop::softrnic {
+namespace {
+
+// Queue pairs that wait for a receive, or are in error, that are looked at each turn.
+constexpr size_t kLooksPerTurn = 16;
+
+}  // namespace
+
+Engine::Impl::Impl(EngineOptions o) : options(std::move(o)), random(options.seed) {
+  if (getrandom(&next_host, sizeof(next_host), 0) != sizeof(next_host)) next_host = random();
+  header_mask =
+      (options.check_wqe_index ? 0xffffull << 40 : 0) | (options.check_qpn ? 0xffffffull << 8 : 0);
+  deferred = options.defer_delivery;
+  slow = deferred || options.schedule == EngineOptions::Schedule::kRandom;
+  cqe_scatter_bytes = options.scatter_to_cqe ? 32 : 0;
+  overrun_blocks = options.check_cross_channel ? 0 : 4;
+  // Lists that must not want memory when a queue pair fails or ends.
+  retries.reserve(kMaxQps);
+  broken.reserve(kMaxQps);
+}
+
+void Engine::Impl::Unready(Qp& qp) {
+  if (!qp.ready) return;
+  qp.ready = false;
+  Account& account = *qp.account;
+  Qp* before = nullptr;
+  for (Qp* at = account.ready_head; at != nullptr; before = at, at = at->next_ready) {
+    if (at != &qp) continue;
+    (before != nullptr ? before->next_ready : account.ready_head) = qp.next_ready;
+    if (account.ready_tail == &qp) account.ready_tail = before;
+    break;
+  }
+  qp.next_ready = nullptr;
+}
+
+// Takes the queue pair whose turn it is out of its client's list: the clients take turns, and the
+// queue pairs of each. Null: none is ready.
+Qp* Engine::Impl::NextReady() {
+  for (;;) {
+    AccountQueue& from = fresh_accounts.head != nullptr ? fresh_accounts : old_accounts;
+    if (from.head == nullptr) return nullptr;
+    Account& account = *from.Pop();
+    Qp* const qp = account.ready_head;
+    if (qp == nullptr) {
+      account.listed = Account::Listed::kNo;
+      continue;
+    }
+    account.ready_head = qp->next_ready;
+    qp->ready = false;
+    if (account.ready_head == nullptr && fresh_accounts.head == nullptr &&
+        old_accounts.head == nullptr) {
+      account.listed = Account::Listed::kNo;  // nobody else waits: no round to wait for
+    } else {
+      account.listed = Account::Listed::kOld;
+      old_accounts.Push(account);
+    }
+    return qp;
+  }
+}
+
+// Takes the doorbells rung since the last time. The client stores a register, then sets its summary
+// bit (seq_cst RMW); the exchange here takes the bit and, acquiring, sees the register and the WQEs
+// written before it.
+bool Engine::Impl::CollectDoorbells() {
+  bool any = false;
+  work = 0;
+  for (Context* c : open) {
+    for (uint32_t w = 0; w < c->uar_words; ++w) {
+      uint64_t* const summary = &c->uar->header.summary[w];
+      if (__atomic_load_n(summary, __ATOMIC_RELAXED) == 0) [[likely]]
+        continue;
+      uint64_t bits = __atomic_exchange_n(summary, 0, __ATOMIC_ACQUIRE);
+      for (; bits != 0; bits &= bits - 1) {
+        const uint32_t index = w * 64 + static_cast<uint32_t>(__builtin_ctzll(bits));
+        Qp* const qp = c->doorbells[index];
+        const uint64_t value = __atomic_load_n(&c->uar->registers[index], __ATOMIC_ACQUIRE);
+        if (Cq* const cq = c->arms[index]; cq != nullptr && (value >> 63) != 0) [[unlikely]]
+          Arm(*cq, value);
+        if (qp == nullptr || (value >> 63) == 0 || qp->state == rnic::QpState::kReset) continue;
+        ++qp->count.doorbells;
+        any = true;
+        Advance(*qp, static_cast<uint16_t>(value));
+      }
+    }
+  }
+  return any;
+}
+
+Engine::Engine(EngineOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
+Engine::~Engine() {
+  while (!impl_->contexts.empty()) CloseContext(impl_->contexts.begin()->first);
+}
+
+Result<ContextId> Engine::OpenContext(const std::string& host, UarPage* uar, OpenReply* reply,
+                                      ClientNumber client) {
+  return impl_->OpenContext(host, uar, reply, client);
+}
+
+void Engine::CloseContext(ContextId context) { CloseContextPart(context, ~size_t{0}); }
+
+bool Engine::CloseContextPart(ContextId context, size_t objects) {
+  return impl_->CloseContextPart(context, objects);
+}
+
+Result<IdReply> Engine::RegisterUmem(ContextId context, const RegisterUmemArgs& args,
+                                     UmemMapping mapping) {
+  const auto it = impl_->contexts.find(context);
+  if (it == impl_->contexts.end())
+    return NotFound("context " + std::to_string(context) + " is not open");
+  return impl_->RegisterUmem(*it->second, args, std::move(mapping));
+}
+
+Result<CreateCqReply> Engine::CreateEventCq(ContextId context, const CreateCqArgs& args,
+                                            std::function<void()> notify) {
+  const auto it = impl_->contexts.find(context);
+  if (it == impl_->contexts.end())
+    return NotFound("context " + std::to_string(context) + " is not open");
+  CreateCqReply reply{};
+  HL_RETURN_IF_ERROR(impl_->CreateCq(*it->second, args, std::move(notify), &reply));
+  return reply;
+}
+
+Status Engine::Execute(ContextId context, const Command& command, Reply* reply, std::string* text) {
+  const auto it = impl_->contexts.find(context);
+  if (it == impl_->contexts.end())
+    return NotFound("context " + std::to_string(context) + " is not open");
+  try {
+    return impl_->Execute(*it->second, command, reply, text);
+  } catch (const std::bad_alloc&) {
+    impl_->Evict(*it->second->account, "out of memory in a command");
+    return NoSpace("the device is out of memory: this client is ended");
+  }
+}
+
+std::function<std::string()> Engine::Counters(ContextId context) {
+  const auto it = impl_->contexts.find(context);
+  if (it == impl_->contexts.end()) return [] { return std::string(); };
+  return impl_->Counters(*it->second);
+}
+
+void Engine::SetEvict(std::function<void(ContextId, const char* why)> evict) {
+  impl_->evict = std::move(evict);
+}
+
+void Engine::AttachPort(LinkPort* port) { impl_->port = port; }
+
+Status Engine::AddPeer(const std::string& host, LinkId link) { return impl_->AddPeer(host, link); }
+
+size_t Engine::Run(size_t budget) {
+  Impl& e = *impl_;
+  const size_t linked = e.port != nullptr ? e.PollLinks((budget + 1) / 2) : 0;
+  budget -= std::min(linked, budget / 2);
+  size_t done = 0;
+  if (e.slow) [[unlikely]] {
+    while (done < budget && e.SlowStep()) ++done;
+    if (e.port != nullptr) e.port->Flush();
+    return linked + done;
+  }
+  if (e.doomed) [[unlikely]]
+    e.EvictDoomed();
+  e.CollectDoorbells();
+  // Also while other queues keep the engine busy.
+  if (!e.retries.empty() || !e.broken.empty()) e.RetryStalled(kLooksPerTurn);
+  Qp* qp = nullptr;
+  try {
+    while (done < budget) {
+      // A client that has little to do is not to wait until a busy one's turns fill the budget.
+      if (e.work >= kTurnSteps) e.CollectDoorbells();
+      qp = e.NextReady();
+      if (qp == nullptr) {
+        if (!e.CollectDoorbells()) break;
+        continue;
+      }
+      done += e.RunQueue(*qp, budget - done);
+    }
+  } catch (const std::bad_alloc&) {
+    if (qp == nullptr) throw;
+    e.Evict(*qp->account, kNoMemory);
+    ++done;
+  }
+  if (e.port != nullptr) e.port->Flush();
+  return linked + done;
+}
+
+bool Engine::Step() { return Run(1) != 0; }
+
+bool Engine::DoorbellPending() const {
+  for (const Context* c : impl_->open)
+    for (uint32_t w = 0; w < c->uar_words; ++w)
+      if (__atomic_load_n(&c->uar->header.summary[w], __ATOMIC_SEQ_CST) != 0) return true;
+  return impl_->port != nullptr && impl_->port->Pending();
+}
+
+bool Engine::RetryPending() const {
+  if (!impl_->watched.empty() || !impl_->holding.empty() ||
+      std::any_of(impl_->retries.begin(), impl_->retries.end(),
+                  [](const Qp* qp) { return qp->stall == Stall::kRetry; }))
+    return true;
+  if (!impl_->deferred) return false;
+  bool pending = false;
+  impl_->qps.ForEach([&pending](const Qp& qp) { pending |= !qp.inflight.empty(); });
+  return pending;
+}
+
+const EngineOptions& Engine::options() const { return impl_->options; }
+
+bool Engine::HandleFault(void* address) { return impl_->HandleFault(address); }
+
+}  // namespace hyperloop::softrnic

@@ -1,0 +1,615 @@
+// Protection, malformed WQEs, receiver not ready, flush, overrun, dead peers, early fetch of what
+// is not managed.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "softrnic/engine/testing/engine_test_util.h"
+
+namespace hyperloop::softrnic {
+namespace {
+
+using rnic::WcOpcode;
+using rnic::WcStatus;
+
+// The status of the only error that posting by `post` gives at the requester.
+template <class F>
+WcStatus ErrorOf(Pair& p, F&& post) {
+  post();
+  p.a_qp.Ring();
+  p.Elapse(kDefaultPatienceMs);
+  const auto done = p.a_cq.PollAll();
+  EXPECT_EQ(done.size(), 1u);
+  return done.empty() ? WcStatus::kSuccess : done[0].status;
+}
+
+TEST(EngineProtection, RemoteKeyBoundsAccessAndDomain) {
+  {
+    Pair p;
+    EXPECT_EQ(ErrorOf(p, [&] { p.a_qp.Write(p.Remote(p.dst), p.b.rkey ^ 1, p.a.At(p.src, 8)); }),
+              WcStatus::kRemoteAccess);
+    EXPECT_EQ(p.dst[0], std::byte{0});
+  }
+  {
+    Pair p;
+    const uint64_t end = p.Remote(p.b.memory + Client::kArena);
+    EXPECT_EQ(ErrorOf(p, [&] { p.a_qp.Write(end - 4, p.b.rkey, p.a.At(p.src, 8)); }),
+              WcStatus::kRemoteAccess);
+  }
+  {
+    Pair p;
+    EXPECT_EQ(
+        ErrorOf(p, [&] { p.a_qp.Read(p.Remote(p.b.memory) - 8, p.b.rkey, p.a.At(p.src, 8)); }),
+        WcStatus::kRemoteAccess);
+  }
+  for (const uint32_t have : {0x1u, 0x3u, 0x5u, 0x9u}) {
+    for (int op = 0; op < 3; ++op) {
+      Pair p;
+      const auto key = p.b.Key(p.dst, 64, have);
+      const uint32_t need[] = {rnic::kRemoteWrite, rnic::kRemoteRead, rnic::kRemoteAtomic};
+      const auto status = ErrorOf(p, [&] {
+        if (op == 0) p.a_qp.Write(p.Remote(p.dst), key.rkey, p.a.At(p.src, 8), CqeMode::kAlways);
+        if (op == 1) p.a_qp.Read(p.Remote(p.dst), key.rkey, p.a.At(p.src, 8), CqeMode::kAlways);
+        if (op == 2) p.a_qp.Add(p.Remote(p.dst), key.rkey, 1, p.a.At(p.src, 8), CqeMode::kAlways);
+      });
+      EXPECT_EQ(status, (have & need[op]) != 0 ? WcStatus::kSuccess : WcStatus::kRemoteAccess)
+          << have << " " << op;
+    }
+  }
+  {
+    Pair p;
+    const uint32_t other = p.b.Must(Op::kAllocPd).result.id.id;
+    const auto key = p.b.Key(p.dst, 64, 0xf, rnic::Media::kRam, other);
+    EXPECT_EQ(ErrorOf(p, [&] { p.a_qp.Write(p.Remote(p.dst), key.rkey, p.a.At(p.src, 8)); }),
+              WcStatus::kRemoteAccess);
+  }
+  {
+    Pair p({}, {}, {.access = rnic::kRemoteRead});  // the queue pair grants no write
+    EXPECT_EQ(ErrorOf(p, [&] { p.a_qp.Write(p.Remote(p.dst), p.b.rkey, p.a.At(p.src, 8)); }),
+              WcStatus::kRemoteAccess);
+  }
+  {
+    Pair p;
+    EXPECT_TRUE(p.b.Destroy(Op::kDestroyMkey, p.b.lkey).ok());
+    EXPECT_EQ(ErrorOf(p, [&] { p.a_qp.Write(p.Remote(p.dst), p.b.rkey, p.a.At(p.src, 8)); }),
+              WcStatus::kRemoteAccess);
+  }
+}
+
+TEST(EngineProtection, LocalKeyBoundsAndAccess) {
+  {
+    Pair p;
+    EXPECT_EQ(ErrorOf(p,
+                      [&] {
+                        p.a_qp.Send(Sge{reinterpret_cast<uint64_t>(p.src), 8, p.a.lkey ^ 0x100});
+                      }),
+              WcStatus::kLocalProtection);
+  }
+  {
+    Pair p;  // byte_count 0 means 2 GB
+    EXPECT_EQ(ErrorOf(p,
+                      [&] {
+                        std::byte* const at = p.a_qp.sq;
+                        p.a_qp.Send(p.a.At(p.src, 1));
+                        std::memset(at + 16, 0, 4);
+                      }),
+              WcStatus::kLocalProtection);
+  }
+  {
+    Pair p;  // a READ needs the local write right
+    const auto key = p.a.Key(p.src, 64, 0);
+    EXPECT_EQ(ErrorOf(p,
+                      [&] {
+                        p.a_qp.Read(p.Remote(p.dst), p.b.rkey,
+                                    {reinterpret_cast<uint64_t>(p.src), 8, key.lkey});
+                      }),
+              WcStatus::kLocalProtection);
+  }
+  {
+    Pair p;
+    EXPECT_EQ(ErrorOf(p, [&] { p.a_qp.Send(p.b.At(p.dst, 8)); }), WcStatus::kLocalProtection)
+        << "another client's lkey";
+  }
+}
+
+TEST(EngineProtection, QueuePairGrantsEachRemoteRightApart) {
+  for (int op = 0; op < 3; ++op) {
+    const uint32_t rights[] = {rnic::kRemoteWrite, rnic::kRemoteRead, rnic::kRemoteAtomic};
+    Pair p({}, {}, {.access = 0xe & ~rights[op]});
+    const auto status = ErrorOf(p, [&] {
+      if (op == 0) p.a_qp.Write(p.Remote(p.dst), p.b.rkey, p.a.At(p.src, 8));
+      if (op == 1) p.a_qp.Read(p.Remote(p.dst), p.b.rkey, p.a.At(p.src, 8));
+      if (op == 2) p.a_qp.Add(p.Remote(p.dst), p.b.rkey, 1, p.a.At(p.src, 8));
+    });
+    EXPECT_EQ(status, WcStatus::kRemoteAccess) << op;
+  }
+}
+
+TEST(EngineProtection, ScatterNeedsTheLocalWriteRightAndALivingKey) {
+  {
+    Pair p;
+    const auto key = p.b.Key(p.dst, 64, rnic::kRemoteRead);
+    p.b_qp.Receive(Sge{p.Remote(p.dst), 8, key.lkey});
+    EXPECT_EQ(ErrorOf(p, [&] { p.a_qp.Send(p.a.At(p.src, 8)); }), WcStatus::kRemoteOperation);
+    EXPECT_EQ(p.dst[0], std::byte{0});
+  }
+  {
+    Pair p;
+    const auto key = p.a.Key(p.src, 64, rnic::kLocalWrite);
+    EXPECT_TRUE(p.a.Destroy(Op::kDestroyMkey, key.lkey).ok());
+    EXPECT_EQ(ErrorOf(p,
+                      [&] {
+                        p.a_qp.Send(Sge{p.Remote(p.src), 8, key.lkey});
+                      }),
+              WcStatus::kLocalProtection);
+  }
+}
+
+TEST(EngineProtection, ScatterOutOfRangeFailsBothSidesAndWritesNothing) {
+  Pair p;
+  const auto key = p.b.Key(p.dst, 16, rnic::kLocalWrite);
+  const Sge to[] = {p.b.At(p.dst + 100, 8), {p.Remote(p.dst), 17, key.lkey}};
+  p.b_qp.Receive(to);
+  EXPECT_EQ(ErrorOf(p, [&] { p.a_qp.Send(p.a.At(p.src, 12)); }), WcStatus::kRemoteOperation);
+  EXPECT_EQ(p.b_recv.PollAll().at(0).status, WcStatus::kLocalProtection);
+  EXPECT_EQ(p.dst[100], std::byte{0});
+}
+
+TEST(EngineProtection, MessageLongerThanTheReceive) {
+  Pair p;
+  p.b_qp.Receive(p.b.At(p.dst, 16));
+  p.b_qp.Receive(p.b.At(p.dst, 16));
+  EXPECT_EQ(ErrorOf(p, [&] { p.a_qp.Send(p.a.At(p.src, 17)); }), WcStatus::kRemoteInvalidRequest);
+  const auto received = p.b_recv.PollAll();
+  ASSERT_EQ(received.size(), 2u);
+  EXPECT_EQ(received[0].status, WcStatus::kLocalLength);
+  EXPECT_EQ(received[1].status, WcStatus::kFlushed);
+}
+
+TEST(EngineMalformed, IndexQueueNumberOpcodeAndSize) {
+  const auto broken = [](auto&& change, EngineOptions options = {}) {
+    Pair p(options);
+    p.a_qp.Nop(CqeMode::kAlways);
+    p.a_qp.Nop(CqeMode::kAlways);
+    change(p.a_qp.sq + 64);
+    p.a_qp.Ring();
+    p.Run();
+    const auto done = p.a_cq.PollAll();
+    EXPECT_EQ(done.size(), 2u);
+    return done.at(1).status;
+  };
+  const auto index = [](std::byte* w) { w[2] = std::byte{65}; };
+  const auto qpn = [](std::byte* w) { w[6] ^= std::byte{1}; };
+  EXPECT_EQ(broken(index), WcStatus::kLocalQpOperation);
+  EXPECT_EQ(broken(index, {.check_wqe_index = false}), WcStatus::kSuccess);
+  EXPECT_EQ(broken(qpn), WcStatus::kLocalQpOperation);
+  EXPECT_EQ(broken(qpn, {.check_qpn = false}), WcStatus::kSuccess);
+  EXPECT_EQ(broken([](std::byte* w) { w[3] = std::byte{0x25}; }), WcStatus::kLocalQpOperation);
+  EXPECT_EQ(broken([](std::byte* w) { w[0] = std::byte{1}; }), WcStatus::kLocalQpOperation);
+  EXPECT_EQ(broken([](std::byte* w) { w[7] = std::byte{0}; }), WcStatus::kLocalQpOperation);
+  EXPECT_EQ(broken([](std::byte* w) { w[7] = std::byte{5}; }), WcStatus::kLocalQpOperation)
+      << "reaches past the producer index";
+  EXPECT_EQ(broken([](std::byte* w) { w[3] = std::byte{0x08}; }), WcStatus::kLocalQpOperation)
+      << "a WRITE of one segment";
+}
+
+TEST(EngineFlush, LaterWqesAndReceivesComeBackFlushed) {
+  Pair p;
+  p.a_qp.Receive(p.a.At(p.src, 8));
+  p.a_qp.Write(p.Remote(p.dst), 0x1234, p.a.At(p.src, 8));
+  p.a_qp.Nop();                        // flushed with a CQE although not signaled
+  p.a_qp.Nop(CqeMode::kOnFirstError);  // flushed silently
+  p.a_qp.Write(p.Remote(p.dst), p.b.rkey, p.a.At(p.src, 8), CqeMode::kAlways);
+  p.a_qp.Ring();
+  p.Run();
+  const auto done = p.a_cq.PollAll();
+  ASSERT_EQ(done.size(), 3u);
+  EXPECT_EQ(done[0].status, WcStatus::kRemoteAccess);
+  EXPECT_EQ(done[1].status, WcStatus::kFlushed);
+  EXPECT_EQ(done[1].wqe_counter, 1);
+  EXPECT_EQ(done[2].status, WcStatus::kFlushed);
+  EXPECT_EQ(done[2].wqe_counter, 3);
+  EXPECT_EQ(p.dst[0], std::byte{0});
+  const auto received = p.a_recv.PollAll();
+  ASSERT_EQ(received.size(), 1u);
+  EXPECT_EQ(received[0].status, WcStatus::kFlushed);
+  EXPECT_EQ(received[0].opcode, WcOpcode::kReceive);
+  p.a_qp.Nop();
+  p.a_qp.Ring();
+  p.Run();
+  EXPECT_EQ(p.a_cq.PollAll().at(0).status, WcStatus::kFlushed) << "posted after the error";
+}
+
+TEST(EngineFlush, ReceivesPostedInErrorAreFlushedToo) {
+  Pair p;
+  p.a.Modify(p.a_qp, QpState::kError);
+  p.Run();
+  for (int round = 0; round < 3; ++round) {
+    p.a_qp.Receive(p.a.At(p.src, 8));  // a store to memory: no doorbell
+    p.a_qp.Receive(p.a.At(p.src, 8));
+    p.Run();
+    const auto received = p.a_recv.PollAll();
+    ASSERT_EQ(received.size(), 2u) << round;
+    EXPECT_EQ(received[1].status, WcStatus::kFlushed);
+    EXPECT_EQ(received[1].wqe_counter, 2 * round + 1);
+  }
+  p.Run();
+  EXPECT_TRUE(p.a_recv.PollAll().empty());
+}
+
+// 2^15 receives are as far ahead as a counter of 16 bits can say.
+TEST(EngineFlush, AFullRingOfTheLargestSizeIsFlushedWhole) {
+  Pair p;
+  TestCq cq = p.a.Cq(0, /*ignore_overrun=*/true);
+  TestQp qp = p.a.Qp(cq, cq, {.log_rq = 15, .log_stride = 4});
+  p.a.Connect(qp, qp);
+  qp.SetReceiveCounter(1 << 15);
+  p.a.Modify(qp, QpState::kError);
+  p.Run();
+  EXPECT_EQ(p.a.Counter("error_cqes"), 1u << 15);
+}
+
+TEST(EngineReset, DropsWorkWithoutCompletionsAndStartsOver) {
+  Pair p;
+  p.a_qp.Send(p.a.At(p.src, 8), CqeMode::kAlways);  // no receive: stalls
+  p.a_qp.Nop(CqeMode::kAlways);
+  p.a_qp.Ring();
+  p.Run();
+  p.a.Modify(p.a_qp, QpState::kReset);
+  p.a.Modify(p.a_qp, QpState::kInit, 0xf);
+  p.a.Connect(p.a_qp, p.b_qp);
+  p.b_qp.Receive(p.b.At(p.dst, 8));
+  p.Run();
+  EXPECT_TRUE(p.a_cq.PollAll().empty());
+  EXPECT_TRUE(p.b_recv.PollAll().empty());
+  p.a_qp.next = 0;
+  p.a_qp.Send(p.a.At(p.src, 8), CqeMode::kAlways);
+  p.a_qp.Ring();
+  p.Run();
+  EXPECT_EQ(p.a_cq.PollAll().at(0).status, WcStatus::kSuccess);
+}
+
+TEST(EngineRnr, SenderWaitsForTheReceiveAndNothingIsLost) {
+  Pair p;
+  for (int i = 0; i < 3; ++i) p.a_qp.Send(p.a.At(p.src + i, 1), CqeMode::kAlways);
+  p.a_qp.Ring();
+  p.Run();
+  EXPECT_TRUE(p.a_cq.PollAll().empty());
+  EXPECT_TRUE(p.engine.RetryPending());
+  for (int i = 0; i < 3; ++i) {
+    p.b_qp.Receive(p.b.At(p.dst + i, 1));  // a store to memory: no doorbell
+    p.Run();
+    EXPECT_EQ(p.a_cq.PollAll().size(), 1u) << i;
+  }
+  EXPECT_EQ(0, std::memcmp(p.dst, p.src, 3));
+  EXPECT_FALSE(p.engine.RetryPending());
+  EXPECT_GE(p.a.Counter("rnr_stalls"), 1u);
+}
+
+TEST(EngineRnr, CounterBehindWhatWasUsedMeansNone) {
+  Pair p;
+  for (int i = 0; i < 3; ++i) p.b_qp.Receive(p.b.At(p.dst, 8));
+  for (int i = 0; i < 3; ++i) p.a_qp.Send(p.a.At(p.src, 8));
+  p.a_qp.Ring();
+  p.Run();
+  p.b_qp.SetReceiveCounter(2);
+  p.a_qp.Send(p.a.At(p.src, 8), CqeMode::kAlways);
+  p.a_qp.Ring();
+  p.Run();
+  EXPECT_TRUE(p.a_cq.PollAll().empty());
+  EXPECT_EQ(p.b_recv.PollAll().size(), 3u);
+}
+
+TEST(EngineRnr, TriedAgainWhileOtherQueuesKeepTheEngineBusy) {
+  Pair p;
+  TestQp busy = p.a.Qp(p.a_recv, p.a_recv, {.log_sq = 12});
+  p.a.Connect(busy, busy);
+  for (int i = 0; i < 4000; ++i) busy.Nop();
+  p.a_qp.Send(p.a.At(p.src, 8), CqeMode::kAlways);
+  p.a_qp.Ring();
+  p.engine.Run(8);
+  busy.Ring();
+  p.engine.Run(8);
+  p.b_qp.Receive(p.b.At(p.dst, 8));
+  for (int i = 0; i < 20; ++i) p.engine.Run(16);
+  EXPECT_EQ(p.a_cq.PollAll().size(), 1u);
+}
+
+// What was stalled is forgotten by a reset, also by the list of senders to try again.
+TEST(EngineRnr, ResetTakesTheSenderOffTheList) {
+  Pair p({}, {.flags = kQpMaster});
+  p.a_qp.Send(p.a.At(p.src, 8));
+  p.a_qp.Ring();
+  p.Run();
+  p.a.Modify(p.a_qp, QpState::kReset);
+  p.a.Modify(p.a_qp, QpState::kInit, 0xf);
+  p.a.Connect(p.a_qp, p.b_qp);
+  p.a_qp.next = 0;
+  p.a_qp.Wait(p.a_recv, 0);
+  p.a_qp.Nop(CqeMode::kAlways);
+  p.a_qp.Ring();
+  p.b_qp.Receive(p.b.At(p.dst, 8));
+  p.Run();
+  EXPECT_TRUE(p.a_cq.PollAll().empty()) << "the WAIT holds";
+  EXPECT_TRUE(p.b_recv.PollAll().empty());
+  p.a_qp.Receive(p.a.At(p.src, 8));
+  p.b_qp.Send(p.b.At(p.dst, 8));
+  p.b_qp.Ring();
+  p.Run();
+  EXPECT_EQ(p.a_cq.PollAll().size(), 1u) << "and ends once";
+}
+
+TEST(EngineRnr, DoorbellRecordWrittenByAScatterReplenishes) {
+  Pair p;
+  // The one receive writes the doorbell record itself: the ring's entry serves again and again.
+  const Sge to[] = {p.b.At(p.b_qp.dbrec, 4), p.b.At(p.dst, 8)};
+  for (uint32_t i = 0; i < 16; ++i) rnic::EncodeReceive(p.b_qp.rq + i * 64, 64, to);
+  p.b_qp.SetReceiveCounter(1);
+  for (uint32_t i = 0; i < 300; ++i) {
+    const uint32_t counter = htobe32(i + 2);
+    std::memcpy(p.src, &counter, 4);
+    p.a_qp.Send(p.a.At(p.src, 12));
+    p.a_qp.Ring();
+    p.Run();
+    ASSERT_EQ(p.b_recv.PollAll().size(), 1u) << i;
+    p.b_recv.Release();
+  }
+  EXPECT_EQ(p.b.Counter("ring_bytes_by_scatter"), 4u * 300);
+}
+
+TEST(EngineCq, OverrunIsAnErrorUnlessIgnored) {
+  for (const bool ignore : {false, true}) {
+    Engine engine{EngineOptions{}};
+    Client a(engine, "a");
+    TestCq cq = a.Cq(2, ignore);
+    TestQp qp = a.Qp(cq, cq, {.flags = kQpMaster});
+    a.Connect(qp, qp);
+    for (int i = 0; i < 6; ++i) qp.Nop(CqeMode::kAlways);
+    qp.Wait(cq, 5);
+    qp.Nop(CqeMode::kOnError);
+    qp.Ring();
+    RunAll(engine);
+    EXPECT_EQ(a.Counter("nops"), ignore ? 7u : 5u);
+    EXPECT_EQ(a.Counter("cqes"), ignore ? 6u : 4u);
+    if (ignore) {
+      EXPECT_FALSE(cq.Poll().has_value()) << "entry 0 is of the second lap already";
+      cq.consumer = 4;
+      EXPECT_EQ(cq.Poll()->wqe_counter, 4);
+    }
+  }
+}
+
+// The completion that overruns may be a WAIT's: nothing behind it runs.
+TEST(EngineCq, OverrunByAWaitStopsTheQueue) {
+  Engine engine{EngineOptions{}};
+  Client a(engine, "a");
+  TestCq cq = a.Cq(1);
+  TestQp qp = a.Qp(cq, cq, {.flags = kQpMaster});
+  a.Connect(qp, qp);
+  std::byte* const at = a.Take(64);
+  at[0] = std::byte{1};
+  for (int i = 0; i < 3; ++i) qp.Wait(cq, 0xffffff, CqeMode::kAlways);
+  qp.Write(reinterpret_cast<uint64_t>(at + 8), a.rkey, a.At(at, 8));
+  qp.Ring();
+  RunAll(engine);
+  EXPECT_EQ(a.Counter("waits"), 3u);
+  EXPECT_EQ(at[8], std::byte{0});
+}
+
+// The completion that overruns may be the receiver's, in a CQ that the sender uses too, at the end
+// of a transfer in parts.
+TEST(EngineCq, OverrunByTheReceiveOfALongWriteStopsTheQueue) {
+  constexpr size_t kLong = 200'000;
+  Engine engine{EngineOptions{}};
+  Client a(engine, "a");
+  TestCq cq = a.Cq(0);
+  TestQp qp = a.Qp(cq, cq);
+  a.Connect(qp, qp);
+  std::byte* const from = a.Take(kLong);
+  std::byte* const to = a.Take(kLong);
+  for (size_t i = 0; i < kLong; ++i) from[i] = static_cast<std::byte>(i * 13 + 1);
+  qp.Receive(a.At(a.Take(64), 8));
+  qp.Nop(CqeMode::kAlways);
+  qp.WriteImm(reinterpret_cast<uint64_t>(to), a.rkey, a.At(from, kLong), 7);
+  qp.Nop();
+  qp.Ring();
+  RunAll(engine);
+  EXPECT_EQ(0, std::memcmp(from, to, kLong));
+  EXPECT_EQ(a.Counter("writes"), 1u);
+  EXPECT_EQ(a.Counter("bytes_sent"), kLong);
+  EXPECT_EQ(a.Counter("nops"), 1u) << "nothing behind it runs";
+  EXPECT_EQ(a.Counter("cqes"), 1u);
+}
+
+TEST(EngineCq, ConsumerIndexMakesRoom) {
+  Engine engine{EngineOptions{}};
+  Client a(engine, "a");
+  TestCq cq = a.Cq(2);
+  TestQp qp = a.Qp(cq, cq);
+  a.Connect(qp, qp);
+  for (int i = 0; i < 100; ++i) {
+    qp.Nop(CqeMode::kAlways);
+    qp.Ring();
+    RunAll(engine);
+    const auto one = cq.Poll();
+    ASSERT_TRUE(one.has_value()) << i;
+    EXPECT_EQ(one->wqe_counter, i);
+    cq.Release();
+  }
+}
+
+TEST(EnginePeer, DeadOrUnconnectedPeerIsRetryExceeded) {
+  {
+    Pair p;
+    p.a_qp.Write(p.Remote(p.dst), p.b.rkey, p.a.At(p.src, 8), CqeMode::kAlways);
+    p.a_qp.Ring();
+    p.Run();
+    EXPECT_EQ(p.a_cq.PollAll().at(0).status, WcStatus::kSuccess);
+    p.b.Close();
+    EXPECT_EQ(ErrorOf(p, [&] { p.a_qp.Write(p.Remote(p.dst), p.b.rkey, p.a.At(p.src, 8)); }),
+              WcStatus::kRetryExceeded);
+  }
+  {
+    Pair p;  // the peer went away while the sender waits for a receive
+    p.a_qp.Send(p.a.At(p.src, 8));
+    p.a_qp.Ring();
+    p.Run();
+    EXPECT_TRUE(p.b.Destroy(Op::kDestroyQp, p.b_qp.qpn).ok());
+    p.Elapse(kDefaultPatienceMs);
+    EXPECT_EQ(p.a_cq.PollAll().at(0).status, WcStatus::kRetryExceeded);
+  }
+  {
+    Pair p;
+    p.a_qp.Write(p.Remote(p.dst), p.b.rkey, p.a.At(p.src, 8));
+    p.a_qp.Ring();
+    p.Run();
+    p.b.Modify(p.b_qp, QpState::kReset);
+    p.b.Modify(p.b_qp, QpState::kInit, 0xf);
+    p.b.Connect(p.b_qp, p.b_qp);  // connected elsewhere
+    EXPECT_EQ(ErrorOf(p, [&] { p.a_qp.Write(p.Remote(p.dst), p.b.rkey, p.a.At(p.src, 8)); }),
+              WcStatus::kRetryExceeded);
+  }
+  {
+    Pair p;
+    p.b.Modify(p.b_qp, QpState::kError);
+    EXPECT_EQ(ErrorOf(p, [&] { p.a_qp.Send(p.a.At(p.src, 8)); }), WcStatus::kRetryExceeded);
+  }
+}
+
+TEST(EngineContext, DeathDestroysQueuesKeysAndServices) {
+  uint64_t now = 1;
+  Engine engine{WithClock({}, &now)};
+  auto a = std::make_unique<Client>(engine, "a");
+  Client b(engine, "b");
+  TestCq b_cq = b.Cq();
+  TestQp b_qp = b.Qp(b_cq, b_cq, {.ack_timeout_ms = 1, .retry_count = 0});
+  uint64_t addr;
+  uint32_t rkey;
+  {
+    TestCq cq = a->Cq();
+    TestQp qp = a->Qp(cq, cq);
+    a->Connect(qp, b_qp);
+    b.Connect(b_qp, qp);
+    addr = reinterpret_cast<uint64_t>(a->memory), rkey = a->rkey;
+    qp.Send(a->At(a->memory, 8));  // stalled: no receive
+    qp.Ring();
+    RunAll(engine);
+  }
+  a.reset();
+  EXPECT_FALSE(engine.RetryPending());
+  b_qp.Receive(b.At(b.memory, 8));
+  b_qp.Read(addr, rkey, b.At(b.memory, 8));
+  b_qp.Ring();
+  RunAll(engine);
+  now += 1'000'000;
+  RunAll(engine);
+  EXPECT_EQ(b_cq.PollAll().at(0).status, WcStatus::kRetryExceeded);
+  TestQp self = b.Qp(b_cq, b_cq);
+  b.Connect(self, self);
+  self.Read(addr, rkey, b.At(b.memory, 8));
+  self.Ring();
+  RunAll(engine);
+  WcStatus last = WcStatus::kSuccess;
+  for (const auto& c : b_cq.PollAll()) last = c.status;
+  EXPECT_EQ(last, WcStatus::kRemoteAccess) << "the key went with its owner";
+}
+
+TEST(EngineContext, HostsGoWithTheirLastClient) {
+  Engine engine{EngineOptions{}};
+  Client stays(engine, "stays");
+  std::array<uint8_t, 16> last = stays.gid;
+  for (int i = 0; i < 600; ++i) {
+    Client one(engine, "host" + std::to_string(i % 300));
+    ASSERT_FALSE(::testing::Test::HasFailure()) << i;
+    EXPECT_NE(one.gid, last);
+    EXPECT_NE(one.gid, stays.gid);
+    last = one.gid;
+  }
+  {
+    Client first(engine, "two");
+    Client second(engine, "two");
+    EXPECT_EQ(first.gid, second.gid);
+    first.Close();
+    Client third(engine, "two");
+    EXPECT_EQ(third.gid, second.gid) << "a host stays while it has a client";
+  }
+}
+
+// What managed queues are for: with an ordinary queue, a WQE behind a WAIT may be fetched before
+// the receive rewrote it.
+TEST(EngineFetch, EarlyFetchRunsTheStaleWqeOfAnUnmanagedQueue) {
+  Pair p({.fetch = EngineOptions::Fetch::kEarly});
+  TestCq cq = p.b.Cq();
+  TestQp qp = p.b.Qp(cq, cq, {.flags = kQpMaster});
+  p.b.Connect(qp, qp);
+  qp.Wait(p.b_recv, 0);
+  qp.Nop(CqeMode::kAlways);
+  qp.Ring();
+  p.Run();
+  const Sge sge = p.b.At(p.dst + 64, 8);
+  std::memcpy(p.dst + 64, "payload", 8);
+  rnic::EncodeWrite(p.src, {.qpn = qp.qpn, .index = 1, .completion = CqeMode::kAlways},
+                    p.Remote(p.dst), p.b.rkey, {&sge, 1});
+  p.b_qp.Receive(p.b.At(qp.sq + 64, 48));
+  p.a_qp.Send(p.a.At(p.src, 48));
+  p.a_qp.Ring();
+  p.Run();
+  EXPECT_EQ(cq.PollAll().size(), 1u);
+  EXPECT_EQ(p.dst[0], std::byte{0}) << "the NOP ran, not the WRITE";
+  EXPECT_EQ(p.b.Counter("stale_fetches"), 1u);
+}
+
+TEST(EngineService, AnswersReadsWithoutThePublisher) {
+  Engine engine{EngineOptions{}};
+  Client a(engine, "a"), b(engine, "b");
+  Command publish = b.Make(Op::kPublish);
+  std::strcpy(publish.args.publish.service, "inspect");
+  publish.args.publish.pdn = b.pdn;
+  publish.args.publish.private_length = 3;
+  std::memcpy(publish.args.publish.private_data, "abc", 3);
+  b.Must(publish);
+  TestCq cq = a.Cq();
+  TestQp qp = a.Qp(cq, cq);
+  a.Modify(qp, QpState::kReset);
+  Command connect = a.Make(Op::kConnectService);
+  std::strcpy(connect.args.connect.host, "b");
+  std::strcpy(connect.args.connect.service, "inspect");
+  connect.args.connect.qpn = qp.qpn;
+  const auto reply = a.Must(connect).result.connect;
+  EXPECT_EQ(reply.private_length, 3u);
+  EXPECT_EQ(0, std::memcmp(reply.private_data, "abc", 3));
+  TestQp peer;
+  peer.qpn = reply.remote_qpn;
+  std::memcpy(peer.gid.data(), reply.gid, 16);
+  a.Modify(qp, QpState::kInit, 0);
+  a.Connect(qp, peer);
+  std::memcpy(b.memory + 5000, "secret", 6);
+  std::byte* const at = a.Take(64);
+  qp.Read(reinterpret_cast<uint64_t>(b.memory + 5000), b.rkey, a.At(at, 6), CqeMode::kAlways);
+  qp.Ring();
+  RunAll(engine);
+  EXPECT_EQ(0, std::memcmp(at, "secret", 6));
+  qp.Write(reinterpret_cast<uint64_t>(b.memory + 5000), b.rkey, a.At(at, 6));
+  qp.Ring();
+  RunAll(engine);
+  const auto done = cq.PollAll();
+  ASSERT_EQ(done.size(), 2u);
+  EXPECT_EQ(done[0].status, WcStatus::kSuccess);
+  EXPECT_EQ(done[1].status, WcStatus::kRemoteAccess) << "reads only";
+  EXPECT_TRUE(b.Destroy(Op::kDestroyMkey, b.lkey).ok());
+  Command moved = publish;  // from here on only the responder uses the old domain
+  moved.args.publish.pdn = b.Must(Op::kAllocPd).result.id.id;
+  b.Must(moved);
+  EXPECT_EQ(b.Destroy(Op::kFreePd, b.pdn).code(), Code::kBusy);
+  EXPECT_TRUE(a.Destroy(Op::kDestroyQp, qp.qpn).ok());
+  EXPECT_TRUE(b.Destroy(Op::kFreePd, b.pdn).ok())
+      << "the responder went with the queue pair it served";
+  b.Close();
+  Reply gone;
+  TestQp other = a.Qp(cq, cq);
+  a.Modify(other, QpState::kReset);
+  connect.args.connect.qpn = other.qpn;
+  EXPECT_EQ(a.Try(connect, &gone).code(), Code::kNotFound);
+}
+
+}  // namespace
+}  // namespace hyperloop::softrnic

@@ -1,0 +1,222 @@
+// What one client may take from the others: turns, objects, tables; and what happens to it when
+// memory runs out.
+#include <gmock/gmock.h>
+#include <sys/mman.h>
+
+#include "softrnic/engine/testing/engine_test_util.h"
+
+namespace hyperloop::softrnic {
+namespace {
+
+using testing::HasSubstr;
+
+// A queue pair connected to itself.
+TestQp Loopback(Client& client, const TestCq& cq, QpSpec spec = {}) {
+  spec.has_rq = false;
+  TestQp qp = client.Qp(cq, cq, spec);
+  client.Connect(qp, qp);
+  return qp;
+}
+
+// Steps of the engine, as the daemon drives it, from the doorbell of one NOP to its completion.
+size_t StepsToNop(Engine& engine, TestQp& qp, TestCq& cq, size_t budget = 64) {
+  qp.Nop(CqeMode::kAlways);
+  qp.Ring();
+  size_t steps = 0;
+  while (!cq.Poll().has_value()) {
+    const size_t done = engine.Run(budget);
+    if (done == 0) return ~size_t{0};
+    steps += done;
+  }
+  return steps;
+}
+
+TEST(EngineFairness, AnotherClientsManyQueuePairsCostOneTurn) {
+  Engine engine{EngineOptions{}};
+  Client busy(engine, "busy"), quiet(engine, "quiet");
+  TestCq busy_cq = busy.Cq(), cq = quiet.Cq();
+  TestQp qp = Loopback(quiet, cq);
+  for (int i = 0; i < 200; ++i) {
+    TestQp one = Loopback(busy, busy_cq);
+    for (int n = 0; n < 64; ++n) one.Nop();
+    one.Ring();
+  }
+  engine.Run(64);
+  EXPECT_LE(StepsToNop(engine, qp, cq), 128u);
+  EXPECT_LE(StepsToNop(engine, qp, cq), 128u) << "also when its last turn is not long ago";
+  RunAll(engine);
+  EXPECT_EQ(busy.Counter("nops"), 200u * 64);
+}
+
+TEST(EngineFairness, AnotherClientsLongTransfersCostOneTurn) {
+  Engine engine{EngineOptions{}};
+  Client busy(engine, "busy"), quiet(engine, "quiet");
+  TestCq busy_cq = busy.Cq(), cq = quiet.Cq();
+  TestQp qp = Loopback(quiet, cq);
+  std::byte* const from = busy.Take(256 << 10);
+  std::byte* const to = busy.Take(256 << 10);
+  for (int i = 0; i < 50; ++i) {
+    TestQp one = Loopback(busy, busy_cq, {.log_sq = 3});
+    one.Write(reinterpret_cast<uint64_t>(to), busy.rkey, busy.At(from, 256 << 10));
+    one.Ring();
+  }
+  engine.Run(1);
+  const uint64_t before = busy.Counter("bytes_sent");
+  ASSERT_NE(StepsToNop(engine, qp, cq, 2), ~size_t{0});
+  EXPECT_LE(busy.Counter("bytes_sent") - before, 64u << 10);
+}
+
+TEST(EngineFairness, LongTransfersOfTwoClientsMoveSideBySide) {
+  Engine engine{EngineOptions{}};
+  Client a(engine, "a"), b(engine, "b");
+  for (Client* each : {&a, &b}) {
+    std::byte* const from = each->Take(256 << 10);
+    std::byte* const to = each->Take(256 << 10);
+    TestQp qp = Loopback(*each, each->Cq());
+    qp.Write(reinterpret_cast<uint64_t>(to), each->rkey, each->At(from, 256 << 10));
+    qp.Ring();
+  }
+  engine.Run(16);
+  EXPECT_GT(a.Counter("bytes_sent"), 0u);
+  EXPECT_EQ(a.Counter("bytes_sent"), b.Counter("bytes_sent"));
+}
+
+TEST(EngineFairness, ContextsOfOneClientShareItsTurnsAndItsLimits) {
+  EngineOptions options;
+  options.limits.queue_pairs = 3;
+  Engine engine{options};
+  Client a(engine, "a", rnic::Media::kRam, nullptr, 7),
+      b(engine, "b", rnic::Media::kRam, nullptr, 7);
+  Client other(engine, "other", rnic::Media::kRam, nullptr, 8);
+  TestCq a_cq = a.Cq(), b_cq = b.Cq(), other_cq = other.Cq();
+  std::vector<TestQp> busy = {Loopback(a, a_cq), Loopback(a, a_cq), Loopback(b, b_cq)};
+  TestQp quiet = Loopback(other, other_cq);
+  for (TestQp& qp : busy) {
+    for (int n = 0; n < 60; ++n) qp.Nop();
+    qp.Ring();
+  }
+  engine.Run(16);
+  EXPECT_LE(StepsToNop(engine, quiet, other_cq), 64u) << "one turn of the two, and its own";
+  // A third client that has as much to do as the two has every other turn.
+  RunAll(engine);
+  for (TestQp* qp : {&busy[0], &busy[2], &quiet}) {
+    for (int n = 0; n < 60; ++n) qp->Nop();
+    qp->Ring();
+  }
+  const uint64_t before = other.Counter("nops");
+  engine.Run(64);
+  EXPECT_EQ(other.Counter("nops") - before, 32u);
+  Command command = b.Make(Op::kCreateQp);
+  const auto at = reinterpret_cast<uint64_t>(b.Take(256));
+  command.args.qp = {b.pdn, b_cq.cqn, b_cq.cqn, b.umem, at, at, at + 128, 0, 0, 4, 0, 0, 1};
+  Reply reply;
+  const Status refused = b.Try(command, &reply);
+  EXPECT_EQ(refused.code(), Code::kNoSpace);
+  EXPECT_THAT(refused.message(), HasSubstr("3 queue pairs"));
+  EXPECT_THAT(refused.message(), HasSubstr("--client-queue-pairs"));
+  a.Close();
+  EXPECT_TRUE(b.Try(command, &reply).ok()) << "what its other context held is free again";
+}
+
+TEST(EngineFairness, EveryLimitIsRefusedByName) {
+  EngineOptions options;
+  options.limits.completion_queues = 2;
+  options.limits.memory_keys = 2;
+  options.limits.mappings = 2;
+  Engine engine{options};
+  Client a(engine, "a");
+  a.Cq(), a.Cq();
+  Reply reply;
+  Command command = a.Make(Op::kCreateCq);
+  const auto at = reinterpret_cast<uint64_t>(a.Take(128));
+  command.args.cq = {a.umem, 0, at, at + 64, 0, 0};
+  EXPECT_THAT(a.Try(command, &reply).message(), HasSubstr("--client-completion-queues"));
+  a.Key(a.memory, 64, 0);
+  command = a.Make(Op::kCreateMkey);
+  command.args.mkey = {a.pdn, a.umem, reinterpret_cast<uint64_t>(a.memory), 64, 0, 0};
+  EXPECT_THAT(a.Try(command, &reply).message(), HasSubstr("--client-memory-keys"));
+  const auto piece = [&] {
+    return engine.RegisterUmem(a.id(), {reinterpret_cast<uint64_t>(a.memory), 0, 4096},
+                               {a.memory, 4096, nullptr});
+  };
+  ASSERT_TRUE(piece().ok());
+  EXPECT_THAT(piece().status().message(), HasSubstr("--client-mappings"));
+}
+
+// 64 sparse pieces of 1 GiB with a queue each once cost 1 GiB of tables, which every command wrote
+// anew.
+TEST(EngineFairness, TablesOfQueuesAreBounded) {
+  Engine engine{EngineOptions{}};
+  Client a(engine, "a");
+  constexpr uint64_t kPiece = 1ull << 30;
+  void* const sparse = mmap(nullptr, kPiece, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  ASSERT_NE(sparse, MAP_FAILED);
+  auto* const base = static_cast<std::byte*>(sparse);
+  const auto at = reinterpret_cast<uint64_t>(base);
+  Status status;
+  int pieces = 0;
+  for (; pieces < 64 && status.ok(); ++pieces) {
+    const auto umem = engine.RegisterUmem(a.id(), {at, 0, kPiece}, {base, kPiece, nullptr});
+    ASSERT_TRUE(umem.ok());
+    Command command = a.Make(Op::kCreateCq);
+    command.args.cq = {umem->id, 0, at, at + 64, 0, 0};
+    Reply reply;
+    status = a.Try(command, &reply);
+  }
+  EXPECT_EQ(pieces, 4) << "of 64 MiB of tables three and a bit";
+  EXPECT_EQ(status.code(), Code::kNoSpace);
+  EXPECT_THAT(status.message(), HasSubstr("--client-table-mib"));
+  a.Close();
+  munmap(sparse, kPiece);
+}
+
+// A client is taken apart in parts, and the others run in between.
+TEST(EngineFairness, AClientGoesInParts) {
+  Pair p;
+  TestCq cq = p.a.Cq();
+  for (int i = 0; i < 20; ++i) Loopback(p.a, cq);
+  for (int i = 0; i < 20; ++i) p.a.Key(p.a.memory, 64, 0);
+  TestCq b_cq = p.b.Cq();
+  TestQp qp = Loopback(p.b, b_cq);
+  int parts = 1;
+  for (; !p.engine.CloseContextPart(p.a.id(), 4); ++parts)
+    ASSERT_NE(StepsToNop(p.engine, qp, b_cq), ~size_t{0});
+  EXPECT_GT(parts, 10);
+  EXPECT_TRUE(p.engine.CloseContextPart(p.a.id(), 4)) << "nothing is left";
+}
+
+// Queue pairs in error and those that wait for a receive are looked at a few each turn, and none is
+// forgotten.
+TEST(EngineFairness, ManyBrokenAndWaitingQueuePairsAreAllServed) {
+  Pair p;
+  std::vector<TestQp> broken, waiting, targets;
+  for (int i = 0; i < 60; ++i) {
+    TestQp qp = p.a.Qp(p.a_cq, p.a_recv, {.log_sq = 2, .log_rq = 2});
+    p.a.Modify(qp, QpState::kError);
+    broken.push_back(qp);
+    TestQp from = p.a.Qp(p.a_cq, p.a_recv, {.log_sq = 2, .log_rq = 2});
+    TestQp to = p.b.Qp(p.b_cq, p.b_recv, {.log_sq = 2, .log_rq = 2});
+    p.a.Connect(from, to);
+    p.b.Connect(to, from);
+    from.Send(p.a.At(p.src, 8));
+    from.Ring();
+    waiting.push_back(from), targets.push_back(to);
+  }
+  p.Run();
+  EXPECT_TRUE(p.engine.RetryPending());
+  for (int i = 0; i < 60; ++i) {
+    broken[static_cast<size_t>(i)].Receive(p.a.At(p.src, 8));
+    targets[static_cast<size_t>(i)].Receive(p.b.At(p.dst, 8));
+  }
+  p.engine.Run(1000);
+  EXPECT_LT(p.a.Counter("error_cqes"), 60u) << "a few in one turn";
+  EXPECT_LT(p.a.Counter("sends"), 60u) << "a few in one turn";
+  for (int i = 0; i < 20; ++i) p.Run();
+  EXPECT_EQ(p.a.Counter("error_cqes"), 60u);
+  EXPECT_EQ(p.a.Counter("sends"), 60u);
+  EXPECT_FALSE(p.engine.RetryPending());
+}
+
+}  // namespace
+}  // namespace hyperloop::softrnic

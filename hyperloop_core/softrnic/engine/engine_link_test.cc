@@ -1,0 +1,551 @@
+// Two engines and a network in memory: what RC promises holds over links that are slow, cut, and
+// reset at any byte. A random failure prints its seed; HYPERLOOP_SEED=<seed> repeats just that run,
+// HYPERLOOP_SEEDS=<n> runs n of them.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "softrnic/engine/testing/engine_link_fixture.h"
+
+namespace hyperloop::softrnic {
+namespace {
+
+using rnic::WcOpcode;
+using rnic::WcStatus;
+
+TEST(EngineLink, EveryOperationCrosses) {
+  Linked p;
+  p.b_qp.Receive(p.b->At(p.dst, 100));
+  p.b_qp.Receive(p.b->At(p.dst + 100, 100));
+  p.Word(p.dst + 800) = 5;
+  p.a_qp.Send(p.a->At(p.src, 60), CqeMode::kAlways);
+  p.a_qp.Write(p.Dst(200), p.b->rkey, p.a->At(p.src + 200, 333), CqeMode::kAlways);
+  p.a_qp.WriteImm(p.Dst(600), p.b->rkey, p.a->At(p.src + 600, 8), 77, CqeMode::kAlways);
+  p.a_qp.Read(p.Dst(200), p.b->rkey, p.a->At(p.back, 333), CqeMode::kAlways);
+  p.a_qp.Cas(p.Dst(800), p.b->rkey, 5, 6, p.a->At(p.back + 400, 8), CqeMode::kAlways);
+  p.a_qp.Add(p.Dst(800), p.b->rkey, 10, p.a->At(p.back + 408, 8), CqeMode::kAlways);
+  p.a_qp.Nop(CqeMode::kAlways);
+  p.a_qp.Ring();
+  p.Run();
+  const auto sent = p.a_cq.PollAll();
+  ExpectAllGood(sent, 7);
+  for (size_t i = 1; i < sent.size(); ++i) EXPECT_LT(sent[i - 1].wqe_counter, sent[i].wqe_counter);
+  EXPECT_EQ(sent[3].byte_length, 333u);
+  const auto received = p.b_recv.PollAll();
+  ExpectAllGood(received, 2);
+  EXPECT_EQ(received[0].byte_length, 60u);
+  EXPECT_EQ(received[1].opcode, WcOpcode::kReceiveWriteImm);
+  EXPECT_EQ(received[1].imm, 77u);
+  EXPECT_EQ(received[1].byte_length, 8u);
+  EXPECT_EQ(std::memcmp(p.dst, p.src, 60), 0);
+  EXPECT_EQ(std::memcmp(p.dst + 200, p.src + 200, 333), 0);
+  EXPECT_EQ(std::memcmp(p.dst + 600, p.src + 600, 8), 0);
+  EXPECT_EQ(std::memcmp(p.back, p.src + 200, 333), 0);
+  EXPECT_EQ(p.Word(p.back + 400), 5u);
+  EXPECT_EQ(p.Word(p.back + 408), 6u);
+  EXPECT_EQ(p.Word(p.dst + 800), 16u);
+  EXPECT_EQ(p.b->Counter("read_responses_nonzero"), 1u);
+  EXPECT_EQ(p.a->Counter("sends") + p.a->Counter("writes") + p.a->Counter("reads"), 4u);
+  EXPECT_EQ(p.a->Counter("link_retransmits"), 0u);
+}
+
+// Longer than a packet, and than what may be under way; the link takes little at a time.
+TEST(EngineLink, LongMessagesGoInPackets) {
+  Linked p;
+  p.network.room = 1000;
+  p.b_qp.Receive(p.b->At(p.dst, Linked::kBytes));
+  p.a_qp.Send(p.a->At(p.src, Linked::kBytes), CqeMode::kAlways);
+  p.a_qp.Ring();
+  p.Run();
+  ExpectAllGood(p.a_cq.PollAll(), 1);
+  const auto received = p.b_recv.PollAll();
+  ExpectAllGood(received, 1);
+  EXPECT_EQ(received[0].byte_length, Linked::kBytes);
+  EXPECT_EQ(std::memcmp(p.dst, p.src, Linked::kBytes), 0);
+  for (int i = 0; i < 5; ++i)
+    p.a_qp.Read(p.Dst(), p.b->rkey, p.a->At(p.back, Linked::kBytes), CqeMode::kAlways);
+  std::memset(p.dst, 9, 1000);
+  p.a_qp.Write(p.Dst(), p.b->rkey, p.a->At(p.src, Linked::kBytes), CqeMode::kAlways);
+  p.a_qp.Read(p.Dst(), p.b->rkey, p.a->At(p.back, Linked::kBytes), CqeMode::kAlways);
+  p.a_qp.Ring();
+  p.Run();
+  ExpectAllGood(p.a_cq.PollAll(), 7);
+  EXPECT_EQ(std::memcmp(p.back, p.src, Linked::kBytes), 0);
+}
+
+// A program with every kind of request, run over a link that is reset after byte `at`: wherever
+// that is, each request runs exactly once.
+void RunWithResetAt(uint64_t at, uint64_t* total) {
+  Linked p;
+  p.b_qp.Receive(p.b->At(p.dst, 64));
+  p.b_qp.Receive(p.b->At(p.dst + 64, 64));
+  p.b_qp.Receive(p.b->At(p.dst + 128, 64));
+  p.Word(p.dst + 512) = 1;
+  p.a_qp.Add(p.Dst(504), p.b->rkey, 1, p.a->At(p.back, 8), CqeMode::kAlways);
+  p.a_qp.Cas(p.Dst(512), p.b->rkey, 1, 2, p.a->At(p.back + 8, 8), CqeMode::kAlways);
+  p.a_qp.Send(p.a->At(p.src, 3), CqeMode::kAlways);
+  p.a_qp.Cas(p.Dst(512), p.b->rkey, 2, 1, p.a->At(p.back + 16, 8), CqeMode::kAlways);
+  p.a_qp.Read(p.Dst(504), p.b->rkey, p.a->At(p.back + 24, 16), CqeMode::kAlways);
+  p.a_qp.Cas(p.Dst(512), p.b->rkey, 1, 7, p.a->At(p.back + 40, 8), CqeMode::kAlways);
+  p.a_qp.Write(p.Dst(600), p.b->rkey, p.a->At(p.src + 9, 5), CqeMode::kAlways);
+  p.a_qp.Send(p.a->At(p.src + 3, 3), CqeMode::kAlways);
+  p.a_qp.Add(p.Dst(504), p.b->rkey, 1, p.a->At(p.back + 48, 8), CqeMode::kAlways);
+  p.a_qp.Ring();
+  bool reset = false;
+  for (bool moving = true; moving;) {
+    moving = p.StepEngines();
+    // Up to the byte in question, whichever way it goes.
+    for (const bool requests : {true, false}) {
+      uint64_t bytes = p.ab.under_way();
+      if (!reset) bytes = std::min(bytes, at - p.ab.bytes_delivered);
+      moving |= p.network.Deliver(p.ab, requests, bytes) != 0;
+      if (!reset && p.ab.bytes_delivered == at) {
+        p.network.Reset(p.ab);
+        p.StepEngines();
+        p.network.Open(p.ab);
+        reset = moving = true;
+      }
+    }
+  }
+  *total = p.ab.bytes_delivered;
+  SCOPED_TRACE("reset after byte " + std::to_string(at));
+  ExpectAllGood(p.a_cq.PollAll(), 9);
+  ExpectAllGood(p.b_recv.PollAll(), 2);
+  EXPECT_EQ(p.Word(p.dst + 504), 2u);
+  EXPECT_EQ(p.Word(p.dst + 512), 7u);
+  const uint64_t expected[] = {0, 1, 2, 1, 1, 1, 1};
+  EXPECT_EQ(std::memcmp(p.back, expected, sizeof expected), 0);
+  EXPECT_EQ(std::memcmp(p.dst, p.src, 3), 0);
+  EXPECT_EQ(std::memcmp(p.dst + 64, p.src + 3, 3), 0);
+  EXPECT_EQ(std::memcmp(p.dst + 600, p.src + 9, 5), 0);
+}
+
+TEST(EngineLink, AResetAtAnyByteRepeatsNothing) {
+  uint64_t total = 0;
+  RunWithResetAt(UINT64_MAX, &total);
+  ASSERT_GT(total, 1000u);
+  for (uint64_t at = 0; at <= total && !HasFailure(); ++at) {
+    uint64_t with_reset = 0;
+    RunWithResetAt(at, &with_reset);
+  }
+}
+
+// --- time
+// -----------------------------------------------------------------------------------------
+
+TEST(EngineLink, ACutBecomesRetryExceededAfterTheTimeoutAndNotBefore) {
+  Linked p;
+  p.a_qp.Nop();
+  p.a_qp.Write(p.Dst(), p.b->rkey, p.a->At(p.src, 8), CqeMode::kAlways);
+  p.a_qp.Ring();
+  p.Run();
+  ExpectAllGood(p.a_cq.PollAll(), 1);
+  p.ab.cut = true;
+  p.a_qp.Write(p.Dst(), p.b->rkey, p.a->At(p.src, 8), CqeMode::kAlways);
+  p.a_qp.Nop(CqeMode::kAlways);
+  p.a_qp.Ring();
+  p.Pass(8 * 500 - 1);
+  EXPECT_TRUE(p.a_cq.PollAll().empty()) << "7 retries of 500 ms";
+  EXPECT_TRUE(p.a_engine.RetryPending());
+  p.Pass(2);
+  const auto ends = p.a_cq.PollAll();
+  ASSERT_EQ(ends.size(), 2u);
+  EXPECT_EQ(ends[0].status, WcStatus::kRetryExceeded);
+  EXPECT_EQ(ends[1].status, WcStatus::kFlushed);
+  p.Pass(3);
+  EXPECT_FALSE(p.a_engine.RetryPending()) << "nothing left to wait for";
+}
+
+TEST(EngineLink, ACutLastsTheLinkTimeoutHoweverOftenPacketsAreSentAgain) {
+  for (const uint32_t timeout_ms : {120u, 2'000u, 20'000u}) {
+    SCOPED_TRACE(timeout_ms);
+    Linked p({}, {.link_timeout_ms = timeout_ms, .retry_count = 1});
+    const auto write = [&p] {
+      p.a_qp.Write(p.Dst(), p.b->rkey, p.a->At(p.src, 8), CqeMode::kAlways);
+      p.a_qp.Ring();
+    };
+    write();
+    p.Run();
+    ExpectAllGood(p.a_cq.PollAll(), 1);
+    p.Pass(3);
+    p.ab.cut = true;
+    write();
+    p.Pass(timeout_ms - 1);
+    EXPECT_TRUE(p.a_cq.PollAll().empty());
+    EXPECT_GE(p.a->Counter("link_retransmits"), (timeout_ms - 1) / 500);
+    p.ab.cut = false;  // healed in time: not seen
+    p.Run();
+    ExpectAllGood(p.a_cq.PollAll(), 1);
+    p.ab.cut = true;
+    write();
+    p.Pass(timeout_ms - 1);
+    EXPECT_TRUE(p.a_cq.PollAll().empty()) << "counted anew";
+    p.Pass(2);
+    const auto ends = p.a_cq.PollAll();
+    ASSERT_EQ(ends.size(), 1u);
+    EXPECT_EQ(ends[0].status, WcStatus::kRetryExceeded);
+  }
+}
+
+// Also for the very first packet, which asks for a session.
+TEST(EngineLink, AnUnreachablePeerBecomesRetryExceeded) {
+  Linked p;
+  p.network.Reset(p.ab);
+  p.a_qp.Write(p.Dst(), p.b->rkey, p.a->At(p.src, 8), CqeMode::kAlways);
+  p.a_qp.Ring();
+  p.Pass(8 * 500 - 1);
+  EXPECT_TRUE(p.a_cq.PollAll().empty());
+  p.Pass(2);
+  const auto ends = p.a_cq.PollAll();
+  ASSERT_EQ(ends.size(), 1u);
+  EXPECT_EQ(ends[0].status, WcStatus::kRetryExceeded);
+}
+
+TEST(EngineLink, HealedInTimeItGoesOnWithoutLoss) {
+  Linked p;
+  p.ab.cut = true;
+  for (int i = 0; i < 20; ++i)
+    p.a_qp.Add(p.Dst(), p.b->rkey, 1, p.a->At(p.back + 8 * i, 8), CqeMode::kAlways);
+  p.a_qp.Ring();
+  p.Pass(3900);
+  p.ab.cut = false;
+  p.Run();
+  ExpectAllGood(p.a_cq.PollAll(), 20);
+  EXPECT_EQ(p.Word(p.dst), 20u);
+  for (uint64_t i = 0; i < 20; ++i) EXPECT_EQ(p.Word(p.back + 8 * i), i);
+}
+
+TEST(EngineLink, AnswersThatGetLostAreAskedForAgain) {
+  Linked p;
+  p.a_qp.Add(p.Dst(), p.b->rkey, 1, p.a->At(p.back, 8), CqeMode::kAlways);
+  p.a_qp.Write(p.Dst(64), p.b->rkey, p.a->At(p.src, 8), CqeMode::kAlways);
+  p.a_qp.Ring();
+  // The session, the requests; then what b answered is lost without the link's breaking.
+  p.StepEngines();
+  p.network.DeliverAll();
+  p.StepEngines();
+  p.network.DeliverAll();
+  p.StepEngines();
+  p.network.DeliverAll();
+  p.StepEngines();
+  ASSERT_EQ(p.Word(p.dst), 1u);
+  p.ab.answers.clear();
+  p.Pass(499);
+  EXPECT_TRUE(p.a_cq.PollAll().empty());
+  p.Pass(5);
+  ExpectAllGood(p.a_cq.PollAll(), 2);
+  EXPECT_EQ(p.Word(p.dst), 1u);
+  EXPECT_EQ(p.Word(p.back), 0u);
+  EXPECT_EQ(p.a->Counter("link_retransmits"), 2u);
+  EXPECT_EQ(p.b->Counter("link_duplicates"), 2u);
+}
+
+TEST(EngineLink, WithoutAReceiveTheSenderWaitsAndKeepsTheOrder) {
+  Linked p;
+  p.a_qp.Send(p.a->At(p.src, 8), CqeMode::kAlways);
+  p.a_qp.Write(p.Dst(64), p.b->rkey, p.a->At(p.src, 8), CqeMode::kAlways);
+  p.a_qp.Ring();
+  p.Pass(10'000);
+  EXPECT_TRUE(p.a_cq.PollAll().empty());
+  EXPECT_EQ(p.Word(p.dst + 64), 0u) << "a later request overtook";
+  p.b_qp.Receive(p.b->At(p.dst, 8));
+  p.Pass(5);
+  ExpectAllGood(p.a_cq.PollAll(), 2);
+  ExpectAllGood(p.b_recv.PollAll(), 1);
+}
+
+// --- errors
+// ---------------------------------------------------------------------------------------
+
+TEST(EngineLink, ARefusalIsToldEvenIfItsAnswerGotLost) {
+  Linked p;
+  p.a_qp.Write(p.Dst(), p.b->rkey + 1, p.a->At(p.src, 8), CqeMode::kAlways);
+  p.a_qp.Write(p.Dst(), p.b->rkey, p.a->At(p.src, 8), CqeMode::kAlways);
+  p.a_qp.Ring();
+  for (int i = 0; i < 3; ++i) {
+    p.StepEngines();
+    p.network.Deliver(p.ab, true, SIZE_MAX);
+    p.StepEngines();
+    if (i == 0) p.network.Deliver(p.ab, false, SIZE_MAX);
+  }
+  p.network.Reset(p.ab);
+  p.network.Open(p.ab);
+  p.Run();
+  const auto ends = p.a_cq.PollAll();
+  ASSERT_EQ(ends.size(), 2u);
+  EXPECT_EQ(ends[0].status, WcStatus::kRemoteAccess);
+  EXPECT_EQ(ends[1].status, WcStatus::kFlushed);
+  EXPECT_EQ(p.Word(p.dst), 0u);
+}
+
+TEST(EngineLink, ALocalErrorFollowsWhatCameBefore) {
+  Linked p;
+  p.a_qp.Write(p.Dst(), p.b->rkey, p.a->At(p.src, 8), CqeMode::kAlways);
+  p.a_qp.Write(p.Dst(), p.b->rkey, {p.a->At(p.src, 8).addr, 8, 0xbad00}, CqeMode::kAlways);
+  p.a_qp.Write(p.Dst(8), p.b->rkey, p.a->At(p.src, 8), CqeMode::kAlways);
+  p.a_qp.Ring();
+  p.Run();
+  const auto ends = p.a_cq.PollAll();
+  ASSERT_EQ(ends.size(), 3u);
+  EXPECT_EQ(ends[0].status, WcStatus::kSuccess);
+  EXPECT_EQ(ends[1].status, WcStatus::kLocalProtection);
+  EXPECT_EQ(ends[2].status, WcStatus::kFlushed);
+  EXPECT_EQ(p.Word(p.dst + 8), 0u);
+}
+
+TEST(EngineLink, ALongRequestIsRefusedBeforeItsFirstByte) {
+  Linked p;
+  const auto key = p.b->Key(p.dst, 100'000, 0xf);
+  p.a_qp.Write(p.Dst(), key.rkey, p.a->At(p.src, 200'000), CqeMode::kAlways);
+  p.a_qp.Ring();
+  p.Run();
+  const auto ends = p.a_cq.PollAll();
+  ASSERT_EQ(ends.size(), 1u);
+  EXPECT_EQ(ends[0].status, WcStatus::kRemoteAccess);
+  EXPECT_EQ(p.dst[0], std::byte{0});
+}
+
+TEST(EngineLink, AMessageTooLongForItsReceiveFailsBothEnds) {
+  Linked p;
+  p.b_qp.Receive(p.b->At(p.dst, 100'000));
+  p.a_qp.Send(p.a->At(p.src, 100'001), CqeMode::kAlways);
+  p.a_qp.Ring();
+  p.Run();
+  const auto ends = p.a_cq.PollAll();
+  ASSERT_EQ(ends.size(), 1u);
+  EXPECT_EQ(ends[0].status, WcStatus::kRemoteInvalidRequest);
+  const auto received = p.b_recv.PollAll();
+  ASSERT_EQ(received.size(), 1u);
+  EXPECT_EQ(received[0].status, WcStatus::kLocalLength);
+  EXPECT_EQ(p.dst[0], std::byte{0});
+}
+
+TEST(EngineLink, APeerThatIsGoneIsNoticedAtOnce) {
+  Linked p;
+  p.b->Close();
+  p.a_qp.Write(p.Dst(), p.b->rkey, p.a->At(p.src, 8), CqeMode::kAlways);
+  p.a_qp.Ring();
+  p.Run();
+  const auto ends = p.a_cq.PollAll();
+  ASSERT_EQ(ends.size(), 1u);
+  EXPECT_EQ(ends[0].status, WcStatus::kRetryExceeded);
+}
+
+TEST(EngineLink, AnUnknownAddressIsRefusedWithItsRemedy) {
+  Linked p;
+  p.a->Modify(p.a_qp, QpState::kReset);
+  p.a->Modify(p.a_qp, QpState::kInit, 0);
+  TestQp nobody = p.b_qp;
+  nobody.gid[3] ^= 1;
+  const Status status = p.a->TryModify(p.a_qp, QpState::kReadyToReceive, 0, &nobody);
+  EXPECT_EQ(status.code(), Code::kUnavailable);
+  EXPECT_NE(status.message().find("--peer"), std::string::npos) << status.message();
+  EXPECT_EQ(p.a_engine.AddPeer("b", 77).code(), Code::kAlreadyExists);
+}
+
+// Packets of an earlier life of two queue pairs, however late, do nothing in the next one.
+TEST(EngineLink, OldPacketsDoNothingToNewQueuePairs) {
+  for (const bool began : {false, true}) {
+    Linked p;
+    if (began) {
+      p.a_qp.Write(p.Dst(), p.b->rkey, p.a->At(p.src, 8), CqeMode::kAlways);
+      p.a_qp.Ring();
+      p.Run();
+    } else {  // with a session, but nothing has run
+      p.a_qp.Write(p.Dst(), p.b->rkey, p.a->At(p.src, 8), CqeMode::kAlways);
+      p.a_qp.Ring();
+      p.StepEngines();
+      p.network.DeliverAll();
+      p.StepEngines();
+      p.network.DeliverAll();
+      p.StepEngines();
+      ASSERT_GT(p.ab.requests.size(), 0u);
+    }
+    if (began) {
+      p.a_qp.Write(p.Dst(), p.b->rkey, p.a->At(p.src + 8, 8), CqeMode::kAlways);
+      p.a_qp.Ring();
+      p.StepEngines();
+    }
+    p.a_cq.PollAll();
+    for (Client* each : {p.a.get(), p.b.get()}) {
+      TestQp& qp = each == p.a.get() ? p.a_qp : p.b_qp;
+      each->Modify(qp, QpState::kReset);
+      each->Modify(qp, QpState::kInit, 0xf);
+      qp.next = qp.next_recv = 0;
+    }
+    p.a->Connect(p.a_qp, p.b_qp);
+    p.b->Connect(p.b_qp, p.a_qp);
+    std::memset(p.dst, 0, 64);
+    p.Run();
+    EXPECT_EQ(p.Word(p.dst), 0u);
+    p.a_qp.Write(p.Dst(32), p.b->rkey, p.a->At(p.src, 8), CqeMode::kAlways);
+    p.a_qp.Ring();
+    p.Run();
+    ExpectAllGood(p.a_cq.PollAll(), 1);
+    EXPECT_EQ(std::memcmp(p.dst + 32, p.src, 8), 0);
+  }
+}
+
+// One end made anew alone: the numbers of the two do not fit any more, and both learn it.
+TEST(EngineLink, AQueuePairResetAloneIsRefused) {
+  Linked p;
+  p.a_qp.Write(p.Dst(), p.b->rkey, p.a->At(p.src, 8), CqeMode::kAlways);
+  p.a_qp.Ring();
+  p.Run();
+  ExpectAllGood(p.a_cq.PollAll(), 1);
+  p.a->Modify(p.a_qp, QpState::kReset);
+  p.a->Modify(p.a_qp, QpState::kInit, 0xf);
+  p.a_qp.next = 0;
+  p.a->Connect(p.a_qp, p.b_qp);
+  p.a_qp.Write(p.Dst(32), p.b->rkey, p.a->At(p.src, 8), CqeMode::kAlways);
+  p.a_qp.Ring();
+  p.Run();
+  const auto ends = p.a_cq.PollAll();
+  ASSERT_EQ(ends.size(), 1u);
+  EXPECT_EQ(ends[0].status, WcStatus::kRetryExceeded);
+  EXPECT_EQ(p.Word(p.dst + 32), 0u);
+}
+
+// --- order
+// ----------------------------------------------------------------------------------------
+
+TEST(EngineLink, AFenceWaitsForTheAnswerOfARead) {
+  Linked p;
+  p.b_qp.Receive(p.b->At(p.dst + 64, 8));
+  p.Word(p.dst) = 4711;
+  p.a_qp.Read(p.Dst(), p.b->rkey, p.a->At(p.back, 8));
+  const Sge sge = p.a->At(p.back, 8);
+  p.a_qp.Send(std::span(&sge, 1), CqeMode::kAlways, /*fence=*/true);
+  p.a_qp.Ring();
+  p.Run();
+  EXPECT_EQ(p.Word(p.dst + 64), 4711u);
+  EXPECT_GT(p.a->Counter("fence_stalls"), 0u);
+}
+
+TEST(EngineLink, WhatIsUnderWayIsBounded) {
+  Linked p({}, {.log_sq = 8});
+  p.network.room = SIZE_MAX;
+  p.ab.cut = true;
+  for (int i = 0; i < 200; ++i)
+    p.a_qp.Write(p.Dst(), p.b->rkey, p.a->At(p.src, 60'000), CqeMode::kAlways);
+  p.a_qp.Ring();
+  p.StepEngines();
+  p.ab.cut = false;
+  size_t most = 0;
+  for (int i = 0; i < 10'000 && (p.StepEngines() || p.ab.under_way() != 0); ++i) {
+    most = std::max(most, p.ab.under_way());
+    p.network.DeliverAll();
+  }
+  EXPECT_LT(most, 700u << 10);
+  EXPECT_GT(most, 400u << 10) << "no pipelining";
+  ExpectAllGood(p.a_cq.PollAll(), 200);
+}
+
+// --- random
+// ---------------------------------------------------------------------------------------
+
+// Random requests both ways over links that are slow, cut and reset at random: the order of RC and
+// exactly once, compared with a model.
+void RunRandom(uint64_t seed) {
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  const auto pick = [&random](uint64_t below) { return random() % below; };
+  EngineOptions options;
+  options.seed = seed;
+  if (pick(2) == 0) options.schedule = EngineOptions::Schedule::kRandom;
+  if (pick(3) == 0) options.defer_delivery = true;
+  Linked p(options, {.log_sq = 8, .max_read_atomic = static_cast<uint32_t>(1 + pick(16))},
+           {.log_rq = 8});
+  p.network.room = 1 + pick(200'000);
+  std::vector<std::byte> model(Linked::kBytes);
+  std::vector<std::pair<size_t, std::vector<std::byte>>> reads;  // where, what
+  size_t back_used = 0;
+  uint64_t sends = 0;
+  const uint64_t count = 60;
+  for (uint64_t n = 0; n < count; ++n) {
+    const size_t bytes = pick(8) == 0 ? 1 + pick(150'000) : 1 + pick(200);
+    const size_t at = pick(Linked::kBytes - bytes), from = pick(Linked::kBytes - bytes);
+    switch (pick(4)) {
+      case 0:
+        p.a_qp.Write(p.Dst(at), p.b->rkey, p.a->At(p.src + from, bytes), CqeMode::kAlways);
+        std::memcpy(model.data() + at, p.src + from, bytes);
+        break;
+      case 1:
+        p.b_qp.Receive(p.b->At(p.dst + at, bytes));
+        p.a_qp.Send(p.a->At(p.src + from, bytes), CqeMode::kAlways);
+        std::memcpy(model.data() + at, p.src + from, bytes);
+        ++sends;
+        break;
+      case 2: {
+        if (back_used + bytes > Linked::kBytes) continue;
+        p.a_qp.Read(p.Dst(at), p.b->rkey, p.a->At(p.back + back_used, bytes), CqeMode::kAlways);
+        reads.emplace_back(back_used, std::vector(model.begin() + static_cast<long>(at),
+                                                  model.begin() + static_cast<long>(at + bytes)));
+        back_used += bytes;
+        break;
+      }
+      default: {
+        if (back_used + 16 > Linked::kBytes) continue;
+        back_used = (back_used + 7) / 8 * 8;
+        const size_t word = at / 8 * 8;
+        p.a_qp.Add(p.Dst(word), p.b->rkey, 3, p.a->At(p.back + back_used, 8), CqeMode::kAlways);
+        uint64_t value;
+        std::memcpy(&value, model.data() + word, 8);
+        std::vector<std::byte> old(8);
+        std::memcpy(old.data(), &value, 8);
+        reads.emplace_back(back_used, old);
+        value += 3;
+        std::memcpy(model.data() + word, &value, 8);
+        back_used += 8;
+      }
+    }
+  }
+  p.a_qp.Ring();
+  std::vector<rnic::Completion> done;
+  uint64_t idle = 0;
+  for (uint64_t n = 0; n < 2'000'000 && idle < 5'000; ++n) {
+    bool moved = false;
+    switch (pick(8)) {
+      case 0:
+      case 1:
+        moved = p.a_engine.Run(1 + pick(3)) != 0;
+        break;
+      case 2:
+      case 3:
+        moved = p.b_engine.Run(1 + pick(3)) != 0;
+        break;
+      case 4:
+        if (pick(100) == 0 && p.ab.resets < 30) p.network.Reset(p.ab), moved = true;
+        if (pick(50) == 0) p.ab.cut = !p.ab.cut;
+        break;
+      case 5:
+        if (!p.ab.up) p.network.Open(p.ab), moved = true;
+        break;
+      default:
+        moved = p.network.Deliver(p.ab, pick(2) == 0, 1 + pick(pick(2) == 0 ? 50 : 100'000)) != 0;
+    }
+    idle = moved || p.ab.cut || !p.ab.up ? 0 : idle + 1;
+    for (const auto& each : p.a_cq.PollAll()) {
+      ASSERT_EQ(each.status, WcStatus::kSuccess) << rnic::WcStatusName(each.status);
+      done.push_back(each);
+    }
+  }
+  for (size_t i = 1; i < done.size(); ++i) ASSERT_LT(done[i - 1].wqe_counter, done[i].wqe_counter);
+  ASSERT_FALSE(done.empty());
+  EXPECT_EQ(static_cast<uint16_t>(done.back().wqe_counter + 1), p.a_qp.next);
+  EXPECT_EQ(p.b_recv.PollAll().size(), sends);
+  EXPECT_EQ(std::memcmp(p.dst, model.data(), Linked::kBytes), 0);
+  for (const auto& [at, bytes] : reads)
+    ASSERT_EQ(std::memcmp(p.back + at, bytes.data(), bytes.size()), 0) << "read at " << at;
+}
+
+TEST(EngineLink, RandomRequestsOverABadLinkRunOnceAndInOrder) {
+  const char* const one = std::getenv("HYPERLOOP_SEED");
+  if (one != nullptr) return RunRandom(std::strtoull(one, nullptr, 0));
+  const char* const many = std::getenv("HYPERLOOP_SEEDS");
+  const uint64_t seeds = many != nullptr ? std::strtoull(many, nullptr, 0) : 15;
+  for (uint64_t seed = 1; seed <= seeds && !HasFailure(); ++seed) RunRandom(seed);
+}
+
+}  // namespace
+}  // namespace hyperloop::softrnic

@@ -1,0 +1,515 @@
+// What memory is beyond bytes: media that need a flush, files that shrink, counters, and commands
+// that lie.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <map>
+#include <memory>
+#include <random>
+
+#include "softrnic/engine/engine_impl.h"
+#include "softrnic/engine/testing/engine_test_util.h"
+
+namespace hyperloop::softrnic {
+namespace {
+
+using rnic::Media;
+using rnic::WcStatus;
+
+// Few and crowded numbers, so that entries lie far from their places and around the table's end.
+TEST(EngineKeys, TheTableHasWhatWasInsertedAndNotErased) {
+  std::mt19937 random(7);
+  RkeyTable table;
+  std::map<uint32_t, std::unique_ptr<MemoryKey>> model;
+  for (int step = 0; step < 20'000; ++step) {
+    const uint32_t rkey = 1 + (random() % 3 << 16 | (0x3ffe8 + random() % 48) % 0x10000);
+    const auto found = model.find(rkey);
+    ASSERT_EQ(table.Find(rkey), found != model.end() ? found->second.get() : nullptr) << step;
+    if (found != model.end()) {
+      table.Erase(found->second.get());
+      model.erase(found);
+    } else if (step / 100 % 2 == 0 || random() % 4 == 0) {
+      auto key = std::make_unique<MemoryKey>();
+      key->rkey = rkey;
+      table.Insert(key.get());
+      model.emplace(rkey, std::move(key));
+    }
+    for (const auto& [number, key] : model) ASSERT_EQ(table.Find(number), key.get()) << step;
+  }
+}
+
+// A file of `size` bytes, mapped shared; both end with the object.
+struct MappedFile {
+  explicit MappedFile(size_t size) : length(size) {
+    fd = memfd_create("engine_test", MFD_CLOEXEC);
+    EXPECT_EQ(0, ftruncate(fd, static_cast<off_t>(size)));
+    data = static_cast<std::byte*>(mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
+    EXPECT_NE(data, MAP_FAILED);
+  }
+  ~MappedFile() {
+    munmap(data, length);
+    close(fd);
+  }
+  size_t length;
+  int fd;
+  std::byte* data;
+};
+
+struct MediaPair {
+  explicit MediaPair(Media media, EngineOptions options = {})
+      : file(Client::kArena),
+        engine(options),
+        a(engine, "a"),
+        b(engine, "b", media, file.data, 0, file.fd),
+        a_cq(a.Cq()),
+        b_cq(b.Cq()),
+        a_qp(a.Qp(a_cq, a_cq)),
+        b_qp(b.Qp(b_cq, b_cq)) {
+    a.Connect(a_qp, b_qp);
+    b.Connect(b_qp, a_qp);
+    src = a.Take(4096), dst = b.Take(65536);
+  }
+  uint64_t FlushesAfter(const std::function<void()>& post) {
+    const uint64_t before = b.Counter("media_flushes");
+    post();
+    a_qp.Ring();
+    RunAll(engine);
+    EXPECT_TRUE(a_cq.PollAll().empty());
+    return b.Counter("media_flushes") - before;
+  }
+  void Write(size_t offset, size_t n) {
+    a_qp.Write(reinterpret_cast<uint64_t>(dst + offset), b.rkey, a.At(src, n));
+  }
+  void Read(size_t n) {
+    const Sge sge = a.At(src, n);
+    a_qp.Put([&](void* w) {
+      return rnic::EncodeRead(w, a_qp.Control(), reinterpret_cast<uint64_t>(dst), b.rkey,
+                              std::span(&sge, n == 0 ? 0 : 1));
+    });
+  }
+  MappedFile file;
+  Engine engine;
+  Client a, b;
+  TestCq a_cq, b_cq;
+  TestQp a_qp, b_qp;
+  std::byte* src;
+  std::byte* dst;
+};
+
+TEST(EngineMedia, ReadFlushesWhatThisQueuePairWrote) {
+  for (const Media media : {Media::kFile, Media::kPmem}) {
+    MediaPair p(media);
+    EXPECT_EQ(p.FlushesAfter([&] { p.Write(0, 100); }), 0u);
+    EXPECT_EQ(p.FlushesAfter([&] { p.Read(0); }), 0u) << "a READ of nothing flushes nothing";
+    EXPECT_EQ(p.FlushesAfter([&] { p.Read(1); }), 1u);
+    EXPECT_EQ(p.FlushesAfter([&] { p.Read(1); }), 0u) << "already durable";
+    EXPECT_EQ(p.FlushesAfter([&] {
+      p.Write(0, 100);
+      p.Write(100, 100);  // touches the first: one range
+      p.Write(8192, 8);
+      p.a_qp.Add(reinterpret_cast<uint64_t>(p.dst + 16384), p.b.rkey, 1, p.a.At(p.src, 8));
+      p.Read(1);
+    }),
+              3u);
+    EXPECT_EQ(p.FlushesAfter([&] {
+      p.b_qp.Receive(p.b.At(p.dst, 64));
+      p.a_qp.Send(p.a.At(p.src, 64));
+      p.Read(1);
+    }),
+              1u)
+        << "received bytes too";
+  }
+}
+
+// Every line of a range is flushed, so a range over what nobody wrote would take as long as the
+// memory is large.
+TEST(EngineMedia, ScatteredWritesToPmemFlushWhatTheyWroteAndNoMore) {
+  MediaPair p(Media::kPmem);
+  const uint64_t before = p.b.Counter("media_flushed_bytes");
+  p.FlushesAfter([&] {
+    for (size_t i = 0; i < 60; ++i) p.Write(i * 1000, 8);
+    p.Read(8);
+  });
+  EXPECT_EQ(p.b.Counter("media_flushed_bytes") - before, 60u * 8);
+}
+
+// What a READ flushes is little, however much was written before it.
+TEST(EngineMedia, AReadHasLittlePmemToFlush) {
+  MediaPair p(Media::kPmem);
+  p.FlushesAfter([&] {
+    for (size_t i = 0; i < 16; ++i) p.Write(4096 * i, 4096);
+  });
+  const uint64_t before = p.b.Counter("media_flushed_bytes");
+  EXPECT_GE(before, 48u << 10);
+  p.FlushesAfter([&] { p.Read(8); });
+  EXPECT_EQ(p.b.Counter("media_flushed_bytes"), 64u << 10) << "each byte once";
+  EXPECT_LE(p.b.Counter("media_flushed_bytes") - before, 16u << 10);
+}
+
+TEST(EngineMedia, ManyScatteredWritesStayBounded) {
+  MediaPair p(Media::kFile);
+  const uint64_t flushes = p.FlushesAfter([&] {
+    for (size_t i = 0; i < 60; ++i) p.Write(i * 1000, 8);
+    p.Read(8);
+  });
+  EXPECT_GE(flushes, 1u);
+  EXPECT_LE(flushes, 16u);
+}
+
+TEST(EngineMedia, AnotherQueuePairsReadOrRamFlushesNothing) {
+  MediaPair p(Media::kFile);
+  TestQp a2 = p.a.Qp(p.a_cq, p.a_cq), b2 = p.b.Qp(p.b_cq, p.b_cq);
+  p.a.Connect(a2, b2);
+  p.b.Connect(b2, a2);
+  EXPECT_EQ(p.FlushesAfter([&] {
+    p.Write(0, 8);
+    a2.Read(reinterpret_cast<uint64_t>(p.dst), p.b.rkey, p.a.At(p.src, 8));
+    a2.Ring();
+  }),
+            0u);
+  MediaPair ram(Media::kRam);
+  EXPECT_EQ(ram.FlushesAfter([&] {
+    ram.Write(0, 8);
+    ram.Read(8);
+  }),
+            0u);
+}
+
+Engine* g_engine = nullptr;
+
+// While it lives, `engine` handles what the process's faults say about files.
+class OnBusErrors {
+ public:
+  explicit OnBusErrors(Engine* engine) {
+    g_engine = engine;
+    struct sigaction action {};
+    action.sa_sigaction = [](int, siginfo_t* info, void*) {
+      if (!g_engine->HandleFault(info->si_addr)) _exit(99);
+    };
+    action.sa_flags = SA_SIGINFO;
+    EXPECT_EQ(0, sigaction(SIGBUS, &action, &old_));
+  }
+  ~OnBusErrors() { sigaction(SIGBUS, &old_, nullptr); }
+
+ private:
+  struct sigaction old_ {};
+};
+
+// Another key of host b, over a part of its memory, by its first registration or another.
+Status NewKey(MediaPair& p, size_t offset, size_t length, Reply* reply, uint32_t umem = 0) {
+  Command command = p.b.Make(Op::kCreateMkey);
+  command.args.mkey = {.pdn = p.b.pdn,
+                       .umem = umem != 0 ? umem : p.b.umem,
+                       .addr = reinterpret_cast<uint64_t>(p.b.memory + offset),
+                       .length = length,
+                       .access = 0xf,
+                       .media = static_cast<uint32_t>(Media::kFile)};
+  return p.b.Try(command, reply);
+}
+
+TEST(EngineTruncation, ShrunkFileIsAProtectionErrorAndTheEngineGoesOn) {
+  MediaPair p(Media::kRam);
+  const OnBusErrors handler(&p.engine);
+  const size_t kept = static_cast<size_t>(p.dst - p.b.memory) / 4096 * 4096 + 8192;
+  ASSERT_EQ(0, ftruncate(p.file.fd, static_cast<off_t>(kept)));
+  p.a_qp.Write(reinterpret_cast<uint64_t>(p.b.memory + Client::kArena - 100), p.b.rkey,
+               p.a.At(p.src, 64));
+  p.a_qp.Ring();
+  RunAll(p.engine);
+  EXPECT_EQ(p.a_cq.PollAll().at(0).status, WcStatus::kRemoteAccess);
+  // The key stays bad, for reads and from new queue pairs too; other clients do not notice.
+  TestQp a2 = p.a.Qp(p.a_cq, p.a_cq), b2 = p.b.Qp(p.b_cq, p.b_cq);
+  p.a.Connect(a2, b2);
+  p.b.Connect(b2, a2);
+  a2.Read(reinterpret_cast<uint64_t>(p.dst), p.b.rkey, p.a.At(p.src, 8));
+  a2.Ring();
+  RunAll(p.engine);
+  EXPECT_EQ(p.a_cq.PollAll().at(0).status, WcStatus::kRemoteAccess);
+  TestQp self = p.a.Qp(p.a_cq, p.a_cq);
+  p.a.Connect(self, self);
+  self.Write(reinterpret_cast<uint64_t>(p.src), p.a.rkey, p.a.At(p.src, 8), CqeMode::kAlways);
+  self.Ring();
+  RunAll(p.engine);
+  EXPECT_EQ(p.a_cq.PollAll().at(0).status, WcStatus::kSuccess);
+  int elsewhere = 0;
+  EXPECT_FALSE(p.engine.HandleFault(&elsewhere));
+}
+
+// A new key must not make the page that took the place of the file's reachable: what is written
+// there, and flushed, is nowhere.
+TEST(EngineTruncation, NoNewKeyReachesWhatTheFileLost) {
+  MediaPair p(Media::kFile);
+  const OnBusErrors handler(&p.engine);
+  constexpr size_t kPage = 4096;
+  constexpr size_t kKept = Client::kArena / 2;  // a multiple of the page
+  const auto twice =
+      p.engine.RegisterUmem(p.b.id(), {reinterpret_cast<uint64_t>(p.b.memory), 0, Client::kArena},
+                            {p.b.memory, Client::kArena, nullptr});
+  ASSERT_TRUE(twice.ok()) << twice.status().ToString();
+  Reply old;
+  ASSERT_TRUE(NewKey(p, kKept + 4 * kPage, 64, &old, twice->id).ok());
+  ASSERT_EQ(0, ftruncate(p.file.fd, static_cast<off_t>(kKept)));
+  const auto write = [&](size_t offset, uint32_t rkey) {
+    TestQp a = p.a.Qp(p.a_cq, p.a_cq), b = p.b.Qp(p.b_cq, p.b_cq);
+    p.a.Connect(a, b);
+    p.b.Connect(b, a);
+    a.Write(reinterpret_cast<uint64_t>(p.b.memory + offset), rkey, p.a.At(p.src, 64),
+            CqeMode::kAlways);
+    a.Ring();
+    RunAll(p.engine);
+    return p.a_cq.PollAll().at(0).status;
+  };
+  Reply reply;
+  for (const size_t lost : {kKept + 4 * kPage, kKept + 2 * kPage}) {
+    ASSERT_TRUE(NewKey(p, lost, 64, &reply).ok()) << "nobody knows yet";
+    EXPECT_EQ(write(lost, reply.result.mkey.rkey), WcStatus::kRemoteAccess);
+  }
+  EXPECT_EQ(write(kKept + 4 * kPage, old.result.mkey.rkey), WcStatus::kRemoteAccess)
+      << "by another registration of the same memory";
+
+  const Status refused = NewKey(p, kKept + 4 * kPage, 64, &reply);
+  EXPECT_EQ(refused.code(), Code::kProtection) << refused.ToString();
+  EXPECT_NE(refused.message().find("truncated"), std::string::npos) << refused.ToString();
+  EXPECT_FALSE(NewKey(p, kKept + 4 * kPage, 64, &reply, twice->id).ok()) << "the other one's, too";
+  EXPECT_FALSE(NewKey(p, kKept + 5 * kPage - 1, kPage, &reply).ok()) << "its last byte";
+  EXPECT_FALSE(NewKey(p, kKept + 2 * kPage - 8, 9, &reply).ok()) << "its first byte";
+  EXPECT_FALSE(NewKey(p, kKept + 3 * kPage, 8, &reply).ok()) << "a page in between";
+  EXPECT_FALSE(NewKey(p, 0, Client::kArena, &reply).ok()) << "all";
+  // What the file still has is served as ever.
+  ASSERT_TRUE(NewKey(p, kKept - kPage, kPage, &reply).ok());
+  EXPECT_EQ(write(kKept - kPage, reply.result.mkey.rkey), WcStatus::kSuccess);
+}
+
+TEST(EngineTruncation, ShrunkSourceFailsTheRequester) {
+  MediaPair p(Media::kRam);
+  const OnBusErrors handler(&p.engine);
+  std::byte* const last = p.b.memory + Client::kArena - 4096;
+  ASSERT_EQ(0, ftruncate(p.file.fd, static_cast<off_t>(Client::kArena - 4096)));
+  p.b_qp.Write(reinterpret_cast<uint64_t>(p.src), p.a.rkey, p.b.At(last, 64));
+  p.b_qp.Ring();
+  RunAll(p.engine);
+  EXPECT_EQ(p.b_cq.PollAll().at(0).status, WcStatus::kLocalProtection);
+}
+
+// Each fault takes one more mapping of the process; a client that causes many is ended, and the
+// others go on.
+TEST(EngineTruncation, ManyFaultsEndTheClient) {
+  EngineOptions options;
+  options.limits.faults = 3;
+  MediaPair p(Media::kRam, options);
+  const OnBusErrors handler(&p.engine);
+  std::string why;
+  ContextId evicted = kNoContext;
+  p.engine.SetEvict([&](ContextId context, const std::string& reason) {
+    evicted = context;
+    why = reason;
+  });
+  ASSERT_EQ(0, ftruncate(p.file.fd, static_cast<off_t>(Client::kArena / 2)));
+  for (size_t i = 1; evicted == kNoContext; ++i) {
+    ASSERT_LT(i, 6u);
+    const size_t at = Client::kArena - i * 8 * 4096;
+    Reply reply;
+    ASSERT_TRUE(NewKey(p, at, 64, &reply).ok());
+    TestQp a = p.a.Qp(p.a_cq, p.a_cq), b = p.b.Qp(p.b_cq, p.b_cq);
+    p.a.Connect(a, b);
+    p.b.Connect(b, a);
+    a.Write(reinterpret_cast<uint64_t>(p.b.memory + at), reply.result.mkey.rkey, p.a.At(p.src, 8));
+    a.Ring();
+    RunAll(p.engine);
+    EXPECT_EQ(p.a_cq.PollAll().at(0).status, WcStatus::kRemoteAccess);
+  }
+  EXPECT_EQ(evicted, p.b.id());
+  EXPECT_NE(why.find("--client-faults"), std::string::npos) << why;
+  Reply reply;
+  EXPECT_EQ(p.b.Try(p.b.Make(Op::kAllocPd), &reply).code(), Code::kAborted);
+  EXPECT_TRUE(p.a.Try(p.a.Make(Op::kAllocPd), &reply).ok());
+}
+
+TEST(EngineTruncation, RingsInALostFileEndTheClient) {
+  MediaPair p(Media::kRam);
+  const OnBusErrors handler(&p.engine);
+  std::string why;
+  p.engine.SetEvict([&](ContextId, const std::string& reason) { why = reason; });
+  ASSERT_EQ(0, ftruncate(p.file.fd, 0));
+  p.a_qp.Send(p.a.At(p.src, 8));  // the engine looks for b's receives
+  p.a_qp.Ring();
+  RunAll(p.engine);
+  EXPECT_NE(why.find("queues"), std::string::npos) << why;
+  EXPECT_FALSE(p.b.TryModify(p.b_qp, QpState::kReset).ok());
+}
+
+// Within its last page a file that was cut makes no fault.
+TEST(EngineTruncation, AFileCutInsideAPageFailsItsFlush) {
+  MediaPair p(Media::kFile);
+  const OnBusErrors handler(&p.engine);
+  const auto end = static_cast<off_t>(p.dst - p.b.memory) + 100;
+  p.Write(0, 64);
+  p.Read(8);
+  p.a_qp.Ring();
+  RunAll(p.engine);
+  EXPECT_TRUE(p.a_cq.PollAll().empty());
+  ASSERT_EQ(0, ftruncate(p.file.fd, end));
+  p.Write(96, 8);
+  p.Read(8);
+  p.a_qp.Ring();
+  RunAll(p.engine);
+  EXPECT_EQ(p.a_cq.PollAll().at(0).status, WcStatus::kRemoteOperation);
+}
+
+// --- commands
+// ---------------------------------------------------------------------------------------------------------
+
+TEST(EngineCommands, RefusalsNameTheCauseAndChangeNothing) {
+  Pair p;
+  Reply reply;
+  const auto refused = [&](Command command, Code code) {
+    const Status status = p.a.Try(command, &reply);
+    EXPECT_EQ(status.code(), code) << status.ToString();
+    EXPECT_FALSE(status.message().empty());
+  };
+  Command command = p.a.Make(Op::kCreateMkey);
+  const auto base = reinterpret_cast<uint64_t>(p.a.memory);
+  command.args.mkey = {p.a.pdn, p.a.umem, base + 1, Client::kArena, 0xf, 0};
+  refused(command, Code::kInvalidArgument);
+  command.args.mkey = {p.a.pdn, p.a.umem, base - 8, 16, 0xf, 0};
+  refused(command, Code::kInvalidArgument);
+  command.args.mkey = {p.a.pdn, p.a.umem, base + 8, ~0ull - 4, 0xf, 0};
+  refused(command, Code::kInvalidArgument);
+  command.args.mkey = {p.a.pdn, p.a.umem, base, 16, rnic::kRemoteWrite, 0};
+  refused(command, Code::kInvalidArgument);
+  command.args.mkey = {p.b.pdn, p.a.umem, base, 16, 0xf, 0};
+  refused(command, Code::kNotFound);
+  command.args.mkey = {p.a.pdn, p.a.umem, base, 16, 0xf, 3};
+  refused(command, Code::kInvalidArgument);
+  command = p.a.Make(Op::kCreateCq);
+  command.args.cq = {p.a.umem, 30, base, base, 0, 0};
+  refused(command, Code::kInvalidArgument);
+  command.args.cq = {p.a.umem, 14, base + 64, base, 0, 0};
+  refused(command, Code::kInvalidArgument);
+  command.args.cq = {p.a.umem, 1, base + 32, base, 0, 0};
+  refused(command, Code::kInvalidArgument);
+  command = p.a.Make(Op::kDestroyQp);
+  command.args.id.id = p.b_qp.qpn;
+  refused(command, Code::kNotFound);
+  command = p.a.Make(Op::kDestroyCq);
+  command.args.id.id = p.a_cq.cqn;
+  refused(command, Code::kBusy);
+  command = p.a.Make(Op::kFreeUmem);
+  command.args.id.id = p.a.umem;
+  refused(command, Code::kBusy);
+  command = p.a.Make(Op::kFreePd);
+  command.args.id.id = p.a.pdn;
+  refused(command, Code::kBusy);
+  command = p.a.Make(static_cast<Op>(99));
+  refused(command, Code::kInvalidArgument);
+  command = p.a.Make(Op::kAllocPd);
+  command.version = 9;
+  refused(command, Code::kNotSupported);
+  EXPECT_FALSE(p.a.TryModify(p.a_qp, QpState::kInit).ok()) << "RTS to INIT";
+  EXPECT_EQ(p.engine.OpenContext("no/slash", p.a.uar(), &reply.result.open).status().code(),
+            Code::kInvalidArgument);
+  p.a_qp.Write(p.Remote(p.dst), p.b.rkey, p.a.At(p.src, 8), CqeMode::kAlways);
+  p.a_qp.Ring();
+  p.Run();
+  EXPECT_EQ(p.a_cq.PollAll().at(0).status, WcStatus::kSuccess);
+}
+
+TEST(EngineCommands, ObjectCountsAreLimited) {
+  Engine engine{EngineOptions{}};
+  Client a(engine, "a");
+  TestCq cq = a.Cq();
+  Command command = a.Make(Op::kCreateQp);
+  const auto at = reinterpret_cast<uint64_t>(a.Take(256));
+  command.args.qp = {a.pdn, cq.cqn, cq.cqn, a.umem, at, at, at + 128, 0, 0, 4, 0, 0, 1};
+  Reply reply;
+  std::vector<uint32_t> qpns;
+  for (uint32_t i = 0; i < kMaxQpsPerContext; ++i) qpns.push_back(a.Must(command).result.qp.qpn);
+  EXPECT_EQ(a.Try(command, &reply).code(), Code::kNoSpace);
+  EXPECT_TRUE(a.Destroy(Op::kDestroyQp, qpns[7]).ok());
+  const auto again = a.Must(command).result.qp;
+  EXPECT_EQ(again.doorbell_index, 7u);
+  EXPECT_NE(again.qpn, qpns[7]) << "a stale number must find nothing";
+  command = a.Make(Op::kAllocPd);
+  Status status;
+  int pds = 0;
+  while ((status = a.Try(command, &reply)).ok()) ASSERT_LT(++pds, 100000);
+  EXPECT_EQ(status.code(), Code::kNoSpace);
+}
+
+TEST(EngineCommands, RandomCommandsAndRingsNeverCrash) {
+  std::mt19937_64 random(1);
+  for (int round = 0; round < 30; ++round) {
+    EngineOptions options;
+    if (round % 3 == 1)
+      options = {.schedule = EngineOptions::Schedule::kRandom,
+                 .fetch = EngineOptions::Fetch::kRandom,
+                 .defer_delivery = true,
+                 .seed = random()};
+    if (round % 3 == 2) options = {.check_wqe_index = false, .check_qpn = false};
+    Pair p(options, {.flags = 7}, {.flags = 7});
+    for (int i = 0; i < 400; ++i) {
+      Command command = p.a.Make(static_cast<Op>(random() % 18));
+      for (size_t at = 0; at < 64; at += 4) {
+        // Small numbers, real numbers and noise.
+        const uint32_t values[] = {
+            static_cast<uint32_t>(random() % 8),
+            static_cast<uint32_t>(random()),
+            p.a.umem,
+            p.a.pdn,
+            p.a_cq.cqn,
+            p.b_qp.qpn,
+            static_cast<uint32_t>(reinterpret_cast<uint64_t>(p.a.memory)),
+            static_cast<uint32_t>(reinterpret_cast<uint64_t>(p.a.memory) >> 32)};
+        const uint32_t value = values[random() % 8];
+        std::memcpy(command.args.raw + at, &value, 4);
+      }
+      Reply reply;
+      p.a.Try(command, &reply).IgnoreError();
+      // Noise in rings, seasoned with plausible headers.
+      for (TestQp* qp : {&p.a_qp, &p.b_qp}) {
+        for (int n = 0; n < 4; ++n) {
+          std::byte* const block = qp->sq + (qp->next % qp->sq_wqebbs) * 64;
+          for (size_t at = 16; at < 64; ++at) {
+            if (random() % 3 == 0) block[at] = static_cast<std::byte>(random());
+          }
+          const uint8_t opcodes[] = {0,  8,  9,  10,   11,   15,
+                                     16, 17, 18, 0x16, 0x17, static_cast<uint8_t>(random())};
+          const uint64_t head = htobe64(static_cast<uint64_t>(qp->next) << 40 |
+                                        static_cast<uint64_t>(opcodes[random() % 12]) << 32 |
+                                        qp->qpn << 8 | (1 + random() % 5));
+          std::memcpy(block, &head, 8);
+          const Sge near = (qp == &p.a_qp ? p.a : p.b).At(p.src, 1 + random() % 64);
+          if (random() % 2 != 0) {
+            const uint32_t words[] = {htobe32(near.length), htobe32(near.lkey),
+                                      htobe32(static_cast<uint32_t>(near.addr >> 32)),
+                                      htobe32(static_cast<uint32_t>(near.addr))};
+            std::memcpy(block + 32, words, 16);
+          }
+          ++qp->next;
+        }
+        if (qp->rq != nullptr) {
+          for (size_t at = 0; at < 16 * 64; at += 4)
+            qp->rq[at] = static_cast<std::byte>(random() % 4 == 0 ? random() : 0);
+        }
+        qp->SetReceiveCounter(static_cast<uint32_t>(random()));
+        qp->Ring(static_cast<uint16_t>(random() % 8 == 0 ? random() : qp->next));
+      }
+      for (int n = 0; n < 200 && p.engine.Run(16) != 0; ++n) {
+      }
+      // Back to life after an error.
+      for (auto [client, qp, peer] :
+           {std::tuple(&p.a, &p.a_qp, &p.b_qp), std::tuple(&p.b, &p.b_qp, &p.a_qp)}) {
+        if (!client->TryModify(*qp, QpState::kReset).ok()) continue;
+        client->TryModify(*qp, QpState::kInit, 0xf).IgnoreError();
+        client->TryModify(*qp, QpState::kReadyToReceive, 0, peer).IgnoreError();
+        client->TryModify(*qp, QpState::kReadyToSend).IgnoreError();
+        qp->next = 0;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hyperloop::softrnic

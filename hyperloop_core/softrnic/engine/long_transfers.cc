@@ -1,0 +1,114 @@
+// Long SENDs, WRITEs and READs move kTurnBytes at a time, so that one of them holds up the other
+// queues of a machine for microseconds only. A refused one is refused as a whole, before its first
+// byte moves; keys that go away in between end it in the middle, as on a wire.
+#include <algorithm>
+
+#include "softrnic/engine/bytes.h"
+#include "softrnic/engine/engine_impl.h"
+
+namespace hyperloop::softrnic {
+
+namespace {
+
+bool IsRead(uint8_t opcode) { return opcode == rnic::kWqeRead; }
+
+// Both in one piece each, the target overlapping the source and behind it.
+bool MovesUp(const SegmentList& to, const SegmentList& from) {
+  return to.count == 1 && from.count == 1 && to.list[0].at > from.list[0].at &&
+         to.list[0].at < from.list[0].at + from.list[0].length;
+}
+
+}  // namespace
+
+// kInParts: begun. Otherwise the failure, or kRnr.
+Outcome Engine::Impl::StartParts(Qp& qp, Qp& peer, const Wqe& wqe, const SegmentList& local) {
+  if (local.bytes > kMaxMessage) return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
+  SegmentList remote;
+  if (const Outcome outcome = FindTarget(peer, wqe, local.bytes, &remote); outcome != kOk)
+    return outcome;
+  const bool backward = IsRead(wqe.opcode) ? MovesUp(local, remote) : MovesUp(remote, local);
+  qp.part = std::make_unique<Part>();
+  *qp.part = {wqe.index,
+              wqe.opcode,
+              wqe.flags,
+              wqe.segments,
+              wqe.blocks,
+              wqe.imm,
+              0,
+              backward,
+              {wqe.at, wqe.at + wqe.segments * size_t{rnic::kSegmentBytes}}};
+  qp.resume = true;
+  return kInParts;
+}
+
+Engine::Impl::Next Engine::Impl::ContinueParts(Qp& qp) {
+  Wqe wqe;
+  wqe.index = qp.part->index;
+  wqe.opcode = qp.part->opcode;
+  wqe.flags = qp.part->flags;
+  wqe.blocks = qp.part->blocks;
+  bool last = false;
+  const Outcome outcome = NextPart(qp, *qp.part, &last);
+  fault = 0;
+  if (outcome >= kNoEnd) return StallForRetry(qp, wqe, outcome);
+  if (outcome != kOk) {
+    Fail(qp, wqe, outcome);
+    return Next::kStop;
+  }
+  if (!last) return Next::kMore;
+  const uint32_t bytes = IsRead(wqe.opcode) ? static_cast<uint32_t>(qp.part->moved) : 0;
+  qp.part.reset();
+  qp.resume = false;
+  return CompleteAndGoOn(qp, wqe, bytes);
+}
+
+Outcome Engine::Impl::NextPart(Qp& qp, Part& part, bool* last) {
+  const std::byte* const body = part.wqe.data() + rnic::kSegmentBytes;
+  const bool read = IsRead(part.opcode);
+  const bool send = IsSend(part.opcode);
+  const uint32_t sges = SgeOffset(part.opcode);
+  SegmentList local;
+  if (!ResolveSges(qp, part.wqe.data() + sges, part.segments - sges / rnic::kSegmentBytes,
+                   read ? uint32_t{rnic::kLocalWrite} : 0, &local))
+    return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+  Qp* const peer = Peer(qp);
+  if (peer == nullptr) return kNoAnswer;
+  const uint64_t bytes = std::min(local.bytes - part.moved, kTurnBytes);
+  const uint64_t offset = part.backward ? local.bytes - part.moved - bytes : part.moved;
+  const SegmentList slice = Slice(local, offset, bytes);
+  *last = part.moved + slice.bytes == local.bytes;
+  Outcome outcome;
+  if (send) {
+    outcome = ReceiveSendPart(*peer, slice, offset, local.bytes);
+  } else {
+    const uint64_t addr = LoadBe64(body) + offset;
+    const uint32_t rkey = LoadBe32(body + 8);
+    const ImmData imm{*last && part.opcode == rnic::kWqeWriteImm,
+                      (part.flags & rnic::kSolicited) != 0, part.imm,
+                      static_cast<uint32_t>(local.bytes)};
+    outcome = read ? ServeRead(*peer, addr, rkey, slice, WaitedForDisk(qp, qp.count.wqes_executed))
+                   : ReceiveWrite(*peer, addr, rkey, slice, imm);
+  }
+  if (outcome != kOk) return outcome;
+  for (uint32_t i = 0; i < slice.count; ++i) {
+    if (fault != 0 && slice.list[i].key != nullptr && slice.list[i].key->poisoned)
+      return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+    if (read) NoteWrite(qp, slice.list[i], /*scatter=*/false);
+  }
+  if (*last && send) {
+    const bool imm = part.opcode == rnic::kWqeSendImm;
+    CompleteReceive(*peer, imm ? MLX5_CQE_RESP_SEND_IMM : MLX5_CQE_RESP_SEND,
+                    static_cast<uint32_t>(local.bytes), imm ? part.imm : 0,
+                    (part.flags & rnic::kSolicited) != 0);
+  }
+  // Null: the receiver's CQE overran a CQ that this queue pair uses too, which put it into error
+  // and dropped `part`. The last part was moved all the same.
+  if (qp.part != nullptr) part.moved += slice.bytes;
+  (read ? qp.count.bytes_received : qp.count.bytes_sent) += slice.bytes;
+  if (!*last) return kOk;
+  ++(read ? qp.count.reads : send ? qp.count.sends : qp.count.writes);
+  if (read) ++peer->count.read_responses_nonzero;
+  return kOk;
+}
+
+}  // namespace hyperloop::softrnic

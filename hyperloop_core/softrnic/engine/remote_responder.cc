@@ -1,0 +1,279 @@
+// The responder's half of a queue pair with a remote peer. Each request runs once, in the order of
+// its number: one that ran is acknowledged again or answered from what was kept, one that is ahead
+// is dropped until those before it come again.
+#include "softrnic/engine/bytes.h"
+#include "softrnic/engine/engine_impl.h"
+
+namespace hyperloop::softrnic {
+
+using rnic::QpState;
+
+namespace {
+
+PacketBytes Share(std::vector<std::byte> bytes) {
+  return std::make_shared<const std::vector<std::byte>>(std::move(bytes));
+}
+
+SegmentList PayloadOf(const Packet& p) {
+  SegmentList list;
+  list.Add(const_cast<std::byte*>(p.payload.data()), static_cast<uint32_t>(p.payload.size()),
+           nullptr);
+  return list;
+}
+
+// The answer to `request`, without payload.
+Packet AnswerTo(const Packet& request, PacketType type) {
+  return {.type = type,
+          .dest_qpn = request.source_qpn,
+          .source_qpn = request.dest_qpn,
+          .session = request.session,
+          .psn = request.psn};
+}
+
+}  // namespace
+
+void Engine::Impl::Answer(LinkId to, const Packet& request, PacketType type, uint8_t syndrome,
+                          uint32_t length) {
+  Packet answer = AnswerTo(request, type);
+  answer.syndrome = syndrome;
+  answer.length = length;
+  if (answer.dest_qpn != 0) port->Send(to, Share(EncodePacket(answer)));
+}
+
+// `held`: it is the oldest of those that waited. A READ that has to wait longer stays there.
+void Engine::Impl::HandleRequest(LinkId from, const Packet& p, HeldRequest* held) {
+  const bool again = held != nullptr && std::exchange(held->flushing, false);
+  Qp* const qp = qps.Find(p.dest_qpn);
+  const bool ours = qp != nullptr && qp->remote != nullptr && qp->remote->granted == p.session &&
+                    qp->remote_qpn == p.source_qpn;
+  if (ours && qp->remote->nak_syndrome != 0) {
+    Packet failed = p;
+    failed.psn = qp->remote->nak_psn;
+    return Answer(from, failed, PacketType::kNak, qp->remote->nak_syndrome, 0);
+  }
+  if (!ours || (qp->state != QpState::kReadyToReceive && qp->state != QpState::kReadyToSend))
+    return Answer(from, p, PacketType::kNak, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, 0);
+  Remote& r = *qp->remote;
+  ++qp->count.link_packets_received;
+  while (!r.kept.empty() && static_cast<int32_t>(r.kept.front().psn - p.seen) < 0) {
+    r.kept_bytes -= r.kept.front().bytes;
+    r.kept.pop_front();
+  }
+  ForRemote(*qp, [&] {
+    if (held == nullptr && !r.held.empty()) return Hold(from, *qp, p);
+    const auto ahead = static_cast<int32_t>(p.psn - r.expected);
+    if (ahead < 0) HandleDuplicate(from, *qp, p);
+    if (ahead == 0) RunNext(from, *qp, p, again);
+  });
+}
+
+// The request that the peer's requests have come to.
+void Engine::Impl::RunNext(LinkId from, Qp& qp, const Packet& p, bool again) {
+  Remote& r = *qp.remote;
+  std::vector<std::byte> answer;
+  const Outcome outcome = RunRequest(qp, p, again, &answer);
+  fault = 0;
+  if (outcome == kFlushing) {
+    if (r.held.empty()) {
+      holding.push_back(qp.qpn);
+      Hold(from, qp, p);
+    }
+    r.held.front().flushing = true;
+    return;
+  }
+  if (outcome == kRnr) return Answer(from, p, PacketType::kRnrNak, 0, qp.rnr_timer_us);
+  r.began = true;
+  if (outcome != kOk) {
+    r.nak_psn = p.psn;
+    r.nak_syndrome = outcome;
+    return Answer(from, p, PacketType::kNak, outcome, 0);
+  }
+  ++r.expected;
+  if (answer.empty()) return AcknowledgeLater(from, qp, p.psn);
+  r.ack_due = false;  // the answer says it
+  const auto bytes = static_cast<uint32_t>(answer.size());
+  r.kept.push_back({p.psn, bytes, Share(std::move(answer))});
+  r.kept_bytes += bytes;
+  turn_received += bytes;
+  port->Send(from, r.kept.back().packet);
+}
+
+// Keeps a request until the READ at `expected` is through with its flush. What would be more than a
+// requester may leave unanswered, or leaves a gap, is dropped: it comes again.
+void Engine::Impl::Hold(LinkId from, Qp& qp, const Packet& p) {
+  Remote& r = *qp.remote;
+  const auto place = static_cast<int32_t>(p.psn - r.expected);
+  if (place < 0) return HandleDuplicate(from, qp, p);
+  const auto index = static_cast<size_t>(place);
+  if (index < r.held.size()) {
+    r.held[index].from = from;  // where its answer goes: the link may be a new one
+    return;
+  }
+  const uint64_t bytes = std::max<uint64_t>(p.length, p.payload.size());
+  if (index != r.held.size() || index == kMaxUnacknowledged ||
+      (index != 0 && held_bytes + bytes > kMaxHeldBytes))
+    return;
+  held_bytes += bytes;
+  r.held.push_back({from, false, bytes, EncodePacket(p)});
+}
+
+// READs whose flush has ended, and what waits behind them, as far as the turn allows. Returns how
+// many.
+size_t Engine::Impl::ServeHeld(size_t budget) {
+  size_t done = 0;
+  for (size_t n = holding.size(); n != 0; --n) {
+    const uint32_t qpn = holding.front();
+    holding.pop_front();
+    Qp* const qp = qps.Find(qpn);
+    if (qp == nullptr || qp->remote == nullptr || qp->remote->held.empty()) continue;
+    if (ServeHeldOf(*qp, budget, &done)) ForRemote(*qp, [&] { holding.push_back(qpn); });
+  }
+  return done;
+}
+
+// True: there are more.
+bool Engine::Impl::ServeHeldOf(Qp& qp, size_t budget, size_t* done) {
+  Remote& r = *qp.remote;
+  while (*done < budget && turn_received < kPacketBytes) {
+    if (r.held.front().flushing && Flushing(qp)) {
+      // A requester gives up an end that says nothing. What has a READ's number acknowledges only
+      // what is before it.
+      if (const uint64_t now = Now(); now - r.sign_ns >= kSignOfLifeNs) {
+        r.sign_ns = now;
+        AcknowledgeLater(r.held.front().from, qp, r.expected);
+      }
+      return true;
+    }
+    HeldRequest& next = r.held.front();
+    turn_received += TurnCost(next.packet.size());
+    ++*done;
+    HandleRequest(next.from, *ParsePacket(next.packet), &next);
+    if (r.held.empty()) return false;  // the queue pair failed
+    if (next.flushing) continue;
+    held_bytes -= next.bytes;
+    r.held.pop_front();
+    if (r.held.empty()) return false;
+  }
+  return true;
+}
+
+// The end of the turn acknowledges the newest of those that were run or came again in it.
+void Engine::Impl::AcknowledgeLater(LinkId to, Qp& qp, uint32_t psn) {
+  Remote& r = *qp.remote;
+  if (!r.ack_due) acks.push_back(qp.qpn);
+  if (!r.ack_due || static_cast<int32_t>(psn - r.ack_psn) > 0) r.ack_psn = psn;
+  r.ack_due = true;
+  r.ack_link = to;
+}
+
+// A request that ran already: its acknowledgement or answer was lost with a link.
+void Engine::Impl::HandleDuplicate(LinkId from, Qp& qp, const Packet& p) {
+  Remote& r = *qp.remote;
+  ++qp.count.link_duplicates;
+  if (p.type < PacketType::kRead) return AcknowledgeLater(from, qp, p.psn);
+  for (const KeptAnswer& kept : r.kept) {
+    if (kept.psn != p.psn) continue;
+    if (static_cast<int32_t>(r.ack_psn - p.psn) < 0) r.ack_due = false;  // the answer says it
+    port->Send(from, kept.packet);
+    return;
+  }
+}
+
+// `answer`: the packet, of a READ or atomic that ran.
+Outcome Engine::Impl::RunRequest(Qp& qp, const Packet& p, bool again,
+                                 std::vector<std::byte>* answer) {
+  Remote& r = *qp.remote;
+  if (r.received != 0 && p.type != PacketType::kSend)  // in the middle of a SEND
+    return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
+  switch (p.type) {
+    case PacketType::kSend: {
+      if (p.offset != r.received) return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
+      return RunSend(qp, p);
+    }
+    case PacketType::kWrite:
+      return RunWrite(qp, p);
+    default:
+      break;
+  }
+  // More than a requester may leave unanswered.
+  if (r.kept.size() >= kMaxUnacknowledged ||
+      r.kept_bytes > kMaxUnacknowledgedBytes + kMaxUnacknowledged * kPacketHeaderBytes)
+    return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
+  if (p.type == PacketType::kRead) return RunRead(qp, p, again, answer);
+  const bool add = p.type == PacketType::kFetchAdd;
+  uint64_t old = 0;
+  const Outcome outcome =
+      ServeAtomic(qp, p.addr, p.rkey, add ? rnic::kWqeFetchAdd : rnic::kWqeCompareSwap,
+                  LoadBe64(p.payload.data()), LoadBe64(p.payload.data() + 8), &old);
+  old = htobe64(old);
+  Packet reply = AnswerTo(p, PacketType::kAtomicResponse);
+  reply.payload = std::as_bytes(std::span(&old, 1));
+  *answer = EncodePacket(reply);
+  return outcome;
+}
+
+Outcome Engine::Impl::RunSend(Qp& qp, const Packet& p) {
+  Remote& r = *qp.remote;
+  const SegmentList payload = PayloadOf(p);
+  const bool last = p.offset + p.length == p.total;
+  const bool solicited = (p.flags & kPacketSolicited) != 0;
+  const uint8_t cqe_opcode =
+      (p.flags & kPacketImm) != 0 ? MLX5_CQE_RESP_SEND_IMM : MLX5_CQE_RESP_SEND;
+  if (p.offset == 0 && last) return ReceiveSend(qp, payload, cqe_opcode, p.imm, solicited);
+  const Outcome outcome = ReceiveSendPart(qp, payload, p.offset, p.total);
+  if (outcome != kOk) return outcome;
+  r.received = last ? 0 : r.received + p.length;
+  if (last) CompleteReceive(qp, cqe_opcode, p.total, p.imm, solicited);
+  return kOk;
+}
+
+// A long message is refused as a whole, before its first byte moves.
+Outcome Engine::Impl::RunWrite(Qp& qp, const Packet& p) {
+  const bool last = p.offset + p.length == p.total;
+  const bool imm = (p.flags & kPacketImm) != 0;
+  if (p.offset == 0 && !last) {
+    if (imm && !qp.has_rq) return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
+    if ((qp.access & rnic::kRemoteWrite) == 0 ||
+        Translate(rkeys.Find(p.rkey), qp.pd, p.addr, p.total, rnic::kRemoteWrite) == nullptr)
+      return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
+    if (imm && !ReceiveAvailable(qp)) return kRnr;
+  }
+  return ReceiveWrite(qp, p.addr, p.rkey, PayloadOf(p),
+                      {imm && last, (p.flags & kPacketSolicited) != 0, p.imm, p.total});
+}
+
+Outcome Engine::Impl::RunRead(Qp& qp, const Packet& p, bool again, std::vector<std::byte>* answer) {
+  if (p.offset == 0 && p.length != p.total &&
+      ((qp.access & rnic::kRemoteRead) == 0 ||
+       Translate(rkeys.Find(p.rkey), qp.pd, p.addr, p.total, rnic::kRemoteRead) == nullptr))
+    return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
+  Packet reply = AnswerTo(p, PacketType::kReadResponse);
+  reply.length = p.length;
+  answer->resize(kPacketHeaderBytes + p.length);
+  EncodeHeader(reply, answer->data());
+  SegmentList to;
+  to.Add(answer->data() + kPacketHeaderBytes, p.length, nullptr);
+  const Outcome outcome = ServeRead(qp, p.addr, p.rkey, to, again);
+  if (outcome == kOk && p.total != 0 && p.offset + p.length == p.total)
+    ++qp.count.read_responses_nonzero;
+  return outcome;
+}
+
+// One acknowledgement a turn for the SENDs and WRITEs of a queue pair.
+void Engine::Impl::SendAcks() {
+  for (const uint32_t qpn : acks) {
+    Qp* const qp = qps.Find(qpn);
+    if (qp == nullptr || qp->remote == nullptr || !std::exchange(qp->remote->ack_due, false))
+      continue;
+    ForRemote(*qp, [&] {
+      port->Send(qp->remote->ack_link, Share(EncodePacket({.type = PacketType::kAck,
+                                                           .dest_qpn = qp->remote_qpn,
+                                                           .source_qpn = qp->qpn,
+                                                           .session = qp->remote->granted,
+                                                           .psn = qp->remote->ack_psn})));
+    });
+  }
+  acks.clear();
+}
+
+}  // namespace hyperloop::softrnic

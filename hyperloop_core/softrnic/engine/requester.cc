@@ -1,0 +1,338 @@
+// The requester side of a queue pair: fetching, decoding and executing the WQEs of a send queue.
+#include "softrnic/engine/bytes.h"
+#include "softrnic/engine/engine_impl.h"
+
+namespace hyperloop::softrnic {
+
+using rnic::QpState;
+
+// Runs a queue until it stalls, is empty, or had its turn. Returns steps taken.
+size_t Engine::Impl::RunQueue(Qp& qp, size_t budget) {
+  if (qp.state != QpState::kReadyToSend) [[unlikely]] {
+    if (qp.state != QpState::kError) return 0;
+    const size_t steps = FlushStep(qp);
+    if (steps != 0) MakeReady(qp);
+    return steps;
+  }
+  // It became ready before it stalled (a queue may enable itself): what wakes it makes it ready
+  // again.
+  if (qp.stall != Stall::kNone && qp.stall != Stall::kWaitMet) [[unlikely]]
+    return 0;
+  if (budget > kTurnSteps) budget = kTurnSteps;
+  const uint64_t bytes_begin = qp.count.bytes_sent + qp.count.bytes_received;
+  const uint64_t bytes_end = bytes_begin + kTurnBytes;
+  size_t steps = 0;
+  extra_steps = 0;
+  while (qp.consumer != qp.producer || qp.resume) {
+    if (steps + extra_steps >= budget ||
+        qp.count.bytes_sent + qp.count.bytes_received >= bytes_end) {
+      MakeReady(qp);
+      break;
+    }
+    ++steps;
+    if (ExecuteOne(qp) == Next::kStop) break;
+  }
+  work += steps + extra_steps +
+          (qp.count.bytes_sent + qp.count.bytes_received - bytes_begin) / kBytesPerStep;
+  return steps + extra_steps;
+}
+
+// Fetches and checks the WQE at the consumer index. False: malformed; the queue is in error.
+bool Engine::Impl::Decode(Qp& qp, const std::byte* base, Wqe* wqe) {
+  const uint32_t slot = qp.consumer & qp.fetch_mask;
+  const std::byte* at = base + static_cast<size_t>(slot) * rnic::kWqebbBytes;
+  const uint64_t head = LoadBe64(at);
+  const auto available = static_cast<uint16_t>(qp.producer - qp.consumer);
+  wqe->at = at;
+  wqe->index = qp.consumer;
+  wqe->opcode = static_cast<uint8_t>(head >> 32);
+  wqe->segments = head & 63;
+  wqe->blocks = static_cast<uint8_t>((wqe->segments + 3) >> 2);
+  const auto tail = Load<uint64_t>(at + 8);
+  wqe->flags = static_cast<uint8_t>(tail >> 24);
+  wqe->imm = static_cast<uint32_t>(tail >> 32);
+  ++qp.count.wqes_fetched;
+  const uint64_t expected = static_cast<uint64_t>(qp.consumer) << 40 | static_cast<uint64_t>(qp.qpn)
+                                                                           << 8;
+  const bool opmod = (head >> 56) != 0;
+  if (((head ^ expected) & header_mask) != 0 || wqe->segments == 0 || opmod ||
+      wqe->blocks > available) [[unlikely]] {
+    if (wqe->blocks == 0 || wqe->blocks > available) wqe->blocks = 1;
+    return false;
+  }
+  if (slot + wqe->blocks > qp.fetch_mask + 1) [[unlikely]] {
+    const size_t first = (qp.fetch_mask + 1 - slot) * rnic::kWqebbBytes;
+    const size_t bytes = wqe->blocks * size_t{rnic::kWqebbBytes};
+    if (wqe->blocks > qp.fetch_mask + 1) {
+      wqe->blocks = 1;
+      return false;
+    }
+    std::memcpy(wrapped.data(), at, first);
+    std::memcpy(wrapped.data() + first, base, bytes - first);
+    wqe->at = wrapped.data();
+  }
+  __builtin_prefetch(at + size_t{rnic::kWqebbBytes} * wqe->blocks);  // the next one
+  return true;
+}
+
+Engine::Impl::Next Engine::Impl::ExecuteOne(Qp& qp) {
+  if (qp.resume) [[unlikely]]
+    return Resume(qp);
+  Wqe wqe;
+  if (qp.snapshots) [[unlikely]]
+    TakeSnapshots(qp, /*executing=*/true);
+  if (!Decode(qp, qp.fetch, &wqe)) [[unlikely]] {
+    Fail(qp, wqe, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR);
+    return Next::kStop;
+  }
+  if (qp.deferred) [[unlikely]]
+    return ExecuteDeferred(qp, wqe);
+  Outcome outcome;
+  uint32_t bytes = 0;
+  switch (wqe.opcode) {
+    case rnic::kWqeNop:
+      ++qp.count.nops;
+      outcome = kOk;
+      break;
+    case rnic::kWqeWait:
+      return ExecuteWait(qp, wqe);
+    case rnic::kWqeSendEnable:
+    case rnic::kWqeReceiveEnable:
+      outcome = ExecuteEnable(qp, wqe);
+      break;
+    default:
+      outcome = Request(qp, wqe, &bytes);
+      if (outcome >= kNoEnd) [[unlikely]]
+        return outcome == kInParts ? Next::kMore : StallForRetry(qp, wqe, outcome);
+  }
+  if (fault != 0) [[unlikely]]
+    fault = 0;
+  if (outcome != kOk) [[unlikely]] {
+    Fail(qp, wqe, outcome);
+    return Next::kStop;
+  }
+  return CompleteAndGoOn(qp, wqe, bytes);
+}
+
+// The WQE at the consumer index had begun: a WAIT that is met, or a long transfer.
+Engine::Impl::Next Engine::Impl::Resume(Qp& qp) {
+  if (qp.part != nullptr) return ContinueParts(qp);
+  qp.resume = false;
+  qp.stall = Stall::kNone;
+  Wqe wqe;
+  wqe.index = qp.consumer;
+  wqe.opcode = rnic::kWqeWait;
+  wqe.flags = qp.wait_flags;
+  wqe.blocks = qp.wait_blocks;
+  return CompleteAndGoOn(qp, wqe, 0);
+}
+
+// SEND, WRITE, READ and atomics, start to end: the responder's half runs at once, memory to memory.
+Outcome Engine::Impl::Request(Qp& qp, const Wqe& wqe, uint32_t* bytes) {
+  using rnic::kSegmentBytes;
+  Qp* const peer = Peer(qp);
+  const std::byte* const body = wqe.at + kSegmentBytes;
+  SegmentList local;
+  Outcome outcome;
+  switch (wqe.opcode) {
+    case rnic::kWqeSend:
+    case rnic::kWqeSendImm: {
+      if (!ResolveSges(qp, body, wqe.segments - 1u, 0, &local)) [[unlikely]]
+        return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+      if (peer == nullptr) [[unlikely]]
+        return kNoAnswer;
+      if (local.bytes > kTurnBytes) [[unlikely]]
+        return StartParts(qp, *peer, wqe, local);
+      const bool imm = wqe.opcode == rnic::kWqeSendImm;
+      outcome = ReceiveSend(*peer, local, imm ? MLX5_CQE_RESP_SEND_IMM : MLX5_CQE_RESP_SEND,
+                            imm ? wqe.imm : 0, (wqe.flags & rnic::kSolicited) != 0);
+      if (outcome == kOk) ++qp.count.sends, qp.count.bytes_sent += local.bytes;
+      break;
+    }
+    case rnic::kWqeWrite:
+    case rnic::kWqeWriteImm: {
+      if (wqe.segments < 2) [[unlikely]]
+        return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+      if (!ResolveSges(qp, body + kSegmentBytes, wqe.segments - 2u, 0, &local)) [[unlikely]]
+        return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+      if (peer == nullptr) [[unlikely]]
+        return kNoAnswer;
+      if (local.bytes > kTurnBytes) [[unlikely]]
+        return StartParts(qp, *peer, wqe, local);
+      const ImmData imm{wqe.opcode == rnic::kWqeWriteImm, (wqe.flags & rnic::kSolicited) != 0,
+                        wqe.imm, static_cast<uint32_t>(local.bytes)};
+      outcome = ReceiveWrite(*peer, LoadBe64(body), LoadBe32(body + 8), local, imm);
+      if (outcome == kOk) ++qp.count.writes, qp.count.bytes_sent += local.bytes;
+      break;
+    }
+    case rnic::kWqeRead: {
+      if (wqe.segments < 2) [[unlikely]]
+        return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+      if (!ResolveSges(qp, body + kSegmentBytes, wqe.segments - 2u, rnic::kLocalWrite, &local))
+          [[unlikely]]
+        return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+      if (peer == nullptr) [[unlikely]]
+        return kNoAnswer;
+      if (local.bytes > kTurnBytes) [[unlikely]]
+        return StartParts(qp, *peer, wqe, local);
+      outcome = ServeRead(*peer, LoadBe64(body), LoadBe32(body + 8), local,
+                          WaitedForDisk(qp, qp.count.wqes_executed));
+      if (outcome == kOk) {
+        ++qp.count.reads;
+        if (local.bytes != 0) ++peer->count.read_responses_nonzero;
+        qp.count.bytes_received += local.bytes;
+        *bytes = static_cast<uint32_t>(local.bytes);
+        for (uint32_t i = 0; i < local.count; ++i) NoteWrite(qp, local.list[i], /*scatter=*/false);
+      }
+      break;
+    }
+    case rnic::kWqeCompareSwap:
+    case rnic::kWqeFetchAdd: {
+      if (wqe.segments != 4) [[unlikely]]
+        return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+      if (!ResolveSges(qp, body + 2 * kSegmentBytes, 1, rnic::kLocalWrite, &local)) [[unlikely]]
+        return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+      if (local.bytes != 8) [[unlikely]]
+        return MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR;
+      if (peer == nullptr) [[unlikely]]
+        return kNoAnswer;
+      uint64_t old;
+      outcome = ServeAtomic(*peer, LoadBe64(body), LoadBe32(body + 8), wqe.opcode,
+                            LoadBe64(body + 16), LoadBe64(body + 24), &old);
+      if (outcome == kOk) {
+        ++qp.count.atomics;
+        qp.count.bytes_sent += 16;
+        *bytes = 8;
+        CopyBytes(local.list[0].at, reinterpret_cast<const std::byte*>(&old), 8);
+        NoteWrite(qp, local.list[0], /*scatter=*/false);
+      }
+      break;
+    }
+    default:
+      return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+  }
+  if (local.count > kPiecesPerStep) [[unlikely]]
+    extra_steps += local.count / kPiecesPerStep;
+  if (fault != 0) [[unlikely]] {
+    for (uint32_t i = 0; i < local.count; ++i)
+      if (local.list[i].key != nullptr && local.list[i].key->poisoned)
+        return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+  }
+  return outcome;
+}
+
+// --- cross-channel
+
+Engine::Impl::Next Engine::Impl::ExecuteWait(Qp& qp, const Wqe& wqe) {
+  const uint32_t index = LoadBe32(wqe.at + 24) & rnic::kWaitIndexMask;
+  Cq* const cq = cqs.Find(LoadBe32(wqe.at + 28) & rnic::kObjectMask);
+  // A CQ of another context is on another UAR page: refused.
+  if (wqe.segments != 2 || (qp.flags & kQpMaster) == 0 || cq == nullptr ||
+      cq->context != qp.context) [[unlikely]] {
+    Fail(qp, wqe, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR);
+    return Next::kStop;
+  }
+  ++qp.count.waits;
+  if (WaitMet(*cq, index)) return CompleteAndGoOn(qp, wqe, 0);
+  ++qp.count.wait_stalls;
+  qp.stall = Stall::kWait;
+  qp.wait_index = index;
+  qp.wait_flags = wqe.flags;
+  qp.wait_blocks = wqe.blocks;
+  StartWaiting(qp, *cq);
+  return Next::kStop;
+}
+
+Outcome Engine::Impl::ExecuteEnable(Qp& qp, const Wqe& wqe) {
+  const auto index = static_cast<uint16_t>(LoadBe32(wqe.at + 24));
+  Qp* const target = qps.Find(LoadBe32(wqe.at + 28) & rnic::kObjectMask);
+  const uint32_t needed = wqe.opcode == rnic::kWqeSendEnable ? kQpSlaveSend : kQpSlaveReceive;
+  if (wqe.segments != 2 || (qp.flags & kQpMaster) == 0 || target == nullptr ||
+      target->context != qp.context || (target->flags & needed) == 0 ||
+      target->state == QpState::kReset) [[unlikely]]
+    return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+  ++qp.count.enables;
+  if (wqe.opcode == rnic::kWqeSendEnable) {
+    Advance(*target, static_cast<uint16_t>(index + overrun_blocks));
+  } else if (static_cast<uint16_t>(index - target->rq_enabled - 1) < 0x8000) {
+    target->rq_enabled = index;  // a stalled sender finds it: RetryStalled
+  }
+  return kOk;
+}
+
+// Moves a send queue's producer index forward (cyclic maximum) and lets it run.
+void Engine::Impl::Advance(Qp& qp, uint16_t index) {
+  if (static_cast<uint16_t>(index - qp.producer - 1) >= 0x8000) return;
+  qp.producer = index;
+  if (qp.snapshots) [[unlikely]]
+    TakeSnapshots(qp, /*executing=*/false);
+  if (qp.stall != Stall::kNone) return;
+  if (qp.state != QpState::kReadyToSend && qp.state != QpState::kError) return;
+  __builtin_prefetch(qp.fetch +
+                     static_cast<size_t>(qp.consumer & qp.fetch_mask) * rnic::kWqebbBytes);
+  MakeReady(qp);
+}
+
+// --- completion
+
+void Engine::Impl::Complete(Qp& qp, const Wqe& wqe, uint32_t bytes) {
+  qp.consumer = static_cast<uint16_t>(qp.consumer + wqe.blocks);
+  ++qp.count.wqes_executed;
+  if (qp.deferred) [[unlikely]]
+    return Defer(qp, wqe, kOk);
+  if (rnic::CqeModeOf(wqe.flags) >= rnic::CqeMode::kAlways)
+    PostCqe(qp, *qp.send_cq, MLX5_CQE_REQ, wqe.opcode, wqe.index, bytes, 0, 0);
+}
+
+// Every CE mode gives a CQE for the WQE that put the queue into error.
+void Engine::Impl::Fail(Qp& qp, const Wqe& wqe, uint8_t syndrome) {
+  qp.consumer = static_cast<uint16_t>(wqe.index + wqe.blocks);
+  if (qp.deferred) [[unlikely]]
+    return Defer(qp, wqe, syndrome);
+  PostErrorCqe(qp, *qp.send_cq, MLX5_CQE_REQ_ERR, wqe.opcode, wqe.index, syndrome);
+  EnterError(qp);
+}
+
+// One WQE or receive of a queue pair in error: flushed with a CQE. Returns 0 when nothing is left.
+size_t Engine::Impl::FlushStep(Qp& qp) {
+  if (!qp.inflight.empty()) {
+    FlushInflight(qp);
+    return 1;
+  }
+  if (qp.consumer != qp.producer) {
+    const std::byte* const at =
+        qp.sq + static_cast<size_t>(qp.consumer & qp.sq_mask) * rnic::kWqebbBytes;
+    const uint64_t head = LoadBe64(at);
+    const auto available = static_cast<uint16_t>(qp.producer - qp.consumer);
+    auto blocks = static_cast<uint16_t>(((head & 63) + 3) >> 2);
+    if (blocks == 0 || blocks > available) blocks = 1;
+    const uint16_t index = qp.consumer;
+    qp.consumer = static_cast<uint16_t>(qp.consumer + blocks);
+    if (rnic::CqeModeOf(static_cast<uint8_t>(at[11])) != rnic::CqeMode::kOnFirstError)
+      PostErrorCqe(qp, *qp.send_cq, MLX5_CQE_REQ_ERR, static_cast<uint8_t>(head >> 32), index,
+                   MLX5_CQE_SYNDROME_WR_FLUSH_ERR);
+    return 1;
+  }
+  if (qp.has_rq && qp.rq_flush_left != 0) {
+    --qp.rq_flush_left;
+    PostErrorCqe(qp, *qp.recv_cq, MLX5_CQE_RESP_ERR, 0, qp.rq_consumer++,
+                 MLX5_CQE_SYNDROME_WR_FLUSH_ERR);
+    return 1;
+  }
+  return 0;
+}
+
+// The queue pair that `qp` is connected to, if that one is connected back. Cached until either
+// changes (DropPeer).
+Qp* Engine::Impl::FindPeer(Qp& qp) {
+  if (!qp.connected) return nullptr;
+  Qp* const peer = qps.Find(qp.remote_qpn);
+  if (peer == nullptr || peer->host->gid != qp.remote_gid || !peer->connected ||
+      peer->remote_qpn != qp.qpn || peer->remote_gid != qp.host->gid || qp.orphaned ||
+      peer->orphaned)
+    return nullptr;
+  qp.peer = peer;
+  return peer;
+}
+
+}  // namespace hyperloop::softrnic

@@ -1,0 +1,151 @@
+// Requests without an answer: the peer has no receive posted (RNR), waits for its disk, or is not
+// there. They stay at the head of their queue and are fetched and tried again, a bounded number of
+// times if the queue pair says so.
+//
+// RNR: the peer's rnr_timer passes between two tries, and rnr_retry tries follow the first. But the
+// queue is tried at once when a receive is there: nothing is gained by letting a replica wait for
+// the rest of the timer. No answer: ack_timeout, and retry_count tries; tried at once when the peer
+// is there again. Packets that are lost on a wire have the same end.
+//
+// A queue pair in error is looked at here too: receives that are posted to it come back flushed,
+// and no doorbell tells of them.
+#include <chrono>
+
+#include "softrnic/engine/engine_impl.h"
+
+namespace hyperloop::softrnic {
+namespace {
+
+constexpr uint64_t kNever = ~0ull;
+constexpr uint32_t kForEver = 7;  // rnr_retry
+
+}  // namespace
+
+uint64_t Engine::Impl::Now() const {
+  if (options.now_ns) return options.now_ns();
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                   std::chrono::steady_clock::now().time_since_epoch())
+                                   .count());
+}
+
+// Request number `request` of `qp` had no end but `why`: kRnr, kNoAnswer or kFlushing. False: for
+// the last time.
+bool Engine::Impl::MayTryAgain(Qp& qp, Outcome why, uint64_t request) {
+  Retry& retry = qp.retry;
+  if (why == kFlushing) {  // the peer is there and at work: as long as its disk takes
+    retry = {.why = why, .request = request, .deadline = kNever};
+    return true;
+  }
+  const bool rnr = why == kRnr;
+  const bool first = retry.why != why || retry.request != request;
+  if (first) {
+    const uint8_t left = rnr ? qp.rnr_retry : qp.retry_count;
+    retry = {.why = why, .left = left, .request = request};
+    ++(rnr ? qp.count.rnr_stalls : qp.count.ack_stalls);
+  } else if (!retry.due) {
+    return true;  // its timer goes on
+  } else {
+    ++(rnr ? qp.count.rnr_retries : qp.count.ack_timeouts);
+  }
+  // A refusal counts at once, silence when its time is over.
+  const bool counts = rnr ? qp.rnr_retry != kForEver : !first;
+  if (counts && retry.left-- == 0) return false;
+  retry.due = false;
+  uint64_t wait_ns = qp.ack_timeout_ns;
+  if (rnr) {
+    Qp* const peer = Peer(qp);
+    wait_ns = counts && peer != nullptr ? uint64_t{peer->rnr_timer_us} * 1'000 : 0;
+  }
+  retry.deadline = wait_ns != 0 ? Now() + wait_ns : kNever;
+  return true;
+}
+
+uint8_t Engine::Impl::Exhausted(Outcome why) {
+  return why == kRnr ? MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR
+                     : MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR;
+}
+
+// Whether a request that waits is to be tried again now.
+bool Engine::Impl::RetryDue(Qp& qp) {
+  Qp* const peer = Peer(qp);
+  if (qp.retry.why == kFlushing) return peer == nullptr || !Flushing(*peer);
+  if (qp.retry.why == kRnr ? peer == nullptr || ReceiveAvailable(*peer) : peer != nullptr)
+    return true;
+  if (qp.retry.deadline == kNever || Now() < qp.retry.deadline) return false;
+  qp.retry.due = true;
+  return true;
+}
+
+Engine::Impl::Next Engine::Impl::StallForRetry(Qp& qp, const Wqe& wqe, Outcome why) {
+  if (!MayTryAgain(qp, why, qp.count.wqes_executed)) {
+    Fail(qp, wqe, Exhausted(why));
+    return Next::kStop;
+  }
+  qp.stall = Stall::kRetry;
+  LookAgain(qp);
+  return Next::kStop;
+}
+
+void Engine::Impl::LookAgain(Qp& qp) {
+  std::vector<Qp*>& list = qp.state == rnic::QpState::kError ? broken : retries;
+  if (qp.look_index < list.size() && list[qp.look_index] == &qp) return;
+  LookNoMore(qp);  // it may be in the other one
+  qp.look_index = static_cast<uint32_t>(list.size());
+  list.push_back(&qp);
+}
+
+void Engine::Impl::LookNoMore(Qp& qp) {
+  if (qp.look_index == Qp::kNotListed) return;
+  const bool among_retries = qp.look_index < retries.size() && retries[qp.look_index] == &qp;
+  std::vector<Qp*>& list = among_retries ? retries : broken;
+  list[qp.look_index] = list.back();
+  list[qp.look_index]->look_index = qp.look_index;
+  list.pop_back();
+  qp.look_index = Qp::kNotListed;
+}
+
+// Counts the receives posted since the last look at the counter; of a counter that runs ahead of
+// the ring, no more than the ring holds. False: none.
+bool Engine::Impl::FindReceivesToFlush(Qp& qp) {
+  const auto posted =
+      static_cast<uint16_t>(LoadDoorbellRecord(qp.dbrec + rnic::kReceiveCounterOffset));
+  const auto more = static_cast<uint16_t>(posted - qp.rq_producer);
+  if (more == 0 || more > 0x8000) return false;
+  qp.rq_producer = posted;
+  qp.rq_flush_left =
+      static_cast<uint16_t>(std::min<uint32_t>(uint32_t{qp.rq_flush_left} + more, qp.rq_mask + 1));
+  return true;
+}
+
+// True if it has something to do now. It is taken from its list if it needs no more looks.
+bool Engine::Impl::LookAt(Qp& qp) {
+  const bool flushes = qp.state == rnic::QpState::kError && qp.has_rq;
+  if (flushes && FindReceivesToFlush(qp)) {
+    MakeReady(qp);
+    return true;
+  }
+  if (flushes || (qp.stall == Stall::kRetry && !RetryDue(qp))) return false;
+  LookNoMore(qp);
+  if (qp.stall != Stall::kRetry) return false;
+  qp.stall = Stall::kNone;
+  MakeReady(qp);
+  return true;
+}
+
+// At most `most` of each kind, so that those of one client cost the others no more than that.
+bool Engine::Impl::RetryStalled(size_t most) {
+  bool any = false;
+  const auto look = [&](std::vector<Qp*>& list, size_t* next) {
+    for (size_t n = std::min(most, list.size()); n != 0 && !list.empty(); --n) {
+      if (*next >= list.size()) *next = 0;
+      Qp& qp = *list[*next];
+      any |= LookAt(qp);
+      if (*next < list.size() && list[*next] == &qp) ++*next;  // or another took its place
+    }
+  };
+  look(retries, &next_retry);
+  look(broken, &next_broken);
+  return any;
+}
+
+}  // namespace hyperloop::softrnic
