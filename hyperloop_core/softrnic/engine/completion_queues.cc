@@ -103,7 +103,7 @@ void Engine::Impl::WakeWaiters(Cq& cq) {
       StopWaiting(*qp);
       qp->stall = Stall::kWaitMet;
       qp->resume = true;
-      MakeReady(*qp);
+      ready.Add(*qp);
     }
     qp = next;
   }

@@ -13,7 +13,6 @@ namespace {
 
 constexpr size_t kMaxHosts = 256;
 constexpr size_t kMaxPds = 256;
-constexpr uint32_t kMaxKeySlots = 1 << 20;
 constexpr uint32_t kMaxLogCqes = 20;
 constexpr uint64_t kMaxUmemBytes = 1ull << 44;
 constexpr uint32_t kAllAccess =
@@ -32,8 +31,7 @@ Account& Engine::Impl::AccountOf(ClientNumber client) {
 
 void Engine::Impl::ReleaseAccount(Account& account) {
   if (--account.contexts != 0) return;
-  if (account.listed != Account::Listed::kNo)
-    (account.listed == Account::Listed::kFresh ? fresh_accounts : old_accounts).Remove(account);
+  ready.Forget(account);
   if (options.flusher != nullptr) options.flusher->Gone(account.client);
   accounts.erase(account.client);
 }
@@ -120,8 +118,7 @@ bool Engine::Impl::CloseContextPart(ContextId id, size_t objects) {
     Umem& umem = *c.umems.begin()->second;
     for (; umem.keys != nullptr; --objects) {
       if (objects == 0) return false;
-      rkeys.Erase(umem.keys);
-      ReleaseKey(umem.keys->lkey);
+      Release(*umem.keys);
     }
     if (objects == 0) return false;
     Erase(c, umem);
@@ -194,14 +191,6 @@ Status Engine::Impl::FreePd(Context& c, uint32_t id) {
 
 // --- memory keys
 
-uint32_t Engine::Impl::RandomRkey() {
-  for (;;) {
-    uint32_t rkey = 0;
-    if (getrandom(&rkey, sizeof(rkey), 0) != sizeof(rkey)) rkey = static_cast<uint32_t>(random());
-    if (rkey != 0 && rkeys.Find(rkey) == nullptr) return rkey;
-  }
-}
-
 Status Engine::Impl::CreateMkey(Context& c, const CreateMkeyArgs& a, CreateMkeyReply* reply) {
   const auto pd = c.pds.find(a.pdn);
   if (pd == c.pds.end()) return NotFound(Text("register: no protection domain ", a.pdn));
@@ -227,62 +216,48 @@ Status Engine::Impl::CreateMkey(Context& c, const CreateMkeyArgs& a, CreateMkeyR
   if (c.account->keys >= options.limits.memory_keys)
     return NoSpace(Text("register: this client has ", options.limits.memory_keys,
                         " memory keys, the most (--client-memory-keys of the RNIC daemon)"));
-  auto key = std::make_unique<MemoryKey>();
-  if (free_keys.empty()) {
-    const size_t slots = free_keys.slots() + kFirstKeySlot + 1;
-    if (slots > kMaxKeySlots) return NoSpace("register: the device has no memory key left");
-    keys.resize(slots);
-    key_tags.resize(slots);
-    free_keys.Add();
-  }
-  const uint32_t slot = free_keys.front() + kFirstKeySlot;
-  key->addr = a.addr;
-  key->length = a.length;
-  key->base = base;
-  key->pd = pd->second.get();
-  key->access = a.access;
-  key->lkey = slot << 8 | ++key_tags[slot];
-  key->rkey = RandomRkey();
-  key->media = static_cast<rnic::Media>(a.media);
-  key->has_media = key->media != rnic::Media::kRam || options.persistence != nullptr;
-  key->has_rings = !umem.ring_map.empty();
-  key->umem = &umem;
-  rkeys.Insert(key.get());
-  free_keys.Pop();
+  auto made = std::make_unique<MemoryKey>();
+  made->addr = a.addr;
+  made->length = a.length;
+  made->base = base;
+  made->pd = pd->second.get();
+  made->access = a.access;
+  made->media = static_cast<rnic::Media>(a.media);
+  made->has_media = made->media != rnic::Media::kRam || options.persistence != nullptr;
+  made->has_rings = !umem.ring_map.empty();
+  made->umem = &umem;
+  MemoryKey* const key = keys.Insert(std::move(made));
+  if (key == nullptr) return NoSpace("register: the device has no memory key left");
   ++umem.users, ++key->pd->users, ++c.account->keys;
   key->next_of_umem = umem.keys;
-  if (umem.keys != nullptr) umem.keys->before_of_umem = key.get();
-  umem.keys = key.get();
+  if (umem.keys != nullptr) umem.keys->before_of_umem = key;
+  umem.keys = key;
   reply->lkey = key->lkey;
   reply->rkey = key->rkey;
-  keys[slot] = std::move(key);
   return {};
 }
 
-void Engine::Impl::ReleaseKey(uint32_t lkey) {
-  std::unique_ptr<MemoryKey>& key = keys[lkey >> 8];
+void Engine::Impl::Release(MemoryKey& key) {
   // Dirty ranges name the memory by address: nothing of it may be left when the mapping goes.
-  if (key->has_media)
-    ForEachQp(*key->pd->context, [&](Qp& qp) {
-      const auto uses = [&](const DirtyRange& range) { return range.umem == key->umem; };
+  if (key.has_media)
+    ForEachQp(*key.pd->context, [&](Qp& qp) {
+      const auto uses = [&](const DirtyRange& range) { return range.umem == key.umem; };
       if (std::none_of(qp.dirty.begin(), qp.dirty.begin() + qp.dirty_count, uses)) return;
       FlushDirty(qp);
       if (options.persistence != nullptr) options.persistence->Flushed(qp.qpn);
     });
-  --key->umem->users, --key->pd->users, --key->umem->account->keys;
-  (key->before_of_umem != nullptr ? key->before_of_umem->next_of_umem : key->umem->keys) =
-      key->next_of_umem;
-  if (key->next_of_umem != nullptr) key->next_of_umem->before_of_umem = key->before_of_umem;
-  key.reset();
-  free_keys.Put((lkey >> 8) - kFirstKeySlot);
+  --key.umem->users, --key.pd->users, --key.umem->account->keys;
+  (key.before_of_umem != nullptr ? key.before_of_umem->next_of_umem : key.umem->keys) =
+      key.next_of_umem;
+  if (key.next_of_umem != nullptr) key.next_of_umem->before_of_umem = key.before_of_umem;
+  keys.Erase(key);
 }
 
 Status Engine::Impl::DestroyMkey(Context& c, uint32_t lkey) {
-  MemoryKey* const key = FindLkey(lkey);
+  MemoryKey* const key = keys.FindLocal(lkey);
   if (key == nullptr || key->pd->context != &c)
     return NotFound(Text("deregister: no memory key ", lkey, " of this client"));
-  rkeys.Erase(key);
-  ReleaseKey(lkey);
+  Release(*key);
   return {};
 }
 

@@ -13,8 +13,8 @@ constexpr size_t kLooksPerTurn = 16;
 
 }  // namespace
 
-Engine::Impl::Impl(EngineOptions o) : options(std::move(o)), random(options.seed) {
-  if (getrandom(&next_host, sizeof(next_host), 0) != sizeof(next_host)) next_host = random();
+Engine::Impl::Impl(EngineOptions o) : options(std::move(o)) {
+  if (getrandom(&next_host, sizeof(next_host), 0) != sizeof(next_host)) next_host = dice.Throw();
   header_mask =
       (options.check_wqe_index ? 0xffffull << 40 : 0) | (options.check_qpn ? 0xffffffull << 8 : 0);
   deferred = options.defer_delivery;
@@ -26,51 +26,12 @@ Engine::Impl::Impl(EngineOptions o) : options(std::move(o)), random(options.seed
   broken.reserve(kMaxQps);
 }
 
-void Engine::Impl::Unready(Qp& qp) {
-  if (!qp.ready) return;
-  qp.ready = false;
-  Account& account = *qp.account;
-  Qp* before = nullptr;
-  for (Qp* at = account.ready_head; at != nullptr; before = at, at = at->next_ready) {
-    if (at != &qp) continue;
-    (before != nullptr ? before->next_ready : account.ready_head) = qp.next_ready;
-    if (account.ready_tail == &qp) account.ready_tail = before;
-    break;
-  }
-  qp.next_ready = nullptr;
-}
-
-// Takes the queue pair whose turn it is out of its client's list: the clients take turns, and the
-// queue pairs of each. Null: none is ready.
-Qp* Engine::Impl::NextReady() {
-  for (;;) {
-    AccountQueue& from = fresh_accounts.head != nullptr ? fresh_accounts : old_accounts;
-    if (from.head == nullptr) return nullptr;
-    Account& account = *from.Pop();
-    Qp* const qp = account.ready_head;
-    if (qp == nullptr) {
-      account.listed = Account::Listed::kNo;
-      continue;
-    }
-    account.ready_head = qp->next_ready;
-    qp->ready = false;
-    if (account.ready_head == nullptr && fresh_accounts.head == nullptr &&
-        old_accounts.head == nullptr) {
-      account.listed = Account::Listed::kNo;  // nobody else waits: no round to wait for
-    } else {
-      account.listed = Account::Listed::kOld;
-      old_accounts.Push(account);
-    }
-    return qp;
-  }
-}
-
 // Takes the doorbells rung since the last time. The client stores a register, then sets its summary
 // bit (seq_cst RMW); the exchange here takes the bit and, acquiring, sees the register and the WQEs
 // written before it.
 bool Engine::Impl::CollectDoorbells() {
   bool any = false;
-  work = 0;
+  turn.ForgetWork();
   for (Context* c : open) {
     for (uint32_t w = 0; w < c->uar_words; ++w) {
       uint64_t* const summary = &c->uar->header.summary[w];
@@ -172,8 +133,8 @@ size_t Engine::Run(size_t budget) {
   try {
     while (done < budget) {
       // A client that has little to do is not to wait until a busy one's turns fill the budget.
-      if (e.work >= kTurnSteps) e.CollectDoorbells();
-      qp = e.NextReady();
+      if (e.turn.work() >= kTurnSteps) e.CollectDoorbells();
+      qp = e.ready.Next();
       if (qp == nullptr) {
         if (!e.CollectDoorbells()) break;
         continue;

@@ -16,72 +16,24 @@
 #include <utility>
 
 #include "softrnic/engine/bytes.h"
+#include "softrnic/engine/clock.h"
+#include "softrnic/engine/dice.h"
 #include "softrnic/engine/flusher.h"
+#include "softrnic/engine/key_table.h"
 #include "softrnic/engine/objects.h"
+#include "softrnic/engine/ready_list.h"
+#include "softrnic/engine/segments.h"
+#include "softrnic/engine/tables.h"
+#include "softrnic/engine/turn.h"
+#include "softrnic/engine/wqe_view.h"
 
 namespace hyperloop::softrnic {
 
-// A resolved piece of memory.
-struct Segment {
-  std::byte* at;
-  uint32_t length;
-  MemoryKey* key;  // null: inline payload or a packet's own copy
-};
-// A receive entry has at most 2^kMaxLogStride bytes.
-inline constexpr uint32_t kMaxLogStride = 10;
-// What a WQE or a receive entry names, without empty pieces: CopyList ends with the last byte.
-struct SegmentList {
-  std::array<Segment, 64> list;
-  static_assert((1u << kMaxLogStride) / rnic::kSegmentBytes <= 64);
-  static_assert(rnic::kMaxWqeSegments <= 64);
-  uint32_t count = 0;
-  uint64_t bytes = 0;
-
-  SegmentList() {}  // NOLINT: leaves `list` uninitialised on purpose
-  void Add(std::byte* at, uint32_t length, MemoryKey* key) {
-    if (length == 0) return;
-    list[count++] = {at, length, key};
-    bytes += length;
-  }
-};
-
-// [from, from + bytes) of `list`.
-inline SegmentList Slice(const SegmentList& list, uint64_t from, uint64_t bytes) {
-  SegmentList out;
-  for (uint32_t i = 0; i < list.count && bytes != 0; ++i) {
-    const Segment& segment = list.list[i];
-    if (from >= segment.length) {
-      from -= segment.length;
-      continue;
-    }
-    const auto n = static_cast<uint32_t>(std::min<uint64_t>(segment.length - from, bytes));
-    out.Add(segment.at + from, n, segment.key);
-    from = 0;
-    bytes -= n;
-  }
-  return out;
-}
+// Why a client is evicted.
+inline constexpr char kNoMemory[] = "out of memory in a request";
 
 inline constexpr uint32_t kQpSlotBits = 14;
 inline constexpr size_t kMaxQps = size_t{1} << kQpSlotBits;
-// Lkeys below 0x200 are nobody's: 0x100 ends a receive's list.
-inline constexpr uint32_t kFirstKeySlot = 2;
-
-// How a request ended at the responder: 0, an MLX5_CQE_SYNDROME_*, or kRnr.
-using Outcome = uint8_t;
-inline constexpr Outcome kOk = 0;
-inline constexpr Outcome kRnr = 0xff;
-inline constexpr Outcome kInParts = 0xfe;   // begun: long_transfers.cc goes on
-inline constexpr Outcome kNoAnswer = 0xfd;  // no peer is there
-inline constexpr Outcome kFlushing = 0xfc;  // what it flushes is not durable yet
-// This one and those above are no end of a request.
-inline constexpr Outcome kNoEnd = kFlushing;
-// What one queue does at a time; then other clients get their turn. Packets to other engines are
-// longer: each costs its link much besides its bytes.
-inline constexpr uint64_t kTurnBytes = 16 << 10;
-inline constexpr size_t kTurnSteps = 16;
-inline constexpr uint32_t kPiecesPerStep = 16;  // of a WQE or a receive; more count as more steps
-inline constexpr uint64_t kBytesPerStep = kTurnBytes / kTurnSteps;
 inline constexpr uint64_t kPacketBytes = 64 << 10;
 // Rings live in registered memory of at most this size, so that maps of them stay small.
 inline constexpr uint64_t kMaxRingUmemBytes = 1ull << 30;
@@ -94,159 +46,6 @@ struct ImmData {
   uint32_t value = 0;  // as in memory
   uint32_t bytes = 0;  // of the whole message
 };
-
-// The control segment of a fetched WQE.
-struct Wqe {
-  const std::byte* at = nullptr;  // contiguous, ds segments
-  uint16_t index = 0;
-  uint8_t opcode = 0;
-  uint8_t flags = 0;  // fm_ce_se
-  uint8_t segments = 0;
-  uint8_t blocks = 0;
-  uint32_t imm = 0;  // as in memory
-};
-
-inline bool IsFence(uint8_t flags) {
-  return (flags & rnic::kFenceMask) == rnic::kFence ||
-         (flags & rnic::kFenceMask) == rnic::kStrongOrdering;
-}
-inline bool HasAnswer(uint8_t opcode) {
-  return opcode == rnic::kWqeRead || opcode == rnic::kWqeCompareSwap ||
-         opcode == rnic::kWqeFetchAdd;
-}
-inline bool IsSend(uint8_t opcode) {
-  return opcode == rnic::kWqeSend || opcode == rnic::kWqeSendImm;
-}
-inline bool IsWrite(uint8_t opcode) {
-  return opcode == rnic::kWqeWrite || opcode == rnic::kWqeWriteImm;
-}
-// Where a WQE's SGEs begin.
-inline uint32_t SgeOffset(uint8_t opcode) {
-  return rnic::kSegmentBytes * (IsSend(opcode)                                ? 1
-                                : opcode == rnic::kWqeRead || IsWrite(opcode) ? 2
-                                                                              : 3);
-}
-
-// Slots to be used again, the longest free first. Only Add needs memory.
-class FreeSlots {
- public:
-  bool empty() const { return count_ == 0; }
-  // A new slot, free.
-  void Add() {
-    next_.push_back(0);
-    Put(static_cast<uint32_t>(next_.size() - 1));
-  }
-  void Put(uint32_t slot) {
-    if (count_++ == 0) {
-      head_ = slot;
-    } else {
-      next_[tail_] = slot;
-    }
-    tail_ = slot;
-  }
-  uint32_t front() const { return head_; }
-  void Pop() {
-    head_ = next_[head_];
-    --count_;
-  }
-  size_t slots() const { return next_.size(); }
-
- private:
-  std::vector<uint32_t> next_;
-  uint32_t head_ = 0;
-  uint32_t tail_ = 0;
-  size_t count_ = 0;
-};
-
-// Objects by number: slot in the low bits, generation above, so that a stale number finds nothing.
-template <class T, uint32_t kSlotBits>
-class NumberTable {
- public:
-  T* Find(uint32_t number) const {
-    const uint32_t slot = number & ((1u << kSlotBits) - 1);
-    if (slot >= slots_.size()) return nullptr;
-    const Entry& entry = slots_[slot];
-    return entry.number == number ? entry.object.get() : nullptr;
-  }
-  // 0: table full.
-  uint32_t Insert(std::unique_ptr<T> object) {
-    if (free_.empty()) {
-      if ((free_.slots() + 1) >> kSlotBits) return 0;
-      slots_.resize(free_.slots() + 2);  // number 0 is nobody
-      slots_.back().number = static_cast<uint32_t>(slots_.size() - 1);
-      free_.Add();
-    }
-    const uint32_t slot = free_.front() + 1;
-    free_.Pop();
-    slots_[slot].object = std::move(object);
-    return slots_[slot].number;
-  }
-  void Erase(uint32_t number) {
-    const uint32_t slot = number & ((1u << kSlotBits) - 1);
-    slots_[slot].object.reset();
-    slots_[slot].number = (number + (1u << kSlotBits)) & 0xffffff;
-    free_.Put(slot - 1);
-  }
-  template <class F>
-  void ForEach(F&& f) {
-    for (Entry& entry : slots_)
-      if (entry.object) f(*entry.object);
-  }
-
- private:
-  struct Entry {
-    uint32_t number = 0;
-    std::unique_ptr<T> object;
-  };
-  std::vector<Entry> slots_;
-  FreeSlots free_;
-};
-
-// Remote keys are random, so the key is its own hash. Each function takes a few steps however many
-// keys there are, Insert when it grows excepted: all hosts wait for them.
-class RkeyTable {
- public:
-  MemoryKey* Find(uint32_t rkey) const {
-    for (size_t i = rkey & mask_;; i = (i + 1) & mask_) {
-      if (entries_[i].rkey == rkey) return entries_[i].key;
-      if (entries_[i].key == nullptr) return nullptr;
-    }
-  }
-  void Insert(MemoryKey* key);
-  // `key` is in the table.
-  void Erase(const MemoryKey* key);
-
- private:
-  struct Entry {
-    uint32_t rkey = 0;
-    MemoryKey* key = nullptr;
-  };
-  void Grow();
-  std::vector<Entry> entries_ = std::vector<Entry>(64);
-  size_t mask_ = 63;
-  size_t count_ = 0;
-};
-
-// How many of the bytes (at least 1) belong to rings: any range. One word of the map, 57 granules,
-// a round.
-uint64_t RingBytesOfAny(const Umem& umem, uint64_t offset, uint64_t length);
-
-// The same; for what one word of the map covers and is all ring or none, as pieces of a receive
-// are, without a loop.
-inline uint64_t RingBytes(const Umem& umem, uint64_t offset, uint64_t length) {
-  if (length > 56 * 8) [[unlikely]]
-    return RingBytesOfAny(umem, offset, length);
-  const uint64_t first = offset / 8;
-  uint64_t bits;
-  std::memcpy(&bits, umem.ring_map.data() + first / 8, 8);
-  const uint64_t mask = (1ull << ((offset + length - 1) / 8 - first + 1)) - 1;
-  bits = (bits >> (first % 8)) & mask;
-  if (bits == mask) return length;
-  return bits == 0 ? 0 : RingBytesOfAny(umem, offset, length);
-}
-
-// Why a client is evicted.
-inline constexpr char kNoMemory[] = "out of memory in a request";
 
 struct Engine::Impl {
   explicit Impl(EngineOptions o);
@@ -264,10 +63,9 @@ struct Engine::Impl {
   Status FreePd(Context& c, uint32_t id);
   Status CreateMkey(Context& c, const CreateMkeyArgs& args, CreateMkeyReply* reply);
   Status DestroyMkey(Context& c, uint32_t lkey);
-  void ReleaseKey(uint32_t lkey);
+  void Release(MemoryKey& key);
   void Erase(Cq& cq);
   void Erase(Context& c, const Umem& umem);
-  uint32_t RandomRkey();
   Status CreateCq(Context& c, const CreateCqArgs& args, std::function<void()> notify,
                   CreateCqReply* reply);
   Status DestroyCq(Context& c, uint32_t cqn);
@@ -290,27 +88,6 @@ struct Engine::Impl {
   std::function<std::string()> Counters(const Context& c) const;
 
   // --- memory.cc
-  MemoryKey* FindLkey(uint32_t lkey) const {
-    const uint32_t slot = lkey >> 8;
-    if (slot >= keys.size()) [[unlikely]]
-      return nullptr;
-    MemoryKey* key = keys[slot].get();
-    return key != nullptr && key->lkey == lkey ? key : nullptr;
-  }
-  // Null: not allowed. `need`: rnic::Access bits; 0 for a local read.
-  static std::byte* Translate(const MemoryKey* key, const Pd* pd, uint64_t addr, uint64_t length,
-                              uint32_t need) {
-    if (key == nullptr || key->pd != pd || (key->access & need) != need || key->poisoned)
-        [[unlikely]]
-      return nullptr;
-    const uint64_t offset = addr - key->addr;
-    if (offset > key->length || length > key->length - offset) [[unlikely]]
-      return nullptr;
-    return key->base + offset;
-  }
-  // The SGEs at `at`; false: one of them is not allowed.
-  bool ResolveSges(const Qp& qp, const std::byte* at, uint32_t segments, uint32_t need,
-                   SegmentList* out) const;
   // Marks the bytes of a new queue's rings in the registered memory that it was created in, and in
   // no other: one client address may stand for different bytes there. Not OK: over the limit.
   Status ReserveRings(Umem& umem);
@@ -320,8 +97,9 @@ struct Engine::Impl {
     const MemoryKey* const key = segment.key;
     if (key == nullptr) return;
     if (key->has_rings)
-      (scatter ? qp.count.ring_bytes_by_scatter : qp.count.ring_bytes_by_other) += RingBytes(
-          *key->umem, static_cast<uint64_t>(segment.at - key->umem->base), segment.length);
+      (scatter ? qp.count.ring_bytes_by_scatter : qp.count.ring_bytes_by_other) +=
+          key->umem->ring_map.Count(static_cast<uint64_t>(segment.at - key->umem->base),
+                                    segment.length);
     if (key->has_media) [[unlikely]]
       NoteDirty(qp, segment);
   }
@@ -343,14 +121,6 @@ struct Engine::Impl {
     doomed = true;
   }
   void EvictDoomed();
-  // True once if a page fault was handled since the last call.
-  bool TakeFault() {
-    if (fault == 0) [[likely]]
-      return false;
-    fault = 0;
-    return true;
-  }
-
   // --- completion_queues.cc
   void PostCqe(Qp& qp, Cq& cq, uint8_t cqe_opcode, uint8_t wqe_opcode, uint16_t counter,
                uint32_t bytes, uint32_t imm, uint8_t op_own_bits);
@@ -400,24 +170,6 @@ struct Engine::Impl {
       return nullptr;
     return peer;
   }
-  void MakeReady(Qp& qp) {
-    if (qp.ready) return;
-    qp.ready = true;
-    qp.next_ready = nullptr;
-    Account& account = *qp.account;
-    if (account.ready_head != nullptr) {
-      account.ready_tail->next_ready = &qp;
-    } else {
-      account.ready_head = &qp;
-      if (account.listed == Account::Listed::kNo) {
-        account.listed = Account::Listed::kFresh;
-        fresh_accounts.Push(account);
-      }
-    }
-    account.ready_tail = &qp;
-  }
-  Qp* NextReady();
-  void Unready(Qp& qp);
   template <class F>
   static void ForEachQp(const Context& c, F&& f) {
     for (Qp* qp = c.first_qp; qp != nullptr;) {
@@ -434,7 +186,6 @@ struct Engine::Impl {
   static bool WaitedForDisk(const Qp& qp, uint64_t request) {
     return qp.retry.why == kFlushing && qp.retry.request == request;
   }
-  uint64_t Now() const;
   bool MayTryAgain(Qp& qp, Outcome why, uint64_t request);
   static uint8_t Exhausted(Outcome why);
   bool RetryDue(Qp& qp);
@@ -461,9 +212,6 @@ struct Engine::Impl {
   void Acknowledge(Qp& qp);
   void FlushInflight(Qp& qp);
   Outcome TakeAnswer(Qp& qp, Inflight& entry);
-  size_t Pick(size_t n) {
-    return options.schedule == EngineOptions::Schedule::kRandom ? random() % n : 0;
-  }
 
   // --- links.cc: sessions, events, timers of queue pairs with a remote peer
   Status AddPeer(const std::string& host, LinkId link);
@@ -556,7 +304,12 @@ struct Engine::Impl {
   Outcome Refuse(Qp& qp, uint8_t syndrome);
 
   // --- state
-  EngineOptions options;
+  const EngineOptions options;
+  Dice dice{options.seed, options.schedule == EngineOptions::Schedule::kRandom};
+  const Clock clock{options.now_ns};
+  Turn turn;
+  ReadyList ready;
+  KeyTable keys{dice};
   std::function<void(ContextId, const char*)> evict;
   bool slow = false;      // single steps chosen by SlowStep
   bool deferred = false;  // requests and answers travel: Inflight
@@ -564,18 +317,10 @@ struct Engine::Impl {
       0;  // how far a managed queue runs past its enabled index: 0 unless broken on purpose
   uint64_t cqe_scatter_bytes = 0;  // receives of so many bytes at most land in their CQE
   uint64_t header_mask = 0;        // bits of a WQE's first 8 bytes (host order) that are checked
-  AccountQueue fresh_accounts;
-  AccountQueue old_accounts;
   std::map<ClientNumber, std::unique_ptr<Account>> accounts;
-  // What the running turn costs beyond its steps: of WQEs and receives with many pieces.
-  size_t extra_steps = 0;
   bool undrained = false;  // write-backs of pmem have begun since the last pmem_drain
-  // Steps, and bytes as steps, since the doorbells were collected.
-  size_t work = 0;
   uint32_t all_umems = 0;
-  std::vector<Context*> open;                    // for doorbells
-  std::vector<std::unique_ptr<MemoryKey>> keys;  // by lkey >> 8
-  RkeyTable rkeys;
+  std::vector<Context*> open;  // for doorbells
   NumberTable<Qp, kQpSlotBits> qps;
   NumberTable<Cq, 14> cqs;
   // To be looked at now and then, a few each turn: who waits for a receive or a peer (and some who
@@ -585,12 +330,9 @@ struct Engine::Impl {
   std::vector<Qp*> broken;
   size_t next_retry = 0;
   size_t next_broken = 0;
-  volatile sig_atomic_t fault = 0;
   volatile bool doomed = false;  // some Account::doomed is set
   std::map<ContextId, std::unique_ptr<Context>> contexts;
   std::map<std::string, std::unique_ptr<Host>> hosts;
-  FreeSlots free_keys;  // from kFirstKeySlot on
-  std::vector<uint8_t> key_tags;
   ContextId next_context = 1;
   uint64_t next_host;
   // Links: of no use without a port.
@@ -608,7 +350,6 @@ struct Engine::Impl {
   uint64_t turn_received = 0;  // and the bytes of answers to them
   uint32_t next_pd = 1;
   uint32_t next_umem = 1;
-  std::mt19937_64 random;
   alignas(64)
       std::array<std::byte, rnic::kMaxWqeBytes> wrapped;  // a WQE that goes around its ring's end
 };

@@ -198,7 +198,7 @@ void Engine::Impl::SendConnect(Qp& qp) {
   if (r.phase == Remote::Phase::kIdle) {
     r.phase = Remote::Phase::kConnecting;
     r.nonce = RandomNumber();
-    r.progress_ns = Now();
+    r.progress_ns = clock.Now();
     Watch(qp);
   }
   if (!LinkTakes(qp)) return;
@@ -247,7 +247,7 @@ void Engine::Impl::HandleSession(LinkId from, const Packet& p) {
     return FailSent(*qp, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
   r.phase = Remote::Phase::kOpen;
   r.session = p.addr;
-  r.progress_ns = Now();
+  r.progress_ns = clock.Now();
   ForRemote(*qp, [&] { PumpLater(*qp); });
 }
 
@@ -261,7 +261,7 @@ void Engine::Impl::Watch(Qp& qp) {
 
 // True if a timer ended.
 bool Engine::Impl::CheckTimers() {
-  const uint64_t now = Now();
+  const uint64_t now = clock.Now();
   if (now - timers_ns < kTimerStepNs) return false;
   timers_ns = now;
   bool any = false;

@@ -49,7 +49,7 @@ Engine::Impl::Next Engine::Impl::ContinueParts(Qp& qp) {
   wqe.blocks = qp.part->blocks;
   bool last = false;
   const Outcome outcome = NextPart(qp, *qp.part, &last);
-  fault = 0;
+  keys.ForgetFault();
   if (outcome >= kNoEnd) return StallForRetry(qp, wqe, outcome);
   if (outcome != kOk) {
     Fail(qp, wqe, outcome);
@@ -68,8 +68,8 @@ Outcome Engine::Impl::NextPart(Qp& qp, Part& part, bool* last) {
   const bool send = IsSend(part.opcode);
   const uint32_t sges = SgeOffset(part.opcode);
   SegmentList local;
-  if (!ResolveSges(qp, part.wqe.data() + sges, part.segments - sges / rnic::kSegmentBytes,
-                   read ? uint32_t{rnic::kLocalWrite} : 0, &local))
+  if (!keys.ResolveSges(qp.pd, part.wqe.data() + sges, part.segments - sges / rnic::kSegmentBytes,
+                        read ? uint32_t{rnic::kLocalWrite} : 0, &local))
     return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
   Qp* const peer = Peer(qp);
   if (peer == nullptr) return kNoAnswer;
@@ -91,7 +91,7 @@ Outcome Engine::Impl::NextPart(Qp& qp, Part& part, bool* last) {
   }
   if (outcome != kOk) return outcome;
   for (uint32_t i = 0; i < slice.count; ++i) {
-    if (fault != 0 && slice.list[i].key != nullptr && slice.list[i].key->poisoned)
+    if (keys.fault() && slice.list[i].key != nullptr && slice.list[i].key->poisoned)
       return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
     if (read) NoteWrite(qp, slice.list[i], /*scatter=*/false);
   }

@@ -26,121 +26,6 @@ constexpr char kLostRings[] = "its queues lie in a file that it truncated";
 
 }  // namespace
 
-void RkeyTable::Grow() {
-  std::vector<Entry> old(2 * entries_.size());
-  old.swap(entries_);
-  mask_ = entries_.size() - 1;
-  count_ = 0;
-  for (const Entry& entry : old)
-    if (entry.key != nullptr) Insert(entry.key);
-}
-
-void RkeyTable::Insert(MemoryKey* key) {
-  if (2 * (count_ + 1) > entries_.size()) Grow();
-  size_t i = key->rkey & mask_;
-  while (entries_[i].key != nullptr) i = (i + 1) & mask_;
-  entries_[i] = {key->rkey, key};
-  ++count_;
-}
-
-void RkeyTable::Erase(const MemoryKey* key) {
-  size_t hole = key->rkey & mask_;
-  while (entries_[hole].key != key) hole = (hole + 1) & mask_;
-  // A search ends at the first empty entry: whoever lies behind the hole and belongs in front of it
-  // moves into it.
-  for (size_t i = (hole + 1) & mask_; entries_[i].key != nullptr; i = (i + 1) & mask_) {
-    const size_t home = entries_[i].rkey & mask_;
-    if (((i - home) & mask_) < ((i - hole) & mask_)) continue;
-    entries_[hole] = entries_[i];
-    hole = i;
-  }
-  entries_[hole] = {};
-  --count_;
-}
-
-bool Engine::Impl::ResolveSges(const Qp& qp, const std::byte* at, uint32_t segments, uint32_t need,
-                               SegmentList* out) const {
-  const std::byte* const end = at + static_cast<size_t>(segments) * rnic::kSegmentBytes;
-  while (at < end) {
-    const uint32_t count = LoadBe32(at);
-    if ((count & MLX5_INLINE_SEG) != 0) {
-      const uint32_t length = count & ~MLX5_INLINE_SEG;
-      if (need != 0 || length > static_cast<size_t>(end - at) - 4) return false;
-      out->Add(const_cast<std::byte*>(at) + 4, length, nullptr);
-      at += (length + 4 + rnic::kSegmentBytes - 1) / rnic::kSegmentBytes * rnic::kSegmentBytes;
-      continue;
-    }
-    const uint64_t length = count != 0 ? count : 1ull << 31;
-    MemoryKey* key = FindLkey(LoadBe32(at + 4));
-    std::byte* const bytes = Translate(key, qp.pd, LoadBe64(at + 8), length, need);
-    if (bytes == nullptr) [[unlikely]]
-      return false;
-    out->Add(bytes, static_cast<uint32_t>(length), key);
-    at += rnic::kSegmentBytes;
-  }
-  return true;
-}
-
-// --- ring bytes
-
-namespace {
-
-// `addr`: a client address inside the umem, as the commands have checked. Granules that two rings
-// share are none's when one of them goes.
-void MarkRange(const Umem& umem, uint64_t addr, uint64_t length, bool present) {
-  uint8_t* const map = umem.ring_map.data();
-  const uint64_t end = (addr - umem.addr + length + 7) / 8;
-  for (uint64_t i = (addr - umem.addr) / 8; i < end;) {
-    if (i % 8 == 0 && end - i >= 8) {  // most of a ring: all hosts wait for this
-      std::memset(&map[i / 8], present ? 0xff : 0, (end - i) / 8);
-      i += (end - i) / 8 * 8;
-    } else {
-      const auto bit = static_cast<uint8_t>(1u << (i % 8));
-      map[i / 8] = static_cast<uint8_t>(present ? map[i / 8] | bit : map[i / 8] & ~bit);
-      ++i;
-    }
-  }
-}
-
-}  // namespace
-
-uint64_t RingBytesOfAny(const Umem& umem, uint64_t offset, uint64_t length) {
-  uint64_t bytes = 0;
-  const uint64_t end = offset + length;
-  for (uint64_t at = offset; at < end;) {
-    const uint64_t first = at / 8;
-    const uint64_t granules = std::min<uint64_t>((end - 1) / 8 - first + 1, 57);
-    const uint64_t next = std::min(end, (first + granules) * 8);
-    uint64_t bits;
-    std::memcpy(&bits, umem.ring_map.data() + first / 8, 8);
-    const uint64_t mask = (1ull << granules) - 1;
-    bits = (bits >> (first % 8)) & mask;
-    if (bits == mask) {
-      bytes += next - at;
-    } else if (bits != 0) {
-      // Whole granules, less what the range leaves out of the first and the last one.
-      bytes += 8 * static_cast<uint64_t>(std::popcount(bits));
-      if ((bits & 1) != 0) bytes -= at - first * 8;
-      if ((bits >> (granules - 1)) != 0) bytes -= (first + granules) * 8 - next;
-    }
-    at = next;
-  }
-  return bytes;
-}
-
-RingMap::~RingMap() {
-  if (bits_ != nullptr) munmap(bits_, bytes_);
-}
-
-bool RingMap::Create(uint64_t memory) {
-  void* const at = mmap(nullptr, BytesFor(memory), PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (at == MAP_FAILED) return false;
-  bits_ = static_cast<uint8_t*>(at);
-  bytes_ = BytesFor(memory);
-  return true;
-}
-
 Status Engine::Impl::ReserveRings(Umem& umem) {
   if (!umem.ring_map.empty()) return {};
   Account& account = *umem.account;
@@ -159,15 +44,18 @@ Status Engine::Impl::ReserveRings(Umem& umem) {
 }
 
 void Engine::Impl::MarkRings(const Qp& qp, bool present) {
-  MarkRange(*qp.umem, qp.args.sq_addr, (qp.sq_mask + 1ull) * rnic::kWqebbBytes, present);
-  MarkRange(*qp.umem, qp.args.dbrec_addr, rnic::kDoorbellRecordBytes, present);
+  qp.umem->ring_map.Mark(qp.args.sq_addr - qp.umem->addr, (qp.sq_mask + 1ull) * rnic::kWqebbBytes,
+                         present);
+  qp.umem->ring_map.Mark(qp.args.dbrec_addr - qp.umem->addr, rnic::kDoorbellRecordBytes, present);
   if (qp.has_rq)
-    MarkRange(*qp.umem, qp.args.rq_addr, (qp.rq_mask + 1ull) << qp.rq_log_stride, present);
+    qp.umem->ring_map.Mark(qp.args.rq_addr - qp.umem->addr, (qp.rq_mask + 1ull) << qp.rq_log_stride,
+                           present);
 }
 
 void Engine::Impl::MarkRings(const Cq& cq, bool present) {
-  MarkRange(*cq.umem, cq.ring_addr, (cq.mask + 1ull) * sizeof(mlx5_cqe64), present);
-  MarkRange(*cq.umem, cq.dbrec_addr, rnic::kDoorbellRecordBytes, present);
+  cq.umem->ring_map.Mark(cq.ring_addr - cq.umem->addr, (cq.mask + 1ull) * sizeof(mlx5_cqe64),
+                         present);
+  cq.umem->ring_map.Mark(cq.dbrec_addr - cq.umem->addr, rnic::kDoorbellRecordBytes, present);
 }
 
 // Remembers what a later READ makes durable.
@@ -204,7 +92,7 @@ void Engine::Impl::NoteDirty(Qp& qp, const Segment& segment) {
   best->begin = std::min(best->begin, begin);
   best->end = std::max(best->end, end);
   if (!pmem) return;
-  extra_steps += segment.length / kPersistedPerStep;
+  turn.AddSteps(segment.length / kPersistedPerStep);
   uint64_t unflushed = 0;
   for (size_t i = 0; i < qp.dirty_count; ++i)
     if (qp.dirty[i].media == media)
@@ -223,7 +111,7 @@ void Engine::Impl::FlushRange(Qp& qp, const DirtyRange& range) {
   // In RAM it is here for the persistence model alone.
   if (range.media == rnic::Media::kRam || range.begin == range.end) return;
   ++qp.count.media_flushes;
-  extra_steps += kStepsPerFlush;
+  turn.AddSteps(kStepsPerFlush);
   qp.count.media_flushed_bytes += static_cast<uint64_t>(range.end - range.begin);
   if (range.media == rnic::Media::kPmem) {
     pmem_flush(range.begin, static_cast<size_t>(range.end - range.begin));
@@ -349,7 +237,7 @@ bool Engine::Impl::HandleFault(void* address) {
         if (Overlap(key->base, key->length, begin, end)) key->poisoned = true;
       if (HasRingsIn(*c, *umem, begin, end)) Doom(*c->account, kLostRings);
     }
-  fault = 1;
+  keys.NoteFault();
   return true;
 }
 

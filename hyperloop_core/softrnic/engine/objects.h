@@ -21,6 +21,7 @@
 #include "softrnic/engine/engine.h"
 #include "softrnic/engine/flusher.h"
 #include "softrnic/engine/remote.h"
+#include "softrnic/engine/ring_map.h"
 
 namespace hyperloop::softrnic {
 
@@ -64,53 +65,6 @@ struct Account {
   uint32_t faults = 0;
   uint64_t table_bytes = 0;
   const char* doomed = nullptr;  // why it is to be evicted
-};
-
-// A queue of accounts.
-struct AccountQueue {
-  Account* head = nullptr;
-  Account* tail = nullptr;
-  void Push(Account& account) {
-    account.next_ready = nullptr;
-    (tail != nullptr ? tail->next_ready : head) = &account;
-    tail = &account;
-  }
-  Account* Pop() {
-    Account* const first = head;
-    head = first->next_ready;
-    if (head == nullptr) tail = nullptr;
-    return first;
-  }
-  void Remove(const Account& account) {
-    Account* before = nullptr;
-    for (Account* at = head; at != nullptr; before = at, at = at->next_ready) {
-      if (at != &account) continue;
-      (before != nullptr ? before->next_ready : head) = account.next_ready;
-      if (tail == &account) tail = before;
-      return;
-    }
-  }
-};
-
-// One bit per 8 bytes of a piece of memory: those of a queue ring or doorbell record. Pages of it
-// that no ring touched cost no memory.
-class RingMap {
- public:
-  RingMap() = default;
-  ~RingMap();
-  RingMap(const RingMap&) = delete;
-  RingMap& operator=(const RingMap&) = delete;
-  static uint64_t BytesFor(uint64_t memory) { return (memory + 63) / 64 + 9; }  // 8 B of padding
-
-  // False: no memory.
-  bool Create(uint64_t memory);
-  bool empty() const { return bits_ == nullptr; }
-  uint8_t* data() const { return bits_; }
-  uint64_t bytes() const { return bytes_; }
-
- private:
-  uint8_t* bits_ = nullptr;
-  uint64_t bytes_ = 0;
 };
 
 struct Service {

@@ -163,7 +163,7 @@ void Engine::Impl::StartCounters(Qp& qp) const {
 // Empties both queues and forgets what was under way, without completions. The client's memory is
 // left alone.
 void Engine::Impl::ResetQueues(Qp& qp) {
-  Unready(qp);
+  ready.Remove(qp);
   StopWaiting(qp);
   qp.stall = Stall::kNone;
   qp.resume = false;
@@ -209,7 +209,7 @@ void Engine::Impl::EnterError(Qp& qp) {
     FindReceivesToFlush(qp);
     LookAgain(qp);
   }
-  MakeReady(qp);
+  ready.Add(qp);
 }
 
 Status Engine::Impl::ModifyQp(Context& c, const ModifyQpArgs& a) {
@@ -271,7 +271,7 @@ Status Engine::Impl::ModifyQp(Context& c, const ModifyQpArgs& a) {
       return {};
   }
   qp->state = to;
-  if (to == QpState::kReadyToSend && qp->consumer != qp->producer) MakeReady(*qp);
+  if (to == QpState::kReadyToSend && qp->consumer != qp->producer) ready.Add(*qp);
   return {};
 }
 

@@ -27,7 +27,7 @@ void Engine::Impl::Pump(Qp& qp) {
     if (!again && (r.sent.size() >= kMaxUnacknowledged || r.sent_bytes >= kMaxUnacknowledgedBytes))
       return;
     if (!LinkTakes(qp)) {
-      if (!r.listed) r.progress_ns = Now();  // it begins to wait
+      if (!r.listed) r.progress_ns = clock.Now();  // it begins to wait
       return Watch(qp);
     }
     if (turn_sent >= kPacketBytes) return PumpLater(qp);
@@ -53,9 +53,9 @@ bool Engine::Impl::PackNext(Qp& qp, Inflight& entry) {
     FailEntry(qp, entry, syndrome);
     return false;
   };
-  if (!ResolveSges(qp, entry.wqe.data() + at,
-                   atomic ? 1 : entry.segments - at / rnic::kSegmentBytes,
-                   answer ? uint32_t{rnic::kLocalWrite} : 0, &local))
+  if (!keys.ResolveSges(qp.pd, entry.wqe.data() + at,
+                        atomic ? 1 : entry.segments - at / rnic::kSegmentBytes,
+                        answer ? uint32_t{rnic::kLocalWrite} : 0, &local))
     return fail(MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
   if (atomic && local.bytes != 8) return fail(MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
   if (local.bytes > kMaxMessage) return fail(MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR);
@@ -91,7 +91,7 @@ bool Engine::Impl::PackNext(Qp& qp, Inflight& entry) {
     for (uint32_t i = 0; i < slice.count; ++i) {
       CopyBytes(to, slice.list[i].at, slice.list[i].length);
       to += slice.list[i].length;
-      if (fault != 0 && slice.list[i].key != nullptr && slice.list[i].key->poisoned)
+      if (keys.fault() && slice.list[i].key != nullptr && slice.list[i].key->poisoned)
         return fail(MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
     }
   }
@@ -100,7 +100,7 @@ bool Engine::Impl::PackNext(Qp& qp, Inflight& entry) {
   ++entry.packets;
   entry.moved += bytes;
   if (last) ++r.packed;
-  if (r.sent.size() == 1) r.progress_ns = Now();
+  if (r.sent.size() == 1) r.progress_ns = clock.Now();
   Watch(qp);
   return true;
 }
@@ -160,7 +160,7 @@ void Engine::Impl::TakeAnswers(Qp& qp, const Packet& p) {
     if (needs_answer()) return;  // it was lost: asked for again after the timeout
     PopSent(qp);
   }
-  r.progress_ns = Now();
+  r.progress_ns = clock.Now();
   if (!r.sent.empty()) {
     Inflight& entry = *FirstUnanswered(qp);
     switch (p.type) {
@@ -182,7 +182,7 @@ void Engine::Impl::TakeAnswers(Qp& qp, const Packet& p) {
         r.next_sent = 0;
         if (qp.rnr_retry != 7 && r.rnr_retries++ >= qp.rnr_retry)
           return FailSent(qp, MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR);
-        r.rnr_until_ns = Now() + uint64_t{std::max(p.length, 1u)} * 1000;
+        r.rnr_until_ns = clock.Now() + uint64_t{std::max(p.length, 1u)} * 1000;
         break;
     }
   }
@@ -201,7 +201,7 @@ bool Engine::Impl::TakeRemoteAnswer(Qp& qp, Inflight& entry, const Packet& p) {
   SegmentList to;
   const uint32_t at = SgeOffset(entry.opcode);
   const uint32_t segments = read ? entry.segments - at / rnic::kSegmentBytes : 1;
-  if (!ResolveSges(qp, entry.wqe.data() + at, segments, rnic::kLocalWrite, &to)) {
+  if (!keys.ResolveSges(qp.pd, entry.wqe.data() + at, segments, rnic::kLocalWrite, &to)) {
     FailSent(qp, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
     return false;
   }
@@ -212,7 +212,7 @@ bool Engine::Impl::TakeRemoteAnswer(Qp& qp, Inflight& entry, const Packet& p) {
     CopyBytes(slice.list[i].at, from, slice.list[i].length);
     NoteWrite(qp, slice.list[i], /*scatter=*/false);
     from += slice.list[i].length;
-    if (fault == 0 || !slice.list[i].key->poisoned) continue;
+    if (!keys.fault() || !slice.list[i].key->poisoned) continue;
     FailSent(qp, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
     return false;
   }

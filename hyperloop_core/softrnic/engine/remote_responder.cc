@@ -72,7 +72,7 @@ void Engine::Impl::RunNext(LinkId from, Qp& qp, const Packet& p, bool again) {
   Remote& r = *qp.remote;
   std::vector<std::byte> answer;
   const Outcome outcome = RunRequest(qp, p, again, &answer);
-  fault = 0;
+  keys.ForgetFault();
   if (outcome == kFlushing) {
     if (r.held.empty()) {
       holding.push_back(qp.qpn);
@@ -138,7 +138,7 @@ bool Engine::Impl::ServeHeldOf(Qp& qp, size_t budget, size_t* done) {
     if (r.held.front().flushing && Flushing(qp)) {
       // A requester gives up an end that says nothing. What has a READ's number acknowledges only
       // what is before it.
-      if (const uint64_t now = Now(); now - r.sign_ns >= kSignOfLifeNs) {
+      if (const uint64_t now = clock.Now(); now - r.sign_ns >= kSignOfLifeNs) {
         r.sign_ns = now;
         AcknowledgeLater(r.held.front().from, qp, r.expected);
       }
@@ -234,7 +234,8 @@ Outcome Engine::Impl::RunWrite(Qp& qp, const Packet& p) {
   if (p.offset == 0 && !last) {
     if (imm && !qp.has_rq) return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
     if ((qp.access & rnic::kRemoteWrite) == 0 ||
-        Translate(rkeys.Find(p.rkey), qp.pd, p.addr, p.total, rnic::kRemoteWrite) == nullptr)
+        KeyTable::Translate(keys.FindRemote(p.rkey), qp.pd, p.addr, p.total, rnic::kRemoteWrite) ==
+            nullptr)
       return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
     if (imm && !ReceiveAvailable(qp)) return kRnr;
   }
@@ -245,7 +246,8 @@ Outcome Engine::Impl::RunWrite(Qp& qp, const Packet& p) {
 Outcome Engine::Impl::RunRead(Qp& qp, const Packet& p, bool again, std::vector<std::byte>* answer) {
   if (p.offset == 0 && p.length != p.total &&
       ((qp.access & rnic::kRemoteRead) == 0 ||
-       Translate(rkeys.Find(p.rkey), qp.pd, p.addr, p.total, rnic::kRemoteRead) == nullptr))
+       KeyTable::Translate(keys.FindRemote(p.rkey), qp.pd, p.addr, p.total, rnic::kRemoteRead) ==
+           nullptr))
     return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
   Packet reply = AnswerTo(p, PacketType::kReadResponse);
   reply.length = p.length;

@@ -11,7 +11,7 @@ size_t Engine::Impl::RunQueue(Qp& qp, size_t budget) {
   if (qp.state != QpState::kReadyToSend) [[unlikely]] {
     if (qp.state != QpState::kError) return 0;
     const size_t steps = FlushStep(qp);
-    if (steps != 0) MakeReady(qp);
+    if (steps != 0) ready.Add(qp);
     return steps;
   }
   // It became ready before it stalled (a queue may enable itself): what wakes it makes it ready
@@ -22,19 +22,19 @@ size_t Engine::Impl::RunQueue(Qp& qp, size_t budget) {
   const uint64_t bytes_begin = qp.count.bytes_sent + qp.count.bytes_received;
   const uint64_t bytes_end = bytes_begin + kTurnBytes;
   size_t steps = 0;
-  extra_steps = 0;
+  turn.Begin();
   while (qp.consumer != qp.producer || qp.resume) {
-    if (steps + extra_steps >= budget ||
+    if (steps + turn.extra() >= budget ||
         qp.count.bytes_sent + qp.count.bytes_received >= bytes_end) {
-      MakeReady(qp);
+      ready.Add(qp);
       break;
     }
     ++steps;
     if (ExecuteOne(qp) == Next::kStop) break;
   }
-  work += steps + extra_steps +
-          (qp.count.bytes_sent + qp.count.bytes_received - bytes_begin) / kBytesPerStep;
-  return steps + extra_steps;
+  steps += turn.extra();
+  turn.End(steps, qp.count.bytes_sent + qp.count.bytes_received - bytes_begin);
+  return steps;
 }
 
 // Fetches and checks the WQE at the consumer index. False: malformed; the queue is in error.
@@ -105,8 +105,8 @@ Engine::Impl::Next Engine::Impl::ExecuteOne(Qp& qp) {
       if (outcome >= kNoEnd) [[unlikely]]
         return outcome == kInParts ? Next::kMore : StallForRetry(qp, wqe, outcome);
   }
-  if (fault != 0) [[unlikely]]
-    fault = 0;
+  if (keys.fault()) [[unlikely]]
+    keys.ForgetFault();
   if (outcome != kOk) [[unlikely]] {
     Fail(qp, wqe, outcome);
     return Next::kStop;
@@ -137,7 +137,7 @@ Outcome Engine::Impl::Request(Qp& qp, const Wqe& wqe, uint32_t* bytes) {
   switch (wqe.opcode) {
     case rnic::kWqeSend:
     case rnic::kWqeSendImm: {
-      if (!ResolveSges(qp, body, wqe.segments - 1u, 0, &local)) [[unlikely]]
+      if (!keys.ResolveSges(qp.pd, body, wqe.segments - 1u, 0, &local)) [[unlikely]]
         return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
       if (peer == nullptr) [[unlikely]]
         return kNoAnswer;
@@ -153,7 +153,7 @@ Outcome Engine::Impl::Request(Qp& qp, const Wqe& wqe, uint32_t* bytes) {
     case rnic::kWqeWriteImm: {
       if (wqe.segments < 2) [[unlikely]]
         return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
-      if (!ResolveSges(qp, body + kSegmentBytes, wqe.segments - 2u, 0, &local)) [[unlikely]]
+      if (!keys.ResolveSges(qp.pd, body + kSegmentBytes, wqe.segments - 2u, 0, &local)) [[unlikely]]
         return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
       if (peer == nullptr) [[unlikely]]
         return kNoAnswer;
@@ -168,8 +168,8 @@ Outcome Engine::Impl::Request(Qp& qp, const Wqe& wqe, uint32_t* bytes) {
     case rnic::kWqeRead: {
       if (wqe.segments < 2) [[unlikely]]
         return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
-      if (!ResolveSges(qp, body + kSegmentBytes, wqe.segments - 2u, rnic::kLocalWrite, &local))
-          [[unlikely]]
+      if (!keys.ResolveSges(qp.pd, body + kSegmentBytes, wqe.segments - 2u, rnic::kLocalWrite,
+                            &local)) [[unlikely]]
         return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
       if (peer == nullptr) [[unlikely]]
         return kNoAnswer;
@@ -190,7 +190,8 @@ Outcome Engine::Impl::Request(Qp& qp, const Wqe& wqe, uint32_t* bytes) {
     case rnic::kWqeFetchAdd: {
       if (wqe.segments != 4) [[unlikely]]
         return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
-      if (!ResolveSges(qp, body + 2 * kSegmentBytes, 1, rnic::kLocalWrite, &local)) [[unlikely]]
+      if (!keys.ResolveSges(qp.pd, body + 2 * kSegmentBytes, 1, rnic::kLocalWrite, &local))
+          [[unlikely]]
         return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
       if (local.bytes != 8) [[unlikely]]
         return MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR;
@@ -211,13 +212,9 @@ Outcome Engine::Impl::Request(Qp& qp, const Wqe& wqe, uint32_t* bytes) {
     default:
       return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
   }
-  if (local.count > kPiecesPerStep) [[unlikely]]
-    extra_steps += local.count / kPiecesPerStep;
-  if (fault != 0) [[unlikely]] {
-    for (uint32_t i = 0; i < local.count; ++i)
-      if (local.list[i].key != nullptr && local.list[i].key->poisoned)
-        return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
-  }
+  turn.AddPieces(local.count);
+  if (keys.Lost(local)) [[unlikely]]
+    return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
   return outcome;
 }
 
@@ -270,7 +267,7 @@ void Engine::Impl::Advance(Qp& qp, uint16_t index) {
   if (qp.state != QpState::kReadyToSend && qp.state != QpState::kError) return;
   __builtin_prefetch(qp.fetch +
                      static_cast<size_t>(qp.consumer & qp.fetch_mask) * rnic::kWqebbBytes);
-  MakeReady(qp);
+  ready.Add(qp);
 }
 
 // --- completion

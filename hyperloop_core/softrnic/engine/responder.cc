@@ -7,19 +7,6 @@
 namespace hyperloop::softrnic {
 namespace {
 
-// Moves `from` to `to` in order; `to` is at least as long.
-void CopyList(const SegmentList& to, const SegmentList& from) {
-  uint32_t t = 0, f = 0, t_done = 0, f_done = 0;
-  while (f < from.count) {
-    const Segment& source = from.list[f];
-    const Segment& target = to.list[t];
-    const uint32_t n = std::min(source.length - f_done, target.length - t_done);
-    CopyBytes(target.at + t_done, source.at + f_done, n);
-    if ((f_done += n) == source.length) ++f, f_done = 0;
-    if ((t_done += n) == target.length) ++t, t_done = 0;
-  }
-}
-
 // Of longer messages the processor's own prefetching sees the most.
 constexpr uint64_t kMaxPrefetch = 1024;
 // A log goes on where its last record ended. Fetching the next one's place pays where it is not in
@@ -79,16 +66,16 @@ inline Outcome Engine::Impl::ResolveReceive(Qp& qp, uint64_t bytes, SegmentList*
     const uint32_t lkey = LoadBe32(at + 4);
     if (count == 0 && lkey == rnic::kReceiveTerminatorLkey) break;
     const uint64_t length = count != 0 ? count : 1ull << 31;
-    if (key == nullptr || key->lkey != lkey) key = FindLkey(lkey);
-    std::byte* const piece = Translate(key, qp.pd, LoadBe64(at + 8), length, rnic::kLocalWrite);
+    if (key == nullptr || key->lkey != lkey) key = keys.FindLocal(lkey);
+    std::byte* const piece =
+        KeyTable::Translate(key, qp.pd, LoadBe64(at + 8), length, rnic::kLocalWrite);
     if (piece == nullptr) [[unlikely]]
       return FailReceive(qp, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, MLX5_CQE_SYNDROME_REMOTE_OP_ERR);
     const auto used = static_cast<uint32_t>(std::min(length, left));
     to->Add(piece, used, key);
     left -= used;
   }
-  if (to->count > kPiecesPerStep) [[unlikely]]
-    extra_steps += to->count / kPiecesPerStep;
+  turn.AddPieces(to->count);
   if (left > 0) [[unlikely]]
     return FailReceive(qp, MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR,
                        MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
@@ -112,11 +99,8 @@ Outcome Engine::Impl::ReceiveSend(Qp& qp, const SegmentList& payload, uint8_t cq
     return ReceiveIntoCqe(qp, payload, cqe_opcode, imm, solicited);
   CopyList(to, payload);
   for (uint32_t i = 0; i < to.count; ++i) NoteWrite(qp, to.list[i], /*scatter=*/true);
-  if (fault != 0) [[unlikely]] {
-    for (uint32_t i = 0; i < to.count; ++i)
-      if (to.list[i].key->poisoned)
-        return FailReceive(qp, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, MLX5_CQE_SYNDROME_REMOTE_OP_ERR);
-  }
+  if (keys.Lost(to)) [[unlikely]]
+    return FailReceive(qp, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, MLX5_CQE_SYNDROME_REMOTE_OP_ERR);
   qp.count.bytes_received += payload.bytes;
   qp.count.recv_scatter_bytes += payload.bytes;
   const uint16_t index = qp.rq_consumer++;
@@ -152,7 +136,7 @@ Outcome Engine::Impl::ReceiveSendPart(Qp& qp, const SegmentList& part, uint64_t 
   CopyList(to, part);
   for (uint32_t i = 0; i < to.count; ++i) {
     NoteWrite(qp, to.list[i], /*scatter=*/true);
-    if (fault != 0 && to.list[i].key->poisoned)
+    if (keys.fault() && to.list[i].key->poisoned)
       return FailReceive(qp, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, MLX5_CQE_SYNDROME_REMOTE_OP_ERR);
   }
   qp.count.bytes_received += part.bytes;
@@ -178,8 +162,8 @@ Outcome Engine::Impl::ReceiveWrite(Qp& qp, uint64_t addr, uint32_t rkey, const S
   if ((qp.access & rnic::kRemoteWrite) == 0) [[unlikely]]
     return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
   if (payload.bytes != 0) {
-    MemoryKey* const key = rkeys.Find(rkey);
-    std::byte* to = Translate(key, qp.pd, addr, payload.bytes, rnic::kRemoteWrite);
+    MemoryKey* const key = keys.FindRemote(rkey);
+    std::byte* to = KeyTable::Translate(key, qp.pd, addr, payload.bytes, rnic::kRemoteWrite);
     if (to == nullptr) [[unlikely]]
       return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
     std::byte* at = to;
@@ -192,7 +176,7 @@ Outcome Engine::Impl::ReceiveWrite(Qp& qp, uint64_t addr, uint32_t rkey, const S
       PrefetchNext(at, payload.bytes);
     qp.write_end = reinterpret_cast<uintptr_t>(at);
     NoteWrite(qp, {to, static_cast<uint32_t>(payload.bytes), key}, /*scatter=*/false);
-    if (fault != 0 && key->poisoned) [[unlikely]]
+    if (keys.Lost(*key)) [[unlikely]]
       return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
     qp.count.bytes_received += payload.bytes;
   }
@@ -214,8 +198,8 @@ Outcome Engine::Impl::FindTarget(Qp& peer, const Wqe& wqe, uint64_t bytes, Segme
     return Refuse(peer, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
   const std::byte* const body = wqe.at + rnic::kSegmentBytes;
   const uint32_t need = wqe.opcode == rnic::kWqeRead ? rnic::kRemoteRead : rnic::kRemoteWrite;
-  MemoryKey* const key = rkeys.Find(LoadBe32(body + 8));
-  std::byte* const at = Translate(key, peer.pd, LoadBe64(body), bytes, need);
+  MemoryKey* const key = keys.FindRemote(LoadBe32(body + 8));
+  std::byte* const at = KeyTable::Translate(key, peer.pd, LoadBe64(body), bytes, need);
   if (at == nullptr) return Refuse(peer, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
   if (wqe.opcode == rnic::kWqeWriteImm && !ReceiveAvailable(peer)) return kRnr;
   remote->Add(at, static_cast<uint32_t>(bytes), key);
@@ -227,8 +211,8 @@ Outcome Engine::Impl::ServeRead(Qp& qp, uint64_t addr, uint32_t rkey, const Segm
   if ((qp.access & rnic::kRemoteRead) == 0) [[unlikely]]
     return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
   if (to.bytes == 0) return options.zero_byte_read_flushes ? FlushBehindRead(qp, again) : kOk;
-  MemoryKey* const key = rkeys.Find(rkey);
-  const std::byte* from = Translate(key, qp.pd, addr, to.bytes, rnic::kRemoteRead);
+  MemoryKey* const key = keys.FindRemote(rkey);
+  const std::byte* from = KeyTable::Translate(key, qp.pd, addr, to.bytes, rnic::kRemoteRead);
   if (from == nullptr) [[unlikely]]
     return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
   if (qp.dirty_count != 0 || qp.flushes) [[unlikely]]
@@ -237,7 +221,7 @@ Outcome Engine::Impl::ServeRead(Qp& qp, uint64_t addr, uint32_t rkey, const Segm
     CopyBytes(to.list[i].at, from, to.list[i].length);
     from += to.list[i].length;
   }
-  if (fault != 0 && key->poisoned) [[unlikely]]
+  if (keys.Lost(*key)) [[unlikely]]
     return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
   qp.count.bytes_sent += to.bytes;
   return kOk;
@@ -249,8 +233,8 @@ Outcome Engine::Impl::ServeAtomic(Qp& qp, uint64_t addr, uint32_t rkey, uint8_t 
     return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
   if ((addr & 7) != 0) [[unlikely]]
     return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
-  MemoryKey* const key = rkeys.Find(rkey);
-  std::byte* const at = Translate(key, qp.pd, addr, 8, rnic::kRemoteAtomic);
+  MemoryKey* const key = keys.FindRemote(rkey);
+  std::byte* const at = KeyTable::Translate(key, qp.pd, addr, 8, rnic::kRemoteAtomic);
   if (at == nullptr || (reinterpret_cast<uintptr_t>(at) & 7) != 0) [[unlikely]]
     return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
   // Operands arrive big-endian and memory is in host order. Atomic among this device's operations
@@ -260,7 +244,7 @@ Outcome Engine::Impl::ServeAtomic(Qp& qp, uint64_t addr, uint32_t rkey, uint8_t 
   const uint64_t next = opcode == rnic::kWqeFetchAdd ? value + swap_add
                         : value == compare           ? swap_add
                                                      : value;
-  if (fault != 0 && key->poisoned) [[unlikely]]
+  if (keys.Lost(*key)) [[unlikely]]
     return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
   if (next != value || opcode == rnic::kWqeFetchAdd) {
     __atomic_store_n(word, next, __ATOMIC_RELEASE);

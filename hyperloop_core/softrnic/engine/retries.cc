@@ -21,13 +21,6 @@ constexpr uint32_t kForEver = 7;  // rnr_retry
 
 }  // namespace
 
-uint64_t Engine::Impl::Now() const {
-  if (options.now_ns) return options.now_ns();
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                   std::chrono::steady_clock::now().time_since_epoch())
-                                   .count());
-}
-
 // Request number `request` of `qp` had no end but `why`: kRnr, kNoAnswer or kFlushing. False: for
 // the last time.
 bool Engine::Impl::MayTryAgain(Qp& qp, Outcome why, uint64_t request) {
@@ -56,7 +49,7 @@ bool Engine::Impl::MayTryAgain(Qp& qp, Outcome why, uint64_t request) {
     Qp* const peer = Peer(qp);
     wait_ns = counts && peer != nullptr ? uint64_t{peer->rnr_timer_us} * 1'000 : 0;
   }
-  retry.deadline = wait_ns != 0 ? Now() + wait_ns : kNever;
+  retry.deadline = wait_ns != 0 ? clock.Now() + wait_ns : kNever;
   return true;
 }
 
@@ -71,7 +64,7 @@ bool Engine::Impl::RetryDue(Qp& qp) {
   if (qp.retry.why == kFlushing) return peer == nullptr || !Flushing(*peer);
   if (qp.retry.why == kRnr ? peer == nullptr || ReceiveAvailable(*peer) : peer != nullptr)
     return true;
-  if (qp.retry.deadline == kNever || Now() < qp.retry.deadline) return false;
+  if (qp.retry.deadline == kNever || clock.Now() < qp.retry.deadline) return false;
   qp.retry.due = true;
   return true;
 }
@@ -121,14 +114,14 @@ bool Engine::Impl::FindReceivesToFlush(Qp& qp) {
 bool Engine::Impl::LookAt(Qp& qp) {
   const bool flushes = qp.state == rnic::QpState::kError && qp.has_rq;
   if (flushes && FindReceivesToFlush(qp)) {
-    MakeReady(qp);
+    ready.Add(qp);
     return true;
   }
   if (flushes || (qp.stall == Stall::kRetry && !RetryDue(qp))) return false;
   LookNoMore(qp);
   if (qp.stall != Stall::kRetry) return false;
   qp.stall = Stall::kNone;
-  MakeReady(qp);
+  ready.Add(qp);
   return true;
 }
 

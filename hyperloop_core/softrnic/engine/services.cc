@@ -43,7 +43,7 @@ Status Engine::Impl::AskService(Context& c, Qp& client, LinkId link, const Conne
     client.ask->link = link;
     if (getrandom(&client.ask->nonce, sizeof client.ask->nonce, 0) != sizeof client.ask->nonce ||
         client.ask->nonce == 0)
-      client.ask->nonce = 1 + random() / 2;
+      client.ask->nonce = 1 + dice.Throw() / 2;
   }
   ServiceAsk& ask = *client.ask;
   if (ask.answered) {
@@ -61,7 +61,7 @@ Status Engine::Impl::AskService(Context& c, Qp& client, LinkId link, const Conne
     std::memcpy(reply->private_data, ask.answer.data() + 16, ask.answer.size() - 16);
     return {};
   }
-  const uint64_t now = Now();
+  const uint64_t now = clock.Now();
   if (port->Ready(link) && (ask.sent_ns == 0 || now - ask.sent_ns >= kAskAgainNs)) {
     ask.sent_ns = std::max<uint64_t>(now, 1);
     std::array<std::byte, 16 + 2 * kServiceNameBytes> payload{};

@@ -32,7 +32,7 @@ void Engine::Impl::TakeSnapshots(Qp& qp, bool executing) {
       want = ring;
       break;
     case EngineOptions::Fetch::kRandom:
-      want = static_cast<uint32_t>(random() % (available + 1));
+      want = static_cast<uint32_t>(dice.Throw() % (available + 1));
       break;
     case EngineOptions::Fetch::kLate:
       break;
@@ -54,8 +54,8 @@ void Engine::Impl::TakeSnapshots(Qp& qp, bool executing) {
 
 // One thing that could happen next. False: nothing can.
 bool Engine::Impl::SlowStep() {
-  if (Pick(2) == 0) CollectDoorbells();
-  if (Pick(4) == 0) RetryStalled(~size_t{0});
+  if (dice.Pick(2) == 0) CollectDoorbells();
+  if (dice.Pick(4) == 0) RetryStalled(~size_t{0});
   if (options.schedule == EngineOptions::Schedule::kRandom) RereadReceiveCounters();
   if (StepOnce()) return true;
   CollectDoorbells();
@@ -66,9 +66,9 @@ bool Engine::Impl::SlowStep() {
 // When a device looks at a receive counter again is its own affair: at least when the last value is
 // used up (ReceiveAvailable), and here at any time.
 void Engine::Impl::RereadReceiveCounters() {
-  if (Pick(4) != 0) return;
+  if (dice.Pick(4) != 0) return;
   qps.ForEach([this](Qp& qp) {
-    if (qp.has_rq && qp.state != rnic::QpState::kError && Pick(2) == 0)
+    if (qp.has_rq && qp.state != rnic::QpState::kError && dice.Pick(2) == 0)
       qp.rq_producer =
           static_cast<uint16_t>(LoadDoorbellRecord(qp.dbrec + rnic::kReceiveCounterOffset));
   });
@@ -83,15 +83,13 @@ bool Engine::Impl::StepOnce() {
   for (;;) {
     choices.clear();
     last_resort.clear();
-    for (const AccountQueue* queue : {&fresh_accounts, &old_accounts})
-      for (const Account* account = queue->head; account != nullptr; account = account->next_ready)
-        for (Qp* qp = account->ready_head; qp != nullptr; qp = qp->next_ready)
-          choices.push_back({qp, Choice::kRun});
+    ready.ForEach([&choices](Qp& qp) { choices.push_back({&qp, Choice::kRun}); });
     if (deferred) {
       qps.ForEach([&](Qp& qp) {
         if (qp.inflight.empty() || qp.state != rnic::QpState::kReadyToSend) return;
         if (qp.remote == nullptr) {
-          if (options.retransmit && Pick(8) == 1) choices.push_back({&qp, Choice::kRetransmit});
+          if (options.retransmit && dice.Pick(8) == 1)
+            choices.push_back({&qp, Choice::kRetransmit});
           if (Deliverable(qp)) choices.push_back({&qp, Choice::kDeliver});
         }
         const bool late = options.late_acknowledgements && !Answered(qp);
@@ -101,12 +99,12 @@ bool Engine::Impl::StepOnce() {
     }
     if (choices.empty()) choices.swap(last_resort);
     if (choices.empty()) return false;
-    const Choice choice = choices[Pick(choices.size())];
+    const Choice choice = choices[dice.Pick(choices.size())];
     Qp& qp = *choice.qp;
     if (options.fetch == EngineOptions::Fetch::kRandom && qp.snapshots) TakeSnapshots(qp, false);
     switch (choice.what) {
       case Choice::kRun:
-        Unready(qp);
+        ready.Remove(qp);
         if (RunQueue(qp, 1) == 0) continue;  // was listed for nothing
         break;
       case Choice::kDeliver:
@@ -119,7 +117,7 @@ bool Engine::Impl::StepOnce() {
         Retransmit(qp);
         continue;  // so that a client that steps until nothing happens ends
     }
-    fault = 0;
+    keys.ForgetFault();
     return true;
   }
 }
@@ -172,7 +170,7 @@ Engine::Impl::Next Engine::Impl::ExecuteDeferred(Qp& qp, const Wqe& wqe) {
   entry.wqe.assign(wqe.at, wqe.at + wqe.segments * size_t{rnic::kSegmentBytes});
   if (HasAnswer(wqe.opcode)) {
     ++qp.outstanding_reads;
-  } else if (qp.remote == nullptr && Pick(2) == 0) {
+  } else if (qp.remote == nullptr && dice.Pick(2) == 0) {
     entry.gathered = true;
     if (!Gather(qp, entry, &entry.payload)) {
       Fail(qp, wqe, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
@@ -201,8 +199,8 @@ void Engine::Impl::Defer(Qp& qp, const Wqe& wqe, uint8_t outcome) {
 bool Engine::Impl::Gather(Qp& qp, const Inflight& entry, std::vector<std::byte>* payload) {
   SegmentList from;
   const uint32_t offset = SgeOffset(entry.opcode);
-  if (!ResolveSges(qp, entry.wqe.data() + offset, entry.segments - offset / rnic::kSegmentBytes, 0,
-                   &from))
+  if (!keys.ResolveSges(qp.pd, entry.wqe.data() + offset,
+                        entry.segments - offset / rnic::kSegmentBytes, 0, &from))
     return false;
   payload->clear();
   for (uint32_t i = 0; i < from.count; ++i)
@@ -294,7 +292,7 @@ Outcome Engine::Impl::DeliverTo(Qp& peer, Inflight& entry, bool again) {
 // A WQE without an acknowledgement, often the oldest (a lost packet is sent again with all behind
 // it), is fetched again: if its slot was reused, that shows now.
 void Engine::Impl::Retransmit(Qp& qp) {
-  Inflight& entry = qp.inflight[Pick(2) == 0 ? 0 : Pick(qp.inflight.size())];
+  Inflight& entry = qp.inflight[dice.Pick(2) == 0 ? 0 : dice.Pick(qp.inflight.size())];
   if (entry.local) return;
   std::vector<std::byte> again(entry.wqe.size());
   for (size_t at = 0; at < again.size(); at += rnic::kSegmentBytes) {
@@ -349,7 +347,7 @@ void Engine::Impl::Acknowledge(Qp& qp) {
   if (HasAnswer(entry.opcode)) --qp.outstanding_reads;
   if (qp.stall == Stall::kResponses && (HasAnswer(entry.opcode) || qp.remote != nullptr)) {
     qp.stall = Stall::kNone;
-    MakeReady(qp);
+    ready.Add(qp);
   }
   if (entry.outcome != kOk) {
     PostErrorCqe(qp, *qp.send_cq, MLX5_CQE_REQ_ERR, entry.opcode, entry.index, entry.outcome);
@@ -365,8 +363,8 @@ void Engine::Impl::Acknowledge(Qp& qp) {
 Outcome Engine::Impl::TakeAnswer(Qp& qp, Inflight& entry) {
   SegmentList to;
   const uint32_t offset = SgeOffset(entry.opcode);
-  if (!ResolveSges(qp, entry.wqe.data() + offset, entry.segments - offset / rnic::kSegmentBytes,
-                   rnic::kLocalWrite, &to))
+  if (!keys.ResolveSges(qp.pd, entry.wqe.data() + offset,
+                        entry.segments - offset / rnic::kSegmentBytes, rnic::kLocalWrite, &to))
     return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
   if (to.bytes != entry.answer.size()) return MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR;
   const std::byte* from = entry.answer.data();

@@ -1,0 +1,105 @@
+// KeyTable: memory keys, and what a WQE's or a packet's address means under one of them.
+//
+// Each key is checked at each use: its generation, its protection domain, its rights and its
+// bounds. The table owns the keys, and knows whether a page fault in a client's truncated file was
+// handled lately (TruncatedFiles says so, in a signal handler): memory of a poisoned key may have
+// been lost then, and what touched it ends with a protection error.
+//
+// May call: Dice.
+#pragma once
+
+#include <csignal>
+#include <memory>
+#include <vector>
+
+#include "softrnic/engine/dice.h"
+#include "softrnic/engine/objects.h"
+#include "softrnic/engine/segments.h"
+#include "softrnic/engine/tables.h"
+
+namespace hyperloop::softrnic {
+
+// Remote keys are random, so the key is its own hash. Each function takes a few steps however many
+// keys there are, Insert when it grows excepted: all hosts wait for them.
+class RkeyTable {
+ public:
+  MemoryKey* Find(uint32_t rkey) const {
+    for (size_t i = rkey & mask_;; i = (i + 1) & mask_) {
+      if (entries_[i].rkey == rkey) return entries_[i].key;
+      if (entries_[i].key == nullptr) return nullptr;
+    }
+  }
+  void Insert(MemoryKey* key);
+  // `key` is in the table.
+  void Erase(const MemoryKey* key);
+
+ private:
+  struct Entry {
+    uint32_t rkey = 0;
+    MemoryKey* key = nullptr;
+  };
+  void Grow();
+  std::vector<Entry> entries_ = std::vector<Entry>(64);
+  size_t mask_ = 63;
+  size_t count_ = 0;
+};
+
+class KeyTable {
+ public:
+  explicit KeyTable(Dice& dice) : dice_(dice) {}
+
+  // Null: there is none.
+  MemoryKey* FindLocal(uint32_t lkey) const {
+    const uint32_t slot = lkey >> 8;
+    if (slot >= keys_.size()) [[unlikely]]
+      return nullptr;
+    MemoryKey* key = keys_[slot].get();
+    return key != nullptr && key->lkey == lkey ? key : nullptr;
+  }
+  MemoryKey* FindRemote(uint32_t rkey) const { return by_rkey_.Find(rkey); }
+  // Null: not allowed. `need`: rnic::Access bits; 0 for a local read.
+  static std::byte* Translate(const MemoryKey* key, const Pd* pd, uint64_t addr, uint64_t length,
+                              uint32_t need) {
+    if (key == nullptr || key->pd != pd || (key->access & need) != need || key->poisoned)
+        [[unlikely]]
+      return nullptr;
+    const uint64_t offset = addr - key->addr;
+    if (offset > key->length || length > key->length - offset) [[unlikely]]
+      return nullptr;
+    return key->base + offset;
+  }
+  // The SGEs at `at`, `segments` of 16 B; false: one of them is not allowed.
+  bool ResolveSges(const Pd* pd, const std::byte* at, uint32_t segments, uint32_t need,
+                   SegmentList* out) const;
+
+  // Gives the key its numbers. Null: the table is full.
+  MemoryKey* Insert(std::unique_ptr<MemoryKey> key);
+  void Erase(MemoryKey& key);
+
+  // --- faults
+  // Async-signal-safe.
+  void NoteFault() { fault_ = 1; }
+  bool fault() const { return fault_ != 0; }
+  void ForgetFault() { fault_ = 0; }
+  // Whether a fault was handled lately and memory of `list` may have been lost by it.
+  bool Lost(const SegmentList& list) const {
+    if (fault_ == 0) [[likely]]
+      return false;
+    for (uint32_t i = 0; i < list.count; ++i)
+      if (list.list[i].key != nullptr && list.list[i].key->poisoned) return true;
+    return false;
+  }
+  bool Lost(const MemoryKey& key) const { return fault_ != 0 && key.poisoned; }
+
+ private:
+  uint32_t RandomRkey();
+
+  Dice& dice_;
+  std::vector<std::unique_ptr<MemoryKey>> keys_;  // by lkey >> 8
+  RkeyTable by_rkey_;
+  FreeSlots free_;  // from kFirstSlot on
+  std::vector<uint8_t> tags_;
+  volatile sig_atomic_t fault_ = 0;
+};
+
+}  // namespace hyperloop::softrnic
