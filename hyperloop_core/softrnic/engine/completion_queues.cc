@@ -1,7 +1,9 @@
-// Completion queues: CQEs, the producer counter, the send queues that WAIT for it, and the
-// completion channel.
+#include "softrnic/engine/completion_queues.h"
+
+#include <cstring>
+
 #include "softrnic/engine/bytes.h"
-#include "softrnic/engine/engine_impl.h"
+#include "softrnic/engine/waiters.h"
 
 namespace hyperloop::softrnic {
 namespace {
@@ -24,21 +26,14 @@ void HandOver(mlx5_cqe64* cqe, uint32_t sop_qpn, uint16_t counter, uint8_t op_ow
 
 }  // namespace
 
-// The entry for the next CQE; null: the CQ is in error, now or by this overrun.
-mlx5_cqe64* Engine::Impl::NextCqe(Cq& cq, uint8_t* owner) {
+mlx5_cqe64* CompletionQueues::NextEntry(Cq& cq, uint8_t* owner) {
   if (!cq.ignore_overrun) {
     if (cq.error) [[unlikely]]
       return nullptr;
     if (((cq.producer - cq.consumer) & 0xffffff) > cq.mask) [[unlikely]] {
       cq.consumer = LoadDoorbellRecord(cq.dbrec) & 0xffffff;
       if (((cq.producer - cq.consumer) & 0xffffff) > cq.mask) {
-        cq.error = true;
-        if (cq.armed != Armed::kNo) Notify(cq);
-        ForEachQp(*cq.context, [&cq, this](Qp& qp) {
-          if ((qp.send_cq == &cq || qp.recv_cq == &cq) &&
-              qp.state >= rnic::QpState::kReadyToReceive)
-            EnterError(qp);
-        });
+        Overrun(cq);
         return nullptr;
       }
     }
@@ -47,10 +42,19 @@ mlx5_cqe64* Engine::Impl::NextCqe(Cq& cq, uint8_t* owner) {
   return reinterpret_cast<mlx5_cqe64*>(cq.ring) + (cq.producer & cq.mask);
 }
 
-void Engine::Impl::PostCqe(Qp& qp, Cq& cq, uint8_t cqe_opcode, uint8_t wqe_opcode, uint16_t counter,
-                           uint32_t bytes, uint32_t imm, uint8_t op_own_bits) {
+void CompletionQueues::Overrun(Cq& cq) {
+  cq.error = true;
+  if (cq.armed != Armed::kNo) Notify(cq);
+  ForEachQp(*cq.context, [&cq, this](Qp& qp) {
+    if ((qp.send_cq == &cq || qp.recv_cq == &cq) && qp.state >= rnic::QpState::kReadyToReceive)
+      errors_.Enter(qp);
+  });
+}
+
+void CompletionQueues::Post(Qp& qp, Cq& cq, uint8_t cqe_opcode, uint8_t wqe_opcode,
+                            uint16_t counter, uint32_t bytes, uint32_t imm, uint8_t op_own_bits) {
   uint8_t owner;
-  mlx5_cqe64* const cqe = NextCqe(cq, &owner);
+  mlx5_cqe64* const cqe = NextEntry(cq, &owner);
   if (cqe == nullptr) [[unlikely]]
     return;
   ++qp.count.cqes;
@@ -60,13 +64,13 @@ void Engine::Impl::PostCqe(Qp& qp, Cq& cq, uint8_t cqe_opcode, uint8_t wqe_opcod
   cqe->timestamp = 0;
   HandOver(cqe, static_cast<uint32_t>(wqe_opcode) << 24 | qp.qpn, counter,
            static_cast<uint8_t>(cqe_opcode << 4 | op_own_bits | owner));
-  CqProduced(cq, (op_own_bits & rnic::kSolicited) != 0);
+  Produced(cq, (op_own_bits & rnic::kSolicited) != 0);
 }
 
-void Engine::Impl::PostErrorCqe(Qp& qp, Cq& cq, uint8_t cqe_opcode, uint8_t wqe_opcode,
-                                uint16_t counter, uint8_t syndrome) {
+void CompletionQueues::PostError(Qp& qp, Cq& cq, uint8_t cqe_opcode, uint8_t wqe_opcode,
+                                 uint16_t counter, uint8_t syndrome) {
   uint8_t owner;
-  mlx5_cqe64* const cqe = NextCqe(cq, &owner);
+  mlx5_cqe64* const cqe = NextEntry(cq, &owner);
   if (cqe == nullptr) return;
   ++qp.count.cqes;
   ++qp.count.error_cqes;
@@ -77,10 +81,10 @@ void Engine::Impl::PostErrorCqe(Qp& qp, Cq& cq, uint8_t cqe_opcode, uint8_t wqe_
   error->syndrome = syndrome;
   HandOver(cqe, static_cast<uint32_t>(wqe_opcode) << 24 | qp.qpn, counter,
            static_cast<uint8_t>(cqe_opcode << 4 | owner));
-  CqProduced(cq, true);
+  Produced(cq, true);
 }
 
-void Engine::Impl::Arm(Cq& cq, uint64_t value) {
+void CompletionQueues::Arm(Cq& cq, uint64_t value) {
   const auto consumed = static_cast<uint32_t>(value & 0xffffff);
   const auto behind = [&](uint32_t number) { return ((number - consumed) & 0x800000) == 0; };
   const bool solicited_only = (value & kArmSolicited) != 0;
@@ -91,44 +95,22 @@ void Engine::Impl::Arm(Cq& cq, uint64_t value) {
   if (missed || cq.error) Notify(cq);
 }
 
-void Engine::Impl::Notify(Cq& cq) {
+void CompletionQueues::Notify(Cq& cq) {
   cq.armed = Armed::kNo;
   cq.notify();
 }
 
-void Engine::Impl::WakeWaiters(Cq& cq) {
+void CompletionQueues::WakeWaiters(Cq& cq) {
   for (Qp* qp = cq.waiters; qp != nullptr;) {
     Qp* const next = qp->next_waiter;
     if (WaitMet(cq, qp->wait_index)) {
-      StopWaiting(*qp);
+      Waiters::Remove(*qp);
       qp->stall = Stall::kWaitMet;
       qp->resume = true;
-      ready.Add(*qp);
+      ready_.Add(*qp);
     }
     qp = next;
   }
-}
-
-// `wait_cq` says whether a queue is among the waiters of a CQ: never twice, or its end would leave
-// the CQ a pointer to it.
-void Engine::Impl::StartWaiting(Qp& qp, Cq& cq) {
-  StopWaiting(qp);
-  qp.wait_cq = &cq;
-  qp.next_waiter = cq.waiters;
-  if (cq.waiters != nullptr) cq.waiters->prev_waiter = &qp;
-  cq.waiters = &qp;
-}
-
-void Engine::Impl::StopWaiting(Qp& qp) {
-  if (qp.wait_cq == nullptr) return;
-  if (qp.prev_waiter != nullptr) {
-    qp.prev_waiter->next_waiter = qp.next_waiter;
-  } else {
-    qp.wait_cq->waiters = qp.next_waiter;
-  }
-  if (qp.next_waiter != nullptr) qp.next_waiter->prev_waiter = qp.prev_waiter;
-  qp.wait_cq = nullptr;
-  qp.next_waiter = qp.prev_waiter = nullptr;
 }
 
 }  // namespace hyperloop::softrnic

@@ -43,7 +43,7 @@ void Engine::Impl::Evict(Account& account, const char* why) {
     if (c->account != &account || c->evicted) continue;
     c->evicted = true;
     ForEachQp(*c, [this](Qp& qp) {
-      if (qp.state != rnic::QpState::kReset) EnterError(qp);
+      if (qp.state != rnic::QpState::kReset) errors.Enter(qp);
     });
     if (evict) evict(c->id, why);
   }
@@ -238,14 +238,8 @@ Status Engine::Impl::CreateMkey(Context& c, const CreateMkeyArgs& a, CreateMkeyR
 }
 
 void Engine::Impl::Release(MemoryKey& key) {
-  // Dirty ranges name the memory by address: nothing of it may be left when the mapping goes.
   if (key.has_media)
-    ForEachQp(*key.pd->context, [&](Qp& qp) {
-      const auto uses = [&](const DirtyRange& range) { return range.umem == key.umem; };
-      if (std::none_of(qp.dirty.begin(), qp.dirty.begin() + qp.dirty_count, uses)) return;
-      FlushDirty(qp);
-      if (options.persistence != nullptr) options.persistence->Flushed(qp.qpn);
-    });
+    ForEachQp(*key.pd->context, [&](Qp& qp) { durability.FlushAllOf(qp, *key.umem); });
   --key.umem->users, --key.pd->users, --key.umem->account->keys;
   (key.before_of_umem != nullptr ? key.before_of_umem->next_of_umem : key.umem->keys) =
       key.next_of_umem;

@@ -21,9 +21,6 @@ Engine::Impl::Impl(EngineOptions o) : options(std::move(o)) {
   slow = deferred || options.schedule == EngineOptions::Schedule::kRandom;
   cqe_scatter_bytes = options.scatter_to_cqe ? 32 : 0;
   overrun_blocks = options.check_cross_channel ? 0 : 4;
-  // Lists that must not want memory when a queue pair fails or ends.
-  retries.reserve(kMaxQps);
-  broken.reserve(kMaxQps);
 }
 
 // Takes the doorbells rung since the last time. The client stores a register, then sets its summary
@@ -43,7 +40,7 @@ bool Engine::Impl::CollectDoorbells() {
         Qp* const qp = c->doorbells[index];
         const uint64_t value = __atomic_load_n(&c->uar->registers[index], __ATOMIC_ACQUIRE);
         if (Cq* const cq = c->arms[index]; cq != nullptr && (value >> 63) != 0) [[unlikely]]
-          Arm(*cq, value);
+          CompletionQueues::Arm(*cq, value);
         if (qp == nullptr || (value >> 63) == 0 || qp->state == rnic::QpState::kReset) continue;
         ++qp->count.doorbells;
         any = true;
@@ -128,7 +125,7 @@ size_t Engine::Run(size_t budget) {
     e.EvictDoomed();
   e.CollectDoorbells();
   // Also while other queues keep the engine busy.
-  if (!e.retries.empty() || !e.broken.empty()) e.RetryStalled(kLooksPerTurn);
+  if (!e.looks.empty()) e.RetryStalled(kLooksPerTurn);
   Qp* qp = nullptr;
   try {
     while (done < budget) {
@@ -160,10 +157,7 @@ bool Engine::DoorbellPending() const {
 }
 
 bool Engine::RetryPending() const {
-  if (!impl_->watched.empty() || !impl_->holding.empty() ||
-      std::any_of(impl_->retries.begin(), impl_->retries.end(),
-                  [](const Qp* qp) { return qp->stall == Stall::kRetry; }))
-    return true;
+  if (impl_->link_work.NeedsLooks() || impl_->looks.AnyWaits()) return true;
   if (!impl_->deferred) return false;
   bool pending = false;
   impl_->qps.ForEach([&pending](const Qp& qp) { pending |= !qp.inflight.empty(); });

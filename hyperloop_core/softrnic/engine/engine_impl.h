@@ -17,10 +17,16 @@
 
 #include "softrnic/engine/bytes.h"
 #include "softrnic/engine/clock.h"
+#include "softrnic/engine/completion_queues.h"
 #include "softrnic/engine/dice.h"
+#include "softrnic/engine/durability.h"
+#include "softrnic/engine/error_state.h"
 #include "softrnic/engine/flusher.h"
 #include "softrnic/engine/key_table.h"
+#include "softrnic/engine/link_work.h"
+#include "softrnic/engine/look_list.h"
 #include "softrnic/engine/objects.h"
+#include "softrnic/engine/qp_table.h"
 #include "softrnic/engine/ready_list.h"
 #include "softrnic/engine/segments.h"
 #include "softrnic/engine/tables.h"
@@ -32,8 +38,6 @@ namespace hyperloop::softrnic {
 // Why a client is evicted.
 inline constexpr char kNoMemory[] = "out of memory in a request";
 
-inline constexpr uint32_t kQpSlotBits = 14;
-inline constexpr size_t kMaxQps = size_t{1} << kQpSlotBits;
 inline constexpr uint64_t kPacketBytes = 64 << 10;
 // Rings live in registered memory of at most this size, so that maps of them stay small.
 inline constexpr uint64_t kMaxRingUmemBytes = 1ull << 30;
@@ -82,8 +86,6 @@ struct Engine::Impl {
   static void Delist(const Qp& qp);
   void StartCounters(Qp& qp) const;
   void ResetQueues(Qp& qp);
-  void DropPeer(Qp& qp);
-  void EnterError(Qp& qp);
   // --- counters.cc
   std::function<std::string()> Counters(const Context& c) const;
 
@@ -93,25 +95,6 @@ struct Engine::Impl {
   Status ReserveRings(Umem& umem);
   static void MarkRings(const Qp& qp, bool present);
   static void MarkRings(const Cq& cq, bool present);
-  void NoteWrite(Qp& qp, const Segment& segment, bool scatter) {
-    const MemoryKey* const key = segment.key;
-    if (key == nullptr) return;
-    if (key->has_rings)
-      (scatter ? qp.count.ring_bytes_by_scatter : qp.count.ring_bytes_by_other) +=
-          key->umem->ring_map.Count(static_cast<uint64_t>(segment.at - key->umem->base),
-                                    segment.length);
-    if (key->has_media) [[unlikely]]
-      NoteDirty(qp, segment);
-  }
-  void NoteDirty(Qp& qp, const Segment& segment);
-  void FlushRange(Qp& qp, const DirtyRange& range);
-  void FlushDirty(Qp& qp);
-  bool FlushLater(Qp& qp, FileRange range);
-  void ForgetDirty(Qp& qp);
-  Outcome FlushBehindRead(Qp& qp, bool again);
-  static bool Flushing(const Qp& qp) {
-    return qp.flush != nullptr && qp.flush->left.load(std::memory_order_acquire) != 0;
-  }
   bool HandleFault(void* address);
   static bool HasRingsIn(const Context& c, const Umem& umem, const std::byte* begin,
                          const std::byte* end);
@@ -121,30 +104,6 @@ struct Engine::Impl {
     doomed = true;
   }
   void EvictDoomed();
-  // --- completion_queues.cc
-  void PostCqe(Qp& qp, Cq& cq, uint8_t cqe_opcode, uint8_t wqe_opcode, uint16_t counter,
-               uint32_t bytes, uint32_t imm, uint8_t op_own_bits);
-  void PostErrorCqe(Qp& qp, Cq& cq, uint8_t cqe_opcode, uint8_t wqe_opcode, uint16_t counter,
-                    uint8_t syndrome);
-  mlx5_cqe64* NextCqe(Cq& cq, uint8_t* owner);
-  // `urgent`: solicited, or an error.
-  void CqProduced(Cq& cq, bool urgent) {
-    if (urgent) cq.had_solicited = true, cq.last_solicited = cq.producer;
-    ++cq.producer;
-    if (cq.waiters != nullptr) WakeWaiters(cq);
-    if (cq.armed != Armed::kNo) [[unlikely]]
-      if (urgent || cq.armed == Armed::kAny) Notify(cq);
-  }
-  void Arm(Cq& cq, uint64_t value);
-  static void Notify(Cq& cq);
-  void WakeWaiters(Cq& cq);
-  void StartWaiting(Qp& qp, Cq& cq);
-  void StopWaiting(Qp& qp);
-  // CQE number `index` was produced: cyclic on 24 bits, half range.
-  static bool WaitMet(const Cq& cq, uint32_t index) {
-    return ((cq.producer - 1 - index) & 0x800000) == 0;
-  }
-
   // --- requester.cc
   enum class Next { kMore, kStop };
   size_t RunQueue(Qp& qp, size_t budget);
@@ -162,22 +121,6 @@ struct Engine::Impl {
   }
   void Fail(Qp& qp, const Wqe& wqe, uint8_t syndrome);
   size_t FlushStep(Qp& qp);
-  Qp* FindPeer(Qp& qp);
-  Qp* Peer(Qp& qp) {
-    Qp* peer = qp.peer != nullptr ? qp.peer : FindPeer(qp);
-    if (peer == nullptr || (peer->state != rnic::QpState::kReadyToSend &&
-                            peer->state != rnic::QpState::kReadyToReceive)) [[unlikely]]
-      return nullptr;
-    return peer;
-  }
-  template <class F>
-  static void ForEachQp(const Context& c, F&& f) {
-    for (Qp* qp = c.first_qp; qp != nullptr;) {
-      Qp* const next = qp->next_of_context;
-      f(*qp);
-      qp = next;
-    }
-  }
   void Advance(Qp& qp, uint16_t index);
   bool CollectDoorbells();
 
@@ -190,10 +133,7 @@ struct Engine::Impl {
   static uint8_t Exhausted(Outcome why);
   bool RetryDue(Qp& qp);
   Next StallForRetry(Qp& qp, const Wqe& wqe, Outcome why);
-  void LookAgain(Qp& qp);
-  void LookNoMore(Qp& qp);
   bool LookAt(Qp& qp);
-  bool FindReceivesToFlush(Qp& qp);
   bool RetryStalled(size_t most);
 
   // --- testing/schedule.cc
@@ -236,10 +176,8 @@ struct Engine::Impl {
   void HandleSession(LinkId from, const Packet& p);
   void SendConnect(Qp& qp);
   void StartRemote(Qp& qp, LinkId link);
-  void StopRemote(Qp& qp);
   // What a packet counts of a turn's bytes: small ones cost more than their bytes.
   static uint64_t TurnCost(size_t bytes) { return std::max<uint64_t>(bytes, 1024); }
-  void Watch(Qp& qp);
   bool CheckTimers();
   bool TimerDue(Qp& qp, uint64_t now);
 
@@ -253,7 +191,6 @@ struct Engine::Impl {
 
   // --- remote_requester.cc: the requester's half
   void Pump(Qp& qp);
-  void PumpLater(Qp& qp);
   bool PackNext(Qp& qp, Inflight& entry);
   void HandleAnswer(LinkId from, const Packet& p);
   void TakeAnswers(Qp& qp, const Packet& p);
@@ -294,6 +231,7 @@ struct Engine::Impl {
   Outcome ReceiveWrite(Qp& qp, uint64_t addr, uint32_t rkey, const SegmentList& payload,
                        const ImmData& imm);
   Outcome FindTarget(Qp& peer, const Wqe& wqe, uint64_t bytes, SegmentList* remote);
+  Outcome FlushFirst(Qp& qp, bool again);
   // `again`: it came to kFlushing before, and nothing of its requester's has run here since.
   Outcome ServeRead(Qp& qp, uint64_t addr, uint32_t rkey, const SegmentList& to, bool again);
   Outcome ServeAtomic(Qp& qp, uint64_t addr, uint32_t rkey, uint8_t opcode, uint64_t swap_add,
@@ -310,6 +248,12 @@ struct Engine::Impl {
   Turn turn;
   ReadyList ready;
   KeyTable keys{dice};
+  QpTable qps;
+  LookList looks{kMaxQps};
+  LinkWork link_work;
+  ErrorState errors{link_work, looks, ready};
+  CompletionQueues cqs{errors, ready};
+  Durability durability{options, turn};
   std::function<void(ContextId, const char*)> evict;
   bool slow = false;      // single steps chosen by SlowStep
   bool deferred = false;  // requests and answers travel: Inflight
@@ -318,18 +262,8 @@ struct Engine::Impl {
   uint64_t cqe_scatter_bytes = 0;  // receives of so many bytes at most land in their CQE
   uint64_t header_mask = 0;        // bits of a WQE's first 8 bytes (host order) that are checked
   std::map<ClientNumber, std::unique_ptr<Account>> accounts;
-  bool undrained = false;  // write-backs of pmem have begun since the last pmem_drain
   uint32_t all_umems = 0;
-  std::vector<Context*> open;  // for doorbells
-  NumberTable<Qp, kQpSlotBits> qps;
-  NumberTable<Cq, 14> cqs;
-  // To be looked at now and then, a few each turn: who waits for a receive or a peer (and some who
-  // no longer do),
-  std::vector<Qp*> retries;
-  // and who is in error with a receive queue.
-  std::vector<Qp*> broken;
-  size_t next_retry = 0;
-  size_t next_broken = 0;
+  std::vector<Context*> open;    // for doorbells
   volatile bool doomed = false;  // some Account::doomed is set
   std::map<ContextId, std::unique_ptr<Context>> contexts;
   std::map<std::string, std::unique_ptr<Host>> hosts;
@@ -338,12 +272,6 @@ struct Engine::Impl {
   // Links: of no use without a port.
   LinkPort* port = nullptr;
   std::map<uint64_t, LinkId> peers;  // by GID prefix
-  std::deque<uint32_t> to_pump;      // queue pairs that have packets for a link
-  std::map<LinkId, std::vector<uint32_t>> room_wanted;
-  std::vector<uint32_t> watched;  // by timers
-  std::vector<uint32_t> acks;     // queue pairs with Remote::ack_due
-  std::deque<uint32_t> holding;   // queue pairs with Remote::held
-  uint64_t held_bytes = 0;        // there
   uint64_t services_asked = 0;
   uint64_t timers_ns = 0;      // when CheckTimers looked last
   uint64_t turn_sent = 0;      // packets' bytes in this turn

@@ -66,27 +66,13 @@ void Engine::Impl::StartRemote(Qp& qp, LinkId link) {
   qp.deferred = true;
 }
 
-// The requester's half ends; the other goes on saying why.
-void Engine::Impl::StopRemote(Qp& qp) {
-  Remote& r = *qp.remote;
-  r.phase = Remote::Phase::kStopped;
-  if (std::exchange(r.waiting, false)) std::erase(room_wanted[r.link], qp.qpn);
-  r.sent.clear();
-  r.sent_bytes = 0;
-  r.next_sent = 0;
-  r.kept.clear();
-  r.kept_bytes = 0;
-  for (const HeldRequest& each : r.held) held_bytes -= each.bytes;
-  r.held.clear();
-}
-
 // --- what arrives
 
 // Up to `budget` events, and packets to send for as many queue pairs; of at most a turn's bytes
 // each way. Returns how many.
 size_t Engine::Impl::PollLinks(size_t budget) {
   turn_sent = turn_received = 0;
-  size_t done = holding.empty() ? 0 : ServeHeld(budget);
+  size_t done = link_work.holding() == 0 ? 0 : ServeHeld(budget);
   LinkEvent event;
   while (done < budget && turn_received < kPacketBytes && port->Receive(&event)) {
     ++done;
@@ -103,16 +89,15 @@ size_t Engine::Impl::PollLinks(size_t budget) {
         break;
     }
   }
-  if (!acks.empty()) SendAcks();
-  for (size_t n = std::min(to_pump.size(), budget); n != 0 && turn_sent < kPacketBytes;
+  if (link_work.AnyAck()) SendAcks();
+  for (size_t n = std::min(link_work.pumps(), budget); n != 0 && turn_sent < kPacketBytes;
        --n, ++done) {
-    Qp* const qp = qps.Find(to_pump.front());
-    to_pump.pop_front();
+    Qp* const qp = qps.Find(link_work.NextPump());
     if (qp == nullptr || qp->remote == nullptr) continue;
     qp->remote->pumping = false;
     ForRemote(*qp, [&] { Pump(*qp); });
   }
-  if (!watched.empty() && CheckTimers()) ++done;
+  if (link_work.AnyWatched() && CheckTimers()) ++done;
   return done;
 }
 
@@ -156,7 +141,7 @@ void Engine::Impl::Dispatch(LinkId from, const Packet& packet) {
 // What was under way when the link broke may be lost: everything without an acknowledgement goes
 // again. The responder runs none of it twice.
 void Engine::Impl::HandleLinkUp(LinkId link) {
-  room_wanted.erase(link);
+  link_work.ForgetWaiting(link);
   qps.ForEach([&](Qp& qp) {
     if (qp.remote == nullptr || qp.remote->link != link) return;
     qp.remote->waiting = false;
@@ -164,30 +149,26 @@ void Engine::Impl::HandleLinkUp(LinkId link) {
       if (qp.remote->phase == Remote::Phase::kConnecting) SendConnect(qp);
       if (qp.remote->phase != Remote::Phase::kOpen) return;
       qp.remote->next_sent = 0;
-      PumpLater(qp);
+      link_work.AddPump(qp);
     });
   });
 }
 
 void Engine::Impl::HandleRoom(LinkId link) {
-  const auto wanted = room_wanted.find(link);
-  if (wanted == room_wanted.end()) return;
-  for (const uint32_t qpn : std::exchange(wanted->second, {})) {
+  for (const uint32_t qpn : link_work.TakeWaiting(link)) {
     Qp* const qp = qps.Find(qpn);
     if (qp == nullptr || qp->remote == nullptr) continue;
     qp->remote->waiting = false;
     ForRemote(*qp, [&] {
-      qp->remote->phase == Remote::Phase::kConnecting ? SendConnect(*qp) : PumpLater(*qp);
+      qp->remote->phase == Remote::Phase::kConnecting ? SendConnect(*qp) : link_work.AddPump(*qp);
     });
   }
 }
 
 // False: the link is down or full; HandleLinkUp or HandleRoom comes back.
 bool Engine::Impl::LinkTakes(Qp& qp) {
-  Remote& r = *qp.remote;
-  if (port->Ready(r.link)) return true;
-  if (!r.waiting) room_wanted[r.link].push_back(qp.qpn);
-  r.waiting = true;
+  if (port->Ready(qp.remote->link)) return true;
+  link_work.AddWaiting(qp);
   return false;
 }
 
@@ -199,7 +180,7 @@ void Engine::Impl::SendConnect(Qp& qp) {
     r.phase = Remote::Phase::kConnecting;
     r.nonce = RandomNumber();
     r.progress_ns = clock.Now();
-    Watch(qp);
+    link_work.Watch(qp);
   }
   if (!LinkTakes(qp)) return;
   std::array<std::byte, 32> gids;
@@ -248,16 +229,10 @@ void Engine::Impl::HandleSession(LinkId from, const Packet& p) {
   r.phase = Remote::Phase::kOpen;
   r.session = p.addr;
   r.progress_ns = clock.Now();
-  ForRemote(*qp, [&] { PumpLater(*qp); });
+  ForRemote(*qp, [&] { link_work.AddPump(*qp); });
 }
 
 // --- timeouts
-
-void Engine::Impl::Watch(Qp& qp) {
-  if (qp.remote->listed) return;
-  qp.remote->listed = true;
-  watched.push_back(qp.qpn);
-}
 
 // True if a timer ended.
 bool Engine::Impl::CheckTimers() {
@@ -265,22 +240,20 @@ bool Engine::Impl::CheckTimers() {
   if (now - timers_ns < kTimerStepNs) return false;
   timers_ns = now;
   bool any = false;
-  for (size_t i = 0; i < watched.size();) {
-    Qp* const qp = qps.Find(watched[i]);
+  link_work.ForWatched([&](uint32_t qpn) {
+    Qp* const qp = qps.Find(qpn);
     Remote* const r = qp != nullptr ? qp->remote.get() : nullptr;
     const bool waits = r != nullptr && r->listed &&
                        (r->phase == Remote::Phase::kConnecting ||
                         (r->phase == Remote::Phase::kOpen &&
                          (!r->sent.empty() || (r->waiting && FirstUnanswered(*qp) != nullptr))));
-    if (!waits) {
-      if (r != nullptr) r->listed = false;
-      watched[i] = watched.back();
-      watched.pop_back();
-      continue;
+    if (waits) {
+      ForRemote(*qp, [&] { any |= TimerDue(*qp, now); });
+    } else if (r != nullptr) {
+      r->listed = false;
     }
-    ForRemote(*qp, [&] { any |= TimerDue(*qp, now); });
-    ++i;
-  }
+    return waits;
+  });
   return any;
 }
 
@@ -293,7 +266,7 @@ bool Engine::Impl::TimerDue(Qp& qp, uint64_t now) {
     if (now < r.rnr_until_ns) return false;
     r.rnr_until_ns = 0;
     r.progress_ns = now;
-    PumpLater(qp);
+    link_work.AddPump(qp);
     return true;
   }
   if (qp.ack_timeout_ns == 0 && qp.link_timeout_ns == 0) return false;
@@ -310,7 +283,7 @@ bool Engine::Impl::TimerDue(Qp& qp, uint64_t now) {
     SendConnect(qp);
   } else {
     r.next_sent = 0;
-    PumpLater(qp);
+    link_work.AddPump(qp);
   }
   return true;
 }

@@ -71,7 +71,7 @@ Outcome Engine::Impl::NextPart(Qp& qp, Part& part, bool* last) {
   if (!keys.ResolveSges(qp.pd, part.wqe.data() + sges, part.segments - sges / rnic::kSegmentBytes,
                         read ? uint32_t{rnic::kLocalWrite} : 0, &local))
     return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
-  Qp* const peer = Peer(qp);
+  Qp* const peer = qps.Peer(qp);
   if (peer == nullptr) return kNoAnswer;
   const uint64_t bytes = std::min(local.bytes - part.moved, kTurnBytes);
   const uint64_t offset = part.backward ? local.bytes - part.moved - bytes : part.moved;
@@ -93,7 +93,7 @@ Outcome Engine::Impl::NextPart(Qp& qp, Part& part, bool* last) {
   for (uint32_t i = 0; i < slice.count; ++i) {
     if (keys.fault() && slice.list[i].key != nullptr && slice.list[i].key->poisoned)
       return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
-    if (read) NoteWrite(qp, slice.list[i], /*scatter=*/false);
+    if (read) durability.NoteWrite(qp, slice.list[i], /*scatter=*/false);
   }
   if (*last && send) {
     const bool imm = part.opcode == rnic::kWqeSendImm;

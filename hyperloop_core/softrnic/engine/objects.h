@@ -156,7 +156,7 @@ enum class Stall : uint8_t {
   kNone,
   kWait,       // WAIT not met: linked into the CQ's waiters
   kWaitMet,    // the CQ woke it: the WAIT at `consumer` is done
-  kRetry,      // no receive at the peer, or no peer: tried again by RetryStalled
+  kRetry,      // no receive at the peer, or no peer: tried again by Retries
   kResponses,  // fence, READ limit or enough under way to a remote peer: woken by a response
   kFailed,     // a WQE that cannot run: its error follows those before it
 };
@@ -285,7 +285,7 @@ struct Qp {
   std::array<uint8_t, 16> remote_gid{};
   uint32_t remote_qpn = 0;
   bool connected = false;            // remote_* are set
-  uint32_t look_index = kNotListed;  // in Impl::retries or Impl::broken
+  uint32_t look_index = kNotListed;  // in one part of LookList
   static constexpr uint32_t kNotListed = ~0u;
   // Its peer (in this engine) was reset after requests had passed between them: on a wire their
   // packet numbers would not fit any more. Until its own RESET nobody answers it.
@@ -347,5 +347,15 @@ struct Context {
   std::map<uint32_t, struct Cq*> cqs;
   uint32_t responders = 0;  // queue pairs made by kConnectService
 };
+
+// Calls `f` for each queue pair of the context; `f` may destroy it.
+template <class F>
+void ForEachQp(const Context& c, F&& f) {
+  for (Qp* qp = c.first_qp; qp != nullptr;) {
+    Qp* const next = qp->next_of_context;
+    f(*qp);
+    qp = next;
+  }
+}
 
 }  // namespace hyperloop::softrnic

@@ -6,6 +6,7 @@
 #include "softrnic/engine/engine_impl.h"
 #include "softrnic/engine/testing/persistence_model.h"
 #include "softrnic/engine/text.h"
+#include "softrnic/engine/waiters.h"
 
 namespace hyperloop::softrnic {
 
@@ -37,10 +38,6 @@ bool ValidName(const char (&name)[kMaxName], std::string* out) {
   return std::all_of(out->begin(), out->end(), [](unsigned char ch) {
     return std::isalnum(ch) != 0 || ch == '.' || ch == '_' || ch == '-';
   });
-}
-
-uint64_t RequestsRun(const Qp& qp) {
-  return qp.count.sends + qp.count.writes + qp.count.reads + qp.count.atomics;
 }
 
 const char* StateName(QpState state) {
@@ -164,7 +161,7 @@ void Engine::Impl::StartCounters(Qp& qp) const {
 // left alone.
 void Engine::Impl::ResetQueues(Qp& qp) {
   ready.Remove(qp);
-  StopWaiting(qp);
+  Waiters::Remove(qp);
   qp.stall = Stall::kNone;
   qp.resume = false;
   qp.part.reset();
@@ -173,43 +170,13 @@ void Engine::Impl::ResetQueues(Qp& qp) {
   qp.outstanding_reads = 0;
   qp.inflight.clear();
   qp.failed = false;
-  if (qp.remote != nullptr) StopRemote(qp);
+  if (qp.remote != nullptr) link_work.Stop(qp);
   qp.remote.reset();
   qp.deferred = deferred;
-  ForgetDirty(qp);
+  durability.Forget(qp);
   if (options.persistence != nullptr) options.persistence->Gone(qp.qpn);
   if (qp.context->uar != nullptr && !qp.responder_only)
     __atomic_store_n(&qp.context->uar->registers[qp.doorbell_index], 0, __ATOMIC_RELAXED);
-}
-
-void Engine::Impl::DropPeer(Qp& qp) {
-  const auto has_spoken = [](const Qp& end) {
-    return RequestsRun(end) != end.requests_before || end.part != nullptr;
-  };
-  Qp* const other = qp.connected ? FindPeer(qp) : nullptr;
-  if (other != nullptr && other != &qp) {
-    other->orphaned = has_spoken(qp) || has_spoken(*other);
-    other->peer = nullptr;
-  }
-  qp.peer = nullptr;
-}
-
-// Nothing more is executed or received; what is posted comes back flushed (FlushStep).
-void Engine::Impl::EnterError(Qp& qp) {
-  if (qp.state == QpState::kError) return;
-  qp.state = QpState::kError;
-  StopWaiting(qp);
-  qp.stall = Stall::kNone;
-  qp.retry = {};
-  qp.resume = false;
-  qp.part.reset();
-  if (qp.remote != nullptr) StopRemote(qp);
-  qp.rq_producer = qp.rq_consumer;
-  if (qp.has_rq) {
-    FindReceivesToFlush(qp);
-    LookAgain(qp);
-  }
-  ready.Add(qp);
 }
 
 Status Engine::Impl::ModifyQp(Context& c, const ModifyQpArgs& a) {
@@ -226,7 +193,7 @@ Status Engine::Impl::ModifyQp(Context& c, const ModifyQpArgs& a) {
   };
   switch (to) {
     case QpState::kReset:
-      DropPeer(*qp);
+      qps.Disconnect(*qp);
       ResetQueues(*qp);
       qp->connected = false;
       qp->orphaned = false;
@@ -245,7 +212,7 @@ Status Engine::Impl::ModifyQp(Context& c, const ModifyQpArgs& a) {
         return InvalidArgument(Text("modify QP: RNR timer of ", a.rnr_timer_us, " us; 1 to ",
                                     rnic::kMaxRnrTimer.count()));
       qp->rnr_timer_us = a.rnr_timer_us;
-      DropPeer(*qp);
+      qps.Disconnect(*qp);
       std::copy(std::begin(a.remote_gid), std::end(a.remote_gid), qp->remote_gid.begin());
       qp->remote_qpn = a.remote_qpn & rnic::kObjectMask;
       qp->connected = true;
@@ -267,7 +234,7 @@ Status Engine::Impl::ModifyQp(Context& c, const ModifyQpArgs& a) {
       break;
     case QpState::kError:
       if (qp->state == QpState::kReset) return refuse();
-      EnterError(*qp);
+      errors.Enter(*qp);
       return {};
   }
   qp->state = to;
@@ -276,9 +243,9 @@ Status Engine::Impl::ModifyQp(Context& c, const ModifyQpArgs& a) {
 }
 
 void Engine::Impl::Destroy(Qp& qp) {
-  DropPeer(qp);
+  qps.Disconnect(qp);
   ResetQueues(qp);
-  LookNoMore(qp);
+  looks.Remove(qp);
   if (Qp* const responder = qp.service_qpn != 0 ? qps.Find(qp.service_qpn) : nullptr)
     Destroy(*responder);
   ReleaseService(qp);

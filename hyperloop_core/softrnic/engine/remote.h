@@ -55,7 +55,7 @@ struct Remote {
   Phase phase = Phase::kIdle;
   bool listed = false;   // among those that timers look at
   bool waiting = false;  // for room on the link
-  bool pumping = false;  // in Impl::to_pump
+  bool pumping = false;  // among those that LinkWork has to pump
   bool halted = false;   // a WQE failed: nothing after it is sent
   uint8_t rnr_retries = 0;
   uint64_t nonce = 0;

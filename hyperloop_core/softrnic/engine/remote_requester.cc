@@ -6,12 +6,6 @@
 
 namespace hyperloop::softrnic {
 
-void Engine::Impl::PumpLater(Qp& qp) {
-  if (qp.remote->pumping) return;
-  qp.remote->pumping = true;
-  to_pump.push_back(qp.qpn);
-}
-
 // Hands the link what it, the window and the turn take: first what goes again, then new packets.
 void Engine::Impl::Pump(Qp& qp) {
   Remote& r = *qp.remote;
@@ -28,9 +22,9 @@ void Engine::Impl::Pump(Qp& qp) {
       return;
     if (!LinkTakes(qp)) {
       if (!r.listed) r.progress_ns = clock.Now();  // it begins to wait
-      return Watch(qp);
+      return link_work.Watch(qp);
     }
-    if (turn_sent >= kPacketBytes) return PumpLater(qp);
+    if (turn_sent >= kPacketBytes) return link_work.AddPump(qp);
     if (!again && !PackNext(qp, qp.inflight[r.packed])) return;
     SentPacket& packet = r.sent[r.next_sent++];
     ++qp.count.link_packets_sent;
@@ -101,7 +95,7 @@ bool Engine::Impl::PackNext(Qp& qp, Inflight& entry) {
   entry.moved += bytes;
   if (last) ++r.packed;
   if (r.sent.size() == 1) r.progress_ns = clock.Now();
-  Watch(qp);
+  link_work.Watch(qp);
   return true;
 }
 
@@ -187,7 +181,7 @@ void Engine::Impl::TakeAnswers(Qp& qp, const Packet& p) {
     }
   }
   CompleteRemote(qp);
-  if (qp.remote != nullptr) PumpLater(qp);
+  if (qp.remote != nullptr) link_work.AddPump(qp);
 }
 
 // Places what a READ or an atomic brought. False: it is not what was asked for, or its place is
@@ -210,7 +204,7 @@ bool Engine::Impl::TakeRemoteAnswer(Qp& qp, Inflight& entry, const Packet& p) {
   const SegmentList slice = Slice(to, entry.answered, p.length);
   for (uint32_t i = 0; i < slice.count; ++i) {
     CopyBytes(slice.list[i].at, from, slice.list[i].length);
-    NoteWrite(qp, slice.list[i], /*scatter=*/false);
+    durability.NoteWrite(qp, slice.list[i], /*scatter=*/false);
     from += slice.list[i].length;
     if (!keys.fault() || !slice.list[i].key->poisoned) continue;
     FailSent(qp, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
@@ -240,7 +234,7 @@ void Engine::Impl::FailEntry(Qp& qp, Inflight& entry, uint8_t syndrome) {
 // The oldest WQE without an answer fails; nothing is sent any more.
 void Engine::Impl::FailSent(Qp& qp, uint8_t syndrome) {
   Inflight* const entry = FirstUnanswered(qp);
-  StopRemote(qp);
+  link_work.Stop(qp);
   if (entry == nullptr) return;
   entry->packets = 0;
   entry->delivered = true;

@@ -75,7 +75,7 @@ void Engine::Impl::RunNext(LinkId from, Qp& qp, const Packet& p, bool again) {
   keys.ForgetFault();
   if (outcome == kFlushing) {
     if (r.held.empty()) {
-      holding.push_back(qp.qpn);
+      link_work.AddHolding(qp.qpn);
       Hold(from, qp, p);
     }
     r.held.front().flushing = true;
@@ -111,9 +111,9 @@ void Engine::Impl::Hold(LinkId from, Qp& qp, const Packet& p) {
   }
   const uint64_t bytes = std::max<uint64_t>(p.length, p.payload.size());
   if (index != r.held.size() || index == kMaxUnacknowledged ||
-      (index != 0 && held_bytes + bytes > kMaxHeldBytes))
+      (index != 0 && link_work.held_bytes() + bytes > kMaxHeldBytes))
     return;
-  held_bytes += bytes;
+  link_work.AddHeldBytes(bytes);
   r.held.push_back({from, false, bytes, EncodePacket(p)});
 }
 
@@ -121,12 +121,11 @@ void Engine::Impl::Hold(LinkId from, Qp& qp, const Packet& p) {
 // many.
 size_t Engine::Impl::ServeHeld(size_t budget) {
   size_t done = 0;
-  for (size_t n = holding.size(); n != 0; --n) {
-    const uint32_t qpn = holding.front();
-    holding.pop_front();
+  for (size_t n = link_work.holding(); n != 0; --n) {
+    const uint32_t qpn = link_work.NextHolding();
     Qp* const qp = qps.Find(qpn);
     if (qp == nullptr || qp->remote == nullptr || qp->remote->held.empty()) continue;
-    if (ServeHeldOf(*qp, budget, &done)) ForRemote(*qp, [&] { holding.push_back(qpn); });
+    if (ServeHeldOf(*qp, budget, &done)) ForRemote(*qp, [&] { link_work.AddHolding(qpn); });
   }
   return done;
 }
@@ -135,7 +134,7 @@ size_t Engine::Impl::ServeHeld(size_t budget) {
 bool Engine::Impl::ServeHeldOf(Qp& qp, size_t budget, size_t* done) {
   Remote& r = *qp.remote;
   while (*done < budget && turn_received < kPacketBytes) {
-    if (r.held.front().flushing && Flushing(qp)) {
+    if (r.held.front().flushing && Durability::Flushing(qp)) {
       // A requester gives up an end that says nothing. What has a READ's number acknowledges only
       // what is before it.
       if (const uint64_t now = clock.Now(); now - r.sign_ns >= kSignOfLifeNs) {
@@ -150,7 +149,7 @@ bool Engine::Impl::ServeHeldOf(Qp& qp, size_t budget, size_t* done) {
     HandleRequest(next.from, *ParsePacket(next.packet), &next);
     if (r.held.empty()) return false;  // the queue pair failed
     if (next.flushing) continue;
-    held_bytes -= next.bytes;
+    link_work.SubHeldBytes(next.bytes);
     r.held.pop_front();
     if (r.held.empty()) return false;
   }
@@ -160,7 +159,7 @@ bool Engine::Impl::ServeHeldOf(Qp& qp, size_t budget, size_t* done) {
 // The end of the turn acknowledges the newest of those that were run or came again in it.
 void Engine::Impl::AcknowledgeLater(LinkId to, Qp& qp, uint32_t psn) {
   Remote& r = *qp.remote;
-  if (!r.ack_due) acks.push_back(qp.qpn);
+  if (!r.ack_due) link_work.AddAck(qp);
   if (!r.ack_due || static_cast<int32_t>(psn - r.ack_psn) > 0) r.ack_psn = psn;
   r.ack_due = true;
   r.ack_link = to;
@@ -263,10 +262,10 @@ Outcome Engine::Impl::RunRead(Qp& qp, const Packet& p, bool again, std::vector<s
 
 // One acknowledgement a turn for the SENDs and WRITEs of a queue pair.
 void Engine::Impl::SendAcks() {
-  for (const uint32_t qpn : acks) {
+  link_work.TakeAcks([this](uint32_t qpn) {
     Qp* const qp = qps.Find(qpn);
     if (qp == nullptr || qp->remote == nullptr || !std::exchange(qp->remote->ack_due, false))
-      continue;
+      return;
     ForRemote(*qp, [&] {
       port->Send(qp->remote->ack_link, Share(EncodePacket({.type = PacketType::kAck,
                                                            .dest_qpn = qp->remote_qpn,
@@ -274,8 +273,7 @@ void Engine::Impl::SendAcks() {
                                                            .session = qp->remote->granted,
                                                            .psn = qp->remote->ack_psn})));
     });
-  }
-  acks.clear();
+  });
 }
 
 }  // namespace hyperloop::softrnic

@@ -1,6 +1,7 @@
 // The requester side of a queue pair: fetching, decoding and executing the WQEs of a send queue.
 #include "softrnic/engine/bytes.h"
 #include "softrnic/engine/engine_impl.h"
+#include "softrnic/engine/waiters.h"
 
 namespace hyperloop::softrnic {
 
@@ -130,7 +131,7 @@ Engine::Impl::Next Engine::Impl::Resume(Qp& qp) {
 // SEND, WRITE, READ and atomics, start to end: the responder's half runs at once, memory to memory.
 Outcome Engine::Impl::Request(Qp& qp, const Wqe& wqe, uint32_t* bytes) {
   using rnic::kSegmentBytes;
-  Qp* const peer = Peer(qp);
+  Qp* const peer = qps.Peer(qp);
   const std::byte* const body = wqe.at + kSegmentBytes;
   SegmentList local;
   Outcome outcome;
@@ -182,7 +183,8 @@ Outcome Engine::Impl::Request(Qp& qp, const Wqe& wqe, uint32_t* bytes) {
         if (local.bytes != 0) ++peer->count.read_responses_nonzero;
         qp.count.bytes_received += local.bytes;
         *bytes = static_cast<uint32_t>(local.bytes);
-        for (uint32_t i = 0; i < local.count; ++i) NoteWrite(qp, local.list[i], /*scatter=*/false);
+        for (uint32_t i = 0; i < local.count; ++i)
+          durability.NoteWrite(qp, local.list[i], /*scatter=*/false);
       }
       break;
     }
@@ -205,7 +207,7 @@ Outcome Engine::Impl::Request(Qp& qp, const Wqe& wqe, uint32_t* bytes) {
         qp.count.bytes_sent += 16;
         *bytes = 8;
         CopyBytes(local.list[0].at, reinterpret_cast<const std::byte*>(&old), 8);
-        NoteWrite(qp, local.list[0], /*scatter=*/false);
+        durability.NoteWrite(qp, local.list[0], /*scatter=*/false);
       }
       break;
     }
@@ -230,13 +232,13 @@ Engine::Impl::Next Engine::Impl::ExecuteWait(Qp& qp, const Wqe& wqe) {
     return Next::kStop;
   }
   ++qp.count.waits;
-  if (WaitMet(*cq, index)) return CompleteAndGoOn(qp, wqe, 0);
+  if (CompletionQueues::WaitMet(*cq, index)) return CompleteAndGoOn(qp, wqe, 0);
   ++qp.count.wait_stalls;
   qp.stall = Stall::kWait;
   qp.wait_index = index;
   qp.wait_flags = wqe.flags;
   qp.wait_blocks = wqe.blocks;
-  StartWaiting(qp, *cq);
+  Waiters::Add(qp, *cq);
   return Next::kStop;
 }
 
@@ -278,7 +280,7 @@ void Engine::Impl::Complete(Qp& qp, const Wqe& wqe, uint32_t bytes) {
   if (qp.deferred) [[unlikely]]
     return Defer(qp, wqe, kOk);
   if (rnic::CqeModeOf(wqe.flags) >= rnic::CqeMode::kAlways)
-    PostCqe(qp, *qp.send_cq, MLX5_CQE_REQ, wqe.opcode, wqe.index, bytes, 0, 0);
+    cqs.Post(qp, *qp.send_cq, MLX5_CQE_REQ, wqe.opcode, wqe.index, bytes, 0, 0);
 }
 
 // Every CE mode gives a CQE for the WQE that put the queue into error.
@@ -286,8 +288,8 @@ void Engine::Impl::Fail(Qp& qp, const Wqe& wqe, uint8_t syndrome) {
   qp.consumer = static_cast<uint16_t>(wqe.index + wqe.blocks);
   if (qp.deferred) [[unlikely]]
     return Defer(qp, wqe, syndrome);
-  PostErrorCqe(qp, *qp.send_cq, MLX5_CQE_REQ_ERR, wqe.opcode, wqe.index, syndrome);
-  EnterError(qp);
+  cqs.PostError(qp, *qp.send_cq, MLX5_CQE_REQ_ERR, wqe.opcode, wqe.index, syndrome);
+  errors.Enter(qp);
 }
 
 // One WQE or receive of a queue pair in error: flushed with a CQE. Returns 0 when nothing is left.
@@ -306,30 +308,17 @@ size_t Engine::Impl::FlushStep(Qp& qp) {
     const uint16_t index = qp.consumer;
     qp.consumer = static_cast<uint16_t>(qp.consumer + blocks);
     if (rnic::CqeModeOf(static_cast<uint8_t>(at[11])) != rnic::CqeMode::kOnFirstError)
-      PostErrorCqe(qp, *qp.send_cq, MLX5_CQE_REQ_ERR, static_cast<uint8_t>(head >> 32), index,
-                   MLX5_CQE_SYNDROME_WR_FLUSH_ERR);
+      cqs.PostError(qp, *qp.send_cq, MLX5_CQE_REQ_ERR, static_cast<uint8_t>(head >> 32), index,
+                    MLX5_CQE_SYNDROME_WR_FLUSH_ERR);
     return 1;
   }
   if (qp.has_rq && qp.rq_flush_left != 0) {
     --qp.rq_flush_left;
-    PostErrorCqe(qp, *qp.recv_cq, MLX5_CQE_RESP_ERR, 0, qp.rq_consumer++,
-                 MLX5_CQE_SYNDROME_WR_FLUSH_ERR);
+    cqs.PostError(qp, *qp.recv_cq, MLX5_CQE_RESP_ERR, 0, qp.rq_consumer++,
+                  MLX5_CQE_SYNDROME_WR_FLUSH_ERR);
     return 1;
   }
   return 0;
-}
-
-// The queue pair that `qp` is connected to, if that one is connected back. Cached until either
-// changes (DropPeer).
-Qp* Engine::Impl::FindPeer(Qp& qp) {
-  if (!qp.connected) return nullptr;
-  Qp* const peer = qps.Find(qp.remote_qpn);
-  if (peer == nullptr || peer->host->gid != qp.remote_gid || !peer->connected ||
-      peer->remote_qpn != qp.qpn || peer->remote_gid != qp.host->gid || qp.orphaned ||
-      peer->orphaned)
-    return nullptr;
-  qp.peer = peer;
-  return peer;
 }
 
 }  // namespace hyperloop::softrnic

@@ -43,14 +43,14 @@ bool Engine::Impl::ReceiveAvailable(Qp& qp) {
 
 // A receive that cannot take its message: an error CQE here, `remote_syndrome` at the requester.
 Outcome Engine::Impl::FailReceive(Qp& qp, uint8_t local_syndrome, uint8_t remote_syndrome) {
-  PostErrorCqe(qp, *qp.recv_cq, MLX5_CQE_RESP_ERR, 0, qp.rq_consumer, local_syndrome);
+  cqs.PostError(qp, *qp.recv_cq, MLX5_CQE_RESP_ERR, 0, qp.rq_consumer, local_syndrome);
   ++qp.rq_consumer;
-  EnterError(qp);
+  errors.Enter(qp);
   return remote_syndrome;
 }
 
 Outcome Engine::Impl::Refuse(Qp& qp, uint8_t syndrome) {
-  EnterError(qp);
+  errors.Enter(qp);
   return syndrome;
 }
 
@@ -98,14 +98,14 @@ Outcome Engine::Impl::ReceiveSend(Qp& qp, const SegmentList& payload, uint8_t cq
   if (payload.bytes - 1 < cqe_scatter_bytes) [[unlikely]]
     return ReceiveIntoCqe(qp, payload, cqe_opcode, imm, solicited);
   CopyList(to, payload);
-  for (uint32_t i = 0; i < to.count; ++i) NoteWrite(qp, to.list[i], /*scatter=*/true);
+  for (uint32_t i = 0; i < to.count; ++i) durability.NoteWrite(qp, to.list[i], /*scatter=*/true);
   if (keys.Lost(to)) [[unlikely]]
     return FailReceive(qp, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, MLX5_CQE_SYNDROME_REMOTE_OP_ERR);
   qp.count.bytes_received += payload.bytes;
   qp.count.recv_scatter_bytes += payload.bytes;
   const uint16_t index = qp.rq_consumer++;
-  PostCqe(qp, *qp.recv_cq, cqe_opcode, 0, index, static_cast<uint32_t>(payload.bytes), imm,
-          SolicitedBit(solicited));
+  cqs.Post(qp, *qp.recv_cq, cqe_opcode, 0, index, static_cast<uint32_t>(payload.bytes), imm,
+           SolicitedBit(solicited));
   return kOk;
 }
 
@@ -114,13 +114,13 @@ Outcome Engine::Impl::ReceiveSend(Qp& qp, const SegmentList& payload, uint8_t cq
 Outcome Engine::Impl::ReceiveIntoCqe(Qp& qp, const SegmentList& payload, uint8_t cqe_opcode,
                                      uint32_t imm, bool solicited) {
   uint8_t owner;
-  if (auto* at = reinterpret_cast<std::byte*>(NextCqe(*qp.recv_cq, &owner)); at != nullptr)
+  if (auto* at = reinterpret_cast<std::byte*>(cqs.NextEntry(*qp.recv_cq, &owner)); at != nullptr)
     for (uint32_t i = 0; i < payload.count; at += payload.list[i++].length)
       CopyBytes(at, payload.list[i].at, payload.list[i].length);
   qp.count.bytes_received += payload.bytes;
   const uint16_t index = qp.rq_consumer++;
-  PostCqe(qp, *qp.recv_cq, cqe_opcode, 0, index, static_cast<uint32_t>(payload.bytes), imm,
-          static_cast<uint8_t>(SolicitedBit(solicited) | kInlineScatter32));
+  cqs.Post(qp, *qp.recv_cq, cqe_opcode, 0, index, static_cast<uint32_t>(payload.bytes), imm,
+           static_cast<uint8_t>(SolicitedBit(solicited) | kInlineScatter32));
   return kOk;
 }
 
@@ -135,7 +135,7 @@ Outcome Engine::Impl::ReceiveSendPart(Qp& qp, const SegmentList& part, uint64_t 
   const SegmentList to = Slice(whole, offset, part.bytes);
   CopyList(to, part);
   for (uint32_t i = 0; i < to.count; ++i) {
-    NoteWrite(qp, to.list[i], /*scatter=*/true);
+    durability.NoteWrite(qp, to.list[i], /*scatter=*/true);
     if (keys.fault() && to.list[i].key->poisoned)
       return FailReceive(qp, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, MLX5_CQE_SYNDROME_REMOTE_OP_ERR);
   }
@@ -148,7 +148,7 @@ Outcome Engine::Impl::ReceiveSendPart(Qp& qp, const SegmentList& part, uint64_t 
 void Engine::Impl::CompleteReceive(Qp& qp, uint8_t cqe_opcode, uint32_t bytes, uint32_t imm,
                                    bool solicited) {
   const uint16_t index = qp.rq_consumer++;
-  PostCqe(qp, *qp.recv_cq, cqe_opcode, 0, index, bytes, imm, SolicitedBit(solicited));
+  cqs.Post(qp, *qp.recv_cq, cqe_opcode, 0, index, bytes, imm, SolicitedBit(solicited));
 }
 
 Outcome Engine::Impl::ReceiveWrite(Qp& qp, uint64_t addr, uint32_t rkey, const SegmentList& payload,
@@ -175,15 +175,15 @@ Outcome Engine::Impl::ReceiveWrite(Qp& qp, uint64_t addr, uint32_t rkey, const S
         [[unlikely]]
       PrefetchNext(at, payload.bytes);
     qp.write_end = reinterpret_cast<uintptr_t>(at);
-    NoteWrite(qp, {to, static_cast<uint32_t>(payload.bytes), key}, /*scatter=*/false);
+    durability.NoteWrite(qp, {to, static_cast<uint32_t>(payload.bytes), key}, /*scatter=*/false);
     if (keys.Lost(*key)) [[unlikely]]
       return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
     qp.count.bytes_received += payload.bytes;
   }
   if (imm.present) {
     const uint16_t index = qp.rq_consumer++;
-    PostCqe(qp, *qp.recv_cq, MLX5_CQE_RESP_WR_IMM, 0, index, imm.bytes, imm.value,
-            SolicitedBit(imm.solicited));
+    cqs.Post(qp, *qp.recv_cq, MLX5_CQE_RESP_WR_IMM, 0, index, imm.bytes, imm.value,
+             SolicitedBit(imm.solicited));
   }
   return kOk;
 }
@@ -206,17 +206,23 @@ Outcome Engine::Impl::FindTarget(Qp& peer, const Wqe& wqe, uint64_t bytes, Segme
   return kOk;
 }
 
+// Not kOk: the READ waits for its flush, or fails with it.
+Outcome Engine::Impl::FlushFirst(Qp& qp, bool again) {
+  const Outcome outcome = durability.FlushBehindRead(qp, again);
+  return outcome == kOk || outcome == kFlushing ? outcome : Refuse(qp, outcome);
+}
+
 Outcome Engine::Impl::ServeRead(Qp& qp, uint64_t addr, uint32_t rkey, const SegmentList& to,
                                 bool again) {
   if ((qp.access & rnic::kRemoteRead) == 0) [[unlikely]]
     return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
-  if (to.bytes == 0) return options.zero_byte_read_flushes ? FlushBehindRead(qp, again) : kOk;
+  if (to.bytes == 0) return options.zero_byte_read_flushes ? FlushFirst(qp, again) : kOk;
   MemoryKey* const key = keys.FindRemote(rkey);
   const std::byte* from = KeyTable::Translate(key, qp.pd, addr, to.bytes, rnic::kRemoteRead);
   if (from == nullptr) [[unlikely]]
     return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
   if (qp.dirty_count != 0 || qp.flushes) [[unlikely]]
-    if (const Outcome outcome = FlushBehindRead(qp, again); outcome != kOk) return outcome;
+    if (const Outcome outcome = FlushFirst(qp, again); outcome != kOk) return outcome;
   for (uint32_t i = 0; i < to.count; ++i) {
     CopyBytes(to.list[i].at, from, to.list[i].length);
     from += to.list[i].length;
@@ -248,7 +254,7 @@ Outcome Engine::Impl::ServeAtomic(Qp& qp, uint64_t addr, uint32_t rkey, uint8_t 
     return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
   if (next != value || opcode == rnic::kWqeFetchAdd) {
     __atomic_store_n(word, next, __ATOMIC_RELEASE);
-    NoteWrite(qp, {at, 8, key}, /*scatter=*/false);
+    durability.NoteWrite(qp, {at, 8, key}, /*scatter=*/false);
   }
   qp.count.bytes_received += 8;
   qp.count.bytes_sent += 8;

@@ -46,7 +46,7 @@ bool Engine::Impl::MayTryAgain(Qp& qp, Outcome why, uint64_t request) {
   retry.due = false;
   uint64_t wait_ns = qp.ack_timeout_ns;
   if (rnr) {
-    Qp* const peer = Peer(qp);
+    Qp* const peer = qps.Peer(qp);
     wait_ns = counts && peer != nullptr ? uint64_t{peer->rnr_timer_us} * 1'000 : 0;
   }
   retry.deadline = wait_ns != 0 ? clock.Now() + wait_ns : kNever;
@@ -60,8 +60,8 @@ uint8_t Engine::Impl::Exhausted(Outcome why) {
 
 // Whether a request that waits is to be tried again now.
 bool Engine::Impl::RetryDue(Qp& qp) {
-  Qp* const peer = Peer(qp);
-  if (qp.retry.why == kFlushing) return peer == nullptr || !Flushing(*peer);
+  Qp* const peer = qps.Peer(qp);
+  if (qp.retry.why == kFlushing) return peer == nullptr || !Durability::Flushing(*peer);
   if (qp.retry.why == kRnr ? peer == nullptr || ReceiveAvailable(*peer) : peer != nullptr)
     return true;
   if (qp.retry.deadline == kNever || clock.Now() < qp.retry.deadline) return false;
@@ -75,70 +75,27 @@ Engine::Impl::Next Engine::Impl::StallForRetry(Qp& qp, const Wqe& wqe, Outcome w
     return Next::kStop;
   }
   qp.stall = Stall::kRetry;
-  LookAgain(qp);
+  looks.Add(qp);
   return Next::kStop;
-}
-
-void Engine::Impl::LookAgain(Qp& qp) {
-  std::vector<Qp*>& list = qp.state == rnic::QpState::kError ? broken : retries;
-  if (qp.look_index < list.size() && list[qp.look_index] == &qp) return;
-  LookNoMore(qp);  // it may be in the other one
-  qp.look_index = static_cast<uint32_t>(list.size());
-  list.push_back(&qp);
-}
-
-void Engine::Impl::LookNoMore(Qp& qp) {
-  if (qp.look_index == Qp::kNotListed) return;
-  const bool among_retries = qp.look_index < retries.size() && retries[qp.look_index] == &qp;
-  std::vector<Qp*>& list = among_retries ? retries : broken;
-  list[qp.look_index] = list.back();
-  list[qp.look_index]->look_index = qp.look_index;
-  list.pop_back();
-  qp.look_index = Qp::kNotListed;
-}
-
-// Counts the receives posted since the last look at the counter; of a counter that runs ahead of
-// the ring, no more than the ring holds. False: none.
-bool Engine::Impl::FindReceivesToFlush(Qp& qp) {
-  const auto posted =
-      static_cast<uint16_t>(LoadDoorbellRecord(qp.dbrec + rnic::kReceiveCounterOffset));
-  const auto more = static_cast<uint16_t>(posted - qp.rq_producer);
-  if (more == 0 || more > 0x8000) return false;
-  qp.rq_producer = posted;
-  qp.rq_flush_left =
-      static_cast<uint16_t>(std::min<uint32_t>(uint32_t{qp.rq_flush_left} + more, qp.rq_mask + 1));
-  return true;
 }
 
 // True if it has something to do now. It is taken from its list if it needs no more looks.
 bool Engine::Impl::LookAt(Qp& qp) {
   const bool flushes = qp.state == rnic::QpState::kError && qp.has_rq;
-  if (flushes && FindReceivesToFlush(qp)) {
+  if (flushes && ErrorState::FindReceivesToFlush(qp)) {
     ready.Add(qp);
     return true;
   }
   if (flushes || (qp.stall == Stall::kRetry && !RetryDue(qp))) return false;
-  LookNoMore(qp);
+  looks.Remove(qp);
   if (qp.stall != Stall::kRetry) return false;
   qp.stall = Stall::kNone;
   ready.Add(qp);
   return true;
 }
 
-// At most `most` of each kind, so that those of one client cost the others no more than that.
 bool Engine::Impl::RetryStalled(size_t most) {
-  bool any = false;
-  const auto look = [&](std::vector<Qp*>& list, size_t* next) {
-    for (size_t n = std::min(most, list.size()); n != 0 && !list.empty(); --n) {
-      if (*next >= list.size()) *next = 0;
-      Qp& qp = *list[*next];
-      any |= LookAt(qp);
-      if (*next < list.size() && list[*next] == &qp) ++*next;  // or another took its place
-    }
-  };
-  look(retries, &next_retry);
-  look(broken, &next_broken);
-  return any;
+  return looks.LookAtSome(most, [this](Qp& qp) { return LookAt(qp); });
 }
 
 }  // namespace hyperloop::softrnic

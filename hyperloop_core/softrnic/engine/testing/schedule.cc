@@ -230,7 +230,7 @@ void Engine::Impl::Deliver(Qp& qp) {
   const auto it = std::find_if(qp.inflight.begin(), qp.inflight.end(),
                                [](const Inflight& entry) { return !entry.delivered; });
   Inflight& entry = *it;
-  Qp* const peer = Peer(qp);
+  Qp* const peer = qps.Peer(qp);
   if (peer == nullptr) {
     entry.outcome = kNoAnswer;
   } else if (!HasAnswer(entry.opcode) && !entry.gathered && !Gather(qp, entry, &entry.payload)) {
@@ -322,16 +322,16 @@ void Engine::Impl::FlushInflight(Qp& qp) {
   if (entry.delivered && !qp.failed && !(entry.outcome == kOk && HasAnswer(entry.opcode))) {
     if (entry.outcome != kOk) {
       qp.failed = true;
-      PostErrorCqe(qp, *qp.send_cq, MLX5_CQE_REQ_ERR, entry.opcode, entry.index, entry.outcome);
+      cqs.PostError(qp, *qp.send_cq, MLX5_CQE_REQ_ERR, entry.opcode, entry.index, entry.outcome);
     } else if (rnic::CqeModeOf(entry.flags) >= rnic::CqeMode::kAlways) {
-      PostCqe(qp, *qp.send_cq, MLX5_CQE_REQ, entry.opcode, entry.index, 0, 0, 0);
+      cqs.Post(qp, *qp.send_cq, MLX5_CQE_REQ, entry.opcode, entry.index, 0, 0, 0);
     }
     return;
   }
   qp.failed = true;
   if (rnic::CqeModeOf(entry.flags) != rnic::CqeMode::kOnFirstError)
-    PostErrorCqe(qp, *qp.send_cq, MLX5_CQE_REQ_ERR, entry.opcode, entry.index,
-                 MLX5_CQE_SYNDROME_WR_FLUSH_ERR);
+    cqs.PostError(qp, *qp.send_cq, MLX5_CQE_REQ_ERR, entry.opcode, entry.index,
+                  MLX5_CQE_SYNDROME_WR_FLUSH_ERR);
 }
 
 // The oldest request's answer arrives: its data is placed, its completion made.
@@ -350,14 +350,14 @@ void Engine::Impl::Acknowledge(Qp& qp) {
     ready.Add(qp);
   }
   if (entry.outcome != kOk) {
-    PostErrorCqe(qp, *qp.send_cq, MLX5_CQE_REQ_ERR, entry.opcode, entry.index, entry.outcome);
+    cqs.PostError(qp, *qp.send_cq, MLX5_CQE_REQ_ERR, entry.opcode, entry.index, entry.outcome);
     qp.failed = true;
-    EnterError(qp);
+    errors.Enter(qp);
     return;
   }
   if (rnic::CqeModeOf(entry.flags) >= rnic::CqeMode::kAlways)
-    PostCqe(qp, *qp.send_cq, MLX5_CQE_REQ, entry.opcode, entry.index,
-            HasAnswer(entry.opcode) ? static_cast<uint32_t>(entry.total) : 0, 0, 0);
+    cqs.Post(qp, *qp.send_cq, MLX5_CQE_REQ, entry.opcode, entry.index,
+             HasAnswer(entry.opcode) ? static_cast<uint32_t>(entry.total) : 0, 0, 0);
 }
 
 Outcome Engine::Impl::TakeAnswer(Qp& qp, Inflight& entry) {
@@ -370,7 +370,7 @@ Outcome Engine::Impl::TakeAnswer(Qp& qp, Inflight& entry) {
   const std::byte* from = entry.answer.data();
   for (uint32_t i = 0; i < to.count; ++i) {
     CopyBytes(to.list[i].at, from, to.list[i].length);
-    NoteWrite(qp, to.list[i], /*scatter=*/false);
+    durability.NoteWrite(qp, to.list[i], /*scatter=*/false);
     from += to.list[i].length;
   }
   qp.count.bytes_received += to.bytes;

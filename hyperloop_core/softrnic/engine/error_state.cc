@@ -1,0 +1,38 @@
+#include "softrnic/engine/error_state.h"
+
+#include <algorithm>
+
+#include "softrnic/engine/bytes.h"
+#include "softrnic/engine/waiters.h"
+
+namespace hyperloop::softrnic {
+
+void ErrorState::Enter(Qp& qp) {
+  if (qp.state == rnic::QpState::kError) return;
+  qp.state = rnic::QpState::kError;
+  Waiters::Remove(qp);
+  qp.stall = Stall::kNone;
+  qp.retry = {};
+  qp.resume = false;
+  qp.part.reset();
+  if (qp.remote != nullptr) link_work_.Stop(qp);
+  qp.rq_producer = qp.rq_consumer;
+  if (qp.has_rq) {
+    FindReceivesToFlush(qp);
+    looks_.Add(qp);
+  }
+  ready_.Add(qp);
+}
+
+bool ErrorState::FindReceivesToFlush(Qp& qp) {
+  const auto posted =
+      static_cast<uint16_t>(LoadDoorbellRecord(qp.dbrec + rnic::kReceiveCounterOffset));
+  const auto more = static_cast<uint16_t>(posted - qp.rq_producer);
+  if (more == 0 || more > 0x8000) return false;
+  qp.rq_producer = posted;
+  qp.rq_flush_left =
+      static_cast<uint16_t>(std::min<uint32_t>(uint32_t{qp.rq_flush_left} + more, qp.rq_mask + 1));
+  return true;
+}
+
+}  // namespace hyperloop::softrnic

@@ -1,0 +1,117 @@
+// LinkWork: which queue pairs with a remote peer have something to do, and what all of them
+// together hold of the engine's memory. Lists have numbers, not pointers: a queue pair may go while
+// it is listed.
+//
+// Calls nothing of the engine.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "softrnic/engine/objects.h"
+
+namespace hyperloop::softrnic {
+
+class LinkWork {
+ public:
+  // True if timers or held requests need a look now and then.
+  bool NeedsLooks() const { return !watched_.empty() || !holding_.empty(); }
+
+  // --- queue pairs that have packets for a link
+  void AddPump(Qp& qp) {
+    if (qp.remote->pumping) return;
+    qp.remote->pumping = true;
+    to_pump_.push_back(qp.qpn);
+  }
+  size_t pumps() const { return to_pump_.size(); }
+  // Not without any.
+  uint32_t NextPump() {
+    const uint32_t qpn = to_pump_.front();
+    to_pump_.pop_front();
+    return qpn;
+  }
+
+  // --- queue pairs that wait for room on their link
+  void AddWaiting(Qp& qp) {
+    Remote& r = *qp.remote;
+    if (!r.waiting) room_wanted_[r.link].push_back(qp.qpn);
+    r.waiting = true;
+  }
+  // Takes those of `link`.
+  std::vector<uint32_t> TakeWaiting(LinkId link) {
+    const auto wanted = room_wanted_.find(link);
+    if (wanted == room_wanted_.end()) return {};
+    return std::exchange(wanted->second, {});
+  }
+  void ForgetWaiting(LinkId link) { room_wanted_.erase(link); }
+
+  // --- queue pairs whose timers run
+  void Watch(Qp& qp) {
+    if (qp.remote->listed) return;
+    qp.remote->listed = true;
+    watched_.push_back(qp.qpn);
+  }
+  bool AnyWatched() const { return !watched_.empty(); }
+  // Calls `stays(qpn)` for each; those for which it returns false leave the list.
+  template <class F>
+  void ForWatched(F&& stays) {
+    for (size_t i = 0; i < watched_.size();) {
+      if (stays(watched_[i])) {
+        ++i;
+        continue;
+      }
+      watched_[i] = watched_.back();
+      watched_.pop_back();
+    }
+  }
+
+  // --- queue pairs that owe an acknowledgement at the end of the turn (Remote::ack_due)
+  void AddAck(const Qp& qp) { acks_.push_back(qp.qpn); }
+  bool AnyAck() const { return !acks_.empty(); }
+  template <class F>
+  void TakeAcks(F&& f) {
+    for (const uint32_t qpn : acks_) f(qpn);
+    acks_.clear();
+  }
+
+  // --- queue pairs that hold requests behind a READ which waits for a disk (Remote::held)
+  void AddHolding(uint32_t qpn) { holding_.push_back(qpn); }
+  size_t holding() const { return holding_.size(); }
+  // Not without any.
+  uint32_t NextHolding() {
+    const uint32_t qpn = holding_.front();
+    holding_.pop_front();
+    return qpn;
+  }
+  uint64_t held_bytes() const { return held_bytes_; }
+  void AddHeldBytes(uint64_t bytes) { held_bytes_ += bytes; }
+  void SubHeldBytes(uint64_t bytes) { held_bytes_ -= bytes; }
+
+  // `qp` sends no more requests, and forgets what it kept for its peer; it goes on saying why.
+  void Stop(Qp& qp);
+
+ private:
+  std::deque<uint32_t> to_pump_;
+  std::map<LinkId, std::vector<uint32_t>> room_wanted_;
+  std::vector<uint32_t> watched_;
+  std::vector<uint32_t> acks_;
+  std::deque<uint32_t> holding_;
+  uint64_t held_bytes_ = 0;
+};
+
+inline void LinkWork::Stop(Qp& qp) {
+  Remote& r = *qp.remote;
+  r.phase = Remote::Phase::kStopped;
+  if (std::exchange(r.waiting, false)) std::erase(room_wanted_[r.link], qp.qpn);
+  r.sent.clear();
+  r.sent_bytes = 0;
+  r.next_sent = 0;
+  r.kept.clear();
+  r.kept_bytes = 0;
+  for (const HeldRequest& each : r.held) held_bytes_ -= each.bytes;
+  r.held.clear();
+}
+
+}  // namespace hyperloop::softrnic

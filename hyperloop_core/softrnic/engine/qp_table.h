@@ -1,0 +1,53 @@
+// QpTable: the queue pairs of all clients by number, and which of them are connected to each other
+// within this engine. Owns them. Calls nothing of the engine.
+#pragma once
+
+#include <memory>
+
+#include "softrnic/engine/objects.h"
+#include "softrnic/engine/tables.h"
+
+namespace hyperloop::softrnic {
+
+inline constexpr uint32_t kQpSlotBits = 14;
+inline constexpr size_t kMaxQps = size_t{1} << kQpSlotBits;
+
+// How many requests of a queue pair ran, as its requester.
+inline uint64_t RequestsRun(const Qp& qp) {
+  return qp.count.sends + qp.count.writes + qp.count.reads + qp.count.atomics;
+}
+
+class QpTable {
+ public:
+  // Null: there is none.
+  Qp* Find(uint32_t qpn) const { return qps_.Find(qpn); }
+  // 0: the table is full.
+  uint32_t Insert(std::unique_ptr<Qp> qp) { return qps_.Insert(std::move(qp)); }
+  void Erase(uint32_t qpn) { qps_.Erase(qpn); }
+  template <class F>
+  void ForEach(F&& f) {
+    qps_.ForEach(std::forward<F>(f));
+  }
+
+  // The queue pair in this engine that `qp` is connected to, if that one is connected back and
+  // receives. Null: nobody answers.
+  Qp* Peer(Qp& qp) {
+    Qp* peer = qp.peer != nullptr ? qp.peer : FindPeer(qp);
+    if (peer == nullptr || (peer->state != rnic::QpState::kReadyToSend &&
+                            peer->state != rnic::QpState::kReadyToReceive)) [[unlikely]]
+      return nullptr;
+    return peer;
+  }
+  // `qp` loses its connection. If requests had passed between the two, nobody answers its peer
+  // until that one is reset too.
+  void Disconnect(Qp& qp);
+
+ private:
+  // The queue pair that `qp` is connected to, if that one is connected back; kept in Qp::peer until
+  // either changes (Disconnect).
+  Qp* FindPeer(Qp& qp);
+
+  NumberTable<Qp, kQpSlotBits> qps_;
+};
+
+}  // namespace hyperloop::softrnic
