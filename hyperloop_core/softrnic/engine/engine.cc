@@ -19,7 +19,6 @@ Engine::Impl::Impl(EngineOptions o) : options(std::move(o)) {
       (options.check_wqe_index ? 0xffffull << 40 : 0) | (options.check_qpn ? 0xffffffull << 8 : 0);
   deferred = options.defer_delivery;
   slow = deferred || options.schedule == EngineOptions::Schedule::kRandom;
-  cqe_scatter_bytes = options.scatter_to_cqe ? 32 : 0;
   overrun_blocks = options.check_cross_channel ? 0 : 4;
 }
 

@@ -28,6 +28,7 @@
 #include "softrnic/engine/objects.h"
 #include "softrnic/engine/qp_table.h"
 #include "softrnic/engine/ready_list.h"
+#include "softrnic/engine/responder.h"
 #include "softrnic/engine/segments.h"
 #include "softrnic/engine/tables.h"
 #include "softrnic/engine/turn.h"
@@ -41,15 +42,6 @@ inline constexpr char kNoMemory[] = "out of memory in a request";
 inline constexpr uint64_t kPacketBytes = 64 << 10;
 // Rings live in registered memory of at most this size, so that maps of them stay small.
 inline constexpr uint64_t kMaxRingUmemBytes = 1ull << 30;
-inline constexpr uint64_t kMaxMessage = 1ull << 30;
-
-// What a WRITE_IMM tells the receiver.
-struct ImmData {
-  bool present = false;
-  bool solicited = false;
-  uint32_t value = 0;  // as in memory
-  uint32_t bytes = 0;  // of the whole message
-};
 
 struct Engine::Impl {
   explicit Impl(EngineOptions o);
@@ -109,7 +101,9 @@ struct Engine::Impl {
   size_t RunQueue(Qp& qp, size_t budget);
   Next ExecuteOne(Qp& qp);
   bool Decode(Qp& qp, const std::byte* base, Wqe* wqe);
-  Outcome Request(Qp& qp, const Wqe& wqe, uint32_t* bytes);
+  Outcome RunRequest(Qp& qp, const Wqe& wqe, uint32_t* bytes);
+  template <Request::Kind kKind>
+  Outcome RunRequestOf(Qp& qp, const Wqe& wqe, uint32_t* bytes);
   Next Resume(Qp& qp);
   Next ExecuteWait(Qp& qp, const Wqe& wqe);
   Outcome ExecuteEnable(Qp& qp, const Wqe& wqe);
@@ -206,10 +200,9 @@ struct Engine::Impl {
   void RunNext(LinkId from, Qp& qp, const Packet& p, bool again);
   void AcknowledgeLater(LinkId to, Qp& qp, uint32_t psn);
   void HandleDuplicate(LinkId from, Qp& qp, const Packet& p);
-  Outcome RunRequest(Qp& qp, const Packet& p, bool again, std::vector<std::byte>* answer);
-  Outcome RunSend(Qp& qp, const Packet& p);
-  Outcome RunWrite(Qp& qp, const Packet& p);
-  Outcome RunRead(Qp& qp, const Packet& p, bool again, std::vector<std::byte>* answer);
+  Outcome RunPacket(Qp& qp, const Packet& p, bool again, std::vector<std::byte>* answer);
+  Outcome RunSend(Qp& qp, const Packet& p, const Request& request);
+  Outcome RunLong(Qp& qp, const Packet& p, const Request& request);
   void Answer(LinkId to, const Packet& request, PacketType type, uint8_t syndrome, uint32_t length);
   void Hold(LinkId from, Qp& qp, const Packet& p);
   size_t ServeHeld(size_t budget);
@@ -217,29 +210,9 @@ struct Engine::Impl {
   void SendAcks();
 
   // --- long_transfers.cc
-  Outcome StartParts(Qp& qp, Qp& peer, const Wqe& wqe, const SegmentList& local);
+  Outcome StartParts(Qp& qp, Qp& peer, const Wqe& wqe, const Request& request);
   Next ContinueParts(Qp& qp);
   Outcome NextPart(Qp& qp, Part& part, bool* last);
-
-  // --- responder.cc
-  bool ReceiveAvailable(Qp& qp);
-  Outcome ReceiveSend(Qp& qp, const SegmentList& payload, uint8_t cqe_opcode, uint32_t imm,
-                      bool solicited);
-  Outcome ResolveReceive(Qp& qp, uint64_t bytes, SegmentList* to);
-  void CompleteReceive(Qp& qp, uint8_t cqe_opcode, uint32_t bytes, uint32_t imm, bool solicited);
-  Outcome ReceiveSendPart(Qp& qp, const SegmentList& part, uint64_t offset, uint64_t total);
-  Outcome ReceiveWrite(Qp& qp, uint64_t addr, uint32_t rkey, const SegmentList& payload,
-                       const ImmData& imm);
-  Outcome FindTarget(Qp& peer, const Wqe& wqe, uint64_t bytes, SegmentList* remote);
-  Outcome FlushFirst(Qp& qp, bool again);
-  // `again`: it came to kFlushing before, and nothing of its requester's has run here since.
-  Outcome ServeRead(Qp& qp, uint64_t addr, uint32_t rkey, const SegmentList& to, bool again);
-  Outcome ServeAtomic(Qp& qp, uint64_t addr, uint32_t rkey, uint8_t opcode, uint64_t swap_add,
-                      uint64_t compare, uint64_t* old);
-  [[gnu::cold]] Outcome ReceiveIntoCqe(Qp& qp, const SegmentList& payload, uint8_t cqe_opcode,
-                                       uint32_t imm, bool solicited);
-  Outcome FailReceive(Qp& qp, uint8_t local_syndrome, uint8_t remote_syndrome);
-  Outcome Refuse(Qp& qp, uint8_t syndrome);
 
   // --- state
   const EngineOptions options;
@@ -254,13 +227,13 @@ struct Engine::Impl {
   ErrorState errors{link_work, looks, ready};
   CompletionQueues cqs{errors, ready};
   Durability durability{options, turn};
+  Responder responder{options, keys, cqs, durability, errors, turn};
   std::function<void(ContextId, const char*)> evict;
   bool slow = false;      // single steps chosen by SlowStep
   bool deferred = false;  // requests and answers travel: Inflight
   uint16_t overrun_blocks =
       0;  // how far a managed queue runs past its enabled index: 0 unless broken on purpose
-  uint64_t cqe_scatter_bytes = 0;  // receives of so many bytes at most land in their CQE
-  uint64_t header_mask = 0;        // bits of a WQE's first 8 bytes (host order) that are checked
+  uint64_t header_mask = 0;  // bits of a WQE's first 8 bytes (host order) that are checked
   std::map<ClientNumber, std::unique_ptr<Account>> accounts;
   uint32_t all_umems = 0;
   std::vector<Context*> open;    // for doorbells

@@ -21,10 +21,13 @@ bool MovesUp(const SegmentList& to, const SegmentList& from) {
 }  // namespace
 
 // kInParts: begun. Otherwise the failure, or kRnr.
-Outcome Engine::Impl::StartParts(Qp& qp, Qp& peer, const Wqe& wqe, const SegmentList& local) {
+Outcome Engine::Impl::StartParts(Qp& qp, Qp& peer, const Wqe& wqe, const Request& request) {
+  const SegmentList& local = *request.data;
   if (local.bytes > kMaxMessage) return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
   SegmentList remote;
-  if (const Outcome outcome = FindTarget(peer, wqe, local.bytes, &remote); outcome != kOk)
+  if (const Outcome outcome =
+          responder.Prepare(peer, request, Responder::Rights::kWithEachPiece, &remote);
+      outcome != kOk)
     return outcome;
   const bool backward = IsRead(wqe.opcode) ? MovesUp(local, remote) : MovesUp(remote, local);
   qp.part = std::make_unique<Part>();
@@ -63,7 +66,6 @@ Engine::Impl::Next Engine::Impl::ContinueParts(Qp& qp) {
 }
 
 Outcome Engine::Impl::NextPart(Qp& qp, Part& part, bool* last) {
-  const std::byte* const body = part.wqe.data() + rnic::kSegmentBytes;
   const bool read = IsRead(part.opcode);
   const bool send = IsSend(part.opcode);
   const uint32_t sges = SgeOffset(part.opcode);
@@ -77,29 +79,19 @@ Outcome Engine::Impl::NextPart(Qp& qp, Part& part, bool* last) {
   const uint64_t offset = part.backward ? local.bytes - part.moved - bytes : part.moved;
   const SegmentList slice = Slice(local, offset, bytes);
   *last = part.moved + slice.bytes == local.bytes;
-  Outcome outcome;
-  if (send) {
-    outcome = ReceiveSendPart(*peer, slice, offset, local.bytes);
-  } else {
-    const uint64_t addr = LoadBe64(body) + offset;
-    const uint32_t rkey = LoadBe32(body + 8);
-    const ImmData imm{*last && part.opcode == rnic::kWqeWriteImm,
-                      (part.flags & rnic::kSolicited) != 0, part.imm,
-                      static_cast<uint32_t>(local.bytes)};
-    outcome = read ? ServeRead(*peer, addr, rkey, slice, WaitedForDisk(qp, qp.count.wqes_executed))
-                   : ReceiveWrite(*peer, addr, rkey, slice, imm);
-  }
+  Request request = RequestOf(part.opcode, part.flags, part.imm, part.wqe.data());
+  request.again = WaitedForDisk(qp, qp.count.wqes_executed);
+  request.last = *last;
+  request.addr += offset;
+  request.offset = offset;
+  request.total = local.bytes;
+  request.data = &slice;
+  const Outcome outcome = responder.Serve(*peer, request);
   if (outcome != kOk) return outcome;
   for (uint32_t i = 0; i < slice.count; ++i) {
     if (keys.fault() && slice.list[i].key != nullptr && slice.list[i].key->poisoned)
       return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
     if (read) durability.NoteWrite(qp, slice.list[i], /*scatter=*/false);
-  }
-  if (*last && send) {
-    const bool imm = part.opcode == rnic::kWqeSendImm;
-    CompleteReceive(*peer, imm ? MLX5_CQE_RESP_SEND_IMM : MLX5_CQE_RESP_SEND,
-                    static_cast<uint32_t>(local.bytes), imm ? part.imm : 0,
-                    (part.flags & rnic::kSolicited) != 0);
   }
   // Null: the receiver's CQE overran a CQ that this queue pair uses too, which put it into error
   // and dropped `part`. The last part was moved all the same.
@@ -107,7 +99,6 @@ Outcome Engine::Impl::NextPart(Qp& qp, Part& part, bool* last) {
   (read ? qp.count.bytes_received : qp.count.bytes_sent) += slice.bytes;
   if (!*last) return kOk;
   ++(read ? qp.count.reads : send ? qp.count.sends : qp.count.writes);
-  if (read) ++peer->count.read_responses_nonzero;
   return kOk;
 }
 

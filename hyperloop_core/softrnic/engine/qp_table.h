@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "softrnic/engine/objects.h"
+#include "softrnic/engine/request.h"
 #include "softrnic/engine/tables.h"
 
 namespace hyperloop::softrnic {
@@ -15,6 +16,24 @@ inline constexpr size_t kMaxQps = size_t{1} << kQpSlotBits;
 // How many requests of a queue pair ran, as its requester.
 inline uint64_t RequestsRun(const Qp& qp) {
   return qp.count.sends + qp.count.writes + qp.count.reads + qp.count.atomics;
+}
+
+// A request of `qp` of `bytes` bytes ran to its end.
+inline void CountRequest(Qp& qp, Request::Kind kind, uint64_t bytes) {
+  switch (kind) {
+    case Request::Kind::kSend:
+      ++qp.count.sends, qp.count.bytes_sent += bytes;
+      break;
+    case Request::Kind::kWrite:
+      ++qp.count.writes, qp.count.bytes_sent += bytes;
+      break;
+    case Request::Kind::kRead:
+      ++qp.count.reads, qp.count.bytes_received += bytes;
+      break;
+    case Request::Kind::kAtomic:
+      ++qp.count.atomics, qp.count.bytes_sent += 16;  // its operands
+      break;
+  }
 }
 
 class QpTable {

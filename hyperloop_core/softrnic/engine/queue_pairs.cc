@@ -246,8 +246,8 @@ void Engine::Impl::Destroy(Qp& qp) {
   qps.Disconnect(qp);
   ResetQueues(qp);
   looks.Remove(qp);
-  if (Qp* const responder = qp.service_qpn != 0 ? qps.Find(qp.service_qpn) : nullptr)
-    Destroy(*responder);
+  if (Qp* const answerer = qp.service_qpn != 0 ? qps.Find(qp.service_qpn) : nullptr)
+    Destroy(*answerer);
   ReleaseService(qp);
 #define HL_ADD(name) qp.host->retired.name += qp.count.name;
   HL_QP_COUNTERS(HL_ADD)
@@ -361,9 +361,9 @@ Status Engine::Impl::ConnectService(Context& c, const ConnectServiceArgs& a,
   if (Qp* const old = client->service_qpn != 0 ? qps.Find(client->service_qpn) : nullptr)
     Destroy(*old);
   client->service_qpn = 0;
-  HL_ASSIGN_OR_RETURN(Qp* const responder,
+  HL_ASSIGN_OR_RETURN(Qp* const answerer,
                       MakeResponder(service, *host->second, c.host->gid, client->qpn, c.account));
-  Qp& qp = *responder;
+  Qp& qp = *answerer;
   client->service_qpn = qp.qpn;
   std::copy(qp.host->gid.begin(), qp.host->gid.end(), reply->gid);
   reply->remote_qpn = qp.qpn;

@@ -120,14 +120,7 @@ void Engine::Impl::PopSent(Qp& qp) {
   --entry->packets;
   if (!packet.last) return;
   entry->delivered = true;
-  if (HasAnswer(entry->opcode)) {
-    qp.count.bytes_received += entry->opcode == rnic::kWqeRead ? entry->total : 0;
-    qp.count.bytes_sent += entry->opcode == rnic::kWqeRead ? 0 : 16;
-    ++(entry->opcode == rnic::kWqeRead ? qp.count.reads : qp.count.atomics);
-  } else {
-    qp.count.bytes_sent += entry->total;
-    ++(IsSend(entry->opcode) ? qp.count.sends : qp.count.writes);
-  }
+  CountRequest(qp, Request::KindOf(entry->opcode), entry->total);
 }
 
 void Engine::Impl::HandleAnswer(LinkId from, const Packet& p) {

@@ -14,11 +14,38 @@ PacketBytes Share(std::vector<std::byte> bytes) {
   return std::make_shared<const std::vector<std::byte>>(std::move(bytes));
 }
 
-SegmentList PayloadOf(const Packet& p) {
-  SegmentList list;
-  list.Add(const_cast<std::byte*>(p.payload.data()), static_cast<uint32_t>(p.payload.size()),
-           nullptr);
-  return list;
+uint8_t OpcodeOf(const Packet& p) {
+  const bool imm = (p.flags & kPacketImm) != 0;
+  switch (p.type) {
+    case PacketType::kSend:
+      return imm ? rnic::kWqeSendImm : rnic::kWqeSend;
+    case PacketType::kWrite:
+      return imm ? rnic::kWqeWriteImm : rnic::kWqeWrite;
+    case PacketType::kRead:
+      return rnic::kWqeRead;
+    case PacketType::kFetchAdd:
+      return rnic::kWqeFetchAdd;
+    default:
+      return rnic::kWqeCompareSwap;
+  }
+}
+
+// All but its data.
+Request RequestOf(const Packet& p) {
+  const uint8_t opcode = OpcodeOf(p);
+  Request request(Request::KindOf(opcode), opcode);
+  request.solicited = (p.flags & kPacketSolicited) != 0;
+  request.last = p.offset + p.length == p.total;
+  request.imm = p.imm;
+  request.rkey = p.rkey;
+  request.addr = p.addr;
+  request.offset = p.offset;
+  request.total = p.total;
+  if (p.type == PacketType::kCompareSwap || p.type == PacketType::kFetchAdd) {
+    request.swap_add = LoadBe64(p.payload.data());
+    request.compare = LoadBe64(p.payload.data() + 8);
+  }
+  return request;
 }
 
 // The answer to `request`, without payload.
@@ -71,7 +98,7 @@ void Engine::Impl::HandleRequest(LinkId from, const Packet& p, HeldRequest* held
 void Engine::Impl::RunNext(LinkId from, Qp& qp, const Packet& p, bool again) {
   Remote& r = *qp.remote;
   std::vector<std::byte> answer;
-  const Outcome outcome = RunRequest(qp, p, again, &answer);
+  const Outcome outcome = RunPacket(qp, p, again, &answer);
   keys.ForgetFault();
   if (outcome == kFlushing) {
     if (r.held.empty()) {
@@ -179,31 +206,35 @@ void Engine::Impl::HandleDuplicate(LinkId from, Qp& qp, const Packet& p) {
 }
 
 // `answer`: the packet, of a READ or atomic that ran.
-Outcome Engine::Impl::RunRequest(Qp& qp, const Packet& p, bool again,
-                                 std::vector<std::byte>* answer) {
+Outcome Engine::Impl::RunPacket(Qp& qp, const Packet& p, bool again,
+                                std::vector<std::byte>* answer) {
   Remote& r = *qp.remote;
   if (r.received != 0 && p.type != PacketType::kSend)  // in the middle of a SEND
-    return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
-  switch (p.type) {
-    case PacketType::kSend: {
-      if (p.offset != r.received) return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
-      return RunSend(qp, p);
-    }
-    case PacketType::kWrite:
-      return RunWrite(qp, p);
-    default:
-      break;
+    return responder.Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
+  Request request = RequestOf(p);
+  request.again = again;
+  SegmentList data;
+  request.data = &data;
+  if (p.type == PacketType::kSend || p.type == PacketType::kWrite) {
+    data.Add(const_cast<std::byte*>(p.payload.data()), static_cast<uint32_t>(p.payload.size()),
+             nullptr);
+    return p.type == PacketType::kSend ? RunSend(qp, p, request) : RunLong(qp, p, request);
   }
   // More than a requester may leave unanswered.
   if (r.kept.size() >= kMaxUnacknowledged ||
       r.kept_bytes > kMaxUnacknowledgedBytes + kMaxUnacknowledged * kPacketHeaderBytes)
-    return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
-  if (p.type == PacketType::kRead) return RunRead(qp, p, again, answer);
-  const bool add = p.type == PacketType::kFetchAdd;
+    return responder.Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
+  if (p.type == PacketType::kRead) {
+    Packet reply = AnswerTo(p, PacketType::kReadResponse);
+    reply.length = p.length;
+    answer->resize(kPacketHeaderBytes + p.length);
+    EncodeHeader(reply, answer->data());
+    data.Add(answer->data() + kPacketHeaderBytes, p.length, nullptr);
+    return RunLong(qp, p, request);
+  }
   uint64_t old = 0;
-  const Outcome outcome =
-      ServeAtomic(qp, p.addr, p.rkey, add ? rnic::kWqeFetchAdd : rnic::kWqeCompareSwap,
-                  LoadBe64(p.payload.data()), LoadBe64(p.payload.data() + 8), &old);
+  data.Add(reinterpret_cast<std::byte*>(&old), sizeof(old), nullptr);
+  const Outcome outcome = responder.Serve(qp, request);
   old = htobe64(old);
   Packet reply = AnswerTo(p, PacketType::kAtomicResponse);
   reply.payload = std::as_bytes(std::span(&old, 1));
@@ -211,53 +242,23 @@ Outcome Engine::Impl::RunRequest(Qp& qp, const Packet& p, bool again,
   return outcome;
 }
 
-Outcome Engine::Impl::RunSend(Qp& qp, const Packet& p) {
+Outcome Engine::Impl::RunSend(Qp& qp, const Packet& p, const Request& request) {
   Remote& r = *qp.remote;
-  const SegmentList payload = PayloadOf(p);
-  const bool last = p.offset + p.length == p.total;
-  const bool solicited = (p.flags & kPacketSolicited) != 0;
-  const uint8_t cqe_opcode =
-      (p.flags & kPacketImm) != 0 ? MLX5_CQE_RESP_SEND_IMM : MLX5_CQE_RESP_SEND;
-  if (p.offset == 0 && last) return ReceiveSend(qp, payload, cqe_opcode, p.imm, solicited);
-  const Outcome outcome = ReceiveSendPart(qp, payload, p.offset, p.total);
-  if (outcome != kOk) return outcome;
-  r.received = last ? 0 : r.received + p.length;
-  if (last) CompleteReceive(qp, cqe_opcode, p.total, p.imm, solicited);
-  return kOk;
-}
-
-// A long message is refused as a whole, before its first byte moves.
-Outcome Engine::Impl::RunWrite(Qp& qp, const Packet& p) {
-  const bool last = p.offset + p.length == p.total;
-  const bool imm = (p.flags & kPacketImm) != 0;
-  if (p.offset == 0 && !last) {
-    if (imm && !qp.has_rq) return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
-    if ((qp.access & rnic::kRemoteWrite) == 0 ||
-        KeyTable::Translate(keys.FindRemote(p.rkey), qp.pd, p.addr, p.total, rnic::kRemoteWrite) ==
-            nullptr)
-      return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
-    if (imm && !ReceiveAvailable(qp)) return kRnr;
-  }
-  return ReceiveWrite(qp, p.addr, p.rkey, PayloadOf(p),
-                      {imm && last, (p.flags & kPacketSolicited) != 0, p.imm, p.total});
-}
-
-Outcome Engine::Impl::RunRead(Qp& qp, const Packet& p, bool again, std::vector<std::byte>* answer) {
-  if (p.offset == 0 && p.length != p.total &&
-      ((qp.access & rnic::kRemoteRead) == 0 ||
-       KeyTable::Translate(keys.FindRemote(p.rkey), qp.pd, p.addr, p.total, rnic::kRemoteRead) ==
-           nullptr))
-    return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
-  Packet reply = AnswerTo(p, PacketType::kReadResponse);
-  reply.length = p.length;
-  answer->resize(kPacketHeaderBytes + p.length);
-  EncodeHeader(reply, answer->data());
-  SegmentList to;
-  to.Add(answer->data() + kPacketHeaderBytes, p.length, nullptr);
-  const Outcome outcome = ServeRead(qp, p.addr, p.rkey, to, again);
-  if (outcome == kOk && p.total != 0 && p.offset + p.length == p.total)
-    ++qp.count.read_responses_nonzero;
+  if (p.offset != r.received) return responder.Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
+  const Outcome outcome = responder.Serve(qp, request);
+  if (outcome == kOk) r.received = request.last ? 0 : r.received + p.length;
   return outcome;
+}
+
+// A long WRITE or READ is refused as a whole, before its first byte moves.
+Outcome Engine::Impl::RunLong(Qp& qp, const Packet& p, const Request& request) {
+  if (p.offset == 0 && !request.last) {
+    SegmentList places;
+    if (const Outcome outcome = responder.Prepare(qp, request, Responder::Rights::kNow, &places);
+        outcome != kOk)
+      return outcome;
+  }
+  return responder.Serve(qp, request);
 }
 
 // One acknowledgement a turn for the SENDs and WRITEs of a queue pair.

@@ -102,7 +102,7 @@ Engine::Impl::Next Engine::Impl::ExecuteOne(Qp& qp) {
       outcome = ExecuteEnable(qp, wqe);
       break;
     default:
-      outcome = Request(qp, wqe, &bytes);
+      outcome = RunRequest(qp, wqe, &bytes);
       if (outcome >= kNoEnd) [[unlikely]]
         return outcome == kInParts ? Next::kMore : StallForRetry(qp, wqe, outcome);
   }
@@ -129,95 +129,62 @@ Engine::Impl::Next Engine::Impl::Resume(Qp& qp) {
 }
 
 // SEND, WRITE, READ and atomics, start to end: the responder's half runs at once, memory to memory.
-Outcome Engine::Impl::Request(Qp& qp, const Wqe& wqe, uint32_t* bytes) {
-  using rnic::kSegmentBytes;
+template <Request::Kind kKind>
+[[gnu::always_inline]] inline Outcome Engine::Impl::RunRequestOf(Qp& qp, const Wqe& wqe,
+                                                                 uint32_t* bytes) {
+  constexpr bool kAtomic = kKind == Request::Kind::kAtomic;
+  constexpr bool kAnswered = kAtomic || kKind == Request::Kind::kRead;
+  constexpr uint32_t kFirstSge = kKind == Request::Kind::kSend ? 1 : kAtomic ? 3 : 2;
   Qp* const peer = qps.Peer(qp);
-  const std::byte* const body = wqe.at + kSegmentBytes;
+  if (kAtomic ? wqe.segments != 4 : wqe.segments < kFirstSge) [[unlikely]]
+    return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
   SegmentList local;
-  Outcome outcome;
-  switch (wqe.opcode) {
-    case rnic::kWqeSend:
-    case rnic::kWqeSendImm: {
-      if (!keys.ResolveSges(qp.pd, body, wqe.segments - 1u, 0, &local)) [[unlikely]]
-        return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
-      if (peer == nullptr) [[unlikely]]
-        return kNoAnswer;
-      if (local.bytes > kTurnBytes) [[unlikely]]
-        return StartParts(qp, *peer, wqe, local);
-      const bool imm = wqe.opcode == rnic::kWqeSendImm;
-      outcome = ReceiveSend(*peer, local, imm ? MLX5_CQE_RESP_SEND_IMM : MLX5_CQE_RESP_SEND,
-                            imm ? wqe.imm : 0, (wqe.flags & rnic::kSolicited) != 0);
-      if (outcome == kOk) ++qp.count.sends, qp.count.bytes_sent += local.bytes;
-      break;
+  if (!keys.ResolveSges(qp.pd, wqe.at + kFirstSge * rnic::kSegmentBytes, wqe.segments - kFirstSge,
+                        kAnswered ? uint32_t{rnic::kLocalWrite} : 0, &local)) [[unlikely]]
+    return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+  if (kAtomic && local.bytes != 8) [[unlikely]]
+    return MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR;
+  if (peer == nullptr) [[unlikely]]
+    return kNoAnswer;
+  Request request = RequestOf(kKind, wqe.opcode, wqe.flags, wqe.imm, wqe.at);
+  request.total = local.bytes;
+  request.data = &local;
+  if (local.bytes > kTurnBytes) [[unlikely]]
+    return StartParts(qp, *peer, wqe, request);
+  if (kKind == Request::Kind::kRead) request.again = WaitedForDisk(qp, qp.count.wqes_executed);
+  const uint64_t total = kAtomic ? 8 : local.bytes;
+  const Outcome outcome = responder.Serve(*peer, request);
+  if (outcome == kOk) {
+    CountRequest(qp, kKind, total);
+    if (kAnswered) {
+      *bytes = static_cast<uint32_t>(total);
+      const uint32_t pieces = kAtomic ? 1 : local.count;
+      for (uint32_t i = 0; i < pieces; ++i)
+        durability.NoteWrite(qp, local.list[i], /*scatter=*/false);
     }
-    case rnic::kWqeWrite:
-    case rnic::kWqeWriteImm: {
-      if (wqe.segments < 2) [[unlikely]]
-        return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
-      if (!keys.ResolveSges(qp.pd, body + kSegmentBytes, wqe.segments - 2u, 0, &local)) [[unlikely]]
-        return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
-      if (peer == nullptr) [[unlikely]]
-        return kNoAnswer;
-      if (local.bytes > kTurnBytes) [[unlikely]]
-        return StartParts(qp, *peer, wqe, local);
-      const ImmData imm{wqe.opcode == rnic::kWqeWriteImm, (wqe.flags & rnic::kSolicited) != 0,
-                        wqe.imm, static_cast<uint32_t>(local.bytes)};
-      outcome = ReceiveWrite(*peer, LoadBe64(body), LoadBe32(body + 8), local, imm);
-      if (outcome == kOk) ++qp.count.writes, qp.count.bytes_sent += local.bytes;
-      break;
-    }
-    case rnic::kWqeRead: {
-      if (wqe.segments < 2) [[unlikely]]
-        return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
-      if (!keys.ResolveSges(qp.pd, body + kSegmentBytes, wqe.segments - 2u, rnic::kLocalWrite,
-                            &local)) [[unlikely]]
-        return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
-      if (peer == nullptr) [[unlikely]]
-        return kNoAnswer;
-      if (local.bytes > kTurnBytes) [[unlikely]]
-        return StartParts(qp, *peer, wqe, local);
-      outcome = ServeRead(*peer, LoadBe64(body), LoadBe32(body + 8), local,
-                          WaitedForDisk(qp, qp.count.wqes_executed));
-      if (outcome == kOk) {
-        ++qp.count.reads;
-        if (local.bytes != 0) ++peer->count.read_responses_nonzero;
-        qp.count.bytes_received += local.bytes;
-        *bytes = static_cast<uint32_t>(local.bytes);
-        for (uint32_t i = 0; i < local.count; ++i)
-          durability.NoteWrite(qp, local.list[i], /*scatter=*/false);
-      }
-      break;
-    }
-    case rnic::kWqeCompareSwap:
-    case rnic::kWqeFetchAdd: {
-      if (wqe.segments != 4) [[unlikely]]
-        return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
-      if (!keys.ResolveSges(qp.pd, body + 2 * kSegmentBytes, 1, rnic::kLocalWrite, &local))
-          [[unlikely]]
-        return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
-      if (local.bytes != 8) [[unlikely]]
-        return MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR;
-      if (peer == nullptr) [[unlikely]]
-        return kNoAnswer;
-      uint64_t old;
-      outcome = ServeAtomic(*peer, LoadBe64(body), LoadBe32(body + 8), wqe.opcode,
-                            LoadBe64(body + 16), LoadBe64(body + 24), &old);
-      if (outcome == kOk) {
-        ++qp.count.atomics;
-        qp.count.bytes_sent += 16;
-        *bytes = 8;
-        CopyBytes(local.list[0].at, reinterpret_cast<const std::byte*>(&old), 8);
-        durability.NoteWrite(qp, local.list[0], /*scatter=*/false);
-      }
-      break;
-    }
-    default:
-      return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
   }
-  turn.AddPieces(local.count);
+  if (!kAtomic) turn.AddPieces(local.count);
   if (keys.Lost(local)) [[unlikely]]
     return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
   return outcome;
+}
+
+Outcome Engine::Impl::RunRequest(Qp& qp, const Wqe& wqe, uint32_t* bytes) {
+  switch (wqe.opcode) {
+    case rnic::kWqeSend:
+    case rnic::kWqeSendImm:
+      return RunRequestOf<Request::Kind::kSend>(qp, wqe, bytes);
+    case rnic::kWqeWrite:
+    case rnic::kWqeWriteImm:
+      return RunRequestOf<Request::Kind::kWrite>(qp, wqe, bytes);
+    case rnic::kWqeRead:
+      return RunRequestOf<Request::Kind::kRead>(qp, wqe, bytes);
+    case rnic::kWqeCompareSwap:
+    case rnic::kWqeFetchAdd:
+      return RunRequestOf<Request::Kind::kAtomic>(qp, wqe, bytes);
+    default:
+      return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+  }
 }
 
 // --- cross-channel

@@ -1,8 +1,8 @@
-// The responder side of a queue pair: receives, remote writes, reads and atomics.
-//
-// Every check comes before the first byte is moved, so a refused request leaves memory as it was.
+#include "softrnic/engine/responder.h"
+
+#include <algorithm>
+
 #include "softrnic/engine/bytes.h"
-#include "softrnic/engine/engine_impl.h"
 
 namespace hyperloop::softrnic {
 namespace {
@@ -25,9 +25,7 @@ constexpr uint8_t kInlineScatter32 = 1 << 2;  // format: the payload is in the C
 
 }  // namespace
 
-// True if a receive is posted (and enabled). The producer counter lives in the client's doorbell
-// record: it is read when the last value read is used up.
-bool Engine::Impl::ReceiveAvailable(Qp& qp) {
+bool Responder::ReceiveAvailable(Qp& qp) {
   const auto ahead = [](uint16_t index, uint16_t of) {
     return static_cast<uint16_t>(index - of - 1) < 0x8000;
   };
@@ -42,20 +40,20 @@ bool Engine::Impl::ReceiveAvailable(Qp& qp) {
 }
 
 // A receive that cannot take its message: an error CQE here, `remote_syndrome` at the requester.
-Outcome Engine::Impl::FailReceive(Qp& qp, uint8_t local_syndrome, uint8_t remote_syndrome) {
-  cqs.PostError(qp, *qp.recv_cq, MLX5_CQE_RESP_ERR, 0, qp.rq_consumer, local_syndrome);
+Outcome Responder::FailReceive(Qp& qp, uint8_t local_syndrome, uint8_t remote_syndrome) {
+  cqs_.PostError(qp, *qp.recv_cq, MLX5_CQE_RESP_ERR, 0, qp.rq_consumer, local_syndrome);
   ++qp.rq_consumer;
-  errors.Enter(qp);
+  errors_.Enter(qp);
   return remote_syndrome;
 }
 
-Outcome Engine::Impl::Refuse(Qp& qp, uint8_t syndrome) {
-  errors.Enter(qp);
+Outcome Responder::Refuse(Qp& qp, uint8_t syndrome) {
+  errors_.Enter(qp);
   return syndrome;
 }
 
 // The places of the next receive's first `bytes` bytes. Not kOk: it cannot take them.
-inline Outcome Engine::Impl::ResolveReceive(Qp& qp, uint64_t bytes, SegmentList* to) {
+inline Outcome Responder::ResolveReceive(Qp& qp, uint64_t bytes, SegmentList* to) {
   const std::byte* at =
       qp.rq + (static_cast<size_t>(qp.rq_consumer & qp.rq_mask) << qp.rq_log_stride);
   const std::byte* const end = at + (size_t{1} << qp.rq_log_stride);
@@ -66,7 +64,7 @@ inline Outcome Engine::Impl::ResolveReceive(Qp& qp, uint64_t bytes, SegmentList*
     const uint32_t lkey = LoadBe32(at + 4);
     if (count == 0 && lkey == rnic::kReceiveTerminatorLkey) break;
     const uint64_t length = count != 0 ? count : 1ull << 31;
-    if (key == nullptr || key->lkey != lkey) key = keys.FindLocal(lkey);
+    if (key == nullptr || key->lkey != lkey) key = keys_.FindLocal(lkey);
     std::byte* const piece =
         KeyTable::Translate(key, qp.pd, LoadBe64(at + 8), length, rnic::kLocalWrite);
     if (piece == nullptr) [[unlikely]]
@@ -75,19 +73,29 @@ inline Outcome Engine::Impl::ResolveReceive(Qp& qp, uint64_t bytes, SegmentList*
     to->Add(piece, used, key);
     left -= used;
   }
-  turn.AddPieces(to->count);
+  turn_.AddPieces(to->count);
   if (left > 0) [[unlikely]]
     return FailReceive(qp, MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR,
                        MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
   return kOk;
 }
 
-Outcome Engine::Impl::ReceiveSend(Qp& qp, const SegmentList& payload, uint8_t cqe_opcode,
-                                  uint32_t imm, bool solicited) {
+void Responder::CompleteSend(Qp& qp, const Request& request, uint8_t op_own_bits) {
+  const bool imm = request.opcode == rnic::kWqeSendImm;
+  const uint16_t index = qp.rq_consumer++;
+  cqs_.Post(qp, *qp.recv_cq, imm ? MLX5_CQE_RESP_SEND_IMM : MLX5_CQE_RESP_SEND, 0, index,
+            static_cast<uint32_t>(request.total), imm ? request.imm : 0,
+            static_cast<uint8_t>(SolicitedBit(request.solicited) | op_own_bits));
+}
+
+Outcome Responder::Send(Qp& qp, const Request& request) {
+  if (!request.whole()) [[unlikely]]
+    return SendPiece(qp, request);
   if (!qp.has_rq) [[unlikely]]
     return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
   if (!ReceiveAvailable(qp)) [[unlikely]]
     return kRnr;
+  const SegmentList& payload = *request.data;
   if (payload.bytes <= kMaxPrefetch) {
     for (uint32_t i = 0; i < payload.count; ++i)
       Prefetch<kToRead>(payload.list[i].at, payload.list[i].length);
@@ -95,65 +103,56 @@ Outcome Engine::Impl::ReceiveSend(Qp& qp, const SegmentList& payload, uint8_t cq
   SegmentList to;
   if (const Outcome outcome = ResolveReceive(qp, payload.bytes, &to); outcome != kOk) [[unlikely]]
     return outcome;
-  if (payload.bytes - 1 < cqe_scatter_bytes) [[unlikely]]
-    return ReceiveIntoCqe(qp, payload, cqe_opcode, imm, solicited);
+  if (payload.bytes - 1 < cqe_scatter_bytes_) [[unlikely]]
+    return SendIntoCqe(qp, request);
   CopyList(to, payload);
-  for (uint32_t i = 0; i < to.count; ++i) durability.NoteWrite(qp, to.list[i], /*scatter=*/true);
-  if (keys.Lost(to)) [[unlikely]]
+  for (uint32_t i = 0; i < to.count; ++i) durability_.NoteWrite(qp, to.list[i], /*scatter=*/true);
+  if (keys_.Lost(to)) [[unlikely]]
     return FailReceive(qp, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, MLX5_CQE_SYNDROME_REMOTE_OP_ERR);
   qp.count.bytes_received += payload.bytes;
   qp.count.recv_scatter_bytes += payload.bytes;
-  const uint16_t index = qp.rq_consumer++;
-  cqs.Post(qp, *qp.recv_cq, cqe_opcode, 0, index, static_cast<uint32_t>(payload.bytes), imm,
-           SolicitedBit(solicited));
+  CompleteSend(qp, request, 0);
   return kOk;
 }
 
 // Scatter to CQE (1 to 32 bytes): a driver is to copy the payload to the receive's memory when it
 // polls.
-Outcome Engine::Impl::ReceiveIntoCqe(Qp& qp, const SegmentList& payload, uint8_t cqe_opcode,
-                                     uint32_t imm, bool solicited) {
+Outcome Responder::SendIntoCqe(Qp& qp, const Request& request) {
+  const SegmentList& payload = *request.data;
   uint8_t owner;
-  if (auto* at = reinterpret_cast<std::byte*>(cqs.NextEntry(*qp.recv_cq, &owner)); at != nullptr)
+  if (auto* at = reinterpret_cast<std::byte*>(cqs_.NextEntry(*qp.recv_cq, &owner)); at != nullptr)
     for (uint32_t i = 0; i < payload.count; at += payload.list[i++].length)
       CopyBytes(at, payload.list[i].at, payload.list[i].length);
   qp.count.bytes_received += payload.bytes;
-  const uint16_t index = qp.rq_consumer++;
-  cqs.Post(qp, *qp.recv_cq, cqe_opcode, 0, index, static_cast<uint32_t>(payload.bytes), imm,
-           static_cast<uint8_t>(SolicitedBit(solicited) | kInlineScatter32));
+  CompleteSend(qp, request, kInlineScatter32);
   return kOk;
 }
 
-// A part of a SEND that moves in several: no completion yet (CompleteReceive). Each goes to the
-// next receive, which must be long enough for the whole.
-Outcome Engine::Impl::ReceiveSendPart(Qp& qp, const SegmentList& part, uint64_t offset,
-                                      uint64_t total) {
+// Each piece goes to the next receive, which must be long enough for the whole; the last one
+// completes it. A piece whose own memory was lost fails at the requester: it completes nothing.
+Outcome Responder::SendPiece(Qp& qp, const Request& request) {
   if (!qp.has_rq) return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
   if (!ReceiveAvailable(qp)) return kRnr;
-  SegmentList whole;
-  if (const Outcome outcome = ResolveReceive(qp, total, &whole); outcome != kOk) return outcome;
-  const SegmentList to = Slice(whole, offset, part.bytes);
-  CopyList(to, part);
+  const SegmentList& piece = *request.data;
+  SegmentList all;
+  if (const Outcome outcome = ResolveReceive(qp, request.total, &all); outcome != kOk)
+    return outcome;
+  const SegmentList to = Slice(all, request.offset, piece.bytes);
+  CopyList(to, piece);
   for (uint32_t i = 0; i < to.count; ++i) {
-    durability.NoteWrite(qp, to.list[i], /*scatter=*/true);
-    if (keys.fault() && to.list[i].key->poisoned)
+    durability_.NoteWrite(qp, to.list[i], /*scatter=*/true);
+    if (keys_.Lost(*to.list[i].key))
       return FailReceive(qp, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, MLX5_CQE_SYNDROME_REMOTE_OP_ERR);
   }
-  qp.count.bytes_received += part.bytes;
-  qp.count.recv_scatter_bytes += part.bytes;
+  qp.count.bytes_received += piece.bytes;
+  qp.count.recv_scatter_bytes += piece.bytes;
+  if (request.last && !keys_.Lost(piece)) CompleteSend(qp, request, 0);
   return kOk;
 }
 
-// All parts of a SEND are there.
-void Engine::Impl::CompleteReceive(Qp& qp, uint8_t cqe_opcode, uint32_t bytes, uint32_t imm,
-                                   bool solicited) {
-  const uint16_t index = qp.rq_consumer++;
-  cqs.Post(qp, *qp.recv_cq, cqe_opcode, 0, index, bytes, imm, SolicitedBit(solicited));
-}
-
-Outcome Engine::Impl::ReceiveWrite(Qp& qp, uint64_t addr, uint32_t rkey, const SegmentList& payload,
-                                   const ImmData& imm) {
-  if (imm.present) {
+Outcome Responder::Write(Qp& qp, const Request& request) {
+  const bool imm = request.opcode == rnic::kWqeWriteImm && request.last;
+  if (imm) {
     if (!qp.has_rq) [[unlikely]]
       return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
     if (!ReceiveAvailable(qp)) [[unlikely]]
@@ -161,9 +160,11 @@ Outcome Engine::Impl::ReceiveWrite(Qp& qp, uint64_t addr, uint32_t rkey, const S
   }
   if ((qp.access & rnic::kRemoteWrite) == 0) [[unlikely]]
     return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
+  const SegmentList& payload = *request.data;
   if (payload.bytes != 0) {
-    MemoryKey* const key = keys.FindRemote(rkey);
-    std::byte* to = KeyTable::Translate(key, qp.pd, addr, payload.bytes, rnic::kRemoteWrite);
+    MemoryKey* const key = keys_.FindRemote(request.rkey);
+    std::byte* to =
+        KeyTable::Translate(key, qp.pd, request.addr, payload.bytes, rnic::kRemoteWrite);
     if (to == nullptr) [[unlikely]]
       return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
     std::byte* at = to;
@@ -175,90 +176,91 @@ Outcome Engine::Impl::ReceiveWrite(Qp& qp, uint64_t addr, uint32_t rkey, const S
         [[unlikely]]
       PrefetchNext(at, payload.bytes);
     qp.write_end = reinterpret_cast<uintptr_t>(at);
-    durability.NoteWrite(qp, {to, static_cast<uint32_t>(payload.bytes), key}, /*scatter=*/false);
-    if (keys.Lost(*key)) [[unlikely]]
+    durability_.NoteWrite(qp, {to, static_cast<uint32_t>(payload.bytes), key}, /*scatter=*/false);
+    if (keys_.Lost(*key)) [[unlikely]]
       return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
     qp.count.bytes_received += payload.bytes;
   }
-  if (imm.present) {
+  if (imm) {
     const uint16_t index = qp.rq_consumer++;
-    cqs.Post(qp, *qp.recv_cq, MLX5_CQE_RESP_WR_IMM, 0, index, imm.bytes, imm.value,
-             SolicitedBit(imm.solicited));
+    cqs_.Post(qp, *qp.recv_cq, MLX5_CQE_RESP_WR_IMM, 0, index, static_cast<uint32_t>(request.total),
+              request.imm, SolicitedBit(request.solicited));
   }
   return kOk;
 }
 
-// The bytes at `peer` that a long request reads or writes; every check of the whole comes first.
-Outcome Engine::Impl::FindTarget(Qp& peer, const Wqe& wqe, uint64_t bytes, SegmentList* remote) {
-  if (IsSend(wqe.opcode)) {
-    if (!peer.has_rq) return Refuse(peer, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
-    return ReceiveAvailable(peer) ? ResolveReceive(peer, bytes, remote) : kRnr;
+Outcome Responder::Prepare(Qp& qp, const Request& request, Rights rights, SegmentList* places) {
+  if (IsSend(request.opcode)) {
+    if (!qp.has_rq) return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
+    return ReceiveAvailable(qp) ? ResolveReceive(qp, request.total, places) : kRnr;
   }
-  if (wqe.opcode == rnic::kWqeWriteImm && !peer.has_rq)
-    return Refuse(peer, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
-  const std::byte* const body = wqe.at + rnic::kSegmentBytes;
-  const uint32_t need = wqe.opcode == rnic::kWqeRead ? rnic::kRemoteRead : rnic::kRemoteWrite;
-  MemoryKey* const key = keys.FindRemote(LoadBe32(body + 8));
-  std::byte* const at = KeyTable::Translate(key, peer.pd, LoadBe64(body), bytes, need);
-  if (at == nullptr) return Refuse(peer, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
-  if (wqe.opcode == rnic::kWqeWriteImm && !ReceiveAvailable(peer)) return kRnr;
-  remote->Add(at, static_cast<uint32_t>(bytes), key);
+  const bool imm = request.opcode == rnic::kWqeWriteImm;
+  if (imm && !qp.has_rq) return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
+  const uint32_t need = request.opcode == rnic::kWqeRead ? rnic::kRemoteRead : rnic::kRemoteWrite;
+  MemoryKey* const key = keys_.FindRemote(request.rkey);
+  std::byte* const at = KeyTable::Translate(key, qp.pd, request.addr, request.total, need);
+  if (at == nullptr || (rights == Rights::kNow && (qp.access & need) == 0))
+    return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
+  if (imm && !ReceiveAvailable(qp)) return kRnr;
+  places->Add(at, static_cast<uint32_t>(request.total), key);
   return kOk;
 }
 
-// Not kOk: the READ waits for its flush, or fails with it.
-Outcome Engine::Impl::FlushFirst(Qp& qp, bool again) {
-  const Outcome outcome = durability.FlushBehindRead(qp, again);
+Outcome Responder::FlushFirst(Qp& qp, bool again) {
+  const Outcome outcome = durability_.FlushBehindRead(qp, again);
   return outcome == kOk || outcome == kFlushing ? outcome : Refuse(qp, outcome);
 }
 
-Outcome Engine::Impl::ServeRead(Qp& qp, uint64_t addr, uint32_t rkey, const SegmentList& to,
-                                bool again) {
+Outcome Responder::Read(Qp& qp, const Request& request) {
   if ((qp.access & rnic::kRemoteRead) == 0) [[unlikely]]
     return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
-  if (to.bytes == 0) return options.zero_byte_read_flushes ? FlushFirst(qp, again) : kOk;
-  MemoryKey* const key = keys.FindRemote(rkey);
-  const std::byte* from = KeyTable::Translate(key, qp.pd, addr, to.bytes, rnic::kRemoteRead);
+  const SegmentList& to = *request.data;
+  if (to.bytes == 0) return zero_byte_read_flushes_ ? FlushFirst(qp, request.again) : kOk;
+  MemoryKey* const key = keys_.FindRemote(request.rkey);
+  const std::byte* from =
+      KeyTable::Translate(key, qp.pd, request.addr, to.bytes, rnic::kRemoteRead);
   if (from == nullptr) [[unlikely]]
     return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
   if (qp.dirty_count != 0 || qp.flushes) [[unlikely]]
-    if (const Outcome outcome = FlushFirst(qp, again); outcome != kOk) return outcome;
+    if (const Outcome outcome = FlushFirst(qp, request.again); outcome != kOk) return outcome;
   for (uint32_t i = 0; i < to.count; ++i) {
     CopyBytes(to.list[i].at, from, to.list[i].length);
     from += to.list[i].length;
   }
-  if (keys.Lost(*key)) [[unlikely]]
+  if (keys_.Lost(*key)) [[unlikely]]
     return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
   qp.count.bytes_sent += to.bytes;
+  // A piece whose place was lost fails at the requester: its READ is not answered.
+  if (request.whole() || (request.last && !keys_.Lost(to))) ++qp.count.read_responses_nonzero;
   return kOk;
 }
 
-Outcome Engine::Impl::ServeAtomic(Qp& qp, uint64_t addr, uint32_t rkey, uint8_t opcode,
-                                  uint64_t swap_add, uint64_t compare, uint64_t* old) {
+Outcome Responder::Atomic(Qp& qp, const Request& request) {
   if ((qp.access & rnic::kRemoteAtomic) == 0) [[unlikely]]
     return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
-  if ((addr & 7) != 0) [[unlikely]]
+  if ((request.addr & 7) != 0) [[unlikely]]
     return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
-  MemoryKey* const key = keys.FindRemote(rkey);
-  std::byte* const at = KeyTable::Translate(key, qp.pd, addr, 8, rnic::kRemoteAtomic);
+  MemoryKey* const key = keys_.FindRemote(request.rkey);
+  std::byte* const at = KeyTable::Translate(key, qp.pd, request.addr, 8, rnic::kRemoteAtomic);
   if (at == nullptr || (reinterpret_cast<uintptr_t>(at) & 7) != 0) [[unlikely]]
     return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
   // Operands arrive big-endian and memory is in host order. Atomic among this device's operations
   // only.
   auto* const word = reinterpret_cast<uint64_t*>(at);
+  const bool add = request.opcode == rnic::kWqeFetchAdd;
   const uint64_t value = __atomic_load_n(word, __ATOMIC_ACQUIRE);
-  const uint64_t next = opcode == rnic::kWqeFetchAdd ? value + swap_add
-                        : value == compare           ? swap_add
-                                                     : value;
-  if (keys.Lost(*key)) [[unlikely]]
+  const uint64_t next = add                        ? value + request.swap_add
+                        : value == request.compare ? request.swap_add
+                                                   : value;
+  if (keys_.Lost(*key)) [[unlikely]]
     return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
-  if (next != value || opcode == rnic::kWqeFetchAdd) {
+  if (next != value || add) {
     __atomic_store_n(word, next, __ATOMIC_RELEASE);
-    durability.NoteWrite(qp, {at, 8, key}, /*scatter=*/false);
+    durability_.NoteWrite(qp, {at, 8, key}, /*scatter=*/false);
   }
   qp.count.bytes_received += 8;
   qp.count.bytes_sent += 8;
-  *old = value;
+  CopyBytes(request.data->list[0].at, reinterpret_cast<const std::byte*>(&value), 8);
   return kOk;
 }
 

@@ -62,7 +62,8 @@ uint8_t Engine::Impl::Exhausted(Outcome why) {
 bool Engine::Impl::RetryDue(Qp& qp) {
   Qp* const peer = qps.Peer(qp);
   if (qp.retry.why == kFlushing) return peer == nullptr || !Durability::Flushing(*peer);
-  if (qp.retry.why == kRnr ? peer == nullptr || ReceiveAvailable(*peer) : peer != nullptr)
+  if (qp.retry.why == kRnr ? peer == nullptr || Responder::ReceiveAvailable(*peer)
+                           : peer != nullptr)
     return true;
   if (qp.retry.deadline == kNever || clock.Now() < qp.retry.deadline) return false;
   qp.retry.due = true;

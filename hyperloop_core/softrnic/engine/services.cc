@@ -134,39 +134,39 @@ void Engine::Impl::HandleServiceRequest(LinkId from, const Packet& p) {
     return refuse(NotFound(Text("connect service: host ", host_name, " offers no ", name,
                                 "; is its process running?")));
   // The same request again gets the same queue pair; another one of the same client replaces it.
-  Qp* responder = nullptr;
+  Qp* answerer = nullptr;
   Qp* oldest = nullptr;
   qps.ForEach([&](Qp& qp) {
     if (!qp.responder_only || qp.remote == nullptr) return;
-    if (qp.remote_gid == gid && qp.remote_qpn == p.source_qpn) responder = &qp;
+    if (qp.remote_gid == gid && qp.remote_qpn == p.source_qpn) answerer = &qp;
     if (qp.context == it->second.context && (oldest == nullptr || qp.asked < oldest->asked))
       oldest = &qp;
   });
-  if (responder != nullptr && responder->ask_nonce != p.session) {
-    if (oldest == responder) oldest = nullptr;
-    Destroy(*responder);
-    responder = nullptr;
+  if (answerer != nullptr && answerer->ask_nonce != p.session) {
+    if (oldest == answerer) oldest = nullptr;
+    Destroy(*answerer);
+    answerer = nullptr;
   }
-  if (responder == nullptr) {
+  if (answerer == nullptr) {
     // Clients that ended without a word leave theirs behind.
     if (it->second.context->responders >= kMaxQpsPerContext && oldest != nullptr) Destroy(*oldest);
     auto made = MakeResponder(it->second, *host->second, gid, p.source_qpn, nullptr);
     if (!made.ok()) return refuse(made.status());
-    responder = *made;
+    answerer = *made;
     try {
-      StartRemote(*responder, kNoLink);
+      StartRemote(*answerer, kNoLink);
     } catch (const std::bad_alloc&) {
-      Destroy(*responder);
+      Destroy(*answerer);
       throw;
     }
-    responder->ask_nonce = p.session;
-    responder->asked = ++services_asked;
+    answerer->ask_nonce = p.session;
+    answerer->asked = ++services_asked;
   }
   std::vector<std::byte> payload(16 + it->second.private_data.size());
-  std::memcpy(payload.data(), responder->host->gid.data(), 16);
+  std::memcpy(payload.data(), answerer->host->gid.data(), 16);
   if (payload.size() > 16)
     std::memcpy(payload.data() + 16, it->second.private_data.data(), payload.size() - 16);
-  reply.source_qpn = responder->qpn;
+  reply.source_qpn = answerer->qpn;
   reply.payload = payload;
   port->Send(from, Share(reply));
 }

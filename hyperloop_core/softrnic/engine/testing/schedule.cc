@@ -64,7 +64,7 @@ bool Engine::Impl::SlowStep() {
 }
 
 // When a device looks at a receive counter again is its own affair: at least when the last value is
-// used up (ReceiveAvailable), and here at any time.
+// used up (Responder::ReceiveAvailable), and here at any time.
 void Engine::Impl::RereadReceiveCounters() {
   if (dice.Pick(4) != 0) return;
   qps.ForEach([this](Qp& qp) {
@@ -125,6 +125,16 @@ bool Engine::Impl::StepOnce() {
 // --- deferred delivery
 
 namespace {
+
+// What the SGEs of a READ ask for.
+uint64_t BytesAsked(const Inflight& entry) {
+  uint64_t bytes = 0;
+  for (size_t at = SgeOffset(entry.opcode); at < entry.wqe.size(); at += rnic::kSegmentBytes) {
+    const uint32_t count = LoadBe32(entry.wqe.data() + at);
+    bytes += count != 0 ? count : 1ull << 31;
+  }
+  return bytes;
+}
 
 uint32_t MinSegments(uint8_t opcode) {
   return IsSend(opcode) ? 1 : IsWrite(opcode) || opcode == rnic::kWqeRead ? 2 : 4;
@@ -252,41 +262,21 @@ void Engine::Impl::Deliver(Qp& qp) {
 
 // The responder's half. A loopback queue pair may go into error here, but its entries stay.
 Outcome Engine::Impl::DeliverTo(Qp& peer, Inflight& entry, bool again) {
-  const std::byte* const body = entry.wqe.data() + rnic::kSegmentBytes;
-  const bool solicited = (entry.flags & rnic::kSolicited) != 0;
+  Request request = RequestOf(entry.opcode, entry.flags, entry.imm, entry.wqe.data());
+  request.again = again;
+  std::vector<std::byte>* bytes = &entry.payload;
+  uint64_t length = entry.payload.size();
+  if (HasAnswer(entry.opcode)) {
+    bytes = &entry.answer;
+    length = entry.opcode == rnic::kWqeRead ? BytesAsked(entry) : 8;
+  }
+  if (length > kMaxMessage) return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
+  bytes->resize(length);
   SegmentList list;
-  if (IsSend(entry.opcode) || IsWrite(entry.opcode)) {
-    if (entry.payload.size() > kMaxMessage) return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
-    if (!entry.payload.empty())
-      list.Add(entry.payload.data(), static_cast<uint32_t>(entry.payload.size()), nullptr);
-    if (IsSend(entry.opcode)) {
-      const bool imm = entry.opcode == rnic::kWqeSendImm;
-      return ReceiveSend(peer, list, imm ? MLX5_CQE_RESP_SEND_IMM : MLX5_CQE_RESP_SEND,
-                         imm ? entry.imm : 0, solicited);
-    }
-    const ImmData imm{entry.opcode == rnic::kWqeWriteImm, solicited, entry.imm,
-                      static_cast<uint32_t>(entry.payload.size())};
-    return ReceiveWrite(peer, LoadBe64(body), LoadBe32(body + 8), list, imm);
-  }
-  if (entry.opcode == rnic::kWqeRead) {
-    uint64_t bytes = 0;
-    for (size_t at = 32; at < entry.wqe.size(); at += rnic::kSegmentBytes) {
-      const uint32_t count = LoadBe32(entry.wqe.data() + at);
-      bytes += count != 0 ? count : 1ull << 31;
-    }
-    if (bytes > kMaxMessage) return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
-    entry.answer.resize(bytes);
-    if (bytes != 0) list.Add(entry.answer.data(), static_cast<uint32_t>(bytes), nullptr);
-    const Outcome outcome = ServeRead(peer, LoadBe64(body), LoadBe32(body + 8), list, again);
-    if (outcome == kOk && bytes != 0) ++peer.count.read_responses_nonzero;
-    return outcome;
-  }
-  uint64_t old;
-  const Outcome outcome = ServeAtomic(peer, LoadBe64(body), LoadBe32(body + 8), entry.opcode,
-                                      LoadBe64(body + 16), LoadBe64(body + 24), &old);
-  entry.answer.resize(sizeof(old));
-  std::memcpy(entry.answer.data(), &old, sizeof(old));
-  return outcome;
+  list.Add(bytes->data(), static_cast<uint32_t>(length), nullptr);
+  request.total = length;
+  request.data = &list;
+  return responder.Serve(peer, request);
 }
 
 // A WQE without an acknowledgement, often the oldest (a lost packet is sent again with all behind

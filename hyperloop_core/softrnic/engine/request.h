@@ -1,0 +1,73 @@
+// Request: a request, or a piece of one, as the responder's half of a queue pair is given it. The
+// same for the four ways in which requests come: run at once from a WQE, delivered later, moved in
+// pieces, or brought by a link.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "rnic/wqe.h"
+#include "softrnic/engine/bytes.h"
+#include "softrnic/engine/segments.h"
+#include "softrnic/engine/wqe_view.h"
+
+namespace hyperloop::softrnic {
+
+// A longer message is refused.
+inline constexpr uint64_t kMaxMessage = 1ull << 30;
+
+struct Request {
+  enum class Kind : uint8_t { kSend, kWrite, kRead, kAtomic };
+  static Kind KindOf(uint8_t opcode) {
+    return IsSend(opcode)             ? Kind::kSend
+           : IsWrite(opcode)          ? Kind::kWrite
+           : opcode == rnic::kWqeRead ? Kind::kRead
+                                      : Kind::kAtomic;
+  }
+
+  Kind kind;
+  uint8_t opcode;  // of its WQE
+  bool solicited = false;
+  // A READ that came to kFlushing before, and nothing of its requester's has run here since.
+  bool again = false;
+  // The piece ends the message. (The piece that moves last may be the first one in memory.)
+  bool last = true;
+  uint32_t imm;                // as in memory; of SEND_IMM and WRITE_IMM
+  uint32_t rkey;               // WRITE, READ, atomics
+  uint64_t addr;               // of the piece's first byte; WRITE, READ, atomics
+  uint64_t swap_add, compare;  // atomics
+  uint64_t offset = 0;         // of the piece in the message
+  uint64_t total = 0;          // bytes of the whole message
+  // At the requester: the bytes of a SEND or WRITE, or where those of a READ or the 8 B that an
+  // atomic found go.
+  const SegmentList* data = nullptr;
+
+  // What it does not have is left uninitialised.
+  Request(Kind k, uint8_t op) : kind(k), opcode(op) {}  // NOLINT
+  bool whole() const { return data->bytes == total; }
+};
+
+// The request of the WQE that begins at `wqe`, all but its data and their length. The WQE is as
+// long as its opcode wants. Where `kind` is known, nothing is decided when it runs.
+[[gnu::always_inline]] inline Request RequestOf(Request::Kind kind, uint8_t opcode, uint8_t flags,
+                                                uint32_t imm, const std::byte* wqe) {
+  const std::byte* const body = wqe + rnic::kSegmentBytes;
+  Request r(kind, opcode);
+  if (kind == Request::Kind::kSend || kind == Request::Kind::kWrite) {
+    r.solicited = (flags & rnic::kSolicited) != 0;
+    r.imm = imm;
+  }
+  if (kind == Request::Kind::kSend) return r;
+  r.addr = LoadBe64(body);
+  r.rkey = LoadBe32(body + 8);
+  if (kind == Request::Kind::kAtomic) {
+    r.swap_add = LoadBe64(body + 16);
+    r.compare = LoadBe64(body + 24);
+  }
+  return r;
+}
+inline Request RequestOf(uint8_t opcode, uint8_t flags, uint32_t imm, const std::byte* wqe) {
+  return RequestOf(Request::KindOf(opcode), opcode, flags, imm, wqe);
+}
+
+}  // namespace hyperloop::softrnic
