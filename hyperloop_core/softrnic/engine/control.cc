@@ -5,107 +5,26 @@
 #include <algorithm>
 
 #include "softrnic/engine/engine_impl.h"
+#include "softrnic/engine/rings.h"
 #include "softrnic/engine/testing/persistence_model.h"
 #include "softrnic/engine/text.h"
 
 namespace hyperloop::softrnic {
 namespace {
 
-constexpr size_t kMaxHosts = 256;
 constexpr size_t kMaxPds = 256;
 constexpr uint32_t kMaxLogCqes = 20;
 constexpr uint64_t kMaxUmemBytes = 1ull << 44;
 constexpr uint32_t kAllAccess =
     rnic::kLocalWrite | rnic::kRemoteWrite | rnic::kRemoteRead | rnic::kRemoteAtomic;
-constexpr ClientNumber kAlone = 1ull << 63;  // and a number of the engine's own
 
 }  // namespace
 
-Account& Engine::Impl::AccountOf(ClientNumber client) {
-  if (client == 0) client = kAlone | next_context;
-  auto it = accounts.find(client);
-  if (it == accounts.end()) it = accounts.emplace(client, std::make_unique<Account>()).first;
-  it->second->client = client;
-  return *it->second;
-}
-
-void Engine::Impl::ReleaseAccount(Account& account) {
-  if (--account.contexts != 0) return;
-  ready.Forget(account);
-  if (options.flusher != nullptr) options.flusher->Gone(account.client);
-  accounts.erase(account.client);
-}
-
-// Nothing of the client's runs any more; whoever opened its contexts is told to close them. Needs
-// no memory.
-void Engine::Impl::Evict(Account& account, const char* why) {
-  for (Context* c : open) {
-    if (c->account != &account || c->evicted) continue;
-    c->evicted = true;
-    ForEachQp(*c, [this](Qp& qp) {
-      if (qp.state != rnic::QpState::kReset) errors.Enter(qp);
-    });
-    if (evict) evict(c->id, why);
-  }
-}
-
-Result<ContextId> Engine::Impl::OpenContext(const std::string& name, UarPage* uar, OpenReply* reply,
-                                            ClientNumber client) {
-  if (name.empty() || name.size() >= kMaxName ||
-      !std::all_of(name.begin(), name.end(), [](unsigned char ch) {
-        return std::isalnum(ch) != 0 || ch == '.' || ch == '_' || ch == '-';
-      }))
-    return InvalidArgument("open: a host name is 1 to 63 of [A-Za-z0-9._-]");
-  if (uar == nullptr) return InvalidArgument("open: no doorbell page");
-  if (contexts.size() >= kMaxContexts)
-    return NoSpace(Text("open: the device has ", kMaxContexts, " clients, the most"));
-  auto it = hosts.find(name);
-  if (it == hosts.end()) {
-    if (hosts.size() >= kMaxHosts)
-      return NoSpace(Text("open: the device has ", kMaxHosts, " hosts, the most; close some"));
-    auto host = std::make_unique<Host>();
-    host->name = name;
-    const uint64_t prefix = htobe64(GidPrefix(name));
-    std::memcpy(&host->gid[0], &prefix, sizeof(prefix));
-    const uint64_t number = htobe64(next_host++);  // never again: a stale address finds nobody
-    std::memcpy(&host->gid[8], &number, sizeof(number));
-    it = hosts.emplace(name, std::move(host)).first;
-  }
-  Host& host = *it->second;
-  const ContextId id = next_context++;
-  Account* account = nullptr;
-  try {
-    account = &AccountOf(client);
-    auto owned = std::make_unique<Context>();
-    Context& c = *owned;
-    c.id = id;
-    c.account = account;
-    c.host = &host;
-    c.uar = uar;
-    open.reserve(open.size() + 1);
-    contexts.emplace(id, std::move(owned));
-    open.push_back(&c);
-  } catch (const std::bad_alloc&) {
-    if (host.contexts == 0) hosts.erase(it);
-    if (account != nullptr && account->contexts == 0) accounts.erase(account->client);
-    throw;
-  }
-  ++host.contexts, ++account->contexts;
-  *reply = {};
-  std::copy(host.gid.begin(), host.gid.end(), reply->gid);
-  reply->uar_id = id;
-  return id;
-}
-
 bool Engine::Impl::CloseContextPart(ContextId id, size_t objects) {
-  const auto it = contexts.find(id);
-  if (it == contexts.end()) return true;
-  Context& c = *it->second;
-  if (!c.closing) {
-    c.closing = true;
-    std::erase_if(c.host->services, [&c](const auto& entry) { return entry.second.context == &c; });
-    std::erase(open, &c);
-  }
+  Context* const open = clients.Find(id);
+  if (open == nullptr) return true;
+  Context& c = *open;
+  clients.StopServing(c);
   for (; c.first_qp != nullptr; --objects) {
     if (objects == 0) return false;
     Destroy(*c.first_qp);
@@ -123,9 +42,7 @@ bool Engine::Impl::CloseContextPart(ContextId id, size_t objects) {
     if (objects == 0) return false;
     Erase(c, umem);
   }
-  if (--c.host->contexts == 0) hosts.erase(hosts.find(c.host->name));
-  ReleaseAccount(*c.account);
-  contexts.erase(it);
+  clients.Close(c);
   return true;
 }
 
@@ -288,7 +205,7 @@ Status Engine::Impl::CreateCq(Context& c, const CreateCqArgs& a, std::function<v
     return NoSpace(Text("create CQ: this client has ", options.limits.completion_queues,
                         " completion queues, the most (--client-completion-queues of the RNIC "
                         "daemon); destroy some"));
-  HL_RETURN_IF_ERROR(ReserveRings(umem));
+  HL_RETURN_IF_ERROR(ReserveRings(umem, options.limits));
   auto owned = std::make_unique<Cq>();
   Cq& cq = *owned;
   const uint32_t cqn = cqs.Insert(std::move(owned));

@@ -30,7 +30,7 @@ std::function<std::string()> Engine::Impl::Counters(const Context& c) const {
   QpCounters sum = c.host->retired;
   QueuePairs own;
   own.reserve(kMaxQpsPerContext);
-  for (const Context* other : open) {
+  for (const Context* other : clients.open()) {
     if (other->host != c.host) continue;
     ForEachQp(*other, [&](const Qp& qp) {
 #define HL_ADD(name) sum.name += qp.count.name;

@@ -1,8 +1,6 @@
 // Engine: the public face, the run loop and the doorbells.
 #include "softrnic/engine/engine.h"
 
-#include <sys/random.h>
-
 #include "softrnic/engine/engine_impl.h"
 
 namespace hyperloop::softrnic {
@@ -14,7 +12,6 @@ constexpr size_t kLooksPerTurn = 16;
 }  // namespace
 
 Engine::Impl::Impl(EngineOptions o) : options(std::move(o)) {
-  if (getrandom(&next_host, sizeof(next_host), 0) != sizeof(next_host)) next_host = dice.Throw();
   header_mask =
       (options.check_wqe_index ? 0xffffull << 40 : 0) | (options.check_qpn ? 0xffffffull << 8 : 0);
   deferred = options.defer_delivery;
@@ -28,7 +25,7 @@ Engine::Impl::Impl(EngineOptions o) : options(std::move(o)) {
 bool Engine::Impl::CollectDoorbells() {
   bool any = false;
   turn.ForgetWork();
-  for (Context* c : open) {
+  for (Context* c : clients.open()) {
     for (uint32_t w = 0; w < c->uar_words; ++w) {
       uint64_t* const summary = &c->uar->header.summary[w];
       if (__atomic_load_n(summary, __ATOMIC_RELAXED) == 0) [[likely]]
@@ -52,12 +49,16 @@ bool Engine::Impl::CollectDoorbells() {
 
 Engine::Engine(EngineOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
 Engine::~Engine() {
-  while (!impl_->contexts.empty()) CloseContext(impl_->contexts.begin()->first);
+  while (const Context* const c = impl_->clients.Any()) CloseContext(c->id);
 }
 
 Result<ContextId> Engine::OpenContext(const std::string& host, UarPage* uar, OpenReply* reply,
                                       ClientNumber client) {
-  return impl_->OpenContext(host, uar, reply, client);
+  HL_ASSIGN_OR_RETURN(Context* const c, impl_->clients.Open(host, uar, client));
+  *reply = {};
+  std::copy(c->host->gid.begin(), c->host->gid.end(), reply->gid);
+  reply->uar_id = c->id;
+  return c->id;
 }
 
 void Engine::CloseContext(ContextId context) { CloseContextPart(context, ~size_t{0}); }
@@ -68,42 +69,39 @@ bool Engine::CloseContextPart(ContextId context, size_t objects) {
 
 Result<IdReply> Engine::RegisterUmem(ContextId context, const RegisterUmemArgs& args,
                                      UmemMapping mapping) {
-  const auto it = impl_->contexts.find(context);
-  if (it == impl_->contexts.end())
-    return NotFound("context " + std::to_string(context) + " is not open");
-  return impl_->RegisterUmem(*it->second, args, std::move(mapping));
+  Context* const c = impl_->clients.Find(context);
+  if (c == nullptr) return NotFound("context " + std::to_string(context) + " is not open");
+  return impl_->RegisterUmem(*c, args, std::move(mapping));
 }
 
 Result<CreateCqReply> Engine::CreateEventCq(ContextId context, const CreateCqArgs& args,
                                             std::function<void()> notify) {
-  const auto it = impl_->contexts.find(context);
-  if (it == impl_->contexts.end())
-    return NotFound("context " + std::to_string(context) + " is not open");
+  Context* const c = impl_->clients.Find(context);
+  if (c == nullptr) return NotFound("context " + std::to_string(context) + " is not open");
   CreateCqReply reply{};
-  HL_RETURN_IF_ERROR(impl_->CreateCq(*it->second, args, std::move(notify), &reply));
+  HL_RETURN_IF_ERROR(impl_->CreateCq(*c, args, std::move(notify), &reply));
   return reply;
 }
 
 Status Engine::Execute(ContextId context, const Command& command, Reply* reply, std::string* text) {
-  const auto it = impl_->contexts.find(context);
-  if (it == impl_->contexts.end())
-    return NotFound("context " + std::to_string(context) + " is not open");
+  Context* const c = impl_->clients.Find(context);
+  if (c == nullptr) return NotFound("context " + std::to_string(context) + " is not open");
   try {
-    return impl_->Execute(*it->second, command, reply, text);
+    return impl_->Execute(*c, command, reply, text);
   } catch (const std::bad_alloc&) {
-    impl_->Evict(*it->second->account, "out of memory in a command");
+    impl_->clients.Evict(*c->account, "out of memory in a command");
     return NoSpace("the device is out of memory: this client is ended");
   }
 }
 
 std::function<std::string()> Engine::Counters(ContextId context) {
-  const auto it = impl_->contexts.find(context);
-  if (it == impl_->contexts.end()) return [] { return std::string(); };
-  return impl_->Counters(*it->second);
+  Context* const c = impl_->clients.Find(context);
+  if (c == nullptr) return [] { return std::string(); };
+  return impl_->Counters(*c);
 }
 
 void Engine::SetEvict(std::function<void(ContextId, const char* why)> evict) {
-  impl_->evict = std::move(evict);
+  impl_->clients.SetEvict(std::move(evict));
 }
 
 void Engine::AttachPort(LinkPort* port) { impl_->port = port; }
@@ -120,11 +118,10 @@ size_t Engine::Run(size_t budget) {
     if (e.port != nullptr) e.port->Flush();
     return linked + done;
   }
-  if (e.doomed) [[unlikely]]
-    e.EvictDoomed();
+  e.clients.EvictDoomed();
   e.CollectDoorbells();
   // Also while other queues keep the engine busy.
-  if (!e.looks.empty()) e.RetryStalled(kLooksPerTurn);
+  if (!e.looks.empty()) e.retries.LookAtSome(kLooksPerTurn);
   Qp* qp = nullptr;
   try {
     while (done < budget) {
@@ -139,7 +136,7 @@ size_t Engine::Run(size_t budget) {
     }
   } catch (const std::bad_alloc&) {
     if (qp == nullptr) throw;
-    e.Evict(*qp->account, kNoMemory);
+    e.clients.Evict(*qp->account, Clients::kNoMemory);
     ++done;
   }
   if (e.port != nullptr) e.port->Flush();
@@ -149,7 +146,7 @@ size_t Engine::Run(size_t budget) {
 bool Engine::Step() { return Run(1) != 0; }
 
 bool Engine::DoorbellPending() const {
-  for (const Context* c : impl_->open)
+  for (const Context* c : impl_->clients.open())
     for (uint32_t w = 0; w < c->uar_words; ++w)
       if (__atomic_load_n(&c->uar->header.summary[w], __ATOMIC_SEQ_CST) != 0) return true;
   return impl_->port != nullptr && impl_->port->Pending();
@@ -165,6 +162,6 @@ bool Engine::RetryPending() const {
 
 const EngineOptions& Engine::options() const { return impl_->options; }
 
-bool Engine::HandleFault(void* address) { return impl_->HandleFault(address); }
+bool Engine::HandleFault(void* address) { return impl_->truncated_files.HandleFault(address); }
 
 }  // namespace hyperloop::softrnic

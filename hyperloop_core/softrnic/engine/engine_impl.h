@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "softrnic/engine/bytes.h"
+#include "softrnic/engine/clients.h"
 #include "softrnic/engine/clock.h"
 #include "softrnic/engine/completion_queues.h"
 #include "softrnic/engine/dice.h"
@@ -29,30 +30,24 @@
 #include "softrnic/engine/qp_table.h"
 #include "softrnic/engine/ready_list.h"
 #include "softrnic/engine/responder.h"
+#include "softrnic/engine/retries.h"
 #include "softrnic/engine/segments.h"
+#include "softrnic/engine/snapshots.h"
 #include "softrnic/engine/tables.h"
+#include "softrnic/engine/transit.h"
+#include "softrnic/engine/truncated_files.h"
 #include "softrnic/engine/turn.h"
 #include "softrnic/engine/wqe_view.h"
 
 namespace hyperloop::softrnic {
 
-// Why a client is evicted.
-inline constexpr char kNoMemory[] = "out of memory in a request";
-
 inline constexpr uint64_t kPacketBytes = 64 << 10;
-// Rings live in registered memory of at most this size, so that maps of them stay small.
-inline constexpr uint64_t kMaxRingUmemBytes = 1ull << 30;
 
 struct Engine::Impl {
   explicit Impl(EngineOptions o);
 
   // --- control.cc: control path
-  Result<ContextId> OpenContext(const std::string& name, UarPage* uar, OpenReply* reply,
-                                ClientNumber client);
-  Account& AccountOf(ClientNumber client);
   bool CloseContextPart(ContextId id, size_t objects);
-  void ReleaseAccount(Account& account);
-  void Evict(Account& account, const char* why);
   Result<IdReply> RegisterUmem(Context& c, const RegisterUmemArgs& args, UmemMapping mapping);
   Status Execute(Context& c, const Command& command, Reply* reply, std::string* text);
   Status FreeUmem(Context& c, uint32_t id);
@@ -81,21 +76,6 @@ struct Engine::Impl {
   // --- counters.cc
   std::function<std::string()> Counters(const Context& c) const;
 
-  // --- memory.cc
-  // Marks the bytes of a new queue's rings in the registered memory that it was created in, and in
-  // no other: one client address may stand for different bytes there. Not OK: over the limit.
-  Status ReserveRings(Umem& umem);
-  static void MarkRings(const Qp& qp, bool present);
-  static void MarkRings(const Cq& cq, bool present);
-  bool HandleFault(void* address);
-  static bool HasRingsIn(const Context& c, const Umem& umem, const std::byte* begin,
-                         const std::byte* end);
-  // In a signal handler: the client is evicted when the running WQE has ended.
-  void Doom(Account& account, const char* why) {
-    account.doomed = why;
-    doomed = true;
-  }
-  void EvictDoomed();
   // --- requester.cc
   enum class Next { kMore, kStop };
   size_t RunQueue(Qp& qp, size_t budget);
@@ -117,47 +97,17 @@ struct Engine::Impl {
   size_t FlushStep(Qp& qp);
   void Advance(Qp& qp, uint16_t index);
   bool CollectDoorbells();
-
-  // --- retries.cc
-  // Whether request number `request` of `qp` is tried again because of its peer's disk.
-  static bool WaitedForDisk(const Qp& qp, uint64_t request) {
-    return qp.retry.why == kFlushing && qp.retry.request == request;
-  }
-  bool MayTryAgain(Qp& qp, Outcome why, uint64_t request);
-  static uint8_t Exhausted(Outcome why);
-  bool RetryDue(Qp& qp);
+  Next ExecuteDeferred(Qp& qp, const Wqe& wqe);
   Next StallForRetry(Qp& qp, const Wqe& wqe, Outcome why);
-  bool LookAt(Qp& qp);
-  bool RetryStalled(size_t most);
 
   // --- testing/schedule.cc
-  void TakeSnapshots(Qp& qp, bool executing);
   bool SlowStep();
   void RereadReceiveCounters();
   bool StepOnce();
-  Next ExecuteDeferred(Qp& qp, const Wqe& wqe);
-  void Defer(Qp& qp, const Wqe& wqe, uint8_t outcome);
-  bool Gather(Qp& qp, const Inflight& entry, std::vector<std::byte>* payload);
-  bool Deliverable(Qp& qp);
-  static bool Answered(const Qp& qp);
-  void Deliver(Qp& qp);
-  Outcome DeliverTo(Qp& peer, Inflight& entry, bool again);
   void Retransmit(Qp& qp);
-  void Acknowledge(Qp& qp);
-  void FlushInflight(Qp& qp);
-  Outcome TakeAnswer(Qp& qp, Inflight& entry);
 
   // --- links.cc: sessions, events, timers of queue pairs with a remote peer
   Status AddPeer(const std::string& host, LinkId link);
-  // Out of memory in `run` for `qp` ends its client.
-  template <class F>
-  void ForRemote(Qp& qp, F&& run) {
-    try {
-      run();
-    } catch (const std::bad_alloc&) {
-      Evict(*qp.account, kNoMemory);
-    }
-  }
   LinkId RouteTo(const GidBytes& gid) const;
   Status CheckRoute(const ModifyQpArgs& args) const;
   size_t PollLinks(size_t budget);
@@ -190,7 +140,6 @@ struct Engine::Impl {
   void TakeAnswers(Qp& qp, const Packet& p);
   void PopSent(Qp& qp);
   bool TakeRemoteAnswer(Qp& qp, Inflight& entry, const Packet& p);
-  Inflight* FirstUnanswered(Qp& qp);
   void FailEntry(Qp& qp, Inflight& entry, uint8_t syndrome);
   void FailSent(Qp& qp, uint8_t syndrome);
   void CompleteRemote(Qp& qp);
@@ -228,20 +177,17 @@ struct Engine::Impl {
   CompletionQueues cqs{errors, ready};
   Durability durability{options, turn};
   Responder responder{options, keys, cqs, durability, errors, turn};
-  std::function<void(ContextId, const char*)> evict;
+  Clients clients{options, errors, ready, dice};
+  TruncatedFiles truncated_files{options, clients, keys};
+  Retries retries{qps, looks, ready, clock};
+  Snapshots snapshots{options, dice};
+  Transit transit{keys, cqs, durability, errors, ready, qps, responder, retries, dice};
   bool slow = false;      // single steps chosen by SlowStep
   bool deferred = false;  // requests and answers travel: Inflight
   uint16_t overrun_blocks =
       0;  // how far a managed queue runs past its enabled index: 0 unless broken on purpose
   uint64_t header_mask = 0;  // bits of a WQE's first 8 bytes (host order) that are checked
-  std::map<ClientNumber, std::unique_ptr<Account>> accounts;
   uint32_t all_umems = 0;
-  std::vector<Context*> open;    // for doorbells
-  volatile bool doomed = false;  // some Account::doomed is set
-  std::map<ContextId, std::unique_ptr<Context>> contexts;
-  std::map<std::string, std::unique_ptr<Host>> hosts;
-  ContextId next_context = 1;
-  uint64_t next_host;
   // Links: of no use without a port.
   LinkPort* port = nullptr;
   std::map<uint64_t, LinkId> peers;  // by GID prefix

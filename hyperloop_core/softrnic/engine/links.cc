@@ -40,8 +40,7 @@ Status Engine::Impl::AddPeer(const std::string& host, LinkId link) {
 // kNoLink: the address of a host that is attached here, or of nobody known.
 LinkId Engine::Impl::RouteTo(const GidBytes& gid) const {
   if (port == nullptr) return kNoLink;
-  for (const auto& [name, host] : hosts)
-    if (host->gid == gid) return kNoLink;
+  if (clients.AnyHost([&gid](const Host& host) { return host.gid == gid; })) return kNoLink;
   const auto it = peers.find(LoadPrefix(gid.data()));
   return it != peers.end() ? it->second : kNoLink;
 }
@@ -49,8 +48,8 @@ LinkId Engine::Impl::RouteTo(const GidBytes& gid) const {
 Status Engine::Impl::CheckRoute(const ModifyQpArgs& args) const {
   const uint64_t prefix = LoadPrefix(args.remote_gid);
   if (port == nullptr || peers.contains(prefix)) return {};
-  for (const auto& [name, host] : hosts)
-    if (LoadPrefix(host->gid.data()) == prefix) return {};
+  if (clients.AnyHost([prefix](const Host& host) { return LoadPrefix(host.gid.data()) == prefix; }))
+    return {};
   std::ostringstream gid;
   for (int i = 0; i < 16; ++i)
     gid << std::hex << args.remote_gid[i] / 16 << args.remote_gid[i] % 16
@@ -95,7 +94,7 @@ size_t Engine::Impl::PollLinks(size_t budget) {
     Qp* const qp = qps.Find(link_work.NextPump());
     if (qp == nullptr || qp->remote == nullptr) continue;
     qp->remote->pumping = false;
-    ForRemote(*qp, [&] { Pump(*qp); });
+    clients.RunFor(*qp, [&] { Pump(*qp); });
   }
   if (link_work.AnyWatched() && CheckTimers()) ++done;
   return done;
@@ -145,7 +144,7 @@ void Engine::Impl::HandleLinkUp(LinkId link) {
   qps.ForEach([&](Qp& qp) {
     if (qp.remote == nullptr || qp.remote->link != link) return;
     qp.remote->waiting = false;
-    ForRemote(qp, [&] {
+    clients.RunFor(qp, [&] {
       if (qp.remote->phase == Remote::Phase::kConnecting) SendConnect(qp);
       if (qp.remote->phase != Remote::Phase::kOpen) return;
       qp.remote->next_sent = 0;
@@ -159,7 +158,7 @@ void Engine::Impl::HandleRoom(LinkId link) {
     Qp* const qp = qps.Find(qpn);
     if (qp == nullptr || qp->remote == nullptr) continue;
     qp->remote->waiting = false;
-    ForRemote(*qp, [&] {
+    clients.RunFor(*qp, [&] {
       qp->remote->phase == Remote::Phase::kConnecting ? SendConnect(*qp) : link_work.AddPump(*qp);
     });
   }
@@ -229,7 +228,7 @@ void Engine::Impl::HandleSession(LinkId from, const Packet& p) {
   r.phase = Remote::Phase::kOpen;
   r.session = p.addr;
   r.progress_ns = clock.Now();
-  ForRemote(*qp, [&] { link_work.AddPump(*qp); });
+  clients.RunFor(*qp, [&] { link_work.AddPump(*qp); });
 }
 
 // --- timeouts
@@ -243,12 +242,13 @@ bool Engine::Impl::CheckTimers() {
   link_work.ForWatched([&](uint32_t qpn) {
     Qp* const qp = qps.Find(qpn);
     Remote* const r = qp != nullptr ? qp->remote.get() : nullptr;
-    const bool waits = r != nullptr && r->listed &&
-                       (r->phase == Remote::Phase::kConnecting ||
-                        (r->phase == Remote::Phase::kOpen &&
-                         (!r->sent.empty() || (r->waiting && FirstUnanswered(*qp) != nullptr))));
+    const bool waits =
+        r != nullptr && r->listed &&
+        (r->phase == Remote::Phase::kConnecting ||
+         (r->phase == Remote::Phase::kOpen &&
+          (!r->sent.empty() || (r->waiting && Transit::FirstUnanswered(*qp) != nullptr))));
     if (waits) {
-      ForRemote(*qp, [&] { any |= TimerDue(*qp, now); });
+      clients.RunFor(*qp, [&] { any |= TimerDue(*qp, now); });
     } else if (r != nullptr) {
       r->listed = false;
     }

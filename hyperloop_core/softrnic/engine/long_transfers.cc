@@ -80,7 +80,7 @@ Outcome Engine::Impl::NextPart(Qp& qp, Part& part, bool* last) {
   const SegmentList slice = Slice(local, offset, bytes);
   *last = part.moved + slice.bytes == local.bytes;
   Request request = RequestOf(part.opcode, part.flags, part.imm, part.wqe.data());
-  request.again = WaitedForDisk(qp, qp.count.wqes_executed);
+  request.again = Retries::WaitedForDisk(qp, qp.count.wqes_executed);
   request.last = *last;
   request.addr += offset;
   request.offset = offset;

@@ -161,7 +161,7 @@ enum class Stall : uint8_t {
   kFailed,     // a WQE that cannot run: its error follows those before it
 };
 
-// The request that is to be tried again (retries.cc).
+// The request that is to be tried again (Retries).
 struct Retry {
   uint8_t why = 0;  // kRnr, kNoAnswer, kFlushing; 0: none
   uint8_t left = 0;
@@ -193,8 +193,7 @@ struct Part {
   std::vector<std::byte> wqe;
 };
 
-// A WQE whose completion has not happened yet: deferred delivery (testing/schedule.cc), or a peer
-// in another engine (remote_requester.cc).
+// A WQE whose completion has not happened yet: it is in Transit.
 struct Inflight {
   Inflight(uint16_t i, uint8_t op, uint8_t fm_ce_se, uint8_t wqebbs)
       : index(i), opcode(op), flags(fm_ce_se), blocks(wqebbs) {}

@@ -4,6 +4,7 @@
 #include "rnic/checks.h"
 #include "softrnic/engine/bytes.h"
 #include "softrnic/engine/engine_impl.h"
+#include "softrnic/engine/rings.h"
 #include "softrnic/engine/testing/persistence_model.h"
 #include "softrnic/engine/text.h"
 #include "softrnic/engine/waiters.h"
@@ -90,7 +91,7 @@ Status Engine::Impl::CreateQp(Context& c, const CreateQpArgs& a, CreateQpReply* 
     return NoSpace(Text("create QP: this client has ", kMaxQpsPerContext,
                         " queue pairs and completion queues with events, the most; destroy some"));
 
-  HL_RETURN_IF_ERROR(ReserveRings(*umem->second));
+  HL_RETURN_IF_ERROR(ReserveRings(*umem->second, options.limits));
   auto owned = std::make_unique<Qp>();
   Qp& qp = *owned;
   if (options.fetch != EngineOptions::Fetch::kLate || options.prefetch_depth != 0) {
@@ -346,15 +347,15 @@ Status Engine::Impl::ConnectService(Context& c, const ConnectServiceArgs& a,
   if (client->state != QpState::kReset)
     return InvalidArgument(Text("connect service: queue pair ", a.qpn, " is in ",
                                 StateName(client->state), "; it must be fresh (RESET)"));
-  const auto host = hosts.find(host_name);
-  if (host == hosts.end() && port != nullptr) {
+  Host* const host = clients.FindHost(host_name);
+  if (host == nullptr && port != nullptr) {
     const auto peer = peers.find(GidPrefix(host_name));
     if (peer != peers.end()) return AskService(c, *client, peer->second, a, reply);
   }
-  if (host == hosts.end())
+  if (host == nullptr)
     return NotFound(Text("connect service: no host ", host_name, " on this device"));
-  const auto it = host->second->services.find(name);
-  if (it == host->second->services.end())
+  const auto it = host->services.find(name);
+  if (it == host->services.end())
     return NotFound(Text("connect service: host ", host_name, " offers no ", name,
                          "; is its process running?"));
   Service& service = it->second;
@@ -362,7 +363,7 @@ Status Engine::Impl::ConnectService(Context& c, const ConnectServiceArgs& a,
     Destroy(*old);
   client->service_qpn = 0;
   HL_ASSIGN_OR_RETURN(Qp* const answerer,
-                      MakeResponder(service, *host->second, c.host->gid, client->qpn, c.account));
+                      MakeResponder(service, *host, c.host->gid, client->qpn, c.account));
   Qp& qp = *answerer;
   client->service_qpn = qp.qpn;
   std::copy(qp.host->gid.begin(), qp.host->gid.end(), reply->gid);

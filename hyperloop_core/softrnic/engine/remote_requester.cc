@@ -101,17 +101,11 @@ bool Engine::Impl::PackNext(Qp& qp, Inflight& entry) {
 
 // --- answers
 
-Inflight* Engine::Impl::FirstUnanswered(Qp& qp) {
-  for (Inflight& entry : qp.inflight)
-    if (!entry.delivered) return &entry;
-  return nullptr;
-}
-
 // The oldest packet is acknowledged, and with its last one a WQE.
 void Engine::Impl::PopSent(Qp& qp) {
   Remote& r = *qp.remote;
   const SentPacket packet = std::move(r.sent.front());
-  Inflight* const entry = FirstUnanswered(qp);
+  Inflight* const entry = Transit::FirstUnanswered(qp);
   r.sent.pop_front();
   r.rnr_until_ns = 0;  // another copy of it was taken since the peer had no receive
   ++r.first_psn;
@@ -129,7 +123,7 @@ void Engine::Impl::HandleAnswer(LinkId from, const Packet& p) {
   Remote& r = *qp->remote;
   if (r.link != from || r.phase != Remote::Phase::kOpen || p.session != r.session) return;
   ++qp->count.link_packets_received;
-  ForRemote(*qp, [&] { TakeAnswers(*qp, p); });
+  clients.RunFor(*qp, [&] { TakeAnswers(*qp, p); });
 }
 
 // What a packet of the session says: the answer to one request, and that those before it ran.
@@ -149,7 +143,7 @@ void Engine::Impl::TakeAnswers(Qp& qp, const Packet& p) {
   }
   r.progress_ns = clock.Now();
   if (!r.sent.empty()) {
-    Inflight& entry = *FirstUnanswered(qp);
+    Inflight& entry = *Transit::FirstUnanswered(qp);
     switch (p.type) {
       case PacketType::kAck:
         r.rnr_retries = 0;
@@ -226,7 +220,7 @@ void Engine::Impl::FailEntry(Qp& qp, Inflight& entry, uint8_t syndrome) {
 
 // The oldest WQE without an answer fails; nothing is sent any more.
 void Engine::Impl::FailSent(Qp& qp, uint8_t syndrome) {
-  Inflight* const entry = FirstUnanswered(qp);
+  Inflight* const entry = Transit::FirstUnanswered(qp);
   link_work.Stop(qp);
   if (entry == nullptr) return;
   entry->packets = 0;
@@ -240,7 +234,7 @@ void Engine::Impl::FailSent(Qp& qp, uint8_t syndrome) {
 void Engine::Impl::CompleteRemote(Qp& qp) {
   while (!deferred && qp.state == rnic::QpState::kReadyToSend && !qp.inflight.empty() &&
          qp.inflight.front().delivered)
-    Acknowledge(qp);
+    transit.Acknowledge(qp);
 }
 
 }  // namespace hyperloop::softrnic

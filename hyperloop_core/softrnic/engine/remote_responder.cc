@@ -86,7 +86,7 @@ void Engine::Impl::HandleRequest(LinkId from, const Packet& p, HeldRequest* held
     r.kept_bytes -= r.kept.front().bytes;
     r.kept.pop_front();
   }
-  ForRemote(*qp, [&] {
+  clients.RunFor(*qp, [&] {
     if (held == nullptr && !r.held.empty()) return Hold(from, *qp, p);
     const auto ahead = static_cast<int32_t>(p.psn - r.expected);
     if (ahead < 0) HandleDuplicate(from, *qp, p);
@@ -152,7 +152,7 @@ size_t Engine::Impl::ServeHeld(size_t budget) {
     const uint32_t qpn = link_work.NextHolding();
     Qp* const qp = qps.Find(qpn);
     if (qp == nullptr || qp->remote == nullptr || qp->remote->held.empty()) continue;
-    if (ServeHeldOf(*qp, budget, &done)) ForRemote(*qp, [&] { link_work.AddHolding(qpn); });
+    if (ServeHeldOf(*qp, budget, &done)) clients.RunFor(*qp, [&] { link_work.AddHolding(qpn); });
   }
   return done;
 }
@@ -267,7 +267,7 @@ void Engine::Impl::SendAcks() {
     Qp* const qp = qps.Find(qpn);
     if (qp == nullptr || qp->remote == nullptr || !std::exchange(qp->remote->ack_due, false))
       return;
-    ForRemote(*qp, [&] {
+    clients.RunFor(*qp, [&] {
       port->Send(qp->remote->ack_link, Share(EncodePacket({.type = PacketType::kAck,
                                                            .dest_qpn = qp->remote_qpn,
                                                            .source_qpn = qp->qpn,

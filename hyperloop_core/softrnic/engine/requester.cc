@@ -81,7 +81,7 @@ Engine::Impl::Next Engine::Impl::ExecuteOne(Qp& qp) {
     return Resume(qp);
   Wqe wqe;
   if (qp.snapshots) [[unlikely]]
-    TakeSnapshots(qp, /*executing=*/true);
+    snapshots.Take(qp, /*executing=*/true);
   if (!Decode(qp, qp.fetch, &wqe)) [[unlikely]] {
     Fail(qp, wqe, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR);
     return Next::kStop;
@@ -151,7 +151,8 @@ template <Request::Kind kKind>
   request.data = &local;
   if (local.bytes > kTurnBytes) [[unlikely]]
     return StartParts(qp, *peer, wqe, request);
-  if (kKind == Request::Kind::kRead) request.again = WaitedForDisk(qp, qp.count.wqes_executed);
+  if (kKind == Request::Kind::kRead)
+    request.again = Retries::WaitedForDisk(qp, qp.count.wqes_executed);
   const uint64_t total = kAtomic ? 8 : local.bytes;
   const Outcome outcome = responder.Serve(*peer, request);
   if (outcome == kOk) {
@@ -185,6 +186,49 @@ Outcome Engine::Impl::RunRequest(Qp& qp, const Wqe& wqe, uint32_t* bytes) {
     default:
       return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
   }
+}
+
+// Its request travels, and its completion waits for those before it.
+Engine::Impl::Next Engine::Impl::ExecuteDeferred(Qp& qp, const Wqe& wqe) {
+  if (Transit::Blocked(qp, wqe)) {
+    qp.stall = Stall::kResponses;
+    ++qp.count.fence_stalls;
+    return Next::kStop;
+  }
+  switch (wqe.opcode) {
+    case rnic::kWqeNop:
+      ++qp.count.nops;
+      return CompleteAndGoOn(qp, wqe, 0);
+    case rnic::kWqeWait:
+      return ExecuteWait(qp, wqe);
+    case rnic::kWqeSendEnable:
+    case rnic::kWqeReceiveEnable: {
+      const Outcome outcome = ExecuteEnable(qp, wqe);
+      if (outcome != kOk) {
+        Fail(qp, wqe, outcome);
+        return Next::kStop;
+      }
+      return CompleteAndGoOn(qp, wqe, 0);
+    }
+    default:
+      break;
+  }
+  if (const Outcome outcome = transit.Accept(qp, wqe); outcome != kOk) {
+    Fail(qp, wqe, outcome);
+    return Next::kStop;
+  }
+  if (qp.remote != nullptr) Pump(qp);
+  const bool more = qp.state == rnic::QpState::kReadyToSend && qp.stall == Stall::kNone;
+  return more ? Next::kMore : Next::kStop;
+}
+
+Engine::Impl::Next Engine::Impl::StallForRetry(Qp& qp, const Wqe& wqe, Outcome why) {
+  if (!retries.MayTryAgain(qp, why, qp.count.wqes_executed)) {
+    Fail(qp, wqe, Retries::Exhausted(why));
+    return Next::kStop;
+  }
+  retries.Wait(qp);
+  return Next::kStop;
 }
 
 // --- cross-channel
@@ -221,7 +265,7 @@ Outcome Engine::Impl::ExecuteEnable(Qp& qp, const Wqe& wqe) {
   if (wqe.opcode == rnic::kWqeSendEnable) {
     Advance(*target, static_cast<uint16_t>(index + overrun_blocks));
   } else if (static_cast<uint16_t>(index - target->rq_enabled - 1) < 0x8000) {
-    target->rq_enabled = index;  // a stalled sender finds it: RetryStalled
+    target->rq_enabled = index;  // a stalled sender finds it: Retries
   }
   return kOk;
 }
@@ -231,7 +275,7 @@ void Engine::Impl::Advance(Qp& qp, uint16_t index) {
   if (static_cast<uint16_t>(index - qp.producer - 1) >= 0x8000) return;
   qp.producer = index;
   if (qp.snapshots) [[unlikely]]
-    TakeSnapshots(qp, /*executing=*/false);
+    snapshots.Take(qp, /*executing=*/false);
   if (qp.stall != Stall::kNone) return;
   if (qp.state != QpState::kReadyToSend && qp.state != QpState::kError) return;
   __builtin_prefetch(qp.fetch +
@@ -245,7 +289,7 @@ void Engine::Impl::Complete(Qp& qp, const Wqe& wqe, uint32_t bytes) {
   qp.consumer = static_cast<uint16_t>(qp.consumer + wqe.blocks);
   ++qp.count.wqes_executed;
   if (qp.deferred) [[unlikely]]
-    return Defer(qp, wqe, kOk);
+    return transit.Defer(qp, wqe, kOk);
   if (rnic::CqeModeOf(wqe.flags) >= rnic::CqeMode::kAlways)
     cqs.Post(qp, *qp.send_cq, MLX5_CQE_REQ, wqe.opcode, wqe.index, bytes, 0, 0);
 }
@@ -254,7 +298,7 @@ void Engine::Impl::Complete(Qp& qp, const Wqe& wqe, uint32_t bytes) {
 void Engine::Impl::Fail(Qp& qp, const Wqe& wqe, uint8_t syndrome) {
   qp.consumer = static_cast<uint16_t>(wqe.index + wqe.blocks);
   if (qp.deferred) [[unlikely]]
-    return Defer(qp, wqe, syndrome);
+    return transit.Defer(qp, wqe, syndrome);
   cqs.PostError(qp, *qp.send_cq, MLX5_CQE_REQ_ERR, wqe.opcode, wqe.index, syndrome);
   errors.Enter(qp);
 }
@@ -262,7 +306,7 @@ void Engine::Impl::Fail(Qp& qp, const Wqe& wqe, uint8_t syndrome) {
 // One WQE or receive of a queue pair in error: flushed with a CQE. Returns 0 when nothing is left.
 size_t Engine::Impl::FlushStep(Qp& qp) {
   if (!qp.inflight.empty()) {
-    FlushInflight(qp);
+    transit.FlushOldest(qp);
     return 1;
   }
   if (qp.consumer != qp.producer) {

@@ -126,11 +126,11 @@ void Engine::Impl::HandleServiceRequest(LinkId from, const Packet& p) {
     reply.payload = std::as_bytes(std::span(text));
     port->Send(from, Share(reply));
   };
-  const auto host = hosts.find(host_name);
-  if (host == hosts.end())
+  Host* const host = clients.FindHost(host_name);
+  if (host == nullptr)
     return refuse(NotFound(Text("connect service: no host ", host_name, " on its device")));
-  const auto it = host->second->services.find(name);
-  if (it == host->second->services.end())
+  const auto it = host->services.find(name);
+  if (it == host->services.end())
     return refuse(NotFound(Text("connect service: host ", host_name, " offers no ", name,
                                 "; is its process running?")));
   // The same request again gets the same queue pair; another one of the same client replaces it.
@@ -150,7 +150,7 @@ void Engine::Impl::HandleServiceRequest(LinkId from, const Packet& p) {
   if (answerer == nullptr) {
     // Clients that ended without a word leave theirs behind.
     if (it->second.context->responders >= kMaxQpsPerContext && oldest != nullptr) Destroy(*oldest);
-    auto made = MakeResponder(it->second, *host->second, gid, p.source_qpn, nullptr);
+    auto made = MakeResponder(it->second, *host, gid, p.source_qpn, nullptr);
     if (!made.ok()) return refuse(made.status());
     answerer = *made;
     try {

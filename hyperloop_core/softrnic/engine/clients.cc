@@ -1,0 +1,125 @@
+#include "softrnic/engine/clients.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstring>
+#include <utility>
+
+#include "softrnic/engine/flusher.h"
+#include "softrnic/engine/text.h"
+
+namespace hyperloop::softrnic {
+namespace {
+
+constexpr size_t kMaxHosts = 256;
+constexpr ClientNumber kAlone = 1ull << 63;  // and a number of the engine's own
+
+}  // namespace
+
+Clients::Clients(const EngineOptions& options, ErrorState& errors, ReadyList& ready, Dice& dice)
+    : options_(options), errors_(errors), ready_(ready) {
+  if (getrandom(&next_host_, sizeof(next_host_), 0) != sizeof(next_host_))
+    next_host_ = dice.Throw();
+}
+
+Account& Clients::AccountOf(ClientNumber client) {
+  if (client == 0) client = kAlone | next_context_;
+  auto it = accounts_.find(client);
+  if (it == accounts_.end()) it = accounts_.emplace(client, std::make_unique<Account>()).first;
+  it->second->client = client;
+  return *it->second;
+}
+
+Result<Context*> Clients::Open(const std::string& name, UarPage* uar, ClientNumber client) {
+  if (name.empty() || name.size() >= kMaxName ||
+      !std::all_of(name.begin(), name.end(), [](unsigned char ch) {
+        return std::isalnum(ch) != 0 || ch == '.' || ch == '_' || ch == '-';
+      }))
+    return InvalidArgument("open: a host name is 1 to 63 of [A-Za-z0-9._-]");
+  if (uar == nullptr) return InvalidArgument("open: no doorbell page");
+  if (contexts_.size() >= kMaxContexts)
+    return NoSpace(Text("open: the device has ", kMaxContexts, " clients, the most"));
+  auto it = hosts_.find(name);
+  if (it == hosts_.end()) {
+    if (hosts_.size() >= kMaxHosts)
+      return NoSpace(Text("open: the device has ", kMaxHosts, " hosts, the most; close some"));
+    auto host = std::make_unique<Host>();
+    host->name = name;
+    const uint64_t prefix = htobe64(GidPrefix(name));
+    std::memcpy(&host->gid[0], &prefix, sizeof(prefix));
+    const uint64_t number = htobe64(next_host_++);  // never again: a stale address finds nobody
+    std::memcpy(&host->gid[8], &number, sizeof(number));
+    it = hosts_.emplace(name, std::move(host)).first;
+  }
+  Host& host = *it->second;
+  const ContextId id = next_context_++;
+  Account* account = nullptr;
+  Context* made = nullptr;
+  try {
+    account = &AccountOf(client);
+    auto owned = std::make_unique<Context>();
+    made = owned.get();
+    made->id = id;
+    made->account = account;
+    made->host = &host;
+    made->uar = uar;
+    open_.reserve(open_.size() + 1);
+    contexts_.emplace(id, std::move(owned));
+    open_.push_back(made);
+  } catch (const std::bad_alloc&) {
+    if (host.contexts == 0) hosts_.erase(it);
+    if (account != nullptr && account->contexts == 0) accounts_.erase(account->client);
+    throw;
+  }
+  ++host.contexts, ++account->contexts;
+  return made;
+}
+
+Context* Clients::Find(ContextId id) const {
+  const auto it = contexts_.find(id);
+  return it != contexts_.end() ? it->second.get() : nullptr;
+}
+
+Host* Clients::FindHost(const std::string& name) const {
+  const auto it = hosts_.find(name);
+  return it != hosts_.end() ? it->second.get() : nullptr;
+}
+
+void Clients::StopServing(Context& c) {
+  if (c.closing) return;
+  c.closing = true;
+  std::erase_if(c.host->services, [&c](const auto& entry) { return entry.second.context == &c; });
+  std::erase(open_, &c);
+}
+
+void Clients::Close(Context& c) {
+  if (--c.host->contexts == 0) hosts_.erase(hosts_.find(c.host->name));
+  Account& account = *c.account;
+  if (--account.contexts == 0) {
+    ready_.Forget(account);
+    if (options_.flusher != nullptr) options_.flusher->Gone(account.client);
+    accounts_.erase(account.client);
+  }
+  contexts_.erase(c.id);
+}
+
+void Clients::Evict(const Account& account, const char* why) {
+  for (Context* c : open_) {
+    if (c->account != &account || c->evicted) continue;
+    c->evicted = true;
+    ForEachQp(*c, [this](Qp& qp) {
+      if (qp.state != rnic::QpState::kReset) errors_.Enter(qp);
+    });
+    if (evict_) evict_(c->id, why);
+  }
+}
+
+void Clients::EvictAllDoomed() {
+  doomed_ = false;
+  for (auto& [number, account] : accounts_)
+    if (const char* const why = std::exchange(account->doomed, nullptr)) Evict(*account, why);
+}
+
+}  // namespace hyperloop::softrnic

@@ -1,0 +1,95 @@
+// Clients: who uses the engine: the contexts that are open, the clients (Account) and hosts behind
+// them, and the end of a client that may not go on. Owns all three.
+//
+// A context stays, without being served, from StopServing until Close: what it owns goes in between,
+// a part at a time. Evicting needs no memory. May call: ErrorState, ReadyList, and the Flusher of
+// EngineOptions.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "softrnic/engine/dice.h"
+#include "softrnic/engine/error_state.h"
+#include "softrnic/engine/objects.h"
+#include "softrnic/engine/ready_list.h"
+
+namespace hyperloop::softrnic {
+
+class Clients {
+ public:
+  Clients(const EngineOptions& options, ErrorState& errors, ReadyList& ready, Dice& dice);
+
+  Result<Context*> Open(const std::string& host, UarPage* uar, ClientNumber client);
+  // Null: not open.
+  Context* Find(ContextId id) const;
+  // Its doorbells and services count no more.
+  void StopServing(Context& c);
+  // It owns nothing any more. The host and the client go with their last context.
+  void Close(Context& c);
+  // Any context that is not closed; null: there is none.
+  Context* Any() const { return contexts_.empty() ? nullptr : contexts_.begin()->second.get(); }
+  // Those that are served.
+  const std::vector<Context*>& open() const { return open_; }
+  // All, those that are being closed too.
+  template <class F>
+  void ForEachContext(F&& f) const {
+    for (const auto& [id, context] : contexts_) f(*context);
+  }
+
+  // Null: no such host is attached.
+  Host* FindHost(const std::string& name) const;
+  template <class F>
+  bool AnyHost(F&& f) const {
+    for (const auto& [name, host] : hosts_)
+      if (f(*host)) return true;
+    return false;
+  }
+
+  // --- eviction
+  // Told of each context of a client that is served no more (Engine::SetEvict).
+  void SetEvict(std::function<void(ContextId, const char*)> evict) { evict_ = std::move(evict); }
+  // Nothing of the client's runs any more; whoever opened its contexts is told to close them.
+  void Evict(const Account& account, const char* why);
+  // Runs `f`, which does something for `qp`; if memory runs out in it, the client of `qp` is ended.
+  template <class F>
+  void RunFor(const Qp& qp, F&& f) {
+    try {
+      f();
+    } catch (const std::bad_alloc&) {
+      Evict(*qp.account, kNoMemory);
+    }
+  }
+  static constexpr char kNoMemory[] = "out of memory in a request";
+  // In a signal handler: the client is evicted when the running WQE has ended.
+  void Doom(Account& account, const char* why) {
+    account.doomed = why;
+    doomed_ = true;
+  }
+  void EvictDoomed() {
+    if (doomed_) [[unlikely]]
+      EvictAllDoomed();
+  }
+
+ private:
+  Account& AccountOf(ClientNumber client);
+  void EvictAllDoomed();
+
+  const EngineOptions& options_;
+  ErrorState& errors_;
+  ReadyList& ready_;
+  std::function<void(ContextId, const char*)> evict_;
+  std::map<ClientNumber, std::unique_ptr<Account>> accounts_;
+  std::map<ContextId, std::unique_ptr<Context>> contexts_;
+  std::map<std::string, std::unique_ptr<Host>> hosts_;
+  std::vector<Context*> open_;
+  volatile bool doomed_ = false;  // some Account::doomed is set
+  ContextId next_context_ = 1;
+  uint64_t next_host_;
+};
+
+}  // namespace hyperloop::softrnic

@@ -1,0 +1,28 @@
+// TruncatedFiles: what happens when a client truncates a file behind its registered memory and the
+// engine touches a page that is gone.
+//
+// HandleFault puts a page there so that the access ends, poisons the keys over it and dooms clients
+// that do this too often or whose queues lie there. It runs in a signal handler on the engine's
+// thread, between any two instructions of the parts below. May call: Clients, KeyTable.
+#pragma once
+
+#include "softrnic/engine/clients.h"
+#include "softrnic/engine/key_table.h"
+
+namespace hyperloop::softrnic {
+
+class TruncatedFiles {
+ public:
+  TruncatedFiles(const EngineOptions& options, Clients& clients, KeyTable& keys)
+      : options_(options), clients_(clients), keys_(keys) {}
+
+  // False: `address` is in no client's memory. Async-signal-safe.
+  bool HandleFault(void* address);
+
+ private:
+  const EngineOptions& options_;
+  Clients& clients_;
+  KeyTable& keys_;
+};
+
+}  // namespace hyperloop::softrnic
