@@ -12,39 +12,7 @@ constexpr size_t kLooksPerTurn = 16;
 }  // namespace
 
 Engine::Impl::Impl(EngineOptions o) : options(std::move(o)) {
-  header_mask =
-      (options.check_wqe_index ? 0xffffull << 40 : 0) | (options.check_qpn ? 0xffffffull << 8 : 0);
-  deferred = options.defer_delivery;
   slow = deferred || options.schedule == EngineOptions::Schedule::kRandom;
-  overrun_blocks = options.check_cross_channel ? 0 : 4;
-}
-
-// Takes the doorbells rung since the last time. The client stores a register, then sets its summary
-// bit (seq_cst RMW); the exchange here takes the bit and, acquiring, sees the register and the WQEs
-// written before it.
-bool Engine::Impl::CollectDoorbells() {
-  bool any = false;
-  turn.ForgetWork();
-  for (Context* c : clients.open()) {
-    for (uint32_t w = 0; w < c->uar_words; ++w) {
-      uint64_t* const summary = &c->uar->header.summary[w];
-      if (__atomic_load_n(summary, __ATOMIC_RELAXED) == 0) [[likely]]
-        continue;
-      uint64_t bits = __atomic_exchange_n(summary, 0, __ATOMIC_ACQUIRE);
-      for (; bits != 0; bits &= bits - 1) {
-        const uint32_t index = w * 64 + static_cast<uint32_t>(__builtin_ctzll(bits));
-        Qp* const qp = c->doorbells[index];
-        const uint64_t value = __atomic_load_n(&c->uar->registers[index], __ATOMIC_ACQUIRE);
-        if (Cq* const cq = c->arms[index]; cq != nullptr && (value >> 63) != 0) [[unlikely]]
-          CompletionQueues::Arm(*cq, value);
-        if (qp == nullptr || (value >> 63) == 0 || qp->state == rnic::QpState::kReset) continue;
-        ++qp->count.doorbells;
-        any = true;
-        Advance(*qp, static_cast<uint16_t>(value));
-      }
-    }
-  }
-  return any;
 }
 
 Engine::Engine(EngineOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
@@ -104,52 +72,50 @@ void Engine::SetEvict(std::function<void(ContextId, const char* why)> evict) {
   impl_->clients.SetEvict(std::move(evict));
 }
 
-void Engine::AttachPort(LinkPort* port) { impl_->port = port; }
+void Engine::AttachPort(LinkPort* port) { impl_->traffic.Attach(port); }
 
 Status Engine::AddPeer(const std::string& host, LinkId link) { return impl_->AddPeer(host, link); }
 
 size_t Engine::Run(size_t budget) {
   Impl& e = *impl_;
-  const size_t linked = e.port != nullptr ? e.PollLinks((budget + 1) / 2) : 0;
+  const size_t linked = e.traffic.attached() ? e.PollLinks((budget + 1) / 2) : 0;
   budget -= std::min(linked, budget / 2);
   size_t done = 0;
   if (e.slow) [[unlikely]] {
-    while (done < budget && e.SlowStep()) ++done;
-    if (e.port != nullptr) e.port->Flush();
+    while (done < budget && e.schedule.Step()) ++done;
+    if (e.traffic.attached()) e.traffic.port()->Flush();
     return linked + done;
   }
   e.clients.EvictDoomed();
-  e.CollectDoorbells();
+  e.doorbells.Collect();
   // Also while other queues keep the engine busy.
   if (!e.looks.empty()) e.retries.LookAtSome(kLooksPerTurn);
   Qp* qp = nullptr;
   try {
     while (done < budget) {
       // A client that has little to do is not to wait until a busy one's turns fill the budget.
-      if (e.turn.work() >= kTurnSteps) e.CollectDoorbells();
+      if (e.turn.work() >= kTurnSteps) e.doorbells.Collect();
       qp = e.ready.Next();
       if (qp == nullptr) {
-        if (!e.CollectDoorbells()) break;
+        if (!e.doorbells.Collect()) break;
         continue;
       }
-      done += e.RunQueue(*qp, budget - done);
+      done += e.requester.RunQueue(*qp, budget - done);
     }
   } catch (const std::bad_alloc&) {
     if (qp == nullptr) throw;
     e.clients.Evict(*qp->account, Clients::kNoMemory);
     ++done;
   }
-  if (e.port != nullptr) e.port->Flush();
+  if (e.traffic.attached()) e.traffic.port()->Flush();
   return linked + done;
 }
 
 bool Engine::Step() { return Run(1) != 0; }
 
 bool Engine::DoorbellPending() const {
-  for (const Context* c : impl_->clients.open())
-    for (uint32_t w = 0; w < c->uar_words; ++w)
-      if (__atomic_load_n(&c->uar->header.summary[w], __ATOMIC_SEQ_CST) != 0) return true;
-  return impl_->port != nullptr && impl_->port->Pending();
+  return impl_->doorbells.Pending() ||
+         (impl_->traffic.attached() && impl_->traffic.port()->Pending());
 }
 
 bool Engine::RetryPending() const {

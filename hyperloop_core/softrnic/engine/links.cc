@@ -3,28 +3,16 @@
 // A session ties one life of the requester (its nonce, drawn when it first has something to send)
 // to one life of the responder (the session number, drawn when it grants one). Requests of an
 // earlier life of either carry another number and are refused, however late they arrive.
-#include <sys/random.h>
-
 #include "softrnic/engine/engine_impl.h"
 #include "softrnic/engine/text.h"
 
 namespace hyperloop::softrnic {
 namespace {
 
-constexpr uint64_t kLeastLinkTryNs = 500'000'000;
-constexpr uint64_t kTimerStepNs = 1'000'000;
-
 uint64_t LoadPrefix(const uint8_t* gid) {
   uint64_t prefix;
   std::memcpy(&prefix, gid, sizeof(prefix));
   return be64toh(prefix);
-}
-
-uint64_t RandomNumber() {
-  uint64_t number = 0;
-  while (number == 0)
-    if (getrandom(&number, sizeof(number), 0) != sizeof(number)) number = 0;
-  return number;
 }
 
 }  // namespace
@@ -39,7 +27,7 @@ Status Engine::Impl::AddPeer(const std::string& host, LinkId link) {
 
 // kNoLink: the address of a host that is attached here, or of nobody known.
 LinkId Engine::Impl::RouteTo(const GidBytes& gid) const {
-  if (port == nullptr) return kNoLink;
+  if (!traffic.attached()) return kNoLink;
   if (clients.AnyHost([&gid](const Host& host) { return host.gid == gid; })) return kNoLink;
   const auto it = peers.find(LoadPrefix(gid.data()));
   return it != peers.end() ? it->second : kNoLink;
@@ -47,7 +35,7 @@ LinkId Engine::Impl::RouteTo(const GidBytes& gid) const {
 
 Status Engine::Impl::CheckRoute(const ModifyQpArgs& args) const {
   const uint64_t prefix = LoadPrefix(args.remote_gid);
-  if (port == nullptr || peers.contains(prefix)) return {};
+  if (!traffic.attached() || peers.contains(prefix)) return {};
   if (clients.AnyHost([prefix](const Host& host) { return LoadPrefix(host.gid.data()) == prefix; }))
     return {};
   std::ostringstream gid;
@@ -70,33 +58,27 @@ void Engine::Impl::StartRemote(Qp& qp, LinkId link) {
 // Up to `budget` events, and packets to send for as many queue pairs; of at most a turn's bytes
 // each way. Returns how many.
 size_t Engine::Impl::PollLinks(size_t budget) {
-  turn_sent = turn_received = 0;
-  size_t done = link_work.holding() == 0 ? 0 : ServeHeld(budget);
+  traffic.BeginTurn();
+  size_t done = link_work.holding() == 0 ? 0 : remote_responder.ServeHeld(budget);
   LinkEvent event;
-  while (done < budget && turn_received < kPacketBytes && port->Receive(&event)) {
+  while (done < budget && traffic.MayReceive() && traffic.port()->Receive(&event)) {
     ++done;
     switch (event.kind) {
       case LinkEvent::Kind::kPacket:
-        turn_received += TurnCost(event.packet.size());
+        traffic.CountReceived(event.packet.size());
         HandlePacket(event.link, event.packet);
         break;
       case LinkEvent::Kind::kUp:
-        HandleLinkUp(event.link);
+        remote_requester.HandleLinkUp(event.link);
         break;
       case LinkEvent::Kind::kRoom:
-        HandleRoom(event.link);
+        remote_requester.HandleRoom(event.link);
         break;
     }
   }
-  if (link_work.AnyAck()) SendAcks();
-  for (size_t n = std::min(link_work.pumps(), budget); n != 0 && turn_sent < kPacketBytes;
-       --n, ++done) {
-    Qp* const qp = qps.Find(link_work.NextPump());
-    if (qp == nullptr || qp->remote == nullptr) continue;
-    qp->remote->pumping = false;
-    clients.RunFor(*qp, [&] { Pump(*qp); });
-  }
-  if (link_work.AnyWatched() && CheckTimers()) ++done;
+  if (link_work.AnyAck()) remote_responder.SendAcks();
+  done += remote_requester.PumpSome(budget);
+  if (link_work.AnyWatched() && remote_requester.CheckTimers()) ++done;
   return done;
 }
 
@@ -112,22 +94,22 @@ void Engine::Impl::HandlePacket(LinkId from, std::span<const std::byte> bytes) {
 void Engine::Impl::Dispatch(LinkId from, const Packet& packet) {
   switch (packet.type) {
     case PacketType::kConnect:
-      return HandleConnect(from, packet);
+      return remote_responder.HandleConnect(from, packet);
     case PacketType::kAccept:
     case PacketType::kRefuse:
-      return HandleSession(from, packet);
+      return remote_requester.HandleSession(from, packet);
     case PacketType::kSend:
     case PacketType::kWrite:
     case PacketType::kRead:
     case PacketType::kCompareSwap:
     case PacketType::kFetchAdd:
-      return HandleRequest(from, packet);
+      return remote_responder.HandleRequest(from, packet);
     case PacketType::kAck:
     case PacketType::kReadResponse:
     case PacketType::kAtomicResponse:
     case PacketType::kNak:
     case PacketType::kRnrNak:
-      return HandleAnswer(from, packet);
+      return remote_requester.HandleAnswer(from, packet);
     case PacketType::kServiceRequest:
       return HandleServiceRequest(from, packet);
     case PacketType::kServiceReply:
@@ -135,157 +117,6 @@ void Engine::Impl::Dispatch(LinkId from, const Packet& packet) {
     case PacketType::kServiceRelease:
       return HandleServiceRelease(packet);
   }
-}
-
-// What was under way when the link broke may be lost: everything without an acknowledgement goes
-// again. The responder runs none of it twice.
-void Engine::Impl::HandleLinkUp(LinkId link) {
-  link_work.ForgetWaiting(link);
-  qps.ForEach([&](Qp& qp) {
-    if (qp.remote == nullptr || qp.remote->link != link) return;
-    qp.remote->waiting = false;
-    clients.RunFor(qp, [&] {
-      if (qp.remote->phase == Remote::Phase::kConnecting) SendConnect(qp);
-      if (qp.remote->phase != Remote::Phase::kOpen) return;
-      qp.remote->next_sent = 0;
-      link_work.AddPump(qp);
-    });
-  });
-}
-
-void Engine::Impl::HandleRoom(LinkId link) {
-  for (const uint32_t qpn : link_work.TakeWaiting(link)) {
-    Qp* const qp = qps.Find(qpn);
-    if (qp == nullptr || qp->remote == nullptr) continue;
-    qp->remote->waiting = false;
-    clients.RunFor(*qp, [&] {
-      qp->remote->phase == Remote::Phase::kConnecting ? SendConnect(*qp) : link_work.AddPump(*qp);
-    });
-  }
-}
-
-// False: the link is down or full; HandleLinkUp or HandleRoom comes back.
-bool Engine::Impl::LinkTakes(Qp& qp) {
-  if (port->Ready(qp.remote->link)) return true;
-  link_work.AddWaiting(qp);
-  return false;
-}
-
-// --- sessions
-
-void Engine::Impl::SendConnect(Qp& qp) {
-  Remote& r = *qp.remote;
-  if (r.phase == Remote::Phase::kIdle) {
-    r.phase = Remote::Phase::kConnecting;
-    r.nonce = RandomNumber();
-    r.progress_ns = clock.Now();
-    link_work.Watch(qp);
-  }
-  if (!LinkTakes(qp)) return;
-  std::array<std::byte, 32> gids;
-  std::memcpy(gids.data(), qp.remote_gid.data(), 16);
-  std::memcpy(gids.data() + 16, qp.host->gid.data(), 16);
-  port->Send(r.link, std::make_shared<const std::vector<std::byte>>(
-                         EncodePacket({.type = PacketType::kConnect,
-                                       .dest_qpn = qp.remote_qpn,
-                                       .source_qpn = qp.qpn,
-                                       .session = r.nonce,
-                                       .payload = gids})));
-}
-
-void Engine::Impl::HandleConnect(LinkId from, const Packet& p) {
-  Qp* const qp = qps.Find(p.dest_qpn);
-  // One that is not connected yet is silent, as it is to a peer in its own engine: the requester
-  // asks again.
-  if (qp != nullptr && qp->state < rnic::QpState::kReadyToReceive) return;
-  const bool ours =
-      qp != nullptr && qp->remote != nullptr && qp->connected && qp->remote_qpn == p.source_qpn &&
-      (qp->state == rnic::QpState::kReadyToReceive || qp->state == rnic::QpState::kReadyToSend) &&
-      std::memcmp(qp->host->gid.data(), p.payload.data(), 16) == 0 &&
-      std::memcmp(qp->remote_gid.data(), p.payload.data() + 16, 16) == 0;
-  Packet reply{.type = PacketType::kRefuse,
-               .dest_qpn = p.source_qpn,
-               .source_qpn = p.dest_qpn,
-               .session = p.session};
-  if (ours) {
-    Remote& r = *qp->remote;
-    // Once requests ran, another life of the requester needs another life of this end, too.
-    if (r.granted_nonce != p.session && !r.began)
-      r.granted_nonce = p.session, r.granted = RandomNumber();
-    if (r.granted_nonce == p.session) reply.type = PacketType::kAccept, reply.addr = r.granted;
-  }
-  if (reply.source_qpn == 0 || reply.dest_qpn == 0) return;
-  port->Send(from, std::make_shared<const std::vector<std::byte>>(EncodePacket(reply)));
-}
-
-void Engine::Impl::HandleSession(LinkId from, const Packet& p) {
-  Qp* const qp = qps.Find(p.dest_qpn);
-  if (qp == nullptr || qp->remote == nullptr || qp->remote_qpn != p.source_qpn) return;
-  Remote& r = *qp->remote;
-  if (r.link != from || r.phase != Remote::Phase::kConnecting || r.nonce != p.session) return;
-  if (p.type == PacketType::kRefuse)
-    return FailSent(*qp, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
-  r.phase = Remote::Phase::kOpen;
-  r.session = p.addr;
-  r.progress_ns = clock.Now();
-  clients.RunFor(*qp, [&] { link_work.AddPump(*qp); });
-}
-
-// --- timeouts
-
-// True if a timer ended.
-bool Engine::Impl::CheckTimers() {
-  const uint64_t now = clock.Now();
-  if (now - timers_ns < kTimerStepNs) return false;
-  timers_ns = now;
-  bool any = false;
-  link_work.ForWatched([&](uint32_t qpn) {
-    Qp* const qp = qps.Find(qpn);
-    Remote* const r = qp != nullptr ? qp->remote.get() : nullptr;
-    const bool waits =
-        r != nullptr && r->listed &&
-        (r->phase == Remote::Phase::kConnecting ||
-         (r->phase == Remote::Phase::kOpen &&
-          (!r->sent.empty() || (r->waiting && Transit::FirstUnanswered(*qp) != nullptr))));
-    if (waits) {
-      clients.RunFor(*qp, [&] { any |= TimerDue(*qp, now); });
-    } else if (r != nullptr) {
-      r->listed = false;
-    }
-    return waits;
-  });
-  return any;
-}
-
-// A request without a sign of life, be it on its way or waiting for the link, is sent again each
-// `ack_timeout`, and fails after `link_timeout`; one that found no receive waits as long as the
-// peer said.
-bool Engine::Impl::TimerDue(Qp& qp, uint64_t now) {
-  Remote& r = *qp.remote;
-  if (r.rnr_until_ns != 0) {
-    if (now < r.rnr_until_ns) return false;
-    r.rnr_until_ns = 0;
-    r.progress_ns = now;
-    link_work.AddPump(qp);
-    return true;
-  }
-  if (qp.ack_timeout_ns == 0 && qp.link_timeout_ns == 0) return false;
-  // TCP mends a lost packet in some 200 ms: to ask again before that is no use.
-  const uint64_t try_ns = std::max(qp.ack_timeout_ns, kLeastLinkTryNs);
-  const uint64_t limit_ns =
-      qp.link_timeout_ns != 0 ? qp.link_timeout_ns : (qp.retry_count + 1) * try_ns;
-  const bool over = now - r.progress_ns >= limit_ns;
-  if (!over && now - std::max(r.progress_ns, r.again_ns) < try_ns) return false;
-  r.again_ns = now;
-  if (over) {
-    FailSent(qp, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
-  } else if (r.phase == Remote::Phase::kConnecting) {
-    SendConnect(qp);
-  } else {
-    r.next_sent = 0;
-    link_work.AddPump(qp);
-  }
-  return true;
 }
 
 }  // namespace hyperloop::softrnic

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "softrnic/engine/bytes.h"
-#include "softrnic/engine/engine_impl.h"
+#include "softrnic/engine/requester.h"
 
 namespace hyperloop::softrnic {
 
@@ -21,12 +21,12 @@ bool MovesUp(const SegmentList& to, const SegmentList& from) {
 }  // namespace
 
 // kInParts: begun. Otherwise the failure, or kRnr.
-Outcome Engine::Impl::StartParts(Qp& qp, Qp& peer, const Wqe& wqe, const Request& request) {
+Outcome Requester::StartParts(Qp& qp, Qp& peer, const Wqe& wqe, const Request& request) {
   const SegmentList& local = *request.data;
   if (local.bytes > kMaxMessage) return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
   SegmentList remote;
   if (const Outcome outcome =
-          responder.Prepare(peer, request, Responder::Rights::kWithEachPiece, &remote);
+          responder_.Prepare(peer, request, Responder::Rights::kWithEachPiece, &remote);
       outcome != kOk)
     return outcome;
   const bool backward = IsRead(wqe.opcode) ? MovesUp(local, remote) : MovesUp(remote, local);
@@ -44,7 +44,7 @@ Outcome Engine::Impl::StartParts(Qp& qp, Qp& peer, const Wqe& wqe, const Request
   return kInParts;
 }
 
-Engine::Impl::Next Engine::Impl::ContinueParts(Qp& qp) {
+Requester::Next Requester::ContinueParts(Qp& qp) {
   Wqe wqe;
   wqe.index = qp.part->index;
   wqe.opcode = qp.part->opcode;
@@ -52,7 +52,7 @@ Engine::Impl::Next Engine::Impl::ContinueParts(Qp& qp) {
   wqe.blocks = qp.part->blocks;
   bool last = false;
   const Outcome outcome = NextPart(qp, *qp.part, &last);
-  keys.ForgetFault();
+  keys_.ForgetFault();
   if (outcome >= kNoEnd) return StallForRetry(qp, wqe, outcome);
   if (outcome != kOk) {
     Fail(qp, wqe, outcome);
@@ -65,15 +65,15 @@ Engine::Impl::Next Engine::Impl::ContinueParts(Qp& qp) {
   return CompleteAndGoOn(qp, wqe, bytes);
 }
 
-Outcome Engine::Impl::NextPart(Qp& qp, Part& part, bool* last) {
+Outcome Requester::NextPart(Qp& qp, Part& part, bool* last) {
   const bool read = IsRead(part.opcode);
   const bool send = IsSend(part.opcode);
   const uint32_t sges = SgeOffset(part.opcode);
   SegmentList local;
-  if (!keys.ResolveSges(qp.pd, part.wqe.data() + sges, part.segments - sges / rnic::kSegmentBytes,
-                        read ? uint32_t{rnic::kLocalWrite} : 0, &local))
+  if (!keys_.ResolveSges(qp.pd, part.wqe.data() + sges, part.segments - sges / rnic::kSegmentBytes,
+                         read ? uint32_t{rnic::kLocalWrite} : 0, &local))
     return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
-  Qp* const peer = qps.Peer(qp);
+  Qp* const peer = qps_.Peer(qp);
   if (peer == nullptr) return kNoAnswer;
   const uint64_t bytes = std::min(local.bytes - part.moved, kTurnBytes);
   const uint64_t offset = part.backward ? local.bytes - part.moved - bytes : part.moved;
@@ -86,12 +86,12 @@ Outcome Engine::Impl::NextPart(Qp& qp, Part& part, bool* last) {
   request.offset = offset;
   request.total = local.bytes;
   request.data = &slice;
-  const Outcome outcome = responder.Serve(*peer, request);
+  const Outcome outcome = responder_.Serve(*peer, request);
   if (outcome != kOk) return outcome;
   for (uint32_t i = 0; i < slice.count; ++i) {
-    if (keys.fault() && slice.list[i].key != nullptr && slice.list[i].key->poisoned)
+    if (keys_.fault() && slice.list[i].key != nullptr && slice.list[i].key->poisoned)
       return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
-    if (read) durability.NoteWrite(qp, slice.list[i], /*scatter=*/false);
+    if (read) durability_.NoteWrite(qp, slice.list[i], /*scatter=*/false);
   }
   // Null: the receiver's CQE overran a CQ that this queue pair uses too, which put it into error
   // and dropped `part`. The last part was moved all the same.

@@ -348,7 +348,7 @@ Status Engine::Impl::ConnectService(Context& c, const ConnectServiceArgs& a,
     return InvalidArgument(Text("connect service: queue pair ", a.qpn, " is in ",
                                 StateName(client->state), "; it must be fresh (RESET)"));
   Host* const host = clients.FindHost(host_name);
-  if (host == nullptr && port != nullptr) {
+  if (host == nullptr && traffic.attached()) {
     const auto peer = peers.find(GidPrefix(host_name));
     if (peer != peers.end()) return AskService(c, *client, peer->second, a, reply);
   }

@@ -25,6 +25,9 @@ inline constexpr uint64_t kSignOfLifeNs = 20'000'000;
 // early.
 inline constexpr uint32_t kFirstPsn = ~0u - 63;
 
+// Of a session, or of a request for one: random, and never 0.
+uint64_t RandomNumber();
+
 struct SentPacket {
   PacketType type = PacketType::kSend;
   bool last = false;   // of its WQE

@@ -1,13 +1,22 @@
-// The requester's half of a queue pair with a remote peer: WQEs become packets, answers become
-// completions. Payloads are copied into packets when they are made, and packets kept until they are
-// acknowledged; a WQE's buffers are the caller's again with its completion, as ever.
+#include "softrnic/engine/remote_requester.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <memory>
+#include <utility>
+
 #include "softrnic/engine/bytes.h"
-#include "softrnic/engine/engine_impl.h"
 
 namespace hyperloop::softrnic {
+namespace {
 
-// Hands the link what it, the window and the turn take: first what goes again, then new packets.
-void Engine::Impl::Pump(Qp& qp) {
+constexpr uint64_t kLeastLinkTryNs = 500'000'000;
+constexpr uint64_t kTimerStepNs = 1'000'000;
+
+}  // namespace
+
+void RemoteRequester::Pump(Qp& qp) {
   Remote& r = *qp.remote;
   if (qp.state != rnic::QpState::kReadyToSend || r.phase == Remote::Phase::kStopped) return;
   for (;;) {
@@ -21,21 +30,21 @@ void Engine::Impl::Pump(Qp& qp) {
     if (!again && (r.sent.size() >= kMaxUnacknowledged || r.sent_bytes >= kMaxUnacknowledgedBytes))
       return;
     if (!LinkTakes(qp)) {
-      if (!r.listed) r.progress_ns = clock.Now();  // it begins to wait
-      return link_work.Watch(qp);
+      if (!r.listed) r.progress_ns = clock_.Now();  // it begins to wait
+      return link_work_.Watch(qp);
     }
-    if (turn_sent >= kPacketBytes) return link_work.AddPump(qp);
+    if (!traffic_.MaySend()) return link_work_.AddPump(qp);
     if (!again && !PackNext(qp, qp.inflight[r.packed])) return;
     SentPacket& packet = r.sent[r.next_sent++];
     ++qp.count.link_packets_sent;
     if (std::exchange(packet.again, true)) ++qp.count.link_retransmits;
-    turn_sent += TurnCost(packet.packet->size());
-    port->Send(r.link, packet.packet);
+    traffic_.CountSent(packet.packet->size());
+    traffic_.Send(r.link, packet.packet);
   }
 }
 
 // The next packet of `entry`, to the end of Remote::sent. False: the WQE failed.
-bool Engine::Impl::PackNext(Qp& qp, Inflight& entry) {
+bool RemoteRequester::PackNext(Qp& qp, Inflight& entry) {
   Remote& r = *qp.remote;
   const std::byte* const body = entry.wqe.data() + rnic::kSegmentBytes;
   const bool answer = HasAnswer(entry.opcode);
@@ -47,9 +56,9 @@ bool Engine::Impl::PackNext(Qp& qp, Inflight& entry) {
     FailEntry(qp, entry, syndrome);
     return false;
   };
-  if (!keys.ResolveSges(qp.pd, entry.wqe.data() + at,
-                        atomic ? 1 : entry.segments - at / rnic::kSegmentBytes,
-                        answer ? uint32_t{rnic::kLocalWrite} : 0, &local))
+  if (!keys_.ResolveSges(qp.pd, entry.wqe.data() + at,
+                         atomic ? 1 : entry.segments - at / rnic::kSegmentBytes,
+                         answer ? uint32_t{rnic::kLocalWrite} : 0, &local))
     return fail(MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
   if (atomic && local.bytes != 8) return fail(MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
   if (local.bytes > kMaxMessage) return fail(MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR);
@@ -85,7 +94,7 @@ bool Engine::Impl::PackNext(Qp& qp, Inflight& entry) {
     for (uint32_t i = 0; i < slice.count; ++i) {
       CopyBytes(to, slice.list[i].at, slice.list[i].length);
       to += slice.list[i].length;
-      if (keys.fault() && slice.list[i].key != nullptr && slice.list[i].key->poisoned)
+      if (keys_.fault() && slice.list[i].key != nullptr && slice.list[i].key->poisoned)
         return fail(MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
     }
   }
@@ -94,15 +103,15 @@ bool Engine::Impl::PackNext(Qp& qp, Inflight& entry) {
   ++entry.packets;
   entry.moved += bytes;
   if (last) ++r.packed;
-  if (r.sent.size() == 1) r.progress_ns = clock.Now();
-  link_work.Watch(qp);
+  if (r.sent.size() == 1) r.progress_ns = clock_.Now();
+  link_work_.Watch(qp);
   return true;
 }
 
 // --- answers
 
 // The oldest packet is acknowledged, and with its last one a WQE.
-void Engine::Impl::PopSent(Qp& qp) {
+void RemoteRequester::PopSent(Qp& qp) {
   Remote& r = *qp.remote;
   const SentPacket packet = std::move(r.sent.front());
   Inflight* const entry = Transit::FirstUnanswered(qp);
@@ -117,17 +126,17 @@ void Engine::Impl::PopSent(Qp& qp) {
   CountRequest(qp, Request::KindOf(entry->opcode), entry->total);
 }
 
-void Engine::Impl::HandleAnswer(LinkId from, const Packet& p) {
-  Qp* const qp = qps.Find(p.dest_qpn);
+void RemoteRequester::HandleAnswer(LinkId from, const Packet& p) {
+  Qp* const qp = qps_.Find(p.dest_qpn);
   if (qp == nullptr || qp->remote == nullptr || qp->state != rnic::QpState::kReadyToSend) return;
   Remote& r = *qp->remote;
   if (r.link != from || r.phase != Remote::Phase::kOpen || p.session != r.session) return;
   ++qp->count.link_packets_received;
-  clients.RunFor(*qp, [&] { TakeAnswers(*qp, p); });
+  clients_.RunFor(*qp, [&] { TakeAnswers(*qp, p); });
 }
 
 // What a packet of the session says: the answer to one request, and that those before it ran.
-void Engine::Impl::TakeAnswers(Qp& qp, const Packet& p) {
+void RemoteRequester::TakeAnswers(Qp& qp, const Packet& p) {
   Remote& r = *qp.remote;
   const uint32_t before = p.psn - r.first_psn;
   if (before >= r.sent.size() && !(r.halted && before < kMaxUnacknowledged)) return;  // again
@@ -141,7 +150,7 @@ void Engine::Impl::TakeAnswers(Qp& qp, const Packet& p) {
     if (needs_answer()) return;  // it was lost: asked for again after the timeout
     PopSent(qp);
   }
-  r.progress_ns = clock.Now();
+  r.progress_ns = clock_.Now();
   if (!r.sent.empty()) {
     Inflight& entry = *Transit::FirstUnanswered(qp);
     switch (p.type) {
@@ -163,17 +172,17 @@ void Engine::Impl::TakeAnswers(Qp& qp, const Packet& p) {
         r.next_sent = 0;
         if (qp.rnr_retry != 7 && r.rnr_retries++ >= qp.rnr_retry)
           return FailSent(qp, MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR);
-        r.rnr_until_ns = clock.Now() + uint64_t{std::max(p.length, 1u)} * 1000;
+        r.rnr_until_ns = clock_.Now() + uint64_t{std::max(p.length, 1u)} * 1000;
         break;
     }
   }
-  CompleteRemote(qp);
-  if (qp.remote != nullptr) link_work.AddPump(qp);
+  Complete(qp);
+  if (qp.remote != nullptr) link_work_.AddPump(qp);
 }
 
 // Places what a READ or an atomic brought. False: it is not what was asked for, or its place is
 // gone.
-bool Engine::Impl::TakeRemoteAnswer(Qp& qp, Inflight& entry, const Packet& p) {
+bool RemoteRequester::TakeRemoteAnswer(Qp& qp, Inflight& entry, const Packet& p) {
   const bool read = entry.opcode == rnic::kWqeRead;
   const SentPacket& asked = qp.remote->sent.front();
   if ((read ? PacketType::kReadResponse : PacketType::kAtomicResponse) != p.type ||
@@ -182,7 +191,7 @@ bool Engine::Impl::TakeRemoteAnswer(Qp& qp, Inflight& entry, const Packet& p) {
   SegmentList to;
   const uint32_t at = SgeOffset(entry.opcode);
   const uint32_t segments = read ? entry.segments - at / rnic::kSegmentBytes : 1;
-  if (!keys.ResolveSges(qp.pd, entry.wqe.data() + at, segments, rnic::kLocalWrite, &to)) {
+  if (!keys_.ResolveSges(qp.pd, entry.wqe.data() + at, segments, rnic::kLocalWrite, &to)) {
     FailSent(qp, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
     return false;
   }
@@ -191,9 +200,9 @@ bool Engine::Impl::TakeRemoteAnswer(Qp& qp, Inflight& entry, const Packet& p) {
   const SegmentList slice = Slice(to, entry.answered, p.length);
   for (uint32_t i = 0; i < slice.count; ++i) {
     CopyBytes(slice.list[i].at, from, slice.list[i].length);
-    durability.NoteWrite(qp, slice.list[i], /*scatter=*/false);
+    durability_.NoteWrite(qp, slice.list[i], /*scatter=*/false);
     from += slice.list[i].length;
-    if (!keys.fault() || !slice.list[i].key->poisoned) continue;
+    if (!keys_.fault() || !slice.list[i].key->poisoned) continue;
     FailSent(qp, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
     return false;
   }
@@ -204,7 +213,7 @@ bool Engine::Impl::TakeRemoteAnswer(Qp& qp, Inflight& entry, const Packet& p) {
 // --- failures, completions
 
 // `entry`, which is not wholly sent, fails at this end: its error follows those before it.
-void Engine::Impl::FailEntry(Qp& qp, Inflight& entry, uint8_t syndrome) {
+void RemoteRequester::FailEntry(Qp& qp, Inflight& entry, uint8_t syndrome) {
   Remote& r = *qp.remote;
   for (; entry.packets != 0; --entry.packets) {
     r.sent_bytes -= r.sent.back().bytes;
@@ -215,26 +224,162 @@ void Engine::Impl::FailEntry(Qp& qp, Inflight& entry, uint8_t syndrome) {
   entry.delivered = true;
   entry.outcome = syndrome;
   qp.stall = Stall::kFailed;
-  CompleteRemote(qp);
+  Complete(qp);
 }
 
 // The oldest WQE without an answer fails; nothing is sent any more.
-void Engine::Impl::FailSent(Qp& qp, uint8_t syndrome) {
+void RemoteRequester::FailSent(Qp& qp, uint8_t syndrome) {
   Inflight* const entry = Transit::FirstUnanswered(qp);
-  link_work.Stop(qp);
+  link_work_.Stop(qp);
   if (entry == nullptr) return;
   entry->packets = 0;
   entry->delivered = true;
   entry->outcome = syndrome;
   qp.stall = Stall::kFailed;
-  CompleteRemote(qp);
+  Complete(qp);
 }
 
 // Completes WQEs from the front. With deferred delivery that is the scheduler's to choose.
-void Engine::Impl::CompleteRemote(Qp& qp) {
-  while (!deferred && qp.state == rnic::QpState::kReadyToSend && !qp.inflight.empty() &&
+void RemoteRequester::Complete(Qp& qp) {
+  while (!deferred_ && qp.state == rnic::QpState::kReadyToSend && !qp.inflight.empty() &&
          qp.inflight.front().delivered)
-    transit.Acknowledge(qp);
+    transit_.Acknowledge(qp);
+}
+
+// --- sessions and links
+
+void RemoteRequester::SendConnect(Qp& qp) {
+  Remote& r = *qp.remote;
+  if (r.phase == Remote::Phase::kIdle) {
+    r.phase = Remote::Phase::kConnecting;
+    r.nonce = RandomNumber();
+    r.progress_ns = clock_.Now();
+    link_work_.Watch(qp);
+  }
+  if (!LinkTakes(qp)) return;
+  std::array<std::byte, 32> gids;
+  std::memcpy(gids.data(), qp.remote_gid.data(), 16);
+  std::memcpy(gids.data() + 16, qp.host->gid.data(), 16);
+  traffic_.Send(r.link, std::make_shared<const std::vector<std::byte>>(
+                            EncodePacket({.type = PacketType::kConnect,
+                                          .dest_qpn = qp.remote_qpn,
+                                          .source_qpn = qp.qpn,
+                                          .session = r.nonce,
+                                          .payload = gids})));
+}
+
+void RemoteRequester::HandleSession(LinkId from, const Packet& p) {
+  Qp* const qp = qps_.Find(p.dest_qpn);
+  if (qp == nullptr || qp->remote == nullptr || qp->remote_qpn != p.source_qpn) return;
+  Remote& r = *qp->remote;
+  if (r.link != from || r.phase != Remote::Phase::kConnecting || r.nonce != p.session) return;
+  if (p.type == PacketType::kRefuse)
+    return FailSent(*qp, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
+  r.phase = Remote::Phase::kOpen;
+  r.session = p.addr;
+  r.progress_ns = clock_.Now();
+  clients_.RunFor(*qp, [&] { link_work_.AddPump(*qp); });
+}
+
+// What was under way when the link broke may be lost: everything without an acknowledgement goes
+// again. The responder runs none of it twice.
+void RemoteRequester::HandleLinkUp(LinkId link) {
+  link_work_.ForgetWaiting(link);
+  qps_.ForEach([&](Qp& qp) {
+    if (qp.remote == nullptr || qp.remote->link != link) return;
+    qp.remote->waiting = false;
+    clients_.RunFor(qp, [&] {
+      if (qp.remote->phase == Remote::Phase::kConnecting) SendConnect(qp);
+      if (qp.remote->phase != Remote::Phase::kOpen) return;
+      qp.remote->next_sent = 0;
+      link_work_.AddPump(qp);
+    });
+  });
+}
+
+void RemoteRequester::HandleRoom(LinkId link) {
+  for (const uint32_t qpn : link_work_.TakeWaiting(link)) {
+    Qp* const qp = qps_.Find(qpn);
+    if (qp == nullptr || qp->remote == nullptr) continue;
+    qp->remote->waiting = false;
+    clients_.RunFor(*qp, [&] {
+      qp->remote->phase == Remote::Phase::kConnecting ? SendConnect(*qp) : link_work_.AddPump(*qp);
+    });
+  }
+}
+
+// False: the link is down or full; HandleLinkUp or HandleRoom comes back.
+bool RemoteRequester::LinkTakes(Qp& qp) {
+  if (traffic_.Ready(qp.remote->link)) return true;
+  link_work_.AddWaiting(qp);
+  return false;
+}
+
+size_t RemoteRequester::PumpSome(size_t most) {
+  size_t done = 0;
+  for (size_t n = std::min(link_work_.pumps(), most); n != 0 && traffic_.MaySend(); --n, ++done) {
+    Qp* const qp = qps_.Find(link_work_.NextPump());
+    if (qp == nullptr || qp->remote == nullptr) continue;
+    qp->remote->pumping = false;
+    clients_.RunFor(*qp, [&] { Pump(*qp); });
+  }
+  return done;
+}
+
+// --- timeouts
+
+bool RemoteRequester::CheckTimers() {
+  const uint64_t now = clock_.Now();
+  if (now - timers_ns_ < kTimerStepNs) return false;
+  timers_ns_ = now;
+  bool any = false;
+  link_work_.ForWatched([&](uint32_t qpn) {
+    Qp* const qp = qps_.Find(qpn);
+    Remote* const r = qp != nullptr ? qp->remote.get() : nullptr;
+    const bool waits =
+        r != nullptr && r->listed &&
+        (r->phase == Remote::Phase::kConnecting ||
+         (r->phase == Remote::Phase::kOpen &&
+          (!r->sent.empty() || (r->waiting && Transit::FirstUnanswered(*qp) != nullptr))));
+    if (waits) {
+      clients_.RunFor(*qp, [&] { any |= TimerDue(*qp, now); });
+    } else if (r != nullptr) {
+      r->listed = false;
+    }
+    return waits;
+  });
+  return any;
+}
+
+// A request without a sign of life, be it on its way or waiting for the link, is sent again each
+// `ack_timeout`, and fails after `link_timeout`; one that found no receive waits as long as the
+// peer said.
+bool RemoteRequester::TimerDue(Qp& qp, uint64_t now) {
+  Remote& r = *qp.remote;
+  if (r.rnr_until_ns != 0) {
+    if (now < r.rnr_until_ns) return false;
+    r.rnr_until_ns = 0;
+    r.progress_ns = now;
+    link_work_.AddPump(qp);
+    return true;
+  }
+  if (qp.ack_timeout_ns == 0 && qp.link_timeout_ns == 0) return false;
+  // TCP mends a lost packet in some 200 ms: to ask again before that is no use.
+  const uint64_t try_ns = std::max(qp.ack_timeout_ns, kLeastLinkTryNs);
+  const uint64_t limit_ns =
+      qp.link_timeout_ns != 0 ? qp.link_timeout_ns : (qp.retry_count + 1) * try_ns;
+  const bool over = now - r.progress_ns >= limit_ns;
+  if (!over && now - std::max(r.progress_ns, r.again_ns) < try_ns) return false;
+  r.again_ns = now;
+  if (over) {
+    FailSent(qp, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
+  } else if (r.phase == Remote::Phase::kConnecting) {
+    SendConnect(qp);
+  } else {
+    r.next_sent = 0;
+    link_work_.AddPump(qp);
+  }
+  return true;
 }
 
 }  // namespace hyperloop::softrnic

@@ -1,8 +1,11 @@
-// The responder's half of a queue pair with a remote peer. Each request runs once, in the order of
-// its number: one that ran is acknowledged again or answered from what was kept, one that is ahead
-// is dropped until those before it come again.
+#include "softrnic/engine/remote_responder.h"
+
+#include <cstring>
+#include <memory>
+#include <span>
+#include <utility>
+
 #include "softrnic/engine/bytes.h"
-#include "softrnic/engine/engine_impl.h"
 
 namespace hyperloop::softrnic {
 
@@ -59,18 +62,17 @@ Packet AnswerTo(const Packet& request, PacketType type) {
 
 }  // namespace
 
-void Engine::Impl::Answer(LinkId to, const Packet& request, PacketType type, uint8_t syndrome,
-                          uint32_t length) {
+void RemoteResponder::Answer(LinkId to, const Packet& request, PacketType type, uint8_t syndrome,
+                             uint32_t length) {
   Packet answer = AnswerTo(request, type);
   answer.syndrome = syndrome;
   answer.length = length;
-  if (answer.dest_qpn != 0) port->Send(to, Share(EncodePacket(answer)));
+  if (answer.dest_qpn != 0) traffic_.Send(to, Share(EncodePacket(answer)));
 }
 
-// `held`: it is the oldest of those that waited. A READ that has to wait longer stays there.
-void Engine::Impl::HandleRequest(LinkId from, const Packet& p, HeldRequest* held) {
+void RemoteResponder::HandleRequest(LinkId from, const Packet& p, HeldRequest* held) {
   const bool again = held != nullptr && std::exchange(held->flushing, false);
-  Qp* const qp = qps.Find(p.dest_qpn);
+  Qp* const qp = qps_.Find(p.dest_qpn);
   const bool ours = qp != nullptr && qp->remote != nullptr && qp->remote->granted == p.session &&
                     qp->remote_qpn == p.source_qpn;
   if (ours && qp->remote->nak_syndrome != 0) {
@@ -86,7 +88,7 @@ void Engine::Impl::HandleRequest(LinkId from, const Packet& p, HeldRequest* held
     r.kept_bytes -= r.kept.front().bytes;
     r.kept.pop_front();
   }
-  clients.RunFor(*qp, [&] {
+  clients_.RunFor(*qp, [&] {
     if (held == nullptr && !r.held.empty()) return Hold(from, *qp, p);
     const auto ahead = static_cast<int32_t>(p.psn - r.expected);
     if (ahead < 0) HandleDuplicate(from, *qp, p);
@@ -95,14 +97,14 @@ void Engine::Impl::HandleRequest(LinkId from, const Packet& p, HeldRequest* held
 }
 
 // The request that the peer's requests have come to.
-void Engine::Impl::RunNext(LinkId from, Qp& qp, const Packet& p, bool again) {
+void RemoteResponder::RunNext(LinkId from, Qp& qp, const Packet& p, bool again) {
   Remote& r = *qp.remote;
   std::vector<std::byte> answer;
   const Outcome outcome = RunPacket(qp, p, again, &answer);
-  keys.ForgetFault();
+  keys_.ForgetFault();
   if (outcome == kFlushing) {
     if (r.held.empty()) {
-      link_work.AddHolding(qp.qpn);
+      link_work_.AddHolding(qp.qpn);
       Hold(from, qp, p);
     }
     r.held.front().flushing = true;
@@ -121,13 +123,13 @@ void Engine::Impl::RunNext(LinkId from, Qp& qp, const Packet& p, bool again) {
   const auto bytes = static_cast<uint32_t>(answer.size());
   r.kept.push_back({p.psn, bytes, Share(std::move(answer))});
   r.kept_bytes += bytes;
-  turn_received += bytes;
-  port->Send(from, r.kept.back().packet);
+  traffic_.CountAnswer(bytes);
+  traffic_.Send(from, r.kept.back().packet);
 }
 
 // Keeps a request until the READ at `expected` is through with its flush. What would be more than a
 // requester may leave unanswered, or leaves a gap, is dropped: it comes again.
-void Engine::Impl::Hold(LinkId from, Qp& qp, const Packet& p) {
+void RemoteResponder::Hold(LinkId from, Qp& qp, const Packet& p) {
   Remote& r = *qp.remote;
   const auto place = static_cast<int32_t>(p.psn - r.expected);
   if (place < 0) return HandleDuplicate(from, qp, p);
@@ -138,45 +140,43 @@ void Engine::Impl::Hold(LinkId from, Qp& qp, const Packet& p) {
   }
   const uint64_t bytes = std::max<uint64_t>(p.length, p.payload.size());
   if (index != r.held.size() || index == kMaxUnacknowledged ||
-      (index != 0 && link_work.held_bytes() + bytes > kMaxHeldBytes))
+      (index != 0 && link_work_.held_bytes() + bytes > kMaxHeldBytes))
     return;
-  link_work.AddHeldBytes(bytes);
+  link_work_.AddHeldBytes(bytes);
   r.held.push_back({from, false, bytes, EncodePacket(p)});
 }
 
-// READs whose flush has ended, and what waits behind them, as far as the turn allows. Returns how
-// many.
-size_t Engine::Impl::ServeHeld(size_t budget) {
+size_t RemoteResponder::ServeHeld(size_t budget) {
   size_t done = 0;
-  for (size_t n = link_work.holding(); n != 0; --n) {
-    const uint32_t qpn = link_work.NextHolding();
-    Qp* const qp = qps.Find(qpn);
+  for (size_t n = link_work_.holding(); n != 0; --n) {
+    const uint32_t qpn = link_work_.NextHolding();
+    Qp* const qp = qps_.Find(qpn);
     if (qp == nullptr || qp->remote == nullptr || qp->remote->held.empty()) continue;
-    if (ServeHeldOf(*qp, budget, &done)) clients.RunFor(*qp, [&] { link_work.AddHolding(qpn); });
+    if (ServeHeldOf(*qp, budget, &done)) clients_.RunFor(*qp, [&] { link_work_.AddHolding(qpn); });
   }
   return done;
 }
 
 // True: there are more.
-bool Engine::Impl::ServeHeldOf(Qp& qp, size_t budget, size_t* done) {
+bool RemoteResponder::ServeHeldOf(Qp& qp, size_t budget, size_t* done) {
   Remote& r = *qp.remote;
-  while (*done < budget && turn_received < kPacketBytes) {
+  while (*done < budget && traffic_.MayReceive()) {
     if (r.held.front().flushing && Durability::Flushing(qp)) {
       // A requester gives up an end that says nothing. What has a READ's number acknowledges only
       // what is before it.
-      if (const uint64_t now = clock.Now(); now - r.sign_ns >= kSignOfLifeNs) {
+      if (const uint64_t now = clock_.Now(); now - r.sign_ns >= kSignOfLifeNs) {
         r.sign_ns = now;
         AcknowledgeLater(r.held.front().from, qp, r.expected);
       }
       return true;
     }
     HeldRequest& next = r.held.front();
-    turn_received += TurnCost(next.packet.size());
+    traffic_.CountReceived(next.packet.size());
     ++*done;
     HandleRequest(next.from, *ParsePacket(next.packet), &next);
     if (r.held.empty()) return false;  // the queue pair failed
     if (next.flushing) continue;
-    link_work.SubHeldBytes(next.bytes);
+    link_work_.SubHeldBytes(next.bytes);
     r.held.pop_front();
     if (r.held.empty()) return false;
   }
@@ -184,33 +184,33 @@ bool Engine::Impl::ServeHeldOf(Qp& qp, size_t budget, size_t* done) {
 }
 
 // The end of the turn acknowledges the newest of those that were run or came again in it.
-void Engine::Impl::AcknowledgeLater(LinkId to, Qp& qp, uint32_t psn) {
+void RemoteResponder::AcknowledgeLater(LinkId to, Qp& qp, uint32_t psn) {
   Remote& r = *qp.remote;
-  if (!r.ack_due) link_work.AddAck(qp);
+  if (!r.ack_due) link_work_.AddAck(qp);
   if (!r.ack_due || static_cast<int32_t>(psn - r.ack_psn) > 0) r.ack_psn = psn;
   r.ack_due = true;
   r.ack_link = to;
 }
 
 // A request that ran already: its acknowledgement or answer was lost with a link.
-void Engine::Impl::HandleDuplicate(LinkId from, Qp& qp, const Packet& p) {
+void RemoteResponder::HandleDuplicate(LinkId from, Qp& qp, const Packet& p) {
   Remote& r = *qp.remote;
   ++qp.count.link_duplicates;
   if (p.type < PacketType::kRead) return AcknowledgeLater(from, qp, p.psn);
   for (const KeptAnswer& kept : r.kept) {
     if (kept.psn != p.psn) continue;
     if (static_cast<int32_t>(r.ack_psn - p.psn) < 0) r.ack_due = false;  // the answer says it
-    port->Send(from, kept.packet);
+    traffic_.Send(from, kept.packet);
     return;
   }
 }
 
 // `answer`: the packet, of a READ or atomic that ran.
-Outcome Engine::Impl::RunPacket(Qp& qp, const Packet& p, bool again,
-                                std::vector<std::byte>* answer) {
+Outcome RemoteResponder::RunPacket(Qp& qp, const Packet& p, bool again,
+                                   std::vector<std::byte>* answer) {
   Remote& r = *qp.remote;
   if (r.received != 0 && p.type != PacketType::kSend)  // in the middle of a SEND
-    return responder.Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
+    return responder_.Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
   Request request = RequestOf(p);
   request.again = again;
   SegmentList data;
@@ -223,7 +223,7 @@ Outcome Engine::Impl::RunPacket(Qp& qp, const Packet& p, bool again,
   // More than a requester may leave unanswered.
   if (r.kept.size() >= kMaxUnacknowledged ||
       r.kept_bytes > kMaxUnacknowledgedBytes + kMaxUnacknowledged * kPacketHeaderBytes)
-    return responder.Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
+    return responder_.Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
   if (p.type == PacketType::kRead) {
     Packet reply = AnswerTo(p, PacketType::kReadResponse);
     reply.length = p.length;
@@ -234,7 +234,7 @@ Outcome Engine::Impl::RunPacket(Qp& qp, const Packet& p, bool again,
   }
   uint64_t old = 0;
   data.Add(reinterpret_cast<std::byte*>(&old), sizeof(old), nullptr);
-  const Outcome outcome = responder.Serve(qp, request);
+  const Outcome outcome = responder_.Serve(qp, request);
   old = htobe64(old);
   Packet reply = AnswerTo(p, PacketType::kAtomicResponse);
   reply.payload = std::as_bytes(std::span(&old, 1));
@@ -242,39 +242,65 @@ Outcome Engine::Impl::RunPacket(Qp& qp, const Packet& p, bool again,
   return outcome;
 }
 
-Outcome Engine::Impl::RunSend(Qp& qp, const Packet& p, const Request& request) {
+Outcome RemoteResponder::RunSend(Qp& qp, const Packet& p, const Request& request) {
   Remote& r = *qp.remote;
-  if (p.offset != r.received) return responder.Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
-  const Outcome outcome = responder.Serve(qp, request);
+  if (p.offset != r.received) return responder_.Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
+  const Outcome outcome = responder_.Serve(qp, request);
   if (outcome == kOk) r.received = request.last ? 0 : r.received + p.length;
   return outcome;
 }
 
 // A long WRITE or READ is refused as a whole, before its first byte moves.
-Outcome Engine::Impl::RunLong(Qp& qp, const Packet& p, const Request& request) {
+Outcome RemoteResponder::RunLong(Qp& qp, const Packet& p, const Request& request) {
   if (p.offset == 0 && !request.last) {
     SegmentList places;
-    if (const Outcome outcome = responder.Prepare(qp, request, Responder::Rights::kNow, &places);
+    if (const Outcome outcome = responder_.Prepare(qp, request, Responder::Rights::kNow, &places);
         outcome != kOk)
       return outcome;
   }
-  return responder.Serve(qp, request);
+  return responder_.Serve(qp, request);
 }
 
-// One acknowledgement a turn for the SENDs and WRITEs of a queue pair.
-void Engine::Impl::SendAcks() {
-  link_work.TakeAcks([this](uint32_t qpn) {
-    Qp* const qp = qps.Find(qpn);
+void RemoteResponder::SendAcks() {
+  link_work_.TakeAcks([this](uint32_t qpn) {
+    Qp* const qp = qps_.Find(qpn);
     if (qp == nullptr || qp->remote == nullptr || !std::exchange(qp->remote->ack_due, false))
       return;
-    clients.RunFor(*qp, [&] {
-      port->Send(qp->remote->ack_link, Share(EncodePacket({.type = PacketType::kAck,
-                                                           .dest_qpn = qp->remote_qpn,
-                                                           .source_qpn = qp->qpn,
-                                                           .session = qp->remote->granted,
-                                                           .psn = qp->remote->ack_psn})));
+    clients_.RunFor(*qp, [&] {
+      traffic_.Send(qp->remote->ack_link, Share(EncodePacket({.type = PacketType::kAck,
+                                                              .dest_qpn = qp->remote_qpn,
+                                                              .source_qpn = qp->qpn,
+                                                              .session = qp->remote->granted,
+                                                              .psn = qp->remote->ack_psn})));
     });
   });
+}
+
+// --- sessions
+
+void RemoteResponder::HandleConnect(LinkId from, const Packet& p) {
+  Qp* const qp = qps_.Find(p.dest_qpn);
+  // One that is not connected yet is silent, as it is to a peer in its own engine: the requester
+  // asks again.
+  if (qp != nullptr && qp->state < rnic::QpState::kReadyToReceive) return;
+  const bool ours =
+      qp != nullptr && qp->remote != nullptr && qp->connected && qp->remote_qpn == p.source_qpn &&
+      (qp->state == rnic::QpState::kReadyToReceive || qp->state == rnic::QpState::kReadyToSend) &&
+      std::memcmp(qp->host->gid.data(), p.payload.data(), 16) == 0 &&
+      std::memcmp(qp->remote_gid.data(), p.payload.data() + 16, 16) == 0;
+  Packet reply{.type = PacketType::kRefuse,
+               .dest_qpn = p.source_qpn,
+               .source_qpn = p.dest_qpn,
+               .session = p.session};
+  if (ours) {
+    Remote& r = *qp->remote;
+    // Once requests ran, another life of the requester needs another life of this end, too.
+    if (r.granted_nonce != p.session && !r.began)
+      r.granted_nonce = p.session, r.granted = RandomNumber();
+    if (r.granted_nonce == p.session) reply.type = PacketType::kAccept, reply.addr = r.granted;
+  }
+  if (reply.source_qpn == 0 || reply.dest_qpn == 0) return;
+  traffic_.Send(from, std::make_shared<const std::vector<std::byte>>(EncodePacket(reply)));
 }
 
 }  // namespace hyperloop::softrnic

@@ -36,7 +36,7 @@ struct Request {
   uint32_t rkey;               // WRITE, READ, atomics
   uint64_t addr;               // of the piece's first byte; WRITE, READ, atomics
   uint64_t swap_add, compare;  // atomics
-  uint64_t offset = 0;         // of the piece in the message
+  uint64_t offset;             // of the piece in the message
   uint64_t total = 0;          // bytes of the whole message
   // At the requester: the bytes of a SEND or WRITE, or where those of a READ or the 8 B that an
   // atomic found go.

@@ -1,18 +1,20 @@
-// The requester side of a queue pair: fetching, decoding and executing the WQEs of a send queue.
+#include "softrnic/engine/requester.h"
+
+#include <cstring>
+
 #include "softrnic/engine/bytes.h"
-#include "softrnic/engine/engine_impl.h"
 #include "softrnic/engine/waiters.h"
 
 namespace hyperloop::softrnic {
 
 using rnic::QpState;
 
-// Runs a queue until it stalls, is empty, or had its turn. Returns steps taken.
-size_t Engine::Impl::RunQueue(Qp& qp, size_t budget) {
+// Runs a queue until it stalls, is empty, or had its turn_. Returns steps taken.
+size_t Requester::RunQueue(Qp& qp, size_t budget) {
   if (qp.state != QpState::kReadyToSend) [[unlikely]] {
     if (qp.state != QpState::kError) return 0;
     const size_t steps = FlushStep(qp);
-    if (steps != 0) ready.Add(qp);
+    if (steps != 0) ready_.Add(qp);
     return steps;
   }
   // It became ready before it stalled (a queue may enable itself): what wakes it makes it ready
@@ -23,23 +25,23 @@ size_t Engine::Impl::RunQueue(Qp& qp, size_t budget) {
   const uint64_t bytes_begin = qp.count.bytes_sent + qp.count.bytes_received;
   const uint64_t bytes_end = bytes_begin + kTurnBytes;
   size_t steps = 0;
-  turn.Begin();
+  turn_.Begin();
   while (qp.consumer != qp.producer || qp.resume) {
-    if (steps + turn.extra() >= budget ||
+    if (steps + turn_.extra() >= budget ||
         qp.count.bytes_sent + qp.count.bytes_received >= bytes_end) {
-      ready.Add(qp);
+      ready_.Add(qp);
       break;
     }
     ++steps;
     if (ExecuteOne(qp) == Next::kStop) break;
   }
-  steps += turn.extra();
-  turn.End(steps, qp.count.bytes_sent + qp.count.bytes_received - bytes_begin);
+  steps += turn_.extra();
+  turn_.End(steps, qp.count.bytes_sent + qp.count.bytes_received - bytes_begin);
   return steps;
 }
 
 // Fetches and checks the WQE at the consumer index. False: malformed; the queue is in error.
-bool Engine::Impl::Decode(Qp& qp, const std::byte* base, Wqe* wqe) {
+bool Requester::Decode(Qp& qp, const std::byte* base, Wqe* wqe) {
   const uint32_t slot = qp.consumer & qp.fetch_mask;
   const std::byte* at = base + static_cast<size_t>(slot) * rnic::kWqebbBytes;
   const uint64_t head = LoadBe64(at);
@@ -56,7 +58,7 @@ bool Engine::Impl::Decode(Qp& qp, const std::byte* base, Wqe* wqe) {
   const uint64_t expected = static_cast<uint64_t>(qp.consumer) << 40 | static_cast<uint64_t>(qp.qpn)
                                                                            << 8;
   const bool opmod = (head >> 56) != 0;
-  if (((head ^ expected) & header_mask) != 0 || wqe->segments == 0 || opmod ||
+  if (((head ^ expected) & header_mask_) != 0 || wqe->segments == 0 || opmod ||
       wqe->blocks > available) [[unlikely]] {
     if (wqe->blocks == 0 || wqe->blocks > available) wqe->blocks = 1;
     return false;
@@ -68,20 +70,20 @@ bool Engine::Impl::Decode(Qp& qp, const std::byte* base, Wqe* wqe) {
       wqe->blocks = 1;
       return false;
     }
-    std::memcpy(wrapped.data(), at, first);
-    std::memcpy(wrapped.data() + first, base, bytes - first);
-    wqe->at = wrapped.data();
+    std::memcpy(wrapped_.data(), at, first);
+    std::memcpy(wrapped_.data() + first, base, bytes - first);
+    wqe->at = wrapped_.data();
   }
   __builtin_prefetch(at + size_t{rnic::kWqebbBytes} * wqe->blocks);  // the next one
   return true;
 }
 
-Engine::Impl::Next Engine::Impl::ExecuteOne(Qp& qp) {
+Requester::Next Requester::ExecuteOne(Qp& qp) {
   if (qp.resume) [[unlikely]]
     return Resume(qp);
   Wqe wqe;
   if (qp.snapshots) [[unlikely]]
-    snapshots.Take(qp, /*executing=*/true);
+    snapshots_.Take(qp, /*executing=*/true);
   if (!Decode(qp, qp.fetch, &wqe)) [[unlikely]] {
     Fail(qp, wqe, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR);
     return Next::kStop;
@@ -106,8 +108,8 @@ Engine::Impl::Next Engine::Impl::ExecuteOne(Qp& qp) {
       if (outcome >= kNoEnd) [[unlikely]]
         return outcome == kInParts ? Next::kMore : StallForRetry(qp, wqe, outcome);
   }
-  if (keys.fault()) [[unlikely]]
-    keys.ForgetFault();
+  if (keys_.fault()) [[unlikely]]
+    keys_.ForgetFault();
   if (outcome != kOk) [[unlikely]] {
     Fail(qp, wqe, outcome);
     return Next::kStop;
@@ -116,7 +118,7 @@ Engine::Impl::Next Engine::Impl::ExecuteOne(Qp& qp) {
 }
 
 // The WQE at the consumer index had begun: a WAIT that is met, or a long transfer.
-Engine::Impl::Next Engine::Impl::Resume(Qp& qp) {
+Requester::Next Requester::Resume(Qp& qp) {
   if (qp.part != nullptr) return ContinueParts(qp);
   qp.resume = false;
   qp.stall = Stall::kNone;
@@ -130,47 +132,49 @@ Engine::Impl::Next Engine::Impl::Resume(Qp& qp) {
 
 // SEND, WRITE, READ and atomics, start to end: the responder's half runs at once, memory to memory.
 template <Request::Kind kKind>
-[[gnu::always_inline]] inline Outcome Engine::Impl::RunRequestOf(Qp& qp, const Wqe& wqe,
-                                                                 uint32_t* bytes) {
+[[gnu::always_inline]] inline Outcome Requester::RunRequestOf(Qp& qp, const Wqe& wqe,
+                                                              uint32_t* bytes) {
   constexpr bool kAtomic = kKind == Request::Kind::kAtomic;
-  constexpr bool kAnswered = kAtomic || kKind == Request::Kind::kRead;
+  constexpr bool kRead = kKind == Request::Kind::kRead;
+  constexpr bool kAnswered = kAtomic || kRead;
   constexpr uint32_t kFirstSge = kKind == Request::Kind::kSend ? 1 : kAtomic ? 3 : 2;
-  Qp* const peer = qps.Peer(qp);
+  Qp* const peer = qps_.Peer(qp);
   if (kAtomic ? wqe.segments != 4 : wqe.segments < kFirstSge) [[unlikely]]
     return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
   SegmentList local;
-  if (!keys.ResolveSges(qp.pd, wqe.at + kFirstSge * rnic::kSegmentBytes, wqe.segments - kFirstSge,
-                        kAnswered ? uint32_t{rnic::kLocalWrite} : 0, &local)) [[unlikely]]
+  if (!keys_.ResolveSges(qp.pd, wqe.at + kFirstSge * rnic::kSegmentBytes, wqe.segments - kFirstSge,
+                         kAnswered ? uint32_t{rnic::kLocalWrite} : 0, &local)) [[unlikely]]
     return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
   if (kAtomic && local.bytes != 8) [[unlikely]]
     return MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR;
   if (peer == nullptr) [[unlikely]]
     return kNoAnswer;
-  Request request = RequestOf(kKind, wqe.opcode, wqe.flags, wqe.imm, wqe.at);
+  const uint8_t opcode = kRead ? uint8_t{rnic::kWqeRead} : wqe.opcode;
+  Request request = RequestOf(kKind, opcode, wqe.flags, wqe.imm, wqe.at);
   request.total = local.bytes;
   request.data = &local;
   if (local.bytes > kTurnBytes) [[unlikely]]
     return StartParts(qp, *peer, wqe, request);
-  if (kKind == Request::Kind::kRead)
+  if (kRead && qp.retry.why == kFlushing) [[unlikely]]
     request.again = Retries::WaitedForDisk(qp, qp.count.wqes_executed);
   const uint64_t total = kAtomic ? 8 : local.bytes;
-  const Outcome outcome = responder.Serve(*peer, request);
+  const Outcome outcome = responder_.Serve(*peer, request);
   if (outcome == kOk) {
     CountRequest(qp, kKind, total);
     if (kAnswered) {
       *bytes = static_cast<uint32_t>(total);
       const uint32_t pieces = kAtomic ? 1 : local.count;
       for (uint32_t i = 0; i < pieces; ++i)
-        durability.NoteWrite(qp, local.list[i], /*scatter=*/false);
+        durability_.NoteWrite(qp, local.list[i], /*scatter=*/false);
     }
   }
-  if (!kAtomic) turn.AddPieces(local.count);
-  if (keys.Lost(local)) [[unlikely]]
+  if (!kAtomic) turn_.AddPieces(local.count);
+  if (keys_.Lost(local)) [[unlikely]]
     return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
   return outcome;
 }
 
-Outcome Engine::Impl::RunRequest(Qp& qp, const Wqe& wqe, uint32_t* bytes) {
+Outcome Requester::RunRequest(Qp& qp, const Wqe& wqe, uint32_t* bytes) {
   switch (wqe.opcode) {
     case rnic::kWqeSend:
     case rnic::kWqeSendImm:
@@ -189,7 +193,7 @@ Outcome Engine::Impl::RunRequest(Qp& qp, const Wqe& wqe, uint32_t* bytes) {
 }
 
 // Its request travels, and its completion waits for those before it.
-Engine::Impl::Next Engine::Impl::ExecuteDeferred(Qp& qp, const Wqe& wqe) {
+Requester::Next Requester::ExecuteDeferred(Qp& qp, const Wqe& wqe) {
   if (Transit::Blocked(qp, wqe)) {
     qp.stall = Stall::kResponses;
     ++qp.count.fence_stalls;
@@ -213,29 +217,29 @@ Engine::Impl::Next Engine::Impl::ExecuteDeferred(Qp& qp, const Wqe& wqe) {
     default:
       break;
   }
-  if (const Outcome outcome = transit.Accept(qp, wqe); outcome != kOk) {
+  if (const Outcome outcome = transit_.Accept(qp, wqe); outcome != kOk) {
     Fail(qp, wqe, outcome);
     return Next::kStop;
   }
-  if (qp.remote != nullptr) Pump(qp);
+  if (qp.remote != nullptr) remote_.Pump(qp);
   const bool more = qp.state == rnic::QpState::kReadyToSend && qp.stall == Stall::kNone;
   return more ? Next::kMore : Next::kStop;
 }
 
-Engine::Impl::Next Engine::Impl::StallForRetry(Qp& qp, const Wqe& wqe, Outcome why) {
-  if (!retries.MayTryAgain(qp, why, qp.count.wqes_executed)) {
+Requester::Next Requester::StallForRetry(Qp& qp, const Wqe& wqe, Outcome why) {
+  if (!retries_.MayTryAgain(qp, why, qp.count.wqes_executed)) {
     Fail(qp, wqe, Retries::Exhausted(why));
     return Next::kStop;
   }
-  retries.Wait(qp);
+  retries_.Wait(qp);
   return Next::kStop;
 }
 
 // --- cross-channel
 
-Engine::Impl::Next Engine::Impl::ExecuteWait(Qp& qp, const Wqe& wqe) {
+Requester::Next Requester::ExecuteWait(Qp& qp, const Wqe& wqe) {
   const uint32_t index = LoadBe32(wqe.at + 24) & rnic::kWaitIndexMask;
-  Cq* const cq = cqs.Find(LoadBe32(wqe.at + 28) & rnic::kObjectMask);
+  Cq* const cq = cqs_.Find(LoadBe32(wqe.at + 28) & rnic::kObjectMask);
   // A CQ of another context is on another UAR page: refused.
   if (wqe.segments != 2 || (qp.flags & kQpMaster) == 0 || cq == nullptr ||
       cq->context != qp.context) [[unlikely]] {
@@ -253,9 +257,9 @@ Engine::Impl::Next Engine::Impl::ExecuteWait(Qp& qp, const Wqe& wqe) {
   return Next::kStop;
 }
 
-Outcome Engine::Impl::ExecuteEnable(Qp& qp, const Wqe& wqe) {
+Outcome Requester::ExecuteEnable(Qp& qp, const Wqe& wqe) {
   const auto index = static_cast<uint16_t>(LoadBe32(wqe.at + 24));
-  Qp* const target = qps.Find(LoadBe32(wqe.at + 28) & rnic::kObjectMask);
+  Qp* const target = qps_.Find(LoadBe32(wqe.at + 28) & rnic::kObjectMask);
   const uint32_t needed = wqe.opcode == rnic::kWqeSendEnable ? kQpSlaveSend : kQpSlaveReceive;
   if (wqe.segments != 2 || (qp.flags & kQpMaster) == 0 || target == nullptr ||
       target->context != qp.context || (target->flags & needed) == 0 ||
@@ -263,50 +267,49 @@ Outcome Engine::Impl::ExecuteEnable(Qp& qp, const Wqe& wqe) {
     return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
   ++qp.count.enables;
   if (wqe.opcode == rnic::kWqeSendEnable) {
-    Advance(*target, static_cast<uint16_t>(index + overrun_blocks));
+    Advance(*target, static_cast<uint16_t>(index + overrun_blocks_));
   } else if (static_cast<uint16_t>(index - target->rq_enabled - 1) < 0x8000) {
     target->rq_enabled = index;  // a stalled sender finds it: Retries
   }
   return kOk;
 }
 
-// Moves a send queue's producer index forward (cyclic maximum) and lets it run.
-void Engine::Impl::Advance(Qp& qp, uint16_t index) {
+void Requester::Advance(Qp& qp, uint16_t index) {
   if (static_cast<uint16_t>(index - qp.producer - 1) >= 0x8000) return;
   qp.producer = index;
   if (qp.snapshots) [[unlikely]]
-    snapshots.Take(qp, /*executing=*/false);
+    snapshots_.Take(qp, /*executing=*/false);
   if (qp.stall != Stall::kNone) return;
   if (qp.state != QpState::kReadyToSend && qp.state != QpState::kError) return;
   __builtin_prefetch(qp.fetch +
                      static_cast<size_t>(qp.consumer & qp.fetch_mask) * rnic::kWqebbBytes);
-  ready.Add(qp);
+  ready_.Add(qp);
 }
 
 // --- completion
 
-void Engine::Impl::Complete(Qp& qp, const Wqe& wqe, uint32_t bytes) {
+void Requester::Complete(Qp& qp, const Wqe& wqe, uint32_t bytes) {
   qp.consumer = static_cast<uint16_t>(qp.consumer + wqe.blocks);
   ++qp.count.wqes_executed;
   if (qp.deferred) [[unlikely]]
-    return transit.Defer(qp, wqe, kOk);
+    return transit_.Defer(qp, wqe, kOk);
   if (rnic::CqeModeOf(wqe.flags) >= rnic::CqeMode::kAlways)
-    cqs.Post(qp, *qp.send_cq, MLX5_CQE_REQ, wqe.opcode, wqe.index, bytes, 0, 0);
+    cqs_.Post(qp, *qp.send_cq, MLX5_CQE_REQ, wqe.opcode, wqe.index, bytes, 0, 0);
 }
 
 // Every CE mode gives a CQE for the WQE that put the queue into error.
-void Engine::Impl::Fail(Qp& qp, const Wqe& wqe, uint8_t syndrome) {
+void Requester::Fail(Qp& qp, const Wqe& wqe, uint8_t syndrome) {
   qp.consumer = static_cast<uint16_t>(wqe.index + wqe.blocks);
   if (qp.deferred) [[unlikely]]
-    return transit.Defer(qp, wqe, syndrome);
-  cqs.PostError(qp, *qp.send_cq, MLX5_CQE_REQ_ERR, wqe.opcode, wqe.index, syndrome);
-  errors.Enter(qp);
+    return transit_.Defer(qp, wqe, syndrome);
+  cqs_.PostError(qp, *qp.send_cq, MLX5_CQE_REQ_ERR, wqe.opcode, wqe.index, syndrome);
+  errors_.Enter(qp);
 }
 
 // One WQE or receive of a queue pair in error: flushed with a CQE. Returns 0 when nothing is left.
-size_t Engine::Impl::FlushStep(Qp& qp) {
+size_t Requester::FlushStep(Qp& qp) {
   if (!qp.inflight.empty()) {
-    transit.FlushOldest(qp);
+    transit_.FlushOldest(qp);
     return 1;
   }
   if (qp.consumer != qp.producer) {
@@ -319,14 +322,14 @@ size_t Engine::Impl::FlushStep(Qp& qp) {
     const uint16_t index = qp.consumer;
     qp.consumer = static_cast<uint16_t>(qp.consumer + blocks);
     if (rnic::CqeModeOf(static_cast<uint8_t>(at[11])) != rnic::CqeMode::kOnFirstError)
-      cqs.PostError(qp, *qp.send_cq, MLX5_CQE_REQ_ERR, static_cast<uint8_t>(head >> 32), index,
-                    MLX5_CQE_SYNDROME_WR_FLUSH_ERR);
+      cqs_.PostError(qp, *qp.send_cq, MLX5_CQE_REQ_ERR, static_cast<uint8_t>(head >> 32), index,
+                     MLX5_CQE_SYNDROME_WR_FLUSH_ERR);
     return 1;
   }
   if (qp.has_rq && qp.rq_flush_left != 0) {
     --qp.rq_flush_left;
-    cqs.PostError(qp, *qp.recv_cq, MLX5_CQE_RESP_ERR, 0, qp.rq_consumer++,
-                  MLX5_CQE_SYNDROME_WR_FLUSH_ERR);
+    cqs_.PostError(qp, *qp.recv_cq, MLX5_CQE_RESP_ERR, 0, qp.rq_consumer++,
+                   MLX5_CQE_SYNDROME_WR_FLUSH_ERR);
     return 1;
   }
   return 0;

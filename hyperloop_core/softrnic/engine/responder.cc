@@ -1,6 +1,7 @@
 #include "softrnic/engine/responder.h"
 
 #include <algorithm>
+#include <span>
 
 #include "softrnic/engine/bytes.h"
 
@@ -168,9 +169,10 @@ Outcome Responder::Write(Qp& qp, const Request& request) {
     if (to == nullptr) [[unlikely]]
       return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
     std::byte* at = to;
-    for (uint32_t i = 0; i < payload.count; ++i) {
-      CopyBytes(at, payload.list[i].at, payload.list[i].length);
-      at += payload.list[i].length;
+    for (const Segment& piece : std::span(payload.list.data(), payload.count)) {
+      const uint32_t length = piece.length;
+      CopyBytes(at, piece.at, length);
+      at += length;
     }
     if (payload.bytes >= kMinPrefetchNext && reinterpret_cast<uintptr_t>(to) - qp.write_end < 64)
         [[unlikely]]
@@ -223,9 +225,10 @@ Outcome Responder::Read(Qp& qp, const Request& request) {
     return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
   if (qp.dirty_count != 0 || qp.flushes) [[unlikely]]
     if (const Outcome outcome = FlushFirst(qp, request.again); outcome != kOk) return outcome;
-  for (uint32_t i = 0; i < to.count; ++i) {
-    CopyBytes(to.list[i].at, from, to.list[i].length);
-    from += to.list[i].length;
+  for (const Segment& piece : std::span(to.list.data(), to.count)) {
+    const uint32_t length = piece.length;
+    CopyBytes(piece.at, from, length);
+    from += length;
   }
   if (keys_.Lost(*key)) [[unlikely]]
     return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);

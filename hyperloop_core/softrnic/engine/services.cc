@@ -62,21 +62,21 @@ Status Engine::Impl::AskService(Context& c, Qp& client, LinkId link, const Conne
     return {};
   }
   const uint64_t now = clock.Now();
-  if (port->Ready(link) && (ask.sent_ns == 0 || now - ask.sent_ns >= kAskAgainNs)) {
+  if (traffic.Ready(link) && (ask.sent_ns == 0 || now - ask.sent_ns >= kAskAgainNs)) {
     ask.sent_ns = std::max<uint64_t>(now, 1);
     std::array<std::byte, 16 + 2 * kServiceNameBytes> payload{};
     static_assert(kServiceNameBytes == kMaxName);
     std::memcpy(payload.data(), c.host->gid.data(), 16);
     std::memcpy(payload.data() + 16, a.host, kMaxName);
     std::memcpy(payload.data() + 16 + kMaxName, a.service, kMaxName);
-    port->Send(link, Share({.type = PacketType::kServiceRequest,
-                            .source_qpn = client.qpn,
-                            .session = ask.nonce,
-                            .payload = payload}));
-    port->Flush();
+    traffic.Send(link, Share({.type = PacketType::kServiceRequest,
+                              .source_qpn = client.qpn,
+                              .session = ask.nonce,
+                              .payload = payload}));
+    traffic.port()->Flush();
   }
   return Busy(Text("connect service: waiting for the daemon of host ", host,
-                   port->Ready(link) ? "" : ", to which the link is down"));
+                   traffic.Ready(link) ? "" : ", to which the link is down"));
 }
 
 void Engine::Impl::HandleServiceReply(LinkId from, const Packet& p) {
@@ -99,14 +99,14 @@ void Engine::Impl::HandleServiceReply(LinkId from, const Packet& p) {
 // need not hear of it.
 void Engine::Impl::ReleaseService(Qp& qp) {
   const std::unique_ptr<ServiceAsk> ask = std::move(qp.ask);
-  if (ask == nullptr || ask->responder == 0 || !port->Ready(ask->link)) return;
+  if (ask == nullptr || ask->responder == 0 || !traffic.Ready(ask->link)) return;
   try {
-    port->Send(ask->link, Share({.type = PacketType::kServiceRelease,
-                                 .dest_qpn = ask->responder,
-                                 .source_qpn = qp.qpn,
-                                 .session = ask->nonce,
-                                 .payload = std::as_bytes(std::span(qp.host->gid))}));
-    port->Flush();
+    traffic.Send(ask->link, Share({.type = PacketType::kServiceRelease,
+                                   .dest_qpn = ask->responder,
+                                   .source_qpn = qp.qpn,
+                                   .session = ask->nonce,
+                                   .payload = std::as_bytes(std::span(qp.host->gid))}));
+    traffic.port()->Flush();
   } catch (const std::bad_alloc&) {  // as if it was lost
   }
 }
@@ -124,7 +124,7 @@ void Engine::Impl::HandleServiceRequest(LinkId from, const Packet& p) {
     reply.syndrome = static_cast<uint8_t>(status.code());
     const std::string text = status.message().substr(0, kMaxServiceReply);
     reply.payload = std::as_bytes(std::span(text));
-    port->Send(from, Share(reply));
+    traffic.Send(from, Share(reply));
   };
   Host* const host = clients.FindHost(host_name);
   if (host == nullptr)
@@ -168,7 +168,7 @@ void Engine::Impl::HandleServiceRequest(LinkId from, const Packet& p) {
     std::memcpy(payload.data() + 16, it->second.private_data.data(), payload.size() - 16);
   reply.source_qpn = answerer->qpn;
   reply.payload = payload;
-  port->Send(from, Share(reply));
+  traffic.Send(from, Share(reply));
 }
 
 void Engine::Impl::HandleServiceRelease(const Packet& p) {

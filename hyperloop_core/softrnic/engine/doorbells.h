@@ -1,0 +1,29 @@
+// Doorbells: what clients wrote into the registers of their UAR pages: producer indexes of send
+// queues, and the arming of completion channels.
+//
+// May call: Clients, CompletionQueues (Arm), Requester, Turn.
+#pragma once
+
+#include "softrnic/engine/clients.h"
+#include "softrnic/engine/requester.h"
+#include "softrnic/engine/turn.h"
+
+namespace hyperloop::softrnic {
+
+class Doorbells {
+ public:
+  Doorbells(const Clients& clients, Requester& requester, Turn& turn)
+      : clients_(clients), requester_(requester), turn_(turn) {}
+
+  // Takes those rung since the last time. True if there were any of send queues.
+  bool Collect();
+  // True if there is one to collect. Called before sleeping.
+  bool Pending() const;
+
+ private:
+  const Clients& clients_;
+  Requester& requester_;
+  Turn& turn_;
+};
+
+}  // namespace hyperloop::softrnic

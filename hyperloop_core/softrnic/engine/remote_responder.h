@@ -1,0 +1,68 @@
+// RemoteResponder: the responder's half of queue pairs with a remote peer. It grants sessions, runs
+// each request once, in the order of its number, and answers it. A request that ran is acknowledged
+// again or answered from what was kept; one that is ahead is dropped until those before it come
+// again. Behind a READ that waits for a disk, requests are held.
+//
+// What runs out of memory for a queue pair ends its client.
+//
+// May call: KeyTable, QpTable, Responder, LinkWork, LinkTraffic, Clients, Clock, and what Durability
+// tells of one queue pair.
+#pragma once
+
+#include <vector>
+
+#include "softrnic/engine/clients.h"
+#include "softrnic/engine/clock.h"
+#include "softrnic/engine/key_table.h"
+#include "softrnic/engine/link_traffic.h"
+#include "softrnic/engine/link_work.h"
+#include "softrnic/engine/objects.h"
+#include "softrnic/engine/qp_table.h"
+#include "softrnic/engine/responder.h"
+
+namespace hyperloop::softrnic {
+
+class RemoteResponder {
+ public:
+  RemoteResponder(KeyTable& keys, QpTable& qps, Responder& responder, LinkWork& link_work,
+                  LinkTraffic& traffic, Clients& clients, const Clock& clock)
+      : keys_(keys),
+        qps_(qps),
+        responder_(responder),
+        link_work_(link_work),
+        traffic_(traffic),
+        clients_(clients),
+        clock_(clock) {}
+
+  // A request for a session.
+  void HandleConnect(LinkId from, const Packet& p);
+  void HandleRequest(LinkId from, const Packet& p) { HandleRequest(from, p, nullptr); }
+  // READs whose flush has ended, and what waits behind them, as far as the turn allows. Returns how
+  // many.
+  size_t ServeHeld(size_t budget);
+  // The end of a turn: one acknowledgement for the SENDs and WRITEs of each queue pair.
+  void SendAcks();
+
+ private:
+  // `held`: the request is the oldest of those that waited.
+  void HandleRequest(LinkId from, const Packet& p, HeldRequest* held);
+  void RunNext(LinkId from, Qp& qp, const Packet& p, bool again);
+  Outcome RunPacket(Qp& qp, const Packet& p, bool again, std::vector<std::byte>* answer);
+  Outcome RunSend(Qp& qp, const Packet& p, const Request& request);
+  Outcome RunLong(Qp& qp, const Packet& p, const Request& request);
+  void HandleDuplicate(LinkId from, Qp& qp, const Packet& p);
+  void Hold(LinkId from, Qp& qp, const Packet& p);
+  bool ServeHeldOf(Qp& qp, size_t budget, size_t* done);
+  void AcknowledgeLater(LinkId to, Qp& qp, uint32_t psn);
+  void Answer(LinkId to, const Packet& request, PacketType type, uint8_t syndrome, uint32_t length);
+
+  KeyTable& keys_;
+  QpTable& qps_;
+  Responder& responder_;
+  LinkWork& link_work_;
+  LinkTraffic& traffic_;
+  Clients& clients_;
+  const Clock& clock_;
+};
+
+}  // namespace hyperloop::softrnic

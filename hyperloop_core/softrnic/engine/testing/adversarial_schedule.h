@@ -1,0 +1,59 @@
+// AdversarialSchedule: one thing at a time, chosen among all that could happen next, for tests. In a
+// random schedule by chance, otherwise the first one found.
+//
+// What can happen: a queue runs one WQE; with deferred delivery, the oldest request without an
+// answer is delivered, the oldest answer is acknowledged, or a WQE is fetched again as a
+// retransmission does.
+//
+// May call: Doorbells, Retries, QpTable, ReadyList, KeyTable, Snapshots, Transit, Requester, Dice.
+#pragma once
+
+#include "softrnic/engine/dice.h"
+#include "softrnic/engine/doorbells.h"
+#include "softrnic/engine/key_table.h"
+#include "softrnic/engine/qp_table.h"
+#include "softrnic/engine/ready_list.h"
+#include "softrnic/engine/requester.h"
+#include "softrnic/engine/retries.h"
+#include "softrnic/engine/snapshots.h"
+#include "softrnic/engine/transit.h"
+
+namespace hyperloop::softrnic {
+
+class AdversarialSchedule {
+ public:
+  AdversarialSchedule(const EngineOptions& options, Doorbells& doorbells, Retries& retries,
+                      QpTable& qps, ReadyList& ready, KeyTable& keys, Snapshots& snapshots,
+                      Transit& transit, Requester& requester, Dice& dice)
+      : options_(options),
+        doorbells_(doorbells),
+        retries_(retries),
+        qps_(qps),
+        ready_(ready),
+        keys_(keys),
+        snapshots_(snapshots),
+        transit_(transit),
+        requester_(requester),
+        dice_(dice) {}
+
+  // One thing that could happen next. False: nothing can.
+  bool Step();
+
+ private:
+  void RereadReceiveCounters();
+  bool StepOnce();
+  void Retransmit(Qp& qp);
+
+  const EngineOptions& options_;
+  Doorbells& doorbells_;
+  Retries& retries_;
+  QpTable& qps_;
+  ReadyList& ready_;
+  KeyTable& keys_;
+  Snapshots& snapshots_;
+  Transit& transit_;
+  Requester& requester_;
+  Dice& dice_;
+};
+
+}  // namespace hyperloop::softrnic
