@@ -1,12 +1,10 @@
-// The control path: contexts, memory, completion queues. Every field comes from a client and is
-// checked.
-#include <sys/random.h>
+#include "softrnic/engine/control.h"
 
 #include <algorithm>
+#include <memory>
+#include <utility>
 
-#include "softrnic/engine/engine_impl.h"
 #include "softrnic/engine/rings.h"
-#include "softrnic/engine/testing/persistence_model.h"
 #include "softrnic/engine/text.h"
 
 namespace hyperloop::softrnic {
@@ -20,14 +18,14 @@ constexpr uint32_t kAllAccess =
 
 }  // namespace
 
-bool Engine::Impl::CloseContextPart(ContextId id, size_t objects) {
-  Context* const open = clients.Find(id);
+bool Control::CloseContextPart(ContextId id, size_t objects) {
+  Context* const open = clients_.Find(id);
   if (open == nullptr) return true;
   Context& c = *open;
-  clients.StopServing(c);
+  clients_.StopServing(c);
   for (; c.first_qp != nullptr; --objects) {
     if (objects == 0) return false;
-    Destroy(*c.first_qp);
+    life_.Destroy(*c.first_qp);
   }
   for (; !c.cqs.empty(); --objects) {
     if (objects == 0) return false;
@@ -42,12 +40,11 @@ bool Engine::Impl::CloseContextPart(ContextId id, size_t objects) {
     if (objects == 0) return false;
     Erase(c, umem);
   }
-  clients.Close(c);
+  clients_.Close(c);
   return true;
 }
 
-Result<IdReply> Engine::Impl::RegisterUmem(Context& c, const RegisterUmemArgs& a,
-                                           UmemMapping mapping) {
+Result<IdReply> Control::RegisterUmem(Context& c, const RegisterUmemArgs& a, UmemMapping mapping) {
   if (mapping.base == nullptr || a.length == 0 || a.length > kMaxUmemBytes ||
       mapping.length < a.length || a.client_addr + a.length < a.client_addr)
     return InvalidArgument(Text("register memory: ", a.length, " B at ", a.client_addr,
@@ -56,15 +53,15 @@ Result<IdReply> Engine::Impl::RegisterUmem(Context& c, const RegisterUmemArgs& a
     return InvalidArgument(
         "register memory: client address and file offset differ within a cache line; align both to "
         "a page");
-  if (c.account->umems >= options.limits.mappings)
-    return NoSpace(Text("register memory: this client has ", options.limits.mappings,
+  if (c.account->umems >= options_.limits.mappings)
+    return NoSpace(Text("register memory: this client has ", options_.limits.mappings,
                         " pieces, the most (--client-mappings of the RNIC daemon)"));
-  if (all_umems >= options.limits.all_mappings)
-    return NoSpace(Text("register memory: the device has ", all_umems,
+  if (all_umems_ >= options_.limits.all_mappings)
+    return NoSpace(Text("register memory: the device has ", all_umems_,
                         " pieces, the most; raise vm.max_map_count of its machine and start it "
                         "again"));
   auto umem = std::make_unique<Umem>();
-  umem->id = next_umem++;
+  umem->id = next_umem_++;
   umem->addr = a.client_addr;
   umem->length = a.length;
   umem->base = mapping.base;
@@ -76,17 +73,17 @@ Result<IdReply> Engine::Impl::RegisterUmem(Context& c, const RegisterUmemArgs& a
   umem->account = c.account;
   const IdReply reply{umem->id, 0};
   c.umems.emplace(umem->id, std::move(umem));
-  ++c.account->umems, ++all_umems;
+  ++c.account->umems, ++all_umems_;
   return reply;
 }
 
-void Engine::Impl::Erase(Context& c, const Umem& umem) {
-  --c.account->umems, --all_umems;
+void Control::Erase(Context& c, const Umem& umem) {
+  --c.account->umems, --all_umems_;
   c.account->table_bytes -= umem.ring_map.bytes();
   c.umems.erase(umem.id);
 }
 
-Status Engine::Impl::FreeUmem(Context& c, uint32_t id) {
+Status Control::FreeUmem(Context& c, uint32_t id) {
   const auto it = c.umems.find(id);
   if (it == c.umems.end()) return NotFound(Text("free memory: no registered memory ", id));
   if (it->second->users != 0)
@@ -96,7 +93,18 @@ Status Engine::Impl::FreeUmem(Context& c, uint32_t id) {
   return {};
 }
 
-Status Engine::Impl::FreePd(Context& c, uint32_t id) {
+Status Control::AllocPd(Context& c, IdReply* reply) {
+  if (c.pds.size() >= kMaxPds)
+    return NoSpace(Text("allocate PD: this client has ", kMaxPds, ", the most"));
+  auto pd = std::make_unique<Pd>();
+  pd->id = next_pd_++;
+  pd->context = &c;
+  *reply = {pd->id, 0};
+  c.pds.emplace(pd->id, std::move(pd));
+  return {};
+}
+
+Status Control::FreePd(Context& c, uint32_t id) {
   const auto it = c.pds.find(id);
   if (it == c.pds.end()) return NotFound(Text("free PD: no protection domain ", id));
   if (it->second->users != 0)
@@ -108,7 +116,7 @@ Status Engine::Impl::FreePd(Context& c, uint32_t id) {
 
 // --- memory keys
 
-Status Engine::Impl::CreateMkey(Context& c, const CreateMkeyArgs& a, CreateMkeyReply* reply) {
+Status Control::CreateMkey(Context& c, const CreateMkeyArgs& a, CreateMkeyReply* reply) {
   const auto pd = c.pds.find(a.pdn);
   if (pd == c.pds.end()) return NotFound(Text("register: no protection domain ", a.pdn));
   const auto it = c.umems.find(a.umem);
@@ -130,8 +138,8 @@ Status Engine::Impl::CreateMkey(Context& c, const CreateMkeyArgs& a, CreateMkeyR
       (a.access & rnic::kLocalWrite) == 0)
     return InvalidArgument(
         "register: remote write and atomic rights need the local write right too");
-  if (c.account->keys >= options.limits.memory_keys)
-    return NoSpace(Text("register: this client has ", options.limits.memory_keys,
+  if (c.account->keys >= options_.limits.memory_keys)
+    return NoSpace(Text("register: this client has ", options_.limits.memory_keys,
                         " memory keys, the most (--client-memory-keys of the RNIC daemon)"));
   auto made = std::make_unique<MemoryKey>();
   made->addr = a.addr;
@@ -140,10 +148,10 @@ Status Engine::Impl::CreateMkey(Context& c, const CreateMkeyArgs& a, CreateMkeyR
   made->pd = pd->second.get();
   made->access = a.access;
   made->media = static_cast<rnic::Media>(a.media);
-  made->has_media = made->media != rnic::Media::kRam || options.persistence != nullptr;
+  made->has_media = made->media != rnic::Media::kRam || options_.persistence != nullptr;
   made->has_rings = !umem.ring_map.empty();
   made->umem = &umem;
-  MemoryKey* const key = keys.Insert(std::move(made));
+  MemoryKey* const key = keys_.Insert(std::move(made));
   if (key == nullptr) return NoSpace("register: the device has no memory key left");
   ++umem.users, ++key->pd->users, ++c.account->keys;
   key->next_of_umem = umem.keys;
@@ -154,18 +162,18 @@ Status Engine::Impl::CreateMkey(Context& c, const CreateMkeyArgs& a, CreateMkeyR
   return {};
 }
 
-void Engine::Impl::Release(MemoryKey& key) {
+void Control::Release(MemoryKey& key) {
   if (key.has_media)
-    ForEachQp(*key.pd->context, [&](Qp& qp) { durability.FlushAllOf(qp, *key.umem); });
+    ForEachQp(*key.pd->context, [&](Qp& qp) { durability_.FlushAllOf(qp, *key.umem); });
   --key.umem->users, --key.pd->users, --key.umem->account->keys;
   (key.before_of_umem != nullptr ? key.before_of_umem->next_of_umem : key.umem->keys) =
       key.next_of_umem;
   if (key.next_of_umem != nullptr) key.next_of_umem->before_of_umem = key.before_of_umem;
-  keys.Erase(key);
+  keys_.Erase(key);
 }
 
-Status Engine::Impl::DestroyMkey(Context& c, uint32_t lkey) {
-  MemoryKey* const key = keys.FindLocal(lkey);
+Status Control::DestroyMkey(Context& c, uint32_t lkey) {
+  MemoryKey* const key = keys_.FindLocal(lkey);
   if (key == nullptr || key->pd->context != &c)
     return NotFound(Text("deregister: no memory key ", lkey, " of this client"));
   Release(*key);
@@ -174,8 +182,8 @@ Status Engine::Impl::DestroyMkey(Context& c, uint32_t lkey) {
 
 // --- completion queues
 
-Status Engine::Impl::CreateCq(Context& c, const CreateCqArgs& a, std::function<void()> notify,
-                              CreateCqReply* reply) {
+Status Control::CreateCq(Context& c, const CreateCqArgs& a, std::function<void()> notify,
+                         CreateCqReply* reply) {
   const auto it = c.umems.find(a.umem);
   if (it == c.umems.end()) return NotFound(Text("create CQ: no registered memory ", a.umem));
   Umem& umem = *it->second;
@@ -201,27 +209,27 @@ Status Engine::Impl::CreateCq(Context& c, const CreateCqArgs& a, std::function<v
   if (a.events != 0 && arm_index == kMaxQpsPerContext)
     return NoSpace(Text("create CQ: this client has ", kMaxQpsPerContext,
                         " queue pairs and completion queues with events, the most; destroy some"));
-  if (c.account->cqs >= options.limits.completion_queues)
-    return NoSpace(Text("create CQ: this client has ", options.limits.completion_queues,
+  if (c.account->cqs >= options_.limits.completion_queues)
+    return NoSpace(Text("create CQ: this client has ", options_.limits.completion_queues,
                         " completion queues, the most (--client-completion-queues of the RNIC "
                         "daemon); destroy some"));
-  HL_RETURN_IF_ERROR(ReserveRings(umem, options.limits));
+  HL_RETURN_IF_ERROR(ReserveRings(umem, options_.limits));
   auto owned = std::make_unique<Cq>();
   Cq& cq = *owned;
-  const uint32_t cqn = cqs.Insert(std::move(owned));
+  const uint32_t cqn = cqs_.Insert(std::move(owned));
   if (cqn == 0) return NoSpace("create CQ: the device has no completion queue number left");
   cq.cqn = cqn;
   try {
     c.cqs.emplace(cqn, &cq);
   } catch (const std::bad_alloc&) {
-    cqs.Erase(cqn);
+    cqs_.Erase(cqn);
     throw;
   }
   cq.ring = umem.base + ring;
   cq.log_size = a.log_size;
   cq.mask = (1u << a.log_size) - 1;
   cq.dbrec = umem.base + record;
-  cq.producer = cq.consumer = options.first_cqe & rnic::kWaitIndexMask;
+  cq.producer = cq.consumer = options_.first_cqe & rnic::kWaitIndexMask;
   cq.ignore_overrun = a.ignore_overrun != 0;
   cq.context = &c;
   cq.umem = &umem;
@@ -239,8 +247,8 @@ Status Engine::Impl::CreateCq(Context& c, const CreateCqArgs& a, std::function<v
   return {};
 }
 
-Status Engine::Impl::DestroyCq(Context& c, uint32_t cqn) {
-  Cq* const cq = cqs.Find(cqn);
+Status Control::DestroyCq(Context& c, uint32_t cqn) {
+  Cq* const cq = cqs_.Find(cqn);
   if (cq == nullptr || cq->context != &c)
     return NotFound(Text("destroy CQ: no completion queue ", cqn, " of this client"));
   if (cq->users != 0 || cq->waiters != nullptr)
@@ -250,32 +258,24 @@ Status Engine::Impl::DestroyCq(Context& c, uint32_t cqn) {
   return {};
 }
 
-void Engine::Impl::Erase(Cq& cq) {
+void Control::Erase(Cq& cq) {
   MarkRings(cq, false);
   --cq.umem->users, --cq.context->account->cqs;
   if (cq.notify != nullptr) cq.context->arms[cq.arm_index] = nullptr;
   cq.context->cqs.erase(cq.cqn);
-  cqs.Erase(cq.cqn);
+  cqs_.Erase(cq.cqn);
 }
 
 // --- dispatch
 
-Status Engine::Impl::Execute(Context& c, const Command& command, Reply* reply, std::string* text) {
+Status Control::Execute(Context& c, const Command& command, Reply* reply, std::string* text) {
   if (command.magic != kCommandMagic || command.version != kCommandVersion)
     return NotSupported(Text("command of another protocol version (", command.version,
                              "; this device speaks ", kCommandVersion, ")"));
   if (c.evicted) return Aborted("this client is not served any more: see the RNIC daemon's log");
   switch (command.op) {
-    case Op::kAllocPd: {
-      if (c.pds.size() >= kMaxPds)
-        return NoSpace(Text("allocate PD: this client has ", kMaxPds, ", the most"));
-      auto pd = std::make_unique<Pd>();
-      pd->id = next_pd++;
-      pd->context = &c;
-      reply->result.id = {pd->id, 0};
-      c.pds.emplace(pd->id, std::move(pd));
-      return {};
-    }
+    case Op::kAllocPd:
+      return AllocPd(c, &reply->result.id);
     case Op::kFreePd:
       return FreePd(c, command.args.id.id);
     case Op::kFreeUmem:
@@ -289,15 +289,15 @@ Status Engine::Impl::Execute(Context& c, const Command& command, Reply* reply, s
     case Op::kDestroyCq:
       return DestroyCq(c, command.args.id.id);
     case Op::kCreateQp:
-      return CreateQp(c, command.args.qp, &reply->result.qp);
+      return life_.CreateQp(c, command.args.qp, &reply->result.qp);
     case Op::kModifyQp:
-      return ModifyQp(c, command.args.modify);
+      return life_.ModifyQp(c, command.args.modify);
     case Op::kDestroyQp:
-      return DestroyQp(c, command.args.id.id);
+      return life_.DestroyQp(c, command.args.id.id);
     case Op::kPublish:
-      return Publish(c, command.args.publish);
+      return services_.Publish(c, command.args.publish);
     case Op::kConnectService:
-      return ConnectService(c, command.args.connect, &reply->result.connect);
+      return services_.Connect(c, command.args.connect, &reply->result.connect);
     case Op::kQueryCounters:
       *text = Counters(c)();
       return {};

@@ -1,6 +1,10 @@
 // Counters as text: "name value" lines of the caller's host, then "qp.<number>.name value" of his
 // own queue pairs.
-#include "softrnic/engine/engine_impl.h"
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "softrnic/engine/control.h"
 #include "softrnic/engine/text.h"
 
 namespace hyperloop::softrnic {
@@ -26,11 +30,11 @@ std::string CounterText(const QpCounters& sum, const QueuePairs& own) {
 }  // namespace
 
 // Only the numbers are taken here, where every host waits.
-std::function<std::string()> Engine::Impl::Counters(const Context& c) const {
+std::function<std::string()> Control::Counters(const Context& c) const {
   QpCounters sum = c.host->retired;
   QueuePairs own;
   own.reserve(kMaxQpsPerContext);
-  for (const Context* other : clients.open()) {
+  for (const Context* other : clients_.open()) {
     if (other->host != c.host) continue;
     ForEachQp(*other, [&](const Qp& qp) {
 #define HL_ADD(name) sum.name += qp.count.name;

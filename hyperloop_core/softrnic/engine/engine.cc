@@ -11,10 +11,6 @@ constexpr size_t kLooksPerTurn = 16;
 
 }  // namespace
 
-Engine::Impl::Impl(EngineOptions o) : options(std::move(o)) {
-  slow = deferred || options.schedule == EngineOptions::Schedule::kRandom;
-}
-
 Engine::Engine(EngineOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
 Engine::~Engine() {
   while (const Context* const c = impl_->clients.Any()) CloseContext(c->id);
@@ -32,14 +28,14 @@ Result<ContextId> Engine::OpenContext(const std::string& host, UarPage* uar, Ope
 void Engine::CloseContext(ContextId context) { CloseContextPart(context, ~size_t{0}); }
 
 bool Engine::CloseContextPart(ContextId context, size_t objects) {
-  return impl_->CloseContextPart(context, objects);
+  return impl_->control.CloseContextPart(context, objects);
 }
 
 Result<IdReply> Engine::RegisterUmem(ContextId context, const RegisterUmemArgs& args,
                                      UmemMapping mapping) {
   Context* const c = impl_->clients.Find(context);
   if (c == nullptr) return NotFound("context " + std::to_string(context) + " is not open");
-  return impl_->RegisterUmem(*c, args, std::move(mapping));
+  return impl_->control.RegisterUmem(*c, args, std::move(mapping));
 }
 
 Result<CreateCqReply> Engine::CreateEventCq(ContextId context, const CreateCqArgs& args,
@@ -47,7 +43,7 @@ Result<CreateCqReply> Engine::CreateEventCq(ContextId context, const CreateCqArg
   Context* const c = impl_->clients.Find(context);
   if (c == nullptr) return NotFound("context " + std::to_string(context) + " is not open");
   CreateCqReply reply{};
-  HL_RETURN_IF_ERROR(impl_->CreateCq(*c, args, std::move(notify), &reply));
+  HL_RETURN_IF_ERROR(impl_->control.CreateCq(*c, args, std::move(notify), &reply));
   return reply;
 }
 
@@ -55,7 +51,7 @@ Status Engine::Execute(ContextId context, const Command& command, Reply* reply, 
   Context* const c = impl_->clients.Find(context);
   if (c == nullptr) return NotFound("context " + std::to_string(context) + " is not open");
   try {
-    return impl_->Execute(*c, command, reply, text);
+    return impl_->control.Execute(*c, command, reply, text);
   } catch (const std::bad_alloc&) {
     impl_->clients.Evict(*c->account, "out of memory in a command");
     return NoSpace("the device is out of memory: this client is ended");
@@ -65,7 +61,7 @@ Status Engine::Execute(ContextId context, const Command& command, Reply* reply, 
 std::function<std::string()> Engine::Counters(ContextId context) {
   Context* const c = impl_->clients.Find(context);
   if (c == nullptr) return [] { return std::string(); };
-  return impl_->Counters(*c);
+  return impl_->control.Counters(*c);
 }
 
 void Engine::SetEvict(std::function<void(ContextId, const char* why)> evict) {
@@ -74,11 +70,13 @@ void Engine::SetEvict(std::function<void(ContextId, const char* why)> evict) {
 
 void Engine::AttachPort(LinkPort* port) { impl_->traffic.Attach(port); }
 
-Status Engine::AddPeer(const std::string& host, LinkId link) { return impl_->AddPeer(host, link); }
+Status Engine::AddPeer(const std::string& host, LinkId link) {
+  return impl_->routes.AddPeer(host, link);
+}
 
 size_t Engine::Run(size_t budget) {
   Impl& e = *impl_;
-  const size_t linked = e.traffic.attached() ? e.PollLinks((budget + 1) / 2) : 0;
+  const size_t linked = e.traffic.attached() ? e.links.Poll((budget + 1) / 2) : 0;
   budget -= std::min(linked, budget / 2);
   size_t done = 0;
   if (e.slow) [[unlikely]] {

@@ -1,6 +1,5 @@
-// The objects inside an Engine: hosts, contexts, memory, completion queues, queue pairs. Plain
-// data; the functions that work on them are Engine::Impl's (engine_impl.h), split by idea over
-// the sources beside it.
+// The objects inside an Engine: hosts, contexts, memory, completion queues, queue pairs. Plain data;
+// the parts of the engine (engine_impl.h) work on them.
 #pragma once
 
 #include <algorithm>
@@ -193,7 +192,7 @@ struct Part {
   std::vector<std::byte> wqe;
 };
 
-// A WQE whose completion has not happened yet: it is in Transit.
+// A WQE whose completion has not happened yet (Transit).
 struct Inflight {
   Inflight(uint16_t i, uint8_t op, uint8_t fm_ce_se, uint8_t wqebbs)
       : index(i), opcode(op), flags(fm_ce_se), blocks(wqebbs) {}
@@ -218,7 +217,7 @@ struct Inflight {
   uint32_t packets = 0;
 };
 
-// A service on another machine that a queue pair asked for (services.cc).
+// A service on another machine that a queue pair asked for (ServiceAsks).
 struct ServiceAsk {
   std::string host, service;
   LinkId link = kNoLink;

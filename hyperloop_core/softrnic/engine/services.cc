@@ -1,12 +1,13 @@
-// The connection agent between daemons: a service of a host on another machine is asked for by
-// packet. The client's command says "busy" until the answer is there and is then given it; asking
-// again sends the request again now and then, for links lose what is under way when they break.
-#include <sys/random.h>
+#include "softrnic/engine/services.h"
 
 #include <algorithm>
+#include <cctype>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <span>
 
-#include "softrnic/engine/bytes.h"
-#include "softrnic/engine/engine_impl.h"
+#include "rnic/checks.h"
 #include "softrnic/engine/text.h"
 
 namespace hyperloop::softrnic {
@@ -15,7 +16,7 @@ using rnic::QpState;
 
 namespace {
 
-constexpr uint64_t kAskAgainNs = 300'000'000;
+constexpr uint32_t kMaxServicesPerHost = 64;
 
 PacketBytes Share(const Packet& p) {
   return std::make_shared<const std::vector<std::byte>>(EncodePacket(p));
@@ -28,92 +29,76 @@ std::string NameAt(const std::byte* at) {
   return end == begin + kServiceNameBytes ? std::string() : std::string(begin, end);
 }
 
+bool ValidName(const char (&name)[kMaxName], std::string* out) {
+  const char* const end = std::find(std::begin(name), std::end(name), '\0');
+  if (end == std::begin(name) || end == std::end(name)) return false;
+  out->assign(name, end);
+  return std::all_of(out->begin(), out->end(), [](unsigned char ch) {
+    return std::isalnum(ch) != 0 || ch == '.' || ch == '_' || ch == '-';
+  });
+}
+
 }  // namespace
 
-// kBusy: asked, no answer yet.
-Status Engine::Impl::AskService(Context& c, Qp& client, LinkId link, const ConnectServiceArgs& a,
-                                ConnectServiceReply* reply) {
-  const std::string host(a.host, strnlen(a.host, sizeof a.host));
-  const std::string service(a.service, strnlen(a.service, sizeof a.service));
-  if (client.ask == nullptr || client.ask->host != host || client.ask->service != service) {
-    ReleaseService(client);
-    client.ask = std::make_unique<ServiceAsk>();
-    client.ask->host = host;
-    client.ask->service = service;
-    client.ask->link = link;
-    if (getrandom(&client.ask->nonce, sizeof client.ask->nonce, 0) != sizeof client.ask->nonce ||
-        client.ask->nonce == 0)
-      client.ask->nonce = 1 + dice.Throw() / 2;
-  }
-  ServiceAsk& ask = *client.ask;
-  if (ask.answered) {
-    ask.answered = false;
-    ask.host.clear();  // whoever asks once more is given another one
-    if (ask.code != Code::kOk) {
-      const Status status(ask.code, std::string(reinterpret_cast<const char*>(ask.answer.data()),
-                                                ask.answer.size()));
-      client.ask.reset();
-      return status;
-    }
-    std::memcpy(reply->gid, ask.answer.data(), 16);
-    reply->remote_qpn = ask.responder;
-    reply->private_length = static_cast<uint32_t>(ask.answer.size() - 16);
-    std::memcpy(reply->private_data, ask.answer.data() + 16, ask.answer.size() - 16);
-    return {};
-  }
-  const uint64_t now = clock.Now();
-  if (traffic.Ready(link) && (ask.sent_ns == 0 || now - ask.sent_ns >= kAskAgainNs)) {
-    ask.sent_ns = std::max<uint64_t>(now, 1);
-    std::array<std::byte, 16 + 2 * kServiceNameBytes> payload{};
-    static_assert(kServiceNameBytes == kMaxName);
-    std::memcpy(payload.data(), c.host->gid.data(), 16);
-    std::memcpy(payload.data() + 16, a.host, kMaxName);
-    std::memcpy(payload.data() + 16 + kMaxName, a.service, kMaxName);
-    traffic.Send(link, Share({.type = PacketType::kServiceRequest,
-                              .source_qpn = client.qpn,
-                              .session = ask.nonce,
-                              .payload = payload}));
-    traffic.port()->Flush();
-  }
-  return Busy(Text("connect service: waiting for the daemon of host ", host,
-                   traffic.Ready(link) ? "" : ", to which the link is down"));
+Status Services::Publish(Context& c, const PublishArgs& a) {
+  std::string name;
+  if (!ValidName(a.service, &name))
+    return InvalidArgument("publish: a service name is 1 to 63 of [A-Za-z0-9._-]");
+  if (a.private_length > kMaxPrivateData)
+    return InvalidArgument(Text("publish ", name, ": ", a.private_length,
+                                " B of private data; at most ", kMaxPrivateData));
+  const auto pd = c.pds.find(a.pdn);
+  if (pd == c.pds.end()) return NotFound(Text("publish ", name, ": no protection domain ", a.pdn));
+  auto& services = c.host->services;
+  const auto it = services.find(name);
+  if (it != services.end() && it->second.context != &c)
+    return AlreadyExists(Text("publish: host ", c.host->name, " already offers ", name,
+                              " by another client; stop that one first"));
+  if (it == services.end() && services.size() >= kMaxServicesPerHost)
+    return NoSpace(Text("publish ", name, ": host ", c.host->name, " already offers ",
+                        kMaxServicesPerHost, " services"));
+  if (it != services.end()) --it->second.pd->users;
+  ++pd->second->users;
+  services[name] = {&c, pd->second.get(), {a.private_data, a.private_data + a.private_length}};
+  return {};
 }
 
-void Engine::Impl::HandleServiceReply(LinkId from, const Packet& p) {
-  Qp* const qp = qps.Find(p.dest_qpn);
-  if (qp == nullptr || qp->ask == nullptr || qp->ask->link != from || qp->ask->nonce != p.session ||
-      qp->ask->answered)
-    return;
-  ServiceAsk& ask = *qp->ask;
-  const auto code = static_cast<Code>(p.syndrome);
-  if (p.syndrome > static_cast<uint8_t>(Code::kInternal) ||
-      (code == Code::kOk && (p.payload.size() < 16 || p.source_qpn == 0)))
-    return;
-  ask.answer.assign(p.payload.begin(), p.payload.end());
-  ask.answered = true;
-  ask.code = code;
-  ask.responder = p.source_qpn;
+Status Services::Connect(Context& c, const ConnectServiceArgs& a, ConnectServiceReply* reply) {
+  std::string host_name, name;
+  if (!ValidName(a.host, &host_name) || !ValidName(a.service, &name))
+    return InvalidArgument("connect service: host and service names are 1 to 63 of [A-Za-z0-9._-]");
+  Qp* const client = qps_.Find(a.qpn);
+  if (client == nullptr || client->context != &c || client->responder_only)
+    return NotFound(Text("connect service: no queue pair ", a.qpn, " of this client"));
+  if (client->state != QpState::kReset)
+    return InvalidArgument(Text("connect service: queue pair ", a.qpn, " is in ",
+                                StateName(client->state), "; it must be fresh (RESET)"));
+  Host* const host = clients_.FindHost(host_name);
+  if (host == nullptr)
+    if (const LinkId link = routes_.ToHost(host_name); link != kNoLink)
+      return asks_.Ask(c, *client, link, a, reply);
+  if (host == nullptr)
+    return NotFound(Text("connect service: no host ", host_name, " on this device"));
+  const auto it = host->services.find(name);
+  if (it == host->services.end())
+    return NotFound(Text("connect service: host ", host_name, " offers no ", name,
+                         "; is its process running?"));
+  Service& service = it->second;
+  if (Qp* const old = client->service_qpn != 0 ? qps_.Find(client->service_qpn) : nullptr)
+    life_.Destroy(*old);
+  client->service_qpn = 0;
+  HL_ASSIGN_OR_RETURN(Qp* const answerer,
+                      life_.MakeResponder(service, *host, c.host->gid, client->qpn, c.account));
+  Qp& qp = *answerer;
+  client->service_qpn = qp.qpn;
+  std::copy(qp.host->gid.begin(), qp.host->gid.end(), reply->gid);
+  reply->remote_qpn = qp.qpn;
+  reply->private_length = static_cast<uint32_t>(service.private_data.size());
+  std::copy(service.private_data.begin(), service.private_data.end(), reply->private_data);
+  return {};
 }
 
-// The client's queue pair goes, or asks for another service: the other end may forget this one. It
-// need not hear of it.
-void Engine::Impl::ReleaseService(Qp& qp) {
-  const std::unique_ptr<ServiceAsk> ask = std::move(qp.ask);
-  if (ask == nullptr || ask->responder == 0 || !traffic.Ready(ask->link)) return;
-  try {
-    traffic.Send(ask->link, Share({.type = PacketType::kServiceRelease,
-                                   .dest_qpn = ask->responder,
-                                   .source_qpn = qp.qpn,
-                                   .session = ask->nonce,
-                                   .payload = std::as_bytes(std::span(qp.host->gid))}));
-    traffic.port()->Flush();
-  } catch (const std::bad_alloc&) {  // as if it was lost
-  }
-}
-
-// --- the publisher's end
-
-void Engine::Impl::HandleServiceRequest(LinkId from, const Packet& p) {
+void Services::HandleRequest(LinkId from, const Packet& p) {
   GidBytes gid;
   std::memcpy(gid.data(), p.payload.data(), gid.size());
   const std::string host_name = NameAt(p.payload.data() + 16);
@@ -124,9 +109,9 @@ void Engine::Impl::HandleServiceRequest(LinkId from, const Packet& p) {
     reply.syndrome = static_cast<uint8_t>(status.code());
     const std::string text = status.message().substr(0, kMaxServiceReply);
     reply.payload = std::as_bytes(std::span(text));
-    traffic.Send(from, Share(reply));
+    traffic_.Send(from, Share(reply));
   };
-  Host* const host = clients.FindHost(host_name);
+  Host* const host = clients_.FindHost(host_name);
   if (host == nullptr)
     return refuse(NotFound(Text("connect service: no host ", host_name, " on its device")));
   const auto it = host->services.find(name);
@@ -136,7 +121,7 @@ void Engine::Impl::HandleServiceRequest(LinkId from, const Packet& p) {
   // The same request again gets the same queue pair; another one of the same client replaces it.
   Qp* answerer = nullptr;
   Qp* oldest = nullptr;
-  qps.ForEach([&](Qp& qp) {
+  qps_.ForEach([&](Qp& qp) {
     if (!qp.responder_only || qp.remote == nullptr) return;
     if (qp.remote_gid == gid && qp.remote_qpn == p.source_qpn) answerer = &qp;
     if (qp.context == it->second.context && (oldest == nullptr || qp.asked < oldest->asked))
@@ -144,23 +129,24 @@ void Engine::Impl::HandleServiceRequest(LinkId from, const Packet& p) {
   });
   if (answerer != nullptr && answerer->ask_nonce != p.session) {
     if (oldest == answerer) oldest = nullptr;
-    Destroy(*answerer);
+    life_.Destroy(*answerer);
     answerer = nullptr;
   }
   if (answerer == nullptr) {
     // Clients that ended without a word leave theirs behind.
-    if (it->second.context->responders >= kMaxQpsPerContext && oldest != nullptr) Destroy(*oldest);
-    auto made = MakeResponder(it->second, *host, gid, p.source_qpn, nullptr);
+    if (it->second.context->responders >= kMaxQpsPerContext && oldest != nullptr)
+      life_.Destroy(*oldest);
+    auto made = life_.MakeResponder(it->second, *host, gid, p.source_qpn, nullptr);
     if (!made.ok()) return refuse(made.status());
     answerer = *made;
     try {
-      StartRemote(*answerer, kNoLink);
+      QpLife::StartRemote(*answerer, kNoLink);
     } catch (const std::bad_alloc&) {
-      Destroy(*answerer);
+      life_.Destroy(*answerer);
       throw;
     }
     answerer->ask_nonce = p.session;
-    answerer->asked = ++services_asked;
+    answerer->asked = ++asked_;
   }
   std::vector<std::byte> payload(16 + it->second.private_data.size());
   std::memcpy(payload.data(), answerer->host->gid.data(), 16);
@@ -168,16 +154,16 @@ void Engine::Impl::HandleServiceRequest(LinkId from, const Packet& p) {
     std::memcpy(payload.data() + 16, it->second.private_data.data(), payload.size() - 16);
   reply.source_qpn = answerer->qpn;
   reply.payload = payload;
-  traffic.Send(from, Share(reply));
+  traffic_.Send(from, Share(reply));
 }
 
-void Engine::Impl::HandleServiceRelease(const Packet& p) {
-  Qp* const qp = qps.Find(p.dest_qpn);
+void Services::HandleRelease(const Packet& p) {
+  Qp* const qp = qps_.Find(p.dest_qpn);
   if (qp == nullptr || !qp->responder_only || qp->remote == nullptr || qp->ask_nonce != p.session ||
       qp->remote_qpn != p.source_qpn ||
       std::memcmp(qp->remote_gid.data(), p.payload.data(), 16) != 0)
     return;
-  Destroy(*qp);
+  life_.Destroy(*qp);
 }
 
 }  // namespace hyperloop::softrnic

@@ -4,6 +4,8 @@
 #include <sstream>
 #include <string>
 
+#include "hyperloop/core/rnic.h"
+
 namespace hyperloop::softrnic {
 
 template <class... Parts>
@@ -11,6 +13,11 @@ std::string Text(const Parts&... parts) {
   std::ostringstream out;
   (out << ... << parts);
   return out.str();
+}
+
+inline const char* StateName(rnic::QpState state) {
+  static constexpr const char* kNames[] = {"RESET", "INIT", "RTR", "RTS", "ERROR"};
+  return kNames[static_cast<int>(state)];
 }
 
 }  // namespace hyperloop::softrnic

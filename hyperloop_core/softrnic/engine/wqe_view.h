@@ -12,11 +12,12 @@ namespace hyperloop::softrnic {
 using Outcome = uint8_t;
 inline constexpr Outcome kOk = 0;
 inline constexpr Outcome kRnr = 0xff;
-inline constexpr Outcome kInParts = 0xfe;   // begun: long_transfers.cc goes on
+inline constexpr Outcome kInParts = 0xfe;   // begun: Requester goes on
 inline constexpr Outcome kNoAnswer = 0xfd;  // no peer is there
 inline constexpr Outcome kFlushing = 0xfc;  // what it flushes is not durable yet
 // This one and those above are no end of a request.
 inline constexpr Outcome kNoEnd = kFlushing;
+
 // The control segment of a fetched WQE.
 struct Wqe {
   const std::byte* at = nullptr;  // contiguous, ds segments

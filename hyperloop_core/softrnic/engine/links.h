@@ -1,0 +1,49 @@
+// Links: the turn of queue pairs whose peer is in another engine: what arrives goes to the part that
+// handles it, and what is due is sent.
+//
+// A session ties one life of the requester (its nonce, drawn when it first has something to send)
+// to one life of the responder (the session number, drawn when it grants one). Requests of an
+// earlier life of either carry another number and are refused, however late they arrive.
+//
+// May call: LinkTraffic, LinkWork, RemoteRequester, RemoteResponder, ServiceAsks, Services.
+#pragma once
+
+#include <span>
+
+#include "softrnic/engine/link_traffic.h"
+#include "softrnic/engine/link_work.h"
+#include "softrnic/engine/remote_requester.h"
+#include "softrnic/engine/remote_responder.h"
+#include "softrnic/engine/service_asks.h"
+#include "softrnic/engine/services.h"
+
+namespace hyperloop::softrnic {
+
+class Links {
+ public:
+  Links(LinkTraffic& traffic, LinkWork& link_work, RemoteRequester& requester,
+        RemoteResponder& responder, ServiceAsks& asks, Services& services)
+      : traffic_(traffic),
+        link_work_(link_work),
+        requester_(requester),
+        responder_(responder),
+        asks_(asks),
+        services_(services) {}
+
+  // Up to `budget` events, and packets to send for as many queue pairs; of at most a turn's bytes
+  // each way. Returns how many.
+  size_t Poll(size_t budget);
+
+ private:
+  void HandlePacket(LinkId from, std::span<const std::byte> bytes);
+  void Dispatch(LinkId from, const Packet& packet);
+
+  LinkTraffic& traffic_;
+  LinkWork& link_work_;
+  RemoteRequester& requester_;
+  RemoteResponder& responder_;
+  ServiceAsks& asks_;
+  Services& services_;
+};
+
+}  // namespace hyperloop::softrnic

@@ -1,0 +1,67 @@
+// QpLife: the life of a queue pair: creation, states, reset, destruction. Every field of the
+// arguments comes from a client and is checked.
+//
+// May call: QpTable, CompletionQueues (Find), Waiters, ReadyList, LookList, LinkWork, ErrorState,
+// Durability, Routes, ServiceAsks, rings.h, and the PersistenceModel of EngineOptions.
+#pragma once
+
+#include "softrnic/engine/completion_queues.h"
+#include "softrnic/engine/durability.h"
+#include "softrnic/engine/error_state.h"
+#include "softrnic/engine/link_work.h"
+#include "softrnic/engine/look_list.h"
+#include "softrnic/engine/objects.h"
+#include "softrnic/engine/qp_table.h"
+#include "softrnic/engine/ready_list.h"
+#include "softrnic/engine/routes.h"
+#include "softrnic/engine/service_asks.h"
+
+namespace hyperloop::softrnic {
+
+class QpLife {
+ public:
+  QpLife(const EngineOptions& options, QpTable& qps, CompletionQueues& cqs, ReadyList& ready,
+         LookList& looks, LinkWork& link_work, ErrorState& errors, Durability& durability,
+         const Routes& routes, ServiceAsks& asks)
+      : options_(options),
+        qps_(qps),
+        cqs_(cqs),
+        ready_(ready),
+        looks_(looks),
+        link_work_(link_work),
+        errors_(errors),
+        durability_(durability),
+        routes_(routes),
+        asks_(asks) {}
+
+  Status CreateQp(Context& c, const CreateQpArgs& args, CreateQpReply* reply);
+  Status ModifyQp(Context& c, const ModifyQpArgs& args);
+  Status DestroyQp(Context& c, uint32_t qpn);
+  // A queue pair in the publisher's protection domain that only answers READs of the queue pair
+  // `client_qpn` at `gid`. `asker`: of this client; null: of another engine.
+  Result<Qp*> MakeResponder(Service& service, Host& host, const GidBytes& gid, uint32_t client_qpn,
+                            const Account* asker);
+  // Needs no memory.
+  void Destroy(Qp& qp);
+  // The peer of `qp` is in another engine.
+  static void StartRemote(Qp& qp, LinkId link);
+
+ private:
+  static void Enlist(Qp& qp, Context& c);
+  static void Delist(const Qp& qp);
+  void StartCounters(Qp& qp) const;
+  void ResetQueues(Qp& qp);
+
+  const EngineOptions& options_;
+  QpTable& qps_;
+  CompletionQueues& cqs_;
+  ReadyList& ready_;
+  LookList& looks_;
+  LinkWork& link_work_;
+  ErrorState& errors_;
+  Durability& durability_;
+  const Routes& routes_;
+  ServiceAsks& asks_;
+};
+
+}  // namespace hyperloop::softrnic

@@ -1,0 +1,45 @@
+// Services: what clients publish and connect to by name: the connection agent of the device, for
+// clients here, and for those of other daemons by packet.
+//
+// May call: QpTable, Clients, LinkTraffic, Routes, ServiceAsks, QpLife.
+#pragma once
+
+#include "softrnic/engine/clients.h"
+#include "softrnic/engine/link_traffic.h"
+#include "softrnic/engine/qp_life.h"
+#include "softrnic/engine/qp_table.h"
+#include "softrnic/engine/routes.h"
+#include "softrnic/engine/service_asks.h"
+
+namespace hyperloop::softrnic {
+
+class Services {
+ public:
+  Services(QpTable& qps, Clients& clients, LinkTraffic& traffic, const Routes& routes,
+           ServiceAsks& asks, QpLife& life)
+      : qps_(qps),
+        clients_(clients),
+        traffic_(traffic),
+        routes_(routes),
+        asks_(asks),
+        life_(life) {}
+
+  Status Publish(Context& c, const PublishArgs& args);
+  // Makes a queue pair in the publisher's protection domain that only answers READs, connected to
+  // the caller's.
+  Status Connect(Context& c, const ConnectServiceArgs& args, ConnectServiceReply* reply);
+  // A client of another daemon asks for a service, or needs one no more.
+  void HandleRequest(LinkId from, const Packet& p);
+  void HandleRelease(const Packet& p);
+
+ private:
+  QpTable& qps_;
+  Clients& clients_;
+  LinkTraffic& traffic_;
+  const Routes& routes_;
+  ServiceAsks& asks_;
+  QpLife& life_;
+  uint64_t asked_ = 0;
+};
+
+}  // namespace hyperloop::softrnic
