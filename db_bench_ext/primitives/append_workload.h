@@ -10,9 +10,9 @@
 
 namespace hyperloop::bench {
 
-// With a window of 1 each append is awaited before the next, as RocksDB's writes with the default
-// ack=append are. With a window of W every W appends are awaited together, as a batch of writes with
-// ack=sync is; an append's latency ends with the wait that covers it.
+// With a window of 1 each append is awaited before the next, as for RocksDB's writes with the
+// default ack=append. With a window of W every W appends are awaited together, as for a batch of
+// writes with ack=sync. An append's latency ends with the wait that covers it.
 class AppendWorkload {
  public:
   // `store` must be taken. The other arguments are those of Workload.

@@ -174,7 +174,7 @@ static_assert(std::is_trivially_copyable_v<Reply> && sizeof(Reply) == 656);
 
 // The UAR page: device memory that the client maps. Client side: store the register, then fetch_or
 // its summary bit with seq_cst, then load `engine_sleeping`; if set, write the event descriptor
-// that came with the page. The engine's side is Engine::Impl::CollectDoorbells and
+// that came with the page. The engine's side is Doorbells::Collect and
 // EngineLoop::Sleep.
 struct UarHeader {
   alignas(64) uint64_t summary[kMaxQpsPerContext / 64];  // bit per register that was rung

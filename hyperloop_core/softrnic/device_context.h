@@ -5,7 +5,7 @@
 //   2. a release store writes the doorbell record;
 //   3. a release store writes the UAR register, which the engine may find by an earlier ring's bit;
 //   4. a seq_cst fetch_or sets the register's summary bit, which releases all of the above to
-//      Engine::Impl::CollectDoorbells;
+//      Doorbells::Collect;
 //   5. a seq_cst load reads engine_sleeping.
 // It makes a system call only if the engine sleeps.
 #pragma once
@@ -95,7 +95,7 @@ class DeviceContext : public std::enable_shared_from_this<DeviceContext> {
   Result<std::unique_ptr<SharedMemory>> AllocateShared(size_t size);
 
   // Rings `register_index` with a value of UarPage::registers. The engine's side is
-  // Engine::Impl::CollectDoorbells and EngineLoop::Sleep.
+  // Doorbells::Collect and EngineLoop::Sleep.
   void RingUar(uint32_t register_index, uint64_t value) {
     std::atomic_ref(uar_->registers[register_index])
         .store(value | uint64_t{1} << 63, std::memory_order_release);

@@ -3,9 +3,9 @@
 //
 // Space: a log-lane file occupies extents; MANIFEST-*, CURRENT and *.dbtmp ("reserved class") may
 // take what all others leave. So a full data area never keeps RocksDB from the MANIFEST append that
-// frees WALs. Of the reserve a part is kept for log records that end prepared transactions, which
-// hold logs, and for the first record of an opening, and a part for the MANIFEST's successor, which is short, when the MANIFEST itself has
-// outgrown everything; the last extent is CURRENT's. The same holds for the last few table slots,
+// frees WALs. A part of the reserve is kept for log records that lead to free space (log_marker.h),
+// and a part for the successor of a MANIFEST that has outgrown everything else; the successor is
+// short. The last extent is CURRENT's. The same holds for the last few table slots,
 // of which some are kept for the files that the next opening of the database makes. A caller that
 // finds no space waits up to space_timeout for another thread to remove files, then gets kNoSpace;
 // nothing was changed.

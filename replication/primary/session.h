@@ -200,8 +200,8 @@ class Session {
   std::mutex fence_mutex_;  // guards fence_
   Status fence_;            // why, once fenced_
 
-  // A call failed by the group's fault, and none has found it back. Set with release after loss_ was
-  // written; the acquire load of WithLane pairs with it.
+  // A call failed because of the group, and no call has found it working since. Set with release
+  // after loss_ was written; the acquire load of WithLane pairs with it.
   std::atomic<bool> lost_{false};
   std::mutex lost_mutex_;  // guards the rest; held while the group is brought back
   Status loss_;            // what calls get between attempts

@@ -1,9 +1,10 @@
-// Clients: who uses the engine: the contexts that are open, the clients (Account) and hosts behind
-// them, and the end of a client that may not go on. Owns all three.
+// Clients: the open contexts, and the clients (Account) and hosts behind them. It owns all three,
+// and ends a client that may not go on.
 //
-// A context stays, without being served, from StopServing until Close: what it owns goes in between,
-// a part at a time. Evicting needs no memory. May call: ErrorState, ReadyList, and the Flusher of
-// EngineOptions.
+// From StopServing until Close a context exists without being served. Its objects go in between, a
+// part at a time. Evicting needs no memory.
+//
+// May call: ErrorState, ReadyList, and the Flusher of EngineOptions.
 #pragma once
 
 #include <functional>

@@ -2,7 +2,8 @@
 // completion channel. Owns the completion queues of all clients.
 //
 // Post writes the entry's last word with a release store, which hands the entry and the payload
-// before it to software; then it wakes the WAITs that are met, and tells the channel if it is armed.
+// before it to software. Then it wakes the WAITs that are met, and notifies the channel if that is
+// armed.
 // A completion queue that would overrun fails, and with it every queue pair that uses it.
 //
 // May call: ErrorState, ReadyList, Waiters.

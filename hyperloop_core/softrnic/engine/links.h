@@ -1,5 +1,5 @@
-// Links: the turn of queue pairs whose peer is in another engine: what arrives goes to the part that
-// handles it, and what is due is sent.
+// Links: the turn of queue pairs whose peer is in another engine. It hands each packet that arrives
+// to the part that handles it, and sends what is due.
 //
 // A session ties one life of the requester (its nonce, drawn when it first has something to send)
 // to one life of the responder (the session number, drawn when it grants one). Requests of an

@@ -1,5 +1,5 @@
-// The objects inside an Engine: hosts, contexts, memory, completion queues, queue pairs. Plain data;
-// the parts of the engine (engine_impl.h) work on them.
+// The objects inside an Engine: hosts, contexts, memory, completion queues, queue pairs. They are
+// plain data on which the parts of the engine (engine_impl.h) work.
 #pragma once
 
 #include <algorithm>

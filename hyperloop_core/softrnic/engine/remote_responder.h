@@ -5,8 +5,8 @@
 //
 // What runs out of memory for a queue pair ends its client.
 //
-// May call: KeyTable, QpTable, Responder, LinkWork, LinkTraffic, Clients, Clock, and what Durability
-// tells of one queue pair.
+// May call: KeyTable, QpTable, Responder, LinkWork, LinkTraffic, Clients, Clock, and the static
+// functions of Durability.
 #pragma once
 
 #include <vector>

@@ -1,7 +1,7 @@
-// ServiceAsks: the asking end of the connection agent between daemons: a service of a host on
-// another machine is asked for by packet. The client's command says "busy" until the answer is there
-// and is then given it; asking again sends the request again now and then, for links lose what is
-// under way when they break.
+// ServiceAsks: the asking end of the connection agent between daemons. It asks for a service of a
+// host on another machine by packet. The client's command gets "busy" until the answer has come,
+// and then the answer. Asking again sends the packet again now and then, because a link that breaks
+// loses the packets under way.
 //
 // May call: QpTable, LinkTraffic, Clock, Dice.
 #pragma once

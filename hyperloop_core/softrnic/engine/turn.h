@@ -16,7 +16,7 @@ class Turn {
  public:
   // A queue begins its turn.
   void Begin() { extra_ = 0; }
-  // The turn costs more than its steps: a WQE or a receive has many pieces, or something is flushed.
+  // The turn costs more than its steps: for a flush, or for a WQE or receive of many pieces.
   void AddSteps(size_t steps) { extra_ += steps; }
   void AddPieces(uint32_t pieces) {
     if (pieces > kPiecesPerStep) [[unlikely]]

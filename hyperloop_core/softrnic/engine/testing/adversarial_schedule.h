@@ -1,5 +1,5 @@
-// AdversarialSchedule: one thing at a time, chosen among all that could happen next, for tests. In a
-// random schedule by chance, otherwise the first one found.
+// AdversarialSchedule: for tests, one step at a time, chosen among all that could happen next. A
+// random schedule chooses by chance, any other takes the first one found.
 //
 // What can happen: a queue runs one WQE; with deferred delivery, the oldest request without an
 // answer is delivered, the oldest answer is acknowledged, or a WQE is fetched again as a
