@@ -1,7 +1,5 @@
 #include "bound_directory.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <thread>
 
@@ -9,24 +7,14 @@
 #include "status.h"
 
 namespace hyperloop::plugin {
-namespace {
 
-std::atomic<uint32_t> fork_generation{0};
-
-[[maybe_unused]] const int kForkHandler = pthread_atfork(
-    nullptr, nullptr, [] { fork_generation.fetch_add(1, std::memory_order_relaxed); });
-
-}  // namespace
-
-uint32_t ForkGeneration() { return fork_generation.load(std::memory_order_relaxed); }
-
-BoundDirectory::BoundDirectory(std::string directory, std::unique_ptr<Store> store,
-                               std::shared_ptr<Log> log)
+BoundDirectory::BoundDirectory(std::string directory, std::unique_ptr<ForkDetector> fork_detector,
+                               std::unique_ptr<Store> store, std::shared_ptr<Log> log)
     : directory_(std::move(directory)),
       real_directory_(RealPath(directory_)),
       store_(std::move(store)),
       log_(std::move(log)),
-      fork_generation_(ForkGeneration()) {}
+      fork_detector_(std::move(fork_detector)) {}
 
 std::string BoundDirectory::RelativeName(const std::string& path) const {
   // RocksDB spells the directory always alike; other spellings are resolved.

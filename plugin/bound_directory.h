@@ -23,19 +23,18 @@
 #include <string_view>
 #include <vector>
 
+#include "hyperloop/core/fork_detector.h"
 #include "hyperloop/core/log.h"
 #include "hyperloop/core/status.h"
 #include "hyperloop/replication/store.h"
 
 namespace hyperloop::plugin {
 
-// Counts the fork()s between the process that loaded the library and this one.
-uint32_t ForkGeneration();
-
 class BoundDirectory {
  public:
   // `directory`: as RocksDB spells it. `store` was taken.
-  BoundDirectory(std::string directory, std::unique_ptr<Store> store, std::shared_ptr<Log> log);
+  BoundDirectory(std::string directory, std::unique_ptr<ForkDetector> fork_detector,
+                 std::unique_ptr<Store> store, std::shared_ptr<Log> log);
   BoundDirectory(const BoundDirectory&) = delete;
   BoundDirectory& operator=(const BoundDirectory&) = delete;
 
@@ -45,7 +44,7 @@ class BoundDirectory {
   Store& store() { return *store_; }
   // kFenced in a forked child, whatever it wants to change.
   Status CheckNotForked() const;
-  bool InForkedChild() const { return ForkGeneration() != fork_generation_; }
+  bool InForkedChild() const { return !fork_detector_->IsOwner(); }
 
   // The name relative to the directory, or empty when the path is not in it.
   std::string RelativeName(const std::string& path) const;
@@ -130,7 +129,7 @@ class BoundDirectory {
   const std::string real_directory_;
   const std::unique_ptr<Store> store_;
   const std::shared_ptr<Log> log_;
-  const uint32_t fork_generation_;
+  const std::unique_ptr<ForkDetector> fork_detector_;
 
   std::atomic<int> in_flight_{0};
   // Some of tails_ are to be cut. Set with release after they were written under mutex_; Run's

@@ -111,13 +111,15 @@ Status HyperloopFileSystem::RefuseCopy(const std::string& directory, const Pairi
 
 Status HyperloopFileSystem::Bind(const std::string& directory) {
   HL_RETURN_IF_ERROR(ValidateStoreOptions(options_));
+  HL_ASSIGN_OR_RETURN(std::unique_ptr<ForkDetector> fork_detector, ForkDetector::Create());
   HL_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, open_store_(options_, log_));
   TakeResult taken;
   if (Status status = TakeGroup(directory, *store, &taken); !status.ok()) {
     store->Close().IgnoreError();
     return status;
   }
-  auto binding = std::make_shared<BoundDirectory>(directory, std::move(store), log_);
+  auto binding =
+      std::make_shared<BoundDirectory>(directory, std::move(fork_detector), std::move(store), log_);
   Announce(*binding, taken);
   if (Status status = SetLocalToGroup(*binding, taken.epoch); !status.ok()) {
     binding->Close().IgnoreError();

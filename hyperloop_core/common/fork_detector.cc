@@ -1,17 +1,13 @@
-#include "common/fork_detector.h"
+#include "hyperloop/core/fork_detector.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <new>
 
-namespace hyperloop {
+#include "common/shared_memory.h"
 
-size_t PageSize() {
-  static const size_t size = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  return size;
-}
+namespace hyperloop {
 
 Result<std::unique_ptr<ForkDetector>> ForkDetector::Create() {
   void* page =

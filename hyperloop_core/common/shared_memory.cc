@@ -9,6 +9,11 @@
 
 namespace hyperloop {
 
+size_t PageSize() {
+  static const size_t size = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return size;
+}
+
 Result<std::unique_ptr<SharedMemory>> SharedMemory::Create(size_t size, bool with_fd,
                                                            const ForkDetector& fork_detector) {
   if (size == 0) return InvalidArgument("a buffer of 0 bytes");

@@ -8,10 +8,13 @@
 #include <cstddef>
 #include <memory>
 
-#include "common/fork_detector.h"
+#include "hyperloop/core/fork_detector.h"
 #include "hyperloop/core/status.h"
 
 namespace hyperloop {
+
+// Of this machine's memory, in bytes.
+size_t PageSize();
 
 // A zeroed, page-aligned mapping whose pages are all allocated: touching it never runs out of
 // memory.

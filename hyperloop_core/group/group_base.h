@@ -19,9 +19,9 @@
 #include <string>
 #include <vector>
 
-#include "common/fork_detector.h"
 #include "group/geometry.h"
 #include "group/ordering.h"
+#include "hyperloop/core/fork_detector.h"
 #include "hyperloop/core/group.h"
 
 namespace hyperloop {

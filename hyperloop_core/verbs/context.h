@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "common/fork_detector.h"
+#include "hyperloop/core/fork_detector.h"
 #include "hyperloop/core/rnic.h"
 #include "hyperloop/core/verbs.h"
 #include "verbs/library.h"

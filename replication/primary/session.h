@@ -28,7 +28,6 @@
 #include "hyperloop/replication/store.h"
 #include "link/device_opener.h"
 #include "pool/pool.h"
-#include "primary/fork_guard.h"
 #include "primary/heartbeat.h"
 #include "primary/peer.h"
 #include "primary/take_plan.h"

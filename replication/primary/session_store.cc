@@ -1,25 +1,26 @@
 #include "primary/session_store.h"
 
+#include "hyperloop/core/fork_detector.h"
 #include "link/device_choice.h"
-#include "primary/fork_guard.h"
 
 namespace hyperloop {
 namespace {
 
 class SessionStore final : public Store {
  public:
-  explicit SessionStore(std::unique_ptr<Session> session) : session_(std::move(session)) {}
+  SessionStore(std::unique_ptr<ForkDetector> fork_detector, std::unique_ptr<Session> session)
+      : fork_detector_(std::move(fork_detector)), session_(std::move(session)) {}
   ~SessionStore() override {
-    // A child must not say goodbye, nor join its parent's threads: what it inherited is left as it
-    // is.
-    if (!guard_.owner()) static_cast<void>(session_.release());
+    // A child must neither release the group nor join its parent's threads. It leaves alone what it
+    // inherited.
+    if (!fork_detector_->IsOwner()) static_cast<void>(session_.release());
   }
 
   Status Take(const TakeRequest& request, TakeResult* result) override {
-    HL_RETURN_IF_ERROR(guard_.Check());
+    HL_RETURN_IF_ERROR(CheckProcess());
     return session_->Take(request, result);
   }
-  bool taken() const override { return guard_.owner() && session_->taken(); }
+  bool taken() const override { return fork_detector_->IsOwner() && session_->taken(); }
 
   Result<FileId> Create(std::string_view name, Lane lane) override {
     return Guarded([&](FileLane& files) { return files.Create(name, lane); });
@@ -58,11 +59,11 @@ class SessionStore final : public Store {
   const StoreOptions& options() const override { return session_->options(); }
   rnic::Media media() const override { return session_->media(); }
   Status Close() override {
-    HL_RETURN_IF_ERROR(guard_.Check());
+    HL_RETURN_IF_ERROR(CheckProcess());
     return session_->Close();
   }
   Statistics statistics() override {
-    if (!guard_.owner()) return {};
+    if (!fork_detector_->IsOwner()) return {};
     Statistics out =
         session_->PeekLane([](FileLane& files) { return files.statistics(); }, Statistics());
     out.epoch = session_->epoch();
@@ -72,11 +73,16 @@ class SessionStore final : public Store {
  private:
   template <class Use>
   auto Guarded(Use use) -> decltype(use(std::declval<FileLane&>())) {
-    if (!guard_.owner()) return guard_.Check();
+    HL_RETURN_IF_ERROR(CheckProcess());
     return session_->WithLane(use);
   }
 
-  const ForkGuard guard_;
+  Status CheckProcess() const {
+    if (fork_detector_->IsOwner()) return {};
+    return Fenced("this is a forked child; the group belongs to its parent");
+  }
+
+  const std::unique_ptr<ForkDetector> fork_detector_;
   std::unique_ptr<Session> session_;
 };
 
@@ -85,10 +91,11 @@ class SessionStore final : public Store {
 Result<std::unique_ptr<Store>> OpenSessionStore(const StoreOptions& options,
                                                 DeviceOpener open_device,
                                                 std::shared_ptr<Log> log) {
+  HL_ASSIGN_OR_RETURN(std::unique_ptr<ForkDetector> fork_detector, ForkDetector::Create());
   HL_ASSIGN_OR_RETURN(std::unique_ptr<Session> session,
                       Session::Create(options, std::move(open_device), std::move(log)));
   HL_RETURN_IF_ERROR(session->Look());
-  return std::unique_ptr<Store>(new SessionStore(std::move(session)));
+  return std::unique_ptr<Store>(new SessionStore(std::move(fork_detector), std::move(session)));
 }
 
 Result<std::unique_ptr<Store>> Store::Open(const StoreOptions& options, std::shared_ptr<Log> log) {

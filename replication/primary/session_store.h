@@ -1,5 +1,4 @@
-// SessionStore: Store's face of a Session, with the guard against forked children in front of every
-// call.
+// SessionStore: Store's face of a Session. It refuses every call in a forked child.
 #pragma once
 
 #include <memory>

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 
@@ -14,7 +13,7 @@ namespace hyperloop {
 // Thread safe.
 class ForkDetector {
  public:
-  // Needs Linux 4.14 or later.
+  // Needs Linux 4.14 or later (MADV_WIPEONFORK): the error says so. kNoSpace: no memory.
   static Result<std::unique_ptr<ForkDetector>> Create();
   ~ForkDetector();
   ForkDetector(const ForkDetector&) = delete;
@@ -27,8 +26,5 @@ class ForkDetector {
   explicit ForkDetector(void* page);
   std::atomic<uint32_t>* word_;
 };
-
-// Of this machine's memory, in bytes.
-size_t PageSize();
 
 }  // namespace hyperloop
