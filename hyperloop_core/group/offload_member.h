@@ -24,7 +24,7 @@ class OffloadMember final : public Member {
 
  private:
   OffloadMember(uint32_t position, const SlotProgram& program)
-      : position_(position), program_(program), geometry_(program.geometry) {}
+      : position_(position), program_(program) {}
 
   Status Build(rnic::Device& device, rnic::ProtectionDomain& pd, rnic::MemoryRegion& region);
   // Ring set-up, all for the first lap. `primary` and `chain` were checked.
@@ -45,7 +45,7 @@ class OffloadMember final : public Member {
 
   const uint32_t position_;
   const SlotProgram program_;
-  const GroupGeometry& geometry_;  // the one of program_
+  const GroupGeometry& geometry_ = program_.geometry;
   MemberInfo info_;
   bool connected_ = false;
 
