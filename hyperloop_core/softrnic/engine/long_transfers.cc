@@ -82,7 +82,7 @@ Outcome Requester::NextPart(Qp& qp, Part& part, bool* last) {
   Request request = RequestOf(part.opcode, part.flags, part.imm, part.wqe.data());
   request.again = Retries::WaitedForDisk(qp, qp.count.wqes_executed);
   request.last = *last;
-  request.addr += offset;
+  if (!send) request.addr += offset;
   request.offset = offset;
   request.total = local.bytes;
   request.data = &slice;

@@ -9,7 +9,7 @@ namespace hyperloop::softrnic {
 
 using rnic::QpState;
 
-// Runs a queue until it stalls, is empty, or had its turn_. Returns steps taken.
+// Runs a queue until it stalls, is empty, or had its turn. Returns steps taken.
 size_t Requester::RunQueue(Qp& qp, size_t budget) {
   if (qp.state != QpState::kReadyToSend) [[unlikely]] {
     if (qp.state != QpState::kError) return 0;
