@@ -135,7 +135,7 @@ IOStatus LogLaneFile::AppendBoth(const Slice& data, const IOOptions& options, IO
   // What cannot be cut here, also of a write that was done by half, is cut at the next open: the
   // group is the truth.
   if (begun) target()->Truncate(size_, options, dbg).PermitUncheckedError();
-  const bool added = group.ok() || group.code() != Code::kInvalidArgument;
+  const bool added = sent.ok() || sent.status().code() != Code::kInvalidArgument;
   Fail(group.ok() ? local : ToIOStatus(group, "cannot append to " + name_),
        added ? size_ : kNothingToCut);
   in_flight.Decided();

@@ -159,18 +159,25 @@ Status Session::NotServing() {
 }
 
 Status Session::Judge(const Status& status) {
-  if (!IsGroupError(status.code())) return status;
-  if (fenced_) {
-    const std::lock_guard lock(fence_mutex_);
-    return fence_;
+  if (!IsGroupError(status.code()) && status.code() != Code::kFenced) return status;
+  {
+    const std::lock_guard lock(lost_mutex_);
+    if (!lost_) {
+      loss_ = AsLost(status);
+      next_attempt_ = {};
+      lost_.store(true, std::memory_order_release);
+    }
   }
-  const std::lock_guard lock(lost_mutex_);
-  if (!lost_) {
-    loss_ = AsLost(status);
-    next_attempt_ = {};
-    lost_.store(true, std::memory_order_release);
-  }
-  return AsLost(status);
+  if (!fenced_) return AsLost(status);
+  const std::lock_guard lock(fence_mutex_);
+  return fence_;
+}
+
+Status Session::Await(AppendTicket ticket) {
+  const std::shared_lock lock(state_mutex_);
+  if (lane_ == nullptr) return NotServing();
+  const Status status = lane_->Await(ticket);
+  return status.ok() ? status : Judge(status);
 }
 
 Status Session::Regain() {

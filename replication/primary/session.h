@@ -58,6 +58,9 @@ class Session {
     if (StatusOf(outcome).ok()) return outcome;
     return Judge(StatusOf(outcome));
   }
+  // As Store::Await. Does not bring the group back first: what is durable is so, whatever became of
+  // the group since.
+  Status Await(AppendTicket ticket);
   // As that, for calls that cannot fail; `otherwise` when there is no lane.
   template <class Use, class Value>
   Value PeekLane(Use use, Value otherwise) {
@@ -153,8 +156,8 @@ class Session {
   void DropGroup();
   void Disarm();
   Status NotServing();
-  // What a failed call returns: the cause, or kFenced once that is known. Remembers an error of the
-  // group.
+  // What a failed call returns: the cause, or kFenced once that is known. Remembers that, and an
+  // error of the group.
   Status Judge(const Status& status);
   // After such an error: ok once the group is back. Tries to bring it back, at most once per
   // kRegainInterval.

@@ -32,7 +32,8 @@ class SessionStore final : public Store {
     return Guarded([&](FileLane& files) { return files.Append(file, data, end); });
   }
   Status Await(AppendTicket ticket) override {
-    return Guarded([&](FileLane& files) { return files.Await(ticket); });
+    HL_RETURN_IF_ERROR(CheckProcess());
+    return session_->Await(ticket);
   }
   Status Sync() override {
     return Guarded([&](FileLane& files) { return files.Sync(); });

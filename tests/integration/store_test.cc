@@ -146,6 +146,8 @@ TEST_F(StoreTest, TakeoverFencesTheFormerPrimary) {
   EXPECT_THAT(AppendDurably(*first, *file, "after"), StatusIs(Code::kFenced));
   EXPECT_THAT(AppendDurably(*first, *file, "again"), StatusIs(Code::kFenced));
   EXPECT_THAT(first->Files(), StatusIs(Code::kFenced));
+  EXPECT_THAT(first->Sync(), StatusIs(Code::kFenced));
+  EXPECT_THAT(first->Truncate(*file, 6), StatusIs(Code::kFenced)) << "which would change nothing";
   EXPECT_THAT(first->Create("g", Lane::kLog), StatusIs(Code::kFenced));
   EXPECT_EQ(Content(*second, "f"), "before");
   const auto again = second->Lookup("f");

@@ -112,8 +112,8 @@ class Store {
   // with another one nothing is added and the call is kInvalidArgument.
   virtual Result<AppendTicket> Append(FileId file, std::string_view data,
                                       uint64_t end = kAnyEnd) = 0;
-  // Returns when that append is durable on every replica, with everything appended before it. What
-  // the caller does between Append and Await, the replicas' part hides.
+  // Returns when that append is durable on every replica, with everything appended before it. Work
+  // between Append and Await overlaps with the replicas'. To be called before Close.
   virtual Status Await(AppendTicket ticket) = 0;
   // Everything appended by anyone so far is durable on every replica.
   virtual Status Sync() = 0;
