@@ -85,10 +85,10 @@ class OutputReader:
             histogram.buckets.append([int(found[1]) * NS_PER_US, int(found[2]) * NS_PER_US, int(found[3])])
 
 
-def percentile(buckets: list[list], share: float, greatest: float) -> float:
-    """The latency below which `share` (0 to 1) of the counted lie, linear inside a bucket and at most `greatest`, as
-    RocksDB's histogram computes it."""
-    threshold = share * sum(count for _, _, count in buckets)
+def percentile(buckets: list[list], percent: float, greatest: float) -> float:
+    """The latency below which `percent` of the counted lie, linear inside a bucket and at most `greatest`, as RocksDB's
+    histogram computes it: 99.9 % of 3000 is a little more than 2997 in floating point, which decides between two buckets."""
+    threshold = sum(count for _, _, count in buckets) * (percent / 100)
     below = 0
     for lower, upper, count in buckets:
         if below + count >= threshold:
@@ -109,6 +109,6 @@ def merge(histograms: list[Histogram]) -> Histogram:
     greatest = max(each.latency_ns["max"] for each in histograms)
     merged.latency_ns = {"mean": sum(each.latency_ns["mean"] * each.count for each in histograms) / max(merged.count, 1)}
     for text, name in PERCENTILE_NAMES.items():
-        merged.latency_ns[name] = percentile(merged.buckets, float(text[1:]) / 100, greatest)
+        merged.latency_ns[name] = percentile(merged.buckets, float(text[1:]), greatest)
     merged.latency_ns["max"] = greatest
     return merged

@@ -47,9 +47,13 @@ class OutputReaderTest(unittest.TestCase):
 
     def test_our_percentiles_are_those_of_rocksdb(self):
         histogram = self.reader.benchmarks[0].histogram()
-        for name, share in (("p50", 0.5), ("p99", 0.99), ("p99_9", 0.999)):
-            computed = db_bench.percentile(histogram.buckets, share, histogram.latency_ns["max"])
+        for name, percent in (("p50", 50), ("p99", 99), ("p99_9", 99.9)):
+            computed = db_bench.percentile(histogram.buckets, percent, histogram.latency_ns["max"])
             self.assertAlmostEqual(computed, histogram.latency_ns[name], delta=max(10, 0.01 * computed), msg=name)
+
+    def test_a_percentile_at_the_end_of_a_bucket_is_rounded_as_rocksdb_rounds_it(self):
+        buckets = [[76000, 110000, 2997], [170000, 250000, 3]]
+        self.assertAlmostEqual(db_bench.percentile(buckets, 99.9, 250000), 170000, delta=1)
 
     def test_version(self):
         self.assertRegex(self.reader.version, r"^\d+\.\d+")

@@ -5,6 +5,10 @@
 
 namespace hyperloop {
 
+// The way out of such an error, for the end of a message.
+inline constexpr char kWhenAllRun[] =
+    "when all replicas and RNIC daemons run (hyperloopctl status says what it cannot reach)";
+
 inline bool IsGroupError(Code code) {
   return code == Code::kUnavailable || code == Code::kTimedOut || code == Code::kAborted ||
          code == Code::kProtection;

@@ -199,7 +199,8 @@ uint64_t FileLane::MustLeaveLocked(uint32_t slot, std::string_view data) const {
   if (name.starts_with(kManifest))
     return manifests_ > 1 ? parts.current : parts.successor + parts.transactions;
   if (IsReservedClass(name)) return 0;
-  const bool leads_to_space = EndsPreparedTransaction(data) || IsEmptyBatch(data);
+  const bool begins_log = table_.slots[slot].file.size == 0;
+  const bool leads_to_space = EndsPreparedTransaction(data) || (begins_log && IsEmptyBatch(data));
   return leads_to_space ? parts.successor : LogsMustLeaveLocked();
 }
 

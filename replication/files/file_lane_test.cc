@@ -320,6 +320,10 @@ TEST(FileLane, AFullDataAreaTakesTheEndOfATransaction) {
     }
     const FileId next = lane.Create("000003.log", Lane::kLog).value();
     ASSERT_THAT(lane.Append(next, std::string(100, 'x')), StatusIs(Code::kNoSpace));
+    if (record == empty) {
+      // An application's own empty batches take nothing of the reserve, however many it writes.
+      EXPECT_THAT(lane.Append(full, empty), StatusIs(Code::kNoSpace));
+    }
     ASSERT_OK(lane.Append(next, record));
     // The space for the MANIFEST and its successor is still free.
     EXPECT_OK(lane.Append(manifest, std::string(4096, 'm')));

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "common/group_error.h"
 #include "common/text.h"
 #include "primary/equalize.h"
 #include "primary/session.h"
@@ -64,7 +65,8 @@ Result<Recovered> Session::BringBack(const Status& cause, uint64_t acked,
     if (why.code() == Code::kFenced || why.code() == Code::kCorruption) return why;
     if (closing_ || Clock::now() >= deadline) {
       return Unavailable(Text("the group is out of reach: ", why.message(),
-                              "; it stopped answering with: ", lost_to_));
+                              "; it stopped answering with: ", lost_to_, "; it comes back ",
+                              kWhenAllRun));
     }
     std::this_thread::sleep_for(kRetryPause);
   }

@@ -387,10 +387,7 @@ Status Session::Take(const TakeRequest& request, TakeResult* result) {
     pool_.reset();
     Say(LogLevel::kError, Text("cannot take the group: ", status.message()));
     if (!IsGroupError(status.code())) return status;
-    return {status.code(),
-            Text(status.message(),
-                 "; open again when all replicas and RNIC daemons run (hyperloopctl status shows "
-                 "them)")};
+    return {status.code(), Text(status.message(), "; open again ", kWhenAllRun)};
   }
   taken_.store(true, std::memory_order_release);
   Say(LogLevel::kInfo,

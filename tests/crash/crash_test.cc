@@ -42,7 +42,7 @@ TEST_P(CrashDatapathTest, EveryReplicaHasEveryAcknowledgedKey) {
   }
   EXPECT_GT(2 * kills_in_flight_, rounds)
       << "too few kills had an operation in flight to prove anything";
-  std::printf("%llu kills, %llu with an operation in flight, %llu keys\n",
+  std::printf("%llu kills, %llu with an operation in flight, %llu keys in the last database\n",
               static_cast<unsigned long long>(rounds),
               static_cast<unsigned long long>(kills_in_flight_),
               static_cast<unsigned long long>(progress_->threads[0].acknowledged.load() +

@@ -41,7 +41,7 @@ constexpr auto kKnown = std::to_array<Refusal>({
     // parts out of reach are named
     {"127.0.0.1:", ""},
     {"rnicd.sock", ""},
-    {"open again when all replicas and RNIC daemons run", "hyperloopctl status"},
+    {"when all replicas and RNIC daemons run", "hyperloopctl status"},
     {"the software RNIC has stopped", "start hyperloop-rnicd"},
     {"the RNIC daemon has closed the connection", "see its log, and whether it runs"},
 });
