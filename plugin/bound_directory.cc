@@ -113,8 +113,12 @@ Status BoundDirectory::Remove(std::string_view name) {
   return Run(remove, Tails::kMayStand);
 }
 
-Status BoundDirectory::ListLocal(std::string_view name, uint64_t size) {
-  return Run([&] { return store_->ListLocal(name, size); });
+Status BoundDirectory::ListFile(const WholeFile& file) {
+  return Run([&] { return store_->ListFile(file); });
+}
+
+Status BoundDirectory::AwaitFiles() {
+  return Run([&] { return store_->AwaitFiles(); }, Tails::kMayStand);
 }
 
 Status BoundDirectory::Close() {

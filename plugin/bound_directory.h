@@ -60,7 +60,9 @@ class BoundDirectory {
   Status Rename(std::string_view from, std::string_view to);
   // A file that the group does not have is no error.
   Status Remove(std::string_view name);
-  Status ListLocal(std::string_view name, uint64_t size);
+  // As Store.
+  Status ListFile(const WholeFile& file);
+  Status AwaitFiles();
   Status Close();
 
   // The group may hold more of `file` than its first `size` bytes; RocksDB was told that the rest

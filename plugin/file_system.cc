@@ -178,7 +178,7 @@ IOStatus HyperloopFileSystem::NewWritableFile(const std::string& path, const Fil
   std::unique_ptr<FSWritableFile> local;
   IOStatus opened = target()->NewWritableFile(path, options, &local, dbg);
   if (opened.ok())
-    file->reset(new ListedFile(std::move(local), place.binding, place.name, target(), path));
+    file->reset(new ListedFile(std::move(local), place.binding, place.name, target(), path, true));
   return opened;
 }
 
@@ -197,7 +197,7 @@ IOStatus HyperloopFileSystem::ReopenWritableFile(const std::string& path,
   std::unique_ptr<FSWritableFile> local;
   IOStatus opened = target()->ReopenWritableFile(path, options, &local, dbg);
   if (opened.ok())
-    file->reset(new ListedFile(std::move(local), place.binding, place.name, target(), path));
+    file->reset(new ListedFile(std::move(local), place.binding, place.name, target(), path, false));
   return opened;
 }
 
@@ -230,7 +230,13 @@ IOStatus HyperloopFileSystem::NewRandomRWFile(const std::string& path, const Fil
   if (place.file_class == FileClass::kLogLane) {
     return IOStatus::NotSupported("replicated files only grow at their end: " + path);
   }
-  return target()->NewRandomRWFile(path, options, file, dbg);
+  if (place.file_class != FileClass::kListed)
+    return target()->NewRandomRWFile(path, options, file, dbg);
+  std::unique_ptr<rocksdb::FSRandomRWFile> local;
+  IOStatus opened = target()->NewRandomRWFile(path, options, &local, dbg);
+  if (opened.ok())
+    file->reset(new ListedRandomFile(std::move(local), place.binding, place.name, target(), path));
+  return opened;
 }
 
 IOStatus HyperloopFileSystem::NewMemoryMappedFileBuffer(
@@ -274,7 +280,7 @@ IOStatus HyperloopFileSystem::Truncate(const std::string& path, size_t size,
   }
   IOStatus status = target()->Truncate(path, size, options, dbg);
   if (status.ok() && place.file_class == FileClass::kListed) {
-    return place.binding->Error(place.binding->ListLocal(place.name, size),
+    return place.binding->Error(ListIfFile(*place.binding, path, place.name),
                                 "cannot list " + path + " in the group");
   }
   return status;
@@ -286,10 +292,8 @@ Status HyperloopFileSystem::ListIfFile(BoundDirectory& binding, const std::strin
   HL_RETURN_IF_ERROR(FromIOStatus(target()->IsDirectory(path, IOOptions(), &is_directory, nullptr),
                                   "cannot look up " + path));
   if (is_directory) return Status::Ok();
-  uint64_t size = 0;
-  HL_RETURN_IF_ERROR(FromIOStatus(target()->GetFileSize(path, IOOptions(), &size, nullptr),
-                                  "cannot get the size of " + path));
-  return binding.ListLocal(name, size);
+  HL_ASSIGN_OR_RETURN(const WholeFile file, Describe(*target(), path, name));
+  return binding.ListFile(file);
 }
 
 Status HyperloopFileSystem::Import(BoundDirectory& binding, const std::string& path,

@@ -6,8 +6,9 @@
 // MANIFEST and CURRENT are set to the group's content before RocksDB reads them. From then on
 // - bytes and names of WAL, MANIFEST and CURRENT go to the group, then to the directory, which is a
 //   cache of the group;
-// - bytes of SST, blob, OPTIONS and IDENTITY files stay local, always fsynced; the group lists the
-//   files after they appear and until they are removed;
+// - SST, blob, OPTIONS and IDENTITY files are written to the directory, always fsynced. The group
+//   lists them after they appear and until they are removed, and they are shipped whole to the
+//   replicas. A record of the MANIFEST, which may name them, waits until they are there;
 // - LOG, LOCK and temporary names are local only;
 // - files outside (checkpoints, backups) are local only; the log says so once.
 // UnlockFile releases the group. An object binds one directory at a time, and can bind again after

@@ -86,6 +86,10 @@ Status HyperloopFileSystem::TakeGroup(const std::string& directory, Store& store
       return JudgeDirectory(*target(), directory, files);
     };
   }
+  request.read_local = [this, directory](const std::string& name, uint64_t offset,
+                                         std::span<char> out) {
+    return ReadLocal(*target(), directory + "/" + name, offset, out);
+  };
   HL_RETURN_IF_ERROR(store.Take(request, taken));
   if (taken->pairing == file.pairing && file.recorded == file.found && file.found.inode != 0)
     return Status::Ok();
@@ -227,10 +231,6 @@ void HyperloopFileSystem::Announce(BoundDirectory& binding, const TakeResult& ta
                 " B in the log lane; media=" + options.media +
                 " ack=" + std::string(append ? "append" : "sync") +
                 " window=" + std::to_string(options.window));
-  log.Write(
-      LogLevel::kWarn,
-      "SST, blob, OPTIONS and IDENTITY files are listed in the group, but their bytes stay in " +
-          binding.directory() + ": a replica alone has what was not yet flushed to SST files");
   if (!append) {
     log.Write(LogLevel::kWarn,
               "ack=sync: only a Put with sync=true, or SyncWAL, waits for the replicas; others "

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "local_files.h"
 #include "memtables.h"
 #include "paths.h"
 #include "status.h"
@@ -115,6 +116,13 @@ template <class AppendLocal>
 IOStatus LogLaneFile::AppendBoth(const Slice& data, const IOOptions& options, IODebugContext* dbg,
                                  AppendLocal append_local) {
   if (failed_.load(std::memory_order_acquire)) return Failure();
+  if (manifest_) {
+    // Its record may name any file that is there now.
+    if (Status awaited = binding_->AwaitFiles(); !awaited.ok()) {
+      Fail(ToIOStatus(awaited, "cannot append to " + name_), kNothingToCut);
+      return Failure();
+    }
+  }
   BoundDirectory::InFlight in_flight(*binding_);
   before_last_.store(size_, std::memory_order_relaxed);
   const Result<AppendTicket> sent = binding_->Append(file_, {data.data(), data.size()}, size_);
@@ -244,14 +252,22 @@ void LogLaneFile::SetPreallocationBlockSize(size_t size) {
 
 ListedFile::ListedFile(std::unique_ptr<rocksdb::FSWritableFile>&& local,
                        std::shared_ptr<BoundDirectory> binding, std::string name,
-                       rocksdb::FileSystem* local_files, std::string path)
+                       rocksdb::FileSystem* local_files, std::string path, bool is_new)
     : LocalFile(std::move(local), std::move(binding), std::move(name)),
       local_files_(local_files),
-      path_(std::move(path)) {}
+      path_(std::move(path)),
+      counted_(is_new) {}
+
+void ListedFile::Count(const Slice& data) {
+  if (!counted_) return;
+  size_ += data.size();
+  checksum_.Add({data.data(), data.size()});
+}
 
 IOStatus ListedFile::Append(const Slice& data, const IOOptions& options, IODebugContext* dbg) {
   if (IOStatus allowed = CheckProcess(); !allowed.ok()) return allowed;
   dirty_ = true;
+  Count(data);
   return target()->Append(data, options, dbg);
 }
 
@@ -259,6 +275,7 @@ IOStatus ListedFile::Append(const Slice& data, const IOOptions& options,
                             const DataVerificationInfo& info, IODebugContext* dbg) {
   if (IOStatus allowed = CheckProcess(); !allowed.ok()) return allowed;
   dirty_ = true;
+  Count(data);
   return target()->Append(data, options, info, dbg);
 }
 
@@ -266,6 +283,7 @@ IOStatus ListedFile::PositionedAppend(const Slice& data, uint64_t offset, const 
                                       IODebugContext* dbg) {
   if (IOStatus allowed = CheckProcess(); !allowed.ok()) return allowed;
   dirty_ = true;
+  counted_ = false;
   return target()->PositionedAppend(data, offset, options, dbg);
 }
 
@@ -273,12 +291,14 @@ IOStatus ListedFile::PositionedAppend(const Slice& data, uint64_t offset, const 
                                       const DataVerificationInfo& info, IODebugContext* dbg) {
   if (IOStatus allowed = CheckProcess(); !allowed.ok()) return allowed;
   dirty_ = true;
+  counted_ = false;
   return target()->PositionedAppend(data, offset, options, info, dbg);
 }
 
 IOStatus ListedFile::Truncate(uint64_t size, const IOOptions& options, IODebugContext* dbg) {
   if (IOStatus allowed = CheckProcess(); !allowed.ok()) return allowed;
   dirty_ = true;
+  counted_ = false;
   return target()->Truncate(size, options, dbg);
 }
 
@@ -309,8 +329,64 @@ IOStatus ListedFile::Close(const IOOptions& options, IODebugContext* dbg) {
   // Deleted or renamed while open: there is nothing to list under this name.
   if (sized.IsNotFound() || sized.IsPathNotFound()) return IOStatus::OK();
   if (!sized.ok()) return sized;
-  return binding_->Error(binding_->ListLocal(name_, size),
-                         "cannot list " + name_ + " in the group");
+  return binding_->Error(List(size), "cannot list " + name_ + " in the group");
+}
+
+Status ListedFile::List(uint64_t size) {
+  if (counted_ && size == size_) return binding_->ListFile({name_, size, checksum_.value()});
+  HL_ASSIGN_OR_RETURN(const WholeFile file, Describe(*local_files_, path_, name_));
+  return binding_->ListFile(file);
+}
+
+// --- ListedRandomFile
+
+ListedRandomFile::ListedRandomFile(std::unique_ptr<rocksdb::FSRandomRWFile>&& local,
+                                   std::shared_ptr<BoundDirectory> binding, std::string name,
+                                   rocksdb::FileSystem* local_files, std::string path)
+    : FSRandomRWFileOwnerWrapper(std::move(local)),
+      binding_(std::move(binding)),
+      name_(std::move(name)),
+      local_files_(local_files),
+      path_(std::move(path)) {}
+
+ListedRandomFile::~ListedRandomFile() {
+  if (!changed_ || binding_->InForkedChild()) return;
+  const IOStatus listed = Fsync(IOOptions(), nullptr);
+  if (!listed.ok()) binding_->log().Write(LogLevel::kError, name_ + ": " + listed.ToString());
+}
+
+IOStatus ListedRandomFile::Write(uint64_t offset, const Slice& data, const IOOptions& options,
+                                 IODebugContext* dbg) {
+  if (Status allowed = binding_->CheckNotForked(); !allowed.ok()) return ToIOStatus(allowed, name_);
+  changed_ = true;
+  return target()->Write(offset, data, options, dbg);
+}
+
+IOStatus ListedRandomFile::Sync(const IOOptions& options, IODebugContext* dbg) {
+  IOStatus synced = target()->Sync(options, dbg);
+  return synced.ok() ? ListIfChanged() : synced;
+}
+
+IOStatus ListedRandomFile::Fsync(const IOOptions& options, IODebugContext* dbg) {
+  IOStatus synced = target()->Fsync(options, dbg);
+  return synced.ok() ? ListIfChanged() : synced;
+}
+
+IOStatus ListedRandomFile::Close(const IOOptions& options, IODebugContext* dbg) {
+  if (changed_) {
+    IOStatus synced = Fsync(options, dbg);
+    if (!synced.ok()) return synced;
+  }
+  return target()->Close(options, dbg);
+}
+
+IOStatus ListedRandomFile::ListIfChanged() {
+  if (!changed_) return IOStatus::OK();
+  const Result<WholeFile> file = Describe(*local_files_, path_, name_);
+  if (file.status().code() == Code::kNotFound) return IOStatus::OK();  // deleted while open
+  const Status listed = file.ok() ? binding_->ListFile(*file) : file.status();
+  if (listed.ok()) changed_ = false;
+  return binding_->Error(listed, "cannot list " + name_ + " in the group");
 }
 
 }  // namespace hyperloop::plugin

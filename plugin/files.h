@@ -118,13 +118,13 @@ class LogLaneFile final : public LocalFile {
   uint64_t kept_ = kNothingToCut;  // where the group's file is cut; under mutex_
 };
 
-// SST, blob, OPTIONS, IDENTITY …: bytes stay local, always fsynced before the group lists the file
-// at Close.
+// SST, blob, OPTIONS, IDENTITY …: always fsynced before the group lists the file at Close, from when
+// on it is on its way to the replicas.
 class ListedFile final : public LocalFile {
  public:
   ListedFile(std::unique_ptr<rocksdb::FSWritableFile>&& local,
              std::shared_ptr<BoundDirectory> binding, std::string name,
-             rocksdb::FileSystem* local_files, std::string path);
+             rocksdb::FileSystem* local_files, std::string path, bool is_new);
 
   using rocksdb::FSWritableFileWrapper::Append;
   using rocksdb::FSWritableFileWrapper::PositionedAppend;
@@ -147,9 +147,43 @@ class ListedFile final : public LocalFile {
   rocksdb::IOStatus Close(const rocksdb::IOOptions& options, rocksdb::IODebugContext* dbg) override;
 
  private:
+  void Count(const rocksdb::Slice& data);
+  Status List(uint64_t size);
+
   rocksdb::FileSystem* const local_files_;
   const std::string path_;
   bool dirty_ = true;  // bytes, or the file itself, not fsynced yet
+  // Of what was appended, as long as that is all that the file can hold.
+  bool counted_;
+  uint64_t size_ = 0;
+  FileChecksum checksum_;
+};
+
+// A listed file whose bytes are changed in place, as ingestion does with a table's sequence number:
+// listed anew, with the checksum that it has then, when the change is synced or the file closed.
+class ListedRandomFile final : public rocksdb::FSRandomRWFileOwnerWrapper {
+ public:
+  ListedRandomFile(std::unique_ptr<rocksdb::FSRandomRWFile>&& local,
+                   std::shared_ptr<BoundDirectory> binding, std::string name,
+                   rocksdb::FileSystem* local_files, std::string path);
+  ListedRandomFile(const ListedRandomFile&) = delete;
+  ListedRandomFile& operator=(const ListedRandomFile&) = delete;
+  ~ListedRandomFile() override;
+
+  rocksdb::IOStatus Write(uint64_t offset, const rocksdb::Slice& data,
+                          const rocksdb::IOOptions& options, rocksdb::IODebugContext* dbg) override;
+  rocksdb::IOStatus Sync(const rocksdb::IOOptions& options, rocksdb::IODebugContext* dbg) override;
+  rocksdb::IOStatus Fsync(const rocksdb::IOOptions& options, rocksdb::IODebugContext* dbg) override;
+  rocksdb::IOStatus Close(const rocksdb::IOOptions& options, rocksdb::IODebugContext* dbg) override;
+
+ private:
+  rocksdb::IOStatus ListIfChanged();
+
+  const std::shared_ptr<BoundDirectory> binding_;
+  const std::string name_;
+  rocksdb::FileSystem* const local_files_;
+  const std::string path_;
+  bool changed_ = false;  // since it was listed
 };
 
 }  // namespace hyperloop::plugin

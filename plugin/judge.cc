@@ -56,7 +56,7 @@ class Judge {
     const Result<ManifestContent> content = ParseManifest(ReaderOf(manifest->second));
     if (!content.ok() && content.status().code() != Code::kNotSupported) return content.status();
     for (const auto& [name, info] : files_) {
-      if (info.lane != Lane::kLocal || !IsTableOrBlob(name)) continue;
+      if (info.lane != Lane::kBulk || !IsTableOrBlob(name)) continue;
       const bool table = name.ends_with(".sst");
       if (content.ok() && (table ? content->tables : content->blobs).count(NumberOf(name)) == 0)
         continue;

@@ -183,6 +183,27 @@ Result<uint64_t> SizeOf(FileSystem& fs, const std::string& path) {
   return size;
 }
 
+Result<uint64_t> ReadLocal(FileSystem& fs, const std::string& path, uint64_t offset,
+                           std::span<char> out) {
+  HL_ASSIGN_OR_RETURN(const ReadAt read, OpenReader(fs, path));
+  return read(offset, out);
+}
+
+Result<WholeFile> Describe(FileSystem& fs, const std::string& path, const std::string& name) {
+  HL_ASSIGN_OR_RETURN(const ReadAt read, OpenReader(fs, path));
+  WholeFile file{name, 0, 0};
+  FileChecksum checksum;
+  std::vector<char> buffer(256 << 10);
+  while (true) {
+    HL_ASSIGN_OR_RETURN(const uint64_t got, read(file.size, buffer));
+    if (got == 0) break;
+    checksum.Add(std::span(buffer).first(got));
+    file.size += got;
+  }
+  file.checksum = checksum.value();
+  return file;
+}
+
 Result<ReadAt> OpenReader(FileSystem& fs, const std::string& path) {
   std::unique_ptr<rocksdb::FSRandomAccessFile> opened;
   HL_RETURN_IF_ERROR(FromIOStatus(fs.NewRandomAccessFile(path, FileOptions(), &opened, nullptr),

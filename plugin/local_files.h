@@ -22,6 +22,12 @@ Status RenameOver(rocksdb::FileSystem& fs, const std::string& from, const std::s
 Status SyncDirectory(rocksdb::FileSystem& fs, const std::string& directory);
 // kNotFound when there is none.
 Result<uint64_t> SizeOf(rocksdb::FileSystem& fs, const std::string& path);
+// What a group lists of a local file. Reads all of it. kNotFound when there is none.
+Result<WholeFile> Describe(rocksdb::FileSystem& fs, const std::string& path,
+                           const std::string& name);
+// Bytes of a local file; fewer than `out` takes at its end. kNotFound when there is none.
+Result<uint64_t> ReadLocal(rocksdb::FileSystem& fs, const std::string& path, uint64_t offset,
+                           std::span<char> out);
 // Opens a local file and returns a reader of it, or the reason why it cannot be opened.
 Result<ReadAt> OpenReader(rocksdb::FileSystem& fs, const std::string& path);
 

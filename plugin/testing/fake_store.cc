@@ -43,7 +43,7 @@ class FakeStore final : public Store {
     FileId id = 0;
     HL_RETURN_IF_ERROR(Do("create", [&] {
       id = group_->next_id_++;
-      group_->files_[std::string(name)] = {id, lane, 0, ""};
+      group_->files_[std::string(name)] = {id, lane, {}, ""};
       return Status::Ok();
     }));
     return id;
@@ -97,13 +97,16 @@ class FakeStore final : public Store {
       return Status::Ok();
     });
   }
-  Status ListLocal(std::string_view name, uint64_t size) override {
+  Status ListFile(const WholeFile& file) override {
     return Do("list", [&] {
-      auto [entry, fresh] = group_->files_.try_emplace(std::string(name));
-      if (fresh) entry->second = {group_->next_id_++, Lane::kLocal, 0, ""};
-      entry->second.listed_size = size;
+      auto [entry, fresh] = group_->files_.try_emplace(file.name);
+      if (fresh) entry->second = {group_->next_id_++, Lane::kBulk, {}, ""};
+      entry->second.listed = file;
       return Status::Ok();
     });
+  }
+  Status AwaitFiles() override {
+    return Do("await files", [] { return Status::Ok(); });
   }
 
   Result<std::vector<FileInfo>> Files() override {
@@ -228,7 +231,8 @@ class FakeStore final : public Store {
     std::vector<FileInfo> files;
     for (auto& [name, file] : group_->files_) {
       files.push_back({file.id, name, file.lane,
-                       file.lane == Lane::kLog ? file.content.size() : file.listed_size});
+                       file.lane == Lane::kLog ? file.content.size() : file.listed.size,
+                       file.listed.checksum});
     }
     return files;
   }
@@ -310,7 +314,7 @@ std::map<std::string, uint64_t> FakeGroup::LocalFiles() {
   std::lock_guard<std::mutex> lock(mutex_);
   std::map<std::string, uint64_t> result;
   for (auto& [name, file] : files_) {
-    if (file.lane == Lane::kLocal) result[name] = file.listed_size;
+    if (file.lane == Lane::kBulk) result[name] = file.listed.size;
   }
   return result;
 }

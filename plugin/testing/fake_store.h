@@ -19,8 +19,8 @@ class FakeGroup {
   struct File {
     FileId id = 0;
     Lane lane = Lane::kLog;
-    uint64_t listed_size = 0;  // kLocal
-    std::string content;       // kLog
+    WholeFile listed;     // kBulk
+    std::string content;  // kLog
   };
   // One failure to come: call number `skip`+1 of `call` ("append", "create", …) returns `code`;
   // `applied` says whether the group carries it out nevertheless. "files" has no code: that call of

@@ -27,10 +27,12 @@ Status OfTheWay(const Status& status) {
 
 Result<std::unique_ptr<ControlClient>> ControlClient::Connect(const Endpoint& endpoint,
                                                               const Trust& trust,
-                                                              std::chrono::nanoseconds timeout) {
+                                                              std::chrono::nanoseconds timeout,
+                                                              uint16_t port) {
   const std::string name = "replica " + endpoint.ToString();
   const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(timeout);
-  Result<Fd> fd = ConnectTo(endpoint, deadline);
+  const Endpoint place{endpoint.host, port == 0 ? endpoint.port : port};
+  Result<Fd> fd = ConnectTo(place, deadline);
   if (!fd.ok()) {
     const Status& why = fd.status();
     if (why.code() == Code::kInvalidArgument) return why.WithContext(name);
@@ -40,7 +42,7 @@ Result<std::unique_ptr<ControlClient>> ControlClient::Connect(const Endpoint& en
                        endpoint.ToString(), " …"));
   }
   return std::unique_ptr<ControlClient>(
-      new ControlClient(std::move(fd).value(), endpoint, trust, name));
+      new ControlClient(std::move(fd).value(), endpoint, place, trust, name));
 }
 
 Result<BodyUnion> ControlClient::Exchange(const BodyUnion& request, Deadline deadline) {
@@ -82,7 +84,7 @@ Status ControlClient::Introduce(Deadline deadline) {
     const Status introduced = IntroduceOnce(deadline);
     if (introduced.code() != Code::kAborted || Clock::now() + pause >= deadline) return introduced;
     std::this_thread::sleep_for(pause);
-    HL_ASSIGN_OR_RETURN(fd_, ConnectTo(endpoint_, deadline));
+    HL_ASSIGN_OR_RETURN(fd_, ConnectTo(place_, deadline));
   }
 }
 

@@ -23,10 +23,12 @@ namespace hyperloop::control {
 
 class ControlClient {
  public:
-  // kUnavailable: nobody listens there; the message says how to start a replica.
+  // kUnavailable: nobody listens there; the message says how to start a replica. `port`, unless 0:
+  // where else the replica at `endpoint` listens.
   static Result<std::unique_ptr<ControlClient>> Connect(const Endpoint& endpoint,
                                                         const Trust& trust,
-                                                        std::chrono::nanoseconds timeout);
+                                                        std::chrono::nanoseconds timeout,
+                                                        uint16_t port = 0);
 
   // Sends `request` and returns the answer of type Reply. An Error body becomes its status.
   // kPermissionDenied also: the replica is not who it should be, or does not trust this end.
@@ -43,8 +45,13 @@ class ControlClient {
   bool connected() const { return fd_.valid(); }
 
  private:
-  ControlClient(Fd fd, const Endpoint& endpoint, const Trust& trust, std::string name)
-      : fd_(std::move(fd)), endpoint_(endpoint), trust_(trust), name_(std::move(name)) {}
+  ControlClient(Fd fd, const Endpoint& endpoint, Endpoint place, const Trust& trust,
+                std::string name)
+      : fd_(std::move(fd)),
+        endpoint_(endpoint),
+        place_(std::move(place)),
+        trust_(trust),
+        name_(std::move(name)) {}
   Result<BodyUnion> Exchange(const BodyUnion& request, Deadline deadline);
   Result<BodyUnion> ExchangeOnce(const BodyUnion& request, Deadline deadline);
   Status Introduce(Deadline deadline);
@@ -56,7 +63,8 @@ class ControlClient {
   Status Unexpected(const BodyUnion& body) const;
 
   Fd fd_;
-  const Endpoint endpoint_;
+  const Endpoint endpoint_;  // of the replica, by which it is known
+  const Endpoint place_;     // where this connection leads
   const Trust trust_;
   const std::string name_;
   std::unique_ptr<MessageChannel> channel_;

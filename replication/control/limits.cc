@@ -96,6 +96,23 @@ Status Check(InstallRequestT* install) {
   return Names("replicas", install->replicas, kMaxEndpoint);
 }
 
+Status Check(StoredFileT* file) {
+  if (file != nullptr) return Name("file name", file->name, kMaxFileName);
+  return InvalidArgument("control message without a file");
+}
+
+Status Check(ListFilesReplyT* reply) {
+  for (const auto& each : reply->files) HL_RETURN_IF_ERROR(Check(each.get()));
+  return {};
+}
+
+Status Check(PutFileRequestT* put) {
+  if (put->bytes.size() > kMaxBulkBytes) return TooLong("bytes", put->bytes.size(), kMaxBulkBytes);
+  return Check(put->file.get());
+}
+
+Status Check(DropFileRequestT* drop) { return Check(drop->file.get()); }
+
 Status Check(PrepareMemberRequestT* prepare) { return Name("datapath", prepare->datapath); }
 
 Status Check(ErrorT* error) { return ForPeople("message", &error->message, kMaxErrorText); }
@@ -141,6 +158,14 @@ Status CheckLimits(BodyUnion* body) {
       return CheckAs<ReconnectRequestT>(body);
     case Body::ReleaseRequest:
       return CheckAs<ReleaseRequestT>(body);
+    case Body::ListFilesRequest:
+      return CheckAs<ListFilesRequestT>(body);
+    case Body::ListFilesReply:
+      return CheckAs<ListFilesReplyT>(body);
+    case Body::PutFileRequest:
+      return CheckAs<PutFileRequestT>(body);
+    case Body::DropFileRequest:
+      return CheckAs<DropFileRequestT>(body);
     case Body::Error:
       return CheckAs<ErrorT>(body);
     case Body::NONE:
@@ -148,6 +173,7 @@ Status CheckLimits(BodyUnion* body) {
     case Body::ExamineRequest:
     case Body::ChecksumsReply:
     case Body::PrepareMemberReply:
+    case Body::PutFileReply:
     case Body::Done:
       break;  // they have no text that is shown or kept
   }

@@ -8,7 +8,10 @@ namespace hyperloop::control {
 namespace {
 
 constexpr size_t kMaxDepth = 8;
-constexpr size_t kMaxTables = 64;
+// A message that is no list has few tables, and an entry of a list has at least so many bytes: more
+// tables would be one table several times, which takes more memory than it has bytes.
+constexpr size_t kTablesBesideLists = 64;
+constexpr size_t kBytesOfEntry = 32;
 
 }  // namespace
 
@@ -35,7 +38,8 @@ Result<BodyUnion> ParseMessage(std::span<const uint8_t> message) {
   std::vector<uint64_t> aligned((message.size() + 7) / 8);
   std::copy(message.begin(), message.end(), reinterpret_cast<uint8_t*>(aligned.data()));
   const auto* bytes = reinterpret_cast<const uint8_t*>(aligned.data());
-  flatbuffers::Verifier verifier(bytes, message.size(), kMaxDepth, kMaxTables);
+  const size_t max_tables = kTablesBesideLists + message.size() / kBytesOfEntry;
+  flatbuffers::Verifier verifier(bytes, message.size(), kMaxDepth, max_tables);
   if (message.size() < 8 || !VerifyMessageBuffer(verifier)) {
     return Corruption(Text("a frame of ", message.size(), " B is not a HyperLoop control message"));
   }

@@ -13,12 +13,15 @@
 
 namespace hyperloop::control {
 
-inline constexpr uint32_t kProtocolVersion = 3;
+inline constexpr uint32_t kProtocolVersion = 4;
 // A frame's length field counts the message alone. Requests are small; a reply may carry a region's
 // checksums.
 inline constexpr uint32_t kFrameHeader = 4;
 inline constexpr uint32_t kMaxRequest = 64u << 10;
 inline constexpr uint32_t kMaxReply = 16u << 20;
+// The bulk lane's requests carry at most kMaxBulkBytes of a file.
+inline constexpr uint32_t kMaxBulkBytes = 256u << 10;
+inline constexpr uint32_t kMaxBulkRequest = kMaxBulkBytes + (4u << 10);
 
 template <class Body>
 BodyUnion MakeBody(Body body) {
@@ -34,6 +37,7 @@ BodyUnion MakeError(const Status& status);
 inline constexpr size_t kMaxName = 64;       // ids, versions, media, datapaths
 inline constexpr size_t kMaxEndpoint = 256;  // endpoints, hosts
 inline constexpr size_t kMaxOwnerName = 256;
+inline constexpr size_t kMaxFileName = 80;
 inline constexpr size_t kMaxText = 1024;  // what is wrong with a device, a log, a file
 inline constexpr size_t kMaxErrorText = 4096;
 // A Seal may exceed the epoch that the node granted last by at most this. Replicas differ by the

@@ -38,20 +38,23 @@ std::string SourceOf(const sockaddr_storage& address, socklen_t length) {
 }  // namespace
 
 ControlServer::ControlServer(Fd listener, Endpoint endpoint, Trust trust, Handler handler,
-                             std::shared_ptr<Log> log)
+                             std::shared_ptr<Log> log, uint32_t max_request)
     : listener_(std::move(listener)),
       endpoint_(std::move(endpoint)),
       trust_(std::move(trust)),
       handler_(std::move(handler)),
-      log_(std::move(log)) {}
+      log_(std::move(log)),
+      max_request_(max_request) {}
 
 Result<std::unique_ptr<ControlServer>> ControlServer::Listen(const Endpoint& endpoint, Trust trust,
                                                              Handler handler,
-                                                             std::shared_ptr<Log> log) {
+                                                             std::shared_ptr<Log> log,
+                                                             uint32_t max_request) {
   Endpoint bound;
   HL_ASSIGN_OR_RETURN(Fd listener, ListenOn(endpoint, &bound, !trust.keyed()));
-  return std::unique_ptr<ControlServer>(new ControlServer(
-      std::move(listener), std::move(bound), std::move(trust), std::move(handler), std::move(log)));
+  return std::unique_ptr<ControlServer>(new ControlServer(std::move(listener), std::move(bound),
+                                                          std::move(trust), std::move(handler),
+                                                          std::move(log), max_request));
 }
 
 Deadline ControlServer::NextDeadline(Deadline until) const {
@@ -190,7 +193,7 @@ bool ControlServer::Receive(Connection& connection) {
   if (got == 0) return false;
   if (got < 0) return errno == EAGAIN || errno == EINTR;
   if (connection.channel == nullptr)
-    connection.channel = std::make_unique<MessageChannel>(trust_.Answer(), kMaxRequest);
+    connection.channel = std::make_unique<MessageChannel>(trust_.Answer(), max_request_);
   connection.channel->Append(std::span(piece).first(static_cast<size_t>(got)));
   if (connection.deadline == Deadline::max()) connection.deadline = Clock::now() + kFrameTimeout;
   return Advance(connection);

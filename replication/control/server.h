@@ -42,9 +42,11 @@ class ControlServer {
 
   // Without keys it listens on loopback only: kPermissionDenied names the remedy. Refused peers are
   // reported to `log` (may be null), at most once in kReportInterval.
+  // Requests have at most `max_request` bytes.
   static Result<std::unique_ptr<ControlServer>> Listen(const Endpoint& endpoint, Trust trust,
                                                        Handler handler,
-                                                       std::shared_ptr<Log> log = nullptr);
+                                                       std::shared_ptr<Log> log = nullptr,
+                                                       uint32_t max_request = kMaxRequest);
 
   const Endpoint& endpoint() const { return endpoint_; }  // with the real port
 
@@ -74,7 +76,7 @@ class ControlServer {
   using Connections = std::list<Connection>;
 
   ControlServer(Fd listener, Endpoint endpoint, Trust trust, Handler handler,
-                std::shared_ptr<Log> log);
+                std::shared_ptr<Log> log, uint32_t max_request);
   void Accept();
   void Admit(Fd fd, std::string source);
   void MakeRoomForStranger(const std::string& source);
@@ -98,6 +100,7 @@ class ControlServer {
   const Trust trust_;
   const Handler handler_;
   const std::shared_ptr<Log> log_;
+  const uint32_t max_request_;
   Connections connections_;
   Deadline accept_after_ = Deadline::min();  // set when no descriptor was left to accept with
   Deadline report_after_ = Deadline::min();

@@ -153,7 +153,7 @@ Result<ExportReport> Export(const ExportOptions& options) {
       known_acked = std::max(known_acked, other.status.acked_seq);
   }
   Result<ExportReport> report =
-      ExportFiles(image.bytes(), options.to, known_acked, options.partial);
+      ExportFiles(image.bytes(), options.to, known_acked, options.partial, place->files);
   if (report.status().code() == Code::kCorruption) return damaged(report.status().message());
   if (!report.ok()) return report;
   for (std::string& damage : report->damage) damage = place->name + ": " + damage;

@@ -17,7 +17,7 @@ constexpr char kToolHost[] = "hyperloopctl";  // the emulated host that tools at
 // address.
 NodePlace Nodes::PlaceOf(const ClusterProcess& process) const {
   const std::string host = choice_.provider == "softrnic" ? process.name : "";
-  return {process.name, host, process.listen, process.pool, process.state};
+  return {process.name, host, process.listen, process.pool, process.pool + ".files", process.state};
 }
 
 // The emulated host's name, from the replica itself.
@@ -29,7 +29,7 @@ Result<NodePlace> Nodes::Ask(const std::string& listen) const {
                       control::ControlClient::Connect(endpoint, trust, kPatience));
   HL_ASSIGN_OR_RETURN(const auto hello,
                       client->Call<control::HelloReplyT>(control::HelloRequestT{}, kPatience));
-  return NodePlace{hello.host, hello.host, listen, "", ProcessState::kRunning};
+  return NodePlace{hello.host, hello.host, listen, "", "", ProcessState::kRunning};
 }
 
 void AddWhere(CLI::App* command, Where* where) {

@@ -28,6 +28,7 @@ struct NodePlace {
   std::string host;    // as ConnectService takes it; "" when only the replica knows it
   std::string listen;  // control endpoint
   std::string pool;    // path; "" when only the URI is known
+  std::string files;   // directory of its whole files; "" as for `pool`
   ProcessState state = ProcessState::kRunning;
 };
 

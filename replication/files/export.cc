@@ -13,6 +13,7 @@
 #include "files/file_table.h"
 #include "files/member_check.h"
 #include "journal/redo.h"
+#include "pool/file_store.h"
 
 namespace hyperloop {
 namespace {
@@ -128,12 +129,65 @@ Status MakeParent(const std::string& name, Staging* staging) {
   return FromErrno(EEXIST, "create directory " + staging->path() + "/" + parent);
 }
 
+// The replica's store of the group's whole files; null: it has none.
+Result<std::unique_ptr<FileStore>> StoreOf(const std::string& root, const RegionInfo& info) {
+  if (root.empty()) return std::unique_ptr<FileStore>();
+  auto store = FileStore::OpenToRead(GroupDirectory(root, info.group));
+  if (store.status().code() == Code::kNotFound) return std::unique_ptr<FileStore>();
+  return store;
+}
+
+// Copies a whole file and checks its bytes. kNotFound: the store does not have it.
+Status CopyWhole(const FileStore& store, const FileInfo& info, const std::string& path,
+                 bool* damaged) {
+  const WholeFile file{info.name, info.size, info.checksum};
+  std::vector<std::byte> buffer(256 << 10);
+  HL_ASSIGN_OR_RETURN(uint64_t got, store.Read(file, 0, buffer));
+  const Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
+  if (!fd.ok()) return FromErrno(errno, "create " + path);
+  FileChecksum checksum;
+  uint64_t size = 0;
+  while (got != 0) {
+    const std::span<const char> part(reinterpret_cast<const char*>(buffer.data()), got);
+    checksum.Add(part);
+    HL_RETURN_IF_ERROR(WriteAll(fd.get(), part, path));
+    size += got;
+    HL_ASSIGN_OR_RETURN(got, store.Read(file, size, buffer));
+  }
+  if (::fsync(fd.get()) != 0) return FromErrno(errno, "sync " + path);
+  *damaged = size != file.size || checksum.value() != file.checksum;
+  return {};
+}
+
+Status WriteWholeFile(const FileStore* store, const FileInfo& file, bool partial, Staging* staging,
+                      ExportReport* report) {
+  const std::string path = staging->path() + "/" + file.name;
+  bool damaged = false;
+  const Status copied =
+      store == nullptr ? NotFound("no files") : CopyWhole(*store, file, path, &damaged);
+  if (copied.code() == Code::kNotFound) {
+    report->missing.push_back(file.name);
+    return {};
+  }
+  staging->Note(file.name);
+  HL_RETURN_IF_ERROR(copied);
+  if (damaged) {
+    const std::string what = "file \"" + file.name + "\" fails its checksum";
+    if (!partial) return Corruption(what);
+    report->damage.push_back(what);
+  }
+  ++report->files;
+  report->bytes += file.size;
+  return {};
+}
+
 Status WriteFiles(std::span<const std::byte> image, const RegionInfo& info, const FileTable& table,
-                  Staging* staging, ExportReport* report) {
+                  const FileStore* store, bool partial, Staging* staging, ExportReport* report) {
   std::vector<std::string> parents;
   for (const FileInfo& file : table.List()) {
-    if (file.lane == Lane::kLocal) {
-      report->missing.push_back(file.name);
+    if (file.lane == Lane::kBulk) {
+      HL_RETURN_IF_ERROR(CheckWholeFileName(file.name));
+      HL_RETURN_IF_ERROR(WriteWholeFile(store, file, partial, staging, report));
       continue;
     }
     HL_RETURN_IF_ERROR(CheckFileName(file.name));  // again, because a bad name would do harm here
@@ -164,7 +218,7 @@ std::string DamageText(const MemberCheck& check, const RegionInfo& info) {
 }  // namespace
 
 Result<ExportReport> ExportFiles(std::span<std::byte> image, const std::string& directory,
-                                 uint64_t known_acked, bool partial) {
+                                 uint64_t known_acked, bool partial, const std::string& files) {
   std::string target = directory;
   while (target.size() > 1 && target.ends_with('/')) target.pop_back();
   if (target.empty()) return InvalidArgument("no directory named to export to");
@@ -179,7 +233,8 @@ Result<ExportReport> ExportFiles(std::span<std::byte> image, const std::string& 
   report.damage = check.Damage(info);
   Staging staging(target + ".exporting-" + std::to_string(::getpid()));
   HL_RETURN_IF_ERROR(staging.Make());
-  HL_RETURN_IF_ERROR(WriteFiles(image, info, table, &staging, &report));
+  HL_ASSIGN_OR_RETURN(const std::unique_ptr<FileStore> store, StoreOf(files, info));
+  HL_RETURN_IF_ERROR(WriteFiles(image, info, table, store.get(), partial, &staging, &report));
   // Replaces an empty directory, fails on anything else.
   if (::rename(staging.path().c_str(), target.c_str()) != 0)
     return FromErrno(errno, "rename into " + target);

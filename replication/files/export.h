@@ -1,4 +1,5 @@
-// Export: writes the log-lane files of a region image into a directory that stock RocksDB opens.
+// Export: writes the database that a replica holds into a directory that stock RocksDB opens: the
+// log-lane files from an image of its region, the others from its directory of whole files.
 #pragma once
 
 #include <cstddef>
@@ -16,18 +17,19 @@ struct ExportReport {
   uint64_t last_seq = 0;
   uint64_t files = 0;
   uint64_t bytes = 0;
-  std::vector<std::string>
-      missing;  // files whose bytes only the primary has (Lane::kLocal), by name
-  std::vector<std::string> damage;  // extents that fail their checksum, a sentence each
+  std::vector<std::string> missing;  // listed files that the replica does not have, by name
+  std::vector<std::string> damage;   // extents and files that fail their checksum, a sentence each
 };
 
 // `image`: a private copy of a region; it is redone here (known_acked: see ScanLog). `directory`:
 // absent or empty. The files are built beside it and renamed into place when all are durable, so
 // the directory is whole or untouched. Symbolic links are never followed. The same image always
 // gives the same bytes. kAlreadyExists: directory not empty. kCorruption: the log, the table or an
-// extent is damaged, and the message names extent and file; nothing is written. `partial`: damaged
-// extents are written as they are, and named in the report.
+// extent or a whole file is damaged, and the message names it; nothing is written. `partial`: what
+// is damaged is written as it is, and named in the report. `files`: the replica's directory of whole
+// files (GroupDirectory's root), in which nothing is changed; empty: it cannot be reached.
 Result<ExportReport> ExportFiles(std::span<std::byte> image, const std::string& directory,
-                                 uint64_t known_acked = 0, bool partial = false);
+                                 uint64_t known_acked = 0, bool partial = false,
+                                 const std::string& files = "");
 
 }  // namespace hyperloop

@@ -44,7 +44,7 @@ class Export : public testing::Test {
 };
 
 TEST_F(Export, WritesTheFilesAndSaysWhatIsMissing) {
-  ASSERT_OK(bench.lane->ListLocal("000007.sst", 100));
+  ASSERT_OK(bench.lane->ListFile({"000007.sst", 100, 1}));
   auto image = Image();
   const auto report = ExportFiles(image, base + "/a");
   ASSERT_OK(report);

@@ -66,7 +66,7 @@ class FileLane {
   // While the journal is broken nothing is listed, found or read: nobody may take a group that is
   // out of reach for an empty one.
   //
-  // See store.h. Namespace changes (Create, Truncate, Rename, Remove, ListLocal, Bind) return when
+  // See store.h. Namespace changes (Create, Truncate, Rename, Remove, ListFile, Bind) return when
   // durable on every replica.
   Result<FileId> Create(std::string_view name, Lane lane);
   Result<FileId> Lookup(std::string_view name);
@@ -76,7 +76,7 @@ class FileLane {
   Status Truncate(FileId file, uint64_t size);
   Status Rename(std::string_view from, std::string_view to);
   Status Remove(std::string_view name);
-  Status ListLocal(std::string_view name, uint64_t size);
+  Status ListFile(const WholeFile& file);
   Result<std::vector<FileInfo>> Files();
   Result<uint64_t> Read(FileId file, uint64_t offset, std::span<char> out);
 

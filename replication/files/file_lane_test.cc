@@ -82,8 +82,8 @@ TEST(FileLane, AppendsOnlyWhereItsWriterTakesTheEndToBe) {
 TEST(FileLane, LocalFilesAreOnlyListed) {
   LaneBench bench(Mode::kImmediate);
   FileLane& lane = *bench.lane;
-  ASSERT_OK(lane.ListLocal("000007.sst", 100));
-  ASSERT_OK(lane.ListLocal("000007.sst", 5ull << 40));
+  ASSERT_OK(lane.ListFile({"000007.sst", 100, 1}));
+  ASSERT_OK(lane.ListFile({"000007.sst", 5ull << 40, 1}));
   EXPECT_EQ(lane.Files().value()[0].size, 5ull << 40);
   const FileId id = lane.Lookup("000007.sst").value();
   char c;
@@ -91,10 +91,10 @@ TEST(FileLane, LocalFilesAreOnlyListed) {
   EXPECT_THAT(lane.Truncate(id, 0), StatusIs(Code::kInvalidArgument));
   EXPECT_THAT(lane.Read(id, 0, {&c, 1}), StatusIs(Code::kInvalidArgument));
   ASSERT_OK(lane.Create("a.log", Lane::kLog));
-  EXPECT_THAT(lane.ListLocal("a.log", 1), StatusIs(Code::kInvalidArgument));
+  EXPECT_THAT(lane.ListFile({"a.log", 1, 1}), StatusIs(Code::kInvalidArgument));
   bench.Reload();
   EXPECT_EQ(bench.lane->Files().value()[0].size, 5ull << 40);
-  EXPECT_EQ(bench.lane->Files().value()[0].lane, Lane::kLocal);
+  EXPECT_EQ(bench.lane->Files().value()[0].lane, Lane::kBulk);
 }
 
 TEST(FileLane, BindingIsReplicated) {
@@ -228,12 +228,12 @@ TEST(FileLane, FullTable) {
   FileLane& lane = *bench.lane;
   Status status;
   int files = 0;
-  for (; status.ok(); ++files) status = lane.ListLocal(std::to_string(files) + ".sst", 1);
+  for (; status.ok(); ++files) status = lane.ListFile({std::to_string(files) + ".sst", 1, 1});
   EXPECT_THAT(status, StatusIs(Code::kNoSpace));
   EXPECT_NE(status.message().find("table_capacity"), std::string::npos) << status.message();
   EXPECT_OK(lane.Create("MANIFEST-000005", Lane::kLog));
   EXPECT_OK(lane.Create("000001.dbtmp", Lane::kLog));
-  EXPECT_OK(lane.ListLocal("0.sst", 2)) << "an update needs no slot";
+  EXPECT_OK(lane.ListFile({"0.sst", 2, 1})) << "an update needs no slot";
   ASSERT_OK(lane.Remove("0.sst"));
   ASSERT_OK(lane.Remove("1.sst"));
   ASSERT_OK(lane.Remove("2.sst"));
@@ -249,9 +249,9 @@ TEST(FileLane, AFullTableCanBeOpened) {
   ASSERT_OK(bench.lane->Create("MANIFEST-000001", Lane::kLog));
   ASSERT_OK(bench.lane->Create("CURRENT", Lane::kLog));
   ASSERT_OK(bench.lane->Create("000002.log", Lane::kLog));
-  ASSERT_OK(bench.lane->ListLocal("OPTIONS-000003", 1));
+  ASSERT_OK(bench.lane->ListFile({"OPTIONS-000003", 1, 1}));
   int files = 0;
-  while (bench.lane->ListLocal(std::to_string(files) + ".sst", 1).ok()) ++files;
+  while (bench.lane->ListFile({std::to_string(files) + ".sst", 1, 1}).ok()) ++files;
   int number = 10;
   for (int opening = 0; opening < 5; ++opening) {
     bench.Reload();
@@ -259,13 +259,13 @@ TEST(FileLane, AFullTableCanBeOpened) {
     const auto name = [&](const std::string& before, const std::string& after) {
       return before + std::to_string(number + 100000 * opening) + after;
     };
-    ASSERT_OK(lane.ListLocal(name("", ".sst"), 1)) << "a recovered memtable's";
+    ASSERT_OK(lane.ListFile({name("", ".sst"), 1, 1})) << "a recovered memtable's";
     ASSERT_OK(lane.Create(name("MANIFEST-", ""), Lane::kLog));
     ASSERT_OK(lane.Create(name("", ".dbtmp"), Lane::kLog));
     ASSERT_OK(lane.Rename(name("", ".dbtmp"), "CURRENT"));
     ASSERT_OK(lane.Create(name("", ".log"), Lane::kLog));
-    ASSERT_OK(lane.ListLocal(name("OPTIONS-", ""), 1));
-    EXPECT_THAT(lane.ListLocal("more.sst", 1), StatusIs(Code::kNoSpace));
+    ASSERT_OK(lane.ListFile({name("OPTIONS-", ""), 1, 1}));
+    EXPECT_THAT(lane.ListFile({"more.sst", 1, 1}), StatusIs(Code::kNoSpace));
     // What the opening made obsolete, and one table that a user's deletion freed.
     const std::vector<FileInfo> listed = lane.Files().value();
     for (const FileInfo& file : listed) {

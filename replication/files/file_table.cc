@@ -111,8 +111,8 @@ std::vector<FileInfo> FileTable::List() const {
   for (uint32_t slot = 0; slot < slots.size(); ++slot) {
     if (!slots[slot].used) continue;
     const TableFile& file = slots[slot].file;
-    files.push_back(
-        {MakeFileId(slot, file.created_seq), file.name, static_cast<Lane>(file.lane), file.size});
+    files.push_back({MakeFileId(slot, file.created_seq), file.name, static_cast<Lane>(file.lane),
+                     file.size, file.checksum});
   }
   std::sort(files.begin(), files.end(),
             [](const FileInfo& a, const FileInfo& b) { return a.name < b.name; });

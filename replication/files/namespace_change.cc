@@ -153,8 +153,11 @@ Result<FileId> FileLane::Create(std::string_view name, Lane lane) {
   return MakeFileId(slot, file.created_seq);
 }
 
-Status FileLane::ListLocal(std::string_view name, uint64_t size) {
+Status FileLane::ListFile(const WholeFile& whole) {
+  const std::string& name = whole.name;
   HL_RETURN_IF_ERROR(CheckFileName(name));
+  if (whole.checksum == 0)
+    return InvalidArgument("\"" + name + "\" is to be listed without a checksum");
   std::unique_lock lock(mutex_);
   uint32_t present = kNoSlot, slot = kNoSlot;
   const auto ready = [&] {
@@ -164,19 +167,22 @@ Status FileLane::ListLocal(std::string_view name, uint64_t size) {
     return present != kNoSlot || slot != kNoSlot;
   };
   if (!WaitSpace(lock, ready)) return NoSlotsLocked(name);
-  NamespaceChange change(this);
+  TableFile file{name, static_cast<uint8_t>(Lane::kBulk), whole.size, journal_->last_seq() + 1,
+                 whole.checksum};
   if (present == kNoSlot) {
     NoteMadeLocked(name);
-    change.SetEntry(slot, {std::string(name), static_cast<uint8_t>(Lane::kLocal), size,
-                           journal_->last_seq() + 1});
-  } else if (FileAt(present).lane != static_cast<uint8_t>(Lane::kLocal)) {
-    return InvalidArgument("\"" + std::string(name) +
-                           "\" holds its bytes in the group; it cannot be listed as local");
-  } else if (FileAt(present).size == size) {
-    return {};
   } else {
-    change.SetSize(present, size);
+    const TableFile& listed = FileAt(present);
+    if (listed.lane != file.lane) {
+      return InvalidArgument("\"" + name +
+                             "\" holds its bytes in the log lane; it cannot be listed");
+    }
+    if (listed.size == file.size && listed.checksum == file.checksum) return {};
+    slot = present;
+    file.created_seq = listed.created_seq;
   }
+  NamespaceChange change(this);
+  change.SetEntry(slot, file);
   return CommitLocked(&change);
 }
 

@@ -247,6 +247,7 @@ TableEntry MakeTableEntry(const RegionInfo& info, const TableFile& file) {
   entry.state = 1;
   entry.lane = file.lane;
   entry.created_seq = file.created_seq;
+  entry.checksum = file.checksum;
   entry.crc = StructCrc(entry, info.seed);  // the size still 0
   const TableSize size = MakeTableSize(info, file.size);
   entry.size = size.size;
@@ -278,12 +279,13 @@ Result<TableFile> ParseTableEntry(std::span<const std::byte> bytes, const Region
   const TableSize size{std::exchange(entry.size, 0), std::exchange(entry.size_crc, 0)};
   if (StructCrc(entry, info.seed) != entry.crc) return Corruption("table entry fails its checksum");
   if (entry.state != 1 || entry.lane > 1 || entry.name_length > kMaxNameLength ||
-      entry.zero0 != 0 || entry.zero1 != 0 || entry.checksum != 0 || !AllZero(entry.zero)) {
+      entry.zero0 != 0 || entry.zero1 != 0 || (entry.checksum != 0) != (entry.lane != 0) ||
+      !AllZero(entry.zero)) {
     return Corruption("table entry holds values unknown to this version");
   }
   if (!CheckTableSize(info, size)) return Corruption("file size fails its checksum");
   TableFile file{std::string(entry.name.data(), entry.name_length), entry.lane, size.size,
-                 entry.created_seq};
+                 entry.created_seq, entry.checksum};
   const Status name = CheckFileName(file.name);
   if (!name.ok()) return Corruption("table entry: " + name.message());
   return file;

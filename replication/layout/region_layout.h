@@ -35,7 +35,7 @@ namespace hyperloop {
 static_assert(std::endian::native == std::endian::little, "the region layout is little-endian");
 
 inline constexpr uint64_t kRegionMagic = 0x4e4f494745524c48;  // "HLREGION"
-inline constexpr uint32_t kLayoutVersion = 2;
+inline constexpr uint32_t kLayoutVersion = 3;
 // Feature bits of a superblock that this program knows. A region with any other is refused.
 inline constexpr uint32_t kKnownFeatures = 0;
 inline constexpr uint64_t kMaxRegionSize = 15ull << 30;
@@ -253,7 +253,7 @@ struct TableEntry {
   uint8_t zero0;
   uint32_t zero1;
   uint64_t created_seq;  // record that made the file
-  uint64_t checksum;     // reserved for files shipped whole; 0
+  uint64_t checksum;     // FileChecksum of a file that is only listed; 0 in the log lane
   std::array<uint8_t, 8> zero;
 };
 static_assert(sizeof(TableEntry) == 128 && offsetof(TableEntry, size) == 80 &&
@@ -264,6 +264,7 @@ struct TableFile {
   uint8_t lane = 0;
   uint64_t size = 0;
   uint64_t created_seq = 0;
+  uint64_t checksum = 0;
 };
 TableEntry MakeTableEntry(const RegionInfo& info, const TableFile& file);
 // 128 B. kNotFound: a free entry.

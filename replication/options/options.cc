@@ -341,6 +341,11 @@ constexpr Option kOptions[] = {
       "Longest wait for a replica's control endpoint to answer."},
      SetTime<&S::connect_timeout>,
      GetTime<&S::connect_timeout>},
+    {{"bulk_timeout", "milliseconds", "60s", "1ms to 3600s",
+      "Longest time without progress that a change of the MANIFEST waits for SST and blob files to "
+      "reach a replica; then it fails, and RocksDB tries again."},
+     SetTime<&S::bulk_timeout>,
+     GetTime<&S::bulk_timeout>},
 };
 
 constexpr size_t kOptionCount = std::size(kOptions);

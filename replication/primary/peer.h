@@ -34,6 +34,9 @@ class Peer {
   std::string address() const { return endpoint_.ToString(); }
   const RemoteMemory& region() const { return region_; }
   const RemoteMemory& heartbeat() const { return heartbeat_; }
+  const control::Trust& trust() const { return trust_; }
+  // Where it takes the requests of the bulk lane, as it said when attached.
+  uint16_t bulk_port() const { return bulk_port_; }
   RdmaLink& link() { return *link_; }
 
   // Sends a request on the control connection, which is made if there is none.
@@ -84,6 +87,7 @@ class Peer {
   std::unique_ptr<control::ControlClient> client_;
   std::unique_ptr<RdmaLink> link_;
   RemoteMemory region_, heartbeat_;
+  uint16_t bulk_port_ = 0;
 };
 
 // The fields that every request of an owner carries.

@@ -27,6 +27,14 @@ PeriodicThread::~PeriodicThread() {
   thread_.join();
 }
 
+void PeriodicThread::Wake() {
+  {
+    const std::lock_guard lock(mutex_);
+    woken_ = true;
+  }
+  wake_.notify_one();
+}
+
 void PeriodicThread::AvoidCpu() const {
   cpu_set_t allowed;
   if (avoid_cpu_ < 0 || avoid_cpu_ >= CPU_SETSIZE ||
@@ -45,7 +53,8 @@ void PeriodicThread::Run() {
     lock.unlock();
     const std::chrono::milliseconds pause = work_();
     lock.lock();
-    wake_.wait_for(lock, pause, [this] { return stop_; });
+    wake_.wait_for(lock, pause, [this] { return stop_ || woken_; });
+    woken_ = false;
   }
 }
 

@@ -21,6 +21,8 @@ class PeriodicThread {
   PeriodicThread(std::string name, Work work, int avoid_cpu);
   // Waits for a call that is under way. Must not be called from `work`.
   ~PeriodicThread();
+  // Ends the pause that is under way, or else the next one, at once.
+  void Wake();
   PeriodicThread(const PeriodicThread&) = delete;
   PeriodicThread& operator=(const PeriodicThread&) = delete;
 
@@ -33,7 +35,8 @@ class PeriodicThread {
   const int avoid_cpu_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  bool stop_ = false;  // guarded by mutex_
+  bool stop_ = false;  // these two are guarded by mutex_
+  bool woken_ = false;
   std::thread thread_;
 };
 

@@ -17,14 +17,6 @@ constexpr std::chrono::milliseconds kLeastRelease{20};
 // What a region's bytes may take to be read, compared and made durable, beyond ack_timeout.
 constexpr uint64_t kBytesPerSecond = 128u << 20;
 
-// The processor that the RNIC's daemon is pinned to; −1: none.
-int PinnedCpu(rnic::Device& device) {
-  const Result<rnic::Counters> counters = device.QueryCounters();
-  if (!counters.ok()) return -1;
-  const auto cpu = counters->find("daemon_cpu");
-  return cpu == counters->end() ? -1 : static_cast<int>(cpu->second);
-}
-
 // An error of the group, as callers get it.
 Status AsLost(const Status& status) {
   const bool protection = status.code() == Code::kProtection;
@@ -55,6 +47,13 @@ std::chrono::nanoseconds Session::SlowTimeout(uint64_t region_size) const {
 }
 
 // --- serving
+
+int Session::PinnedCpu(rnic::Device& device) {
+  const Result<rnic::Counters> counters = device.QueryCounters();
+  if (!counters.ok()) return -1;
+  const auto cpu = counters->find("daemon_cpu");
+  return cpu == counters->end() ? -1 : static_cast<int>(cpu->second);
+}
 
 Status Session::ArmGroup() {
   const auto own = pool_->region();
@@ -208,6 +207,7 @@ void Session::DropGroup() {
 
 void Session::Disarm() {
   ticker_.reset();
+  bulk_.reset();
   heartbeat_.reset();
   lane_.reset();
   DropGroup();
@@ -224,6 +224,12 @@ Status Session::Close() {
   if (lane_ != nullptr) {
     status = lane_->status();
     if (status.ok()) status = lane_->Checkpoint();
+    // What a MANIFEST names is there already.
+    if (status.ok() && bulk_ != nullptr) {
+      const Status shipped = bulk_->Await(std::min(options_.ack_timeout, options_.bulk_timeout));
+      if (!shipped.ok())
+        Say(LogLevel::kWarn, Text(shipped.message(), "; the next open goes on with them"));
+    }
     if (!status.ok() && !fenced_) {
       status =
           Unavailable(Text("the group is out of reach; what was acknowledged is on its replicas (",

@@ -28,6 +28,7 @@
 #include "hyperloop/replication/store.h"
 #include "link/device_opener.h"
 #include "pool/pool.h"
+#include "primary/bulk_lane.h"
 #include "primary/heartbeat.h"
 #include "primary/peer.h"
 #include "primary/take_plan.h"
@@ -61,7 +62,12 @@ class Session {
   // As Store::Await. Does not bring the group back first: what is durable is so, whatever became of
   // the group since.
   Status Await(AppendTicket ticket);
-  // As that, for calls that cannot fail; `otherwise` when there is no lane.
+  // As Store's (session_files.cc).
+  Status ListFile(const WholeFile& file);
+  Status Remove(std::string_view name);
+  Status AwaitFiles();
+  BulkLane::Progress bulk_progress();
+  // As WithLane, for calls that cannot fail; `otherwise` when there is no lane.
   template <class Use, class Value>
   Value PeekLane(Use use, Value otherwise) {
     const std::shared_lock lock(state_mutex_);
@@ -143,7 +149,14 @@ class Session {
   Status CheckMembers() const;
   Status BecomeFenced(const std::string& why);
 
+  // --- the bulk lane (session_files.cc)
+  void StartBulkLane(const TakeRequest& request, const std::vector<FileInfo>& files);
+  // Sends files to the replicas as they are attached now.
+  void AimBulkLane();
+
   // --- serving (session.cc)
+  // The processor that the RNIC's daemon is pinned to; −1: none.
+  static int PinnedCpu(rnic::Device& device);
   Status MakeLane();
   Status LockGroup();
   void StartHeartbeat();
@@ -182,6 +195,7 @@ class Session {
   std::vector<std::string> replica_hosts_;  // as they said when the group was taken
   std::unique_ptr<Group> group_;
   std::unique_ptr<FileLane> lane_;
+  std::unique_ptr<BulkLane> bulk_;  // null: no directory, or not serving
   std::unique_ptr<Heartbeat> heartbeat_;
   std::unique_ptr<PeriodicThread> ticker_;  // the lane's own work; ends before what is above
   bool closed_ = false;
@@ -191,6 +205,9 @@ class Session {
   std::chrono::steady_clock::time_point looked_{};
   bool out_of_reach_ = false;
   std::string lost_to_;  // while out_of_reach_: the first cause
+
+  // Held while a change of the list of files goes to both lanes; a lock above state_mutex_.
+  std::mutex files_mutex_;
 
   std::atomic<bool> taken_{false};
   std::atomic<rnic::Media> media_{rnic::Media::kRam};

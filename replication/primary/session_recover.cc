@@ -161,6 +161,7 @@ Result<Recovered> Session::TryBringBack(uint64_t acked, std::chrono::nanoseconds
   if (reclaim) HL_RETURN_IF_ERROR(Passing(InstallAll()));
   HL_RETURN_IF_ERROR(Passing(ArmGroup()));
   for (const auto& peer : peers_) peer->Disconnect();
+  AimBulkLane();
   looks_before_.clear();
   return Recovered{group_.get(), log_state_, configuration_};
 }

@@ -45,10 +45,16 @@ class SessionStore final : public Store {
     return Guarded([&](FileLane& files) { return files.Rename(from, to); });
   }
   Status Remove(std::string_view name) override {
-    return Guarded([&](FileLane& files) { return files.Remove(name); });
+    HL_RETURN_IF_ERROR(CheckProcess());
+    return session_->Remove(name);
   }
-  Status ListLocal(std::string_view name, uint64_t size) override {
-    return Guarded([&](FileLane& files) { return files.ListLocal(name, size); });
+  Status ListFile(const WholeFile& file) override {
+    HL_RETURN_IF_ERROR(CheckProcess());
+    return session_->ListFile(file);
+  }
+  Status AwaitFiles() override {
+    HL_RETURN_IF_ERROR(CheckProcess());
+    return session_->AwaitFiles();
   }
   Result<uint64_t> Read(FileId file, uint64_t offset, std::span<char> out) override {
     return Guarded([&](FileLane& files) { return files.Read(file, offset, out); });
@@ -68,6 +74,10 @@ class SessionStore final : public Store {
     Statistics out =
         session_->PeekLane([](FileLane& files) { return files.statistics(); }, Statistics());
     out.epoch = session_->epoch();
+    const BulkLane::Progress bulk = session_->bulk_progress();
+    out.bulk_files = bulk.files;
+    out.bulk_files_left = bulk.files_left;
+    out.bulk_bytes_sent = bulk.bytes_sent;
     return out;
   }
 

@@ -352,6 +352,7 @@ Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
   if (status.ok()) status = ArmGroup();
   if (status.ok()) status = MakeLane();
   if (status.ok()) status = BindLane(request, result);
+  if (status.ok()) StartBulkLane(request, result->files);
   if (!status.ok()) {
     GiveBack().IgnoreError();
     return status;

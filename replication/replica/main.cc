@@ -40,6 +40,11 @@ int main(int argc, char** argv) {
   app.add_option("--listen", options.listen,
                  "HOST:PORT of the control endpoint; port 0: a free one")
       ->capture_default_str();
+  app.add_option("--bulk-listen", options.bulk_listen,
+                 "HOST:PORT where SST and blob files arrive; default: a free port of --listen's "
+                 "host");
+  app.add_option("--files", options.files,
+                 "directory for SST and blob files; made when absent; default: POOL.files");
   hyperloop::DeviceChoice& device = options.device;
   app.add_option("--provider", device.provider, "kind of RDMA device: softrnic or verbs")
       ->check(CLI::IsMember({"softrnic", "verbs"}))

@@ -219,6 +219,7 @@ Result<control::AttachReplyT> Node::Attach(const control::AttachRequestT& reques
   reply.region_rkey = access.region_rkey;
   reply.heartbeat_addr = access.heartbeat_addr;
   reply.heartbeat_rkey = access.heartbeat_rkey;
+  reply.bulk_port = identity_.bulk_port;
   return reply;
 }
 

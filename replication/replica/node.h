@@ -54,6 +54,7 @@ class Node {
     std::string host;
     std::string version;
     std::string media;
+    uint16_t bulk_port = 0;
   };
   // Loads the state, or gives a fresh node its id. kCorruption: the page is damaged, or the region
   // is not what the page says was installed. All arguments outlive the node.

@@ -11,6 +11,7 @@
 #include "control/server.h"
 #include "control/trust.h"
 #include "pool/pool.h"
+#include "replica/bulk_server.h"
 #include "replica/idle_scrub.h"
 #include "replica/node.h"
 #include "replica/rdma_service.h"
@@ -74,6 +75,12 @@ Result<control::Trust> TrustOf(const ReplicaOptions& options, const std::shared_
   return control::Trust();
 }
 
+Result<control::Endpoint> BulkEndpoint(const ReplicaOptions& options,
+                                       const control::Endpoint& listen) {
+  if (options.bulk_listen.empty()) return control::Endpoint{listen.host, 0};
+  return control::ParseEndpoint(options.bulk_listen);
+}
+
 }  // namespace
 
 Status RunReplica(const ReplicaOptions& options, const std::shared_ptr<Log>& shared_log) {
@@ -81,14 +88,19 @@ Status RunReplica(const ReplicaOptions& options, const std::shared_ptr<Log>& sha
   HL_ASSIGN_OR_RETURN(const control::Endpoint listen, control::ParseEndpoint(options.listen));
   HL_ASSIGN_OR_RETURN(control::Trust trust, TrustOf(options, shared_log));
   HL_ASSIGN_OR_RETURN(const control::Fd stop, SignalDescriptor());
-  // The address is bound first, so that a wrong one leaves no pool behind. Nobody is answered
+  // The addresses are bound first, so that a wrong one leaves no pool behind. Nobody is answered
   // before Serve.
+  HL_ASSIGN_OR_RETURN(const control::Endpoint bulk_listen, BulkEndpoint(options, listen));
+  HL_ASSIGN_OR_RETURN(const std::unique_ptr<BulkServer> bulk,
+                      BulkServer::Listen(bulk_listen, trust, shared_log));
   std::unique_ptr<Node> node;
-  HL_ASSIGN_OR_RETURN(
-      const std::unique_ptr<control::ControlServer> server,
-      control::ControlServer::Listen(
-          listen, std::move(trust),
-          [&](const control::BodyUnion& request) { return node->Handle(request); }, shared_log));
+  const auto handle = [&](const control::BodyUnion& request) {
+    control::BodyUnion reply = node->Handle(request);
+    bulk->Publish(node->state());
+    return reply;
+  };
+  HL_ASSIGN_OR_RETURN(const std::unique_ptr<control::ControlServer> server,
+                      control::ControlServer::Listen(listen, std::move(trust), handle, shared_log));
   HL_ASSIGN_OR_RETURN(const std::unique_ptr<Pool> pool, OpenOrCreate(options, log));
   NodePageStore store(pool->node_page(), pool->media());
   DeviceChoice device = options.device;
@@ -96,7 +108,7 @@ Status RunReplica(const ReplicaOptions& options, const std::shared_ptr<Log>& sha
   RdmaService service([device] { return OpenDevice(device); }, *pool, log, options.datapath_cpu);
   HL_RETURN_IF_ERROR(service.Start());
   const Node::Identity identity{ServiceHost(device, service.device()), std::string(kVersion),
-                                std::string(MediaName(pool->media().kind()))};
+                                std::string(MediaName(pool->media().kind())), bulk->port()};
   Result<std::unique_ptr<Node>> created =
       Node::Create(identity, pool->region(), store, service, log);
   if (created.status().code() == Code::kCorruption) {
@@ -105,6 +117,8 @@ Status RunReplica(const ReplicaOptions& options, const std::shared_ptr<Log>& sha
                            "replicas at the next open"));
   }
   HL_ASSIGN_OR_RETURN(node, std::move(created));
+  HL_RETURN_IF_ERROR(bulk->Start(options.files.empty() ? options.pool + ".files" : options.files));
+  bulk->Publish(node->state());
 
   log->Write(LogLevel::kInfo, Text("node ", FormatUuid(node->state().node), ", media ",
                                    identity.media, ": ", MediaPromise(pool->media().kind())));

@@ -15,9 +15,11 @@ struct ReplicaOptions {
   std::string pool;
   uint64_t size = 0;  // 0: that of the existing pool
   std::string listen = "127.0.0.1:0";
-  DeviceChoice device;    // service_port is set to that of the control endpoint
-  std::string keys;       // keys directory; empty: none, which needs `insecure`
-  bool insecure = false;  // serve every peer, on loopback only
+  std::string bulk_listen;  // of the bulk lane; empty: a free port of the same host
+  std::string files;        // directory of whole files; empty: POOL.files
+  DeviceChoice device;      // service_port is set to that of the control endpoint
+  std::string keys;         // keys directory; empty: none, which needs `insecure`
+  bool insecure = false;    // serve every peer, on loopback only
   std::string media = "auto";
   int datapath_cpu = -1;  // processor of the thread of datapaths cpu-polling and cpu-event; −1: any
 };

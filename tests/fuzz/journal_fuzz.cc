@@ -198,6 +198,7 @@ class Image {
     file.lane = in.U8() % 4;
     file.size = in.U8() < 250 ? in.U16() : in.U64();
     file.created_seq = in.U8();
+    file.checksum = file.lane % 2;
     TableEntry entry = MakeTableEntry(info_, file);
     if (in.U8() > 200) {  // any field, checksum right
       in.Fill(reinterpret_cast<uint8_t*>(&entry) + in.U8() % 120, 8);

@@ -321,12 +321,12 @@ TEST_F(GroupCommandTest, ExportsFromRunningStoppedAndDeadReplicasAlike) {
 }
 
 TEST_F(GroupCommandTest, ExportNamesFilesThatOnlyThePrimaryHas) {
-  ASSERT_OK(store_->ListLocal("OPTIONS-000005", 100));
+  ASSERT_OK(store_->ListFile({"OPTIONS-000005", 100, 1}));
   const std::string first = cluster_.folder() + "/first";
   const Outcome complete = Export(1, first, /*live=*/true);
   EXPECT_EQ(complete.exit_status, 0) << "RocksDB makes OPTIONS anew: " << complete.err;
   EXPECT_THAT(complete.err, HasSubstr("left out (RocksDB makes its own): OPTIONS-000005"));
-  ASSERT_OK(store_->ListLocal("000007.sst", 4711));
+  ASSERT_OK(store_->ListFile({"000007.sst", 4711, 1}));
   CloseStore();
   const Outcome exported = Export(1, cluster_.folder() + "/export");
   EXPECT_EQ(exported.exit_status, 3) << exported.err;

@@ -48,4 +48,10 @@ MATCHER_P2(StatusIs, code, message,
          testing::ExplainMatchResult(message, StatusOf(arg).message(), result_listener);
 }
 
+// `value`: a value or a matcher of what an ok result holds.
+MATCHER_P(IsOkAndHolds, value, "is ok and holds what is expected") {
+  if (!arg.ok()) return false;
+  return testing::ExplainMatchResult(value, *arg, result_listener);
+}
+
 }  // namespace hyperloop

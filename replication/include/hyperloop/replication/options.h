@@ -46,6 +46,7 @@ struct StoreOptions {
   std::chrono::milliseconds ack_timeout{10000};
   std::chrono::milliseconds space_timeout{10000};
   std::chrono::milliseconds connect_timeout{5000};
+  std::chrono::milliseconds bulk_timeout{60000};
 };
 
 struct OptionInfo {

@@ -1,9 +1,10 @@
 // Store: the replicated files of one database directory, seen from the primary. The plugin's only
 // way into a group.
 //
-// It holds the log lane (bytes of WAL, MANIFEST, CURRENT and every namespace change, in one order
-// that every prefix of which is a consistent database) and the file table (which also lists files
-// whose bytes stay local). The group is the truth; local files are its cache.
+// It holds the log lane (bytes of WAL, MANIFEST and CURRENT, and every namespace change) and the
+// file table. Changes of both are in one order, and each prefix of them is a consistent database.
+// The table also lists the files of the bulk lane (SST, blob, OPTIONS, IDENTITY), which are shipped
+// to the replicas when they are finished. The group is the truth; local files are its cache.
 //
 // Thread safety: every method may be called from any thread; calls that append are serialised
 // inside, in call order. After fork() every call in the child fails with kFenced and destruction
@@ -27,6 +28,7 @@
 #include "hyperloop/core/log.h"
 #include "hyperloop/core/status.h"
 #include "hyperloop/replication/options.h"
+#include "hyperloop/replication/whole_file.h"
 
 namespace hyperloop {
 
@@ -34,8 +36,8 @@ using FileId = uint64_t;  // names a file of the table; valid, after the group c
                           // until it is removed or replaced
 
 enum class Lane : uint8_t {
-  kLog = 0,    // bytes are in the group
-  kLocal = 1,  // only listed: bytes are on the primary's file system alone
+  kLog = 0,   // bytes are in the group's regions
+  kBulk = 1,  // listed there; bytes are in files of the primary and of each replica
 };
 
 struct FileInfo {
@@ -44,6 +46,7 @@ struct FileInfo {
       name;  // relative to the database directory; may contain one directory ("archive/000034.log")
   Lane lane = Lane::kLog;
   uint64_t size = 0;
+  uint64_t checksum = 0;  // FileChecksum, bulk lane; 0 in the log lane
 };
 
 // An append on its way to the replicas; Store::Await waits for it.
@@ -77,6 +80,11 @@ struct TakeRequest {
   // returns ends the taking: the first time nothing has changed, the second time the group is given
   // back to its former owner. Null: always.
   std::function<Status(const GroupFiles& files)> judge = nullptr;
+  // Reads bytes of a listed file of the directory, as Store::Read does; kNotFound: it is gone.
+  // Called by threads of the store until Close returns. Null: there is no directory, and no listed
+  // file is shipped.
+  std::function<Result<uint64_t>(const std::string& name, uint64_t offset, std::span<char> out)>
+      read_local = nullptr;
 };
 
 struct TakeResult {
@@ -120,8 +128,15 @@ class Store {
   virtual Status Truncate(FileId file, uint64_t size) = 0;
   virtual Status Rename(std::string_view from, std::string_view to) = 0;
   virtual Status Remove(std::string_view name) = 0;
-  // Lists or updates a Lane::kLocal file.
-  virtual Status ListLocal(std::string_view name, uint64_t size) = 0;
+
+  // --- bulk lane ---
+  // Lists a finished file of the directory, or another content of it. It is on its way to the
+  // replicas from then on, until it is removed.
+  virtual Status ListFile(const WholeFile& file) = 0;
+  // Returns when every listed file is durable on every replica. To be called before a record that
+  // names such files enters the log lane. kUnavailable: for bulk_timeout a replica has taken no
+  // bytes; the message names it and the reason. Holds up no other call.
+  virtual Status AwaitFiles() = 0;
 
   // --- reading back (from the primary's own region) ---
   virtual Result<std::vector<FileInfo>> Files() = 0;  // by name
@@ -141,6 +156,8 @@ class Store {
     uint64_t records = 0, record_bytes = 0, operations = 0;
     uint64_t ring_bytes_used = 0, ring_bytes = 0, extents_used = 0, extents = 0, files = 0;
     uint64_t space_waits = 0, ordering_waits = 0;
+    // Bulk lane: files that are listed; of these, those that some replica lacks; bytes sent to all.
+    uint64_t bulk_files = 0, bulk_files_left = 0, bulk_bytes_sent = 0;
   };
   virtual Statistics statistics() = 0;
 };

@@ -1,0 +1,252 @@
+#include "pool/file_store.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <vector>
+
+#include "hyperloop/core/trusted_files.h"
+#include "layout/region_layout.h"
+
+namespace hyperloop {
+namespace {
+
+constexpr std::string_view kPart = ".part";
+constexpr size_t kChecksumDigits = 16;
+constexpr size_t kPiece = 256u << 10;
+// So many bytes at most are left for the fsync that finishes a file.
+constexpr uint64_t kSyncEvery = 32u << 20;
+
+std::string Hex(uint64_t value, size_t digits) {
+  std::string text(digits, '0');
+  for (size_t i = digits; i-- > 0; value >>= 4) text[i] = "0123456789abcdef"[value & 0xf];
+  return text;
+}
+
+std::string FinishedName(const WholeFile& file) {
+  return file.name + "@" + Hex(file.checksum, kChecksumDigits);
+}
+
+std::string PartName(const WholeFile& file) {
+  return FinishedName(file) + "-" + std::to_string(file.size) + std::string(kPart);
+}
+
+template <class Number>
+bool Parse(std::string_view text, int base, Number* value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value, base);
+  return !text.empty() && error == std::errc() && end == text.data() + text.size();
+}
+
+// What a directory entry holds, but for the number of bytes that are there.
+std::optional<FileStore::Stored> ParseEntry(std::string_view entry) {
+  FileStore::Stored stored;
+  stored.finished = !entry.ends_with(kPart);
+  if (!stored.finished) {
+    entry.remove_suffix(kPart.size());
+    const size_t dash = entry.rfind('-');
+    if (dash == std::string_view::npos || !Parse(entry.substr(dash + 1), 10, &stored.file.size))
+      return std::nullopt;
+    entry = entry.substr(0, dash);
+  }
+  const size_t at = entry.rfind('@');
+  if (at == std::string_view::npos || entry.size() - at - 1 != kChecksumDigits ||
+      !Parse(entry.substr(at + 1), 16, &stored.file.checksum))
+    return std::nullopt;
+  stored.file.name = entry.substr(0, at);
+  if (!CheckWholeFileName(stored.file.name).ok()) return std::nullopt;
+  return stored;
+}
+
+Status CheckFile(const WholeFile& file) {
+  HL_RETURN_IF_ERROR(CheckWholeFileName(file.name));
+  if (file.checksum != 0) return {};
+  return InvalidArgument("file \"" + file.name + "\" has no checksum");
+}
+
+Result<OwnedFd> OpenDirectory(const std::string& directory) {
+  HL_ASSIGN_OR_RETURN(const std::string path, CheckDirectory(directory, DirectoryRule::kOwn));
+  OwnedFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (fd.get() < 0) return FromErrno(errno, "open directory " + path);
+  return fd;
+}
+
+}  // namespace
+
+Status CheckWholeFileName(std::string_view name) {
+  HL_RETURN_IF_ERROR(CheckFileName(name));
+  if (name.front() != '.' && name.find('/') == std::string_view::npos) return {};
+  return InvalidArgument("file name \"" + std::string(name) +
+                         "\" begins with a dot or names a directory");
+}
+
+std::string GroupDirectory(const std::string& root, const Uuid& group) {
+  return root + "/" + FormatUuid(group);
+}
+
+Result<std::unique_ptr<FileStore>> FileStore::Open(const std::string& directory) {
+  if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
+    return FromErrno(errno, "create directory " + directory);
+  return OpenToRead(directory);
+}
+
+Result<std::unique_ptr<FileStore>> FileStore::OpenToRead(const std::string& directory) {
+  HL_ASSIGN_OR_RETURN(OwnedFd fd, OpenDirectory(directory));
+  return std::unique_ptr<FileStore>(new FileStore(directory, std::move(fd)));
+}
+
+Result<std::vector<FileStore::Stored>> FileStore::List() const {
+  // A descriptor of its own: reading a directory moves the descriptor's place.
+  const int fd = ::openat(fd_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const std::unique_ptr<DIR, int (*)(DIR*)> dir(fd < 0 ? nullptr : ::fdopendir(fd), ::closedir);
+  if (dir == nullptr) {
+    const int error = errno;
+    if (fd >= 0) ::close(fd);
+    return FromErrno(error, "read directory " + directory_);
+  }
+  std::vector<Stored> files;
+  while (const dirent* entry = ::readdir(dir.get())) {
+    std::optional<Stored> stored = ParseEntry(entry->d_name);
+    if (!stored.has_value()) continue;
+    struct stat st;
+    if (::fstatat(fd_.get(), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
+      if (errno == ENOENT) continue;
+      return FromErrno(errno, "look at " + PathOf(entry->d_name));
+    }
+    if (!S_ISREG(st.st_mode)) continue;
+    stored->received = static_cast<uint64_t>(st.st_size);
+    if (stored->finished) stored->file.size = stored->received;
+    files.push_back(std::move(*stored));
+  }
+  return files;
+}
+
+Result<bool> FileStore::IsFinished(const WholeFile& file) const {
+  const std::string entry = FinishedName(file);
+  struct stat st;
+  if (::fstatat(fd_.get(), entry.c_str(), &st, AT_SYMLINK_NOFOLLOW) != 0) {
+    if (errno == ENOENT) return false;
+    return FromErrno(errno, "look at " + PathOf(entry));
+  }
+  return S_ISREG(st.st_mode) && static_cast<uint64_t>(st.st_size) == file.size;
+}
+
+// Opens the arriving file and reads what is there, for its checksum.
+Status FileStore::Begin(const WholeFile& file) {
+  const std::string entry = PartName(file);
+  Arriving arriving{file, OwnedFd(::openat(fd_.get(), entry.c_str(),
+                                           O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600))};
+  if (arriving.fd.get() < 0) return FromErrno(errno, "create " + PathOf(entry));
+  std::vector<char> buffer(kPiece);
+  while (true) {
+    const ssize_t n = ::pread(arriving.fd.get(), buffer.data(), buffer.size(),
+                              static_cast<off_t>(arriving.received));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return FromErrno(errno, "read " + PathOf(entry));
+    if (n == 0) break;
+    arriving.checksum.Add(std::span(buffer).first(static_cast<size_t>(n)));
+    arriving.received += static_cast<uint64_t>(n);
+  }
+  if (arriving.received > file.size)
+    return Corruption(PathOf(entry) + " is longer than the file that it is a part of");
+  arriving_.emplace(std::move(arriving));
+  return {};
+}
+
+Status FileStore::WriteAll(std::span<const std::byte> bytes) {
+  const std::string path = PathOf(PartName(arriving_->file));
+  uint64_t at = arriving_->received;
+  for (std::span<const std::byte> left = bytes; !left.empty();) {
+    const ssize_t n =
+        ::pwrite(arriving_->fd.get(), left.data(), left.size(), static_cast<off_t>(at));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) {
+      const Status failed = FromErrno(errno, "write " + path);
+      // The file ends where the checksum does.
+      if (::ftruncate(arriving_->fd.get(), static_cast<off_t>(arriving_->received)) != 0)
+        arriving_.reset();
+      return failed;
+    }
+    at += static_cast<uint64_t>(n);
+    left = left.subspan(static_cast<size_t>(n));
+  }
+  arriving_->received = at;
+  arriving_->checksum.Add({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  if (at - arriving_->durable < kSyncEvery) return {};
+  if (::fdatasync(arriving_->fd.get()) != 0) return FromErrno(errno, "sync " + path);
+  arriving_->durable = at;
+  return {};
+}
+
+Status FileStore::Finish() {
+  const Arriving arriving = std::move(*arriving_);
+  arriving_.reset();
+  const std::string part = PartName(arriving.file);
+  if (arriving.checksum.value() != arriving.file.checksum) {
+    ::unlinkat(fd_.get(), part.c_str(), 0);
+    return Corruption("file \"" + arriving.file.name +
+                      "\": the bytes that arrived are not those that the group lists; they were "
+                      "dropped");
+  }
+  if (::fsync(arriving.fd.get()) != 0) return FromErrno(errno, "sync " + PathOf(part));
+  const std::string finished = FinishedName(arriving.file);
+  if (::renameat(fd_.get(), part.c_str(), fd_.get(), finished.c_str()) != 0)
+    return FromErrno(errno, "rename " + PathOf(part));
+  if (::fsync(fd_.get()) != 0) return FromErrno(errno, "sync directory " + directory_);
+  return {};
+}
+
+Result<uint64_t> FileStore::Write(const WholeFile& file, uint64_t offset,
+                                  std::span<const std::byte> bytes) {
+  HL_RETURN_IF_ERROR(CheckFile(file));
+  if (!arriving_.has_value() || arriving_->file != file) {
+    arriving_.reset();
+    HL_ASSIGN_OR_RETURN(const bool finished, IsFinished(file));
+    if (finished) return file.size;
+    HL_RETURN_IF_ERROR(Begin(file));
+  }
+  if (offset != arriving_->received) return arriving_->received;
+  if (bytes.size() > file.size - offset) {
+    return InvalidArgument("file \"" + file.name + "\" of " + std::to_string(file.size) +
+                           " B is to get " + std::to_string(bytes.size()) + " B at " +
+                           std::to_string(offset));
+  }
+  HL_RETURN_IF_ERROR(WriteAll(bytes));
+  if (arriving_->received < file.size) return arriving_->received;
+  HL_RETURN_IF_ERROR(Finish());
+  return file.size;
+}
+
+Status FileStore::Remove(const WholeFile& file) {
+  HL_RETURN_IF_ERROR(CheckFile(file));
+  if (arriving_.has_value() && arriving_->file == file) arriving_.reset();
+  HL_ASSIGN_OR_RETURN(const bool finished, IsFinished(file));
+  const std::string entry = finished ? FinishedName(file) : PartName(file);
+  if (::unlinkat(fd_.get(), entry.c_str(), 0) == 0 || errno == ENOENT) return {};
+  return FromErrno(errno, "remove " + PathOf(entry));
+}
+
+Result<uint64_t> FileStore::Read(const WholeFile& file, uint64_t offset,
+                                 std::span<std::byte> out) const {
+  HL_RETURN_IF_ERROR(CheckFile(file));
+  const std::string entry = FinishedName(file);
+  const OwnedFd fd(::openat(fd_.get(), entry.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  if (fd.get() < 0) return FromErrno(errno, "open " + PathOf(entry));
+  uint64_t got = 0;
+  while (got < out.size()) {
+    const ssize_t n =
+        ::pread(fd.get(), out.data() + got, out.size() - got, static_cast<off_t>(offset + got));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return FromErrno(errno, "read " + PathOf(entry));
+    if (n == 0) break;
+    got += static_cast<uint64_t>(n);
+  }
+  return got;
+}
+
+}  // namespace hyperloop

@@ -1,0 +1,137 @@
+// What a replica keeps of the bulk lane: whole files, under names that say which bytes they hold.
+#include "pool/file_store.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "support/must.h"
+#include "support/status_matchers.h"
+
+namespace hyperloop {
+namespace {
+
+std::span<const std::byte> BytesOf(std::string_view text) { return std::as_bytes(std::span(text)); }
+
+WholeFile Describe(const std::string& name, std::string_view bytes) {
+  FileChecksum checksum;
+  checksum.Add(bytes);
+  return {name, bytes.size(), checksum.value()};
+}
+
+class FileStoreTest : public ::testing::Test {
+ protected:
+  FileStoreTest() {
+    std::string pattern = testing::TempDir() + "/hyperloop-files-XXXXXX";
+    base_ = mkdtemp(pattern.data());
+    path_ = base_ + "/files";
+  }
+  ~FileStoreTest() override { std::filesystem::remove_all(base_); }
+
+  std::unique_ptr<FileStore> Open() { return Must(FileStore::Open(path_)); }
+  std::string Content(FileStore& store, const WholeFile& file) {
+    std::string text(file.size + 1, '\0');
+    const auto got = store.Read(file, 0, std::as_writable_bytes(std::span(text)));
+    if (!got.ok()) return got.status().ToString();
+    text.resize(*got);
+    return text;
+  }
+
+  std::string base_, path_;
+};
+
+TEST_F(FileStoreTest, AFileIsThereWhenItsLastByteHasArrived) {
+  const auto store = Open();
+  const WholeFile file = Describe("000007.sst", "first second");
+  EXPECT_THAT(store->Write(file, 0, BytesOf("first ")), IsOkAndHolds(6u));
+  EXPECT_THAT(store->Read(file, 0, {}), StatusIs(Code::kNotFound));
+  EXPECT_THAT(store->Write(file, 6, BytesOf("second")), IsOkAndHolds(12u));
+  EXPECT_EQ(Content(*store, file), "first second");
+  EXPECT_THAT(store->Write(file, 0, BytesOf("first ")), IsOkAndHolds(12u)) << "it is finished";
+  const WholeFile empty = Describe("empty.sst", "");
+  EXPECT_THAT(store->Write(empty, 0, {}), IsOkAndHolds(0u));
+  EXPECT_EQ(Content(*store, empty), "");
+}
+
+TEST_F(FileStoreTest, WhatArrivedOfAFileStaysWhenTheProcessEnds) {
+  const WholeFile file = Describe("000007.sst", "first second");
+  ASSERT_OK(Open()->Write(file, 0, BytesOf("first ")).status());
+  const auto store = Open();
+  const auto files = Must(store->List());
+  ASSERT_EQ(files.size(), 1u);
+  EXPECT_EQ(files[0].file, file);
+  EXPECT_FALSE(files[0].finished);
+  EXPECT_EQ(files[0].received, 6u);
+  EXPECT_THAT(store->Write(file, 0, BytesOf("first ")), IsOkAndHolds(6u)) << "says where to go on";
+  EXPECT_THAT(store->Write(file, 6, BytesOf("second")), IsOkAndHolds(12u));
+  EXPECT_EQ(Content(*store, file), "first second");
+}
+
+TEST_F(FileStoreTest, OtherBytesThanTheChecksumSaysAreDropped) {
+  const auto store = Open();
+  const WholeFile file = Describe("000007.sst", "right");
+  EXPECT_THAT(store->Write(file, 0, BytesOf("wrong")), StatusIs(Code::kCorruption));
+  EXPECT_TRUE(Must(store->List()).empty());
+  EXPECT_THAT(store->Write(file, 0, BytesOf("right")), IsOkAndHolds(5u)) << "and sent again";
+}
+
+TEST_F(FileStoreTest, TwoFilesOfOneNameDoNotMeet) {
+  const auto store = Open();
+  const WholeFile old = Describe("000007.sst", "old"), fresh = Describe("000007.sst", "new");
+  ASSERT_OK(store->Write(old, 0, BytesOf("old")).status());
+  ASSERT_OK(store->Write(fresh, 0, BytesOf("new")).status());
+  EXPECT_EQ(Content(*store, old), "old");
+  EXPECT_EQ(Content(*store, fresh), "new");
+  ASSERT_OK(store->Remove(old));
+  ASSERT_OK(store->Remove(old)) << "twice";
+  EXPECT_EQ(Must(store->List()).size(), 1u);
+  EXPECT_EQ(Content(*store, fresh), "new");
+}
+
+TEST_F(FileStoreTest, NamesThatLeadElsewhereAreRefused) {
+  const auto store = Open();
+  for (const char* name : {"../x", "a/b", "/etc/x", ".hidden", "", ".."}) {
+    const WholeFile file = Describe(name, "x");
+    EXPECT_THAT(store->Write(file, 0, BytesOf("x")), StatusIs(Code::kInvalidArgument)) << name;
+    EXPECT_THAT(store->Remove(file), StatusIs(Code::kInvalidArgument)) << name;
+  }
+  EXPECT_THAT(store->Write({"x", 1, 0}, 0, BytesOf("x")), StatusIs(Code::kInvalidArgument));
+  const WholeFile file = Describe("x", "x");
+  EXPECT_THAT(store->Write(file, 0, BytesOf("too long")), StatusIs(Code::kInvalidArgument));
+}
+
+TEST_F(FileStoreTest, ASymbolicLinkIsNotFollowed) {
+  const auto store = Open();
+  const WholeFile file = Describe("000007.sst", "x");
+  const std::string victim = base_ + "/victim";
+  std::ofstream(victim) << "precious";
+  ASSERT_OK(store->Write(file, 0, {}).status());  // the name of its part
+  for (const auto& entry : std::filesystem::directory_iterator(path_)) {
+    std::filesystem::remove(entry.path());
+    std::filesystem::create_symlink(victim, entry.path());
+    break;
+  }
+  const auto again = Open();
+  EXPECT_FALSE(again->Write(file, 0, BytesOf("x")).ok());
+  EXPECT_EQ(std::filesystem::file_size(victim), 8u);
+  EXPECT_TRUE(Must(again->List()).empty());
+}
+
+TEST_F(FileStoreTest, ADirectoryThatOthersMayWriteToIsRefused) {
+  std::filesystem::create_directory(path_);
+  chmod(path_.c_str(), 0777);
+  EXPECT_THAT(FileStore::Open(path_).status(), StatusIs(Code::kPermissionDenied));
+}
+
+TEST_F(FileStoreTest, ForeignFilesAreLeftAlone) {
+  const auto store = Open();
+  std::ofstream(path_ + "/notes.txt") << "mine";
+  std::ofstream(path_ + "/x@12") << "short";
+  EXPECT_TRUE(Must(store->List()).empty());
+}
+
+}  // namespace
+}  // namespace hyperloop

@@ -1,0 +1,69 @@
+#include "primary/bulk_connection.h"
+
+#include <memory>
+#include <utility>
+
+#include "control/client.h"
+
+namespace hyperloop {
+namespace {
+
+std::unique_ptr<control::StoredFileT> Described(const WholeFile& file) {
+  auto out = std::make_unique<control::StoredFileT>();
+  out->name = file.name;
+  out->size = file.size;
+  out->checksum = file.checksum;
+  return out;
+}
+
+class BulkConnection final : public BulkTarget {
+ public:
+  BulkConnection(std::unique_ptr<control::ControlClient> client, Ownership own,
+                 std::chrono::nanoseconds timeout)
+      : client_(std::move(client)), own_(std::move(own)), timeout_(timeout) {}
+
+  Result<std::vector<StoredFile>> List() override {
+    HL_ASSIGN_OR_RETURN(const control::ListFilesReplyT reply,
+                        client_->Call<control::ListFilesReplyT>(
+                            OwnerRequest<control::ListFilesRequestT>(own_), timeout_));
+    std::vector<StoredFile> files;
+    for (const auto& each : reply.files)
+      files.push_back({{each->name, each->size, each->checksum}, each->received, each->finished});
+    return files;
+  }
+
+  Result<uint64_t> Put(const WholeFile& file, uint64_t offset,
+                       std::span<const char> bytes) override {
+    auto request = OwnerRequest<control::PutFileRequestT>(own_);
+    request.file = Described(file);
+    request.offset = offset;
+    request.bytes.assign(bytes.begin(), bytes.end());
+    HL_ASSIGN_OR_RETURN(const control::PutFileReplyT reply,
+                        client_->Call<control::PutFileReplyT>(std::move(request), timeout_));
+    return reply.received;
+  }
+
+  Status Drop(const WholeFile& file) override {
+    auto request = OwnerRequest<control::DropFileRequestT>(own_);
+    request.file = Described(file);
+    return client_->Call<control::DoneT>(std::move(request), timeout_).status();
+  }
+
+ private:
+  const std::unique_ptr<control::ControlClient> client_;
+  const Ownership own_;
+  const std::chrono::nanoseconds timeout_;
+};
+
+}  // namespace
+
+BulkConnect BulkConnectionTo(control::Endpoint endpoint, uint16_t port, control::Trust trust,
+                             Ownership own, std::chrono::nanoseconds timeout) {
+  return [=]() -> Result<std::unique_ptr<BulkTarget>> {
+    HL_ASSIGN_OR_RETURN(std::unique_ptr<control::ControlClient> client,
+                        control::ControlClient::Connect(endpoint, trust, timeout, port));
+    return std::unique_ptr<BulkTarget>(new BulkConnection(std::move(client), own, timeout));
+  };
+}
+
+}  // namespace hyperloop

@@ -1,0 +1,268 @@
+// The bulk lane over the stores that replicas have, with connections that fail as they may.
+#include "primary/bulk_lane.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <filesystem>
+#include <mutex>
+
+#include "pool/file_store.h"
+#include "support/must.h"
+#include "support/status_matchers.h"
+
+namespace hyperloop {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::HasSubstr;
+
+constexpr seconds kLong{30};  // longer than any of it takes
+
+// A replica: its store, and what is to go wrong with it.
+class FakeReplica {
+ public:
+  explicit FakeReplica(std::string directory) : directory_(std::move(directory)) {}
+
+  BulkConnect connect() {
+    return [this]() -> Result<std::unique_ptr<BulkTarget>> {
+      HL_RETURN_IF_ERROR(Next());
+      std::unique_ptr<FileStore> store = Must(FileStore::Open(directory_));
+      return std::unique_ptr<BulkTarget>(new Target(*this, std::move(store)));
+    };
+  }
+  // Every call fails with this from now on; ok: none.
+  void Fail(Status with) {
+    const std::lock_guard lock(mutex_);
+    failure_ = std::move(with);
+  }
+  // The calls from the n-th on wait until Go.
+  void StopAt(int n) {
+    const std::lock_guard lock(mutex_);
+    calls_left_ = n;
+  }
+  void Go() {
+    {
+      const std::lock_guard lock(mutex_);
+      calls_left_ = -1;
+    }
+    go_.notify_all();
+  }
+  void AwaitStopped() {
+    std::unique_lock lock(mutex_);
+    go_.wait(lock, [this] { return stopped_; });
+  }
+  std::vector<WholeFile> Finished() const {
+    std::vector<WholeFile> files;
+    for (const auto& each : Must(Must(FileStore::Open(directory_))->List()))
+      if (each.finished) files.push_back(each.file);
+    return files;
+  }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  class Target final : public BulkTarget {
+   public:
+    Target(FakeReplica& replica, std::unique_ptr<FileStore> store)
+        : replica_(replica), store_(std::move(store)) {}
+    Result<std::vector<StoredFile>> List() override {
+      HL_RETURN_IF_ERROR(replica_.Next());
+      std::vector<StoredFile> files;
+      for (const auto& each : Must(store_->List()))
+        files.push_back({each.file, each.received, each.finished});
+      return files;
+    }
+    Result<uint64_t> Put(const WholeFile& file, uint64_t offset,
+                         std::span<const char> bytes) override {
+      HL_RETURN_IF_ERROR(replica_.Next());
+      replica_.bytes_ += bytes.size();
+      return store_->Write(file, offset, std::as_bytes(bytes));
+    }
+    Status Drop(const WholeFile& file) override {
+      HL_RETURN_IF_ERROR(replica_.Next());
+      return store_->Remove(file);
+    }
+
+   private:
+    FakeReplica& replica_;
+    const std::unique_ptr<FileStore> store_;
+  };
+
+  Status Next() {
+    std::unique_lock lock(mutex_);
+    if (calls_left_ > 0) --calls_left_;
+    stopped_ = calls_left_ == 0;
+    if (stopped_) go_.notify_all();
+    go_.wait(lock, [this] { return calls_left_ != 0; });
+    stopped_ = false;
+    return failure_;
+  }
+
+  const std::string directory_;
+  std::atomic<uint64_t> bytes_{0};
+  std::mutex mutex_;
+  std::condition_variable go_;
+  int calls_left_ = -1;
+  bool stopped_ = false;
+  Status failure_;
+};
+
+class BulkLaneTest : public ::testing::Test {
+ protected:
+  static constexpr size_t kPiece = 4;
+
+  BulkLaneTest() {
+    std::string pattern = testing::TempDir() + "/hyperloop-bulk-XXXXXX";
+    base_ = mkdtemp(pattern.data());
+    for (const char* name : {"replica0", "replica1"})
+      replicas_.push_back(std::make_unique<FakeReplica>(base_ + "/" + name));
+    Begin();
+  }
+  ~BulkLaneTest() override {
+    for (const auto& each : replicas_) each->Go();
+    lane_.reset();
+    std::filesystem::remove_all(base_);
+  }
+
+  void Begin() {
+    lane_ = std::make_unique<BulkLane>(
+        std::vector<std::string>{"replica0", "replica1"},
+        [this](const std::string& name, uint64_t offset, std::span<char> out) {
+          return ReadLocal(name, offset, out);
+        },
+        BulkLane::Options{.piece = kPiece}, nullptr);
+  }
+  void Aim() {
+    std::vector<BulkConnect> targets;
+    for (const auto& each : replicas_) targets.push_back(each->connect());
+    lane_->SetTargets(std::move(targets));
+  }
+  // A local file, listed unless the caller does it.
+  WholeFile Make(const std::string& name, const std::string& content) {
+    FileChecksum checksum;
+    checksum.Add(content);
+    const std::lock_guard lock(mutex_);
+    local_[name] = content;
+    return {name, content.size(), checksum.value()};
+  }
+  void Unlink(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    local_.erase(name);
+  }
+  Result<uint64_t> ReadLocal(const std::string& name, uint64_t offset, std::span<char> out) {
+    const std::lock_guard lock(mutex_);
+    const auto found = local_.find(name);
+    if (found == local_.end()) return NotFound("no " + name);
+    return uint64_t{found->second.copy(out.data(), out.size(), offset)};
+  }
+
+  std::string base_;
+  std::vector<std::unique_ptr<FakeReplica>> replicas_;
+  std::mutex mutex_;
+  std::map<std::string, std::string> local_;
+  std::unique_ptr<BulkLane> lane_;
+};
+
+TEST_F(BulkLaneTest, EveryReplicaHoldsWhatIsListed) {
+  Aim();
+  const WholeFile table = Make("000007.sst", "more than one piece"), empty = Make("e.sst", "");
+  lane_->List(table);
+  lane_->List(empty);
+  ASSERT_OK(lane_->Await(kLong));
+  for (const auto& each : replicas_)
+    EXPECT_THAT(each->Finished(), testing::UnorderedElementsAre(table, empty));
+  EXPECT_EQ(lane_->progress().files_left, 0u);
+}
+
+TEST_F(BulkLaneTest, WhatIsListedNoMoreIsDropped) {
+  Aim();
+  const WholeFile old = Make("000007.sst", "old"), other = Make("000008.sst", "other");
+  lane_->List(old);
+  lane_->List(other);
+  ASSERT_OK(lane_->Await(kLong));
+  const WholeFile fresh = Make("000007.sst", "new bytes");
+  lane_->Set({fresh});
+  ASSERT_OK(lane_->Await(kLong));
+  lane_.reset();  // the thread ends with its step; the next lane asks what is there
+  Begin();
+  lane_->Set({fresh});
+  Aim();
+  ASSERT_OK(lane_->Await(kLong));
+  const WholeFile last = Make("000009.sst", "l");
+  lane_->List(last);  // is sent after what is to be dropped
+  ASSERT_OK(lane_->Await(kLong));
+  for (const auto& each : replicas_)
+    EXPECT_THAT(each->Finished(), testing::UnorderedElementsAre(fresh, last));
+}
+
+TEST_F(BulkLaneTest, ABreakInTheMiddleOfAFileSendsOnlyTheRest) {
+  const WholeFile table = Make("000007.sst", std::string(40, 'x'));
+  lane_->Set({table});
+  replicas_[0]->StopAt(6);  // connecting, the list, and pieces
+  Aim();
+  replicas_[0]->AwaitStopped();
+  replicas_[0]->Fail(Unavailable("the wire is cut"));
+  replicas_[0]->Go();
+  EXPECT_THAT(lane_->Await(milliseconds(1)),
+              StatusIs(Code::kUnavailable, HasSubstr("replica0 lacks 1 files")));
+  replicas_[0]->Fail({});
+  ASSERT_OK(lane_->Await(kLong));
+  EXPECT_EQ(replicas_[0]->bytes(), 40u) << "a piece was sent twice";
+  EXPECT_THAT(replicas_[0]->Finished(), testing::ElementsAre(table));
+}
+
+TEST_F(BulkLaneTest, AnAcknowledgementEndsWithTheReplicaThatGaveIt) {
+  Aim();
+  const WholeFile table = Make("000007.sst", "bytes");
+  lane_->List(table);
+  ASSERT_OK(lane_->Await(kLong));
+  // Another replica, empty, under the same name.
+  std::filesystem::remove_all(base_ + "/replica1");
+  Aim();
+  ASSERT_OK(lane_->Await(kLong));
+  EXPECT_THAT(replicas_[1]->Finished(), testing::ElementsAre(table));
+}
+
+TEST_F(BulkLaneTest, ALocalFileWithOtherBytesIsNoReplicas) {
+  Aim();
+  WholeFile table = Make("000007.sst", "as listed");
+  Make("000007.sst", "otherwise");
+  lane_->List(table);
+  EXPECT_THAT(lane_->Await(milliseconds(50)),
+              StatusIs(Code::kUnavailable, HasSubstr("000007.sst")));
+  for (const auto& each : replicas_) EXPECT_TRUE(each->Finished().empty());
+  Make("000007.sst", "cut");
+  EXPECT_THAT(lane_->Await(milliseconds(50)), StatusIs(Code::kUnavailable));
+}
+
+TEST_F(BulkLaneTest, AFileThatIsRemovedMeanwhileHoldsUpNobody) {
+  const WholeFile table = Make("000007.sst", "bytes");
+  lane_->List(table);
+  Unlink("000007.sst");
+  Aim();
+  std::atomic<bool> done{false};
+  std::thread waits([&] {
+    EXPECT_OK(lane_->Await(kLong));
+    done = true;
+  });
+  lane_->Remove("000007.sst");
+  waits.join();
+  EXPECT_TRUE(done);
+}
+
+TEST_F(BulkLaneTest, OneSlowReplicaKeepsTheOtherFromNothing) {
+  replicas_[0]->StopAt(1);
+  Aim();
+  replicas_[0]->AwaitStopped();
+  const WholeFile table = Make("000007.sst", "bytes");
+  lane_->List(table);
+  while (replicas_[1]->Finished().empty()) std::this_thread::yield();
+  EXPECT_THAT(lane_->Await(milliseconds(1)), StatusIs(Code::kUnavailable, HasSubstr("replica0")));
+  replicas_[0]->Go();
+  ASSERT_OK(lane_->Await(kLong));
+}
+
+}  // namespace
+}  // namespace hyperloop

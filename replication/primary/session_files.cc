@@ -1,0 +1,76 @@
+// Session: the files of the bulk lane.
+#include "common/text.h"
+#include "primary/bulk_connection.h"
+#include "primary/session.h"
+
+namespace hyperloop {
+namespace {
+
+std::vector<WholeFile> WholeFiles(const std::vector<FileInfo>& files) {
+  std::vector<WholeFile> whole;
+  for (const FileInfo& file : files)
+    if (file.lane == Lane::kBulk) whole.push_back({file.name, file.size, file.checksum});
+  return whole;
+}
+
+}  // namespace
+
+void Session::StartBulkLane(const TakeRequest& request, const std::vector<FileInfo>& files) {
+  if (request.read_local == nullptr) return;
+  std::vector<std::string> names;
+  for (const auto& peer : peers_) names.push_back(peer->name());
+  BulkLane::Options options;
+  options.avoid_cpu = PinnedCpu(*device_);
+  bulk_ = std::make_unique<BulkLane>(std::move(names), request.read_local, options, log_);
+  bulk_->Set(WholeFiles(files));
+  AimBulkLane();
+}
+
+void Session::AimBulkLane() {
+  if (bulk_ == nullptr) return;
+  std::vector<BulkConnect> targets;
+  for (const auto& peer : peers_) {
+    targets.push_back(BulkConnectionTo(peer->endpoint(), peer->bulk_port(), peer->trust(), own_,
+                                       options_.ack_timeout));
+  }
+  bulk_->SetTargets(std::move(targets));
+}
+
+Status Session::ListFile(const WholeFile& file) {
+  const std::lock_guard lock(files_mutex_);
+  return WithLane([&](FileLane& lane) {
+    const Status listed = lane.ListFile(file);
+    if (listed.ok() && bulk_ != nullptr) bulk_->List(file);
+    return listed;
+  });
+}
+
+Status Session::Remove(std::string_view name) {
+  const std::lock_guard lock(files_mutex_);
+  return WithLane([&](FileLane& lane) {
+    const Status removed = lane.Remove(name);
+    if (removed.ok() && bulk_ != nullptr) bulk_->Remove(std::string(name));
+    return removed;
+  });
+}
+
+// The table decides: a change that failed before may have happened.
+Status Session::AwaitFiles() {
+  {
+    const std::lock_guard lock(files_mutex_);
+    HL_RETURN_IF_ERROR(WithLane([&](FileLane& lane) -> Status {
+      HL_ASSIGN_OR_RETURN(const std::vector<FileInfo> files, lane.Files());
+      if (bulk_ != nullptr) bulk_->Set(WholeFiles(files));
+      return {};
+    }));
+  }
+  const std::shared_lock lock(state_mutex_);
+  return bulk_ == nullptr ? Status() : bulk_->Await(options_.bulk_timeout);
+}
+
+BulkLane::Progress Session::bulk_progress() {
+  const std::shared_lock lock(state_mutex_);
+  return bulk_ == nullptr ? BulkLane::Progress() : bulk_->progress();
+}
+
+}  // namespace hyperloop

@@ -1,0 +1,68 @@
+#include "replica/bulk_server.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+
+#include "common/text.h"
+#include "hyperloop/core/trusted_files.h"
+
+namespace hyperloop {
+namespace {
+
+constexpr int kPauseMs = 100;
+
+}  // namespace
+
+Result<std::unique_ptr<BulkServer>> BulkServer::Listen(const control::Endpoint& endpoint,
+                                                       control::Trust trust,
+                                                       std::shared_ptr<Log> log) {
+  std::unique_ptr<BulkServer> server(new BulkServer());
+  BulkServer* const self = server.get();
+  server->log_ = log;
+  server->stop_ = control::Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!server->stop_.valid()) return FromErrno(errno, "eventfd");
+  const auto handle = [self](const control::BodyUnion& request) {
+    return self->service_->Handle(request);
+  };
+  HL_ASSIGN_OR_RETURN(server->server_,
+                      control::ControlServer::Listen(endpoint, std::move(trust), handle,
+                                                     std::move(log), control::kMaxBulkRequest));
+  return server;
+}
+
+BulkServer::~BulkServer() {
+  if (!thread_.joinable()) return;
+  eventfd_write(stop_.get(), 1);
+  thread_.join();
+}
+
+Status BulkServer::Start(const std::string& root) {
+  if (mkdir(root.c_str(), 0700) != 0 && errno != EEXIST)
+    return FromErrno(errno, Text("cannot make the directory of files ", root));
+  HL_ASSIGN_OR_RETURN(std::string path, CheckDirectory(root, DirectoryRule::kOwn));
+  service_ = std::make_unique<BulkService>(std::move(path));
+  thread_ = std::thread([this] { Run(); });
+  return {};
+}
+
+void BulkServer::Publish(const NodeState& state) {
+  if (service_ != nullptr) service_->Publish(state);
+}
+
+void BulkServer::Run() {
+  pthread_setname_np(pthread_self(), "hl-bulk");
+  while (true) {
+    pollfd stop{stop_.get(), POLLIN, 0};
+    if (poll(&stop, 1, 0) > 0) return;
+    const Status served = server_->Serve(control::Deadline::max(), stop_.get());
+    if (served.ok()) continue;
+    log_->Write(LogLevel::kError, Text("bulk lane: ", served.message()));
+    poll(&stop, 1, kPauseMs);
+  }
+}
+
+}  // namespace hyperloop

@@ -1,0 +1,44 @@
+// BulkServer: the port and the thread on which a replica takes files (BulkService). They are apart
+// from the control plane's, so that a slow disk holds up no primary that asks for something else.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "control/endpoint.h"
+#include "control/server.h"
+#include "control/trust.h"
+#include "hyperloop/core/log.h"
+#include "hyperloop/core/status.h"
+#include "replica/bulk_service.h"
+
+namespace hyperloop {
+
+class BulkServer {
+ public:
+  // Listens on `endpoint`; nobody is answered before Start.
+  static Result<std::unique_ptr<BulkServer>> Listen(const control::Endpoint& endpoint,
+                                                    control::Trust trust, std::shared_ptr<Log> log);
+  // Ends the thread when it has finished the request that it is at.
+  ~BulkServer();
+
+  uint16_t port() const { return server_->endpoint().port; }
+  // Keeps files below the directory `root`, which is made when it is absent. kPermissionDenied:
+  // others may write there.
+  Status Start(const std::string& root);
+  // As BulkService. Nothing before Start.
+  void Publish(const NodeState& state);
+
+ private:
+  BulkServer() = default;
+  void Run();
+
+  std::shared_ptr<Log> log_;
+  std::unique_ptr<control::ControlServer> server_;
+  std::unique_ptr<BulkService> service_;
+  control::Fd stop_;  // an eventfd
+  std::thread thread_;
+};
+
+}  // namespace hyperloop

@@ -1,0 +1,98 @@
+#include "replica/bulk_service.h"
+
+#include <algorithm>
+
+#include "common/text.h"
+#include "control/owner.h"
+
+namespace hyperloop {
+namespace {
+
+using control::BodyUnion;
+
+WholeFile FileOf(const control::StoredFileT& file) { return {file.name, file.size, file.checksum}; }
+
+template <class Reply>
+BodyUnion Answer(Result<Reply> reply) {
+  if (!reply.ok()) return control::MakeError(reply.status());
+  return control::MakeBody(std::move(reply).value());
+}
+
+}  // namespace
+
+void BulkService::Publish(const NodeState& state) {
+  const std::lock_guard lock(mutex_);
+  group_ = state.group;
+  owner_ = state.sealed_owner;
+  epoch_ = state.installed.epoch == state.sealed_epoch ? state.sealed_epoch : 0;
+}
+
+BodyUnion BulkService::Handle(const BodyUnion& request) {
+  using namespace control;  // NOLINT(google-build-using-namespace)
+  switch (request.type) {
+    case Body::ListFilesRequest:
+      return Answer(List(*As<ListFilesRequestT>(request)));
+    case Body::PutFileRequest:
+      return Answer(Put(*As<PutFileRequestT>(request)));
+    case Body::DropFileRequest:
+      return Answer(Drop(*As<DropFileRequestT>(request)));
+    default:
+      return MakeError(
+          InvalidArgument(Text(BodyName(request.type), " is not a request of the bulk lane")));
+  }
+}
+
+Result<FileStore*> BulkService::StoreOfLocked(uint64_t epoch, const std::vector<uint8_t>& owner) {
+  Uuid id{};
+  const bool whole = owner.size() == id.size();
+  if (whole) std::copy(owner.begin(), owner.end(), id.begin());
+  if (!whole || epoch == 0 || epoch != epoch_ || OwnerDigest(id) != owner_) {
+    return Fenced(
+        Text("epoch ", epoch, " is not the installed one, or the asker is not its owner"));
+  }
+  const std::string directory = GroupDirectory(root_, group_);
+  if (store_ == nullptr || store_->directory() != directory) {
+    store_.reset();
+    HL_ASSIGN_OR_RETURN(store_, FileStore::Open(directory));
+  }
+  return store_.get();
+}
+
+Result<FileStore*> BulkService::StoreOf(uint64_t epoch, const std::vector<uint8_t>& owner) {
+  const std::lock_guard lock(mutex_);
+  return StoreOfLocked(epoch, owner);
+}
+
+Result<control::ListFilesReplyT> BulkService::List(const control::ListFilesRequestT& request) {
+  HL_ASSIGN_OR_RETURN(const FileStore* store, StoreOf(request.epoch, request.owner_id));
+  HL_ASSIGN_OR_RETURN(const std::vector<FileStore::Stored> files, store->List());
+  control::ListFilesReplyT reply;
+  for (const FileStore::Stored& each : files) {
+    auto file = std::make_unique<control::StoredFileT>();
+    file->name = each.file.name;
+    file->size = each.file.size;
+    file->checksum = each.file.checksum;
+    file->received = each.received;
+    file->finished = each.finished;
+    reply.files.push_back(std::move(file));
+  }
+  return reply;
+}
+
+// Without the lock, because it may take long: whoever sends it, a file holds what its name says.
+Result<control::PutFileReplyT> BulkService::Put(const control::PutFileRequestT& request) {
+  HL_ASSIGN_OR_RETURN(FileStore * store, StoreOf(request.epoch, request.owner_id));
+  control::PutFileReplyT reply;
+  HL_ASSIGN_OR_RETURN(reply.received, store->Write(FileOf(*request.file), request.offset,
+                                                   std::as_bytes(std::span(request.bytes))));
+  return reply;
+}
+
+Result<control::DoneT> BulkService::Drop(const control::DropFileRequestT& request) {
+  const std::lock_guard lock(mutex_);
+  HL_ASSIGN_OR_RETURN(FileStore * store, StoreOfLocked(request.epoch, request.owner_id));
+  HL_RETURN_IF_ERROR(store->Remove(FileOf(*request.file)));
+  return control::DoneT{};
+}
+
+}  // namespace hyperloop

@@ -1,0 +1,206 @@
+// A replica holds the whole database: what its region and its directory of files have is all that
+// stock RocksDB needs.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rocksdb/sst_file_writer.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "support/child_process.h"
+#include "support/cluster.h"
+#include "support/database.h"
+#include "support/status_matchers.h"
+
+namespace hyperloop::test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+constexpr int kKeys = 2000;
+
+class WholeDatabaseTest : public testing::Test {
+ protected:
+  void SetUp() override { ASSERT_TRUE(cluster_.started()); }
+
+  std::string Directory() const { return cluster_.folder() + "/db"; }
+  std::string FilesOfReplica(uint32_t replica) const { return cluster_.pool(replica) + ".files"; }
+  struct Outcome {
+    int exit_status = 0;
+    std::string text;
+  };
+  Outcome Export(uint32_t replica, const std::string& to) const {
+    const std::string output = to + ".log";
+    const std::string command = ProgramPath("hyperloopctl") + " export --dir " + cluster_.folder() +
+                                "/cluster --replica " + std::to_string(replica) + " --to " + to +
+                                " >" + output + " 2>&1";
+    const int status = std::system(command.c_str());
+    std::ifstream in(output);
+    return {WEXITSTATUS(status), {std::istreambuf_iterator<char>(in), {}}};
+  }
+  // Opens an export as any program would, without the plugin.
+  static std::unique_ptr<rocksdb::DB> OpenPlain(const std::string& directory) {
+    rocksdb::Options options;
+    options.paranoid_checks = true;
+    rocksdb::DB* db = nullptr;
+    const rocksdb::Status opened = rocksdb::DB::Open(options, directory, &db);
+    EXPECT_OK(opened);
+    std::unique_ptr<rocksdb::DB> owned(db);
+    if (opened.ok()) {
+      EXPECT_OK(db->VerifyChecksum());
+    }
+    return owned;
+  }
+  void ExpectEveryReplicaHoldsAll(int keys) {
+    for (uint32_t i = 0; i < cluster_.replicas(); ++i) {
+      const std::string to = cluster_.folder() + "/export" + std::to_string(exports_++);
+      const Outcome exported = Export(i, to);
+      ASSERT_EQ(exported.exit_status, 0) << exported.text;
+      const auto db = OpenPlain(to);
+      ASSERT_NE(db, nullptr);
+      std::string value;
+      for (int key = 0; key < keys; ++key) {
+        ASSERT_OK(db->Get({}, TestDatabase::KeyOf(key), &value)) << "replica " << i << " " << key;
+        ASSERT_EQ(value, TestDatabase::ValueOf(key));
+      }
+    }
+  }
+
+  TestCluster cluster_{2, 32 << 20};
+  int exports_ = 0;
+};
+
+TEST_F(WholeDatabaseTest, AReplicaAloneIsTheDatabaseAfterFlushesAndCompactions) {
+  {
+    TestDatabase database(cluster_.Options(), Directory());
+    database.options.enable_blob_files = true;
+    database.options.min_blob_size = 200;
+    ASSERT_OK(database.Open());
+    ASSERT_OK(database.Fill(kKeys / 2));
+    ASSERT_OK(database.db()->Flush({}));
+    ASSERT_OK(database.Put("big", std::string(1000, 'b')));
+    ASSERT_OK(database.Fill(kKeys));
+    ASSERT_OK(database.db()->CompactRange({}, nullptr, nullptr));
+    ASSERT_OK(database.Put("in the log", "only"));
+  }
+  // The primary's machine is gone.
+  fs::remove_all(Directory());
+  fs::remove(cluster_.folder() + "/primary.pool");
+  ExpectEveryReplicaHoldsAll(kKeys);
+}
+
+TEST_F(WholeDatabaseTest, ReplicasKeepNoFileThatTheDatabaseDropped) {
+  TestDatabase database(cluster_.Options(), Directory());
+  ASSERT_OK(database.Open());
+  for (int round = 0; round < 3; ++round) {
+    ASSERT_OK(database.Fill(kKeys));
+    ASSERT_OK(database.db()->Flush({}));
+  }
+  ASSERT_OK(database.db()->CompactRange({}, nullptr, nullptr));
+  std::set<std::string> local;
+  for (const auto& entry : fs::directory_iterator(Directory()))
+    if (entry.path().extension() == ".sst") local.insert(entry.path().filename());
+  ASSERT_EQ(local.size(), 1u);
+  for (uint32_t i = 0; i < cluster_.replicas(); ++i) {
+    const auto held = [&] {
+      std::set<std::string> names;
+      for (const auto& entry : fs::recursive_directory_iterator(FilesOfReplica(i))) {
+        const std::string name = entry.path().filename();
+        if (const size_t end = name.find(".sst@"); end != std::string::npos)
+          names.insert(name.substr(0, end + 4));
+      }
+      return names;
+    };
+    EXPECT_TRUE(Eventually([&] { return held() == local; })) << i;
+  }
+}
+
+TEST_F(WholeDatabaseTest, AnIngestedTableReachesTheReplicas) {
+  const std::string table = cluster_.folder() + "/ingest.sst";
+  {
+    TestDatabase database(cluster_.Options(), Directory());
+    ASSERT_OK(database.Open());
+    ASSERT_OK(database.Put(TestDatabase::KeyOf(0), "older"));
+    ASSERT_OK(database.db()->Flush({}));
+    rocksdb::SstFileWriter writer{rocksdb::EnvOptions(), rocksdb::Options()};
+    ASSERT_OK(writer.Open(table));
+    for (int key = 0; key < 10; ++key)
+      ASSERT_OK(writer.Put(TestDatabase::KeyOf(key), TestDatabase::ValueOf(key)));
+    ASSERT_OK(writer.Finish());
+    rocksdb::IngestExternalFileOptions ingest;
+    ingest.write_global_seqno = true;  // changes the file in place
+    ASSERT_OK(database.db()->IngestExternalFile({table}, ingest));
+  }
+  ExpectEveryReplicaHoldsAll(10);
+}
+
+TEST_F(WholeDatabaseTest, AReplicaThatLostItsFilesGetsThemAgain) {
+  {
+    TestDatabase database(cluster_.Options(), Directory());
+    ASSERT_OK(database.Open());
+    ASSERT_OK(database.Fill(kKeys));
+    ASSERT_OK(database.db()->Flush({}));
+  }
+  cluster_.KillReplica(1);
+  fs::remove_all(FilesOfReplica(1));
+  ASSERT_OK(cluster_.Restart());
+  {
+    const Outcome exported = Export(1, cluster_.folder() + "/lacking");
+    EXPECT_EQ(exported.exit_status, 3);
+    EXPECT_THAT(exported.text, HasSubstr("missing: "));
+  }
+  {
+    TestDatabase database(cluster_.Options(), Directory());
+    ASSERT_OK(database.Open());
+  }
+  ExpectEveryReplicaHoldsAll(kKeys);
+}
+
+// The barrier: a table is named in the MANIFEST only when every replica has it. Commits, whose
+// path needs no replica's processor, go on meanwhile.
+TEST_F(WholeDatabaseTest, AFlushWaitsForAStoppedReplicaAndCommitsDoNot) {
+  TestDatabase database(cluster_.Options(), Directory());
+  ASSERT_OK(database.Open());
+  ASSERT_OK(database.Fill(kKeys / 2));
+  cluster_.SignalReplica(1, SIGSTOP);
+  rocksdb::FlushOptions no_wait;
+  no_wait.wait = false;
+  ASSERT_OK(database.db()->Flush(no_wait));
+  ASSERT_OK(database.Fill(kKeys));
+  std::string flushed;
+  ASSERT_TRUE(database.db()->GetProperty("rocksdb.num-files-at-level0", &flushed));
+  EXPECT_EQ(flushed, "0") << "the table is not installed before replica 1 has it";
+  cluster_.SignalReplica(1, SIGCONT);
+  ASSERT_OK(database.db()->Flush({}));
+  database.Close();
+  ExpectEveryReplicaHoldsAll(kKeys);
+}
+
+TEST_F(WholeDatabaseTest, ADamagedFileOfAReplicaIsNotExported) {
+  {
+    TestDatabase database(cluster_.Options(), Directory());
+    ASSERT_OK(database.Open());
+    ASSERT_OK(database.Fill(kKeys));
+    ASSERT_OK(database.db()->Flush({}));
+  }
+  for (const auto& entry : fs::recursive_directory_iterator(FilesOfReplica(0))) {
+    if (entry.path().string().find(".sst@") == std::string::npos) continue;
+    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(100);
+    file.put('\x7f');
+  }
+  const Outcome exported = Export(0, cluster_.folder() + "/damaged");
+  EXPECT_EQ(exported.exit_status, 1);
+  EXPECT_THAT(exported.text, HasSubstr("fails its checksum"));
+  EXPECT_FALSE(fs::exists(cluster_.folder() + "/damaged"));
+}
+
+}  // namespace
+}  // namespace hyperloop::test
