@@ -35,6 +35,7 @@
 #include "hyperloop/replication/options.h"
 #include "hyperloop/replication/store.h"
 #include "info_log.h"
+#include "local_files.h"
 #include "pairing_file.h"
 #include "paths.h"
 
@@ -121,6 +122,7 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   Status TakeGroup(const std::string& directory, Store& store, TakeResult* taken);
   static Status RefuseCopy(const std::string& directory, const PairingFile& file);
   Status SetLocalToGroup(BoundDirectory& binding, uint64_t epoch);
+  Status FetchMissing(BoundDirectory& binding, const std::vector<FileInfo>& files, SetAside* aside);
   // Adds the names of the files that it removed to `removed`.
   Status RemoveLeftovers(BoundDirectory& binding, bool manifest_matters,
                          std::vector<std::string>* removed);

@@ -18,6 +18,7 @@ class FilesOfStore final : public GroupFiles {
   Result<uint64_t> Read(FileId file, uint64_t offset, std::span<char> out) const override {
     return store_.Read(file, offset, out);
   }
+  bool Held(const WholeFile&) const override { return false; }  // what is held is fetched by now
 
  private:
   Store& store_;
@@ -148,6 +149,7 @@ Status HyperloopFileSystem::SetLocalToGroup(BoundDirectory& binding, uint64_t ep
     if (import) HL_RETURN_IF_ERROR(binding.Remove(info.name));
   }
   HL_ASSIGN_OR_RETURN(files, binding.Files());
+  HL_RETURN_IF_ERROR(FetchMissing(binding, files, &aside));
   ReconcileReport report;
   const Status reconciled =
       Reconcile(*target(), binding.directory(), FilesOfStore(binding.store(), std::move(files)),
@@ -165,6 +167,49 @@ Status HyperloopFileSystem::SetLocalToGroup(BoundDirectory& binding, uint64_t ep
   vanished.erase(std::unique(vanished.begin(), vanished.end()), vanished.end());
   binding.NoteVanished(std::move(vanished));
   return reconciled;
+}
+
+// Brings files of the bulk lane that the directory lacks, or has in another size, from the replicas.
+// Tables that none of them holds were judged before; RocksDB makes OPTIONS and IDENTITY anew.
+Status HyperloopFileSystem::FetchMissing(BoundDirectory& binding,
+                                         const std::vector<FileInfo>& files, SetAside* aside) {
+  std::vector<std::string> fetched;
+  for (const FileInfo& info : files) {
+    if (info.lane != Lane::kBulk) continue;
+    const std::string path = binding.directory() + "/" + info.name;
+    const Result<uint64_t> size = SizeOf(*target(), path);
+    const bool absent = size.status().code() == Code::kNotFound;
+    if (!absent) HL_RETURN_IF_ERROR(size.status());
+    if (!absent && *size == info.size) continue;
+    const auto fill = [&](rocksdb::FSWritableFile& file) {
+      return binding.store().Fetch(
+          {info.name, info.size, info.checksum}, [&](std::span<const char> bytes) {
+            return FromIOStatus(file.Append({bytes.data(), bytes.size()}, IOOptions(), nullptr),
+                                "cannot write " + path);
+          });
+    };
+    const std::string fresh = path + std::string(kNewSuffix);
+    Status damaged;
+    Status written = WriteWhole(*target(), fresh, true, fill);
+    while (written.code() == Code::kCorruption) {  // another replica may have it sound
+      damaged = written;
+      written = WriteWhole(*target(), fresh, true, fill);
+    }
+    if (!written.ok()) {
+      target()->DeleteFile(fresh, IOOptions(), nullptr).PermitUncheckedError();
+      if (written.code() == Code::kNotFound && damaged.ok()) continue;
+      return (damaged.ok() ? written : damaged)
+          .WithContext("cannot bring " + info.name + " from a replica");
+    }
+    if (!absent) HL_RETURN_IF_ERROR(aside->Keep(info.name));
+    HL_RETURN_IF_ERROR(RenameOver(*target(), fresh, path));
+    fetched.push_back(info.name);
+  }
+  if (fetched.empty()) return Status::Ok();
+  binding.log().Write(
+      LogLevel::kWarn,
+      "files that the directory lacked were brought from replicas: " + Enumerate(fetched));
+  return SyncDirectory(*target(), binding.directory());
 }
 
 // Removes the files of a group that holds no database: it has no CURRENT or, if `manifest_matters`,

@@ -61,6 +61,8 @@ class Judge {
       if (content.ok() && (table ? content->tables : content->blobs).count(NumberOf(name)) == 0)
         continue;
       const Result<uint64_t> size = SizeOf(fs_, Path(name));
+      const bool as_listed = size.ok() && *size == info.size;
+      if (!as_listed && group_.Held({name, info.size, info.checksum})) continue;
       if (size.status().code() == Code::kNotFound) {
         missing_.push_back(name);
       } else if (!size.ok()) {
@@ -132,7 +134,7 @@ class Judge {
   Status RefuseMissing() const {
     return InvalidArgument(
         directory_ + " lacks files that " + manifest_ +
-        " of the group needs and whose bytes are not in the group: " + Enumerate(missing_) +
+        " of the group needs and that no replica within reach holds: " + Enumerate(missing_) +
         ". Nothing was changed. Two ways out: to keep what the group holds: put these files into "
         "the directory (from the directory that the group was bound to, or from a backup) and open "
         "it again; to do without them, " +

@@ -62,7 +62,7 @@ Status CreateDirectory(FileSystem& fs, const std::string& path) {
 Status SetFile(FileSystem& fs, const std::string& directory, const GroupFiles& group,
                const FileInfo& info, bool sync, SetAside* aside, ReconcileReport* report) {
   const std::string path = directory + "/" + info.name;
-  const std::string fresh = path + ".hyperloop-new";
+  const std::string fresh = path + std::string(kNewSuffix);
   HL_ASSIGN_OR_RETURN(const Comparison found, Compare(fs, path, group, info));
   const bool longer = found.equal == info.size;
   if (found.exists && longer && found.local_size == info.size) return Status::Ok();

@@ -62,7 +62,7 @@ FileClass Classify(std::string_view name) {
     return zero ? FileClass::kUnlisted : FileClass::kLogLane;
   }
   bool temporary = EndsWith(name, ".dbtmp") || EndsWith(name, ".trash") || EndsWith(name, ".tmp") ||
-                   EndsWith(name, ".hyperloop-new");
+                   EndsWith(name, kNewSuffix);
   bool info_log = name == "LOG" || StartsWith(name, "LOG.");
   if (temporary || info_log || name == kLockFileName || name == kPairingFileName)
     return FileClass::kUnlisted;

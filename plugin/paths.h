@@ -27,6 +27,8 @@ inline constexpr std::string_view kLockFileName = "LOCK";
 // Suffix of a file in the group that is filled before a rename gives it its name; never a local
 // name.
 inline constexpr std::string_view kImportSuffix = ".import";
+// Suffix of a local file that is being written anew, before a rename gives it its name.
+inline constexpr std::string_view kNewSuffix = ".hyperloop-new";
 inline constexpr std::string_view kArchivePrefix = "archive/";
 // The directory, below the bound one, for content that opening it replaced.
 inline constexpr std::string_view kSetAsideName = "hyperloop-set-aside";

@@ -105,6 +105,10 @@ class FakeStore final : public Store {
       return Status::Ok();
     });
   }
+  Status Fetch(const WholeFile& file,
+               const std::function<Status(std::span<const char>)>&) override {
+    return NotFound("no replica holds " + file.name);
+  }
   Status AwaitFiles() override {
     return Do("await files", [] { return Status::Ok(); });
   }
@@ -153,6 +157,7 @@ class FakeStore final : public Store {
     Result<uint64_t> Read(FileId file, uint64_t offset, std::span<char> out) const override {
       return store_.ReadLocked(file, offset, out);
     }
+    bool Held(const WholeFile&) const override { return false; }
 
    private:
     FakeStore& store_;

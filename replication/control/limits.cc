@@ -111,6 +111,11 @@ Status Check(PutFileRequestT* put) {
   return Check(put->file.get());
 }
 
+Status Check(GetFileRequestT* get) {
+  if (get->length > kMaxBulkBytes) return TooLong("length", get->length, kMaxBulkBytes);
+  return Check(get->file.get());
+}
+
 Status Check(DropFileRequestT* drop) { return Check(drop->file.get()); }
 
 Status Check(PrepareMemberRequestT* prepare) { return Name("datapath", prepare->datapath); }
@@ -158,12 +163,12 @@ Status CheckLimits(BodyUnion* body) {
       return CheckAs<ReconnectRequestT>(body);
     case Body::ReleaseRequest:
       return CheckAs<ReleaseRequestT>(body);
-    case Body::ListFilesRequest:
-      return CheckAs<ListFilesRequestT>(body);
     case Body::ListFilesReply:
       return CheckAs<ListFilesReplyT>(body);
     case Body::PutFileRequest:
       return CheckAs<PutFileRequestT>(body);
+    case Body::GetFileRequest:
+      return CheckAs<GetFileRequestT>(body);
     case Body::DropFileRequest:
       return CheckAs<DropFileRequestT>(body);
     case Body::Error:
@@ -173,7 +178,9 @@ Status CheckLimits(BodyUnion* body) {
     case Body::ExamineRequest:
     case Body::ChecksumsReply:
     case Body::PrepareMemberReply:
+    case Body::ListFilesRequest:
     case Body::PutFileReply:
+    case Body::GetFileReply:
     case Body::Done:
       break;  // they have no text that is shown or kept
   }

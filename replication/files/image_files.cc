@@ -13,8 +13,7 @@ Result<uint64_t> ImageFiles::Read(FileId file, uint64_t offset, std::span<char> 
   }
   const TableFile& info = table_.slots[slot].file;
   if (info.lane != static_cast<uint8_t>(Lane::kLog)) {
-    return InvalidArgument("\"" + info.name +
-                           "\" is only listed in the group; its bytes are local");
+    return InvalidArgument("\"" + info.name + "\" is only listed in the log lane");
   }
   if (offset >= info.size) return uint64_t{0};
   const uint64_t n = std::min<uint64_t>(out.size(), info.size - offset);

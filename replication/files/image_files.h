@@ -1,6 +1,7 @@
 // ImageFiles: the files of a redone region image, read without a lane.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -13,16 +14,20 @@ namespace hyperloop {
 class ImageFiles final : public GroupFiles {
  public:
   // `image` outlives this and stays as it is.
-  ImageFiles(std::span<const std::byte> image, const RegionInfo& info, FileTable table)
-      : image_(image), info_(info), table_(std::move(table)) {}
+  // `held`: as GroupFiles::Held; null: nothing is.
+  using HeldBy = std::function<bool(const WholeFile& file)>;
+  ImageFiles(std::span<const std::byte> image, const RegionInfo& info, FileTable table, HeldBy held)
+      : image_(image), info_(info), table_(std::move(table)), held_(std::move(held)) {}
 
   std::vector<FileInfo> Files() const override { return table_.List(); }
   Result<uint64_t> Read(FileId file, uint64_t offset, std::span<char> out) const override;
+  bool Held(const WholeFile& file) const override { return held_ && held_(file); }
 
  private:
   const std::span<const std::byte> image_;
   const RegionInfo info_;
   const FileTable table_;
+  const HeldBy held_;
 };
 
 }  // namespace hyperloop

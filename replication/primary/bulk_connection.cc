@@ -1,5 +1,6 @@
 #include "primary/bulk_connection.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -23,9 +24,9 @@ class BulkConnection final : public BulkTarget {
       : client_(std::move(client)), own_(std::move(own)), timeout_(timeout) {}
 
   Result<std::vector<StoredFile>> List() override {
-    HL_ASSIGN_OR_RETURN(const control::ListFilesReplyT reply,
-                        client_->Call<control::ListFilesReplyT>(
-                            OwnerRequest<control::ListFilesRequestT>(own_), timeout_));
+    HL_ASSIGN_OR_RETURN(
+        const control::ListFilesReplyT reply,
+        client_->Call<control::ListFilesReplyT>(control::ListFilesRequestT{}, timeout_));
     std::vector<StoredFile> files;
     for (const auto& each : reply.files)
       files.push_back({{each->name, each->size, each->checksum}, each->received, each->finished});
@@ -41,6 +42,18 @@ class BulkConnection final : public BulkTarget {
     HL_ASSIGN_OR_RETURN(const control::PutFileReplyT reply,
                         client_->Call<control::PutFileReplyT>(std::move(request), timeout_));
     return reply.received;
+  }
+
+  Result<uint64_t> Get(const WholeFile& file, uint64_t offset, std::span<char> out) override {
+    control::GetFileRequestT request;
+    request.file = Described(file);
+    request.offset = offset;
+    request.length = static_cast<uint32_t>(std::min<size_t>(out.size(), control::kMaxBulkBytes));
+    HL_ASSIGN_OR_RETURN(const control::GetFileReplyT reply,
+                        client_->Call<control::GetFileReplyT>(std::move(request), timeout_));
+    const size_t got = std::min(reply.bytes.size(), out.size());
+    std::copy_n(reply.bytes.begin(), got, out.begin());
+    return uint64_t{got};
   }
 
   Status Drop(const WholeFile& file) override {

@@ -80,6 +80,9 @@ class FakeReplica {
       replica_.bytes_ += bytes.size();
       return store_->Write(file, offset, std::as_bytes(bytes));
     }
+    Result<uint64_t> Get(const WholeFile& file, uint64_t offset, std::span<char> out) override {
+      return store_->Read(file, offset, std::as_writable_bytes(out));
+    }
     Status Drop(const WholeFile& file) override {
       HL_RETURN_IF_ERROR(replica_.Next());
       return store_->Remove(file);

@@ -28,6 +28,8 @@ class BulkTarget {
   // Bytes of a file, as FileStore::Write.
   virtual Result<uint64_t> Put(const WholeFile& file, uint64_t offset,
                                std::span<const char> bytes) = 0;
+  // Bytes of a finished file, as FileStore::Read.
+  virtual Result<uint64_t> Get(const WholeFile& file, uint64_t offset, std::span<char> out) = 0;
   virtual Status Drop(const WholeFile& file) = 0;
 };
 

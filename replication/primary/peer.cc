@@ -27,7 +27,6 @@ Status Peer::Attach(rnic::Device& device, const Ownership& own, std::chrono::nan
   HL_RETURN_IF_ERROR(link->qp().Connect(theirs).WithContext(name_));
   region_ = {reply.region_addr, reply.region_size, reply.region_rkey};
   heartbeat_ = {reply.heartbeat_addr, sizeof(uint64_t), reply.heartbeat_rkey};
-  bulk_port_ = reply.bulk_port;
   link_ = std::move(link);
   return {};
 }

@@ -35,7 +35,7 @@ class Peer {
   const RemoteMemory& region() const { return region_; }
   const RemoteMemory& heartbeat() const { return heartbeat_; }
   const control::Trust& trust() const { return trust_; }
-  // Where it takes the requests of the bulk lane, as it said when attached.
+  // Where it takes the requests of the bulk lane, as its last Hello said.
   uint16_t bulk_port() const { return bulk_port_; }
   RdmaLink& link() { return *link_; }
 
@@ -60,7 +60,10 @@ class Peer {
   Result<control::HelloReplyT> Hello() { return Hello(timeout_); }
   // The time includes connecting.
   Result<control::HelloReplyT> Hello(std::chrono::nanoseconds timeout) {
-    return CallWithin<control::HelloReplyT>(control::HelloRequestT{}, timeout);
+    Result<control::HelloReplyT> hello =
+        CallWithin<control::HelloReplyT>(control::HelloRequestT{}, timeout);
+    if (hello.ok()) bulk_port_ = hello->bulk_port;
+    return hello;
   }
   // Sets how long calls may take in which the replica registers or reads its whole region.
   void SetSlowTimeout(std::chrono::nanoseconds timeout) { slow_timeout_ = timeout; }

@@ -208,6 +208,10 @@ void Session::DropGroup() {
 void Session::Disarm() {
   ticker_.reset();
   bulk_.reset();
+  {
+    const std::lock_guard lock(held_mutex_);
+    held_.reset();
+  }
   heartbeat_.reset();
   lane_.reset();
   DropGroup();

@@ -30,6 +30,7 @@
 #include "pool/pool.h"
 #include "primary/bulk_lane.h"
 #include "primary/heartbeat.h"
+#include "primary/held_files.h"
 #include "primary/peer.h"
 #include "primary/take_plan.h"
 
@@ -66,6 +67,7 @@ class Session {
   Status ListFile(const WholeFile& file);
   Status Remove(std::string_view name);
   Status AwaitFiles();
+  Status Fetch(const WholeFile& file, const HeldFiles::Sink& sink);
   BulkLane::Progress bulk_progress();
   // As WithLane, for calls that cannot fail; `otherwise` when there is no lane.
   template <class Use, class Value>
@@ -151,8 +153,9 @@ class Session {
 
   // --- the bulk lane (session_files.cc)
   void StartBulkLane(const TakeRequest& request, const std::vector<FileInfo>& files);
-  // Sends files to the replicas as they are attached now.
+  // Sends files to the replicas as they answered last.
   void AimBulkLane();
+  std::vector<BulkConnect> BulkConnections() const;
 
   // --- serving (session.cc)
   // The processor that the RNIC's daemon is pinned to; −1: none.
@@ -205,6 +208,9 @@ class Session {
   std::chrono::steady_clock::time_point looked_{};
   bool out_of_reach_ = false;
   std::string lost_to_;  // while out_of_reach_: the first cause
+
+  std::mutex held_mutex_;            // guards held_
+  std::unique_ptr<HeldFiles> held_;  // since the taking
 
   // Held while a change of the list of files goes to both lanes; a lock above state_mutex_.
   std::mutex files_mutex_;

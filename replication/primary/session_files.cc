@@ -21,19 +21,32 @@ void Session::StartBulkLane(const TakeRequest& request, const std::vector<FileIn
   for (const auto& peer : peers_) names.push_back(peer->name());
   BulkLane::Options options;
   options.avoid_cpu = PinnedCpu(*device_);
+  {
+    const std::lock_guard lock(held_mutex_);
+    held_ = std::make_unique<HeldFiles>(BulkConnections());
+  }
   bulk_ = std::make_unique<BulkLane>(std::move(names), request.read_local, options, log_);
   bulk_->Set(WholeFiles(files));
   AimBulkLane();
 }
 
 void Session::AimBulkLane() {
-  if (bulk_ == nullptr) return;
-  std::vector<BulkConnect> targets;
+  if (bulk_ != nullptr) bulk_->SetTargets(BulkConnections());
+}
+
+std::vector<BulkConnect> Session::BulkConnections() const {
+  std::vector<BulkConnect> connections;
   for (const auto& peer : peers_) {
-    targets.push_back(BulkConnectionTo(peer->endpoint(), peer->bulk_port(), peer->trust(), own_,
-                                       options_.ack_timeout));
+    connections.push_back(BulkConnectionTo(peer->endpoint(), peer->bulk_port(), peer->trust(), own_,
+                                           options_.ack_timeout));
   }
-  bulk_->SetTargets(std::move(targets));
+  return connections;
+}
+
+Status Session::Fetch(const WholeFile& file, const HeldFiles::Sink& sink) {
+  const std::lock_guard lock(held_mutex_);
+  if (held_ == nullptr) return InvalidArgument("the group is not taken");
+  return held_->Fetch(file, sink);
 }
 
 Status Session::ListFile(const WholeFile& file) {

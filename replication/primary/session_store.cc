@@ -52,6 +52,11 @@ class SessionStore final : public Store {
     HL_RETURN_IF_ERROR(CheckProcess());
     return session_->ListFile(file);
   }
+  Status Fetch(const WholeFile& file,
+               const std::function<Status(std::span<const char>)>& sink) override {
+    HL_RETURN_IF_ERROR(CheckProcess());
+    return session_->Fetch(file, sink);
+  }
   Status AwaitFiles() override {
     HL_RETURN_IF_ERROR(CheckProcess());
     return session_->AwaitFiles();

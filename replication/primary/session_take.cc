@@ -144,7 +144,9 @@ Status Session::JudgeContent(const TakeRequest& request, const TakePlan& plan,
   const size_t files = table.List().size();
   HL_RETURN_IF_ERROR(CheckPairing(request, options_, info.group, binding, files));
   if (!request.judge) return {};
-  return request.judge(ImageFiles(image, info, std::move(table)));
+  HeldFiles held(BulkConnections());
+  return request.judge(ImageFiles(image, info, std::move(table),
+                                  [&](const WholeFile& file) { return held.Holds(file); }));
 }
 
 Status Session::OpenOwnPool(const TakePlan& plan) {

@@ -31,9 +31,11 @@ BodyUnion BulkService::Handle(const BodyUnion& request) {
   using namespace control;  // NOLINT(google-build-using-namespace)
   switch (request.type) {
     case Body::ListFilesRequest:
-      return Answer(List(*As<ListFilesRequestT>(request)));
+      return Answer(List());
     case Body::PutFileRequest:
       return Answer(Put(*As<PutFileRequestT>(request)));
+    case Body::GetFileRequest:
+      return Answer(Get(*As<GetFileRequestT>(request)));
     case Body::DropFileRequest:
       return Answer(Drop(*As<DropFileRequestT>(request)));
     default:
@@ -42,14 +44,16 @@ BodyUnion BulkService::Handle(const BodyUnion& request) {
   }
 }
 
-Result<FileStore*> BulkService::StoreOfLocked(uint64_t epoch, const std::vector<uint8_t>& owner) {
+Status BulkService::CheckOwnerLocked(uint64_t epoch, const std::vector<uint8_t>& owner) const {
   Uuid id{};
   const bool whole = owner.size() == id.size();
   if (whole) std::copy(owner.begin(), owner.end(), id.begin());
-  if (!whole || epoch == 0 || epoch != epoch_ || OwnerDigest(id) != owner_) {
-    return Fenced(
-        Text("epoch ", epoch, " is not the installed one, or the asker is not its owner"));
-  }
+  if (whole && epoch != 0 && epoch == epoch_ && OwnerDigest(id) == owner_) return {};
+  return Fenced(Text("epoch ", epoch, " is not the installed one, or the asker is not its owner"));
+}
+
+Result<FileStore*> BulkService::StoreLocked() {
+  if (group_ == kNilUuid) return NotFound("this node is of no group yet");
   const std::string directory = GroupDirectory(root_, group_);
   if (store_ == nullptr || store_->directory() != directory) {
     store_.reset();
@@ -58,13 +62,9 @@ Result<FileStore*> BulkService::StoreOfLocked(uint64_t epoch, const std::vector<
   return store_.get();
 }
 
-Result<FileStore*> BulkService::StoreOf(uint64_t epoch, const std::vector<uint8_t>& owner) {
+Result<control::ListFilesReplyT> BulkService::List() {
   const std::lock_guard lock(mutex_);
-  return StoreOfLocked(epoch, owner);
-}
-
-Result<control::ListFilesReplyT> BulkService::List(const control::ListFilesRequestT& request) {
-  HL_ASSIGN_OR_RETURN(const FileStore* store, StoreOf(request.epoch, request.owner_id));
+  HL_ASSIGN_OR_RETURN(const FileStore* store, StoreLocked());
   HL_ASSIGN_OR_RETURN(const std::vector<FileStore::Stored> files, store->List());
   control::ListFilesReplyT reply;
   for (const FileStore::Stored& each : files) {
@@ -79,18 +79,36 @@ Result<control::ListFilesReplyT> BulkService::List(const control::ListFilesReque
   return reply;
 }
 
-// Without the lock, because it may take long: whoever sends it, a file holds what its name says.
 Result<control::PutFileReplyT> BulkService::Put(const control::PutFileRequestT& request) {
-  HL_ASSIGN_OR_RETURN(FileStore * store, StoreOf(request.epoch, request.owner_id));
+  FileStore* store = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    HL_RETURN_IF_ERROR(CheckOwnerLocked(request.epoch, request.owner_id));
+    HL_ASSIGN_OR_RETURN(store, StoreLocked());
+  }
+  // Without the lock, because it may take long: whoever sends it, a file holds what its name says.
   control::PutFileReplyT reply;
   HL_ASSIGN_OR_RETURN(reply.received, store->Write(FileOf(*request.file), request.offset,
                                                    std::as_bytes(std::span(request.bytes))));
   return reply;
 }
 
+Result<control::GetFileReplyT> BulkService::Get(const control::GetFileRequestT& request) {
+  const std::lock_guard lock(mutex_);
+  HL_ASSIGN_OR_RETURN(const FileStore* store, StoreLocked());
+  control::GetFileReplyT reply;
+  reply.bytes.resize(request.length);
+  HL_ASSIGN_OR_RETURN(const uint64_t got,
+                      store->Read(FileOf(*request.file), request.offset,
+                                  std::as_writable_bytes(std::span(reply.bytes))));
+  reply.bytes.resize(got);
+  return reply;
+}
+
 Result<control::DoneT> BulkService::Drop(const control::DropFileRequestT& request) {
   const std::lock_guard lock(mutex_);
-  HL_ASSIGN_OR_RETURN(FileStore * store, StoreOfLocked(request.epoch, request.owner_id));
+  HL_RETURN_IF_ERROR(CheckOwnerLocked(request.epoch, request.owner_id));
+  HL_ASSIGN_OR_RETURN(FileStore * store, StoreLocked());
   HL_RETURN_IF_ERROR(store->Remove(FileOf(*request.file)));
   return control::DoneT{};
 }

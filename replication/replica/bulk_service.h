@@ -1,5 +1,5 @@
-// BulkService: a replica's side of the bulk lane. It answers the requests of the installed epoch's
-// owner to list, take and drop whole files.
+// BulkService: a replica's side of the bulk lane. It lists and reads the whole files of the node's
+// group for everyone who may connect, and takes and drops files for the installed epoch's owner.
 //
 // The files of a group lie in a directory of their own, so that another group's never meet them.
 // Answers are those of FileStore; kFenced: the asker is not the owner of the installed epoch.
@@ -27,12 +27,13 @@ class BulkService {
   control::BodyUnion Handle(const control::BodyUnion& request);
 
  private:
-  Result<control::ListFilesReplyT> List(const control::ListFilesRequestT& request);
+  Result<control::ListFilesReplyT> List();
   Result<control::PutFileReplyT> Put(const control::PutFileRequestT& request);
+  Result<control::GetFileReplyT> Get(const control::GetFileRequestT& request);
   Result<control::DoneT> Drop(const control::DropFileRequestT& request);
-  // The group's store, if these are the installed epoch and its owner. mutex_ is held.
-  Result<FileStore*> StoreOfLocked(uint64_t epoch, const std::vector<uint8_t>& owner);
-  Result<FileStore*> StoreOf(uint64_t epoch, const std::vector<uint8_t>& owner);
+  // With mutex_ held.
+  Status CheckOwnerLocked(uint64_t epoch, const std::vector<uint8_t>& owner) const;
+  Result<FileStore*> StoreLocked();  // the group's
 
   const std::string root_;
   std::unique_ptr<FileStore> store_;  // of the group asked for last; Handle's thread alone

@@ -128,6 +128,7 @@ control::HelloReplyT Node::Hello() const {
   }
   reply.released = state_.released;
   reply.heartbeat = store_.heartbeat();
+  reply.bulk_port = identity_.bulk_port;
   return reply;
 }
 
@@ -219,7 +220,6 @@ Result<control::AttachReplyT> Node::Attach(const control::AttachRequestT& reques
   reply.region_rkey = access.region_rkey;
   reply.heartbeat_addr = access.heartbeat_addr;
   reply.heartbeat_rkey = access.heartbeat_rkey;
-  reply.bulk_port = identity_.bulk_port;
   return reply;
 }
 

@@ -12,6 +12,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "support/child_process.h"
 #include "support/cluster.h"
@@ -161,6 +162,72 @@ TEST_F(WholeDatabaseTest, AReplicaThatLostItsFilesGetsThemAgain) {
     ASSERT_OK(database.Open());
   }
   ExpectEveryReplicaHoldsAll(kKeys);
+}
+
+TEST_F(WholeDatabaseTest, ALostOrCutTableComesFromAReplica) {
+  {
+    TestDatabase database(cluster_.Options(), Directory());
+    ASSERT_OK(database.Open());
+    for (int round = 0; round < 2; ++round) {
+      ASSERT_OK(database.Fill(kKeys));
+      ASSERT_OK(database.db()->Flush({}));
+    }
+  }
+  std::vector<fs::path> tables;
+  for (const auto& entry : fs::directory_iterator(Directory()))
+    if (entry.path().extension() == ".sst") tables.push_back(entry.path());
+  ASSERT_EQ(tables.size(), 2u);
+  fs::remove(tables[0]);
+  fs::resize_file(tables[1], 100);
+  // Of the two replicas that hold them one has been damaged since.
+  for (const auto& entry : fs::recursive_directory_iterator(FilesOfReplica(0))) {
+    if (entry.path().string().find(".sst@") == std::string::npos) continue;
+    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(100);
+    file.put('\x7f');
+  }
+  TestDatabase database(cluster_.Options(), Directory());
+  ASSERT_OK(database.Open());
+  EXPECT_EQ(database.FirstMissing(kKeys), "");
+  EXPECT_OK(database.db()->VerifyChecksum());
+}
+
+TEST_F(WholeDatabaseTest, ALostDirectoryIsFilledFromTheGroup) {
+  {
+    TestDatabase database(cluster_.Options(), Directory());
+    ASSERT_OK(database.Open());
+    ASSERT_OK(database.Fill(kKeys / 2));
+    ASSERT_OK(database.db()->Flush({}));
+    ASSERT_OK(database.Fill(kKeys));
+  }
+  fs::remove_all(Directory());
+  StoreOptions options = cluster_.Options();
+  options.restore = options.rebind = true;
+  {
+    TestDatabase database(options, Directory());
+    ASSERT_OK(database.Open());
+    EXPECT_EQ(database.FirstMissing(kKeys), "");
+    EXPECT_OK(database.db()->VerifyChecksum());
+  }
+  ExpectEveryReplicaHoldsAll(kKeys);
+}
+
+TEST_F(WholeDatabaseTest, ATableThatNoReplicaHoldsIsRefusedBeforeAnythingChanges) {
+  {
+    TestDatabase database(cluster_.Options(), Directory());
+    ASSERT_OK(database.Open());
+    ASSERT_OK(database.Fill(kKeys));
+    ASSERT_OK(database.db()->Flush({}));
+  }
+  for (const auto& entry : fs::directory_iterator(Directory()))
+    if (entry.path().extension() == ".sst") fs::remove(entry.path());
+  for (uint32_t i = 0; i < cluster_.replicas(); ++i) {
+    for (const auto& entry : fs::directory_iterator(FilesOfReplica(i))) fs::remove_all(entry);
+  }
+  const auto before = FilesOf(Directory());
+  TestDatabase database(cluster_.Options(), Directory());
+  EXPECT_THAT(database.Open().ToString(), HasSubstr("no replica within reach holds"));
+  EXPECT_EQ(FilesOf(Directory()), before);
 }
 
 // The barrier: a table is named in the MANIFEST only when every replica has it. Commits, whose

@@ -157,17 +157,19 @@ void EmptyDirectory(World& world) {
   world.ExpectRefused(FormatStoreUri(options), empty, {"restore=true"});
   options.restore = true;
   world.ExpectRefused(FormatStoreUri(options), empty, {"rebind=true"});
-  options.rebind = true;  // the tables are only in the other directory
-  world.ExpectRefused(FormatStoreUri(options), empty, {"lacks files"});
+  if (world.failed() || world.Coin()) return;
+  options.rebind = true;  // logs and tables come from the replicas
+  const Ended moved = world.Dump(FormatStoreUri(options), empty, world.Path("dump"));
+  if (moved.status != kDone) return world.Fail("not filled from the group: " + moved.output);
+  world.ExpectRefused(world.Uri(), world.directory(), {"rebind=true"});
+  world.set_directory(empty);
 }
 
 void RestoreBesideTheLiving(World& world) {
   if (!LivingWithTables(world)) return;
   StoreOptions options = world.Second();
   options.takeover = options.restore = true;
-  options.rebind = world.Coin();
-  ExpectRefusedBesideTheLiving(world, options, world.NewPath("empty"),
-                               {"rebind=true", "lacks files"});
+  ExpectRefusedBesideTheLiving(world, options, world.NewPath("empty"), {"rebind=true"});
   ExpectTheServiceGoesOn(world, "takeover=true&restore=true");
 }
 

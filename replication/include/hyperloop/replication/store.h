@@ -68,6 +68,8 @@ class GroupFiles {
   virtual std::vector<FileInfo> Files() const = 0;  // by name
   // As Store::Read.
   virtual Result<uint64_t> Read(FileId file, uint64_t offset, std::span<char> out) const = 0;
+  // Whether a replica within reach holds this file, so that Store::Fetch can bring it.
+  virtual bool Held(const WholeFile& file) const = 0;
 };
 
 struct TakeRequest {
@@ -137,6 +139,11 @@ class Store {
   // names such files enters the log lane. kUnavailable: for bulk_timeout a replica has taken no
   // bytes; the message names it and the reason. Holds up no other call.
   virtual Status AwaitFiles() = 0;
+  // Gives `sink` the bytes of a listed file in order, as a replica holds it. kNotFound: none within
+  // reach does. After any other error what the sink got is useless; kCorruption: the bytes are not
+  // the file's, and another call tries other replicas.
+  virtual Status Fetch(const WholeFile& file,
+                       const std::function<Status(std::span<const char>)>& sink) = 0;
 
   // --- reading back (from the primary's own region) ---
   virtual Result<std::vector<FileInfo>> Files() = 0;  // by name
