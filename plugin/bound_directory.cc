@@ -1,5 +1,7 @@
 #include "bound_directory.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <thread>
 
@@ -7,6 +9,22 @@
 #include "status.h"
 
 namespace hyperloop::plugin {
+namespace {
+
+// An address that no other living thread has.
+const void* MarkOfThread() {
+  static thread_local const char mark = 0;
+  return &mark;
+}
+
+// RocksDB names the threads of its pools "rocksdb:low", "rocksdb:high" and so on.
+bool IsBackgroundThread() {
+  char name[16] = {};
+  return pthread_getname_np(pthread_self(), name, sizeof name) == 0 &&
+         std::string_view(name).starts_with("rocksdb:");
+}
+
+}  // namespace
 
 BoundDirectory::BoundDirectory(std::string directory, std::unique_ptr<ForkDetector> fork_detector,
                                std::unique_ptr<Store> store, std::shared_ptr<Log> log)
@@ -154,6 +172,16 @@ bool BoundDirectory::TakeVanished(std::string_view name) {
   if (found == vanished_.end()) return false;
   vanished_.erase(found);
   return true;
+}
+
+void BoundDirectory::NoteAppended(FileId log) {
+  appender_.store(MarkOfThread(), std::memory_order_relaxed);
+  appended_log_.store(log, std::memory_order_release);
+}
+
+bool BoundDirectory::IsToldByAnother(FileId log) const {
+  if (appended_log_.load(std::memory_order_acquire) == log) return false;
+  return appender_.load(std::memory_order_relaxed) == MarkOfThread() || IsBackgroundThread();
 }
 
 bool BoundDirectory::NoteManifestFailed() {

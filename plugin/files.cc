@@ -136,6 +136,7 @@ IOStatus LogLaneFile::AppendBoth(const Slice& data, const IOOptions& options, IO
     if (manifest_) binding_->manifest_failed.store(false, std::memory_order_release);
     size_ += data.size();
     appended_.store(size_, std::memory_order_release);
+    if (sync_confirms_ && !manifest_) binding_->NoteAppended(file_);
     if (!WasCut()) return local;
     in_flight.Decided();
     return Failure();
@@ -204,6 +205,7 @@ IOStatus LogLaneFile::SyncGroup() {
   const uint64_t end = appended_.load(std::memory_order_acquire);
   BoundDirectory::InFlight in_flight(*binding_);
   if (Status status = binding_->Sync(); !status.ok()) {
+    if (!manifest_ && binding_->IsToldByAnother(file_)) return IOStatus::OK();
     // RocksDB fails the write that asked for this, and gives its numbers to the next one. What an
     // earlier Sync confirmed is acknowledged; what was appended before without one is not, but
     // RocksDB holds it in a memtable.
