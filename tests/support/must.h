@@ -4,7 +4,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <source_location>
 #include <utility>
 
 #include "hyperloop/core/status.h"
@@ -12,15 +11,16 @@
 namespace hyperloop {
 
 // An error ends the program; its place and its text go to stderr.
-inline void Must(const Status& status,
-                 const std::source_location& at = std::source_location::current()) {
+// (std::source_location would do, but Clang 14 does not have it.)
+inline void Must(const Status& status, const char* file = __builtin_FILE(),
+                 int line = __builtin_LINE()) {
   if (status.ok()) return;
-  std::fprintf(stderr, "%s:%u: %s\n", at.file_name(), at.line(), status.ToString().c_str());
+  std::fprintf(stderr, "%s:%d: %s\n", file, line, status.ToString().c_str());
   std::abort();
 }
 template <class T>
-T Must(Result<T> result, const std::source_location& at = std::source_location::current()) {
-  if (!result.ok()) Must(result.status(), at);
+T Must(Result<T> result, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  if (!result.ok()) Must(result.status(), file, line);
   return std::move(result).value();
 }
 
