@@ -4,7 +4,7 @@
 
 #include "softrnic/embedded.h"
 #include "support/must.h"
-#include "support/rnic_peer.h"
+#include "support/rnic_end.h"
 #include "support/status_matchers.h"
 
 namespace hyperloop {
@@ -29,7 +29,7 @@ struct Linked {
 
   EmbeddedRnic rnic;
   std::unique_ptr<rnic::Device> near = rnic.OpenDevice("near").value();
-  RnicPeer far = Must(RnicPeer::Make(rnic.OpenDevice("far").value()));
+  RnicEnd far = Must(RnicEnd::Make(rnic.OpenDevice("far").value()));
   uint64_t& word = far.word(0);
   RemoteMemory memory{far.mr->addr(), sizeof word, far.mr->rkey()};
   std::unique_ptr<RdmaLink> link;
