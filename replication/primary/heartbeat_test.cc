@@ -62,18 +62,19 @@ TEST(PeriodicThread, RunsWhereItMayWhenThereIsOnlyThatProcessor) {
   EXPECT_TRUE(CPU_EQUAL(&seen, &one));
 }
 
-// A member whose RNIC runs on a thread, or not at all, and a link to its heartbeat word.
+// A member whose RNIC runs on a thread, or not at all, and access to its heartbeat word.
 struct Member {
   explicit Member(bool runs) {
-    EXPECT_OK(link->qp().Connect(end.qp->address()));
-    EXPECT_OK(end.qp->Connect(link->qp().address()));
+    EXPECT_OK(access->qp().Connect(end.qp->address()));
+    EXPECT_OK(end.qp->Connect(access->qp().address()));
     EXPECT_TRUE(!runs || rnic.StartThread({.spin_us = 0}).ok());
   }
-  Heartbeat::Target target() { return {link.get(), {end.mr->addr(), 8, end.mr->rkey()}}; }
+  Heartbeat::Target target() { return {access.get(), {end.mr->addr(), 8, end.mr->rkey()}}; }
 
   softrnic::EmbeddedRnic rnic;
   RnicEnd end = Must(RnicEnd::Make(rnic.OpenDevice("host").value()));
-  std::unique_ptr<RdmaLink> link = RdmaLink::Create(*end.device, std::chrono::hours(1)).value();
+  std::unique_ptr<RemoteAccess> access =
+      RemoteAccess::Create(*end.device, std::chrono::hours(1)).value();
 };
 
 TEST(Heartbeat, AMemberOutOfReachMakesNobodyElseMissABeat) {

@@ -1,4 +1,4 @@
-#include "link/rdma_link.h"
+#include "device/remote_access.h"
 
 #include <gtest/gtest.h>
 
@@ -12,15 +12,15 @@ namespace {
 
 using softrnic::EmbeddedRnic;
 
-// A link to 8 bytes of another host in one engine, which runs by hand.
-struct Linked {
-  explicit Linked(std::chrono::seconds timeout = std::chrono::seconds(60))
-      : link(RdmaLink::Create(*near, timeout).value()) {
-    EXPECT_OK(link->qp().Connect(far.qp->address()));
-    EXPECT_OK(far.qp->Connect(link->qp().address()));
+// Access to 8 bytes of another host in one engine, which runs by hand.
+struct FarWord {
+  explicit FarWord(std::chrono::seconds timeout = std::chrono::seconds(60))
+      : access(RemoteAccess::Create(*near, timeout).value()) {
+    EXPECT_OK(access->qp().Connect(far.qp->address()));
+    EXPECT_OK(far.qp->Connect(access->qp().address()));
   }
   Status Start(uint64_t value) {
-    return link->StartWrite(memory, 0, std::as_bytes(std::span(&value, 1)));
+    return access->StartWrite(memory, 0, std::as_bytes(std::span(&value, 1)));
   }
   void Run() {
     while (rnic.engine().Step()) {
@@ -32,11 +32,11 @@ struct Linked {
   RnicEnd far = Must(RnicEnd::Make(rnic.OpenDevice("far").value()));
   uint64_t& word = far.word(0);
   RemoteMemory memory{far.mr->addr(), sizeof word, far.mr->rkey()};
-  std::unique_ptr<RdmaLink> link;
+  std::unique_ptr<RemoteAccess> access;
 };
 
-TEST(RdmaLink, StartWriteDoesNotWait) {
-  Linked p;
+TEST(RemoteAccess, StartWriteDoesNotWait) {
+  FarWord p;
   ASSERT_OK(p.Start(7));
   EXPECT_THAT(p.Start(8), StatusIs(Code::kBusy)) << "nothing ran yet";
   EXPECT_EQ(p.word, 0u);
@@ -47,36 +47,36 @@ TEST(RdmaLink, StartWriteDoesNotWait) {
   EXPECT_EQ(p.word, 9u);
 }
 
-TEST(RdmaLink, StartWriteLearnsOfAFailureWithTheNextCall) {
-  Linked p;
+TEST(RemoteAccess, StartWriteLearnsOfAFailureWithTheNextCall) {
+  FarWord p;
   p.far.mr.reset();
   ASSERT_OK(p.Start(7));
   p.Run();
   EXPECT_THAT(p.Start(8), StatusIs(Code::kProtection));
   EXPECT_THAT(p.Start(9), StatusIs(Code::kProtection)) << "for good";
   std::byte out;
-  EXPECT_THAT(p.link->Read(p.memory, 0, std::span(&out, 1)), StatusIs(Code::kProtection));
+  EXPECT_THAT(p.access->Read(p.memory, 0, std::span(&out, 1)), StatusIs(Code::kProtection));
 }
 
-TEST(RdmaLink, WhatWaitsComesBehindAStartedWrite) {
-  Linked p;
+TEST(RemoteAccess, WhatWaitsComesBehindAStartedWrite) {
+  FarWord p;
   ASSERT_OK(p.Start(7));
   ASSERT_OK(p.rnic.StartThread({.spin_us = 0}));
   const uint64_t value = 8;
-  const Status written = p.link->Write(p.memory, 0, std::as_bytes(std::span(&value, 1)));
+  const Status written = p.access->Write(p.memory, 0, std::as_bytes(std::span(&value, 1)));
   EXPECT_OK(written);
   p.rnic.StopThread();
   EXPECT_EQ(p.word, 8u);
 }
 
-TEST(RdmaLink, RefusesWhatIsOutsideTheMemory) {
-  Linked p;
+TEST(RemoteAccess, RefusesWhatIsOutsideTheMemory) {
+  FarWord p;
   const uint64_t two[2] = {};
-  EXPECT_THAT(p.link->StartWrite(p.memory, 0, std::as_bytes(std::span(two))),
+  EXPECT_THAT(p.access->StartWrite(p.memory, 0, std::as_bytes(std::span(two))),
               StatusIs(Code::kInvalidArgument));
-  EXPECT_THAT(p.link->StartWrite(p.memory, 1, std::as_bytes(std::span(two, 1))),
+  EXPECT_THAT(p.access->StartWrite(p.memory, 1, std::as_bytes(std::span(two, 1))),
               StatusIs(Code::kInvalidArgument));
-  EXPECT_OK(p.Start(1)) << "the link is as good as before";
+  EXPECT_OK(p.Start(1)) << "the queue pair is as good as before";
 }
 
 }  // namespace
