@@ -40,10 +40,10 @@ class ControlClient {
 
   const std::string& name() const { return name_; }
   // The replica's answer, not the way to it, was the last error's cause.
-  bool connected() const { return fd_.valid(); }
+  bool connected() const { return static_cast<bool>(fd_); }
 
  private:
-  ControlClient(Fd fd, const Endpoint& endpoint, const Trust& trust, std::string name)
+  ControlClient(UniqueFd fd, const Endpoint& endpoint, const Trust& trust, std::string name)
       : fd_(std::move(fd)), endpoint_(endpoint), trust_(trust), name_(std::move(name)) {}
   Result<BodyUnion> Exchange(const BodyUnion& request, Deadline deadline);
   Result<BodyUnion> ExchangeOnce(const BodyUnion& request, Deadline deadline);
@@ -55,7 +55,7 @@ class ControlClient {
   Status SendOutput(Deadline deadline);
   Status Unexpected(const BodyUnion& body) const;
 
-  Fd fd_;
+  UniqueFd fd_;
   const Endpoint endpoint_;
   const Trust trust_;
   const std::string name_;
