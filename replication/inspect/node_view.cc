@@ -9,7 +9,6 @@
 #include "inspect/service.h"
 #include "layout/region_layout.h"
 #include "pool/pool.h"
-#include "replica/node_state_store.h"
 
 namespace hyperloop {
 namespace {
@@ -89,7 +88,7 @@ class BytesView : public NodeView {
   Result<NodeState> State(std::string* owner_name) {
     std::vector<std::byte> page(kNodePageSize);
     HL_RETURN_IF_ERROR(FetchPage(0, page));
-    if (owner_name != nullptr) *owner_name = NodePageStore::ReadOwnerName(page);
+    if (owner_name != nullptr) *owner_name = ReadOwnerName(page);
     Result<NodeState> state = ReadNodeState(page);
     if (state.status().code() == Code::kNotFound) return NodeState{};
     return state;
