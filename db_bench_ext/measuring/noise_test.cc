@@ -11,8 +11,8 @@
 #include <string>
 #include <thread>
 
-#include "measuring/affinity.h"
 #include "measuring/cpu_time.h"
+#include "measuring/processor_affinity.h"
 
 namespace hyperloop::bench {
 namespace {
@@ -53,15 +53,16 @@ TEST(NoiseTestWithoutStressNg, AMissingProgramIsNamedWithItsPackage) {
   EXPECT_THAT(status.message(), HasSubstr("install package stress-ng"));
 }
 
-TEST(AffinityTest, ABindingEndsWithItsObject) {
+TEST(ProcessorAffinityTest, EndsWithItsObject) {
   const std::vector<int> before = AllowedProcessors();
   {
-    const Result<std::unique_ptr<Binding>> binding = Binding::To(before.back());
-    ASSERT_TRUE(binding.ok()) << binding.status().ToString();
+    const Result<std::unique_ptr<ProcessorAffinity>> affinity =
+        ProcessorAffinity::To(before.back());
+    ASSERT_TRUE(affinity.ok()) << affinity.status().ToString();
     EXPECT_EQ(AllowedProcessors(), std::vector<int>{before.back()});
   }
   EXPECT_EQ(AllowedProcessors(), before);
-  EXPECT_THAT(Binding::To(CPU_SETSIZE).status().message(), HasSubstr("processor"));
+  EXPECT_THAT(ProcessorAffinity::To(CPU_SETSIZE).status().message(), HasSubstr("processor"));
 }
 
 TEST(CpuTimeTest, GrowsWithWorkAndKnowsNoStranger) {

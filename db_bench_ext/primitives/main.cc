@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "command_line/flags.h"
-#include "measuring/affinity.h"
+#include "measuring/processor_affinity.h"
 #include "primitives/plan.h"
 #include "primitives/runner.h"
 

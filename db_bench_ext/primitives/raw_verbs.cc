@@ -147,7 +147,7 @@ class RawVerbs::End {
   }
   Status PrepareNext() {
     if (Receives(case_.verb)) HL_RETURN_IF_ERROR(PostReceives());
-    return TakeSendCompletions().status();
+    return PollSendCompletions().status();
   }
 
   // Checks that the incoming bytes are those that `peer` sent.
@@ -207,18 +207,18 @@ class RawVerbs::End {
     for (;;) {
       Status posted = qp_->Post(requests);
       if (posted.code() != Code::kNoSpace) return posted;
-      HL_RETURN_IF_ERROR(TakeSendCompletions().status());
+      HL_RETURN_IF_ERROR(PollSendCompletions().status());
       if (Clock::now() - start > kPatience) return posted;
     }
   }
 
-  Result<size_t> TakeSendCompletions() {
+  Result<size_t> PollSendCompletions() {
     if (completed_ == signaled_) return size_t{0};
-    HL_ASSIGN_OR_RETURN(const size_t taken, Take(*send_cq_));
+    HL_ASSIGN_OR_RETURN(const size_t taken, PollCompletions(*send_cq_));
     completed_ += taken;
     return taken;
   }
-  Result<size_t> Take(rnic::CompletionQueue& cq) {
+  Result<size_t> PollCompletions(rnic::CompletionQueue& cq) {
     std::array<rnic::Completion, 32> completions;
     HL_ASSIGN_OR_RETURN(const size_t taken, cq.Poll(completions));
     for (size_t i = 0; i < taken; ++i) {
@@ -241,7 +241,7 @@ class RawVerbs::End {
     const Clock::time_point start = Clock::now();
     uint64_t taken = 0;
     for (uint64_t turn = 1;; ++turn) {
-      HL_ASSIGN_OR_RETURN(const size_t polled, Take(cq));
+      HL_ASSIGN_OR_RETURN(const size_t polled, PollCompletions(cq));
       taken += polled;
       if (taken >= wanted) return Status::Ok();
       if (case_.wait == WaitMode::kEvent) {
@@ -256,7 +256,7 @@ class RawVerbs::End {
   // completions that it took.
   Result<size_t> Sleep(rnic::CompletionQueue& cq) {
     HL_RETURN_IF_ERROR(cq.RequestNotify(/*solicited_only=*/false));
-    HL_ASSIGN_OR_RETURN(const size_t taken, Take(cq));
+    HL_ASSIGN_OR_RETURN(const size_t taken, PollCompletions(cq));
     if (taken != 0) return taken;
     pollfd event{cq.event_fd(), POLLIN, 0};
     constexpr int kLongestSleepMs = 50;
@@ -272,7 +272,7 @@ class RawVerbs::End {
     for (uint64_t turn = 1;; ++turn) {
       if (std::atomic_ref(*last).load(std::memory_order_acquire) == wanted) return Status::Ok();
       // Only these completions would show an error.
-      if (turn % 256 == 0) HL_RETURN_IF_ERROR(TakeSendCompletions().status());
+      if (turn % 256 == 0) HL_RETURN_IF_ERROR(PollSendCompletions().status());
       HL_RETURN_IF_ERROR(LookAround(turn, start));
     }
   }

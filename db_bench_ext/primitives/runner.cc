@@ -144,9 +144,9 @@ class Runner {
   }
 
   Status RunRaw(rnic::Device& client, rnic::Device& server, const Meters& meters) {
-    std::unique_ptr<Binding> binding;
+    std::unique_ptr<ProcessorAffinity> affinity;
     if (options_.places.primary >= 0) {
-      HL_ASSIGN_OR_RETURN(binding, Binding::To(options_.places.primary));
+      HL_ASSIGN_OR_RETURN(affinity, ProcessorAffinity::To(options_.places.primary));
     }
     for (const RawCase& load : plan_.raw) {
       Begin(Describe(load));

@@ -7,8 +7,8 @@
 
 #include "hyperloop/core/softrnic.h"
 #include "hyperloop/replication/options.h"
-#include "measuring/affinity.h"
 #include "measuring/cpu_time.h"
+#include "measuring/processor_affinity.h"
 
 namespace hyperloop::bench {
 namespace {
@@ -124,7 +124,7 @@ Result<std::unique_ptr<Target>> Target::Open(const TargetOptions& options) {
     uri = target->cluster_->info().uri;
   }
   if (const int cpu = options.cluster.places.primary; cpu >= 0) {
-    HL_ASSIGN_OR_RETURN(target->binding_, Binding::To(cpu));
+    HL_ASSIGN_OR_RETURN(target->affinity_, ProcessorAffinity::To(cpu));
   }
   StoreOptions& store = target->options_;
   HL_RETURN_IF_ERROR(ParseStoreUri(uri, &store).WithContext("--uri"));

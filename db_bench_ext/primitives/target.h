@@ -13,8 +13,8 @@
 #include "hyperloop/replication/emulated_cluster.h"
 #include "hyperloop/replication/scratch_group.h"
 #include "hyperloop/replication/store.h"
-#include "measuring/affinity.h"
 #include "measuring/noise.h"
+#include "measuring/processor_affinity.h"
 #include "primitives/report.h"
 #include "primitives/workload.h"
 
@@ -118,7 +118,7 @@ class Target {
   Target() = default;
 
   std::unique_ptr<OwnCluster> cluster_;  // outlives what uses it
-  std::unique_ptr<Binding> binding_;
+  std::unique_ptr<ProcessorAffinity> affinity_;
   StoreOptions options_;
   Meters meters_;
   std::unique_ptr<ScratchGroup> scratch_;

@@ -40,7 +40,7 @@ std::string KeyOf(uint64_t record);
 class InsertSequence {
  public:
   explicit InsertSequence(uint64_t loaded) : next_(loaded), complete_(loaded) {}
-  uint64_t Take() { return next_.fetch_add(1, std::memory_order_relaxed); }
+  uint64_t Next() { return next_.fetch_add(1, std::memory_order_relaxed); }
   // `record` is in the database now.
   void Acknowledge(uint64_t record);
   // The number of records without a gap: all records with lower numbers are in the database.

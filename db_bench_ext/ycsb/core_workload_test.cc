@@ -47,7 +47,7 @@ TEST(CoreWorkloadTest, KeysAreYcsbs) {
 
 TEST(InsertSequenceTest, CountsWhatIsThereWithoutAGap) {
   InsertSequence inserts(10);
-  const uint64_t a = inserts.Take(), b = inserts.Take(), c = inserts.Take();
+  const uint64_t a = inserts.Next(), b = inserts.Next(), c = inserts.Next();
   EXPECT_EQ(a, 10u);
   inserts.Acknowledge(c);
   inserts.Acknowledge(b);
@@ -64,7 +64,7 @@ TEST(ChooserTest, ChoosesRecordsThatAreThere) {
     Chooser chooser(*FindWorkload(name), inserts, 20'000, 7);
     std::set<uint64_t> inserted_and_chosen;
     for (int i = 0; i < 20'000; ++i) {
-      if (i % 20 == 0) inserts.Acknowledge(inserts.Take());
+      if (i % 20 == 0) inserts.Acknowledge(inserts.Next());
       const uint64_t in_flight = inserts.complete();
       const uint64_t record = chooser.NextRecord();
       ASSERT_LT(record, in_flight);

@@ -17,13 +17,13 @@ namespace {
 // are over (0: never), one thread fails, or `interrupted` is set.
 class Crew {
  public:
-  using Step = std::function<Status(Client& client, uint64_t number)>;
+  using Step = std::function<Status(ClientThread& client, uint64_t number)>;
 
   Crew(const char* phase, uint64_t total, double max_seconds, const std::atomic<bool>& interrupted)
       : phase_(phase), total_(total), max_seconds_(max_seconds), interrupted_(interrupted) {}
 
   const char* phase() const { return phase_; }
-  Status Work(std::vector<std::unique_ptr<Client>>& clients, const Step& step,
+  Status Work(std::vector<std::unique_ptr<ClientThread>>& clients, const Step& step,
               const Progress& progress) {
     constexpr auto kShowEvery = std::chrono::milliseconds(250);
     std::vector<std::jthread> threads;
@@ -54,7 +54,7 @@ class Crew {
   }
   uint64_t done() const { return std::min(next_.load(std::memory_order_relaxed), total_); }
 
-  void WorkAlone(Client& client, const Step& step) {
+  void WorkAlone(ClientThread& client, const Step& step) {
     Status status;
     while (status.ok() && !stop_.load(std::memory_order_relaxed) &&
            !interrupted_.load(std::memory_order_relaxed)) {
@@ -82,8 +82,8 @@ class Crew {
   Status failure_;
 };
 
-Status RunCrew(Crew&& crew, std::vector<std::unique_ptr<Client>> clients, const Crew::Step& step,
-               const Progress& progress, PhaseReport* report) {
+Status RunCrew(Crew&& crew, std::vector<std::unique_ptr<ClientThread>> clients,
+               const Crew::Step& step, const Progress& progress, PhaseReport* report) {
   const auto start = std::chrono::steady_clock::now();
   Status status = crew.Work(clients, step, progress);
   report->seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -98,13 +98,13 @@ Status RunCrew(Crew&& crew, std::vector<std::unique_ptr<Client>> clients, const 
   return status;
 }
 
-std::vector<std::unique_ptr<Client>> MakeClients(rocksdb::DB& db, const PhaseOptions& options,
-                                                 InsertSequence& inserts, uint64_t salt) {
-  std::vector<std::unique_ptr<Client>> clients;
+std::vector<std::unique_ptr<ClientThread>> MakeClients(rocksdb::DB& db, const PhaseOptions& options,
+                                                       InsertSequence& inserts, uint64_t salt) {
+  std::vector<std::unique_ptr<ClientThread>> clients;
   for (uint32_t i = 0; i < options.threads; ++i) {
-    clients.push_back(std::make_unique<Client>(db, options.sync, options.workload, inserts,
-                                               options.operations,
-                                               FnvHash(options.seed * 2 + salt) + i));
+    clients.push_back(std::make_unique<ClientThread>(db, options.sync, options.workload, inserts,
+                                                     options.operations,
+                                                     FnvHash(options.seed * 2 + salt) + i));
   }
   return clients;
 }
@@ -116,7 +116,7 @@ Status LoadPhase(rocksdb::DB& db, const PhaseOptions& options, const std::atomic
   InsertSequence inserts(options.records);
   return RunCrew(
       Crew("load", options.records, 0, interrupted), MakeClients(db, options, inserts, 0),
-      [](Client& client, uint64_t number) { return client.Load(number); }, progress, report);
+      [](ClientThread& client, uint64_t number) { return client.Load(number); }, progress, report);
 }
 
 Status RunPhase(rocksdb::DB& db, const PhaseOptions& options, InsertSequence& inserts,
@@ -134,7 +134,7 @@ Status RunPhase(rocksdb::DB& db, const PhaseOptions& options, InsertSequence& in
   return RunCrew(
       Crew("run", options.operations, options.max_seconds, interrupted),
       MakeClients(db, options, inserts, 1),
-      [](Client& client, uint64_t) { return client.RunOne(); }, progress, report);
+      [](ClientThread& client, uint64_t) { return client.RunOne(); }, progress, report);
 }
 
 }  // namespace hyperloop::ycsb

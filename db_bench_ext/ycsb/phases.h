@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "ycsb/client.h"
+#include "ycsb/client_thread.h"
 
 namespace hyperloop::ycsb {
 

@@ -160,33 +160,28 @@ Result<std::string> CheckDirectory(const std::string& path, DirectoryRule rule) 
   return walk.path();
 }
 
-Result<int> OpenTrustedFile(const std::string& path, int flags, mode_t mode) {
-  const int fd = ::open(path.c_str(), flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, mode);
-  if (fd < 0 && errno == ELOOP) {
+Result<UniqueFd> OpenTrustedFile(const std::string& path, int flags, mode_t mode) {
+  UniqueFd fd(::open(path.c_str(), flags | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, mode));
+  if (!fd && errno == ELOOP) {
     return PermissionDenied(path + " is a symbolic link, which is not followed: remove it");
   }
-  if (fd < 0) return FromErrno(errno, path);
-  if (Status status = CheckFile(path, fd); !status.ok()) {
-    ::close(fd);
-    return status;
-  }
+  if (!fd) return FromErrno(errno, path);
+  HL_RETURN_IF_ERROR(CheckFile(path, fd.get()));
   return fd;
 }
 
 Result<std::string> ReadTrustedFile(const std::string& path, uint64_t from) {
-  HL_ASSIGN_OR_RETURN(const int fd, OpenTrustedFile(path, O_RDONLY));
+  HL_ASSIGN_OR_RETURN(const UniqueFd fd, OpenTrustedFile(path, O_RDONLY));
   std::string text;
   std::array<char, 16384> piece;
   ssize_t n;
-  while ((n = ::pread(fd, piece.data(), piece.size(), static_cast<off_t>(from + text.size()))) !=
-         0) {
+  while ((n = ::pread(fd.get(), piece.data(), piece.size(),
+                      static_cast<off_t>(from + text.size()))) != 0) {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) break;
     text.append(piece.data(), static_cast<size_t>(n));
   }
-  const int error = errno;
-  ::close(fd);
-  if (n < 0) return FromErrno(error, path);
+  if (n < 0) return FromErrno(errno, path);
   return text;
 }
 

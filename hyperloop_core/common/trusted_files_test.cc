@@ -38,11 +38,7 @@ class TrustedFilesTest : public testing::Test {
   Code CodeOf(const std::string& path, DirectoryRule rule = DirectoryRule::kOwn) {
     return CheckDirectory(path, rule).status().code();
   }
-  Code OpenCode(const std::string& path) {
-    const Result<int> fd = OpenTrustedFile(path, O_RDONLY);
-    if (fd.ok()) close(*fd);
-    return fd.status().code();
-  }
+  Code OpenCode(const std::string& path) { return OpenTrustedFile(path, O_RDONLY).status().code(); }
 
   std::string base_;
 };

@@ -85,8 +85,8 @@ Status CpuMember::Build(rnic::Device& device, rnic::ProtectionDomain& pd,
   attr.recv_wqes = slots;
   HL_ASSIGN_OR_RETURN(up_, pd.CreateQueuePair(attr));
   if (events) {
-    stop_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (stop_fd_ < 0) return FromErrno(errno, "eventfd");
+    stop_fd_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!stop_fd_) return FromErrno(errno, "eventfd");
   }
   region_ = reinterpret_cast<std::byte*>(region.addr());
   info_ = InfoOf(device, region, options_.position, geometry_);
@@ -105,7 +105,6 @@ Status CpuMember::Build(rnic::Device& device, rnic::ProtectionDomain& pd,
 
 CpuMember::~CpuMember() {
   EndThread();
-  if (stop_fd_ >= 0) close(stop_fd_);
   if (up_) up_->Reset().IgnoreError();
   if (down_) down_->Reset().IgnoreError();
 }
@@ -325,9 +324,9 @@ Status CpuMember::StartThread() {
 void CpuMember::EndThread() {
   if (!started_ || getpid() != owner_) return;
   stop_.store(true, std::memory_order_relaxed);
-  if (stop_fd_ >= 0) {
+  if (stop_fd_) {
     const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t n = write(stop_fd_, &one, sizeof one);
+    [[maybe_unused]] const ssize_t n = write(stop_fd_.get(), &one, sizeof one);
   }
   pthread_join(thread_, nullptr);
 }
@@ -367,7 +366,7 @@ bool CpuMember::Sleep() {
   if (!taken.ok()) return Fail(taken.status()), false;
   if (*taken != 0) return true;
   std::array<pollfd, 2> waits{pollfd{.fd = cq_->event_fd(), .events = POLLIN, .revents = 0},
-                              pollfd{.fd = stop_fd_, .events = POLLIN, .revents = 0}};
+                              pollfd{.fd = stop_fd_.get(), .events = POLLIN, .revents = 0}};
   ::poll(waits.data(), waits.size(), -1);
   if (waits[0].revents == 0) return true;
   if (const auto events = cq_->TakeEvents(); !events.ok()) return Fail(events.status()), false;

@@ -30,6 +30,7 @@
 
 #include "group/geometry.h"
 #include "hyperloop/core/group.h"
+#include "hyperloop/core/unique_fd.h"
 
 namespace hyperloop {
 
@@ -109,7 +110,7 @@ class CpuMember final : public Member {
 
   const pid_t owner_;  // the process that the thread is in
   std::atomic<bool> stop_{false};
-  int stop_fd_ = -1;  // readable: stop (cpu-event)
+  UniqueFd stop_fd_;  // readable: stop (cpu-event)
   bool started_ = false;
   pthread_t thread_{};
 };

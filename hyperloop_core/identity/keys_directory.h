@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include "common/unique_fd.h"
 #include "hyperloop/core/status.h"
+#include "hyperloop/core/unique_fd.h"
 #include "hyperloop/identity/keys.h"
 
 namespace hyperloop::identity {

@@ -37,32 +37,24 @@ void Add(std::atomic<uint64_t>* counter, uint64_t n) {
 }  // namespace
 
 Result<std::unique_ptr<EngineLoop>> EngineLoop::Create(Engine* engine, EngineLoopOptions options) {
-  const int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-  if (epoll_fd < 0) return FromErrno(errno, "epoll_create1");
-  const int event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (event_fd < 0) {
-    Status status = FromErrno(errno, "eventfd");
-    close(epoll_fd);
-    return status;
-  }
-  std::unique_ptr<EngineLoop> loop(new EngineLoop(engine, options, epoll_fd, event_fd));
-  HL_RETURN_IF_ERROR(loop->AddWakeSource(event_fd));
+  UniqueFd epoll(epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll) return FromErrno(errno, "epoll_create1");
+  UniqueFd event(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!event) return FromErrno(errno, "eventfd");
+  std::unique_ptr<EngineLoop> loop(
+      new EngineLoop(engine, options, std::move(epoll), std::move(event)));
+  HL_RETURN_IF_ERROR(loop->AddWakeSource(loop->event_fd_.get()));
   return loop;
 }
 
-EngineLoop::EngineLoop(Engine* engine, EngineLoopOptions options, int epoll_fd, int event_fd)
+EngineLoop::EngineLoop(Engine* engine, EngineLoopOptions options, UniqueFd epoll, UniqueFd event)
     : engine_(engine),
       spin_ns_(uint64_t{options.spin_us} * 1000),
       sleep_ms_(options.sleep_ms),
       cpu_(options.cpu),
       about_to_sleep_(std::move(options.about_to_sleep)),
-      epoll_fd_(epoll_fd),
-      event_fd_(event_fd) {}
-
-EngineLoop::~EngineLoop() {
-  close(event_fd_);
-  close(epoll_fd_);
-}
+      epoll_fd_(std::move(epoll)),
+      event_fd_(std::move(event)) {}
 
 void EngineLoop::Run() {
   uint64_t clock = NowNs();
@@ -111,7 +103,7 @@ void EngineLoop::Stop() {
 
 void EngineLoop::Wake() {
   const uint64_t one = 1;
-  [[maybe_unused]] ssize_t n = write(event_fd_, &one, sizeof one);
+  [[maybe_unused]] ssize_t n = write(event_fd_.get(), &one, sizeof one);
 }
 
 void EngineLoop::Submit(const std::function<void()>& task) {
@@ -157,7 +149,7 @@ void EngineLoop::Sleep() {
     std::array<epoll_event, 16> events;
     // A client that writes its receive counter by itself does not look at engine_sleeping.
     const int timeout = engine_->RetryPending() ? kRetryMs : sleep_ms_;
-    epoll_wait(epoll_fd_, events.data(), static_cast<int>(events.size()), timeout);
+    epoll_wait(epoll_fd_.get(), events.data(), static_cast<int>(events.size()), timeout);
   }
   SetSleeping(0);
 }
@@ -185,14 +177,14 @@ Status EngineLoop::AddWakeSource(int event_fd) {
   // client could make a read of the shared descriptor block.
   event.events = EPOLLIN | EPOLLET;
   event.data.fd = event_fd;
-  if (epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, event_fd, &event) != 0) {
+  if (epoll_ctl(epoll_fd_.get(), EPOLL_CTL_ADD, event_fd, &event) != 0) {
     return FromErrno(errno, "watching a client's wake-up descriptor");
   }
   return {};
 }
 
 void EngineLoop::RemoveWakeSource(int event_fd) {
-  epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, event_fd, nullptr);
+  epoll_ctl(epoll_fd_.get(), EPOLL_CTL_DEL, event_fd, nullptr);
 }
 
 void EngineLoop::MarkPagesDead() {

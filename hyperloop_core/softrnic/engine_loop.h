@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "hyperloop/core/status.h"
+#include "hyperloop/core/unique_fd.h"
 #include "softrnic/commands.h"
 #include "softrnic/engine/engine.h"
 
@@ -46,7 +47,6 @@ class EngineLoop {
 
   // `engine` outlives the loop.
   static Result<std::unique_ptr<EngineLoop>> Create(Engine* engine, EngineLoopOptions options);
-  ~EngineLoop();
   EngineLoop(const EngineLoop&) = delete;
   EngineLoop& operator=(const EngineLoop&) = delete;
 
@@ -84,7 +84,7 @@ class EngineLoop {
     std::atomic<bool> done{false};
   };
 
-  EngineLoop(Engine* engine, EngineLoopOptions options, int epoll_fd, int event_fd);
+  EngineLoop(Engine* engine, EngineLoopOptions options, UniqueFd epoll, UniqueFd event);
   void RunTask();
   void Sleep();
   void Beat(uint64_t now_ns);
@@ -95,8 +95,8 @@ class EngineLoop {
   const int sleep_ms_;
   const int cpu_;
   const std::function<void()> about_to_sleep_;
-  const int epoll_fd_;
-  const int event_fd_;
+  const UniqueFd epoll_fd_;
+  const UniqueFd event_fd_;
   std::atomic<bool> stop_{false};
   std::atomic<uint32_t> sleeping_{0};  // for Submit and Stop, as engine_sleeping is for clients
   std::atomic<Task*> mailbox_{nullptr};

@@ -9,6 +9,9 @@
 #include <vector>
 
 #include "softrnic/embedded.h"
+#include "support/must.h"
+#include "support/rnic_end.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::softrnic {
 namespace {
@@ -19,27 +22,10 @@ constexpr auto kPatience = std::chrono::seconds(20);
 const EngineLoopOptions kSleepy = {.spin_us = 0, .sleep_ms = -1, .about_to_sleep = nullptr};
 
 // A client with one loopback queue pair.
-struct Client {
-  std::unique_ptr<rnic::Device> device;
-  std::unique_ptr<rnic::ProtectionDomain> pd;
-  std::unique_ptr<rnic::CompletionQueue> cq;
-  std::unique_ptr<rnic::Buffer> buffer;
-  std::unique_ptr<rnic::MemoryRegion> mr;
-  std::unique_ptr<rnic::QueuePair> qp;
-
-  explicit Client(EmbeddedRnic& rnic) {
-    device = Take(rnic.OpenDevice("host"));
-    pd = Take(device->AllocatePd());
-    cq = Take(device->CreateCq({}));
-    buffer = Take(device->AllocateBuffer(4096));
-    mr = Take(pd->Register(buffer->data(), buffer->size(), rnic::kLocalWrite, {}));
-    qp = Take(pd->CreateQueuePair({.send_cq = cq.get(), .recv_cq = cq.get()}));
-    EXPECT_TRUE(qp->Connect(qp->address()).ok());
-  }
-  template <class T>
-  static std::unique_ptr<T> Take(Result<std::unique_ptr<T>> result) {
-    EXPECT_TRUE(result.ok()) << result.status().ToString();
-    return result.ok() ? std::move(*result) : nullptr;
+struct Client : RnicEnd {
+  explicit Client(EmbeddedRnic& rnic)
+      : RnicEnd(Must(Make(Must(rnic.OpenDevice("host")), {}, 4096, rnic::kLocalWrite))) {
+    EXPECT_OK(qp->Connect(qp->address()));
   }
   // Polls until `n` completions came. False: they did not come.
   bool Await(size_t n) {

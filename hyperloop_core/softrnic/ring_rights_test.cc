@@ -9,6 +9,9 @@
 
 #include "softrnic/device_context.h"
 #include "softrnic/engine/testing/engine_test_util.h"
+#include "support/must.h"
+#include "support/rnic_end.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::softrnic {
 namespace {
@@ -59,38 +62,10 @@ class NotingPort final : public CommandPort {
   OpenReply attachment_{};
 };
 
-// A host with one queue pair, which lets its peer do everything that the keys allow.
-struct End {
-  static constexpr size_t kBytes = 4096;
-
-  End(Engine& engine, const std::string& host) {
-    device = Take(MakeDevice(std::make_unique<NotingPort>(engine, host, &keys)));
-    pd = Take(device->AllocatePd());
-    cq = Take(device->CreateCq({}));
-    buffer = Take(device->AllocateBuffer(kBytes));
-    mr = Take(pd->Register(
-        buffer->data(), kBytes,
-        rnic::kLocalWrite | rnic::kRemoteWrite | rnic::kRemoteRead | rnic::kRemoteAtomic, {}));
-    qp = Take(pd->CreateQueuePair({.send_cq = cq.get(), .recv_cq = cq.get()}));
-  }
-
-  template <class T>
-  static std::unique_ptr<T> Take(Result<std::unique_ptr<T>> result) {
-    EXPECT_TRUE(result.ok()) << result.status().ToString();
-    return result.ok() ? std::move(*result) : nullptr;
-  }
-
-  std::vector<CreateMkeyReply> keys;
-  std::unique_ptr<rnic::Device> device;
-  std::unique_ptr<rnic::ProtectionDomain> pd;
-  std::unique_ptr<rnic::CompletionQueue> cq;
-  std::unique_ptr<rnic::Buffer> buffer;
-  std::unique_ptr<rnic::MemoryRegion> mr;
-  std::unique_ptr<rnic::QueuePair> qp;
-};
-
 class RingRightsTest : public testing::Test {
  protected:
+  static constexpr size_t kBytes = 4096;
+
   // The status of a request of the attacker, on queue pairs that were just connected.
   WcStatus Try(Opcode opcode, uint64_t addr, uint32_t rkey) {
     for (const auto& [one, other] : {std::pair(&attacker_, &victim_), {&victim_, &attacker_}}) {
@@ -113,25 +88,33 @@ class RingRightsTest : public testing::Test {
     return done.status;
   }
 
+  // A host with one queue pair, which lets its peer do everything that the keys allow.
+  RnicEnd OpenHost(const std::string& host, std::vector<CreateMkeyReply>* keys) {
+    return Must(RnicEnd::Make(Must(MakeDevice(std::make_unique<NotingPort>(engine_, host, keys))),
+                              {}, kBytes));
+  }
+
   Engine engine_{EngineOptions{}};
-  End victim_{engine_, "victim"}, attacker_{engine_, "attacker"};
+  std::vector<CreateMkeyReply> victim_keys_, attacker_keys_;
+  RnicEnd victim_ = OpenHost("victim", &victim_keys_);
+  RnicEnd attacker_ = OpenHost("attacker", &attacker_keys_);
 };
 
 constexpr std::array kOneSided = {Opcode::kWrite, Opcode::kRead, Opcode::kCompareSwap,
                                   Opcode::kFetchAdd};
 
 TEST_F(RingRightsTest, APeerWithARingsRemoteKeyCannotTouchTheRing) {
-  victim_.keys.clear();
+  victim_keys_.clear();
   const auto raw = victim_.qp->raw_queues();
   ASSERT_TRUE(raw.ok()) << raw.status().ToString();
-  ASSERT_EQ(victim_.keys.size(), 1u);
-  ASSERT_EQ(victim_.keys[0].lkey, raw->lkey);
+  ASSERT_EQ(victim_keys_.size(), 1u);
+  ASSERT_EQ(victim_keys_[0].lkey, raw->lkey);
   const auto* const ring = reinterpret_cast<const std::byte*>(raw->addr);
   const std::vector<std::byte> before(ring, ring + raw->length);
-  std::memset(attacker_.buffer->data(), 0x5a, End::kBytes);
+  std::memset(attacker_.buffer->data(), 0x5a, kBytes);
   for (const std::byte* const at : {raw->sq, raw->rq, raw->doorbell_record}) {
     for (const Opcode opcode : kOneSided) {
-      EXPECT_EQ(Try(opcode, reinterpret_cast<uint64_t>(at), victim_.keys[0].rkey),
+      EXPECT_EQ(Try(opcode, reinterpret_cast<uint64_t>(at), victim_keys_[0].rkey),
                 WcStatus::kRemoteAccess)
           << "offset " << at - ring << " opcode " << static_cast<int>(opcode);
     }

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/unique_fd.h"
 #include "hyperloop/core/status.h"
+#include "hyperloop/core/unique_fd.h"
 
 namespace hyperloop::softrnic {
 

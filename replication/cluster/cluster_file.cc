@@ -10,6 +10,7 @@
 
 #include "hyperloop/core/group.h"
 #include "hyperloop/core/trusted_files.h"
+#include "hyperloop/core/unique_fd.h"
 
 namespace hyperloop::cluster {
 namespace {
@@ -26,13 +27,12 @@ bool IsName(const std::string& name) {
 // Makes the file anew, so that an existing file is never written to.
 Status WriteNew(const std::string& path, const std::string& text) {
   ::unlink(path.c_str());
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (fd < 0) return FromErrno(errno, "making " + path);
-  const ssize_t n = ::write(fd, text.data(), text.size());
-  const int error = n < 0 ? errno : ENOSPC;  // only a part was written: there was no more room
-  ::close(fd);
+  const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!fd) return FromErrno(errno, "making " + path);
+  const ssize_t n = ::write(fd.get(), text.data(), text.size());
   if (n == static_cast<ssize_t>(text.size())) return Status::Ok();
-  return FromErrno(error, "writing " + path);
+  // If only a part was written, there was no more room.
+  return FromErrno(n < 0 ? errno : ENOSPC, "writing " + path);
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include "cluster/cluster_file.h"
 #include "cluster/process.h"
 #include "hyperloop/core/trusted_files.h"
+#include "hyperloop/core/unique_fd.h"
 #include "hyperloop/identity/keys.h"
 #include "hyperloop/replication/options.h"
 
@@ -43,27 +44,16 @@ struct Paths {
   std::string Keys() const { return File("keys"); }
 };
 
-// A lock that is held while a cluster is changed; it ends with the process that holds it.
-class DirectoryLock {
- public:
-  DirectoryLock() = default;
-  DirectoryLock(DirectoryLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  ~DirectoryLock() {
-    if (fd_ >= 0) ::close(fd_);
+// A lock that is held while a cluster is changed, as long as the descriptor is open. It ends with
+// the process that holds it.
+Result<UniqueFd> LockDirectory(const Paths& paths) {
+  const std::string path = paths.File("lock");
+  HL_ASSIGN_OR_RETURN(UniqueFd lock, OpenTrustedFile(path, O_RDWR | O_CREAT, 0600));
+  while (::flock(lock.get(), LOCK_EX) != 0) {
+    if (errno != EINTR) return FromErrno(errno, "locking " + path);
   }
-  static Result<DirectoryLock> Take(const Paths& paths) {
-    DirectoryLock lock;
-    const std::string path = paths.File("lock");
-    HL_ASSIGN_OR_RETURN(lock.fd_, OpenTrustedFile(path, O_RDWR | O_CREAT, 0600));
-    while (::flock(lock.fd_, LOCK_EX) != 0) {
-      if (errno != EINTR) return FromErrno(errno, "locking " + path);
-    }
-    return lock;
-  }
-
- private:
-  int fd_ = -1;
-};
+  return lock;
+}
 
 Result<Paths> ExistingDirectory(const std::string& directory) {
   const Result<std::string> path = CheckDirectory(directory, DirectoryRule::kOwn);
@@ -233,9 +223,8 @@ Status CheckLogs(const Paths& paths, const ClusterFile& file) {
   std::vector<std::string> names{kDaemonName};
   for (const ClusterFile::Replica& replica : file.replicas) names.push_back(replica.name);
   for (const std::string& name : names) {
-    const Result<int> log = OpenTrustedFile(paths.Log(name), O_RDONLY);
-    if (log.ok()) ::close(*log);
-    if (!log.ok() && log.status().code() != Code::kNotFound) return log.status();
+    const Status status = OpenTrustedFile(paths.Log(name), O_RDONLY).status();
+    if (!status.ok() && status.code() != Code::kNotFound) return status;
   }
   return Status::Ok();
 }
@@ -256,17 +245,15 @@ Status CheckSpace(const Paths& paths, const ClusterFile& file) {
 
 // Whether a process could listen on 127.0.0.1:port now.
 bool PortIsFree(uint16_t port) {
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return true;
+  const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!fd) return true;
   const int on = 1;
-  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   address.sin_port = htons(port);
-  const bool free = ::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
-  ::close(fd);
-  return free;
+  return ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
 }
 
 // Makes the machine's identity, which all processes of the cluster share and which is the only one
@@ -437,7 +424,7 @@ bool ClusterInfo::AllAlive() const {
 Result<ClusterInfo> StartCluster(const ClusterOptions& options) {
   HL_RETURN_IF_ERROR(CheckOptions(options));
   HL_ASSIGN_OR_RETURN(const Paths paths, MakeDirectory(options));
-  HL_ASSIGN_OR_RETURN(const DirectoryLock lock, DirectoryLock::Take(paths));
+  HL_ASSIGN_OR_RETURN(const UniqueFd lock, LockDirectory(paths));
   bool fresh = false;
   HL_ASSIGN_OR_RETURN(ClusterFile file, DescriptionFor(options, paths, &fresh));
   HL_RETURN_IF_ERROR(Describe(paths, file).status());  // whether its pid files can be trusted
@@ -482,7 +469,7 @@ Status ChangeRegionSize(const std::string& directory, uint64_t region_size,
                         const std::function<Status(const ClusterInfo& cluster)>& change) {
   HL_ASSIGN_OR_RETURN(const Paths paths, ExistingDirectory(directory));
   HL_RETURN_IF_ERROR(LoadDescription(paths).status());
-  HL_ASSIGN_OR_RETURN(const DirectoryLock lock, DirectoryLock::Take(paths));
+  HL_ASSIGN_OR_RETURN(const UniqueFd lock, LockDirectory(paths));
   HL_ASSIGN_OR_RETURN(ClusterFile file, LoadDescription(paths));
   HL_ASSIGN_OR_RETURN(const ClusterInfo info, Describe(paths, file));
   for (const ClusterProcess& process : info.processes) {
@@ -499,7 +486,7 @@ Result<std::vector<std::string>> StopCluster(const std::string& directory,
                                              std::chrono::milliseconds patience) {
   HL_ASSIGN_OR_RETURN(const Paths paths, ExistingDirectory(directory));
   HL_RETURN_IF_ERROR(LoadDescription(paths).status());
-  HL_ASSIGN_OR_RETURN(const DirectoryLock lock, DirectoryLock::Take(paths));
+  HL_ASSIGN_OR_RETURN(const UniqueFd lock, LockDirectory(paths));
   HL_ASSIGN_OR_RETURN(const ClusterFile file, LoadDescription(paths));
   std::vector<std::string> names;
   for (const ClusterFile::Replica& replica : file.replicas) names.push_back(replica.name);

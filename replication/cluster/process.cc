@@ -18,6 +18,7 @@
 #include <thread>
 
 #include "hyperloop/core/trusted_files.h"
+#include "hyperloop/core/unique_fd.h"
 
 namespace hyperloop::cluster {
 namespace {
@@ -73,33 +74,17 @@ std::string BootId() {
   return id.empty() ? "unknown" : id;
 }
 
-class Descriptor {
- public:
-  explicit Descriptor(int fd = -1) : fd_(fd) {}
-  ~Descriptor() { Close(); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-  void Close() {
-    if (fd_ >= 0) ::close(fd_);
-    fd_ = -1;
-  }
-
- private:
-  int fd_;
-};
-
-// A handle that can never refer to another process. -1 with errno ESRCH when the process is gone.
-int OpenExactly(const ProcessId& id) {
-  const int fd = static_cast<int>(::syscall(SYS_pidfd_open, id.pid, 0));
-  if (fd < 0) return -1;
+// A handle that can never refer to another process. None, with errno ESRCH, when the process is
+// gone.
+UniqueFd OpenExactly(const ProcessId& id) {
+  UniqueFd fd(static_cast<int>(::syscall(SYS_pidfd_open, id.pid, 0)));
+  if (!fd) return fd;
   uint64_t start_time = 0;
   char state = 0;
   if (id.boot != BootId() || !ReadStat(id.pid, &start_time, &state) ||
       start_time != id.start_time || !IsOurs(id.pid)) {
-    ::close(fd);
+    fd.Reset(-1);
     errno = ESRCH;
-    return -1;
   }
   return fd;
 }
@@ -216,13 +201,12 @@ ProcessState StateOf(const ProcessId& id) {
 
 Result<ProcessId> Spawn(const SpawnOptions& options) {
   const std::string& program = options.argv.at(0);
-  const Result<int> log_file = OpenTrustedFile(options.log, O_WRONLY | O_CREAT | O_APPEND, 0600);
-  if (!log_file.ok()) return log_file.status().WithContext("log file");
-  Descriptor log(*log_file);
+  const Result<UniqueFd> log = OpenTrustedFile(options.log, O_WRONLY | O_CREAT | O_APPEND, 0600);
+  if (!log.ok()) return log.status().WithContext("log file");
   int pipe_ends[2];
   if (::pipe2(pipe_ends, O_CLOEXEC) != 0) return FromErrno(errno, "pipe");
-  Descriptor report(pipe_ends[0]);
-  Descriptor report_child(pipe_ends[1]);
+  const UniqueFd report(pipe_ends[0]);
+  UniqueFd report_child(pipe_ends[1]);
 
   std::vector<char*> argv;
   for (const std::string& argument : options.argv) {
@@ -232,13 +216,13 @@ Result<ProcessId> Spawn(const SpawnOptions& options) {
   const std::string boot = BootId();
   const std::string temporary = options.pid_file + ".new";
   const Child child{program.c_str(), argv.data(), options.pid_file.c_str(), temporary.c_str(),
-                    boot.c_str(),    log.get(),   report_child.get(),       options.die_with_caller,
+                    boot.c_str(),    log->get(),  report_child.get(),       options.die_with_caller,
                     ::getpid(),      options.cpu};
   const pid_t pid = ::fork();
   if (pid < 0) return FromErrno(errno, "fork for " + program);
   if (pid == 0) child.Run();
 
-  report_child.Close();
+  report_child.Reset(-1);
   int failure[2] = {0, 0};
   ssize_t n = 0;
   do {
@@ -256,8 +240,8 @@ Result<ProcessId> Spawn(const SpawnOptions& options) {
 }
 
 Status Signal(const ProcessId& id, int signal) {
-  Descriptor fd(OpenExactly(id));
-  if (fd.get() >= 0 && ::syscall(SYS_pidfd_send_signal, fd.get(), signal, nullptr, 0) == 0) {
+  const UniqueFd fd = OpenExactly(id);
+  if (fd && ::syscall(SYS_pidfd_send_signal, fd.get(), signal, nullptr, 0) == 0) {
     return Status::Ok();
   }
   if (errno == ESRCH) return Status::Ok();
@@ -266,8 +250,8 @@ Status Signal(const ProcessId& id, int signal) {
 }
 
 bool WaitGone(const ProcessId& id, std::chrono::milliseconds patience) {
-  Descriptor fd(OpenExactly(id));
-  if (fd.get() < 0) return true;
+  const UniqueFd fd = OpenExactly(id);
+  if (!fd) return true;
   pollfd entry{fd.get(), POLLIN, 0};
   const auto deadline = std::chrono::steady_clock::now() + patience;
   for (;;) {

@@ -45,7 +45,7 @@ class ServerFixture : public testing::Test {
         });
     EXPECT_OK(server);
     server_ = std::move(server).value();
-    wake_ = Fd(eventfd(0, EFD_CLOEXEC));
+    wake_ = UniqueFd(eventfd(0, EFD_CLOEXEC));
     thread_ = std::thread([this] {
       while (!stop_) EXPECT_OK(server_->Serve(Deadline::max(), wake_.get()));
     });
@@ -56,17 +56,17 @@ class ServerFixture : public testing::Test {
     EXPECT_EQ(write(wake_.get(), &one, sizeof(one)), 8);
     thread_.join();
   }
-  Fd RawConnection() {
+  UniqueFd RawConnection() {
     auto fd = ConnectTo(server_->endpoint(), Clock::now() + 5s);
     EXPECT_OK(fd);
     return std::move(fd).value();
   }
-  static void SendBytes(const Fd& fd, std::span<const uint8_t> bytes) {
+  static void SendBytes(const UniqueFd& fd, std::span<const uint8_t> bytes) {
     ASSERT_EQ(send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(bytes.size()));
   }
   // Everything until the peer closes.
-  static std::vector<uint8_t> Drain(const Fd& fd) {
+  static std::vector<uint8_t> Drain(const UniqueFd& fd) {
     std::vector<uint8_t> all(64 << 10);
     size_t have = 0;
     ssize_t got = 1;
@@ -87,7 +87,7 @@ class ServerFixture : public testing::Test {
 
   std::atomic<bool> stop_{false};
   std::atomic<int> handled_{0};
-  Fd wake_;
+  UniqueFd wake_;
   std::unique_ptr<ControlServer> server_;
   std::thread thread_;
 };
@@ -114,7 +114,7 @@ TEST(ControlServer, OutOfDescriptorsItPausesAndRecovers) {
   auto server = ControlServer::Listen({"127.0.0.1", 0}, Trust(),
                                       [](const BodyUnion&) { return MakeError(Fenced("no")); });
   ASSERT_OK(server);
-  const Fd wake(eventfd(0, EFD_CLOEXEC));
+  const UniqueFd wake(eventfd(0, EFD_CLOEXEC));
   auto waiting = ConnectTo((*server)->endpoint(), Clock::now() + 5s);
   ASSERT_OK(waiting);
   rlimit before{};
@@ -149,7 +149,7 @@ TEST_F(ServerFixture, LongAnswersPassInPieces) {
 // A connection whose peer has introduced itself.
 class SpokenConnection {
  public:
-  explicit SpokenConnection(Fd fd)
+  explicit SpokenConnection(UniqueFd fd)
       : fd_(std::move(fd)), channel_(Trust().Dial({"127.0.0.1", 1}), kMaxReply) {
     Flush();
     while (!channel_.open()) EXPECT_FALSE(Hear().has_value());
@@ -190,7 +190,7 @@ class SpokenConnection {
     EXPECT_EQ(send(fd_.get(), output.data(), output.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(output.size()));
   }
-  Fd fd_;
+  UniqueFd fd_;
   MessageChannel channel_;
   bool ended_ = false;
 };
@@ -221,7 +221,7 @@ TEST_F(ServerFixture, WhoDoesNotIntroduceItselfIsClosed) {
                                           request,
                                           {'G', 'E', 'T', ' ', '/', ' ', 'H', 'T', 'T', 'P'}};
   for (const auto& attack : attacks) {
-    const Fd fd = RawConnection();
+    const UniqueFd fd = RawConnection();
     SendBytes(fd, attack);
     EXPECT_TRUE(Drain(fd).empty());
   }
@@ -243,7 +243,7 @@ TEST_F(ServerFixture, PipelinedRequestsAreAnsweredInOrder) {
 
 // Half a frame neither blocks others nor keeps its place for ever.
 TEST_F(ServerFixture, SlowSenderIsDroppedAndDisturbsNobody) {
-  const Fd stranger = RawConnection();
+  const UniqueFd stranger = RawConnection();
   const auto words = Trust().Dial(server_->endpoint())->TakeOutput();
   SendBytes(stranger, std::span(reinterpret_cast<const uint8_t*>(words.data()), words.size() / 2));
   SpokenConnection slow(RawConnection());
@@ -256,7 +256,7 @@ TEST_F(ServerFixture, SlowSenderIsDroppedAndDisturbsNobody) {
 }
 
 TEST_F(ServerFixture, CrowdOfIdleConnectionsLeavesRoom) {
-  std::vector<Fd> crowd;
+  std::vector<UniqueFd> crowd;
   for (size_t i = 0; i < 2 * ControlServer::kMaxConnections; ++i) crowd.push_back(RawConnection());
   EXPECT_OK(Hello());
 }

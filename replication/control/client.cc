@@ -32,7 +32,7 @@ Result<std::unique_ptr<ControlClient>> ControlClient::Connect(const Endpoint& en
   const std::string name = "replica " + endpoint.ToString();
   const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(timeout);
   const Endpoint place{endpoint.host, port == 0 ? endpoint.port : port};
-  Result<Fd> fd = ConnectTo(place, deadline);
+  Result<UniqueFd> fd = ConnectTo(place, deadline);
   if (!fd.ok()) {
     const Status& why = fd.status();
     if (why.code() == Code::kInvalidArgument) return why.WithContext(name);
@@ -46,10 +46,10 @@ Result<std::unique_ptr<ControlClient>> ControlClient::Connect(const Endpoint& en
 }
 
 Result<BodyUnion> ControlClient::Exchange(const BodyUnion& request, Deadline deadline) {
-  if (!fd_.valid()) return Unavailable(Text(name_, ": the control connection is closed"));
+  if (!fd_) return Unavailable(Text(name_, ": the control connection is closed"));
   Result<BodyUnion> answer = ExchangeOnce(request, deadline);
   if (!answer.ok()) {
-    fd_ = Fd();  // the stream may be in the middle of a frame
+    fd_ = UniqueFd();  // the stream may be in the middle of a frame
     const Status& why = answer.status();
     if (why.code() == Code::kPermissionDenied || why.code() == Code::kNotSupported)
       return why.WithContext(name_);

@@ -42,10 +42,10 @@ class ControlClient {
 
   const std::string& name() const { return name_; }
   // The replica's answer, not the way to it, was the last error's cause.
-  bool connected() const { return fd_.valid(); }
+  bool connected() const { return static_cast<bool>(fd_); }
 
  private:
-  ControlClient(Fd fd, const Endpoint& endpoint, Endpoint place, const Trust& trust,
+  ControlClient(UniqueFd fd, const Endpoint& endpoint, Endpoint place, const Trust& trust,
                 std::string name)
       : fd_(std::move(fd)),
         endpoint_(endpoint),
@@ -62,7 +62,7 @@ class ControlClient {
   Status SendOutput(Deadline deadline);
   Status Unexpected(const BodyUnion& body) const;
 
-  Fd fd_;
+  UniqueFd fd_;
   const Endpoint endpoint_;  // of the replica, by which it is known
   const Endpoint place_;     // where this connection leads
   const Trust trust_;

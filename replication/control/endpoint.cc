@@ -92,10 +92,6 @@ Result<Endpoint> ParseEndpoint(std::string_view text) {
   return endpoint;
 }
 
-Fd::~Fd() {
-  if (fd_ >= 0) close(fd_);
-}
-
 Status PrepareSocket(int fd) {
   const int on = 1;
   const int idle_seconds = 30;
@@ -118,12 +114,12 @@ Status WaitReady(int fd, short events, Deadline deadline) {
   }
 }
 
-Result<Fd> ConnectTo(const Endpoint& endpoint, Deadline deadline) {
+Result<UniqueFd> ConnectTo(const Endpoint& endpoint, Deadline deadline) {
   HL_ASSIGN_OR_RETURN(const Addresses addresses, Resolve(endpoint, 0));
   Status last = Unavailable("no address");
   for (const addrinfo* each = addresses.get(); each != nullptr; each = each->ai_next) {
-    Fd fd(socket(each->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    if (!fd.valid()) {
+    UniqueFd fd(socket(each->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (!fd) {
       last = FromErrno(errno, "socket");
       continue;
     }
@@ -134,7 +130,7 @@ Result<Fd> ConnectTo(const Endpoint& endpoint, Deadline deadline) {
   return last.WithContext(Text("cannot connect to ", endpoint.ToString()));
 }
 
-Result<Fd> ListenOn(const Endpoint& endpoint, Endpoint* bound, bool loopback_only) {
+Result<UniqueFd> ListenOn(const Endpoint& endpoint, Endpoint* bound, bool loopback_only) {
   HL_ASSIGN_OR_RETURN(const Addresses addresses, Resolve(endpoint, AI_PASSIVE));
   const addrinfo& address = *addresses;
   if (loopback_only && !IsLoopback(*address.ai_addr)) {
@@ -143,11 +139,11 @@ Result<Fd> ListenOn(const Endpoint& endpoint, Endpoint* bound, bool loopback_onl
              " is reached by other machines, and without keys anybody there could take part; give "
              "a keys directory (hyperloopctl keys init makes one), or listen on 127.0.0.1"));
   }
-  Fd fd(socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  UniqueFd fd(socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   const auto failed = [&](std::string_view what) {
     return FromErrno(errno, Text(what, " ", endpoint.ToString()));
   };
-  if (!fd.valid()) return failed("cannot make a socket for");
+  if (!fd) return failed("cannot make a socket for");
   const int on = 1;
   setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   if (bind(fd.get(), address.ai_addr, address.ai_addrlen) != 0) return failed("cannot listen on");

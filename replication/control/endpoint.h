@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "hyperloop/core/status.h"
+#include "hyperloop/core/unique_fd.h"
 
 namespace hyperloop::control {
 
@@ -23,29 +23,11 @@ struct Endpoint {
 // "host:port" or "[v6]:port". kInvalidArgument says what is wrong with `text`.
 Result<Endpoint> ParseEndpoint(std::string_view text);
 
-// A descriptor that closes itself.
-class Fd {
- public:
-  Fd() = default;
-  explicit Fd(int fd) : fd_(fd) {}
-  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Fd& operator=(Fd&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Fd();
-  int get() const { return fd_; }
-  bool valid() const { return fd_ >= 0; }
-
- private:
-  int fd_ = -1;
-};
-
 // Non-blocking, close-on-exec, TCP_NODELAY, keepalive. kUnavailable, kTimedOut name the endpoint.
-Result<Fd> ConnectTo(const Endpoint& endpoint, Deadline deadline);
+Result<UniqueFd> ConnectTo(const Endpoint& endpoint, Deadline deadline);
 // Listens on exactly this address. `*bound` gets the real port. With `loopback_only`
 // kPermissionDenied for an address that other machines reach.
-Result<Fd> ListenOn(const Endpoint& endpoint, Endpoint* bound, bool loopback_only = false);
+Result<UniqueFd> ListenOn(const Endpoint& endpoint, Endpoint* bound, bool loopback_only = false);
 // Sets the same options on an accepted socket.
 Status PrepareSocket(int fd);
 

@@ -22,7 +22,7 @@ constexpr size_t kPiece = 16u << 10;
 
 // Whether the peer no longer waits for the answer. While this process was stopped a peer may have
 // given up long ago, and its request must not be carried out now.
-bool HungUp(const Fd& fd) {
+bool HungUp(const UniqueFd& fd) {
   std::byte next;
   const ssize_t got = recv(fd.get(), &next, 1, MSG_PEEK | MSG_DONTWAIT);
   return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
@@ -37,7 +37,7 @@ std::string SourceOf(const sockaddr_storage& address, socklen_t length) {
 
 }  // namespace
 
-ControlServer::ControlServer(Fd listener, Endpoint endpoint, Trust trust, Handler handler,
+ControlServer::ControlServer(UniqueFd listener, Endpoint endpoint, Trust trust, Handler handler,
                              std::shared_ptr<Log> log, uint32_t max_request)
     : listener_(std::move(listener)),
       endpoint_(std::move(endpoint)),
@@ -51,7 +51,7 @@ Result<std::unique_ptr<ControlServer>> ControlServer::Listen(const Endpoint& end
                                                              std::shared_ptr<Log> log,
                                                              uint32_t max_request) {
   Endpoint bound;
-  HL_ASSIGN_OR_RETURN(Fd listener, ListenOn(endpoint, &bound, !trust.keyed()));
+  HL_ASSIGN_OR_RETURN(UniqueFd listener, ListenOn(endpoint, &bound, !trust.keyed()));
   return std::unique_ptr<ControlServer>(new ControlServer(std::move(listener), std::move(bound),
                                                           std::move(trust), std::move(handler),
                                                           std::move(log), max_request));
@@ -96,9 +96,9 @@ void ControlServer::Accept() {
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
     sockaddr_storage address{};
     socklen_t length = sizeof(address);
-    Fd fd(accept4(listener_.get(), reinterpret_cast<sockaddr*>(&address), &length,
-                  SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (fd.valid()) {
+    UniqueFd fd(accept4(listener_.get(), reinterpret_cast<sockaddr*>(&address), &length,
+                        SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (fd) {
       if (PrepareSocket(fd.get()).ok()) Admit(std::move(fd), SourceOf(address, length));
       continue;
     }
@@ -114,7 +114,7 @@ void ControlServer::Accept() {
   }
 }
 
-void ControlServer::Admit(Fd fd, std::string source) {
+void ControlServer::Admit(UniqueFd fd, std::string source) {
   MakeRoomForStranger(source);
   Connection& connection = connections_.emplace_back();
   connection.fd = std::move(fd);

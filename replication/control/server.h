@@ -60,7 +60,7 @@ class ControlServer {
   static constexpr std::chrono::seconds kReportInterval{1};
 
   struct Connection {
-    Fd fd;
+    UniqueFd fd;
     std::string source;  // its address, without the port
     Deadline since;      // idle, or, of a stranger, connected
     // Made when the peer sends its first bytes, so that silent peers cost no memory.
@@ -75,10 +75,10 @@ class ControlServer {
   };
   using Connections = std::list<Connection>;
 
-  ControlServer(Fd listener, Endpoint endpoint, Trust trust, Handler handler,
+  ControlServer(UniqueFd listener, Endpoint endpoint, Trust trust, Handler handler,
                 std::shared_ptr<Log> log, uint32_t max_request);
   void Accept();
-  void Admit(Fd fd, std::string source);
+  void Admit(UniqueFd fd, std::string source);
   void MakeRoomForStranger(const std::string& source);
   void MakeRoomForKnown(const Connection& newcomer);
   // The stranger that makes room: of `source`, or of all when empty; end(): there is none.
@@ -95,7 +95,7 @@ class ControlServer {
   void Report(const Connection& connection, const Status& why);
   Deadline NextDeadline(Deadline until) const;
 
-  Fd listener_;
+  UniqueFd listener_;
   Endpoint endpoint_;
   const Trust trust_;
   const Handler handler_;

@@ -47,7 +47,7 @@ class Serving {
         log);
     EXPECT_OK(server);
     server_ = std::move(server).value();
-    wake_ = Fd(eventfd(0, EFD_CLOEXEC));
+    wake_ = UniqueFd(eventfd(0, EFD_CLOEXEC));
     thread_ = std::thread([this] {
       while (!stop_) EXPECT_OK(server_->Serve(Deadline::max(), wake_.get()));
     });
@@ -65,7 +65,7 @@ class Serving {
  private:
   std::atomic<bool> stop_{false};
   std::atomic<int> handled_{0};
-  Fd wake_;
+  UniqueFd wake_;
   std::unique_ptr<ControlServer> server_;
   std::thread thread_;
 };
@@ -274,14 +274,14 @@ TEST_F(TrustTest, KeysChangeWhileTheServerRuns) {
 
 // --- crowds
 
-Fd Connected(const Endpoint& endpoint) {
+UniqueFd Connected(const Endpoint& endpoint) {
   auto fd = ConnectTo(endpoint, Clock::now() + 20s);
   EXPECT_OK(fd);
-  return fd.ok() ? std::move(fd).value() : Fd();
+  return fd.ok() ? std::move(fd).value() : UniqueFd();
 }
 
 // True once the server has ended the connection; false while it stands.
-bool Ended(const Fd& fd) {
+bool Ended(const UniqueFd& fd) {
   std::byte byte;
   const ssize_t got = recv(fd.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   return got == 0 || (got < 0 && errno != EAGAIN);
@@ -296,7 +296,7 @@ TEST_F(TrustTest, StrangersNeverTakeThePlaceOfThoseWhoAreKnown) {
     ASSERT_OK((*client)->Call<HelloReplyT>(HelloRequestT{}, 20s));
     known.push_back(std::move(client).value());
   }
-  std::vector<Fd> crowd;
+  std::vector<UniqueFd> crowd;
   for (size_t i = 0; i < 2 * ControlServer::kMaxStrangersOfSource; ++i)
     crowd.push_back(Connected(server.endpoint()));
   // The first of them has made room, so all were let in.
@@ -322,7 +322,7 @@ TEST_F(TrustTest, WhoIsKnownIsLetInWhileStrangersFlood) {
   const Trust eve = Of("eve");
   for (int i = 0; i < 3; ++i) {
     flood.emplace_back([&, i] {
-      std::vector<Fd> held(200);
+      std::vector<UniqueFd> held(200);
       for (size_t n = 0; !stop; n = (n + 1) % held.size()) {
         auto fd = ConnectTo(server.endpoint(), Clock::now() + 1s);
         if (!fd.ok()) continue;
@@ -374,7 +374,7 @@ class OnTheWay {
   void Run() {
     while (!stop_) {
       if (!WaitReady(listener_.get(), POLLIN, Clock::now() + 5ms).ok()) continue;
-      const Fd caller(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      const UniqueFd caller(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
       auto server = ConnectTo(target_, Clock::now() + 20s);
       if (!server.ok()) return;
       passed_ = 0;
@@ -407,7 +407,7 @@ class OnTheWay {
   const bool of_caller_;
   const size_t at_;
   Endpoint endpoint_;
-  Fd listener_;
+  UniqueFd listener_;
   std::atomic<bool> stop_{false};
   std::atomic<size_t> passed_{0};
   mutable std::mutex mutex_;
@@ -453,7 +453,7 @@ TEST_F(TrustTest, WhatWasSaidOnceIsNotHeardAgain) {
     said = way.said();
   }
   ASSERT_EQ(server.handled(), 1);
-  const Fd again = Connected(server.endpoint());
+  const UniqueFd again = Connected(server.endpoint());
   ASSERT_EQ(send(again.get(), said.data(), said.size(), MSG_NOSIGNAL),
             static_cast<ssize_t>(said.size()));
   const auto deadline = Clock::now() + 20s;

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "hyperloop/core/status.h"
+#include "hyperloop/core/unique_fd.h"
 
 namespace hyperloop::ctl {
 namespace {
@@ -114,16 +115,14 @@ Result<ElfInfo> ParseElf(const std::string& bytes, const std::string& path) {
 }
 
 Result<ElfInfo> ReadElf(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return FromErrno(errno, path);
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) return FromErrno(errno, path);
   struct stat status {};
-  if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
-    ::close(fd);
+  if (::fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
     return InvalidArgument(path + " is not a file");
   }
   const size_t size = static_cast<size_t>(status.st_size);
-  void* bytes = size == 0 ? MAP_FAILED : ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
-  ::close(fd);
+  void* bytes = size == 0 ? MAP_FAILED : ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd.get(), 0);
   if (bytes == MAP_FAILED) return InvalidArgument(path + " is not an ELF program (it is empty)");
   Result<ElfInfo> info = Reader({static_cast<const char*>(bytes), size}, path).Read();
   ::munmap(bytes, size);

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "device/device_choice.h"
 #include "hyperloop/replication/emulated_cluster.h"
 #include "hyperloop/replication/inspect.h"
-#include "link/device_choice.h"
 
 namespace CLI {
 class App;

@@ -12,27 +12,12 @@
 
 #include "files/file_table.h"
 #include "files/member_check.h"
+#include "hyperloop/core/unique_fd.h"
 #include "journal/redo.h"
 #include "pool/file_store.h"
 
 namespace hyperloop {
 namespace {
-
-// An owned descriptor.
-class Fd {
- public:
-  explicit Fd(int fd) : fd_(fd) {}
-  ~Fd() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Fd(const Fd&) = delete;
-  Fd& operator=(const Fd&) = delete;
-  int get() const { return fd_; }
-  bool ok() const { return fd_ >= 0; }
-
- private:
-  int fd_;
-};
 
 // A directory that is built beside its final name; an unfinished one is removed at destruction.
 class Staging {
@@ -61,8 +46,8 @@ class Staging {
 };
 
 Status SyncDirectory(const std::string& path) {
-  const Fd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd.ok() || ::fsync(fd.get()) != 0) return FromErrno(errno, "sync directory " + path);
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd || ::fsync(fd.get()) != 0) return FromErrno(errno, "sync directory " + path);
   return {};
 }
 
@@ -98,8 +83,9 @@ Status WriteAll(int fd, std::span<const char> bytes, const std::string& path) {
 
 Status WriteFile(std::span<const std::byte> image, const RegionInfo& info, const FileTable& table,
                  uint32_t slot, const std::string& path) {
-  const Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
-  if (!fd.ok()) return FromErrno(errno, "create " + path);
+  const UniqueFd fd(
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
+  if (!fd) return FromErrno(errno, "create " + path);
   std::vector<char> buffer(256 << 10);
   const uint64_t size = table.slots[slot].file.size;
   for (uint64_t at = 0; at < size;) {
@@ -143,8 +129,9 @@ Status CopyWhole(const FileStore& store, const FileInfo& info, const std::string
   const WholeFile file{info.name, info.size, info.checksum};
   std::vector<std::byte> buffer(256 << 10);
   HL_ASSIGN_OR_RETURN(uint64_t got, store.Read(file, 0, buffer));
-  const Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
-  if (!fd.ok()) return FromErrno(errno, "create " + path);
+  const UniqueFd fd(
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
+  if (!fd) return FromErrno(errno, "create " + path);
   FileChecksum checksum;
   uint64_t size = 0;
   while (got != 0) {

@@ -14,9 +14,9 @@
 #include "common/text.h"
 #include "files/file_table.h"
 #include "files/member_check.h"
+#include "hyperloop/core/unique_fd.h"
 #include "journal/redo.h"
 #include "layout/crc32c.h"
-#include "pool/owned_fd.h"
 #include "pool/pool.h"
 
 namespace hyperloop {
@@ -119,9 +119,8 @@ Status SyncDirectoryOf(const std::string& path) {
   const std::string directory = slash == std::string::npos ? "."
                                 : slash == 0               ? "/"
                                                            : path.substr(0, slash);
-  const OwnedFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (fd.get() < 0 || ::fsync(fd.get()) != 0)
-    return FromErrno(errno, "sync directory " + directory);
+  const UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd || ::fsync(fd.get()) != 0) return FromErrno(errno, "sync directory " + directory);
   return {};
 }
 

@@ -3,13 +3,12 @@
 #include <thread>
 
 #include "common/text.h"
+#include "device/remote_access.h"
 #include "hyperloop/replication/inspect.h"
 #include "inspect/image_reader.h"
 #include "inspect/service.h"
 #include "layout/region_layout.h"
-#include "link/rdma_link.h"
 #include "pool/pool.h"
-#include "replica/node_state_store.h"
 
 namespace hyperloop {
 namespace {
@@ -89,7 +88,7 @@ class BytesView : public NodeView {
   Result<NodeState> State(std::string* owner_name) {
     std::vector<std::byte> page(kNodePageSize);
     HL_RETURN_IF_ERROR(FetchPage(0, page));
-    if (owner_name != nullptr) *owner_name = NodePageStore::ReadOwnerName(page);
+    if (owner_name != nullptr) *owner_name = ReadOwnerName(page);
     Result<NodeState> state = ReadNodeState(page);
     if (state.status().code() == Code::kNotFound) return NodeState{};
     return state;
@@ -98,8 +97,8 @@ class BytesView : public NodeView {
 
 class RdmaView final : public BytesView {
  public:
-  RdmaView(std::unique_ptr<RdmaLink> link, const InspectInfo& info, std::string host)
-      : link_(std::move(link)),
+  RdmaView(std::unique_ptr<RemoteAccess> access, const InspectInfo& info, std::string host)
+      : access_(std::move(access)),
         host_(std::move(host)),
         media_(DecodeMedia(info.media).value()),
         region_{info.region_addr, info.region_size, info.region_rkey},
@@ -108,14 +107,14 @@ class RdmaView final : public BytesView {
   uint64_t region_size() const override { return region_.size; }
   MediaKind media() const override { return media_; }
   Status Fetch(uint64_t offset, std::span<std::byte> out) override {
-    return link_->Read(region_, offset, out).WithContext(Text("region of ", host_));
+    return access_->Read(region_, offset, out).WithContext(Text("region of ", host_));
   }
   Status FetchPage(uint64_t offset, std::span<std::byte> out) override {
-    return link_->Read(page_, offset, out).WithContext(Text("node page of ", host_));
+    return access_->Read(page_, offset, out).WithContext(Text("node page of ", host_));
   }
 
  private:
-  const std::unique_ptr<RdmaLink> link_;
+  const std::unique_ptr<RemoteAccess> access_;
   const std::string host_;
   const MediaKind media_;
   const RemoteMemory region_, page_;
@@ -162,12 +161,12 @@ Result<InspectInfo> ParseInspectInfo(std::span<const std::byte> data, std::strin
 }  // namespace
 
 Result<std::unique_ptr<NodeView>> NodeView::Connect(rnic::Device& device, std::string_view host) {
-  HL_ASSIGN_OR_RETURN(std::unique_ptr<RdmaLink> link, RdmaLink::Create(device, kTimeout));
-  Result<std::vector<std::byte>> data = device.ConnectService(host, kInspectService, link->qp());
+  HL_ASSIGN_OR_RETURN(std::unique_ptr<RemoteAccess> access, RemoteAccess::Create(device, kTimeout));
+  Result<std::vector<std::byte>> data = device.ConnectService(host, kInspectService, access->qp());
   if (!data.ok())
     return data.status().WithContext(Text("no replica to look at on emulated host ", host));
   HL_ASSIGN_OR_RETURN(const InspectInfo info, ParseInspectInfo(*data, host));
-  return std::unique_ptr<NodeView>(new RdmaView(std::move(link), info, std::string(host)));
+  return std::unique_ptr<NodeView>(new RdmaView(std::move(access), info, std::string(host)));
 }
 
 Result<std::unique_ptr<NodeView>> NodeView::OpenPool(const std::string& path) {

@@ -25,8 +25,4 @@ static_assert(sizeof(InspectInfo) == 56 && std::is_trivially_copyable_v<InspectI
 inline constexpr uint32_t kInspectMagic = 0x4e494c48;  // "HLIN"
 inline constexpr uint32_t kInspectVersion = 1;
 
-// Place in the node page of the sealed owner's name for people, zero terminated, under no CRC.
-inline constexpr uint64_t kOwnerNameOffset = 12288;
-inline constexpr uint64_t kOwnerNameSize = 1024;
-
 }  // namespace hyperloop

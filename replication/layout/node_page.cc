@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/printable.h"
 #include "layout/crc32c.h"
 #include "layout/region_layout.h"
 
@@ -130,6 +131,23 @@ Result<PageRange> WriteNodeState(std::span<std::byte> page, NodeState* state) {
   std::memcpy(page.data() + offset, &block, sizeof(block));
   state->generation = block.generation;
   return PageRange{offset, sizeof(block)};
+}
+
+std::string ReadOwnerName(std::span<const std::byte> page) {
+  std::string name;
+  for (const std::byte byte : page.subspan(kOwnerNameOffset, kOwnerNameSize)) {
+    if (byte == std::byte{0}) break;
+    name.push_back(static_cast<char>(byte));
+  }
+  return Printable(name, kOwnerNameSize);
+}
+
+PageRange WriteOwnerName(std::span<std::byte> page, std::string_view name) {
+  name = name.substr(0, kOwnerNameSize - 1);
+  std::byte* const at = page.data() + kOwnerNameOffset;
+  std::memset(at, 0, kOwnerNameSize);
+  std::memcpy(at, name.data(), name.size());
+  return {kOwnerNameOffset, kOwnerNameSize};
 }
 
 }  // namespace hyperloop

@@ -322,4 +322,13 @@ struct PageRange {
 };
 Result<PageRange> WriteNodeState(std::span<std::byte> page, NodeState* state);
 
+// The sealed owner's name in the page: for people, zero terminated, under no CRC. `page` has
+// kNodePageSize bytes, and may be a copy.
+inline constexpr uint64_t kOwnerNameOffset = 12288;
+inline constexpr uint64_t kOwnerNameSize = 1024;
+// Unprintable bytes are escaped.
+std::string ReadOwnerName(std::span<const std::byte> page);
+// A name that is too long is cut. Returns the range of the page that changed.
+PageRange WriteOwnerName(std::span<std::byte> page, std::string_view name);
+
 }  // namespace hyperloop

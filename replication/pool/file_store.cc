@@ -69,9 +69,9 @@ Status CheckFile(const WholeFile& file) {
   return InvalidArgument("file \"" + file.name + "\" has no checksum");
 }
 
-Result<OwnedFd> OpenDirectory(const std::string& directory) {
+Result<UniqueFd> OpenDirectory(const std::string& directory) {
   HL_ASSIGN_OR_RETURN(const std::string path, CheckDirectory(directory, DirectoryRule::kOwn));
-  OwnedFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (fd.get() < 0) return FromErrno(errno, "open directory " + path);
   return fd;
 }
@@ -96,7 +96,7 @@ Result<std::unique_ptr<FileStore>> FileStore::Open(const std::string& directory)
 }
 
 Result<std::unique_ptr<FileStore>> FileStore::OpenToRead(const std::string& directory) {
-  HL_ASSIGN_OR_RETURN(OwnedFd fd, OpenDirectory(directory));
+  HL_ASSIGN_OR_RETURN(UniqueFd fd, OpenDirectory(directory));
   return std::unique_ptr<FileStore>(new FileStore(directory, std::move(fd)));
 }
 
@@ -139,8 +139,8 @@ Result<bool> FileStore::IsFinished(const WholeFile& file) const {
 // Opens the arriving file and reads what is there, for its checksum.
 Status FileStore::Begin(const WholeFile& file) {
   const std::string entry = PartName(file);
-  Arriving arriving{file, OwnedFd(::openat(fd_.get(), entry.c_str(),
-                                           O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600))};
+  Arriving arriving{file, UniqueFd(::openat(fd_.get(), entry.c_str(),
+                                            O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600))};
   if (arriving.fd.get() < 0) return FromErrno(errno, "create " + PathOf(entry));
   std::vector<char> buffer(kPiece);
   while (true) {
@@ -235,7 +235,7 @@ Result<uint64_t> FileStore::Read(const WholeFile& file, uint64_t offset,
                                  std::span<std::byte> out) const {
   HL_RETURN_IF_ERROR(CheckFile(file));
   const std::string entry = FinishedName(file);
-  const OwnedFd fd(::openat(fd_.get(), entry.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  const UniqueFd fd(::openat(fd_.get(), entry.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
   if (fd.get() < 0) return FromErrno(errno, "open " + PathOf(entry));
   uint64_t got = 0;
   while (got < out.size()) {

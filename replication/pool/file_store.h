@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "hyperloop/core/status.h"
+#include "hyperloop/core/unique_fd.h"
 #include "hyperloop/replication/whole_file.h"
 #include "layout/uuid.h"
-#include "pool/owned_fd.h"
 
 namespace hyperloop {
 
@@ -63,13 +63,13 @@ class FileStore {
   // The file that bytes arrive for.
   struct Arriving {
     WholeFile file;
-    OwnedFd fd;
+    UniqueFd fd;
     uint64_t received = 0;
     uint64_t durable = 0;
     FileChecksum checksum{};
   };
 
-  FileStore(std::string directory, OwnedFd fd)
+  FileStore(std::string directory, UniqueFd fd)
       : directory_(std::move(directory)), fd_(std::move(fd)) {}
   Result<bool> IsFinished(const WholeFile& file) const;
   Status Begin(const WholeFile& file);
@@ -78,7 +78,7 @@ class FileStore {
   std::string PathOf(const std::string& entry) const { return directory_ + "/" + entry; }
 
   const std::string directory_;
-  const OwnedFd fd_;
+  const UniqueFd fd_;
   std::optional<Arriving> arriving_;
 };
 

@@ -66,9 +66,8 @@ Status CheckFreeSpace(const std::string& path, uint64_t size) {
 
 // Removes the file that a crashed creation left; kBusy while a creation is under way.
 Status RemoveLeftover(const std::string& temporary) {
-  const OwnedFd fd(::open(temporary.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
-  if (fd.get() < 0)
-    return errno == ENOENT ? Status() : FromErrno(errno, "open leftover " + temporary);
+  const UniqueFd fd(::open(temporary.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+  if (!fd) return errno == ENOENT ? Status() : FromErrno(errno, "open leftover " + temporary);
   if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
     return Busy("another process is creating this pool (" + temporary + " is locked)");
   }
@@ -148,8 +147,8 @@ Result<std::unique_ptr<Pool>> Pool::Create(const std::string& path, uint64_t reg
     ::unlink(temporary.c_str());
     return status;
   }
-  const OwnedFd directory(::open(DirectoryOf(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (directory.get() < 0 || ::fsync(directory.get()) != 0)
+  const UniqueFd directory(::open(DirectoryOf(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!directory || ::fsync(directory.get()) != 0)
     return FromErrno(errno, "sync directory of " + path);
   (*pool)->path_ = path;
   return pool;
@@ -169,7 +168,7 @@ Result<std::unique_ptr<Pool>> Pool::OpenPool(const std::string& path, const Pool
   if (options.media != "auto") {
     HL_ASSIGN_OR_RETURN(media, ParseMedia(options.media));
   }
-  HL_ASSIGN_OR_RETURN(OwnedFd lock, LockPoolFile(path, private_copy));
+  HL_ASSIGN_OR_RETURN(UniqueFd lock, LockPoolFile(path, private_copy));
   HL_ASSIGN_OR_RETURN(const PoolRoot root, FindPoolRoot(lock.get(), path));
   std::unique_ptr<Pool> pool(new Pool());
   pool->owner_ = ::getpid();
@@ -185,8 +184,8 @@ Result<std::unique_ptr<Pool>> Pool::OpenPool(const std::string& path, const Pool
   // the file. A descriptor that is passed on never carries the lock, which would outlive this
   // process.
   if (!private_copy) {
-    pool->fd_ = OwnedFd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-    if (pool->fd_.get() < 0) return FromErrno(errno, "open pool " + path);
+    pool->fd_ = UniqueFd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+    if (!pool->fd_) return FromErrno(errno, "open pool " + path);
     HL_ASSIGN_OR_RETURN(const rnic::Media detected,
                         DetectMedia(pool->fd_.get(), pool->region_.data(), pool->region_.size()));
     if (options.media == "auto") media = detected;

@@ -25,8 +25,8 @@
 
 #include "hyperloop/core/rnic.h"
 #include "hyperloop/core/status.h"
+#include "hyperloop/core/unique_fd.h"
 #include "pool/media.h"
-#include "pool/owned_fd.h"
 
 namespace hyperloop {
 
@@ -83,8 +83,8 @@ class Pool {
 
   std::string path_;
   pid_t owner_ = 0;
-  OwnedFd lock_;  // holds PMDK's lock; never passed on
-  OwnedFd fd_;
+  UniqueFd lock_;  // holds PMDK's lock; never passed on
+  UniqueFd fd_;
   std::span<std::byte> mapping_;  // the whole file
   std::span<std::byte> region_;
   std::span<std::byte> node_page_;

@@ -107,12 +107,12 @@ void SealPoolRoot(PoolRoot* root) {
   root->crc = RootCrc(*root);
 }
 
-Result<OwnedFd> LockPoolFile(const std::string& path, bool read_only) {
+Result<UniqueFd> LockPoolFile(const std::string& path, bool read_only) {
   struct stat st;
   if (::stat(path.c_str(), &st) != 0) return NoFile(errno, path);
   if (!S_ISREG(st.st_mode)) return InvalidArgument("pool " + path + " is not a regular file");
-  OwnedFd fd(::open(path.c_str(), (read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC));
-  if (fd.get() < 0) return FromErrno(errno, "open pool " + path);
+  UniqueFd fd(::open(path.c_str(), (read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC));
+  if (!fd) return FromErrno(errno, "open pool " + path);
   if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return FromErrno(errno, "lock pool " + path);
     return Busy("pool " + path +

@@ -14,7 +14,7 @@
 #include <string>
 
 #include "hyperloop/core/status.h"
-#include "pool/owned_fd.h"
+#include "hyperloop/core/unique_fd.h"
 
 namespace hyperloop {
 
@@ -41,7 +41,7 @@ constexpr uint64_t PoolRootCopy(uint64_t region_offset) { return region_offset -
 // Opens the file and takes PMDK's lock on it; the lock lives as long as the descriptor and its
 // copies. kNotFound, kBusy, kCorruption (too small for any pool), kInvalidArgument (no regular
 // file).
-Result<OwnedFd> LockPoolFile(const std::string& path, bool read_only);
+Result<UniqueFd> LockPoolFile(const std::string& path, bool read_only);
 // The sound copy of the root. kCorruption: neither copy is sound, or the file is not a pool.
 // kInvalidArgument: a pool of libpmemobj that another program made.
 Result<PoolRoot> FindPoolRoot(int fd, const std::string& path);

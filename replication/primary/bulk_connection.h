@@ -7,7 +7,7 @@
 #include "control/endpoint.h"
 #include "control/trust.h"
 #include "primary/bulk_target.h"
-#include "primary/peer.h"
+#include "primary/replica_handle.h"
 
 namespace hyperloop {
 

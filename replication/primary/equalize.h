@@ -13,18 +13,19 @@
 
 #include "hyperloop/core/status.h"
 #include "journal/log_scan.h"
-#include "primary/peer.h"
+#include "primary/replica_handle.h"
 
 namespace hyperloop {
 
 inline constexpr uint32_t kEqualizeBlock = 16u << 10;
 
-// Makes `own` equal to `peer`'s region. `own` is not durable yet.
-Status PullRegion(Peer& peer, const Ownership& own_epoch, std::span<std::byte> own);
+// Makes `own` equal to `replica`'s region. `own` is not durable yet.
+Status PullRegion(ReplicaHandle& replica, const Ownership& own_epoch, std::span<std::byte> own);
 
-// Makes every peer's region equal to `own`. `log`: the log in `own`'s ring, from the head before it
-// was moved.
-Status PushRegion(std::span<const std::unique_ptr<Peer>> peers, const Ownership& own_epoch,
-                  std::span<const std::byte> own, const RegionInfo& info, const LogState& log);
+// Makes every replica's region equal to `own`. `log`: the log in `own`'s ring, from the head before
+// it was moved.
+Status PushRegion(std::span<const std::unique_ptr<ReplicaHandle>> replicas,
+                  const Ownership& own_epoch, std::span<const std::byte> own,
+                  const RegionInfo& info, const LogState& log);
 
 }  // namespace hyperloop

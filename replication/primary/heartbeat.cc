@@ -29,7 +29,8 @@ void Heartbeat::Beat() {
   const std::lock_guard lock(targets_mutex_);
   ++word_;
   for (const Target& each : targets_) {
-    const Status started = each.link->StartWrite(each.word, 0, std::as_bytes(std::span(&word_, 1)));
+    const Status started =
+        each.access->StartWrite(each.word, 0, std::as_bytes(std::span(&word_, 1)));
     if (!started.ok() && started.code() != Code::kBusy)
       lost_.store(true, std::memory_order_relaxed);
   }

@@ -1,6 +1,6 @@
 // Heartbeat: a thread that moves the heartbeat word of every member each 100 ms by RDMA WRITE, so
-// that others see that the owner lives without asking any replica's CPU. It outlives the links over
-// which it writes, and has none while a group is restored.
+// that others see that the owner lives without asking any replica's CPU. It outlives the
+// RemoteAccess of each member, and has none while a group is restored.
 #pragma once
 
 #include <atomic>
@@ -9,8 +9,8 @@
 #include <mutex>
 #include <vector>
 
-#include "primary/peer.h"
 #include "primary/periodic_thread.h"
+#include "primary/replica_handle.h"
 
 namespace hyperloop {
 
@@ -18,9 +18,9 @@ class Heartbeat {
  public:
   static constexpr std::chrono::milliseconds kInterval{100};
 
-  // The link outlives the heartbeat, or is first removed from the targets.
+  // Its RemoteAccess outlives the heartbeat, or is first removed from the targets.
   struct Target {
-    RdmaLink* link = nullptr;
+    RemoteAccess* access = nullptr;
     RemoteMemory word;
   };
   // `avoid_cpu` as PeriodicThread's: a living primary whose thread is starved would look dead.
@@ -28,7 +28,7 @@ class Heartbeat {
 
   // After it returned, nothing is written to the former targets. It does not wait for the network.
   void SetTargets(std::vector<Target> targets);
-  // Some target's link has failed: its replica, or the way to it, is gone.
+  // Some target's RemoteAccess has failed: its replica, or the way to it, is gone.
   bool lost() const { return lost_.load(std::memory_order_relaxed); }
 
  private:

@@ -7,7 +7,7 @@
 
 #include "softrnic/embedded.h"
 #include "support/must.h"
-#include "support/rnic_peer.h"
+#include "support/rnic_end.h"
 #include "support/status_matchers.h"
 
 namespace hyperloop {
@@ -62,18 +62,19 @@ TEST(PeriodicThread, RunsWhereItMayWhenThereIsOnlyThatProcessor) {
   EXPECT_TRUE(CPU_EQUAL(&seen, &one));
 }
 
-// A member whose RNIC runs on a thread, or not at all, and a link to its heartbeat word.
+// A member whose RNIC runs on a thread, or not at all, and access to its heartbeat word.
 struct Member {
   explicit Member(bool runs) {
-    EXPECT_OK(link->qp().Connect(peer.qp->address()));
-    EXPECT_OK(peer.qp->Connect(link->qp().address()));
+    EXPECT_OK(access->qp().Connect(end.qp->address()));
+    EXPECT_OK(end.qp->Connect(access->qp().address()));
     EXPECT_TRUE(!runs || rnic.StartThread({.spin_us = 0}).ok());
   }
-  Heartbeat::Target target() { return {link.get(), {peer.mr->addr(), 8, peer.mr->rkey()}}; }
+  Heartbeat::Target target() { return {access.get(), {end.mr->addr(), 8, end.mr->rkey()}}; }
 
   softrnic::EmbeddedRnic rnic;
-  RnicPeer peer = Must(RnicPeer::Make(rnic.OpenDevice("host").value()));
-  std::unique_ptr<RdmaLink> link = RdmaLink::Create(*peer.device, std::chrono::hours(1)).value();
+  RnicEnd end = Must(RnicEnd::Make(rnic.OpenDevice("host").value()));
+  std::unique_ptr<RemoteAccess> access =
+      RemoteAccess::Create(*end.device, std::chrono::hours(1)).value();
 };
 
 TEST(Heartbeat, AMemberOutOfReachMakesNobodyElseMissABeat) {
@@ -83,13 +84,13 @@ TEST(Heartbeat, AMemberOutOfReachMakesNobodyElseMissABeat) {
   const PeriodicThread look(
       "look",
       [&] {
-        beats = static_cast<int>(lives.peer.device->QueryCounters().value()["writes"]);
+        beats = static_cast<int>(lives.end.device->QueryCounters().value()["writes"]);
         beats.notify_one();
         return std::chrono::milliseconds(10);
       },
       -1);
   for (int seen = beats; seen < 3; seen = beats) beats.wait(seen);
-  EXPECT_EQ(silent.peer.word(0), 0u);  // no engine runs there
+  EXPECT_EQ(silent.end.word(0), 0u);  // no engine runs there
 }
 
 }  // namespace

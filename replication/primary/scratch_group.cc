@@ -1,6 +1,6 @@
 #include "hyperloop/replication/scratch_group.h"
 
-#include "link/device_choice.h"
+#include "device/device_choice.h"
 #include "primary/session.h"
 
 namespace hyperloop {

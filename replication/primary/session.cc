@@ -34,8 +34,8 @@ Result<std::unique_ptr<Session>> Session::Create(StoreOptions options, DeviceOpe
   const StoreOptions& checked = session->options_;
   for (const std::string& each : checked.replicas) {
     HL_ASSIGN_OR_RETURN(control::Endpoint endpoint, control::ParseEndpoint(each));
-    session->peers_.push_back(
-        std::make_unique<Peer>(std::move(endpoint), trust, checked.connect_timeout));
+    session->replicas_.push_back(
+        std::make_unique<ReplicaHandle>(std::move(endpoint), trust, checked.connect_timeout));
   }
   return session;
 }
@@ -68,7 +68,7 @@ Status Session::ArmGroup() {
   group_options.wait = options_.wait;
   group_options.ack_timeout = options_.ack_timeout / 2;
   group_options.watch = [this] { return CheckMembers(); };
-  const auto size = static_cast<uint32_t>(peers_.size());
+  const auto size = static_cast<uint32_t>(replicas_.size());
   HL_ASSIGN_OR_RETURN(group_, Group::Create(*device_, *pd_, *region_, group_options, size));
   std::vector<MemberInfo> chain;
   for (uint32_t i = 0; i < size; ++i) {
@@ -77,11 +77,11 @@ Status Session::ArmGroup() {
     member.position = i;
     member.group_size = size;
     member.window = options_.window;
-    HL_ASSIGN_OR_RETURN(const MemberInfo info, peers_[i]->Prepare(own_, member));
+    HL_ASSIGN_OR_RETURN(const MemberInfo info, replicas_[i]->Prepare(own_, member));
     chain.push_back(info);
   }
-  for (const auto& peer : peers_)
-    HL_RETURN_IF_ERROR(peer->ConnectMember(own_, group_->info(), chain));
+  for (const auto& replica : replicas_)
+    HL_RETURN_IF_ERROR(replica->ConnectMember(own_, group_->info(), chain));
   HL_RETURN_IF_ERROR(group_->Connect(chain));
   return LockGroup();
 }
@@ -120,7 +120,8 @@ Status Session::LockGroup() {
 
 std::vector<Heartbeat::Target> Session::HeartbeatTargets() const {
   std::vector<Heartbeat::Target> targets;
-  for (const auto& peer : peers_) targets.push_back({&peer->link(), peer->heartbeat()});
+  for (const auto& replica : replicas_)
+    targets.push_back({&replica->remote_access(), replica->heartbeat()});
   return targets;
 }
 
@@ -198,9 +199,9 @@ void Session::DropGroup() {
   region_.reset();
   pd_.reset();
   if (heartbeat_ != nullptr) heartbeat_->SetTargets({});
-  for (const auto& peer : peers_) {
-    peer->Detach();
-    peer->Disconnect();
+  for (const auto& replica : replicas_) {
+    replica->Detach();
+    replica->Disconnect();
   }
   device_.reset();
 }
@@ -260,10 +261,11 @@ Status Session::GiveBack() {
   // One deadline for all of them.
   const auto until = std::chrono::steady_clock::now() + options_.connect_timeout;
   Status status;
-  for (const auto& peer : peers_) {
+  for (const auto& replica : replicas_) {
     const auto left = until - std::chrono::steady_clock::now();
     const Status released =
-        peer->CallWithin<control::DoneT>(OwnerRequest<control::ReleaseRequestT>(own_),
+        replica
+            ->CallWithin<control::DoneT>(OwnerRequest<control::ReleaseRequestT>(own_),
                                          std::max<std::chrono::nanoseconds>(left, kLeastRelease))
             .status();
     if (status.ok()) status = released;

@@ -8,7 +8,8 @@
 //
 // Locks: `state_mutex_` is held shared by calls that use the lane and exclusively by those that
 // make or end it (Take, Close). The lane has its own mutex below it, under which the group is
-// brought back: peers, device, region key and group are changed then, and looked at by nobody else.
+// brought back: replicas, device, region key and group are changed then, and looked at by nobody
+// else.
 #pragma once
 
 #include <atomic>
@@ -20,18 +21,18 @@
 #include <string>
 #include <vector>
 
+#include "device/device_opener.h"
 #include "files/file_lane.h"
 #include "files/member_check.h"
 #include "hyperloop/core/group.h"
 #include "hyperloop/core/log.h"
 #include "hyperloop/core/rnic.h"
 #include "hyperloop/replication/store.h"
-#include "link/device_opener.h"
 #include "pool/pool.h"
 #include "primary/bulk_lane.h"
 #include "primary/heartbeat.h"
 #include "primary/held_files.h"
-#include "primary/peer.h"
+#include "primary/replica_handle.h"
 #include "primary/take_plan.h"
 
 namespace hyperloop {
@@ -126,11 +127,12 @@ class Session {
 
   // --- for taking and for bringing back
   // kBusy: the replica is not in the state of `seen` any more.
-  Result<control::SealReplyT> Seal(Peer& peer, const control::HelloReplyT& seen, const Uuid& group);
+  Result<control::SealReplyT> Seal(ReplicaHandle& replica, const control::HelloReplyT& seen,
+                                   const Uuid& group);
   Status AttachAll();
   // The own region as the truth: redone, checked, mended from those members where its bytes are
   // damaged. Sets info_ and log_state_, whose head is still the one before.
-  Status RedoOwn(uint64_t known_acked, std::span<Peer* const> members);
+  Status RedoOwn(uint64_t known_acked, std::span<ReplicaHandle* const> members);
   // The own region moves its head to its tail, and all members become equal to it.
   Status PushOwn();
   Status InstallAll();
@@ -168,7 +170,8 @@ class Session {
   // Lets go of the members: they may serve the next primary at once, or, if nothing was installed,
   // their former one again.
   Status GiveBack();
-  // Takes apart what ArmGroup made, and the links. Heartbeat and own pool stay.
+  // Takes apart what ArmGroup made, and gives up the access to the members. Heartbeat and own pool
+  // stay.
   void DropGroup();
   void Disarm();
   Status NotServing();
@@ -186,7 +189,7 @@ class Session {
   const std::shared_ptr<Log> log_;
 
   std::shared_mutex state_mutex_;  // guards everything down to lane_
-  std::vector<std::unique_ptr<Peer>> peers_;
+  std::vector<std::unique_ptr<ReplicaHandle>> replicas_;
   std::unique_ptr<Pool> pool_;
   std::unique_ptr<rnic::Device> device_;
   std::unique_ptr<rnic::ProtectionDomain> pd_;

@@ -18,7 +18,7 @@ std::vector<WholeFile> WholeFiles(const std::vector<FileInfo>& files) {
 void Session::StartBulkLane(const TakeRequest& request, const std::vector<FileInfo>& files) {
   if (request.read_local == nullptr) return;
   std::vector<std::string> names;
-  for (const auto& peer : peers_) names.push_back(peer->name());
+  for (const auto& replica : replicas_) names.push_back(replica->name());
   BulkLane::Options options;
   options.avoid_cpu = PinnedCpu(*device_);
   {
@@ -36,9 +36,9 @@ void Session::AimBulkLane() {
 
 std::vector<BulkConnect> Session::BulkConnections() const {
   std::vector<BulkConnect> connections;
-  for (const auto& peer : peers_) {
-    connections.push_back(BulkConnectionTo(peer->endpoint(), peer->bulk_port(), peer->trust(), own_,
-                                           options_.ack_timeout));
+  for (const auto& replica : replicas_) {
+    connections.push_back(BulkConnectionTo(replica->endpoint(), replica->bulk_port(),
+                                           replica->trust(), own_, options_.ack_timeout));
   }
   return connections;
 }

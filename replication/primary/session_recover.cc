@@ -75,13 +75,13 @@ Result<Recovered> Session::BringBack(const Status& cause, uint64_t acked,
 // The look is compared with one that is old enough for a living owner's heartbeat to have moved.
 Judgement Session::LookAtStanding(std::chrono::nanoseconds patience) {
   std::vector<std::optional<control::HelloReplyT>> now;
-  for (const auto& peer : peers_) {
+  for (const auto& replica : replicas_) {
     Result<control::HelloReplyT> hello =
-        peer->Hello(std::clamp<std::chrono::nanoseconds>(patience, kLeastHello, kMostHello));
+        replica->Hello(std::clamp<std::chrono::nanoseconds>(patience, kLeastHello, kMostHello));
     if (hello.ok()) {
       now.emplace_back(std::move(hello).value());
     } else {
-      peer->Disconnect();
+      replica->Disconnect();
       now.emplace_back();
     }
   }
@@ -99,24 +99,25 @@ Judgement Session::LookAtStanding(std::chrono::nanoseconds patience) {
 // been installed meanwhile, so what the group acknowledged is in the own region.
 Status Session::SealAnew(uint64_t epoch) {
   own_.epoch = epoch;
-  for (const auto& peer : peers_) {
-    HL_ASSIGN_OR_RETURN(const control::HelloReplyT hello, peer->Hello());
+  for (const auto& replica : replicas_) {
+    HL_ASSIGN_OR_RETURN(const control::HelloReplyT hello, replica->Hello());
     // What this primary installed itself, in an attempt that was cut short, is no rival's.
     const bool mine = IsOwner(hello, configuration_.owner);
     if (hello.installed_epoch > configuration_.epoch && !mine)
       return Unavailable("another primary was installed");
-    HL_RETURN_IF_ERROR(Passing(Seal(*peer, hello, info_.group).status()));
+    HL_RETURN_IF_ERROR(Passing(Seal(*replica, hello, info_.group).status()));
   }
   return {};
 }
 
 // The requests also show the replicas that their owner lives, while it has no RNIC to do so.
 Status Session::AskToReconnect() {
-  for (const auto& peer : peers_) {
+  for (const auto& replica : replicas_) {
     // A refusal: what was true a moment ago has changed; look again.
     HL_RETURN_IF_ERROR(
-        Passing(peer->Call<control::DoneT>(OwnerRequest<control::ReconnectRequestT>(own_),
-                                           peer->slow_timeout())
+        Passing(replica
+                    ->Call<control::DoneT>(OwnerRequest<control::ReconnectRequestT>(own_),
+                                           replica->slow_timeout())
                     .status()));
   }
   return {};
@@ -125,15 +126,15 @@ Status Session::AskToReconnect() {
 // The own region has everything that ever left it: every record was written here first. If its
 // memory is damaged, a member's region takes its place, as when a group is taken.
 Status Session::RestoreOwn(uint64_t acked) {
-  std::vector<Peer*> members;
-  for (const auto& peer : peers_) members.push_back(peer.get());
+  std::vector<ReplicaHandle*> members;
+  for (const auto& replica : replicas_) members.push_back(replica.get());
   const Status own = RedoOwn(acked, members);
   if (own.code() != Code::kCorruption) return own;
   Say(LogLevel::kError, Text("this node's own region is damaged: ", own.message(),
                              "; it becomes what the sound members hold"));
   HL_ASSIGN_OR_RETURN(const std::vector<MemberContent> content, ExamineAll());
   HL_ASSIGN_OR_RETURN(const Choice choice, ChooseMember(content));
-  HL_RETURN_IF_ERROR(PullRegion(*peers_[choice.index], own_, pool_->region()));
+  HL_RETURN_IF_ERROR(PullRegion(*replicas_[choice.index], own_, pool_->region()));
   return RedoOwn(std::max(acked, choice.known_acked), members);
 }
 
@@ -160,7 +161,7 @@ Result<Recovered> Session::TryBringBack(uint64_t acked, std::chrono::nanoseconds
   HL_RETURN_IF_ERROR(Passing(PushOwn()));
   if (reclaim) HL_RETURN_IF_ERROR(Passing(InstallAll()));
   HL_RETURN_IF_ERROR(Passing(ArmGroup()));
-  for (const auto& peer : peers_) peer->Disconnect();
+  for (const auto& replica : replicas_) replica->Disconnect();
   AimBulkLane();
   looks_before_.clear();
   return Recovered{group_.get(), log_state_, configuration_};

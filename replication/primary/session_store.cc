@@ -1,7 +1,7 @@
 #include "primary/session_store.h"
 
+#include "device/device_choice.h"
 #include "hyperloop/core/fork_detector.h"
-#include "link/device_choice.h"
 
 namespace hyperloop {
 namespace {

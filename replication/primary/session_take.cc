@@ -31,9 +31,9 @@ std::string OwnerName(const std::string& directory) {
 
 Result<std::vector<MemberLook>> Session::LookAtAll() {
   std::vector<MemberLook> looks;
-  for (const auto& peer : peers_) {
-    HL_ASSIGN_OR_RETURN(control::HelloReplyT hello, peer->Hello());
-    looks.push_back({peer->name(), peer->address(), std::move(hello)});
+  for (const auto& replica : replicas_) {
+    HL_ASSIGN_OR_RETURN(control::HelloReplyT hello, replica->Hello());
+    looks.push_back({replica->name(), replica->address(), std::move(hello)});
   }
   return looks;
 }
@@ -41,7 +41,7 @@ Result<std::vector<MemberLook>> Session::LookAtAll() {
 Status Session::Look() {
   const std::unique_lock lock(state_mutex_);
   HL_RETURN_IF_ERROR(LookAtAll().status());
-  for (const auto& peer : peers_) peer->Disconnect();
+  for (const auto& replica : replicas_) replica->Disconnect();
   return {};
 }
 
@@ -87,12 +87,12 @@ Status Session::JudgeBeforeSealing(const TakeRequest& request, const TakePlan& p
   HL_ASSIGN_OR_RETURN(const RegionImage image, view->Snapshot());
   HL_ASSIGN_OR_RETURN(const RegionInfo info, ParseSuperblock(image.bytes(), image.bytes().size()));
   HL_RETURN_IF_ERROR(Redo(image.bytes(), info, 0).status());
-  const auto peers = MembersOf(members, members[choice.index].content.installed_epoch);
+  const auto indices = MembersOf(members, members[choice.index].content.installed_epoch);
   std::vector<std::string> names;
-  for (const size_t i : peers) names.push_back(members[i].name);
+  for (const size_t i : indices) names.push_back(members[i].name);
   const MemberFetch fetch = [&](size_t member, uint64_t offset,
                                 std::span<std::byte> out) -> Status {
-    HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> other, view_of(peers[member]));
+    HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> other, view_of(indices[member]));
     return other->Read(offset, out);
   };
   HL_RETURN_IF_ERROR(MakeSound(image.bytes(), info, names, fetch));
@@ -101,16 +101,16 @@ Status Session::JudgeBeforeSealing(const TakeRequest& request, const TakePlan& p
 
 Result<std::vector<MemberContent>> Session::ExamineAll() {
   std::vector<MemberContent> members;
-  for (const auto& peer : peers_) {
+  for (const auto& replica : replicas_) {
     HL_ASSIGN_OR_RETURN(
         control::ExamineReplyT reply,
-        peer->Call<control::ExamineReplyT>(control::ExamineRequestT{}, peer->slow_timeout()));
+        replica->Call<control::ExamineReplyT>(control::ExamineRequestT{}, replica->slow_timeout()));
     if (reply.content == nullptr)
-      return Corruption(Text(peer->name(), " answered without content"));
+      return Corruption(Text(replica->name(), " answered without content"));
     // What was read while a primary wrote is of several moments: it proves nothing missing.
     if (!reply.settled)
       reply.content->acked_seq = std::min(reply.content->acked_seq, reply.content->last_seq);
-    members.push_back({peer->name(), std::move(*reply.content)});
+    members.push_back({replica->name(), std::move(*reply.content)});
   }
   return members;
 }
@@ -179,28 +179,28 @@ Status Session::OpenOwnPool(const TakePlan& plan) {
   return {};
 }
 
-Result<control::SealReplyT> Session::Seal(Peer& peer, const control::HelloReplyT& seen,
+Result<control::SealReplyT> Session::Seal(ReplicaHandle& replica, const control::HelloReplyT& seen,
                                           const Uuid& group) {
   auto request = OwnerRequest<control::SealRequestT>(own_);
   request.owner_name = own_.name;
   request.group = FormatUuid(group);
   request.seen_sealed_epoch = seen.sealed_epoch;
   request.seen_installed_epoch = seen.installed_epoch;
-  const auto until = std::chrono::steady_clock::now() + peer.slow_timeout();
+  const auto until = std::chrono::steady_clock::now() + replica.slow_timeout();
   while (true) {  // once, unless more takings passed this replica by than a step allows
     request.epoch = std::min(own_.epoch, request.seen_sealed_epoch + control::kMaxEpochStep);
     Result<control::SealReplyT> reply =
-        peer.Call<control::SealReplyT>(request, peer.slow_timeout());
+        replica.Call<control::SealReplyT>(request, replica.slow_timeout());
     if (reply.status().code() == Code::kFenced) {
       return Busy(
           Text("another primary takes the group at the same time: ", reply.status().message()));
     }
     if (reply.ok() && reply->content == nullptr)
-      return Corruption(Text(peer.name(), " answered without content"));
+      return Corruption(Text(replica.name(), " answered without content"));
     if (!reply.ok() || request.epoch == own_.epoch) return reply;
     request.seen_sealed_epoch = request.epoch;
     if (std::chrono::steady_clock::now() < until) continue;
-    return Unavailable(Text(peer.name(), " is at epoch ", request.epoch, " on its way to epoch ",
+    return Unavailable(Text(replica.name(), " is at epoch ", request.epoch, " on its way to epoch ",
                             own_.epoch, " of the others; the next try goes on from there"));
   }
 }
@@ -208,19 +208,20 @@ Result<control::SealReplyT> Session::Seal(Peer& peer, const control::HelloReplyT
 Result<std::vector<MemberContent>> Session::SealAll(const TakePlan& plan,
                                                     const std::vector<MemberLook>& looks) {
   std::vector<MemberContent> sealed;
-  for (size_t i = 0; i < peers_.size(); ++i) {
+  for (size_t i = 0; i < replicas_.size(); ++i) {
     HL_ASSIGN_OR_RETURN(const control::SealReplyT reply,
-                        Seal(*peers_[i], looks[i].hello, plan.group));
-    sealed.push_back({peers_[i]->name(), *reply.content});
+                        Seal(*replicas_[i], looks[i].hello, plan.group));
+    sealed.push_back({replicas_[i]->name(), *reply.content});
   }
   return sealed;
 }
 
 Status Session::AttachAll() {
-  for (const auto& peer : peers_) {
-    HL_RETURN_IF_ERROR(peer->Attach(*device_, own_, options_.ack_timeout / 2));
-    if (peer->region().size != pool_->region().size()) {
-      return Corruption(Text(peer->name(), " gave out a region of ", peer->region().size, " B"));
+  for (const auto& replica : replicas_) {
+    HL_RETURN_IF_ERROR(replica->Attach(*device_, own_, options_.ack_timeout / 2));
+    if (replica->region().size != pool_->region().size()) {
+      return Corruption(
+          Text(replica->name(), " gave out a region of ", replica->region().size, " B"));
     }
   }
   return {};
@@ -233,7 +234,7 @@ Status Session::FormatOwn(const TakePlan& plan) {
   return FormatRegion(pool_->region(), plan.group, RandomSecret(), geometry);
 }
 
-Status Session::RedoOwn(uint64_t known_acked, std::span<Peer* const> members) {
+Status Session::RedoOwn(uint64_t known_acked, std::span<ReplicaHandle* const> members) {
   const auto own = pool_->region();
   HL_ASSIGN_OR_RETURN(info_, ParseSuperblock(own, own.size()));
   HL_ASSIGN_OR_RETURN(log_state_, Redo(own, info_, known_acked));
@@ -241,11 +242,11 @@ Status Session::RedoOwn(uint64_t known_acked, std::span<Peer* const> members) {
   HL_RETURN_IF_ERROR(
       ParseConfigurationBlock(own.subspan(info_.geometry.configuration_offset()), info_).status());
   std::vector<std::string> names;
-  for (const Peer* each : members) names.push_back(each->name());
+  for (const ReplicaHandle* each : members) names.push_back(each->name());
   return MakeSound(own, info_, names,
                    [&](size_t member, uint64_t offset, std::span<std::byte> out) {
-                     Peer& peer = *members[member];
-                     return peer.link().Read(peer.region(), offset, out);
+                     ReplicaHandle& replica = *members[member];
+                     return replica.remote_access().Read(replica.region(), offset, out);
                    });
 }
 
@@ -254,7 +255,7 @@ Status Session::PushOwn() {
   const LogState found = log_state_;
   if (!(found.tail == found.head.cursor)) WriteHead(own, info_, found.tail);
   HL_RETURN_IF_ERROR(pool_->media().Persist(own.data(), own.size()));
-  HL_RETURN_IF_ERROR(PushRegion(peers_, own_, own, info_, found));
+  HL_RETURN_IF_ERROR(PushRegion(replicas_, own_, own, info_, found));
   HL_ASSIGN_OR_RETURN(log_state_.head, ReadHead(own, info_));
   return {};
 }
@@ -265,7 +266,8 @@ Status Session::InstallAll() {
     request.nodes.push_back(FormatUuid(each.node));
     request.replicas.push_back(each.address);
   }
-  for (const auto& peer : peers_) HL_RETURN_IF_ERROR(peer->Call<control::DoneT>(request).status());
+  for (const auto& replica : replicas_)
+    HL_RETURN_IF_ERROR(replica->Call<control::DoneT>(request).status());
   configuration_.epoch = own_.epoch;
   configuration_.owner = OwnerDigest(own_.owner);
   epoch_.store(own_.epoch, std::memory_order_relaxed);
@@ -322,10 +324,10 @@ Status Session::TakeRegion(const TakeRequest& request, const TakePlan& plan,
   HL_ASSIGN_OR_RETURN(const Choice choice, ChooseMember(sealed));
   for (const std::string& line : DescribeDamage(sealed))
     Say(LogLevel::kError, Text("damaged: ", line, "; it becomes what the sound members hold"));
-  HL_RETURN_IF_ERROR(PullRegion(*peers_[choice.index], own_, pool_->region()));
-  std::vector<Peer*> members;
+  HL_RETURN_IF_ERROR(PullRegion(*replicas_[choice.index], own_, pool_->region()));
+  std::vector<ReplicaHandle*> members;
   for (const size_t i : MembersOf(sealed, sealed[choice.index].content.installed_epoch))
-    members.push_back(peers_[i].get());
+    members.push_back(replicas_[i].get());
   HL_RETURN_IF_ERROR(RedoOwn(choice.known_acked, members));
   HL_RETURN_IF_ERROR(JudgeContent(request, plan, pool_->region()));
   return PushOwn();
@@ -335,7 +337,7 @@ Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
   HL_ASSIGN_OR_RETURN(device_, open_device_());
   HL_ASSIGN_OR_RETURN(const std::vector<MemberLook> looks, LookAtAll());
   HL_ASSIGN_OR_RETURN(const TakePlan plan, PlanTake(looks, options_.region_size));
-  for (const auto& peer : peers_) peer->SetSlowTimeout(SlowTimeout(plan.region_size));
+  for (const auto& replica : replicas_) replica->SetSlowTimeout(SlowTimeout(plan.region_size));
   HL_RETURN_IF_ERROR(RefuseLivingOwner(looks));
   HL_RETURN_IF_ERROR(JudgeBeforeSealing(request, plan, looks));
   HL_RETURN_IF_ERROR(OpenOwnPool(plan));
@@ -383,7 +385,7 @@ Status Session::Take(const TakeRequest& request, TakeResult* result) {
   }
   TakeResult taken;
   const Status status = TakeStages(request, &taken);
-  for (const auto& peer : peers_) peer->Disconnect();
+  for (const auto& replica : replicas_) replica->Disconnect();
   if (status.ok()) StartTicking();  // last: from now on its thread may bring the group back
   if (!status.ok()) {
     Disarm();
@@ -395,7 +397,7 @@ Status Session::Take(const TakeRequest& request, TakeResult* result) {
   taken_.store(true, std::memory_order_release);
   Say(LogLevel::kInfo,
       Text("took group ", taken.pairing.group, " under epoch ", own_.epoch, ", ",
-           taken.files.size(), " files, ", peers_.size(), " replicas, media ",
+           taken.files.size(), " files, ", replicas_.size(), " replicas, media ",
            MediaName(pool_->media().kind()), ": ", MediaPromise(pool_->media().kind())));
   *result = std::move(taken);
   return {};

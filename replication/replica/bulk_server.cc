@@ -23,8 +23,8 @@ Result<std::unique_ptr<BulkServer>> BulkServer::Listen(const control::Endpoint& 
   std::unique_ptr<BulkServer> server(new BulkServer());
   BulkServer* const self = server.get();
   server->log_ = log;
-  server->stop_ = control::Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!server->stop_.valid()) return FromErrno(errno, "eventfd");
+  server->stop_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!server->stop_) return FromErrno(errno, "eventfd");
   const auto handle = [self](const control::BodyUnion& request) {
     return self->service_->Handle(request);
   };

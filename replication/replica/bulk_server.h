@@ -11,6 +11,7 @@
 #include "control/trust.h"
 #include "hyperloop/core/log.h"
 #include "hyperloop/core/status.h"
+#include "hyperloop/core/unique_fd.h"
 #include "replica/bulk_service.h"
 
 namespace hyperloop {
@@ -37,7 +38,7 @@ class BulkServer {
   std::shared_ptr<Log> log_;
   std::unique_ptr<control::ControlServer> server_;
   std::unique_ptr<BulkService> service_;
-  control::Fd stop_;  // an eventfd
+  UniqueFd stop_;  // an eventfd
   std::thread thread_;
 };
 

@@ -1,11 +1,7 @@
 #include "replica/node_state_store.h"
 
-#include <algorithm>
 #include <cstring>
 #include <vector>
-
-#include "common/printable.h"
-#include "inspect/service.h"
 
 namespace hyperloop {
 
@@ -25,21 +21,9 @@ Status NodePageStore::Save(NodeState* state) {
   return saved.WithContext("writing the node page");
 }
 
-std::string NodePageStore::ReadOwnerName(std::span<const std::byte> page) {
-  std::string name;
-  for (const std::byte byte : page.subspan(kOwnerNameOffset, kOwnerNameSize)) {
-    if (byte == std::byte{0}) break;
-    name.push_back(static_cast<char>(byte));
-  }
-  return Printable(name, kOwnerNameSize);
-}
-
 void NodePageStore::SetOwnerName(std::string_view name) {
-  name = name.substr(0, kOwnerNameSize - 1);
-  std::byte* at = page_.data() + kOwnerNameOffset;
-  std::memset(at, 0, kOwnerNameSize);
-  std::memcpy(at, name.data(), name.size());
-  media_.Persist(at, kOwnerNameSize).IgnoreError();
+  const PageRange range = WriteOwnerName(page_, name);
+  media_.Persist(page_.data() + range.offset, range.size).IgnoreError();
 }
 
 // The RNIC writes the word too; an aligned 8-byte access never reads half a value.

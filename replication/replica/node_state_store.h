@@ -41,9 +41,6 @@ class NodePageStore final : public NodeStateStore {
   uint64_t heartbeat() const override;
   void Beat() override;
 
-  // Also works on a copied page; unprintable bytes are escaped.
-  static std::string ReadOwnerName(std::span<const std::byte> page);
-
  private:
   std::atomic_ref<uint64_t> heartbeat_word() const;
 

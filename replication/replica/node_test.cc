@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "control/owner.h"
-#include "inspect/service.h"
 #include "support/status_matchers.h"
 
 namespace hyperloop {

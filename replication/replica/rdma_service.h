@@ -9,10 +9,10 @@
 #include <memory>
 #include <string>
 
+#include "device/device_opener.h"
 #include "hyperloop/core/group.h"
 #include "hyperloop/core/log.h"
 #include "hyperloop/core/rnic.h"
-#include "link/device_opener.h"
 #include "pool/pool.h"
 #include "replica/node.h"
 

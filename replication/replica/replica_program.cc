@@ -46,17 +46,17 @@ Result<std::unique_ptr<Pool>> OpenOrCreate(const ReplicaOptions& options, Log* l
 }
 
 // Readable when one of `signals` arrived.
-Result<control::Fd> SignalDescriptor() {
+Result<UniqueFd> SignalDescriptor() {
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
-  control::Fd fd(signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC));
-  if (!fd.valid()) return FromErrno(errno, "signalfd");
+  UniqueFd fd(signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC));
+  if (!fd) return FromErrno(errno, "signalfd");
   return fd;
 }
 
-bool Signalled(const control::Fd& fd) {
+bool Signalled(const UniqueFd& fd) {
   signalfd_siginfo info;
   return read(fd.get(), &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info));
 }
@@ -87,7 +87,7 @@ Status RunReplica(const ReplicaOptions& options, const std::shared_ptr<Log>& sha
   Log* const log = shared_log.get();
   HL_ASSIGN_OR_RETURN(const control::Endpoint listen, control::ParseEndpoint(options.listen));
   HL_ASSIGN_OR_RETURN(control::Trust trust, TrustOf(options, shared_log));
-  HL_ASSIGN_OR_RETURN(const control::Fd stop, SignalDescriptor());
+  HL_ASSIGN_OR_RETURN(const UniqueFd stop, SignalDescriptor());
   // The addresses are bound first, so that a wrong one leaves no pool behind. Nobody is answered
   // before Serve.
   HL_ASSIGN_OR_RETURN(const control::Endpoint bulk_listen, BulkEndpoint(options, listen));

@@ -5,9 +5,9 @@
 #include <memory>
 #include <string>
 
+#include "device/device_choice.h"
 #include "hyperloop/core/log.h"
 #include "hyperloop/core/status.h"
-#include "link/device_choice.h"
 
 namespace hyperloop {
 

@@ -89,7 +89,7 @@ void ReadStream(Reader& in) {
   const uint8_t how = in.U8();
   SecureChannel channel(OptionsOf((how & 1) != 0, (how & 2) != 0));
   while (!in.done()) {
-    channel.Append(std::as_bytes(in.Take(1u + in.U8())));
+    channel.Append(std::as_bytes(in.Bytes(1u + in.U8())));
     for (;;) {
       const auto frame = channel.Next();
       HL_FUZZ_CHECK((how & 2) == 0 || !channel.open(), "opened for nobody");
@@ -201,9 +201,9 @@ std::vector<Input> Seeds() {
   const std::string key(64, 'a'), other(64, 'b');
   const std::string trusted = "# hosts\na " + key + " primary,link\nb " + other +
                               " replica 10.0.0.2:7000\n\nb " + key + " link # \n";
-  seeds.push_back(Writer().U8(kTrusted).Bytes(trusted.data(), trusted.size()).Take());
+  seeds.push_back(Writer().U8(kTrusted).Bytes(trusted.data(), trusted.size()).Finish());
   const std::string own = "# this host\nname a\nsecret " + key + "\n";
-  seeds.push_back(Writer().U8(kIdentity).Bytes(own.data(), own.size()).Take());
+  seeds.push_back(Writer().U8(kIdentity).Bytes(own.data(), own.size()).Finish());
   for (const unsigned how : {0u, 1u, 2u, 3u}) {
     // What the other end would begin with.
     SecureChannel dialer(OptionsOf(true, (how & 2) != 0)),
@@ -220,7 +220,7 @@ std::vector<Input> Seeds() {
       const size_t n = std::min<size_t>(50, bytes.size() - at);
       out.U8(static_cast<unsigned>(n - 1)).Bytes(bytes.data() + at, n);
     }
-    seeds.push_back(out.Take());
+    seeds.push_back(out.Finish());
   }
   for (const unsigned tamper : {0u, 6u, 8u, 10u}) {
     Writer out;
@@ -231,7 +231,7 @@ std::vector<Input> Seeds() {
       if (tamper != 0) out.U8(tamper).U16(3).U8(1);
       out.U8(0).U16(5000).U8(1).U16(5000);
     }
-    seeds.push_back(out.Take());
+    seeds.push_back(out.Finish());
   }
   return seeds;
 }

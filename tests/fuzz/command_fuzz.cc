@@ -19,7 +19,7 @@
 #include "rnic/wqe.h"
 #include "softrnic/daemon/control_server.h"
 #include "support/must.h"
-#include "support/rnic_peer.h"
+#include "support/rnic_end.h"
 
 namespace hyperloop::fuzz {
 namespace {
@@ -85,8 +85,8 @@ class Daemon {
     std::thread([this] { loop_->Run(); }).detach();
     std::thread([this] { server_->Run(); }).detach();
     const auto quiet = [this](const char* host) {
-      return Must(RnicPeer::Make(Must(OpenDaemonDevice({socket_, host})), {}, 4096,
-                                 rnic::kLocalWrite | rnic::kRemoteWrite));
+      return Must(RnicEnd::Make(Must(OpenDaemonDevice({socket_, host})), {}, 4096,
+                                rnic::kLocalWrite | rnic::kRemoteWrite));
     };
     from_ = quiet("from");
     to_ = quiet("to");
@@ -101,7 +101,7 @@ class Daemon {
   Engine engine_{EngineOptions{}};
   std::unique_ptr<EngineLoop> loop_;
   std::unique_ptr<ControlServer> server_;
-  RnicPeer from_, to_;
+  RnicEnd from_, to_;
   uint64_t round_ = 0;
 };
 
@@ -147,7 +147,7 @@ class Rogue {
         if (!Exchange(message.data(), message.size(), {})) return;
       } else if (what < 200) {
         const uint64_t at = in_.U16() % (kBytes - 255);
-        const auto bytes = in_.Take(in_.U8());
+        const auto bytes = in_.Bytes(in_.U8());
         [[maybe_unused]] const ssize_t n =
             pwrite(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(at));
       } else if (what < 225) {
@@ -381,7 +381,7 @@ std::vector<Input> Seeds() {
     Put(out, Op::kDestroyCq);
     Put(out, Op::kDestroyMkey);
     Put(out, Op::kFreeUmem);
-    seeds.push_back(out.Take());
+    seeds.push_back(out.Finish());
   }
   Writer beyond;  // rings that reach behind the registered range, here by little and by much
   beyond.U8(0);
@@ -395,7 +395,7 @@ std::vector<Input> Seeds() {
   Put(beyond, Op::kCreateCq, {2, 0, 0, 0, 1});
   Put(beyond, Op::kCreateQp, {15, 2, 0, 8, 6, 3, 2, 7, 4});
   Put(beyond, Op::kCreateQp, {1, 15, 0, 8, 3, 11, 2, 7, 4});
-  seeds.push_back(beyond.Take());
+  seeds.push_back(beyond.Finish());
   return seeds;
 }
 

@@ -57,7 +57,7 @@ void Converse(Reader& in) {
     in.Fill(header.data(), header.size());
     const auto length = ParseFrameHeader(header, kMaxRequest);
     if (!length.ok()) return;  // the server closes the connection
-    const auto body = ParseMessage(in.Take(*length));
+    const auto body = ParseMessage(in.Bytes(*length));
     if (!body.ok()) return;
     // A message that parses can be encoded again with the same meaning.
     const auto frame = EncodeFrame(*body);

@@ -52,16 +52,16 @@ class Reader {
   uint64_t U64() { return Get<uint64_t>(); }
   // Copies at most `size` bytes to `out`; if the input ends before, the rest of `out` is unchanged.
   void Fill(void* out, size_t size) {
-    const auto bytes = Take(size);
+    const auto bytes = Bytes(size);
     if (!bytes.empty()) std::memcpy(out, bytes.data(), bytes.size());
   }
   // At most `size` bytes.
-  std::span<const uint8_t> Take(size_t size) {
+  std::span<const uint8_t> Bytes(size_t size) {
     const auto bytes = left_.first(size < left_.size() ? size : left_.size());
     left_ = left_.subspan(bytes.size());
     return bytes;
   }
-  std::span<const uint8_t> Rest() { return Take(left_.size()); }
+  std::span<const uint8_t> Rest() { return Bytes(left_.size()); }
 
  private:
   std::span<const uint8_t> left_;
@@ -83,7 +83,7 @@ class Writer {
     input_.insert(input_.end(), from, from + size);
     return *this;
   }
-  Input Take() { return std::move(input_); }
+  Input Finish() { return std::move(input_); }
 
  private:
   Input input_;

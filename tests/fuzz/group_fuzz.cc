@@ -227,12 +227,12 @@ std::vector<Input> Seeds() {
         if ((m & 4) != 0) out.U8(m).U8(0).U8(m).U8(7);
         out.U8(m % 2 != 0 ? 0 : 255).U8(0).U8(150);  // flush, nothing changed, steps
       }
-      seeds.push_back(out.Take());
+      seeds.push_back(out.Finish());
     }
   }
   Writer infos;
   infos.U8(0).U8(2).U8(0).U8(2).U16(1).U8(9).U16(8).U8(9).U8(0);
-  seeds.push_back(infos.Take());
+  seeds.push_back(infos.Finish());
   for (const unsigned part :
        {1u, 2u, 3u}) {  // across the region's end: at the primary, at replicas
     Writer beyond;
@@ -240,11 +240,11 @@ std::vector<Input> Seeds() {
     if (part == 2) beyond.U8(63);
     if (part == 3) beyond.U8(0).U8(239).U8(63);
     beyond.U8(255).U8(0).U8(150);
-    seeds.push_back(beyond.Take());
+    seeds.push_back(beyond.Finish());
   }
   Writer short_chain;
   short_chain.U8(0).U8(2).U8(0).U8(0).U8(130);
-  seeds.push_back(short_chain.Take());
+  seeds.push_back(short_chain.Finish());
   return seeds;
 }
 

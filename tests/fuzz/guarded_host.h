@@ -39,17 +39,17 @@ struct Host {
         small_cq(client.Cq(2)) {
     // The key over the whole arena must not be there to be guessed.
     HL_FUZZ_CHECK(client.Destroy(Op::kDestroyMkey, client.lkey).ok(), "destroy");
-    std::byte* const rings = client.Take(0);
+    std::byte* const rings = client.Allocate(0);
     QpSpec spec;
     spec.log_sq = 4;
     spec.log_rq = 3;
     spec.flags = master ? kQpMaster | kQpSlaveSend : 0;
     spec.max_read_atomic = 2;
     for (TestQp& qp : qps) qp = client.Qp(cq, small_cq, spec);
-    std::byte* const end = client.Take(0);
-    before = client.Take(kGuard);
-    data = client.Take(kData);
-    after = client.Take(kGuard);
+    std::byte* const end = client.Allocate(0);
+    before = client.Allocate(kGuard);
+    data = client.Allocate(kData);
+    after = client.Allocate(kGuard);
     std::memset(before, std::to_integer<int>(kGuardByte), kGuard);
     std::memset(after, std::to_integer<int>(kGuardByte), kGuard);
     keys[0] = client.Key(data, kData, 0xf);

@@ -193,7 +193,7 @@ class Image {
   void SetTable(Reader& in) {
     const uint32_t slot = in.U8() % kFiles;
     TableFile file;
-    const auto name = in.Take(in.U8() % (kMaxNameLength + 1));
+    const auto name = in.Bytes(in.U8() % (kMaxNameLength + 1));
     file.name.assign(name.begin(), name.end());
     file.lane = in.U8() % 4;
     file.size = in.U8() < 250 ? in.U16() : in.U64();
@@ -218,7 +218,7 @@ class Image {
       state.sealed_epoch = in.U8();
       state.installed.epoch = in.U8();
       for (uint32_t i = 0; i < how % 10u; ++i) {
-        const auto address = in.Take(in.U8() % 90);
+        const auto address = in.Bytes(in.U8() % 90);
         state.installed.replicas.push_back({Uuid{1}, {address.begin(), address.end()}});
       }
       const auto range = WriteNodeState(page_, &state);
@@ -319,21 +319,21 @@ std::vector<Input> Seeds() {
     Record(out, RecordType::kEpoch, 0, 1, 1024, sizeof(ConfigurationBlock));
     for (unsigned i = 1; i < 6; ++i)
       Record(out, RecordType::kAppend, i - 1, 1, kDataFromBinding, 300);
-    seeds.push_back(out.Take());
+    seeds.push_back(out.Finish());
   }
   {
     Writer out;  // until the ring is full, then a pad
     for (unsigned i = 0; i < 28; ++i)
       Record(out, RecordType::kNamespace, i, 1, kDataFromBinding, 450);
     Record(out, RecordType::kPad, 28, 0, 0, 0);
-    seeds.push_back(out.Take());
+    seeds.push_back(out.Finish());
   }
   {
     Writer out;  // a head in the middle, the other one damaged; more records
     Record(out, RecordType::kStatements, 0, 2, 64, 12);
     out.U8(kHead).U8(1).U8(5).U8(kRaw).U32(4096).U8(4).U32(0);
     Record(out, RecordType::kBinding, 1, 1, 0, 64);
-    seeds.push_back(out.Take());
+    seeds.push_back(out.Finish());
   }
   {
     Writer out;
@@ -341,7 +341,7 @@ std::vector<Input> Seeds() {
     for (int i = 0; i < 3; ++i) out.U8(11).Bytes("127.0.0.1:1", 11);
     out.U8(kBinding).U8(40).Bytes("/x/y", 4);
     out.U8(kConfiguration).U8(3).U8(30).U8(4).U32(9);
-    seeds.push_back(out.Take());
+    seeds.push_back(out.Finish());
   }
   return seeds;
 }

@@ -51,7 +51,7 @@ class World {
     from_cq_ = from_.Cq(), to_cq_ = to_.Cq();
     from_qp_ = from_.Qp(from_cq_, from_cq_), to_qp_ = to_.Qp(to_cq_, to_cq_);
     from_.Connect(from_qp_, to_qp_), to_.Connect(to_qp_, from_qp_);
-    word_ = from_.Take(8), target_ = to_.Take(8);
+    word_ = from_.Allocate(8), target_ = to_.Allocate(8);
   }
 
   void Run() {
@@ -262,7 +262,7 @@ std::vector<Input> Seeds() {
       run(out);
       out.U8(kDestroyQp).U8(0).U8(0);
       run(out);
-      seeds.push_back(out.Take());
+      seeds.push_back(out.Finish());
     }
     {
       Writer out;  // messages both ways, then one end vanishes
@@ -274,7 +274,7 @@ std::vector<Input> Seeds() {
       out.U8(kVanish).U8(0).U8(1).U8(1).U8(20);
       run(out);
       out.U8(kModify).U8(0).U8(0).U8(0).U8(kDestroyCq).U8(0).U8(0);
-      seeds.push_back(out.Take());
+      seeds.push_back(out.Finish());
     }
     {
       Writer out;  // two queues wait for one CQ that is destroyed
@@ -285,7 +285,7 @@ std::vector<Input> Seeds() {
       run(out);
       out.U8(kModify).U8(0).U8(1).U8(200).U8(kDestroyCq).U8(0).U8(1).U8(kDestroyQp).U8(0).U8(0);
       run(out);
-      seeds.push_back(out.Take());
+      seeds.push_back(out.Finish());
     }
   }
   return seeds;

@@ -29,7 +29,7 @@ void ParseOne(std::span<const std::byte> bytes) {
 void ReadStream(Reader& in) {
   FrameReader reader(kMaxPacketBytes);
   while (!in.done()) {
-    reader.Append(std::as_bytes(in.Take(1u + in.U8())));
+    reader.Append(std::as_bytes(in.Bytes(1u + in.U8())));
     for (;;) {
       const auto frame = reader.Next();
       if (!frame.ok()) return;
@@ -215,7 +215,7 @@ std::vector<Input> Seeds() {
     Packet packet = Sample(type, type == PacketType::kAck ? std::span(payload).first(0) : payload);
     if (type == PacketType::kSend || type == PacketType::kWrite) packet.total = packet.length;
     const auto bytes = EncodePacket(packet);
-    seeds.push_back(Writer().U8(kPacket).Bytes(bytes.data(), bytes.size()).Take());
+    seeds.push_back(Writer().U8(kPacket).Bytes(bytes.data(), bytes.size()).Finish());
     AppendFrame(bytes, &stream);
   }
   Writer pieces;
@@ -224,7 +224,7 @@ std::vector<Input> Seeds() {
     const size_t n = std::min<size_t>(100, stream.size() - at);
     pieces.U8(static_cast<unsigned>(n - 1)).Bytes(stream.data() + at, n);
   }
-  seeds.push_back(pieces.Take());
+  seeds.push_back(pieces.Finish());
   for (const unsigned tamper : {0u, 1u, 2u}) {
     Writer out;
     out.U8(kEngines);
@@ -237,12 +237,12 @@ std::vector<Input> Seeds() {
       out.U8(2).U8(0).U8(5);
     }
     out.U8(7).U8(0).U8(2).U8(0).U8(50);
-    seeds.push_back(out.Take());
+    seeds.push_back(out.Finish());
   }
   for (const unsigned how : {0u, 2u, 3u}) {  // across the end of the registered range
     Writer out;
     out.U8(kEngines).U8(0).U8(0).U8(how).U8(4).U16(200).U8(255).U8(2).U8(0).U8(5);
-    seeds.push_back(out.U8(2).U8(0).U8(5).Take());
+    seeds.push_back(out.U8(2).U8(0).U8(5).Finish());
   }
   return seeds;
 }

@@ -30,7 +30,7 @@ void Option(Reader& in) {
   const auto table = StoreOptionTable();
   const uint8_t which = in.U8();
   const size_t name_length = in.U8();
-  const auto own = in.Take(name_length);
+  const auto own = in.Bytes(name_length);
   const std::string name =
       which < table.size() ? std::string(table[which].name) : std::string(own.begin(), own.end());
   const auto rest = in.Rest();
@@ -88,7 +88,7 @@ std::vector<Input> Seeds() {
     Writer option;
     option.U8(kOption).U8(static_cast<unsigned>(i)).U8(0);
     const std::string value = *GetStoreOption(table[i].name, options);
-    seeds.push_back(option.Bytes(value.data(), value.size()).Take());
+    seeds.push_back(option.Bytes(value.data(), value.size()).Finish());
   }
   return seeds;
 }

@@ -152,7 +152,7 @@ class EditedPool {
     HL_FUZZ_CHECK(pwrite(fd_, bytes, size, at) == static_cast<ssize_t>(size), "pwrite");
   }
   void Change(Reader& in, uint64_t at) {
-    const auto bytes = in.Take(in.U8() % 64);
+    const auto bytes = in.Bytes(in.U8() % 64);
     const uint64_t size = std::min<uint64_t>(bytes.size(), original_.bytes().size() - at);
     Write(at, reinterpret_cast<const char*>(bytes.data()), size);
     Note(at, size);
@@ -212,13 +212,13 @@ void Look(const EditedPool& pool, bool partial) {
 
 std::vector<Input> Seeds() {
   std::vector<Input> seeds = {{}};
-  seeds.push_back(Writer().U8(0).U8(kRoot).U8(0).U8(8).U8(8).U64(1 << 20).Take());
-  seeds.push_back(Writer().U8(0).U8(kRootCopy).U8(200).U8(24).U8(8).U64(~0ull).Take());
-  seeds.push_back(Writer().U8(1).U8(kRegion).U32(0).U8(8).U64(7).Take());
-  seeds.push_back(Writer().U8(1).U8(kRegion).U32(40000).U8(8).U64(7).Take());
-  seeds.push_back(Writer().U8(0).U8(kNodePage).U16(8).U8(8).U64(7).Take());
-  seeds.push_back(Writer().U8(0).U8(kLength).U32(1 << 20).Take());
-  seeds.push_back(Writer().U8(0).U8(kAnywhere).U32(9000).U8(8).U64(~0ull).Take());
+  seeds.push_back(Writer().U8(0).U8(kRoot).U8(0).U8(8).U8(8).U64(1 << 20).Finish());
+  seeds.push_back(Writer().U8(0).U8(kRootCopy).U8(200).U8(24).U8(8).U64(~0ull).Finish());
+  seeds.push_back(Writer().U8(1).U8(kRegion).U32(0).U8(8).U64(7).Finish());
+  seeds.push_back(Writer().U8(1).U8(kRegion).U32(40000).U8(8).U64(7).Finish());
+  seeds.push_back(Writer().U8(0).U8(kNodePage).U16(8).U8(8).U64(7).Finish());
+  seeds.push_back(Writer().U8(0).U8(kLength).U32(1 << 20).Finish());
+  seeds.push_back(Writer().U8(0).U8(kAnywhere).U32(9000).U8(8).U64(~0ull).Finish());
   return seeds;
 }
 

@@ -63,7 +63,7 @@ File Build(Reader& in) {
   File file;
   for (int i = 0; i < 64 && !in.done(); ++i) {
     const uint8_t how = in.U8();
-    const auto raw = in.Take(in.U16() % 4096);
+    const auto raw = in.Bytes(in.U16() % 4096);
     std::string payload(raw.begin(), raw.end());
     if (how >= 250) payload.resize(payload.size() + kBlock, 'x');
     if (how < 200 || how >= 250) {
@@ -128,12 +128,12 @@ std::vector<Input> Seeds() {
     Writer out;
     for (const std::string& record : RecordsOf(entry.path()))
       out.U8(0).U16(static_cast<unsigned>(record.size())).Bytes(record.data(), record.size());
-    seeds.push_back(out.Take());
+    seeds.push_back(out.Finish());
   }
   db->DestroyColumnFamilyHandle(family).PermitUncheckedError();
   stdfs::remove_all(folder);
-  seeds.push_back(Writer().U8(251).U16(3).Bytes("abc", 3).U8(0).U16(2).Bytes("de", 2).Take());
-  seeds.push_back(Writer().U8(201).U16(3).Bytes("abc", 3).U8(230).U16(2).Bytes("de", 2).Take());
+  seeds.push_back(Writer().U8(251).U16(3).Bytes("abc", 3).U8(0).U16(2).Bytes("de", 2).Finish());
+  seeds.push_back(Writer().U8(201).U16(3).Bytes("abc", 3).U8(230).U16(2).Bytes("de", 2).Finish());
   return seeds;
 }
 

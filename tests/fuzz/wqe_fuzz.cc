@@ -228,7 +228,7 @@ std::vector<Input> Seeds() {
     const auto begin = [&](Writer& out) { out.U8(mode).U8(0xff); };
     const auto end = [&](Writer& out, unsigned where) {
       out.U8(4).U8(where).U8(5).U8(0).U8(200);
-      seeds.push_back(out.Take());
+      seeds.push_back(out.Finish());
     };
     for (const unsigned opcode : {rnic::kWqeWrite, rnic::kWqeRead, rnic::kWqeWriteImm}) {
       Writer out;

@@ -45,7 +45,7 @@ class GroupOutageTest : public StoreTest {
     return state;
   }
 
-  std::unique_ptr<control::ControlClient> Client(uint32_t i) const {
+  std::unique_ptr<control::ControlClient> ControlOf(uint32_t i) const {
     const auto endpoint = control::ParseEndpoint(cluster_.endpoint(i));
     EXPECT_OK(endpoint);
     const auto trust = control::Trust::Load(Options().keys, nullptr);
@@ -56,8 +56,8 @@ class GroupOutageTest : public StoreTest {
   }
   // The Seal that a candidate sends to replica i and then dies or stops.
   control::SealRequestT SealOf(uint32_t i) const {
-    const auto hello =
-        Client(i)->Call<control::HelloReplyT>(control::HelloRequestT{}, std::chrono::seconds(20));
+    const auto hello = ControlOf(i)->Call<control::HelloReplyT>(control::HelloRequestT{},
+                                                                std::chrono::seconds(20));
     EXPECT_OK(hello);
     control::SealRequestT seal;
     seal.epoch = hello->sealed_epoch + 1;
@@ -69,7 +69,8 @@ class GroupOutageTest : public StoreTest {
     return seal;
   }
   void SealForTheDead(uint32_t i) const {
-    EXPECT_OK(Client(i)->Call<control::SealReplyT>(SealOf(i), std::chrono::seconds(20)).status());
+    EXPECT_OK(
+        ControlOf(i)->Call<control::SealReplyT>(SealOf(i), std::chrono::seconds(20)).status());
   }
 
   // A primary with one file that holds "one".
@@ -264,7 +265,7 @@ TEST_F(GroupOutageTest, ReplicaThatWasStoppedDoesNotCarryOutAStaleSeal) {
   ASSERT_NE(store, nullptr);
   const State before = StateOfReplicas();
   const control::SealRequestT seal = SealOf(1);
-  auto client = Client(1);
+  auto client = ControlOf(1);
   ASSERT_NE(client, nullptr);
   // The connection must be there before the replica stops; its answer shows that it is.
   ASSERT_OK(client->Call<control::HelloReplyT>(control::HelloRequestT{}, std::chrono::seconds(20))

@@ -15,17 +15,17 @@
 
 #include "hyperloop/core/softrnic.h"
 #include "support/child_process.h"
-#include "support/rnic_peer.h"
+#include "support/rnic_end.h"
 #include "support/status_matchers.h"
 
 namespace hyperloop::test {
 
 // A peer on a device of a daemon. Usable in a forked child: no gtest inside.
-struct Node : RnicPeer {
+struct Node : RnicEnd {
   static Result<Node> Open(const std::string& socket, const std::string& host) {
     Node node;
     HL_ASSIGN_OR_RETURN(auto opened, softrnic::OpenDaemonDevice({socket, host}));
-    HL_ASSIGN_OR_RETURN(static_cast<RnicPeer&>(node), Make(std::move(opened)));
+    HL_ASSIGN_OR_RETURN(static_cast<RnicEnd&>(node), Make(std::move(opened)));
     return node;
   }
 

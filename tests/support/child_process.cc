@@ -41,7 +41,7 @@ ChildProcess ChildProcess::Spawn(const std::vector<std::string>& argv) {
     _exit(127);
   }
   close(ends[1]);
-  return ChildProcess(pid, ends[0]);
+  return ChildProcess(pid, UniqueFd(ends[0]));
 }
 
 ChildProcess ChildProcess::Fork(const std::function<int()>& body) {
@@ -58,33 +58,29 @@ ChildProcess ChildProcess::Fork(const std::function<int()>& body) {
     _exit(status);
   }
   close(ends[1]);
-  return ChildProcess(pid, ends[0]);
+  return ChildProcess(pid, UniqueFd(ends[0]));
 }
 
 ChildProcess::ChildProcess(ChildProcess&& other) noexcept
-    : pid_(std::exchange(other.pid_, -1)), output_(std::exchange(other.output_, -1)) {}
+    : pid_(std::exchange(other.pid_, -1)), output_(std::move(other.output_)) {}
 
 ChildProcess& ChildProcess::operator=(ChildProcess&& other) noexcept {
   if (this != &other) {
     Kill();
-    if (output_ >= 0) close(output_);
     pid_ = std::exchange(other.pid_, -1);
-    output_ = std::exchange(other.output_, -1);
+    output_ = std::move(other.output_);
   }
   return *this;
 }
 
-ChildProcess::~ChildProcess() {
-  Kill();
-  if (output_ >= 0) close(output_);
-}
+ChildProcess::~ChildProcess() { Kill(); }
 
 std::string ChildProcess::ReadLine() {
   std::string line;
   char c;
   for (;;) {
-    pollfd ready{output_, POLLIN, 0};
-    if (poll(&ready, 1, kPatienceMs) != 1 || read(output_, &c, 1) != 1) return {};
+    pollfd ready{output_.get(), POLLIN, 0};
+    if (poll(&ready, 1, kPatienceMs) != 1 || read(output_.get(), &c, 1) != 1) return {};
     if (c == '\n') return line;
     line.push_back(c);
   }

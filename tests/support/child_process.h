@@ -6,7 +6,10 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "hyperloop/core/unique_fd.h"
 
 namespace hyperloop::test {
 
@@ -34,9 +37,9 @@ class ChildProcess {
   void Kill();
 
  private:
-  ChildProcess(pid_t pid, int output) : pid_(pid), output_(output) {}
+  ChildProcess(pid_t pid, UniqueFd output) : pid_(pid), output_(std::move(output)) {}
   pid_t pid_ = -1;
-  int output_ = -1;
+  UniqueFd output_;
 };
 
 // The path of one of this build's programs (HYPERLOOP_BIN).

@@ -74,7 +74,7 @@ class EmbeddedReplica {
                 return control::MakeError(Unavailable("cut off by the test"));
               return self->node_->Handle(request);
             }));
-    replica->wake_ = control::Fd(eventfd(0, EFD_CLOEXEC));
+    replica->wake_ = UniqueFd(eventfd(0, EFD_CLOEXEC));
     replica->thread_ = std::thread([self] {
       while (!self->stop_)
         self->server_->Serve(control::Deadline::max(), self->wake_.get()).IgnoreError();
@@ -106,7 +106,7 @@ class EmbeddedReplica {
   std::unique_ptr<RdmaService> service_;
   std::unique_ptr<Node> node_;
   std::unique_ptr<control::ControlServer> server_;
-  control::Fd wake_;
+  UniqueFd wake_;
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };

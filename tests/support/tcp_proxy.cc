@@ -39,12 +39,12 @@ constexpr auto kPause = std::chrono::microseconds(200);  // between looks while 
 }  // namespace
 
 TcpProxy::TcpProxy(const std::string& listen_at) {
-  listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  listener_ = UniqueFd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   sockaddr_in address = Parse(listen_at);
   socklen_t size = sizeof address;
-  if (bind(listener_, reinterpret_cast<sockaddr*>(&address), size) != 0 ||
-      listen(listener_, 16) != 0 ||
-      getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+  if (bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+      listen(listener_.get(), 16) != 0 ||
+      getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) {
     std::perror("proxy");
     std::abort();
   }
@@ -56,7 +56,6 @@ TcpProxy::~TcpProxy() {
   stop_ = true;
   thread_.join();
   ResetAll();
-  close(listener_);
 }
 
 void TcpProxy::SetTarget(const std::string& address) {
@@ -83,7 +82,7 @@ void TcpProxy::ResetAll() {
 }
 
 void TcpProxy::Accept() {
-  const int from = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  const int from = accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (from < 0) return;
   auto pair = std::make_unique<Pair>();
   pair->sockets[0] = from;
@@ -133,7 +132,7 @@ bool TcpProxy::Move(Pair& pair, int from, Clock::time_point now) {
 
 void TcpProxy::Run() {
   while (!stop_) {
-    std::vector<pollfd> fds = {{listener_, POLLIN, 0}};
+    std::vector<pollfd> fds = {{listener_.get(), POLLIN, 0}};
     bool waits = cut_;
     for (auto& pair : pairs_) {
       for (const int fd : pair->sockets) fds.push_back({fd, POLLIN, 0});

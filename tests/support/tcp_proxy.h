@@ -12,6 +12,8 @@
 #include <thread>
 #include <vector>
 
+#include "hyperloop/core/unique_fd.h"
+
 namespace hyperloop::test {
 
 class TcpProxy {
@@ -59,7 +61,7 @@ class TcpProxy {
   static void Reset(Pair& pair);
 
   std::string address_;
-  int listener_ = -1;
+  UniqueFd listener_;
   std::mutex mutex_;
   std::string target_;
   std::vector<std::unique_ptr<Pair>> pairs_;

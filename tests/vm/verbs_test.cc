@@ -21,7 +21,7 @@
 
 #include "hyperloop/core/rnic.h"
 #include "support/must.h"
-#include "support/rnic_peer.h"
+#include "support/rnic_end.h"
 #include "support/status_matchers.h"
 #include "verbs/library.h"
 
@@ -64,9 +64,9 @@ std::string InChild(const std::function<std::string()>& body) {
 }
 
 // A loopback queue pair with 1 MiB of memory.
-struct Loop : RnicPeer {
+struct Loop : RnicEnd {
   explicit Loop(const verbs::DeviceOptions& options, const rnic::QpAttr& attr = {})
-      : RnicPeer(Must(Make(Open(options), attr, 1 << 20))) {}
+      : RnicEnd(Must(Make(Open(options), attr, 1 << 20))) {}
   rnic::WcStatus Write(size_t from, size_t to, uint32_t length) {
     const rnic::Sge sge{mr->addr() + from, length, mr->lkey()};
     const rnic::SendRequest request{.opcode = rnic::Opcode::kWrite,

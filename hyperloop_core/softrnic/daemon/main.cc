@@ -83,11 +83,11 @@ bool ClaimCpuForSpinning(int cpu) {
   const std::string path = std::string(runtime != nullptr ? runtime : "/tmp") +
                            "/hyperloop-rnicd-" + std::to_string(getuid()) + "-cpu" +
                            std::to_string(cpu) + ".lock";
-  const Result<int> fd = OpenTrustedFile(path, O_RDWR | O_CREAT, 0600);
+  Result<UniqueFd> fd = OpenTrustedFile(path, O_RDWR | O_CREAT, 0600);
   if (!fd.ok()) return true;  // the lock file is unusable, or others hold it to slow this daemon
-  if (flock(*fd, LOCK_EX | LOCK_NB) == 0) return true;  // the descriptor stays open
-  close(*fd);
-  return false;
+  if (flock(fd->get(), LOCK_EX | LOCK_NB) != 0) return false;
+  fd->Release();  // it stays open
+  return true;
 }
 
 // The last processor this process may use, so that the first ones are left to the host's programs;

@@ -171,11 +171,11 @@ class DiskRun {
       l.from->Connect(l.near, l.far);
       l.to->Connect(l.far, l.near);
     }
-    l.slots = l.to->Take(kSlots * kSlotBytes), l.counter = l.to->Take(8);
-    l.far_long = l.to->Take(kLong), l.far_own = l.to->Take(8);
-    l.sources = l.from->Take(64 * 8), l.sinks = l.from->Take(64 * 8);
-    l.near_long = l.from->Take(kLong), l.long_sink = l.from->Take(kLong);
-    l.note = l.from->Take(8);
+    l.slots = l.to->Allocate(kSlots * kSlotBytes), l.counter = l.to->Allocate(8);
+    l.far_long = l.to->Allocate(kLong), l.far_own = l.to->Allocate(8);
+    l.sources = l.from->Allocate(64 * 8), l.sinks = l.from->Allocate(64 * 8);
+    l.near_long = l.from->Allocate(kLong), l.long_sink = l.from->Allocate(kLong);
+    l.note = l.from->Allocate(8);
   }
   TestQp& Receiver(Lane& l) { return l.loopback ? l.near : l.far; }
   static uint64_t At(const std::byte* at) { return reinterpret_cast<uint64_t>(at); }

@@ -64,8 +64,8 @@ struct OnDisk {
         d_qp(d.Qp(d_cq, d_cq)) {
     a.Connect(a_qp, b_qp), b.Connect(b_qp, a_qp);
     c.Connect(c_qp, d_qp), d.Connect(d_qp, c_qp);
-    src = a.Take(4096), dst = b.Take(65536);
-    other_src = c.Take(64), other_dst = d.Take(64);
+    src = a.Allocate(4096), dst = b.Allocate(65536);
+    other_src = c.Allocate(64), other_dst = d.Allocate(64);
     src[0] = std::byte{42};
   }
   uint64_t Dst(size_t offset = 0) const { return reinterpret_cast<uint64_t>(dst + offset); }
@@ -245,7 +245,7 @@ TEST(EngineDiskBounds, WhatAQueuePairWroteBeforeItsResetIsLeftToTheKernel) {
 // into this end's memory.
 TEST_P(EngineDisk, TrafficTheOtherWayHoldsNoReadUp) {
   OnDisk p(Options());
-  std::byte* const far_sink = p.b.Take(64);
+  std::byte* const far_sink = p.b.Allocate(64);
   p.Write();
   p.Read();
   p.Run();
@@ -284,7 +284,7 @@ TEST(EngineDiskBounds, AReadBehindAWriteThatTookItsPlaceFlushesThatToo) {
 
 TEST_P(EngineDisk, ALongReadWaitsBeforeItsFirstPart) {
   OnDisk p(Options());
-  std::byte* const sink = p.a.Take(60'000);
+  std::byte* const sink = p.a.Allocate(60'000);
   p.Write();
   p.a_qp.Read(p.Dst(), p.b.rkey, p.a.At(sink, 60'000), CqeMode::kAlways);
   p.Run();

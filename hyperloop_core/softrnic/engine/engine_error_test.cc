@@ -385,7 +385,7 @@ TEST(EngineCq, OverrunByAWaitStopsTheQueue) {
   TestCq cq = a.Cq(1);
   TestQp qp = a.Qp(cq, cq, {.flags = kQpMaster});
   a.Connect(qp, qp);
-  std::byte* const at = a.Take(64);
+  std::byte* const at = a.Allocate(64);
   at[0] = std::byte{1};
   for (int i = 0; i < 3; ++i) qp.Wait(cq, 0xffffff, CqeMode::kAlways);
   qp.Write(reinterpret_cast<uint64_t>(at + 8), a.rkey, a.At(at, 8));
@@ -404,10 +404,10 @@ TEST(EngineCq, OverrunByTheReceiveOfALongWriteStopsTheQueue) {
   TestCq cq = a.Cq(0);
   TestQp qp = a.Qp(cq, cq);
   a.Connect(qp, qp);
-  std::byte* const from = a.Take(kLong);
-  std::byte* const to = a.Take(kLong);
+  std::byte* const from = a.Allocate(kLong);
+  std::byte* const to = a.Allocate(kLong);
   for (size_t i = 0; i < kLong; ++i) from[i] = static_cast<std::byte>(i * 13 + 1);
-  qp.Receive(a.At(a.Take(64), 8));
+  qp.Receive(a.At(a.Allocate(64), 8));
   qp.Nop(CqeMode::kAlways);
   qp.WriteImm(reinterpret_cast<uint64_t>(to), a.rkey, a.At(from, kLong), 7);
   qp.Nop();
@@ -583,7 +583,7 @@ TEST(EngineService, AnswersReadsWithoutThePublisher) {
   a.Modify(qp, QpState::kInit, 0);
   a.Connect(qp, peer);
   std::memcpy(b.memory + 5000, "secret", 6);
-  std::byte* const at = a.Take(64);
+  std::byte* const at = a.Allocate(64);
   qp.Read(reinterpret_cast<uint64_t>(b.memory + 5000), b.rkey, a.At(at, 6), CqeMode::kAlways);
   qp.Ring();
   RunAll(engine);

@@ -12,8 +12,8 @@ struct Channel {
     args.log_size = log_size;
     args.events = 1;
     cq.depth = 1u << log_size;
-    cq.ring = reinterpret_cast<mlx5_cqe64*>(client.Take(cq.depth * 64));
-    cq.dbrec = client.Take(64);
+    cq.ring = reinterpret_cast<mlx5_cqe64*>(client.Allocate(cq.depth * 64));
+    cq.dbrec = client.Allocate(64);
     args.ring_addr = reinterpret_cast<uint64_t>(cq.ring);
     args.dbrec_addr = reinterpret_cast<uint64_t>(cq.dbrec);
     auto reply = engine.CreateEventCq(client.id(), args, [this] { ++events; });
@@ -100,8 +100,8 @@ TEST(EngineEvents, BadRequestsAreRefused) {
   Channel c;
   CreateCqArgs args{};
   args.umem = c.client.umem;
-  args.ring_addr = reinterpret_cast<uint64_t>(c.client.Take(64));
-  args.dbrec_addr = reinterpret_cast<uint64_t>(c.client.Take(64));
+  args.ring_addr = reinterpret_cast<uint64_t>(c.client.Allocate(64));
+  args.dbrec_addr = reinterpret_cast<uint64_t>(c.client.Allocate(64));
   EXPECT_EQ(c.engine.CreateEventCq(c.client.id(), args, [] {}).status().code(),
             Code::kInvalidArgument)
       << "a channel without events";

@@ -53,8 +53,8 @@ TEST(EngineFairness, AnotherClientsLongTransfersCostOneTurn) {
   Client busy(engine, "busy"), quiet(engine, "quiet");
   TestCq busy_cq = busy.Cq(), cq = quiet.Cq();
   TestQp qp = Loopback(quiet, cq);
-  std::byte* const from = busy.Take(256 << 10);
-  std::byte* const to = busy.Take(256 << 10);
+  std::byte* const from = busy.Allocate(256 << 10);
+  std::byte* const to = busy.Allocate(256 << 10);
   for (int i = 0; i < 50; ++i) {
     TestQp one = Loopback(busy, busy_cq, {.log_sq = 3});
     one.Write(reinterpret_cast<uint64_t>(to), busy.rkey, busy.At(from, 256 << 10));
@@ -70,8 +70,8 @@ TEST(EngineFairness, LongTransfersOfTwoClientsMoveSideBySide) {
   Engine engine{EngineOptions{}};
   Client a(engine, "a"), b(engine, "b");
   for (Client* each : {&a, &b}) {
-    std::byte* const from = each->Take(256 << 10);
-    std::byte* const to = each->Take(256 << 10);
+    std::byte* const from = each->Allocate(256 << 10);
+    std::byte* const to = each->Allocate(256 << 10);
     TestQp qp = Loopback(*each, each->Cq());
     qp.Write(reinterpret_cast<uint64_t>(to), each->rkey, each->At(from, 256 << 10));
     qp.Ring();
@@ -107,7 +107,7 @@ TEST(EngineFairness, ContextsOfOneClientShareItsTurnsAndItsLimits) {
   engine.Run(64);
   EXPECT_EQ(other.Counter("nops") - before, 32u);
   Command command = b.Make(Op::kCreateQp);
-  const auto at = reinterpret_cast<uint64_t>(b.Take(256));
+  const auto at = reinterpret_cast<uint64_t>(b.Allocate(256));
   command.args.qp = {b.pdn, b_cq.cqn, b_cq.cqn, b.umem, at, at, at + 128, 0, 0, 4, 0, 0, 1};
   Reply reply;
   const Status refused = b.Try(command, &reply);
@@ -128,7 +128,7 @@ TEST(EngineFairness, EveryLimitIsRefusedByName) {
   a.Cq(), a.Cq();
   Reply reply;
   Command command = a.Make(Op::kCreateCq);
-  const auto at = reinterpret_cast<uint64_t>(a.Take(128));
+  const auto at = reinterpret_cast<uint64_t>(a.Allocate(128));
   command.args.cq = {a.umem, 0, at, at + 64, 0, 0};
   EXPECT_THAT(a.Try(command, &reply).message(), HasSubstr("--client-completion-queues"));
   a.Key(a.memory, 64, 0);

@@ -97,7 +97,7 @@ struct World {
     qp = Loopback(one, cq);
     other_cq = other.Cq();
     other_qp = Loopback(other, other_cq);
-    from = one.Take(64 << 10), to = one.Take(64 << 10);
+    from = one.Allocate(64 << 10), to = one.Allocate(64 << 10);
   }
   void ExpectOtherGoesOn() {
     other_qp.Nop(CqeMode::kAlways);
@@ -211,13 +211,13 @@ TEST(EngineMemoryExhaustion, ACommandThatMakesSomethingCostsItsClientAlone) {
        }},
       {"CreateCq",
        [](World& world, Command& command) {
-         const auto at = reinterpret_cast<uint64_t>(world.one.Take(128));
+         const auto at = reinterpret_cast<uint64_t>(world.one.Allocate(128));
          command.op = Op::kCreateCq;
          command.args.cq = {world.one.umem, 0, at, at + 64, 0, 0};
        }},
       {"CreateQp",
        [](World& world, Command& command) {
-         const auto at = reinterpret_cast<uint64_t>(world.one.Take(256));
+         const auto at = reinterpret_cast<uint64_t>(world.one.Allocate(256));
          command.op = Op::kCreateQp;
          command.args.qp = {world.one.pdn,
                             world.cq.cqn,
@@ -319,7 +319,7 @@ TEST(EngineMemoryExhaustion, MemoryAndChannelsCostTheirClientAlone) {
   FailEachAllocation(
       {},
       [&](World& world) {
-        const auto at = reinterpret_cast<uint64_t>(world.one.Take(128));
+        const auto at = reinterpret_cast<uint64_t>(world.one.Allocate(128));
         *args = {world.one.umem, 0, at, at + 64, 0, 1};
       },
       [&](World& world) {
@@ -399,7 +399,7 @@ TEST(EngineMemoryExhaustion, AFlushThatCannotBeAskedForIsAFailedRead) {
         owner(engine, "owner", rnic::Media::kFile, nullptr, 0, -1, /*waits_for_disk=*/true);
     TestCq cq = asker.Cq(), owner_cq = owner.Cq();
     TestQp qp = asker.Qp(cq, cq), owner_qp = owner.Qp(owner_cq, owner_cq);
-    std::byte* const to = owner.Take(64);
+    std::byte* const to = owner.Allocate(64);
     for (const bool armed : {true, false}) {
       asker.Modify(qp, QpState::kReset);
       owner.Modify(owner_qp, QpState::kReset);
@@ -470,7 +470,7 @@ struct LinkedWorld {
     }
   }
   void ExpectBystandersGoOn() {
-    std::byte* const word = far.Take(64);
+    std::byte* const word = far.Allocate(64);
     near_qp.Write(reinterpret_cast<uint64_t>(word), far.rkey, near.At(near.memory, 8),
                   CqeMode::kAlways);
     near_qp.Read(reinterpret_cast<uint64_t>(word), far.rkey, near.At(near.memory, 8),
@@ -508,7 +508,7 @@ void FailEachAllocationOfLinks(bool of_a) {
         l.a_qp.Send(l.a->At(l.src, 64), CqeMode::kAlways);
         l.a_qp.Write(l.Dst(), l.b->rkey, l.a->At(l.src, 100'000), CqeMode::kAlways);
         l.a_qp.Read(l.Dst(), l.b->rkey, l.a->At(l.back, 100'000), CqeMode::kAlways);
-        std::byte* const counter = l.b->Take(8);
+        std::byte* const counter = l.b->Allocate(8);
         l.a_qp.Add(reinterpret_cast<uint64_t>(counter), l.b->rkey, 1, l.a->At(l.back, 8),
                    CqeMode::kAlways);
         l.a_qp.Ring();

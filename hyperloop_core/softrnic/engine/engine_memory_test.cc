@@ -69,7 +69,7 @@ struct MediaPair {
         b_qp(b.Qp(b_cq, b_cq)) {
     a.Connect(a_qp, b_qp);
     b.Connect(b_qp, a_qp);
-    src = a.Take(4096), dst = b.Take(65536);
+    src = a.Allocate(4096), dst = b.Allocate(65536);
   }
   uint64_t FlushesAfter(const std::function<void()>& post) {
     const uint64_t before = b.Counter("media_flushes");
@@ -421,7 +421,7 @@ TEST(EngineCommands, ObjectCountsAreLimited) {
   Client a(engine, "a");
   TestCq cq = a.Cq();
   Command command = a.Make(Op::kCreateQp);
-  const auto at = reinterpret_cast<uint64_t>(a.Take(256));
+  const auto at = reinterpret_cast<uint64_t>(a.Allocate(256));
   command.args.qp = {a.pdn, cq.cqn, cq.cqn, a.umem, at, at, at + 128, 0, 0, 4, 0, 0, 1};
   Reply reply;
   std::vector<uint32_t> qpns;

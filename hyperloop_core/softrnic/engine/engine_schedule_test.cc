@@ -33,7 +33,7 @@ TEST(EngineSchedule, RandomOperationsEqualSerialExecution) {
     std::mt19937_64 random(seed);
     std::vector<std::byte> expected(2048, std::byte{0});
     std::vector<uint64_t> expected_old;
-    auto* const old = reinterpret_cast<uint64_t*>(p.a.Take(1024 * 8));
+    auto* const old = reinterpret_cast<uint64_t*>(p.a.Allocate(1024 * 8));
     uint32_t signaled = 0, received = 0;
     // 31 blocks at most are under way: each round posts up to that and runs to the end, or a bit.
     for (int i = 0; i < 200; ++i) {
@@ -127,7 +127,7 @@ TEST(EngineSchedule, OneSeedGivesOneRun) {
 uint64_t SendBehindRead(uint64_t seed, bool fence) {
   Pair p(Adversary(seed));
   *reinterpret_cast<uint64_t*>(p.dst) = 42;
-  std::byte* const buffer = p.a.Take(64);
+  std::byte* const buffer = p.a.Allocate(64);
   p.b_qp.Receive(p.b.At(p.dst + 512, 8));
   p.a_qp.Read(p.Remote(p.dst), p.b.rkey, p.a.At(buffer, 8));
   const Sge sge = p.a.At(buffer, 8);
@@ -154,8 +154,8 @@ TEST(EngineFence, HoldsSendEnableBehindAtomicsToo) {
     p.a.Connect(control, control);
     TestQp managed = p.a.Qp(p.a_cq, p.a_recv, {.flags = kQpSlaveSend});
     p.a.Connect(managed, managed);
-    auto* const old = reinterpret_cast<uint64_t*>(p.a.Take(64));
-    auto* const seen = reinterpret_cast<uint64_t*>(p.a.Take(64));
+    auto* const old = reinterpret_cast<uint64_t*>(p.a.Allocate(64));
+    auto* const seen = reinterpret_cast<uint64_t*>(p.a.Allocate(64));
     *reinterpret_cast<uint64_t*>(p.a.memory + Client::kArena - 64) = 9;
     managed.Write(reinterpret_cast<uint64_t>(seen), p.a.rkey,
                   p.a.At(reinterpret_cast<std::byte*>(old), 8));

@@ -144,7 +144,7 @@ TEST(EngineTransfer, LoopbackQueuePairTalksToItself) {
   const TestCq cq = a.Cq(), recv = a.Cq();
   TestQp qp = a.Qp(cq, recv);
   a.Connect(qp, qp);
-  std::byte* const at = a.Take(256);
+  std::byte* const at = a.Allocate(256);
   std::memcpy(at, "hello", 5);
   qp.Write(reinterpret_cast<uint64_t>(at + 100), a.rkey, a.At(at, 5));
   // Overlapping source and target: as if copied through a buffer.
@@ -183,9 +183,9 @@ TEST(EngineTransfer, BudgetHoldsAndNothingIsLeftOut) {
 TEST(EngineTransfer, LongTransfersAreCutIntoTurns) {
   constexpr size_t kLong = 300'001;
   Pair p;
-  std::byte* const from = p.a.Take(kLong);
-  std::byte* const to = p.b.Take(kLong);
-  std::byte* const back = p.a.Take(kLong);
+  std::byte* const from = p.a.Allocate(kLong);
+  std::byte* const to = p.b.Allocate(kLong);
+  std::byte* const back = p.a.Allocate(kLong);
   for (size_t i = 0; i < kLong; ++i) from[i] = static_cast<std::byte>(i * 31 + i / 251);
   const Sge pieces[] = {p.a.At(back, 100'000), p.a.At(back + 100'000, kLong - 100'000)};
   p.b_qp.Receive(p.b.At(p.dst, 8));
@@ -223,8 +223,8 @@ TEST(EngineTransfer, LongTransfersAreCutIntoTurns) {
 TEST(EngineTransfer, LongSendsAreCutIntoTurnsToo) {
   constexpr size_t kLong = 300'001;
   Pair p;
-  std::byte* const from = p.a.Take(kLong);
-  std::byte* const to = p.b.Take(kLong);
+  std::byte* const from = p.a.Allocate(kLong);
+  std::byte* const to = p.b.Allocate(kLong);
   for (size_t i = 0; i < kLong; ++i) from[i] = static_cast<std::byte>(i * 31 + i / 251);
   const Sge places[] = {p.b.At(to, 70'001), p.b.At(to + 70'001, kLong - 70'001)};
   p.b_qp.Receive(places);
@@ -263,7 +263,7 @@ TEST(EngineTransfer, LongSendsAreCutIntoTurnsToo) {
 // The receiver starts anew in the middle: the rest does not go to a receive of its next life.
 TEST(EngineTransfer, ALongSendEndsWithItsReceiver) {
   Pair p({}, {.ack_timeout_ms = 1, .retry_count = 0});
-  std::byte* const to = p.b.Take(200'000);
+  std::byte* const to = p.b.Allocate(200'000);
   p.b_qp.Receive(p.b.At(to, 200'000));
   p.a_qp.Send(p.a.At(p.a.memory, 200'000), CqeMode::kAlways);
   p.a_qp.Ring();
@@ -282,7 +282,7 @@ TEST(EngineTransfer, ALongSendEndsWithItsReceiver) {
 
 TEST(EngineTransfer, LongTransferEndsWhenItsKeyGoes) {
   Pair p;
-  std::byte* const to = p.b.Take(200'000);
+  std::byte* const to = p.b.Allocate(200'000);
   const auto key = p.b.Key(to, 200'000, 0xf);
   p.a_qp.Write(p.Remote(to), key.rkey, p.a.At(p.a.memory, 200'000));
   p.a_qp.Nop(CqeMode::kAlways);
@@ -304,7 +304,7 @@ TEST(EngineTransfer, LongOverlappingTransfersAreCutInParts) {
       Pair p;
       TestQp qp = p.a.Qp(p.a_cq, p.a_recv);
       p.a.Connect(qp, qp);
-      std::byte* const area = p.a.Take(kLong + kShift);
+      std::byte* const area = p.a.Allocate(kLong + kShift);
       for (size_t i = 0; i < kLong + kShift; ++i) area[i] = static_cast<std::byte>(i * 31 / 7);
       std::byte* const from = up ? area : area + kShift;
       std::byte* const to = up ? area + kShift : area;
@@ -327,8 +327,8 @@ TEST(EngineTransfer, LongOverlappingTransfersAreCutInParts) {
 TEST(EngineTransfer, ALongWriteImmThatHasNoReceiveWritesNothing) {
   constexpr size_t kLong = 100 << 10;
   Pair p({}, {}, {.has_rq = false});
-  std::byte* const from = p.a.Take(kLong);
-  std::byte* const to = p.b.Take(kLong);
+  std::byte* const from = p.a.Allocate(kLong);
+  std::byte* const to = p.b.Allocate(kLong);
   std::memset(from, 1, kLong);
   p.a_qp.WriteImm(p.Remote(to), p.b.rkey, p.a.At(from, kLong), 7);
   p.a_qp.Ring();

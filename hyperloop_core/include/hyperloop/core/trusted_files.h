@@ -15,6 +15,7 @@
 #include <string>
 
 #include "hyperloop/core/status.h"
+#include "hyperloop/core/unique_fd.h"
 
 namespace hyperloop {
 
@@ -29,10 +30,10 @@ enum class DirectoryRule {
 Result<std::string> CheckDirectory(const std::string& path, DirectoryRule rule);
 
 // Opens a regular file that belongs to this user or root and that nobody else may write. Never
-// follows a link in the last part of the path, never blocks, closes on exec. The caller closes the
-// descriptor. No O_TRUNC, which would take effect before the check. kPermissionDenied: it is a
-// link, or another's, or writable by others. kNotFound.
-Result<int> OpenTrustedFile(const std::string& path, int flags, mode_t mode = 0);
+// follows a link in the last part of the path, never blocks, closes on exec. No O_TRUNC, which would
+// take effect before the check. kPermissionDenied: it is a link, or another's, or writable by
+// others. kNotFound.
+Result<UniqueFd> OpenTrustedFile(const std::string& path, int flags, mode_t mode = 0);
 
 // What such a file holds from byte `from` on.
 Result<std::string> ReadTrustedFile(const std::string& path, uint64_t from = 0);

@@ -27,7 +27,7 @@ struct Linked {
     b_qp = b->Qp(b_cq, b_recv, b_spec);
     a->Connect(a_qp, b_qp);
     b->Connect(b_qp, a_qp);
-    src = a->Take(kBytes), back = a->Take(kBytes), dst = b->Take(kBytes);
+    src = a->Allocate(kBytes), back = a->Allocate(kBytes), dst = b->Allocate(kBytes);
     for (size_t i = 0; i < kBytes; ++i) src[i] = static_cast<std::byte>(i * 7 + i / 251 + 1);
   }
   static constexpr size_t kBytes = 300'000;

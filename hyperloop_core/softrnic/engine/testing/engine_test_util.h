@@ -214,7 +214,7 @@ class Client {
     return Must(command).result.mkey;
   }
   // `size` bytes of the arena, aligned to 64.
-  std::byte* Take(size_t size) {
+  std::byte* Allocate(size_t size) {
     std::byte* const at = memory + used_;
     used_ += (size + 63) / 64 * 64;
     EXPECT_LE(used_, kArena);
@@ -228,9 +228,9 @@ class Client {
     TestCq cq;
     cq.depth = 1u << log_size;
     cq.consumer = engine_.options().first_cqe;
-    cq.ring = reinterpret_cast<mlx5_cqe64*>(Take(cq.depth * 64));
+    cq.ring = reinterpret_cast<mlx5_cqe64*>(Allocate(cq.depth * 64));
     rnic::InitCqeRing(cq.ring, cq.depth);
-    cq.dbrec = Take(64);
+    cq.dbrec = Allocate(64);
     Command command = Make(Op::kCreateCq);
     command.args.cq = {umem,
                        log_size,
@@ -246,12 +246,12 @@ class Client {
     qp.client = this;
     qp.gid = gid;
     qp.sq_wqebbs = 1u << spec.log_sq;
-    qp.sq = Take(qp.sq_wqebbs * 64);
-    qp.dbrec = Take(64);
+    qp.sq = Allocate(qp.sq_wqebbs * 64);
+    qp.dbrec = Allocate(64);
     if (spec.has_rq) {
       qp.rq_wqes = 1u << spec.log_rq;
       qp.rq_stride = 1u << spec.log_stride;
-      qp.rq = Take(qp.rq_wqes * qp.rq_stride);
+      qp.rq = Allocate(qp.rq_wqes * qp.rq_stride);
     }
     Command command = Make(Op::kCreateQp);
     command.args.qp = {pdn,
@@ -369,7 +369,7 @@ struct Pair {
         b_qp(b.Qp(b_cq, b_recv, b_spec)) {
     a.Connect(a_qp, b_qp);
     b.Connect(b_qp, a_qp);
-    src = a.Take(4096), dst = b.Take(4096);
+    src = a.Allocate(4096), dst = b.Allocate(4096);
     for (int i = 0; i < 4096; ++i) src[i] = static_cast<std::byte>(i * 7 + 1);
   }
   void Run() { RunAll(engine); }

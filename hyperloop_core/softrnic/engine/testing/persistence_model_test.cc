@@ -298,8 +298,8 @@ TEST(PersistenceModel, LongWritesArriveInPartsAndAreFlushedWhole) {
   constexpr size_t kLong = 300 << 10;
   PersistenceModel model;
   Pair p({.persistence = &model});
-  std::byte* const from = p.a.Take(kLong);
-  std::byte* const to = p.b.Take(kLong);
+  std::byte* const from = p.a.Allocate(kLong);
+  std::byte* const to = p.b.Allocate(kLong);
   model.Watch({to, kLong});
   std::memset(from, 7, kLong);
   p.a_qp.Write(p.Remote(to), p.b.rkey, p.a.At(from, kLong));

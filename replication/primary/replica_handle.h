@@ -1,4 +1,5 @@
-// Peer: the primary's view of one replica: its control connection, and its memory over a link.
+// ReplicaHandle: one replica as the primary uses it: its control connection, and access to its
+// memory.
 #pragma once
 
 #include <chrono>
@@ -7,10 +8,10 @@
 #include <vector>
 
 #include "control/client.h"
+#include "device/remote_access.h"
 #include "hyperloop/core/group.h"
 #include "hyperloop/core/rnic.h"
 #include "layout/region_layout.h"
-#include "link/rdma_link.h"
 
 namespace hyperloop {
 
@@ -21,9 +22,9 @@ struct Ownership {
   std::string name;
 };
 
-class Peer {
+class ReplicaHandle {
  public:
-  Peer(control::Endpoint endpoint, control::Trust trust, std::chrono::nanoseconds timeout)
+  ReplicaHandle(control::Endpoint endpoint, control::Trust trust, std::chrono::nanoseconds timeout)
       : endpoint_(std::move(endpoint)),
         trust_(std::move(trust)),
         timeout_(timeout),
@@ -37,7 +38,7 @@ class Peer {
   const control::Trust& trust() const { return trust_; }
   // Where it takes the requests of the bulk lane, as its last Hello said.
   uint16_t bulk_port() const { return bulk_port_; }
-  RdmaLink& link() { return *link_; }
+  RemoteAccess& remote_access() { return *remote_access_; }
 
   // Sends a request on the control connection, which is made if there is none.
   template <class Reply, class Request>
@@ -70,9 +71,9 @@ class Peer {
   std::chrono::nanoseconds slow_timeout() const { return slow_timeout_; }
   void Disconnect() { client_.reset(); }
 
-  // Makes a link to its region and heartbeat word, as the owner of a sealed epoch.
+  // Gets access to its region and heartbeat word, as the owner of a sealed epoch.
   Status Attach(rnic::Device& device, const Ownership& own, std::chrono::nanoseconds timeout);
-  void Detach() { link_.reset(); }
+  void Detach() { remote_access_.reset(); }
   // Its checksums of the whole region by blocks.
   Result<std::vector<uint64_t>> Checksums(const Ownership& own, uint32_t block_size);
   Result<MemberInfo> Prepare(const Ownership& own, const MemberOptions& options);
@@ -88,7 +89,7 @@ class Peer {
   std::chrono::nanoseconds slow_timeout_ = timeout_;
   const std::string name_;
   std::unique_ptr<control::ControlClient> client_;
-  std::unique_ptr<RdmaLink> link_;
+  std::unique_ptr<RemoteAccess> remote_access_;
   RemoteMemory region_, heartbeat_;
   uint16_t bulk_port_ = 0;
 };

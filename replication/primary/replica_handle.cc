@@ -1,19 +1,20 @@
-#include "primary/peer.h"
+#include "primary/replica_handle.h"
 
 #include <algorithm>
 #include <cstring>
 
 namespace hyperloop {
-Status Peer::Connect(std::chrono::nanoseconds timeout) {
+Status ReplicaHandle::Connect(std::chrono::nanoseconds timeout) {
   if (client_ != nullptr && client_->connected()) return {};
   HL_ASSIGN_OR_RETURN(client_, control::ControlClient::Connect(endpoint_, trust_, timeout));
   return {};
 }
 
-Status Peer::Attach(rnic::Device& device, const Ownership& own, std::chrono::nanoseconds timeout) {
-  HL_ASSIGN_OR_RETURN(std::unique_ptr<RdmaLink> link, RdmaLink::Create(device, timeout));
+Status ReplicaHandle::Attach(rnic::Device& device, const Ownership& own,
+                             std::chrono::nanoseconds timeout) {
+  HL_ASSIGN_OR_RETURN(std::unique_ptr<RemoteAccess> access, RemoteAccess::Create(device, timeout));
   auto request = OwnerRequest<control::AttachRequestT>(own);
-  const rnic::QpAddress ours = link->qp().address();
+  const rnic::QpAddress ours = access->qp().address();
   request.gid.assign(ours.gid.raw.begin(), ours.gid.raw.end());
   request.qpn = ours.qpn;
   HL_ASSIGN_OR_RETURN(const control::AttachReplyT reply,
@@ -24,14 +25,14 @@ Status Peer::Attach(rnic::Device& device, const Ownership& own, std::chrono::nan
   }
   std::copy(reply.gid.begin(), reply.gid.end(), theirs.gid.raw.begin());
   theirs.qpn = reply.qpn;
-  HL_RETURN_IF_ERROR(link->qp().Connect(theirs).WithContext(name_));
+  HL_RETURN_IF_ERROR(access->qp().Connect(theirs).WithContext(name_));
   region_ = {reply.region_addr, reply.region_size, reply.region_rkey};
   heartbeat_ = {reply.heartbeat_addr, sizeof(uint64_t), reply.heartbeat_rkey};
-  link_ = std::move(link);
+  remote_access_ = std::move(access);
   return {};
 }
 
-Result<std::vector<uint64_t>> Peer::Checksums(const Ownership& own, uint32_t block_size) {
+Result<std::vector<uint64_t>> ReplicaHandle::Checksums(const Ownership& own, uint32_t block_size) {
   auto request = OwnerRequest<control::ChecksumsRequestT>(own);
   request.offset = 0;
   request.length = region_.size;
@@ -46,7 +47,7 @@ Result<std::vector<uint64_t>> Peer::Checksums(const Ownership& own, uint32_t blo
   return std::move(reply.checksums);
 }
 
-Result<MemberInfo> Peer::Prepare(const Ownership& own, const MemberOptions& options) {
+Result<MemberInfo> ReplicaHandle::Prepare(const Ownership& own, const MemberOptions& options) {
   auto request = OwnerRequest<control::PrepareMemberRequestT>(own);
   request.datapath = DatapathName(options.datapath);
   request.position = options.position;
@@ -64,8 +65,8 @@ Result<MemberInfo> Peer::Prepare(const Ownership& own, const MemberOptions& opti
   return info;
 }
 
-Status Peer::ConnectMember(const Ownership& own, const PrimaryInfo& primary,
-                           std::span<const MemberInfo> chain) {
+Status ReplicaHandle::ConnectMember(const Ownership& own, const PrimaryInfo& primary,
+                                    std::span<const MemberInfo> chain) {
   auto request = OwnerRequest<control::ConnectMemberRequestT>(own);
   request.primary.resize(sizeof(primary));
   std::memcpy(request.primary.data(), &primary, sizeof(primary));

@@ -1,8 +1,8 @@
-// RdmaLink: one-sided access to another node's memory off the commit path, over a queue pair of its
+// RemoteAccess: one-sided access to another node's memory off the commit path, over a queue pair of its
 // own and a bounce buffer. Used to equalise members, for heartbeats and for inspection.
 //
-// Each call is bounded by the link's timeout (StartWrite does not wait). After an error the queue
-// pair is dead and every later call gives the same error. Thread safe.
+// Each call is bounded by the timeout that Create got (StartWrite does not wait). After an error the
+// queue pair is dead and every later call gives the same error. Thread safe.
 #pragma once
 
 #include <chrono>
@@ -23,13 +23,13 @@ struct RemoteMemory {
   uint32_t rkey = 0;
 };
 
-class RdmaLink {
+class RemoteAccess {
  public:
   // Makes the queue pair; connect it through qp() (Connect, or Device::ConnectService). `device`
-  // outlives the link.
-  static Result<std::unique_ptr<RdmaLink>> Create(rnic::Device& device,
-                                                  std::chrono::nanoseconds timeout);
-  ~RdmaLink();
+  // outlives the object.
+  static Result<std::unique_ptr<RemoteAccess>> Create(rnic::Device& device,
+                                                      std::chrono::nanoseconds timeout);
+  ~RemoteAccess();
 
   rnic::QueuePair& qp() { return *qp_; }
 
@@ -47,7 +47,7 @@ class RdmaLink {
   static constexpr uint32_t kBounce = 256u << 10;
   static constexpr uint32_t kMaxStarted = 8;
 
-  RdmaLink(rnic::Device& device, std::chrono::nanoseconds timeout)
+  RemoteAccess(rnic::Device& device, std::chrono::nanoseconds timeout)
       : device_(device), timeout_(timeout) {}
   Status Transfer(rnic::Opcode opcode, const RemoteMemory& memory, uint64_t offset,
                   uint32_t length);

@@ -19,10 +19,10 @@ inline constexpr size_t kFields = 10, kFieldBytes = 100, kRecordBytes = kFields 
 
 using Latencies = std::array<bench::LatencyHistogram, kOperationTypes>;  // by OperationType
 
-class Client {
+class ClientThread {
  public:
-  Client(rocksdb::DB& db, bool sync, const CoreWorkload& workload, InsertSequence& inserts,
-         uint64_t operations, uint64_t seed);
+  ClientThread(rocksdb::DB& db, bool sync, const CoreWorkload& workload, InsertSequence& inserts,
+               uint64_t operations, uint64_t seed);
 
   // Makes the workload's next operation. NotFound, Corruption: a record is missing or has another
   // size. An operation that fails is not recorded.

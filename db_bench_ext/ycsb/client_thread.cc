@@ -1,4 +1,4 @@
-#include "ycsb/client.h"
+#include "ycsb/client_thread.h"
 
 #include <chrono>
 #include <memory>
@@ -7,14 +7,14 @@ namespace hyperloop::ycsb {
 
 using rocksdb::Status;
 
-Client::Client(rocksdb::DB& db, bool sync, const CoreWorkload& workload, InsertSequence& inserts,
-               uint64_t operations, uint64_t seed)
+ClientThread::ClientThread(rocksdb::DB& db, bool sync, const CoreWorkload& workload,
+                           InsertSequence& inserts, uint64_t operations, uint64_t seed)
     : db_(db), inserts_(inserts), chooser_(workload, inserts, operations, seed) {
   write_.sync = sync;
 }
 
 template <class Body>
-Status Client::Timed(OperationType type, Body&& body) {
+Status ClientThread::Timed(OperationType type, Body&& body) {
   const auto start = std::chrono::steady_clock::now();
   Status status = body();
   const std::chrono::nanoseconds taken = std::chrono::steady_clock::now() - start;
@@ -24,18 +24,18 @@ Status Client::Timed(OperationType type, Body&& body) {
   return status;
 }
 
-Status Client::RunOne() {
+Status ClientThread::RunOne() {
   const OperationType type = chooser_.NextType();
   return Timed(type, [&] { return Execute(type); });
 }
 
-Status Client::Load(uint64_t record) {
+Status ClientThread::Load(uint64_t record) {
   return Timed(OperationType::kInsert, [&] { return Insert(record); });
 }
 
-Status Client::Execute(OperationType type) {
+Status ClientThread::Execute(OperationType type) {
   if (type == OperationType::kInsert) {
-    const uint64_t record = inserts_.Take();
+    const uint64_t record = inserts_.Next();
     Status status = Insert(record);
     if (status.ok()) inserts_.Acknowledge(record);
     return status;
@@ -55,13 +55,13 @@ Status Client::Execute(OperationType type) {
   }
 }
 
-Status Client::Insert(uint64_t record) {
+Status ClientThread::Insert(uint64_t record) {
   value_.resize(kRecordBytes);
   FillRandomly(value_.data(), kRecordBytes);
   return db_.Put(write_, KeyOf(record), value_);
 }
 
-Status Client::Read(const std::string& key) {
+Status ClientThread::Read(const std::string& key) {
   Status status = db_.Get(rocksdb::ReadOptions(), key, &value_);
   if (status.IsNotFound()) return Status::NotFound("no record " + key);
   if (status.ok() && value_.size() != kRecordBytes) {
@@ -71,14 +71,14 @@ Status Client::Read(const std::string& key) {
   return status;
 }
 
-Status Client::Update(const std::string& key) {
+Status ClientThread::Update(const std::string& key) {
   if (Status status = Read(key); !status.ok()) return status;
   const uint64_t field = UniformBelow(chooser_.random(), kFields);
   FillRandomly(value_.data() + field * kFieldBytes, kFieldBytes);
   return db_.Put(write_, key, value_);
 }
 
-Status Client::Scan(const std::string& key, uint64_t count) {
+Status ClientThread::Scan(const std::string& key, uint64_t count) {
   const std::unique_ptr<rocksdb::Iterator> at(db_.NewIterator(rocksdb::ReadOptions()));
   at->Seek(key);
   if (at->Valid() && at->key() != key)
@@ -89,7 +89,7 @@ Status Client::Scan(const std::string& key, uint64_t count) {
 }
 
 // Printable, 6 random bits a byte, as YCSB's.
-void Client::FillRandomly(char* at, size_t bytes) {
+void ClientThread::FillRandomly(char* at, size_t bytes) {
   uint64_t bits = 0;
   for (size_t i = 0; i < bytes; ++i, bits >>= 6) {
     if (i % 10 == 0) bits = chooser_.random()();

@@ -15,15 +15,15 @@ std::vector<int> AllowedProcessors();
 
 // Binds this thread, and the threads that it makes, to one processor for as long as the object
 // lives.
-class Binding {
+class ProcessorAffinity {
  public:
-  static Result<std::unique_ptr<Binding>> To(int cpu);
-  ~Binding();
-  Binding(const Binding&) = delete;
-  Binding& operator=(const Binding&) = delete;
+  static Result<std::unique_ptr<ProcessorAffinity>> To(int cpu);
+  ~ProcessorAffinity();
+  ProcessorAffinity(const ProcessorAffinity&) = delete;
+  ProcessorAffinity& operator=(const ProcessorAffinity&) = delete;
 
  private:
-  Binding() = default;
+  ProcessorAffinity() = default;
   cpu_set_t before_;
 };
 

@@ -1,4 +1,4 @@
-#include "measuring/affinity.h"
+#include "measuring/processor_affinity.h"
 
 #include <cerrno>
 #include <string>
@@ -16,19 +16,19 @@ std::vector<int> AllowedProcessors() {
   return processors;
 }
 
-Result<std::unique_ptr<Binding>> Binding::To(int cpu) {
-  std::unique_ptr<Binding> binding(new Binding);
-  CPU_ZERO(&binding->before_);
-  ::sched_getaffinity(0, sizeof binding->before_, &binding->before_);
+Result<std::unique_ptr<ProcessorAffinity>> ProcessorAffinity::To(int cpu) {
+  std::unique_ptr<ProcessorAffinity> affinity(new ProcessorAffinity);
+  CPU_ZERO(&affinity->before_);
+  ::sched_getaffinity(0, sizeof affinity->before_, &affinity->before_);
   cpu_set_t set;
   CPU_ZERO(&set);
   if (cpu >= 0 && cpu < CPU_SETSIZE) CPU_SET(static_cast<size_t>(cpu), &set);
   if (::sched_setaffinity(0, sizeof set, &set) != 0) {
     return FromErrno(errno, "binding to processor " + std::to_string(cpu));
   }
-  return binding;
+  return affinity;
 }
 
-Binding::~Binding() { ::sched_setaffinity(0, sizeof before_, &before_); }
+ProcessorAffinity::~ProcessorAffinity() { ::sched_setaffinity(0, sizeof before_, &before_); }
 
 }  // namespace hyperloop::bench

@@ -1,4 +1,6 @@
-// UniqueFd: owns a file descriptor and closes it.
+// UniqueFd: owns a file descriptor, as unique_ptr owns an object: it closes the descriptor at its
+// end, and gives it to another by a move. An error of close is not reported: what must reach the
+// disk is synced before.
 #pragma once
 
 #include <unistd.h>

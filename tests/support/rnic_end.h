@@ -1,4 +1,4 @@
-// RnicPeer: a queue pair with all objects that it needs, not connected yet. It uses no gtest, so it
+// RnicEnd: a queue pair with all objects that it needs, not connected yet. It uses no gtest, so it
 // may be made in a forked child.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace hyperloop {
 
-struct RnicPeer {
+struct RnicEnd {
   static constexpr size_t kBytes = 64 * 1024;
   static constexpr uint32_t kAllAccess =
       rnic::kLocalWrite | rnic::kRemoteWrite | rnic::kRemoteRead | rnic::kRemoteAtomic;
@@ -25,17 +25,17 @@ struct RnicPeer {
   std::unique_ptr<rnic::QueuePair> qp;
 
   // `attr`'s completion queues are filled in.
-  static Result<RnicPeer> Make(std::unique_ptr<rnic::Device> device, rnic::QpAttr attr = {},
-                               size_t bytes = kBytes, uint32_t access = kAllAccess) {
-    RnicPeer peer;
-    peer.device = std::move(device);
-    HL_ASSIGN_OR_RETURN(peer.pd, peer.device->AllocatePd());
-    HL_ASSIGN_OR_RETURN(peer.cq, peer.device->CreateCq({}));
-    HL_ASSIGN_OR_RETURN(peer.buffer, peer.device->AllocateBuffer(bytes));
-    HL_ASSIGN_OR_RETURN(peer.mr, peer.pd->Register(peer.buffer->data(), bytes, access, {}));
-    attr.send_cq = attr.recv_cq = peer.cq.get();
-    HL_ASSIGN_OR_RETURN(peer.qp, peer.pd->CreateQueuePair(attr));
-    return peer;
+  static Result<RnicEnd> Make(std::unique_ptr<rnic::Device> device, rnic::QpAttr attr = {},
+                              size_t bytes = kBytes, uint32_t access = kAllAccess) {
+    RnicEnd end;
+    end.device = std::move(device);
+    HL_ASSIGN_OR_RETURN(end.pd, end.device->AllocatePd());
+    HL_ASSIGN_OR_RETURN(end.cq, end.device->CreateCq({}));
+    HL_ASSIGN_OR_RETURN(end.buffer, end.device->AllocateBuffer(bytes));
+    HL_ASSIGN_OR_RETURN(end.mr, end.pd->Register(end.buffer->data(), bytes, access, {}));
+    attr.send_cq = attr.recv_cq = end.cq.get();
+    HL_ASSIGN_OR_RETURN(end.qp, end.pd->CreateQueuePair(attr));
+    return end;
   }
   rnic::Sge sge(size_t offset, uint32_t length) const {
     return {mr->addr() + offset, length, mr->lkey()};

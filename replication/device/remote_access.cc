@@ -1,4 +1,4 @@
-#include "link/rdma_link.h"
+#include "device/remote_access.h"
 
 #include <algorithm>
 #include <cstring>
@@ -32,29 +32,29 @@ Status FromCompletion(rnic::WcStatus status) {
 
 }  // namespace
 
-Result<std::unique_ptr<RdmaLink>> RdmaLink::Create(rnic::Device& device,
-                                                   std::chrono::nanoseconds timeout) {
-  std::unique_ptr<RdmaLink> link(new RdmaLink(device, timeout));
-  HL_ASSIGN_OR_RETURN(link->pd_, device.AllocatePd());
-  HL_ASSIGN_OR_RETURN(link->bounce_, device.AllocateBuffer(kBounce));
-  HL_ASSIGN_OR_RETURN(link->mr_,
-                      link->pd_->Register(link->bounce_->data(), kBounce, rnic::kLocalWrite, {}));
-  HL_ASSIGN_OR_RETURN(link->cq_, device.CreateCq({.depth = 16}));
+Result<std::unique_ptr<RemoteAccess>> RemoteAccess::Create(rnic::Device& device,
+                                                           std::chrono::nanoseconds timeout) {
+  std::unique_ptr<RemoteAccess> access(new RemoteAccess(device, timeout));
+  HL_ASSIGN_OR_RETURN(access->pd_, device.AllocatePd());
+  HL_ASSIGN_OR_RETURN(access->bounce_, device.AllocateBuffer(kBounce));
+  HL_ASSIGN_OR_RETURN(
+      access->mr_, access->pd_->Register(access->bounce_->data(), kBounce, rnic::kLocalWrite, {}));
+  HL_ASSIGN_OR_RETURN(access->cq_, device.CreateCq({.depth = 16}));
   rnic::QpAttr attr;
-  attr.send_cq = attr.recv_cq = link->cq_.get();
+  attr.send_cq = attr.recv_cq = access->cq_.get();
   attr.send_wqebbs = 16;
   attr.recv_wqes = 0;
   // A cut between machines is waited for as long as the caller waits at most.
   attr.link_timeout = std::min(std::chrono::duration_cast<std::chrono::milliseconds>(timeout),
                                std::chrono::milliseconds(rnic::kMaxSilence));
-  HL_ASSIGN_OR_RETURN(link->qp_, link->pd_->CreateQueuePair(attr));
-  return link;
+  HL_ASSIGN_OR_RETURN(access->qp_, access->pd_->CreateQueuePair(attr));
+  return access;
 }
 
-RdmaLink::~RdmaLink() = default;
+RemoteAccess::~RemoteAccess() = default;
 
-Status RdmaLink::Post(rnic::Opcode opcode, const RemoteMemory& memory, uint64_t offset,
-                      uint32_t length) {
+Status RemoteAccess::Post(rnic::Opcode opcode, const RemoteMemory& memory, uint64_t offset,
+                          uint32_t length) {
   const rnic::Sge sge{mr_->addr(), length, mr_->lkey()};
   rnic::SendRequest request;
   request.opcode = opcode;
@@ -65,13 +65,13 @@ Status RdmaLink::Post(rnic::Opcode opcode, const RemoteMemory& memory, uint64_t 
   return qp_->Post(std::span(&request, 1));
 }
 
-Status RdmaLink::Transfer(rnic::Opcode opcode, const RemoteMemory& memory, uint64_t offset,
-                          uint32_t length) {
+Status RemoteAccess::Transfer(rnic::Opcode opcode, const RemoteMemory& memory, uint64_t offset,
+                              uint32_t length) {
   HL_RETURN_IF_ERROR(Post(opcode, memory, offset, length));
   return WaitCompletion();
 }
 
-Result<bool> RdmaLink::Completed() {
+Result<bool> RemoteAccess::Completed() {
   rnic::Completion completion;
   HL_ASSIGN_OR_RETURN(const size_t count, cq_->Poll(std::span(&completion, 1)));
   if (count == 0) return false;
@@ -79,7 +79,7 @@ Result<bool> RdmaLink::Completed() {
   return true;
 }
 
-Status RdmaLink::WaitCompletion() {
+Status RemoteAccess::WaitCompletion() {
   const auto start = Clock::now();
   for (uint32_t spins = 0;; ++spins) {
     HL_ASSIGN_OR_RETURN(const bool completed, Completed());
@@ -95,14 +95,14 @@ Status RdmaLink::WaitCompletion() {
   }
 }
 
-Status RdmaLink::FinishStarted() {
+Status RemoteAccess::FinishStarted() {
   if (broken_.ok() && std::exchange(started_, false))
     broken_ = WaitCompletion().WithContext("RDMA WRITE");
   return broken_;
 }
 
-Status RdmaLink::StartWrite(const RemoteMemory& memory, uint64_t offset,
-                            std::span<const std::byte> in) {
+Status RemoteAccess::StartWrite(const RemoteMemory& memory, uint64_t offset,
+                                std::span<const std::byte> in) {
   if (offset > memory.size || in.size() > memory.size - offset || in.size() > kMaxStarted) {
     return InvalidArgument(
         Text("write of ", in.size(), " B at ", offset, " leaves the ", memory.size, " B"));
@@ -122,7 +122,7 @@ Status RdmaLink::StartWrite(const RemoteMemory& memory, uint64_t offset,
   return broken_;
 }
 
-Status RdmaLink::Read(const RemoteMemory& memory, uint64_t offset, std::span<std::byte> out) {
+Status RemoteAccess::Read(const RemoteMemory& memory, uint64_t offset, std::span<std::byte> out) {
   if (offset > memory.size || out.size() > memory.size - offset) {
     return InvalidArgument(
         Text("read of ", out.size(), " B at ", offset, " leaves the ", memory.size, " B"));
@@ -141,7 +141,8 @@ Status RdmaLink::Read(const RemoteMemory& memory, uint64_t offset, std::span<std
   return {};
 }
 
-Status RdmaLink::Write(const RemoteMemory& memory, uint64_t offset, std::span<const std::byte> in) {
+Status RemoteAccess::Write(const RemoteMemory& memory, uint64_t offset,
+                           std::span<const std::byte> in) {
   if (offset > memory.size || in.size() > memory.size - offset) {
     return InvalidArgument(
         Text("write of ", in.size(), " B at ", offset, " leaves the ", memory.size, " B"));
@@ -160,7 +161,7 @@ Status RdmaLink::Write(const RemoteMemory& memory, uint64_t offset, std::span<co
   return {};
 }
 
-Status RdmaLink::Flush(const RemoteMemory& memory, uint64_t offset) {
+Status RemoteAccess::Flush(const RemoteMemory& memory, uint64_t offset) {
   std::byte last;
   return Read(memory, offset, std::span(&last, 1));
 }

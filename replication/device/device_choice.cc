@@ -1,4 +1,4 @@
-#include "link/device_choice.h"
+#include "device/device_choice.h"
 
 #include <arpa/inet.h>
 

@@ -1,0 +1,83 @@
+#include "device/remote_access.h"
+
+#include <gtest/gtest.h>
+
+#include "softrnic/embedded.h"
+#include "support/must.h"
+#include "support/rnic_end.h"
+#include "support/status_matchers.h"
+
+namespace hyperloop {
+namespace {
+
+using softrnic::EmbeddedRnic;
+
+// Access to 8 bytes of another host in one engine, which runs by hand.
+struct FarWord {
+  explicit FarWord(std::chrono::seconds timeout = std::chrono::seconds(60))
+      : access(RemoteAccess::Create(*near, timeout).value()) {
+    EXPECT_OK(access->qp().Connect(far.qp->address()));
+    EXPECT_OK(far.qp->Connect(access->qp().address()));
+  }
+  Status Start(uint64_t value) {
+    return access->StartWrite(memory, 0, std::as_bytes(std::span(&value, 1)));
+  }
+  void Run() {
+    while (rnic.engine().Step()) {
+    }
+  }
+
+  EmbeddedRnic rnic;
+  std::unique_ptr<rnic::Device> near = rnic.OpenDevice("near").value();
+  RnicEnd far = Must(RnicEnd::Make(rnic.OpenDevice("far").value()));
+  uint64_t& word = far.word(0);
+  RemoteMemory memory{far.mr->addr(), sizeof word, far.mr->rkey()};
+  std::unique_ptr<RemoteAccess> access;
+};
+
+TEST(RemoteAccess, StartWriteDoesNotWait) {
+  FarWord p;
+  ASSERT_OK(p.Start(7));
+  EXPECT_THAT(p.Start(8), StatusIs(Code::kBusy)) << "nothing ran yet";
+  EXPECT_EQ(p.word, 0u);
+  p.Run();
+  EXPECT_EQ(p.word, 7u);
+  ASSERT_OK(p.Start(9));
+  p.Run();
+  EXPECT_EQ(p.word, 9u);
+}
+
+TEST(RemoteAccess, StartWriteLearnsOfAFailureWithTheNextCall) {
+  FarWord p;
+  p.far.mr.reset();
+  ASSERT_OK(p.Start(7));
+  p.Run();
+  EXPECT_THAT(p.Start(8), StatusIs(Code::kProtection));
+  EXPECT_THAT(p.Start(9), StatusIs(Code::kProtection)) << "for good";
+  std::byte out;
+  EXPECT_THAT(p.access->Read(p.memory, 0, std::span(&out, 1)), StatusIs(Code::kProtection));
+}
+
+TEST(RemoteAccess, WhatWaitsComesBehindAStartedWrite) {
+  FarWord p;
+  ASSERT_OK(p.Start(7));
+  ASSERT_OK(p.rnic.StartThread({.spin_us = 0}));
+  const uint64_t value = 8;
+  const Status written = p.access->Write(p.memory, 0, std::as_bytes(std::span(&value, 1)));
+  EXPECT_OK(written);
+  p.rnic.StopThread();
+  EXPECT_EQ(p.word, 8u);
+}
+
+TEST(RemoteAccess, RefusesWhatIsOutsideTheMemory) {
+  FarWord p;
+  const uint64_t two[2] = {};
+  EXPECT_THAT(p.access->StartWrite(p.memory, 0, std::as_bytes(std::span(two))),
+              StatusIs(Code::kInvalidArgument));
+  EXPECT_THAT(p.access->StartWrite(p.memory, 1, std::as_bytes(std::span(two, 1))),
+              StatusIs(Code::kInvalidArgument));
+  EXPECT_OK(p.Start(1)) << "the queue pair is as good as before";
+}
+
+}  // namespace
+}  // namespace hyperloop
