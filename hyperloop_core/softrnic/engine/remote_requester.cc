@@ -260,12 +260,11 @@ void RemoteRequester::SendConnect(Qp& qp) {
   std::array<std::byte, 32> gids;
   std::memcpy(gids.data(), qp.remote_gid.data(), 16);
   std::memcpy(gids.data() + 16, qp.host->gid.data(), 16);
-  traffic_.Send(r.link, std::make_shared<const std::vector<std::byte>>(
-                            EncodePacket({.type = PacketType::kConnect,
-                                          .dest_qpn = qp.remote_qpn,
-                                          .source_qpn = qp.qpn,
-                                          .session = r.nonce,
-                                          .payload = gids})));
+  traffic_.Send(r.link, {.type = PacketType::kConnect,
+                         .dest_qpn = qp.remote_qpn,
+                         .source_qpn = qp.qpn,
+                         .session = r.nonce,
+                         .payload = gids});
 }
 
 void RemoteRequester::HandleSession(LinkId from, const Packet& p) {

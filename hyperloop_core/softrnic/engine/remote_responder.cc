@@ -13,10 +13,6 @@ using rnic::QpState;
 
 namespace {
 
-PacketBytes Share(std::vector<std::byte> bytes) {
-  return std::make_shared<const std::vector<std::byte>>(std::move(bytes));
-}
-
 uint8_t OpcodeOf(const Packet& p) {
   const bool imm = (p.flags & kPacketImm) != 0;
   switch (p.type) {
@@ -67,7 +63,7 @@ void RemoteResponder::Answer(LinkId to, const Packet& request, PacketType type, 
   Packet answer = AnswerTo(request, type);
   answer.syndrome = syndrome;
   answer.length = length;
-  if (answer.dest_qpn != 0) traffic_.Send(to, Share(EncodePacket(answer)));
+  if (answer.dest_qpn != 0) traffic_.Send(to, answer);
 }
 
 void RemoteResponder::HandleRequest(LinkId from, const Packet& p, HeldRequest* held) {
@@ -121,7 +117,8 @@ void RemoteResponder::RunNext(LinkId from, Qp& qp, const Packet& p, bool again) 
   if (answer.empty()) return AcknowledgeLater(from, qp, p.psn);
   r.ack_due = false;  // the answer says it
   const auto bytes = static_cast<uint32_t>(answer.size());
-  r.kept.push_back({p.psn, bytes, Share(std::move(answer))});
+  r.kept.push_back(
+      {p.psn, bytes, std::make_shared<const std::vector<std::byte>>(std::move(answer))});
   r.kept_bytes += bytes;
   traffic_.CountAnswer(bytes);
   traffic_.Send(from, r.kept.back().packet);
@@ -267,11 +264,11 @@ void RemoteResponder::SendAcks() {
     if (qp == nullptr || qp->remote == nullptr || !std::exchange(qp->remote->ack_due, false))
       return;
     clients_.RunFor(*qp, [&] {
-      traffic_.Send(qp->remote->ack_link, Share(EncodePacket({.type = PacketType::kAck,
-                                                              .dest_qpn = qp->remote_qpn,
-                                                              .source_qpn = qp->qpn,
-                                                              .session = qp->remote->granted,
-                                                              .psn = qp->remote->ack_psn})));
+      traffic_.Send(qp->remote->ack_link, {.type = PacketType::kAck,
+                                           .dest_qpn = qp->remote_qpn,
+                                           .source_qpn = qp->qpn,
+                                           .session = qp->remote->granted,
+                                           .psn = qp->remote->ack_psn});
     });
   });
 }
@@ -300,7 +297,7 @@ void RemoteResponder::HandleConnect(LinkId from, const Packet& p) {
     if (r.granted_nonce == p.session) reply.type = PacketType::kAccept, reply.addr = r.granted;
   }
   if (reply.source_qpn == 0 || reply.dest_qpn == 0) return;
-  traffic_.Send(from, std::make_shared<const std::vector<std::byte>>(EncodePacket(reply)));
+  traffic_.Send(from, reply);
 }
 
 }  // namespace hyperloop::softrnic

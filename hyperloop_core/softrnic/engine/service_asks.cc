@@ -15,10 +15,6 @@ namespace {
 
 constexpr uint64_t kAskAgainNs = 300'000'000;
 
-PacketBytes Share(const Packet& p) {
-  return std::make_shared<const std::vector<std::byte>>(EncodePacket(p));
-}
-
 }  // namespace
 
 Status ServiceAsks::Ask(Context& c, Qp& client, LinkId link, const ConnectServiceArgs& a,
@@ -59,10 +55,10 @@ Status ServiceAsks::Ask(Context& c, Qp& client, LinkId link, const ConnectServic
     std::memcpy(payload.data(), c.host->gid.data(), 16);
     std::memcpy(payload.data() + 16, a.host, kMaxName);
     std::memcpy(payload.data() + 16 + kMaxName, a.service, kMaxName);
-    traffic_.Send(link, Share({.type = PacketType::kServiceRequest,
-                               .source_qpn = client.qpn,
-                               .session = ask.nonce,
-                               .payload = payload}));
+    traffic_.Send(link, {.type = PacketType::kServiceRequest,
+                         .source_qpn = client.qpn,
+                         .session = ask.nonce,
+                         .payload = payload});
     traffic_.port()->Flush();
   }
   return Busy(Text("connect service: waiting for the daemon of host ", host,
@@ -89,11 +85,11 @@ void ServiceAsks::Release(Qp& qp) {
   const std::unique_ptr<ServiceAsk> ask = std::move(qp.ask);
   if (ask == nullptr || ask->responder == 0 || !traffic_.Ready(ask->link)) return;
   try {
-    traffic_.Send(ask->link, Share({.type = PacketType::kServiceRelease,
-                                    .dest_qpn = ask->responder,
-                                    .source_qpn = qp.qpn,
-                                    .session = ask->nonce,
-                                    .payload = std::as_bytes(std::span(qp.host->gid))}));
+    traffic_.Send(ask->link, {.type = PacketType::kServiceRelease,
+                              .dest_qpn = ask->responder,
+                              .source_qpn = qp.qpn,
+                              .session = ask->nonce,
+                              .payload = std::as_bytes(std::span(qp.host->gid))});
     traffic_.port()->Flush();
   } catch (const std::bad_alloc&) {  // as if it was lost
   }

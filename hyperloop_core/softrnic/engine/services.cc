@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cctype>
 #include <cstring>
-#include <memory>
 #include <new>
 #include <span>
 
@@ -17,10 +16,6 @@ using rnic::QpState;
 namespace {
 
 constexpr uint32_t kMaxServicesPerHost = 64;
-
-PacketBytes Share(const Packet& p) {
-  return std::make_shared<const std::vector<std::byte>>(EncodePacket(p));
-}
 
 // A name in a request; empty: malformed.
 std::string NameAt(const std::byte* at) {
@@ -109,7 +104,7 @@ void Services::HandleRequest(LinkId from, const Packet& p) {
     reply.syndrome = static_cast<uint8_t>(status.code());
     const std::string text = status.message().substr(0, kMaxServiceReply);
     reply.payload = std::as_bytes(std::span(text));
-    traffic_.Send(from, Share(reply));
+    traffic_.Send(from, reply);
   };
   Host* const host = clients_.FindHost(host_name);
   if (host == nullptr)
@@ -154,7 +149,7 @@ void Services::HandleRequest(LinkId from, const Packet& p) {
     std::memcpy(payload.data() + 16, it->second.private_data.data(), payload.size() - 16);
   reply.source_qpn = answerer->qpn;
   reply.payload = payload;
-  traffic_.Send(from, Share(reply));
+  traffic_.Send(from, reply);
 }
 
 void Services::HandleRelease(const Packet& p) {
