@@ -102,8 +102,8 @@ void CompletionQueues::Notify(Cq& cq) {
 
 void CompletionQueues::WakeWaiters(Cq& cq) {
   for (Qp* qp = cq.waiters; qp != nullptr;) {
-    Qp* const next = qp->next_waiter;
-    if (WaitMet(cq, qp->wait_index)) {
+    Qp* const next = qp->wait.next;
+    if (WaitMet(cq, qp->wait.index)) {
       Waiters::Remove(*qp);
       qp->stall = Stall::kWaitMet;
       qp->resume = true;

@@ -229,7 +229,34 @@ struct ServiceAsk {
   std::vector<std::byte> answer;
 };
 
+// A queue pair, in pieces. QpLife makes, connects and resets it, and may change every member. The
+// comment over a piece names the other parts of the engine that change it.
 struct Qp {
+  // A WAIT that stalled. Requester notes it, Waiters links it.
+  struct Wait {
+    Cq* cq = nullptr;
+    Qp* next = nullptr;
+    Qp* prev = nullptr;
+    uint32_t index = 0;
+    uint8_t flags = 0;
+    uint8_t blocks = 1;
+  };
+
+  // WQEBBs that were copied out of the ring. Snapshots alone fetches them.
+  struct Snapshot {
+    std::vector<std::byte> bytes;
+    uint16_t fetched = 0;  // WQEBBs below this index are snapshot
+  };
+
+  // Memory that was written through it and is not durable yet. Durability alone changes it.
+  struct Dirty {
+    uint8_t count = 0;
+    bool flushes = false;       // `flush` is set
+    bool flush_failed = false;  // a range could not be made durable: the next READ says so
+    std::array<DirtyRange, kMaxDirtyRanges> ranges{};
+    std::shared_ptr<FlushJob> flush;  // under way, or done and not looked at; null: none
+  };
+
   // --- what every WQE or request touches: close together
   const std::byte* fetch =
       nullptr;  // where WQEs are decoded: the ring, or the snapshots taken of it
@@ -274,30 +301,19 @@ struct Qp {
   uintptr_t write_end = 0;  // where its last remote WRITE ended
   QpCounters count;         // any part counts
   // --- what some touch
-  // --- a WAIT that stalled
-  Cq* wait_cq = nullptr;
-  Qp* next_waiter = nullptr;
-  Qp* prev_waiter = nullptr;
-  uint32_t wait_index = 0;
-  uint8_t wait_flags = 0;
-  uint8_t wait_blocks = 1;
+  Wait wait;
   Retry retry;
   uint64_t ack_timeout_ns = 0;
   uint64_t link_timeout_ns = 0;
   uint8_t retry_count = 7;
   uint8_t rnr_retry = 7;
   uint32_t rnr_timer_us = 640;
-  uint8_t dirty_count = 0;
-  bool flushes = false;       // `flush` is set
-  bool flush_failed = false;  // a range could not be made durable: the next READ says so
-  std::array<DirtyRange, kMaxDirtyRanges> dirty{};
-  std::shared_ptr<FlushJob> flush;  // under way, or done and not looked at; null: none
-  std::deque<Inflight> inflight;    // in order; the front completes first
+  Dirty dirty;
+  std::deque<Inflight> inflight;  // in order; the front completes first
   uint32_t outstanding_reads = 0;
   uint32_t max_read_atomic = 1;
   bool failed = false;  // deferred: the WQE that put it into error was told
-  std::vector<std::byte> snapshot;
-  uint16_t fetched = 0;  // WQEBBs below this index are snapshot
+  Snapshot snapshot;
   // --- the rest
   uint32_t service_qpn = 0;  // the responder made for this queue pair by kConnectService, 0: none
   std::unique_ptr<ServiceAsk> ask;

@@ -85,7 +85,7 @@ Status QpLife::CreateQp(Context& c, const CreateQpArgs& a, CreateQpReply* reply)
     const bool few = options_.fetch == EngineOptions::Fetch::kLate &&
                      options_.prefetch_depth + rnic::kMaxWqeBytes / rnic::kWqebbBytes <= kSnapshots;
     qp.fetch_mask = (few ? std::min(ring, kSnapshots) : ring) - 1;
-    qp.snapshot.resize((size_t{qp.fetch_mask} + 1) * rnic::kWqebbBytes);
+    qp.snapshot.bytes.resize((size_t{qp.fetch_mask} + 1) * rnic::kWqebbBytes);
   }
   const uint32_t qpn = qps_.Insert(std::move(owned));
   if (qpn == 0) return NoSpace("create QP: the device has no queue pair number left; destroy some");
@@ -102,7 +102,7 @@ Status QpLife::CreateQp(Context& c, const CreateQpArgs& a, CreateQpReply* reply)
   qp.sq = qp.fetch = sq;
   qp.sq_mask = (1u << a.log_sq_wqebbs) - 1;
   if (qp.snapshots) {
-    qp.fetch = qp.snapshot.data();
+    qp.fetch = qp.snapshot.bytes.data();
   } else {
     qp.fetch_mask = qp.sq_mask;
   }
@@ -138,7 +138,7 @@ void QpLife::Delist(const Qp& qp) {
 }
 
 void QpLife::StartCounters(Qp& qp) const {
-  qp.consumer = qp.producer = qp.fetched = options_.first_wqe;
+  qp.consumer = qp.producer = qp.snapshot.fetched = options_.first_wqe;
   qp.rq_consumer = qp.rq_producer = qp.rq_enabled = options_.first_receive;
   qp.rq_flush_left = 0;
 }

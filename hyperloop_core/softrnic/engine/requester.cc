@@ -125,8 +125,8 @@ Requester::Next Requester::Resume(Qp& qp) {
   Wqe wqe;
   wqe.index = qp.consumer;
   wqe.opcode = rnic::kWqeWait;
-  wqe.flags = qp.wait_flags;
-  wqe.blocks = qp.wait_blocks;
+  wqe.flags = qp.wait.flags;
+  wqe.blocks = qp.wait.blocks;
   return CompleteAndGoOn(qp, wqe, 0);
 }
 
@@ -250,9 +250,9 @@ Requester::Next Requester::ExecuteWait(Qp& qp, const Wqe& wqe) {
   if (CompletionQueues::WaitMet(*cq, index)) return CompleteAndGoOn(qp, wqe, 0);
   ++qp.count.wait_stalls;
   qp.stall = Stall::kWait;
-  qp.wait_index = index;
-  qp.wait_flags = wqe.flags;
-  qp.wait_blocks = wqe.blocks;
+  qp.wait.index = index;
+  qp.wait.flags = wqe.flags;
+  qp.wait.blocks = wqe.blocks;
   Waiters::Add(qp, *cq);
   return Next::kStop;
 }

@@ -223,7 +223,7 @@ Outcome Responder::Read(Qp& qp, const Request& request) {
       KeyTable::Translate(key, qp.pd, request.addr, to.bytes, rnic::kRemoteRead);
   if (from == nullptr) [[unlikely]]
     return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
-  if (qp.dirty_count != 0 || qp.flushes) [[unlikely]]
+  if (qp.dirty.count != 0 || qp.dirty.flushes) [[unlikely]]
     if (const Outcome outcome = FlushFirst(qp, request.again); outcome != kOk) return outcome;
   for (const Segment& piece : std::span(to.list.data(), to.count)) {
     const uint32_t length = piece.length;

@@ -9,17 +9,18 @@ void Snapshots::Take(Qp& qp, bool executing) {
   const uint32_t ring = qp.sq_mask + 1;
   const uint32_t available =
       std::min<uint32_t>(static_cast<uint16_t>(qp.producer - qp.consumer), ring);
-  uint32_t have = static_cast<uint16_t>(qp.fetched - qp.consumer);
-  if (have > available) have = 0, qp.fetched = qp.consumer;
+  uint32_t have = static_cast<uint16_t>(qp.snapshot.fetched - qp.consumer);
+  if (have > available) have = 0, qp.snapshot.fetched = qp.consumer;
   const auto copy = [&](uint32_t index) {
-    return qp.snapshot.data() + static_cast<size_t>(index & qp.fetch_mask) * rnic::kWqebbBytes;
+    return qp.snapshot.bytes.data() +
+           static_cast<size_t>(index & qp.fetch_mask) * rnic::kWqebbBytes;
   };
   const auto ring_block = [&](uint32_t index) {
     return qp.sq + static_cast<size_t>(index & qp.sq_mask) * rnic::kWqebbBytes;
   };
   const auto fetch_to = [&](uint32_t want) {
-    for (want = std::min(want, available); have < want; ++have, ++qp.fetched) {
-      std::memcpy(copy(qp.fetched), ring_block(qp.fetched), rnic::kWqebbBytes);
+    for (want = std::min(want, available); have < want; ++have, ++qp.snapshot.fetched) {
+      std::memcpy(copy(qp.snapshot.fetched), ring_block(qp.snapshot.fetched), rnic::kWqebbBytes);
     }
   };
   uint32_t want = 0;
