@@ -12,7 +12,7 @@ void ErrorState::Enter(Qp& qp) {
   qp.state = rnic::QpState::kError;
   Waiters::Remove(qp);
   qp.stall = Stall::kNone;
-  qp.retry = {};
+  qp.timers.retry = {};
   qp.resume = false;
   qp.part.reset();
   if (qp.remote != nullptr) link_work_.Stop(qp);

@@ -232,6 +232,15 @@ struct ServiceAsk {
 // A queue pair, in pieces. QpLife makes, connects and resets it, and may change every member. The
 // comment over a piece names the other parts of the engine that change it.
 struct Qp {
+  // WQEs that have run and are not complete yet. Transit takes them in and out, RemoteRequester and
+  // AdversarialSchedule change entries.
+  struct InTransit {
+    std::deque<Inflight> inflight;  // in order; the front completes first
+    uint32_t outstanding_reads = 0;
+    uint32_t max_read_atomic = 1;
+    bool failed = false;  // deferred: the WQE that put it into error was told
+  };
+
   // A WAIT that stalled. Requester notes it, Waiters links it.
   struct Wait {
     Cq* cq = nullptr;
@@ -255,6 +264,16 @@ struct Qp {
     bool flush_failed = false;  // a range could not be made durable: the next READ says so
     std::array<DirtyRange, kMaxDirtyRanges> ranges{};
     std::shared_ptr<FlushJob> flush;  // under way, or done and not looked at; null: none
+  };
+
+  // How long and how often requests are tried. Retries notes one, Transit and ErrorState forget it.
+  struct Timers {
+    Retry retry;
+    uint64_t ack_timeout_ns = 0;
+    uint64_t link_timeout_ns = 0;
+    uint8_t retry_count = 7;
+    uint8_t rnr_retry = 7;
+    uint32_t rnr_timer_us = 640;
   };
 
   // --- what every WQE or request touches: close together
@@ -302,17 +321,9 @@ struct Qp {
   QpCounters count;         // any part counts
   // --- what some touch
   Wait wait;
-  Retry retry;
-  uint64_t ack_timeout_ns = 0;
-  uint64_t link_timeout_ns = 0;
-  uint8_t retry_count = 7;
-  uint8_t rnr_retry = 7;
-  uint32_t rnr_timer_us = 640;
+  Timers timers;
   Dirty dirty;
-  std::deque<Inflight> inflight;  // in order; the front completes first
-  uint32_t outstanding_reads = 0;
-  uint32_t max_read_atomic = 1;
-  bool failed = false;  // deferred: the WQE that put it into error was told
+  InTransit transit;
   Snapshot snapshot;
   // --- the rest
   uint32_t service_qpn = 0;  // the responder made for this queue pair by kConnectService, 0: none

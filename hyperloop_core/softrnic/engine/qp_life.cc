@@ -111,7 +111,7 @@ Status QpLife::CreateQp(Context& c, const CreateQpArgs& a, CreateQpReply* reply)
   qp.has_rq = a.has_rq != 0;
   qp.rq_mask = qp.has_rq ? (1u << a.log_rq_wqes) - 1 : 0;
   qp.rq_log_stride = a.log_rq_stride;
-  qp.max_read_atomic = std::max(1u, a.max_read_atomic);
+  qp.transit.max_read_atomic = std::max(1u, a.max_read_atomic);
   StartCounters(qp);
   qp.doorbell_index = doorbell;
   c.doorbells[doorbell] = &qp;
@@ -152,10 +152,10 @@ void QpLife::ResetQueues(Qp& qp) {
   qp.resume = false;
   qp.part.reset();
   StartCounters(qp);
-  qp.retry = {};
-  qp.outstanding_reads = 0;
-  qp.inflight.clear();
-  qp.failed = false;
+  qp.timers.retry = {};
+  qp.transit.outstanding_reads = 0;
+  qp.transit.inflight.clear();
+  qp.transit.failed = false;
   if (qp.remote != nullptr) link_work_.Stop(qp);
   qp.remote.reset();
   qp.deferred = options_.defer_delivery;
@@ -197,7 +197,7 @@ Status QpLife::ModifyQp(Context& c, const ModifyQpArgs& a) {
       if (a.rnr_timer_us < 1 || a.rnr_timer_us > rnic::kMaxRnrTimer.count())
         return InvalidArgument(Text("modify QP: RNR timer of ", a.rnr_timer_us, " us; 1 to ",
                                     rnic::kMaxRnrTimer.count()));
-      qp->rnr_timer_us = a.rnr_timer_us;
+      qp->timers.rnr_timer_us = a.rnr_timer_us;
       qps_.Disconnect(*qp);
       std::copy(std::begin(a.remote_gid), std::end(a.remote_gid), qp->remote_gid.begin());
       qp->remote_qpn = a.remote_qpn & rnic::kObjectMask;
@@ -213,10 +213,10 @@ Status QpLife::ModifyQp(Context& c, const ModifyQpArgs& a) {
                                     a.link_timeout_ms, " ms, retries ", a.retry_count, " and ",
                                     a.rnr_retry, "; at most ", rnic::kMaxSilence.count(),
                                     " ms and ", rnic::kMaxRetries));
-      qp->ack_timeout_ns = uint64_t{a.ack_timeout_ms} * 1'000'000;
-      qp->link_timeout_ns = uint64_t{a.link_timeout_ms} * 1'000'000;
-      qp->retry_count = static_cast<uint8_t>(a.retry_count);
-      qp->rnr_retry = static_cast<uint8_t>(a.rnr_retry);
+      qp->timers.ack_timeout_ns = uint64_t{a.ack_timeout_ms} * 1'000'000;
+      qp->timers.link_timeout_ns = uint64_t{a.link_timeout_ms} * 1'000'000;
+      qp->timers.retry_count = static_cast<uint8_t>(a.retry_count);
+      qp->timers.rnr_retry = static_cast<uint8_t>(a.rnr_retry);
       break;
     case QpState::kError:
       if (qp->state == QpState::kReset) return refuse();

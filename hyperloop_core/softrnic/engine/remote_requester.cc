@@ -20,11 +20,11 @@ void RemoteRequester::Pump(Qp& qp) {
   Remote& r = *qp.remote;
   if (qp.state != rnic::QpState::kReadyToSend || r.phase == Remote::Phase::kStopped) return;
   for (;;) {
-    while (r.packed < qp.inflight.size() &&
-           (qp.inflight[r.packed].local || qp.inflight[r.packed].delivered))
+    while (r.packed < qp.transit.inflight.size() &&
+           (qp.transit.inflight[r.packed].local || qp.transit.inflight[r.packed].delivered))
       ++r.packed;
     const bool again = r.next_sent < r.sent.size();
-    if (!again && (r.halted || r.packed == qp.inflight.size())) return;
+    if (!again && (r.halted || r.packed == qp.transit.inflight.size())) return;
     if (r.phase == Remote::Phase::kIdle) SendConnect(qp);
     if (r.phase != Remote::Phase::kOpen || r.rnr_until_ns != 0) return;
     if (!again && (r.sent.size() >= kMaxUnacknowledged || r.sent_bytes >= kMaxUnacknowledgedBytes))
@@ -34,7 +34,7 @@ void RemoteRequester::Pump(Qp& qp) {
       return link_work_.Watch(qp);
     }
     if (!traffic_.MaySend()) return link_work_.AddPump(qp);
-    if (!again && !PackNext(qp, qp.inflight[r.packed])) return;
+    if (!again && !PackNext(qp, qp.transit.inflight[r.packed])) return;
     SentPacket& packet = r.sent[r.next_sent++];
     ++qp.count.link_packets_sent;
     if (std::exchange(packet.again, true)) ++qp.count.link_retransmits;
@@ -170,7 +170,7 @@ void RemoteRequester::TakeAnswers(Qp& qp, const Packet& p) {
         if (r.rnr_until_ns != 0) break;
         ++qp.count.rnr_stalls;
         r.next_sent = 0;
-        if (qp.rnr_retry != 7 && r.rnr_retries++ >= qp.rnr_retry)
+        if (qp.timers.rnr_retry != 7 && r.rnr_retries++ >= qp.timers.rnr_retry)
           return FailSent(qp, MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR);
         r.rnr_until_ns = clock_.Now() + uint64_t{std::max(p.length, 1u)} * 1000;
         break;
@@ -241,8 +241,8 @@ void RemoteRequester::FailSent(Qp& qp, uint8_t syndrome) {
 
 // Completes WQEs from the front. With deferred delivery that is the scheduler's to choose.
 void RemoteRequester::Complete(Qp& qp) {
-  while (!deferred_ && qp.state == rnic::QpState::kReadyToSend && !qp.inflight.empty() &&
-         qp.inflight.front().delivered)
+  while (!deferred_ && qp.state == rnic::QpState::kReadyToSend && !qp.transit.inflight.empty() &&
+         qp.transit.inflight.front().delivered)
     transit_.Acknowledge(qp);
 }
 
@@ -362,11 +362,11 @@ bool RemoteRequester::TimerDue(Qp& qp, uint64_t now) {
     link_work_.AddPump(qp);
     return true;
   }
-  if (qp.ack_timeout_ns == 0 && qp.link_timeout_ns == 0) return false;
+  if (qp.timers.ack_timeout_ns == 0 && qp.timers.link_timeout_ns == 0) return false;
   // TCP mends a lost packet in some 200 ms: to ask again before that is no use.
-  const uint64_t try_ns = std::max(qp.ack_timeout_ns, kLeastLinkTryNs);
-  const uint64_t limit_ns =
-      qp.link_timeout_ns != 0 ? qp.link_timeout_ns : (qp.retry_count + 1) * try_ns;
+  const uint64_t try_ns = std::max(qp.timers.ack_timeout_ns, kLeastLinkTryNs);
+  const uint64_t limit_ns = qp.timers.link_timeout_ns != 0 ? qp.timers.link_timeout_ns
+                                                           : (qp.timers.retry_count + 1) * try_ns;
   const bool over = now - r.progress_ns >= limit_ns;
   if (!over && now - std::max(r.progress_ns, r.again_ns) < try_ns) return false;
   r.again_ns = now;

@@ -106,7 +106,7 @@ void RemoteResponder::RunNext(LinkId from, Qp& qp, const Packet& p, bool again) 
     r.held.front().flushing = true;
     return;
   }
-  if (outcome == kRnr) return Answer(from, p, PacketType::kRnrNak, 0, qp.rnr_timer_us);
+  if (outcome == kRnr) return Answer(from, p, PacketType::kRnrNak, 0, qp.timers.rnr_timer_us);
   r.began = true;
   if (outcome != kOk) {
     r.nak_psn = p.psn;

@@ -155,7 +155,7 @@ template <Request::Kind kKind>
   request.data = &local;
   if (local.bytes > kTurnBytes) [[unlikely]]
     return StartParts(qp, *peer, wqe, request);
-  if (kRead && qp.retry.why == kFlushing) [[unlikely]]
+  if (kRead && qp.timers.retry.why == kFlushing) [[unlikely]]
     request.again = Retries::WaitedForDisk(qp, qp.count.wqes_executed);
   const uint64_t total = kAtomic ? 8 : local.bytes;
   const Outcome outcome = responder_.Serve(*peer, request);
@@ -308,7 +308,7 @@ void Requester::Fail(Qp& qp, const Wqe& wqe, uint8_t syndrome) {
 
 // One WQE or receive of a queue pair in error: flushed with a CQE. Returns 0 when nothing is left.
 size_t Requester::FlushStep(Qp& qp) {
-  if (!qp.inflight.empty()) {
+  if (!qp.transit.inflight.empty()) {
     transit_.FlushOldest(qp);
     return 1;
   }

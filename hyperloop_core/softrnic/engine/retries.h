@@ -30,7 +30,7 @@ class Retries {
 
   // Whether request number `request` of `qp` is tried again because of its peer's disk.
   static bool WaitedForDisk(const Qp& qp, uint64_t request) {
-    return qp.retry.why == kFlushing && qp.retry.request == request;
+    return qp.timers.retry.why == kFlushing && qp.timers.retry.request == request;
   }
   // Request number `request` of `qp` had no end but `why`: kRnr, kNoAnswer or kFlushing. False: for
   // the last time.

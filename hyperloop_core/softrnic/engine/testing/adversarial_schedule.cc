@@ -42,14 +42,14 @@ bool AdversarialSchedule::StepOnce() {
     ready_.ForEach([&choices](Qp& qp) { choices.push_back({&qp, Choice::kRun}); });
     if (options_.defer_delivery) {
       qps_.ForEach([&](Qp& qp) {
-        if (qp.inflight.empty() || qp.state != rnic::QpState::kReadyToSend) return;
+        if (qp.transit.inflight.empty() || qp.state != rnic::QpState::kReadyToSend) return;
         if (qp.remote == nullptr) {
           if (options_.retransmit && dice_.Pick(8) == 1)
             choices.push_back({&qp, Choice::kRetransmit});
           if (transit_.Deliverable(qp)) choices.push_back({&qp, Choice::kDeliver});
         }
         const bool late = options_.late_acknowledgements && !Transit::Answered(qp);
-        if (qp.inflight.front().delivered)
+        if (qp.transit.inflight.front().delivered)
           (late ? last_resort : choices).push_back({&qp, Choice::kAcknowledge});
       });
     }
@@ -81,7 +81,8 @@ bool AdversarialSchedule::StepOnce() {
 // A WQE without an acknowledgement, often the oldest (a lost packet is sent again with all behind
 // it), is fetched again: if its slot was reused, that shows now.
 void AdversarialSchedule::Retransmit(Qp& qp) {
-  Inflight& entry = qp.inflight[dice_.Pick(2) == 0 ? 0 : dice_.Pick(qp.inflight.size())];
+  Inflight& entry =
+      qp.transit.inflight[dice_.Pick(2) == 0 ? 0 : dice_.Pick(qp.transit.inflight.size())];
   if (entry.local) return;
   std::vector<std::byte> again(entry.wqe.size());
   for (size_t at = 0; at < again.size(); at += rnic::kSegmentBytes) {
