@@ -15,7 +15,7 @@ void ErrorState::Enter(Qp& qp) {
   qp.timers.retry = {};
   qp.resume = false;
   qp.part.reset();
-  if (qp.remote != nullptr) link_work_.Stop(qp);
+  if (qp.peer.remote != nullptr) link_work_.Stop(qp);
   qp.rq_producer = qp.rq_consumer;
   if (qp.has_rq) {
     FindReceivesToFlush(qp);

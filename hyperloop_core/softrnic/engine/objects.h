@@ -232,6 +232,19 @@ struct ServiceAsk {
 // A queue pair, in pieces. QpLife makes, connects and resets it, and may change every member. The
 // comment over a piece names the other parts of the engine that change it.
 struct Qp {
+  // The queue pair that it is connected to. QpTable finds it, and notes a parting.
+  struct Peer {
+    Qp* cached = nullptr;            // in this engine, and connected back
+    std::unique_ptr<Remote> remote;  // null: the peer is in this engine
+    std::array<uint8_t, 16> gid{};
+    uint32_t qpn = 0;
+    bool connected = false;  // `gid` and `qpn` are set
+    // The peer (in this engine) was reset after requests had passed between them: on a wire their
+    // packet numbers would not fit any more. Until its own RESET nobody answers this one.
+    bool orphaned = false;
+    uint64_t requests_before = 0;  // that had run when it was connected
+  };
+
   // WQEs that have run and are not complete yet. Transit takes them in and out, RemoteRequester and
   // AdversarialSchedule change entries.
   struct InTransit {
@@ -276,6 +289,18 @@ struct Qp {
     uint32_t rnr_timer_us = 640;
   };
 
+  // Its end of a connection to a service (kConnectService). Services and ServiceAsks fill it.
+  struct ServiceEnd {
+    // --- the client's
+    uint32_t qpn = 0;  // the responder that was made for it in this engine, 0: none
+    std::unique_ptr<ServiceAsk> ask;
+    // --- the responder's
+    bool responder_only = false;     // made by kConnectService,
+    const Account* asker = nullptr;  // of this client; compared only. Null: of another engine
+    uint64_t ask_nonce = 0;          // the request that made it,
+    uint64_t asked = 0;              // and its place among them
+  };
+
   // --- what every WQE or request touches: close together
   const std::byte* fetch =
       nullptr;  // where WQEs are decoded: the ring, or the snapshots taken of it
@@ -298,15 +323,7 @@ struct Qp {
   Qp* next_ready = nullptr;
   Account* account = nullptr;
   Pd* pd = nullptr;
-  Qp* peer = nullptr;              // cached: a queue pair that is connected back to this one
-  std::unique_ptr<Remote> remote;  // null: the peer is in this engine
-  std::array<uint8_t, 16> remote_gid{};
-  uint32_t remote_qpn = 0;
-  bool connected = false;  // remote_* are set
-  // Its peer (in this engine) was reset after requests had passed between them: on a wire their
-  // packet numbers would not fit any more. Until its own RESET nobody answers it.
-  bool orphaned = false;
-  uint64_t requests_before = 0;  // that had run when it was connected
+  Peer peer;
   const std::byte* rq = nullptr;
   const std::byte* dbrec = nullptr;
   Cq* recv_cq = nullptr;
@@ -326,12 +343,7 @@ struct Qp {
   InTransit transit;
   Snapshot snapshot;
   // --- the rest
-  uint32_t service_qpn = 0;  // the responder made for this queue pair by kConnectService, 0: none
-  std::unique_ptr<ServiceAsk> ask;
-  bool responder_only = false;       // made by kConnectService,
-  const Account* asker = nullptr;    // of this client; compared only. Null: of another engine
-  uint64_t ask_nonce = 0;            // of a responder: the request that made it,
-  uint64_t asked = 0;                // and its place among them
+  ServiceEnd service;
   uint32_t look_index = kNotListed;  // in one part of LookList, which changes it
   static constexpr uint32_t kNotListed = ~0u;
   uint32_t doorbell_index = 0;

@@ -156,18 +156,18 @@ void QpLife::ResetQueues(Qp& qp) {
   qp.transit.outstanding_reads = 0;
   qp.transit.inflight.clear();
   qp.transit.failed = false;
-  if (qp.remote != nullptr) link_work_.Stop(qp);
-  qp.remote.reset();
+  if (qp.peer.remote != nullptr) link_work_.Stop(qp);
+  qp.peer.remote.reset();
   qp.deferred = options_.defer_delivery;
   durability_.Forget(qp);
   if (options_.persistence != nullptr) options_.persistence->Gone(qp.qpn);
-  if (qp.context->uar != nullptr && !qp.responder_only)
+  if (qp.context->uar != nullptr && !qp.service.responder_only)
     __atomic_store_n(&qp.context->uar->registers[qp.doorbell_index], 0, __ATOMIC_RELAXED);
 }
 
 Status QpLife::ModifyQp(Context& c, const ModifyQpArgs& a) {
   Qp* const qp = qps_.Find(a.qpn);
-  if (qp == nullptr || qp->context != &c || qp->responder_only)
+  if (qp == nullptr || qp->context != &c || qp->service.responder_only)
     return NotFound(Text("modify QP: no queue pair ", a.qpn, " of this client"));
   if (a.state > static_cast<uint32_t>(QpState::kError))
     return InvalidArgument(Text("modify QP: unknown state ", a.state));
@@ -181,8 +181,8 @@ Status QpLife::ModifyQp(Context& c, const ModifyQpArgs& a) {
     case QpState::kReset:
       qps_.Disconnect(*qp);
       ResetQueues(*qp);
-      qp->connected = false;
-      qp->orphaned = false;
+      qp->peer.connected = false;
+      qp->peer.orphaned = false;
       qp->access = 0;
       break;
     case QpState::kInit:
@@ -199,11 +199,11 @@ Status QpLife::ModifyQp(Context& c, const ModifyQpArgs& a) {
                                     rnic::kMaxRnrTimer.count()));
       qp->timers.rnr_timer_us = a.rnr_timer_us;
       qps_.Disconnect(*qp);
-      std::copy(std::begin(a.remote_gid), std::end(a.remote_gid), qp->remote_gid.begin());
-      qp->remote_qpn = a.remote_qpn & rnic::kObjectMask;
-      qp->connected = true;
-      qp->requests_before = RequestsRun(*qp);
-      if (const LinkId link = routes_.To(qp->remote_gid); link != kNoLink) StartRemote(*qp, link);
+      std::copy(std::begin(a.remote_gid), std::end(a.remote_gid), qp->peer.gid.begin());
+      qp->peer.qpn = a.remote_qpn & rnic::kObjectMask;
+      qp->peer.connected = true;
+      qp->peer.requests_before = RequestsRun(*qp);
+      if (const LinkId link = routes_.To(qp->peer.gid); link != kNoLink) StartRemote(*qp, link);
       break;
     case QpState::kReadyToSend:
       if (qp->state != QpState::kReadyToReceive) return refuse();
@@ -232,17 +232,17 @@ void QpLife::Destroy(Qp& qp) {
   qps_.Disconnect(qp);
   ResetQueues(qp);
   looks_.Remove(qp);
-  if (Qp* const answerer = qp.service_qpn != 0 ? qps_.Find(qp.service_qpn) : nullptr)
+  if (Qp* const answerer = qp.service.qpn != 0 ? qps_.Find(qp.service.qpn) : nullptr)
     Destroy(*answerer);
   asks_.Release(qp);
 #define HL_ADD(name) qp.host->retired.name += qp.count.name;
   HL_QP_COUNTERS(HL_ADD)
 #undef HL_ADD
   --qp.pd->users;
-  if (qp.responder_only) {
-    if (Qp* const client = qps_.Find(qp.remote_qpn);
-        client != nullptr && client->service_qpn == qp.qpn)
-      client->service_qpn = 0;
+  if (qp.service.responder_only) {
+    if (Qp* const client = qps_.Find(qp.peer.qpn);
+        client != nullptr && client->service.qpn == qp.qpn)
+      client->service.qpn = 0;
     --qp.context->responders;
   } else {
     --qp.umem->users, --qp.send_cq->users, --qp.recv_cq->users, --qp.account->qps;
@@ -255,7 +255,7 @@ void QpLife::Destroy(Qp& qp) {
 
 Status QpLife::DestroyQp(Context& c, uint32_t qpn) {
   Qp* const qp = qps_.Find(qpn);
-  if (qp == nullptr || qp->context != &c || qp->responder_only)
+  if (qp == nullptr || qp->context != &c || qp->service.responder_only)
     return NotFound(Text("destroy QP: no queue pair ", qpn, " of this client"));
   Destroy(*qp);
   return {};
@@ -267,8 +267,9 @@ Result<Qp*> QpLife::MakeResponder(Service& service, Host& host, const GidBytes& 
     return NoSpace(Text("connect service: ", "a service of ", host.name, " has ", kMaxQpsPerContext,
                         " connections, the most"));
   uint32_t of_asker = 0;
-  ForEachQp(*service.context,
-            [&](const Qp& qp) { of_asker += qp.responder_only && qp.asker == asker; });
+  ForEachQp(*service.context, [&](const Qp& qp) {
+    of_asker += qp.service.responder_only && qp.service.asker == asker;
+  });
   if (asker != nullptr && of_asker >= kMaxRespondersPerClient)
     return NoSpace(Text("connect service: this client has ", of_asker,
                         " connections to services "
@@ -283,19 +284,19 @@ Result<Qp*> QpLife::MakeResponder(Service& service, Host& host, const GidBytes& 
   qp.host = &host;
   qp.pd = service.pd;
   ++qp.pd->users, ++service.context->responders;
-  qp.responder_only = true;
-  qp.asker = asker;
+  qp.service.responder_only = true;
+  qp.service.asker = asker;
   qp.state = QpState::kReadyToReceive;
   qp.access = rnic::kRemoteRead;
-  qp.remote_gid = gid;
-  qp.remote_qpn = client_qpn;
-  qp.connected = true;
+  qp.peer.gid = gid;
+  qp.peer.qpn = client_qpn;
+  qp.peer.connected = true;
   return &qp;
 }
 
 void QpLife::StartRemote(Qp& qp, LinkId link) {
-  qp.remote = std::make_unique<Remote>();
-  qp.remote->link = link;
+  qp.peer.remote = std::make_unique<Remote>();
+  qp.peer.remote->link = link;
   qp.deferred = true;
 }
 

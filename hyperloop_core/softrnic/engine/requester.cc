@@ -221,7 +221,7 @@ Requester::Next Requester::ExecuteDeferred(Qp& qp, const Wqe& wqe) {
     Fail(qp, wqe, outcome);
     return Next::kStop;
   }
-  if (qp.remote != nullptr) remote_.Pump(qp);
+  if (qp.peer.remote != nullptr) remote_.Pump(qp);
   const bool more = qp.state == rnic::QpState::kReadyToSend && qp.stall == Stall::kNone;
   return more ? Next::kMore : Next::kStop;
 }

@@ -21,24 +21,26 @@ Status ServiceAsks::Ask(Context& c, Qp& client, LinkId link, const ConnectServic
                         ConnectServiceReply* reply) {
   const std::string host(a.host, strnlen(a.host, sizeof a.host));
   const std::string service(a.service, strnlen(a.service, sizeof a.service));
-  if (client.ask == nullptr || client.ask->host != host || client.ask->service != service) {
+  if (client.service.ask == nullptr || client.service.ask->host != host ||
+      client.service.ask->service != service) {
     Release(client);
-    client.ask = std::make_unique<ServiceAsk>();
-    client.ask->host = host;
-    client.ask->service = service;
-    client.ask->link = link;
-    if (getrandom(&client.ask->nonce, sizeof client.ask->nonce, 0) != sizeof client.ask->nonce ||
-        client.ask->nonce == 0)
-      client.ask->nonce = 1 + dice_.Throw() / 2;
+    client.service.ask = std::make_unique<ServiceAsk>();
+    client.service.ask->host = host;
+    client.service.ask->service = service;
+    client.service.ask->link = link;
+    if (getrandom(&client.service.ask->nonce, sizeof client.service.ask->nonce, 0) !=
+            sizeof client.service.ask->nonce ||
+        client.service.ask->nonce == 0)
+      client.service.ask->nonce = 1 + dice_.Throw() / 2;
   }
-  ServiceAsk& ask = *client.ask;
+  ServiceAsk& ask = *client.service.ask;
   if (ask.answered) {
     ask.answered = false;
     ask.host.clear();  // whoever asks once more is given another one
     if (ask.code != Code::kOk) {
       const Status status(ask.code, std::string(reinterpret_cast<const char*>(ask.answer.data()),
                                                 ask.answer.size()));
-      client.ask.reset();
+      client.service.ask.reset();
       return status;
     }
     std::memcpy(reply->gid, ask.answer.data(), 16);
@@ -67,10 +69,10 @@ Status ServiceAsks::Ask(Context& c, Qp& client, LinkId link, const ConnectServic
 
 void ServiceAsks::HandleReply(LinkId from, const Packet& p) {
   Qp* const qp = qps_.Find(p.dest_qpn);
-  if (qp == nullptr || qp->ask == nullptr || qp->ask->link != from || qp->ask->nonce != p.session ||
-      qp->ask->answered)
+  if (qp == nullptr || qp->service.ask == nullptr || qp->service.ask->link != from ||
+      qp->service.ask->nonce != p.session || qp->service.ask->answered)
     return;
-  ServiceAsk& ask = *qp->ask;
+  ServiceAsk& ask = *qp->service.ask;
   const auto code = static_cast<Code>(p.syndrome);
   if (p.syndrome > static_cast<uint8_t>(Code::kInternal) ||
       (code == Code::kOk && (p.payload.size() < 16 || p.source_qpn == 0)))
@@ -82,7 +84,7 @@ void ServiceAsks::HandleReply(LinkId from, const Packet& p) {
 }
 
 void ServiceAsks::Release(Qp& qp) {
-  const std::unique_ptr<ServiceAsk> ask = std::move(qp.ask);
+  const std::unique_ptr<ServiceAsk> ask = std::move(qp.service.ask);
   if (ask == nullptr || ask->responder == 0 || !traffic_.Ready(ask->link)) return;
   try {
     traffic_.Send(ask->link, {.type = PacketType::kServiceRelease,

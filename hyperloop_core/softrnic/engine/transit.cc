@@ -27,7 +27,7 @@ uint32_t MinSegments(uint8_t opcode) {
 bool Transit::Blocked(const Qp& qp, const Wqe& wqe) {
   return (IsFence(wqe.flags) && qp.transit.outstanding_reads != 0) ||
          (HasAnswer(wqe.opcode) && qp.transit.outstanding_reads >= qp.transit.max_read_atomic) ||
-         (qp.remote != nullptr && qp.transit.inflight.size() >= kMaxRemoteInflight);
+         (qp.peer.remote != nullptr && qp.transit.inflight.size() >= kMaxRemoteInflight);
 }
 
 Outcome Transit::Accept(Qp& qp, const Wqe& wqe) {
@@ -39,7 +39,7 @@ Outcome Transit::Accept(Qp& qp, const Wqe& wqe) {
   entry.wqe.assign(wqe.at, wqe.at + wqe.segments * size_t{rnic::kSegmentBytes});
   if (HasAnswer(wqe.opcode)) {
     ++qp.transit.outstanding_reads;
-  } else if (qp.remote == nullptr && dice_.Pick(2) == 0) {
+  } else if (qp.peer.remote == nullptr && dice_.Pick(2) == 0) {
     entry.gathered = true;
     if (!Gather(qp, entry, &entry.payload)) return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
   }
@@ -154,14 +154,14 @@ void Transit::FlushOldest(Qp& qp) {
 void Transit::Acknowledge(Qp& qp) {
   Inflight entry = std::move(qp.transit.inflight.front());
   qp.transit.inflight.pop_front();
-  if (qp.remote != nullptr) {
-    if (qp.remote->packed != 0) --qp.remote->packed;
+  if (qp.peer.remote != nullptr) {
+    if (qp.peer.remote->packed != 0) --qp.peer.remote->packed;
   } else if (entry.outcome == kOk && HasAnswer(entry.opcode)) {
     entry.outcome = TakeAnswer(qp, entry);
     entry.total = entry.answer.size();
   }
   if (HasAnswer(entry.opcode)) --qp.transit.outstanding_reads;
-  if (qp.stall == Stall::kResponses && (HasAnswer(entry.opcode) || qp.remote != nullptr)) {
+  if (qp.stall == Stall::kResponses && (HasAnswer(entry.opcode) || qp.peer.remote != nullptr)) {
     qp.stall = Stall::kNone;
     ready_.Add(qp);
   }

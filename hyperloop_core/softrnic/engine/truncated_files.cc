@@ -24,7 +24,7 @@ bool HasRingsIn(const Context& c, const Umem& umem, const std::byte* begin, cons
     found |= of == &umem && Overlap(at, length, begin, end);
   };
   ForEachQp(c, [&](const Qp& qp) {
-    if (qp.responder_only) return;
+    if (qp.service.responder_only) return;
     look(qp.umem, qp.sq, (qp.sq_mask + 1ull) * rnic::kWqebbBytes);
     look(qp.umem, qp.dbrec, rnic::kDoorbellRecordBytes);
     if (qp.has_rq) look(qp.umem, qp.rq, (qp.rq_mask + 1ull) << qp.rq_log_stride);

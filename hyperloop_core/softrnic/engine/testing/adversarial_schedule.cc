@@ -43,7 +43,7 @@ bool AdversarialSchedule::StepOnce() {
     if (options_.defer_delivery) {
       qps_.ForEach([&](Qp& qp) {
         if (qp.transit.inflight.empty() || qp.state != rnic::QpState::kReadyToSend) return;
-        if (qp.remote == nullptr) {
+        if (qp.peer.remote == nullptr) {
           if (options_.retransmit && dice_.Pick(8) == 1)
             choices.push_back({&qp, Choice::kRetransmit});
           if (transit_.Deliverable(qp)) choices.push_back({&qp, Choice::kDeliver});
