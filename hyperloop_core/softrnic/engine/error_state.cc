@@ -11,13 +11,13 @@ void ErrorState::Enter(Qp& qp) {
   if (qp.state == rnic::QpState::kError) return;
   qp.state = rnic::QpState::kError;
   Waiters::Remove(qp);
-  qp.stall = Stall::kNone;
+  qp.send.stall = Stall::kNone;
   qp.timers.retry = {};
-  qp.resume = false;
-  qp.part.reset();
+  qp.send.resume = false;
+  qp.send.part.reset();
   if (qp.peer.remote != nullptr) link_work_.Stop(qp);
-  qp.rq_producer = qp.rq_consumer;
-  if (qp.has_rq) {
+  qp.receive.producer = qp.receive.consumer;
+  if (qp.receive.exists) {
     FindReceivesToFlush(qp);
     looks_.Add(qp);
   }
@@ -26,12 +26,12 @@ void ErrorState::Enter(Qp& qp) {
 
 bool ErrorState::FindReceivesToFlush(Qp& qp) {
   const auto posted =
-      static_cast<uint16_t>(LoadDoorbellRecord(qp.dbrec + rnic::kReceiveCounterOffset));
-  const auto more = static_cast<uint16_t>(posted - qp.rq_producer);
+      static_cast<uint16_t>(LoadDoorbellRecord(qp.receive.dbrec + rnic::kReceiveCounterOffset));
+  const auto more = static_cast<uint16_t>(posted - qp.receive.producer);
   if (more == 0 || more > 0x8000) return false;
-  qp.rq_producer = posted;
-  qp.rq_flush_left =
-      static_cast<uint16_t>(std::min<uint32_t>(uint32_t{qp.rq_flush_left} + more, qp.rq_mask + 1));
+  qp.receive.producer = posted;
+  qp.receive.flush_left = static_cast<uint16_t>(
+      std::min<uint32_t>(uint32_t{qp.receive.flush_left} + more, qp.receive.mask + 1));
   return true;
 }
 

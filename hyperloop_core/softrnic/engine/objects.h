@@ -232,6 +232,39 @@ struct ServiceAsk {
 // A queue pair, in pieces. QpLife makes, connects and resets it, and may change every member. The
 // comment over a piece names the other parts of the engine that change it.
 struct Qp {
+  // The send queue. Requester and Transit run it, CompletionQueues and Retries wake it, Retries,
+  // RemoteRequester and ErrorState stop it.
+  struct Send {
+    const std::byte* fetch = nullptr;  // where WQEs are decoded: the ring, or the snapshots of it
+    Cq* cq = nullptr;
+    uint32_t fetch_mask = 0;  // of `fetch`: `mask`, or of fewer snapshots
+    uint32_t mask = 0;
+    uint16_t consumer = 0;  // WQEBBs
+    uint16_t producer = 0;  // doorbells and enables move it
+    Stall stall = Stall::kNone;
+    bool resume = false;  // the WQE at `consumer` has begun: a WAIT that is met, or `part`
+    bool snapshots = false;
+    bool deferred = false;  // completions come in later steps: Inflight
+    const std::byte* ring = nullptr;
+    std::unique_ptr<Part> part;
+  };
+
+  // The receive queue, and how requests come. Responder takes receives, Requester enables and
+  // flushes them, ErrorState and AdversarialSchedule look for posted ones.
+  struct Receive {
+    const std::byte* ring = nullptr;
+    const std::byte* dbrec = nullptr;
+    Cq* cq = nullptr;
+    uint32_t mask = 0;
+    uint32_t log_stride = 0;
+    uint16_t consumer = 0;
+    uint16_t producer = 0;    // last seen in the doorbell record
+    uint16_t enabled = 0;     // managed: RECV_EN moves it
+    uint16_t flush_left = 0;  // receives to flush, once in error
+    bool exists = false;
+    uintptr_t write_end = 0;  // where the last remote WRITE ended
+  };
+
   // The queue pair that it is connected to. QpTable finds it, and notes a parting.
   struct Peer {
     Qp* cached = nullptr;            // in this engine, and connected back
@@ -302,19 +335,7 @@ struct Qp {
   };
 
   // --- what every WQE or request touches: close together
-  const std::byte* fetch =
-      nullptr;  // where WQEs are decoded: the ring, or the snapshots taken of it
-  Cq* send_cq = nullptr;
-  uint32_t fetch_mask = 0;  // of `fetch`: sq_mask, or of fewer snapshots
-  uint32_t sq_mask = 0;
-  uint16_t consumer = 0;  // WQEBBs
-  uint16_t producer = 0;  // doorbells and enables move it
-  Stall stall = Stall::kNone;
-  bool resume = false;  // the WQE at `consumer` has begun: a WAIT that is met, or `part`
-  bool snapshots = false;
-  bool deferred = false;  // completions come in later steps: Inflight
-  const std::byte* sq = nullptr;
-  std::unique_ptr<Part> part;
+  Send send;
   rnic::QpState state = rnic::QpState::kReset;  // ErrorState changes it too
   bool ready = false;                           // in the ReadyList, which changes it
   uint32_t qpn = 0;
@@ -324,18 +345,8 @@ struct Qp {
   Account* account = nullptr;
   Pd* pd = nullptr;
   Peer peer;
-  const std::byte* rq = nullptr;
-  const std::byte* dbrec = nullptr;
-  Cq* recv_cq = nullptr;
-  uint32_t rq_mask = 0;
-  uint32_t rq_log_stride = 0;
-  uint16_t rq_consumer = 0;
-  uint16_t rq_producer = 0;    // last seen in the doorbell record
-  uint16_t rq_enabled = 0;     // managed: RECV_EN moves it
-  uint16_t rq_flush_left = 0;  // receives to flush, once in error
-  bool has_rq = false;
-  uintptr_t write_end = 0;  // where its last remote WRITE ended
-  QpCounters count;         // any part counts
+  Receive receive;
+  QpCounters count;  // any part counts
   // --- what some touch
   Wait wait;
   Timers timers;

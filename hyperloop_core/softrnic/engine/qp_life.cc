@@ -80,37 +80,37 @@ Status QpLife::CreateQp(Context& c, const CreateQpArgs& a, CreateQpReply* reply)
   auto owned = std::make_unique<Qp>();
   Qp& qp = *owned;
   if (options_.fetch != EngineOptions::Fetch::kLate || options_.prefetch_depth != 0) {
-    qp.snapshots = true;
+    qp.send.snapshots = true;
     const uint32_t ring = 1u << a.log_sq_wqebbs;
     const bool few = options_.fetch == EngineOptions::Fetch::kLate &&
                      options_.prefetch_depth + rnic::kMaxWqeBytes / rnic::kWqebbBytes <= kSnapshots;
-    qp.fetch_mask = (few ? std::min(ring, kSnapshots) : ring) - 1;
-    qp.snapshot.bytes.resize((size_t{qp.fetch_mask} + 1) * rnic::kWqebbBytes);
+    qp.send.fetch_mask = (few ? std::min(ring, kSnapshots) : ring) - 1;
+    qp.snapshot.bytes.resize((size_t{qp.send.fetch_mask} + 1) * rnic::kWqebbBytes);
   }
   const uint32_t qpn = qps_.Insert(std::move(owned));
   if (qpn == 0) return NoSpace("create QP: the device has no queue pair number left; destroy some");
   qp.qpn = qpn;
   qp.args = a;
-  qp.deferred = options_.defer_delivery;
+  qp.send.deferred = options_.defer_delivery;
   Enlist(qp, c);
   qp.host = c.host;
   qp.pd = pd->second.get();
   qp.umem = umem->second.get();
-  qp.send_cq = send_cq;
-  qp.recv_cq = recv_cq;
+  qp.send.cq = send_cq;
+  qp.receive.cq = recv_cq;
   qp.flags = a.flags;
-  qp.sq = qp.fetch = sq;
-  qp.sq_mask = (1u << a.log_sq_wqebbs) - 1;
-  if (qp.snapshots) {
-    qp.fetch = qp.snapshot.bytes.data();
+  qp.send.ring = qp.send.fetch = sq;
+  qp.send.mask = (1u << a.log_sq_wqebbs) - 1;
+  if (qp.send.snapshots) {
+    qp.send.fetch = qp.snapshot.bytes.data();
   } else {
-    qp.fetch_mask = qp.sq_mask;
+    qp.send.fetch_mask = qp.send.mask;
   }
-  qp.dbrec = dbrec;
-  qp.rq = rq;
-  qp.has_rq = a.has_rq != 0;
-  qp.rq_mask = qp.has_rq ? (1u << a.log_rq_wqes) - 1 : 0;
-  qp.rq_log_stride = a.log_rq_stride;
+  qp.receive.dbrec = dbrec;
+  qp.receive.ring = rq;
+  qp.receive.exists = a.has_rq != 0;
+  qp.receive.mask = qp.receive.exists ? (1u << a.log_rq_wqes) - 1 : 0;
+  qp.receive.log_stride = a.log_rq_stride;
   qp.transit.max_read_atomic = std::max(1u, a.max_read_atomic);
   StartCounters(qp);
   qp.doorbell_index = doorbell;
@@ -138,9 +138,9 @@ void QpLife::Delist(const Qp& qp) {
 }
 
 void QpLife::StartCounters(Qp& qp) const {
-  qp.consumer = qp.producer = qp.snapshot.fetched = options_.first_wqe;
-  qp.rq_consumer = qp.rq_producer = qp.rq_enabled = options_.first_receive;
-  qp.rq_flush_left = 0;
+  qp.send.consumer = qp.send.producer = qp.snapshot.fetched = options_.first_wqe;
+  qp.receive.consumer = qp.receive.producer = qp.receive.enabled = options_.first_receive;
+  qp.receive.flush_left = 0;
 }
 
 // Empties both queues and forgets what was under way, without completions. The client's memory is
@@ -148,9 +148,9 @@ void QpLife::StartCounters(Qp& qp) const {
 void QpLife::ResetQueues(Qp& qp) {
   ready_.Remove(qp);
   Waiters::Remove(qp);
-  qp.stall = Stall::kNone;
-  qp.resume = false;
-  qp.part.reset();
+  qp.send.stall = Stall::kNone;
+  qp.send.resume = false;
+  qp.send.part.reset();
   StartCounters(qp);
   qp.timers.retry = {};
   qp.transit.outstanding_reads = 0;
@@ -158,7 +158,7 @@ void QpLife::ResetQueues(Qp& qp) {
   qp.transit.failed = false;
   if (qp.peer.remote != nullptr) link_work_.Stop(qp);
   qp.peer.remote.reset();
-  qp.deferred = options_.defer_delivery;
+  qp.send.deferred = options_.defer_delivery;
   durability_.Forget(qp);
   if (options_.persistence != nullptr) options_.persistence->Gone(qp.qpn);
   if (qp.context->uar != nullptr && !qp.service.responder_only)
@@ -224,7 +224,7 @@ Status QpLife::ModifyQp(Context& c, const ModifyQpArgs& a) {
       return {};
   }
   qp->state = to;
-  if (to == QpState::kReadyToSend && qp->consumer != qp->producer) ready_.Add(*qp);
+  if (to == QpState::kReadyToSend && qp->send.consumer != qp->send.producer) ready_.Add(*qp);
   return {};
 }
 
@@ -245,7 +245,7 @@ void QpLife::Destroy(Qp& qp) {
       client->service.qpn = 0;
     --qp.context->responders;
   } else {
-    --qp.umem->users, --qp.send_cq->users, --qp.recv_cq->users, --qp.account->qps;
+    --qp.umem->users, --qp.send.cq->users, --qp.receive.cq->users, --qp.account->qps;
     qp.context->doorbells[qp.doorbell_index] = nullptr;
     MarkRings(qp, false);
   }
@@ -297,7 +297,7 @@ Result<Qp*> QpLife::MakeResponder(Service& service, Host& host, const GidBytes& 
 void QpLife::StartRemote(Qp& qp, LinkId link) {
   qp.peer.remote = std::make_unique<Remote>();
   qp.peer.remote->link = link;
-  qp.deferred = true;
+  qp.send.deferred = true;
 }
 
 }  // namespace hyperloop::softrnic

@@ -15,7 +15,7 @@ Qp* QpTable::FindPeer(Qp& qp) {
 
 void QpTable::Disconnect(Qp& qp) {
   const auto has_spoken = [](const Qp& end) {
-    return RequestsRun(end) != end.peer.requests_before || end.part != nullptr;
+    return RequestsRun(end) != end.peer.requests_before || end.send.part != nullptr;
   };
   Qp* const other = qp.peer.connected ? FindPeer(qp) : nullptr;
   if (other != nullptr && other != &qp) {

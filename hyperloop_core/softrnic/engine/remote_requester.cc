@@ -224,7 +224,7 @@ void RemoteRequester::FailEntry(Qp& qp, Inflight& entry, uint8_t syndrome) {
   r.halted = true;
   entry.delivered = true;
   entry.outcome = syndrome;
-  qp.stall = Stall::kFailed;
+  qp.send.stall = Stall::kFailed;
   Complete(qp);
 }
 
@@ -236,7 +236,7 @@ void RemoteRequester::FailSent(Qp& qp, uint8_t syndrome) {
   entry->packets = 0;
   entry->delivered = true;
   entry->outcome = syndrome;
-  qp.stall = Stall::kFailed;
+  qp.send.stall = Stall::kFailed;
   Complete(qp);
 }
 

@@ -59,15 +59,15 @@ bool Retries::Due(Qp& qp) {
 }
 
 bool Retries::LookAt(Qp& qp) {
-  const bool flushes = qp.state == rnic::QpState::kError && qp.has_rq;
+  const bool flushes = qp.state == rnic::QpState::kError && qp.receive.exists;
   if (flushes && ErrorState::FindReceivesToFlush(qp)) {
     ready_.Add(qp);
     return true;
   }
-  if (flushes || (qp.stall == Stall::kRetry && !Due(qp))) return false;
+  if (flushes || (qp.send.stall == Stall::kRetry && !Due(qp))) return false;
   looks_.Remove(qp);
-  if (qp.stall != Stall::kRetry) return false;
-  qp.stall = Stall::kNone;
+  if (qp.send.stall != Stall::kRetry) return false;
+  qp.send.stall = Stall::kNone;
   ready_.Add(qp);
   return true;
 }

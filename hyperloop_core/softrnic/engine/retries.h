@@ -39,7 +39,7 @@ class Retries {
   static uint8_t Exhausted(Outcome why);
   // The queue stops until its request is due.
   void Wait(Qp& qp) {
-    qp.stall = Stall::kRetry;
+    qp.send.stall = Stall::kRetry;
     looks_.Add(qp);
   }
   // Whether a request that waits is to be tried again now.

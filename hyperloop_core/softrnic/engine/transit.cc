@@ -43,7 +43,7 @@ Outcome Transit::Accept(Qp& qp, const Wqe& wqe) {
     entry.gathered = true;
     if (!Gather(qp, entry, &entry.payload)) return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
   }
-  qp.consumer = static_cast<uint16_t>(qp.consumer + wqe.blocks);
+  qp.send.consumer = static_cast<uint16_t>(qp.send.consumer + wqe.blocks);
   ++qp.count.wqes_executed;
   qp.transit.inflight.push_back(std::move(entry));
   return kOk;
@@ -54,7 +54,7 @@ void Transit::Defer(Qp& qp, const Wqe& wqe, Outcome outcome) {
   entry.local = entry.delivered = true;
   entry.outcome = outcome;
   qp.transit.inflight.push_back(std::move(entry));
-  if (outcome != kOk) qp.stall = Stall::kFailed;
+  if (outcome != kOk) qp.send.stall = Stall::kFailed;
   if (qp.transit.inflight.size() == 1) Acknowledge(qp);
 }
 
@@ -139,15 +139,15 @@ void Transit::FlushOldest(Qp& qp) {
   if (entry.delivered && !qp.transit.failed && !(entry.outcome == kOk && HasAnswer(entry.opcode))) {
     if (entry.outcome != kOk) {
       qp.transit.failed = true;
-      cqs_.PostError(qp, *qp.send_cq, MLX5_CQE_REQ_ERR, entry.opcode, entry.index, entry.outcome);
+      cqs_.PostError(qp, *qp.send.cq, MLX5_CQE_REQ_ERR, entry.opcode, entry.index, entry.outcome);
     } else if (rnic::CqeModeOf(entry.flags) >= rnic::CqeMode::kAlways) {
-      cqs_.Post(qp, *qp.send_cq, MLX5_CQE_REQ, entry.opcode, entry.index, 0, 0, 0);
+      cqs_.Post(qp, *qp.send.cq, MLX5_CQE_REQ, entry.opcode, entry.index, 0, 0, 0);
     }
     return;
   }
   qp.transit.failed = true;
   if (rnic::CqeModeOf(entry.flags) != rnic::CqeMode::kOnFirstError)
-    cqs_.PostError(qp, *qp.send_cq, MLX5_CQE_REQ_ERR, entry.opcode, entry.index,
+    cqs_.PostError(qp, *qp.send.cq, MLX5_CQE_REQ_ERR, entry.opcode, entry.index,
                    MLX5_CQE_SYNDROME_WR_FLUSH_ERR);
 }
 
@@ -161,18 +161,19 @@ void Transit::Acknowledge(Qp& qp) {
     entry.total = entry.answer.size();
   }
   if (HasAnswer(entry.opcode)) --qp.transit.outstanding_reads;
-  if (qp.stall == Stall::kResponses && (HasAnswer(entry.opcode) || qp.peer.remote != nullptr)) {
-    qp.stall = Stall::kNone;
+  if (qp.send.stall == Stall::kResponses &&
+      (HasAnswer(entry.opcode) || qp.peer.remote != nullptr)) {
+    qp.send.stall = Stall::kNone;
     ready_.Add(qp);
   }
   if (entry.outcome != kOk) {
-    cqs_.PostError(qp, *qp.send_cq, MLX5_CQE_REQ_ERR, entry.opcode, entry.index, entry.outcome);
+    cqs_.PostError(qp, *qp.send.cq, MLX5_CQE_REQ_ERR, entry.opcode, entry.index, entry.outcome);
     qp.transit.failed = true;
     errors_.Enter(qp);
     return;
   }
   if (rnic::CqeModeOf(entry.flags) >= rnic::CqeMode::kAlways)
-    cqs_.Post(qp, *qp.send_cq, MLX5_CQE_REQ, entry.opcode, entry.index,
+    cqs_.Post(qp, *qp.send.cq, MLX5_CQE_REQ, entry.opcode, entry.index,
               HasAnswer(entry.opcode) ? static_cast<uint32_t>(entry.total) : 0, 0, 0);
 }
 
