@@ -27,26 +27,27 @@ void Durability::NoteDirty(Qp& qp, const Segment& segment) {
   // so untouched memory must not be in it.
   const rnic::Media media = segment.key->media;
   const bool pmem = media == rnic::Media::kPmem;
+  Qp::Dirty& dirty = qp.dirty;
   std::byte* const begin = segment.at;
   std::byte* const end = segment.at + segment.length;
   DirtyRange* best = nullptr;
   uint64_t best_growth = ~0ull;
-  for (size_t i = 0; i < qp.dirty.count; ++i) {
-    DirtyRange& range = qp.dirty.ranges[i];
+  for (size_t i = 0; i < dirty.count; ++i) {
+    DirtyRange& range = dirty.ranges[i];
     if (range.media != media || range.umem != segment.key->umem) continue;
     const auto growth = static_cast<uint64_t>(
         (std::max(end, range.end) - std::min(begin, range.begin)) - (range.end - range.begin));
     const bool touches = begin <= range.end && end >= range.begin;
-    if (!touches && (pmem || qp.dirty.count < kMaxDirtyRanges)) continue;
+    if (!touches && (pmem || dirty.count < kMaxDirtyRanges)) continue;
     if (growth < best_growth) best = &range, best_growth = growth;
   }
   if (best == nullptr) {
-    if (qp.dirty.count == kMaxDirtyRanges) {  // the oldest is flushed early, which is allowed
-      FlushRange(qp, qp.dirty.ranges[0]);
-      std::move(qp.dirty.ranges.begin() + 1, qp.dirty.ranges.end(), qp.dirty.ranges.begin());
-      --qp.dirty.count;
+    if (dirty.count == kMaxDirtyRanges) {  // the oldest is flushed early, which is allowed
+      FlushRange(qp, dirty.ranges[0]);
+      std::move(dirty.ranges.begin() + 1, dirty.ranges.end(), dirty.ranges.begin());
+      --dirty.count;
     }
-    best = &qp.dirty.ranges[qp.dirty.count++];
+    best = &dirty.ranges[dirty.count++];
     *best = {begin, begin, media, segment.key->umem};
   }
   best->begin = std::min(best->begin, begin);
@@ -54,12 +55,12 @@ void Durability::NoteDirty(Qp& qp, const Segment& segment) {
   if (!pmem) return;
   turn_.AddSteps(segment.length / kPersistedPerStep);
   uint64_t unflushed = 0;
-  for (size_t i = 0; i < qp.dirty.count; ++i)
-    if (qp.dirty.ranges[i].media == media)
-      unflushed += static_cast<uint64_t>(qp.dirty.ranges[i].end - qp.dirty.ranges[i].begin);
+  for (size_t i = 0; i < dirty.count; ++i)
+    if (dirty.ranges[i].media == media)
+      unflushed += static_cast<uint64_t>(dirty.ranges[i].end - dirty.ranges[i].begin);
   if (unflushed <= kMaxUnflushed) return;
-  for (size_t i = 0; i < qp.dirty.count; ++i) {
-    DirtyRange& range = qp.dirty.ranges[i];
+  for (size_t i = 0; i < dirty.count; ++i) {
+    DirtyRange& range = dirty.ranges[i];
     if (range.media != media) continue;
     FlushRange(qp, range);
     range.begin = range.end;  // what follows it touches it
@@ -109,30 +110,31 @@ void Durability::FlushDirty(Qp& qp) {
 // Of files on a disk the flush is left to the kernel: a client that makes and resets queue pairs
 // would have any number of flushes under way.
 void Durability::Forget(Qp& qp) {
-  DirtyRange* const end =
-      std::remove_if(qp.dirty.ranges.data(), qp.dirty.ranges.data() + qp.dirty.count,
-                     [this](const DirtyRange& range) {
-                       return options_.flusher != nullptr && range.umem->waits_for_disk;
-                     });
-  qp.dirty.count = static_cast<uint8_t>(end - qp.dirty.ranges.data());
-  if (qp.dirty.count != 0) FlushDirty(qp);
-  qp.dirty.flush.reset();
-  qp.dirty.flushes = false;
-  qp.dirty.flush_failed = false;
+  Qp::Dirty& dirty = qp.dirty;
+  DirtyRange* const end = std::remove_if(
+      dirty.ranges.data(), dirty.ranges.data() + dirty.count, [this](const DirtyRange& range) {
+        return options_.flusher != nullptr && range.umem->waits_for_disk;
+      });
+  dirty.count = static_cast<uint8_t>(end - dirty.ranges.data());
+  if (dirty.count != 0) FlushDirty(qp);
+  dirty.flush.reset();
+  dirty.flushes = false;
+  dirty.flush_failed = false;
 }
 
 Outcome Durability::FlushBehindRead(Qp& qp, bool again) {
-  if (qp.dirty.count == 0 && !qp.dirty.flushes) return kOk;
+  Qp::Dirty& dirty = qp.dirty;
+  if (dirty.count == 0 && !dirty.flushes) return kOk;
   if (!again) FlushDirty(qp);
-  if (qp.dirty.flushes) {
+  if (dirty.flushes) {
     if (Flushing(qp)) return kFlushing;
-    qp.dirty.flush_failed |= qp.dirty.flush->failed.load(std::memory_order_relaxed);
-    qp.dirty.flush.reset();
-    qp.dirty.flushes = false;
+    dirty.flush_failed |= dirty.flush->failed.load(std::memory_order_relaxed);
+    dirty.flush.reset();
+    dirty.flushes = false;
   }
   if (options_.persistence != nullptr) options_.persistence->Flushed(qp.qpn);
-  if (!qp.dirty.flush_failed) return kOk;
-  qp.dirty.flush_failed = false;
+  if (!dirty.flush_failed) return kOk;
+  dirty.flush_failed = false;
   return MLX5_CQE_SYNDROME_REMOTE_OP_ERR;
 }
 

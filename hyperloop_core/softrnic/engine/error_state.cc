@@ -25,13 +25,14 @@ void ErrorState::Enter(Qp& qp) {
 }
 
 bool ErrorState::FindReceivesToFlush(Qp& qp) {
+  Qp::Receive& receive = qp.receive;
   const auto posted =
-      static_cast<uint16_t>(LoadDoorbellRecord(qp.receive.dbrec + rnic::kReceiveCounterOffset));
-  const auto more = static_cast<uint16_t>(posted - qp.receive.producer);
+      static_cast<uint16_t>(LoadDoorbellRecord(receive.dbrec + rnic::kReceiveCounterOffset));
+  const auto more = static_cast<uint16_t>(posted - receive.producer);
   if (more == 0 || more > 0x8000) return false;
-  qp.receive.producer = posted;
-  qp.receive.flush_left = static_cast<uint16_t>(
-      std::min<uint32_t>(uint32_t{qp.receive.flush_left} + more, qp.receive.mask + 1));
+  receive.producer = posted;
+  receive.flush_left = static_cast<uint16_t>(
+      std::min<uint32_t>(uint32_t{receive.flush_left} + more, receive.mask + 1));
   return true;
 }
 

@@ -18,13 +18,13 @@ constexpr uint64_t kTimerStepNs = 1'000'000;
 
 void RemoteRequester::Pump(Qp& qp) {
   Remote& r = *qp.peer.remote;
+  std::deque<Inflight>& inflight = qp.transit.inflight;
   if (qp.state != rnic::QpState::kReadyToSend || r.phase == Remote::Phase::kStopped) return;
   for (;;) {
-    while (r.packed < qp.transit.inflight.size() &&
-           (qp.transit.inflight[r.packed].local || qp.transit.inflight[r.packed].delivered))
+    while (r.packed < inflight.size() && (inflight[r.packed].local || inflight[r.packed].delivered))
       ++r.packed;
     const bool again = r.next_sent < r.sent.size();
-    if (!again && (r.halted || r.packed == qp.transit.inflight.size())) return;
+    if (!again && (r.halted || r.packed == inflight.size())) return;
     if (r.phase == Remote::Phase::kIdle) SendConnect(qp);
     if (r.phase != Remote::Phase::kOpen || r.rnr_until_ns != 0) return;
     if (!again && (r.sent.size() >= kMaxUnacknowledged || r.sent_bytes >= kMaxUnacknowledgedBytes))
@@ -34,7 +34,7 @@ void RemoteRequester::Pump(Qp& qp) {
       return link_work_.Watch(qp);
     }
     if (!traffic_.MaySend()) return link_work_.AddPump(qp);
-    if (!again && !PackNext(qp, qp.transit.inflight[r.packed])) return;
+    if (!again && !PackNext(qp, inflight[r.packed])) return;
     SentPacket& packet = r.sent[r.next_sent++];
     ++qp.count.link_packets_sent;
     if (std::exchange(packet.again, true)) ++qp.count.link_retransmits;
@@ -286,12 +286,13 @@ void RemoteRequester::HandleSession(LinkId from, const Packet& p) {
 void RemoteRequester::HandleLinkUp(LinkId link) {
   link_work_.ForgetWaiting(link);
   qps_.ForEach([&](Qp& qp) {
-    if (qp.peer.remote == nullptr || qp.peer.remote->link != link) return;
-    qp.peer.remote->waiting = false;
+    Remote* const r = qp.peer.remote.get();
+    if (r == nullptr || r->link != link) return;
+    r->waiting = false;
     clients_.RunFor(qp, [&] {
-      if (qp.peer.remote->phase == Remote::Phase::kConnecting) SendConnect(qp);
-      if (qp.peer.remote->phase != Remote::Phase::kOpen) return;
-      qp.peer.remote->next_sent = 0;
+      if (r->phase == Remote::Phase::kConnecting) SendConnect(qp);
+      if (r->phase != Remote::Phase::kOpen) return;
+      r->next_sent = 0;
       link_work_.AddPump(qp);
     });
   });
@@ -301,10 +302,10 @@ void RemoteRequester::HandleRoom(LinkId link) {
   for (const uint32_t qpn : link_work_.TakeWaiting(link)) {
     Qp* const qp = qps_.Find(qpn);
     if (qp == nullptr || qp->peer.remote == nullptr) continue;
-    qp->peer.remote->waiting = false;
+    Remote& r = *qp->peer.remote;
+    r.waiting = false;
     clients_.RunFor(*qp, [&] {
-      qp->peer.remote->phase == Remote::Phase::kConnecting ? SendConnect(*qp)
-                                                           : link_work_.AddPump(*qp);
+      r.phase == Remote::Phase::kConnecting ? SendConnect(*qp) : link_work_.AddPump(*qp);
     });
   }
 }

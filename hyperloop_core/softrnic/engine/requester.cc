@@ -42,12 +42,13 @@ size_t Requester::RunQueue(Qp& qp, size_t budget) {
 
 // Fetches and checks the WQE at the consumer index. False: malformed; the queue is in error.
 bool Requester::Decode(Qp& qp, const std::byte* base, Wqe* wqe) {
-  const uint32_t slot = qp.send.consumer & qp.send.fetch_mask;
+  const Qp::Send& send = qp.send;
+  const uint32_t slot = send.consumer & send.fetch_mask;
   const std::byte* at = base + static_cast<size_t>(slot) * rnic::kWqebbBytes;
   const uint64_t head = LoadBe64(at);
-  const auto available = static_cast<uint16_t>(qp.send.producer - qp.send.consumer);
+  const auto available = static_cast<uint16_t>(send.producer - send.consumer);
   wqe->at = at;
-  wqe->index = qp.send.consumer;
+  wqe->index = send.consumer;
   wqe->opcode = static_cast<uint8_t>(head >> 32);
   wqe->segments = head & 63;
   wqe->blocks = static_cast<uint8_t>((wqe->segments + 3) >> 2);
@@ -56,17 +57,17 @@ bool Requester::Decode(Qp& qp, const std::byte* base, Wqe* wqe) {
   wqe->imm = static_cast<uint32_t>(tail >> 32);
   ++qp.count.wqes_fetched;
   const uint64_t expected =
-      static_cast<uint64_t>(qp.send.consumer) << 40 | static_cast<uint64_t>(qp.qpn) << 8;
+      static_cast<uint64_t>(send.consumer) << 40 | static_cast<uint64_t>(qp.qpn) << 8;
   const bool opmod = (head >> 56) != 0;
   if (((head ^ expected) & header_mask_) != 0 || wqe->segments == 0 || opmod ||
       wqe->blocks > available) [[unlikely]] {
     if (wqe->blocks == 0 || wqe->blocks > available) wqe->blocks = 1;
     return false;
   }
-  if (slot + wqe->blocks > qp.send.fetch_mask + 1) [[unlikely]] {
-    const size_t first = (qp.send.fetch_mask + 1 - slot) * rnic::kWqebbBytes;
+  if (slot + wqe->blocks > send.fetch_mask + 1) [[unlikely]] {
+    const size_t first = (send.fetch_mask + 1 - slot) * rnic::kWqebbBytes;
     const size_t bytes = wqe->blocks * size_t{rnic::kWqebbBytes};
-    if (wqe->blocks > qp.send.fetch_mask + 1) {
+    if (wqe->blocks > send.fetch_mask + 1) {
       wqe->blocks = 1;
       return false;
     }
@@ -308,21 +309,22 @@ void Requester::Fail(Qp& qp, const Wqe& wqe, uint8_t syndrome) {
 
 // One WQE or receive of a queue pair in error: flushed with a CQE. Returns 0 when nothing is left.
 size_t Requester::FlushStep(Qp& qp) {
+  Qp::Send& send = qp.send;
   if (!qp.transit.inflight.empty()) {
     transit_.FlushOldest(qp);
     return 1;
   }
-  if (qp.send.consumer != qp.send.producer) {
+  if (send.consumer != send.producer) {
     const std::byte* const at =
-        qp.send.ring + static_cast<size_t>(qp.send.consumer & qp.send.mask) * rnic::kWqebbBytes;
+        send.ring + static_cast<size_t>(send.consumer & send.mask) * rnic::kWqebbBytes;
     const uint64_t head = LoadBe64(at);
-    const auto available = static_cast<uint16_t>(qp.send.producer - qp.send.consumer);
+    const auto available = static_cast<uint16_t>(send.producer - send.consumer);
     auto blocks = static_cast<uint16_t>(((head & 63) + 3) >> 2);
     if (blocks == 0 || blocks > available) blocks = 1;
-    const uint16_t index = qp.send.consumer;
-    qp.send.consumer = static_cast<uint16_t>(qp.send.consumer + blocks);
+    const uint16_t index = send.consumer;
+    send.consumer = static_cast<uint16_t>(send.consumer + blocks);
     if (rnic::CqeModeOf(static_cast<uint8_t>(at[11])) != rnic::CqeMode::kOnFirstError)
-      cqs_.PostError(qp, *qp.send.cq, MLX5_CQE_REQ_ERR, static_cast<uint8_t>(head >> 32), index,
+      cqs_.PostError(qp, *send.cq, MLX5_CQE_REQ_ERR, static_cast<uint8_t>(head >> 32), index,
                      MLX5_CQE_SYNDROME_WR_FLUSH_ERR);
     return 1;
   }

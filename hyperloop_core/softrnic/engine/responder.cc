@@ -27,17 +27,18 @@ constexpr uint8_t kInlineScatter32 = 1 << 2;  // format: the payload is in the C
 }  // namespace
 
 bool Responder::ReceiveAvailable(Qp& qp) {
+  Qp::Receive& receive = qp.receive;
   const auto ahead = [](uint16_t index, uint16_t of) {
     return static_cast<uint16_t>(index - of - 1) < 0x8000;
   };
-  if (!ahead(qp.receive.producer, qp.receive.consumer)) {
+  if (!ahead(receive.producer, receive.consumer)) {
     uint32_t raw = __atomic_load_n(
-        reinterpret_cast<const uint32_t*>(qp.receive.dbrec + rnic::kReceiveCounterOffset),
+        reinterpret_cast<const uint32_t*>(receive.dbrec + rnic::kReceiveCounterOffset),
         __ATOMIC_ACQUIRE);
-    qp.receive.producer = static_cast<uint16_t>(be32toh(raw));
-    if (!ahead(qp.receive.producer, qp.receive.consumer)) return false;
+    receive.producer = static_cast<uint16_t>(be32toh(raw));
+    if (!ahead(receive.producer, receive.consumer)) return false;
   }
-  return (qp.flags & kQpSlaveReceive) == 0 || ahead(qp.receive.enabled, qp.receive.consumer);
+  return (qp.flags & kQpSlaveReceive) == 0 || ahead(receive.enabled, receive.consumer);
 }
 
 // A receive that cannot take its message: an error CQE here, `remote_syndrome` at the requester.
@@ -55,10 +56,10 @@ Outcome Responder::Refuse(Qp& qp, uint8_t syndrome) {
 
 // The places of the next receive's first `bytes` bytes. Not kOk: it cannot take them.
 inline Outcome Responder::ResolveReceive(Qp& qp, uint64_t bytes, SegmentList* to) {
+  const Qp::Receive& receive = qp.receive;
   const std::byte* at =
-      qp.receive.ring +
-      (static_cast<size_t>(qp.receive.consumer & qp.receive.mask) << qp.receive.log_stride);
-  const std::byte* const end = at + (size_t{1} << qp.receive.log_stride);
+      receive.ring + (static_cast<size_t>(receive.consumer & receive.mask) << receive.log_stride);
+  const std::byte* const end = at + (size_t{1} << receive.log_stride);
   uint64_t left = bytes;
   MemoryKey* key = nullptr;
   for (; left > 0 && at < end; at += rnic::kSegmentBytes) {

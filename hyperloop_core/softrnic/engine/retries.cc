@@ -48,13 +48,13 @@ uint8_t Retries::Exhausted(Outcome why) {
 }
 
 bool Retries::Due(Qp& qp) {
+  Retry& retry = qp.timers.retry;
   Qp* const peer = qps_.Peer(qp);
-  if (qp.timers.retry.why == kFlushing) return peer == nullptr || !Durability::Flushing(*peer);
-  if (qp.timers.retry.why == kRnr ? peer == nullptr || Responder::ReceiveAvailable(*peer)
-                                  : peer != nullptr)
+  if (retry.why == kFlushing) return peer == nullptr || !Durability::Flushing(*peer);
+  if (retry.why == kRnr ? peer == nullptr || Responder::ReceiveAvailable(*peer) : peer != nullptr)
     return true;
-  if (qp.timers.retry.deadline == kNever || clock_.Now() < qp.timers.retry.deadline) return false;
-  qp.timers.retry.due = true;
+  if (retry.deadline == kNever || clock_.Now() < retry.deadline) return false;
+  retry.due = true;
   return true;
 }
 

@@ -21,26 +21,24 @@ Status ServiceAsks::Ask(Context& c, Qp& client, LinkId link, const ConnectServic
                         ConnectServiceReply* reply) {
   const std::string host(a.host, strnlen(a.host, sizeof a.host));
   const std::string service(a.service, strnlen(a.service, sizeof a.service));
-  if (client.service.ask == nullptr || client.service.ask->host != host ||
-      client.service.ask->service != service) {
+  std::unique_ptr<ServiceAsk>& kept = client.service.ask;
+  if (kept == nullptr || kept->host != host || kept->service != service) {
     Release(client);
-    client.service.ask = std::make_unique<ServiceAsk>();
-    client.service.ask->host = host;
-    client.service.ask->service = service;
-    client.service.ask->link = link;
-    if (getrandom(&client.service.ask->nonce, sizeof client.service.ask->nonce, 0) !=
-            sizeof client.service.ask->nonce ||
-        client.service.ask->nonce == 0)
-      client.service.ask->nonce = 1 + dice_.Throw() / 2;
+    kept = std::make_unique<ServiceAsk>();
+    kept->host = host;
+    kept->service = service;
+    kept->link = link;
+    if (getrandom(&kept->nonce, sizeof kept->nonce, 0) != sizeof kept->nonce || kept->nonce == 0)
+      kept->nonce = 1 + dice_.Throw() / 2;
   }
-  ServiceAsk& ask = *client.service.ask;
+  ServiceAsk& ask = *kept;
   if (ask.answered) {
     ask.answered = false;
     ask.host.clear();  // whoever asks once more is given another one
     if (ask.code != Code::kOk) {
       const Status status(ask.code, std::string(reinterpret_cast<const char*>(ask.answer.data()),
                                                 ask.answer.size()));
-      client.service.ask.reset();
+      kept.reset();
       return status;
     }
     std::memcpy(reply->gid, ask.answer.data(), 16);
