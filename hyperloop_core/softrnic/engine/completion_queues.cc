@@ -46,7 +46,7 @@ void CompletionQueues::Overrun(Cq& cq) {
   cq.error = true;
   if (cq.armed != Armed::kNo) Notify(cq);
   ForEachQp(*cq.context, [&cq, this](Qp& qp) {
-    if ((qp.send_cq == &cq || qp.recv_cq == &cq) && qp.state >= rnic::QpState::kReadyToReceive)
+    if ((qp.send.cq == &cq || qp.receive.cq == &cq) && qp.state >= rnic::QpState::kReadyToReceive)
       errors_.Enter(qp);
   });
 }
@@ -102,11 +102,11 @@ void CompletionQueues::Notify(Cq& cq) {
 
 void CompletionQueues::WakeWaiters(Cq& cq) {
   for (Qp* qp = cq.waiters; qp != nullptr;) {
-    Qp* const next = qp->next_waiter;
-    if (WaitMet(cq, qp->wait_index)) {
+    Qp* const next = qp->wait.next;
+    if (WaitMet(cq, qp->wait.index)) {
       Waiters::Remove(*qp);
-      qp->stall = Stall::kWaitMet;
-      qp->resume = true;
+      qp->send.stall = Stall::kWaitMet;
+      qp->send.resume = true;
       ready_.Add(*qp);
     }
     qp = next;

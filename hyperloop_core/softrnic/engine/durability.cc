@@ -27,26 +27,27 @@ void Durability::NoteDirty(Qp& qp, const Segment& segment) {
   // so untouched memory must not be in it.
   const rnic::Media media = segment.key->media;
   const bool pmem = media == rnic::Media::kPmem;
+  Qp::Dirty& dirty = qp.dirty;
   std::byte* const begin = segment.at;
   std::byte* const end = segment.at + segment.length;
   DirtyRange* best = nullptr;
   uint64_t best_growth = ~0ull;
-  for (size_t i = 0; i < qp.dirty_count; ++i) {
-    DirtyRange& range = qp.dirty[i];
+  for (size_t i = 0; i < dirty.count; ++i) {
+    DirtyRange& range = dirty.ranges[i];
     if (range.media != media || range.umem != segment.key->umem) continue;
     const auto growth = static_cast<uint64_t>(
         (std::max(end, range.end) - std::min(begin, range.begin)) - (range.end - range.begin));
     const bool touches = begin <= range.end && end >= range.begin;
-    if (!touches && (pmem || qp.dirty_count < kMaxDirtyRanges)) continue;
+    if (!touches && (pmem || dirty.count < kMaxDirtyRanges)) continue;
     if (growth < best_growth) best = &range, best_growth = growth;
   }
   if (best == nullptr) {
-    if (qp.dirty_count == kMaxDirtyRanges) {  // the oldest is flushed early, which is allowed
-      FlushRange(qp, qp.dirty[0]);
-      std::move(qp.dirty.begin() + 1, qp.dirty.end(), qp.dirty.begin());
-      --qp.dirty_count;
+    if (dirty.count == kMaxDirtyRanges) {  // the oldest is flushed early, which is allowed
+      FlushRange(qp, dirty.ranges[0]);
+      std::move(dirty.ranges.begin() + 1, dirty.ranges.end(), dirty.ranges.begin());
+      --dirty.count;
     }
-    best = &qp.dirty[qp.dirty_count++];
+    best = &dirty.ranges[dirty.count++];
     *best = {begin, begin, media, segment.key->umem};
   }
   best->begin = std::min(best->begin, begin);
@@ -54,12 +55,12 @@ void Durability::NoteDirty(Qp& qp, const Segment& segment) {
   if (!pmem) return;
   turn_.AddSteps(segment.length / kPersistedPerStep);
   uint64_t unflushed = 0;
-  for (size_t i = 0; i < qp.dirty_count; ++i)
-    if (qp.dirty[i].media == media)
-      unflushed += static_cast<uint64_t>(qp.dirty[i].end - qp.dirty[i].begin);
+  for (size_t i = 0; i < dirty.count; ++i)
+    if (dirty.ranges[i].media == media)
+      unflushed += static_cast<uint64_t>(dirty.ranges[i].end - dirty.ranges[i].begin);
   if (unflushed <= kMaxUnflushed) return;
-  for (size_t i = 0; i < qp.dirty_count; ++i) {
-    DirtyRange& range = qp.dirty[i];
+  for (size_t i = 0; i < dirty.count; ++i) {
+    DirtyRange& range = dirty.ranges[i];
     if (range.media != media) continue;
     FlushRange(qp, range);
     range.begin = range.end;  // what follows it touches it
@@ -83,61 +84,64 @@ void Durability::FlushRange(Qp& qp, const DirtyRange& range) {
                  umem.fd,           umem.fd_offset + static_cast<uint64_t>(range.end - umem.base),
                  umem.flush_failed, umem.owner};
   const bool later = options_.flusher != nullptr && umem.waits_for_disk;
-  if (!(later ? FlushLater(qp, std::move(file)) : MakeDurable(file))) qp.flush_failed = true;
+  if (!(later ? FlushLater(qp, std::move(file)) : MakeDurable(file))) qp.dirty.flush_failed = true;
 }
 
 // False: there is no room for it.
 bool Durability::FlushLater(Qp& qp, FileRange range) {
   try {
-    if (qp.flush == nullptr) qp.flush = std::make_shared<FlushJob>();
+    if (qp.dirty.flush == nullptr) qp.dirty.flush = std::make_shared<FlushJob>();
   } catch (const std::bad_alloc&) {
     return false;
   }
-  qp.flushes = true;
-  qp.flush->left.fetch_add(1, std::memory_order_relaxed);
-  if (options_.flusher->Flush(qp.account->client, std::move(range), qp.flush)) return true;
-  qp.flush->left.fetch_sub(1, std::memory_order_relaxed);
+  qp.dirty.flushes = true;
+  qp.dirty.flush->left.fetch_add(1, std::memory_order_relaxed);
+  if (options_.flusher->Flush(qp.account->client, std::move(range), qp.dirty.flush)) return true;
+  qp.dirty.flush->left.fetch_sub(1, std::memory_order_relaxed);
   return false;
 }
 
 void Durability::FlushDirty(Qp& qp) {
-  for (size_t i = 0; i < qp.dirty_count; ++i) FlushRange(qp, qp.dirty[i]);
+  for (size_t i = 0; i < qp.dirty.count; ++i) FlushRange(qp, qp.dirty.ranges[i]);
   if (std::exchange(undrained_, false)) pmem_drain();
-  qp.dirty_count = 0;
+  qp.dirty.count = 0;
 }
 
 // Of files on a disk the flush is left to the kernel: a client that makes and resets queue pairs
 // would have any number of flushes under way.
 void Durability::Forget(Qp& qp) {
+  Qp::Dirty& dirty = qp.dirty;
   DirtyRange* const end = std::remove_if(
-      qp.dirty.data(), qp.dirty.data() + qp.dirty_count, [this](const DirtyRange& range) {
+      dirty.ranges.data(), dirty.ranges.data() + dirty.count, [this](const DirtyRange& range) {
         return options_.flusher != nullptr && range.umem->waits_for_disk;
       });
-  qp.dirty_count = static_cast<uint8_t>(end - qp.dirty.data());
-  if (qp.dirty_count != 0) FlushDirty(qp);
-  qp.flush.reset();
-  qp.flushes = false;
-  qp.flush_failed = false;
+  dirty.count = static_cast<uint8_t>(end - dirty.ranges.data());
+  if (dirty.count != 0) FlushDirty(qp);
+  dirty.flush.reset();
+  dirty.flushes = false;
+  dirty.flush_failed = false;
 }
 
 Outcome Durability::FlushBehindRead(Qp& qp, bool again) {
-  if (qp.dirty_count == 0 && !qp.flushes) return kOk;
+  Qp::Dirty& dirty = qp.dirty;
+  if (dirty.count == 0 && !dirty.flushes) return kOk;
   if (!again) FlushDirty(qp);
-  if (qp.flushes) {
+  if (dirty.flushes) {
     if (Flushing(qp)) return kFlushing;
-    qp.flush_failed |= qp.flush->failed.load(std::memory_order_relaxed);
-    qp.flush.reset();
-    qp.flushes = false;
+    dirty.flush_failed |= dirty.flush->failed.load(std::memory_order_relaxed);
+    dirty.flush.reset();
+    dirty.flushes = false;
   }
   if (options_.persistence != nullptr) options_.persistence->Flushed(qp.qpn);
-  if (!qp.flush_failed) return kOk;
-  qp.flush_failed = false;
+  if (!dirty.flush_failed) return kOk;
+  dirty.flush_failed = false;
   return MLX5_CQE_SYNDROME_REMOTE_OP_ERR;
 }
 
 void Durability::FlushAllOf(Qp& qp, const Umem& umem) {
   const auto is_of = [&umem](const DirtyRange& range) { return range.umem == &umem; };
-  if (std::none_of(qp.dirty.begin(), qp.dirty.begin() + qp.dirty_count, is_of)) return;
+  if (std::none_of(qp.dirty.ranges.begin(), qp.dirty.ranges.begin() + qp.dirty.count, is_of))
+    return;
   FlushDirty(qp);
   if (options_.persistence != nullptr) options_.persistence->Flushed(qp.qpn);
 }

@@ -37,7 +37,7 @@ class Durability {
   Outcome FlushBehindRead(Qp& qp, bool again);
   // Whether a flush of `qp` is under way on the Flusher's thread.
   static bool Flushing(const Qp& qp) {
-    return qp.flush != nullptr && qp.flush->left.load(std::memory_order_acquire) != 0;
+    return qp.dirty.flush != nullptr && qp.dirty.flush->left.load(std::memory_order_acquire) != 0;
   }
   // `umem` goes: dirty ranges name its memory by address, and nothing of it may be left.
   void FlushAllOf(Qp& qp, const Umem& umem);

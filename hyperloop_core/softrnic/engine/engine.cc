@@ -120,7 +120,7 @@ bool Engine::RetryPending() const {
   if (impl_->link_work.NeedsLooks() || impl_->looks.AnyWaits()) return true;
   if (!impl_->deferred) return false;
   bool pending = false;
-  impl_->qps.ForEach([&pending](const Qp& qp) { pending |= !qp.inflight.empty(); });
+  impl_->qps.ForEach([&pending](const Qp& qp) { pending |= !qp.transit.inflight.empty(); });
   return pending;
 }
 

@@ -11,13 +11,13 @@ void ErrorState::Enter(Qp& qp) {
   if (qp.state == rnic::QpState::kError) return;
   qp.state = rnic::QpState::kError;
   Waiters::Remove(qp);
-  qp.stall = Stall::kNone;
-  qp.retry = {};
-  qp.resume = false;
-  qp.part.reset();
-  if (qp.remote != nullptr) link_work_.Stop(qp);
-  qp.rq_producer = qp.rq_consumer;
-  if (qp.has_rq) {
+  qp.send.stall = Stall::kNone;
+  qp.timers.retry = {};
+  qp.send.resume = false;
+  qp.send.part.reset();
+  if (qp.peer.remote != nullptr) link_work_.Stop(qp);
+  qp.receive.producer = qp.receive.consumer;
+  if (qp.receive.exists) {
     FindReceivesToFlush(qp);
     looks_.Add(qp);
   }
@@ -25,13 +25,14 @@ void ErrorState::Enter(Qp& qp) {
 }
 
 bool ErrorState::FindReceivesToFlush(Qp& qp) {
+  Qp::Receive& receive = qp.receive;
   const auto posted =
-      static_cast<uint16_t>(LoadDoorbellRecord(qp.dbrec + rnic::kReceiveCounterOffset));
-  const auto more = static_cast<uint16_t>(posted - qp.rq_producer);
+      static_cast<uint16_t>(LoadDoorbellRecord(receive.dbrec + rnic::kReceiveCounterOffset));
+  const auto more = static_cast<uint16_t>(posted - receive.producer);
   if (more == 0 || more > 0x8000) return false;
-  qp.rq_producer = posted;
-  qp.rq_flush_left =
-      static_cast<uint16_t>(std::min<uint32_t>(uint32_t{qp.rq_flush_left} + more, qp.rq_mask + 1));
+  receive.producer = posted;
+  receive.flush_left = static_cast<uint16_t>(
+      std::min<uint32_t>(uint32_t{receive.flush_left} + more, receive.mask + 1));
   return true;
 }
 

@@ -6,9 +6,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "softrnic/links/link_port.h"
+#include "softrnic/links/packet.h"
 
 namespace hyperloop::softrnic {
 
@@ -26,6 +29,10 @@ class LinkTraffic {
   // The configured link is up and takes a packet.
   bool Ready(LinkId link) { return port_->Ready(link); }
   void Send(LinkId link, PacketBytes packet) { port_->Send(link, std::move(packet)); }
+  // A packet that nobody keeps to send it again.
+  void Send(LinkId link, const Packet& packet) {
+    port_->Send(link, std::make_shared<const std::vector<std::byte>>(EncodePacket(packet)));
+  }
 
   // --- the turn's bytes
   void BeginTurn() { sent_ = received_ = 0; }

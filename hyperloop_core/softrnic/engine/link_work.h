@@ -21,8 +21,8 @@ class LinkWork {
 
   // --- queue pairs that have packets for a link
   void AddPump(Qp& qp) {
-    if (qp.remote->pumping) return;
-    qp.remote->pumping = true;
+    if (qp.peer.remote->pumping) return;
+    qp.peer.remote->pumping = true;
     to_pump_.push_back(qp.qpn);
   }
   size_t pumps() const { return to_pump_.size(); }
@@ -35,7 +35,7 @@ class LinkWork {
 
   // --- queue pairs that wait for room on their link
   void AddWaiting(Qp& qp) {
-    Remote& r = *qp.remote;
+    Remote& r = *qp.peer.remote;
     if (!r.waiting) room_wanted_[r.link].push_back(qp.qpn);
     r.waiting = true;
   }
@@ -49,8 +49,8 @@ class LinkWork {
 
   // --- queue pairs whose timers run
   void Watch(Qp& qp) {
-    if (qp.remote->listed) return;
-    qp.remote->listed = true;
+    if (qp.peer.remote->listed) return;
+    qp.peer.remote->listed = true;
     watched_.push_back(qp.qpn);
   }
   bool AnyWatched() const { return !watched_.empty(); }
@@ -102,7 +102,7 @@ class LinkWork {
 };
 
 inline void LinkWork::Stop(Qp& qp) {
-  Remote& r = *qp.remote;
+  Remote& r = *qp.peer.remote;
   r.phase = Remote::Phase::kStopped;
   if (std::exchange(r.waiting, false)) std::erase(room_wanted_[r.link], qp.qpn);
   r.sent.clear();

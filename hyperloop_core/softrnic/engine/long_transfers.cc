@@ -30,28 +30,28 @@ Outcome Requester::StartParts(Qp& qp, Qp& peer, const Wqe& wqe, const Request& r
       outcome != kOk)
     return outcome;
   const bool backward = IsRead(wqe.opcode) ? MovesUp(local, remote) : MovesUp(remote, local);
-  qp.part = std::make_unique<Part>();
-  *qp.part = {wqe.index,
-              wqe.opcode,
-              wqe.flags,
-              wqe.segments,
-              wqe.blocks,
-              wqe.imm,
-              0,
-              backward,
-              {wqe.at, wqe.at + wqe.segments * size_t{rnic::kSegmentBytes}}};
-  qp.resume = true;
+  qp.send.part = std::make_unique<Part>();
+  *qp.send.part = {wqe.index,
+                   wqe.opcode,
+                   wqe.flags,
+                   wqe.segments,
+                   wqe.blocks,
+                   wqe.imm,
+                   0,
+                   backward,
+                   {wqe.at, wqe.at + wqe.segments * size_t{rnic::kSegmentBytes}}};
+  qp.send.resume = true;
   return kInParts;
 }
 
 Requester::Next Requester::ContinueParts(Qp& qp) {
   Wqe wqe;
-  wqe.index = qp.part->index;
-  wqe.opcode = qp.part->opcode;
-  wqe.flags = qp.part->flags;
-  wqe.blocks = qp.part->blocks;
+  wqe.index = qp.send.part->index;
+  wqe.opcode = qp.send.part->opcode;
+  wqe.flags = qp.send.part->flags;
+  wqe.blocks = qp.send.part->blocks;
   bool last = false;
-  const Outcome outcome = NextPart(qp, *qp.part, &last);
+  const Outcome outcome = NextPart(qp, *qp.send.part, &last);
   keys_.ForgetFault();
   if (outcome >= kNoEnd) return StallForRetry(qp, wqe, outcome);
   if (outcome != kOk) {
@@ -59,9 +59,9 @@ Requester::Next Requester::ContinueParts(Qp& qp) {
     return Next::kStop;
   }
   if (!last) return Next::kMore;
-  const uint32_t bytes = IsRead(wqe.opcode) ? static_cast<uint32_t>(qp.part->moved) : 0;
-  qp.part.reset();
-  qp.resume = false;
+  const uint32_t bytes = IsRead(wqe.opcode) ? static_cast<uint32_t>(qp.send.part->moved) : 0;
+  qp.send.part.reset();
+  qp.send.resume = false;
   return CompleteAndGoOn(qp, wqe, bytes);
 }
 
@@ -95,7 +95,7 @@ Outcome Requester::NextPart(Qp& qp, Part& part, bool* last) {
   }
   // Null: the receiver's CQE overran a CQ that this queue pair uses too, which put it into error
   // and dropped `part`. The last part was moved all the same.
-  if (qp.part != nullptr) part.moved += slice.bytes;
+  if (qp.send.part != nullptr) part.moved += slice.bytes;
   (read ? qp.count.bytes_received : qp.count.bytes_sent) += slice.bytes;
   if (!*last) return kOk;
   ++(read ? qp.count.reads : send ? qp.count.sends : qp.count.writes);

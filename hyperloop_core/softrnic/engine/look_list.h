@@ -24,7 +24,7 @@ class LookList {
   // True if a request waits to be tried again.
   bool AnyWaits() const {
     return std::any_of(waiting_.begin(), waiting_.end(),
-                       [](const Qp* qp) { return qp->stall == Stall::kRetry; });
+                       [](const Qp* qp) { return qp->send.stall == Stall::kRetry; });
   }
   // Once, however often it is added; its state says to which part.
   void Add(Qp& qp) {

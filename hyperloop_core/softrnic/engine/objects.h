@@ -229,91 +229,141 @@ struct ServiceAsk {
   std::vector<std::byte> answer;
 };
 
+// A queue pair, in pieces. QpLife makes, connects and resets it, and may change every member. The
+// comment over a piece names the other parts of the engine that change it.
 struct Qp {
-  // --- send queue, hot
-  const std::byte* fetch =
-      nullptr;  // where WQEs are decoded: the ring, or the snapshots taken of it
-  uint32_t sq_mask = 0;
-  uint32_t fetch_mask = 0;  // of `fetch`: sq_mask, or of fewer snapshots
-  uint16_t consumer = 0;    // WQEBBs
-  uint16_t producer = 0;    // doorbells and enables move it
-  rnic::QpState state = rnic::QpState::kReset;
-  Stall stall = Stall::kNone;
-  bool ready = false;  // in the ready list
-  bool snapshots = false;
-  bool resume = false;    // the WQE at `consumer` has begun: a WAIT that is met, or `part`
-  bool deferred = false;  // completions come in later steps: Inflight
+  // The send queue. Requester and Transit run it, CompletionQueues and Retries wake it, Retries,
+  // RemoteRequester and ErrorState stop it.
+  struct Send {
+    const std::byte* fetch = nullptr;  // where WQEs are decoded: the ring, or the snapshots of it
+    Cq* cq = nullptr;
+    uint32_t fetch_mask = 0;  // of `fetch`: `mask`, or of fewer snapshots
+    uint32_t mask = 0;
+    uint16_t consumer = 0;  // WQEBBs
+    uint16_t producer = 0;  // doorbells and enables move it
+    Stall stall = Stall::kNone;
+    bool resume = false;  // the WQE at `consumer` has begun: a WAIT that is met, or `part`
+    bool snapshots = false;
+    bool deferred = false;  // completions come in later steps: Inflight
+    const std::byte* ring = nullptr;
+    std::unique_ptr<Part> part;
+  };
+
+  // The receive queue, and how requests come. Responder takes receives, Requester enables and
+  // flushes them, ErrorState and AdversarialSchedule look for posted ones.
+  struct Receive {
+    const std::byte* ring = nullptr;
+    const std::byte* dbrec = nullptr;
+    Cq* cq = nullptr;
+    uint32_t mask = 0;
+    uint32_t log_stride = 0;
+    uint16_t consumer = 0;
+    uint16_t producer = 0;    // last seen in the doorbell record
+    uint16_t enabled = 0;     // managed: RECV_EN moves it
+    uint16_t flush_left = 0;  // receives to flush, once in error
+    bool exists = false;
+    uintptr_t write_end = 0;  // where the last remote WRITE ended
+  };
+
+  // The queue pair that it is connected to. QpTable finds it, and notes a parting.
+  struct Peer {
+    Qp* cached = nullptr;            // in this engine, and connected back
+    std::unique_ptr<Remote> remote;  // null: the peer is in this engine
+    std::array<uint8_t, 16> gid{};
+    uint32_t qpn = 0;
+    bool connected = false;  // `gid` and `qpn` are set
+    // The peer (in this engine) was reset after requests had passed between them: on a wire their
+    // packet numbers would not fit any more. Until its own RESET nobody answers this one.
+    bool orphaned = false;
+    uint64_t requests_before = 0;  // that had run when it was connected
+  };
+
+  // WQEs that have run and are not complete yet. Transit takes them in and out, RemoteRequester and
+  // AdversarialSchedule change entries.
+  struct InTransit {
+    std::deque<Inflight> inflight;  // in order; the front completes first
+    uint32_t outstanding_reads = 0;
+    uint32_t max_read_atomic = 1;
+    bool failed = false;  // deferred: the WQE that put it into error was told
+  };
+
+  // A WAIT that stalled. Requester notes it, Waiters links it.
+  struct Wait {
+    Cq* cq = nullptr;
+    Qp* next = nullptr;
+    Qp* prev = nullptr;
+    uint32_t index = 0;
+    uint8_t flags = 0;
+    uint8_t blocks = 1;
+  };
+
+  // WQEBBs that were copied out of the ring. Snapshots alone fetches them.
+  struct Snapshot {
+    std::vector<std::byte> bytes;
+    uint16_t fetched = 0;  // WQEBBs below this index are snapshot
+  };
+
+  // Memory that was written through it and is not durable yet. Durability alone changes it.
+  struct Dirty {
+    uint8_t count = 0;
+    bool flushes = false;       // `flush` is set
+    bool flush_failed = false;  // a range could not be made durable: the next READ says so
+    std::array<DirtyRange, kMaxDirtyRanges> ranges{};
+    std::shared_ptr<FlushJob> flush;  // under way, or done and not looked at; null: none
+  };
+
+  // How long and how often requests are tried. Retries notes one, Transit and ErrorState forget it.
+  struct Timers {
+    Retry retry;
+    uint64_t ack_timeout_ns = 0;
+    uint64_t link_timeout_ns = 0;
+    uint8_t retry_count = 7;
+    uint8_t rnr_retry = 7;
+    uint32_t rnr_timer_us = 640;
+  };
+
+  // Its end of a connection to a service (kConnectService). Services and ServiceAsks fill it.
+  struct ServiceEnd {
+    // --- the client's
+    uint32_t qpn = 0;  // the responder that was made for it in this engine, 0: none
+    std::unique_ptr<ServiceAsk> ask;
+    // --- the responder's
+    bool responder_only = false;     // made by kConnectService,
+    const Account* asker = nullptr;  // of this client; compared only. Null: of another engine
+    uint64_t ask_nonce = 0;          // the request that made it,
+    uint64_t asked = 0;              // and its place among them
+  };
+
+  // --- what every WQE or request touches: close together
+  Send send;
+  rnic::QpState state = rnic::QpState::kReset;  // ErrorState changes it too
+  bool ready = false;                           // in the ReadyList, which changes it
   uint32_t qpn = 0;
   uint32_t flags = 0;
-  uint32_t outstanding_reads = 0;
+  uint32_t access = 0;  // remote access that its state grants
   Qp* next_ready = nullptr;
   Account* account = nullptr;
-  Qp* peer = nullptr;  // cached: a queue pair that is connected back to this one
   Pd* pd = nullptr;
-  Cq* send_cq = nullptr;
-  Cq* recv_cq = nullptr;
-  // --- receive queue, hot
-  const std::byte* rq = nullptr;
-  const std::byte* dbrec = nullptr;
-  uint32_t rq_mask = 0;
-  uint32_t rq_log_stride = 0;
-  uint16_t rq_consumer = 0;
-  uint16_t rq_producer = 0;  // last seen in the doorbell record
-  uint16_t rq_enabled = 0;   // managed: RECV_EN moves it
-  bool has_rq = false;
-  uint8_t dirty_count = 0;
-  bool flushes = false;     // `flush` is set
-  uint32_t access = 0;      // remote access that its state grants
-  uintptr_t write_end = 0;  // where its last remote WRITE ended
-  QpCounters count;
-  // --- a WAIT that stalled
-  Cq* wait_cq = nullptr;
-  Qp* next_waiter = nullptr;
-  Qp* prev_waiter = nullptr;
-  uint32_t wait_index = 0;
-  uint8_t wait_flags = 0;
-  uint8_t wait_blocks = 1;
-  // --- cold
-  const std::byte* sq = nullptr;
+  Peer peer;
+  Receive receive;
+  QpCounters count;  // any part counts
+  // --- what some touch
+  Wait wait;
+  Timers timers;
+  Dirty dirty;
+  InTransit transit;
+  Snapshot snapshot;
+  // --- the rest
+  ServiceEnd service;
+  uint32_t look_index = kNotListed;  // in one part of LookList, which changes it
+  static constexpr uint32_t kNotListed = ~0u;
+  uint32_t doorbell_index = 0;
   Context* context = nullptr;
   Qp* next_of_context = nullptr;
   Qp* before_of_context = nullptr;
   Host* host = nullptr;
   Umem* umem = nullptr;
-  std::array<uint8_t, 16> remote_gid{};
-  uint32_t remote_qpn = 0;
-  bool connected = false;            // remote_* are set
-  uint32_t look_index = kNotListed;  // in one part of LookList
-  static constexpr uint32_t kNotListed = ~0u;
-  // Its peer (in this engine) was reset after requests had passed between them: on a wire their
-  // packet numbers would not fit any more. Until its own RESET nobody answers it.
-  bool orphaned = false;
-  uint64_t requests_before = 0;    // that had run when it was connected
-  bool responder_only = false;     // made by kConnectService,
-  const Account* asker = nullptr;  // of this client; compared only. Null: of another engine
-  bool flush_failed = false;       // a range could not be made durable: the next READ says so
-  uint16_t rq_flush_left = 0;      // receives to flush, once in error
-  uint32_t doorbell_index = 0;
-  uint32_t max_read_atomic = 1;
-  uint64_t ack_timeout_ns = 0;
-  uint64_t link_timeout_ns = 0;
-  uint8_t retry_count = 7;
-  uint8_t rnr_retry = 7;
-  uint32_t rnr_timer_us = 640;
-  uint32_t service_qpn = 0;  // the responder made for this queue pair by kConnectService, 0: none
   CreateQpArgs args{};
-  Retry retry;
-  std::array<DirtyRange, kMaxDirtyRanges> dirty{};
-  std::shared_ptr<FlushJob> flush;  // under way, or done and not looked at; null: none
-  std::vector<std::byte> snapshot;
-  bool failed = false;  // deferred: the WQE that put it into error was told
-  std::unique_ptr<Part> part;
-  std::deque<Inflight> inflight;  // in order; the front completes first
-  uint16_t fetched = 0;           // WQEBBs below this index are snapshot
-  std::unique_ptr<ServiceAsk> ask;
-  uint64_t ask_nonce = 0;          // of a responder: the request that made it,
-  uint64_t asked = 0;              // and its place among them
-  std::unique_ptr<Remote> remote;  // null: the peer is in this engine
 };
 
 struct Context {

@@ -80,38 +80,38 @@ Status QpLife::CreateQp(Context& c, const CreateQpArgs& a, CreateQpReply* reply)
   auto owned = std::make_unique<Qp>();
   Qp& qp = *owned;
   if (options_.fetch != EngineOptions::Fetch::kLate || options_.prefetch_depth != 0) {
-    qp.snapshots = true;
+    qp.send.snapshots = true;
     const uint32_t ring = 1u << a.log_sq_wqebbs;
     const bool few = options_.fetch == EngineOptions::Fetch::kLate &&
                      options_.prefetch_depth + rnic::kMaxWqeBytes / rnic::kWqebbBytes <= kSnapshots;
-    qp.fetch_mask = (few ? std::min(ring, kSnapshots) : ring) - 1;
-    qp.snapshot.resize((size_t{qp.fetch_mask} + 1) * rnic::kWqebbBytes);
+    qp.send.fetch_mask = (few ? std::min(ring, kSnapshots) : ring) - 1;
+    qp.snapshot.bytes.resize((size_t{qp.send.fetch_mask} + 1) * rnic::kWqebbBytes);
   }
   const uint32_t qpn = qps_.Insert(std::move(owned));
   if (qpn == 0) return NoSpace("create QP: the device has no queue pair number left; destroy some");
   qp.qpn = qpn;
   qp.args = a;
-  qp.deferred = options_.defer_delivery;
+  qp.send.deferred = options_.defer_delivery;
   Enlist(qp, c);
   qp.host = c.host;
   qp.pd = pd->second.get();
   qp.umem = umem->second.get();
-  qp.send_cq = send_cq;
-  qp.recv_cq = recv_cq;
+  qp.send.cq = send_cq;
+  qp.receive.cq = recv_cq;
   qp.flags = a.flags;
-  qp.sq = qp.fetch = sq;
-  qp.sq_mask = (1u << a.log_sq_wqebbs) - 1;
-  if (qp.snapshots) {
-    qp.fetch = qp.snapshot.data();
+  qp.send.ring = qp.send.fetch = sq;
+  qp.send.mask = (1u << a.log_sq_wqebbs) - 1;
+  if (qp.send.snapshots) {
+    qp.send.fetch = qp.snapshot.bytes.data();
   } else {
-    qp.fetch_mask = qp.sq_mask;
+    qp.send.fetch_mask = qp.send.mask;
   }
-  qp.dbrec = dbrec;
-  qp.rq = rq;
-  qp.has_rq = a.has_rq != 0;
-  qp.rq_mask = qp.has_rq ? (1u << a.log_rq_wqes) - 1 : 0;
-  qp.rq_log_stride = a.log_rq_stride;
-  qp.max_read_atomic = std::max(1u, a.max_read_atomic);
+  qp.receive.dbrec = dbrec;
+  qp.receive.ring = rq;
+  qp.receive.exists = a.has_rq != 0;
+  qp.receive.mask = qp.receive.exists ? (1u << a.log_rq_wqes) - 1 : 0;
+  qp.receive.log_stride = a.log_rq_stride;
+  qp.transit.max_read_atomic = std::max(1u, a.max_read_atomic);
   StartCounters(qp);
   qp.doorbell_index = doorbell;
   c.doorbells[doorbell] = &qp;
@@ -138,9 +138,9 @@ void QpLife::Delist(const Qp& qp) {
 }
 
 void QpLife::StartCounters(Qp& qp) const {
-  qp.consumer = qp.producer = qp.fetched = options_.first_wqe;
-  qp.rq_consumer = qp.rq_producer = qp.rq_enabled = options_.first_receive;
-  qp.rq_flush_left = 0;
+  qp.send.consumer = qp.send.producer = qp.snapshot.fetched = options_.first_wqe;
+  qp.receive.consumer = qp.receive.producer = qp.receive.enabled = options_.first_receive;
+  qp.receive.flush_left = 0;
 }
 
 // Empties both queues and forgets what was under way, without completions. The client's memory is
@@ -148,26 +148,26 @@ void QpLife::StartCounters(Qp& qp) const {
 void QpLife::ResetQueues(Qp& qp) {
   ready_.Remove(qp);
   Waiters::Remove(qp);
-  qp.stall = Stall::kNone;
-  qp.resume = false;
-  qp.part.reset();
+  qp.send.stall = Stall::kNone;
+  qp.send.resume = false;
+  qp.send.part.reset();
   StartCounters(qp);
-  qp.retry = {};
-  qp.outstanding_reads = 0;
-  qp.inflight.clear();
-  qp.failed = false;
-  if (qp.remote != nullptr) link_work_.Stop(qp);
-  qp.remote.reset();
-  qp.deferred = options_.defer_delivery;
+  qp.timers.retry = {};
+  qp.transit.outstanding_reads = 0;
+  qp.transit.inflight.clear();
+  qp.transit.failed = false;
+  if (qp.peer.remote != nullptr) link_work_.Stop(qp);
+  qp.peer.remote.reset();
+  qp.send.deferred = options_.defer_delivery;
   durability_.Forget(qp);
   if (options_.persistence != nullptr) options_.persistence->Gone(qp.qpn);
-  if (qp.context->uar != nullptr && !qp.responder_only)
+  if (qp.context->uar != nullptr && !qp.service.responder_only)
     __atomic_store_n(&qp.context->uar->registers[qp.doorbell_index], 0, __ATOMIC_RELAXED);
 }
 
 Status QpLife::ModifyQp(Context& c, const ModifyQpArgs& a) {
   Qp* const qp = qps_.Find(a.qpn);
-  if (qp == nullptr || qp->context != &c || qp->responder_only)
+  if (qp == nullptr || qp->context != &c || qp->service.responder_only)
     return NotFound(Text("modify QP: no queue pair ", a.qpn, " of this client"));
   if (a.state > static_cast<uint32_t>(QpState::kError))
     return InvalidArgument(Text("modify QP: unknown state ", a.state));
@@ -181,8 +181,8 @@ Status QpLife::ModifyQp(Context& c, const ModifyQpArgs& a) {
     case QpState::kReset:
       qps_.Disconnect(*qp);
       ResetQueues(*qp);
-      qp->connected = false;
-      qp->orphaned = false;
+      qp->peer.connected = false;
+      qp->peer.orphaned = false;
       qp->access = 0;
       break;
     case QpState::kInit:
@@ -197,13 +197,13 @@ Status QpLife::ModifyQp(Context& c, const ModifyQpArgs& a) {
       if (a.rnr_timer_us < 1 || a.rnr_timer_us > rnic::kMaxRnrTimer.count())
         return InvalidArgument(Text("modify QP: RNR timer of ", a.rnr_timer_us, " us; 1 to ",
                                     rnic::kMaxRnrTimer.count()));
-      qp->rnr_timer_us = a.rnr_timer_us;
+      qp->timers.rnr_timer_us = a.rnr_timer_us;
       qps_.Disconnect(*qp);
-      std::copy(std::begin(a.remote_gid), std::end(a.remote_gid), qp->remote_gid.begin());
-      qp->remote_qpn = a.remote_qpn & rnic::kObjectMask;
-      qp->connected = true;
-      qp->requests_before = RequestsRun(*qp);
-      if (const LinkId link = routes_.To(qp->remote_gid); link != kNoLink) StartRemote(*qp, link);
+      std::copy(std::begin(a.remote_gid), std::end(a.remote_gid), qp->peer.gid.begin());
+      qp->peer.qpn = a.remote_qpn & rnic::kObjectMask;
+      qp->peer.connected = true;
+      qp->peer.requests_before = RequestsRun(*qp);
+      if (const LinkId link = routes_.To(qp->peer.gid); link != kNoLink) StartRemote(*qp, link);
       break;
     case QpState::kReadyToSend:
       if (qp->state != QpState::kReadyToReceive) return refuse();
@@ -213,10 +213,10 @@ Status QpLife::ModifyQp(Context& c, const ModifyQpArgs& a) {
                                     a.link_timeout_ms, " ms, retries ", a.retry_count, " and ",
                                     a.rnr_retry, "; at most ", rnic::kMaxSilence.count(),
                                     " ms and ", rnic::kMaxRetries));
-      qp->ack_timeout_ns = uint64_t{a.ack_timeout_ms} * 1'000'000;
-      qp->link_timeout_ns = uint64_t{a.link_timeout_ms} * 1'000'000;
-      qp->retry_count = static_cast<uint8_t>(a.retry_count);
-      qp->rnr_retry = static_cast<uint8_t>(a.rnr_retry);
+      qp->timers.ack_timeout_ns = uint64_t{a.ack_timeout_ms} * 1'000'000;
+      qp->timers.link_timeout_ns = uint64_t{a.link_timeout_ms} * 1'000'000;
+      qp->timers.retry_count = static_cast<uint8_t>(a.retry_count);
+      qp->timers.rnr_retry = static_cast<uint8_t>(a.rnr_retry);
       break;
     case QpState::kError:
       if (qp->state == QpState::kReset) return refuse();
@@ -224,7 +224,7 @@ Status QpLife::ModifyQp(Context& c, const ModifyQpArgs& a) {
       return {};
   }
   qp->state = to;
-  if (to == QpState::kReadyToSend && qp->consumer != qp->producer) ready_.Add(*qp);
+  if (to == QpState::kReadyToSend && qp->send.consumer != qp->send.producer) ready_.Add(*qp);
   return {};
 }
 
@@ -232,20 +232,20 @@ void QpLife::Destroy(Qp& qp) {
   qps_.Disconnect(qp);
   ResetQueues(qp);
   looks_.Remove(qp);
-  if (Qp* const answerer = qp.service_qpn != 0 ? qps_.Find(qp.service_qpn) : nullptr)
+  if (Qp* const answerer = qp.service.qpn != 0 ? qps_.Find(qp.service.qpn) : nullptr)
     Destroy(*answerer);
   asks_.Release(qp);
 #define HL_ADD(name) qp.host->retired.name += qp.count.name;
   HL_QP_COUNTERS(HL_ADD)
 #undef HL_ADD
   --qp.pd->users;
-  if (qp.responder_only) {
-    if (Qp* const client = qps_.Find(qp.remote_qpn);
-        client != nullptr && client->service_qpn == qp.qpn)
-      client->service_qpn = 0;
+  if (qp.service.responder_only) {
+    if (Qp* const client = qps_.Find(qp.peer.qpn);
+        client != nullptr && client->service.qpn == qp.qpn)
+      client->service.qpn = 0;
     --qp.context->responders;
   } else {
-    --qp.umem->users, --qp.send_cq->users, --qp.recv_cq->users, --qp.account->qps;
+    --qp.umem->users, --qp.send.cq->users, --qp.receive.cq->users, --qp.account->qps;
     qp.context->doorbells[qp.doorbell_index] = nullptr;
     MarkRings(qp, false);
   }
@@ -255,7 +255,7 @@ void QpLife::Destroy(Qp& qp) {
 
 Status QpLife::DestroyQp(Context& c, uint32_t qpn) {
   Qp* const qp = qps_.Find(qpn);
-  if (qp == nullptr || qp->context != &c || qp->responder_only)
+  if (qp == nullptr || qp->context != &c || qp->service.responder_only)
     return NotFound(Text("destroy QP: no queue pair ", qpn, " of this client"));
   Destroy(*qp);
   return {};
@@ -267,8 +267,9 @@ Result<Qp*> QpLife::MakeResponder(Service& service, Host& host, const GidBytes& 
     return NoSpace(Text("connect service: ", "a service of ", host.name, " has ", kMaxQpsPerContext,
                         " connections, the most"));
   uint32_t of_asker = 0;
-  ForEachQp(*service.context,
-            [&](const Qp& qp) { of_asker += qp.responder_only && qp.asker == asker; });
+  ForEachQp(*service.context, [&](const Qp& qp) {
+    of_asker += qp.service.responder_only && qp.service.asker == asker;
+  });
   if (asker != nullptr && of_asker >= kMaxRespondersPerClient)
     return NoSpace(Text("connect service: this client has ", of_asker,
                         " connections to services "
@@ -283,20 +284,20 @@ Result<Qp*> QpLife::MakeResponder(Service& service, Host& host, const GidBytes& 
   qp.host = &host;
   qp.pd = service.pd;
   ++qp.pd->users, ++service.context->responders;
-  qp.responder_only = true;
-  qp.asker = asker;
+  qp.service.responder_only = true;
+  qp.service.asker = asker;
   qp.state = QpState::kReadyToReceive;
   qp.access = rnic::kRemoteRead;
-  qp.remote_gid = gid;
-  qp.remote_qpn = client_qpn;
-  qp.connected = true;
+  qp.peer.gid = gid;
+  qp.peer.qpn = client_qpn;
+  qp.peer.connected = true;
   return &qp;
 }
 
 void QpLife::StartRemote(Qp& qp, LinkId link) {
-  qp.remote = std::make_unique<Remote>();
-  qp.remote->link = link;
-  qp.deferred = true;
+  qp.peer.remote = std::make_unique<Remote>();
+  qp.peer.remote->link = link;
+  qp.send.deferred = true;
 }
 
 }  // namespace hyperloop::softrnic

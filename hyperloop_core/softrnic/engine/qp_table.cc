@@ -3,26 +3,26 @@
 namespace hyperloop::softrnic {
 
 Qp* QpTable::FindPeer(Qp& qp) {
-  if (!qp.connected) return nullptr;
-  Qp* const peer = qps_.Find(qp.remote_qpn);
-  if (peer == nullptr || peer->host->gid != qp.remote_gid || !peer->connected ||
-      peer->remote_qpn != qp.qpn || peer->remote_gid != qp.host->gid || qp.orphaned ||
-      peer->orphaned)
+  if (!qp.peer.connected) return nullptr;
+  Qp* const peer = qps_.Find(qp.peer.qpn);
+  if (peer == nullptr || peer->host->gid != qp.peer.gid || !peer->peer.connected ||
+      peer->peer.qpn != qp.qpn || peer->peer.gid != qp.host->gid || qp.peer.orphaned ||
+      peer->peer.orphaned)
     return nullptr;
-  qp.peer = peer;
+  qp.peer.cached = peer;
   return peer;
 }
 
 void QpTable::Disconnect(Qp& qp) {
   const auto has_spoken = [](const Qp& end) {
-    return RequestsRun(end) != end.requests_before || end.part != nullptr;
+    return RequestsRun(end) != end.peer.requests_before || end.send.part != nullptr;
   };
-  Qp* const other = qp.connected ? FindPeer(qp) : nullptr;
+  Qp* const other = qp.peer.connected ? FindPeer(qp) : nullptr;
   if (other != nullptr && other != &qp) {
-    other->orphaned = has_spoken(qp) || has_spoken(*other);
-    other->peer = nullptr;
+    other->peer.orphaned = has_spoken(qp) || has_spoken(*other);
+    other->peer.cached = nullptr;
   }
-  qp.peer = nullptr;
+  qp.peer.cached = nullptr;
 }
 
 }  // namespace hyperloop::softrnic

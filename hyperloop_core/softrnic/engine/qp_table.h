@@ -51,7 +51,7 @@ class QpTable {
   // The queue pair in this engine that `qp` is connected to, if that one is connected back and
   // receives. Null: nobody answers.
   Qp* Peer(Qp& qp) {
-    Qp* peer = qp.peer != nullptr ? qp.peer : FindPeer(qp);
+    Qp* peer = qp.peer.cached != nullptr ? qp.peer.cached : FindPeer(qp);
     if (peer == nullptr || (peer->state != rnic::QpState::kReadyToSend &&
                             peer->state != rnic::QpState::kReadyToReceive)) [[unlikely]]
       return nullptr;
@@ -62,8 +62,8 @@ class QpTable {
   void Disconnect(Qp& qp);
 
  private:
-  // The queue pair that `qp` is connected to, if that one is connected back; kept in Qp::peer until
-  // either changes (Disconnect).
+  // The queue pair that `qp` is connected to, if that one is connected back; kept in
+  // Qp::Peer::cached until either changes (Disconnect).
   Qp* FindPeer(Qp& qp);
 
   NumberTable<Qp, kQpSlotBits> qps_;

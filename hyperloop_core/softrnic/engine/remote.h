@@ -67,7 +67,7 @@ struct Remote {
   std::deque<SentPacket> sent;     // without an acknowledgement
   size_t next_sent = 0;            // of `sent`: to be handed to the link next
   uint64_t sent_bytes = 0;
-  size_t packed = 0;          // entries at the front of Qp::inflight that are wholly in packets
+  size_t packed = 0;  // entries at the front of Qp::InTransit::inflight that are wholly in packets
   uint64_t progress_ns = 0;   // when it last got an answer, or began to wait for one
   uint64_t again_ns = 0;      // when everything without an answer was last sent again
   uint64_t rnr_until_ns = 0;  // not 0: the peer had no receive

@@ -17,14 +17,14 @@ constexpr uint64_t kTimerStepNs = 1'000'000;
 }  // namespace
 
 void RemoteRequester::Pump(Qp& qp) {
-  Remote& r = *qp.remote;
+  Remote& r = *qp.peer.remote;
+  std::deque<Inflight>& inflight = qp.transit.inflight;
   if (qp.state != rnic::QpState::kReadyToSend || r.phase == Remote::Phase::kStopped) return;
   for (;;) {
-    while (r.packed < qp.inflight.size() &&
-           (qp.inflight[r.packed].local || qp.inflight[r.packed].delivered))
+    while (r.packed < inflight.size() && (inflight[r.packed].local || inflight[r.packed].delivered))
       ++r.packed;
     const bool again = r.next_sent < r.sent.size();
-    if (!again && (r.halted || r.packed == qp.inflight.size())) return;
+    if (!again && (r.halted || r.packed == inflight.size())) return;
     if (r.phase == Remote::Phase::kIdle) SendConnect(qp);
     if (r.phase != Remote::Phase::kOpen || r.rnr_until_ns != 0) return;
     if (!again && (r.sent.size() >= kMaxUnacknowledged || r.sent_bytes >= kMaxUnacknowledgedBytes))
@@ -34,7 +34,7 @@ void RemoteRequester::Pump(Qp& qp) {
       return link_work_.Watch(qp);
     }
     if (!traffic_.MaySend()) return link_work_.AddPump(qp);
-    if (!again && !PackNext(qp, qp.inflight[r.packed])) return;
+    if (!again && !PackNext(qp, inflight[r.packed])) return;
     SentPacket& packet = r.sent[r.next_sent++];
     ++qp.count.link_packets_sent;
     if (std::exchange(packet.again, true)) ++qp.count.link_retransmits;
@@ -45,7 +45,7 @@ void RemoteRequester::Pump(Qp& qp) {
 
 // The next packet of `entry`, to the end of Remote::sent. False: the WQE failed.
 bool RemoteRequester::PackNext(Qp& qp, Inflight& entry) {
-  Remote& r = *qp.remote;
+  Remote& r = *qp.peer.remote;
   const std::byte* const body = entry.wqe.data() + rnic::kSegmentBytes;
   const bool answer = HasAnswer(entry.opcode);
   const bool read = entry.opcode == rnic::kWqeRead;
@@ -66,7 +66,7 @@ bool RemoteRequester::PackNext(Qp& qp, Inflight& entry) {
   const auto bytes = static_cast<uint32_t>(std::min(local.bytes - entry.moved, kPacketBytes));
   const bool last = entry.moved + bytes == local.bytes;
 
-  Packet p{.dest_qpn = qp.remote_qpn, .source_qpn = qp.qpn, .session = r.session};
+  Packet p{.dest_qpn = qp.peer.qpn, .source_qpn = qp.qpn, .session = r.session};
   p.psn = r.first_psn + static_cast<uint32_t>(r.sent.size());
   p.seen = r.first_psn;
   if (!IsSend(entry.opcode)) p.addr = LoadBe64(body) + entry.moved, p.rkey = LoadBe32(body + 8);
@@ -112,7 +112,7 @@ bool RemoteRequester::PackNext(Qp& qp, Inflight& entry) {
 
 // The oldest packet is acknowledged, and with its last one a WQE.
 void RemoteRequester::PopSent(Qp& qp) {
-  Remote& r = *qp.remote;
+  Remote& r = *qp.peer.remote;
   const SentPacket packet = std::move(r.sent.front());
   Inflight* const entry = Transit::FirstUnanswered(qp);
   r.sent.pop_front();
@@ -128,8 +128,9 @@ void RemoteRequester::PopSent(Qp& qp) {
 
 void RemoteRequester::HandleAnswer(LinkId from, const Packet& p) {
   Qp* const qp = qps_.Find(p.dest_qpn);
-  if (qp == nullptr || qp->remote == nullptr || qp->state != rnic::QpState::kReadyToSend) return;
-  Remote& r = *qp->remote;
+  if (qp == nullptr || qp->peer.remote == nullptr || qp->state != rnic::QpState::kReadyToSend)
+    return;
+  Remote& r = *qp->peer.remote;
   if (r.link != from || r.phase != Remote::Phase::kOpen || p.session != r.session) return;
   ++qp->count.link_packets_received;
   clients_.RunFor(*qp, [&] { TakeAnswers(*qp, p); });
@@ -137,7 +138,7 @@ void RemoteRequester::HandleAnswer(LinkId from, const Packet& p) {
 
 // What a packet of the session says: the answer to one request, and that those before it ran.
 void RemoteRequester::TakeAnswers(Qp& qp, const Packet& p) {
-  Remote& r = *qp.remote;
+  Remote& r = *qp.peer.remote;
   const uint32_t before = p.psn - r.first_psn;
   if (before >= r.sent.size() && !(r.halted && before < kMaxUnacknowledged)) return;  // again
   // It has no such session: what it says acknowledges nothing.
@@ -170,21 +171,21 @@ void RemoteRequester::TakeAnswers(Qp& qp, const Packet& p) {
         if (r.rnr_until_ns != 0) break;
         ++qp.count.rnr_stalls;
         r.next_sent = 0;
-        if (qp.rnr_retry != 7 && r.rnr_retries++ >= qp.rnr_retry)
+        if (qp.timers.rnr_retry != 7 && r.rnr_retries++ >= qp.timers.rnr_retry)
           return FailSent(qp, MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR);
         r.rnr_until_ns = clock_.Now() + uint64_t{std::max(p.length, 1u)} * 1000;
         break;
     }
   }
   Complete(qp);
-  if (qp.remote != nullptr) link_work_.AddPump(qp);
+  if (qp.peer.remote != nullptr) link_work_.AddPump(qp);
 }
 
 // Places what a READ or an atomic brought. False: it is not what was asked for, or its place is
 // gone.
 bool RemoteRequester::TakeRemoteAnswer(Qp& qp, Inflight& entry, const Packet& p) {
   const bool read = entry.opcode == rnic::kWqeRead;
-  const SentPacket& asked = qp.remote->sent.front();
+  const SentPacket& asked = qp.peer.remote->sent.front();
   if ((read ? PacketType::kReadResponse : PacketType::kAtomicResponse) != p.type ||
       !HasAnswer(entry.opcode) || (read && asked.bytes != p.length))
     return false;
@@ -214,7 +215,7 @@ bool RemoteRequester::TakeRemoteAnswer(Qp& qp, Inflight& entry, const Packet& p)
 
 // `entry`, which is not wholly sent, fails at this end: its error follows those before it.
 void RemoteRequester::FailEntry(Qp& qp, Inflight& entry, uint8_t syndrome) {
-  Remote& r = *qp.remote;
+  Remote& r = *qp.peer.remote;
   for (; entry.packets != 0; --entry.packets) {
     r.sent_bytes -= r.sent.back().bytes;
     r.sent.pop_back();
@@ -223,7 +224,7 @@ void RemoteRequester::FailEntry(Qp& qp, Inflight& entry, uint8_t syndrome) {
   r.halted = true;
   entry.delivered = true;
   entry.outcome = syndrome;
-  qp.stall = Stall::kFailed;
+  qp.send.stall = Stall::kFailed;
   Complete(qp);
 }
 
@@ -235,21 +236,21 @@ void RemoteRequester::FailSent(Qp& qp, uint8_t syndrome) {
   entry->packets = 0;
   entry->delivered = true;
   entry->outcome = syndrome;
-  qp.stall = Stall::kFailed;
+  qp.send.stall = Stall::kFailed;
   Complete(qp);
 }
 
 // Completes WQEs from the front. With deferred delivery that is the scheduler's to choose.
 void RemoteRequester::Complete(Qp& qp) {
-  while (!deferred_ && qp.state == rnic::QpState::kReadyToSend && !qp.inflight.empty() &&
-         qp.inflight.front().delivered)
+  while (!deferred_ && qp.state == rnic::QpState::kReadyToSend && !qp.transit.inflight.empty() &&
+         qp.transit.inflight.front().delivered)
     transit_.Acknowledge(qp);
 }
 
 // --- sessions and links
 
 void RemoteRequester::SendConnect(Qp& qp) {
-  Remote& r = *qp.remote;
+  Remote& r = *qp.peer.remote;
   if (r.phase == Remote::Phase::kIdle) {
     r.phase = Remote::Phase::kConnecting;
     r.nonce = RandomNumber();
@@ -258,20 +259,19 @@ void RemoteRequester::SendConnect(Qp& qp) {
   }
   if (!LinkTakes(qp)) return;
   std::array<std::byte, 32> gids;
-  std::memcpy(gids.data(), qp.remote_gid.data(), 16);
+  std::memcpy(gids.data(), qp.peer.gid.data(), 16);
   std::memcpy(gids.data() + 16, qp.host->gid.data(), 16);
-  traffic_.Send(r.link, std::make_shared<const std::vector<std::byte>>(
-                            EncodePacket({.type = PacketType::kConnect,
-                                          .dest_qpn = qp.remote_qpn,
-                                          .source_qpn = qp.qpn,
-                                          .session = r.nonce,
-                                          .payload = gids})));
+  traffic_.Send(r.link, {.type = PacketType::kConnect,
+                         .dest_qpn = qp.peer.qpn,
+                         .source_qpn = qp.qpn,
+                         .session = r.nonce,
+                         .payload = gids});
 }
 
 void RemoteRequester::HandleSession(LinkId from, const Packet& p) {
   Qp* const qp = qps_.Find(p.dest_qpn);
-  if (qp == nullptr || qp->remote == nullptr || qp->remote_qpn != p.source_qpn) return;
-  Remote& r = *qp->remote;
+  if (qp == nullptr || qp->peer.remote == nullptr || qp->peer.qpn != p.source_qpn) return;
+  Remote& r = *qp->peer.remote;
   if (r.link != from || r.phase != Remote::Phase::kConnecting || r.nonce != p.session) return;
   if (p.type == PacketType::kRefuse)
     return FailSent(*qp, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
@@ -286,12 +286,13 @@ void RemoteRequester::HandleSession(LinkId from, const Packet& p) {
 void RemoteRequester::HandleLinkUp(LinkId link) {
   link_work_.ForgetWaiting(link);
   qps_.ForEach([&](Qp& qp) {
-    if (qp.remote == nullptr || qp.remote->link != link) return;
-    qp.remote->waiting = false;
+    Remote* const r = qp.peer.remote.get();
+    if (r == nullptr || r->link != link) return;
+    r->waiting = false;
     clients_.RunFor(qp, [&] {
-      if (qp.remote->phase == Remote::Phase::kConnecting) SendConnect(qp);
-      if (qp.remote->phase != Remote::Phase::kOpen) return;
-      qp.remote->next_sent = 0;
+      if (r->phase == Remote::Phase::kConnecting) SendConnect(qp);
+      if (r->phase != Remote::Phase::kOpen) return;
+      r->next_sent = 0;
       link_work_.AddPump(qp);
     });
   });
@@ -300,17 +301,18 @@ void RemoteRequester::HandleLinkUp(LinkId link) {
 void RemoteRequester::HandleRoom(LinkId link) {
   for (const uint32_t qpn : link_work_.TakeWaiting(link)) {
     Qp* const qp = qps_.Find(qpn);
-    if (qp == nullptr || qp->remote == nullptr) continue;
-    qp->remote->waiting = false;
+    if (qp == nullptr || qp->peer.remote == nullptr) continue;
+    Remote& r = *qp->peer.remote;
+    r.waiting = false;
     clients_.RunFor(*qp, [&] {
-      qp->remote->phase == Remote::Phase::kConnecting ? SendConnect(*qp) : link_work_.AddPump(*qp);
+      r.phase == Remote::Phase::kConnecting ? SendConnect(*qp) : link_work_.AddPump(*qp);
     });
   }
 }
 
 // False: the link is down or full; HandleLinkUp or HandleRoom comes back.
 bool RemoteRequester::LinkTakes(Qp& qp) {
-  if (traffic_.Ready(qp.remote->link)) return true;
+  if (traffic_.Ready(qp.peer.remote->link)) return true;
   link_work_.AddWaiting(qp);
   return false;
 }
@@ -319,8 +321,8 @@ size_t RemoteRequester::PumpSome(size_t most) {
   size_t done = 0;
   for (size_t n = std::min(link_work_.pumps(), most); n != 0 && traffic_.MaySend(); --n, ++done) {
     Qp* const qp = qps_.Find(link_work_.NextPump());
-    if (qp == nullptr || qp->remote == nullptr) continue;
-    qp->remote->pumping = false;
+    if (qp == nullptr || qp->peer.remote == nullptr) continue;
+    qp->peer.remote->pumping = false;
     clients_.RunFor(*qp, [&] { Pump(*qp); });
   }
   return done;
@@ -335,7 +337,7 @@ bool RemoteRequester::CheckTimers() {
   bool any = false;
   link_work_.ForWatched([&](uint32_t qpn) {
     Qp* const qp = qps_.Find(qpn);
-    Remote* const r = qp != nullptr ? qp->remote.get() : nullptr;
+    Remote* const r = qp != nullptr ? qp->peer.remote.get() : nullptr;
     const bool waits =
         r != nullptr && r->listed &&
         (r->phase == Remote::Phase::kConnecting ||
@@ -355,7 +357,7 @@ bool RemoteRequester::CheckTimers() {
 // `ack_timeout`, and fails after `link_timeout`; one that found no receive waits as long as the
 // peer said.
 bool RemoteRequester::TimerDue(Qp& qp, uint64_t now) {
-  Remote& r = *qp.remote;
+  Remote& r = *qp.peer.remote;
   if (r.rnr_until_ns != 0) {
     if (now < r.rnr_until_ns) return false;
     r.rnr_until_ns = 0;
@@ -363,11 +365,11 @@ bool RemoteRequester::TimerDue(Qp& qp, uint64_t now) {
     link_work_.AddPump(qp);
     return true;
   }
-  if (qp.ack_timeout_ns == 0 && qp.link_timeout_ns == 0) return false;
+  if (qp.timers.ack_timeout_ns == 0 && qp.timers.link_timeout_ns == 0) return false;
   // TCP mends a lost packet in some 200 ms: to ask again before that is no use.
-  const uint64_t try_ns = std::max(qp.ack_timeout_ns, kLeastLinkTryNs);
-  const uint64_t limit_ns =
-      qp.link_timeout_ns != 0 ? qp.link_timeout_ns : (qp.retry_count + 1) * try_ns;
+  const uint64_t try_ns = std::max(qp.timers.ack_timeout_ns, kLeastLinkTryNs);
+  const uint64_t limit_ns = qp.timers.link_timeout_ns != 0 ? qp.timers.link_timeout_ns
+                                                           : (qp.timers.retry_count + 1) * try_ns;
   const bool over = now - r.progress_ns >= limit_ns;
   if (!over && now - std::max(r.progress_ns, r.again_ns) < try_ns) return false;
   r.again_ns = now;

@@ -13,10 +13,6 @@ using rnic::QpState;
 
 namespace {
 
-PacketBytes Share(std::vector<std::byte> bytes) {
-  return std::make_shared<const std::vector<std::byte>>(std::move(bytes));
-}
-
 uint8_t OpcodeOf(const Packet& p) {
   const bool imm = (p.flags & kPacketImm) != 0;
   switch (p.type) {
@@ -67,22 +63,22 @@ void RemoteResponder::Answer(LinkId to, const Packet& request, PacketType type, 
   Packet answer = AnswerTo(request, type);
   answer.syndrome = syndrome;
   answer.length = length;
-  if (answer.dest_qpn != 0) traffic_.Send(to, Share(EncodePacket(answer)));
+  if (answer.dest_qpn != 0) traffic_.Send(to, answer);
 }
 
 void RemoteResponder::HandleRequest(LinkId from, const Packet& p, HeldRequest* held) {
   const bool again = held != nullptr && std::exchange(held->flushing, false);
   Qp* const qp = qps_.Find(p.dest_qpn);
-  const bool ours = qp != nullptr && qp->remote != nullptr && qp->remote->granted == p.session &&
-                    qp->remote_qpn == p.source_qpn;
-  if (ours && qp->remote->nak_syndrome != 0) {
+  const bool ours = qp != nullptr && qp->peer.remote != nullptr &&
+                    qp->peer.remote->granted == p.session && qp->peer.qpn == p.source_qpn;
+  if (ours && qp->peer.remote->nak_syndrome != 0) {
     Packet failed = p;
-    failed.psn = qp->remote->nak_psn;
-    return Answer(from, failed, PacketType::kNak, qp->remote->nak_syndrome, 0);
+    failed.psn = qp->peer.remote->nak_psn;
+    return Answer(from, failed, PacketType::kNak, qp->peer.remote->nak_syndrome, 0);
   }
   if (!ours || (qp->state != QpState::kReadyToReceive && qp->state != QpState::kReadyToSend))
     return Answer(from, p, PacketType::kNak, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, 0);
-  Remote& r = *qp->remote;
+  Remote& r = *qp->peer.remote;
   ++qp->count.link_packets_received;
   while (!r.kept.empty() && static_cast<int32_t>(r.kept.front().psn - p.seen) < 0) {
     r.kept_bytes -= r.kept.front().bytes;
@@ -98,7 +94,7 @@ void RemoteResponder::HandleRequest(LinkId from, const Packet& p, HeldRequest* h
 
 // The request that the peer's requests have come to.
 void RemoteResponder::RunNext(LinkId from, Qp& qp, const Packet& p, bool again) {
-  Remote& r = *qp.remote;
+  Remote& r = *qp.peer.remote;
   std::vector<std::byte> answer;
   const Outcome outcome = RunPacket(qp, p, again, &answer);
   keys_.ForgetFault();
@@ -110,7 +106,7 @@ void RemoteResponder::RunNext(LinkId from, Qp& qp, const Packet& p, bool again) 
     r.held.front().flushing = true;
     return;
   }
-  if (outcome == kRnr) return Answer(from, p, PacketType::kRnrNak, 0, qp.rnr_timer_us);
+  if (outcome == kRnr) return Answer(from, p, PacketType::kRnrNak, 0, qp.timers.rnr_timer_us);
   r.began = true;
   if (outcome != kOk) {
     r.nak_psn = p.psn;
@@ -121,7 +117,8 @@ void RemoteResponder::RunNext(LinkId from, Qp& qp, const Packet& p, bool again) 
   if (answer.empty()) return AcknowledgeLater(from, qp, p.psn);
   r.ack_due = false;  // the answer says it
   const auto bytes = static_cast<uint32_t>(answer.size());
-  r.kept.push_back({p.psn, bytes, Share(std::move(answer))});
+  r.kept.push_back(
+      {p.psn, bytes, std::make_shared<const std::vector<std::byte>>(std::move(answer))});
   r.kept_bytes += bytes;
   traffic_.CountAnswer(bytes);
   traffic_.Send(from, r.kept.back().packet);
@@ -130,7 +127,7 @@ void RemoteResponder::RunNext(LinkId from, Qp& qp, const Packet& p, bool again) 
 // Keeps a request until the READ at `expected` is through with its flush. What would be more than a
 // requester may leave unanswered, or leaves a gap, is dropped: it comes again.
 void RemoteResponder::Hold(LinkId from, Qp& qp, const Packet& p) {
-  Remote& r = *qp.remote;
+  Remote& r = *qp.peer.remote;
   const auto place = static_cast<int32_t>(p.psn - r.expected);
   if (place < 0) return HandleDuplicate(from, qp, p);
   const auto index = static_cast<size_t>(place);
@@ -151,7 +148,7 @@ size_t RemoteResponder::ServeHeld(size_t budget) {
   for (size_t n = link_work_.holding(); n != 0; --n) {
     const uint32_t qpn = link_work_.NextHolding();
     Qp* const qp = qps_.Find(qpn);
-    if (qp == nullptr || qp->remote == nullptr || qp->remote->held.empty()) continue;
+    if (qp == nullptr || qp->peer.remote == nullptr || qp->peer.remote->held.empty()) continue;
     if (ServeHeldOf(*qp, budget, &done)) clients_.RunFor(*qp, [&] { link_work_.AddHolding(qpn); });
   }
   return done;
@@ -159,7 +156,7 @@ size_t RemoteResponder::ServeHeld(size_t budget) {
 
 // True: there are more.
 bool RemoteResponder::ServeHeldOf(Qp& qp, size_t budget, size_t* done) {
-  Remote& r = *qp.remote;
+  Remote& r = *qp.peer.remote;
   while (*done < budget && traffic_.MayReceive()) {
     if (r.held.front().flushing && Durability::Flushing(qp)) {
       // A requester gives up an end that says nothing. What has a READ's number acknowledges only
@@ -185,7 +182,7 @@ bool RemoteResponder::ServeHeldOf(Qp& qp, size_t budget, size_t* done) {
 
 // The end of the turn acknowledges the newest of those that were run or came again in it.
 void RemoteResponder::AcknowledgeLater(LinkId to, Qp& qp, uint32_t psn) {
-  Remote& r = *qp.remote;
+  Remote& r = *qp.peer.remote;
   if (!r.ack_due) link_work_.AddAck(qp);
   if (!r.ack_due || static_cast<int32_t>(psn - r.ack_psn) > 0) r.ack_psn = psn;
   r.ack_due = true;
@@ -194,7 +191,7 @@ void RemoteResponder::AcknowledgeLater(LinkId to, Qp& qp, uint32_t psn) {
 
 // A request that ran already: its acknowledgement or answer was lost with a link.
 void RemoteResponder::HandleDuplicate(LinkId from, Qp& qp, const Packet& p) {
-  Remote& r = *qp.remote;
+  Remote& r = *qp.peer.remote;
   ++qp.count.link_duplicates;
   if (p.type < PacketType::kRead) return AcknowledgeLater(from, qp, p.psn);
   for (const KeptAnswer& kept : r.kept) {
@@ -208,7 +205,7 @@ void RemoteResponder::HandleDuplicate(LinkId from, Qp& qp, const Packet& p) {
 // `answer`: the packet, of a READ or atomic that ran.
 Outcome RemoteResponder::RunPacket(Qp& qp, const Packet& p, bool again,
                                    std::vector<std::byte>* answer) {
-  Remote& r = *qp.remote;
+  Remote& r = *qp.peer.remote;
   if (r.received != 0 && p.type != PacketType::kSend)  // in the middle of a SEND
     return responder_.Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
   Request request = RequestOf(p);
@@ -243,7 +240,7 @@ Outcome RemoteResponder::RunPacket(Qp& qp, const Packet& p, bool again,
 }
 
 Outcome RemoteResponder::RunSend(Qp& qp, const Packet& p, const Request& request) {
-  Remote& r = *qp.remote;
+  Remote& r = *qp.peer.remote;
   if (p.offset != r.received) return responder_.Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
   const Outcome outcome = responder_.Serve(qp, request);
   if (outcome == kOk) r.received = request.last ? 0 : r.received + p.length;
@@ -264,14 +261,15 @@ Outcome RemoteResponder::RunLong(Qp& qp, const Packet& p, const Request& request
 void RemoteResponder::SendAcks() {
   link_work_.TakeAcks([this](uint32_t qpn) {
     Qp* const qp = qps_.Find(qpn);
-    if (qp == nullptr || qp->remote == nullptr || !std::exchange(qp->remote->ack_due, false))
+    if (qp == nullptr || qp->peer.remote == nullptr ||
+        !std::exchange(qp->peer.remote->ack_due, false))
       return;
     clients_.RunFor(*qp, [&] {
-      traffic_.Send(qp->remote->ack_link, Share(EncodePacket({.type = PacketType::kAck,
-                                                              .dest_qpn = qp->remote_qpn,
-                                                              .source_qpn = qp->qpn,
-                                                              .session = qp->remote->granted,
-                                                              .psn = qp->remote->ack_psn})));
+      traffic_.Send(qp->peer.remote->ack_link, {.type = PacketType::kAck,
+                                                .dest_qpn = qp->peer.qpn,
+                                                .source_qpn = qp->qpn,
+                                                .session = qp->peer.remote->granted,
+                                                .psn = qp->peer.remote->ack_psn});
     });
   });
 }
@@ -284,23 +282,24 @@ void RemoteResponder::HandleConnect(LinkId from, const Packet& p) {
   // asks again.
   if (qp != nullptr && qp->state < rnic::QpState::kReadyToReceive) return;
   const bool ours =
-      qp != nullptr && qp->remote != nullptr && qp->connected && qp->remote_qpn == p.source_qpn &&
+      qp != nullptr && qp->peer.remote != nullptr && qp->peer.connected &&
+      qp->peer.qpn == p.source_qpn &&
       (qp->state == rnic::QpState::kReadyToReceive || qp->state == rnic::QpState::kReadyToSend) &&
       std::memcmp(qp->host->gid.data(), p.payload.data(), 16) == 0 &&
-      std::memcmp(qp->remote_gid.data(), p.payload.data() + 16, 16) == 0;
+      std::memcmp(qp->peer.gid.data(), p.payload.data() + 16, 16) == 0;
   Packet reply{.type = PacketType::kRefuse,
                .dest_qpn = p.source_qpn,
                .source_qpn = p.dest_qpn,
                .session = p.session};
   if (ours) {
-    Remote& r = *qp->remote;
+    Remote& r = *qp->peer.remote;
     // Once requests ran, another life of the requester needs another life of this end, too.
     if (r.granted_nonce != p.session && !r.began)
       r.granted_nonce = p.session, r.granted = RandomNumber();
     if (r.granted_nonce == p.session) reply.type = PacketType::kAccept, reply.addr = r.granted;
   }
   if (reply.source_qpn == 0 || reply.dest_qpn == 0) return;
-  traffic_.Send(from, std::make_shared<const std::vector<std::byte>>(EncodePacket(reply)));
+  traffic_.Send(from, reply);
 }
 
 }  // namespace hyperloop::softrnic

@@ -19,14 +19,14 @@ size_t Requester::RunQueue(Qp& qp, size_t budget) {
   }
   // It became ready before it stalled (a queue may enable itself): what wakes it makes it ready
   // again.
-  if (qp.stall != Stall::kNone && qp.stall != Stall::kWaitMet) [[unlikely]]
+  if (qp.send.stall != Stall::kNone && qp.send.stall != Stall::kWaitMet) [[unlikely]]
     return 0;
   if (budget > kTurnSteps) budget = kTurnSteps;
   const uint64_t bytes_begin = qp.count.bytes_sent + qp.count.bytes_received;
   const uint64_t bytes_end = bytes_begin + kTurnBytes;
   size_t steps = 0;
   turn_.Begin();
-  while (qp.consumer != qp.producer || qp.resume) {
+  while (qp.send.consumer != qp.send.producer || qp.send.resume) {
     if (steps + turn_.extra() >= budget ||
         qp.count.bytes_sent + qp.count.bytes_received >= bytes_end) {
       ready_.Add(qp);
@@ -42,12 +42,13 @@ size_t Requester::RunQueue(Qp& qp, size_t budget) {
 
 // Fetches and checks the WQE at the consumer index. False: malformed; the queue is in error.
 bool Requester::Decode(Qp& qp, const std::byte* base, Wqe* wqe) {
-  const uint32_t slot = qp.consumer & qp.fetch_mask;
+  const Qp::Send& send = qp.send;
+  const uint32_t slot = send.consumer & send.fetch_mask;
   const std::byte* at = base + static_cast<size_t>(slot) * rnic::kWqebbBytes;
   const uint64_t head = LoadBe64(at);
-  const auto available = static_cast<uint16_t>(qp.producer - qp.consumer);
+  const auto available = static_cast<uint16_t>(send.producer - send.consumer);
   wqe->at = at;
-  wqe->index = qp.consumer;
+  wqe->index = send.consumer;
   wqe->opcode = static_cast<uint8_t>(head >> 32);
   wqe->segments = head & 63;
   wqe->blocks = static_cast<uint8_t>((wqe->segments + 3) >> 2);
@@ -55,18 +56,18 @@ bool Requester::Decode(Qp& qp, const std::byte* base, Wqe* wqe) {
   wqe->flags = static_cast<uint8_t>(tail >> 24);
   wqe->imm = static_cast<uint32_t>(tail >> 32);
   ++qp.count.wqes_fetched;
-  const uint64_t expected = static_cast<uint64_t>(qp.consumer) << 40 | static_cast<uint64_t>(qp.qpn)
-                                                                           << 8;
+  const uint64_t expected =
+      static_cast<uint64_t>(send.consumer) << 40 | static_cast<uint64_t>(qp.qpn) << 8;
   const bool opmod = (head >> 56) != 0;
   if (((head ^ expected) & header_mask_) != 0 || wqe->segments == 0 || opmod ||
       wqe->blocks > available) [[unlikely]] {
     if (wqe->blocks == 0 || wqe->blocks > available) wqe->blocks = 1;
     return false;
   }
-  if (slot + wqe->blocks > qp.fetch_mask + 1) [[unlikely]] {
-    const size_t first = (qp.fetch_mask + 1 - slot) * rnic::kWqebbBytes;
+  if (slot + wqe->blocks > send.fetch_mask + 1) [[unlikely]] {
+    const size_t first = (send.fetch_mask + 1 - slot) * rnic::kWqebbBytes;
     const size_t bytes = wqe->blocks * size_t{rnic::kWqebbBytes};
-    if (wqe->blocks > qp.fetch_mask + 1) {
+    if (wqe->blocks > send.fetch_mask + 1) {
       wqe->blocks = 1;
       return false;
     }
@@ -79,16 +80,16 @@ bool Requester::Decode(Qp& qp, const std::byte* base, Wqe* wqe) {
 }
 
 Requester::Next Requester::ExecuteOne(Qp& qp) {
-  if (qp.resume) [[unlikely]]
+  if (qp.send.resume) [[unlikely]]
     return Resume(qp);
   Wqe wqe;
-  if (qp.snapshots) [[unlikely]]
+  if (qp.send.snapshots) [[unlikely]]
     snapshots_.Take(qp, /*executing=*/true);
-  if (!Decode(qp, qp.fetch, &wqe)) [[unlikely]] {
+  if (!Decode(qp, qp.send.fetch, &wqe)) [[unlikely]] {
     Fail(qp, wqe, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR);
     return Next::kStop;
   }
-  if (qp.deferred) [[unlikely]]
+  if (qp.send.deferred) [[unlikely]]
     return ExecuteDeferred(qp, wqe);
   Outcome outcome;
   uint32_t bytes = 0;
@@ -119,14 +120,14 @@ Requester::Next Requester::ExecuteOne(Qp& qp) {
 
 // The WQE at the consumer index had begun: a WAIT that is met, or a long transfer.
 Requester::Next Requester::Resume(Qp& qp) {
-  if (qp.part != nullptr) return ContinueParts(qp);
-  qp.resume = false;
-  qp.stall = Stall::kNone;
+  if (qp.send.part != nullptr) return ContinueParts(qp);
+  qp.send.resume = false;
+  qp.send.stall = Stall::kNone;
   Wqe wqe;
-  wqe.index = qp.consumer;
+  wqe.index = qp.send.consumer;
   wqe.opcode = rnic::kWqeWait;
-  wqe.flags = qp.wait_flags;
-  wqe.blocks = qp.wait_blocks;
+  wqe.flags = qp.wait.flags;
+  wqe.blocks = qp.wait.blocks;
   return CompleteAndGoOn(qp, wqe, 0);
 }
 
@@ -155,7 +156,7 @@ template <Request::Kind kKind>
   request.data = &local;
   if (local.bytes > kTurnBytes) [[unlikely]]
     return StartParts(qp, *peer, wqe, request);
-  if (kRead && qp.retry.why == kFlushing) [[unlikely]]
+  if (kRead && qp.timers.retry.why == kFlushing) [[unlikely]]
     request.again = Retries::WaitedForDisk(qp, qp.count.wqes_executed);
   const uint64_t total = kAtomic ? 8 : local.bytes;
   const Outcome outcome = responder_.Serve(*peer, request);
@@ -195,7 +196,7 @@ Outcome Requester::RunRequest(Qp& qp, const Wqe& wqe, uint32_t* bytes) {
 // Its request travels, and its completion waits for those before it.
 Requester::Next Requester::ExecuteDeferred(Qp& qp, const Wqe& wqe) {
   if (Transit::Blocked(qp, wqe)) {
-    qp.stall = Stall::kResponses;
+    qp.send.stall = Stall::kResponses;
     ++qp.count.fence_stalls;
     return Next::kStop;
   }
@@ -221,8 +222,8 @@ Requester::Next Requester::ExecuteDeferred(Qp& qp, const Wqe& wqe) {
     Fail(qp, wqe, outcome);
     return Next::kStop;
   }
-  if (qp.remote != nullptr) remote_.Pump(qp);
-  const bool more = qp.state == rnic::QpState::kReadyToSend && qp.stall == Stall::kNone;
+  if (qp.peer.remote != nullptr) remote_.Pump(qp);
+  const bool more = qp.state == rnic::QpState::kReadyToSend && qp.send.stall == Stall::kNone;
   return more ? Next::kMore : Next::kStop;
 }
 
@@ -249,10 +250,10 @@ Requester::Next Requester::ExecuteWait(Qp& qp, const Wqe& wqe) {
   ++qp.count.waits;
   if (CompletionQueues::WaitMet(*cq, index)) return CompleteAndGoOn(qp, wqe, 0);
   ++qp.count.wait_stalls;
-  qp.stall = Stall::kWait;
-  qp.wait_index = index;
-  qp.wait_flags = wqe.flags;
-  qp.wait_blocks = wqe.blocks;
+  qp.send.stall = Stall::kWait;
+  qp.wait.index = index;
+  qp.wait.flags = wqe.flags;
+  qp.wait.blocks = wqe.blocks;
   Waiters::Add(qp, *cq);
   return Next::kStop;
 }
@@ -268,67 +269,68 @@ Outcome Requester::ExecuteEnable(Qp& qp, const Wqe& wqe) {
   ++qp.count.enables;
   if (wqe.opcode == rnic::kWqeSendEnable) {
     Advance(*target, static_cast<uint16_t>(index + overrun_blocks_));
-  } else if (static_cast<uint16_t>(index - target->rq_enabled - 1) < 0x8000) {
-    target->rq_enabled = index;  // a stalled sender finds it: Retries
+  } else if (static_cast<uint16_t>(index - target->receive.enabled - 1) < 0x8000) {
+    target->receive.enabled = index;  // a stalled sender finds it: Retries
   }
   return kOk;
 }
 
 void Requester::Advance(Qp& qp, uint16_t index) {
-  if (static_cast<uint16_t>(index - qp.producer - 1) >= 0x8000) return;
-  qp.producer = index;
-  if (qp.snapshots) [[unlikely]]
+  if (static_cast<uint16_t>(index - qp.send.producer - 1) >= 0x8000) return;
+  qp.send.producer = index;
+  if (qp.send.snapshots) [[unlikely]]
     snapshots_.Take(qp, /*executing=*/false);
-  if (qp.stall != Stall::kNone) return;
+  if (qp.send.stall != Stall::kNone) return;
   if (qp.state != QpState::kReadyToSend && qp.state != QpState::kError) return;
-  __builtin_prefetch(qp.fetch +
-                     static_cast<size_t>(qp.consumer & qp.fetch_mask) * rnic::kWqebbBytes);
+  __builtin_prefetch(qp.send.fetch + static_cast<size_t>(qp.send.consumer & qp.send.fetch_mask) *
+                                         rnic::kWqebbBytes);
   ready_.Add(qp);
 }
 
 // --- completion
 
 void Requester::Complete(Qp& qp, const Wqe& wqe, uint32_t bytes) {
-  qp.consumer = static_cast<uint16_t>(qp.consumer + wqe.blocks);
+  qp.send.consumer = static_cast<uint16_t>(qp.send.consumer + wqe.blocks);
   ++qp.count.wqes_executed;
-  if (qp.deferred) [[unlikely]]
+  if (qp.send.deferred) [[unlikely]]
     return transit_.Defer(qp, wqe, kOk);
   if (rnic::CqeModeOf(wqe.flags) >= rnic::CqeMode::kAlways)
-    cqs_.Post(qp, *qp.send_cq, MLX5_CQE_REQ, wqe.opcode, wqe.index, bytes, 0, 0);
+    cqs_.Post(qp, *qp.send.cq, MLX5_CQE_REQ, wqe.opcode, wqe.index, bytes, 0, 0);
 }
 
 // Every CE mode gives a CQE for the WQE that put the queue into error.
 void Requester::Fail(Qp& qp, const Wqe& wqe, uint8_t syndrome) {
-  qp.consumer = static_cast<uint16_t>(wqe.index + wqe.blocks);
-  if (qp.deferred) [[unlikely]]
+  qp.send.consumer = static_cast<uint16_t>(wqe.index + wqe.blocks);
+  if (qp.send.deferred) [[unlikely]]
     return transit_.Defer(qp, wqe, syndrome);
-  cqs_.PostError(qp, *qp.send_cq, MLX5_CQE_REQ_ERR, wqe.opcode, wqe.index, syndrome);
+  cqs_.PostError(qp, *qp.send.cq, MLX5_CQE_REQ_ERR, wqe.opcode, wqe.index, syndrome);
   errors_.Enter(qp);
 }
 
 // One WQE or receive of a queue pair in error: flushed with a CQE. Returns 0 when nothing is left.
 size_t Requester::FlushStep(Qp& qp) {
-  if (!qp.inflight.empty()) {
+  Qp::Send& send = qp.send;
+  if (!qp.transit.inflight.empty()) {
     transit_.FlushOldest(qp);
     return 1;
   }
-  if (qp.consumer != qp.producer) {
+  if (send.consumer != send.producer) {
     const std::byte* const at =
-        qp.sq + static_cast<size_t>(qp.consumer & qp.sq_mask) * rnic::kWqebbBytes;
+        send.ring + static_cast<size_t>(send.consumer & send.mask) * rnic::kWqebbBytes;
     const uint64_t head = LoadBe64(at);
-    const auto available = static_cast<uint16_t>(qp.producer - qp.consumer);
+    const auto available = static_cast<uint16_t>(send.producer - send.consumer);
     auto blocks = static_cast<uint16_t>(((head & 63) + 3) >> 2);
     if (blocks == 0 || blocks > available) blocks = 1;
-    const uint16_t index = qp.consumer;
-    qp.consumer = static_cast<uint16_t>(qp.consumer + blocks);
+    const uint16_t index = send.consumer;
+    send.consumer = static_cast<uint16_t>(send.consumer + blocks);
     if (rnic::CqeModeOf(static_cast<uint8_t>(at[11])) != rnic::CqeMode::kOnFirstError)
-      cqs_.PostError(qp, *qp.send_cq, MLX5_CQE_REQ_ERR, static_cast<uint8_t>(head >> 32), index,
+      cqs_.PostError(qp, *send.cq, MLX5_CQE_REQ_ERR, static_cast<uint8_t>(head >> 32), index,
                      MLX5_CQE_SYNDROME_WR_FLUSH_ERR);
     return 1;
   }
-  if (qp.has_rq && qp.rq_flush_left != 0) {
-    --qp.rq_flush_left;
-    cqs_.PostError(qp, *qp.recv_cq, MLX5_CQE_RESP_ERR, 0, qp.rq_consumer++,
+  if (qp.receive.exists && qp.receive.flush_left != 0) {
+    --qp.receive.flush_left;
+    cqs_.PostError(qp, *qp.receive.cq, MLX5_CQE_RESP_ERR, 0, qp.receive.consumer++,
                    MLX5_CQE_SYNDROME_WR_FLUSH_ERR);
     return 1;
   }

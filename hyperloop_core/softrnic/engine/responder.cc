@@ -27,23 +27,24 @@ constexpr uint8_t kInlineScatter32 = 1 << 2;  // format: the payload is in the C
 }  // namespace
 
 bool Responder::ReceiveAvailable(Qp& qp) {
+  Qp::Receive& receive = qp.receive;
   const auto ahead = [](uint16_t index, uint16_t of) {
     return static_cast<uint16_t>(index - of - 1) < 0x8000;
   };
-  if (!ahead(qp.rq_producer, qp.rq_consumer)) {
-    uint32_t raw =
-        __atomic_load_n(reinterpret_cast<const uint32_t*>(qp.dbrec + rnic::kReceiveCounterOffset),
-                        __ATOMIC_ACQUIRE);
-    qp.rq_producer = static_cast<uint16_t>(be32toh(raw));
-    if (!ahead(qp.rq_producer, qp.rq_consumer)) return false;
+  if (!ahead(receive.producer, receive.consumer)) {
+    uint32_t raw = __atomic_load_n(
+        reinterpret_cast<const uint32_t*>(receive.dbrec + rnic::kReceiveCounterOffset),
+        __ATOMIC_ACQUIRE);
+    receive.producer = static_cast<uint16_t>(be32toh(raw));
+    if (!ahead(receive.producer, receive.consumer)) return false;
   }
-  return (qp.flags & kQpSlaveReceive) == 0 || ahead(qp.rq_enabled, qp.rq_consumer);
+  return (qp.flags & kQpSlaveReceive) == 0 || ahead(receive.enabled, receive.consumer);
 }
 
 // A receive that cannot take its message: an error CQE here, `remote_syndrome` at the requester.
 Outcome Responder::FailReceive(Qp& qp, uint8_t local_syndrome, uint8_t remote_syndrome) {
-  cqs_.PostError(qp, *qp.recv_cq, MLX5_CQE_RESP_ERR, 0, qp.rq_consumer, local_syndrome);
-  ++qp.rq_consumer;
+  cqs_.PostError(qp, *qp.receive.cq, MLX5_CQE_RESP_ERR, 0, qp.receive.consumer, local_syndrome);
+  ++qp.receive.consumer;
   errors_.Enter(qp);
   return remote_syndrome;
 }
@@ -55,9 +56,10 @@ Outcome Responder::Refuse(Qp& qp, uint8_t syndrome) {
 
 // The places of the next receive's first `bytes` bytes. Not kOk: it cannot take them.
 inline Outcome Responder::ResolveReceive(Qp& qp, uint64_t bytes, SegmentList* to) {
+  const Qp::Receive& receive = qp.receive;
   const std::byte* at =
-      qp.rq + (static_cast<size_t>(qp.rq_consumer & qp.rq_mask) << qp.rq_log_stride);
-  const std::byte* const end = at + (size_t{1} << qp.rq_log_stride);
+      receive.ring + (static_cast<size_t>(receive.consumer & receive.mask) << receive.log_stride);
+  const std::byte* const end = at + (size_t{1} << receive.log_stride);
   uint64_t left = bytes;
   MemoryKey* key = nullptr;
   for (; left > 0 && at < end; at += rnic::kSegmentBytes) {
@@ -83,8 +85,8 @@ inline Outcome Responder::ResolveReceive(Qp& qp, uint64_t bytes, SegmentList* to
 
 void Responder::CompleteSend(Qp& qp, const Request& request, uint8_t op_own_bits) {
   const bool imm = request.opcode == rnic::kWqeSendImm;
-  const uint16_t index = qp.rq_consumer++;
-  cqs_.Post(qp, *qp.recv_cq, imm ? MLX5_CQE_RESP_SEND_IMM : MLX5_CQE_RESP_SEND, 0, index,
+  const uint16_t index = qp.receive.consumer++;
+  cqs_.Post(qp, *qp.receive.cq, imm ? MLX5_CQE_RESP_SEND_IMM : MLX5_CQE_RESP_SEND, 0, index,
             static_cast<uint32_t>(request.total), imm ? request.imm : 0,
             static_cast<uint8_t>(SolicitedBit(request.solicited) | op_own_bits));
 }
@@ -92,7 +94,7 @@ void Responder::CompleteSend(Qp& qp, const Request& request, uint8_t op_own_bits
 Outcome Responder::Send(Qp& qp, const Request& request) {
   if (!request.whole()) [[unlikely]]
     return SendPiece(qp, request);
-  if (!qp.has_rq) [[unlikely]]
+  if (!qp.receive.exists) [[unlikely]]
     return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
   if (!ReceiveAvailable(qp)) [[unlikely]]
     return kRnr;
@@ -121,7 +123,8 @@ Outcome Responder::Send(Qp& qp, const Request& request) {
 Outcome Responder::SendIntoCqe(Qp& qp, const Request& request) {
   const SegmentList& payload = *request.data;
   uint8_t owner;
-  if (auto* at = reinterpret_cast<std::byte*>(cqs_.NextEntry(*qp.recv_cq, &owner)); at != nullptr)
+  if (auto* at = reinterpret_cast<std::byte*>(cqs_.NextEntry(*qp.receive.cq, &owner));
+      at != nullptr)
     for (uint32_t i = 0; i < payload.count; at += payload.list[i++].length)
       CopyBytes(at, payload.list[i].at, payload.list[i].length);
   qp.count.bytes_received += payload.bytes;
@@ -132,7 +135,7 @@ Outcome Responder::SendIntoCqe(Qp& qp, const Request& request) {
 // Each piece goes to the next receive, which must be long enough for the whole; the last one
 // completes it. A piece whose own memory was lost fails at the requester: it completes nothing.
 Outcome Responder::SendPiece(Qp& qp, const Request& request) {
-  if (!qp.has_rq) return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
+  if (!qp.receive.exists) return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
   if (!ReceiveAvailable(qp)) return kRnr;
   const SegmentList& piece = *request.data;
   SegmentList all;
@@ -154,7 +157,7 @@ Outcome Responder::SendPiece(Qp& qp, const Request& request) {
 Outcome Responder::Write(Qp& qp, const Request& request) {
   const bool imm = request.opcode == rnic::kWqeWriteImm && request.last;
   if (imm) {
-    if (!qp.has_rq) [[unlikely]]
+    if (!qp.receive.exists) [[unlikely]]
       return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
     if (!ReceiveAvailable(qp)) [[unlikely]]
       return kRnr;
@@ -174,30 +177,30 @@ Outcome Responder::Write(Qp& qp, const Request& request) {
       CopyBytes(at, piece.at, length);
       at += length;
     }
-    if (payload.bytes >= kMinPrefetchNext && reinterpret_cast<uintptr_t>(to) - qp.write_end < 64)
-        [[unlikely]]
+    if (payload.bytes >= kMinPrefetchNext &&
+        reinterpret_cast<uintptr_t>(to) - qp.receive.write_end < 64) [[unlikely]]
       PrefetchNext(at, payload.bytes);
-    qp.write_end = reinterpret_cast<uintptr_t>(at);
+    qp.receive.write_end = reinterpret_cast<uintptr_t>(at);
     durability_.NoteWrite(qp, {to, static_cast<uint32_t>(payload.bytes), key}, /*scatter=*/false);
     if (keys_.Lost(*key)) [[unlikely]]
       return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
     qp.count.bytes_received += payload.bytes;
   }
   if (imm) {
-    const uint16_t index = qp.rq_consumer++;
-    cqs_.Post(qp, *qp.recv_cq, MLX5_CQE_RESP_WR_IMM, 0, index, static_cast<uint32_t>(request.total),
-              request.imm, SolicitedBit(request.solicited));
+    const uint16_t index = qp.receive.consumer++;
+    cqs_.Post(qp, *qp.receive.cq, MLX5_CQE_RESP_WR_IMM, 0, index,
+              static_cast<uint32_t>(request.total), request.imm, SolicitedBit(request.solicited));
   }
   return kOk;
 }
 
 Outcome Responder::Prepare(Qp& qp, const Request& request, Rights rights, SegmentList* places) {
   if (IsSend(request.opcode)) {
-    if (!qp.has_rq) return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
+    if (!qp.receive.exists) return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
     return ReceiveAvailable(qp) ? ResolveReceive(qp, request.total, places) : kRnr;
   }
   const bool imm = request.opcode == rnic::kWqeWriteImm;
-  if (imm && !qp.has_rq) return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
+  if (imm && !qp.receive.exists) return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
   const uint32_t need = request.opcode == rnic::kWqeRead ? rnic::kRemoteRead : rnic::kRemoteWrite;
   MemoryKey* const key = keys_.FindRemote(request.rkey);
   std::byte* const at = KeyTable::Translate(key, qp.pd, request.addr, request.total, need);
@@ -223,7 +226,7 @@ Outcome Responder::Read(Qp& qp, const Request& request) {
       KeyTable::Translate(key, qp.pd, request.addr, to.bytes, rnic::kRemoteRead);
   if (from == nullptr) [[unlikely]]
     return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
-  if (qp.dirty_count != 0 || qp.flushes) [[unlikely]]
+  if (qp.dirty.count != 0 || qp.dirty.flushes) [[unlikely]]
     if (const Outcome outcome = FlushFirst(qp, request.again); outcome != kOk) return outcome;
   for (const Segment& piece : std::span(to.list.data(), to.count)) {
     const uint32_t length = piece.length;

@@ -13,7 +13,7 @@ constexpr uint32_t kForEver = 7;  // rnr_retry
 }  // namespace
 
 bool Retries::MayTryAgain(Qp& qp, Outcome why, uint64_t request) {
-  Retry& retry = qp.retry;
+  Retry& retry = qp.timers.retry;
   if (why == kFlushing) {  // the peer is there and at work: as long as its disk takes
     retry = {.why = why, .request = request, .deadline = kNever};
     return true;
@@ -21,7 +21,7 @@ bool Retries::MayTryAgain(Qp& qp, Outcome why, uint64_t request) {
   const bool rnr = why == kRnr;
   const bool first = retry.why != why || retry.request != request;
   if (first) {
-    const uint8_t left = rnr ? qp.rnr_retry : qp.retry_count;
+    const uint8_t left = rnr ? qp.timers.rnr_retry : qp.timers.retry_count;
     retry = {.why = why, .left = left, .request = request};
     ++(rnr ? qp.count.rnr_stalls : qp.count.ack_stalls);
   } else if (!retry.due) {
@@ -30,13 +30,13 @@ bool Retries::MayTryAgain(Qp& qp, Outcome why, uint64_t request) {
     ++(rnr ? qp.count.rnr_retries : qp.count.ack_timeouts);
   }
   // A refusal counts at once, silence when its time is over.
-  const bool counts = rnr ? qp.rnr_retry != kForEver : !first;
+  const bool counts = rnr ? qp.timers.rnr_retry != kForEver : !first;
   if (counts && retry.left-- == 0) return false;
   retry.due = false;
-  uint64_t wait_ns = qp.ack_timeout_ns;
+  uint64_t wait_ns = qp.timers.ack_timeout_ns;
   if (rnr) {
     Qp* const peer = qps_.Peer(qp);
-    wait_ns = counts && peer != nullptr ? uint64_t{peer->rnr_timer_us} * 1'000 : 0;
+    wait_ns = counts && peer != nullptr ? uint64_t{peer->timers.rnr_timer_us} * 1'000 : 0;
   }
   retry.deadline = wait_ns != 0 ? clock_.Now() + wait_ns : kNever;
   return true;
@@ -48,26 +48,26 @@ uint8_t Retries::Exhausted(Outcome why) {
 }
 
 bool Retries::Due(Qp& qp) {
+  Retry& retry = qp.timers.retry;
   Qp* const peer = qps_.Peer(qp);
-  if (qp.retry.why == kFlushing) return peer == nullptr || !Durability::Flushing(*peer);
-  if (qp.retry.why == kRnr ? peer == nullptr || Responder::ReceiveAvailable(*peer)
-                           : peer != nullptr)
+  if (retry.why == kFlushing) return peer == nullptr || !Durability::Flushing(*peer);
+  if (retry.why == kRnr ? peer == nullptr || Responder::ReceiveAvailable(*peer) : peer != nullptr)
     return true;
-  if (qp.retry.deadline == kNever || clock_.Now() < qp.retry.deadline) return false;
-  qp.retry.due = true;
+  if (retry.deadline == kNever || clock_.Now() < retry.deadline) return false;
+  retry.due = true;
   return true;
 }
 
 bool Retries::LookAt(Qp& qp) {
-  const bool flushes = qp.state == rnic::QpState::kError && qp.has_rq;
+  const bool flushes = qp.state == rnic::QpState::kError && qp.receive.exists;
   if (flushes && ErrorState::FindReceivesToFlush(qp)) {
     ready_.Add(qp);
     return true;
   }
-  if (flushes || (qp.stall == Stall::kRetry && !Due(qp))) return false;
+  if (flushes || (qp.send.stall == Stall::kRetry && !Due(qp))) return false;
   looks_.Remove(qp);
-  if (qp.stall != Stall::kRetry) return false;
-  qp.stall = Stall::kNone;
+  if (qp.send.stall != Stall::kRetry) return false;
+  qp.send.stall = Stall::kNone;
   ready_.Add(qp);
   return true;
 }

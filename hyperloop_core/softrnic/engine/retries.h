@@ -30,7 +30,7 @@ class Retries {
 
   // Whether request number `request` of `qp` is tried again because of its peer's disk.
   static bool WaitedForDisk(const Qp& qp, uint64_t request) {
-    return qp.retry.why == kFlushing && qp.retry.request == request;
+    return qp.timers.retry.why == kFlushing && qp.timers.retry.request == request;
   }
   // Request number `request` of `qp` had no end but `why`: kRnr, kNoAnswer or kFlushing. False: for
   // the last time.
@@ -39,7 +39,7 @@ class Retries {
   static uint8_t Exhausted(Outcome why);
   // The queue stops until its request is due.
   void Wait(Qp& qp) {
-    qp.stall = Stall::kRetry;
+    qp.send.stall = Stall::kRetry;
     looks_.Add(qp);
   }
   // Whether a request that waits is to be tried again now.

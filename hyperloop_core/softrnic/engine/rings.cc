@@ -21,12 +21,12 @@ Status ReserveRings(Umem& umem, const ClientLimits& limits) {
 }
 
 void MarkRings(const Qp& qp, bool present) {
-  qp.umem->ring_map.Mark(qp.args.sq_addr - qp.umem->addr, (qp.sq_mask + 1ull) * rnic::kWqebbBytes,
+  qp.umem->ring_map.Mark(qp.args.sq_addr - qp.umem->addr, (qp.send.mask + 1ull) * rnic::kWqebbBytes,
                          present);
   qp.umem->ring_map.Mark(qp.args.dbrec_addr - qp.umem->addr, rnic::kDoorbellRecordBytes, present);
-  if (qp.has_rq)
-    qp.umem->ring_map.Mark(qp.args.rq_addr - qp.umem->addr, (qp.rq_mask + 1ull) << qp.rq_log_stride,
-                           present);
+  if (qp.receive.exists)
+    qp.umem->ring_map.Mark(qp.args.rq_addr - qp.umem->addr,
+                           (qp.receive.mask + 1ull) << qp.receive.log_stride, present);
 }
 
 void MarkRings(const Cq& cq, bool present) {

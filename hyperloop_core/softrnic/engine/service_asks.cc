@@ -15,34 +15,30 @@ namespace {
 
 constexpr uint64_t kAskAgainNs = 300'000'000;
 
-PacketBytes Share(const Packet& p) {
-  return std::make_shared<const std::vector<std::byte>>(EncodePacket(p));
-}
-
 }  // namespace
 
 Status ServiceAsks::Ask(Context& c, Qp& client, LinkId link, const ConnectServiceArgs& a,
                         ConnectServiceReply* reply) {
   const std::string host(a.host, strnlen(a.host, sizeof a.host));
   const std::string service(a.service, strnlen(a.service, sizeof a.service));
-  if (client.ask == nullptr || client.ask->host != host || client.ask->service != service) {
+  std::unique_ptr<ServiceAsk>& kept = client.service.ask;
+  if (kept == nullptr || kept->host != host || kept->service != service) {
     Release(client);
-    client.ask = std::make_unique<ServiceAsk>();
-    client.ask->host = host;
-    client.ask->service = service;
-    client.ask->link = link;
-    if (getrandom(&client.ask->nonce, sizeof client.ask->nonce, 0) != sizeof client.ask->nonce ||
-        client.ask->nonce == 0)
-      client.ask->nonce = 1 + dice_.Throw() / 2;
+    kept = std::make_unique<ServiceAsk>();
+    kept->host = host;
+    kept->service = service;
+    kept->link = link;
+    if (getrandom(&kept->nonce, sizeof kept->nonce, 0) != sizeof kept->nonce || kept->nonce == 0)
+      kept->nonce = 1 + dice_.Throw() / 2;
   }
-  ServiceAsk& ask = *client.ask;
+  ServiceAsk& ask = *kept;
   if (ask.answered) {
     ask.answered = false;
     ask.host.clear();  // whoever asks once more is given another one
     if (ask.code != Code::kOk) {
       const Status status(ask.code, std::string(reinterpret_cast<const char*>(ask.answer.data()),
                                                 ask.answer.size()));
-      client.ask.reset();
+      kept.reset();
       return status;
     }
     std::memcpy(reply->gid, ask.answer.data(), 16);
@@ -59,10 +55,10 @@ Status ServiceAsks::Ask(Context& c, Qp& client, LinkId link, const ConnectServic
     std::memcpy(payload.data(), c.host->gid.data(), 16);
     std::memcpy(payload.data() + 16, a.host, kMaxName);
     std::memcpy(payload.data() + 16 + kMaxName, a.service, kMaxName);
-    traffic_.Send(link, Share({.type = PacketType::kServiceRequest,
-                               .source_qpn = client.qpn,
-                               .session = ask.nonce,
-                               .payload = payload}));
+    traffic_.Send(link, {.type = PacketType::kServiceRequest,
+                         .source_qpn = client.qpn,
+                         .session = ask.nonce,
+                         .payload = payload});
     traffic_.port()->Flush();
   }
   return Busy(Text("connect service: waiting for the daemon of host ", host,
@@ -71,10 +67,10 @@ Status ServiceAsks::Ask(Context& c, Qp& client, LinkId link, const ConnectServic
 
 void ServiceAsks::HandleReply(LinkId from, const Packet& p) {
   Qp* const qp = qps_.Find(p.dest_qpn);
-  if (qp == nullptr || qp->ask == nullptr || qp->ask->link != from || qp->ask->nonce != p.session ||
-      qp->ask->answered)
+  if (qp == nullptr || qp->service.ask == nullptr || qp->service.ask->link != from ||
+      qp->service.ask->nonce != p.session || qp->service.ask->answered)
     return;
-  ServiceAsk& ask = *qp->ask;
+  ServiceAsk& ask = *qp->service.ask;
   const auto code = static_cast<Code>(p.syndrome);
   if (p.syndrome > static_cast<uint8_t>(Code::kInternal) ||
       (code == Code::kOk && (p.payload.size() < 16 || p.source_qpn == 0)))
@@ -86,14 +82,14 @@ void ServiceAsks::HandleReply(LinkId from, const Packet& p) {
 }
 
 void ServiceAsks::Release(Qp& qp) {
-  const std::unique_ptr<ServiceAsk> ask = std::move(qp.ask);
+  const std::unique_ptr<ServiceAsk> ask = std::move(qp.service.ask);
   if (ask == nullptr || ask->responder == 0 || !traffic_.Ready(ask->link)) return;
   try {
-    traffic_.Send(ask->link, Share({.type = PacketType::kServiceRelease,
-                                    .dest_qpn = ask->responder,
-                                    .source_qpn = qp.qpn,
-                                    .session = ask->nonce,
-                                    .payload = std::as_bytes(std::span(qp.host->gid))}));
+    traffic_.Send(ask->link, {.type = PacketType::kServiceRelease,
+                              .dest_qpn = ask->responder,
+                              .source_qpn = qp.qpn,
+                              .session = ask->nonce,
+                              .payload = std::as_bytes(std::span(qp.host->gid))});
     traffic_.port()->Flush();
   } catch (const std::bad_alloc&) {  // as if it was lost
   }

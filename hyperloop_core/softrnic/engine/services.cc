@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cctype>
 #include <cstring>
-#include <memory>
 #include <new>
 #include <span>
 
@@ -17,10 +16,6 @@ using rnic::QpState;
 namespace {
 
 constexpr uint32_t kMaxServicesPerHost = 64;
-
-PacketBytes Share(const Packet& p) {
-  return std::make_shared<const std::vector<std::byte>>(EncodePacket(p));
-}
 
 // A name in a request; empty: malformed.
 std::string NameAt(const std::byte* at) {
@@ -68,7 +63,7 @@ Status Services::Connect(Context& c, const ConnectServiceArgs& a, ConnectService
   if (!ValidName(a.host, &host_name) || !ValidName(a.service, &name))
     return InvalidArgument("connect service: host and service names are 1 to 63 of [A-Za-z0-9._-]");
   Qp* const client = qps_.Find(a.qpn);
-  if (client == nullptr || client->context != &c || client->responder_only)
+  if (client == nullptr || client->context != &c || client->service.responder_only)
     return NotFound(Text("connect service: no queue pair ", a.qpn, " of this client"));
   if (client->state != QpState::kReset)
     return InvalidArgument(Text("connect service: queue pair ", a.qpn, " is in ",
@@ -84,13 +79,13 @@ Status Services::Connect(Context& c, const ConnectServiceArgs& a, ConnectService
     return NotFound(Text("connect service: host ", host_name, " offers no ", name,
                          "; is its process running?"));
   Service& service = it->second;
-  if (Qp* const old = client->service_qpn != 0 ? qps_.Find(client->service_qpn) : nullptr)
+  if (Qp* const old = client->service.qpn != 0 ? qps_.Find(client->service.qpn) : nullptr)
     life_.Destroy(*old);
-  client->service_qpn = 0;
+  client->service.qpn = 0;
   HL_ASSIGN_OR_RETURN(Qp* const answerer,
                       life_.MakeResponder(service, *host, c.host->gid, client->qpn, c.account));
   Qp& qp = *answerer;
-  client->service_qpn = qp.qpn;
+  client->service.qpn = qp.qpn;
   std::copy(qp.host->gid.begin(), qp.host->gid.end(), reply->gid);
   reply->remote_qpn = qp.qpn;
   reply->private_length = static_cast<uint32_t>(service.private_data.size());
@@ -109,7 +104,7 @@ void Services::HandleRequest(LinkId from, const Packet& p) {
     reply.syndrome = static_cast<uint8_t>(status.code());
     const std::string text = status.message().substr(0, kMaxServiceReply);
     reply.payload = std::as_bytes(std::span(text));
-    traffic_.Send(from, Share(reply));
+    traffic_.Send(from, reply);
   };
   Host* const host = clients_.FindHost(host_name);
   if (host == nullptr)
@@ -122,12 +117,13 @@ void Services::HandleRequest(LinkId from, const Packet& p) {
   Qp* answerer = nullptr;
   Qp* oldest = nullptr;
   qps_.ForEach([&](Qp& qp) {
-    if (!qp.responder_only || qp.remote == nullptr) return;
-    if (qp.remote_gid == gid && qp.remote_qpn == p.source_qpn) answerer = &qp;
-    if (qp.context == it->second.context && (oldest == nullptr || qp.asked < oldest->asked))
+    if (!qp.service.responder_only || qp.peer.remote == nullptr) return;
+    if (qp.peer.gid == gid && qp.peer.qpn == p.source_qpn) answerer = &qp;
+    if (qp.context == it->second.context &&
+        (oldest == nullptr || qp.service.asked < oldest->service.asked))
       oldest = &qp;
   });
-  if (answerer != nullptr && answerer->ask_nonce != p.session) {
+  if (answerer != nullptr && answerer->service.ask_nonce != p.session) {
     if (oldest == answerer) oldest = nullptr;
     life_.Destroy(*answerer);
     answerer = nullptr;
@@ -145,8 +141,8 @@ void Services::HandleRequest(LinkId from, const Packet& p) {
       life_.Destroy(*answerer);
       throw;
     }
-    answerer->ask_nonce = p.session;
-    answerer->asked = ++asked_;
+    answerer->service.ask_nonce = p.session;
+    answerer->service.asked = ++asked_;
   }
   std::vector<std::byte> payload(16 + it->second.private_data.size());
   std::memcpy(payload.data(), answerer->host->gid.data(), 16);
@@ -154,14 +150,14 @@ void Services::HandleRequest(LinkId from, const Packet& p) {
     std::memcpy(payload.data() + 16, it->second.private_data.data(), payload.size() - 16);
   reply.source_qpn = answerer->qpn;
   reply.payload = payload;
-  traffic_.Send(from, Share(reply));
+  traffic_.Send(from, reply);
 }
 
 void Services::HandleRelease(const Packet& p) {
   Qp* const qp = qps_.Find(p.dest_qpn);
-  if (qp == nullptr || !qp->responder_only || qp->remote == nullptr || qp->ask_nonce != p.session ||
-      qp->remote_qpn != p.source_qpn ||
-      std::memcmp(qp->remote_gid.data(), p.payload.data(), 16) != 0)
+  if (qp == nullptr || !qp->service.responder_only || qp->peer.remote == nullptr ||
+      qp->service.ask_nonce != p.session || qp->peer.qpn != p.source_qpn ||
+      std::memcmp(qp->peer.gid.data(), p.payload.data(), 16) != 0)
     return;
   life_.Destroy(*qp);
 }

@@ -6,20 +6,22 @@
 namespace hyperloop::softrnic {
 
 void Snapshots::Take(Qp& qp, bool executing) {
-  const uint32_t ring = qp.sq_mask + 1;
+  const Qp::Send& send = qp.send;
+  Qp::Snapshot& snapshot = qp.snapshot;
+  const uint32_t ring = send.mask + 1;
   const uint32_t available =
-      std::min<uint32_t>(static_cast<uint16_t>(qp.producer - qp.consumer), ring);
-  uint32_t have = static_cast<uint16_t>(qp.fetched - qp.consumer);
-  if (have > available) have = 0, qp.fetched = qp.consumer;
+      std::min<uint32_t>(static_cast<uint16_t>(send.producer - send.consumer), ring);
+  uint32_t have = static_cast<uint16_t>(snapshot.fetched - send.consumer);
+  if (have > available) have = 0, snapshot.fetched = send.consumer;
   const auto copy = [&](uint32_t index) {
-    return qp.snapshot.data() + static_cast<size_t>(index & qp.fetch_mask) * rnic::kWqebbBytes;
+    return snapshot.bytes.data() + static_cast<size_t>(index & send.fetch_mask) * rnic::kWqebbBytes;
   };
   const auto ring_block = [&](uint32_t index) {
-    return qp.sq + static_cast<size_t>(index & qp.sq_mask) * rnic::kWqebbBytes;
+    return send.ring + static_cast<size_t>(index & send.mask) * rnic::kWqebbBytes;
   };
   const auto fetch_to = [&](uint32_t want) {
-    for (want = std::min(want, available); have < want; ++have, ++qp.fetched) {
-      std::memcpy(copy(qp.fetched), ring_block(qp.fetched), rnic::kWqebbBytes);
+    for (want = std::min(want, available); have < want; ++have, ++snapshot.fetched) {
+      std::memcpy(copy(snapshot.fetched), ring_block(snapshot.fetched), rnic::kWqebbBytes);
     }
   };
   uint32_t want = 0;
@@ -36,10 +38,10 @@ void Snapshots::Take(Qp& qp, bool executing) {
   fetch_to(std::max(want, options_.prefetch_depth));
   if (!executing) return;
   fetch_to(1);
-  const uint32_t blocks = (std::to_integer<uint32_t>(copy(qp.consumer)[7]) % 64 + 3) / 4;
+  const uint32_t blocks = (std::to_integer<uint32_t>(copy(send.consumer)[7]) % 64 + 3) / 4;
   fetch_to(blocks);
   for (uint32_t i = 0; i < std::min(blocks, available); ++i) {
-    const uint32_t index = qp.consumer + i;
+    const uint32_t index = send.consumer + i;
     if (std::memcmp(copy(index), ring_block(index), rnic::kWqebbBytes) == 0) continue;
     ++qp.count.stale_fetches;
     break;

@@ -25,9 +25,9 @@ uint32_t MinSegments(uint8_t opcode) {
 }  // namespace
 
 bool Transit::Blocked(const Qp& qp, const Wqe& wqe) {
-  return (IsFence(wqe.flags) && qp.outstanding_reads != 0) ||
-         (HasAnswer(wqe.opcode) && qp.outstanding_reads >= qp.max_read_atomic) ||
-         (qp.remote != nullptr && qp.inflight.size() >= kMaxRemoteInflight);
+  return (IsFence(wqe.flags) && qp.transit.outstanding_reads != 0) ||
+         (HasAnswer(wqe.opcode) && qp.transit.outstanding_reads >= qp.transit.max_read_atomic) ||
+         (qp.peer.remote != nullptr && qp.transit.inflight.size() >= kMaxRemoteInflight);
 }
 
 Outcome Transit::Accept(Qp& qp, const Wqe& wqe) {
@@ -38,14 +38,14 @@ Outcome Transit::Accept(Qp& qp, const Wqe& wqe) {
   entry.imm = wqe.imm;
   entry.wqe.assign(wqe.at, wqe.at + wqe.segments * size_t{rnic::kSegmentBytes});
   if (HasAnswer(wqe.opcode)) {
-    ++qp.outstanding_reads;
-  } else if (qp.remote == nullptr && dice_.Pick(2) == 0) {
+    ++qp.transit.outstanding_reads;
+  } else if (qp.peer.remote == nullptr && dice_.Pick(2) == 0) {
     entry.gathered = true;
     if (!Gather(qp, entry, &entry.payload)) return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
   }
-  qp.consumer = static_cast<uint16_t>(qp.consumer + wqe.blocks);
+  qp.send.consumer = static_cast<uint16_t>(qp.send.consumer + wqe.blocks);
   ++qp.count.wqes_executed;
-  qp.inflight.push_back(std::move(entry));
+  qp.transit.inflight.push_back(std::move(entry));
   return kOk;
 }
 
@@ -53,9 +53,9 @@ void Transit::Defer(Qp& qp, const Wqe& wqe, Outcome outcome) {
   Inflight entry(wqe.index, wqe.opcode, wqe.flags, wqe.blocks);
   entry.local = entry.delivered = true;
   entry.outcome = outcome;
-  qp.inflight.push_back(std::move(entry));
-  if (outcome != kOk) qp.stall = Stall::kFailed;
-  if (qp.inflight.size() == 1) Acknowledge(qp);
+  qp.transit.inflight.push_back(std::move(entry));
+  if (outcome != kOk) qp.send.stall = Stall::kFailed;
+  if (qp.transit.inflight.size() == 1) Acknowledge(qp);
 }
 
 bool Transit::Gather(Qp& qp, const Inflight& entry, std::vector<std::byte>* payload) {
@@ -73,22 +73,23 @@ bool Transit::Gather(Qp& qp, const Inflight& entry, std::vector<std::byte>* payl
 // Nothing behind a failed request has an answer: it may have failed here, where the peer knows
 // nothing of it and would take what follows.
 bool Transit::Deliverable(Qp& qp) {
-  for (const Inflight& entry : qp.inflight) {
+  for (const Inflight& entry : qp.transit.inflight) {
     if (entry.delivered && entry.outcome != kOk) return false;
     if (entry.delivered) continue;
-    return qp.retry.why == kOk || retries_.Due(qp);
+    return qp.timers.retry.why == kOk || retries_.Due(qp);
   }
   return false;
 }
 
 bool Transit::Answered(const Qp& qp) {
-  return std::any_of(qp.inflight.begin(), qp.inflight.end(), [](const Inflight& entry) {
-    return entry.delivered && !entry.local && (HasAnswer(entry.opcode) || entry.outcome != kOk);
-  });
+  return std::any_of(
+      qp.transit.inflight.begin(), qp.transit.inflight.end(), [](const Inflight& entry) {
+        return entry.delivered && !entry.local && (HasAnswer(entry.opcode) || entry.outcome != kOk);
+      });
 }
 
 void Transit::Deliver(Qp& qp) {
-  const auto it = std::find_if(qp.inflight.begin(), qp.inflight.end(),
+  const auto it = std::find_if(qp.transit.inflight.begin(), qp.transit.inflight.end(),
                                [](const Inflight& entry) { return !entry.delivered; });
   Inflight& entry = *it;
   Qp* const peer = qps_.Peer(qp);
@@ -103,7 +104,7 @@ void Transit::Deliver(Qp& qp) {
     if (retries_.MayTryAgain(qp, entry.outcome, /*request=*/0)) return;
     entry.outcome = Retries::Exhausted(entry.outcome);
   }
-  qp.retry = {};
+  qp.timers.retry = {};
   entry.delivered = true;
   if (entry.outcome != kOk) return;
   qp.count.bytes_sent += entry.payload.size();
@@ -133,45 +134,46 @@ Outcome Transit::DeliverTo(Qp& peer, Inflight& entry, bool again) {
 // Where the queue pair's other half failed (loopback), what was answered before and the failure
 // itself are still told; the rest is flushed.
 void Transit::FlushOldest(Qp& qp) {
-  const Inflight entry = std::move(qp.inflight.front());
-  qp.inflight.pop_front();
-  if (entry.delivered && !qp.failed && !(entry.outcome == kOk && HasAnswer(entry.opcode))) {
+  const Inflight entry = std::move(qp.transit.inflight.front());
+  qp.transit.inflight.pop_front();
+  if (entry.delivered && !qp.transit.failed && !(entry.outcome == kOk && HasAnswer(entry.opcode))) {
     if (entry.outcome != kOk) {
-      qp.failed = true;
-      cqs_.PostError(qp, *qp.send_cq, MLX5_CQE_REQ_ERR, entry.opcode, entry.index, entry.outcome);
+      qp.transit.failed = true;
+      cqs_.PostError(qp, *qp.send.cq, MLX5_CQE_REQ_ERR, entry.opcode, entry.index, entry.outcome);
     } else if (rnic::CqeModeOf(entry.flags) >= rnic::CqeMode::kAlways) {
-      cqs_.Post(qp, *qp.send_cq, MLX5_CQE_REQ, entry.opcode, entry.index, 0, 0, 0);
+      cqs_.Post(qp, *qp.send.cq, MLX5_CQE_REQ, entry.opcode, entry.index, 0, 0, 0);
     }
     return;
   }
-  qp.failed = true;
+  qp.transit.failed = true;
   if (rnic::CqeModeOf(entry.flags) != rnic::CqeMode::kOnFirstError)
-    cqs_.PostError(qp, *qp.send_cq, MLX5_CQE_REQ_ERR, entry.opcode, entry.index,
+    cqs_.PostError(qp, *qp.send.cq, MLX5_CQE_REQ_ERR, entry.opcode, entry.index,
                    MLX5_CQE_SYNDROME_WR_FLUSH_ERR);
 }
 
 void Transit::Acknowledge(Qp& qp) {
-  Inflight entry = std::move(qp.inflight.front());
-  qp.inflight.pop_front();
-  if (qp.remote != nullptr) {
-    if (qp.remote->packed != 0) --qp.remote->packed;
+  Inflight entry = std::move(qp.transit.inflight.front());
+  qp.transit.inflight.pop_front();
+  if (qp.peer.remote != nullptr) {
+    if (qp.peer.remote->packed != 0) --qp.peer.remote->packed;
   } else if (entry.outcome == kOk && HasAnswer(entry.opcode)) {
     entry.outcome = TakeAnswer(qp, entry);
     entry.total = entry.answer.size();
   }
-  if (HasAnswer(entry.opcode)) --qp.outstanding_reads;
-  if (qp.stall == Stall::kResponses && (HasAnswer(entry.opcode) || qp.remote != nullptr)) {
-    qp.stall = Stall::kNone;
+  if (HasAnswer(entry.opcode)) --qp.transit.outstanding_reads;
+  if (qp.send.stall == Stall::kResponses &&
+      (HasAnswer(entry.opcode) || qp.peer.remote != nullptr)) {
+    qp.send.stall = Stall::kNone;
     ready_.Add(qp);
   }
   if (entry.outcome != kOk) {
-    cqs_.PostError(qp, *qp.send_cq, MLX5_CQE_REQ_ERR, entry.opcode, entry.index, entry.outcome);
-    qp.failed = true;
+    cqs_.PostError(qp, *qp.send.cq, MLX5_CQE_REQ_ERR, entry.opcode, entry.index, entry.outcome);
+    qp.transit.failed = true;
     errors_.Enter(qp);
     return;
   }
   if (rnic::CqeModeOf(entry.flags) >= rnic::CqeMode::kAlways)
-    cqs_.Post(qp, *qp.send_cq, MLX5_CQE_REQ, entry.opcode, entry.index,
+    cqs_.Post(qp, *qp.send.cq, MLX5_CQE_REQ, entry.opcode, entry.index,
               HasAnswer(entry.opcode) ? static_cast<uint32_t>(entry.total) : 0, 0, 0);
 }
 
@@ -194,7 +196,7 @@ Outcome Transit::TakeAnswer(Qp& qp, Inflight& entry) {
 }
 
 Inflight* Transit::FirstUnanswered(Qp& qp) {
-  for (Inflight& entry : qp.inflight)
+  for (Inflight& entry : qp.transit.inflight)
     if (!entry.delivered) return &entry;
   return nullptr;
 }

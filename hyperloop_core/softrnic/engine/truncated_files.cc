@@ -24,10 +24,11 @@ bool HasRingsIn(const Context& c, const Umem& umem, const std::byte* begin, cons
     found |= of == &umem && Overlap(at, length, begin, end);
   };
   ForEachQp(c, [&](const Qp& qp) {
-    if (qp.responder_only) return;
-    look(qp.umem, qp.sq, (qp.sq_mask + 1ull) * rnic::kWqebbBytes);
-    look(qp.umem, qp.dbrec, rnic::kDoorbellRecordBytes);
-    if (qp.has_rq) look(qp.umem, qp.rq, (qp.rq_mask + 1ull) << qp.rq_log_stride);
+    if (qp.service.responder_only) return;
+    look(qp.umem, qp.send.ring, (qp.send.mask + 1ull) * rnic::kWqebbBytes);
+    look(qp.umem, qp.receive.dbrec, rnic::kDoorbellRecordBytes);
+    if (qp.receive.exists)
+      look(qp.umem, qp.receive.ring, (qp.receive.mask + 1ull) << qp.receive.log_stride);
   });
   for (const auto& [cqn, cq] : c.cqs) {
     look(cq->umem, cq->ring, (cq->mask + 1ull) * sizeof(mlx5_cqe64));

@@ -7,25 +7,25 @@
 namespace hyperloop::softrnic {
 
 struct Waiters {
-  // Qp::wait_cq says whether a queue is among the waiters of a CQ: it never is twice, or its end
+  // Qp::Wait::cq says whether a queue is among the waiters of a CQ: it never is twice, or its end
   // would leave the CQ a pointer to it.
   static void Add(Qp& qp, Cq& cq) {
     Remove(qp);
-    qp.wait_cq = &cq;
-    qp.next_waiter = cq.waiters;
-    if (cq.waiters != nullptr) cq.waiters->prev_waiter = &qp;
+    qp.wait.cq = &cq;
+    qp.wait.next = cq.waiters;
+    if (cq.waiters != nullptr) cq.waiters->wait.prev = &qp;
     cq.waiters = &qp;
   }
   static void Remove(Qp& qp) {
-    if (qp.wait_cq == nullptr) return;
-    if (qp.prev_waiter != nullptr) {
-      qp.prev_waiter->next_waiter = qp.next_waiter;
+    if (qp.wait.cq == nullptr) return;
+    if (qp.wait.prev != nullptr) {
+      qp.wait.prev->wait.next = qp.wait.next;
     } else {
-      qp.wait_cq->waiters = qp.next_waiter;
+      qp.wait.cq->waiters = qp.wait.next;
     }
-    if (qp.next_waiter != nullptr) qp.next_waiter->prev_waiter = qp.prev_waiter;
-    qp.wait_cq = nullptr;
-    qp.next_waiter = qp.prev_waiter = nullptr;
+    if (qp.wait.next != nullptr) qp.wait.next->wait.prev = qp.wait.prev;
+    qp.wait.cq = nullptr;
+    qp.wait.next = qp.wait.prev = nullptr;
   }
 };
 

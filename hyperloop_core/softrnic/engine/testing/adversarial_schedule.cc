@@ -24,9 +24,9 @@ bool AdversarialSchedule::Step() {
 void AdversarialSchedule::RereadReceiveCounters() {
   if (dice_.Pick(4) != 0) return;
   qps_.ForEach([this](Qp& qp) {
-    if (qp.has_rq && qp.state != rnic::QpState::kError && dice_.Pick(2) == 0)
-      qp.rq_producer =
-          static_cast<uint16_t>(LoadDoorbellRecord(qp.dbrec + rnic::kReceiveCounterOffset));
+    if (qp.receive.exists && qp.state != rnic::QpState::kError && dice_.Pick(2) == 0)
+      qp.receive.producer =
+          static_cast<uint16_t>(LoadDoorbellRecord(qp.receive.dbrec + rnic::kReceiveCounterOffset));
   });
 }
 
@@ -42,14 +42,14 @@ bool AdversarialSchedule::StepOnce() {
     ready_.ForEach([&choices](Qp& qp) { choices.push_back({&qp, Choice::kRun}); });
     if (options_.defer_delivery) {
       qps_.ForEach([&](Qp& qp) {
-        if (qp.inflight.empty() || qp.state != rnic::QpState::kReadyToSend) return;
-        if (qp.remote == nullptr) {
+        if (qp.transit.inflight.empty() || qp.state != rnic::QpState::kReadyToSend) return;
+        if (qp.peer.remote == nullptr) {
           if (options_.retransmit && dice_.Pick(8) == 1)
             choices.push_back({&qp, Choice::kRetransmit});
           if (transit_.Deliverable(qp)) choices.push_back({&qp, Choice::kDeliver});
         }
         const bool late = options_.late_acknowledgements && !Transit::Answered(qp);
-        if (qp.inflight.front().delivered)
+        if (qp.transit.inflight.front().delivered)
           (late ? last_resort : choices).push_back({&qp, Choice::kAcknowledge});
       });
     }
@@ -57,7 +57,8 @@ bool AdversarialSchedule::StepOnce() {
     if (choices.empty()) return false;
     const Choice choice = choices[dice_.Pick(choices.size())];
     Qp& qp = *choice.qp;
-    if (options_.fetch == EngineOptions::Fetch::kRandom && qp.snapshots) snapshots_.Take(qp, false);
+    if (options_.fetch == EngineOptions::Fetch::kRandom && qp.send.snapshots)
+      snapshots_.Take(qp, false);
     switch (choice.what) {
       case Choice::kRun:
         ready_.Remove(qp);
@@ -81,13 +82,14 @@ bool AdversarialSchedule::StepOnce() {
 // A WQE without an acknowledgement, often the oldest (a lost packet is sent again with all behind
 // it), is fetched again: if its slot was reused, that shows now.
 void AdversarialSchedule::Retransmit(Qp& qp) {
-  Inflight& entry = qp.inflight[dice_.Pick(2) == 0 ? 0 : dice_.Pick(qp.inflight.size())];
+  Inflight& entry =
+      qp.transit.inflight[dice_.Pick(2) == 0 ? 0 : dice_.Pick(qp.transit.inflight.size())];
   if (entry.local) return;
   std::vector<std::byte> again(entry.wqe.size());
   for (size_t at = 0; at < again.size(); at += rnic::kSegmentBytes) {
-    const size_t from = (static_cast<size_t>(entry.index & qp.sq_mask) * rnic::kWqebbBytes + at) &
-                        ((size_t{qp.sq_mask} + 1) * rnic::kWqebbBytes - 1);
-    std::memcpy(again.data() + at, qp.sq + from, rnic::kSegmentBytes);
+    const size_t from = (static_cast<size_t>(entry.index & qp.send.mask) * rnic::kWqebbBytes + at) &
+                        ((size_t{qp.send.mask} + 1) * rnic::kWqebbBytes - 1);
+    std::memcpy(again.data() + at, qp.send.ring + from, rnic::kSegmentBytes);
   }
   const uint64_t expected = static_cast<uint64_t>(entry.index) << 40 |
                             static_cast<uint64_t>(entry.opcode) << 32 |
