@@ -138,12 +138,12 @@ Status ParseWith(const std::function<void(Superblock*)>& change) {
 }
 TEST(Superblock, OlderVersionsAndUnknownFeaturesAreRefusedByName) {
   EXPECT_OK(ParseWith([](Superblock*) {}));
-  const Status older = ParseWith([](Superblock* block) { block->version = 1; });
+  const Status older = ParseWith([](Superblock* block) { block->version = 2; });
   EXPECT_THAT(older, StatusIs(Code::kCorruption));
-  EXPECT_NE(older.message().find("version 1, this program knows 2: export"), std::string::npos)
+  EXPECT_NE(older.message().find("version 2, this program knows 3: export"), std::string::npos)
       << older.message();
   EXPECT_NE(older.message().find("make the group anew"), std::string::npos);
-  const Status newer = ParseWith([](Superblock* block) { block->version = 3; });
+  const Status newer = ParseWith([](Superblock* block) { block->version = 4; });
   EXPECT_EQ(newer.message().find("export"), std::string::npos) << newer.message();
   const Status feature = ParseWith([](Superblock* block) { block->features = 4; });
   EXPECT_THAT(feature, StatusIs(Code::kNotSupported));

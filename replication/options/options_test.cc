@@ -78,7 +78,8 @@ TEST(OptionTable, EveryOptionSetsWhatItSays) {
                                                          {"rebind", "true"},
                                                          {"ack_timeout", "250ms"},
                                                          {"space_timeout", "3s"},
-                                                         {"connect_timeout", "3600s"}};
+                                                         {"connect_timeout", "3600s"},
+                                                         {"bulk_timeout", "1ms"}};
   ASSERT_EQ(std::size(kValues), StoreOptionTable().size());
   StoreOptions options;
   for (auto [name, value] : kValues) {

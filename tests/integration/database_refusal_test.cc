@@ -163,6 +163,10 @@ TEST_F(DatabaseRefusalTest, MissingTableFencesNobody) {
   ASSERT_OK(living.Fill(kKeys));
   ASSERT_OK(living.db()->Flush(rocksdb::FlushOptions()));
   const uint64_t epoch = cluster_.ReplicaStatus(0)->sealed_epoch;
+  for (uint32_t i = 0; i < cluster_.replicas(); ++i) {
+    for (const auto& group : stdfs::directory_iterator(cluster_.pool(i) + ".files"))
+      stdfs::remove_all(group);
+  }
   StoreOptions second = Second();
   second.takeover = second.restore = second.rebind = true;
   TestDatabase rival(second, Path("other"));

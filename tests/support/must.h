@@ -11,7 +11,6 @@
 namespace hyperloop {
 
 // An error ends the program; its place and its text go to stderr.
-// (std::source_location would do, but Clang 14 does not have it.)
 inline void Must(const Status& status, const char* file = __builtin_FILE(),
                  int line = __builtin_LINE()) {
   if (status.ok()) return;
