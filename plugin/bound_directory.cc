@@ -174,13 +174,13 @@ bool BoundDirectory::TakeVanished(std::string_view name) {
   return true;
 }
 
-void BoundDirectory::NoteAppended(FileId log) {
+void BoundDirectory::NoteAppended(uint64_t log_number) {
   appender_.store(MarkOfThread(), std::memory_order_relaxed);
-  appended_log_.store(log, std::memory_order_release);
+  appended_log_.store(log_number, std::memory_order_release);
 }
 
-bool BoundDirectory::IsToldByAnother(FileId log) const {
-  if (appended_log_.load(std::memory_order_acquire) == log) return false;
+bool BoundDirectory::IsToldByAnother(uint64_t log_number) const {
+  if (appended_log_.load(std::memory_order_acquire) <= log_number) return false;
   return appender_.load(std::memory_order_relaxed) == MarkOfThread() || IsBackgroundThread();
 }
 

@@ -106,13 +106,13 @@ class BoundDirectory {
   rocksdb::IOStatus Agreed(rocksdb::IOStatus error) const;
   rocksdb::IOStatus Error(const Status& status, std::string_view context) const;
   // A log was appended to by this thread; appends to logs follow one another.
-  void NoteAppended(FileId log);
-  // Whether a failed sync of `log` need not be told, because the caller goes on to what tells it.
-  // That is so for a log behind which another one was appended to, if the caller is
+  void NoteAppended(uint64_t log_number);
+  // Whether a failed sync of a log need not be told, because the caller goes on to what tells it.
+  // That is so for a log that is older than the one appended to last, if the caller is
   // - the thread that did so: RocksDB syncs that log next, in the same write or SyncWAL;
   // - a thread of RocksDB's background: the MANIFEST's record, for which it syncs older logs before
   //   a flush, is behind their bytes in the log lane.
-  bool IsToldByAnother(FileId log) const;
+  bool IsToldByAnother(uint64_t log_number) const;
   // The last change of a MANIFEST failed, and none has succeeded since: RocksDB may be resuming
   // from that, keeping the log that it has. True: the log has failed, too, so that the database
   // must be reopened.
@@ -142,9 +142,9 @@ class BoundDirectory {
   const std::unique_ptr<ForkDetector> fork_detector_;
 
   std::atomic<int> in_flight_{0};
-  // Of the last append to a log: the thread's mark is written before the file, and read after it.
+  // Of the last append to a log: the thread's mark is written before the number, and read after it.
   std::atomic<const void*> appender_{nullptr};
-  std::atomic<FileId> appended_log_{0};
+  std::atomic<uint64_t> appended_log_{0};
   // Some of tails_ are to be cut. Set with release after they were written under mutex_; Run's
   // acquire load pairs with it.
   std::atomic<bool> has_tails_{false};

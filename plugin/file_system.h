@@ -122,6 +122,8 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   Status TakeGroup(const std::string& directory, Store& store, TakeResult* taken);
   static Status RefuseCopy(const std::string& directory, const PairingFile& file);
   Status SetLocalToGroup(BoundDirectory& binding, uint64_t epoch);
+  Result<bool> HasFile(const std::string& path, const FileInfo& info, bool* exists) const;
+  Status FetchFile(BoundDirectory& binding, const FileInfo& info, const std::string& path);
   Status FetchMissing(BoundDirectory& binding, const std::vector<FileInfo>& files, SetAside* aside);
   // Adds the names of the files that it removed to `removed`.
   Status RemoveLeftovers(BoundDirectory& binding, bool manifest_matters,

@@ -150,6 +150,7 @@ Status HyperloopFileSystem::SetLocalToGroup(BoundDirectory& binding, uint64_t ep
   }
   HL_ASSIGN_OR_RETURN(files, binding.Files());
   HL_RETURN_IF_ERROR(FetchMissing(binding, files, &aside));
+  HL_ASSIGN_OR_RETURN(files, binding.Files());
   ReconcileReport report;
   const Status reconciled =
       Reconcile(*target(), binding.directory(), FilesOfStore(binding.store(), std::move(files)),
@@ -169,41 +170,75 @@ Status HyperloopFileSystem::SetLocalToGroup(BoundDirectory& binding, uint64_t ep
   return reconciled;
 }
 
-// Brings files of the bulk lane that the directory lacks, or has in another size, from the replicas.
-// Tables that none of them holds were judged before; RocksDB makes OPTIONS and IDENTITY anew.
+// Whether the directory has the file as the group lists it. After a rebinding it may be another
+// history's, which only its bytes tell.
+Result<bool> HyperloopFileSystem::HasFile(const std::string& path, const FileInfo& info,
+                                          bool* exists) const {
+  const Result<uint64_t> size = SizeOf(*target(), path);
+  *exists = size.status().code() != Code::kNotFound;
+  if (!*exists) return false;
+  HL_RETURN_IF_ERROR(size.status());
+  if (*size != info.size || !options_.rebind) return *size == info.size;
+  HL_ASSIGN_OR_RETURN(const WholeFile local, Describe(*target(), path, info.name));
+  return local.checksum == info.checksum;
+}
+
+// Writes the file as a replica holds it to `path`. kNotFound: none does.
+Status HyperloopFileSystem::FetchFile(BoundDirectory& binding, const FileInfo& info,
+                                      const std::string& path) {
+  const auto fill = [&](rocksdb::FSWritableFile& file) {
+    return binding.store().Fetch(
+        {info.name, info.size, info.checksum}, [&](std::span<const char> bytes) {
+          return FromIOStatus(file.Append({bytes.data(), bytes.size()}, IOOptions(), nullptr),
+                              "cannot write " + path);
+        });
+  };
+  Status damaged;
+  while (true) {
+    const Status written = WriteWhole(*target(), path, true, fill);
+    if (written.ok()) return written;
+    target()->DeleteFile(path, IOOptions(), nullptr).PermitUncheckedError();
+    if (written.code() != Code::kCorruption)
+      return written.code() == Code::kNotFound && !damaged.ok() ? damaged : written;
+    damaged = written;  // another replica may have it sound
+  }
+}
+
+// Brings files of the bulk lane that the directory lacks, or has with another content, from the
+// replicas. One that nobody has any more was being made when its primary ended: the group forgets
+// it, unless its MANIFEST names it.
 Status HyperloopFileSystem::FetchMissing(BoundDirectory& binding,
                                          const std::vector<FileInfo>& files, SetAside* aside) {
-  std::vector<std::string> fetched;
+  HL_ASSIGN_OR_RETURN(const std::vector<FileInfo> needed,
+                      NeededFiles(FilesOfStore(binding.store(), files)));
+  std::vector<std::string> fetched, forgotten;
   for (const FileInfo& info : files) {
     if (info.lane != Lane::kBulk) continue;
     const std::string path = binding.directory() + "/" + info.name;
-    const Result<uint64_t> size = SizeOf(*target(), path);
-    const bool absent = size.status().code() == Code::kNotFound;
-    if (!absent) HL_RETURN_IF_ERROR(size.status());
-    if (!absent && *size == info.size) continue;
-    const auto fill = [&](rocksdb::FSWritableFile& file) {
-      return binding.store().Fetch(
-          {info.name, info.size, info.checksum}, [&](std::span<const char> bytes) {
-            return FromIOStatus(file.Append({bytes.data(), bytes.size()}, IOOptions(), nullptr),
-                                "cannot write " + path);
-          });
-    };
+    bool exists = false;
+    HL_ASSIGN_OR_RETURN(const bool present, HasFile(path, info, &exists));
+    if (present) continue;
     const std::string fresh = path + std::string(kNewSuffix);
-    Status damaged;
-    Status written = WriteWhole(*target(), fresh, true, fill);
-    while (written.code() == Code::kCorruption) {  // another replica may have it sound
-      damaged = written;
-      written = WriteWhole(*target(), fresh, true, fill);
+    const Status got = FetchFile(binding, info, fresh);
+    const bool is_needed = std::any_of(
+        needed.begin(), needed.end(), [&](const FileInfo& each) { return each.name == info.name; });
+    const bool nobody_has_it = got.code() == Code::kNotFound || got.code() == Code::kCorruption;
+    if (!got.ok() && (is_needed || !nobody_has_it))
+      return got.WithContext("cannot bring " + info.name + " from a replica");
+    if (exists) HL_RETURN_IF_ERROR(aside->Keep(info.name));
+    if (got.ok()) {
+      HL_RETURN_IF_ERROR(RenameOver(*target(), fresh, path));
+      fetched.push_back(info.name);
+    } else {
+      HL_RETURN_IF_ERROR(binding.Remove(info.name));
+      forgotten.push_back(info.name);
     }
-    if (!written.ok()) {
-      target()->DeleteFile(fresh, IOOptions(), nullptr).PermitUncheckedError();
-      if (written.code() == Code::kNotFound && damaged.ok()) continue;
-      return (damaged.ok() ? written : damaged)
-          .WithContext("cannot bring " + info.name + " from a replica");
-    }
-    if (!absent) HL_RETURN_IF_ERROR(aside->Keep(info.name));
-    HL_RETURN_IF_ERROR(RenameOver(*target(), fresh, path));
-    fetched.push_back(info.name);
+  }
+  if (!forgotten.empty()) {
+    binding.log().Write(LogLevel::kInfo,
+                        "unfinished files that nobody has were removed from the "
+                        "group: " +
+                            Enumerate(forgotten));
   }
   if (fetched.empty()) return Status::Ok();
   binding.log().Write(

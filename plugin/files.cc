@@ -45,6 +45,7 @@ LogLaneFile::LogLaneFile(std::unique_ptr<rocksdb::FSWritableFile>&& local,
     : LocalFile(std::move(local), std::move(binding), std::move(name)),
       file_(file),
       manifest_(IsManifest(name_)),
+      log_number_(name_.ends_with(".log") ? NumberOf(name_) : 0),
       local_sync_(binding_->store().options().local_sync),
       overlapped_(binding_->store().options().local_write == LocalWrite::kOverlapped),
       sync_confirms_(binding_->store().options().ack == AckMode::kSync),
@@ -136,7 +137,7 @@ IOStatus LogLaneFile::AppendBoth(const Slice& data, const IOOptions& options, IO
     if (manifest_) binding_->manifest_failed.store(false, std::memory_order_release);
     size_ += data.size();
     appended_.store(size_, std::memory_order_release);
-    if (sync_confirms_ && !manifest_) binding_->NoteAppended(file_);
+    if (sync_confirms_ && log_number_ != 0) binding_->NoteAppended(log_number_);
     if (!WasCut()) return local;
     in_flight.Decided();
     return Failure();
@@ -205,7 +206,7 @@ IOStatus LogLaneFile::SyncGroup() {
   const uint64_t end = appended_.load(std::memory_order_acquire);
   BoundDirectory::InFlight in_flight(*binding_);
   if (Status status = binding_->Sync(); !status.ok()) {
-    if (!manifest_ && binding_->IsToldByAnother(file_)) return IOStatus::OK();
+    if (log_number_ != 0 && binding_->IsToldByAnother(log_number_)) return IOStatus::OK();
     // RocksDB fails the write that asked for this, and gives its numbers to the next one. What an
     // earlier Sync confirmed is acknowledged; what was appended before without one is not, but
     // RocksDB holds it in a memtable.

@@ -106,6 +106,7 @@ class LogLaneFile final : public LocalFile {
 
   const FileId file_;
   const bool manifest_;
+  const uint64_t log_number_;  // 0: not a log
   const bool local_sync_, overlapped_, sync_confirms_;
   rocksdb::FileSystem* const local_files_;
   uint64_t size_;  // by the appending thread alone
@@ -118,8 +119,8 @@ class LogLaneFile final : public LocalFile {
   uint64_t kept_ = kNothingToCut;  // where the group's file is cut; under mutex_
 };
 
-// SST, blob, OPTIONS, IDENTITY …: always fsynced before the group lists the file at Close, from when
-// on it is on its way to the replicas.
+// SST, blob, OPTIONS, IDENTITY …: always fsynced before the group lists the file at Close, from
+// when on it is on its way to the replicas.
 class ListedFile final : public LocalFile {
  public:
   ListedFile(std::unique_ptr<rocksdb::FSWritableFile>&& local,

@@ -14,6 +14,27 @@ namespace {
 
 using rocksdb::FileSystem;
 
+ReadAt ReaderOf(const GroupFiles& group, const FileInfo& info) {
+  return [&group, id = info.id](uint64_t offset, std::span<char> out) {
+    return group.Read(id, offset, out);
+  };
+}
+
+const FileInfo* Find(const std::vector<FileInfo>& files, std::string_view name) {
+  const auto found = std::find_if(files.begin(), files.end(),
+                                  [&](const FileInfo& info) { return info.name == name; });
+  return found == files.end() ? nullptr : &*found;
+}
+
+// The MANIFEST that the group's CURRENT names; empty without one.
+Result<std::string> GroupManifest(const GroupFiles& group, const std::vector<FileInfo>& files) {
+  const FileInfo* const current = Find(files, "CURRENT");
+  if (current == nullptr) return std::string();
+  char text[64];
+  HL_ASSIGN_OR_RETURN(const uint64_t length, ReaderOf(group, *current)(0, text));
+  return ManifestOf({text, static_cast<size_t>(length)});
+}
+
 class Judge {
  public:
   Judge(FileSystem& fs, const std::string& directory, const GroupFiles& group)
@@ -25,7 +46,7 @@ class Judge {
   }
 
   Status Decide() {
-    HL_ASSIGN_OR_RETURN(manifest_, GroupManifest());
+    HL_ASSIGN_OR_RETURN(manifest_, GroupManifest(group_, group_.Files()));
     HL_RETURN_IF_ERROR(FindMissing());
     HL_ASSIGN_OR_RETURN(const std::string history, OwnHistory());
     if (!history.empty()) return RefuseHistory(history);
@@ -34,41 +55,18 @@ class Judge {
 
  private:
   std::string Path(const std::string& name) const { return directory_ + "/" + name; }
-  ReadAt ReaderOf(const FileInfo& info) const {
-    return [this, id = info.id](uint64_t offset, std::span<char> out) {
-      return group_.Read(id, offset, out);
-    };
-  }
-
-  Result<std::string> GroupManifest() const {
-    const auto current = files_.find("CURRENT");
-    if (current == files_.end()) return std::string();
-    char text[64];
-    HL_ASSIGN_OR_RETURN(const uint64_t length, ReaderOf(current->second)(0, text));
-    return ManifestOf({text, static_cast<size_t>(length)});
-  }
-
-  // A file is missing only if the group lists it: after a DestroyDB that was cut short, MANIFEST
-  // still names files that neither the group nor the directory has.
   Status FindMissing() {
-    const auto manifest = files_.find(manifest_);
-    if (manifest == files_.end()) return Status::Ok();
-    const Result<ManifestContent> content = ParseManifest(ReaderOf(manifest->second));
-    if (!content.ok() && content.status().code() != Code::kNotSupported) return content.status();
-    for (const auto& [name, info] : files_) {
-      if (info.lane != Lane::kBulk || !IsTableOrBlob(name)) continue;
-      const bool table = name.ends_with(".sst");
-      if (content.ok() && (table ? content->tables : content->blobs).count(NumberOf(name)) == 0)
-        continue;
-      const Result<uint64_t> size = SizeOf(fs_, Path(name));
+    HL_ASSIGN_OR_RETURN(const std::vector<FileInfo> needed, NeededFiles(group_));
+    for (const FileInfo& info : needed) {
+      const Result<uint64_t> size = SizeOf(fs_, Path(info.name));
       const bool as_listed = size.ok() && *size == info.size;
-      if (!as_listed && group_.Held({name, info.size, info.checksum})) continue;
+      if (!as_listed && group_.Held({info.name, info.size, info.checksum})) continue;
       if (size.status().code() == Code::kNotFound) {
-        missing_.push_back(name);
+        missing_.push_back(info.name);
       } else if (!size.ok()) {
         return size.status();
-      } else if (*size != info.size) {
-        missing_.push_back(name + " of " + std::to_string(info.size) + " B, here " +
+      } else if (!as_listed) {
+        missing_.push_back(info.name + " of " + std::to_string(info.size) + " B, here " +
                            std::to_string(*size) + " B");
       }
     }
@@ -151,6 +149,27 @@ class Judge {
 };
 
 }  // namespace
+
+// A file is needed only if the group lists it: after a DestroyDB that was cut short, MANIFEST still
+// names files that neither the group nor the directory has.
+Result<std::vector<FileInfo>> NeededFiles(const GroupFiles& group) {
+  const std::vector<FileInfo> files = group.Files();
+  HL_ASSIGN_OR_RETURN(const std::string name, GroupManifest(group, files));
+  const FileInfo* const manifest = Find(files, name);
+  std::vector<FileInfo> needed;
+  if (manifest == nullptr) return needed;
+  const Result<ManifestContent> content = ParseManifest(ReaderOf(group, *manifest));
+  if (!content.ok() && content.status().code() != Code::kNotSupported) return content.status();
+  for (const FileInfo& info : files) {
+    if (info.lane != Lane::kBulk || !IsTableOrBlob(info.name)) continue;
+    const auto live = [&] {
+      return info.name.ends_with(".sst") ? content->tables.contains(NumberOf(info.name))
+                                         : content->blobs.contains(NumberOf(info.name));
+    };
+    if (!content.ok() || live()) needed.push_back(info);
+  }
+  return needed;
+}
 
 Status JudgeDirectory(FileSystem& fs, const std::string& directory, const GroupFiles& group) {
   return Judge(fs, directory, group).Decide();

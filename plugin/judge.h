@@ -5,6 +5,7 @@
 #include <rocksdb/file_system.h>
 
 #include <string>
+#include <vector>
 
 #include "hyperloop/core/status.h"
 #include "hyperloop/replication/store.h"
@@ -12,12 +13,16 @@
 namespace hyperloop::plugin {
 
 // kInvalidArgument when
-// - tables or blob files that the group's MANIFEST names, and whose bytes were only local, are
-//   missing in the directory or have another size, or
+// - tables or blob files that the group's MANIFEST names are missing in the directory or have
+//   another size, and no replica within reach holds them, or
 // - the directory has a history of its own: somebody opened it without the group.
 // The message names the files and the ways out. Files that a crash of the primary or a power
 // failure left missing, short, longer, filled with zeros or damaged are not a history. Only reads.
 Status JudgeDirectory(rocksdb::FileSystem& fs, const std::string& directory,
                       const GroupFiles& group);
+
+// The listed tables and blob files that the MANIFEST of the group's CURRENT names; all that are
+// listed if it cannot be parsed; none without a MANIFEST.
+Result<std::vector<FileInfo>> NeededFiles(const GroupFiles& group);
 
 }  // namespace hyperloop::plugin

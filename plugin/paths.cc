@@ -64,7 +64,11 @@ FileClass Classify(std::string_view name) {
   bool temporary = EndsWith(name, ".dbtmp") || EndsWith(name, ".trash") || EndsWith(name, ".tmp") ||
                    EndsWith(name, kNewSuffix);
   bool info_log = name == "LOG" || StartsWith(name, "LOG.");
-  if (temporary || info_log || name == kLockFileName || name == kPairingFileName)
+  // Names that RocksDB does not give, and that replicas do not take.
+  const bool foreign = name.front() == '.' || std::any_of(name.begin(), name.end(), [](char c) {
+                         return c < 0x20 || c > 0x7e;
+                       });
+  if (temporary || info_log || foreign || name == kLockFileName || name == kPairingFileName)
     return FileClass::kUnlisted;
   return FileClass::kListed;
 }

@@ -15,7 +15,8 @@ enum class FileClass : uint8_t {
              // becomes CURRENT)
   kListed,  // SST, blob, OPTIONS, IDENTITY and whatever else: bytes stay local, the group lists the
             // file
-  kUnlisted,  // LOG*, LOCK, the pairing file, trash, temporary names other than the above
+  kUnlisted,  // LOG*, LOCK, the pairing file, trash, temporary names other than the above; names
+              // that begin with a dot or have characters other than those of printable ASCII
 };
 
 // The class of a name relative to the bound directory.

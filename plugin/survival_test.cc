@@ -324,8 +324,8 @@ TEST_F(SurvivalTest, LaterWriteOfALogThatFailsIsResumed) {
 }
 
 // RocksDB syncs older logs together with the newest one, and before a flush in the background. A
-// second sync of a log whose sync failed ends the process by an assertion, and nothing keeps the two
-// apart. So the older log's failure is told by what follows it in the same call.
+// second sync of a log whose sync failed ends the process by an assertion, and nothing keeps the
+// two apart. So the older log's failure is told by what follows it in the same call.
 TEST_F(SurvivalTest, TheSyncOfAnOlderLogFailsOnlyWhereNothingElseTellsIt) {
   Use(rocksdb::FileSystem::Default(), WithAck(AckMode::kSync));
   ASSERT_OK(Open(Manually()));

@@ -11,7 +11,43 @@ constexpr size_t kMaxDepth = 8;
 // A message that is no list has few tables, and an entry of a list has at least so many bytes: more
 // tables would be one table several times, which takes more memory than it has bytes.
 constexpr size_t kTablesBesideLists = 64;
-constexpr size_t kBytesOfEntry = 32;
+constexpr size_t kBytesOfEntry = 16;
+
+// The sizes of lists, in bytes. A list may name one text or one entry many times, so that unpacked
+// it would take far more memory than the message.
+size_t BytesOf(const flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>* texts) {
+  size_t bytes = 0;
+  if (texts != nullptr)
+    for (const auto* each : *texts) bytes += each->size() + sizeof(flatbuffers::uoffset_t);
+  return bytes;
+}
+size_t BytesOf(const Content* content) {
+  return content == nullptr ? 0 : BytesOf(content->damage());
+}
+size_t BytesOf(const ListFilesReply& reply) {
+  size_t bytes = 0;
+  if (reply.files() == nullptr) return bytes;
+  for (const StoredFile* each : *reply.files())
+    bytes += kBytesOfEntry + (each->name() == nullptr ? 0 : each->name()->size());
+  return bytes;
+}
+
+Status CheckSharing(const Message& message, size_t size) {
+  size_t bytes = 0;
+  if (const auto* hello = message.body_as_HelloReply()) {
+    bytes = BytesOf(hello->installed_replicas()) + BytesOf(hello->installed_nodes());
+  } else if (const auto* install = message.body_as_InstallRequest()) {
+    bytes = BytesOf(install->nodes()) + BytesOf(install->replicas());
+  } else if (const auto* seal = message.body_as_SealReply()) {
+    bytes = BytesOf(seal->content());
+  } else if (const auto* examine = message.body_as_ExamineReply()) {
+    bytes = BytesOf(examine->content());
+  } else if (const auto* list = message.body_as_ListFilesReply()) {
+    bytes = BytesOf(*list);
+  }
+  if (bytes <= size) return {};
+  return Corruption(Text("a control message of ", size, " B repeats its entries to ", bytes, " B"));
+}
 
 }  // namespace
 
@@ -49,6 +85,7 @@ Result<BodyUnion> ParseMessage(std::span<const uint8_t> message) {
                              " where this program speaks ", kProtocolVersion,
                              "; run the same release on every node"));
   }
+  HL_RETURN_IF_ERROR(CheckSharing(*parsed, message.size()));
   BodyUnion body;
   body.type = parsed->body_type();
   if (parsed->body() != nullptr) body.value = BodyUnion::UnPack(parsed->body(), body.type, nullptr);

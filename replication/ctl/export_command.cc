@@ -21,6 +21,7 @@ struct ExportOptions {
   std::string to;
   bool live = false;
   bool partial = false;
+  std::string files;
 };
 
 struct Other {
@@ -152,8 +153,8 @@ Result<ExportReport> Export(const ExportOptions& options) {
     if (!options.partial && other.status.installed_epoch == status.installed_epoch)
       known_acked = std::max(known_acked, other.status.acked_seq);
   }
-  Result<ExportReport> report =
-      ExportFiles(image.bytes(), options.to, known_acked, options.partial, place->files);
+  Result<ExportReport> report = ExportFiles(image.bytes(), options.to, known_acked, options.partial,
+                                            options.files.empty() ? place->files : options.files);
   if (report.status().code() == Code::kCorruption) return damaged(report.status().message());
   if (!report.ok()) return report;
   for (std::string& damage : report->damage) damage = place->name + ": " + damage;
@@ -187,8 +188,9 @@ int Run(const ExportOptions& options) {
     std::fprintf(stderr, "hyperloopctl: exported all the same: %s\n", damage.c_str());
   if (needed == 0) return report->damage.empty() ? kExitOk : kExitIncomplete;
   std::fprintf(stderr,
-               "hyperloopctl: the bytes of %zu files are with the primary only; RocksDB opens the "
-               "export once they are copied there from its directory\n",
+               "hyperloopctl: %zu files are not in the replica's directory of files, or it is not "
+               "known (--files). RocksDB opens the export if its MANIFEST names none of them; "
+               "another replica, or the primary's directory, may have them\n",
                needed);
   return kExitIncomplete;
 }
@@ -212,6 +214,9 @@ void AddExport(CLI::App& app, Action* chosen) {
       "export what is left although the replica's log ends before another's, or "
       "bytes of its files (not its log or a table) are damaged; prints a warning, and "
       "the exit status is 3");
+  command->add_option("--files", options->files,
+                      "the replica's directory of SST and blob files, as it is on this machine; "
+                      "known where the group is a cluster's and the replica has no --files");
   command->callback([=] { *chosen = [=] { return Run(*options); }; });
 }
 

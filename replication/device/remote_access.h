@@ -1,8 +1,8 @@
-// RemoteAccess: one-sided access to another node's memory off the commit path, over a queue pair of its
-// own and a bounce buffer. Used to equalise members, for heartbeats and for inspection.
+// RemoteAccess: one-sided access to another node's memory off the commit path, over a queue pair of
+// its own and a bounce buffer. Used to equalise members, for heartbeats and for inspection.
 //
-// Each call is bounded by the timeout that Create got (StartWrite does not wait). After an error the
-// queue pair is dead and every later call gives the same error. Thread safe.
+// Each call is bounded by the timeout that Create got (StartWrite does not wait). After an error
+// the queue pair is dead and every later call gives the same error. Thread safe.
 #pragma once
 
 #include <chrono>

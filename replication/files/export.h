@@ -26,8 +26,8 @@ struct ExportReport {
 // the directory is whole or untouched. Symbolic links are never followed. The same image always
 // gives the same bytes. kAlreadyExists: directory not empty. kCorruption: the log, the table or an
 // extent or a whole file is damaged, and the message names it; nothing is written. `partial`: what
-// is damaged is written as it is, and named in the report. `files`: the replica's directory of whole
-// files (GroupDirectory's root), in which nothing is changed; empty: it cannot be reached.
+// is damaged is written as it is, and named in the report. `files`: the replica's directory of
+// whole files (GroupDirectory's root), in which nothing is changed; empty: it cannot be reached.
 Result<ExportReport> ExportFiles(std::span<std::byte> image, const std::string& directory,
                                  uint64_t known_acked = 0, bool partial = false,
                                  const std::string& files = "");

@@ -89,9 +89,20 @@ std::string GroupDirectory(const std::string& root, const Uuid& group) {
   return root + "/" + FormatUuid(group);
 }
 
-Result<std::unique_ptr<FileStore>> FileStore::Open(const std::string& directory) {
+Status MakeDurableDirectory(const std::string& directory) {
   if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
     return FromErrno(errno, "create directory " + directory);
+  const size_t slash = directory.rfind('/');
+  const std::string parent = slash == std::string::npos ? "."
+                             : slash == 0               ? "/"
+                                                        : directory.substr(0, slash);
+  const UniqueFd fd(::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd || ::fsync(fd.get()) != 0) return FromErrno(errno, "sync directory " + parent);
+  return {};
+}
+
+Result<std::unique_ptr<FileStore>> FileStore::Open(const std::string& directory) {
+  HL_RETURN_IF_ERROR(MakeDurableDirectory(directory));
   return OpenToRead(directory);
 }
 
@@ -100,7 +111,8 @@ Result<std::unique_ptr<FileStore>> FileStore::OpenToRead(const std::string& dire
   return std::unique_ptr<FileStore>(new FileStore(directory, std::move(fd)));
 }
 
-Result<std::vector<FileStore::Stored>> FileStore::List() const {
+Result<std::vector<FileStore::Stored>> FileStore::List() {
+  HL_RETURN_IF_ERROR(SyncNames());
   // A descriptor of its own: reading a directory moves the descriptor's place.
   const int fd = ::openat(fd_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   const std::unique_ptr<DIR, int (*)(DIR*)> dir(fd < 0 ? nullptr : ::fdopendir(fd), ::closedir);
@@ -178,27 +190,48 @@ Status FileStore::WriteAll(std::span<const std::byte> bytes) {
   arriving_->received = at;
   arriving_->checksum.Add({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   if (at - arriving_->durable < kSyncEvery) return {};
-  if (::fdatasync(arriving_->fd.get()) != 0) return FromErrno(errno, "sync " + path);
+  if (::fdatasync(arriving_->fd.get()) != 0) {
+    const Status failed = FromErrno(errno, "sync " + path);
+    GiveUpArriving();
+    return failed;
+  }
   arriving_->durable = at;
   return {};
 }
 
-Status FileStore::Finish() {
-  const Arriving arriving = std::move(*arriving_);
+void FileStore::GiveUpArriving() {
+  ::unlinkat(fd_.get(), PartName(arriving_->file).c_str(), 0);
   arriving_.reset();
-  const std::string part = PartName(arriving.file);
-  if (arriving.checksum.value() != arriving.file.checksum) {
-    ::unlinkat(fd_.get(), part.c_str(), 0);
-    return Corruption("file \"" + arriving.file.name +
-                      "\": the bytes that arrived are not those that the group lists; they were "
-                      "dropped");
+}
+
+Status FileStore::SyncNames() {
+  if (names_durable_) return {};
+  if (::fsync(fd_.get()) != 0) return FromErrno(errno, "sync directory " + directory_);
+  names_durable_ = true;
+  return {};
+}
+
+Status FileStore::Finish() {
+  const WholeFile& file = arriving_->file;
+  if (arriving_->checksum.value() != file.checksum) {
+    const Status wrong =
+        Corruption("file \"" + file.name +
+                   "\": the bytes that arrived are not those that the group lists; they were "
+                   "dropped");
+    GiveUpArriving();
+    return wrong;
   }
-  if (::fsync(arriving.fd.get()) != 0) return FromErrno(errno, "sync " + PathOf(part));
-  const std::string finished = FinishedName(arriving.file);
+  const std::string part = PartName(file), finished = FinishedName(file);
+  if (::fsync(arriving_->fd.get()) != 0) {
+    const Status failed = FromErrno(errno, "sync " + PathOf(part));
+    GiveUpArriving();
+    return failed;
+  }
+  arriving_.reset();
+  names_durable_ = false;
   if (::renameat(fd_.get(), part.c_str(), fd_.get(), finished.c_str()) != 0)
     return FromErrno(errno, "rename " + PathOf(part));
-  if (::fsync(fd_.get()) != 0) return FromErrno(errno, "sync directory " + directory_);
-  return {};
+  return SyncNames();
 }
 
 Result<uint64_t> FileStore::Write(const WholeFile& file, uint64_t offset,
@@ -207,7 +240,10 @@ Result<uint64_t> FileStore::Write(const WholeFile& file, uint64_t offset,
   if (!arriving_.has_value() || arriving_->file != file) {
     arriving_.reset();
     HL_ASSIGN_OR_RETURN(const bool finished, IsFinished(file));
-    if (finished) return file.size;
+    if (finished) {
+      HL_RETURN_IF_ERROR(SyncNames());
+      return file.size;
+    }
     HL_RETURN_IF_ERROR(Begin(file));
   }
   if (offset != arriving_->received) return arriving_->received;

@@ -1,7 +1,7 @@
 // FileStore: the whole files of one group that a replica keeps beside its pool (bulk lane).
 //
-// A finished file is NAME@CHECKSUM in one directory, so that the name says which bytes it holds, and
-// files of one name that replaced each other do not meet. One that is still arriving is
+// A finished file is NAME@CHECKSUM in one directory, so that the name says which bytes it holds,
+// and files of one name that replaced each other do not meet. One that is still arriving is
 // NAME@CHECKSUM-SIZE.part; what has arrived of it stays when the process ends. A file gets its
 // final name when all of its bytes are durable and pass the checksum, and that name is durable when
 // the call returns.
@@ -31,6 +31,9 @@ Status CheckWholeFileName(std::string_view name);
 // The directory of a group's files, for a replica whose files lie in `root`.
 std::string GroupDirectory(const std::string& root, const Uuid& group);
 
+// Makes a directory that only this user may read, and its name durable. One that exists is fine.
+Status MakeDurableDirectory(const std::string& directory);
+
 class FileStore {
  public:
   struct Stored {
@@ -39,8 +42,8 @@ class FileStore {
     bool finished = false;
   };
 
-  // Makes the directory, but not its parent, when it is absent. kPermissionDenied: another user owns
-  // it, or may write there.
+  // Makes the directory, but not its parent, when it is absent. kPermissionDenied: another user
+  // owns it, or may write there.
   static Result<std::unique_ptr<FileStore>> Open(const std::string& directory);
   // For reading alone. kNotFound: there is none.
   static Result<std::unique_ptr<FileStore>> OpenToRead(const std::string& directory);
@@ -48,7 +51,8 @@ class FileStore {
   const std::string& directory() const { return directory_; }
 
   // Every file, finished or arriving. Names that are no file's are left out.
-  Result<std::vector<Stored>> List() const;
+  // What it calls finished is durable, its name included.
+  Result<std::vector<Stored>> List();
   // Adds `bytes` at `offset` to an arriving file and returns how many have arrived; with the last
   // ones the file is finished. An `offset` that is not where the file ends changes nothing: the
   // result says where to go on. kCorruption: the bytes are not those of the checksum, and are
@@ -75,11 +79,16 @@ class FileStore {
   Status Begin(const WholeFile& file);
   Status WriteAll(std::span<const std::byte> bytes);
   Status Finish();
+  // Drops what has arrived: after a failed sync the page cache may hold what the disk does not.
+  void GiveUpArriving();
+  // Makes every name durable that was given so far.
+  Status SyncNames();
   std::string PathOf(const std::string& entry) const { return directory_ + "/" + entry; }
 
   const std::string directory_;
   const UniqueFd fd_;
   std::optional<Arriving> arriving_;
+  bool names_durable_ = false;
 };
 
 }  // namespace hyperloop

@@ -9,7 +9,8 @@ namespace hyperloop {
 namespace {
 
 constexpr std::chrono::milliseconds kNothingToDo = std::chrono::hours(1);
-constexpr std::chrono::milliseconds kFirstRetry{50}, kLastRetry{5000};
+constexpr std::chrono::milliseconds kNow{0}, kFirstRetry{50}, kLastRetry{5000};
+constexpr uint32_t kMostDoublings = 8;
 constexpr std::chrono::seconds kReportInterval{5};
 
 }  // namespace
@@ -29,6 +30,7 @@ BulkLane::BulkLane(std::vector<std::string> names, ReadLocal read_local, Options
 }
 
 BulkLane::~BulkLane() {
+  for (const auto& replica : replicas_) replica->thread->RequestStop();
   for (const auto& replica : replicas_) replica->thread.reset();
 }
 
@@ -43,33 +45,19 @@ void BulkLane::SetTargets(std::vector<BulkConnect> targets) {
     for (size_t i = 0; i < replicas_.size(); ++i) {
       replicas_[i]->connect = std::move(targets[i]);
       replicas_[i]->known = false;
+      replicas_[i]->error = {};
     }
   }
-  WakeAll();
-}
-
-void BulkLane::List(const WholeFile& file) {
-  {
-    const std::lock_guard lock(mutex_);
-    listed_[file.name] = file;
-  }
-  WakeAll();
-}
-
-void BulkLane::Remove(const std::string& name) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (listed_.erase(name) == 0) return;
-  }
-  moved_.notify_all();
   WakeAll();
 }
 
 void BulkLane::Set(const std::vector<WholeFile>& files) {
   {
     const std::lock_guard lock(mutex_);
-    listed_.clear();
-    for (const WholeFile& file : files) listed_[file.name] = file;
+    std::map<std::string, WholeFile> listed;
+    for (const WholeFile& file : files) listed[file.name] = file;
+    if (listed == listed_) return;
+    listed_ = std::move(listed);
   }
   moved_.notify_all();
   WakeAll();
@@ -100,10 +88,22 @@ BulkLane::Lack BulkLane::LackOfLocked(const Replica& replica,
   return lack;
 }
 
-Status BulkLane::Await(std::chrono::nanoseconds timeout) {
+void BulkLane::Interrupt() {
+  {
+    const std::lock_guard lock(mutex_);
+    ++interrupts_;
+  }
+  moved_.notify_all();
+}
+
+Status BulkLane::Await(std::chrono::nanoseconds timeout, std::chrono::nanoseconds limit) {
   std::unique_lock lock(mutex_);
+  const uint64_t interrupts = interrupts_;
   const std::vector<WholeFile> files = ListedLocked();
   const auto started = Clock::now();
+  const bool limited = limit < std::chrono::hours(24);
+  const auto last = limited ? std::chrono::time_point_cast<Clock::duration>(started + limit)
+                            : Clock::time_point::max();
   auto report = started + kReportInterval;
   while (true) {
     const Replica* slowest = nullptr;
@@ -112,15 +112,18 @@ Status BulkLane::Await(std::chrono::nanoseconds timeout) {
     for (const auto& replica : replicas_) {
       const Lack left = LackOfLocked(*replica, files);
       if (left.files == 0) continue;
-      const auto until = std::max(replica->moved, started) + timeout;
+      const bool refused = replica->error.code() == Code::kFenced;
+      const auto until = refused ? started
+                                 : std::min(last, std::chrono::time_point_cast<Clock::duration>(
+                                                      std::max(replica->moved, started) + timeout));
       if (until >= deadline) continue;
-      deadline = std::chrono::time_point_cast<Clock::duration>(until);
+      deadline = until;
       slowest = replica.get();
       lack = left;
     }
     if (slowest == nullptr) return {};
     const auto now = Clock::now();
-    if (now >= deadline) {
+    if (now >= deadline || interrupts_ != interrupts) {
       return Unavailable(Text(
           slowest->name, " lacks ", lack.files, " files (", lack.bytes, " B) of the database: ",
           slowest->error.ok() ? "it takes no bytes" : slowest->error.message()));
@@ -150,21 +153,25 @@ std::chrono::milliseconds BulkLane::Work(Replica& replica) {
   if (step.action == Action::kNone) return kNothingToDo;
   const Status done = Do(replica, step);
   std::unique_lock lock(mutex_);
-  const bool first = replica.failures == 0;
   if (done.ok()) {
-    replica.error = done;
+    // That a replica can be reached does not show that it takes files.
+    if (step.action == Action::kConnect) return kNow;
+    const bool again = replica.failures != 0;
+    replica.error = {};
     replica.failures = 0;
     replica.moved = Clock::now();
     lock.unlock();
     moved_.notify_all();
-    if (!first && log_ != nullptr)
+    if (again && log_ != nullptr)
       log_->Write(LogLevel::kInfo, Text(replica.name, " takes files again"));
-    return std::chrono::milliseconds(0);
+    return kNow;
   }
+  const bool first = replica.failures == 0;
   replica.known = false;
   replica.error = done;
-  const uint32_t doublings = std::min<uint32_t>(replica.failures++, 16);
+  const uint32_t doublings = std::min<uint32_t>(replica.failures++, kMostDoublings);
   lock.unlock();
+  moved_.notify_all();
   replica.target.reset();
   if (first && log_ != nullptr) {
     log_->Write(LogLevel::kWarn,
@@ -180,14 +187,19 @@ BulkLane::Step BulkLane::NextStep(Replica& replica) {
     replica.generation = generation_;
     return {Action::kConnect, {}, 0, replica.connect};
   }
-  for (const WholeFile& file : replica.held)
-    if (!IsListedLocked(file)) return {Action::kDrop, file, 0, nullptr};
-  for (const auto& [file, received] : replica.received)
-    if (!IsListedLocked(file)) return {Action::kDrop, file, 0, nullptr};
+  // What is being dropped is not held any more, whatever is listed meanwhile.
+  const auto unlisted = [this](const auto& each) { return !IsListedLocked(each); };
+  const auto held = std::find_if(replica.held.begin(), replica.held.end(), unlisted);
+  if (held != replica.held.end())
+    return {Action::kDrop, replica.held.extract(held).value(), 0, nullptr};
+  const auto part = std::find_if(replica.received.begin(), replica.received.end(),
+                                 [&](const auto& each) { return unlisted(each.first); });
+  if (part != replica.received.end())
+    return {Action::kDrop, replica.received.extract(part).key(), 0, nullptr};
   for (const auto& [name, file] : listed_) {
     if (replica.held.contains(file)) continue;
-    const auto part = replica.received.find(file);
-    return {Action::kSend, file, part == replica.received.end() ? 0 : part->second, nullptr};
+    const auto begun = replica.received.find(file);
+    return {Action::kSend, file, begun == replica.received.end() ? 0 : begun->second, nullptr};
   }
   return {};
 }
@@ -217,11 +229,7 @@ Status BulkLane::Connect(Replica& replica, const Step& step) {
 }
 
 Status BulkLane::Drop(Replica& replica, const Step& step) {
-  HL_RETURN_IF_ERROR(replica.target->Drop(step.file));
-  const std::lock_guard lock(mutex_);
-  replica.held.erase(step.file);
-  replica.received.erase(step.file);
-  return {};
+  return replica.target->Drop(step.file);
 }
 
 Status BulkLane::Send(Replica& replica, const Step& step) {
@@ -242,8 +250,10 @@ Status BulkLane::Send(Replica& replica, const Step& step) {
     got += *read;
   }
   HL_ASSIGN_OR_RETURN(const uint64_t received, replica.target->Put(file, step.offset, piece));
+  if (received <= step.offset && received != file.size)
+    return Unavailable(Text("it has ", received, " B of ", file.name, " and takes no more"));
   const std::lock_guard lock(mutex_);
-  if (received > step.offset) bytes_sent_ += piece.size();
+  bytes_sent_ += piece.size();
   if (replica.generation != generation_ || !replica.known) return {};
   if (received == file.size) {
     replica.received.erase(file);

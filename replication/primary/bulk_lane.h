@@ -49,18 +49,21 @@ class BulkLane {
   // `names`: of the replicas, for messages. Nothing is sent before SetTargets.
   BulkLane(std::vector<std::string> names, ReadLocal read_local, Options options,
            std::shared_ptr<Log> log);
-  // Ends the threads; each finishes the call to its replica that is under way.
+  // Ends the threads; each finishes the step that it is at, of which the longest is to connect and
+  // to ask for the list.
   ~BulkLane();
 
   // How the replicas are reached from now on, in the order of the names.
   void SetTargets(std::vector<BulkConnect> targets);
-  void List(const WholeFile& file);
-  void Remove(const std::string& name);
   // Makes `files` the list.
   void Set(const std::vector<WholeFile>& files);
   // Returns when every replica holds each file that is listed now, or the file is listed no more.
-  // kUnavailable: a replica made no progress for `timeout`; it is named with the cause.
-  Status Await(std::chrono::nanoseconds timeout);
+  // kUnavailable: a replica took no bytes for `timeout`, or refuses them from a primary that was
+  // fenced, or `limit` is over; the replica is named with the cause. Also after Interrupt.
+  Status Await(std::chrono::nanoseconds timeout,
+               std::chrono::nanoseconds limit = std::chrono::nanoseconds::max());
+  // Ends the calls of Await that are under way.
+  void Interrupt();
   Progress progress() const;
 
  private:
@@ -77,9 +80,9 @@ class BulkLane {
     bool known = false;                      // the next two are what the replica holds
     std::set<WholeFile> held;                // finished
     std::map<WholeFile, uint64_t> received;  // of files that are not
-    Status error;                            // ok after progress
+    Status error;                            // ok after it took bytes
     uint32_t failures = 0;                   // since then
-    Clock::time_point moved{};               // when it last made progress
+    Clock::time_point moved{};               // when it last took bytes
     std::unique_ptr<PeriodicThread> thread;
   };
   enum class Action : uint8_t { kNone, kConnect, kDrop, kSend };
@@ -116,6 +119,7 @@ class BulkLane {
   std::map<std::string, WholeFile> listed_;
   uint64_t generation_ = 0;
   uint64_t bytes_sent_ = 0;
+  uint64_t interrupts_ = 0;
   std::vector<std::unique_ptr<Replica>> replicas_;  // set by the constructor
 };
 

@@ -17,6 +17,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using testing::AllOf;
 using testing::HasSubstr;
 
 constexpr seconds kLong{30};  // longer than any of it takes
@@ -37,6 +38,11 @@ class FakeReplica {
   void Fail(Status with) {
     const std::lock_guard lock(mutex_);
     failure_ = std::move(with);
+  }
+  // Every Put fails with this from now on.
+  void FailPuts(Status with) {
+    const std::lock_guard lock(mutex_);
+    put_failure_ = std::move(with);
   }
   // The calls from the n-th on wait until Go.
   void StopAt(int n) {
@@ -77,6 +83,7 @@ class FakeReplica {
     Result<uint64_t> Put(const WholeFile& file, uint64_t offset,
                          std::span<const char> bytes) override {
       HL_RETURN_IF_ERROR(replica_.Next());
+      HL_RETURN_IF_ERROR(replica_.PutFailure());
       replica_.bytes_ += bytes.size();
       return store_->Write(file, offset, std::as_bytes(bytes));
     }
@@ -93,6 +100,10 @@ class FakeReplica {
     const std::unique_ptr<FileStore> store_;
   };
 
+  Status PutFailure() {
+    const std::lock_guard lock(mutex_);
+    return put_failure_;
+  }
   Status Next() {
     std::unique_lock lock(mutex_);
     if (calls_left_ > 0) --calls_left_;
@@ -109,7 +120,7 @@ class FakeReplica {
   std::condition_variable go_;
   int calls_left_ = -1;
   bool stopped_ = false;
-  Status failure_;
+  Status failure_, put_failure_;
 };
 
 class BulkLaneTest : public ::testing::Test {
@@ -150,6 +161,19 @@ class BulkLaneTest : public ::testing::Test {
     local_[name] = content;
     return {name, content.size(), checksum.value()};
   }
+  void List(const WholeFile& file) {
+    listed_[file.name] = file;
+    SetListed();
+  }
+  void Remove(const std::string& name) {
+    listed_.erase(name);
+    SetListed();
+  }
+  void SetListed() {
+    std::vector<WholeFile> files;
+    for (const auto& [name, file] : listed_) files.push_back(file);
+    lane_->Set(files);
+  }
   void Unlink(const std::string& name) {
     const std::lock_guard lock(mutex_);
     local_.erase(name);
@@ -165,14 +189,15 @@ class BulkLaneTest : public ::testing::Test {
   std::vector<std::unique_ptr<FakeReplica>> replicas_;
   std::mutex mutex_;
   std::map<std::string, std::string> local_;
+  std::map<std::string, WholeFile> listed_;
   std::unique_ptr<BulkLane> lane_;
 };
 
 TEST_F(BulkLaneTest, EveryReplicaHoldsWhatIsListed) {
   Aim();
   const WholeFile table = Make("000007.sst", "more than one piece"), empty = Make("e.sst", "");
-  lane_->List(table);
-  lane_->List(empty);
+  List(table);
+  List(empty);
   ASSERT_OK(lane_->Await(kLong));
   for (const auto& each : replicas_)
     EXPECT_THAT(each->Finished(), testing::UnorderedElementsAre(table, empty));
@@ -182,19 +207,20 @@ TEST_F(BulkLaneTest, EveryReplicaHoldsWhatIsListed) {
 TEST_F(BulkLaneTest, WhatIsListedNoMoreIsDropped) {
   Aim();
   const WholeFile old = Make("000007.sst", "old"), other = Make("000008.sst", "other");
-  lane_->List(old);
-  lane_->List(other);
+  List(old);
+  List(other);
   ASSERT_OK(lane_->Await(kLong));
   const WholeFile fresh = Make("000007.sst", "new bytes");
-  lane_->Set({fresh});
+  Remove("000008.sst");
+  List(fresh);
   ASSERT_OK(lane_->Await(kLong));
   lane_.reset();  // the thread ends with its step; the next lane asks what is there
   Begin();
-  lane_->Set({fresh});
+  SetListed();
   Aim();
   ASSERT_OK(lane_->Await(kLong));
   const WholeFile last = Make("000009.sst", "l");
-  lane_->List(last);  // is sent after what is to be dropped
+  List(last);  // is sent after what is to be dropped
   ASSERT_OK(lane_->Await(kLong));
   for (const auto& each : replicas_)
     EXPECT_THAT(each->Finished(), testing::UnorderedElementsAre(fresh, last));
@@ -219,7 +245,7 @@ TEST_F(BulkLaneTest, ABreakInTheMiddleOfAFileSendsOnlyTheRest) {
 TEST_F(BulkLaneTest, AnAcknowledgementEndsWithTheReplicaThatGaveIt) {
   Aim();
   const WholeFile table = Make("000007.sst", "bytes");
-  lane_->List(table);
+  List(table);
   ASSERT_OK(lane_->Await(kLong));
   // Another replica, empty, under the same name.
   std::filesystem::remove_all(base_ + "/replica1");
@@ -232,7 +258,7 @@ TEST_F(BulkLaneTest, ALocalFileWithOtherBytesIsNoReplicas) {
   Aim();
   WholeFile table = Make("000007.sst", "as listed");
   Make("000007.sst", "otherwise");
-  lane_->List(table);
+  List(table);
   EXPECT_THAT(lane_->Await(milliseconds(50)),
               StatusIs(Code::kUnavailable, HasSubstr("000007.sst")));
   for (const auto& each : replicas_) EXPECT_TRUE(each->Finished().empty());
@@ -242,7 +268,7 @@ TEST_F(BulkLaneTest, ALocalFileWithOtherBytesIsNoReplicas) {
 
 TEST_F(BulkLaneTest, AFileThatIsRemovedMeanwhileHoldsUpNobody) {
   const WholeFile table = Make("000007.sst", "bytes");
-  lane_->List(table);
+  List(table);
   Unlink("000007.sst");
   Aim();
   std::atomic<bool> done{false};
@@ -250,7 +276,7 @@ TEST_F(BulkLaneTest, AFileThatIsRemovedMeanwhileHoldsUpNobody) {
     EXPECT_OK(lane_->Await(kLong));
     done = true;
   });
-  lane_->Remove("000007.sst");
+  Remove("000007.sst");
   waits.join();
   EXPECT_TRUE(done);
 }
@@ -260,11 +286,43 @@ TEST_F(BulkLaneTest, OneSlowReplicaKeepsTheOtherFromNothing) {
   Aim();
   replicas_[0]->AwaitStopped();
   const WholeFile table = Make("000007.sst", "bytes");
-  lane_->List(table);
+  List(table);
   while (replicas_[1]->Finished().empty()) std::this_thread::yield();
   EXPECT_THAT(lane_->Await(milliseconds(1)), StatusIs(Code::kUnavailable, HasSubstr("replica0")));
   replicas_[0]->Go();
   ASSERT_OK(lane_->Await(kLong));
+}
+
+// A replica that can be reached but has no room makes no progress, however often it is reached.
+TEST_F(BulkLaneTest, AReplicaThatTakesNoBytesIsNamedWithItsReason) {
+  List(Make("000007.sst", "bytes"));
+  replicas_[1]->FailPuts(NoSpace("the disk is full"));
+  Aim();
+  EXPECT_THAT(lane_->Await(milliseconds(300)),
+              StatusIs(Code::kUnavailable,
+                       AllOf(HasSubstr("replica1 lacks 1 files"), HasSubstr("the disk is full"))));
+  replicas_[1]->FailPuts({});
+  ASSERT_OK(lane_->Await(kLong));
+}
+
+// Another primary has sealed the replica: there is nothing to wait for.
+TEST_F(BulkLaneTest, AReplicaThatRefusesAFormerOwnerEndsTheWait) {
+  List(Make("000007.sst", "bytes"));
+  for (const auto& each : replicas_) each->FailPuts(Fenced("epoch 2 is not the installed one"));
+  Aim();
+  EXPECT_THAT(lane_->Await(kLong), StatusIs(Code::kUnavailable, HasSubstr("epoch 2")));
+}
+
+TEST_F(BulkLaneTest, TheWaitEndsWhenItsLimitIsOverOrItIsInterrupted) {
+  List(Make("000007.sst", "bytes"));
+  EXPECT_THAT(lane_->Await(kLong, milliseconds(1)), StatusIs(Code::kUnavailable));
+  std::atomic<bool> done{false};
+  std::thread waits([&] {
+    EXPECT_THAT(lane_->Await(kLong), StatusIs(Code::kUnavailable));
+    done = true;
+  });
+  while (!done) lane_->Interrupt();
+  waits.join();
 }
 
 }  // namespace

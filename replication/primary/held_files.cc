@@ -10,34 +10,43 @@ constexpr size_t kPiece = 256u << 10;
 
 }  // namespace
 
-void HeldFiles::AskAll() {
-  if (std::exchange(asked_, true)) return;
-  for (const BulkConnect& connect : connect_) {
-    Result<std::unique_ptr<BulkTarget>> target = connect();
-    if (!target.ok()) continue;
-    const Result<std::vector<StoredFile>> files = (*target)->List();
-    if (!files.ok()) continue;
-    Replica& replica = replicas_.emplace_back();
+HeldFiles::HeldFiles(std::vector<BulkConnect> replicas) {
+  for (BulkConnect& connect : replicas) replicas_.push_back({std::move(connect), nullptr, {}});
+}
+
+Status HeldFiles::AskAll() {
+  Status last;
+  for (Replica& replica : replicas_) {
+    if (replica.target != nullptr) continue;
+    Result<std::unique_ptr<BulkTarget>> target = replica.connect();
+    const Result<std::vector<StoredFile>> files =
+        target.ok() ? (*target)->List() : Result<std::vector<StoredFile>>(target.status());
+    if (!files.ok()) {
+      last = files.status();
+      continue;
+    }
     replica.target = std::move(*target);
     for (const StoredFile& each : *files)
       if (each.finished) replica.held.insert(each.file);
   }
+  return last;
 }
 
 bool HeldFiles::Holds(const WholeFile& file) {
-  AskAll();
+  AskAll().IgnoreError();
   return std::any_of(replicas_.begin(), replicas_.end(),
                      [&](const Replica& each) { return each.held.contains(file); });
 }
 
 // Once bytes went to the sink, another replica goes on where the one before ended.
 Status HeldFiles::Fetch(const WholeFile& file, const Sink& sink) {
-  AskAll();
+  const Status asked = AskAll();
   std::vector<char> buffer(kPiece);
   std::vector<Replica*> gave;
   FileChecksum checksum;
   uint64_t at = 0;
-  Status last = NotFound("no replica within reach holds \"" + file.name + "\"");
+  const std::string nobody = "no replica within reach holds \"" + file.name + "\"";
+  Status last = asked.ok() ? NotFound(nobody) : Unavailable(nobody + "; " + asked.message());
   for (Replica& replica : replicas_) {
     if (!replica.held.contains(file)) continue;
     gave.push_back(&replica);

@@ -1,7 +1,7 @@
 // HeldFiles: what the replicas of a group hold of its whole files, for a primary that lacks some.
 //
-// The replicas are asked when the first question comes, each once; one that cannot be reached holds
-// nothing. Not thread safe.
+// The replicas are asked when the first question comes, each once, until all have answered. Not
+// thread safe.
 #pragma once
 
 #include <functional>
@@ -18,10 +18,12 @@ namespace hyperloop {
 
 class HeldFiles {
  public:
-  explicit HeldFiles(std::vector<BulkConnect> replicas) : connect_(std::move(replicas)) {}
+  explicit HeldFiles(std::vector<BulkConnect> replicas);
 
+  // Whether a replica within reach holds it.
   bool Holds(const WholeFile& file);
-  // Gives `sink` the file's bytes in order. kNotFound: no replica holds it. kCorruption: what
+  // Gives `sink` the file's bytes in order. kNotFound: all replicas answered, and none holds it.
+  // kUnavailable: none within reach does, and at least one is out of reach. kCorruption: what
   // arrived is not the file; another call tries the other replicas. Another error: the sink's, or
   // the last replica's.
   using Sink = std::function<Status(std::span<const char>)>;
@@ -29,13 +31,13 @@ class HeldFiles {
 
  private:
   struct Replica {
-    std::unique_ptr<BulkTarget> target;
+    BulkConnect connect;
+    std::unique_ptr<BulkTarget> target;  // null: has not answered
     std::set<WholeFile> held;
   };
-  void AskAll();
+  // The last error of those that do not answer.
+  Status AskAll();
 
-  const std::vector<BulkConnect> connect_;
-  bool asked_ = false;
   std::vector<Replica> replicas_;
 };
 

@@ -18,12 +18,16 @@ PeriodicThread::PeriodicThread(std::string name, Work work, int avoid_cpu)
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-PeriodicThread::~PeriodicThread() {
+void PeriodicThread::RequestStop() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
   }
   wake_.notify_one();
+}
+
+PeriodicThread::~PeriodicThread() {
+  RequestStop();
   thread_.join();
 }
 

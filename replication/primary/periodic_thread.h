@@ -19,6 +19,8 @@ class PeriodicThread {
   // run elsewhere; −1: none. An RNIC daemon pinned there at nice −20 would let the thread run only
   // for a few per cent of the time, in slices some hundred milliseconds apart.
   PeriodicThread(std::string name, Work work, int avoid_cpu);
+  // No call begins any more; returns at once.
+  void RequestStop();
   // Waits for a call that is under way. Must not be called from `work`.
   ~PeriodicThread();
   // Ends the pause that is under way, or else the next one, at once.

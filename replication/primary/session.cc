@@ -222,6 +222,10 @@ void Session::Disarm() {
 
 Status Session::Close() {
   closing_ = true;  // whoever waits for the group gives up
+  {
+    const std::shared_lock shared(state_mutex_);
+    if (bulk_ != nullptr) bulk_->Interrupt();
+  }
   const std::unique_lock lock(state_mutex_);
   if (std::exchange(closed_, true)) return {};
   closing_ = false;  // the records that are left may have the group brought back once more
@@ -231,7 +235,7 @@ Status Session::Close() {
     if (status.ok()) status = lane_->Checkpoint();
     // What a MANIFEST names is there already.
     if (status.ok() && bulk_ != nullptr) {
-      const Status shipped = bulk_->Await(std::min(options_.ack_timeout, options_.bulk_timeout));
+      const Status shipped = bulk_->Await(options_.bulk_timeout, options_.ack_timeout);
       if (!shipped.ok())
         Say(LogLevel::kWarn, Text(shipped.message(), "; the next open goes on with them"));
     }

@@ -158,6 +158,8 @@ class Session {
   // Sends files to the replicas as they answered last.
   void AimBulkLane();
   std::vector<BulkConnect> BulkConnections() const;
+  // The list of files as the table is now.
+  Status UpdateBulkLane();
 
   // --- serving (session.cc)
   // The processor that the RNIC's daemon is pinned to; −1: none.
@@ -215,7 +217,7 @@ class Session {
   std::mutex held_mutex_;            // guards held_
   std::unique_ptr<HeldFiles> held_;  // since the taking
 
-  // Held while a change of the list of files goes to both lanes; a lock above state_mutex_.
+  // Held while the table goes to the bulk lane; a lock above state_mutex_.
   std::mutex files_mutex_;
 
   std::atomic<bool> taken_{false};

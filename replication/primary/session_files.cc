@@ -1,5 +1,6 @@
 // Session: the files of the bulk lane.
 #include "common/text.h"
+#include "pool/file_store.h"
 #include "primary/bulk_connection.h"
 #include "primary/session.h"
 
@@ -50,33 +51,32 @@ Status Session::Fetch(const WholeFile& file, const HeldFiles::Sink& sink) {
 }
 
 Status Session::ListFile(const WholeFile& file) {
-  const std::lock_guard lock(files_mutex_);
-  return WithLane([&](FileLane& lane) {
-    const Status listed = lane.ListFile(file);
-    if (listed.ok() && bulk_ != nullptr) bulk_->List(file);
-    return listed;
-  });
+  HL_RETURN_IF_ERROR(CheckWholeFileName(file.name));
+  HL_RETURN_IF_ERROR(WithLane([&](FileLane& lane) { return lane.ListFile(file); }));
+  UpdateBulkLane().IgnoreError();
+  return {};
 }
 
 Status Session::Remove(std::string_view name) {
+  HL_RETURN_IF_ERROR(WithLane([&](FileLane& lane) { return lane.Remove(name); }));
+  UpdateBulkLane().IgnoreError();
+  return {};
+}
+
+// The table decides: a change of it that failed may have happened. It is read and passed on under
+// one mutex, so that an older table never follows a newer one.
+Status Session::UpdateBulkLane() {
   const std::lock_guard lock(files_mutex_);
-  return WithLane([&](FileLane& lane) {
-    const Status removed = lane.Remove(name);
-    if (removed.ok() && bulk_ != nullptr) bulk_->Remove(std::string(name));
-    return removed;
+  return WithLane([&](FileLane& lane) -> Status {
+    if (bulk_ == nullptr) return {};
+    HL_ASSIGN_OR_RETURN(const std::vector<FileInfo> files, lane.Files());
+    bulk_->Set(WholeFiles(files));
+    return {};
   });
 }
 
-// The table decides: a change that failed before may have happened.
 Status Session::AwaitFiles() {
-  {
-    const std::lock_guard lock(files_mutex_);
-    HL_RETURN_IF_ERROR(WithLane([&](FileLane& lane) -> Status {
-      HL_ASSIGN_OR_RETURN(const std::vector<FileInfo> files, lane.Files());
-      if (bulk_ != nullptr) bulk_->Set(WholeFiles(files));
-      return {};
-    }));
-  }
+  HL_RETURN_IF_ERROR(UpdateBulkLane());
   const std::shared_lock lock(state_mutex_);
   return bulk_ == nullptr ? Status() : bulk_->Await(options_.bulk_timeout);
 }

@@ -38,6 +38,7 @@ Status Session::BecomeFenced(const std::string& why) {
   const std::lock_guard lock(fence_mutex_);
   if (!fenced_.exchange(true)) {
     fence_ = Fenced(why);
+    if (bulk_ != nullptr) bulk_->Interrupt();
     Say(LogLevel::kError, Text("fenced: ", why, "; this process will not write again"));
   }
   return fence_;

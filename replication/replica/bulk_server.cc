@@ -1,14 +1,16 @@
 #include "replica/bulk_server.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
-#include <sys/stat.h>
+#include <sys/file.h>
 
 #include <cerrno>
 
 #include "common/text.h"
 #include "hyperloop/core/trusted_files.h"
+#include "pool/file_store.h"
 
 namespace hyperloop {
 namespace {
@@ -41,9 +43,14 @@ BulkServer::~BulkServer() {
 }
 
 Status BulkServer::Start(const std::string& root) {
-  if (mkdir(root.c_str(), 0700) != 0 && errno != EEXIST)
-    return FromErrno(errno, Text("cannot make the directory of files ", root));
+  HL_RETURN_IF_ERROR(MakeDurableDirectory(root).WithContext("the directory of files"));
   HL_ASSIGN_OR_RETURN(std::string path, CheckDirectory(root, DirectoryRule::kOwn));
+  root_ = UniqueFd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!root_) return FromErrno(errno, Text("open ", path));
+  if (flock(root_.get(), LOCK_EX | LOCK_NB) != 0) {
+    return Busy(Text("another replica keeps its files in ", path,
+                     "; give each replica a directory of its own (--files)"));
+  }
   service_ = std::make_unique<BulkService>(std::move(path));
   thread_ = std::thread([this] { Run(); });
   return {};

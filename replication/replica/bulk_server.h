@@ -26,7 +26,7 @@ class BulkServer {
 
   uint16_t port() const { return server_->endpoint().port; }
   // Keeps files below the directory `root`, which is made when it is absent. kPermissionDenied:
-  // others may write there.
+  // others may write there. kBusy: another replica keeps its files there.
   Status Start(const std::string& root);
   // As BulkService. Nothing before Start.
   void Publish(const NodeState& state);
@@ -39,6 +39,7 @@ class BulkServer {
   std::unique_ptr<control::ControlServer> server_;
   std::unique_ptr<BulkService> service_;
   UniqueFd stop_;  // an eventfd
+  UniqueFd root_;  // locked
   std::thread thread_;
 };
 

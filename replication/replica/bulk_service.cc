@@ -52,9 +52,9 @@ Status BulkService::CheckOwnerLocked(uint64_t epoch, const std::vector<uint8_t>&
   return Fenced(Text("epoch ", epoch, " is not the installed one, or the asker is not its owner"));
 }
 
-Result<FileStore*> BulkService::StoreLocked() {
-  if (group_ == kNilUuid) return NotFound("this node is of no group yet");
-  const std::string directory = GroupDirectory(root_, group_);
+Result<FileStore*> BulkService::StoreOf(const Uuid& group) {
+  if (group == kNilUuid) return NotFound("this node is of no group yet");
+  const std::string directory = GroupDirectory(root_, group);
   if (store_ == nullptr || store_->directory() != directory) {
     store_.reset();
     HL_ASSIGN_OR_RETURN(store_, FileStore::Open(directory));
@@ -62,9 +62,17 @@ Result<FileStore*> BulkService::StoreLocked() {
   return store_.get();
 }
 
+Result<FileStore*> BulkService::PresentStore() {
+  Uuid group{};
+  {
+    const std::lock_guard lock(mutex_);
+    group = group_;
+  }
+  return StoreOf(group);
+}
+
 Result<control::ListFilesReplyT> BulkService::List() {
-  const std::lock_guard lock(mutex_);
-  HL_ASSIGN_OR_RETURN(const FileStore* store, StoreLocked());
+  HL_ASSIGN_OR_RETURN(FileStore * store, PresentStore());
   HL_ASSIGN_OR_RETURN(const std::vector<FileStore::Stored> files, store->List());
   control::ListFilesReplyT reply;
   for (const FileStore::Stored& each : files) {
@@ -80,13 +88,14 @@ Result<control::ListFilesReplyT> BulkService::List() {
 }
 
 Result<control::PutFileReplyT> BulkService::Put(const control::PutFileRequestT& request) {
-  FileStore* store = nullptr;
+  Uuid group{};
   {
     const std::lock_guard lock(mutex_);
     HL_RETURN_IF_ERROR(CheckOwnerLocked(request.epoch, request.owner_id));
-    HL_ASSIGN_OR_RETURN(store, StoreLocked());
+    group = group_;
   }
   // Without the lock, because it may take long: whoever sends it, a file holds what its name says.
+  HL_ASSIGN_OR_RETURN(FileStore * store, StoreOf(group));
   control::PutFileReplyT reply;
   HL_ASSIGN_OR_RETURN(reply.received, store->Write(FileOf(*request.file), request.offset,
                                                    std::as_bytes(std::span(request.bytes))));
@@ -94,8 +103,7 @@ Result<control::PutFileReplyT> BulkService::Put(const control::PutFileRequestT& 
 }
 
 Result<control::GetFileReplyT> BulkService::Get(const control::GetFileRequestT& request) {
-  const std::lock_guard lock(mutex_);
-  HL_ASSIGN_OR_RETURN(const FileStore* store, StoreLocked());
+  HL_ASSIGN_OR_RETURN(const FileStore* store, PresentStore());
   control::GetFileReplyT reply;
   reply.bytes.resize(request.length);
   HL_ASSIGN_OR_RETURN(const uint64_t got,
@@ -105,10 +113,11 @@ Result<control::GetFileReplyT> BulkService::Get(const control::GetFileRequestT& 
   return reply;
 }
 
+// With the lock: a file that the next owner counts on is not dropped for the former one.
 Result<control::DoneT> BulkService::Drop(const control::DropFileRequestT& request) {
   const std::lock_guard lock(mutex_);
   HL_RETURN_IF_ERROR(CheckOwnerLocked(request.epoch, request.owner_id));
-  HL_ASSIGN_OR_RETURN(FileStore * store, StoreLocked());
+  HL_ASSIGN_OR_RETURN(FileStore * store, StoreOf(group_));
   HL_RETURN_IF_ERROR(store->Remove(FileOf(*request.file)));
   return control::DoneT{};
 }

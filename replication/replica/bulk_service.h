@@ -1,5 +1,5 @@
 // BulkService: a replica's side of the bulk lane. It lists and reads the whole files of the node's
-// group for everyone who may connect, and takes and drops files for the installed epoch's owner.
+// group for every primary, and takes and drops files for the installed epoch's owner.
 //
 // The files of a group lie in a directory of their own, so that another group's never meet them.
 // Answers are those of FileStore; kFenced: the asker is not the owner of the installed epoch.
@@ -33,7 +33,8 @@ class BulkService {
   Result<control::DoneT> Drop(const control::DropFileRequestT& request);
   // With mutex_ held.
   Status CheckOwnerLocked(uint64_t epoch, const std::vector<uint8_t>& owner) const;
-  Result<FileStore*> StoreLocked();  // the group's
+  Result<FileStore*> StoreOf(const Uuid& group);
+  Result<FileStore*> PresentStore();
 
   const std::string root_;
   std::unique_ptr<FileStore> store_;  // of the group asked for last; Handle's thread alone

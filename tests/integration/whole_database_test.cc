@@ -212,6 +212,55 @@ TEST_F(WholeDatabaseTest, ALostDirectoryIsFilledFromTheGroup) {
   ExpectEveryReplicaHoldsAll(kKeys);
 }
 
+// A table that was listed when the primary's machine was lost, and had reached no replica.
+TEST_F(WholeDatabaseTest, AnUnfinishedTableThatNobodyHasKeepsNoDatabaseFromOpening) {
+  {
+    StoreOptions brief = cluster_.Options();
+    brief.ack_timeout = brief.connect_timeout = std::chrono::seconds(1);
+    TestDatabase database(brief, Directory());
+    ASSERT_OK(database.Open());
+    ASSERT_OK(database.Fill(kKeys));
+    ASSERT_OK(database.db()->Flush({}));
+    cluster_.SignalAllReplicas(SIGSTOP);
+    std::unique_ptr<rocksdb::WritableFile> table;
+    ASSERT_OK(database.env()->NewWritableFile(Directory() + "/000999.sst", &table, {}));
+    ASSERT_OK(table->Append("bytes"));
+    ASSERT_OK(table->Close());
+    database.Close();
+    cluster_.SignalAllReplicas(SIGCONT);
+  }
+  fs::remove_all(Directory());
+  StoreOptions options = cluster_.Options();
+  options.restore = options.rebind = true;
+  TestDatabase database(options, Directory());
+  ASSERT_OK(database.Open());
+  EXPECT_EQ(database.FirstMissing(kKeys), "");
+  ASSERT_OK(database.Put("after", "1"));
+  ASSERT_OK(database.db()->Flush({}));
+}
+
+TEST_F(WholeDatabaseTest, AReplicaWithoutRoomIsNamedAndWritesGoOnWhenItHasRoomAgain) {
+  StoreOptions options = cluster_.Options();
+  options.bulk_timeout = std::chrono::milliseconds(300);
+  TestDatabase database(options, Directory());
+  ASSERT_OK(database.Open());
+  ASSERT_OK(database.Fill(kKeys / 2));
+  // Nothing can be made in its directory any more.
+  const auto group = *fs::directory_iterator(FilesOfReplica(1));
+  const fs::path aside = cluster_.folder() + "/aside";
+  fs::rename(group.path(), aside);
+  cluster_.KillReplica(1);
+  std::ofstream(group.path()) << "not a directory";
+  ASSERT_OK(cluster_.Restart());
+  EXPECT_THAT(database.db()->Flush({}).ToString(), HasSubstr("Not a directory"));
+  fs::remove(group.path());
+  fs::rename(aside, group.path());
+  EXPECT_TRUE(Eventually([&] { return database.db()->Flush({}).ok(); })) << "RocksDB resumes";
+  ASSERT_OK(database.Fill(kKeys));
+  database.Close();
+  ExpectEveryReplicaHoldsAll(kKeys);
+}
+
 TEST_F(WholeDatabaseTest, ATableThatNoReplicaHoldsIsRefusedBeforeAnythingChanges) {
   {
     TestDatabase database(cluster_.Options(), Directory());

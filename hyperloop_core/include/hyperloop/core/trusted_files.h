@@ -30,8 +30,8 @@ enum class DirectoryRule {
 Result<std::string> CheckDirectory(const std::string& path, DirectoryRule rule);
 
 // Opens a regular file that belongs to this user or root and that nobody else may write. Never
-// follows a link in the last part of the path, never blocks, closes on exec. No O_TRUNC, which would
-// take effect before the check. kPermissionDenied: it is a link, or another's, or writable by
+// follows a link in the last part of the path, never blocks, closes on exec. No O_TRUNC, which
+// would take effect before the check. kPermissionDenied: it is a link, or another's, or writable by
 // others. kNotFound.
 Result<UniqueFd> OpenTrustedFile(const std::string& path, int flags, mode_t mode = 0);
 

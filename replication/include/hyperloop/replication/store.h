@@ -139,9 +139,9 @@ class Store {
   // names such files enters the log lane. kUnavailable: for bulk_timeout a replica has taken no
   // bytes; the message names it and the reason. Holds up no other call.
   virtual Status AwaitFiles() = 0;
-  // Gives `sink` the bytes of a listed file in order, as a replica holds it. kNotFound: none within
-  // reach does. After any other error what the sink got is useless; kCorruption: the bytes are not
-  // the file's, and another call tries other replicas.
+  // Gives `sink` the bytes of a listed file in order, as a replica holds it. kNotFound: none of the
+  // replicas does. kUnavailable: none within reach does. After any other error what the sink got is
+  // useless; kCorruption: the bytes are not the file's, and another call tries other replicas.
   virtual Status Fetch(const WholeFile& file,
                        const std::function<Status(std::span<const char>)>& sink) = 0;
 
