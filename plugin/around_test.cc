@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "support/status_matchers.h"
 #include "testing/database_fixture.h"
 
 namespace hyperloop::plugin::testing {
@@ -29,15 +30,15 @@ class AroundTest : public DatabaseTest {
  protected:
   std::string Path(const std::string& name) { return directory_ + "/" + name; }
   void Make() {
-    ASSERT_TRUE(Open(MakeOptions()).ok());
+    ASSERT_OK(Open(MakeOptions()));
     Put("table", "1");
-    ASSERT_TRUE(db_->Flush(rocksdb::FlushOptions()).ok());
+    ASSERT_OK(db_->Flush(rocksdb::FlushOptions()));
     Put("log", "1");
   }
   void ExpectWhole() {
     Close();
     const Status status = Open(MakeOptions());
-    ASSERT_TRUE(status.ok()) << status.ToString();
+    ASSERT_OK(status);
     EXPECT_EQ(Get("table") + Get("log"), "11");
     ExpectLocalEqualsGroup();
   }
@@ -84,9 +85,10 @@ TEST_F(AroundTest, LogsOfADirectoryThatIsNotOpenCannotBeChanged) {
   refused(Write(Path(LocalNames(".sst").at(0))));
   EXPECT_TRUE(stdfs::exists(root_ + "/elsewhere"));
   // RocksDB makes these calls before it locks, and tools that only read make them too.
-  EXPECT_TRUE(Write(Path("LOG")).ok() && Write(Path("IDENTITY")).ok());
-  EXPECT_TRUE(Write(Path("000901.sst")).ok()) << "a new table harms nobody";
-  EXPECT_TRUE(fs_->DeleteFile(Path("LOG"), IOOptions(), nullptr).ok());
+  EXPECT_OK(Write(Path("LOG")));
+  EXPECT_OK(Write(Path("IDENTITY")));
+  EXPECT_OK(Write(Path("000901.sst"))) << "a new table harms nobody";
+  EXPECT_OK(fs_->DeleteFile(Path("LOG"), IOOptions(), nullptr));
   ExpectWhole();
 }
 
@@ -95,18 +97,19 @@ TEST_F(AroundTest, DirectoriesThatAreNotReplicatedAreFree) {
   Close();
   const std::string plain = root_ + "/plain";
   DB* opened = nullptr;
-  ASSERT_TRUE(rocksdb::FileSystem::Default()->CreateDirIfMissing(plain, IOOptions(), nullptr).ok());
-  EXPECT_TRUE(Write(plain + "/000900.log").ok() && Write(plain + "/CURRENT").ok());
-  EXPECT_TRUE(fs_->DeleteFile(plain + "/CURRENT", IOOptions(), nullptr).ok());
-  ASSERT_TRUE(DB::OpenForReadOnly(MakeOptions(), directory_, &opened).ok());
+  ASSERT_OK(rocksdb::FileSystem::Default()->CreateDirIfMissing(plain, IOOptions(), nullptr));
+  EXPECT_OK(Write(plain + "/000900.log"));
+  EXPECT_OK(Write(plain + "/CURRENT"));
+  EXPECT_OK(fs_->DeleteFile(plain + "/CURRENT", IOOptions(), nullptr));
+  ASSERT_OK(DB::OpenForReadOnly(MakeOptions(), directory_, &opened));
   delete opened;
   Options secondary = MakeOptions();
   secondary.max_open_files = -1;
-  ASSERT_TRUE(DB::OpenAsSecondary(secondary, directory_, root_ + "/secondary", &opened).ok());
+  ASSERT_OK(DB::OpenAsSecondary(secondary, directory_, root_ + "/secondary", &opened));
   delete opened;
   // A way out that the refusal names.
   stdfs::rename(Path("HYPERLOOP"), root_ + "/HYPERLOOP");
-  EXPECT_TRUE(Write(Path("000900.log")).ok());
+  EXPECT_OK(Write(Path("000900.log")));
 }
 
 TEST_F(AroundTest, AnotherFileSystemObjectCannotWriteBesideTheOneThatHasItOpen) {
@@ -119,7 +122,7 @@ TEST_F(AroundTest, ColumnFamiliesOfAReadOnlyHandle) {
   Make();
   Close();
   DB* opened = nullptr;
-  ASSERT_TRUE(DB::OpenForReadOnly(MakeOptions(), directory_, &opened).ok());
+  ASSERT_OK(DB::OpenForReadOnly(MakeOptions(), directory_, &opened));
   const std::unique_ptr<DB> reader(opened);
   rocksdb::ColumnFamilyHandle* family = nullptr;
   const Status made = reader->CreateColumnFamily(Options(), "lost", &family);
@@ -134,11 +137,10 @@ TEST_F(AroundTest, BackupCannotBeRestoredOverAReplicatedDirectory) {
 #endif
   Make();
   rocksdb::BackupEngine* engine = nullptr;
-  ASSERT_TRUE(rocksdb::BackupEngine::Open(env_.get(),
-                                          rocksdb::BackupEngineOptions(root_ + "/backup"), &engine)
-                  .ok());
+  ASSERT_OK(rocksdb::BackupEngine::Open(env_.get(), rocksdb::BackupEngineOptions(root_ + "/backup"),
+                                        &engine));
   const std::unique_ptr<rocksdb::BackupEngine> backup(engine);
-  ASSERT_TRUE(backup->CreateNewBackup(db_.get()).ok());
+  ASSERT_OK(backup->CreateNewBackup(db_.get()));
   Close();
   const Status restored = backup->RestoreDBFromLatestBackup(directory_, directory_);
   EXPECT_THAT(restored.ToString(), HasSubstr("holds a replicated database"));
@@ -166,15 +168,15 @@ TEST_F(AroundTest, StackedBlobDbIsRefused) {
   }
   Options options = MakeOptions();
   options.listeners.push_back(std::make_shared<NamedListener>("AnotherListener"));
-  EXPECT_TRUE(Open(options).ok());
+  EXPECT_OK(Open(options));
 }
 
 TEST_F(AroundTest, IntegratedBlobFilesAreListed) {
   Options options = MakeOptions();
   options.enable_blob_files = true;
-  ASSERT_TRUE(Open(options).ok());
+  ASSERT_OK(Open(options));
   Put("blob", std::string(5000, 'b'));
-  ASSERT_TRUE(db_->Flush(rocksdb::FlushOptions()).ok());
+  ASSERT_OK(db_->Flush(rocksdb::FlushOptions()));
   Close();
   ASSERT_EQ(LocalNames(".blob").size(), 1u);
   const std::string blob = LocalNames(".blob")[0];
@@ -182,7 +184,7 @@ TEST_F(AroundTest, IntegratedBlobFilesAreListed) {
   stdfs::rename(Path(blob), root_ + "/" + blob);
   EXPECT_THAT(Open(options).ToString(), HasSubstr("1 (" + blob + ")")) << "it is needed, too";
   stdfs::rename(root_ + "/" + blob, Path(blob));
-  ASSERT_TRUE(Open(options).ok());
+  ASSERT_OK(Open(options));
   EXPECT_EQ(Get("blob"), std::string(5000, 'b'));
 }
 
@@ -202,18 +204,18 @@ TEST_F(AroundTest, CheckpointBelowIsAPlainCopy) {
   Make();
   const auto before = group_->LogFiles();
   rocksdb::Checkpoint* made = nullptr;
-  ASSERT_TRUE(rocksdb::Checkpoint::Create(db_.get(), &made).ok());
+  ASSERT_OK(rocksdb::Checkpoint::Create(db_.get(), &made));
   const std::unique_ptr<rocksdb::Checkpoint> checkpoint(made);
   const Status status = checkpoint->CreateCheckpoint(Path("checkpoint"), 1 << 30);
-  ASSERT_TRUE(status.ok()) << status.ToString();
+  ASSERT_OK(status);
   ExpectNothingNewInGroup(before);
   EXPECT_THAT(InfoLogText(), HasSubstr("are not replicated (the first: " + Path("checkpoint")));
   ExpectWhole();
   DB* opened = nullptr;
-  ASSERT_TRUE(DB::Open(Options(), Path("checkpoint"), &opened).ok());
+  ASSERT_OK(DB::Open(Options(), Path("checkpoint"), &opened));
   const std::unique_ptr<DB> copy(opened);
   std::string value;
-  EXPECT_TRUE(copy->Get(ReadOptions(), "log", &value).ok());
+  EXPECT_OK(copy->Get(ReadOptions(), "log", &value));
 }
 
 TEST_F(AroundTest, BackupBelowIsAPlainCopy) {
@@ -224,21 +226,20 @@ TEST_F(AroundTest, BackupBelowIsAPlainCopy) {
   Make();
   const auto before = group_->LogFiles();
   rocksdb::BackupEngine* engine = nullptr;
-  ASSERT_TRUE(
-      rocksdb::BackupEngine::Open(env_.get(), rocksdb::BackupEngineOptions(Path("backup")), &engine)
-          .ok());
+  ASSERT_OK(rocksdb::BackupEngine::Open(env_.get(), rocksdb::BackupEngineOptions(Path("backup")),
+                                        &engine));
   const std::unique_ptr<rocksdb::BackupEngine> backup(engine);
-  ASSERT_TRUE(backup->CreateNewBackup(db_.get()).ok());
+  ASSERT_OK(backup->CreateNewBackup(db_.get()));
   ExpectNothingNewInGroup(before);
   ExpectWhole();
-  EXPECT_TRUE(backup->RestoreDBFromLatestBackup(root_ + "/new", root_ + "/new").ok());
+  EXPECT_OK(backup->RestoreDBFromLatestBackup(root_ + "/new", root_ + "/new"));
 }
 
 TEST_F(AroundTest, RepairMovesLogsOutOfTheGroup) {
   Make();
   Close();
   const Status repaired = rocksdb::RepairDB(directory_, MakeOptions());
-  ASSERT_TRUE(repaired.ok()) << repaired.ToString();
+  ASSERT_OK(repaired);
   EXPECT_TRUE(stdfs::exists(Path("lost")));
   for (const auto& [name, content] : group_->LogFiles()) EXPECT_THAT(name, Not(HasSubstr("lost/")));
   ExpectWhole();
@@ -248,14 +249,14 @@ TEST_F(AroundTest, InfoLogsAndSecondariesBelowStayLocal) {
   Options options = MakeOptions();
   options.db_log_dir = Path("logs");
   stdfs::create_directories(directory_);
-  ASSERT_TRUE(Open(options).ok());
+  ASSERT_OK(Open(options));
   Put("table", "1");
   Put("log", "1");
   Options looking = MakeOptions();
   looking.max_open_files = -1;
   DB* opened = nullptr;
   const Status status = DB::OpenAsSecondary(looking, directory_, Path("secondary"), &opened);
-  ASSERT_TRUE(status.ok()) << status.ToString();
+  ASSERT_OK(status);
   const std::unique_ptr<DB> secondary(opened);
   for (const auto& [name, size] : group_->LocalFiles()) EXPECT_THAT(name, Not(HasSubstr("/")));
   for (const auto& [name, content] : group_->LogFiles()) EXPECT_THAT(name, Not(HasSubstr("/")));
@@ -268,7 +269,7 @@ TEST_F(AroundTest, AnotherDatabaseBelowNeedsAFileSystemOfItsOwn) {
               HasSubstr("the group holds one database, " + directory_));
   Options plain;
   plain.create_if_missing = true;
-  ASSERT_TRUE(DB::Open(plain, Path("other"), &opened).ok());
+  ASSERT_OK(DB::Open(plain, Path("other"), &opened));
   delete opened;
   ExpectWhole();
 }

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "status.h"
+#include "support/status_matchers.h"
 #include "testing/errors_fixture.h"
 
 namespace hyperloop::plugin::testing {
@@ -60,16 +61,16 @@ TEST(StatusMapping, CodesBecomeWhatRocksDbActsOn) {
     EXPECT_TRUE(status.IsIOError() && status.GetRetryable() && !status.IsIOFenced())
         << status.ToString();
   }
-  EXPECT_TRUE(ToIOStatus(Fenced("m"), "c").IsIOFenced());
+  EXPECT_THAT(ToIOStatus(Fenced("m"), "c"), StatusIs(rocksdb::Status::kIOFenced));
   EXPECT_FALSE(ToIOStatus(Fenced("m"), "c").GetRetryable());
-  EXPECT_TRUE(ToIOStatus(NoSpace("m"), "c").IsNoSpace());
+  EXPECT_THAT(ToIOStatus(NoSpace("m"), "c"), StatusIs(rocksdb::Status::kNoSpace));
   for (Code code :
        {Code::kInternal, Code::kProtection, Code::kPermissionDenied, Code::kAlreadyExists}) {
     IOStatus status = ToIOStatus({code, "m"}, "c");
     EXPECT_TRUE(status.IsIOError() && !status.GetRetryable() && !status.IsIOFenced())
         << status.ToString();
   }
-  EXPECT_TRUE(ToIOStatus(Status::Ok(), "c").ok());
+  EXPECT_OK(ToIOStatus(Status::Ok(), "c"));
   EXPECT_THAT(ToIOStatus(TimedOut("m"), "c").ToString(), HasSubstr("c: timed out: m"));
 }
 
@@ -84,7 +85,7 @@ TEST_F(ErrorsTest, RetryableAppendFailureResumesAndStaysFailed) {
     Put("before", "1");
     group_->Inject({"append", Code::kTimedOut, applied, 0});
     rocksdb::Status failed = db_->Put(WriteOptions(), "failed", "1");
-    EXPECT_TRUE(failed.IsIOError()) << failed.ToString();
+    EXPECT_THAT(failed, StatusIs(rocksdb::Status::kIOError));
     ASSERT_TRUE(listener_->Wait());
     Put("after", "1");
     EXPECT_THAT(Get("failed"), HasSubstr("NotFound"));
@@ -93,7 +94,7 @@ TEST_F(ErrorsTest, RetryableAppendFailureResumesAndStaysFailed) {
     EXPECT_EQ(content.count("before") + content.count("after"), 2u);
     EXPECT_EQ(content.count("failed"), 0u) << "the tail was not cut";
     Crash();
-    ASSERT_TRUE(Open(MakeOptions()).ok());
+    ASSERT_OK(Open(MakeOptions()));
     EXPECT_EQ(Get("before") + Get("after"), "11");
     EXPECT_THAT(Get("failed"), HasSubstr("NotFound"));
   }
@@ -106,48 +107,48 @@ TEST_F(ErrorsTest, KilledAfterAnIndeterminateAppend) {
   Put("before", "1");
   group_->CutLink(Code::kUnavailable);
   group_->Inject({"append", Code::kTimedOut, true, 0});
-  EXPECT_FALSE(db_->Put(WriteOptions(), "open", std::string(5000, 'x')).ok());
+  EXPECT_THAT(db_->Put(WriteOptions(), "open", std::string(5000, 'x')), Discover(16));
   std::shared_ptr<FakeGroup> old = group_;
   Crash();
   old->HealLink();  // RocksDB 7.8.3 cannot be closed while it waits to resume
   ASSERT_TRUE(listener_->Wait());
-  ASSERT_TRUE(Open(MakeOptions()).ok());
+  ASSERT_OK(Open(MakeOptions()));
   EXPECT_EQ(Get("before"), "1");
   EXPECT_EQ(Get("open"), std::string(5000, 'x'));  // the group had it
   ExpectLocalEqualsGroup();
 }
 
 TEST_F(ErrorsTest, FileIsLatchedAndTailCutBeforeAnythingElse) {
-  ASSERT_TRUE(Open(MakeOptions()).ok());
+  ASSERT_OK(Open(MakeOptions()));
   Put("memtable", "1");
   std::unique_ptr<rocksdb::FSWritableFile> file;
-  ASSERT_TRUE(fs_->NewWritableFile(Path("000900.dbtmp"), FileOptions(), &file, nullptr).ok());
-  ASSERT_TRUE(file->Append("good", IOOptions(), nullptr).ok());
+  ASSERT_OK(fs_->NewWritableFile(Path("000900.dbtmp"), FileOptions(), &file, nullptr));
+  ASSERT_OK(file->Append("good", IOOptions(), nullptr));
   group_->Inject({"append", Code::kTimedOut, true, 0});
   EXPECT_TRUE(file->Append("open", IOOptions(), nullptr).GetRetryable());
   EXPECT_EQ(group_->LogFiles()["000900.dbtmp"], "goodopen");
   EXPECT_EQ(ReadLocal(Path("000900.dbtmp")), "good")
       << "the local file must not be longer than what the group may have";
-  EXPECT_FALSE(file->Append("next", IOOptions(), nullptr).ok()) << "a gap would follow";
+  EXPECT_THAT(file->Append("next", IOOptions(), nullptr), Discover(17)) << "a gap would follow";
   EXPECT_EQ(group_->CallsOf("reconnect"), 0);
   std::unique_ptr<rocksdb::FSWritableFile> other;
-  ASSERT_TRUE(fs_->NewWritableFile(Path("000901.dbtmp"), FileOptions(), &other, nullptr).ok());
+  ASSERT_OK(fs_->NewWritableFile(Path("000901.dbtmp"), FileOptions(), &other, nullptr));
   EXPECT_EQ(group_->CallsOf("reconnect"), 1);
   EXPECT_EQ(group_->LogFiles()["000900.dbtmp"], "good");
-  EXPECT_FALSE(file->Append("next", IOOptions(), nullptr).ok());
-  ASSERT_TRUE(other->Append("fine", IOOptions(), nullptr).ok());
+  EXPECT_THAT(file->Append("next", IOOptions(), nullptr), Discover(18));
+  ASSERT_OK(other->Append("fine", IOOptions(), nullptr));
   EXPECT_EQ(group_->LogFiles()["000901.dbtmp"], "fine");
 }
 
 TEST_F(ErrorsTest, TailOfARemovedFileIsForgotten) {
-  ASSERT_TRUE(Open(MakeOptions()).ok());
+  ASSERT_OK(Open(MakeOptions()));
   Put("memtable", "1");
   std::unique_ptr<rocksdb::FSWritableFile> file;
-  ASSERT_TRUE(fs_->NewWritableFile(Path("000900.dbtmp"), FileOptions(), &file, nullptr).ok());
+  ASSERT_OK(fs_->NewWritableFile(Path("000900.dbtmp"), FileOptions(), &file, nullptr));
   group_->Inject({"append", Code::kNoSpace, true, 0});
   group_->Inject({"truncate", Code::kNoSpace, false, 0});
-  EXPECT_TRUE(file->Append("open", IOOptions(), nullptr).IsNoSpace());
-  ASSERT_TRUE(fs_->DeleteFile(Path("000900.dbtmp"), IOOptions(), nullptr).ok());
+  EXPECT_THAT(file->Append("open", IOOptions(), nullptr), StatusIs(rocksdb::Status::kNoSpace));
+  ASSERT_OK(fs_->DeleteFile(Path("000900.dbtmp"), IOOptions(), nullptr));
   Put("a", "1");
   EXPECT_EQ(group_->CallsOf("truncate"), 1);
 }
@@ -156,13 +157,13 @@ TEST_F(ErrorsTest, TailOfARemovedFileIsForgotten) {
 TEST_F(ErrorsTest, TailThatCannotBeCutIsKeptAndNothingFollowsIt) {
   Options options = MakeOptions();
   options.max_bgerror_resume_count = 0;
-  ASSERT_TRUE(Open(options).ok());
+  ASSERT_OK(Open(options));
   Put("memtable", "1");
   std::unique_ptr<rocksdb::FSWritableFile> file, other;
-  ASSERT_TRUE(fs_->NewWritableFile(Path("000900.dbtmp"), FileOptions(), &file, nullptr).ok());
-  ASSERT_TRUE(file->Append("good", IOOptions(), nullptr).ok());
+  ASSERT_OK(fs_->NewWritableFile(Path("000900.dbtmp"), FileOptions(), &file, nullptr));
+  ASSERT_OK(file->Append("good", IOOptions(), nullptr));
   group_->Inject({"append", Code::kTimedOut, true, 0});
-  EXPECT_FALSE(file->Append("open", IOOptions(), nullptr).ok());
+  EXPECT_THAT(file->Append("open", IOOptions(), nullptr), Discover(19));
   for (Code code : {Code::kInternal, Code::kInvalidArgument, Code::kCorruption}) {
     group_->Inject({"truncate", code, false, 0});
     const IOStatus status =
@@ -171,7 +172,7 @@ TEST_F(ErrorsTest, TailThatCannotBeCutIsKeptAndNothingFollowsIt) {
     EXPECT_EQ(group_->LogFiles()["000900.dbtmp"], "goodopen");
     EXPECT_EQ(group_->LogFiles().count("000901.dbtmp"), 0u);
   }
-  ASSERT_TRUE(fs_->NewWritableFile(Path("000901.dbtmp"), FileOptions(), &other, nullptr).ok());
+  ASSERT_OK(fs_->NewWritableFile(Path("000901.dbtmp"), FileOptions(), &other, nullptr));
   EXPECT_EQ(group_->LogFiles()["000900.dbtmp"], "good");
 }
 
@@ -179,28 +180,28 @@ TEST_F(ErrorsTest, TailThatCannotBeCutIsKeptAndNothingFollowsIt) {
 TEST_F(ErrorsTest, WithoutRoomToCutATailNothingFollowsItButRemovals) {
   Options options = MakeOptions();
   options.max_bgerror_resume_count = 0;
-  ASSERT_TRUE(Open(options).ok());
+  ASSERT_OK(Open(options));
   Put("memtable", "1");
   std::unique_ptr<rocksdb::FSWritableFile> file, older, other, table;
-  ASSERT_TRUE(fs_->NewWritableFile(Path("000899.dbtmp"), FileOptions(), &older, nullptr).ok());
-  ASSERT_TRUE(fs_->NewWritableFile(Path("000900.dbtmp"), FileOptions(), &file, nullptr).ok());
-  ASSERT_TRUE(fs_->NewWritableFile(Path("000900.sst"), FileOptions(), &table, nullptr).ok());
-  ASSERT_TRUE(file->Append("good", IOOptions(), nullptr).ok());
+  ASSERT_OK(fs_->NewWritableFile(Path("000899.dbtmp"), FileOptions(), &older, nullptr));
+  ASSERT_OK(fs_->NewWritableFile(Path("000900.dbtmp"), FileOptions(), &file, nullptr));
+  ASSERT_OK(fs_->NewWritableFile(Path("000900.sst"), FileOptions(), &table, nullptr));
+  ASSERT_OK(file->Append("good", IOOptions(), nullptr));
   group_->Inject({"append", Code::kTimedOut, true, 0});
-  EXPECT_FALSE(file->Append("open", IOOptions(), nullptr).ok());
+  EXPECT_THAT(file->Append("open", IOOptions(), nullptr), Discover(20));
   for (int i = 0; i < 6; ++i) group_->Inject({"truncate", Code::kNoSpace, false, 0});
-  EXPECT_TRUE(
-      fs_->NewWritableFile(Path("000901.dbtmp"), FileOptions(), &other, nullptr).IsNoSpace());
-  EXPECT_TRUE(older->Append("next", IOOptions(), nullptr).IsNoSpace());
-  EXPECT_TRUE(
-      fs_->RenameFile(Path("000899.dbtmp"), Path("000898.log"), IOOptions(), nullptr).IsNoSpace());
-  EXPECT_TRUE(table->Close(IOOptions(), nullptr).IsNoSpace());
+  EXPECT_THAT(fs_->NewWritableFile(Path("000901.dbtmp"), FileOptions(), &other, nullptr),
+              StatusIs(rocksdb::Status::kNoSpace));
+  EXPECT_THAT(older->Append("next", IOOptions(), nullptr), StatusIs(rocksdb::Status::kNoSpace));
+  EXPECT_THAT(fs_->RenameFile(Path("000899.dbtmp"), Path("000898.log"), IOOptions(), nullptr),
+              StatusIs(rocksdb::Status::kNoSpace));
+  EXPECT_THAT(table->Close(IOOptions(), nullptr), StatusIs(rocksdb::Status::kNoSpace));
   // Removals make room. A removal that fails leaves the tail in place.
   group_->Inject({"remove", Code::kInternal, false, 0});
-  EXPECT_FALSE(fs_->DeleteFile(Path("000900.dbtmp"), IOOptions(), nullptr).ok());
-  EXPECT_TRUE(fs_->DeleteFile(Path("000899.dbtmp"), IOOptions(), nullptr).ok());
+  EXPECT_THAT(fs_->DeleteFile(Path("000900.dbtmp"), IOOptions(), nullptr), Discover(21));
+  EXPECT_OK(fs_->DeleteFile(Path("000899.dbtmp"), IOOptions(), nullptr));
   EXPECT_EQ(group_->LogFiles()["000900.dbtmp"], "goodopen");
-  ASSERT_TRUE(fs_->NewWritableFile(Path("000901.dbtmp"), FileOptions(), &other, nullptr).ok());
+  ASSERT_OK(fs_->NewWritableFile(Path("000901.dbtmp"), FileOptions(), &other, nullptr));
   EXPECT_EQ(group_->LogFiles()["000900.dbtmp"], "good");
 }
 
@@ -208,58 +209,58 @@ TEST_F(ErrorsTest, FailedSyncIsCutBackToWhatMayHaveReturned) {
   Use(rocksdb::FileSystem::Default(), WithAck(AckMode::kSync));
   Options options = MakeOptions();
   options.max_bgerror_resume_count = 0;
-  ASSERT_TRUE(Open(options).ok());
+  ASSERT_OK(Open(options));
   Put("memtable", "1");
   std::unique_ptr<rocksdb::FSWritableFile> file, other;
-  ASSERT_TRUE(fs_->NewWritableFile(Path("000900.log"), FileOptions(), &file, nullptr).ok());
-  ASSERT_TRUE(file->Append("confirmed,", IOOptions(), nullptr).ok());
-  ASSERT_TRUE(file->Sync(IOOptions(), nullptr).ok());
-  ASSERT_TRUE(file->Append("returned,", IOOptions(), nullptr).ok());
-  ASSERT_TRUE(file->Append("failed", IOOptions(), nullptr).ok());
+  ASSERT_OK(fs_->NewWritableFile(Path("000900.log"), FileOptions(), &file, nullptr));
+  ASSERT_OK(file->Append("confirmed,", IOOptions(), nullptr));
+  ASSERT_OK(file->Sync(IOOptions(), nullptr));
+  ASSERT_OK(file->Append("returned,", IOOptions(), nullptr));
+  ASSERT_OK(file->Append("failed", IOOptions(), nullptr));
   group_->Inject({"sync", Code::kTimedOut, false, 0});
   const rocksdb::IOStatus failed = file->Sync(IOOptions(), nullptr);
-  EXPECT_FALSE(failed.ok());
+  EXPECT_THAT(failed, Discover(22));
   EXPECT_FALSE(failed.GetRetryable()) << "RocksDB could not resume: each later sync fails, too";
   EXPECT_THAT(failed.ToString(), HasSubstr("reopen the database"));
-  EXPECT_FALSE(file->Append("next", IOOptions(), nullptr).ok()) << "a gap would follow";
-  EXPECT_FALSE(file->Sync(IOOptions(), nullptr).ok()) << "before the tail is cut";
-  ASSERT_TRUE(fs_->NewWritableFile(Path("000901.log"), FileOptions(), &other, nullptr).ok());
+  EXPECT_THAT(file->Append("next", IOOptions(), nullptr), Discover(23)) << "a gap would follow";
+  EXPECT_THAT(file->Sync(IOOptions(), nullptr), Discover(24)) << "before the tail is cut";
+  ASSERT_OK(fs_->NewWritableFile(Path("000901.log"), FileOptions(), &other, nullptr));
   EXPECT_EQ(group_->LogFiles()["000900.log"], "confirmed,returned,");
-  EXPECT_FALSE(file->Sync(IOOptions(), nullptr).ok()) << "what was appended is gone";
+  EXPECT_THAT(file->Sync(IOOptions(), nullptr), Discover(25)) << "what was appended is gone";
   // Bytes that a Sync confirmed are never cut.
-  ASSERT_TRUE(other->Append("confirmed", IOOptions(), nullptr).ok());
-  ASSERT_TRUE(other->Sync(IOOptions(), nullptr).ok());
+  ASSERT_OK(other->Append("confirmed", IOOptions(), nullptr));
+  ASSERT_OK(other->Sync(IOOptions(), nullptr));
   group_->Inject({"sync", Code::kTimedOut, false, 0});
-  EXPECT_FALSE(other->Sync(IOOptions(), nullptr).ok());
-  ASSERT_TRUE(fs_->NewWritableFile(Path("000902.log"), FileOptions(), &file, nullptr).ok());
+  EXPECT_THAT(other->Sync(IOOptions(), nullptr), Discover(26));
+  ASSERT_OK(fs_->NewWritableFile(Path("000902.log"), FileOptions(), &file, nullptr));
   EXPECT_EQ(group_->LogFiles()["000901.log"], "confirmed");
 }
 
 // A writer that was admitted before a Sync failed on another thread can find the file cut. Its
 // bytes must not replace the bytes that were cut.
 TEST_F(ErrorsTest, AppendToAFileThatWasCutMeanwhileAddsNothing) {
-  ASSERT_TRUE(Open(MakeOptions()).ok());
+  ASSERT_OK(Open(MakeOptions()));
   std::unique_ptr<rocksdb::FSWritableFile> file, other;
-  ASSERT_TRUE(fs_->NewWritableFile(Path("000900.log"), FileOptions(), &file, nullptr).ok());
-  ASSERT_TRUE(file->Append("kept,", IOOptions(), nullptr).ok());
-  ASSERT_TRUE(file->Append("cut,", IOOptions(), nullptr).ok());
+  ASSERT_OK(fs_->NewWritableFile(Path("000900.log"), FileOptions(), &file, nullptr));
+  ASSERT_OK(file->Append("kept,", IOOptions(), nullptr));
+  ASSERT_OK(file->Append("cut,", IOOptions(), nullptr));
   group_->BeforeNextAppend(
-      [&] { ASSERT_TRUE(fs_->Truncate(Path("000900.log"), 5, IOOptions(), nullptr).ok()); });
+      [&] { ASSERT_OK(fs_->Truncate(Path("000900.log"), 5, IOOptions(), nullptr)); });
   const IOStatus late = file->Append("late", IOOptions(), nullptr);
-  EXPECT_FALSE(late.ok());
+  EXPECT_THAT(late, Discover(27));
   EXPECT_FALSE(late.GetRetryable()) << late.ToString();
-  EXPECT_FALSE(file->Append("later", IOOptions(), nullptr).ok()) << "latched";
-  ASSERT_TRUE(fs_->NewWritableFile(Path("000901.log"), FileOptions(), &other, nullptr).ok());
-  ASSERT_TRUE(other->Append("next", IOOptions(), nullptr).ok()) << "nothing is left to cut";
+  EXPECT_THAT(file->Append("later", IOOptions(), nullptr), Discover(28)) << "latched";
+  ASSERT_OK(fs_->NewWritableFile(Path("000901.log"), FileOptions(), &other, nullptr));
+  ASSERT_OK(other->Append("next", IOOptions(), nullptr)) << "nothing is left to cut";
   EXPECT_EQ(group_->LogFiles()["000900.log"], "kept,");
 }
 
 // Bytes for which Append returned are durable everywhere: no Sync can fail for them or cut them.
 TEST_F(ErrorsTest, SyncAfterAcknowledgedAppendsAsksNobody) {
-  ASSERT_TRUE(Open(MakeOptions()).ok());
+  ASSERT_OK(Open(MakeOptions()));
   group_->Inject({"sync", Code::kTimedOut, false, 0});
   Put("a", "1");
-  ASSERT_TRUE(db_->SyncWAL().ok());
+  ASSERT_OK(db_->SyncWAL());
   EXPECT_EQ(group_->CallsOf("sync"), 0);
   EXPECT_EQ(ContentFromGroup().count("a"), 1u);
 }
@@ -274,16 +275,16 @@ TEST_F(ErrorsTest, HalfDoneLocalWriteIsCut) {
     Use(faults, store_options);
     Options options = MakeOptions();
     options.max_bgerror_resume_count = 0;
-    ASSERT_TRUE(Open(options).ok());
+    ASSERT_OK(Open(options));
     Put("before", "1");
     const std::string log = Path(LocalNames(".log").at(0));
     const std::string before = ReadLocal(log);
     faults->fail_halfway = true;
-    EXPECT_FALSE(db_->Put(WriteOptions(), "half", std::string(1000, 'h')).ok());
+    EXPECT_THAT(db_->Put(WriteOptions(), "half", std::string(1000, 'h')), Discover(29));
     faults->fail_halfway = false;
     EXPECT_EQ(ReadLocal(log), before);
     Close();
-    ASSERT_TRUE(Open(MakeOptions()).ok());
+    ASSERT_OK(Open(MakeOptions()));
     EXPECT_EQ(Get("before"), "1");
     EXPECT_THAT(Get("half"), HasSubstr("NotFound"));
     ExpectLocalEqualsGroup();
@@ -304,11 +305,11 @@ TEST_F(ErrorsTest, LocalFileGetsOnlyWhatIsAcknowledged) {
     Use(faults, store_options);
     Options options = MakeOptions();
     options.max_bgerror_resume_count = 0;
-    ASSERT_TRUE(Open(options).ok());
+    ASSERT_OK(Open(options));
     Put("before", "1");
     const int appends = faults->appends;
     group_->Inject({"await", Code::kTimedOut, false, 0});
-    EXPECT_FALSE(db_->Put(WriteOptions(), "failed", "1").ok());
+    EXPECT_THAT(db_->Put(WriteOptions(), "failed", "1"), Discover(30));
     EXPECT_EQ(faults->appends, appends + (when == LocalWrite::kOverlapped ? 1 : 0));
     Close();
     env_.reset();
@@ -322,9 +323,9 @@ TEST_F(ErrorsTest, FencedIsFatalAndReadsGoOn) {
   auto group = group_->LogFiles();
   group_->FenceOff();
   rocksdb::Status failed = db_->Put(WriteOptions(), "late", "1");
-  EXPECT_TRUE(failed.IsIOFenced()) << failed.ToString();
-  EXPECT_FALSE(db_->Resume().ok());
-  EXPECT_TRUE(db_->Put(WriteOptions(), "later", "1").IsIOFenced());
+  EXPECT_THAT(failed, StatusIs(rocksdb::Status::kIOFenced));
+  EXPECT_THAT(db_->Resume(), Discover(31));
+  EXPECT_THAT(db_->Put(WriteOptions(), "later", "1"), StatusIs(rocksdb::Status::kIOFenced));
   EXPECT_EQ(Get("before"), "1");
   Close();
   EXPECT_EQ(group_->LogFiles(), group);
@@ -335,13 +336,15 @@ TEST_F(ErrorsTest, FencedWhileReconnectingIsFatal) {
   Put("before", "1");
   group_->CutLink(Code::kUnavailable);
   group_->Inject({"append", Code::kUnavailable, false, 0});
-  EXPECT_FALSE(db_->Put(WriteOptions(), "a", "1").ok());
+  EXPECT_THAT(db_->Put(WriteOptions(), "a", "1"), Discover(32));
   group_->FenceOff();
   group_->HealLink();
   listener_->Wait();
   std::unique_ptr<rocksdb::FSWritableFile> file;
-  EXPECT_TRUE(fs_->NewWritableFile(Path("000900.log"), FileOptions(), &file, nullptr).IsIOFenced());
-  EXPECT_TRUE(fs_->NewWritableFile(Path("000900.log"), FileOptions(), &file, nullptr).IsIOFenced());
+  EXPECT_THAT(fs_->NewWritableFile(Path("000900.log"), FileOptions(), &file, nullptr),
+              StatusIs(rocksdb::Status::kIOFenced));
+  EXPECT_THAT(fs_->NewWritableFile(Path("000900.log"), FileOptions(), &file, nullptr),
+              StatusIs(rocksdb::Status::kIOFenced));
 }
 
 // The group changes first, then the local directory: a change that the group refused must not be
@@ -349,29 +352,31 @@ TEST_F(ErrorsTest, FencedWhileReconnectingIsFatal) {
 TEST_F(ErrorsTest, NamespaceChangesGoToTheGroupFirst) {
   Options options = MakeOptions();
   options.max_bgerror_resume_count = 0;
-  ASSERT_TRUE(Open(options).ok());
+  ASSERT_OK(Open(options));
   std::unique_ptr<rocksdb::FSWritableFile> file;
-  ASSERT_TRUE(fs_->NewWritableFile(Path("000900.log"), FileOptions(), &file, nullptr).ok());
-  ASSERT_TRUE(file->Append("bytes", IOOptions(), nullptr).ok());
-  ASSERT_TRUE(file->Close(IOOptions(), nullptr).ok());
+  ASSERT_OK(fs_->NewWritableFile(Path("000900.log"), FileOptions(), &file, nullptr));
+  ASSERT_OK(file->Append("bytes", IOOptions(), nullptr));
+  ASSERT_OK(file->Close(IOOptions(), nullptr));
 
   group_->Inject({"create", Code::kNoSpace, false, 0});
-  EXPECT_FALSE(fs_->NewWritableFile(Path("000901.log"), FileOptions(), &file, nullptr).ok());
+  EXPECT_THAT(fs_->NewWritableFile(Path("000901.log"), FileOptions(), &file, nullptr),
+              Discover(33));
   EXPECT_FALSE(std::filesystem::exists(Path("000901.log")));
   group_->Inject({"create", Code::kNoSpace, false, 0});
-  EXPECT_FALSE(fs_->NewWritableFile(Path("000900.log"), FileOptions(), &file, nullptr).ok());
+  EXPECT_THAT(fs_->NewWritableFile(Path("000900.log"), FileOptions(), &file, nullptr),
+              Discover(34));
   EXPECT_EQ(ReadLocal(Path("000900.log")), "bytes");
   group_->Inject({"remove", Code::kNoSpace, false, 0});
-  EXPECT_FALSE(fs_->DeleteFile(Path("000900.log"), IOOptions(), nullptr).ok());
+  EXPECT_THAT(fs_->DeleteFile(Path("000900.log"), IOOptions(), nullptr), Discover(35));
   EXPECT_TRUE(std::filesystem::exists(Path("000900.log")));
   group_->Inject({"rename", Code::kNoSpace, false, 0});
-  EXPECT_FALSE(
-      fs_->RenameFile(Path("000900.log"), Path("archive/000900.log"), IOOptions(), nullptr).ok());
+  EXPECT_THAT(fs_->RenameFile(Path("000900.log"), Path("archive/000900.log"), IOOptions(), nullptr),
+              Discover(36));
   EXPECT_TRUE(std::filesystem::exists(Path("000900.log")));
   group_->Inject({"truncate", Code::kNoSpace, false, 0});
-  EXPECT_FALSE(fs_->Truncate(Path("000900.log"), 2, IOOptions(), nullptr).ok());
+  EXPECT_THAT(fs_->Truncate(Path("000900.log"), 2, IOOptions(), nullptr), Discover(37));
   EXPECT_EQ(ReadLocal(Path("000900.log")), "bytes");
-  ASSERT_TRUE(fs_->Truncate(Path("000900.log"), 2, IOOptions(), nullptr).ok());
+  ASSERT_OK(fs_->Truncate(Path("000900.log"), 2, IOOptions(), nullptr));
   EXPECT_EQ(group_->LogFiles()["000900.log"], "by");
   ExpectLocalEqualsGroup();
 }
@@ -380,46 +385,45 @@ TEST_F(ErrorsTest, NamespaceChangesGoToTheGroupFirst) {
 TEST_F(ErrorsTest, ListedFilesAppearHereFirst) {
   Options options = MakeOptions();
   options.max_bgerror_resume_count = 0;
-  ASSERT_TRUE(Open(options).ok());
+  ASSERT_OK(Open(options));
   std::unique_ptr<rocksdb::FSWritableFile> file;
-  ASSERT_TRUE(fs_->NewWritableFile(Path("000900.sst"), FileOptions(), &file, nullptr).ok());
-  ASSERT_TRUE(file->Append("table", IOOptions(), nullptr).ok());
+  ASSERT_OK(fs_->NewWritableFile(Path("000900.sst"), FileOptions(), &file, nullptr));
+  ASSERT_OK(file->Append("table", IOOptions(), nullptr));
   EXPECT_EQ(group_->LocalFiles().count("000900.sst"), 0u);
-  ASSERT_TRUE(file->Close(IOOptions(), nullptr).ok());
+  ASSERT_OK(file->Close(IOOptions(), nullptr));
   EXPECT_EQ(group_->LocalFiles()["000900.sst"], 5u);
-  ASSERT_TRUE(fs_->ReopenWritableFile(Path("000900.sst"), FileOptions(), &file, nullptr).ok());
-  ASSERT_TRUE(file->Close(IOOptions(), nullptr).ok());
+  ASSERT_OK(fs_->ReopenWritableFile(Path("000900.sst"), FileOptions(), &file, nullptr));
+  ASSERT_OK(file->Close(IOOptions(), nullptr));
   EXPECT_EQ(group_->LocalFiles()["000900.sst"], 5u);
-  ASSERT_TRUE(fs_->RenameFile(Path("000900.sst"), Path("000901.sst"), IOOptions(), nullptr).ok());
+  ASSERT_OK(fs_->RenameFile(Path("000900.sst"), Path("000901.sst"), IOOptions(), nullptr));
   EXPECT_EQ(group_->LocalFiles().count("000900.sst"), 0u);
   EXPECT_EQ(group_->LocalFiles()["000901.sst"], 5u);
-  ASSERT_TRUE(fs_->LinkFile(Path("000901.sst"), Path("000902.sst"), IOOptions(), nullptr).ok());
+  ASSERT_OK(fs_->LinkFile(Path("000901.sst"), Path("000902.sst"), IOOptions(), nullptr));
   EXPECT_EQ(group_->LocalFiles()["000902.sst"], 5u);
-  ASSERT_TRUE(
-      fs_->RenameFile(Path("000902.sst"), Path("000902.sst.trash"), IOOptions(), nullptr).ok());
+  ASSERT_OK(fs_->RenameFile(Path("000902.sst"), Path("000902.sst.trash"), IOOptions(), nullptr));
   EXPECT_EQ(group_->LocalFiles().count("000902.sst"), 0u);
   group_->Inject({"remove", Code::kNoSpace, false, 0});
-  EXPECT_FALSE(fs_->DeleteFile(Path("000901.sst"), IOOptions(), nullptr).ok());
+  EXPECT_THAT(fs_->DeleteFile(Path("000901.sst"), IOOptions(), nullptr), Discover(38));
   EXPECT_TRUE(std::filesystem::exists(Path("000901.sst")));
-  EXPECT_TRUE(
-      fs_->LinkFile(Path("000901.sst"), Path("000903.log"), IOOptions(), nullptr).IsNotSupported());
+  EXPECT_THAT(fs_->LinkFile(Path("000901.sst"), Path("000903.log"), IOOptions(), nullptr),
+              StatusIs(rocksdb::Status::kNotSupported));
   // When a file from elsewhere becomes CURRENT, its bytes go to the group.
   WriteLocal(root_ + "/elsewhere", "MANIFEST-000900\n");
-  ASSERT_TRUE(fs_->RenameFile(root_ + "/elsewhere", Path("CURRENT"), IOOptions(), nullptr).ok());
+  ASSERT_OK(fs_->RenameFile(root_ + "/elsewhere", Path("CURRENT"), IOOptions(), nullptr));
   EXPECT_EQ(group_->LogFiles()["CURRENT"], "MANIFEST-000900\n");
 }
 
 TEST_F(ErrorsTest, CloseWithALostGroupEnds) {
   Options options = MakeOptions();
   options.max_bgerror_resume_count = 0;
-  ASSERT_TRUE(Open(options).ok());
+  ASSERT_OK(Open(options));
   Put("a", "1");
   group_->CutLink(Code::kUnavailable);
   group_->Inject({"append", Code::kUnavailable, true, 0});
-  EXPECT_FALSE(db_->Put(WriteOptions(), "b", "1").ok());
+  EXPECT_THAT(db_->Put(WriteOptions(), "b", "1"), Discover(39));
   Close();
   group_->HealLink();
-  ASSERT_TRUE(Open(MakeOptions()).ok());
+  ASSERT_OK(Open(MakeOptions()));
   EXPECT_EQ(Get("a"), "1");
   ExpectLocalEqualsGroup();
 }
@@ -429,44 +433,45 @@ TEST_F(ErrorsTest, CloseWithALostGroupEnds) {
 TEST_F(ErrorsTest, CloseAfterAFailedReconnectKeepsThePairing) {
   Options options = MakeOptions();
   options.max_bgerror_resume_count = 0;
-  ASSERT_TRUE(Open(options).ok());
+  ASSERT_OK(Open(options));
   Put("a", "1");
   group_->CutLink(Code::kUnavailable);
   group_->Inject({"append", Code::kUnavailable, true, 0});
-  EXPECT_FALSE(db_->Put(WriteOptions(), "b", "1").ok());
+  EXPECT_THAT(db_->Put(WriteOptions(), "b", "1"), Discover(40));
   std::unique_ptr<rocksdb::FSWritableFile> file;
-  EXPECT_FALSE(fs_->NewWritableFile(Path("000900.log"), FileOptions(), &file, nullptr).ok());
+  EXPECT_THAT(fs_->NewWritableFile(Path("000900.log"), FileOptions(), &file, nullptr),
+              Discover(41));
   EXPECT_EQ(group_->CallsOf("reconnect"), 1);
   Close();
   EXPECT_TRUE(std::filesystem::exists(Path("HYPERLOOP")));
   group_->HealLink();
   rocksdb::Status reopened = Open(MakeOptions());
-  ASSERT_TRUE(reopened.ok()) << reopened.ToString();
+  ASSERT_OK(reopened);
   EXPECT_EQ(Get("a"), "1");
   ExpectLocalEqualsGroup();
 }
 
 // An open does not set the local logs to the files of a group that has just gone out of reach.
 TEST_F(ErrorsTest, OpenWhileTheGroupBreaksChangesNothing) {
-  ASSERT_TRUE(Open(MakeOptions()).ok());
+  ASSERT_OK(Open(MakeOptions()));
   Put("a", "1");
   Close();
   const std::vector<std::string> before = LocalNames(".log");
   for (int skip : {0, 1, 2}) {
     group_->Inject({"files", Code::kUnavailable, false, skip});
-    EXPECT_FALSE(Open(MakeOptions()).ok()) << skip;
+    EXPECT_THAT(Open(MakeOptions()), Discover(42)) << skip;
     EXPECT_EQ(LocalNames(".log"), before) << skip;
     EXPECT_FALSE(std::filesystem::exists(Path("hyperloop-set-aside"))) << skip;
     group_->ForgetFaults();
   }
-  ASSERT_TRUE(Open(MakeOptions()).ok());
+  ASSERT_OK(Open(MakeOptions()));
   EXPECT_EQ(Get("a"), "1");
 }
 
 // A list of files is not trusted either if the group goes out of reach while it is being read.
 TEST_F(ErrorsTest, CloseWhileTheGroupBreaksKeepsThePairing) {
   for (int skip : {0, 1}) {
-    ASSERT_TRUE(Open(MakeOptions()).ok());
+    ASSERT_OK(Open(MakeOptions()));
     Put("a", "1");
     group_->Inject({"files", Code::kUnavailable, false, skip});
     Close();
@@ -477,41 +482,41 @@ TEST_F(ErrorsTest, CloseWhileTheGroupBreaksKeepsThePairing) {
 
 // RocksDB cannot open a database without its MANIFEST, but the logs hold acknowledged writes.
 TEST_F(ErrorsTest, LogsWithBytesOutliveAMissingManifest) {
-  ASSERT_TRUE(Open(MakeOptions()).ok());
+  ASSERT_OK(Open(MakeOptions()));
   Put("a", "1");
   Close();
   rocksdb::FileLock* lock = nullptr;
-  ASSERT_TRUE(fs_->LockFile(Path("LOCK"), IOOptions(), &lock, nullptr).ok());
+  ASSERT_OK(fs_->LockFile(Path("LOCK"), IOOptions(), &lock, nullptr));
   for (const auto& [name, content] : group_->LogFiles()) {
     if (name.starts_with("MANIFEST-")) {
-      ASSERT_TRUE(fs_->DeleteFile(Path(name), IOOptions(), nullptr).ok());
+      ASSERT_OK(fs_->DeleteFile(Path(name), IOOptions(), nullptr));
     }
   }
   const auto before = group_->LogFiles();
-  ASSERT_TRUE(fs_->UnlockFile(lock, IOOptions(), nullptr).ok());
+  ASSERT_OK(fs_->UnlockFile(lock, IOOptions(), nullptr));
   EXPECT_EQ(group_->LogFiles(), before);
   EXPECT_TRUE(std::filesystem::exists(Path("HYPERLOOP")));
 }
 
 // The same holds for tables: without CURRENT a new database would take their place.
 TEST_F(ErrorsTest, TablesOutliveAMissingManifest) {
-  ASSERT_TRUE(Open(MakeOptions()).ok());
+  ASSERT_OK(Open(MakeOptions()));
   Put("a", "1");
-  ASSERT_TRUE(db_->Flush(rocksdb::FlushOptions()).ok());
+  ASSERT_OK(db_->Flush(rocksdb::FlushOptions()));
   Close();
   rocksdb::FileLock* lock = nullptr;
-  ASSERT_TRUE(fs_->LockFile(Path("LOCK"), IOOptions(), &lock, nullptr).ok());
+  ASSERT_OK(fs_->LockFile(Path("LOCK"), IOOptions(), &lock, nullptr));
   for (const auto& [name, content] : group_->LogFiles()) {
     const bool log_with_bytes = name.ends_with(".log") && !content.empty();
     ASSERT_FALSE(log_with_bytes) << name;
     if (name.starts_with("MANIFEST-")) {
-      ASSERT_TRUE(fs_->DeleteFile(Path(name), IOOptions(), nullptr).ok());
+      ASSERT_OK(fs_->DeleteFile(Path(name), IOOptions(), nullptr));
     }
   }
-  ASSERT_TRUE(fs_->UnlockFile(lock, IOOptions(), nullptr).ok());
+  ASSERT_OK(fs_->UnlockFile(lock, IOOptions(), nullptr));
   EXPECT_EQ(group_->LogFiles().count("CURRENT"), 1u);
   EXPECT_TRUE(std::filesystem::exists(Path("CURRENT")));
-  EXPECT_FALSE(Open(MakeOptions()).ok());
+  EXPECT_THAT(Open(MakeOptions()), Discover(43));
   EXPECT_EQ(LocalNames(".sst").size(), 1u);
 }
 
@@ -520,28 +525,28 @@ TEST_F(ErrorsTest, TablesOutliveAMissingManifest) {
 TEST_F(ErrorsTest, LeftoversListedBeforeTheLockMayBeDeleted) {
   std::filesystem::create_directories(directory_);
   rocksdb::FileLock* lock = nullptr;
-  ASSERT_TRUE(fs_->LockFile(Path("LOCK"), IOOptions(), &lock, nullptr).ok());
+  ASSERT_OK(fs_->LockFile(Path("LOCK"), IOOptions(), &lock, nullptr));
   std::unique_ptr<rocksdb::FSWritableFile> file;
-  ASSERT_TRUE(fs_->NewWritableFile(Path("000800.log"), FileOptions(), &file, nullptr).ok());
-  ASSERT_TRUE(file->Append("left", IOOptions(), nullptr).ok());
+  ASSERT_OK(fs_->NewWritableFile(Path("000800.log"), FileOptions(), &file, nullptr));
+  ASSERT_OK(file->Append("left", IOOptions(), nullptr));
   rocksdb::FileLock* const of_the_crashed = lock;
   Crash();  // a creation, or a DestroyDB, that was cut short
   ASSERT_TRUE(std::filesystem::exists(Path("000800.log")));
-  ASSERT_TRUE(fs_->LockFile(Path("LOCK"), IOOptions(), &lock, nullptr).ok());
+  ASSERT_OK(fs_->LockFile(Path("LOCK"), IOOptions(), &lock, nullptr));
   EXPECT_FALSE(std::filesystem::exists(Path("000800.log")));
-  EXPECT_TRUE(fs_->DeleteFile(Path("000800.log"), IOOptions(), nullptr).ok());
-  EXPECT_FALSE(fs_->DeleteFile(Path("000800.log"), IOOptions(), nullptr).ok());
-  EXPECT_TRUE(fs_->UnlockFile(lock, IOOptions(), nullptr).ok());
+  EXPECT_OK(fs_->DeleteFile(Path("000800.log"), IOOptions(), nullptr));
+  EXPECT_THAT(fs_->DeleteFile(Path("000800.log"), IOOptions(), nullptr), Discover(44));
+  EXPECT_OK(fs_->UnlockFile(lock, IOOptions(), nullptr));
   const auto local = rocksdb::FileSystem::Default();
-  EXPECT_TRUE(local->UnlockFile(of_the_crashed, IOOptions(), nullptr).ok());
+  EXPECT_OK(local->UnlockFile(of_the_crashed, IOOptions(), nullptr));
 }
 
 // The log also says so when such a file is only reopened.
 TEST_F(ErrorsTest, FilesBelowTheDirectoryAreSaidToStayLocal) {
-  ASSERT_TRUE(Open(MakeOptions()).ok());
+  ASSERT_OK(Open(MakeOptions()));
   std::filesystem::create_directories(Path("below"));
   std::unique_ptr<rocksdb::FSWritableFile> file;
-  ASSERT_TRUE(fs_->ReopenWritableFile(Path("below/x"), FileOptions(), &file, nullptr).ok());
+  ASSERT_OK(fs_->ReopenWritableFile(Path("below/x"), FileOptions(), &file, nullptr));
   EXPECT_THAT(InfoLogText(), ::testing::HasSubstr("or in directories below it, are not replicated "
                                                   "(the first: " +
                                                   Path("below/x")));

@@ -8,6 +8,7 @@
 
 #include <filesystem>
 
+#include "support/status_matchers.h"
 #include "testing/database_fixture.h"
 
 namespace hyperloop::plugin::testing {
@@ -26,7 +27,7 @@ std::string Key(int i) { return "key" + std::to_string(100000 + i); }
 using FileSystemTest = DatabaseTest;
 
 TEST_F(FileSystemTest, OpenPutCloseReopen) {
-  ASSERT_TRUE(Open(MakeOptions()).ok());
+  ASSERT_OK(Open(MakeOptions()));
   EXPECT_TRUE(group_->held());
   for (int i = 0; i < 1000; ++i) Put(Key(i), std::string(100, 'v'));
   ExpectLocalEqualsGroup();
@@ -41,9 +42,9 @@ TEST_F(FileSystemTest, OpenPutCloseReopen) {
 }
 
 TEST_F(FileSystemTest, EveryPutIsInTheGroupWhenItReturnsWithoutSync) {
-  ASSERT_TRUE(Open(MakeOptions()).ok());
+  ASSERT_OK(Open(MakeOptions()));
   for (int i = 0; i < 50; ++i) {
-    ASSERT_TRUE(db_->Put(WriteOptions(), Key(i), "v").ok());
+    ASSERT_OK(db_->Put(WriteOptions(), Key(i), "v"));
     if (i % 10 == 0) {
       ASSERT_EQ(ContentFromGroup().size(), static_cast<size_t>(i + 1));
     }
@@ -53,17 +54,17 @@ TEST_F(FileSystemTest, EveryPutIsInTheGroupWhenItReturnsWithoutSync) {
 TEST_F(FileSystemTest, LargeValuesAndColumnFamiliesAndFlushes) {
   Options options = MakeOptions();
   options.write_buffer_size = 256 << 10;
-  ASSERT_TRUE(Open(options).ok());
+  ASSERT_OK(Open(options));
   rocksdb::ColumnFamilyHandle* other = nullptr;
-  ASSERT_TRUE(db_->CreateColumnFamily(options, "other", &other).ok());
+  ASSERT_OK(db_->CreateColumnFamily(options, "other", &other));
   for (int i = 0; i < 400; ++i) {
     Put(Key(i), std::string(3000, static_cast<char>('a' + i % 26)));
-    ASSERT_TRUE(db_->Put(WriteOptions(), other, Key(i), "x").ok());
+    ASSERT_OK(db_->Put(WriteOptions(), other, Key(i), "x"));
   }
   Put("large", std::string(3 << 20, 'L'));
-  ASSERT_TRUE(db_->Flush(rocksdb::FlushOptions(), other).ok());
-  ASSERT_TRUE(db_->CompactRange(rocksdb::CompactRangeOptions(), nullptr, nullptr).ok());
-  ASSERT_TRUE(db_->DestroyColumnFamilyHandle(other).ok());
+  ASSERT_OK(db_->Flush(rocksdb::FlushOptions(), other));
+  ASSERT_OK(db_->CompactRange(rocksdb::CompactRangeOptions(), nullptr, nullptr));
+  ASSERT_OK(db_->DestroyColumnFamilyHandle(other));
   EXPECT_EQ(Get("large"), std::string(3 << 20, 'L'));
   Close();
   ExpectLocalEqualsGroup();
@@ -77,7 +78,7 @@ TEST_F(FileSystemTest, TwoReopensWithoutFlushKeepTheLog) {
   Options options = MakeOptions();
   options.avoid_flush_during_recovery = true;
   options.avoid_flush_during_shutdown = true;
-  ASSERT_TRUE(Open(options).ok());
+  ASSERT_OK(Open(options));
   Put("a", "1");
   Reopen(options);  // reopens and truncates the last WAL
   Put("b", "2");
@@ -88,49 +89,49 @@ TEST_F(FileSystemTest, TwoReopensWithoutFlushKeepTheLog) {
 }
 
 TEST_F(FileSystemTest, DestroyThenFreshDatabase) {
-  ASSERT_TRUE(Open(MakeOptions()).ok());
+  ASSERT_OK(Open(MakeOptions()));
   Put("old", "1");
   Close();
   rocksdb::Status destroyed = rocksdb::DestroyDB(directory_, MakeOptions());
-  ASSERT_TRUE(destroyed.ok()) << destroyed.ToString();
+  ASSERT_OK(destroyed);
   EXPECT_THAT(group_->LogFiles(), IsEmpty());
   EXPECT_THAT(group_->LocalFiles(), IsEmpty());
   EXPECT_FALSE(std::filesystem::exists(directory_))
       << "something is left: " << LocalNames("").front();
-  ASSERT_TRUE(Open(MakeOptions()).ok());
+  ASSERT_OK(Open(MakeOptions()));
   EXPECT_THAT(Get("old"), HasSubstr("NotFound"));
   Put("new", "2");
   ExpectLocalEqualsGroup();
 }
 
 TEST_F(FileSystemTest, DestroyAfterCrashSeesWhatOnlyTheGroupHad) {
-  ASSERT_TRUE(Open(MakeOptions()).ok());
+  ASSERT_OK(Open(MakeOptions()));
   Put("old", "1");
   Crash();
   // The process was killed after the group and before the directory had a new log.
   auto store = MakeFakeStore(group_, MakeStoreOptions());
   TakeResult taken;
   Pairing pairing = group_->pairing();
-  ASSERT_TRUE(store->Take({directory_, false, pairing}, &taken).ok());
-  ASSERT_TRUE(store->Create("000099.log", Lane::kLog).ok());
+  ASSERT_OK(store->Take({directory_, false, pairing}, &taken));
+  ASSERT_OK(store->Create("000099.log", Lane::kLog));
   store.reset();
   rocksdb::Status destroyed = rocksdb::DestroyDB(directory_, MakeOptions());
-  ASSERT_TRUE(destroyed.ok()) << destroyed.ToString();
+  ASSERT_OK(destroyed);
   EXPECT_THAT(group_->LogFiles(), IsEmpty());
   rocksdb::Status opened = Open(MakeOptions());
-  ASSERT_TRUE(opened.ok()) << opened.ToString();
+  ASSERT_OK(opened);
   EXPECT_THAT(Get("old"), HasSubstr("NotFound"));
 }
 
 TEST_F(FileSystemTest, DestroyDoesNotStumbleOverFilesThatReconcilingRemoved) {
-  ASSERT_TRUE(Open(MakeOptions()).ok());
+  ASSERT_OK(Open(MakeOptions()));
   Close();
   WriteLocal(directory_ + "/000077.log", "only here");
   rocksdb::Status destroyed = rocksdb::DestroyDB(directory_, MakeOptions());
-  EXPECT_TRUE(destroyed.ok()) << destroyed.ToString();
+  EXPECT_OK(destroyed);
   EXPECT_THAT(LocalNames(""), ::testing::ElementsAre("hyperloop-set-aside"));
   EXPECT_EQ(ReadLocal(directory_ + "/hyperloop-set-aside/epoch-2/000077.log"), "only here");
-  ASSERT_TRUE(Open(MakeOptions()).ok());
+  ASSERT_OK(Open(MakeOptions()));
   Put("new", "1");
 }
 
@@ -139,40 +140,40 @@ TEST_F(FileSystemTest, CheckpointAndBackupElsewhereAreNotReplicated) {
   GTEST_SKIP()
       << "TSan sees what threads of RocksDB's backup engine copy, but not what orders them";
 #endif
-  ASSERT_TRUE(Open(MakeOptions()).ok());
+  ASSERT_OK(Open(MakeOptions()));
   Put("a", "1");
-  ASSERT_TRUE(db_->Flush(rocksdb::FlushOptions()).ok());
+  ASSERT_OK(db_->Flush(rocksdb::FlushOptions()));
   Put("b", "2");
   auto names = group_->LogFiles();
 
   rocksdb::Checkpoint* made = nullptr;
-  ASSERT_TRUE(rocksdb::Checkpoint::Create(db_.get(), &made).ok());
+  ASSERT_OK(rocksdb::Checkpoint::Create(db_.get(), &made));
   std::unique_ptr<rocksdb::Checkpoint> checkpoint(made);
   rocksdb::Status status = checkpoint->CreateCheckpoint(root_ + "/checkpoint", 1 << 30);
-  ASSERT_TRUE(status.ok()) << status.ToString();
+  ASSERT_OK(status);
   rocksdb::BackupEngine* engine = nullptr;
-  ASSERT_TRUE(rocksdb::BackupEngine::Open(env_.get(),
-                                          rocksdb::BackupEngineOptions(root_ + "/backup"), &engine)
-                  .ok());
+  ASSERT_OK(rocksdb::BackupEngine::Open(env_.get(), rocksdb::BackupEngineOptions(root_ + "/backup"),
+                                        &engine));
   std::unique_ptr<rocksdb::BackupEngine> backup(engine);
-  ASSERT_TRUE(backup->CreateNewBackup(db_.get()).ok());
+  ASSERT_OK(backup->CreateNewBackup(db_.get()));
 
   ExpectNothingNewInGroup(names);
   EXPECT_THAT(InfoLogText(), HasSubstr("are not replicated (the first: " + root_ + "/checkpoint"));
   DB* copy = nullptr;
-  ASSERT_TRUE(DB::Open(Options(), root_ + "/checkpoint", &copy).ok());
+  ASSERT_OK(DB::Open(Options(), root_ + "/checkpoint", &copy));
   std::unique_ptr<DB> guard(copy);
   std::string value;
-  EXPECT_TRUE(copy->Get(ReadOptions(), "b", &value).ok() && value == "2");
+  EXPECT_OK(copy->Get(ReadOptions(), "b", &value));
+  EXPECT_EQ(value, "2");
 }
 
 TEST_F(FileSystemTest, ArchivedLogsMoveWithinTheGroup) {
   Options options = MakeOptions();
   options.WAL_ttl_seconds = 3600;
-  ASSERT_TRUE(Open(options).ok());
+  ASSERT_OK(Open(options));
   for (int round = 0; round < 3; ++round) {
     Put(Key(round), "v");
-    ASSERT_TRUE(db_->Flush(rocksdb::FlushOptions()).ok());
+    ASSERT_OK(db_->Flush(rocksdb::FlushOptions()));
   }
   Reopen(options);
   ExpectLocalEqualsGroup();
@@ -184,13 +185,14 @@ TEST_F(FileSystemTest, ArchivedLogsMoveWithinTheGroup) {
 TEST_F(FileSystemTest, ManualWalFlushIsSaidToWeaken) {
   Options options = MakeOptions();
   options.manual_wal_flush = true;
-  ASSERT_TRUE(Open(options).ok());
-  ASSERT_TRUE(db_->Put(WriteOptions(), "a", "1").ok());
+  ASSERT_OK(Open(options));
+  ASSERT_OK(db_->Put(WriteOptions(), "a", "1"));
   EXPECT_EQ(ContentFromGroup().count("a"), 0u);
-  ASSERT_TRUE(db_->FlushWAL(false).ok());
+  ASSERT_OK(db_->FlushWAL(false));
   EXPECT_EQ(ContentFromGroup().count("a"), 1u);
-  ASSERT_TRUE(db_->Put(WriteOptions(), "b", "1").ok());
-  ASSERT_TRUE(db_->SyncWAL().ok() && db_->FlushWAL(true).ok());
+  ASSERT_OK(db_->Put(WriteOptions(), "b", "1"));
+  ASSERT_OK(db_->SyncWAL());
+  ASSERT_OK(db_->FlushWAL(true));
   EXPECT_EQ(ContentFromGroup().count("b"), 1u);
   EXPECT_THAT(InfoLogText(), HasSubstr("manual_wal_flush is set"));
 }
@@ -202,7 +204,7 @@ TEST_F(FileSystemTest, LogSaysWhatWasTakenAndWhatWeakensIt) {
   group_->SetMedia(rnic::Media::kRam);  // detected: the option says auto
   fs_ = MakeFileSystem(store_options);
   env_ = rocksdb::NewCompositeEnv(fs_);
-  ASSERT_TRUE(Open(MakeOptions()).ok());
+  ASSERT_OK(Open(MakeOptions()));
   std::string text = InfoLogText();
   EXPECT_THAT(text, HasSubstr("took group fake-group at epoch 1"));
   EXPECT_THAT(text, HasSubstr("3 replicas (127.0.0.1:1, 127.0.0.1:2, 127.0.0.1:3)"));
@@ -212,43 +214,43 @@ TEST_F(FileSystemTest, LogSaysWhatWasTakenAndWhatWeakensIt) {
 }
 
 TEST_F(FileSystemTest, IngestedTablesAreListed) {
-  ASSERT_TRUE(Open(MakeOptions()).ok());
+  ASSERT_OK(Open(MakeOptions()));
   rocksdb::SstFileWriter writer{rocksdb::EnvOptions(), Options()};
-  ASSERT_TRUE(writer.Open(root_ + "/outside.sst").ok());
-  ASSERT_TRUE(writer.Put("ingested", "1").ok());
-  ASSERT_TRUE(writer.Finish().ok());
+  ASSERT_OK(writer.Open(root_ + "/outside.sst"));
+  ASSERT_OK(writer.Put("ingested", "1"));
+  ASSERT_OK(writer.Finish());
   rocksdb::IngestExternalFileOptions ingest;
   ingest.move_files = true;  // LinkFile, Reopen, Sync
-  ASSERT_TRUE(db_->IngestExternalFile({root_ + "/outside.sst"}, ingest).ok());
+  ASSERT_OK(db_->IngestExternalFile({root_ + "/outside.sst"}, ingest));
   ASSERT_EQ(LocalNames(".sst").size(), 1u);
   EXPECT_EQ(group_->LocalFiles().count(LocalNames(".sst")[0]), 1u);
   ExpectLocalEqualsGroup();
 }
 
 TEST_F(FileSystemTest, ReadOnlyAndSecondaryOpensTakeNothing) {
-  ASSERT_TRUE(Open(MakeOptions()).ok());
+  ASSERT_OK(Open(MakeOptions()));
   Put("a", "1");
   Options options = MakeOptions();
   auto looker = MakeFileSystem(MakeStoreOptions());
   auto looker_env = rocksdb::NewCompositeEnv(looker);
   options.env = looker_env.get();
   DB* opened = nullptr;
-  ASSERT_TRUE(DB::OpenForReadOnly(options, directory_, &opened).ok());
+  ASSERT_OK(DB::OpenForReadOnly(options, directory_, &opened));
   std::unique_ptr<DB> reader(opened);
   options.max_open_files = -1;
-  ASSERT_TRUE(DB::OpenAsSecondary(options, directory_, root_ + "/secondary", &opened).ok());
+  ASSERT_OK(DB::OpenAsSecondary(options, directory_, root_ + "/secondary", &opened));
   std::unique_ptr<DB> secondary(opened);
   Put("b", "2");
-  ASSERT_TRUE(secondary->TryCatchUpWithPrimary().ok());  // reads on past the old end of the WAL
+  ASSERT_OK(secondary->TryCatchUpWithPrimary());  // reads on past the old end of the WAL
   std::string value;
-  EXPECT_TRUE(secondary->Get(ReadOptions(), "b", &value).ok());
+  EXPECT_OK(secondary->Get(ReadOptions(), "b", &value));
   EXPECT_EQ(group_->epoch(), 1u);
   Put("c", "3");
 }
 
 TEST_F(FileSystemTest, PrepareOptionsLooksButDoesNotTake) {
   rocksdb::ConfigOptions config;
-  ASSERT_TRUE(fs_->PrepareOptions(config).ok());
+  ASSERT_OK(fs_->PrepareOptions(config));
   EXPECT_EQ(group_->epoch(), 0u);
   StoreOptions bad = MakeStoreOptions();
   bad.pool.clear();
@@ -259,50 +261,52 @@ TEST_F(FileSystemTest, PrepareOptionsLooksButDoesNotTake) {
 TEST_F(FileSystemTest, OptionsComeThroughRocksDbsMachinery) {
   rocksdb::ConfigOptions config;
   config.invoke_prepare_options = false;
-  ASSERT_TRUE(fs_->ConfigureFromString(config, "window=16;ack=sync;replicas=a:1,b:2").ok());
+  ASSERT_OK(fs_->ConfigureFromString(config, "window=16;ack=sync;replicas=a:1,b:2"));
   EXPECT_THAT(fs_->GetId(), HasSubstr("hyperloop://a:1,b:2?"));
   EXPECT_THAT(fs_->GetId(), HasSubstr("window=16"));
   EXPECT_THAT(fs_->ConfigureFromString(config, "windw=16").ToString(), HasSubstr("windw"));
   EXPECT_THAT(fs_->ConfigureFromString(config, "window=0").ToString(), HasSubstr("1 to 4096"));
   std::string value;
-  ASSERT_TRUE(fs_->GetOption(config, "ack", &value).ok());
+  ASSERT_OK(fs_->GetOption(config, "ack", &value));
   EXPECT_EQ(value, "sync");
 }
 
 TEST_F(FileSystemTest, ReopenedLogGoesOnAtItsEnd) {
-  ASSERT_TRUE(Open(MakeOptions()).ok());
+  ASSERT_OK(Open(MakeOptions()));
   const std::string path = directory_ + "/000900.log";
   std::unique_ptr<rocksdb::FSWritableFile> file;
-  ASSERT_TRUE(fs_->NewWritableFile(path, rocksdb::FileOptions(), &file, nullptr).ok());
-  ASSERT_TRUE(file->Append("before", rocksdb::IOOptions(), nullptr).ok());
-  ASSERT_TRUE(file->Close(rocksdb::IOOptions(), nullptr).ok());
-  ASSERT_TRUE(fs_->ReopenWritableFile(path, rocksdb::FileOptions(), &file, nullptr).ok());
+  ASSERT_OK(fs_->NewWritableFile(path, rocksdb::FileOptions(), &file, nullptr));
+  ASSERT_OK(file->Append("before", rocksdb::IOOptions(), nullptr));
+  ASSERT_OK(file->Close(rocksdb::IOOptions(), nullptr));
+  ASSERT_OK(fs_->ReopenWritableFile(path, rocksdb::FileOptions(), &file, nullptr));
   rocksdb::IOStatus same_size =
       file->Truncate(6, rocksdb::IOOptions(), nullptr);  // RocksDB does at each open
-  EXPECT_TRUE(same_size.ok()) << same_size.ToString();
+  EXPECT_OK(same_size);
   EXPECT_EQ(group_->CallsOf("truncate"), 0);
-  EXPECT_TRUE(file->Truncate(7, rocksdb::IOOptions(), nullptr).IsNotSupported());
-  ASSERT_TRUE(file->Truncate(3, rocksdb::IOOptions(), nullptr).ok());
-  ASSERT_TRUE(file->Append("after", rocksdb::IOOptions(), nullptr).ok());
+  EXPECT_THAT(file->Truncate(7, rocksdb::IOOptions(), nullptr),
+              StatusIs(rocksdb::Status::kNotSupported));
+  ASSERT_OK(file->Truncate(3, rocksdb::IOOptions(), nullptr));
+  ASSERT_OK(file->Append("after", rocksdb::IOOptions(), nullptr));
   EXPECT_EQ(group_->LogFiles()["000900.log"], "befafter");
   ExpectLocalEqualsGroup();
 }
 
 TEST_F(FileSystemTest, ReusedLogsAreNewFiles) {
-  ASSERT_TRUE(Open(MakeOptions()).ok());
+  ASSERT_OK(Open(MakeOptions()));
   Put("a", "1");
   std::unique_ptr<rocksdb::FSWritableFile> file;
   rocksdb::IOStatus made =
       fs_->NewWritableFile(directory_ + "/000900.log", rocksdb::FileOptions(), &file, nullptr);
-  ASSERT_TRUE(made.ok() && file->Append("old bytes", rocksdb::IOOptions(), nullptr).ok());
-  ASSERT_TRUE(fs_->ReuseWritableFile(directory_ + "/000901.log", directory_ + "/000900.log",
-                                     rocksdb::FileOptions(), &file, nullptr)
-                  .ok());
-  ASSERT_TRUE(file->Append("new", rocksdb::IOOptions(), nullptr).ok());
-  ASSERT_TRUE(file->Close(rocksdb::IOOptions(), nullptr).ok());
+  ASSERT_OK(made);
+  ASSERT_OK(file->Append("old bytes", rocksdb::IOOptions(), nullptr));
+  ASSERT_OK(fs_->ReuseWritableFile(directory_ + "/000901.log", directory_ + "/000900.log",
+                                   rocksdb::FileOptions(), &file, nullptr));
+  ASSERT_OK(file->Append("new", rocksdb::IOOptions(), nullptr));
+  ASSERT_OK(file->Close(rocksdb::IOOptions(), nullptr));
   EXPECT_EQ(group_->LogFiles().count("000900.log"), 0u);
   EXPECT_EQ(group_->LogFiles()["000901.log"], "new");
-  EXPECT_TRUE(file->PositionedAppend("x", 1, rocksdb::IOOptions(), nullptr).IsNotSupported());
+  EXPECT_THAT(file->PositionedAppend("x", 1, rocksdb::IOOptions(), nullptr),
+              StatusIs(rocksdb::Status::kNotSupported));
 }
 
 }  // namespace

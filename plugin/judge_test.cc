@@ -12,6 +12,7 @@
 #include <functional>
 
 #include "pairing_file.h"
+#include "support/status_matchers.h"
 #include "testing/database_fixture.h"
 
 namespace hyperloop::plugin::testing {
@@ -47,9 +48,9 @@ class JudgeTest : public DatabaseTest {
 
   // A table with "table" and a log with "log", closed.
   void Make() {
-    ASSERT_TRUE(Open(MakeOptions()).ok());
+    ASSERT_OK(Open(MakeOptions()));
     Put("table", "1");
-    ASSERT_TRUE(db_->Flush(rocksdb::FlushOptions()).ok());
+    ASSERT_OK(db_->Flush(rocksdb::FlushOptions()));
     Put("log", "1");
     Close();
   }
@@ -57,16 +58,16 @@ class JudgeTest : public DatabaseTest {
   void Plainly(const std::string& directory, const std::function<void(DB&)>& change) {
     DB* opened = nullptr;
     const Status status = DB::Open(Options(), directory, &opened);
-    ASSERT_TRUE(status.ok()) << status.ToString();
+    ASSERT_OK(status);
     const std::unique_ptr<DB> db(opened);
     change(*db);
   }
-  static void PutPlain(DB& db) { ASSERT_TRUE(db.Put(WriteOptions(), "plain", "1").ok()); }
+  static void PutPlain(DB& db) { ASSERT_OK(db.Put(WriteOptions(), "plain", "1")); }
   static void Compact(DB& db) {
-    ASSERT_TRUE(db.Put(WriteOptions(), "plain", "1").ok());
+    ASSERT_OK(db.Put(WriteOptions(), "plain", "1"));
     rocksdb::CompactRangeOptions all;
     all.bottommost_level_compaction = rocksdb::BottommostLevelCompaction::kForce;
-    ASSERT_TRUE(db.CompactRange(all, nullptr, nullptr).ok());
+    ASSERT_OK(db.CompactRange(all, nullptr, nullptr));
   }
   std::map<std::string, std::string> LocalFilesNow() {
     std::map<std::string, std::string> files;
@@ -99,7 +100,7 @@ class JudgeTest : public DatabaseTest {
     const uint64_t epoch = group_->epoch();
     const bool held = group_->held();
     const Status status = OpenWith(with);
-    EXPECT_FALSE(status.ok());
+    EXPECT_THAT(status, Discover(45));
     EXPECT_THAT(status.ToString(), reason);
     EXPECT_EQ(LocalFilesNow(), files);
     EXPECT_EQ(group_->LogFiles(), logs);
@@ -109,15 +110,15 @@ class JudgeTest : public DatabaseTest {
   // A table of the directory's own history, with "precious", beside what Make made.
   void AddTable() {
     Plainly(directory_, [](DB& db) {
-      ASSERT_TRUE(db.Put(WriteOptions(), "plain", "precious").ok());
-      ASSERT_TRUE(db.Flush(rocksdb::FlushOptions()).ok());
+      ASSERT_OK(db.Put(WriteOptions(), "plain", "precious"));
+      ASSERT_OK(db.Flush(rocksdb::FlushOptions()));
     });
   }
   // The group's history is opened, and goes on; that table is kept.
   void ExpectTableOutlivesOpening() {
     ExpectOpens(MakeStoreOptions());
     Put("x", "1");
-    ASSERT_TRUE(db_->Flush(rocksdb::FlushOptions()).ok());
+    ASSERT_OK(db_->Flush(rocksdb::FlushOptions()));
     Close();
     int kept = 0;
     for (const auto& entry : stdfs::recursive_directory_iterator(directory_)) {
@@ -130,7 +131,7 @@ class JudgeTest : public DatabaseTest {
   }
   void ExpectOpens(const StoreOptions& with) {
     const Status status = OpenWith(with);
-    ASSERT_TRUE(status.ok()) << status.ToString();
+    ASSERT_OK(status);
     ExpectLocalEqualsGroup();
   }
 };
@@ -159,8 +160,8 @@ TEST_F(JudgeTest, PlainPutIsRefusedAndTheGroupCanBeKept) {
   }
   Plainly(aside, [](DB& db) {
     std::string value;
-    EXPECT_TRUE(db.Get(rocksdb::ReadOptions(), "plain", &value).ok());
-    EXPECT_TRUE(db.Get(rocksdb::ReadOptions(), "log", &value).ok());
+    EXPECT_OK(db.Get(rocksdb::ReadOptions(), "plain", &value));
+    EXPECT_OK(db.Get(rocksdb::ReadOptions(), "log", &value));
   });
 }
 
@@ -204,7 +205,7 @@ TEST_F(JudgeTest, PlainPutIsRefusedAndTheDirectoryCanBeKept) {
   Plainly(directory_, [](DB& db) {
     for (const char* key : {"table", "log", "plain"}) {
       std::string value;
-      EXPECT_TRUE(db.Get(rocksdb::ReadOptions(), key, &value).ok()) << key;
+      EXPECT_OK(db.Get(rocksdb::ReadOptions(), key, &value)) << key;
     }
   });
   ExpectRefused(HasSubstr("the group never saw"));
@@ -246,34 +247,34 @@ TEST_F(JudgeTest, WithoutTheMissingTableRepairOpensWhatIsLeft) {
   stdfs::remove(Path(LocalNames(".sst").at(0)));
   ExpectRefused(HasSubstr("ldb repair, without the plugin, opens what is left"));
   stdfs::remove(Path("HYPERLOOP"));
-  ASSERT_TRUE(rocksdb::RepairDB(directory_, Options()).ok());
+  ASSERT_OK(rocksdb::RepairDB(directory_, Options()));
   Plainly(directory_, [](DB& db) {
     std::string value;
-    EXPECT_TRUE(db.Get(rocksdb::ReadOptions(), "log", &value).ok());
+    EXPECT_OK(db.Get(rocksdb::ReadOptions(), "log", &value));
   });
 }
 
 TEST_F(JudgeTest, OnlyTablesThatTheManifestNamesAreNeeded) {
   Make();
-  ASSERT_TRUE(OpenWith(MakeStoreOptions()).ok());
+  ASSERT_OK(OpenWith(MakeStoreOptions()));
   const std::string obsolete = "000900.sst";  // listed, but of no version
   std::unique_ptr<rocksdb::FSWritableFile> file;
-  ASSERT_TRUE(fs_->NewWritableFile(Path(obsolete), rocksdb::FileOptions(), &file, nullptr).ok());
-  ASSERT_TRUE(file->Append("x", rocksdb::IOOptions(), nullptr).ok());
-  ASSERT_TRUE(file->Close(rocksdb::IOOptions(), nullptr).ok());
+  ASSERT_OK(fs_->NewWritableFile(Path(obsolete), rocksdb::FileOptions(), &file, nullptr));
+  ASSERT_OK(file->Append("x", rocksdb::IOOptions(), nullptr));
+  ASSERT_OK(file->Close(rocksdb::IOOptions(), nullptr));
   file.reset();
   Crash();
   ASSERT_EQ(group_->LocalFiles().count(obsolete), 1u);
   stdfs::remove(Path(obsolete));  // as a power failure does, before the directory was fsynced
   const Status status = Open(MakeOptions());
-  ASSERT_TRUE(status.ok()) << status.ToString();
+  ASSERT_OK(status);
   EXPECT_EQ(Get("table") + Get("log"), "11");
 }
 
 TEST_F(JudgeTest, RestoringWithoutTheTablesFencesNobody) {
-  ASSERT_TRUE(Open(MakeOptions()).ok());
+  ASSERT_OK(Open(MakeOptions()));
   Put("table", "1");
-  ASSERT_TRUE(db_->Flush(rocksdb::FlushOptions()).ok());
+  ASSERT_OK(db_->Flush(rocksdb::FlushOptions()));
   StoreOptions rival = MakeStoreOptions();
   rival.takeover = rival.restore = rival.rebind = true;
   const auto rival_fs = MakeFileSystem(rival);
@@ -288,11 +289,11 @@ TEST_F(JudgeTest, RestoringWithoutTheTablesFencesNobody) {
   // With its tables the directory can be opened.
   for (const auto& table : LocalNames(".sst")) stdfs::copy(Path(table), root_ + "/rival/" + table);
   const Status taken = DB::Open(options, root_ + "/rival", &opened);
-  ASSERT_TRUE(taken.ok()) << taken.ToString();
+  ASSERT_OK(taken);
   const std::unique_ptr<DB> db(opened);
   std::string value;
-  EXPECT_TRUE(db->Get(rocksdb::ReadOptions(), "later", &value).ok());
-  EXPECT_TRUE(db_->Put(WriteOptions(), "late", "1").IsIOFenced());
+  EXPECT_OK(db->Get(rocksdb::ReadOptions(), "later", &value));
+  EXPECT_THAT(db_->Put(WriteOptions(), "late", "1"), StatusIs(rocksdb::Status::kIOFenced));
 }
 
 // The group's MANIFEST roll was killed before the directory followed; then a stock tool opened it
@@ -374,12 +375,12 @@ TEST_F(JudgeTest, NoStateOfAKillIsRefused) {
   Options options = MakeOptions();
   options.max_manifest_file_size = 1;  // a new MANIFEST with every change
   options.max_background_jobs = 1;
-  ASSERT_TRUE(Open(options).ok());
+  ASSERT_OK(Open(options));
   Put("more", "1");
-  ASSERT_TRUE(db_->Flush(rocksdb::FlushOptions()).ok());
+  ASSERT_OK(db_->Flush(rocksdb::FlushOptions()));
   Close();
   destroying = true;
-  ASSERT_TRUE(rocksdb::DestroyDB(directory_, options).ok());
+  ASSERT_OK(rocksdb::DestroyDB(directory_, options));
   ASSERT_GT(states.size(), 20u);
   for (const State& state : states) {
     SCOPED_TRACE(state.directory);
@@ -393,7 +394,7 @@ TEST_F(JudgeTest, NoStateOfAKillIsRefused) {
     fs_ = MakeFileSystem(MakeStoreOptions());
     env_ = rocksdb::NewCompositeEnv(fs_);
     const Status destroyed = rocksdb::DestroyDB(directory_, MakeOptions());
-    EXPECT_TRUE(destroyed.ok()) << destroyed.ToString();
+    EXPECT_OK(destroyed);
   }
 }
 
@@ -412,13 +413,13 @@ TEST_F(JudgeTest, DestroyCutShortAnywhereCanBeRepeated) {
     group_ = whole->AfterCrash();
     auto store = MakeFakeStore(group_, MakeStoreOptions());
     TakeResult taken;
-    ASSERT_TRUE(store->Take({directory_, false, group_->pairing(), nullptr}, &taken).ok());
-    ASSERT_TRUE(store->Remove(name).ok());
+    ASSERT_OK(store->Take({directory_, false, group_->pairing(), nullptr}, &taken));
+    ASSERT_OK(store->Remove(name));
     store.reset();
     fs_ = MakeFileSystem(MakeStoreOptions());
     env_ = rocksdb::NewCompositeEnv(fs_);
     const Status destroyed = rocksdb::DestroyDB(directory_, MakeOptions());
-    EXPECT_TRUE(destroyed.ok()) << destroyed.ToString();
+    EXPECT_OK(destroyed);
     EXPECT_THAT(group_->LogFiles(), IsEmpty());
   }
 }

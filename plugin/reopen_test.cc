@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "pairing_file.h"
+#include "support/status_matchers.h"
 #include "testing/database_fixture.h"
 
 namespace hyperloop::plugin::testing {
@@ -22,7 +23,7 @@ class ReopenTest : public DatabaseTest {
  protected:
   // A database with logs only, killed.
   void MakeAndCrash() {
-    ASSERT_TRUE(Open(MakeOptions()).ok());
+    ASSERT_OK(Open(MakeOptions()));
     for (int i = 0; i < 200; ++i) Put("key" + std::to_string(i), std::string(1000, 'v'));
     Crash();
     logs_ = LocalNames(".log");
@@ -34,7 +35,7 @@ class ReopenTest : public DatabaseTest {
   }
   void ExpectWhole() {
     Status status = Open(MakeOptions());
-    ASSERT_TRUE(status.ok()) << status.ToString();
+    ASSERT_OK(status);
     for (int i = 0; i < 200; ++i)
       ASSERT_EQ(Get("key" + std::to_string(i)), std::string(1000, 'v')) << i;
     ExpectLocalEqualsGroup();
@@ -138,7 +139,7 @@ TEST_F(ReopenTest, EmptyDirectoryAndGroupWithDatabaseNeedsRestore) {
 TEST_F(ReopenTest, ForeignPairingIsRefusedAndChangesNothing) {
   MakeAndCrash();
   rocksdb::FileSystem& local = *rocksdb::FileSystem::Default();
-  ASSERT_TRUE(WritePairing(local, directory_, {"another-group", "another-database"}).ok());
+  ASSERT_OK(WritePairing(local, directory_, {"another-group", "another-database"}));
   WriteLocal(Path("000999.log"), "x");
   auto before = group_->LogFiles();
   EXPECT_THAT(Open(MakeOptions()).ToString(), HasSubstr("belongs to group another-group"));
@@ -161,8 +162,8 @@ TEST_F(ReopenTest, DamagedPairingIsRefused) {
     damaged[i] ^= 4;
     WriteLocal(Path("HYPERLOOP"), damaged);
     PairingFile file;
-    EXPECT_EQ(ReadPairing(*rocksdb::FileSystem::Default(), directory_, &file).code(),
-              Code::kCorruption)
+    EXPECT_THAT(ReadPairing(*rocksdb::FileSystem::Default(), directory_, &file),
+                StatusIs(Code::kCorruption))
         << i;
   }
   WriteLocal(Path("HYPERLOOP"), text);
@@ -173,8 +174,8 @@ TEST_F(ReopenTest, DirectoryOfAnUnreplicatedDatabaseIsRefusedAndKept) {
   rocksdb::DB* plain = nullptr;
   Options options;
   options.create_if_missing = true;
-  ASSERT_TRUE(rocksdb::DB::Open(options, directory_, &plain).ok());
-  ASSERT_TRUE(plain->Put(WriteOptions(), "precious", "1").ok());
+  ASSERT_OK(rocksdb::DB::Open(options, directory_, &plain));
+  ASSERT_OK(plain->Put(WriteOptions(), "precious", "1"));
   delete plain;
   EXPECT_THAT(Open(MakeOptions()).ToString(), HasSubstr("the group never saw"));
   std::filesystem::remove(Path("CURRENT"));  // its log still holds data
@@ -183,7 +184,7 @@ TEST_F(ReopenTest, DirectoryOfAnUnreplicatedDatabaseIsRefusedAndKept) {
 }
 
 TEST_F(ReopenTest, SecondPrimaryIsRefusedUnlessItTakesOver) {
-  ASSERT_TRUE(Open(MakeOptions()).ok());
+  ASSERT_OK(Open(MakeOptions()));
   Put("a", "1");
   auto second = MakeFileSystem(MakeStoreOptions());
   auto second_env = rocksdb::NewCompositeEnv(second);
@@ -191,17 +192,17 @@ TEST_F(ReopenTest, SecondPrimaryIsRefusedUnlessItTakesOver) {
   options.env = second_env.get();
   rocksdb::DB* opened = nullptr;
   Status status = rocksdb::DB::Open(options, root_ + "/second", &opened);
-  EXPECT_TRUE(status.IsBusy()) << status.ToString();
+  EXPECT_THAT(status, StatusIs(rocksdb::Status::kBusy));
   EXPECT_THAT(status.ToString(), HasSubstr("a primary that is alive holds the group"));
   Put("b", "2");  // the first primary did not notice the attempt
   EXPECT_EQ(group_->epoch(), 1u);
 }
 
 TEST_F(ReopenTest, SecondDatabaseOnOneFileSystemIsRefused) {
-  ASSERT_TRUE(Open(MakeOptions()).ok());
+  ASSERT_OK(Open(MakeOptions()));
   rocksdb::DB* opened = nullptr;
   Status status = rocksdb::DB::Open(MakeOptions(), root_ + "/second", &opened);
-  EXPECT_TRUE(status.IsNotSupported()) << status.ToString();
+  EXPECT_THAT(status, StatusIs(rocksdb::Status::kNotSupported));
   EXPECT_THAT(status.ToString(), HasSubstr("the group holds one database, " + directory_));
   Put("a", "1");
   Close();
@@ -212,7 +213,7 @@ TEST_F(ReopenTest, SecondDatabaseOnOneFileSystemIsRefused) {
   fs_ = MakeFileSystem(MakeStoreOptions());
   env_ = rocksdb::NewCompositeEnv(fs_);
   directory_ = root_ + "/second";
-  EXPECT_TRUE(Open(MakeOptions()).ok());
+  EXPECT_OK(Open(MakeOptions()));
 }
 
 TEST_F(ReopenTest, DirectoriesElsewhereAreRefusedByName) {
@@ -232,7 +233,7 @@ TEST_F(ReopenTest, DirectoriesElsewhereAreRefusedByName) {
   options.wal_dir = root_ + "/./db/";
   options.db_paths = {{directory_, 1 << 30}};
   Status status = Open(options);
-  ASSERT_TRUE(status.ok()) << status.ToString();
+  ASSERT_OK(status);
   Put("a", "1");
   ExpectLocalEqualsGroup();
 }
@@ -240,23 +241,21 @@ TEST_F(ReopenTest, DirectoriesElsewhereAreRefusedByName) {
 TEST_F(ReopenTest, FailedOpenGivesTheGroupBack) {
   Options options = MakeOptions();
   options.create_if_missing = false;
-  EXPECT_FALSE(Open(options).ok());
+  EXPECT_THAT(Open(options), Discover(46));
   EXPECT_FALSE(group_->held());
   EXPECT_FALSE(std::filesystem::exists(Path("HYPERLOOP")));
-  EXPECT_TRUE(Open(MakeOptions()).ok());
+  EXPECT_OK(Open(MakeOptions()));
 }
 
 TEST_F(ReopenTest, ForkedChildCannotWriteAndDisturbsNothing) {
   std::filesystem::create_directories(directory_);
   const rocksdb::IOOptions io;
   rocksdb::FileLock* lock = nullptr;
-  ASSERT_TRUE(fs_->LockFile(Path("LOCK"), io, &lock, nullptr).ok());
+  ASSERT_OK(fs_->LockFile(Path("LOCK"), io, &lock, nullptr));
   std::unique_ptr<rocksdb::FSWritableFile> file;
-  ASSERT_TRUE(
-      fs_->NewWritableFile(Path("000800.log"), rocksdb::FileOptions(), &file, nullptr).ok());
+  ASSERT_OK(fs_->NewWritableFile(Path("000800.log"), rocksdb::FileOptions(), &file, nullptr));
   std::unique_ptr<rocksdb::FSWritableFile> table;
-  ASSERT_TRUE(
-      fs_->NewWritableFile(Path("000803.sst"), rocksdb::FileOptions(), &table, nullptr).ok());
+  ASSERT_OK(fs_->NewWritableFile(Path("000803.sst"), rocksdb::FileOptions(), &table, nullptr));
   for (rocksdb::FSWritableFile* each : {file.get(), table.get()}) {
     each->SetPreallocationBlockSize(1 << 20);
     each->PrepareWrite(0, 1, io, nullptr);  // closing it now cuts it to its size
@@ -296,23 +295,23 @@ TEST_F(ReopenTest, ForkedChildCannotWriteAndDisturbsNothing) {
     _exit((files ? 0 : 1) | (create ? 0 : 2) | (remove ? 0 : 4) | (unlock ? 0 : 8) |
           (local ? 0 : 16));
   }
-  EXPECT_TRUE(file->Append("parent", io, nullptr).ok());
-  EXPECT_TRUE(table->Append("parent's table", io, nullptr).ok());
+  EXPECT_OK(file->Append("parent", io, nullptr));
+  EXPECT_OK(table->Append("parent's table", io, nullptr));
   close(written[0]);
   close(written[1]);
   int result = 0;
   ASSERT_EQ(waitpid(child, &result, 0), child);
   EXPECT_TRUE(WIFEXITED(result) && WEXITSTATUS(result) == 0) << result;
   EXPECT_TRUE(std::filesystem::exists(Path("HYPERLOOP")));
-  ASSERT_TRUE(file->Append(", again", io, nullptr).ok());
-  ASSERT_TRUE(table->Append(", again", io, nullptr).ok());
-  ASSERT_TRUE(table->Close(io, nullptr).ok());
+  ASSERT_OK(file->Append(", again", io, nullptr));
+  ASSERT_OK(table->Append(", again", io, nullptr));
+  ASSERT_OK(table->Close(io, nullptr));
   std::string text;
-  ASSERT_TRUE(rocksdb::ReadFileToString(rocksdb::Env::Default(), Path("000803.sst"), &text).ok());
+  ASSERT_OK(rocksdb::ReadFileToString(rocksdb::Env::Default(), Path("000803.sst"), &text));
   EXPECT_EQ(text, "parent's table, again");
-  ASSERT_TRUE(fs_->DeleteFile(Path("000803.sst"), io, nullptr).ok());
+  ASSERT_OK(fs_->DeleteFile(Path("000803.sst"), io, nullptr));
   ExpectLocalEqualsGroup();
-  EXPECT_TRUE(fs_->UnlockFile(lock, io, nullptr).ok());
+  EXPECT_OK(fs_->UnlockFile(lock, io, nullptr));
   EXPECT_FALSE(std::filesystem::exists(Path("HYPERLOOP"))) << "the group holds no database";
 }
 

@@ -27,11 +27,11 @@ class SurvivalTest : public ErrorsTest {
   enum class State { kOpened, kFlushed, kWritten };
 
   void Reach(State state) {
-    ASSERT_TRUE(Open(Manually()).ok());
+    ASSERT_OK(Open(Manually()));
     if (state == State::kOpened) return;
     Put("before", "1");
     if (state != State::kWritten) {
-      ASSERT_TRUE(db_->Flush(rocksdb::FlushOptions()).ok());
+      ASSERT_OK(db_->Flush(rocksdb::FlushOptions()));
     }
   }
   Options Manually() {
@@ -46,13 +46,13 @@ class SurvivalTest : public ErrorsTest {
   // The first write of a log fails while the older log's entries wait to be flushed.
   void FailBehindAnImmutableMemtable(Options options) {
     options.max_write_buffer_number = 4;
-    ASSERT_TRUE(Open(options).ok());
-    ASSERT_TRUE(db_->PauseBackgroundWork().ok());
+    ASSERT_OK(Open(options));
+    ASSERT_OK(db_->PauseBackgroundWork());
     Put("immutable", "1");
     rocksdb::FlushOptions no_wait;
     no_wait.wait = false;
     no_wait.allow_write_stall = true;
-    ASSERT_TRUE(db_->Flush(no_wait).ok());  // a new log
+    ASSERT_OK(db_->Flush(no_wait));  // a new log
     group_->Inject({"append", Code::kTimedOut, true, 0});
     const rocksdb::Status failed = db_->Put(WriteOptions(), "failed", "1");
     EXPECT_THAT(failed.ToString(), HasSubstr("reopen the database when the cause is gone"));
@@ -66,7 +66,7 @@ class SurvivalTest : public ErrorsTest {
     Close();
     group_->ForgetFaults();
     const rocksdb::Status reopened = Open(Manually());
-    ASSERT_TRUE(reopened.ok()) << reopened.ToString();
+    ASSERT_OK(reopened);
     if (state != State::kOpened) {
       EXPECT_EQ(Get("before"), "1");
     }
@@ -109,10 +109,10 @@ TEST_F(SurvivalTest, FirstWriteThatFailsStopsADatabaseWithNothingToFlush) {
     group_->Inject({"append", Code::kTimedOut, true, 0});
     const rocksdb::Status failed = db_->Put(WriteOptions(), "failed", "1");
     EXPECT_THAT(failed.ToString(), HasSubstr("reopen the database when the cause is gone"));
-    EXPECT_FALSE(db_->Resume().ok());
-    EXPECT_FALSE(db_->Put(WriteOptions(), "after", "1").ok());
+    EXPECT_THAT(db_->Resume(), Discover(47));
+    EXPECT_THAT(db_->Put(WriteOptions(), "after", "1"), Discover(48));
     Close();
-    ASSERT_TRUE(Open(Manually()).ok());
+    ASSERT_OK(Open(Manually()));
     Put("later", "1");
   }
 }
@@ -122,14 +122,14 @@ TEST_F(SurvivalTest, LogWhoseRecordsFillNoMemtableCannotBeResumed) {
   const auto log_data = [&] {
     rocksdb::WriteBatch batch;
     batch.PutLogData(std::string(100 << 10, 'x'));  // over several blocks
-    ASSERT_TRUE(db_->Write(WriteOptions(), &batch).ok());
+    ASSERT_OK(db_->Write(WriteOptions(), &batch));
   };
   const auto dropped = [&] {
     rocksdb::ColumnFamilyHandle* other = nullptr;
-    ASSERT_TRUE(db_->CreateColumnFamily(Manually(), "other", &other).ok());
-    ASSERT_TRUE(db_->Put(WriteOptions(), other, "k", "1").ok());
-    ASSERT_TRUE(db_->DropColumnFamily(other).ok());
-    ASSERT_TRUE(db_->DestroyColumnFamilyHandle(other).ok());
+    ASSERT_OK(db_->CreateColumnFamily(Manually(), "other", &other));
+    ASSERT_OK(db_->Put(WriteOptions(), other, "k", "1"));
+    ASSERT_OK(db_->DropColumnFamily(other));
+    ASSERT_OK(db_->DestroyColumnFamilyHandle(other));
   };
   for (const std::function<void()>& write : {std::function<void()>(log_data), {dropped}}) {
     TearDown();
@@ -139,9 +139,9 @@ TEST_F(SurvivalTest, LogWhoseRecordsFillNoMemtableCannotBeResumed) {
     group_->Inject({"append", Code::kTimedOut, true, 0});
     const rocksdb::Status failed = db_->Put(WriteOptions(), "failed", "1");
     EXPECT_THAT(failed.ToString(), HasSubstr("reopen the database when the cause is gone"));
-    ASSERT_FALSE(db_->Resume().ok()) << "the next write would stop the process";
+    ASSERT_THAT(db_->Resume(), Discover(49)) << "the next write would stop the process";
     Close();
-    ASSERT_TRUE(Open(Manually()).ok());
+    ASSERT_OK(Open(Manually()));
     EXPECT_EQ(Get("before"), "1");
   }
 }
@@ -157,20 +157,20 @@ TEST_F(SurvivalTest, PreparedTransactionsCountOnceTheyAreCommitted) {
       TearDown();
       SetUp();
       TransactionDB* opened = nullptr;
-      ASSERT_TRUE(TransactionDB::Open(Manually(), {}, directory_, &opened).ok());
+      ASSERT_OK(TransactionDB::Open(Manually(), {}, directory_, &opened));
       const std::unique_ptr<TransactionDB> db(opened);
       std::unique_ptr<Transaction> pinning(db->BeginTransaction(WriteOptions()));
       std::unique_ptr<Transaction> transaction(db->BeginTransaction(WriteOptions()));
       for (Transaction* each : {pinning.get(), transaction.get()}) {
-        ASSERT_TRUE(each->SetName(each == pinning.get() ? "pinning" : "other").ok());
-        ASSERT_TRUE(each->Put(each->GetName(), std::string(33 << 10, 'x')).ok());
-        ASSERT_TRUE(each->Prepare().ok());
+        ASSERT_OK(each->SetName(each == pinning.get() ? "pinning" : "other"));
+        ASSERT_OK(each->Put(each->GetName(), std::string(33 << 10, 'x')));
+        ASSERT_OK(each->Prepare());
       }
       if (commits) {
-        ASSERT_TRUE(transaction->Commit().ok());
+        ASSERT_OK(transaction->Commit());
       }
       if (flushes) {
-        ASSERT_TRUE(db->Flush(rocksdb::FlushOptions()).ok());
+        ASSERT_OK(db->Flush(rocksdb::FlushOptions()));
       }
       group_->Inject({"append", Code::kTimedOut, true, 0});
       const rocksdb::Status failed = db->Put(WriteOptions(), "failed", "1");
@@ -179,7 +179,7 @@ TEST_F(SurvivalTest, PreparedTransactionsCountOnceTheyAreCommitted) {
       const rocksdb::Status resumed = db->GetRootDB()->Resume();
       EXPECT_EQ(resumed.ok(), !stops) << resumed.ToString();
       if (resumed.ok() && !stops) {
-        EXPECT_TRUE(db->Put(WriteOptions(), "after", "1").ok());
+        EXPECT_OK(db->Put(WriteOptions(), "after", "1"));
       }
     }
   }
@@ -197,15 +197,15 @@ TEST_F(SurvivalTest, LogThatFailsBehindAFailedManifestStopsTheDatabase) {
     // The flush makes a log, by "create", before it changes the MANIFEST, which is a new one here.
     const std::string kind = call;
     group_->Inject({call, Code::kTimedOut, true, kind == "create" ? 1 : 0});
-    EXPECT_FALSE(db_->Flush(rocksdb::FlushOptions()).ok());
+    EXPECT_THAT(db_->Flush(rocksdb::FlushOptions()), Discover(50));
     group_->Inject({"append", Code::kTimedOut, true, 0});
     const rocksdb::Status failed = db_->Put(WriteOptions(), "failed", "1");
-    EXPECT_FALSE(failed.ok());
+    EXPECT_THAT(failed, Discover(51));
     static_cast<void>(db_->Resume().ok());
     static_cast<void>(db_->Put(WriteOptions(), "after", "1").ok());
     Close();
     group_->ForgetFaults();
-    ASSERT_TRUE(Open(Manually()).ok());
+    ASSERT_OK(Open(Manually()));
     EXPECT_EQ(Get("unflushed"), "1");
     ExpectLocalEqualsGroup();
     Close();
@@ -216,10 +216,10 @@ TEST_F(SurvivalTest, LogThatFailsBehindAFailedManifestStopsTheDatabase) {
 // new log if that flush ends first.
 TEST_F(SurvivalTest, EntriesOfOlderLogsAreNothingToFlush) {
   FailBehindAnImmutableMemtable(Manually());
-  ASSERT_TRUE(db_->ContinueBackgroundWork().ok());
-  EXPECT_FALSE(db_->Resume().ok()) << "it could be with the same log";
+  ASSERT_OK(db_->ContinueBackgroundWork());
+  EXPECT_THAT(db_->Resume(), Discover(52)) << "it could be with the same log";
   Close();
-  ASSERT_TRUE(Open(Manually()).ok());
+  ASSERT_OK(Open(Manually()));
   EXPECT_EQ(Get("immutable"), "1");
   EXPECT_THAT(Get("failed"), HasSubstr("NotFound"));
 }
@@ -229,25 +229,25 @@ TEST_F(SurvivalTest, NothingIsResumedOnceTheDatabaseMustBeReopened) {
   FailBehindAnImmutableMemtable(MakeOptions());  // with RocksDB's own resuming
   const IOStatus listed = [&] {
     std::unique_ptr<rocksdb::FSWritableFile> table;
-    EXPECT_TRUE(fs_->NewWritableFile(Path("000800.sst"), FileOptions(), &table, nullptr).ok());
+    EXPECT_OK(fs_->NewWritableFile(Path("000800.sst"), FileOptions(), &table, nullptr));
     group_->Inject({"list", Code::kTimedOut, false, 0});
     return table->Close(IOOptions(), nullptr);
   }();
-  EXPECT_FALSE(listed.ok());
+  EXPECT_THAT(listed, Discover(53));
   EXPECT_FALSE(listed.GetRetryable()) << listed.ToString();
   group_->Inject({"list", Code::kTimedOut, false, 0});  // the flush's own table
-  ASSERT_TRUE(db_->ContinueBackgroundWork().ok());
+  ASSERT_OK(db_->ContinueBackgroundWork());
   Close();
   group_->ForgetFaults();
-  ASSERT_TRUE(Open(Manually()).ok());
+  ASSERT_OK(Open(Manually()));
   EXPECT_EQ(Get("immutable"), "1");
 }
 
 // An outage meets the flush's thread and a writer at the same time: both errors say the same.
 TEST_F(SurvivalTest, ErrorsOfOneOutageAgree) {
-  ASSERT_TRUE(Open(MakeOptions()).ok());
+  ASSERT_OK(Open(MakeOptions()));
   std::unique_ptr<rocksdb::FSWritableFile> table;
-  ASSERT_TRUE(fs_->NewWritableFile(Path("000800.sst"), FileOptions(), &table, nullptr).ok());
+  ASSERT_OK(fs_->NewWritableFile(Path("000800.sst"), FileOptions(), &table, nullptr));
   group_->Inject({"list", Code::kTimedOut, false, 0});
   group_->Inject({"append", Code::kTimedOut, true, 0});
   const int calls = group_->CallsOf("list");
@@ -260,7 +260,7 @@ TEST_F(SurvivalTest, ErrorsOfOneOutageAgree) {
   const rocksdb::Status failed = db_->Put(WriteOptions(), "failed", "1");
   EXPECT_THAT(failed.ToString(), HasSubstr("reopen the database when the cause is gone"));
   flush.join();
-  EXPECT_TRUE(listed.IsIOError());
+  EXPECT_THAT(listed, StatusIs(rocksdb::Status::kIOError));
   EXPECT_FALSE(listed.GetRetryable()) << listed.ToString();
 }
 
@@ -273,11 +273,10 @@ TEST_F(SurvivalTest, ALogAndAManifestThatFailTogetherAreNotResumed) {
     SCOPED_TRACE(round);
     TearDown();
     SetUp();
-    ASSERT_TRUE(Open(Manually()).ok());
+    ASSERT_OK(Open(Manually()));
     Put("unflushed", "1");
     std::unique_ptr<rocksdb::FSWritableFile> manifest;
-    ASSERT_TRUE(
-        fs_->NewWritableFile(Path("MANIFEST-000900"), FileOptions(), &manifest, nullptr).ok());
+    ASSERT_OK(fs_->NewWritableFile(Path("MANIFEST-000900"), FileOptions(), &manifest, nullptr));
     group_->Inject({"append", code, true, 0});
     group_->Inject({"append", code, true, 0});
     const int calls = group_->CallsOf("append");
@@ -296,13 +295,13 @@ TEST_F(SurvivalTest, ALogAndAManifestThatFailTogetherAreNotResumed) {
       fail_log();
     }
     other.join();
-    EXPECT_TRUE(of_manifest.IsIOError());
+    EXPECT_THAT(of_manifest, StatusIs(rocksdb::Status::kIOError));
     EXPECT_FALSE(of_manifest.GetRetryable() || of_manifest.IsNoSpace()) << of_manifest.ToString();
     EXPECT_TRUE(of_log.IsIOError() && !of_log.IsNoSpace()) << of_log.ToString();
-    EXPECT_FALSE(db_->Resume().ok()) << of_log.ToString();
+    EXPECT_THAT(db_->Resume(), Discover(54)) << of_log.ToString();
     Close();
     group_->ForgetFaults();
-    ASSERT_TRUE(Open(Manually()).ok());
+    ASSERT_OK(Open(Manually()));
     EXPECT_EQ(Get("unflushed"), "1");
     Close();
   }
@@ -313,10 +312,10 @@ TEST_F(SurvivalTest, LaterWriteOfALogThatFailsIsResumed) {
   listener_ = std::make_shared<RecoveryListener>();
   Options options = MakeOptions();
   options.listeners.push_back(listener_);
-  ASSERT_TRUE(Open(options).ok());
+  ASSERT_OK(Open(options));
   Put("unflushed", "1");
   group_->Inject({"append", Code::kTimedOut, true, 0});
-  EXPECT_FALSE(db_->Put(WriteOptions(), "failed", "1").ok());
+  EXPECT_THAT(db_->Put(WriteOptions(), "failed", "1"), Discover(55));
   ASSERT_TRUE(listener_->Wait()) << InfoLogText();
   Put("after", "1");
   EXPECT_THAT(Get("failed"), HasSubstr("NotFound"));

@@ -10,6 +10,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "support/status_matchers.h"
+
 DEFINE_bool(fast, false, "as it says");
 DEFINE_bool(noisy, false, "its name begins with no");
 DEFINE_uint32(block_size, 16, "bytes");
@@ -36,7 +38,7 @@ class FlagsTest : public testing::Test {
   static Status Set(const std::vector<std::string>& words) { return SetFlags(words, __FILE__); }
   static std::string Refusal(const std::vector<std::string>& words) {
     const Status status = Set(words);
-    EXPECT_EQ(status.code(), Code::kInvalidArgument);
+    EXPECT_THAT(status, StatusIs(Code::kInvalidArgument));
     return status.message();
   }
   std::string File(const std::string& name, const std::string& content) const {
@@ -49,22 +51,22 @@ class FlagsTest : public testing::Test {
 };
 
 TEST_F(FlagsTest, EverySpellingSetsTheFlag) {
-  ASSERT_TRUE(Set({"--block-size=1", "--fast", "--noisy", "-shift", "-5", "--share", "0.25"}).ok());
+  ASSERT_OK(Set({"--block-size=1", "--fast", "--noisy", "-shift", "-5", "--share", "0.25"}));
   EXPECT_EQ(FLAGS_block_size, 1u);
   EXPECT_TRUE(FLAGS_fast && FLAGS_noisy);
   EXPECT_EQ(FLAGS_shift, -5);
   EXPECT_EQ(FLAGS_share, 0.25);
-  ASSERT_TRUE(Set({"-block_size", "2", "--nofast", "--nonoisy", "--name=--x=y"}).ok());
+  ASSERT_OK(Set({"-block_size", "2", "--nofast", "--nonoisy", "--name=--x=y"}));
   EXPECT_EQ(FLAGS_block_size, 2u);
   EXPECT_FALSE(FLAGS_fast || FLAGS_noisy);
   EXPECT_EQ(FLAGS_name, "--x=y");
-  ASSERT_TRUE(Set({"--fast=false", "--fast=true"}).ok());
+  ASSERT_OK(Set({"--fast=false", "--fast=true"}));
   EXPECT_TRUE(FLAGS_fast) << "the last counts";
 }
 
 TEST_F(FlagsTest, GivenIsWhatWasNamedWhateverTheValue) {
   EXPECT_FALSE(IsGiven("name"));
-  ASSERT_TRUE(Set({"--name=none"}).ok());
+  ASSERT_OK(Set({"--name=none"}));
   EXPECT_TRUE(IsGiven("name"));
   EXPECT_FALSE(IsGiven("fast"));
 }
@@ -80,14 +82,14 @@ TEST_F(FlagsTest, AFlagFileIsReadWhereItIsNamed) {
                                  "--name=two words\n"
                                  "--flagfile=" +
                                      inner + "\n--share=1");
-  ASSERT_TRUE(Set({"--fast", "--share=0", "--flagfile", outer, "--block_size=64"}).ok());
+  ASSERT_OK(Set({"--fast", "--share=0", "--flagfile", outer, "--block_size=64"}));
   EXPECT_EQ(FLAGS_block_size, 64u) << "it comes after the file";
   EXPECT_EQ(FLAGS_share, 1) << "it comes before the file, whose last line has no end";
   EXPECT_TRUE(FLAGS_noisy);
   EXPECT_FALSE(FLAGS_fast);
   EXPECT_EQ(FLAGS_name, "two words");
   EXPECT_EQ(FLAGS_shift, 3);
-  ASSERT_TRUE(Set({"--flagfile=" + inner + "," + File("second", "--shift=4")}).ok());
+  ASSERT_OK(Set({"--flagfile=" + inner + "," + File("second", "--shift=4")}));
   EXPECT_EQ(FLAGS_shift, 4);
 }
 
@@ -145,10 +147,10 @@ TEST_F(FlagsTest, FlagsOfOtherFilesAreUnknown) {
 }
 
 TEST_F(FlagsTest, ChecksNameTheFlag) {
-  EXPECT_TRUE(CheckRange("threads", 4u, 1u, 4u).ok());
+  EXPECT_OK(CheckRange("threads", 4u, 1u, 4u));
   EXPECT_EQ(CheckRange("threads", 0u, 1u, 4u).message(), "--threads: 0 is not between 1 and 4");
-  EXPECT_FALSE(CheckRange("share", std::strtod("nan", nullptr), 0.0, 1.0).ok());
-  EXPECT_TRUE(CheckWords("mode", {"a", "b"}, {"a", "b", "c"}).ok());
+  EXPECT_THAT(CheckRange("share", std::strtod("nan", nullptr), 0.0, 1.0), Discover(0));
+  EXPECT_OK(CheckWords("mode", {"a", "b"}, {"a", "b", "c"}));
   EXPECT_EQ(CheckWords("mode", {"a", "d"}, {"a", "b"}).message(), "--mode: 'd' is none of a, b");
 }
 
@@ -163,18 +165,18 @@ TEST_F(FlagsTest, ListsAreCommaSeparated) {
                 AllOf(HasSubstr("--window: '"), HasSubstr("' is no number between 1 and 64")))
         << list;
   }
-  EXPECT_FALSE(NumberList("rate", "nan", 0.0, 1e8).ok());
+  EXPECT_THAT(NumberList("rate", "nan", 0.0, 1e8), Discover(1));
 }
 
 TEST_F(FlagsTest, FlagsThatExcludeOrRequireOneAnother) {
-  EXPECT_TRUE(CheckApart("fast", {"shift", "name"}).ok());
-  EXPECT_TRUE(CheckNeeded("fast", "name").ok());
-  ASSERT_TRUE(Set({"--fast"}).ok());
-  EXPECT_TRUE(CheckApart("fast", {"shift", "name"}).ok());
+  EXPECT_OK(CheckApart("fast", {"shift", "name"}));
+  EXPECT_OK(CheckNeeded("fast", "name"));
+  ASSERT_OK(Set({"--fast"}));
+  EXPECT_OK(CheckApart("fast", {"shift", "name"}));
   EXPECT_EQ(CheckNeeded("fast", "name").message(), "--fast requires --name");
-  ASSERT_TRUE(Set({"--name=x"}).ok());
+  ASSERT_OK(Set({"--name=x"}));
   EXPECT_EQ(CheckApart("fast", {"shift", "name"}).message(), "--fast excludes --name");
-  EXPECT_TRUE(CheckNeeded("fast", "name").ok());
+  EXPECT_OK(CheckNeeded("fast", "name"));
 }
 
 }  // namespace

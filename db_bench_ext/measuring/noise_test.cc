@@ -13,6 +13,7 @@
 
 #include "measuring/cpu_time.h"
 #include "measuring/processor_affinity.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::bench {
 namespace {
@@ -31,7 +32,7 @@ TEST_F(NoiseTest, WorkersRunOnTheProcessorGivenAndEndWithTheObject) {
   const size_t before = Descendants(getpid());
   {
     const Result<std::unique_ptr<Noise>> noise = Noise::Start(cpu, 2);
-    ASSERT_TRUE(noise.ok()) << noise.status().ToString();
+    ASSERT_OK(noise);
     EXPECT_GE(Descendants(getpid()), before + 4) << "two workers, each below a stress-ng";
     const double first = (*noise)->CpuSeconds().value();
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
@@ -49,7 +50,7 @@ TEST(NoiseTestWithoutStressNg, AMissingProgramIsNamedWithItsPackage) {
   setenv("PATH", "/nonexistent", 1);
   const Status status = Noise::Start(0, 1).status();
   setenv("PATH", path.c_str(), 1);
-  EXPECT_EQ(status.code(), Code::kNotFound);
+  EXPECT_THAT(status, StatusIs(Code::kNotFound));
   EXPECT_THAT(status.message(), HasSubstr("install package stress-ng"));
 }
 
@@ -58,7 +59,7 @@ TEST(ProcessorAffinityTest, EndsWithItsObject) {
   {
     const Result<std::unique_ptr<ProcessorAffinity>> affinity =
         ProcessorAffinity::To(before.back());
-    ASSERT_TRUE(affinity.ok()) << affinity.status().ToString();
+    ASSERT_OK(affinity);
     EXPECT_EQ(AllowedProcessors(), std::vector<int>{before.back()});
   }
   EXPECT_EQ(AllowedProcessors(), before);
@@ -69,7 +70,7 @@ TEST(CpuTimeTest, GrowsWithWorkAndKnowsNoStranger) {
   const double before = CpuSeconds(getpid()).value();
   while (CpuSeconds(getpid()).value() < before + 0.01) {
   }
-  EXPECT_EQ(CpuSeconds(0x3ffffff0).status().code(), Code::kNotFound);
+  EXPECT_THAT(CpuSeconds(0x3ffffff0).status(), StatusIs(Code::kNotFound));
 }
 
 }  // namespace

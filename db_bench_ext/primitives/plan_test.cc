@@ -6,6 +6,8 @@
 
 #include <set>
 
+#include "support/status_matchers.h"
+
 namespace hyperloop::bench {
 namespace {
 
@@ -19,7 +21,7 @@ TEST(PlanTest, EveryCombinationIsACase) {
   choices.replicas = {1, 3};
   choices.datapaths = {"offload", "fanout"};
   const Result<Plan> plan = Combine(choices);
-  ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+  ASSERT_OK(plan);
   EXPECT_EQ(plan->groups.size(), 2u * 2 * 3);
   for (const GroupPlan& group : plan->groups) {
     for (const Case& load : group.cases) EXPECT_EQ(load.window, group.cases[0].window);
@@ -46,7 +48,7 @@ TEST(PlanTest, RawVerbsTakeThePlaceOfPrimitives) {
   choices.signal_every = {1, 16};
   choices.requests = {1, 2, 8};
   const Result<Plan> plan = Combine(choices);
-  ASSERT_TRUE(plan.ok());
+  ASSERT_OK(plan);
   EXPECT_TRUE(plan->groups.empty());
   EXPECT_EQ(plan->raw.size(), 5u * 2 * 2 * 2 * 3);
 }
@@ -54,7 +56,7 @@ TEST(PlanTest, RawVerbsTakeThePlaceOfPrimitives) {
 TEST(PlanTest, WhatDoesNotExistIsRefusedByName) {
   const auto refusal = [](const Choices& choices) {
     const Result<Plan> plan = Combine(choices);
-    EXPECT_EQ(plan.status().code(), Code::kInvalidArgument);
+    EXPECT_THAT(plan.status(), StatusIs(Code::kInvalidArgument));
     return plan.status().message();
   };
   Choices choices;
@@ -83,7 +85,7 @@ TEST(PlanTest, TheSuiteCoversSizesWindowsGroupsPrimitivesAndVerbs) {
   base.max_seconds = 0.25;
   base.number = 77;
   const Result<Plan> plan = Suite({"all"}, base);
-  ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+  ASSERT_OK(plan);
   std::set<uint64_t> sizes;
   std::set<uint32_t> windows, replicas;
   std::set<Primitive> primitives;

@@ -8,6 +8,7 @@
 
 #include "primitives/report.h"
 #include "softrnic/embedded.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::bench {
 namespace {
@@ -22,12 +23,12 @@ class RawVerbsTest : public ::testing::Test {
   void SetUp() override {
     client_ = Open("client");
     server_ = Open("server");
-    ASSERT_TRUE(rnic_.StartThread({.spin_us = 0}).ok());
+    ASSERT_OK(rnic_.StartThread({.spin_us = 0}));
   }
   void TearDown() override { rnic_.StopThread(); }
   std::unique_ptr<rnic::Device> Open(const std::string& host) {
     Result<std::unique_ptr<rnic::Device>> device = rnic_.OpenDevice(host);
-    EXPECT_TRUE(device.ok()) << device.status().ToString();
+    EXPECT_OK(device);
     return std::move(*device);
   }
 
@@ -46,7 +47,7 @@ class RawVerbsTest : public ::testing::Test {
     rnic::Counters sum;
     for (rnic::Device* device : {client_.get(), server_.get()}) {
       const Result<rnic::Counters> counters = device->QueryCounters();
-      EXPECT_TRUE(counters.ok());
+      EXPECT_OK(counters);
       for (const auto& [name, value] : *counters) sum[name] += value;
     }
     return sum;
@@ -77,7 +78,7 @@ TEST_F(RawVerbsTest, EveryVerbBringsItsBytesInEveryWayOfPosting) {
           load.signal_every = requests == 1 ? 1 : 7;
           load.chained = inlined;
           const Result<Measurement> measured = Run(load);
-          ASSERT_TRUE(measured.ok()) << VerbName(verb) << ": " << measured.status().ToString();
+          ASSERT_OK(measured) << VerbName(verb);
           EXPECT_EQ(measured->latency.count(), load.number);
         }
       }
@@ -91,26 +92,26 @@ TEST_F(RawVerbsTest, LargeRequestsAndManyOfThem) {
     load.size = 1 << 20;
     load.number = 5;
     load.warmup = 1;
-    EXPECT_TRUE(Run(load).ok());
+    EXPECT_OK(Run(load));
     load = Small(verb);
     load.requests = 300;
     load.number = 10;
     const Result<Measurement> measured = Run(load);
-    EXPECT_TRUE(measured.ok()) << VerbName(verb) << ": " << measured.status().ToString();
+    EXPECT_OK(measured) << VerbName(verb);
   }
 }
 
 TEST_F(RawVerbsTest, ADoorbellForEachCallAndACompletionForEachSignal) {
   RawCase load = Small(Verb::kWrite);
   load.requests = 4;
-  ASSERT_TRUE(Run(load).ok());
+  ASSERT_OK(Run(load));
   EXPECT_EQ(Counted("writes"), 240u);  // 30 round trips, 4 each way
   EXPECT_GE(Counted("doorbells"), 60u);
   EXPECT_LE(Counted("doorbells"), 240u) << "the RNIC may see several as one";
   EXPECT_EQ(Counted("cqes"), 240u);
   load.chained = true;
   load.signal_every = 8;
-  ASSERT_TRUE(Run(load).ok());
+  ASSERT_OK(Run(load));
   EXPECT_EQ(Counted("writes"), 240u);
   EXPECT_EQ(Counted("doorbells"), 60u);
   // One in eight; where the eighth lies depends on the warm-up.
@@ -119,13 +120,13 @@ TEST_F(RawVerbsTest, ADoorbellForEachCallAndACompletionForEachSignal) {
 }
 
 TEST_F(RawVerbsTest, WhatEachVerbIsMadeOf) {
-  ASSERT_TRUE(Run(Small(Verb::kSend)).ok());
+  ASSERT_OK(Run(Small(Verb::kSend)));
   EXPECT_EQ(Counted("sends"), 60u);
   EXPECT_EQ(Counted("cqes"), 120u) << "a send and a receive each way";
-  ASSERT_TRUE(Run(Small(Verb::kWriteImm)).ok());
+  ASSERT_OK(Run(Small(Verb::kWriteImm)));
   EXPECT_EQ(Counted("writes"), 60u);
   EXPECT_EQ(Counted("cqes"), 120u);
-  ASSERT_TRUE(Run(Small(Verb::kRead)).ok());
+  ASSERT_OK(Run(Small(Verb::kRead)));
   EXPECT_EQ(Counted("writes"), 30u);
   EXPECT_EQ(Counted("reads"), 30u);
 }
@@ -137,7 +138,7 @@ TEST_F(RawVerbsTest, SleepingForCompletionsMissesNone) {
       load.wait = WaitMode::kEvent;
       load.requests = requests;
       const Result<Measurement> measured = Run(load);
-      ASSERT_TRUE(measured.ok()) << VerbName(verb) << ": " << measured.status().ToString();
+      ASSERT_OK(measured) << VerbName(verb);
       EXPECT_EQ(measured->latency.count(), load.number);
     }
   }
@@ -146,7 +147,7 @@ TEST_F(RawVerbsTest, SleepingForCompletionsMissesNone) {
 TEST_F(RawVerbsTest, CombinationsThatDoNotExistAreRefused) {
   const auto refusal = [this](const RawCase& load) {
     const Status status = Run(load).status();
-    EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.ToString();
+    EXPECT_THAT(status, StatusIs(Code::kInvalidArgument));
     return status.message();
   };
   RawCase load = Small(Verb::kWrite);
@@ -171,10 +172,10 @@ TEST_F(RawVerbsTest, AnInterruptAndTheTimeLimitEndARun) {
   load.number = uint64_t{1} << 40;
   load.max_seconds = 0.05;
   const Result<Measurement> measured = Run(load);
-  ASSERT_TRUE(measured.ok()) << measured.status().ToString();
+  ASSERT_OK(measured);
   EXPECT_GE(measured->seconds, 0.05);
   interrupted_ = true;
-  EXPECT_EQ(Run(load).status().code(), Code::kAborted);
+  EXPECT_THAT(Run(load).status(), StatusIs(Code::kAborted));
 }
 
 TEST(RawReportTest, JsonSaysHowTheRequestsWerePosted) {

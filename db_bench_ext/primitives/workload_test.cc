@@ -11,6 +11,7 @@
 #include "group/chain_fixture.h"
 #include "primitives/ping_pong.h"
 #include "primitives/report.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::bench {
 namespace {
@@ -27,7 +28,7 @@ class WorkloadTest : public ::testing::Test {
     options.threaded = true;
     options.spin_us = 0;
     Result<std::unique_ptr<Chain>> chain = Chain::Create(options);
-    ASSERT_TRUE(chain.ok()) << chain.status().ToString();
+    ASSERT_OK(chain);
     chain_ = std::move(*chain);
   }
   Scratch scratch() { return {kRegion / 2, chain_->primary_bytes().subspan(kRegion / 2)}; }
@@ -58,7 +59,7 @@ class EventChainTest : public WorkloadTest {
     options.spin_us = 0;
     options.wait = WaitMode::kEvent;
     Result<std::unique_ptr<Chain>> chain = Chain::Create(options);
-    ASSERT_TRUE(chain.ok()) << chain.status().ToString();
+    ASSERT_OK(chain);
     chain_ = std::move(*chain);
   }
 };
@@ -77,7 +78,7 @@ TEST_P(EveryPrimitiveTest, RunsClosedAndOpenAndMeasuresEveryOperation) {
       load.warmup = 20;
       load.rate = rate;
       const Result<Measurement> measured = Run(load);
-      ASSERT_TRUE(measured.ok()) << measured.status().ToString();
+      ASSERT_OK(measured);
       EXPECT_EQ(measured->latency.count(), load.number);
       EXPECT_GT(measured->latency.min(), 0u);
       EXPECT_GE(measured->latency.max(), measured->latency.Percentile(99));
@@ -107,11 +108,11 @@ TEST_F(WorkloadTest, ACasThatFoundAnotherValueIsAnError) {
   load.number = 10;
   load.warmup = 0;
   Workload workload(chain_->group(), scratch(), load, interrupted_, {});
-  ASSERT_TRUE(workload.Prepare().ok());
+  ASSERT_OK(workload.Prepare());
   const uint64_t foreign = 99;
   std::memcpy(ScratchOf(1).data(), &foreign, sizeof foreign);
   const Result<Measurement> measured = workload.Run();
-  ASSERT_FALSE(measured.ok());
+  ASSERT_THAT(measured, Discover(2));
   EXPECT_THAT(measured.status().message(), HasSubstr("replica 1 held 99 instead of 0"));
 }
 
@@ -127,7 +128,7 @@ TEST_F(EventChainTest, SleepingForAcknowledgementsMissesNone) {
       load.warmup = 10;
       load.wait = WaitMode::kEvent;
       const Result<Measurement> measured = Run(load);
-      ASSERT_TRUE(measured.ok()) << measured.status().ToString();
+      ASSERT_OK(measured);
       EXPECT_EQ(measured->latency.count(), load.number);
     }
   }
@@ -141,7 +142,7 @@ TEST_F(WorkloadTest, TheTimeLimitEndsACaseAndCountsWhatWasStarted) {
   load.window = 8;
   load.max_seconds = 0.05;
   const Result<Measurement> measured = Run(load);
-  ASSERT_TRUE(measured.ok()) << measured.status().ToString();
+  ASSERT_OK(measured);
   EXPECT_GT(measured->latency.count(), 0u);
   EXPECT_GE(measured->seconds, 0.05);
 }
@@ -160,18 +161,18 @@ TEST_F(WorkloadTest, TooLittleScratchIsSaid) {
   Case load;
   load.size = kRegion;
   const Result<Measurement> measured = Run(load);
-  EXPECT_EQ(measured.status().code(), Code::kNoSpace);
+  EXPECT_THAT(measured.status(), StatusIs(Code::kNoSpace));
   EXPECT_THAT(measured.status().message(), HasSubstr("--size"));
 }
 
 TEST_F(WorkloadTest, AnInterruptEndsTheRun) {
   interrupted_ = true;
-  EXPECT_EQ(Run({}).status().code(), Code::kAborted);
+  EXPECT_THAT(Run({}).status(), StatusIs(Code::kAborted));
 }
 
 TEST_F(WorkloadTest, PingPongMeasuresEveryRoundTrip) {
   const Result<LatencyHistogram> latency = PingPong(*chain_->primary().device, 50, interrupted_);
-  ASSERT_TRUE(latency.ok()) << latency.status().ToString();
+  ASSERT_OK(latency);
   EXPECT_EQ(latency->count(), 50u);
   EXPECT_GT(latency->min(), 0u);
 }

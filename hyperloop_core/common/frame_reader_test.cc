@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "support/status_matchers.h"
+
 namespace hyperloop {
 namespace {
 
@@ -23,7 +25,7 @@ TEST(FrameReader, CutsAStreamHoweverItArrives) {
       reader.Append(std::span(stream).subspan(at, std::min(step, stream.size() - at)));
       for (;;) {
         const auto frame = reader.Next();
-        ASSERT_TRUE(frame.ok());
+        ASSERT_OK(frame);
         if (!frame->has_value()) break;
         got.emplace_back((*frame)->begin(), (*frame)->end());
       }
@@ -37,7 +39,7 @@ TEST(FrameReader, RefusesALengthBeyondItsLimitBeforeTheBytes) {
   AppendFrame(Bytes(1001), &stream);
   FrameReader reader(1000);
   reader.Append(std::span(stream).first(4));
-  EXPECT_EQ(reader.Next().status().code(), Code::kCorruption);
+  EXPECT_THAT(reader.Next().status(), StatusIs(Code::kCorruption));
 }
 
 }  // namespace

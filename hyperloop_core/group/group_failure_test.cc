@@ -43,15 +43,14 @@ void ExpectBroken(Chain& chain, Ticket newest_good, testing::Matcher<Code> codes
   const Status first = group.WaitAll();
   EXPECT_THAT(first.code(), codes) << first.ToString();
   EXPECT_EQ(group.status().message(), first.message());
-  EXPECT_EQ(group.Poll().status().code(), first.code());
+  EXPECT_THAT(group.Poll(), StatusIs(first.code()));
   EXPECT_EQ(group.Write(0, 8, false).status().message(), first.message())
       << "the first cause is kept";
-  EXPECT_EQ(group.TrySubmit({.write = {0, 8}, .copy = {}, .cas = {}}).status().code(),
-            first.code());
+  EXPECT_THAT(group.TrySubmit({.write = {0, 8}, .copy = {}, .cas = {}}), StatusIs(first.code()));
   if (newest_good > 0) {
     EXPECT_OK(group.Wait(newest_good)) << "what was acknowledged stays so";
   }
-  EXPECT_FALSE(group.Wait(newest_good + 1).ok());
+  EXPECT_THAT(group.Wait(newest_good + 1), Discover(4));
 }
 
 class GroupFailureTest : public testing::TestWithParam<Datapath> {
@@ -151,7 +150,7 @@ TEST_P(GroupFailureTest, ADeadReplicaEndsEveryWait) {
     // A call that would wait, because the window is full, ends, too.
     Status last = Status::Ok();
     for (uint64_t i = 0; i < 10 && last.ok(); ++i) last = group.Write(64 * i, 64, true).status();
-    EXPECT_FALSE(last.ok());
+    EXPECT_THAT(last, Discover(5));
     EXPECT_THAT(last.message(), HasSubstr("30 of "));
     ExpectBroken(*chain, 30, CodeOfADeath(victim));
   }

@@ -546,7 +546,8 @@ TEST_P(GroupTest, TheAckAreasKeyOpensTheAckAreaAlone) {
     auto from = std::move(peer.pd->CreateQueuePair(attr)).value();
     attr.send_cq = attr.recv_cq = own_cq.get();
     auto to = std::move(chain->primary().pd->CreateQueuePair(attr)).value();
-    EXPECT_TRUE(from->Connect(to->address()).ok() && to->Connect(from->address()).ok());
+    EXPECT_OK(from->Connect(to->address()));
+    EXPECT_OK(to->Connect(from->address()));
     const rnic::Sge sge{peer.region->addr(), 8, peer.region->lkey()};
     rnic::SendRequest request;
     request.opcode = opcode;

@@ -55,17 +55,17 @@ TEST(EngineLoopTest, DoorbellJustBeforeTheSleepIsSeen) {
   EngineLoopOptions options = kSleepy;
   options.about_to_sleep = [&] {
     if (left-- > 0) {
-      EXPECT_TRUE(client.qp->Post({&nop, 1}).ok());
+      EXPECT_OK(client.qp->Post({&nop, 1}));
     }
   };
-  ASSERT_TRUE(rnic.StartThread(options).ok());
+  ASSERT_OK(rnic.StartThread(options));
   EXPECT_TRUE(client.Await(20)) << "the loop sleeps on a doorbell";
 }
 
 // The wide place: either side may be anywhere. Fails (20 s) if the client looks before it stores.
 TEST(EngineLoopTest, NoDoorbellIsLostToASleepingEngine) {
   EmbeddedRnic rnic;
-  ASSERT_TRUE(rnic.StartThread(kSleepy).ok());
+  ASSERT_OK(rnic.StartThread(kSleepy));
   // Two clients, so that one rings while the other's doorbell puts the loop to sleep and wakes it.
   const auto run = [&rnic](uint32_t seed) {
     Client client(rnic);
@@ -76,7 +76,7 @@ TEST(EngineLoopTest, NoDoorbellIsLostToASleepingEngine) {
       // The loop needs a few hundred nanoseconds from its last look to its sleep: ring anywhere in
       // that time.
       for (delay = random() % 512; delay > 0;) delay = delay - 1;
-      ASSERT_TRUE(client.qp->Post({&nop, 1}).ok());
+      ASSERT_OK(client.qp->Post({&nop, 1}));
       ASSERT_TRUE(client.Await(1)) << "doorbell " << i << " was lost";
     }
   };
@@ -89,14 +89,14 @@ TEST(EngineLoopTest, NoDoorbellIsLostToASleepingEngine) {
 // Receives ring no doorbell: the loop must come back to a sender that waits for one.
 TEST(EngineLoopTest, SenderFindsAReceivePostedWhileTheEngineSleeps) {
   EmbeddedRnic rnic;
-  ASSERT_TRUE(rnic.StartThread(kSleepy).ok());
+  ASSERT_OK(rnic.StartThread(kSleepy));
   Client client(rnic);
   const rnic::Sge sge{client.mr->addr(), 8, client.mr->lkey()};
   const rnic::SendRequest send{.opcode = rnic::Opcode::kSend, .signaled = true, .sges = {&sge, 1}};
   const rnic::ReceiveRequest receive{.id = 1, .sges = {&sge, 1}};
   for (int i = 0; i < 3'000; ++i) {
-    ASSERT_TRUE(client.qp->Post({&send, 1}).ok());
-    ASSERT_TRUE(client.qp->PostReceive({&receive, 1}).ok());
+    ASSERT_OK(client.qp->Post({&send, 1}));
+    ASSERT_OK(client.qp->PostReceive({&receive, 1}));
     ASSERT_TRUE(client.Await(2)) << "receive " << i << " was not found";
   }
 }
@@ -104,7 +104,7 @@ TEST(EngineLoopTest, SenderFindsAReceivePostedWhileTheEngineSleeps) {
 TEST(EngineLoopTest, NoTaskIsLostToASleepingEngine) {
   Engine engine{EngineOptions{}};
   auto loop = EngineLoop::Create(&engine, kSleepy);
-  ASSERT_TRUE(loop.ok());
+  ASSERT_OK(loop);
   std::thread runner([&] { (*loop)->Run(); });
   int ran = 0;  // only ever touched by the loop's thread
   const std::thread::id loop_thread = runner.get_id();
@@ -124,7 +124,7 @@ TEST(EngineLoopTest, StopEndsASleep) {
   for (int i = 0; i < 500; ++i) {
     Engine engine{EngineOptions{}};
     auto loop = EngineLoop::Create(&engine, kSleepy);
-    ASSERT_TRUE(loop.ok());
+    ASSERT_OK(loop);
     std::thread runner([&] { (*loop)->Run(); });
     (*loop)->Stop();
     runner.join();
@@ -134,7 +134,7 @@ TEST(EngineLoopTest, StopEndsASleep) {
 TEST(EngineLoopTest, DeadPagesAreSeenByClients) {
   Engine engine{EngineOptions{}};
   auto loop = EngineLoop::Create(&engine, kSleepy);
-  ASSERT_TRUE(loop.ok());
+  ASSERT_OK(loop);
   auto page = std::make_unique<UarPage>();
   (*loop)->AddPage(page.get());
   EXPECT_EQ(page->header.engine_alive, 1u);
@@ -146,15 +146,15 @@ TEST(EngineLoopTest, EngineRunsByHandBeforeAndAfterAThread) {
   EmbeddedRnic rnic;
   Client client(rnic);
   const rnic::SendRequest nop{.opcode = rnic::Opcode::kNop, .signaled = true};
-  ASSERT_TRUE(client.qp->Post({&nop, 1}).ok());
+  ASSERT_OK(client.qp->Post({&nop, 1}));
   EXPECT_TRUE(rnic.engine().Step());
   EXPECT_TRUE(client.Await(1));
-  ASSERT_TRUE(rnic.StartThread(kSleepy).ok());
-  EXPECT_EQ(rnic.StartThread(kSleepy).code(), Code::kAlreadyExists);
-  ASSERT_TRUE(client.qp->Post({&nop, 1}).ok());
+  ASSERT_OK(rnic.StartThread(kSleepy));
+  EXPECT_THAT(rnic.StartThread(kSleepy), StatusIs(Code::kAlreadyExists));
+  ASSERT_OK(client.qp->Post({&nop, 1}));
   EXPECT_TRUE(client.Await(1));
   rnic.StopThread();
-  ASSERT_TRUE(client.qp->Post({&nop, 1}).ok());
+  ASSERT_OK(client.qp->Post({&nop, 1}));
   EXPECT_TRUE(rnic.engine().Step());
   EXPECT_TRUE(client.Await(1));
 }

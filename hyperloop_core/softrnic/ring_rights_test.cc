@@ -27,7 +27,7 @@ class NotingPort final : public CommandPort {
       : engine_(engine), keys_(keys) {
     uar_.header.engine_alive = 1;
     const Result<ContextId> opened = engine_.OpenContext(host, &uar_, &attachment_);
-    EXPECT_TRUE(opened.ok()) << opened.status().ToString();
+    EXPECT_OK(opened);
     if (opened.ok()) context_ = *opened;
   }
   ~NotingPort() override { engine_.CloseContext(context_); }
@@ -69,8 +69,8 @@ class RingRightsTest : public testing::Test {
   // The status of a request of the attacker, on queue pairs that were just connected.
   WcStatus Try(Opcode opcode, uint64_t addr, uint32_t rkey) {
     for (const auto& [one, other] : {std::pair(&attacker_, &victim_), {&victim_, &attacker_}}) {
-      EXPECT_TRUE(one->qp->Reset().ok());
-      EXPECT_TRUE(one->qp->Connect(other->qp->address()).ok());
+      EXPECT_OK(one->qp->Reset());
+      EXPECT_OK(one->qp->Connect(other->qp->address()));
     }
     const rnic::Sge local{attacker_.mr->addr(), 8, attacker_.mr->lkey()};
     const rnic::SendRequest request{.opcode = opcode,
@@ -80,11 +80,12 @@ class RingRightsTest : public testing::Test {
                                     .rkey = rkey,
                                     .compare_or_add = 0,
                                     .swap = ~uint64_t{0}};
-    EXPECT_TRUE(attacker_.qp->Post({&request, 1}).ok());
+    EXPECT_OK(attacker_.qp->Post({&request, 1}));
     RunAll(engine_);
     rnic::Completion done{.status = WcStatus::kOther};
     const auto polled = attacker_.cq->Poll({&done, 1});
-    EXPECT_TRUE(polled.ok() && *polled == 1);
+    EXPECT_OK(polled);
+    EXPECT_EQ(polled.ok() ? *polled : 0, 1u);
     return done.status;
   }
 
@@ -106,7 +107,7 @@ constexpr std::array kOneSided = {Opcode::kWrite, Opcode::kRead, Opcode::kCompar
 TEST_F(RingRightsTest, APeerWithARingsRemoteKeyCannotTouchTheRing) {
   victim_keys_.clear();
   const auto raw = victim_.qp->raw_queues();
-  ASSERT_TRUE(raw.ok()) << raw.status().ToString();
+  ASSERT_OK(raw);
   ASSERT_EQ(victim_keys_.size(), 1u);
   ASSERT_EQ(victim_keys_[0].lkey, raw->lkey);
   const auto* const ring = reinterpret_cast<const std::byte*>(raw->addr);

@@ -8,6 +8,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "support/status_matchers.h"
+
 namespace hyperloop::plugin::testing {
 
 namespace stdfs = std::filesystem;
@@ -78,14 +80,14 @@ rocksdb::Status DatabaseTest::Open(const rocksdb::Options& options) {
 void DatabaseTest::Reopen(const rocksdb::Options& options) {
   Close();
   rocksdb::Status status = Open(options);
-  ASSERT_TRUE(status.ok()) << status.ToString();
+  ASSERT_OK(status);
 }
 
 void DatabaseTest::Put(const std::string& key, const std::string& value) {
   rocksdb::WriteOptions sync;
   sync.sync = true;
   rocksdb::Status status = db_->Put(sync, key, value);
-  ASSERT_TRUE(status.ok()) << key << ": " << status.ToString();
+  ASSERT_OK(status) << key;
 }
 
 std::string DatabaseTest::Get(const std::string& key) {
@@ -149,7 +151,7 @@ std::map<std::string, std::string> DatabaseTest::ContentFromGroup() {
   std::map<std::string, std::string> content;
   rocksdb::DB* db = nullptr;
   rocksdb::Status status = rocksdb::DB::Open(rocksdb::Options(), copy, &db);
-  EXPECT_TRUE(status.ok()) << status.ToString();
+  EXPECT_OK(status);
   if (!status.ok()) return content;
   std::unique_ptr<rocksdb::DB> guard(db);
   std::unique_ptr<rocksdb::Iterator> it(db->NewIterator(rocksdb::ReadOptions()));

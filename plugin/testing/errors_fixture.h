@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "support/status_matchers.h"
 #include "testing/database_fixture.h"
 
 namespace hyperloop::plugin::testing {
@@ -54,7 +55,7 @@ class ErrorsTest : public DatabaseTest {
     listener_ = std::make_shared<RecoveryListener>();
     rocksdb::Options options = MakeOptions();
     options.listeners.push_back(listener_);
-    ASSERT_TRUE(Open(options).ok());
+    ASSERT_OK(Open(options));
   }
   std::shared_ptr<RecoveryListener> listener_;
 };

@@ -73,7 +73,7 @@ TEST(MessagesTest, UnknownOrAbsentBodyIsRefused) {
               StatusIs(Code::kNotSupported));
   builder.Clear();
   FinishMessageBuffer(builder, CreateMessage(builder, kProtocolVersion, Body::SealRequest, 0));
-  EXPECT_FALSE(ParseMessage({builder.GetBufferPointer(), builder.GetSize()}).ok());
+  EXPECT_THAT(ParseMessage({builder.GetBufferPointer(), builder.GetSize()}), Discover(62));
 }
 
 // Any single flipped byte and any cut gives a message or an error, never a read beyond the buffer
@@ -88,14 +88,14 @@ TEST(MessagesTest, DamagedBytesAreHandled) {
       bad[i] ^= flip;
       if (!ParseMessage(bad).ok()) ++refused;
     }
-    EXPECT_FALSE(ParseMessage(std::span(good).first(i)).ok()) << "cut at " << i;
+    EXPECT_THAT(ParseMessage(std::span(good).first(i)), Discover(63)) << "cut at " << i;
   }
   EXPECT_GT(refused, good.size() / 4);
   std::mt19937 random(7);
   for (int round = 0; round < 2000; ++round) {
     std::vector<uint8_t> noise(random() % 200);
     for (uint8_t& byte : noise) byte = static_cast<uint8_t>(random());
-    EXPECT_FALSE(ParseMessage(noise).ok());
+    EXPECT_THAT(ParseMessage(noise), Discover(64));
   }
 }
 

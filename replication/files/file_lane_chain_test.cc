@@ -94,7 +94,7 @@ TEST(FileLaneOverAChain, SurvivorsOfADeadReplicaHoldAllAcknowledged) {
       bench.Remember();
     }
     EXPECT_NE(status.code(), Code::kNoSpace) << status.ToString();
-    EXPECT_FALSE(bench.lane->Sync().ok());
+    EXPECT_THAT(bench.lane->Sync(), Discover(68));
     const uint64_t acked = bench.lane->statistics().acked_seq;
     for (uint32_t hop = 0; hop < 3; ++hop) {
       if (hop == victim) continue;

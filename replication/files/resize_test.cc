@@ -86,7 +86,8 @@ TEST_F(ResizeTest, FilesStayAndThereIsMoreRoom) {
 TEST_F(ResizeTest, EqualMembersStayEqual) {
   const RegionGeometry to = Larger(bench.region.info.geometry);
   const auto first = Resize(to), second = Resize(to);
-  ASSERT_TRUE(first.ok() && second.ok());
+  ASSERT_OK(first);
+  ASSERT_OK(second);
   EXPECT_TRUE(*first == *second);
 }
 

@@ -210,10 +210,10 @@ TEST_F(NodeTest, RefusedSealDisturbsNobody) {
   ASSERT_OK(Ask(Attach(3, kAnn)));
   const std::vector<std::byte> before = page_;
   const int ends = service_.ends;
-  EXPECT_FALSE(Ask(Seal(3, kBob)).ok());
-  EXPECT_FALSE(Ask(Seal(9, std::vector<uint8_t>(15, 1))).ok());
-  EXPECT_FALSE(Ask(Seal(9, std::vector<uint8_t>(16, 0))).ok());
-  EXPECT_FALSE(Ask(Seal(9, kBob, "not a uuid")).ok());
+  EXPECT_THAT(Ask(Seal(3, kBob)), Discover(81));
+  EXPECT_THAT(Ask(Seal(9, std::vector<uint8_t>(15, 1))), Discover(82));
+  EXPECT_THAT(Ask(Seal(9, std::vector<uint8_t>(16, 0))), Discover(83));
+  EXPECT_THAT(Ask(Seal(9, kBob, "not a uuid")), Discover(84));
   EXPECT_EQ(page_, before);
   EXPECT_EQ(service_.ends, ends);
   EXPECT_TRUE(service_.attached);
@@ -337,7 +337,7 @@ TEST_F(NodeTest, OwnersRequestsShowItsLife) {
   ASSERT_OK(Ask(Seal(1, kAnn)));
   ASSERT_OK(Ask(Install(1, kAnn)));
   const uint64_t before = Hello().heartbeat;
-  EXPECT_FALSE(Ask(From<ReconnectRequestT>(1, kBob)).ok());
+  EXPECT_THAT(Ask(From<ReconnectRequestT>(1, kBob)), Discover(85));
   EXPECT_EQ(Hello().heartbeat, before);
   EXPECT_OK(Ask(From<ReconnectRequestT>(1, kAnn)));
   EXPECT_NE(Hello().heartbeat, before);

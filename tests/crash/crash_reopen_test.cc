@@ -22,7 +22,10 @@ class CrashReopenTest : public CrashTest {
     const std::string directory = cluster_.folder() + "/truth";
     std::filesystem::remove_all(directory);
     Result<std::vector<std::byte>> image = cluster_.ReplicaRegion(0);
-    EXPECT_TRUE(image.ok() && ExportFiles(*image, directory).ok());
+    EXPECT_OK(image);
+    if (image.ok()) {
+      EXPECT_OK(ExportFiles(*image, directory));
+    }
     return LogLane(FilesOf(directory));
   }
   static Files LogLane(const Files& all) {

@@ -112,7 +112,8 @@ class DatabaseFailureTest : public testing::Test {
     database_.Close();
     const Result<std::vector<std::byte>> first = cluster_.ReplicaRegion(0);
     const Result<std::vector<std::byte>> second = cluster_.ReplicaRegion(1);
-    ASSERT_TRUE(first.ok() && second.ok());
+    ASSERT_OK(first);
+    ASSERT_OK(second);
     EXPECT_TRUE(*first == *second) << "the replicas differ";
   }
 
@@ -143,7 +144,7 @@ TEST_F(DatabaseFailureTest, ResumesWhenToldTo) {
   database_.options.max_bgerror_resume_count = 0;
   WriteThrough([&] { cluster_.KillRnicd(); },
                [&] {
-                 EXPECT_FALSE(database_.db()->Resume().ok()) << "the daemon is still dead";
+                 EXPECT_THAT(database_.db()->Resume(), Discover(87)) << "the daemon is still dead";
                  cluster_.RestartRnicd();
                  EXPECT_TRUE(Eventually([&] { return database_.db()->Resume().ok(); }));
                });
@@ -176,7 +177,7 @@ class FullDiskTest : public DatabaseFailureTest {
       const rocksdb::Status status =
           database_.Put(TestDatabase::KeyOf(i), TestDatabase::ValueOf(i));
       if (status.ok()) continue;
-      EXPECT_TRUE(status.IsNoSpace()) << status.ToString();
+      EXPECT_THAT(status, StatusIs(rocksdb::Status::kNoSpace));
       EXPECT_THAT(status.ToString(), AllOf(HasSubstr("No space left"), HasSubstr(".log")));
       return i;
     }
@@ -191,7 +192,7 @@ TEST_F(FullDiskTest, UnderTheLogLosesNothing) {
   ASSERT_OK(database_.Open());
   const int keys = FillTheDisk();
   ASSERT_GT(keys, 100);
-  EXPECT_FALSE(database_.Put("refused", "1").ok());
+  EXPECT_THAT(database_.Put("refused", "1"), Discover(88));
   EXPECT_EQ(database_.FirstMissing(keys), "") << "reads must go on";
   database_.Close();
   MakeRoom();

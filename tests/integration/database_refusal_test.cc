@@ -59,7 +59,8 @@ class DatabaseRefusalTest : public testing::Test {
     for (uint32_t i = 0; i < cluster.replicas(); ++i) {
       const Result<std::vector<std::byte>> region = cluster.ReplicaRegion(i);
       const Result<NodeStatus> status = cluster.ReplicaStatus(i);
-      EXPECT_TRUE(region.ok() && status.ok()) << status.status().ToString();
+      EXPECT_OK(region);
+      EXPECT_OK(status);
       if (!region.ok() || !status.ok()) continue;
       shown.regions.push_back(*region);
       shown.members += std::to_string(status->sealed_epoch) + "/" +
@@ -80,7 +81,7 @@ class DatabaseRefusalTest : public testing::Test {
     {
       TestDatabase database(store, directory);
       const rocksdb::Status status = database.Open();
-      EXPECT_FALSE(status.ok());
+      EXPECT_THAT(status, Discover(89));
       EXPECT_THAT(status.ToString(), reason);
     }
     EXPECT_TRUE(FilesOf(directory) == files) << "files of the directory changed";
@@ -132,7 +133,7 @@ TEST_F(DatabaseRefusalTest, SecondPrimaryWhileOneLives) {
   second.rebind = true;  // else refused as a copy
   TestDatabase rival(second, Path("other"));
   const rocksdb::Status refused = rival.Open();
-  EXPECT_TRUE(refused.IsBusy()) << refused.ToString();
+  EXPECT_THAT(refused, StatusIs(rocksdb::Status::kBusy));
   EXPECT_THAT(refused.ToString(),
               AllOf(HasSubstr("process " + std::to_string(getpid())), HasSubstr("takeover=true")));
   EXPECT_TRUE(FilesOf(Path("db")) == files);
@@ -258,7 +259,7 @@ TEST_F(DatabaseRefusalTest, ReplicaOrRnicDaemonDeadAtOpen) {
   const auto files = FilesOf(Path("db"));
   const auto refused = [&](TestDatabase& database, const std::string& reason) {
     const rocksdb::Status status = database.Open();
-    EXPECT_FALSE(status.ok());
+    EXPECT_THAT(status, Discover(90));
     EXPECT_THAT(status.ToString(), HasSubstr(reason));
     EXPECT_TRUE(FilesOf(Path("db")) == files);
   };

@@ -113,7 +113,8 @@ TEST_F(DatabaseSpaceTest, APreparedTransactionCanBeRolledBackWhenTheDataAreaIsFu
   ASSERT_OK(opened);
   std::string value;
   EXPECT_OK(database->Get(rocksdb::ReadOptions(), "after", &value));
-  EXPECT_TRUE(database->Get(rocksdb::ReadOptions(), "prepared t", &value).IsNotFound());
+  EXPECT_THAT(database->Get(rocksdb::ReadOptions(), "prepared t", &value),
+              StatusIs(rocksdb::Status::kNotFound));
   EXPECT_OK(database->Get(rocksdb::ReadOptions(), TestDatabase::KeyOf(keys - 1), &value));
 }
 

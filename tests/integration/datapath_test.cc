@@ -141,7 +141,7 @@ TEST_P(DatapathTest, ASealedPrimaryWritesNothingMore) {
   ASSERT_NE(second, nullptr);
   TakeResult result;
   ASSERT_OK(second->Take(Request(), &result));
-  EXPECT_FALSE(AppendDurably(*first, *file, "too late;").ok());
+  EXPECT_THAT(AppendDurably(*first, *file, "too late;"), Discover(91));
   ASSERT_OK(AppendDurably(*second, *second->Lookup("f"), "of the second;"));
   EXPECT_EQ(Content(*second, "f"), "of the first;of the second;");
   ASSERT_OK(second->Close());

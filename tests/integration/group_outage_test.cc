@@ -271,8 +271,8 @@ TEST_F(GroupOutageTest, ReplicaThatWasStoppedDoesNotCarryOutAStaleSeal) {
   ASSERT_OK(client->Call<control::HelloReplyT>(control::HelloRequestT{}, std::chrono::seconds(20))
                 .status());
   cluster_.SignalReplica(1, SIGSTOP);
-  EXPECT_FALSE(
-      client->Call<control::SealReplyT>(seal, std::chrono::milliseconds(50)).ok());  // gives up
+  EXPECT_THAT(client->Call<control::SealReplyT>(seal, std::chrono::milliseconds(50)),
+              Discover(92));  // gives up
   cluster_.SignalReplica(1, SIGCONT);
   // A later request is answered after all earlier ones.
   SealOf(1);
@@ -291,7 +291,7 @@ TEST_F(GroupOutageTest, TakeoverThatCannotReachAllLeavesThePrimaryServing) {
   ASSERT_NE(second, nullptr);
   cluster_.SignalReplica(2, SIGSTOP);
   TakeResult result;
-  EXPECT_FALSE(second->Take(Request(), &result).ok());
+  EXPECT_THAT(second->Take(Request(), &result), Discover(93));
   cluster_.SignalReplica(2, SIGCONT);
   ExpectServes(*store);
 }

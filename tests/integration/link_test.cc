@@ -238,7 +238,7 @@ TEST_F(LinkTest, AHostThatIsNotTheDaemonsReachesNobody) {
   auto asked = Node::Open(Socket("b"), "b");
   ASSERT_OK(asked);
   ASSERT_OK(pretender->qp->Connect(asked->qp->address()));
-  EXPECT_FALSE(pretender->WriteWord(asked->mr->addr(), asked->mr->rkey(), 1).ok());
+  EXPECT_THAT(pretender->WriteWord(asked->mr->addr(), asked->mr->rkey(), 1), Discover(94));
   EXPECT_EQ(asked->word(0), 0u);
   EXPECT_GE(Counter(b, "link_claims_refused"), 1u);
   EXPECT_OK(Raise(a, b));
@@ -362,7 +362,7 @@ TEST_F(LinkTest, APublishedServiceIsReachedAcrossALink) {
                       .rkey = static_cast<uint32_t>(where[1])}));
     EXPECT_EQ(a->word(8), 4711u);
     const Status write = a->WriteWord(where[0], static_cast<uint32_t>(where[1]), 1);
-    EXPECT_FALSE(write.ok()) << "it is for reading only";
+    EXPECT_THAT(write, Discover(95)) << "it is for reading only";
     ASSERT_OK(a->qp->Reset());
   }
   network_.SetCut(true);

@@ -70,7 +70,8 @@ class StockToolsTest : public testing::Test {
     ASSERT_OK(first);
     for (uint32_t i = 1; i < cluster_.replicas(); ++i) {
       Result<std::vector<std::byte>> other = cluster_.ReplicaRegion(i);
-      ASSERT_TRUE(other.ok() && *first == *other) << "replica " << i << " differs from replica 0";
+      ASSERT_OK(other);
+      ASSERT_TRUE(*first == *other) << "replica " << i << " differs from replica 0";
     }
     StoreOptions options;
     ASSERT_OK(ParseStoreUri(cluster_.uri(), &options));

@@ -12,6 +12,7 @@
 
 #include "support/child_process.h"
 #include "support/cluster.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::test {
 namespace {
@@ -112,7 +113,8 @@ TEST_F(YcsbProgramTest, RunsEveryWorkloadOnAReplicatedDatabase) {
     EXPECT_EQ(json["workload"], workload);
     EXPECT_EQ(Types(json), types);
     const auto after = cluster.ReplicaStatus(1);
-    ASSERT_TRUE(before.ok() && after.ok());
+    ASSERT_OK(before);
+    ASSERT_OK(after);
     EXPECT_GT(after->last_seq, before->last_seq) << workload;
     EXPECT_EQ(after->directory, database());
   }

@@ -4,13 +4,18 @@
 //   EXPECT_THAT(Store::Open(options), StatusIs(Code::kBusy));
 //   EXPECT_THAT(status, StatusIs(Code::kNoSpace, HasSubstr("extents")));
 //
-// ASSERT_OK and EXPECT_OK take RocksDB's statuses, too.
+// All of them take RocksDB's statuses, too, and their codes or subcodes:
+//
+//   ASSERT_OK(db->Flush(FlushOptions()));
+//   EXPECT_THAT(file->Sync(IOOptions(), nullptr), StatusIs(rocksdb::Status::kIOError));
+//   EXPECT_THAT(db->Put(WriteOptions(), "a", "1"), StatusIs(rocksdb::Status::kNoSpace));
 #pragma once
 
 #include <gmock/gmock.h>
 
 #include <ostream>
 #include <string>
+#include <type_traits>
 
 #include "hyperloop/core/status.h"
 
@@ -24,28 +29,85 @@ template <class T>
 const Status& StatusOf(const Result<T>& result) {
   return result.status();
 }
+// Another library's status.
+template <class S>
+requires requires(const S& status) {
+  status.code();
+  status.ToString();
+}
+const S& StatusOf(const S& status) { return status; }
 
-// gtest prints statuses with these functions.
+template <class S, class C>
+bool HasCode(const S& status, C code) {
+  if constexpr (std::is_same_v<decltype(status.code()), C>) {
+    return status.code() == code;
+  } else {
+    static_assert(std::is_same_v<decltype(status.subcode()), C>);
+    return status.subcode() == code;
+  }
+}
+
+inline std::string MessageOf(const Status& status) { return status.message(); }
+template <class S>
+std::string MessageOf(const S& status) {
+  return status.ToString();
+}
+
+template <class C>
+std::string NameOfCode(C code) {
+  if constexpr (std::is_same_v<C, Code>) {
+    return std::string(CodeName(code));
+  } else {
+    return "of code " + std::to_string(static_cast<int>(code));
+  }
+}
+
+// gtest prints statuses with these functions. It does not look here for those of others, so the
+// matchers explain what those are.
 inline void PrintTo(const Status& status, std::ostream* out) { *out << status.ToString(); }
 template <class T>
 void PrintTo(const Result<T>& result, std::ostream* out) {
   *out << (result.ok() ? "a value" : result.status().ToString());
 }
+inline void Explain(const Status&, ::testing::MatchResultListener*) {}
+template <class S>
+void Explain(const S& status, ::testing::MatchResultListener* out) {
+  *out << status.ToString();
+}
 
 MATCHER(IsOk, negation ? "is not ok" : "is ok") {
-  if constexpr (!requires { StatusOf(arg); }) *result_listener << arg.ToString();
+  Explain(StatusOf(arg), result_listener);
   return arg.ok();
 }
 
-MATCHER_P(StatusIs, code, (negation ? "is not " : "is ") + std::string(CodeName(code))) {
-  return StatusOf(arg).code() == code;
+MATCHER_P(StatusIs, code, (negation ? "is not " : "is ") + NameOfCode(code)) {
+  Explain(StatusOf(arg), result_listener);
+  return HasCode(StatusOf(arg), code);
 }
-// `message`: a value or a matcher of the text behind the code.
+// `message`: a value or a matcher of the text behind the code; of another library's status, of its
+// whole text.
 MATCHER_P2(StatusIs, code, message,
-           (negation ? "is not " : "is ") + std::string(CodeName(code)) + " with a message that " +
-               testing::DescribeMatcher<std::string>(message, false)) {
-  return StatusOf(arg).code() == code &&
-         testing::ExplainMatchResult(message, StatusOf(arg).message(), result_listener);
+           (negation ? "is not " : "is ") + NameOfCode(code) + " with a message that " +
+               ::testing::DescribeMatcher<std::string>(message, false)) {
+  Explain(StatusOf(arg), result_listener);
+  return HasCode(StatusOf(arg), code) &&
+         ::testing::ExplainMatchResult(message, MessageOf(StatusOf(arg)), result_listener);
+}
+
+// DISCOVERY
+MATCHER_P(Discover, n, "fails") {
+  const auto& status = StatusOf(arg);
+  if (FILE* f = fopen("/tmp/codes.txt", "a")) {
+    std::string t = status.ToString();
+    for (char& c : t)
+      if (c == '\n') c = ' ';
+    std::string sub;
+    if constexpr (requires { status.subcode(); })
+      sub = "/" + std::to_string(static_cast<int>(status.subcode()));
+    fprintf(f, "%d\t%d%s\t%s\n", n, static_cast<int>(status.code()), sub.c_str(), t.c_str());
+    fclose(f);
+  }
+  return !status.ok();
 }
 
 // `value`: a value or a matcher of what an ok result holds.

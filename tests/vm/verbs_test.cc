@@ -299,7 +299,7 @@ TEST(VerbsTest, AConnectThatFailsHalfWayNeedsAReset) {
     };
     {
       const RefuseReadyToSend refusing(loop.qp->qpn());
-      EXPECT_FALSE(connect().ok());
+      EXPECT_THAT(connect(), Discover(104));
     }
     EXPECT_EQ(loop.qp->state(), rnic::QpState::kReadyToReceive);
     const Status again = connect();

@@ -13,6 +13,7 @@
 #include "softrnic/engine/flusher.h"
 #include "softrnic/engine/testing/engine_test_util.h"
 #include "softrnic/engine/testing/memory_network.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::softrnic {
 namespace {
@@ -126,8 +127,8 @@ class DiskRun {
       const LinkId ab = network_.Connect(a, b).id, ba = network_.Connect(b, a).id;
       engines_[0]->AttachPort(a);
       engines_[1]->AttachPort(b);
-      EXPECT_TRUE(engines_[0]->AddPeer("b", ab).ok());
-      EXPECT_TRUE(engines_[1]->AddPeer("a", ba).ok());
+      EXPECT_OK(engines_[0]->AddPeer("b", ab));
+      EXPECT_OK(engines_[1]->AddPeer("a", ba));
     }
     a_ = std::make_unique<Client>(*engines_.front(), "a");
     b_ = std::make_unique<Client>(*engines_.back(), "b", Media::kFile, nullptr, 0, -1,
@@ -292,13 +293,13 @@ class DiskRun {
   void ReplaceKey() {
     if (extra_under_way_ != 0) return;
     if (extra_rkey_ != 0) {
-      EXPECT_TRUE(b_->Destroy(Op::kDestroyMkey, extra_lkey_).ok());
-      EXPECT_TRUE(b_->Destroy(Op::kFreeUmem, extra_umem_).ok());
+      EXPECT_OK(b_->Destroy(Op::kDestroyMkey, extra_lkey_));
+      EXPECT_OK(b_->Destroy(Op::kFreeUmem, extra_umem_));
     }
     const auto reply = engines_.back()->RegisterUmem(
         b_->id(), {At(b_->memory), 0, Client::kArena},
         {b_->memory, Client::kArena, std::shared_ptr<void>(), -1, 0, true});
-    ASSERT_TRUE(reply.ok());
+    ASSERT_OK(reply);
     extra_umem_ = reply->id;
     std::swap(b_->umem, extra_umem_);
     const auto key = b_->Key(b_->memory, Client::kArena, 0xf, Media::kFile);

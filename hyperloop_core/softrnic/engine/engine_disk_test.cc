@@ -4,6 +4,7 @@
 #include "softrnic/engine/flusher.h"
 #include "softrnic/engine/testing/engine_link_fixture.h"
 #include "softrnic/engine/testing/engine_test_util.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::softrnic {
 namespace {
@@ -211,7 +212,7 @@ TEST(EngineDiskBounds, MoreUnderWayThanIsAllowedFailsTheNextRead) {
     const auto reply =
         p.engine.RegisterUmem(p.b.id(), {reinterpret_cast<uint64_t>(p.b.memory), 0, Client::kArena},
                               {p.b.memory, Client::kArena, nullptr, -1, 0, true});
-    ASSERT_TRUE(reply.ok());
+    ASSERT_OK(reply);
     p.b.umem = reply->id;
     rkeys.push_back(p.b.Key(p.b.memory, Client::kArena, 0xf, Media::kFile).rkey);
   }
@@ -237,7 +238,7 @@ TEST(EngineDiskBounds, WhatAQueuePairWroteBeforeItsResetIsLeftToTheKernel) {
   p.Write();
   p.Run();
   p.b.Modify(p.b_qp, QpState::kReset);
-  EXPECT_TRUE(p.b.Destroy(Op::kDestroyQp, p.b_qp.qpn).ok());
+  EXPECT_OK(p.b.Destroy(Op::kDestroyQp, p.b_qp.qpn));
   EXPECT_EQ(p.disk.waiting(), 0u);
 }
 
@@ -395,7 +396,7 @@ TEST(EngineDiskLink, WritesBehindAReadWaitForNoOtherFlush) {
     const auto reply = p.b_engine.RegisterUmem(
         p.b->id(), {reinterpret_cast<uint64_t>(p.b->memory), 0, Client::kArena},
         {p.b->memory, Client::kArena, nullptr, -1, 0, true});
-    ASSERT_TRUE(reply.ok());
+    ASSERT_OK(reply);
     p.b->umem = reply->id;
     rkeys.push_back(p.b->Key(p.b->memory, Client::kArena, 0xf, Media::kFile).rkey);
   }

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "softrnic/engine/testing/engine_test_util.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::softrnic {
 namespace {
@@ -69,7 +70,7 @@ TEST(EngineProtection, RemoteKeyBoundsAccessAndDomain) {
   }
   {
     Pair p;
-    EXPECT_TRUE(p.b.Destroy(Op::kDestroyMkey, p.b.lkey).ok());
+    EXPECT_OK(p.b.Destroy(Op::kDestroyMkey, p.b.lkey));
     EXPECT_EQ(ErrorOf(p, [&] { p.a_qp.Write(p.Remote(p.dst), p.b.rkey, p.a.At(p.src, 8)); }),
               WcStatus::kRemoteAccess);
   }
@@ -135,7 +136,7 @@ TEST(EngineProtection, ScatterNeedsTheLocalWriteRightAndALivingKey) {
   {
     Pair p;
     const auto key = p.a.Key(p.src, 64, rnic::kLocalWrite);
-    EXPECT_TRUE(p.a.Destroy(Op::kDestroyMkey, key.lkey).ok());
+    EXPECT_OK(p.a.Destroy(Op::kDestroyMkey, key.lkey));
     EXPECT_EQ(ErrorOf(p,
                       [&] {
                         p.a_qp.Send(Sge{p.Remote(p.src), 8, key.lkey});
@@ -453,7 +454,7 @@ TEST(EnginePeer, DeadOrUnconnectedPeerIsRetryExceeded) {
     p.a_qp.Send(p.a.At(p.src, 8));
     p.a_qp.Ring();
     p.Run();
-    EXPECT_TRUE(p.b.Destroy(Op::kDestroyQp, p.b_qp.qpn).ok());
+    EXPECT_OK(p.b.Destroy(Op::kDestroyQp, p.b_qp.qpn));
     p.Elapse(kDefaultPatienceMs);
     EXPECT_EQ(p.a_cq.PollAll().at(0).status, WcStatus::kRetryExceeded);
   }
@@ -595,20 +596,19 @@ TEST(EngineService, AnswersReadsWithoutThePublisher) {
   ASSERT_EQ(done.size(), 2u);
   EXPECT_EQ(done[0].status, WcStatus::kSuccess);
   EXPECT_EQ(done[1].status, WcStatus::kRemoteAccess) << "reads only";
-  EXPECT_TRUE(b.Destroy(Op::kDestroyMkey, b.lkey).ok());
+  EXPECT_OK(b.Destroy(Op::kDestroyMkey, b.lkey));
   Command moved = publish;  // from here on only the responder uses the old domain
   moved.args.publish.pdn = b.Must(Op::kAllocPd).result.id.id;
   b.Must(moved);
-  EXPECT_EQ(b.Destroy(Op::kFreePd, b.pdn).code(), Code::kBusy);
-  EXPECT_TRUE(a.Destroy(Op::kDestroyQp, qp.qpn).ok());
-  EXPECT_TRUE(b.Destroy(Op::kFreePd, b.pdn).ok())
-      << "the responder went with the queue pair it served";
+  EXPECT_THAT(b.Destroy(Op::kFreePd, b.pdn), StatusIs(Code::kBusy));
+  EXPECT_OK(a.Destroy(Op::kDestroyQp, qp.qpn));
+  EXPECT_OK(b.Destroy(Op::kFreePd, b.pdn)) << "the responder went with the queue pair it served";
   b.Close();
   Reply gone;
   TestQp other = a.Qp(cq, cq);
   a.Modify(other, QpState::kReset);
   connect.args.connect.qpn = other.qpn;
-  EXPECT_EQ(a.Try(connect, &gone).code(), Code::kNotFound);
+  EXPECT_THAT(a.Try(connect, &gone), StatusIs(Code::kNotFound));
 }
 
 }  // namespace

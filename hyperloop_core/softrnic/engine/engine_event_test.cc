@@ -1,5 +1,6 @@
 // Completion channels as the engine sees them: registers, arming, and when `notify` is called.
 #include "softrnic/engine/testing/engine_test_util.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::softrnic {
 namespace {
@@ -17,7 +18,7 @@ struct Channel {
     args.ring_addr = reinterpret_cast<uint64_t>(cq.ring);
     args.dbrec_addr = reinterpret_cast<uint64_t>(cq.dbrec);
     auto reply = engine.CreateEventCq(client.id(), args, [this] { ++events; });
-    EXPECT_TRUE(reply.ok()) << reply.status().ToString();
+    EXPECT_OK(reply);
     cq.cqn = reply->cqn;
     arm_index = reply->arm_index;
     qp = client.Qp(cq, cq);
@@ -102,24 +103,24 @@ TEST(EngineEvents, BadRequestsAreRefused) {
   args.umem = c.client.umem;
   args.ring_addr = reinterpret_cast<uint64_t>(c.client.Allocate(64));
   args.dbrec_addr = reinterpret_cast<uint64_t>(c.client.Allocate(64));
-  EXPECT_EQ(c.engine.CreateEventCq(c.client.id(), args, [] {}).status().code(),
-            Code::kInvalidArgument)
+  EXPECT_THAT(c.engine.CreateEventCq(c.client.id(), args, [] {}).status(),
+              StatusIs(Code::kInvalidArgument))
       << "a channel without events";
   args.events = 1;
-  EXPECT_EQ(c.engine.CreateEventCq(c.client.id(), args, nullptr).status().code(),
-            Code::kInvalidArgument);
+  EXPECT_THAT(c.engine.CreateEventCq(c.client.id(), args, nullptr).status(),
+              StatusIs(Code::kInvalidArgument));
   args.ignore_overrun = 1;
-  EXPECT_EQ(c.engine.CreateEventCq(c.client.id(), args, [] {}).status().code(),
-            Code::kInvalidArgument);
+  EXPECT_THAT(c.engine.CreateEventCq(c.client.id(), args, [] {}).status(),
+              StatusIs(Code::kInvalidArgument));
   args.ignore_overrun = 0;
   args.events = 2;
-  EXPECT_EQ(c.engine.CreateEventCq(c.client.id(), args, [] {}).status().code(),
-            Code::kInvalidArgument);
+  EXPECT_THAT(c.engine.CreateEventCq(c.client.id(), args, [] {}).status(),
+              StatusIs(Code::kInvalidArgument));
   Command command = c.client.Make(Op::kCreateCq);
   command.args.cq = args;
   command.args.cq.events = 1;
   Reply reply;
-  EXPECT_EQ(c.client.Try(command, &reply).code(), Code::kInvalidArgument);
+  EXPECT_THAT(c.client.Try(command, &reply), StatusIs(Code::kInvalidArgument));
 }
 
 }  // namespace

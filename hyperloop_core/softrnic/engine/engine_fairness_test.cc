@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include "softrnic/engine/testing/engine_test_util.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::softrnic {
 namespace {
@@ -111,11 +112,11 @@ TEST(EngineFairness, ContextsOfOneClientShareItsTurnsAndItsLimits) {
   command.args.qp = {b.pdn, b_cq.cqn, b_cq.cqn, b.umem, at, at, at + 128, 0, 0, 4, 0, 0, 1};
   Reply reply;
   const Status refused = b.Try(command, &reply);
-  EXPECT_EQ(refused.code(), Code::kNoSpace);
+  EXPECT_THAT(refused, StatusIs(Code::kNoSpace));
   EXPECT_THAT(refused.message(), HasSubstr("3 queue pairs"));
   EXPECT_THAT(refused.message(), HasSubstr("--client-queue-pairs"));
   a.Close();
-  EXPECT_TRUE(b.Try(command, &reply).ok()) << "what its other context held is free again";
+  EXPECT_OK(b.Try(command, &reply)) << "what its other context held is free again";
 }
 
 TEST(EngineFairness, EveryLimitIsRefusedByName) {
@@ -139,7 +140,7 @@ TEST(EngineFairness, EveryLimitIsRefusedByName) {
     return engine.RegisterUmem(a.id(), {reinterpret_cast<uint64_t>(a.memory), 0, 4096},
                                {a.memory, 4096, nullptr});
   };
-  ASSERT_TRUE(piece().ok());
+  ASSERT_OK(piece());
   EXPECT_THAT(piece().status().message(), HasSubstr("--client-mappings"));
 }
 
@@ -158,14 +159,14 @@ TEST(EngineFairness, TablesOfQueuesAreBounded) {
   int pieces = 0;
   for (; pieces < 64 && status.ok(); ++pieces) {
     const auto umem = engine.RegisterUmem(a.id(), {at, 0, kPiece}, {base, kPiece, nullptr});
-    ASSERT_TRUE(umem.ok());
+    ASSERT_OK(umem);
     Command command = a.Make(Op::kCreateCq);
     command.args.cq = {umem->id, 0, at, at + 64, 0, 0};
     Reply reply;
     status = a.Try(command, &reply);
   }
   EXPECT_EQ(pieces, 4) << "of 64 MiB of tables three and a bit";
-  EXPECT_EQ(status.code(), Code::kNoSpace);
+  EXPECT_THAT(status, StatusIs(Code::kNoSpace));
   EXPECT_THAT(status.message(), HasSubstr("--client-table-mib"));
   a.Close();
   munmap(sparse, kPiece);

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "softrnic/engine/testing/engine_link_fixture.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::softrnic {
 namespace {
@@ -174,11 +175,11 @@ TEST(EngineLinkRecovery, AnotherServiceIsNotAnsweredWithTheFirstOnes) {
     command.args.connect.qpn = qp.qpn;
     return p.a->Try(command, &reply);
   };
-  EXPECT_EQ(ask("one").code(), Code::kBusy);
+  EXPECT_THAT(ask("one"), StatusIs(Code::kBusy));
   p.Run();
-  EXPECT_EQ(ask("two").code(), Code::kBusy);
+  EXPECT_THAT(ask("two"), StatusIs(Code::kBusy));
   p.Run();
-  ASSERT_TRUE(ask("two").ok());
+  ASSERT_OK(ask("two"));
   ASSERT_EQ(reply.result.connect.private_length, 1u);
   EXPECT_EQ(reply.result.connect.private_data[0], 2);
 }

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "softrnic/engine/testing/engine_link_fixture.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::softrnic {
 namespace {
@@ -338,9 +339,9 @@ TEST(EngineLink, AnUnknownAddressIsRefusedWithItsRemedy) {
   TestQp nobody = p.b_qp;
   nobody.gid[3] ^= 1;
   const Status status = p.a->TryModify(p.a_qp, QpState::kReadyToReceive, 0, &nobody);
-  EXPECT_EQ(status.code(), Code::kUnavailable);
+  EXPECT_THAT(status, StatusIs(Code::kUnavailable));
   EXPECT_NE(status.message().find("--peer"), std::string::npos) << status.message();
-  EXPECT_EQ(p.a_engine.AddPeer("b", 77).code(), Code::kAlreadyExists);
+  EXPECT_THAT(p.a_engine.AddPeer("b", 77), StatusIs(Code::kAlreadyExists));
 }
 
 // Packets of an earlier life of two queue pairs, however late, do nothing in the next one.

@@ -12,6 +12,7 @@
 
 #include "softrnic/engine/flusher.h"
 #include "softrnic/engine/testing/engine_link_fixture.h"
+#include "support/status_matchers.h"
 
 namespace {
 
@@ -145,14 +146,14 @@ void FailEachAllocation(const EngineOptions& options, const std::function<void(W
         }
         ended = memory.failed == 0;
         if (ended) {
-          EXPECT_TRUE(status.ok()) << status.ToString();
+          EXPECT_OK(status);
           EXPECT_FALSE(threw);
           EXPECT_EQ(world.evictions.count, 0u);
         } else if (threw) {
           EXPECT_TRUE(thrown || (for_good && world.evictions.Has(world.one)));
         } else {
           EXPECT_TRUE(world.evictions.Has(world.one)) << status.ToString();
-          EXPECT_TRUE(status.ok() || status.code() == Code::kNoSpace) << status.ToString();
+          EXPECT_THAT(status, testing::AnyOf(IsOk(), StatusIs(Code::kNoSpace)));
         }
         world.ExpectOtherGoesOn();
         world.one.Close();
@@ -264,7 +265,7 @@ TEST(EngineMemoryExhaustion, AServiceIsPublishedWhollyOrNotAtAll) {
       publish.args.publish.pdn = world.one.pdn;
       publish.args.publish.private_length = 100;
       if (again) {
-        ASSERT_TRUE(TryCommand(world, publish).ok());
+        ASSERT_OK(TryCommand(world, publish));
       }
       SetFailure(number, /*for_good=*/false);
       {
@@ -294,7 +295,7 @@ TEST(EngineMemoryExhaustion, AServiceThatIsAskedForCostsTheAskerAlone) {
         publish.op = Op::kPublish;
         SetName(publish.args.publish.service, "a-service-with-a-long-name");
         publish.args.publish.pdn = world.other.pdn;
-        EXPECT_EQ(world.other.Try(publish, std::make_unique<Reply>().get()).code(), Code::kOk);
+        EXPECT_OK(world.other.Try(publish, std::make_unique<Reply>().get()));
         command->op = Op::kConnectService;
         SetName(command->args.connect.host, "other");
         SetName(command->args.connect.service, "a-service-with-a-long-name");
@@ -376,7 +377,7 @@ TEST(EngineMemoryExhaustion, HostsOfClientsThatAreNotLetInTakeNoPlace) {
       SetFailure(number, /*for_good=*/false);
       try {
         const Armed armed;
-        EXPECT_TRUE(world.engine.OpenContext(host, page.get(), &reply).ok());
+        EXPECT_OK(world.engine.OpenContext(host, page.get(), &reply));
       } catch (const std::bad_alloc&) {
       }
       failed = memory.failed != 0;

@@ -11,6 +11,7 @@
 
 #include "softrnic/engine/engine_impl.h"
 #include "softrnic/engine/testing/engine_test_util.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::softrnic {
 namespace {
@@ -247,9 +248,9 @@ TEST(EngineTruncation, NoNewKeyReachesWhatTheFileLost) {
   const auto twice =
       p.engine.RegisterUmem(p.b.id(), {reinterpret_cast<uint64_t>(p.b.memory), 0, Client::kArena},
                             {p.b.memory, Client::kArena, nullptr});
-  ASSERT_TRUE(twice.ok()) << twice.status().ToString();
+  ASSERT_OK(twice);
   Reply old;
-  ASSERT_TRUE(NewKey(p, kKept + 4 * kPage, 64, &old, twice->id).ok());
+  ASSERT_OK(NewKey(p, kKept + 4 * kPage, 64, &old, twice->id));
   ASSERT_EQ(0, ftruncate(p.file.fd, static_cast<off_t>(kKept)));
   const auto write = [&](size_t offset, uint32_t rkey) {
     TestQp a = p.a.Qp(p.a_cq, p.a_cq), b = p.b.Qp(p.b_cq, p.b_cq);
@@ -263,22 +264,23 @@ TEST(EngineTruncation, NoNewKeyReachesWhatTheFileLost) {
   };
   Reply reply;
   for (const size_t lost : {kKept + 4 * kPage, kKept + 2 * kPage}) {
-    ASSERT_TRUE(NewKey(p, lost, 64, &reply).ok()) << "nobody knows yet";
+    ASSERT_OK(NewKey(p, lost, 64, &reply)) << "nobody knows yet";
     EXPECT_EQ(write(lost, reply.result.mkey.rkey), WcStatus::kRemoteAccess);
   }
   EXPECT_EQ(write(kKept + 4 * kPage, old.result.mkey.rkey), WcStatus::kRemoteAccess)
       << "by another registration of the same memory";
 
   const Status refused = NewKey(p, kKept + 4 * kPage, 64, &reply);
-  EXPECT_EQ(refused.code(), Code::kProtection) << refused.ToString();
+  EXPECT_THAT(refused, StatusIs(Code::kProtection));
   EXPECT_NE(refused.message().find("truncated"), std::string::npos) << refused.ToString();
-  EXPECT_FALSE(NewKey(p, kKept + 4 * kPage, 64, &reply, twice->id).ok()) << "the other one's, too";
-  EXPECT_FALSE(NewKey(p, kKept + 5 * kPage - 1, kPage, &reply).ok()) << "its last byte";
-  EXPECT_FALSE(NewKey(p, kKept + 2 * kPage - 8, 9, &reply).ok()) << "its first byte";
-  EXPECT_FALSE(NewKey(p, kKept + 3 * kPage, 8, &reply).ok()) << "a page in between";
-  EXPECT_FALSE(NewKey(p, 0, Client::kArena, &reply).ok()) << "all";
+  EXPECT_THAT(NewKey(p, kKept + 4 * kPage, 64, &reply, twice->id), Discover(9))
+      << "the other one's, too";
+  EXPECT_THAT(NewKey(p, kKept + 5 * kPage - 1, kPage, &reply), Discover(10)) << "its last byte";
+  EXPECT_THAT(NewKey(p, kKept + 2 * kPage - 8, 9, &reply), Discover(11)) << "its first byte";
+  EXPECT_THAT(NewKey(p, kKept + 3 * kPage, 8, &reply), Discover(12)) << "a page in between";
+  EXPECT_THAT(NewKey(p, 0, Client::kArena, &reply), Discover(13)) << "all";
   // What the file still has is served as ever.
-  ASSERT_TRUE(NewKey(p, kKept - kPage, kPage, &reply).ok());
+  ASSERT_OK(NewKey(p, kKept - kPage, kPage, &reply));
   EXPECT_EQ(write(kKept - kPage, reply.result.mkey.rkey), WcStatus::kSuccess);
 }
 
@@ -311,7 +313,7 @@ TEST(EngineTruncation, ManyFaultsEndTheClient) {
     ASSERT_LT(i, 6u);
     const size_t at = Client::kArena - i * 8 * 4096;
     Reply reply;
-    ASSERT_TRUE(NewKey(p, at, 64, &reply).ok());
+    ASSERT_OK(NewKey(p, at, 64, &reply));
     TestQp a = p.a.Qp(p.a_cq, p.a_cq), b = p.b.Qp(p.b_cq, p.b_cq);
     p.a.Connect(a, b);
     p.b.Connect(b, a);
@@ -323,8 +325,8 @@ TEST(EngineTruncation, ManyFaultsEndTheClient) {
   EXPECT_EQ(evicted, p.b.id());
   EXPECT_NE(why.find("--client-faults"), std::string::npos) << why;
   Reply reply;
-  EXPECT_EQ(p.b.Try(p.b.Make(Op::kAllocPd), &reply).code(), Code::kAborted);
-  EXPECT_TRUE(p.a.Try(p.a.Make(Op::kAllocPd), &reply).ok());
+  EXPECT_THAT(p.b.Try(p.b.Make(Op::kAllocPd), &reply), StatusIs(Code::kAborted));
+  EXPECT_OK(p.a.Try(p.a.Make(Op::kAllocPd), &reply));
 }
 
 TEST(EngineTruncation, RingsInALostFileEndTheClient) {
@@ -337,7 +339,7 @@ TEST(EngineTruncation, RingsInALostFileEndTheClient) {
   p.a_qp.Ring();
   RunAll(p.engine);
   EXPECT_NE(why.find("queues"), std::string::npos) << why;
-  EXPECT_FALSE(p.b.TryModify(p.b_qp, QpState::kReset).ok());
+  EXPECT_THAT(p.b.TryModify(p.b_qp, QpState::kReset), Discover(14));
 }
 
 // Within its last page a file that was cut makes no fault.
@@ -366,7 +368,7 @@ TEST(EngineCommands, RefusalsNameTheCauseAndChangeNothing) {
   Reply reply;
   const auto refused = [&](Command command, Code code) {
     const Status status = p.a.Try(command, &reply);
-    EXPECT_EQ(status.code(), code) << status.ToString();
+    EXPECT_THAT(status, StatusIs(code));
     EXPECT_FALSE(status.message().empty());
   };
   Command command = p.a.Make(Op::kCreateMkey);
@@ -407,9 +409,9 @@ TEST(EngineCommands, RefusalsNameTheCauseAndChangeNothing) {
   command = p.a.Make(Op::kAllocPd);
   command.version = 9;
   refused(command, Code::kNotSupported);
-  EXPECT_FALSE(p.a.TryModify(p.a_qp, QpState::kInit).ok()) << "RTS to INIT";
-  EXPECT_EQ(p.engine.OpenContext("no/slash", p.a.uar(), &reply.result.open).status().code(),
-            Code::kInvalidArgument);
+  EXPECT_THAT(p.a.TryModify(p.a_qp, QpState::kInit), Discover(15)) << "RTS to INIT";
+  EXPECT_THAT(p.engine.OpenContext("no/slash", p.a.uar(), &reply.result.open).status(),
+              StatusIs(Code::kInvalidArgument));
   p.a_qp.Write(p.Remote(p.dst), p.b.rkey, p.a.At(p.src, 8), CqeMode::kAlways);
   p.a_qp.Ring();
   p.Run();
@@ -426,8 +428,8 @@ TEST(EngineCommands, ObjectCountsAreLimited) {
   Reply reply;
   std::vector<uint32_t> qpns;
   for (uint32_t i = 0; i < kMaxQpsPerContext; ++i) qpns.push_back(a.Must(command).result.qp.qpn);
-  EXPECT_EQ(a.Try(command, &reply).code(), Code::kNoSpace);
-  EXPECT_TRUE(a.Destroy(Op::kDestroyQp, qpns[7]).ok());
+  EXPECT_THAT(a.Try(command, &reply), StatusIs(Code::kNoSpace));
+  EXPECT_OK(a.Destroy(Op::kDestroyQp, qpns[7]));
   const auto again = a.Must(command).result.qp;
   EXPECT_EQ(again.doorbell_index, 7u);
   EXPECT_NE(again.qpn, qpns[7]) << "a stale number must find nothing";
@@ -435,7 +437,7 @@ TEST(EngineCommands, ObjectCountsAreLimited) {
   Status status;
   int pds = 0;
   while ((status = a.Try(command, &reply)).ok()) ASSERT_LT(++pds, 100000);
-  EXPECT_EQ(status.code(), Code::kNoSpace);
+  EXPECT_THAT(status, StatusIs(Code::kNoSpace));
 }
 
 TEST(EngineCommands, RandomCommandsAndRingsNeverCrash) {

@@ -1,6 +1,7 @@
 // Requests without an answer: receiver not ready and dead peers, tried again as often as the queue
 // pair says.
 #include "softrnic/engine/testing/engine_test_util.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::softrnic {
 namespace {
@@ -179,7 +180,7 @@ TEST_P(EngineRetry, RnrTurnsIntoSilence) {
   p.a_qp.Send(p.a.At(p.src, 8));
   p.a_qp.Ring();
   p.Elapse(100);
-  EXPECT_TRUE(p.b.Destroy(Op::kDestroyQp, p.b_qp.qpn).ok());
+  EXPECT_OK(p.b.Destroy(Op::kDestroyQp, p.b_qp.qpn));
   p.Elapse(19);
   EXPECT_TRUE(p.a_cq.PollAll().empty());
   p.Elapse(3);
@@ -232,18 +233,18 @@ TEST(EngineState, OnlyTheTransitionsOfAnRcQueuePairAreAllowed) {
       const Status status = p.a.TryModify(p.a_qp, states[to], 0xf, &p.b_qp);
       EXPECT_EQ(status.ok(), allowed[from][to]) << from << " to " << to;
       if (status.ok()) continue;
-      EXPECT_EQ(status.code(), Code::kInvalidArgument);
+      EXPECT_THAT(status, StatusIs(Code::kInvalidArgument));
       EXPECT_NE(status.message().find("RESET, INIT, RTR, RTS"), std::string::npos);
       // And nothing has changed: what is allowed from there still is.
       for (int next = 0; next < 5; ++next) {
         if (!allowed[from][next]) continue;
-        EXPECT_TRUE(p.a.TryModify(p.a_qp, states[next], 0xf, &p.b_qp).ok())
+        EXPECT_OK(p.a.TryModify(p.a_qp, states[next], 0xf, &p.b_qp))
             << from << " refused " << to << ", then " << next;
         break;
       }
     }
   }
-  EXPECT_EQ(p.a.TryModify(p.a_qp, static_cast<QpState>(5)).code(), Code::kInvalidArgument);
+  EXPECT_THAT(p.a.TryModify(p.a_qp, static_cast<QpState>(5)), StatusIs(Code::kInvalidArgument));
 }
 
 TEST(EngineState, AttributesHaveLimits) {
@@ -256,7 +257,7 @@ TEST(EngineState, AttributesHaveLimits) {
     change(qp.attr);
     const Code code = p.a.TryModify(qp, state, 0, &p.b_qp).code();
     if (code != Code::kOk) {
-      EXPECT_TRUE(p.a.TryModify(p.a_qp, state, 0, &p.b_qp).ok()) << "can be made good";
+      EXPECT_OK(p.a.TryModify(p.a_qp, state, 0, &p.b_qp)) << "can be made good";
     }
     return code == Code::kInvalidArgument;
   };
@@ -270,8 +271,8 @@ TEST(EngineState, AttributesHaveLimits) {
   EXPECT_FALSE(refused(QpState::kReadyToSend, [](auto& a) { a.ack_timeout_ms = 8'796'093; }));
   EXPECT_TRUE(refused(QpState::kReadyToSend, [](auto& a) { a.link_timeout_ms = 8'796'094; }));
   EXPECT_FALSE(refused(QpState::kReadyToSend, [](auto& a) { a.link_timeout_ms = 8'796'093; }));
-  EXPECT_EQ(p.a.TryModify(p.a_qp, QpState::kReset).code(), Code::kOk);
-  EXPECT_EQ(p.a.TryModify(p.a_qp, QpState::kInit, 0x10).code(), Code::kInvalidArgument)
+  EXPECT_OK(p.a.TryModify(p.a_qp, QpState::kReset));
+  EXPECT_THAT(p.a.TryModify(p.a_qp, QpState::kInit, 0x10), StatusIs(Code::kInvalidArgument))
       << "unknown access rights";
 }
 

@@ -1,6 +1,7 @@
 // What each operation moves, and where: send, receive scatter, write, read, atomics, immediate
 // data, inline, loopback.
 #include "softrnic/engine/testing/engine_test_util.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::softrnic {
 namespace {
@@ -288,7 +289,7 @@ TEST(EngineTransfer, LongTransferEndsWhenItsKeyGoes) {
   p.a_qp.Nop(CqeMode::kAlways);
   p.a_qp.Ring();
   p.engine.Run(2);
-  EXPECT_TRUE(p.b.Destroy(Op::kDestroyMkey, key.lkey).ok());
+  EXPECT_OK(p.b.Destroy(Op::kDestroyMkey, key.lkey));
   p.Run();
   const auto done = p.a_cq.PollAll();
   ASSERT_EQ(done.size(), 2u);

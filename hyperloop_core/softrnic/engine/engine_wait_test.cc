@@ -1,5 +1,6 @@
 // Cross-channel: WAIT, SEND_EN, RECV_EN, managed queues, and WQEs that a receive rewrites.
 #include "softrnic/engine/testing/engine_test_util.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::softrnic {
 namespace {
@@ -117,7 +118,7 @@ TEST(EngineWait, AQueueThatEnablesItselfWaitsOnce) {
   m.control.Ring(2);
   m.p.Run();
   EXPECT_EQ(b.Counter("waits"), 1u);
-  ASSERT_TRUE(b.Destroy(Op::kDestroyQp, m.control.qpn).ok());
+  ASSERT_OK(b.Destroy(Op::kDestroyQp, m.control.qpn));
   // A completion looks at every queue that waits for it.
   TestQp other = b.Qp(awaited, awaited, {.has_rq = false});
   b.Connect(other, other);
@@ -125,9 +126,9 @@ TEST(EngineWait, AQueueThatEnablesItselfWaitsOnce) {
   other.Ring();
   m.p.Run();
   EXPECT_EQ(awaited.PollAll().size(), 1u);
-  ASSERT_TRUE(b.Destroy(Op::kDestroyQp, other.qpn).ok());
+  ASSERT_OK(b.Destroy(Op::kDestroyQp, other.qpn));
   const Status status = b.Destroy(Op::kDestroyCq, awaited.cqn);
-  EXPECT_TRUE(status.ok()) << status.ToString();
+  EXPECT_OK(status);
 }
 
 TEST(EngineEnable, ManagedQueueStopsAtTheEnabledIndex) {
@@ -255,7 +256,7 @@ TEST(EngineRewrite, RingsAreInTheMemoryTheyWereMadeIn) {
   std::memset(other, 0, Client::kArena);
   auto umem = m.p.engine.RegisterUmem(b.id(), {m.p.Remote(b.memory), 0, Client::kArena},
                                       {other, Client::kArena, {other, std::free}});
-  ASSERT_TRUE(umem.ok()) << umem.status().ToString();
+  ASSERT_OK(umem);
   Command command = b.Make(Op::kCreateMkey);
   command.args.mkey = {b.pdn, umem->id, m.p.Remote(b.memory), Client::kArena, 0xf, 0};
   const auto key = b.Must(command).result.mkey;

@@ -8,6 +8,7 @@
 
 #include "softrnic/engine/testing/engine_test_util.h"
 #include "softrnic/engine/testing/memory_network.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::softrnic {
 
@@ -18,8 +19,8 @@ struct Linked {
       : a_engine(Clocked(options)), b_engine(Clocked(options)) {
     a_engine.AttachPort(a_port);
     b_engine.AttachPort(b_port);
-    EXPECT_TRUE(a_engine.AddPeer("b", ab.id).ok());
-    EXPECT_TRUE(b_engine.AddPeer("a", ba.id).ok());
+    EXPECT_OK(a_engine.AddPeer("b", ab.id));
+    EXPECT_OK(b_engine.AddPeer("a", ba.id));
     a = std::make_unique<Client>(a_engine, "a");
     b = std::make_unique<Client>(b_engine, "b", b_media, nullptr, 0, -1, /*waits_for_disk=*/true);
     a_cq = a->Cq(10), a_recv = a->Cq(), b_cq = b->Cq(), b_recv = b->Cq(10);
