@@ -35,7 +35,7 @@ BoundDirectory::BoundDirectory(std::string directory, std::unique_ptr<ForkDetect
       fork_detector_(std::move(fork_detector)) {}
 
 std::string BoundDirectory::RelativeName(const std::string& path) const {
-  // RocksDB spells the directory always alike; other spellings are resolved.
+  // RocksDB always spells the directory in the same way. Other spellings are resolved below.
   if (path.size() > directory_.size() && path.compare(0, directory_.size(), directory_) == 0 &&
       path[directory_.size()] == '/') {
     size_t start = path.find_first_not_of('/', directory_.size());
@@ -77,8 +77,9 @@ Status BoundDirectory::CutTails() {
   while (!tails_.empty()) {
     const Tail tail = tails_.back();
     const Status status = store_->Truncate(tail.file, tail.size);
-    // Gone with the file. Whatever else it is, no room for the record that cuts included, the tail
-    // may still be there, and nothing may follow: the next log would start with its numbers.
+    // kNotFound: the tail is gone together with its file. After any other error, kNoSpace included,
+    // the tail may still be there. Then nothing may be written, because the next log would start
+    // with the same sequence numbers.
     if (!status.ok() && status.code() != Code::kNotFound)
       return status.WithContext("cannot cut what a failed write left behind");
     tails_.pop_back();
@@ -185,7 +186,9 @@ bool BoundDirectory::IsToldByAnother(uint64_t log_number) const {
 }
 
 bool BoundDirectory::NoteManifestFailed() {
-  manifest_failed.store(true);  // before the look: of two at the same time one finds the other
+  // Stored before log_failed is read: if both fail at the same time, at least one of the two
+  // threads finds the other's flag set.
+  manifest_failed.store(true);
   if (!log_failed.load()) return false;
   must_reopen.store(true, std::memory_order_release);
   return true;
@@ -193,7 +196,7 @@ bool BoundDirectory::NoteManifestFailed() {
 
 rocksdb::IOStatus BoundDirectory::Agreed(rocksdb::IOStatus error) const {
   if (!error.GetRetryable() && !error.IsNoSpace()) return error;
-  // Longer than any of them takes: each may bring the group back first, and then be tried.
+  // No write takes longer: it may first bring the group back, and is then tried.
   const auto deadline = std::chrono::steady_clock::now() + 3 * store_->options().ack_timeout;
   while (in_flight_.load(std::memory_order_acquire) != 0 &&
          std::chrono::steady_clock::now() < deadline) {

@@ -1,16 +1,16 @@
 // BoundDirectory: one database directory and the group it is bound to, from LockFile to UnlockFile.
 //
-// Every call of the plugin into a Store goes through here, so that two rules hold at one place:
-// - a file whose Append failed has an indeterminate tail in the group. Before anything else is
-//   written the tail is cut to what RocksDB knows to be there: RocksDB gives the failed batch's
-//   sequence numbers to the next one, so both must never be replayed together. While the group has
-//   no room for the record that cuts, only removals, look-ups and syncs pass: they make room, or
-//   add nothing;
-// - everything fails in a forked child.
-// Whether the group is broken, fenced or being brought back is the Store's to know.
+// Every call of the plugin that uses the group's files goes through here, which keeps two rules:
+// - A failed Append leaves a tail in the group's file: bytes of which nobody knows whether they are
+//   there. Before anything else is written, the file is truncated to what RocksDB knows to be in
+//   it. RocksDB gives the sequence numbers of the failed batch to the next one, so a recovery must
+//   never replay both. A truncation takes a record. While the group has no room for it, only
+//   removals, look-ups and syncs are allowed: removals make room, and the others add nothing.
+// - Every call fails in a forked child, except Close, which does nothing there.
+// Only the Store knows whether the group is broken, fenced or being brought back.
 //
-// Thread safe. On the append path: two relaxed-cost atomic loads, the count of writes in flight,
-// and the Store's own calls; no lock, no allocation.
+// Thread safe. An append costs two atomic loads, the count of writes in flight and the Store's own
+// call. It takes no lock and allocates nothing.
 #pragma once
 
 #include <rocksdb/io_status.h>
@@ -32,7 +32,7 @@ namespace hyperloop::plugin {
 
 class BoundDirectory {
  public:
-  // `directory`: as RocksDB spells it. `store` was taken.
+  // `directory` is spelled as RocksDB spells it. `store` has taken its group.
   BoundDirectory(std::string directory, std::unique_ptr<ForkDetector> fork_detector,
                  std::unique_ptr<Store> store, std::shared_ptr<Log> log);
   BoundDirectory(const BoundDirectory&) = delete;
@@ -40,16 +40,19 @@ class BoundDirectory {
 
   const std::string& directory() const { return directory_; }
   Log& log() { return *log_; }
-  // For reading: Read, options, statistics.
+  // For calls that change nothing: Read, options, statistics.
   Store& store() { return *store_; }
-  // kFenced in a forked child, whatever it wants to change.
+  // kFenced in a forked child, which must change nothing.
   Status CheckNotForked() const;
   bool InForkedChild() const { return !fork_detector_->IsOwner(); }
 
-  // The name relative to the directory, or empty when the path is not in it.
+  // Returns the path relative to the directory, or an empty text if it is not in the directory.
   std::string RelativeName(const std::string& path) const;
+  // Whether `path` is the directory itself, in any spelling.
   bool IsDirectory(const std::string& path) const;
 
+  // These are the Store's calls under the rules above. Their errors are the Store's, kFenced in a
+  // forked child, and that of a tail which cannot be truncated now.
   Result<FileId> Create(std::string_view name, Lane lane);
   Result<FileId> Lookup(std::string_view name);
   Result<std::vector<FileInfo>> Files();
@@ -58,20 +61,21 @@ class BoundDirectory {
   Status Sync();
   Status Truncate(FileId file, uint64_t size);
   Status Rename(std::string_view from, std::string_view to);
-  // A file that the group does not have is no error.
+  // Ok also if the group does not have the file.
   Status Remove(std::string_view name);
   // As Store.
   Status ListFile(const WholeFile& file);
   Status AwaitFiles();
   Status Close();
 
-  // The group may hold more of `file` than its first `size` bytes; RocksDB was told that the rest
-  // failed.
+  // Gives up what the group may hold of `file` beyond `size` bytes. RocksDB was told that writing
+  // these bytes failed.
   void AbandonTail(FileId file, uint64_t size);
 
-  // Log-lane files that Reconcile removed: RocksDB may have listed them before it locked (DestroyDB
-  // does), and their deletion must not fail. True once per name.
+  // Remembers the log-lane files that the opening removed. RocksDB may have listed them before it
+  // locked the directory, as DestroyDB does, and deleting them must not fail.
   void NoteVanished(std::vector<std::string> names);
+  // Whether `name` is one of them. True once for each name.
   bool TakeVanished(std::string_view name);
 
   // Logs `message` at the first call with this `once` flag.
@@ -79,8 +83,8 @@ class BoundDirectory {
   std::atomic<bool> warned_outside{false}, warned_space{false}, warned_manual_flush{false},
       warned_recycling{false}, warned_archive{false}, warned_prepared{false},
       warned_manifest{false};
-  // A write of a log that is not decided yet: between the asking of the group and the choice of the
-  // error.
+  // Counts a change as in flight: from the call to the group until it is decided which error
+  // RocksDB gets, or that it gets none.
   class InFlight {
    public:
     explicit InFlight(BoundDirectory& directory) : directory_(&directory) {
@@ -97,13 +101,15 @@ class BoundDirectory {
    private:
     BoundDirectory* directory_;
   };
-  // RocksDB is told that this database must be reopened: from now on no error is retryable.
+  // Set once RocksDB was told that this database must be reopened. No error is retryable then.
   std::atomic<bool> must_reopen{false};
-  // `error` as RocksDB gets it. Where one error of an outage asks RocksDB 7.8.3 to resume and
-  // another one of the same outage says that it must not, DB::Close can hang, whichever comes
-  // first: a retryable one waits until the writes in flight are decided.
-  // Not for callers that hold an InFlight.
+  // Returns `error` as RocksDB should get it. If RocksDB 7.8.3 gets two errors of one outage, of
+  // which one asks it to resume and the other one tells it not to, DB::Close can hang, whichever
+  // comes first. So a retryable error waits here until the writes in flight are decided, for at
+  // most three times ack_timeout. It is no longer retryable if must_reopen is set by then. The
+  // caller must not hold an InFlight.
   rocksdb::IOStatus Agreed(rocksdb::IOStatus error) const;
+  // Agreed, for an error of the Store.
   rocksdb::IOStatus Error(const Status& status, std::string_view context) const;
   // A log was appended to by this thread; appends to logs follow one another.
   void NoteAppended(uint64_t log_number);
@@ -117,6 +123,8 @@ class BoundDirectory {
   // from that, keeping the log that it has. True: the log has failed, too, so that the database
   // must be reopened.
   bool NoteManifestFailed();
+  // The last change of a MANIFEST failed. RocksDB may be resuming from that with the log that it
+  // has.
   std::atomic<bool> manifest_failed{false};
   // The last write of a log failed, and RocksDB has not made another log since.
   std::atomic<bool> log_failed{false};
@@ -127,9 +135,10 @@ class BoundDirectory {
     uint64_t size;
   };
 
-  // Whether a call may pass while a tail stands that the group has no room to cut.
+  // Whether a call is allowed while a tail remains because the group has no room to truncate it.
   enum class Tails { kMustGo, kMayStand };
 
+  // Returns what `call` returns, or why it is not allowed. Truncates the tails first.
   template <class Call>
   auto Run(Call&& call, Tails tails = Tails::kMustGo) -> decltype(call());
   Status CutTails();

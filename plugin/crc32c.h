@@ -1,4 +1,4 @@
-// CRC-32C, bit by bit: for small texts and single records.
+// CRC-32C, computed bit by bit, for small texts and single records.
 #pragma once
 
 #include <cstdint>

@@ -15,7 +15,7 @@ namespace hyperloop::plugin {
 
 namespace {
 
-// The stacked BlobDB is recognised by its listener, which it adds to the options of its database.
+// The stacked BlobDB is recognised by the listener that it adds to the options of its database.
 constexpr std::string_view kStackedBlobDb = "BlobDBListener";
 
 }  // namespace
@@ -79,7 +79,7 @@ Status HyperloopFileSystem::CheckProcess(const Place& place) {
   return place.binding->CheckNotForked();
 }
 
-// This costs one look-up of a file, and only for names that RocksDB changes rarely.
+// This looks up one file, and only for names that RocksDB rarely changes.
 Status HyperloopFileSystem::CheckUnbound(const std::string& path, const Place& place,
                                          Change change) const {
   if (place.file_class != FileClass::kOutside) return Status::Ok();
@@ -157,7 +157,7 @@ IOStatus HyperloopFileSystem::OpenLogLane(const std::string& path, const Place& 
   IOStatus opened = reopen ? target()->ReopenWritableFile(path, local_options, &local, dbg)
                            : target()->NewWritableFile(path, local_options, &local, dbg);
   if (!opened.ok()) return opened;
-  uint64_t size = 0;  // asked of the path: a reopened posix file says 0
+  uint64_t size = 0;  // asked of the path, because a reopened file object says 0
   if (reopen) opened = target()->GetFileSize(path, IOOptions(), &size, dbg);
   if (!opened.ok()) return opened;
   file->reset(new LogLaneFile(std::move(local), place.binding, place.name, *id, size, target()));
@@ -324,7 +324,7 @@ Status HyperloopFileSystem::RenameInGroup(const Place& from, const Place& to,
     HL_RETURN_IF_ERROR(Import(*to.binding, from_path, temporary));
     HL_RETURN_IF_ERROR(to.binding->Rename(temporary, to.name));
   }
-  // The new name is outside the group: RocksDB renames files to "….trash" before it deletes them.
+  // The new name is not in the group. RocksDB renames a file to "….trash" before it deletes it.
   if (from_log || from.file_class == FileClass::kListed) return from.binding->Remove(from.name);
   return Status::Ok();
 }
@@ -358,8 +358,8 @@ IOStatus HyperloopFileSystem::LinkFile(const std::string& from, const std::strin
   if (Status allowed = CheckChange(to, destination, Change::kCreate); !allowed.ok())
     return ToIOStatus(allowed, "cannot link " + to);
   if (destination.file_class == FileClass::kLogLane) {
-    return IOStatus::NotSupported("replicated files cannot be hard links: " +
-                                  to);  // RocksDB then copies
+    // RocksDB copies the file then.
+    return IOStatus::NotSupported("replicated files cannot be hard links: " + to);
   }
   IOStatus status = target()->LinkFile(from, to, options, dbg);
   if (!status.ok() || destination.file_class != FileClass::kListed) return status;
@@ -411,7 +411,7 @@ void HyperloopFileSystem::LearnDbOptions(BoundDirectory& binding,
   {
     std::lock_guard<std::mutex> lock(mutex_);
     for (auto& [path, text] : foreign) foreign_directories_[path] = text;
-    // A refusal that RegisterDbPaths caused stays in force.
+    // Refusals of RegisterDbPaths stay in force.
     if (refusal.empty() && !foreign_directories_.empty())
       refusal = foreign_directories_.begin()->second;
     refusal_ = refusal;
@@ -419,8 +419,7 @@ void HyperloopFileSystem::LearnDbOptions(BoundDirectory& binding,
   if (options.manual_wal_flush) {
     binding.WarnOnce(binding.warned_manual_flush,
                      "manual_wal_flush is set: a write reaches the group only with FlushWAL or "
-                     "sync=true, not when Put "
-                     "returns");
+                     "sync=true, not when Put returns");
   }
   if (options.recycle_log_file_num != 0) {
     binding.WarnOnce(binding.warned_recycling,
@@ -440,7 +439,8 @@ void HyperloopFileSystem::WarnOfPinnedLogs(BoundDirectory& binding,
   if (options.allow_2pc) {
     binding.WarnOnce(binding.warned_prepared,
                      "allow_2pc is set: a transaction that stays prepared keeps every log since "
-                     "then in the group; when the data area is full, only its end still fits");
+                     "then in the group; when the data area is full, only records that end such "
+                     "transactions still fit");
   }
   constexpr uint64_t kExtent = 1 << 20;
   const uint64_t extents = binding.store().statistics().extents;

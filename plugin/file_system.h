@@ -1,7 +1,7 @@
 // HyperloopFileSystem: the RocksDB FileSystem that replicates one database directory.
 //
-// Until a database directory is locked, every call passes to the local file system. Only changes to
-// the logs of a replicated directory are refused, because its next open would undo them. Tools that
+// Until a database directory is locked, every call passes to the local file system, except changes
+// that the next open of a replicated directory would undo or miss: these are refused. Tools that
 // only read never lock. LockFile(<dir>/LOCK) takes the group and binds the directory: local WAL,
 // MANIFEST and CURRENT are set to the group's content before RocksDB reads them. From then on
 // - bytes and names of WAL, MANIFEST and CURRENT go to the group, then to the directory, which is a
@@ -53,9 +53,9 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
 
   static const char* kClassName() { return "hyperloop"; }
   const char* Name() const override { return kClassName(); }
-  // The URI of all options as they are now.
+  // The URI that holds all options as they are now.
   std::string GetId() const override;
-  // Checks the options and that every replica answers. Takes no epoch, disturbs no one.
+  // Checks the options, and that every replica answers. Takes no epoch and disturbs nobody.
   rocksdb::Status PrepareOptions(const rocksdb::ConfigOptions& options) override;
 
   rocksdb::IOStatus LockFile(const std::string& path, const rocksdb::IOOptions& options,
@@ -103,18 +103,20 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
 
  private:
   struct Place {
-    std::shared_ptr<BoundDirectory> binding;  // null: not bound, or not in the bound directory
-    std::string name;
+    std::shared_ptr<BoundDirectory> binding;  // null: no directory is bound
+    std::string name;                         // relative to it; empty: the path is not in it
     FileClass file_class = FileClass::kOutside;
   };
   Place Locate(const std::string& path) const;
-  // Refuses to change a place of the bound directory in a forked child.
-  static Status CheckProcess(const Place& place);
-  // Refuses to change a log, or to remove a table, of a replicated database that is not open here:
-  // the next open would undo the change, or miss the table.
+  // What a change does to a file that exists under the name.
   enum class Change : uint8_t { kCreate, kOverwrite };
+  // Refuses changes in the bound directory by a forked child.
+  static Status CheckProcess(const Place& place);
+  // For a replicated database that is not open here: refuses to change a log, or to overwrite or
+  // remove a table, a blob file or the pairing file. The next open would undo the change, or miss
+  // the file.
   Status CheckUnbound(const std::string& path, const Place& place, Change change) const;
-  // Makes both checks. `change` says what happens to an existing file.
+  // Both checks.
   Status CheckChange(const std::string& path, const Place& place, Change change) const;
   std::shared_ptr<BoundDirectory> Bound() const;
 
@@ -131,9 +133,9 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   void Announce(BoundDirectory& binding, const TakeResult& taken);
   void Unbind();
 
-  // Says once that some files stay local.
+  // Warns once that files outside the bound directory are not replicated.
   static void WarnIfOutside(const std::string& path, const Place& place);
-  // Why a file may not be created there, or ok.
+  // Checks whether a file may be created there.
   Status CheckCreation(const std::string& path, const Place& place) const;
   void LearnDbOptions(BoundDirectory& binding, const rocksdb::DBOptions& options) const;
   // Warns of options that keep logs, or the MANIFEST, longer than the group has room for them.
@@ -142,9 +144,9 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
                                 const rocksdb::FileOptions& options, bool reopen,
                                 std::unique_ptr<rocksdb::FSWritableFile>* file,
                                 rocksdb::IODebugContext* dbg);
-  // Copies a local file into the group under its own name, so that it can be renamed there.
+  // Copies the local file `path` into the group under `name`, so that it can be renamed there.
   Status Import(BoundDirectory& binding, const std::string& path, const std::string& name);
-  // The group's part of a rename, before the local one.
+  // Renames in the group, before the local file is renamed.
   Status RenameInGroup(const Place& from, const Place& to, const std::string& from_path);
   // Lists a regular file in the group; does nothing for a directory.
   Status ListIfFile(BoundDirectory& binding, const std::string& path, const std::string& name);
@@ -153,16 +155,16 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   const StoreOpener open_store_;
   const std::shared_ptr<InfoLog> log_;
 
-  mutable std::mutex
-      mutex_;  // guards what follows; never held during a call into a Store or file system
+  // Guards what follows. It is never held during a call into a Store or another file system.
+  mutable std::mutex mutex_;
   std::shared_ptr<BoundDirectory> bound_;
-  rocksdb::FileLock* lock_ = nullptr;  // of the bound directory
+  rocksdb::FileLock* lock_ = nullptr;  // the lock of the bound directory
   bool binding_now_ = false;           // a LockFile is under way
-  std::string prepared_;               // the URI that PrepareOptions found reachable
-  mutable std::string
-      refusal_;  // why no WAL may be created under the DBOptions seen last; empty: none
-  mutable std::map<std::string, std::string>
-      foreign_directories_;  // real path → option that named it
+  std::string prepared_;               // the URI whose replicas answered PrepareOptions
+  // Why no WAL may be created under the DBOptions that were seen last; empty: one may.
+  mutable std::string refusal_;
+  // Directories that options name and that are not replicated, by real path, with the refusal.
+  mutable std::map<std::string, std::string> foreign_directories_;
 };
 
 }  // namespace hyperloop::plugin

@@ -77,11 +77,11 @@ Status HyperloopFileSystem::TakeGroup(const std::string& directory, Store& store
   if (copy && !options_.rebind) return RefuseCopy(request.directory, file);
   request.pairing = file.pairing;
   if (copy) request.pairing.database.clear();
-  // Logs without CURRENT may hold data, so such a directory must not be emptied for a new group.
+  // A directory with logs and without CURRENT may hold data, so it does not count as empty.
   std::vector<std::string> local;
   HL_RETURN_IF_ERROR(LocalLogFiles(*target(), directory, &local));
   request.directory_empty = local.empty();
-  // Without restore=true the store refuses an empty directory, with that as its reason.
+  // Without restore=true the Store itself refuses to fill an empty directory, and says why.
   if (!file.pairing.group.empty() || (local.empty() && options_.restore)) {
     request.judge = [&](const GroupFiles& files) {
       return JudgeDirectory(*target(), directory, files);
@@ -266,8 +266,8 @@ Status HyperloopFileSystem::RemoveLeftovers(BoundDirectory& binding, bool manife
     std::string_view manifest(text, static_cast<size_t>(length));
     if (!manifest.empty() && manifest.back() == '\n') manifest.remove_suffix(1);
     if (find(manifest) != files.end()) return Status::Ok();
-    // Logs with bytes and tables hold data even when no MANIFEST is left to open them with. Without
-    // CURRENT RocksDB would make a new database in their place.
+    // Logs with bytes and tables hold data even if no MANIFEST is left to open them with. If their
+    // CURRENT were removed, RocksDB would make a new database in their place.
     const auto is_data = [](const FileInfo& info) {
       const std::string_view name = info.name;
       if (info.lane == Lane::kLog) return info.size != 0 && name.ends_with(".log");
@@ -278,7 +278,7 @@ Status HyperloopFileSystem::RemoveLeftovers(BoundDirectory& binding, bool manife
   for (const FileInfo& info : files) {
     if (info.lane != Lane::kLog) continue;
     HL_RETURN_IF_ERROR(binding.Remove(info.name));
-    // At open the local files are judged together with the rest of the directory.
+    // When a directory is opened, its local files stay: Reconcile decides about them.
     if (manifest_matters) {
       target()
           ->DeleteFile(binding.directory() + "/" + info.name, IOOptions(), nullptr)
@@ -317,10 +317,9 @@ void HyperloopFileSystem::Announce(BoundDirectory& binding, const TakeResult& ta
               "return before");
   }
   if (binding.store().media() == rnic::Media::kRam) {
-    log.Write(
-        LogLevel::kWarn,
-        "media=ram, detected on at least one member: an acknowledged write survives a loss of "
-        "power only on members that keep theirs, or whose media is file or pmem");
+    log.Write(LogLevel::kWarn,
+              "media=ram, detected on at least one member: an acknowledged write survives a power "
+              "failure only on members that it does not reach, or whose media is file or pmem");
   }
 }
 
@@ -335,8 +334,8 @@ IOStatus HyperloopFileSystem::UnlockFile(FileLock* lock, const IOOptions& option
   return target()->UnlockFile(lock, options, dbg);
 }
 
-// Failures here are logged, not returned: RocksDB ignores what UnlockFile returns, and the local
-// lock must go.
+// Failures are logged and not returned, because RocksDB ignores what UnlockFile returns, and the
+// local lock must be released in any case.
 void HyperloopFileSystem::Unbind() {
   std::shared_ptr<BoundDirectory> binding;
   {
@@ -350,7 +349,8 @@ void HyperloopFileSystem::Unbind() {
   if (binding->InForkedChild()) return;
   std::vector<std::string> removed;
   Status status = RemoveLeftovers(*binding, true, &removed);
-  // If the group is empty the directory belongs to no group, and DestroyDB can remove it.
+  // The directory of an empty group belongs to no group any more. Without its pairing file
+  // DestroyDB can remove it.
   bool empty = false;
   if (status.ok()) {
     const auto files = binding->Files();
@@ -366,7 +366,7 @@ void HyperloopFileSystem::Unbind() {
     target()->DeleteFile(pairing, IOOptions(), nullptr).PermitUncheckedError();
   }
   if (status.ok()) {
-    log_->Write(LogLevel::kInfo, "gave the group back, " + binding->directory() + " is closed");
+    log_->Write(LogLevel::kInfo, "released the group; " + binding->directory() + " is closed");
   } else {
     log_->Write(LogLevel::kWarn,
                 "closing " + binding->directory() + ": " + status.ToString() +

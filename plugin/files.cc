@@ -1,6 +1,10 @@
-// Cost of one log-lane Append: BoundDirectory::Append (two atomic loads, the count of writes in
-// flight, Store::Append), Store::Await, three more atomic accesses, and write(2) to the page cache:
-// after that, or, with local_write=overlapped, between the two, while the replicas work.
+// The steps of one log-lane Append, besides Store::Append and (ack=append) Store::Await:
+//   checks for failure, fork and tails    at most five atomic loads
+//   count of the writes in flight         two atomic additions
+//   sizes before and after                two atomic stores, three for a MANIFEST
+//   local file                            one write(2) to the page cache, after Store::Await; with
+//                                         local_write=overlapped before it, while the replicas work
+// It takes no lock and allocates nothing unless it fails.
 #include "files.h"
 
 #include <algorithm>
@@ -58,8 +62,8 @@ LogLaneFile::LogLaneFile(std::unique_ptr<rocksdb::FSWritableFile>&& local,
 }
 
 bool LogLaneFile::NothingToFlush(uint64_t kept) {
-  // What cannot be told stops the database: that can be reopened, an assertion that fails cannot be
-  // taken back.
+  // If this cannot be told, the database has to stop. A stopped database can be reopened, but a
+  // failed assertion ends the process.
   const Result<bool> something =
       MemtableHoldsAnything(*local_files_, binding_->directory(), name_, kept);
   return !something.ok() || !*something;
@@ -79,17 +83,19 @@ bool LogLaneFile::WasCut() {
 }
 
 void LogLaneFile::Fail(IOStatus failure, uint64_t kept) {
-  // Whoever finds the file cut finds the latch set; how it failed is known when the mutex is free.
+  // failed_ is set before the tail is given up, so a thread that finds the file truncated also
+  // finds failed_ set. Failure() then waits for the mutex.
   std::lock_guard<std::mutex> lock(mutex_);
   failed_.store(true, std::memory_order_release);
   kept_ = kept = std::min(kept_, kept);
-  // Fenced: another primary decides what the group holds. Otherwise the tail is cut once the group
-  // is back.
+  // After fencing, another primary decides what the group holds. After any other error the tail is
+  // truncated once the group is back.
   if (!failure.IsIOFenced()) {
     if (kept != kNothingToCut) binding_->AbandonTail(file_, kept);
     const bool retryable = failure.GetRetryable() || failure.IsNoSpace();
     const bool resumes = retryable && name_.ends_with(".log");
-    // Of a log and a MANIFEST that fail at the same time, at least one finds the other's mark.
+    // Each sets its own flag before it reads the other's. So if a log and a MANIFEST fail at the
+    // same time, at least one of them finds the other's flag set.
     if (resumes) binding_->log_failed.store(true);
     const char* why = nullptr;
     if (manifest_ && binding_->NoteManifestFailed() && retryable) {
@@ -109,7 +115,7 @@ void LogLaneFile::Fail(IOStatus failure, uint64_t kept) {
                                   "reopen the database when the cause is gone");
     }
   }
-  // Of two failures at the same time the one that RocksDB must not resume from stands.
+  // A failure from which RocksDB must not resume is never replaced by another one.
   if (failure_.ok() || failure_.GetRetryable() || failure_.IsNoSpace()) failure_ = failure;
 }
 
@@ -142,8 +148,8 @@ IOStatus LogLaneFile::AppendBoth(const Slice& data, const IOOptions& options, IO
     in_flight.Decided();
     return Failure();
   }
-  // What cannot be cut here, also of a write that was done by half, is cut at the next open: the
-  // group is the truth.
+  // This also removes what a failed local write left. If the truncation fails, the next open sets
+  // the local file to what the group holds.
   if (begun) target()->Truncate(size_, options, dbg).PermitUncheckedError();
   const bool added = sent.ok() || sent.status().code() != Code::kInvalidArgument;
   Fail(group.ok() ? local : ToIOStatus(group, "cannot append to " + name_),
@@ -183,7 +189,8 @@ IOStatus LogLaneFile::Truncate(uint64_t size, const IOOptions& options, IODebugC
                                   " B: replicated files only grow by appending");
   }
   if (size < size_) {
-    size_ = size;  // before the call: what is cut when it fails half-way, too
+    // The sizes change before the call, because a call that fails is carried out later: see Fail.
+    size_ = size;
     for (std::atomic<uint64_t>* end : {&before_last_, &appended_, &confirmed_})
       end->store(std::min(end->load(), size));
     BoundDirectory::InFlight in_flight(*binding_);
@@ -197,9 +204,9 @@ IOStatus LogLaneFile::Truncate(uint64_t size, const IOOptions& options, IODebugC
 }
 
 IOStatus LogLaneFile::SyncGroup() {
-  // A log that failed is synced before RocksDB goes on with another one: that must succeed, unless
-  // bytes are gone that an Append returned for. With ack=append every byte was durable on every
-  // replica when Append returned.
+  // RocksDB syncs a failed log before it goes on with another one. That must succeed, unless bytes
+  // were given up for which an Append has returned OK. With ack=append there are none, because
+  // every byte was durable on every replica when its Append returned.
   if (IOStatus allowed = CheckProcess(); !allowed.ok()) return allowed;
   if (!sync_confirms_) return IOStatus::OK();
   if (WasCut()) return Failure();
@@ -327,9 +334,9 @@ IOStatus ListedFile::Close(const IOOptions& options, IODebugContext* dbg) {
   }
   IOStatus closed = target()->Close(options, dbg);
   if (!closed.ok()) return closed;
-  uint64_t size = 0;  // asked of the path: a reopened posix file counts from 0
+  uint64_t size = 0;  // asked of the path, because a reopened file object counts from 0
   IOStatus sized = local_files_->GetFileSize(path_, options, &size, dbg);
-  // Deleted or renamed while open: there is nothing to list under this name.
+  // The file was deleted or renamed while it was open. There is nothing to list under this name.
   if (sized.IsNotFound() || sized.IsPathNotFound()) return IOStatus::OK();
   if (!sized.ok()) return sized;
   return binding_->Error(List(size), "cannot list " + name_ + " in the group");

@@ -12,8 +12,9 @@
 
 namespace hyperloop::plugin {
 
-// The local file below one of ours. A forked child shares its descriptor with the parent: there it
-// is neither written nor closed, which would cut it to the size that the child remembers.
+// The base of both kinds: it owns the local file that holds the bytes. A forked child shares the
+// file's descriptor with its parent, so the child neither writes nor closes the file. Closing would
+// truncate it to the size that the child remembers.
 class LocalFile : public rocksdb::FSWritableFileWrapper {
  public:
   LocalFile(const LocalFile&) = delete;
@@ -28,7 +29,7 @@ class LocalFile : public rocksdb::FSWritableFileWrapper {
   LocalFile(std::unique_ptr<rocksdb::FSWritableFile>&& local,
             std::shared_ptr<BoundDirectory> binding, std::string name);
   ~LocalFile() override;
-  // IOFenced in a forked child. One load otherwise.
+  // Returns IOFenced in a forked child. Costs one atomic load in the owner.
   rocksdb::IOStatus CheckProcess() const;
 
   const std::shared_ptr<BoundDirectory> binding_;
@@ -38,25 +39,32 @@ class LocalFile : public rocksdb::FSWritableFileWrapper {
   std::unique_ptr<rocksdb::FSWritableFile> local_;
 };
 
-// WAL, MANIFEST, CURRENT's temporary file: every byte goes to the group and to the local file.
+// A WAL, a MANIFEST, CURRENT or its temporary file. Every byte goes to the group and to the local
+// file.
 //
-// Append returns when the group says so (ack=append: durable on every replica; ack=sync: on its
-// way). The local file is written after that, or, with local_write=overlapped, while the replicas
-// work; never before the bytes are on their way, so that it is not longer than what the group may
-// hold. The first failure is latched: later writes fail with it, the local file is cut back, and
-// the group's indeterminate tail is cut before anything else is written. With ack=sync, Sync waits
-// for the group, and one that fails is such a failure of what no Sync has confirmed yet; with
-// ack=append there is nothing to wait for. A Sync that follows such a failure fails, too, where
-// bytes are gone that an Append returned for. The local file is fsynced only with local_sync.
-// Append and Flush are called by one thread at a time (RocksDB does), Sync may overlap them.
+// With ack=append, Append returns when its bytes are durable on every replica, and Sync has nothing
+// to wait for. With ack=sync, Append returns when its bytes are on their way, and Sync waits until
+// they are durable. The local file is written after what Append waits for or, with
+// local_write=overlapped, while the replicas work. It is never written before the bytes are on
+// their way, so it is never longer than what the group may hold. It is fsynced only with
+// local_sync.
 //
-// A retryable error makes RocksDB flush its memtables and go on with a new log. Where nothing is to
-// be flushed, or while RocksDB resumes from a MANIFEST that failed, RocksDB 7.8.3 goes on with the
-// same log, whose writer is unusable by then: an assertion ends the process. There the error is not
-// retryable: the database stops and can be reopened.
+// The first failure is latched: every later write fails with it. A failed Append truncates the
+// local file to its former size. A failed Sync gives up the last append, unless another Sync has
+// confirmed it. What the group may hold of the bytes that were given up is truncated before
+// anything else is written. A later Sync fails too if these bytes include some for which an Append
+// has returned OK.
+//
+// Append and Flush are called by one thread at a time, as RocksDB does. Sync may run at the same
+// time.
+//
+// After a retryable error RocksDB flushes its memtables and goes on with a new log. If there is
+// nothing to flush, or while RocksDB resumes from a failed MANIFEST, RocksDB 7.8.3 goes on with the
+// same log. The writer of that log is unusable by then, and an assertion ends the process. In these
+// cases the error is not retryable: the database stops and can be reopened.
 class LogLaneFile final : public LocalFile {
  public:
-  // `size`: bytes that are in the file already, in the group and here.
+  // `size`: the bytes that the file already has, both in the group and locally.
   LogLaneFile(std::unique_ptr<rocksdb::FSWritableFile>&& local,
               std::shared_ptr<BoundDirectory> binding, std::string name, FileId file, uint64_t size,
               rocksdb::FileSystem* local_files);
@@ -68,7 +76,7 @@ class LogLaneFile final : public LocalFile {
   rocksdb::IOStatus Append(const rocksdb::Slice& data, const rocksdb::IOOptions& options,
                            const rocksdb::DataVerificationInfo& info,
                            rocksdb::IODebugContext* dbg) override;
-  // Only at the end of the file: the group's files grow by appending. Elsewhere NotSupported.
+  // NotSupported unless `offset` is the end of the file: the group's files grow only by appending.
   rocksdb::IOStatus PositionedAppend(const rocksdb::Slice& data, uint64_t offset,
                                      const rocksdb::IOOptions& options,
                                      rocksdb::IODebugContext* dbg) override;
@@ -86,22 +94,22 @@ class LogLaneFile final : public LocalFile {
   void SetPreallocationBlockSize(size_t size) override;
 
  private:
-  // `data` to the group, and meanwhile to the local file by `append_local`. If either fails the
-  // latch is set and the other's bytes are cut.
+  // Appends `data` to the group, and by `append_local` to the local file. If either fails, the
+  // failure is latched, and the bytes are truncated wherever they arrived.
   template <class AppendLocal>
   rocksdb::IOStatus AppendBoth(const rocksdb::Slice& data, const rocksdb::IOOptions& options,
                                rocksdb::IODebugContext* dbg, AppendLocal append_local);
   static constexpr uint64_t kNothingToCut = UINT64_MAX;
-  // Latches `failure`, and has what follows `kept` in the group cut.
+  // Latches `failure`, and gives up what the group may hold of the file beyond `kept` bytes.
   void Fail(rocksdb::IOStatus failure, uint64_t kept);
-  // What was latched, as RocksDB gets it. Not for callers that hold an InFlight.
+  // Returns the latched failure as RocksDB should get it. The caller must not hold an InFlight.
   rocksdb::IOStatus Failure();
-  // With the failure bytes are cut that an Append returned for.
+  // Whether the latched failure gave up bytes for which an Append has returned OK.
   bool WasCut();
-  // Sync and Fsync but for the local file.
+  // The group's part of Sync and Fsync.
   rocksdb::IOStatus SyncGroup();
-  // Whether no active memtable is known to hold anything, as far as this log and the MANIFEST tell,
-  // when this log ends at `kept`.
+  // False only if the first `kept` bytes of this log and the MANIFEST prove that an active memtable
+  // holds an entry.
   bool NothingToFlush(uint64_t kept);
 
   const FileId file_;
@@ -109,14 +117,15 @@ class LogLaneFile final : public LocalFile {
   const uint64_t log_number_;  // 0: not a log
   const bool local_sync_, overlapped_, sync_confirms_;
   rocksdb::FileSystem* const local_files_;
-  uint64_t size_;  // by the appending thread alone
-  // Ends of the file before the last append, after it, and when a Sync last succeeded: written in
-  // this order, read by whoever syncs. A late value only makes it cut less.
+  uint64_t size_;  // used by the appending thread only
+  // The sizes of the file before the last append, after it, and as the last successful Sync
+  // confirmed it. They are stored in this order. A Sync that reads a value which was stored
+  // meanwhile only gives up less.
   std::atomic<uint64_t> before_last_, appended_, confirmed_;
-  std::atomic<bool> failed_{false};  // set before the tail is given up, under mutex_
-  std::mutex mutex_;
+  std::atomic<bool> failed_{false};  // set under mutex_, before the group's tail is given up
+  std::mutex mutex_;                 // guards what follows
   rocksdb::IOStatus failure_;
-  uint64_t kept_ = kNothingToCut;  // where the group's file is cut; under mutex_
+  uint64_t kept_ = kNothingToCut;  // the size to which the group's file is truncated
 };
 
 // SST, blob, OPTIONS, IDENTITY …: always fsynced before the group lists the file at Close, from

@@ -11,9 +11,10 @@
 
 namespace hyperloop::plugin {
 
-// Writes to the info log that RocksDB opened last through our FileSystem. It does not keep that log
-// alive. After RocksDB released the log (DestroyDB does so before it locks), or if the service set
-// a log of its own, warnings and errors go to stderr and the rest is dropped. Thread safe.
+// Writes to the info log that RocksDB opened last through our FileSystem, without keeping that log
+// alive. Warnings and errors go to stderr, and the rest is dropped, if there is no such log:
+// RocksDB has released it (DestroyDB does so before it locks), or the program set an info log of
+// its own. Thread safe.
 class InfoLog final : public Log {
  public:
   void Attach(const std::shared_ptr<rocksdb::Logger>& logger);

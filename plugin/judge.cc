@@ -74,9 +74,8 @@ class Judge {
   }
 
   // Returns why neither the group nor a crash can explain the directory's logs; empty if one of
-  // them can. Every open without the group makes a MANIFEST of a greater number and has CURRENT
-  // name it, while each MANIFEST of the group's history is in the group before it is in the
-  // directory.
+  // them can. An open without the group makes a MANIFEST of a greater number and has CURRENT name
+  // it. A MANIFEST of the group's history is always in the group before it is in the directory.
   Result<std::string> OwnHistory() {
     HL_ASSIGN_OR_RETURN(const std::string local, LocalManifest(fs_, directory_));
     if (!local.empty() && files_.count(local) == 0 &&
@@ -145,7 +144,7 @@ class Judge {
   std::map<std::string, FileInfo> files_;
   std::string manifest_;              // the one that the group's CURRENT names
   std::vector<std::string> missing_;  // for the message
-  std::string to_move_;               // the file that the user may move away to keep the group's
+  std::string to_move_;  // the file that the user may move away to keep what the group holds
 };
 
 }  // namespace

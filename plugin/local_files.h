@@ -15,12 +15,14 @@
 
 namespace hyperloop::plugin {
 
-// --- files, with errors that name them ---
+// --- operations on local files; their errors name the file ---
+
+// Makes the file `path` anew, has `fill` write it, fsyncs it if `sync`, and closes it.
 Status WriteWhole(rocksdb::FileSystem& fs, const std::string& path, bool sync,
                   const std::function<Status(rocksdb::FSWritableFile&)>& fill);
 Status RenameOver(rocksdb::FileSystem& fs, const std::string& from, const std::string& to);
 Status SyncDirectory(rocksdb::FileSystem& fs, const std::string& directory);
-// kNotFound when there is none.
+// The file's size in bytes. kNotFound: there is no such file.
 Result<uint64_t> SizeOf(rocksdb::FileSystem& fs, const std::string& path);
 // What a group lists of a local file. Reads all of it. kNotFound when there is none.
 Result<WholeFile> Describe(rocksdb::FileSystem& fs, const std::string& path,
@@ -31,11 +33,12 @@ Result<uint64_t> ReadLocal(rocksdb::FileSystem& fs, const std::string& path, uin
 // Opens a local file and returns a reader of it, or the reason why it cannot be opened.
 Result<ReadAt> OpenReader(rocksdb::FileSystem& fs, const std::string& path);
 
-// The MANIFEST that a CURRENT names, given its text or its directory; empty if it names none.
+// The MANIFEST that the text of a CURRENT names; empty if it names none.
 std::string ManifestOf(std::string_view current);
+// The MANIFEST that the directory's CURRENT names; empty if it names none, or there is no CURRENT.
 Result<std::string> LocalManifest(rocksdb::FileSystem& fs, const std::string& directory);
 
-// Names of the log-lane files that are in the directory and its archive/, relative to it.
+// Adds the log-lane files in the directory and in its archive/, by names relative to the directory.
 Status LocalLogFiles(rocksdb::FileSystem& fs, const std::string& directory,
                      std::vector<std::string>* names);
 
@@ -51,15 +54,15 @@ Result<Comparison> Compare(rocksdb::FileSystem& fs, const std::string& path,
 // Whether only zeros, or no bytes at all, follow `offset`.
 Result<bool> OnlyZerosFollow(rocksdb::FileSystem& fs, const std::string& path, uint64_t offset);
 
-// A place below the directory for files that opening it replaces or removes. It is made with the
-// first file that is put there, and only the operator removes it.
+// A place below the directory for files that opening the directory replaces or removes. The place
+// is made when the first file is put there. Only the operator removes it.
 class SetAside {
  public:
   // `generation`: the epoch of the taking.
   SetAside(rocksdb::FileSystem& fs, const std::string& directory, uint64_t generation);
   // Moves the file `name` of the directory there.
   Status Keep(const std::string& name);
-  // Copies the bytes of the file `name` from `offset` on there.
+  // Copies the bytes of the file `name` from `offset` to its end there.
   Status KeepTail(const std::string& name, uint64_t offset);
   const std::string& path() const { return path_; }
   // The names of the files in that place.
@@ -82,15 +85,17 @@ struct ReconcileReport {
 
 // Makes every log-lane file of the directory equal to the group's, by content. A file that differs
 // is written anew beside the old one and renamed over it, so that hard links, as checkpoints make
-// them, keep the old bytes. Longer tails are cut, and files that the group does not have are
-// removed. Content that the group does not have is first moved to `aside`, unless it is only zeros.
-// Before a MANIFEST is moved, and if CURRENT or the MANIFEST that it names is missing although the
-// group has a database, tables and blob files that the group does not list are moved too. Other
-// files of the local lane stay. `sync`: fsync what was written.
+// them, keep the old bytes. Files that the group does not have are removed. Content that the group
+// does not have is first moved to `aside`, unless it is only zeros.
+//
+// Tables and blob files that the group does not list are moved there too in two cases: a MANIFEST
+// holds content that the group does not have, or the group has a database and the directory's
+// CURRENT, or the MANIFEST that it names, is missing. All other files stay. `sync`: fsync what was
+// written.
 Status Reconcile(rocksdb::FileSystem& fs, const std::string& directory, const GroupFiles& group,
                  bool sync, SetAside* aside, ReconcileReport* report);
 
-// "3 (a, b, c)"; at most a few names.
+// The number of names and the first few of them: "3 (a, b, c)".
 std::string Enumerate(const std::vector<std::string>& names);
 
 }  // namespace hyperloop::plugin

@@ -17,8 +17,8 @@ namespace hyperloop::plugin {
 // whenever it makes a memtable immutable. Entries of older logs prove nothing, because the flush of
 // an immutable memtable may end at any time. The answer is also false for entries that this cannot
 // see: those written without a log, commits of transactions that an older log prepared, and
-// prepared entries of transactions with another policy than WRITE_COMMITTED. An error means that
-// something does not parse.
+// prepared entries of transactions with another policy than WRITE_COMMITTED. An error: a file
+// cannot be read or parsed.
 Result<bool> MemtableHoldsAnything(rocksdb::FileSystem& fs, const std::string& directory,
                                    const std::string& log, uint64_t size);
 

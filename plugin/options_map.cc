@@ -12,7 +12,7 @@ using rocksdb::ConfigOptions;
 using rocksdb::OptionTypeInfo;
 
 OptionTypeInfo WholeStructOption() {
-  // Offset 0: `address` is the StoreOptions; `name` says which option of it.
+  // With offset 0 `address` is the whole StoreOptions. `name` says which of its options is meant.
   return OptionTypeInfo(
       0, rocksdb::OptionType::kString, rocksdb::OptionVerificationType::kNormal,
       rocksdb::OptionTypeFlags::kNone,

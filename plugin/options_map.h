@@ -9,7 +9,7 @@
 namespace hyperloop::plugin {
 
 // The map for RegisterOptions with a StoreOptions that is a member of the registering object.
-// SetStoreOption parses the values, so texts and refusals are those of the table.
+// Values are parsed by SetStoreOption and printed by GetStoreOption.
 const std::unordered_map<std::string, rocksdb::OptionTypeInfo>& RocksOptionMap();
 
 }  // namespace hyperloop::plugin

@@ -40,7 +40,8 @@ std::string TextOf(const Pairing& pairing, const PairingPlace& place) {
                       "\n");
 }
 
-// The value of the line "key value\n" at the start of `rest`, which is moved behind it.
+// Takes the line "key value\n" off the front of `rest`, and sets `value`. False: `rest` does not
+// start with such a line.
 bool TakeLine(std::string_view key, std::string_view* rest, std::string* value) {
   size_t end = rest->find('\n');
   if (end == std::string_view::npos || rest->substr(0, key.size()) != key || end < key.size())
@@ -72,8 +73,8 @@ bool Parse(std::string_view text, PairingFile* file) {
          TextOf(file->pairing, file->recorded) == text;
 }
 
-// The place of the file `path` for `directory`. RocksDB's FileSystem does not report inodes, and a
-// file system that is not the kernel's has none.
+// The place of the file `path` of `directory`. RocksDB's FileSystem does not report inodes, so the
+// kernel is asked. A file that only another FileSystem has gets inode 0.
 PairingPlace PlaceOf(FileSystem& fs, const std::string& directory, const std::string& path) {
   PairingPlace place;
   if (!fs.GetAbsolutePath(directory, IOOptions(), &place.path, nullptr).ok()) {

@@ -13,27 +13,28 @@
 namespace hyperloop::plugin {
 
 // Where a HYPERLOOP file is. A rename of the directory keeps device and inode; a copy has an inode
-// of its own. The inode decides, because devices may get other numbers when a machine starts.
+// of its own. The device counts only if the path differs too, because devices may get other numbers
+// when a machine starts.
 struct PairingPlace {
-  std::string path;     // absolute, of the directory
+  std::string path;     // of the directory, absolute
   uint64_t device = 0;  // of the file HYPERLOOP
-  uint64_t inode = 0;   // 0: not known (a file of version 1; a file system that has none)
+  uint64_t inode = 0;  // of that file; 0: not known (file of version 1, file system without inodes)
   friend bool operator==(const PairingPlace&, const PairingPlace&) = default;
 };
 
 struct PairingFile {
   Pairing pairing;        // empty strings: there is no such file
-  PairingPlace recorded;  // when it was written
-  PairingPlace found;     // now
-  // Whether the directory is a copy: its file is not where it was written. False if inodes are not
-  // known.
+  PairingPlace recorded;  // where the file was when it was written
+  PairingPlace found;     // where it is now
+  // Whether the directory is a copy, because the file is not where it was written. False if an
+  // inode is not known.
   bool IsCopy() const;
 };
 
-// Gives empty strings if the file is absent. kCorruption, with the remedy: its form or CRC is
-// wrong.
+// Reads the directory's file. Gives empty strings if there is none. kCorruption: its form or CRC is
+// wrong; the message names the remedy.
 Status ReadPairing(rocksdb::FileSystem& fs, const std::string& directory, PairingFile* file);
-// Writes it atomically (new file, fsync, rename, directory fsync), with the place where it is.
+// Writes the file atomically (new file, fsync, rename, directory fsync), with its present place.
 Status WritePairing(rocksdb::FileSystem& fs, const std::string& directory, const Pairing& pairing);
 
 }  // namespace hyperloop::plugin

@@ -13,8 +13,8 @@ enum class FileClass : uint8_t {
              // ours
   kLogLane,  // NNNNNN.log there and in archive/, MANIFEST-NNNNNN, CURRENT, NNNNNN.dbtmp (which
              // becomes CURRENT)
-  kListed,  // SST, blob, OPTIONS, IDENTITY and whatever else: bytes stay local, the group lists the
-            // file
+  kListed,   // SST, blob, OPTIONS, IDENTITY and whatever else: the group lists the file, and it is
+             // shipped whole to the replicas (bulk lane)
   kUnlisted,  // LOG*, LOCK, the pairing file, trash, temporary names other than the above; names
               // that begin with a dot or have characters other than those of printable ASCII
 };
@@ -25,13 +25,13 @@ bool IsManifest(std::string_view name);
 
 inline constexpr std::string_view kPairingFileName = "HYPERLOOP";
 inline constexpr std::string_view kLockFileName = "LOCK";
-// Suffix of a file in the group that is filled before a rename gives it its name; never a local
-// name.
+// The suffix that a file has in the group while it is being filled, before a rename gives it its
+// name. No local file has it.
 inline constexpr std::string_view kImportSuffix = ".import";
 // Suffix of a local file that is being written anew, before a rename gives it its name.
 inline constexpr std::string_view kNewSuffix = ".hyperloop-new";
 inline constexpr std::string_view kArchivePrefix = "archive/";
-// The directory, below the bound one, for content that opening it replaced.
+// The directory below the bound one for content that an opening replaced.
 inline constexpr std::string_view kSetAsideName = "hyperloop-set-aside";
 
 // NNNNNN.sst or NNNNNN.blob.
@@ -44,7 +44,7 @@ std::string ParentOf(std::string_view path);
 std::string BaseOf(std::string_view path);
 // The path with symbolic links, "." and ".." resolved; unchanged if it does not exist.
 std::string RealPath(const std::string& path);
-// RealPath of the parent, then the name: works for files that do not exist yet.
+// RealPath of the parent, then the name. Works for files that do not exist yet.
 std::string RealPathOfEntry(const std::string& path);
 
 }  // namespace hyperloop::plugin

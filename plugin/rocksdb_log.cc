@@ -22,7 +22,7 @@ struct Physical {
   std::string_view whole;  // header and payload, in the reader's block
   std::string_view payload;
   bool recyclable() const { return type >= kRecyclableFull && type <= kRecyclableLast; }
-  // 1 full, 2 first, 3 middle, 4 last.
+  // Which part of an assembled record this is: 1 full, 2 first, 3 middle, 4 last.
   int part() const { return recyclable() ? type - 4 : type; }
 };
 
@@ -32,7 +32,7 @@ uint32_t Fixed32(std::string_view bytes) {
   return value;
 }
 
-// Goes from record to record; stops where no further record can be recognised.
+// Goes from one record to the next, and stops where no further record can be recognised.
 class Walker {
  public:
   explicit Walker(const ReadAt& read, uint64_t start = 0)
@@ -82,7 +82,7 @@ bool HasItsChecksum(const Physical& record) {
   return Fixed32(record.whole) == ((crc >> 15 | crc << 17) + 0xa282ead8u);
 }
 
-// Takes the fields of a VersionEdit off its front.
+// Takes one field after another off the front of a VersionEdit. False: the bytes do not have it.
 class Fields {
  public:
   explicit Fields(std::string_view bytes) : rest_(bytes) {}
@@ -113,8 +113,8 @@ class Fields {
     }
     return true;
   }
-  // Skips pairs of tag and slice up to `end`. False if a tag has `critical`, because such tags must
-  // be understood and none is.
+  // Skips pairs of tag and slice up to the tag `end`. False also if a tag has the bit `critical`: a
+  // reader must understand such tags, and this one understands none of them except kPathId.
   bool Customs(uint64_t end, uint64_t critical) {
     for (uint64_t tag; Number(&tag);) {
       if (tag == end) return true;
@@ -179,7 +179,7 @@ class Version {
     std::map<uint64_t, uint64_t> blobs, garbage;
   };
 
-  // RocksDB's tags, of every version up to now; those with bit 13 may be skipped.
+  // Takes a field of any RocksDB version up to now. Tags with bit 13 may be skipped.
   static bool Field(uint64_t tag, Fields* in, Edit* edit) {
     constexpr uint64_t kIgnorable = 1 << 13;
     uint64_t number = 0, count = 0;
@@ -199,26 +199,26 @@ class Version {
         return in->Numbers(1);
       case 5:  // compaction cursor
         return in->Numbers(1) && in->Slices(1);
-      case 6:
+      case 6:  // deleted table: level, number
         if (!in->Numbers(1) || !in->Number(&number)) return false;
         edit->deleted.insert(number);
         return true;
-      case 7:
+      case 7:  // new table, in four forms
       case 100:
       case 102:
       case 103:
         return Table(tag, in, edit);
-      case 200:
+      case 200:  // column family of this edit
         return in->Number(&edit->family);
-      case 202:
+      case 202:  // the column family is dropped
         edit->drop = true;
         return true;
-      case 400:
+      case 400:  // new blob file: number, values, bytes, checksum
       case kIgnorable + 2:
         if (!in->Number(&number) || !in->Number(&count) || !in->Numbers(1)) return false;
         edit->blobs[number] += count;
         return in->Slices(2) && in->Customs(0, 1 << 6);
-      case 401:
+      case 401:  // garbage in a blob file: number, values, bytes
       case kIgnorable + 3:
         if (!in->Number(&number) || !in->Number(&count) || !in->Numbers(1)) return false;
         edit->garbage[number] += count;
@@ -229,7 +229,7 @@ class Version {
   }
   static bool Table(uint64_t tag, Fields* in, Edit* edit) {
     uint64_t number = 0;
-    if (!in->Numbers(1) || !in->Number(&number)) return false;
+    if (!in->Numbers(1) || !in->Number(&number)) return false;  // level, number
     edit->added.insert(number);
     if (tag == 102 && !in->Numbers(1)) return false;      // path
     if (!in->Numbers(1) || !in->Slices(2)) return false;  // size, smallest, largest

@@ -13,7 +13,7 @@
 
 namespace hyperloop::plugin {
 
-// Up to out.size() bytes at `offset`; fewer only at the end of the file.
+// Reads up to out.size() bytes at `offset` and returns how many; fewer only at the end of the file.
 using ReadAt = std::function<Result<uint64_t>(uint64_t offset, std::span<char> out)>;
 
 // Whether the record around `offset` is whole and has the checksum that its header says, so that it
@@ -21,16 +21,16 @@ using ReadAt = std::function<Result<uint64_t>(uint64_t offset, std::span<char> o
 Result<bool> IsSoundRecord(const ReadAt& read, uint64_t offset);
 
 // Calls `each` with every whole record in the first `size` bytes, put together from its parts,
-// while it returns true. `number` is the log's number. kNotSupported: a recycled record of another
-// log, or a record that this build does not know.
+// until `each` returns false. `number` is the log's number. kNotSupported: a recycled record of
+// another log, or a record of a type that this build does not know.
 Status ForEachRecord(const ReadAt& read, uint64_t size, uint64_t number,
                      const std::function<Result<bool>(std::string record)>& each);
 
 // What a MANIFEST says about the newest version of its database.
 struct ManifestContent {
-  std::set<uint64_t> tables;  // numbers of live SST files
-  std::set<uint64_t> blobs;   // of blob files that are not all garbage
-  // Log number of each column family, by its id: everything in older logs is in tables.
+  std::set<uint64_t> tables;  // the numbers of the live SST files
+  std::set<uint64_t> blobs;   // the numbers of the blob files that are not all garbage
+  // The log number of each column family, by its id. Everything in older logs is in tables.
   std::map<uint64_t, uint64_t> log_numbers;
 };
 // kNotSupported: the MANIFEST holds something that this build does not know, or it does not parse.

@@ -1,6 +1,5 @@
-// When librocksdb_hyperloop.so is loaded, linked or preloaded, it registers itself and removes
-// itself from LD_PRELOAD, so that programs which this one starts (shells, compression helpers …)
-// run without it.
+// When librocksdb_hyperloop.so is loaded, it registers itself and removes itself from LD_PRELOAD.
+// So programs which this one starts, such as shells and compression helpers, run without it.
 #include <dlfcn.h>
 #include <stdlib.h>
 
@@ -13,7 +12,8 @@
 
 namespace {
 
-// The entries of LD_PRELOAD (separated by ':' or ' ') without those that are the file `self`.
+// Returns the entries of LD_PRELOAD, which ':' or ' ' separates, without those that are the file
+// `self`.
 std::string WithoutSelf(std::string_view preload, const std::string& self) {
   std::string kept;
   for (size_t start = 0; start <= preload.size();) {

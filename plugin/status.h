@@ -9,8 +9,8 @@
 
 namespace hyperloop::plugin {
 
-// True for the codes after which the group may come back: kUnavailable, kTimedOut, kAborted. The
-// failed call's outcome is indeterminate.
+// True for the codes after which the group may come back: kUnavailable, kTimedOut, kAborted.
+// Whether the failed call took effect is indeterminate.
 bool IsRetryable(Code code);
 
 // ok → OK; kFenced → IOFenced (RocksDB stops writing for good); retryable codes → IOError,

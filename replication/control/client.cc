@@ -11,14 +11,14 @@
 namespace hyperloop::control {
 namespace {
 
-// Pauses between two attempts to be let in.
+// The first and the longest pause between two attempts to be let in.
 constexpr std::chrono::milliseconds kFirstPause{1}, kLongestPause{64};
 constexpr size_t kPiece = 64u << 10;
 
 bool Gone(int error) { return error == ECONNRESET || error == EPIPE; }
 
 // Bytes that were changed on the way say nothing about the replica.
-Status OfTheWay(const Status& status) {
+Status AsTransportError(const Status& status) {
   if (status.code() != Code::kCorruption) return status;
   return Unavailable(Text("the connection is disturbed: ", status.message()));
 }
@@ -66,7 +66,7 @@ Result<BodyUnion> ControlClient::ExchangeOnce(const BodyUnion& request, Deadline
   HL_RETURN_IF_ERROR(SendOutput(deadline));
   while (true) {
     const auto message = channel_->Next();
-    if (!message.ok()) return OfTheWay(message.status());
+    if (!message.ok()) return AsTransportError(message.status());
     if (!message->has_value()) {
       HL_RETURN_IF_ERROR(ReceiveSome(deadline));
       continue;
@@ -93,7 +93,7 @@ Status ControlClient::IntroduceOnce(Deadline deadline) {
   while (true) {
     HL_RETURN_IF_ERROR(SendOutput(deadline));
     const auto message = channel_->Next();
-    if (!message.ok()) return OfTheWay(message.status());
+    if (!message.ok()) return AsTransportError(message.status());
     if (channel_->open()) return trust_.CheckPlace(channel_->peer(), endpoint_);
     // The message that Next has just taken may have an answer to send.
     HL_RETURN_IF_ERROR(SendOutput(deadline));
@@ -110,7 +110,7 @@ Status ControlClient::SendOutput(Deadline deadline) {
     } else if (errno == EAGAIN) {
       HL_RETURN_IF_ERROR(WaitReady(fd_.get(), POLLOUT, deadline));
     } else if (Gone(errno)) {
-      return {};  // an earlier message of the replica, or the end of the stream, says why
+      return {};  // what is received next, a message or the end of the stream, says why
     } else if (errno != EINTR) {
       return FromErrno(errno, "send");
     }

@@ -1,12 +1,12 @@
 // ControlClient: one connection to a replica's control endpoint, one request at a time.
 //
-// Every call is bounded by its deadline. An error names the endpoint; after a transport error the
-// connection is closed and each later call is kUnavailable (connect anew). An error that the
-// replica answered leaves the connection usable. Not thread safe.
+// Every call is bounded by its timeout. An error names the endpoint. After a transport error the
+// connection is closed, and each later call fails with kUnavailable: connect anew. An error that
+// the replica answered leaves the connection usable. Not thread safe.
 //
 // The first call introduces both ends to each other. A replica that is crowded with strangers may
-// close a connection before it knows the peer; the call is then repeated until the deadline. Bytes
-// that were changed on the way are kUnavailable, because they say nothing about the replica.
+// close a connection before it knows the peer. The call then connects again until its timeout.
+// Bytes that were changed on the way are kUnavailable, because they say nothing about the replica.
 #pragma once
 
 #include <memory>
@@ -30,8 +30,9 @@ class ControlClient {
                                                         std::chrono::nanoseconds timeout,
                                                         uint16_t port = 0);
 
-  // Sends `request` and returns the answer of type Reply. An Error body becomes its status.
-  // kPermissionDenied also: the replica is not who it should be, or does not trust this end.
+  // Sends `request` and returns the answer of type Reply. An answer of type Error becomes the
+  // status that it holds. kPermissionDenied also: the replica is not the expected one, or does not
+  // trust this end.
   template <class Reply, class Request>
   Result<Reply> Call(Request request, std::chrono::nanoseconds timeout) {
     HL_ASSIGN_OR_RETURN(const BodyUnion body,
@@ -55,9 +56,9 @@ class ControlClient {
   Result<BodyUnion> Exchange(const BodyUnion& request, Deadline deadline);
   Result<BodyUnion> ExchangeOnce(const BodyUnion& request, Deadline deadline);
   Status Introduce(Deadline deadline);
-  // kAborted: the replica closed the connection before it was open.
+  // kAborted: the replica closed the connection before the channel was open.
   Status IntroduceOnce(Deadline deadline);
-  // At least one byte more for the channel. kAborted: there is no other end any more.
+  // Receives at least one more byte for the channel. kAborted: the replica closed the connection.
   Status ReceiveSome(Deadline deadline);
   Status SendOutput(Deadline deadline);
   Status Unexpected(const BodyUnion& body) const;

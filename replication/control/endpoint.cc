@@ -18,7 +18,7 @@
 namespace hyperloop::control {
 namespace {
 
-// A crowd of strangers must not keep those who are known from connecting.
+// The backlog is long, so that a crowd of strangers does not keep known peers from connecting.
 constexpr int kBacklog = 1024;
 
 struct FreeAddresses {

@@ -31,7 +31,7 @@ Result<UniqueFd> ListenOn(const Endpoint& endpoint, Endpoint* bound, bool loopba
 // Sets the same options on an accepted socket.
 Status PrepareSocket(int fd);
 
-// Until `fd` is ready for `events` (poll's); kTimedOut at the deadline.
+// Waits until `fd` is ready for `events`, which are those of poll(2). kTimedOut: the deadline came.
 Status WaitReady(int fd, short events, Deadline deadline);
 
 }  // namespace hyperloop::control

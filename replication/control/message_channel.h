@@ -1,4 +1,4 @@
-// MessageChannel: messages over a SecureChannel. It has no socket: it takes and returns bytes.
+// MessageChannel: messages over a SecureChannel. It has no socket, but takes and returns bytes.
 //
 // The bodies of the channel's frames are pieces of a stream in which each message follows its
 // length (messages.h), so a long reply needs no long frame.
@@ -26,14 +26,14 @@ class MessageChannel {
   bool open() const { return channel_->open(); }
   const identity::Peer& peer() const { return channel_->peer(); }
 
-  // Append takes bytes from the other end. Next returns the messages in them, without their
-  // lengths, or nothing if more bytes are needed. Errors are SecureChannel's, and kCorruption for a
-  // length out of bounds; after one TakeOutput may return a message that tells the other end the
-  // reason.
+  // Append takes bytes from the other end. Next returns the next message in them, without its
+  // length, or nothing if more bytes are needed. Errors are SecureChannel's, and kCorruption for a
+  // length out of bounds. After an error TakeOutput may return a message that tells the other end
+  // the reason.
   void Append(std::span<const std::byte> bytes) { channel_->Append(bytes); }
   Result<std::optional<std::vector<uint8_t>>> Next();
 
-  // Sends a message as EncodeFrame makes it. Only when open.
+  // Sends a frame of EncodeFrame. The channel must be open.
   void Send(std::span<const uint8_t> frame);
   // Bytes for the other end.
   std::vector<std::byte> TakeOutput();

@@ -1,5 +1,5 @@
-// Messages of the control plane as values. control.fbs describes them; this is the one place that
-// packs and verifies them.
+// Messages of the control plane as values. control.fbs describes them. Only the functions here pack
+// and verify them.
 #pragma once
 
 #include <cstdint>
@@ -41,12 +41,12 @@ inline constexpr size_t kMaxFileName = 80;
 inline constexpr size_t kMaxText = 1024;  // what is wrong with a device, a log, a file
 inline constexpr size_t kMaxErrorText = 4096;
 // A Seal may exceed the epoch that the node granted last by at most this. Replicas differ by the
-// takings that did not reach all of them; a replica that is further behind is sealed in steps.
+// takings that did not reach all of them. A replica that is further behind is sealed in steps.
 inline constexpr uint64_t kMaxEpochStep = 1024;
-// No group reaches it, and every epoch up to it has enough successors.
+// No group reaches this epoch, and every epoch up to it has enough successors.
 inline constexpr uint64_t kGreatestEpoch = 1ull << 62;
 
-// Null unless `body` is a Body.
+// The value of `body` if it is a Body, null if it is of another type.
 template <class Body>
 const Body* As(const BodyUnion& body) {
   if (body.type != BodyUnionTraits<Body>::enum_value) return nullptr;

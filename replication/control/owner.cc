@@ -11,7 +11,7 @@ Uuid OwnerDigest(const Uuid& id) {
   static_assert(kKey.size() >= crypto_generichash_KEYBYTES_MIN);
   Uuid digest;
   static_assert(sizeof(digest) >= crypto_generichash_BYTES_MIN);
-  // It fails only for sizes that are out of its bounds.
+  // The call fails only for sizes that are out of its bounds.
   crypto_generichash(digest.data(), digest.size(), id.data(), id.size(),
                      reinterpret_cast<const unsigned char*>(kKey.data()), kKey.size());
   return digest;

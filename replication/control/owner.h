@@ -1,14 +1,15 @@
 // Tells an owner's requests from those of others.
 //
-// Each process that takes a group makes a random id and sends it to the replicas in its requests
-// only. A replica keeps a digest of the id. So neither its answers, nor its pool, nor the group's
-// log reveal the id, with which somebody else could act as the owner.
+// Each process that takes a group makes a random id, and sends it to the replicas in its requests
+// only. A replica keeps a digest of the id. So neither its answers nor its pool nor the group's log
+// reveal the id, with which somebody else could act as the owner.
 #pragma once
 
 #include "layout/uuid.h"
 
 namespace hyperloop {
 
+// The one-way digest of an owner's id.
 Uuid OwnerDigest(const Uuid& id);
 
 }  // namespace hyperloop

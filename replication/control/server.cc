@@ -16,7 +16,7 @@ namespace hyperloop::control {
 namespace {
 
 constexpr std::chrono::milliseconds kAcceptPause{100};
-// Open connections get their turn in between.
+// After so many accepted connections the open ones get their turn.
 constexpr int kAcceptsPerTurn = 64;
 constexpr size_t kPiece = 16u << 10;
 
@@ -104,8 +104,8 @@ void ControlServer::Accept() {
     }
     if (errno == EINTR || errno == ECONNABORTED) continue;
     if (errno != EAGAIN && errno != EWOULDBLOCK) {
-      // Out of descriptors or memory: a stranger makes room. The listener stays readable while a
-      // peer waits, so the next accept is delayed.
+      // There are no descriptors or no memory left, so a stranger has to make room. The listener
+      // stays readable while a peer waits, so the next accept is delayed.
       if (const auto least = LeastStranger(""); least != connections_.end())
         connections_.erase(least);
       accept_after_ = Clock::now() + kAcceptPause;

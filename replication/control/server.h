@@ -1,11 +1,11 @@
-// ControlServer: answers requests on a TCP address, with many connections, one thread, and no
-// timers while idle.
+// ControlServer: answers requests on a TCP address. It serves many connections on one thread, and
+// does not wake up while idle.
 //
 // A connection is a stranger's until both ends have introduced themselves (trust.h). Strangers have
-// places of their own, kMaxStrangers in all and kMaxStrangersOfSource from one address. When they
-// are taken, a new stranger takes the place of another one: preferably of one that has sent nothing
-// yet, and of the address that has most of them. So a known peer's connection is never closed for a
-// stranger, and known peers are let in while strangers flood the port. A stranger's bytes reach
+// places of their own, kMaxStrangers in all and kMaxStrangersOfSource from one address. When these
+// are taken, a new stranger takes the place of another one, from the address that has most of them,
+// and preferably of one that has sent nothing yet. So a known peer's connection is never closed for
+// a stranger, and known peers are let in while strangers flood the port. A stranger's bytes reach
 // only its own channel, cost a bounded buffer, and must form a complete introduction within
 // kFrameTimeout.
 //
@@ -37,7 +37,7 @@ class ControlServer {
   static constexpr size_t kMaxStrangersOfSource = 64;
   static constexpr std::chrono::seconds kFrameTimeout{5};
 
-  // Returns the reply's body; called by Serve alone, for requests that the peer may make.
+  // Returns the reply's body. Called only by Serve, and only for requests that the peer may make.
   using Handler = std::function<BodyUnion(const BodyUnion& request)>;
 
   // Without keys it listens on loopback only: kPermissionDenied names the remedy. Refused peers are
@@ -54,15 +54,13 @@ class ControlServer {
   // readable; serves what arrived; returns. Ok also if nothing arrived.
   Status Serve(Deadline until, int wake_fd);
 
-  size_t connections() const { return connections_.size(); }
-
  private:
   static constexpr std::chrono::seconds kReportInterval{1};
 
   struct Connection {
     UniqueFd fd;
     std::string source;  // its address, without the port
-    Deadline since;      // idle, or, of a stranger, connected
+    Deadline since;      // when it became idle; of a stranger: when it connected
     // Made when the peer sends its first bytes, so that silent peers cost no memory.
     std::unique_ptr<MessageChannel> channel;
     std::vector<std::byte> out;           // bytes not sent yet
@@ -71,7 +69,7 @@ class ControlServer {
     bool more = false;                    // there may be another request in the channel
     bool answering = false;               // `out` has an answer that is not sent yet
     bool closing = false;                 // close when `out` is sent
-    Deadline deadline = Deadline::max();  // of the introduction, the request or the reply
+    Deadline deadline = Deadline::max();  // for the introduction, the request or the reply
   };
   using Connections = std::list<Connection>;
 
@@ -81,7 +79,8 @@ class ControlServer {
   void Admit(UniqueFd fd, std::string source);
   void MakeRoomForStranger(const std::string& source);
   void MakeRoomForKnown(const Connection& newcomer);
-  // The stranger that makes room: of `source`, or of all when empty; end(): there is none.
+  // Returns the stranger that has to make room, of those from `source`, or of all if it is empty.
+  // end(): there is none.
   Connections::iterator LeastStranger(const std::string& source);
 
   // False: the connection is over.

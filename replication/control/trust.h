@@ -2,12 +2,13 @@
 // of the control plane are made here.
 //
 // With a keys directory both ends prove their identity. A primary talks only to hosts to which its
-// `trusted` gives the role replica; at an endpoint that `trusted` names it talks only to that host.
-// A replica answers every host that its own `trusted` lists, and lets only those with the role
-// primary change anything. Without keys nothing is proved; such a server listens on loopback only.
+// file `trusted` gives the role replica. At an endpoint that `trusted` names, it talks only to the
+// host of that line. A replica answers every host that its own `trusted` lists, and lets only those
+// with the role primary change anything. Without keys nothing is proved, and a server listens on
+// loopback only.
 //
-// Files that changed are read again when a connection begins. Copies share one key ring; safe for
-// use by several threads.
+// Files that changed are read again when a connection begins. Copies share one key ring, and may be
+// used by several threads.
 #pragma once
 
 #include <memory>
@@ -36,13 +37,13 @@ class Trust {
   // A channel to a peer that has connected.
   std::unique_ptr<identity::SecureChannel> Answer() const;
 
-  // Whether `peer`, which has the role replica, may be at `endpoint`: kPermissionDenied if
+  // Checks that `peer`, which has the role replica, may be at `endpoint`. kPermissionDenied:
   // `trusted` places it elsewhere.
   Status CheckPlace(const identity::Peer& peer, const Endpoint& endpoint) const;
-  // Whether `peer` may claim that its RNIC is that of `host`: kPermissionDenied if another peer has
+  // Checks that `peer` may say that its RNIC is that of `host`. kPermissionDenied: another peer has
   // that name.
   Status CheckHost(const identity::Peer& peer, std::string_view host) const;
-  // Whether `peer` may ask for this: kPermissionDenied.
+  // Checks that `peer` has the role that such a request needs. kPermissionDenied: it has not.
   Status CheckRequest(const identity::Peer& peer, Body request) const;
 
  private:

@@ -1,13 +1,13 @@
-// Measures the time of each part of one append: a FileLane over a chain of three makes appends one
-// after the other, each acknowledged before the next (ack=append), and reads the clock where one
+// Measures how long each part of an append takes. A FileLane over a chain of three makes appends
+// one after the other, each acknowledged before the next (ack=append). The clock is read where one
 // part calls the next.
 //
 //   append_path_benchmark [bytes [appends [thread | /path/of/rnicd.sock]]]
 //
-// The RNICs run on a thread of their own or in the hyperloop-rnicd at a socket, and the primary on
-// this thread; both should have a processor to themselves. The plugin writes the local file while
-// the RNICs work; here that file is in the working directory's file system, or in the folder that
-// TMPDIR names. Each stamp reads the clock; the cost of that is measured, subtracted from each
+// The RNICs run on a thread of their own or in the hyperloop-rnicd at a socket, and the primary
+// runs on this thread. Both should have a processor to themselves. As the plugin does, the
+// benchmark writes a local file while the RNICs work. The file is in the folder that TMPDIR names,
+// or else in the working directory. The cost of reading the clock is measured, subtracted from each
 // step, and printed.
 #include <fcntl.h>
 #include <unistd.h>
@@ -42,7 +42,7 @@ constexpr const char* kNames[] = {
     "journal and file lane, after it",
 };
 
-// The group of the journal, with stamps before and after each call.
+// The group of the journal, which reads the clock before and after each call.
 class StampedGroup : public Group {
  public:
   explicit StampedGroup(Group& group) : group_(group) {}
@@ -72,7 +72,7 @@ class StampedGroup : public Group {
     return group_.Lock(offset, expected, desired);
   }
 
-  // The time since the previous stamp belongs to `step`.
+  // Adds the time since the previous stamp to `step`.
   void Stamp(Step step) {
     const Clock::time_point now = Clock::now();
     spent_[step] += std::chrono::nanoseconds(now - last_).count();
@@ -141,7 +141,7 @@ void Run(Bench& bench, size_t bytes, uint64_t appends) {
   uint64_t written = kFile;
   FileId file = 0;
   for (uint64_t round = 0; round <= appends / kRound; ++round) {
-    if (written + kRound * bytes > kFile) {  // a new log now and then, as RocksDB makes them
+    if (written + kRound * bytes > kFile) {  // now and then a new log, as RocksDB makes them
       if (round != 0) Must(bench.lane->Remove("000001.log"));
       file = Must(bench.lane->Create("000001.log", Lane::kLog));
       written = 0;
@@ -159,7 +159,8 @@ void Run(Bench& bench, size_t bytes, uint64_t appends) {
       means[step].push_back(static_cast<double>(bench.group->spent()[step]) / kRound - stamp);
   }
   double sum = 0;
-  std::printf("append of %zu B, group of 3; a stamp, taken off: %.1f ns\n", bytes, stamp);
+  std::printf("append of %zu B, group of 3; a reading of the clock, subtracted: %.1f ns\n", bytes,
+              stamp);
   for (int step = 0; step < kSteps; ++step) {
     auto& each = means[step];
     std::nth_element(each.begin(), each.begin() + each.size() / 2, each.end());

@@ -51,7 +51,7 @@ Status SyncDirectory(const std::string& path) {
   return {};
 }
 
-// The target must be absent or an empty directory; a symbolic link is neither.
+// Checks that the target is absent or an empty directory. A symbolic link is neither.
 Status CheckTarget(const std::string& directory) {
   struct stat st;
   if (::lstat(directory.c_str(), &st) != 0) {
@@ -99,7 +99,7 @@ Status WriteFile(std::span<const std::byte> image, const RegionInfo& info, const
   return {};
 }
 
-// The directory of "archive/000034.log", made when absent.
+// Makes the directory of a name such as "archive/000034.log", if it is absent.
 Status MakeParent(const std::string& name, Staging* staging) {
   const size_t slash = name.find('/');
   if (slash == std::string::npos) return {};
@@ -177,7 +177,7 @@ Status WriteFiles(std::span<const std::byte> image, const RegionInfo& info, cons
       HL_RETURN_IF_ERROR(WriteWholeFile(store, file, partial, staging, report));
       continue;
     }
-    HL_RETURN_IF_ERROR(CheckFileName(file.name));  // again, because a bad name would do harm here
+    HL_RETURN_IF_ERROR(CheckFileName(file.name));  // checked again: a bad name would do harm here
     HL_RETURN_IF_ERROR(MakeParent(file.name, staging));
     const size_t slash = file.name.find('/');
     if (slash != std::string::npos) parents.push_back(file.name.substr(0, slash));

@@ -14,13 +14,13 @@
 namespace hyperloop {
 namespace {
 
-// Table slots that only the reserved class may take: a MANIFEST's successor, the temporary names of
-// CURRENT and OPTIONS, and one to spare.
+// Table slots that only the reserved class may take: for a MANIFEST's successor, for the temporary
+// names of CURRENT and OPTIONS, and one to spare.
 constexpr uint32_t kReservedSlots = 4;
-// Table slots that are kept for the first files that are made after an opening: a new log, OPTIONS,
-// and the tables of memtables that recovery flushes. A small table keeps fewer.
+// Table slots for the files that an opening of the database makes: a new log, OPTIONS, and the
+// tables of memtables that recovery flushes. A small table keeps fewer: see OpenSlots.
 constexpr uint32_t kOpenSlots = 12;
-// Pieces of one append record: data and map runs.
+// The most pieces of one append record: runs of data and of map entries.
 constexpr size_t kMaxPieces = 16;
 constexpr uint64_t kMaxExtentsPerChunk = 6;
 
@@ -31,10 +31,10 @@ constexpr uint32_t kSlotsAfterCurrent = 3;
 
 uint32_t OpenSlots(uint32_t capacity) { return std::min(kOpenSlots, capacity / 5); }
 
-// Parts of the reserve, which has at least four extents.
+// Parts of the reserve, in extents. The reserve has at least four.
 struct Reserve {
   uint64_t current = 1;       // for CURRENT and its temporary name alone
-  uint64_t successor = 0;     // for a MANIFEST beside another, and the above
+  uint64_t successor = 0;     // for a MANIFEST that replaces another one, and for `current`
   uint64_t transactions = 0;  // for log records that lead to free space (log_marker.h)
 };
 Reserve ReserveOf(const RegionGeometry& g) {
@@ -42,8 +42,8 @@ Reserve ReserveOf(const RegionGeometry& g) {
           std::clamp<uint64_t>(g.reserved_extents / 8, 1, 4)};
 }
 
-// extent_size is a power of two that the compiler does not know: shifts, not divisions, on the hot
-// path.
+// extent_size is a power of two, which the compiler does not know. A shift spares the hot path a
+// division.
 uint64_t ExtentsFor(uint64_t size, uint64_t extent_size) {
   return (size + extent_size - 1) >> std::countr_zero(extent_size);
 }
@@ -142,8 +142,7 @@ Result<uint64_t> FileLane::Read(FileId file, uint64_t offset, std::span<char> ou
   HL_ASSIGN_OR_RETURN(const uint32_t slot, FindLocked(file));
   const TableFile& info = table_.slots[slot].file;
   if (info.lane != static_cast<uint8_t>(Lane::kLog)) {
-    return InvalidArgument("\"" + info.name +
-                           "\" is only listed in the group; its bytes are local");
+    return InvalidArgument("\"" + info.name + "\" is only listed in the log lane");
   }
   if (offset >= info.size) return uint64_t{0};
   if (journal_->executed_seq() < journal_->last_seq()) HL_RETURN_IF_ERROR(journal_->Drain());
@@ -173,7 +172,7 @@ uint32_t FileLane::FreeSlotLocked(std::string_view name, uint32_t freed) const {
 uint32_t FileLane::SlotsMustLeaveLocked(std::string_view name) const {
   if (IsReservedClass(name)) return 0;
   const uint32_t for_opening = OpenSlots(static_cast<uint32_t>(table_.slots.size()));
-  // While it opens, a MANIFEST's successor may have its slot already.
+  // While the database is being opened, the MANIFEST's successor may already have its slot.
   return made_at_open_ < for_opening ? kReservedSlots / 2 : kReservedSlots + for_opening;
 }
 
@@ -184,8 +183,10 @@ void FileLane::NoteRenamedLocked(std::string_view to) {
   made_at_open_ = std::max(made_at_open_, for_opening - left);
 }
 
-// Logs leave the reserve, less what the reserved class holds of it, but never less than its parts,
-// one extent for the MANIFEST to grow into, and as many as ends of transactions may take of that.
+// Logs leave what the reserved class has not yet used of the reserve. They leave at least half of
+// the reserve, and at least: what a MANIFEST must leave (`successor` and `transactions`), as much
+// again as records that lead to free space may take (`transactions`), and one extent for the
+// MANIFEST to grow into.
 uint64_t FileLane::LogsMustLeaveLocked() const {
   const Reserve parts = ReserveOf(info_.geometry);
   const uint64_t reserve = info_.geometry.reserved_extents;
@@ -207,7 +208,7 @@ uint64_t FileLane::MustLeaveLocked(uint32_t slot, std::string_view data) const {
 bool FileLane::HasExtentsLocked(uint32_t slot, std::string_view data, uint64_t count) const {
   const uint64_t free = info_.geometry.extent_count - used_extents_;
   if (free < count) return false;
-  // The common case first: enough for anybody.
+  // The common case: what stays free is enough, whatever is appended.
   return free - count >= LogsMustLeaveLocked() || free - count >= MustLeaveLocked(slot, data);
 }
 
@@ -261,7 +262,7 @@ uint64_t FileLane::NewExtentsLocked(uint32_t slot, uint64_t bytes) const {
   return ExtentsFor(entry.file.size + bytes, info_.geometry.extent_size) - entry.extents.size();
 }
 
-// Takes free extents, right behind each other where possible. The caller has checked that there are
+// Takes `count` free extents, adjacent ones where possible. The caller has checked that there are
 // enough.
 void FileLane::TakeExtentsLocked(uint32_t slot, uint64_t count) {
   FileEntry& entry = table_.slots[slot];
@@ -278,7 +279,7 @@ void FileLane::TakeExtentsLocked(uint32_t slot, uint64_t count) {
   }
 }
 
-// The reverse: keeps the first `keep` of them.
+// Frees all extents of the file except the first `keep`.
 void FileLane::GiveExtentsLocked(uint32_t slot, uint64_t keep) {
   FileEntry& entry = table_.slots[slot];
   const auto count = static_cast<uint32_t>(entry.extents.size() - keep);
@@ -296,8 +297,9 @@ uint64_t FileLane::MaxChunk() const {
   return std::min(room, kMaxExtentsPerChunk * info_.geometry.extent_size);
 }
 
-// One record: bytes that fit into it, and the map entries of the extents that they begin. The entry
-// of the extent that they go on with, and the size, are stated later.
+// Appends one record with `data`, which fits into it, and with the map entries of the extents that
+// `data` begins. A later kStatements record states the entry of the extent that `data` continues,
+// and the file's size.
 Result<uint64_t> FileLane::AppendChunkLocked(uint32_t slot, std::string_view data) {
   const RegionGeometry& g = info_.geometry;
   FileEntry& entry = table_.slots[slot];
@@ -361,7 +363,7 @@ Result<AppendTicket> FileLane::Append(FileId file, std::string_view data, uint64
   if (extents != 0) {
     const bool reserved = IsReservedLocked(slot);
     HL_RETURN_IF_ERROR(CheckEverFitsLocked(FileAt(slot).name, reserved, extents));
-    // While this waits others may remove the file, or append to it.
+    // While this call waits, others may remove the file or append to it.
     const bool room = WaitSpace(lock, [&] {
       const Result<uint32_t> found = FindLocked(file);
       if (!found.ok()) return true;

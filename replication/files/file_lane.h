@@ -1,27 +1,30 @@
-// FileLane: the replicated files of one database directory, over a Journal. What store.h promises
-// of its log lane, minus the session (taking the group, reconnecting).
+// FileLane: the replicated files of one database directory, over a Journal. It keeps what store.h
+// promises about files. Taking the group and reconnecting are left to the Session.
 //
-// Space: a log-lane file occupies extents; MANIFEST-*, CURRENT and *.dbtmp ("reserved class") may
-// take what all others leave. So a full data area never keeps RocksDB from the MANIFEST append that
-// frees WALs. A part of the reserve is kept for log records that lead to free space (log_marker.h),
-// and a part for the successor of a MANIFEST that has outgrown everything else; the successor is
-// short. The last extent is CURRENT's. The same holds for the last few table slots,
-// of which some are kept for the files that the next opening of the database makes. A caller that
-// finds no space waits up to space_timeout for another thread to remove files, then gets kNoSpace;
-// nothing was changed.
+// Space. A log-lane file occupies extents. MANIFEST-*, CURRENT and *.dbtmp, the "reserved class",
+// may take extents that all other files must leave free. So a full data area never keeps RocksDB
+// from the MANIFEST append that lets it delete WALs. Parts of this reserve have a purpose:
+// - one part is for log records that lead to free space (log_marker.h);
+// - one part is for the successor of a MANIFEST that has grown into everything else. The successor
+//   is short;
+// - the last extent is for CURRENT.
+// The last few table slots are reserved for the same class, and some more for the files that the
+// next opening of the database makes. A caller that finds no space waits up to space_timeout for
+// another thread to remove files. Then it gets kNoSpace, and nothing was changed.
 //
-// An Append that takes several records (more than about 1 MiB, or a quarter of the journal) and
-// fails in the middle leaves its first part in the log. It answers kNoSpace when the ring had no
-// room for the rest, kAborted otherwise.
+// An Append of more than about 1 MiB, or of a quarter of the journal, takes several records. If it
+// fails in the middle, its first part stays in the log. It fails with kNoSpace if the ring had no
+// room for the rest, and with kAborted otherwise.
 //
-// Reuse of an extent is safe at once: its map entry, and every byte, changes only by records that
-// are executed and redone in order.
+// An extent can be reused as soon as it is free, because its bytes and its map entry are changed
+// only by records, which are executed and redone in order.
 //
-// The map in memory has the length and checksum of each file's extents as of the newest record, so
-// that an append only counts its own bytes in.
+// The map in memory has the length and checksum of each extent as of the newest record. An append
+// only adds its own bytes to that checksum.
 //
-// Thread safety: all methods; one mutex guards the journal, the group below it, the table and the
-// map in memory. It is held while waiting for acknowledgements, not while waiting for space.
+// Thread safety: all methods may be called from any thread. One mutex guards the journal, the group
+// below it, the table and the map in memory. It is held while a call waits for acknowledgements,
+// and not while it waits for space.
 #pragma once
 
 #include <chrono>
@@ -49,16 +52,17 @@ namespace hyperloop {
 struct FileLaneOptions {
   std::chrono::nanoseconds space_timeout = std::chrono::seconds(10);
   std::function<std::chrono::nanoseconds()> now;  // monotonic; null: steady_clock
-  std::function<void()> idle;  // while waiting for space, mutex not held; null: sleeps 0.2 ms
+  // Called while a call waits for space, without the mutex; null: sleeps 0.2 ms.
+  std::function<void()> idle;
 };
 
-// MANIFEST-*, CURRENT, *.dbtmp.
+// Whether it is one of MANIFEST-*, CURRENT and *.dbtmp.
 bool IsReservedClass(std::string_view name);
 
 class FileLane {
  public:
-  // Reads the table from `region` (the primary's own, redone, the one that `journal` writes). The
-  // lane owns the journal.
+  // Reads the table from `region`, which is the primary's own, is redone and is written by
+  // `journal`. The lane owns the journal; `region` outlives it. kCorruption as FileTable::Load.
   static Result<std::unique_ptr<FileLane>> Load(std::unique_ptr<Journal> journal,
                                                 std::span<std::byte> region, const RegionInfo& info,
                                                 FileLaneOptions options);
@@ -80,19 +84,22 @@ class FileLane {
   Result<std::vector<FileInfo>> Files();
   Result<uint64_t> Read(FileId file, uint64_t offset, std::span<char> out);
 
-  // The database that the files belong to, in the group's own record.
+  // The database that the files belong to, as the group itself records it.
   Binding binding();
+  // Records another one. Durable on every replica on return.
   Status Bind(const Binding& binding);
 
-  // Journal::Drain, Checkpoint, Tick, Poll under the mutex.
+  // Journal::Drain and Journal::Checkpoint, under the mutex.
   Status Drain();
   Status Checkpoint();
-  // The last record's number; none: another call has the mutex, and so does the journal's work
-  // itself. Never waits for it. A group that failed is brought back here, which takes a while.
+  // Journal::Tick, unless another call holds the mutex: that call does the journal's work itself.
+  // Returns the last record's seq; nothing if the mutex was held. Never waits for the mutex. If the
+  // group has failed, this brings it back, which takes a while.
   Result<std::optional<uint64_t>> Tick();
+  // Ok, or the error that broke the journal.
   Status status();
-  // Journal::Recover, if the journal is broken. The lane may differ then from what its callers saw:
-  // what failed before may have happened.
+  // Journal::Recover, if the journal is broken. The files may then differ from what callers were
+  // told, because a call that failed may have taken effect.
   Status Recover(std::chrono::nanoseconds patience);
 
   Store::Statistics statistics();
@@ -100,7 +107,7 @@ class FileLane {
  private:
   FileLane(std::unique_ptr<Journal> journal, std::span<std::byte> region, const RegionInfo& info,
            FileLaneOptions options);
-  // Table and binding from the region.
+  // Reads table and binding from the region.
   Status LoadLocked();
 
   struct MapChange {
@@ -110,20 +117,26 @@ class FileLane {
   class NamespaceChange;
 
   // All of these need mutex_ held.
+  // The slot of a file. kNotFound: there is no such file.
   Result<uint32_t> FindLocked(FileId file) const;
-  Result<uint32_t> FindNameLocked(std::string_view name) const;  // kNotFound
+  Result<uint32_t> FindNameLocked(std::string_view name) const;
   bool IsReservedLocked(uint32_t slot) const;
-  // A free slot for `name`; `freed`: slots that the same record frees. kNoSlot: none.
+  // Returns a slot that `name` may take, or kNoSlot. `freed`: the slot that the same record frees,
+  // or kNoSlot.
   uint32_t FreeSlotLocked(std::string_view name, uint32_t freed) const;
-  // How many extents an append must leave free.
+  // How many extents must stay free when `data` is appended to the file in `slot`.
   uint64_t MustLeaveLocked(uint32_t slot, std::string_view data) const;
+  // The same for ordinary records of logs.
   uint64_t LogsMustLeaveLocked() const;
+  // Whether such an append may take `count` more extents.
   bool HasExtentsLocked(uint32_t slot, std::string_view data, uint64_t count) const;
+  // How many slots must stay free when `name` is given one.
   uint32_t SlotsMustLeaveLocked(std::string_view name) const;
-  // An opening of the database is almost over once it has renamed a file to CURRENT.
+  // Notes a rename. One to CURRENT shows that an opening of the database is almost over.
   void NoteRenamedLocked(std::string_view to);
-  // `name` is being given a slot.
+  // Notes that `name` is given a slot.
   void NoteMadeLocked(std::string_view name) { made_at_open_ += IsReservedClass(name) ? 0 : 1; }
+  // kNoSpace: `count` extents are more than a file of this class can ever have.
   Status CheckEverFitsLocked(std::string_view name, bool reserved, uint64_t count) const;
   Status NoExtentsLocked(std::string_view name, uint64_t count) const;
   Status WrongEndLocked(uint32_t slot, uint64_t end);
@@ -132,10 +145,12 @@ class FileLane {
   void TakeExtentsLocked(uint32_t slot, uint64_t count);
   void GiveExtentsLocked(uint32_t slot, uint64_t keep);
   Result<uint64_t> AppendChunkLocked(uint32_t slot, std::string_view data);
-  // The map entry of the file's last extent when the file is cut to `size`; none: it stays.
+  // Returns the new map entry of the last extent that a file cut to `size` keeps; nothing if that
+  // entry does not change.
   Result<std::optional<MapEntry>> CutExtentLocked(uint32_t slot, uint64_t size);
+  // The most bytes that one append record takes.
   uint64_t MaxChunk() const;
-  // Waits, the mutex released, until ready() or space_timeout; false: timed out.
+  // Waits until ready() is true, with the mutex released in between. False: space_timeout is over.
   bool WaitSpace(std::unique_lock<std::mutex>& lock, const std::function<bool()>& ready);
   Status CommitLocked(NamespaceChange* change);
   TableFile& FileAt(uint32_t slot) { return table_.slots[slot].file; }
@@ -150,10 +165,12 @@ class FileLane {
   std::map<std::string, uint32_t, std::less<>> by_name_;
   uint32_t used_slots_ = 0;
   uint32_t used_extents_ = 0, used_reserved_extents_ = 0;
-  uint32_t next_extent_ = 0;  // where the search for a free one begins
-  uint32_t next_slot_ = 0;
-  uint32_t manifests_ = 0;     // files of that name
-  uint32_t made_at_open_ = 0;  // files of the other class that were given a slot since Load
+  uint32_t next_extent_ = 0;  // where the search for a free extent begins
+  uint32_t next_slot_ = 0;    // where the search for a free slot begins
+  uint32_t manifests_ = 0;    // number of files named MANIFEST-*
+  // How many files outside the reserved class were given a slot since Load. A rename to CURRENT
+  // raises it to what an opening makes before that.
+  uint32_t made_at_open_ = 0;
   uint64_t space_waits_ = 0;
 };
 

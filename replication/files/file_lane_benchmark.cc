@@ -1,5 +1,5 @@
-// Measures the CPU time of an append above the group: a FileLane over a group that acknowledges at
-// once.
+// Measures the CPU time that an append takes above the group, with a FileLane over a group that
+// acknowledges at once.
 //
 //   file_lane_benchmark [appends]
 #include <cstdio>
@@ -66,7 +66,7 @@ int Run(size_t size, uint64_t appends) {
   uint64_t written = 0;
   const double begin = CpuNanoseconds();
   for (uint64_t i = 0; i < appends; ++i) {
-    if (written + size > (64u << 20)) {  // a new log now and then, as RocksDB makes them
+    if (written + size > (64u << 20)) {  // now and then a new log, as RocksDB makes them
       if (!lane->Remove("000001.log").ok()) return 1;
       file = lane->Create("000001.log", Lane::kLog).value();
       written = 0;

@@ -53,8 +53,9 @@ Status LoadMap(std::span<const std::byte> metadata, const RegionInfo& info, File
   for (uint32_t extent = 0; extent < g.extent_count; ++extent) {
     const MapEntry& entry = table->map[extent];
     const auto bad = [&](const std::string& why) {
-      return Corruption("extent " + std::to_string(extent) + " (slot " +
-                        std::to_string(entry.slot_plus_one) + "−1, index " +
+      const std::string slot =
+          entry.slot_plus_one == 0 ? "no slot" : "slot " + std::to_string(entry.slot_plus_one - 1);
+      return Corruption("extent " + std::to_string(extent) + " (" + slot + ", index " +
                         std::to_string(entry.index) + "): " + why);
     };
     if (entry.slot_plus_one == 0) {

@@ -1,4 +1,4 @@
-// FileTable: the files of a region image, read and checked. The image must be redone
+// FileTable: the files of a region image, as read and checked. The image must have been redone
 // (journal/redo.h).
 #pragma once
 
@@ -18,25 +18,26 @@ namespace hyperloop {
 struct FileEntry {
   bool used = false;
   TableFile file;
-  std::vector<uint32_t>
-      extents;  // by index in the file; a log-lane file has exactly as many as its size needs
+  // By index in the file. A log-lane file has exactly as many as its size needs.
+  std::vector<uint32_t> extents;
 };
 
 // FileId of a table slot: its low 20 bits are the slot, and the bits above are the creating
 // record's seq. So the id of a removed or replaced file differs from that of the slot's next file.
-// 44 bits of seq suffice for half a year of a million records a second.
+// 44 bits of seq suffice for half a year at a million records a second.
 inline FileId MakeFileId(uint32_t slot, uint64_t created_seq) { return slot | created_seq << 20; }
 inline uint32_t SlotOf(FileId id) { return static_cast<uint32_t>(id & 0xfffff); }
 
 struct FileTable {
   std::vector<FileEntry> slots;
-  std::vector<MapEntry> map;  // one an extent
+  std::vector<MapEntry> map;  // one for each extent
 
-  // Reads and validates table and map. kCorruption names slot or extent and what is wrong: a bad
-  // entry or size, a double name, an extent of no file, a hole, a size beyond the extents, an
-  // extent that counts other bytes than the file's size says.
+  // Reads and validates table and map. kCorruption names the slot or extent and what is wrong: a
+  // bad entry or size, a name that two files have, an extent that belongs to no file, a missing
+  // extent, a size beyond the data area, or an extent whose length does not agree with the file's
+  // size.
   static Result<FileTable> Load(std::span<const std::byte> image, const RegionInfo& info);
-  // The same; `metadata`: the region from binding_offset to data_offset.
+  // As Load, from the region's bytes between binding_offset and data_offset.
   static Result<FileTable> LoadMetadata(std::span<const std::byte> metadata,
                                         const RegionInfo& info);
   std::vector<FileInfo> List() const;  // by name

@@ -1,4 +1,4 @@
-// ImageFiles: the files of a redone region image, read without a lane.
+// ImageFiles: the files of a redone region image, for readers that have no FileLane.
 #pragma once
 
 #include <functional>

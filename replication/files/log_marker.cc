@@ -6,15 +6,17 @@
 namespace hyperloop {
 namespace {
 
-// Log records: CRC (4 B), length (2 B), type; recyclable ones a log number (4 B) behind that.
+// A log record's header: CRC (4 B), length (2 B), type (1 B), and for recyclable records the log's
+// number (4 B).
 constexpr size_t kHeader = 7;
 constexpr uint8_t kFullRecord = 1, kRecyclableFullRecord = 5;
-// Write batches: sequence (8 B), count (4 B), then operations, each with a tag.
+// A write batch: sequence number (8 B), count (4 B), then operations, each with a tag (1 B).
 constexpr size_t kBatchHeader = 12;
 constexpr uint8_t kCommit = 0xb, kRollback = 0xc, kNoop = 0xd, kCommitWithTimestamp = 0x15;
 
+// The batch in `data`, if `data` is one whole record.
 std::optional<std::string_view> BatchOf(std::string_view data) {
-  // A record that would not fit into the rest of its block comes behind zeros.
+  // RocksDB fills the rest of a block that is too short for a header with zeros.
   for (size_t i = 0; i < kHeader && !data.empty() && data.size() > kHeader; ++i) {
     const auto type = static_cast<uint8_t>(data[6]);
     const size_t length = static_cast<uint8_t>(data[4]) | size_t{static_cast<uint8_t>(data[5])}
@@ -57,7 +59,7 @@ class Operations {
   std::string_view rest_;
 };
 
-// What follows a tag: a column family's number, if any, and so many texts.
+// What follows a tag: a column family's number or none, and some texts.
 struct Shape {
   bool family;
   int texts;
@@ -76,13 +78,13 @@ std::optional<Shape> ShapeOf(uint8_t tag) {
     case 0x11:  // blob index
     case kCommitWithTimestamp:
       return Shape{false, 2};
-    case 0x4:  // the same with a column family
-    case 0x8:
+    case 0x4:  // deletion in a column family
+    case 0x8:  // single deletion in one
       return Shape{true, 1};
-    case 0x5:
-    case 0x6:
-    case 0xe:
-    case 0x10:
+    case 0x5:   // value in a column family
+    case 0x6:   // merge in one
+    case 0xe:   // range deletion in one
+    case 0x10:  // blob index in one
       return Shape{true, 2};
     case kNoop:
       return Shape{false, 0};

@@ -1,4 +1,5 @@
-// Recognises the records of a RocksDB log that lead to free space: they may take reserved space.
+// Recognises the records of a RocksDB log that lead to free space, and may therefore take reserved
+// space.
 #pragma once
 
 #include <string_view>
@@ -7,7 +8,7 @@ namespace hyperloop {
 
 // Whether `data`, one append to a log file, is a whole record whose write batch commits or rolls
 // back a prepared transaction and prepares none. RocksDB keeps every log since the oldest prepared
-// transaction, so that such a record may be the only way to make room. False for batches that are
+// transaction, so such a record may be the only way to make room. False for batches that are
 // cut into several records or compressed, and for all other bytes.
 bool EndsPreparedTransaction(std::string_view data);
 

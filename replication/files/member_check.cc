@@ -23,8 +23,8 @@ struct HeldRecord {
 };
 using HeldRecords = std::vector<HeldRecord>;
 
-// Copies the log of `image` record by record. A record whose copy is not valid was being
-// overwritten.
+// Copies the log of `image` record by record. A record whose copy is not valid was overwritten
+// meanwhile: kCorruption.
 Result<LogState> HoldLog(std::span<const std::byte> image, const RegionInfo& info,
                          uint64_t known_acked, HeldRecords* records) {
   return ScanLog(image, info, known_acked, [&](const RecordView& view, uint64_t at) -> Status {
@@ -40,11 +40,12 @@ Result<LogState> HoldLog(std::span<const std::byte> image, const RegionInfo& inf
   });
 }
 
-// The bytes that records put into one extent, in the records' order.
+// Bytes that a record puts into an extent.
 struct Overlay {
-  uint64_t within = 0;
+  uint64_t within = 0;  // offset in the extent
   std::span<const std::byte> bytes;
 };
+// By extent, in the order of the records.
 using Overlays = std::map<uint32_t, std::vector<Overlay>>;
 
 void AddOverlays(const RecordView& record, const RegionGeometry& g, Overlays* overlays) {
@@ -70,7 +71,7 @@ void AddOverlays(const RecordView& record, const RegionGeometry& g, Overlays* ov
   }
 }
 
-// The checksum of an extent's first bytes, a piece at a time.
+// Computes the checksum of an extent's used bytes, one piece at a time.
 class ExtentSum {
  public:
   ExtentSum(std::span<const std::byte> image, const RegionInfo& info, uint32_t extent,
@@ -246,7 +247,8 @@ Result<ExtentCopy> FetchCopy(const RegionInfo& info, const HeldRecords& records,
   return copy;
 }
 
-// Whether the copy is right, by our checksum or by its own.
+// Whether the bytes of the copy have the checksum of `ours`, or else that of the copy's own map
+// entry, if the two entries agree otherwise.
 bool IsRight(const RegionInfo& info, const ExtentCopy& copy, const MapEntry& ours) {
   const uint32_t crc =
       Crc32c(ExtentSeed(info, ours.slot_plus_one, ours.index), copy.bytes.data(), ours.length);
@@ -312,7 +314,7 @@ bool Scrubber::Step(uint64_t budget) {
   return true;
 }
 
-// Everything that was read is of one moment if the log still begins and ends where it did: the
+// If the log still begins and ends where it did, everything that was read is of one moment: the
 // records behind the head were applied to it, and no other record was executed meanwhile.
 void Scrubber::Finish() {
   done_ = true;

@@ -1,10 +1,11 @@
 // Checks one member of a group by that member's bytes alone: its log, the file table that results
 // from the log, and each extent's bytes against their checksum in the extent map.
 //
-// Every decision about a member uses this check: that of a taker, verify, export, status, and of a
-// replica that scrubs itself. The check never changes the image. It copies bytes before it checks
-// and uses them, because a primary may be writing and the image may hold anything. (Bytes that are
-// read while a primary writes may be of two moments; Scrubber notices that.)
+// Everybody who decides about a member uses this check: a primary that takes the group, verify,
+// export, status, and a replica that scrubs itself. The check never changes the image. It copies
+// bytes before it checks and uses them, because a primary may be writing and the image may hold
+// anything. Bytes that are read while a primary writes may be of different moments; Scrubber
+// notices that.
 #pragma once
 
 #include <cstddef>
@@ -23,23 +24,24 @@
 
 namespace hyperloop {
 
-// An extent whose bytes, or whose entry in the map, are not what was executed.
+// An extent whose bytes, or whose map entry, are not what was executed.
 struct ExtentDamage {
   uint32_t extent = 0;
-  uint32_t index = 0;  // which of the file
-  std::string file;
+  uint32_t index = 0;  // which extent of the file
+  std::string file;    // its name
 
   // "extent 3 ("000004.log", bytes 1048576 to 2097151) fails its checksum"
   std::string Text(const RegionInfo& info, const FileTable& table) const;
 };
 
 struct MemberCheck {
-  Status log_error;  // not ok: the log is damaged, or ends before known_acked; the fields below,
-                     // except `acked`, are empty then
+  // Not ok: the log is damaged, or ends before known_acked. Then the fields below are empty, except
+  // `acked`.
+  Status log_error;
   LogState log;
-  uint64_t acked = 0;     // HighestAcked; valid for a damaged log too
+  uint64_t acked = 0;     // HighestAcked, valid for a damaged log too
   Status metadata_error;  // not ok: a block, table entry, size or map entry fails its check
-  // As of the log's tail.
+  // The rest is as of the log's tail.
   FileTable table;
   Binding binding;
   Configuration configuration;
@@ -56,27 +58,28 @@ enum class CheckDepth {
   kExtents,
 };
 
-// `image`: a whole region of this `info`, redone or not. known_acked: see ScanLog. Needs memory for
-// a copy of the log between head and tail and of the metadata.
+// `image`: a whole region of this `info`, redone or not. `known_acked`: see ScanLog. Allocates a
+// copy of the metadata, and of the log between head and tail.
 MemberCheck CheckMember(std::span<const std::byte> image, const RegionInfo& info,
                         uint64_t known_acked = 0, CheckDepth depth = CheckDepth::kExtents);
 
-// The extents of `table` in a redone image.
+// Returns the damaged extents of a redone image, whose table is `table`.
 std::vector<ExtentDamage> VerifyExtents(std::span<const std::byte> image, const RegionInfo& info,
                                         const FileTable& table);
 
-// Reads region bytes of another member. After an error that member is skipped.
+// Reads region bytes of another member. After an error the next member is tried.
 using MemberFetch = std::function<Status(size_t member, uint64_t offset, std::span<std::byte> out)>;
 struct MendedExtent {
   ExtentDamage damage;
   size_t member = 0;  // the member that had it sound
 };
 
-// Mends `region`, which was redone but has its old head and ring. Each damaged extent gets the
-// bytes, and if need be the map entry, of the first of `members` other members whose copy is right
-// after the records of the region's log were applied to it. The members must have executed
-// everything up to the region's head; all members that installed the same epoch have. kCorruption:
-// no member has an extent sound, and the message names it; the extents before it are mended.
+// Mends `region`, which was redone but has its old head and ring. For each damaged extent the
+// copies of the other members, `members` in number, are tried in order: the records of the region's
+// log are applied to a copy, and the first copy that is then right gives the bytes and, if need be,
+// the map entry. The members must have executed everything up to the region's head; all members
+// that installed the same epoch have. kCorruption: no member has an extent sound, and the message
+// names it; the extents before it are mended.
 Result<std::vector<MendedExtent>> MendExtents(std::span<std::byte> region, const RegionInfo& info,
                                               const FileTable& table,
                                               std::span<const ExtentDamage> damaged, size_t members,
@@ -91,10 +94,11 @@ class Scrubber {
   Scrubber(Scrubber&&) noexcept;
   Scrubber& operator=(Scrubber&&) noexcept;
 
-  // Checks about `budget` bytes more; the first step reads the whole log and the metadata, however
+  // Checks about `budget` more bytes. The first step reads the whole log and the metadata, however
   // large they are. True: done.
   bool Step(uint64_t budget);
-  // The result, once done. None: the log moved meanwhile, so the check proves nothing; begin again.
+  // The result, once done. Nothing: the log moved meanwhile, so the check proves nothing and must
+  // be made again.
   const std::optional<MemberCheck>& result() const { return result_; }
 
  private:

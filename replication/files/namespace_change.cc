@@ -58,7 +58,8 @@ std::vector<FileLane::MapChange> FileLane::NamespaceChange::MapChanges() const {
   return changes;
 }
 
-// Adds the new map entries as pieces, from the first entry that changes to the last.
+// Adds pieces with the new map entries. `storage` gets the entries from the first that changes to
+// the last, and the pieces point into it.
 void FileLane::NamespaceChange::AddMapPieces(std::span<const MapChange> changes,
                                              std::vector<MapEntry>* storage) {
   if (changes.empty()) return;
@@ -98,8 +99,8 @@ Result<uint64_t> FileLane::NamespaceChange::Commit() {
 void FileLane::NamespaceChange::Apply() {
   auto& slots = lane_->table_.slots;
   for (const Shrink& shrink : shrinks_) lane_->GiveExtentsLocked(shrink.slot, shrink.keep);
-  for (const Entry& entry :
-       entries_) {  // all old names first: the new name of one slot may be the old one of another
+  // All old names go first, because the new name of one slot may be the old name of another.
+  for (const Entry& entry : entries_) {
     if (!slots[entry.slot].used) continue;
     lane_->by_name_.erase(slots[entry.slot].file.name);
     const auto extents = static_cast<uint32_t>(slots[entry.slot].extents.size());
@@ -147,7 +148,7 @@ Result<FileId> FileLane::Create(std::string_view name, Lane lane) {
   const TableFile file{std::string(name), static_cast<uint8_t>(lane), 0, journal_->last_seq() + 1};
   NamespaceChange change(this);
   if (replaced != kNoSlot) change.Free(replaced);
-  change.SetEntry(slot, file);  // behind the other, in case it is the same slot
+  change.SetEntry(slot, file);  // after Free, because both may change the same slot
   HL_RETURN_IF_ERROR(CommitLocked(&change));
   if (replaced == kNoSlot) NoteMadeLocked(name);
   return MakeFileId(slot, file.created_seq);

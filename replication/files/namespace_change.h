@@ -1,7 +1,7 @@
-// NamespaceChange: one record's worth of changes to the file table and the extent map.
+// NamespaceChange: changes to the file table and the extent map that one record makes.
 //
-// It collects what a record will write, hands it to the journal in one piece, and only then changes
-// the lane's memory, so that a record that is refused changes nothing.
+// It collects what the record will write, appends the record to the journal, and only then changes
+// the lane's memory. So a record that is refused changes nothing.
 #pragma once
 
 #include <array>
@@ -17,12 +17,12 @@ class FileLane::NamespaceChange {
  public:
   explicit NamespaceChange(FileLane* lane) : lane_(lane) {}
 
-  // Sets the whole entry of `slot`, for a new or renamed file. At most two entries a change.
+  // Sets the whole entry of `slot`, for a new or renamed file. A change has at most two entries.
   void SetEntry(uint32_t slot, const TableFile& file);
   // Empties `slot` and frees its extents.
   void Free(uint32_t slot);
-  // Sets only the size; extents beyond it are freed. `tail`: the new map entry of the file's last
-  // extent, if that changes.
+  // Sets only the size, and frees the extents beyond it. `tail`: the new map entry of the extent
+  // that becomes the file's last one, if that entry changes.
   void SetSize(uint32_t slot, uint64_t size, std::optional<MapEntry> tail = std::nullopt);
   void SetBinding(const Binding& binding);
 
@@ -38,10 +38,10 @@ class FileLane::NamespaceChange {
   };
   struct Shrink {
     uint32_t slot = 0;
-    uint64_t keep = 0;  // extents
+    uint64_t keep = 0;  // how many extents the file keeps
   };
 
-  // Map entries that change, by extent.
+  // The map entries that change, sorted by extent.
   std::vector<MapChange> MapChanges() const;
   void AddMapPieces(std::span<const MapChange> changes, std::vector<MapEntry>* storage);
   void Apply();

@@ -70,7 +70,7 @@ Status CheckResized(std::span<const std::byte> resized, const RegionGeometry& to
     return {};
   }
   return Internal(
-      "the resized region does not say what the old one said; the old pool is unchanged");
+      "the resized region does not hold what the old one holds; the old pool is unchanged");
 }
 
 // --- the pool
@@ -85,7 +85,7 @@ Status CheckAtRest(const NodeState& state, const std::string& path) {
 }
 
 struct OpenedPool {
-  std::unique_ptr<Pool> pool;  // a private copy: redone, never written back
+  std::unique_ptr<Pool> pool;  // a private copy, which is redone and never written back
   RegionInfo info;
   LogState log;
   bool replica = false;
@@ -148,7 +148,7 @@ Result<std::string> SetAside(const std::string& path, uint64_t region_size) {
   for (int number = 2;; ++number) {
     if (::link(path.c_str(), name.c_str()) == 0) return name;
     if (errno != EEXIST) return FromErrno(errno, Text("set pool ", path, " aside as ", name));
-    if (SameFile(path, name)) return name;  // by a call that was interrupted right here
+    if (SameFile(path, name)) return name;  // an interrupted call has already done this
     name = Text(base, ".", number);
   }
 }
@@ -175,7 +175,7 @@ Result<RegionGeometry> PlanResize(const RegionGeometry& now, const ResizeTarget&
       table_capacity < now.table_capacity) {
     return InvalidArgument(Text("a group only grows: it has region_size=", now.region_size,
                                 " journal_size=", now.journal_size,
-                                " table_capacity=", now.table_capacity, ", asked for are ",
+                                " table_capacity=", now.table_capacity, ", and cannot get ",
                                 region_size, ", ", journal_size, " and ", table_capacity));
   }
   HL_ASSIGN_OR_RETURN(
@@ -184,9 +184,9 @@ Result<RegionGeometry> PlanResize(const RegionGeometry& now, const ResizeTarget&
   if (to == now) return to;
   if (to.region_size == now.region_size || to.extent_count < now.extent_count) {
     const uint64_t least = now.region_size + (to.data_offset - now.data_offset) + now.extent_size;
-    return InvalidArgument(Text("region_size=", region_size, " leaves ", to.extent_count,
-                                " extents, the group has ", now.extent_count, "; a region_size of ",
-                                least, " would do"));
+    return InvalidArgument(Text("region_size=", region_size, " leaves room for ", to.extent_count,
+                                " extents, and the group has ", now.extent_count,
+                                "; a region_size of ", least, " would do"));
   }
   return to;
 }

@@ -1,9 +1,9 @@
-// Resize: gives the region of a group at rest more room, pool by pool.
+// Resize: gives the region of a group at rest more room, one pool after another.
 //
-// A resized region depends only on the old region's bytes, so members that were equal stay equal
-// although each is resized by itself, on its own machine. Slots and extents keep their numbers, and
+// A resized region depends only on the old region's bytes. So members that were equal stay equal,
+// although each is resized by itself on its own machine. Slots and extents keep their numbers, and
 // new ones lie behind them. The log is executed and empty afterwards, and continues at the same
-// position. Regions only grow, so that different sizes show that only some members were resized.
+// position. Regions only grow, so different sizes always mean that only some members were resized.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +24,8 @@ struct ResizeTarget {
   uint32_t table_capacity = 0;
 };
 
-// The new geometry of a group that has `now`. kInvalidArgument: the target is smaller than that, or
-// too small for its parts; the message names sizes that would do.
+// Returns the new geometry of a group that has `now`. kInvalidArgument: the target is smaller than
+// `now`, or too small for its parts; the message names sizes that would do.
 Result<RegionGeometry> PlanResize(const RegionGeometry& now, const ResizeTarget& target);
 
 // Writes `old`, a whole region that was redone up to `log`.tail, into `resized`, which is all zero
@@ -37,20 +37,21 @@ Status ResizeRegion(std::span<const std::byte> old, const RegionInfo& info, cons
 struct PoolLook {
   RegionInfo info;
   LogCursor tail;
-  bool replica = false;  // else a primary's own pool, a copy of the group
+  bool replica = false;  // false: a primary's own pool, which is a copy of the group
 };
-// kBusy: somebody uses it. kNotFound: its region was never formatted. kCorruption: region or log is
-// damaged. kAborted: the group was not closed; the message says what to do. Others as Pool::Open.
+// kBusy: a process uses the pool. kNotFound: its region was never formatted. kCorruption: region or
+// log is damaged. kAborted: the group was not closed; the message says what to do. Other errors are
+// those of Pool::Open.
 Result<PoolLook> LookAtPool(const std::string& path);
 
 struct ResizeReport {
-  bool changed = false;   // false: it has these sizes already
-  std::string set_aside;  // where the old pool is
+  bool changed = false;   // false: the pool has these sizes already
+  std::string set_aside;  // path of the old pool
   RegionGeometry geometry;
 };
-// Replaces the pool at `path` by a larger one. Until the last rename the old pool stays in use and
-// unchanged. An interrupted call leaves "<path>.resizing", which the next call replaces. The old
-// pool keeps its bytes under the name "<path>.before-resize-<old region size>". Errors as
+// Replaces the pool at `path` by a larger one. Until the last rename the old pool stays unchanged
+// at its path. An interrupted call leaves "<path>.resizing", which the next call replaces. The old
+// pool keeps its bytes under the name "<path>.before-resize-<old region size>". Errors are those of
 // LookAtPool, PlanResize and Pool::Create.
 Result<ResizeReport> ResizePool(const std::string& path, const ResizeTarget& target);
 

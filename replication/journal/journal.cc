@@ -14,11 +14,11 @@ namespace {
 
 std::chrono::nanoseconds SteadyNow() { return std::chrono::steady_clock::now().time_since_epoch(); }
 
-// How long a wait for ring space looks without pause, and the pause after that.
+// A wait for ring space looks so many times without a pause, and then pauses so long each time.
 constexpr uint32_t kLooksBeforeIdle = 64;
 constexpr std::chrono::microseconds kIdle{50};
 
-// What a record that states so many sizes and map entries takes.
+// The bytes of a record that states so many sizes and map entries.
 constexpr uint64_t StatementsLength(uint64_t sizes, uint64_t extents) {
   return RecordLength(sizes + extents, sizes * sizeof(TableSize) + extents * sizeof(MapEntry));
 }
@@ -31,9 +31,9 @@ Result<std::unique_ptr<Journal>> Journal::Create(Group* group, std::span<std::by
   if (region.size() < info.geometry.region_size ||
       group->region_size() < info.geometry.region_size) {
     return InvalidArgument("journal over a region of " + std::to_string(info.geometry.region_size) +
-                           " B, mapped are " + std::to_string(region.size()) +
-                           " B, the group replicates " + std::to_string(group->region_size()) +
-                           " B");
+                           " B: " + std::to_string(region.size()) +
+                           " B are mapped, and the group replicates " +
+                           std::to_string(group->region_size()) + " B");
   }
   if (log.tail.position < log.head.cursor.position ||
       log.tail.position - log.head.cursor.position > info.geometry.journal_size) {
@@ -59,15 +59,15 @@ Journal::Journal(Group* group, std::span<std::byte> region, const RegionInfo& in
       executed_(log.tail),
       acked_seq_(log.tail.seq),
       ticked_seq_(log.tail.seq) {
-  // Records behind executed_: at most a window of unacknowledged ones and the newest, whose copies
-  // wait for the next.
+  // At most a window of records behind executed_ is unacknowledged. The newest record's copies wait
+  // for the next one.
   const uint64_t track = std::bit_ceil(uint64_t{2} * options_.window + 16);
   tracked_.resize(track);
   track_mask_ = track - 1;
 }
 
-// Every other record leaves this free, so that one that states all that is due, with a pad before
-// it, always fits: without it a full ring could never be emptied.
+// Every other record leaves so many bytes of the ring free. So a record that states everything due,
+// with a pad before it, always fits. Without it a full ring could never be emptied.
 uint64_t Journal::StatementsReserve() {
   return 2 * AlignRecord(StatementsLength(kMaxDue, kMaxDue));
 }
@@ -80,7 +80,8 @@ Status Journal::Break(const Status& status) {
 // --- an error of the group
 
 Status Journal::Survive(const Status& cause) {
-  if (recovering_) return cause;  // of the epoch's first record: the recovery under way tries again
+  // The group failed at the epoch's first record. The recovery that appends it tries again.
+  if (recovering_) return cause;
   if (!options_.recover || !IsGroupError(cause.code())) return Break(cause);
   recovering_ = true;
   const auto deadline = options_.now() + options_.patience;
@@ -95,9 +96,9 @@ Status Journal::Survive(const Status& cause) {
 }
 
 Status Journal::Resume(const Recovered& recovered) {
-  // Records that were begun but never acknowledged may be lost with damaged memory here; the calls
-  // that wait for them must not take the rest for them.
-  const bool short_of = recovered.log.tail.seq < tail_.seq;
+  // Records that were never acknowledged may be lost if this node's memory was damaged. The calls
+  // that wait for them must fail.
+  const bool lost_records = recovered.log.tail.seq < tail_.seq;
   group_ = recovered.group;
   head_ = recovered.log.head;
   tail_ = executed_ = recovered.log.tail;
@@ -111,7 +112,7 @@ Status Journal::Resume(const Recovered& recovered) {
   broken_ = {};
   ++generation_;
   ++statistics_.recoveries;
-  if (short_of) {
+  if (lost_records) {
     return Corruption("records behind " + std::to_string(tail_.seq) +
                       ", not acknowledged, are lost: this node's own memory was damaged");
   }
@@ -222,7 +223,7 @@ Status Journal::SubmitPendingCopies(SubmitCall submit) {
 
 Status Journal::Drain() {
   HL_RETURN_IF_ERROR(broken_);
-  // Bringing the group back may add the first record of a new epoch, whose copy is outstanding.
+  // A recovery may append the first record of a new epoch, whose copy is then outstanding.
   while (executed_.seq != tail_.seq) {
     HL_RETURN_IF_ERROR(SubmitPendingCopies());
     HL_RETURN_IF_ERROR(WaitTicket(Track(tail_.seq).executed));
@@ -239,7 +240,8 @@ Status Journal::Tick() {
   if (ticked_seq_ == tail_.seq) HL_RETURN_IF_ERROR(SubmitPendingCopies(&Group::TrySubmit));
   ticked_seq_ = tail_.seq;
   FinishHead();
-  // While anything is under way, what this submits might wait for it; appends do it meanwhile.
+  // While operations are under way, a submission might have to wait for them. Appends advance the
+  // checkpoint meanwhile.
   const bool idle = executed_.seq == tail_.seq && next_head_ticket_ == 0;
   return idle ? AdvanceCheckpoint(false) : Status();
 }
@@ -305,7 +307,8 @@ Status Journal::MakeRoom(uint64_t length, uint64_t reserve, uint64_t* pad) {
                      ", acknowledged up to " + std::to_string(acked_seq_) +
                      "; a replica is slow or gone (see status), or journal_size is too small");
     }
-    // Acknowledgements come within microseconds, or somebody is slow: no spinning for that.
+    // Acknowledgements usually come within microseconds. Waiting for a slow replica is not worth a
+    // busy processor.
     if (++looks > kLooksBeforeIdle) options_.idle();
   }
 }
@@ -332,8 +335,8 @@ uint32_t Journal::SumRecord(const RecordSpec& spec, const std::byte* record, uin
   return Crc32c(info_.seed, record, written);
 }
 
-// Pairs: the bytes written here are read by the RNIC only after the group's doorbell, whose release
-// orders them.
+// Memory order: the RNIC reads the bytes that are stored here only after the group's doorbell. The
+// release before the doorbell orders these stores.
 Status Journal::Emit(const RecordSpec& spec, uint64_t length, uint64_t written) {
   const uint64_t at = RingOffset(tail_.position);
   std::byte* const record = region_.data() + at;
@@ -363,7 +366,8 @@ Status Journal::Emit(const RecordSpec& spec, uint64_t length, uint64_t written) 
   std::memcpy(record + offsetof(RecordHeader, crc), &header.crc, sizeof(header.crc));
   const Status persisted = media_->Persist(record, written);
   if (!persisted.ok()) return Break(persisted);
-  // Now, so that it is part of the log also if the group must be brought back to take it.
+  // The tail moves before the record is submitted, so that the record is part of the log even if
+  // the group must be brought back to take it.
   tail_ = {header.seq, epoch_, tail_.position + AlignRecord(length), header.crc};
   ++statistics_.records;
   statistics_.record_bytes += written;
@@ -384,7 +388,7 @@ Status Journal::MakePlace(uint64_t length, uint64_t reserve) {
   while (true) {
     uint64_t pad = 0;
     uint64_t generation = 0;
-    do {  // bringing the group back moves the log's tail
+    do {  // again after a recovery, which moves the log's tail
       generation = generation_;
       HL_RETURN_IF_ERROR(MakeRoom(length, reserve, &pad));
       HL_RETURN_IF_ERROR(MakeTrackingRoom());
@@ -409,15 +413,15 @@ Result<uint64_t> Journal::Append(const RecordSpec& spec) {
   HL_RETURN_IF_ERROR(broken_);
   uint64_t length = 0;
   HL_RETURN_IF_ERROR(CheckSpec(spec, &length));
-  // What the header says of acknowledgements should not be stale by much; a caller that waits has
-  // told us already.
+  // The header states what is acknowledged, and that should be recent. If the caller waits for each
+  // record, it is.
   if (tail_.seq - acked_seq_ >= 4) HL_RETURN_IF_ERROR(Poll());
   if (sizes_.count == kMaxDue || extents_.count == kMaxDue)
     HL_RETURN_IF_ERROR(EmitStatements(StatementsReserve()));
   auto seq = EmitChecked(spec, length, StatementsReserve());
   if (!seq.ok()) return seq;
-  // Only now, and before a checkpoint states anything: what is stated before this record must not
-  // count it, what is stated later must.
+  // The notes change after the record is in the log and before a checkpoint states anything. A
+  // statement before this record must not count it, and one after it must.
   ForgetCovered(spec.pieces);
   if (spec.type == RecordType::kAppend) Note(spec);
   if (next_head_ticket_ != 0 || target_.seq != 0 || ring_bytes_used() > options_.checkpoint_bytes) {
@@ -440,7 +444,7 @@ Result<uint64_t> Journal::AppendEpoch(uint64_t epoch, const Configuration& confi
   const RecordPiece piece{info_.geometry.configuration_offset(), &block, sizeof(block)};
   const uint64_t length = RecordLength(1, sizeof(block));
   HL_RETURN_IF_ERROR(MakePlace(length, StatementsReserve()));
-  // Only now: no record of the epoch, not even a pad, may come before this one.
+  // The epoch changes only now, because no record of it, not even a pad, may come before this one.
   const uint64_t before = std::exchange(epoch_, epoch);
   const uint64_t seq = tail_.seq + 1;
   const Status emitted =
@@ -507,7 +511,9 @@ Status Journal::StartCheckpoint() {
   if (sizes_.count + extents_.count != 0) {
     uint64_t pad = 0;
     if (!HasRoom(StatementsLength(sizes_.count, extents_.count), 0, &pad))
-      return Internal("journal: no room for the statements it reserved");
+      return Internal(
+          "journal: the ring has no room for a record of statements, for which some is "
+          "always reserved");
     HL_RETURN_IF_ERROR(EmitStatements(0));
   }
   target_ = tail_;
@@ -524,7 +530,7 @@ Status Journal::WriteHeadIfExecuted() {
   if (!persisted.ok()) return Break(persisted);
   auto ticket = SubmitWrite({offset, sizeof(block)});
   if (!ticket.ok()) return ticket.status();
-  next_head_ticket_ = *ticket;  // 0: the group was brought back, its head is at the tail
+  next_head_ticket_ = *ticket;  // 0: the group was brought back, and its head is at the tail
   return {};
 }
 
@@ -538,7 +544,7 @@ Status Journal::AdvanceCheckpoint(bool force) {
 
 Status Journal::Checkpoint() {
   HL_RETURN_IF_ERROR(broken_);
-  while (true) {  // a checkpoint under way may have an older target, so this can take two rounds
+  while (true) {  // two rounds if a checkpoint with an older target is under way
     HL_RETURN_IF_ERROR(AdvanceCheckpoint(true));
     HL_RETURN_IF_ERROR(Drain());
     HL_RETURN_IF_ERROR(WriteHeadIfExecuted());

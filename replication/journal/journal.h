@@ -1,32 +1,36 @@
 // Journal: the primary's end of the replicated redo log.
 //
-// Append makes a record in the primary's own ring and sends it down the chain; the copies
-// ("execution") that bring its payload to its place on every node ride in later operations.
-// Everything that may be reused is reused only after an acknowledgement: ring space after that of
-// the head write, the head only over records whose copies are acknowledged.
+// Append makes a record in the primary's own ring and sends it to the replicas. To execute a record
+// is to copy its payload to its place on every node; later operations carry these copies. The head
+// passes a record only when its copies are acknowledged. Ring space is reused only when the write
+// of a head behind it is acknowledged.
 //
 // Steps of Append, for one piece of 100 B, besides the group's Submit:
-//   space check (2 compares) · header and entry stores (80 B, one line and a quarter) · one memcpy
-//   of the payload · one CRC over the record (~0.1 ns a byte), one over the payload for its
-//   extent (from 512 B on, the payload is read once for both) · persist of the range (nothing
-//   on ram) · notes of size and map entry (2 compares) · tracking entry (40 B in a preallocated
-//   ring) · one group operation: write + flush + first copy of record n-1.
-// Together about 100 ns with the file lane above it (file_lane_benchmark).
-// No allocation, no system call (ram, pmem), no clock. Copies beyond a record's first entry are
-// operations of their own.
+//   - check of the space (3 comparisons)
+//   - stores of header and entry (80 B), and one memcpy of the payload
+//   - one CRC over the record (~0.1 ns a byte), and one over the payload for its extent; from 512 B
+//     on, the payload is read once for both
+//   - persisting the range (nothing on ram)
+//   - notes of size and map entry (2 comparisons)
+//   - a tracking entry (64 B in a preallocated array)
+//   - one group operation: write, flush and the first copy of the record before
+// Together they take about 100 ns with the file lane above them (file_lane_benchmark). There is no
+// allocation, no system call (on ram and pmem) and no reading of the clock. Copies beyond a
+// record's first entry are operations of their own.
 //
-// Sizes and the checksums of extents are lazy: an append record changes them only by what redo
-// derives from it. Before the head passes append records, one kStatements record states what they
-// made of the sizes and map entries that they touched. Redo that begins between an append and its
-// statement may find the statement executed already; it comes by the statement itself again, which
-// restates what it stated, so whatever it derived before that is of no consequence.
+// Files' sizes and extents' checksums are written lazily. An append record holds neither the file's
+// new size nor the map entry of an extent that it continues; redo derives them. Before the head
+// passes append records, one kStatements record states the sizes and map entries that result from
+// them. A redo that begins between an append record and its statement may find the statement
+// executed already, and then derives wrong values. That does no harm, because it also redoes the
+// statement, which sets the right ones.
 //
-// An error of the group is not the caller's yet: the journal asks `recover` for a group that works
-// again, whose members hold everything that was ever written here, and goes on, so that the call
-// succeeds late. Only when that fails the journal is broken: it answers with the error until
-// Recover succeeds, and records not known durable are indeterminate.
+// When the group fails, a call does not fail at once. The journal asks `recover` for a group that
+// works again and whose members hold everything that was ever written here. With such a group the
+// call succeeds late. Without one the journal is broken: calls fail with the error until Recover
+// succeeds, and it is indeterminate which records are durable beyond those that are known to be.
 //
-// Thread safety: none; the owner locks. Time is injected, waiting calls `idle`.
+// Not thread safe: the owner locks. JournalOptions injects the clock and the pauses.
 #pragma once
 
 #include <array>
@@ -47,34 +51,35 @@
 
 namespace hyperloop {
 
-// What `recover` brings back: members whose regions equal the journal's own, all of whose records
-// are executed; the head is at the tail.
+// What `recover` returns: a group whose members' regions equal the journal's own. Every record is
+// executed, and the head is at the tail.
 struct Recovered {
   Group* group = nullptr;
   LogState log;
-  Configuration configuration;  // its epoch exceeds the log's when the members were sealed anew
+  Configuration configuration;  // its epoch exceeds the log's if the members were sealed anew
 };
 
 struct JournalOptions {
-  uint32_t window = 64;  // the group's
+  uint32_t window = 64;  // GroupOptions::window of the group
   std::chrono::nanoseconds space_timeout = std::chrono::seconds(10);
   std::function<std::chrono::nanoseconds()> now;  // monotonic; null: steady_clock
-  std::function<void()> idle;  // while waiting for ring space; null: sleeps 50 µs
-  // Brings the group back after `cause`, trying for `patience`; its log must reach `acked`, or it
-  // is kCorruption. Null: an error of the group is for good. From its call until its success the
-  // former group is not touched.
+  std::function<void()> idle;  // called while a call waits for ring space; null: sleeps 50 µs
+  // Brings the group back after `cause`, and tries for `patience`. kCorruption: no log reaches
+  // record `acked`. The journal does not touch the former group from this call on until one has
+  // succeeded. Null: an error of the group is final.
   std::function<Result<Recovered>(const Status& cause, uint64_t acked,
                                   std::chrono::nanoseconds patience)>
       recover;
   std::chrono::nanoseconds patience = std::chrono::seconds(5);
-  // Asked by Tick, which looks after an idle group: an error is one of the group. Null: none.
+  // Called by Tick, because no operation tells that an idle group has failed. An error means that
+  // it has. Null: not called.
   std::function<Status()> check;
   // The head is moved when this much of the ring is in use; 0: a quarter of it.
   uint64_t checkpoint_bytes = 0;
 };
 
 struct RecordPiece {
-  uint64_t destination = 0;
+  uint64_t destination = 0;  // region offset
   const void* data = nullptr;
   uint32_t length = 0;  // at least 1
 };
@@ -83,13 +88,12 @@ struct RecordSpec {
   uint32_t file_slot = kNoSlot;  // kAppend only
   uint64_t file_end = 0;         // kAppend only: the file's size after it, greater than before
   std::span<const RecordPiece> pieces;
-  // kAppend only: the extent in whose middle the first piece begins, if it does, how many bytes of
-  // the piece lie in it, and its map entry in the caller's memory. Once the record is in the log,
-  // they are counted into that entry.
+  // kAppend only, if the first piece begins in the middle of an extent. Append adds the bytes to
+  // the map entry once the record is in the log.
   struct Growth {
-    MapEntry* entry = nullptr;
+    MapEntry* entry = nullptr;  // of that extent, in the caller's memory; null: none
     uint32_t extent = 0;
-    uint32_t length = 0;
+    uint32_t length = 0;  // how many bytes of the first piece lie in it
   };
   Growth growth = {};
 };
@@ -101,39 +105,44 @@ struct JournalStatistics {
 
 class Journal {
  public:
-  // `region`: the primary's own, equal to the members' and redone up to `log.tail`, whose
-  // durability on all members the caller has seen to. `group`, `region`, `media` outlive the
-  // journal. kInvalidArgument: sizes that do not agree.
+  // `region` is the primary's own, equals the members' regions and is redone up to `log.tail`. The
+  // caller has made all of this durable on every member. `group`, `region` and `media` outlive the
+  // journal. kInvalidArgument: sizes do not agree.
   static Result<std::unique_ptr<Journal>> Create(Group* group, std::span<std::byte> region,
                                                  const RegionInfo& info, const LogState& log,
                                                  MediaWriter* media, JournalOptions options);
 
-  // First record of a new epoch, greater than the log's; every later record carries it, and it
-  // carries who must agree from now on: `configuration`, of that epoch. Without it the journal goes
-  // on in the epoch of the log's tail, as after a reconnection.
+  // Appends the first record of `epoch`, and returns its seq. The record holds `configuration`,
+  // which says who must agree from now on, and every later record carries the epoch. Without this
+  // call the journal continues the epoch of the log's tail, as after a reconnection.
+  // kInvalidArgument: the epoch does not exceed the log's, or is not that of the configuration.
+  // Other errors are those of Append.
   Result<uint64_t> AppendEpoch(uint64_t epoch, const Configuration& configuration);
-  // Starts a record on its way; returns its seq. It is durable once acked_seq() reaches that.
-  // kInvalidArgument: longer than max_record(), no or empty pieces, or a destination outside the
-  // applied bytes. kNoSpace: the ring stayed full for space_timeout; nothing was appended. Anything
-  // else: broken until Recover succeeds.
+  // Appends a record and starts to replicate it. Returns its seq; the record is durable once
+  // acked_seq() reaches that. kInvalidArgument: the record is longer than max_record(), has no
+  // pieces or empty ones, has a destination outside the applied bytes, or its slot or growth does
+  // not fit the rest. kNoSpace: the ring stayed full for space_timeout; nothing was appended. After
+  // any other error the journal is broken until Recover succeeds.
   Result<uint64_t> Append(const RecordSpec& spec);
 
-  // Record `seq` is durable on every replica; bounded by the group's ack_timeout and by patience.
+  // Waits until record `seq` is durable on every replica, for at most the group's ack_timeout and
+  // then `patience`. kInvalidArgument: no such record was appended.
   Status WaitDurable(uint64_t seq);
-  // Takes in acknowledgements without waiting.
+  // Processes the acknowledgements that have arrived, without waiting.
   Status Poll();
-  // Submits what copies are outstanding and waits until every record is executed on every node.
+  // Submits the outstanding copies, and waits until every record is executed on every node.
   Status Drain();
   // Brings a broken journal back, or gives a working one new queues. Ok: every record that was ever
-  // begun is durable and executed, also those whose call failed.
+  // begun is durable and executed, even if the call that began it failed.
   Status Recover(std::chrono::nanoseconds patience);
-  // Drain, with all that is due stated and the head moved to the tail: the ring is empty, the
-  // applied bytes are the whole truth.
+  // Drains the log, states everything that is due, and moves the head to the tail. Then the log is
+  // empty, and the applied bytes alone hold the content.
   Status Checkpoint();
-  // To be called now and then (about every millisecond while there is traffic): when nothing was
-  // appended since the last call, submits outstanding copies, and once they are acknowledged moves
-  // the head if that is due, so that an idle group is an executed one. Waits for nothing in a group
-  // that works: what would make it wait is left to a later call. One that failed it brings back.
+  // Must be called now and then, every few milliseconds while there is traffic, so that the records
+  // of an idle group get executed. If nothing was appended since the last call, it submits the
+  // outstanding copies. Once these are acknowledged, it moves the head if that is due. While the
+  // group works this never waits: whatever would make it wait is left to a later call. It brings
+  // back a group that has failed.
   Status Tick();
 
   uint64_t last_seq() const { return tail_.seq; }
@@ -141,68 +150,80 @@ class Journal {
   uint64_t executed_seq() const { return executed_.seq; }
   uint64_t epoch() const { return epoch_; }
   const LogCursor& tail() const { return tail_; }
-  const LogCursor& head() const { return head_.cursor; }
   uint64_t ring_bytes() const { return info_.geometry.journal_size; }
   uint64_t ring_bytes_used() const { return tail_.position - head_.cursor.position; }
-  // Longest record, and the payload that fits beside `entries` entries.
+  // Bytes of the longest record, with its header and entries.
   uint64_t max_record() const { return info_.geometry.max_record; }
   const JournalStatistics& statistics() const { return statistics_; }
+  // Ok, or the error that broke the journal.
   const Status& status() const { return broken_; }
 
  private:
   struct Tracked {
-    LogCursor cursor;
-    uint64_t ring_offset = 0;  // of the record
+    LogCursor cursor;          // right behind the record
+    uint64_t ring_offset = 0;  // region offset of the record
     uint32_t entry_count = 0;
-    Ticket written = 0;   // operation that wrote it
-    Ticket executed = 0;  // operation with its last copy; 0: not submitted
+    Ticket written = 0;   // the operation that writes it
+    Ticket executed = 0;  // the operation with its last copy; 0: not submitted
   };
   Journal(Group* group, std::span<std::byte> region, const RegionInfo& info, const LogState& log,
           MediaWriter* media, JournalOptions options);
 
+  // The region offset of a position in the log.
   uint64_t RingOffset(uint64_t position) const {
     return kJournalOffset + position % info_.geometry.journal_size;
   }
   Tracked& Track(uint64_t seq) { return tracked_[seq & track_mask_]; }
   Status CheckSpec(const RecordSpec& spec, uint64_t* length) const;
-  // Room for `length` bytes in one piece with `reserve` bytes left over? Sets the bytes that a pad
-  // must fill first.
+  // Whether the ring has room for `length` bytes in one piece and for `reserve` more bytes. Sets
+  // `pad` to how many bytes a pad must fill first.
   bool HasRoom(uint64_t length, uint64_t reserve, uint64_t* pad) const;
+  // Waits for that room. kNoSpace after space_timeout.
   Status MakeRoom(uint64_t length, uint64_t reserve, uint64_t* pad);
   Status MakeTrackingRoom();
-  // Makes a record in the ring and submits it. `spec` was checked, there is room for it and for
-  // tracking it; `length` is its length, its CRC covers `written`.
+  // Writes a record into the ring and submits it. The caller has checked `spec`, and made room for
+  // the record and for tracking it. `length`: the bytes that the record takes; `written`: how many
+  // of them are written and under its CRC, which of a pad is the header alone.
   Status Emit(const RecordSpec& spec, uint64_t length, uint64_t written);
-  // Room for a record of `length` bytes right behind the tail, and for tracking it.
+  // Makes room for a record of `length` bytes right behind the tail, and for tracking it.
   Status MakePlace(uint64_t length, uint64_t reserve);
+  // MakePlace, if needed, and Emit. Returns the record's seq.
   Result<uint64_t> EmitChecked(const RecordSpec& spec, uint64_t length, uint64_t reserve);
   using SubmitCall = Result<Ticket> (Group::*)(const Operation&);
-  // One operation: write + flush of `range`, with the first outstanding copy riding; then the other
-  // outstanding copies. 0: the group had to be brought back, and has all that it was to have.
+  // Submits one operation that writes and flushes `range` and makes the first outstanding copy.
+  // Then submits the other outstanding copies. Returns the ticket of the first operation. 0: the
+  // group was brought back meanwhile, and its members have the range.
   Result<Ticket> SubmitWrite(Range range);
-  // The outstanding copies, each by `submit`. Ok: all, or those that TrySubmit took.
+  // Submits the outstanding copies by `submit`. Ok also if TrySubmit did not take all of them.
   Status SubmitPendingCopies(SubmitCall submit = &Group::Submit);
   void CopySubmitted(const Operation::Copy& copy, Ticket ticket);
   Operation::Copy NextCopy() const;
+  // Appends a kStatements record of everything that is due.
   Status EmitStatements(uint64_t reserve);
   static uint64_t StatementsReserve();
-  // CRC of a record in the ring whose crc field is still 0. Sets what growth.entry's becomes.
+  // Returns the CRC of a record in the ring whose crc field is still 0. Sets `grown` to the new CRC
+  // of the extent of spec.growth, if there is one.
   uint32_t SumRecord(const RecordSpec& spec, const std::byte* record, uint64_t written,
                      uint32_t* grown) const;
+  // Notes the size and the map entry that an append record leaves due.
   void Note(const RecordSpec& spec);
-  // Drops what is due for places that the pieces, now in the log, have stated.
+  // Drops notes about places that `pieces`, which are in the log now, write.
   void ForgetCovered(std::span<const RecordPiece> pieces);
   void TakeAcks(Ticket acknowledged);
   Status WaitTicket(Ticket ticket);
-  // The three steps that move the head; each does what is possible now, without waiting.
+  // The three steps that move the head. Each does what is possible now, without waiting.
   void FinishHead();
   Status StartCheckpoint();
   Status WriteHeadIfExecuted();
+  // Makes these steps. `force`: also if checkpoint_bytes of the ring are not in use.
   Status AdvanceCheckpoint(bool force);
+  // Breaks the journal, and returns the error that broke it first.
   Status Break(const Status& status);
-  // What becomes of an error of the group: ok, everything in the log is durable and executed (and
-  // generation_ has grown); or the journal is broken.
+  // Handles an error of the group. Ok: the group was brought back, everything in the log is durable
+  // and executed, and generation_ has grown. Otherwise the journal is broken, unless a recovery is
+  // under way already: that one handles the error.
   Status Survive(const Status& cause);
+  // Goes on with the group that `recover` returned.
   Status Resume(const Recovered& recovered);
 
   Group* group_;
@@ -212,32 +233,32 @@ class Journal {
   JournalOptions options_;
   Status broken_;
   bool recovering_ = false;
-  uint64_t generation_ = 0;  // grows when tickets lose their meaning
+  uint64_t generation_ = 0;  // grows when the group is brought back, which invalidates all tickets
   uint64_t epoch_ = 0;
 
   Head head_;           // acknowledged: what lies before it may be overwritten
   LogCursor tail_;      // behind the newest record
-  LogCursor executed_;  // every record up to here executed and acknowledged
+  LogCursor executed_;  // every record up to here is executed, and that is acknowledged
   uint64_t acked_seq_ = 0;
-  // Seq of the newest record when its copies are not all submitted, 0: none; and the first entry
-  // that is not, with where its payload is.
+  // The newest record, if not all of its copies are submitted: its seq (0: they are), its first
+  // entry that is not submitted, and the region offset of that entry's payload.
   uint64_t pending_copy_ = 0;
   uint32_t pending_entry_ = 0;
   uint64_t pending_payload_ = 0;
   Ticket acknowledged_ = 0;
-  uint64_t ticked_seq_ = 0;
+  uint64_t ticked_seq_ = 0;  // the tail's seq at the last Tick
 
-  std::vector<Tracked> tracked_;  // by seq, of the records behind executed_
+  std::vector<Tracked> tracked_;  // the records behind executed_, by seq & track_mask_
   uint64_t track_mask_ = 0;
 
-  // Checkpoint in progress: everything due for records up to target_ is stated by then; once
-  // executed, the head goes there.
-  LogCursor target_;  // seq 0: none
-  Head next_head_;    // written with next_head_ticket_, not yet acknowledged
+  // The checkpoint in progress. The log up to target_ states everything that its records leave due.
+  // Once that is executed, the head moves to target_.
+  LogCursor target_;  // seq 0: no checkpoint is in progress
+  Head next_head_;    // written by next_head_ticket_, not yet acknowledged
   Ticket next_head_ticket_ = 0;
   static constexpr size_t kMaxDue = 32;
-  // What is due of one kind, by slot or extent, the last noted in front: the next append is most
-  // likely to the same.
+  // The values of one kind that the next statement must state, by slot or by extent. The last one
+  // noted stands in front, because the next append most likely concerns it again.
   template <class Value>
   struct Due {
     struct Entry {
@@ -261,8 +282,8 @@ class Journal {
       }
     }
   };
-  Due<uint64_t> sizes_;
-  Due<MapEntry> extents_;
+  Due<uint64_t> sizes_;     // by slot
+  Due<MapEntry> extents_;   // by extent
   uint32_t grown_crc_ = 0;  // of the extent that the last record grew
   JournalStatistics statistics_;
 };

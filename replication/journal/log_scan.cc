@@ -16,11 +16,12 @@ std::string Missing(const LogCursor& tail, uint64_t ring_offset) {
          std::to_string(kJournalOffset + ring_offset) + " is missing or damaged";
 }
 
-// Every valid record of this group, of any lap or epoch, truly states which records were
-// acknowledged. Returns the region offset of the record that states the greatest acknowledged seq
-// beyond `seq`; 0: none does. Bytes that users wrote are in the ring too, but are never taken for a
-// record, because nobody outside the group knows magic and seed. The search ends after a bounded
-// amount of checking, so that damage cannot make it quadratic.
+// Searches the ring for a record that states a greater acknowledged seq than `seq`. Returns the
+// region offset of the record that states the greatest one, and sets `acked` to it; 0: none does.
+// What a valid record of this group states is true, whatever its lap or epoch. Bytes that users
+// wrote are in the ring too, but are never taken for a record, because nobody outside the group
+// knows magic and seed. The search ends after a bounded amount of checking, so that damage cannot
+// make it quadratic.
 uint64_t FindEvidence(std::span<const std::byte> ring, const RegionInfo& info, uint64_t seq,
                       uint64_t* acked) {
   uint64_t found = 0;

@@ -88,7 +88,8 @@ void ApplyRecord(std::span<const RegionWindow> windows, const RegionInfo& info,
   });
   if (record.header.type != static_cast<uint8_t>(RecordType::kAppend)) return;
   RaiseSize(windows, info, record.header);
-  // Behind the pieces: the entry of an extent that the record begins counts its bytes already.
+  // This comes after the pieces were put: the map entry of an extent that the record begins is one
+  // of them, and counts the bytes already.
   each([&](uint64_t to, std::span<const std::byte> bytes) {
     ExtendExtents(windows, info, record.header.file_slot, to, bytes);
   });
@@ -105,8 +106,8 @@ Result<LogState> Redo(std::span<std::byte> image, const RegionInfo& info, uint64
     return Status();
   };
   HL_ASSIGN_OR_RETURN(LogState state, ScanLog(image, info, known_acked, collect));
-  for (const RecordView& record : records)
-    ApplyRecord(image, info, record);  // views of the ring, which stays
+  // The views point into the ring, which does not change.
+  for (const RecordView& record : records) ApplyRecord(image, info, record);
   return state;
 }
 

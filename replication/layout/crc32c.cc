@@ -8,7 +8,8 @@
 namespace hyperloop {
 namespace {
 
-// Polynomials over GF(2) modulo Castagnoli's, lowest power in the highest bit, as the CRC has them.
+// Numbers here are polynomials over GF(2) modulo Castagnoli's, with the lowest power in the highest
+// bit, as in the CRC.
 constexpr uint32_t kReversed = 0x82f63b78, kOne = 1u << 31;
 
 constexpr uint32_t Multiply(uint32_t a, uint32_t b) {
@@ -20,7 +21,8 @@ constexpr uint32_t Multiply(uint32_t a, uint32_t b) {
   return product;
 }
 
-// x^(8 n) for the digits of n: three of 6 bits, and the powers of two above them.
+// Values of x^(8 n), from which that of any n is multiplied: for the three lowest digits of n,
+// which have 6 bits each, and for each higher bit of n.
 struct Powers {
   std::array<std::array<uint32_t, 64>, 3> digits{};
   std::array<uint32_t, 64> bits{};
@@ -37,8 +39,8 @@ struct Powers {
 };
 constexpr Powers kPowers;
 
-// The product of two reversed polynomials is one of 63 bits, reversed: one to the right of where
-// the CRC of 8 bytes expects it.
+// Multiply by means of the processor. The product of two such polynomials has 63 bits. A shift by
+// one puts it where the CRC of 8 bytes expects its operand, and the CRC instruction reduces it.
 #define HL_CARRYLESS __attribute__((target("pclmul,sse4.2")))
 HL_CARRYLESS inline uint32_t MultiplyFast(uint32_t a, uint32_t b) {
   const __m128i product = _mm_clmulepi64_si128(_mm_cvtsi32_si128(static_cast<int>(a)),
@@ -47,7 +49,8 @@ HL_CARRYLESS inline uint32_t MultiplyFast(uint32_t a, uint32_t b) {
   return static_cast<uint32_t>(bits >> 32) ^ _mm_crc32_u32(0, static_cast<uint32_t>(bits));
 }
 
-// `sum`: the CRC of `size` bytes from 0. A CRC c of what precedes them becomes c x^(8 size) + sum.
+// `sum`: the CRC of `size` bytes with initial value 0. With initial value c the same bytes have the
+// CRC c x^(8 size) + sum. Returns that for a and b.
 HL_CARRYLESS Crc32cPair Join(uint32_t a, uint32_t b, uint32_t sum, uint64_t size) {
   uint32_t power = MultiplyFast(kPowers.digits[0][size & 63], kPowers.digits[1][size >> 6 & 63]);
   if (size >= 1 << 12) {

@@ -6,12 +6,12 @@
 
 namespace hyperloop {
 
-// Continues `crc` (a former result, or any seed) over `size` more bytes:
-// Crc32c(Crc32c(s, a), b) = Crc32c(s, ab).
+// Continues `crc`, which is a former result or any seed, over `size` more bytes. With text b behind
+// text a, Crc32c(Crc32c(seed, a), b) equals Crc32c(seed, ab).
 uint32_t Crc32c(uint32_t crc, const void* data, size_t size);
 
-// Gives both Crc32c(a, data, size) and Crc32c(b, data, size). From kCrc32cTwiceFrom bytes on, on
-// processors that can multiply without carries, the bytes are read only once.
+// Returns both Crc32c(a, data, size) and Crc32c(b, data, size). From kCrc32cTwiceFrom bytes on, the
+// bytes are read only once, if the processor has carry-less multiplication.
 struct Crc32cPair {
   uint32_t a = 0, b = 0;
 };

@@ -16,8 +16,8 @@ uint64_t PageUp(uint64_t n) { return (n + kPage - 1) & ~(kPage - 1); }
 
 std::string Bytes(uint64_t n) { return std::to_string(n) + " B"; }
 
-// The longest record: a quarter of the ring, so that a pad, a record and the reserve for sizes
-// always fit.
+// The bytes of the longest record. They are at most a quarter of the ring, so that a pad, a record
+// and the reserve for statements always fit.
 uint32_t MaxRecord(uint64_t journal_size) {
   return static_cast<uint32_t>(std::min(journal_size / 4, kMaxRecord) & ~(kRecordAlign - 1));
 }

@@ -67,7 +67,7 @@ bool ParseCopy(const std::byte* bytes, NodeState* state) {
   return true;
 }
 
-// Index of the copy that counts; −1: none.
+// Returns the index of the copy that counts, and sets `state` to it; −1: neither is valid.
 int NewestCopy(std::span<const std::byte> page, NodeState* state) {
   int newest = -1;
   for (int i = 0; i < 2; ++i) {

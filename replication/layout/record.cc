@@ -54,7 +54,7 @@ RecordEntry RecordView::entry(size_t i) const {
 }
 
 uint32_t RecordCrc(const std::byte* record, uint64_t length, uint32_t seed) {
-  // magic | crc as 0 | rest, in three steps
+  // Three steps: the magic, 0 in place of the crc field, and the rest.
   static constexpr uint32_t kZero = 0;
   uint32_t crc = Crc32c(seed, record, offsetof(RecordHeader, crc));
   crc = Crc32c(crc, &kZero, sizeof(kZero));

@@ -1,9 +1,10 @@
-// Journal records: 64 B header, entries, payload, in one piece in the ring.
+// Journal records: a header of 64 B, entries and payload, in one piece in the ring.
 //
-// A record continues the log iff its seq is the previous one's + 1, its epoch is not smaller, and
-// it carries the previous record's CRC. So torn bytes, and records of an older lap or a cut-off
-// epoch, are never taken for a part of the log, even if their own CRC is right. Magic and seed of
-// the CRC come from the group's secret, so no payload can be crafted to look like a record.
+// A record continues the log if its seq is the previous record's plus 1, its epoch is not smaller,
+// and it carries the previous record's CRC. So torn bytes, and records of an older lap or of an
+// epoch that was cut off, are never taken for a part of the log, even if their own CRC is right.
+// Magic and seed of the CRC come from the group's secret, so no payload can be made to look like a
+// record.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +16,9 @@
 namespace hyperloop {
 
 enum class RecordType : uint8_t {
-  kPad = 1,  // fills the ring to its end: length says how far, only the header is written and under
-             // the CRC
-  kEpoch = 2,  // first record of a new epoch; one entry: the configuration block
+  // Fills the ring to its end. `length` says how far; only the header is written and under the CRC.
+  kPad = 1,
+  kEpoch = 2,  // first record of a new epoch; its one entry is the configuration block
   // File bytes, and the map entries of extents that they begin. The size of file_slot becomes
   // max(size, file_end), and the new bytes are added to the map entry of the extent that they
   // continue.
@@ -36,8 +37,10 @@ struct RecordHeader {
   uint16_t entry_count;
   uint64_t epoch;
   uint64_t seq;
-  uint64_t acked_seq;     // when it was made: every record up to here was durable on every replica
-  uint64_t executed_seq;  // … and up to here executed
+  // Every record up to acked_seq was durable on every replica when this one was made, and every
+  // record up to executed_seq was executed.
+  uint64_t acked_seq;
+  uint64_t executed_seq;
   uint32_t length;     // bytes of header, entries and payload; the next record begins at the next
                        // multiple of 64
   uint32_t file_slot;  // kAppend: file table slot; else kNoSlot
@@ -69,16 +72,16 @@ struct RecordView {
   RecordEntry entry(size_t i) const;
 };
 
-// CRC of a record in place (its crc field counts as 0).
+// The CRC of the record's first `length` bytes, in which its crc field counts as 0.
 uint32_t RecordCrc(const std::byte* record, uint64_t length, uint32_t seed);
 
 enum class RecordCheck {
   kValid,
-  kNone,       // no record: magic, bounds or CRC
-  kMalformed,  // CRC holds but the content breaks the layout: written by a bug or another version
+  kNone,       // no record: magic, bounds or CRC are wrong
+  kMalformed,  // the CRC is right but the content breaks the layout: a bug or another version
 };
-// `bytes`: from a record boundary to the end of the ring. Checks only the record, not the chain.
-// On kValid sets `view`.
+// `bytes`: from a record boundary to the end of the ring. Checks the record alone, and not whether
+// it continues the log. Sets `view` on kValid; on kMalformed only its header.
 RecordCheck ParseRecord(std::span<const std::byte> bytes, const RegionInfo& info, RecordView* view);
 
 }  // namespace hyperloop

@@ -33,7 +33,7 @@ bool AllZero(const T& array) {
 }
 
 // Seed and magic come from different halves of the secret. CRCs are linear, so two CRCs of the same
-// half would differ by a value that everybody can compute, and would be one unknown instead of two.
+// half would differ by a value that everybody can compute. Who knows one would know both.
 RegionInfo MakeInfo(const Uuid& group, const RegionSecret& secret, const RegionGeometry& geometry) {
   constexpr size_t kHalf = sizeof(secret) / 2;
   const uint32_t of_group = Crc32c(0x484c5247, group.data(), group.size());
@@ -90,7 +90,7 @@ Result<RegionInfo> ParseSuperblock(std::span<const std::byte> image, uint64_t re
 }
 
 RegionSecret RandomSecret() {
-  // A uuid's fixed bits are 6 of 128.
+  // All but 6 of the 128 bits of a uuid are random.
   return RandomUuid();
 }
 

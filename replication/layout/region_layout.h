@@ -1,7 +1,8 @@
-// The layout of a replicated region: places and formats, and the only functions that parse them.
+// The layout of a replicated region: the places and formats, and the only functions that parse
+// them.
 //
 //   0            Superblock             written once, by FormatRegion
-//   4096, 6144   HeadBlock, two copies  alternately rewritten; the newer valid one counts
+//   4096, 6144   HeadBlock, two copies  rewritten in turn; the newer valid one counts
 //   8192         lock word              8 B, changed by gCAS only: epoch of the owner, or 0
 //   16384        journal ring           records (layout/record.h); position p of the log lies at
 //                                       p mod journal_size
@@ -14,8 +15,8 @@
 // user of the database could make are valid. Parse functions take untrusted bytes, read nothing
 // beyond their span, and return kCorruption with the reason.
 //
-// Every applied byte that has a meaning is under a checksum that each member checks alone: names
-// and states of files, sizes, the map and, by the map's entries, the extents' bytes.
+// Every applied byte that has a meaning is under a checksum that each member can check alone: names
+// and states of files, sizes, map entries and, by the map entries, the extents' bytes.
 #pragma once
 
 #include <array>
@@ -47,19 +48,19 @@ inline constexpr uint32_t kDefaultExtentSize = 1u << 20;
 inline constexpr uint32_t kMaxTableCapacity = 1u << 20;
 inline constexpr uint32_t kNoSlot = UINT32_MAX;
 
-// Sizes and offsets of a region. All follow from the four inputs; Parse refuses any other
-// combination.
+// Sizes and offsets of a region, in bytes unless said otherwise. All follow from the four inputs;
+// ParseSuperblock refuses any other combination.
 struct RegionGeometry {
   uint64_t region_size = 0;     // input; multiple of 4096
   uint64_t journal_size = 0;    // input; multiple of 4096
-  uint32_t table_capacity = 0;  // input; files
+  uint32_t table_capacity = 0;  // input; number of files
   uint32_t extent_size = 0;     // input; power of two
   uint64_t binding_offset = 0;
   uint64_t table_offset = 0;
   uint64_t map_offset = 0;
   uint64_t data_offset = 0;  // multiple of 4096
   uint32_t extent_count = 0;
-  // Only MANIFEST, CURRENT and their temporaries may take the last ones.
+  // So many of the extents are kept for MANIFEST, CURRENT and their temporary names.
   uint32_t reserved_extents = 0;
   uint32_t max_record = 0;  // bytes of the longest record, header included
 
@@ -91,7 +92,7 @@ struct RegionGeometry {
 
 // --- superblock
 
-// Random bytes that only the nodes of a group have, so that nobody else can make a record of it.
+// Random bytes that only the nodes of a group have, so that nobody else can make a valid record.
 using RegionSecret = std::array<uint8_t, 16>;
 RegionSecret RandomSecret();
 
@@ -119,21 +120,23 @@ static_assert(sizeof(Superblock) == 128 && offsetof(Superblock, group) == 16 &&
 struct RegionInfo {
   Uuid group{};
   RegionGeometry geometry;
-  // Initial CRC of head blocks, records, table entries and the binding of this group; from the uuid
-  // and one half of the secret.
+  // The initial value of this group's CRCs, made from the uuid and one half of the secret.
   uint32_t seed = 0;
-  uint32_t record_magic = 0;  // first field of every record; from the other half, never 0
+  // The first field of every record, made from the other half of the secret; never 0.
+  uint32_t record_magic = 0;
 };
 
-// `image`: the region from its start, at least 128 B; `region_size`: how many bytes there are in
-// all (≥ the superblock's region_size). kNotFound: all zero, never formatted. kCorruption: anything
-// else that is not a superblock of this layout version; the message tells a foreign magic, another
-// version and a failed check apart.
+// `image`: the region from its start, at least 128 B. `region_size`: how many bytes there are in
+// all, at least the superblock's region_size. kNotFound: all zero, never formatted. kNotSupported:
+// the region uses features that this program does not know. kCorruption: anything else that is not
+// a superblock of this layout version; the message tells a foreign magic, another version and a
+// failed check apart.
 Result<RegionInfo> ParseSuperblock(std::span<const std::byte> image, uint64_t region_size);
 
 // Makes `region` an empty group: no files, empty log. Overwrites the fixed blocks and the whole
-// applied metadata; data extents and the ring keep their bytes (records of other groups do not pass
-// the seeded CRC). Persisting is the caller's.
+// applied metadata. Data extents and the ring keep their bytes, because records of other groups do
+// not pass the seeded CRC. The caller makes the region durable. kInvalidArgument: `geometry` is not
+// one that Compute gives for a region of this size.
 Status FormatRegion(std::span<std::byte> region, const Uuid& group, const RegionSecret& secret,
                     const RegionGeometry& geometry);
 
@@ -142,17 +145,18 @@ Status FormatRegion(std::span<std::byte> region, const Uuid& group, const Region
 // A place in the log: right behind record `seq`.
 struct LogCursor {
   uint64_t seq = 0;
-  uint64_t epoch = 0;     // of record `seq`
-  uint64_t position = 0;  // log bytes before this place, since the group was made; ring offset =
-                          // position mod journal_size
-  uint32_t crc = 0;       // of record `seq`; the group's seed for seq 0
+  uint64_t epoch = 0;  // of record `seq`
+  // How many log bytes lie before this place since the group was made. The ring offset is the
+  // position mod journal_size.
+  uint64_t position = 0;
+  uint32_t crc = 0;  // of record `seq`; the group's seed for seq 0
   friend bool operator==(const LogCursor&, const LogCursor&) = default;
 };
 
 struct HeadBlock {
   uint32_t magic;
   uint32_t crc;         // over this struct with crc = 0, seeded
-  uint64_t generation;  // the greater valid one of the two copies counts
+  uint64_t generation;  // of the valid copies the one with the greater generation counts
   uint64_t seq;         // every record up to here is executed on every node
   uint64_t epoch;
   uint64_t position;
@@ -168,12 +172,13 @@ struct Head {
   LogCursor cursor;
 };
 HeadBlock MakeHeadBlock(const RegionInfo& info, const Head& head);
-// One copy, 64 B. kCorruption when it fails its check.
+// Parses one copy, 64 B. kCorruption: it fails its check.
 Result<Head> ParseHeadBlock(std::span<const std::byte> bytes, const RegionInfo& info);
-// The valid head of greater generation in a whole region image. kCorruption: neither copy is valid.
+// Returns the valid head of the greater generation. `image`: a region from its start, at least up
+// to the lock word. kCorruption: neither copy is valid.
 Result<Head> ReadHead(std::span<const std::byte> image, const RegionInfo& info);
 
-// --- binding: the database that the group's files belong to
+// --- binding: the database to which the group's files belong
 
 struct BindingBlock {
   uint32_t magic;
@@ -181,7 +186,7 @@ struct BindingBlock {
   Uuid database;  // nil: never bound
   uint32_t directory_length;
   uint32_t zero0;
-  std::array<char, 992> directory;  // where it was when bound, cut if longer; for messages only
+  std::array<char, 992> directory;  // its path when it was bound, cut if longer; for messages only
 };
 static_assert(sizeof(BindingBlock) == 1024 && offsetof(BindingBlock, directory) == 32);
 inline constexpr uint32_t kBindingMagic = 0x444e4942;  // "BIND"
@@ -193,11 +198,11 @@ struct Binding {
 BindingBlock MakeBindingBlock(const RegionInfo& info, const Binding& binding);
 Result<Binding> ParseBindingBlock(std::span<const std::byte> bytes, const RegionInfo& info);
 
-// --- configuration: who must agree, of the epoch that wrote the newest records
+// --- configuration: who must agree in the epoch that wrote the newest records
 
 inline constexpr size_t kMaxConfigurationReplicas = 8;
 inline constexpr size_t kConfigurationAddress = 80;
-// Epoch, primary and ordered replicas.
+// The epoch, its primary and its replicas in the order of the chain.
 struct Configuration {
   uint64_t epoch = 0;
   Uuid owner{};  // digest of the id of the primary of that epoch (control/owner.h)
@@ -208,7 +213,7 @@ struct Configuration {
   std::vector<Replica> replicas;
 };
 
-// Applied bytes, changed by the first record of each epoch; all zero before the first.
+// Applied bytes, which the first record of each epoch changes. All zero before the first epoch.
 struct ConfigurationBlock {
   uint32_t magic;
   uint32_t crc;  // over this struct with crc = 0, seeded
@@ -236,7 +241,7 @@ Result<Configuration> ParseConfigurationBlock(std::span<const std::byte> bytes,
 
 inline constexpr size_t kMaxNameLength = 79;
 
-// The part of a table entry that is rewritten alone.
+// The part of a table entry that can be rewritten without the rest.
 struct TableSize {
   uint64_t size;
   uint32_t crc;  // of the size, seeded
@@ -244,7 +249,7 @@ struct TableSize {
 static_assert(sizeof(TableSize) == 12);
 struct TableEntry {
   std::array<char, 80> name;  // zero filled
-  uint64_t size;              // these two are a TableSize, not under the CRC of the entry
+  uint64_t size;              // size and size_crc are a TableSize, which `crc` does not cover
   uint32_t size_crc;
   uint32_t crc;   // over this struct with crc, size and size_crc = 0, seeded
   uint8_t state;  // 0 free, 1 used; a free entry is all zero
@@ -269,9 +274,9 @@ struct TableFile {
 TableEntry MakeTableEntry(const RegionInfo& info, const TableFile& file);
 // 128 B. kNotFound: a free entry.
 Result<TableFile> ParseTableEntry(std::span<const std::byte> bytes, const RegionInfo& info);
-// Checks a name that goes into the table and becomes a path below a directory: 1 to 79 bytes, at
-// most one '/', no empty, "." or ".." component, no control character, no backslash.
-// kInvalidArgument says which rule failed.
+// Checks a name that goes into the table and becomes a path below a directory. It has 1 to 79
+// bytes, at most one '/', no empty, "." or ".." component, no control character and no backslash.
+// kInvalidArgument says which rule it breaks.
 Status CheckFileName(std::string_view name);
 
 TableSize MakeTableSize(const RegionInfo& info, uint64_t size);
@@ -291,7 +296,7 @@ static_assert(sizeof(MapEntry) == 16);
 // in the file, fail it.
 uint32_t ExtentSeed(const RegionInfo& info, uint32_t slot_plus_one, uint32_t index);
 
-// --- node-local page: not replicated, in a memory region of its own
+// --- node-local page: not replicated, registered by itself
 
 inline constexpr uint64_t kNodePageSize = 16384;
 inline constexpr uint64_t kNodeCopyOffsets[2] = {0, 4096};
@@ -304,18 +309,18 @@ inline constexpr uint64_t kNodeMagic = 0x45444f4e4c48;  // "HLNODE"
 struct NodeState {
   uint64_t generation = 0;  // set by WriteNodeState
   Uuid node{};
-  Uuid group{};  // nil: the region was never formatted
+  Uuid group{};  // nil: the node was never sealed for a group
   uint64_t sealed_epoch = 0;
   Uuid sealed_owner{};      // digest of its id, as Configuration::owner
   Configuration installed;  // epoch 0: none
   bool released = false;    // the owner of the sealed epoch has released the node
 };
-// The newer valid copy. kNotFound: fresh pool, or the first state was being written when the power
-// failed. kCorruption: neither copy is valid.
+// Returns the newer valid copy. kNotFound: the pool is fresh, or power failed while the first state
+// was written. kCorruption: neither copy is valid.
 Result<NodeState> ReadNodeState(std::span<const std::byte> page);
 // Writes `state` over the older copy with the next generation. Returns the range of the page that
-// must be durable before a promise relies on it. kInvalidArgument: an address too long, more than 8
-// replicas.
+// must be durable before a promise relies on it. kInvalidArgument: an address is too long, or there
+// are more than 8 replicas.
 struct PageRange {
   uint64_t offset = 0;
   uint64_t size = 0;

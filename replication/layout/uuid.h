@@ -18,7 +18,7 @@ inline constexpr Uuid kNilUuid{};
 Uuid RandomUuid();
 // "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx", lower case.
 std::string FormatUuid(const Uuid& uuid);
-// Accepts exactly that form, either case. kInvalidArgument otherwise.
+// Accepts exactly that form, in either case. kInvalidArgument: another form.
 Result<Uuid> ParseUuid(std::string_view text);
 
 }  // namespace hyperloop

@@ -6,7 +6,7 @@
 namespace hyperloop {
 namespace {
 
-// The three stages in the order of sending; each is done on all members before the next begins.
+// The stages of sending, in their order. Each is done on all members before the next one begins.
 enum Stage { kRing, kApplied, kHead, kStages };
 
 Stage StageOf(uint64_t offset, const RegionGeometry& geometry) {

@@ -24,7 +24,7 @@ void Heartbeat::SetTargets(std::vector<Target> targets) {
   lost_.store(false, std::memory_order_relaxed);
 }
 
-// A member that cannot be reached misses beats, but no other member does.
+// A member that cannot be reached misses beats. The other members do not.
 void Heartbeat::Beat() {
   const std::lock_guard lock(targets_mutex_);
   ++word_;

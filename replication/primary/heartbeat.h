@@ -26,7 +26,8 @@ class Heartbeat {
   // `avoid_cpu` as PeriodicThread's: a living primary whose thread is starved would look dead.
   Heartbeat(std::vector<Target> targets, int avoid_cpu);
 
-  // After it returned, nothing is written to the former targets. It does not wait for the network.
+  // Once this has returned, nothing is written to the former targets. It does not wait for the
+  // network.
   void SetTargets(std::vector<Target> targets);
   // Some target's RemoteAccess has failed: its replica, or the way to it, is gone.
   bool lost() const { return lost_.load(std::memory_order_relaxed); }

@@ -12,7 +12,7 @@ namespace hyperloop {
 
 class PeriodicThread {
  public:
-  // Returns how long to wait, from then on, before the next call.
+  // Returns how long to wait after this call before the next one.
   using Work = std::function<std::chrono::milliseconds()>;
 
   // `name`: at most 15 characters. `avoid_cpu`: a processor that the thread does not use if it may

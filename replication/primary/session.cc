@@ -10,11 +10,11 @@ namespace hyperloop {
 namespace {
 
 constexpr std::chrono::milliseconds kBusyTick{2}, kIdleTick{100};
-// Between two attempts of calls to bring the group back.
+// The least time between two attempts of calls to bring the group back.
 constexpr std::chrono::milliseconds kRegainInterval{200};
-// What each replica gets to answer a Release, even when others have used up the time.
+// Each replica has so long to answer a Release, even if others have used up the time.
 constexpr std::chrono::milliseconds kLeastRelease{20};
-// What a region's bytes may take to be read, compared and made durable, beyond ack_timeout.
+// The lowest rate at which a replica is expected to read, compare or persist its region.
 constexpr uint64_t kBytesPerSecond = 128u << 20;
 
 // An error of the group, as callers get it.
@@ -108,8 +108,8 @@ Status Session::MakeLane() {
   return {};
 }
 
-// The group's visible note of who holds it: the lock word on every member goes from what it was to
-// this epoch.
+// Sets the lock word of every member from what it was to this epoch. The lock word shows who holds
+// the group.
 Status Session::LockGroup() {
   auto* word = reinterpret_cast<uint64_t*>(pool_->region().data() + kLockOffset);
   if (*word == own_.epoch) return {};
@@ -129,22 +129,23 @@ void Session::StartHeartbeat() {
   heartbeat_ = std::make_unique<Heartbeat>(HeartbeatTargets(), PinnedCpu(*device_));
 }
 
-// Apart from the heartbeat, which must go on while a group is brought back.
+// This is a thread apart from the heartbeat's, which must go on while a group is brought back.
 void Session::StartTicking() {
   ticker_ = std::make_unique<PeriodicThread>(
       "hl-lane", [this] { return Tick(); }, PinnedCpu(*device_));
 }
 
-// On ticker_'s thread, which ends before lane_ does.
+// Runs on ticker_'s thread, which ends before lane_ does.
 std::chrono::milliseconds Session::Tick() {
   const Result<std::optional<uint64_t>> seq = lane_->Tick();
   if (!seq.ok()) {
-    // Calls fail at once meanwhile; here it is tried again for as long as the store is open.
+    // Calls fail at once meanwhile. This thread tries again for as long as the store is open.
     if (!fenced_ && IsGroupError(seq.status().code()))
       lane_->Recover(std::chrono::nanoseconds(0)).IgnoreError();
     return kIdleTick;
   }
-  // Busy, or just become idle: look again soon, so that the last record is executed.
+  // If something was appended since the last tick, the next one comes soon, so that the last record
+  // gets executed.
   const bool moved = !seq->has_value() || std::exchange(ticked_seq_, **seq) != **seq;
   return moved ? kBusyTick : kIdleTick;
 }
@@ -228,7 +229,7 @@ Status Session::Close() {
   }
   const std::unique_lock lock(state_mutex_);
   if (std::exchange(closed_, true)) return {};
-  closing_ = false;  // the records that are left may have the group brought back once more
+  closing_ = false;  // the checkpoint may bring the group back once more
   Status status;
   if (lane_ != nullptr) {
     status = lane_->status();
@@ -262,7 +263,7 @@ Status Session::Close() {
 }
 
 Status Session::GiveBack() {
-  // One deadline for all of them.
+  // All replicas share one deadline.
   const auto until = std::chrono::steady_clock::now() + options_.connect_timeout;
   Status status;
   for (const auto& replica : replicas_) {

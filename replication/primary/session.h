@@ -1,10 +1,11 @@
-// Session: Store over a group of replicas. Taking (session_take.cc), bringing back a group that
-// stopped answering (session_recover.cc), serving and closing.
+// Session: the work behind a Store over a group of replicas. It takes the group (session_take.cc),
+// serves and closes it (session.cc), and brings back one that stopped answering
+// (session_recover.cc).
 //
-// Time limits. Of ack_timeout, an operation may wait for its acknowledgement for one half, and a
-// group that did not answer may be brought back in the other: so a call fails only after both.
-// While a group is taken, a replica may use connect_timeout for each request that needs no reading
-// of its region, and ack_timeout and a second for each 128 MiB for one that does.
+// Time limits. An operation waits for its acknowledgement for half of ack_timeout. A group that did
+// not answer may be brought back in the other half. So a call fails only after both. While a group
+// is taken, a replica may use connect_timeout for a request that does not read its region. For one
+// that does, it may use ack_timeout and one more second for each 128 MiB of region.
 //
 // Locks: `state_mutex_` is held shared by calls that use the lane and exclusively by those that
 // make or end it (Take, Close). The lane has its own mutex below it, under which the group is
@@ -39,18 +40,18 @@ namespace hyperloop {
 
 class Session {
  public:
-  // Checks the options and reads the keys; asks nobody.
+  // Checks the options and reads the keys. Connects to nobody.
   static Result<std::unique_ptr<Session>> Create(StoreOptions options, DeviceOpener open_device,
                                                  std::shared_ptr<Log> log);
   ~Session();
 
-  Status Look();  // Hello to every replica
+  Status Look();  // whether every replica answers a Hello
   Status Take(const TakeRequest& request, TakeResult* result);
   bool taken() const { return taken_.load(std::memory_order_acquire); }
   Status Close();
 
-  // Calls `use` with the lane while nobody makes or ends it. After an error of the group it is
-  // brought back first, or the call fails at once.
+  // Calls `use` with the lane, which stays until `use` returns. If a call has lost the group, this
+  // first tries to bring it back or, soon after the last attempt, fails at once.
   template <class Use>
   auto WithLane(Use use) -> decltype(use(std::declval<FileLane&>())) {
     const std::shared_lock lock(state_mutex_);
@@ -61,8 +62,8 @@ class Session {
     if (StatusOf(outcome).ok()) return outcome;
     return Judge(StatusOf(outcome));
   }
-  // As Store::Await. Does not bring the group back first: what is durable is so, whatever became of
-  // the group since.
+  // As Store::Await. Does not first bring the group back, because a record that is durable stays
+  // so, whatever became of the group since.
   Status Await(AppendTicket ticket);
   // As Store's (session_files.cc).
   Status ListFile(const WholeFile& file);
@@ -76,19 +77,19 @@ class Session {
     const std::shared_lock lock(state_mutex_);
     return lane_ == nullptr ? otherwise : use(*lane_);
   }
-  // The primitives of a taken group that holds no files, in place of its lane, which must not be
-  // used from then on.
+  // The group primitives of a taken group that holds no files.
   struct Primitives {
     Group* group = nullptr;
     rnic::Device* device = nullptr;
-    uint64_t offset = 0;                     // of the data extents, all of them free
-    std::span<std::byte> bytes;              // the same, here
+    uint64_t offset = 0;         // region offset of the data extents, which are all free
+    std::span<std::byte> bytes;  // the data extents in the primary's own region
     std::vector<std::string> replica_hosts;  // emulated hosts, in the order of the chain
   };
-  // kInvalidArgument: the group holds files.
+  // Gives the primitives to the caller. The lane must not be used from then on. kInvalidArgument:
+  // the group holds files.
   Result<Primitives> Lend();
   uint64_t epoch() const { return epoch_.load(std::memory_order_relaxed); }
-  // The weakest memory of the members, of the last taking.
+  // The weakest memory of the members, as found by the last Take.
   rnic::Media media() const { return media_.load(std::memory_order_relaxed); }
   const StoreOptions& options() const { return options_; }
 
@@ -102,7 +103,7 @@ class Session {
     return result.status();
   }
 
-  // --- taking; each is one stage of Take, in this order (session_take.cc)
+  // --- taking (session_take.cc)
   Result<std::vector<MemberLook>> LookAtAll();
   Status RefuseLivingOwner(const std::vector<MemberLook>& first);
   Status RefuseOwnerBackAgain(const std::vector<MemberLook>& first);
@@ -116,7 +117,7 @@ class Session {
                     const std::vector<MemberContent>& sealed);
   Status FormatOwn(const TakePlan& plan);
   Result<std::vector<MemberContent>> ExamineAll();
-  // A redone image, with bytes that fail their checksum taken from whoever has them sound.
+  // Mends a redone image: takes bytes that fail their checksum from a member that has them sound.
   Status MakeSound(std::span<std::byte> image, const RegionInfo& info,
                    const std::vector<std::string>& members, const MemberFetch& fetch) const;
   Status JudgeContent(const TakeRequest& request, const TakePlan& plan,
@@ -136,12 +137,12 @@ class Session {
   // The own region moves its head to its tail, and all members become equal to it.
   Status PushOwn();
   Status InstallAll();
-  // Members, queues and lock word over regions that are equal.
+  // Makes members and queues, and locks the lock word. All regions must be equal.
   Status ArmGroup();
   std::vector<Heartbeat::Target> HeartbeatTargets() const;
 
   // --- bringing back (session_recover.cc), under the lane's mutex
-  // JournalOptions::recover.
+  // This is JournalOptions::recover.
   Result<Recovered> BringBack(const Status& cause, uint64_t acked,
                               std::chrono::nanoseconds patience);
   Result<Recovered> TryBringBack(uint64_t acked, std::chrono::nanoseconds patience);
@@ -149,7 +150,7 @@ class Session {
   Judgement LookAtStanding(std::chrono::nanoseconds patience);
   Status SealAnew(uint64_t epoch);
   Status AskToReconnect();
-  // Ok, or why the group is known to be gone although no operation says so.
+  // Returns why the group is known to be gone, even if no operation has failed yet; ok: it is not.
   Status CheckMembers() const;
   Status BecomeFenced(const std::string& why);
 
@@ -169,19 +170,20 @@ class Session {
   void StartHeartbeat();
   void StartTicking();
   std::chrono::milliseconds Tick();
-  // Lets go of the members: they may serve the next primary at once, or, if nothing was installed,
-  // their former one again.
+  // Releases the members. They may then serve the next primary at once or, if nothing was
+  // installed, the former one again.
   Status GiveBack();
   // Takes apart what ArmGroup made, and gives up the access to the members. Heartbeat and own pool
   // stay.
   void DropGroup();
+  // DropGroup, and ends the lane, its thread and the heartbeat.
   void Disarm();
+  // The error of a call that finds no lane.
   Status NotServing();
-  // What a failed call returns: the cause, or kFenced once that is known. Remembers that, and an
-  // error of the group.
+  // Returns the error that the caller gets for `status`: kFenced once this store is fenced.
+  // Remembers that the group is lost, if it is.
   Status Judge(const Status& status);
-  // After such an error: ok once the group is back. Tries to bring it back, at most once per
-  // kRegainInterval.
+  // Ok once a lost group is back. Tries to bring it back, at most once in kRegainInterval.
   Status Regain();
   std::chrono::nanoseconds SlowTimeout(uint64_t region_size) const;
   void Say(LogLevel level, const std::string& text) const;
@@ -205,14 +207,15 @@ class Session {
   std::unique_ptr<FileLane> lane_;
   std::unique_ptr<BulkLane> bulk_;  // null: no directory, or not serving
   std::unique_ptr<Heartbeat> heartbeat_;
-  std::unique_ptr<PeriodicThread> ticker_;  // the lane's own work; ends before what is above
+  std::unique_ptr<PeriodicThread> ticker_;  // does the lane's own work; ends before what is above
   bool closed_ = false;
 
-  // Of bringing back: what the members said when they were looked at last but in time.
+  // For bringing back, under the lane's mutex. The members' answers at `looked_`, with which later
+  // ones are compared.
   std::vector<std::optional<control::HelloReplyT>> looks_before_;
   std::chrono::steady_clock::time_point looked_{};
   bool out_of_reach_ = false;
-  std::string lost_to_;  // while out_of_reach_: the first cause
+  std::string lost_to_;  // the first cause, while out_of_reach_
 
   std::mutex held_mutex_;            // guards held_
   std::unique_ptr<HeldFiles> held_;  // since the taking
@@ -225,7 +228,7 @@ class Session {
   std::atomic<uint64_t> epoch_{0};
   std::atomic<bool> closing_{false};
   std::atomic<bool> fenced_{false};
-  uint64_t ticked_seq_ = 0;  // ticker_'s thread alone
+  uint64_t ticked_seq_ = 0;  // used by ticker_'s thread only
 
   std::mutex fence_mutex_;  // guards fence_
   Status fence_;            // why, once fenced_
@@ -233,8 +236,8 @@ class Session {
   // A call failed because of the group, and no call has found it working since. Set with release
   // after loss_ was written; the acquire load of WithLane pairs with it.
   std::atomic<bool> lost_{false};
-  std::mutex lost_mutex_;  // guards the rest; held while the group is brought back
-  Status loss_;            // what calls get between attempts
+  std::mutex lost_mutex_;  // guards what follows; held while Regain brings the group back
+  Status loss_;            // what calls return between two attempts
   std::chrono::steady_clock::time_point next_attempt_{};
 };
 

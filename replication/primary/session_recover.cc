@@ -1,4 +1,4 @@
-// Session: bringing back a group that stopped answering. Runs under the lane's mutex.
+// Session: bringing back a group that stopped answering. All of this runs under the lane's mutex.
 #include <algorithm>
 #include <thread>
 
@@ -13,13 +13,14 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kRetryPause{50};
-// A living owner's heartbeat moves five times meanwhile.
+// A living owner's heartbeat moves five times in this time.
 constexpr std::chrono::milliseconds kWatchRival{500};
-// A replica that is there answers at once; one that is not must not use up the others' time.
+// A replica that runs answers at once. One that does not must not use up the others' time.
 constexpr std::chrono::milliseconds kLeastHello{200}, kMostHello{1000};
 
-// What a member answers may be garbled or out of date, and right the next time.
-Status Passing(const Status& status) {
+// Makes errors retryable that come from a member's answer. It may be garbled or out of date now,
+// and right the next time.
+Status Retryable(const Status& status) {
   const bool passes = status.code() == Code::kFenced || status.code() == Code::kCorruption;
   return passes ? Unavailable(status.message()) : status;
 }
@@ -62,7 +63,8 @@ Result<Recovered> Session::BringBack(const Status& cause, uint64_t acked,
     DropGroup();
     own_.epoch = configuration_.epoch;
     const Status& why = recovered.status();
-    // Anything else may pass: a socket that is not there yet, a rival's request in between.
+    // Any other error may pass, such as a socket that does not exist yet or a rival's request in
+    // between.
     if (why.code() == Code::kFenced || why.code() == Code::kCorruption) return why;
     if (closing_ || Clock::now() >= deadline) {
       return Unavailable(Text("the group is out of reach: ", why.message(),
@@ -73,7 +75,8 @@ Result<Recovered> Session::BringBack(const Status& cause, uint64_t acked,
   }
 }
 
-// The look is compared with one that is old enough for a living owner's heartbeat to have moved.
+// The members' answers are compared with earlier ones, old enough for a living owner's heartbeat to
+// have moved since.
 Judgement Session::LookAtStanding(std::chrono::nanoseconds patience) {
   std::vector<std::optional<control::HelloReplyT>> now;
   for (const auto& replica : replicas_) {
@@ -96,8 +99,9 @@ Judgement Session::LookAtStanding(std::chrono::nanoseconds patience) {
   return judgement;
 }
 
-// Compare-and-set: each replica is asked in the state in which it answers now. Nobody else can have
-// been installed meanwhile, so what the group acknowledged is in the own region.
+// Each replica is sealed only if it is still in the state in which it has just answered. So nobody
+// else can have been installed meanwhile, and everything that the group acknowledged is in the own
+// region.
 Status Session::SealAnew(uint64_t epoch) {
   own_.epoch = epoch;
   for (const auto& replica : replicas_) {
@@ -106,7 +110,7 @@ Status Session::SealAnew(uint64_t epoch) {
     const bool mine = IsOwner(hello, configuration_.owner);
     if (hello.installed_epoch > configuration_.epoch && !mine)
       return Unavailable("another primary was installed");
-    HL_RETURN_IF_ERROR(Passing(Seal(*replica, hello, info_.group).status()));
+    HL_RETURN_IF_ERROR(Retryable(Seal(*replica, hello, info_.group).status()));
   }
   return {};
 }
@@ -116,16 +120,16 @@ Status Session::AskToReconnect() {
   for (const auto& replica : replicas_) {
     // A refusal: what was true a moment ago has changed; look again.
     HL_RETURN_IF_ERROR(
-        Passing(replica
-                    ->Call<control::DoneT>(OwnerRequest<control::ReconnectRequestT>(own_),
-                                           replica->slow_timeout())
-                    .status()));
+        Retryable(replica
+                      ->Call<control::DoneT>(OwnerRequest<control::ReconnectRequestT>(own_),
+                                             replica->slow_timeout())
+                      .status()));
   }
   return {};
 }
 
-// The own region has everything that ever left it: every record was written here first. If its
-// memory is damaged, a member's region takes its place, as when a group is taken.
+// The own region holds everything that was ever sent, because every record was written here first.
+// If its memory is damaged, it becomes equal to a member's region, as when a group is taken.
 Status Session::RestoreOwn(uint64_t acked) {
   std::vector<ReplicaHandle*> members;
   for (const auto& replica : replicas_) members.push_back(replica.get());
@@ -155,13 +159,14 @@ Result<Recovered> Session::TryBringBack(uint64_t acked, std::chrono::nanoseconds
              judgement.epoch));
     HL_RETURN_IF_ERROR(SealAnew(judgement.epoch));
   }
-  HL_RETURN_IF_ERROR(Passing(AttachAll()));
-  // What follows reads all of the region, which takes a while.
+  HL_RETURN_IF_ERROR(Retryable(AttachAll()));
+  // What follows reads the whole region, which takes a while. The heartbeat shows meanwhile that
+  // this primary lives.
   if (heartbeat_ != nullptr) heartbeat_->SetTargets(HeartbeatTargets());
   HL_RETURN_IF_ERROR(RestoreOwn(acked));
-  HL_RETURN_IF_ERROR(Passing(PushOwn()));
-  if (reclaim) HL_RETURN_IF_ERROR(Passing(InstallAll()));
-  HL_RETURN_IF_ERROR(Passing(ArmGroup()));
+  HL_RETURN_IF_ERROR(Retryable(PushOwn()));
+  if (reclaim) HL_RETURN_IF_ERROR(Retryable(InstallAll()));
+  HL_RETURN_IF_ERROR(Retryable(ArmGroup()));
   for (const auto& replica : replicas_) replica->Disconnect();
   AimBulkLane();
   looks_before_.clear();

@@ -1,4 +1,4 @@
-// SessionStore: Store's face of a Session. It refuses every call in a forked child.
+// SessionStore: the Store that uses a Session. It refuses every call in a forked child.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 
 namespace hyperloop {
 
-// As Store::Open, with another way to the device: for tests with an embedded RNIC.
+// As Store::Open, but with another way to open the device, for tests with an embedded RNIC.
 Result<std::unique_ptr<Store>> OpenSessionStore(const StoreOptions& options,
                                                 DeviceOpener open_device, std::shared_ptr<Log> log);
 

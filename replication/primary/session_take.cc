@@ -1,4 +1,4 @@
-// Session: how a group is taken. Everything that can be refused is refused before the first Seal.
+// Session: taking a group. Everything that can be refused is refused before the first Seal.
 #include <unistd.h>
 
 #include <algorithm>
@@ -62,7 +62,7 @@ Status Session::Held(const MemberLook& living) {
                    "); stop it first, or give takeover=true to fence it"));
 }
 
-// Examining and reading took a while, in which an owner that was silent may have come back.
+// Examining and reading took a while. An owner that was silent may have come back in that time.
 Status Session::RefuseOwnerBackAgain(const std::vector<MemberLook>& first) {
   if (options_.takeover) return {};
   HL_ASSIGN_OR_RETURN(const std::vector<MemberLook> now, LookAtAll());
@@ -70,8 +70,8 @@ Status Session::RefuseOwnerBackAgain(const std::vector<MemberLook>& first) {
   return living == nullptr ? Status() : Held(*living);
 }
 
-// What the members hold is examined by themselves, and the chosen one's content read by RDMA,
-// without disturbing anybody: what would be refused after sealing is refused now.
+// Each member examines what it holds, and the chosen one's content is read by RDMA. Neither
+// disturbs anybody. What would be refused after sealing is refused now.
 Status Session::JudgeBeforeSealing(const TakeRequest& request, const TakePlan& plan,
                                    const std::vector<MemberLook>& looks) {
   if (plan.format) {
@@ -168,8 +168,9 @@ Status Session::OpenOwnPool(const TakePlan& plan) {
                          plan.region_size, " B (hyperloopctl resize changes pools)"));
   }
   const Result<NodeState> state = ReadNodeState(pool_->node_page());
-  if (!state.ok())
-    return {};  // never written, or torn: what the region holds is compared with the group anyway
+  // The page was never written, or is torn. What the region holds is compared with the group
+  // anyway.
+  if (!state.ok()) return {};
   if (state->sealed_epoch != 0)
     return InvalidArgument(Text(options_.pool, " is a replica's pool; name another path"));
   if (state->group != kNilUuid && state->group != plan.group) {
@@ -274,7 +275,8 @@ Status Session::InstallAll() {
   return {};
 }
 
-// Only now: a pool of a taking that was cut short belongs to nobody.
+// The pool is assigned to the group only after the installation, so that the pool of a taking that
+// was cut short belongs to no group.
 Status Session::RememberGroup() {
   NodeState state;
   if (Result<NodeState> present = ReadNodeState(pool_->node_page()); present.ok())
@@ -292,10 +294,10 @@ Status Session::BindLane(const TakeRequest& request, TakeResult* result) {
   HL_ASSIGN_OR_RETURN(taken.files, lane_->Files());
   taken.fresh = taken.files.empty();
   Binding binding = lane_->binding();
-  // A directory that is not paired becomes a database of its own, whether the group was empty, is
-  // restored into it or about to be emptied: the directory that held it before has local files that
-  // would no longer fit, and must not be set to what the group holds from now on. One that is bound
-  // again keeps its name.
+  // A directory that is not paired becomes a new database, whether the group is empty, is restored
+  // into it, or is about to be emptied. The directory that held the group's database before has
+  // local files that will no longer fit, and must not be set to what the group holds from now on. A
+  // directory that is bound again keeps its database.
   const std::string& named = request.pairing.database;
   Uuid database = binding.database;
   if (named.empty()) {
@@ -313,7 +315,7 @@ Status Session::BindLane(const TakeRequest& request, TakeResult* result) {
   return {};
 }
 
-// The sealed members' truth: everybody's from here on.
+// Makes the own region and every member equal to the chosen one of the sealed members.
 Status Session::TakeRegion(const TakeRequest& request, const TakePlan& plan,
                            const std::vector<MemberContent>& sealed) {
   if (plan.format) {
@@ -362,7 +364,7 @@ Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
     return status;
   }
   replica_hosts_.clear();
-  // What an emulated medium promises is what RAM does.
+  // An emulated medium promises only what RAM promises.
   const auto promised = [](const MediaKind& kind) {
     return kind.emulated ? rnic::Media::kRam : kind.level;
   };

@@ -40,7 +40,7 @@ Status CheckDistinct(std::span<const MemberLook> members) {
   return {};
 }
 
-// All members are of the group that the first installed one belongs to.
+// Checks that all members belong to the group of `first`, the first one that is installed.
 Status CheckGroups(std::span<const MemberLook> members, const MemberLook& first) {
   for (const MemberLook& each : members) {
     if (each.hello.group == first.hello.group) continue;
@@ -62,7 +62,7 @@ std::string Chain(const std::vector<std::string>& addresses) {
   return out;
 }
 
-// The members are the replicas that the newest configuration among them names, all and no others.
+// Checks that the members are exactly the replicas that the newest configuration among them names.
 Status CheckRecorded(std::span<const MemberLook> members) {
   const MemberLook* newest = &members.front();
   for (const MemberLook& each : members) {
@@ -190,7 +190,7 @@ bool NobodyToWatch(std::span<const MemberLook> members) {
   });
 }
 
-Status CheckPairing(const TakeRequest& request, const StoreOptions& words, const Uuid& group,
+Status CheckPairing(const TakeRequest& request, const StoreOptions& options, const Uuid& group,
                     const Binding& binding, size_t files) {
   const std::string own_group = FormatUuid(group);
   const std::string own_database = FormatUuid(binding.database);
@@ -200,7 +200,7 @@ Status CheckPairing(const TakeRequest& request, const StoreOptions& words, const
                                   ", these replicas are group ", own_group,
                                   "; name that group's replicas, or use another directory"));
     }
-    if (request.pairing.database == own_database || words.rebind) return {};
+    if (request.pairing.database == own_database || options.rebind) return {};
     return InvalidArgument(Text(
         "group ", own_group, " now belongs to database ", own_database, " (", binding.directory,
         "), ", request.directory, " holds database ", request.pairing.database,
@@ -213,14 +213,14 @@ Status CheckPairing(const TakeRequest& request, const StoreOptions& words, const
                                 "; open it without the group, or name an empty directory"));
   }
   if (files == 0) return {};
-  if (!words.restore) {
+  if (!options.restore) {
     return InvalidArgument(
         Text(request.directory, " is empty but group ", own_group, " holds the ", files,
              " files of ", binding.directory,
              "; give restore=true and rebind=true to fill this directory from the group, or use "
              "fresh replicas"));
   }
-  if (words.rebind || binding.database == kNilUuid) return {};
+  if (options.rebind || binding.database == kNilUuid) return {};
   return InvalidArgument(
       Text("group ", own_group, " is bound to ", binding.directory, " (database ", own_database,
            "), which would be refused once ", request.directory,
@@ -273,9 +273,9 @@ Status CheckLogged(const TakePlan& plan, const Configuration& logged) {
   if (nodes(plan.configuration) == nodes(logged)) return {};
   std::vector<std::string> chain;
   for (const auto& each : logged.replicas) chain.push_back(each.address);
-  return Corruption(Text("the log itself names other replicas, ", Chain(chain),
-                         " (configuration of epoch ", logged.epoch,
-                         "), than the nodes do; list those"));
+  return Corruption(Text("the nodes name other replicas than the log itself, which names ",
+                         Chain(chain), " (configuration of epoch ", logged.epoch,
+                         "); list the replicas of the log"));
 }
 
 std::vector<size_t> MembersOf(std::span<const MemberContent> members, uint64_t installed_epoch) {

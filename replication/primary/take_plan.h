@@ -15,32 +15,31 @@
 
 namespace hyperloop {
 
-// A replica's name for messages ("replica HOST:PORT"), its control endpoint, and its answer to
-// Hello.
+// A replica and its answer to Hello.
 struct MemberLook {
-  std::string name;
-  std::string address;
+  std::string name;     // for messages: "replica HOST:PORT"
+  std::string address;  // its control endpoint
   control::HelloReplyT hello;
 };
 
 struct TakePlan {
-  uint64_t epoch = 0;  // to be sealed
+  uint64_t epoch = 0;  // the epoch to seal
   Uuid group{};
   bool format = false;           // no member ever served: the group is made now
-  Configuration configuration;   // to be installed
-  uint64_t installed_epoch = 0;  // the newest of any member
-  uint64_t region_size = 0;
+  Configuration configuration;   // the configuration to install
+  uint64_t installed_epoch = 0;  // the newest one of any member
+  uint64_t region_size = 0;      // bytes, of every member
 };
 
-// What to seal. The configuration that the members recorded last decides who must agree, not the
-// caller's list: all its replicas must be among `members`, and nobody else. kInvalidArgument: they
-// are not (the recorded chain is named), one replica listed twice, regions of different sizes or of
-// another size than `region_size` (0: any), members of different groups, formatted and fresh
-// members mixed. kUnavailable: a replica has no RNIC.
+// Plans a taking. The configuration that the members recorded last decides who must agree, and not
+// the caller's list: `members` must be exactly its replicas. kInvalidArgument: they are not (the
+// message names the recorded chain); one replica is listed twice; the regions differ in size, or
+// have another size than `region_size` (0: any); the members belong to different groups; some
+// members are fresh and others are not. kUnavailable: a replica has no RNIC.
 Result<TakePlan> PlanTake(std::span<const MemberLook> members, uint64_t region_size);
 
-// The first member whose owner lives, seen from two looks some time apart: its word moved and its
-// owner has not released it. nullptr: none.
+// Returns the first member whose owner lives: between the two looks its heartbeat moved, and the
+// owner has not released it. nullptr: there is none.
 const MemberLook* LivingOwner(std::span<const MemberLook> before,
                               std::span<const MemberLook> after);
 // Whether no owner can be alive, so that no heartbeat need be watched.
@@ -49,7 +48,7 @@ bool NobodyToWatch(std::span<const MemberLook> members);
 // Whether the replica's sealed owner is the one whose id has this digest.
 bool IsOwner(const control::HelloReplyT& hello, const Uuid& digest);
 
-// What a primary may do when its group stopped answering.
+// What a primary may do whose group stopped answering.
 enum class Standing {
   kOwner,    // every member still serves its epoch: new queues under the same epoch
   kReclaim,  // members promised a newer epoch to a rival that gave up or is dead: seal anew, go on
@@ -58,19 +57,20 @@ enum class Standing {
 };
 struct Judgement {
   Standing standing = Standing::kWait;
-  uint64_t epoch = 0;  // kReclaim: to be sealed
-  std::string why;     // unless kOwner
+  uint64_t epoch = 0;  // kReclaim: the epoch to seal
+  std::string why;     // kWait, kFenced: the reason
 };
-// `now`: the answer of each replica of `own` in its order, empty if it did not answer. `before`:
-// the same from an earlier time, so long ago that a living owner's heartbeat has moved since;
-// empty: there is none.
+// `now`: the answer of each replica of `own`, in its order; nothing if the replica did not answer.
+// `before`: the answers of an earlier time, so long ago that a living owner's heartbeat has moved
+// since; empty: there are none.
 Judgement JudgeStanding(const Configuration& own,
                         std::span<const std::optional<control::HelloReplyT>> before,
                         std::span<const std::optional<control::HelloReplyT>> now);
 
-// Whether directory and group belong together (store.h, Take). `binding`: what the group is bound
-// to; nil: nothing. `words`: restore and rebind.
-Status CheckPairing(const TakeRequest& request, const StoreOptions& words, const Uuid& group,
+// Checks that directory and group belong together, as Store::Take does. `binding`: what the group
+// is bound to; nil: nothing. Of `options` only restore and rebind count. `files`: how many the
+// group holds.
+Status CheckPairing(const TakeRequest& request, const StoreOptions& options, const Uuid& group,
                     const Binding& binding, size_t files);
 
 // A member's report on its own region, before or after it was sealed.
@@ -82,17 +82,18 @@ struct Choice {
   size_t index = 0;
   uint64_t known_acked = 0;  // its log must reach at least this far
 };
-// Chooses the greatest (installed, last seq) of the members with a sound log. Equal members have
-// equal bytes wherever their checksums are right; of those the least damaged is chosen.
+// Chooses the member whose log reaches farthest, among those that installed the newest epoch and
+// have a sound log. Members whose logs are equal have equal bytes wherever their checksums are
+// right, so the least damaged one of them is chosen.
 // kCorruption: no sound log of the newest installed epoch reaches the last record that any member,
 // however damaged or old, knows to be acknowledged.
 Result<Choice> ChooseMember(std::span<const MemberContent> members);
 // Checks that `logged`, the newest configuration in the log, names the replicas of the plan, unless
 // a newer one was installed that is not in the log. kCorruption names both.
 Status CheckLogged(const TakePlan& plan, const Configuration& logged);
-// Indices of the members that installed this epoch: they all executed the same records.
+// Returns the indices of the members that installed this epoch. They all executed the same records.
 std::vector<size_t> MembersOf(std::span<const MemberContent> members, uint64_t installed_epoch);
-// One line for the log about each member that is damaged or behind; empty if none is.
+// Returns one line for each damage of each member.
 std::vector<std::string> DescribeDamage(std::span<const MemberContent> members);
 
 }  // namespace hyperloop

@@ -14,7 +14,7 @@ bool IdleScrub::EndsAt(const LogCursor& tail, const RegionInfo& info) const {
 
 bool IdleScrub::Still(const RegionInfo& info) {
   const Result<Head> head = ReadHead(region_, info);
-  // A pass finds a damaged head or log as long as it stays damaged.
+  // A damaged head or log does not move as long as it stays damaged, so that a pass can report it.
   const LogCursor begin = head.ok() ? head->cursor : LogCursor{};
   if (head_ == begin && tail_.has_value() && EndsAt(*tail_, info)) return true;
   if (until_next_scan_-- > 0) return false;

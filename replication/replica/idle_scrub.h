@@ -1,10 +1,10 @@
-// IdleScrub: a replica checks its own region while nobody writes to it, so that damage is found
+// IdleScrub: a replica's check of its own region while nobody writes to it, so that damage is found
 // while the other members still have sound copies.
 //
-// Sans-IO: Tick is called about once a second, on the thread that serves requests. It checks at
-// most kBudget bytes a call (a few milliseconds), begins anew when the log has moved, and rests for
-// kRestTicks calls after each whole pass. It mends nothing, because a node does not know which
-// members are sound.
+// It has neither clock nor thread: Tick must be called about once a second, on the thread that
+// serves requests. A call checks at most kBudget bytes, which takes a few milliseconds. The check
+// begins anew when the log has moved, and rests for kRestTicks calls after each whole pass. It
+// mends nothing, because a node does not know which members are sound.
 #pragma once
 
 #include <cstddef>
@@ -22,30 +22,32 @@ class IdleScrub {
  public:
   static constexpr uint64_t kBudget = 8u << 20;
   static constexpr int kRestTicks = 600;
-  // Calls between two readings of a log that moves, which cost some milliseconds each.
+  // A log that moves is read only once in so many calls, because that takes some milliseconds.
   static constexpr int kScanTicks = 10;
 
-  // Both outlive it; `log` may be null.
+  // `region` and `log` outlive this object; `log` may be null.
   IdleScrub(std::span<const std::byte> region, Log* log) : region_(region), log_(log) {}
 
   void Tick();
-  uint64_t passes() const { return passes_; }
+  uint64_t passes() const { return passes_; }  // whole passes so far
 
  private:
-  // Whether the log ends where it did at the last call, so that the group's owner is idle.
+  // Whether the log still begins and ends where it did when it was last read, which means that the
+  // group's owner is idle.
   bool Still(const RegionInfo& info);
+  // Whether no record follows `tail` in the ring.
   bool EndsAt(const LogCursor& tail, const RegionInfo& info) const;
   void Report(const MemberCheck& check, const RegionInfo& info);
 
   const std::span<const std::byte> region_;
   Log* const log_;
-  // Where the log began and ended when it was last read as a whole.
+  // Where the log began and ended when it was last read.
   std::optional<LogCursor> head_, tail_;
   int until_next_scan_ = 0;
   std::optional<Scrubber> scrubber_;
   int rest_ = 0;
   uint64_t passes_ = 0;
-  std::string said_;
+  std::string said_;  // the damage that was logged last
 };
 
 }  // namespace hyperloop

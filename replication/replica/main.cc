@@ -1,4 +1,4 @@
-// hyperloop-replica: exit code 0 after SIGTERM, 1 for anything that went wrong, 2 for wrong usage.
+// hyperloop-replica: exit status 0 after SIGTERM or SIGINT, 1 after an error, 2 for wrong usage.
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -10,7 +10,7 @@
 
 namespace {
 
-// Options that do not belong to the provider, or that it needs.
+// Refuses options that the provider does not have, and demands those that it needs.
 void CheckDevice(const CLI::App& app, const hyperloop::DeviceChoice& device) {
   const bool soft = device.provider == "softrnic";
   for (const char* name : {"--device", "--host"}) {
@@ -31,8 +31,7 @@ void CheckDevice(const CLI::App& app, const hyperloop::DeviceChoice& device) {
 int main(int argc, char** argv) {
   CLI::App app{
       "One replica of a HyperLoop group: holds a copy of the region in a PMDK pool, arms its RNIC, "
-      "and sleeps while "
-      "the RNIC replicates."};
+      "and sleeps while the RNIC replicates."};
   hyperloop::ReplicaOptions options;
   app.add_option("--pool", options.pool, "path of the PMDK pool; made when absent")->required();
   app.add_option("--size", options.size, "bytes of the region (K, M, G); needed to make the pool")
@@ -60,19 +59,20 @@ int main(int argc, char** argv) {
   app.add_option("--traffic-class", device.traffic_class, "verbs: traffic class of the packets")
       ->check(CLI::Range(0, 255));
   app.add_option("--keys", options.keys,
-                 "keys directory of this host (hyperloopctl keys): who it is, and which primaries "
-                 "may use this replica; it is read again when it changes");
+                 "keys directory of this host (hyperloopctl keys), which says who it is and which "
+                 "primaries may use this replica; it is read again when it changes");
   app.add_flag("--insecure", options.insecure,
                "without keys: serve whoever connects on this machine, of any user; for tests")
       ->excludes("--keys");
   app.add_option("--media", options.media,
-                 "what the pool lies on; more than it can promise is refused, unless emulated")
+                 "what the pool lies on; a medium that promises more than that is refused, unless "
+                 "it is emulated")
       ->check(CLI::IsMember({"auto", "ram", "file", "pmem", "file-emulated", "pmem-emulated"}))
       ->capture_default_str();
   app.add_option(
          "--datapath-cpu", options.datapath_cpu,
-         "processor for the forwarding thread of datapaths cpu-polling and cpu-event, which "
-         "the primary's option chooses; default: any")
+         "processor for the forwarding thread of datapaths cpu-polling and cpu-event; the primary "
+         "chooses the datapath; default: any")
       ->check(CLI::Range(0, CPU_SETSIZE - 1));
   app.set_version_flag("--version", HYPERLOOP_VERSION);
   try {
@@ -82,7 +82,7 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
 
-  // Before any thread starts, so that signals are taken by RunReplica alone.
+  // Signals are blocked before any thread starts, so that RunReplica alone takes them.
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);

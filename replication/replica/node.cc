@@ -40,7 +40,7 @@ Status FromBytes(std::span<const uint8_t> bytes, std::string_view what, Value* o
   return {};
 }
 
-// Checks a region whose log does not move meanwhile; none: it moved each time.
+// Checks a region while its log does not move. Nothing: it moved in each of the attempts.
 std::optional<MemberCheck> CheckWhileStill(std::span<const std::byte> region,
                                            const RegionInfo& info) {
   for (int attempt = 0; attempt < 3; ++attempt) {
@@ -142,13 +142,14 @@ Status Node::CheckSeal(const control::SealRequestT& request, const Uuid& group) 
   if (request.epoch <= state_.sealed_epoch || request.seen_sealed_epoch != state_.sealed_epoch ||
       request.seen_installed_epoch != state_.installed.epoch) {
     return Fenced(Text("epoch ", request.epoch, " comes too late: ", SealedText(), ", epoch ",
-                       state_.installed.epoch, " is installed; the request rests on epochs ",
+                       state_.installed.epoch,
+                       " is installed; the request was made when these were epochs ",
                        request.seen_sealed_epoch, " and ", request.seen_installed_epoch));
   }
   if (request.epoch - state_.sealed_epoch > control::kMaxEpochStep) {
     return InvalidArgument(Text("epoch ", request.epoch, " is more than ", control::kMaxEpochStep,
                                 " beyond epoch ", state_.sealed_epoch,
-                                ", which is sealed here; primaries go on by no greater steps"));
+                                ", which is sealed here; a request may exceed it by no more"));
   }
   if (state_.installed.epoch != 0 && group != state_.group) {
     return InvalidArgument(Text("this replica belongs to group ", FormatUuid(state_.group),
@@ -187,8 +188,8 @@ std::unique_ptr<control::ContentT> Node::Content(bool* settled) const {
   }
   const std::optional<MemberCheck> checked = CheckWhileStill(region_, *info);
   if (settled != nullptr) *settled = checked.has_value();
-  // A primary is writing. The visible part of its log suffices to choose by, and no damage is
-  // reported.
+  // If a primary is writing, the part of its log that is visible suffices to choose a member. No
+  // damage is reported then.
   const MemberCheck check =
       checked.has_value() ? *checked : CheckMember(region_, *info, 0, CheckDepth::kMetadata);
   content->last_seq = check.log.tail.seq;

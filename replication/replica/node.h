@@ -1,12 +1,12 @@
-// Node: a replica's promises and the owner that it serves. It is a state machine over control
-// messages, without sockets, threads, clocks or devices, so that tests run it alone.
+// Node: a replica's promises, and the owner that it serves. It is a state machine over control
+// messages, without sockets, threads, clocks or devices, so that tests can run it alone.
 //
-// Two durable numbers decide everything: `sealed`, granted to strictly growing epochs, each with
-// its owner, and `installed`, the epoch to whose log this node's log was made equal. A Seal names
-// the state that its sender saw and is granted in no other state. It raises the epoch by at most
-// kMaxEpochStep, so that no request can use up the epochs that a group will ever need. Only the
-// digest of an owner's id is kept. Every request except Hello, Examine and Seal must come from the
-// sealed owner. A refused request changes nothing.
+// Two durable numbers decide everything. The sealed epoch is the one that was promised last, with
+// its owner; it only grows. The installed epoch is the one to whose log this node's log was made
+// equal last. A Seal names the state that its sender saw, and is granted in no other state. It
+// raises the sealed epoch by at most kMaxEpochStep, so that no request can use up the epochs that a
+// group will ever need. Only the digest of an owner's id is kept. Every request except Hello,
+// Examine and Seal must come from the sealed owner. A refused request changes nothing.
 #pragma once
 
 #include <cstddef>
@@ -23,17 +23,17 @@
 
 namespace hyperloop {
 
-// The node's RDMA side: queues and keys of the epoch in service.
+// The node's RDMA side: the queues and keys of the epoch in service.
 class NodeService {
  public:
   virtual ~NodeService() = default;
   // "ready", or why nothing can be served now.
   virtual std::string state() const = 0;
-  // Destroys every queue and key that an owner was given. After it returned the RNIC uses none of
-  // them, so no more bytes arrive from a former owner.
+  // Destroys every queue and key that an owner was given. When it has returned, the RNIC uses none
+  // of them, so no more bytes arrive from a former owner.
   virtual void End() = 0;
-  // Makes every byte durable that has arrived in the region. No READ flushes the bytes of former
-  // owners' queues any more. Call after End. kUnavailable: the medium failed.
+  // Makes every byte durable that has arrived in the region. Must be called after End: no READ can
+  // flush the bytes of former owners' queues any more. kUnavailable: the medium failed.
   virtual Status PersistRegion() = 0;
   struct Access {
     rnic::QpAddress queue;
@@ -42,7 +42,7 @@ class NodeService {
     uint64_t heartbeat_addr = 0;
     uint32_t heartbeat_rkey = 0;
   };
-  // A queue pair towards `peer` with access to the region and the heartbeat word.
+  // Connects a queue pair to `peer`, with access to the region and the heartbeat word.
   virtual Result<Access> Attach(const rnic::QpAddress& peer) = 0;
   virtual Result<MemberInfo> Prepare(const MemberOptions& options) = 0;
   virtual Status Connect(const PrimaryInfo& primary, std::span<const MemberInfo> chain) = 0;
@@ -56,12 +56,14 @@ class Node {
     std::string media;
     uint16_t bulk_port = 0;
   };
-  // Loads the state, or gives a fresh node its id. kCorruption: the page is damaged, or the region
-  // is not what the page says was installed. All arguments outlive the node.
+  // Loads the state, or gives a fresh node its id. `region`, `store`, `service` and `log`, which
+  // may be null, outlive the node. kCorruption: the page is damaged, or the region is not the one
+  // that the page says was installed.
   static Result<std::unique_ptr<Node>> Create(Identity identity, std::span<const std::byte> region,
                                               NodeStateStore& store, NodeService& service,
                                               Log* log);
 
+  // Carries out a request, and returns the reply's body, or an Error.
   control::BodyUnion Handle(const control::BodyUnion& request);
 
   const NodeState& state() const { return state_; }
@@ -87,17 +89,18 @@ class Node {
   Result<control::DoneT> Reconnect(const control::ReconnectRequestT& request);
   Result<control::DoneT> Release(const control::ReleaseRequestT& request);
 
-  // Describes the region's content. `settled`, unless null: false if the log moved meanwhile.
+  // Describes the region's content. Sets `settled`, unless it is null, to false if the log moved
+  // meanwhile.
   std::unique_ptr<control::ContentT> Content(bool* settled) const;
-  // kFenced unless these are the sealed epoch and owner. Otherwise notes that the owner lives.
+  // kFenced: these are not the sealed epoch and owner. Otherwise notes that the owner lives.
   Status CheckOwner(uint64_t epoch, std::span<const uint8_t> owner) const;
   Status CheckInstalled(uint64_t epoch) const;
-  // Checks that the region is a formatted member of the group, by superblock and log.
+  // Checks by the superblock that the region belongs to the group and has the pool's size.
   Status CheckRegion() const;
   std::string SealedText() const;
-  // Ends the service of the former owner. Bytes that its queues brought are durable on return, so
-  // that this node's reports on its log, and its equality with others, stay true after a power
-  // failure.
+  // Ends the service of the former owner. The bytes that its queues brought are durable on return.
+  // So what this node reports about its log, and its equality with other members, stays true after
+  // a power failure.
   Status EndService();
   Status Save(NodeState next);
   void Say(LogLevel level, const std::string& text) const;

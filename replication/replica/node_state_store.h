@@ -21,18 +21,18 @@ class NodeStateStore {
   virtual Result<NodeState> Load() const = 0;
   // The state is durable on return. On failure the former state stays valid.
   virtual Status Save(NodeState* state) = 0;
-  // The sealed owner's name: for messages only, kept under no check.
+  // The sealed owner's name. It is for messages only, and no checksum covers it.
   virtual std::string owner_name() const = 0;
   virtual void SetOwnerName(std::string_view name) = 0;
   // The word that a living primary moves.
   virtual uint64_t heartbeat() const = 0;
-  // Moves the heartbeat word for an owner that showed by a request that it lives.
+  // Moves the heartbeat word for an owner that has shown by a request that it lives.
   virtual void Beat() = 0;
 };
 
 class NodePageStore final : public NodeStateStore {
  public:
-  // Both outlive the store.
+  // `page` and `media` outlive the store.
   NodePageStore(std::span<std::byte> page, MediaWriter& media) : page_(page), media_(media) {}
   Result<NodeState> Load() const override { return ReadNodeState(page_); }
   Status Save(NodeState* state) override;

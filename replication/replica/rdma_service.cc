@@ -8,10 +8,11 @@
 namespace hyperloop {
 namespace {
 
-constexpr uint64_t kHeartbeatPage = 4096;  // the heartbeat's key covers it; it holds nothing else
+// The heartbeat's key covers so many bytes, which hold nothing but the heartbeat word.
+constexpr uint64_t kHeartbeatPage = 4096;
 
-// alive() is made for waiting loops and checks the daemon only in some of its calls. So a caller
-// that needs it once a second calls it many times.
+// alive() is made for waiting loops, and checks the daemon only in some of its calls. So a caller
+// that needs to know once a second calls it many times.
 bool LooksAlive(const rnic::Device& device) {
   for (int i = 0; i < 64; ++i) {
     if (!device.alive()) return false;
@@ -147,7 +148,8 @@ Result<MemberInfo> RdmaService::Prepare(const MemberOptions& options) {
   }
   own.failed = [this](const Status& why) {
     if (log_ == nullptr) return;
-    log_->Write(LogLevel::kError, Text("the group stands still here: ", why.message()));
+    log_->Write(LogLevel::kError,
+                Text("this replica no longer forwards the group's operations: ", why.message()));
   };
   HL_ASSIGN_OR_RETURN(epoch_.member, Member::Create(*device_, *epoch_.pd, *epoch_.region, own));
   return epoch_.member->info();

@@ -1,8 +1,8 @@
 // RdmaService: a replica's queues and keys at its RNIC.
 //
-// The device may die and come back. Watch, called about once a second, then drops the old objects,
-// and makes and publishes everything anew once a daemon answers again. It does not make the objects
-// of the epoch anew; the owner notices and reconnects. Used by one thread.
+// The device may die and come back. Watch, which is called about once a second, then drops the old
+// objects, and makes and publishes new ones once a daemon answers again. It does not make the
+// epoch's objects anew: the owner notices the loss and reconnects. Used by one thread.
 #pragma once
 
 #include <functional>
@@ -20,15 +20,17 @@ namespace hyperloop {
 
 class RdmaService final : public NodeService {
  public:
-  // `pool` and `log` (may be null) outlive the service. `datapath_cpu`: MemberOptions::cpu.
+  // `pool` and `log`, which may be null, outlive the service. `datapath_cpu`: see
+  // MemberOptions::cpu.
   RdmaService(DeviceOpener open, Pool& pool, Log* log, int datapath_cpu = -1)
       : open_(std::move(open)), pool_(pool), log_(log), datapath_cpu_(datapath_cpu) {}
   ~RdmaService() override;
 
-  // Opens the device, registers region and node page for inspection and publishes them.
+  // Opens the device, registers region and node page for inspection, and publishes them.
   Status Start();
+  // Replaces a device that has died.
   void Watch();
-  // Valid from a successful Start until Watch.
+  // Valid from a successful Start until the next Watch.
   const rnic::Device& device() const { return *device_; }
 
   std::string state() const override;
@@ -41,8 +43,10 @@ class RdmaService final : public NodeService {
   Status Connect(const PrimaryInfo& primary, std::span<const MemberInfo> chain) override;
 
  private:
-  // Objects are declared after those from which they are made, so that destruction is in order;
-  // Drop keeps that order when a value is replaced. Tools have read-only access.
+  // In both structures each object is declared after those from which it is made, so that they are
+  // destroyed in the right order. Drop keeps that order when a value is replaced.
+
+  // What tools may read.
   struct Inspection {
     std::unique_ptr<rnic::ProtectionDomain> pd;
     std::unique_ptr<rnic::MemoryRegion> region, page;
@@ -58,7 +62,7 @@ class RdmaService final : public NodeService {
     void Drop();
   };
   Status CheckDevice() const;
-  // Makes the epoch's protection domain and keys, once.
+  // Makes the epoch's protection domain and keys, if there are none.
   Status OpenEpoch();
 
   const DeviceOpener open_;

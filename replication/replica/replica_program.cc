@@ -65,9 +65,9 @@ Result<control::Trust> TrustOf(const ReplicaOptions& options, const std::shared_
   if (!options.keys.empty()) return control::Trust::Load(options.keys, log);
   if (!options.insecure) {
     return InvalidArgument(
-        "no keys: a replica answers nobody whom it cannot tell from a stranger. Give --keys DIR, "
-        "made by hyperloopctl keys init --dir DIR --name HOST; or, where every user of this "
-        "machine may take, read and destroy the group, --insecure");
+        "no keys: a replica needs them to tell its primaries from strangers. Give --keys DIR, made "
+        "by hyperloopctl keys init --dir DIR --name HOST; or, if every user of this machine may "
+        "take, read and destroy the group, --insecure");
   }
   log->Write(LogLevel::kWarn,
              "insecure: whoever connects on this machine, of any user, may take the group and "

@@ -24,9 +24,9 @@ struct ReplicaOptions {
   int datapath_cpu = -1;  // processor of the thread of datapaths cpu-polling and cpu-event; −1: any
 };
 
-// Serves until SIGTERM or SIGINT (both must be blocked in every thread); prints "ready HOST:PORT"
-// on stdout once it does. Errors before that leave nothing behind; a pool that was just created
-// stays.
+// Serves until SIGTERM or SIGINT, which must be blocked in every thread. Prints "ready HOST:PORT"
+// on stdout once it serves. An error before that leaves nothing behind, except a pool that was just
+// made.
 Status RunReplica(const ReplicaOptions& options, const std::shared_ptr<Log>& log);
 
 }  // namespace hyperloop

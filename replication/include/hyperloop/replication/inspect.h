@@ -1,5 +1,5 @@
-// Reads one node of a group from outside; status, dump and export use only this. No call here
-// writes to the node, takes an epoch or needs the node's process to run.
+// Reads one node of a group from outside, for the commands status, dump, export and verify. No call
+// here writes to the node, takes an epoch or needs the node's process to run.
 //
 // A running or stopped replica is read by RDMA READ through the service that it published at its
 // device. A node whose process is gone is read from a private mapping of its pool file.
@@ -20,14 +20,14 @@
 
 namespace hyperloop {
 
-// uuids as text, "" for none.
+// What a node says about itself. A uuid is text, and empty if there is none.
 struct NodeStatus {
   std::string node;
-  std::string group;             // "" while the node was never taken
+  std::string group;             // empty: the node was never taken
   uint64_t sealed_epoch = 0;     // the node serves this epoch and no older one
   std::string owner;             // digest of the id of the sealed epoch's owner
   std::string owner_name;        // for people: process, host, directory
-  bool released = false;         // that owner has closed orderly
+  bool released = false;         // that owner has closed in order
   uint64_t heartbeat = 0;        // moves while the owner lives
   uint64_t installed_epoch = 0;  // the epoch whose log this node's log was made equal to; 0: never
   std::vector<std::string> replicas;  // control endpoints of the installed configuration
@@ -40,14 +40,14 @@ struct NodeStatus {
   std::string directory;   // its directory when it was bound
   uint64_t lock_word = 0;  // epoch of the owner as the group's members saw it
   uint64_t journal_size = 0;
-  uint64_t head_seq = 0,
-           head_position = 0;  // everything up to here is executed; positions count bytes of log
+  // Everything up to the head is executed. Positions count bytes of the log.
+  uint64_t head_seq = 0, head_position = 0;
   uint64_t last_seq = 0, last_epoch = 0, tail_position = 0;
   uint64_t acked_seq = 0;  // greatest seq that some record names as acknowledged
   uint64_t table_capacity = 0, extents = 0, extents_used = 0;
   std::vector<FileInfo> files;  // as of last_seq, by name
-  std::string
-      log_error;  // not empty: the log or the table is damaged, and how; files is empty then
+  // How the log or the table is damaged; empty: it is not. If it is, files is empty.
+  std::string log_error;
   // One sentence for each extent whose bytes fail their checksum. Set by NodeView::Check only.
   std::vector<std::string> damage;
   // The configuration with which the log's newest epoch began: the nodes that must agree.
@@ -84,7 +84,7 @@ class NodeView {
   // A replica attached to emulated host `host` of `device`'s daemon, running or stopped. `device`
   // outlives the view. kNotFound: no replica published itself there (never started, or gone).
   static Result<std::unique_ptr<NodeView>> Connect(rnic::Device& device, std::string_view host);
-  // The pool of a node whose process is gone. kBusy: it is not gone.
+  // The pool of a node whose process is gone. kBusy: the process runs.
   static Result<std::unique_ptr<NodeView>> OpenPool(const std::string& path);
 
   virtual uint64_t region_size() const = 0;
@@ -92,13 +92,13 @@ class NodeView {
   virtual Status Read(uint64_t offset, std::span<std::byte> out) = 0;
   // The word that a living primary moves every 100 ms.
   virtual Result<uint64_t> Heartbeat() = 0;
-  // Whether the heartbeat moved within `watch`. Returns false at once if the owner closed orderly.
+  // Whether the heartbeat moved within `watch`. False at once if the owner closed in order.
   virtual Result<bool> OwnerLives(
       std::chrono::milliseconds watch = std::chrono::milliseconds(500)) = 0;
 
   // A copy from which ExportFiles makes a consistent prefix of the log, also while a primary
   // writes. The copy is repeated until the log's head did not move meanwhile. kBusy: it moved each
-  // of many times.
+  // time, in many attempts.
   virtual Result<RegionImage> Snapshot() = 0;
   virtual Result<NodeStatus> ReadStatus() = 0;
   // Like ReadStatus, but reads and checks every byte of the group's files at this node.

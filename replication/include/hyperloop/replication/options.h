@@ -19,8 +19,8 @@ enum class AckMode : uint8_t { kAppend, kSync };
 enum class LocalWrite : uint8_t { kAcknowledged, kOverlapped };
 
 struct StoreOptions {
-  std::vector<std::string>
-      replicas;  // "host:port" of each replica's control endpoint, in chain order, 1 to 8
+  // "host:port" of the control endpoints of 1 to 8 replicas, in the order of the chain.
+  std::vector<std::string> replicas;
   std::string provider = "softrnic";
   // softrnic: path of hyperloop-rnicd's socket; verbs: NAME or NAME:PORT, empty: the first active
   std::string device;
@@ -39,7 +39,7 @@ struct StoreOptions {
   uint32_t table_capacity = 4096;                    // files; applied when the group is formatted
   std::string media = "auto";                        // auto, ram, file, pmem, …-emulated
   bool local_sync = false;                           // fsync the local copies of log files too
-  LocalWrite local_write = LocalWrite::kOverlapped;  // when they are written
+  LocalWrite local_write = LocalWrite::kOverlapped;  // when those copies are written
   bool takeover = false;                             // take the group from a primary that lives
   bool restore = false;  // fill an empty database directory from the group
   bool rebind = false;   // take the group from the directory that it is bound to

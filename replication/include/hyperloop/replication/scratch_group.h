@@ -21,9 +21,9 @@ namespace hyperloop {
 
 class ScratchGroup {
  public:
-  virtual ~ScratchGroup() = default;  // as Close, result ignored
-  // `who`: names the owner to others. kBusy: a primary lives there. kInvalidArgument: the group
-  // holds files. Otherwise as Store::Open and Store::Take.
+  virtual ~ScratchGroup() = default;  // as Close, but its result is ignored
+  // `who` names the owner to others. kBusy: a primary lives there. kInvalidArgument: the group
+  // holds files. Other errors are those of Store::Open and Store::Take.
   static Result<std::unique_ptr<ScratchGroup>> Take(const StoreOptions& options,
                                                     const std::string& who,
                                                     std::shared_ptr<Log> log);
@@ -32,11 +32,11 @@ class ScratchGroup {
   virtual rnic::Device& device() = 0;  // the primary's
   // The emulated host of each replica, in the order of the chain.
   virtual const std::vector<std::string>& replica_hosts() const = 0;
-  // The caller's range: region bytes [offset(), offset() + bytes().size()); bytes() are the
-  // primary's.
+  // The caller's range are the region bytes [offset(), offset() + bytes().size()). bytes() is this
+  // range in the primary's own region.
   virtual uint64_t offset() const = 0;
   virtual std::span<std::byte> bytes() const = 0;
-  virtual Status Close() = 0;
+  virtual Status Close() = 0;  // as Store::Close
 };
 
 }  // namespace hyperloop

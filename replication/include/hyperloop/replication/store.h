@@ -1,20 +1,22 @@
-// Store: the replicated files of one database directory, seen from the primary. The plugin's only
-// way into a group.
+// Store: the replicated files of one database directory, as the primary sees them. It is the
+// plugin's only way into a group.
 //
 // It holds the log lane (bytes of WAL, MANIFEST and CURRENT, and every namespace change) and the
 // file table. Changes of both are in one order, and each prefix of them is a consistent database.
 // The table also lists the files of the bulk lane (SST, blob, OPTIONS, IDENTITY), which are shipped
 // to the replicas when they are finished. The group is the truth; local files are its cache.
 //
-// Thread safety: every method may be called from any thread; calls that append are serialised
-// inside, in call order. After fork() every call in the child fails with kFenced and destruction
-// does nothing.
+// Thread safety: every method may be called from any thread. Calls that append or change the
+// namespace take effect one after another. After fork(), every call that returns a status or a
+// result fails with kFenced in the child, and destruction does nothing there.
 //
-// Errors after Take: kUnavailable, kTimedOut, kAborted: the group may come back; the failed call's
-// outcome is indeterminate until then. The first call after such an error tries to bring the group
-// back, for half of ack_timeout, and later ones try again; in between, calls fail at once with the
-// error of the last attempt. kFenced: another primary holds the group, for good. kNoSpace: after
-// space_timeout.
+// Errors after Take, besides those of each call:
+// - kUnavailable, kTimedOut, kAborted: the group is out of reach and may come back. Until then it
+//   is indeterminate whether the failed call took effect. The first call after such an error tries
+//   to bring the group back, for half of ack_timeout. Later calls try again. Between two attempts
+//   calls fail at once with the error of the last one.
+// - kFenced: another primary holds the group. This is final.
+// - kNoSpace: no space became free within space_timeout.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +34,9 @@
 
 namespace hyperloop {
 
-using FileId = uint64_t;  // names a file of the table; valid, after the group came back too,
-                          // until it is removed or replaced
+// Names a file of the table. Valid until the file is removed or replaced, even if the group is lost
+// and comes back in between.
+using FileId = uint64_t;
 
 enum class Lane : uint8_t {
   kLog = 0,   // bytes are in the group's regions
@@ -42,26 +45,26 @@ enum class Lane : uint8_t {
 
 struct FileInfo {
   FileId id = 0;
-  std::string
-      name;  // relative to the database directory; may contain one directory ("archive/000034.log")
+  // Relative to the database directory. It may contain one directory ("archive/000034.log").
+  std::string name;
   Lane lane = Lane::kLog;
   uint64_t size = 0;
   uint64_t checksum = 0;  // FileChecksum, bulk lane; 0 in the log lane
 };
 
-// An append on its way to the replicas; Store::Await waits for it.
+// An append that is on its way to the replicas. Store::Await waits for it.
 struct AppendTicket {
-  uint64_t record = 0;  // the last one that holds its bytes
+  uint64_t record = 0;  // the last record that holds its bytes
 };
 
-// Which database directory a group belongs to. Both sides keep it; they must agree.
+// Says which group and which database directory belong together. Both keep it, and must agree.
 struct Pairing {
   std::string group;     // uuid text
   std::string database;  // uuid text, made when directory and group are first bound
   friend bool operator==(const Pairing&, const Pairing&) = default;
 };
 
-// The files of a group as a taking would make them its truth, to be judged before anything changes.
+// The files that a group will hold once it is taken, for a judgement before anything changes.
 class GroupFiles {
  public:
   virtual ~GroupFiles() = default;
@@ -74,13 +77,14 @@ class GroupFiles {
 
 struct TakeRequest {
   std::string directory;        // absolute path, for messages and the group's record of its owner
-  bool directory_empty = true;  // holds no log-lane file
-  Pairing pairing;              // what the directory says; empty strings: nothing; a group without
-                                // a database: a copy of that group's directory
-  // Whether the directory can be set to these files. Called before the first replica is sealed, and
-  // once more with what is found after all are sealed, before anything else changes. What it
-  // returns ends the taking: the first time nothing has changed, the second time the group is given
-  // back to its former owner. Null: always.
+  bool directory_empty = true;  // the directory holds no log-lane file
+  // What the directory says. Both texts are empty if it says nothing. Only the database is empty if
+  // the directory is a copy of that group's directory.
+  Pairing pairing;
+  // Judges whether the directory can be set to these files. Called before the first replica is
+  // sealed, and again after all are sealed and before anything else changes. An error ends the
+  // taking. The first time nothing has changed; the second time the group is given back to its
+  // former owner. Null: it always can.
   std::function<Status(const GroupFiles& files)> judge = nullptr;
   // Reads bytes of a listed file of the directory, as Store::Read does; kNotFound: it is gone.
   // Called by threads of the store until Close returns. Null: there is no directory, and no listed
@@ -90,7 +94,7 @@ struct TakeRequest {
 };
 
 struct TakeResult {
-  Pairing pairing;  // to be written into the directory before anything else
+  Pairing pairing;  // the caller writes it into the directory before anything else
   uint64_t epoch = 0;
   bool fresh = false;           // the group held no files
   std::vector<FileInfo> files;  // what the group holds now
@@ -98,37 +102,51 @@ struct TakeResult {
 
 class Store {
  public:
-  // Checks the options and that each replica answers; takes no epoch, disturbs nobody. Errors name
-  // the replica.
+  // Checks the options, and that each replica answers. Takes no epoch and disturbs nobody. Errors
+  // name the replica.
   static Result<std::unique_ptr<Store>> Open(const StoreOptions& options, std::shared_ptr<Log> log);
-  virtual ~Store() = default;  // as Close, result ignored
+  virtual ~Store() = default;  // as Close, but its result is ignored
 
   // Makes this process the group's primary under a new epoch: seals every replica, chooses the most
-  // advanced log, makes it durable and equal everywhere, and arms the datapath. Refusals change
-  // nothing: kBusy (a primary lives; named), kInvalidArgument (foreign pairing; empty directory but
-  // non-empty group without `restore`; directory with a database but a group that never saw it),
-  // kUnavailable (a replica is out of reach), kCorruption.
+  // advanced log, makes it durable and equal everywhere, and arms the datapath. A refusal changes
+  // nothing. kBusy: a primary lives, and the message names it. kInvalidArgument: the directory
+  // belongs to another group; or it is empty, the group is not, and `restore` is not set; or it
+  // holds a database that the group never saw. kUnavailable: a replica is out of reach.
+  // kCorruption: no sound log reaches the last acknowledged record, or no member has an extent
+  // sound.
   virtual Status Take(const TakeRequest& request, TakeResult* result) = 0;
   virtual bool taken() const = 0;
 
-  // --- log lane ---
-  // New empty file; an existing one of that name is replaced in the same record.
+  // --- changing files. Create, Truncate, Rename, Remove and ListFile are namespace changes: each
+  // is durable on every replica when its call returns.
+
+  // Makes an empty file. A file that has this name is replaced in the same record.
+  // kInvalidArgument: bad name.
   virtual Result<FileId> Create(std::string_view name, Lane lane) = 0;
+  // kNotFound: no file has this name.
   virtual Result<FileId> Lookup(std::string_view name) = 0;
   static constexpr uint64_t kAnyEnd = UINT64_MAX;
-  // Adds `data` (at most 1 MiB a call is sensible; more is cut into records) to the end, and
-  // returns when all of it is on its way to the replicas. On an error nothing, or only a first
-  // part, is on its way. `end`, unless kAnyEnd: the size that the caller takes the file to have;
-  // with another one nothing is added and the call is kInvalidArgument.
+  // Adds `data` to the end of a log-lane file, and returns when all of it is on its way to the
+  // replicas. More than about 1 MiB is cut into several records. On an error nothing, or only a
+  // first part, is on its way. `end`, unless kAnyEnd, is the size that the caller takes the file to
+  // have. kInvalidArgument: it has another size, or it is of the bulk lane; nothing was added.
+  // kNotFound: the file was removed or replaced.
   virtual Result<AppendTicket> Append(FileId file, std::string_view data,
                                       uint64_t end = kAnyEnd) = 0;
-  // Returns when that append is durable on every replica, with everything appended before it. Work
-  // between Append and Await overlaps with the replicas'. To be called before Close.
+  // Returns when that append and everything appended before it are durable on every replica. The
+  // caller's work between Append and Await overlaps with that of the replicas. Must be called
+  // before Close.
   virtual Status Await(AppendTicket ticket) = 0;
-  // Everything appended by anyone so far is durable on every replica.
+  // Returns when everything that any thread has appended so far is durable on every replica.
   virtual Status Sync() = 0;
+  // Cuts a log-lane file to its first `size` bytes. kNotFound: the file was removed or replaced.
+  // kInvalidArgument: it is shorter, or of the bulk lane. kCorruption: the extent in which it
+  // would end fails its checksum.
   virtual Status Truncate(FileId file, uint64_t size) = 0;
+  // Renames a file of either lane. A file named `to` is replaced in the same record. kNotFound: no
+  // file is named `from`. kInvalidArgument: `to` is a bad name.
   virtual Status Rename(std::string_view from, std::string_view to) = 0;
+  // Removes a file of either lane. kNotFound: no file has this name.
   virtual Status Remove(std::string_view name) = 0;
 
   // --- bulk lane ---
@@ -145,17 +163,22 @@ class Store {
   virtual Status Fetch(const WholeFile& file,
                        const std::function<Status(std::span<const char>)>& sink) = 0;
 
-  // --- reading back (from the primary's own region) ---
+  // --- reading back, from the primary's own region ---
+
   virtual Result<std::vector<FileInfo>> Files() = 0;  // by name
-  // Up to `length` bytes at `offset` into `out`; fewer at end of file.
+  // Reads up to out.size() bytes at `offset` of a log-lane file, and returns how many; fewer only
+  // at the end of the file. kNotFound: the file was removed or replaced. kInvalidArgument: it
+  // is of the bulk lane.
   virtual Result<uint64_t> Read(FileId file, uint64_t offset, std::span<char> out) = 0;
 
   virtual const StoreOptions& options() const = 0;
-  // What "durable on every replica" means at least, as detected when the group was taken: the
-  // weakest memory of its members, the primary included. kRam before.
+  // What "durable on every replica" means at least: the weakest memory of the members, the primary
+  // included, as detected when the group was taken. kRam before that.
   virtual rnic::Media media() const = 0;
-  // Drains, marks the group released so that the next primary need not wait. Bounded by
-  // ack_timeout. Idempotent.
+  // Executes all records and releases the group, so that the next primary need not wait. Waits at
+  // most ack_timeout for a group that does not answer, and then connect_timeout for the replicas to
+  // take the release. Idempotent. kUnavailable: the group is out of reach; what was acknowledged is
+  // on its replicas.
   virtual Status Close() = 0;
 
   struct Statistics {
