@@ -80,7 +80,7 @@ Status FileLane::LoadLocked() {
                     region_.subspan(info_.geometry.binding_offset, sizeof(BindingBlock)), info_));
   table_ = std::move(table);
   by_name_.clear();
-  used_slots_ = used_extents_ = used_reserved_extents_ = 0;
+  used_slots_ = used_extents_ = used_reserved_extents_ = manifests_ = 0;
   for (uint32_t slot = 0; slot < table_.slots.size(); ++slot) {
     const FileEntry& entry = table_.slots[slot];
     if (!entry.used) continue;

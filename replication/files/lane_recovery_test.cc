@@ -28,7 +28,9 @@ class RecoveringLane {
                                    ScanLog(region_.bytes, region_.info).value(), &media_, options)
                        .value();
     EXPECT_OK(journal->AppendEpoch(epoch_, TestConfiguration(epoch_)));
-    lane_ = FileLane::Load(std::move(journal), region_.bytes, region_.info, {}).value();
+    FileLaneOptions lane_options;
+    lane_options.space_timeout = std::chrono::milliseconds(1);
+    lane_ = FileLane::Load(std::move(journal), region_.bytes, region_.info, lane_options).value();
   }
 
   // The group stops answering at its next event, or a few events later.
@@ -39,6 +41,12 @@ class RecoveringLane {
       group_->on_wait = [this] { group_->Fail(Unavailable("a replica died")); };
     }
   }
+  // The group is out of reach until ComeBack.
+  void Lose() {
+    lost_ = true;
+    group_->Fail(TimedOut("the chain is cut"));
+  }
+  void ComeBack() { lost_ = false; }
   FileLane& lane() { return *lane_; }
   uint64_t recoveries() const { return recoveries_; }
   uint64_t epoch() const { return epoch_; }
@@ -65,7 +73,7 @@ class RecoveringLane {
   // Sometimes this fails at first, or the members must be sealed anew.
   Result<Recovered> Recover() {
     group_.reset();
-    if (random_() % 3 == 0) return Unavailable("a replica does not answer yet");
+    if (lost_ || random_() % 3 == 0) return Unavailable("a replica does not answer yet");
     auto log = Redo(region_.bytes, region_.info, 0);
     EXPECT_OK(log);
     if (!(log->tail == log->head.cursor)) WriteHead(region_.bytes, region_.info, log->tail);
@@ -82,6 +90,7 @@ class RecoveringLane {
   RamMedia media_;
   std::unique_ptr<MemoryGroup> group_;
   std::unique_ptr<FileLane> lane_;
+  bool lost_ = false;
   uint64_t epoch_ = 1;
   uint64_t recoveries_ = 0;
 };
@@ -134,6 +143,22 @@ TEST(LaneRecovery, CallsSucceedWhateverTheMomentOfTheFailure) {
     recoveries += recovering.recoveries();
   }
   EXPECT_GT(recoveries, 500u) << "the test must have broken something";
+}
+
+TEST(LaneRecovery, AManifestStillLeavesRoomForItsSuccessor) {
+  RecoveringLane recovering(1);
+  FileLane& lane = recovering.lane();
+  const FileId manifest = lane.Create("MANIFEST-000001", Lane::kLog).value();
+  recovering.Lose();
+  while (lane.Append(manifest, "m").ok() && lane.Sync().ok()) {
+  }
+  recovering.ComeBack();
+  while (!lane.Recover(std::chrono::seconds(1)).ok()) {
+  }
+  while (lane.Append(manifest, std::string(1000, 'm')).ok()) {
+  }
+  const FileId successor = lane.Create("MANIFEST-000002", Lane::kLog).value();
+  EXPECT_OK(lane.Append(successor, std::string(4000, 'n')));
 }
 
 }  // namespace
