@@ -154,8 +154,11 @@ std::chrono::milliseconds BulkLane::Work(Replica& replica) {
   const Status done = Do(replica, step);
   std::unique_lock lock(mutex_);
   if (done.ok()) {
-    // That a replica can be reached does not show that it takes files.
-    if (step.action == Action::kConnect) return kNow;
+    if (step.action == Action::kConnect) {
+      lock.unlock();
+      moved_.notify_all();  // it may hold all of them already
+      return kNow;          // but that it can be reached does not show that it takes files
+    }
     const bool again = replica.failures != 0;
     replica.error = {};
     replica.failures = 0;
