@@ -154,8 +154,8 @@ class BoundDirectory {
   // Of the last append to a log: the thread's mark is written before the number, and read after it.
   std::atomic<const void*> appender_{nullptr};
   std::atomic<uint64_t> appended_log_{0};
-  // Some of tails_ are to be cut. Set with release after they were written under mutex_; Run's
-  // acquire load pairs with it.
+  // Whether tails_ may have entries. Set with release after tails_ was written under mutex_; the
+  // acquire load in Run pairs with it.
   std::atomic<bool> has_tails_{false};
   std::mutex mutex_;  // guards what follows
   std::vector<Tail> tails_;

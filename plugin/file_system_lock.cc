@@ -247,10 +247,11 @@ Status HyperloopFileSystem::FetchMissing(BoundDirectory& binding,
   return SyncDirectory(*target(), binding.directory());
 }
 
-// Removes the files of a group that holds no database: it has no CURRENT or, if `manifest_matters`,
-// a CURRENT that names no MANIFEST, and neither a log with bytes nor a table. Such files are left
-// by a creation or a DestroyDB that was cut short. DestroyDB lists the directory before it locks,
-// so it does not see files that only the group has, and they would make a new database fail.
+// Removes the log-lane files of a group that holds no database. A group without CURRENT holds none.
+// With `manifest_matters` that is also true of a group whose CURRENT names a MANIFEST that it does
+// not have, if it has neither a log with bytes nor a table or blob file. A creation or a DestroyDB
+// that was cut short leaves such files. DestroyDB lists the directory before it locks it, so it
+// does not see files that only the group has. A new database would fail because of them.
 Status HyperloopFileSystem::RemoveLeftovers(BoundDirectory& binding, bool manifest_matters,
                                             std::vector<std::string>* removed) {
   HL_ASSIGN_OR_RETURN(const std::vector<FileInfo> files, binding.Files());

@@ -214,9 +214,9 @@ IOStatus LogLaneFile::SyncGroup() {
   BoundDirectory::InFlight in_flight(*binding_);
   if (Status status = binding_->Sync(); !status.ok()) {
     if (log_number_ != 0 && binding_->IsToldByAnother(log_number_)) return IOStatus::OK();
-    // RocksDB fails the write that asked for this, and gives its numbers to the next one. What an
-    // earlier Sync confirmed is acknowledged; what was appended before without one is not, but
-    // RocksDB holds it in a memtable.
+    // RocksDB fails the write that asked for this sync, and gives its sequence numbers to the next
+    // write. So the last append is given up. What was appended before it is kept: an earlier Sync
+    // has confirmed it, or RocksDB holds it in a memtable.
     const uint64_t last = before_last_.load(std::memory_order_relaxed);
     const uint64_t kept = std::max(confirmed_.load(std::memory_order_relaxed), std::min(last, end));
     Fail(ToIOStatus(status, "cannot sync " + name_), kept);

@@ -162,7 +162,7 @@ class ListedFile final : public LocalFile {
 
   rocksdb::FileSystem* const local_files_;
   const std::string path_;
-  bool dirty_ = true;  // bytes, or the file itself, not fsynced yet
+  bool dirty_ = true;  // something was written, or the file was made, after the last fsync
   // Of what was appended, as long as that is all that the file can hold.
   bool counted_;
   uint64_t size_ = 0;

@@ -42,7 +42,7 @@ class ControlClient {
   }
 
   const std::string& name() const { return name_; }
-  // The replica's answer, not the way to it, was the last error's cause.
+  // Whether the connection can be used: no transport error has closed it.
   bool connected() const { return static_cast<bool>(fd_); }
 
  private:

@@ -222,7 +222,7 @@ Result<ExportReport> ExportFiles(std::span<std::byte> image, const std::string& 
   HL_RETURN_IF_ERROR(staging.Make());
   HL_ASSIGN_OR_RETURN(const std::unique_ptr<FileStore> store, StoreOf(files, info));
   HL_RETURN_IF_ERROR(WriteFiles(image, info, table, store.get(), partial, &staging, &report));
-  // Replaces an empty directory, fails on anything else.
+  // rename(2) replaces an empty directory, and fails for anything else.
   if (::rename(staging.path().c_str(), target.c_str()) != 0)
     return FromErrno(errno, "rename into " + target);
   staging.Release();

@@ -13,7 +13,7 @@ namespace hyperloop {
 
 class ImageFiles final : public GroupFiles {
  public:
-  // `image` outlives this and stays as it is.
+  // `image` outlives this object and does not change.
   // `held`: as GroupFiles::Held; null: nothing is.
   using HeldBy = std::function<bool(const WholeFile& file)>;
   ImageFiles(std::span<const std::byte> image, const RegionInfo& info, FileTable table, HeldBy held)

@@ -248,7 +248,7 @@ TableEntry MakeTableEntry(const RegionInfo& info, const TableFile& file) {
   entry.lane = file.lane;
   entry.created_seq = file.created_seq;
   entry.checksum = file.checksum;
-  entry.crc = StructCrc(entry, info.seed);  // the size still 0
+  entry.crc = StructCrc(entry, info.seed);  // size and size_crc are still 0
   const TableSize size = MakeTableSize(info, file.size);
   entry.size = size.size;
   entry.size_crc = size.crc;

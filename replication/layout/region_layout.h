@@ -37,7 +37,7 @@ static_assert(std::endian::native == std::endian::little, "the region layout is 
 
 inline constexpr uint64_t kRegionMagic = 0x4e4f494745524c48;  // "HLREGION"
 inline constexpr uint32_t kLayoutVersion = 3;
-// Feature bits of a superblock that this program knows. A region with any other is refused.
+// The feature bits of a superblock that this program knows. A region with another one is refused.
 inline constexpr uint32_t kKnownFeatures = 0;
 inline constexpr uint64_t kMaxRegionSize = 15ull << 30;
 inline constexpr uint64_t kHeadOffsets[2] = {4096, 6144};

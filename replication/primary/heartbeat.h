@@ -29,7 +29,7 @@ class Heartbeat {
   // Once this has returned, nothing is written to the former targets. It does not wait for the
   // network.
   void SetTargets(std::vector<Target> targets);
-  // Some target's RemoteAccess has failed: its replica, or the way to it, is gone.
+  // Whether a target's RemoteAccess has failed: its replica, or the way to it, is gone.
   bool lost() const { return lost_.load(std::memory_order_relaxed); }
 
  private:

@@ -21,7 +21,7 @@ class PeriodicThread {
   PeriodicThread(std::string name, Work work, int avoid_cpu);
   // No call begins any more; returns at once.
   void RequestStop();
-  // Waits for a call that is under way. Must not be called from `work`.
+  // Waits for a call that is under way. The thread itself must not destroy the object.
   ~PeriodicThread();
   // Ends the pause that is under way, or else the next one, at once.
   void Wake();

@@ -17,7 +17,7 @@ constexpr std::chrono::milliseconds kLeastRelease{20};
 // The lowest rate at which a replica is expected to read, compare or persist its region.
 constexpr uint64_t kBytesPerSecond = 128u << 20;
 
-// An error of the group, as callers get it.
+// An error of the group, in the form that callers get.
 Status AsLost(const Status& status) {
   const bool protection = status.code() == Code::kProtection;
   return {protection ? Code::kUnavailable : status.code(), status.message()};

@@ -7,10 +7,10 @@
 // is taken, a replica may use connect_timeout for a request that does not read its region. For one
 // that does, it may use ack_timeout and one more second for each 128 MiB of region.
 //
-// Locks: `state_mutex_` is held shared by calls that use the lane and exclusively by those that
-// make or end it (Take, Close). The lane has its own mutex below it, under which the group is
-// brought back: replicas, device, region key and group are changed then, and looked at by nobody
-// else.
+// Locks. Calls that use the lane hold `state_mutex_` shared. Calls that make or end the lane (Take,
+// Close) hold it exclusively. The lane's own mutex is locked after it. The group is brought back
+// under the lane's mutex: replicas, device, region key and group change then, and no other thread
+// looks at them.
 #pragma once
 
 #include <atomic>
@@ -127,14 +127,14 @@ class Session {
   Status BindLane(const TakeRequest& request, TakeResult* result);
 
   // --- for taking and for bringing back
-  // kBusy: the replica is not in the state of `seen` any more.
+  // Seals own_.epoch at a replica. kBusy: the replica is no longer in the state of `seen`.
   Result<control::SealReplyT> Seal(ReplicaHandle& replica, const control::HelloReplyT& seen,
                                    const Uuid& group);
   Status AttachAll();
-  // The own region as the truth: redone, checked, mended from those members where its bytes are
-  // damaged. Sets info_ and log_state_, whose head is still the one before.
+  // Redoes and checks the own region, and mends damaged bytes from `members`. Sets info_ and
+  // log_state_. The log's head has not moved yet.
   Status RedoOwn(uint64_t known_acked, std::span<ReplicaHandle* const> members);
-  // The own region moves its head to its tail, and all members become equal to it.
+  // Moves the head of the own region to its tail, and makes all members equal to the own region.
   Status PushOwn();
   Status InstallAll();
   // Makes members and queues, and locks the lock word. All regions must be equal.
@@ -173,7 +173,7 @@ class Session {
   // Releases the members. They may then serve the next primary at once or, if nothing was
   // installed, the former one again.
   Status GiveBack();
-  // Takes apart what ArmGroup made, and gives up the access to the members. Heartbeat and own pool
+  // Destroys what ArmGroup made, the access to the members and the device. Heartbeat and own pool
   // stay.
   void DropGroup();
   // DropGroup, and ends the lane, its thread and the heartbeat.
@@ -192,7 +192,8 @@ class Session {
   const DeviceOpener open_device_;
   const std::shared_ptr<Log> log_;
 
-  std::shared_mutex state_mutex_;  // guards everything down to lane_
+  // Guards everything down to closed_, except what changes under the lane's mutex (see above).
+  std::shared_mutex state_mutex_;
   std::vector<std::unique_ptr<ReplicaHandle>> replicas_;
   std::unique_ptr<Pool> pool_;
   std::unique_ptr<rnic::Device> device_;

@@ -106,7 +106,7 @@ Status Session::SealAnew(uint64_t epoch) {
   own_.epoch = epoch;
   for (const auto& replica : replicas_) {
     HL_ASSIGN_OR_RETURN(const control::HelloReplyT hello, replica->Hello());
-    // What this primary installed itself, in an attempt that was cut short, is no rival's.
+    // An epoch that this primary itself installed, in an attempt that was cut short, is no rival's.
     const bool mine = IsOwner(hello, configuration_.owner);
     if (hello.installed_epoch > configuration_.epoch && !mine)
       return Unavailable("another primary was installed");
@@ -118,7 +118,7 @@ Status Session::SealAnew(uint64_t epoch) {
 // The requests also show the replicas that their owner lives, while it has no RNIC to do so.
 Status Session::AskToReconnect() {
   for (const auto& replica : replicas_) {
-    // A refusal: what was true a moment ago has changed; look again.
+    // A refusal means that the replica's state has just changed. The caller looks again.
     HL_RETURN_IF_ERROR(
         Retryable(replica
                       ->Call<control::DoneT>(OwnerRequest<control::ReconnectRequestT>(own_),

@@ -107,7 +107,8 @@ Result<std::vector<MemberContent>> Session::ExamineAll() {
         replica->Call<control::ExamineReplyT>(control::ExamineRequestT{}, replica->slow_timeout()));
     if (reply.content == nullptr)
       return Corruption(Text(replica->name(), " answered without content"));
-    // What was read while a primary wrote is of several moments: it proves nothing missing.
+    // A primary was writing, so these numbers are of different moments. They do not prove that a
+    // record is missing.
     if (!reply.settled)
       reply.content->acked_seq = std::min(reply.content->acked_seq, reply.content->last_seq);
     members.push_back({replica->name(), std::move(*reply.content)});
@@ -188,7 +189,7 @@ Result<control::SealReplyT> Session::Seal(ReplicaHandle& replica, const control:
   request.seen_sealed_epoch = seen.sealed_epoch;
   request.seen_installed_epoch = seen.installed_epoch;
   const auto until = std::chrono::steady_clock::now() + replica.slow_timeout();
-  while (true) {  // once, unless more takings passed this replica by than a step allows
+  while (true) {  // once, unless this replica missed more takings than one step allows
     request.epoch = std::min(own_.epoch, request.seen_sealed_epoch + control::kMaxEpochStep);
     Result<control::SealReplyT> reply =
         replica.Call<control::SealReplyT>(request, replica.slow_timeout());

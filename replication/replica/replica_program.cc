@@ -45,7 +45,7 @@ Result<std::unique_ptr<Pool>> OpenOrCreate(const ReplicaOptions& options, Log* l
   return pool;
 }
 
-// Readable when one of `signals` arrived.
+// Returns a descriptor that is readable once SIGTERM or SIGINT has arrived.
 Result<UniqueFd> SignalDescriptor() {
   sigset_t signals;
   sigemptyset(&signals);
