@@ -49,6 +49,14 @@ Status CheckSharing(const Message& message, size_t size) {
   return Corruption(Text("a control message of ", size, " B repeats its entries to ", bytes, " B"));
 }
 
+// The verifier looks at the alignment of a vector's size, and not at that of its elements.
+Status CheckAlignment(const Message& message) {
+  const auto* reply = message.body_as_ChecksumsReply();
+  if (reply == nullptr || reply->checksums() == nullptr) return {};
+  if (reinterpret_cast<uintptr_t>(reply->checksums()->Data()) % sizeof(uint64_t) == 0) return {};
+  return Corruption("a control message whose checksums are not aligned");
+}
+
 }  // namespace
 
 BodyUnion MakeError(const Status& status) {
@@ -85,6 +93,7 @@ Result<BodyUnion> ParseMessage(std::span<const uint8_t> message) {
                              " where this program speaks ", kProtocolVersion,
                              "; run the same release on every node"));
   }
+  HL_RETURN_IF_ERROR(CheckAlignment(*parsed));
   HL_RETURN_IF_ERROR(CheckSharing(*parsed, message.size()));
   BodyUnion body;
   body.type = parsed->body_type();

@@ -1,7 +1,9 @@
 #include "control/messages.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <random>
 
 #include "common/printable.h"
@@ -74,6 +76,27 @@ TEST(MessagesTest, UnknownOrAbsentBodyIsRefused) {
   builder.Clear();
   FinishMessageBuffer(builder, CreateMessage(builder, kProtocolVersion, Body::SealRequest, 0));
   EXPECT_THAT(ParseMessage({builder.GetBufferPointer(), builder.GetSize()}), Discover(62));
+}
+
+// The vector is moved by four bytes, and all else says so.
+TEST(MessagesTest, ChecksumsThatAreNotAlignedAreRefused) {
+  ChecksumsReplyT reply;
+  reply.checksums = {1, 2, 3};
+  const auto frame = EncodeFrame(MakeBody(std::move(reply)));
+  std::vector<uint64_t> buffer(frame.size());  // more than enough, and aligned
+  auto* const bytes = reinterpret_cast<uint8_t*>(buffer.data());
+  const size_t size = frame.size() - kFrameHeader;
+  std::copy_n(frame.begin() + kFrameHeader, size, bytes);
+  const auto* body = GetMessage(bytes)->body_as_ChecksumsReply();
+  const auto* vector = reinterpret_cast<const uint8_t*>(body->checksums());
+  const size_t at = static_cast<size_t>(vector - bytes);
+  const auto* field =
+      reinterpret_cast<const flatbuffers::Table*>(body)->GetAddressOf(ChecksumsReply::VT_CHECKSUMS);
+  ASSERT_NE(field, nullptr);
+  bytes[field - bytes] += 4;
+  std::memmove(bytes + at + 4, bytes + at, size - at);
+  EXPECT_THAT(ParseMessage({bytes, size + 4}),
+              StatusIs(Code::kCorruption, testing::HasSubstr("not aligned")));
 }
 
 // Any single flipped byte and any cut gives a message or an error, never a read beyond the buffer
