@@ -1,5 +1,5 @@
-// Loads, stores and copies of client memory. Clients may change it at any time, so each field is
-// loaded once.
+// Loads, stores and copies of client memory. A client may change its memory at any time, so each
+// field is loaded once.
 #pragma once
 
 #include <endian.h>
@@ -17,23 +17,23 @@ inline T Load(const std::byte* at) {
   return value;
 }
 inline uint32_t LoadBe32(const std::byte* at) { return be32toh(Load<uint32_t>(at)); }
-// A counter of a doorbell record (4 B aligned). Acquire: pairs with the driver's release store, so
-// that what it wrote before is seen.
+// A counter of a doorbell record (4 B aligned). The acquire load pairs with the driver's release
+// store: the engine sees what the driver wrote before it.
 inline uint32_t LoadDoorbellRecord(const std::byte* at) {
   return be32toh(__atomic_load_n(reinterpret_cast<const uint32_t*>(at), __ATOMIC_ACQUIRE));
 }
 inline uint64_t LoadBe64(const std::byte* at) { return be64toh(Load<uint64_t>(at)); }
 
-// Starts loading what will be copied, or overwritten, soon. Often another processor wrote it, and
-// its lines come one by one otherwise.
+// Starts loading `n` bytes that will soon be copied or overwritten. Another processor often wrote
+// them, and without this call their cache lines would be fetched one after another.
 enum PrefetchFor { kToRead, kToWrite };
 template <PrefetchFor kFor>
 inline void Prefetch(const std::byte* at, uint32_t n) {
   for (uint32_t i = 0; i < n; i += 64) __builtin_prefetch(at + i, kFor);
 }
 
-// Regions may overlap. Aligned 8-byte (4-byte) copies are single stores, so a poller never sees
-// half of a word.
+// Copies `n` bytes; the two ranges may overlap. A copy of 8 (or 4) aligned bytes is one store, so a
+// poller never sees half of a word.
 inline void CopyBytes(std::byte* to, const std::byte* from, size_t n) {
   struct Half {
     uint64_t a, b;

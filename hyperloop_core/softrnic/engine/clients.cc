@@ -14,7 +14,7 @@ namespace hyperloop::softrnic {
 namespace {
 
 constexpr size_t kMaxHosts = 256;
-constexpr ClientNumber kAlone = 1ull << 63;  // and a number of the engine's own
+constexpr ClientNumber kAlone = 1ull << 63;  // set in the numbers that the engine itself gives
 
 }  // namespace
 
@@ -49,7 +49,7 @@ Result<Context*> Clients::Open(const std::string& name, UarPage* uar, ClientNumb
     host->name = name;
     const uint64_t prefix = htobe64(GidPrefix(name));
     std::memcpy(&host->gid[0], &prefix, sizeof(prefix));
-    const uint64_t number = htobe64(next_host_++);  // never again: a stale address finds nobody
+    const uint64_t number = htobe64(next_host_++);  // given once: a stale address finds nobody
     std::memcpy(&host->gid[8], &number, sizeof(number));
     it = hosts_.emplace(name, std::move(host)).first;
   }

@@ -1,8 +1,8 @@
 // Clients: the open contexts, and the clients (Account) and hosts behind them. It owns all three,
-// and ends a client that may not go on.
+// and it evicts a client that must not go on.
 //
-// From StopServing until Close a context exists without being served. Its objects go in between, a
-// part at a time. Evicting needs no memory.
+// Between StopServing and Close a context exists without being served; its objects are destroyed in
+// that time, a part at a time. Evicting needs no memory.
 //
 // May call: ErrorState, ReadyList, and the Flusher of EngineOptions.
 #pragma once
@@ -28,15 +28,16 @@ class Clients {
   Result<Context*> Open(const std::string& host, UarPage* uar, ClientNumber client);
   // Null: not open.
   Context* Find(ContextId id) const;
-  // Its doorbells and services count no more.
+  // The engine ignores the doorbells of `c` from now on, and withdraws its services.
   void StopServing(Context& c);
-  // It owns nothing any more. The host and the client go with their last context.
+  // Destroys `c`, which must own no object any more. Its host and its client are destroyed with
+  // their last context.
   void Close(Context& c);
-  // Any context that is not closed; null: there is none.
+  // Any context that is not closed. Null: there is none.
   Context* Any() const { return contexts_.empty() ? nullptr : contexts_.begin()->second.get(); }
-  // Those that are served.
+  // The contexts that are served.
   const std::vector<Context*>& open() const { return open_; }
-  // All, those that are being closed too.
+  // Calls `f` for every context, also for one that is being closed.
   template <class F>
   void ForEachContext(F&& f) const {
     for (const auto& [id, context] : contexts_) f(*context);
@@ -52,11 +53,13 @@ class Clients {
   }
 
   // --- eviction
-  // Told of each context of a client that is served no more (Engine::SetEvict).
+  // `evict` is called for each context of a client that is evicted (Engine::SetEvict).
   void SetEvict(std::function<void(ContextId, const char*)> evict) { evict_ = std::move(evict); }
-  // Nothing of the client's runs any more; whoever opened its contexts is told to close them.
+  // Puts the client's queue pairs into the error state and refuses its further commands. Whoever
+  // opened its contexts is told to close them. `why` is a literal.
   void Evict(const Account& account, const char* why);
-  // Runs `f`, which does something for `qp`; if memory runs out in it, the client of `qp` is ended.
+  // Runs `f`, which does something for `qp`. If `f` runs out of memory, the client of `qp` is
+  // evicted.
   template <class F>
   void RunFor(const Qp& qp, F&& f) {
     try {
@@ -66,7 +69,7 @@ class Clients {
     }
   }
   static constexpr char kNoMemory[] = "out of memory in a request";
-  // In a signal handler: the client is evicted when the running WQE has ended.
+  // Has the client evicted at the next EvictDoomed. Async-signal-safe. `why` is a literal.
   void Doom(Account& account, const char* why) {
     account.doomed = why;
     doomed_ = true;

@@ -9,9 +9,9 @@ namespace hyperloop::softrnic {
 
 class Clock {
  public:
-  // Null: the system's.
+  // `now_ns` outlives the clock; if it is empty, the system's steady clock is read.
   explicit Clock(const std::function<uint64_t()>& now_ns) : now_ns_(now_ns) {}
-  // In nanoseconds.
+  // The time in nanoseconds since an arbitrary moment.
   uint64_t Now() const {
     if (now_ns_) return now_ns_();
     return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(

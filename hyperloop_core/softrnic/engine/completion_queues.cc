@@ -89,7 +89,7 @@ void CompletionQueues::Arm(Cq& cq, uint64_t value) {
   const auto behind = [&](uint32_t number) { return ((number - consumed) & 0x800000) == 0; };
   const bool solicited_only = (value & kArmSolicited) != 0;
   cq.armed = solicited_only ? Armed::kSolicited : Armed::kAny;
-  // What came since the client's last poll is not announced by any later CQE.
+  // No later CQE announces what came since the client's last poll, so it is announced now.
   const bool missed = solicited_only ? cq.had_solicited && behind(cq.last_solicited)
                                      : ((cq.producer - consumed) & 0xffffff) != 0;
   if (missed || cq.error) Notify(cq);

@@ -1,10 +1,10 @@
-// CompletionQueues: CQEs, the producer counter, the send queues that WAIT for it, and the
-// completion channel. Owns the completion queues of all clients.
+// CompletionQueues owns the completion queues of all clients. It writes their CQEs, counts them,
+// wakes the send queues that WAIT for them, and notifies completion channels.
 //
 // Post writes the entry's last word with a release store, which hands the entry and the payload
 // before it to software. Then it wakes the WAITs that are met, and notifies the channel if that is
-// armed.
-// A completion queue that would overrun fails, and with it every queue pair that uses it.
+// armed. A completion queue that would overrun goes into error, and with it every connected queue
+// pair that uses it.
 //
 // May call: ErrorState, ReadyList, Waiters.
 #pragma once
@@ -28,16 +28,19 @@ class CompletionQueues {
   uint32_t Insert(std::unique_ptr<Cq> cq) { return cqs_.Insert(std::move(cq)); }
   void Erase(uint32_t cqn) { cqs_.Erase(cqn); }
 
-  // `op_own_bits`: the solicited bit and the format of the CQE, of its last byte.
+  // Post and PostError write one CQE; they write none if the queue is in error or overruns.
+  // `op_own_bits`: the bits of the CQE's last byte that say whether the event is solicited, and the
+  // CQE's format.
   void Post(Qp& qp, Cq& cq, uint8_t cqe_opcode, uint8_t wqe_opcode, uint16_t counter,
             uint32_t bytes, uint32_t imm, uint8_t op_own_bits);
   void PostError(Qp& qp, Cq& cq, uint8_t cqe_opcode, uint8_t wqe_opcode, uint16_t counter,
                  uint8_t syndrome);
-  // The entry that Post fills next, and its owner bit; null: the CQ is in error, now or by this
-  // overrun.
+  // The entry to be filled next; `*owner` is its owner bit. Null: the CQ was in error, or would
+  // overrun and is in error now.
   mlx5_cqe64* NextEntry(Cq& cq, uint8_t* owner);
 
-  // CQE number `index` was produced: cyclic on 24 bits, half range.
+  // True if CQE number `index` was produced. Numbers have 24 bits and wrap; the half of their range
+  // that lies behind the producer counts as produced.
   static bool WaitMet(const Cq& cq, uint32_t index) {
     return ((cq.producer - 1 - index) & 0x800000) == 0;
   }
@@ -55,7 +58,7 @@ class CompletionQueues {
   }
   void WakeWaiters(Cq& cq);
   static void Notify(Cq& cq);
-  // A queue pair's CQ is in error.
+  // Puts `cq` and the connected queue pairs that use it into error.
   void Overrun(Cq& cq);
 
   ErrorState& errors_;

@@ -303,7 +303,7 @@ Status Control::Execute(Context& c, const Command& command, Reply* reply, std::s
       return {};
     case Op::kOpen:
     case Op::kRegisterUmem:
-      break;  // they come with descriptors: other entry points
+      break;  // these come with descriptors, and not through Execute
   }
   return InvalidArgument(Text("unknown command ", static_cast<unsigned>(command.op)));
 }

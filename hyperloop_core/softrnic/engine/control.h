@@ -1,6 +1,6 @@
-// Control: the control path: commands of clients, registered memory, protection domains, completion
-// queues, counters, and what is left when a client goes. Every field comes from a client and is
-// checked.
+// Control executes the commands of clients. It makes and destroys protection domains, registered
+// memory, memory keys and completion queues, reports counters, and destroys what a closed context
+// leaves. Every field of a command comes from a client and is checked.
 //
 // May call: Clients, KeyTable, CompletionQueues, Durability, QpLife, Services, rings.h.
 #pragma once
@@ -34,7 +34,7 @@ class Control {
   Result<IdReply> RegisterUmem(Context& c, const RegisterUmemArgs& args, UmemMapping mapping);
   Status Execute(Context& c, const Command& command, Reply* reply, std::string* text);
   std::function<std::string()> Counters(const Context& c) const;
-  // `notify`: null without events.
+  // `notify`: of the completion channel (Engine::CreateEventCq); null if the queue has none.
   Status CreateCq(Context& c, const CreateCqArgs& args, std::function<void()> notify,
                   CreateCqReply* reply);
 

@@ -1,5 +1,5 @@
-// Counters as text: "name value" lines of the caller's host, then "qp.<number>.name value" of his
-// own queue pairs.
+// Counters as text: lines "name value" of the caller's host, then lines "qp.<number>.name value" of
+// the caller's own queue pairs, for the counters that are not 0.
 #include <sstream>
 #include <utility>
 #include <vector>
@@ -29,7 +29,8 @@ std::string CounterText(const QpCounters& sum, const QueuePairs& own) {
 
 }  // namespace
 
-// Only the numbers are taken here, where every host waits.
+// Only copies the numbers, because every host waits for it. The function that it returns makes the
+// text.
 std::function<std::string()> Control::Counters(const Context& c) const {
   QpCounters sum = c.host->retired;
   QueuePairs own;

@@ -1,4 +1,6 @@
-// Dice: the chance in an engine, all of it from EngineOptions::seed. Calls nothing of the engine.
+// Dice: the random choices of an engine, drawn from EngineOptions::seed. What clients must not
+// guess (keys, host numbers, session numbers) comes from getrandom() instead. Calls nothing of the
+// engine.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +11,9 @@ namespace hyperloop::softrnic {
 
 class Dice {
  public:
-  // `chooses`: the schedule is random.
+  // `chooses`: whether Pick is random (EngineOptions::Schedule::kRandom).
   Dice(uint64_t seed, bool chooses) : random_(seed), chooses_(chooses) {}
-  // One of 0 to n-1: any of them in a random schedule, otherwise always 0.
+  // A number from 0 to n-1: a random one if the schedule is random, otherwise 0.
   size_t Pick(size_t n) { return chooses_ ? random_() % n : 0; }
   // A random number in every schedule.
   uint64_t Throw() { return random_(); }

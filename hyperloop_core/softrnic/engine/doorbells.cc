@@ -3,7 +3,8 @@
 namespace hyperloop::softrnic {
 
 // The client stores a register, then sets its summary bit (seq_cst RMW). The exchange here takes
-// the bit and, acquiring, sees the register and the WQEs written before it.
+// the bit. It is an acquire operation, so the engine sees the register and the WQEs written before
+// it.
 bool Doorbells::Collect() {
   bool any = false;
   turn_.ForgetWork();

@@ -1,5 +1,5 @@
-// Doorbells: what clients wrote into the registers of their UAR pages: producer indexes of send
-// queues, and the arming of completion channels.
+// Doorbells collects what clients wrote into the registers of their UAR pages: producer indexes of
+// send queues, and the arming of completion channels.
 //
 // May call: Clients, CompletionQueues (Arm), Requester, Turn.
 #pragma once
@@ -15,7 +15,7 @@ class Doorbells {
   Doorbells(const Clients& clients, Requester& requester, Turn& turn)
       : clients_(clients), requester_(requester), turn_(turn) {}
 
-  // Takes those rung since the last time. True if there were any of send queues.
+  // Takes the doorbells that were rung since the last call. True if one was a send queue's.
   bool Collect();
   // True if there is one to collect. Called before sleeping.
   bool Pending() const;

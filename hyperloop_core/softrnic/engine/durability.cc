@@ -12,7 +12,8 @@
 namespace hyperloop::softrnic {
 namespace {
 
-// Bytes of pmem that one queue pair leaves to its next READ: that long everybody waits for it.
+// The most bytes of pmem that one queue pair leaves to its next READ, because all other queue pairs
+// wait for that flush.
 constexpr uint64_t kMaxUnflushed = 16 << 10;
 constexpr uint32_t kPersistedPerStep = 1024;
 constexpr size_t kStepsPerFlush = 4;
@@ -22,9 +23,9 @@ constexpr size_t kStepsPerFlush = 4;
 void Durability::NoteDirty(Qp& qp, const Segment& segment) {
   if (options_.persistence != nullptr)
     options_.persistence->Arrived(qp.qpn, segment.at, segment.length);
-  // The list merges: into a range it touches; of a file, when the list is full, into the one that
-  // grows least (msync finds the dirty pages). A flush of pmem goes over every line of its range,
-  // so untouched memory must not be in it.
+  // A segment is merged into a range that it touches. When the list is full, a file's segment is
+  // merged into the range that grows least, since msync finds the dirty pages. A flush of pmem goes
+  // over every line of its range, so a range of pmem must not contain untouched memory.
   const rnic::Media media = segment.key->media;
   const bool pmem = media == rnic::Media::kPmem;
   Qp::Dirty& dirty = qp.dirty;
@@ -42,7 +43,7 @@ void Durability::NoteDirty(Qp& qp, const Segment& segment) {
     if (growth < best_growth) best = &range, best_growth = growth;
   }
   if (best == nullptr) {
-    if (dirty.count == kMaxDirtyRanges) {  // the oldest is flushed early, which is allowed
+    if (dirty.count == kMaxDirtyRanges) {  // the oldest range is flushed early, which is allowed
       FlushRange(qp, dirty.ranges[0]);
       std::move(dirty.ranges.begin() + 1, dirty.ranges.end(), dirty.ranges.begin());
       --dirty.count;
@@ -63,13 +64,13 @@ void Durability::NoteDirty(Qp& qp, const Segment& segment) {
     DirtyRange& range = dirty.ranges[i];
     if (range.media != media) continue;
     FlushRange(qp, range);
-    range.begin = range.end;  // what follows it touches it
+    range.begin = range.end;  // it is empty now, and the next write behind it extends it
   }
 }
 
-// Of pmem the write-back begins here, and is over with FlushDirty: one wait for all ranges.
+// For pmem this only starts the write-back. FlushDirty waits for it, once for all ranges.
 void Durability::FlushRange(Qp& qp, const DirtyRange& range) {
-  // In RAM it is here for the persistence model alone.
+  // A range in RAM is listed for the persistence model alone.
   if (range.media == rnic::Media::kRam || range.begin == range.end) return;
   ++qp.count.media_flushes;
   turn_.AddSteps(kStepsPerFlush);
@@ -87,7 +88,7 @@ void Durability::FlushRange(Qp& qp, const DirtyRange& range) {
   if (!(later ? FlushLater(qp, std::move(file)) : MakeDurable(file))) qp.dirty.flush_failed = true;
 }
 
-// False: there is no room for it.
+// False: the flusher has no room for `range`, or there is no memory.
 bool Durability::FlushLater(Qp& qp, FileRange range) {
   try {
     if (qp.dirty.flush == nullptr) qp.dirty.flush = std::make_shared<FlushJob>();
@@ -107,8 +108,8 @@ void Durability::FlushDirty(Qp& qp) {
   qp.dirty.count = 0;
 }
 
-// Of files on a disk the flush is left to the kernel: a client that makes and resets queue pairs
-// would have any number of flushes under way.
+// Files on a disk are left to the kernel. Otherwise a client that makes and resets queue pairs
+// could have any number of flushes under way.
 void Durability::Forget(Qp& qp) {
   Qp::Dirty& dirty = qp.dirty;
   DirtyRange* const end = std::remove_if(

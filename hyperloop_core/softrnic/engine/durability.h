@@ -1,10 +1,9 @@
-// Durability: what writes leave behind. Each queue pair remembers the memory that was written
-// through it and is not durable yet; a READ on it makes that durable. Bytes that land in the rings
-// of queues are counted.
+// Durability notes what was written through each queue pair and is not durable yet; a READ on that
+// queue pair makes it durable. It also counts the bytes that land in the rings of queues.
 //
-// A flush of persistent memory happens at once; of a file it happens at once too, or, if the file's
-// disk may take long, on a Flusher's thread, and the READ waits for that (kFlushing) while all
-// other queue pairs go on. A PersistenceModel is told of every store and flush.
+// Persistent memory is flushed at once. A file is flushed at once too, unless its disk may take
+// long: then a Flusher's thread flushes it, and the READ waits for that (kFlushing) while all other
+// queue pairs go on. A PersistenceModel is told of every store and flush.
 //
 // May call: Turn, the Flusher and the PersistenceModel of EngineOptions.
 #pragma once
@@ -20,7 +19,7 @@ class Durability {
  public:
   Durability(const EngineOptions& options, Turn& turn) : options_(options), turn_(turn) {}
 
-  // `segment` was written through `qp`. `scatter`: by a receive.
+  // Notes that `segment` was written through `qp`. `scatter`: a receive wrote it.
   void NoteWrite(Qp& qp, const Segment& segment, bool scatter) {
     const MemoryKey* const key = segment.key;
     if (key == nullptr) return;
@@ -31,17 +30,19 @@ class Durability {
     if (key->has_media) [[unlikely]]
       NoteDirty(qp, segment);
   }
-  // A READ makes durable what arrived on its queue pair before it. kFlushing: it is to come again
-  // (`again`), and then waits for no more than that. Otherwise not kOk: something could not be made
-  // durable, and the READ fails with that syndrome.
+  // Makes durable, for a READ, what arrived on its queue pair before it. kFlushing: a Flusher is at
+  // work; the READ is to come again with `again` set, which starts no further flush. Any other
+  // value than kOk: something could not be made durable, and the READ fails with that syndrome.
   Outcome FlushBehindRead(Qp& qp, bool again);
   // Whether a flush of `qp` is under way on the Flusher's thread.
   static bool Flushing(const Qp& qp) {
     return qp.dirty.flush != nullptr && qp.dirty.flush->left.load(std::memory_order_acquire) != 0;
   }
-  // `umem` goes: dirty ranges name its memory by address, and nothing of it may be left.
+  // Flushes what was written through `qp` if any of it lies in `umem`, which is about to be freed:
+  // dirty ranges name memory by its address.
   void FlushAllOf(Qp& qp, const Umem& umem);
-  // `qp` is reset: nothing will ask for a flush of what was written through it.
+  // For the reset of `qp`, after which no READ asks for what was written through it. Flushes that
+  // at once, except for files on a disk, which are left to the kernel.
   void Forget(Qp& qp);
 
  private:

@@ -1,4 +1,4 @@
-// Engine: the public face, the run loop and the doorbells.
+// Engine: the public functions and the run loop.
 #include "softrnic/engine/engine.h"
 
 #include "softrnic/engine/engine_impl.h"
@@ -6,7 +6,7 @@
 namespace hyperloop::softrnic {
 namespace {
 
-// Queue pairs that wait for a receive, or are in error, that are looked at each turn.
+// How many queue pairs that wait for a receive, and how many in error, one Run looks at.
 constexpr size_t kLooksPerTurn = 16;
 
 }  // namespace
@@ -86,12 +86,12 @@ size_t Engine::Run(size_t budget) {
   }
   e.clients.EvictDoomed();
   e.doorbells.Collect();
-  // Also while other queues keep the engine busy.
+  // Queue pairs that wait are looked at also while other queues keep the engine busy.
   if (!e.looks.empty()) e.retries.LookAtSome(kLooksPerTurn);
   Qp* qp = nullptr;
   try {
     while (done < budget) {
-      // A client that has little to do is not to wait until a busy one's turns fill the budget.
+      // A client that has little to do must not wait until a busy client's turns fill the budget.
       if (e.turn.work() >= kTurnSteps) e.doorbells.Collect();
       qp = e.ready.Next();
       if (qp == nullptr) {

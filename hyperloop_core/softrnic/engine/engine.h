@@ -1,13 +1,14 @@
-// Engine: the software RNIC's state machine. No threads, no system calls besides a flush to media
-// (those that may wait for a disk are a Flusher's) and what a completion channel's `notify` does,
-// no clock but EngineOptions::now_ns.
+// Engine: the software RNIC's state machine. It starts no thread and reads no clock but
+// EngineOptions::now_ns. While it runs queues of this machine it makes no system call except for
+// flushes to media (a Flusher makes those that may wait for a disk), for faults in truncated files,
+// and for what a completion channel's `notify` does.
 //
-// One Engine serves every emulated host handed to it. Its turns go round the clients that have
-// work, and then round the queue pairs of one: however many queue pairs a client has, another waits
-// for one turn of it. All calls come from one thread (the daemon's engine thread, a test, or a
-// simulation). Work arrives through doorbells (UAR pages), enables and completions; Step() executes
-// at most one WQE or delivers at most one deferred packet, chosen by the scheduler of
-// EngineOptions.
+// One Engine serves all emulated hosts that are attached to it. The clients that have work take
+// turns, and so do the queue pairs of one client: however many queue pairs a client has, another
+// client waits for one turn of it. All calls come from one thread (the daemon's engine thread, a
+// test, or a simulation); HandleFault alone also runs in a signal handler on it. Work arrives
+// through doorbells (UAR pages), enables, completions and links. Run() and Step() execute it; with
+// the adversarial modes of EngineOptions, the scheduler chooses what happens next.
 #pragma once
 
 #include <cstddef>
@@ -30,8 +31,8 @@ class PersistenceModel;
 using ContextId = uint32_t;
 inline constexpr ContextId kNoContext = 0;
 inline constexpr size_t kMaxContexts = 1024;  // of an engine
-// Who is behind a context: the daemon gives the contexts of one process one number. They have their
-// turns and their limits together. 0: a client of its own.
+// Names the client behind a context. The contexts of one client share its turns and its limits. The
+// daemon gives all contexts of one process the same number. 0: the context is a client of its own.
 using ClientNumber = uint64_t;
 
 // What one client may hold, so that the others find room. A refusal names the limit.
@@ -42,20 +43,22 @@ struct ClientLimits {
   uint32_t mappings = 2048;  // registered pieces of memory
   // Of the tables that tell ring bytes from others: 1/64 of each piece of memory that has rings.
   uint64_t table_bytes = 64 << 20;
-  // Faults in truncated files that are mended; then the client is ended.
+  // Faults in truncated files that are mended; one more evicts the client.
   uint32_t faults = 256;
   // Of all clients together. The daemon derives it from what the kernel lets a process map.
   uint32_t all_mappings = 1 << 20;
 };
 
 struct EngineOptions {
-  // Strictness (facts: rnic.md 4.1). Off only to show what a lenient device would let pass.
+  // Whether a WQE's header must name the WQE's own index and queue number. Off only to show what a
+  // lenient device would let pass.
   bool check_wqe_index = true;
   bool check_qpn = true;
-  // How many WQEs below the producer index may be snapshot early. 0: decode at execution.
+  // At least so many WQEBBs below the producer index are copied out of the ring early. 0, with
+  // Fetch::kLate: a WQE is read where it lies, when it runs.
   uint32_t prefetch_depth = 0;
-  // Adversarial modes for tests, all from `seed`; they cost the fast path nothing.
-  // kRandom: single steps, chosen at random among all that could happen next.
+  // The adversarial modes below are for tests. Their choices come from `seed`, and they cost the
+  // fast path nothing. kRandom: single steps, chosen at random among all that could happen next.
   enum class Schedule { kRunToStall, kRandom };
   Schedule schedule = Schedule::kRunToStall;
   // When a WQE below the producer (or enabled) index is copied out of the ring, to be run as
@@ -65,46 +68,47 @@ struct EngineOptions {
   // Requests reach the responder, and answers (READ data, atomics' old values, acknowledgements)
   // the requester, in later steps, in order per queue pair. A payload is read from memory when its
   // WQE runs or when it is delivered. Completions follow the answers, so fences and READ limits
-  // bite.
+  // hold WQEs back.
   bool defer_delivery = false;
-  // With defer_delivery: WQEs without an answer yet are fetched and checked again now and then, as
-  // a retransmission does; and their payloads are read again until delivered.
+  // With defer_delivery: WQEs without an answer yet are now and then fetched and checked again, as
+  // a retransmission does. Their payloads are read again until they are delivered.
   bool retransmit = false;
   // With defer_delivery: a request that asks no answer (SEND, WRITE) is acknowledged as late as RC
-  // lets it: by an answer or error of one behind it, or when nothing else can happen.
+  // lets it: by an answer to a later request, by a later error, or when nothing else can happen.
   bool late_acknowledgements = false;
   uint64_t seed = 1;
-  // A READ of no bytes touches no memory, so it flushes nothing; on: as if it had read one.
+  // Off: a READ of no bytes touches no memory, so it flushes nothing. On: it flushes as any READ.
   bool zero_byte_read_flushes = false;
-  // What a power failure would leave, for tests; told of every store and flush. Null: none, and
-  // nothing on the fast path knows of it. Outlives the engine. Not with `flusher`: it would take a
-  // flush for done when it begins.
+  // Models what a power failure would leave, for tests; it is told of every store and flush, and
+  // outlives the engine. Null: none. Not together with `flusher`: the model would take a flush for
+  // done when it begins.
   PersistenceModel* persistence = nullptr;
-  // Flushes files for which UmemMapping::waits_for_disk is set. Null: the engine does, and
-  // everybody waits. Outlives the engine.
+  // Flushes the files for which UmemMapping::waits_for_disk is set; outlives the engine. Null: the
+  // engine flushes them itself, and all clients wait.
   Flusher* flusher = nullptr;
-  // A steady clock in nanoseconds, for the timers of requests without an answer; read only while
-  // there are some. Null: the system's.
+  // A steady clock in nanoseconds, for timers: of requests without an answer, and of links. Null:
+  // the system's.
   std::function<uint64_t()> now_ns = nullptr;
-  // Receives of at most 32 B land in the CQE and not in the receive's memory, as mlx5 does unless
-  // told not to: shows what that does to a queue which a receive is to rewrite.
+  // Receives of at most 32 B land in the CQE and not in the receive's memory, as on mlx5 by
+  // default. Tests show with it what that does to a queue that a receive is to rewrite.
   bool scatter_to_cqe = false;
   // Where the free-running counters of new queues start (on hardware: 0), for tests of wrap-around.
   uint16_t first_wqe = 0;
   uint16_t first_receive = 0;
   uint32_t first_cqe = 0;  // 24 bits
-  // Off: SEND_EN lets a managed queue run 4 WQEBBs past the index it names. A device broken on
-  // purpose, to see tests fail.
+  // Off: SEND_EN lets a managed queue run 4 WQEBBs past the index that it names. Such a device is
+  // broken on purpose: tests that would notice it must fail.
   bool check_cross_channel = true;
   ClientLimits limits = {};
 };
 
-// Memory of a client as the engine sees it.
+// Memory of a client, as it is mapped for the engine.
 struct UmemMapping {
   std::byte* base = nullptr;  // engine-side address of client_addr
   uint64_t length = 0;
-  std::shared_ptr<void> owner;  // unmaps when the last reference goes
-  // Of the file, if it may shrink: flushes look whether it still has its length. Owned by `owner`.
+  std::shared_ptr<void> owner;  // unmaps the memory when the last reference is dropped
+  // The file behind the memory, if it may shrink: a flush checks that it still has its length. -1:
+  // none. `owner` owns the descriptor. `fd_offset`: where `base` is in the file.
   int fd = -1;
   uint64_t fd_offset = 0;
   // A file on a disk: its flush may take as long as the disk likes.
@@ -119,60 +123,68 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   // --- control path
-  // A client process attached to `host` (created on first use, gone with its last client; its gid
-  // is never given again). `uar` stays valid until CloseContext.
+  // OpenContext, RegisterUmem and CreateEventCq throw std::bad_alloc if memory runs out.
+  // Attaches a client to `host`. The first context of a host creates it and the last one to close
+  // ends it; its GID is never given again. `uar` must stay valid until the context is closed.
+  // kInvalidArgument: a bad host name, or no `uar`. kNoSpace: too many contexts or hosts.
   Result<ContextId> OpenContext(const std::string& host, UarPage* uar, OpenReply* reply,
                                 ClientNumber client = 0);
   // Destroys everything the client created, as a kernel does at process death. Peers' queue pairs
   // see a dead peer: their requests get no answer, and in the end fail with retry exceeded.
   void CloseContext(ContextId context);
-  // The same, at most `objects` of them; true: all is gone. Its doorbells count no more from the
-  // first call on, and nothing but these two may be called for it.
+  // Does the same for at most `objects` objects at a time. True: the context is closed. From the
+  // first call on the engine ignores the context's doorbells, and only CloseContext and
+  // CloseContextPart may be called for it.
   bool CloseContextPart(ContextId context, size_t objects);
-  // kRegisterUmem, with the mapping already made.
+  // The command kRegisterUmem, whose mapping the caller has made. kNotFound: no such context.
+  // kInvalidArgument: a length or alignment. kNoSpace: a limit.
   Result<IdReply> RegisterUmem(ContextId context, const RegisterUmemArgs& args,
                                UmemMapping mapping);
-  // kCreateCq with events. `notify` is called at most once for each arming, on the thread that runs
-  // the engine, when the CQE is in the ring; it must not block.
+  // The command kCreateCq with events. `notify` is called at most once for each arming, on the
+  // thread that runs the engine, when the CQE is in the ring; it must not block.
   Result<CreateCqReply> CreateEventCq(ContextId context, const CreateCqArgs& args,
                                       std::function<void()> notify);
-  // Every other command; validates each field. `text` receives kQueryCounters' lines. Out of
-  // memory: the client is evicted; std::bad_alloc if there is none to say so either.
+  // Every other command; validates each field. `text` receives the lines of kQueryCounters. If
+  // memory runs out, the client is evicted and the result is kNoSpace; std::bad_alloc is thrown if
+  // there is no memory for that message either.
   Status Execute(ContextId context, const Command& command, Reply* reply, std::string* text);
-  // kQueryCounters in two parts: the counters as they are now, and (by any thread) their lines.
+  // kQueryCounters in two parts: this call copies the counters, and the function that it returns
+  // (which any thread may call) makes their lines.
   std::function<std::string()> Counters(ContextId context);
-  // `evict` is told, on the engine's thread, of each context of a client that is served no more,
-  // and why: its queues are in error, its commands are refused, and whoever opened the context is
-  // to close it. It must neither call the engine nor throw: there may
-  // be no memory. `why` is a literal.
+  // `evict` is called on the engine's thread for each context of a client that is evicted: its
+  // queues are in error, Execute refuses its commands, and whoever opened the context must close
+  // it. `why` is a literal. `evict` must neither call the engine nor throw, and must do without
+  // memory.
   void SetEvict(std::function<void(ContextId, const char* why)> evict);
 
   // --- links to engines on other machines
-  // Before the first context is opened. `port` outlives the engine.
+  // Called before the first context is opened, if at all. `port` outlives the engine.
   void AttachPort(LinkPort* port);
-  // Queue pairs that connect to a queue pair of emulated host `host`, unless that host is attached
-  // here, reach it by `link`. kAlreadyExists: named before; or its GID cannot be told from
-  // another's: rename it.
+  // Queue pairs that connect to a queue pair of the emulated host `host` reach it by `link`, unless
+  // that host is attached here. kAlreadyExists: the host was named before, or its GID prefix (a
+  // hash of its name) is another peer's; rename it then.
   Status AddPeer(const std::string& host, LinkId link);
 
   // --- data path
-  // Collects doorbells of all contexts and executes up to `budget` steps; returns how many were
-  // executed (0: idle). However much the links bring, half of the steps are the queues' own; what
-  // links do is counted too, but may exceed the rest.
+  // Collects the doorbells of all contexts and executes up to `budget` steps (a WQE, a piece of a
+  // long one, or a packet). Returns how many it executed; 0: there was nothing to do. Links never
+  // take more than half of the budget from the queues. Their steps are counted too, so the result
+  // may exceed `budget`.
   size_t Run(size_t budget);
-  // One step: see above. False: nothing runnable.
+  // Run(1). False: there was nothing to do.
   bool Step();
   // True if any context has an uncollected doorbell, or the port an event. Called before sleeping.
   bool DoorbellPending() const;
   // True if a request is to be tried again: its peer has no receive posted (the store that posts
   // one rings no doorbell), waits for a disk, or has given no answer yet, in this engine or
-  // another. Whoever sleeps must come back (call Run) within about a millisecond, which is what the
-  // timers are good to.
+  // another. A caller that sleeps must then call Run within about a millisecond, the precision of
+  // the timers.
   bool RetryPending() const;
 
-  // A page fault in a client's memory (its file was truncated) at `address`: maps a page there so
-  // that the access ends, marks the keys over it bad; the running WQE then ends with a protection
-  // error, and new keys over it are refused. Async-signal-safe. False: not ours.
+  // For a page fault at `address` in a client's memory whose file was truncated. Maps zeroed pages
+  // there so that the access ends, and marks the keys over them bad: the running WQE ends with a
+  // protection error, and new keys over that memory are refused. Called on the engine's thread, in
+  // a signal handler. False: `address` is in no client's memory, or no page could be mapped.
   bool HandleFault(void* address);
 
   const EngineOptions& options() const;

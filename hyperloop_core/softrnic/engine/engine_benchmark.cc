@@ -1,9 +1,9 @@
-// Cost of each kind of WQE in the software RNIC's engine, one thread, rings in cache.
-// items_per_second counts WQEs.
+// Measures the cost of each kind of WQE in the software RNIC's engine, on one thread, with the
+// rings in cache. items_per_second counts WQEs.
 //
 // Each iteration rings one doorbell for a batch and runs the engine to rest. The ring holds one lap
-// of WQEs; between batches only their indexes are rewritten (untimed cost would be larger than what
-// is measured, so it is included: the "Repost" line shows how much that is).
+// of WQEs, and between batches only their indexes are rewritten. The times include that, because
+// stopping the clock for it would cost more; the "Repost" line shows how much it is.
 #include <benchmark/benchmark.h>
 
 #include "softrnic/engine/testing/engine_test_util.h"
@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint16_t kBatch = 16;
 
-// The next lap of the batch at the producer index of `qp`.
+// Posts the next lap of the batch at the producer index of `qp`.
 void Repost(TestQp& qp) {
   for (uint16_t i = 0; i < kBatch; ++i, ++qp.next) {
     std::byte* const wqe = qp.sq + (qp.next % qp.sq_wqebbs) * 64;
@@ -114,8 +114,8 @@ void BM_SendScatter12(benchmark::State& state) {
 }
 BENCHMARK(BM_SendScatter12);
 
-// Control queue: WAIT on the data queue's last CQE, SEND_EN of the next NOP. Items: WQEs (WAIT,
-// SEND_EN, NOP).
+// The control queue WAITs for the data queue's last CQE, then enables its next NOP. An item is a
+// WQE: WAIT, SEND_EN or NOP.
 void BM_WaitEnable(benchmark::State& state) {
   BenchPair p;
   TestCq cq = p.a.Cq(6, true), control_cq = p.a.Cq();

@@ -1,6 +1,6 @@
-// Random operations over files on a disk that finishes its flushes at any time and in any order,
-// with links that break: whatever a READ covers is durable when it is acknowledged, each operation
-// runs once and in its order, and all come to an end.
+// Runs random operations over files on a disk that finishes its flushes at any time and in any
+// order, with links that break. Whatever a READ covers must be durable when it is acknowledged,
+// each operation must run once and in its order, and all must end.
 //
 // A failure prints its seed; HYPERLOOP_SEED=<seed> repeats just that run, HYPERLOOP_SEEDS=<n> runs
 // n seeds instead of the default number.
@@ -28,11 +28,12 @@ uint64_t Load(const std::byte* at) {
 }
 void Store(std::byte* at, uint64_t value) { std::memcpy(at, &value, sizeof(value)); }
 
-// What a flush makes durable is what the memory held when the flush was asked for. Words only grow.
+// A flush makes durable what the memory held when the flush was asked for. The words in it only
+// grow.
 class RandomDisk : public Flusher {
  public:
   bool Flush(uint64_t, FileRange range, std::shared_ptr<FlushJob> job) override {
-    // Words that the range covers wholly.
+    // Only words that the range covers wholly count.
     std::byte* const first = range.begin + (8 - reinterpret_cast<uintptr_t>(range.begin) % 8) % 8;
     Task task{first, {}, std::move(job)};
     for (const std::byte* at = first; at + 8 <= range.end; at += 8) task.words.push_back(Load(at));
@@ -69,23 +70,23 @@ class RandomDisk : public Flusher {
 };
 
 constexpr size_t kSlots = 40;       // more than the ranges that a queue pair remembers
-constexpr size_t kSlotBytes = 192;  // apart, so that they stay ranges of their own
-constexpr size_t kLong = 40'000;    // in parts
+constexpr size_t kSlotBytes = 192;  // so far apart that they stay ranges of their own
+constexpr size_t kLong = 40'000;    // moves in parts
 constexpr size_t kMostUnderWay = 12;
 
-// A queue pair of one host, connected to another one's or to itself, and what it works on.
+// A queue pair of one host, connected to another host's or to itself, and what it works on.
 struct Lane {
   struct Op {
     uint16_t index = 0;
     bool signaled = false;
     bool read = false;
     bool is_long = false;
-    bool extra = false;         // by the key that is replaced now and then
+    bool extra = false;         // it uses the key that is replaced now and then
     std::byte* sink = nullptr;  // of a READ or atomic
     size_t bytes = 0;
     bool known = false;
-    uint64_t answer = 0;                            // that it must bring, if `known`
-    std::map<const std::byte*, uint64_t> promised;  // READ: durable when it is acknowledged
+    uint64_t answer = 0;                            // what it must bring, if `known`
+    std::map<const std::byte*, uint64_t> promised;  // of a READ: durable when it is acknowledged
   };
   bool loopback = false;
   Client* from = nullptr;
@@ -138,7 +139,7 @@ class DiskRun {
     for (int i = 0; i < 3; ++i) AddLane(i == 2);
   }
 
-  // Empty: all went well.
+  // Runs the test. Returns what went wrong; empty: nothing.
   std::string Execute() {
     for (int i = 0; i < 1500 && wrong_.empty(); ++i) {
       Step();
@@ -278,7 +279,7 @@ class DiskRun {
     l.under_way.push_back(std::move(op));
     l.near.Ring();
   }
-  // The other end reads, too, and so writes to its disk by the same queue pair.
+  // The other end READs too, and its answers are written to its disk by the same queue pair.
   void PostFar(Lane& l) {
     if (l.loopback || l.far_reads) return;
     l.far_reads = true;
@@ -289,7 +290,8 @@ class DiskRun {
   void PostReceives(Lane& l) {
     for (; !l.owed.empty(); l.owed.pop_front()) Receiver(l).Receive(l.to->At(l.owed.front(), 8));
   }
-  // Another key over the same memory. What came by the old one is still owed to the next READ.
+  // Makes another key over the same memory. The next READ must still flush what came by the old
+  // one.
   void ReplaceKey() {
     if (extra_under_way_ != 0) return;
     if (extra_rkey_ != 0) {
@@ -306,7 +308,7 @@ class DiskRun {
     std::swap(b_->umem, extra_umem_);
     extra_rkey_ = key.rkey, extra_lkey_ = key.lkey;
   }
-  // Both ends anew. Nothing of the old life may run any more.
+  // Resets both ends. Nothing of their old life may run any more.
   void Restart(Lane& l) {
     l.from->Modify(l.near, QpState::kReset);
     if (!l.loopback) l.to->Modify(l.far, QpState::kReset);
@@ -337,8 +339,8 @@ class DiskRun {
     for (const auto& c : l.cq.PollAll()) {
       l.cq.Release();
       if (c.status != WcStatus::kSuccess) {
-        // Of a queue pair in error the peer may learn by silence, and one that is connected to
-        // itself is flushed.
+        // The peer of a queue pair in error may only find that nobody answers. A queue pair that is
+        // connected to itself is flushed.
         if (!fails_ || (c.status != WcStatus::kRemoteOperation &&
                         c.status != WcStatus::kRetryExceeded && c.status != WcStatus::kFlushed))
           wrong_ = "an operation failed with status " + std::to_string(static_cast<int>(c.status));
@@ -383,7 +385,7 @@ class DiskRun {
                    " before it is not durable";
     }
   }
-  // Until everything has ended.
+  // Runs until everything has ended.
   void Finish() {
     for (int i = 0; i < 20'000 && wrong_.empty(); ++i) {
       bool busy = disk_.waiting() != 0;
@@ -413,8 +415,8 @@ class DiskRun {
   }
 
   const bool linked_;
-  bool fails_ = false;        // flushes, sometimes
-  bool rarely_read_ = false;  // more is left to a READ than a queue pair remembers
+  bool fails_ = false;        // some flushes fail
+  bool rarely_read_ = false;  // a READ has more to flush than a queue pair remembers
   std::mt19937_64 random_;
   uint64_t now_ = 1'000'000'000;
   RandomDisk disk_;

@@ -1,4 +1,4 @@
-// Files on a disk: a READ waits for its flush, and nobody else does.
+// Tests files on a disk: a READ waits for its flush, and nobody else does.
 #include <vector>
 
 #include "softrnic/engine/flusher.h"
@@ -12,7 +12,7 @@ namespace {
 using rnic::Media;
 using rnic::WcStatus;
 
-// A disk that answers when the test says so.
+// A disk that finishes a flush when the test says so.
 class SlowDisk : public Flusher {
  public:
   bool Flush(uint64_t, FileRange range, std::shared_ptr<FlushJob> job) override {
@@ -47,7 +47,7 @@ EngineOptions On(SlowDisk& disk, EngineOptions options = {}) {
   return options;
 }
 
-// Host b has its memory on a disk; a writes it. c and d are others.
+// Host b has its memory on a disk, and a writes to it. c and d are other hosts.
 struct OnDisk {
   explicit OnDisk(EngineOptions options = {})
       : engine(On(disk, std::move(options))),
@@ -203,8 +203,8 @@ TEST_P(EngineDisk, MemoryAndQueuesMayGoMeanwhile) {
   }
 }
 
-// The ranges that a queue pair remembers are few. What does not fit is flushed early; where the
-// disk does not keep up with that the next READ says so.
+// A queue pair remembers few ranges. What does not fit is flushed early. If the disk does not keep
+// up with that, the next READ fails.
 TEST(EngineDiskBounds, MoreUnderWayThanIsAllowedFailsTheNextRead) {
   OnDisk p;
   std::vector<uint32_t> rkeys;
@@ -232,7 +232,7 @@ TEST(EngineDiskBounds, MoreUnderWayThanIsAllowedFailsTheNextRead) {
   EXPECT_EQ(done[0].status, WcStatus::kRemoteOperation);
 }
 
-// A client that makes and resets queue pairs leaves nothing to flush behind.
+// A client that makes and resets queue pairs leaves no flushes behind.
 TEST(EngineDiskBounds, WhatAQueuePairWroteBeforeItsResetIsLeftToTheKernel) {
   OnDisk p;
   p.Write();
@@ -242,8 +242,8 @@ TEST(EngineDiskBounds, WhatAQueuePairWroteBeforeItsResetIsLeftToTheKernel) {
   EXPECT_EQ(p.disk.waiting(), 0u);
 }
 
-// What arrives after a READ is not its affair: the other end may read without a pause, which writes
-// into this end's memory.
+// A READ does not wait for what arrives after it. The other end may read without a pause, and its
+// answers are written into this end's memory.
 TEST_P(EngineDisk, TrafficTheOtherWayHoldsNoReadUp) {
   OnDisk p(Options());
   std::byte* const far_sink = p.b.Allocate(64);
@@ -262,7 +262,8 @@ TEST_P(EngineDisk, TrafficTheOtherWayHoldsNoReadUp) {
   ExpectAllGood(p.Done(), 1);
 }
 
-// The WQE that waits may be changed: what has run since counts.
+// Software may replace the WQE of a READ that waits. A READ that runs later flushes what has
+// arrived since.
 TEST(EngineDiskBounds, AReadBehindAWriteThatTookItsPlaceFlushesThatToo) {
   OnDisk p;
   p.Write();
@@ -340,7 +341,7 @@ TEST(EngineDiskLink, TheRequesterHearsThatItsPeerIsAtWork) {
   ExpectAllGood(p.a_cq.PollAll(), 3);
 }
 
-// The link breaks while requests wait: they come again, and each runs once. Its answer takes the
+// The link breaks while requests wait. They come again, each runs once, and its answer takes the
 // new link.
 TEST(EngineDiskLink, WhatIsSentAgainMeanwhileRunsOnce) {
   LinkedDisk l;
@@ -369,7 +370,8 @@ TEST(EngineDiskLink, AFailureIsToldAndStopsWhatFollows) {
   EXPECT_EQ(p.dst[4096], std::byte{0});
 }
 
-// What follows READs that are through at the same time is served in turns of the usual size.
+// When many READs have flushed at the same time, what waited behind them is served in turns of the
+// usual size.
 TEST(EngineDiskLink, ATurnServesNoMoreThanItsShareOfWhatWaited) {
   SlowDisk disk;
   Linked p(On(disk), {}, {}, Media::kFile);

@@ -1,5 +1,5 @@
-// Protection, malformed WQEs, receiver not ready, flush, overrun, dead peers, early fetch of what
-// is not managed.
+// Tests errors: protection, malformed WQEs, receiver not ready, flush, overrun, dead peers, and
+// early fetch on queues that are not managed.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -12,7 +12,7 @@ namespace {
 using rnic::WcOpcode;
 using rnic::WcStatus;
 
-// The status of the only error that posting by `post` gives at the requester.
+// Posts with `post` and returns the status of the one error that the requester gets.
 template <class F>
 WcStatus ErrorOf(Pair& p, F&& post) {
   post();
@@ -237,7 +237,7 @@ TEST(EngineFlush, ReceivesPostedInErrorAreFlushedToo) {
   EXPECT_TRUE(p.a_recv.PollAll().empty());
 }
 
-// 2^15 receives are as far ahead as a counter of 16 bits can say.
+// A counter of 16 bits can be at most 2^15 receives ahead.
 TEST(EngineFlush, AFullRingOfTheLargestSizeIsFlushedWhole) {
   Pair p;
   TestCq cq = p.a.Cq(0, /*ignore_overrun=*/true);
@@ -315,7 +315,7 @@ TEST(EngineRnr, TriedAgainWhileOtherQueuesKeepTheEngineBusy) {
   EXPECT_EQ(p.a_cq.PollAll().size(), 1u);
 }
 
-// What was stalled is forgotten by a reset, also by the list of senders to try again.
+// A reset forgets a stalled request, and takes the queue pair off the list of those to try again.
 TEST(EngineRnr, ResetTakesTheSenderOffTheList) {
   Pair p({}, {.flags = kQpMaster});
   p.a_qp.Send(p.a.At(p.src, 8));
@@ -379,7 +379,7 @@ TEST(EngineCq, OverrunIsAnErrorUnlessIgnored) {
   }
 }
 
-// The completion that overruns may be a WAIT's: nothing behind it runs.
+// If the completion of a WAIT overruns its CQ, nothing behind the WAIT runs.
 TEST(EngineCq, OverrunByAWaitStopsTheQueue) {
   Engine engine{EngineOptions{}};
   Client a(engine, "a");
@@ -396,8 +396,8 @@ TEST(EngineCq, OverrunByAWaitStopsTheQueue) {
   EXPECT_EQ(at[8], std::byte{0});
 }
 
-// The completion that overruns may be the receiver's, in a CQ that the sender uses too, at the end
-// of a transfer in parts.
+// The receiver's completion at the end of a transfer in parts overruns a CQ that the sender uses
+// too.
 TEST(EngineCq, OverrunByTheReceiveOfALongWriteStopsTheQueue) {
   constexpr size_t kLong = 200'000;
   Engine engine{EngineOptions{}};
@@ -535,8 +535,8 @@ TEST(EngineContext, HostsGoWithTheirLastClient) {
   }
 }
 
-// What managed queues are for: with an ordinary queue, a WQE behind a WAIT may be fetched before
-// the receive rewrote it.
+// This is what managed queues are for: in an ordinary queue, a WQE behind a WAIT may be fetched
+// before the receive has rewritten it.
 TEST(EngineFetch, EarlyFetchRunsTheStaleWqeOfAnUnmanagedQueue) {
   Pair p({.fetch = EngineOptions::Fetch::kEarly});
   TestCq cq = p.b.Cq();

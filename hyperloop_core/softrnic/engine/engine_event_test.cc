@@ -1,4 +1,4 @@
-// Completion channels as the engine sees them: registers, arming, and when `notify` is called.
+// Tests completion channels in the engine: registers, arming, and when `notify` is called.
 #include "softrnic/engine/testing/engine_test_util.h"
 #include "support/status_matchers.h"
 
@@ -59,7 +59,8 @@ TEST(EngineEvents, OneEventAnArming) {
   EXPECT_EQ(c.events, 2);
 }
 
-// The client's last poll saw one CQE; the second came before the engine saw the request.
+// The client's last poll saw one CQE. The second one came before the engine saw that the client
+// armed the channel.
 TEST(EngineEvents, ArmingBehindTheProducerTellsAtOnce) {
   Channel c;
   c.Complete();

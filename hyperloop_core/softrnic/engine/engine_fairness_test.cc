@@ -1,5 +1,5 @@
-// What one client may take from the others: turns, objects, tables; and what happens to it when
-// memory runs out.
+// Tests what one client may take from the others (turns, objects, tables), and what happens to it
+// when memory runs out.
 #include <gmock/gmock.h>
 #include <sys/mman.h>
 
@@ -98,7 +98,7 @@ TEST(EngineFairness, ContextsOfOneClientShareItsTurnsAndItsLimits) {
   }
   engine.Run(16);
   EXPECT_LE(StepsToNop(engine, quiet, other_cq), 64u) << "one turn of the two, and its own";
-  // A third client that has as much to do as the two has every other turn.
+  // The two contexts of one client together get as many turns as the one of the other client.
   RunAll(engine);
   for (TestQp* qp : {&busy[0], &busy[2], &quiet}) {
     for (int n = 0; n < 60; ++n) qp->Nop();
@@ -144,8 +144,8 @@ TEST(EngineFairness, EveryLimitIsRefusedByName) {
   EXPECT_THAT(piece().status().message(), HasSubstr("--client-mappings"));
 }
 
-// 64 sparse pieces of 1 GiB with a queue each once cost 1 GiB of tables, which every command wrote
-// anew.
+// A client could register 64 sparse pieces of 1 GiB with a queue in each, which would take 1 GiB of
+// tables.
 TEST(EngineFairness, TablesOfQueuesAreBounded) {
   Engine engine{EngineOptions{}};
   Client a(engine, "a");
@@ -172,7 +172,7 @@ TEST(EngineFairness, TablesOfQueuesAreBounded) {
   munmap(sparse, kPiece);
 }
 
-// A client is taken apart in parts, and the others run in between.
+// The objects of a client that goes are destroyed a part at a time, and the others run in between.
 TEST(EngineFairness, AClientGoesInParts) {
   Pair p;
   TestCq cq = p.a.Cq();

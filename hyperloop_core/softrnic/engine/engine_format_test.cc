@@ -1,5 +1,5 @@
-// What the device makes of every form of WQE, receive entry and completion: opcodes, sizes,
-// terminators, prefetch, scatter to CQE, and a WAIT beside errors.
+// Tests what the device does with every form of WQE, receive entry and completion: opcodes, sizes,
+// terminators, prefetch, scatter to CQE, and WAITs for completions with an error.
 #include <set>
 
 #include "softrnic/engine/testing/engine_test_util.h"
@@ -103,7 +103,7 @@ TEST(EngineFormat, InlineLengthIsBoundedByTheWqe) {
   EXPECT_EQ(status(8, true), WcStatus::kLocalProtection) << "nothing is read into a WQE";
 }
 
-// A prefetched WQE runs as it was; one further ahead is fetched later.
+// A prefetched WQE runs as it was when it was fetched. A WQE further ahead is fetched later.
 TEST(EngineFormat, PrefetchDepthIsHowFarAheadWqesAreTaken) {
   for (const uint32_t depth : {1u, 3u, 5u}) {
     Pair p({.prefetch_depth = depth}, {.flags = kQpMaster});
@@ -167,8 +167,9 @@ TEST(EngineFormat, ByteCountZeroIsTwoGigabytes) {
   }
 }
 
-// When the device looks at the counter again is its own affair: a value that moves back after it
-// was read counts for one that looks again at once, and not for one that has receives left.
+// A device may look at the counter again at any time. If the counter moves back after it was read,
+// a device that looks again at once finds no receive, and one that does not look still has receives
+// left.
 TEST(EngineFormat, TheReceiveCounterMayBeReadAgainAtAnyTime) {
   int taken = 0, refused = 0;
   for (uint64_t seed = 1; seed <= 40; ++seed) {
@@ -211,8 +212,8 @@ TEST(EngineScatterToCqe, SmallReceivesLandInTheCqeAndNotInTheirMemory) {
   }
 }
 
-// The pitfall: a receive is to patch a WQE of a managed queue. Its completion comes, WAIT and
-// SEND_EN run, and what they let run is the WQE as it was before.
+// A receive is to patch a WQE of a managed queue. With scatter to CQE its completion comes, WAIT
+// and SEND_EN run, and then the WQE runs as it was before.
 TEST(EngineScatterToCqe, APatchThatShouldHaveChangedAWqeIsMissing) {
   for (const bool scatter_to_cqe : {false, true}) {
     Pair p({.scatter_to_cqe = scatter_to_cqe});
@@ -221,7 +222,7 @@ TEST(EngineScatterToCqe, APatchThatShouldHaveChangedAWqeIsMissing) {
     TestQp data = p.b.Qp(cq, cq, {.flags = kQpSlaveSend});
     p.b.Connect(control, control);
     p.b.Connect(data, data);
-    // A WRITE of which the message gives the length and the source: 16 B, the data segment.
+    // The message gives the WRITE's length and source: 16 B, the data segment.
     const Sge none = p.b.At(p.dst + 100, 1);
     data.Write(p.Remote(p.dst), p.b.rkey, none, CqeMode::kAlways);
     std::memcpy(p.dst + 64, "payload", 8);
@@ -242,7 +243,7 @@ TEST(EngineScatterToCqe, APatchThatShouldHaveChangedAWqeIsMissing) {
 
 // --- WAIT beside errors
 
-// What a queue in error flushes counts for a WAIT like any completion: WQEs and receives.
+// WQEs and receives that a queue in error flushes count for a WAIT like any completion.
 TEST(EngineWaitErrors, FlushedWorkAdvancesTheCounter) {
   for (const bool deferred : {false, true}) {
     Pair p({.defer_delivery = deferred});
@@ -268,7 +269,8 @@ TEST(EngineWaitErrors, FlushedWorkAdvancesTheCounter) {
   }
 }
 
-// A CQ in error makes no CQE and its counter stands: who waits for it waits until its own reset.
+// A CQ in error gets no CQE, so its counter stands still. A queue that waits for it waits until
+// that queue is reset.
 TEST(EngineWaitErrors, ACqInErrorMeetsNoWaitAnyMore) {
   Pair p;
   TestCq small = p.a.Cq(0), cq = p.a.Cq();

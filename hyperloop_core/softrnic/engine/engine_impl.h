@@ -1,7 +1,6 @@
-// Engine::Impl: an engine put together from its parts. Each part has private members, and a header
-// that says what it does and what it may call; it is given references to that and to nothing else.
-// A part calls only parts on lines below its own, or to the right on its line.
-// clang-format off
+// Engine::Impl: an engine put together from its parts. The header of each part says what it does
+// and which other parts it may call; a part is given references to these and to no others. A part
+// calls only parts on lines below its own, or to the right on its line. clang-format off
 //
 //   called for   commands    steps of tests        doorbells   links              page faults
 //   -----------------------------------------------------------------------------------------
@@ -57,7 +56,7 @@ struct Engine::Impl {
   explicit Impl(EngineOptions o) : options(std::move(o)) {}
 
   const EngineOptions options;
-  // Requests and answers travel: they wait in Transit.
+  // Requests and answers wait in Transit until a later step delivers them.
   const bool deferred = options.defer_delivery;
   Dice dice{options.seed, options.schedule == EngineOptions::Schedule::kRandom};
   const Clock clock{options.now_ns};
@@ -91,7 +90,7 @@ struct Engine::Impl {
   Services services{qps, clients, traffic, routes, asks, life};
   Links links{traffic, link_work, remote_requester, remote_responder, asks, services};
   Control control{options, clients, keys, cqs, durability, life, services};
-  // Single steps of `schedule`.
+  // Whether the engine runs by single steps of `schedule`.
   const bool slow = deferred || options.schedule == EngineOptions::Schedule::kRandom;
 };
 

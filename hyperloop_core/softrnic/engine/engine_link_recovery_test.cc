@@ -1,4 +1,4 @@
-// What links do to queue pairs when they are down, full or busy, and when the peer's end is gone.
+// Tests queue pairs whose link is down, full or busy, or whose peer is gone.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -11,7 +11,7 @@ namespace {
 
 using rnic::WcStatus;
 
-// One write, so that the session is there.
+// Runs one WRITE, which opens the session.
 void OpenSession(Linked& p) {
   p.a_qp.Write(p.Dst(), p.b->rkey, p.a->At(p.src, 8), CqeMode::kAlways);
   p.a_qp.Ring();
@@ -50,8 +50,8 @@ TEST(EngineLinkRecovery, ARequestPostedWhileTheLinkIsDownGoesWhenItIsUp) {
   EXPECT_EQ(std::memcmp(p.dst + 64, p.src, 8), 0);
 }
 
-// The peer's end goes while requests that found no receive are under way: what it says about the
-// later ones acknowledges none.
+// The peer is destroyed while requests that found no receive are under way. What its engine says
+// about the later ones acknowledges none.
 TEST(EngineLinkRecovery, AVanishedPeerAcknowledgesNothing) {
   Linked p;
   OpenSession(p);
@@ -115,7 +115,7 @@ TEST(EngineLinkRecovery, PacketsLeaveHalfOfATurnToLocalQueues) {
   ExpectAllGood(p.a_cq.PollAll(), 60);
 }
 
-// A request that comes again, among new ones, must not hide that these ran.
+// When an old request comes again among new ones, the new ones must still be acknowledged.
 TEST(EngineLinkRecovery, ADuplicateDoesNotHideANewerAcknowledgement) {
   Linked p;
   OpenSession(p);
@@ -184,8 +184,8 @@ TEST(EngineLinkRecovery, AnotherServiceIsNotAnsweredWithTheFirstOnes) {
   EXPECT_EQ(reply.result.connect.private_data[0], 2);
 }
 
-// The first copy of a SEND finds no receive, one that was sent again does, and the requester hears
-// of both: what it sends next is not to wait for a timer that nothing looks at any more.
+// The first copy of a SEND finds no receive, a second copy finds one, and the requester hears of
+// both. What it sends next must not wait for a timer that nobody looks at any more.
 TEST(EngineLinkRecovery, NoReceiveForACopyOfWhatIsTakenStopsNothing) {
   Linked p;
   OpenSession(p);

@@ -1,6 +1,6 @@
-// Two engines and a network in memory: what RC promises holds over links that are slow, cut, and
-// reset at any byte. A random failure prints its seed; HYPERLOOP_SEED=<seed> repeats just that run,
-// HYPERLOOP_SEEDS=<n> runs n of them.
+// Tests two engines and a network in memory: what RC promises holds over links that are slow, cut,
+// and reset at any byte. A random failure prints its seed; HYPERLOOP_SEED=<seed> repeats just that
+// run, HYPERLOOP_SEEDS=<n> runs n of them.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -50,7 +50,8 @@ TEST(EngineLink, EveryOperationCrosses) {
   EXPECT_EQ(p.a->Counter("link_retransmits"), 0u);
 }
 
-// Longer than a packet, and than what may be under way; the link takes little at a time.
+// The messages are longer than a packet and than what may be under way, and the link takes little
+// at a time.
 TEST(EngineLink, LongMessagesGoInPackets) {
   Linked p;
   p.network.room = 1000;
@@ -74,8 +75,8 @@ TEST(EngineLink, LongMessagesGoInPackets) {
   EXPECT_EQ(std::memcmp(p.back, p.src, Linked::kBytes), 0);
 }
 
-// A program with every kind of request, run over a link that is reset after byte `at`: wherever
-// that is, each request runs exactly once.
+// Runs every kind of request over a link that is reset after byte `at`. Wherever that is, each
+// request must run exactly once.
 void RunWithResetAt(uint64_t at, uint64_t* total) {
   Linked p;
   p.b_qp.Receive(p.b->At(p.dst, 64));
@@ -95,7 +96,7 @@ void RunWithResetAt(uint64_t at, uint64_t* total) {
   bool reset = false;
   for (bool moving = true; moving;) {
     moving = p.StepEngines();
-    // Up to the byte in question, whichever way it goes.
+    // Deliver up to byte `at`, counted in both directions together.
     for (const bool requests : {true, false}) {
       uint64_t bytes = p.ab.under_way();
       if (!reset) bytes = std::min(bytes, at - p.ab.bytes_delivered);
@@ -132,7 +133,6 @@ TEST(EngineLink, AResetAtAnyByteRepeatsNothing) {
 }
 
 // --- time
-// -----------------------------------------------------------------------------------------
 
 TEST(EngineLink, ACutBecomesRetryExceededAfterTheTimeoutAndNotBefore) {
   Linked p;
@@ -188,7 +188,7 @@ TEST(EngineLink, ACutLastsTheLinkTimeoutHoweverOftenPacketsAreSentAgain) {
   }
 }
 
-// Also for the very first packet, which asks for a session.
+// The same holds for the very first packet, which asks for a session.
 TEST(EngineLink, AnUnreachablePeerBecomesRetryExceeded) {
   Linked p;
   p.network.Reset(p.ab);
@@ -221,7 +221,8 @@ TEST(EngineLink, AnswersThatGetLostAreAskedForAgain) {
   p.a_qp.Add(p.Dst(), p.b->rkey, 1, p.a->At(p.back, 8), CqeMode::kAlways);
   p.a_qp.Write(p.Dst(64), p.b->rkey, p.a->At(p.src, 8), CqeMode::kAlways);
   p.a_qp.Ring();
-  // The session, the requests; then what b answered is lost without the link's breaking.
+  // The session is opened and the requests are sent. Then b's answers are lost, but the link stays
+  // up.
   p.StepEngines();
   p.network.DeliverAll();
   p.StepEngines();
@@ -256,7 +257,6 @@ TEST(EngineLink, WithoutAReceiveTheSenderWaitsAndKeepsTheOrder) {
 }
 
 // --- errors
-// ---------------------------------------------------------------------------------------
 
 TEST(EngineLink, ARefusalIsToldEvenIfItsAnswerGotLost) {
   Linked p;
@@ -344,7 +344,7 @@ TEST(EngineLink, AnUnknownAddressIsRefusedWithItsRemedy) {
   EXPECT_THAT(p.a_engine.AddPeer("b", 77), StatusIs(Code::kAlreadyExists));
 }
 
-// Packets of an earlier life of two queue pairs, however late, do nothing in the next one.
+// Packets from before a reset of two queue pairs have no effect after it, however late they come.
 TEST(EngineLink, OldPacketsDoNothingToNewQueuePairs) {
   for (const bool began : {false, true}) {
     Linked p;
@@ -387,7 +387,7 @@ TEST(EngineLink, OldPacketsDoNothingToNewQueuePairs) {
   }
 }
 
-// One end made anew alone: the numbers of the two do not fit any more, and both learn it.
+// Only one end is reset. The packet numbers of the two do not fit any more, and both get errors.
 TEST(EngineLink, AQueuePairResetAloneIsRefused) {
   Linked p;
   p.a_qp.Write(p.Dst(), p.b->rkey, p.a->At(p.src, 8), CqeMode::kAlways);
@@ -408,7 +408,6 @@ TEST(EngineLink, AQueuePairResetAloneIsRefused) {
 }
 
 // --- order
-// ----------------------------------------------------------------------------------------
 
 TEST(EngineLink, AFenceWaitsForTheAnswerOfARead) {
   Linked p;
@@ -443,10 +442,9 @@ TEST(EngineLink, WhatIsUnderWayIsBounded) {
 }
 
 // --- random
-// ---------------------------------------------------------------------------------------
 
-// Random requests both ways over links that are slow, cut and reset at random: the order of RC and
-// exactly once, compared with a model.
+// Runs random requests both ways over links that are slow, cut and reset at random. Compares with a
+// model that each request runs exactly once and in the order of RC.
 void RunRandom(uint64_t seed) {
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937_64 random(seed);

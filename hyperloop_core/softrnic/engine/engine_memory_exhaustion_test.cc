@@ -1,5 +1,6 @@
-// Memory runs out at each allocation in turn, of each command and of each request: alone, and with
-// all that follow. It costs the client that asked, nobody else, and what it had is given back.
+// Memory runs out at each allocation in turn, in each command and in each request. Either that one
+// allocation fails, or all that follow fail too. Only the client that asked may be evicted, and
+// what it had is given back.
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -47,7 +48,8 @@ void* operator new(size_t size) {
 void operator delete(void* at) noexcept {
   if (at == nullptr) return;
   --memory.living;
-  // So that nobody goes on with it unnoticed. The compiler would leave it out.
+  // Freed memory is overwritten, so that its use does not pass unnoticed. The asm statement keeps
+  // the compiler from dropping that.
   std::memset(at, 0xdd, malloc_usable_size(at));
   asm volatile("" : : "r"(at) : "memory");
   std::free(at);
@@ -71,7 +73,7 @@ void SetFailure(size_t number, bool for_good) {
   memory.for_good = for_good;
 }
 
-// The contexts of which an engine told that their client is served no more.
+// The contexts that an engine has evicted.
 struct Evictions {
   std::array<ContextId, 16> list{};
   size_t count = 0;
@@ -90,7 +92,7 @@ TestQp Loopback(Client& client, const TestCq& cq) {
   return qp;
 }
 
-// A client that memory runs out for, and one whose requests go on.
+// A client that runs out of memory, and one whose requests go on.
 struct World {
   explicit World(EngineOptions options = {}) : engine(options) {
     evictions.Watch(engine);
@@ -118,12 +120,13 @@ struct World {
   std::byte *from = nullptr, *to = nullptr;
 };
 
-// What happens while memory runs out: of a command, its status.
+// What happens while memory runs out. It returns a command's status.
 using Act = std::function<Status(World&)>;
 
-// Runs `act` in worlds of its own, with its first allocation failing, its second, and so on until
-// it passes without a failure. `prepare`: before memory runs out. `thrown`: std::bad_alloc may come
-// out, and whoever called then closes the context.
+// Runs `act` again and again, each time in a new world: first with its first allocation failing,
+// then with its second, and so on until none fails. `prepare` runs before memory runs out.
+// `thrown`: `act` may throw std::bad_alloc, after which the test closes the context as a caller
+// does.
 void FailEachAllocation(const EngineOptions& options, const std::function<void(World&)>& prepare,
                         const Act& act, bool thrown = false) {
   for (const bool for_good : {false, true}) {
@@ -158,7 +161,7 @@ void FailEachAllocation(const EngineOptions& options, const std::function<void(W
         world.ExpectOtherGoesOn();
         world.one.Close();
         world.ExpectOtherGoesOn();
-        // Its host, and whatever it had a name for, is there for another.
+        // Another client can have its host, and all names that it had.
         Client next(world.engine, "one");
         TestCq cq = next.Cq();
         TestQp qp = Loopback(next, cq);
@@ -254,7 +257,7 @@ TEST(EngineMemoryExhaustion, ACommandThatMakesSomethingCostsItsClientAlone) {
   }
 }
 
-// The other one asks for a service that was being published when memory ran out.
+// The other client asks for a service that was being published when memory ran out.
 TEST(EngineMemoryExhaustion, AServiceIsPublishedWhollyOrNotAtAll) {
   for (const bool again : {false, true}) {
     for (size_t number = 0; number < 6; ++number) {
@@ -305,7 +308,8 @@ TEST(EngineMemoryExhaustion, AServiceThatIsAskedForCostsTheAskerAlone) {
       [&](World& world) { return TryCommand(world, *command); });
 }
 
-// These come with descriptors, past Execute; whoever calls hears of it by std::bad_alloc.
+// These two commands come with descriptors and not through Execute. Their callers get
+// std::bad_alloc.
 TEST(EngineMemoryExhaustion, MemoryAndChannelsCostTheirClientAlone) {
   FailEachAllocation(
       {}, Nothing,
@@ -386,8 +390,7 @@ TEST(EngineMemoryExhaustion, HostsOfClientsThatAreNotLetInTakeNoPlace) {
   }
 }
 
-// The queue pair is that of the one who is written to: it is neither stuck nor does it promise what
-// was not flushed.
+// The queue pair that serves the READ is neither stuck nor does it promise what was not flushed.
 TEST(EngineMemoryExhaustion, AFlushThatCannotBeAskedForIsAFailedRead) {
   bool ended = false;
   for (size_t number = 0; !ended; ++number) {
@@ -447,7 +450,8 @@ TEST(EngineMemoryExhaustion, ARequestCostsItsClientAlone) {
 
 // --- links
 
-// Requests of a's to b in another engine, and of a bystander on each side over the same links.
+// Host a sends requests to host b in another engine. A bystander on each side sends requests over
+// the same links.
 struct LinkedWorld {
   LinkedWorld() {
     a_evictions.Watch(linked.a_engine), b_evictions.Watch(linked.b_engine);
@@ -595,7 +599,7 @@ void FailEachAllocationOfAServiceOverALink(bool of_a) {
         EXPECT_TRUE(world.a_evictions.Has(*l.a) || world.b_evictions.Has(*l.b))
             << status.ToString();
       }
-      // While memory runs out for what is said when a connection is given up, too.
+      // Memory also runs out for the message that gives up the connection.
       SetFailure(0, /*for_good=*/true);
       {
         const Armed armed;

@@ -1,5 +1,4 @@
-// What memory is beyond bytes: media that need a flush, files that shrink, counters, and commands
-// that lie.
+// Tests media that need a flush, files that shrink, counters, and commands with wrong arguments.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -19,7 +18,8 @@ namespace {
 using rnic::Media;
 using rnic::WcStatus;
 
-// Few and crowded numbers, so that entries lie far from their places and around the table's end.
+// The numbers are few and crowded, so that entries lie far from their places and around the table's
+// end.
 TEST(EngineKeys, TheTableHasWhatWasInsertedAndNotErased) {
   std::mt19937 random(7);
   RkeyTable table;
@@ -41,7 +41,7 @@ TEST(EngineKeys, TheTableHasWhatWasInsertedAndNotErased) {
   }
 }
 
-// A file of `size` bytes, mapped shared; both end with the object.
+// A file of `size` bytes and a shared mapping of it. The destructor removes both.
 struct MappedFile {
   explicit MappedFile(size_t size) : length(size) {
     fd = memfd_create("engine_test", MFD_CLOEXEC);
@@ -124,8 +124,8 @@ TEST(EngineMedia, ReadFlushesWhatThisQueuePairWrote) {
   }
 }
 
-// Every line of a range is flushed, so a range over what nobody wrote would take as long as the
-// memory is large.
+// Every line of a range is flushed. A range that covered memory that nobody wrote could take very
+// long to flush.
 TEST(EngineMedia, ScatteredWritesToPmemFlushWhatTheyWroteAndNoMore) {
   MediaPair p(Media::kPmem);
   const uint64_t before = p.b.Counter("media_flushed_bytes");
@@ -136,7 +136,7 @@ TEST(EngineMedia, ScatteredWritesToPmemFlushWhatTheyWroteAndNoMore) {
   EXPECT_EQ(p.b.Counter("media_flushed_bytes") - before, 60u * 8);
 }
 
-// What a READ flushes is little, however much was written before it.
+// A READ flushes little, however much was written before it.
 TEST(EngineMedia, AReadHasLittlePmemToFlush) {
   MediaPair p(Media::kPmem);
   p.FlushesAfter([&] {
@@ -180,7 +180,7 @@ TEST(EngineMedia, AnotherQueuePairsReadOrRamFlushesNothing) {
 
 Engine* g_engine = nullptr;
 
-// While it lives, `engine` handles what the process's faults say about files.
+// While it lives, `engine` handles the bus errors of this process.
 class OnBusErrors {
  public:
   explicit OnBusErrors(Engine* engine) {
@@ -198,7 +198,7 @@ class OnBusErrors {
   struct sigaction old_ {};
 };
 
-// Another key of host b, over a part of its memory, by its first registration or another.
+// Makes another key of host b over a part of its memory. `umem`: which registration; 0: the first.
 Status NewKey(MediaPair& p, size_t offset, size_t length, Reply* reply, uint32_t umem = 0) {
   Command command = p.b.Make(Op::kCreateMkey);
   command.args.mkey = {.pdn = p.b.pdn,
@@ -238,8 +238,8 @@ TEST(EngineTruncation, ShrunkFileIsAProtectionErrorAndTheEngineGoesOn) {
   EXPECT_FALSE(p.engine.HandleFault(&elsewhere));
 }
 
-// A new key must not make the page that took the place of the file's reachable: what is written
-// there, and flushed, is nowhere.
+// A new key must not reach the page that took the place of the file's page: what is written there
+// is never in the file, even after a flush.
 TEST(EngineTruncation, NoNewKeyReachesWhatTheFileLost) {
   MediaPair p(Media::kFile);
   const OnBusErrors handler(&p.engine);
@@ -295,8 +295,8 @@ TEST(EngineTruncation, ShrunkSourceFailsTheRequester) {
   EXPECT_EQ(p.b_cq.PollAll().at(0).status, WcStatus::kLocalProtection);
 }
 
-// Each fault takes one more mapping of the process; a client that causes many is ended, and the
-// others go on.
+// Each fault takes one more mapping of the process. A client that causes many faults is evicted,
+// and the others go on.
 TEST(EngineTruncation, ManyFaultsEndTheClient) {
   EngineOptions options;
   options.limits.faults = 3;
@@ -342,7 +342,7 @@ TEST(EngineTruncation, RingsInALostFileEndTheClient) {
   EXPECT_THAT(p.b.TryModify(p.b_qp, QpState::kReset), Discover(14));
 }
 
-// Within its last page a file that was cut makes no fault.
+// A file that was cut within its last page causes no fault.
 TEST(EngineTruncation, AFileCutInsideAPageFailsItsFlush) {
   MediaPair p(Media::kFile);
   const OnBusErrors handler(&p.engine);
@@ -361,7 +361,6 @@ TEST(EngineTruncation, AFileCutInsideAPageFailsItsFlush) {
 }
 
 // --- commands
-// ---------------------------------------------------------------------------------------------------------
 
 TEST(EngineCommands, RefusalsNameTheCauseAndChangeNothing) {
   Pair p;
@@ -454,7 +453,7 @@ TEST(EngineCommands, RandomCommandsAndRingsNeverCrash) {
     for (int i = 0; i < 400; ++i) {
       Command command = p.a.Make(static_cast<Op>(random() % 18));
       for (size_t at = 0; at < 64; at += 4) {
-        // Small numbers, real numbers and noise.
+        // The values are small numbers, valid numbers and noise.
         const uint32_t values[] = {
             static_cast<uint32_t>(random() % 8),
             static_cast<uint32_t>(random()),
@@ -469,7 +468,7 @@ TEST(EngineCommands, RandomCommandsAndRingsNeverCrash) {
       }
       Reply reply;
       p.a.Try(command, &reply).IgnoreError();
-      // Noise in rings, seasoned with plausible headers.
+      // Fill the rings with noise, and some slots with plausible headers.
       for (TestQp* qp : {&p.a_qp, &p.b_qp}) {
         for (int n = 0; n < 4; ++n) {
           std::byte* const block = qp->sq + (qp->next % qp->sq_wqebbs) * 64;
@@ -500,7 +499,7 @@ TEST(EngineCommands, RandomCommandsAndRingsNeverCrash) {
       }
       for (int n = 0; n < 200 && p.engine.Run(16) != 0; ++n) {
       }
-      // Back to life after an error.
+      // Bring queue pairs in error back to work.
       for (auto [client, qp, peer] :
            {std::tuple(&p.a, &p.a_qp, &p.b_qp), std::tuple(&p.b, &p.b_qp, &p.a_qp)}) {
         if (!client->TryModify(*qp, QpState::kReset).ok()) continue;

@@ -1,5 +1,5 @@
-// Requests without an answer: receiver not ready and dead peers, tried again as often as the queue
-// pair says.
+// Tests requests without an answer, whose receiver is not ready or whose peer is dead. They are
+// tried again as often as the queue pair says.
 #include "softrnic/engine/testing/engine_test_util.h"
 #include "support/status_matchers.h"
 
@@ -79,7 +79,7 @@ TEST_P(EngineRetry, EachRequestHasAllItsRnrRetries) {
   EXPECT_EQ(0, std::memcmp(p.dst, p.src, 10));
 }
 
-// What is tried again is what the ring says then.
+// Each try fetches the WQE that the ring has then.
 TEST(EngineRetryFetch, ATryFetchesTheWqeAgain) {
   Pair p;
   p.a_qp.Send(p.a.At(p.src, 8), CqeMode::kAlways);
@@ -137,8 +137,8 @@ TEST_P(EngineRetry, APeerThatComesBackInTimeLosesNothing) {
   }
 }
 
-// What the two have sent is numbered: one that starts anew alone answers the other no more, and
-// gets no answer from it.
+// A connection numbers what the two have sent. If only one of them is reset, neither answers the
+// other any more.
 TEST_P(EngineRetry, APeerMadeAnewAloneIsNotThePeer) {
   for (const bool sends : {false, true}) {
     Pair p(Options(), {.ack_timeout_ms = 5, .retry_count = 1},
@@ -174,7 +174,8 @@ TEST_P(EngineRetry, NoAckTimeoutIsForEver) {
   EXPECT_TRUE(p.engine.RetryPending());
 }
 
-// The receiver goes while the sender waits for its receive: from then on it is silence that counts.
+// The receiver is destroyed while the sender waits for a receive. From then on the sender's
+// ack_timeout and retry_count decide.
 TEST_P(EngineRetry, RnrTurnsIntoSilence) {
   Pair p(Options(), {.ack_timeout_ms = 20, .retry_count = 0});
   p.a_qp.Send(p.a.At(p.src, 8));
@@ -235,7 +236,7 @@ TEST(EngineState, OnlyTheTransitionsOfAnRcQueuePairAreAllowed) {
       if (status.ok()) continue;
       EXPECT_THAT(status, StatusIs(Code::kInvalidArgument));
       EXPECT_NE(status.message().find("RESET, INIT, RTR, RTS"), std::string::npos);
-      // And nothing has changed: what is allowed from there still is.
+      // The refusal has changed nothing: what was allowed from that state still is.
       for (int next = 0; next < 5; ++next) {
         if (!allowed[from][next]) continue;
         EXPECT_OK(p.a.TryModify(p.a_qp, states[next], 0xf, &p.b_qp))
@@ -289,7 +290,7 @@ TEST(EngineState, OnlyRtsSendsAndOnlyRtrAndRtsReceive) {
   p.a.Modify(qp, QpState::kReadyToSend);
   p.Run();
   EXPECT_EQ(p.a_cq.PollAll().size(), 1u) << "RTS: what was rung before runs now";
-  // The receiving side: RTR is enough.
+  // The receiving side needs only RTR.
   p.b.Modify(p.b_qp, QpState::kReset);
   p.b.Modify(p.b_qp, QpState::kInit, 0xf);
   p.a_qp.Write(p.Remote(p.dst), p.b.rkey, p.a.At(p.src, 8), CqeMode::kAlways);

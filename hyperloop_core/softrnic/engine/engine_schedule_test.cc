@@ -1,5 +1,5 @@
-// Adversarial schedules: seeded single steps, deferred delivery, early, late and random fetch,
-// fences, retransmission.
+// Tests adversarial schedules: seeded single steps, deferred delivery, early, late and random
+// fetch, fences, retransmission.
 #include <random>
 
 #include "softrnic/engine/testing/engine_test_util.h"
@@ -21,8 +21,8 @@ EngineOptions Adversary(uint64_t seed, Fetch fetch = Fetch::kRandom) {
   return options;
 }
 
-// Random operations from a to b, with as much under way as the rings take: the end state and the
-// completions equal those of serial execution.
+// Runs random operations from a to b, with as much under way as the rings take. The end state and
+// the completions must equal those of serial execution.
 TEST(EngineSchedule, RandomOperationsEqualSerialExecution) {
   for (uint64_t seed = 1; seed <= 60; ++seed) {
     const Fetch fetches[] = {Fetch::kLate, Fetch::kEarly, Fetch::kRandom};
@@ -35,7 +35,8 @@ TEST(EngineSchedule, RandomOperationsEqualSerialExecution) {
     std::vector<uint64_t> expected_old;
     auto* const old = reinterpret_cast<uint64_t*>(p.a.Allocate(1024 * 8));
     uint32_t signaled = 0, received = 0;
-    // 31 blocks at most are under way: each round posts up to that and runs to the end, or a bit.
+    // At most 31 blocks are under way. Each round posts up to that, and runs to the end or a few
+    // steps.
     for (int i = 0; i < 200; ++i) {
       const auto at = static_cast<uint32_t>(random() % 240 * 8);
       const auto n = static_cast<uint32_t>(1 + random() % 100);
@@ -123,7 +124,7 @@ TEST(EngineSchedule, OneSeedGivesOneRun) {
   EXPECT_GT(different, 10);
 }
 
-// READ into a buffer, then SEND of that buffer: without the fence the SEND may take the old bytes.
+// READs into a buffer, then SENDs that buffer. Without the fence the SEND may take the old bytes.
 uint64_t SendBehindRead(uint64_t seed, bool fence) {
   Pair p(Adversary(seed));
   *reinterpret_cast<uint64_t*>(p.dst) = 42;
@@ -230,7 +231,7 @@ TEST(EngineSchedule, MalformedWqeStopsTheQueueBehindWhatIsUnderWay) {
   }
 }
 
-// The peer knows nothing of a WRITE that fails here, and would take what follows it.
+// The peer knows nothing of a WRITE that fails at the requester, and would take what follows it.
 TEST(EngineSchedule, NothingPassesAWriteThatFailedHere) {
   for (uint64_t seed = 1; seed <= 100; ++seed) {
     Pair p(Adversary(seed));
@@ -289,7 +290,7 @@ TEST(EngineSchedule, ReuseOfASlotBeforeItsAcknowledgementIsCaught) {
     for (int i = 0; i < 8; ++i) p.a_qp.Write(p.Remote(p.dst), p.b.rkey, p.a.At(p.src, 8));
     p.a_qp.Ring();
     p.engine.Run(6);
-    // Software that takes "executed" for "acknowledged" writes the next lap.
+    // Software writes the next lap, because it wrongly takes "executed" for "acknowledged".
     for (uint16_t i = 0; i < 3; ++i) {
       rnic::EncodeNop(p.a_qp.sq + i * 64,
                       {.qpn = p.a_qp.qpn, .index = static_cast<uint16_t>(64 + i)});

@@ -1,5 +1,5 @@
-// What each operation moves, and where: send, receive scatter, write, read, atomics, immediate
-// data, inline, loopback.
+// Tests what each operation moves, and where: send, receive scatter, write, read, atomics,
+// immediate data, inline, loopback.
 #include "softrnic/engine/testing/engine_test_util.h"
 #include "support/status_matchers.h"
 
@@ -148,7 +148,7 @@ TEST(EngineTransfer, LoopbackQueuePairTalksToItself) {
   std::byte* const at = a.Allocate(256);
   std::memcpy(at, "hello", 5);
   qp.Write(reinterpret_cast<uint64_t>(at + 100), a.rkey, a.At(at, 5));
-  // Overlapping source and target: as if copied through a buffer.
+  // Source and target overlap; the result must be as if copied through a buffer.
   qp.Write(reinterpret_cast<uint64_t>(at + 2), a.rkey, a.At(at, 5));
   qp.Ring();
   RunAll(engine);
@@ -180,7 +180,7 @@ TEST(EngineTransfer, BudgetHoldsAndNothingIsLeftOut) {
   EXPECT_EQ(p.b.Counter("bytes_received"), 40u * 4096);
 }
 
-// A long transfer gives other queues their turn, and ends whole.
+// A long transfer gives other queues their turn, and moves all of its bytes.
 TEST(EngineTransfer, LongTransfersAreCutIntoTurns) {
   constexpr size_t kLong = 300'001;
   Pair p;
@@ -213,7 +213,7 @@ TEST(EngineTransfer, LongTransfersAreCutIntoTurns) {
   EXPECT_EQ(p.b.Counter("read_responses_nonzero"), 1u);
   EXPECT_EQ(p.a.Counter("writes"), 1u);
   EXPECT_EQ(p.b.Counter("bytes_received"), kLong);
-  // Refused as a whole, and ended in the middle.
+  // A transfer that does not fit is refused as a whole.
   p.a_qp.Write(p.Remote(p.b.memory + Client::kArena - 200'000), p.b.rkey, p.a.At(from, 200'001));
   p.a_qp.Ring();
   p.Run();
@@ -251,7 +251,7 @@ TEST(EngineTransfer, LongSendsAreCutIntoTurnsToo) {
   EXPECT_EQ(0, std::memcmp(p.src, p.dst, 8));
   EXPECT_EQ(p.a.Counter("sends"), 2u);
   EXPECT_EQ(p.b.Counter("recv_scatter_bytes"), kLong + 8);
-  // One that is too long for its receive is refused before its first byte moves.
+  // A SEND that is too long for its receive is refused before its first byte moves.
   std::memset(to, 0, 70'000);
   p.b_qp.Receive(p.b.At(to, 70'000));
   p.a_qp.Send(p.a.At(from, 70'001));
@@ -261,7 +261,8 @@ TEST(EngineTransfer, LongSendsAreCutIntoTurnsToo) {
   EXPECT_EQ(to[0], std::byte{0});
 }
 
-// The receiver starts anew in the middle: the rest does not go to a receive of its next life.
+// The receiver is reset in the middle of a SEND. The rest must not go to a receive posted after
+// that.
 TEST(EngineTransfer, ALongSendEndsWithItsReceiver) {
   Pair p({}, {.ack_timeout_ms = 1, .retry_count = 0});
   std::byte* const to = p.b.Allocate(200'000);
@@ -297,7 +298,7 @@ TEST(EngineTransfer, LongTransferEndsWhenItsKeyGoes) {
   EXPECT_EQ(done[1].status, WcStatus::kFlushed);
 }
 
-// Longer than a turn: cut in parts like any other, and still as if copied through a buffer.
+// Overlapping transfers longer than a turn move in parts, and still as if copied through a buffer.
 TEST(EngineTransfer, LongOverlappingTransfersAreCutInParts) {
   constexpr size_t kLong = 200 << 10, kShift = 3000;
   for (const bool up : {true, false}) {

@@ -1,5 +1,5 @@
-// The completion queue as rdma-core's mlx5 provider would poll it: each CQE that the engine writes,
-// read with the vendor's accessors (mlx5dv_get_cqe_*) and structs, none of our own decoding.
+// Polls the completion queue as rdma-core's mlx5 provider would. Each CQE that the engine writes is
+// read with the vendor's accessors (mlx5dv_get_cqe_*) and structs, without our own decoding.
 #include <endian.h>
 
 #include "softrnic/engine/testing/engine_test_util.h"
@@ -7,7 +7,7 @@
 namespace hyperloop::softrnic {
 namespace {
 
-// As libmlx5's next_cqe_sw: null if the entry still belongs to the device.
+// Does what libmlx5's next_cqe_sw does. Null: the entry still belongs to the device.
 mlx5_cqe64* Next(const TestCq& cq, uint32_t consumer) {
   mlx5_cqe64* const cqe = &cq.ring[consumer & (cq.depth - 1)];
   const bool lap = (consumer & cq.depth) != 0;

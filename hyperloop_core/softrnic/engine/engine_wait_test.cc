@@ -1,4 +1,5 @@
-// Cross-channel: WAIT, SEND_EN, RECV_EN, managed queues, and WQEs that a receive rewrites.
+// Tests cross-channel work: WAIT, SEND_EN, RECV_EN, managed queues, and WQEs that a receive
+// rewrites.
 #include "softrnic/engine/testing/engine_test_util.h"
 #include "support/status_matchers.h"
 
@@ -105,8 +106,8 @@ TEST(EngineWait, NeedsAMasterQueueAndACqOfTheSameUarPage) {
   EXPECT_EQ(m.cq.PollAll().at(0).status, WcStatus::kLocalQpOperation);
 }
 
-// A queue that enables itself is ready while it runs, and so has another turn after the WAIT has
-// stopped it. Were it linked among the CQ's waiters again in that turn, its end would leave a
+// A queue that enables itself is ready while it runs, so it has another turn after a WAIT has
+// stopped it. If that turn linked it among the CQ's waiters again, its destruction would leave a
 // pointer to it behind.
 TEST(EngineWait, AQueueThatEnablesItselfWaitsOnce) {
   Machine m;
@@ -170,7 +171,7 @@ TEST(EngineEnable, NeedsMasterAndManagedTargetOfTheSameClient) {
 
 TEST(EngineEnable, IndexWrapsAt16BitsAndWaitAt24) {
   Machine m;
-  // 70,000 laps of {data: NOP signaled} driven by WAIT + SEND_EN pairs, one pair ahead each.
+  // A WAIT and a SEND_EN drive each of 70,000 signaled NOPs of the data queue.
   constexpr uint32_t kRounds = 70000;
   for (uint32_t i = 0; i < kRounds; ++i) {
     m.data.Nop(CqeMode::kAlways);
@@ -202,8 +203,7 @@ TEST(EngineEnable, ReceiveEnableGatesAManagedReceiveQueue) {
   EXPECT_EQ(p.a_cq.PollAll().size(), 1u);
 }
 
-// The trick itself: a receive rewrites a WQE of a managed queue, and the WQE that runs is the
-// rewritten one.
+// A receive rewrites a WQE of a managed queue, and the rewritten WQE is the one that runs.
 TEST(EngineRewrite, ReceiveScatterIntoTheRingIsWhatRuns) {
   for (const auto fetch :
        {EngineOptions::Fetch::kLate, EngineOptions::Fetch::kEarly, EngineOptions::Fetch::kRandom}) {
@@ -221,7 +221,7 @@ TEST(EngineRewrite, ReceiveScatterIntoTheRingIsWhatRuns) {
         rnic::EncodeWrite(m.p.src, {.qpn = m.data.qpn, .index = 0, .completion = CqeMode::kAlways},
                           m.p.Remote(m.p.dst), m.p.b.rkey, {&sge, 1});
     ASSERT_EQ(bytes, 48u);
-    // Byte-granular: the patch arrives in three pieces.
+    // The patch arrives in three pieces, which need no alignment.
     const Sge pieces[] = {m.p.b.At(m.data.sq, 4), m.p.b.At(m.data.sq + 4, 13),
                           m.p.b.At(m.data.sq + 17, 31)};
     m.p.b_qp.Receive(pieces);

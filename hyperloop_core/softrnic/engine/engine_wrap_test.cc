@@ -1,5 +1,5 @@
-// Free-running counters at their wrap: WQEBB and receive indexes (16 bits), CQE numbers (24 bits),
-// and the half range in which they compare.
+// Tests free-running counters at their wrap: WQEBB and receive indexes (16 bits), CQE numbers (24
+// bits), and the half range in which they compare.
 #include "softrnic/engine/testing/engine_test_util.h"
 
 namespace hyperloop::softrnic {
@@ -38,7 +38,7 @@ TEST(EngineWrap, MessagesAcrossTheWrapOfEveryCounter) {
   }
 }
 
-// A WQE of two blocks whose first is the last index and the ring's last block.
+// The first block of this WQE of two blocks has the last index, and is the ring's last block.
 TEST(EngineWrap, LongWqeAcrossTheWrap) {
   EngineOptions options;
   options.first_wqe = 0xffff;
@@ -168,7 +168,7 @@ TEST(EngineWrap, OnlySixteenBitsOfADoorbellRecordCount) {
   EXPECT_EQ(p.a_cq.PollAll().size(), 1u) << "one receive is posted, not 65536";
 }
 
-// Where the counters start is a test's shortcut: the same by running through them all.
+// Other tests start the counters near their wrap. This one runs through them all.
 TEST(EngineWrap, SeventeenMillionCompletionsAreNoDifferent) {
   Engine engine{EngineOptions{}};
   Client a(engine, "a");

@@ -1,5 +1,5 @@
-// ErrorState: how a queue pair enters the error state. Nothing more of it is executed or received
-// then; what is posted comes back flushed when its turn comes (Requester).
+// ErrorState: how a queue pair enters the error state. From then on it executes and receives
+// nothing more; what is posted to it comes back flushed when its turn comes (Requester).
 //
 // Enter needs no memory. May call: Waiters, LinkWork, LookList, ReadyList.
 #pragma once
@@ -15,10 +15,10 @@ class ErrorState {
   ErrorState(LinkWork& link_work, LookList& looks, ReadyList& ready)
       : link_work_(link_work), looks_(looks), ready_(ready) {}
 
-  // Nothing changes if it is there already.
+  // Does nothing if `qp` is in the error state already.
   void Enter(Qp& qp);
-  // Counts the receives posted since the last look at the counter; of a counter that runs ahead of
-  // the ring, no more than the ring holds. False: none.
+  // Counts the receives that were posted since the last look at the counter, but never more than
+  // the ring holds. False: none was posted.
   static bool FindReceivesToFlush(Qp& qp);
 
  private:

@@ -12,7 +12,7 @@
 
 namespace hyperloop::softrnic {
 
-// The flushes that one queue pair has under way.
+// The flushes that one queue pair has under way: how many are left, and whether one failed.
 struct FlushJob {
   std::atomic<uint32_t> left{0};
   std::atomic<bool> failed{false};
@@ -22,7 +22,7 @@ struct FlushJob {
 struct FileRange {
   std::byte* begin = nullptr;
   std::byte* end = nullptr;
-  int fd = -1;            // of the file, if it may shrink; `owner` owns it
+  int fd = -1;            // of the file, if it may shrink, otherwise -1; `owner` owns it
   uint64_t file_end = 0;  // where `end` is in the file
   // Set once a flush of this mapping failed. The kernel reports a failed write only once, to any
   // caller, and then treats the pages as clean. So no later flush of the mapping can be trusted.
@@ -30,7 +30,8 @@ struct FileRange {
   std::shared_ptr<void> owner;  // of the mapping
 };
 
-// msync. False: it failed, now or before, or the file has lost bytes of the range. Any thread.
+// Calls msync for the range. False: it failed, now or before, or the file has lost bytes of the
+// range. Any thread may call this.
 bool MakeDurable(const FileRange& range);
 
 class Flusher {
@@ -40,7 +41,7 @@ class Flusher {
   // failed, decrements `job->left`, and makes sure that the engine runs. Called by the engine's
   // thread; must not wait. False: too many ranges wait already, and nothing is done.
   virtual bool Flush(uint64_t client, FileRange range, std::shared_ptr<FlushJob> job) = 0;
-  // This client makes no more calls, unless it connects again.
+  // Client number `client` is gone. No more ranges come for it, unless it connects again.
   virtual void Gone(uint64_t client) = 0;
 };
 

@@ -7,7 +7,7 @@
 namespace hyperloop::softrnic {
 namespace {
 
-// Lkeys below 0x200 are nobody's: 0x100 ends a receive's list.
+// No key has an lkey below 0x200, because 0x100 ends a receive's list.
 constexpr uint32_t kFirstSlot = 2;
 constexpr uint32_t kMaxSlots = 1 << 20;
 
@@ -33,8 +33,8 @@ void RkeyTable::Insert(MemoryKey* key) {
 void RkeyTable::Erase(const MemoryKey* key) {
   size_t hole = key->rkey & mask_;
   while (entries_[hole].key != key) hole = (hole + 1) & mask_;
-  // A search ends at the first empty entry: whoever lies behind the hole and belongs in front of it
-  // moves into it.
+  // A search ends at the first empty entry. So an entry behind the hole whose home is at or before
+  // the hole moves into it.
   for (size_t i = (hole + 1) & mask_; entries_[i].key != nullptr; i = (i + 1) & mask_) {
     const size_t home = entries_[i].rkey & mask_;
     if (((i - home) & mask_) < ((i - hole) & mask_)) continue;

@@ -1,9 +1,9 @@
-// KeyTable: memory keys, and what a WQE's or a packet's address means under one of them.
+// KeyTable owns the memory keys, and translates the addresses of WQEs and packets under them.
 //
 // Each key is checked at each use: its generation, its protection domain, its rights and its
-// bounds. The table owns the keys, and knows whether a page fault in a client's truncated file was
-// handled lately (TruncatedFiles says so, in a signal handler): memory of a poisoned key may have
-// been lost then, and what touched it ends with a protection error.
+// bounds. TruncatedFiles tells the table, in a signal handler, that it handled a page fault in a
+// client's truncated file. Memory of a poisoned key may be lost then, and what touched it ends with
+// a protection error.
 //
 // May call: Dice.
 #pragma once
@@ -19,8 +19,9 @@
 
 namespace hyperloop::softrnic {
 
-// Remote keys are random, so the key is its own hash. Each function takes a few steps however many
-// keys there are, Insert when it grows excepted: all hosts wait for them.
+// A hash table of keys by rkey. An rkey is random, so it is its own hash. All hosts wait for each
+// function, so each takes a few steps however many keys there are, except an Insert that grows the
+// table.
 class RkeyTable {
  public:
   MemoryKey* Find(uint32_t rkey) const {
@@ -57,7 +58,8 @@ class KeyTable {
     return key != nullptr && key->lkey == lkey ? key : nullptr;
   }
   MemoryKey* FindRemote(uint32_t rkey) const { return by_rkey_.Find(rkey); }
-  // Null: not allowed. `need`: rnic::Access bits; 0 for a local read.
+  // The engine's address of client address `addr` under `key`. Null: `key` does not allow the
+  // access. `need`: rnic::Access bits; 0 for a local read.
   static std::byte* Translate(const MemoryKey* key, const Pd* pd, uint64_t addr, uint64_t length,
                               uint32_t need) {
     if (key == nullptr || key->pd != pd || (key->access & need) != need || key->poisoned)
@@ -68,20 +70,21 @@ class KeyTable {
       return nullptr;
     return key->base + offset;
   }
-  // The SGEs at `at`, `segments` of 16 B; false: one of them is not allowed.
+  // Adds to `out` the memory that the SGEs in the `segments` 16 B segments at `at` name. False: one
+  // of them is not allowed.
   bool ResolveSges(const Pd* pd, const std::byte* at, uint32_t segments, uint32_t need,
                    SegmentList* out) const;
 
-  // Gives the key its numbers. Null: the table is full.
+  // Gives the key its lkey and rkey. Null: the table is full.
   MemoryKey* Insert(std::unique_ptr<MemoryKey> key);
   void Erase(MemoryKey& key);
 
   // --- faults
-  // Async-signal-safe.
+  // A fault was handled. Async-signal-safe.
   void NoteFault() { fault_ = 1; }
   bool fault() const { return fault_ != 0; }
   void ForgetFault() { fault_ = 0; }
-  // Whether a fault was handled lately and memory of `list` may have been lost by it.
+  // Whether a fault was handled since ForgetFault and memory of `list` may be lost by it.
   bool Lost(const SegmentList& list) const {
     if (fault_ == 0) [[likely]]
       return false;

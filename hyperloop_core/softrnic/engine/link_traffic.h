@@ -1,5 +1,5 @@
-// LinkTraffic: the engine's port to links, and how many bytes a turn has moved over it, so that
-// links leave the queues of this machine their share.
+// LinkTraffic: the engine's port to links. It counts the bytes that a turn moves over links, so
+// that they leave the queues of this machine their share.
 //
 // Calls nothing of the engine.
 #pragma once
@@ -15,21 +15,21 @@
 
 namespace hyperloop::softrnic {
 
-// Packets are longer than what one queue does at a time: each costs its link much besides its
-// bytes. A turn moves no more than that each way.
+// The most payload of a packet, and about the most that a turn moves each way. It is more than a
+// queue moves in its turn (kTurnBytes), because a packet costs much besides its bytes.
 inline constexpr uint64_t kPacketBytes = 64 << 10;
 
 class LinkTraffic {
  public:
-  // Before the first context is opened.
+  // Called before the first context is opened, if at all.
   void Attach(LinkPort* port) { port_ = port; }
   bool attached() const { return port_ != nullptr; }
   // Not null once one is attached.
   LinkPort* port() const { return port_; }
-  // The configured link is up and takes a packet.
+  // Whether `link` is up and has room for a packet.
   bool Ready(LinkId link) { return port_->Ready(link); }
   void Send(LinkId link, PacketBytes packet) { port_->Send(link, std::move(packet)); }
-  // A packet that nobody keeps to send it again.
+  // Sends a packet that nobody keeps to send it again.
   void Send(LinkId link, const Packet& packet) {
     port_->Send(link, std::make_shared<const std::vector<std::byte>>(EncodePacket(packet)));
   }
@@ -38,18 +38,18 @@ class LinkTraffic {
   void BeginTurn() { sent_ = received_ = 0; }
   void CountSent(size_t packet_bytes) { sent_ += Cost(packet_bytes); }
   void CountReceived(size_t packet_bytes) { received_ += Cost(packet_bytes); }
-  // An answer goes out for what was received.
+  // An answer of `bytes` bytes was sent. It counts as received, since a request asked for it.
   void CountAnswer(uint64_t bytes) { received_ += bytes; }
   bool MaySend() const { return sent_ < kPacketBytes; }
   bool MayReceive() const { return received_ < kPacketBytes; }
 
  private:
-  // What a packet counts: small ones cost more than their bytes.
+  // What a packet counts as. A small one costs more than its bytes.
   static uint64_t Cost(size_t bytes) { return std::max<uint64_t>(bytes, 1024); }
 
   LinkPort* port_ = nullptr;
   uint64_t sent_ = 0;
-  uint64_t received_ = 0;  // and the bytes of the answers
+  uint64_t received_ = 0;  // with the bytes of the answers
 };
 
 }  // namespace hyperloop::softrnic

@@ -1,6 +1,6 @@
-// LinkWork: which queue pairs with a remote peer have something to do, and what all of them
-// together hold of the engine's memory. Lists have numbers, not pointers: a queue pair may go while
-// it is listed.
+// LinkWork: which queue pairs with a remote peer have something to do, and how much of the engine's
+// memory held requests take. The lists contain numbers, not pointers, because a queue pair may be
+// destroyed while it is listed.
 //
 // Calls nothing of the engine.
 #pragma once
@@ -26,7 +26,7 @@ class LinkWork {
     to_pump_.push_back(qp.qpn);
   }
   size_t pumps() const { return to_pump_.size(); }
-  // Not without any.
+  // Takes the first one. There must be one.
   uint32_t NextPump() {
     const uint32_t qpn = to_pump_.front();
     to_pump_.pop_front();
@@ -39,7 +39,7 @@ class LinkWork {
     if (!r.waiting) room_wanted_[r.link].push_back(qp.qpn);
     r.waiting = true;
   }
-  // Takes those of `link`.
+  // Takes the queue pairs that wait for `link`.
   std::vector<uint32_t> TakeWaiting(LinkId link) {
     const auto wanted = room_wanted_.find(link);
     if (wanted == room_wanted_.end()) return {};
@@ -54,7 +54,8 @@ class LinkWork {
     watched_.push_back(qp.qpn);
   }
   bool AnyWatched() const { return !watched_.empty(); }
-  // Calls `stays(qpn)` for each; those for which it returns false leave the list.
+  // Calls `stays(qpn)` for each queue pair, and takes those for which it returns false off the
+  // list.
   template <class F>
   void ForWatched(F&& stays) {
     for (size_t i = 0; i < watched_.size();) {
@@ -79,7 +80,7 @@ class LinkWork {
   // --- queue pairs that hold requests behind a READ which waits for a disk (Remote::held)
   void AddHolding(uint32_t qpn) { holding_.push_back(qpn); }
   size_t holding() const { return holding_.size(); }
-  // Not without any.
+  // Takes the first one. There must be one.
   uint32_t NextHolding() {
     const uint32_t qpn = holding_.front();
     holding_.pop_front();
@@ -89,7 +90,8 @@ class LinkWork {
   void AddHeldBytes(uint64_t bytes) { held_bytes_ += bytes; }
   void SubHeldBytes(uint64_t bytes) { held_bytes_ -= bytes; }
 
-  // `qp` sends no more requests, and forgets what it kept for its peer; it goes on saying why.
+  // `qp` sends no more requests and drops what it kept for its peer. If a request of the peer
+  // failed, later ones still hear why (Remote::nak_syndrome).
   void Stop(Qp& qp);
 
  private:

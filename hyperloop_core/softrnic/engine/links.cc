@@ -29,11 +29,11 @@ size_t Links::Poll(size_t budget) {
   return done;
 }
 
-// Bytes that are no packet are dropped: the port has logged them, or closed the link.
+// Drops bytes that are no packet. The port has logged them, or closed the link.
 void Links::HandlePacket(LinkId from, std::span<const std::byte> bytes) {
   try {
     if (const Result<Packet> packet = ParsePacket(bytes); packet.ok()) Dispatch(from, *packet);
-  } catch (const std::bad_alloc&) {  // it has changed nothing: as if it was lost on its way
+  } catch (const std::bad_alloc&) {  // the packet has changed nothing: the sender takes it for lost
   }
 }
 

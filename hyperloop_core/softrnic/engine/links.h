@@ -1,9 +1,10 @@
-// Links: the turn of queue pairs whose peer is in another engine. It hands each packet that arrives
-// to the part that handles it, and sends what is due.
+// Links runs the turn of queue pairs whose peer is in another engine. It hands each packet that
+// arrives to the part that handles it, and has sent what is due.
 //
-// A session ties one life of the requester (its nonce, drawn when it first has something to send)
-// to one life of the responder (the session number, drawn when it grants one). Requests of an
-// earlier life of either carry another number and are refused, however late they arrive.
+// A session ties one life of the requester to one life of the responder; the life of a queue pair
+// begins anew with each reset. The requester draws a nonce when it first has something to send. The
+// responder draws the session number when it grants a session for that nonce. Requests of an
+// earlier life of either end carry another number and are refused, however late they arrive.
 //
 // May call: LinkTraffic, LinkWork, RemoteRequester, RemoteResponder, ServiceAsks, Services.
 #pragma once
@@ -30,8 +31,8 @@ class Links {
         asks_(asks),
         services_(services) {}
 
-  // Up to `budget` events, and packets to send for as many queue pairs; of at most a turn's bytes
-  // each way. Returns how many.
+  // Handles up to `budget` events, and sends packets for up to as many queue pairs, while the
+  // turn's bytes last (LinkTraffic). Returns how many steps that took.
   size_t Poll(size_t budget);
 
  private:

@@ -1,6 +1,6 @@
 // Long SENDs, WRITEs and READs move kTurnBytes at a time, so that one of them holds up the other
-// queues of a machine for microseconds only. A refused one is refused as a whole, before its first
-// byte moves; keys that go away in between end it in the middle, as on a wire.
+// queues of a machine for microseconds only. A refused transfer is refused as a whole, before its
+// first byte moves. A key that is destroyed in between ends it in the middle, as on a wire.
 #include <algorithm>
 
 #include "softrnic/engine/bytes.h"
@@ -12,7 +12,7 @@ namespace {
 
 bool IsRead(uint8_t opcode) { return opcode == rnic::kWqeRead; }
 
-// Both in one piece each, the target overlapping the source and behind it.
+// True if each is one piece, and the target begins inside the source, behind its first byte.
 bool MovesUp(const SegmentList& to, const SegmentList& from) {
   return to.count == 1 && from.count == 1 && to.list[0].at > from.list[0].at &&
          to.list[0].at < from.list[0].at + from.list[0].length;
@@ -20,7 +20,7 @@ bool MovesUp(const SegmentList& to, const SegmentList& from) {
 
 }  // namespace
 
-// kInParts: begun. Otherwise the failure, or kRnr.
+// kInParts: the transfer has begun. Otherwise the failure, or why it cannot begin yet.
 Outcome Requester::StartParts(Qp& qp, Qp& peer, const Wqe& wqe, const Request& request) {
   const SegmentList& local = *request.data;
   if (local.bytes > kMaxMessage) return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
@@ -93,8 +93,8 @@ Outcome Requester::NextPart(Qp& qp, Part& part, bool* last) {
       return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
     if (read) durability_.NoteWrite(qp, slice.list[i], /*scatter=*/false);
   }
-  // Null: the receiver's CQE overran a CQ that this queue pair uses too, which put it into error
-  // and dropped `part`. The last part was moved all the same.
+  // `part` is null if the receiver's CQE overran a CQ that this queue pair uses too: that put the
+  // queue pair into error and dropped `part`. The last part was moved all the same.
   if (qp.send.part != nullptr) part.moved += slice.bytes;
   (read ? qp.count.bytes_received : qp.count.bytes_sent) += slice.bytes;
   if (!*last) return kOk;

@@ -1,9 +1,10 @@
 // LookList: the queue pairs that are looked at now and then, a few each turn, because no doorbell
-// tells when they have something to do. One part of them waits for a receive or a peer (and some
-// no longer do), the other is in error and flushes the receives that are posted to it.
+// tells when they have something to do. One part of the list waits for a receive, a peer or its
+// disk (some queue pairs in it no longer wait). The other part is in error and flushes the receives
+// that are posted to it.
 //
-// Adding and removing need no memory: queue pairs fail and end when there is none. Calls nothing of
-// the engine.
+// Adding and removing need no memory, because queue pairs also fail and end when there is none.
+// Calls nothing of the engine.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +16,7 @@ namespace hyperloop::softrnic {
 
 class LookList {
  public:
-  // `most`: queue pairs in the engine.
+  // `most`: the most queue pairs that an engine has.
   explicit LookList(size_t most) {
     waiting_.reserve(most);
     broken_.reserve(most);
@@ -26,7 +27,7 @@ class LookList {
     return std::any_of(waiting_.begin(), waiting_.end(),
                        [](const Qp* qp) { return qp->send.stall == Stall::kRetry; });
   }
-  // Once, however often it is added; its state says to which part.
+  // Lists `qp` in the part that its state says, unless it is there already.
   void Add(Qp& qp) {
     std::vector<Qp*>& list = qp.state == rnic::QpState::kError ? broken_ : waiting_;
     if (qp.look_index < list.size() && list[qp.look_index] == &qp) return;
@@ -60,7 +61,8 @@ class LookList {
       if (*next >= list.size()) *next = 0;
       Qp& qp = *list[*next];
       any |= look(qp);
-      if (*next < list.size() && list[*next] == &qp) ++*next;  // or another took its place
+      // If `look` removed `qp`, another queue pair has its place and is next.
+      if (*next < list.size() && list[*next] == &qp) ++*next;
     }
     return any;
   }

@@ -24,8 +24,8 @@
 
 namespace hyperloop::softrnic {
 
-// Counters of a queue pair; a host's are the sums over its queue pairs, living and gone, since
-// it got its first client. Names as exported.
+// The counters of a queue pair, by their exported names. A host's counters are the sums over all
+// queue pairs that it has had since its first client came.
 // clang-format off
 #define HL_QP_COUNTERS(X) \
   X(wqes_fetched) X(wqes_executed) X(nops) X(sends) X(writes) X(reads) X(atomics) X(waits) \
@@ -45,14 +45,13 @@ struct QpCounters {
 struct Context;
 struct Qp;
 
-// What the contexts of one client have together (ClientLimits), and their place among those that
-// have work.
+// A client: what its contexts hold together (ClientLimits), and its place in the ReadyList.
 struct Account {
   Qp* ready_head = nullptr;
   Qp* ready_tail = nullptr;
-  // kFresh: became ready when it had nothing to do, and goes before those that always have. kOld:
-  // had its turn; still listed for a round when it has nothing more to do, so that it has one turn
-  // a round, whatever it does.
+  // kFresh: the client had nothing to do before; it goes before those that always have something.
+  // kOld: the client had its turn. It stays listed for a round even if it has nothing more to do,
+  // so that it has one turn a round, whatever it does.
   enum class Listed : uint8_t { kNo, kFresh, kOld } listed = Listed::kNo;
   Account* next_ready = nullptr;
   ClientNumber client = 0;
@@ -76,8 +75,8 @@ struct Host {
   std::string name;
   std::array<uint8_t, 16> gid{};
   std::map<std::string, Service> services;
-  uint32_t contexts = 0;  // the host goes with the last one
-  QpCounters retired;     // of queue pairs that are gone
+  uint32_t contexts = 0;  // the host ends with the last one
+  QpCounters retired;     // sums over destroyed queue pairs
 };
 
 struct Pd {
@@ -93,17 +92,17 @@ struct Umem {
   std::byte* base = nullptr;
   std::shared_ptr<void> owner;
   uint32_t users = 0;
-  int fd = -1;  // of the file behind it, which its user may truncate; -1: cannot happen, or unknown
+  int fd = -1;  // of the file behind it, if a user may truncate it (UmemMapping)
   uint64_t fd_offset = 0;
   bool waits_for_disk = false;
   std::shared_ptr<std::atomic<bool>> flush_failed;  // FileRange::failed
   uint32_t faults = 0;
-  // Pages of no file, put where the file was truncated, lie from here to there: no key may reach
-  // them.
+  // Where the file was truncated, pages of no file take its place; all of them lie in this range.
+  // No new key may reach into it.
   std::byte* lost_begin = nullptr;
   std::byte* lost_end = nullptr;
   RingMap ring_map;                  // empty if it has no rings
-  struct MemoryKey* keys = nullptr;  // over it
+  struct MemoryKey* keys = nullptr;  // the keys over it
   Account* account = nullptr;
 };
 
@@ -115,8 +114,8 @@ struct MemoryKey {
   uint32_t access = 0;
   uint32_t lkey = 0;
   uint32_t rkey = 0;
-  // Set if writes need a look: the memory holds rings, or needs a flush to be durable (which a
-  // persistence model asks of any).
+  // Set if Durability must look at writes: the memory holds rings, or it needs a flush to be
+  // durable (with a persistence model, any memory does).
   bool has_rings = false;
   bool has_media = false;
   bool poisoned = false;  // its file was truncated
@@ -133,7 +132,7 @@ struct Cq {
   uint32_t mask = 0;  // CQEs - 1
   uint32_t log_size = 0;
   uint32_t producer = 0;  // free running; its low 24 bits are what WAIT compares
-  uint32_t consumer = 0;  // last seen in the doorbell record
+  uint32_t consumer = 0;  // as last seen in the doorbell record
   const std::byte* dbrec = nullptr;
   Qp* waiters = nullptr;
   bool ignore_overrun = false;
@@ -153,23 +152,23 @@ struct Cq {
 
 enum class Stall : uint8_t {
   kNone,
-  kWait,       // WAIT not met: linked into the CQ's waiters
-  kWaitMet,    // the CQ woke it: the WAIT at `consumer` is done
-  kRetry,      // no receive at the peer, or no peer: tried again by Retries
-  kResponses,  // fence, READ limit or enough under way to a remote peer: woken by a response
-  kFailed,     // a WQE that cannot run: its error follows those before it
+  kWait,       // a WAIT is not met; the queue is linked into the CQ's waiters
+  kWaitMet,    // the CQ woke the queue: the WAIT at `consumer` is met
+  kRetry,      // the peer has no receive, waits for a disk or is not there; Retries tries again
+  kResponses,  // a fence, the READ limit, or enough under way to a remote peer; a response wakes it
+  kFailed,     // a WQE failed; its error is reported once those before it are complete
 };
 
 // The request that is to be tried again (Retries).
 struct Retry {
-  uint8_t why = 0;  // kRnr, kNoAnswer, kFlushing; 0: none
-  uint8_t left = 0;
-  bool due = false;  // its time is over
-  uint64_t request = 0;
-  uint64_t deadline = 0;
+  uint8_t why = 0;        // kRnr, kNoAnswer, kFlushing; 0: none
+  uint8_t left = 0;       // tries
+  bool due = false;       // `deadline` has passed
+  uint64_t request = 0;   // its number
+  uint64_t deadline = 0;  // in nanoseconds of Clock
 };
 
-// Memory written through a queue pair and not yet durable: what a READ on it flushes.
+// Memory that was written through a queue pair and is not durable yet. A READ on it flushes that.
 struct DirtyRange {
   std::byte* begin;
   std::byte* end;
@@ -178,7 +177,7 @@ struct DirtyRange {
 };
 inline constexpr size_t kMaxDirtyRanges = 16;
 
-// A long WRITE or READ on its way, a turn's bytes at a time; its WQE as it was fetched.
+// A long SEND, WRITE or READ under way, which moves a turn's bytes at a time.
 struct Part {
   uint16_t index = 0;
   uint8_t opcode = 0;
@@ -187,9 +186,10 @@ struct Part {
   uint8_t blocks = 0;
   uint32_t imm = 0;
   uint64_t moved = 0;
-  // From the last byte to the first: its target overlaps its source, and lies behind it.
+  // It moves from the last byte to the first, because its target overlaps its source and lies
+  // behind it.
   bool backward = false;
-  std::vector<std::byte> wqe;
+  std::vector<std::byte> wqe;  // as it was fetched
 };
 
 // A WQE whose completion has not happened yet (Transit).
@@ -203,14 +203,15 @@ struct Inflight {
   uint8_t segments = 0;
   uint8_t blocks = 1;
   bool local = false;      // WAIT, NOP, enables, malformed WQEs: nothing to deliver
-  bool delivered = false;  // the responder has answered: `outcome` counts
+  bool delivered = false;  // the responder has answered, and `outcome` is set
   bool gathered = false;   // `payload` was read from memory at execution
   uint8_t outcome = 0;
   uint32_t imm = 0;
   std::vector<std::byte> wqe;
   std::vector<std::byte> payload;  // to the responder
   std::vector<std::byte> answer;   // from it
-  // A remote peer's: bytes in all, put into packets, answered; packets without an acknowledgement.
+  // With a remote peer: all bytes, bytes put into packets, bytes answered, and packets without an
+  // acknowledgement.
   uint64_t total = 0;
   uint64_t moved = 0;
   uint64_t answered = 0;
@@ -225,31 +226,31 @@ struct ServiceAsk {
   uint64_t sent_ns = 0;
   bool answered = false;
   Code code = Code::kOk;
-  uint32_t responder = 0;  // queue pair number there
+  uint32_t responder = 0;  // the queue pair number there
   std::vector<std::byte> answer;
 };
 
 // A queue pair, in pieces. QpLife makes, connects and resets it, and may change every member. The
-// comment over a piece names the other parts of the engine that change it.
+// comment over each piece names the other parts of the engine that change that piece.
 struct Qp {
   // The send queue. Requester and Transit run it, CompletionQueues and Retries wake it, Retries,
   // RemoteRequester and ErrorState stop it.
   struct Send {
-    const std::byte* fetch = nullptr;  // where WQEs are decoded: the ring, or the snapshots of it
+    const std::byte* fetch = nullptr;  // where WQEs are decoded: the ring, or snapshots of it
     Cq* cq = nullptr;
-    uint32_t fetch_mask = 0;  // of `fetch`: `mask`, or of fewer snapshots
+    uint32_t fetch_mask = 0;  // one less than the WQEBBs at `fetch`
     uint32_t mask = 0;
     uint16_t consumer = 0;  // WQEBBs
     uint16_t producer = 0;  // doorbells and enables move it
     Stall stall = Stall::kNone;
     bool resume = false;  // the WQE at `consumer` has begun: a WAIT that is met, or `part`
     bool snapshots = false;
-    bool deferred = false;  // completions come in later steps: Inflight
+    bool deferred = false;  // completions come in later steps (Inflight)
     const std::byte* ring = nullptr;
     std::unique_ptr<Part> part;
   };
 
-  // The receive queue, and how requests come. Responder takes receives, Requester enables and
+  // The receive queue and the requests of the peer. Responder takes receives, Requester enables and
   // flushes them, ErrorState and AdversarialSchedule look for posted ones.
   struct Receive {
     const std::byte* ring = nullptr;
@@ -258,24 +259,25 @@ struct Qp {
     uint32_t mask = 0;
     uint32_t log_stride = 0;
     uint16_t consumer = 0;
-    uint16_t producer = 0;    // last seen in the doorbell record
-    uint16_t enabled = 0;     // managed: RECV_EN moves it
-    uint16_t flush_left = 0;  // receives to flush, once in error
+    uint16_t producer = 0;    // as last seen in the doorbell record
+    uint16_t enabled = 0;     // of a managed queue; RECV_EN moves it
+    uint16_t flush_left = 0;  // receives to flush, in the error state
     bool exists = false;
     uintptr_t write_end = 0;  // where the last remote WRITE ended
   };
 
-  // The queue pair that it is connected to. QpTable finds it, and notes a parting.
+  // The queue pair that it is connected to. QpTable finds the peer, and notes a disconnection.
   struct Peer {
-    Qp* cached = nullptr;            // in this engine, and connected back
+    Qp* cached = nullptr;            // the peer, if it is in this engine and connected back
     std::unique_ptr<Remote> remote;  // null: the peer is in this engine
     std::array<uint8_t, 16> gid{};
     uint32_t qpn = 0;
     bool connected = false;  // `gid` and `qpn` are set
-    // The peer (in this engine) was reset after requests had passed between them: on a wire their
-    // packet numbers would not fit any more. Until its own RESET nobody answers this one.
+    // The peer, in this engine, was reset after requests had passed between the two. On a wire
+    // their packet numbers would not fit any more, so nobody answers this queue pair until it is
+    // reset too.
     bool orphaned = false;
-    uint64_t requests_before = 0;  // that had run when it was connected
+    uint64_t requests_before = 0;  // RequestsRun when it was connected
   };
 
   // WQEs that have run and are not complete yet. Transit takes them in and out, RemoteRequester and
@@ -284,7 +286,7 @@ struct Qp {
     std::deque<Inflight> inflight;  // in order; the front completes first
     uint32_t outstanding_reads = 0;
     uint32_t max_read_atomic = 1;
-    bool failed = false;  // deferred: the WQE that put it into error was told
+    bool failed = false;  // the error of the WQE that failed was reported
   };
 
   // A WAIT that stalled. Requester notes it, Waiters links it.
@@ -303,16 +305,18 @@ struct Qp {
     uint16_t fetched = 0;  // WQEBBs below this index are snapshot
   };
 
-  // Memory that was written through it and is not durable yet. Durability alone changes it.
+  // Memory that was written through the queue pair and is not durable yet. Durability alone changes
+  // it.
   struct Dirty {
     uint8_t count = 0;
     bool flushes = false;       // `flush` is set
-    bool flush_failed = false;  // a range could not be made durable: the next READ says so
+    bool flush_failed = false;  // a range could not be made durable; the next READ reports it
     std::array<DirtyRange, kMaxDirtyRanges> ranges{};
-    std::shared_ptr<FlushJob> flush;  // under way, or done and not looked at; null: none
+    std::shared_ptr<FlushJob> flush;  // under way, or done but not looked at yet; null: none
   };
 
-  // How long and how often requests are tried. Retries notes one, Transit and ErrorState forget it.
+  // How long and how often requests are tried. Retries notes a request, Transit and ErrorState
+  // forget it.
   struct Timers {
     Retry retry;
     uint64_t ack_timeout_ns = 0;
@@ -322,32 +326,33 @@ struct Qp {
     uint32_t rnr_timer_us = 640;
   };
 
-  // Its end of a connection to a service (kConnectService). Services and ServiceAsks fill it.
+  // One end of a connection to a service (kConnectService). Services and ServiceAsks fill it.
   struct ServiceEnd {
-    // --- the client's
-    uint32_t qpn = 0;  // the responder that was made for it in this engine, 0: none
+    // --- at the client
+    uint32_t qpn = 0;  // of the responder that was made for it in this engine; 0: none
     std::unique_ptr<ServiceAsk> ask;
-    // --- the responder's
-    bool responder_only = false;     // made by kConnectService,
-    const Account* asker = nullptr;  // of this client; compared only. Null: of another engine
-    uint64_t ask_nonce = 0;          // the request that made it,
-    uint64_t asked = 0;              // and its place among them
+    // --- at the responder
+    bool responder_only = false;  // the queue pair was made for kConnectService
+    // The client that asked, which is only compared. Null: it is in another engine.
+    const Account* asker = nullptr;
+    uint64_t ask_nonce = 0;  // of the request that made it
+    uint64_t asked = 0;      // the place of that request among all such requests
   };
 
-  // --- what every WQE or request touches: close together
+  // --- what every WQE or request touches; these members lie close together
   Send send;
   rnic::QpState state = rnic::QpState::kReset;  // ErrorState changes it too
-  bool ready = false;                           // in the ReadyList, which changes it
+  bool ready = false;                           // in the ReadyList, which changes this
   uint32_t qpn = 0;
   uint32_t flags = 0;
-  uint32_t access = 0;  // remote access that its state grants
+  uint32_t access = 0;  // the remote access that it grants
   Qp* next_ready = nullptr;
   Account* account = nullptr;
   Pd* pd = nullptr;
   Peer peer;
   Receive receive;
-  QpCounters count;  // any part counts
-  // --- what some touch
+  QpCounters count;  // every part may count
+  // --- what some of them touch
   Wait wait;
   Timers timers;
   Dirty dirty;
@@ -355,7 +360,7 @@ struct Qp {
   Snapshot snapshot;
   // --- the rest
   ServiceEnd service;
-  uint32_t look_index = kNotListed;  // in one part of LookList, which changes it
+  uint32_t look_index = kNotListed;  // in one part of LookList, which changes this
   static constexpr uint32_t kNotListed = ~0u;
   uint32_t doorbell_index = 0;
   Context* context = nullptr;
@@ -370,16 +375,17 @@ struct Context {
   ContextId id = kNoContext;
   Account* account = nullptr;
   Host* host = nullptr;
-  Qp* first_qp = nullptr;  // of all, responders included
+  Qp* first_qp = nullptr;  // of all its queue pairs, responders included
   bool closing = false;
   bool evicted = false;
   UarPage* uar = nullptr;
   uint32_t uar_id = 0;
   uint32_t uar_words = 0;  // summary words in use
-  // By register of the UAR page; one of the two at most.
+  // By register of the UAR page. Each register is in use by a queue pair, by a completion queue, or
+  // by none.
   std::array<Qp*, kMaxQpsPerContext> doorbells{};
   std::array<struct Cq*, kMaxQpsPerContext> arms{};
-  // A register nobody has; kMaxQpsPerContext: none is left.
+  // A register that is not in use. kMaxQpsPerContext: none is left.
   uint32_t FreeRegister() const {
     uint32_t index = 0;
     while (index < kMaxQpsPerContext && (doorbells[index] != nullptr || arms[index] != nullptr))

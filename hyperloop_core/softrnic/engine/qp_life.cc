@@ -15,10 +15,11 @@ using rnic::QpState;
 
 namespace {
 
-constexpr uint32_t kSnapshots = 64;  // WQEBBs, where the prefetch depth allows so few
-// Of the kMaxQpsPerContext that a client's services have together.
+constexpr uint32_t kSnapshots = 64;  // WQEBBs, if the fetch mode and prefetch depth need no more
+// The most connections that one client has to the services of another, which together have at most
+// kMaxQpsPerContext connections.
 constexpr uint32_t kMaxRespondersPerClient = 128;
-constexpr uint32_t kMaxLogRing = 15;  // indexes have 16 bits and half range
+constexpr uint32_t kMaxLogRing = 15;  // indexes have 16 bits, and half of their range is behind
 constexpr uint32_t kMinLogStride = 4;
 constexpr uint32_t kRemoteAccess = rnic::kRemoteWrite | rnic::kRemoteRead | rnic::kRemoteAtomic;
 

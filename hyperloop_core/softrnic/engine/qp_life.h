@@ -1,5 +1,5 @@
-// QpLife: the life of a queue pair: creation, states, reset, destruction. Every field of the
-// arguments comes from a client and is checked.
+// QpLife creates, connects, resets and destroys queue pairs, and moves them between their states.
+// Every field of the arguments comes from a client and is checked.
 //
 // May call: QpTable, CompletionQueues (Find), Waiters, ReadyList, LookList, LinkWork, ErrorState,
 // Durability, Routes, ServiceAsks, rings.h, and the PersistenceModel of EngineOptions.
@@ -37,13 +37,14 @@ class QpLife {
   Status CreateQp(Context& c, const CreateQpArgs& args, CreateQpReply* reply);
   Status ModifyQp(Context& c, const ModifyQpArgs& args);
   Status DestroyQp(Context& c, uint32_t qpn);
-  // A queue pair in the publisher's protection domain that only answers READs of the queue pair
-  // `client_qpn` at `gid`. `asker`: of this client; null: of another engine.
+  // Makes a queue pair in the publisher's protection domain that only answers READs of the queue
+  // pair `client_qpn` at `gid`. `asker`: the client that has that queue pair; null: it is in
+  // another engine.
   Result<Qp*> MakeResponder(Service& service, Host& host, const GidBytes& gid, uint32_t client_qpn,
                             const Account* asker);
   // Needs no memory.
   void Destroy(Qp& qp);
-  // The peer of `qp` is in another engine.
+  // Prepares `qp` for a peer in another engine, which `link` leads to.
   static void StartRemote(Qp& qp, LinkId link);
 
  private:

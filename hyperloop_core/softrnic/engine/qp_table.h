@@ -1,5 +1,5 @@
-// QpTable: the queue pairs of all clients by number, and which of them are connected to each other
-// within this engine. Owns them. Calls nothing of the engine.
+// QpTable owns the queue pairs of all clients, by number, and knows which of them are connected to
+// each other within this engine. Calls nothing of the engine.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace hyperloop::softrnic {
 inline constexpr uint32_t kQpSlotBits = 14;
 inline constexpr size_t kMaxQps = size_t{1} << kQpSlotBits;
 
-// How many requests of a queue pair ran, as its requester.
+// How many requests the queue pair has run as a requester.
 inline uint64_t RequestsRun(const Qp& qp) {
   return qp.count.sends + qp.count.writes + qp.count.reads + qp.count.atomics;
 }
@@ -57,8 +57,8 @@ class QpTable {
       return nullptr;
     return peer;
   }
-  // `qp` loses its connection. If requests had passed between the two, nobody answers its peer
-  // until that one is reset too.
+  // Ends the connection of `qp`. If requests had passed between it and its peer, nobody answers the
+  // peer until that is reset too.
   void Disconnect(Qp& qp);
 
  private:

@@ -18,7 +18,7 @@ class AccountQueue {
     (tail_ != nullptr ? tail_->next_ready : head_) = &account;
     tail_ = &account;
   }
-  // Not of an empty queue.
+  // Takes the first one. The queue must not be empty.
   Account* Pop() {
     Account* const first = head_;
     head_ = first->next_ready;
@@ -51,9 +51,9 @@ class ReadyList {
     account.ready_tail = &qp;
   }
   void Remove(Qp& qp);
-  // Takes the queue pair whose turn it is out of the list. Null: none is ready.
+  // Takes the queue pair whose turn it is off the list. Null: none is ready.
   Qp* Next();
-  // The client goes; none of its queue pairs is listed.
+  // Takes a client off the list that is about to be destroyed. None of its queue pairs is listed.
   void Forget(Account& account);
   // `f` must not change the list.
   template <class F>

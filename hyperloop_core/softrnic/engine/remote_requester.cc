@@ -30,7 +30,7 @@ void RemoteRequester::Pump(Qp& qp) {
     if (!again && (r.sent.size() >= kMaxUnacknowledged || r.sent_bytes >= kMaxUnacknowledgedBytes))
       return;
     if (!LinkTakes(qp)) {
-      if (!r.listed) r.progress_ns = clock_.Now();  // it begins to wait
+      if (!r.listed) r.progress_ns = clock_.Now();  // the wait begins
       return link_work_.Watch(qp);
     }
     if (!traffic_.MaySend()) return link_work_.AddPump(qp);
@@ -43,7 +43,7 @@ void RemoteRequester::Pump(Qp& qp) {
   }
 }
 
-// The next packet of `entry`, to the end of Remote::sent. False: the WQE failed.
+// Appends the next packet of `entry` to Remote::sent. False: the WQE failed.
 bool RemoteRequester::PackNext(Qp& qp, Inflight& entry) {
   Remote& r = *qp.peer.remote;
   const std::byte* const body = entry.wqe.data() + rnic::kSegmentBytes;
@@ -110,13 +110,13 @@ bool RemoteRequester::PackNext(Qp& qp, Inflight& entry) {
 
 // --- answers
 
-// The oldest packet is acknowledged, and with its last one a WQE.
+// The oldest packet is acknowledged. If it is the last one of its WQE, so is the WQE.
 void RemoteRequester::PopSent(Qp& qp) {
   Remote& r = *qp.peer.remote;
   const SentPacket packet = std::move(r.sent.front());
   Inflight* const entry = Transit::FirstUnanswered(qp);
   r.sent.pop_front();
-  r.rnr_until_ns = 0;  // another copy of it was taken since the peer had no receive
+  r.rnr_until_ns = 0;  // the peer has taken another copy of it since it had no receive
   ++r.first_psn;
   r.sent_bytes -= packet.bytes;
   if (r.next_sent != 0) --r.next_sent;
@@ -136,19 +136,20 @@ void RemoteRequester::HandleAnswer(LinkId from, const Packet& p) {
   clients_.RunFor(*qp, [&] { TakeAnswers(*qp, p); });
 }
 
-// What a packet of the session says: the answer to one request, and that those before it ran.
+// Acts on a packet of the session. It answers one request, and says that those before it ran.
 void RemoteRequester::TakeAnswers(Qp& qp, const Packet& p) {
   Remote& r = *qp.peer.remote;
   const uint32_t before = p.psn - r.first_psn;
-  if (before >= r.sent.size() && !(r.halted && before < kMaxUnacknowledged)) return;  // again
-  // It has no such session: what it says acknowledges nothing.
+  if (before >= r.sent.size() && !(r.halted && before < kMaxUnacknowledged))
+    return;  // a repetition
+  // The peer has no such session, so the packet acknowledges nothing.
   if (p.type == PacketType::kNak && p.syndrome == MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR) {
     if (!r.sent.empty()) FailSent(qp, p.syndrome);
     return;
   }
   const auto needs_answer = [&r] { return r.sent.front().type >= PacketType::kRead; };
   for (uint32_t i = 0; i < before && !r.sent.empty(); ++i) {
-    if (needs_answer()) return;  // it was lost: asked for again after the timeout
+    if (needs_answer()) return;  // the answer was lost; it is asked for again after the timeout
     PopSent(qp);
   }
   r.progress_ns = clock_.Now();
@@ -181,8 +182,8 @@ void RemoteRequester::TakeAnswers(Qp& qp, const Packet& p) {
   if (qp.peer.remote != nullptr) link_work_.AddPump(qp);
 }
 
-// Places what a READ or an atomic brought. False: it is not what was asked for, or its place is
-// gone.
+// Copies what a READ or an atomic brought to its place. False: it is not what was asked for, or the
+// place is not allowed any more.
 bool RemoteRequester::TakeRemoteAnswer(Qp& qp, Inflight& entry, const Packet& p) {
   const bool read = entry.opcode == rnic::kWqeRead;
   const SentPacket& asked = qp.peer.remote->sent.front();
@@ -213,7 +214,8 @@ bool RemoteRequester::TakeRemoteAnswer(Qp& qp, Inflight& entry, const Packet& p)
 
 // --- failures, completions
 
-// `entry`, which is not wholly sent, fails at this end: its error follows those before it.
+// Fails `entry`, which is not wholly sent, at this end. Its error is reported after the WQEs before
+// it are complete.
 void RemoteRequester::FailEntry(Qp& qp, Inflight& entry, uint8_t syndrome) {
   Remote& r = *qp.peer.remote;
   for (; entry.packets != 0; --entry.packets) {
@@ -228,7 +230,7 @@ void RemoteRequester::FailEntry(Qp& qp, Inflight& entry, uint8_t syndrome) {
   Complete(qp);
 }
 
-// The oldest WQE without an answer fails; nothing is sent any more.
+// Fails the oldest WQE without an answer. Nothing is sent any more.
 void RemoteRequester::FailSent(Qp& qp, uint8_t syndrome) {
   Inflight* const entry = Transit::FirstUnanswered(qp);
   link_work_.Stop(qp);
@@ -240,7 +242,8 @@ void RemoteRequester::FailSent(Qp& qp, uint8_t syndrome) {
   Complete(qp);
 }
 
-// Completes WQEs from the front. With deferred delivery that is the scheduler's to choose.
+// Completes WQEs from the front. With deferred delivery it does nothing, because the scheduler
+// chooses when they complete.
 void RemoteRequester::Complete(Qp& qp) {
   while (!deferred_ && qp.state == rnic::QpState::kReadyToSend && !qp.transit.inflight.empty() &&
          qp.transit.inflight.front().delivered)
@@ -281,8 +284,8 @@ void RemoteRequester::HandleSession(LinkId from, const Packet& p) {
   clients_.RunFor(*qp, [&] { link_work_.AddPump(*qp); });
 }
 
-// What was under way when the link broke may be lost: everything without an acknowledgement goes
-// again. The responder runs none of it twice.
+// What was under way when the link broke may be lost, so everything without an acknowledgement is
+// sent again. The responder runs no request twice.
 void RemoteRequester::HandleLinkUp(LinkId link) {
   link_work_.ForgetWaiting(link);
   qps_.ForEach([&](Qp& qp) {
@@ -310,7 +313,7 @@ void RemoteRequester::HandleRoom(LinkId link) {
   }
 }
 
-// False: the link is down or full; HandleLinkUp or HandleRoom comes back.
+// False: the link is down or full. HandleLinkUp or HandleRoom comes back to `qp` then.
 bool RemoteRequester::LinkTakes(Qp& qp) {
   if (traffic_.Ready(qp.peer.remote->link)) return true;
   link_work_.AddWaiting(qp);
@@ -353,9 +356,10 @@ bool RemoteRequester::CheckTimers() {
   return any;
 }
 
-// A request without a sign of life, be it on its way or waiting for the link, is sent again each
-// `ack_timeout`, and fails after `link_timeout`; one that found no receive waits as long as the
-// peer said.
+// While the peer gives no sign of life, requests are sent again each ack_timeout. The oldest one
+// fails after link_timeout or, if that is 0, after retry_count repetitions. Time in which the link
+// takes nothing counts too. A request that found no receive is sent again after the time that the
+// peer named.
 bool RemoteRequester::TimerDue(Qp& qp, uint64_t now) {
   Remote& r = *qp.peer.remote;
   if (r.rnr_until_ns != 0) {
@@ -366,7 +370,7 @@ bool RemoteRequester::TimerDue(Qp& qp, uint64_t now) {
     return true;
   }
   if (qp.timers.ack_timeout_ns == 0 && qp.timers.link_timeout_ns == 0) return false;
-  // TCP mends a lost packet in some 200 ms: to ask again before that is no use.
+  // TCP mends a lost packet in some 200 ms, and asking again before that is no use.
   const uint64_t try_ns = std::max(qp.timers.ack_timeout_ns, kLeastLinkTryNs);
   const uint64_t limit_ns = qp.timers.link_timeout_ns != 0 ? qp.timers.link_timeout_ns
                                                            : (qp.timers.retry_count + 1) * try_ns;

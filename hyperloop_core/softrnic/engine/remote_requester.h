@@ -1,10 +1,10 @@
 // RemoteRequester: the requester's half of queue pairs with a remote peer. It opens the session,
 // turns WQEs (Transit) into packets and answers into completions, sends again what was lost, and
-// ends what gets no answer.
+// fails requests that get no answer.
 //
-// Payloads are copied into packets when they are made, and packets kept until they are
-// acknowledged; a WQE's buffers are the caller's again with its completion, as ever. What runs out
-// of memory for a queue pair ends its client.
+// A payload is copied into a packet when the packet is made, and the packet is kept until it is
+// acknowledged. A WQE's buffers still belong to the device until its completion. If memory runs out
+// in work for a queue pair, its client is evicted.
 //
 // May call: KeyTable, Durability, QpTable, Transit, LinkWork, LinkTraffic, Clients, Clock.
 #pragma once
@@ -23,7 +23,7 @@ namespace hyperloop::softrnic {
 
 class RemoteRequester {
  public:
-  // `deferred`: completions are the schedule's to choose.
+  // `deferred`: AdversarialSchedule chooses when WQEs complete (EngineOptions::defer_delivery).
   RemoteRequester(bool deferred, KeyTable& keys, Durability& durability, QpTable& qps,
                   Transit& transit, LinkWork& link_work, LinkTraffic& traffic, Clients& clients,
                   const Clock& clock)
@@ -37,11 +37,12 @@ class RemoteRequester {
         clients_(clients),
         clock_(clock) {}
 
-  // Hands the link what it, the window and the turn take: first what goes again, then new packets.
+  // Sends as many packets of `qp` as the link, the bounds of Remote and the turn allow: first those
+  // that are sent again, then new ones.
   void Pump(Qp& qp);
-  // Pumps for up to `most` of those that have packets. Returns how many.
+  // Calls Pump for up to `most` queue pairs that have packets to send. Returns how many it took.
   size_t PumpSome(size_t most);
-  // True if a timer ended.
+  // Acts on the timers that have run out. True if there was one.
   bool CheckTimers();
 
   // --- what arrives

@@ -29,7 +29,7 @@ uint8_t OpcodeOf(const Packet& p) {
   }
 }
 
-// All but its data.
+// The request of packet `p`, without its data.
 Request RequestOf(const Packet& p) {
   const uint8_t opcode = OpcodeOf(p);
   Request request(Request::KindOf(opcode), opcode);
@@ -92,7 +92,7 @@ void RemoteResponder::HandleRequest(LinkId from, const Packet& p, HeldRequest* h
   });
 }
 
-// The request that the peer's requests have come to.
+// Runs the request that is next in order. `again`: it is a READ whose flush was begun.
 void RemoteResponder::RunNext(LinkId from, Qp& qp, const Packet& p, bool again) {
   Remote& r = *qp.peer.remote;
   std::vector<std::byte> answer;
@@ -115,7 +115,7 @@ void RemoteResponder::RunNext(LinkId from, Qp& qp, const Packet& p, bool again) 
   }
   ++r.expected;
   if (answer.empty()) return AcknowledgeLater(from, qp, p.psn);
-  r.ack_due = false;  // the answer says it
+  r.ack_due = false;  // the answer acknowledges what came before it
   const auto bytes = static_cast<uint32_t>(answer.size());
   r.kept.push_back(
       {p.psn, bytes, std::make_shared<const std::vector<std::byte>>(std::move(answer))});
@@ -124,15 +124,15 @@ void RemoteResponder::RunNext(LinkId from, Qp& qp, const Packet& p, bool again) 
   traffic_.Send(from, r.kept.back().packet);
 }
 
-// Keeps a request until the READ at `expected` is through with its flush. What would be more than a
-// requester may leave unanswered, or leaves a gap, is dropped: it comes again.
+// Keeps a request until the READ at `expected` has flushed. A request is dropped, and comes again,
+// if one before it is missing or if it exceeds the bounds on what is held.
 void RemoteResponder::Hold(LinkId from, Qp& qp, const Packet& p) {
   Remote& r = *qp.peer.remote;
   const auto place = static_cast<int32_t>(p.psn - r.expected);
   if (place < 0) return HandleDuplicate(from, qp, p);
   const auto index = static_cast<size_t>(place);
   if (index < r.held.size()) {
-    r.held[index].from = from;  // where its answer goes: the link may be a new one
+    r.held[index].from = from;  // its answer goes back by the link that brought it last
     return;
   }
   const uint64_t bytes = std::max<uint64_t>(p.length, p.payload.size());
@@ -154,13 +154,13 @@ size_t RemoteResponder::ServeHeld(size_t budget) {
   return done;
 }
 
-// True: there are more.
+// True: requests of `qp` are still held.
 bool RemoteResponder::ServeHeldOf(Qp& qp, size_t budget, size_t* done) {
   Remote& r = *qp.peer.remote;
   while (*done < budget && traffic_.MayReceive()) {
     if (r.held.front().flushing && Durability::Flushing(qp)) {
-      // A requester gives up an end that says nothing. What has a READ's number acknowledges only
-      // what is before it.
+      // A requester gives up a responder that says nothing. This acknowledgement has the READ's
+      // number, so it acknowledges only what is before the READ.
       if (const uint64_t now = clock_.Now(); now - r.sign_ns >= kSignOfLifeNs) {
         r.sign_ns = now;
         AcknowledgeLater(r.held.front().from, qp, r.expected);
@@ -180,7 +180,7 @@ bool RemoteResponder::ServeHeldOf(Qp& qp, size_t budget, size_t* done) {
   return true;
 }
 
-// The end of the turn acknowledges the newest of those that were run or came again in it.
+// Has the end of the turn acknowledge request `psn`, or a newer one that ran or came again in it.
 void RemoteResponder::AcknowledgeLater(LinkId to, Qp& qp, uint32_t psn) {
   Remote& r = *qp.peer.remote;
   if (!r.ack_due) link_work_.AddAck(qp);
@@ -189,20 +189,22 @@ void RemoteResponder::AcknowledgeLater(LinkId to, Qp& qp, uint32_t psn) {
   r.ack_link = to;
 }
 
-// A request that ran already: its acknowledgement or answer was lost with a link.
+// Answers a request that ran already. Its acknowledgement or answer was lost with a link, or is
+// late.
 void RemoteResponder::HandleDuplicate(LinkId from, Qp& qp, const Packet& p) {
   Remote& r = *qp.peer.remote;
   ++qp.count.link_duplicates;
   if (p.type < PacketType::kRead) return AcknowledgeLater(from, qp, p.psn);
   for (const KeptAnswer& kept : r.kept) {
     if (kept.psn != p.psn) continue;
-    if (static_cast<int32_t>(r.ack_psn - p.psn) < 0) r.ack_due = false;  // the answer says it
+    // The answer acknowledges what came before it.
+    if (static_cast<int32_t>(r.ack_psn - p.psn) < 0) r.ack_due = false;
     traffic_.Send(from, kept.packet);
     return;
   }
 }
 
-// `answer`: the packet, of a READ or atomic that ran.
+// Runs one request. `*answer` becomes the answer's packet, if the request is a READ or an atomic.
 Outcome RemoteResponder::RunPacket(Qp& qp, const Packet& p, bool again,
                                    std::vector<std::byte>* answer) {
   Remote& r = *qp.peer.remote;
@@ -217,7 +219,7 @@ Outcome RemoteResponder::RunPacket(Qp& qp, const Packet& p, bool again,
              nullptr);
     return p.type == PacketType::kSend ? RunSend(qp, p, request) : RunLong(qp, p, request);
   }
-  // More than a requester may leave unanswered.
+  // The requester has left more answers unacknowledged than it may.
   if (r.kept.size() >= kMaxUnacknowledged ||
       r.kept_bytes > kMaxUnacknowledgedBytes + kMaxUnacknowledged * kPacketHeaderBytes)
     return responder_.Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
@@ -278,7 +280,7 @@ void RemoteResponder::SendAcks() {
 
 void RemoteResponder::HandleConnect(LinkId from, const Packet& p) {
   Qp* const qp = qps_.Find(p.dest_qpn);
-  // One that is not connected yet is silent, as it is to a peer in its own engine: the requester
+  // A queue pair that is not connected yet gives no answer, as in its own engine. The requester
   // asks again.
   if (qp != nullptr && qp->state < rnic::QpState::kReadyToReceive) return;
   const bool ours =
@@ -293,7 +295,8 @@ void RemoteResponder::HandleConnect(LinkId from, const Packet& p) {
                .session = p.session};
   if (ours) {
     Remote& r = *qp->peer.remote;
-    // Once requests ran, another life of the requester needs another life of this end, too.
+    // Once requests ran, a requester that was reset gets no new session until this queue pair is
+    // reset too.
     if (r.granted_nonce != p.session && !r.began)
       r.granted_nonce = p.session, r.granted = RandomNumber();
     if (r.granted_nonce == p.session) reply.type = PacketType::kAccept, reply.addr = r.granted;

@@ -1,9 +1,10 @@
 // RemoteResponder: the responder's half of queue pairs with a remote peer. It grants sessions, runs
-// each request once, in the order of its number, and answers it. A request that ran is acknowledged
-// again or answered from what was kept; one that is ahead is dropped until those before it come
-// again. Behind a READ that waits for a disk, requests are held.
+// each request once, in the order of its number, and answers it. When a request that ran comes
+// again, it is acknowledged again, or gets the answer that was kept. A request that comes too early
+// is dropped, and comes again after those before it. Requests behind a READ that waits for a disk
+// are held.
 //
-// What runs out of memory for a queue pair ends its client.
+// If memory runs out in work for a queue pair, its client is evicted.
 //
 // May call: KeyTable, QpTable, Responder, LinkWork, LinkTraffic, Clients, Clock, and the static
 // functions of Durability.
@@ -37,14 +38,14 @@ class RemoteResponder {
   // A request for a session.
   void HandleConnect(LinkId from, const Packet& p);
   void HandleRequest(LinkId from, const Packet& p) { HandleRequest(from, p, nullptr); }
-  // READs whose flush has ended, and what waits behind them, as far as the turn allows. Returns how
-  // many.
+  // Runs READs whose flush has ended and the requests held behind them, at most `budget` and as far
+  // as the turn allows. Returns how many it ran.
   size_t ServeHeld(size_t budget);
-  // The end of a turn: one acknowledgement for the SENDs and WRITEs of each queue pair.
+  // Ends a turn: sends one acknowledgement for the SENDs and WRITEs of each queue pair.
   void SendAcks();
 
  private:
-  // `held`: the request is the oldest of those that waited.
+  // `held`: the oldest of the held requests, from which `p` was parsed; null: `p` has just arrived.
   void HandleRequest(LinkId from, const Packet& p, HeldRequest* held);
   void RunNext(LinkId from, Qp& qp, const Packet& p, bool again);
   Outcome RunPacket(Qp& qp, const Packet& p, bool again, std::vector<std::byte>* answer);

@@ -1,6 +1,6 @@
-// Request: a request, or a piece of one, as the responder's half of a queue pair is given it. The
-// same for the four ways in which requests come: run at once from a WQE, delivered later, moved in
-// pieces, or brought by a link.
+// Request: a request, or a piece of one, as the responder's half of a queue pair gets it. It is the
+// same for the four ways in which requests come: at once from a WQE, delivered later, moved in
+// pieces, or by a link.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace hyperloop::softrnic {
 
-// A longer message is refused.
+// The most bytes of a message. A longer one is refused.
 inline constexpr uint64_t kMaxMessage = 1ull << 30;
 
 struct Request {
@@ -28,27 +28,28 @@ struct Request {
   Kind kind;
   uint8_t opcode;  // of its WQE
   bool solicited = false;
-  // A READ that came to kFlushing before, and nothing of its requester's has run here since.
+  // A READ that ended in kFlushing before; no other request of its requester has run here since.
   bool again = false;
-  // The piece ends the message. (The piece that moves last may be the first one in memory.)
+  // The piece is the last one to move. (In memory it may be the first one.)
   bool last = true;
-  uint32_t imm;                // as in memory; of SEND_IMM and WRITE_IMM
+  uint32_t imm;                // of SEND_IMM and WRITE_IMM, big-endian
   uint32_t rkey;               // WRITE, READ, atomics
   uint64_t addr;               // of the piece's first byte; WRITE, READ, atomics
   uint64_t swap_add, compare;  // atomics
   uint64_t offset;             // of the piece in the message
   uint64_t total = 0;          // bytes of the whole message
-  // At the requester: the bytes of a SEND or WRITE, or where those of a READ or the 8 B that an
-  // atomic found go.
+  // Memory of the requester or a packet: the bytes that a SEND or WRITE brings, or the place for
+  // the bytes of a READ or for the 8 B that an atomic found. Not owned.
   const SegmentList* data = nullptr;
 
-  // What it does not have is left uninitialised.
+  // Members without a default value stay uninitialised if the request does not have them.
   Request(Kind k, uint8_t op) : kind(k), opcode(op) {}  // NOLINT
   bool whole() const { return data->bytes == total; }
 };
 
-// The request of the WQE that begins at `wqe`, all but its data and their length. The WQE is as
-// long as its opcode wants. Where `kind` is known, nothing is decided when it runs.
+// The request of the WQE that begins at `wqe`, without its data and their length. The WQE must be
+// as long as its opcode wants. If the caller passes a constant `kind`, the branches below cost
+// nothing.
 [[gnu::always_inline]] inline Request RequestOf(Request::Kind kind, uint8_t opcode, uint8_t flags,
                                                 uint32_t imm, const std::byte* wqe) {
   const std::byte* const body = wqe + rnic::kSegmentBytes;

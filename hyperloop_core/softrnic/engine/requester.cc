@@ -9,7 +9,6 @@ namespace hyperloop::softrnic {
 
 using rnic::QpState;
 
-// Runs a queue until it stalls, is empty, or had its turn. Returns steps taken.
 size_t Requester::RunQueue(Qp& qp, size_t budget) {
   if (qp.state != QpState::kReadyToSend) [[unlikely]] {
     if (qp.state != QpState::kError) return 0;
@@ -17,8 +16,8 @@ size_t Requester::RunQueue(Qp& qp, size_t budget) {
     if (steps != 0) ready_.Add(qp);
     return steps;
   }
-  // It became ready before it stalled (a queue may enable itself): what wakes it makes it ready
-  // again.
+  // The queue became ready before it stalled (a queue may enable itself). What ends the stall makes
+  // it ready again.
   if (qp.send.stall != Stall::kNone && qp.send.stall != Stall::kWaitMet) [[unlikely]]
     return 0;
   if (budget > kTurnSteps) budget = kTurnSteps;
@@ -40,7 +39,8 @@ size_t Requester::RunQueue(Qp& qp, size_t budget) {
   return steps;
 }
 
-// Fetches and checks the WQE at the consumer index. False: malformed; the queue is in error.
+// Fetches and checks the WQE at the consumer index. False: it is malformed, and the queue is in
+// error now.
 bool Requester::Decode(Qp& qp, const std::byte* base, Wqe* wqe) {
   const Qp::Send& send = qp.send;
   const uint32_t slot = send.consumer & send.fetch_mask;
@@ -118,7 +118,8 @@ Requester::Next Requester::ExecuteOne(Qp& qp) {
   return CompleteAndGoOn(qp, wqe, bytes);
 }
 
-// The WQE at the consumer index had begun: a WAIT that is met, or a long transfer.
+// Goes on with the WQE at the consumer index, which has begun: a WAIT that is met, or a long
+// transfer.
 Requester::Next Requester::Resume(Qp& qp) {
   if (qp.send.part != nullptr) return ContinueParts(qp);
   qp.send.resume = false;
@@ -131,7 +132,8 @@ Requester::Next Requester::Resume(Qp& qp) {
   return CompleteAndGoOn(qp, wqe, 0);
 }
 
-// SEND, WRITE, READ and atomics, start to end: the responder's half runs at once, memory to memory.
+// Runs a SEND, WRITE, READ or atomic from start to end: the responder's half runs at once and
+// copies from memory to memory.
 template <Request::Kind kKind>
 [[gnu::always_inline]] inline Outcome Requester::RunRequestOf(Qp& qp, const Wqe& wqe,
                                                               uint32_t* bytes) {
@@ -193,7 +195,8 @@ Outcome Requester::RunRequest(Qp& qp, const Wqe& wqe, uint32_t* bytes) {
   }
 }
 
-// Its request travels, and its completion waits for those before it.
+// Hands the WQE to Transit: its request is delivered later, and its completion waits for those
+// before it.
 Requester::Next Requester::ExecuteDeferred(Qp& qp, const Wqe& wqe) {
   if (Transit::Blocked(qp, wqe)) {
     qp.send.stall = Stall::kResponses;
@@ -241,7 +244,7 @@ Requester::Next Requester::StallForRetry(Qp& qp, const Wqe& wqe, Outcome why) {
 Requester::Next Requester::ExecuteWait(Qp& qp, const Wqe& wqe) {
   const uint32_t index = LoadBe32(wqe.at + 24) & rnic::kWaitIndexMask;
   Cq* const cq = cqs_.Find(LoadBe32(wqe.at + 28) & rnic::kObjectMask);
-  // A CQ of another context is on another UAR page: refused.
+  // A WAIT for a CQ of another context is refused, because that CQ is on another UAR page.
   if (wqe.segments != 2 || (qp.flags & kQpMaster) == 0 || cq == nullptr ||
       cq->context != qp.context) [[unlikely]] {
     Fail(qp, wqe, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR);
@@ -270,7 +273,7 @@ Outcome Requester::ExecuteEnable(Qp& qp, const Wqe& wqe) {
   if (wqe.opcode == rnic::kWqeSendEnable) {
     Advance(*target, static_cast<uint16_t>(index + overrun_blocks_));
   } else if (static_cast<uint16_t>(index - target->receive.enabled - 1) < 0x8000) {
-    target->receive.enabled = index;  // a stalled sender finds it: Retries
+    target->receive.enabled = index;  // Retries wakes a sender that waits for it
   }
   return kOk;
 }
@@ -298,7 +301,7 @@ void Requester::Complete(Qp& qp, const Wqe& wqe, uint32_t bytes) {
     cqs_.Post(qp, *qp.send.cq, MLX5_CQE_REQ, wqe.opcode, wqe.index, bytes, 0, 0);
 }
 
-// Every CE mode gives a CQE for the WQE that put the queue into error.
+// Puts the queue into error, with a CQE for `wqe`: every CE mode gives one for the WQE that failed.
 void Requester::Fail(Qp& qp, const Wqe& wqe, uint8_t syndrome) {
   qp.send.consumer = static_cast<uint16_t>(wqe.index + wqe.blocks);
   if (qp.send.deferred) [[unlikely]]
@@ -307,7 +310,7 @@ void Requester::Fail(Qp& qp, const Wqe& wqe, uint8_t syndrome) {
   errors_.Enter(qp);
 }
 
-// One WQE or receive of a queue pair in error: flushed with a CQE. Returns 0 when nothing is left.
+// Flushes one WQE or receive of a queue pair in error, with a CQE. Returns 0 when nothing is left.
 size_t Requester::FlushStep(Qp& qp) {
   Qp::Send& send = qp.send;
   if (!qp.transit.inflight.empty()) {

@@ -1,5 +1,5 @@
-// Requester: the requester's half of a queue pair: fetching, decoding and executing the WQEs of a
-// send queue, and flushing what is left of a queue pair in error.
+// Requester: the requester's half of a queue pair. It fetches, decodes and executes the WQEs of a
+// send queue, and flushes what is left of a queue pair in error.
 //
 // Cost of a WQE on the fast path (Schedule::kRunToStall, no deferred delivery): one 16 B header
 // load and compare against the expected index and queue number, one switch, one table load per
@@ -54,7 +54,8 @@ class Requester {
                      (options.check_qpn ? 0xffffffull << 8 : 0)),
         overrun_blocks_(options.check_cross_channel ? 0 : 4) {}
 
-  // Runs a queue until it stalls, is empty, or had its turn. Returns steps taken.
+  // Runs the send queue until it stalls, is empty, has had its turn, or has taken `budget` steps.
+  // Returns the steps taken.
   size_t RunQueue(Qp& qp, size_t budget);
   // Moves a send queue's producer index forward (cyclic maximum) and lets it run.
   void Advance(Qp& qp, uint16_t index);
@@ -72,7 +73,7 @@ class Requester {
   Next ExecuteDeferred(Qp& qp, const Wqe& wqe);
   Next StallForRetry(Qp& qp, const Wqe& wqe, Outcome why);
   void Complete(Qp& qp, const Wqe& wqe, uint32_t bytes);
-  // The completion may overrun its CQ, which puts the queue into error.
+  // Completes a WQE. kStop: the completion has overrun its CQ, which put the queue into error.
   Next CompleteAndGoOn(Qp& qp, const Wqe& wqe, uint32_t bytes) {
     Complete(qp, wqe, bytes);
     return qp.state == rnic::QpState::kReadyToSend ? Next::kMore : Next::kStop;
@@ -97,7 +98,8 @@ class Requester {
   Transit& transit_;
   RemoteRequester& remote_;
   const uint64_t header_mask_;  // bits of a WQE's first 8 bytes (host order) that are checked
-  // How far a managed queue runs past its enabled index: 0 unless broken on purpose.
+  // How many WQEBBs a managed queue runs past its enabled index: 0, unless the device is broken on
+  // purpose (EngineOptions::check_cross_channel).
   const uint16_t overrun_blocks_;
   alignas(64)
       std::array<std::byte, rnic::kMaxWqeBytes> wrapped_;  // a WQE that goes around its ring's end

@@ -8,21 +8,22 @@
 namespace hyperloop::softrnic {
 namespace {
 
-// Of longer messages the processor's own prefetching sees the most.
+// For longer messages the processor's own prefetching does most of the work.
 constexpr uint64_t kMaxPrefetch = 1024;
-// A log goes on where its last record ended. Fetching the next one's place pays where it is not in
-// the cache; below this size it costs as much as it saves.
+// A log goes on where its last record ended. Fetching the place of the next record pays if that is
+// not in the cache. Below this size it costs as much as it saves.
 constexpr uint64_t kMinPrefetchNext = 512;
 
-// Out of the way of the usual path.
+// A function of its own, so that it does not lengthen the usual path.
 [[gnu::noinline]] void PrefetchNext(const std::byte* at, uint64_t bytes) {
-  asm volatile("");  // or a compiler may drop the call: a function without effects
+  asm volatile("");  // otherwise a compiler may drop the call of a function without effects
   Prefetch<kToWrite>(at, static_cast<uint32_t>(std::min(bytes, kMaxPrefetch)));
 }
 
-// op_own of a CQE.
+// The bit of a CQE's op_own.
 uint8_t SolicitedBit(bool solicited) { return solicited ? rnic::kSolicited : 0; }
-constexpr uint8_t kInlineScatter32 = 1 << 2;  // format: the payload is in the CQE's first 32 B
+constexpr uint8_t kInlineScatter32 =
+    1 << 2;  // op_own's format: the payload is in the CQE's first 32 B
 
 }  // namespace
 
@@ -41,7 +42,8 @@ bool Responder::ReceiveAvailable(Qp& qp) {
   return (qp.flags & kQpSlaveReceive) == 0 || ahead(receive.enabled, receive.consumer);
 }
 
-// A receive that cannot take its message: an error CQE here, `remote_syndrome` at the requester.
+// Fails a receive that cannot take its message: an error CQE here, `remote_syndrome` at the
+// requester.
 Outcome Responder::FailReceive(Qp& qp, uint8_t local_syndrome, uint8_t remote_syndrome) {
   cqs_.PostError(qp, *qp.receive.cq, MLX5_CQE_RESP_ERR, 0, qp.receive.consumer, local_syndrome);
   ++qp.receive.consumer;
@@ -54,7 +56,7 @@ Outcome Responder::Refuse(Qp& qp, uint8_t syndrome) {
   return syndrome;
 }
 
-// The places of the next receive's first `bytes` bytes. Not kOk: it cannot take them.
+// `*to` becomes the places of the next receive's first `bytes` bytes. Not kOk: it cannot take them.
 inline Outcome Responder::ResolveReceive(Qp& qp, uint64_t bytes, SegmentList* to) {
   const Qp::Receive& receive = qp.receive;
   const std::byte* at =
@@ -118,7 +120,7 @@ Outcome Responder::Send(Qp& qp, const Request& request) {
   return kOk;
 }
 
-// Scatter to CQE (1 to 32 bytes): a driver is to copy the payload to the receive's memory when it
+// Scatter to CQE, for 1 to 32 bytes. The driver copies the payload to the receive's memory when it
 // polls.
 Outcome Responder::SendIntoCqe(Qp& qp, const Request& request) {
   const SegmentList& payload = *request.data;
@@ -132,8 +134,9 @@ Outcome Responder::SendIntoCqe(Qp& qp, const Request& request) {
   return kOk;
 }
 
-// Each piece goes to the next receive, which must be long enough for the whole; the last one
-// completes it. A piece whose own memory was lost fails at the requester: it completes nothing.
+// Each piece of a SEND goes to the same receive, which must be long enough for the whole; the last
+// piece completes it. A piece whose memory at the requester was lost completes nothing, and the
+// requester's WQE fails.
 Outcome Responder::SendPiece(Qp& qp, const Request& request) {
   if (!qp.receive.exists) return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
   if (!ReceiveAvailable(qp)) return kRnr;
@@ -236,7 +239,8 @@ Outcome Responder::Read(Qp& qp, const Request& request) {
   if (keys_.Lost(*key)) [[unlikely]]
     return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
   qp.count.bytes_sent += to.bytes;
-  // A piece whose place was lost fails at the requester: its READ is not answered.
+  // If the last piece lost its place at the requester, the READ fails there and has no answer to
+  // count.
   if (request.whole() || (request.last && !keys_.Lost(to))) ++qp.count.read_responses_nonzero;
   return kOk;
 }
@@ -250,8 +254,8 @@ Outcome Responder::Atomic(Qp& qp, const Request& request) {
   std::byte* const at = KeyTable::Translate(key, qp.pd, request.addr, 8, rnic::kRemoteAtomic);
   if (at == nullptr || (reinterpret_cast<uintptr_t>(at) & 7) != 0) [[unlikely]]
     return Refuse(qp, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
-  // Operands arrive big-endian and memory is in host order. Atomic among this device's operations
-  // only.
+  // Operands arrive big-endian, and memory is in host order. The operation is atomic only with
+  // respect to this device's other operations.
   auto* const word = reinterpret_cast<uint64_t*>(at);
   const bool add = request.opcode == rnic::kWqeFetchAdd;
   const uint64_t value = __atomic_load_n(word, __ATOMIC_ACQUIRE);

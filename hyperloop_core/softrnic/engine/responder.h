@@ -1,9 +1,10 @@
-// Responder: the responder's half of a queue pair: receives, remote writes, reads and atomics.
+// Responder: the responder's half of a queue pair. It runs the peer's SENDs, WRITEs, READs and
+// atomics.
 //
-// Serve runs one decoded request, or a piece of one, and answers with its Outcome. Every check
-// comes before the first byte is moved, so a refused request leaves memory as it was; a refusal
-// puts the queue pair into the error state. kRnr and kFlushing change nothing that matters: the
-// request comes again.
+// Serve runs one decoded request, or a piece of one, and returns its Outcome. Every check comes
+// before the first byte is moved, so a refused request leaves memory as it was (unless a file was
+// truncated meanwhile). A refusal puts the queue pair into the error state. With kRnr and kFlushing
+// no byte was moved, and the request comes again.
 //
 // May call: KeyTable, CompletionQueues, Durability, ErrorState, Turn.
 #pragma once
@@ -43,14 +44,14 @@ class Responder {
     }
     return Atomic(qp, request);
   }
-  // Before the first piece of a long message: the checks of the whole, and (`places`) the bytes
-  // that it reads or writes. The queue pair's own rights are checked with each piece, or now too.
+  // Checks a long message as a whole before its first piece is served. `*places` becomes the memory
+  // that it reads or writes. `rights` says when the queue pair's own rights are checked.
   enum class Rights { kWithEachPiece, kNow };
   Outcome Prepare(Qp& qp, const Request& request, Rights rights, SegmentList* places);
-  // True if a receive is posted (and enabled). The producer counter lives in the client's doorbell
-  // record: it is read when the last value read is used up.
+  // True if a receive is posted (and enabled). The producer counter in the client's doorbell record
+  // is read only when no receive is left below its last value.
   static bool ReceiveAvailable(Qp& qp);
-  // The queue pair fails. Returns the syndrome.
+  // Puts the queue pair into the error state. Returns `syndrome`.
   Outcome Refuse(Qp& qp, uint8_t syndrome);
 
  private:
@@ -60,7 +61,8 @@ class Responder {
   Outcome Atomic(Qp& qp, const Request& request);
   [[gnu::cold]] Outcome SendPiece(Qp& qp, const Request& request);
   [[gnu::cold]] Outcome SendIntoCqe(Qp& qp, const Request& request);
-  // Not kOk: the READ waits for its flush, or fails with it.
+  // Flushes for a READ. kFlushing: the READ waits. Any other value than kOk: the READ fails with
+  // it.
   Outcome FlushFirst(Qp& qp, bool again);
   Outcome ResolveReceive(Qp& qp, uint64_t bytes, SegmentList* to);
   Outcome FailReceive(Qp& qp, uint8_t local_syndrome, uint8_t remote_syndrome);
@@ -71,7 +73,7 @@ class Responder {
   Durability& durability_;
   ErrorState& errors_;
   Turn& turn_;
-  const uint64_t cqe_scatter_bytes_;  // receives of so many bytes at most land in their CQE
+  const uint64_t cqe_scatter_bytes_;  // receives of at most so many bytes land in their CQE
   const bool zero_byte_read_flushes_;
 };
 

@@ -14,7 +14,7 @@ constexpr uint32_t kForEver = 7;  // rnr_retry
 
 bool Retries::MayTryAgain(Qp& qp, Outcome why, uint64_t request) {
   Retry& retry = qp.timers.retry;
-  if (why == kFlushing) {  // the peer is there and at work: as long as its disk takes
+  if (why == kFlushing) {  // the peer is there and at work; its disk may take as long as it likes
     retry = {.why = why, .request = request, .deadline = kNever};
     return true;
   }
@@ -25,11 +25,12 @@ bool Retries::MayTryAgain(Qp& qp, Outcome why, uint64_t request) {
     retry = {.why = why, .left = left, .request = request};
     ++(rnr ? qp.count.rnr_stalls : qp.count.ack_stalls);
   } else if (!retry.due) {
-    return true;  // its timer goes on
+    return true;  // its timer still runs
   } else {
     ++(rnr ? qp.count.rnr_retries : qp.count.ack_timeouts);
   }
-  // A refusal counts at once, silence when its time is over.
+  // An RNR refusal uses up a try at once. A try without an answer is used up when its timer has run
+  // out.
   const bool counts = rnr ? qp.timers.rnr_retry != kForEver : !first;
   if (counts && retry.left-- == 0) return false;
   retry.due = false;

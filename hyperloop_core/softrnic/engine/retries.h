@@ -1,17 +1,17 @@
-// Retries: requests without an answer: the peer has no receive posted (RNR), waits for its disk, or
-// is not there. They stay at the head of their queue and are fetched and tried again, a bounded
-// number of times if the queue pair says so.
+// Retries: requests without an answer, whose peer has no receive posted (RNR), waits for its disk,
+// or is not there. Such a request stays at the head of its queue, and is fetched and tried again.
+// The queue pair may bound the number of tries.
 //
-// RNR: the peer's rnr_timer passes between two tries, and rnr_retry tries follow the first. But the
-// queue is tried at once when a receive is there: nothing is gained by letting a replica wait for
-// the rest of the timer. No answer: ack_timeout, and retry_count tries; tried at once when the peer
-// is there again. Packets that are lost on a wire have the same end.
+// RNR: the peer's rnr_timer passes between two tries, and rnr_retry tries follow the first one. If
+// a receive is posted before, the request is tried at once. No answer: ack_timeout passes between
+// two tries, and retry_count tries follow the first one. If the peer is there before, the request
+// is tried at once. A request whose packets are lost on a wire ends in the same way.
 //
-// A queue pair in error is looked at here too: receives that are posted to it come back flushed,
-// and no doorbell tells of them.
+// Queue pairs in error are looked at here too, because no doorbell tells of receives that are
+// posted to them; these come back flushed.
 //
-// May call: QpTable, LookList, ReadyList, Clock, and what Responder, Durability and ErrorState tell
-// of one queue pair.
+// May call: QpTable, LookList, ReadyList, Clock, and the static functions of Responder, Durability
+// and ErrorState.
 #pragma once
 
 #include "softrnic/engine/clock.h"
@@ -28,16 +28,16 @@ class Retries {
   Retries(QpTable& qps, LookList& looks, ReadyList& ready, const Clock& clock)
       : qps_(qps), looks_(looks), ready_(ready), clock_(clock) {}
 
-  // Whether request number `request` of `qp` is tried again because of its peer's disk.
+  // Whether request number `request` of `qp` was tried before and waited for the peer's disk.
   static bool WaitedForDisk(const Qp& qp, uint64_t request) {
     return qp.timers.retry.why == kFlushing && qp.timers.retry.request == request;
   }
-  // Request number `request` of `qp` had no end but `why`: kRnr, kNoAnswer or kFlushing. False: for
-  // the last time.
+  // Notes that a try of request number `request` of `qp` ended in `why`: kRnr, kNoAnswer or
+  // kFlushing. False: no try is left.
   bool MayTryAgain(Qp& qp, Outcome why, uint64_t request);
   // The syndrome of a request that was tried for the last time.
   static uint8_t Exhausted(Outcome why);
-  // The queue stops until its request is due.
+  // Stops the queue until its request is due.
   void Wait(Qp& qp) {
     qp.send.stall = Stall::kRetry;
     looks_.Add(qp);

@@ -23,7 +23,7 @@ bool RingMap::Create(uint64_t memory) {
 void RingMap::Mark(uint64_t offset, uint64_t length, bool present) {
   const uint64_t end = (offset + length + 7) / 8;
   for (uint64_t i = offset / 8; i < end;) {
-    if (i % 8 == 0 && end - i >= 8) {  // most of a ring: all hosts wait for this
+    if (i % 8 == 0 && end - i >= 8) {  // most of a ring goes fast this way; all hosts wait for it
       std::memset(&bits_[i / 8], present ? 0xff : 0, (end - i) / 8);
       i += (end - i) / 8 * 8;
     } else {
@@ -48,7 +48,7 @@ uint64_t RingMap::CountAny(uint64_t offset, uint64_t length) const {
     if (bits == mask) {
       bytes += next - at;
     } else if (bits != 0) {
-      // Whole granules, less what the range leaves out of the first and the last one.
+      // Counts whole granules, less what the range leaves out of the first and the last one.
       bytes += 8 * static_cast<uint64_t>(std::popcount(bits));
       if ((bits & 1) != 0) bytes -= at - first * 8;
       if ((bits >> (granules - 1)) != 0) bytes -= (first + granules) * 8 - next;

@@ -1,4 +1,5 @@
-// The rings of queues in registered memory, as RingMap and Durability::NoteWrite count them.
+// Marks the rings of queues in registered memory, for Durability::NoteWrite to count writes to
+// them.
 #pragma once
 
 #include "softrnic/engine/objects.h"
@@ -8,12 +9,12 @@ namespace hyperloop::softrnic {
 // Rings live in registered memory of at most this size, so that maps of them stay small.
 inline constexpr uint64_t kMaxRingUmemBytes = 1ull << 30;
 
-// A queue is going to have its rings in `umem`. Not OK: the table for that is over the client's
-// limit, or there is no memory for it.
+// Gives `umem` a RingMap if it has none, before a queue has its rings there. kNoSpace: the map
+// exceeds the client's limit (ClientLimits::table_bytes), or there is no memory for it.
 Status ReserveRings(Umem& umem, const ClientLimits& limits);
-// Marks the bytes of a queue's rings, or takes the marks away, in the registered memory that the
-// queue was created in, and in no other: one client address may stand for different bytes there.
-// ReserveRings came before.
+// Marks the bytes of a queue's rings, or removes the marks, in the registered memory that the queue
+// was created in and in no other: in other registered memory, the same client addresses may mean
+// other bytes. ReserveRings must have succeeded for that memory.
 void MarkRings(const Qp& qp, bool present);
 void MarkRings(const Cq& cq, bool present);
 

@@ -1,4 +1,4 @@
-// Routes: by which link the queue pairs of a host on another machine are reached.
+// Routes: which link leads to the queue pairs of a host on another machine.
 //
 // May call: Clients, LinkTraffic.
 #pragma once
@@ -16,12 +16,14 @@ class Routes {
   Routes(const Clients& clients, const LinkTraffic& traffic)
       : clients_(clients), traffic_(traffic) {}
 
-  // Engine::AddPeer.
+  // As in Engine.
   Status AddPeer(const std::string& host, LinkId link);
-  // kNoLink: the address of a host that is attached here, or of nobody known.
+  // The link to the host with this GID. kNoLink: the host is attached here, or no peer is known by
+  // it.
   LinkId To(const GidBytes& gid) const;
+  // The link to the peer with this name. kNoLink: none.
   LinkId ToHost(const std::string& host) const;
-  // Not OK: the queue pair that `args` connects to can be reached neither here nor by a link.
+  // kUnavailable: the queue pair that `args` connects to can be reached neither here nor by a link.
   Status Check(const ModifyQpArgs& args) const;
 
  private:

@@ -1,5 +1,5 @@
-// Pieces of memory that a WQE, a receive entry or a packet names, and moving bytes between them.
-// Plain values; the memory belongs to clients, or to the packet.
+// Pieces of memory that a WQE, a receive entry or a packet names, and copies between them. They are
+// plain values; the memory belongs to clients or to the packet.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ struct Segment {
 };
 // A receive entry has at most 2^kMaxLogStride bytes.
 inline constexpr uint32_t kMaxLogStride = 10;
-// What a WQE or a receive entry names, without empty pieces: CopyList ends with the last byte.
+// The pieces that a WQE or a receive entry names, without empty ones, on which CopyList relies.
 struct SegmentList {
   std::array<Segment, 64> list;
   static_assert((1u << kMaxLogStride) / rnic::kSegmentBytes <= 64);
@@ -38,7 +38,7 @@ struct SegmentList {
   }
 };
 
-// [from, from + bytes) of `list`.
+// The bytes [from, from + bytes) of `list`.
 inline SegmentList Slice(const SegmentList& list, uint64_t from, uint64_t bytes) {
   SegmentList out;
   for (uint32_t i = 0; i < list.count && bytes != 0; ++i) {
@@ -55,7 +55,7 @@ inline SegmentList Slice(const SegmentList& list, uint64_t from, uint64_t bytes)
   return out;
 }
 
-// Moves `from` to `to` in order; `to` is at least as long.
+// Copies the bytes of `from` to `to`, in order. `to` must be at least as long.
 inline void CopyList(const SegmentList& to, const SegmentList& from) {
   uint32_t t = 0, f = 0, t_done = 0, f_done = 0;
   while (f < from.count) {

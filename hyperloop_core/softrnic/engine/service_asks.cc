@@ -34,7 +34,7 @@ Status ServiceAsks::Ask(Context& c, Qp& client, LinkId link, const ConnectServic
   ServiceAsk& ask = *kept;
   if (ask.answered) {
     ask.answered = false;
-    ask.host.clear();  // whoever asks once more is given another one
+    ask.host.clear();  // the next command asks for another connection
     if (ask.code != Code::kOk) {
       const Status status(ask.code, std::string(reinterpret_cast<const char*>(ask.answer.data()),
                                                 ask.answer.size()));
@@ -91,7 +91,7 @@ void ServiceAsks::Release(Qp& qp) {
                               .session = ask->nonce,
                               .payload = std::as_bytes(std::span(qp.host->gid))});
     traffic_.port()->Flush();
-  } catch (const std::bad_alloc&) {  // as if it was lost
+  } catch (const std::bad_alloc&) {  // the message counts as lost
   }
 }
 

@@ -1,7 +1,7 @@
-// ServiceAsks: the asking end of the connection agent between daemons. It asks for a service of a
-// host on another machine by packet. The client's command gets "busy" until the answer has come,
-// and then the answer. Asking again sends the packet again now and then, because a link that breaks
-// loses the packets under way.
+// ServiceAsks: the asking end of the connection agent between daemons. It asks by packet for a
+// service of a host on another machine. The client repeats its command, which gets "busy" until the
+// answer has come, and then the answer. A repeated command now and then sends the packet again,
+// because a link that breaks loses the packets under way.
 //
 // May call: QpTable, LinkTraffic, Clock, Dice.
 #pragma once
@@ -19,12 +19,13 @@ class ServiceAsks {
   ServiceAsks(QpTable& qps, LinkTraffic& traffic, const Clock& clock, Dice& dice)
       : qps_(qps), traffic_(traffic), clock_(clock), dice_(dice) {}
 
-  // kBusy: asked, no answer yet.
+  // Asks for the service, or takes the answer that has come. kBusy: there is no answer yet.
+  // Otherwise the status that the other end gave.
   Status Ask(Context& c, Qp& client, LinkId link, const ConnectServiceArgs& a,
              ConnectServiceReply* reply);
   void HandleReply(LinkId from, const Packet& p);
-  // The client's queue pair goes, or asks for another service: the other end may forget this one.
-  // It need not hear of it.
+  // Tells the other end that the queue pair needs its service no more, because it is destroyed or
+  // asks for another service. The other end also copes if that message is lost.
   void Release(Qp& qp);
 
  private:

@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint32_t kMaxServicesPerHost = 64;
 
-// A name in a request; empty: malformed.
+// The name at `at` in a request. Empty: it is malformed.
 std::string NameAt(const std::byte* at) {
   const auto* const begin = reinterpret_cast<const char*>(at);
   const auto* const end = std::find(begin, begin + kServiceNameBytes, '\0');
@@ -113,7 +113,8 @@ void Services::HandleRequest(LinkId from, const Packet& p) {
   if (it == host->services.end())
     return refuse(NotFound(Text("connect service: host ", host_name, " offers no ", name,
                                 "; is its process running?")));
-  // The same request again gets the same queue pair; another one of the same client replaces it.
+  // A repeated request gets the same queue pair. Another request of the same client's queue pair
+  // replaces it.
   Qp* answerer = nullptr;
   Qp* oldest = nullptr;
   qps_.ForEach([&](Qp& qp) {
@@ -129,7 +130,8 @@ void Services::HandleRequest(LinkId from, const Packet& p) {
     answerer = nullptr;
   }
   if (answerer == nullptr) {
-    // Clients that ended without a word leave theirs behind.
+    // A client that ended without a release leaves its queue pair behind, so the oldest one makes
+    // room.
     if (it->second.context->responders >= kMaxQpsPerContext && oldest != nullptr)
       life_.Destroy(*oldest);
     auto made = life_.MakeResponder(it->second, *host, gid, p.source_qpn, nullptr);

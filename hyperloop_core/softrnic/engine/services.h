@@ -1,5 +1,5 @@
-// Services: what clients publish and connect to by name: the connection agent of the device, for
-// clients here, and for those of other daemons by packet.
+// Services: what clients publish and connect to by name. It is the connection agent of the device
+// for clients here, and by packet for clients of other daemons.
 //
 // May call: QpTable, Clients, LinkTraffic, Routes, ServiceAsks, QpLife.
 #pragma once
@@ -28,7 +28,7 @@ class Services {
   // Makes a queue pair in the publisher's protection domain that only answers READs, connected to
   // the caller's.
   Status Connect(Context& c, const ConnectServiceArgs& args, ConnectServiceReply* reply);
-  // A client of another daemon asks for a service, or needs one no more.
+  // A client of another daemon asks for a service, or no longer needs one.
   void HandleRequest(LinkId from, const Packet& p);
   void HandleRelease(const Packet& p);
 

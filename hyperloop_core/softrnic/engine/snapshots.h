@@ -1,5 +1,5 @@
-// Snapshots: WQEs that are copied out of the ring before they run, and then run as copied
-// (EngineOptions::fetch and prefetch_depth). Never at or past the producer index.
+// Snapshots copies WQEs out of the ring before they run; they then run as copied
+// (EngineOptions::fetch and prefetch_depth). It copies nothing at or past the producer index.
 //
 // May call: Dice.
 #pragma once
@@ -13,8 +13,8 @@ class Snapshots {
  public:
   Snapshots(const EngineOptions& options, Dice& dice) : options_(options), dice_(dice) {}
 
-  // Copies WQEBBs below the producer index: as many as the fetch mode wants and, when executing,
-  // all that the WQE at the consumer index has.
+  // Copies WQEBBs below the producer index, as many as the fetch mode wants. `executing`: also all
+  // of the WQE at the consumer index, which is about to run.
   void Take(Qp& qp, bool executing);
 
  private:

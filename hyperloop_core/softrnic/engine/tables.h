@@ -1,4 +1,4 @@
-// Tables of objects by number.
+// Tables of objects by number, which own the objects.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +9,12 @@
 
 namespace hyperloop::softrnic {
 
-// Slots to be used again, the longest free first. Only Add needs memory.
+// The free slots of a table. The one that has been free longest is used first. Only Add needs
+// memory.
 class FreeSlots {
  public:
   bool empty() const { return count_ == 0; }
-  // A new slot, free.
+  // Adds a new slot, which is free.
   void Add() {
     next_.push_back(0);
     Put(static_cast<uint32_t>(next_.size() - 1));
@@ -40,7 +41,8 @@ class FreeSlots {
   size_t count_ = 0;
 };
 
-// Objects by number: slot in the low bits, generation above, so that a stale number finds nothing.
+// Objects by number. A number has 24 bits: the slot in the low bits, and above it a generation, so
+// that a stale number finds nothing.
 template <class T, uint32_t kSlotBits>
 class NumberTable {
  public:
@@ -50,11 +52,11 @@ class NumberTable {
     const Entry& entry = slots_[slot];
     return entry.number == number ? entry.object.get() : nullptr;
   }
-  // 0: table full.
+  // Returns the object's number. 0: the table is full.
   uint32_t Insert(std::unique_ptr<T> object) {
     if (free_.empty()) {
       if ((free_.slots() + 1) >> kSlotBits) return 0;
-      slots_.resize(free_.slots() + 2);  // number 0 is nobody
+      slots_.resize(free_.slots() + 2);  // no object has number 0
       slots_.back().number = static_cast<uint32_t>(slots_.size() - 1);
       free_.Add();
     }

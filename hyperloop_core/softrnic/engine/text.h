@@ -1,4 +1,4 @@
-// Messages of the control path.
+// Texts for messages of the control path.
 #pragma once
 
 #include <sstream>

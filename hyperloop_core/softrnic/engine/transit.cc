@@ -8,7 +8,7 @@
 namespace hyperloop::softrnic {
 namespace {
 
-// What the SGEs of a READ ask for.
+// How many bytes the SGEs of a READ ask for.
 uint64_t BytesAsked(const Inflight& entry) {
   uint64_t bytes = 0;
   for (size_t at = SgeOffset(entry.opcode); at < entry.wqe.size(); at += rnic::kSegmentBytes) {
@@ -70,8 +70,8 @@ bool Transit::Gather(Qp& qp, const Inflight& entry, std::vector<std::byte>* payl
   return true;
 }
 
-// Nothing behind a failed request has an answer: it may have failed here, where the peer knows
-// nothing of it and would take what follows.
+// Nothing behind a failed request is delivered. It may have failed at the requester, so that the
+// peer knows nothing of it and would take what follows.
 bool Transit::Deliverable(Qp& qp) {
   for (const Inflight& entry : qp.transit.inflight) {
     if (entry.delivered && entry.outcome != kOk) return false;
@@ -112,7 +112,8 @@ void Transit::Deliver(Qp& qp) {
   qp.count.writes += IsWrite(entry.opcode);
 }
 
-// The responder's half. A loopback queue pair may go into error here, but its entries stay.
+// Runs the responder's half of a request. A loopback queue pair may go into error here; its entries
+// stay.
 Outcome Transit::DeliverTo(Qp& peer, Inflight& entry, bool again) {
   Request request = RequestOf(entry.opcode, entry.flags, entry.imm, entry.wqe.data());
   request.again = again;
@@ -131,8 +132,8 @@ Outcome Transit::DeliverTo(Qp& peer, Inflight& entry, bool again) {
   return responder_.Serve(peer, request);
 }
 
-// Where the queue pair's other half failed (loopback), what was answered before and the failure
-// itself are still told; the rest is flushed.
+// In a loopback queue pair it may be the responder's half that failed. WQEs that were answered
+// before, and the failure itself, are still reported; the rest is flushed.
 void Transit::FlushOldest(Qp& qp) {
   const Inflight entry = std::move(qp.transit.inflight.front());
   qp.transit.inflight.pop_front();

@@ -1,9 +1,9 @@
 // Transit: WQEs that have run at the requester and are not complete yet (Inflight), in order.
 //
-// Their requests travel: to a queue pair of this engine when the schedule delivers them (deferred
-// delivery), or by a link (RemoteRequester). An answer is taken, and the completion made, when the
-// oldest is acknowledged. A WQE that needs no responder, and one that failed, wait here for those
-// before them.
+// AdversarialSchedule delivers their requests to a queue pair of this engine (deferred delivery),
+// or RemoteRequester sends them over a link. When the oldest WQE is acknowledged, its answer is
+// copied to its place and its completion is posted. A WQE that needs no responder, or that failed,
+// waits here for those before it.
 //
 // May call: KeyTable, CompletionQueues, Durability, ErrorState, ReadyList, QpTable, Responder,
 // Retries, Dice.
@@ -40,30 +40,32 @@ class Transit {
         dice_(dice) {}
 
   // --- in
-  // Whether the WQE has to wait for answers to those before it: a fence, the limit of READs and
-  // atomics, enough under way to a remote peer.
+  // Whether the WQE must wait for answers to those before it: because of a fence, of the limit of
+  // READs and atomics, or because enough is under way to a remote peer.
   static bool Blocked(const Qp& qp, const Wqe& wqe);
-  // The request of the WQE at the consumer index sets out. Not kOk: it is malformed, or its memory
-  // is not allowed.
+  // Takes in the WQE at the consumer index, whose request is now under way. Not kOk: it is
+  // malformed, or its memory is not allowed.
   Outcome Accept(Qp& qp, const Wqe& wqe);
-  // A WQE that needs no responder, done with `outcome`. A failed one stops the queue until its turn
-  // comes.
+  // Takes in a WQE that needs no responder and ended with `outcome`. A WQE that failed stops the
+  // queue until its error is reported.
   void Defer(Qp& qp, const Wqe& wqe, Outcome outcome);
 
   // --- on the way, to a queue pair of this engine
   // Whether the first request without an answer can have one now.
   bool Deliverable(Qp& qp);
-  // Not without one that is deliverable.
+  // Delivers that request. Deliverable must be true.
   void Deliver(Qp& qp);
 
   // --- out
-  // The first without an answer; null: all have one.
+  // The first WQE without an answer. Null: all have one.
   static Inflight* FirstUnanswered(Qp& qp);
-  // Whether the peer has sent something that acknowledges all before it.
+  // Whether the oldest WQE is acknowledged: the peer has sent something that acknowledges all
+  // before it.
   static bool Answered(const Qp& qp);
-  // The oldest request's answer arrives: its data is placed, its completion made.
+  // The answer to the oldest request arrives: copies its data to their place and posts its
+  // completion.
   void Acknowledge(Qp& qp);
-  // The oldest WQE of a queue pair in error ends.
+  // Ends the oldest WQE of a queue pair in error.
   void FlushOldest(Qp& qp);
 
  private:

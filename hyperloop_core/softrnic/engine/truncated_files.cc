@@ -17,7 +17,8 @@ bool Overlap(const std::byte* a, uint64_t a_length, const std::byte* b, const st
   return a < b_end && a + a_length > b;
 }
 
-// Queues in memory that is gone would go on over zeros.
+// Whether the context has rings in that memory. Queues in memory that is gone would run on over
+// zeros.
 bool HasRingsIn(const Context& c, const Umem& umem, const std::byte* begin, const std::byte* end) {
   bool found = false;
   const auto look = [&](const Umem* of, const std::byte* at, uint64_t length) {
@@ -43,8 +44,8 @@ bool TruncatedFiles::HandleFault(void* address) {
   const auto page = static_cast<uintptr_t>(getpagesize());
   auto* const begin =
       reinterpret_cast<std::byte*>(reinterpret_cast<uintptr_t>(address) & ~(page - 1));
-  // What follows the end of a file is lost with it. Each further fault takes more of the same
-  // memory, so that a file of many pages costs few mappings.
+  // All pages behind the new end of the file are lost. Each further fault in the same memory
+  // replaces more of them, so that a file of many pages costs few mappings.
   std::byte* end = nullptr;
   clients_.ForEachContext([&](Context& c) {
     for (auto& [id, umem] : c.umems) {

@@ -1,9 +1,11 @@
 // TruncatedFiles: what happens when a client truncates a file behind its registered memory and the
 // engine touches a page that is gone.
 //
-// HandleFault puts a page there so that the access ends, poisons the keys over it and dooms clients
-// that do this too often or whose queues lie there. It runs in a signal handler on the engine's
-// thread, between any two instructions of the parts below. May call: Clients, KeyTable.
+// HandleFault maps zeroed pages there so that the access ends, poisons the keys over them, and
+// dooms clients that do this too often or whose queues lie there. It runs in a signal handler on
+// the engine's thread, between any two instructions of the parts that it may call.
+//
+// May call: Clients, KeyTable.
 #pragma once
 
 #include "softrnic/engine/clients.h"
@@ -16,7 +18,7 @@ class TruncatedFiles {
   TruncatedFiles(const EngineOptions& options, Clients& clients, KeyTable& keys)
       : options_(options), clients_(clients), keys_(keys) {}
 
-  // False: `address` is in no client's memory. Async-signal-safe.
+  // False: `address` is in no client's memory, or no page could be mapped there. Async-signal-safe.
   bool HandleFault(void* address);
 
  private:

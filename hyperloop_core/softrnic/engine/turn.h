@@ -1,4 +1,4 @@
-// Turn: what one queue may do at a time before other clients get their turn, and what it has cost.
+// Turn: how much one queue may do before other clients get their turn, and what a turn has cost.
 // Calls nothing of the engine.
 #pragma once
 
@@ -7,23 +7,25 @@
 
 namespace hyperloop::softrnic {
 
+// A queue's turn ends after so many bytes, or so many steps (WQEs and what counts as more).
 inline constexpr uint64_t kTurnBytes = 16 << 10;
 inline constexpr size_t kTurnSteps = 16;
-inline constexpr uint32_t kPiecesPerStep = 16;  // of a WQE or a receive; more count as more steps
+// A WQE or receive with more pieces of memory counts as more steps.
+inline constexpr uint32_t kPiecesPerStep = 16;
 inline constexpr uint64_t kBytesPerStep = kTurnBytes / kTurnSteps;
 
 class Turn {
  public:
-  // A queue begins its turn.
+  // Begins a queue's turn.
   void Begin() { extra_ = 0; }
-  // The turn costs more than its steps: for a flush, or for a WQE or receive of many pieces.
+  // Adds to the turn's cost: for a flush, or for a WQE or receive of many pieces.
   void AddSteps(size_t steps) { extra_ += steps; }
   void AddPieces(uint32_t pieces) {
     if (pieces > kPiecesPerStep) [[unlikely]]
       extra_ += pieces / kPiecesPerStep;
   }
   size_t extra() const { return extra_; }
-  // The turn took so many steps, extra ones included, and moved so many bytes.
+  // Ends the turn, which took `steps` steps (extra ones included) and moved `bytes` bytes.
   void End(size_t steps, uint64_t bytes) { work_ += steps + bytes / kBytesPerStep; }
 
   // The steps, and the bytes as steps, of all turns since the doorbells were collected.

@@ -7,8 +7,8 @@
 namespace hyperloop::softrnic {
 
 struct Waiters {
-  // Qp::Wait::cq says whether a queue is among the waiters of a CQ: it never is twice, or its end
-  // would leave the CQ a pointer to it.
+  // Qp::Wait::cq says which CQ has the queue among its waiters. A queue is never listed twice:
+  // otherwise its destruction would leave a pointer to it in a CQ.
   static void Add(Qp& qp, Cq& cq) {
     Remove(qp);
     qp.wait.cq = &cq;

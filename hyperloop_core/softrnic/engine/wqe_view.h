@@ -8,25 +8,24 @@
 
 namespace hyperloop::softrnic {
 
-// How a request ended at the responder: 0, an MLX5_CQE_SYNDROME_*, or kRnr.
+// How a request ended (kOk, or an MLX5_CQE_SYNDROME_*), or why it has not ended (from kNoEnd up).
 using Outcome = uint8_t;
 inline constexpr Outcome kOk = 0;
-inline constexpr Outcome kRnr = 0xff;
-inline constexpr Outcome kInParts = 0xfe;   // begun: Requester goes on
+inline constexpr Outcome kRnr = 0xff;       // the peer has no receive
+inline constexpr Outcome kInParts = 0xfe;   // it has begun, and Requester goes on with it
 inline constexpr Outcome kNoAnswer = 0xfd;  // no peer is there
-inline constexpr Outcome kFlushing = 0xfc;  // what it flushes is not durable yet
-// This one and those above are no end of a request.
+inline constexpr Outcome kFlushing = 0xfc;  // what the READ flushes is not durable yet
 inline constexpr Outcome kNoEnd = kFlushing;
 
 // The control segment of a fetched WQE.
 struct Wqe {
-  const std::byte* at = nullptr;  // contiguous, ds segments
+  const std::byte* at = nullptr;  // `segments` contiguous segments of 16 B
   uint16_t index = 0;
   uint8_t opcode = 0;
   uint8_t flags = 0;  // fm_ce_se
   uint8_t segments = 0;
   uint8_t blocks = 0;
-  uint32_t imm = 0;  // as in memory
+  uint32_t imm = 0;  // big-endian
 };
 
 inline bool IsFence(uint8_t flags) {

@@ -19,8 +19,8 @@ bool AdversarialSchedule::Step() {
   return StepOnce();
 }
 
-// When a device looks at a receive counter again is its own affair: at least when the last value is
-// used up (Responder::ReceiveAvailable), and here at any time.
+// A device may look at a receive counter again at any time, and must when no receive is left below
+// the last value (Responder::ReceiveAvailable). This schedule looks at random times.
 void AdversarialSchedule::RereadReceiveCounters() {
   if (dice_.Pick(4) != 0) return;
   qps_.ForEach([this](Qp& qp) {
@@ -62,7 +62,7 @@ bool AdversarialSchedule::StepOnce() {
     switch (choice.what) {
       case Choice::kRun:
         ready_.Remove(qp);
-        if (requester_.RunQueue(qp, 1) == 0) continue;  // was listed for nothing
+        if (requester_.RunQueue(qp, 1) == 0) continue;  // it had nothing to run
         break;
       case Choice::kDeliver:
         transit_.Deliver(qp);
@@ -79,8 +79,8 @@ bool AdversarialSchedule::StepOnce() {
   }
 }
 
-// A WQE without an acknowledgement, often the oldest (a lost packet is sent again with all behind
-// it), is fetched again: if its slot was reused, that shows now.
+// Fetches a WQE without an acknowledgement again, often the oldest one (a lost packet is sent
+// again with all behind it). If software has reused the WQE's slot too early, that shows now.
 void AdversarialSchedule::Retransmit(Qp& qp) {
   Inflight& entry =
       qp.transit.inflight[dice_.Pick(2) == 0 ? 0 : dice_.Pick(qp.transit.inflight.size())];

@@ -1,9 +1,10 @@
-// AdversarialSchedule: for tests, one step at a time, chosen among all that could happen next. A
-// random schedule chooses by chance, any other takes the first one found.
+// AdversarialSchedule, for tests: runs the engine one step at a time. A random schedule chooses the
+// step by chance among all that could happen next; any other schedule takes the first one that it
+// finds.
 //
-// What can happen: a queue runs one WQE; with deferred delivery, the oldest request without an
-// answer is delivered, the oldest answer is acknowledged, or a WQE is fetched again as a
-// retransmission does.
+// A step is one WQE of a queue. With deferred delivery it is also the delivery of a queue's oldest
+// request without an answer, the acknowledgement of its oldest answer, or a WQE that is fetched
+// again, as a retransmission does.
 //
 // May call: Doorbells, Retries, QpTable, ReadyList, KeyTable, Snapshots, Transit, Requester, Dice.
 #pragma once
@@ -36,7 +37,7 @@ class AdversarialSchedule {
         requester_(requester),
         dice_(dice) {}
 
-  // One thing that could happen next. False: nothing can.
+  // Does one thing that could happen next. False: nothing can.
   bool Step();
 
  private:

@@ -12,7 +12,7 @@
 
 namespace hyperloop::softrnic {
 
-// Host a in one engine, host b in another, a queue pair on each, connected.
+// Host a in one engine and host b in another. Each has a queue pair, and the two are connected.
 struct Linked {
   explicit Linked(EngineOptions options = {}, const QpSpec& a_spec = {}, const QpSpec& b_spec = {},
                   rnic::Media b_media = rnic::Media::kRam)
@@ -42,7 +42,7 @@ struct Linked {
     for (int i = 0; i < 1000 && a_engine.Run(100) + b_engine.Run(100) != 0; ++i) any = true;
     return any;
   }
-  // Until nothing moves any more, without the help of time.
+  // Runs until nothing moves any more; the clock stands still.
   void Run() {
     for (int i = 0; i < 10'000; ++i) {
       const bool ran = StepEngines();
@@ -50,7 +50,7 @@ struct Linked {
     }
     FAIL() << "the engines do not come to rest";
   }
-  // `ms` milliseconds, one by one.
+  // Lets `ms` milliseconds pass, one by one.
   void Pass(uint64_t ms) {
     for (; ms > 0; --ms) {
       now += 1'000'000;

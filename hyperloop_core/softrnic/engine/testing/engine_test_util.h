@@ -1,4 +1,4 @@
-// Drives an Engine over plain memory: a Client is one process's driver in its simplest form.
+// Drives an Engine over plain memory. A Client is the driver of one process in its simplest form.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ struct TestCq {
   uint32_t consumer = 0;
   std::byte* dbrec = nullptr;
 
-  // The next CQE, without telling the device that it was taken.
+  // Takes the next CQE, but does not tell the device so.
   std::optional<rnic::Completion> Poll() {
     mlx5_cqe64* const cqe = &ring[consumer & (depth - 1)];
     if (!rnic::CqeReady(cqe, consumer, depth)) return std::nullopt;
@@ -66,7 +66,7 @@ struct TestQp {
   rnic::WqeControl Control(CqeMode mode = CqeMode::kOnError, bool fence = false) const {
     return {.qpn = qpn, .index = next, .completion = mode, .fence = fence};
   }
-  // Places a WQE made by `encode(void* wqe)` → bytes, without a doorbell.
+  // Places the WQE that `encode(void* wqe)` writes, which returns its bytes. Rings no doorbell.
   template <class F>
   void Put(F&& encode) {
     alignas(64) std::array<std::byte, rnic::kMaxWqeBytes> wqe;
@@ -145,7 +145,7 @@ struct QpSpec {
 };
 
 // One process: a context on `host`, one arena that is registered with all rights, and objects in
-// it.
+// the arena.
 class Client {
  public:
   static constexpr size_t kArena = 1 << 20;
@@ -213,7 +213,7 @@ class Client {
         static_cast<uint32_t>(media)};
     return Must(command).result.mkey;
   }
-  // `size` bytes of the arena, aligned to 64.
+  // Takes `size` bytes of the arena, aligned to 64.
   std::byte* Allocate(size_t size) {
     std::byte* const at = memory + used_;
     used_ += (size + 63) / 64 * 64;
@@ -352,10 +352,10 @@ inline EngineOptions WithClock(EngineOptions options, const uint64_t* now) {
   options.now_ns = [now] { return *now; };
   return options;
 }
-// As long as the default attributes try again where nobody answers.
+// How long a queue pair with default attributes tries again where nobody answers.
 inline constexpr uint32_t kDefaultPatienceMs = 8 * 64 + 1;
 
-// Two hosts, one queue pair on each, connected.
+// Two hosts with one queue pair each, which are connected.
 struct Pair {
   explicit Pair(EngineOptions options = {}, const QpSpec& a_spec = {}, const QpSpec& b_spec = {})
       : engine(WithClock(options, &now)),

@@ -1,5 +1,5 @@
-// A network in memory, for tests: the test decides when the bytes of a link between two engines
-// move, and can delay, cut, heal and reset it at any byte.
+// A network in memory, for tests. The test decides when the bytes of a link between two engines
+// move, and can delay, cut, heal and reset the link at any byte.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ class MemoryNetwork {
   class Port;
 
   // One configured link: requests from `from` to `to`, and their answers. As over TCP, bytes arrive
-  // in order, or the link is reset and what is under way in both directions is gone.
+  // in order; a reset of the link loses what is under way in both directions.
   struct Link {
     Port* from = nullptr;
     Port* to = nullptr;
@@ -63,7 +63,7 @@ class MemoryNetwork {
     bool wants_room_ = false;
   };
 
-  // Bytes of requests that a link holds before it takes no more.
+  // A link takes no more requests while it holds so many bytes of them.
   size_t room = 256 << 10;
 
   Port* AddPort() { return ports_.emplace_back(std::make_unique<Port>(this)).get(); }
@@ -76,7 +76,7 @@ class MemoryNetwork {
   }
   std::vector<std::unique_ptr<Link>>& links() { return links_; }
 
-  // Moves up to `bytes` bytes of one direction. Returns how many.
+  // Moves up to `bytes` bytes in one direction. Returns how many it moved.
   size_t Deliver(Link& link, bool requests, size_t bytes) {
     if (!link.up || link.cut) return 0;
     std::deque<std::byte>& stream = requests ? link.requests : link.answers;

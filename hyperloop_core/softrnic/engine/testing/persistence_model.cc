@@ -83,8 +83,9 @@ void PersistenceModel::Arrived(uint32_t qpn, const std::byte* at, size_t size) {
   }
 }
 
-// Later stores to a byte win over earlier ones: newer pending stores keep their mask, and older
-// ones lose the bytes that are durable now.
+// Makes the pending stores of `qpn` to the line durable. A later store to a byte wins over an
+// earlier one: newer pending stores keep their mask, and older ones lose the bytes that are durable
+// now.
 void PersistenceModel::FlushLine(Region& region, uint64_t line, uint32_t qpn) {
   const auto it = region.pending.find(line);
   if (it == region.pending.end()) return;

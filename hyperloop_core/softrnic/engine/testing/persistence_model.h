@@ -36,12 +36,12 @@ class PersistenceModel {
   void Watch(std::span<const std::byte> region);
   void Unwatch(std::span<const std::byte> region);
 
-  // --- what happens; addresses outside all regions are ignored
-  // The bytes at [at, at + size) have just arrived by queue pair `qpn`. Engine.
+  // --- what happens; addresses outside all regions are ignored. The engine calls the first three.
+  // The bytes at [at, at + size) have just arrived by queue pair `qpn`.
   void Arrived(uint32_t qpn, const std::byte* at, size_t size);
-  // `qpn` serves a READ. Engine.
+  // `qpn` serves a READ.
   void Flushed(uint32_t qpn);
-  // `qpn` was reset or destroyed: no READ will ever flush its pending bytes. Engine.
+  // `qpn` was reset or destroyed: no READ will ever flush its pending bytes.
   void Gone(uint32_t qpn);
   // A CPU made [at, at + size) durable by the medium's own means.
   void Persist(const void* at, size_t size);
@@ -51,7 +51,7 @@ class PersistenceModel {
   std::vector<std::byte> Durable(const std::byte* base) const;
   // The content after a power failure now: one of the possible outcomes, chosen by `random`.
   std::vector<std::byte> PowerFailure(const std::byte* base, std::mt19937_64& random) const;
-  // Lines whose visible content is not durable.
+  // The number of lines whose visible content is not durable.
   size_t UnflushedLines(const std::byte* base) const;
 
   // Negative controls: READs that `qpn` serves, or all of them, flush nothing from now on.
@@ -75,11 +75,12 @@ class PersistenceModel {
 
   static LineBytes LineOf(std::span<const std::byte> bytes, uint64_t line);
   static void Apply(const Store& store, uint64_t mask, std::byte* line);
-  // The region that holds `at`; null: none. `at` and `size` are cut to it.
+  // The region that overlaps [at, at + size). Null: none. `at` and `size` are cut to it.
   Region* Find(const std::byte*& at, size_t& size);
   const Region& At(const std::byte* base) const;
   static void FlushLine(Region& region, uint64_t line, uint32_t qpn);
-  // Stores that line `line` may still lose; the CPU's, which no queue pair made, come last.
+  // The stores that line `line` may still lose. Stores of a CPU, which no queue pair made, come
+  // last.
   static std::vector<Store> Undecided(const Region& region, uint64_t line);
 
   mutable std::mutex mutex_;  // guards all below

@@ -12,7 +12,7 @@ namespace {
 
 using rnic::WcStatus;
 
-// A pair of hosts, a writes to b; b's target and a's source are watched.
+// A pair of hosts, of which a writes to b. The model watches b's target and a's source.
 struct PowerPair {
   explicit PowerPair(EngineOptions options = {}) : p(With(options, &model)) {
     model.Watch({p.dst, 4096});
@@ -146,7 +146,7 @@ TEST(PersistenceModel, AReadSaysNothingOfAnotherQueuePairsBytes) {
   EXPECT_TRUE(t.Same(1024, 64));
 }
 
-// Answers arrive too: at the requester, by its queue pair.
+// An answer arrives at the requester by its queue pair, and counts like any bytes that arrive.
 TEST(PersistenceModel, AnAnswerIsDurableBehindAReadInTheOtherDirection) {
   for (const bool deferred : {false, true}) {
     PowerPair t({.defer_delivery = deferred});
@@ -238,11 +238,11 @@ TEST(PersistenceModel, ANewerStoreIsNeverUndoneByAnOlderOnesFlush) {
     older.Run(older.p.a_qp);
     older.Write(second, 0, 8, 8);
     older.Run(second);
-    older.Read(older.p.a_qp, 1);  // of the older store alone: at least that is left
+    older.Read(older.p.a_qp, 1);  // flushes the older store alone; at least that is left
     older.Run(older.p.a_qp);
     EXPECT_EQ(older.Outcomes(0), (std::set<uint64_t>{1, 2}));
   }
-  t.Read(other, 1);  // of the newer store
+  t.Read(other, 1);  // flushes the newer store
   t.Run(other);
   EXPECT_EQ(t.Outcomes(0), (std::set<uint64_t>{2}));
   t.Read(t.p.a_qp, 1);
