@@ -1,6 +1,6 @@
-// Chain: a whole group in this process, for tests and benchmarks: a primary and its replicas, each
-// on an emulated host of one EmbeddedRnic, connected and ready. The waiting calls step the engine
-// (deterministic), or it runs on a thread.
+// Chain: a whole group in this process, for tests and benchmarks. A primary and its replicas, each
+// on an emulated host of one EmbeddedRnic, are connected and ready. Waiting calls step the engine,
+// which is deterministic, or the engine runs on a thread.
 //
 // The group itself knows no provider. Tests reach the software RNIC through this header and
 // softrnic/embedded.h; scripts/check-includes keeps both out of all other sources.
@@ -44,16 +44,16 @@ struct ChainOptions {
   std::string daemon_socket = {};
   // Not null: opens each host's device, instead of the embedded RNIC.
   std::function<Result<std::unique_ptr<rnic::Device>>(const std::string& host)> open_device = {};
-  bool threaded = false;            // the engine on a thread of its own
+  bool threaded = false;            // the engine runs on a thread of its own
   uint32_t spin_us = 50;            // of that thread
-  WaitMode wait = WaitMode::kPoll;  // of the primary; with a thread or a daemon
+  WaitMode wait = WaitMode::kPoll;  // of the primary; kEvent needs a thread or a daemon
   bool check_ordering = true;
   std::chrono::nanoseconds ack_timeout = std::chrono::seconds(10);
   // Changes the program that both ends run; for negative controls.
   std::function<void(SlotProgram&)> change_program = {};
   // Called while a call waits; null: Chain::Step(64).
   std::function<void(softrnic::Engine&)> step = {};
-  // As MemberOptions', with the number of the replica.
+  // As in MemberOptions, with the number of the replica as first argument.
   std::function<Status(uint32_t, uint64_t, uint64_t)> persist = {};
   std::function<void(uint32_t, const Status&)> failed = {};
 };
@@ -66,7 +66,7 @@ class Chain {
     std::unique_ptr<rnic::Buffer> memory;
     std::unique_ptr<rnic::MemoryRegion> region;
     std::unique_ptr<Member> member;  // of a replica
-    CpuMember* cpu = nullptr;        // the same, where its CPU is stepped by hand
+    CpuMember* cpu = nullptr;        // the same member, if its CPU is stepped by hand
   };
 
   static Result<std::unique_ptr<Chain>> Create(const ChainOptions& options) {
@@ -87,7 +87,7 @@ class Chain {
   std::span<std::byte> replica_bytes(uint32_t i) { return bytes(replicas_[i]); }
 
   // Runs at most `steps` steps of the engine, then one turn of each replica's CPU where the
-  // datapath uses it. False: there was nothing to do. Not for an engine on a thread.
+  // datapath uses it. False: there was nothing to do. The engine must not run on a thread.
   bool Step(size_t steps = 1) {
     bool worked = rnic_.engine().Run(steps) != 0;
     for (uint32_t i = 0; i < size(); ++i) worked |= StepCpu(i);
@@ -108,8 +108,8 @@ class Chain {
   bool by_cpu() const { return chained() && options_.datapath != Datapath::kOffload; }
   // Replica `i`'s process dies and leaves nothing behind.
   void Kill(uint32_t i) {
-    Node gone =
-        std::move(replicas_[i]);  // whose destructor takes the members from the last to the first
+    // The destructor destroys a Node's members from the last to the first.
+    const Node gone = std::move(replicas_[i]);
   }
 
  private:

@@ -1,9 +1,9 @@
 // ChainGroup: the primary's end of the datapaths that forward along a chain: offload, cpu-polling
 // and cpu-event. They differ in the message that goes with each operation.
 //
-// Post, group of 3: the message (offload: about 60 stores into memory of the last lap,
-// patch_messages.h); one Post of WRITE, READ (if flushed) and SEND with one doorbell. An
-// acknowledgement: one compare for each replica.
+// Cost of Post in a group of 3: the message (with offload about 60 stores to memory that was last
+// used a lap ago, see patch_messages.h), then one Post of WRITE, READ (if flushed) and SEND with
+// one doorbell. An acknowledgement costs one compare for each replica.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@ namespace hyperloop {
 
 class ChainGroup final : public GroupBase {
  public:
-  // `messages`: those of the geometry's datapath.
+  // `messages` must be of the geometry's datapath.
   static Result<std::unique_ptr<Group>> Create(rnic::Device& device, rnic::ProtectionDomain& pd,
                                                rnic::MemoryRegion& region,
                                                const GroupOptions& options,
@@ -49,11 +49,11 @@ class ChainGroup final : public GroupBase {
   const std::byte* AckEntry(Ticket ticket) const;
 
   const std::unique_ptr<Messages> messages_;
-  uint64_t next_addr_ = 0;  // the first replica's region
+  uint64_t next_addr_ = 0;  // of the first replica's region
   uint32_t next_rkey_ = 0;
   Ticket remote_acked_ = 0;            // by the last replica
-  uint16_t down_blocks_ = 0;           // how many were posted to down; wraps
-  std::vector<uint16_t> last_blocks_;  // the last block of each operation in down, by ticket
+  uint16_t down_blocks_ = 0;           // blocks posted to `down_` so far; wraps
+  std::vector<uint16_t> last_blocks_;  // the last block of each operation in `down_`, by ticket
   uint32_t receives_consumed_ = 0;     // since the last replenishment
   std::vector<rnic::ReceiveRequest> receive_batch_;
 

@@ -1,5 +1,5 @@
-// CheckOperation: the rules that a primary checks before it submits an operation, and a replica's
-// CPU before it runs one.
+// CheckOperation: the rules that a primary checks before it submits an operation, and that a
+// replica's CPU checks before it runs one.
 #pragma once
 
 #include "hyperloop/core/group.h"

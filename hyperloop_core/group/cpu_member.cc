@@ -95,8 +95,8 @@ Status CpuMember::Build(rnic::Device& device, rnic::ProtectionDomain& pd,
   dirty_.reserve(kMaxDirty);
   outgoing_.reserve(slots + 2 * kBatch);
   outgoing_sges_.reserve(slots + 2 * kBatch);
-  // A request gives its room back with the next signaled one that completes: what is posted behind
-  // the last of those takes at most a quarter of the ring.
+  // A request gives its room in the ring back when the next signaled request completes. At most a
+  // quarter of the ring holds requests behind the last signaled one.
   signal_interval_ = send_ring / (4 * kBlocksOfMessage);
   receive_sges_.resize(slots / 4);
   receives_.resize(slots / 4);
@@ -138,8 +138,8 @@ CpuMessage* CpuMember::MessageAt(uint32_t slot) const {
   return reinterpret_cast<CpuMessage*>(staging_->data() + slot * stride);
 }
 
-// A slot's buffer is received into again a lap later. By then everything that was forwarded from it
-// is answered, because the window is at most half a lap.
+// A slot's buffer receives again a lap later. By then everything that was forwarded from it is
+// answered, because the window is at most half a lap.
 Status CpuMember::PostReceives(uint32_t first, uint32_t count) {
   for (uint32_t i = 0; i < count; ++i) {
     const uint32_t slot = geometry_.slot(first + i);
@@ -290,8 +290,8 @@ Status CpuMember::PostOutgoing() {
 
 // --- the thread
 
-// The thread receives none of the process's signals, and is on its processor before it serves
-// anything.
+// The thread receives none of the process's signals, and is pinned to its processor before it
+// serves anything.
 Status CpuMember::StartThread() {
   pthread_attr_t attr;
   if (const int error = pthread_attr_init(&attr); error != 0)
@@ -362,7 +362,7 @@ bool CpuMember::Sleep() {
   // Errors always notify. While requests wait for room, completions of sends must notify, too.
   const bool solicited_only = outgoing_.empty();
   if (Status asked = cq_->RequestNotify(solicited_only); !asked.ok()) return Fail(asked), false;
-  const Result<size_t> taken = Turn();  // what came before the request
+  const Result<size_t> taken = Turn();  // takes what came before the request
   if (!taken.ok()) return Fail(taken.status()), false;
   if (*taken != 0) return true;
   std::array<pollfd, 2> waits{pollfd{.fd = cq_->event_fd(), .events = POLLIN, .revents = 0},

@@ -1,11 +1,11 @@
-// CpuMember: a replica's end of the cpu-polling and cpu-event datapaths, HyperLoop's Naive-RDMA
-// baselines (HyperLoop §6): the same chain as offload, but this process's CPU takes each message,
-// copies, CASes, makes durable and posts the next hop.
+// CpuMember: a replica's end of the cpu-polling and cpu-event datapaths, which are HyperLoop's
+// Naive-RDMA baselines (HyperLoop §6). The chain is the same as with offload, but this process's
+// CPU takes each message, copies, CASes, makes durable and posts the next hop.
 //
-// They are built as well as they can be. Receives are posted a whole ring ahead and renewed in
-// batches. A message is received into the buffer from which it is forwarded. Everything that one
-// poll brought goes out with one Post and one doorbell, and asks for a completion only as often as
-// the ring needs room. Nothing is allocated, and no clock is read while messages come.
+// The baselines are meant to be as fast as they can be. Receives are posted a whole ring ahead and
+// renewed in batches. A message is received into the buffer from which it is forwarded. Everything
+// that one poll brought goes out with one Post and one doorbell, and asks for a completion only as
+// often as the ring needs room. Nothing is allocated, and no clock is read while messages come.
 //
 // Steps per message: decode and check (~20 compares), memcpy and CAS if it has them, `persist` for
 // what must be durable, two send requests (WRITE, SEND; at the tail one WRITE_IMM).
@@ -38,8 +38,8 @@ struct CpuMessage;
 
 class CpuMember final : public Member {
  public:
-  // kThread: a thread of the member's own, from Connect to destruction. kCaller: the owner calls
-  // Turn (tests that step everything by hand).
+  // kThread: the member has a thread, from Connect to its destruction. kCaller: the owner calls
+  // Turn, as in tests that step everything by hand.
   enum class Driver : uint8_t { kThread, kCaller };
   static Result<std::unique_ptr<Member>> Create(rnic::Device& device, rnic::ProtectionDomain& pd,
                                                 rnic::MemoryRegion& region,
@@ -50,8 +50,8 @@ class CpuMember final : public Member {
   const MemberInfo& info() const override { return info_; }
   Status Connect(const PrimaryInfo& primary, std::span<const MemberInfo> chain) override;
 
-  // Serves what has arrived, at most kBatch messages. Returns how many completions it processed. An
-  // error is for good.
+  // Processes at most kBatch completions, and serves the messages that they bring. Returns how many
+  // it processed. After an error every call returns an error.
   Result<size_t> Turn();
 
  private:
@@ -71,13 +71,13 @@ class CpuMember final : public Member {
   Status Durable(const Operation& operation);
   void Forward(uint64_t m, const Operation& operation);
   rnic::SendRequest& Add(const rnic::Sge& sge);
-  // Posts `outgoing_`, or leaves all of it where the ring has no room.
+  // Posts all of `outgoing_`, or none of it if the ring has no room.
   Status PostOutgoing();
 
   Status StartThread();
   void EndThread();
   void Run();
-  bool Sleep();  // cpu-event; false: cannot go on
+  bool Sleep();  // for cpu-event; false: an error, after which the thread ends
   void Fail(const Status& status);
 
   const MemberOptions options_;
@@ -90,14 +90,14 @@ class CpuMember final : public Member {
   uint64_t next_addr_ = 0;  // the next node's region, or the primary's ack area
   uint32_t next_rkey_ = 0;
   Status failure_;
-  std::array<rnic::Completion, kBatch> completions_;  // of a turn; a member: not zeroed at each
+  std::array<rnic::Completion, kBatch> completions_;  // of one Turn; a local one would be zeroed
   uint64_t served_ = 0;                               // messages
   uint32_t consumed_ = 0;                             // receives since the last replenishment
   std::vector<DirtyRange> dirty_;                     // written and not yet durable
   std::vector<rnic::SendRequest> outgoing_;
-  std::vector<rnic::Sge> outgoing_sges_;  // one of each
-  uint32_t unsignaled_ = 0;               // requests posted since one that completes
-  uint32_t signal_interval_ = 0;          // at most so many
+  std::vector<rnic::Sge> outgoing_sges_;  // one for each
+  uint32_t unsignaled_ = 0;               // requests added since one that asks for a completion
+  uint32_t signal_interval_ = 0;          // the most of them
   std::vector<rnic::Sge> receive_sges_;
   std::vector<rnic::ReceiveRequest> receives_;
 

@@ -1,5 +1,5 @@
-// The replica's end of cpu-polling and cpu-event: what it makes durable and when, what it refuses,
-// and how its thread ends.
+// Tests the replica's end of cpu-polling and cpu-event: what it makes durable and when, what it
+// refuses, and how its thread ends.
 #include "group/cpu_member.h"
 
 #include <gmock/gmock.h>
@@ -43,7 +43,7 @@ TEST(CpuMessageTest, CarriesTheOperation) {
   EXPECT_TRUE(back->flush);
 }
 
-// Sizes and offsets from a peer are never believed.
+// Sizes and offsets from a peer are always checked.
 TEST(CpuMessageTest, RefusesWhatNoPrimarySubmits) {
   const CpuMessage good = EncodeCpuMessage(1, {.write = {0, 8}, .copy = {}, .cas = {}});
   const auto refused = [](CpuMessage message) {
@@ -192,7 +192,8 @@ INSTANTIATE_TEST_SUITE_P(Datapaths, CpuThreadTest,
                          testing::Values(Datapath::kCpuPolling, Datapath::kCpuEvent),
                          [](const auto& param) { return TestName(param.param); });
 
-// The seal's promise: once the member is gone, nothing more is written here or passed on.
+// Once the member is destroyed, nothing more is written here or passed on. Sealing a replica relies
+// on that.
 TEST_P(CpuThreadTest, NothingIsWrittenAfterTheMemberIsGone) {
   for (int round = 0; round < 5; ++round) {
     auto made = Chain::Create({.datapath = GetParam(),
@@ -292,8 +293,8 @@ TEST_P(CpuThreadTest, AProcessorThatIsNotThereIsRefused) {
       << "a thread serves all the same";
 }
 
-// An idle thread costs nothing; and in a forked child, where the member is let go, the descriptor
-// that ends a sleep is its parent's, too.
+// An idle thread sleeps. A forked child that destroys the member must not wake it, although the
+// child has the descriptor that ends the sleep too.
 TEST(CpuEventTest, SleepsWhileIdleAndAForkedChildDoesNotWakeIt) {
   auto made = Chain::Create({.datapath = Datapath::kCpuEvent, .group_size = 1, .threaded = true});
   ASSERT_OK(made);

@@ -1,6 +1,6 @@
-// The message of the cpu-polling and cpu-event datapaths: the operation, and the result area that
-// every replica's CPU adds to and the last one writes to the primary. Host byte order is
-// little-endian on all nodes.
+// The message of the cpu-polling and cpu-event datapaths. It has the operation and the result area:
+// every replica's CPU adds to that, and the last one writes it to the primary. All nodes are
+// little-endian, and so is the message.
 #pragma once
 
 #include <cstddef>

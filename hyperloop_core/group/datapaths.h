@@ -1,6 +1,6 @@
-// Makes the ends of a group from a slot program: for Group::Create and Member::Create, and for
-// tests that change the program. Datapath offload runs the program; the others use its geometry
-// alone. Datapath, group size, window and slots are those of the geometry, not of the options.
+// Makes the ends of a group from a slot program, for Group::Create and Member::Create and for tests
+// that change the program. Datapath offload runs the program; the others use its geometry alone.
+// Datapath, group size, window and slots come from the geometry, not from the options.
 #pragma once
 
 #include <memory>

@@ -31,7 +31,7 @@ class FanoutGroup final : public GroupBase {
   using GroupBase::GroupBase;
   Status Build(rnic::ProtectionDomain& pd, rnic::MemoryRegion& region);
 
-  // Post, for each replica: one Post of 1 to 4 requests with one doorbell.
+  // Posts, for each replica, 1 to 4 requests with one doorbell.
   Status Post(uint64_t m, const Operation& operation) override;
   Status PostTo(uint32_t replica, uint64_t m, const Operation& operation);
   void OnCompletion(const rnic::Completion& completion) override;
@@ -53,7 +53,7 @@ class FanoutGroup final : public GroupBase {
   std::array<std::unique_ptr<rnic::QueuePair>, kMaxGroupSize> queues_;
 };
 
-// A replica's end: one queue pair that answers.
+// A replica's end: one queue pair that only answers.
 class FanoutMember final : public Member {
  public:
   static Result<std::unique_ptr<Member>> Create(rnic::Device& device, rnic::ProtectionDomain& pd,

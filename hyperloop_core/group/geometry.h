@@ -1,4 +1,4 @@
-// GroupGeometry: the sizes of a group that its ends must agree on, and the slot of an operation.
+// GroupGeometry: the sizes of a group on which its ends must agree, and the slot of an operation.
 // All datapaths use it.
 #pragma once
 
@@ -11,14 +11,15 @@ namespace hyperloop {
 
 inline constexpr uint32_t kMinSlots = 8;
 inline constexpr uint32_t kMaxRingBlocks = 32768;
-// Of the fullest ring of a replica; each datapath asserts that it takes no more.
+// The most blocks that a slot takes in any ring of a replica; each datapath asserts that it takes
+// no more.
 inline constexpr uint32_t kMaxSlotBlocks = 4;
 static_assert(kMaxSlots * kMaxSlotBlocks <= kMaxRingBlocks);
 
 // The size of a READ that flushes, in bytes. librpma reads as much; a READ of no bytes may touch
 // nothing.
 inline constexpr uint32_t kFlushReadBytes = 8;
-// Memory for what such READs bring, in bytes: a cache line that nothing else uses.
+// The bytes of memory for what such READs bring: a cache line that nothing else uses.
 inline constexpr uint32_t kSinkBytes = 64;
 
 struct GroupGeometry {
@@ -26,7 +27,7 @@ struct GroupGeometry {
   uint32_t group_size = 0;
   uint32_t window = 0;
   uint32_t slots = 0;           // N
-  uint32_t flush_interval = 0;  // N/2: see forces_flush
+  uint32_t flush_interval = 0;  // N/2 (forces_flush)
 
   // kInvalidArgument: outside the limits, which the message names. `slots` 0: SlotsFor(window).
   static Result<GroupGeometry> For(Datapath datapath, uint32_t group_size, uint32_t window,

@@ -1,4 +1,4 @@
-// The names of the datapaths, and the factories of both ends.
+// The names of the datapaths, and the functions that make both ends.
 #include "hyperloop/core/group.h"
 
 #include <array>

@@ -22,7 +22,7 @@ namespace {
 
 constexpr uint32_t kCheckInterval = 64;  // turns of a waiting loop between two looks at the clock
 constexpr auto kYieldAfter = std::chrono::microseconds(50);
-// No sleep is longer, so that a dead device is noticed even if it signals no event.
+// No sleep is longer than this, so that a dead device is noticed even if it signals no event.
 constexpr auto kLongestSleep = std::chrono::milliseconds(1000);
 
 Code CodeOf(rnic::WcStatus status) {
@@ -172,7 +172,7 @@ Status GroupBase::PostCopy(const Operation::Copy& copy) {
   const Sge source{region_addr_ + copy.source, static_cast<uint32_t>(copy.size), region_lkey_};
   std::array<SendRequest, 2> requests;
   requests[0].opcode = Opcode::kWrite;
-  requests[0].fence = true;  // waits for the READ of the copy before, whose bytes it may copy
+  requests[0].fence = true;  // waits for the previous copy's READ: it may copy that copy's bytes
   requests[0].sges = std::span(&source, 1);
   requests[0].remote_addr = region_addr_ + copy.destination;
   requests[0].rkey = region_rkey_;
@@ -257,7 +257,7 @@ void GroupBase::SleepUntilEvent() {
       std::chrono::ceil<std::chrono::milliseconds>(oldest + options_.ack_timeout - Clock::now());
   const auto timeout = std::clamp(left, std::chrono::milliseconds(0), kLongestSleep);
   pollfd event{cq_->event_fd(), POLLIN, 0};
-  if (::poll(&event, 1, static_cast<int>(timeout.count())) <= 0) return;  // or a signal
+  if (::poll(&event, 1, static_cast<int>(timeout.count())) <= 0) return;  // nothing, or a signal
   if (const auto taken = cq_->TakeEvents(); !taken.ok()) Break(taken.status());
 }
 

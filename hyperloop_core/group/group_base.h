@@ -6,11 +6,13 @@
 // Steps of Submit and their cost when it need not wait: range checks, ~10 compares; ordering check
 // against two bounding footprints, ~12 compares; the datapath's Post; with a copy one Post of WRITE
 // and READ on the loopback queue; one reading of the clock; some 40 B of book-keeping. No
-// allocation, no lock, no system call. Steps of a wait: Poll of the one completion queue (a load of
-// a cache line while nothing arrives), then the datapath's OnCompletion for each completion; the
-// clock and the device's liveness are looked at every kCheckInterval turns, and after kYieldAfter
-// without progress the processor is offered to others. With WaitMode::kEvent: a doorbell that asks
-// for an event, one more Poll, poll(2), a read of the event.
+// allocation, no lock, no system call.
+//
+// Steps of a wait: Poll of the one completion queue (a load of a cache line while nothing arrives),
+// then the datapath's OnCompletion for each completion. Every kCheckInterval turns the wait looks
+// at the clock and at whether the device is alive. After kYieldAfter without progress it yields the
+// processor at each turn. With WaitMode::kEvent: a doorbell that asks for an event, one more Poll,
+// poll(2), a read of the event.
 #pragma once
 
 #include <array>
@@ -118,10 +120,10 @@ class GroupBase : public Group {
 
   std::unique_ptr<ForkDetector> fork_detector_;
   uint64_t region_size_ = 0;
-  Ticket acknowledged_ = 0;  // remote_acked, and the copies here
+  Ticket acknowledged_ = 0;  // up to here remote_acked, and the copies at this node are done
   uint64_t copies_posted_ = 0, copies_done_ = 0;
   uint32_t looks_ = 0;
-  std::array<rnic::Completion, 16> completions_;  // of one Poll; a member, so as not to zero it
+  std::array<rnic::Completion, 16> completions_;  // of one Poll; a local one would be zeroed
   Ordering ordering_;
   std::vector<Pending> pending_;  // by ticket & pending_mask_
   uint64_t pending_mask_ = 0;

@@ -1,7 +1,9 @@
-// Closed-loop cost of group operations, all nodes in one process. The engine runs on a thread of
-// its own, in the primary's thread in turn with it ("one": steadier on a busy machine; the sum of
-// both sides' work without the way between two cores), or in the hyperloop-rnicd at a socket. For
-// the whole product use hyperloop-bench; this is for profiling the datapath alone.
+// Measures the closed-loop cost of group operations, with all nodes in one process. It serves to
+// profile the datapath alone; hyperloop-bench measures the whole product.
+//
+// The engine runs in one of three places. "thread": on a thread of its own. "one": in turn with the
+// primary on the primary's thread, which is steadier on a busy machine and gives the sum of both
+// sides' work, without the way between two cores. A socket: in the hyperloop-rnicd there.
 //
 //   group_benchmark [group_size [operations [thread | one | /path/of/rnicd.sock]]]
 #include <algorithm>

@@ -1,6 +1,6 @@
-// Fail-stop: after the first failure anywhere nothing more is acknowledged, every wait ends, and
-// nothing runs that was not ordered. Two properties of RNICs endanger this: an error completion
-// releases WAITs, and a queue in error flushes its receives.
+// Tests fail-stop: after the first failure anywhere nothing more is acknowledged, every wait ends,
+// and no stale WQE runs. Two properties of RNICs endanger this: an error completion releases WAITs,
+// and a queue in error flushes its receives.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ void SetWord(std::span<std::byte> bytes, uint64_t offset, uint64_t value) {
   std::memcpy(bytes.data() + offset, &value, sizeof(value));
 }
 
-// The group is broken with one of `codes`, for good, and says so to every call.
+// Expects that the group is broken with one of `codes`, for good, and that every call says so.
 void ExpectBroken(Chain& chain, Ticket newest_good, testing::Matcher<Code> codes) {
   Group& group = chain.group();
   const Status first = group.WaitAll();
@@ -74,7 +74,7 @@ INSTANTIATE_TEST_SUITE_P(Datapaths, GroupFailureTest, testing::ValuesIn(kDatapat
                          [](const auto& param) { return TestName(param.param); });
 class OffloadFailureTest : public testing::Test {};
 
-// A replica loses its region's key: its own copies fail, or the WRITEs that come to it.
+// A replica loses its region's key, so its own copies fail, or the WRITEs that come to it.
 TEST(OffloadFailureTest, ACopyThatFailsIsNeverAcknowledged) {
   for (uint32_t victim = 0; victim < 3; ++victim) {
     const auto chain = MakeChain({.window = 8, .ack_timeout = kShort});
@@ -95,20 +95,20 @@ TEST(OffloadFailureTest, ACopyThatFailsIsNeverAcknowledged) {
   }
 }
 
-// WRITEs from upstream are refused: `up` goes to ERROR and flushes all its receives at once, which
-// a WAIT elsewhere would take for messages. Strictness is off, so that only the program's own
-// structure can stop stale work from running again.
+// When a WRITE from upstream is refused, `up` goes to ERROR and flushes all its receives at once. A
+// WAIT for its receives in another queue would take these for messages. The device checks no WQE
+// indexes here, so that only the program's own structure can stop stale work from running again.
 TEST(OffloadFailureTest, AQueueInErrorRunsNoStaleSlot) {
   for (uint32_t victim = 0; victim < 3; ++victim) {
     ChainOptions options{.window = 8, .ack_timeout = kShort};
     options.engine.check_wqe_index = false;
     const auto chain = MakeChain(options);
     Group& group = chain->group();
-    // A counter that every stale CAS would move on, and two laps of slots full of them.
+    // Two laps of slots are full of CASes that raise a counter; a stale one would raise it again.
     uint64_t n = 0;
     for (; n < 2 * chain->geometry().slots; ++n) ASSERT_OK(group.CompareAndSwap(8, n, n + 1, 7));
     ASSERT_OK(group.WaitAll());
-    // Now every old slot would match: its CAS expects what is there.
+    // The counter is set back, so that the CASes of old slots would match it.
     for (uint32_t i = 0; i < 3; ++i) SetWord(chain->replica_bytes(i), 8, n - 5);
     std::vector<std::vector<std::byte>> before;
     for (uint32_t i = 0; i < 3; ++i)
@@ -147,7 +147,7 @@ TEST_P(GroupFailureTest, ADeadReplicaEndsEveryWait) {
     for (uint64_t i = 0; i < 30; ++i) ASSERT_OK(group.Write(64 * i, 64, true));
     ASSERT_OK(group.WaitAll());
     chain->Kill(victim);
-    // A call that would wait, because the window is full, ends, too.
+    // A call that waits because the window is full ends too.
     Status last = Status::Ok();
     for (uint64_t i = 0; i < 10 && last.ok(); ++i) last = group.Write(64 * i, 64, true).status();
     EXPECT_THAT(last, Discover(5));
@@ -235,8 +235,8 @@ TEST_P(GroupFailureTest, ADeadDaemonEndsEveryWaitBeforeTheTimeout) {
   EXPECT_THAT(gone.message(), HasSubstr("RNIC is gone"));
 }
 
-// Teardown in the middle of traffic: the member's queues go upstream first, and nothing of theirs
-// runs afterwards.
+// A member is destroyed in the middle of traffic. Its upstream queue pair goes first, and none of
+// its queues runs afterwards.
 TEST_P(GroupFailureTest, AMemberThatGoesMidwayLeavesNothingRunning) {
   for (uint64_t steps = 0; steps < (offload() ? 120 : 60); steps += offload() ? 3 : 1) {
     const auto chain = MakeChain({.window = 8, .ack_timeout = kShort});

@@ -1,5 +1,5 @@
-// A group whose nodes each have an RNIC of their own, over links that are slow and reset at random:
-// every acknowledged operation is on every node, and each CAS ran once.
+// Tests a group whose nodes each have an RNIC of their own, over links that are slow and reset at
+// random. Every acknowledged operation must be on every node, and each CAS must have run once.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -17,10 +17,10 @@ using softrnic::MemoryNetwork;
 
 constexpr uint32_t kReplicas = 3;
 
-// One RNIC for each host, and a link from each to each other.
+// Each host has an RNIC, and each RNIC has a link to each other one.
 class Machines {
  public:
-  // Their RNICs' clock is `now_ns`, if not null.
+  // `now_ns`: the clock of the RNICs; null: the system's.
   explicit Machines(const uint64_t* now_ns = nullptr) {
     for (uint32_t i = 0; i < kReplicas; ++i) names_.push_back("replica" + std::to_string(i));
     names_.push_back("primary");
@@ -54,7 +54,8 @@ class Machines {
       network.Reset(*link);
     }
   }
-  // Both links between two machines: 0 to kReplicas - 1, and kReplicas the primary's.
+  // Cuts or heals both links between two machines. The replicas have numbers from 0, and kReplicas
+  // is the primary's.
   void SetCut(size_t a, size_t b, bool cut) {
     for (auto& link : network.links())
       if ((link->from == ports_[a] && link->to == ports_[b]) ||
@@ -89,7 +90,7 @@ void RunGroup(uint64_t seed, bool resets) {
   ASSERT_OK(made);
   Chain& chain = **made;
   Group& group = chain.group();
-  // A counter that each replica raises by compare and swap; a repeated one would find another
+  // Each replica raises a counter by compare and swap. A CAS that ran twice would find another
   // value.
   for (uint64_t n = 0; n < 60; ++n) {
     const uint64_t at = 64 + n * 512;
@@ -122,7 +123,7 @@ TEST(GroupLink, ResetsLoseNothingAndRepeatNothing) {
   for (uint64_t seed = 1; seed <= 5 && !HasFailure(); ++seed) RunGroup(seed, true);
 }
 
-// In the RNICs' time: the group's own clock hardly moves.
+// The cut lasts in the time of the RNICs; the group's own clock hardly moves.
 void RunGroupOverACut(Datapath datapath, uint32_t from, uint32_t to) {
   SCOPED_TRACE("datapath " + std::to_string(static_cast<uint32_t>(datapath)) + ", from " +
                std::to_string(from) + " to " + std::to_string(to));

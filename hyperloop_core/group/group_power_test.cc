@@ -1,6 +1,6 @@
-// The power fails at every step of a group's operations: what was acknowledged as durable is in
-// every node's memory afterwards, and every other byte is one that some operation put there. And
-// the negative controls that show what makes it so.
+// The power fails at every step of a group's operations. Afterwards what was acknowledged as
+// durable must be in every node's memory, and every other byte must be one that some operation put
+// there. Negative controls show what makes it so.
 //
 // A failure prints its seed; HYPERLOOP_SEED=<seed> <this program> --gtest_filter=<test> repeats
 // just that run. HYPERLOOP_SEEDS=<n> runs n seeds instead of the default number.
@@ -19,7 +19,7 @@ namespace {
 
 using softrnic::EngineOptions;
 
-constexpr uint64_t kRegion = 1024;  // small: operations meet in lines and overlap
+constexpr uint64_t kRegion = 1024;  // so small that operations share lines and overlap
 
 std::vector<uint64_t> Seeds(uint64_t count) {
   if (const char* one = std::getenv("HYPERLOOP_SEED")) return {std::strtoull(one, nullptr, 0)};
@@ -44,8 +44,8 @@ class NodeHistory {
   std::byte newest(uint64_t at) const { return bytes_[at].back().byte; }
   void Put(uint64_t at, Value value) { bytes_[at].push_back(value); }
 
-  // What is wrong with `image` if operations up to `acknowledged` are, and those up to `durable`
-  // are flushed, too. Empty: nothing.
+  // What is wrong with `image` if operations up to `acknowledged` are acknowledged, and those up to
+  // `durable` are flushed too. Empty: nothing.
   std::string Check(std::span<const std::byte> image, Ticket acknowledged, Ticket durable) {
     for (uint64_t at = 0; at < bytes_.size(); ++at) {
       std::deque<Value>& values = bytes_[at];
@@ -74,12 +74,12 @@ struct PowerOptions {
   uint32_t group_size = 0;  // 0: from the seed
   uint64_t operations = 60;
   Datapath datapath = Datapath::kOffload;
-  // Broken on purpose:
-  bool ask = true;            // flushes are asked for, not only believed in
+  // Each of these is false in a negative control.
+  bool ask = true;            // operations ask for the flush that the check expects
   bool read_up = true;        // a READ on `up` flushes
-  bool read_local = true;     // … on `local`
+  bool read_local = true;     // a READ on `local` flushes
   bool persist_own = true;    // the primary persists what its CPU stored
-  bool persist_there = true;  // … and so do the replicas', with cpu-polling and cpu-event
+  bool persist_there = true;  // the replicas' CPUs persist too, with cpu-polling and cpu-event
   // At one step of the run, of the seed's choice, something fails at a node of the seed's choice.
   bool fault = false;
 };
@@ -122,7 +122,7 @@ class PowerRun {
     for (uint32_t node = 0; node <= chain_->size(); ++node) model_.Unwatch(Bytes(node));
   }
 
-  // Empty: at every step a power failure left what it must. Otherwise what was wrong.
+  // Runs the test. Returns what a power failure at some step has lost or changed; empty: nothing.
   std::string Execute() {
     for (uint64_t n = 0; n < options_.operations && !broken_; ++n) {
       Submit();
@@ -136,7 +136,7 @@ class PowerRun {
     }
     return wrong_;
   }
-  // The fault came while operations were under way.
+  // Whether the fault came while operations were under way.
   bool faulted() const { return faulted_; }
   uint64_t power_failures() const { return power_failures_; }
   uint64_t torn() const { return torn_; }
@@ -148,7 +148,7 @@ class PowerRun {
   };
 
   uint32_t Pick(uint64_t below) { return static_cast<uint32_t>(random_() % below); }
-  // 0 is the primary.
+  // The region of a node; 0 is the primary.
   std::span<std::byte> Bytes(uint32_t node) {
     return node == 0 ? chain_->primary_bytes() : chain_->replica_bytes(node - 1);
   }
@@ -183,7 +183,7 @@ class PowerRun {
         return op;
     }
   }
-  // No operation under way reads or writes these bytes of the primary's.
+  // Whether no operation under way reads or writes these bytes of the primary.
   bool Quiet(const Range& range) const {
     return std::none_of(under_way_.begin(), under_way_.end(), [&](const UnderWay& other) {
       return Touch(range, other.op.write) ||
@@ -243,7 +243,7 @@ class PowerRun {
     }
   }
 
-  // Takes a node's region from its RNIC, so that WQEs which name it fail at either end; or a
+  // Takes a node's region from its RNIC, so that WQEs that name it fail at either end, or takes a
   // replica's queues.
   void Fault() {
     faulted_ = true;
@@ -257,7 +257,7 @@ class PowerRun {
     }
   }
 
-  // One step of the engine; then the power fails.
+  // Runs one step of the engine, and then checks what a power failure would leave.
   bool Step() {
     if (options_.fault && !faulted_ && steps_++ == fault_step_) Fault();
     const bool ran = chain_->Step();
@@ -276,7 +276,7 @@ class PowerRun {
     Look();
     return ran;
   }
-  // What would be left on each node if everything stopped now: at worst, and by chance.
+  // Checks what would be left on each node if the power failed now: at worst, and by chance.
   void Look() {
     ++power_failures_;
     for (uint32_t node = 0; node < history_.size() && wrong_.empty(); ++node) {
@@ -323,7 +323,7 @@ void ExpectDurable(uint64_t seeds, const PowerOptions& options) {
   EXPECT_GT(torn, failures / 10) << "too few of them left anything undecided to prove anything";
 }
 
-// How many of `seeds` lose what the message, which all of them give, says.
+// How many of `seeds` fail. All failures must say `what`.
 uint64_t CountLost(uint64_t seeds, const PowerOptions& options, const std::string& what) {
   uint64_t lost = 0;
   for (const uint64_t seed : Seeds(seeds)) {
@@ -344,8 +344,9 @@ TEST_P(GroupPowerDatapathTest, WhatAFlushAcknowledgedIsDurableOnEveryNode) {
     ExpectDurable(GetParam() == Datapath::kOffload ? 6 : 3,
                   {.group_size = group_size, .datapath = GetParam()});
 }
-// Whatever fails, and whenever: nothing is acknowledged as durable that is not, on any node. A SEND
-// that runs behind a WRITE which failed would tell the next replica of bytes that it never got.
+// Whatever fails, and whenever, nothing is acknowledged as durable that is not durable on every
+// node. A SEND that ran behind a WRITE that failed would tell the next replica of bytes that it
+// never got.
 TEST_P(GroupPowerDatapathTest, AFaultAtAnyStepAcknowledgesNothingUnflushed) {
   uint64_t faults = 0, seeds = 0;
   for (const uint64_t seed : Seeds(GetParam() == Datapath::kOffload ? 120 : 40)) {
@@ -356,7 +357,7 @@ TEST_P(GroupPowerDatapathTest, AFaultAtAnyStepAcknowledgesNothingUnflushed) {
   }
   EXPECT_GT(faults, seeds / 2) << "the others ended before their fault's step came";
 }
-// By whoever is to make it durable: a READ with fanout, the replicas' CPUs with cpu-*.
+// With fanout a READ makes writes durable; with cpu-polling and cpu-event the replicas' CPUs do.
 TEST(GroupPowerTest, WithoutItsMeansAnyDatapathLosesWrites) {
   EXPECT_GT(CountLost(6, {.datapath = Datapath::kFanout, .read_up = false}, "replica: byte"), 4u);
   EXPECT_GT(
@@ -368,8 +369,8 @@ TEST(GroupPowerTest, WithoutItsMeansAnyDatapathLosesWrites) {
 TEST(GroupPowerTest, WithoutTheFlushAWriteIsLost) {
   EXPECT_GT(CountLost(12, {.ask = false}, "replica: byte"), 10u);
 }
-// gFLUSH is per queue pair: the READs on `down`, served by the next hop's `up`, say nothing of what
-// came by `local`.
+// A flush covers one queue pair: the READs on `down`, which the next hop's `up` serves, flush
+// nothing that came by `local`.
 TEST(GroupPowerTest, WithTheFlushOnDownOnlyACopyIsLost) {
   EXPECT_GT(CountLost(12, {.read_local = false}, "the copy or CAS"), 10u);
 }

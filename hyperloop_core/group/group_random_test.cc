@@ -1,5 +1,5 @@
-// Random overlapping operations with a full window equal their serial execution on every node,
-// whatever the RNICs' order, and the negative controls that show what makes it so.
+// Random overlapping operations with a full window must equal their serial execution on every node,
+// in whatever order the RNICs work. Negative controls show what makes it so.
 //
 // A failure prints its seed; HYPERLOOP_SEED=<seed> <this program> --gtest_filter=<test> repeats
 // just that run. HYPERLOOP_SEEDS=<n> runs n seeds instead of the default number.
@@ -18,7 +18,7 @@ namespace {
 
 using softrnic::EngineOptions;
 
-constexpr uint64_t kRegion = 2048;  // small: nearly everything overlaps something
+constexpr uint64_t kRegion = 2048;  // so small that nearly everything overlaps something
 
 std::vector<uint64_t> Seeds(uint64_t count) {
   if (const char* one = std::getenv("HYPERLOOP_SEED")) return {std::strtoull(one, nullptr, 0)};
@@ -37,7 +37,7 @@ struct RunOptions {
   bool check_ordering = true;
   std::function<void(SlotProgram&)> change_program = {};
   EngineOptions::Fetch fetch = EngineOptions::Fetch::kLate;
-  bool flushes = true;  // false: none is asked for
+  bool flushes = true;  // false: no operation asks for a flush
   bool lazy = false;    // the CPU submits faster than the RNICs run
   bool late_acknowledgements = false;
 };
@@ -86,7 +86,7 @@ class Run {
   Run(uint64_t seed, const RunOptions& options)
       : seed_(seed), options_(options), random_(seed * 0x9e3779b97f4a7c15ull + 1) {}
 
-  // Empty: as in serial execution. Otherwise what differs.
+  // Runs the test. Returns what differs from serial execution; empty: nothing.
   std::string Execute() {
     ChainOptions chain_options;
     chain_options.datapath = options_.datapath;
@@ -172,7 +172,8 @@ class Run {
       model_->image(0)[range.offset + i] = value;
     }
   }
-  // The caller's duty: bytes that an unacknowledged operation reads or writes here are left alone.
+  // Whether no unacknowledged operation reads or writes these bytes at the primary. The caller of a
+  // group must leave such bytes alone.
   bool Quiet(const Range& range) {
     const auto newest = chain_->group().Poll();
     if (!newest.ok()) return false;
@@ -299,7 +300,7 @@ class GroupRandomTest : public testing::TestWithParam<Datapath> {
  protected:
   void ExpectSerial(uint64_t seeds, RunOptions options) const {
     options.datapath = GetParam();
-    // The others have less that could go wrong in their queues.
+    // The queues of the other datapaths have less that could go wrong.
     hyperloop::ExpectSerial(GetParam() == Datapath::kOffload ? seeds : seeds / 2, options);
   }
 };
@@ -331,9 +332,9 @@ TEST_P(GroupRandomTest, EqualsSerialExecutionWithoutFlushes) {
   ExpectSerial(10, {.operations = 600, .window = 4, .slots = 8, .flushes = false, .lazy = true});
 }
 
-// Devices fetch WQEs again, and the other ends acknowledge as late as they may. What is fetched
-// again is still there: the READ that every N/2-th operation has in any case is answered before
-// its slot is rewritten.
+// Devices fetch WQEs again, and the other ends acknowledge as late as they may. A WQE that is
+// fetched again must still be there: every N/2-th operation has a READ, which is answered before
+// the slot is rewritten.
 TEST_P(GroupRandomTest, EqualsSerialExecutionWithLateAcknowledgements) {
   for (const uint32_t group_size : {1u, 2u, 3u}) {
     ExpectSerial(4, {.operations = 400,

@@ -1,4 +1,4 @@
-// The four primitives over every datapath, each alone and interleaved, and what is refused.
+// Tests the four primitives over every datapath, each alone and interleaved, and what is refused.
 #include "hyperloop/core/group.h"
 
 #include <gmock/gmock.h>
@@ -82,8 +82,8 @@ TEST_P(GroupShapeTest, WriteReachesEveryReplica) {
 
 TEST_P(GroupShapeTest, CopyRunsOnEveryNode) {
   Group& group = chain_->group();
-  // In a chain each copies its own bytes: nothing but the order travels. With fanout they are the
-  // primary's.
+  // In a chain each replica copies its own bytes; only the order to do so travels. With fanout the
+  // replicas get the primary's bytes.
   for (uint32_t i = 0; i < chain_->size(); ++i)
     Fill(chain_->replica_bytes(i), 512, 100, static_cast<uint8_t>(chain_->chained() ? i : 99));
   Fill(chain_->primary_bytes(), 512, 100, 99);
@@ -462,8 +462,8 @@ TEST(OffloadTest, ThePrimarySendsEachByteOnceAndEveryHopReadsItsFlush) {
   }
 }
 
-// gFLUSH is per queue: a READ on `down` proves nothing about what came through `local`. The test
-// counts the flushes of the media: at each replica, and at the primary for its own copies.
+// A flush covers one queue: a READ on `down` proves nothing about what came through `local`. The
+// test counts the flushes of the media at each replica, and at the primary for its own copies.
 TEST(OffloadTest, AFlushReachesWhatArrivedByEachQueue) {
   const auto chain = MakeChain({.group_size = 3, .window = 8, .media = rnic::Media::kFile});
   Group& group = chain->group();
@@ -527,8 +527,8 @@ TEST(FanoutTest, NoReplicaCpuAndEachReplicaFlushedByThePrimary) {
   }
 }
 
-// The last replica gets the key of the ack area, because it writes there. The key must open nothing
-// else of the primary's, least of all the messages that tell replicas what to do.
+// The last replica gets the key of the ack area, because it writes there. The key must give access
+// to nothing else of the primary, above all not to the messages that tell replicas what to do.
 TEST_P(GroupTest, TheAckAreasKeyOpensTheAckAreaAlone) {
   const auto chain = MakeChain({.group_size = 1, .window = 4});
   const PrimaryInfo& info = chain->group().info();

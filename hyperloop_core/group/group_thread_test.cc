@@ -1,5 +1,5 @@
-// The engine on a thread of its own beside the group's: what a thread sanitizer should see of the
-// protocol between them.
+// Runs the engine on a thread of its own beside the group's thread, so that a thread sanitizer sees
+// the protocol between them.
 #include <gtest/gtest.h>
 
 #include <cstring>

@@ -18,7 +18,8 @@ Status CheckChain(std::span<const MemberInfo> chain, const GroupGeometry& geomet
 Status CheckInfos(const PrimaryInfo& primary, std::span<const MemberInfo> chain,
                   const GroupGeometry& geometry, const MemberInfo& own);
 inline constexpr uint64_t kMinRegionBytes = 64;
-// Offset 0 must be 8 B aligned for CAS, and a flush reads its first bytes.
+// Checks that the region has at least kMinRegionBytes, since a flush reads its first bytes, and
+// begins at a multiple of 8, which CAS needs.
 Status CheckRegion(const rnic::MemoryRegion& region);
 
 // A member's info without its queue pairs' numbers.

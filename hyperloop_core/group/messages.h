@@ -24,9 +24,9 @@ class Messages {
     WriteConstants(primary, chain);
   }
 
-  // Completes the message of operation number `m`; operations come in order, from 0. Returns
-  // whether the hops, and so the primary, flush what they wrote by a READ. `operation` was checked.
-  // Nobody needs the place's previous message any more.
+  // Completes the message of operation number `m`. Operations come in order, from 0, `operation`
+  // was checked, and nobody needs the place's previous message any more. Returns whether the
+  // primary and the hops flush what they wrote with a READ.
   virtual bool Encode(uint64_t m, const Operation& operation) = 0;
 
   // Prefetches the place of operation `m` for writing, ahead of its Encode. The device read the

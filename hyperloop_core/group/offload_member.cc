@@ -116,9 +116,9 @@ Status OffloadMember::Connect(const PrimaryInfo& primary, std::span<const Member
     WriteForwardRing(chain[position_ + 1]);
   }
   HL_RETURN_IF_ERROR(PostReceives().WithContext("posting the slots' receives"));
-  // The only doorbell of this process: slots [0, lookahead) may wait; each enables a later one when
-  // it runs. The doorbell orders the ring writes above before it; local and down are started by
-  // up's program alone.
+  // This is the only doorbell of this process. It lets slots [0, lookahead) wait for their
+  // messages, and each slot enables a later one when it runs. The ring writes above are ordered
+  // before the doorbell. Only up's program starts local and down.
   return up_->RingDoorbell(static_cast<uint16_t>(kUpBlocks * program_.lookahead));
 }
 
@@ -216,7 +216,7 @@ Status OffloadMember::PostReceives() {
     const uint32_t rearmed = geometry_.slot(program_.rearmed(s));
     std::array<Sge, kMaxReceiveSges> sges;
     size_t n = 0;
-    // In the order of CommonPatch and of the patch behind it.
+    // The SGEs are in the order of CommonPatch and of the patch behind it.
     sges[n++] = Span(local_queues_, s, kLocalBlocks, kLocalCopy, sizeof(WritePatch));
     sges[n++] = Span(local_queues_, s, kLocalBlocks, kLocalCas, sizeof(CasPatch));
     sges[n++] = Span(local_queues_, s, kLocalBlocks, kLocalRead, sizeof(HeadPatch));

@@ -1,5 +1,5 @@
-// OffloadMember: a replica's end of the offload datapath. Sets the slot program up and starts it;
-// then its RNIC alone serves the group.
+// OffloadMember: a replica's end of the offload datapath. It sets up the slot program and starts
+// it; from then on its RNIC alone serves the group.
 #pragma once
 
 #include <memory>

@@ -8,8 +8,8 @@
 //   B.copy.destination or B.cas overlaps A.write (which A still forwards).
 // Copies and CASes among themselves need no holding: every node runs them in one queue, in order.
 //
-// Cost: a handful of compares while nothing overlaps the bounding ranges of what is under way, else
-// a scan of at most `window` entries. No allocation after construction. Not thread safe.
+// Cost: a few compares while nothing overlaps the bounding ranges of what is under way, otherwise a
+// scan of at most `window` entries. No allocation after construction. Not thread safe.
 #pragma once
 
 #include <algorithm>
@@ -53,7 +53,8 @@ class Ordering {
   };
 
   static Footprint FootprintOf(const Operation& operation);
-  // B may conflict with A; exact for footprints, conservative for bounds.
+  // Whether B may conflict with A. The answer is exact for footprints, and errs towards true for
+  // bounds.
   bool Conflicts(const Footprint& b, const Footprint& a) const;
 
   const bool copies_of_primary_;
@@ -75,8 +76,8 @@ inline Ordering::Footprint Ordering::FootprintOf(const Operation& op) {
   return f;
 }
 
-// An empty interval {0, 0} overlaps nothing: nothing begins below its end. Sums, not ||: no
-// branches.
+// An empty interval {0, 0} overlaps nothing, because nothing begins below its end. The terms are
+// added rather than combined with ||, which saves branches.
 inline bool Ordering::Conflicts(const Footprint& b, const Footprint& a) const {
   const int copies = b.source.Overlaps(a.destination) + b.destination.Overlaps(a.source);
   return b.write.Overlaps(a.write) + b.write.Overlaps(a.source) + b.write.Overlaps(a.destination) +

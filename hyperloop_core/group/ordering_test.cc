@@ -61,7 +61,7 @@ TEST(OrderingTest, AsksForTheNewestConflictAndForgetsAcknowledgedOnes) {
   EXPECT_EQ(ordering.Conflict(WriteOf(100, 1), 2), 3u);
 }
 
-// Against the rule written down plainly over all that is under way.
+// Compares with the plain rule, applied to all operations that are under way.
 TEST(OrderingTest, EqualsThePlainRuleOverRandomRuns) {
   const auto touches = [](uint64_t a, uint64_t a_size, uint64_t b, uint64_t b_size) {
     for (uint64_t i = a; i < a + a_size; ++i) {

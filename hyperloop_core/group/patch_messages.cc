@@ -102,7 +102,7 @@ bool PatchMessages::Encode(uint64_t m, const Operation& operation) {
   const bool has_write = operation.write.size != 0;
   const bool tail_enables = SlotProgram::tail_enables(geometry_.slot(m));
 
-  // The same on every replica.
+  // These words are the same on every replica.
   const uint64_t local = m * kLocalBlocks;
   const uint64_t down = m * kDownBlocks;
   const uint64_t tail = m * kTailBlocks;

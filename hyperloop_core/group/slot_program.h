@@ -1,7 +1,7 @@
-// The slot program of the offload datapath: which WQEs stand in which ring of a replica, and which
-// bytes of a metadata message complete them. Both ends compile this file: the member writes the
-// constant parts once, the primary computes the varying parts of every operation (HyperLoop §4.1;
-// the picture and the arguments: docs/group-primitives.md).
+// The slot program of the offload datapath (HyperLoop §4.1): which WQEs stand in which ring of a
+// replica, and which bytes of a metadata message complete them. The member writes the constant
+// parts once, and the primary computes the varying parts of every operation.
+// docs/group-primitives.md has the picture and the reasons.
 //
 // Replica i of a group has three queue pairs. Every WQE is one 64 B block, and N slots fill each
 // ring exactly, so that slot m mod N of operation m lies at the same place in every lap:
@@ -40,7 +40,7 @@ inline constexpr uint32_t kLocalCopy = 0, kLocalCas = 1, kLocalRead = 2, kLocalE
 inline constexpr uint32_t kDownBlocks = 4;
 inline constexpr uint32_t kDownWrite = 0, kDownFlush = 1, kDownSend = 2, kDownEnableUp = 3;
 inline constexpr uint32_t kTailBlocks = 2;
-// Follow: SEND_EN(up) or READ, by the slot's parity.
+// kTailFollow is SEND_EN(up) in even slots and READ in odd ones.
 inline constexpr uint32_t kTailAck = 0, kTailFollow = 1;
 
 static_assert(kLocalBlocks <= kMaxSlotBlocks && kDownBlocks <= kMaxSlotBlocks);
@@ -57,7 +57,7 @@ struct WritePatch {  // all of WRITE with one SGE
   mlx5_wqe_raddr_seg remote;
   mlx5_wqe_data_seg local;
 };
-struct CasPatch {  // all of CAS but where the original value goes
+struct CasPatch {  // all of CAS except where the original value goes
   mlx5_wqe_ctrl_seg control;
   mlx5_wqe_raddr_seg remote;
   mlx5_wqe_atomic_seg operands;
@@ -85,13 +85,14 @@ struct ForwardPatch {
   HeadPatch flush;
   HeadPatch send;
   EnablePatch enable_up;
-  uint32_t receive_counter;  // doorbell record of up's RQ, in a quarter of the slots; last:
-                             // elsewhere it is staging's
+  // For the doorbell record of up's RQ in each N/4-th slot, otherwise for the staging buffer; so it
+  // comes last.
+  uint32_t receive_counter;
 };
 struct TailPatch {
   CommonPatch common;
   HeadPatch ack;
-  EnablePatch follow;  // READ: remote address and rkey lie where SEND_EN has its index
+  EnablePatch follow;  // a READ has its remote address and rkey where SEND_EN has its index
   uint32_t receive_counter;
   uint32_t unused;  // not sent: makes the size a multiple of 8
 };
@@ -140,7 +141,7 @@ struct SlotProgram {
   uint32_t patch_bytes(uint32_t position) const {
     return geometry.is_tail(position) ? kTailPatchBytes : kForwardPatchBytes;
   }
-  // Patches behind the result area in the message that replica `position` receives.
+  // Bytes of the patches behind the result area in the message that replica `position` receives.
   uint32_t later_patch_bytes(uint32_t position) const;
   uint32_t message_bytes(uint32_t position) const {
     return patch_bytes(position) + ResultBytes(geometry.group_size) + later_patch_bytes(position);
@@ -164,7 +165,7 @@ void EncodeLocalCopy(void* wqe, uint32_t qpn, const MemberInfo& member);
 void EncodeLocalCas(void* wqe, uint32_t qpn, const MemberInfo& member, const rnic::Sge& original);
 void EncodeDownWrite(void* wqe, uint32_t qpn, const MemberInfo& member, const MemberInfo& next);
 void EncodeTailRead(void* wqe, uint32_t qpn, const PrimaryInfo& primary, const rnic::Sge& sink);
-// Control WQEs, by what they run behind.
+// The control fields of a WQE that has no fence, and of one that waits for the READs before it.
 rnic::WqeControl PlainControl(uint32_t qpn);
 rnic::WqeControl FencedControl(uint32_t qpn);
 

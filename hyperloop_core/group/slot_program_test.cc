@@ -16,8 +16,7 @@ TEST(SlotProgramTest, StaysInsideItsBudgetAndLimits) {
       const SlotProgram program = SlotProgram::For(geometry);
       // At most 300 B a replica, re-arming and result included.
       EXPECT_LE(program.message_bytes(0), 300u * group_size);
-      // The last patch a RECV writes in time: slot m + lookahead is re-armed by RECV m and enabled
-      // by slot m.
+      // RECV m re-arms slot m + lookahead, which slot m enables, so the patch comes just in time.
       EXPECT_EQ(program.lookahead + program.rearm_distance, geometry.slots);
       EXPECT_GE(program.lookahead, 2u) << "a tail enables two slots at a time";
       EXPECT_GE(geometry.slots * 3 / 4, window) << "receives between two updates of the counter";

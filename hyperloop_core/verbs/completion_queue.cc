@@ -48,8 +48,8 @@ WcStatus StatusOf(ibv_wc_status status) {
   }
 }
 
-// Translates everything but `id`. A failed completion has no valid opcode, so its id tells the
-// queue.
+// Translates everything but `id`. A failed completion has no valid opcode, so its WorkId tells
+// which queue it belongs to.
 rnic::Completion Translate(const ibv_wc& wc, const WorkId& id) {
   rnic::Completion out;
   out.status = StatusOf(wc.status);

@@ -109,7 +109,7 @@ Result<CmConnection::Event> CmConnection::Next(const std::string& what) {
           " s; over provider verbs the publishing process must run (not be stopped)");
     }
     if (context_->lib().rdma_get_cm_event(channel_, &event) == 0) break;
-    // Nothing for us: librdmacm keeps some events to itself.
+    // librdmacm keeps some events to itself, so there may be none for us.
   } while (errno == EAGAIN || errno == EINTR);
   if (event == nullptr) return FromErrno(errno, what);
   const Event got{event->event, event->status};

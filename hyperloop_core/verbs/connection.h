@@ -1,4 +1,4 @@
-// Services over librdmacm: the asking end names a service. The end that published the service
+// Services over librdmacm. The asking end names a service. The end that published the service
 // answers with private data and a queue pair that only serves READs.
 #pragma once
 
@@ -33,7 +33,7 @@ class CmConnection {
   // Disconnects; the other end destroys its queue pair.
   ~CmConnection();
 
-  // Moves the queue pair that asked to `state`, as agreed with the peer.
+  // Moves the queue pair that asked to `state`, with the attributes that were agreed with the peer.
   Status Advance(ibv_qp* qp, ibv_qp_state state);
   // Tells the peer that the queue pair is ready.
   Status Establish();
@@ -72,7 +72,7 @@ class ServiceAgent {
     ibv_pd* pd = nullptr;
     std::vector<std::byte> private_data;
   };
-  // Who asked for a service: the queue pair that serves its READs.
+  // An end that asked for a service: `qp` serves its READs.
   struct Reader {
     ibv_pd* pd = nullptr;
     ibv_qp* qp = nullptr;

@@ -1,4 +1,4 @@
-// What the objects of one open verbs device share.
+// VerbsContext: what the objects of one open verbs device share.
 #pragma once
 
 #include <atomic>
@@ -20,10 +20,10 @@ namespace hyperloop::verbs {
 class VerbsQueuePair;
 
 // The id of a work request: its queue pair, the queue pair's generation (Reset begins a new one),
-// the queue and the entry. By it Poll recognises completions of queue pairs that are gone or were
-// reset.
+// the queue and the entry. With it Poll recognises completions of queue pairs that were destroyed
+// or reset.
 struct WorkId {
-  uint32_t slot = 0;        // 24 bits: of the queue pair in the context
+  uint32_t slot = 0;        // 24 bits; of the queue pair in the context
   uint32_t generation = 0;  // 23 bits
   bool receive = false;
   uint16_t index = 0;  // of the entry, free running
@@ -72,7 +72,7 @@ class VerbsContext {
   bool IsOwner() const { return guard_->IsOwner(); }
   // False in a forked child and once the device was removed. A few loads.
   bool Usable() const { return IsOwner() && !dead_.load(std::memory_order_relaxed); }
-  // As Usable. Now and then, at most every 10 ms, it asks the kernel.
+  // As Usable, but asks the kernel now and then, at most every 10 ms.
   bool Alive();
   // kUnavailable with the reason. Call when Usable or Alive is false.
   Status DeadStatus() const;

@@ -45,8 +45,8 @@ class VerbsMemoryRegion final : public rnic::MemoryRegion {
   ibv_mr* const mr_;
 };
 
-// Shared by the device and its protection domains, which may publish services. The agent ends with
-// the device.
+// Shared by the device and its protection domains, which may publish services. The agent is
+// destroyed with the device.
 struct Publications {
   std::mutex mutex;  // guards agent
   std::unique_ptr<ServiceAgent> agent;

@@ -1,6 +1,6 @@
-// The functions of libibverbs and librdmacm that the provider calls, found at first use: a program
-// that carries this provider (the plugin is loaded into other people's) does not depend on the
-// libraries.
+// The functions of libibverbs and librdmacm that the provider calls. They are looked up at first
+// use, so that a program with this provider, such as any that loads the plugin, does not depend on
+// the libraries.
 #pragma once
 
 #include <infiniband/verbs.h>

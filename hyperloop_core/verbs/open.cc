@@ -175,7 +175,7 @@ Result<Address> ChooseGid(const Library& lib, ibv_context* context, const std::s
   return *best;
 }
 
-// Closes the device unless it was handed on.
+// Closes the device, unless somebody has taken it over.
 class OpenedDevice {
  public:
   OpenedDevice(const Library& library, ibv_context* context) : lib_(library), context_(context) {}

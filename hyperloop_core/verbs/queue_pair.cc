@@ -331,7 +331,7 @@ Status VerbsQueuePair::Post(std::span<const rnic::SendRequest> requests) {
     send_requests_[i].next = i + 1 < requests.size() ? &send_requests_[i + 1] : nullptr;
     sq_ids_[producer & (attr_.send_wqebbs - 1)] = requests[i].id;
   }
-  // Before the device may complete them: Poll reads consumer and producer.
+  // The producer is stored before the device may complete the requests, because Poll reads it.
   sq_producer_.store(producer, std::memory_order_release);
   ibv_send_wr* refused = nullptr;
   const int error = ibv_post_send(qp_, send_requests_.data(), &refused);
@@ -346,7 +346,7 @@ Status VerbsQueuePair::Post(std::span<const rnic::SendRequest> requests) {
         "work is polled, so some requests must be signaled");
   }
   if (posted == 0) return FromErrno(error, "the device refuses the request; nothing was posted");
-  // Some requests may run, and the caller cannot tell which. In ERROR no further one does.
+  // Some requests may run, and the caller cannot tell which. In ERROR no further one runs.
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_ERR;
   Modify(attr, IBV_QP_STATE, "ERROR").IgnoreError();

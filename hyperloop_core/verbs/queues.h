@@ -1,8 +1,8 @@
 // Completion queues and queue pairs over libibverbs.
 //
-// Cost of a Post: one pass over the requests to check and translate them, then ibv_post_send; of a
-// Poll: ibv_poll_cq, a shared lock, one look-up a completion. What the device's own driver does
-// below (a system call on Soft-RoCE, none on a real card) comes on top.
+// A Post costs one pass over the requests to check and translate them, and ibv_post_send. A Poll
+// costs ibv_poll_cq, a shared lock, and one look-up for each completion. What the device's own
+// driver does (a system call on Soft-RoCE, none on a real card) comes on top.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@ namespace hyperloop::verbs {
 
 class CmConnection;
 
-// Entries a send request may have at most: a queue reserves that much for each request.
+// The most SGEs of a send request. A queue reserves room for so many for each request.
 inline constexpr uint32_t kMaxSendSge = 16;
 
 class VerbsCompletionQueue final : public rnic::CompletionQueue {
@@ -59,8 +59,9 @@ class VerbsQueuePair final : public rnic::QueuePair {
   Result<rnic::RawQueues> raw_queues() override;
   Status RingDoorbell(uint16_t producer_index) override;
 
-  // Connects through librdmacm: `connection` has a peer that accepted, and is kept until Reset.
-  // A failure behind RTR leaves kReadyToReceive, as with the other Connect: only Reset leads on.
+  // Connects through librdmacm. The peer of `connection` has accepted; the connection is kept until
+  // Reset. A failure after RTR leaves kReadyToReceive, as with the other Connect, and then only
+  // Reset leads on.
   Status Connect(std::unique_ptr<CmConnection> connection);
   // The error of connecting in any state but kReset.
   Status NotInReset() const;
@@ -98,16 +99,16 @@ class VerbsQueuePair final : public rnic::QueuePair {
   std::atomic<uint32_t> generation_{0};
   std::atomic<rnic::QpState> state_{rnic::QpState::kReset};
 
-  // Rings of the library's own, one entry a request, for ids and room; the device's are at least as
-  // long. Producers are written by Post and PostReceive, consumers by Poll or Retire; ids by the
-  // poster, read by the poller behind the completion of that work.
+  // This class has rings of its own, with one entry for each request, for the requests' ids and to
+  // count room; the device's rings are at least as long. Post and PostReceive write producers and
+  // ids. Poll and Retire write consumers, and Poll reads an id after that work has completed.
   std::atomic<uint16_t> sq_producer_{0};
   std::atomic<uint16_t> sq_consumer_{0};
   std::atomic<uint16_t> rq_producer_{0};
   std::atomic<uint16_t> rq_consumer_{0};
   std::vector<uint64_t> sq_ids_;
   std::vector<uint64_t> rq_ids_;
-  std::vector<ibv_send_wr> send_requests_;  // of the Post that runs
+  std::vector<ibv_send_wr> send_requests_;  // of the Post that is running
   std::vector<ibv_recv_wr> receives_;
 };
 

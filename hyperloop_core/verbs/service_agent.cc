@@ -1,4 +1,4 @@
-// The answering side: accepts with a queue pair of the service's protection domain.
+// The answering side: it accepts with a queue pair of the service's protection domain.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -107,8 +107,8 @@ void ServiceAgent::Publish(std::string_view service, ibv_pd* pd,
 void ServiceAgent::Withdraw(ibv_pd* pd) {
   const std::lock_guard lock(mutex_);
   std::erase_if(services_, [pd](const auto& each) { return each.second.pd == pd; });
-  // The ids stay until events tell that the readers are gone, because only the agent's thread may
-  // destroy ids.
+  // The ids stay until events tell that the readers have disconnected, because only the agent's
+  // thread may destroy ids.
   for (auto& [id, reader] : readers_) {
     if (reader.pd != pd || reader.qp == nullptr) continue;
     context_.lib().ibv_destroy_qp(reader.qp);

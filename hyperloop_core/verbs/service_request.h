@@ -1,4 +1,5 @@
-// What travels in a connection request, and steps that both ends of a connection take.
+// The contents of a connection request and of its answer, and steps that both ends of a connection
+// take.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +23,7 @@ class ServiceRequest {
   const void* data() const { return bytes_.data(); }
   uint8_t size() const { return static_cast<uint8_t>(bytes_.size()); }
 
-  // The name in a request that arrived; nothing if it is not one of ours. Refers to `data`.
+  // The name in a request that arrived; nullopt if it is not one of ours. It refers to `data`.
   static std::optional<std::string_view> Parse(const void* data, size_t size) {
     const std::string_view text(static_cast<const char*>(data), data == nullptr ? 0 : size);
     if (!text.starts_with(kMagic)) return std::nullopt;
@@ -50,10 +51,11 @@ inline std::vector<std::byte> ParseAnswer(const void* data, size_t size) {
   return {bytes + 1, bytes + 1 + length};
 }
 
-// Moves `qp` to `state` with what the connection manager knows. `access`: of the INIT state.
+// Moves `qp` to `state` with the attributes that the connection manager knows. `access`: the remote
+// access that the INIT state grants.
 Status AdvanceQp(const Library& lib, rdma_cm_id* id, ibv_qp* qp, ibv_qp_state state,
                  unsigned access);
-// Why there is no event channel.
+// The status of a failed rdma_create_event_channel, with the likely cause.
 Status OpenChannelError(int error);
 
 }  // namespace hyperloop::verbs

@@ -7,8 +7,8 @@
 
 namespace hyperloop::verbs {
 
-// True: `fd` is readable. False: `deadline` came first. Signals end neither; a deadline in the past
-// only looks. Thread safe.
+// Waits until `fd` is readable (true) or until `deadline` (false). A signal does not end the wait.
+// With a deadline in the past it only looks. Thread safe.
 Result<bool> WaitReadable(int fd, std::chrono::steady_clock::time_point deadline);
 
 }  // namespace hyperloop::verbs

@@ -30,7 +30,7 @@ void CountThenWrite(int) {
 }
 void Count(int) { g_signals = g_signals + 1; }
 
-// A pipe, and a signal every millisecond.
+// Has a pipe, and gets a signal every millisecond.
 class WaitReadableTest : public testing::Test {
  protected:
   void SetUp() override { ASSERT_EQ(pipe2(g_pipe, O_CLOEXEC), 0); }
