@@ -1,4 +1,5 @@
-// "host:port" texts, and sockets made from them.
+// Endpoints ("host:port") and the TCP sockets that are made for them. All functions are thread
+// safe.
 #pragma once
 
 #include <chrono>
@@ -23,15 +24,18 @@ struct Endpoint {
 // "host:port" or "[v6]:port". kInvalidArgument says what is wrong with `text`.
 Result<Endpoint> ParseEndpoint(std::string_view text);
 
-// Non-blocking, close-on-exec, TCP_NODELAY, keepalive. kUnavailable, kTimedOut name the endpoint.
+// Returns a connected socket that is non-blocking and close-on-exec, with TCP_NODELAY and
+// keepalive. kInvalidArgument: the host is unknown. kUnavailable: it cannot be resolved now, or
+// refuses the connection. kTimedOut: `deadline` came first, which does not bound the look-up of a
+// name. The message names the endpoint.
 Result<UniqueFd> ConnectTo(const Endpoint& endpoint, Deadline deadline);
-// Listens on exactly this address. `*bound` gets the real port. With `loopback_only`
-// kPermissionDenied for an address that other machines reach.
+// Returns a socket that listens on exactly this address. `*bound` becomes the endpoint with the
+// real port. kPermissionDenied: `loopback_only` is set, and other machines reach the address.
 Result<UniqueFd> ListenOn(const Endpoint& endpoint, Endpoint* bound, bool loopback_only = false);
-// Sets the same options on an accepted socket.
+// Sets the options of ConnectTo's sockets on an accepted socket.
 Status PrepareSocket(int fd);
 
-// Waits until `fd` is ready for `events`, which are those of poll(2). kTimedOut: the deadline came.
+// Waits until `fd` is ready for `events` (of poll(2)). kTimedOut: `deadline` came first.
 Status WaitReady(int fd, short events, Deadline deadline);
 
 }  // namespace hyperloop::control

@@ -20,7 +20,8 @@ namespace {
 constexpr std::string_view kPart = ".part";
 constexpr size_t kChecksumDigits = 16;
 constexpr size_t kPiece = 256u << 10;
-// So many bytes at most are left for the fsync that finishes a file.
+// A file is synced each time that so many of its bytes have arrived, so that the last fsync has
+// little left to do.
 constexpr uint64_t kSyncEvery = 32u << 20;
 
 std::string Hex(uint64_t value, size_t digits) {
@@ -43,7 +44,8 @@ bool Parse(std::string_view text, int base, Number* value) {
   return !text.empty() && error == std::errc() && end == text.data() + text.size();
 }
 
-// What a directory entry holds, but for the number of bytes that are there.
+// The file that a directory entry names, without how much of it has arrived. nullopt: FileStore
+// gives no such names.
 std::optional<FileStore::Stored> ParseEntry(std::string_view entry) {
   FileStore::Stored stored;
   stored.finished = !entry.ends_with(kPart);
@@ -113,7 +115,7 @@ Result<std::unique_ptr<FileStore>> FileStore::OpenToRead(const std::string& dire
 
 Result<std::vector<FileStore::Stored>> FileStore::List() {
   HL_RETURN_IF_ERROR(SyncNames());
-  // A descriptor of its own: reading a directory moves the descriptor's place.
+  // Reading a directory moves its descriptor's position, so this uses another descriptor.
   const int fd = ::openat(fd_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   const std::unique_ptr<DIR, int (*)(DIR*)> dir(fd < 0 ? nullptr : ::fdopendir(fd), ::closedir);
   if (dir == nullptr) {
@@ -148,7 +150,7 @@ Result<bool> FileStore::IsFinished(const WholeFile& file) const {
   return S_ISREG(st.st_mode) && static_cast<uint64_t>(st.st_size) == file.size;
 }
 
-// Opens the arriving file and reads what is there, for its checksum.
+// Opens the arriving file, and reads what has arrived to compute the checksum of it.
 Status FileStore::Begin(const WholeFile& file) {
   const std::string entry = PartName(file);
   Arriving arriving{file, UniqueFd(::openat(fd_.get(), entry.c_str(),
@@ -179,7 +181,7 @@ Status FileStore::WriteAll(std::span<const std::byte> bytes) {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
       const Status failed = FromErrno(errno, "write " + path);
-      // The file ends where the checksum does.
+      // The file is cut to the bytes that its checksum covers.
       if (::ftruncate(arriving_->fd.get(), static_cast<off_t>(arriving_->received)) != 0)
         arriving_.reset();
       return failed;

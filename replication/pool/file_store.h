@@ -1,10 +1,10 @@
 // FileStore: the whole files of one group that a replica keeps beside its pool (bulk lane).
 //
-// A finished file is NAME@CHECKSUM in one directory, so that the name says which bytes it holds,
-// and files of one name that replaced each other do not meet. One that is still arriving is
-// NAME@CHECKSUM-SIZE.part; what has arrived of it stays when the process ends. A file gets its
-// final name when all of its bytes are durable and pass the checksum, and that name is durable when
-// the call returns.
+// A finished file is NAME@CHECKSUM in one directory. So its name says which bytes it holds, and
+// files that have had one name after each other do not collide. A file that is still arriving is
+// NAME@CHECKSUM-SIZE.part, and what has arrived of it stays when the process ends. A file gets its
+// final name when all of its bytes are durable and pass the checksum. That name is durable when the
+// call returns.
 //
 // One process writes a store; others may read it at the same time. Not thread safe.
 #pragma once
@@ -24,43 +24,45 @@
 
 namespace hyperloop {
 
-// Whether a file of that name can be kept: what the file table allows, without '/', and not
-// beginning with '.'. kInvalidArgument says why not.
+// Checks that a file of that name can be kept: the file table must allow the name, it must not
+// begin with '.', and it must have no '/'. kInvalidArgument says why not.
 Status CheckWholeFileName(std::string_view name);
 
 // The directory of a group's files, for a replica whose files lie in `root`.
 std::string GroupDirectory(const std::string& root, const Uuid& group);
 
-// Makes a directory that only this user may read, and its name durable. One that exists is fine.
+// Makes a directory that only this user may read, unless it exists. Its name is durable afterwards.
 Status MakeDurableDirectory(const std::string& directory);
 
 class FileStore {
  public:
   struct Stored {
     WholeFile file;
-    uint64_t received = 0;  // file.size: finished
+    uint64_t received = 0;  // bytes; file.size if it is finished
     bool finished = false;
   };
 
   // Makes the directory, but not its parent, when it is absent. kPermissionDenied: another user
   // owns it, or may write there.
   static Result<std::unique_ptr<FileStore>> Open(const std::string& directory);
-  // For reading alone. kNotFound: there is none.
+  // Opens the directory only to read. kNotFound: it does not exist. Otherwise as Open.
   static Result<std::unique_ptr<FileStore>> OpenToRead(const std::string& directory);
 
   const std::string& directory() const { return directory_; }
 
-  // Every file, finished or arriving. Names that are no file's are left out.
-  // What it calls finished is durable, its name included.
+  // Every file, finished or arriving. Directory entries that FileStore did not name are left out. A
+  // file that is listed as finished is durable, and so is its name.
   Result<std::vector<Stored>> List();
-  // Adds `bytes` at `offset` to an arriving file and returns how many have arrived; with the last
-  // ones the file is finished. An `offset` that is not where the file ends changes nothing: the
-  // result says where to go on. kCorruption: the bytes are not those of the checksum, and are
-  // dropped. kNoSpace: what had arrived before stays.
+  // Adds `bytes` at `offset` to an arriving file, and returns how many bytes have arrived in all.
+  // With its last bytes the file is finished. If `offset` is not where the arriving file ends,
+  // nothing changes, and the result says where to go on. kInvalidArgument: a bad name, no checksum,
+  // or bytes beyond file.size. kCorruption: the bytes do not fit the checksum, and were dropped.
+  // kNoSpace: what had arrived before stays. After a failed sync all that had arrived is dropped.
   Result<uint64_t> Write(const WholeFile& file, uint64_t offset, std::span<const std::byte> bytes);
-  // Removes a file, finished or not. One that is not there is no error.
+  // Removes a file, finished or not. If there is none, that is no error.
   Status Remove(const WholeFile& file);
-  // Bytes of a finished file from `offset` on; fewer than `out` takes at its end. kNotFound.
+  // Reads bytes of a finished file from `offset` on into `out`. Returns how many; fewer than `out`
+  // takes only at the file's end. kNotFound: there is no such finished file.
   Result<uint64_t> Read(const WholeFile& file, uint64_t offset, std::span<std::byte> out) const;
 
  private:
@@ -79,9 +81,9 @@ class FileStore {
   Status Begin(const WholeFile& file);
   Status WriteAll(std::span<const std::byte> bytes);
   Status Finish();
-  // Drops what has arrived: after a failed sync the page cache may hold what the disk does not.
+  // Drops what has arrived. After a failed sync the page cache may hold bytes that the disk lacks.
   void GiveUpArriving();
-  // Makes every name durable that was given so far.
+  // Makes all names durable that were given so far.
   Status SyncNames();
   std::string PathOf(const std::string& entry) const { return directory_ + "/" + entry; }
 

@@ -1,4 +1,4 @@
-// The connection that carries files to a replica.
+// BulkConnectionTo: connections of the bulk lane to a replica.
 #pragma once
 
 #include <chrono>
@@ -11,8 +11,9 @@
 
 namespace hyperloop {
 
-// Connects to the bulk port of the replica at `endpoint` and asks as the owner `own`. Each call,
-// and connecting, takes at most `timeout`; errors are ControlClient's and the replica's.
+// Returns a function that connects to the bulk port of the replica at `endpoint`, and asks there as
+// the owner `own`. Connecting, and each call of the BulkTarget, takes at most `timeout`. Errors are
+// those of ControlClient and of the replica.
 BulkConnect BulkConnectionTo(control::Endpoint endpoint, uint16_t port, control::Trust trust,
                              Ownership own, std::chrono::nanoseconds timeout);
 

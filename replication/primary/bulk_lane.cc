@@ -156,8 +156,8 @@ std::chrono::milliseconds BulkLane::Work(Replica& replica) {
   if (done.ok()) {
     if (step.action == Action::kConnect) {
       lock.unlock();
-      moved_.notify_all();  // it may hold all of them already
-      return kNow;          // but that it can be reached does not show that it takes files
+      moved_.notify_all();  // the replica may hold all files already
+      return kNow;          // its error stays until it takes bytes
     }
     const bool again = replica.failures != 0;
     replica.error = {};
@@ -190,7 +190,7 @@ BulkLane::Step BulkLane::NextStep(Replica& replica) {
     replica.generation = generation_;
     return {Action::kConnect, {}, 0, replica.connect};
   }
-  // What is being dropped is not held any more, whatever is listed meanwhile.
+  // A file that is being dropped is no longer held, even if it is listed again meanwhile.
   const auto unlisted = [this](const auto& each) { return !IsListedLocked(each); };
   const auto held = std::find_if(replica.held.begin(), replica.held.end(), unlisted);
   if (held != replica.held.end())
@@ -217,7 +217,7 @@ Status BulkLane::Connect(Replica& replica, const Step& step) {
   HL_ASSIGN_OR_RETURN(replica.target, step.connect());
   HL_ASSIGN_OR_RETURN(const std::vector<StoredFile> files, replica.target->List());
   const std::lock_guard lock(mutex_);
-  if (replica.generation != generation_) return {};  // other targets meanwhile
+  if (replica.generation != generation_) return {};  // SetTargets was called meanwhile
   replica.held.clear();
   replica.received.clear();
   for (const StoredFile& each : files) {

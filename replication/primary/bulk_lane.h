@@ -1,11 +1,13 @@
 // BulkLane: ships the finished files of a database directory to every replica (SST, blob, OPTIONS,
-// IDENTITY). One thread per replica makes what the replica holds equal to what is listed.
+// IDENTITY). It has one thread for each replica, which makes what the replica holds equal to what
+// is listed.
 //
-// A file goes out from the local directory, a piece at a time, as soon as it is listed. What a
-// replica holds is known from the list that each connection begins with, and from what was sent
-// over it. So an acknowledgement never outlives the replica's state that it was given for: after
-// SetTargets, and after any error, the replica is asked anew. Files that are not listed any more
-// are dropped there. What has arrived of a file is not sent again.
+// As soon as a file is listed, it is sent from the local directory, a piece at a time. Files that
+// are not listed any more are dropped at the replica. What has arrived of a file is not sent again.
+//
+// Each connection begins with the list of what the replica holds. That list, and what was sent over
+// the connection, is all that the lane knows of the replica. After SetTargets, and after any error,
+// the lane forgets it and asks the replica again.
 //
 // A replica that cannot be reached, or has no room, is tried again until the lane ends. All methods
 // are thread safe.
@@ -37,32 +39,33 @@ class BulkLane {
   using ReadLocal = std::function<Result<uint64_t>(const std::string& name, uint64_t offset,
                                                    std::span<char> out)>;
   struct Options {
-    size_t piece = 256u << 10;  // bytes that are sent at once
-    int avoid_cpu = -1;         // as PeriodicThread
+    size_t piece = 256u << 10;  // the most bytes that are sent at once
+    int avoid_cpu = -1;         // as in PeriodicThread
   };
   struct Progress {
     uint64_t files = 0;  // listed
     uint64_t bytes_sent = 0;
-    uint64_t files_left = 0;  // of the replica that is furthest behind
+    uint64_t files_left = 0;  // that the replica furthest behind lacks
   };
 
-  // `names`: of the replicas, for messages. Nothing is sent before SetTargets.
+  // `names`: the replicas' names, for messages. Nothing is sent before SetTargets.
   BulkLane(std::vector<std::string> names, ReadLocal read_local, Options options,
            std::shared_ptr<Log> log);
-  // Ends the threads; each finishes the step that it is at, of which the longest is to connect and
-  // to ask for the list.
+  // Ends the threads. Each finishes its present step first; the longest one is to connect and to
+  // ask for the list.
   ~BulkLane();
 
-  // How the replicas are reached from now on, in the order of the names.
+  // Tells how the replicas are reached from now on, one function for each name and in their order.
   void SetTargets(std::vector<BulkConnect> targets);
   // Makes `files` the list.
   void Set(const std::vector<WholeFile>& files);
-  // Returns when every replica holds each file that is listed now, or the file is listed no more.
-  // kUnavailable: a replica took no bytes for `timeout`, or refuses them from a primary that was
-  // fenced, or `limit` is over; the replica is named with the cause. Also after Interrupt.
+  // Waits until every replica holds each file that is listed now, except for files that are taken
+  // off the list meanwhile. kUnavailable: a replica took no bytes for `timeout`, or refuses them
+  // because this primary was fenced, or `limit` has passed, or Interrupt was called. The message
+  // names the replica and the cause.
   Status Await(std::chrono::nanoseconds timeout,
                std::chrono::nanoseconds limit = std::chrono::nanoseconds::max());
-  // Ends the calls of Await that are under way.
+  // Makes the calls of Await that are under way fail.
   void Interrupt();
   Progress progress() const;
 
@@ -71,17 +74,17 @@ class BulkLane {
 
   struct Replica {
     std::string name;
-    // The thread's alone.
+    // Only the replica's thread uses these.
     std::unique_ptr<BulkTarget> target;
     uint64_t generation = 0;  // of the targets that `target` was made from
     std::vector<char> buffer;
-    // Under mutex_.
+    // mutex_ guards these.
     BulkConnect connect;
-    bool known = false;                      // the next two are what the replica holds
-    std::set<WholeFile> held;                // finished
-    std::map<WholeFile, uint64_t> received;  // of files that are not
-    Status error;                            // ok after it took bytes
-    uint32_t failures = 0;                   // since then
+    bool known = false;                      // `held` and `received` are what the replica holds
+    std::set<WholeFile> held;                // finished files
+    std::map<WholeFile, uint64_t> received;  // bytes of unfinished files
+    Status error;                            // of the last step; ok again once it took bytes
+    uint32_t failures = 0;                   // since it last took bytes
     Clock::time_point moved{};               // when it last took bytes
     std::unique_ptr<PeriodicThread> thread;
   };
@@ -93,14 +96,14 @@ class BulkLane {
     BulkConnect connect;
   };
 
-  // A thread's work: one step; returns the pause until the next.
+  // Does one step of a replica's thread. Returns the pause until the next one.
   std::chrono::milliseconds Work(Replica& replica);
   Step NextStep(Replica& replica);
   Status Do(Replica& replica, const Step& step);
   Status Connect(Replica& replica, const Step& step);
   Status Send(Replica& replica, const Step& step);
   Status Drop(Replica& replica, const Step& step);
-  // What a replica lacks of these files, and is still listed.
+  // What a replica lacks of some files that are still listed.
   struct Lack {
     uint64_t files = 0;
     uint64_t bytes = 0;

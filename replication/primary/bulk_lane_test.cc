@@ -1,4 +1,4 @@
-// The bulk lane over the stores that replicas have, with connections that fail as they may.
+// Tests the bulk lane over the stores that replicas have, with connections that may fail.
 #include "primary/bulk_lane.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ using testing::HasSubstr;
 
 constexpr seconds kLong{30};  // longer than any of it takes
 
-// A replica: its store, and what is to go wrong with it.
+// A replica's store, whose calls fail or wait as the test says.
 class FakeReplica {
  public:
   explicit FakeReplica(std::string directory) : directory_(std::move(directory)) {}
@@ -36,12 +36,12 @@ class FakeReplica {
       return std::unique_ptr<BulkTarget>(new Target(*this, std::move(store)));
     };
   }
-  // Every call fails with this from now on; ok: none.
+  // Every call fails with `with` from now on. Ok: no call fails.
   void Fail(Status with) {
     const std::lock_guard lock(mutex_);
     failure_ = std::move(with);
   }
-  // Every Put fails with this from now on.
+  // Every Put fails with `with` from now on.
   void FailPuts(Status with) {
     const std::lock_guard lock(mutex_);
     put_failure_ = std::move(with);
@@ -155,7 +155,7 @@ class BulkLaneTest : public ::testing::Test {
     for (const auto& each : replicas_) targets.push_back(each->connect());
     lane_->SetTargets(std::move(targets));
   }
-  // A local file, listed unless the caller does it.
+  // Makes a local file. The caller lists it.
   WholeFile Make(const std::string& name, const std::string& content) {
     FileChecksum checksum;
     checksum.Add(content);
@@ -187,7 +187,7 @@ class BulkLaneTest : public ::testing::Test {
     const std::string_view rest =
         std::string_view(found->second)
             .substr(std::min<uint64_t>(offset,
-                                       found->second.size()));  // past the end: no bytes, as a file
+                                       found->second.size()));  // past the end: no bytes
     return uint64_t{rest.copy(out.data(), out.size())};
   }
 
@@ -220,13 +220,13 @@ TEST_F(BulkLaneTest, WhatIsListedNoMoreIsDropped) {
   Remove("000008.sst");
   List(fresh);
   ASSERT_OK(lane_->Await(kLong));
-  lane_.reset();  // the thread ends with its step; the next lane asks what is there
+  lane_.reset();  // the thread finishes its step; the next lane asks what is there
   Begin();
   SetListed();
   Aim();
   ASSERT_OK(lane_->Await(kLong));
   const WholeFile last = Make("000009.sst", "l");
-  List(last);  // is sent after what is to be dropped
+  List(last);  // it is sent after the others are dropped
   ASSERT_OK(lane_->Await(kLong));
   for (const auto& each : replicas_)
     EXPECT_THAT(each->Finished(), testing::UnorderedElementsAre(fresh, last));
@@ -235,7 +235,7 @@ TEST_F(BulkLaneTest, WhatIsListedNoMoreIsDropped) {
 TEST_F(BulkLaneTest, ABreakInTheMiddleOfAFileSendsOnlyTheRest) {
   const WholeFile table = Make("000007.sst", std::string(40, 'x'));
   lane_->Set({table});
-  replicas_[0]->StopAt(6);  // connecting, the list, and pieces
+  replicas_[0]->StopAt(6);  // connecting and the list come first, then pieces
   Aim();
   replicas_[0]->AwaitStopped();
   replicas_[0]->Fail(Unavailable("the wire is cut"));
@@ -273,7 +273,7 @@ TEST_F(BulkLaneTest, ALocalFileWithOtherBytesIsNoReplicas) {
 TEST_F(BulkLaneTest, ALocalFileThatWasCutIsNoReplicas) {
   const WholeFile table = Make("000007.sst", std::string(40, 'x'));
   List(table);
-  for (const auto& each : replicas_) each->StopAt(6);  // connecting, the list, and pieces
+  for (const auto& each : replicas_) each->StopAt(6);  // first connecting and the list
   Aim();
   for (const auto& each : replicas_) each->AwaitStopped();
   Make("000007.sst", "cut");
@@ -322,7 +322,7 @@ TEST_F(BulkLaneTest, AReplicaThatTakesNoBytesIsNamedWithItsReason) {
   ASSERT_OK(lane_->Await(kLong));
 }
 
-// Another primary has sealed the replica: there is nothing to wait for.
+// Another primary has sealed the replica, so there is nothing to wait for.
 TEST_F(BulkLaneTest, AReplicaThatRefusesAFormerOwnerEndsTheWait) {
   List(Make("000007.sst", "bytes"));
   for (const auto& each : replicas_) each->FailPuts(Fenced("epoch 2 is not the installed one"));

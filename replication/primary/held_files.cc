@@ -38,7 +38,7 @@ bool HeldFiles::Holds(const WholeFile& file) {
                      [&](const Replica& each) { return each.held.contains(file); });
 }
 
-// Once bytes went to the sink, another replica goes on where the one before ended.
+// If a replica fails in the middle, the next one goes on where it ended.
 Status HeldFiles::Fetch(const WholeFile& file, const Sink& sink) {
   const Status asked = AskAll();
   std::vector<char> buffer(kPiece);

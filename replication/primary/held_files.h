@@ -1,7 +1,7 @@
-// HeldFiles: what the replicas of a group hold of its whole files, for a primary that lacks some.
+// HeldFiles: which whole files the replicas of a group hold, for a primary that lacks some.
 //
-// The replicas are asked when the first question comes, each once, until all have answered. Not
-// thread safe.
+// Each call of Holds or Fetch asks the replicas that have not answered yet. A replica that has
+// answered is not asked again. Not thread safe.
 #pragma once
 
 #include <functional>
@@ -20,22 +20,22 @@ class HeldFiles {
  public:
   explicit HeldFiles(std::vector<BulkConnect> replicas);
 
-  // Whether a replica within reach holds it.
+  // Whether a replica that has answered holds `file`.
   bool Holds(const WholeFile& file);
-  // Gives `sink` the file's bytes in order. kNotFound: all replicas answered, and none holds it.
-  // kUnavailable: none within reach does, and at least one is out of reach. kCorruption: what
-  // arrived is not the file; another call tries the other replicas. Another error: the sink's, or
-  // the last replica's.
+  // Gives `sink` the file's bytes in order. kNotFound: all replicas have answered, and none holds
+  // the file. kUnavailable: no replica that has answered holds it, and at least one has not
+  // answered. kCorruption: the bytes that `sink` got are not the file's; another call tries other
+  // replicas. Any other error is that of `sink`, or of the last replica that was tried.
   using Sink = std::function<Status(std::span<const char>)>;
   Status Fetch(const WholeFile& file, const Sink& sink);
 
  private:
   struct Replica {
     BulkConnect connect;
-    std::unique_ptr<BulkTarget> target;  // null: has not answered
+    std::unique_ptr<BulkTarget> target;  // null: it has not answered
     std::set<WholeFile> held;
   };
-  // The last error of those that do not answer.
+  // Asks the replicas that have not answered yet. Returns the last error; ok: all have answered.
   Status AskAll();
 
   std::vector<Replica> replicas_;

@@ -63,8 +63,9 @@ Status Session::Remove(std::string_view name) {
   return {};
 }
 
-// The table decides: a change of it that failed may have happened. It is read and passed on under
-// one mutex, so that an older table never follows a newer one.
+// The lane's list is made from the table, because a change of the table that failed may still have
+// happened. The table is read and passed on under one mutex, so that an older one never follows a
+// newer one.
 Status Session::UpdateBulkLane() {
   const std::lock_guard lock(files_mutex_);
   return WithLane([&](FileLane& lane) -> Status {

@@ -1,5 +1,5 @@
-// BulkServer: the port and the thread on which a replica takes files (BulkService). They are apart
-// from the control plane's, so that a slow disk holds up no primary that asks for something else.
+// BulkServer: the port and the thread on which a replica takes files (BulkService). The control
+// plane has others, so that a slow disk holds up no primary that asks for something else.
 #pragma once
 
 #include <memory>
@@ -18,17 +18,17 @@ namespace hyperloop {
 
 class BulkServer {
  public:
-  // Listens on `endpoint`; nobody is answered before Start.
+  // Listens on `endpoint`. It answers nobody before Start.
   static Result<std::unique_ptr<BulkServer>> Listen(const control::Endpoint& endpoint,
                                                     control::Trust trust, std::shared_ptr<Log> log);
-  // Ends the thread when it has finished the request that it is at.
+  // Ends the thread once it has finished the request that it is serving.
   ~BulkServer();
 
   uint16_t port() const { return server_->endpoint().port; }
   // Keeps files below the directory `root`, which is made when it is absent. kPermissionDenied:
   // others may write there. kBusy: another replica keeps its files there.
   Status Start(const std::string& root);
-  // As BulkService. Nothing before Start.
+  // As BulkService::Publish. Does nothing before Start.
   void Publish(const NodeState& state);
 
  private:
@@ -39,7 +39,7 @@ class BulkServer {
   std::unique_ptr<control::ControlServer> server_;
   std::unique_ptr<BulkService> service_;
   UniqueFd stop_;  // an eventfd
-  UniqueFd root_;  // locked
+  UniqueFd root_;  // the directory, locked against other replicas
   std::thread thread_;
 };
 

@@ -94,7 +94,8 @@ Result<control::PutFileReplyT> BulkService::Put(const control::PutFileRequestT& 
     HL_RETURN_IF_ERROR(CheckOwnerLocked(request.epoch, request.owner_id));
     group = group_;
   }
-  // Without the lock, because it may take long: whoever sends it, a file holds what its name says.
+  // The lock is not held here, because writing may take long. It is not needed either: a finished
+  // file holds what its name says, whoever sent it.
   HL_ASSIGN_OR_RETURN(FileStore * store, StoreOf(group));
   control::PutFileReplyT reply;
   HL_ASSIGN_OR_RETURN(reply.received, store->Write(FileOf(*request.file), request.offset,
@@ -113,7 +114,8 @@ Result<control::GetFileReplyT> BulkService::Get(const control::GetFileRequestT& 
   return reply;
 }
 
-// With the lock: a file that the next owner counts on is not dropped for the former one.
+// The lock is held all the time, so that a file on which the next owner relies is not dropped for
+// the former one.
 Result<control::DoneT> BulkService::Drop(const control::DropFileRequestT& request) {
   const std::lock_guard lock(mutex_);
   HL_RETURN_IF_ERROR(CheckOwnerLocked(request.epoch, request.owner_id));

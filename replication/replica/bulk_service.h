@@ -1,10 +1,10 @@
 // BulkService: a replica's side of the bulk lane. It lists and reads the whole files of the node's
 // group for every primary, and takes and drops files for the installed epoch's owner.
 //
-// The files of a group lie in a directory of their own, so that another group's never meet them.
-// Answers are those of FileStore; kFenced: the asker is not the owner of the installed epoch.
+// Each group has a directory of its own, so that the files of groups do not mix. Answers are those
+// of FileStore, or kFenced: the asker is not the owner of the installed epoch.
 //
-// Publish may be called by another thread than Handle, which one thread calls.
+// One thread calls Handle; any thread may call Publish.
 #pragma once
 
 #include <memory>
@@ -19,11 +19,13 @@ namespace hyperloop {
 
 class BulkService {
  public:
-  // `root`: the directory of all groups' files. It exists.
+  // `root`: the directory of all groups' files. It must exist.
   explicit BulkService(std::string root) : root_(std::move(root)) {}
 
-  // What the node promises from now on. After it returned, no file is dropped for a former owner.
+  // Tells what the node promises from now on. After it has returned, no file is dropped for a
+  // former owner.
   void Publish(const NodeState& state);
+  // The answer to `request`. kInvalidArgument: it is not a request of the bulk lane.
   control::BodyUnion Handle(const control::BodyUnion& request);
 
  private:
@@ -31,18 +33,18 @@ class BulkService {
   Result<control::PutFileReplyT> Put(const control::PutFileRequestT& request);
   Result<control::GetFileReplyT> Get(const control::GetFileRequestT& request);
   Result<control::DoneT> Drop(const control::DropFileRequestT& request);
-  // With mutex_ held.
+  // The caller holds mutex_.
   Status CheckOwnerLocked(uint64_t epoch, const std::vector<uint8_t>& owner) const;
   Result<FileStore*> StoreOf(const Uuid& group);
   Result<FileStore*> PresentStore();
 
   const std::string root_;
-  std::unique_ptr<FileStore> store_;  // of the group asked for last; Handle's thread alone
+  std::unique_ptr<FileStore> store_;  // of the group used last; only Handle's thread uses it
 
   std::mutex mutex_;  // guards what follows
   Uuid group_{};
-  Uuid owner_{};  // digest of its id
-  uint64_t epoch_ = 0;
+  Uuid owner_{};        // the digest of the owner's id
+  uint64_t epoch_ = 0;  // the installed epoch, if its owner was the last to seal; otherwise 0
 };
 
 }  // namespace hyperloop
