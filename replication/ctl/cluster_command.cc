@@ -75,14 +75,14 @@ int Stop(const std::string& directory) {
 
 void AddCluster(CLI::App& app, Action* chosen) {
   CLI::App* cluster = app.add_subcommand(
-      "cluster", "an emulated cluster on this machine: one RNIC daemon, several replicas");
+      "cluster", "run an emulated cluster on this machine: one RNIC daemon, several replicas");
   cluster->require_subcommand(1);
   auto options = std::make_shared<ClusterOptions>();
   auto region_size = std::make_shared<std::string>("256M");
   auto as_json = std::make_shared<bool>(false);
 
   CLI::App* start = cluster->add_subcommand(
-      "start", "bring it up, or complete it; the last line printed is its uri");
+      "start", "start the cluster, or what of it does not run; the last line printed is its uri");
   start
       ->add_option("--dir", options->directory,
                    "the cluster's directory; /dev/shm/… keeps pools in memory")
@@ -92,8 +92,11 @@ void AddCluster(CLI::App& app, Action* chosen) {
   start->add_option("--region-size", *region_size, "bytes of each replica's region (K, M, G)")
       ->capture_default_str();
   start
-      ->add_option("--media", options->media,
-                   "what the pools lie on; more than it can promise is refused, unless emulated")
+      ->add_option(
+          "--media", options->media,
+          "what a flush does: pmem flushes CPU caches, file calls msync, ram nothing; auto: what "
+          "fits --dir. One that --dir cannot keep is refused; NAME-emulated runs it "
+          "anyway, and promises what ram does")
       ->check(CLI::IsMember({"auto", "ram", "file", "pmem", "file-emulated", "pmem-emulated"}))
       ->capture_default_str();
   start
@@ -120,8 +123,8 @@ void AddCluster(CLI::App& app, Action* chosen) {
     };
   });
 
-  CLI::App* status =
-      cluster->add_subcommand("status", "its processes; exit status 1 unless all of them live");
+  CLI::App* status = cluster->add_subcommand(
+      "status", "show its processes; exit status 1 unless all of them live");
   status->add_option("--dir", options->directory, "the cluster's directory")->required();
   status->add_flag("--json", *as_json, "as one JSON object");
   status->callback([=] { *chosen = [=] { return StatusOf(options->directory, *as_json); }; });

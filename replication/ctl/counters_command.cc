@@ -79,7 +79,7 @@ int Run(const CountersOptions& options) {
 void AddCounters(CLI::App& app, Action* chosen) {
   auto options = std::make_shared<CountersOptions>();
   CLI::App* counters = app.add_subcommand(
-      "counters", "what the RNIC of each emulated host has counted since the daemon started");
+      "counters", "show what the RNIC of each emulated host has counted since the daemon started");
   AddWhere(counters, &options->where);
   counters->add_flag("--json", options->as_json, "as one JSON object, by host");
   auto* host = counters->add_option("--host", options->host, "with --name: primary, replica0, …");

@@ -133,7 +133,7 @@ int Run() {
 void AddDoctor(CLI::App& app, Action* chosen) {
   app.add_subcommand(
          "doctor",
-         "what this machine offers and lacks; exit status 1 if something needed is missing")
+         "show what this machine offers and lacks; exit status 1 if something needed is missing")
       ->callback([=] { *chosen = [] { return Run(); }; });
 }
 

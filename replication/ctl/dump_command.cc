@@ -75,12 +75,12 @@ Status Dump(const DumpOptions& options) {
 
 void AddDump(CLI::App& app, Action* chosen) {
   auto options = std::make_shared<DumpOptions>();
-  CLI::App* dump = app.add_subcommand("dump", "bytes of a replica's region to stdout");
+  CLI::App* dump = app.add_subcommand("dump", "write bytes of a replica's region to stdout");
   AddWhere(dump, &options->where);
   dump->add_option("--replica", options->replica, "number of the replica, from 0")->required();
   dump->add_option("--offset", options->offset, "first byte (K, M, G)")->capture_default_str();
   dump->add_option("--length", options->length, "number of bytes (K, M, G)")->required();
-  dump->add_flag("--hex", options->hex, "as text: offset, bytes, characters");
+  dump->add_flag("--hex", options->hex, "write text: offset, bytes, characters");
   dump->callback([=] {
     *chosen = [=] {
       const Status status = Dump(*options);

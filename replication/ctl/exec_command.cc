@@ -51,7 +51,7 @@ void AddExec(CLI::App& app, Action* chosen) {
   exec->add_option("--uri", options->uri,
                    "the group; passed to PROGRAM as --fs_uri=URI unless it has such an argument");
   exec->add_flag("--no-flag", options->no_flag,
-                 "do not pass --fs_uri (the program gets the URI in a way of its own)");
+                 "do not pass --fs_uri; the program gets the URI in another way");
   exec->add_option("command", options->command, "-- PROGRAM and its arguments")->required();
   exec->positionals_at_end();
   exec->prefix_command(false);

@@ -214,9 +214,10 @@ void AddExport(CLI::App& app, Action* chosen) {
       "export what is left although the replica's log ends before another's, or "
       "bytes of its files (not its log or a table) are damaged; prints a warning, and "
       "the exit status is 3");
-  command->add_option("--files", options->files,
-                      "the replica's directory of SST and blob files, as it is on this machine; "
-                      "known where the group is a cluster's and the replica has no --files");
+  command->add_option(
+      "--files", options->files,
+      "the replica's directory of SST and blob files on this machine; needed unless "
+      "the replica is one of an emulated cluster");
   command->callback([=] { *chosen = [=] { return Run(*options); }; });
 }
 

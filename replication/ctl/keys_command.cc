@@ -93,7 +93,7 @@ CLI::App* Add(CLI::App* keys, const char* name, const char* text,
 void AddLineOptions(CLI::App* command, const std::shared_ptr<Arguments>& arguments) {
   command
       ->add_option("--roles", arguments->roles,
-                   "roles in the line that is printed; without them it says ROLES, to be replaced")
+                   "roles in the line that is printed; by default it says ROLES, to be replaced")
       ->type_name("ROLES");
   command
       ->add_option("--endpoint", arguments->endpoint,
@@ -106,7 +106,7 @@ void AddLineOptions(CLI::App* command, const std::shared_ptr<Arguments>& argumen
 void AddKeys(CLI::App& app, Action* chosen) {
   const auto arguments = std::make_shared<Arguments>();
   CLI::App* const keys = app.add_subcommand(
-      "keys", "this host's identity and whom it trusts: makes, shows and changes keys directories");
+      "keys", "make, show and change keys directories: this host's identity and whom it trusts");
   keys->require_subcommand(1);
   keys->footer(
       "A keys directory has two files. identity: this host's name and secret key, mode 0600; it "

@@ -12,7 +12,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.footer(
       "Exit status: 0 done; 1 failed, the reason is on stderr; 2 the command line is wrong;\n"
-      "3 (export) done, but the files named on stderr exist on the primary only.\n"
+      "3 (export) done, but what stderr names is missing, damaged or may end too early.\n"
       "hyperloopctl COMMAND --help explains one command; docs/operations.md shows them at work.");
   Action chosen;
   AddCluster(app, &chosen);

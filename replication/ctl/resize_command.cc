@@ -94,8 +94,8 @@ void AddResize(CLI::App& app, Action* chosen) {
   auto options = std::make_shared<ResizeOptions>();
   CLI::App* resize = app.add_subcommand(
       "resize",
-      "give a group at rest a larger region: of one member's pool, on its machine, or of a whole "
-      "emulated cluster; the old pools are set aside");
+      "give a group that nobody uses a larger region: one member's pool on its machine, or all "
+      "pools of an emulated cluster; the old pools are set aside");
   CLI::Option_group* where = resize->add_option_group("where");
   where->add_option("--pool", options->pool, "a pool whose process has ended");
   where->add_option("--dir", options->directory, "the directory of a stopped emulated cluster");

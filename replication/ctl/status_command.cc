@@ -207,8 +207,8 @@ void AddStatus(CLI::App& app, Action* chosen) {
   auto as_json = std::make_shared<bool>(false);
   CLI::App* status = app.add_subcommand(
       "status",
-      "each replica's epoch, owner, log and files; disturbs nobody; exit status 1 if one cannot be "
-      "looked at or is damaged");
+      "show each replica's epoch, owner, log and files, which disturbs nobody; exit status 1 if a "
+      "replica cannot be read or is damaged");
   AddWhere(status, where.get());
   status->add_flag("--json", *as_json, "as one JSON object");
   status->callback([=] { *chosen = [=] { return Run(*where, *as_json); }; });

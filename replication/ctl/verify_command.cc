@@ -188,11 +188,11 @@ void AddVerify(CLI::App& app, Action* chosen) {
   auto repair = std::make_shared<bool>(false);
   CLI::App* verify = app.add_subcommand(
       "verify",
-      "whether what each replica and the primary's pool hold is sound, by its own checksums, and "
-      "whether their regions are equal, byte by byte; names member, extent and file of damage");
+      "check the checksums of what each replica and the primary's pool hold, and that their "
+      "regions are equal, byte by byte; names member, extent and file of damage");
   AddWhere(verify, where.get());
   verify->add_flag("--repair", *repair,
-                   "mend what is damaged from members that have it sound, and make all equal; all "
+                   "mend damage from members that are sound there, and make all members equal; all "
                    "replicas must run, and no primary");
   verify->callback([=] {
     *chosen = [=] {

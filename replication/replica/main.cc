@@ -65,8 +65,9 @@ int main(int argc, char** argv) {
                "without keys: serve whoever connects on this machine, of any user; for tests")
       ->excludes("--keys");
   app.add_option("--media", options.media,
-                 "what the pool lies on; a medium that promises more than that is refused, unless "
-                 "it is emulated")
+                 "what a flush does: pmem flushes CPU caches, file calls msync, ram nothing; auto: "
+                 "what fits the pool's place. One that the place cannot keep is refused; "
+                 "NAME-emulated runs it anyway, and promises what ram does")
       ->check(CLI::IsMember({"auto", "ram", "file", "pmem", "file-emulated", "pmem-emulated"}))
       ->capture_default_str();
   app.add_option(
