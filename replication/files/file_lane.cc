@@ -432,12 +432,8 @@ Store::Statistics FileLane::statistics() {
   s.epoch = journal_->epoch();
   s.last_seq = journal_->last_seq();
   s.acked_seq = journal_->acked_seq();
-  s.executed_seq = journal_->executed_seq();
   s.records = j.records;
-  s.record_bytes = j.record_bytes;
   s.operations = j.operations;
-  s.ring_bytes_used = journal_->ring_bytes_used();
-  s.ring_bytes = journal_->ring_bytes();
   s.extents_used = used_extents_;
   s.extents = info_.geometry.extent_count;
   s.files = used_slots_;

@@ -111,7 +111,6 @@ Status Journal::Resume(const Recovered& recovered) {
   sizes_.count = extents_.count = 0;
   broken_ = {};
   ++generation_;
-  ++statistics_.recoveries;
   if (lost_records) {
     return Corruption("records behind " + std::to_string(tail_.seq) +
                       ", not acknowledged, are lost: this node's own memory was damaged");
@@ -215,7 +214,6 @@ Status Journal::SubmitPendingCopies(SubmitCall submit) {
     if (ticket.status().code() == Code::kBusy) return {};
     if (!ticket.ok()) return Survive(ticket.status());
     ++statistics_.operations;
-    ++statistics_.copy_operations;
     CopySubmitted(operation.copy, *ticket);
   }
   return {};
@@ -370,7 +368,6 @@ Status Journal::Emit(const RecordSpec& spec, uint64_t length, uint64_t written) 
   // the group must be brought back to take it.
   tail_ = {header.seq, epoch_, tail_.position + AlignRecord(length), header.crc};
   ++statistics_.records;
-  statistics_.record_bytes += written;
   auto ticket = SubmitWrite({at, written});
   if (!ticket.ok()) return ticket.status();
   if (*ticket == 0) return {};

@@ -182,9 +182,9 @@ class Store {
   virtual Status Close() = 0;
 
   struct Statistics {
-    uint64_t epoch = 0, last_seq = 0, acked_seq = 0, executed_seq = 0;
-    uint64_t records = 0, record_bytes = 0, operations = 0;
-    uint64_t ring_bytes_used = 0, ring_bytes = 0, extents_used = 0, extents = 0, files = 0;
+    uint64_t epoch = 0, last_seq = 0, acked_seq = 0;
+    uint64_t records = 0, operations = 0;
+    uint64_t extents_used = 0, extents = 0, files = 0;
     uint64_t space_waits = 0;
     // Bulk lane: files that are listed; of these, those that some replica lacks; bytes sent to all.
     uint64_t bulk_files = 0, bulk_files_left = 0, bulk_bytes_sent = 0;
