@@ -15,7 +15,6 @@ class FakeStore final : public Store {
 
   Status Take(const TakeRequest& request, TakeResult* result) override {
     std::unique_lock<std::mutex> lock(group_->mutex_);
-    const bool fresh = group_->files_.empty();
     if (group_->held_ && !options_.takeover) return Busy("a primary that is alive holds the group");
     HL_RETURN_IF_ERROR(CheckPairingLocked(request));
     HL_RETURN_IF_ERROR(JudgeLocked(request));
@@ -34,7 +33,7 @@ class FakeStore final : public Store {
     group_->directory_ = request.directory;
     group_->held_ = true;
     taken_ = true;
-    *result = {group_->pairing_, epoch_, fresh, FilesLocked()};
+    *result = {group_->pairing_, epoch_, FilesLocked()};
     return Status::Ok();
   }
   bool taken() const override { return taken_; }

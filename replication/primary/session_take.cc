@@ -293,7 +293,6 @@ Status Session::RememberGroup() {
 Status Session::BindLane(const TakeRequest& request, TakeResult* result) {
   TakeResult taken;
   HL_ASSIGN_OR_RETURN(taken.files, lane_->Files());
-  taken.fresh = taken.files.empty();
   Binding binding = lane_->binding();
   // A directory that is not paired becomes a new database, whether the group is empty, is restored
   // into it, or is about to be emptied. The directory that held the group's database before has

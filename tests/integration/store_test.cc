@@ -62,7 +62,7 @@ TEST_F(StoreTest, ContentSurvivesAnOrderlyEnd) {
   for (int life = 0; life < 3; ++life) {
     auto store = Taken(Options());
     ASSERT_NE(store, nullptr);
-    EXPECT_EQ(taken_.fresh, life == 0);
+    EXPECT_EQ(taken_.files.empty(), life == 0);
     if (life == 0) {
       ASSERT_OK(store->Create("f", Lane::kLog));
     }

@@ -96,7 +96,6 @@ struct TakeRequest {
 struct TakeResult {
   Pairing pairing;  // the caller writes it into the directory before anything else
   uint64_t epoch = 0;
-  bool fresh = false;           // the group held no files
   std::vector<FileInfo> files;  // what the group holds now
 };
 
