@@ -42,12 +42,6 @@ Reserve ReserveOf(const RegionGeometry& g) {
           std::clamp<uint64_t>(g.reserved_extents / 8, 1, 4)};
 }
 
-// extent_size is a power of two, which the compiler does not know. A shift spares the hot path a
-// division.
-uint64_t ExtentsFor(uint64_t size, uint64_t extent_size) {
-  return (size + extent_size - 1) >> std::countr_zero(extent_size);
-}
-
 }  // namespace
 
 bool IsReservedClass(std::string_view name) {
@@ -259,7 +253,7 @@ bool FileLane::WaitSpace(std::unique_lock<std::mutex>& lock, const std::function
 
 uint64_t FileLane::NewExtentsLocked(uint32_t slot, uint64_t bytes) const {
   const FileEntry& entry = table_.slots[slot];
-  return ExtentsFor(entry.file.size + bytes, info_.geometry.extent_size) - entry.extents.size();
+  return info_.geometry.ExtentsFor(entry.file.size + bytes) - entry.extents.size();
 }
 
 // Takes `count` free extents, adjacent ones where possible. The caller has checked that there are

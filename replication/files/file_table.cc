@@ -11,10 +11,6 @@ std::string Slot(uint32_t slot, const TableFile& file) {
   return "file table slot " + std::to_string(slot) + " (\"" + file.name + "\")";
 }
 
-uint64_t ExtentsFor(uint64_t size, const RegionGeometry& g) {
-  return size / g.extent_size + (size % g.extent_size != 0);
-}
-
 // The number of bytes that a file of `size` bytes has in its extent `index`.
 uint64_t LengthIn(uint64_t size, uint32_t index, const RegionGeometry& g) {
   return std::min<uint64_t>(size - uint64_t{index} * g.extent_size, g.extent_size);
@@ -31,15 +27,14 @@ Status LoadSlots(std::span<const std::byte> metadata, const RegionInfo& info, Fi
     if (!file.ok()) return file.status().WithContext("file table slot " + std::to_string(slot));
     if (!names.insert(file->name).second)
       return Corruption(Slot(slot, *file) + ": a second file of that name");
-    const uint64_t extents =
-        file->lane == static_cast<uint8_t>(Lane::kLog) ? ExtentsFor(file->size, g) : 0;
-    if (extents > g.extent_count) {
+    const bool has_extents = file->lane == static_cast<uint8_t>(Lane::kLog);
+    if (has_extents && file->size > g.data_bytes()) {
       return Corruption(Slot(slot, *file) + ": " + std::to_string(file->size) +
                         " B are more than the data area");
     }
     FileEntry& entry = table->slots[slot];
     entry.used = true;
-    entry.extents.assign(extents, UINT32_MAX);
+    entry.extents.assign(has_extents ? g.ExtentsFor(file->size) : 0, UINT32_MAX);
     entry.file = std::move(*file);
   }
   return {};

@@ -74,6 +74,13 @@ struct RegionGeometry {
   uint64_t ExtentOffset(uint32_t extent) const {
     return data_offset + uint64_t{extent} * extent_size;
   }
+  // The bytes that all extents together have.
+  uint64_t data_bytes() const { return uint64_t{extent_count} * extent_size; }
+  // How many extents a log-lane file of `size` bytes has; `size` is less than 2^63. A shift spares
+  // the hot path a division, since the compiler does not know that extent_size is a power of two.
+  uint64_t ExtentsFor(uint64_t size) const {
+    return (size + extent_size - 1) >> std::countr_zero(extent_size);
+  }
   // Which extent holds a region offset at or behind data_offset.
   uint64_t ExtentAt(uint64_t offset) const {
     return (offset - data_offset) >> std::countr_zero(extent_size);
