@@ -14,6 +14,7 @@
 #include "files/member_check.h"
 #include "hyperloop/core/unique_fd.h"
 #include "journal/redo.h"
+#include "pool/directory.h"
 #include "pool/file_store.h"
 
 namespace hyperloop {
@@ -44,12 +45,6 @@ class Staging {
   bool made_ = false;
   std::vector<std::string> made_paths_;
 };
-
-Status SyncDirectory(const std::string& path) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd || ::fsync(fd.get()) != 0) return FromErrno(errno, "sync directory " + path);
-  return {};
-}
 
 // Checks that the target is absent or an empty directory. A symbolic link is neither.
 Status CheckTarget(const std::string& directory) {
@@ -226,11 +221,7 @@ Result<ExportReport> ExportFiles(std::span<std::byte> image, const std::string& 
   if (::rename(staging.path().c_str(), target.c_str()) != 0)
     return FromErrno(errno, "rename into " + target);
   staging.Release();
-  const size_t slash = target.rfind('/');
-  const std::string parent = slash == std::string::npos ? "."
-                             : slash == 0               ? "/"
-                                                        : target.substr(0, slash);
-  HL_RETURN_IF_ERROR(SyncDirectory(parent));
+  HL_RETURN_IF_ERROR(SyncDirectory(DirectoryOf(target)));
   return report;
 }
 

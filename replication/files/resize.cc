@@ -1,6 +1,5 @@
 #include "files/resize.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,9 +13,9 @@
 #include "common/text.h"
 #include "files/file_table.h"
 #include "files/member_check.h"
-#include "hyperloop/core/unique_fd.h"
 #include "journal/redo.h"
 #include "layout/crc32c.h"
+#include "pool/directory.h"
 #include "pool/pool.h"
 
 namespace hyperloop {
@@ -112,16 +111,6 @@ Result<OpenedPool> OpenAtRest(const std::string& path) {
   }
   HL_ASSIGN_OR_RETURN(opened.log, Redo(region, opened.info));
   return opened;
-}
-
-Status SyncDirectoryOf(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  const std::string directory = slash == std::string::npos ? "."
-                                : slash == 0               ? "/"
-                                                           : path.substr(0, slash);
-  const UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd || ::fsync(fd.get()) != 0) return FromErrno(errno, "sync directory " + directory);
-  return {};
 }
 
 // Removes the file that an interrupted call left; that file was never used as the pool.
@@ -233,10 +222,10 @@ Result<ResizeReport> ResizePool(const std::string& path, const ResizeTarget& tar
     return filled.WithContext("pool " + path);
   }
   HL_ASSIGN_OR_RETURN(report.set_aside, SetAside(path, old.info.geometry.region_size));
-  HL_RETURN_IF_ERROR(SyncDirectoryOf(path));
+  HL_RETURN_IF_ERROR(SyncDirectory(DirectoryOf(path)));
   if (::rename(temporary.c_str(), path.c_str()) != 0)
     return FromErrno(errno, Text("rename ", temporary, " to ", path));
-  HL_RETURN_IF_ERROR(SyncDirectoryOf(path));
+  HL_RETURN_IF_ERROR(SyncDirectory(DirectoryOf(path)));
   report.changed = true;
   return report;
 }

@@ -13,6 +13,7 @@
 
 #include "hyperloop/core/trusted_files.h"
 #include "layout/region_layout.h"
+#include "pool/directory.h"
 
 namespace hyperloop {
 namespace {
@@ -94,13 +95,7 @@ std::string GroupDirectory(const std::string& root, const Uuid& group) {
 Status MakeDurableDirectory(const std::string& directory) {
   if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
     return FromErrno(errno, "create directory " + directory);
-  const size_t slash = directory.rfind('/');
-  const std::string parent = slash == std::string::npos ? "."
-                             : slash == 0               ? "/"
-                                                        : directory.substr(0, slash);
-  const UniqueFd fd(::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd || ::fsync(fd.get()) != 0) return FromErrno(errno, "sync directory " + parent);
-  return {};
+  return SyncDirectory(DirectoryOf(directory));
 }
 
 Result<std::unique_ptr<FileStore>> FileStore::Open(const std::string& directory) {

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "layout/region_layout.h"
+#include "pool/directory.h"
 #include "pool/pool_file.h"
 
 namespace hyperloop {
@@ -45,12 +46,6 @@ Status CheckRegionSize(uint64_t region_size) {
                            std::to_string(kMinRegion));
   }
   return {};
-}
-
-std::string DirectoryOf(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
 }
 
 Status CheckFreeSpace(const std::string& path, uint64_t size) {
@@ -147,9 +142,7 @@ Result<std::unique_ptr<Pool>> Pool::Create(const std::string& path, uint64_t reg
     ::unlink(temporary.c_str());
     return status;
   }
-  const UniqueFd directory(::open(DirectoryOf(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!directory || ::fsync(directory.get()) != 0)
-    return FromErrno(errno, "sync directory of " + path);
+  HL_RETURN_IF_ERROR(SyncDirectory(DirectoryOf(path)));
   (*pool)->path_ = path;
   return pool;
 }
