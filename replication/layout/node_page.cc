@@ -8,8 +8,6 @@
 namespace hyperloop {
 namespace {
 
-constexpr size_t kAddressSize = 80;
-
 // One copy of the node's state, on media.
 struct NodeBlock {
   uint64_t magic;
@@ -26,7 +24,7 @@ struct NodeBlock {
   uint32_t released;
   struct Replica {
     Uuid node;
-    std::array<char, kAddressSize> address;  // zero terminated
+    std::array<char, kConfigurationAddress> address;  // zero terminated
   };
   std::array<Replica, kMaxConfigurationReplicas> replicas;
   std::array<uint8_t, 144> zero;
@@ -119,9 +117,10 @@ Result<PageRange> WriteNodeState(std::span<std::byte> page, NodeState* state) {
   block.released = state->released ? 1 : 0;
   for (size_t i = 0; i < state->installed.replicas.size(); ++i) {
     const auto& replica = state->installed.replicas[i];
-    if (replica.address.size() >= kAddressSize || replica.address.find('\0') != std::string::npos) {
+    if (replica.address.size() >= kConfigurationAddress ||
+        replica.address.find('\0') != std::string::npos) {
       return InvalidArgument("replica address \"" + replica.address + "\" is longer than " +
-                             std::to_string(kAddressSize - 1) + " bytes");
+                             std::to_string(kConfigurationAddress - 1) + " bytes");
     }
     block.replicas[i].node = replica.node;
     std::memcpy(block.replicas[i].address.data(), replica.address.data(), replica.address.size());

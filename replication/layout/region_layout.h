@@ -208,7 +208,7 @@ Result<Binding> ParseBindingBlock(std::span<const std::byte> bytes, const Region
 // --- configuration: who must agree in the epoch that wrote the newest records
 
 inline constexpr size_t kMaxConfigurationReplicas = 8;
-inline constexpr size_t kConfigurationAddress = 80;
+inline constexpr size_t kConfigurationAddress = 80;  // bytes on media, the final zero included
 // The epoch, its primary and its replicas in the order of the chain.
 struct Configuration {
   uint64_t epoch = 0;
