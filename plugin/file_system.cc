@@ -112,7 +112,7 @@ Status HyperloopFileSystem::CheckCreation(const std::string& path, const Place& 
   if (place.binding == nullptr) return Status::Ok();
   HL_RETURN_IF_ERROR(CheckProcess(place));
   const std::string name = BaseOf(path);
-  const bool wal = name.size() > 4 && name.compare(name.size() - 4, 4, ".log") == 0;
+  const bool wal = name.size() > 4 && name.ends_with(".log");
   const bool table = Classify(name) == FileClass::kListed;
   const bool outside = place.file_class == FileClass::kOutside && (wal || table);
   const std::string parent = outside ? RealPath(ParentOf(path)) : "";

@@ -13,17 +13,9 @@ bool AllDigits(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-bool StartsWith(std::string_view text, std::string_view start) {
-  return text.substr(0, start.size()) == start;
-}
-
-bool EndsWith(std::string_view text, std::string_view end) {
-  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
-}
-
 // "000123.log" and the like: digits, then `suffix`.
 bool IsNumbered(std::string_view name, std::string_view suffix) {
-  return EndsWith(name, suffix) && AllDigits(name.substr(0, name.size() - suffix.size()));
+  return name.ends_with(suffix) && AllDigits(name.substr(0, name.size() - suffix.size()));
 }
 
 std::string_view WithoutTrailingSlashes(std::string_view path) {
@@ -45,11 +37,11 @@ uint64_t NumberOf(std::string_view name) {
 }
 
 bool IsManifest(std::string_view name) {
-  return StartsWith(name, "MANIFEST-") && AllDigits(name.substr(9));
+  return name.starts_with("MANIFEST-") && AllDigits(name.substr(9));
 }
 
 FileClass Classify(std::string_view name) {
-  if (StartsWith(name, kArchivePrefix)) {
+  if (name.starts_with(kArchivePrefix)) {
     return IsNumbered(name.substr(kArchivePrefix.size()), ".log") ? FileClass::kLogLane
                                                                   : FileClass::kOutside;
   }
@@ -61,9 +53,9 @@ FileClass Classify(std::string_view name) {
     bool zero = std::all_of(name.begin(), name.end() - 6, [](char c) { return c == '0'; });
     return zero ? FileClass::kUnlisted : FileClass::kLogLane;
   }
-  bool temporary = EndsWith(name, ".dbtmp") || EndsWith(name, ".trash") || EndsWith(name, ".tmp") ||
-                   EndsWith(name, kNewSuffix);
-  bool info_log = name == "LOG" || StartsWith(name, "LOG.");
+  bool temporary = name.ends_with(".dbtmp") || name.ends_with(".trash") || name.ends_with(".tmp") ||
+                   name.ends_with(kNewSuffix);
+  bool info_log = name == "LOG" || name.starts_with("LOG.");
   // Names that RocksDB does not give, and that replicas do not take.
   const bool foreign = name.front() == '.' || std::any_of(name.begin(), name.end(), [](char c) {
                          return c < 0x20 || c > 0x7e;

@@ -283,7 +283,7 @@ Result<std::string> AwaitLine(const std::string& file, uint64_t from, const std:
     const bool dead = StateOf(writer) == ProcessState::kDead;
     std::istringstream stream(ReadOrNothing(file, from));
     for (std::string line; std::getline(stream, line) && !stream.eof();) {
-      if (line.rfind(prefix, 0) == 0) return line;
+      if (line.starts_with(prefix)) return line;
     }
     if (dead) {
       return Unavailable("process " + std::to_string(writer.pid) + " ended before it was ready; " +

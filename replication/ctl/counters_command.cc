@@ -61,7 +61,7 @@ int Run(const CountersOptions& options) {
   for (const std::string& name : names) {
     Result<rnic::Counters> counters = nodes->CountersOf(name);
     if (!counters.ok()) return Fail(counters.status());
-    std::erase_if(*counters, [](const auto& entry) { return entry.first.rfind("qp.", 0) == 0; });
+    std::erase_if(*counters, [](const auto& entry) { return entry.first.starts_with("qp."); });
     hosts.emplace_back(name, std::move(*counters));
   }
   if (options.as_json) {

@@ -99,7 +99,7 @@ Finding Plugin() {
   const Result<ElfInfo> elf = ReadElf(*plugin);
   if (!elf.ok()) return {Verdict::kBad, elf.status().message()};
   for (const std::string& needed : elf->needed) {
-    if (needed.rfind("librocksdb", 0) == 0) {
+    if (needed.starts_with("librocksdb")) {
       return {Verdict::kGood, *plugin + " is for " + needed};
     }
   }

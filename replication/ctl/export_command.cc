@@ -162,12 +162,9 @@ Result<ExportReport> Export(const ExportOptions& options) {
   return report;
 }
 
-bool EndsWith(const std::string& name, std::string_view end) {
-  return name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
-}
 // Tables and blobs are part of the database; OPTIONS and IDENTITY are written anew at open.
 bool HoldsData(const std::string& name) {
-  return EndsWith(name, ".sst") || EndsWith(name, ".blob");
+  return name.ends_with(".sst") || name.ends_with(".blob");
 }
 
 int Run(const ExportOptions& options) {

@@ -20,7 +20,7 @@ namespace {
 constexpr char kPlugin[] = "librocksdb_hyperloop.so";
 constexpr char kRocksDb[] = "librocksdb.so";
 
-bool IsRocksDb(const std::string& name) { return name.rfind(kRocksDb, 0) == 0; }
+bool IsRocksDb(const std::string& name) { return name.starts_with(kRocksDb); }
 
 std::string RocksDbOf(const std::vector<std::string>& libraries) {
   const auto found = std::find_if(libraries.begin(), libraries.end(), IsRocksDb);
@@ -136,8 +136,8 @@ std::vector<std::string> CommandLine(const std::vector<std::string>& command,
                                      const std::string& uri, bool add_flag) {
   std::vector<std::string> line = command;
   const bool given = std::any_of(command.begin() + 1, command.end(), [](const std::string& word) {
-    return word.rfind("--fs_uri", 0) == 0 || word.rfind("-fs_uri", 0) == 0 ||
-           word.rfind("--env_uri", 0) == 0 || word.rfind("-env_uri", 0) == 0;
+    return word.starts_with("--fs_uri") || word.starts_with("-fs_uri") ||
+           word.starts_with("--env_uri") || word.starts_with("-env_uri");
   });
   if (add_flag && !given) line.insert(line.begin() + 1, "--fs_uri=" + uri);
   return line;
