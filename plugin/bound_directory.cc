@@ -88,8 +88,8 @@ Status BoundDirectory::CutTails() {
   return Status::Ok();
 }
 
-Result<FileId> BoundDirectory::Create(std::string_view name, Lane lane) {
-  return Run([&] { return store_->Create(name, lane); });
+Result<FileId> BoundDirectory::Create(std::string_view name) {
+  return Run([&] { return store_->Create(name); });
 }
 
 Result<FileId> BoundDirectory::Lookup(std::string_view name) {

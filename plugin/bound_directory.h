@@ -53,7 +53,7 @@ class BoundDirectory {
 
   // These are the Store's calls under the rules above. Their errors are the Store's, kFenced in a
   // forked child, and that of a tail which cannot be truncated now.
-  Result<FileId> Create(std::string_view name, Lane lane);
+  Result<FileId> Create(std::string_view name);
   Result<FileId> Lookup(std::string_view name);
   Result<std::vector<FileInfo>> Files();
   Result<AppendTicket> Append(FileId file, std::string_view data, uint64_t end);

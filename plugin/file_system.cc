@@ -145,8 +145,8 @@ IOStatus HyperloopFileSystem::OpenLogLane(const std::string& path, const Place& 
   local_options.use_mmap_writes = false;
 
   BoundDirectory::InFlight in_flight(binding);
-  Result<FileId> id = reopen ? binding.Lookup(place.name) : binding.Create(place.name, Lane::kLog);
-  if (reopen && id.status().code() == Code::kNotFound) id = binding.Create(place.name, Lane::kLog);
+  Result<FileId> id = reopen ? binding.Lookup(place.name) : binding.Create(place.name);
+  if (reopen && id.status().code() == Code::kNotFound) id = binding.Create(place.name);
   if (!id.ok()) {
     if (IsManifest(place.name)) binding.NoteManifestFailed();
     in_flight.Decided();
@@ -301,7 +301,7 @@ Status HyperloopFileSystem::Import(BoundDirectory& binding, const std::string& p
   std::unique_ptr<rocksdb::FSSequentialFile> file;
   HL_RETURN_IF_ERROR(FromIOStatus(target()->NewSequentialFile(path, FileOptions(), &file, nullptr),
                                   "cannot open " + path));
-  HL_ASSIGN_OR_RETURN(FileId id, binding.Create(name, Lane::kLog));
+  HL_ASSIGN_OR_RETURN(FileId id, binding.Create(name));
   constexpr size_t kChunk = 256 << 10;
   auto buffer = std::make_unique<char[]>(kChunk);
   for (uint64_t size = 0;;) {

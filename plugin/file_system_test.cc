@@ -113,7 +113,7 @@ TEST_F(FileSystemTest, DestroyAfterCrashSeesWhatOnlyTheGroupHad) {
   TakeResult taken;
   Pairing pairing = group_->pairing();
   ASSERT_OK(store->Take({directory_, false, pairing}, &taken));
-  ASSERT_OK(store->Create("000099.log", Lane::kLog));
+  ASSERT_OK(store->Create("000099.log"));
   store.reset();
   rocksdb::Status destroyed = rocksdb::DestroyDB(directory_, MakeOptions());
   ASSERT_OK(destroyed);

@@ -29,7 +29,7 @@ AppendWorkload::AppendWorkload(Store& store, const Case& load, const std::atomic
       data_(Pattern(load.size)) {}
 
 Status AppendWorkload::NewFile() {
-  HL_ASSIGN_OR_RETURN(file_, store_.Create(kLogName, Lane::kLog));  // replaces the one before
+  HL_ASSIGN_OR_RETURN(file_, store_.Create(kLogName));  // replaces the one before
   written_ = 0;
   return Status::Ok();
 }

@@ -38,11 +38,11 @@ class FakeStore final : public Store {
   }
   bool taken() const override { return taken_; }
 
-  Result<FileId> Create(std::string_view name, Lane lane) override {
+  Result<FileId> Create(std::string_view name) override {
     FileId id = 0;
     HL_RETURN_IF_ERROR(Do("create", [&] {
       id = group_->next_id_++;
-      group_->files_[std::string(name)] = {id, lane, {}, ""};
+      group_->files_[std::string(name)] = {id, Lane::kLog, {}, ""};
       return Status::Ok();
     }));
     return id;

@@ -143,7 +143,7 @@ void Run(Bench& bench, size_t bytes, uint64_t appends) {
   for (uint64_t round = 0; round <= appends / kRound; ++round) {
     if (written + kRound * bytes > kFile) {  // now and then a new log, as RocksDB makes them
       if (round != 0) Must(bench.lane->Remove("000001.log"));
-      file = Must(bench.lane->Create("000001.log", Lane::kLog));
+      file = Must(bench.lane->Create("000001.log"));
       written = 0;
     }
     bench.group->Begin();

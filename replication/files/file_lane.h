@@ -72,7 +72,7 @@ class FileLane {
   //
   // See store.h. Namespace changes (Create, Truncate, Rename, Remove, ListFile, Bind) return when
   // durable on every replica.
-  Result<FileId> Create(std::string_view name, Lane lane);
+  Result<FileId> Create(std::string_view name);
   Result<FileId> Lookup(std::string_view name);
   Result<AppendTicket> Append(FileId file, std::string_view data, uint64_t end = Store::kAnyEnd);
   Status Await(AppendTicket ticket);

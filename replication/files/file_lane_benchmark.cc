@@ -62,13 +62,13 @@ int Run(size_t size, uint64_t appends) {
   if (!journal->AppendEpoch(1, TestConfiguration(1)).ok()) return 1;
   auto lane = FileLane::Load(std::move(journal), region, info, {}).value();
   const std::string data(size, 'x');
-  FileId file = lane->Create("000001.log", Lane::kLog).value();
+  FileId file = lane->Create("000001.log").value();
   uint64_t written = 0;
   const double begin = CpuNanoseconds();
   for (uint64_t i = 0; i < appends; ++i) {
     if (written + size > (64u << 20)) {  // now and then a new log, as RocksDB makes them
       if (!lane->Remove("000001.log").ok()) return 1;
-      file = lane->Create("000001.log", Lane::kLog).value();
+      file = lane->Create("000001.log").value();
       written = 0;
     }
     const Result<AppendTicket> sent = lane->Append(file, data);

@@ -118,7 +118,7 @@ TEST(FileLaneOverAChain, ManyThreads) {
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
       const std::string name = std::to_string(t) + ".log";
-      auto id = bench.lane->Create(name, Lane::kLog);
+      auto id = bench.lane->Create(name);
       for (int i = 0; i < 100 && id.ok(); ++i) {
         if (!AppendDurably(*bench.lane, *id, std::string(20, static_cast<char>('a' + (i + t) % 26)))
                  .ok())

@@ -17,7 +17,7 @@ using Mode = MemoryGroup::Mode;
 
 TEST(FileLane, FilesReadBackAndAreReplicated) {
   LaneBench bench(Mode::kRandom);
-  const FileId log = bench.lane->Create("000004.log", Lane::kLog).value();
+  const FileId log = bench.lane->Create("000004.log").value();
   std::string text;
   for (int i = 0; i < 200; ++i) {
     const std::string part = bench.RandomText(200);
@@ -40,10 +40,10 @@ TEST(FileLane, FilesReadBackAndAreReplicated) {
 TEST(FileLane, NamespaceCalls) {
   LaneBench bench(Mode::kImmediate);
   FileLane& lane = *bench.lane;
-  const FileId temp = lane.Create("000001.dbtmp", Lane::kLog).value();
+  const FileId temp = lane.Create("000001.dbtmp").value();
   ASSERT_OK(lane.Append(temp, "MANIFEST-000005\n"));
   ASSERT_OK(lane.Rename("000001.dbtmp", "CURRENT"));
-  const FileId next = lane.Create("000002.dbtmp", Lane::kLog).value();
+  const FileId next = lane.Create("000002.dbtmp").value();
   ASSERT_OK(lane.Append(next, "MANIFEST-000009\n"));
   ASSERT_OK(lane.Rename("000002.dbtmp", "CURRENT"));  // replaces
   EXPECT_EQ(bench.ReadAll("CURRENT"), "MANIFEST-000009\n");
@@ -54,13 +54,13 @@ TEST(FileLane, NamespaceCalls) {
   EXPECT_THAT(lane.Truncate(next, 9), StatusIs(Code::kInvalidArgument));
   ASSERT_OK(lane.Append(next, "!"));
   EXPECT_EQ(bench.ReadAll("CURRENT"), "MANIFEST!");
-  const FileId again = lane.Create("CURRENT", Lane::kLog).value();  // replaces by an empty one
+  const FileId again = lane.Create("CURRENT").value();  // replaces by an empty one
   EXPECT_NE(again, next);
   EXPECT_EQ(bench.ReadAll("CURRENT"), "");
   EXPECT_THAT(lane.Remove("none"), StatusIs(Code::kNotFound));
   EXPECT_THAT(lane.Rename("none", "x"), StatusIs(Code::kNotFound));
   EXPECT_THAT(lane.Rename("CURRENT", "../x"), StatusIs(Code::kInvalidArgument));
-  EXPECT_THAT(lane.Create("/abs", Lane::kLog), StatusIs(Code::kInvalidArgument));
+  EXPECT_THAT(lane.Create("/abs"), StatusIs(Code::kInvalidArgument));
   EXPECT_OK(lane.Rename("CURRENT", "CURRENT"));
   ASSERT_OK(lane.Remove("CURRENT"));
   EXPECT_TRUE(lane.Files()->empty());
@@ -70,7 +70,7 @@ TEST(FileLane, NamespaceCalls) {
 TEST(FileLane, AppendsOnlyWhereItsWriterTakesTheEndToBe) {
   LaneBench bench(Mode::kImmediate);
   FileLane& lane = *bench.lane;
-  const FileId log = lane.Create("000001.log", Lane::kLog).value();
+  const FileId log = lane.Create("000001.log").value();
   ASSERT_OK(lane.Append(log, "first", 0));
   for (const uint64_t end : {uint64_t{0}, uint64_t{4}, uint64_t{6}}) {
     EXPECT_THAT(lane.Append(log, "x", end), StatusIs(Code::kInvalidArgument));
@@ -90,7 +90,7 @@ TEST(FileLane, LocalFilesAreOnlyListed) {
   EXPECT_THAT(lane.Append(id, "x"), StatusIs(Code::kInvalidArgument));
   EXPECT_THAT(lane.Truncate(id, 0), StatusIs(Code::kInvalidArgument));
   EXPECT_THAT(lane.Read(id, 0, {&c, 1}), StatusIs(Code::kInvalidArgument));
-  ASSERT_OK(lane.Create("a.log", Lane::kLog));
+  ASSERT_OK(lane.Create("a.log"));
   EXPECT_THAT(lane.ListFile({"a.log", 1, 1}), StatusIs(Code::kInvalidArgument));
   bench.Reload();
   EXPECT_EQ(bench.lane->Files().value()[0].size, 5ull << 40);
@@ -111,9 +111,9 @@ TEST(FileLane, BindingIsReplicated) {
 TEST(FileLane, FullDataAreaKeepsRoomForTheManifest) {
   LaneBench bench(Mode::kImmediate);
   FileLane& lane = *bench.lane;
-  const FileId manifest = lane.Create("MANIFEST-000005", Lane::kLog).value();
+  const FileId manifest = lane.Create("MANIFEST-000005").value();
   ASSERT_OK(lane.Append(manifest, "m"));
-  const FileId log = lane.Create("000004.log", Lane::kLog).value();
+  const FileId log = lane.Create("000004.log").value();
   Status status;
   std::string text;
   while (status.ok()) {
@@ -127,10 +127,10 @@ TEST(FileLane, FullDataAreaKeepsRoomForTheManifest) {
   EXPECT_EQ(bench.ReadAll("000004.log"), text) << "what was refused left no trace";
   // The MANIFEST append that lets RocksDB drop the log is always possible, and so is its successor.
   ASSERT_OK(lane.Append(manifest, std::string(4096, 'm')));
-  const FileId successor = lane.Create("MANIFEST-000006", Lane::kLog).value();
+  const FileId successor = lane.Create("MANIFEST-000006").value();
   ASSERT_OK(lane.Append(successor, std::string(4096, 'n')));
   ASSERT_OK(lane.Remove("000004.log"));
-  const FileId next = lane.Create("000008.log", Lane::kLog).value();
+  const FileId next = lane.Create("000008.log").value();
   ASSERT_OK(lane.Append(next, std::string(5000, 'x')));
   // An append that can never fit is refused at once.
   bench.idles = 0;
@@ -141,7 +141,7 @@ TEST(FileLane, FullDataAreaKeepsRoomForTheManifest) {
 TEST(FileLane, AnAppendCutInTheMiddleSaysSo) {
   LaneBench bench(Mode::kManual, 1, 1, 100000);
   bench.group.set_mode(Mode::kImmediate);
-  const FileId log = bench.lane->Create("1.log", Lane::kLog).value();
+  const FileId log = bench.lane->Create("1.log").value();
   bench.group.set_mode(Mode::kManual);  // the ring fills up
   const Status status = bench.lane->Append(log, std::string(7 * 4096, 'x')).status();
   EXPECT_THAT(status, StatusIs(Code::kNoSpace));
@@ -154,7 +154,7 @@ TEST(FileLane, AnAppendCutInTheMiddleSaysSo) {
 
 TEST(FileLane, AppendPutsAllOnItsWayAndAwaitWaits) {
   LaneBench bench(Mode::kImmediate);
-  const FileId log = bench.lane->Create("1.log", Lane::kLog).value();
+  const FileId log = bench.lane->Create("1.log").value();
   const uint64_t before = bench.lane->statistics().last_seq;
   int waits = 0;
   const std::function<void()> count = [&] { ++waits; };
@@ -174,7 +174,7 @@ TEST(FileLane, AppendPutsAllOnItsWayAndAwaitWaits) {
 // a replica.
 TEST(FileLane, TickNeverWaitsForAnotherCall) {
   LaneBench bench(Mode::kImmediate);
-  const FileId log = bench.lane->Create("1.log", Lane::kLog).value();
+  const FileId log = bench.lane->Create("1.log").value();
   ASSERT_OK(AppendDurably(*bench.lane, log, "a"));
   const auto idle = bench.lane->Tick();
   ASSERT_OK(idle);
@@ -194,9 +194,9 @@ TEST(FileLane, TickNeverWaitsForAnotherCall) {
 // before.
 TEST(FileLane, WaitingForSpaceCountsAnew) {
   LaneBench bench(Mode::kImmediate);
-  const FileId first = bench.lane->Create("1.log", Lane::kLog).value();
-  const FileId second = bench.lane->Create("2.log", Lane::kLog).value();
-  const FileId third = bench.lane->Create("3.log", Lane::kLog).value();
+  const FileId first = bench.lane->Create("1.log").value();
+  const FileId second = bench.lane->Create("2.log").value();
+  const FileId third = bench.lane->Create("3.log").value();
   ASSERT_OK(bench.lane->Append(first, std::string(4096, '1')));
   ASSERT_OK(bench.lane->Append(second, std::string(10, '2')));
   while (bench.lane->Append(third, std::string(4096, '3')).ok()) {
@@ -211,9 +211,9 @@ TEST(FileLane, WaitingForSpaceCountsAnew) {
 
 TEST(FileLane, WaitingForSpaceEndsWhenSomeoneRemoves) {
   LaneBench bench(Mode::kImmediate);
-  const FileId first = bench.lane->Create("1.log", Lane::kLog).value();
+  const FileId first = bench.lane->Create("1.log").value();
   ASSERT_OK(bench.lane->Append(first, std::string(10 * 4096, '1')));
-  const FileId second = bench.lane->Create("2.log", Lane::kLog).value();
+  const FileId second = bench.lane->Create("2.log").value();
   bench.on_idle = [&] { ASSERT_OK(bench.lane->Remove("1.log")); };
   EXPECT_OK(bench.lane->Append(second, std::string(8 * 4096, '2')));
   EXPECT_EQ(bench.idles, 1);
@@ -231,24 +231,24 @@ TEST(FileLane, FullTable) {
   for (; status.ok(); ++files) status = lane.ListFile({std::to_string(files) + ".sst", 1, 1});
   EXPECT_THAT(status, StatusIs(Code::kNoSpace));
   EXPECT_NE(status.message().find("table_capacity"), std::string::npos) << status.message();
-  EXPECT_OK(lane.Create("MANIFEST-000005", Lane::kLog));
-  EXPECT_OK(lane.Create("000001.dbtmp", Lane::kLog));
+  EXPECT_OK(lane.Create("MANIFEST-000005"));
+  EXPECT_OK(lane.Create("000001.dbtmp"));
   EXPECT_OK(lane.ListFile({"0.sst", 2, 1})) << "an update needs no slot";
   ASSERT_OK(lane.Remove("0.sst"));
   ASSERT_OK(lane.Remove("1.sst"));
   ASSERT_OK(lane.Remove("2.sst"));
-  EXPECT_OK(lane.Create("x.log", Lane::kLog));
-  EXPECT_OK(lane.Create("x.log", Lane::kLog)) << "a replacement frees what it needs";
-  EXPECT_OK(lane.Create("x.log", Lane::kLog));
+  EXPECT_OK(lane.Create("x.log"));
+  EXPECT_OK(lane.Create("x.log")) << "a replacement frees what it needs";
+  EXPECT_OK(lane.Create("x.log"));
 }
 
 // The files that an opening makes fit into a full table, further files do not, and the next opening
 // has its room again.
 TEST(FileLane, AFullTableCanBeOpened) {
   LaneBench bench(Mode::kImmediate);
-  ASSERT_OK(bench.lane->Create("MANIFEST-000001", Lane::kLog));
-  ASSERT_OK(bench.lane->Create("CURRENT", Lane::kLog));
-  ASSERT_OK(bench.lane->Create("000002.log", Lane::kLog));
+  ASSERT_OK(bench.lane->Create("MANIFEST-000001"));
+  ASSERT_OK(bench.lane->Create("CURRENT"));
+  ASSERT_OK(bench.lane->Create("000002.log"));
   ASSERT_OK(bench.lane->ListFile({"OPTIONS-000003", 1, 1}));
   int files = 0;
   while (bench.lane->ListFile({std::to_string(files) + ".sst", 1, 1}).ok()) ++files;
@@ -260,10 +260,10 @@ TEST(FileLane, AFullTableCanBeOpened) {
       return before + std::to_string(number + 100000 * opening) + after;
     };
     ASSERT_OK(lane.ListFile({name("", ".sst"), 1, 1})) << "a recovered memtable's";
-    ASSERT_OK(lane.Create(name("MANIFEST-", ""), Lane::kLog));
-    ASSERT_OK(lane.Create(name("", ".dbtmp"), Lane::kLog));
+    ASSERT_OK(lane.Create(name("MANIFEST-", "")));
+    ASSERT_OK(lane.Create(name("", ".dbtmp")));
     ASSERT_OK(lane.Rename(name("", ".dbtmp"), "CURRENT"));
-    ASSERT_OK(lane.Create(name("", ".log"), Lane::kLog));
+    ASSERT_OK(lane.Create(name("", ".log")));
     ASSERT_OK(lane.ListFile({name("OPTIONS-", ""), 1, 1}));
     EXPECT_THAT(lane.ListFile({"more.sst", 1, 1}), StatusIs(Code::kNoSpace));
     // What the opening made obsolete, and one table that a user's deletion freed.
@@ -282,14 +282,14 @@ TEST(FileLane, AFullTableCanBeOpened) {
 TEST(FileLane, AManifestLeavesRoomForItsSuccessor) {
   LaneBench bench(Mode::kImmediate);
   FileLane& lane = *bench.lane;
-  const FileId manifest = lane.Create("MANIFEST-000001", Lane::kLog).value();
-  const FileId log = lane.Create("000002.log", Lane::kLog).value();
+  const FileId manifest = lane.Create("MANIFEST-000001").value();
+  const FileId log = lane.Create("000002.log").value();
   ASSERT_OK(lane.Append(log, "x"));
   while (lane.Append(manifest, std::string(1000, 'm')).ok()) {
   }
-  const FileId successor = lane.Create("MANIFEST-000003", Lane::kLog).value();
+  const FileId successor = lane.Create("MANIFEST-000003").value();
   ASSERT_OK(lane.Append(successor, std::string(4000, 'n')));
-  const FileId current = lane.Create("000003.dbtmp", Lane::kLog).value();
+  const FileId current = lane.Create("000003.dbtmp").value();
   ASSERT_OK(lane.Append(current, "MANIFEST-000003\n"));
   ASSERT_OK(lane.Rename("000003.dbtmp", "CURRENT"));
   ASSERT_OK(lane.Remove("MANIFEST-000001"));
@@ -313,12 +313,12 @@ TEST(FileLane, AFullDataAreaTakesTheEndOfATransaction) {
   for (const std::string& record : {rollback, empty}) {
     LaneBench bench(Mode::kImmediate);
     FileLane& lane = *bench.lane;
-    const FileId manifest = lane.Create("MANIFEST-000001", Lane::kLog).value();
+    const FileId manifest = lane.Create("MANIFEST-000001").value();
     ASSERT_OK(lane.Append(manifest, "m"));
-    const FileId full = lane.Create("000002.log", Lane::kLog).value();
+    const FileId full = lane.Create("000002.log").value();
     while (lane.Append(full, std::string(4096, 'x')).ok()) {
     }
-    const FileId next = lane.Create("000003.log", Lane::kLog).value();
+    const FileId next = lane.Create("000003.log").value();
     ASSERT_THAT(lane.Append(next, std::string(100, 'x')), StatusIs(Code::kNoSpace));
     if (record == empty) {
       // An application's own empty batches take nothing of the reserve, however many it writes.
@@ -327,7 +327,7 @@ TEST(FileLane, AFullDataAreaTakesTheEndOfATransaction) {
     ASSERT_OK(lane.Append(next, record));
     // The space for the MANIFEST and its successor is still free.
     EXPECT_OK(lane.Append(manifest, std::string(4096, 'm')));
-    const FileId successor = lane.Create("MANIFEST-000004", Lane::kLog).value();
+    const FileId successor = lane.Create("MANIFEST-000004").value();
     EXPECT_OK(lane.Append(successor, std::string(100, 'm')));
   }
 }
@@ -380,9 +380,9 @@ TEST(FileLane, LongWorkloadEqualsTheModelAcrossReloads) {
 
 TEST(FileTable, SaysWhatIsWrong) {
   LaneBench bench(Mode::kImmediate);
-  const FileId log = bench.lane->Create("a.log", Lane::kLog).value();
+  const FileId log = bench.lane->Create("a.log").value();
   ASSERT_OK(bench.lane->Append(log, std::string(9000, 'x')));
-  ASSERT_OK(bench.lane->Create("b.log", Lane::kLog));
+  ASSERT_OK(bench.lane->Create("b.log"));
   ASSERT_OK(bench.lane->Checkpoint());
   const auto& info = bench.region.info;
   ASSERT_OK(FileTable::Load(bench.region.bytes, info));

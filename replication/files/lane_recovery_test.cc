@@ -110,7 +110,7 @@ TEST(LaneRecovery, CallsSucceedWhateverTheMomentOfTheFailure) {
       const uint64_t kind = random() % 10;
       Status status;
       if (found == model.end() || kind == 0) {
-        status = lane.Create(name, Lane::kLog).status();
+        status = lane.Create(name).status();
         model[name] = "";
       } else if (kind == 1) {
         status = lane.Remove(name);
@@ -148,7 +148,7 @@ TEST(LaneRecovery, CallsSucceedWhateverTheMomentOfTheFailure) {
 TEST(LaneRecovery, AManifestStillLeavesRoomForItsSuccessor) {
   RecoveringLane recovering(1);
   FileLane& lane = recovering.lane();
-  const FileId manifest = lane.Create("MANIFEST-000001", Lane::kLog).value();
+  const FileId manifest = lane.Create("MANIFEST-000001").value();
   recovering.Lose();
   while (lane.Append(manifest, "m").ok() && lane.Sync().ok()) {
   }
@@ -157,7 +157,7 @@ TEST(LaneRecovery, AManifestStillLeavesRoomForItsSuccessor) {
   }
   while (lane.Append(manifest, std::string(1000, 'm')).ok()) {
   }
-  const FileId successor = lane.Create("MANIFEST-000002", Lane::kLog).value();
+  const FileId successor = lane.Create("MANIFEST-000002").value();
   EXPECT_OK(lane.Append(successor, std::string(4000, 'n')));
 }
 

@@ -61,7 +61,7 @@ struct Nodes : LaneBench {
   }
   void Append(const std::string& name, const std::string& text) {
     if (!lane->Lookup(name).ok()) {
-      EXPECT_OK(lane->Create(name, Lane::kLog));
+      EXPECT_OK(lane->Create(name));
     }
     for (size_t at = 0; at < text.size(); at += 3000) {
       const Status status = lane->Append(Must(lane->Lookup(name)), text.substr(at, 3000)).status();
@@ -235,7 +235,7 @@ TEST(MemberCheck, AtEachStepOfStatementsEveryCrashIsSound) {
     };
     bench.group.set_mode(Mode::kImmediate);
     for (const char* name : {"1.log", "2.log"}) {
-      ASSERT_OK(bench.lane->Create(name, Lane::kLog));
+      ASSERT_OK(bench.lane->Create(name));
       bench.model[name] = "";
     }
     for (int round = 0; round < 12; ++round) {
@@ -300,7 +300,7 @@ TEST(MemberCheck, NoPayloadPassesForARecord) {
   LaneBench bench(Mode::kImmediate);
   const Forger forger(bench.region.info.group);
   const uint32_t version_1 = Crc32c(0x484c5247, forger.info.group.data(), sizeof(Uuid));
-  const FileId log = Must(bench.lane->Create("1.log", Lane::kLog));
+  const FileId log = Must(bench.lane->Create("1.log"));
   for (uint32_t shift = 0; shift < 64; shift += 8) {  // whatever the payload's place in the ring
     for (const auto& [magic, seed] : {std::pair{forger.info.record_magic, forger.info.seed},
                                       std::pair{0x44524c48u, version_1}}) {

@@ -134,7 +134,7 @@ Status FileLane::CommitLocked(NamespaceChange* change) {
   return journal_->WaitDurable(seq);
 }
 
-Result<FileId> FileLane::Create(std::string_view name, Lane lane) {
+Result<FileId> FileLane::Create(std::string_view name) {
   HL_RETURN_IF_ERROR(CheckFileName(name));
   std::unique_lock lock(mutex_);
   uint32_t replaced = kNoSlot, slot = kNoSlot;
@@ -145,7 +145,8 @@ Result<FileId> FileLane::Create(std::string_view name, Lane lane) {
     return slot != kNoSlot;
   };
   if (!WaitSpace(lock, ready)) return NoSlotsLocked(name);
-  const TableFile file{std::string(name), static_cast<uint8_t>(lane), 0, journal_->last_seq() + 1};
+  const TableFile file{std::string(name), static_cast<uint8_t>(Lane::kLog), 0,
+                       journal_->last_seq() + 1};
   NamespaceChange change(this);
   if (replaced != kNoSlot) change.Free(replaced);
   change.SetEntry(slot, file);  // after Free, because both may change the same slot

@@ -28,7 +28,7 @@ class ResizeTest : public testing::Test {
  protected:
   ResizeTest() {
     for (int i = 0; i < 120; ++i) bench.RandomCall();
-    EXPECT_OK(bench.lane->Create("000007.log", Lane::kLog));
+    EXPECT_OK(bench.lane->Create("000007.log"));
     EXPECT_OK(bench.lane->Append(bench.lane->Lookup("000007.log").value(), "seven"));
     EXPECT_OK(bench.lane->Drain());
     bench.Reload();
@@ -99,7 +99,7 @@ TEST_F(ResizeTest, WritingGoesOn) {
   const RegionInfo info = ParseSuperblock(*resized, resized->size()).value();
   MemoryGroup group(*resized, 2, Mode::kImmediate, 1, 8);
   LaneModel model(&group, *resized, info, 1, 8, nullptr);
-  const FileId file = model.lane->Create("000100.log", Lane::kLog).value();
+  const FileId file = model.lane->Create("000100.log").value();
   const std::string text(100 * 4096, 'x');
   const Status appended = model.lane->Append(file, text).status();
   ASSERT_OK(appended);

@@ -22,8 +22,8 @@ class SessionStore final : public Store {
   }
   bool taken() const override { return fork_detector_->IsOwner() && session_->taken(); }
 
-  Result<FileId> Create(std::string_view name, Lane lane) override {
-    return Guarded([&](FileLane& files) { return files.Create(name, lane); });
+  Result<FileId> Create(std::string_view name) override {
+    return Guarded([&](FileLane& files) { return files.Create(name); });
   }
   Result<FileId> Lookup(std::string_view name) override {
     return Guarded([&](FileLane& files) { return files.Lookup(name); });

@@ -26,7 +26,7 @@ class IdleScrubTest : public testing::Test {
             .value();
     EXPECT_OK(journal->AppendEpoch(1, TestConfiguration(1)));
     lane_ = FileLane::Load(std::move(journal), region_.bytes, region_.info, {}).value();
-    file_ = lane_->Create("000004.log", Lane::kLog).value();
+    file_ = lane_->Create("000004.log").value();
     for (int i = 0; i < 10; ++i) {
       EXPECT_OK(AppendDurably(*lane_, file_, std::string(1000, static_cast<char>('a' + i))));
     }

@@ -87,10 +87,10 @@ struct LaneModel {
     const bool exists = model.count(name) != 0;
     const uint64_t kind = random() % 32;
     if (!exists) {
-      ASSERT_OK(lane->Create(name, Lane::kLog));
+      ASSERT_OK(lane->Create(name));
       model[name] = "";
     } else if (kind == 0) {
-      ASSERT_OK(lane->Create(name, Lane::kLog));
+      ASSERT_OK(lane->Create(name));
       model[name] = "";
     } else if (kind == 1) {
       ASSERT_OK(lane->Remove(name));

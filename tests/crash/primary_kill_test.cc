@@ -116,7 +116,7 @@ class PrimaryKills : public PrimaryKillTest {
     std::mt19937_64 random(seed);
     {
       auto store = Taken(Options());
-      if (store == nullptr || !store->Create("f", Lane::kLog).ok()) ADD_FAILURE() << "no store";
+      if (store == nullptr || !store->Create("f").ok()) ADD_FAILURE() << "no store";
     }
     uint64_t first = 0;  // piece at the file's begin
     for (int life = 0; life < lives && !HasFailure() && !(until_lost && outcome.lost > 0); ++life) {

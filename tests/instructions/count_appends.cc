@@ -34,7 +34,7 @@ struct Bench {
     auto journal = Journal::Create(&chain->group(), region, info, log, &media, {}).value();
     if (!journal->AppendEpoch(1, TestConfiguration(1)).ok()) Fail("append", "no epoch");
     lane = FileLane::Load(std::move(journal), region, info, {}).value();
-    file = lane->Create("000001.log", Lane::kLog).value();
+    file = lane->Create("000001.log").value();
   }
   void Step(softrnic::Engine& engine) {
     if (counting) count_primary ? meter.Stop() : meter.Start();

@@ -354,7 +354,7 @@ TEST_F(BenchOnAGroupTest, RefusesAGroupWithFilesAndLeavesItAsItWas) {
   options.pool = cluster_.folder() + "/cluster/primary.pool";
   std::unique_ptr<Store> store = Taken(options);
   ASSERT_NE(store, nullptr);
-  const Result<FileId> file = store->Create("000001.log", Lane::kLog);
+  const Result<FileId> file = store->Create("000001.log");
   ASSERT_OK(file.status());
   ASSERT_OK(AppendDurably(*store, *file, "precious"));
   const auto run = [this] {

@@ -199,7 +199,7 @@ class GroupCommandTest : public StoreTest {
     Put("000002.log", std::string(100000, 'w'));
   }
   void Put(const std::string& name, const std::string& bytes) {
-    const Result<FileId> file = store_->Create(name, Lane::kLog);
+    const Result<FileId> file = store_->Create(name);
     ASSERT_OK(file.status());
     ASSERT_OK(AppendDurably(*store_, *file, bytes));
   }

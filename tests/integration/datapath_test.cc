@@ -45,7 +45,7 @@ TEST_P(DatapathTest, EveryNodeEndsWithTheSameBytes) {
     auto store = Taken(options);
     ASSERT_NE(store, nullptr);
     if (life == 0) {
-      ASSERT_OK(store->Create("f", Lane::kLog));
+      ASSERT_OK(store->Create("f"));
     }
     const auto file = store->Lookup("f");
     ASSERT_OK(file);
@@ -70,7 +70,7 @@ TEST_P(DatapathTest, TheNextPrimaryMayChooseAnotherDatapath) {
     auto store = Taken(options);
     ASSERT_NE(store, nullptr);
     if (all.empty()) {
-      ASSERT_OK(store->Create("f", Lane::kLog));
+      ASSERT_OK(store->Create("f"));
     }
     EXPECT_EQ(Content(*store, "f"), all);
     ASSERT_OK(AppendDurably(*store, *store->Lookup("f"), "some more;"));
@@ -86,7 +86,7 @@ TEST_P(DatapathTest, StoppedReplicas) {
   const bool by_cpu = GetParam() == Datapath::kCpuPolling || GetParam() == Datapath::kCpuEvent;
   auto store = Taken(options);
   ASSERT_NE(store, nullptr);
-  const auto file = store->Create("f", Lane::kLog);
+  const auto file = store->Create("f");
   ASSERT_OK(file);
   ASSERT_OK(AppendDurably(*store, *file, "running;"));
   cluster_.SignalAllReplicas(SIGSTOP);
@@ -108,7 +108,7 @@ TEST_P(DatapathTest, StoppedReplicas) {
 TEST_P(DatapathTest, ABriefStopLosesNothing) {
   auto store = Taken(Chosen());
   ASSERT_NE(store, nullptr);
-  const auto file = store->Create("f", Lane::kLog);
+  const auto file = store->Create("f");
   ASSERT_OK(file);
   std::string all;
   for (int i = 0; i < 20; ++i) {
@@ -131,7 +131,7 @@ TEST_P(DatapathTest, ABriefStopLosesNothing) {
 TEST_P(DatapathTest, ASealedPrimaryWritesNothingMore) {
   auto first = Taken(Chosen());
   ASSERT_NE(first, nullptr);
-  const auto file = first->Create("f", Lane::kLog);
+  const auto file = first->Create("f");
   ASSERT_OK(file);
   ASSERT_OK(AppendDurably(*first, *file, "of the first;"));
   StoreOptions options = SecondOptions();

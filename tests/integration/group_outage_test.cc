@@ -77,7 +77,7 @@ class GroupOutageTest : public StoreTest {
   std::unique_ptr<Store> Serving(const StoreOptions& options, std::shared_ptr<Log> log = nullptr) {
     auto store = Taken(options, std::move(log));
     if (store == nullptr) return nullptr;
-    const auto file = store->Create("f", Lane::kLog);
+    const auto file = store->Create("f");
     EXPECT_OK(file);
     file_ = file.ok() ? *file : FileId{};
     EXPECT_OK(AppendDurably(*store, file_, "one"));
@@ -86,7 +86,7 @@ class GroupOutageTest : public StoreTest {
   void ExpectServes(Store& store) {
     EXPECT_OK(AppendDurably(store, file_, "two"));
     EXPECT_EQ(Content(store, "f"), "onetwo");
-    EXPECT_OK(store.Create("g", Lane::kLog).status());
+    EXPECT_OK(store.Create("g").status());
     EXPECT_OK(store.Close());
     ExpectEqualRegions();
   }

@@ -168,7 +168,7 @@ int WriteLines(const Machines& machines, Progress* progress) {
     return fail("take", status);
   taken.pairing.group.copy(progress->group, sizeof progress->group - 1);
   taken.pairing.database.copy(progress->database, sizeof progress->database - 1);
-  auto file = (*store)->Create(kFile, Lane::kLog);
+  auto file = (*store)->Create(kFile);
   if (!file.ok()) return fail("create", file.status());
   std::printf("writing\n");
   std::fflush(stdout);

@@ -210,7 +210,7 @@ TEST_F(SessionCutTest, FirstTakingCutAnywhere) {
   EXPECT_GT(cut, 15);  // three replicas: seal, attach, checksums, install, prepare, connect
   auto store = Taken();
   ASSERT_NE(store, nullptr);
-  EXPECT_OK(store->Create("f", Lane::kLog));
+  EXPECT_OK(store->Create("f"));
   EXPECT_OK(store->Close());
   ExpectEqualRegions();
 }
@@ -220,7 +220,7 @@ TEST_F(SessionCutTest, TakingAGroupWithDataCutAnywhere) {
   {
     auto store = Taken();
     ASSERT_NE(store, nullptr);
-    ASSERT_OK(store->Create("f", Lane::kLog));
+    ASSERT_OK(store->Create("f"));
   }
   bool more = true;
   for (int cut = 0; more; ++cut) {
@@ -256,7 +256,7 @@ TEST_F(SessionCutTest, DamagedMembersAreJudgedBeforeAnySeal) {
   {
     auto store = Taken();
     ASSERT_NE(store, nullptr);
-    ASSERT_OK(store->Create("f", Lane::kLog));
+    ASSERT_OK(store->Create("f"));
   }
   const auto refusal = [&](const TakeRequest& request) {
     auto store = Opened();
@@ -282,7 +282,7 @@ TEST_F(SessionCutTest, DamagedMemberIsMendedFromTheOthers) {
   {
     auto store = Taken();
     ASSERT_NE(store, nullptr);
-    const auto file = store->Create("f", Lane::kLog);
+    const auto file = store->Create("f");
     ASSERT_OK(file);
     ASSERT_OK(AppendDurably(*store, *file, "kept"));
   }
@@ -299,7 +299,7 @@ std::string SessionCutTest::FillExtents() {
   auto store = Taken();
   EXPECT_NE(store, nullptr);
   if (store == nullptr) return "";
-  const auto file = store->Create("f", Lane::kLog);
+  const auto file = store->Create("f");
   std::string all;
   for (int i = 0; file.ok() && i < 30; ++i) {
     const std::string piece(100000, static_cast<char>('a' + i % 26));
@@ -377,7 +377,7 @@ TEST_F(SessionCutTest, DamagedLastRecordIsNotTheEndOfTheLog) {
     {
       auto store = Taken();
       ASSERT_NE(store, nullptr);
-      const auto file = store->Create("f", Lane::kLog);
+      const auto file = store->Create("f");
       ASSERT_OK(file);
       for (int n = 0; n < 20; ++n) {
         ASSERT_OK(AppendDurably(*store, *file, std::to_string(n) + ";"));
@@ -465,7 +465,7 @@ TEST_F(SessionCutTest, ReplicasThatManyTakingsPassedByCatchUp) {
 TEST_F(SessionCutTest, ReclaimingThatIsCutInInstallGoesOn) {
   auto store = Taken();
   ASSERT_NE(store, nullptr);
-  const auto file = store->Create("f", Lane::kLog);
+  const auto file = store->Create("f");
   ASSERT_OK(file);
   ASSERT_OK(AppendDurably(*store, *file, "one"));
   const control::HelloReplyT hello = Ask<control::HelloReplyT>(2, control::HelloRequestT{});
@@ -492,7 +492,7 @@ TEST_F(SessionCutTest, CallsToALostGroupDoNotAllTryToBringItBack) {
   ASSERT_NE(store, nullptr);
   TakeResult result;
   ASSERT_OK(store->Take(Request(), &result));
-  const auto file = store->Create("f", Lane::kLog);
+  const auto file = store->Create("f");
   ASSERT_OK(file);
   ASSERT_OK(AppendDurably(*store, *file, "one"));
   no_device_ = true;
@@ -530,7 +530,7 @@ TEST_F(SessionCutTest, DamageOfThePrimarysOwnRegionDoesNotSpread) {
     auto store = Taken();
     ASSERT_NE(store, nullptr);
     auto file = store->Lookup("f");
-    if (!file.ok()) file = store->Create("f", Lane::kLog);
+    if (!file.ok()) file = store->Create("f");
     ASSERT_OK(file);
     for (int i = 0; i < 20; ++i) {
       ASSERT_OK(AppendDurably(*store, *file, std::to_string(i) + ";"));
@@ -561,7 +561,7 @@ TEST_F(SessionCutTest, ManyThreadsAppendAndRead) {
   std::atomic<int> failed{0};
   for (int t = 0; t < 3; ++t) {
     threads.emplace_back([&, t] {
-      const auto file = store->Create("f" + std::to_string(t), Lane::kLog);
+      const auto file = store->Create("f" + std::to_string(t));
       for (int i = 0; file.ok() && i < 200; ++i) {
         if (!AppendDurably(*store, *file, std::to_string(i) + ",").ok()) ++failed;
         char byte;

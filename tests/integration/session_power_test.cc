@@ -140,7 +140,7 @@ TEST_F(SessionPowerTest, EveryReplicasPoolHasWhatWasAcknowledged) {
     auto store = Taken();
     ASSERT_NE(store, nullptr) << "round " << round;
     if (round == 0) {
-      ASSERT_OK(store->Create("f", Lane::kLog));
+      ASSERT_OK(store->Create("f"));
     }
     // An append that was under way when the power failed may be there or not.
     const std::string found = Content(*store);
@@ -179,7 +179,7 @@ TEST_F(SessionPowerTest, WhatATakingHandsOutIsDurableOnEveryMember) {
   {
     auto store = Taken();
     ASSERT_NE(store, nullptr);
-    ASSERT_OK(store->Create("f", Lane::kLog));
+    ASSERT_OK(store->Create("f"));
     power_.IgnoreAllReads(true);
     const auto file = store->Lookup("f");
     for (int i = 0; i < 30; ++i) ASSERT_OK(AppendDurably(*store, *file, Piece(0, i)));

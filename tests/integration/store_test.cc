@@ -23,7 +23,7 @@ using testing::HasSubstr;
 TEST_F(StoreTest, TakeAndAppend) {
   auto store = Taken(Options());
   ASSERT_NE(store, nullptr);
-  const auto file = store->Create("000004.log", Lane::kLog);
+  const auto file = store->Create("000004.log");
   ASSERT_OK(file);
   std::string all;
   for (int i = 0; i < 500; ++i) {
@@ -64,7 +64,7 @@ TEST_F(StoreTest, ContentSurvivesAnOrderlyEnd) {
     ASSERT_NE(store, nullptr);
     EXPECT_EQ(taken_.files.empty(), life == 0);
     if (life == 0) {
-      ASSERT_OK(store->Create("f", Lane::kLog));
+      ASSERT_OK(store->Create("f"));
     }
     EXPECT_EQ(Content(*store, "f"), all);
     const auto file = store->Lookup("f");
@@ -86,7 +86,7 @@ TEST_F(StoreTest, StoppedReplicasServeManyLaps) {
   options.window = 8;  // 16 slots
   auto store = Taken(options);
   ASSERT_NE(store, nullptr);
-  const auto file = store->Create("f", Lane::kLog);
+  const auto file = store->Create("f");
   ASSERT_OK(file);
   cluster_.SignalAllReplicas(SIGSTOP);
   std::string all;
@@ -111,7 +111,7 @@ TEST_F(StoreTest, StoppedReplicasServeManyLaps) {
 TEST_F(StoreTest, SecondPrimaryIsRefusedAndChangesNothing) {
   auto first = Taken(Options());
   ASSERT_NE(first, nullptr);
-  const auto file = first->Create("f", Lane::kLog);
+  const auto file = first->Create("f");
   ASSERT_OK(file);
   const auto before = cluster_.ReplicaStatus(0);
   ASSERT_OK(before);
@@ -135,7 +135,7 @@ TEST_F(StoreTest, SecondPrimaryIsRefusedAndChangesNothing) {
 TEST_F(StoreTest, TakeoverFencesTheFormerPrimary) {
   auto first = Taken(Options());
   ASSERT_NE(first, nullptr);
-  const auto file = first->Create("f", Lane::kLog);
+  const auto file = first->Create("f");
   ASSERT_OK(file);
   ASSERT_OK(AppendDurably(*first, *file, "before"));
 
@@ -148,7 +148,7 @@ TEST_F(StoreTest, TakeoverFencesTheFormerPrimary) {
   EXPECT_THAT(first->Files(), StatusIs(Code::kFenced));
   EXPECT_THAT(first->Sync(), StatusIs(Code::kFenced));
   EXPECT_THAT(first->Truncate(*file, 6), StatusIs(Code::kFenced)) << "which would change nothing";
-  EXPECT_THAT(first->Create("g", Lane::kLog), StatusIs(Code::kFenced));
+  EXPECT_THAT(first->Create("g"), StatusIs(Code::kFenced));
   EXPECT_EQ(Content(*second, "f"), "before");
   const auto again = second->Lookup("f");
   ASSERT_OK(again);
@@ -166,7 +166,7 @@ TEST_F(StoreTest, TakeoverFencesTheFormerPrimary) {
 TEST_F(StoreTest, TakeoverUnderLoadLosesNothing) {
   auto owner = Taken(Options());
   ASSERT_NE(owner, nullptr);
-  ASSERT_OK(owner->Create("f", Lane::kLog));
+  ASSERT_OK(owner->Create("f"));
   size_t expected = 0;
   for (int round = 0; round < 4; ++round) {
     std::atomic<size_t> acked{0};
@@ -194,7 +194,7 @@ TEST_F(StoreTest, TakeoverUnderLoadLosesNothing) {
 TEST_F(StoreTest, ReplicaThatDiedAndCameBackIsReconnected) {
   auto store = Taken(Options());
   ASSERT_NE(store, nullptr);
-  const auto file = store->Create("f", Lane::kLog);
+  const auto file = store->Create("f");
   ASSERT_OK(file);
   ASSERT_OK(AppendDurably(*store, *file, "one"));
   cluster_.KillReplica(1);
@@ -227,7 +227,7 @@ TEST_F(StoreTest, ReplicaThatDiedAndCameBackIsReconnected) {
 TEST_F(StoreTest, LostRnicDaemonIsABoundedErrorAndReplicasComeBack) {
   auto store = Taken(Options());
   ASSERT_NE(store, nullptr);
-  const auto file = store->Create("f", Lane::kLog);
+  const auto file = store->Create("f");
   ASSERT_OK(file);
   ASSERT_OK(AppendDurably(*store, *file, "kept"));
   cluster_.KillRnicd();
@@ -285,7 +285,7 @@ TEST_F(StoreTest, RefusalsComeBeforeAnySeal) {
   {
     auto store = Taken(Options());
     ASSERT_NE(store, nullptr);
-    ASSERT_OK(store->Create("f", Lane::kLog));
+    ASSERT_OK(store->Create("f"));
   }
   const uint64_t epoch = cluster_.ReplicaStatus(0)->sealed_epoch;
   TakeRequest empty = Request();
@@ -329,7 +329,7 @@ TEST_F(StoreTest, FormerDirectoryIsRefusedAfterAReset) {
   {
     auto store = Taken(Options());
     ASSERT_NE(store, nullptr);
-    ASSERT_OK(store->Create("000004.log", Lane::kLog));
+    ASSERT_OK(store->Create("000004.log"));
   }
   const TakeRequest former = Request();
   TakeRequest reset;
@@ -359,7 +359,7 @@ TEST_F(StoreTest, FormerDirectoryIsRefusedAfterAReset) {
 TEST_F(StoreTest, CloseAfterAFailedReconnectSaysSo) {
   auto store = Taken(Options());
   ASSERT_NE(store, nullptr);
-  const auto file = store->Create("f", Lane::kLog);
+  const auto file = store->Create("f");
   ASSERT_OK(file);
   cluster_.KillReplica(1);
   // The device serves the dead replica's memory until it has noticed.
@@ -386,7 +386,7 @@ TEST_F(StoreTest, PoolOfAReplicaIsNoPoolForThePrimary) {
 TEST_F(StoreTest, ForkedChildCanDoNothing) {
   auto store = Taken(Options());
   ASSERT_NE(store, nullptr);
-  const auto file = store->Create("f", Lane::kLog);
+  const auto file = store->Create("f");
   ASSERT_OK(file);
   const pid_t child = fork();
   ASSERT_GE(child, 0);

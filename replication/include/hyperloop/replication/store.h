@@ -119,9 +119,9 @@ class Store {
   // --- changing files. Create, Truncate, Rename, Remove and ListFile are namespace changes: each
   // is durable on every replica when its call returns.
 
-  // Makes an empty file. A file that has this name is replaced in the same record.
+  // Makes an empty file of the log lane. A file that has this name is replaced in the same record.
   // kInvalidArgument: bad name.
-  virtual Result<FileId> Create(std::string_view name, Lane lane) = 0;
+  virtual Result<FileId> Create(std::string_view name) = 0;
   // kNotFound: no file has this name.
   virtual Result<FileId> Lookup(std::string_view name) = 0;
   static constexpr uint64_t kAnyEnd = UINT64_MAX;
