@@ -26,6 +26,66 @@ void CheckDevice(const CLI::App& app, const hyperloop::DeviceChoice& device) {
   }
 }
 
+void AddPoolOptions(CLI::App& app, hyperloop::ReplicaOptions* options) {
+  app.add_option("--pool", options->pool, "path of the PMDK pool; made when absent")->required();
+  app.add_option("--size", options->size, "bytes of the region (K, M, G); needed to make the pool")
+      ->transform(CLI::AsSizeValue(false));
+  app.add_option("--files", options->files,
+                 "directory for SST and blob files; made when absent; default: POOL.files");
+  app.add_option("--media", options->media,
+                 "what a flush does: pmem flushes CPU caches, file calls msync, ram nothing; auto: "
+                 "what fits the pool's place. One that the place cannot keep is refused; "
+                 "NAME-emulated runs it anyway, and promises what ram does")
+      ->check(CLI::IsMember({"auto", "ram", "file", "pmem", "file-emulated", "pmem-emulated"}))
+      ->capture_default_str();
+}
+
+void AddDeviceOptions(CLI::App& app, hyperloop::DeviceChoice* device) {
+  app.add_option("--provider", device->provider, "kind of RDMA device: softrnic or verbs")
+      ->check(CLI::IsMember({"softrnic", "verbs"}))
+      ->capture_default_str();
+  app.add_option("--device", device->device,
+                 "softrnic: socket of hyperloop-rnicd; verbs: NAME or NAME:PORT, by default the "
+                 "first with an active port");
+  app.add_option("--host", device->host, "softrnic: name of the emulated host to attach to");
+  app.add_option("--gid-index", device->gid_index, "verbs: which address of the device")
+      ->check(CLI::Range(0, 255));
+  app.add_option("--mtu", device->mtu, "verbs: bytes of payload in a packet")
+      ->check(CLI::IsMember({256, 512, 1024, 2048, 4096}));
+  app.add_option("--traffic-class", device->traffic_class, "verbs: traffic class of the packets")
+      ->check(CLI::Range(0, 255));
+}
+
+void AddServiceOptions(CLI::App& app, hyperloop::ReplicaOptions* options) {
+  app.add_option("--listen", options->listen,
+                 "HOST:PORT of the control endpoint; port 0: a free one")
+      ->capture_default_str();
+  app.add_option("--bulk-listen", options->bulk_listen,
+                 "HOST:PORT where SST and blob files arrive; default: a free port of --listen's "
+                 "host");
+  app.add_option("--keys", options->keys,
+                 "keys directory of this host (hyperloopctl keys), which says who it is and which "
+                 "primaries may use this replica; it is read again when it changes");
+  app.add_flag("--insecure", options->insecure,
+               "without keys: serve whoever connects on this machine, of any user; for tests")
+      ->excludes("--keys");
+  app.add_option(
+         "--datapath-cpu", options->datapath_cpu,
+         "processor for the forwarding thread of datapaths cpu-polling and cpu-event; the primary "
+         "chooses the datapath; default: any")
+      ->check(CLI::Range(0, CPU_SETSIZE - 1));
+}
+
+// Blocks the signals that RunReplica waits for. Called before any thread starts, so that it alone
+// takes them.
+void BlockSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -33,63 +93,18 @@ int main(int argc, char** argv) {
       "One replica of a HyperLoop group: holds a copy of the region in a PMDK pool, arms its RNIC, "
       "and sleeps while the RNIC replicates."};
   hyperloop::ReplicaOptions options;
-  app.add_option("--pool", options.pool, "path of the PMDK pool; made when absent")->required();
-  app.add_option("--size", options.size, "bytes of the region (K, M, G); needed to make the pool")
-      ->transform(CLI::AsSizeValue(false));
-  app.add_option("--listen", options.listen,
-                 "HOST:PORT of the control endpoint; port 0: a free one")
-      ->capture_default_str();
-  app.add_option("--bulk-listen", options.bulk_listen,
-                 "HOST:PORT where SST and blob files arrive; default: a free port of --listen's "
-                 "host");
-  app.add_option("--files", options.files,
-                 "directory for SST and blob files; made when absent; default: POOL.files");
-  hyperloop::DeviceChoice& device = options.device;
-  app.add_option("--provider", device.provider, "kind of RDMA device: softrnic or verbs")
-      ->check(CLI::IsMember({"softrnic", "verbs"}))
-      ->capture_default_str();
-  app.add_option("--device", device.device,
-                 "softrnic: socket of hyperloop-rnicd; verbs: NAME or NAME:PORT, by default the "
-                 "first with an active port");
-  app.add_option("--host", device.host, "softrnic: name of the emulated host to attach to");
-  app.add_option("--gid-index", device.gid_index, "verbs: which address of the device")
-      ->check(CLI::Range(0, 255));
-  app.add_option("--mtu", device.mtu, "verbs: bytes of payload in a packet")
-      ->check(CLI::IsMember({256, 512, 1024, 2048, 4096}));
-  app.add_option("--traffic-class", device.traffic_class, "verbs: traffic class of the packets")
-      ->check(CLI::Range(0, 255));
-  app.add_option("--keys", options.keys,
-                 "keys directory of this host (hyperloopctl keys), which says who it is and which "
-                 "primaries may use this replica; it is read again when it changes");
-  app.add_flag("--insecure", options.insecure,
-               "without keys: serve whoever connects on this machine, of any user; for tests")
-      ->excludes("--keys");
-  app.add_option("--media", options.media,
-                 "what a flush does: pmem flushes CPU caches, file calls msync, ram nothing; auto: "
-                 "what fits the pool's place. One that the place cannot keep is refused; "
-                 "NAME-emulated runs it anyway, and promises what ram does")
-      ->check(CLI::IsMember({"auto", "ram", "file", "pmem", "file-emulated", "pmem-emulated"}))
-      ->capture_default_str();
-  app.add_option(
-         "--datapath-cpu", options.datapath_cpu,
-         "processor for the forwarding thread of datapaths cpu-polling and cpu-event; the primary "
-         "chooses the datapath; default: any")
-      ->check(CLI::Range(0, CPU_SETSIZE - 1));
+  AddPoolOptions(app, &options);
+  AddServiceOptions(app, &options);
+  AddDeviceOptions(app, &options.device);
   app.set_version_flag("--version", HYPERLOOP_VERSION);
   try {
     app.parse(argc, argv);
-    CheckDevice(app, device);
+    CheckDevice(app, options.device);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
 
-  // Signals are blocked before any thread starts, so that RunReplica alone takes them.
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-
+  BlockSignals();
   const auto log = hyperloop::StderrLog("hyperloop-replica");
   const hyperloop::Status status = hyperloop::RunReplica(options, log);
   if (status.ok()) return 0;
