@@ -21,12 +21,12 @@ namespace hyperloop::softrnic {
 
 inline constexpr size_t kMaxConnections = 256;
 // Limits of connections that have not introduced themselves yet: from one source without a known
-// peer, from all such sources, and from one source with a known peer.
+// neighbour, from all such sources, and from one source with one.
 inline constexpr size_t kMaxStrangersOfSource = 8;
 inline constexpr size_t kMaxStrangers = 64;
 inline constexpr size_t kMaxStrangersOfKnown = 64;
-// Limit of connections that one proven peer made.
-inline constexpr size_t kMaxConnectionsOfPeer = 8;
+// Limit of connections that one neighbour made, with keys.
+inline constexpr size_t kMaxConnectionsOfNeighbour = 8;
 // Steps of strangers' introductions in a turn. Each takes some 0.2 ms of arithmetic, and all other
 // connections are served between two of them.
 inline constexpr int kIntroductionsInTurn = 1;
@@ -37,17 +37,17 @@ inline constexpr int64_t kLinkQueueBytes = 1 << 20;
 inline constexpr uint64_t kLinkInFlightBytes = 4 << 20;
 // Bytes of answers that a connection's socket has not taken, with the answers to its packets that
 // the engine has. A connection may hold kConnectionAnswerBytes, but only kLeastAnswerBytes once all
-// connections that peers made hold kAllAnswerBytes.
+// connections that neighbours made hold kAllAnswerBytes.
 inline constexpr size_t kConnectionAnswerBytes = 4 << 20;
 inline constexpr size_t kAllAnswerBytes = 64 << 20;
 inline constexpr size_t kLeastAnswerBytes = 256 << 10;
-// The resulting limit of all connections that peers made:
+// The resulting limit of all connections that neighbours made:
 inline constexpr size_t kMaxAnswerBytes =
     kAllAnswerBytes + kMaxConnections * kLeastAnswerBytes + kLinkInFlightBytes;
 // The epoll ids of the server's own descriptors; a connection's id is its serial number.
 inline constexpr uint64_t kListenerEvents = 1;
 inline constexpr uint64_t kWakeEvents = 2;
-// Ids of links that peers made; below are configured ones.
+// Ids of links that neighbours made; below are configured ones.
 inline constexpr LinkId kIncomingLinks = 0x80000000;
 
 inline void Count(std::atomic<uint64_t>* counter, uint64_t n) {

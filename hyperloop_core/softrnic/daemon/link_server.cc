@@ -26,7 +26,7 @@ Result<std::unique_ptr<LinkServer>> LinkServer::Create(LinkOptions options, Engi
   event.data.u64 = kWakeEvents;
   epoll_ctl(server->epoll_.get(), EPOLL_CTL_ADD, server->wake_.get(), &event);
   HL_RETURN_IF_ERROR(server->Listen());
-  HL_RETURN_IF_ERROR(server->AddPeers(engine));
+  HL_RETURN_IF_ERROR(server->AddNeighbours(engine));
   engine->AttachPort(server.get());
   return server;
 }
@@ -61,22 +61,24 @@ Status LinkServer::Listen() {
 
 // Hosts at one address share a link. A list that is the same on all machines also names this
 // daemon's own hosts, which are not dialed.
-Status LinkServer::AddPeers(Engine* engine) {
+Status LinkServer::AddNeighbours(Engine* engine) {
   for (const LinkPeer& each : options_.peers) {
     known_sources_.insert(each.address.Source());
     if (!listening_.empty() && Reaches(each.address, bound_)) continue;
-    auto found = std::find_if(peers_.begin(), peers_.end(),
-                              [&](const auto& peer) { return peer->address == each.address; });
-    if (found == peers_.end()) {
-      peers_.push_back(std::make_unique<Peer>());
-      peers_.back()->address = each.address;
-      found = peers_.end() - 1;
+    auto found = std::find_if(neighbours_.begin(), neighbours_.end(), [&](const auto& neighbour) {
+      return neighbour->address == each.address;
+    });
+    if (found == neighbours_.end()) {
+      neighbours_.push_back(std::make_unique<Neighbour>());
+      neighbours_.back()->address = each.address;
+      found = neighbours_.end() - 1;
     }
     (*found)->name += ((*found)->name.empty() ? "" : ",") + each.host;
     (*found)->hosts.push_back(each.host);
-    HL_RETURN_IF_ERROR(engine->AddPeer(each.host, static_cast<LinkId>(found - peers_.begin() + 1)));
+    HL_RETURN_IF_ERROR(
+        engine->AddPeer(each.host, static_cast<LinkId>(found - neighbours_.begin() + 1)));
   }
-  for (auto& peer : peers_) peer->name += " (" + peer->address.ToString() + ")";
+  for (auto& neighbour : neighbours_) neighbour->name += " (" + neighbour->address.ToString() + ")";
   return {};
 }
 
@@ -103,8 +105,8 @@ std::string LinkServer::CounterText() const {
     text += std::string(name) + " " + std::to_string(value) + "\n";
   };
   uint64_t up = 0;
-  for (const auto& peer : peers_) up += peer->up.load() ? 1 : 0;
-  line("links_configured", peers_.size());
+  for (const auto& neighbour : neighbours_) up += neighbour->up.load() ? 1 : 0;
+  line("links_configured", neighbours_.size());
   line("links_up", up);
   line("link_frames_sent", counters_.frames_sent.load());
   line("link_frames_received", counters_.frames_received.load());
@@ -121,19 +123,19 @@ std::string LinkServer::CounterText() const {
 // --- the engine's side
 
 bool LinkServer::Ready(LinkId link) {
-  if (link == kNoLink || link > peers_.size()) return false;
-  Peer& peer = *peers_[link - 1];
-  if (!peer.up.load(std::memory_order_acquire)) return false;
-  if (peer.queued.load(std::memory_order_relaxed) < kLinkQueueBytes) return true;
+  if (link == kNoLink || link > neighbours_.size()) return false;
+  Neighbour& neighbour = *neighbours_[link - 1];
+  if (!neighbour.up.load(std::memory_order_acquire)) return false;
+  if (neighbour.queued.load(std::memory_order_relaxed) < kLinkQueueBytes) return true;
   // Sets the flag before it looks again, because the thread looks at the flag after it made room.
-  peer.wants_room.store(true);
-  if (peer.queued.load() >= kLinkQueueBytes / 2) return false;
-  return peer.wants_room.exchange(false);
+  neighbour.wants_room.store(true);
+  if (neighbour.queued.load() >= kLinkQueueBytes / 2) return false;
+  return neighbour.wants_room.exchange(false);
 }
 
 void LinkServer::Send(LinkId link, PacketBytes packet) {
-  if (link != kNoLink && link <= peers_.size())
-    peers_[link - 1]->queued.fetch_add(
+  if (link != kNoLink && link <= neighbours_.size())
+    neighbours_[link - 1]->queued.fetch_add(
         static_cast<int64_t>(packet->size() +
                              identity::SecureChannel::FrameOverhead(options_.keys != nullptr)),
         std::memory_order_relaxed);

@@ -1,6 +1,8 @@
-// LinkServer: the daemon's links over TCP, on a thread of their own. It dials every peer for as
-// long as it runs (this engine's requests and their answers go on that connection), accepts
-// connections from peers (their requests), and hands packets to and from the engine's thread.
+// LinkServer: the daemon's links over TCP, on a thread of their own. A neighbour is a daemon at the
+// other end of a link; it may serve several hosts. The server dials every neighbour that is
+// configured for as long as it runs (this engine's requests and their answers go on that
+// connection), accepts connections from neighbours (their requests), and hands packets to and from
+// the engine's thread.
 //
 // A connection that is silent for kDeadAfter is closed and dialed again, so that a healed cut is
 // noticed long before TCP's own timers expire. Memory is bounded, and nothing is dropped for that.
@@ -34,9 +36,9 @@ namespace hyperloop::softrnic {
 
 class LinkServer final : public LinkPort {
  public:
-  // Binds the listening socket and adds the peers to `engine`, which must not have a client yet.
-  // The server becomes the port of `engine` and outlives it. Errors: the address is in use or not
-  // this machine's; a peer is named twice.
+  // Binds the listening socket and adds the peers of `options` to `engine`, which must not have a
+  // client yet. The server becomes the port of `engine` and outlives it. Errors: the address is in
+  // use or not this machine's; a peer is named twice.
   static Result<std::unique_ptr<LinkServer>> Create(LinkOptions options, Engine* engine,
                                                     std::shared_ptr<Log> log);
   ~LinkServer() override;
@@ -62,8 +64,8 @@ class LinkServer final : public LinkPort {
   using Clock = std::chrono::steady_clock;
   struct Connection;
 
-  // A configured link: one for each address that peers have.
-  struct Peer {
+  // One that is configured, and the link to it: one for each address.
+  struct Neighbour {
     LinkAddress address;
     std::vector<std::string> hosts;
     std::string name;  // names of its hosts, for the log
@@ -87,17 +89,17 @@ class LinkServer final : public LinkPort {
 
   LinkServer(LinkOptions options, std::shared_ptr<Log> log);
   Status Listen();
-  Status AddPeers(Engine* engine);
+  Status AddNeighbours(Engine* engine);
   // Called by the server's thread only.
   void Run();
   int Timers();
-  void Dial(Peer& peer);
+  void Dial(Neighbour& neighbour);
   void Accept();
   void MakeRoomFor(const LinkAddress& from);
   uint64_t OneToGiveUp(const std::string& source) const;
   void BoundConnectionsOf(const Connection& c);
   void RefreshKeys();
-  identity::SecureChannelOptions ChannelOptions(const Peer* peer) const;
+  identity::SecureChannelOptions ChannelOptions(const Neighbour* neighbour) const;
   void WatchListener(bool on);
   void LogRefusal(const std::string& name, const std::string& why);
   void HandleConnection(uint64_t serial, uint32_t events);
@@ -119,7 +121,7 @@ class LinkServer final : public LinkPort {
   void SignOfLife(Connection& c);
   void PushEvents(std::vector<Arrival> events);
   void WakeThread();
-  Peer* PeerOf(const Connection& c);
+  Neighbour* NeighbourOf(const Connection& c);
   // Called by the engine's thread only.
   void PushOutbox();
 
@@ -133,18 +135,18 @@ class LinkServer final : public LinkPort {
   EngineLoop* loop_ = nullptr;
   std::thread thread_;
   std::atomic<bool> stop_{false};
-  std::vector<std::unique_ptr<Peer>> peers_;  // LinkId: index + 1
+  std::vector<std::unique_ptr<Neighbour>> neighbours_;  // LinkId: index + 1
   std::map<uint64_t, std::unique_ptr<Connection>> connections_;
   std::map<LinkId, uint64_t> incoming_;  // serial numbers of accepted connections
   uint64_t next_serial_ = 16;            // below: the server's own descriptors
   LinkId next_incoming_ = 0;
   std::string last_refusal_;
   Clock::time_point refusal_logged_{};
-  std::set<std::string> known_sources_;  // of peers that are configured or have proved themselves
+  std::set<std::string> known_sources_;  // of neighbours, configured or proved
   int introductions_ = 0;                // steps that may still be taken in this turn
   Clock::time_point accept_again_{};     // not 0: the listener is not watched until then
-  size_t answer_bytes_ = 0;              // of all connections that peers made, as of the last turn
-  uint64_t answered_ = 0;  // part of handed_ that was answered when the outbox was last read
+  size_t answer_bytes_ = 0;  // of all connections that neighbours made, as of the last turn
+  uint64_t answered_ = 0;    // part of handed_ that was answered when the outbox was last read
   std::deque<std::pair<uint64_t, uint64_t>>
       in_flight_;         // not answered: (connection, bytes) in order
   uint64_t resumed_ = 0;  // the serial number of the connection that was resumed last

@@ -33,10 +33,10 @@ constexpr milliseconds kLastBackoff{500};
 int LinkServer::Timers() {
   const auto now = Clock::now();
   auto next = now + milliseconds(1000);
-  for (auto& peer : peers_) {
-    if (peer->connection != 0) continue;
-    if (now >= peer->dial_at) Dial(*peer);
-    if (peer->connection == 0) next = std::min(next, peer->dial_at);
+  for (auto& neighbour : neighbours_) {
+    if (neighbour->connection != 0) continue;
+    if (now >= neighbour->dial_at) Dial(*neighbour);
+    if (neighbour->connection == 0) next = std::min(next, neighbour->dial_at);
   }
   if (accept_again_ != Clock::time_point{}) {
     if (now >= accept_again_) WatchListener(true);
@@ -62,33 +62,33 @@ int LinkServer::Timers() {
   return static_cast<int>(std::clamp<int64_t>(wait, 0, 1000));
 }
 
-void LinkServer::Dial(Peer& peer) {
+void LinkServer::Dial(Neighbour& neighbour) {
   const auto now = Clock::now();
-  peer.backoff = std::clamp(peer.backoff * 2, kFirstBackoff, kLastBackoff);
-  peer.dial_at = now + peer.backoff;
+  neighbour.backoff = std::clamp(neighbour.backoff * 2, kFirstBackoff, kLastBackoff);
+  neighbour.dial_at = now + neighbour.backoff;
   UniqueFd fd(
-      socket(peer.address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+      socket(neighbour.address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const int on = 1;
   if (fd) setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   const int result =
-      fd ? connect(fd.get(), reinterpret_cast<const sockaddr*>(&peer.address.storage),
-                   peer.address.length)
+      fd ? connect(fd.get(), reinterpret_cast<const sockaddr*>(&neighbour.address.storage),
+                   neighbour.address.length)
          : -1;
   if (result != 0 && errno != EINPROGRESS) {
     const std::string why = std::strerror(errno);
-    if (why != peer.last_error)
-      log_->Write(LogLevel::kWarn, "link to " + peer.name + ": " + why + "; trying again");
-    peer.last_error = why;
+    if (why != neighbour.last_error)
+      log_->Write(LogLevel::kWarn, "link to " + neighbour.name + ": " + why + "; trying again");
+    neighbour.last_error = why;
     return;
   }
   RefreshKeys();
-  auto c = std::make_unique<Connection>(next_serial_++, std::move(fd), ChannelOptions(&peer));
-  for (size_t i = 0; i < peers_.size(); ++i)
-    if (peers_[i].get() == &peer) c->link = static_cast<LinkId>(i + 1);
-  c->name = peer.name;
+  auto c = std::make_unique<Connection>(next_serial_++, std::move(fd), ChannelOptions(&neighbour));
+  for (size_t i = 0; i < neighbours_.size(); ++i)
+    if (neighbours_[i].get() == &neighbour) c->link = static_cast<LinkId>(i + 1);
+  c->name = neighbour.name;
   c->dialed = c->connecting = true;
   c->begun = c->heard = c->said = now;
-  peer.connection = c->serial;
+  neighbour.connection = c->serial;
   Watch(*c);
   connections_.emplace(c->serial, std::move(c));
 }
@@ -103,7 +103,7 @@ bool LinkServer::Connected(Connection& c) {
   }
   c.connecting = false;
   const auto hello = c.channel.TakeOutput();
-  PeerOf(c)->queued.fetch_add(static_cast<int64_t>(hello.size()));
+  NeighbourOf(c)->queued.fetch_add(static_cast<int64_t>(hello.size()));
   c.out.Append(hello);
   return true;
 }
@@ -116,7 +116,8 @@ void LinkServer::Accept() {
   if (!fd) {
     // A connection that cannot be taken would wake the thread again and again.
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-      LogRefusal("a peer", std::string(std::strerror(errno)) + "; for descriptors raise ulimit -n");
+      LogRefusal("somebody",
+                 std::string(std::strerror(errno)) + "; for descriptors raise ulimit -n");
       WatchListener(false);
     }
     return;
@@ -146,14 +147,14 @@ void LinkServer::WatchListener(bool on) {
   accept_again_ = on ? Clock::time_point{} : Clock::now() + kAcceptPause;
 }
 
-// The options of a new connection's channel: what its peer must prove, by the present keys.
-identity::SecureChannelOptions LinkServer::ChannelOptions(const Peer* peer) const {
+// The options of a new connection's channel: what its other end must prove, by the present keys.
+identity::SecureChannelOptions LinkServer::ChannelOptions(const Neighbour* neighbour) const {
   identity::SecureChannelOptions options;
-  options.dialer = peer != nullptr;
+  options.dialer = neighbour != nullptr;
   options.purpose = "hyperloop link " + std::to_string(kLinkVersion);
   options.ring = options_.keys;
   options.peer_roles = identity::kRoleLink;
-  if (peer != nullptr) options.peer_names = peer->hosts;
+  if (neighbour != nullptr) options.peer_names = neighbour->hosts;
   options.max_body = kMaxPacketBytes;
   return options;
 }
@@ -165,10 +166,10 @@ void LinkServer::RefreshKeys() {
 }
 
 // Anybody who reaches the port can connect and be slow or silent. Connections without an
-// introduction are bounded, so that they keep no peer out. At the bound of a source its oldest one
-// is closed; at the bound of all sources the oldest of the source that has most. A source with a
-// known peer has a bound of its own, so connections from elsewhere, however many, never close one
-// from there.
+// introduction are bounded, so that they keep no neighbour out. At the bound of a source its oldest
+// one is closed; at the bound of all sources the oldest of the source that has most. A source with
+// a known neighbour has a bound of its own, so connections from elsewhere, however many, never
+// close one from there.
 void LinkServer::MakeRoomFor(const LinkAddress& from) {
   const uint64_t serial = OneToGiveUp(from.Source());
   if (serial == 0) return;
@@ -204,7 +205,7 @@ uint64_t LinkServer::OneToGiveUp(const std::string& source) const {
   return most != nullptr ? most->oldest : 0;
 }
 
-// A peer needs one connection. It leaves an old one behind when the network was cut.
+// A neighbour needs one connection. It leaves an old one behind when the network was cut.
 void LinkServer::BoundConnectionsOf(const Connection& c) {
   if (options_.keys == nullptr) return;
   size_t others = 0;
@@ -214,7 +215,7 @@ void LinkServer::BoundConnectionsOf(const Connection& c) {
       continue;
     if (others++ == 0) oldest = serial;
   }
-  if (others >= kMaxConnectionsOfPeer) Close(oldest, "it made many others since");
+  if (others >= kMaxConnectionsOfNeighbour) Close(oldest, "it made many others since");
 }
 
 // Logs a host that tries again and again once, and many different hosts at intervals.
@@ -238,14 +239,14 @@ bool LinkServer::IsTold(const std::string& name) {
 }
 
 void LinkServer::Opened(Connection& c) {
-  if (Peer* const peer = PeerOf(c)) {
-    Count(peer->was_up ? &counters_.reconnects : &counters_.connects, 1);
+  if (Neighbour* const neighbour = NeighbourOf(c)) {
+    Count(neighbour->was_up ? &counters_.reconnects : &counters_.connects, 1);
     log_->Write(LogLevel::kInfo,
-                "link to " + peer->name + (peer->was_up ? " is up again" : " is up"));
-    peer->was_up = true;
-    peer->backoff = milliseconds(0);
-    peer->last_error.clear();
-    peer->up.store(true, std::memory_order_release);
+                "link to " + neighbour->name + (neighbour->was_up ? " is up again" : " is up"));
+    neighbour->was_up = true;
+    neighbour->backoff = milliseconds(0);
+    neighbour->last_error.clear();
+    neighbour->up.store(true, std::memory_order_release);
     PushEvents({Arrival{LinkEvent{LinkEvent::Kind::kUp, c.link, {}}}});
     return;
   }
@@ -267,14 +268,14 @@ void LinkServer::Close(uint64_t serial, const std::string& why) {
   const auto found = connections_.find(serial);
   if (found == connections_.end()) return;
   Connection& c = *found->second;
-  if (Peer* const peer = PeerOf(c)) {
-    const bool up = peer->up.exchange(false);
-    peer->queued.fetch_sub(static_cast<int64_t>(c.unsent()));
-    peer->connection = 0;
-    peer->dial_at = std::max(peer->dial_at, Clock::now());
-    if (up || why != peer->last_error)
+  if (Neighbour* const neighbour = NeighbourOf(c)) {
+    const bool up = neighbour->up.exchange(false);
+    neighbour->queued.fetch_sub(static_cast<int64_t>(c.unsent()));
+    neighbour->connection = 0;
+    neighbour->dial_at = std::max(neighbour->dial_at, Clock::now());
+    if (up || why != neighbour->last_error)
       log_->Write(LogLevel::kWarn, "link to " + c.name + " is down: " + why);
-    peer->last_error = why;
+    neighbour->last_error = why;
   } else {
     incoming_.erase(c.link);
     if (c.channel.open()) {
@@ -286,8 +287,8 @@ void LinkServer::Close(uint64_t serial, const std::string& why) {
   connections_.erase(found);
 }
 
-LinkServer::Peer* LinkServer::PeerOf(const Connection& c) {
-  return c.dialed ? peers_[c.link - 1].get() : nullptr;
+LinkServer::Neighbour* LinkServer::NeighbourOf(const Connection& c) {
+  return c.dialed ? neighbours_[c.link - 1].get() : nullptr;
 }
 
 }  // namespace hyperloop::softrnic

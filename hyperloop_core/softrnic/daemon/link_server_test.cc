@@ -1,5 +1,5 @@
-// Tests how much a LinkServer holds for peers that take nothing, which peers it lets in, and what
-// they may send. The test takes the place of the engine.
+// Tests how much a LinkServer holds for neighbours that take nothing, which neighbours it lets in,
+// and what they may send. The test takes the place of the engine.
 #include "softrnic/daemon/link_server.h"
 
 #include <endian.h>
@@ -47,11 +47,12 @@ identity::SecureChannelOptions Dialer(std::shared_ptr<identity::KeyRing> ring) {
           .max_body = kMaxPacketBytes};
 }
 
-// A peer, without keys as any process of this machine can be.
-class RawPeer {
+// A neighbour, without keys as any process of this machine can be.
+class RawNeighbour {
  public:
-  explicit RawPeer(const std::string& address, std::shared_ptr<identity::KeyRing> ring = nullptr,
-                   const std::string& from = "")
+  explicit RawNeighbour(const std::string& address,
+                        std::shared_ptr<identity::KeyRing> ring = nullptr,
+                        const std::string& from = "")
       : socket_(ConnectTo(address, from)), channel_(Dialer(std::move(ring))) {
     Say(channel_.TakeOutput());
   }
@@ -103,15 +104,16 @@ class RawPeer {
     Say(out);
   }
   // True if as many answers came. They are all the same.
-  bool Take(uint64_t answers) {
+  bool AwaitAnswers(uint64_t answers) {
     while (answers != 0) {
       const auto frame = channel_.Next();
       if (!frame.ok()) return false;
-      if (frame->has_value() ? (--answers, ++taken_, false) : !Read()) return false;
+      if (frame->has_value() ? (--answers, ++answers_, false) : !Read()) return false;
     }
     return true;
   }
-  uint64_t taken() const { return taken_; }
+  // How many answers came in all.
+  uint64_t answers() const { return answers_; }
 
  private:
   void Say(const std::vector<std::byte>& bytes) {
@@ -127,7 +129,7 @@ class RawPeer {
 
   UniqueFd socket_;
   identity::SecureChannel channel_;
-  uint64_t taken_ = 0;
+  uint64_t answers_ = 0;
 };
 
 class LinkServerTest : public testing::Test {
@@ -159,7 +161,7 @@ class LinkServerTest : public testing::Test {
   }
   // Takes turns until three in a row bring only requests of `polite`: then the server's thread has
   // done all that it can for the others. Returns how many requests came from the others.
-  uint64_t AnswerWhatComes(RawPeer& polite, LinkId polites) {
+  uint64_t AnswerWhatComes(RawNeighbour& polite, LinkId polites) {
     uint64_t all = 0;
     for (int quiet = 0; quiet < 3; ++quiet) {
       polite.Ask(1);
@@ -170,7 +172,7 @@ class LinkServerTest : public testing::Test {
         others += AnswerAll(polites, &came);
         sched_yield();
       }
-      EXPECT_TRUE(came && polite.Take(1)) << "kept out by the others";
+      EXPECT_TRUE(came && polite.AwaitAnswers(1)) << "kept out by the others";
       if (!came) return all;
       if (others != 0) quiet = -1;
       all += others;
@@ -205,27 +207,27 @@ class LinkServerTest : public testing::Test {
   std::unique_ptr<EngineLoop> loop_;
 };
 
-// Each peer asks for 12 MiB, and all together ask for more than the daemon holds.
+// Each neighbour asks for 12 MiB, and all together ask for more than the daemon holds.
 TEST_F(LinkServerTest, AnswersThatNobodyTakesAreBoundedInAllAndNoneIsLost) {
   constexpr uint64_t kGreedy = 24;
   constexpr uint64_t kAsked = 192;
   const uint64_t kFrameBytes = kMaxPacketBytes + identity::SecureChannel::FrameOverhead(false);
-  RawPeer polite(server_->listening());
+  RawNeighbour polite(server_->listening());
   ASSERT_TRUE(polite.Introduce().ok());
   polite.Ask(1);
   const LinkId polites = NextRequest();
   ASSERT_GE(polites, kIncomingLinks);
-  ASSERT_TRUE(polite.Take(1));
-  std::list<RawPeer> greedy;
+  ASSERT_TRUE(polite.AwaitAnswers(1));
+  std::list<RawNeighbour> greedy;
   for (uint64_t i = 0; i < kGreedy; ++i) {
     ASSERT_TRUE(greedy.emplace_back(server_->listening()).Introduce().ok());
     greedy.back().Ask(kAsked);
   }
 
   const uint64_t sent_before = Counter("link_bytes_sent");
-  const uint64_t polite_before = polite.taken();
+  const uint64_t polite_before = polite.answers();
   uint64_t answered = AnswerWhatComes(polite, polites);
-  const uint64_t polite_answers = polite.taken() - polite_before;
+  const uint64_t polite_answers = polite.answers() - polite_before;
   const uint64_t held =
       (answered + polite_answers) * kFrameBytes - (Counter("link_bytes_sent") - sent_before);
   EXPECT_GE(held, kAllAnswerBytes - kConnectionAnswerBytes) << "too few asked";
@@ -241,7 +243,7 @@ TEST_F(LinkServerTest, AnswersThatNobodyTakesAreBoundedInAllAndNoneIsLost) {
   });
   bool all = true;
   for (uint64_t i = 0; i < kAsked; ++i)
-    for (RawPeer& each : greedy) all = all && each.Take(1);
+    for (RawNeighbour& each : greedy) all = all && each.AwaitAnswers(1);
   EXPECT_TRUE(all);
   stop = true;
   engine.join();
@@ -251,10 +253,10 @@ TEST_F(LinkServerTest, AnswersThatNobodyTakesAreBoundedInAllAndNoneIsLost) {
 // A packet of the wrong kind ends its connection: an answer where requests are expected, or the
 // reverse.
 TEST_F(LinkServerTest, AnAnswerToAQuestionThatWasNotAskedThereEndsTheConnection) {
-  RawPeer peer(server_->listening());
-  ASSERT_TRUE(peer.Introduce().ok());
-  peer.Say({.type = PacketType::kRefuse, .dest_qpn = 1, .source_qpn = 1, .session = 1});
-  EXPECT_FALSE(peer.Hear().has_value());
+  RawNeighbour neighbour(server_->listening());
+  ASSERT_TRUE(neighbour.Introduce().ok());
+  neighbour.Say({.type = PacketType::kRefuse, .dest_qpn = 1, .source_qpn = 1, .session = 1});
+  EXPECT_FALSE(neighbour.Hear().has_value());
   LinkEvent event;
   EXPECT_FALSE(server_->Receive(&event));
 }
@@ -332,38 +334,38 @@ class KeyedLinkServerTest : public LinkServerTest {
 };
 
 TEST_F(KeyedLinkServerTest, OnlyATrustedKeyWithTheRoleLinkIsLetIn) {
-  RawPeer good(server_->listening(), b_);
+  RawNeighbour good(server_->listening(), b_);
   EXPECT_TRUE(good.Introduce().ok());
-  EXPECT_EQ(RawPeer(server_->listening()).Introduce().code(), Code::kPermissionDenied);
+  EXPECT_EQ(RawNeighbour(server_->listening()).Introduce().code(), Code::kPermissionDenied);
   const auto c = MakeHost("c");
   LetTrust("c", *options_.keys, "a");
   ASSERT_TRUE(c->Refresh().ok());
-  EXPECT_EQ(RawPeer(server_->listening(), c).Introduce().code(), Code::kPermissionDenied);
+  EXPECT_EQ(RawNeighbour(server_->listening(), c).Introduce().code(), Code::kPermissionDenied);
   LetTrust("a", *c, "c", identity::kRolePrimary | identity::kRoleReplica);
-  EXPECT_EQ(RawPeer(server_->listening(), c).Introduce().code(), Code::kPermissionDenied);
+  EXPECT_EQ(RawNeighbour(server_->listening(), c).Introduce().code(), Code::kPermissionDenied);
 }
 
-// A peer's introduction crosses a slow network while many strangers come from everywhere.
-TEST_F(KeyedLinkServerTest, StrangersEvictNoKnownPeersIntroduction) {
-  RawPeer slow(server_->listening(), b_);
+// A neighbour's introduction crosses a slow network while many strangers come from everywhere.
+TEST_F(KeyedLinkServerTest, StrangersEvictNoKnownNeighboursIntroduction) {
+  RawNeighbour slow(server_->listening(), b_);
   slow.HearAnswer();
   LetStrangersCome(/*sources=*/50, /*count=*/8, {});
   EXPECT_TRUE(slow.Introduce().ok()) << "evicted by strangers";
 }
 
-// The same for a peer at an unknown address, and one crowded address.
+// The same for a neighbour at an unknown address, and one crowded address.
 TEST_F(KeyedLinkServerTest, OneSourcesStrangersEvictOnlyEachOther) {
-  RawPeer slow(server_->listening(), b_, "127.0.0.77");
+  RawNeighbour slow(server_->listening(), b_, "127.0.0.77");
   slow.HearAnswer();
   LetStrangersCome(/*sources=*/1, /*count=*/400, {});
   EXPECT_TRUE(slow.Introduce().ok()) << "evicted by strangers";
 }
 
-// An address at which a peer proved itself is known from then on.
-TEST_F(KeyedLinkServerTest, WhereAPeerProvedItselfIsKnown) {
-  RawPeer first(server_->listening(), b_, "127.0.0.77");
+// An address at which a neighbour proved itself is known from then on.
+TEST_F(KeyedLinkServerTest, WhereANeighbourProvedItselfIsKnown) {
+  RawNeighbour first(server_->listening(), b_, "127.0.0.77");
   ASSERT_TRUE(first.Introduce().ok());
-  RawPeer slow(server_->listening(), b_, "127.0.0.77");
+  RawNeighbour slow(server_->listening(), b_, "127.0.0.77");
   slow.HearAnswer();
   LetStrangersCome(/*sources=*/50, /*count=*/8, {});
   EXPECT_TRUE(slow.Introduce().ok()) << "evicted by strangers";
@@ -371,25 +373,25 @@ TEST_F(KeyedLinkServerTest, WhereAPeerProvedItselfIsKnown) {
 
 // Strangers that begin an introduction each, which costs the server arithmetic.
 TEST_F(KeyedLinkServerTest, AnOpenLinkIsServedWhileStrangersIntroduceThemselves) {
-  RawPeer peer(server_->listening(), b_);
-  ASSERT_TRUE(peer.Introduce().ok());
+  RawNeighbour neighbour(server_->listening(), b_);
+  ASSERT_TRUE(neighbour.Introduce().ok());
   std::vector<std::byte> first =
       identity::SecureChannel(Dialer(b_)).TakeOutput();  // nothing in it says whose it is
   LetStrangersCome(/*sources=*/50, /*count=*/8, first);
   for (int i = 0; i < 100; ++i) {
-    peer.Ask(1);
+    neighbour.Ask(1);
     ASSERT_NE(NextRequest(), kNoLink);
-    ASSERT_TRUE(peer.Take(1));
+    ASSERT_TRUE(neighbour.AwaitAnswers(1));
   }
 }
 
-// One trusted peer cannot speak for another.
-TEST_F(KeyedLinkServerTest, APeerSpeaksOnlyForHostsThatItProvedToBe) {
-  RawPeer peer(server_->listening(), b_);
-  ASSERT_TRUE(peer.Introduce().ok());
+// One trusted neighbour cannot speak for another.
+TEST_F(KeyedLinkServerTest, ANeighbourSpeaksOnlyForHostsThatItProvedToBe) {
+  RawNeighbour neighbour(server_->listening(), b_);
+  ASSERT_TRUE(neighbour.Introduce().ok());
   std::array<std::byte, 32> gids;
-  peer.Say(Connect("c", &gids));
-  auto answer = peer.Hear();
+  neighbour.Say(Connect("c", &gids));
+  auto answer = neighbour.Hear();
   ASSERT_TRUE(answer.has_value());
   EXPECT_EQ(answer->type, PacketType::kRefuse);
   EXPECT_EQ(answer->dest_qpn, 6u);
@@ -398,9 +400,9 @@ TEST_F(KeyedLinkServerTest, APeerSpeaksOnlyForHostsThatItProvedToBe) {
   const uint64_t prefix = htobe64(GidPrefix("c"));
   std::memcpy(service.data(), &prefix, sizeof prefix);
   service[16] = service[16 + kServiceNameBytes] = std::byte{'x'};
-  peer.Say(
+  neighbour.Say(
       {.type = PacketType::kServiceRequest, .source_qpn = 6, .session = 8, .payload = service});
-  answer = peer.Hear();
+  answer = neighbour.Hear();
   ASSERT_TRUE(answer.has_value());
   EXPECT_EQ(answer->type, PacketType::kServiceReply);
   EXPECT_EQ(answer->syndrome, static_cast<uint8_t>(Code::kPermissionDenied));
@@ -408,67 +410,67 @@ TEST_F(KeyedLinkServerTest, APeerSpeaksOnlyForHostsThatItProvedToBe) {
   LinkEvent event;
   EXPECT_FALSE(server_->Receive(&event)) << "the engine was asked";
 
-  peer.Say(Connect("b", &gids));
+  neighbour.Say(Connect("b", &gids));
   EXPECT_NE(NextRequest(), kNoLink);
   // The same key under a second name: a daemon of two hosts.
   LetTrust("a", *b_, "c");
-  RawPeer both(server_->listening(), b_);
+  RawNeighbour both(server_->listening(), b_);
   ASSERT_TRUE(both.Introduce().ok());
   both.Say(Connect("c", &gids));
   EXPECT_NE(NextRequest(), kNoLink);
 }
 
 TEST_F(KeyedLinkServerTest, ChangedKeysTakeEffectForNewConnectionsWithoutARestart) {
-  RawPeer before(server_->listening(), b_);
+  RawNeighbour before(server_->listening(), b_);
   ASSERT_TRUE(before.Introduce().ok());
   const auto next = MakeHost("next");  // what b will be
   LetTrust("next", *options_.keys, "a");
   ASSERT_TRUE(next->Refresh().ok());
-  EXPECT_FALSE(RawPeer(server_->listening(), next).Introduce().ok());
+  EXPECT_FALSE(RawNeighbour(server_->listening(), next).Introduce().ok());
   LetTrust("a", *next, "b");
-  EXPECT_TRUE(RawPeer(server_->listening(), next).Introduce().ok());
-  EXPECT_TRUE(RawPeer(server_->listening(), b_).Introduce().ok()) << "both keys are b's";
+  EXPECT_TRUE(RawNeighbour(server_->listening(), next).Introduce().ok());
+  EXPECT_TRUE(RawNeighbour(server_->listening(), b_).Introduce().ok()) << "both keys are b's";
 
   // A broken file changes nothing.
   const std::string trusted = Dir("a") + "/trusted";
   { std::ofstream(trusted) << "nonsense\n"; }
-  EXPECT_TRUE(RawPeer(server_->listening(), b_).Introduce().ok());
+  EXPECT_TRUE(RawNeighbour(server_->listening(), b_).Introduce().ok());
   {
     std::ofstream(trusted)
         << identity::TrustedPeer{"b", next->public_key(), identity::kRoleLink}.Line() << "\n";
   }
-  EXPECT_FALSE(RawPeer(server_->listening(), b_).Introduce().ok());
-  EXPECT_TRUE(RawPeer(server_->listening(), next).Introduce().ok());
+  EXPECT_FALSE(RawNeighbour(server_->listening(), b_).Introduce().ok());
+  EXPECT_TRUE(RawNeighbour(server_->listening(), next).Introduce().ok());
 
   // The host's own key changes too.
   const auto old = options_.keys->public_key();
   std::filesystem::remove(Dir("a") + "/identity");
   ASSERT_TRUE(identity::MakeIdentity(Dir("a"), "a").ok());
-  EXPECT_FALSE(RawPeer(server_->listening(), next).Introduce().ok());
+  EXPECT_FALSE(RawNeighbour(server_->listening(), next).Introduce().ok());
   const auto now = identity::KeyRing::Load(Dir("a"));
   ASSERT_TRUE(now.ok() && (*now)->public_key() != old);
   LetTrust("next", **now, "a");
   ASSERT_TRUE(next->Refresh().ok());
-  EXPECT_TRUE(RawPeer(server_->listening(), next).Introduce().ok());
+  EXPECT_TRUE(RawNeighbour(server_->listening(), next).Introduce().ok());
   // Connections that were open before are still open.
   before.Ask(1);
   EXPECT_NE(NextRequest(), kNoLink);
-  EXPECT_TRUE(before.Take(1));
+  EXPECT_TRUE(before.AwaitAnswers(1));
 }
 
-// A peer that leaves old connections behind keeps neither itself nor others out.
-TEST_F(KeyedLinkServerTest, OnePeersConnectionsAreBounded) {
-  std::list<RawPeer> all;
-  for (size_t i = 0; i < kMaxConnectionsOfPeer + 3; ++i)
+// A neighbour that leaves old connections behind keeps neither itself nor others out.
+TEST_F(KeyedLinkServerTest, OneNeighboursConnectionsAreBounded) {
+  std::list<RawNeighbour> all;
+  for (size_t i = 0; i < kMaxConnectionsOfNeighbour + 3; ++i)
     ASSERT_TRUE(all.emplace_back(server_->listening(), b_).Introduce().ok());
   for (int i = 0; i < 3; ++i) {
     EXPECT_FALSE(all.front().Hear().has_value()) << "the oldest is still open";
     all.pop_front();
   }
-  for (RawPeer& each : all) {
+  for (RawNeighbour& each : all) {
     each.Ask(1);
     ASSERT_NE(NextRequest(), kNoLink);
-    EXPECT_TRUE(each.Take(1));
+    EXPECT_TRUE(each.AwaitAnswers(1));
   }
 }
 

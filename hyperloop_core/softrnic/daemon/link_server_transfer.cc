@@ -97,8 +97,8 @@ bool LinkServer::TakeFrames(Connection& c) {
   }
   if (c.in_flight != before) in_flight_.emplace_back(c.serial, c.in_flight - before);
   const auto introduction = c.channel.TakeOutput();
-  if (Peer* const peer = PeerOf(c))
-    peer->queued.fetch_add(static_cast<int64_t>(introduction.size()));
+  if (Neighbour* const neighbour = NeighbourOf(c))
+    neighbour->queued.fetch_add(static_cast<int64_t>(introduction.size()));
   c.out.Append(introduction);
   PushEvents(std::move(packets));
   if (!status.ok()) {
@@ -113,9 +113,9 @@ bool LinkServer::TakeFrames(Connection& c) {
   return true;
 }
 
-// Peers send requests on the connections that they made, and answers on the others. With keys they
-// may make requests only in the name of hosts that they have proved to be. Sets `refused` for a
-// packet that must not go to the engine. An error ends the connection.
+// Neighbours send requests on the connections that they made, and answers on the others. With keys
+// they may make requests only in the name of hosts that they have proved to be. Sets `refused` for
+// a packet that must not go to the engine. An error ends the connection.
 Status LinkServer::JudgePacket(Connection& c, const Packet& packet, bool* refused) {
   if (IsRequest(packet.type) == c.dialed)
     return Corruption(c.dialed ? "a request where only answers belong"
@@ -126,7 +126,7 @@ Status LinkServer::JudgePacket(Connection& c, const Packet& packet, bool* refuse
   return {};
 }
 
-// The connection goes on, because the peer's daemon may serve other hosts for which it may speak.
+// The connection goes on, because the neighbour may serve other hosts for which it may speak.
 void LinkServer::RefuseClaim(Connection& c, const Packet& packet) {
   const std::string why =
       c.channel.peer().names() +
@@ -152,7 +152,7 @@ void LinkServer::RefuseClaim(Connection& c, const Packet& packet) {
 }
 
 // An answer for which there is no room would have to be dropped. So its request waits instead,
-// here, in the socket or at the peer.
+// here, in the socket or at the neighbour.
 bool LinkServer::MayHandOver(const Connection& c) {
   const bool much = c.dialed || answer_bytes_ < kAllAnswerBytes;
   const size_t most = much ? kConnectionAnswerBytes : kLeastAnswerBytes;
@@ -187,10 +187,10 @@ bool LinkServer::WriteTo(Connection& c) {
     c.said = Clock::now();
     if (!c.dialed) c.heard = c.said;  // by its end's TCP; what it says may have to wait
     Count(&counters_.bytes_sent, static_cast<uint64_t>(n));
-    Peer* const peer = PeerOf(c);
-    if (peer == nullptr) continue;
-    const int64_t left = peer->queued.fetch_sub(n) - n;
-    if (left < kLinkQueueBytes / 2 && peer->wants_room.exchange(false))
+    Neighbour* const neighbour = NeighbourOf(c);
+    if (neighbour == nullptr) continue;
+    const int64_t left = neighbour->queued.fetch_sub(n) - n;
+    if (left < kLinkQueueBytes / 2 && neighbour->wants_room.exchange(false))
       PushEvents({Arrival{LinkEvent{LinkEvent::Kind::kRoom, c.link, {}}}});
   }
   return true;
@@ -199,15 +199,15 @@ bool LinkServer::WriteTo(Connection& c) {
 void LinkServer::SignOfLife(Connection& c) {
   const size_t before = c.unsent();
   c.out.Append([&c](auto* piece) { c.channel.Seal({}, piece); });
-  if (Peer* const peer = PeerOf(c))
-    peer->queued.fetch_add(static_cast<int64_t>(c.unsent() - before));
+  if (Neighbour* const neighbour = NeighbourOf(c))
+    neighbour->queued.fetch_add(static_cast<int64_t>(c.unsent() - before));
   Count(&counters_.frames_sent, 1);
   c.said = Clock::now();
   Watch(c);
 }
 
 // Moves the engine's packets to their connections. A packet whose connection is gone is dropped:
-// the engine sends requests again, and peers ask for answers again.
+// the engine sends requests again, and neighbours ask for answers again.
 void LinkServer::TakeOutbox() {
   std::vector<std::pair<LinkId, PacketBytes>> packets;
   CountAnswered();
@@ -220,14 +220,14 @@ void LinkServer::TakeOutbox() {
     uint64_t serial = 0;
     const bool ours = link < kIncomingLinks;
     if (ours) {
-      serial = peers_[link - 1]->connection;
+      serial = neighbours_[link - 1]->connection;
     } else if (const auto it = incoming_.find(link); it != incoming_.end()) {
       serial = it->second;
     }
     const auto found = connections_.find(serial);
     if (found == connections_.end() || !found->second->channel.open()) {
       if (ours)
-        peers_[link - 1]->queued.fetch_sub(static_cast<int64_t>(
+        neighbours_[link - 1]->queued.fetch_sub(static_cast<int64_t>(
             packet->size() + identity::SecureChannel::FrameOverhead(options_.keys != nullptr)));
       continue;
     }

@@ -13,8 +13,9 @@
 
 namespace hyperloop::softrnic {
 
-// A link to a peer that was configured, on which this engine's requests go; or one that a peer
-// made, on which its requests arrive. Answers go back on the link that the request came on.
+// A link that was configured, on which this engine's requests go; or one that a neighbour (another
+// machine's daemon) made, on which its requests arrive. Answers go back on the link that the
+// request came on.
 using LinkId = uint32_t;
 inline constexpr LinkId kNoLink = 0;
 
