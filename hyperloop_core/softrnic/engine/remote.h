@@ -17,8 +17,8 @@ namespace hyperloop::softrnic {
 inline constexpr size_t kMaxUnacknowledged = 128;               // packets
 inline constexpr uint64_t kMaxUnacknowledgedBytes = 512 << 10;  // sent, or asked for
 inline constexpr size_t kMaxRemoteInflight = 64;                // WQEs begun and not completed
-// The most bytes of requests that all queue pairs together hold behind READs that wait for a disk.
-// Further requests are dropped, and come again.
+// The most memory, in bytes, that all queue pairs together use to hold requests behind READs that
+// wait for a disk. Further requests are dropped, and come again. The READ itself is always held.
 inline constexpr uint64_t kMaxHeldBytes = 4 << 20;
 inline constexpr uint64_t kSignOfLifeNs = 20'000'000;
 
@@ -47,7 +47,7 @@ struct KeptAnswer {
 struct HeldRequest {
   LinkId from = kNoLink;
   bool flushing = false;  // a READ whose flush has begun
-  uint64_t bytes = 0;     // of payload, here or asked for
+  uint64_t bytes = 0;     // counted against kMaxHeldBytes
   std::vector<std::byte> packet;
 };
 

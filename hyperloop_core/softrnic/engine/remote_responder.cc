@@ -135,12 +135,14 @@ void RemoteResponder::Hold(LinkId from, Qp& qp, const Packet& p) {
     r.held[index].from = from;  // its answer goes back by the link that brought it last
     return;
   }
-  const uint64_t bytes = std::max<uint64_t>(p.length, p.payload.size());
+  // A request of no bytes takes memory, too.
+  const uint64_t bytes =
+      sizeof(HeldRequest) + kPacketHeaderBytes + std::max<uint64_t>(p.length, p.payload.size());
   if (index != r.held.size() || index == kMaxUnacknowledged ||
       (index != 0 && link_work_.held_bytes() + bytes > kMaxHeldBytes))
     return;
-  link_work_.AddHeldBytes(bytes);
   r.held.push_back({from, false, bytes, EncodePacket(p)});
+  link_work_.AddHeldBytes(bytes);
 }
 
 size_t RemoteResponder::ServeHeld(size_t budget) {
@@ -149,7 +151,9 @@ size_t RemoteResponder::ServeHeld(size_t budget) {
     const uint32_t qpn = link_work_.NextHolding();
     Qp* const qp = qps_.Find(qpn);
     if (qp == nullptr || qp->peer.remote == nullptr || qp->peer.remote->held.empty()) continue;
-    if (ServeHeldOf(*qp, budget, &done)) clients_.RunFor(*qp, [&] { link_work_.AddHolding(qpn); });
+    clients_.RunFor(*qp, [&] {
+      if (ServeHeldOf(*qp, budget, &done)) link_work_.AddHolding(qpn);
+    });
   }
   return done;
 }
