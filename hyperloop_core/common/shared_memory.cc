@@ -20,36 +20,31 @@ Result<std::unique_ptr<SharedMemory>> SharedMemory::Create(size_t size, bool wit
   const size_t rounded = (size + PageSize() - 1) / PageSize() * PageSize();
   if (rounded < size) return InvalidArgument("a buffer of " + std::to_string(size) + " bytes");
   const std::string what = "allocating " + std::to_string(rounded) + " bytes of device memory";
-  int fd = -1;
+  // It owns what is made from here on.
+  std::unique_ptr<SharedMemory> made(new SharedMemory(fork_detector));
   int flags = MAP_SHARED | MAP_POPULATE;
   if (with_fd) {
-    fd = memfd_create("hyperloop-rnic", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0) return FromErrno(errno, what + " (memfd_create; see ulimit -n)");
+    made->fd_ = memfd_create("hyperloop-rnic", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (made->fd_ < 0) return FromErrno(errno, what + " (memfd_create; see ulimit -n)");
     // With fallocate, lack of memory is an error here and not a SIGBUS at the first touch.
-    if (fallocate(fd, 0, 0, static_cast<off_t>(rounded)) != 0 ||
-        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-      Status status = FromErrno(errno, what + " (memfd; see free -m)");
-      close(fd);
-      return status;
-    }
+    if (fallocate(made->fd_, 0, 0, static_cast<off_t>(rounded)) != 0 ||
+        fcntl(made->fd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+      return FromErrno(errno, what + " (memfd; see free -m)");
   } else {
     flags |= MAP_ANONYMOUS;
   }
-  void* data = mmap(nullptr, rounded, PROT_READ | PROT_WRITE, flags, fd, 0);
-  if (data == MAP_FAILED || madvise(data, rounded, MADV_DONTFORK) != 0) {
-    Status status = FromErrno(errno, what);
-    if (data != MAP_FAILED) munmap(data, rounded);
-    if (fd >= 0) close(fd);
-    return status;
-  }
-  return std::unique_ptr<SharedMemory>(
-      new SharedMemory(static_cast<std::byte*>(data), rounded, fd, fork_detector));
+  void* data = mmap(nullptr, rounded, PROT_READ | PROT_WRITE, flags, made->fd_, 0);
+  if (data == MAP_FAILED) return FromErrno(errno, what);
+  made->data_ = static_cast<std::byte*>(data);
+  made->size_ = rounded;
+  if (madvise(data, rounded, MADV_DONTFORK) != 0) return FromErrno(errno, what);
+  return made;
 }
 
 SharedMemory::~SharedMemory() {
   // In a forked child these addresses were never mapped, and may hold something else by now.
   if (!fork_detector_.IsOwner()) return;
-  munmap(data_, size_);
+  if (data_ != nullptr) munmap(data_, size_);
   CloseFd();
 }
 

@@ -36,11 +36,10 @@ class SharedMemory {
   void CloseFd();
 
  private:
-  SharedMemory(std::byte* data, size_t size, int fd, const ForkDetector& fork_detector)
-      : data_(data), size_(size), fd_(fd), fork_detector_(fork_detector) {}
-  std::byte* const data_;
-  const size_t size_;
-  int fd_;
+  explicit SharedMemory(const ForkDetector& fork_detector) : fork_detector_(fork_detector) {}
+  std::byte* data_ = nullptr;  // null: nothing is mapped yet
+  size_t size_ = 0;
+  int fd_ = -1;
   const ForkDetector& fork_detector_;
 };
 

@@ -18,6 +18,7 @@
 #include "common/cpu_pause.h"
 #include "group/cpu_message.h"
 #include "group/infos.h"
+#include "hyperloop/core/out_of_memory.h"
 
 namespace hyperloop {
 
@@ -105,8 +106,10 @@ Status CpuMember::Build(rnic::Device& device, rnic::ProtectionDomain& pd,
 
 CpuMember::~CpuMember() {
   EndThread();
-  if (up_) up_->Reset().IgnoreError();
-  if (down_) down_->Reset().IgnoreError();
+  static_cast<void>(RanOutOfMemory([this] {
+    if (up_) up_->Reset().IgnoreError();
+    if (down_) down_->Reset().IgnoreError();
+  }));
 }
 
 Status CpuMember::Connect(const PrimaryInfo& primary, std::span<const MemberInfo> chain) {
@@ -308,7 +311,8 @@ Status CpuMember::StartThread() {
     what += Concat(" on processor ", options_.cpu);
   }
   const auto body = [](void* self) -> void* {
-    static_cast<CpuMember*>(self)->Run();
+    auto* const member = static_cast<CpuMember*>(self);
+    if (RanOutOfMemory([member] { member->Run(); })) member->Fail(NoSpace("out of memory"));
     return nullptr;
   };
   const int error = pthread_create(&thread_, &attr, body, this);
@@ -374,8 +378,10 @@ bool CpuMember::Sleep() {
 }
 
 void CpuMember::Fail(const Status& status) {
-  up_->Reset().IgnoreError();
-  if (options_.failed) options_.failed(status);
+  static_cast<void>(RanOutOfMemory([this] { up_->Reset().IgnoreError(); }));
+  static_cast<void>(RanOutOfMemory([&] {
+    if (options_.failed) options_.failed(status);
+  }));
 }
 
 }  // namespace hyperloop

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <mutex>
+#include <new>
 #include <string>
 #include <thread>
 
@@ -261,6 +262,19 @@ TEST_P(CpuThreadTest, AMemberThatGivesUpSaysWhyOnceAndItsNeighbourNotices) {
   EXPECT_THAT(failures[0].second, HasSubstr("the disk is gone"));
   EXPECT_EQ(failures[1].first, 0u);
   EXPECT_THAT(failures[1].second, HasSubstr("the queue to the next node failed"));
+}
+
+TEST_P(CpuThreadTest, OutOfMemoryEndsTheMemberAndNotItsProcess) {
+  std::atomic<bool> said{false};
+  auto made = Chain::Create(
+      {.datapath = GetParam(),
+       .group_size = 1,
+       .threaded = true,
+       .persist = [](uint32_t, uint64_t, uint64_t) -> Status { throw std::bad_alloc(); },
+       .failed = [&](uint32_t, const Status& why) { said = why.message() == "out of memory"; }});
+  ASSERT_OK(made);
+  ASSERT_OK((*made)->group().Write(0, 8, true));
+  EXPECT_TRUE(Within10s([&] { return said.load(); }));
 }
 
 TEST_P(CpuThreadTest, AnIdleMemberEndsAtOnce) {

@@ -4,6 +4,7 @@
 
 #include "common/concat.h"
 #include "group/infos.h"
+#include "hyperloop/core/out_of_memory.h"
 
 namespace hyperloop {
 
@@ -92,9 +93,11 @@ OffloadMember::~OffloadMember() {
   // The queues go straight to RESET, and the upstream one first, so that no queue which still runs
   // starts the others. A queue in ERROR would flush its receives, which the control program takes
   // for messages.
-  if (up_) up_->Reset().IgnoreError();
-  if (local_) local_->Reset().IgnoreError();
-  if (down_) down_->Reset().IgnoreError();
+  static_cast<void>(RanOutOfMemory([this] {
+    if (up_) up_->Reset().IgnoreError();
+    if (local_) local_->Reset().IgnoreError();
+    if (down_) down_->Reset().IgnoreError();
+  }));
 }
 
 Status OffloadMember::Connect(const PrimaryInfo& primary, std::span<const MemberInfo> chain) {

@@ -54,14 +54,17 @@ bool Peer::Is(std::string_view name, Roles any_of) const {
 // alone, so that no second copy of the secret exists.
 struct KeyRing::Seen {
   std::array<unsigned char, 32> hash{};
-  // Remembers `what`. True if it differs from the last time.
-  bool Changed(std::string_view what) {
+  // Has `take` take `what`, and remembers it then, unless it is what was taken the last time. What
+  // `take` ran out of memory for is taken the next time.
+  template <class Take>
+  Status Changed(std::string_view what, Take&& take) {
     std::array<unsigned char, 32> now;
     crypto_generichash(now.data(), now.size(), reinterpret_cast<const unsigned char*>(what.data()),
                        what.size(), nullptr, 0);
-    const bool other = now != hash;
+    if (now == hash) return {};
+    Status taken = take();
     hash = now;
-    return other;
+    return taken;
   }
 };
 
@@ -84,8 +87,10 @@ Status KeyRing::Refresh() {
   const auto folder = OpenKeysDirectory(dir_);
   if (!folder.ok()) {
     // Both remember it, so that it is reported once.
-    const bool first = identity_seen_->Changed(folder.status().message());
-    return trusted_seen_->Changed(folder.status().message()) || first ? folder.status() : Status();
+    const auto tell = [&folder] { return folder.status(); };
+    const Status first = identity_seen_->Changed(folder.status().message(), tell);
+    const Status second = trusted_seen_->Changed(folder.status().message(), tell);
+    return first.ok() ? second : first;
   }
   const Status identity = ReadIdentity(folder->get());
   const Status trusted = ReadTrusted(folder->get());
@@ -95,29 +100,33 @@ Status KeyRing::Refresh() {
 
 Status KeyRing::ReadIdentity(int folder) {
   const auto text = ReadKeysFile(folder, dir_, kIdentityFile, /*secret=*/true);
-  if (!identity_seen_->Changed(text.ok() ? text->view() : text.status().message())) return {};
-  if (!text.ok()) return text.status();
-  auto identity = ParseIdentity(text->view());
-  const std::string path = dir_ + "/" + kIdentityFile;
-  if (!identity.ok()) return identity.status().WithContext(path);
-  if (!name_.empty() && identity->name != name_)
-    return InvalidArgument(path + " names this host " + identity->name + ", and it was " + name_ +
-                           ": a name is changed by starting the programs anew");
-  std::lock_guard lock(mutex_);
-  if (name_.empty()) name_ = identity->name;
-  key_pair_ = {PublicKeyOf(identity->secret), identity->secret};
-  return {};
+  if (!text.ok())
+    return identity_seen_->Changed(text.status().message(), [&text] { return text.status(); });
+  return identity_seen_->Changed(text->view(), [&]() -> Status {
+    auto identity = ParseIdentity(text->view());
+    const std::string path = dir_ + "/" + kIdentityFile;
+    if (!identity.ok()) return identity.status().WithContext(path);
+    if (!name_.empty() && identity->name != name_)
+      return InvalidArgument(path + " names this host " + identity->name + ", and it was " + name_ +
+                             ": a name is changed by starting the programs anew");
+    std::lock_guard lock(mutex_);
+    if (name_.empty()) name_ = identity->name;
+    key_pair_ = {PublicKeyOf(identity->secret), identity->secret};
+    return {};
+  });
 }
 
 Status KeyRing::ReadTrusted(int folder) {
   const auto text = ReadKeysFile(folder, dir_, kTrustedFile, /*secret=*/false);
-  if (!trusted_seen_->Changed(text.ok() ? text->view() : text.status().message())) return {};
-  if (!text.ok()) return text.status();
-  auto trusted = ParseTrusted(text->view());
-  if (!trusted.ok()) return trusted.status().WithContext(dir_ + "/" + kTrustedFile);
-  std::lock_guard lock(mutex_);
-  trusted_ = *std::move(trusted);
-  return {};
+  if (!text.ok())
+    return trusted_seen_->Changed(text.status().message(), [&text] { return text.status(); });
+  return trusted_seen_->Changed(text->view(), [&]() -> Status {
+    auto trusted = ParseTrusted(text->view());
+    if (!trusted.ok()) return trusted.status().WithContext(dir_ + "/" + kTrustedFile);
+    std::lock_guard lock(mutex_);
+    trusted_ = *std::move(trusted);
+    return {};
+  });
 }
 
 PublicKey KeyRing::public_key() const {

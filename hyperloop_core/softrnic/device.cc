@@ -4,6 +4,7 @@
 #include <charconv>
 #include <chrono>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -44,47 +45,53 @@ class SoftBuffer final : public rnic::Buffer {
 
 class SoftMemoryRegion final : public rnic::MemoryRegion {
  public:
+  // Without a key yet.
   SoftMemoryRegion(std::shared_ptr<DeviceContext> context, std::unique_ptr<ClientUmem> umem,
-                   uint64_t addr, uint64_t length, CreateMkeyReply key)
-      : context_(std::move(context)),
-        umem_(std::move(umem)),
-        addr_(addr),
-        length_(length),
-        key_(key) {}
-  ~SoftMemoryRegion() override { context_->Destroy(Op::kDestroyMkey, key_.lkey); }
+                   uint64_t addr, uint64_t length)
+      : context_(std::move(context)), umem_(std::move(umem)), addr_(addr), length_(length) {}
+  ~SoftMemoryRegion() override {
+    if (key_.has_value()) context_->Destroy(Op::kDestroyMkey, key_->lkey);
+  }
+  Status MakeKey(uint32_t pdn, uint32_t access, rnic::Media media) {
+    HL_ASSIGN_OR_RETURN(key_, context_->CreateMkey({.pdn = pdn,
+                                                    .umem = umem_->id(),
+                                                    .addr = addr_,
+                                                    .length = length_,
+                                                    .access = access,
+                                                    .media = static_cast<uint32_t>(media)}));
+    return {};
+  }
   uint64_t addr() const override { return addr_; }
   uint64_t length() const override { return length_; }
-  uint32_t lkey() const override { return key_.lkey; }
-  uint32_t rkey() const override { return key_.rkey; }
+  uint32_t lkey() const override { return key_->lkey; }
+  uint32_t rkey() const override { return key_->rkey; }
 
  private:
   const std::shared_ptr<DeviceContext> context_;
   const std::unique_ptr<ClientUmem> umem_;  // freed after the key
   const uint64_t addr_;
   const uint64_t length_;
-  const CreateMkeyReply key_;
+  std::optional<CreateMkeyReply> key_;
 };
 
 class SoftProtectionDomain final : public rnic::ProtectionDomain {
  public:
-  SoftProtectionDomain(std::shared_ptr<DeviceContext> context, rnic::Gid gid, uint32_t pdn)
-      : context_(std::move(context)), gid_(gid), pdn_(pdn) {}
-  ~SoftProtectionDomain() override { context_->Destroy(Op::kFreePd, pdn_); }
+  // Without a domain at the engine yet.
+  SoftProtectionDomain(std::shared_ptr<DeviceContext> context, rnic::Gid gid)
+      : context_(std::move(context)), gid_(gid) {}
+  ~SoftProtectionDomain() override {
+    if (pdn_ != 0) context_->Destroy(Op::kFreePd, pdn_);
+  }
+  void Own(uint32_t pdn) { pdn_ = pdn; }
   uint32_t pdn() const { return pdn_; }
 
   Result<std::unique_ptr<rnic::MemoryRegion>> Register(void* addr, size_t length, uint32_t access,
                                                        const Backing& backing) override {
     HL_ASSIGN_OR_RETURN(auto umem, Pin(static_cast<std::byte*>(addr), length, backing));
-    const auto start = reinterpret_cast<uint64_t>(addr);
-    HL_ASSIGN_OR_RETURN(CreateMkeyReply key,
-                        context_->CreateMkey({.pdn = pdn_,
-                                              .umem = umem->id(),
-                                              .addr = start,
-                                              .length = length,
-                                              .access = access,
-                                              .media = static_cast<uint32_t>(backing.media)}));
-    return std::unique_ptr<rnic::MemoryRegion>(
-        new SoftMemoryRegion(context_, std::move(umem), start, length, key));
+    auto region = std::make_unique<SoftMemoryRegion>(context_, std::move(umem),
+                                                     reinterpret_cast<uint64_t>(addr), length);
+    HL_RETURN_IF_ERROR(region->MakeKey(pdn_, access, backing.media));
+    return std::unique_ptr<rnic::MemoryRegion>(std::move(region));
   }
 
   Result<std::unique_ptr<rnic::QueuePair>> CreateQueuePair(const rnic::QpAttr& attr) override {
@@ -121,7 +128,7 @@ class SoftProtectionDomain final : public rnic::ProtectionDomain {
 
   const std::shared_ptr<DeviceContext> context_;
   const rnic::Gid gid_;
-  const uint32_t pdn_;
+  uint32_t pdn_ = 0;  // 0: none
 };
 
 class SoftDevice final : public rnic::Device {
@@ -144,10 +151,11 @@ class SoftDevice final : public rnic::Device {
   bool alive() const override { return context_->Alive(); }
 
   Result<std::unique_ptr<rnic::ProtectionDomain>> AllocatePd() override {
+    auto pd = std::make_unique<SoftProtectionDomain>(context_, gid_);
     Reply reply;
     HL_RETURN_IF_ERROR(context_->Execute(MakeCommand(Op::kAllocPd), &reply));
-    return std::unique_ptr<rnic::ProtectionDomain>(
-        new SoftProtectionDomain(context_, gid_, reply.result.id.id));
+    pd->Own(reply.result.id.id);
+    return std::unique_ptr<rnic::ProtectionDomain>(std::move(pd));
   }
 
   Result<std::unique_ptr<rnic::CompletionQueue>> CreateCq(const rnic::CqAttr& attr) override {

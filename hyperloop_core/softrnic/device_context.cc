@@ -5,6 +5,8 @@
 #include <chrono>
 #include <string>
 
+#include "hyperloop/core/out_of_memory.h"
+
 namespace hyperloop::softrnic {
 namespace {
 
@@ -66,7 +68,9 @@ SoftQueuePair* QpTable::Find(uint32_t qpn) const {
   return nullptr;
 }
 
-ClientUmem::~ClientUmem() { context_->Destroy(Op::kFreeUmem, id_); }
+ClientUmem::~ClientUmem() {
+  if (id_ != 0) context_->Destroy(Op::kFreeUmem, id_);
+}
 
 DeviceContext::DeviceContext(std::unique_ptr<CommandPort> port, std::unique_ptr<ForkDetector> guard)
     : guard_(std::move(guard)), port_(std::move(port)), uar_(port_->uar()) {}
@@ -134,18 +138,20 @@ void DeviceContext::Destroy(Op op, uint32_t id) {
   Command command = MakeCommand(op);
   command.args.id.id = id;
   Reply reply;
-  Execute(command, &reply).IgnoreError();
+  static_cast<void>(RanOutOfMemory([&] { Execute(command, &reply).IgnoreError(); }));
 }
 
 Result<std::unique_ptr<ClientUmem>> DeviceContext::RegisterUmem(const RegisterUmemArgs& args,
                                                                 int fd) {
   if (!IsOwner()) return DeadStatus();
+  auto umem = std::make_unique<ClientUmem>(shared_from_this());
   Result<uint32_t> id = port_->RegisterUmem(args, fd);
   if (!id.ok()) {
     NoteRefusal();
     return id.status();
   }
-  return std::make_unique<ClientUmem>(shared_from_this(), *id);
+  umem->Own(*id);
+  return umem;
 }
 
 Result<std::unique_ptr<ClientUmem>> DeviceContext::RegisterUmem(const SharedMemory& memory) {

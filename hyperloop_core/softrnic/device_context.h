@@ -52,16 +52,17 @@ class QpTable {
 class DeviceContext;
 class ClientUmem {
  public:
-  ClientUmem(std::shared_ptr<DeviceContext> context, uint32_t id)
-      : context_(std::move(context)), id_(id) {}
+  // It is made before the umem, so that a umem has an owner when there is no memory for one.
+  explicit ClientUmem(std::shared_ptr<DeviceContext> context) : context_(std::move(context)) {}
   ~ClientUmem();
   ClientUmem(const ClientUmem&) = delete;
   ClientUmem& operator=(const ClientUmem&) = delete;
+  void Own(uint32_t id) { id_ = id; }
   uint32_t id() const { return id_; }
 
  private:
   const std::shared_ptr<DeviceContext> context_;
-  const uint32_t id_;
+  uint32_t id_ = 0;  // 0: none
 };
 
 class DeviceContext : public std::enable_shared_from_this<DeviceContext> {
@@ -86,7 +87,7 @@ class DeviceContext : public std::enable_shared_from_this<DeviceContext> {
   // kCreateCq with events: the channel's reading end.
   Result<UniqueFd> CreateEventCq(const Command& command, Reply* reply);
   // kFree* and kDestroy*, for destructors: failure means that the engine is gone and the object
-  // with it.
+  // with it. Needs no memory.
   void Destroy(Op op, uint32_t id);
   Result<std::unique_ptr<ClientUmem>> RegisterUmem(const RegisterUmemArgs& args, int fd);
   Result<std::unique_ptr<ClientUmem>> RegisterUmem(const SharedMemory& memory);

@@ -13,7 +13,8 @@ Result<std::shared_ptr<EventPipe>> EventPipe::Create() {
   if (pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) {
     return FromErrno(errno, "creating a completion channel");
   }
-  return std::shared_ptr<EventPipe>(new EventPipe(ends[0], ends[1]));
+  UniqueFd reader(ends[0]), writer(ends[1]);
+  return std::shared_ptr<EventPipe>(new EventPipe(std::move(reader), std::move(writer)));
 }
 
 void EventPipe::Signal() {

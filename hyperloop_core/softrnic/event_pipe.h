@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 
 #include "hyperloop/core/status.h"
 #include "softrnic/unix_socket.h"
@@ -21,7 +22,8 @@ class EventPipe {
   int reader() const { return reader_.get(); }
 
  private:
-  EventPipe(int reader, int writer) : reader_(reader), writer_(writer) {}
+  EventPipe(UniqueFd reader, UniqueFd writer)
+      : reader_(std::move(reader)), writer_(std::move(writer)) {}
   const UniqueFd reader_;
   const UniqueFd writer_;
 };

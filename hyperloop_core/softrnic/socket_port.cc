@@ -19,6 +19,9 @@
 #include <cerrno>
 #include <cstring>
 #include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "hyperloop/core/softrnic.h"
 #include "softrnic/device_context.h"
@@ -29,6 +32,22 @@ namespace {
 
 constexpr time_t kCommandTimeoutSeconds = 5;
 constexpr time_t kRegistrationTimeoutSeconds = 60;  // gigabytes are populated first
+
+// Sets a flag when it goes, unless it was dismissed before.
+class FlagAtExit {
+ public:
+  explicit FlagAtExit(std::atomic<bool>& flag) : flag_(flag) {}
+  ~FlagAtExit() {
+    if (!dismissed_) flag_.store(true, std::memory_order_relaxed);
+  }
+  FlagAtExit(const FlagAtExit&) = delete;
+  FlagAtExit& operator=(const FlagAtExit&) = delete;
+  void Dismiss() { dismissed_ = true; }
+
+ private:
+  std::atomic<bool>& flag_;
+  bool dismissed_ = false;
+};
 
 class SocketPort final : public CommandPort {
  public:
@@ -49,7 +68,7 @@ class SocketPort final : public CommandPort {
   }
 
   Status Execute(const Command& command, Reply* reply, std::string* text) override {
-    std::vector<UniqueFd> fds;
+    MessageFds fds;
     return Exchange(command, {}, reply, text, &fds);
   }
 
@@ -57,13 +76,13 @@ class SocketPort final : public CommandPort {
     Command command = MakeCommand(Op::kRegisterUmem);
     command.args.umem = args;
     Reply reply;
-    std::vector<UniqueFd> fds;
+    MessageFds fds;
     HL_RETURN_IF_ERROR(Exchange(command, {&fd, 1}, &reply, nullptr, &fds));
     return reply.result.id.id;
   }
 
   Result<UniqueFd> CreateEventCq(const Command& command, Reply* reply) override {
-    std::vector<UniqueFd> fds;
+    MessageFds fds;
     HL_RETURN_IF_ERROR(Exchange(command, {}, reply, nullptr, &fds));
     if (fds.size() != 1) return Internal("the RNIC daemon's answer lacks the completion channel");
     return std::move(fds[0]);
@@ -119,7 +138,7 @@ class SocketPort final : public CommandPort {
     }
     std::copy(host.begin(), host.end(), command.args.open.host);
     Reply reply;
-    std::vector<UniqueFd> fds;
+    MessageFds fds;
     HL_RETURN_IF_ERROR(Exchange(command, {}, &reply, nullptr, &fds));
     struct stat info {};
     if (fds.size() != 2 || fstat(fds[0].get(), &info) != 0 || info.st_size < off_t{kUarBytes}) {
@@ -143,13 +162,18 @@ class SocketPort final : public CommandPort {
     setsockopt(socket_.get(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
   }
 
-  // One command and its answer.
+  // One command and its answer. Needs memory for errors and texts only, so that what is destroyed
+  // is destroyed without memory, too.
   Status Exchange(const Command& command, std::span<const int> send_fds, Reply* reply,
-                  std::string* text, std::vector<UniqueFd>* fds) {
+                  std::string* text, MessageFds* fds) {
     std::lock_guard lock(mutex_);
     if (broken_.load(std::memory_order_relaxed)) {
       return Unavailable("the RNIC daemon does not answer: open the device again");
     }
+    // A late answer would be taken for the next command's. So without an answer, and if memory runs
+    // out before it, the device counts as gone: its owner closes it, and then the daemon destroys
+    // all objects of this client.
+    FlagAtExit breaks(broken_);
     const bool registration = static_cast<Op>(command.op) == Op::kRegisterUmem;
     const time_t seconds = registration ? kRegistrationTimeoutSeconds : kCommandTimeoutSeconds;
     SetTimeout(seconds);
@@ -157,33 +181,27 @@ class SocketPort final : public CommandPort {
     // The daemon may have refused and closed the connection while its reason is still to be read.
     // So a failure to send matters only if there is no answer either.
     Status sent = SendMessage(socket_.get(), {&part, 1}, send_fds, 0);
-    std::vector<std::byte> buffer(sizeof(Reply) + kMaxReplyText);
-    auto message = ReceiveMessage(socket_.get(), buffer, sent.ok() ? 0 : MSG_DONTWAIT);
+    auto message = ReceiveMessage(socket_.get(), buffer_, sent.ok() ? 0 : MSG_DONTWAIT);
     if (message.status().code() == Code::kUnavailable) {
       // The connection was reset because the daemon closed it with our command unread. The daemon's
       // reason may still be readable.
-      message = ReceiveMessage(socket_.get(), buffer, MSG_DONTWAIT);
+      message = ReceiveMessage(socket_.get(), buffer_, MSG_DONTWAIT);
       if (!message.ok()) message = ReceivedMessage{};
     }
-    Status status = !message.ok() ? message.status() : Parse(*message, buffer, reply, text);
-    if (status.ok()) {
-      *fds = std::move(message->fds);
-      if (reply->code != static_cast<uint16_t>(Code::kOk)) {
-        return {static_cast<Code>(reply->code), reply_text_};
-      }
-      return {};
-    }
-    // A late answer would be taken for the next command's. So the device counts as gone: its owner
-    // closes it, and then the daemon destroys all objects of this client.
-    broken_.store(true, std::memory_order_relaxed);
-    if (status.code() == Code::kBusy) {
+    if (message.status().code() == Code::kBusy)
       return TimedOut("the RNIC daemon did not answer within " + std::to_string(seconds) + " s");
-    }
-    return status;
+    HL_RETURN_IF_ERROR(message.status());
+    HL_RETURN_IF_ERROR(Parse(*message, reply));
+    breaks.Dismiss();
+    *fds = std::move(message->fds);
+    const std::string_view said(reinterpret_cast<const char*>(buffer_.data()) + sizeof(Reply),
+                                reply->text_length);
+    if (text != nullptr) *text = said;
+    const auto code = static_cast<Code>(reply->code);
+    return code == Code::kOk ? Status() : Status(code, std::string(said));
   }
 
-  Status Parse(const ReceivedMessage& message, const std::vector<std::byte>& buffer, Reply* reply,
-               std::string* text) {
+  Status Parse(const ReceivedMessage& message, Reply* reply) const {
     if (message.bytes == 0) {
       return Unavailable(
           "the RNIC daemon has closed the connection: see its log, and whether it runs");
@@ -191,16 +209,13 @@ class SocketPort final : public CommandPort {
     if (message.truncated || message.bytes < sizeof(Reply)) {
       return Internal("answer of " + std::to_string(message.bytes) + " bytes from the RNIC daemon");
     }
-    std::memcpy(reply, buffer.data(), sizeof(Reply));
+    std::memcpy(reply, buffer_.data(), sizeof(Reply));
     if (reply->magic != kCommandMagic || reply->version != kCommandVersion ||
         reply->text_length != message.bytes - sizeof(Reply) ||
         reply->code > static_cast<uint16_t>(Code::kInternal)) {
       return NotSupported("the socket is not that of a hyperloop-rnicd of this version (protocol " +
                           std::to_string(kCommandVersion) + ")");
     }
-    reply_text_.assign(reinterpret_cast<const char*>(buffer.data()) + sizeof(Reply),
-                       reply->text_length);
-    if (text != nullptr) *text = reply_text_;
     return {};
   }
 
@@ -210,7 +225,7 @@ class SocketPort final : public CommandPort {
   UarPage* uar_ = nullptr;
   OpenReply attachment_{};
   std::mutex mutex_;  // guards the conversation: one command at a time, and the members below
-  std::string reply_text_;
+  std::vector<std::byte> buffer_ = std::vector<std::byte>(sizeof(Reply) + kMaxReplyText);
   // A command got no answer, or a wrong one. Written under mutex_.
   std::atomic<bool> broken_{false};
 };

@@ -54,7 +54,7 @@ Result<ReceivedMessage> ReceiveMessage(int socket, std::span<std::byte> buffer, 
     for (size_t i = 0; i < count; ++i) {
       int fd;
       std::memcpy(&fd, CMSG_DATA(h) + i * sizeof fd, sizeof fd);
-      result.fds.emplace_back(fd);
+      result.fds.Add(UniqueFd(fd));
     }
   }
   return result;

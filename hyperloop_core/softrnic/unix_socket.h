@@ -5,11 +5,11 @@
 #include <sys/uio.h>
 #include <sys/un.h>
 
+#include <array>
 #include <cstddef>
 #include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "hyperloop/core/status.h"
 #include "hyperloop/core/unique_fd.h"
@@ -22,13 +22,29 @@ inline constexpr size_t kMaxMessageFds = 4;
 // Sends one message. `flags`: MSG_DONTWAIT or 0; never raises SIGPIPE.
 Status SendMessage(int socket, std::span<const iovec> parts, std::span<const int> fds, int flags);
 
+// The descriptors that came with a message; close on exec.
+class MessageFds {
+ public:
+  size_t size() const { return size_; }
+  UniqueFd& operator[](size_t i) { return fds_[i]; }
+  const UniqueFd& operator[](size_t i) const { return fds_[i]; }
+  // Closes what there is no room for.
+  void Add(UniqueFd fd) {
+    if (size_ < fds_.size()) fds_[size_++] = std::move(fd);
+  }
+
+ private:
+  std::array<UniqueFd, kMaxMessageFds> fds_;
+  size_t size_ = 0;
+};
+
 struct ReceivedMessage {
-  size_t bytes = 0;           // 0: the peer has closed
-  bool truncated = false;     // longer than the buffer, or more descriptors than kMaxMessageFds
-  std::vector<UniqueFd> fds;  // close on exec
+  size_t bytes = 0;        // 0: the peer has closed
+  bool truncated = false;  // longer than the buffer, or more descriptors than kMaxMessageFds
+  MessageFds fds;
 };
 // Receives one message into `buffer`. kBusy: none within the socket's timeout, or with MSG_DONTWAIT
-// none there.
+// none there. A message that comes needs no memory.
 Result<ReceivedMessage> ReceiveMessage(int socket, std::span<std::byte> buffer, int flags);
 
 // Checks that the process that listens at the other end of a connected socket is of this user or

@@ -7,9 +7,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 
+#include "hyperloop/core/out_of_memory.h"
 #include "verbs/connection.h"
 #include "verbs/service_request.h"
 
@@ -127,10 +130,11 @@ void ServiceAgent::Run() {
       const rdma_cm_event copy = *event;
       // Handle may destroy the id, which is allowed only after its events are acknowledged. The
       // acknowledgement frees the private data, so Handle gets a copy.
-      std::vector<std::byte> data;
+      std::array<std::byte, UINT8_MAX> data{};
+      static_assert(sizeof copy.param.conn.private_data_len == 1);
       if (copy.event == RDMA_CM_EVENT_CONNECT_REQUEST && copy.param.conn.private_data != nullptr) {
         const auto* first = static_cast<const std::byte*>(copy.param.conn.private_data);
-        data.assign(first, first + copy.param.conn.private_data_len);
+        std::copy_n(first, copy.param.conn.private_data_len, data.begin());
       }
       context_.lib().rdma_ack_cm_event(event);
       rdma_cm_event own = copy;
@@ -146,10 +150,17 @@ void ServiceAgent::Handle(const rdma_cm_event& event) {
     case RDMA_CM_EVENT_CONNECT_REQUEST: {
       const rdma_conn_param& asked = event.param.conn;
       const auto service = ServiceRequest::Parse(asked.private_data, asked.private_data_len);
-      if (service && Accept(event.id, asked, *service).ok()) return;
+      bool accepted = false;
+      // If memory runs out, the reader is refused, too.
+      static_cast<void>(
+          RanOutOfMemory([&] { accepted = service && Accept(event.id, asked, *service).ok(); }));
+      if (accepted) return;
       context_.lib().rdma_reject(event.id, nullptr, 0);
-      readers_.try_emplace(event.id);
-      Drop(event.id);
+      if (readers_.contains(event.id)) {
+        Drop(event.id);
+      } else {
+        context_.lib().rdma_destroy_id(event.id);
+      }
       return;
     }
     case RDMA_CM_EVENT_DISCONNECTED:
@@ -174,9 +185,11 @@ Status ServiceAgent::Accept(rdma_cm_id* id, const rdma_conn_param& asked,
   init.send_cq = init.recv_cq = cq_;
   init.qp_type = IBV_QPT_RC;
   init.cap = {1, 1, 1, 1, 0};
-  ibv_qp* qp = lib.ibv_create_qp(found->second.pd, &init);
-  if (qp == nullptr) return VerbsError(errno, "a queue pair for a reader");
-  readers_[id] = {found->second.pd, qp};
+  Reader& reader = readers_[id];  // has the queue pair, whatever fails behind it
+  reader.pd = found->second.pd;
+  reader.qp = lib.ibv_create_qp(found->second.pd, &init);
+  if (reader.qp == nullptr) return VerbsError(errno, "a queue pair for a reader");
+  ibv_qp* const qp = reader.qp;
   for (const ibv_qp_state state : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) {
     HL_RETURN_IF_ERROR(AdvanceQp(lib, id, qp, state, IBV_ACCESS_REMOTE_READ));
   }

@@ -43,7 +43,7 @@ class RawClient {
     Code code = Code::kOk;
     std::string text;
     Reply reply;
-    std::vector<UniqueFd> fds;
+    softrnic::MessageFds fds;
   };
   Answer Receive() {
     std::vector<std::byte> buffer(sizeof(Reply) + softrnic::kMaxReplyText);

@@ -39,6 +39,20 @@ Status CheckFile(int fd, const struct stat& info, bool* waits_for_disk) {
   return {};
 }
 
+// A mapping; it goes to the queue with its last user.
+class Mapping {
+ public:
+  explicit Mapping(std::shared_ptr<UnmapQueue> unmap) : unmap_(std::move(unmap)), range_(1) {}
+  ~Mapping() { unmap_->Add(std::move(range_)); }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  UnmapQueue::Range& range() { return range_.front(); }
+
+ private:
+  const std::shared_ptr<UnmapQueue> unmap_;
+  UnmapQueue::Ranges range_;  // one
+};
+
 // Maps the file shared, with its pages filled in if `populate`; MAP_FAILED with errno.
 //
 // It tries MAP_SYNC first, which only files on DAX media accept. There a flush of the CPU's caches
@@ -73,10 +87,10 @@ Status CheckFileSystem(int64_t type) {
 
 void UnmapQueue::Drain() {
   std::unique_lock<std::mutex> lock(mutex_);
-  const std::vector<Range> ranges = std::exchange(ranges_, {});
+  const Ranges ranges = std::exchange(ranges_, {});
   lock.unlock();
   for (const Range& range : ranges) {
-    munmap(range.address, range.length);
+    if (range.address != nullptr) munmap(range.address, range.length);
     if (range.fd >= 0) close(range.fd);
   }
 }
@@ -101,29 +115,27 @@ Result<UmemMapping> MapClientMemory(const RegisterUmemArgs& args, int fd,
   }
   // A sparse file is not filled here: it may be far larger than memory.
   const bool dense = static_cast<uint64_t>(info.st_blocks) * 512 >= size;
+  const auto mapping = std::make_shared<Mapping>(unmap);
   void* base = MapShared(fd, args.fd_offset, args.length, dense);
   if (base == MAP_FAILED) {
     return FromErrno(errno,
                      "mapping " + std::to_string(args.length) + " bytes of a client's memory");
   }
+  UnmapQueue::Range& range = mapping->range();
+  range.address = base;
+  range.length = args.length;
   madvise(base, args.length, MADV_DONTDUMP);
-  const size_t length = args.length;
   const int seals = fcntl(fd, F_GET_SEALS);
   const bool may_shrink = seals < 0 || (seals & F_SEAL_SHRINK) == 0;
-  const int kept = may_shrink ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
-  if (may_shrink && kept < 0) {
-    const Status status = FromErrno(errno, "keeping the memory's file (see ulimit -n)");
-    munmap(base, length);
-    return status;
-  }
-  return UmemMapping{
-      static_cast<std::byte*>(base),
-      length,
-      std::shared_ptr<void>(
-          base, [unmap, length, kept](void* address) { unmap->Add(address, length, kept); }),
-      kept,
-      args.fd_offset,
-      waits_for_disk};
+  if (may_shrink) range.fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  if (may_shrink && range.fd < 0)
+    return FromErrno(errno, "keeping the memory's file (see ulimit -n)");
+  return UmemMapping{static_cast<std::byte*>(base),
+                     range.length,
+                     mapping,
+                     range.fd,
+                     args.fd_offset,
+                     waits_for_disk};
 }
 
 }  // namespace hyperloop::softrnic

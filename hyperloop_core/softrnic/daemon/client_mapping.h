@@ -2,10 +2,10 @@
 #pragma once
 
 #include <cstddef>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <utility>
-#include <vector>
 
 #include "hyperloop/core/status.h"
 #include "softrnic/commands.h"
@@ -20,22 +20,24 @@ Status CheckFileSystem(int64_t type);
 // may take long. Thread safe.
 class UnmapQueue {
  public:
+  struct Range {
+    void* address = nullptr;  // null: nothing is mapped
+    size_t length = 0;
+    int fd = -1;  // to be closed with it; −1: none
+  };
+  using Ranges = std::list<Range>;
+
   ~UnmapQueue() { Drain(); }
-  // `fd`: to be closed with it; −1: none.
-  void Add(void* address, size_t length, int fd) {
+  // Needs no memory: whoever unmaps something has no one to tell that there is none.
+  void Add(Ranges ranges) noexcept {
     std::lock_guard<std::mutex> lock(mutex_);
-    ranges_.push_back({address, length, fd});
+    ranges_.splice(ranges_.end(), ranges);
   }
   void Drain();
 
  private:
-  struct Range {
-    void* address;
-    size_t length;
-    int fd;
-  };
   std::mutex mutex_;
-  std::vector<Range> ranges_;
+  Ranges ranges_;
 };
 
 // Maps fd [fd_offset, +length) shared and writable. Refused with the reason: ranges outside the

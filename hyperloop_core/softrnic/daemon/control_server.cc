@@ -15,8 +15,10 @@
 #include <chrono>
 #include <cstring>
 #include <ctime>
+#include <functional>
 #include <new>
 
+#include "hyperloop/core/out_of_memory.h"
 #include "softrnic/event_pipe.h"
 
 namespace hyperloop::softrnic {
@@ -140,7 +142,8 @@ void ControlServer::HandleEvent(uint64_t data, uint32_t events) {
   const uint64_t id = data >> 3;
   switch (static_cast<Kind>(data & 7)) {
     case kListener:
-      Accept();
+      if (RanOutOfMemory([this] { Accept(); }))
+        LogLine(log_.get(), LogLevel::kError, {"a client was not let in: out of memory"});
       return;
     case kEvicted:
       CloseEvicted();
@@ -157,12 +160,18 @@ void ControlServer::HandleEvent(uint64_t data, uint32_t events) {
   auto found = clients_.find(id);
   if (found == clients_.end()) return;  // closed by an earlier event of this batch
   if ((events & EPOLLIN) == 0) return Close(id, "its connection broke");
-  try {
-    if (!Receive(*found->second)) Close(id, "it closed the connection, or was refused");
-  } catch (const std::bad_alloc&) {
-    log_->Write(LogLevel::kError, found->second->name + " is ended: out of memory in its command");
-    Close(id, "out of memory");
-  }
+  Client& client = *found->second;
+  Guard(client, [&] {
+    if (!Receive(client)) Close(id, "it closed the connection, or was refused");
+  });
+}
+
+template <class Event>
+void ControlServer::Guard(Client& client, Event&& event) {
+  const uint64_t id = client.id;
+  if (!RanOutOfMemory(event)) return;
+  LogLine(log_.get(), LogLevel::kError, {client.name, " is ended: out of memory in its command"});
+  Close(id, "out of memory");
 }
 
 // --- shares of the engine's time
@@ -215,45 +224,44 @@ void ControlServer::Accept() {
     if (errno == EMFILE || errno == ENFILE) RefuseForLackOfDescriptors();
     return;
   }
-  auto client = std::make_unique<Client>();
-  client->socket = std::move(socket);
-  Reply reply{};
-  ucred peer{};
-  socklen_t size = sizeof peer;
-  if (getsockopt(client->socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 ||
-      peer.pid <= 0 || (peer.uid != geteuid() && peer.uid != 0)) {
-    log_->Write(LogLevel::kWarn, "refused a client of user " + std::to_string(peer.uid));
-    Answer(*client,
-           PermissionDenied("this RNIC daemon serves user " + std::to_string(geteuid()) +
-                            " only, not user " + std::to_string(peer.uid)),
-           reply, "", {});
-    return;
-  }
-  client->id = next_id_++;
-  client->pid = peer.pid;
-  client->user = peer.uid;
-  client->name = "pid " + std::to_string(peer.pid);
-  if (Status full = Admit(peer.uid, peer.pid, &client->of); !full.ok()) {
-    log_->Write(LogLevel::kWarn, "refused " + client->name + ": " + full.message());
-    Answer(*client, full, reply, "", {});
-    return;
-  }
-  client->process.Reset(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
-  Status status = client->process ? Status() : FromErrno(errno, "pidfd_open of the client");
-  if (status.ok()) status = Watch(client->process.get(), client->id, kProcess);
-  if (status.ok()) status = Watch(client->socket.get(), client->id, kSocket);
-  if (!status.ok()) {
-    log_->Write(LogLevel::kWarn, "refused " + client->name + ": " + status.ToString());
-    Answer(*client, status, reply, "", {});
-    Leave(*client);
-    return;
-  }
-  const Process& process = *client->of;
-  clients_.emplace(client->id, std::move(client));
-  if (process.paused) Listen(process, false);
+  const uint64_t id = next_id_++;
+  auto made = std::make_unique<Client>();
+  made->id = id;
+  made->socket = std::move(socket);
+  Client& client = *clients_.emplace(id, std::move(made)).first->second;
+  Guard(client, [&] {
+    const Status status = Admit(client);
+    if (status.ok()) return;
+    LogLine(log_.get(), LogLevel::kWarn, {"refused ", client.name, ": ", status.message()});
+    Reply reply{};
+    Answer(client, status, reply, "", {});
+    Close(id, "it was refused");
+  });
 }
 
-Status ControlServer::Admit(uid_t user, pid_t pid, Process** process) {
+Status ControlServer::Admit(Client& client) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  const bool known =
+      getsockopt(client.socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.pid > 0;
+  client.name = "pid " + std::to_string(peer.pid);
+  if (!known || (peer.uid != geteuid() && peer.uid != 0))
+    return PermissionDenied("this RNIC daemon serves user " + std::to_string(geteuid()) +
+                            " only, not user " + std::to_string(peer.uid));
+  client.pid = peer.pid;
+  client.user = peer.uid;
+  HL_RETURN_IF_ERROR(Join(client));
+  client.process.Reset(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
+  if (!client.process) return FromErrno(errno, "pidfd_open of the client");
+  HL_RETURN_IF_ERROR(Watch(client.process.get(), client.id, kProcess));
+  HL_RETURN_IF_ERROR(Watch(client.socket.get(), client.id, kSocket));
+  if (client.of->paused) Listen(*client.of, false);
+  return {};
+}
+
+Status ControlServer::Join(Client& client) {
+  const uid_t user = client.user;
+  const pid_t pid = client.pid;
   const uint32_t most = user == geteuid() ? limits_.connections : kOtherUsersConnections;
   uint32_t& of_user = connections_[user];
   if (of_user >= most)
@@ -267,11 +275,12 @@ Status ControlServer::Admit(uid_t user, pid_t pid, Process** process) {
                    " connections to the RNIC daemon, the most (--client-connections)");
   if (found.number == 0) found.number = next_process_++, found.since_ns = SteadyNs();
   ++found.connections, ++of_user;
-  *process = &found;
+  client.of = &found;
   return {};
 }
 
 void ControlServer::Leave(Client& client) {
+  if (client.of == nullptr) return;
   --client.of->connections, --connections_[client.user];
   // A process must not get new time by connecting again.
   Charge(*client.of, 0);
@@ -292,7 +301,7 @@ void ControlServer::CloseEvicted() {
       return entry.second->context == context;
     });
     if (found == clients_.end()) continue;
-    log_->Write(LogLevel::kError, found->second->name + " is ended: " + why);
+    LogLine(log_.get(), LogLevel::kError, {found->second->name, " is ended: ", why});
     Close(found->first, why);
   }
 }
@@ -303,12 +312,16 @@ void ControlServer::RefuseForLackOfDescriptors() {
   client.socket.Reset(accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
   Reply reply{};
   if (client.socket) {
-    Answer(client, NoSpace("the RNIC daemon is out of descriptors: raise its ulimit -n"), reply, "",
-           {});
+    // Without memory it is told nothing.
+    static_cast<void>(RanOutOfMemory([&] {
+      Answer(client, NoSpace("the RNIC daemon is out of descriptors: raise its ulimit -n"), reply,
+             "", {});
+    }));
   }
   client.socket.Reset(-1);
   spare_.Reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  log_->Write(LogLevel::kError, "out of descriptors, a client was refused: raise ulimit -n");
+  LogLine(log_.get(), LogLevel::kError,
+          {"out of descriptors, a client was refused: raise ulimit -n"});
 }
 
 void ControlServer::Close(uint64_t id, std::string_view why) {
@@ -320,7 +333,7 @@ void ControlServer::Close(uint64_t id, std::string_view why) {
       const std::lock_guard lock(evicted_mutex_);
       std::erase_if(evicted_, [&](const auto& each) { return each.first == client.context; });
     }
-    log_->Write(LogLevel::kDebug, client.name + " is gone: " + std::string(why));
+    LogLine(log_.get(), LogLevel::kDebug, {client.name, " is gone: ", why});
     bool done = false;
     OnEngine(*client.of, [&] {
       loop_->RemoveWakeSource(client.wake.get());
@@ -335,18 +348,16 @@ void ControlServer::Close(uint64_t id, std::string_view why) {
   clients_.erase(found);
 }
 
-void ControlServer::OnEngine(Process& process, const std::function<void()>& task) {
+template <class Task>
+void ControlServer::OnEngine(Process& process, Task&& task) {
   uint64_t took_ns = 0;
   bool exhausted = false;
-  loop_->Submit([&] {
+  const auto measured = [&] {
     const uint64_t begin = ThreadCpuNs();
-    try {
-      task();
-    } catch (const std::bad_alloc&) {
-      exhausted = true;
-    }
+    exhausted = RanOutOfMemory(task);
     took_ns = ThreadCpuNs() - begin;
-  });
+  };
+  loop_->Submit(std::ref(measured));  // the lambda itself would not fit into a std::function
   unmap_->Drain();
   Charge(process, took_ns);
   if (exhausted) throw std::bad_alloc();
@@ -374,7 +385,7 @@ bool ControlServer::Receive(Client& client) {
     bad = InvalidArgument("too long a message, or too many descriptors");
   }
   if (!bad.ok()) {
-    log_->Write(LogLevel::kWarn, client.name + ": " + bad.message());
+    LogLine(log_.get(), LogLevel::kWarn, {client.name, ": ", bad.message()});
     Answer(client, bad, reply, "", {});
     return false;
   }
@@ -435,17 +446,17 @@ Status ControlServer::Open(Client& client, const OpenArgs& args, Reply* reply,
   Status status;
   OnEngine(*client.of, [&] {
     auto context = engine_->OpenContext(host, client.uar, &reply->result.open, client.of->number);
-    status = context.ok() ? loop_->AddWakeSource(client.wake.get()) : context.status();
-    if (!status.ok()) {
-      if (context.ok()) engine_->CloseContext(*context);
-      return;
-    }
-    client.context = *context;
-    loop_->AddPage(client.uar);
+    status = context.status();
+    if (!status.ok()) return;
+    client.context = *context;  // if memory runs out from here on, Close closes it
+    status = loop_->AddWakeSource(client.wake.get());
+    if (status.ok()) return loop_->AddPage(client.uar);
+    engine_->CloseContext(*context);
+    client.context = kNoContext;
   });
   HL_RETURN_IF_ERROR(status);
   client.name = host + " (pid " + std::to_string(client.pid) + ")";
-  log_->Write(LogLevel::kDebug, client.name + " attached");
+  LogLine(log_.get(), LogLevel::kDebug, {client.name, " attached"});
   *fds = {client.uar_fd.get(), client.wake.get()};
   return {};
 }

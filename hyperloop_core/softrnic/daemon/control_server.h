@@ -12,17 +12,18 @@
 // the next command when the share covers the time of the previous ones.
 //
 // Death: a client is gone when its process is (pidfd), even if a forked child still holds the
-// socket, or when it closed the connection. Then all objects that it created are destroyed.
+// socket, or when it closed the connection. Then all objects that it created are destroyed. If
+// memory runs out in what a client asks for, that client is ended in the same way.
 #pragma once
 
 #include <sys/types.h>
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -72,8 +73,13 @@ class ControlServer {
   ControlServer(std::string path, Engine* engine, EngineLoop* loop, std::shared_ptr<Log> log,
                 ControlLimits limits);
   Status Watch(int fd, uint64_t id, Kind kind);
+  // Runs `event` of a client, which ends if memory runs out in it.
+  template <class Event>
+  void Guard(Client& client, Event&& event);
   void Accept();
-  Status Admit(uid_t user, pid_t pid, Process** process);
+  // Checks who has connected, counts and watches it.
+  Status Admit(Client& client);
+  Status Join(Client& client);
   void Leave(Client& client);
   void CloseEvicted();
   // Counts the engine time of a command; a process that used more than its share is paused.
@@ -92,9 +98,12 @@ class ControlServer {
                        std::vector<int>* fds);
   bool Answer(Client& client, const Status& status, Reply& reply, std::string text,
               const std::vector<int>& fds);
+  // Needs no memory.
   void Close(uint64_t id, std::string_view why);
-  // Runs `task` on the engine's thread, then unmaps the mappings that it released.
-  void OnEngine(Process& process, const std::function<void()>& task);
+  // Runs `task` on the engine's thread, then unmaps the mappings that it released. Needs no memory
+  // but what `task` does, whose std::bad_alloc comes out.
+  template <class Task>
+  void OnEngine(Process& process, Task&& task);
   std::string OwnCounters() const;
 
   const std::string path_;

@@ -87,6 +87,8 @@ void FlushThreads::State::MakeThreads(const std::shared_ptr<State>& state) {
       std::thread([state, client, lane] { state->Run(client, lane); }).detach();
     } catch (const std::system_error&) {
       made = false;  // the system has no more threads: the client's READs wait until it has one
+    } catch (const std::bad_alloc&) {
+      made = false;  // nor memory for one
     }
     lock.lock();
     if (made) {

@@ -11,9 +11,11 @@
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "hyperloop/core/out_of_memory.h"
 #include "softrnic/daemon/link_server.h"
 #include "softrnic/links/packet.h"
 
@@ -47,6 +49,7 @@ inline constexpr size_t kMaxAnswerBytes =
 // The epoll ids of the server's own descriptors; a connection's id is its serial number.
 inline constexpr uint64_t kListenerEvents = 1;
 inline constexpr uint64_t kWakeEvents = 2;
+inline constexpr std::string_view kNoMemory = "out of memory";
 // Ids of links that neighbours made; below are configured ones.
 inline constexpr LinkId kIncomingLinks = 0x80000000;
 
@@ -59,7 +62,7 @@ class OutBytes {
  public:
   size_t size() const { return size_; }
 
-  // Has `add` append to a vector with room for a frame.
+  // Has `add` append to a vector with room for a frame. Without memory nothing is appended.
   template <typename Add>
   void Append(Add&& add) {
     if (pieces_.empty() || pieces_.back().capacity() - pieces_.back().size() < kMostAdded) {
@@ -117,6 +120,7 @@ struct LinkServer::Connection {
   bool dialed = false;
   bool spoke = false;  // the end that made it has sent bytes
   bool connecting = false;
+  bool added = false;      // `out` has packets of the engine that it had not before the turn
   bool more = false;       // `channel` has frames that may not be handed to the engine yet
   uint64_t in_flight = 0;  // bytes of its packets that the engine has
   OutBytes out;
@@ -126,5 +130,15 @@ struct LinkServer::Connection {
   size_t unsent() const { return out.size(); }
   bool stranger() const { return !dialed && !channel.open(); }
 };
+
+// Runs `event`, which is something that the connection does. False: memory ran out in it, and the
+// connection is gone.
+template <class Event>
+bool LinkServer::Guard(Connection& c, Event&& event) {
+  const uint64_t serial = c.serial;
+  if (!RanOutOfMemory(event)) return true;
+  Close(serial, kNoMemory);
+  return false;
+}
 
 }  // namespace hyperloop::softrnic

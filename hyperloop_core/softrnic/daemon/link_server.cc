@@ -134,12 +134,11 @@ bool LinkServer::Ready(LinkId link) {
 }
 
 void LinkServer::Send(LinkId link, PacketBytes packet) {
-  if (link != kNoLink && link <= neighbours_.size())
-    neighbours_[link - 1]->queued.fetch_add(
-        static_cast<int64_t>(packet->size() +
-                             identity::SecureChannel::FrameOverhead(options_.keys != nullptr)),
-        std::memory_order_relaxed);
+  const auto bytes = static_cast<int64_t>(
+      packet->size() + identity::SecureChannel::FrameOverhead(options_.keys != nullptr));
   staged_.emplace_back(link, std::move(packet));
+  if (link != kNoLink && link <= neighbours_.size())
+    neighbours_[link - 1]->queued.fetch_add(bytes, std::memory_order_relaxed);
 }
 
 void LinkServer::Flush() {
@@ -158,13 +157,8 @@ void LinkServer::PushOutbox() {
   {
     std::lock_guard lock(mutex_);
     wake = outbox_.empty();
-    if (wake) {
-      outbox_.swap(staged_);
-    } else {
-      std::move(staged_.begin(), staged_.end(), std::back_inserter(outbox_));
-    }
+    outbox_.splice(outbox_.end(), staged_);
   }
-  staged_.clear();
   if (wake) WakeThread();
 }
 
@@ -197,12 +191,13 @@ void LinkServer::Run() {
     for (int i = 0; i < n; ++i) {
       const uint64_t what = events[static_cast<size_t>(i)].data.u64;
       if (what == kListenerEvents) {
-        Accept();
+        if (RanOutOfMemory([this] { Accept(); })) LogRefusal("somebody", kNoMemory);
       } else if (what == kWakeEvents) {
         uint64_t count;
         [[maybe_unused]] ssize_t got = read(wake_.get(), &count, sizeof count);
-      } else {
-        HandleConnection(what, events[static_cast<size_t>(i)].events);
+      } else if (const auto found = connections_.find(what); found != connections_.end()) {
+        Connection& c = *found->second;
+        Guard(c, [&] { HandleConnection(c, events[static_cast<size_t>(i)].events); });
       }
     }
     TakeOutbox();
@@ -211,11 +206,11 @@ void LinkServer::Run() {
   while (!connections_.empty()) Close(connections_.begin()->first, "the daemon stops");
 }
 
-void LinkServer::PushEvents(std::vector<Arrival> events) {
+void LinkServer::PushEvents(Arrivals events) {
   if (events.empty()) return;
   {
     std::lock_guard lock(mutex_);
-    std::move(events.begin(), events.end(), std::back_inserter(inbox_));
+    inbox_.splice(inbox_.end(), events);
     has_inbox_.store(true);
   }
   // Pairs with EngineLoop::Sleep: either this call sees the flag of the sleeping loop, or the

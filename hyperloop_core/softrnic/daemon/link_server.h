@@ -9,17 +9,22 @@
 // When a connection has kLinkQueueBytes of requests, the engine is told to wait. A packet is handed
 // to the engine only while there is room for its answer (kMaxAnswerBytes in all). Until then
 // nothing more is read from its connection, so that the sender waits.
+//
+// If memory runs out in something that a connection does, that connection ends, as by a cut: what
+// it carried is lost, and sent again on the next one.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -86,40 +91,47 @@ class LinkServer final : public LinkPort {
     LinkEvent event;
     uint64_t bytes = 0;  // counted until the packet is answered
   };
+  // Lists pass from thread to thread without memory of their own.
+  using Arrivals = std::list<Arrival>;
+  using Packets = std::list<std::pair<LinkId, PacketBytes>>;
 
   LinkServer(LinkOptions options, std::shared_ptr<Log> log);
   Status Listen();
   Status AddNeighbours(Engine* engine);
   // Called by the server's thread only.
   void Run();
+  template <class Event>
+  bool Guard(Connection& c, Event&& event);
   int Timers();
   void Dial(Neighbour& neighbour);
   void Accept();
-  void MakeRoomFor(const LinkAddress& from);
   uint64_t OneToGiveUp(const std::string& source) const;
   void BoundConnectionsOf(const Connection& c);
   void RefreshKeys();
   identity::SecureChannelOptions ChannelOptions(const Neighbour* neighbour) const;
   void WatchListener(bool on);
-  void LogRefusal(const std::string& name, const std::string& why);
-  void HandleConnection(uint64_t serial, uint32_t events);
+  void LogRefusal(std::string_view name, std::string_view why);
+  static bool IsNews(Neighbour& neighbour, std::string_view why);
+  void HandleConnection(Connection& c, uint32_t events);
   bool Connected(Connection& c);
   bool ReadFrom(Connection& c);
   bool TakeFrames(Connection& c);
   Status JudgePacket(Connection& c, const Packet& packet, bool* refused);
   void RefuseClaim(Connection& c, const Packet& packet);
-  bool MayHandOver(const Connection& c);
+  bool MayHandOver(const Connection& c, uint64_t taken);
+  void HandOver(Connection& c, Arrivals packets, uint64_t bytes);
   ssize_t SendSome(Connection& c);
   bool WriteTo(Connection& c);
   bool IsTold(const std::string& name);
   void Opened(Connection& c);
-  void Close(uint64_t serial, const std::string& why);
+  void Close(uint64_t serial, std::string_view why);
   void TakeOutbox();
+  Connection* OpenConnectionOf(LinkId link);
   void CountAnswered();
   void ResumeReading();
   void Watch(Connection& c);
   void SignOfLife(Connection& c);
-  void PushEvents(std::vector<Arrival> events);
+  void PushEvents(Arrivals events);
   void WakeThread();
   Neighbour* NeighbourOf(const Connection& c);
   // Called by the engine's thread only.
@@ -154,15 +166,15 @@ class LinkServer final : public LinkPort {
 
   // Shared by the two threads.
   mutable std::mutex mutex_;
-  std::vector<std::pair<LinkId, PacketBytes>> outbox_;
-  std::deque<Arrival> inbox_;
+  Packets outbox_;
+  Arrivals inbox_;
   std::atomic<bool> has_inbox_{false};
   // Sums of Arrival::bytes: of all pushed packets, and of those whose answers are in the outbox.
   std::atomic<uint64_t> handed_{0}, done_{0};
   std::atomic<bool> starved_{false};  // the thread has packets that wait for done_
   // Used by the engine's thread only.
-  std::vector<std::pair<LinkId, PacketBytes>> staged_;
-  std::deque<Arrival> taken_;
+  Packets staged_;
+  Arrivals taken_;
   uint64_t received_ = 0;  // the sum of Arrival::bytes of the packets that Receive returned
 };
 

@@ -35,29 +35,35 @@ int LinkServer::Timers() {
   auto next = now + milliseconds(1000);
   for (auto& neighbour : neighbours_) {
     if (neighbour->connection != 0) continue;
-    if (now >= neighbour->dial_at) Dial(*neighbour);
+    if (now >= neighbour->dial_at && RanOutOfMemory([&] { Dial(*neighbour); }) &&
+        IsNews(*neighbour, kNoMemory))
+      LogLine(log_.get(), LogLevel::kWarn,
+              {"link to ", neighbour->name, ": ", kNoMemory, "; trying again"});
     if (neighbour->connection == 0) next = std::min(next, neighbour->dial_at);
   }
   if (accept_again_ != Clock::time_point{}) {
     if (now >= accept_again_) WatchListener(true);
     next = std::min(next, now + kAcceptPause);
   }
-  std::vector<std::pair<uint64_t, std::string>> dead;
-  for (auto& [serial, c] : connections_) {
-    if (!c->channel.open()) {
-      if (now - c->begun >= kIntroduceWithin) dead.emplace_back(serial, "no answer in time");
-      next = std::min(next, c->begun + kIntroduceWithin);
+  const size_t before = connections_.size();
+  for (auto it = connections_.begin(); it != connections_.end();) {
+    Connection& c = *(it++)->second;  // it may be closed
+    const milliseconds limit = !c.channel.open() ? kIntroduceWithin
+                               : c.dialed        ? kDeadAfter
+                                                 : kForgetAfter;
+    const auto since = c.channel.open() ? c.heard : c.begun;
+    if (now - since >= limit) {
+      Close(c.serial, c.channel.open() ? "it says nothing any more" : "no answer in time");
       continue;
     }
-    const milliseconds limit = c->dialed ? kDeadAfter : kForgetAfter;
-    if (now - c->heard >= limit) dead.emplace_back(serial, "it says nothing any more");
-    if (!c->dialed) continue;
-    if (now - c->said >= kSignOfLife && c->unsent() == 0) SignOfLife(*c);
+    if (!c.channel.open()) next = std::min(next, c.begun + limit);
+    if (!c.channel.open() || !c.dialed) continue;
+    if (now - c.said >= kSignOfLife && c.unsent() == 0 && !Guard(c, [&] { SignOfLife(c); }))
+      continue;
     next =
-        std::min({next, c->heard + limit, std::max(c->said + kSignOfLife, now + milliseconds(10))});
+        std::min({next, c.heard + limit, std::max(c.said + kSignOfLife, now + milliseconds(10))});
   }
-  for (const auto& [serial, why] : dead) Close(serial, why);
-  if (!dead.empty()) return 0;
+  if (connections_.size() != before) return 0;
   const auto wait = std::chrono::ceil<milliseconds>(next - Clock::now()).count();
   return static_cast<int>(std::clamp<int64_t>(wait, 0, 1000));
 }
@@ -75,10 +81,10 @@ void LinkServer::Dial(Neighbour& neighbour) {
                    neighbour.address.length)
          : -1;
   if (result != 0 && errno != EINPROGRESS) {
-    const std::string why = std::strerror(errno);
-    if (why != neighbour.last_error)
-      log_->Write(LogLevel::kWarn, "link to " + neighbour.name + ": " + why + "; trying again");
-    neighbour.last_error = why;
+    const char* const why = std::strerror(errno);
+    if (IsNews(neighbour, why))
+      LogLine(log_.get(), LogLevel::kWarn,
+              {"link to ", neighbour.name, ": ", why, "; trying again"});
     return;
   }
   RefreshKeys();
@@ -88,9 +94,10 @@ void LinkServer::Dial(Neighbour& neighbour) {
   c->name = neighbour.name;
   c->dialed = c->connecting = true;
   c->begun = c->heard = c->said = now;
-  neighbour.connection = c->serial;
   Watch(*c);
-  connections_.emplace(c->serial, std::move(c));
+  const uint64_t serial = c->serial;
+  connections_.emplace(serial, std::move(c));
+  neighbour.connection = serial;
 }
 
 bool LinkServer::Connected(Connection& c) {
@@ -103,8 +110,8 @@ bool LinkServer::Connected(Connection& c) {
   }
   c.connecting = false;
   const auto hello = c.channel.TakeOutput();
-  NeighbourOf(c)->queued.fetch_add(static_cast<int64_t>(hello.size()));
   c.out.Append(hello);
+  NeighbourOf(c)->queued.fetch_add(static_cast<int64_t>(hello.size()));
   return true;
 }
 
@@ -116,14 +123,16 @@ void LinkServer::Accept() {
   if (!fd) {
     // A connection that cannot be taken would wake the thread again and again.
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-      LogRefusal("somebody",
-                 std::string(std::strerror(errno)) + "; for descriptors raise ulimit -n");
+      const int error = errno;
       WatchListener(false);
+      LogRefusal("somebody",
+                 std::string(std::strerror(error)) + "; for descriptors raise ulimit -n");
     }
     return;
   }
-  MakeRoomFor(from);
-  if (connections_.size() >= kMaxConnections) {
+  // It is closed when everything that needs memory has succeeded.
+  const uint64_t given_up = OneToGiveUp(from.Source());
+  if (given_up == 0 && connections_.size() >= kMaxConnections) {
     Count(&counters_.refused, 1);
     LogRefusal(from.ToString(),
                "there are " + std::to_string(kMaxConnections) + " connections, the most");
@@ -137,6 +146,9 @@ void LinkServer::Accept() {
   c->begun = c->heard = c->said = Clock::now();
   Watch(*c);
   connections_.emplace(c->serial, std::move(c));
+  if (given_up == 0) return;
+  Count(&counters_.refused, 1);
+  Close(given_up, "it did not introduce itself while others came");
 }
 
 void LinkServer::WatchListener(bool on) {
@@ -162,21 +174,15 @@ identity::SecureChannelOptions LinkServer::ChannelOptions(const Neighbour* neigh
 void LinkServer::RefreshKeys() {
   if (options_.keys == nullptr) return;
   const Status status = options_.keys->Refresh();
-  if (!status.ok()) log_->Write(LogLevel::kWarn, "changed keys are not used: " + status.message());
+  if (!status.ok())
+    LogLine(log_.get(), LogLevel::kWarn, {"changed keys are not used: ", status.message()});
 }
 
 // Anybody who reaches the port can connect and be slow or silent. Connections without an
 // introduction are bounded, so that they keep no neighbour out. At the bound of a source its oldest
-// one is closed; at the bound of all sources the oldest of the source that has most. A source with
-// a known neighbour has a bound of its own, so connections from elsewhere, however many, never
-// close one from there.
-void LinkServer::MakeRoomFor(const LinkAddress& from) {
-  const uint64_t serial = OneToGiveUp(from.Source());
-  if (serial == 0) return;
-  Count(&counters_.refused, 1);
-  Close(serial, "it did not introduce itself while others came");
-}
-
+// one is closed for a new one from `source`; at the bound of all sources the oldest of the source
+// that has most. A source with a known neighbour has a bound of its own, so connections from
+// elsewhere, however many, never close one from there. Returns its serial number; 0: none.
 uint64_t LinkServer::OneToGiveUp(const std::string& source) const {
   struct Sum {
     size_t count = 0;
@@ -219,20 +225,28 @@ void LinkServer::BoundConnectionsOf(const Connection& c) {
 }
 
 // Logs a host that tries again and again once, and many different hosts at intervals.
-void LinkServer::LogRefusal(const std::string& name, const std::string& why) {
+void LinkServer::LogRefusal(std::string_view name, std::string_view why) {
   const auto now = Clock::now();
   if (why == last_refusal_ || now - refusal_logged_ < kBetweenRefusals) return;
-  log_->Write(LogLevel::kWarn, "link from " + name + " was refused: " + why);
-  last_refusal_ = why;
+  LogLine(log_.get(), LogLevel::kWarn, {"link from ", name, " was refused: ", why});
+  if (RanOutOfMemory([&] { last_refusal_ = why; })) last_refusal_.clear();
   refusal_logged_ = now;
+}
+
+// Whether the link has another error than the last time. It is logged once.
+bool LinkServer::IsNews(Neighbour& neighbour, std::string_view why) {
+  if (why == neighbour.last_error) return false;
+  if (RanOutOfMemory([&] { neighbour.last_error = why; })) neighbour.last_error.clear();
+  return true;
 }
 
 // Whether `name` can be told from all other trusted names by its hash, which is what claims carry.
 bool LinkServer::IsTold(const std::string& name) {
   for (const identity::TrustedPeer& each : options_.keys->trusted()) {
     if (each.name == name || GidPrefix(each.name) != GidPrefix(name)) continue;
-    log_->Write(LogLevel::kError, "the hosts " + name + " and " + each.name +
-                                      " cannot be told apart on links: give one another name");
+    LogLine(log_.get(), LogLevel::kError,
+            {"the hosts ", name, " and ", each.name,
+             " cannot be told apart on links: give one another name"});
     return false;
   }
   return true;
@@ -240,14 +254,16 @@ bool LinkServer::IsTold(const std::string& name) {
 
 void LinkServer::Opened(Connection& c) {
   if (Neighbour* const neighbour = NeighbourOf(c)) {
+    Arrivals up;
+    up.push_back({LinkEvent{LinkEvent::Kind::kUp, c.link, {}}});
     Count(neighbour->was_up ? &counters_.reconnects : &counters_.connects, 1);
-    log_->Write(LogLevel::kInfo,
-                "link to " + neighbour->name + (neighbour->was_up ? " is up again" : " is up"));
+    LogLine(log_.get(), LogLevel::kInfo,
+            {"link to ", neighbour->name, neighbour->was_up ? " is up again" : " is up"});
     neighbour->was_up = true;
     neighbour->backoff = milliseconds(0);
     neighbour->last_error.clear();
     neighbour->up.store(true, std::memory_order_release);
-    PushEvents({Arrival{LinkEvent{LinkEvent::Kind::kUp, c.link, {}}}});
+    PushEvents(std::move(up));
     return;
   }
   next_incoming_ = (next_incoming_ + 1) & ~kIncomingLinks;
@@ -261,25 +277,25 @@ void LinkServer::Opened(Connection& c) {
     if (known_sources_.size() < kMaxKnownSources) known_sources_.insert(c.source);
     BoundConnectionsOf(c);
   }
-  log_->Write(LogLevel::kInfo, "link from " + c.name + " is up");
+  LogLine(log_.get(), LogLevel::kInfo, {"link from ", c.name, " is up"});
 }
 
-void LinkServer::Close(uint64_t serial, const std::string& why) {
+// Needs no memory.
+void LinkServer::Close(uint64_t serial, std::string_view why) {
   const auto found = connections_.find(serial);
   if (found == connections_.end()) return;
-  Connection& c = *found->second;
+  const Connection& c = *found->second;
   if (Neighbour* const neighbour = NeighbourOf(c)) {
     const bool up = neighbour->up.exchange(false);
     neighbour->queued.fetch_sub(static_cast<int64_t>(c.unsent()));
     neighbour->connection = 0;
     neighbour->dial_at = std::max(neighbour->dial_at, Clock::now());
-    if (up || why != neighbour->last_error)
-      log_->Write(LogLevel::kWarn, "link to " + c.name + " is down: " + why);
-    neighbour->last_error = why;
+    if (IsNews(*neighbour, why) || up)
+      LogLine(log_.get(), LogLevel::kWarn, {"link to ", c.name, " is down: ", why});
   } else {
     incoming_.erase(c.link);
     if (c.channel.open()) {
-      log_->Write(LogLevel::kInfo, "link from " + c.name + " is down: " + why);
+      LogLine(log_.get(), LogLevel::kInfo, {"link from ", c.name, " is down: ", why});
     } else {
       LogRefusal(c.name, why);
     }

@@ -18,119 +18,11 @@
 #include <thread>
 
 #include "softrnic/daemon/link_connection.h"
+#include "softrnic/daemon/testing/raw_neighbour.h"
 #include "softrnic/links/packet.h"
 
 namespace hyperloop::softrnic {
 namespace {
-
-constexpr std::chrono::seconds kPatience{30};
-
-// A socket that is connected to `address`, from a loopback address of its own where `from` is one.
-UniqueFd ConnectTo(const std::string& address, const std::string& from = "") {
-  UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const auto to = ParseLinkAddress(address, /*any_port=*/false);
-  EXPECT_TRUE(to.ok()) << to.status().ToString();
-  if (!from.empty()) {
-    const auto own = ParseLinkAddress(from + ":0", /*any_port=*/true);
-    EXPECT_EQ(bind(fd.get(), reinterpret_cast<const sockaddr*>(&own->storage), own->length), 0);
-  }
-  const timeval patience{kPatience.count(), 0};
-  setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-  EXPECT_EQ(connect(fd.get(), reinterpret_cast<const sockaddr*>(&to->storage), to->length), 0);
-  return fd;
-}
-
-identity::SecureChannelOptions Dialer(std::shared_ptr<identity::KeyRing> ring) {
-  return {.dialer = true,
-          .purpose = "hyperloop link 3",
-          .ring = std::move(ring),
-          .max_body = kMaxPacketBytes};
-}
-
-// A neighbour, without keys as any process of this machine can be.
-class RawNeighbour {
- public:
-  explicit RawNeighbour(const std::string& address,
-                        std::shared_ptr<identity::KeyRing> ring = nullptr,
-                        const std::string& from = "")
-      : socket_(ConnectTo(address, from)), channel_(Dialer(std::move(ring))) {
-    Say(channel_.TakeOutput());
-  }
-
-  // The rest of the introduction. Not ok: it was refused.
-  Status Introduce() {
-    while (!channel_.open()) {
-      HL_RETURN_IF_ERROR(channel_.Next().status());
-      Say(channel_.TakeOutput());
-      if (!channel_.open() && !Read()) return Unavailable("closed");
-    }
-    return {};
-  }
-  // Makes only the first step of an introduction, and waits for the other end's answer.
-  void HearAnswer() { EXPECT_TRUE(Read()); }
-  bool open() const { return channel_.open(); }
-
-  void Say(const Packet& packet) {
-    std::vector<std::byte> out;
-    channel_.Seal(EncodePacket(packet), &out);
-    Say(out);
-  }
-  // The next packet; valid until the next call. Nothing: the connection was closed.
-  std::optional<Packet> Hear() {
-    for (;;) {
-      const auto frame = channel_.Next();
-      if (!frame.ok()) return std::nullopt;
-      if (!frame->has_value()) {
-        if (!Read()) return std::nullopt;
-        continue;
-      }
-      if ((*frame)->empty()) continue;
-      const auto packet = ParsePacket(**frame);
-      EXPECT_TRUE(packet.ok()) << packet.status().ToString();
-      return *packet;
-    }
-  }
-
-  void Ask(uint64_t times) {
-    std::vector<std::byte> out;
-    for (; times != 0; --times)
-      channel_.Seal(EncodePacket({.type = PacketType::kRead,
-                                  .dest_qpn = 1,
-                                  .source_qpn = 1,
-                                  .session = 1,
-                                  .total = kMaxPayload,
-                                  .length = kMaxPayload}),
-                    &out);
-    Say(out);
-  }
-  // True if as many answers came. They are all the same.
-  bool AwaitAnswers(uint64_t answers) {
-    while (answers != 0) {
-      const auto frame = channel_.Next();
-      if (!frame.ok()) return false;
-      if (frame->has_value() ? (--answers, ++answers_, false) : !Read()) return false;
-    }
-    return true;
-  }
-  // How many answers came in all.
-  uint64_t answers() const { return answers_; }
-
- private:
-  void Say(const std::vector<std::byte>& bytes) {
-    EXPECT_EQ(send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
-              static_cast<ssize_t>(bytes.size()));
-  }
-  bool Read() {
-    std::vector<std::byte> buffer(256 << 10);
-    const ssize_t n = recv(socket_.get(), buffer.data(), buffer.size(), 0);
-    if (n > 0) channel_.Append(std::span(buffer).first(static_cast<size_t>(n)));
-    return n > 0;
-  }
-
-  UniqueFd socket_;
-  identity::SecureChannel channel_;
-  uint64_t answers_ = 0;
-};
 
 class LinkServerTest : public testing::Test {
  protected:
@@ -375,8 +267,8 @@ TEST_F(KeyedLinkServerTest, WhereANeighbourProvedItselfIsKnown) {
 TEST_F(KeyedLinkServerTest, AnOpenLinkIsServedWhileStrangersIntroduceThemselves) {
   RawNeighbour neighbour(server_->listening(), b_);
   ASSERT_TRUE(neighbour.Introduce().ok());
-  std::vector<std::byte> first =
-      identity::SecureChannel(Dialer(b_)).TakeOutput();  // nothing in it says whose it is
+  std::vector<std::byte> first = identity::SecureChannel(LinkChannel(true, b_))
+                                     .TakeOutput();  // nothing in it says whose it is
   LetStrangersCome(/*sources=*/50, /*count=*/8, first);
   for (int i = 0; i < 100; ++i) {
     neighbour.Ask(1);

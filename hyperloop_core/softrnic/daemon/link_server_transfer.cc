@@ -26,10 +26,7 @@ uint64_t BytesInFlight(const Packet& p) {
 
 }  // namespace
 
-void LinkServer::HandleConnection(uint64_t serial, uint32_t events) {
-  const auto found = connections_.find(serial);
-  if (found == connections_.end()) return;
-  Connection& c = *found->second;
+void LinkServer::HandleConnection(Connection& c, uint32_t events) {
   // epoll is level-triggered, so the rest is reported again, after the others.
   if (c.stranger() && (events & EPOLLIN) != 0 && introductions_-- <= 0) return;
   if (c.connecting) {
@@ -61,12 +58,12 @@ bool LinkServer::ReadFrom(Connection& c) {
 bool LinkServer::TakeFrames(Connection& c) {
   const bool was_open = c.channel.open();
   if (c.stranger() && !std::exchange(c.spoke, true)) RefreshKeys();
-  std::vector<Arrival> packets;
-  const uint64_t before = c.in_flight;
+  Arrivals packets;
+  uint64_t taken = 0;  // bytes of them
   Status status;
   bool life = false;
   for (;;) {
-    c.more = c.channel.open() && !MayHandOver(c);
+    c.more = c.channel.open() && !MayHandOver(c, taken);
     if (c.more) break;
     const auto frame = c.channel.Next();
     if (!frame.ok()) {
@@ -90,17 +87,15 @@ bool LinkServer::TakeFrames(Connection& c) {
     if (!status.ok()) break;
     if (refused) continue;
     const uint64_t bytes = BytesInFlight(*packet);
-    c.in_flight += bytes;
-    handed_.fetch_add(bytes);
     packets.push_back(
         {{LinkEvent::Kind::kPacket, c.link, {(*frame)->begin(), (*frame)->end()}}, bytes});
+    taken += bytes;
   }
-  if (c.in_flight != before) in_flight_.emplace_back(c.serial, c.in_flight - before);
   const auto introduction = c.channel.TakeOutput();
+  c.out.Append(introduction);
   if (Neighbour* const neighbour = NeighbourOf(c))
     neighbour->queued.fetch_add(static_cast<int64_t>(introduction.size()));
-  c.out.Append(introduction);
-  PushEvents(std::move(packets));
+  HandOver(c, std::move(packets), taken);
   if (!status.ok()) {
     // Tries to tell the other end the reason.
     [[maybe_unused]] const ssize_t told = SendSome(c);
@@ -151,15 +146,24 @@ void LinkServer::RefuseClaim(Connection& c, const Packet& packet) {
   Count(&counters_.frames_sent, 1);
 }
 
+// All of them, or without memory none.
+void LinkServer::HandOver(Connection& c, Arrivals packets, uint64_t bytes) {
+  if (bytes != 0) in_flight_.emplace_back(c.serial, bytes);
+  c.in_flight += bytes;
+  handed_.fetch_add(bytes);
+  PushEvents(std::move(packets));
+}
+
 // An answer for which there is no room would have to be dropped. So its request waits instead,
-// here, in the socket or at the neighbour.
-bool LinkServer::MayHandOver(const Connection& c) {
+// here, in the socket or at the neighbour. `taken`: bytes that are about to be handed over.
+bool LinkServer::MayHandOver(const Connection& c, uint64_t taken) {
   const bool much = c.dialed || answer_bytes_ < kAllAnswerBytes;
   const size_t most = much ? kConnectionAnswerBytes : kLeastAnswerBytes;
   const size_t longest = kMaxPacketBytes + identity::SecureChannel::FrameOverhead(true);
-  if (handed_.load() - answered_ < kLinkInFlightBytes && c.unsent() + c.in_flight + longest <= most)
+  if (handed_.load() + taken - answered_ < kLinkInFlightBytes &&
+      c.unsent() + c.in_flight + taken + longest <= most)
     return true;
-  if (c.in_flight == 0 && in_flight_.empty()) return false;  // until a socket takes some
+  if (taken == 0 && in_flight_.empty()) return false;  // until a socket takes some
   // Pairs with Flush: either the engine's thread sees starved_, or this one sees done_.
   starved_.store(true);
   if (done_.load() != answered_) WakeThread();
@@ -190,8 +194,10 @@ bool LinkServer::WriteTo(Connection& c) {
     Neighbour* const neighbour = NeighbourOf(c);
     if (neighbour == nullptr) continue;
     const int64_t left = neighbour->queued.fetch_sub(n) - n;
-    if (left < kLinkQueueBytes / 2 && neighbour->wants_room.exchange(false))
-      PushEvents({Arrival{LinkEvent{LinkEvent::Kind::kRoom, c.link, {}}}});
+    if (left >= kLinkQueueBytes / 2 || !neighbour->wants_room.exchange(false)) continue;
+    Arrivals room;
+    room.push_back({LinkEvent{LinkEvent::Kind::kRoom, c.link, {}}});
+    PushEvents(std::move(room));
   }
   return true;
 }
@@ -209,37 +215,44 @@ void LinkServer::SignOfLife(Connection& c) {
 // Moves the engine's packets to their connections. A packet whose connection is gone is dropped:
 // the engine sends requests again, and neighbours ask for answers again.
 void LinkServer::TakeOutbox() {
-  std::vector<std::pair<LinkId, PacketBytes>> packets;
+  Packets packets;
   CountAnswered();
   {
     std::lock_guard lock(mutex_);
     packets.swap(outbox_);
   }
-  std::vector<uint64_t> touched;
-  for (auto& [link, packet] : packets) {
-    uint64_t serial = 0;
-    const bool ours = link < kIncomingLinks;
-    if (ours) {
-      serial = neighbours_[link - 1]->connection;
-    } else if (const auto it = incoming_.find(link); it != incoming_.end()) {
-      serial = it->second;
-    }
-    const auto found = connections_.find(serial);
-    if (found == connections_.end() || !found->second->channel.open()) {
-      if (ours)
-        neighbours_[link - 1]->queued.fetch_sub(static_cast<int64_t>(
-            packet->size() + identity::SecureChannel::FrameOverhead(options_.keys != nullptr)));
-      continue;
-    }
-    Connection& c = *found->second;
-    c.out.Append([&c, &body = *packet](auto* piece) { c.channel.Seal(body, piece); });
-    Count(&counters_.frames_sent, 1);
-    if (touched.empty() || touched.back() != serial) touched.push_back(serial);
+  for (const auto& [link, packet] : packets) {
+    bool taken = false;
+    if (Connection* const c = OpenConnectionOf(link))
+      Guard(*c, [&, &body = *packet] {
+        c->out.Append([&](auto* piece) { c->channel.Seal(body, piece); });
+        Count(&counters_.frames_sent, 1);
+        c->added = taken = true;
+      });
+    if (!taken && link < kIncomingLinks)
+      neighbours_[link - 1]->queued.fetch_sub(static_cast<int64_t>(
+          packet->size() + identity::SecureChannel::FrameOverhead(options_.keys != nullptr)));
   }
-  for (const uint64_t serial : touched) {
-    const auto found = connections_.find(serial);
-    if (found != connections_.end() && WriteTo(*found->second)) Watch(*found->second);
+  for (auto it = connections_.begin(); it != connections_.end();) {
+    Connection& c = *(it++)->second;  // it may be closed
+    if (!std::exchange(c.added, false)) continue;
+    Guard(c, [&] {
+      if (WriteTo(c)) Watch(c);
+    });
   }
+}
+
+// Null: there is none.
+LinkServer::Connection* LinkServer::OpenConnectionOf(LinkId link) {
+  uint64_t serial = 0;
+  if (link < kIncomingLinks) {
+    serial = neighbours_[link - 1]->connection;
+  } else if (const auto it = incoming_.find(link); it != incoming_.end()) {
+    serial = it->second;
+  }
+  const auto found = connections_.find(serial);
+  return found != connections_.end() && found->second->channel.open() ? found->second.get()
+                                                                      : nullptr;
 }
 
 // Call before the outbox is emptied: the answers that it counts are in the outbox.
@@ -270,22 +283,22 @@ void LinkServer::Watch(Connection& c) {
 
 // Resumes connections whose packets had to wait, beginning behind the one that was resumed last.
 void LinkServer::ResumeReading() {
-  std::vector<uint64_t> waiting;
   size_t unsent = 0;
   answer_bytes_ = 0;
   for (auto& [serial, c] : connections_) {
-    if (c->more) waiting.push_back(serial);
     if (c->dialed) continue;
     unsent += c->unsent();
     answer_bytes_ += c->unsent() + c->in_flight;
   }
   counters_.answer_bytes.store(unsent, std::memory_order_relaxed);
-  std::rotate(waiting.begin(), std::upper_bound(waiting.begin(), waiting.end(), resumed_),
-              waiting.end());
-  for (const uint64_t serial : waiting) {
-    Connection& c = *connections_.at(serial);
+  auto next = connections_.upper_bound(resumed_);
+  for (size_t left = connections_.size(); left != 0; --left) {
+    if (next == connections_.end()) next = connections_.begin();
+    Connection& c = *(next++)->second;  // it may be closed
+    if (!c.more) continue;
+    const uint64_t serial = c.serial;
     const uint64_t before = handed_.load(std::memory_order_relaxed);
-    TakeFrames(c);
+    Guard(c, [&] { TakeFrames(c); });
     if (handed_.load(std::memory_order_relaxed) != before) resumed_ = serial;
   }
   for (auto& [serial, c] : connections_) Watch(*c);

@@ -3,7 +3,7 @@
 //
 // A link carries packets whole, unchanged and in order, or breaks; after a break packets that were
 // under way may be lost. The engine resends packets that were not acknowledged. All calls come from
-// the engine's thread.
+// the engine's thread. Only Send needs memory: std::bad_alloc leaves the packet unsent.
 #pragma once
 
 #include <cstddef>

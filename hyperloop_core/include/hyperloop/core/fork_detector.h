@@ -23,8 +23,8 @@ class ForkDetector {
   bool IsOwner() const { return word_->load(std::memory_order_relaxed) != 0; }
 
  private:
-  explicit ForkDetector(void* page);
-  std::atomic<uint32_t>* word_;
+  ForkDetector() = default;
+  std::atomic<uint32_t>* word_ = nullptr;  // null: in the midst of Create
 };
 
 }  // namespace hyperloop

@@ -1,0 +1,286 @@
+// Memory runs out at each allocation in turn, on the thread of a LinkServer and on its engine's: it
+// costs a connection, which is made again, and nothing stays lost of what outlives a connection.
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "softrnic/daemon/link_connection.h"
+#include "softrnic/daemon/link_server.h"
+#include "softrnic/daemon/testing/raw_neighbour.h"
+#include "support/failing_memory.h"
+#include "support/keys.h"
+#include "support/log_lines.h"
+#include "support/must.h"
+#include "support/status_matchers.h"
+
+namespace hyperloop::softrnic {
+namespace {
+
+using test::FailingMemory;
+using Clock = std::chrono::steady_clock;
+
+constexpr uint64_t kReads = 3;  // of an exchange
+
+size_t OpenDescriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return static_cast<size_t>(std::distance(begin(all), end(all)));
+}
+
+const PacketBytes& LongPacket() {
+  static const PacketBytes packet = std::make_shared<const std::vector<std::byte>>(kMaxPacketBytes);
+  return packet;
+}
+
+// A server of host a, which dials host b at `b_address` unless that is empty. The test is the
+// engine.
+struct World {
+  World(std::shared_ptr<identity::KeyRing> a, const std::string& b_address) {
+    LinkOptions options;
+    options.listen = *ParseLinkAddress("127.0.0.1:0", /*any_port=*/true);
+    options.keys = std::move(a);
+    if (!b_address.empty()) options.peers = {*ParseLinkPeer("b=" + b_address)};
+    loop = Must(EngineLoop::Create(&engine, {}));
+    server = Must(LinkServer::Create(options, &engine, log));
+  }
+  ~World() { server->Stop(); }
+
+  void Answer(LinkId link) {
+    server->Send(link, LongPacket());
+    server->Flush();
+  }
+
+  std::shared_ptr<LogLines> log = std::make_shared<LogLines>();
+  Engine engine{EngineOptions{}};
+  std::unique_ptr<EngineLoop> loop;
+  std::unique_ptr<LinkServer> server;
+};
+
+class LinkMemoryExhaustion : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = std::filesystem::temp_directory_path() / "hyperloop-links-XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    root_ = pattern;
+    test::MakeKeys(root_, {"a", "b"}, identity::kRoleLink);
+    a_ = *identity::KeyRing::Load(test::KeysDir(root_, "a"));
+    b_ = *identity::KeyRing::Load(test::KeysDir(root_, "b"));
+    const auto any = ParseLinkAddress("127.0.0.1:0", /*any_port=*/true);
+    listener_.Reset(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    ASSERT_EQ(bind(listener_.get(), reinterpret_cast<const sockaddr*>(&any->storage), any->length),
+              0);
+    ASSERT_EQ(listen(listener_.get(), 16), 0);
+    LinkAddress bound;
+    bound.length = sizeof bound.storage;
+    getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&bound.storage), &bound.length);
+    b_address_ = bound.ToString();
+    LongPacket();
+  }
+  void TearDown() override { std::filesystem::remove_all(root_); }
+
+  // The next event of the server; false: `neighbour` was closed before it came.
+  static bool NextEvent(World& world, const RawNeighbour& neighbour, LinkEvent* event) {
+    const auto deadline = Clock::now() + kPatience;
+    while (!world.server->Receive(event)) {
+      if (neighbour.closed()) return world.server->Receive(event);
+      if (Clock::now() > deadline) {
+        ADD_FAILURE() << "neither an event nor the connection's end";
+        return false;
+      }
+      sched_yield();
+    }
+    return true;
+  }
+
+  // Neighbour b connects, and asks. False: the connection ended before everything was answered.
+  bool ServeIncoming(World& world) {
+    RawNeighbour neighbour(world.server->listening(), b_);
+    if (!neighbour.Introduce().ok()) return false;
+    neighbour.Ask(kReads);
+    for (uint64_t i = 0; i < kReads; ++i) {
+      LinkEvent event;
+      if (!NextEvent(world, neighbour, &event)) return false;
+      EXPECT_EQ(event.kind, LinkEvent::Kind::kPacket);
+      world.Answer(event.link);
+    }
+    return neighbour.AwaitAnswers(kReads);
+  }
+
+  // The server has dialed b, and sends requests until it must wait; b reads them, and answers one.
+  // False: the connection ended before. `most`: how many requests fit.
+  bool ServeDialed(World& world, size_t* most = nullptr) {
+    pollfd waiting{listener_.get(), POLLIN, 0};
+    if (poll(&waiting, 1, static_cast<int>(kPatience.count()) * 1000) != 1) {
+      ADD_FAILURE() << "it does not dial";
+      return false;
+    }
+    RawNeighbour neighbour(UniqueFd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)), b_);
+    if (!neighbour.Introduce().ok()) return false;
+    LinkEvent event;
+    // A connection that ended may have left the wish for room behind, which comes true now.
+    do {
+      if (!NextEvent(world, neighbour, &event)) return false;
+      EXPECT_NE(event.kind, LinkEvent::Kind::kPacket);
+    } while (event.kind != LinkEvent::Kind::kUp);
+    size_t sent = 0;
+    for (; world.server->Ready(1); ++sent) world.server->Send(1, LongPacket());
+    if (most != nullptr) *most = sent;
+    world.server->Flush();
+    if (!neighbour.AwaitAnswers(sent)) return false;
+    if (!NextEvent(world, neighbour, &event)) return false;
+    EXPECT_EQ(event.kind, LinkEvent::Kind::kRoom);
+    neighbour.Say({.type = PacketType::kAck, .dest_qpn = 1, .source_qpn = 1, .session = 1});
+    if (!NextEvent(world, neighbour, &event)) return false;
+    EXPECT_EQ(event.kind, LinkEvent::Kind::kPacket);
+    return true;
+  }
+
+  // Closes the connections that a server of an earlier world has dialed.
+  void DropWaiting() const {
+    pollfd waiting{listener_.get(), POLLIN, 0};
+    while (poll(&waiting, 1, 0) == 1)
+      UniqueFd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  }
+
+  // What the engine has not received yet is of connections that have ended.
+  static void DrainEvents(World& world) {
+    LinkEvent event;
+    while (world.server->Receive(&event)) {
+    }
+    world.server->Flush();
+  }
+
+  // The room for packets that the engine has: all of it is there.
+  void ExpectRoomForAnswers(World& world) {
+    const uint64_t bytes = kMaxPacketBytes + identity::SecureChannel::FrameOverhead(true);
+    const uint64_t room = (kLinkInFlightBytes + bytes - 1) / bytes;
+    RawNeighbour one(world.server->listening(), b_), other(world.server->listening(), b_);
+    ASSERT_OK(one.Introduce());
+    ASSERT_OK(other.Introduce());
+    one.Ask(room / 2);
+    other.Ask(room);
+    LinkEvent event;
+    for (uint64_t i = 0; i < room; ++i)
+      ASSERT_TRUE(NextEvent(world, one, &event)) << "room for " << i << " of " << room;
+  }
+
+  // Runs `exchange` with worlds of their own: with the first allocation of the server's thread
+  // failing, with the second one, and so on until none fails, and with `count` failing in a row.
+  // Then `recovers` is to succeed.
+  void FailEachAllocation(const std::string& b_address, size_t count,
+                          const std::function<bool(World&)>& exchange,
+                          const std::function<void(World&)>& recovers) {
+    size_t broken = 0;
+    for (size_t number = 0;; ++number) {
+      SCOPED_TRACE("allocation " + std::to_string(number) + ", " + std::to_string(count));
+      ASSERT_LT(number, 2000u);
+      const long living = FailingMemory::living();
+      const size_t descriptors = OpenDescriptors();
+      size_t failed = 0;
+      DropWaiting();
+      {
+        World world(a_, b_address);
+        bool whole;
+        {
+          const FailingMemory failing(FailingMemory::Where::kElsewhere, number, count);
+          world.server->Start(world.loop.get());
+          whole = exchange(world);
+        }
+        failed = FailingMemory::failed();
+        EXPECT_TRUE(whole || failed != 0);
+        if (!whole) ++broken;
+        recovers(world);
+        EXPECT_TRUE(whole || count != 1 || world.log->Has("out of memory"));
+      }
+      EXPECT_EQ(FailingMemory::living(), living) << "leaked, or freed twice";
+      EXPECT_EQ(OpenDescriptors(), descriptors);
+      if (HasFailure()) return;
+      if (failed != 0) continue;
+      EXPECT_GT(broken, 10u) << "of " << number;
+      return;
+    }
+  }
+
+  std::string root_, b_address_;
+  std::shared_ptr<identity::KeyRing> a_, b_;
+  UniqueFd listener_;
+};
+
+TEST_F(LinkMemoryExhaustion, WhatANeighbourDoesCostsItsConnection) {
+  for (const size_t count : {1, 8}) {
+    FailEachAllocation(
+        "", count, [this](World& world) { return ServeIncoming(world); },
+        [this](World& world) {
+          DrainEvents(world);
+          EXPECT_TRUE(ServeIncoming(world));
+          ExpectRoomForAnswers(world);
+        });
+    if (HasFailure()) return;
+  }
+}
+
+TEST_F(LinkMemoryExhaustion, ALinkThatBreaksIsMadeAgain) {
+  for (const size_t count : {1, 2}) {
+    FailEachAllocation(
+        b_address_, count, [this](World& world) { return ServeDialed(world); },
+        [&](World& world) {
+          // Connections that ended before may be among those that wait to be accepted.
+          size_t most = 0;
+          bool whole = false;
+          for (size_t i = 0; i <= count && !whole; ++i) {
+            DrainEvents(world);
+            whole = ServeDialed(world, &most);
+          }
+          EXPECT_TRUE(whole);
+          const size_t frame = kMaxPacketBytes + identity::SecureChannel::FrameOverhead(true);
+          EXPECT_EQ(most, (kLinkQueueBytes + frame - 1) / frame)
+              << "room that nobody uses is taken";
+        });
+    if (HasFailure()) return;
+  }
+}
+
+// The server's thread does not run, so that what the engine sends piles up.
+TEST_F(LinkMemoryExhaustion, TheEnginesThreadLosesAtMostThePacketThatItSends) {
+  for (size_t number = 0;; ++number) {
+    ASSERT_LT(number, 100u);
+    DropWaiting();
+    World world(a_, b_address_);
+    size_t thrown = 0;
+    {
+      const FailingMemory failing(FailingMemory::Where::kHere, number, 1);
+      for (int turn = 0; turn < 4; ++turn) {
+        for (const LinkId link : {LinkId{1}, kIncomingLinks | 1}) {
+          try {
+            world.server->Send(link, LongPacket());
+          } catch (const std::bad_alloc&) {
+            ++thrown;
+          }
+        }
+        world.server->Flush();
+        LinkEvent event;
+        EXPECT_FALSE(world.server->Receive(&event));
+        EXPECT_FALSE(world.server->Ready(1));
+      }
+    }
+    EXPECT_EQ(thrown, FailingMemory::failed());
+    world.server->Start(world.loop.get());
+    size_t most = 0;
+    EXPECT_TRUE(ServeDialed(world, &most));
+    const size_t frame = kMaxPacketBytes + identity::SecureChannel::FrameOverhead(true);
+    EXPECT_EQ(most, (kLinkQueueBytes + frame - 1) / frame);
+    if (HasFailure() || FailingMemory::failed() == 0) return;
+  }
+}
+
+}  // namespace
+}  // namespace hyperloop::softrnic
