@@ -147,9 +147,10 @@ Result<bool> FileStore::IsFinished(const WholeFile& file) const {
 
 // Opens the arriving file, and reads what has arrived to compute the checksum of it.
 Status FileStore::Begin(const WholeFile& file) {
-  const std::string entry = PartName(file);
-  Arriving arriving{file, UniqueFd(::openat(fd_.get(), entry.c_str(),
-                                            O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600))};
+  Arriving arriving{file, PartName(file), UniqueFd()};
+  const std::string& entry = arriving.name;
+  arriving.fd.Reset(
+      ::openat(fd_.get(), entry.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (arriving.fd.get() < 0) return FromErrno(errno, "create " + PathOf(entry));
   std::vector<char> buffer(kPiece);
   while (true) {
@@ -168,18 +169,18 @@ Status FileStore::Begin(const WholeFile& file) {
 }
 
 Status FileStore::WriteAll(std::span<const std::byte> bytes) {
-  const std::string path = PathOf(PartName(arriving_->file));
+  const std::string path = PathOf(arriving_->name);
   uint64_t at = arriving_->received;
   for (std::span<const std::byte> left = bytes; !left.empty();) {
     const ssize_t n =
         ::pwrite(arriving_->fd.get(), left.data(), left.size(), static_cast<off_t>(at));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
-      const Status failed = FromErrno(errno, "write " + path);
+      const int error = errno;
       // The file is cut to the bytes that its checksum covers.
       if (::ftruncate(arriving_->fd.get(), static_cast<off_t>(arriving_->received)) != 0)
         arriving_.reset();
-      return failed;
+      return FromErrno(error, "write " + path);
     }
     at += static_cast<uint64_t>(n);
     left = left.subspan(static_cast<size_t>(n));
@@ -188,16 +189,16 @@ Status FileStore::WriteAll(std::span<const std::byte> bytes) {
   arriving_->checksum.Add({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   if (at - arriving_->durable < kSyncEvery) return {};
   if (::fdatasync(arriving_->fd.get()) != 0) {
-    const Status failed = FromErrno(errno, "sync " + path);
+    const int error = errno;
     GiveUpArriving();
-    return failed;
+    return FromErrno(error, "sync " + path);
   }
   arriving_->durable = at;
   return {};
 }
 
-void FileStore::GiveUpArriving() {
-  ::unlinkat(fd_.get(), PartName(arriving_->file).c_str(), 0);
+void FileStore::GiveUpArriving() noexcept {
+  ::unlinkat(fd_.get(), arriving_->name.c_str(), 0);
   arriving_.reset();
 }
 
@@ -218,11 +219,11 @@ Status FileStore::Finish() {
     GiveUpArriving();
     return wrong;
   }
-  const std::string part = PartName(file), finished = FinishedName(file);
+  const std::string part = arriving_->name, finished = FinishedName(file);
   if (::fsync(arriving_->fd.get()) != 0) {
-    const Status failed = FromErrno(errno, "sync " + PathOf(part));
+    const int error = errno;
     GiveUpArriving();
-    return failed;
+    return FromErrno(error, "sync " + PathOf(part));
   }
   arriving_.reset();
   names_durable_ = false;
@@ -243,13 +244,15 @@ Result<uint64_t> FileStore::Write(const WholeFile& file, uint64_t offset,
     }
     HL_RETURN_IF_ERROR(Begin(file));
   }
-  if (offset != arriving_->received) return arriving_->received;
-  if (bytes.size() > file.size - offset) {
-    return InvalidArgument("file \"" + file.name + "\" of " + std::to_string(file.size) +
-                           " B is to get " + std::to_string(bytes.size()) + " B at " +
-                           std::to_string(offset));
+  if (offset == arriving_->received) {
+    if (bytes.size() > file.size - offset) {
+      return InvalidArgument("file \"" + file.name + "\" of " + std::to_string(file.size) +
+                             " B is to get " + std::to_string(bytes.size()) + " B at " +
+                             std::to_string(offset));
+    }
+    HL_RETURN_IF_ERROR(WriteAll(bytes));
   }
-  HL_RETURN_IF_ERROR(WriteAll(bytes));
+  // All may have arrived earlier, if memory or the process ended before this last step.
   if (arriving_->received < file.size) return arriving_->received;
   HL_RETURN_IF_ERROR(Finish());
   return file.size;

@@ -6,7 +6,9 @@
 // final name when all of its bytes are durable and pass the checksum. That name is durable when the
 // call returns.
 //
-// One process writes a store; others may read it at the same time. Not thread safe.
+// One process writes a store; others may read it at the same time. After a std::bad_alloc a store
+// can be used further: the call that threw it was carried out, or can be made again. Not thread
+// safe.
 #pragma once
 
 #include <cstddef>
@@ -69,6 +71,7 @@ class FileStore {
   // The file that bytes arrive for.
   struct Arriving {
     WholeFile file;
+    std::string name;  // of its directory entry
     UniqueFd fd;
     uint64_t received = 0;
     uint64_t durable = 0;
@@ -82,7 +85,8 @@ class FileStore {
   Status WriteAll(std::span<const std::byte> bytes);
   Status Finish();
   // Drops what has arrived. After a failed sync the page cache may hold bytes that the disk lacks.
-  void GiveUpArriving();
+  // Needs no memory.
+  void GiveUpArriving() noexcept;
   // Makes all names durable that were given so far.
   Status SyncNames();
   std::string PathOf(const std::string& entry) const { return directory_ + "/" + entry; }

@@ -70,6 +70,17 @@ TEST_F(FileStoreTest, WhatArrivedOfAFileStaysWhenTheProcessEnds) {
   EXPECT_EQ(Content(*store, file), "first second");
 }
 
+TEST_F(FileStoreTest, AFileOfWhichAllHasArrivedIsFinishedWhateverIsSent) {
+  const WholeFile file = Describe("000007.sst", "first second");
+  ASSERT_OK(Open()->Write(file, 0, BytesOf("first ")));
+  // The process ends between the last byte and the file's name.
+  for (const auto& entry : std::filesystem::directory_iterator(path_))
+    std::ofstream(entry.path(), std::ios::app) << "second";
+  const auto store = Open();
+  EXPECT_THAT(store->Write(file, 0, BytesOf("first ")), IsOkAndHolds(12u));
+  EXPECT_EQ(Content(*store, file), "first second");
+}
+
 TEST_F(FileStoreTest, OtherBytesThanTheChecksumSaysAreDropped) {
   const auto store = Open();
   const WholeFile file = Describe("000007.sst", "right");
