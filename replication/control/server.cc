@@ -1,16 +1,18 @@
 #include "control/server.h"
 
 #include <netdb.h>
-#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <map>
+#include <thread>
 #include <utility>
 
 #include "common/text.h"
+#include "hyperloop/core/out_of_memory.h"
 
 namespace hyperloop::control {
 namespace {
@@ -19,6 +21,9 @@ constexpr std::chrono::milliseconds kAcceptPause{100};
 // After so many accepted connections the open ones get their turn.
 constexpr int kAcceptsPerTurn = 64;
 constexpr size_t kPiece = 16u << 10;
+// Of ready_: the listener and what wakes.
+constexpr size_t kOwnEntries = 2;
+constexpr std::string_view kNoMemory = "out of memory";
 
 // Whether the peer no longer waits for the answer. While this process was stopped a peer may have
 // given up long ago, and its request must not be carried out now.
@@ -44,7 +49,9 @@ ControlServer::ControlServer(UniqueFd listener, Endpoint endpoint, Trust trust, 
       trust_(std::move(trust)),
       handler_(std::move(handler)),
       log_(std::move(log)),
-      max_request_(max_request) {}
+      max_request_(max_request) {
+  ready_.reserve(kOwnEntries);
+}
 
 Result<std::unique_ptr<ControlServer>> ControlServer::Listen(const Endpoint& endpoint, Trust trust,
                                                              Handler handler,
@@ -64,12 +71,12 @@ Deadline ControlServer::NextDeadline(Deadline until) const {
 }
 
 Status ControlServer::Serve(Deadline until, int wake_fd) {
-  std::vector<pollfd> ready;
   const bool paused = Clock::now() < accept_after_;
-  ready.push_back({paused ? -1 : listener_.get(), POLLIN, 0});
-  ready.push_back({wake_fd, POLLIN, 0});
+  ready_.clear();
+  ready_.push_back({paused ? -1 : listener_.get(), POLLIN, 0});
+  ready_.push_back({wake_fd, POLLIN, 0});
   for (const Connection& each : connections_) {
-    ready.push_back({each.fd.get(), static_cast<short>(each.out.empty() ? POLLIN : POLLOUT), 0});
+    ready_.push_back({each.fd.get(), static_cast<short>(each.out.empty() ? POLLIN : POLLOUT), 0});
   }
   const Deadline now_or_later = std::max(NextDeadline(until), Clock::now());
   const Deadline wake = std::min(now_or_later, paused ? accept_after_ : Deadline::max());
@@ -78,15 +85,20 @@ Status ControlServer::Serve(Deadline until, int wake_fd) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(wake - Clock::now()).count();
     timeout = static_cast<int>(std::clamp<int64_t>(left, 0, 1 << 30));
   }
-  if (poll(ready.data(), ready.size(), timeout) < 0 && errno != EINTR)
-    return FromErrno(errno, "poll");
+  if (poll(ready_.data(), ready_.size(), timeout) < 0) {
+    if (errno != EINTR && errno != ENOMEM) return FromErrno(errno, "poll");
+    if (errno == ENOMEM) std::this_thread::sleep_for(kAcceptPause);  // the kernel's is out
+    return {};
+  }
   const Deadline now = Clock::now();
-  size_t index = 2;
+  size_t index = kOwnEntries;
   for (auto it = connections_.begin(); it != connections_.end(); ++index) {
-    const bool keep = Progress(*it, ready[index].revents) && now < it->deadline;
+    bool keep = false;
+    if (RanOutOfMemory([&] { keep = Progress(*it, ready_[index].revents) && now < it->deadline; }))
+      Report(*it, kNoMemory);
     it = keep ? std::next(it) : connections_.erase(it);
   }
-  if (ready[0].revents != 0) Accept();
+  if (ready_[0].revents != 0) Accept();
   return {};
 }
 
@@ -99,7 +111,10 @@ void ControlServer::Accept() {
     UniqueFd fd(accept4(listener_.get(), reinterpret_cast<sockaddr*>(&address), &length,
                         SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (fd) {
-      if (PrepareSocket(fd.get()).ok()) Admit(std::move(fd), SourceOf(address, length));
+      if (RanOutOfMemory([&] {
+            if (PrepareSocket(fd.get()).ok()) Admit(std::move(fd), SourceOf(address, length));
+          }))
+        Report("a stranger", "its address", kNoMemory);
       continue;
     }
     if (errno == EINTR || errno == ECONNABORTED) continue;
@@ -115,15 +130,20 @@ void ControlServer::Accept() {
 }
 
 void ControlServer::Admit(UniqueFd fd, std::string source) {
-  MakeRoomForStranger(source);
-  Connection& connection = connections_.emplace_back();
+  Connections admitted(1);
+  Connection& connection = admitted.front();
   connection.fd = std::move(fd);
-  connection.source = std::move(source);
   connection.since = Clock::now();
   connection.deadline = connection.since + kFrameTimeout;
+  ready_.reserve(kOwnEntries + connections_.size() + 1);
+  const auto least = StrangerToGiveUp(source);
+  connection.source = std::move(source);
+  // What needs memory has succeeded.
+  if (least != connections_.end()) connections_.erase(least);
+  connections_.splice(connections_.end(), admitted);
 }
 
-void ControlServer::MakeRoomForStranger(const std::string& source) {
+ControlServer::Connections::iterator ControlServer::StrangerToGiveUp(std::string_view source) {
   std::map<std::string_view, size_t> strangers;
   size_t all = 0;
   for (const Connection& each : connections_) {
@@ -131,17 +151,15 @@ void ControlServer::MakeRoomForStranger(const std::string& source) {
     ++strangers[each.source];
     ++all;
   }
-  if (strangers[source] >= kMaxStrangersOfSource) {
-    connections_.erase(LeastStranger(source));
-  } else if (all >= kMaxStrangers) {
-    const auto most =
-        std::max_element(strangers.begin(), strangers.end(),
-                         [](const auto& a, const auto& b) { return a.second < b.second; });
-    connections_.erase(LeastStranger(std::string(most->first)));
-  }
+  if (strangers[source] >= kMaxStrangersOfSource) return LeastStranger(source);
+  if (all < kMaxStrangers) return connections_.end();
+  const auto most =
+      std::max_element(strangers.begin(), strangers.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  return LeastStranger(most->first);
 }
 
-ControlServer::Connections::iterator ControlServer::LeastStranger(const std::string& source) {
+ControlServer::Connections::iterator ControlServer::LeastStranger(std::string_view source) {
   auto least = connections_.end();
   for (auto it = connections_.begin(); it != connections_.end(); ++it) {
     if (it->known || (!source.empty() && it->source != source)) continue;
@@ -205,7 +223,7 @@ bool ControlServer::Advance(Connection& connection) {
   connection.more = message.ok() && message->has_value();
   if (channel.open() && !connection.known) Welcome(connection);
   if (!message.ok()) {
-    Report(connection, message.status());
+    Report(connection, message.status().message());
     // The peer may have sent these bytes, or somebody on the way may have changed them.
     if (channel.open()) {
       channel.Send(EncodeFrame(MakeError(
@@ -232,11 +250,11 @@ void ControlServer::Handle(Connection& connection, std::span<const uint8_t> mess
   const Result<BodyUnion> request = ParseMessage(message);
   std::vector<uint8_t> answer;
   if (!request.ok()) {
-    Report(connection, request.status());
+    Report(connection, request.status().message());
     answer = EncodeFrame(MakeError(request.status()));
     connection.closing = true;
   } else if (const Status may = trust_.CheckRequest(channel.peer(), request->type); !may.ok()) {
-    Report(connection, may);
+    Report(connection, may.message());
     answer = EncodeFrame(MakeError(may));
   } else {
     answer = EncodeFrame(handler_(*request));
@@ -270,17 +288,24 @@ bool ControlServer::Flush(Connection& connection) {
   return !connection.closing;
 }
 
-void ControlServer::Report(const Connection& connection, const Status& why) {
+void ControlServer::Report(const Connection& connection, std::string_view why) {
+  Report(connection.known ? std::string_view(connection.name) : "a stranger", connection.source,
+         why);
+}
+
+void ControlServer::Report(std::string_view who, std::string_view source, std::string_view why) {
   if (log_ == nullptr) return;
   if (Clock::now() < report_after_) {
     ++unreported_;
     return;
   }
   report_after_ = Clock::now() + kReportInterval;
-  const std::string others =
-      unreported_ == 0 ? "" : Text(" (and ", std::exchange(unreported_, 0), " others before)");
-  log_->Write(LogLevel::kWarn, Text("refused ", connection.known ? connection.name : "a stranger",
-                                    " at ", connection.source, others, ": ", why.message()));
+  if (unreported_ == 0)
+    return LogLine(log_.get(), LogLevel::kWarn, {"refused ", who, " at ", source, ": ", why});
+  std::array<char, 24> others{};
+  std::to_chars(others.data(), others.data() + others.size() - 1, std::exchange(unreported_, 0));
+  LogLine(log_.get(), LogLevel::kWarn,
+          {"refused ", who, " at ", source, " (and ", others.data(), " others before): ", why});
 }
 
 }  // namespace hyperloop::control

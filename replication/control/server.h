@@ -13,13 +13,17 @@
 // answer is not taken within it, or if a message is malformed (then an Error is sent first). Known
 // peers have kMaxConnections places. For one more, the peer with most connections loses the one
 // that was idle longest. A request is dropped if its peer has closed its end by the time the
-// request is read. Not thread safe.
+// request is read. If memory runs out for a connection or its request, that connection ends. Not
+// thread safe.
 #pragma once
+
+#include <poll.h>
 
 #include <functional>
 #include <list>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "control/endpoint.h"
@@ -38,6 +42,7 @@ class ControlServer {
   static constexpr std::chrono::seconds kFrameTimeout{5};
 
   // Returns the reply's body. Called only by Serve, and only for requests that the peer may make.
+  // It may throw std::bad_alloc: then the peer gets no answer, as if the connection had been cut.
   using Handler = std::function<BodyUnion(const BodyUnion& request)>;
 
   // Without keys it listens on loopback only: kPermissionDenied names the remedy. Refused peers are
@@ -77,11 +82,12 @@ class ControlServer {
                 std::shared_ptr<Log> log, uint32_t max_request);
   void Accept();
   void Admit(UniqueFd fd, std::string source);
-  void MakeRoomForStranger(const std::string& source);
+  // Returns the stranger that has to make room for one from `source`. end(): there is room.
+  Connections::iterator StrangerToGiveUp(std::string_view source);
   void MakeRoomForKnown(const Connection& newcomer);
-  // Returns the stranger that has to make room, of those from `source`, or of all if it is empty.
-  // end(): there is none.
-  Connections::iterator LeastStranger(const std::string& source);
+  // Returns the least of the strangers from `source`, or of all if it is empty. end(): there is
+  // none.
+  Connections::iterator LeastStranger(std::string_view source);
 
   // False: the connection is over.
   bool Progress(Connection& connection, short ready);
@@ -91,7 +97,8 @@ class ControlServer {
   void Welcome(Connection& connection);
   void Handle(Connection& connection, std::span<const uint8_t> message);
   bool Flush(Connection& connection);
-  void Report(const Connection& connection, const Status& why);
+  void Report(const Connection& connection, std::string_view why);
+  void Report(std::string_view who, std::string_view source, std::string_view why);
   Deadline NextDeadline(Deadline until) const;
 
   UniqueFd listener_;
@@ -101,6 +108,7 @@ class ControlServer {
   const std::shared_ptr<Log> log_;
   const uint32_t max_request_;
   Connections connections_;
+  std::vector<pollfd> ready_;                // has room for all connections
   Deadline accept_after_ = Deadline::min();  // set when no descriptor was left to accept with
   Deadline report_after_ = Deadline::min();
   uint64_t unreported_ = 0;

@@ -67,7 +67,7 @@ void BulkServer::Run() {
     if (poll(&stop, 1, 0) > 0) return;
     const Status served = server_->Serve(control::Deadline::max(), stop_.get());
     if (served.ok()) continue;
-    log_->Write(LogLevel::kError, Text("bulk lane: ", served.message()));
+    LogLine(log_.get(), LogLevel::kError, {"bulk lane: ", served.message()});
     poll(&stop, 1, kPauseMs);
   }
 }

@@ -28,7 +28,7 @@ class BulkServer {
   // Keeps files below the directory `root`, which is made when it is absent. kPermissionDenied:
   // others may write there. kBusy: another replica keeps its files there.
   Status Start(const std::string& root);
-  // As BulkService::Publish. Does nothing before Start.
+  // As BulkService::Publish; needs no memory. Does nothing before Start.
   void Publish(const NodeState& state);
 
  private:

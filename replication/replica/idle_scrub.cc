@@ -1,5 +1,8 @@
 #include "replica/idle_scrub.h"
 
+#include <utility>
+
+#include "hyperloop/core/out_of_memory.h"
 #include "journal/log_scan.h"
 #include "layout/record.h"
 
@@ -26,6 +29,10 @@ bool IdleScrub::Still(const RegionInfo& info) {
 }
 
 void IdleScrub::Tick() {
+  if (RanOutOfMemory([this] { Step(); })) scrubber_.reset();
+}
+
+void IdleScrub::Step() {
   const Result<RegionInfo> info = ParseSuperblock(region_, region_.size());
   if (!info.ok() || !Still(*info)) {
     scrubber_.reset();
@@ -50,16 +57,15 @@ void IdleScrub::Report(const MemberCheck& check, const RegionInfo& info) {
   std::string text;
   for (const std::string& what : check.Damage(info)) text += (text.empty() ? "" : "; ") + what;
   if (text == said_) return;
-  said_ = text;
-  if (log_ == nullptr) return;
-  if (text.empty()) {
+  if (log_ != nullptr && text.empty()) {
     log_->Write(LogLevel::kInfo, "the region is sound again");
-  } else {
+  } else if (log_ != nullptr) {
     log_->Write(LogLevel::kError,
                 "this replica's region is damaged: " + text +
                     "; hyperloopctl verify --repair, or the next opening of the database, takes "
                     "the bytes from a sound member");
   }
+  said_ = std::move(text);  // what could not be said is said the next time
 }
 
 }  // namespace hyperloop

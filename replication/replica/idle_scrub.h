@@ -3,8 +3,8 @@
 //
 // It has neither clock nor thread: Tick must be called about once a second, on the thread that
 // serves requests. A call checks at most kBudget bytes, which takes a few milliseconds. The check
-// begins anew when the log has moved, and rests for kRestTicks calls after each whole pass. It
-// mends nothing, because a node does not know which members are sound.
+// begins anew when the log has moved or memory ran out, and rests for kRestTicks calls after each
+// whole pass. It mends nothing, because a node does not know which members are sound.
 #pragma once
 
 #include <cstddef>
@@ -32,6 +32,7 @@ class IdleScrub {
   uint64_t passes() const { return passes_; }  // whole passes so far
 
  private:
+  void Step();
   // Whether the log still begins and ends where it did when it was last read, which means that the
   // group's owner is idle.
   bool Still(const RegionInfo& info);

@@ -3,6 +3,8 @@
 #include <cstring>
 #include <vector>
 
+#include "hyperloop/core/out_of_memory.h"
+
 namespace hyperloop {
 
 Status NodePageStore::Save(NodeState* state) {
@@ -13,7 +15,9 @@ Status NodePageStore::Save(NodeState* state) {
       media_.Persist(copies.data(), copies.size()).WithContext("writing the node page"));
   const std::vector<std::byte> before(copies.begin(), copies.end());
   HL_ASSIGN_OR_RETURN(const PageRange range, WriteNodeState(page_, state));
-  const Status saved = media_.Persist(page_.data() + range.offset, range.size);
+  Status saved = NoSpace("out of memory");
+  static_cast<void>(
+      RanOutOfMemory([&] { saved = media_.Persist(page_.data() + range.offset, range.size); }));
   if (!saved.ok()) {
     // The former state stays valid, and the next attempt writes over the same copy.
     std::memcpy(page_.data() + range.offset, before.data() + range.offset, range.size);

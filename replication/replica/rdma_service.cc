@@ -43,9 +43,9 @@ RdmaService::~RdmaService() {
 }
 
 Status RdmaService::Start() {
-  HL_ASSIGN_OR_RETURN(device_, open_());
+  HL_ASSIGN_OR_RETURN(std::unique_ptr<rnic::Device> device, open_());
   Inspection made;
-  HL_ASSIGN_OR_RETURN(made.pd, device_->AllocatePd());
+  HL_ASSIGN_OR_RETURN(made.pd, device->AllocatePd());
   const auto region = pool_.region();
   const auto page = pool_.node_page();
   HL_ASSIGN_OR_RETURN(made.region, made.pd->Register(region.data(), region.size(),
@@ -63,7 +63,9 @@ Status RdmaService::Start() {
                          EncodeMedia(pool_.media().kind()),
                          0};
   HL_RETURN_IF_ERROR(
-      device_->Publish(kInspectService, *made.pd, std::as_bytes(std::span(&info, 1))));
+      device->Publish(kInspectService, *made.pd, std::as_bytes(std::span(&info, 1))));
+  // There is a device only with all of it.
+  device_ = std::move(device);
   inspection_ = std::move(made);
   down_ = {};
   return {};
@@ -72,20 +74,18 @@ Status RdmaService::Start() {
 void RdmaService::Watch() {
   if (device_ != nullptr && down_.ok()) {
     if (LooksAlive(*device_)) return;
-    if (log_ != nullptr) {
-      log_->Write(LogLevel::kError,
-                  "the RNIC daemon is gone; nothing is replicated until it is back");
-    }
+    LogLine(log_, LogLevel::kError,
+            {"the RNIC daemon is gone; nothing is replicated until it is back"});
   }
   End();
   inspection_.Drop();
   device_.reset();
-  const Status before = down_;
+  const bool first = down_.ok();
   down_ = Start();
-  if (down_.ok() && log_ != nullptr) {
-    log_->Write(LogLevel::kInfo, "registered with the RNIC daemon again");
-  } else if (before.ok() && log_ != nullptr) {
-    log_->Write(LogLevel::kWarn, down_.message());
+  if (down_.ok()) {
+    LogLine(log_, LogLevel::kInfo, {"registered with the RNIC daemon again"});
+  } else if (first) {
+    LogLine(log_, LogLevel::kWarn, {down_.message()});
   }
 }
 
@@ -147,9 +147,8 @@ Result<MemberInfo> RdmaService::Prepare(const MemberOptions& options) {
     };
   }
   own.failed = [this](const Status& why) {
-    if (log_ == nullptr) return;
-    log_->Write(LogLevel::kError,
-                Text("this replica no longer forwards the group's operations: ", why.message()));
+    LogLine(log_, LogLevel::kError,
+            {"this replica no longer forwards the group's operations: ", why.message()});
   };
   HL_ASSIGN_OR_RETURN(epoch_.member, Member::Create(*device_, *epoch_.pd, *epoch_.region, own));
   return epoch_.member->info();

@@ -28,7 +28,7 @@ class RdmaService final : public NodeService {
 
   // Opens the device, registers region and node page for inspection, and publishes them.
   Status Start();
-  // Replaces a device that has died.
+  // Replaces a device that has died. If memory runs out in it, the next call goes on.
   void Watch();
   // Valid from a successful Start until the next Watch.
   const rnic::Device& device() const { return *device_; }

@@ -10,6 +10,7 @@
 #include "common/text.h"
 #include "control/server.h"
 #include "control/trust.h"
+#include "hyperloop/core/out_of_memory.h"
 #include "pool/pool.h"
 #include "replica/bulk_server.h"
 #include "replica/idle_scrub.h"
@@ -75,6 +76,20 @@ Result<control::Trust> TrustOf(const ReplicaOptions& options, const std::shared_
   return control::Trust();
 }
 
+// Tells the bulk lane what the node promises when a request has been handled, even if memory ran
+// out behind the promise.
+class PublishAtExit {
+ public:
+  PublishAtExit(BulkServer& bulk, const Node& node) : bulk_(bulk), node_(node) {}
+  ~PublishAtExit() { bulk_.Publish(node_.state()); }
+  PublishAtExit(const PublishAtExit&) = delete;
+  PublishAtExit& operator=(const PublishAtExit&) = delete;
+
+ private:
+  BulkServer& bulk_;
+  const Node& node_;
+};
+
 Result<control::Endpoint> BulkEndpoint(const ReplicaOptions& options,
                                        const control::Endpoint& listen) {
   if (options.bulk_listen.empty()) return control::Endpoint{listen.host, 0};
@@ -95,9 +110,8 @@ Status RunReplica(const ReplicaOptions& options, const std::shared_ptr<Log>& sha
                       BulkServer::Listen(bulk_listen, trust, shared_log));
   std::unique_ptr<Node> node;
   const auto handle = [&](const control::BodyUnion& request) {
-    control::BodyUnion reply = node->Handle(request);
-    bulk->Publish(node->state());
-    return reply;
+    const PublishAtExit publish(*bulk, *node);
+    return node->Handle(request);
   };
   HL_ASSIGN_OR_RETURN(const std::unique_ptr<control::ControlServer> server,
                       control::ControlServer::Listen(listen, std::move(trust), handle, shared_log));
@@ -130,7 +144,8 @@ Status RunReplica(const ReplicaOptions& options, const std::shared_ptr<Log>& sha
   while (!Signalled(stop)) {
     HL_RETURN_IF_ERROR(server->Serve(watch, stop.get()));
     if (control::Clock::now() < watch) continue;
-    service.Watch();
+    if (RanOutOfMemory([&] { service.Watch(); }))
+      LogLine(log, LogLevel::kWarn, {"out of memory on the way to the RNIC daemon; trying again"});
     scrub.Tick();
     watch = control::Clock::now() + kWatchInterval;
   }
