@@ -56,6 +56,16 @@ Status Common(const Message& message) {
   return {};
 }
 
+// Node ids and control endpoints of the same replicas.
+Status Replicas(std::string_view which, const std::vector<std::string>& nodes,
+                const std::vector<std::string>& endpoints) {
+  HL_RETURN_IF_ERROR(Names(Text(which, "replicas"), endpoints, kMaxEndpoint));
+  HL_RETURN_IF_ERROR(Names(Text(which, "nodes"), nodes, kMaxName));
+  if (nodes.size() == endpoints.size()) return {};
+  return InvalidArgument(Text("control message with ", nodes.size(), " ", which, "nodes and ",
+                              endpoints.size(), " ", which, "replicas"));
+}
+
 Status Check(ContentT* content) {
   if (content == nullptr) return {};
   HL_RETURN_IF_ERROR(Epoch("installed_epoch", content->installed_epoch));
@@ -75,12 +85,8 @@ Status Check(HelloReplyT* hello) {
   HL_RETURN_IF_ERROR(Id("sealed_owner", hello->sealed_owner));
   HL_RETURN_IF_ERROR(ForPeople("sealed_owner_name", &hello->sealed_owner_name, kMaxOwnerName));
   HL_RETURN_IF_ERROR(Epoch("installed_epoch", hello->installed_epoch));
-  HL_RETURN_IF_ERROR(Names("installed_replicas", hello->installed_replicas, kMaxEndpoint));
-  HL_RETURN_IF_ERROR(Names("installed_nodes", hello->installed_nodes, kMaxName));
-  if (hello->installed_nodes.size() == hello->installed_replicas.size()) return {};
-  return InvalidArgument(Text("control message with ", hello->installed_nodes.size(),
-                              " installed_nodes and ", hello->installed_replicas.size(),
-                              " installed_replicas"));
+  HL_RETURN_IF_ERROR(Replicas("installed_", hello->installed_nodes, hello->installed_replicas));
+  return Replicas("absent_", hello->absent_nodes, hello->absent_replicas);
 }
 
 Status Check(SealRequestT* seal) {
@@ -92,8 +98,8 @@ Status Check(SealReplyT* reply) { return Check(reply->content.get()); }
 Status Check(ExamineReplyT* reply) { return Check(reply->content.get()); }
 
 Status Check(InstallRequestT* install) {
-  HL_RETURN_IF_ERROR(Names("nodes", install->nodes, kMaxName));
-  return Names("replicas", install->replicas, kMaxEndpoint);
+  HL_RETURN_IF_ERROR(Replicas("", install->nodes, install->replicas));
+  return Replicas("absent_", install->absent_nodes, install->absent_replicas);
 }
 
 Status Check(StoredFileT* file) {

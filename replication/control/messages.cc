@@ -35,9 +35,11 @@ size_t BytesOf(const ListFilesReply& reply) {
 Status CheckSharing(const Message& message, size_t size) {
   size_t bytes = 0;
   if (const auto* hello = message.body_as_HelloReply()) {
-    bytes = BytesOf(hello->installed_replicas()) + BytesOf(hello->installed_nodes());
+    bytes = BytesOf(hello->installed_replicas()) + BytesOf(hello->installed_nodes()) +
+            BytesOf(hello->absent_replicas()) + BytesOf(hello->absent_nodes());
   } else if (const auto* install = message.body_as_InstallRequest()) {
-    bytes = BytesOf(install->nodes()) + BytesOf(install->replicas());
+    bytes = BytesOf(install->nodes()) + BytesOf(install->replicas()) +
+            BytesOf(install->absent_nodes()) + BytesOf(install->absent_replicas());
   } else if (const auto* seal = message.body_as_SealReply()) {
     bytes = BytesOf(seal->content());
   } else if (const auto* examine = message.body_as_ExamineReply()) {

@@ -92,6 +92,7 @@ nlohmann::ordered_json ToJson(const Look& look) {
   json["released"] = status.released;
   json["heartbeat"] = status.heartbeat;
   json["chain"] = status.replicas;
+  json["left_out"] = status.absent;
   json["formatted"] = status.formatted;
   if (!status.formatted) return json;
   json["database"] = status.database;
@@ -153,6 +154,8 @@ void PrintText(const Look& look, const Look& first) {
               look.owner_lives  ? "alive"
               : status.released ? "closed"
                                 : "no heartbeat");
+  for (const std::string& each : status.absent)
+    std::printf("  SHRUNKEN: goes on without %s until it is back\n", Shown(each).c_str());
   if (!status.formatted) {
     std::printf("  holds no database\n");
     return;

@@ -88,6 +88,8 @@ NodeStatus::Recorded Describe(const Configuration& configuration) {
     recorded.nodes.push_back(FormatUuid(replica.node));
     recorded.replicas.push_back(replica.address);
   }
+  for (const Configuration::Replica& replica : configuration.absent)
+    recorded.absent.push_back(replica.address);
   return recorded;
 }
 

@@ -26,8 +26,9 @@ struct NodeBlock {
     Uuid node;
     std::array<char, kConfigurationAddress> address;  // zero terminated
   };
-  std::array<Replica, kMaxConfigurationReplicas> replicas;
-  std::array<uint8_t, 144> zero;
+  std::array<Replica, kMaxConfigurationReplicas> replicas;  // the absent ones last
+  uint32_t absent_count;
+  std::array<uint8_t, 140> zero;
 };
 static_assert(sizeof(NodeBlock) == 1024 && offsetof(NodeBlock, replicas) == 112);
 
@@ -43,7 +44,7 @@ bool ParseCopy(const std::byte* bytes, NodeState* state) {
   if (block.magic != kNodeMagic || block.version != kNodePageVersion ||
       BlockCrc(block) != block.crc)
     return false;
-  if (block.replica_count > kMaxConfigurationReplicas || block.released > 1 ||
+  if (!CountsFit(block.replica_count, block.absent_count) || block.released > 1 ||
       block.generation == 0)
     return false;
   state->generation = block.generation;
@@ -54,13 +55,14 @@ bool ParseCopy(const std::byte* bytes, NodeState* state) {
   state->installed.epoch = block.installed_epoch;
   state->installed.owner = block.installed_owner;
   state->installed.replicas.clear();
+  state->installed.absent.clear();
   state->released = block.released == 1;
-  for (uint32_t i = 0; i < block.replica_count; ++i) {
+  for (uint32_t i = 0; i < block.replica_count + block.absent_count; ++i) {
     const auto& address = block.replicas[i].address;
     const auto end = std::find(address.begin(), address.end(), '\0');
     if (end == address.end()) return false;
-    state->installed.replicas.push_back(
-        {block.replicas[i].node, std::string(address.begin(), end)});
+    auto& list = i < block.replica_count ? state->installed.replicas : state->installed.absent;
+    list.push_back({block.replicas[i].node, std::string(address.begin(), end)});
   }
   return true;
 }
@@ -97,8 +99,11 @@ Result<NodeState> ReadNodeState(std::span<const std::byte> page) {
 Result<PageRange> WriteNodeState(std::span<std::byte> page, NodeState* state) {
   if (page.size() < kNodePageSize)
     return InvalidArgument("node page of " + std::to_string(page.size()) + " B");
-  if (state->installed.replicas.size() > kMaxConfigurationReplicas) {
-    return InvalidArgument("configuration of " + std::to_string(state->installed.replicas.size()) +
+  const Configuration& installed = state->installed;
+  std::vector<Configuration::Replica> all = installed.replicas;
+  all.insert(all.end(), installed.absent.begin(), installed.absent.end());
+  if (all.size() > kMaxConfigurationReplicas) {
+    return InvalidArgument("configuration of " + std::to_string(all.size()) +
                            " replicas, at most " + std::to_string(kMaxConfigurationReplicas));
   }
   NodeState present;
@@ -111,12 +116,13 @@ Result<PageRange> WriteNodeState(std::span<std::byte> page, NodeState* state) {
   block.group = state->group;
   block.sealed_epoch = state->sealed_epoch;
   block.sealed_owner = state->sealed_owner;
-  block.installed_epoch = state->installed.epoch;
-  block.installed_owner = state->installed.owner;
-  block.replica_count = static_cast<uint32_t>(state->installed.replicas.size());
+  block.installed_epoch = installed.epoch;
+  block.installed_owner = installed.owner;
+  block.replica_count = static_cast<uint32_t>(installed.replicas.size());
+  block.absent_count = static_cast<uint32_t>(installed.absent.size());
   block.released = state->released ? 1 : 0;
-  for (size_t i = 0; i < state->installed.replicas.size(); ++i) {
-    const auto& replica = state->installed.replicas[i];
+  for (size_t i = 0; i < all.size(); ++i) {
+    const auto& replica = all[i];
     if (replica.address.size() >= kConfigurationAddress ||
         replica.address.find('\0') != std::string::npos) {
       return InvalidArgument("replica address \"" + replica.address + "\" is longer than " +

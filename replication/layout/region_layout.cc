@@ -195,8 +195,10 @@ Result<Binding> ParseBindingBlock(std::span<const std::byte> bytes, const Region
 
 Result<ConfigurationBlock> MakeConfigurationBlock(const RegionInfo& info,
                                                   const Configuration& configuration) {
-  if (configuration.replicas.size() > kMaxConfigurationReplicas) {
-    return InvalidArgument("configuration of " + std::to_string(configuration.replicas.size()) +
+  std::vector<Configuration::Replica> all = configuration.replicas;
+  all.insert(all.end(), configuration.absent.begin(), configuration.absent.end());
+  if (all.size() > kMaxConfigurationReplicas) {
+    return InvalidArgument("configuration of " + std::to_string(all.size()) +
                            " replicas, at most " + std::to_string(kMaxConfigurationReplicas));
   }
   ConfigurationBlock block{};
@@ -204,8 +206,9 @@ Result<ConfigurationBlock> MakeConfigurationBlock(const RegionInfo& info,
   block.epoch = configuration.epoch;
   block.owner = configuration.owner;
   block.replica_count = static_cast<uint32_t>(configuration.replicas.size());
-  for (size_t i = 0; i < configuration.replicas.size(); ++i) {
-    const auto& [node, address] = configuration.replicas[i];
+  block.absent_count = static_cast<uint32_t>(configuration.absent.size());
+  for (size_t i = 0; i < all.size(); ++i) {
+    const auto& [node, address] = all[i];
     if (address.size() >= kConfigurationAddress || address.find('\0') != std::string::npos) {
       return InvalidArgument("replica address \"" + address + "\" is longer than " +
                              std::to_string(kConfigurationAddress - 1) + " bytes");
@@ -226,14 +229,14 @@ Result<Configuration> ParseConfigurationBlock(std::span<const std::byte> bytes,
     return Corruption("configuration block fails its checksum");
   }
   const auto bad = [] { return Corruption("configuration block states impossible members"); };
-  if (block.replica_count > kMaxConfigurationReplicas || block.epoch == 0 || block.zero0 != 0)
-    return bad();
-  Configuration configuration{block.epoch, block.owner, {}};
-  for (uint32_t i = 0; i < block.replica_count; ++i) {
+  if (block.epoch == 0 || !CountsFit(block.replica_count, block.absent_count)) return bad();
+  Configuration configuration{block.epoch, block.owner, {}, {}};
+  for (uint32_t i = 0; i < block.replica_count + block.absent_count; ++i) {
     const auto& [node, address] = block.replicas[i];
     const auto end = std::find(address.begin(), address.end(), '\0');
     if (end == address.end()) return bad();
-    configuration.replicas.push_back({node, std::string(address.begin(), end)});
+    auto& list = i < block.replica_count ? configuration.replicas : configuration.absent;
+    list.push_back({node, std::string(address.begin(), end)});
   }
   return configuration;
 }

@@ -209,7 +209,7 @@ Result<Binding> ParseBindingBlock(std::span<const std::byte> bytes, const Region
 
 inline constexpr size_t kMaxConfigurationReplicas = 8;
 inline constexpr size_t kConfigurationAddress = 80;  // bytes on media, the final zero included
-// The epoch, its primary and its replicas in the order of the chain.
+// Says who a group is from an epoch on. Changing it needs a majority of `replicas`.
 struct Configuration {
   uint64_t epoch = 0;
   Uuid owner{};  // digest of the id of the primary of that epoch (control/owner.h)
@@ -217,7 +217,9 @@ struct Configuration {
     Uuid node{};
     std::string address;  // "host:port" of its control endpoint, at most 79 bytes
   };
-  std::vector<Replica> replicas;
+  std::vector<Replica> replicas;  // in the order of the chain; each holds what is acknowledged
+  // Replicas that failed and were left out. Nothing is acknowledged by them until they are back.
+  std::vector<Replica> absent = {};
 };
 
 // Applied bytes, which the first record of each epoch changes. All zero before the first epoch.
@@ -227,17 +229,21 @@ struct ConfigurationBlock {
   uint64_t epoch;
   Uuid owner;
   uint32_t replica_count;
-  uint32_t zero0;
+  uint32_t absent_count;
   struct Replica {
     Uuid node;
     std::array<char, kConfigurationAddress> address;  // zero terminated
   };
-  std::array<Replica, kMaxConfigurationReplicas> replicas;
+  std::array<Replica, kMaxConfigurationReplicas> replicas;  // the absent ones last
   std::array<uint8_t, 216> zero;
 };
 static_assert(sizeof(ConfigurationBlock) == 1024 && offsetof(ConfigurationBlock, replicas) == 40);
 inline constexpr uint32_t kConfigurationMagic = 0x464e4f43;  // "CONF"
-// kInvalidArgument: more than 8 replicas, or an address too long.
+// Whether a block has room for so many replicas, the absent ones included.
+constexpr bool CountsFit(uint32_t replicas, uint32_t absent) {
+  return replicas <= kMaxConfigurationReplicas && absent <= kMaxConfigurationReplicas - replicas;
+}
+// kInvalidArgument: more than 8 replicas, the absent ones included, or an address too long.
 Result<ConfigurationBlock> MakeConfigurationBlock(const RegionInfo& info,
                                                   const Configuration& configuration);
 // 1024 B. All zero: a configuration of epoch 0 without replicas.

@@ -176,18 +176,23 @@ TEST(Configuration, RoundTripAndChecks) {
       std::span(region).subspan(info.geometry.configuration_offset()), info);
   ASSERT_OK(none);
   EXPECT_EQ(none->epoch, 0u);
-  Configuration configuration{9, RandomUuid(), {}};
-  for (int i = 0; i < 8; ++i)
-    configuration.replicas.push_back({RandomUuid(), "host" + std::to_string(i) + ":7000"});
+  Configuration configuration{9, RandomUuid(), {}, {}};
+  for (int i = 0; i < 8; ++i) {
+    auto& list = i < 5 ? configuration.replicas : configuration.absent;
+    list.push_back({RandomUuid(), "host" + std::to_string(i) + ":7000"});
+  }
   ConfigurationBlock block = MakeConfigurationBlock(info, configuration).value();
   const auto bytes = [&] { return std::as_bytes(std::span(&block, 1)); };
   const auto read = ParseConfigurationBlock(bytes(), info);
   ASSERT_OK(read);
   EXPECT_EQ(read->epoch, 9u);
   EXPECT_EQ(read->owner, configuration.owner);
-  ASSERT_EQ(read->replicas.size(), 8u);
-  EXPECT_EQ(read->replicas[7].address, "host7:7000");
-  EXPECT_EQ(read->replicas[7].node, configuration.replicas[7].node);
+  ASSERT_EQ(read->replicas.size(), 5u);
+  EXPECT_EQ(read->replicas[4].address, "host4:7000");
+  EXPECT_EQ(read->replicas[4].node, configuration.replicas[4].node);
+  ASSERT_EQ(read->absent.size(), 3u);
+  EXPECT_EQ(read->absent[2].address, "host7:7000");
+  EXPECT_EQ(read->absent[2].node, configuration.absent[2].node);
   const ConfigurationBlock whole = block;
   for (size_t bit = 0; bit < sizeof(block) * 8; bit += 5) {
     reinterpret_cast<char*>(&block)[bit / 8] ^= static_cast<char>(1u << bit % 8);
@@ -196,7 +201,7 @@ TEST(Configuration, RoundTripAndChecks) {
   }
   configuration.replicas[0].address.assign(80, 'x');
   EXPECT_THAT(MakeConfigurationBlock(info, configuration), StatusIs(Code::kInvalidArgument));
-  configuration.replicas.assign(9, {});
+  configuration.replicas.assign(6, {});
   EXPECT_THAT(MakeConfigurationBlock(info, configuration), StatusIs(Code::kInvalidArgument));
 }
 
@@ -269,8 +274,10 @@ TEST(NodePage, AlternatesAndSurvivesATornCopy) {
   NodeState state;
   state.node = RandomUuid();
   state.sealed_epoch = 1;
-  state.installed = {
-      1, RandomUuid(), {{RandomUuid(), "127.0.0.1:7001"}, {RandomUuid(), "127.0.0.1:7002"}}};
+  state.installed = {1,
+                     RandomUuid(),
+                     {{RandomUuid(), "127.0.0.1:7001"}, {RandomUuid(), "127.0.0.1:7002"}},
+                     {{RandomUuid(), "127.0.0.1:7003"}}};
   const auto first = WriteNodeState(page, &state).value();
   state.sealed_epoch = 2;
   state.released = true;
@@ -282,6 +289,8 @@ TEST(NodePage, AlternatesAndSurvivesATornCopy) {
   ASSERT_EQ(read.installed.replicas.size(), 2u);
   EXPECT_EQ(read.installed.replicas[1].address, "127.0.0.1:7002");
   EXPECT_EQ(read.installed.replicas[1].node, state.installed.replicas[1].node);
+  ASSERT_EQ(read.installed.absent.size(), 1u);
+  EXPECT_EQ(read.installed.absent[0].address, "127.0.0.1:7003");
   page[second.offset + 40] ^= std::byte{1};
   EXPECT_EQ(ReadNodeState(page)->sealed_epoch, 1u);
   // The next write replaces the torn copy, never the good one.

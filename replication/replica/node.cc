@@ -52,6 +52,20 @@ std::optional<MemberCheck> CheckWhileStill(std::span<const std::byte> region,
   return std::nullopt;
 }
 
+Result<std::vector<Configuration::Replica>> ToReplicas(const std::vector<std::string>& nodes,
+                                                       const std::vector<std::string>& endpoints) {
+  if (nodes.size() != endpoints.size()) {
+    return InvalidArgument(Text("configuration with ", nodes.size(), " node ids and ",
+                                endpoints.size(), " endpoints"));
+  }
+  std::vector<Configuration::Replica> replicas;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    HL_ASSIGN_OR_RETURN(const Uuid id, ParseUuid(nodes[i]));
+    replicas.push_back({id, endpoints[i]});
+  }
+  return replicas;
+}
+
 template <class Reply>
 BodyUnion Answer(Result<Reply> reply) {
   if (!reply.ok()) return control::MakeError(reply.status());
@@ -125,6 +139,10 @@ control::HelloReplyT Node::Hello() const {
   for (const auto& each : state_.installed.replicas) {
     reply.installed_nodes.push_back(FormatUuid(each.node));
     reply.installed_replicas.push_back(each.address);
+  }
+  for (const auto& each : state_.installed.absent) {
+    reply.absent_nodes.push_back(FormatUuid(each.node));
+    reply.absent_replicas.push_back(each.address);
   }
   reply.released = state_.released;
   reply.heartbeat = store_.heartbeat();
@@ -244,17 +262,13 @@ Result<control::ChecksumsReplyT> Node::Checksums(const control::ChecksumsRequest
 
 Result<control::DoneT> Node::Install(const control::InstallRequestT& request) {
   HL_RETURN_IF_ERROR(CheckOwner(request.epoch, request.owner_id));
-  if (request.nodes.size() != request.replicas.size() || request.nodes.empty()) {
-    return InvalidArgument(Text("configuration with ", request.nodes.size(), " node ids and ",
-                                request.replicas.size(), " endpoints"));
-  }
+  if (request.nodes.empty()) return InvalidArgument("configuration without replicas");
   HL_RETURN_IF_ERROR(CheckRegion());
   NodeState next = state_;
-  next.installed = {request.epoch, state_.sealed_owner, {}};
-  for (size_t i = 0; i < request.nodes.size(); ++i) {
-    HL_ASSIGN_OR_RETURN(const Uuid id, ParseUuid(request.nodes[i]));
-    next.installed.replicas.push_back({id, request.replicas[i]});
-  }
+  next.installed = {request.epoch, state_.sealed_owner, {}, {}};
+  HL_ASSIGN_OR_RETURN(next.installed.replicas, ToReplicas(request.nodes, request.replicas));
+  HL_ASSIGN_OR_RETURN(next.installed.absent,
+                      ToReplicas(request.absent_nodes, request.absent_replicas));
   HL_RETURN_IF_ERROR(Save(std::move(next)));
   return control::DoneT{};
 }

@@ -59,7 +59,7 @@ NodeState Promise(uint64_t epoch) {
   state.node = {1, 2, 3};
   state.group = {4};
   state.sealed_epoch = epoch;
-  state.installed = {epoch, {9}, {}};
+  state.installed = {epoch, {9}, {}, {}};
   for (uint64_t i = 0; i < 1 + epoch % 8; ++i)
     state.installed.replicas.push_back(
         {Uuid{static_cast<uint8_t>(i)}, "host" + std::to_string(epoch * 7 + i) + ":1234"});

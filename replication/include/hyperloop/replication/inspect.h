@@ -31,6 +31,7 @@ struct NodeStatus {
   uint64_t heartbeat = 0;        // moves while the owner lives
   uint64_t installed_epoch = 0;  // the epoch whose log this node's log was made equal to; 0: never
   std::vector<std::string> replicas;  // control endpoints of the installed configuration
+  std::vector<std::string> absent;    // those of the replicas that it leaves out
   std::string media;                  // "ram", "file", "pmem", …-emulated
   uint64_t region_size = 0;
 
@@ -56,6 +57,7 @@ struct NodeStatus {
     std::string owner;
     std::vector<std::string> nodes;     // uuids of the replicas, in the order of the chain
     std::vector<std::string> replicas;  // their control endpoints
+    std::vector<std::string> absent;    // those of the replicas that are left out
   };
   Recorded configuration;
 };
