@@ -59,8 +59,8 @@ Status Common(const Message& message) {
 // Node ids and control endpoints of the same replicas.
 Status Replicas(std::string_view which, const std::vector<std::string>& nodes,
                 const std::vector<std::string>& endpoints) {
-  HL_RETURN_IF_ERROR(Names(Text(which, "replicas"), endpoints, kMaxEndpoint));
   HL_RETURN_IF_ERROR(Names(Text(which, "nodes"), nodes, kMaxName));
+  HL_RETURN_IF_ERROR(Names(Text(which, "replicas"), endpoints, kMaxEndpoint));
   if (nodes.size() == endpoints.size()) return {};
   return InvalidArgument(Text("control message with ", nodes.size(), " ", which, "nodes and ",
                               endpoints.size(), " ", which, "replicas"));
@@ -83,6 +83,7 @@ Status Check(HelloReplyT* hello) {
   HL_RETURN_IF_ERROR(Name("group", hello->group));
   HL_RETURN_IF_ERROR(Epoch("sealed_epoch", hello->sealed_epoch));
   HL_RETURN_IF_ERROR(Id("sealed_owner", hello->sealed_owner));
+  HL_RETURN_IF_ERROR(Id("installed_owner", hello->installed_owner));
   HL_RETURN_IF_ERROR(ForPeople("sealed_owner_name", &hello->sealed_owner_name, kMaxOwnerName));
   HL_RETURN_IF_ERROR(Epoch("installed_epoch", hello->installed_epoch));
   HL_RETURN_IF_ERROR(Replicas("installed_", hello->installed_nodes, hello->installed_replicas));

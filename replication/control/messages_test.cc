@@ -154,12 +154,15 @@ TEST(LimitsTest, LongFieldsAreRefusedByName) {
   hello(&HelloReplyT::sealed_owner_name, "sealed_owner_name");
   HelloReplyT chain;
   chain.installed_nodes = chain.installed_replicas = {novel};
-  refused(Received(chain), "installed_replicas");
+  refused(Received(chain), "installed_nodes");
   chain.installed_nodes = chain.installed_replicas = std::vector<std::string>(9, "x");
-  refused(Received(chain), "installed_replicas");
+  refused(Received(chain), "installed_nodes");
   chain.installed_nodes = {"one"};
   chain.installed_replicas = {"one:1", "two:2"};
   refused(Received(chain), "installed_replicas");
+  chain.installed_replicas = {"one:1"};
+  chain.absent_replicas = {"two:2"};
+  refused(Received(chain), "absent_replicas");
 
   SealRequestT seal = Sample();
   seal.owner_name = novel;

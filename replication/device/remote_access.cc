@@ -122,6 +122,11 @@ Status RemoteAccess::StartWrite(const RemoteMemory& memory, uint64_t offset,
   return broken_;
 }
 
+bool RemoteAccess::broken() {
+  const std::lock_guard lock(mutex_);
+  return !broken_.ok();
+}
+
 Status RemoteAccess::Read(const RemoteMemory& memory, uint64_t offset, std::span<std::byte> out) {
   if (offset > memory.size || out.size() > memory.size - offset) {
     return InvalidArgument(

@@ -32,6 +32,8 @@ class RemoteAccess {
   ~RemoteAccess();
 
   rnic::QueuePair& qp() { return *qp_; }
+  // Whether the node's queue or the device is gone, so that every call fails.
+  bool broken();
 
   // kInvalidArgument: outside `memory`. kProtection: the node has taken its keys back.
   // kUnavailable: the node's queue or the device is gone.

@@ -158,6 +158,13 @@ std::string SetLocalWrite(std::string_view value, StoreOptions* options) {
   return "";
 }
 
+std::string SetOnReplicaFailure(std::string_view value, StoreOptions* options) {
+  if (value != "block" && value != "continue") return "is not known";
+  options->on_replica_failure =
+      value == "block" ? OnReplicaFailure::kBlock : OnReplicaFailure::kContinue;
+  return "";
+}
+
 std::string SetWait(std::string_view value, StoreOptions* options) {
   if (value != "poll" && value != "event") return "is not a known way to wait";
   options->wait = value == "poll" ? WaitMode::kPoll : WaitMode::kEvent;
@@ -326,6 +333,21 @@ constexpr Option kOptions[] = {
       "from then on until it is opened with rebind=true itself."},
      SetBoolean<&S::rebind>,
      GetBoolean<&S::rebind>},
+    {{"on_replica_failure", "one of block|continue", "block", "block, continue",
+      "What a primary does when a replica fails: block, writes wait for it and then fail; "
+      "continue, after "
+      "a quarter of ack_timeout the group goes on with the others, if they are a majority of "
+      "its replicas, and takes the replica in again when it is back, while writes wait. A database "
+      "then also opens without that replica."},
+     SetOnReplicaFailure,
+     [](const S& o) {
+       return std::string(o.on_replica_failure == OnReplicaFailure::kBlock ? "block" : "continue");
+     }},
+    {{"min_replicas", "integer", "0", "0 to 8",
+      "With on_replica_failure=continue: the group never goes on with fewer replicas, nor with "
+      "fewer than a majority of all that it has."},
+     SetInteger<&S::min_replicas, 0, 8>,
+     GetInteger<&S::min_replicas>},
     {{"ack_timeout", "milliseconds", "10s", "1ms to 3600s",
       "How long a write may take while the group does not answer: half of it to wait for an "
       "acknowledgement, half to bring the group back; then it fails with a retryable error and its "
@@ -412,6 +434,11 @@ Status ValidateStoreOptions(const StoreOptions& options) {
     return InvalidArgument(
         "datapath=offload needs an RNIC whose queues can start one another, and provider=verbs has "
         "none; choose datapath=fanout, cpu-polling or cpu-event, or provider=softrnic");
+  }
+  if (options.min_replicas > options.replicas.size()) {
+    return InvalidArgument("min_replicas=" + std::to_string(options.min_replicas) + " of " +
+                           std::to_string(options.replicas.size()) +
+                           " listed replicas; give at most that, or 0");
   }
   if (options.region_size != 0 && options.journal_size >= options.region_size) {
     return InvalidArgument(

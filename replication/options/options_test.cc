@@ -76,6 +76,8 @@ TEST(OptionTable, EveryOptionSetsWhatItSays) {
                                                          {"takeover", "true"},
                                                          {"restore", "true"},
                                                          {"rebind", "true"},
+                                                         {"on_replica_failure", "continue"},
+                                                         {"min_replicas", "2"},
                                                          {"ack_timeout", "250ms"},
                                                          {"space_timeout", "3s"},
                                                          {"connect_timeout", "3600s"},
@@ -96,7 +98,12 @@ TEST(OptionTable, EveryOptionSetsWhatItSays) {
   EXPECT_EQ(options.space_timeout, milliseconds(3000));
   EXPECT_TRUE(options.local_sync && options.takeover && options.restore && options.rebind);
   EXPECT_EQ(options.local_write, LocalWrite::kAcknowledged);
+  EXPECT_EQ(options.on_replica_failure, OnReplicaFailure::kContinue);
   EXPECT_OK(ValidateStoreOptions(options));
+  options.min_replicas = 3;
+  EXPECT_THAT(ValidateStoreOptions(options),
+              StatusIs(Code::kInvalidArgument, HasSubstr("min_replicas=3 of 2")));
+  options.min_replicas = 2;
 
   StoreOptions again;
   ASSERT_OK(ParseStoreUri(FormatStoreUri(options), &again));

@@ -38,16 +38,19 @@ void BulkLane::WakeAll() {
   for (const auto& replica : replicas_) replica->thread->Wake();
 }
 
-void BulkLane::SetTargets(std::vector<BulkConnect> targets) {
+void BulkLane::SetTargets(std::vector<Target> targets) {
   {
     const std::lock_guard lock(mutex_);
     ++generation_;
     for (size_t i = 0; i < replicas_.size(); ++i) {
-      replicas_[i]->connect = std::move(targets[i]);
-      replicas_[i]->known = false;
-      replicas_[i]->error = {};
+      Replica& replica = *replicas_[i];
+      replica.connect = std::move(targets[i].connect);
+      replica.counts = replica.counts && replica.connect != nullptr && !targets[i].catches_up;
+      replica.known = false;
+      replica.error = {};
     }
   }
+  moved_.notify_all();
   WakeAll();
 }
 
@@ -58,6 +61,7 @@ void BulkLane::Set(const std::vector<WholeFile>& files) {
     for (const WholeFile& file : files) listed[file.name] = file;
     if (listed == listed_) return;
     listed_ = std::move(listed);
+    for (const auto& replica : replicas_) CountIfCaughtUpLocked(*replica);
   }
   moved_.notify_all();
   WakeAll();
@@ -96,7 +100,8 @@ void BulkLane::Interrupt() {
   moved_.notify_all();
 }
 
-Status BulkLane::Await(std::chrono::nanoseconds timeout, std::chrono::nanoseconds limit) {
+Status BulkLane::Await(std::chrono::nanoseconds timeout, std::chrono::nanoseconds limit,
+                       Whom whom) {
   std::unique_lock lock(mutex_);
   const uint64_t interrupts = interrupts_;
   const std::vector<WholeFile> files = ListedLocked();
@@ -111,7 +116,9 @@ Status BulkLane::Await(std::chrono::nanoseconds timeout, std::chrono::nanosecond
     auto deadline = Clock::time_point::max();
     for (const auto& replica : replicas_) {
       const Lack left = LackOfLocked(*replica, files);
-      if (left.files == 0) continue;
+      const bool waited_for =
+          replica->counts || (whom == Whom::kConnected && replica->connect != nullptr);
+      if (left.files == 0 || !waited_for) continue;
       const bool refused = replica->error.code() == Code::kFenced;
       const auto until = refused ? started
                                  : std::min(last, std::chrono::time_point_cast<Clock::duration>(
@@ -141,8 +148,10 @@ BulkLane::Progress BulkLane::progress() const {
   const std::lock_guard lock(mutex_);
   Progress progress{listed_.size(), bytes_sent_, 0};
   const std::vector<WholeFile> files = ListedLocked();
-  for (const auto& replica : replicas_)
+  for (const auto& replica : replicas_) {
+    if (replica->connect == nullptr && !replica->counts) continue;  // left out
     progress.files_left = std::max(progress.files_left, LackOfLocked(*replica, files).files);
+  }
   return progress;
 }
 
@@ -228,7 +237,15 @@ Status BulkLane::Connect(Replica& replica, const Step& step) {
     }
   }
   replica.known = true;
+  CountIfCaughtUpLocked(replica);
   return {};
+}
+
+void BulkLane::CountIfCaughtUpLocked(Replica& replica) {
+  if (replica.counts || !replica.known || LackOfLocked(replica, ListedLocked()).files != 0) return;
+  replica.counts = true;
+  if (log_ != nullptr)
+    log_->Write(LogLevel::kInfo, Text(replica.name, " holds all files of the database again"));
 }
 
 Status BulkLane::Drop(Replica& replica, const Step& step) {
@@ -261,6 +278,7 @@ Status BulkLane::Send(Replica& replica, const Step& step) {
   if (received == file.size) {
     replica.received.erase(file);
     replica.held.insert(file);
+    CountIfCaughtUpLocked(replica);
   } else {
     replica.received[file] = received;
   }

@@ -55,16 +55,25 @@ class BulkLane {
   // ask for the list.
   ~BulkLane();
 
-  // Tells how the replicas are reached from now on, one function for each name and in their order.
-  void SetTargets(std::vector<BulkConnect> targets);
+  struct Target {
+    BulkConnect connect;  // null: the replica is left out
+    // Await does not wait for the replica before it has held all that is listed once. True of
+    // itself for one that was left out before.
+    bool catches_up = false;
+  };
+  // Tells how the replicas are reached from now on, one target for each name and in their order.
+  void SetTargets(std::vector<Target> targets);
   // Makes `files` the list.
   void Set(const std::vector<WholeFile>& files);
-  // Waits until every replica holds each file that is listed now, except for files that are taken
-  // off the list meanwhile. kUnavailable: a replica took no bytes for `timeout`, or refuses them
-  // because this primary was fenced, or `limit` has passed, or Interrupt was called. The message
-  // names the replica and the cause.
+  enum class Whom : uint8_t { kCounting, kConnected };  // kConnected: also those that catch up
+  // Waits until every replica that counts holds each file that is listed now, except for files that
+  // are taken off the list meanwhile. A replica that is left out, or catches up, does not count.
+  // kUnavailable: a replica took no bytes for `timeout`, or refuses them because this primary was
+  // fenced, or `limit` has passed, or Interrupt was called. The message names the replica and the
+  // cause.
   Status Await(std::chrono::nanoseconds timeout,
-               std::chrono::nanoseconds limit = std::chrono::nanoseconds::max());
+               std::chrono::nanoseconds limit = std::chrono::nanoseconds::max(),
+               Whom whom = Whom::kCounting);
   // Makes the calls of Await that are under way fail.
   void Interrupt();
   Progress progress() const;
@@ -80,6 +89,7 @@ class BulkLane {
     std::vector<char> buffer;
     // mutex_ guards these.
     BulkConnect connect;
+    bool counts = true;
     bool known = false;                      // `held` and `received` are what the replica holds
     std::set<WholeFile> held;                // finished files
     std::map<WholeFile, uint64_t> received;  // bytes of unfinished files
@@ -111,6 +121,7 @@ class BulkLane {
   Lack LackOfLocked(const Replica& replica, const std::vector<WholeFile>& files) const;
   bool IsListedLocked(const WholeFile& file) const;
   std::vector<WholeFile> ListedLocked() const;
+  void CountIfCaughtUpLocked(Replica& replica);
   void WakeAll();
 
   const ReadLocal read_local_;

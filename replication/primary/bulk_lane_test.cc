@@ -151,8 +151,8 @@ class BulkLaneTest : public ::testing::Test {
         BulkLane::Options{.piece = kPiece}, nullptr);
   }
   void Aim() {
-    std::vector<BulkConnect> targets;
-    for (const auto& each : replicas_) targets.push_back(each->connect());
+    std::vector<BulkLane::Target> targets;
+    for (const auto& each : replicas_) targets.push_back({each->connect()});
     lane_->SetTargets(std::move(targets));
   }
   // Makes a local file. The caller lists it.
@@ -308,6 +308,28 @@ TEST_F(BulkLaneTest, OneSlowReplicaKeepsTheOtherFromNothing) {
   EXPECT_THAT(lane_->Await(milliseconds(1)), StatusIs(Code::kUnavailable, HasSubstr("replica0")));
   replicas_[0]->Go();
   ASSERT_OK(lane_->Await(kLong));
+}
+
+TEST_F(BulkLaneTest, AReplicaThatIsLeftOutIsNotWaitedForUntilItHasCaughtUp) {
+  const WholeFile table = Make("000007.sst", std::string(40, 'x'));
+  List(table);
+  std::vector<BulkLane::Target> targets(2);
+  targets[0].connect = replicas_[0]->connect();
+  lane_->SetTargets(std::move(targets));
+  ASSERT_OK(lane_->Await(kLong));
+  replicas_[1]->StopAt(1);
+  Aim();
+  replicas_[1]->AwaitStopped();
+  ASSERT_OK(lane_->Await(kLong)) << "it is back, but has nothing yet";
+  EXPECT_EQ(lane_->progress().files_left, 1u);
+  replicas_[1]->Go();
+  while (lane_->progress().files_left != 0) std::this_thread::yield();
+  EXPECT_THAT(replicas_[1]->Finished(), testing::ElementsAre(table));
+  replicas_[1]->FailPuts(NoSpace("the disk is full"));
+  List(Make("000008.sst", "bytes"));
+  while (replicas_[0]->Finished().size() != 2) std::this_thread::yield();
+  EXPECT_THAT(lane_->Await(milliseconds(1)), StatusIs(Code::kUnavailable, HasSubstr("replica1")))
+      << "it counts again";
 }
 
 // A replica that can be reached but has no room makes no progress, however often it is reached.

@@ -48,12 +48,11 @@ Status PullRegion(ReplicaHandle& replica, const Ownership& own_epoch, std::span<
   return {};
 }
 
-Status PushRegion(std::span<const std::unique_ptr<ReplicaHandle>> replicas,
-                  const Ownership& own_epoch, std::span<const std::byte> own,
-                  const RegionInfo& info, const LogState& log) {
+Status PushRegion(std::span<ReplicaHandle* const> replicas, const Ownership& own_epoch,
+                  std::span<const std::byte> own, const RegionInfo& info, const LogState& log) {
   const std::vector<uint64_t> ours = BlockChecksums(own, kEqualizeBlock);
   std::vector<std::vector<Range>> ranges;
-  for (const auto& replica : replicas) {
+  for (ReplicaHandle* replica : replicas) {
     HL_ASSIGN_OR_RETURN(const std::vector<uint64_t> theirs,
                         replica->Checksums(own_epoch, kEqualizeBlock));
     ranges.push_back(
@@ -66,7 +65,7 @@ Status PushRegion(std::span<const std::unique_ptr<ReplicaHandle>> replicas,
               .WithContext(Text("equalising ", replicas[i]->name())));
     }
   }
-  for (const auto& replica : replicas) {
+  for (ReplicaHandle* replica : replicas) {
     HL_RETURN_IF_ERROR(
         PushLockWord(*replica, own).WithContext(Text("equalising ", replica->name())));
   }

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <span>
 #include <vector>
 
@@ -24,8 +23,7 @@ Status PullRegion(ReplicaHandle& replica, const Ownership& own_epoch, std::span<
 
 // Makes every replica's region equal to `own`. `log`: the log in `own`'s ring, from the head before
 // it was moved.
-Status PushRegion(std::span<const std::unique_ptr<ReplicaHandle>> replicas,
-                  const Ownership& own_epoch, std::span<const std::byte> own,
-                  const RegionInfo& info, const LogState& log);
+Status PushRegion(std::span<ReplicaHandle* const> replicas, const Ownership& own_epoch,
+                  std::span<const std::byte> own, const RegionInfo& info, const LogState& log);
 
 }  // namespace hyperloop

@@ -32,6 +32,11 @@ Status ReplicaHandle::Attach(rnic::Device& device, const Ownership& own,
   return {};
 }
 
+void ReplicaHandle::Detach(bool may_blame) {
+  suspect_ = suspect_ || (may_blame && remote_access_ != nullptr && remote_access_->broken());
+  remote_access_.reset();
+}
+
 Result<std::vector<uint64_t>> ReplicaHandle::Checksums(const Ownership& own, uint32_t block_size) {
   auto request = OwnerRequest<control::ChecksumsRequestT>(own);
   request.offset = 0;

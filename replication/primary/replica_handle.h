@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/group_error.h"
 #include "control/client.h"
 #include "device/remote_access.h"
 #include "hyperloop/core/group.h"
@@ -43,8 +44,12 @@ class ReplicaHandle {
   // Sends a request on the control connection, which is made if there is none.
   template <class Reply, class Request>
   Result<Reply> Call(Request request, std::chrono::nanoseconds timeout) {
-    HL_RETURN_IF_ERROR(Connect(timeout_));
-    return client_->Call<Reply>(std::move(request), timeout);
+    Result<Reply> reply = [&]() -> Result<Reply> {
+      HL_RETURN_IF_ERROR(Connect(timeout_));
+      return client_->Call<Reply>(std::move(request), timeout);
+    }();
+    suspect_ = IsGroupError(reply.status().code());
+    return reply;
   }
   // The same; the time includes connecting.
   template <class Reply, class Request>
@@ -59,10 +64,13 @@ class ReplicaHandle {
     return Call<Reply>(std::move(request), timeout_);
   }
   Result<control::HelloReplyT> Hello() { return Hello(timeout_); }
-  // The time includes connecting.
-  Result<control::HelloReplyT> Hello(std::chrono::nanoseconds timeout) {
+  // The time includes connecting. `owner`: who asks, to show that it lives; null: does not matter.
+  Result<control::HelloReplyT> Hello(std::chrono::nanoseconds timeout,
+                                     const Uuid* owner = nullptr) {
+    control::HelloRequestT request;
+    if (owner != nullptr) request.owner_id.assign(owner->begin(), owner->end());
     Result<control::HelloReplyT> hello =
-        CallWithin<control::HelloReplyT>(control::HelloRequestT{}, timeout);
+        CallWithin<control::HelloReplyT>(std::move(request), timeout);
     if (hello.ok()) bulk_port_ = hello->bulk_port;
     return hello;
   }
@@ -70,10 +78,15 @@ class ReplicaHandle {
   void SetSlowTimeout(std::chrono::nanoseconds timeout) { slow_timeout_ = timeout; }
   std::chrono::nanoseconds slow_timeout() const { return slow_timeout_; }
   void Disconnect() { client_.reset(); }
+  // Whether the last Call, or the access to its memory since then, has failed because of the
+  // replica or of the way to it.
+  bool suspect() const { return suspect_; }
+  void ClearSuspicion() { suspect_ = false; }
 
   // Gets access to its region and heartbeat word, as the owner of a sealed epoch.
   Status Attach(rnic::Device& device, const Ownership& own, std::chrono::nanoseconds timeout);
-  void Detach() { remote_access_.reset(); }
+  // `may_blame`: a broken access is the fault of the replica, or of the way to it.
+  void Detach(bool may_blame);
   // Its checksums of the whole region by blocks.
   Result<std::vector<uint64_t>> Checksums(const Ownership& own, uint32_t block_size);
   Result<MemberInfo> Prepare(const Ownership& own, const MemberOptions& options);
@@ -92,6 +105,7 @@ class ReplicaHandle {
   std::unique_ptr<RemoteAccess> remote_access_;
   RemoteMemory region_, heartbeat_;
   uint16_t bulk_port_ = 0;
+  bool suspect_ = false;
 };
 
 // The fields that every request of an owner carries.

@@ -42,6 +42,24 @@ Result<std::unique_ptr<Session>> Session::Create(StoreOptions options, DeviceOpe
 
 Session::~Session() { Close().IgnoreError(); }
 
+FailureRules Session::Rules() const {
+  return {options_.on_replica_failure == OnReplicaFailure::kContinue, options_.min_replicas};
+}
+
+std::vector<ReplicaHandle*> Session::HandlesOf(
+    const std::vector<Configuration::Replica>& replicas) const {
+  std::vector<ReplicaHandle*> handles;
+  for (const Configuration::Replica& each : replicas) {
+    for (const auto& handle : replicas_)
+      if (handle->address() == each.address) handles.push_back(handle.get());
+  }
+  return handles;
+}
+
+bool Session::IsMember(const ReplicaHandle& replica) const {
+  return std::find(members_.begin(), members_.end(), &replica) != members_.end();
+}
+
 std::chrono::nanoseconds Session::SlowTimeout(uint64_t region_size) const {
   return options_.ack_timeout + std::chrono::seconds(region_size / kBytesPerSecond);
 }
@@ -68,7 +86,7 @@ Status Session::ArmGroup() {
   group_options.wait = options_.wait;
   group_options.ack_timeout = options_.ack_timeout / 2;
   group_options.watch = [this] { return CheckMembers(); };
-  const auto size = static_cast<uint32_t>(replicas_.size());
+  const auto size = static_cast<uint32_t>(members_.size());
   HL_ASSIGN_OR_RETURN(group_, Group::Create(*device_, *pd_, *region_, group_options, size));
   std::vector<MemberInfo> chain;
   for (uint32_t i = 0; i < size; ++i) {
@@ -77,10 +95,10 @@ Status Session::ArmGroup() {
     member.position = i;
     member.group_size = size;
     member.window = options_.window;
-    HL_ASSIGN_OR_RETURN(const MemberInfo info, replicas_[i]->Prepare(own_, member));
+    HL_ASSIGN_OR_RETURN(const MemberInfo info, members_[i]->Prepare(own_, member));
     chain.push_back(info);
   }
-  for (const auto& replica : replicas_)
+  for (ReplicaHandle* replica : members_)
     HL_RETURN_IF_ERROR(replica->ConnectMember(own_, group_->info(), chain));
   HL_RETURN_IF_ERROR(group_->Connect(chain));
   return LockGroup();
@@ -92,7 +110,11 @@ Status Session::MakeLane() {
   journal_options.window = options_.window;
   journal_options.space_timeout = options_.space_timeout;
   journal_options.patience = options_.ack_timeout / 2;
-  journal_options.check = [this] { return CheckMembers(); };
+  journal_options.check = [this] {
+    HL_RETURN_IF_ERROR(CheckMembers());
+    unproven_.clear();
+    return CheckJoiners();
+  };
   journal_options.recover = [this](const Status& cause, uint64_t acked,
                                    std::chrono::nanoseconds patience) {
     return BringBack(cause, acked, patience);
@@ -120,7 +142,7 @@ Status Session::LockGroup() {
 
 std::vector<Heartbeat::Target> Session::HeartbeatTargets() const {
   std::vector<Heartbeat::Target> targets;
-  for (const auto& replica : replicas_)
+  for (ReplicaHandle* replica : members_)
     targets.push_back({&replica->remote_access(), replica->heartbeat()});
   return targets;
 }
@@ -201,7 +223,7 @@ void Session::DropGroup() {
   pd_.reset();
   if (heartbeat_ != nullptr) heartbeat_->SetTargets({});
   for (const auto& replica : replicas_) {
-    replica->Detach();
+    replica->Detach(device_ != nullptr && device_->alive());
     replica->Disconnect();
   }
   device_.reset();
@@ -209,6 +231,7 @@ void Session::DropGroup() {
 
 void Session::Disarm() {
   ticker_.reset();
+  absent_watch_.reset();
   bulk_.reset();
   {
     const std::lock_guard lock(held_mutex_);
@@ -222,6 +245,7 @@ void Session::Disarm() {
 // --- closing
 
 Status Session::Close() {
+  ending_ = true;
   closing_ = true;  // whoever waits for the group gives up
   {
     const std::shared_lock shared(state_mutex_);
@@ -236,7 +260,8 @@ Status Session::Close() {
     if (status.ok()) status = lane_->Checkpoint();
     // What a MANIFEST names is there already.
     if (status.ok() && bulk_ != nullptr) {
-      const Status shipped = bulk_->Await(options_.bulk_timeout, options_.ack_timeout);
+      const Status shipped =
+          bulk_->Await(options_.bulk_timeout, options_.ack_timeout, BulkLane::Whom::kConnected);
       if (!shipped.ok())
         Say(LogLevel::kWarn, Text(shipped.message(), "; the next open goes on with them"));
     }
@@ -266,7 +291,7 @@ Status Session::GiveBack() {
   // All replicas share one deadline.
   const auto until = std::chrono::steady_clock::now() + options_.connect_timeout;
   Status status;
-  for (const auto& replica : replicas_) {
+  for (ReplicaHandle* replica : members_) {
     const auto left = until - std::chrono::steady_clock::now();
     const Status released =
         replica

@@ -30,6 +30,7 @@
 #include "hyperloop/core/rnic.h"
 #include "hyperloop/replication/store.h"
 #include "pool/pool.h"
+#include "primary/absent_watch.h"
 #include "primary/bulk_lane.h"
 #include "primary/heartbeat.h"
 #include "primary/held_files.h"
@@ -45,7 +46,8 @@ class Session {
                                                  std::shared_ptr<Log> log);
   ~Session();
 
-  Status Look();  // whether every replica answers a Hello
+  // Whether the replicas answer a Hello: every one or, with on_replica_failure=continue, one.
+  Status Look();
   Status Take(const TakeRequest& request, TakeResult* result);
   bool taken() const { return taken_.load(std::memory_order_acquire); }
   Status Close();
@@ -89,7 +91,7 @@ class Session {
   // the group holds files.
   Result<Primitives> Lend();
   uint64_t epoch() const { return epoch_.load(std::memory_order_relaxed); }
-  // The weakest memory of the members, as found by the last Take.
+  // The weakest memory of all that were members since the last Take, or were about to be.
   rnic::Media media() const { return media_.load(std::memory_order_relaxed); }
   const StoreOptions& options() const { return options_; }
 
@@ -104,7 +106,10 @@ class Session {
   }
 
   // --- taking (session_take.cc)
-  Result<std::vector<MemberLook>> LookAtAll();
+  // Asks every replica of the options. One that does not answer is an error, unless a group may
+  // leave it out.
+  Result<std::vector<MemberLook>> LookAtListed(std::vector<MissingReplica>* missing);
+  Result<std::vector<MemberLook>> LookAtMembers();
   Status RefuseLivingOwner(const std::vector<MemberLook>& first);
   Status RefuseOwnerBackAgain(const std::vector<MemberLook>& first);
   static Status Held(const MemberLook& living);
@@ -123,6 +128,8 @@ class Session {
   Status JudgeContent(const TakeRequest& request, const TakePlan& plan,
                       std::span<const std::byte> image) const;
   Status RememberGroup();
+  // Lowers media() to what a member with this medium promises. True: it did.
+  bool LowerMedia(const std::string& name);
   Status TakeStages(const TakeRequest& request, TakeResult* result);
   Status BindLane(const TakeRequest& request, TakeResult* result);
 
@@ -134,9 +141,13 @@ class Session {
   // Redoes and checks the own region, and mends damaged bytes from `members`. Sets info_ and
   // log_state_. The log's head has not moved yet.
   Status RedoOwn(uint64_t known_acked, std::span<ReplicaHandle* const> members);
+  FailureRules Rules() const;
+  std::vector<ReplicaHandle*> HandlesOf(const std::vector<Configuration::Replica>& replicas) const;
+  bool IsMember(const ReplicaHandle& replica) const;
   // Moves the head of the own region to its tail, and makes all members equal to the own region.
   Status PushOwn();
-  Status InstallAll();
+  // Installs `next`, whose replicas are the members, at all of them.
+  Status InstallAll(Configuration next);
   // Makes members and queues, and locks the lock word. All regions must be equal.
   Status ArmGroup();
   std::vector<Heartbeat::Target> HeartbeatTargets() const;
@@ -145,9 +156,22 @@ class Session {
   // This is JournalOptions::recover.
   Result<Recovered> BringBack(const Status& cause, uint64_t acked,
                               std::chrono::nanoseconds patience);
-  Result<Recovered> TryBringBack(uint64_t acked, std::chrono::nanoseconds patience);
-  Status RestoreOwn(uint64_t acked);
+  // `joiners`: absent replicas that are to be members again.
+  Result<Recovered> TryBringBack(uint64_t acked, std::chrono::nanoseconds patience,
+                                 std::span<ReplicaHandle* const> joiners);
+  // `sources`: members that may give sound bytes for damaged ones.
+  Status RestoreOwn(uint64_t acked, std::span<ReplicaHandle* const> sources);
   Judgement LookAtStanding(std::chrono::nanoseconds patience);
+  // Whether a member that answered so fails at its work.
+  bool Suspect(const ReplicaHandle& member, const control::HelloReplyT& hello) const;
+  // Changes a configuration, and makes its replicas the members.
+  void LeaveOut(const std::vector<size_t>& missing, Configuration* next);
+  Status TakeIn(std::span<ReplicaHandle* const> joiners, Configuration* next, uint64_t* epoch);
+  // The replicas that were left out and are back. Any group operation may then end, so that they
+  // can be taken in.
+  std::vector<ReplicaHandle*> ReadyJoiners() const;
+  Status CheckJoiners() const;
+  void WatchAbsent();
   Status SealAnew(uint64_t epoch);
   Status AskToReconnect();
   // Returns why the group is known to be gone, even if no operation has failed yet; ok: it is not.
@@ -155,9 +179,12 @@ class Session {
   Status BecomeFenced(const std::string& why);
 
   // --- the bulk lane (session_files.cc)
-  void StartBulkLane(const TakeRequest& request, const std::vector<FileInfo>& files);
+  // `joiners`: members that must first be sent the files of the database.
+  void StartBulkLane(const TakeRequest& request, const std::vector<FileInfo>& files,
+                     std::span<ReplicaHandle* const> joiners);
   // Sends files to the replicas as they answered last.
-  void AimBulkLane();
+  void AimBulkLane(std::span<ReplicaHandle* const> joiners);
+  BulkConnect BulkConnectionOf(const ReplicaHandle& replica) const;
   std::vector<BulkConnect> BulkConnections() const;
   // The list of files as the table is now.
   Status UpdateBulkLane();
@@ -194,7 +221,12 @@ class Session {
 
   // Guards everything down to closed_, except what changes under the lane's mutex (see above).
   std::shared_mutex state_mutex_;
-  std::vector<std::unique_ptr<ReplicaHandle>> replicas_;
+  std::vector<std::unique_ptr<ReplicaHandle>> replicas_;  // those of the options
+  // Those of them that serve, in the order of the chain: configuration_'s or, while members change,
+  // those of the next configuration.
+  std::vector<ReplicaHandle*> members_;
+  // Members that were taken in, as long as no operation of the group has succeeded with them.
+  std::vector<ReplicaHandle*> unproven_;
   std::unique_ptr<Pool> pool_;
   std::unique_ptr<rnic::Device> device_;
   std::unique_ptr<rnic::ProtectionDomain> pd_;
@@ -208,6 +240,7 @@ class Session {
   std::unique_ptr<FileLane> lane_;
   std::unique_ptr<BulkLane> bulk_;  // null: no directory, or not serving
   std::unique_ptr<Heartbeat> heartbeat_;
+  std::unique_ptr<AbsentWatch> absent_watch_;  // null: no replica may be left out
   std::unique_ptr<PeriodicThread> ticker_;  // does the lane's own work; ends before what is above
   bool closed_ = false;
 
@@ -216,7 +249,8 @@ class Session {
   std::vector<std::optional<control::HelloReplyT>> looks_before_;
   std::chrono::steady_clock::time_point looked_{};
   bool out_of_reach_ = false;
-  std::string lost_to_;  // the first cause, while out_of_reach_
+  std::chrono::steady_clock::time_point lost_since_{};  // while out_of_reach_
+  std::string lost_to_;                                 // the first cause, while out_of_reach_
 
   std::mutex held_mutex_;            // guards held_
   std::unique_ptr<HeldFiles> held_;  // since the taking
@@ -228,6 +262,7 @@ class Session {
   std::atomic<rnic::Media> media_{rnic::Media::kRam};
   std::atomic<uint64_t> epoch_{0};
   std::atomic<bool> closing_{false};
+  std::atomic<bool> ending_{false};  // from the beginning of Close: nobody is taken in any more
   std::atomic<bool> fenced_{false};
   uint64_t ticked_seq_ = 0;  // used by ticker_'s thread only
 

@@ -1,4 +1,6 @@
 // Session: the files of the bulk lane.
+#include <algorithm>
+
 #include "common/text.h"
 #include "pool/file_store.h"
 #include "primary/bulk_connection.h"
@@ -16,7 +18,8 @@ std::vector<WholeFile> WholeFiles(const std::vector<FileInfo>& files) {
 
 }  // namespace
 
-void Session::StartBulkLane(const TakeRequest& request, const std::vector<FileInfo>& files) {
+void Session::StartBulkLane(const TakeRequest& request, const std::vector<FileInfo>& files,
+                            std::span<ReplicaHandle* const> joiners) {
   if (request.read_local == nullptr) return;
   std::vector<std::string> names;
   for (const auto& replica : replicas_) names.push_back(replica->name());
@@ -28,19 +31,27 @@ void Session::StartBulkLane(const TakeRequest& request, const std::vector<FileIn
   }
   bulk_ = std::make_unique<BulkLane>(std::move(names), request.read_local, options, log_);
   bulk_->Set(WholeFiles(files));
-  AimBulkLane();
+  AimBulkLane(joiners);
 }
 
-void Session::AimBulkLane() {
-  if (bulk_ != nullptr) bulk_->SetTargets(BulkConnections());
+void Session::AimBulkLane(std::span<ReplicaHandle* const> joiners) {
+  if (bulk_ == nullptr) return;
+  std::vector<BulkLane::Target> targets;
+  for (const auto& replica : replicas_) {
+    const bool joins = std::find(joiners.begin(), joiners.end(), replica.get()) != joiners.end();
+    targets.push_back({IsMember(*replica) ? BulkConnectionOf(*replica) : nullptr, joins});
+  }
+  bulk_->SetTargets(std::move(targets));
+}
+
+BulkConnect Session::BulkConnectionOf(const ReplicaHandle& replica) const {
+  return BulkConnectionTo(replica.endpoint(), replica.bulk_port(), replica.trust(), own_,
+                          options_.ack_timeout);
 }
 
 std::vector<BulkConnect> Session::BulkConnections() const {
   std::vector<BulkConnect> connections;
-  for (const auto& replica : replicas_) {
-    connections.push_back(BulkConnectionTo(replica->endpoint(), replica->bulk_port(),
-                                           replica->trust(), own_, options_.ack_timeout));
-  }
+  for (const ReplicaHandle* replica : members_) connections.push_back(BulkConnectionOf(*replica));
   return connections;
 }
 

@@ -17,6 +17,10 @@ constexpr std::chrono::milliseconds kRetryPause{50};
 constexpr std::chrono::milliseconds kWatchRival{500};
 // A replica that runs answers at once. One that does not must not use up the others' time.
 constexpr std::chrono::milliseconds kLeastHello{200}, kMostHello{1000};
+// A replica that failed has this part of ack_timeout to come back before it is left out.
+constexpr int kShareForReturn = 4;
+// The lowest rate at which a joiner is expected to read its region, because writes wait for it.
+constexpr uint64_t kJoinerBytesPerSecond = 1u << 30;
 
 // Makes errors retryable that come from a member's answer. It may be garbled or out of date now,
 // and right the next time.
@@ -35,6 +39,25 @@ Status Session::CheckMembers() const {
   return {};
 }
 
+Status Session::CheckJoiners() const {
+  if (ending_ || absent_watch_ == nullptr || !absent_watch_->any_ready()) return {};
+  return Unavailable("a replica that was left out is back");
+}
+
+// One at a time, so that none suffers from another one's failure.
+std::vector<ReplicaHandle*> Session::ReadyJoiners() const {
+  if (ending_ || absent_watch_ == nullptr) return {};
+  for (const std::string& address : absent_watch_->Ready())
+    for (const auto& replica : replicas_)
+      if (replica->address() == address && !IsMember(*replica)) return {replica.get()};
+  return {};
+}
+
+void Session::WatchAbsent() {
+  if (absent_watch_ != nullptr)
+    absent_watch_->Set(configuration_, info_.group, pool_->region().size());
+}
+
 Status Session::BecomeFenced(const std::string& why) {
   const std::lock_guard lock(fence_mutex_);
   if (!fenced_.exchange(true)) {
@@ -48,21 +71,53 @@ Status Session::BecomeFenced(const std::string& why) {
 Result<Recovered> Session::BringBack(const Status& cause, uint64_t acked,
                                      std::chrono::nanoseconds patience) {
   const auto started = Clock::now();
-  const auto deadline = started + std::chrono::duration_cast<Clock::duration>(patience);
+  const auto allowed = std::chrono::duration_cast<Clock::duration>(patience);
+  auto deadline = started + allowed;
+  // A failure of this node's own RNIC daemon is no joiner's.
+  if (device_ != nullptr && !device_->alive()) unproven_.clear();
+  std::vector<ReplicaHandle*> joiners = ReadyJoiners();
+  bool interrupted = false;  // for a joiner that failed: the members worked, and must work again
   if (!std::exchange(out_of_reach_, true)) {
     lost_to_ = cause.message();
-    Say(LogLevel::kWarn, Text("the group stopped answering: ", lost_to_, "; reconnecting"));
+    lost_since_ = started;
+    if (joiners.empty())
+      Say(LogLevel::kWarn, Text("the group stopped answering: ", lost_to_, "; reconnecting"));
   }
+  for (const ReplicaHandle* each : joiners)
+    Say(LogLevel::kInfo, Text(each->name(), " is back; taking it in again"));
   while (true) {
-    Result<Recovered> recovered = TryBringBack(acked, deadline - Clock::now());
+    Result<Recovered> recovered = Unavailable("the store is being closed");
+    if (!closing_ || interrupted) recovered = TryBringBack(acked, deadline - Clock::now(), joiners);
     if (recovered.ok()) {
       out_of_reach_ = false;
-      Say(LogLevel::kInfo, Text("the group is back under epoch ", own_.epoch));
+      for (const auto& replica : replicas_) {
+        replica->ClearSuspicion();
+        replica->SetSlowTimeout(SlowTimeout(pool_->region().size()));
+      }
+      WatchAbsent();
+      unproven_ = joiners;
+      Say(LogLevel::kInfo, Text("the group is back under epoch ", own_.epoch, " with ",
+                                members_.size(), " of ", replicas_.size(), " replicas"));
       return recovered;
     }
     DropGroup();
     own_.epoch = configuration_.epoch;
+    members_ = HandlesOf(configuration_.replicas);
     const Status& why = recovered.status();
+    // Whatever failed, the members do not wait for a joiner twice.
+    for (ReplicaHandle* each : joiners) {
+      absent_watch_->Failed(each->address());
+      if (IsMember(*each)) unproven_.push_back(each);
+      Say(LogLevel::kWarn, Text(each->name(), " could not be taken in again: ", why.message(),
+                                "; the next open takes it in, and waits longer for it"));
+    }
+    interrupted = !joiners.empty();
+    if (!std::exchange(joiners, {}).empty()) {
+      lost_to_ = why.message();
+      lost_since_ = Clock::now();
+      deadline = std::max(deadline, lost_since_ + allowed);
+      continue;
+    }
     // Any other error may pass, such as a socket that does not exist yet or a rival's request in
     // between.
     if (why.code() == Code::kFenced || why.code() == Code::kCorruption) return why;
@@ -76,12 +131,13 @@ Result<Recovered> Session::BringBack(const Status& cause, uint64_t acked,
 }
 
 // The members' answers are compared with earlier ones, old enough for a living owner's heartbeat to
-// have moved since.
+// have moved since. Once members may be left out, one that answers but does not do its work counts
+// as missing.
 Judgement Session::LookAtStanding(std::chrono::nanoseconds patience) {
   std::vector<std::optional<control::HelloReplyT>> now;
-  for (const auto& replica : replicas_) {
-    Result<control::HelloReplyT> hello =
-        replica->Hello(std::clamp<std::chrono::nanoseconds>(patience, kLeastHello, kMostHello));
+  for (ReplicaHandle* replica : members_) {
+    Result<control::HelloReplyT> hello = replica->Hello(
+        std::clamp<std::chrono::nanoseconds>(patience, kLeastHello, kMostHello), &own_.owner);
     if (hello.ok()) {
       now.emplace_back(std::move(hello).value());
     } else {
@@ -90,8 +146,17 @@ Judgement Session::LookAtStanding(std::chrono::nanoseconds patience) {
     }
   }
   const bool watched = !looks_before_.empty() && Clock::now() - looked_ >= kWatchRival;
-  Judgement judgement =
-      JudgeStanding(configuration_, watched ? looks_before_ : decltype(now){}, now);
+  const bool waited_enough =
+      !unproven_.empty() || Clock::now() - lost_since_ >= options_.ack_timeout / kShareForReturn;
+  const size_t least = waited_enough ? LeastReplicas(configuration_, Rules()) : SIZE_MAX;
+  std::vector<std::optional<control::HelloReplyT>> sound = now;
+  size_t sound_count = 0;
+  for (size_t i = 0; i < now.size(); ++i) {
+    if (sound[i].has_value() && Suspect(*members_[i], *sound[i])) sound[i].reset();
+    if (sound[i].has_value()) ++sound_count;
+  }
+  Judgement judgement = JudgeStanding(configuration_, watched ? looks_before_ : decltype(now){},
+                                      sound_count >= least ? sound : now, least);
   if (looks_before_.empty() || watched) {
     looks_before_ = std::move(now);
     looked_ = Clock::now();
@@ -104,10 +169,10 @@ Judgement Session::LookAtStanding(std::chrono::nanoseconds patience) {
 // region.
 Status Session::SealAnew(uint64_t epoch) {
   own_.epoch = epoch;
-  for (const auto& replica : replicas_) {
+  for (ReplicaHandle* replica : members_) {
     HL_ASSIGN_OR_RETURN(const control::HelloReplyT hello, replica->Hello());
     // An epoch that this primary itself installed, in an attempt that was cut short, is no rival's.
-    const bool mine = IsOwner(hello, configuration_.owner);
+    const bool mine = InstalledBy(hello, configuration_.owner);
     if (hello.installed_epoch > configuration_.epoch && !mine)
       return Unavailable("another primary was installed");
     HL_RETURN_IF_ERROR(Retryable(Seal(*replica, hello, info_.group).status()));
@@ -117,7 +182,7 @@ Status Session::SealAnew(uint64_t epoch) {
 
 // The requests also show the replicas that their owner lives, while it has no RNIC to do so.
 Status Session::AskToReconnect() {
-  for (const auto& replica : replicas_) {
+  for (ReplicaHandle* replica : members_) {
     // A refusal means that the replica's state has just changed. The caller looks again.
     HL_RETURN_IF_ERROR(
         Retryable(replica
@@ -130,45 +195,102 @@ Status Session::AskToReconnect() {
 
 // The own region holds everything that was ever sent, because every record was written here first.
 // If its memory is damaged, it becomes equal to a member's region, as when a group is taken.
-Status Session::RestoreOwn(uint64_t acked) {
-  std::vector<ReplicaHandle*> members;
-  for (const auto& replica : replicas_) members.push_back(replica.get());
-  const Status own = RedoOwn(acked, members);
+Status Session::RestoreOwn(uint64_t acked, std::span<ReplicaHandle* const> sources) {
+  const Status own = RedoOwn(acked, sources);
   if (own.code() != Code::kCorruption) return own;
   Say(LogLevel::kError, Text("this node's own region is damaged: ", own.message(),
                              "; it becomes what the sound members hold"));
   HL_ASSIGN_OR_RETURN(const std::vector<MemberContent> content, ExamineAll());
   HL_ASSIGN_OR_RETURN(const Choice choice, ChooseMember(content));
-  HL_RETURN_IF_ERROR(PullRegion(*replicas_[choice.index], own_, pool_->region()));
-  return RedoOwn(std::max(acked, choice.known_acked), members);
+  HL_RETURN_IF_ERROR(PullRegion(*members_[choice.index], own_, pool_->region()));
+  return RedoOwn(std::max(acked, choice.known_acked), sources);
 }
 
-Result<Recovered> Session::TryBringBack(uint64_t acked, std::chrono::nanoseconds patience) {
-  if (closing_) return Unavailable("the store is being closed");
+// What a member says of a rival counts, whatever else it fails at.
+bool Session::Suspect(const ReplicaHandle& member, const control::HelloReplyT& hello) const {
+  if (!IsOwner(hello, configuration_.owner)) return false;
+  return member.suspect() ||
+         std::find(unproven_.begin(), unproven_.end(), &member) != unproven_.end();
+}
+
+void Session::LeaveOut(const std::vector<size_t>& missing, Configuration* next) {
+  std::vector<Configuration::Replica> stay;
+  for (size_t i = 0; i < next->replicas.size(); ++i) {
+    const bool leaves = std::find(missing.begin(), missing.end(), i) != missing.end();
+    (leaves ? next->absent : stay).push_back(next->replicas[i]);
+  }
+  next->replicas = std::move(stay);
+  members_ = HandlesOf(next->replicas);
+}
+
+// Raises `epoch` beyond what the joiners have sealed. That no rival holds them was seen by the
+// watch.
+Status Session::TakeIn(std::span<ReplicaHandle* const> joiners, Configuration* next,
+                       uint64_t* epoch) {
+  for (ReplicaHandle* joiner : joiners) {
+    HL_ASSIGN_OR_RETURN(const control::HelloReplyT hello, joiner->Hello(kMostHello));
+    const auto absent = std::find_if(
+        next->absent.begin(), next->absent.end(),
+        [&](const Configuration::Replica& each) { return each.address == joiner->address(); });
+    if (absent == next->absent.end()) continue;
+    HL_RETURN_IF_ERROR(
+        CheckJoiner(configuration_, info_.group, pool_->region().size(), *absent, hello, hello));
+    HL_ASSIGN_OR_RETURN(const Uuid node, ParseUuid(hello.node_id));
+    next->absent.erase(absent);
+    next->replicas.push_back({node, joiner->address()});
+    *epoch = std::max(*epoch, hello.sealed_epoch + 1);
+    joiner->SetSlowTimeout(options_.ack_timeout / 2 +
+                           std::chrono::seconds(pool_->region().size() / kJoinerBytesPerSecond));
+    if (LowerMedia(hello.media)) {
+      Say(LogLevel::kWarn, Text(joiner->name(), " has media=", hello.media,
+                                ", which promises less than the group did so far"));
+    }
+  }
+  // The chain keeps the order of the options.
+  std::vector<Configuration::Replica> ordered;
+  for (const auto& handle : replicas_)
+    for (const Configuration::Replica& each : next->replicas)
+      if (each.address == handle->address()) ordered.push_back(each);
+  next->replicas = std::move(ordered);
+  members_ = HandlesOf(next->replicas);
+  return {};
+}
+
+Result<Recovered> Session::TryBringBack(uint64_t acked, std::chrono::nanoseconds patience,
+                                        std::span<ReplicaHandle* const> joiners) {
   DropGroup();
   const Judgement judgement = LookAtStanding(patience);
   if (judgement.standing == Standing::kFenced) return BecomeFenced(judgement.why);
   if (judgement.standing == Standing::kWait) return Unavailable(judgement.why);
-  const bool reclaim = judgement.standing == Standing::kReclaim;
-  if (!reclaim) HL_RETURN_IF_ERROR(AskToReconnect());
-  HL_ASSIGN_OR_RETURN(device_, open_device_());
-  if (reclaim) {
+  if (judgement.standing == Standing::kReclaim) {
     Say(LogLevel::kWarn,
         Text("another primary was promised this group, and gave up or is gone; taking it back "
              "under epoch ",
              judgement.epoch));
-    HL_RETURN_IF_ERROR(SealAnew(judgement.epoch));
   }
+  Configuration next = configuration_;
+  uint64_t epoch = judgement.epoch;
+  if (judgement.standing == Standing::kShrink) LeaveOut(judgement.missing, &next);
+  const std::vector<ReplicaHandle*> sources = members_;
+  HL_RETURN_IF_ERROR(TakeIn(joiners, &next, &epoch));
+  const bool anew = judgement.standing != Standing::kOwner || !joiners.empty();
+  if (!anew) HL_RETURN_IF_ERROR(AskToReconnect());
+  HL_ASSIGN_OR_RETURN(device_, open_device_());
+  if (anew) HL_RETURN_IF_ERROR(SealAnew(epoch));
   HL_RETURN_IF_ERROR(Retryable(AttachAll()));
   // What follows reads the whole region, which takes a while. The heartbeat shows meanwhile that
   // this primary lives.
   if (heartbeat_ != nullptr) heartbeat_->SetTargets(HeartbeatTargets());
-  HL_RETURN_IF_ERROR(RestoreOwn(acked));
+  HL_RETURN_IF_ERROR(RestoreOwn(acked, sources));
   HL_RETURN_IF_ERROR(Retryable(PushOwn()));
-  if (reclaim) HL_RETURN_IF_ERROR(Retryable(InstallAll()));
+  if (anew) HL_RETURN_IF_ERROR(Retryable(InstallAll(std::move(next))));
+  if (judgement.standing == Standing::kShrink) {
+    Say(LogLevel::kWarn, Text("going on with ", members_.size(), " of ", replicas_.size(),
+                              " replicas under epoch ", epoch, ": ", judgement.why));
+  }
   HL_RETURN_IF_ERROR(Retryable(ArmGroup()));
   for (const auto& replica : replicas_) replica->Disconnect();
-  AimBulkLane();
+  AimBulkLane({});
   looks_before_.clear();
   return Recovered{group_.get(), log_state_, configuration_};
 }

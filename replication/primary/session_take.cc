@@ -18,7 +18,22 @@ namespace hyperloop {
 namespace {
 
 constexpr std::chrono::milliseconds kWatchOwner{500};  // five heartbeats
+// An owner that waits for a silent member shows its life to the others only once a second.
+constexpr std::chrono::milliseconds kWatchWaitingOwner{1500};
 constexpr std::chrono::milliseconds kLookInterval{50};
+
+// An emulated medium promises only what RAM promises.
+rnic::Media PromiseOf(const MediaKind& kind) {
+  return kind.emulated ? rnic::Media::kRam : kind.level;
+}
+
+void LeaveOutWithoutRnic(std::vector<MemberLook>* looks, std::vector<MissingReplica>* missing) {
+  std::erase_if(*looks, [&](const MemberLook& look) {
+    if (look.hello.device == "ready") return false;
+    missing->push_back({look.name, look.address, look.hello.device});
+    return true;
+  });
+}
 
 std::string OwnerName(const std::string& directory) {
   char host[256] = "?";
@@ -29,9 +44,24 @@ std::string OwnerName(const std::string& directory) {
 
 }  // namespace
 
-Result<std::vector<MemberLook>> Session::LookAtAll() {
+Result<std::vector<MemberLook>> Session::LookAtListed(std::vector<MissingReplica>* missing) {
   std::vector<MemberLook> looks;
   for (const auto& replica : replicas_) {
+    Result<control::HelloReplyT> hello = replica->Hello();
+    if (!hello.ok() && !Rules().may_leave_out) return hello.status();
+    if (hello.ok()) {
+      looks.push_back({replica->name(), replica->address(), std::move(hello).value()});
+    } else {
+      missing->push_back({replica->name(), replica->address(), hello.status().message()});
+    }
+  }
+  if (looks.empty()) return Unavailable(missing->back().why);
+  return looks;
+}
+
+Result<std::vector<MemberLook>> Session::LookAtMembers() {
+  std::vector<MemberLook> looks;
+  for (ReplicaHandle* replica : members_) {
     HL_ASSIGN_OR_RETURN(control::HelloReplyT hello, replica->Hello());
     looks.push_back({replica->name(), replica->address(), std::move(hello)});
   }
@@ -40,17 +70,19 @@ Result<std::vector<MemberLook>> Session::LookAtAll() {
 
 Status Session::Look() {
   const std::unique_lock lock(state_mutex_);
-  HL_RETURN_IF_ERROR(LookAtAll().status());
+  std::vector<MissingReplica> missing;
+  HL_RETURN_IF_ERROR(LookAtListed(&missing).status());
   for (const auto& replica : replicas_) replica->Disconnect();
   return {};
 }
 
 Status Session::RefuseLivingOwner(const std::vector<MemberLook>& first) {
   if (options_.takeover || NobodyToWatch(first)) return {};
-  const auto until = std::chrono::steady_clock::now() + kWatchOwner;
+  const auto until =
+      std::chrono::steady_clock::now() + (Rules().may_leave_out ? kWatchWaitingOwner : kWatchOwner);
   while (std::chrono::steady_clock::now() < until) {
     std::this_thread::sleep_for(kLookInterval);
-    HL_ASSIGN_OR_RETURN(const std::vector<MemberLook> now, LookAtAll());
+    HL_ASSIGN_OR_RETURN(const std::vector<MemberLook> now, LookAtMembers());
     if (const MemberLook* living = LivingOwner(first, now)) return Held(*living);
   }
   return {};
@@ -65,7 +97,7 @@ Status Session::Held(const MemberLook& living) {
 // Examining and reading took a while. An owner that was silent may have come back in that time.
 Status Session::RefuseOwnerBackAgain(const std::vector<MemberLook>& first) {
   if (options_.takeover) return {};
-  HL_ASSIGN_OR_RETURN(const std::vector<MemberLook> now, LookAtAll());
+  HL_ASSIGN_OR_RETURN(const std::vector<MemberLook> now, LookAtMembers());
   const MemberLook* living = LivingOwner(first, now);
   return living == nullptr ? Status() : Held(*living);
 }
@@ -101,7 +133,7 @@ Status Session::JudgeBeforeSealing(const TakeRequest& request, const TakePlan& p
 
 Result<std::vector<MemberContent>> Session::ExamineAll() {
   std::vector<MemberContent> members;
-  for (const auto& replica : replicas_) {
+  for (ReplicaHandle* replica : members_) {
     HL_ASSIGN_OR_RETURN(
         control::ExamineReplyT reply,
         replica->Call<control::ExamineReplyT>(control::ExamineRequestT{}, replica->slow_timeout()));
@@ -210,16 +242,16 @@ Result<control::SealReplyT> Session::Seal(ReplicaHandle& replica, const control:
 Result<std::vector<MemberContent>> Session::SealAll(const TakePlan& plan,
                                                     const std::vector<MemberLook>& looks) {
   std::vector<MemberContent> sealed;
-  for (size_t i = 0; i < replicas_.size(); ++i) {
+  for (size_t i = 0; i < members_.size(); ++i) {
     HL_ASSIGN_OR_RETURN(const control::SealReplyT reply,
-                        Seal(*replicas_[i], looks[i].hello, plan.group));
-    sealed.push_back({replicas_[i]->name(), *reply.content});
+                        Seal(*members_[i], looks[i].hello, plan.group));
+    sealed.push_back({members_[i]->name(), *reply.content});
   }
   return sealed;
 }
 
 Status Session::AttachAll() {
-  for (const auto& replica : replicas_) {
+  for (ReplicaHandle* replica : members_) {
     HL_RETURN_IF_ERROR(replica->Attach(*device_, own_, options_.ack_timeout / 2));
     if (replica->region().size != pool_->region().size()) {
       return Corruption(
@@ -257,21 +289,27 @@ Status Session::PushOwn() {
   const LogState found = log_state_;
   if (!(found.tail == found.head.cursor)) WriteHead(own, info_, found.tail);
   HL_RETURN_IF_ERROR(pool_->media().Persist(own.data(), own.size()));
-  HL_RETURN_IF_ERROR(PushRegion(replicas_, own_, own, info_, found));
+  HL_RETURN_IF_ERROR(PushRegion(members_, own_, own, info_, found));
   HL_ASSIGN_OR_RETURN(log_state_.head, ReadHead(own, info_));
   return {};
 }
 
-Status Session::InstallAll() {
+Status Session::InstallAll(Configuration next) {
   auto request = OwnerRequest<control::InstallRequestT>(own_);
-  for (const auto& each : configuration_.replicas) {
+  for (const auto& each : next.replicas) {
     request.nodes.push_back(FormatUuid(each.node));
     request.replicas.push_back(each.address);
   }
-  for (const auto& replica : replicas_)
+  for (const auto& each : next.absent) {
+    request.absent_nodes.push_back(FormatUuid(each.node));
+    request.absent_replicas.push_back(each.address);
+  }
+  for (ReplicaHandle* replica : members_)
     HL_RETURN_IF_ERROR(replica->Call<control::DoneT>(request).status());
+  configuration_ = std::move(next);
   configuration_.epoch = own_.epoch;
   configuration_.owner = OwnerDigest(own_.owner);
+  looks_before_.clear();
   epoch_.store(own_.epoch, std::memory_order_relaxed);
   return {};
 }
@@ -326,26 +364,33 @@ Status Session::TakeRegion(const TakeRequest& request, const TakePlan& plan,
   HL_ASSIGN_OR_RETURN(const Choice choice, ChooseMember(sealed));
   for (const std::string& line : DescribeDamage(sealed))
     Say(LogLevel::kError, Text("damaged: ", line, "; it becomes what the sound members hold"));
-  HL_RETURN_IF_ERROR(PullRegion(*replicas_[choice.index], own_, pool_->region()));
-  std::vector<ReplicaHandle*> members;
+  HL_RETURN_IF_ERROR(PullRegion(*members_[choice.index], own_, pool_->region()));
+  std::vector<ReplicaHandle*> sources;
   for (const size_t i : MembersOf(sealed, sealed[choice.index].content.installed_epoch))
-    members.push_back(replicas_[i].get());
-  HL_RETURN_IF_ERROR(RedoOwn(choice.known_acked, members));
+    sources.push_back(members_[i]);
+  HL_RETURN_IF_ERROR(RedoOwn(choice.known_acked, sources));
   HL_RETURN_IF_ERROR(JudgeContent(request, plan, pool_->region()));
   return PushOwn();
 }
 
 Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
+  out_of_reach_ = false;
+  looks_before_.clear();
+  unproven_.clear();
   HL_ASSIGN_OR_RETURN(device_, open_device_());
-  HL_ASSIGN_OR_RETURN(const std::vector<MemberLook> looks, LookAtAll());
-  HL_ASSIGN_OR_RETURN(const TakePlan plan, PlanTake(looks, options_.region_size));
+  std::vector<MissingReplica> missing;
+  HL_ASSIGN_OR_RETURN(std::vector<MemberLook> looks, LookAtListed(&missing));
+  if (Rules().may_leave_out) LeaveOutWithoutRnic(&looks, &missing);
+  HL_ASSIGN_OR_RETURN(const TakePlan plan, PlanTake(looks, missing, options_.region_size, Rules()));
+  members_ = HandlesOf(plan.configuration.replicas);
+  std::vector<ReplicaHandle*> joiners;
+  for (const size_t i : plan.joiners) joiners.push_back(members_[i]);
   for (const auto& replica : replicas_) replica->SetSlowTimeout(SlowTimeout(plan.region_size));
   HL_RETURN_IF_ERROR(RefuseLivingOwner(looks));
   HL_RETURN_IF_ERROR(JudgeBeforeSealing(request, plan, looks));
   HL_RETURN_IF_ERROR(OpenOwnPool(plan));
   HL_RETURN_IF_ERROR(RefuseOwnerBackAgain(looks));
   own_ = {plan.epoch, RandomUuid(), OwnerName(request.directory)};
-  configuration_ = plan.configuration;
   const Result<std::vector<MemberContent>> sealed = SealAll(plan, looks);
   Status status = sealed.status();
   if (status.ok()) status = AttachAll();
@@ -353,29 +398,34 @@ Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
     StartHeartbeat();  // a rival that looks now sees that somebody is at work
     status = TakeRegion(request, plan, *sealed);
   }
-  if (status.ok()) status = InstallAll();
+  if (status.ok()) status = InstallAll(plan.configuration);
   if (status.ok()) status = RememberGroup();
   if (status.ok()) status = ArmGroup();
   if (status.ok()) status = MakeLane();
   if (status.ok()) status = BindLane(request, result);
-  if (status.ok()) StartBulkLane(request, result->files);
+  if (status.ok()) StartBulkLane(request, result->files, joiners);
   if (!status.ok()) {
     GiveBack().IgnoreError();
     return status;
   }
+  for (const MissingReplica& each : missing)
+    Say(LogLevel::kWarn, Text("goes on without ", each.name, ": ", each.why));
+  for (const ReplicaHandle* each : joiners)
+    Say(LogLevel::kInfo, Text(each->name(), " is taken in again"));
   replica_hosts_.clear();
-  // An emulated medium promises only what RAM promises.
-  const auto promised = [](const MediaKind& kind) {
-    return kind.emulated ? rnic::Media::kRam : kind.level;
-  };
-  rnic::Media weakest = promised(pool_->media().kind());
+  media_.store(PromiseOf(pool_->media().kind()), std::memory_order_relaxed);
   for (const MemberLook& look : looks) {
     replica_hosts_.push_back(look.hello.host);
-    if (const Result<MediaKind> media = ParseMedia(look.hello.media); media.ok())
-      weakest = std::min(weakest, promised(*media));
+    LowerMedia(look.hello.media);
   }
-  media_.store(weakest, std::memory_order_relaxed);
   return {};
+}
+
+bool Session::LowerMedia(const std::string& name) {
+  const Result<MediaKind> media = ParseMedia(name);
+  if (!media.ok() || PromiseOf(*media) >= media_) return false;
+  media_.store(PromiseOf(*media), std::memory_order_relaxed);
+  return true;
 }
 
 Status Session::Take(const TakeRequest& request, TakeResult* result) {
@@ -388,7 +438,11 @@ Status Session::Take(const TakeRequest& request, TakeResult* result) {
   TakeResult taken;
   const Status status = TakeStages(request, &taken);
   for (const auto& replica : replicas_) replica->Disconnect();
-  if (status.ok()) StartTicking();  // last: from now on its thread may bring the group back
+  if (status.ok() && Rules().may_leave_out) {
+    absent_watch_ =
+        std::make_unique<AbsentWatch>(replicas_.front()->trust(), log_, PinnedCpu(*device_));
+    WatchAbsent();
+  }
   if (!status.ok()) {
     Disarm();
     pool_.reset();
@@ -397,10 +451,11 @@ Status Session::Take(const TakeRequest& request, TakeResult* result) {
     return {status.code(), Text(status.message(), "; open again ", kWhenAllRun)};
   }
   taken_.store(true, std::memory_order_release);
-  Say(LogLevel::kInfo,
-      Text("took group ", taken.pairing.group, " under epoch ", own_.epoch, ", ",
-           taken.files.size(), " files, ", replicas_.size(), " replicas, media ",
-           MediaName(pool_->media().kind()), ": ", MediaPromise(pool_->media().kind())));
+  Say(LogLevel::kInfo, Text("took group ", taken.pairing.group, " under epoch ", own_.epoch, ", ",
+                            taken.files.size(), " files, ", members_.size(), " of ",
+                            replicas_.size(), " replicas, media ", MediaName(pool_->media().kind()),
+                            ": ", MediaPromise(pool_->media().kind())));
+  StartTicking();  // last: from now on its thread may bring the group back
   *result = std::move(taken);
   return {};
 }

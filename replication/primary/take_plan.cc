@@ -40,15 +40,10 @@ Status CheckDistinct(std::span<const MemberLook> members) {
   return {};
 }
 
-// Checks that all members belong to the group of `first`, the first one that is installed.
+// Checks that all members that ever served belong to the group of `first`, one of them.
 Status CheckGroups(std::span<const MemberLook> members, const MemberLook& first) {
   for (const MemberLook& each : members) {
-    if (each.hello.group == first.hello.group) continue;
-    if (each.hello.installed_epoch == 0) {
-      return InvalidArgument(
-          Text(each.name, " is fresh while ", first.name, " belongs to group ", first.hello.group,
-               "; list the replicas that the group was made with, or fresh ones only"));
-    }
+    if (each.hello.group == first.hello.group || each.hello.installed_epoch == 0) continue;
     return InvalidArgument(Text(each.name, " belongs to group ", each.hello.group, ", ", first.name,
                                 " to group ", first.hello.group,
                                 "; list the replicas of one group"));
@@ -62,33 +57,146 @@ std::string Chain(const std::vector<std::string>& addresses) {
   return out;
 }
 
-// Checks that the members are exactly the replicas that the newest configuration among them names.
-Status CheckRecorded(std::span<const MemberLook> members) {
-  const MemberLook* newest = &members.front();
-  for (const MemberLook& each : members) {
-    if (each.hello.installed_epoch > newest->hello.installed_epoch) newest = &each;
+Result<std::vector<Configuration::Replica>> ToReplicas(const std::vector<std::string>& nodes,
+                                                       const std::vector<std::string>& addresses) {
+  std::vector<Configuration::Replica> replicas;
+  for (size_t i = 0; i < nodes.size() && i < addresses.size(); ++i) {
+    HL_ASSIGN_OR_RETURN(const Uuid node, ParseUuid(nodes[i]));
+    replicas.push_back({node, addresses[i]});
   }
-  const auto& recorded = newest->hello.installed_nodes;
-  const std::string chain =
-      Text("the group's recorded replicas are ", Chain(newest->hello.installed_replicas),
-           " (configuration of epoch ", newest->hello.installed_epoch, ", at ", newest->name, ")");
-  for (size_t i = 0; i < recorded.size(); ++i) {
-    const bool listed = std::any_of(members.begin(), members.end(), [&](const MemberLook& m) {
-      return m.hello.node_id == recorded[i];
-    });
-    if (listed) continue;
-    return InvalidArgument(Text(chain, "; ", newest->hello.installed_replicas[i], " (node ",
-                                recorded[i],
-                                ") is not among those listed, and a part of a group is not the "
-                                "group: list all of them, at their present addresses"));
-  }
-  for (const MemberLook& each : members) {
-    if (std::find(recorded.begin(), recorded.end(), each.hello.node_id) != recorded.end()) continue;
-    return InvalidArgument(Text(each.name, " (node ", each.hello.node_id,
-                                ") is not of this configuration: ", chain, "; list those only"));
-  }
-  return {};
+  return replicas;
 }
+
+// Compares what is listed with the newest configuration that a member has recorded.
+class Comparison {
+ public:
+  Comparison(std::span<const MemberLook> members, std::span<const MissingReplica> missing,
+             const FailureRules& rules)
+      : members_(members), missing_(missing), rules_(rules) {}
+
+  // Fills the plan's recorded configuration, joiners and absent replicas.
+  Status Plan(TakePlan* plan) {
+    const MemberLook* newest = &members_.front();
+    for (const MemberLook& each : members_) {
+      if (each.hello.installed_epoch > newest->hello.installed_epoch) newest = &each;
+    }
+    const control::HelloReplyT& hello = newest->hello;
+    recorded_.epoch = hello.installed_epoch;
+    HL_ASSIGN_OR_RETURN(recorded_.replicas,
+                        ToReplicas(hello.installed_nodes, hello.installed_replicas));
+    HL_ASSIGN_OR_RETURN(recorded_.absent, ToReplicas(hello.absent_nodes, hello.absent_replicas));
+    std::vector<std::string> addresses;
+    for (const auto& each : All()) addresses.push_back(each.address);
+    chain_ = Text("the group's recorded replicas are ", Chain(addresses),
+                  " (configuration of epoch ", hello.installed_epoch, ", at ", newest->name, ")");
+    HL_RETURN_IF_ERROR(CheckListed());
+    HL_RETURN_IF_ERROR(CheckMembers(&plan->joiners));
+    HL_RETURN_IF_ERROR(CheckEnough());
+    for (const auto& each : All())
+      if (Member(each) == nullptr && Replacement(each) == nullptr)
+        plan->configuration.absent.push_back(each);
+    plan->recorded = recorded_;
+    return {};
+  }
+
+ private:
+  using Replica = Configuration::Replica;
+
+  std::vector<Replica> All() const {
+    std::vector<Replica> all = recorded_.replicas;
+    all.insert(all.end(), recorded_.absent.begin(), recorded_.absent.end());
+    return all;
+  }
+  const MemberLook* Member(const Replica& replica) const {
+    const std::string node = FormatUuid(replica.node);
+    for (const MemberLook& each : members_)
+      if (each.hello.node_id == node) return &each;
+    return nullptr;
+  }
+  // The new node at the address of one that is gone: a fresh one, or one whose first joining was
+  // cut short after it had installed a configuration that nobody served.
+  const MemberLook* Replacement(const Replica& replica) const {
+    if (Member(replica) != nullptr) return nullptr;
+    for (const MemberLook& each : members_) {
+      if (each.address == replica.address && each.hello.installed_epoch < recorded_.epoch &&
+          !IsRecorded(each.hello.node_id))
+        return &each;
+    }
+    return nullptr;
+  }
+  bool IsRecorded(const std::string& node) const {
+    const std::vector<Replica> all = All();
+    return std::any_of(all.begin(), all.end(),
+                       [&](const Replica& each) { return FormatUuid(each.node) == node; });
+  }
+  bool IsMissing(const Replica& replica) const {
+    return std::any_of(missing_.begin(), missing_.end(),
+                       [&](const MissingReplica& each) { return each.address == replica.address; });
+  }
+
+  Status CheckListed() const {
+    for (const Replica& each : All()) {
+      if (Member(each) != nullptr || IsMissing(each)) continue;
+      if (const MemberLook* other = Replacement(each)) {
+        if (rules_.may_leave_out) continue;
+        return InvalidArgument(
+            Text(other->name, " is a new node, and not node ", FormatUuid(each.node), ". ", chain_,
+                 "; give that replica its former pool, or on_replica_failure=continue to fill the "
+                 "new one from the others"));
+      }
+      return InvalidArgument(Text(chain_, "; ", each.address, " (node ", FormatUuid(each.node),
+                                  ") is not among those listed, and a part of a group is not the "
+                                  "group: list all of them, at their present addresses"));
+    }
+    return {};
+  }
+
+  Status CheckMembers(std::vector<size_t>* joiners) const {
+    const std::vector<Replica> all = All();
+    for (const MissingReplica& each : missing_) {
+      const bool known = std::any_of(all.begin(), all.end(), [&](const Replica& replica) {
+        return replica.address == each.address;
+      });
+      if (known) continue;
+      return InvalidArgument(Text(each.name, " is not of this configuration, and does not answer: ",
+                                  chain_, "; list those only (", each.why, ")"));
+    }
+    for (size_t i = 0; i < members_.size(); ++i) {
+      const auto is_this = [&](const Replica& replica) {
+        return Member(replica) == &members_[i] || Replacement(replica) == &members_[i];
+      };
+      const auto found = std::find_if(all.begin(), all.end(), is_this);
+      if (found == all.end()) {
+        return InvalidArgument(Text(members_[i].name, " (node ", members_[i].hello.node_id,
+                                    ") is not of this configuration: ", chain_,
+                                    "; list those only"));
+      }
+      const auto index = static_cast<size_t>(found - all.begin());
+      if (index >= recorded_.replicas.size() || Member(*found) == nullptr) joiners->push_back(i);
+    }
+    return {};
+  }
+
+  Status CheckEnough() const {
+    const auto there = static_cast<size_t>(
+        std::count_if(recorded_.replicas.begin(), recorded_.replicas.end(),
+                      [&](const Replica& each) { return Member(each) != nullptr; }));
+    const size_t majority = recorded_.replicas.size() / 2 + 1;
+    const size_t least = LeastReplicas(recorded_, rules_);
+    if (there >= majority && (missing_.empty() || members_.size() >= least)) return {};
+    std::string why;
+    for (const MissingReplica& each : missing_) why += Text("; ", each.name, ": ", each.why);
+    return Unavailable(Text("only ", there, " of the group's ", recorded_.replicas.size(),
+                            " replicas are there, and ", std::max(majority, least),
+                            " are needed to go on without the others: ", chain_, why));
+  }
+
+  const std::span<const MemberLook> members_;
+  const std::span<const MissingReplica> missing_;
+  const FailureRules rules_;
+  Configuration recorded_;
+  std::string chain_;  // the recorded replicas, for messages
+};
 
 Status CheckNodes(std::span<const MemberLook> members, Configuration* configuration) {
   for (const MemberLook& each : members) {
@@ -100,32 +208,50 @@ Status CheckNodes(std::span<const MemberLook> members, Configuration* configurat
 
 }  // namespace
 
-Result<TakePlan> PlanTake(std::span<const MemberLook> members, uint64_t region_size) {
+size_t LeastReplicas(const Configuration& configuration, const FailureRules& rules) {
+  if (!rules.may_leave_out) return SIZE_MAX;
+  const size_t voters = configuration.replicas.size();
+  const size_t all = voters + configuration.absent.size();
+  return std::max({voters / 2 + 1, all / 2 + 1, rules.min_replicas});
+}
+
+Result<TakePlan> PlanTake(std::span<const MemberLook> members,
+                          std::span<const MissingReplica> missing, uint64_t region_size,
+                          const FailureRules& rules) {
   for (const MemberLook& each : members) {
     if (each.hello.device != "ready") return Unavailable(Text(each.name, ": ", each.hello.device));
   }
+  if (members.empty() && missing.empty()) return InvalidArgument("no replica is listed");
+  if (members.empty())
+    return Unavailable(Text("no replica can serve; ", missing[0].name, ": ", missing[0].why));
   HL_RETURN_IF_ERROR(CheckDistinct(members));
   TakePlan plan;
   const auto installed = std::find_if(members.begin(), members.end(), [](const MemberLook& m) {
     return m.hello.installed_epoch != 0;
   });
   plan.format = installed == members.end();
-  if (plan.format) {
+  if (!plan.format) {
+    HL_RETURN_IF_ERROR(CheckGroups(members, *installed));
+    HL_RETURN_IF_ERROR(Comparison(members, missing, rules).Plan(&plan));
+    HL_ASSIGN_OR_RETURN(plan.group, ParseUuid(installed->hello.group));
+  } else if (missing.empty()) {
     plan.group = RandomUuid();
   } else {
-    HL_RETURN_IF_ERROR(CheckGroups(members, *installed));
-    HL_RETURN_IF_ERROR(CheckRecorded(members));
-    HL_ASSIGN_OR_RETURN(plan.group, ParseUuid(installed->hello.group));
+    return Unavailable(Text(missing.front().name, ": ", missing.front().why,
+                            "; all listed replicas are needed to make a group"));
   }
   HL_RETURN_IF_ERROR(CheckSizes(members, region_size));
   plan.region_size = members.front().hello.region_size;
-  for (const MemberLook& each : members) {
+  for (const MemberLook& each : members)
     plan.epoch = std::max(plan.epoch, each.hello.sealed_epoch + 1);
-    plan.installed_epoch = std::max(plan.installed_epoch, each.hello.installed_epoch);
-  }
   plan.configuration.epoch = plan.epoch;
   HL_RETURN_IF_ERROR(CheckNodes(members, &plan.configuration));
   return plan;
+}
+
+bool InstalledBy(const control::HelloReplyT& hello, const Uuid& digest) {
+  return std::equal(hello.installed_owner.begin(), hello.installed_owner.end(), digest.begin(),
+                    digest.end());
 }
 
 bool IsOwner(const control::HelloReplyT& hello, const Uuid& digest) {
@@ -135,24 +261,39 @@ bool IsOwner(const control::HelloReplyT& hello, const Uuid& digest) {
 
 Judgement JudgeStanding(const Configuration& own,
                         std::span<const std::optional<control::HelloReplyT>> before,
-                        std::span<const std::optional<control::HelloReplyT>> now) {
+                        std::span<const std::optional<control::HelloReplyT>> now, size_t least) {
   // An epoch that this primary sealed in an attempt that was cut short is still its own.
   const auto mine = [&](const control::HelloReplyT& hello) { return IsOwner(hello, own.owner); };
-  Judgement out{Standing::kOwner, own.epoch + 1, ""};
+  Judgement out{Standing::kOwner, own.epoch + 1, "", {}};
+  std::string missing;  // why the last of them counts as that
   for (size_t i = 0; i < own.replicas.size(); ++i) {
-    if (!now[i].has_value()) continue;
-    const control::HelloReplyT& hello = *now[i];
     const std::string name = "replica " + own.replicas[i].address;
+    if (!now[i].has_value()) {
+      out.missing.push_back(i);
+      missing = Text(name, " does not answer");
+      continue;
+    }
+    const control::HelloReplyT& hello = *now[i];
     if (hello.node_id != FormatUuid(own.replicas[i].node)) {
-      return {Standing::kFenced, 0,
+      if (hello.installed_epoch == 0) {
+        out.missing.push_back(i);
+        missing = Text(name, " has lost its pool: it is fresh, and no longer node ",
+                       FormatUuid(own.replicas[i].node));
+        continue;
+      }
+      return {Standing::kFenced,
+              0,
               Text(name, " is now node ", hello.node_id, ", not node ",
                    FormatUuid(own.replicas[i].node), " of this group's configuration (epoch ",
-                   own.epoch, ")")};
+                   own.epoch, ")"),
+              {}};
     }
-    if (hello.installed_epoch > own.epoch && !mine(hello)) {
-      return {Standing::kFenced, 0,
+    if (hello.installed_epoch > own.epoch && !InstalledBy(hello, own.owner)) {
+      return {Standing::kFenced,
+              0,
               Text("another primary took the group: epoch ", hello.installed_epoch, " by ",
-                   hello.sealed_owner_name, " at ", name, " (ours was epoch ", own.epoch, ")")};
+                   hello.sealed_owner_name, " at ", name, " (ours was epoch ", own.epoch, ")"),
+              {}};
     }
     if (mine(hello) && hello.sealed_epoch == own.epoch) continue;
     out.epoch = std::max(out.epoch, hello.sealed_epoch + 1);
@@ -165,13 +306,52 @@ Judgement JudgeStanding(const Configuration& own,
     out.why = Text(name, " was sealed for ", hello.sealed_owner_name, " (epoch ",
                    hello.sealed_epoch, "), who may be about to take the group");
   }
-  for (size_t i = 0; i < own.replicas.size(); ++i) {
-    if (now[i].has_value()) continue;
-    return {Standing::kWait, 0,
-            Text("replica ", own.replicas[i].address,
-                 " does not answer; every replica of the configuration is needed")};
+  if (out.missing.empty() || out.standing == Standing::kWait) return out;
+  if (now.size() - out.missing.size() >= least) {
+    out.standing = Standing::kShrink;
+    out.why = missing;
+    return out;
   }
+  out.standing = Standing::kWait;
+  out.why = least == SIZE_MAX
+                ? Text(missing, "; every replica of the configuration is needed")
+                : Text(missing, "; ", now.size() - out.missing.size(), " of ", now.size(),
+                       " replicas are there, ", least, " are needed to go on without the others");
   return out;
+}
+
+Status CheckJoiner(const Configuration& own, const Uuid& group, uint64_t region_size,
+                   const Configuration::Replica& absent, const control::HelloReplyT& before,
+                   const control::HelloReplyT& now) {
+  const std::string name = "replica " + absent.address;
+  if (now.device != "ready") return Unavailable(Text(name, ": ", now.device));
+  // The place counts, not the node: what it holds is overwritten, and it has no vote until then.
+  const bool member = std::any_of(own.replicas.begin(), own.replicas.end(), [&](const auto& each) {
+    return FormatUuid(each.node) == now.node_id;
+  });
+  if (member || (now.installed_epoch != 0 && now.group != FormatUuid(group))) {
+    return InvalidArgument(Text(name, " is node ", now.node_id, " of group ", now.group,
+                                ", and not the one that was left out; start it with its own pool, "
+                                "or with a fresh one"));
+  }
+  const bool mine = IsOwner(now, own.owner);
+  if (now.installed_epoch > own.epoch && !InstalledBy(now, own.owner))
+    return InvalidArgument(Text(name, " was installed by ", now.sealed_owner_name, " under epoch ",
+                                now.installed_epoch, ", ours is epoch ", own.epoch));
+  if (now.region_size != region_size) {
+    return InvalidArgument(Text(name, " has a region of ", now.region_size, " B, the group one of ",
+                                region_size, " B: hyperloopctl resize"));
+  }
+  if (now.sealed_epoch > own.epoch + control::kMaxEpochStep) {
+    return InvalidArgument(Text(name, " has sealed epoch ", now.sealed_epoch, ", more than ",
+                                control::kMaxEpochStep, " beyond the group's epoch ", own.epoch,
+                                "; close and open the database to take it in"));
+  }
+  const bool still = before.node_id == now.node_id && before.sealed_epoch == now.sealed_epoch &&
+                     before.heartbeat == now.heartbeat;
+  if (now.sealed_epoch <= own.epoch || mine || now.released || still) return {};
+  return Unavailable(Text(name, " was sealed for ", now.sealed_owner_name, " (epoch ",
+                          now.sealed_epoch, "), who may be about to take the group"));
 }
 
 const MemberLook* LivingOwner(std::span<const MemberLook> before,
@@ -263,14 +443,14 @@ Result<Choice> ChooseMember(std::span<const MemberContent> members) {
 }
 
 Status CheckLogged(const TakePlan& plan, const Configuration& logged) {
-  if (logged.epoch == 0 || logged.epoch < plan.installed_epoch) return {};
+  if (logged.epoch == 0 || logged.epoch < plan.recorded.epoch) return {};
   const auto nodes = [](const Configuration& configuration) {
     std::vector<Uuid> out;
     for (const auto& each : configuration.replicas) out.push_back(each.node);
     std::sort(out.begin(), out.end());
     return out;
   };
-  if (nodes(plan.configuration) == nodes(logged)) return {};
+  if (nodes(plan.recorded) == nodes(logged)) return {};
   std::vector<std::string> chain;
   for (const auto& each : logged.replicas) chain.push_back(each.address);
   return Corruption(Text("the nodes name other replicas than the log itself, which names ",

@@ -22,21 +22,46 @@ struct MemberLook {
   control::HelloReplyT hello;
 };
 
+// A replica that is listed but cannot serve now.
+struct MissingReplica {
+  std::string name;     // as MemberLook's
+  std::string address;  // as MemberLook's
+  std::string why;
+};
+
+// What the options say about replicas that fail.
+struct FailureRules {
+  bool may_leave_out = false;  // on_replica_failure=continue
+  size_t min_replicas = 0;     // as the option
+};
+// How many replicas of `configuration` must be there to go on without the others, or SIZE_MAX if
+// none may be left out. It is at least a majority of them, and of all that the group has, absent
+// ones included. So any two sets of replicas that serve share one, whatever configurations were
+// installed by some of their members only.
+size_t LeastReplicas(const Configuration& configuration, const FailureRules& rules);
+
 struct TakePlan {
   uint64_t epoch = 0;  // the epoch to seal
   Uuid group{};
-  bool format = false;           // no member ever served: the group is made now
-  Configuration configuration;   // the configuration to install
-  uint64_t installed_epoch = 0;  // the newest one of any member
-  uint64_t region_size = 0;      // bytes, of every member
+  bool format = false;          // no member ever served: the group is made now
+  Configuration configuration;  // the configuration to install; its replicas are the members
+  Configuration recorded;       // the newest one that a member has installed; epoch 0: none
+  // Indices of the members that were left out before, or take the place of one whose pool is lost.
+  std::vector<size_t> joiners;
+  uint64_t region_size = 0;  // bytes, of every member
 };
 
-// Plans a taking. The configuration that the members recorded last decides who must agree, and not
-// the caller's list: `members` must be exactly its replicas. kInvalidArgument: they are not (the
-// message names the recorded chain); one replica is listed twice; the regions differ in size, or
-// have another size than `region_size` (0: any); the members belong to different groups; some
-// members are fresh and others are not. kUnavailable: a replica has no RNIC.
-Result<TakePlan> PlanTake(std::span<const MemberLook> members, uint64_t region_size);
+// Plans a taking by `members`, which answered, without `missing`, which did not. The configuration
+// that the members recorded last decides who must agree, and not the caller's list: each of its
+// replicas must be listed. A replica that it left out is taken in again. With rules.may_leave_out
+// the plan leaves out `missing`, and a new member takes the place of a replica that was recorded at
+// the same address. kInvalidArgument: a recorded replica is not
+// listed, or another one is (the message names the recorded chain); one replica is listed twice;
+// the regions differ in size, or have another size than `region_size` (0: any); the members belong
+// to different groups. kUnavailable: too few replicas answer; a replica has no RNIC.
+Result<TakePlan> PlanTake(std::span<const MemberLook> members,
+                          std::span<const MissingReplica> missing, uint64_t region_size,
+                          const FailureRules& rules);
 
 // Returns the first member whose owner lives: between the two looks its heartbeat moved, and the
 // owner has not released it. nullptr: there is none.
@@ -45,6 +70,8 @@ const MemberLook* LivingOwner(std::span<const MemberLook> before,
 // Whether no owner can be alive, so that no heartbeat need be watched.
 bool NobodyToWatch(std::span<const MemberLook> members);
 
+// Whether the owner whose id has this digest installed the replica's configuration.
+bool InstalledBy(const control::HelloReplyT& hello, const Uuid& digest);
 // Whether the replica's sealed owner is the one whose id has this digest.
 bool IsOwner(const control::HelloReplyT& hello, const Uuid& digest);
 
@@ -52,20 +79,29 @@ bool IsOwner(const control::HelloReplyT& hello, const Uuid& digest);
 enum class Standing {
   kOwner,    // every member still serves its epoch: new queues under the same epoch
   kReclaim,  // members promised a newer epoch to a rival that gave up or is dead: seal anew, go on
+  kShrink,   // enough members are there: seal them anew, and go on without the missing ones
   kWait,     // a member is out of reach, or a rival with a promise of a newer epoch may still live
   kFenced,   // another primary was installed, or the members are of another configuration
 };
 struct Judgement {
   Standing standing = Standing::kWait;
-  uint64_t epoch = 0;  // kReclaim: the epoch to seal
-  std::string why;     // kWait, kFenced: the reason
+  uint64_t epoch = 0;           // kReclaim, kShrink: the epoch to seal
+  std::string why;              // kWait, kShrink, kFenced: the reason
+  std::vector<size_t> missing;  // the replicas that did not answer, or lost their pool
 };
 // `now`: the answer of each replica of `own`, in its order; nothing if the replica did not answer.
 // `before`: the answers of an earlier time, so long ago that a living owner's heartbeat has moved
-// since; empty: there are none.
+// since; empty: there are none. `least`: how many must be there to go on without the others.
 Judgement JudgeStanding(const Configuration& own,
                         std::span<const std::optional<control::HelloReplyT>> before,
-                        std::span<const std::optional<control::HelloReplyT>> now);
+                        std::span<const std::optional<control::HelloReplyT>> now, size_t least);
+
+// Checks that a replica which `own` leaves out can be taken in again, by its answers to two Hellos
+// so far apart that a living owner's heartbeat has moved in between. kUnavailable: not now. Any
+// other error: not as it is; the message names the remedy.
+Status CheckJoiner(const Configuration& own, const Uuid& group, uint64_t region_size,
+                   const Configuration::Replica& absent, const control::HelloReplyT& before,
+                   const control::HelloReplyT& now);
 
 // Checks that directory and group belong together, as Store::Take does. `binding`: what the group
 // is bound to; nil: nothing. Of `options` only restore and rebind count. `files`: how many the
@@ -88,8 +124,8 @@ struct Choice {
 // kCorruption: no sound log of the newest installed epoch reaches the last record that any member,
 // however damaged or old, knows to be acknowledged.
 Result<Choice> ChooseMember(std::span<const MemberContent> members);
-// Checks that `logged`, the newest configuration in the log, names the replicas of the plan, unless
-// a newer one was installed that is not in the log. kCorruption names both.
+// Checks that `logged`, the newest configuration in the log, names the replicas that the nodes have
+// recorded, unless a newer one was installed that is not in the log. kCorruption names both.
 Status CheckLogged(const TakePlan& plan, const Configuration& logged);
 // Returns the indices of the members that installed this epoch. They all executed the same records.
 std::vector<size_t> MembersOf(std::span<const MemberContent> members, uint64_t installed_epoch);

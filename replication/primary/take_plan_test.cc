@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "support/status_matchers.h"
 
 namespace hyperloop {
@@ -37,12 +39,12 @@ class PlanTest : public testing::Test {
       each.hello.installed_replicas = {"10.0.0.0:7000", "10.0.0.1:7000", "10.0.0.2:7000"};
     }
   }
-  Status Refusal() { return PlanTake(members_, 0).status(); }
+  Status Refusal() { return PlanTake(members_, {}, 0, {}).status(); }
   std::vector<MemberLook> members_;
 };
 
 TEST_F(PlanTest, FreshReplicasAreFormatted) {
-  const auto plan = PlanTake(members_, 0);
+  const auto plan = PlanTake(members_, {}, 0, {});
   ASSERT_OK(plan);
   EXPECT_TRUE(plan->format);
   EXPECT_EQ(plan->epoch, 1u);
@@ -52,7 +54,7 @@ TEST_F(PlanTest, FreshReplicasAreFormatted) {
 TEST_F(PlanTest, EpochExceedsEverySealedOne) {
   AllOfGroup(4);
   members_[1].hello.sealed_epoch = 9;  // a candidate that lost elsewhere
-  const auto plan = PlanTake(members_, 0);
+  const auto plan = PlanTake(members_, {}, 0, {});
   ASSERT_OK(plan);
   EXPECT_FALSE(plan->format);
   EXPECT_EQ(plan->epoch, 10u);
@@ -64,7 +66,7 @@ TEST_F(PlanTest, FirstTakingThatCrashedIsBegunAnew) {
   members_[0].hello.sealed_epoch = 1;
   members_[1].hello.group = kOther;
   members_[1].hello.sealed_epoch = 2;
-  const auto plan = PlanTake(members_, 0);
+  const auto plan = PlanTake(members_, {}, 0, {});
   ASSERT_OK(plan);
   EXPECT_TRUE(plan->format);
   EXPECT_EQ(plan->epoch, 3u);
@@ -73,15 +75,16 @@ TEST_F(PlanTest, FirstTakingThatCrashedIsBegunAnew) {
 TEST_F(PlanTest, FirstTakingCutBetweenInstallsGoesOn) {
   AllOfGroup(1);
   members_[2].hello.installed_epoch = 0;  // sealed for the group, not installed
-  EXPECT_OK(PlanTake(members_, 0));
+  EXPECT_OK(PlanTake(members_, {}, 0, {}));
 }
 
 TEST_F(PlanTest, FreshAmongFormattedIsNamed) {
   AllOfGroup(3);
+  members_[2].hello.node_id = kOther;
   members_[2].hello.group = "";
   members_[2].hello.sealed_epoch = members_[2].hello.installed_epoch = 0;
   EXPECT_THAT(Refusal(), StatusIs(Code::kInvalidArgument));
-  EXPECT_THAT(Refusal().message(), HasSubstr("replica r2 is fresh"));
+  EXPECT_THAT(Refusal().message(), HasSubstr("replica r2 is a new node"));
 }
 
 TEST_F(PlanTest, ForeignGroupIsNamed) {
@@ -98,14 +101,14 @@ TEST_F(PlanTest, APartOfTheRecordedReplicasIsRefused) {
        {std::vector<size_t>{0}, {1}, {2}, {0, 1}, {1, 2}, {2, 0}}) {
     std::vector<MemberLook> part;
     for (const size_t i : listed) part.push_back(members_[i]);
-    const Status refused = PlanTake(part, 0).status();
+    const Status refused = PlanTake(part, {}, 0, {}).status();
     EXPECT_THAT(refused, StatusIs(Code::kInvalidArgument));
     EXPECT_THAT(refused.message(),
                 testing::AllOf(HasSubstr("10.0.0.0:7000, 10.0.0.1:7000, 10.0.0.2:7000"),
                                HasSubstr("epoch 5"), HasSubstr("list all of them")));
   }
   std::swap(members_[0], members_[2]);  // another order of the same replicas is a chain, too
-  EXPECT_OK(PlanTake(members_, 0));
+  EXPECT_OK(PlanTake(members_, {}, 0, {}));
 }
 
 TEST_F(PlanTest, TheNewestConfigurationCounts) {
@@ -118,12 +121,141 @@ TEST_F(PlanTest, TheNewestConfigurationCounts) {
   }
   EXPECT_THAT(Refusal().message(), HasSubstr("replica r2"));
   members_.pop_back();
-  EXPECT_OK(PlanTake(members_, 0));
+  EXPECT_OK(PlanTake(members_, {}, 0, {}));
+}
+
+TEST_F(PlanTest, AMajorityGoesOnIfItMay) {
+  AllOfGroup(5);
+  std::vector<MissingReplica> missing{{members_[1].name, members_[1].address, "refused"}};
+  members_.erase(members_.begin() + 1);
+  const auto plan = PlanTake(members_, missing, 0, {true, 0});
+  ASSERT_OK(plan);
+  EXPECT_EQ(plan->configuration.replicas.size(), 2u);
+  ASSERT_EQ(plan->configuration.absent.size(), 1u);
+  EXPECT_EQ(plan->configuration.absent[0].address, "10.0.0.1:7000");
+  EXPECT_THAT(PlanTake(members_, missing, 0, {true, 3}), StatusIs(Code::kUnavailable));
+  EXPECT_THAT(PlanTake(members_, {}, 0, {true, 0}),
+              StatusIs(Code::kInvalidArgument, HasSubstr("list all of them")));
+  missing.push_back({members_[1].name, members_[1].address, "silent"});
+  members_.pop_back();
+  EXPECT_THAT(PlanTake(members_, missing, 0, {true, 1}),
+              StatusIs(Code::kUnavailable,
+                       testing::AllOf(HasSubstr("only 1 of the group's 3"), HasSubstr("silent"))));
+}
+
+TEST_F(PlanTest, AnAbsentReplicaIsTakenInAgainButDecidesNothing) {
+  AllOfGroup(5);
+  for (const size_t i : {0, 1}) {
+    control::HelloReplyT& hello = members_[i].hello;
+    hello.sealed_epoch = hello.installed_epoch = 6;
+    hello.absent_nodes = {NodeId(2)};
+    hello.absent_replicas = {"10.0.0.2:7000"};
+    hello.installed_nodes.pop_back();
+    hello.installed_replicas.pop_back();
+  }
+  const auto plan = PlanTake(members_, {}, 0, {});
+  ASSERT_OK(plan);
+  EXPECT_EQ(plan->configuration.replicas.size(), 3u);
+  EXPECT_TRUE(plan->configuration.absent.empty());
+  EXPECT_THAT(plan->joiners, testing::ElementsAre(2));
+  EXPECT_EQ(plan->recorded.epoch, 6u);
+  const std::vector<MissingReplica> missing{{members_[0].name, members_[0].address, "dead"}};
+  members_.erase(members_.begin());
+  EXPECT_THAT(PlanTake(members_, missing, 0, {true, 0}),
+              StatusIs(Code::kUnavailable, HasSubstr("only 1 of the group's 2")));
+}
+
+TEST_F(PlanTest, AFreshNodeReplacesOneAtItsAddressIfItMay) {
+  AllOfGroup(5);
+  members_[2].hello = {};
+  members_[2].hello.node_id = kOther;
+  members_[2].hello.device = "ready";
+  members_[2].hello.region_size = 1 << 20;
+  EXPECT_THAT(Refusal(),
+              StatusIs(Code::kInvalidArgument, testing::AllOf(HasSubstr("is a new node"),
+                                                              HasSubstr("on_replica_failure"))));
+  const auto plan = PlanTake(members_, {}, 0, {true, 0});
+  ASSERT_OK(plan);
+  EXPECT_THAT(plan->joiners, testing::ElementsAre(2));
+  EXPECT_TRUE(plan->configuration.absent.empty());
+  members_[1].hello = members_[2].hello;
+  members_[1].hello.node_id = NodeId(7);
+  EXPECT_THAT(PlanTake(members_, {}, 0, {true, 0}), StatusIs(Code::kUnavailable));
+}
+
+// The new node installed a configuration that nobody served, and the group went on without it.
+TEST_F(PlanTest, ANewNodeWhoseFirstJoiningWasCutIsTakenIn) {
+  AllOfGroup(5);
+  for (const size_t i : {0, 1}) {
+    control::HelloReplyT& hello = members_[i].hello;
+    hello.sealed_epoch = hello.installed_epoch = 7;
+    hello.absent_nodes = {NodeId(2)};
+    hello.absent_replicas = {"10.0.0.2:7000"};
+    hello.installed_nodes.pop_back();
+    hello.installed_replicas.pop_back();
+  }
+  members_[2].hello.node_id = kOther;
+  members_[2].hello.installed_epoch = members_[2].hello.sealed_epoch = 6;
+  members_[2].hello.installed_nodes = {NodeId(0), NodeId(1), kOther};
+  const auto plan = PlanTake(members_, {}, 0, {true, 0});
+  ASSERT_OK(plan);
+  EXPECT_THAT(plan->joiners, testing::ElementsAre(2));
+  EXPECT_EQ(plan->recorded.epoch, 7u);
+}
+
+// Two majorities of two half-installed configurations must not serve side by side.
+TEST_F(PlanTest, AHalfInstalledConfigurationLetsNoMinorityServe) {
+  AllOfGroup(5);
+  MemberLook fourth = members_[2];
+  fourth.address = "10.0.0.3:7000";
+  fourth.hello.node_id = NodeId(3);
+  members_.push_back(fourth);
+  for (MemberLook& each : members_) {
+    each.hello.installed_nodes.push_back(NodeId(3));
+    each.hello.installed_replicas.push_back("10.0.0.3:7000");
+  }
+  // {0, 1, 2} without 3, installed at 0 only.
+  control::HelloReplyT& first = members_[0].hello;
+  first.installed_epoch = 6;
+  first.absent_nodes = {NodeId(3)};
+  first.absent_replicas = {"10.0.0.3:7000"};
+  first.installed_nodes.pop_back();
+  first.installed_replicas.pop_back();
+  const auto served_by = [&](const std::vector<size_t>& answer) {
+    std::vector<MemberLook> looks;
+    std::vector<MissingReplica> missing;
+    for (size_t i = 0; i < members_.size(); ++i) {
+      if (std::find(answer.begin(), answer.end(), i) != answer.end()) {
+        looks.push_back(members_[i]);
+      } else {
+        missing.push_back({members_[i].name, members_[i].address, "cut off"});
+      }
+    }
+    return PlanTake(looks, missing, 0, {true, 2}).ok();
+  };
+  EXPECT_FALSE(served_by({0, 1}));
+  EXPECT_FALSE(served_by({2, 3}));
+  EXPECT_TRUE(served_by({0, 1, 2}));
+  EXPECT_TRUE(served_by({1, 2, 3}));
+}
+
+TEST_F(PlanTest, AMissingReplicaThatNobodyRecordedIsRefused) {
+  AllOfGroup(5);
+  EXPECT_THAT(
+      PlanTake(members_, std::vector<MissingReplica>{{"replica x", "x:1", "silent"}}, 0, {true, 0}),
+      StatusIs(Code::kInvalidArgument, HasSubstr("replica x is not of this")));
+}
+
+TEST_F(PlanTest, ANewGroupNeedsAllOfItsReplicas) {
+  const std::vector<MissingReplica> missing{{members_[0].name, members_[0].address, "dead"}};
+  members_.erase(members_.begin());
+  EXPECT_THAT(PlanTake(members_, missing, 0, {true, 0}),
+              StatusIs(Code::kUnavailable, HasSubstr("make a group")));
 }
 
 TEST_F(PlanTest, WhatIsInstalledIsTheMembersAsListed) {
   AllOfGroup(5);
-  const auto plan = PlanTake(members_, 0);
+  const auto plan = PlanTake(members_, {}, 0, {});
   ASSERT_OK(plan);
   ASSERT_EQ(plan->configuration.replicas.size(), 3u);
   EXPECT_EQ(FormatUuid(plan->configuration.replicas[1].node), NodeId(1));
@@ -132,7 +264,7 @@ TEST_F(PlanTest, WhatIsInstalledIsTheMembersAsListed) {
 
 TEST_F(PlanTest, TheLogsOwnConfigurationMustAgree) {
   AllOfGroup(5);
-  const auto plan = PlanTake(members_, 0);
+  const auto plan = PlanTake(members_, {}, 0, {});
   ASSERT_OK(plan);
   Configuration logged = plan->configuration;
   logged.epoch = 5;
@@ -154,8 +286,8 @@ TEST_F(PlanTest, SameReplicaTwiceIsNamed) {
 }
 
 TEST_F(PlanTest, SizesAreCompared) {
-  EXPECT_THAT(PlanTake(members_, 2 << 20), StatusIs(Code::kInvalidArgument));
-  EXPECT_OK(PlanTake(members_, 1 << 20));
+  EXPECT_THAT(PlanTake(members_, {}, 2 << 20, {}), StatusIs(Code::kInvalidArgument));
+  EXPECT_OK(PlanTake(members_, {}, 1 << 20, {}));
   members_[1].hello.region_size = 4096;
   EXPECT_THAT(Refusal().message(), HasSubstr("replica r1 has a region of 4096 B"));
 }
@@ -202,7 +334,7 @@ class StandingTest : public testing::Test {
     now_[i]->sealed_owner.assign(16, 9);
     now_[i]->sealed_owner_name = "the other";
   }
-  Judgement Judge() { return JudgeStanding(own_, before_, now_); }
+  Judgement Judge(size_t least = SIZE_MAX) { return JudgeStanding(own_, before_, now_, least); }
   Configuration own_;
   std::vector<std::optional<control::HelloReplyT>> before_, now_;
 };
@@ -214,6 +346,122 @@ TEST_F(StandingTest, OneThatDoesNotAnswerIsWaitedFor) {
   EXPECT_EQ(Judge().standing, Standing::kWait);
   EXPECT_THAT(Judge().why, HasSubstr("r1"));
 }
+
+TEST_F(StandingTest, EnoughOfThemGoOnWithoutTheOthers) {
+  now_[1].reset();
+  const Judgement judged = Judge(2);
+  EXPECT_EQ(judged.standing, Standing::kShrink);
+  EXPECT_EQ(judged.epoch, 5u);
+  EXPECT_THAT(judged.missing, testing::ElementsAre(1));
+  EXPECT_EQ(Judge(3).standing, Standing::kWait);
+  EXPECT_THAT(Judge(3).why, HasSubstr("3 are needed"));
+  now_[2].reset();
+  EXPECT_EQ(Judge(2).standing, Standing::kWait);
+}
+
+TEST_F(StandingTest, ALostPoolIsAReplicaLess) {
+  now_[1]->node_id = kOther;
+  now_[1]->installed_epoch = now_[1]->sealed_epoch = 0;
+  now_[1]->sealed_owner.clear();
+  EXPECT_EQ(Judge().standing, Standing::kWait);
+  EXPECT_THAT(Judge().why, HasSubstr("lost its pool"));
+  EXPECT_EQ(Judge(2).standing, Standing::kShrink);
+}
+
+TEST_F(StandingTest, ARivalThatMayLiveComesBeforeAMissingReplica) {
+  now_[1].reset();
+  SealForAnother(0, 7);
+  EXPECT_EQ(Judge(2).standing, Standing::kWait);
+  before_ = now_;
+  EXPECT_EQ(Judge(2).standing, Standing::kShrink);
+  EXPECT_EQ(Judge(2).epoch, 8u);
+  now_[0]->installed_epoch = 7;
+  EXPECT_EQ(Judge(2).standing, Standing::kFenced);
+}
+
+TEST(LeastReplicas, IsNeverLessThanAMajority) {
+  Configuration three;
+  three.replicas.resize(3);
+  EXPECT_EQ(LeastReplicas(three, {}), SIZE_MAX);
+  EXPECT_EQ(LeastReplicas(three, {true, 0}), 2u);
+  EXPECT_EQ(LeastReplicas(three, {true, 1}), 2u);
+  EXPECT_EQ(LeastReplicas(three, {true, 3}), 3u);
+  three.replicas.resize(2);
+  three.absent.resize(1);
+  EXPECT_EQ(LeastReplicas(three, {true, 0}), 2u) << "two cannot shrink";
+  EXPECT_EQ(LeastReplicas(three, {true, 1}), 2u);
+  Configuration five;
+  five.replicas.resize(3);
+  five.absent.resize(2);
+  EXPECT_EQ(LeastReplicas(five, {true, 0}), 3u);
+  EXPECT_EQ(LeastReplicas(five, {true, 2}), 3u) << "any two sets share a replica";
+  EXPECT_EQ(LeastReplicas(five, {true, 4}), 4u);
+}
+
+// --- taking in again
+
+class JoinerTest : public testing::Test {
+ protected:
+  JoinerTest() {
+    own_.epoch = 4;
+    own_.owner = *ParseUuid(kGroup);
+    absent_ = {*ParseUuid("00000000-0000-4000-8000-000000000001"), "r1"};
+    now_.node_id = FormatUuid(absent_.node);
+    now_.group = kGroup;
+    now_.device = "ready";
+    now_.region_size = 1 << 20;
+    now_.sealed_epoch = now_.installed_epoch = 3;
+    now_.sealed_owner.assign(own_.owner.begin(), own_.owner.end());
+    before_ = now_;
+  }
+  Status Check() const {
+    return CheckJoiner(own_, *ParseUuid(kGroup), 1 << 20, absent_, before_, now_);
+  }
+  Configuration own_;
+  Configuration::Replica absent_;
+  control::HelloReplyT before_, now_;
+};
+
+TEST_F(JoinerTest, TheSameNodeAndAFreshOneMayJoin) {
+  EXPECT_OK(Check());
+  now_.node_id = kOther;
+  EXPECT_OK(Check()) << "its first joining was cut short";
+  now_.group = "";
+  now_.sealed_epoch = now_.installed_epoch = 0;
+  EXPECT_OK(Check());
+  own_.replicas.push_back({*ParseUuid(kOther), "r2"});
+  EXPECT_THAT(Check(), StatusIs(Code::kInvalidArgument, HasSubstr("fresh"))) << "a member";
+}
+
+TEST_F(JoinerTest, ANodeOfAnotherGroupOrSizeMayNot) {
+  now_.group = kOther;
+  EXPECT_THAT(Check(), StatusIs(Code::kInvalidArgument, HasSubstr(kOther)));
+  now_.group = kGroup;
+  now_.region_size = 2 << 20;
+  EXPECT_THAT(Check(), StatusIs(Code::kInvalidArgument, HasSubstr("hyperloopctl resize")));
+  now_.region_size = 1 << 20;
+  now_.device = "no RNIC";
+  EXPECT_THAT(Check(), StatusIs(Code::kUnavailable));
+}
+
+TEST_F(JoinerTest, ANodeThatARivalHoldsMayNot) {
+  now_.sealed_owner.assign(16, 9);
+  now_.sealed_epoch = 6;
+  before_ = now_;
+  EXPECT_OK(Check()) << "the rival is dead";
+  now_.heartbeat = 7;
+  EXPECT_THAT(Check(), StatusIs(Code::kUnavailable));
+  now_.released = true;
+  EXPECT_OK(Check());
+  now_.installed_epoch = 6;
+  now_.installed_owner = now_.sealed_owner;
+  EXPECT_THAT(Check(), StatusIs(Code::kInvalidArgument, HasSubstr("epoch 6")));
+  now_.installed_epoch = 3;
+  now_.sealed_epoch = 1 << 20;
+  EXPECT_THAT(Check(), StatusIs(Code::kInvalidArgument, HasSubstr("beyond")));
+}
+
+// --- more of standing
 
 TEST_F(StandingTest, InstalledSuccessorFences) {
   SealForAnother(0, 5);
@@ -251,6 +499,10 @@ TEST_F(StandingTest, WhatAnEarlierAttemptOfItsOwnSealedIsItsOwn) {
   EXPECT_EQ(Judge().standing, Standing::kReclaim);
   EXPECT_EQ(Judge().epoch, 7u);
   now_[0]->installed_epoch = 6;
+  now_[0]->installed_owner = now_[0]->sealed_owner;
+  EXPECT_EQ(Judge().standing, Standing::kReclaim);
+  SealForAnother(0, 7);  // who installed nothing
+  before_ = now_;
   EXPECT_EQ(Judge().standing, Standing::kReclaim);
 }
 

@@ -99,7 +99,7 @@ BodyUnion Node::Handle(const BodyUnion& request) {
   using namespace control;  // NOLINT(google-build-using-namespace)
   switch (request.type) {
     case Body::HelloRequest:
-      return MakeBody(Hello());
+      return MakeBody(Hello(*As<HelloRequestT>(request)));
     case Body::SealRequest:
       return Answer(Seal(*As<SealRequestT>(request)));
     case Body::ExamineRequest:
@@ -123,7 +123,9 @@ BodyUnion Node::Handle(const BodyUnion& request) {
   }
 }
 
-control::HelloReplyT Node::Hello() const {
+control::HelloReplyT Node::Hello(const control::HelloRequestT& request) const {
+  const Result<Uuid> asker = ToUuid(request.owner_id, "owner id");
+  if (asker.ok() && OwnerDigest(*asker) == state_.sealed_owner) store_.Beat();
   control::HelloReplyT reply;
   reply.node_id = FormatUuid(state_.node);
   reply.host = identity_.host;
@@ -144,6 +146,7 @@ control::HelloReplyT Node::Hello() const {
     reply.absent_nodes.push_back(FormatUuid(each.node));
     reply.absent_replicas.push_back(each.address);
   }
+  if (state_.installed.owner != kNilUuid) reply.installed_owner = Bytes(state_.installed.owner);
   reply.released = state_.released;
   reply.heartbeat = store_.heartbeat();
   reply.bulk_port = identity_.bulk_port;

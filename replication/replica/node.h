@@ -77,7 +77,7 @@ class Node {
         service_(service),
         log_(log) {}
 
-  control::HelloReplyT Hello() const;
+  control::HelloReplyT Hello(const control::HelloRequestT& request) const;
   Result<control::ExamineReplyT> Examine() const;
   Status CheckSeal(const control::SealRequestT& request, const Uuid& group) const;
   Result<control::SealReplyT> Seal(const control::SealRequestT& request);

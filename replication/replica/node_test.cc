@@ -343,6 +343,20 @@ TEST_F(NodeTest, OwnersRequestsShowItsLife) {
   EXPECT_NE(Hello().heartbeat, before);
 }
 
+// As long as it waits for a member, it can do nothing else.
+TEST_F(NodeTest, AHelloOfTheOwnerShowsItsLife) {
+  FormatAs(kGroup);
+  ASSERT_OK(Ask(Seal(1, kAnn)));
+  const uint64_t before = Hello().heartbeat;
+  HelloRequestT hello;
+  hello.owner_id = kBob;
+  EXPECT_OK(Ask(hello));
+  EXPECT_EQ(Hello().heartbeat, before);
+  hello.owner_id = kAnn;
+  EXPECT_OK(Ask(hello));
+  EXPECT_NE(Hello().heartbeat, before);
+}
+
 TEST_F(NodeTest, ExaminingPromisesNothing) {
   FormatAs(kGroup);
   ASSERT_OK(Ask(Seal(1, kAnn)));

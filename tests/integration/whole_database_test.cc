@@ -318,5 +318,57 @@ TEST_F(WholeDatabaseTest, ADamagedFileOfAReplicaIsNotExported) {
   EXPECT_FALSE(fs::exists(cluster_.folder() + "/damaged"));
 }
 
+// A replica that dies under a database, and one that comes back with an empty disk.
+TEST(ShrunkenDatabaseTest, GoesOnOpensAndIsWholeAgain) {
+  TestCluster cluster(3, 32 << 20);
+  ASSERT_TRUE(cluster.started());
+  StoreOptions store = cluster.Options();
+  store.on_replica_failure = OnReplicaFailure::kContinue;
+  store.ack_timeout = std::chrono::seconds(12);
+  TestDatabase database(store, cluster.folder() + "/db");
+  ASSERT_OK(database.Open());
+  ASSERT_OK(database.Fill(kKeys / 2));
+  ASSERT_OK(database.db()->Flush({}));
+  cluster.KillReplica(1);
+  ASSERT_OK(database.Fill(kKeys));
+  ASSERT_OK(database.db()->Flush({}));
+  ASSERT_OK(database.db()->CompactRange({}, nullptr, nullptr));
+  database.Close();
+  ASSERT_OK(database.Open()) << "it opens without the dead replica";
+  ASSERT_OK(database.Put("later", "still there"));
+  ASSERT_OK(database.db()->Flush({}));
+  fs::remove(cluster.pool(1));
+  fs::remove_all(cluster.pool(1) + ".files");
+  ASSERT_OK(cluster.Restart());
+  std::set<std::string> tables;
+  for (const auto& entry : fs::directory_iterator(database.directory()))
+    if (entry.path().extension() == ".sst") tables.insert(entry.path().filename());
+  const auto holds = [&](uint32_t i) {
+    std::set<std::string> names;
+    if (!fs::exists(cluster.pool(i) + ".files")) return false;
+    for (const auto& entry : fs::recursive_directory_iterator(cluster.pool(i) + ".files")) {
+      const std::string name = entry.path().filename();
+      if (const size_t end = name.find(".sst@"); end != std::string::npos)
+        names.insert(name.substr(0, end + 4));
+    }
+    return std::includes(names.begin(), names.end(), tables.begin(), tables.end());
+  };
+  EXPECT_TRUE(Eventually([&] { return holds(1); }));
+  database.Close();
+  const std::string to = cluster.folder() + "/export";
+  const std::string command = ProgramPath("hyperloopctl") + " export --dir " + cluster.folder() +
+                              "/cluster --replica 1 --to " + to + " >" + to + ".log 2>&1";
+  ASSERT_EQ(std::system(command.c_str()), 0);
+  rocksdb::DB* plain = nullptr;
+  ASSERT_OK(rocksdb::DB::Open({}, to, &plain));
+  const std::unique_ptr<rocksdb::DB> owned(plain);
+  std::string value;
+  for (int key = 0; key < kKeys; ++key) {
+    ASSERT_OK(owned->Get({}, TestDatabase::KeyOf(key), &value)) << key;
+    ASSERT_EQ(value, TestDatabase::ValueOf(key));
+  }
+  ASSERT_OK(owned->Get({}, "later", &value));
+}
+
 }  // namespace
 }  // namespace hyperloop::test

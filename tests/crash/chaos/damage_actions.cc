@@ -177,7 +177,7 @@ void LosePool(World& world) {
   stdfs::rename(world.pool(i), world.Path("kept.pool"));
   if (!world.StartReplica(i)) return world.Fail("a new pool: " + world.replica(i).output());
   world.AwaitReplicas();
-  world.ExpectRefused(world.Uri(), world.directory(), {"fresh", "recorded", "never"});
+  world.ExpectRefused(world.Uri(), world.directory(), {"a new node"});
   world.KillReplica(i);
   stdfs::rename(world.Path("kept.pool"), world.pool(i));
 }

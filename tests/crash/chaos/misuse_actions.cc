@@ -138,7 +138,7 @@ void ForeignReplica(World& world) {
   mixed.replicas[world.Random(kReplicas)] = endpoint;
   world.ExpectRefused(
       FormatStoreUri(mixed), world.directory(),
-      {"belongs to group", "is fresh while", "is not of this configuration", "a part of a group"});
+      {"belongs to group", "is a new node", "is not of this configuration", "a part of a group"});
   if (fresh || world.failed()) return;
   world.ExpectRefused(FormatStoreUri(mixed), theirs_directory,
                       {"belongs to group", "is not of this configuration", "a part of a group"});

@@ -18,7 +18,7 @@ constexpr auto kKnown = std::to_array<Refusal>({
     {"another primary takes the group at the same time", ""},
     {"a part of a group is not the group", "list all of them"},
     {"is not of this configuration", "list those only"},
-    {"is fresh while", "list the replicas that the group was made with"},
+    {"is a new node, and not node", "give that replica its former pool"},
     {"belongs to group", "list the replicas of one group"},
     {"are the same replica", "list each once"},
     {"more than once", ""},

@@ -17,6 +17,7 @@ namespace hyperloop {
 
 enum class AckMode : uint8_t { kAppend, kSync };
 enum class LocalWrite : uint8_t { kAcknowledged, kOverlapped };
+enum class OnReplicaFailure : uint8_t { kBlock, kContinue };
 
 struct StoreOptions {
   // "host:port" of the control endpoints of 1 to 8 replicas, in the order of the chain.
@@ -43,6 +44,8 @@ struct StoreOptions {
   bool takeover = false;                             // take the group from a primary that lives
   bool restore = false;  // fill an empty database directory from the group
   bool rebind = false;   // take the group from the directory that it is bound to
+  OnReplicaFailure on_replica_failure = OnReplicaFailure::kBlock;
+  uint32_t min_replicas = 0;  // kContinue: never fewer than so many, nor than a majority of all
   std::chrono::milliseconds ack_timeout{10000};
   std::chrono::milliseconds space_timeout{10000};
   std::chrono::milliseconds connect_timeout{5000};

@@ -1,0 +1,164 @@
+#include "primary/absent_watch.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/text.h"
+#include "primary/replica_handle.h"
+
+namespace hyperloop {
+namespace {
+
+// A living owner's heartbeat moves ten times between two questions.
+constexpr std::chrono::milliseconds kInterval{1000}, kAnswer{1000}, kNothingToDo{3600 * 1000};
+constexpr std::chrono::seconds kFirstPause{5};
+constexpr uint32_t kMostDoublings = 6;
+// A replica that fails within this time after it was taken in is waited for longer.
+constexpr std::chrono::minutes kSoon{10};
+
+std::chrono::seconds PauseAfter(uint32_t failures) {
+  return kFirstPause * (1u << std::min(failures - 1, kMostDoublings));
+}
+
+}  // namespace
+
+AbsentWatch::AbsentWatch(control::Trust trust, std::shared_ptr<Log> log, int avoid_cpu)
+    : trust_(std::move(trust)),
+      log_(std::move(log)),
+      thread_(
+          "hl-absent", [this] { return Work(); }, avoid_cpu) {}
+
+AbsentWatch::~AbsentWatch() = default;
+
+void AbsentWatch::Set(const Configuration& configuration, const Uuid& group, uint64_t region_size) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto now = Clock::now();
+    for (const Absent& each : absent_) history_[each.replica.address].last = now;
+    std::vector<Absent> absent;
+    for (const Configuration::Replica& each : configuration.absent) {
+      absent.push_back({each, {}, false, {}, {}});
+      History& history = history_[each.address];
+      if (const Absent* known = FindLocked(each.address)) {
+        absent.back().next = known->next;
+        absent.back().refusal = known->refusal;
+      } else if (history.last != Clock::time_point() && now - history.last < kSoon) {
+        absent.back().next = now + PauseAfter(++history.failures);
+      } else {
+        history.failures = 0;
+      }
+    }
+    absent_ = std::move(absent);
+    configuration_ = configuration;
+    group_ = group;
+    region_size_ = region_size;
+    ++generation_;
+    UpdateReadyLocked();
+  }
+  thread_.Wake();
+}
+
+std::vector<std::string> AbsentWatch::Ready() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> addresses;
+  for (const Absent& each : absent_)
+    if (each.ready) addresses.push_back(each.replica.address);
+  return addresses;
+}
+
+void AbsentWatch::Failed(const std::string& address) {
+  const std::lock_guard lock(mutex_);
+  Absent* const absent = FindLocked(address);
+  if (absent == nullptr) return;
+  absent->ready = false;
+  absent->before.reset();
+  absent->next = Clock::now() + PauseAfter(++history_[address].failures);
+  UpdateReadyLocked();
+}
+
+AbsentWatch::Absent* AbsentWatch::FindLocked(const std::string& address) {
+  const auto found = std::find_if(absent_.begin(), absent_.end(), [&](const Absent& each) {
+    return each.replica.address == address;
+  });
+  return found == absent_.end() ? nullptr : &*found;
+}
+
+void AbsentWatch::UpdateReadyLocked() {
+  const bool any =
+      std::any_of(absent_.begin(), absent_.end(), [](const Absent& each) { return each.ready; });
+  any_ready_.store(any, std::memory_order_relaxed);
+}
+
+// A handle of its own, because the session's handles are not thread safe.
+Result<control::HelloReplyT> AbsentWatch::Ask(const std::string& address) const {
+  HL_ASSIGN_OR_RETURN(const control::Endpoint endpoint, control::ParseEndpoint(address));
+  return ReplicaHandle(endpoint, trust_, kAnswer).Hello();
+}
+
+std::chrono::milliseconds AbsentWatch::Work() {
+  uint64_t generation = 0;
+  const auto replica = Next(&generation);
+  if (!replica.has_value()) {
+    const std::lock_guard lock(mutex_);
+    return absent_.empty() ? kNothingToDo : kInterval;
+  }
+  Status judged = Judge(*replica, generation, Ask(replica->address));
+  if (judged.ok()) judged = CheckMembersAnswer();
+  Note(*replica, generation, judged);
+  return std::chrono::milliseconds(0);
+}
+
+// Taking a replica in interrupts the group, and needs every member to answer requests. A stopped
+// member serves on as long as nobody interrupts it.
+Status AbsentWatch::CheckMembersAnswer() {
+  std::vector<Configuration::Replica> members;
+  {
+    const std::lock_guard lock(mutex_);
+    members = configuration_.replicas;
+  }
+  for (const Configuration::Replica& each : members)
+    HL_RETURN_IF_ERROR(Ask(each.address).status().WithContext("a member is silent"));
+  return {};
+}
+
+std::optional<Configuration::Replica> AbsentWatch::Next(uint64_t* generation) {
+  const std::lock_guard lock(mutex_);
+  const Absent* first = nullptr;
+  for (const Absent& each : absent_)
+    if (!each.ready && (first == nullptr || each.next < first->next)) first = &each;
+  if (first == nullptr || Clock::now() < first->next) return {};
+  *generation = generation_;
+  return first->replica;
+}
+
+Status AbsentWatch::Judge(const Configuration::Replica& replica, uint64_t generation,
+                          Result<control::HelloReplyT> hello) {
+  const std::lock_guard lock(mutex_);
+  Absent* const absent = FindLocked(replica.address);
+  if (generation != generation_ || absent == nullptr) return Unavailable("no longer asked for");
+  if (!hello.ok()) {
+    absent->before.reset();
+    return hello.status();
+  }
+  const auto before = std::exchange(absent->before, std::move(hello).value());
+  if (!before.has_value()) return Busy("its owner is watched for a second");
+  return CheckJoiner(configuration_, group_, region_size_, replica, *before, *absent->before);
+}
+
+void AbsentWatch::Note(const Configuration::Replica& replica, uint64_t generation,
+                       const Status& judged) {
+  const std::lock_guard lock(mutex_);
+  Absent* const absent = FindLocked(replica.address);
+  if (generation != generation_ || absent == nullptr) return;
+  absent->next = Clock::now() + kInterval;
+  absent->ready = judged.ok();
+  UpdateReadyLocked();
+  if (judged.ok() || judged.code() == Code::kBusy || judged.message() == absent->refusal) return;
+  absent->refusal = judged.message();
+  if (log_ != nullptr) {
+    log_->Write(LogLevel::kInfo,
+                Text("replica ", replica.address, " is not taken in again yet: ", absent->refusal));
+  }
+}
+
+}  // namespace hyperloop

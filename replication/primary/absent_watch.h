@@ -1,0 +1,85 @@
+// AbsentWatch: asks the replicas that a group has left out, again and again, whether they can be
+// taken in again.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "control/trust.h"
+#include "hyperloop/core/log.h"
+#include "layout/region_layout.h"
+#include "primary/periodic_thread.h"
+#include "primary/take_plan.h"
+
+namespace hyperloop {
+
+// Thread safe.
+class AbsentWatch {
+ public:
+  // `log` may be null; `avoid_cpu` as PeriodicThread's.
+  AbsentWatch(control::Trust trust, std::shared_ptr<Log> log, int avoid_cpu);
+  // Waits for the questions that are under way, each at most a second.
+  ~AbsentWatch();
+
+  // Watches the absent replicas of this configuration from now on.
+  void Set(const Configuration& configuration, const Uuid& group, uint64_t region_size);
+  // Whether Ready would name a replica.
+  bool any_ready() const { return any_ready_.load(std::memory_order_relaxed); }
+  // The addresses of the replicas that answered as CheckJoiner wants it, while all members
+  // answered.
+  std::vector<std::string> Ready() const;
+  // Taking this replica in has failed, or it failed again soon. It is not ready before a pause,
+  // which doubles each time.
+  void Failed(const std::string& address);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  struct Absent {
+    Configuration::Replica replica;
+    std::optional<control::HelloReplyT> before;  // its last answer
+    bool ready = false;
+    Clock::time_point next{};  // not asked before
+    std::string refusal;       // as it was logged last
+  };
+  // What is remembered of an address, whether it is absent or not.
+  struct History {
+    uint32_t failures = 0;
+    Clock::time_point last{};  // of the last Set at which it was absent or taken in
+  };
+
+  // Asks one replica.
+  std::chrono::milliseconds Work();
+  // The replica to ask now, if there is one.
+  std::optional<Configuration::Replica> Next(uint64_t* generation);
+  // Judges its answer. Ok: it can be taken in, as far as it is concerned.
+  Status Judge(const Configuration::Replica& replica, uint64_t generation,
+               Result<control::HelloReplyT> hello);
+  void Note(const Configuration::Replica& replica, uint64_t generation, const Status& judged);
+  Status CheckMembersAnswer();
+  Result<control::HelloReplyT> Ask(const std::string& address) const;
+  Absent* FindLocked(const std::string& address);
+  void UpdateReadyLocked();
+
+  const control::Trust trust_;
+  const std::shared_ptr<Log> log_;
+  std::atomic<bool> any_ready_{false};
+
+  mutable std::mutex mutex_;  // guards what follows
+  Configuration configuration_;
+  Uuid group_{};
+  uint64_t region_size_ = 0;
+  uint64_t generation_ = 0;  // of Set
+  std::vector<Absent> absent_;
+  std::map<std::string, History> history_;  // by address
+
+  PeriodicThread thread_;  // last: it uses the members above
+};
+
+}  // namespace hyperloop
