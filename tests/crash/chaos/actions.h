@@ -18,6 +18,7 @@ std::vector<Action> FaultActions();   // kills, stops and restarts
 std::vector<Action> MisuseActions();  // wrong URIs, wrong directories, takeovers
 std::vector<Action> DamageActions();  // bits and bytes of pools and local files, full disks
 std::vector<Action> ToolActions();    // stock tools
+std::vector<Action> ShrinkActions();  // groups that go on without a replica
 std::vector<Action> AllActions();
 
 }  // namespace hyperloop::chaos

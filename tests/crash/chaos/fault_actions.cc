@@ -7,13 +7,6 @@
 namespace hyperloop::chaos {
 namespace {
 
-// Lets processes run for a random time; the tests leave their progress to chance.
-void LetRun(World& world, uint64_t at_most_us) {
-  const uint64_t pause = world.Random(at_most_us);
-  world.Note("after " + std::to_string(pause) + " us");
-  usleep(static_cast<useconds_t>(pause));
-}
-
 // Writing goes on after an outage that was shorter than ack_timeout: RocksDB never sees it.
 void ExpectUnnoticed(World& world, const std::string& what) {
   if (world.failed()) return;
@@ -236,7 +229,7 @@ std::vector<Action> FaultActions() {
 
 std::vector<Action> AllActions() {
   std::vector<Action> all;
-  for (auto* some : {FaultActions, MisuseActions, DamageActions, ToolActions}) {
+  for (auto* some : {FaultActions, MisuseActions, DamageActions, ToolActions, ShrinkActions}) {
     for (Action& action : some()) all.push_back(std::move(action));
   }
   return all;

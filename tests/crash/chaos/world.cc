@@ -40,6 +40,12 @@ bool Eventually(const std::function<bool()>& condition, int seconds) {
   return true;
 }
 
+void LetRun(World& world, uint64_t at_most_us) {
+  const uint64_t pause = world.Random(at_most_us);
+  world.Note("after " + std::to_string(pause) + " us");
+  usleep(static_cast<useconds_t>(pause));
+}
+
 std::string ReadFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
@@ -508,12 +514,9 @@ void World::CheckExport(uint32_t i, const Content& content) {
   const std::string to = Path("export");
   stdfs::remove_all(to);
   const Ended ended = Run({ProgramOf("hyperloopctl"), "export", "--uri", Uri(), "--replica",
-                           std::to_string(i), "--to", to});
+                           std::to_string(i), "--files", pool(i) + ".files", "--to", to});
   const std::string who = "export of replica " + std::to_string(i);
-  if (ended.status != 0 && ended.status != 3) return Fail(who + ": " + Tail(ended.output, 800));
-  for (const auto& entry : stdfs::directory_iterator(directory_)) {
-    if (entry.path().extension() == ".sst") stdfs::copy(entry.path(), to);
-  }
+  if (ended.status != 0) return Fail(who + ": " + Tail(ended.output, 800));
   const Ended opened = Dump("-", to, Path("export-dump"));
   if (opened.status != kDone)
     return Fail("stock RocksDB cannot open the " + who + ": " + Tail(opened.output, 800));

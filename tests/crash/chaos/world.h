@@ -169,6 +169,8 @@ class World {
 
 // Waits until `condition` holds, at most `seconds`; false when it does not.
 bool Eventually(const std::function<bool()>& condition, int seconds = 30);
+// Lets processes run for a random time; the tests leave their progress to chance.
+void LetRun(World& world, uint64_t at_most_us);
 std::string ReadFile(const std::string& path);
 void WriteFile(const std::string& path, const std::string& bytes);
 // Makes the files of `directory` equal to `files`, without touching those that are equal already.
