@@ -92,7 +92,12 @@ void TestCluster::Kill(pid_t pid) {
   close(fd);
 }
 
-void TestCluster::KillReplica(uint32_t i) { Kill(replica_pid(i)); }
+void TestCluster::KillReplica(uint32_t i) {
+  Kill(replica_pid(i));
+  // Until the RNIC daemon notices the end of a process, its queue pairs go on to work. The daemon
+  // serves events in the order in which they happened: when it opens a device, it has noticed.
+  static_cast<void>(OpenDevice());
+}
 void TestCluster::KillRnicd() {
   if (rnicd_.pid() > 0) {
     rnicd_.Kill();

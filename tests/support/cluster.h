@@ -50,8 +50,10 @@ class TestCluster {
   // After SIGSTOP it waits until the process has stopped.
   void SignalReplica(uint32_t i, int signal) const;
   void SignalAllReplicas(int signal) const;
-  // SIGKILL, and waits until the process is gone.
+  // SIGKILL, and waits until the process is gone and a running RNIC daemon has
+  // ended its queue pairs.
   void KillReplica(uint32_t i);
+  // SIGKILL, and waits until the process is gone.
   void KillRnicd();
   // Starts dead processes again, on the old pools and ports.
   Status Restart();
