@@ -75,8 +75,12 @@ Status ReadOnce(const RegionFetch& fetch, std::span<std::byte> image, bool with_
   std::vector<std::byte> again(kJournalOffset);
   HL_RETURN_IF_ERROR(fetch(0, again));
   const Result<Head> after = ReadHead(again, *info);
-  *stable = after.ok() && after->cursor == before->cursor;
-  if (*stable) *stable = ScanLog(image, *info).ok();
+  if (!after.ok() || after->cursor.epoch != before->cursor.epoch) {
+    *stable = false;
+    return {};
+  }
+  const Result<LogState> log = ScanLog(image, *info);
+  *stable = log.ok() && log->tail.seq >= after->cursor.seq;
   return {};
 }
 
@@ -110,7 +114,7 @@ Result<RegionImage> ReadImage(const RegionFetch& fetch, uint64_t region_size, bo
       return image;
     last_ring.assign(fixed.begin(), fixed.end());
   }
-  return Busy(Text("the log's head moved during each of ", kAttempts,
+  return Busy(Text("the log was overwritten during each of ", kAttempts,
                    " readings; try again when there is less load"));
 }
 

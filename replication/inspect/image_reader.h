@@ -3,8 +3,11 @@
 //
 // It reads the head first, then the bytes to which records apply, then the ring from its far end
 // back to the head, so that if it sees a record it also sees all earlier ones, then the head again.
-// If the head did not move, the ring held every record behind it all the time, so redo restores
-// each applied byte that is newer than the head.
+// A record may be overwritten in the ring once the head has passed it. So if the log that was read,
+// from the first head on, reaches the second one, no record was overwritten before it was read, and
+// redo from the first head restores each byte that a record changed meanwhile. A primary that takes
+// the group also changes bytes by no record. The copy counts only if no epoch began between the
+// two heads.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +24,8 @@ namespace hyperloop {
 using RegionFetch = std::function<Status(uint64_t offset, std::span<std::byte> out)>;
 
 // `with_data`: extents in use too; else they read as zero (status needs none). A region that was
-// never formatted gives an image of zeros. kBusy: the head moved each time.
+// never formatted gives an image of zeros. kBusy: the log was
+// overwritten each time.
 Result<RegionImage> ReadImage(const RegionFetch& fetch, uint64_t region_size, bool with_data);
 
 // Fills in the parts of NodeStatus that follow from the region, as CheckMember finds them.

@@ -99,8 +99,8 @@ class NodeView {
       std::chrono::milliseconds watch = std::chrono::milliseconds(500)) = 0;
 
   // A copy from which ExportFiles makes a consistent prefix of the log, also while a primary
-  // writes. The copy is repeated until the log's head did not move meanwhile. kBusy: it moved each
-  // time, in many attempts.
+  // writes. The copy is repeated if the log was overwritten before it was read. kBusy: this
+  // happened in each of many attempts.
   virtual Result<RegionImage> Snapshot() = 0;
   virtual Result<NodeStatus> ReadStatus() = 0;
   // Like ReadStatus, but reads and checks every byte of the group's files at this node.

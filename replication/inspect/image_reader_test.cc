@@ -1,0 +1,116 @@
+// A region is copied while its owner writes. The copy must hold a consistent prefix of the log.
+#include "inspect/image_reader.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "files/file_lane.h"
+#include "files/member_check.h"
+#include "journal/redo.h"
+#include "support/status_matchers.h"
+#include "testing/memory_group.h"
+#include "testing/test_region.h"
+
+namespace hyperloop {
+namespace {
+
+// Writes files whose names say what they hold. A few of them exist at a time.
+class BusyPrimary {
+ public:
+  explicit BusyPrimary(uint64_t seed) : random_(seed) {
+    JournalOptions options;
+    options.window = 8;
+    auto journal = Journal::Create(&group_, region_.bytes, region_.info,
+                                   ScanLog(region_.bytes, region_.info).value(), &media_, options)
+                       .value();
+    EXPECT_OK(journal->AppendEpoch(1, TestConfiguration(1)));
+    lane_ = FileLane::Load(std::move(journal), region_.bytes, region_.info, {}).value();
+    for (int i = 0; i < 100; ++i) Write();
+  }
+
+  // An append, and now and then a new file in the place of the oldest.
+  void Write() {
+    if (newest_ == 0 || size_ > 3000) {
+      if (newest_ >= 3) {
+        EXPECT_OK(lane_->Remove(Name(newest_ - 3)));
+      }
+      file_ = lane_->Create(Name(newest_++)).value();
+      size_ = 0;
+    }
+    const std::string piece = Bytes(newest_ - 1, size_, 1 + random_() % 700);
+    EXPECT_OK(lane_->Append(file_, piece));
+    size_ += piece.size();
+    if (random_() % 3 == 0) {
+      EXPECT_OK(lane_->Tick());
+    }
+    for (uint64_t i = random_() % 20; i > 0; --i) group_.Step();
+  }
+
+  static std::string Name(uint64_t file) { return "f" + std::to_string(file); }
+  static std::string Bytes(uint64_t file, uint64_t offset, uint64_t count) {
+    std::string bytes(count, '\0');
+    for (uint64_t i = 0; i < count; ++i)
+      bytes[i] = static_cast<char>((offset + i) * 31 + (offset + i) / 97 + file * 7);
+    return bytes;
+  }
+  const RegionInfo& info() const { return region_.info; }
+  std::span<const std::byte> member() { return group_.image(1); }
+  uint64_t newest() const { return newest_; }
+  bool Luck(uint64_t percent) { return random_() % 100 < percent; }
+
+ private:
+  std::mt19937_64 random_;
+  TestRegion region_;
+  RamMedia media_;
+  MemoryGroup group_{region_.bytes, 2, MemoryGroup::Mode::kRandom, random_(), 8};
+  std::unique_ptr<FileLane> lane_;
+  FileId file_{};
+  uint64_t newest_ = 0, size_ = 0;
+};
+
+// The files in a copy hold what their names say, and the newest is at least as new as the newest
+// of the time before.
+void ExpectPrefix(std::span<std::byte> image, const RegionInfo& info, uint64_t newest) {
+  ASSERT_OK(Redo(image, info));
+  const MemberCheck check = CheckMember(image, info);
+  for (const std::string& what : check.Damage(info)) ADD_FAILURE() << what;
+  uint64_t last = 0;
+  for (const FileInfo& file : check.table.List()) {
+    const uint64_t number = std::stoull(file.name.substr(1));
+    last = std::max(last, number + 1);
+    std::string held(file.size, '\0');
+    check.table.ReadBytes(image, info, SlotOf(file.id), 0, held);
+    EXPECT_TRUE(held == BusyPrimary::Bytes(number, 0, file.size)) << file.name;
+  }
+  EXPECT_GE(last, newest);
+}
+
+TEST(ImageReaderTest, CopiesAConsistentPrefixWhileTheOwnerWrites) {
+  for (uint64_t seed = 1; seed <= 500; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    BusyPrimary primary(seed);
+    // The more is written between two reads, the more often the ring is overwritten meanwhile.
+    const uint64_t percent = seed % 70;
+    const auto fetch = [&](uint64_t offset, std::span<std::byte> out) -> Status {
+      while (!out.empty()) {
+        while (primary.Luck(percent)) primary.Write();
+        const size_t piece = std::min<size_t>(out.size(), 2048);
+        const auto bytes = primary.member().subspan(offset, piece);
+        std::copy(bytes.begin(), bytes.end(), out.begin());
+        out = out.subspan(piece);
+        offset += piece;
+      }
+      return {};
+    };
+    const uint64_t newest = primary.newest();
+    const Result<RegionImage> image = ReadImage(fetch, primary.member().size(), true);
+    if (percent > 20 && image.status().code() == Code::kBusy) continue;
+    ASSERT_OK(image);
+    ExpectPrefix(image->bytes(), primary.info(), newest == 0 ? 0 : newest - 1);
+  }
+}
+
+}  // namespace
+}  // namespace hyperloop
