@@ -100,8 +100,7 @@ Result<PageRange> WriteNodeState(std::span<std::byte> page, NodeState* state) {
   if (page.size() < kNodePageSize)
     return InvalidArgument("node page of " + std::to_string(page.size()) + " B");
   const Configuration& installed = state->installed;
-  std::vector<Configuration::Replica> all = installed.replicas;
-  all.insert(all.end(), installed.absent.begin(), installed.absent.end());
+  const std::vector<Configuration::Replica> all = installed.All();
   if (all.size() > kMaxConfigurationReplicas) {
     return InvalidArgument("configuration of " + std::to_string(all.size()) +
                            " replicas, at most " + std::to_string(kMaxConfigurationReplicas));

@@ -193,10 +193,15 @@ Result<Binding> ParseBindingBlock(std::span<const std::byte> bytes, const Region
 
 // --- configuration
 
+std::vector<Configuration::Replica> Configuration::All() const {
+  std::vector<Replica> all = replicas;
+  all.insert(all.end(), absent.begin(), absent.end());
+  return all;
+}
+
 Result<ConfigurationBlock> MakeConfigurationBlock(const RegionInfo& info,
                                                   const Configuration& configuration) {
-  std::vector<Configuration::Replica> all = configuration.replicas;
-  all.insert(all.end(), configuration.absent.begin(), configuration.absent.end());
+  const std::vector<Configuration::Replica> all = configuration.All();
   if (all.size() > kMaxConfigurationReplicas) {
     return InvalidArgument("configuration of " + std::to_string(all.size()) +
                            " replicas, at most " + std::to_string(kMaxConfigurationReplicas));

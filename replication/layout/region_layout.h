@@ -220,6 +220,9 @@ struct Configuration {
   std::vector<Replica> replicas;  // in the order of the chain; each holds what is acknowledged
   // Replicas that failed and were left out. Nothing is acknowledged by them until they are back.
   std::vector<Replica> absent = {};
+
+  // `replicas`, then `absent`.
+  std::vector<Replica> All() const;
 };
 
 // Applied bytes, which the first record of each epoch changes. All zero before the first epoch.

@@ -44,7 +44,6 @@ TEST(AbsentWatchTest, EndsWhileAReplicaIsSilent) {
     watch.Set(configuration, RandomUuid(), 1 << 20);
     peer.AwaitQuestion();
     peer.AwaitQuestion();  // the first one was given up
-    EXPECT_FALSE(watch.any_ready());
   }
 }
 

@@ -112,8 +112,8 @@ Status Session::MakeLane() {
   journal_options.patience = options_.ack_timeout / 2;
   journal_options.check = [this] {
     HL_RETURN_IF_ERROR(CheckMembers());
-    unproven_.clear();
-    return CheckJoiners();
+    unproven_ = nullptr;
+    return CheckForJoiner();
   };
   journal_options.recover = [this](const Status& cause, uint64_t acked,
                                    std::chrono::nanoseconds patience) {

@@ -156,9 +156,9 @@ class Session {
   // This is JournalOptions::recover.
   Result<Recovered> BringBack(const Status& cause, uint64_t acked,
                               std::chrono::nanoseconds patience);
-  // `joiners`: absent replicas that are to be members again.
+  // `joiner`: an absent replica that is to be a member again; null: none.
   Result<Recovered> TryBringBack(uint64_t acked, std::chrono::nanoseconds patience,
-                                 std::span<ReplicaHandle* const> joiners);
+                                 ReplicaHandle* joiner);
   // `sources`: members that may give sound bytes for damaged ones.
   Status RestoreOwn(uint64_t acked, std::span<ReplicaHandle* const> sources);
   Judgement LookAtStanding(std::chrono::nanoseconds patience);
@@ -166,11 +166,13 @@ class Session {
   bool Suspect(const ReplicaHandle& member, const control::HelloReplyT& hello) const;
   // Changes a configuration, and makes its replicas the members.
   void LeaveOut(const std::vector<size_t>& missing, Configuration* next);
-  Status TakeIn(std::span<ReplicaHandle* const> joiners, Configuration* next, uint64_t* epoch);
-  // The replicas that were left out and are back. Any group operation may then end, so that they
-  // can be taken in.
-  std::vector<ReplicaHandle*> ReadyJoiners() const;
-  Status CheckJoiners() const;
+  Status TakeIn(ReplicaHandle& joiner, Configuration* next, uint64_t* epoch);
+  // A replica that was left out and can be taken in now; null: there is none. Replicas are taken in
+  // one at a time, so that none suffers from another one's failure.
+  ReplicaHandle* ReadyJoiner() const;
+  // Fails once a replica can be taken in. Group operations then end, and the group is brought back
+  // with it.
+  Status CheckForJoiner() const;
   void WatchAbsent();
   Status SealAnew(uint64_t epoch);
   Status AskToReconnect();
@@ -225,8 +227,8 @@ class Session {
   // Those of them that serve, in the order of the chain: configuration_'s or, while members change,
   // those of the next configuration.
   std::vector<ReplicaHandle*> members_;
-  // Members that were taken in, as long as no operation of the group has succeeded with them.
-  std::vector<ReplicaHandle*> unproven_;
+  // The member that was taken in last, until an operation of the group succeeds with it.
+  ReplicaHandle* unproven_ = nullptr;
   std::unique_ptr<Pool> pool_;
   std::unique_ptr<rnic::Device> device_;
   std::unique_ptr<rnic::ProtectionDomain> pd_;

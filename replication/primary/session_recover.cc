@@ -39,18 +39,17 @@ Status Session::CheckMembers() const {
   return {};
 }
 
-Status Session::CheckJoiners() const {
+Status Session::CheckForJoiner() const {
   if (ending_ || absent_watch_ == nullptr || !absent_watch_->any_ready()) return {};
   return Unavailable("a replica that was left out is back");
 }
 
-// One at a time, so that none suffers from another one's failure.
-std::vector<ReplicaHandle*> Session::ReadyJoiners() const {
-  if (ending_ || absent_watch_ == nullptr) return {};
+ReplicaHandle* Session::ReadyJoiner() const {
+  if (ending_ || unproven_ != nullptr || absent_watch_ == nullptr) return nullptr;
   for (const std::string& address : absent_watch_->Ready())
     for (const auto& replica : replicas_)
-      if (replica->address() == address && !IsMember(*replica)) return {replica.get()};
-  return {};
+      if (replica->address() == address && !IsMember(*replica)) return replica.get();
+  return nullptr;
 }
 
 void Session::WatchAbsent() {
@@ -73,21 +72,20 @@ Result<Recovered> Session::BringBack(const Status& cause, uint64_t acked,
   const auto started = Clock::now();
   const auto allowed = std::chrono::duration_cast<Clock::duration>(patience);
   auto deadline = started + allowed;
-  // A failure of this node's own RNIC daemon is no joiner's.
-  if (device_ != nullptr && !device_->alive()) unproven_.clear();
-  std::vector<ReplicaHandle*> joiners = ReadyJoiners();
+  // A failure of this node's own RNIC daemon is not the fault of a replica.
+  if (device_ != nullptr && !device_->alive()) unproven_ = nullptr;
+  ReplicaHandle* joiner = ReadyJoiner();
   bool interrupted = false;  // for a joiner that failed: the members worked, and must work again
   if (!std::exchange(out_of_reach_, true)) {
     lost_to_ = cause.message();
     lost_since_ = started;
-    if (joiners.empty())
+    if (joiner == nullptr)
       Say(LogLevel::kWarn, Text("the group stopped answering: ", lost_to_, "; reconnecting"));
   }
-  for (const ReplicaHandle* each : joiners)
-    Say(LogLevel::kInfo, Text(each->name(), " is back; taking it in again"));
+  if (joiner != nullptr) Say(LogLevel::kInfo, Text(joiner->name(), " is back; taking it in again"));
   while (true) {
     Result<Recovered> recovered = Unavailable("the store is being closed");
-    if (!closing_ || interrupted) recovered = TryBringBack(acked, deadline - Clock::now(), joiners);
+    if (!closing_ || interrupted) recovered = TryBringBack(acked, deadline - Clock::now(), joiner);
     if (recovered.ok()) {
       out_of_reach_ = false;
       for (const auto& replica : replicas_) {
@@ -95,7 +93,7 @@ Result<Recovered> Session::BringBack(const Status& cause, uint64_t acked,
         replica->SetSlowTimeout(SlowTimeout(pool_->region().size()));
       }
       WatchAbsent();
-      unproven_ = joiners;
+      unproven_ = joiner;
       Say(LogLevel::kInfo, Text("the group is back under epoch ", own_.epoch, " with ",
                                 members_.size(), " of ", replicas_.size(), " replicas"));
       return recovered;
@@ -104,15 +102,14 @@ Result<Recovered> Session::BringBack(const Status& cause, uint64_t acked,
     own_.epoch = configuration_.epoch;
     members_ = HandlesOf(configuration_.replicas);
     const Status& why = recovered.status();
+    interrupted = joiner != nullptr;
     // Whatever failed, the members do not wait for a joiner twice.
-    for (ReplicaHandle* each : joiners) {
-      absent_watch_->Failed(each->address());
-      if (IsMember(*each)) unproven_.push_back(each);
-      Say(LogLevel::kWarn, Text(each->name(), " could not be taken in again: ", why.message(),
+    if (interrupted) {
+      absent_watch_->Failed(joiner->address());
+      if (IsMember(*joiner)) unproven_ = joiner;
+      Say(LogLevel::kWarn, Text(joiner->name(), " could not be taken in again: ", why.message(),
                                 "; the next open takes it in, and waits longer for it"));
-    }
-    interrupted = !joiners.empty();
-    if (!std::exchange(joiners, {}).empty()) {
+      joiner = nullptr;
       lost_to_ = why.message();
       lost_since_ = Clock::now();
       deadline = std::max(deadline, lost_since_ + allowed);
@@ -147,7 +144,7 @@ Judgement Session::LookAtStanding(std::chrono::nanoseconds patience) {
   }
   const bool watched = !looks_before_.empty() && Clock::now() - looked_ >= kWatchRival;
   const bool waited_enough =
-      !unproven_.empty() || Clock::now() - lost_since_ >= options_.ack_timeout / kShareForReturn;
+      unproven_ != nullptr || Clock::now() - lost_since_ >= options_.ack_timeout / kShareForReturn;
   const size_t least = waited_enough ? LeastReplicas(configuration_, Rules()) : SIZE_MAX;
   std::vector<std::optional<control::HelloReplyT>> sound = now;
   size_t sound_count = 0;
@@ -209,8 +206,7 @@ Status Session::RestoreOwn(uint64_t acked, std::span<ReplicaHandle* const> sourc
 // What a member says of a rival counts, whatever else it fails at.
 bool Session::Suspect(const ReplicaHandle& member, const control::HelloReplyT& hello) const {
   if (!IsOwner(hello, configuration_.owner)) return false;
-  return member.suspect() ||
-         std::find(unproven_.begin(), unproven_.end(), &member) != unproven_.end();
+  return member.suspect() || unproven_ == &member;
 }
 
 void Session::LeaveOut(const std::vector<size_t>& missing, Configuration* next) {
@@ -223,41 +219,38 @@ void Session::LeaveOut(const std::vector<size_t>& missing, Configuration* next) 
   members_ = HandlesOf(next->replicas);
 }
 
-// Raises `epoch` beyond what the joiners have sealed. That no rival holds them was seen by the
-// watch.
-Status Session::TakeIn(std::span<ReplicaHandle* const> joiners, Configuration* next,
-                       uint64_t* epoch) {
-  for (ReplicaHandle* joiner : joiners) {
-    HL_ASSIGN_OR_RETURN(const control::HelloReplyT hello, joiner->Hello(kMostHello));
-    const auto absent = std::find_if(
-        next->absent.begin(), next->absent.end(),
-        [&](const Configuration::Replica& each) { return each.address == joiner->address(); });
-    if (absent == next->absent.end()) continue;
-    HL_RETURN_IF_ERROR(
-        CheckJoiner(configuration_, info_.group, pool_->region().size(), *absent, hello, hello));
-    HL_ASSIGN_OR_RETURN(const Uuid node, ParseUuid(hello.node_id));
-    next->absent.erase(absent);
-    next->replicas.push_back({node, joiner->address()});
-    *epoch = std::max(*epoch, hello.sealed_epoch + 1);
-    joiner->SetSlowTimeout(options_.ack_timeout / 2 +
-                           std::chrono::seconds(pool_->region().size() / kJoinerBytesPerSecond));
-    if (LowerMedia(hello.media)) {
-      Say(LogLevel::kWarn, Text(joiner->name(), " has media=", hello.media,
-                                ", which promises less than the group did so far"));
-    }
-  }
+// Raises `epoch` beyond what the joiner has sealed. AbsentWatch has seen that no rival holds it.
+Status Session::TakeIn(ReplicaHandle& joiner, Configuration* next, uint64_t* epoch) {
+  HL_ASSIGN_OR_RETURN(const control::HelloReplyT hello, joiner.Hello(kMostHello));
+  const auto absent = std::find_if(
+      next->absent.begin(), next->absent.end(),
+      [&](const Configuration::Replica& each) { return each.address == joiner.address(); });
+  if (absent == next->absent.end()) return {};
+  HL_RETURN_IF_ERROR(
+      CheckJoiner(configuration_, info_.group, pool_->region().size(), *absent, hello, hello));
+  HL_ASSIGN_OR_RETURN(const Uuid node, ParseUuid(hello.node_id));
+  next->absent.erase(absent);
+  next->replicas.push_back({node, joiner.address()});
   // The chain keeps the order of the options.
-  std::vector<Configuration::Replica> ordered;
-  for (const auto& handle : replicas_)
-    for (const Configuration::Replica& each : next->replicas)
-      if (each.address == handle->address()) ordered.push_back(each);
-  next->replicas = std::move(ordered);
+  const auto place = [&](const Configuration::Replica& replica) {
+    return std::find_if(replicas_.begin(), replicas_.end(),
+                        [&](const auto& handle) { return handle->address() == replica.address; });
+  };
+  std::sort(next->replicas.begin(), next->replicas.end(),
+            [&](const auto& a, const auto& b) { return place(a) < place(b); });
   members_ = HandlesOf(next->replicas);
+  *epoch = std::max(*epoch, hello.sealed_epoch + 1);
+  joiner.SetSlowTimeout(options_.ack_timeout / 2 +
+                        std::chrono::seconds(pool_->region().size() / kJoinerBytesPerSecond));
+  if (LowerMedia(hello.media)) {
+    Say(LogLevel::kWarn, Text(joiner.name(), " has media=", hello.media,
+                              ", which promises less than the group did so far"));
+  }
   return {};
 }
 
 Result<Recovered> Session::TryBringBack(uint64_t acked, std::chrono::nanoseconds patience,
-                                        std::span<ReplicaHandle* const> joiners) {
+                                        ReplicaHandle* joiner) {
   DropGroup();
   const Judgement judgement = LookAtStanding(patience);
   if (judgement.standing == Standing::kFenced) return BecomeFenced(judgement.why);
@@ -272,8 +265,8 @@ Result<Recovered> Session::TryBringBack(uint64_t acked, std::chrono::nanoseconds
   uint64_t epoch = judgement.epoch;
   if (judgement.standing == Standing::kShrink) LeaveOut(judgement.missing, &next);
   const std::vector<ReplicaHandle*> sources = members_;
-  HL_RETURN_IF_ERROR(TakeIn(joiners, &next, &epoch));
-  const bool anew = judgement.standing != Standing::kOwner || !joiners.empty();
+  if (joiner != nullptr) HL_RETURN_IF_ERROR(TakeIn(*joiner, &next, &epoch));
+  const bool anew = judgement.standing != Standing::kOwner || joiner != nullptr;
   if (!anew) HL_RETURN_IF_ERROR(AskToReconnect());
   HL_ASSIGN_OR_RETURN(device_, open_device_());
   if (anew) HL_RETURN_IF_ERROR(SealAnew(epoch));

@@ -46,16 +46,18 @@ std::string OwnerName(const std::string& directory) {
 
 Result<std::vector<MemberLook>> Session::LookAtListed(std::vector<MissingReplica>* missing) {
   std::vector<MemberLook> looks;
+  Status last;
   for (const auto& replica : replicas_) {
     Result<control::HelloReplyT> hello = replica->Hello();
-    if (!hello.ok() && !Rules().may_leave_out) return hello.status();
     if (hello.ok()) {
       looks.push_back({replica->name(), replica->address(), std::move(hello).value()});
-    } else {
-      missing->push_back({replica->name(), replica->address(), hello.status().message()});
+      continue;
     }
+    if (!Rules().may_leave_out) return hello.status();
+    missing->push_back({replica->name(), replica->address(), hello.status().message()});
+    last = hello.status();
   }
-  if (looks.empty()) return Unavailable(missing->back().why);
+  if (looks.empty()) return last;
   return looks;
 }
 
@@ -376,7 +378,7 @@ Status Session::TakeRegion(const TakeRequest& request, const TakePlan& plan,
 Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
   out_of_reach_ = false;
   looks_before_.clear();
-  unproven_.clear();
+  unproven_ = nullptr;
   HL_ASSIGN_OR_RETURN(device_, open_device_());
   std::vector<MissingReplica> missing;
   HL_ASSIGN_OR_RETURN(std::vector<MemberLook> looks, LookAtListed(&missing));

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "common/text.h"
+#include "layout/replica_lists.h"
 
 namespace hyperloop {
 namespace {
@@ -57,21 +58,11 @@ std::string Chain(const std::vector<std::string>& addresses) {
   return out;
 }
 
-Result<std::vector<Configuration::Replica>> ToReplicas(const std::vector<std::string>& nodes,
-                                                       const std::vector<std::string>& addresses) {
-  std::vector<Configuration::Replica> replicas;
-  for (size_t i = 0; i < nodes.size() && i < addresses.size(); ++i) {
-    HL_ASSIGN_OR_RETURN(const Uuid node, ParseUuid(nodes[i]));
-    replicas.push_back({node, addresses[i]});
-  }
-  return replicas;
-}
-
-// Compares what is listed with the newest configuration that a member has recorded.
-class Comparison {
+// Checks what is listed against the newest configuration that a member has recorded.
+class ListCheck {
  public:
-  Comparison(std::span<const MemberLook> members, std::span<const MissingReplica> missing,
-             const FailureRules& rules)
+  ListCheck(std::span<const MemberLook> members, std::span<const MissingReplica> missing,
+            const FailureRules& rules)
       : members_(members), missing_(missing), rules_(rules) {}
 
   // Fills the plan's recorded configuration, joiners and absent replicas.
@@ -83,16 +74,16 @@ class Comparison {
     const control::HelloReplyT& hello = newest->hello;
     recorded_.epoch = hello.installed_epoch;
     HL_ASSIGN_OR_RETURN(recorded_.replicas,
-                        ToReplicas(hello.installed_nodes, hello.installed_replicas));
-    HL_ASSIGN_OR_RETURN(recorded_.absent, ToReplicas(hello.absent_nodes, hello.absent_replicas));
+                        ParseReplicas(hello.installed_nodes, hello.installed_replicas));
+    HL_ASSIGN_OR_RETURN(recorded_.absent, ParseReplicas(hello.absent_nodes, hello.absent_replicas));
     std::vector<std::string> addresses;
-    for (const auto& each : All()) addresses.push_back(each.address);
+    for (const auto& each : recorded_.All()) addresses.push_back(each.address);
     chain_ = Text("the group's recorded replicas are ", Chain(addresses),
                   " (configuration of epoch ", hello.installed_epoch, ", at ", newest->name, ")");
     HL_RETURN_IF_ERROR(CheckListed());
     HL_RETURN_IF_ERROR(CheckMembers(&plan->joiners));
     HL_RETURN_IF_ERROR(CheckEnough());
-    for (const auto& each : All())
+    for (const auto& each : recorded_.All())
       if (Member(each) == nullptr && Replacement(each) == nullptr)
         plan->configuration.absent.push_back(each);
     plan->recorded = recorded_;
@@ -102,11 +93,6 @@ class Comparison {
  private:
   using Replica = Configuration::Replica;
 
-  std::vector<Replica> All() const {
-    std::vector<Replica> all = recorded_.replicas;
-    all.insert(all.end(), recorded_.absent.begin(), recorded_.absent.end());
-    return all;
-  }
   const MemberLook* Member(const Replica& replica) const {
     const std::string node = FormatUuid(replica.node);
     for (const MemberLook& each : members_)
@@ -125,7 +111,7 @@ class Comparison {
     return nullptr;
   }
   bool IsRecorded(const std::string& node) const {
-    const std::vector<Replica> all = All();
+    const std::vector<Replica> all = recorded_.All();
     return std::any_of(all.begin(), all.end(),
                        [&](const Replica& each) { return FormatUuid(each.node) == node; });
   }
@@ -135,7 +121,7 @@ class Comparison {
   }
 
   Status CheckListed() const {
-    for (const Replica& each : All()) {
+    for (const Replica& each : recorded_.All()) {
       if (Member(each) != nullptr || IsMissing(each)) continue;
       if (const MemberLook* other = Replacement(each)) {
         if (rules_.may_leave_out) continue;
@@ -152,7 +138,7 @@ class Comparison {
   }
 
   Status CheckMembers(std::vector<size_t>* joiners) const {
-    const std::vector<Replica> all = All();
+    const std::vector<Replica> all = recorded_.All();
     for (const MissingReplica& each : missing_) {
       const bool known = std::any_of(all.begin(), all.end(), [&](const Replica& replica) {
         return replica.address == each.address;
@@ -198,6 +184,12 @@ class Comparison {
   std::string chain_;  // the recorded replicas, for messages
 };
 
+// The primary that installed what a member has installed, as far as the member says.
+std::string Installer(const control::HelloReplyT& hello) {
+  return hello.installed_owner == hello.sealed_owner ? hello.sealed_owner_name
+                                                     : "a primary whose name is not known";
+}
+
 Status CheckNodes(std::span<const MemberLook> members, Configuration* configuration) {
   for (const MemberLook& each : members) {
     HL_ASSIGN_OR_RETURN(const Uuid node, ParseUuid(each.hello.node_id));
@@ -232,7 +224,7 @@ Result<TakePlan> PlanTake(std::span<const MemberLook> members,
   plan.format = installed == members.end();
   if (!plan.format) {
     HL_RETURN_IF_ERROR(CheckGroups(members, *installed));
-    HL_RETURN_IF_ERROR(Comparison(members, missing, rules).Plan(&plan));
+    HL_RETURN_IF_ERROR(ListCheck(members, missing, rules).Plan(&plan));
     HL_ASSIGN_OR_RETURN(plan.group, ParseUuid(installed->hello.group));
   } else if (missing.empty()) {
     plan.group = RandomUuid();
@@ -250,13 +242,11 @@ Result<TakePlan> PlanTake(std::span<const MemberLook> members,
 }
 
 bool InstalledBy(const control::HelloReplyT& hello, const Uuid& digest) {
-  return std::equal(hello.installed_owner.begin(), hello.installed_owner.end(), digest.begin(),
-                    digest.end());
+  return std::ranges::equal(hello.installed_owner, digest);
 }
 
 bool IsOwner(const control::HelloReplyT& hello, const Uuid& digest) {
-  return std::equal(hello.sealed_owner.begin(), hello.sealed_owner.end(), digest.begin(),
-                    digest.end());
+  return std::ranges::equal(hello.sealed_owner, digest);
 }
 
 Judgement JudgeStanding(const Configuration& own,
@@ -292,7 +282,7 @@ Judgement JudgeStanding(const Configuration& own,
       return {Standing::kFenced,
               0,
               Text("another primary took the group: epoch ", hello.installed_epoch, " by ",
-                   hello.sealed_owner_name, " at ", name, " (ours was epoch ", own.epoch, ")"),
+                   Installer(hello), " at ", name, " (ours was epoch ", own.epoch, ")"),
               {}};
     }
     if (mine(hello) && hello.sealed_epoch == own.epoch) continue;
@@ -336,7 +326,7 @@ Status CheckJoiner(const Configuration& own, const Uuid& group, uint64_t region_
   }
   const bool mine = IsOwner(now, own.owner);
   if (now.installed_epoch > own.epoch && !InstalledBy(now, own.owner))
-    return InvalidArgument(Text(name, " was installed by ", now.sealed_owner_name, " under epoch ",
+    return InvalidArgument(Text(name, " was installed by ", Installer(now), " under epoch ",
                                 now.installed_epoch, ", ours is epoch ", own.epoch));
   if (now.region_size != region_size) {
     return InvalidArgument(Text(name, " has a region of ", now.region_size, " B, the group one of ",

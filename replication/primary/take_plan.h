@@ -55,10 +55,10 @@ struct TakePlan {
 // that the members recorded last decides who must agree, and not the caller's list: each of its
 // replicas must be listed. A replica that it left out is taken in again. With rules.may_leave_out
 // the plan leaves out `missing`, and a new member takes the place of a replica that was recorded at
-// the same address. kInvalidArgument: a recorded replica is not
-// listed, or another one is (the message names the recorded chain); one replica is listed twice;
-// the regions differ in size, or have another size than `region_size` (0: any); the members belong
-// to different groups. kUnavailable: too few replicas answer; a replica has no RNIC.
+// the same address. kInvalidArgument: a recorded replica is not listed, or another one is (the
+// message names the recorded chain); one replica is listed twice; the regions differ in size, or
+// have another size than `region_size` (0: any); the members belong to different groups.
+// kUnavailable: too few replicas answer; a replica has no RNIC.
 Result<TakePlan> PlanTake(std::span<const MemberLook> members,
                           std::span<const MissingReplica> missing, uint64_t region_size,
                           const FailureRules& rules);

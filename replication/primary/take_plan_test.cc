@@ -466,9 +466,15 @@ TEST_F(JoinerTest, ANodeThatARivalHoldsMayNot) {
 TEST_F(StandingTest, InstalledSuccessorFences) {
   SealForAnother(0, 5);
   now_[0]->installed_epoch = 5;
+  now_[0]->installed_owner = now_[0]->sealed_owner;
   now_[1].reset();
   EXPECT_EQ(Judge().standing, Standing::kFenced);
   EXPECT_THAT(Judge().why, HasSubstr("the other"));
+  // The name that a replica keeps is that of the primary for which it is sealed.
+  SealForAnother(0, 6);
+  now_[0]->installed_owner.assign(16, 8);
+  EXPECT_EQ(Judge().standing, Standing::kFenced);
+  EXPECT_THAT(Judge().why, Not(HasSubstr("the other")));
 }
 
 TEST_F(StandingTest, AnotherNodeAtAnAddressIsAnotherConfiguration) {

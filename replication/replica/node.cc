@@ -10,6 +10,7 @@
 #include "control/owner.h"
 #include "files/member_check.h"
 #include "files/resync.h"
+#include "layout/replica_lists.h"
 
 namespace hyperloop {
 namespace {
@@ -50,20 +51,6 @@ std::optional<MemberCheck> CheckWhileStill(std::span<const std::byte> region,
     if (scrubber.result().has_value()) return scrubber.result();
   }
   return std::nullopt;
-}
-
-Result<std::vector<Configuration::Replica>> ToReplicas(const std::vector<std::string>& nodes,
-                                                       const std::vector<std::string>& endpoints) {
-  if (nodes.size() != endpoints.size()) {
-    return InvalidArgument(Text("configuration with ", nodes.size(), " node ids and ",
-                                endpoints.size(), " endpoints"));
-  }
-  std::vector<Configuration::Replica> replicas;
-  for (size_t i = 0; i < nodes.size(); ++i) {
-    HL_ASSIGN_OR_RETURN(const Uuid id, ParseUuid(nodes[i]));
-    replicas.push_back({id, endpoints[i]});
-  }
-  return replicas;
 }
 
 template <class Reply>
@@ -138,14 +125,8 @@ control::HelloReplyT Node::Hello(const control::HelloRequestT& request) const {
   if (state_.sealed_owner != kNilUuid) reply.sealed_owner = Bytes(state_.sealed_owner);
   reply.sealed_owner_name = Printable(store_.owner_name(), control::kMaxOwnerName);
   reply.installed_epoch = state_.installed.epoch;
-  for (const auto& each : state_.installed.replicas) {
-    reply.installed_nodes.push_back(FormatUuid(each.node));
-    reply.installed_replicas.push_back(each.address);
-  }
-  for (const auto& each : state_.installed.absent) {
-    reply.absent_nodes.push_back(FormatUuid(each.node));
-    reply.absent_replicas.push_back(each.address);
-  }
+  ListReplicas(state_.installed.replicas, &reply.installed_nodes, &reply.installed_replicas);
+  ListReplicas(state_.installed.absent, &reply.absent_nodes, &reply.absent_replicas);
   if (state_.installed.owner != kNilUuid) reply.installed_owner = Bytes(state_.installed.owner);
   reply.released = state_.released;
   reply.heartbeat = store_.heartbeat();
@@ -269,9 +250,9 @@ Result<control::DoneT> Node::Install(const control::InstallRequestT& request) {
   HL_RETURN_IF_ERROR(CheckRegion());
   NodeState next = state_;
   next.installed = {request.epoch, state_.sealed_owner, {}, {}};
-  HL_ASSIGN_OR_RETURN(next.installed.replicas, ToReplicas(request.nodes, request.replicas));
+  HL_ASSIGN_OR_RETURN(next.installed.replicas, ParseReplicas(request.nodes, request.replicas));
   HL_ASSIGN_OR_RETURN(next.installed.absent,
-                      ToReplicas(request.absent_nodes, request.absent_replicas));
+                      ParseReplicas(request.absent_nodes, request.absent_replicas));
   HL_RETURN_IF_ERROR(Save(std::move(next)));
   return control::DoneT{};
 }

@@ -9,8 +9,7 @@
 
 #include "control/client.h"
 #include "hyperloop/identity/keys.h"
-#include "integration/store_fixture.h"
-#include "support/append_durably.h"
+#include "integration/serving_fixture.h"
 #include "support/log_lines.h"
 #include "support/status_matchers.h"
 
@@ -20,7 +19,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-class GroupOutageTest : public StoreTest {
+class GroupOutageTest : public ServingTest {
  protected:
   // The primary's callers must not notice any outage here, however slow the machine is.
   StoreOptions Patient() const {
@@ -73,16 +72,6 @@ class GroupOutageTest : public StoreTest {
         ControlOf(i)->Call<control::SealReplyT>(SealOf(i), std::chrono::seconds(20)).status());
   }
 
-  // A primary with one file that holds "one".
-  std::unique_ptr<Store> Serving(const StoreOptions& options, std::shared_ptr<Log> log = nullptr) {
-    auto store = Taken(options, std::move(log));
-    if (store == nullptr) return nullptr;
-    const auto file = store->Create("f");
-    EXPECT_OK(file);
-    file_ = file.ok() ? *file : FileId{};
-    EXPECT_OK(AppendDurably(*store, file_, "one"));
-    return store;
-  }
   void ExpectServes(Store& store) {
     EXPECT_OK(AppendDurably(store, file_, "two"));
     EXPECT_EQ(Content(store, "f"), "onetwo");
@@ -90,8 +79,6 @@ class GroupOutageTest : public StoreTest {
     EXPECT_OK(store.Close());
     ExpectEqualRegions();
   }
-
-  FileId file_{};
 };
 
 // --- short outages
@@ -144,27 +131,15 @@ TEST_F(GroupOutageTest, AppendWaitsForAnRnicDaemonThatIsNotThereYet) {
 TEST_F(GroupOutageTest, ReplicaThatDiesUnderLoadIsNotSeen) {
   auto store = Serving(Patient());
   ASSERT_NE(store, nullptr);
-  std::atomic<bool> stop{false};
-  std::atomic<int> appended{0};
-  Status failed;
-  std::thread writer([&] {
-    while (!stop && failed.ok()) {
-      failed = AppendDurably(*store, file_, "12345678");
-      if (failed.ok()) ++appended;
-    }
-  });
-  for (int round = 0; round < 3; ++round) {
-    const int before = appended;
-    EXPECT_TRUE(Eventually([&] { return appended > before + 20; }));
-    cluster_.KillReplica(static_cast<uint32_t>(round));
+  AppendLoop load(*store, file_);
+  for (uint32_t round = 0; round < 3; ++round) {
+    EXPECT_TRUE(load.Advances());
+    cluster_.KillReplica(round);
     EXPECT_OK(cluster_.Restart());
   }
-  const int before = appended;
-  EXPECT_TRUE(Eventually([&] { return appended > before + 20; }));
-  stop = true;
-  writer.join();
-  EXPECT_OK(failed);
-  EXPECT_EQ(Content(*store, "f").size(), 3 + 8 * static_cast<size_t>(appended));
+  EXPECT_TRUE(load.Advances());
+  EXPECT_OK(load.Stop());
+  EXPECT_EQ(Content(*store, "f").size(), 3 + load.bytes());
   EXPECT_OK(store->Close());
   ExpectEqualRegions();
 }
@@ -225,6 +200,8 @@ TEST_F(GroupOutageTest, KeysChangeWithoutStoppingTheGroup) {
   ASSERT_OK(cluster_.Restart());
   StoreOptions old = SecondOptions();
   old.keys = cluster_.folder() + "/old";
+  EXPECT_THAT(Store::Open(old, nullptr), StatusIs(Code::kPermissionDenied));
+  old.on_replica_failure = OnReplicaFailure::kContinue;
   EXPECT_THAT(Store::Open(old, nullptr), StatusIs(Code::kPermissionDenied));
   // The replicas refuse it, also those that served all the time.
   ASSERT_OK(identity::Trust(old.keys,

@@ -3,12 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <filesystem>
-#include <thread>
 
-#include "integration/store_fixture.h"
-#include "support/append_durably.h"
+#include "integration/serving_fixture.h"
 #include "support/log_lines.h"
 #include "support/status_matchers.h"
 
@@ -20,7 +17,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-class ShrunkenGroupTest : public StoreTest {
+class ShrunkenGroupTest : public ServingTest {
  protected:
   // Calls wait long enough on a slow machine. A replica is left out after a quarter of the time.
   StoreOptions Continuing() const {
@@ -28,15 +25,6 @@ class ShrunkenGroupTest : public StoreTest {
     options.on_replica_failure = OnReplicaFailure::kContinue;
     options.ack_timeout = std::chrono::seconds(12);
     return options;
-  }
-  std::unique_ptr<Store> Serving(const StoreOptions& options) {
-    auto store = Taken(options, log_);
-    if (store == nullptr) return nullptr;
-    const auto file = store->Create("f");
-    EXPECT_OK(file);
-    file_ = file.ok() ? *file : FileId{};
-    EXPECT_OK(AppendDurably(*store, file_, "one"));
-    return store;
   }
   NodeStatus StatusOf(uint32_t i) const {
     auto status = cluster_.ReplicaStatus(i);
@@ -58,14 +46,13 @@ class ShrunkenGroupTest : public StoreTest {
   }
 
   const std::shared_ptr<LogLines> log_ = std::make_shared<LogLines>();
-  FileId file_{};
 };
 
 TEST_F(ShrunkenGroupTest, GoesOnWithoutADeadReplicaAndTakesItInAgain) {
   for (uint32_t dead = 0; dead < 3; ++dead) {
     SCOPED_TRACE(dead);
     log_->Clear();
-    auto store = Serving(Continuing());
+    auto store = Serving(Continuing(), log_);
     ASSERT_NE(store, nullptr);
     cluster_.KillReplica(dead);
     EXPECT_OK(AppendDurably(*store, file_, "two"));
@@ -86,38 +73,26 @@ TEST_F(ShrunkenGroupTest, GoesOnWithoutADeadReplicaAndTakesItInAgain) {
 }
 
 TEST_F(ShrunkenGroupTest, NothingIsLostWhileReplicasComeAndGoUnderLoad) {
-  auto store = Serving(Continuing());
+  auto store = Serving(Continuing(), log_);
   ASSERT_NE(store, nullptr);
-  std::atomic<bool> stop{false};
-  std::atomic<int> appended{0};
-  Status failed;
-  std::thread writer([&] {
-    while (!stop && failed.ok()) {
-      failed = AppendDurably(*store, file_, "12345678");
-      if (failed.ok()) ++appended;
-    }
-  });
+  AppendLoop load(*store, file_);
   for (uint32_t round = 0; round < 3; ++round) {
-    const int before = appended;
-    EXPECT_TRUE(Eventually([&] { return appended > before + 20; }));
+    EXPECT_TRUE(load.Advances());
     cluster_.KillReplica(round);
     EXPECT_TRUE(Eventually([&] { return !StatusOf((round + 1) % 3).absent.empty(); }));
-    const int shrunken = appended;
-    EXPECT_TRUE(Eventually([&] { return appended > shrunken + 20; }));
+    EXPECT_TRUE(load.Advances());
     EXPECT_OK(cluster_.Restart());
     EXPECT_TRUE(Eventually([&] { return IsWhole(); }));
   }
-  stop = true;
-  writer.join();
-  EXPECT_OK(failed);
-  EXPECT_EQ(Content(*store, "f").size(), 3 + 8 * static_cast<size_t>(appended));
+  EXPECT_OK(load.Stop());
+  EXPECT_EQ(Content(*store, "f").size(), 3 + load.bytes());
   EXPECT_OK(store->Close());
   ExpectEqualRegions();
 }
 
 // A replica whose machine was replaced has the address, but neither the pool nor the node id.
 TEST_F(ShrunkenGroupTest, AReplicaThatLostItsPoolIsFilledFromTheOthers) {
-  auto store = Serving(Continuing());
+  auto store = Serving(Continuing(), log_);
   ASSERT_NE(store, nullptr);
   cluster_.KillReplica(1);
   std::filesystem::remove(cluster_.pool(1));
@@ -157,7 +132,7 @@ TEST_F(ShrunkenGroupTest, OpensWithoutADeadReplicaOnlyIfItMayContinue) {
 // Two of three are the majority that decides. What one of them misses, it must not decide alone,
 // nor with the one that was left out.
 TEST_F(ShrunkenGroupTest, TheReplicaThatWasLeftOutDecidesNothing) {
-  auto store = Serving(Continuing());
+  auto store = Serving(Continuing(), log_);
   ASSERT_NE(store, nullptr);
   cluster_.KillReplica(0);
   EXPECT_OK(AppendDurably(*store, file_, "two"));
@@ -182,7 +157,7 @@ TEST_F(ShrunkenGroupTest, TheReplicaThatWasLeftOutDecidesNothing) {
 }
 
 TEST_F(ShrunkenGroupTest, AMinorityWaitsAndComesBack) {
-  auto store = Serving(Continuing());
+  auto store = Serving(Continuing(), log_);
   ASSERT_NE(store, nullptr);
   cluster_.KillReplica(0);
   cluster_.KillReplica(1);
@@ -191,6 +166,42 @@ TEST_F(ShrunkenGroupTest, AMinorityWaitsAndComesBack) {
   ASSERT_OK(cluster_.Restart());
   EXPECT_TRUE(Eventually([&] { return AppendDurably(*store, file_, "three").ok(); }));
   EXPECT_TRUE(Eventually([&] { return IsWhole(); }));
+  EXPECT_OK(store->Close());
+  ExpectEqualRegions();
+}
+
+// A stopped replica whose RNIC serves on does not answer requests. Taking another one in would
+// interrupt the group, which could then not go on.
+TEST_F(ShrunkenGroupTest, NothingIsInterruptedForAJoinerWhileAMemberIsSilent) {
+  auto store = Serving(Continuing(), log_);
+  ASSERT_NE(store, nullptr);
+  cluster_.KillReplica(2);
+  EXPECT_OK(AppendDurably(*store, file_, "two"));
+  cluster_.SignalReplica(0, SIGSTOP);
+  ASSERT_OK(cluster_.Restart());
+  EXPECT_TRUE(Eventually([&] { return log_->Has("a member is silent"); }));
+  EXPECT_OK(AppendDurably(*store, file_, "three"));
+  EXPECT_THAT(StatusOf(1).absent, ElementsAre(cluster_.endpoint(2)));
+  cluster_.SignalReplica(0, SIGCONT);
+  EXPECT_TRUE(Eventually([&] { return IsWhole(); }));
+  EXPECT_EQ(Content(*store, "f"), "onetwothree");
+  EXPECT_OK(store->Close());
+  ExpectEqualRegions();
+}
+
+// A primary that waits for a replica has no queues by which its heartbeat could move.
+TEST_F(ShrunkenGroupTest, APrimaryThatWaitsForAReplicaIsNotTakenForDead) {
+  StoreOptions waiting = Continuing();
+  waiting.min_replicas = 3;
+  auto store = Serving(waiting, log_);
+  ASSERT_NE(store, nullptr);
+  cluster_.KillReplica(1);
+  EXPECT_THAT(AppendDurably(*store, file_, "two"), StatusIs(Code::kUnavailable));
+  StoreOptions other = SecondOptions();
+  other.on_replica_failure = OnReplicaFailure::kContinue;
+  EXPECT_THAT(Refusal(other), StatusIs(Code::kBusy));
+  ASSERT_OK(cluster_.Restart());
+  EXPECT_TRUE(Eventually([&] { return AppendDurably(*store, file_, "three").ok(); }));
   EXPECT_OK(store->Close());
   ExpectEqualRegions();
 }
