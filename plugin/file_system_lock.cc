@@ -297,19 +297,18 @@ Status HyperloopFileSystem::RemoveLeftovers(BoundDirectory& binding, bool manife
 
 void HyperloopFileSystem::Announce(BoundDirectory& binding, const TakeResult& taken) {
   const StoreOptions& options = options_;
-  std::string members;
+  std::string listed;
   for (const std::string& replica : options.replicas)
-    members += (members.empty() ? "" : ", ") + replica;
+    listed += (listed.empty() ? "" : ", ") + replica;
   uint64_t bytes = 0;
   for (const FileInfo& info : taken.files) bytes += info.lane == Lane::kLog ? info.size : 0;
   const bool append = options.ack == AckMode::kAppend;
   Log& log = binding.log();
   log.Write(LogLevel::kInfo,
             "took group " + taken.pairing.group + " at epoch " + std::to_string(taken.epoch) +
-                " for " + binding.directory() + ", database " + taken.pairing.database + ": " +
-                std::to_string(options.replicas.size()) + " replicas (" + members + "), " +
-                std::to_string(taken.files.size()) + " files, " + std::to_string(bytes) +
-                " B in the log lane; media=" + options.media +
+                " for " + binding.directory() + ", database " + taken.pairing.database +
+                ": listed replicas " + listed + "; " + std::to_string(taken.files.size()) +
+                " files, " + std::to_string(bytes) + " B in the log lane; media=" + options.media +
                 " ack=" + std::string(append ? "append" : "sync") +
                 " window=" + std::to_string(options.window));
   if (!append) {

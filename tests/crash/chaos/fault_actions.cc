@@ -181,6 +181,8 @@ void KillReplicaClosing(World& world) { DuringClosing(world, RestartReplicaOf); 
 void LongOutage(World& world) {
   StoreOptions options = world.Options();
   options.ack_timeout = std::chrono::seconds(1);
+  options.bulk_timeout =
+      std::chrono::seconds(1);  // writes may wait for a flush, which waits so long
   world.StartWriter(FormatStoreUri(options));
   if (!world.AwaitPhase(Phase::kWriting) || !world.AwaitAcknowledged(world.Random(200)))
     return world.Fail("the service does not come to write: " + world.writer().output());
