@@ -12,6 +12,8 @@ namespace hyperloop {
 namespace {
 
 constexpr int kAttempts = 100;
+// No write takes as long as so many readings, so what is inconsistent then is damaged.
+constexpr int kStillIsDamaged = 4;
 constexpr uint64_t kRingPiece = 64u << 10;
 
 class Attempt {
@@ -56,32 +58,33 @@ class Attempt {
   const RegionInfo& info_;
 };
 
-Status ReadOnce(const RegionFetch& fetch, std::span<std::byte> image, bool with_data,
-                bool* stable) {
-  HL_RETURN_IF_ERROR(fetch(0, image.first(kJournalOffset)));
+enum class Reading {
+  kConsistent,
+  kMoved,  // the owner wrote too much meanwhile
+  kStill,  // inconsistent, though nothing moved: damaged, or a write was under way
+};
+
+Result<Reading> ReadOnce(const RegionFetch& fetch, std::span<std::byte> image, bool with_data) {
+  const auto fixed = image.first(kJournalOffset);
+  HL_RETURN_IF_ERROR(fetch(0, fixed));
   const Result<RegionInfo> info = ParseSuperblock(image, image.size());
-  *stable = true;
-  if (!info.ok()) return {};  // never formatted, or damaged: whoever parses the image reports it
+  // Never formatted, or damaged: whoever parses the image reports it.
+  if (!info.ok()) return Reading::kConsistent;
   const Result<Head> before = ReadHead(image, *info);
-  if (!before.ok()) {
-    *stable = false;  // caught between two halves of a write, unless it stays so
-    return {};
+  if (before.ok()) {
+    Attempt attempt(fetch, image, *info);
+    const RegionGeometry& g = info->geometry;
+    HL_RETURN_IF_ERROR(attempt.Get(g.binding_offset, g.data_offset - g.binding_offset));
+    if (with_data) HL_RETURN_IF_ERROR(attempt.GetExtents());
+    HL_RETURN_IF_ERROR(attempt.GetRing(before->cursor));
   }
-  Attempt attempt(fetch, image, *info);
-  const RegionGeometry& g = info->geometry;
-  HL_RETURN_IF_ERROR(attempt.Get(g.binding_offset, g.data_offset - g.binding_offset));
-  if (with_data) HL_RETURN_IF_ERROR(attempt.GetExtents());
-  HL_RETURN_IF_ERROR(attempt.GetRing(before->cursor));
   std::vector<std::byte> again(kJournalOffset);
   HL_RETURN_IF_ERROR(fetch(0, again));
+  const Reading otherwise = std::ranges::equal(fixed, again) ? Reading::kStill : Reading::kMoved;
   const Result<Head> after = ReadHead(again, *info);
-  if (!after.ok() || after->cursor.epoch != before->cursor.epoch) {
-    *stable = false;
-    return {};
-  }
+  if (!before.ok() || !after.ok() || after->cursor.epoch != before->cursor.epoch) return otherwise;
   const Result<LogState> log = ScanLog(image, *info);
-  *stable = log.ok() && log->tail.seq >= after->cursor.seq;
-  return {};
+  return log.ok() && log->tail.seq >= after->cursor.seq ? Reading::kConsistent : otherwise;
 }
 
 NodeStatus::Recorded Describe(const Configuration& configuration) {
@@ -101,18 +104,12 @@ NodeStatus::Recorded Describe(const Configuration& configuration) {
 
 Result<RegionImage> ReadImage(const RegionFetch& fetch, uint64_t region_size, bool with_data) {
   if (region_size < kJournalOffset) return Corruption(Text("a region of ", region_size, " B"));
-  std::vector<std::byte> last_ring;
+  int still = 0;
   for (int i = 0; i < kAttempts; ++i) {
     HL_ASSIGN_OR_RETURN(RegionImage image, RegionImage::Allocate(region_size));
-    bool stable = false;
-    HL_RETURN_IF_ERROR(ReadOnce(fetch, image.bytes(), with_data, &stable));
-    if (stable) return image;
-    // A damaged head stays the same in two reads; a live one does not.
-    const auto fixed = image.bytes().first(kJournalOffset);
-    if (i > 0 && std::equal(fixed.begin(), fixed.end(), last_ring.begin(), last_ring.end()) &&
-        i >= 3)
-      return image;
-    last_ring.assign(fixed.begin(), fixed.end());
+    HL_ASSIGN_OR_RETURN(const Reading reading, ReadOnce(fetch, image.bytes(), with_data));
+    still = reading == Reading::kStill ? still + 1 : 0;
+    if (reading == Reading::kConsistent || still == kStillIsDamaged) return image;
   }
   return Busy(Text("the log was overwritten during each of ", kAttempts,
                    " readings; try again when there is less load"));

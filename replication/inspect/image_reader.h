@@ -6,8 +6,7 @@
 // A record may be overwritten in the ring once the head has passed it. So if the log that was read,
 // from the first head on, reaches the second one, no record was overwritten before it was read, and
 // redo from the first head restores each byte that a record changed meanwhile. A primary that takes
-// the group also changes bytes by no record. The copy counts only if no epoch began between the
-// two heads.
+// the group also changes bytes by no record; NodeView looks whether one does.
 #pragma once
 
 #include <cstddef>

@@ -227,7 +227,7 @@ class Session {
   // Those of them that serve, in the order of the chain: configuration_'s or, while members change,
   // those of the next configuration.
   std::vector<ReplicaHandle*> members_;
-  // The member that was taken in last, until an operation of the group succeeds with it.
+  // The member that was taken in last, until the group is found working with it.
   ReplicaHandle* unproven_ = nullptr;
   std::unique_ptr<Pool> pool_;
   std::unique_ptr<rnic::Device> device_;

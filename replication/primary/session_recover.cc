@@ -98,6 +98,7 @@ Result<Recovered> Session::BringBack(const Status& cause, uint64_t acked,
                                 members_.size(), " of ", replicas_.size(), " replicas"));
       return recovered;
     }
+    const bool own_fault = device_ != nullptr && !device_->alive();
     DropGroup();
     own_.epoch = configuration_.epoch;
     members_ = HandlesOf(configuration_.replicas);
@@ -106,7 +107,7 @@ Result<Recovered> Session::BringBack(const Status& cause, uint64_t acked,
     // Whatever failed, the members do not wait for a joiner twice.
     if (interrupted) {
       absent_watch_->Failed(joiner->address());
-      if (IsMember(*joiner)) unproven_ = joiner;
+      if (IsMember(*joiner) && !own_fault) unproven_ = joiner;
       Say(LogLevel::kWarn, Text(joiner->name(), " could not be taken in again: ", why.message(),
                                 "; the next open takes it in, and waits longer for it"));
       joiner = nullptr;
