@@ -18,6 +18,7 @@ namespace hyperloop::plugin {
 // - the directory has a history of its own: somebody opened it without the group.
 // The message names the files and the ways out. Files that a crash of the primary or a power
 // failure left missing, short, longer, filled with zeros or damaged are not a history. Only reads.
+// kNoSpace: there is no room for what the group holds and the directory lacks.
 Status JudgeDirectory(rocksdb::FileSystem& fs, const std::string& directory,
                       const GroupFiles& group);
 

@@ -41,6 +41,17 @@ class StuckTables : public rocksdb::FileSystemWrapper {
   }
 };
 
+class FullDisk : public rocksdb::FileSystemWrapper {
+ public:
+  FullDisk() : FileSystemWrapper(rocksdb::FileSystem::Default()) {}
+  const char* Name() const override { return "full disk"; }
+  rocksdb::IOStatus GetFreeSpace(const std::string&, const rocksdb::IOOptions&, uint64_t* bytes,
+                                 rocksdb::IODebugContext*) override {
+    *bytes = 10;
+    return rocksdb::IOStatus::OK();
+  }
+};
+
 class JudgeTest : public DatabaseTest {
  protected:
   std::string Path(const std::string& name) { return directory_ + "/" + name; }
@@ -100,7 +111,7 @@ class JudgeTest : public DatabaseTest {
     const uint64_t epoch = group_->epoch();
     const bool held = group_->held();
     const Status status = OpenWith(with);
-    EXPECT_THAT(status, Discover(45));
+    EXPECT_THAT(status, StatusIs(rocksdb::Status::kInvalidArgument));
     EXPECT_THAT(status.ToString(), reason);
     EXPECT_EQ(LocalFilesNow(), files);
     EXPECT_EQ(group_->LogFiles(), logs);
@@ -172,15 +183,25 @@ TEST_F(JudgeTest, TablesOfTheOtherHistoryOutliveAnOpeningThatIsCutShort) {
   AddTable();
   stdfs::rename(Path("CURRENT"), root_ + "/CURRENT");
   env_.reset();
-  const StoreOpener open_store = [this](const StoreOptions& with,
-                                        std::shared_ptr<Log>) -> Result<std::unique_ptr<Store>> {
-    return MakeFakeStore(group_, with);
-  };
-  fs_ = std::make_shared<HyperloopFileSystem>(std::make_shared<StuckTables>(), MakeStoreOptions(),
-                                              open_store);
+  fs_ = MakeFileSystem(MakeStoreOptions(), std::make_shared<StuckTables>());
   env_ = rocksdb::NewCompositeEnv(fs_);
   ASSERT_THAT(Open(MakeOptions()).ToString(), HasSubstr("injected"));
   ExpectTableOutlivesOpening();
+}
+
+// What is missing would be written after the group was taken from its former primary.
+TEST_F(JudgeTest, NoRoomForWhatTheDirectoryLacksIsRefused) {
+  Make();
+  for (const auto& [name, content] : group_->LogFiles())
+    if (name.ends_with(".log")) stdfs::remove(Path(name));
+  const uint64_t epoch = group_->epoch();
+  env_.reset();
+  fs_ = MakeFileSystem(MakeStoreOptions(), std::make_shared<FullDisk>());
+  env_ = rocksdb::NewCompositeEnv(fs_);
+  EXPECT_THAT(Open(MakeOptions()), StatusIs(rocksdb::Status::kNoSpace, HasSubstr("make room")));
+  EXPECT_EQ(group_->epoch(), epoch);
+  ExpectOpens(MakeStoreOptions());
+  EXPECT_EQ(Get("log"), "1");
 }
 
 // The way out for a MANIFEST that differs is to move it away, so that none is left to be set aside.

@@ -26,7 +26,9 @@ class DatabaseTest : public ::testing::Test {
 
   StoreOptions MakeStoreOptions() const;
   // A FileSystem on `group_`, as another process would have one.
-  std::shared_ptr<HyperloopFileSystem> MakeFileSystem(const StoreOptions& options);
+  // `base`: where local files are; null: RocksDB's own FileSystem.
+  std::shared_ptr<HyperloopFileSystem> MakeFileSystem(
+      const StoreOptions& options, std::shared_ptr<rocksdb::FileSystem> base = nullptr);
   rocksdb::Options MakeOptions();
   // Opens directory_ through env_; database in db_.
   rocksdb::Status Open(const rocksdb::Options& options);
@@ -35,9 +37,10 @@ class DatabaseTest : public ::testing::Test {
   std::string Get(const std::string& key);
   void Close() { db_.reset(); }
 
-  // Expects that names and bytes of local WAL, MANIFEST and CURRENT are the group's, and that the
-  // directory has the group's listed files.
+  // Expects that, within 20 s, names and bytes of local WAL, MANIFEST and CURRENT are the group's,
+  // and the directory has the group's listed files.
   void ExpectLocalEqualsGroup();
+  std::string Difference();  // between them; empty: none
   // The group's logs are some of `before`, unchanged: obsolete ones go at any time.
   void ExpectNothingNewInGroup(const std::map<std::string, std::string>& before);
   // Copies the directory and the group as a kill would leave them; from now on the fixture works on

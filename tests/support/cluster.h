@@ -8,11 +8,9 @@
 
 #include <signal.h>
 
-#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "hyperloop/core/log.h"
@@ -22,6 +20,7 @@
 #include "hyperloop/replication/inspect.h"
 #include "hyperloop/replication/options.h"
 #include "support/child_process.h"
+#include "support/eventually.h"
 
 namespace hyperloop::test {
 
@@ -85,16 +84,5 @@ class TestCluster {
   bool started_ = false;
   ChildProcess rnicd_;  // the one that RestartRnicd started
 };
-
-// Waits until `condition` holds, at most 20 s; false when it does not.
-template <class Condition>
-bool Eventually(Condition condition) {
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > until) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
-  return true;
-}
 
 }  // namespace hyperloop::test

@@ -1,0 +1,20 @@
+// Eventually: waits for something that happens on another thread or in another process.
+#pragma once
+
+#include <chrono>
+#include <thread>
+
+namespace hyperloop::test {
+
+// Waits until `condition` holds, at most 20 s; false when it does not.
+template <class Condition>
+bool Eventually(Condition condition) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > until) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return true;
+}
+
+}  // namespace hyperloop::test
