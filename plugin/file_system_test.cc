@@ -207,7 +207,7 @@ TEST_F(FileSystemTest, LogSaysWhatWasTakenAndWhatWeakensIt) {
   ASSERT_OK(Open(MakeOptions()));
   std::string text = InfoLogText();
   EXPECT_THAT(text, HasSubstr("took group fake-group at epoch 1"));
-  EXPECT_THAT(text, HasSubstr("3 replicas (127.0.0.1:1, 127.0.0.1:2, 127.0.0.1:3)"));
+  EXPECT_THAT(text, HasSubstr("listed replicas 127.0.0.1:1, 127.0.0.1:2, 127.0.0.1:3;"));
   EXPECT_THAT(text, HasSubstr("ack=sync: only a Put with sync=true"));
   EXPECT_THAT(text, HasSubstr("media=ram"));
   EXPECT_THAT(text, HasSubstr("data area of 8 MiB is smaller than two logs of 70 MiB"));

@@ -314,7 +314,8 @@ constexpr Option kOptions[] = {
     {{"local_write", "one of overlapped|acknowledged", "overlapped", "overlapped, acknowledged",
       "When the local copies of log files are written: overlapped, while the replicas work, which "
       "hides the local write; acknowledged, once the group has the bytes, so that whoever reads "
-      "them beside the primary (a secondary instance) sees nothing that may still fail."},
+      "them beside the primary (a secondary instance) sees nothing that may still fail. "
+      "acknowledged needs ack=append."},
      SetLocalWrite,
      [](const S& o) {
        return std::string(o.local_write == LocalWrite::kAcknowledged ? "acknowledged"
@@ -434,6 +435,11 @@ Status ValidateStoreOptions(const StoreOptions& options) {
     return InvalidArgument(
         "datapath=offload needs an RNIC whose queues can start one another, and provider=verbs has "
         "none; choose datapath=fanout, cpu-polling or cpu-event, or provider=softrnic");
+  }
+  if (options.local_write == LocalWrite::kAcknowledged && options.ack == AckMode::kSync) {
+    return InvalidArgument(
+        "local_write=acknowledged needs ack=append: with ack=sync an append waits for no replica, "
+        "so its local copy would hold bytes that may still fail");
   }
   if (options.min_replicas > options.replicas.size()) {
     return InvalidArgument("min_replicas=" + std::to_string(options.min_replicas) + " of " +

@@ -99,6 +99,7 @@ TEST(OptionTable, EveryOptionSetsWhatItSays) {
   EXPECT_TRUE(options.local_sync && options.takeover && options.restore && options.rebind);
   EXPECT_EQ(options.local_write, LocalWrite::kAcknowledged);
   EXPECT_EQ(options.on_replica_failure, OnReplicaFailure::kContinue);
+  options.ack = AckMode::kAppend;  // which local_write=acknowledged needs
   EXPECT_OK(ValidateStoreOptions(options));
   options.min_replicas = 3;
   EXPECT_THAT(ValidateStoreOptions(options),
@@ -248,6 +249,11 @@ TEST(OptionValidate, AcrossOptions) {
   options = Valid();
   options.host.clear();
   EXPECT_THAT(ValidateStoreOptions(options).message(), HasSubstr("host"));
+  options = Valid();
+  options.local_write = LocalWrite::kAcknowledged;
+  EXPECT_OK(ValidateStoreOptions(options));
+  options.ack = AckMode::kSync;
+  EXPECT_THAT(ValidateStoreOptions(options).message(), HasSubstr("needs ack=append"));
 }
 
 TEST(OptionText, Bytes) {
