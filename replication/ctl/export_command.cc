@@ -31,16 +31,23 @@ struct Other {
   NodeStatus status;
 };
 
-// The other replicas of the group, as far as they can be reached. An unreachable one is left out.
-std::vector<Other> LookAtOthers(Nodes& nodes, uint32_t replica, const std::string& group) {
+// The other replicas of the group, as far as they can be read. `unread` gets a line for each that
+// cannot.
+std::vector<Other> LookAtOthers(Nodes& nodes, uint32_t replica, const std::string& group,
+                                std::vector<std::string>* unread) {
   std::vector<Other> others;
   for (uint32_t i = 0; i < nodes.replicas().size(); ++i) {
     if (i == replica) continue;
+    const std::string& name = nodes.replicas()[i].name;
     Result<std::unique_ptr<NodeView>> view = nodes.View(nodes.replicas()[i]);
-    if (!view.ok()) continue;
-    Result<NodeStatus> status = (*view)->ReadStatus();
-    if (!status.ok() || status->group != group) continue;
-    others.push_back({i, nodes.replicas()[i].name, std::move(*view), std::move(*status)});
+    Result<NodeStatus> status = view.ok() ? (*view)->ReadStatus() : view.status();
+    if (status.ok() && status->group != group)
+      status = InvalidArgument(status->group.empty() ? "it is fresh" : "it is of another group");
+    if (status.ok()) {
+      others.push_back({i, name, std::move(*view), std::move(*status)});
+    } else {
+      unread->push_back(Text(name, ": ", status.status().message()));
+    }
   }
   return others;
 }
@@ -126,7 +133,8 @@ std::string WhoIsSound(const std::vector<Other>& others, const NodeStatus& own) 
   return "export from a sound one: " + text + "; hyperloopctl verify --repair mends this one";
 }
 
-Result<ExportReport> Export(const ExportOptions& options) {
+// `unread`: the replicas with which the exported one could not be compared, and why.
+Result<ExportReport> Export(const ExportOptions& options, std::vector<std::string>* unread) {
   HL_ASSIGN_OR_RETURN(Nodes nodes, Nodes::Find(options.where));
   HL_ASSIGN_OR_RETURN(const NodePlace* place, nodes.Replica(options.replica));
   HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> view, nodes.View(*place));
@@ -138,7 +146,7 @@ Result<ExportReport> Export(const ExportOptions& options) {
     }
   }
   HL_ASSIGN_OR_RETURN(const NodeStatus status, view->ReadStatus());
-  const std::vector<Other> others = LookAtOthers(nodes, options.replica, status.group);
+  const std::vector<Other> others = LookAtOthers(nodes, options.replica, status.group, unread);
   const auto damaged = [&](const std::string& what) {
     return Corruption(Text(place->name, " is damaged: ", what, "; ", WhoIsSound(others, status)));
   };
@@ -168,7 +176,14 @@ bool HoldsData(const std::string& name) {
 }
 
 int Run(const ExportOptions& options) {
-  const Result<ExportReport> report = Export(options);
+  std::vector<std::string> unread;
+  const Result<ExportReport> report = Export(options, &unread);
+  for (const std::string& each : unread) {
+    std::fprintf(stderr,
+                 "hyperloopctl: not compared with %s; if that replica's log goes on longer, this "
+                 "one's misses acknowledged writes\n",
+                 each.c_str());
+  }
   if (!report.ok()) return Fail(report.status());
   std::printf("exported %llu files, %llu B, up to sequence %llu, to %s\n",
               static_cast<unsigned long long>(report->files),

@@ -53,6 +53,14 @@ std::optional<MemberCheck> CheckWhileStill(std::span<const std::byte> region,
   return std::nullopt;
 }
 
+// What to do with a replica whose pool cannot be used any more.
+Status CannotServe(const Status& status) {
+  return {status.code(),
+          Text(status.message(),
+               "; set this pool aside and start the replica with a fresh one: a database that is "
+               "opened with on_replica_failure=continue fills it from the other replicas")};
+}
+
 template <class Reply>
 BodyUnion Answer(Result<Reply> reply) {
   if (!reply.ok()) return control::MakeError(reply.status());
@@ -69,16 +77,17 @@ Result<std::unique_ptr<Node>> Node::Create(Identity identity, std::span<const st
     node->state_ = std::move(loaded).value();
   } else if (loaded.status().code() == Code::kNotFound) {
     if (ParseSuperblock(region, region.size()).status().code() != Code::kNotFound) {
-      return Corruption(
-          "the pool's node page is empty but its region is not: what this node promised is lost");
+      return CannotServe(Corruption(
+          "the pool's node page is empty but its region is not: what this node promised is lost"));
     }
     NodeState fresh;
     fresh.node = RandomUuid();
     HL_RETURN_IF_ERROR(node->Save(fresh));
   } else {
-    return loaded.status();
+    return CannotServe(loaded.status());
   }
-  if (node->state_.installed.epoch != 0) HL_RETURN_IF_ERROR(node->CheckRegion());
+  if (node->state_.installed.epoch == 0) return node;
+  if (const Status sound = node->CheckRegion(); !sound.ok()) return CannotServe(sound);
   return node;
 }
 

@@ -1,6 +1,7 @@
 // Tests Node alone, with a real node page in memory and a service that only records its calls.
 #include "replica/node.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@ namespace hyperloop {
 namespace {
 
 using namespace control;  // NOLINT(google-build-using-namespace)
+using testing::HasSubstr;
 
 class RecordingService final : public NodeService {
  public:
@@ -210,10 +212,10 @@ TEST_F(NodeTest, RefusedSealDisturbsNobody) {
   ASSERT_OK(Ask(Attach(3, kAnn)));
   const std::vector<std::byte> before = page_;
   const int ends = service_.ends;
-  EXPECT_THAT(Ask(Seal(3, kBob)), Discover(81));
-  EXPECT_THAT(Ask(Seal(9, std::vector<uint8_t>(15, 1))), Discover(82));
-  EXPECT_THAT(Ask(Seal(9, std::vector<uint8_t>(16, 0))), Discover(83));
-  EXPECT_THAT(Ask(Seal(9, kBob, "not a uuid")), Discover(84));
+  EXPECT_THAT(Ask(Seal(3, kBob)), StatusIs(Code::kFenced));
+  EXPECT_THAT(Ask(Seal(9, std::vector<uint8_t>(15, 1))), StatusIs(Code::kInvalidArgument));
+  EXPECT_THAT(Ask(Seal(9, std::vector<uint8_t>(16, 0))), StatusIs(Code::kInvalidArgument));
+  EXPECT_THAT(Ask(Seal(9, kBob, "not a uuid")), StatusIs(Code::kInvalidArgument));
   EXPECT_EQ(page_, before);
   EXPECT_EQ(service_.ends, ends);
   EXPECT_TRUE(service_.attached);
@@ -337,7 +339,7 @@ TEST_F(NodeTest, OwnersRequestsShowItsLife) {
   ASSERT_OK(Ask(Seal(1, kAnn)));
   ASSERT_OK(Ask(Install(1, kAnn)));
   const uint64_t before = Hello().heartbeat;
-  EXPECT_THAT(Ask(From<ReconnectRequestT>(1, kBob)), Discover(85));
+  EXPECT_THAT(Ask(From<ReconnectRequestT>(1, kBob)), StatusIs(Code::kFenced));
   EXPECT_EQ(Hello().heartbeat, before);
   EXPECT_OK(Ask(From<ReconnectRequestT>(1, kAnn)));
   EXPECT_NE(Hello().heartbeat, before);
@@ -398,12 +400,12 @@ TEST_F(NodeTest, DamagedRegionIsRefusedAtStart) {
   ASSERT_OK(Ask(Install(1, kAnn)));
   FormatAs(kOtherGroup);
   EXPECT_THAT(Node::Create({"r0", "test", "ram"}, region_, *store_, service_, nullptr),
-              StatusIs(Code::kCorruption));
+              StatusIs(Code::kCorruption, HasSubstr("with a fresh one")));
   FormatAs(kGroup);
   std::fill(page_.begin(), page_.end(),
             std::byte{0});  // a node that lost its promises must not be taken for a new one
   EXPECT_THAT(Node::Create({"r0", "test", "ram"}, region_, *store_, service_, nullptr),
-              StatusIs(Code::kCorruption));
+              StatusIs(Code::kCorruption, HasSubstr("with a fresh one")));
 }
 
 TEST_F(NodeTest, ChecksumsAreBounded) {

@@ -18,6 +18,7 @@ namespace hyperloop::test {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 namespace fs = std::filesystem;
 
 struct Outcome {
@@ -300,6 +301,18 @@ TEST_F(GroupCommandTest, ExportWaitsForNobodyButRefusesALivingPrimary) {
   ExpectFiles(to);
 }
 
+TEST_F(GroupCommandTest, ExportNamesTheReplicasThatItCouldNotCompare) {
+  CloseStore();
+  cluster_.KillReplica(2);
+  fs::rename(cluster_.pool(2), cluster_.pool(2) + ".lost");
+  const std::string to = cluster_.folder() + "/export";
+  const Outcome exported = Export(0, to);
+  EXPECT_EQ(exported.exit_status, 0) << exported.err;
+  EXPECT_THAT(exported.err, HasSubstr("not compared with replica2"));
+  EXPECT_THAT(exported.err, Not(HasSubstr("not compared with replica1")));
+  ExpectFiles(to);
+}
+
 TEST_F(GroupCommandTest, ExportsFromRunningStoppedAndDeadReplicasAlike) {
   CloseStore();
   cluster_.SignalReplica(1, SIGSTOP);
@@ -309,6 +322,7 @@ TEST_F(GroupCommandTest, ExportsFromRunningStoppedAndDeadReplicasAlike) {
     const std::string to = cluster_.folder() + "/export" + std::to_string(replica);
     const Outcome exported = Export(replica, to);
     EXPECT_EQ(exported.exit_status, 0) << exported.err;
+    EXPECT_THAT(exported.err, Not(HasSubstr("not compared")));
     ExpectFiles(to);
     const Outcome again = Export(replica, to);
     EXPECT_EQ(again.exit_status, 1) << "the target is not empty";
