@@ -50,7 +50,9 @@ void ExpectBroken(Chain& chain, Ticket newest_good, testing::Matcher<Code> codes
   if (newest_good > 0) {
     EXPECT_OK(group.Wait(newest_good)) << "what was acknowledged stays so";
   }
-  EXPECT_THAT(group.Wait(newest_good + 1), Discover(4));
+  EXPECT_THAT(group.Wait(newest_good + 1),
+              testing::AnyOf(StatusIs(Code::kUnavailable), StatusIs(Code::kTimedOut),
+                             StatusIs(Code::kProtection)));
 }
 
 class GroupFailureTest : public testing::TestWithParam<Datapath> {
@@ -150,7 +152,7 @@ TEST_P(GroupFailureTest, ADeadReplicaEndsEveryWait) {
     // A call that waits because the window is full ends too.
     Status last = Status::Ok();
     for (uint64_t i = 0; i < 10 && last.ok(); ++i) last = group.Write(64 * i, 64, true).status();
-    EXPECT_THAT(last, Discover(5));
+    EXPECT_THAT(last, testing::AnyOf(StatusIs(Code::kUnavailable), StatusIs(Code::kTimedOut)));
     EXPECT_THAT(last.message(), HasSubstr("30 of "));
     ExpectBroken(*chain, 30, CodeOfADeath(victim));
   }

@@ -116,9 +116,11 @@ TEST_P(GroupThreadTest, AWaitForEventsEndsWhenAReplicaIsGone) {
   chain->Kill(1);
   const auto ticket = chain->group().Write(0, 64, true);
   if (ticket.ok()) {
-    EXPECT_THAT(chain->group().Wait(*ticket), Discover(6));
+    EXPECT_THAT(chain->group().Wait(*ticket),
+                testing::AnyOf(StatusIs(Code::kUnavailable), StatusIs(Code::kTimedOut)));
   }
-  EXPECT_THAT(chain->group().status(), Discover(7));
+  EXPECT_THAT(chain->group().status(),
+              testing::AnyOf(StatusIs(Code::kUnavailable), StatusIs(Code::kTimedOut)));
 }
 
 TEST_P(GroupThreadTest, MembersComeAndGoWhileTheEngineRuns) {

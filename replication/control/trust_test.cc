@@ -234,7 +234,8 @@ TEST_F(TrustTest, WithoutKeysAServerListensOnLoopbackOnly) {
   const auto refused = ControlServer::Listen({"0.0.0.0", 0}, Trust(), handler);
   EXPECT_THAT(refused, StatusIs(Code::kPermissionDenied));
   EXPECT_TRUE(Has(refused.status(), "hyperloopctl keys init")) << refused.status().message();
-  EXPECT_THAT(ControlServer::Listen({"::", 0}, Trust(), handler), Discover(65));
+  EXPECT_THAT(ControlServer::Listen({"::", 0}, Trust(), handler),
+              StatusIs(Code::kPermissionDenied));
   EXPECT_OK(ControlServer::Listen({"127.0.0.1", 0}, Trust(), handler));
   EXPECT_OK(ControlServer::Listen({"0.0.0.0", 0}, Of("rep"), handler));
 }
@@ -435,7 +436,10 @@ TEST_F(TrustTest, AByteChangedOnTheWayIsNoticed) {
       ASSERT_OK(client);
       // A length that grew leaves both ends waiting for more.
       const Status hello = (*client)->Call<HelloReplyT>(HelloRequestT{}, 200ms).status();
-      EXPECT_THAT(hello, Discover(66)) << "byte " << at;
+      EXPECT_THAT(hello,
+                  testing::AnyOf(StatusIs(Code::kUnavailable), StatusIs(Code::kTimedOut),
+                                 StatusIs(Code::kNotSupported), StatusIs(Code::kPermissionDenied)))
+          << "byte " << at;
       EXPECT_NE(hello.code(), Code::kCorruption) << hello.ToString();
       if (of_caller) {
         EXPECT_EQ(server.handled(), before) << "byte " << at;

@@ -130,7 +130,7 @@ TEST_F(PreloadTest, DamagedFilesAreRefused) {
   EXPECT_THAT(ReadElf(base_), StatusIs(Code::kInvalidArgument));
   EXPECT_THAT(ReadElf(Write("empty", "")), StatusIs(Code::kInvalidArgument));
   const std::string whole = Slurp(kDbBench);
-  EXPECT_THAT(ParseElf(whole.substr(0, 40), "f"), Discover(67));
+  EXPECT_THAT(ParseElf(whole.substr(0, 40), "f"), StatusIs(Code::kInvalidArgument));
   EXPECT_THAT(ParseElf(whole.substr(0, 100), "f"), StatusIs(Code::kCorruption));
   // No damage in the headers and the dynamic section leads to a crash (the sanitizer build checks).
   for (size_t at = 0; at < 1024; ++at) {

@@ -94,7 +94,8 @@ TEST(FileLaneOverAChain, SurvivorsOfADeadReplicaHoldAllAcknowledged) {
       bench.Remember();
     }
     EXPECT_NE(status.code(), Code::kNoSpace) << status.ToString();
-    EXPECT_THAT(bench.lane->Sync(), Discover(68));
+    EXPECT_THAT(bench.lane->Sync(),
+                testing::AnyOf(StatusIs(Code::kUnavailable), StatusIs(Code::kTimedOut)));
     const uint64_t acked = bench.lane->statistics().acked_seq;
     for (uint32_t hop = 0; hop < 3; ++hop) {
       if (hop == victim) continue;

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "common/group_error.h"
 #include "control/client.h"
 #include "hyperloop/identity/keys.h"
 #include "integration/serving_fixture.h"
@@ -157,7 +158,7 @@ TEST_F(GroupOutageTest, IdlePrimaryOutlivesItsRnicDaemon) {
   // As long as the replicas have no RNIC themselves, they can only say so.
   EXPECT_TRUE(Eventually([&] {
     refused = second->Take(Request(), &result);
-    return refused.code() != Code::kUnavailable && refused.code() != Code::kNotFound;
+    return !IsGroupError(refused.code()) && refused.code() != Code::kNotFound;
   }));
   EXPECT_THAT(refused, StatusIs(Code::kBusy));
   ExpectServes(*store);
@@ -165,7 +166,7 @@ TEST_F(GroupOutageTest, IdlePrimaryOutlivesItsRnicDaemon) {
 
 TEST_F(GroupOutageTest, BrokenGroupComesBackWithoutBeingAsked) {
   StoreOptions options = Options();
-  options.ack_timeout = std::chrono::seconds(1);
+  options.ack_timeout = std::chrono::seconds(3);
   const auto log = std::make_shared<LogLines>();
   auto store = Serving(options, log);
   ASSERT_NE(store, nullptr);
@@ -249,7 +250,7 @@ TEST_F(GroupOutageTest, ReplicaThatWasStoppedDoesNotCarryOutAStaleSeal) {
                 .status());
   cluster_.SignalReplica(1, SIGSTOP);
   EXPECT_THAT(client->Call<control::SealReplyT>(seal, std::chrono::milliseconds(50)),
-              Discover(92));  // gives up
+              testing::AnyOf(StatusIs(Code::kUnavailable), StatusIs(Code::kTimedOut)));  // gives up
   cluster_.SignalReplica(1, SIGCONT);
   // A later request is answered after all earlier ones.
   SealOf(1);
@@ -263,12 +264,13 @@ TEST_F(GroupOutageTest, TakeoverThatCannotReachAllLeavesThePrimaryServing) {
   ASSERT_NE(store, nullptr);
   StoreOptions options = SecondOptions();
   options.takeover = true;
-  options.connect_timeout = std::chrono::milliseconds(300);
+  options.connect_timeout = std::chrono::seconds(2);
   auto second = Opened(options);
   ASSERT_NE(second, nullptr);
   cluster_.SignalReplica(2, SIGSTOP);
   TakeResult result;
-  EXPECT_THAT(second->Take(Request(), &result), Discover(93));
+  EXPECT_THAT(second->Take(Request(), &result),
+              testing::AnyOf(StatusIs(Code::kUnavailable), StatusIs(Code::kTimedOut)));
   cluster_.SignalReplica(2, SIGCONT);
   ExpectServes(*store);
 }

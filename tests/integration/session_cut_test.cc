@@ -408,15 +408,15 @@ TEST_F(SessionCutTest, DamagedLastRecordIsNotTheEndOfTheLog) {
   }
 }
 
-// A replica that stops during a taking delays it by the documented time, not by a minute: here 0.2
-// s to connect and 0.3 s for each slow request, of which there are a few.
+// A replica that stops during a taking delays it by the documented time, not by a minute: here half
+// a second to connect, and one for each slow request, of which there are a few.
 TEST_F(SessionCutTest, ReplicaThatStopsAnsweringIsGivenUpInTime) {
   { ASSERT_NE(Taken(), nullptr); }
   for (const Body type : {Body::HelloRequest, Body::ExamineRequest, Body::SealRequest,
                           Body::AttachRequest, Body::ChecksumsRequest, Body::InstallRequest,
                           Body::PrepareMemberRequest, Body::ConnectMemberRequest}) {
     SCOPED_TRACE(control::BodyName(type));
-    auto store = Opened(std::chrono::milliseconds(200), std::chrono::milliseconds(300));
+    auto store = Opened(std::chrono::milliseconds(500), std::chrono::seconds(1));
     ASSERT_NE(store, nullptr);
     silent_ = type;
     const auto start = std::chrono::steady_clock::now();
@@ -424,7 +424,7 @@ TEST_F(SessionCutTest, ReplicaThatStopsAnsweringIsGivenUpInTime) {
     const Status status = store->Take(Request(), &result);
     store.reset();
     EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
-    EXPECT_THAT(status, Discover(99));
+    EXPECT_THAT(status, testing::AnyOf(StatusIs(Code::kUnavailable), StatusIs(Code::kTimedOut)));
     EXPECT_THAT(status.message(), testing::HasSubstr("did not answer")) << status.ToString();
     silent_ = Body::NONE;
     silent_.notify_all();
@@ -488,7 +488,7 @@ TEST_F(SessionCutTest, ReclaimingThatIsCutInInstallGoesOn) {
 // A call after an error of the group tries to bring it back; calls right after that one fail at
 // once.
 TEST_F(SessionCutTest, CallsToALostGroupDoNotAllTryToBringItBack) {
-  auto store = Opened(std::chrono::seconds(5), std::chrono::milliseconds(400));
+  auto store = Opened(std::chrono::seconds(5), std::chrono::seconds(2));
   ASSERT_NE(store, nullptr);
   TakeResult result;
   ASSERT_OK(store->Take(Request(), &result));

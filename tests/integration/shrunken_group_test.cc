@@ -161,8 +161,9 @@ TEST_F(ShrunkenGroupTest, AMinorityWaitsAndComesBack) {
   ASSERT_NE(store, nullptr);
   cluster_.KillReplica(0);
   cluster_.KillReplica(1);
+  // If the first loss is noticed long before the second, the group has shrunk to two already.
   EXPECT_THAT(AppendDurably(*store, file_, "two"),
-              StatusIs(Code::kUnavailable, AllOf(HasSubstr("1 of 3"), HasSubstr("2 are needed"))));
+              StatusIs(Code::kUnavailable, AllOf(HasSubstr("1 of "), HasSubstr("2 are needed"))));
   ASSERT_OK(cluster_.Restart());
   EXPECT_TRUE(Eventually([&] { return AppendDurably(*store, file_, "three").ok(); }));
   EXPECT_TRUE(Eventually([&] { return IsWhole(); }));

@@ -181,7 +181,7 @@ TEST_F(StoreTest, TakeoverUnderLoadLosesNothing) {
     auto next = Taken(options);
     writer.join();
     ASSERT_NE(next, nullptr);
-    EXPECT_THAT(end, Discover(100));
+    EXPECT_THAT(end, StatusIs(Code::kFenced));
     const size_t found = Content(*next, "f").size();
     expected += 8 * acked;
     EXPECT_GE(found, expected) << "acknowledged under an epoch that was over, round " << round;
@@ -211,7 +211,8 @@ TEST_F(StoreTest, ReplicaThatDiedAndCameBackIsReconnected) {
   EXPECT_TRUE(lost.code() == Code::kUnavailable || lost.code() == Code::kTimedOut ||
               lost.code() == Code::kAborted)
       << lost.ToString();
-  EXPECT_THAT(AppendDurably(*store, *file, "three"), Discover(101));
+  EXPECT_THAT(AppendDurably(*store, *file, "three"),
+              testing::AnyOf(StatusIs(Code::kUnavailable), StatusIs(Code::kTimedOut)));
   EXPECT_TRUE(Eventually([&] { return store->Sync().code() == Code::kUnavailable; }));
 
   ASSERT_OK(cluster_.Restart());
@@ -231,8 +232,10 @@ TEST_F(StoreTest, LostRnicDaemonIsABoundedErrorAndReplicasComeBack) {
   ASSERT_OK(file);
   ASSERT_OK(AppendDurably(*store, *file, "kept"));
   cluster_.KillRnicd();
-  EXPECT_THAT(AppendDurably(*store, *file, "lost"), Discover(102));
-  EXPECT_THAT(AppendDurably(*store, *file, "lost"), Discover(103));
+  EXPECT_THAT(AppendDurably(*store, *file, "lost"),
+              testing::AnyOf(StatusIs(Code::kUnavailable), StatusIs(Code::kTimedOut)));
+  EXPECT_THAT(AppendDurably(*store, *file, "lost"),
+              testing::AnyOf(StatusIs(Code::kUnavailable), StatusIs(Code::kTimedOut)));
   store->Close().IgnoreError();
   store.reset();
   cluster_.RestartRnicd();

@@ -241,7 +241,7 @@ TEST_F(WholeDatabaseTest, AnUnfinishedTableThatNobodyHasKeepsNoDatabaseFromOpeni
 
 TEST_F(WholeDatabaseTest, AReplicaWithoutRoomIsNamedAndWritesGoOnWhenItHasRoomAgain) {
   StoreOptions options = cluster_.Options();
-  options.bulk_timeout = std::chrono::milliseconds(300);
+  options.bulk_timeout = std::chrono::seconds(3);
   TestDatabase database(options, Directory());
   ASSERT_OK(database.Open());
   ASSERT_OK(database.Fill(kKeys / 2));

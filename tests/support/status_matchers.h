@@ -94,22 +94,6 @@ MATCHER_P2(StatusIs, code, message,
          ::testing::ExplainMatchResult(message, MessageOf(StatusOf(arg)), result_listener);
 }
 
-// DISCOVERY
-MATCHER_P(Discover, n, "fails") {
-  const auto& status = StatusOf(arg);
-  if (FILE* f = fopen("/tmp/codes.txt", "a")) {
-    std::string t = status.ToString();
-    for (char& c : t)
-      if (c == '\n') c = ' ';
-    std::string sub;
-    if constexpr (requires { status.subcode(); })
-      sub = "/" + std::to_string(static_cast<int>(status.subcode()));
-    fprintf(f, "%d\t%d%s\t%s\n", n, static_cast<int>(status.code()), sub.c_str(), t.c_str());
-    fclose(f);
-  }
-  return !status.ok();
-}
-
 // `value`: a value or a matcher of what an ok result holds.
 MATCHER_P(IsOkAndHolds, value, "is ok and holds what is expected") {
   if (!arg.ok()) return false;

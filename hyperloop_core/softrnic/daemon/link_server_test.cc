@@ -323,14 +323,15 @@ TEST_F(KeyedLinkServerTest, ChangedKeysTakeEffectForNewConnectionsWithoutARestar
   EXPECT_TRUE(RawNeighbour(server_->listening(), next).Introduce().ok());
   EXPECT_TRUE(RawNeighbour(server_->listening(), b_).Introduce().ok()) << "both keys are b's";
 
-  // A broken file changes nothing.
-  const std::string trusted = Dir("a") + "/trusted";
-  { std::ofstream(trusted) << "nonsense\n"; }
+  // A broken file changes nothing. The server may read at any time, so files are replaced whole.
+  const auto write_trusted = [this](const std::string& text) {
+    const std::string trusted = Dir("a") + "/trusted";
+    { std::ofstream(trusted + ".new") << text; }
+    std::filesystem::rename(trusted + ".new", trusted);
+  };
+  write_trusted("nonsense\n");
   EXPECT_TRUE(RawNeighbour(server_->listening(), b_).Introduce().ok());
-  {
-    std::ofstream(trusted)
-        << identity::TrustedPeer{"b", next->public_key(), identity::kRoleLink}.Line() << "\n";
-  }
+  write_trusted(identity::TrustedPeer{"b", next->public_key(), identity::kRoleLink}.Line() + "\n");
   EXPECT_FALSE(RawNeighbour(server_->listening(), b_).Introduce().ok());
   EXPECT_TRUE(RawNeighbour(server_->listening(), next).Introduce().ok());
 
