@@ -7,6 +7,7 @@
 #include <rocksdb/utilities/checkpoint.h>
 
 #include <filesystem>
+#include <functional>
 
 #include "support/status_matchers.h"
 #include "testing/database_fixture.h"
@@ -195,6 +196,68 @@ TEST_F(FileSystemTest, ManualWalFlushIsSaidToWeaken) {
   ASSERT_OK(db_->FlushWAL(true));
   EXPECT_EQ(ContentFromGroup().count("b"), 1u);
   EXPECT_THAT(InfoLogText(), HasSubstr("manual_wal_flush is set"));
+}
+
+// How often the log of a database says `text`.
+int CountOf(const std::string& text, const std::string& log) {
+  int count = 0;
+  for (size_t at = 0; (at = log.find(text, at)) != std::string::npos; at += text.size()) ++count;
+  return count;
+}
+
+TEST_F(FileSystemTest, OptionsThatKeepLogsInTheGroupAreSaidOnce) {
+  const std::string archived =
+      "WAL_ttl_seconds or WAL_size_limit_MB is set: archived logs stay in the group and take room "
+      "from new ones";
+  const std::string prepared =
+      "allow_2pc is set: a transaction that stays prepared keeps every log since then in the group";
+  struct Case {
+    std::function<void(Options&)> set;
+    std::string warning;  // empty: none
+  };
+  for (const Case& each : {Case{[](Options&) {}, ""},
+                           Case{[](Options& options) { options.WAL_ttl_seconds = 1; }, archived},
+                           Case{[](Options& options) { options.WAL_size_limit_MB = 1; }, archived},
+                           Case{[](Options& options) { options.allow_2pc = true; }, prepared}}) {
+    TearDown();
+    SetUp();
+    Options options = MakeOptions();
+    each.set(options);
+    ASSERT_OK(Open(options));
+    Put("a", "1");
+    ASSERT_OK(db_->Flush(rocksdb::FlushOptions()));  // another log
+    const std::string log = InfoLogText();
+    for (const std::string& warning : {archived, prepared})
+      EXPECT_EQ(CountOf(warning, log), warning == each.warning ? 1 : 0) << each.warning;
+  }
+}
+
+TEST_F(FileSystemTest, AManifestBeyondItsRoomInTheGroupIsSaidOnce) {
+  struct Case {
+    uint64_t extents;
+    uint64_t room;
+  };
+  for (const Case& each : {Case{8, 4 << 20}, Case{1024, 64 << 20}, Case{1 << 20, 128 << 20}}) {
+    for (const uint64_t excess : {0, 1}) {
+      SCOPED_TRACE(std::to_string(each.extents) + " extents, " + std::to_string(excess));
+      TearDown();
+      SetUp();
+      group_->SetExtents(each.extents);
+      Options options = MakeOptions();
+      options.max_manifest_file_size = each.room + excess;
+      ASSERT_OK(Open(options));
+      Put("a", "1");
+      ASSERT_OK(db_->Flush(rocksdb::FlushOptions()));  // another log
+      const std::string warning = "max_manifest_file_size=" + std::to_string(each.room + excess) +
+                                  " is beyond the " + std::to_string(each.room) +
+                                  " B that the group keeps for the MANIFEST";
+      const std::string log = InfoLogText();
+      EXPECT_EQ(CountOf(warning, log), static_cast<int>(excess));
+      EXPECT_EQ(CountOf("that the group keeps for the MANIFEST", log), static_cast<int>(excess));
+      EXPECT_EQ(CountOf("set it to " + std::to_string(each.room / 2), log),
+                static_cast<int>(excess));
+    }
+  }
 }
 
 TEST_F(FileSystemTest, LogSaysWhatWasTakenAndWhatWeakensIt) {
