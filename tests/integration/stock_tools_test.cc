@@ -242,6 +242,56 @@ TEST_F(StockToolsTest, ToolsWithoutThePluginCostARefusalAndNoMore) {
   EXPECT_THAT(RunCommand(fresh + "get plain").output, HasSubstr("2"));
 }
 
+// RocksDB looks for the URI among its Envs, finds none, and takes the default Env without a word.
+TEST_F(StockToolsTest, TheUriGivenAsAnEnvCostsARefusalAndNoMore) {
+  std::string options = cluster_.uri();
+  options.replace(0, std::string("hyperloop://").size(), "id=hyperloop;replicas=");
+  std::replace_if(
+      options.begin(), options.end(), [](char c) { return c == '?' || c == '&'; }, ';');
+  const auto ldb = [&](const std::string& flag, const std::string& rest) {
+    return RunCommand("/usr/bin/ldb --" + flag + "='" + options + "' --db=" + Database() + " " +
+                      rest);
+  };
+  const auto expect_refused = [&] {
+    const Outcome refused = RunCommand(Ldb("put key2 value2"));
+    EXPECT_GT(refused.status, 0);
+    EXPECT_LT(refused.status, 128) << "ended by a signal";
+    EXPECT_THAT(refused.output, HasSubstr(Database() + " was changed without its group"));
+    EXPECT_THAT(refused.output, HasSubstr("to keep what the group holds: move " + Database() +
+                                          "/CURRENT out of the directory"));
+    EXPECT_THAT(refused.output, HasSubstr("to keep what the directory holds: move " + Database() +
+                                          "/HYPERLOOP out of it"));
+  };
+
+  const Outcome put = ldb("fs_uri", "--create_if_missing put key1 value1");
+  ASSERT_EQ(put.status, 0) << put.output;
+  const Outcome flag = ldb("env_uri", "put plain 1");
+  ASSERT_EQ(flag.status, 0) << flag.output;
+  expect_refused();
+  stdfs::rename(Database() + "/CURRENT", cluster_.folder() + "/CURRENT");
+  ASSERT_EQ(RunCommand(Ldb("put key3 value3")).status, 0);
+  const Outcome kept = RunCommand(Ldb("scan"));
+  EXPECT_THAT(kept.output, HasSubstr("key1 : value1\nkey3 : value3\n"));
+  EXPECT_THAT(kept.output, Not(HasSubstr("plain")));
+  ExpectRegionsEqual();
+
+  // The same in an options file.
+  const std::string file = cluster_.folder() + "/options";
+  std::ofstream(file) << "[Version]\n  rocksdb_version=7.8.3\n  options_file_version=1.1\n"
+                      << "[DBOptions]\n  env={" << cluster_.uri() << "}\n"
+                      << "[CFOptions \"default\"]\n"
+                      << "[TableOptions/BlockBasedTable \"default\"]\n";
+  const Outcome bench =
+      RunCommand("/usr/bin/db_bench --options_file=" + file + " --db=" + Database() +
+                 " --use_existing_db=1 --benchmarks=overwrite --num=10");
+  ASSERT_EQ(bench.status, 0) << bench.output;
+  expect_refused();
+  stdfs::rename(Database() + "/HYPERLOOP", cluster_.folder() + "/HYPERLOOP");
+  const Outcome plain = RunCommand("/usr/bin/ldb --db=" + Database() + " scan", false);
+  EXPECT_THAT(plain.output, HasSubstr("key1 : value1\nkey3 : value3\n"));
+  EXPECT_GT(std::count(plain.output.begin(), plain.output.end(), '\n'), 2) << "nothing was kept";
+}
+
 TEST_F(StockToolsTest, LogsOfADirectoryThatIsNotOpenCannotBeChanged) {
   ASSERT_EQ(RunCommand(Ldb("--create_if_missing put key1 value1")).status, 0);
   ASSERT_EQ(RunCommand(Ldb("compact")).status, 0);
