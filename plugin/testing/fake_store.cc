@@ -191,6 +191,7 @@ class FakeStore final : public Store {
   Status ReachLocked() {
     if (epoch_ != group_->epoch_)
       return Fenced("epoch " + std::to_string(group_->epoch_) + " exists");
+    if (fenced_) return Fenced("injected before");
     if (!broken_) return Status::Ok();
     ++group_->calls_["reconnect"];
     if (group_->link_cut_) return Status(group_->link_code_, "the link is cut");
@@ -213,6 +214,7 @@ class FakeStore final : public Store {
       if (due.applied) change().IgnoreError();
       broken_ = due.code == Code::kTimedOut || due.code == Code::kUnavailable ||
                 due.code == Code::kAborted;
+      fenced_ = due.code == Code::kFenced;
       return Status(due.code, "injected into " + call);
     }
     return change();
@@ -247,6 +249,7 @@ class FakeStore final : public Store {
   uint64_t epoch_ = 0;
   bool taken_ = false;
   bool broken_ = false;  // by an error of the group
+  bool fenced_ = false;  // by a fault
 };
 
 std::unique_ptr<Store> MakeFakeStore(std::shared_ptr<FakeGroup> group,

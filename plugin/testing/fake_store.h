@@ -25,7 +25,7 @@ class FakeGroup {
   // One failure to come: call number `skip`+1 of `call` ("append", "create", …) returns `code`;
   // `applied` says whether the group carries it out nevertheless. "files" has no code: that call of
   // Files finds the group out of reach. A retryable code breaks the group. Each later call then
-  // counts as one of "reconnect", too.
+  // counts as one of "reconnect", too. After kFenced, each later call of that Store fails with it.
   struct Fault {
     std::string call;
     Code code = Code::kTimedOut;
