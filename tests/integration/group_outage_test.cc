@@ -11,6 +11,8 @@
 #include "control/client.h"
 #include "hyperloop/identity/keys.h"
 #include "integration/serving_fixture.h"
+#include "layout/region_layout.h"
+#include "pool/pool.h"
 #include "support/log_lines.h"
 #include "support/status_matchers.h"
 
@@ -349,6 +351,33 @@ TEST_F(GroupOutageTest, APartOfTheReplicasIsNotTheGroup) {
   auto store = Taken(turned);  // all of them, in another order
   ASSERT_NE(store, nullptr);
   EXPECT_EQ(Content(*store, "f"), "one");
+}
+
+// The log, which a majority acknowledged, also records who belongs to the group.
+TEST_F(GroupOutageTest, NodesThatForgetAReplicaOfTheLogAreRefused) {
+  { ASSERT_NE(Serving(Options()), nullptr); }
+  for (uint32_t i = 0; i < 2; ++i) {
+    cluster_.KillReplica(i);
+    const auto pool = Pool::Open(cluster_.pool(i));
+    ASSERT_OK(pool);
+    auto state = ReadNodeState((*pool)->node_page());
+    ASSERT_OK(state);
+    ASSERT_EQ(state->installed.replicas.size(), 3u);
+    state->installed.replicas.pop_back();
+    ASSERT_OK(WriteNodeState((*pool)->node_page(), &*state));
+  }
+  ASSERT_OK(cluster_.Restart());
+  const State before = StateOfReplicas();
+  StoreOptions options = Options();
+  options.replicas.pop_back();
+  auto store = Opened(options);
+  ASSERT_NE(store, nullptr);
+  TakeResult result;
+  EXPECT_THAT(store->Take(Request(), &result),
+              StatusIs(Code::kCorruption,
+                       AllOf(HasSubstr("the nodes name other replicas than the log itself"),
+                             HasSubstr(cluster_.endpoint(2)))));
+  EXPECT_TRUE(StateOfReplicas() == before);
 }
 
 }  // namespace

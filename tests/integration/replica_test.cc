@@ -1,10 +1,14 @@
-// Tests hyperloop-replica as a program: its refusals, its end, and that it sleeps.
+// Tests hyperloop-replica as a program: its refusals, its end, that it sleeps, and that it checks
+// its region while nobody writes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 
+#include "hyperloop/replication/store.h"
+#include "support/append_durably.h"
 #include "support/child_process.h"
 #include "support/cluster.h"
 #include "support/status_matchers.h"
@@ -41,6 +45,24 @@ class ReplicaTest : public testing::Test {
     EXPECT_EQ(ended.code, 1) << ended.output;
     EXPECT_THAT(ended.output, HasSubstr(reason));
     EXPECT_THAT(ended.output, testing::Not(HasSubstr("ready 127")));
+  }
+  static std::string Slurp(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  // A database whose only file has these bytes, and which is closed.
+  void MakeGroup(const std::string& name, const std::string& bytes) {
+    const auto store = Store::Open(cluster_.Options(), nullptr);
+    ASSERT_OK(store);
+    TakeRequest request;
+    request.directory = cluster_.folder() + "/db";
+    request.directory_empty = true;
+    TakeResult taken;
+    ASSERT_OK((*store)->Take(request, &taken));
+    const auto file = (*store)->Create(name);
+    ASSERT_OK(file);
+    ASSERT_OK(AppendDurably(**store, *file, bytes));
+    ASSERT_OK((*store)->Close());
   }
   // How often the process's main thread went to sleep so far.
   static long Sleeps(pid_t pid) {
@@ -147,6 +169,26 @@ TEST_F(ReplicaTest, IdleReplicaSleeps) {
   std::this_thread::sleep_for(std::chrono::seconds(2));
   // It checks the RNIC daemon once a second, and does nothing else.
   EXPECT_LE(Sleeps(pid) - before, 5);
+}
+
+TEST_F(ReplicaTest, DamageOfAnIdleGroupIsReported) {
+  const std::string bytes(1000, 'w');
+  MakeGroup("000004.log", bytes);
+  cluster_.KillReplica(0);
+  const size_t extent = Slurp(cluster_.pool(0)).rfind(bytes);  // the log lies before the extents
+  ASSERT_NE(extent, std::string::npos);
+  std::fstream pool(cluster_.pool(0), std::ios::in | std::ios::out | std::ios::binary);
+  pool.seekp(static_cast<std::streamoff>(extent + 500));
+  pool.put('w' ^ 1);
+  pool.close();
+  ASSERT_OK(cluster_.Restart());
+  const std::string log = cluster_.folder() + "/cluster/replica0.log";
+  const auto reported = [&] {
+    const std::string text = Slurp(log);
+    const size_t at = text.find("this replica's region is damaged");
+    return at != std::string::npos && text.find("000004.log", at) != std::string::npos;
+  };
+  EXPECT_TRUE(Eventually(reported)) << Slurp(log);
 }
 
 }  // namespace
