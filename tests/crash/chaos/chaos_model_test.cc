@@ -1,4 +1,5 @@
-// Tests the judge itself: it finds lost, torn, partial and invented values.
+// Tests the judges themselves: one finds lost, torn, partial and invented values, the other finds
+// refusals that name no way out.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -6,6 +7,7 @@
 #include <memory>
 
 #include "crash/chaos/model.h"
+#include "crash/chaos/refusals.h"
 
 namespace hyperloop::chaos {
 namespace {
@@ -101,6 +103,29 @@ TEST_F(ModelTest, ValuesTellTheirNumberOrThatTheyAreTorn) {
     EXPECT_EQ(NumberOf(value, 0), 0u);
     EXPECT_EQ(NumberOf(ValueOf(0, number).substr(0, value.size() - 1), 0), 0u);
   }
+}
+
+TEST(RefusalsTest, ARefusalNamesWhatCanBeDone) {
+  EXPECT_TRUE(
+      NamesAWayOut("replica 127.0.0.1:4000 is out of reach: Connection refused; check the address, "
+                   "or start it: hyperloop-replica --listen 127.0.0.1:4000 …"));
+  EXPECT_TRUE(
+      NamesAWayOut("replica 127.0.0.1:4000 did not answer SealRequest: no answer; open again when "
+                   "all replicas and RNIC daemons run (hyperloopctl status says what it cannot "
+                   "reach)"));
+  EXPECT_TRUE(
+      NamesAWayOut("no RNIC daemon listens at /tmp/rnicd.sock: start one with "
+                   "`hyperloop-rnicd --socket /tmp/rnicd.sock`"));
+}
+
+TEST(RefusalsTest, ThePlaceOfAPartIsNoWayOut) {
+  EXPECT_FALSE(NamesAWayOut("replica 127.0.0.1:4000 is out of reach: Connection refused"));
+  EXPECT_FALSE(NamesAWayOut("the RNIC daemon at /tmp/rnicd.sock did not answer within 5 s"));
+  EXPECT_FALSE(NamesAWayOut("No space left on device"));
+}
+
+TEST(RefusalsTest, AWayOutOfAnotherRefusalIsNone) {
+  EXPECT_FALSE(NamesAWayOut("the group is held by a living primary; list all of them"));
 }
 
 }  // namespace

@@ -85,7 +85,8 @@ void PartBesideTheLiving(World& world) {
   if (!LivingWithTables(world)) return;
   StoreOptions options = WithFlags(world, world.Second());
   options.replicas = PartOf(world);
-  ExpectRefusedBesideTheLiving(world, options, world.NewPath("other"), {});
+  ExpectRefusedBesideTheLiving(world, options, world.NewPath("other"),
+                               {"a part of a group is not the group"});
   ExpectTheServiceGoesOn(world, "an open with a part of its replicas");
 }
 

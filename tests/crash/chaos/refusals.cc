@@ -9,24 +9,22 @@ namespace {
 
 struct Refusal {
   std::string_view reason;   // what it says is wrong
-  std::string_view way_out;  // what it says can be done; empty: naming the culprit is all there is
+  std::string_view way_out;  // what it says can be done
 };
 
 constexpr auto kKnown = std::to_array<Refusal>({
     // who may take the group
     {"is held by a living primary", "takeover=true"},
-    {"another primary takes the group at the same time", ""},
     {"a part of a group is not the group", "list all of them"},
     {"is not of this configuration", "list those only"},
     {"is a new node, and not node", "give that replica its former pool"},
     {"belongs to group", "list the replicas of one group"},
     {"are the same replica", "list each once"},
-    {"more than once", ""},
-    {"twice", ""},
+    {" twice", "accepted: list of host:port"},
     // which directory
-    {"is empty but group", "restore=true"},
-    {"is bound to", "rebind=true"},
-    {"now belongs to database", "rebind=true"},
+    {"is empty but group", "give restore=true and rebind=true"},
+    {"is bound to", "open it there, or, if that directory is gone, add rebind=true"},
+    {"now belongs to database", "open that directory, or give rebind=true"},
     {"is a copy", "rebind=true"},
     {"belongs to group", "use another directory"},
     {"never in group", "open it without the group"},
@@ -34,17 +32,21 @@ constexpr auto kKnown = std::to_array<Refusal>({
     {"was changed without its group", "Two ways out"},
     {"is not open here", "Use a command that opens the database"},
     // places
-    {"No space left", ""},
     {"B free", "make room"},
-    {".pool is truncated", ""},
-    {".pool", "damaged"},
-    // parts out of reach are named
-    {"127.0.0.1:", ""},
-    {"rnicd.sock", ""},
-    {"when all replicas and RNIC daemons run", "hyperloopctl status"},
+    {".pool is truncated", "Set the file aside"},
+    {".pool is damaged", "Set the file aside"},
+    {".pool is damaged", "put a copy of the file back"},
+    // parts out of reach
+    {"replica 127.0.0.1:", "hyperloopctl status says what it cannot reach"},
+    {"is out of reach", "start it: hyperloop-replica --listen"},
+    {"no RNIC daemon listens at", "start one with `hyperloop-rnicd --socket"},
+    {"RNIC daemon", "hyperloopctl status says what it cannot reach"},
+    {"RNIC daemon is gone", "start it again"},
     {"the software RNIC has stopped", "start hyperloop-rnicd"},
-    {"the RNIC daemon has closed the connection", "see its log, and whether it runs"},
 });
+static_assert(std::ranges::none_of(kKnown, [](const Refusal& known) {
+  return known.reason.empty() || known.way_out.empty();
+}));
 
 }  // namespace
 
