@@ -2,6 +2,9 @@
 // order of the steps; only the progress of a process between two events is left to chance.
 #include <unistd.h>
 
+#include <filesystem>
+#include <optional>
+
 #include "crash/chaos/actions.h"
 
 namespace hyperloop::chaos {
@@ -132,14 +135,61 @@ void KillEverything(World& world) {
 
 // --- at open and close
 
-// A part dies while the service opens: the service opens, or is refused with the part's name.
-void DuringOpening(World& world, void (*kill)(World&, uint32_t)) {
+// The RNIC daemon, or one of the replicas.
+class Part {
+ public:
+  static Part Rnicd(World& world) { return Part(world, std::nullopt); }
+  static Part AnyReplica(World& world) {
+    return Part(world, static_cast<uint32_t>(world.Random(kReplicas)));
+  }
+
+  World& world() const { return world_; }
+  void Signal(int signal) const { program().Signal(signal); }
+  void Kill() const { program().Kill(); }
+  void Start() const {
+    if (!replica_) return world_.StartRnicd();
+    if (!world_.StartReplica(*replica_)) {
+      world_.Fail("replica " + std::to_string(*replica_) +
+                  " does not start: " + program().output());
+    }
+  }
+  // A refusal that is this part's fault says one of these.
+  std::vector<std::string> Names() const {
+    if (replica_) return {"replica " + world_.endpoint(*replica_)};
+    return {world_.Options().device, "the RNIC daemon", "'s RNIC daemon", "the software RNIC"};
+  }
+
+ private:
+  Part(World& world, std::optional<uint32_t> replica) : world_(world), replica_(replica) {
+    world.Note(replica ? "replica " + std::to_string(*replica) : "the RNIC daemon");
+  }
+  Program& program() const { return replica_ ? world_.replica(*replica_) : world_.rnicd(); }
+
+  World& world_;
+  const std::optional<uint32_t> replica_;
+};
+
+// The service gives up on a part that does not answer long before the checker gives up on it.
+std::string ImpatientUri(const World& world) {
+  StoreOptions options = world.Options();
+  options.connect_timeout = std::chrono::seconds(1);
+  options.ack_timeout = std::chrono::seconds(3);
+  options.bulk_timeout = std::chrono::seconds(3);  // closing waits for a flush that is under way
+  return FormatStoreUri(options);
+}
+
+// The service is somewhere in its open.
+void LetItOpen(World& world, const std::string& uri) {
   if (world.Coin()) world.Life();
-  world.StartWriter();
+  if (world.failed()) return;
+  world.StartWriter(uri);
   world.AwaitPhase(Phase::kOpening);
   LetRun(world, 700'000);
-  const auto which = static_cast<uint32_t>(world.Random(kReplicas));
-  kill(world, which);
+}
+
+// The service opens, or is refused with the part's name, or with one of `others`.
+void ExpectOpenedOrRefused(const Part& part, const std::vector<std::string>& others = {}) {
+  World& world = part.world();
   if (world.failed()) return;
   if (world.AwaitPhase(Phase::kWriting)) {
     world.Note("it opened all the same");
@@ -151,28 +201,137 @@ void DuringOpening(World& world, void (*kill)(World&, uint32_t)) {
   }
   const Ended ended = world.writer().Wait();
   world.Note("refused: " + ended.output);
-  world.CheckRefused(ended, {});
+  std::vector<std::string> words = part.Names();
+  words.insert(words.end(), others.begin(), others.end());
+  world.CheckRefused(ended, words);
 }
-void RestartRnicdOf(World& world, uint32_t) {
-  world.KillRnicd();
-  world.StartRnicd();
-}
-void RestartReplicaOf(World& world, uint32_t i) { RestartReplicas(world, {i}, 100'000); }
-void KillRnicdOpening(World& world) { DuringOpening(world, RestartRnicdOf); }
-void KillReplicaOpening(World& world) { DuringOpening(world, RestartReplicaOf); }
 
-void DuringClosing(World& world, void (*kill)(World&, uint32_t)) {
-  if (!world.StartWriting(1 + world.Random(300))) return;
+void Restart(const Part& part) {
+  part.Kill();
+  LetRun(part.world(), 100'000);
+  part.Start();
+}
+
+void StopForAWhile(const Part& part) {
+  part.Signal(SIGSTOP);
+  LetRun(part.world(), 1'000'000);
+  part.Signal(SIGCONT);
+}
+
+// A part dies while the service opens, and is started again.
+void RestartOpening(const Part& part) {
+  LetItOpen(part.world(), part.world().Uri());
+  if (part.world().failed()) return;
+  Restart(part);
+  ExpectOpenedOrRefused(part);
+}
+void KillRnicdOpening(World& world) { RestartOpening(Part::Rnicd(world)); }
+void KillReplicaOpening(World& world) { RestartOpening(Part::AnyReplica(world)); }
+
+// A part stands still while the service opens: for less than any timeout, and the service opens; or
+// until the open is decided.
+void StopOpening(const Part& part) {
+  World& world = part.world();
+  const bool briefly = world.Coin();
+  LetItOpen(world, briefly ? world.Uri() : ImpatientUri(world));
+  if (world.failed()) return;
+  if (briefly) {
+    StopForAWhile(part);
+    if (!world.AwaitPhase(Phase::kWriting))
+      return world.Fail("a short stop is not waited for: " + world.writer().output());
+    return ExpectUnnoticed(world, "a short stop of a part");
+  }
+  part.Signal(SIGSTOP);
+  const auto decided = [&] {
+    return world.progress().phase.load() >= Phase::kWriting || !world.writer().running();
+  };
+  // A registration of memory waits a minute for the RNIC daemon, whatever the options say.
+  if (!Eventually(decided, 90))
+    return world.Fail("an open waits for a part that stands still, without an end");
+  part.Signal(SIGCONT);
+  // The replicas whose daemon stands still do not answer either.
+  ExpectOpenedOrRefused(part, {"replica 127.0.0.1:", "region of replica"});
+  world.progress().failed.store(0);
+}
+void StopRnicdOpening(World& world) { StopOpening(Part::Rnicd(world)); }
+void StopReplicaOpening(World& world) { StopOpening(Part::AnyReplica(world)); }
+
+// A part is dead over a whole open: the open is refused and changes nothing, and the next one,
+// after the part is back, finds everything.
+void DeadOverOpening(const Part& part) {
+  World& world = part.world();
+  world.Life();
+  if (world.failed()) return;
+  part.Kill();
+  world.ExpectRefused(ImpatientUri(world), world.directory(), part.Names());
+  if (world.failed()) return;
+  part.Start();
+  world.AwaitReplicas();
+  world.Life();
+}
+void DeadRnicd(World& world) { DeadOverOpening(Part::Rnicd(world)); }
+void DeadReplica(World& world) { DeadOverOpening(Part::AnyReplica(world)); }
+
+// The service writes, and then is somewhere in its close.
+void LetItClose(World& world, const std::string& uri) {
+  world.StartWriter(uri);
+  if (!world.AwaitPhase(Phase::kWriting) || !world.AwaitAcknowledged(1 + world.Random(300)))
+    return world.Fail("the service does not come to write: " + world.writer().output());
   world.progress().stop.store(1);
   world.AwaitPhase(Phase::kClosing);
   LetRun(world, 3'000);
-  kill(world, static_cast<uint32_t>(world.Random(kReplicas)));
-  const Ended ended = world.CloseWriter();
-  if (ended.status != kDone && ended.status != kCloseFailed && !world.failed())
-    world.Fail("closing ended with " + std::to_string(ended.status) + ": " + ended.output);
 }
-void KillRnicdClosing(World& world) { DuringClosing(world, RestartRnicdOf); }
-void KillReplicaClosing(World& world) { DuringClosing(world, RestartReplicaOf); }
+
+// Closing ends, in order if it `must`.
+void ExpectClosed(World& world, bool must) {
+  const Ended ended = world.CloseWriter();
+  if (world.failed() || ended.status == kDone || (ended.status == kCloseFailed && !must)) return;
+  world.Fail("closing ended with " + std::to_string(ended.status) + ": " + ended.output);
+}
+
+void RestartClosing(const Part& part) {
+  LetItClose(part.world(), part.world().Uri());
+  if (part.world().failed()) return;
+  Restart(part);
+  ExpectClosed(part.world(), false);
+}
+void KillRnicdClosing(World& world) { RestartClosing(Part::Rnicd(world)); }
+void KillReplicaClosing(World& world) { RestartClosing(Part::AnyReplica(world)); }
+
+// The RocksDB of the service wants to resume after an error; its DB::Close may then never return,
+// as docs/rocksdb-plugin.md says.
+bool MayCloseForEver(const World& world) {
+  for (const auto& entry : std::filesystem::directory_iterator(world.directory() + "-log")) {
+    if (entry.path().string().ends_with("LOG") &&
+        ReadFile(entry.path()).find("StartRecoverFromRetryableBGIOError") != std::string::npos)
+      return true;
+  }
+  return false;
+}
+
+// A part stands still while the service closes: for less than any timeout, or until it has closed.
+void StopClosing(const Part& part) {
+  World& world = part.world();
+  const bool briefly = world.Coin();
+  LetItClose(world, briefly ? world.Uri() : ImpatientUri(world));
+  if (world.failed()) return;
+  if (briefly) {
+    StopForAWhile(part);
+    return ExpectClosed(world, true);
+  }
+  part.Signal(SIGSTOP);
+  const auto ended = [&] { return !world.writer().running(); };
+  if (!Eventually(ended) && MayCloseForEver(world)) {
+    world.Note("DB::Close waits: the defect that docs/rocksdb-plugin.md names");
+    world.KillWriter();
+  } else {
+    ExpectClosed(world, false);
+  }
+  part.Signal(SIGCONT);
+  world.progress().failed.store(0);
+}
+void StopRnicdClosing(World& world) { StopClosing(Part::Rnicd(world)); }
+void StopReplicaClosing(World& world) { StopClosing(Part::AnyReplica(world)); }
 
 // --- an outage that is longer than ack_timeout
 
@@ -219,11 +378,17 @@ std::vector<Action> FaultActions() {
           {"kill_rnicd_opening", KillRnicdOpening},
           {"kill_rnicd_closing", KillRnicdClosing},
           {"stop_rnicd", StopRnicd},
+          {"stop_rnicd_opening", StopRnicdOpening},
+          {"stop_rnicd_closing", StopRnicdClosing},
+          {"dead_rnicd", DeadRnicd},
           {"kill_replica", KillReplica},
           {"kill_replica_opening", KillReplicaOpening},
           {"kill_replica_closing", KillReplicaClosing},
           {"kill_all_replicas", KillAllReplicas},
           {"stop_replica", StopReplica},
+          {"stop_replica_opening", StopReplicaOpening},
+          {"stop_replica_closing", StopReplicaClosing},
+          {"dead_replica", DeadReplica},
           {"stop_all_replicas", StopAllReplicas},
           {"kill_everything", KillEverything},
           {"long_outage", LongOutage}};
