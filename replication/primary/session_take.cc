@@ -73,9 +73,10 @@ Result<std::vector<MemberLook>> Session::LookAtMembers() {
 Status Session::Look() {
   const std::unique_lock lock(state_mutex_);
   std::vector<MissingReplica> missing;
-  HL_RETURN_IF_ERROR(LookAtListed(&missing).status());
+  const Status status = LookAtListed(&missing).status();
   for (const auto& replica : replicas_) replica->Disconnect();
-  return {};
+  if (!IsGroupError(status.code())) return status;
+  return {status.code(), Text(status.message(), "; open again ", kWhenAllRun)};
 }
 
 Status Session::RefuseLivingOwner(const std::vector<MemberLook>& first) {

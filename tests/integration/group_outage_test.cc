@@ -353,6 +353,16 @@ TEST_F(GroupOutageTest, APartOfTheReplicasIsNotTheGroup) {
   EXPECT_EQ(Content(*store, "f"), "one");
 }
 
+TEST_F(GroupOutageTest, OpenNamesAStoppedReplicaAndAWayOut) {
+  StoreOptions options = Options();
+  options.connect_timeout = std::chrono::milliseconds(300);
+  cluster_.SignalReplica(1, SIGSTOP);
+  EXPECT_THAT(Store::Open(options, nullptr),
+              StatusIs(Code::kTimedOut,
+                       AllOf(HasSubstr(cluster_.endpoint(1)), HasSubstr("hyperloopctl status"))));
+  cluster_.SignalReplica(1, SIGCONT);
+}
+
 // The log, which a majority acknowledged, also records who belongs to the group.
 TEST_F(GroupOutageTest, NodesThatForgetAReplicaOfTheLogAreRefused) {
   { ASSERT_NE(Serving(Options()), nullptr); }
