@@ -74,7 +74,7 @@ Status NoRoot(int fd, const std::string& path) {
   if (layout && std::memcmp(layout->data(), kPoolLayout, sizeof(kPoolLayout)) != 0) {
     return InvalidArgument("pool " + path + " belongs to another program: its layout is \"" +
                            std::string(layout->data(), strnlen(layout->data(), layout->size())) +
-                           "\", not \"" + kPoolLayout + "\"");
+                           "\", not \"" + kPoolLayout + "\"; name another path");
   }
   return Corruption("pool " + path +
                     " is damaged or was never finished: neither copy of its root passes its check" +

@@ -230,7 +230,8 @@ Result<control::SealReplyT> Session::Seal(ReplicaHandle& replica, const control:
         replica.Call<control::SealReplyT>(request, replica.slow_timeout());
     if (reply.status().code() == Code::kFenced) {
       return Busy(
-          Text("another primary takes the group at the same time: ", reply.status().message()));
+          Text("another primary takes the group at the same time: ", reply.status().message(),
+               "; open again when that one has been refused or closed"));
     }
     if (reply.ok() && reply->content == nullptr)
       return Corruption(Text(replica.name(), " answered without content"));

@@ -445,7 +445,7 @@ Status CheckLogged(const TakePlan& plan, const Configuration& logged) {
   for (const auto& each : logged.replicas) chain.push_back(each.address);
   return Corruption(Text("the nodes name other replicas than the log itself, which names ",
                          Chain(chain), " (configuration of epoch ", logged.epoch,
-                         "); list the replicas of the log"));
+                         "); start the replicas on the pools that they had"));
 }
 
 std::vector<size_t> MembersOf(std::span<const MemberContent> members, uint64_t installed_epoch) {

@@ -108,6 +108,9 @@ void StockRead(World& world) {
 // A tool with the plugin writes to log files without locking the directory: RocksDB permits that,
 // but the plugin does not.
 void UnlockedWrite(World& world) {
+#ifdef __SANITIZE_ADDRESS__
+  return world.Skip("a stock program does not take a plugin that needs the sanitizer's runtime");
+#endif
   if (NoLdb(world)) return;
   if (!world.StartWriting(50)) return;
   Eventually([&] { return HasTables(world.directory(), 2) || !world.writer().running(); });
