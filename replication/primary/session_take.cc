@@ -117,7 +117,12 @@ Status Session::JudgeBeforeSealing(const TakeRequest& request, const TakePlan& p
   }
   HL_ASSIGN_OR_RETURN(const std::vector<MemberContent> members, ExamineAll());
   HL_ASSIGN_OR_RETURN(const Choice choice, ChooseMember(members));
-  const auto view_of = [&](size_t i) { return NodeView::Connect(*device_, looks[i].hello.host); };
+  // A replica that has just answered, and is not found now, died a moment ago.
+  const auto view_of = [&](size_t i) -> Result<std::unique_ptr<NodeView>> {
+    Result<std::unique_ptr<NodeView>> view = NodeView::Connect(*device_, looks[i].hello.host);
+    if (view.status().code() != Code::kNotFound) return view;
+    return Unavailable(Text(looks[i].name, ": ", view.status().message()));
+  };
   HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> view, view_of(choice.index));
   HL_ASSIGN_OR_RETURN(const RegionImage image, view->Snapshot());
   HL_ASSIGN_OR_RETURN(const RegionInfo info, ParseSuperblock(image.bytes(), image.bytes().size()));
