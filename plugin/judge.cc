@@ -147,6 +147,23 @@ class Judge {
   std::string to_move_;  // the file that the user may move away to keep what the group holds
 };
 
+// What the directory lacks is written after the group was taken. A disk that is too small for it
+// must not end the former primary.
+Status CheckRoom(FileSystem& fs, const std::string& directory, const GroupFiles& group) {
+  uint64_t lacking = 0;
+  for (const FileInfo& info : group.Files()) {
+    const bool here = SizeOf(fs, directory + "/" + info.name).status().code() != Code::kNotFound;
+    const bool comes = info.lane == Lane::kLog || group.Held({info.name, info.size, info.checksum});
+    if (!here && comes) lacking += info.size;
+  }
+  uint64_t room = 0;
+  const bool known = fs.GetFreeSpace(directory, rocksdb::IOOptions(), &room, nullptr).ok();
+  if (lacking == 0 || !known || lacking <= room) return {};
+  return NoSpace(directory + " lacks " + std::to_string(lacking) +
+                 " B of the group's files, and its file system has " + std::to_string(room) +
+                 " B free; make room, or name a directory elsewhere");
+}
+
 }  // namespace
 
 // A file is needed only if the group lists it: after a DestroyDB that was cut short, MANIFEST still
@@ -169,27 +186,6 @@ Result<std::vector<FileInfo>> NeededFiles(const GroupFiles& group) {
   }
   return needed;
 }
-
-namespace {
-
-// What the directory lacks is written after the group was taken. A disk that is too small for it
-// must not end the former primary.
-Status CheckRoom(FileSystem& fs, const std::string& directory, const GroupFiles& group) {
-  uint64_t lacking = 0;
-  for (const FileInfo& info : group.Files()) {
-    const bool here = SizeOf(fs, directory + "/" + info.name).status().code() != Code::kNotFound;
-    const bool comes = info.lane == Lane::kLog || group.Held({info.name, info.size, info.checksum});
-    if (!here && comes) lacking += info.size;
-  }
-  uint64_t room = 0;
-  const bool known = fs.GetFreeSpace(directory, rocksdb::IOOptions(), &room, nullptr).ok();
-  if (lacking == 0 || !known || lacking <= room) return {};
-  return NoSpace(directory + " lacks " + std::to_string(lacking) +
-                 " B of the group's files, and its file system has " + std::to_string(room) +
-                 " B free; make room, or name a directory elsewhere");
-}
-
-}  // namespace
 
 Status JudgeDirectory(FileSystem& fs, const std::string& directory, const GroupFiles& group) {
   HL_RETURN_IF_ERROR(Judge(fs, directory, group).Decide());

@@ -32,7 +32,7 @@ struct Other {
 };
 
 // The other replicas of the group, as far as they can be read. `unread` gets a line for each that
-// cannot.
+// cannot. A fresh one has nothing to compare.
 std::vector<Other> LookAtOthers(Nodes& nodes, uint32_t replica, const std::string& group,
                                 std::vector<std::string>* unread) {
   std::vector<Other> others;
@@ -41,8 +41,8 @@ std::vector<Other> LookAtOthers(Nodes& nodes, uint32_t replica, const std::strin
     const std::string& name = nodes.replicas()[i].name;
     Result<std::unique_ptr<NodeView>> view = nodes.View(nodes.replicas()[i]);
     Result<NodeStatus> status = view.ok() ? (*view)->ReadStatus() : view.status();
-    if (status.ok() && status->group != group)
-      status = InvalidArgument(status->group.empty() ? "it is fresh" : "it is of another group");
+    if (status.ok() && status->group.empty()) continue;
+    if (status.ok() && status->group != group) status = InvalidArgument("it is of another group");
     if (status.ok()) {
       others.push_back({i, name, std::move(*view), std::move(*status)});
     } else {
@@ -180,8 +180,8 @@ int Run(const ExportOptions& options) {
   const Result<ExportReport> report = Export(options, &unread);
   for (const std::string& each : unread) {
     std::fprintf(stderr,
-                 "hyperloopctl: not compared with %s; if that replica's log goes on longer, this "
-                 "one's misses acknowledged writes\n",
+                 "hyperloopctl: not compared with %s; that replica may have acknowledged writes "
+                 "which this one misses\n",
                  each.c_str());
   }
   if (!report.ok()) return Fail(report.status());

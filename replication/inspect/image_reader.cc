@@ -7,11 +7,12 @@
 #include "common/text.h"
 #include "files/member_check.h"
 #include "layout/region_layout.h"
+#include "layout/replica_lists.h"
 
 namespace hyperloop {
 namespace {
 
-constexpr int kAttempts = 100;
+constexpr int kAttempts = 100, kTakenAttempts = 20;
 // No write takes as long as so many readings, so what is inconsistent then is damaged.
 constexpr int kStillIsDamaged = 4;
 constexpr uint64_t kRingPiece = 64u << 10;
@@ -91,10 +92,7 @@ NodeStatus::Recorded Describe(const Configuration& configuration) {
   NodeStatus::Recorded recorded;
   recorded.epoch = configuration.epoch;
   if (configuration.owner != kNilUuid) recorded.owner = FormatUuid(configuration.owner);
-  for (const Configuration::Replica& replica : configuration.replicas) {
-    recorded.nodes.push_back(FormatUuid(replica.node));
-    recorded.replicas.push_back(replica.address);
-  }
+  ListReplicas(configuration.replicas, &recorded.nodes, &recorded.replicas);
   for (const Configuration::Replica& replica : configuration.absent)
     recorded.absent.push_back(replica.address);
   return recorded;
@@ -113,6 +111,20 @@ Result<RegionImage> ReadImage(const RegionFetch& fetch, uint64_t region_size, bo
   }
   return Busy(Text("the log was overwritten during each of ", kAttempts,
                    " readings; try again when there is less load"));
+}
+
+Result<RegionImage> ReadUntakenImage(const RegionFetch& fetch, const MarkFetch& mark,
+                                     uint64_t region_size) {
+  for (int i = 0; i < kTakenAttempts; ++i) {
+    const NodeMark before = mark();
+    HL_ASSIGN_OR_RETURN(RegionImage image, ReadImage(fetch, region_size, true));
+    const NodeMark after = mark();
+    const bool same = before.sealed == after.sealed && before.installed == after.installed;
+    const bool taking = after.sealed != after.installed && after.heartbeat != before.heartbeat;
+    if (same && !taking) return image;
+  }
+  return Busy(Text("a primary took the group during each of ", kTakenAttempts,
+                   " readings; try again when it has done so"));
 }
 
 void DescribeImage(std::span<const std::byte> image, bool with_data, NodeStatus* status) {

@@ -5,8 +5,10 @@
 // back to the head, so that if it sees a record it also sees all earlier ones, then the head again.
 // A record may be overwritten in the ring once the head has passed it. So if the log that was read,
 // from the first head on, reaches the second one, no record was overwritten before it was read, and
-// redo from the first head restores each byte that a record changed meanwhile. A primary that takes
-// the group also changes bytes by no record; NodeView looks whether one does.
+// redo from the first head restores each byte that a record changed meanwhile.
+//
+// A primary that takes the group changes the region without records, too: between its seal and its
+// installation it makes the region equal to another member's. ReadUntakenImage refuses such a copy.
 #pragma once
 
 #include <cstddef>
@@ -26,6 +28,18 @@ using RegionFetch = std::function<Status(uint64_t offset, std::span<std::byte> o
 // never formatted gives an image of zeros. kBusy: the log was
 // overwritten each time.
 Result<RegionImage> ReadImage(const RegionFetch& fetch, uint64_t region_size, bool with_data);
+
+// What the node's page says of its owner.
+struct NodeMark {
+  uint64_t sealed = 0, installed = 0;  // epochs
+  uint64_t heartbeat = 0;
+};
+using MarkFetch = std::function<NodeMark()>;
+
+// As ReadImage with data. A copy does not count if a primary took the group meanwhile. kBusy also:
+// one did each time.
+Result<RegionImage> ReadUntakenImage(const RegionFetch& fetch, const MarkFetch& mark,
+                                     uint64_t region_size);
 
 // Fills in the parts of NodeStatus that follow from the region, as CheckMember finds them.
 // `with_data`: the image has the extents' bytes, which are checked too.

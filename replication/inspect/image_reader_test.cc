@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <random>
+#include <utility>
 
 #include "files/file_lane.h"
 #include "files/member_check.h"
@@ -55,9 +56,13 @@ class BusyPrimary {
       bytes[i] = static_cast<char>((offset + i) * 31 + (offset + i) / 97 + file * 7);
     return bytes;
   }
+  // Waits until everything is acknowledged. The newest file, and its size then.
+  std::pair<uint64_t, uint64_t> Acknowledge() {
+    EXPECT_OK(lane_->Sync());
+    return {newest_ - 1, size_};
+  }
   const RegionInfo& info() const { return region_.info; }
   std::span<const std::byte> member() { return group_.image(1); }
-  uint64_t newest() const { return newest_; }
   bool Luck(uint64_t percent) { return random_() % 100 < percent; }
 
  private:
@@ -70,16 +75,20 @@ class BusyPrimary {
   uint64_t newest_ = 0, size_ = 0;
 };
 
-// The files in a copy hold what their names say, and the newest is at least as new as the newest
-// of the time before.
-void ExpectPrefix(std::span<std::byte> image, const RegionInfo& info, uint64_t newest) {
+// The files in a copy hold what their names say, and everything that was acknowledged before.
+void ExpectPrefix(std::span<std::byte> image, const RegionInfo& info,
+                  std::pair<uint64_t, uint64_t> acknowledged) {
+  const auto [newest, size] = acknowledged;
   ASSERT_OK(Redo(image, info));
   const MemberCheck check = CheckMember(image, info);
   for (const std::string& what : check.Damage(info)) ADD_FAILURE() << what;
   uint64_t last = 0;
   for (const FileInfo& file : check.table.List()) {
     const uint64_t number = std::stoull(file.name.substr(1));
-    last = std::max(last, number + 1);
+    last = std::max(last, number);
+    if (number == newest) {
+      EXPECT_GE(file.size, size) << "acknowledged bytes are missing";
+    }
     std::string held(file.size, '\0');
     check.table.ReadBytes(image, info, SlotOf(file.id), 0, held);
     EXPECT_TRUE(held == BusyPrimary::Bytes(number, 0, file.size)) << file.name;
@@ -104,12 +113,45 @@ TEST(ImageReaderTest, CopiesAConsistentPrefixWhileTheOwnerWrites) {
       }
       return {};
     };
-    const uint64_t newest = primary.newest();
+    const auto acknowledged = primary.Acknowledge();
     const Result<RegionImage> image = ReadImage(fetch, primary.member().size(), true);
     if (percent > 20 && image.status().code() == Code::kBusy) continue;
     ASSERT_OK(image);
-    ExpectPrefix(image->bytes(), primary.info(), newest == 0 ? 0 : newest - 1);
+    ExpectPrefix(image->bytes(), primary.info(), acknowledged);
   }
+}
+
+// The marks that are read before and after each copy, one after the other; the last one stays.
+Status ReadWith(std::vector<NodeMark> marks, size_t* read = nullptr) {
+  TestRegion region;
+  size_t next = 0;
+  const auto fetch = [&](uint64_t offset, std::span<std::byte> out) -> Status {
+    std::copy_n(region.bytes.begin() + static_cast<std::ptrdiff_t>(offset), out.size(),
+                out.begin());
+    return {};
+  };
+  const auto mark = [&] { return marks[std::min(next++, marks.size() - 1)]; };
+  const Status status = ReadUntakenImage(fetch, mark, region.bytes.size()).status();
+  if (read != nullptr) *read = next / 2;
+  return status;
+}
+
+TEST(ReadUntakenImageTest, ACopyIsRepeatedIfThePromisesChangedMeanwhile) {
+  size_t copies = 0;
+  EXPECT_OK(ReadWith({{4, 4, 1}, {4, 4, 2}}, &copies));
+  EXPECT_EQ(copies, 1u) << "a primary that serves disturbs nothing";
+  EXPECT_OK(ReadWith({{4, 4, 1}, {5, 4, 1}, {5, 4, 1}, {5, 5, 1}, {5, 5, 2}}, &copies));
+  EXPECT_EQ(copies, 3u);
+}
+
+TEST(ReadUntakenImageTest, ATakingThatWasCutShortHoldsUpNobody) {
+  EXPECT_OK(ReadWith({{5, 4, 7}}));
+}
+
+TEST(ReadUntakenImageTest, ATakingThatGoesOnIsSaidSo) {
+  std::vector<NodeMark> marks;
+  for (uint64_t beat = 0; beat < 100; ++beat) marks.push_back({5, 4, beat});
+  EXPECT_THAT(ReadWith(marks), StatusIs(Code::kBusy, testing::HasSubstr("took the group")));
 }
 
 }  // namespace

@@ -15,7 +15,6 @@ namespace {
 
 constexpr std::chrono::seconds kTimeout{10};
 constexpr std::chrono::milliseconds kWatchStep{20};
-constexpr int kAttempts = 20;
 
 // Implements NodeView over a function that fetches bytes.
 class BytesView : public NodeView {
@@ -80,30 +79,17 @@ class BytesView : public NodeView {
     return status;
   }
 
-  // A primary that takes the group makes the region equal to another one's, by no record, after it
-  // has sealed the node and before it installs its configuration. A copy with data that was made
-  // meanwhile does not count.
   Result<RegionImage> Image(bool with_data) {
     const auto fetch = [this](uint64_t offset, std::span<std::byte> out) {
       return Fetch(offset, out);
     };
-    for (int i = 0; i < kAttempts; ++i) {
-      const Promise before = PromiseNow();
-      HL_ASSIGN_OR_RETURN(RegionImage image, ReadImage(fetch, region_size(), with_data));
-      const Promise after = PromiseNow();
-      const bool taken = after.sealed != after.installed && after.heartbeat != before.heartbeat;
-      const bool same = after.sealed == before.sealed && after.installed == before.installed;
-      if (!with_data || (same && !taken)) return image;
-    }
-    return Busy(Text("a primary took the group during each of ", kAttempts,
-                     " readings; try again when it has done so"));
+    if (!with_data) return ReadImage(fetch, region_size(), false);
+    return ReadUntakenImage(
+        fetch, [this] { return Mark(); }, region_size());
   }
 
-  struct Promise {
-    uint64_t sealed = 0, installed = 0, heartbeat = 0;
-  };
   // All 0: the node page cannot be read. Whoever needs it reports that.
-  Promise PromiseNow() {
+  NodeMark Mark() {
     const Result<NodeState> state = State(nullptr);
     const Result<uint64_t> heartbeat = Heartbeat();
     if (!state.ok() || !heartbeat.ok()) return {};

@@ -67,6 +67,11 @@ bool ParseCopy(const std::byte* bytes, NodeState* state) {
   return true;
 }
 
+bool NeverWritten(std::span<const std::byte> page, int copy) {
+  const auto bytes = page.subspan(kNodeCopyOffsets[copy], sizeof(NodeBlock));
+  return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
+}
+
 // Returns the index of the copy that counts, and sets `state` to it; −1: neither is valid.
 int NewestCopy(std::span<const std::byte> page, NodeState* state) {
   int newest = -1;
@@ -90,10 +95,17 @@ Result<NodeState> ReadNodeState(std::span<const std::byte> page) {
   if (NewestCopy(page, &state) >= 0) return state;
   // The second state goes to the second copy. As long as that copy was never written, the first
   // copy holds at most a first state whose write was cut short, and nobody relies on that.
-  const auto second = page.subspan(kNodeCopyOffsets[1], sizeof(NodeBlock));
-  if (std::all_of(second.begin(), second.end(), [](std::byte b) { return b == std::byte{0}; }))
-    return NotFound("node page was never written");
+  if (NeverWritten(page, 1)) return NotFound("node page was never written");
   return Corruption("neither copy of the node page is valid: what this node promised is unknown");
+}
+
+bool NodePageIsWhole(std::span<const std::byte> page) {
+  for (int i = 0; i < 2; ++i) {
+    NodeState copy;
+    if (!NeverWritten(page, i) && !ParseCopy(page.data() + kNodeCopyOffsets[i], &copy))
+      return false;
+  }
+  return true;
 }
 
 Result<PageRange> WriteNodeState(std::span<std::byte> page, NodeState* state) {

@@ -117,6 +117,12 @@ Status RunReplica(const ReplicaOptions& options, const std::shared_ptr<Log>& sha
                       control::ControlServer::Listen(listen, std::move(trust), handle, shared_log));
   HL_ASSIGN_OR_RETURN(const std::unique_ptr<Pool> pool, OpenOrCreate(options, log));
   NodePageStore store(pool->node_page(), pool->media());
+  if (!NodePageIsWhole(pool->node_page())) {
+    log->Write(LogLevel::kWarn,
+               Text("pool ", options.pool,
+                    ": one of the two copies of the node page is not valid; "
+                    "it is damaged, or its writing was cut short. The other copy counts"));
+  }
   DeviceChoice device = options.device;
   device.service_port = server->endpoint().port;
   RdmaService service([device] { return OpenDevice(device); }, *pool, log, options.datapath_cpu);
@@ -127,8 +133,10 @@ Status RunReplica(const ReplicaOptions& options, const std::shared_ptr<Log>& sha
       Node::Create(identity, pool->region(), store, service, log);
   if (created.status().code() == Code::kCorruption) {
     return Corruption(Text("pool ", options.pool, " is damaged: ", created.status().message(),
-                           "; put a copy of the file back, and what it lacks comes from the other "
-                           "replicas at the next open"));
+                           "; if databases open with on_replica_failure=continue, set the file "
+                           "aside: the replica then starts on a fresh pool, which the next open "
+                           "fills from the other replicas; else put a copy of the file back, and "
+                           "what it lacks comes from them at the next open"));
   }
   HL_ASSIGN_OR_RETURN(node, std::move(created));
   HL_RETURN_IF_ERROR(bulk->Start(options.files.empty() ? options.pool + ".files" : options.files));

@@ -64,6 +64,15 @@ class ReplicaTest : public testing::Test {
     ASSERT_OK(AppendDurably(**store, *file, bytes));
     ASSERT_OK((*store)->Close());
   }
+  // Changes one bit of a dead replica's pool, `distance` bytes after the last place of `text`.
+  void Damage(const std::string& text, size_t distance) {
+    const std::string bytes = Slurp(cluster_.pool(0));
+    const size_t at = bytes.rfind(text);
+    ASSERT_NE(at, std::string::npos);
+    std::fstream pool(cluster_.pool(0), std::ios::in | std::ios::out | std::ios::binary);
+    pool.seekp(static_cast<std::streamoff>(at + distance));
+    pool.put(static_cast<char>(bytes[at + distance] ^ 1));
+  }
   // How often the process's main thread went to sleep so far.
   static long Sleeps(pid_t pid) {
     std::ifstream status("/proc/" + std::to_string(pid) + "/status");
@@ -171,16 +180,36 @@ TEST_F(ReplicaTest, IdleReplicaSleeps) {
   EXPECT_LE(Sleeps(pid) - before, 5);
 }
 
+TEST_F(ReplicaTest, DamagedSuperblockIsRefusedWithBothWaysOut) {
+  MakeGroup("000004.log", "bytes");
+  cluster_.KillReplica(0);
+  Damage("HLREGION", 20);
+  const std::string before = Slurp(cluster_.pool(0));
+  const Ended ended =
+      Run("", std::filesystem::path(cluster_.pool(0)).lexically_relative(cluster_.folder()));
+  ExpectRefused(ended, "is damaged");
+  EXPECT_THAT(ended.output, HasSubstr("set the file aside"));
+  EXPECT_THAT(ended.output, HasSubstr("put a copy of the file back"));
+  EXPECT_EQ(Slurp(cluster_.pool(0)), before);
+}
+
+TEST_F(ReplicaTest, DamagedCopyOfTheNodePageIsReported) {
+  MakeGroup("000004.log", "bytes");
+  cluster_.KillReplica(0);
+  Damage("HLNODE", 40);
+  ASSERT_OK(cluster_.Restart());
+  EXPECT_THAT(Slurp(cluster_.folder() + "/cluster/replica0.log"),
+              HasSubstr("copies of the node page is not valid"));
+  const auto status = cluster_.ReplicaStatus(0);
+  ASSERT_OK(status);
+  EXPECT_FALSE(status->group.empty());
+}
+
 TEST_F(ReplicaTest, DamageOfAnIdleGroupIsReported) {
   const std::string bytes(1000, 'w');
   MakeGroup("000004.log", bytes);
   cluster_.KillReplica(0);
-  const size_t extent = Slurp(cluster_.pool(0)).rfind(bytes);  // the log lies before the extents
-  ASSERT_NE(extent, std::string::npos);
-  std::fstream pool(cluster_.pool(0), std::ios::in | std::ios::out | std::ios::binary);
-  pool.seekp(static_cast<std::streamoff>(extent + 500));
-  pool.put('w' ^ 1);
-  pool.close();
+  Damage(bytes, 500);  // in the extent, because the log lies before the extents
   ASSERT_OK(cluster_.Restart());
   const std::string log = cluster_.folder() + "/cluster/replica0.log";
   const auto reported = [&] {

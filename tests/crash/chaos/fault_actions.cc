@@ -340,8 +340,8 @@ void StopReplicaClosing(World& world) { StopClosing(Part::AnyReplica(world)); }
 void LongOutage(World& world) {
   StoreOptions options = world.Options();
   options.ack_timeout = std::chrono::seconds(1);
-  options.bulk_timeout =
-      std::chrono::seconds(1);  // writes may wait for a flush, which waits so long
+  // Writes may wait for a flush, which waits so long for the dead replica.
+  options.bulk_timeout = std::chrono::seconds(1);
   world.StartWriter(FormatStoreUri(options));
   if (!world.AwaitPhase(Phase::kWriting) || !world.AwaitAcknowledged(world.Random(200)))
     return world.Fail("the service does not come to write: " + world.writer().output());
