@@ -200,17 +200,21 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_F(SurvivalTest, FirstWriteThatFailsStopsADatabaseWithNothingToFlush) {
   for (State state : {State::kOpened, State::kFlushed}) {
-    TearDown();
-    SetUp();
-    Reach(state);
-    group_->Inject({"append", Code::kTimedOut, true, 0});
-    const rocksdb::Status failed = db_->Put(WriteOptions(), "failed", "1");
-    EXPECT_THAT(failed.ToString(), HasSubstr("reopen the database when the cause is gone"));
-    EXPECT_THAT(db_->Resume(), StatusIs(rocksdb::Status::kIOError));
-    EXPECT_THAT(db_->Put(WriteOptions(), "after", "1"), StatusIs(rocksdb::Status::kIOError));
-    Close();
-    ASSERT_OK(Open(Manually()));
-    Put("later", "1");
+    for (const Code code : {Code::kTimedOut, Code::kNoSpace}) {
+      SCOPED_TRACE(CodeName(code));
+      TearDown();
+      SetUp();
+      Reach(state);
+      group_->Inject({"append", code, true, 0});
+      const rocksdb::Status failed = db_->Put(WriteOptions(), "failed", "1");
+      EXPECT_THAT(failed.ToString(), HasSubstr("reopen the database when the cause is gone"));
+      EXPECT_FALSE(failed.IsNoSpace());  // RocksDB would resume by itself
+      EXPECT_THAT(db_->Resume(), StatusIs(rocksdb::Status::kIOError));
+      EXPECT_THAT(db_->Put(WriteOptions(), "after", "1"), StatusIs(rocksdb::Status::kIOError));
+      Close();
+      ASSERT_OK(Open(Manually()));
+      Put("later", "1");
+    }
   }
 }
 

@@ -213,8 +213,10 @@ Status FileLane::NoExtentsLocked(std::string_view name, uint64_t count) const {
                  std::to_string(g.extent_size) + " B, " + std::to_string(used_extents_) +
                  " are in use and " + std::to_string(g.reserved_extents) +
                  " are kept for MANIFEST and CURRENT; flush memtables (smaller write_buffer_size "
-                 "or max_total_wal_size), end prepared transactions, or close the database and "
-                 "give it a larger region_size (hyperloopctl resize)");
+                 "or max_total_wal_size), end prepared transactions, keep fewer archived logs "
+                 "(WAL_ttl_seconds, WAL_size_limit_MB) or a shorter MANIFEST "
+                 "(max_manifest_file_size), or close the database and give it a larger "
+                 "region_size (hyperloopctl resize)");
 }
 
 Status FileLane::WrongEndLocked(uint32_t slot, uint64_t end) {

@@ -37,7 +37,7 @@ void Say(const std::string& line) {
 
 class Database {
  public:
-  rocksdb::Status Open(const std::string& uri, const std::string& directory) {
+  rocksdb::Status Open(const std::string& uri, const std::string& directory, Archive archive) {
     rocksdb::DBOptions options;
     if (uri != "-") {
       // The library registers itself when loaded; naming it keeps the linker from leaving it out.
@@ -58,6 +58,8 @@ class Database {
     options.bgerror_resume_retry_interval = 50'000;  // µs
     options.max_background_jobs = 2;
     options.keep_log_file_num = 4;
+    if (archive == Archive::kKept) options.WAL_ttl_seconds = 3600;
+    if (archive == Archive::kEmptiedByOpening) options.WAL_size_limit_MB = 1;
     rocksdb::ColumnFamilyOptions family;
     family.write_buffer_size = 128 << 10;
     family.arena_block_size = 16 << 10;
@@ -208,7 +210,7 @@ int Write(const std::string& uri, const std::string& directory, const std::strin
   }
   Database database;
   progress->phase.store(Phase::kOpening);
-  if (rocksdb::Status opened = database.Open(uri, directory); !opened.ok()) {
+  if (rocksdb::Status opened = database.Open(uri, directory, progress->archive); !opened.ok()) {
     Say("refused: " + opened.ToString());
     return kRefused;
   }
@@ -228,7 +230,7 @@ int Write(const std::string& uri, const std::string& directory, const std::strin
 
 int Dump(const std::string& uri, const std::string& directory, const std::string& path) {
   Database database;
-  if (rocksdb::Status opened = database.Open(uri, directory); !opened.ok()) {
+  if (rocksdb::Status opened = database.Open(uri, directory, Archive::kNone); !opened.ok()) {
     Say("refused: " + opened.ToString());
     return kRefused;
   }

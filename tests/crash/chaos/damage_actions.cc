@@ -226,7 +226,7 @@ void DamageLocalFiles(World& world) {
   }
 }
 
-// --- full disks
+// --- full disks and data areas
 
 // RocksDB 7.8.3 with assertions, as Debian builds it, may abort when it resumes after a full disk,
 // with any FileSystem. That loses nothing acknowledged either.
@@ -257,6 +257,78 @@ void FullDisk(World& world) {
     world.KillWriter();
   }
   if (!room_first) world.ResizeDisk(0);
+  world.progress().failed.store(0);
+}
+
+// The archive keeps every log, so that no flush frees any part of the data area.
+void FullDataArea(World& world) {
+  world.progress().archive.store(Archive::kKept);
+  if (!world.StartWriting(20 + world.Random(100))) return;
+  const bool failed =
+      Eventually([&] { return world.progress().failed.load() > 3 || !world.writer().running(); });
+  const bool named = world.writer().output().find("data area full") != std::string::npos;
+  if (!failed || !named) world.Fail("the data area does not become full");
+  if (world.Coin()) {
+    const Ended ended = world.CloseWriter();
+    if (ended.status != kDone && ended.status != kCloseFailed)
+      world.Fail("the service did not live through a full data area: " + ended.output);
+  } else {
+    world.KillWriter();
+  }
+  const Ended opened = world.Dump(world.Uri(), world.directory(), world.NewPath("dump"));
+  if (opened.status != kDone) world.Fail("it does not open while it is full: " + opened.output);
+  world.progress().archive.store(Archive::kEmptiedByOpening);
+  if (!world.StartWriting(1)) return;
+  world.KillWriter();
+  world.progress().failed.store(0);
+}
+
+// Logs reach a replica whose disk for whole files is full, and a flush waits for it.
+void FullDiskOfReplica(World& world) {
+  world.Life();
+  if (world.failed()) return;
+  const auto which = static_cast<uint32_t>(world.Random(kReplicas));
+  const std::string files = world.pool(which) + ".files", aside = world.NewPath("files");
+  world.KillReplica(which);
+  stdfs::rename(files, aside);
+  stdfs::create_directory(files);
+  if (mount("tmpfs", files.c_str(), "tmpfs", 0, "size=64m,mode=0700") != 0) {
+    stdfs::rename(aside, files);
+    return world.Skip("mounting a small tmpfs is not permitted here");
+  }
+  stdfs::copy(aside, files, stdfs::copy_options::recursive);
+  const auto resize = [&](uint64_t bytes) {
+    const std::string size = "size=" + std::to_string(bytes);
+    if (mount("tmpfs", files.c_str(), "tmpfs", MS_REMOUNT, size.c_str()) != 0)
+      world.Fail("cannot set the size of the small disk");
+  };
+  const stdfs::space_info space = stdfs::space(files);
+  resize(space.capacity - space.free + (64 << 10) + world.Random(256 << 10));
+  StoreOptions options = world.Options();
+  options.bulk_timeout = std::chrono::seconds(1);
+  if (!world.StartReplica(which)) world.Fail("it does not start with little room");
+  world.StartWriter(FormatStoreUri(options));
+  const auto named = [&] {
+    const std::string output = world.writer().output();
+    return output.find("No space left") != std::string::npos &&
+           output.find(world.endpoint(which)) != std::string::npos;
+  };
+  if (!Eventually([&] { return named() || !world.writer().running(); }) || !named())
+    world.Fail("a replica's full disk is not named: " + world.writer().output());
+  if (world.Coin()) {
+    resize(64 << 20);
+    const Ended ended = world.CloseWriter();
+    if (ended.status != kDone && ended.status != kCloseFailed && ended.status != kRefused)
+      world.Fail("the service ended with " + std::to_string(ended.status) + ": " + ended.output);
+  } else {
+    world.KillWriter();
+  }
+  world.KillReplica(which);
+  stdfs::remove_all(aside);
+  stdfs::copy(files, aside, stdfs::copy_options::recursive);
+  umount(files.c_str());
+  stdfs::remove(files);
+  stdfs::rename(aside, files);
   world.progress().failed.store(0);
 }
 
@@ -291,6 +363,8 @@ std::vector<Action> DamageActions() {
           {"stale_pool", StalePool},
           {"damage_local_files", DamageLocalFiles},
           {"full_disk", FullDisk},
+          {"full_data_area", FullDataArea},
+          {"full_disk_of_replica", FullDiskOfReplica},
           {"full_disk_of_pool", FullDiskOfPool}};
 }
 

@@ -24,10 +24,15 @@ enum class Outcome : uint8_t { kNone, kAttempted, kAcknowledged, kFailed };
 
 enum class Phase : uint32_t { kStarting, kOpening, kWriting, kClosing, kClosed };
 
+// What becomes of logs that are flushed: they are deleted, are kept in the archive, or are kept
+// until the next opening.
+enum class Archive : uint32_t { kNone, kKept, kEmptiedByOpening };
+
 // In a file that writer and checker map.
 struct Progress {
   std::atomic<Phase> phase;
   std::atomic<uint32_t> stop;  // set by the checker: close and end
+  std::atomic<Archive> archive;
   std::atomic<uint64_t> acknowledged, failed;
   std::atomic<Outcome> outcomes[kThreads][kMaxNumber];
 };
