@@ -31,7 +31,14 @@ namespace hyperloop::softrnic {
 namespace {
 
 constexpr time_t kCommandTimeoutSeconds = 5;
-constexpr time_t kRegistrationTimeoutSeconds = 60;  // gigabytes are populated first
+// Memory is populated, from a disk perhaps, before its registration is answered.
+constexpr uint64_t kPopulatedPerSecond = 128u << 20;  // bytes
+
+time_t TimeoutSeconds(const Command& command) {
+  if (static_cast<Op>(command.op) != Op::kRegisterUmem) return kCommandTimeoutSeconds;
+  return kCommandTimeoutSeconds +
+         static_cast<time_t>(command.args.umem.length / kPopulatedPerSecond);
+}
 
 // Sets a flag when it goes, unless it was dismissed before.
 class FlagAtExit {
@@ -174,8 +181,7 @@ class SocketPort final : public CommandPort {
     // out before it, the device counts as gone: its owner closes it, and then the daemon destroys
     // all objects of this client.
     FlagAtExit breaks(broken_);
-    const bool registration = static_cast<Op>(command.op) == Op::kRegisterUmem;
-    const time_t seconds = registration ? kRegistrationTimeoutSeconds : kCommandTimeoutSeconds;
+    const time_t seconds = TimeoutSeconds(command);
     SetTimeout(seconds);
     const iovec part{const_cast<Command*>(&command), sizeof command};
     // The daemon may have refused and closed the connection while its reason is still to be read.

@@ -8,8 +8,15 @@ namespace hyperloop {
 // The word starts with the time, so that a restarted owner never repeats the words of its former
 // process.
 Heartbeat::Heartbeat(std::vector<Target> targets, int avoid_cpu)
-    : targets_(std::move(targets)),
+    : members_(MembersOf(std::move(targets))),
       word_(static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count())),
+      teller_(
+          "hl-teller",
+          [this] {
+            Tell();
+            return std::chrono::hours(1);  // Beat wakes it
+          },
+          avoid_cpu),
       thread_(
           "hl-heartbeat",
           [this] {
@@ -18,22 +25,42 @@ Heartbeat::Heartbeat(std::vector<Target> targets, int avoid_cpu)
           },
           avoid_cpu) {}
 
+std::vector<Heartbeat::Member> Heartbeat::MembersOf(std::vector<Target> targets) {
+  std::vector<Member> members;
+  for (Target& each : targets) members.push_back({std::move(each)});
+  return members;
+}
+
 void Heartbeat::SetTargets(std::vector<Target> targets) {
-  const std::lock_guard lock(targets_mutex_);
-  targets_ = std::move(targets);
+  std::vector<Member> next = MembersOf(std::move(targets));
+  const std::lock_guard lock(members_mutex_);
+  members_.swap(next);
   lost_.store(false, std::memory_order_relaxed);
 }
 
 // A member that cannot be reached misses beats. The other members do not.
 void Heartbeat::Beat() {
-  const std::lock_guard lock(targets_mutex_);
+  const std::lock_guard lock(members_mutex_);
   ++word_;
-  for (const Target& each : targets_) {
+  for (Member& each : members_) {
+    const Target& target = each.target;
     const Status started =
-        each.access->StartWrite(each.word, 0, std::as_bytes(std::span(&word_, 1)));
+        target.access->StartWrite(target.word, 0, std::as_bytes(std::span(&word_, 1)));
+    each.missed = !started.ok();
+    if (each.missed) teller_.Wake();
     if (!started.ok() && started.code() != Code::kBusy)
       lost_.store(true, std::memory_order_relaxed);
   }
+}
+
+void Heartbeat::Tell() {
+  std::vector<std::function<void()>> tells;
+  {
+    const std::lock_guard lock(members_mutex_);
+    for (const Member& each : members_)
+      if (each.missed && each.target.tell != nullptr) tells.push_back(each.target.tell);
+  }
+  for (const auto& tell : tells) tell();
 }
 
 }  // namespace hyperloop

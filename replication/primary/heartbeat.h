@@ -1,11 +1,15 @@
 // Heartbeat: a thread that moves the heartbeat word of every member each 100 ms by RDMA WRITE, so
-// that others see that the owner lives without asking any replica's CPU. It outlives the
-// RemoteAccess of each member, and has none while a group is restored.
+// that others see that the owner lives without asking any replica's CPU. SetTargets
+// takes a member's RemoteAccess away before that is destroyed.
+//
+// A primary whose RNIC stands still lives, too. So while a write to a member is not completed,
+// another thread tells the member by messages.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <vector>
 
@@ -18,10 +22,12 @@ class Heartbeat {
  public:
   static constexpr std::chrono::milliseconds kInterval{100};
 
-  // Its RemoteAccess outlives the heartbeat, or is first removed from the targets.
   struct Target {
-    RemoteAccess* access = nullptr;
+    RemoteAccess* access = nullptr;  // outlives the heartbeat, or is first removed from the targets
     RemoteMemory word;
+    // Sends the member a message that its owner lives. Called on a thread that may wait, one call
+    // at a time, perhaps once more after the target has been removed.
+    std::function<void()> tell;
   };
   // `avoid_cpu` as PeriodicThread's: a living primary whose thread is starved would look dead.
   Heartbeat(std::vector<Target> targets, int avoid_cpu);
@@ -33,13 +39,21 @@ class Heartbeat {
   bool lost() const { return lost_.load(std::memory_order_relaxed); }
 
  private:
+  struct Member {
+    Target target;
+    bool missed = false;  // the last beat's write could not begin
+  };
+  static std::vector<Member> MembersOf(std::vector<Target> targets);
   void Beat();
+  void Tell();
 
-  std::mutex targets_mutex_;
-  std::vector<Target> targets_;  // guarded by targets_mutex_
+  std::mutex members_mutex_;
+  std::vector<Member> members_;  // guarded by members_mutex_
   std::atomic<bool> lost_{false};
-  uint64_t word_;          // used by the thread only
-  PeriodicThread thread_;  // last: it uses the members above
+  uint64_t word_;  // used by thread_ only
+  // These two use the members above, and thread_ uses teller_.
+  PeriodicThread teller_;
+  PeriodicThread thread_;
 };
 
 }  // namespace hyperloop

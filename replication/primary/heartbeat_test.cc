@@ -71,7 +71,9 @@ struct Member {
       EXPECT_OK(rnic.StartThread({.spin_us = 0}));
     }
   }
-  Heartbeat::Target target() { return {access.get(), {end.mr->addr(), 8, end.mr->rkey()}}; }
+  Heartbeat::Target target() {
+    return {access.get(), {end.mr->addr(), 8, end.mr->rkey()}, nullptr};
+  }
 
   softrnic::EmbeddedRnic rnic;
   RnicEnd end = Must(RnicEnd::Make(rnic.OpenDevice("host").value()));
@@ -82,7 +84,13 @@ struct Member {
 TEST(Heartbeat, AMemberOutOfReachMakesNobodyElseMissABeat) {
   Member silent(false), lives(true);
   std::atomic<int> beats{0};
-  const Heartbeat heartbeat({silent.target(), lives.target()}, -1);
+  std::atomic<int> told{0};
+  Heartbeat::Target to_silent = silent.target();
+  to_silent.tell = [&told] {
+    ++told;
+    told.notify_one();
+  };
+  const Heartbeat heartbeat({to_silent, lives.target()}, -1);
   const PeriodicThread look(
       "look",
       [&] {
@@ -93,6 +101,7 @@ TEST(Heartbeat, AMemberOutOfReachMakesNobodyElseMissABeat) {
       -1);
   for (int seen = beats; seen < 3; seen = beats) beats.wait(seen);
   EXPECT_EQ(silent.end.word(0), 0u);  // no engine runs there
+  for (int seen = told; seen < 3; seen = told) told.wait(seen);
 }
 
 }  // namespace

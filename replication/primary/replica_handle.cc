@@ -18,7 +18,7 @@ Status ReplicaHandle::Attach(rnic::Device& device, const Ownership& own,
   request.gid.assign(ours.gid.raw.begin(), ours.gid.raw.end());
   request.qpn = ours.qpn;
   HL_ASSIGN_OR_RETURN(const control::AttachReplyT reply,
-                      Call<control::AttachReplyT>(request, slow_timeout_));
+                      Call<control::AttachReplyT>(request, slow_timeout()));
   rnic::QpAddress theirs;
   if (reply.gid.size() != theirs.gid.raw.size()) {
     return Corruption(Text(name_, " answered with a gid of ", reply.gid.size(), " B"));
@@ -43,7 +43,7 @@ Result<std::vector<uint64_t>> ReplicaHandle::Checksums(const Ownership& own, uin
   request.length = region_.size;
   request.block_size = block_size;
   HL_ASSIGN_OR_RETURN(control::ChecksumsReplyT reply,
-                      Call<control::ChecksumsReplyT>(request, slow_timeout_));
+                      Call<control::ChecksumsReplyT>(request, slow_timeout()));
   const uint64_t blocks = (region_.size + block_size - 1) / block_size;
   if (reply.checksums.size() != blocks) {
     return Corruption(
@@ -60,7 +60,7 @@ Result<MemberInfo> ReplicaHandle::Prepare(const Ownership& own, const MemberOpti
   request.window = options.window;
   request.slots = options.slots;
   HL_ASSIGN_OR_RETURN(const control::PrepareMemberReplyT reply,
-                      Call<control::PrepareMemberReplyT>(request, slow_timeout_));
+                      Call<control::PrepareMemberReplyT>(request, slow_timeout()));
   MemberInfo info;
   if (reply.info.size() != sizeof(info)) {
     return Corruption(Text(name_, " answered with a member info of ", reply.info.size(), " B, not ",
@@ -77,7 +77,7 @@ Status ReplicaHandle::ConnectMember(const Ownership& own, const PrimaryInfo& pri
   std::memcpy(request.primary.data(), &primary, sizeof(primary));
   request.chain.resize(chain.size_bytes());
   std::memcpy(request.chain.data(), chain.data(), chain.size_bytes());
-  return Call<control::DoneT>(request, slow_timeout_).status();
+  return Call<control::DoneT>(request, slow_timeout()).status();
 }
 
 }  // namespace hyperloop

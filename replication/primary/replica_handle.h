@@ -2,6 +2,7 @@
 // memory.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -74,9 +75,17 @@ class ReplicaHandle {
     if (hello.ok()) bulk_port_ = hello->bulk_port;
     return hello;
   }
-  // Sets how long calls may take in which the replica registers or reads its whole region.
+  // Sets how long each call may take in which the replica registers or reads its whole region.
   void SetSlowTimeout(std::chrono::nanoseconds timeout) { slow_timeout_ = timeout; }
-  std::chrono::nanoseconds slow_timeout() const { return slow_timeout_; }
+  // Sets when all such calls are to be done, whatever each may take. One that begins about then, or
+  // later, still has a second, so that it is not blamed for an earlier one's delay.
+  void SetSlowDeadline(std::chrono::steady_clock::time_point deadline) {
+    slow_deadline_ = deadline;
+  }
+  std::chrono::nanoseconds slow_timeout() const {
+    const std::chrono::nanoseconds left = slow_deadline_ - std::chrono::steady_clock::now();
+    return std::min(slow_timeout_, std::max<std::chrono::nanoseconds>(left, kLeastSlow));
+  }
   void Disconnect() { client_.reset(); }
   // Whether the last Call, or the access to its memory since then, has failed because of the
   // replica or of the way to it.
@@ -94,12 +103,16 @@ class ReplicaHandle {
                        std::span<const MemberInfo> chain);
 
  private:
+  static constexpr std::chrono::seconds kLeastSlow{1};
+
   Status Connect(std::chrono::nanoseconds timeout);
 
   const control::Endpoint endpoint_;
   const control::Trust trust_;
   const std::chrono::nanoseconds timeout_;
   std::chrono::nanoseconds slow_timeout_ = timeout_;
+  std::chrono::steady_clock::time_point slow_deadline_ =
+      std::chrono::steady_clock::time_point::max();
   const std::string name_;
   std::unique_ptr<control::ControlClient> client_;
   std::unique_ptr<RemoteAccess> remote_access_;

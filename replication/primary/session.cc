@@ -12,6 +12,8 @@ namespace {
 constexpr std::chrono::milliseconds kBusyTick{2}, kIdleTick{100};
 // The least time between two attempts of calls to bring the group back.
 constexpr std::chrono::milliseconds kRegainInterval{200};
+// A member that does not answer delays by so much what the others are told. A rival watches longer.
+constexpr std::chrono::milliseconds kTellTimeout{100};
 // Each replica has so long to answer a Release, even if others have used up the time.
 constexpr std::chrono::milliseconds kLeastRelease{20};
 // The lowest rate at which a replica is expected to read, compare or persist its region.
@@ -142,8 +144,14 @@ Status Session::LockGroup() {
 
 std::vector<Heartbeat::Target> Session::HeartbeatTargets() const {
   std::vector<Heartbeat::Target> targets;
-  for (ReplicaHandle* replica : members_)
-    targets.push_back({&replica->remote_access(), replica->heartbeat()});
+  for (ReplicaHandle* replica : members_) {
+    const auto teller =
+        std::make_shared<ReplicaHandle>(replica->endpoint(), replica->trust(), kTellTimeout);
+    targets.push_back(
+        {&replica->remote_access(), replica->heartbeat(), [teller, owner = own_.owner] {
+           teller->Hello(kTellTimeout, &owner).status().IgnoreError();
+         }});
+  }
   return targets;
 }
 
@@ -277,7 +285,7 @@ Status Session::Close() {
       const std::lock_guard fence_lock(fence_mutex_);
       status = fence_;
     } else {
-      const Status released = GiveBack();
+      const Status released = GiveBack(false);
       if (status.ok()) status = released;
     }
   }
@@ -287,7 +295,9 @@ Status Session::Close() {
   return status;
 }
 
-Status Session::GiveBack() {
+Status Session::GiveBack(bool never_served) {
+  auto request = OwnerRequest<control::ReleaseRequestT>(own_);
+  request.never_served = never_served;
   // All replicas share one deadline.
   const auto until = std::chrono::steady_clock::now() + options_.connect_timeout;
   Status status;
@@ -295,7 +305,7 @@ Status Session::GiveBack() {
     const auto left = until - std::chrono::steady_clock::now();
     const Status released =
         replica
-            ->CallWithin<control::DoneT>(OwnerRequest<control::ReleaseRequestT>(own_),
+            ->CallWithin<control::DoneT>(request,
                                          std::max<std::chrono::nanoseconds>(left, kLeastRelease))
             .status();
     if (status.ok()) status = released;

@@ -199,9 +199,9 @@ class Session {
   void StartHeartbeat();
   void StartTicking();
   std::chrono::milliseconds Tick();
-  // Releases the members. They may then serve the next primary at once or, if nothing was
-  // installed, the former one again.
-  Status GiveBack();
+  // Releases the members. They may then serve the next primary at once or, if this one never wrote
+  // a record under its epoch, the former one again.
+  Status GiveBack(bool never_served);
   // Destroys what ArmGroup made, the access to the members and the device. Heartbeat and own pool
   // stay.
   void DropGroup();

@@ -253,6 +253,8 @@ Status Session::TakeIn(ReplicaHandle& joiner, Configuration* next, uint64_t* epo
 Result<Recovered> Session::TryBringBack(uint64_t acked, std::chrono::nanoseconds patience,
                                         ReplicaHandle* joiner) {
   DropGroup();
+  const auto latest = Clock::now() + SlowTimeout(pool_->region().size());
+  for (const auto& replica : replicas_) replica->SetSlowDeadline(latest);
   const Judgement judgement = LookAtStanding(patience);
   if (judgement.standing == Standing::kFenced) return BecomeFenced(judgement.why);
   if (judgement.standing == Standing::kWait) return Unavailable(judgement.why);

@@ -11,6 +11,7 @@
 #include "files/image_files.h"
 #include "hyperloop/replication/inspect.h"
 #include "journal/redo.h"
+#include "layout/replica_lists.h"
 #include "primary/equalize.h"
 #include "primary/session.h"
 
@@ -33,6 +34,12 @@ void LeaveOutWithoutRnic(std::vector<MemberLook>* looks, std::vector<MissingRepl
     missing->push_back({look.name, look.address, look.hello.device});
     return true;
   });
+}
+
+// An error of opening, with what can be done about it.
+Status WithRemedy(const Status& status) {
+  if (!IsGroupError(status.code())) return status;
+  return {status.code(), Text(status.message(), "; open again ", kWhenAllRun)};
 }
 
 std::string OwnerName(const std::string& directory) {
@@ -75,8 +82,7 @@ Status Session::Look() {
   std::vector<MissingReplica> missing;
   const Status status = LookAtListed(&missing).status();
   for (const auto& replica : replicas_) replica->Disconnect();
-  if (!IsGroupError(status.code())) return status;
-  return {status.code(), Text(status.message(), "; open again ", kWhenAllRun)};
+  return WithRemedy(status);
 }
 
 Status Session::RefuseLivingOwner(const std::vector<MemberLook>& first) {
@@ -305,14 +311,8 @@ Status Session::PushOwn() {
 
 Status Session::InstallAll(Configuration next) {
   auto request = OwnerRequest<control::InstallRequestT>(own_);
-  for (const auto& each : next.replicas) {
-    request.nodes.push_back(FormatUuid(each.node));
-    request.replicas.push_back(each.address);
-  }
-  for (const auto& each : next.absent) {
-    request.absent_nodes.push_back(FormatUuid(each.node));
-    request.absent_replicas.push_back(each.address);
-  }
+  ListReplicas(next.replicas, &request.nodes, &request.replicas);
+  ListReplicas(next.absent, &request.absent_nodes, &request.absent_replicas);
   for (ReplicaHandle* replica : members_)
     HL_RETURN_IF_ERROR(replica->Call<control::DoneT>(request).status());
   configuration_ = std::move(next);
@@ -394,7 +394,10 @@ Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
   members_ = HandlesOf(plan.configuration.replicas);
   std::vector<ReplicaHandle*> joiners;
   for (const size_t i : plan.joiners) joiners.push_back(members_[i]);
-  for (const auto& replica : replicas_) replica->SetSlowTimeout(SlowTimeout(plan.region_size));
+  for (const auto& replica : replicas_) {
+    replica->SetSlowTimeout(SlowTimeout(plan.region_size));
+    replica->SetSlowDeadline(std::chrono::steady_clock::time_point::max());
+  }
   HL_RETURN_IF_ERROR(RefuseLivingOwner(looks));
   HL_RETURN_IF_ERROR(JudgeBeforeSealing(request, plan, looks));
   HL_RETURN_IF_ERROR(OpenOwnPool(plan));
@@ -410,11 +413,12 @@ Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
   if (status.ok()) status = InstallAll(plan.configuration);
   if (status.ok()) status = RememberGroup();
   if (status.ok()) status = ArmGroup();
+  const bool never_served = !status.ok();  // the lane begins with a record
   if (status.ok()) status = MakeLane();
   if (status.ok()) status = BindLane(request, result);
   if (status.ok()) StartBulkLane(request, result->files, joiners);
   if (!status.ok()) {
-    GiveBack().IgnoreError();
+    GiveBack(never_served).IgnoreError();
     return status;
   }
   for (const MissingReplica& each : missing)
@@ -456,8 +460,7 @@ Status Session::Take(const TakeRequest& request, TakeResult* result) {
     Disarm();
     pool_.reset();
     Say(LogLevel::kError, Text("cannot take the group: ", status.message()));
-    if (!IsGroupError(status.code())) return status;
-    return {status.code(), Text(status.message(), "; open again ", kWhenAllRun)};
+    return WithRemedy(status);
   }
   taken_.store(true, std::memory_order_release);
   Say(LogLevel::kInfo, Text("took group ", taken.pairing.group, " under epoch ", own_.epoch, ", ",

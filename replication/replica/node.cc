@@ -53,14 +53,6 @@ std::optional<MemberCheck> CheckWhileStill(std::span<const std::byte> region,
   return std::nullopt;
 }
 
-// What to do with a replica whose pool cannot be used any more.
-Status CannotServe(const Status& status) {
-  return {status.code(),
-          Text(status.message(),
-               "; set this pool aside and start the replica with a fresh one: a database that is "
-               "opened with on_replica_failure=continue fills it from the other replicas")};
-}
-
 template <class Reply>
 BodyUnion Answer(Result<Reply> reply) {
   if (!reply.ok()) return control::MakeError(reply.status());
@@ -77,17 +69,16 @@ Result<std::unique_ptr<Node>> Node::Create(Identity identity, std::span<const st
     node->state_ = std::move(loaded).value();
   } else if (loaded.status().code() == Code::kNotFound) {
     if (ParseSuperblock(region, region.size()).status().code() != Code::kNotFound) {
-      return CannotServe(Corruption(
-          "the pool's node page is empty but its region is not: what this node promised is lost"));
+      return Corruption(
+          "the pool's node page is empty but its region is not: what this node promised is lost");
     }
     NodeState fresh;
     fresh.node = RandomUuid();
     HL_RETURN_IF_ERROR(node->Save(fresh));
   } else {
-    return CannotServe(loaded.status());
+    return loaded.status();
   }
-  if (node->state_.installed.epoch == 0) return node;
-  if (const Status sound = node->CheckRegion(); !sound.ok()) return CannotServe(sound);
+  if (node->state_.installed.epoch != 0) HL_RETURN_IF_ERROR(node->CheckRegion());
   return node;
 }
 
@@ -180,6 +171,7 @@ Result<control::SealReplyT> Node::Seal(const control::SealRequestT& request) {
   next.sealed_owner = OwnerDigest(owner);
   next.released = false;
   HL_RETURN_IF_ERROR(Save(std::move(next)));
+  replaced_.reset();
   store_.SetOwnerName(request.owner_name);
   Say(LogLevel::kInfo, Text("sealed epoch ", request.epoch, " for ", request.owner_name));
   control::SealReplyT reply;
@@ -262,6 +254,7 @@ Result<control::DoneT> Node::Install(const control::InstallRequestT& request) {
   HL_ASSIGN_OR_RETURN(next.installed.replicas, ParseReplicas(request.nodes, request.replicas));
   HL_ASSIGN_OR_RETURN(next.installed.absent,
                       ParseReplicas(request.absent_nodes, request.absent_replicas));
+  if (!replaced_.has_value()) replaced_ = state_.installed;
   HL_RETURN_IF_ERROR(Save(std::move(next)));
   return control::DoneT{};
 }
@@ -315,8 +308,13 @@ Result<control::DoneT> Node::Release(const control::ReleaseRequestT& request) {
   service_.End();
   NodeState next = state_;
   next.released = true;
+  const bool restore = request.never_served && replaced_.has_value();
+  if (restore) next.installed = *replaced_;
   HL_RETURN_IF_ERROR(Save(std::move(next)));
-  Say(LogLevel::kInfo, Text("epoch ", request.epoch, " was released by its owner"));
+  Say(LogLevel::kInfo, Text("epoch ", request.epoch, " was released by its owner",
+                            restore ? Text(", who never served; epoch ", state_.installed.epoch,
+                                           " is installed again")
+                                    : ""));
   return control::DoneT{};
 }
 

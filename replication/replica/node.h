@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -111,6 +112,8 @@ class Node {
   NodeService& service_;
   Log* const log_;
   NodeState state_;
+  // What the sealed owner's Install replaced. A restart forgets it.
+  std::optional<Configuration> replaced_;
 };
 
 }  // namespace hyperloop

@@ -17,6 +17,7 @@
 #include "primary/session_store.h"
 #include "support/append_durably.h"
 #include "support/embedded_replica.h"
+#include "support/eventually.h"
 #include "support/log_lines.h"
 #include "support/status_matchers.h"
 
@@ -59,18 +60,20 @@ class SessionCutTest : public testing::Test {
     if (type == silent_) silent_.wait(type);
     if (type == Body::InstallRequest && installs_until_lost_ > 0 && --installs_until_lost_ == 0)
       return false;
+    if (type == lost_) return false;
     if (type == Body::HelloRequest || type == Body::ExamineRequest) return true;
     return ++requests_ <= cut_;
   }
 
   std::unique_ptr<Store> Opened(std::chrono::milliseconds connect = std::chrono::seconds(5),
-                                std::chrono::milliseconds ack = std::chrono::seconds(10)) {
+                                std::chrono::milliseconds ack = std::chrono::seconds(10),
+                                const std::string& pool = "primary") {
     StoreOptions options;
     options.connect_timeout = connect;
     options.ack_timeout = ack;
     for (const auto& each : replicas_) options.replicas.push_back(each->address());
     options.device = "unused";
-    options.pool = folder_ + "/primary";
+    options.pool = folder_ + "/" + pool;
     options.journal_size = 256 << 10;
     options.table_capacity = 64;
     options.takeover = true;
@@ -195,6 +198,7 @@ class SessionCutTest : public testing::Test {
   std::atomic<int> devices_asked_{0};  // for the primary
   std::atomic<bool> no_device_{false};
   std::atomic<Body> silent_{Body::NONE};  // requests of this type get no answer
+  std::atomic<Body> lost_{Body::NONE};    // requests of this type cut the connection
   std::vector<std::unique_ptr<EmbeddedReplica>> replicas_;
   Pairing pairing_;
   const std::shared_ptr<LogLines> log_ = std::make_shared<LogLines>();
@@ -434,6 +438,39 @@ TEST_F(SessionCutTest, ReplicaThatStopsAnsweringIsGivenUpInTime) {
 
 // --- a group that is restored
 
+// A write that finds its group lost, and a replica that hangs while the group is restored, ends in
+// the documented time and names the replica. The next one finds the group again.
+TEST_F(SessionCutTest, ReplicaThatHangsInARestorationHoldsWritesNoLongerThanStated) {
+  auto store = Opened(std::chrono::milliseconds(500), std::chrono::seconds(1));
+  ASSERT_NE(store, nullptr);
+  TakeResult result;
+  ASSERT_OK(store->Take(Request(), &result));
+  const auto file = store->Create("f");
+  ASSERT_OK(file);
+  for (const Body type : {Body::ReconnectRequest, Body::AttachRequest, Body::ChecksumsRequest,
+                          Body::PrepareMemberRequest, Body::ConnectMemberRequest}) {
+    SCOPED_TRACE(control::BodyName(type));
+    no_device_ = true;  // the group does not come back before the replica hangs
+    EndQueues(1);
+    silent_ = type;
+    no_device_ = false;
+    const auto start = std::chrono::steady_clock::now();
+    const Status status = AppendDurably(*store, *file, "x");
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+    EXPECT_THAT(status,
+                StatusIs(Code::kUnavailable, testing::AnyOf(testing::HasSubstr("did not answer"),
+                                                            testing::HasSubstr("does not answer"))))
+        << status.ToString();
+    EXPECT_THAT(status.message(), testing::HasSubstr(replicas_[0]->address()));
+    silent_ = Body::NONE;
+    silent_.notify_all();
+    while (!store->Sync().ok()) std::this_thread::yield();
+  }
+  EXPECT_OK(AppendDurably(*store, *file, "y"));
+  EXPECT_OK(store->Close());
+  ExpectEqualRegions();
+}
+
 // Takings that reach only one replica leave the others behind, by more than one Seal may raise an
 // epoch.
 TEST_F(SessionCutTest, ReplicasThatManyTakingsPassedByCatchUp) {
@@ -483,6 +520,57 @@ TEST_F(SessionCutTest, ReclaimingThatIsCutInInstallGoesOn) {
   EXPECT_EQ(Content(*store), "onetwo");
   EXPECT_OK(store->Close());
   ExpectEqualRegions();
+}
+
+// The rival was installed at one member or at all of them. The primary that it replaced goes on.
+TEST_F(SessionCutTest, RivalThatFailsBeforeItServesFencesNobody) {
+  auto store = Taken();
+  ASSERT_NE(store, nullptr);
+  const auto file = store->Create("f");
+  ASSERT_OK(file);
+  std::string all;
+  for (const Body type :
+       {Body::InstallRequest, Body::PrepareMemberRequest, Body::ConnectMemberRequest}) {
+    SCOPED_TRACE(control::BodyName(type));
+    auto rival = Opened(std::chrono::seconds(5), std::chrono::seconds(10), "rival");
+    ASSERT_NE(rival, nullptr);
+    if (type == Body::InstallRequest) {
+      installs_until_lost_ = 2;
+    } else {
+      lost_ = type;
+    }
+    TakeResult result;
+    EXPECT_THAT(rival->Take(Request(), &result),
+                StatusIs(Code::kUnavailable, testing::HasSubstr("cut off")));
+    EXPECT_EQ(installs_until_lost_, 0);
+    lost_ = Body::NONE;
+    rival.reset();
+    all += control::BodyName(type);
+    EXPECT_OK(AppendDurably(*store, *file, control::BodyName(type)));
+  }
+  EXPECT_EQ(Content(*store), all);
+  EXPECT_OK(store->Close());
+  ExpectEqualRegions();
+}
+
+// No write fails and no queue breaks, because nobody writes. A rival would take it for dead.
+TEST_F(SessionCutTest, PrimaryWhoseRnicStandsStillIsSeenToLive) {
+  auto store = Taken();
+  ASSERT_NE(store, nullptr);
+  rnic_.StopThread();
+  const auto heartbeat = [&] {
+    return Ask<control::HelloReplyT>(1, control::HelloRequestT{}).heartbeat;
+  };
+  uint64_t last = heartbeat();
+  int moved = 0;
+  EXPECT_TRUE(Eventually([&] {
+    const uint64_t now = heartbeat();
+    moved += now != std::exchange(last, now) ? 1 : 0;
+    return moved == 5;
+  }));
+  EXPECT_OK(rnic_.StartThread());
+  EXPECT_OK(store->Create("f"));
+  EXPECT_OK(store->Close());
 }
 
 // A call after an error of the group tries to bring it back; calls right after that one fail at
