@@ -33,7 +33,15 @@ bool HungUp(const UniqueFd& fd) {
   return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
 }
 
-std::string SourceOf(const sockaddr_storage& address, socklen_t length) {
+// Whoever has one IPv6 address has all those of its network.
+void KeepNetworkOnly(sockaddr_storage* address) {
+  if (address->ss_family != AF_INET6) return;
+  auto& v6 = reinterpret_cast<sockaddr_in6*>(address)->sin6_addr;
+  if (!IN6_IS_ADDR_V4MAPPED(&v6) && !IN6_IS_ADDR_LOOPBACK(&v6)) std::memset(v6.s6_addr + 8, 0, 8);
+}
+
+std::string SourceOf(sockaddr_storage address, socklen_t length) {
+  KeepNetworkOnly(&address);
   std::array<char, NI_MAXHOST> host{};
   const int error = getnameinfo(reinterpret_cast<const sockaddr*>(&address), length, host.data(),
                                 host.size(), nullptr, 0, NI_NUMERICHOST);
@@ -145,14 +153,16 @@ void ControlServer::Admit(UniqueFd fd, std::string source) {
 
 ControlServer::Connections::iterator ControlServer::StrangerToGiveUp(std::string_view source) {
   std::map<std::string_view, size_t> strangers;
-  size_t all = 0;
+  size_t unknown = 0, of_source = 0;
   for (const Connection& each : connections_) {
     if (each.known) continue;
+    if (each.source == source) ++of_source;
+    if (known_sources_.contains(each.source)) continue;
     ++strangers[each.source];
-    ++all;
+    ++unknown;
   }
-  if (strangers[source] >= kMaxStrangersOfSource) return LeastStranger(source);
-  if (all < kMaxStrangers) return connections_.end();
+  if (of_source >= kMaxStrangersOfSource) return LeastStranger(source);
+  if (known_sources_.contains(source) || unknown < kMaxStrangers) return connections_.end();
   const auto most =
       std::max_element(strangers.begin(), strangers.end(),
                        [](const auto& a, const auto& b) { return a.second < b.second; });
@@ -241,6 +251,7 @@ bool ControlServer::Advance(Connection& connection) {
 void ControlServer::Welcome(Connection& connection) {
   connection.known = true;
   connection.name = trust_.keyed() ? connection.channel->peer().name() : connection.source;
+  if (known_sources_.size() < kMaxKnownSources) known_sources_.insert(connection.source);
   connection.answering = true;
   MakeRoomForKnown(connection);
 }

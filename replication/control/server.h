@@ -2,12 +2,13 @@
 // does not wake up while idle.
 //
 // A connection is a stranger's until both ends have introduced themselves (trust.h). Strangers have
-// places of their own, kMaxStrangers in all and kMaxStrangersOfSource from one address. When these
-// are taken, a new stranger takes the place of another one, from the address that has most of them,
-// and preferably of one that has sent nothing yet. So a known peer's connection is never closed for
-// a stranger, and known peers are let in while strangers flood the port. A stranger's bytes reach
-// only its own channel, cost a bounded buffer, and must form a complete introduction within
-// kFrameTimeout.
+// places of their own, kMaxStrangersOfSource from one source, which is an IPv4 address or an IPv6
+// network of 64 bits, and kMaxStrangers from all sources together from which no known peer ever
+// came. When these are taken, a new stranger takes the place of another one, from the source that
+// has most of them, and preferably of one that has sent nothing yet. So a known peer's connection
+// is never closed for a stranger, and known peers are let in while strangers flood the port. A
+// stranger's bytes reach only its own channel, cost a bounded buffer, and must form a complete
+// introduction within kFrameTimeout.
 //
 // A known peer's connection ends too if a message does not arrive whole within kFrameTimeout, if an
 // answer is not taken within it, or if a message is malformed (then an Error is sent first). Known
@@ -22,6 +23,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -61,10 +63,11 @@ class ControlServer {
 
  private:
   static constexpr std::chrono::seconds kReportInterval{1};
+  static constexpr size_t kMaxKnownSources = 256;
 
   struct Connection {
     UniqueFd fd;
-    std::string source;  // its address, without the port
+    std::string source;  // its address without the port, or its network
     Deadline since;      // when it became idle; of a stranger: when it connected
     // Made when the peer sends its first bytes, so that silent peers cost no memory.
     std::unique_ptr<MessageChannel> channel;
@@ -108,7 +111,8 @@ class ControlServer {
   const std::shared_ptr<Log> log_;
   const uint32_t max_request_;
   Connections connections_;
-  std::vector<pollfd> ready_;                // has room for all connections
+  std::set<std::string, std::less<>> known_sources_;  // at most kMaxKnownSources
+  std::vector<pollfd> ready_;                         // has room for all connections
   Deadline accept_after_ = Deadline::min();  // set when no descriptor was left to accept with
   Deadline report_after_ = Deadline::min();
   uint64_t unreported_ = 0;

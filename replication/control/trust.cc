@@ -79,7 +79,7 @@ Status Trust::CheckHost(const identity::Peer& peer, std::string_view host) const
 }
 
 Status Trust::CheckRequest(const identity::Peer& peer, Body request) const {
-  if (!keyed() || request == Body::HelloRequest || request == Body::ExamineRequest) return {};
+  if (!keyed() || request == Body::HelloRequest) return {};
   if ((peer.roles() & kRolePrimary) != 0) return {};
   return PermissionDenied(Text(BodyName(request), " needs the role primary, and ", peer.names(),
                                " has the roles ", identity::RolesText(peer.roles()), " on ",

@@ -5,6 +5,7 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -90,6 +91,17 @@ Status CheckSameFile(int fd, const std::string& path, struct stat* st) {
   return Busy("pool " + path + " was replaced while it was being opened; try again");
 }
 
+// Whoever else may write to a pool could keep it mapped, and change it under a replica.
+Status CheckOwner(const struct stat& st, const std::string& path) {
+  if (st.st_uid != geteuid() && st.st_uid != 0) {
+    return PermissionDenied("pool " + path + " belongs to user " + std::to_string(st.st_uid) +
+                            ", and this process is user " + std::to_string(geteuid()) +
+                            ": run it as the pool's owner, or change the owner (chown)");
+  }
+  if ((st.st_mode & (S_IWGRP | S_IWOTH)) == 0) return {};
+  return PermissionDenied("pool " + path + " can be written by other users: chmod 600 " + path);
+}
+
 Status NoFile(int error, const std::string& path) {
   struct stat st;
   if (error == ENOENT && ::stat((path + ".creating").c_str(), &st) == 0) {
@@ -119,6 +131,7 @@ Result<UniqueFd> LockPoolFile(const std::string& path, bool read_only) {
                 " is in use by another process (a replica or primary, running or stopped)");
   }
   HL_RETURN_IF_ERROR(CheckSameFile(fd.get(), path, &st));
+  if (!read_only) HL_RETURN_IF_ERROR(CheckOwner(st, path));
   if (static_cast<uint64_t>(st.st_size) >= kSmallestPool) return fd;
   return Corruption("pool " + path + " is truncated or not a pool: " + std::to_string(st.st_size) +
                     " B, the smallest pool has " + std::to_string(kSmallestPool) +

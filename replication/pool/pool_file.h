@@ -40,7 +40,7 @@ constexpr uint64_t PoolRootCopy(uint64_t region_offset) { return region_offset -
 
 // Opens the file and takes PMDK's lock on it; the lock lives as long as the descriptor and its
 // copies. kNotFound, kBusy, kCorruption (too small for any pool), kInvalidArgument (no regular
-// file).
+// file), kPermissionDenied (to be written, and another user's, or others may write it, too).
 Result<UniqueFd> LockPoolFile(const std::string& path, bool read_only);
 // The sound copy of the root. kCorruption: neither copy is sound, or the file is not a pool.
 // kInvalidArgument: a pool of libpmemobj that another program made.

@@ -22,6 +22,7 @@
 #include <random>
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "layout/crc32c.h"
 #include "layout/region_layout.h"
@@ -116,6 +117,19 @@ TEST_F(PoolTest, OneOwner) {
   pool->region()[0] = std::byte{1};
   pool.reset();
   EXPECT_OK(Pool::Open(path));
+}
+
+// Who may write to the file could change the region under its owner. Reading harms nobody.
+TEST_F(PoolTest, PoolOfOtherUsersIsOnlyRead) {
+  { ASSERT_OK(Pool::Create(path, kRegion)); }
+  ASSERT_EQ(chmod(path.c_str(), 0622), 0);
+  EXPECT_THAT(Pool::Open(path), StatusIs(Code::kPermissionDenied, testing::HasSubstr("chmod 600")));
+  EXPECT_OK(Pool::OpenCopyOnWrite(path));
+  ASSERT_EQ(chmod(path.c_str(), 0600), 0);
+  EXPECT_OK(Pool::Open(path));
+  if (chown(path.c_str(), 65534, 65534) != 0) GTEST_SKIP() << "giving a file away needs root";
+  EXPECT_THAT(Pool::Open(path), StatusIs(Code::kPermissionDenied, testing::HasSubstr("chown")));
+  EXPECT_OK(Pool::OpenCopyOnWrite(path));
 }
 
 TEST_F(PoolTest, CopyOnWriteNeverChangesTheFile) {

@@ -8,6 +8,7 @@
 #include <random>
 #include <thread>
 
+#include "integration/raw_client.h"
 #include "integration/rnicd_fixture.h"
 #include "softrnic/commands.h"
 #include "softrnic/unix_socket.h"
@@ -19,74 +20,6 @@ namespace {
 using softrnic::Command;
 using softrnic::Op;
 using softrnic::Reply;
-
-// A connection that can send anything.
-class RawClient {
- public:
-  explicit RawClient(const std::string& path)
-      : socket_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
-    auto address = softrnic::UnixAddress(path);
-    const timeval patience{.tv_sec = 10, .tv_usec = 0};
-    setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    connected_ =
-        address.ok() &&
-        connect(socket_.get(), reinterpret_cast<sockaddr*>(&address->first), address->second) == 0;
-  }
-  bool connected() const { return connected_; }
-  // False: the connection is closed.
-  bool Send(const void* data, size_t size, const std::vector<int>& fds = {}) {
-    const iovec part{const_cast<void*>(data), size};
-    return softrnic::SendMessage(socket_.get(), {&part, 1}, fds, 0).ok();
-  }
-  struct Answer {
-    bool closed = false;
-    Code code = Code::kOk;
-    std::string text;
-    Reply reply;
-    softrnic::MessageFds fds;
-  };
-  Answer Receive() {
-    std::vector<std::byte> buffer(sizeof(Reply) + softrnic::kMaxReplyText);
-    auto message = softrnic::ReceiveMessage(socket_.get(), buffer, 0);
-    Answer answer;
-    if (!message.ok()) {
-      EXPECT_NE(message.status().code(), Code::kBusy) << "neither answer nor end within 10 s";
-      answer.closed = true;
-      return answer;
-    }
-    if (message->bytes < sizeof(Reply)) {
-      EXPECT_EQ(message->bytes, 0u);
-      answer.closed = true;
-      return answer;
-    }
-    std::memcpy(&answer.reply, buffer.data(), sizeof(Reply));
-    EXPECT_EQ(answer.reply.magic, softrnic::kCommandMagic);
-    EXPECT_EQ(answer.reply.text_length, message->bytes - sizeof(Reply));
-    answer.code = static_cast<Code>(answer.reply.code);
-    answer.text.assign(reinterpret_cast<char*>(buffer.data()) + sizeof(Reply),
-                       answer.reply.text_length);
-    answer.fds = std::move(message->fds);
-    return answer;
-  }
-  Answer Call(const Command& command, const std::vector<int>& fds = {}) {
-    Send(&command, sizeof command, fds);
-    return Receive();
-  }
-  Answer Attach() {
-    Command open = Make(Op::kOpen);
-    std::strcpy(open.args.open.host, "raw");
-    return Call(open);
-  }
-  static Command Make(Op op) {
-    Command command;
-    command.op = op;
-    return command;
-  }
-
- private:
-  UniqueFd socket_;
-  bool connected_ = false;
-};
 
 class RnicdMalformedTest : public RnicdTest {
  protected:

@@ -16,6 +16,7 @@
 #include <set>
 #include <thread>
 
+#include "integration/raw_client.h"
 #include "integration/rnicd_fixture.h"
 #include "support/status_matchers.h"
 
@@ -486,6 +487,35 @@ TEST_F(RnicdTest, ConnectionsOfAllProcessesAreBoundedTogether) {
   second->reset();
   ASSERT_OK((*third)->QueryCounters());  // the daemon has seen the end of the second by now
   EXPECT_OK(Connection(socket_));
+}
+
+// The command of the second client has its answer before the memory of the first one is populated.
+TEST_F(RnicdTest, LargeMemoryIsPopulatedWhileOthersAreAnswered) {
+  ASSERT_NO_FATAL_FAILURE(StartDaemon());
+  constexpr uint64_t kSize = 512 << 20;
+  const UniqueFd memory(memfd_create("large", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(fallocate(memory.get(), 0, 0, kSize), 0);
+  ASSERT_EQ(fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  softrnic::Command large = RawClient::Make(softrnic::Op::kRegisterUmem);
+  large.args.umem = {0x10000, 0, kSize};
+  const softrnic::Command small = RawClient::Make(softrnic::Op::kQueryCounters);
+  bool told = false;
+  for (int i = 0; i < 100 && !told; ++i) {
+    RawClient first(socket_), second(socket_);
+    ASSERT_EQ(first.Attach().code, Code::kOk);
+    ASSERT_EQ(second.Attach().code, Code::kOk);
+    daemon_.Signal(SIGSTOP);
+    ASSERT_TRUE(first.Send(&large, sizeof large, {memory.get()}));
+    ASSERT_TRUE(second.Send(&small, sizeof small));
+    daemon_.Signal(SIGCONT);
+    std::array<pollfd, 2> ready{pollfd{first.fd(), POLLIN, 0}, pollfd{second.fd(), POLLIN, 0}};
+    ASSERT_GT(poll(ready.data(), ready.size(), 20'000), 0);
+    ASSERT_TRUE(ready[1].revents != 0) << "the second command waited for the first one's memory";
+    told = ready[0].revents == 0;  // else this thread slept, and the order cannot be told
+    EXPECT_EQ(first.Receive().code, Code::kOk);
+    EXPECT_EQ(second.Receive().code, Code::kOk);
+  }
+  EXPECT_TRUE(told);
 }
 
 TEST_F(RnicdTest, CountersShowTheDaemonAndItsLoop) {

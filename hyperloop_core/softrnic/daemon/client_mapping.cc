@@ -53,18 +53,17 @@ class Mapping {
   UnmapQueue::Ranges range_;  // one
 };
 
-// Maps the file shared, with its pages filled in if `populate`; MAP_FAILED with errno.
+// Maps the file shared; MAP_FAILED with errno.
 //
 // It tries MAP_SYNC first, which only files on DAX media accept. There a flush of the CPU's caches
 // makes bytes durable; without MAP_SYNC the blocks that a write fault allocated could still be
 // missing from the file after a crash.
-void* MapShared(int fd, uint64_t offset, size_t length, bool populate) {
-  const int more = populate ? MAP_POPULATE : 0;
+void* MapShared(int fd, uint64_t offset, size_t length) {
   const auto at = static_cast<off_t>(offset);
   void* const base =
-      mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED_VALIDATE | MAP_SYNC | more, fd, at);
+      mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED_VALIDATE | MAP_SYNC, fd, at);
   if (base != MAP_FAILED) return base;
-  return mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED | more, fd, at);
+  return mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, at);
 }
 
 }  // namespace
@@ -95,8 +94,12 @@ void UnmapQueue::Drain() {
   }
 }
 
-Result<UmemMapping> MapClientMemory(const RegisterUmemArgs& args, int fd,
-                                    const std::shared_ptr<UnmapQueue>& unmap) {
+void PopulatePiece(const UmemMapping& mapping, uint64_t offset, uint64_t length) {
+  madvise(mapping.base + offset, length, MADV_POPULATE_READ);
+}
+
+Result<ClientMemory> MapClientMemory(const RegisterUmemArgs& args, int fd,
+                                     const std::shared_ptr<UnmapQueue>& unmap) {
   struct stat info {};
   if (fstat(fd, &info) != 0) return FromErrno(errno, "reading the memory's size");
   bool waits_for_disk = false;
@@ -113,10 +116,9 @@ Result<UmemMapping> MapClientMemory(const RegisterUmemArgs& args, int fd,
                            std::to_string(args.fd_offset) + " of a file of " +
                            std::to_string(size) + " bytes");
   }
-  // A sparse file is not filled here: it may be far larger than memory.
   const bool dense = static_cast<uint64_t>(info.st_blocks) * 512 >= size;
   const auto mapping = std::make_shared<Mapping>(unmap);
-  void* base = MapShared(fd, args.fd_offset, args.length, dense);
+  void* base = MapShared(fd, args.fd_offset, args.length);
   if (base == MAP_FAILED) {
     return FromErrno(errno,
                      "mapping " + std::to_string(args.length) + " bytes of a client's memory");
@@ -130,12 +132,9 @@ Result<UmemMapping> MapClientMemory(const RegisterUmemArgs& args, int fd,
   if (may_shrink) range.fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
   if (may_shrink && range.fd < 0)
     return FromErrno(errno, "keeping the memory's file (see ulimit -n)");
-  return UmemMapping{static_cast<std::byte*>(base),
-                     range.length,
-                     mapping,
-                     range.fd,
-                     args.fd_offset,
-                     waits_for_disk};
+  return ClientMemory{{static_cast<std::byte*>(base), range.length, mapping, range.fd,
+                       args.fd_offset, waits_for_disk},
+                      dense};
 }
 
 }  // namespace hyperloop::softrnic

@@ -44,9 +44,18 @@ class UnmapQueue {
 // file, unaligned, longer than 64 GiB; files that are not regular, of explicit huge pages, on FUSE
 // (whose server would hold up every host at each fault), or not open for reading and writing;
 // anonymous memory (memfd) that could shrink. A file with a name may be truncated later: the engine
-// turns the fault into a protection error (Engine::HandleFault). Pages that exist are populated, so
-// that the engine's first touch does not fault.
-Result<UmemMapping> MapClientMemory(const RegisterUmemArgs& args, int fd,
-                                    const std::shared_ptr<UnmapQueue>& unmap);
+// turns the fault into a protection error (Engine::HandleFault).
+struct ClientMemory {
+  UmemMapping mapping;
+  // Whether to populate it before the engine gets it, so that the engine's first touch of a page
+  // does not fault. False for sparse files, which may be far larger than memory.
+  bool populate = false;
+};
+Result<ClientMemory> MapClientMemory(const RegisterUmemArgs& args, int fd,
+                                     const std::shared_ptr<UnmapQueue>& unmap);
+
+// Populates a piece of the memory, which may wait for a disk. Takes what cannot be populated, as
+// behind the end of a truncated file, for done.
+void PopulatePiece(const UmemMapping& mapping, uint64_t offset, uint64_t length);
 
 }  // namespace hyperloop::softrnic

@@ -17,6 +17,7 @@
 #include <ctime>
 #include <functional>
 #include <new>
+#include <optional>
 
 #include "hyperloop/core/out_of_memory.h"
 #include "softrnic/event_pipe.h"
@@ -29,6 +30,8 @@ constexpr uint32_t kOtherUsersConnections = 16;  // root's, whatever this user's
 // Engine time that a process's commands may take at once: that of some thousand commands.
 constexpr int64_t kBurstNs = 50'000'000;
 constexpr size_t kObjectsPerPart = 64;
+// From a slow disk this takes some 60 ms, for which others' commands wait.
+constexpr uint64_t kPopulatePiece = 8 << 20;
 constexpr size_t kProcessesRemembered = 4096;
 
 uint64_t SteadyNs() {
@@ -65,6 +68,13 @@ struct ControlServer::Client {
   UarPage* uar = nullptr;
   ContextId context = kNoContext;
   std::string name;  // "host (pid N)", for the log
+  // A registration whose memory is being populated.
+  struct Registration {
+    RegisterUmemArgs args{};
+    UmemMapping mapping;
+    uint64_t populated = 0;
+  };
+  std::optional<Registration> registration;
 
   ~Client() {
     if (uar != nullptr) munmap(uar, kUarBytes);
@@ -119,9 +129,11 @@ ControlServer::~ControlServer() {
 void ControlServer::Run() {
   std::array<epoll_event, 32> events;
   while (!stop_) {
-    const int n =
-        epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), ResumePaused());
+    const int wait_ms = ResumePaused();
+    const int n = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
+                             registering_ != 0 ? 0 : wait_ms);
     for (int i = 0; i < n; ++i) HandleEvent(events[i].data.u64, events[i].events);
+    if (registering_ != 0) Populate();
   }
 }
 
@@ -188,13 +200,15 @@ void ControlServer::Charge(Process& process, uint64_t engine_ns) {
 }
 
 void ControlServer::Listen(const Process& process, bool on) {
-  for (const auto& [id, client] : clients_) {
-    if (client->of != &process) continue;
-    epoll_event event{};
-    event.events = on ? uint32_t{EPOLLIN} : 0;
-    event.data.u64 = id << 3 | kSocket;
-    epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, client->socket.get(), &event);
-  }
+  for (const auto& [id, client] : clients_)
+    if (client->of == &process && !client->registration) Listen(*client, on);
+}
+
+void ControlServer::Listen(const Client& client, bool on) {
+  epoll_event event{};
+  event.events = on ? uint32_t{EPOLLIN} : 0;
+  event.data.u64 = client.id << 3 | kSocket;
+  epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, client.socket.get(), &event);
 }
 
 // Returns the milliseconds until the next process may be resumed; −1: none is paused.
@@ -345,6 +359,7 @@ void ControlServer::Close(uint64_t id, std::string_view why) {
                [&] { done = engine_->CloseContextPart(client.context, kObjectsPerPart); });
   }
   Leave(client);
+  if (client.registration) --registering_;
   clients_.erase(found);
 }
 
@@ -392,6 +407,7 @@ bool ControlServer::Receive(Client& client) {
   std::string text;
   std::vector<int> fds;
   const Status status = Dispatch(client, command, *message, &reply, &text, &fds);
+  if (client.registration) return true;
   return Answer(client, status, reply, std::move(text), fds);
 }
 
@@ -462,7 +478,43 @@ Status ControlServer::Open(Client& client, const OpenArgs& args, Reply* reply,
 }
 
 Status ControlServer::Register(Client& client, const RegisterUmemArgs& args, int fd, Reply* reply) {
-  HL_ASSIGN_OR_RETURN(UmemMapping mapping, MapClientMemory(args, fd, unmap_));
+  HL_ASSIGN_OR_RETURN(ClientMemory memory, MapClientMemory(args, fd, unmap_));
+  if (!memory.populate) return GiveToEngine(client, args, std::move(memory.mapping), reply);
+  client.registration = Client::Registration{args, std::move(memory.mapping), 0};
+  ++registering_;
+  Listen(client, false);
+  return {};
+}
+
+void ControlServer::Populate() {
+  auto next = clients_.upper_bound(populated_);
+  for (size_t i = 0; i < clients_.size(); ++i, ++next) {
+    if (next == clients_.end()) next = clients_.begin();
+    if (next->second->registration) break;
+  }
+  Client& client = *next->second;
+  populated_ = client.id;
+  Client::Registration& registration = *client.registration;
+  const uint64_t piece =
+      std::min(kPopulatePiece, registration.args.length - registration.populated);
+  PopulatePiece(registration.mapping, registration.populated, piece);
+  registration.populated += piece;
+  if (registration.populated == registration.args.length)
+    Guard(client, [&] { FinishRegistration(client); });
+}
+
+void ControlServer::FinishRegistration(Client& client) {
+  Reply reply{};
+  const Status status = GiveToEngine(client, client.registration->args,
+                                     std::move(client.registration->mapping), &reply);
+  client.registration.reset();
+  --registering_;
+  if (!client.of->paused) Listen(client, true);
+  if (!Answer(client, status, reply, "", {})) Close(client.id, "it takes no answer");
+}
+
+Status ControlServer::GiveToEngine(Client& client, const RegisterUmemArgs& args,
+                                   UmemMapping mapping, Reply* reply) {
   Status status;
   OnEngine(*client.of, [&] {
     auto id = engine_->RegisterUmem(client.context, args, std::move(mapping));

@@ -9,7 +9,8 @@
 //
 // Fairness: the connections of one process are one client (Engine's ClientNumber). Their number is
 // bounded, and the client's commands take at most a share of the engine's time: the server reads
-// the next command when the share covers the time of the previous ones.
+// the next command when the share covers the time of the previous ones. Memory is populated a piece
+// at a time, and other clients' commands are answered in between.
 //
 // Death: a client is gone when its process is (pidfd), even if a forked child still holds the
 // socket, or when it closed the connection. Then all objects that it created are destroyed. If
@@ -85,6 +86,7 @@ class ControlServer {
   // Counts the engine time of a command; a process that used more than its share is paused.
   void Charge(Process& process, uint64_t engine_ns);
   void Listen(const Process& process, bool on);
+  void Listen(const Client& client, bool on);
   int ResumePaused();
   void RefuseForLackOfDescriptors();
   void HandleEvent(uint64_t data, uint32_t events);
@@ -93,7 +95,13 @@ class ControlServer {
   Status Dispatch(Client& client, const Command& command, ReceivedMessage& message, Reply* reply,
                   std::string* text, std::vector<int>* fds);
   Status Open(Client& client, const OpenArgs& args, Reply* reply, std::vector<int>* fds);
+  // The answer may come later (FinishRegistration).
   Status Register(Client& client, const RegisterUmemArgs& args, int fd, Reply* reply);
+  Status GiveToEngine(Client& client, const RegisterUmemArgs& args, UmemMapping mapping,
+                      Reply* reply);
+  // Populates a piece for one of the clients that register memory, in turn.
+  void Populate();
+  void FinishRegistration(Client& client);
   Status CreateEventCq(Client& client, const CreateCqArgs& args, Reply* reply,
                        std::vector<int>* fds);
   bool Answer(Client& client, const Status& status, Reply& reply, std::string text,
@@ -120,6 +128,8 @@ class ControlServer {
   bool stop_ = false;
   uint64_t next_id_ = 1;
   std::map<uint64_t, std::unique_ptr<Client>> clients_;
+  uint64_t populated_ = 0;  // the client that had the last turn
+  size_t registering_ = 0;  // clients whose memory is being populated
   uint64_t next_process_ = 1;
   std::map<pid_t, Process> processes_;
   std::map<uid_t, uint32_t> connections_;

@@ -39,6 +39,7 @@ struct Options {
   uint32_t prefetch = 8;
   ClientLimits client;
   uint64_t client_table_mib = ClientLimits{}.table_bytes >> 20;
+  uint64_t client_mapped_gib = ClientLimits{}.mapped_bytes >> 30;
   ControlLimits control;
 };
 
@@ -193,6 +194,7 @@ Status Serve(const Options& options, const std::shared_ptr<Log>& log) {
   std::unique_ptr<LinkServer> links;  // the engine's port: outlives it
   ClientLimits limits = options.client;
   limits.table_bytes = options.client_table_mib << 20;
+  limits.mapped_bytes = options.client_mapped_gib << 30;
   limits.all_mappings = MostMappings();
   FlushThreads flushes;
   Engine engine{EngineOptions{.prefetch_depth = options.prefetch,
@@ -258,6 +260,7 @@ void AddLimits(CLI::App& app, Options& options) {
   limit("--client-memory-keys", options.client.memory_keys, 1u << 20, "memory keys of one process");
   limit("--client-mappings", options.client.mappings, 1u << 20,
         "registered pieces of memory of one process");
+  limit("--client-mapped-gib", options.client_mapped_gib, 1u << 16, "GiB of these pieces together");
   limit("--client-table-mib", options.client_table_mib, 1u << 20,
         "MiB for the tables of one process's queues: 1/64 of each piece of memory that has some");
   limit("--client-faults", options.client.faults, 1u << 20,

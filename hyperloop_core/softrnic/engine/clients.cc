@@ -40,11 +40,11 @@ Result<Context*> Clients::Open(const std::string& name, UarPage* uar, ClientNumb
     return InvalidArgument("open: a host name is 1 to 63 of [A-Za-z0-9._-]");
   if (uar == nullptr) return InvalidArgument("open: no doorbell page");
   if (contexts_.size() >= kMaxContexts)
-    return NoSpace(Text("open: the device has ", kMaxContexts, " clients, the most"));
+    return NoSpace(Concat("open: the device has ", kMaxContexts, " clients, the most"));
   auto it = hosts_.find(name);
   if (it == hosts_.end()) {
     if (hosts_.size() >= kMaxHosts)
-      return NoSpace(Text("open: the device has ", kMaxHosts, " hosts, the most; close some"));
+      return NoSpace(Concat("open: the device has ", kMaxHosts, " hosts, the most; close some"));
     auto host = std::make_unique<Host>();
     host->name = name;
     const uint64_t prefix = htobe64(GidPrefix(name));

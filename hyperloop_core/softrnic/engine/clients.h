@@ -4,7 +4,7 @@
 // Between StopServing and Close a context exists without being served; its objects are destroyed in
 // that time, a part at a time. Evicting needs no memory.
 //
-// May call: ErrorState, ReadyList, and the Flusher of EngineOptions.
+// May call: ErrorState, ReadyList, Dice, and the Flusher of EngineOptions.
 #pragma once
 
 #include <functional>

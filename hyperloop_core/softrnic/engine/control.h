@@ -57,6 +57,7 @@ class Control {
   QpLife& life_;
   Services& services_;
   uint32_t all_umems_ = 0;
+  uint64_t all_umem_bytes_ = 0;
   uint32_t next_pd_ = 1;
   uint32_t next_umem_ = 1;
 };

@@ -21,7 +21,6 @@ Result<ContextId> Engine::OpenContext(const std::string& host, UarPage* uar, Ope
   HL_ASSIGN_OR_RETURN(Context* const c, impl_->clients.Open(host, uar, client));
   *reply = {};
   std::copy(c->host->gid.begin(), c->host->gid.end(), reply->gid);
-  reply->uar_id = c->id;
   return c->id;
 }
 

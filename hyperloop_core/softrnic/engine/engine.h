@@ -40,13 +40,15 @@ struct ClientLimits {
   uint32_t queue_pairs = 512;
   uint32_t completion_queues = 1024;
   uint32_t memory_keys = 16384;
-  uint32_t mappings = 2048;  // registered pieces of memory
+  uint32_t mappings = 2048;                   // registered pieces of memory
+  uint64_t mapped_bytes = uint64_t{1} << 40;  // of these pieces together
   // Of the tables that tell ring bytes from others: 1/64 of each piece of memory that has rings.
   uint64_t table_bytes = 64 << 20;
   // Faults in truncated files that are mended; one more evicts the client.
   uint32_t faults = 256;
   // Of all clients together. The daemon derives it from what the kernel lets a process map.
   uint32_t all_mappings = 1 << 20;
+  uint64_t all_mapped_bytes = uint64_t{1} << 46;  // half of what a process can map
 };
 
 struct EngineOptions {
@@ -124,6 +126,7 @@ class Engine {
 
   // --- control path
   // OpenContext, RegisterUmem and CreateEventCq throw std::bad_alloc if memory runs out.
+
   // Attaches a client to `host`. The first context of a host creates it and the last one to close
   // ends it; its GID is never given again. `uar` must stay valid until the context is closed.
   // kInvalidArgument: a bad host name, or no `uar`. kNoSpace: too many contexts or hosts.

@@ -144,6 +144,31 @@ TEST(EngineFairness, EveryLimitIsRefusedByName) {
   EXPECT_THAT(piece().status().message(), HasSubstr("--client-mappings"));
 }
 
+// What one process can map is bounded. A client could use all of it for sparse memory.
+TEST(EngineFairness, MappedBytesAreBoundedForEachClientAndInAll) {
+  EngineOptions options;
+  constexpr uint64_t kHalf = Client::kArena / 2;
+  options.limits.mapped_bytes = 3 * kHalf;  // each client's arena, and as much as half of it
+  options.limits.all_mapped_bytes = 5 * kHalf;
+  Engine engine{options};
+  Client a(engine, "a", rnic::Media::kRam, nullptr, 7);
+  Client b(engine, "b", rnic::Media::kRam, nullptr, 8);
+  const auto piece = [&](Client& client, uint64_t size) {
+    return engine.RegisterUmem(client.id(), {reinterpret_cast<uint64_t>(client.memory), 0, size},
+                               {client.memory, size, nullptr});
+  };
+  EXPECT_THAT(piece(a, kHalf + 64).status().message(), HasSubstr("--client-mapped-gib"));
+  const auto most = piece(a, kHalf);
+  ASSERT_OK(most);
+  EXPECT_THAT(piece(a, 64).status(), StatusIs(Code::kNoSpace));
+  EXPECT_THAT(piece(b, 64).status().message(), HasSubstr("the device has"));
+  Command command = a.Make(Op::kFreeUmem);
+  command.args.id.id = most->id;
+  Reply reply;
+  ASSERT_OK(a.Try(command, &reply));
+  EXPECT_OK(piece(b, kHalf)) << "what was freed counts no longer";
+}
+
 // A client could register 64 sparse pieces of 1 GiB with a queue in each, which would take 1 GiB of
 // tables.
 TEST(EngineFairness, TablesOfQueuesAreBounded) {

@@ -1,6 +1,6 @@
 // Engine::Impl: an engine put together from its parts. The header of each part says what it does
 // and which other parts it may call; a part is given references to these and to no others. A part
-// calls only parts on lines below its own, or to the right on its line. clang-format off
+// calls only parts on lines below its own, or to the right on its line.
 //
 //   called for   commands    steps of tests        doorbells   links              page faults
 //   -----------------------------------------------------------------------------------------
@@ -11,11 +11,9 @@
 //   effects      Responder   CompletionQueues   Durability
 //   clients      Clients
 //   failures     ErrorState
-//   lists        ReadyList   LookList   LinkWork
+//   lists        ReadyList   LookList   LinkWork   Waiters
 //   tables       KeyTable    QpTable
 //   the rest     LinkTraffic   Turn   Dice   Clock
-//
-// clang-format on
 #pragma once
 
 #include <utility>

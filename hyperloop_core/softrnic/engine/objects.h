@@ -60,6 +60,7 @@ struct Account {
   uint32_t cqs = 0;
   uint32_t keys = 0;
   uint32_t umems = 0;
+  uint64_t umem_bytes = 0;
   uint32_t faults = 0;
   uint64_t table_bytes = 0;
   const char* doomed = nullptr;  // why it is to be evicted
@@ -194,14 +195,12 @@ struct Part {
 
 // A WQE whose completion has not happened yet (Transit).
 struct Inflight {
-  Inflight(uint16_t i, uint8_t op, uint8_t fm_ce_se, uint8_t wqebbs)
-      : index(i), opcode(op), flags(fm_ce_se), blocks(wqebbs) {}
+  Inflight(uint16_t i, uint8_t op, uint8_t fm_ce_se) : index(i), opcode(op), flags(fm_ce_se) {}
 
   uint16_t index = 0;
   uint8_t opcode = 0;
   uint8_t flags = 0;
   uint8_t segments = 0;
-  uint8_t blocks = 1;
   bool local = false;      // WAIT, NOP, enables, malformed WQEs: nothing to deliver
   bool delivered = false;  // the responder has answered, and `outcome` is set
   bool gathered = false;   // `payload` was read from memory at execution
@@ -379,7 +378,6 @@ struct Context {
   bool closing = false;
   bool evicted = false;
   UarPage* uar = nullptr;
-  uint32_t uar_id = 0;
   uint32_t uar_words = 0;  // summary words in use
   // By register of the UAR page. Each register is in use by a queue pair, by a completion queue, or
   // by none.

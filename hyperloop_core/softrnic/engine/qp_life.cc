@@ -36,27 +36,27 @@ std::byte* RingAt(const Umem& umem, uint64_t addr, uint64_t bytes, uint64_t alig
 
 Status QpLife::CreateQp(Context& c, const CreateQpArgs& a, CreateQpReply* reply) {
   const auto pd = c.pds.find(a.pdn);
-  if (pd == c.pds.end()) return NotFound(Text("create QP: no protection domain ", a.pdn));
+  if (pd == c.pds.end()) return NotFound(Concat("create QP: no protection domain ", a.pdn));
   const auto umem = c.umems.find(a.umem);
-  if (umem == c.umems.end()) return NotFound(Text("create QP: no registered memory ", a.umem));
+  if (umem == c.umems.end()) return NotFound(Concat("create QP: no registered memory ", a.umem));
   if (umem->second->length > kMaxRingUmemBytes)
-    return InvalidArgument(Text("create QP: its rings are in registered memory of ",
-                                umem->second->length, " B; at most ", kMaxRingUmemBytes));
+    return InvalidArgument(Concat("create QP: its rings are in registered memory of ",
+                                  umem->second->length, " B; at most ", kMaxRingUmemBytes));
   Cq* const send_cq = cqs_.Find(a.send_cqn);
   Cq* const recv_cq = cqs_.Find(a.recv_cqn);
   if (send_cq == nullptr || send_cq->context != &c || recv_cq == nullptr || recv_cq->context != &c)
-    return NotFound(
-        Text("create QP: no completion queue ", a.send_cqn, " or ", a.recv_cqn, " of this client"));
+    return NotFound(Concat("create QP: no completion queue ", a.send_cqn, " or ", a.recv_cqn,
+                           " of this client"));
   if (a.log_sq_wqebbs > kMaxLogRing)
     return InvalidArgument(
-        Text("create QP: send ring of 2^", a.log_sq_wqebbs, " blocks; at most 2^", kMaxLogRing));
+        Concat("create QP: send ring of 2^", a.log_sq_wqebbs, " blocks; at most 2^", kMaxLogRing));
   if (a.has_rq > 1 || (a.flags & ~uint32_t{kQpMaster | kQpSlaveSend | kQpSlaveReceive}) != 0)
-    return InvalidArgument(Text("create QP: unknown flags ", a.flags, " or has_rq ", a.has_rq));
+    return InvalidArgument(Concat("create QP: unknown flags ", a.flags, " or has_rq ", a.has_rq));
   if (a.has_rq != 0 && (a.log_rq_wqes > kMaxLogRing || a.log_rq_stride < kMinLogStride ||
                         a.log_rq_stride > kMaxLogStride))
-    return InvalidArgument(Text("create QP: receive ring of 2^", a.log_rq_wqes, " entries of 2^",
-                                a.log_rq_stride, " B; at most 2^", kMaxLogRing,
-                                " of 16 to 1024 B"));
+    return InvalidArgument(Concat("create QP: receive ring of 2^", a.log_rq_wqes, " entries of 2^",
+                                  a.log_rq_stride, " B; at most 2^", kMaxLogRing,
+                                  " of 16 to 1024 B"));
   std::byte* const sq =
       RingAt(*umem->second, a.sq_addr, uint64_t{rnic::kWqebbBytes} << a.log_sq_wqebbs, 64);
   std::byte* const dbrec = RingAt(*umem->second, a.dbrec_addr, rnic::kDoorbellRecordBytes, 8);
@@ -69,13 +69,15 @@ Status QpLife::CreateQp(Context& c, const CreateQpArgs& a, CreateQpReply* reply)
         "create QP: a ring or the doorbell record is outside the registered memory or not aligned "
         "(send ring 64 B, receive ring 16 B, record 8 B)");
   if (c.account->qps >= options_.limits.queue_pairs)
-    return NoSpace(Text("create QP: this client has ", options_.limits.queue_pairs,
-                        " queue pairs, the most (--client-queue-pairs of the RNIC daemon); destroy "
-                        "some"));
+    return NoSpace(
+        Concat("create QP: this client has ", options_.limits.queue_pairs,
+               " queue pairs, the most (--client-queue-pairs of the RNIC daemon); destroy "
+               "some"));
   const uint32_t doorbell = c.FreeRegister();
   if (doorbell == kMaxQpsPerContext)
-    return NoSpace(Text("create QP: this client has ", kMaxQpsPerContext,
-                        " queue pairs and completion queues with events, the most; destroy some"));
+    return NoSpace(
+        Concat("create QP: this client has ", kMaxQpsPerContext,
+               " queue pairs and completion queues with events, the most; destroy some"));
 
   HL_RETURN_IF_ERROR(ReserveRings(*umem->second, options_.limits));
   auto owned = std::make_unique<Qp>();
@@ -169,14 +171,14 @@ void QpLife::ResetQueues(Qp& qp) {
 Status QpLife::ModifyQp(Context& c, const ModifyQpArgs& a) {
   Qp* const qp = qps_.Find(a.qpn);
   if (qp == nullptr || qp->context != &c || qp->service.responder_only)
-    return NotFound(Text("modify QP: no queue pair ", a.qpn, " of this client"));
+    return NotFound(Concat("modify QP: no queue pair ", a.qpn, " of this client"));
   if (a.state > static_cast<uint32_t>(QpState::kError))
-    return InvalidArgument(Text("modify QP: unknown state ", a.state));
+    return InvalidArgument(Concat("modify QP: unknown state ", a.state));
   const auto to = static_cast<QpState>(a.state);
   const auto refuse = [&] {
-    return InvalidArgument(Text("modify QP ", a.qpn, ": ", StateName(qp->state), " to ",
-                                StateName(to),
-                                " is no transition; the order is RESET, INIT, RTR, RTS"));
+    return InvalidArgument(Concat("modify QP ", a.qpn, ": ", StateName(qp->state), " to ",
+                                  StateName(to),
+                                  " is no transition; the order is RESET, INIT, RTR, RTS"));
   };
   switch (to) {
     case QpState::kReset:
@@ -189,15 +191,15 @@ Status QpLife::ModifyQp(Context& c, const ModifyQpArgs& a) {
     case QpState::kInit:
       if (qp->state != QpState::kReset && qp->state != QpState::kInit) return refuse();
       if ((a.access & ~(kRemoteAccess | rnic::kLocalWrite)) != 0)
-        return InvalidArgument(Text("modify QP: unknown access rights ", a.access));
+        return InvalidArgument(Concat("modify QP: unknown access rights ", a.access));
       qp->access = a.access & kRemoteAccess;
       break;
     case QpState::kReadyToReceive:
       if (qp->state != QpState::kInit) return refuse();
       HL_RETURN_IF_ERROR(routes_.Check(a));
       if (a.rnr_timer_us < 1 || a.rnr_timer_us > rnic::kMaxRnrTimer.count())
-        return InvalidArgument(Text("modify QP: RNR timer of ", a.rnr_timer_us, " us; 1 to ",
-                                    rnic::kMaxRnrTimer.count()));
+        return InvalidArgument(Concat("modify QP: RNR timer of ", a.rnr_timer_us, " us; 1 to ",
+                                      rnic::kMaxRnrTimer.count()));
       qp->timers.rnr_timer_us = a.rnr_timer_us;
       qps_.Disconnect(*qp);
       std::copy(std::begin(a.remote_gid), std::end(a.remote_gid), qp->peer.gid.begin());
@@ -210,10 +212,10 @@ Status QpLife::ModifyQp(Context& c, const ModifyQpArgs& a) {
       if (qp->state != QpState::kReadyToReceive) return refuse();
       if (std::max(a.ack_timeout_ms, a.link_timeout_ms) > rnic::kMaxSilence.count() ||
           std::max(a.retry_count, a.rnr_retry) > rnic::kMaxRetries)
-        return InvalidArgument(Text("modify QP: timeouts of ", a.ack_timeout_ms, " and ",
-                                    a.link_timeout_ms, " ms, retries ", a.retry_count, " and ",
-                                    a.rnr_retry, "; at most ", rnic::kMaxSilence.count(),
-                                    " ms and ", rnic::kMaxRetries));
+        return InvalidArgument(Concat("modify QP: timeouts of ", a.ack_timeout_ms, " and ",
+                                      a.link_timeout_ms, " ms, retries ", a.retry_count, " and ",
+                                      a.rnr_retry, "; at most ", rnic::kMaxSilence.count(),
+                                      " ms and ", rnic::kMaxRetries));
       qp->timers.ack_timeout_ns = uint64_t{a.ack_timeout_ms} * 1'000'000;
       qp->timers.link_timeout_ns = uint64_t{a.link_timeout_ms} * 1'000'000;
       qp->timers.retry_count = static_cast<uint8_t>(a.retry_count);
@@ -257,7 +259,7 @@ void QpLife::Destroy(Qp& qp) {
 Status QpLife::DestroyQp(Context& c, uint32_t qpn) {
   Qp* const qp = qps_.Find(qpn);
   if (qp == nullptr || qp->context != &c || qp->service.responder_only)
-    return NotFound(Text("destroy QP: no queue pair ", qpn, " of this client"));
+    return NotFound(Concat("destroy QP: no queue pair ", qpn, " of this client"));
   Destroy(*qp);
   return {};
 }
@@ -265,17 +267,17 @@ Status QpLife::DestroyQp(Context& c, uint32_t qpn) {
 Result<Qp*> QpLife::MakeResponder(Service& service, Host& host, const GidBytes& gid,
                                   uint32_t client_qpn, const Account* asker) {
   if (service.context->responders >= kMaxQpsPerContext)
-    return NoSpace(Text("connect service: ", "a service of ", host.name, " has ", kMaxQpsPerContext,
-                        " connections, the most"));
+    return NoSpace(Concat("connect service: ", "a service of ", host.name, " has ",
+                          kMaxQpsPerContext, " connections, the most"));
   uint32_t of_asker = 0;
   ForEachQp(*service.context, [&](const Qp& qp) {
     of_asker += qp.service.responder_only && qp.service.asker == asker;
   });
   if (asker != nullptr && of_asker >= kMaxRespondersPerClient)
-    return NoSpace(Text("connect service: this client has ", of_asker,
-                        " connections to services "
-                        "of one client of ",
-                        host.name, ", the most; destroy some"));
+    return NoSpace(Concat("connect service: this client has ", of_asker,
+                          " connections to services "
+                          "of one client of ",
+                          host.name, ", the most; destroy some"));
   auto owned = std::make_unique<Qp>();
   Qp& qp = *owned;
   const uint32_t qpn = qps_.Insert(std::move(owned));

@@ -6,8 +6,7 @@
 // local key, one hash probe per remote key, one copy from source to destination, at most one CQE
 // store. No allocation, no virtual call, no system call.
 //
-// Long SENDs, WRITEs and READs move kTurnBytes at a time (long_transfers.cc), so that one of them
-// holds up the other queues of a machine for microseconds only.
+// Long transfers are in long_transfers.cc.
 //
 // May call: KeyTable, CompletionQueues, Durability, ErrorState, ReadyList, QpTable, Turn, Waiters,
 // Responder, Retries, Snapshots, Transit, RemoteRequester.

@@ -36,8 +36,8 @@ Status ServiceAsks::Ask(Context& c, Qp& client, LinkId link, const ConnectServic
     ask.answered = false;
     ask.host.clear();  // the next command asks for another connection
     if (ask.code != Code::kOk) {
-      const Status status(ask.code, std::string(reinterpret_cast<const char*>(ask.answer.data()),
-                                                ask.answer.size()));
+      const Status status(
+          ask.code, Shown({reinterpret_cast<const char*>(ask.answer.data()), ask.answer.size()}));
       kept.reset();
       return status;
     }
@@ -61,8 +61,8 @@ Status ServiceAsks::Ask(Context& c, Qp& client, LinkId link, const ConnectServic
                          .payload = payload});
     traffic_.port()->Flush();
   }
-  return Busy(Text("connect service: waiting for the daemon of host ", host,
-                   traffic_.Ready(link) ? "" : ", to which the link is down"));
+  return Busy(Concat("connect service: waiting for the daemon of host ", host,
+                     traffic_.Ready(link) ? "" : ", to which the link is down"));
 }
 
 void ServiceAsks::HandleReply(LinkId from, const Packet& p) {

@@ -40,18 +40,19 @@ Status Services::Publish(Context& c, const PublishArgs& a) {
   if (!ValidName(a.service, &name))
     return InvalidArgument("publish: a service name is 1 to 63 of [A-Za-z0-9._-]");
   if (a.private_length > kMaxPrivateData)
-    return InvalidArgument(Text("publish ", name, ": ", a.private_length,
-                                " B of private data; at most ", kMaxPrivateData));
+    return InvalidArgument(Concat("publish ", name, ": ", a.private_length,
+                                  " B of private data; at most ", kMaxPrivateData));
   const auto pd = c.pds.find(a.pdn);
-  if (pd == c.pds.end()) return NotFound(Text("publish ", name, ": no protection domain ", a.pdn));
+  if (pd == c.pds.end())
+    return NotFound(Concat("publish ", name, ": no protection domain ", a.pdn));
   auto& services = c.host->services;
   const auto it = services.find(name);
   if (it != services.end() && it->second.context != &c)
-    return AlreadyExists(Text("publish: host ", c.host->name, " already offers ", name,
-                              " by another client; stop that one first"));
+    return AlreadyExists(Concat("publish: host ", c.host->name, " already offers ", name,
+                                " by another client; stop that one first"));
   if (it == services.end() && services.size() >= kMaxServicesPerHost)
-    return NoSpace(Text("publish ", name, ": host ", c.host->name, " already offers ",
-                        kMaxServicesPerHost, " services"));
+    return NoSpace(Concat("publish ", name, ": host ", c.host->name, " already offers ",
+                          kMaxServicesPerHost, " services"));
   if (it != services.end()) --it->second.pd->users;
   ++pd->second->users;
   services[name] = {&c, pd->second.get(), {a.private_data, a.private_data + a.private_length}};
@@ -64,20 +65,20 @@ Status Services::Connect(Context& c, const ConnectServiceArgs& a, ConnectService
     return InvalidArgument("connect service: host and service names are 1 to 63 of [A-Za-z0-9._-]");
   Qp* const client = qps_.Find(a.qpn);
   if (client == nullptr || client->context != &c || client->service.responder_only)
-    return NotFound(Text("connect service: no queue pair ", a.qpn, " of this client"));
+    return NotFound(Concat("connect service: no queue pair ", a.qpn, " of this client"));
   if (client->state != QpState::kReset)
-    return InvalidArgument(Text("connect service: queue pair ", a.qpn, " is in ",
-                                StateName(client->state), "; it must be fresh (RESET)"));
+    return InvalidArgument(Concat("connect service: queue pair ", a.qpn, " is in ",
+                                  StateName(client->state), "; it must be fresh (RESET)"));
   Host* const host = clients_.FindHost(host_name);
   if (host == nullptr)
     if (const LinkId link = routes_.ToHost(host_name); link != kNoLink)
       return asks_.Ask(c, *client, link, a, reply);
   if (host == nullptr)
-    return NotFound(Text("connect service: no host ", host_name, " on this device"));
+    return NotFound(Concat("connect service: no host ", host_name, " on this device"));
   const auto it = host->services.find(name);
   if (it == host->services.end())
-    return NotFound(Text("connect service: host ", host_name, " offers no ", name,
-                         "; is its process running?"));
+    return NotFound(Concat("connect service: host ", host_name, " offers no ", name,
+                           "; is its process running?"));
   Service& service = it->second;
   if (Qp* const old = client->service.qpn != 0 ? qps_.Find(client->service.qpn) : nullptr)
     life_.Destroy(*old);
@@ -108,11 +109,11 @@ void Services::HandleRequest(LinkId from, const Packet& p) {
   };
   Host* const host = clients_.FindHost(host_name);
   if (host == nullptr)
-    return refuse(NotFound(Text("connect service: no host ", host_name, " on its device")));
+    return refuse(NotFound(Concat("connect service: no host ", host_name, " on its device")));
   const auto it = host->services.find(name);
   if (it == host->services.end())
-    return refuse(NotFound(Text("connect service: host ", host_name, " offers no ", name,
-                                "; is its process running?")));
+    return refuse(NotFound(Concat("connect service: host ", host_name, " offers no ", name,
+                                  "; is its process running?")));
   // A repeated request gets the same queue pair. Another request of the same client's queue pair
   // replaces it.
   Qp* answerer = nullptr;

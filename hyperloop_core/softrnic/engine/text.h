@@ -1,18 +1,21 @@
 // Texts for messages of the control path.
 #pragma once
 
-#include <sstream>
+#include <algorithm>
 #include <string>
+#include <string_view>
 
+#include "common/concat.h"
 #include "hyperloop/core/rnic.h"
 
 namespace hyperloop::softrnic {
 
-template <class... Parts>
-std::string Text(const Parts&... parts) {
-  std::ostringstream out;
-  (out << ... << parts);
-  return out.str();
+// What a peer sent, with a question mark for each byte that is not printable ASCII.
+inline std::string Shown(std::string_view text) {
+  std::string shown(text);
+  std::replace_if(
+      shown.begin(), shown.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  return shown;
 }
 
 inline const char* StateName(rnic::QpState state) {

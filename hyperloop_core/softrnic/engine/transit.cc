@@ -33,7 +33,7 @@ bool Transit::Blocked(const Qp& qp, const Wqe& wqe) {
 Outcome Transit::Accept(Qp& qp, const Wqe& wqe) {
   const bool known = IsSend(wqe.opcode) || IsWrite(wqe.opcode) || HasAnswer(wqe.opcode);
   if (!known || wqe.segments < MinSegments(wqe.opcode)) return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
-  Inflight entry(wqe.index, wqe.opcode, wqe.flags, wqe.blocks);
+  Inflight entry(wqe.index, wqe.opcode, wqe.flags);
   entry.segments = wqe.segments;
   entry.imm = wqe.imm;
   entry.wqe.assign(wqe.at, wqe.at + wqe.segments * size_t{rnic::kSegmentBytes});
@@ -50,7 +50,7 @@ Outcome Transit::Accept(Qp& qp, const Wqe& wqe) {
 }
 
 void Transit::Defer(Qp& qp, const Wqe& wqe, Outcome outcome) {
-  Inflight entry(wqe.index, wqe.opcode, wqe.flags, wqe.blocks);
+  Inflight entry(wqe.index, wqe.opcode, wqe.flags);
   entry.local = entry.delivered = true;
   entry.outcome = outcome;
   qp.transit.inflight.push_back(std::move(entry));
