@@ -9,7 +9,7 @@
 // - Every call fails in a forked child, except Close, which does nothing there.
 // Only the Store knows whether the group is broken, fenced or being brought back.
 //
-// Thread safe. An append costs two atomic loads, the count of writes in flight and the Store's own
+// Thread safe. Append costs two atomic loads, the count of writes in flight and the Store's own
 // call. It takes no lock and allocates nothing.
 #pragma once
 
@@ -123,8 +123,7 @@ class BoundDirectory {
   // from that, keeping the log that it has. True: the log has failed, too, so that the database
   // must be reopened.
   bool NoteManifestFailed();
-  // The last change of a MANIFEST failed. RocksDB may be resuming from that with the log that it
-  // has.
+  // Set by NoteManifestFailed; a MANIFEST's append clears it.
   std::atomic<bool> manifest_failed{false};
   // The last write of a log failed, and RocksDB has not made another log since.
   std::atomic<bool> log_failed{false};

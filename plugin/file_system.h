@@ -55,7 +55,8 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   const char* Name() const override { return kClassName(); }
   // The URI that holds all options as they are now.
   std::string GetId() const override;
-  // Checks the options, and that every replica answers. Takes no epoch and disturbs nobody.
+  // Checks the options, and that the replicas answer (Store::Open). Takes no epoch and disturbs
+  // nobody.
   rocksdb::Status PrepareOptions(const rocksdb::ConfigOptions& options) override;
 
   rocksdb::IOStatus LockFile(const std::string& path, const rocksdb::IOOptions& options,

@@ -128,8 +128,8 @@ class LogLaneFile final : public LocalFile {
   uint64_t kept_ = kNothingToCut;  // the size to which the group's file is truncated
 };
 
-// SST, blob, OPTIONS, IDENTITY …: always fsynced before the group lists the file at Close, from
-// when on it is on its way to the replicas.
+// SST, blob, OPTIONS, IDENTITY …: always fsynced before Close lists the file in the group. Then it
+// is on its way to the replicas.
 class ListedFile final : public LocalFile {
  public:
   ListedFile(std::unique_ptr<rocksdb::FSWritableFile>&& local,
@@ -163,7 +163,7 @@ class ListedFile final : public LocalFile {
   rocksdb::FileSystem* const local_files_;
   const std::string path_;
   bool dirty_ = true;  // something was written, or the file was made, after the last fsync
-  // Of what was appended, as long as that is all that the file can hold.
+  // Size and checksum of what was appended; they count while `counted_`.
   bool counted_;
   uint64_t size_ = 0;
   FileChecksum checksum_;

@@ -39,8 +39,7 @@ struct OpenArgs {
 };
 struct OpenReply {
   uint8_t gid[16];
-  uint32_t uar_id;
-  uint32_t reserved;
+  uint8_t reserved[8];
 };
 struct IdArgs {  // kFree*, kDestroy*: object id (pdn, umem id, lkey, cqn, qpn)
   uint32_t id;

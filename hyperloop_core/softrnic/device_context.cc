@@ -34,7 +34,7 @@ void StepAsideFrom(uint32_t cpu) {
 
 }  // namespace
 
-bool QpTable::Insert(uint32_t qpn, SoftQueuePair* qp) {
+bool OpenQueuePairs::Insert(uint32_t qpn, SoftQueuePair* qp) {
   for (uint32_t i = 0; i < kSlots; ++i) {
     Slot& slot = slots_[(Start(qpn) + i) % kSlots];
     const uint32_t found = slot.qpn.load(std::memory_order_relaxed);
@@ -46,7 +46,7 @@ bool QpTable::Insert(uint32_t qpn, SoftQueuePair* qp) {
   return false;
 }
 
-void QpTable::Remove(uint32_t qpn) {
+void OpenQueuePairs::Remove(uint32_t qpn) {
   for (uint32_t i = 0; i < kSlots; ++i) {
     Slot& slot = slots_[(Start(qpn) + i) % kSlots];
     const uint32_t found = slot.qpn.load(std::memory_order_relaxed);
@@ -58,7 +58,7 @@ void QpTable::Remove(uint32_t qpn) {
   }
 }
 
-SoftQueuePair* QpTable::Find(uint32_t qpn) const {
+SoftQueuePair* OpenQueuePairs::Find(uint32_t qpn) const {
   for (uint32_t i = 0; i < kSlots; ++i) {
     const Slot& slot = slots_[(Start(qpn) + i) % kSlots];
     const uint32_t found = slot.qpn.load(std::memory_order_acquire);

@@ -28,7 +28,7 @@ class SoftQueuePair;
 
 // Finds a queue pair by number. Insert and Remove: control path, serialised by the caller's lock.
 // Find: lock-free.
-class QpTable {
+class OpenQueuePairs {
  public:
   bool Insert(uint32_t qpn, SoftQueuePair* qp);
   void Remove(uint32_t qpn);
@@ -113,7 +113,7 @@ class DeviceContext : public std::enable_shared_from_this<DeviceContext> {
   }
 
   CommandPort& port() { return *port_; }
-  QpTable& qps() { return qps_; }
+  OpenQueuePairs& qps() { return qps_; }
   std::mutex& qps_mutex() { return qps_mutex_; }
 
   // Memory from Device::AllocateBuffer, to find the descriptor behind an address.
@@ -147,7 +147,7 @@ class DeviceContext : public std::enable_shared_from_this<DeviceContext> {
   mutable std::atomic<int64_t> next_check_ns_{0};
   std::atomic<int64_t> next_step_aside_ns_{0};
   std::mutex qps_mutex_;  // guards Insert and Remove of qps_
-  QpTable qps_;
+  OpenQueuePairs qps_;
   std::mutex buffers_mutex_;  // guards buffers_
   std::map<const std::byte*, const SharedMemory*> buffers_;
 };

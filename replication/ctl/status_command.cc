@@ -66,7 +66,7 @@ nlohmann::ordered_json FilesToJson(const std::vector<FileInfo>& files) {
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
   for (const FileInfo& file : files) {
     json.push_back({{"name", file.name},
-                    {"lane", file.lane == Lane::kLog ? "log" : "local"},
+                    {"lane", file.lane == Lane::kLog ? "log" : "bulk"},
                     {"size", file.size}});
   }
   return json;
@@ -128,7 +128,7 @@ std::string Shown(const std::string& text) { return Printable(text, 4096); }
 void PrintFiles(const Look& look) {
   for (const FileInfo& file : look.status.files) {
     std::printf("    %12llu  %-5s  %s\n", static_cast<unsigned long long>(file.size),
-                file.lane == Lane::kLog ? "log" : "local", Shown(file.name).c_str());
+                file.lane == Lane::kLog ? "log" : "bulk", Shown(file.name).c_str());
   }
 }
 

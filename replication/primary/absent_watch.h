@@ -45,7 +45,7 @@ class AbsentWatch {
     Configuration::Replica replica;
     std::optional<control::HelloReplyT> before;  // its last answer
     bool ready = false;
-    Clock::time_point next{};  // not asked before
+    Clock::time_point next{};  // when it may be asked next
     std::string refusal;       // as it was logged last
   };
   // What is remembered of an address, whether it is absent or not.

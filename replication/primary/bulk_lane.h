@@ -57,8 +57,8 @@ class BulkLane {
 
   struct Target {
     BulkConnect connect;  // null: the replica is left out
-    // Await does not wait for the replica before it has held all that is listed once. True of
-    // itself for one that was left out before.
+    // Await does not wait for the replica before it has held all that is listed once. A
+    // replica that was left out before is treated so in any case.
     bool catches_up = false;
   };
   // Tells how the replicas are reached from now on, one target for each name and in their order.

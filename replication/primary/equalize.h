@@ -1,4 +1,4 @@
-// Makes regions equal before an epoch is installed: the primary's own becomes equal to the chosen
+// Makes regions equal before a group is armed: the primary's own becomes equal to the chosen
 // member's, then every member's becomes equal to the primary's.
 //
 // A crash at any point leaves each member with a log that holds every acknowledged record: rings

@@ -12,7 +12,7 @@ namespace {
 constexpr std::chrono::milliseconds kBusyTick{2}, kIdleTick{100};
 // The least time between two attempts of calls to bring the group back.
 constexpr std::chrono::milliseconds kRegainInterval{200};
-// A member that does not answer delays by so much what the others are told. A rival watches longer.
+// Telling a member takes at most so long, and the next one is told after it. Rivals watch longer.
 constexpr std::chrono::milliseconds kTellTimeout{100};
 // Each replica has so long to answer a Release, even if others have used up the time.
 constexpr std::chrono::milliseconds kLeastRelease{20};
@@ -169,7 +169,7 @@ void Session::StartTicking() {
 std::chrono::milliseconds Session::Tick() {
   const Result<std::optional<uint64_t>> seq = lane_->Tick();
   if (!seq.ok()) {
-    // Calls fail at once meanwhile. This thread tries again for as long as the store is open.
+    // Calls fail meanwhile, or try too (Regain). This thread tries until the store is closed.
     if (!fenced_ && IsGroupError(seq.status().code()))
       lane_->Recover(std::chrono::nanoseconds(0)).IgnoreError();
     return kIdleTick;

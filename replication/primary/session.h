@@ -1,6 +1,6 @@
 // Session: the work behind a Store over a group of replicas. It takes the group (session_take.cc),
-// serves and closes it (session.cc), and brings back one that stopped answering
-// (session_recover.cc).
+// serves and closes it (session.cc), ships whole files (session_files.cc), and brings back a group
+// that stopped answering (session_recover.cc).
 //
 // Time limits. An operation waits for its acknowledgement for half of ack_timeout. A group that did
 // not answer may be brought back in the other half. So a call fails only after both. While a group

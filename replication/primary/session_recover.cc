@@ -108,8 +108,9 @@ Result<Recovered> Session::BringBack(const Status& cause, uint64_t acked,
     if (interrupted) {
       absent_watch_->Failed(joiner->address());
       if (IsMember(*joiner) && !own_fault) unproven_ = joiner;
-      Say(LogLevel::kWarn, Text(joiner->name(), " could not be taken in again: ", why.message(),
-                                "; the next open takes it in, and waits longer for it"));
+      Say(LogLevel::kWarn,
+          Text(joiner->name(), " could not be taken in again: ", why.message(),
+               "; it is tried again after a pause, and an open waits longer for it"));
       joiner = nullptr;
       lost_to_ = why.message();
       lost_since_ = Clock::now();

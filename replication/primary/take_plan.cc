@@ -255,7 +255,7 @@ Judgement JudgeStanding(const Configuration& own,
   // An epoch that this primary sealed in an attempt that was cut short is still its own.
   const auto mine = [&](const control::HelloReplyT& hello) { return IsOwner(hello, own.owner); };
   Judgement out{Standing::kOwner, own.epoch + 1, "", {}};
-  std::string missing;  // why the last of them counts as that
+  std::string missing;  // why the last missing one is missing
   for (size_t i = 0; i < own.replicas.size(); ++i) {
     const std::string name = "replica " + own.replicas[i].address;
     if (!now[i].has_value()) {

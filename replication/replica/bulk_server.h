@@ -1,5 +1,6 @@
 // BulkServer: the port and the thread on which a replica takes files (BulkService). The control
-// plane has others, so that a slow disk holds up no primary that asks for something else.
+// plane has its own port and thread, so that a slow disk holds up no primary that asks for
+// something else.
 #pragma once
 
 #include <memory>

@@ -8,7 +8,7 @@
 namespace hyperloop {
 namespace {
 
-// The heartbeat's key covers so many bytes, which hold nothing but the heartbeat word.
+// The heartbeat's key covers this many bytes. They hold nothing but the heartbeat word.
 constexpr uint64_t kHeartbeatPage = 4096;
 
 // alive() is made for waiting loops, and checks the daemon only in some of its calls. So a caller

@@ -40,9 +40,9 @@ class LinkPort {
   // Queues a packet; dropped if the link is down. Requests only after Ready; of answers at most one
   // for each packet that was received.
   virtual void Send(LinkId link, PacketBytes packet) = 0;
-  // The end of a turn: queued packets leave, and received packets count as answered. So do those
-  // whose answers come later: of requests behind a READ that waits for a disk. What they and their
-  // answers take, the engine bounds (kMaxHeldBytes).
+  // The end of a turn: queued packets leave, and received packets count as answered. So do
+  // requests that wait behind a READ which waits for a disk; the engine bounds their memory, and
+  // that of their answers, itself (kMaxHeldBytes).
   virtual void Flush() = 0;
   // The next event; false: none.
   virtual bool Receive(LinkEvent* event) = 0;

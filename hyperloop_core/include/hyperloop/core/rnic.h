@@ -7,8 +7,8 @@
 // PostReceive and Poll are hot-path calls: no system call while the device is awake, no allocation;
 // one thread at a time per object.
 //
-// After fork() the child must not use any object; every queue and registered buffer that a provider
-// allocates is MADV_DONTFORK and each descriptor CLOEXEC.
+// After fork() each call fails in the child, and destructors do nothing. Queues and registered
+// buffers that a provider allocates are MADV_DONTFORK, and descriptors CLOEXEC.
 #pragma once
 
 #include <array>
@@ -211,8 +211,8 @@ struct QpAttr {
   std::chrono::milliseconds ack_timeout{64};
   // Over a link between RNIC daemons (softrnic; elsewhere checked and not used), where TCP mends
   // losses in its own time: how long the peer may stay silent before kRetryExceeded, however often
-  // requests are sent again meanwhile; at most kMaxSilence. 0: (retry_count + 1) x ack_timeout,
-  // which counts as at least 500 ms unless it is 0.
+  // requests are sent again meanwhile; at most kMaxSilence. 0: (retry_count + 1) x the larger of
+  // ack_timeout and 500 ms, and no limit if ack_timeout is 0, too.
   std::chrono::milliseconds link_timeout{0};
   // A kSend* or kWriteImm for which the peer has no receive: the peer answers how long to wait (its
   // own rnr_timer, at most 491.52 ms). The request is sent again `rnr_retry` times (0 to 6; 7: for

@@ -6,7 +6,7 @@
 // checked through its descriptor. "This user" is the effective user id.
 //
 // In a user namespace that hides the machine's root, its directories and those of other hidden
-// users look alike: the first ones of a path are taken for root's there.
+// users have the same owner id. Those at the beginning of a path count as root's there.
 #pragma once
 
 #include <sys/types.h>
@@ -24,9 +24,9 @@ enum class DirectoryRule {
   kShared,  // as the directories above: this user's or root's, sticky where others may write
 };
 
-// The absolute path without links of a directory that keeps the rule, as do all directories that
-// lead to it (kShared); links on the way belong to this user or root. kPermissionDenied names what
-// breaks the rule, and the remedy. kNotFound.
+// Returns the absolute path with links resolved. The directory keeps `rule`, all above it keep
+// kShared, and links on the way belong to this user or root. kPermissionDenied names what breaks a
+// rule, and the remedy. kNotFound.
 Result<std::string> CheckDirectory(const std::string& path, DirectoryRule rule);
 
 // Opens a regular file that belongs to this user or root and that nobody else may write. Never

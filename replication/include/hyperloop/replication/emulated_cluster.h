@@ -4,10 +4,10 @@
 //
 // The directory holds cluster.json (what the cluster is), rnicd.sock, keys (the identity that the
 // replicas and their primaries share, made at the first start), and for each process NAME.pid,
-// NAME.log and, for replicas, NAME.pool. Pools stay when the cluster stops, so the next start finds
-// the data again. A lock file serialises calls on one directory, across processes. A process is
-// identified by pid, start time, boot and user, so that a recycled pid is never mistaken for it or
-// signalled.
+// NAME.log and, for replicas, NAME.pool and NAME.pool.files. Pools stay when the cluster stops, so
+// the next start finds the data again. A lock file serialises calls on one directory, across
+// processes. A process is identified by pid, start time, boot and user, so that a recycled pid is
+// never mistaken for it or signalled.
 //
 // The directory belongs to this user, and nobody else can write to it or put another in its place
 // (see CheckDirectory); its files are followed only if they are this user's or root's. Otherwise

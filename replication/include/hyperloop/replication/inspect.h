@@ -94,9 +94,10 @@ class NodeView {
   virtual Status Read(uint64_t offset, std::span<std::byte> out) = 0;
   // The word that a living primary moves every 100 ms.
   virtual Result<uint64_t> Heartbeat() = 0;
-  // Whether the heartbeat moved within `watch`. False at once if the owner closed in order.
+  // Whether the heartbeat moved within `watch`. False at once if the owner closed in order. An
+  // owner that waits for a silent replica moves it once a second only.
   virtual Result<bool> OwnerLives(
-      std::chrono::milliseconds watch = std::chrono::milliseconds(500)) = 0;
+      std::chrono::milliseconds watch = std::chrono::milliseconds(1500)) = 0;
 
   // A copy from which ExportFiles makes a consistent prefix of the log, also while a primary
   // writes. The copy is repeated if the log was overwritten before it was read. kBusy: this

@@ -82,9 +82,9 @@ struct TakeRequest {
   // the directory is a copy of that group's directory.
   Pairing pairing;
   // Judges whether the directory can be set to these files. Called before the first replica is
-  // sealed, and again after all are sealed and before anything else changes. An error ends the
-  // taking. The first time nothing has changed; the second time the group is given back to its
-  // former owner. Null: it always can.
+  // sealed, and again after all are sealed, before anything but the primary's own pool
+  // changes. An error ends the taking. The first time nothing has changed; the second time the
+  // group is given back to its former owner. Null: it always can.
   std::function<Status(const GroupFiles& files)> judge = nullptr;
   // Reads bytes of a listed file of the directory, as Store::Read does; kNotFound: it is gone.
   // Called by threads of the store until Close returns. Null: there is no directory, and no listed
@@ -101,8 +101,8 @@ struct TakeResult {
 
 class Store {
  public:
-  // Checks the options, and that each replica answers. Takes no epoch and disturbs nobody. Errors
-  // name the replica.
+  // Checks the options, and that the replicas answer: each, or with on_replica_failure=continue
+  // one. Takes no epoch and disturbs nobody. Errors name the replica.
   static Result<std::unique_ptr<Store>> Open(const StoreOptions& options, std::shared_ptr<Log> log);
   virtual ~Store() = default;  // as Close, but its result is ignored
 
@@ -175,9 +175,9 @@ class Store {
   // included, as detected when the group was taken. kRam before that.
   virtual rnic::Media media() const = 0;
   // Executes all records and releases the group, so that the next primary need not wait. Waits at
-  // most ack_timeout for a group that does not answer, and then connect_timeout for the replicas to
-  // take the release. Idempotent. kUnavailable: the group is out of reach; what was acknowledged is
-  // on its replicas.
+  // most ack_timeout for a group that does not answer, as long again for files that replicas still
+  // lack, and then connect_timeout for the replicas to take the release. Idempotent. kUnavailable:
+  // the group is out of reach; what was acknowledged is on its replicas.
   virtual Status Close() = 0;
 
   struct Statistics {

@@ -37,7 +37,7 @@ bool ValidName(std::string_view name);
 std::string KeyText(const PublicKey& key);  // 64 hexadecimal digits
 Result<PublicKey> ParseKey(std::string_view text);
 
-// What a peer may be. A set of them is a sum.
+// What a peer may be. A set of roles is their bitwise or.
 using Roles = unsigned;
 inline constexpr Roles kRolePrimary = 1;
 inline constexpr Roles kRoleReplica = 2;
@@ -79,7 +79,7 @@ struct KeyPair {
   SecretKey secret;
 };
 
-// Whose a proven key is: a line for each of its names.
+// The host that a proven key belongs to: one line of `trusted` for each of its names.
 class Peer {
  public:
   Peer() = default;
@@ -91,7 +91,7 @@ class Peer {
   const std::vector<TrustedPeer>& lines() const { return lines_; }
   // Under any of its names.
   Roles roles() const;
-  // True if it is `name` and has, as that, one of `any_of`.
+  // True if one of its lines has this name and one of these roles.
   bool Is(std::string_view name, Roles any_of) const;
 
  private:

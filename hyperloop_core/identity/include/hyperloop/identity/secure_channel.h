@@ -38,7 +38,7 @@ struct SecureChannelOptions {
   std::shared_ptr<const KeyRing> ring{};  // null: plain
   // The peer must have one of these roles.
   Roles peer_roles = kEveryRole;
-  // The peer must have all of these names, with one of the roles each; usually a dialer's.
+  // The peer must have all of these names, with one of the roles each; usually set by a dialer.
   std::vector<std::string> peer_names{};
   size_t max_body = 64 << 10;  // of a frame, either way
 };
