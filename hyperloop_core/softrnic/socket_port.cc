@@ -6,7 +6,7 @@
 // - If the daemon was killed, the kernel closed its end of the socket. EngineGone sees that with a
 //   non-blocking peek, which DeviceContext::Alive makes every few milliseconds of waiting.
 // - A daemon that is stopped or starved does not count as gone until a command has waited
-//   kCommandTimeoutSeconds in vain. Code that waits for completions has its own bound.
+//   TimeoutSeconds in vain. Code that waits for completions has its own bound.
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>

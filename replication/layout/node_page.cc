@@ -100,12 +100,10 @@ Result<NodeState> ReadNodeState(std::span<const std::byte> page) {
 }
 
 bool NodePageIsWhole(std::span<const std::byte> page) {
-  for (int i = 0; i < 2; ++i) {
-    NodeState copy;
-    if (!NeverWritten(page, i) && !ParseCopy(page.data() + kNodeCopyOffsets[i], &copy))
-      return false;
-  }
-  return true;
+  NodeState first, second;
+  const bool valid = ParseCopy(page.data() + kNodeCopyOffsets[0], &first);
+  if (ParseCopy(page.data() + kNodeCopyOffsets[1], &second)) return valid;
+  return valid && first.generation == 1 && NeverWritten(page, 1);
 }
 
 Result<PageRange> WriteNodeState(std::span<std::byte> page, NodeState* state) {

@@ -334,7 +334,7 @@ struct NodeState {
 // Returns the newer valid copy. kNotFound: the pool is fresh, or power failed while the first state
 // was written. kCorruption: neither copy is valid.
 Result<NodeState> ReadNodeState(std::span<const std::byte> page);
-// Whether each copy that was ever written is valid.
+// Whether both copies are valid or, after the first state alone, the first one.
 bool NodePageIsWhole(std::span<const std::byte> page);
 // Writes `state` over the older copy with the next generation. Returns the range of the page that
 // must be durable before a promise relies on it. kInvalidArgument: an address is too long, or there

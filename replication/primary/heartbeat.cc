@@ -45,7 +45,9 @@ void Heartbeat::Beat() {
   for (Member& each : members_) {
     const Target& target = each.target;
     const Status started =
-        target.access->StartWrite(target.word, 0, std::as_bytes(std::span(&word_, 1)));
+        target.access == nullptr
+            ? Busy("the member's memory cannot be reached")
+            : target.access->StartWrite(target.word, 0, std::as_bytes(std::span(&word_, 1)));
     each.missed = !started.ok();
     if (each.missed) teller_.Wake();
     if (!started.ok() && started.code() != Code::kBusy)
@@ -60,7 +62,8 @@ void Heartbeat::Tell() {
     for (const Member& each : members_)
       if (each.missed && each.target.tell != nullptr) tells.push_back(each.target.tell);
   }
-  for (const auto& tell : tells) tell();
+  for (const auto& tell : tells)
+    if (!ending_) tell();
 }
 
 }  // namespace hyperloop

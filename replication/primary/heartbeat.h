@@ -23,7 +23,8 @@ class Heartbeat {
   static constexpr std::chrono::milliseconds kInterval{100};
 
   struct Target {
-    RemoteAccess* access = nullptr;  // outlives the heartbeat, or is first removed from the targets
+    // Outlives the heartbeat, or is first removed from the targets. Null: the word is out of reach.
+    RemoteAccess* access = nullptr;
     RemoteMemory word;
     // Sends the member a message that its owner lives. Called on a thread that may wait, one call
     // at a time, perhaps once more after the target has been removed.
@@ -31,6 +32,7 @@ class Heartbeat {
   };
   // `avoid_cpu` as PeriodicThread's: a living primary whose thread is starved would look dead.
   Heartbeat(std::vector<Target> targets, int avoid_cpu);
+  ~Heartbeat() { ending_ = true; }
 
   // Once this has returned, nothing is written to the former targets. It does not wait for the
   // network.
@@ -50,6 +52,7 @@ class Heartbeat {
   std::mutex members_mutex_;
   std::vector<Member> members_;  // guarded by members_mutex_
   std::atomic<bool> lost_{false};
+  std::atomic<bool> ending_{false};
   uint64_t word_;  // used by thread_ only
   // These two use the members above, and thread_ uses teller_.
   PeriodicThread teller_;

@@ -78,13 +78,16 @@ class ReplicaHandle {
   // Sets how long each call may take in which the replica registers or reads its whole region.
   void SetSlowTimeout(std::chrono::nanoseconds timeout) { slow_timeout_ = timeout; }
   // Sets when all such calls are to be done, whatever each may take. One that begins about then, or
-  // later, still has a second, so that it is not blamed for an earlier one's delay.
-  void SetSlowDeadline(std::chrono::steady_clock::time_point deadline) {
+  // later, still has a second and the time `reading` in which a region is read, so that it is not
+  // blamed for an earlier one's delay.
+  void SetSlowDeadline(std::chrono::steady_clock::time_point deadline,
+                       std::chrono::nanoseconds reading) {
     slow_deadline_ = deadline;
+    least_slow_ = std::chrono::seconds(1) + reading;
   }
   std::chrono::nanoseconds slow_timeout() const {
     const std::chrono::nanoseconds left = slow_deadline_ - std::chrono::steady_clock::now();
-    return std::min(slow_timeout_, std::max<std::chrono::nanoseconds>(left, kLeastSlow));
+    return std::min(slow_timeout_, std::max(left, least_slow_));
   }
   void Disconnect() { client_.reset(); }
   // Whether the last Call, or the access to its memory since then, has failed because of the
@@ -103,8 +106,6 @@ class ReplicaHandle {
                        std::span<const MemberInfo> chain);
 
  private:
-  static constexpr std::chrono::seconds kLeastSlow{1};
-
   Status Connect(std::chrono::nanoseconds timeout);
 
   const control::Endpoint endpoint_;
@@ -113,6 +114,7 @@ class ReplicaHandle {
   std::chrono::nanoseconds slow_timeout_ = timeout_;
   std::chrono::steady_clock::time_point slow_deadline_ =
       std::chrono::steady_clock::time_point::max();
+  std::chrono::nanoseconds least_slow_{};
   const std::string name_;
   std::unique_ptr<control::ControlClient> client_;
   std::unique_ptr<RemoteAccess> remote_access_;

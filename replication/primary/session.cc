@@ -142,21 +142,21 @@ Status Session::LockGroup() {
   return pool_->media().Persist(word, sizeof(*word));
 }
 
-std::vector<Heartbeat::Target> Session::HeartbeatTargets() const {
+std::vector<Heartbeat::Target> Session::HeartbeatTargets(bool attached) const {
   std::vector<Heartbeat::Target> targets;
   for (ReplicaHandle* replica : members_) {
     const auto teller =
         std::make_shared<ReplicaHandle>(replica->endpoint(), replica->trust(), kTellTimeout);
-    targets.push_back(
-        {&replica->remote_access(), replica->heartbeat(), [teller, owner = own_.owner] {
-           teller->Hello(kTellTimeout, &owner).status().IgnoreError();
-         }});
+    RemoteAccess* const access = attached ? &replica->remote_access() : nullptr;
+    targets.push_back({access, replica->heartbeat(), [teller, owner = own_.owner] {
+                         teller->Hello(kTellTimeout, &owner).status().IgnoreError();
+                       }});
   }
   return targets;
 }
 
 void Session::StartHeartbeat() {
-  heartbeat_ = std::make_unique<Heartbeat>(HeartbeatTargets(), PinnedCpu(*device_));
+  heartbeat_ = std::make_unique<Heartbeat>(HeartbeatTargets(true), PinnedCpu(*device_));
 }
 
 // This is a thread apart from the heartbeat's, which must go on while a group is brought back.
@@ -229,7 +229,8 @@ void Session::DropGroup() {
   group_.reset();
   region_.reset();
   pd_.reset();
-  if (heartbeat_ != nullptr) heartbeat_->SetTargets({});
+  if (heartbeat_ != nullptr)
+    heartbeat_->SetTargets(fenced_ ? std::vector<Heartbeat::Target>() : HeartbeatTargets(false));
   for (const auto& replica : replicas_) {
     replica->Detach(device_ != nullptr && device_->alive());
     replica->Disconnect();

@@ -150,7 +150,8 @@ class Session {
   Status InstallAll(Configuration next);
   // Makes members and queues, and locks the lock word. All regions must be equal.
   Status ArmGroup();
-  std::vector<Heartbeat::Target> HeartbeatTargets() const;
+  // `attached`: the members' memory can be reached.
+  std::vector<Heartbeat::Target> HeartbeatTargets(bool attached) const;
 
   // --- bringing back (session_recover.cc), under the lane's mutex
   // This is JournalOptions::recover.

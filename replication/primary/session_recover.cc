@@ -58,6 +58,7 @@ void Session::WatchAbsent() {
 }
 
 Status Session::BecomeFenced(const std::string& why) {
+  if (heartbeat_ != nullptr) heartbeat_->SetTargets({});
   const std::lock_guard lock(fence_mutex_);
   if (!fenced_.exchange(true)) {
     fence_ = Fenced(why);
@@ -164,16 +165,12 @@ Judgement Session::LookAtStanding(std::chrono::nanoseconds patience) {
 }
 
 // Each replica is sealed only if it is still in the state in which it has just answered. So nobody
-// else can have been installed meanwhile, and everything that the group acknowledged is in the own
-// region.
+// else can have served meanwhile, and everything that the group acknowledged is in the own region.
 Status Session::SealAnew(uint64_t epoch) {
   own_.epoch = epoch;
   for (ReplicaHandle* replica : members_) {
     HL_ASSIGN_OR_RETURN(const control::HelloReplyT hello, replica->Hello());
-    // An epoch that this primary itself installed, in an attempt that was cut short, is no rival's.
-    const bool mine = InstalledBy(hello, configuration_.owner);
-    if (hello.installed_epoch > configuration_.epoch && !mine)
-      return Unavailable("another primary was installed");
+    if (ServedByAnother(hello, configuration_)) return Unavailable("another primary serves");
     HL_RETURN_IF_ERROR(Retryable(Seal(*replica, hello, info_.group).status()));
   }
   return {};
@@ -254,8 +251,10 @@ Status Session::TakeIn(ReplicaHandle& joiner, Configuration* next, uint64_t* epo
 Result<Recovered> Session::TryBringBack(uint64_t acked, std::chrono::nanoseconds patience,
                                         ReplicaHandle* joiner) {
   DropGroup();
-  const auto latest = Clock::now() + SlowTimeout(pool_->region().size());
-  for (const auto& replica : replicas_) replica->SetSlowDeadline(latest);
+  const uint64_t size = pool_->region().size();
+  const std::chrono::nanoseconds reading = SlowTimeout(size) - options_.ack_timeout;
+  const auto latest = Clock::now() + options_.ack_timeout + (1 + members_.size()) * reading;
+  for (const auto& replica : replicas_) replica->SetSlowDeadline(latest, reading);
   const Judgement judgement = LookAtStanding(patience);
   if (judgement.standing == Standing::kFenced) return BecomeFenced(judgement.why);
   if (judgement.standing == Standing::kWait) return Unavailable(judgement.why);
@@ -277,7 +276,7 @@ Result<Recovered> Session::TryBringBack(uint64_t acked, std::chrono::nanoseconds
   HL_RETURN_IF_ERROR(Retryable(AttachAll()));
   // What follows reads the whole region, which takes a while. The heartbeat shows meanwhile that
   // this primary lives.
-  if (heartbeat_ != nullptr) heartbeat_->SetTargets(HeartbeatTargets());
+  if (heartbeat_ != nullptr) heartbeat_->SetTargets(HeartbeatTargets(true));
   HL_RETURN_IF_ERROR(RestoreOwn(acked, sources));
   HL_RETURN_IF_ERROR(Retryable(PushOwn()));
   if (anew) HL_RETURN_IF_ERROR(Retryable(InstallAll(std::move(next))));

@@ -234,6 +234,7 @@ Result<control::SealReplyT> Session::Seal(ReplicaHandle& replica, const control:
   request.group = FormatUuid(group);
   request.seen_sealed_epoch = seen.sealed_epoch;
   request.seen_installed_epoch = seen.installed_epoch;
+  request.seen_unserved = seen.unserved;
   const auto until = std::chrono::steady_clock::now() + replica.slow_timeout();
   while (true) {  // once, unless this replica missed more takings than one step allows
     request.epoch = std::min(own_.epoch, request.seen_sealed_epoch + control::kMaxEpochStep);
@@ -248,6 +249,8 @@ Result<control::SealReplyT> Session::Seal(ReplicaHandle& replica, const control:
       return Corruption(Text(replica.name(), " answered without content"));
     if (!reply.ok() || request.epoch == own_.epoch) return reply;
     request.seen_sealed_epoch = request.epoch;
+    request.seen_installed_epoch = reply->content->installed_epoch;
+    request.seen_unserved = false;
     if (std::chrono::steady_clock::now() < until) continue;
     return Unavailable(Text(replica.name(), " is at epoch ", request.epoch, " on its way to epoch ",
                             own_.epoch, " of the others; the next try goes on from there"));
@@ -396,7 +399,7 @@ Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
   for (const size_t i : plan.joiners) joiners.push_back(members_[i]);
   for (const auto& replica : replicas_) {
     replica->SetSlowTimeout(SlowTimeout(plan.region_size));
-    replica->SetSlowDeadline(std::chrono::steady_clock::time_point::max());
+    replica->SetSlowDeadline(std::chrono::steady_clock::time_point::max(), {});
   }
   HL_RETURN_IF_ERROR(RefuseLivingOwner(looks));
   HL_RETURN_IF_ERROR(JudgeBeforeSealing(request, plan, looks));
@@ -411,8 +414,8 @@ Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
     status = TakeRegion(request, plan, *sealed);
   }
   if (status.ok()) status = InstallAll(plan.configuration);
-  if (status.ok()) status = RememberGroup();
   if (status.ok()) status = ArmGroup();
+  if (status.ok()) status = RememberGroup();
   const bool never_served = !status.ok();  // the lane begins with a record
   if (status.ok()) status = MakeLane();
   if (status.ok()) status = BindLane(request, result);

@@ -249,6 +249,10 @@ bool IsOwner(const control::HelloReplyT& hello, const Uuid& digest) {
   return std::ranges::equal(hello.sealed_owner, digest);
 }
 
+bool ServedByAnother(const control::HelloReplyT& hello, const Configuration& own) {
+  return hello.installed_epoch > own.epoch && !hello.unserved && !InstalledBy(hello, own.owner);
+}
+
 Judgement JudgeStanding(const Configuration& own,
                         std::span<const std::optional<control::HelloReplyT>> before,
                         std::span<const std::optional<control::HelloReplyT>> now, size_t least) {
@@ -278,7 +282,7 @@ Judgement JudgeStanding(const Configuration& own,
                    own.epoch, ")"),
               {}};
     }
-    if (hello.installed_epoch > own.epoch && !InstalledBy(hello, own.owner)) {
+    if (ServedByAnother(hello, own)) {
       return {Standing::kFenced,
               0,
               Text("another primary took the group: epoch ", hello.installed_epoch, " by ",
@@ -325,7 +329,7 @@ Status CheckJoiner(const Configuration& own, const Uuid& group, uint64_t region_
                                 "or with a fresh one"));
   }
   const bool mine = IsOwner(now, own.owner);
-  if (now.installed_epoch > own.epoch && !InstalledBy(now, own.owner))
+  if (ServedByAnother(now, own))
     return InvalidArgument(Text(name, " was installed by ", Installer(now), " under epoch ",
                                 now.installed_epoch, ", ours is epoch ", own.epoch));
   if (now.region_size != region_size) {

@@ -75,6 +75,9 @@ bool InstalledBy(const control::HelloReplyT& hello, const Uuid& digest);
 // Whether the replica's sealed owner is the one whose id has this digest.
 bool IsOwner(const control::HelloReplyT& hello, const Uuid& digest);
 
+// Whether another primary than that of `own`, later, may have acknowledged a write at the replica.
+bool ServedByAnother(const control::HelloReplyT& hello, const Configuration& own);
+
 // What a primary may do whose group stopped answering.
 enum class Standing {
   kOwner,    // every member still serves its epoch: new queues under the same epoch

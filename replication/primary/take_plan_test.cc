@@ -477,6 +477,20 @@ TEST_F(StandingTest, InstalledSuccessorFences) {
   EXPECT_THAT(Judge().why, Not(HasSubstr("the other")));
 }
 
+// Its owner has written nothing. It is waited for while it may live, and overtaken afterwards.
+TEST_F(StandingTest, InstalledSuccessorThatServedNobodyDoesNotFence) {
+  SealForAnother(0, 5);
+  now_[0]->installed_epoch = 5;
+  now_[0]->installed_owner = now_[0]->sealed_owner;
+  now_[0]->unserved = true;
+  EXPECT_EQ(Judge().standing, Standing::kWait);
+  before_ = now_;
+  EXPECT_EQ(Judge().standing, Standing::kReclaim);
+  EXPECT_EQ(Judge().epoch, 6u);
+  now_[0]->unserved = false;
+  EXPECT_EQ(Judge().standing, Standing::kFenced);
+}
+
 TEST_F(StandingTest, AnotherNodeAtAnAddressIsAnotherConfiguration) {
   now_[2]->node_id = kOther;
   EXPECT_EQ(Judge().standing, Standing::kFenced);

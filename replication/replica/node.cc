@@ -131,6 +131,7 @@ control::HelloReplyT Node::Hello(const control::HelloRequestT& request) const {
   reply.released = state_.released;
   reply.heartbeat = store_.heartbeat();
   reply.bulk_port = identity_.bulk_port;
+  reply.unserved = Unserved();
   return reply;
 }
 
@@ -142,11 +143,13 @@ Result<control::ExamineReplyT> Node::Examine() const {
 
 Status Node::CheckSeal(const control::SealRequestT& request, const Uuid& group) const {
   if (request.epoch <= state_.sealed_epoch || request.seen_sealed_epoch != state_.sealed_epoch ||
-      request.seen_installed_epoch != state_.installed.epoch) {
+      request.seen_installed_epoch != state_.installed.epoch ||
+      (request.seen_unserved && !Unserved())) {
     return Fenced(Text("epoch ", request.epoch, " comes too late: ", SealedText(), ", epoch ",
                        state_.installed.epoch,
-                       " is installed; the request was made when these were epochs ",
-                       request.seen_sealed_epoch, " and ", request.seen_installed_epoch));
+                       Unserved() ? " is installed, unserved" : " is installed",
+                       "; the request was made when these were epochs ", request.seen_sealed_epoch,
+                       " and ", request.seen_installed_epoch));
   }
   if (request.epoch - state_.sealed_epoch > control::kMaxEpochStep) {
     return InvalidArgument(Text("epoch ", request.epoch, " is more than ", control::kMaxEpochStep,
@@ -170,8 +173,10 @@ Result<control::SealReplyT> Node::Seal(const control::SealRequestT& request) {
   next.sealed_epoch = request.epoch;
   next.sealed_owner = OwnerDigest(owner);
   next.released = false;
+  if (Unserved() && replaced_->epoch != 0) next.installed = *replaced_;
   HL_RETURN_IF_ERROR(Save(std::move(next)));
   replaced_.reset();
+  connected_ = false;
   store_.SetOwnerName(request.owner_name);
   Say(LogLevel::kInfo, Text("sealed epoch ", request.epoch, " for ", request.owner_name));
   control::SealReplyT reply;
@@ -247,6 +252,7 @@ Result<control::ChecksumsReplyT> Node::Checksums(const control::ChecksumsRequest
 
 Result<control::DoneT> Node::Install(const control::InstallRequestT& request) {
   HL_RETURN_IF_ERROR(CheckOwner(request.epoch, request.owner_id));
+  if (state_.released) return Fenced(Text("nothing is installed any more: ", SealedText()));
   if (request.nodes.empty()) return InvalidArgument("configuration without replicas");
   HL_RETURN_IF_ERROR(CheckRegion());
   NodeState next = state_;
@@ -286,6 +292,7 @@ Result<control::DoneT> Node::Connect(const control::ConnectMemberRequestT& reque
     return InvalidArgument(Text("chain of ", request.chain.size(), " B"));
   }
   std::memcpy(chain.data(), request.chain.data(), request.chain.size());
+  connected_ = true;
   HL_RETURN_IF_ERROR(service_.Connect(primary, chain));
   Say(LogLevel::kInfo, Text("serving epoch ", request.epoch, " for ", store_.owner_name()));
   return control::DoneT{};

@@ -3,7 +3,10 @@
 //
 // Two durable numbers decide everything. The sealed epoch is the one that was promised last, with
 // its owner; it only grows. The installed epoch is the one to whose log this node's log was made
-// equal last. A Seal names the state that its sender saw, and is granted in no other state. It
+// equal last. It counts as unserved until its owner has connected this node. If that owner gives up
+// before, or another one is promised the node, the epoch before is installed again.
+//
+// A Seal names the state that its sender saw, and is granted in no other state. It
 // raises the sealed epoch by at most kMaxEpochStep, so that no request can use up the epochs that a
 // group will ever need. Only the digest of an owner's id is kept. Every request except Hello,
 // Examine and Seal must come from the sealed owner. A refused request changes nothing.
@@ -96,6 +99,10 @@ class Node {
   // kFenced: these are not the sealed epoch and owner. Otherwise notes that the owner lives.
   Status CheckOwner(uint64_t epoch, std::span<const uint8_t> owner) const;
   Status CheckInstalled(uint64_t epoch) const;
+  // Whether the owner of the installed configuration has not connected this node yet. An owner
+  // writes its first record when it has connected all its members. So if one of them is promised to
+  // another primary before that, it never serves.
+  bool Unserved() const { return replaced_.has_value() && !connected_; }
   // Checks by the superblock that the region belongs to the group and has the pool's size.
   Status CheckRegion() const;
   std::string SealedText() const;
@@ -112,8 +119,10 @@ class Node {
   NodeService& service_;
   Log* const log_;
   NodeState state_;
-  // What the sealed owner's Install replaced. A restart forgets it.
+  // What the sealed owner's Install replaced, and whether that owner has connected this node since.
+  // A restart forgets this, and the configuration then counts as served.
   std::optional<Configuration> replaced_;
+  bool connected_ = false;
 };
 
 }  // namespace hyperloop

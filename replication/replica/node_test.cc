@@ -95,6 +95,7 @@ class NodeTest : public testing::Test {
     SealRequestT request;
     request.seen_sealed_epoch = Hello().sealed_epoch;
     request.seen_installed_epoch = Hello().installed_epoch;
+    request.seen_unserved = Hello().unserved;
     request.epoch = epoch;
     request.owner_id = owner;
     request.owner_name = owner == kAnn ? "ann" : "bob";
@@ -112,6 +113,12 @@ class NodeTest : public testing::Test {
     auto request = From<InstallRequestT>(epoch, owner);
     request.nodes = {kOtherGroup};
     request.replicas = {"127.0.0.1:1"};
+    return request;
+  }
+  static ConnectMemberRequestT Connect(uint64_t epoch, const std::vector<uint8_t>& owner) {
+    auto request = From<ConnectMemberRequestT>(epoch, owner);
+    request.primary.resize(sizeof(PrimaryInfo));
+    request.chain.resize(3 * sizeof(MemberInfo));
     return request;
   }
   static AttachRequestT Attach(uint64_t epoch, const std::vector<uint8_t>& owner) {
@@ -278,9 +285,7 @@ TEST_F(NodeTest, MemberIsPreparedOnlyWhenInstalled) {
   EXPECT_THAT(Ask(Prepare(1, kAnn)), StatusIs(Code::kInvalidArgument));
   ASSERT_OK(Ask(Install(1, kAnn)));
   EXPECT_OK(Ask(Prepare(1, kAnn)));
-  auto connect = From<ConnectMemberRequestT>(1, kAnn);
-  connect.primary.resize(sizeof(PrimaryInfo));
-  connect.chain.resize(3 * sizeof(MemberInfo));
+  auto connect = Connect(1, kAnn);
   EXPECT_OK(Ask(connect));
   EXPECT_TRUE(service_.connected);
   connect.chain.resize(3 * sizeof(MemberInfo) - 1);
@@ -401,15 +406,40 @@ TEST_F(NodeTest, OwnerThatNeverServedLeavesWhatWasInstalled) {
   EXPECT_EQ(Hello().sealed_epoch, 2u);
   EXPECT_EQ(Hello().installed_epoch, 1u);
   EXPECT_EQ(Hello().installed_owner, Digest(kAnn));
+  EXPECT_THAT(Ask(Install(2, kBob)), StatusIs(Code::kFenced)) << "a request that was delayed";
   ASSERT_OK(Ask(Seal(3, kBob)));
   ASSERT_OK(Ask(Install(3, kBob)));
+  ASSERT_OK(Ask(Prepare(3, kBob)));
+  ASSERT_OK(Ask(Connect(3, kBob)));
+  ASSERT_OK(Ask(From<ReleaseRequestT>(3, kBob)));
+  EXPECT_EQ(Hello().installed_epoch, 3u) << "an owner that served stays installed";
   ASSERT_OK(Ask(Seal(4, kAnn)));
   ASSERT_OK(Ask(release(4, kAnn)));
   EXPECT_EQ(Hello().installed_epoch, 3u) << "what an earlier owner replaced came back";
-  ASSERT_OK(Ask(Seal(5, kBob)));
-  ASSERT_OK(Ask(Install(5, kBob)));
-  ASSERT_OK(Ask(From<ReleaseRequestT>(5, kBob)));
-  EXPECT_EQ(Hello().installed_epoch, 5u) << "an owner that served stays installed";
+}
+
+// Who has seen that nobody was served may overtake the owner, but only as long as that is so.
+TEST_F(NodeTest, InstalledIsUnservedUntilItsOwnerConnects) {
+  FormatAs(kGroup);
+  ASSERT_OK(Ask(Seal(1, kAnn)));
+  ASSERT_OK(Ask(Install(1, kAnn)));
+  ASSERT_OK(Ask(Prepare(1, kAnn)));
+  ASSERT_OK(Ask(Connect(1, kAnn)));
+  EXPECT_FALSE(Hello().unserved);
+  ASSERT_OK(Ask(Seal(2, kBob)));
+  EXPECT_FALSE(Hello().unserved);
+  ASSERT_OK(Ask(Install(2, kBob)));
+  EXPECT_TRUE(Hello().unserved);
+  const SealRequestT late = Seal(3, kAnn);
+  ASSERT_OK(Ask(Prepare(2, kBob)));
+  ASSERT_OK(Ask(Connect(2, kBob)));
+  EXPECT_FALSE(Hello().unserved);
+  EXPECT_THAT(Ask(late), StatusIs(Code::kFenced));
+  ASSERT_OK(Ask(Seal(3, kAnn)));
+  ASSERT_OK(Ask(Install(3, kAnn)));
+  ASSERT_OK(Ask(Seal(4, kBob)));
+  Restart();
+  EXPECT_EQ(Hello().installed_epoch, 2u) << "an epoch that can serve no more is not kept";
 }
 
 TEST_F(NodeTest, InstalledNodeKeepsItsGroup) {

@@ -117,12 +117,6 @@ Status RunReplica(const ReplicaOptions& options, const std::shared_ptr<Log>& sha
                       control::ControlServer::Listen(listen, std::move(trust), handle, shared_log));
   HL_ASSIGN_OR_RETURN(const std::unique_ptr<Pool> pool, OpenOrCreate(options, log));
   NodePageStore store(pool->node_page(), pool->media());
-  if (!NodePageIsWhole(pool->node_page())) {
-    log->Write(LogLevel::kWarn,
-               Text("pool ", options.pool,
-                    ": one of the two copies of the node page is not valid; "
-                    "it is damaged, or its writing was cut short. The other copy counts"));
-  }
   DeviceChoice device = options.device;
   device.service_port = server->endpoint().port;
   RdmaService service([device] { return OpenDevice(device); }, *pool, log, options.datapath_cpu);
@@ -139,6 +133,12 @@ Status RunReplica(const ReplicaOptions& options, const std::shared_ptr<Log>& sha
                            "what it lacks comes from them at the next open"));
   }
   HL_ASSIGN_OR_RETURN(node, std::move(created));
+  if (!NodePageIsWhole(pool->node_page())) {
+    log->Write(LogLevel::kWarn,
+               Text("pool ", options.pool,
+                    ": one of the two copies of the node page is not valid; "
+                    "it is damaged, or its writing was cut short. The other copy counts"));
+  }
   HL_RETURN_IF_ERROR(bulk->Start(options.files.empty() ? options.pool + ".files" : options.files));
   bulk->Publish(node->state());
 

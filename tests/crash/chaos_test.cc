@@ -71,6 +71,7 @@ class ChaosTest : public testing::Test {
       last = action.name;
       world.Note("--- " + action.name);
       world.progress().failed.store(0);
+      world.progress().archive.store(Archive::kNone);
       try {
         action.run(world);
       } catch (const std::exception& error) {  // of the standard library's file system

@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <filesystem>
+#include <memory>
 
 #include "crash/chaos/actions.h"
 #include "layout/region_layout.h"
@@ -283,6 +284,15 @@ void FullDataArea(World& world) {
   world.progress().failed.store(0);
 }
 
+// Unmounts what is mounted at a path.
+struct Unmount {
+  explicit Unmount(std::string at) : path(std::move(at)) {}
+  ~Unmount() { umount2(path.c_str(), MNT_DETACH); }
+  Unmount(const Unmount&) = delete;
+  Unmount& operator=(const Unmount&) = delete;
+  const std::string path;
+};
+
 // Logs reach a replica whose disk for whole files is full, and a flush waits for it.
 void FullDiskOfReplica(World& world) {
   world.Life();
@@ -296,6 +306,7 @@ void FullDiskOfReplica(World& world) {
     stdfs::rename(aside, files);
     return world.Skip("mounting a small tmpfs is not permitted here");
   }
+  auto mounted = std::make_unique<Unmount>(files);
   stdfs::copy(aside, files, stdfs::copy_options::recursive);
   const auto resize = [&](uint64_t bytes) {
     const std::string size = "size=" + std::to_string(bytes);
@@ -326,7 +337,7 @@ void FullDiskOfReplica(World& world) {
   world.KillReplica(which);
   stdfs::remove_all(aside);
   stdfs::copy(files, aside, stdfs::copy_options::recursive);
-  umount(files.c_str());
+  mounted.reset();
   stdfs::remove(files);
   stdfs::rename(aside, files);
   world.progress().failed.store(0);
