@@ -234,7 +234,7 @@ Result<control::SealReplyT> Session::Seal(ReplicaHandle& replica, const control:
   request.group = FormatUuid(group);
   request.seen_sealed_epoch = seen.sealed_epoch;
   request.seen_installed_epoch = seen.installed_epoch;
-  request.seen_unserved = seen.unserved;
+  request.seen_served_epoch = seen.served_epoch;
   const auto until = std::chrono::steady_clock::now() + replica.slow_timeout();
   while (true) {  // once, unless this replica missed more takings than one step allows
     request.epoch = std::min(own_.epoch, request.seen_sealed_epoch + control::kMaxEpochStep);
@@ -250,7 +250,7 @@ Result<control::SealReplyT> Session::Seal(ReplicaHandle& replica, const control:
     if (!reply.ok() || request.epoch == own_.epoch) return reply;
     request.seen_sealed_epoch = request.epoch;
     request.seen_installed_epoch = reply->content->installed_epoch;
-    request.seen_unserved = false;
+    request.seen_served_epoch = request.seen_installed_epoch;
     if (std::chrono::steady_clock::now() < until) continue;
     return Unavailable(Text(replica.name(), " is at epoch ", request.epoch, " on its way to epoch ",
                             own_.epoch, " of the others; the next try goes on from there"));

@@ -250,7 +250,7 @@ bool IsOwner(const control::HelloReplyT& hello, const Uuid& digest) {
 }
 
 bool ServedByAnother(const control::HelloReplyT& hello, const Configuration& own) {
-  return hello.installed_epoch > own.epoch && !hello.unserved && !InstalledBy(hello, own.owner);
+  return hello.served_epoch > own.epoch && !InstalledBy(hello, own.owner);
 }
 
 Judgement JudgeStanding(const Configuration& own,

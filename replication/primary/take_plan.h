@@ -75,7 +75,7 @@ bool InstalledBy(const control::HelloReplyT& hello, const Uuid& digest);
 // Whether the replica's sealed owner is the one whose id has this digest.
 bool IsOwner(const control::HelloReplyT& hello, const Uuid& digest);
 
-// Whether another primary than that of `own`, later, may have acknowledged a write at the replica.
+// Whether another primary than that of `own` may have acknowledged a write at the replica since.
 bool ServedByAnother(const control::HelloReplyT& hello, const Configuration& own);
 
 // What a primary may do whose group stopped answering.

@@ -324,7 +324,7 @@ class StandingTest : public testing::Test {
       own_.replicas.push_back({*ParseUuid(node), "r" + std::to_string(i)});
       control::HelloReplyT hello;
       hello.node_id = node;
-      hello.sealed_epoch = hello.installed_epoch = 4;
+      hello.sealed_epoch = hello.installed_epoch = hello.served_epoch = 4;
       hello.sealed_owner.assign(own_.owner.begin(), own_.owner.end());
       now_.emplace_back(hello);
     }
@@ -375,7 +375,7 @@ TEST_F(StandingTest, ARivalThatMayLiveComesBeforeAMissingReplica) {
   before_ = now_;
   EXPECT_EQ(Judge(2).standing, Standing::kShrink);
   EXPECT_EQ(Judge(2).epoch, 8u);
-  now_[0]->installed_epoch = 7;
+  now_[0]->served_epoch = now_[0]->installed_epoch = 7;
   EXPECT_EQ(Judge(2).standing, Standing::kFenced);
 }
 
@@ -453,10 +453,10 @@ TEST_F(JoinerTest, ANodeThatARivalHoldsMayNot) {
   EXPECT_THAT(Check(), StatusIs(Code::kUnavailable));
   now_.released = true;
   EXPECT_OK(Check());
-  now_.installed_epoch = 6;
+  now_.served_epoch = now_.installed_epoch = 6;
   now_.installed_owner = now_.sealed_owner;
   EXPECT_THAT(Check(), StatusIs(Code::kInvalidArgument, HasSubstr("epoch 6")));
-  now_.installed_epoch = 3;
+  now_.served_epoch = now_.installed_epoch = 3;
   now_.sealed_epoch = 1 << 20;
   EXPECT_THAT(Check(), StatusIs(Code::kInvalidArgument, HasSubstr("beyond")));
 }
@@ -465,7 +465,7 @@ TEST_F(JoinerTest, ANodeThatARivalHoldsMayNot) {
 
 TEST_F(StandingTest, InstalledSuccessorFences) {
   SealForAnother(0, 5);
-  now_[0]->installed_epoch = 5;
+  now_[0]->served_epoch = now_[0]->installed_epoch = 5;
   now_[0]->installed_owner = now_[0]->sealed_owner;
   now_[1].reset();
   EXPECT_EQ(Judge().standing, Standing::kFenced);
@@ -482,12 +482,22 @@ TEST_F(StandingTest, InstalledSuccessorThatServedNobodyDoesNotFence) {
   SealForAnother(0, 5);
   now_[0]->installed_epoch = 5;
   now_[0]->installed_owner = now_[0]->sealed_owner;
-  now_[0]->unserved = true;
+  now_[0]->served_epoch = 4;
   EXPECT_EQ(Judge().standing, Standing::kWait);
   before_ = now_;
   EXPECT_EQ(Judge().standing, Standing::kReclaim);
   EXPECT_EQ(Judge().epoch, 6u);
-  now_[0]->unserved = false;
+  now_[0]->served_epoch = 5;
+  EXPECT_EQ(Judge().standing, Standing::kFenced);
+}
+
+// A primary that was stopped for long wakes up while its successor is installing itself anew.
+TEST_F(StandingTest, UnservedEpochOfASuccessorThatServedBeforeFences) {
+  SealForAnother(0, 7);
+  now_[0]->installed_epoch = 7;
+  now_[0]->installed_owner = now_[0]->sealed_owner;
+  now_[0]->served_epoch = 5;
+  before_ = now_;
   EXPECT_EQ(Judge().standing, Standing::kFenced);
 }
 
@@ -518,7 +528,7 @@ TEST_F(StandingTest, WhatAnEarlierAttemptOfItsOwnSealedIsItsOwn) {
   now_[0]->sealed_epoch = 6;
   EXPECT_EQ(Judge().standing, Standing::kReclaim);
   EXPECT_EQ(Judge().epoch, 7u);
-  now_[0]->installed_epoch = 6;
+  now_[0]->served_epoch = now_[0]->installed_epoch = 6;
   now_[0]->installed_owner = now_[0]->sealed_owner;
   EXPECT_EQ(Judge().standing, Standing::kReclaim);
   SealForAnother(0, 7);  // who installed nothing

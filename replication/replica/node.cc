@@ -131,7 +131,7 @@ control::HelloReplyT Node::Hello(const control::HelloRequestT& request) const {
   reply.released = state_.released;
   reply.heartbeat = store_.heartbeat();
   reply.bulk_port = identity_.bulk_port;
-  reply.unserved = Unserved();
+  reply.served_epoch = ServedEpoch();
   return reply;
 }
 
@@ -144,12 +144,12 @@ Result<control::ExamineReplyT> Node::Examine() const {
 Status Node::CheckSeal(const control::SealRequestT& request, const Uuid& group) const {
   if (request.epoch <= state_.sealed_epoch || request.seen_sealed_epoch != state_.sealed_epoch ||
       request.seen_installed_epoch != state_.installed.epoch ||
-      (request.seen_unserved && !Unserved())) {
+      request.seen_served_epoch != ServedEpoch()) {
     return Fenced(Text("epoch ", request.epoch, " comes too late: ", SealedText(), ", epoch ",
-                       state_.installed.epoch,
-                       Unserved() ? " is installed, unserved" : " is installed",
-                       "; the request was made when these were epochs ", request.seen_sealed_epoch,
-                       " and ", request.seen_installed_epoch));
+                       state_.installed.epoch, " is installed, and ", ServedEpoch(),
+                       " served; the request was made when these were epochs ",
+                       request.seen_sealed_epoch, ", ", request.seen_installed_epoch, " and ",
+                       request.seen_served_epoch));
   }
   if (request.epoch - state_.sealed_epoch > control::kMaxEpochStep) {
     return InvalidArgument(Text("epoch ", request.epoch, " is more than ", control::kMaxEpochStep,
@@ -173,10 +173,8 @@ Result<control::SealReplyT> Node::Seal(const control::SealRequestT& request) {
   next.sealed_epoch = request.epoch;
   next.sealed_owner = OwnerDigest(owner);
   next.released = false;
-  if (Unserved() && replaced_->epoch != 0) next.installed = *replaced_;
   HL_RETURN_IF_ERROR(Save(std::move(next)));
-  replaced_.reset();
-  connected_ = false;
+  if (std::exchange(connected_, false)) replaced_.reset();
   store_.SetOwnerName(request.owner_name);
   Say(LogLevel::kInfo, Text("sealed epoch ", request.epoch, " for ", request.owner_name));
   control::SealReplyT reply;
@@ -260,8 +258,12 @@ Result<control::DoneT> Node::Install(const control::InstallRequestT& request) {
   HL_ASSIGN_OR_RETURN(next.installed.replicas, ParseReplicas(request.nodes, request.replicas));
   HL_ASSIGN_OR_RETURN(next.installed.absent,
                       ParseReplicas(request.absent_nodes, request.absent_replicas));
-  if (!replaced_.has_value()) replaced_ = state_.installed;
+  Configuration before = state_.installed;
   HL_RETURN_IF_ERROR(Save(std::move(next)));
+  if (before.epoch != request.epoch && !Unserved()) {
+    replaced_ = std::move(before);
+    connected_ = false;
+  }
   return control::DoneT{};
 }
 
@@ -318,6 +320,8 @@ Result<control::DoneT> Node::Release(const control::ReleaseRequestT& request) {
   const bool restore = request.never_served && replaced_.has_value();
   if (restore) next.installed = *replaced_;
   HL_RETURN_IF_ERROR(Save(std::move(next)));
+  replaced_.reset();
+  connected_ = false;
   Say(LogLevel::kInfo, Text("epoch ", request.epoch, " was released by its owner",
                             restore ? Text(", who never served; epoch ", state_.installed.epoch,
                                            " is installed again")

@@ -3,8 +3,8 @@
 //
 // Two durable numbers decide everything. The sealed epoch is the one that was promised last, with
 // its owner; it only grows. The installed epoch is the one to whose log this node's log was made
-// equal last. It counts as unserved until its owner has connected this node. If that owner gives up
-// before, or another one is promised the node, the epoch before is installed again.
+// equal last. It counts as unserved until its owner has connected this node. If that owner, or
+// the next one, gives up before, the epoch that was served last is installed again.
 //
 // A Seal names the state that its sender saw, and is granted in no other state. It
 // raises the sealed epoch by at most kMaxEpochStep, so that no request can use up the epochs that a
@@ -103,6 +103,8 @@ class Node {
   // writes its first record when it has connected all its members. So if one of them is promised to
   // another primary before that, it never serves.
   bool Unserved() const { return replaced_.has_value() && !connected_; }
+  // The last epoch under which anything may have been acknowledged here.
+  uint64_t ServedEpoch() const { return Unserved() ? replaced_->epoch : state_.installed.epoch; }
   // Checks by the superblock that the region belongs to the group and has the pool's size.
   Status CheckRegion() const;
   std::string SealedText() const;
@@ -119,8 +121,8 @@ class Node {
   NodeService& service_;
   Log* const log_;
   NodeState state_;
-  // What the sealed owner's Install replaced, and whether that owner has connected this node since.
-  // A restart forgets this, and the configuration then counts as served.
+  // The configuration that was served last, once another one is installed, and whether that one's
+  // owner has connected this node. A restart forgets this; what is installed then counts as served.
   std::optional<Configuration> replaced_;
   bool connected_ = false;
 };

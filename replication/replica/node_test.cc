@@ -95,7 +95,7 @@ class NodeTest : public testing::Test {
     SealRequestT request;
     request.seen_sealed_epoch = Hello().sealed_epoch;
     request.seen_installed_epoch = Hello().installed_epoch;
-    request.seen_unserved = Hello().unserved;
+    request.seen_served_epoch = Hello().served_epoch;
     request.epoch = epoch;
     request.owner_id = owner;
     request.owner_name = owner == kAnn ? "ann" : "bob";
@@ -391,6 +391,8 @@ TEST_F(NodeTest, OwnerThatNeverServedLeavesWhatWasInstalled) {
   FormatAs(kGroup);
   ASSERT_OK(Ask(Seal(1, kAnn)));
   ASSERT_OK(Ask(Install(1, kAnn)));
+  ASSERT_OK(Ask(Prepare(1, kAnn)));
+  ASSERT_OK(Ask(Connect(1, kAnn)));
   const auto release = [](uint64_t epoch, const std::vector<uint8_t>& owner) {
     auto request = From<ReleaseRequestT>(epoch, owner);
     request.never_served = true;
@@ -423,23 +425,26 @@ TEST_F(NodeTest, InstalledIsUnservedUntilItsOwnerConnects) {
   FormatAs(kGroup);
   ASSERT_OK(Ask(Seal(1, kAnn)));
   ASSERT_OK(Ask(Install(1, kAnn)));
+  EXPECT_EQ(Hello().served_epoch, 0u);
   ASSERT_OK(Ask(Prepare(1, kAnn)));
   ASSERT_OK(Ask(Connect(1, kAnn)));
-  EXPECT_FALSE(Hello().unserved);
+  EXPECT_EQ(Hello().served_epoch, 1u);
   ASSERT_OK(Ask(Seal(2, kBob)));
-  EXPECT_FALSE(Hello().unserved);
   ASSERT_OK(Ask(Install(2, kBob)));
-  EXPECT_TRUE(Hello().unserved);
+  EXPECT_EQ(Hello().served_epoch, 1u);
   const SealRequestT late = Seal(3, kAnn);
   ASSERT_OK(Ask(Prepare(2, kBob)));
   ASSERT_OK(Ask(Connect(2, kBob)));
-  EXPECT_FALSE(Hello().unserved);
+  EXPECT_EQ(Hello().served_epoch, 2u);
   EXPECT_THAT(Ask(late), StatusIs(Code::kFenced));
   ASSERT_OK(Ask(Seal(3, kAnn)));
   ASSERT_OK(Ask(Install(3, kAnn)));
   ASSERT_OK(Ask(Seal(4, kBob)));
+  EXPECT_EQ(Hello().served_epoch, 2u) << "epoch 3 can serve no more";
+  ASSERT_OK(Ask(Install(4, kBob)));
+  EXPECT_EQ(Hello().served_epoch, 2u);
   Restart();
-  EXPECT_EQ(Hello().installed_epoch, 2u) << "an epoch that can serve no more is not kept";
+  EXPECT_EQ(Hello().served_epoch, 4u) << "whether it was is forgotten";
 }
 
 TEST_F(NodeTest, InstalledNodeKeepsItsGroup) {

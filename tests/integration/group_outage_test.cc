@@ -68,6 +68,7 @@ class GroupOutageTest : public ServingTest {
     seal.group = hello->group;
     seal.seen_sealed_epoch = hello->sealed_epoch;
     seal.seen_installed_epoch = hello->installed_epoch;
+    seal.seen_served_epoch = hello->served_epoch;
     return seal;
   }
   void SealForTheDead(uint32_t i) const {

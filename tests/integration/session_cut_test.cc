@@ -504,6 +504,7 @@ TEST_F(SessionCutTest, ReplicasThatManyTakingsPassedByCatchUp) {
     seal.group = hello.group;
     seal.seen_sealed_epoch = hello.sealed_epoch;
     seal.seen_installed_epoch = hello.installed_epoch;
+    seal.seen_served_epoch = hello.served_epoch;
     Ask<control::SealReplyT>(2, seal);
   }
   store = Taken();
@@ -531,6 +532,7 @@ TEST_F(SessionCutTest, ReclaimingThatIsCutInInstallGoesOn) {
   seal.group = hello.group;
   seal.seen_sealed_epoch = hello.sealed_epoch;
   seal.seen_installed_epoch = hello.installed_epoch;
+  seal.seen_served_epoch = hello.served_epoch;
   installs_until_lost_ = 2;
   Ask<control::SealReplyT>(2, seal);
   EXPECT_OK(AppendDurably(*store, *file, "two"));
