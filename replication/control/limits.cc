@@ -83,7 +83,7 @@ Status Check(HelloReplyT* hello) {
   HL_RETURN_IF_ERROR(Name("group", hello->group));
   HL_RETURN_IF_ERROR(Epoch("sealed_epoch", hello->sealed_epoch));
   HL_RETURN_IF_ERROR(Id("sealed_owner", hello->sealed_owner));
-  HL_RETURN_IF_ERROR(Id("installed_owner", hello->installed_owner));
+  HL_RETURN_IF_ERROR(Id("served_owner", hello->served_owner));
   HL_RETURN_IF_ERROR(ForPeople("sealed_owner_name", &hello->sealed_owner_name, kMaxOwnerName));
   HL_RETURN_IF_ERROR(Epoch("installed_epoch", hello->installed_epoch));
   HL_RETURN_IF_ERROR(Replicas("installed_", hello->installed_nodes, hello->installed_replicas));

@@ -247,26 +247,27 @@ Result<ExtentCopy> FetchCopy(const RegionInfo& info, const HeldRecords& records,
   return copy;
 }
 
-// Whether the bytes of the copy have the checksum of `ours`, or else that of the copy's own map
-// entry, if the two entries agree otherwise.
-bool IsRight(const RegionInfo& info, const ExtentCopy& copy, const MapEntry& ours) {
+// Whether the bytes of the copy have the checksum of `ours`, or else, if it is of the same epoch,
+// that of the copy's own map entry, and the two entries agree otherwise.
+bool IsRight(const RegionInfo& info, const ExtentCopy& copy, const MapEntry& ours,
+             bool same_epoch) {
   const uint32_t crc =
       Crc32c(ExtentSeed(info, ours.slot_plus_one, ours.index), copy.bytes.data(), ours.length);
   MapEntry theirs = ours;
   theirs.crc = crc;
-  return crc == ours.crc || copy.entry == theirs;
+  return crc == ours.crc || (same_epoch && copy.entry == theirs);
 }
 
 // Mends one extent and returns the member that had it sound.
 Result<size_t> MendExtent(std::span<std::byte> region, const RegionInfo& info,
                           const FileTable& table, const HeldRecords& records,
-                          const ExtentDamage& damage, size_t members, const MemberFetch& fetch) {
+                          const ExtentDamage& damage, const MendSources& sources) {
   MapEntry entry = table.map[damage.extent];
   std::string reasons;
-  for (size_t member = 0; member < members; ++member) {
-    const auto copy = FetchCopy(info, records, damage.extent, member, fetch);
+  for (size_t member = 0; member < sources.members; ++member) {
+    const auto copy = FetchCopy(info, records, damage.extent, member, sources.fetch);
     if (!copy.ok()) reasons += "; " + copy.status().message();
-    if (!copy.ok() || !IsRight(info, *copy, entry)) continue;
+    if (!copy.ok() || !IsRight(info, *copy, entry, member < sources.same_epoch)) continue;
     entry.crc = Crc32c(ExtentSeed(info, entry.slot_plus_one, entry.index), copy->bytes.data(),
                        entry.length);
     const RegionGeometry& g = info.geometry;
@@ -274,7 +275,7 @@ Result<size_t> MendExtent(std::span<std::byte> region, const RegionInfo& info,
     std::memcpy(region.data() + g.ExtentOffset(damage.extent), copy->bytes.data(), entry.length);
     return member;
   }
-  return Corruption(Text(damage.Text(info, table), ", and none of ", members,
+  return Corruption(Text(damage.Text(info, table), ", and none of ", sources.members,
                          " other members has a sound copy of it", reasons));
 }
 
@@ -282,14 +283,14 @@ Result<size_t> MendExtent(std::span<std::byte> region, const RegionInfo& info,
 
 Result<std::vector<MendedExtent>> MendExtents(std::span<std::byte> region, const RegionInfo& info,
                                               const FileTable& table,
-                                              std::span<const ExtentDamage> damaged, size_t members,
-                                              const MemberFetch& fetch) {
+                                              std::span<const ExtentDamage> damaged,
+                                              const MendSources& sources) {
   HeldRecords records;
   HL_RETURN_IF_ERROR(HoldLog(region, info, 0, &records).status());
   std::vector<MendedExtent> mended;
   for (const ExtentDamage& damage : damaged) {
     HL_ASSIGN_OR_RETURN(const size_t member,
-                        MendExtent(region, info, table, records, damage, members, fetch));
+                        MendExtent(region, info, table, records, damage, sources));
     mended.push_back({damage, member});
   }
   return mended;

@@ -69,21 +69,28 @@ std::vector<ExtentDamage> VerifyExtents(std::span<const std::byte> image, const 
 
 // Reads region bytes of another member. After an error the next member is tried.
 using MemberFetch = std::function<Status(size_t member, uint64_t offset, std::span<std::byte> out)>;
+// The other members, in the order in which they are asked.
+struct MendSources {
+  size_t members = 0;
+  // So many of them, the first ones, installed the same epoch as the region. They have executed
+  // everything up to its head. What the others hold may be older.
+  size_t same_epoch = 0;
+  MemberFetch fetch;
+};
 struct MendedExtent {
   ExtentDamage damage;
   size_t member = 0;  // the member that had it sound
 };
 
 // Mends `region`, which was redone but has its old head and ring. For each damaged extent the
-// copies of the other members, `members` in number, are tried in order: the records of the region's
-// log are applied to a copy, and the first copy that is then right gives the bytes and, if need be,
-// the map entry. The members must have executed everything up to the region's head; all members
-// that installed the same epoch have. kCorruption: no member has an extent sound, and the message
-// names it; the extents before it are mended.
+// copies of the other members are tried in order: the records of the region's log are applied to a
+// copy, and the first copy that is then right gives the bytes. A member of the same epoch may also
+// prove by its own map entry that its bytes are right; then it gives the entry, too. kCorruption:
+// no member has an extent sound, and the message names it; the extents before it are mended.
 Result<std::vector<MendedExtent>> MendExtents(std::span<std::byte> region, const RegionInfo& info,
                                               const FileTable& table,
-                                              std::span<const ExtentDamage> damaged, size_t members,
-                                              const MemberFetch& fetch);
+                                              std::span<const ExtentDamage> damaged,
+                                              const MendSources& sources);
 
 // A member's own check in small steps, for an idle replica. The image may change meanwhile.
 class Scrubber {

@@ -358,19 +358,20 @@ struct MendTest : testing::Test, Nodes {
     const auto table = FileTable::Load(ours, info);
     EXPECT_OK(table);
     damaged = VerifyExtents(ours, info, *table);
-    return MendExtents(ours, info, *table, damaged, 2,
-                       [&](size_t member, uint64_t offset, std::span<std::byte> out) -> Status {
-                         if (member == away) return Unavailable("member 0 is away");
-                         std::memcpy(out.data(), group.image(member).data() + offset, out.size());
-                         return {};
-                       });
+    const MemberFetch fetch = [&](size_t member, uint64_t offset,
+                                  std::span<std::byte> out) -> Status {
+      if (member == away) return Unavailable("member 0 is away");
+      std::memcpy(out.data(), group.image(member).data() + offset, out.size());
+      return {};
+    };
+    return MendExtents(ours, info, *table, damaged, {2, same_epoch, fetch});
   }
   void Damage(Image& image, uint32_t extent, uint64_t within = 7) {
     image[g.ExtentOffset(extent) + within] ^= std::byte{32};
   }
   Image ours;
   std::vector<ExtentDamage> damaged;
-  size_t away = 9;
+  size_t away = 9, same_epoch = 2;
 };
 
 TEST_F(MendTest, TakesTheFirstSoundCopyOfEachExtent) {
@@ -395,6 +396,19 @@ TEST_F(MendTest, TheChecksumItselfMayBeWhatIsDamaged) {
   ASSERT_OK(mended);
   ASSERT_EQ(mended->size(), 1u);
   EXPECT_TRUE(CheckMember(ours, info).sound());
+  EXPECT_TRUE(FilesOf(ours, info) == FilesOf(group.image(1), info));
+}
+
+// Its own map entry says nothing about what the newest epoch holds; its bytes may.
+TEST_F(MendTest, AMemberOfAnOlderEpochProvesNothingByItsOwnMapEntry) {
+  same_epoch = 1;
+  away = 0;
+  const uint64_t crc_at = g.MapOffset(Extent("1.log", 2)) + offsetof(MapEntry, crc);
+  ours[crc_at] ^= std::byte{2};
+  EXPECT_THAT(Mend(), StatusIs(Code::kCorruption));
+  ours = group.image(2);
+  Damage(ours, Extent("1.log", 2));
+  EXPECT_OK(Mend());
   EXPECT_TRUE(FilesOf(ours, info) == FilesOf(group.image(1), info));
 }
 

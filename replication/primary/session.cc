@@ -12,7 +12,7 @@ namespace {
 constexpr std::chrono::milliseconds kBusyTick{2}, kIdleTick{100};
 // The least time between two attempts of calls to bring the group back.
 constexpr std::chrono::milliseconds kRegainInterval{200};
-// Telling a member takes at most so long, and the next one is told after it. Rivals watch longer.
+// Telling a member takes at most this long, and the next one is told after it. Rivals watch longer.
 constexpr std::chrono::milliseconds kTellTimeout{100};
 // Each replica has so long to answer a Release, even if others have used up the time.
 constexpr std::chrono::milliseconds kLeastRelease{20};

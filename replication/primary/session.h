@@ -124,7 +124,7 @@ class Session {
   Result<std::vector<MemberContent>> ExamineAll();
   // Mends a redone image: takes bytes that fail their checksum from a member that has them sound.
   Status MakeSound(std::span<std::byte> image, const RegionInfo& info,
-                   const std::vector<std::string>& members, const MemberFetch& fetch) const;
+                   const std::vector<std::string>& names, const MendSources& sources) const;
   Status JudgeContent(const TakeRequest& request, const TakePlan& plan,
                       std::span<const std::byte> image) const;
   Status RememberGroup();
@@ -138,9 +138,10 @@ class Session {
   Result<control::SealReplyT> Seal(ReplicaHandle& replica, const control::HelloReplyT& seen,
                                    const Uuid& group);
   Status AttachAll();
-  // Redoes and checks the own region, and mends damaged bytes from `members`. Sets info_ and
-  // log_state_. The log's head has not moved yet.
-  Status RedoOwn(uint64_t known_acked, std::span<ReplicaHandle* const> members);
+  // Redoes and checks the own region, and mends damaged bytes from `members`, the first
+  // `same_epoch` of which installed the same epoch. Sets info_ and log_state_. The log's head has
+  // not moved yet.
+  Status RedoOwn(uint64_t known_acked, std::span<ReplicaHandle* const> members, size_t same_epoch);
   FailureRules Rules() const;
   std::vector<ReplicaHandle*> HandlesOf(const std::vector<Configuration::Replica>& replicas) const;
   bool IsMember(const ReplicaHandle& replica) const;

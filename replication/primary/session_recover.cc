@@ -192,14 +192,14 @@ Status Session::AskToReconnect() {
 // The own region holds everything that was ever sent, because every record was written here first.
 // If its memory is damaged, it becomes equal to a member's region, as when a group is taken.
 Status Session::RestoreOwn(uint64_t acked, std::span<ReplicaHandle* const> sources) {
-  const Status own = RedoOwn(acked, sources);
+  const Status own = RedoOwn(acked, sources, sources.size());
   if (own.code() != Code::kCorruption) return own;
   Say(LogLevel::kError, Text("this node's own region is damaged: ", own.message(),
                              "; it becomes what the sound members hold"));
   HL_ASSIGN_OR_RETURN(const std::vector<MemberContent> content, ExamineAll());
   HL_ASSIGN_OR_RETURN(const Choice choice, ChooseMember(content));
   HL_RETURN_IF_ERROR(PullRegion(*members_[choice.index], own_, pool_->region()));
-  return RedoOwn(std::max(acked, choice.known_acked), sources);
+  return RedoOwn(std::max(acked, choice.known_acked), sources, sources.size());
 }
 
 // What a member says of a rival counts, whatever else it fails at.

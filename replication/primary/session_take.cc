@@ -133,15 +133,15 @@ Status Session::JudgeBeforeSealing(const TakeRequest& request, const TakePlan& p
   HL_ASSIGN_OR_RETURN(const RegionImage image, view->Snapshot());
   HL_ASSIGN_OR_RETURN(const RegionInfo info, ParseSuperblock(image.bytes(), image.bytes().size()));
   HL_RETURN_IF_ERROR(Redo(image.bytes(), info, 0).status());
-  const auto indices = MembersOf(members, members[choice.index].content.installed_epoch);
+  const SourceOrder order = NewestFirst(members);
   std::vector<std::string> names;
-  for (const size_t i : indices) names.push_back(members[i].name);
+  for (const size_t i : order.indices) names.push_back(members[i].name);
   const MemberFetch fetch = [&](size_t member, uint64_t offset,
                                 std::span<std::byte> out) -> Status {
-    HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> other, view_of(indices[member]));
+    HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> other, view_of(order.indices[member]));
     return other->Read(offset, out);
   };
-  HL_RETURN_IF_ERROR(MakeSound(image.bytes(), info, names, fetch));
+  HL_RETURN_IF_ERROR(MakeSound(image.bytes(), info, names, {names.size(), order.newest, fetch}));
   return JudgeContent(request, plan, image.bytes());
 }
 
@@ -163,15 +163,15 @@ Result<std::vector<MemberContent>> Session::ExamineAll() {
 }
 
 Status Session::MakeSound(std::span<std::byte> image, const RegionInfo& info,
-                          const std::vector<std::string>& members, const MemberFetch& fetch) const {
+                          const std::vector<std::string>& names, const MendSources& sources) const {
   HL_ASSIGN_OR_RETURN(const FileTable table, FileTable::Load(image, info));
   const std::vector<ExtentDamage> damaged = VerifyExtents(image, info, table);
   if (damaged.empty()) return {};
   HL_ASSIGN_OR_RETURN(const std::vector<MendedExtent> mended,
-                      MendExtents(image, info, table, damaged, members.size(), fetch));
+                      MendExtents(image, info, table, damaged, sources));
   for (const MendedExtent& each : mended) {
-    Say(LogLevel::kWarn, Text(each.damage.Text(info, table), "; the sound bytes are those of ",
-                              members[each.member]));
+    Say(LogLevel::kWarn,
+        Text(each.damage.Text(info, table), "; the sound bytes are those of ", names[each.member]));
   }
   return {};
 }
@@ -249,8 +249,6 @@ Result<control::SealReplyT> Session::Seal(ReplicaHandle& replica, const control:
       return Corruption(Text(replica.name(), " answered without content"));
     if (!reply.ok() || request.epoch == own_.epoch) return reply;
     request.seen_sealed_epoch = request.epoch;
-    request.seen_installed_epoch = reply->content->installed_epoch;
-    request.seen_served_epoch = request.seen_installed_epoch;
     if (std::chrono::steady_clock::now() < until) continue;
     return Unavailable(Text(replica.name(), " is at epoch ", request.epoch, " on its way to epoch ",
                             own_.epoch, " of the others; the next try goes on from there"));
@@ -286,7 +284,8 @@ Status Session::FormatOwn(const TakePlan& plan) {
   return FormatRegion(pool_->region(), plan.group, RandomSecret(), geometry);
 }
 
-Status Session::RedoOwn(uint64_t known_acked, std::span<ReplicaHandle* const> members) {
+Status Session::RedoOwn(uint64_t known_acked, std::span<ReplicaHandle* const> members,
+                        size_t same_epoch) {
   const auto own = pool_->region();
   HL_ASSIGN_OR_RETURN(info_, ParseSuperblock(own, own.size()));
   HL_ASSIGN_OR_RETURN(log_state_, Redo(own, info_, known_acked));
@@ -295,11 +294,11 @@ Status Session::RedoOwn(uint64_t known_acked, std::span<ReplicaHandle* const> me
       ParseConfigurationBlock(own.subspan(info_.geometry.configuration_offset()), info_).status());
   std::vector<std::string> names;
   for (const ReplicaHandle* each : members) names.push_back(each->name());
-  return MakeSound(own, info_, names,
-                   [&](size_t member, uint64_t offset, std::span<std::byte> out) {
-                     ReplicaHandle& replica = *members[member];
-                     return replica.remote_access().Read(replica.region(), offset, out);
-                   });
+  const MemberFetch fetch = [&](size_t member, uint64_t offset, std::span<std::byte> out) {
+    ReplicaHandle& replica = *members[member];
+    return replica.remote_access().Read(replica.region(), offset, out);
+  };
+  return MakeSound(own, info_, names, {names.size(), same_epoch, fetch});
 }
 
 Status Session::PushOwn() {
@@ -370,17 +369,17 @@ Status Session::TakeRegion(const TakeRequest& request, const TakePlan& plan,
                            const std::vector<MemberContent>& sealed) {
   if (plan.format) {
     HL_RETURN_IF_ERROR(FormatOwn(plan));
-    HL_RETURN_IF_ERROR(RedoOwn(0, {}));
+    HL_RETURN_IF_ERROR(RedoOwn(0, {}, 0));
     return PushOwn();
   }
   HL_ASSIGN_OR_RETURN(const Choice choice, ChooseMember(sealed));
   for (const std::string& line : DescribeDamage(sealed))
     Say(LogLevel::kError, Text("damaged: ", line, "; it becomes what the sound members hold"));
   HL_RETURN_IF_ERROR(PullRegion(*members_[choice.index], own_, pool_->region()));
+  const SourceOrder order = NewestFirst(sealed);
   std::vector<ReplicaHandle*> sources;
-  for (const size_t i : MembersOf(sealed, sealed[choice.index].content.installed_epoch))
-    sources.push_back(members_[i]);
-  HL_RETURN_IF_ERROR(RedoOwn(choice.known_acked, sources));
+  for (const size_t i : order.indices) sources.push_back(members_[i]);
+  HL_RETURN_IF_ERROR(RedoOwn(choice.known_acked, sources, order.newest));
   HL_RETURN_IF_ERROR(JudgeContent(request, plan, pool_->region()));
   return PushOwn();
 }

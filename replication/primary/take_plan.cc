@@ -184,10 +184,10 @@ class ListCheck {
   std::string chain_;  // the recorded replicas, for messages
 };
 
-// The primary that installed what a member has installed, as far as the member says.
-std::string Installer(const control::HelloReplyT& hello) {
-  return hello.installed_owner == hello.sealed_owner ? hello.sealed_owner_name
-                                                     : "a primary whose name is not known";
+// The primary that a member served last, as far as the member says.
+std::string LastServed(const control::HelloReplyT& hello) {
+  return hello.served_owner == hello.sealed_owner ? hello.sealed_owner_name
+                                                  : "a primary whose name is not known";
 }
 
 Status CheckNodes(std::span<const MemberLook> members, Configuration* configuration) {
@@ -241,16 +241,12 @@ Result<TakePlan> PlanTake(std::span<const MemberLook> members,
   return plan;
 }
 
-bool InstalledBy(const control::HelloReplyT& hello, const Uuid& digest) {
-  return std::ranges::equal(hello.installed_owner, digest);
-}
-
 bool IsOwner(const control::HelloReplyT& hello, const Uuid& digest) {
   return std::ranges::equal(hello.sealed_owner, digest);
 }
 
 bool ServedByAnother(const control::HelloReplyT& hello, const Configuration& own) {
-  return hello.served_epoch > own.epoch && !InstalledBy(hello, own.owner);
+  return hello.served_epoch > own.epoch && !std::ranges::equal(hello.served_owner, own.owner);
 }
 
 Judgement JudgeStanding(const Configuration& own,
@@ -285,8 +281,8 @@ Judgement JudgeStanding(const Configuration& own,
     if (ServedByAnother(hello, own)) {
       return {Standing::kFenced,
               0,
-              Text("another primary took the group: epoch ", hello.installed_epoch, " by ",
-                   Installer(hello), " at ", name, " (ours was epoch ", own.epoch, ")"),
+              Text("another primary took the group: epoch ", hello.served_epoch, " by ",
+                   LastServed(hello), " at ", name, " (ours was epoch ", own.epoch, ")"),
               {}};
     }
     if (mine(hello) && hello.sealed_epoch == own.epoch) continue;
@@ -330,8 +326,8 @@ Status CheckJoiner(const Configuration& own, const Uuid& group, uint64_t region_
   }
   const bool mine = IsOwner(now, own.owner);
   if (ServedByAnother(now, own))
-    return InvalidArgument(Text(name, " was installed by ", Installer(now), " under epoch ",
-                                now.installed_epoch, ", ours is epoch ", own.epoch));
+    return InvalidArgument(Text(name, " served ", LastServed(now), " under epoch ",
+                                now.served_epoch, ", ours is epoch ", own.epoch));
   if (now.region_size != region_size) {
     return InvalidArgument(Text(name, " has a region of ", now.region_size, " B, the group one of ",
                                 region_size, " B: hyperloopctl resize"));
@@ -452,11 +448,14 @@ Status CheckLogged(const TakePlan& plan, const Configuration& logged) {
                          "); start the replicas on the pools that they had"));
 }
 
-std::vector<size_t> MembersOf(std::span<const MemberContent> members, uint64_t installed_epoch) {
-  std::vector<size_t> out;
-  for (size_t i = 0; i < members.size(); ++i) {
-    if (members[i].content.installed_epoch == installed_epoch) out.push_back(i);
-  }
+SourceOrder NewestFirst(std::span<const MemberContent> members) {
+  const auto epoch_of = [&](size_t i) { return members[i].content.installed_epoch; };
+  SourceOrder out;
+  for (size_t i = 0; i < members.size(); ++i) out.indices.push_back(i);
+  std::ranges::stable_sort(out.indices, std::greater(), epoch_of);
+  while (out.newest < members.size() &&
+         epoch_of(out.indices[out.newest]) == epoch_of(out.indices[0]))
+    ++out.newest;
   return out;
 }
 

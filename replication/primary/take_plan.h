@@ -70,8 +70,6 @@ const MemberLook* LivingOwner(std::span<const MemberLook> before,
 // Whether no owner can be alive, so that no heartbeat need be watched.
 bool NobodyToWatch(std::span<const MemberLook> members);
 
-// Whether the owner whose id has this digest installed the replica's configuration.
-bool InstalledBy(const control::HelloReplyT& hello, const Uuid& digest);
 // Whether the replica's sealed owner is the one whose id has this digest.
 bool IsOwner(const control::HelloReplyT& hello, const Uuid& digest);
 
@@ -130,8 +128,12 @@ Result<Choice> ChooseMember(std::span<const MemberContent> members);
 // Checks that `logged`, the newest configuration in the log, names the replicas that the nodes have
 // recorded, unless a newer one was installed that is not in the log. kCorruption names both.
 Status CheckLogged(const TakePlan& plan, const Configuration& logged);
-// Returns the indices of the members that installed this epoch. They all executed the same records.
-std::vector<size_t> MembersOf(std::span<const MemberContent> members, uint64_t installed_epoch);
+// The members in the order in which bytes are asked of them, newest installed epoch first.
+struct SourceOrder {
+  std::vector<size_t> indices;
+  size_t newest = 0;  // so many installed the newest epoch; they all executed the same records
+};
+SourceOrder NewestFirst(std::span<const MemberContent> members);
 // Returns one line for each damage of each member.
 std::vector<std::string> DescribeDamage(std::span<const MemberContent> members);
 

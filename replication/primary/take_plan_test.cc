@@ -326,6 +326,7 @@ class StandingTest : public testing::Test {
       hello.node_id = node;
       hello.sealed_epoch = hello.installed_epoch = hello.served_epoch = 4;
       hello.sealed_owner.assign(own_.owner.begin(), own_.owner.end());
+      hello.served_owner = hello.sealed_owner;
       now_.emplace_back(hello);
     }
   }
@@ -376,6 +377,7 @@ TEST_F(StandingTest, ARivalThatMayLiveComesBeforeAMissingReplica) {
   EXPECT_EQ(Judge(2).standing, Standing::kShrink);
   EXPECT_EQ(Judge(2).epoch, 8u);
   now_[0]->served_epoch = now_[0]->installed_epoch = 7;
+  now_[0]->served_owner = now_[0]->sealed_owner;
   EXPECT_EQ(Judge(2).standing, Standing::kFenced);
 }
 
@@ -454,7 +456,7 @@ TEST_F(JoinerTest, ANodeThatARivalHoldsMayNot) {
   now_.released = true;
   EXPECT_OK(Check());
   now_.served_epoch = now_.installed_epoch = 6;
-  now_.installed_owner = now_.sealed_owner;
+  now_.served_owner = now_.sealed_owner;
   EXPECT_THAT(Check(), StatusIs(Code::kInvalidArgument, HasSubstr("epoch 6")));
   now_.served_epoch = now_.installed_epoch = 3;
   now_.sealed_epoch = 1 << 20;
@@ -466,13 +468,13 @@ TEST_F(JoinerTest, ANodeThatARivalHoldsMayNot) {
 TEST_F(StandingTest, InstalledSuccessorFences) {
   SealForAnother(0, 5);
   now_[0]->served_epoch = now_[0]->installed_epoch = 5;
-  now_[0]->installed_owner = now_[0]->sealed_owner;
+  now_[0]->served_owner = now_[0]->sealed_owner;
   now_[1].reset();
   EXPECT_EQ(Judge().standing, Standing::kFenced);
   EXPECT_THAT(Judge().why, HasSubstr("the other"));
   // The name that a replica keeps is that of the primary for which it is sealed.
   SealForAnother(0, 6);
-  now_[0]->installed_owner.assign(16, 8);
+  now_[0]->served_owner.assign(16, 8);
   EXPECT_EQ(Judge().standing, Standing::kFenced);
   EXPECT_THAT(Judge().why, Not(HasSubstr("the other")));
 }
@@ -481,13 +483,12 @@ TEST_F(StandingTest, InstalledSuccessorFences) {
 TEST_F(StandingTest, InstalledSuccessorThatServedNobodyDoesNotFence) {
   SealForAnother(0, 5);
   now_[0]->installed_epoch = 5;
-  now_[0]->installed_owner = now_[0]->sealed_owner;
-  now_[0]->served_epoch = 4;
   EXPECT_EQ(Judge().standing, Standing::kWait);
   before_ = now_;
   EXPECT_EQ(Judge().standing, Standing::kReclaim);
   EXPECT_EQ(Judge().epoch, 6u);
   now_[0]->served_epoch = 5;
+  now_[0]->served_owner = now_[0]->sealed_owner;
   EXPECT_EQ(Judge().standing, Standing::kFenced);
 }
 
@@ -495,7 +496,7 @@ TEST_F(StandingTest, InstalledSuccessorThatServedNobodyDoesNotFence) {
 TEST_F(StandingTest, UnservedEpochOfASuccessorThatServedBeforeFences) {
   SealForAnother(0, 7);
   now_[0]->installed_epoch = 7;
-  now_[0]->installed_owner = now_[0]->sealed_owner;
+  now_[0]->served_owner = now_[0]->sealed_owner;
   now_[0]->served_epoch = 5;
   before_ = now_;
   EXPECT_EQ(Judge().standing, Standing::kFenced);
@@ -529,10 +530,12 @@ TEST_F(StandingTest, WhatAnEarlierAttemptOfItsOwnSealedIsItsOwn) {
   EXPECT_EQ(Judge().standing, Standing::kReclaim);
   EXPECT_EQ(Judge().epoch, 7u);
   now_[0]->served_epoch = now_[0]->installed_epoch = 6;
-  now_[0]->installed_owner = now_[0]->sealed_owner;
+  now_[0]->served_owner = now_[0]->sealed_owner;
   EXPECT_EQ(Judge().standing, Standing::kReclaim);
   SealForAnother(0, 7);  // who installed nothing
   before_ = now_;
+  EXPECT_EQ(Judge().standing, Standing::kReclaim);
+  now_[0]->installed_epoch = 7;  // and then did, but served nobody
   EXPECT_EQ(Judge().standing, Standing::kReclaim);
 }
 

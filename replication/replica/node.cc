@@ -127,11 +127,12 @@ control::HelloReplyT Node::Hello(const control::HelloRequestT& request) const {
   reply.installed_epoch = state_.installed.epoch;
   ListReplicas(state_.installed.replicas, &reply.installed_nodes, &reply.installed_replicas);
   ListReplicas(state_.installed.absent, &reply.absent_nodes, &reply.absent_replicas);
-  if (state_.installed.owner != kNilUuid) reply.installed_owner = Bytes(state_.installed.owner);
   reply.released = state_.released;
   reply.heartbeat = store_.heartbeat();
   reply.bulk_port = identity_.bulk_port;
-  reply.served_epoch = ServedEpoch();
+  const Configuration& served = Served();
+  reply.served_epoch = served.epoch;
+  if (served.owner != kNilUuid) reply.served_owner = Bytes(served.owner);
   return reply;
 }
 
@@ -144,9 +145,9 @@ Result<control::ExamineReplyT> Node::Examine() const {
 Status Node::CheckSeal(const control::SealRequestT& request, const Uuid& group) const {
   if (request.epoch <= state_.sealed_epoch || request.seen_sealed_epoch != state_.sealed_epoch ||
       request.seen_installed_epoch != state_.installed.epoch ||
-      request.seen_served_epoch != ServedEpoch()) {
+      request.seen_served_epoch != Served().epoch) {
     return Fenced(Text("epoch ", request.epoch, " comes too late: ", SealedText(), ", epoch ",
-                       state_.installed.epoch, " is installed, and ", ServedEpoch(),
+                       state_.installed.epoch, " is installed, and ", Served().epoch,
                        " served; the request was made when these were epochs ",
                        request.seen_sealed_epoch, ", ", request.seen_installed_epoch, " and ",
                        request.seen_served_epoch));

@@ -103,8 +103,8 @@ class Node {
   // writes its first record when it has connected all its members. So if one of them is promised to
   // another primary before that, it never serves.
   bool Unserved() const { return replaced_.has_value() && !connected_; }
-  // The last epoch under which anything may have been acknowledged here.
-  uint64_t ServedEpoch() const { return Unserved() ? replaced_->epoch : state_.installed.epoch; }
+  // The last configuration under which anything may have been acknowledged here.
+  const Configuration& Served() const { return Unserved() ? *replaced_ : state_.installed; }
   // Checks by the superblock that the region belongs to the group and has the pool's size.
   Status CheckRegion() const;
   std::string SealedText() const;

@@ -407,7 +407,7 @@ TEST_F(NodeTest, OwnerThatNeverServedLeavesWhatWasInstalled) {
   EXPECT_TRUE(Hello().released);
   EXPECT_EQ(Hello().sealed_epoch, 2u);
   EXPECT_EQ(Hello().installed_epoch, 1u);
-  EXPECT_EQ(Hello().installed_owner, Digest(kAnn));
+  EXPECT_EQ(Hello().served_owner, Digest(kAnn));
   EXPECT_THAT(Ask(Install(2, kBob)), StatusIs(Code::kFenced)) << "a request that was delayed";
   ASSERT_OK(Ask(Seal(3, kBob)));
   ASSERT_OK(Ask(Install(3, kBob)));
@@ -432,6 +432,7 @@ TEST_F(NodeTest, InstalledIsUnservedUntilItsOwnerConnects) {
   ASSERT_OK(Ask(Seal(2, kBob)));
   ASSERT_OK(Ask(Install(2, kBob)));
   EXPECT_EQ(Hello().served_epoch, 1u);
+  EXPECT_EQ(Hello().served_owner, Digest(kAnn));
   const SealRequestT late = Seal(3, kAnn);
   ASSERT_OK(Ask(Prepare(2, kBob)));
   ASSERT_OK(Ask(Connect(2, kBob)));

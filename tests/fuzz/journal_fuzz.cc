@@ -267,11 +267,11 @@ class Image {
     const auto damaged = VerifyExtents(redone, info, *table);
     HL_FUZZ_CHECK(damaged.size() == check.damaged.size(), "check and redo disagree about extents");
     // Another member has arbitrary content: the image is mended from it, or that is refused.
-    const auto mended = MendExtents(redone, info, *table, damaged, 1,
-                                    [&](size_t, uint64_t offset, std::span<std::byte> out) {
-                                      std::memcpy(out.data(), before.data() + offset, out.size());
-                                      return Status();
-                                    });
+    const MemberFetch fetch = [&](size_t, uint64_t offset, std::span<std::byte> out) {
+      std::memcpy(out.data(), before.data() + offset, out.size());
+      return Status();
+    };
+    const auto mended = MendExtents(redone, info, *table, damaged, {1, 1, fetch});
     if (mended.ok()) {
       HL_FUZZ_CHECK(VerifyExtents(redone, info, *FileTable::Load(redone, info)).empty(), "mended");
     }

@@ -14,6 +14,7 @@
 #include "layout/region_layout.h"
 #include "pool/pool.h"
 #include "support/log_lines.h"
+#include "support/rival_seal.h"
 #include "support/status_matchers.h"
 
 namespace hyperloop::test {
@@ -61,15 +62,7 @@ class GroupOutageTest : public ServingTest {
     const auto hello = ControlOf(i)->Call<control::HelloReplyT>(control::HelloRequestT{},
                                                                 std::chrono::seconds(20));
     EXPECT_OK(hello);
-    control::SealRequestT seal;
-    seal.epoch = hello->sealed_epoch + 1;
-    seal.owner_id.assign(16, 0xcd);
-    seal.owner_name = "a candidate that died";
-    seal.group = hello->group;
-    seal.seen_sealed_epoch = hello->sealed_epoch;
-    seal.seen_installed_epoch = hello->installed_epoch;
-    seal.seen_served_epoch = hello->served_epoch;
-    return seal;
+    return RivalSeal(*hello);
   }
   void SealForTheDead(uint32_t i) const {
     EXPECT_OK(

@@ -1,0 +1,266 @@
+// A group whose replicas live in the test's process: any of their answers can be withheld, and
+// their regions read and damaged.
+#pragma once
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <mutex>
+
+#include "control/client.h"
+#include "files/file_table.h"
+#include "hyperloop/replication/store.h"
+#include "journal/log_scan.h"
+#include "layout/region_layout.h"
+#include "primary/session_store.h"
+#include "support/append_durably.h"
+#include "support/embedded_replica.h"
+#include "support/eventually.h"
+#include "support/log_lines.h"
+#include "support/status_matchers.h"
+
+namespace hyperloop::test {
+
+using control::Body;
+
+class SessionFixture : public testing::Test {
+ protected:
+  SessionFixture() {
+    std::string pattern = "/dev/shm/hyperloop-cut-XXXXXX";
+    EXPECT_NE(mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+    EXPECT_OK(rnic_.StartThread());
+    for (int i = 0; i < 3; ++i) {
+      const std::string name = "r" + std::to_string(i);
+      auto replica = EmbeddedReplica::Start(
+          rnic_, name, folder_ + "/" + name, kRegion, [this](const control::BodyUnion& request) {
+            // Only the owner knows this id; it is kept for requests in the owner's name.
+            if (const auto* attach = control::As<control::AttachRequestT>(request))
+              WithOwner([&](std::vector<uint8_t>& owner) { owner = attach->owner_id; });
+            const auto* hello = control::As<control::HelloRequestT>(request);
+            if (hello != nullptr && !hello->owner_id.empty() && IsBlind(hello->owner_id))
+              return false;
+            return Pass(request.type);
+          });
+      EXPECT_OK(replica);
+      replicas_.push_back(std::move(replica).value());
+    }
+  }
+  ~SessionFixture() override {
+    silent_ = Body::NONE;
+    silent_.notify_all();
+    replicas_.clear();
+    rnic_.StopThread();
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+  }
+
+  // Counts the requests that change something; from number cut_ on nothing is answered.
+  bool Pass(Body type) {
+    if (type == silent_) silent_.wait(type);
+    if (type == Body::InstallRequest && installs_until_lost_ > 0 && --installs_until_lost_ == 0)
+      return false;
+    if (type == lost_) return false;
+    if (type == Body::HelloRequest || type == Body::ExamineRequest) return true;
+    return ++requests_ <= cut_;
+  }
+
+  std::unique_ptr<Store> Opened(std::chrono::milliseconds connect = std::chrono::seconds(5),
+                                std::chrono::milliseconds ack = std::chrono::seconds(10),
+                                const std::string& pool = "primary") {
+    StoreOptions options;
+    options.connect_timeout = connect;
+    options.ack_timeout = ack;
+    for (const auto& each : replicas_) options.replicas.push_back(each->address());
+    options.device = "unused";
+    options.pool = folder_ + "/" + pool;
+    options.journal_size = 256 << 10;
+    options.table_capacity = 64;
+    options.takeover = true;
+    auto store = OpenSessionStore(
+        options,
+        [this]() -> Result<std::unique_ptr<rnic::Device>> {
+          ++devices_asked_;
+          if (no_device_) return Unavailable("the test's RNIC is away");
+          slow_device_.wait(true);
+          return rnic_.OpenDevice("primary");
+        },
+        log_);
+    EXPECT_OK(store);
+    return store.ok() ? std::move(store).value() : nullptr;
+  }
+
+  void WithOwner(const std::function<void(std::vector<uint8_t>&)>& use) {
+    const std::lock_guard lock(owner_mutex_);
+    use(owner_);
+  }
+
+  // A taking that is cut at its request number `cut`. False: there are not so many.
+  bool TakeCutAt(int cut) {
+    auto store = Opened();
+    requests_ = 0;
+    cut_ = cut;
+    TakeResult result;
+    const Status status = store->Take(Request(), &result);
+    if (!status.ok()) {
+      EXPECT_THAT(status.message(),
+                  testing::AllOf(testing::HasSubstr("cut off"), testing::HasSubstr("open again")));
+    }
+    cut_ = INT32_MAX;
+    if (status.ok()) pairing_ = result.pairing;
+    store.reset();
+    return !status.ok();
+  }
+
+  std::unique_ptr<Store> Taken() {
+    auto store = Opened();
+    TakeResult result;
+    const Status status = store->Take(Request(), &result);
+    EXPECT_OK(status);
+    if (!status.ok()) return nullptr;
+    pairing_ = result.pairing;
+    return store;
+  }
+
+  TakeRequest Request() const {
+    return {folder_ + "/db", pairing_.group.empty(), pairing_, nullptr};
+  }
+
+  static std::string Content(Store& store) {
+    const auto file = store.Lookup("f");
+    if (!file.ok()) return "no file";
+    std::string out(4 << 20, '\0');
+    const auto got = store.Read(*file, 0, out);
+    out.resize(got.ok() ? *got : 0);
+    return out;
+  }
+
+  // Neither copy of the log's head is valid any more.
+  void Damage(size_t i) {
+    for (const uint64_t offset : kHeadOffsets) replicas_[i]->region()[offset] ^= std::byte{1};
+  }
+
+  // The primary that attached last cannot look for its standing any more, or can again.
+  void Blind() {
+    const std::lock_guard lock(owner_mutex_);
+    blind_ = owner_;
+  }
+  void See() {
+    const std::lock_guard lock(owner_mutex_);
+    blind_.clear();
+  }
+  bool IsBlind(const std::vector<uint8_t>& owner) {
+    const std::lock_guard lock(owner_mutex_);
+    return owner == blind_;
+  }
+
+  template <class Reply, class Request>
+  Reply Ask(size_t replica, const Request& request) {
+    const auto endpoint = control::ParseEndpoint(replicas_[replica]->address());
+    auto client =
+        control::ControlClient::Connect(*endpoint, control::Trust(), std::chrono::seconds(20));
+    EXPECT_OK(client);
+    if (!client.ok()) return Reply{};
+    auto reply = (*client)->template Call<Reply>(request, std::chrono::seconds(20));
+    EXPECT_OK(reply);
+    return reply.ok() ? std::move(reply).value() : Reply{};
+  }
+  control::HelloReplyT Hello(size_t replica) {
+    return Ask<control::HelloReplyT>(replica, control::HelloRequestT{});
+  }
+  // Whether the owner's heartbeat moves several times.
+  bool HeartbeatMoves() {
+    const auto heartbeat = [&] { return Hello(1).heartbeat; };
+    uint64_t last = heartbeat();
+    int moved = 0;
+    return Eventually([&] {
+      const uint64_t now = heartbeat();
+      moved += now != std::exchange(last, now) ? 1 : 0;
+      return moved == 5;
+    });
+  }
+  // Destroys the primary's queues at a replica, as a restart of the replica's process does.
+  void EndQueues(size_t replica) {
+    const auto hello = Hello(replica);
+    control::ReconnectRequestT reconnect;
+    reconnect.epoch = hello.sealed_epoch;
+    WithOwner([&](std::vector<uint8_t>& owner) { reconnect.owner_id = owner; });
+    Ask<control::DoneT>(replica, reconnect);
+  }
+  // The primary's own region, mapped once more from its pool.
+  std::span<std::byte> OwnRegion() {
+    const std::string path = folder_ + "/primary";
+    const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+    const size_t size = std::filesystem::file_size(path);
+    void* base = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    EXPECT_NE(base, MAP_FAILED);
+    own_mapping_ = {static_cast<std::byte*>(base), size};
+    const auto superblock = replicas_[0]->region().first(sizeof(Superblock));
+    for (size_t at = 4096; at + kRegion <= size; at += 4096) {
+      const auto found = own_mapping_.subspan(at, kRegion);
+      if (std::equal(superblock.begin(), superblock.end(), found.begin())) return found;
+    }
+    ADD_FAILURE() << "no region in " << path;
+    return {};
+  }
+  std::span<std::byte> own_mapping_;
+
+  // Makes a group at rest whose only file fills several extents; returns the file's content.
+  std::string FillExtents() {
+    auto store = Taken();
+    EXPECT_NE(store, nullptr);
+    if (store == nullptr) return "";
+    const auto file = store->Create("f");
+    std::string all;
+    for (int i = 0; file.ok() && i < 30; ++i) {
+      const std::string piece(100000, static_cast<char>('a' + i % 26));
+      EXPECT_OK(AppendDurably(*store, *file, piece));
+      all += piece;
+    }
+    EXPECT_OK(store->Close());
+    return all;
+  }
+  // Byte 5 of the `index`-th extent of the file; no other region byte depends on it.
+  std::byte& ExtentByte(size_t replica, uint32_t index) {
+    const auto region = replicas_[replica]->region();
+    const RegionInfo info = ParseSuperblock(region, region.size()).value();
+    const FileTable table = FileTable::Load(region, info).value();
+    for (const FileEntry& entry : table.slots) {
+      if (entry.used) return region[info.geometry.ExtentOffset(entry.extents[index]) + 5];
+    }
+    ADD_FAILURE() << "no file";
+    return region[0];
+  }
+
+  void ExpectEqualRegions() {
+    for (size_t i = 1; i < replicas_.size(); ++i) {
+      EXPECT_TRUE(std::equal(replicas_[0]->region().begin(), replicas_[0]->region().end(),
+                             replicas_[i]->region().begin()))
+          << "replica " << i << " differs";
+    }
+  }
+
+  static constexpr uint64_t kRegion = 16 << 20;
+  std::string folder_;
+  softrnic::EmbeddedRnic rnic_;
+  std::mutex owner_mutex_;
+  std::vector<uint8_t> owner_;  // of the last AttachRequest, guarded by owner_mutex_
+  std::vector<uint8_t> blind_;  // see Blind, guarded by owner_mutex_
+  std::atomic<int> requests_{0}, cut_{INT32_MAX};
+  std::atomic<int> installs_until_lost_{0};
+  std::atomic<int> devices_asked_{0};  // for the primary
+  std::atomic<bool> no_device_{false};
+  std::atomic<bool> slow_device_{false};  // no device is given before it is false again
+  std::atomic<Body> silent_{Body::NONE};  // requests of this type get no answer
+  std::atomic<Body> lost_{Body::NONE};    // requests of this type cut the connection
+  std::vector<std::unique_ptr<EmbeddedReplica>> replicas_;
+  Pairing pairing_;
+  const std::shared_ptr<LogLines> log_ = std::make_shared<LogLines>();
+};
+
+}  // namespace hyperloop::test

@@ -1,0 +1,203 @@
+// A primary whose group stopped answering, or whom a rival wants to replace, goes on or is fenced.
+
+#include "integration/session_fixture.h"
+#include "support/rival_seal.h"
+
+namespace hyperloop::test {
+namespace {
+
+class SessionRecoverTest : public SessionFixture {};
+
+// A write that finds its group lost, and a replica that hangs while the group is restored, ends in
+// a bounded time. The next one finds the group again.
+TEST_F(SessionRecoverTest, ReplicaThatHangsInARestorationHoldsWritesNoLongerThanStated) {
+  auto store = Opened(std::chrono::seconds(5), std::chrono::seconds(1));
+  ASSERT_NE(store, nullptr);
+  TakeResult result;
+  ASSERT_OK(store->Take(Request(), &result));
+  const auto file = store->Create("f");
+  ASSERT_OK(file);
+  for (const Body type : {Body::ReconnectRequest, Body::AttachRequest, Body::ChecksumsRequest,
+                          Body::PrepareMemberRequest, Body::ConnectMemberRequest}) {
+    SCOPED_TRACE(control::BodyName(type));
+    no_device_ = true;  // the group does not come back before the replica hangs
+    EndQueues(1);
+    silent_ = type;
+    no_device_ = false;
+    const auto start = std::chrono::steady_clock::now();
+    const Status status = AppendDurably(*store, *file, "x");
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+    // The store's own thread may have tried first, while there was no RNIC.
+    EXPECT_THAT(status,
+                StatusIs(Code::kUnavailable, testing::AnyOf(testing::HasSubstr("did not answer"),
+                                                            testing::HasSubstr("does not answer"),
+                                                            testing::HasSubstr("RNIC is away"))));
+    silent_ = Body::NONE;
+    silent_.notify_all();
+    EXPECT_TRUE(Eventually([&] { return store->Sync().ok(); }));
+  }
+  EXPECT_OK(AppendDurably(*store, *file, "y"));
+  EXPECT_OK(store->Close());
+  ExpectEqualRegions();
+}
+
+// A call after an error of the group tries to bring it back; calls right after that one fail at
+// once.
+TEST_F(SessionRecoverTest, CallsToALostGroupDoNotAllTryToBringItBack) {
+  auto store = Opened(std::chrono::seconds(5), std::chrono::seconds(2));
+  ASSERT_NE(store, nullptr);
+  TakeResult result;
+  ASSERT_OK(store->Take(Request(), &result));
+  const auto file = store->Create("f");
+  ASSERT_OK(file);
+  ASSERT_OK(AppendDurably(*store, *file, "one"));
+  no_device_ = true;
+  EndQueues(1);
+  EXPECT_THAT(AppendDurably(*store, *file, "two"), StatusIs(Code::kUnavailable));
+  const int before = devices_asked_;
+  for (int i = 0; i < 1000; ++i) ASSERT_THAT(store->Sync(), StatusIs(Code::kUnavailable));
+  EXPECT_GT(devices_asked_, before) << "no call tried";
+  EXPECT_LT(devices_asked_ - before, 500);
+  EXPECT_THAT(store->Files(), StatusIs(Code::kUnavailable));
+  no_device_ = false;
+  while (!store->Sync().ok()) std::this_thread::yield();
+  EXPECT_THAT(Content(*store), testing::AnyOf("one", "onetwo"));
+  EXPECT_OK(store->Close());
+  ExpectEqualRegions();
+}
+
+// It has lost its queues, and waits for a device to make others.
+TEST_F(SessionRecoverTest, PrimaryThatWaitsForItsRnicIsSeenToLive) {
+  auto store = Taken();
+  ASSERT_NE(store, nullptr);
+  slow_device_ = true;
+  const int before = devices_asked_;
+  EndQueues(1);
+  EXPECT_TRUE(Eventually([&] { return devices_asked_ > before; }));
+  EXPECT_TRUE(HeartbeatMoves());
+  slow_device_ = false;
+  slow_device_.notify_all();
+  EXPECT_OK(store->Create("f"));
+  EXPECT_OK(store->Close());
+}
+
+// No write fails and no queue breaks, because nobody writes. A rival would take it for dead.
+TEST_F(SessionRecoverTest, PrimaryWhoseRnicStandsStillIsSeenToLive) {
+  auto store = Taken();
+  ASSERT_NE(store, nullptr);
+  rnic_.StopThread();
+  EXPECT_TRUE(HeartbeatMoves());
+  EXPECT_OK(rnic_.StartThread());
+  EXPECT_OK(store->Create("f"));
+  EXPECT_OK(store->Close());
+}
+
+// One message of the reclaiming is lost; the epoch that was installed by then is the primary's own.
+TEST_F(SessionRecoverTest, ReclaimingThatIsCutInInstallGoesOn) {
+  auto store = Taken();
+  ASSERT_NE(store, nullptr);
+  const auto file = store->Create("f");
+  ASSERT_OK(file);
+  ASSERT_OK(AppendDurably(*store, *file, "one"));
+  installs_until_lost_ = 2;
+  Ask<control::SealReplyT>(2, RivalSeal(Hello(2)));
+  EXPECT_OK(AppendDurably(*store, *file, "two"));
+  EXPECT_EQ(installs_until_lost_, 0) << "nothing was lost: the test shows nothing";
+  EXPECT_EQ(Content(*store), "onetwo");
+  EXPECT_OK(store->Close());
+  ExpectEqualRegions();
+}
+
+// The rival was installed at one member or at all of them. The primary that it replaced goes on,
+// even if it has looked meanwhile.
+TEST_F(SessionRecoverTest, RivalThatFailsBeforeItServesFencesNobody) {
+  auto store = Taken();
+  ASSERT_NE(store, nullptr);
+  const auto file = store->Create("f");
+  ASSERT_OK(file);
+  std::string all;
+  for (const Body type :
+       {Body::InstallRequest, Body::PrepareMemberRequest, Body::ConnectMemberRequest}) {
+    SCOPED_TRACE(control::BodyName(type));
+    // If it sees a member that a rival has connected, it takes that one for the primary.
+    if (type == Body::ConnectMemberRequest) Blind();
+    auto rival = Opened(std::chrono::seconds(5), std::chrono::seconds(10), "rival");
+    ASSERT_NE(rival, nullptr);
+    if (type == Body::InstallRequest) {
+      installs_until_lost_ = 2;
+    } else {
+      lost_ = type;
+    }
+    TakeResult result;
+    EXPECT_THAT(rival->Take(Request(), &result),
+                StatusIs(Code::kUnavailable, testing::HasSubstr("cut off")));
+    EXPECT_EQ(installs_until_lost_, 0);
+    lost_ = Body::NONE;
+    See();
+    rival.reset();
+    all += control::BodyName(type);
+    EXPECT_OK(AppendDurably(*store, *file, control::BodyName(type)));
+  }
+  EXPECT_EQ(Content(*store), all);
+  EXPECT_OK(store->Close());
+  ExpectEqualRegions();
+}
+
+// The rival waits for a replica that hangs, and the primary looks for its standing meanwhile. That
+// replica does not even learn that the rival gave up.
+TEST_F(SessionRecoverTest, RivalThatHangsBeforeItServesFencesNobody) {
+  auto store = Taken();
+  ASSERT_NE(store, nullptr);
+  const auto file = store->Create("f");
+  ASSERT_OK(file);
+  auto rival = Opened(std::chrono::milliseconds(500), std::chrono::seconds(1), "rival");
+  ASSERT_NE(rival, nullptr);
+  silent_ = Body::PrepareMemberRequest;
+  TakeResult result;
+  EXPECT_THAT(rival->Take(Request(), &result), StatusIs(Code::kTimedOut));
+  silent_ = Body::NONE;
+  silent_.notify_all();
+  rival.reset();
+  EXPECT_OK(AppendDurably(*store, *file, "x"));
+  EXPECT_OK(store->Close());
+  ExpectEqualRegions();
+}
+
+// A primary was stopped for long. Its successor has served, and was installing itself anew when it
+// died: nobody lives, and what is installed was never served.
+TEST_F(SessionRecoverTest, PrimaryThatWakesUpAfterItsSuccessorServedIsFenced) {
+  auto store = Taken();
+  ASSERT_NE(store, nullptr);
+  const auto file = store->Create("f");
+  ASSERT_OK(file);
+  ASSERT_OK(AppendDurably(*store, *file, "one"));
+  Blind();
+  auto successor = Opened(std::chrono::seconds(5), std::chrono::seconds(10), "successor");
+  ASSERT_NE(successor, nullptr);
+  TakeResult result;
+  ASSERT_OK(successor->Take(Request(), &result));
+  ASSERT_OK(AppendDurably(*successor, *successor->Lookup("f"), "two"));
+  lost_ = Body::PrepareMemberRequest;
+  Ask<control::SealReplyT>(2, RivalSeal(Hello(2)));
+  EXPECT_TRUE(Eventually([&] { return Hello(2).installed_epoch > Hello(2).served_epoch; }));
+  cut_ = 0;  // no Release gets through
+  successor.reset();
+  cut_ = INT32_MAX;
+  lost_ = Body::NONE;
+  See();
+  Status status;
+  EXPECT_TRUE(Eventually([&] {
+    status = AppendDurably(*store, *file, "stale");
+    return status.code() != Code::kUnavailable;
+  }));
+  EXPECT_THAT(status, StatusIs(Code::kFenced));
+  store.reset();
+  store = Taken();
+  ASSERT_NE(store, nullptr);
+  EXPECT_EQ(Content(*store), "onetwo");
+  EXPECT_OK(store->Close());
+  ExpectEqualRegions();
+}
+
+}  // namespace
+}  // namespace hyperloop::test
