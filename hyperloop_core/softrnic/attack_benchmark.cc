@@ -2,8 +2,9 @@
 //   attack_benchmark SOCKET [ATTACK]…
 // For each attack a quiet client makes 8 B loopback WRITEs, alone and beside another process that
 // attacks, in bursts with pauses in which that process gets the processor. Prints percentiles in
-// nanoseconds and the ratio of the two p99. Give the daemon a --spin-us longer than the pauses, and
-// this program the right to SCHED_FIFO; otherwise it measures the kernel's scheduler too.
+// nanoseconds and the ratio of the two p99. Give the daemon a --spin-us longer than the pauses and
+// the last processor (its default), and this program the right to SCHED_FIFO; otherwise it measures
+// the kernel's scheduler too.
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -171,6 +172,58 @@ struct ScatteredPmem : Attack {
   }
 };
 
+// Arms channels whose events are due at once, again and again.
+struct Events : Attack {
+  Status Prepare(const std::string& socket) override {
+    HL_RETURN_IF_ERROR(party.Open(socket, "attacker", 4096));
+    for (int i = 0; i < 250; ++i) {
+      HL_ASSIGN_OR_RETURN(auto cq, party.device->CreateCq({.depth = 16, .events = true}));
+      HL_ASSIGN_OR_RETURN(auto qp, party.pd->CreateQueuePair(
+                                       {.send_cq = cq.get(), .recv_cq = cq.get(), .recv_wqes = 0}));
+      HL_RETURN_IF_ERROR(qp->Connect(qp->address()));
+      const rnic::Sge from = party.At(0, 8);
+      const rnic::SendRequest request{.opcode = rnic::Opcode::kWrite,
+                                      .signaled = true,
+                                      .sges = {&from, 1},
+                                      .remote_addr = party.mr->addr() + 2048,
+                                      .rkey = party.mr->rkey()};
+      HL_RETURN_IF_ERROR(qp->Post({&request, 1}));
+      channels_.push_back(std::move(cq));
+      party.qps.push_back(std::move(qp));
+    }
+    return {};
+  }
+  ~Events() override { party.qps.clear(); }
+  bool Go() override {
+    for (auto& each : channels_)
+      if (!each->RequestNotify(false).ok()) return false;
+    return true;
+  }
+  std::vector<std::unique_ptr<rnic::CompletionQueue>> channels_;
+};
+
+// Each completion looks at all WAITs on its queue.
+struct Waits : Attack {
+  Status Prepare(const std::string& socket) override {
+    HL_RETURN_IF_ERROR(party.Open(socket, "attacker", 4096));
+    HL_RETURN_IF_ERROR(party.AddQueuePairs(400, 64));
+    const rnic::SendRequest wait{
+        .opcode = rnic::Opcode::kWait, .object = party.cq->cqn(), .index = 0x700000};
+    for (auto& qp : party.qps) {
+      HL_RETURN_IF_ERROR(qp->Post({&wait, 1}));
+      HL_RETURN_IF_ERROR(qp->RingDoorbell(1));
+    }
+    party.qps.swap(waiting_);
+    return party.AddQueuePairs(10, 1024);
+  }
+  ~Waits() override { waiting_.clear(); }
+  Status Arm() override {
+    return Post(1000,
+                [](size_t, uint32_t, rnic::Sge*) { return rnic::SendRequest{.signaled = true}; });
+  }
+  std::vector<std::unique_ptr<rnic::QueuePair>> waiting_;
+};
+
 // Makes and destroys the objects that cost the engine most.
 struct Commands : Attack {
   Status Prepare(const std::string& socket) override {
@@ -189,6 +242,8 @@ std::unique_ptr<Attack> Make(const std::string& name) {
   if (name == "queue-pairs-in-error") return std::make_unique<Broken>();
   if (name == "receives-missing") return std::make_unique<Waiting>();
   if (name == "scattered-pmem") return std::make_unique<ScatteredPmem>();
+  if (name == "events") return std::make_unique<Events>();
+  if (name == "waits") return std::make_unique<Waits>();
   if (name == "commands") return std::make_unique<Commands>();
   return nullptr;
 }
@@ -198,6 +253,8 @@ constexpr const char* kAttacks[] = {"queue-pairs",
                                     "queue-pairs-in-error",
                                     "receives-missing",
                                     "scattered-pmem",
+                                    "events",
+                                    "waits",
                                     "commands"};
 
 // The attacker's process. A byte that the quiet client sends through the pipe begins or ends a
@@ -345,6 +402,13 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "\n");
     return 2;
   }
+  // The daemon's data thread has the last processor; a process of SCHED_FIFO would keep it off.
+  cpu_set_t others;
+  sched_getaffinity(0, sizeof(others), &others);
+  int last = CPU_SETSIZE - 1;
+  while (!CPU_ISSET(last, &others)) --last;
+  CPU_CLR(last, &others);
+  if (CPU_COUNT(&others) != 0) sched_setaffinity(0, sizeof(others), &others);
   const sched_param param{.sched_priority = 1};
   if (sched_setscheduler(0, SCHED_FIFO, &param) != 0)
     std::fprintf(stderr, "no right to SCHED_FIFO: the figures include the scheduler's doings\n");

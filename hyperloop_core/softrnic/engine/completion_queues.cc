@@ -84,7 +84,7 @@ void CompletionQueues::PostError(Qp& qp, Cq& cq, uint8_t cqe_opcode, uint8_t wqe
   Produced(cq, true);
 }
 
-void CompletionQueues::Arm(Cq& cq, uint64_t value) {
+bool CompletionQueues::Arm(Cq& cq, uint64_t value) {
   const auto consumed = static_cast<uint32_t>(value & 0xffffff);
   const auto behind = [&](uint32_t number) { return ((number - consumed) & 0x800000) == 0; };
   const bool solicited_only = (value & kArmSolicited) != 0;
@@ -92,7 +92,9 @@ void CompletionQueues::Arm(Cq& cq, uint64_t value) {
   // No later CQE announces what came since the client's last poll, so it is announced now.
   const bool missed = solicited_only ? cq.had_solicited && behind(cq.last_solicited)
                                      : ((cq.producer - consumed) & 0xffffff) != 0;
-  if (missed || cq.error) Notify(cq);
+  if (!missed && !cq.error) return false;
+  Notify(cq);
+  return true;
 }
 
 void CompletionQueues::Notify(Cq& cq) {
@@ -101,7 +103,8 @@ void CompletionQueues::Notify(Cq& cq) {
 }
 
 void CompletionQueues::WakeWaiters(Cq& cq) {
-  for (Qp* qp = cq.waiters; qp != nullptr;) {
+  size_t looked = 0;
+  for (Qp* qp = cq.waiters; qp != nullptr; ++looked) {
     Qp* const next = qp->wait.next;
     if (WaitMet(cq, qp->wait.index)) {
       Waiters::Remove(*qp);
@@ -111,6 +114,7 @@ void CompletionQueues::WakeWaiters(Cq& cq) {
     }
     qp = next;
   }
+  turn_.AddSteps(looked / kWaitsPerStep);
 }
 
 }  // namespace hyperloop::softrnic

@@ -6,7 +6,7 @@
 // armed. A completion queue that would overrun goes into error, and with it every connected queue
 // pair that uses it.
 //
-// May call: ErrorState, ReadyList, Waiters.
+// May call: ErrorState, ReadyList, Turn, Waiters.
 #pragma once
 
 #include <memory>
@@ -15,12 +15,14 @@
 #include "softrnic/engine/objects.h"
 #include "softrnic/engine/ready_list.h"
 #include "softrnic/engine/tables.h"
+#include "softrnic/engine/turn.h"
 
 namespace hyperloop::softrnic {
 
 class CompletionQueues {
  public:
-  CompletionQueues(ErrorState& errors, ReadyList& ready) : errors_(errors), ready_(ready) {}
+  CompletionQueues(ErrorState& errors, ReadyList& ready, Turn& turn)
+      : errors_(errors), ready_(ready), turn_(turn) {}
 
   // Null: there is none.
   Cq* Find(uint32_t cqn) const { return cqs_.Find(cqn); }
@@ -44,8 +46,8 @@ class CompletionQueues {
   static bool WaitMet(const Cq& cq, uint32_t index) {
     return ((cq.producer - 1 - index) & 0x800000) == 0;
   }
-  // The client armed the channel by storing `value` in the CQ's register.
-  static void Arm(Cq& cq, uint64_t value);
+  // The client armed the channel by storing `value` in the CQ's register. True: that made an event.
+  static bool Arm(Cq& cq, uint64_t value);
 
  private:
   // `urgent`: solicited, or an error.
@@ -54,15 +56,23 @@ class CompletionQueues {
     ++cq.producer;
     if (cq.waiters != nullptr) WakeWaiters(cq);
     if (cq.armed != Armed::kNo) [[unlikely]]
-      if (urgent || cq.armed == Armed::kAny) Notify(cq);
+      if (urgent || cq.armed == Armed::kAny) {
+        turn_.AddSteps(kStepsPerEvent);
+        Notify(cq);
+      }
   }
   void WakeWaiters(Cq& cq);
   static void Notify(Cq& cq);
   // Puts `cq` and the connected queue pairs that use it into error.
   void Overrun(Cq& cq);
 
+  // An event costs a system call; looking at a few WAITs costs as much as a WQE.
+  static constexpr size_t kStepsPerEvent = 8;
+  static constexpr size_t kWaitsPerStep = 8;
+
   ErrorState& errors_;
   ReadyList& ready_;
+  Turn& turn_;
   NumberTable<Cq, 14> cqs_;
 };
 

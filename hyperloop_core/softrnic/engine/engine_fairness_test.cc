@@ -67,6 +67,56 @@ TEST(EngineFairness, AnotherClientsLongTransfersCostOneTurn) {
   EXPECT_LE(busy.Counter("bytes_sent") - before, 64u << 10);
 }
 
+// Each CQE looks at all WAITs on its queue.
+TEST(EngineFairness, AnotherClientsManyWaitsCostOneTurn) {
+  Engine engine{EngineOptions{}};
+  Client busy(engine, "busy"), quiet(engine, "quiet");
+  TestCq busy_cq = busy.Cq(), cq = quiet.Cq();
+  TestQp qp = Loopback(quiet, cq);
+  for (int i = 0; i < 200; ++i) {
+    TestQp waits = Loopback(busy, busy_cq, {.log_sq = 1, .flags = kQpMaster});
+    waits.Wait(busy_cq, 1000);
+    waits.Ring();
+  }
+  RunAll(engine);
+  TestQp completes = Loopback(busy, busy_cq);
+  for (int n = 0; n < 60; ++n) completes.Nop(CqeMode::kAlways);
+  completes.Ring();
+  EXPECT_LE(StepsToNop(engine, qp, cq, 16), 64u);
+  EXPECT_LE(busy.Counter("nops"), 4u);
+}
+
+// An event costs the engine a system call.
+TEST(EngineFairness, AnotherClientsManyEventsCostOneTurn) {
+  Engine engine{EngineOptions{}};
+  Client busy(engine, "busy"), quiet(engine, "quiet");
+  TestCq cq = quiet.Cq();
+  TestQp qp = Loopback(quiet, cq);
+  constexpr uint32_t kChannels = 200;
+  uint32_t events = 0;
+  for (uint32_t i = 0; i < kChannels; ++i) {
+    CreateCqArgs args{};
+    args.umem = busy.umem;
+    args.events = 1;
+    args.ring_addr = reinterpret_cast<uint64_t>(busy.Allocate(64));
+    args.dbrec_addr = reinterpret_cast<uint64_t>(busy.Allocate(64));
+    const auto channel = engine.CreateEventCq(busy.id(), args, [&events] { ++events; });
+    ASSERT_OK(channel);
+    // Behind the producer, so the event is due at once.
+    __atomic_store_n(&busy.uar()->registers[channel->arm_index], 1ull << 63 | ArmValue(1, false),
+                     __ATOMIC_RELEASE);
+    __atomic_fetch_or(&busy.uar()->header.summary[channel->arm_index / 64],
+                      1ull << (channel->arm_index % 64), __ATOMIC_SEQ_CST);
+  }
+  qp.Nop(CqeMode::kAlways);
+  qp.Ring();
+  engine.Run(64);
+  EXPECT_TRUE(cq.Poll().has_value());
+  EXPECT_LE(events, 20u);
+  while (engine.DoorbellPending()) engine.Run(64);
+  EXPECT_EQ(events, kChannels);
+}
+
 TEST(EngineFairness, LongTransfersOfTwoClientsMoveSideBySide) {
   Engine engine{EngineOptions{}};
   Client a(engine, "a"), b(engine, "b");

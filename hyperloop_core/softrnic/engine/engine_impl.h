@@ -65,7 +65,7 @@ struct Engine::Impl {
   LookList looks{kMaxQps};
   LinkWork link_work;
   ErrorState errors{link_work, looks, ready};
-  CompletionQueues cqs{errors, ready};
+  CompletionQueues cqs{errors, ready, turn};
   Durability durability{options, turn};
   Responder responder{options, keys, cqs, durability, errors, turn};
   Clients clients{options, errors, ready, dice};

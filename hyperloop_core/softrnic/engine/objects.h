@@ -379,6 +379,11 @@ struct Context {
   bool evicted = false;
   UarPage* uar = nullptr;
   uint32_t uar_words = 0;  // summary words in use
+  // Doorbells of a summary word that were taken and are still to be carried out.
+  struct Rung {
+    uint32_t word = 0;
+    uint64_t bits = 0;
+  } rung;
   // By register of the UAR page. Each register is in use by a queue pair, by a completion queue, or
   // by none.
   std::array<Qp*, kMaxQpsPerContext> doorbells{};

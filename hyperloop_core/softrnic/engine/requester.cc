@@ -12,8 +12,12 @@ using rnic::QpState;
 size_t Requester::RunQueue(Qp& qp, size_t budget) {
   if (qp.state != QpState::kReadyToSend) [[unlikely]] {
     if (qp.state != QpState::kError) return 0;
-    const size_t steps = FlushStep(qp);
-    if (steps != 0) ready_.Add(qp);
+    turn_.Begin();
+    const size_t flushed = FlushStep(qp);
+    if (flushed == 0) return 0;
+    ready_.Add(qp);
+    const size_t steps = flushed + turn_.extra();
+    turn_.End(steps, 0);
     return steps;
   }
   // The queue became ready before it stalled (a queue may enable itself). What ends the stall makes
