@@ -86,6 +86,7 @@ Status Check(HelloReplyT* hello) {
   HL_RETURN_IF_ERROR(Id("served_owner", hello->served_owner));
   HL_RETURN_IF_ERROR(ForPeople("sealed_owner_name", &hello->sealed_owner_name, kMaxOwnerName));
   HL_RETURN_IF_ERROR(Epoch("installed_epoch", hello->installed_epoch));
+  HL_RETURN_IF_ERROR(Epoch("served_epoch", hello->served_epoch));
   HL_RETURN_IF_ERROR(Replicas("installed_", hello->installed_nodes, hello->installed_replicas));
   return Replicas("absent_", hello->absent_nodes, hello->absent_replicas);
 }

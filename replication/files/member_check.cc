@@ -247,15 +247,14 @@ Result<ExtentCopy> FetchCopy(const RegionInfo& info, const HeldRecords& records,
   return copy;
 }
 
-// Whether the bytes of the copy have the checksum of `ours`, or else, if it is of the same epoch,
-// that of the copy's own map entry, and the two entries agree otherwise.
-bool IsRight(const RegionInfo& info, const ExtentCopy& copy, const MapEntry& ours,
-             bool same_epoch) {
+// Whether the bytes of the copy have the checksum of `ours`, or else, if they are of an equal
+// member, that of the copy's own map entry, and the two entries agree otherwise.
+bool IsRight(const RegionInfo& info, const ExtentCopy& copy, const MapEntry& ours, bool equal) {
   const uint32_t crc =
       Crc32c(ExtentSeed(info, ours.slot_plus_one, ours.index), copy.bytes.data(), ours.length);
   MapEntry theirs = ours;
   theirs.crc = crc;
-  return crc == ours.crc || (same_epoch && copy.entry == theirs);
+  return crc == ours.crc || (equal && copy.entry == theirs);
 }
 
 // Mends one extent and returns the member that had it sound.
@@ -267,7 +266,7 @@ Result<size_t> MendExtent(std::span<std::byte> region, const RegionInfo& info,
   for (size_t member = 0; member < sources.members; ++member) {
     const auto copy = FetchCopy(info, records, damage.extent, member, sources.fetch);
     if (!copy.ok()) reasons += "; " + copy.status().message();
-    if (!copy.ok() || !IsRight(info, *copy, entry, member < sources.same_epoch)) continue;
+    if (!copy.ok() || !IsRight(info, *copy, entry, member < sources.equal)) continue;
     entry.crc = Crc32c(ExtentSeed(info, entry.slot_plus_one, entry.index), copy->bytes.data(),
                        entry.length);
     const RegionGeometry& g = info.geometry;
@@ -275,8 +274,8 @@ Result<size_t> MendExtent(std::span<std::byte> region, const RegionInfo& info,
     std::memcpy(region.data() + g.ExtentOffset(damage.extent), copy->bytes.data(), entry.length);
     return member;
   }
-  return Corruption(Text(damage.Text(info, table), ", and none of ", sources.members,
-                         " other members has a sound copy of it", reasons));
+  return Corruption(
+      Text(damage.Text(info, table), ", and no member has a sound copy of it", reasons));
 }
 
 }  // namespace

@@ -72,9 +72,9 @@ using MemberFetch = std::function<Status(size_t member, uint64_t offset, std::sp
 // The other members, in the order in which they are asked.
 struct MendSources {
   size_t members = 0;
-  // So many of them, the first ones, installed the same epoch as the region. They have executed
+  // So many of them, the first ones, installed the same epoch as the region, and have executed
   // everything up to its head. What the others hold may be older.
-  size_t same_epoch = 0;
+  size_t equal = 0;
   MemberFetch fetch;
 };
 struct MendedExtent {
@@ -84,7 +84,7 @@ struct MendedExtent {
 
 // Mends `region`, which was redone but has its old head and ring. For each damaged extent the
 // copies of the other members are tried in order: the records of the region's log are applied to a
-// copy, and the first copy that is then right gives the bytes. A member of the same epoch may also
+// copy, and the first copy that is then right gives the bytes. An equal member may also
 // prove by its own map entry that its bytes are right; then it gives the entry, too. kCorruption:
 // no member has an extent sound, and the message names it; the extents before it are mended.
 Result<std::vector<MendedExtent>> MendExtents(std::span<std::byte> region, const RegionInfo& info,

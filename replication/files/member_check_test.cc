@@ -364,14 +364,14 @@ struct MendTest : testing::Test, Nodes {
       std::memcpy(out.data(), group.image(member).data() + offset, out.size());
       return {};
     };
-    return MendExtents(ours, info, *table, damaged, {2, same_epoch, fetch});
+    return MendExtents(ours, info, *table, damaged, {2, equal, fetch});
   }
   void Damage(Image& image, uint32_t extent, uint64_t within = 7) {
     image[g.ExtentOffset(extent) + within] ^= std::byte{32};
   }
   Image ours;
   std::vector<ExtentDamage> damaged;
-  size_t away = 9, same_epoch = 2;
+  size_t away = 9, equal = 2;
 };
 
 TEST_F(MendTest, TakesTheFirstSoundCopyOfEachExtent) {
@@ -401,7 +401,7 @@ TEST_F(MendTest, TheChecksumItselfMayBeWhatIsDamaged) {
 
 // Its own map entry says nothing about what the newest epoch holds; its bytes may.
 TEST_F(MendTest, AMemberOfAnOlderEpochProvesNothingByItsOwnMapEntry) {
-  same_epoch = 1;
+  equal = 1;
   away = 0;
   const uint64_t crc_at = g.MapOffset(Extent("1.log", 2)) + offsetof(MapEntry, crc);
   ours[crc_at] ^= std::byte{2};
@@ -419,7 +419,7 @@ TEST_F(MendTest, SaysWhereNobodyHasIt) {
   const Status status = Mend().status();
   EXPECT_THAT(status, StatusIs(Code::kCorruption));
   for (const std::string& text : {"extent " + std::to_string(extent), std::string("\"1.log\""),
-                                  std::string("none of 2"), std::string("member 0 is away")}) {
+                                  std::string("no member has"), std::string("member 0 is away")}) {
     EXPECT_NE(status.message().find(text), std::string::npos) << status.message();
   }
 }

@@ -138,10 +138,9 @@ class Session {
   Result<control::SealReplyT> Seal(ReplicaHandle& replica, const control::HelloReplyT& seen,
                                    const Uuid& group);
   Status AttachAll();
-  // Redoes and checks the own region, and mends damaged bytes from `members`, the first
-  // `same_epoch` of which installed the same epoch. Sets info_ and log_state_. The log's head has
-  // not moved yet.
-  Status RedoOwn(uint64_t known_acked, std::span<ReplicaHandle* const> members, size_t same_epoch);
+  // Redoes and checks the own region, and mends damaged bytes from `members`; `equal`: as
+  // MendSources. Sets info_ and log_state_. The log's head has not moved yet.
+  Status RedoOwn(uint64_t known_acked, std::span<ReplicaHandle* const> members, size_t equal);
   FailureRules Rules() const;
   std::vector<ReplicaHandle*> HandlesOf(const std::vector<Configuration::Replica>& replicas) const;
   bool IsMember(const ReplicaHandle& replica) const;

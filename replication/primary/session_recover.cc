@@ -197,7 +197,7 @@ Status Session::RestoreOwn(uint64_t acked, std::span<ReplicaHandle* const> sourc
   Say(LogLevel::kError, Text("this node's own region is damaged: ", own.message(),
                              "; it becomes what the sound members hold"));
   HL_ASSIGN_OR_RETURN(const std::vector<MemberContent> content, ExamineAll());
-  HL_ASSIGN_OR_RETURN(const Choice choice, ChooseMember(content));
+  HL_ASSIGN_OR_RETURN(const Choice choice, ChooseMember(content, false));
   HL_RETURN_IF_ERROR(PullRegion(*members_[choice.index], own_, pool_->region()));
   return RedoOwn(std::max(acked, choice.known_acked), sources, sources.size());
 }

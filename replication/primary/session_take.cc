@@ -122,7 +122,7 @@ Status Session::JudgeBeforeSealing(const TakeRequest& request, const TakePlan& p
     return CheckPairing(request, options_, plan.group, {}, 0);
   }
   HL_ASSIGN_OR_RETURN(const std::vector<MemberContent> members, ExamineAll());
-  HL_ASSIGN_OR_RETURN(const Choice choice, ChooseMember(members));
+  HL_ASSIGN_OR_RETURN(const Choice choice, ChooseMember(members, plan.unserved));
   // A replica that has just answered, and is not found now, died a moment ago.
   const auto view_of = [&](size_t i) -> Result<std::unique_ptr<NodeView>> {
     Result<std::unique_ptr<NodeView>> view = NodeView::Connect(*device_, looks[i].hello.host);
@@ -133,7 +133,7 @@ Status Session::JudgeBeforeSealing(const TakeRequest& request, const TakePlan& p
   HL_ASSIGN_OR_RETURN(const RegionImage image, view->Snapshot());
   HL_ASSIGN_OR_RETURN(const RegionInfo info, ParseSuperblock(image.bytes(), image.bytes().size()));
   HL_RETURN_IF_ERROR(Redo(image.bytes(), info, 0).status());
-  const SourceOrder order = NewestFirst(members);
+  const SourceOrder order = SourcesFor(choice, members);
   std::vector<std::string> names;
   for (const size_t i : order.indices) names.push_back(members[i].name);
   const MemberFetch fetch = [&](size_t member, uint64_t offset,
@@ -141,7 +141,7 @@ Status Session::JudgeBeforeSealing(const TakeRequest& request, const TakePlan& p
     HL_ASSIGN_OR_RETURN(const std::unique_ptr<NodeView> other, view_of(order.indices[member]));
     return other->Read(offset, out);
   };
-  HL_RETURN_IF_ERROR(MakeSound(image.bytes(), info, names, {names.size(), order.newest, fetch}));
+  HL_RETURN_IF_ERROR(MakeSound(image.bytes(), info, names, {names.size(), order.equal, fetch}));
   return JudgeContent(request, plan, image.bytes());
 }
 
@@ -243,7 +243,7 @@ Result<control::SealReplyT> Session::Seal(ReplicaHandle& replica, const control:
     if (reply.status().code() == Code::kFenced) {
       return Busy(
           Text("another primary takes the group at the same time: ", reply.status().message(),
-               "; open again when that one has been refused or closed"));
+               "; try again when that one has been refused or closed"));
     }
     if (reply.ok() && reply->content == nullptr)
       return Corruption(Text(replica.name(), " answered without content"));
@@ -285,7 +285,7 @@ Status Session::FormatOwn(const TakePlan& plan) {
 }
 
 Status Session::RedoOwn(uint64_t known_acked, std::span<ReplicaHandle* const> members,
-                        size_t same_epoch) {
+                        size_t equal) {
   const auto own = pool_->region();
   HL_ASSIGN_OR_RETURN(info_, ParseSuperblock(own, own.size()));
   HL_ASSIGN_OR_RETURN(log_state_, Redo(own, info_, known_acked));
@@ -298,7 +298,7 @@ Status Session::RedoOwn(uint64_t known_acked, std::span<ReplicaHandle* const> me
     ReplicaHandle& replica = *members[member];
     return replica.remote_access().Read(replica.region(), offset, out);
   };
-  return MakeSound(own, info_, names, {names.size(), same_epoch, fetch});
+  return MakeSound(own, info_, names, {names.size(), equal, fetch});
 }
 
 Status Session::PushOwn() {
@@ -372,14 +372,14 @@ Status Session::TakeRegion(const TakeRequest& request, const TakePlan& plan,
     HL_RETURN_IF_ERROR(RedoOwn(0, {}, 0));
     return PushOwn();
   }
-  HL_ASSIGN_OR_RETURN(const Choice choice, ChooseMember(sealed));
+  HL_ASSIGN_OR_RETURN(const Choice choice, ChooseMember(sealed, plan.unserved));
   for (const std::string& line : DescribeDamage(sealed))
     Say(LogLevel::kError, Text("damaged: ", line, "; it becomes what the sound members hold"));
   HL_RETURN_IF_ERROR(PullRegion(*members_[choice.index], own_, pool_->region()));
-  const SourceOrder order = NewestFirst(sealed);
+  const SourceOrder order = SourcesFor(choice, sealed);
   std::vector<ReplicaHandle*> sources;
   for (const size_t i : order.indices) sources.push_back(members_[i]);
-  HL_RETURN_IF_ERROR(RedoOwn(choice.known_acked, sources, order.newest));
+  HL_RETURN_IF_ERROR(RedoOwn(choice.known_acked, sources, order.equal));
   HL_RETURN_IF_ERROR(JudgeContent(request, plan, pool_->region()));
   return PushOwn();
 }

@@ -87,6 +87,7 @@ class ListCheck {
       if (Member(each) == nullptr && Replacement(each) == nullptr)
         plan->configuration.absent.push_back(each);
     plan->recorded = recorded_;
+    plan->unserved = Unserved();
     return {};
   }
 
@@ -109,6 +110,13 @@ class ListCheck {
         return &each;
     }
     return nullptr;
+  }
+  // Its owner connects all its replicas before it acknowledges anything.
+  bool Unserved() const {
+    return std::any_of(recorded_.replicas.begin(), recorded_.replicas.end(), [&](const Replica& r) {
+      const MemberLook* const member = Member(r);
+      return member != nullptr && member->hello.served_epoch < recorded_.epoch;
+    });
   }
   bool IsRecorded(const std::string& node) const {
     const std::vector<Replica> all = recorded_.All();
@@ -265,9 +273,9 @@ Judgement JudgeStanding(const Configuration& own,
     }
     const control::HelloReplyT& hello = *now[i];
     if (hello.node_id != FormatUuid(own.replicas[i].node)) {
-      if (hello.installed_epoch == 0) {
+      if (hello.served_epoch == 0) {
         out.missing.push_back(i);
-        missing = Text(name, " has lost its pool: it is fresh, and no longer node ",
+        missing = Text(name, " has lost its pool: its node has served nobody, and is not node ",
                        FormatUuid(own.replicas[i].node));
         continue;
       }
@@ -397,38 +405,55 @@ Status CheckPairing(const TakeRequest& request, const StoreOptions& options, con
            " has taken its place; open it there, or, if that directory is gone, add rebind=true"));
 }
 
-Result<Choice> ChooseMember(std::span<const MemberContent> members) {
+namespace {
+
+// The newest epoch below `limit` that a member has installed. 0: there is none.
+uint64_t NewestEpoch(std::span<const MemberContent> members, uint64_t limit) {
+  uint64_t newest = 0;
+  for (const MemberContent& each : members)
+    if (each.content.installed_epoch < limit)
+      newest = std::max(newest, each.content.installed_epoch);
+  return newest;
+}
+
+// The best of the members of `epoch` that have a sound log. Null: none has.
+const MemberContent* BestOf(std::span<const MemberContent> members, uint64_t epoch) {
   const auto rank = [](const MemberContent& m) {
     return std::tuple(m.content.last_seq, -static_cast<int64_t>(m.content.damage.size()),
                       m.content.executed_seq);
   };
-  uint64_t newest = 0;
-  for (const MemberContent& each : members) newest = std::max(newest, each.content.installed_epoch);
-  Choice choice;
   const MemberContent* best = nullptr;
+  for (const MemberContent& each : members) {
+    if (each.content.installed_epoch != epoch || !each.content.log_error.empty()) continue;
+    if (best == nullptr || rank(each) > rank(*best)) best = &each;
+  }
+  return best;
+}
+
+}  // namespace
+
+Result<Choice> ChooseMember(std::span<const MemberContent> members, bool unserved) {
+  const uint64_t newest = NewestEpoch(members, UINT64_MAX);
+  const MemberContent* best = BestOf(members, newest);
+  const uint64_t before = NewestEpoch(members, newest);
+  if (best == nullptr && unserved && before != 0) best = BestOf(members, before);
+  Choice choice;
   std::string damaged;
-  for (size_t i = 0; i < members.size(); ++i) {
-    const control::ContentT& content = members[i].content;
+  for (const MemberContent& each : members) {
     // A member of an older epoch counts too: every log that was installed later holds the records
     // that were acknowledged then.
-    choice.known_acked = std::max(choice.known_acked, content.acked_seq);
-    if (content.installed_epoch != newest) continue;
-    if (!content.log_error.empty()) {
-      damaged += Text("; ", members[i].name, ": ", content.log_error);
-      continue;
-    }
-    if (best != nullptr && rank(members[i]) <= rank(*best)) continue;
-    best = &members[i];
-    choice.index = i;
+    choice.known_acked = std::max(choice.known_acked, each.content.acked_seq);
+    if (!each.content.log_error.empty())
+      damaged += Text("; ", each.name, ": ", each.content.log_error);
   }
-  if (best == nullptr) {
+  if (best == nullptr)
     return Corruption(Text("no replica of epoch ", newest, " has a sound log", damaged));
-  }
   if (best->content.last_seq < choice.known_acked) {
     return Corruption(Text("record ", choice.known_acked,
                            " was acknowledged but the best log, that of ", best->name, ", ends at ",
                            best->content.last_seq, damaged));
   }
+  choice.index = static_cast<size_t>(best - members.data());
   return choice;
 }
 
@@ -448,14 +473,16 @@ Status CheckLogged(const TakePlan& plan, const Configuration& logged) {
                          "); start the replicas on the pools that they had"));
 }
 
-SourceOrder NewestFirst(std::span<const MemberContent> members) {
-  const auto epoch_of = [&](size_t i) { return members[i].content.installed_epoch; };
+SourceOrder SourcesFor(const Choice& choice, std::span<const MemberContent> members) {
+  const control::ContentT& chosen = members[choice.index].content;
+  const auto equal = [&](size_t i) {
+    return members[i].content.installed_epoch == chosen.installed_epoch &&
+           members[i].content.executed_seq >= chosen.executed_seq;
+  };
   SourceOrder out;
   for (size_t i = 0; i < members.size(); ++i) out.indices.push_back(i);
-  std::ranges::stable_sort(out.indices, std::greater(), epoch_of);
-  while (out.newest < members.size() &&
-         epoch_of(out.indices[out.newest]) == epoch_of(out.indices[0]))
-    ++out.newest;
+  const auto others = std::stable_partition(out.indices.begin(), out.indices.end(), equal);
+  out.equal = static_cast<size_t>(others - out.indices.begin());
   return out;
 }
 

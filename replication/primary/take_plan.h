@@ -46,6 +46,7 @@ struct TakePlan {
   bool format = false;          // no member ever served: the group is made now
   Configuration configuration;  // the configuration to install; its replicas are the members
   Configuration recorded;       // the newest one that a member has installed; epoch 0: none
+  bool unserved = false;        // nothing was ever acknowledged under `recorded`
   // Indices of the members that were left out before, or take the place of one whose pool is lost.
   std::vector<size_t> joiners;
   uint64_t region_size = 0;  // bytes, of every member
@@ -82,7 +83,7 @@ enum class Standing {
   kReclaim,  // members promised a newer epoch to a rival that gave up or is dead: seal anew, go on
   kShrink,   // enough members are there: seal them anew, and go on without the missing ones
   kWait,     // a member is out of reach, or a rival with a promise of a newer epoch may still live
-  kFenced,   // another primary was installed, or the members are of another configuration
+  kFenced,   // another primary has connected a member, or the members are of another configuration
 };
 struct Judgement {
   Standing standing = Standing::kWait;
@@ -120,20 +121,22 @@ struct Choice {
   uint64_t known_acked = 0;  // its log must reach at least this far
 };
 // Chooses the member whose log reaches farthest, among those that installed the newest epoch and
-// have a sound log. Members whose logs are equal have equal bytes wherever their checksums are
-// right, so the least damaged one of them is chosen.
-// kCorruption: no sound log of the newest installed epoch reaches the last record that any member,
-// however damaged or old, knows to be acknowledged.
-Result<Choice> ChooseMember(std::span<const MemberContent> members);
+// have a sound log. If none of them has, and that epoch is `unserved`, the epoch before it takes
+// its place: it has everything that was acknowledged. Members whose logs are equal have equal bytes
+// wherever their checksums are right, so the least damaged one of them is chosen.
+// kCorruption: no such log reaches the last record that any member, however damaged or old, knows
+// to be acknowledged.
+Result<Choice> ChooseMember(std::span<const MemberContent> members, bool unserved);
 // Checks that `logged`, the newest configuration in the log, names the replicas that the nodes have
 // recorded, unless a newer one was installed that is not in the log. kCorruption names both.
 Status CheckLogged(const TakePlan& plan, const Configuration& logged);
-// The members in the order in which bytes are asked of them, newest installed epoch first.
+// The members in the order in which sound bytes are asked of them.
 struct SourceOrder {
   std::vector<size_t> indices;
-  size_t newest = 0;  // so many installed the newest epoch; they all executed the same records
+  // So many, the first ones, installed the chosen member's epoch and have executed what it has.
+  size_t equal = 0;
 };
-SourceOrder NewestFirst(std::span<const MemberContent> members);
+SourceOrder SourcesFor(const Choice& choice, std::span<const MemberContent> members);
 // Returns one line for each damage of each member.
 std::vector<std::string> DescribeDamage(std::span<const MemberContent> members);
 

@@ -295,8 +295,8 @@ Result<control::DoneT> Node::Connect(const control::ConnectMemberRequestT& reque
     return InvalidArgument(Text("chain of ", request.chain.size(), " B"));
   }
   std::memcpy(chain.data(), request.chain.data(), request.chain.size());
-  connected_ = true;
   HL_RETURN_IF_ERROR(service_.Connect(primary, chain));
+  connected_ = true;
   Say(LogLevel::kInfo, Text("serving epoch ", request.epoch, " for ", store_.owner_name()));
   return control::DoneT{};
 }

@@ -1,10 +1,11 @@
 // Node: a replica's promises, and the owner that it serves. It is a state machine over control
 // messages, without sockets, threads, clocks or devices, so that tests can run it alone.
 //
-// Two durable numbers decide everything. The sealed epoch is the one that was promised last, with
-// its owner; it only grows. The installed epoch is the one to whose log this node's log was made
-// equal last. It counts as unserved until its owner has connected this node. If that owner, or
-// the next one, gives up before, the epoch that was served last is installed again.
+// Two durable numbers decide. The sealed epoch is the one that was promised last, with its owner;
+// it only grows. The installed epoch is the one to whose log this node's log was made equal last.
+// It counts as unserved until its owner has connected this node. If that owner, or the next one,
+// gives up before, the epoch that was served last is installed again. A restart forgets which one
+// that was; what is installed then counts as served.
 //
 // A Seal names the state that its sender saw, and is granted in no other state. It
 // raises the sealed epoch by at most kMaxEpochStep, so that no request can use up the epochs that a

@@ -418,6 +418,14 @@ TEST_F(NodeTest, OwnerThatNeverServedLeavesWhatWasInstalled) {
   ASSERT_OK(Ask(Seal(4, kAnn)));
   ASSERT_OK(Ask(release(4, kAnn)));
   EXPECT_EQ(Hello().installed_epoch, 3u) << "what an earlier owner replaced came back";
+  // An owner that has connected this node, and failed at the next one, has not served either.
+  ASSERT_OK(Ask(Seal(5, kAnn)));
+  ASSERT_OK(Ask(Install(5, kAnn)));
+  ASSERT_OK(Ask(Prepare(5, kAnn)));
+  ASSERT_OK(Ask(Connect(5, kAnn)));
+  ASSERT_OK(Ask(release(5, kAnn)));
+  EXPECT_EQ(Hello().installed_epoch, 3u);
+  EXPECT_EQ(Hello().served_owner, Digest(kBob));
 }
 
 // Who has seen that nobody was served may overtake the owner, but only as long as that is so.
@@ -426,6 +434,8 @@ TEST_F(NodeTest, InstalledIsUnservedUntilItsOwnerConnects) {
   ASSERT_OK(Ask(Seal(1, kAnn)));
   ASSERT_OK(Ask(Install(1, kAnn)));
   EXPECT_EQ(Hello().served_epoch, 0u);
+  EXPECT_THAT(Ask(Connect(1, kAnn)), StatusIs(Code::kInvalidArgument));
+  EXPECT_EQ(Hello().served_epoch, 0u) << "a Connect that failed";
   ASSERT_OK(Ask(Prepare(1, kAnn)));
   ASSERT_OK(Ask(Connect(1, kAnn)));
   EXPECT_EQ(Hello().served_epoch, 1u);

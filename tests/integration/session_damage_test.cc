@@ -2,7 +2,6 @@
 // for content.
 
 #include "integration/session_fixture.h"
-#include "support/rival_seal.h"
 
 namespace hyperloop::test {
 namespace {
@@ -186,14 +185,21 @@ TEST_F(SessionDamageTest, DamageOfThePrimarysOwnRegionDoesNotSpread) {
 // from the others, although they are of an older epoch.
 TEST_F(SessionDamageTest, OldMembersMendTheOnlyNewOne) {
   const std::string all = FillExtents();
-  for (int cut = 0; Hello(0).installed_epoch == Hello(1).installed_epoch; ++cut)
-    ASSERT_TRUE(TakeCutAt(cut));
-  ExtentByte(0, 0) ^= std::byte{1};
-  auto store = Taken();
-  ASSERT_NE(store, nullptr);
-  EXPECT_TRUE(Content(*store) == all);
-  EXPECT_OK(store->Close());
-  ExpectEqualRegions();
+  for (const bool of_the_log : {false, true}) {
+    SCOPED_TRACE(of_the_log);
+    for (int cut = 0; Hello(0).installed_epoch == Hello(1).installed_epoch; ++cut)
+      ASSERT_TRUE(TakeCutAt(cut));
+    if (of_the_log) {
+      Damage(0);
+    } else {
+      ExtentByte(0, 0) ^= std::byte{1};
+    }
+    auto store = Taken();
+    ASSERT_NE(store, nullptr);
+    EXPECT_TRUE(Content(*store) == all);
+    EXPECT_OK(store->Close());
+    ExpectEqualRegions();
+  }
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ class SessionFixture : public testing::Test {
               WithOwner([&](std::vector<uint8_t>& owner) { owner = attach->owner_id; });
             const auto* hello = control::As<control::HelloRequestT>(request);
             if (hello != nullptr && !hello->owner_id.empty() && IsBlind(hello->owner_id))
-              return false;
+              return Fate::kRequestLost;
             return Pass(request.type);
           });
       EXPECT_OK(replica);
@@ -59,14 +59,22 @@ class SessionFixture : public testing::Test {
     std::filesystem::remove_all(folder_, ignored);
   }
 
-  // Counts the requests that change something; from number cut_ on nothing is answered.
-  bool Pass(Body type) {
+  using Fate = EmbeddedReplica::Fate;
+
+  // Counts the requests that change something; from number cut_ on they, or the replies, are lost.
+  Fate Pass(Body type) {
     if (type == silent_) silent_.wait(type);
-    if (type == Body::InstallRequest && installs_until_lost_ > 0 && --installs_until_lost_ == 0)
-      return false;
-    if (type == lost_) return false;
-    if (type == Body::HelloRequest || type == Body::ExamineRequest) return true;
-    return ++requests_ <= cut_;
+    if (type == lost_once_ && until_lost_ > 0 && --until_lost_ == 0) return Fate::kRequestLost;
+    if (type == lost_) return Fate::kRequestLost;
+    if (type == Body::HelloRequest || type == Body::ExamineRequest) return Fate::kHandled;
+    const int number = ++requests_;
+    if (number <= cut_) return Fate::kHandled;
+    return number == cut_ + 1 ? cut_fate_.load() : Fate::kRequestLost;
+  }
+  // The `number`-th request of this type from now on is lost.
+  void LoseOnce(Body type, int number) {
+    lost_once_ = type;
+    until_lost_ = number;
   }
 
   std::unique_ptr<Store> Opened(std::chrono::milliseconds connect = std::chrono::seconds(5),
@@ -102,6 +110,7 @@ class SessionFixture : public testing::Test {
   // A taking that is cut at its request number `cut`. False: there are not so many.
   bool TakeCutAt(int cut) {
     auto store = Opened();
+    if (store == nullptr) return false;
     requests_ = 0;
     cut_ = cut;
     TakeResult result;
@@ -118,6 +127,7 @@ class SessionFixture : public testing::Test {
 
   std::unique_ptr<Store> Taken() {
     auto store = Opened();
+    if (store == nullptr) return nullptr;
     TakeResult result;
     const Status status = store->Take(Request(), &result);
     EXPECT_OK(status);
@@ -252,12 +262,14 @@ class SessionFixture : public testing::Test {
   std::vector<uint8_t> owner_;  // of the last AttachRequest, guarded by owner_mutex_
   std::vector<uint8_t> blind_;  // see Blind, guarded by owner_mutex_
   std::atomic<int> requests_{0}, cut_{INT32_MAX};
-  std::atomic<int> installs_until_lost_{0};
+  std::atomic<Fate> cut_fate_{Fate::kRequestLost};  // of the first one that is cut
+  std::atomic<Body> lost_once_{Body::NONE};
+  std::atomic<int> until_lost_{0};
   std::atomic<int> devices_asked_{0};  // for the primary
   std::atomic<bool> no_device_{false};
   std::atomic<bool> slow_device_{false};  // no device is given before it is false again
   std::atomic<Body> silent_{Body::NONE};  // requests of this type get no answer
-  std::atomic<Body> lost_{Body::NONE};    // requests of this type cut the connection
+  std::atomic<Body> lost_{Body::NONE};    // requests of this type are lost
   std::vector<std::unique_ptr<EmbeddedReplica>> replicas_;
   Pairing pairing_;
   const std::shared_ptr<LogLines> log_ = std::make_shared<LogLines>();

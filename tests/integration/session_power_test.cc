@@ -40,7 +40,11 @@ class SessionPowerTest : public testing::Test {
       const std::string name = "r" + std::to_string(i);
       auto replica = EmbeddedReplica::Start(
           rnic_, name, folder_ + "/" + name, kRegion,
-          [this](const control::BodyUnion&) { return reachable_.load(); }, &power_);
+          [this](const control::BodyUnion&) {
+            return reachable_ ? EmbeddedReplica::Fate::kHandled
+                              : EmbeddedReplica::Fate::kRequestLost;
+          },
+          &power_);
       ASSERT_OK(replica);
       replicas_.push_back(std::move(replica).value());
     }

@@ -60,7 +60,7 @@ TEST_F(SessionRecoverTest, CallsToALostGroupDoNotAllTryToBringItBack) {
   EXPECT_LT(devices_asked_ - before, 500);
   EXPECT_THAT(store->Files(), StatusIs(Code::kUnavailable));
   no_device_ = false;
-  while (!store->Sync().ok()) std::this_thread::yield();
+  ASSERT_TRUE(Eventually([&] { return store->Sync().ok(); }));
   EXPECT_THAT(Content(*store), testing::AnyOf("one", "onetwo"));
   EXPECT_OK(store->Close());
   ExpectEqualRegions();
@@ -99,10 +99,10 @@ TEST_F(SessionRecoverTest, ReclaimingThatIsCutInInstallGoesOn) {
   const auto file = store->Create("f");
   ASSERT_OK(file);
   ASSERT_OK(AppendDurably(*store, *file, "one"));
-  installs_until_lost_ = 2;
+  LoseOnce(Body::InstallRequest, 2);
   Ask<control::SealReplyT>(2, RivalSeal(Hello(2)));
   EXPECT_OK(AppendDurably(*store, *file, "two"));
-  EXPECT_EQ(installs_until_lost_, 0) << "nothing was lost: the test shows nothing";
+  EXPECT_EQ(until_lost_, 0) << "nothing was lost: the test shows nothing";
   EXPECT_EQ(Content(*store), "onetwo");
   EXPECT_OK(store->Close());
   ExpectEqualRegions();
@@ -116,27 +116,30 @@ TEST_F(SessionRecoverTest, RivalThatFailsBeforeItServesFencesNobody) {
   const auto file = store->Create("f");
   ASSERT_OK(file);
   std::string all;
-  for (const Body type :
-       {Body::InstallRequest, Body::PrepareMemberRequest, Body::ConnectMemberRequest}) {
-    SCOPED_TRACE(control::BodyName(type));
-    // If it sees a member that a rival has connected, it takes that one for the primary.
-    if (type == Body::ConnectMemberRequest) Blind();
+  struct Cut {
+    Body type;
+    int number;
+  };
+  for (const Cut& cut : {Cut{Body::InstallRequest, 2}, Cut{Body::PrepareMemberRequest, 1},
+                         Cut{Body::ConnectMemberRequest, 1}, Cut{Body::ConnectMemberRequest, 2}}) {
+    const std::string name =
+        std::string(control::BodyName(cut.type)) + std::to_string(cut.number) + ";";
+    SCOPED_TRACE(name);
+    // If it saw the member that the rival has connected, it would take that one for the primary.
+    const bool connects = cut.type == Body::ConnectMemberRequest && cut.number == 2;
+    if (connects) Blind();
     auto rival = Opened(std::chrono::seconds(5), std::chrono::seconds(10), "rival");
     ASSERT_NE(rival, nullptr);
-    if (type == Body::InstallRequest) {
-      installs_until_lost_ = 2;
-    } else {
-      lost_ = type;
-    }
+    LoseOnce(cut.type, cut.number);
     TakeResult result;
     EXPECT_THAT(rival->Take(Request(), &result),
                 StatusIs(Code::kUnavailable, testing::HasSubstr("cut off")));
-    EXPECT_EQ(installs_until_lost_, 0);
-    lost_ = Body::NONE;
+    EXPECT_EQ(until_lost_, 0);
     See();
     rival.reset();
-    all += control::BodyName(type);
-    EXPECT_OK(AppendDurably(*store, *file, control::BodyName(type)));
+    all += name;
+    EXPECT_TRUE(Eventually([&] { return store->Sync().ok(); }));
+    EXPECT_OK(AppendDurably(*store, *file, name));
   }
   EXPECT_EQ(Content(*store), all);
   EXPECT_OK(store->Close());

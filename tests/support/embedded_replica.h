@@ -1,6 +1,6 @@
 // EmbeddedReplica: a replica inside the test's process: pool, RDMA side, node and control server on
-// a thread of its own, over an embedded RNIC. Its answers can be cut off, to test the state that a
-// primary leaves when it stops half-way.
+// a thread of its own, over an embedded RNIC. Requests and replies can be lost, to test the state
+// that a primary leaves when it stops half-way.
 #pragma once
 
 #include <sys/eventfd.h>
@@ -37,9 +37,10 @@ class ModelledMedia final : public MediaWriter {
 
 class EmbeddedReplica {
  public:
-  // Called before each request is handled: false answers with an error instead, and the node does
-  // not see it.
-  using Gate = std::function<bool(const control::BodyUnion& request)>;
+  // What becomes of a request. If the request or the reply is lost, the sender gets an error at
+  // once; in the first case the node does not see the request.
+  enum class Fate { kHandled, kRequestLost, kReplyLost };
+  using Gate = std::function<Fate(const control::BodyUnion& request)>;
 
   // Opens the pool, or makes it. `power`: the model that `rnic`'s engine has, or null.
   static Result<std::unique_ptr<EmbeddedReplica>> Start(
@@ -70,9 +71,10 @@ class EmbeddedReplica {
         replica->server_,
         control::ControlServer::Listen(
             {"127.0.0.1", 0}, control::Trust(), [self](const control::BodyUnion& request) {
-              if (!self->gate_(request))
-                return control::MakeError(Unavailable("cut off by the test"));
-              return self->node_->Handle(request);
+              const Fate fate = self->gate_(request);
+              if (fate == Fate::kHandled) return self->node_->Handle(request);
+              if (fate == Fate::kReplyLost) self->node_->Handle(request);
+              return control::MakeError(Unavailable("cut off by the test"));
             }));
     replica->wake_ = UniqueFd(eventfd(0, EFD_CLOEXEC));
     replica->thread_ = std::thread([self] {
