@@ -18,8 +18,9 @@ constexpr ClientNumber kAlone = 1ull << 63;  // set in the numbers that the engi
 
 }  // namespace
 
-Clients::Clients(const EngineOptions& options, ErrorState& errors, ReadyList& ready, Dice& dice)
-    : options_(options), errors_(errors), ready_(ready) {
+Clients::Clients(const EngineOptions& options, ErrorState& errors, ReadyList& ready,
+                 LinkWork& link_work, Dice& dice)
+    : options_(options), errors_(errors), ready_(ready), link_work_(link_work) {
   if (getrandom(&next_host_, sizeof(next_host_), 0) != sizeof(next_host_))
     next_host_ = dice.Throw();
 }
@@ -99,6 +100,7 @@ void Clients::Close(Context& c) {
   Account& account = *c.account;
   if (--account.contexts == 0) {
     ready_.Forget(account);
+    link_work_.Forget(account);
     if (options_.flusher != nullptr) options_.flusher->Gone(account.client);
     accounts_.erase(account.client);
   }

@@ -4,7 +4,7 @@
 // Between StopServing and Close a context exists without being served; its objects are destroyed in
 // that time, a part at a time. Evicting needs no memory.
 //
-// May call: ErrorState, ReadyList, Dice, and the Flusher of EngineOptions.
+// May call: ErrorState, ReadyList, LinkWork, Dice, and the Flusher of EngineOptions.
 #pragma once
 
 #include <functional>
@@ -16,6 +16,7 @@
 
 #include "softrnic/engine/dice.h"
 #include "softrnic/engine/error_state.h"
+#include "softrnic/engine/link_work.h"
 #include "softrnic/engine/objects.h"
 #include "softrnic/engine/ready_list.h"
 
@@ -23,7 +24,8 @@ namespace hyperloop::softrnic {
 
 class Clients {
  public:
-  Clients(const EngineOptions& options, ErrorState& errors, ReadyList& ready, Dice& dice);
+  Clients(const EngineOptions& options, ErrorState& errors, ReadyList& ready, LinkWork& link_work,
+          Dice& dice);
 
   Result<Context*> Open(const std::string& host, UarPage* uar, ClientNumber client);
   // Null: not open.
@@ -86,6 +88,7 @@ class Clients {
   const EngineOptions& options_;
   ErrorState& errors_;
   ReadyList& ready_;
+  LinkWork& link_work_;
   std::function<void(ContextId, const char*)> evict_;
   std::map<ClientNumber, std::unique_ptr<Account>> accounts_;
   std::map<ContextId, std::unique_ptr<Context>> contexts_;

@@ -68,7 +68,7 @@ struct Engine::Impl {
   CompletionQueues cqs{errors, ready, turn};
   Durability durability{options, turn};
   Responder responder{options, keys, cqs, durability, errors, turn};
-  Clients clients{options, errors, ready, dice};
+  Clients clients{options, errors, ready, link_work, dice};
   TruncatedFiles truncated_files{options, clients, keys};
   Retries retries{qps, looks, ready, clock};
   Snapshots snapshots{options, dice};

@@ -546,5 +546,103 @@ TEST(EngineLink, RandomRequestsOverABadLinkRunOnceAndInOrder) {
   for (uint64_t seed = 1; seed <= seeds && !HasFailure(); ++seed) RunRandom(seed);
 }
 
+// --- fairness
+
+// A host of the first engine whose queue pair is connected to one of host b.
+struct Quiet {
+  explicit Quiet(Linked& p) : client(p.a_engine, "quiet", rnic::Media::kRam, nullptr, 9) {
+    EXPECT_OK(p.b_engine.AddPeer("quiet", p.ba.id));
+    cq = client.Cq();
+    qp = client.Qp(cq, cq);
+    peer = p.b->Qp(p.b_cq, p.b_recv);
+    client.Connect(qp, peer);
+    p.b->Connect(peer, qp);
+    from = client.Allocate(64);
+  }
+  void Write(Linked& p) {
+    qp.Write(p.Dst(), p.b->rkey, client.At(from, 8), CqeMode::kAlways);
+    qp.Ring();
+  }
+  Client client;
+  TestCq cq;
+  TestQp qp, peer;
+  std::byte* from;
+};
+
+TEST(EngineLinkFairness, AnotherClientsManyQueuePairsCostOneTurn) {
+  Linked p;
+  Quiet quiet(p);
+  quiet.Write(p);  // opens the session
+  std::vector<TestQp> busy;
+  for (int i = 0; i < 40; ++i) {
+    TestQp from = p.a->Qp(p.a_cq, p.a_recv, {.log_sq = 2, .has_rq = false});
+    TestQp to = p.b->Qp(p.b_cq, p.b_recv, {.log_sq = 2, .has_rq = false});
+    p.a->Connect(from, to);
+    p.b->Connect(to, from);
+    from.Write(p.Dst(), p.b->rkey, p.a->At(p.src, 8));
+    from.Ring();
+    busy.push_back(from);
+  }
+  p.Run();
+  ExpectAllGood(quiet.cq.PollAll(), 1);
+  for (TestQp& each : busy) {
+    each.Write(p.Dst(), p.b->rkey, p.a->At(p.src, Linked::kBytes));
+    each.Ring();
+  }
+  p.StepEngines();  // until the link is full
+  quiet.Write(p);
+  const uint64_t before = p.ab.bytes_delivered;
+  while (quiet.cq.PollAll().empty()) {
+    ASSERT_NE(p.network.DeliverAll(), 0u);
+    p.StepEngines();
+  }
+  EXPECT_LE(p.ab.bytes_delivered - before, 2u << 20);
+}
+
+// They may be left behind by clients that ended without a word.
+TEST(EngineLinkFairness, ManyConnectionsOfOneHostDisplaceItsOwn) {
+  Linked p;
+  EXPECT_OK(p.b_engine.AddPeer("quiet", p.ba.id));
+  Client quiet(p.a_engine, "quiet");
+  Command publish = p.b->Make(Op::kPublish);
+  std::strcpy(publish.args.publish.service, "inspect");
+  publish.args.publish.pdn = p.b->pdn;
+  p.b->Must(publish);
+  TestCq cq = quiet.Cq();
+  TestQp qp = quiet.Qp(cq, cq);
+  quiet.Modify(qp, QpState::kReset);
+  Command connect = quiet.Make(Op::kConnectService);
+  std::strcpy(connect.args.connect.host, "b");
+  std::strcpy(connect.args.connect.service, "inspect");
+  connect.args.connect.qpn = qp.qpn;
+  Reply reply;
+  EXPECT_THAT(quiet.Try(connect, &reply), StatusIs(Code::kBusy));
+  p.Run();
+  ASSERT_OK(quiet.Try(connect, &reply));
+  TestQp peer;
+  peer.qpn = reply.result.connect.remote_qpn;
+  std::memcpy(peer.gid.data(), reply.result.connect.gid, 16);
+  quiet.Modify(qp, QpState::kInit, 0);
+  quiet.Connect(qp, peer);
+
+  std::vector<std::byte> asks(16 + 2 * kServiceNameBytes);
+  std::memcpy(asks.data(), p.a->gid.data(), 16);
+  std::memcpy(asks.data() + 16, "b", 1);
+  std::memcpy(asks.data() + 16 + kServiceNameBytes, "inspect", 7);
+  for (uint32_t i = 0; i < 2 * kMaxQpsPerContext; ++i) {
+    p.a_port->Send(p.ab.id, std::make_shared<const std::vector<std::byte>>(
+                                EncodePacket({.type = PacketType::kServiceRequest,
+                                              .source_qpn = 1000 + i,
+                                              .session = 7 + i,
+                                              .payload = asks})));
+    p.Run();
+  }
+  std::byte* const at = quiet.Allocate(64);
+  qp.Read(p.Dst(), p.b->rkey, quiet.At(at, 8), CqeMode::kAlways);
+  qp.Ring();
+  p.Pass(2000);
+  ExpectAllGood(cq.PollAll(), 1);
+}
+
 }  // namespace
 }  // namespace hyperloop::softrnic

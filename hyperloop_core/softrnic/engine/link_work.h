@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "softrnic/engine/account_queue.h"
 #include "softrnic/engine/objects.h"
 
 namespace hyperloop::softrnic {
@@ -22,15 +23,29 @@ class LinkWork {
   // --- queue pairs that have packets for a link
   void AddPump(Qp& qp) {
     if (qp.peer.remote->pumping) return;
+    Account& account = *qp.account;
+    account.to_pump.push_back(qp.qpn);
     qp.peer.remote->pumping = true;
-    to_pump_.push_back(qp.qpn);
+    if (account.to_pump.size() == 1) pumping_.Push(account);
+    ++pumps_;
   }
-  size_t pumps() const { return to_pump_.size(); }
-  // Takes the first one. There must be one.
+  size_t pumps() const { return pumps_; }
+  // Takes the one whose turn it is: clients take turns, and the queue pairs of each among
+  // themselves. There must be one.
   uint32_t NextPump() {
-    const uint32_t qpn = to_pump_.front();
-    to_pump_.pop_front();
+    Account& account = *pumping_.Pop();
+    const uint32_t qpn = account.to_pump.front();
+    account.to_pump.pop_front();
+    if (!account.to_pump.empty()) pumping_.Push(account);
+    --pumps_;
     return qpn;
+  }
+  // Takes a client off the lists that is about to be destroyed.
+  void Forget(Account& account) {
+    if (account.to_pump.empty()) return;
+    pumping_.Remove(account);
+    pumps_ -= account.to_pump.size();
+    account.to_pump.clear();
   }
 
   // --- queue pairs that wait for room on their link
@@ -95,7 +110,8 @@ class LinkWork {
   void Stop(Qp& qp);
 
  private:
-  std::deque<uint32_t> to_pump_;
+  AccountQueue<&Account::next_pump> pumping_;  // those whose Account::to_pump is not empty
+  size_t pumps_ = 0;
   std::map<LinkId, std::vector<uint32_t>> room_wanted_;
   std::vector<uint32_t> watched_;
   std::vector<uint32_t> acks_;

@@ -54,6 +54,9 @@ struct Account {
   // so that it has one turn a round, whatever it does.
   enum class Listed : uint8_t { kNo, kFresh, kOld } listed = Listed::kNo;
   Account* next_ready = nullptr;
+  // Its queue pairs that have packets for a link, and its place among the clients that have some.
+  std::deque<uint32_t> to_pump;
+  Account* next_pump = nullptr;
   ClientNumber client = 0;
   uint32_t contexts = 0;
   uint32_t qps = 0;

@@ -2,16 +2,6 @@
 
 namespace hyperloop::softrnic {
 
-void AccountQueue::Remove(const Account& account) {
-  Account* before = nullptr;
-  for (Account* at = head_; at != nullptr; before = at, at = at->next_ready) {
-    if (at != &account) continue;
-    (before != nullptr ? before->next_ready : head_) = account.next_ready;
-    if (tail_ == &account) tail_ = before;
-    return;
-  }
-}
-
 void ReadyList::Remove(Qp& qp) {
   if (!qp.ready) return;
   qp.ready = false;
@@ -28,7 +18,7 @@ void ReadyList::Remove(Qp& qp) {
 
 Qp* ReadyList::Next() {
   for (;;) {
-    AccountQueue& from = fresh_.head() != nullptr ? fresh_ : old_;
+    Accounts& from = fresh_.head() != nullptr ? fresh_ : old_;
     if (from.head() == nullptr) return nullptr;
     Account& account = *from.Pop();
     Qp* const qp = account.ready_head;

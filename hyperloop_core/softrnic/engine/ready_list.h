@@ -5,32 +5,10 @@
 // A queue pair is listed at most once. Nothing here needs memory. Calls nothing of the engine.
 #pragma once
 
+#include "softrnic/engine/account_queue.h"
 #include "softrnic/engine/objects.h"
 
 namespace hyperloop::softrnic {
-
-// A queue of accounts.
-class AccountQueue {
- public:
-  Account* head() const { return head_; }
-  void Push(Account& account) {
-    account.next_ready = nullptr;
-    (tail_ != nullptr ? tail_->next_ready : head_) = &account;
-    tail_ = &account;
-  }
-  // Takes the first one. The queue must not be empty.
-  Account* Pop() {
-    Account* const first = head_;
-    head_ = first->next_ready;
-    if (head_ == nullptr) tail_ = nullptr;
-    return first;
-  }
-  void Remove(const Account& account);
-
- private:
-  Account* head_ = nullptr;
-  Account* tail_ = nullptr;
-};
 
 class ReadyList {
  public:
@@ -58,15 +36,16 @@ class ReadyList {
   // `f` must not change the list.
   template <class F>
   void ForEach(F&& f) const {
-    for (const AccountQueue* queue : {&fresh_, &old_})
+    for (const Accounts* queue : {&fresh_, &old_})
       for (const Account* account = queue->head(); account != nullptr;
            account = account->next_ready)
         for (Qp* qp = account->ready_head; qp != nullptr; qp = qp->next_ready) f(*qp);
   }
 
  private:
-  AccountQueue fresh_;  // Account::Listed::kFresh
-  AccountQueue old_;    // kOld
+  using Accounts = AccountQueue<&Account::next_ready>;
+  Accounts fresh_;  // Account::Listed::kFresh
+  Accounts old_;    // kOld
 };
 
 }  // namespace hyperloop::softrnic

@@ -16,6 +16,9 @@ using rnic::QpState;
 namespace {
 
 constexpr uint32_t kMaxServicesPerHost = 64;
+// How many queue pairs of one client may answer one host of another daemon.
+constexpr uint32_t kMaxRespondersPerHost = 32;
+constexpr size_t kGidPrefixBytes = 8;  // GidPrefix of the host's name
 
 // The name at `at` in a request. Empty: it is malformed.
 std::string NameAt(const std::byte* at) {
@@ -114,39 +117,9 @@ void Services::HandleRequest(LinkId from, const Packet& p) {
   if (it == host->services.end())
     return refuse(NotFound(Concat("connect service: host ", host_name, " offers no ", name,
                                   "; is its process running?")));
-  // A repeated request gets the same queue pair. Another request of the same client's queue pair
-  // replaces it.
-  Qp* answerer = nullptr;
-  Qp* oldest = nullptr;
-  qps_.ForEach([&](Qp& qp) {
-    if (!qp.service.responder_only || qp.peer.remote == nullptr) return;
-    if (qp.peer.gid == gid && qp.peer.qpn == p.source_qpn) answerer = &qp;
-    if (qp.context == it->second.context &&
-        (oldest == nullptr || qp.service.asked < oldest->service.asked))
-      oldest = &qp;
-  });
-  if (answerer != nullptr && answerer->service.ask_nonce != p.session) {
-    if (oldest == answerer) oldest = nullptr;
-    life_.Destroy(*answerer);
-    answerer = nullptr;
-  }
-  if (answerer == nullptr) {
-    // A client that ended without a release leaves its queue pair behind, so the oldest one makes
-    // room.
-    if (it->second.context->responders >= kMaxQpsPerContext && oldest != nullptr)
-      life_.Destroy(*oldest);
-    auto made = life_.MakeResponder(it->second, *host, gid, p.source_qpn, nullptr);
-    if (!made.ok()) return refuse(made.status());
-    answerer = *made;
-    try {
-      QpLife::StartRemote(*answerer, kNoLink);
-    } catch (const std::bad_alloc&) {
-      life_.Destroy(*answerer);
-      throw;
-    }
-    answerer->service.ask_nonce = p.session;
-    answerer->service.asked = ++asked_;
-  }
+  const Result<Qp*> made = AnswererFor(it->second, *host, gid, p);
+  if (!made.ok()) return refuse(made.status());
+  const Qp* const answerer = *made;
   std::vector<std::byte> payload(16 + it->second.private_data.size());
   std::memcpy(payload.data(), answerer->host->gid.data(), 16);
   if (payload.size() > 16)
@@ -154,6 +127,52 @@ void Services::HandleRequest(LinkId from, const Packet& p) {
   reply.source_qpn = answerer->qpn;
   reply.payload = payload;
   traffic_.Send(from, reply);
+}
+
+// A repeated request gets the same queue pair. Another request of the same client's queue pair
+// replaces it.
+Result<Qp*> Services::AnswererFor(Service& service, Host& host, const GidBytes& gid,
+                                  const Packet& p) {
+  Qp* same = nullptr;
+  qps_.ForEach([&](Qp& qp) {
+    if (qp.service.responder_only && qp.peer.remote != nullptr && qp.peer.gid == gid &&
+        qp.peer.qpn == p.source_qpn)
+      same = &qp;
+  });
+  if (same != nullptr && same->service.ask_nonce == p.session) return same;
+  if (same != nullptr) life_.Destroy(*same);
+  MakeRoom(*service.context, gid);
+  HL_ASSIGN_OR_RETURN(Qp* const made,
+                      life_.MakeResponder(service, host, gid, p.source_qpn, nullptr));
+  try {
+    QpLife::StartRemote(*made, kNoLink);
+  } catch (const std::bad_alloc&) {
+    life_.Destroy(*made);
+    throw;
+  }
+  made->service.ask_nonce = p.session;
+  made->service.asked = ++asked_;
+  return made;
+}
+
+// A client that ended without a release leaves its queue pair behind, so the oldest one makes room:
+// of the asking host, if it has many, otherwise of all.
+void Services::MakeRoom(const Context& c, const GidBytes& gid) {
+  Qp* oldest = nullptr;
+  Qp* oldest_of_host = nullptr;
+  uint32_t of_host = 0;
+  const auto older = [](Qp* one, Qp& other) {
+    return one == nullptr || other.service.asked < one->service.asked ? &other : one;
+  };
+  ForEachQp(c, [&](Qp& qp) {
+    if (!qp.service.responder_only || qp.peer.remote == nullptr) return;
+    oldest = older(oldest, qp);
+    if (!std::equal(gid.begin(), gid.begin() + kGidPrefixBytes, qp.peer.gid.begin())) return;
+    oldest_of_host = older(oldest_of_host, qp);
+    ++of_host;
+  });
+  if (of_host >= kMaxRespondersPerHost) return life_.Destroy(*oldest_of_host);
+  if (c.responders >= kMaxQpsPerContext && oldest != nullptr) life_.Destroy(*oldest);
 }
 
 void Services::HandleRelease(const Packet& p) {

@@ -33,6 +33,11 @@ class Services {
   void HandleRelease(const Packet& p);
 
  private:
+  // The queue pair that answers the request `p` of the host with this GID.
+  Result<Qp*> AnswererFor(Service& service, Host& host, const GidBytes& gid, const Packet& p);
+  // Destroys a queue pair of `c` if it has as many as may answer that host, or all hosts.
+  void MakeRoom(const Context& c, const GidBytes& gid);
+
   QpTable& qps_;
   Clients& clients_;
   LinkTraffic& traffic_;
