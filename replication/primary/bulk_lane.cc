@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/group_error.h"
 #include "common/text.h"
 
 namespace hyperloop {
@@ -12,6 +13,13 @@ constexpr std::chrono::milliseconds kNothingToDo = std::chrono::hours(1);
 constexpr std::chrono::milliseconds kNow{0}, kFirstRetry{50}, kLastRetry{5000};
 constexpr uint32_t kMostDoublings = 8;
 constexpr std::chrono::seconds kReportInterval{5};
+
+// What can be done about a replica that takes no files, for the end of a message.
+std::string Remedy(Code code) {
+  if (code == Code::kFenced) return "";
+  if (code == Code::kNoSpace) return "; make room on its disk, then it goes on";
+  return Text("; it goes on ", kWhenAllRun);
+}
 
 }  // namespace
 
@@ -131,9 +139,10 @@ Status BulkLane::Await(std::chrono::nanoseconds timeout, std::chrono::nanosecond
     if (slowest == nullptr) return {};
     const auto now = Clock::now();
     if (now >= deadline || interrupts_ != interrupts) {
-      return Unavailable(Text(
-          slowest->name, " lacks ", lack.files, " files (", lack.bytes, " B) of the database: ",
-          slowest->error.ok() ? "it takes no bytes" : slowest->error.message()));
+      return Unavailable(Text(slowest->name, " lacks ", lack.files, " files (", lack.bytes,
+                              " B) of the database: ",
+                              slowest->error.ok() ? "it takes no bytes" : slowest->error.message(),
+                              Remedy(slowest->error.code())));
     }
     if (now >= report && log_ != nullptr) {
       log_->Write(LogLevel::kInfo, Text("waiting for ", slowest->name, ", which still lacks ",

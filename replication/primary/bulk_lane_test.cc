@@ -251,7 +251,8 @@ TEST_F(BulkLaneTest, ABreakInTheMiddleOfAFileSendsOnlyTheRest) {
   replicas_[0]->Fail(Unavailable("the wire is cut"));
   replicas_[0]->Go();
   EXPECT_THAT(lane_->Await(milliseconds(1)),
-              StatusIs(Code::kUnavailable, HasSubstr("replica0 lacks 1 files")));
+              StatusIs(Code::kUnavailable, AllOf(HasSubstr("replica0 lacks 1 files"),
+                                                 HasSubstr("hyperloopctl status"))));
   replicas_[0]->Fail({});
   ASSERT_OK(lane_->Await(kLong));
   EXPECT_EQ(replicas_[0]->bytes(), 40u) << "a piece was sent twice";
@@ -344,9 +345,10 @@ TEST_F(BulkLaneTest, AReplicaThatTakesNoBytesIsNamedWithItsReason) {
   List(Make("000007.sst", "bytes"));
   replicas_[1]->FailPuts(NoSpace("the disk is full"));
   Aim();
-  EXPECT_THAT(AwaitRefusal("the disk is full"),
-              StatusIs(Code::kUnavailable,
-                       AllOf(HasSubstr("replica1 lacks 1 files"), HasSubstr("the disk is full"))));
+  EXPECT_THAT(
+      AwaitRefusal("the disk is full"),
+      StatusIs(Code::kUnavailable, AllOf(HasSubstr("replica1 lacks 1 files"),
+                                         HasSubstr("the disk is full"), HasSubstr("make room"))));
   replicas_[1]->FailPuts({});
   ASSERT_OK(lane_->Await(kLong));
 }

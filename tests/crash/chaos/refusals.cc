@@ -21,7 +21,7 @@ constexpr auto kKnown = std::to_array<Refusal>({
     {"belongs to group", "list the replicas of one group"},
     {"are the same replica", "list each once"},
     {" twice", "accepted: list of host:port"},
-    {"takes the group at the same time", "open again when"},
+    {"takes the group at the same time", "try again when"},
     {"the log was overwritten", "try again when there is less load"},
     // which directory
     {"is empty but group", "give restore=true and rebind=true"},
