@@ -199,7 +199,10 @@ Status Session::RestoreOwn(uint64_t acked, std::span<ReplicaHandle* const> sourc
   HL_ASSIGN_OR_RETURN(const std::vector<MemberContent> content, ExamineAll());
   HL_ASSIGN_OR_RETURN(const Choice choice, ChooseMember(content, false));
   HL_RETURN_IF_ERROR(PullRegion(*members_[choice.index], own_, pool_->region()));
-  return RedoOwn(std::max(acked, choice.known_acked), sources, sources.size());
+  const SourceOrder order = SourcesFor(choice, content);
+  std::vector<ReplicaHandle*> ordered;
+  for (const size_t i : order.indices) ordered.push_back(members_[i]);
+  return RedoOwn(std::max(acked, choice.known_acked), ordered, order.equal);
 }
 
 // What a member says of a rival counts, whatever else it fails at.

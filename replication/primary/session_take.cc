@@ -121,7 +121,8 @@ Status Session::JudgeBeforeSealing(const TakeRequest& request, const TakePlan& p
             .status());
     return CheckPairing(request, options_, plan.group, {}, 0);
   }
-  HL_ASSIGN_OR_RETURN(const std::vector<MemberContent> members, ExamineAll());
+  HL_ASSIGN_OR_RETURN(std::vector<MemberContent> members, ExamineAll());
+  for (const size_t i : plan.joiners) members[i].joins = true;
   HL_ASSIGN_OR_RETURN(const Choice choice, ChooseMember(members, plan.unserved));
   // A replica that has just answered, and is not found now, died a moment ago.
   const auto view_of = [&](size_t i) -> Result<std::unique_ptr<NodeView>> {
@@ -263,6 +264,7 @@ Result<std::vector<MemberContent>> Session::SealAll(const TakePlan& plan,
                         Seal(*members_[i], looks[i].hello, plan.group));
     sealed.push_back({members_[i]->name(), *reply.content});
   }
+  for (const size_t i : plan.joiners) sealed[i].joins = true;
   return sealed;
 }
 

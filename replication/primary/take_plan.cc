@@ -111,12 +111,14 @@ class ListCheck {
     }
     return nullptr;
   }
-  // Its owner connects all its replicas before it acknowledges anything.
+  // The owner connects all its replicas before it acknowledges anything, so one that has not served
+  // would do. But it may have been put back on an old copy of its pool.
   bool Unserved() const {
-    return std::any_of(recorded_.replicas.begin(), recorded_.replicas.end(), [&](const Replica& r) {
-      const MemberLook* const member = Member(r);
-      return member != nullptr && member->hello.served_epoch < recorded_.epoch;
-    });
+    return std::none_of(recorded_.replicas.begin(), recorded_.replicas.end(),
+                        [&](const Replica& replica) {
+                          const MemberLook* const member = Member(replica);
+                          return member != nullptr && member->hello.served_epoch >= recorded_.epoch;
+                        });
   }
   bool IsRecorded(const std::string& node) const {
     const std::vector<Replica> all = recorded_.All();
@@ -407,16 +409,23 @@ Status CheckPairing(const TakeRequest& request, const StoreOptions& options, con
 
 namespace {
 
-// The newest epoch below `limit` that a member has installed. 0: there is none.
-uint64_t NewestEpoch(std::span<const MemberContent> members, uint64_t limit) {
+// The newest epoch that a member has installed. 0: there is none.
+uint64_t NewestEpoch(std::span<const MemberContent> members) {
+  uint64_t newest = 0;
+  for (const MemberContent& each : members) newest = std::max(newest, each.content.installed_epoch);
+  return newest;
+}
+
+// The newest epoch below `limit` that a member which does not join has installed. 0: there is none.
+uint64_t EpochBefore(std::span<const MemberContent> members, uint64_t limit) {
   uint64_t newest = 0;
   for (const MemberContent& each : members)
-    if (each.content.installed_epoch < limit)
+    if (!each.joins && each.content.installed_epoch < limit)
       newest = std::max(newest, each.content.installed_epoch);
   return newest;
 }
 
-// The best of the members of `epoch` that have a sound log. Null: none has.
+// The best of the members of `epoch` that have a sound log, and do not join. Null: none has.
 const MemberContent* BestOf(std::span<const MemberContent> members, uint64_t epoch) {
   const auto rank = [](const MemberContent& m) {
     return std::tuple(m.content.last_seq, -static_cast<int64_t>(m.content.damage.size()),
@@ -424,7 +433,8 @@ const MemberContent* BestOf(std::span<const MemberContent> members, uint64_t epo
   };
   const MemberContent* best = nullptr;
   for (const MemberContent& each : members) {
-    if (each.content.installed_epoch != epoch || !each.content.log_error.empty()) continue;
+    if (each.joins || each.content.installed_epoch != epoch || !each.content.log_error.empty())
+      continue;
     if (best == nullptr || rank(each) > rank(*best)) best = &each;
   }
   return best;
@@ -433,9 +443,9 @@ const MemberContent* BestOf(std::span<const MemberContent> members, uint64_t epo
 }  // namespace
 
 Result<Choice> ChooseMember(std::span<const MemberContent> members, bool unserved) {
-  const uint64_t newest = NewestEpoch(members, UINT64_MAX);
+  const uint64_t newest = NewestEpoch(members);
   const MemberContent* best = BestOf(members, newest);
-  const uint64_t before = NewestEpoch(members, newest);
+  const uint64_t before = EpochBefore(members, newest);
   if (best == nullptr && unserved && before != 0) best = BestOf(members, before);
   Choice choice;
   std::string damaged;

@@ -46,7 +46,7 @@ struct TakePlan {
   bool format = false;          // no member ever served: the group is made now
   Configuration configuration;  // the configuration to install; its replicas are the members
   Configuration recorded;       // the newest one that a member has installed; epoch 0: none
-  bool unserved = false;        // nothing was ever acknowledged under `recorded`
+  bool unserved = false;        // none of its replicas that answer has served `recorded`
   // Indices of the members that were left out before, or take the place of one whose pool is lost.
   std::vector<size_t> joiners;
   uint64_t region_size = 0;  // bytes, of every member
@@ -115,15 +115,17 @@ Status CheckPairing(const TakeRequest& request, const StoreOptions& options, con
 struct MemberContent {
   std::string name;
   control::ContentT content;
+  bool joins = false;  // it is not of the recorded configuration
 };
 struct Choice {
   size_t index = 0;
   uint64_t known_acked = 0;  // its log must reach at least this far
 };
 // Chooses the member whose log reaches farthest, among those that installed the newest epoch and
-// have a sound log. If none of them has, and that epoch is `unserved`, the epoch before it takes
-// its place: it has everything that was acknowledged. Members whose logs are equal have equal bytes
-// wherever their checksums are right, so the least damaged one of them is chosen.
+// have a sound log. If none of them has, and that epoch is `unserved`, the members of the epoch
+// before it that do not join take their place: whoever installed the newest epoch had made them
+// equal to its members before. Members whose logs are equal have equal bytes wherever their
+// checksums are right, so the least damaged one of them is chosen.
 // kCorruption: no such log reaches the last record that any member, however damaged or old, knows
 // to be acknowledged.
 Result<Choice> ChooseMember(std::span<const MemberContent> members, bool unserved);

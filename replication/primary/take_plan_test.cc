@@ -51,12 +51,13 @@ TEST_F(PlanTest, FreshReplicasAreFormatted) {
   EXPECT_NE(plan->group, kNilUuid);
 }
 
-// Each of its replicas is connected before anything is acknowledged.
-TEST_F(PlanTest, WhatOneReplicaHasNotServedWasNeverServed) {
+TEST_F(PlanTest, WhatNoReplicaHasServedIsUnserved) {
   AllOfGroup(4);
   for (MemberLook& each : members_) each.hello.served_epoch = 4;
   EXPECT_FALSE(PlanTake(members_, {}, 0, {})->unserved);
   members_[1].hello.installed_epoch = members_[1].hello.served_epoch = 3;
+  EXPECT_FALSE(PlanTake(members_, {}, 0, {})->unserved) << "it may be on an old copy of its pool";
+  members_[0].hello.served_epoch = members_[2].hello.served_epoch = 3;
   EXPECT_TRUE(PlanTake(members_, {}, 0, {})->unserved);
 }
 
@@ -688,6 +689,12 @@ TEST(ChooseTest, AnUnservedEpochWithoutASoundLogGivesWayToTheOneBefore) {
   EXPECT_THAT(ChooseMember(members, true), StatusIs(Code::kCorruption));
   members[0] = Member("r0", 3, 65, 60);
   EXPECT_EQ(ChooseMember(members, true)->index, 0u);
+  // A member that was left out holds a tail that was never acknowledged.
+  members = {Member("r0", 3, 0, 0, "damaged"), Member("r1", 1, 70, 60), Member("r2", 1, 90, 60)};
+  members[2].joins = true;
+  EXPECT_EQ(ChooseMember(members, true)->index, 1u);
+  members[1].joins = true;
+  EXPECT_THAT(ChooseMember(members, true), StatusIs(Code::kCorruption));
   const std::vector<MemberContent> lone = {Member("r0", 3, 0, 0, "damaged"), Member("r1", 0, 0)};
   EXPECT_THAT(ChooseMember(lone, true), StatusIs(Code::kCorruption));
 }

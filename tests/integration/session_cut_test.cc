@@ -52,7 +52,7 @@ TEST_F(SessionCutTest, TakingAGroupWithDataCutAnywhere) {
         ASSERT_OK(AppendDurably(*store, *file, piece));
         all += piece;
       }
-      cut_ = 0;  // not even a release gets through
+      cut_ = -1;  // not even a release gets through
       requests_ = 0;
     }
     cut_ = INT32_MAX;

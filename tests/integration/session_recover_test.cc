@@ -183,7 +183,7 @@ TEST_F(SessionRecoverTest, PrimaryThatWakesUpAfterItsSuccessorServedIsFenced) {
   lost_ = Body::PrepareMemberRequest;
   Ask<control::SealReplyT>(2, RivalSeal(Hello(2)));
   EXPECT_TRUE(Eventually([&] { return Hello(2).installed_epoch > Hello(2).served_epoch; }));
-  cut_ = 0;  // no Release gets through
+  cut_ = -1;  // no Release gets through
   successor.reset();
   cut_ = INT32_MAX;
   lost_ = Body::NONE;

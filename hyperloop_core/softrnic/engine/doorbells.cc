@@ -19,15 +19,15 @@ constexpr uint32_t kCostOfEvent = 32;
 bool Doorbells::Collect() {
   bool any = false;
   turn_.ForgetWork();
+  ++collection_;
   if (left_) [[unlikely]]
     return CollectLeft();
   for (Context* c : clients_.open()) {
-    uint32_t cost = 0;
     for (uint32_t w = 0; w < c->uar_words; ++w) {
       uint64_t* const summary = &c->uar->header.summary[w];
       if (__atomic_load_n(summary, __ATOMIC_RELAXED) == 0) [[likely]]
         continue;
-      any |= Take(*c, w, __atomic_exchange_n(summary, 0, __ATOMIC_ACQUIRE), &cost);
+      any |= Take(*c, w, __atomic_exchange_n(summary, 0, __ATOMIC_ACQUIRE));
       if (c->rung.bits != 0) [[unlikely]]
         break;
     }
@@ -35,27 +35,36 @@ bool Doorbells::Collect() {
   return any;
 }
 
-// As Collect, but each client's words are looked at from the one where its turn ended before.
+// As Collect, but each connection's words are looked at from the one where its turn ended before,
+// and each time another connection comes first.
 bool Doorbells::CollectLeft() {
   bool any = false;
   left_ = false;
-  for (Context* c : clients_.open()) {
-    uint32_t cost = 0;
-    uint32_t word = c->rung.word;
-    any |= Take(*c, word, std::exchange(c->rung.bits, 0), &cost);
-    for (uint32_t n = 0; n < c->uar_words && c->rung.bits == 0; ++n) {
-      if (++word >= c->uar_words) word = 0;
-      uint64_t* const summary = &c->uar->header.summary[word];
-      any |= Take(*c, word, __atomic_exchange_n(summary, 0, __ATOMIC_ACQUIRE), &cost);
+  const std::vector<Context*>& open = clients_.open();
+  ++first_;
+  for (size_t i = 0; i < open.size(); ++i) {
+    Context& c = *open[(first_ + i) % open.size()];
+    uint32_t word = c.rung.word;
+    any |= Take(c, word, std::exchange(c.rung.bits, 0));
+    for (uint32_t n = 0; n < c.uar_words && c.rung.bits == 0; ++n) {
+      if (++word >= c.uar_words) word = 0;
+      uint64_t* const summary = &c.uar->header.summary[word];
+      if (__atomic_load_n(summary, __ATOMIC_RELAXED) == 0) continue;
+      any |= Take(c, word, __atomic_exchange_n(summary, 0, __ATOMIC_ACQUIRE));
     }
   }
   return any;
 }
 
-inline bool Doorbells::Take(Context& c, uint32_t word, uint64_t bits, uint32_t* cost) {
+inline bool Doorbells::Take(Context& c, uint32_t word, uint64_t bits) {
   bool any = false;
+  Account& account = *c.account;
+  if (account.collection != collection_) {
+    account.collection = collection_;
+    account.doorbell_cost = 0;
+  }
   for (; bits != 0; bits &= bits - 1) {
-    if ((*cost)++ >= kCostPerCollect) [[unlikely]] {
+    if (account.doorbell_cost++ >= kCostPerCollect) [[unlikely]] {
       c.rung = {word, bits};
       left_ = true;
       break;
@@ -64,7 +73,7 @@ inline bool Doorbells::Take(Context& c, uint32_t word, uint64_t bits, uint32_t* 
     Qp* const qp = c.doorbells[index];
     const uint64_t value = __atomic_load_n(&c.uar->registers[index], __ATOMIC_ACQUIRE);
     if (Cq* const cq = c.arms[index]; cq != nullptr && (value >> 63) != 0) [[unlikely]]
-      if (CompletionQueues::Arm(*cq, value)) *cost += kCostOfEvent;
+      if (CompletionQueues::Arm(*cq, value)) account.doorbell_cost += kCostOfEvent;
     if (qp == nullptr || (value >> 63) == 0 || qp->state == rnic::QpState::kReset) continue;
     ++qp->count.doorbells;
     any = true;

@@ -25,12 +25,14 @@ class Doorbells {
   bool CollectLeft();
   // Carries out the doorbells `bits` of a summary word. If the client's turn ends before, it keeps
   // the rest in Context::rung.
-  bool Take(Context& c, uint32_t word, uint64_t bits, uint32_t* cost);
+  bool Take(Context& c, uint32_t word, uint64_t bits);
 
   const Clients& clients_;
   Requester& requester_;
   Turn& turn_;
   bool left_ = false;  // Context::rung has some, of some client
+  uint64_t collection_ = 0;
+  size_t first_ = 0;  // of open(), the place where CollectLeft begins
 };
 
 }  // namespace hyperloop::softrnic

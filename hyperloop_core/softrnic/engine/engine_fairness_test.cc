@@ -86,33 +86,37 @@ TEST(EngineFairness, AnotherClientsManyWaitsCostOneTurn) {
   EXPECT_LE(busy.Counter("nops"), 4u);
 }
 
-// An event costs the engine a system call.
+// An event costs the engine a system call, over whichever of the client's connections.
 TEST(EngineFairness, AnotherClientsManyEventsCostOneTurn) {
   Engine engine{EngineOptions{}};
-  Client busy(engine, "busy"), quiet(engine, "quiet");
+  Client quiet(engine, "quiet");
   TestCq cq = quiet.Cq();
   TestQp qp = Loopback(quiet, cq);
+  std::vector<std::unique_ptr<Client>> busy;
   constexpr uint32_t kChannels = 200;
   uint32_t events = 0;
   for (uint32_t i = 0; i < kChannels; ++i) {
+    if (i % 10 == 0)
+      busy.push_back(std::make_unique<Client>(engine, "busy", rnic::Media::kRam, nullptr, 7));
+    Client& client = *busy.back();
     CreateCqArgs args{};
-    args.umem = busy.umem;
+    args.umem = client.umem;
     args.events = 1;
-    args.ring_addr = reinterpret_cast<uint64_t>(busy.Allocate(64));
-    args.dbrec_addr = reinterpret_cast<uint64_t>(busy.Allocate(64));
-    const auto channel = engine.CreateEventCq(busy.id(), args, [&events] { ++events; });
+    args.ring_addr = reinterpret_cast<uint64_t>(client.Allocate(64));
+    args.dbrec_addr = reinterpret_cast<uint64_t>(client.Allocate(64));
+    const auto channel = engine.CreateEventCq(client.id(), args, [&events] { ++events; });
     ASSERT_OK(channel);
     // Behind the producer, so the event is due at once.
-    __atomic_store_n(&busy.uar()->registers[channel->arm_index], 1ull << 63 | ArmValue(1, false),
+    __atomic_store_n(&client.uar()->registers[channel->arm_index], 1ull << 63 | ArmValue(1, false),
                      __ATOMIC_RELEASE);
-    __atomic_fetch_or(&busy.uar()->header.summary[channel->arm_index / 64],
+    __atomic_fetch_or(&client.uar()->header.summary[channel->arm_index / 64],
                       1ull << (channel->arm_index % 64), __ATOMIC_SEQ_CST);
   }
   qp.Nop(CqeMode::kAlways);
   qp.Ring();
   engine.Run(64);
   EXPECT_TRUE(cq.Poll().has_value());
-  EXPECT_LE(events, 20u);
+  EXPECT_LE(events, 12u);
   while (engine.DoorbellPending()) engine.Run(64);
   EXPECT_EQ(events, kChannels);
 }

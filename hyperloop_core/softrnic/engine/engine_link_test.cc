@@ -599,6 +599,23 @@ TEST(EngineLinkFairness, AnotherClientsManyQueuePairsCostOneTurn) {
   EXPECT_LE(p.ab.bytes_delivered - before, 2u << 20);
 }
 
+TEST(EngineLinkFairness, AClientThatEndsHasNoTurnAnyMore) {
+  Linked p;
+  auto quiet = std::make_unique<Quiet>(p);
+  p.network.room = 0;  // nothing leaves, so the queue pair stays on the list
+  quiet->Write(p);
+  p.StepEngines();
+  p.network.room = 256 << 10;
+  quiet->Write(p);
+  p.a_engine.Run(1);
+  quiet->client.Close();
+  quiet.reset();
+  p.a_qp.Write(p.Dst(), p.b->rkey, p.a->At(p.src, 8), CqeMode::kAlways);
+  p.a_qp.Ring();
+  p.Run();
+  ExpectAllGood(p.a_cq.PollAll(), 1);
+}
+
 // They may be left behind by clients that ended without a word.
 TEST(EngineLinkFairness, ManyConnectionsOfOneHostDisplaceItsOwn) {
   Linked p;

@@ -13,7 +13,9 @@ size_t Links::Poll(size_t budget) {
     switch (event.kind) {
       case LinkEvent::Kind::kPacket:
         traffic_.CountReceived(event.packet.size());
+        turn_.Begin();
         HandlePacket(event.link, event.packet);
+        done += turn_.extra();
         break;
       case LinkEvent::Kind::kUp:
         requester_.HandleLinkUp(event.link);
@@ -33,7 +35,7 @@ size_t Links::Poll(size_t budget) {
 void Links::HandlePacket(LinkId from, std::span<const std::byte> bytes) {
   try {
     if (const Result<Packet> packet = ParsePacket(bytes); packet.ok()) Dispatch(from, *packet);
-  } catch (const std::bad_alloc&) {  // the packet has changed nothing: the sender takes it for lost
+  } catch (const std::bad_alloc&) {  // the sender takes the packet for lost
   }
 }
 

@@ -6,7 +6,7 @@
 // responder draws the session number when it grants a session for that nonce. Requests of an
 // earlier life of either end carry another number and are refused, however late they arrive.
 //
-// May call: LinkTraffic, LinkWork, RemoteRequester, RemoteResponder, ServiceAsks, Services.
+// May call: LinkTraffic, LinkWork, RemoteRequester, RemoteResponder, ServiceAsks, Services, Turn.
 #pragma once
 
 #include <span>
@@ -17,19 +17,21 @@
 #include "softrnic/engine/remote_responder.h"
 #include "softrnic/engine/service_asks.h"
 #include "softrnic/engine/services.h"
+#include "softrnic/engine/turn.h"
 
 namespace hyperloop::softrnic {
 
 class Links {
  public:
   Links(LinkTraffic& traffic, LinkWork& link_work, RemoteRequester& requester,
-        RemoteResponder& responder, ServiceAsks& asks, Services& services)
+        RemoteResponder& responder, ServiceAsks& asks, Services& services, Turn& turn)
       : traffic_(traffic),
         link_work_(link_work),
         requester_(requester),
         responder_(responder),
         asks_(asks),
-        services_(services) {}
+        services_(services),
+        turn_(turn) {}
 
   // Handles up to `budget` events, and sends packets for up to as many queue pairs, while the
   // turn's bytes last (LinkTraffic). Returns how many steps that took.
@@ -45,6 +47,7 @@ class Links {
   RemoteResponder& responder_;
   ServiceAsks& asks_;
   Services& services_;
+  Turn& turn_;
 };
 
 }  // namespace hyperloop::softrnic

@@ -67,6 +67,9 @@ struct Account {
   uint32_t faults = 0;
   uint64_t table_bytes = 0;
   const char* doomed = nullptr;  // why it is to be evicted
+  // What its doorbells cost in the collection of this number.
+  uint64_t collection = 0;
+  uint32_t doorbell_cost = 0;
 };
 
 struct Service {
