@@ -1,13 +1,10 @@
 #include "softrnic/engine/clients.h"
 
-#include <sys/random.h>
-
-#include <algorithm>
-#include <cctype>
 #include <cstring>
 #include <utility>
 
 #include "softrnic/engine/flusher.h"
+#include "softrnic/engine/random_number.h"
 #include "softrnic/engine/text.h"
 
 namespace hyperloop::softrnic {
@@ -19,11 +16,12 @@ constexpr ClientNumber kAlone = 1ull << 63;  // set in the numbers that the engi
 }  // namespace
 
 Clients::Clients(const EngineOptions& options, ErrorState& errors, ReadyList& ready,
-                 LinkWork& link_work, Dice& dice)
-    : options_(options), errors_(errors), ready_(ready), link_work_(link_work) {
-  if (getrandom(&next_host_, sizeof(next_host_), 0) != sizeof(next_host_))
-    next_host_ = dice.Throw();
-}
+                 LinkWork& link_work)
+    : options_(options),
+      errors_(errors),
+      ready_(ready),
+      link_work_(link_work),
+      next_host_(RandomNumber()) {}
 
 Account& Clients::AccountOf(ClientNumber client) {
   if (client == 0) client = kAlone | next_context_;
@@ -34,11 +32,7 @@ Account& Clients::AccountOf(ClientNumber client) {
 }
 
 Result<Context*> Clients::Open(const std::string& name, UarPage* uar, ClientNumber client) {
-  if (name.empty() || name.size() >= kMaxName ||
-      !std::all_of(name.begin(), name.end(), [](unsigned char ch) {
-        return std::isalnum(ch) != 0 || ch == '.' || ch == '_' || ch == '-';
-      }))
-    return InvalidArgument("open: a host name is 1 to 63 of [A-Za-z0-9._-]");
+  if (!IsName(name)) return InvalidArgument(Concat("open: a host name is ", kNameRule));
   if (uar == nullptr) return InvalidArgument("open: no doorbell page");
   if (contexts_.size() >= kMaxContexts)
     return NoSpace(Concat("open: the device has ", kMaxContexts, " clients, the most"));

@@ -4,7 +4,7 @@
 // Between StopServing and Close a context exists without being served; its objects are destroyed in
 // that time, a part at a time. Evicting needs no memory.
 //
-// May call: ErrorState, ReadyList, LinkWork, Dice, and the Flusher of EngineOptions.
+// May call: ErrorState, ReadyList, LinkWork, and the Flusher of EngineOptions.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,6 @@
 #include <string>
 #include <vector>
 
-#include "softrnic/engine/dice.h"
 #include "softrnic/engine/error_state.h"
 #include "softrnic/engine/link_work.h"
 #include "softrnic/engine/objects.h"
@@ -24,8 +23,7 @@ namespace hyperloop::softrnic {
 
 class Clients {
  public:
-  Clients(const EngineOptions& options, ErrorState& errors, ReadyList& ready, LinkWork& link_work,
-          Dice& dice);
+  Clients(const EngineOptions& options, ErrorState& errors, ReadyList& ready, LinkWork& link_work);
 
   Result<Context*> Open(const std::string& host, UarPage* uar, ClientNumber client);
   // Null: not open.

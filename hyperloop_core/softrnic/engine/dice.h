@@ -1,6 +1,5 @@
 // Dice: the random choices of an engine, drawn from EngineOptions::seed. What clients must not
-// guess (keys, host numbers, session numbers) comes from getrandom() instead. Calls nothing of the
-// engine.
+// guess comes from RandomNumber instead. Calls nothing of the engine.
 #pragma once
 
 #include <cstddef>

@@ -60,7 +60,7 @@ struct Engine::Impl {
   const Clock clock{options.now_ns};
   Turn turn;
   ReadyList ready;
-  KeyTable keys{dice};
+  KeyTable keys;
   QpTable qps;
   LookList looks{kMaxQps};
   LinkWork link_work;
@@ -68,7 +68,7 @@ struct Engine::Impl {
   CompletionQueues cqs{errors, ready, turn};
   Durability durability{options, turn};
   Responder responder{options, keys, cqs, durability, errors, turn};
-  Clients clients{options, errors, ready, link_work, dice};
+  Clients clients{options, errors, ready, link_work};
   TruncatedFiles truncated_files{options, clients, keys};
   Retries retries{qps, looks, ready, clock};
   Snapshots snapshots{options, dice};
@@ -83,7 +83,7 @@ struct Engine::Impl {
   AdversarialSchedule schedule{options, doorbells, retries, qps,       ready,
                                keys,    snapshots, transit, requester, dice};
   Routes routes{clients, traffic};
-  ServiceAsks asks{qps, traffic, clock, dice};
+  ServiceAsks asks{qps, traffic, clock};
   QpLife life{options, qps, cqs, ready, looks, link_work, errors, durability, routes, asks};
   Services services{qps, clients, traffic, routes, asks, life};
   Links links{traffic, link_work, remote_requester, remote_responder, asks, services, turn};

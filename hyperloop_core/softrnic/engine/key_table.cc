@@ -1,8 +1,7 @@
 #include "softrnic/engine/key_table.h"
 
-#include <sys/random.h>
-
 #include "softrnic/engine/bytes.h"
+#include "softrnic/engine/random_number.h"
 
 namespace hyperloop::softrnic {
 namespace {
@@ -70,9 +69,7 @@ bool KeyTable::ResolveSges(const Pd* pd, const std::byte* at, uint32_t segments,
 
 uint32_t KeyTable::RandomRkey() {
   for (;;) {
-    uint32_t rkey = 0;
-    if (getrandom(&rkey, sizeof(rkey), 0) != sizeof(rkey))
-      rkey = static_cast<uint32_t>(dice_.Throw());
+    const auto rkey = static_cast<uint32_t>(RandomNumber());
     if (rkey != 0 && by_rkey_.Find(rkey) == nullptr) return rkey;
   }
 }

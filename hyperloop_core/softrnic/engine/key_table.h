@@ -5,14 +5,13 @@
 // client's truncated file. Memory of a poisoned key may be lost then, and what touched it ends with
 // a protection error.
 //
-// May call: Dice.
+// Calls nothing of the engine.
 #pragma once
 
 #include <csignal>
 #include <memory>
 #include <vector>
 
-#include "softrnic/engine/dice.h"
 #include "softrnic/engine/objects.h"
 #include "softrnic/engine/segments.h"
 #include "softrnic/engine/tables.h"
@@ -47,8 +46,6 @@ class RkeyTable {
 
 class KeyTable {
  public:
-  explicit KeyTable(Dice& dice) : dice_(dice) {}
-
   // Null: there is none.
   MemoryKey* FindLocal(uint32_t lkey) const {
     const uint32_t slot = lkey >> 8;
@@ -97,7 +94,6 @@ class KeyTable {
  private:
   uint32_t RandomRkey();
 
-  Dice& dice_;
   std::vector<std::unique_ptr<MemoryKey>> keys_;  // by lkey >> 8
   RkeyTable by_rkey_;
   FreeSlots free_;  // from kFirstSlot on

@@ -26,9 +26,6 @@ inline constexpr uint64_t kSignOfLifeNs = 20'000'000;
 // early on every queue pair.
 inline constexpr uint32_t kFirstPsn = ~0u - 63;
 
-// A number for a session, or for a request for one. It is random, and never 0.
-uint64_t RandomNumber();
-
 struct SentPacket {
   PacketType type = PacketType::kSend;
   bool last = false;   // of its WQE

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "softrnic/engine/bytes.h"
+#include "softrnic/engine/random_number.h"
 
 namespace hyperloop::softrnic {
 

@@ -1,13 +1,12 @@
 #include "softrnic/engine/service_asks.h"
 
-#include <sys/random.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <memory>
 #include <span>
 
+#include "softrnic/engine/random_number.h"
 #include "softrnic/engine/text.h"
 
 namespace hyperloop::softrnic {
@@ -28,8 +27,7 @@ Status ServiceAsks::Ask(Context& c, Qp& client, LinkId link, const ConnectServic
     kept->host = host;
     kept->service = service;
     kept->link = link;
-    if (getrandom(&kept->nonce, sizeof kept->nonce, 0) != sizeof kept->nonce || kept->nonce == 0)
-      kept->nonce = 1 + dice_.Throw() / 2;
+    kept->nonce = RandomNumber();
   }
   ServiceAsk& ask = *kept;
   if (ask.answered) {

@@ -3,11 +3,10 @@
 // answer has come, and then the answer. A repeated command now and then sends the packet again,
 // because a link that breaks loses the packets under way.
 //
-// May call: QpTable, LinkTraffic, Clock, Dice.
+// May call: QpTable, LinkTraffic, Clock.
 #pragma once
 
 #include "softrnic/engine/clock.h"
-#include "softrnic/engine/dice.h"
 #include "softrnic/engine/link_traffic.h"
 #include "softrnic/engine/objects.h"
 #include "softrnic/engine/qp_table.h"
@@ -16,8 +15,8 @@ namespace hyperloop::softrnic {
 
 class ServiceAsks {
  public:
-  ServiceAsks(QpTable& qps, LinkTraffic& traffic, const Clock& clock, Dice& dice)
-      : qps_(qps), traffic_(traffic), clock_(clock), dice_(dice) {}
+  ServiceAsks(QpTable& qps, LinkTraffic& traffic, const Clock& clock)
+      : qps_(qps), traffic_(traffic), clock_(clock) {}
 
   // Asks for the service, or takes the answer that has come. kBusy: there is no answer yet.
   // Otherwise the status that the other end gave.
@@ -32,7 +31,6 @@ class ServiceAsks {
   QpTable& qps_;
   LinkTraffic& traffic_;
   const Clock& clock_;
-  Dice& dice_;
 };
 
 }  // namespace hyperloop::softrnic

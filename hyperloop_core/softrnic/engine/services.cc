@@ -1,7 +1,6 @@
 #include "softrnic/engine/services.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cstring>
 #include <new>
 #include <span>
@@ -27,21 +26,17 @@ std::string NameAt(const std::byte* at) {
   return end == begin + kServiceNameBytes ? std::string() : std::string(begin, end);
 }
 
-bool ValidName(const char (&name)[kMaxName], std::string* out) {
-  const char* const end = std::find(std::begin(name), std::end(name), '\0');
-  if (end == std::begin(name) || end == std::end(name)) return false;
-  out->assign(name, end);
-  return std::all_of(out->begin(), out->end(), [](unsigned char ch) {
-    return std::isalnum(ch) != 0 || ch == '.' || ch == '_' || ch == '-';
-  });
+bool ToName(const char (&name)[kMaxName], std::string* out) {
+  out->assign(std::begin(name), std::find(std::begin(name), std::end(name), '\0'));
+  return IsName(*out);
 }
 
 }  // namespace
 
 Status Services::Publish(Context& c, const PublishArgs& a) {
   std::string name;
-  if (!ValidName(a.service, &name))
-    return InvalidArgument("publish: a service name is 1 to 63 of [A-Za-z0-9._-]");
+  if (!ToName(a.service, &name))
+    return InvalidArgument(Concat("publish: a service name is ", kNameRule));
   if (a.private_length > kMaxPrivateData)
     return InvalidArgument(Concat("publish ", name, ": ", a.private_length,
                                   " B of private data; at most ", kMaxPrivateData));
@@ -64,8 +59,8 @@ Status Services::Publish(Context& c, const PublishArgs& a) {
 
 Status Services::Connect(Context& c, const ConnectServiceArgs& a, ConnectServiceReply* reply) {
   std::string host_name, name;
-  if (!ValidName(a.host, &host_name) || !ValidName(a.service, &name))
-    return InvalidArgument("connect service: host and service names are 1 to 63 of [A-Za-z0-9._-]");
+  if (!ToName(a.host, &host_name) || !ToName(a.service, &name))
+    return InvalidArgument(Concat("connect service: host and service names are ", kNameRule));
   Qp* const client = qps_.Find(a.qpn);
   if (client == nullptr || client->context != &c || client->service.responder_only)
     return NotFound(Concat("connect service: no queue pair ", a.qpn, " of this client"));
