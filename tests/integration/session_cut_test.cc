@@ -58,11 +58,7 @@ TEST_F(SessionCutTest, TakingAGroupWithDataCutAnywhere) {
     cut_ = INT32_MAX;
     more = TakeCutAt(cut);
   }
-  auto store = Taken();
-  ASSERT_NE(store, nullptr);
-  EXPECT_EQ(Content(*store), all);
-  EXPECT_OK(store->Close());
-  ExpectEqualRegions();
+  ExpectTakenWith(all);
 }
 
 // A replica that stops during a taking delays it by the documented time, not by a minute: here half
@@ -112,6 +108,7 @@ TEST_F(SessionCutTest, FreshGroupWhoseFirstTakingFailsIsTakenTheNextTime) {
   for (const Body type : {Body::PrepareMemberRequest, Body::ConnectMemberRequest}) {
     SCOPED_TRACE(control::BodyName(type));
     auto store = Opened();
+    ASSERT_NE(store, nullptr);
     lost_ = type;
     TakeResult result;
     EXPECT_THAT(store->Take(Request(), &result), StatusIs(Code::kUnavailable));
@@ -152,11 +149,7 @@ TEST_F(SessionCutTest, UnservedReplicasThatManyTakingsPassedByCatchUp) {
     ASSERT_TRUE(TakeCutAt(cut));
   for (int i = 0; i < 3; ++i)
     Ask<control::SealReplyT>(2, RivalSeal(Hello(2), control::kMaxEpochStep));
-  auto store = Taken();
-  ASSERT_NE(store, nullptr);
-  EXPECT_TRUE(Content(*store) == all);
-  EXPECT_OK(store->Close());
-  ExpectEqualRegions();
+  ExpectTakenWith(all);
 }
 
 }  // namespace

@@ -44,11 +44,7 @@ TEST_F(SessionDamageTest, DamagedMemberIsMendedFromTheOthers) {
     ASSERT_OK(AppendDurably(*store, *file, "kept"));
   }
   Damage(0);
-  auto store = Taken();
-  ASSERT_NE(store, nullptr);
-  EXPECT_EQ(Content(*store), "kept");
-  EXPECT_OK(store->Close());
-  ExpectEqualRegions();
+  ExpectTakenWith("kept");
 }
 
 // One flipped bit in one copy must not spread, whichever member is first in the chain.
@@ -73,11 +69,7 @@ TEST_F(SessionDamageTest, MembersMendEachOther) {
   const std::string all = FillExtents();
   for (size_t i = 0; i < replicas_.size(); ++i)
     ExtentByte(i, static_cast<uint32_t>(i)) ^= std::byte{1};
-  auto store = Taken();
-  ASSERT_NE(store, nullptr);
-  EXPECT_TRUE(Content(*store) == all);
-  EXPECT_OK(store->Close());
-  ExpectEqualRegions();
+  ExpectTakenWith(all);
 }
 
 TEST_F(SessionDamageTest, WhatNobodyHasSoundIsRefusedBeforeAnySeal) {
@@ -173,11 +165,7 @@ TEST_F(SessionDamageTest, DamageOfThePrimarysOwnRegionDoesNotSpread) {
     EXPECT_EQ(Content(*store), all);
     EXPECT_OK(store->Close());
     munmap(own_mapping_.data(), own_mapping_.size());
-    store = Taken();
-    ASSERT_NE(store, nullptr);
-    EXPECT_EQ(Content(*store), all);
-    EXPECT_OK(store->Close());
-    ExpectEqualRegions();
+    ExpectTakenWith(all);
   }
 }
 
@@ -194,11 +182,7 @@ TEST_F(SessionDamageTest, OldMembersMendTheOnlyNewOne) {
     } else {
       ExtentByte(0, 0) ^= std::byte{1};
     }
-    auto store = Taken();
-    ASSERT_NE(store, nullptr);
-    EXPECT_TRUE(Content(*store) == all);
-    EXPECT_OK(store->Close());
-    ExpectEqualRegions();
+    ExpectTakenWith(all);
   }
 }
 

@@ -30,7 +30,7 @@ using control::Body;
 class SessionFixture : public testing::Test {
  protected:
   SessionFixture() {
-    std::string pattern = "/dev/shm/hyperloop-cut-XXXXXX";
+    std::string pattern = "/dev/shm/hyperloop-session-XXXXXX";
     EXPECT_NE(mkdtemp(pattern.data()), nullptr);
     folder_ = pattern;
     EXPECT_OK(rnic_.StartThread());
@@ -61,7 +61,8 @@ class SessionFixture : public testing::Test {
 
   using Fate = EmbeddedReplica::Fate;
 
-  // Counts the requests that change something; from number cut_ on they, or the replies, are lost.
+  // Counts the requests that change something. The first cut_ of them are handled, the next one
+  // meets cut_fate_, and all later ones are lost.
   Fate Pass(Body type) {
     if (type == silent_) silent_.wait(type);
     if (type == lost_once_ && until_lost_ > 0 && --until_lost_ == 0) return Fate::kRequestLost;
@@ -247,6 +248,14 @@ class SessionFixture : public testing::Test {
     return region[0];
   }
 
+  // The next taking succeeds, finds this content, and makes all regions equal.
+  void ExpectTakenWith(const std::string& content) {
+    auto store = Taken();
+    ASSERT_NE(store, nullptr);
+    EXPECT_TRUE(Content(*store) == content);
+    EXPECT_OK(store->Close());
+    ExpectEqualRegions();
+  }
   void ExpectEqualRegions() {
     for (size_t i = 1; i < replicas_.size(); ++i) {
       EXPECT_TRUE(std::equal(replicas_[0]->region().begin(), replicas_[0]->region().end(),

@@ -121,6 +121,86 @@ TEST(EngineFairness, AnotherClientsManyEventsCostOneTurn) {
   EXPECT_EQ(events, kChannels);
 }
 
+// A CQ of `client` with room for few CQEs whose first one makes an event.
+TestCq ArmedCq(Engine& engine, Client& client, std::function<void()> event) {
+  TestCq cq;
+  CreateCqArgs args{};
+  args.umem = client.umem;
+  args.events = 1;
+  cq.depth = 1;
+  cq.ring = reinterpret_cast<mlx5_cqe64*>(client.Allocate(64));
+  cq.dbrec = client.Allocate(64);
+  args.ring_addr = reinterpret_cast<uint64_t>(cq.ring);
+  args.dbrec_addr = reinterpret_cast<uint64_t>(cq.dbrec);
+  const auto reply = engine.CreateEventCq(client.id(), args, std::move(event));
+  EXPECT_OK(reply);
+  if (!reply.ok()) return cq;
+  cq.cqn = reply->cqn;
+  __atomic_store_n(&client.uar()->registers[reply->arm_index], 1ull << 63 | ArmValue(0, false),
+                   __ATOMIC_RELEASE);
+  __atomic_fetch_or(&client.uar()->header.summary[reply->arm_index / 64],
+                    1ull << (reply->arm_index % 64), __ATOMIC_SEQ_CST);
+  return cq;
+}
+
+TEST(EngineFairness, AnEventOfACompletionCountsAsSeveralSteps) {
+  Engine engine{EngineOptions{}};
+  Client client(engine, "a");
+  uint32_t events = 0;
+  for (int i = 0; i < 32; ++i) {
+    TestQp qp = Loopback(client, ArmedCq(engine, client, [&events] { ++events; }), {.log_sq = 1});
+    qp.Nop(CqeMode::kAlways);
+    qp.Ring();
+  }
+  engine.Run(16);
+  EXPECT_LE(events, 2u);
+  RunAll(engine);
+  EXPECT_EQ(events, 32u);
+}
+
+// Another client's doorbell is seen in the middle of a long run also if the run flushes.
+TEST(EngineFairness, FlushesCountAsWork) {
+  Engine engine{EngineOptions{}};
+  Client busy(engine, "busy"), quiet(engine, "quiet");
+  TestCq busy_cq = busy.Cq();
+  uint64_t flushed = 0;
+  TestQp qp = Loopback(quiet, ArmedCq(engine, quiet, [&] { flushed = busy.Counter("error_cqes"); }),
+                       {.log_sq = 1});
+  TestQp broken =
+      Loopback(busy, ArmedCq(engine, busy, [&qp] { qp.Nop(CqeMode::kAlways), qp.Ring(); }));
+  TestQp others = Loopback(busy, busy_cq);
+  broken.Nop(CqeMode::kAlways);
+  broken.Ring();
+  others.Write(0, 0xdead, busy.At(busy.memory, 8));
+  for (int n = 0; n < 60; ++n) others.Nop();
+  others.Ring();
+  engine.Run(1000);
+  EXPECT_GT(flushed, 0u);
+  EXPECT_LE(flushed, 20u);
+}
+
+// A queue pair in ERROR makes a completion for each of its requests.
+TEST(EngineFairness, AnotherClientsFlushesOntoManyWaitsCostOneTurn) {
+  Engine engine{EngineOptions{}};
+  Client busy(engine, "busy"), quiet(engine, "quiet");
+  TestCq busy_cq = busy.Cq(10), cq = quiet.Cq();
+  TestQp qp = Loopback(quiet, cq);
+  for (int i = 0; i < 200; ++i) {
+    TestQp waits = Loopback(busy, busy_cq, {.log_sq = 1, .flags = kQpMaster});
+    waits.Wait(busy_cq, 1000);
+    waits.Ring();
+  }
+  RunAll(engine);
+  TestQp broken = Loopback(busy, busy_cq);
+  broken.Write(0, 0xdead, busy.At(busy.memory, 8));
+  for (int n = 0; n < 60; ++n) broken.Nop(CqeMode::kAlways);
+  broken.Ring();
+  engine.Run(1);
+  const uint64_t before = busy.Counter("error_cqes");
+  EXPECT_NE(StepsToNop(engine, qp, cq), ~size_t{0});
+  EXPECT_LE(busy.Counter("error_cqes") - before, 4u);
+}
+
 TEST(EngineFairness, LongTransfersOfTwoClientsMoveSideBySide) {
   Engine engine{EngineOptions{}};
   Client a(engine, "a"), b(engine, "b");
