@@ -7,6 +7,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <string>
 
@@ -14,6 +15,9 @@ namespace hyperloop::softrnic {
 namespace {
 
 constexpr uint64_t kMaxLength = uint64_t{64} << 30;
+
+// With all of its memory there, this takes some milliseconds.
+constexpr size_t kUnmapPiece = 64 << 20;
 
 constexpr int64_t kFuseMagic = 0x65735546;
 
@@ -84,14 +88,22 @@ Status CheckFileSystem(int64_t type) {
   return {};
 }
 
-void UnmapQueue::Drain() {
+bool UnmapQueue::DrainSome() {
+  Ranges first;  // no other thread takes it meanwhile
   std::unique_lock<std::mutex> lock(mutex_);
-  const Ranges ranges = std::exchange(ranges_, {});
+  if (ranges_.empty()) return false;
+  first.splice(first.end(), ranges_, ranges_.begin());
   lock.unlock();
-  for (const Range& range : ranges) {
-    if (range.address != nullptr) munmap(range.address, range.length);
-    if (range.fd >= 0) close(range.fd);
-  }
+  Range& range = first.front();
+  const size_t piece = std::min(kUnmapPiece, range.length);
+  if (piece != 0) munmap(range.address, piece);
+  range.address = static_cast<std::byte*>(range.address) + piece;
+  range.length -= piece;
+  if (range.length == 0 && range.fd >= 0) close(range.fd);
+  lock.lock();
+  bytes_ -= piece;
+  if (range.length != 0) ranges_.splice(ranges_.begin(), first);
+  return !ranges_.empty();
 }
 
 void PopulatePiece(const UmemMapping& mapping, uint64_t offset, uint64_t length) {

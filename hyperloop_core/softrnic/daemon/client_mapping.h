@@ -17,13 +17,14 @@ namespace hyperloop::softrnic {
 Status CheckFileSystem(int64_t type);
 
 // Mappings that the engine or its flusher no longer uses. Another thread unmaps them, because that
-// may take long. Thread safe.
+// may take long: a second for 64 GiB of memory that is there. It unmaps a piece at a time, and what
+// else needs the process's mappings runs in between. Thread safe.
 class UnmapQueue {
  public:
   struct Range {
-    void* address = nullptr;  // null: nothing is mapped
-    size_t length = 0;
-    int fd = -1;  // to be closed with it; −1: none
+    void* address = nullptr;
+    size_t length = 0;  // 0: nothing is mapped
+    int fd = -1;        // to be closed with it; −1: none
   };
   using Ranges = std::list<Range>;
 
@@ -31,13 +32,25 @@ class UnmapQueue {
   // Needs no memory: whoever unmaps something has no one to tell that there is none.
   void Add(Ranges ranges) noexcept {
     std::lock_guard<std::mutex> lock(mutex_);
+    for (const Range& range : ranges) bytes_ += range.length;
     ranges_.splice(ranges_.end(), ranges);
   }
-  void Drain();
+  // What waits.
+  size_t bytes() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return bytes_;
+  }
+  // Unmaps one piece, of 64 MiB at most. False: nothing waits any more.
+  bool DrainSome();
+  void Drain() {
+    while (DrainSome()) {
+    }
+  }
 
  private:
   std::mutex mutex_;
   Ranges ranges_;
+  size_t bytes_ = 0;
 };
 
 // Maps fd [fd_offset, +length) shared and writable. Refused with the reason: ranges outside the

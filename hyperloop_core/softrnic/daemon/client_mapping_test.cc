@@ -2,8 +2,10 @@
 // on its descriptors.
 #include "softrnic/daemon/client_mapping.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <linux/magic.h>
+#include <sys/mman.h>
 
 #include "support/status_matchers.h"
 
@@ -31,6 +33,29 @@ TEST(ClientMappingTest, MemoryOnUsualFileSystemsIsServed) {
   for (const int64_t type : std::initializer_list<int64_t>{TMPFS_MAGIC, EXT4_SUPER_MAGIC,
                                                            XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC})
     EXPECT_OK(CheckFileSystem(type)) << std::hex << type;
+}
+
+// Other clients' commands are answered between the pieces.
+TEST(ClientMappingTest, MappingsAreUnmappedAPieceAtATime) {
+  constexpr size_t kMiB = 1 << 20;
+  UnmapQueue queue;
+  const int file = memfd_create("memory", 0);
+  ASSERT_GE(file, 0);
+  for (const size_t length : {130 * kMiB + 100, 4 * kMiB}) {
+    void* const at =
+        mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0);
+    ASSERT_NE(at, MAP_FAILED);
+    queue.Add({UnmapQueue::Range{at, length, length == 4 * kMiB ? file : -1}});
+  }
+  for (const size_t left : {70 * kMiB + 100, 6 * kMiB + 100, 4 * kMiB}) {
+    EXPECT_TRUE(queue.DrainSome());
+    EXPECT_EQ(queue.bytes(), left);
+    EXPECT_GE(fcntl(file, F_GETFD), 0) << "open until all of its mapping has gone";
+  }
+  EXPECT_FALSE(queue.DrainSome());
+  EXPECT_EQ(queue.bytes(), 0u);
+  EXPECT_EQ(fcntl(file, F_GETFD), -1);
+  EXPECT_FALSE(queue.DrainSome());
 }
 
 }  // namespace

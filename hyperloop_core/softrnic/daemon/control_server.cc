@@ -33,6 +33,8 @@ constexpr size_t kObjectsPerPart = 64;
 // From a slow disk this takes some 60 ms, for which others' commands wait.
 constexpr uint64_t kPopulatePiece = 8 << 20;
 constexpr size_t kProcessesRemembered = 4096;
+// More than memory can hold, so sparse files' ranges are among it, which are unmapped at once.
+constexpr size_t kMostToUnmap = size_t{1} << 40;
 
 uint64_t SteadyNs() {
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -131,9 +133,10 @@ void ControlServer::Run() {
   while (!stop_) {
     const int wait_ms = ResumePaused();
     const int n = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
-                             registering_ != 0 ? 0 : wait_ms);
+                             registering_ != 0 || unmapping_ ? 0 : wait_ms);
     for (int i = 0; i < n; ++i) HandleEvent(events[i].data.u64, events[i].events);
     if (registering_ != 0) Populate();
+    if (unmapping_) unmapping_ = unmap_->DrainSome();
   }
 }
 
@@ -373,7 +376,7 @@ void ControlServer::OnEngine(Process& process, Task&& task) {
     took_ns = ThreadCpuNs() - begin;
   };
   loop_->Submit(std::ref(measured));  // the lambda itself would not fit into a std::function
-  unmap_->Drain();
+  unmapping_ = true;
   Charge(process, took_ns);
   if (exhausted) throw std::bad_alloc();
 }
@@ -478,6 +481,7 @@ Status ControlServer::Open(Client& client, const OpenArgs& args, Reply* reply,
 }
 
 Status ControlServer::Register(Client& client, const RegisterUmemArgs& args, int fd, Reply* reply) {
+  while (unmap_->bytes() > kMostToUnmap) unmap_->DrainSome();
   HL_ASSIGN_OR_RETURN(ClientMemory memory, MapClientMemory(args, fd, unmap_));
   if (!memory.populate) return GiveToEngine(client, args, std::move(memory.mapping), reply);
   client.registration = Client::Registration{args, std::move(memory.mapping), 0};

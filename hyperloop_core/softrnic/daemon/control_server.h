@@ -10,7 +10,7 @@
 // Fairness: the connections of one process are one client (Engine's ClientNumber). Their number is
 // bounded, and the client's commands take at most a share of the engine's time: the server reads
 // the next command when the share covers the time of the previous ones. Memory is populated a piece
-// at a time, and other clients' commands are answered in between.
+// at a time and unmapped a piece at a time, and other clients' commands are answered in between.
 //
 // Death: a client is gone when its process is (pidfd), even if a forked child still holds the
 // socket, or when it closed the connection. Then all objects that it created are destroyed. If
@@ -108,8 +108,8 @@ class ControlServer {
               const std::vector<int>& fds);
   // Needs no memory.
   void Close(uint64_t id, std::string_view why);
-  // Runs `task` on the engine's thread, then unmaps the mappings that it released. Needs no memory
-  // but what `task` does, whose std::bad_alloc comes out.
+  // Runs `task` on the engine's thread. Needs no memory but what `task` does, whose std::bad_alloc
+  // comes out.
   template <class Task>
   void OnEngine(Process& process, Task&& task);
   std::string OwnCounters() const;
@@ -130,6 +130,7 @@ class ControlServer {
   std::map<uint64_t, std::unique_ptr<Client>> clients_;
   uint64_t populated_ = 0;  // the client that had the last turn
   size_t registering_ = 0;  // clients whose memory is being populated
+  bool unmapping_ = false;  // memory waits that is to be unmapped
   uint64_t next_process_ = 1;
   std::map<pid_t, Process> processes_;
   std::map<uid_t, uint32_t> connections_;
