@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "files.h"
+#include "import.h"
 #include "local_files.h"
 #include "options_map.h"
 #include "status.h"
@@ -280,38 +281,10 @@ IOStatus HyperloopFileSystem::Truncate(const std::string& path, size_t size,
   }
   IOStatus status = target()->Truncate(path, size, options, dbg);
   if (status.ok() && place.file_class == FileClass::kListed) {
-    return place.binding->Error(ListIfFile(*place.binding, path, place.name),
+    return place.binding->Error(ListIfFile(*target(), *place.binding, path, place.name),
                                 "cannot list " + path + " in the group");
   }
   return status;
-}
-
-Status HyperloopFileSystem::ListIfFile(BoundDirectory& binding, const std::string& path,
-                                       const std::string& name) {
-  bool is_directory = false;
-  HL_RETURN_IF_ERROR(FromIOStatus(target()->IsDirectory(path, IOOptions(), &is_directory, nullptr),
-                                  "cannot look up " + path));
-  if (is_directory) return Status::Ok();
-  HL_ASSIGN_OR_RETURN(const WholeFile file, Describe(*target(), path, name));
-  return binding.ListFile(file);
-}
-
-Status HyperloopFileSystem::Import(BoundDirectory& binding, const std::string& path,
-                                   const std::string& name) {
-  std::unique_ptr<rocksdb::FSSequentialFile> file;
-  HL_RETURN_IF_ERROR(FromIOStatus(target()->NewSequentialFile(path, FileOptions(), &file, nullptr),
-                                  "cannot open " + path));
-  HL_ASSIGN_OR_RETURN(FileId id, binding.Create(name));
-  constexpr size_t kChunk = 256 << 10;
-  auto buffer = std::make_unique<char[]>(kChunk);
-  for (uint64_t size = 0;;) {
-    rocksdb::Slice bytes;
-    HL_RETURN_IF_ERROR(FromIOStatus(file->Read(kChunk, IOOptions(), &bytes, buffer.get(), nullptr),
-                                    "cannot read " + path));
-    if (bytes.empty()) return binding.Sync();
-    HL_RETURN_IF_ERROR(binding.Append(id, {bytes.data(), bytes.size()}, size).status());
-    size += bytes.size();
-  }
 }
 
 Status HyperloopFileSystem::RenameInGroup(const Place& from, const Place& to,
@@ -321,7 +294,7 @@ Status HyperloopFileSystem::RenameInGroup(const Place& from, const Place& to,
   if (from_log && to_log) return from.binding->Rename(from.name, to.name);
   if (to_log) {
     const std::string temporary = to.name + std::string(kImportSuffix);
-    HL_RETURN_IF_ERROR(Import(*to.binding, from_path, temporary));
+    HL_RETURN_IF_ERROR(ImportLog(*target(), *to.binding, from_path, temporary));
     HL_RETURN_IF_ERROR(to.binding->Rename(temporary, to.name));
   }
   // The new name is not in the group. RocksDB renames a file to "….trash" before it deletes it.
@@ -348,8 +321,9 @@ IOStatus HyperloopFileSystem::RenameFile(const std::string& from, const std::str
   }
   IOStatus status = target()->RenameFile(from, to, options, dbg);
   if (!status.ok() || destination.file_class != FileClass::kListed) return status;
-  return destination.binding->Error(ListIfFile(*destination.binding, to, destination.name),
-                                    "cannot list " + to + " in the group");
+  return destination.binding->Error(
+      ListIfFile(*target(), *destination.binding, to, destination.name),
+      "cannot list " + to + " in the group");
 }
 
 IOStatus HyperloopFileSystem::LinkFile(const std::string& from, const std::string& to,
@@ -363,8 +337,9 @@ IOStatus HyperloopFileSystem::LinkFile(const std::string& from, const std::strin
   }
   IOStatus status = target()->LinkFile(from, to, options, dbg);
   if (!status.ok() || destination.file_class != FileClass::kListed) return status;
-  return destination.binding->Error(ListIfFile(*destination.binding, to, destination.name),
-                                    "cannot list " + to + " in the group");
+  return destination.binding->Error(
+      ListIfFile(*target(), *destination.binding, to, destination.name),
+      "cannot list " + to + " in the group");
 }
 
 IOStatus HyperloopFileSystem::NewLogger(const std::string& path, const IOOptions& options,
@@ -442,10 +417,8 @@ void HyperloopFileSystem::WarnOfPinnedLogs(BoundDirectory& binding,
                      "then in the group; when the data area is full, only records that end such "
                      "transactions still fit");
   }
-  constexpr uint64_t kExtent = 1 << 20;
-  const uint64_t extents = binding.store().statistics().extents;
-  const uint64_t reserve = std::clamp<uint64_t>(extents / 16, 4, 128) * kExtent;
-  if (extents != 0 && options.max_manifest_file_size > reserve) {
+  const uint64_t reserve = binding.store().statistics().data_bytes_reserved;
+  if (reserve != 0 && options.max_manifest_file_size > reserve) {
     binding.WarnOnce(binding.warned_manifest,
                      "max_manifest_file_size=" + std::to_string(options.max_manifest_file_size) +
                          " is beyond the " + std::to_string(reserve) +

@@ -124,6 +124,7 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   Status Bind(const std::string& directory);
   Status TakeGroup(const std::string& directory, Store& store, TakeResult* taken);
   static Status RefuseCopy(const std::string& directory, const PairingFile& file);
+  Status AdoptIfToldTo(BoundDirectory& binding);
   Status SetLocalToGroup(BoundDirectory& binding, uint64_t epoch);
   Result<bool> HasFile(const std::string& path, const FileInfo& info, bool* exists) const;
   Status FetchFile(BoundDirectory& binding, const FileInfo& info, const std::string& path);
@@ -145,12 +146,8 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
                                 const rocksdb::FileOptions& options, bool reopen,
                                 std::unique_ptr<rocksdb::FSWritableFile>* file,
                                 rocksdb::IODebugContext* dbg);
-  // Copies the local file `path` into the group under `name`, so that it can be renamed there.
-  Status Import(BoundDirectory& binding, const std::string& path, const std::string& name);
   // Renames in the group, before the local file is renamed.
   Status RenameInGroup(const Place& from, const Place& to, const std::string& from_path);
-  // Lists a regular file in the group; does nothing for a directory.
-  Status ListIfFile(BoundDirectory& binding, const std::string& path, const std::string& name);
 
   StoreOptions options_;  // registered with RocksDB's Customizable machinery: must be a member
   const StoreOpener open_store_;

@@ -1,6 +1,7 @@
 // LockFile takes the group and UnlockFile releases it.
 #include <algorithm>
 
+#include "adoption.h"
 #include "file_system.h"
 #include "judge.h"
 #include "local_files.h"
@@ -81,10 +82,22 @@ Status HyperloopFileSystem::TakeGroup(const std::string& directory, Store& store
   std::vector<std::string> local;
   HL_RETURN_IF_ERROR(LocalLogFiles(*target(), directory, &local));
   request.directory_empty = local.empty();
-  // Without restore=true the Store itself refuses to fill an empty directory, and says why.
-  if (!file.pairing.group.empty() || (local.empty() && options_.restore)) {
-    request.judge = [&](const GroupFiles& files) {
-      return JudgeDirectory(*target(), directory, files);
+  // Without restore=true or adopt=true the Store itself refuses a directory of no group, and says
+  // why.
+  bool adopts = false;
+  const bool has_word = local.empty() ? options_.restore : options_.adopt;
+  if (!file.pairing.group.empty() || has_word) {
+    request.judge = [&](const GroupFiles& files) -> Status {
+      HL_ASSIGN_OR_RETURN(const bool possible, IsToBeAdopted(*target(), directory, files.Files()));
+      if (!possible && file.pairing.group.empty() && !local.empty()) {
+        return InvalidArgument(directory +
+                               " has log files and no CURRENT, so it is no whole "
+                               "database; ldb repair, without the plugin, makes one of what is "
+                               "left. Nothing was changed");
+      }
+      adopts = possible && options_.adopt;
+      return adopts ? JudgeAdoption(*target(), directory)
+                    : JudgeDirectory(*target(), directory, files);
     };
   }
   request.read_local = [this, directory](const std::string& name, uint64_t offset,
@@ -92,6 +105,7 @@ Status HyperloopFileSystem::TakeGroup(const std::string& directory, Store& store
     return ReadLocal(*target(), directory + "/" + name, offset, out);
   };
   HL_RETURN_IF_ERROR(store.Take(request, taken));
+  if (adopts) HL_RETURN_IF_ERROR(CheckRoomToAdopt(*target(), directory, store.statistics()));
   if (taken->pairing == file.pairing && file.recorded == file.found && file.found.inode != 0)
     return Status::Ok();
   if (!file.pairing.group.empty() && taken->pairing != file.pairing) {
@@ -126,6 +140,12 @@ Status HyperloopFileSystem::Bind(const std::string& directory) {
   auto binding =
       std::make_shared<BoundDirectory>(directory, std::move(fork_detector), std::move(store), log_);
   Announce(*binding, taken);
+  if (Status status = AdoptIfToldTo(*binding); !status.ok()) {
+    binding->Close().IgnoreError();
+    return status.WithContext("taking " + directory +
+                              " into the group was cut short; once the "
+                              "cause is gone, the same call goes on");
+  }
   if (Status status = SetLocalToGroup(*binding, taken.epoch); !status.ok()) {
     binding->Close().IgnoreError();
     return status;
@@ -135,6 +155,13 @@ Status HyperloopFileSystem::Bind(const std::string& directory) {
   refusal_.clear();
   foreign_directories_.clear();
   return Status::Ok();
+}
+
+Status HyperloopFileSystem::AdoptIfToldTo(BoundDirectory& binding) {
+  if (!options_.adopt) return Status::Ok();
+  HL_ASSIGN_OR_RETURN(const std::vector<FileInfo> files, binding.Files());
+  HL_ASSIGN_OR_RETURN(const bool adopts, IsToBeAdopted(*target(), binding.directory(), files));
+  return adopts ? AdoptDirectory(*target(), binding) : Status::Ok();
 }
 
 Status HyperloopFileSystem::SetLocalToGroup(BoundDirectory& binding, uint64_t epoch) {

@@ -248,8 +248,7 @@ IOStatus LogLaneFile::RangeSync(uint64_t offset, uint64_t nbytes, const IOOption
 
 void LogLaneFile::SetPreallocationBlockSize(size_t size) {
   target()->SetPreallocationBlockSize(size);
-  constexpr uint64_t kExtent = 1 << 20;
-  const uint64_t area = binding_->store().statistics().extents * kExtent;
+  const uint64_t area = binding_->store().statistics().data_bytes;
   if (area != 0 && area < 2 * static_cast<uint64_t>(size)) {
     binding_->WarnOnce(
         binding_->warned_space,

@@ -46,6 +46,7 @@ class Judge {
   }
 
   Status Decide() {
+    if (files_.contains(std::string(kAdoptionMark))) return RefuseUnfinished();
     HL_ASSIGN_OR_RETURN(manifest_, GroupManifest(group_, group_.Files()));
     HL_RETURN_IF_ERROR(FindMissing());
     HL_ASSIGN_OR_RETURN(const std::string history, OwnHistory());
@@ -105,9 +106,9 @@ class Judge {
 
   std::string KeepDirectory() const {
     return "to keep what the directory holds: move " + Path(std::string(kPairingFileName)) +
-           " out of it, and it is a plain database, to be opened without the plugin (its content "
-           "can be loaded into a new database of an emptied group: hyperloopctl reset, then ldb "
-           "dump and ldb load)";
+           " out of it, and it is a plain database, to be opened without the plugin, or to be "
+           "taken "
+           "into the emptied group (hyperloopctl reset, then hyperloopctl adopt)";
   }
 
   Status RefuseHistory(const std::string& history) const {
@@ -126,6 +127,16 @@ class Judge {
           " out of the directory, and open it again";
     }
     return InvalidArgument(text + "; " + KeepDirectory());
+  }
+
+  Status RefuseUnfinished() const {
+    return InvalidArgument(
+        "taking a database into this group was cut short. Nothing was changed now. Two ways out: "
+        "go on with it (hyperloopctl adopt, or adopt=true) from the directory that holds the "
+        "database; or move " +
+        std::string(kPairingFileName) +
+        " out of that directory, which is a plain database then, and empty the group "
+        "(hyperloopctl reset)");
   }
 
   Status RefuseMissing() const {

@@ -28,6 +28,8 @@ inline constexpr std::string_view kLockFileName = "LOCK";
 // The suffix that a file has in the group while it is being filled, before a rename gives it its
 // name. No local file has it.
 inline constexpr std::string_view kImportSuffix = ".import";
+// The name of CURRENT in a group that is taking in a database (adoption.h). No local file has it.
+inline constexpr std::string_view kAdoptionMark = "CURRENT.adopting";
 // Suffix of a local file that is being written anew, before a rename gives it its name.
 inline constexpr std::string_view kNewSuffix = ".hyperloop-new";
 inline constexpr std::string_view kArchivePrefix = "archive/";

@@ -10,7 +10,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr char kLogName[] = "000001.log";
-constexpr uint64_t kExtent = 1 << 20;
 
 std::string Pattern(uint64_t size) {
   std::string text(size, ' ');
@@ -35,7 +34,7 @@ Status AppendWorkload::NewFile() {
 }
 
 Status AppendWorkload::Prepare() {
-  const uint64_t room = store_.statistics().extents * kExtent;
+  const uint64_t room = store_.statistics().data_bytes;
   longest_ = std::min<uint64_t>(room / 2, 64ull << 20);
   if (case_.size > longest_) {
     return NoSpace("an append of " + std::to_string(case_.size) + " B, and log files have " +

@@ -143,7 +143,10 @@ class FakeStore final : public Store {
     Statistics result;
     result.epoch = epoch_;
     result.files = group_->files_.size();
-    result.extents = group_->extents_;
+    result.table_capacity = 4096;
+    result.extent_bytes = 1 << 20;
+    result.data_bytes = group_->extents_ << 20;
+    result.data_bytes_reserved = std::clamp<uint64_t>(group_->extents_ / 16, 4, 128) << 20;
     return result;
   }
 
@@ -170,6 +173,7 @@ class FakeStore final : public Store {
                              ", database " + request.pairing.database);
     }
     if (paired && (request.pairing == group_->pairing_ || options_.rebind)) return Status::Ok();
+    if (!paired && !request.directory_empty && options_.adopt && !bound) return Status::Ok();
     if (!paired && !request.directory_empty)
       return InvalidArgument("the directory holds a database that the group never saw");
     if (!paired && !bound) return Status::Ok();

@@ -22,6 +22,7 @@ int main(int argc, char** argv) {
   AddDump(app, &chosen);
   AddExport(app, &chosen);
   AddExec(app, &chosen);
+  AddAdopt(app, &chosen);
   AddReset(app, &chosen);
   AddResize(app, &chosen);
   AddOptions(app, &chosen);

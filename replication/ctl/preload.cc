@@ -74,6 +74,13 @@ Result<std::string> FindPlugin() {
                   "; build it (scripts/test) or install it there");
 }
 
+Result<std::string> FindOwnProgram(const std::string& name) {
+  HL_ASSIGN_OR_RETURN(const std::string folder, ProgramFolder());
+  const std::string path = folder + "/" + name;
+  if (::access(path.c_str(), X_OK) == 0) return path;
+  return NotFound(path + " is missing; build it (scripts/test) or install it there");
+}
+
 Result<std::string> FindProgram(const std::string& name) {
   if (name.find('/') != std::string::npos) {
     if (::access(name.c_str(), F_OK) != 0) return FromErrno(errno, "program " + name);

@@ -12,6 +12,9 @@ namespace hyperloop::ctl {
 // of kNotFound says where it was searched.
 Result<std::string> FindPlugin();
 
+// The path of the program `name` of this project, which is beside this one. kNotFound.
+Result<std::string> FindOwnProgram(const std::string& name);
+
 // The program's path, searched in PATH as execvp does. kNotFound; kPermissionDenied: found, but not
 // executable.
 Result<std::string> FindProgram(const std::string& name);

@@ -242,7 +242,6 @@ Status FileLane::NoSlotsLocked(std::string_view name) const {
 
 bool FileLane::WaitSpace(std::unique_lock<std::mutex>& lock, const std::function<bool()>& ready) {
   if (ready()) return true;
-  ++space_waits_;
   const auto deadline = options_.now() + options_.space_timeout;
   while (options_.now() < deadline) {
     lock.unlock();
@@ -423,17 +422,17 @@ Status FileLane::status() {
 
 Store::Statistics FileLane::statistics() {
   std::lock_guard lock(mutex_);
-  const JournalStatistics& j = journal_->statistics();
+  const RegionGeometry& g = info_.geometry;
   Store::Statistics s;
   s.epoch = journal_->epoch();
   s.last_seq = journal_->last_seq();
   s.acked_seq = journal_->acked_seq();
-  s.records = j.records;
-  s.operations = j.operations;
-  s.extents_used = used_extents_;
-  s.extents = info_.geometry.extent_count;
+  s.extent_bytes = g.extent_size;
+  s.data_bytes = uint64_t{g.extent_count} * g.extent_size;
+  s.data_bytes_used = uint64_t{used_extents_} * g.extent_size;
+  s.data_bytes_reserved = uint64_t{g.reserved_extents} * g.extent_size;
   s.files = used_slots_;
-  s.space_waits = space_waits_ + j.space_waits;
+  s.table_capacity = table_.slots.size();
   return s;
 }
 

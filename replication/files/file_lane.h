@@ -171,7 +171,6 @@ class FileLane {
   // How many files outside the reserved class were given a slot since Load. A rename to CURRENT
   // raises it to what an opening makes before that.
   uint32_t made_at_open_ = 0;
-  uint64_t space_waits_ = 0;
 };
 
 }  // namespace hyperloop

@@ -64,7 +64,7 @@ TEST(FileLane, NamespaceCalls) {
   EXPECT_OK(lane.Rename("CURRENT", "CURRENT"));
   ASSERT_OK(lane.Remove("CURRENT"));
   EXPECT_TRUE(lane.Files()->empty());
-  EXPECT_EQ(lane.statistics().extents_used, 0u);
+  EXPECT_EQ(lane.statistics().data_bytes_used, 0u);
 }
 
 TEST(FileLane, AppendsOnlyWhereItsWriterTakesTheEndToBe) {

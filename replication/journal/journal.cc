@@ -197,7 +197,6 @@ Result<Ticket> Journal::SubmitWrite(Range range) {
     HL_RETURN_IF_ERROR(Survive(ticket.status()));
     return Ticket{0};
   }
-  ++statistics_.operations;
   if (pending_copy_ != 0) {
     CopySubmitted(operation.copy, *ticket);
     HL_RETURN_IF_ERROR(SubmitPendingCopies());
@@ -213,7 +212,6 @@ Status Journal::SubmitPendingCopies(SubmitCall submit) {
     auto ticket = (group_->*submit)(operation);
     if (ticket.status().code() == Code::kBusy) return {};
     if (!ticket.ok()) return Survive(ticket.status());
-    ++statistics_.operations;
     CopySubmitted(operation.copy, *ticket);
   }
   return {};
@@ -367,7 +365,6 @@ Status Journal::Emit(const RecordSpec& spec, uint64_t length, uint64_t written) 
   // The tail moves before the record is submitted, so that the record is part of the log even if
   // the group must be brought back to take it.
   tail_ = {header.seq, epoch_, tail_.position + AlignRecord(length), header.crc};
-  ++statistics_.records;
   auto ticket = SubmitWrite({at, written});
   if (!ticket.ok()) return ticket.status();
   if (*ticket == 0) return {};

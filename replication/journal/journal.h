@@ -99,7 +99,7 @@ struct RecordSpec {
 };
 
 struct JournalStatistics {
-  uint64_t records = 0, operations = 0, pads = 0, checkpoints = 0, space_waits = 0;
+  uint64_t pads = 0, checkpoints = 0, space_waits = 0;
 };
 
 class Journal {

@@ -334,6 +334,12 @@ constexpr Option kOptions[] = {
       "from then on until it is opened with rebind=true itself."},
      SetBoolean<&S::rebind>,
      GetBoolean<&S::rebind>},
+    {{"adopt", "boolean", "false", "true, false",
+      "Take a database that the directory holds, and that was in no group, into a group that holds "
+      "none. Opening it then waits until every replica has all of it. Does nothing for a directory "
+      "that is its group's already."},
+     SetBoolean<&S::adopt>,
+     GetBoolean<&S::adopt>},
     {{"on_replica_failure", "one of block|continue", "block", "block, continue",
       "What a primary does when a replica fails: block, writes wait for it and then fail; "
       "continue, after "
@@ -440,6 +446,11 @@ Status ValidateStoreOptions(const StoreOptions& options) {
     return InvalidArgument(
         "local_write=acknowledged needs ack=append: with ack=sync an append waits for no replica, "
         "so its local copy would hold bytes that may still fail");
+  }
+  if (options.adopt && options.restore) {
+    return InvalidArgument(
+        "adopt=true fills the group from the directory, and restore=true the directory from the "
+        "group; give one of them");
   }
   if (options.min_replicas > options.replicas.size()) {
     return InvalidArgument("min_replicas=" + std::to_string(options.min_replicas) + " of " +

@@ -76,6 +76,7 @@ TEST(OptionTable, EveryOptionSetsWhatItSays) {
                                                          {"takeover", "true"},
                                                          {"restore", "true"},
                                                          {"rebind", "true"},
+                                                         {"adopt", "true"},
                                                          {"on_replica_failure", "continue"},
                                                          {"min_replicas", "2"},
                                                          {"ack_timeout", "250ms"},
@@ -96,10 +97,14 @@ TEST(OptionTable, EveryOptionSetsWhatItSays) {
   EXPECT_EQ(options.region_size, 15ull << 30);
   EXPECT_EQ(options.ack_timeout, milliseconds(250));
   EXPECT_EQ(options.space_timeout, milliseconds(3000));
-  EXPECT_TRUE(options.local_sync && options.takeover && options.restore && options.rebind);
+  EXPECT_TRUE(options.local_sync && options.takeover && options.restore && options.rebind &&
+              options.adopt);
   EXPECT_EQ(options.local_write, LocalWrite::kAcknowledged);
   EXPECT_EQ(options.on_replica_failure, OnReplicaFailure::kContinue);
   options.ack = AckMode::kAppend;  // which local_write=acknowledged needs
+  EXPECT_THAT(ValidateStoreOptions(options),
+              StatusIs(Code::kInvalidArgument, HasSubstr("adopt=true fills the group")));
+  options.restore = false;
   EXPECT_OK(ValidateStoreOptions(options));
   options.min_replicas = 3;
   EXPECT_THAT(ValidateStoreOptions(options),

@@ -153,17 +153,6 @@ Status BulkLane::Await(std::chrono::nanoseconds timeout, std::chrono::nanosecond
   }
 }
 
-BulkLane::Progress BulkLane::progress() const {
-  const std::lock_guard lock(mutex_);
-  Progress progress{listed_.size(), bytes_sent_, 0};
-  const std::vector<WholeFile> files = ListedLocked();
-  for (const auto& replica : replicas_) {
-    if (replica->connect == nullptr && !replica->counts) continue;  // left out
-    progress.files_left = std::max(progress.files_left, LackOfLocked(*replica, files).files);
-  }
-  return progress;
-}
-
 // --- one replica's thread
 
 std::chrono::milliseconds BulkLane::Work(Replica& replica) {
@@ -282,7 +271,6 @@ Status BulkLane::Send(Replica& replica, const Step& step) {
   if (received <= step.offset && received != file.size)
     return Unavailable(Text("it has ", received, " B of ", file.name, " and takes no more"));
   const std::lock_guard lock(mutex_);
-  bytes_sent_ += piece.size();
   if (replica.generation != generation_ || !replica.known) return {};
   if (received == file.size) {
     replica.received.erase(file);

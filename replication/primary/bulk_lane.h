@@ -42,11 +42,6 @@ class BulkLane {
     size_t piece = 256u << 10;  // the most bytes that are sent at once
     int avoid_cpu = -1;         // as in PeriodicThread
   };
-  struct Progress {
-    uint64_t files = 0;  // listed
-    uint64_t bytes_sent = 0;
-    uint64_t files_left = 0;  // that the replica furthest behind lacks
-  };
 
   // `names`: the replicas' names, for messages. Nothing is sent before SetTargets.
   BulkLane(std::vector<std::string> names, ReadLocal read_local, Options options,
@@ -76,7 +71,6 @@ class BulkLane {
                Whom whom = Whom::kCounting);
   // Makes the calls of Await that are under way fail.
   void Interrupt();
-  Progress progress() const;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -132,7 +126,6 @@ class BulkLane {
   std::condition_variable moved_;
   std::map<std::string, WholeFile> listed_;
   uint64_t generation_ = 0;
-  uint64_t bytes_sent_ = 0;
   uint64_t interrupts_ = 0;
   std::vector<std::unique_ptr<Replica>> replicas_;  // set by the constructor
 };

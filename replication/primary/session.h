@@ -72,7 +72,6 @@ class Session {
   Status Remove(std::string_view name);
   Status AwaitFiles();
   Status Fetch(const WholeFile& file, const HeldFiles::Sink& sink);
-  BulkLane::Progress bulk_progress();
   // As WithLane, for calls that cannot fail; `otherwise` when there is no lane.
   template <class Use, class Value>
   Value PeekLane(Use use, Value otherwise) {

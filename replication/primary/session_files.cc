@@ -93,9 +93,4 @@ Status Session::AwaitFiles() {
   return bulk_ == nullptr ? Status() : bulk_->Await(options_.bulk_timeout);
 }
 
-BulkLane::Progress Session::bulk_progress() {
-  const std::shared_lock lock(state_mutex_);
-  return bulk_ == nullptr ? BulkLane::Progress() : bulk_->progress();
-}
-
 }  // namespace hyperloop

@@ -79,10 +79,6 @@ class SessionStore final : public Store {
     Statistics out =
         session_->PeekLane([](FileLane& files) { return files.statistics(); }, Statistics());
     out.epoch = session_->epoch();
-    const BulkLane::Progress bulk = session_->bulk_progress();
-    out.bulk_files = bulk.files;
-    out.bulk_files_left = bulk.files_left;
-    out.bulk_bytes_sent = bulk.bytes_sent;
     return out;
   }
 

@@ -387,10 +387,20 @@ Status CheckPairing(const TakeRequest& request, const StoreOptions& options, con
         "; open that directory, or give rebind=true to bind the group to this one again: it "
         "is then set to what the group holds"));
   }
-  if (!request.directory_empty) {
+  if (!request.directory_empty && files == 0) {
+    if (options.adopt) return {};
     return InvalidArgument(Text(request.directory, " holds a database that was never in group ",
                                 own_group,
-                                "; open it without the group, or name an empty directory"));
+                                "; take it into the group (hyperloopctl adopt, or adopt=true), "
+                                "open it without the group, or name an empty directory"));
+  }
+  if (!request.directory_empty) {
+    return InvalidArgument(Text(request.directory, " holds a database that was never in group ",
+                                own_group, ", which holds the ", files, " files of ",
+                                binding.directory,
+                                "; open it without the group, name an empty directory, or empty "
+                                "the group (hyperloopctl reset) and take it in (hyperloopctl "
+                                "adopt)"));
   }
   if (files == 0) return {};
   if (!options.restore) {

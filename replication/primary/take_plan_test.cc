@@ -616,6 +616,16 @@ TEST_F(PairingTest, DatabaseFromOutsideIsRefused) {
   EXPECT_THAT(Check(3), StatusIs(Code::kInvalidArgument));
 }
 
+TEST_F(PairingTest, AnEmptyGroupAdoptsADatabaseFromOutside) {
+  request_.directory_empty = false;
+  EXPECT_THAT(Check(0).message(), HasSubstr("hyperloopctl adopt"));
+  words_.adopt = true;
+  EXPECT_OK(Check(0));
+  EXPECT_THAT(Check(3), StatusIs(Code::kInvalidArgument, HasSubstr("hyperloopctl reset")));
+  request_.pairing = {kOther, kOther};
+  EXPECT_THAT(Check(0), StatusIs(Code::kInvalidArgument));
+}
+
 // --- choosing
 
 MemberContent Member(const char* name, uint64_t installed, uint64_t last, uint64_t acked = 0,

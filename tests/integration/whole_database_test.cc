@@ -3,9 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rocksdb/sst_file_writer.h>
-#include <sys/wait.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -14,69 +12,12 @@
 #include <string>
 #include <vector>
 
-#include "support/child_process.h"
-#include "support/cluster.h"
-#include "support/database.h"
-#include "support/status_matchers.h"
+#include "integration/whole_database_fixture.h"
 
 namespace hyperloop::test {
 namespace {
 
-namespace fs = std::filesystem;
 using testing::HasSubstr;
-
-constexpr int kKeys = 2000;
-
-class WholeDatabaseTest : public testing::Test {
- protected:
-  void SetUp() override { ASSERT_TRUE(cluster_.started()); }
-
-  std::string Directory() const { return cluster_.folder() + "/db"; }
-  std::string FilesOfReplica(uint32_t replica) const { return cluster_.pool(replica) + ".files"; }
-  struct Outcome {
-    int exit_status = 0;
-    std::string text;
-  };
-  Outcome Export(uint32_t replica, const std::string& to) const {
-    const std::string output = to + ".log";
-    const std::string command = ProgramPath("hyperloopctl") + " export --dir " + cluster_.folder() +
-                                "/cluster --replica " + std::to_string(replica) + " --to " + to +
-                                " >" + output + " 2>&1";
-    const int status = std::system(command.c_str());
-    std::ifstream in(output);
-    return {WEXITSTATUS(status), {std::istreambuf_iterator<char>(in), {}}};
-  }
-  // Opens an export as any program would, without the plugin.
-  static std::unique_ptr<rocksdb::DB> OpenPlain(const std::string& directory) {
-    rocksdb::Options options;
-    options.paranoid_checks = true;
-    rocksdb::DB* db = nullptr;
-    const rocksdb::Status opened = rocksdb::DB::Open(options, directory, &db);
-    EXPECT_OK(opened);
-    std::unique_ptr<rocksdb::DB> owned(db);
-    if (opened.ok()) {
-      EXPECT_OK(db->VerifyChecksum());
-    }
-    return owned;
-  }
-  void ExpectEveryReplicaHoldsAll(int keys) {
-    for (uint32_t i = 0; i < cluster_.replicas(); ++i) {
-      const std::string to = cluster_.folder() + "/export" + std::to_string(exports_++);
-      const Outcome exported = Export(i, to);
-      ASSERT_EQ(exported.exit_status, 0) << exported.text;
-      const auto db = OpenPlain(to);
-      ASSERT_NE(db, nullptr);
-      std::string value;
-      for (int key = 0; key < keys; ++key) {
-        ASSERT_OK(db->Get({}, TestDatabase::KeyOf(key), &value)) << "replica " << i << " " << key;
-        ASSERT_EQ(value, TestDatabase::ValueOf(key));
-      }
-    }
-  }
-
-  TestCluster cluster_{2, 32 << 20};
-  int exports_ = 0;
-};
 
 TEST_F(WholeDatabaseTest, AReplicaAloneIsTheDatabaseAfterFlushesAndCompactions) {
   {

@@ -44,6 +44,7 @@ struct StoreOptions {
   bool takeover = false;                             // take the group from a primary that lives
   bool restore = false;  // fill an empty database directory from the group
   bool rebind = false;   // take the group from the directory that it is bound to
+  bool adopt = false;    // take the database of a plain directory into an empty group
   OnReplicaFailure on_replica_failure = OnReplicaFailure::kBlock;
   uint32_t min_replicas = 0;  // kContinue: never fewer than so many, nor than a majority of all
   std::chrono::milliseconds ack_timeout{10000};

@@ -110,9 +110,9 @@ class Store {
   // advanced log, makes it durable and equal everywhere, and arms the datapath. A refusal changes
   // nothing. kBusy: a primary lives, and the message names it. kInvalidArgument: the directory
   // belongs to another group; or it is empty, the group is not, and `restore` is not set; or it
-  // holds a database that the group never saw. kUnavailable: a replica is out of reach.
-  // kCorruption: no sound log reaches the last acknowledged record, or no member has an extent
-  // sound.
+  // holds a database that the group never saw, and `adopt` is not set or the group is not empty.
+  // kUnavailable: a replica is out of reach. kCorruption: no sound log reaches the last
+  // acknowledged record, or no member has an extent sound.
   virtual Status Take(const TakeRequest& request, TakeResult* result) = 0;
   virtual bool taken() const = 0;
 
@@ -182,11 +182,11 @@ class Store {
 
   struct Statistics {
     uint64_t epoch = 0, last_seq = 0, acked_seq = 0;
-    uint64_t records = 0, operations = 0;
-    uint64_t extents_used = 0, extents = 0, files = 0;
-    uint64_t space_waits = 0;
-    // Bulk lane: files that are listed; of these, those that some replica lacks; bytes sent to all.
-    uint64_t bulk_files = 0, bulk_files_left = 0, bulk_bytes_sent = 0;
+    // The data area, which log-lane files take in extents, in bytes: its size, what is in use, and
+    // what is kept for MANIFEST and CURRENT. All are 0 before Take.
+    uint64_t data_bytes = 0, data_bytes_used = 0, data_bytes_reserved = 0;
+    uint64_t extent_bytes = 0;
+    uint64_t files = 0, table_capacity = 0;  // of both lanes
   };
   virtual Statistics statistics() = 0;
 };

@@ -1,0 +1,267 @@
+#include "adoption.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <memory>
+
+#include "import.h"
+#include "local_files.h"
+#include "paths.h"
+#include "rocksdb_log.h"
+#include "status.h"
+
+namespace hyperloop::plugin {
+namespace {
+
+using rocksdb::FileOptions;
+using rocksdb::FileSystem;
+using rocksdb::IOOptions;
+
+constexpr std::string_view kCurrent = "CURRENT";
+constexpr std::chrono::seconds kReportInterval{5};
+
+bool HoldsCurrent(const std::vector<FileInfo>& files) {
+  return std::any_of(files.begin(), files.end(),
+                     [](const FileInfo& info) { return info.name == kCurrent; });
+}
+
+// The MANIFEST that CURRENT names, what it says, and whether this build understands it.
+struct LocalDatabase {
+  std::string manifest;
+  bool parsed = false;
+  ManifestContent content;
+};
+Result<LocalDatabase> ReadDatabase(FileSystem& fs, const std::string& directory) {
+  LocalDatabase found;
+  HL_ASSIGN_OR_RETURN(found.manifest, LocalManifest(fs, directory));
+  if (found.manifest.empty())
+    return InvalidArgument("the CURRENT of " + directory + " names no MANIFEST");
+  const Result<ReadAt> read = OpenReader(fs, directory + "/" + found.manifest);
+  if (read.status().code() == Code::kNotFound)
+    return InvalidArgument(
+        "the CURRENT of " + directory + " names " + found.manifest +
+        ", which is missing; ldb repair, without the plugin, opens what is left");
+  if (!read.ok()) return read.status();
+  Result<ManifestContent> content = ParseManifest(*read);
+  if (!content.ok() && content.status().code() != Code::kNotSupported) return content.status();
+  found.parsed = content.ok();
+  if (found.parsed) found.content = std::move(*content);
+  return found;
+}
+
+// Whether RocksDB would delete the table or blob file at its next opening.
+bool IsObsolete(const LocalDatabase& database, std::string_view name) {
+  if (!IsTableOrBlob(name) || !database.parsed) return false;
+  const auto& live = name.ends_with(".sst") ? database.content.tables : database.content.blobs;
+  return !live.contains(NumberOf(name));
+}
+
+// What the group is to hold of a directory, by names relative to it.
+struct Parts {
+  std::vector<std::string> logs;  // log lane, without CURRENT
+  std::vector<std::string> files;
+};
+Result<Parts> PartsOf(FileSystem& fs, const std::string& directory) {
+  HL_ASSIGN_OR_RETURN(const LocalDatabase database, ReadDatabase(fs, directory));
+  std::vector<std::string> names;
+  HL_RETURN_IF_ERROR(LocalLogFiles(fs, directory, &names));
+  Parts parts;
+  for (const std::string& name : names)
+    if (name != kCurrent && !name.ends_with(".dbtmp")) parts.logs.push_back(name);
+  names.clear();
+  HL_RETURN_IF_ERROR(FromIOStatus(fs.GetChildren(directory, IOOptions(), &names, nullptr),
+                                  "cannot list " + directory));
+  std::sort(names.begin(), names.end());
+  for (const std::string& name : names)
+    if (Classify(name) == FileClass::kListed && !IsObsolete(database, name))
+      parts.files.push_back(name);
+  return parts;
+}
+
+// The value of `wal_dir` in the newest OPTIONS file; empty without one.
+Result<std::string> RecordedWalDir(FileSystem& fs, const std::string& directory) {
+  std::vector<std::string> names;
+  HL_RETURN_IF_ERROR(FromIOStatus(fs.GetChildren(directory, IOOptions(), &names, nullptr),
+                                  "cannot list " + directory));
+  std::string newest;
+  for (const std::string& name : names) {
+    const bool options = name.starts_with("OPTIONS-") && !name.ends_with(".dbtmp");
+    if (options && (newest.empty() || NumberOf(name) > NumberOf(newest))) newest = name;
+  }
+  if (newest.empty()) return std::string();
+  std::string text(256 << 10, '\0');
+  HL_ASSIGN_OR_RETURN(const uint64_t length,
+                      ReadLocal(fs, directory + "/" + newest, 0, {text.data(), text.size()}));
+  text.resize(length);
+  constexpr std::string_view kKey = "\n  wal_dir=";
+  const size_t at = text.find(kKey);
+  if (at == std::string::npos) return std::string();
+  const size_t begin = at + kKey.size();
+  return text.substr(begin, text.find('\n', begin) - begin);
+}
+
+// The `wal_dir` that the database was opened with last, if it is another directory and has logs. An
+// early RocksDB recorded the database's own directory, where a copy of the database is elsewhere.
+Result<std::string> LogsElsewhere(FileSystem& fs, const std::string& directory) {
+  HL_ASSIGN_OR_RETURN(const std::string wal_dir, RecordedWalDir(fs, directory));
+  if (wal_dir.empty() || RealPath(wal_dir) == RealPath(directory)) return std::string();
+  std::vector<std::string> logs;
+  HL_RETURN_IF_ERROR(LocalLogFiles(fs, wal_dir, &logs));
+  const bool is_database = std::find(logs.begin(), logs.end(), kCurrent) != logs.end();
+  return is_database || logs.empty() ? std::string() : wal_dir;
+}
+
+// A crash must not lose on the primary what the group takes for finished.
+Status SyncFile(FileSystem& fs, const std::string& path) {
+  std::unique_ptr<rocksdb::FSRandomRWFile> file;
+  HL_RETURN_IF_ERROR(
+      FromIOStatus(fs.NewRandomRWFile(path, FileOptions(), &file, nullptr), "cannot open " + path));
+  HL_RETURN_IF_ERROR(FromIOStatus(file->Fsync(IOOptions(), nullptr), "cannot sync " + path));
+  return FromIOStatus(file->Close(IOOptions(), nullptr), "cannot close " + path);
+}
+
+class Adoption {
+ public:
+  Adoption(FileSystem& fs, BoundDirectory& binding) : fs_(fs), binding_(binding) {}
+
+  Status Run() {
+    HL_ASSIGN_OR_RETURN(parts_, PartsOf(fs_, binding_.directory()));
+    binding_.log().Write(LogLevel::kInfo, "taking the database of " + binding_.directory() +
+                                              " into the group: " + Count(parts_.files) +
+                                              " files, " + Count(parts_.logs) + " logs");
+    HL_RETURN_IF_ERROR(ForgetEarlier());
+    HL_RETURN_IF_ERROR(
+        ImportLog(fs_, binding_, Path(std::string(kCurrent)), std::string(kAdoptionMark)));
+    HL_RETURN_IF_ERROR(ListFiles());
+    for (const std::string& name : parts_.logs)
+      HL_RETURN_IF_ERROR(ImportLog(fs_, binding_, Path(name), name));
+    HL_RETURN_IF_ERROR(binding_.AwaitFiles());
+    HL_RETURN_IF_ERROR(binding_.Rename(kAdoptionMark, kCurrent));
+    binding_.log().Write(LogLevel::kInfo, "every replica holds the database");
+    return Status::Ok();
+  }
+
+ private:
+  static std::string Count(const std::vector<std::string>& names) {
+    return std::to_string(names.size());
+  }
+  std::string Path(const std::string& name) const { return binding_.directory() + "/" + name; }
+
+  // Removes from the group what an earlier adoption left there and the directory has no more.
+  Status ForgetEarlier() {
+    HL_ASSIGN_OR_RETURN(const std::vector<FileInfo> files, binding_.Files());
+    for (const FileInfo& info : files) {
+      const bool stays = info.lane == Lane::kBulk &&
+                         std::binary_search(parts_.files.begin(), parts_.files.end(), info.name);
+      if (stays) {
+        listed_[info.name] = {info.name, info.size, info.checksum};
+      } else if (info.name != kAdoptionMark) {
+        HL_RETURN_IF_ERROR(binding_.Remove(info.name));
+      }
+    }
+    return Status::Ok();
+  }
+
+  // They are on their way to the replicas from here on.
+  Status ListFiles() {
+    auto report = std::chrono::steady_clock::now() + kReportInterval;
+    size_t done = 0;
+    for (const std::string& name : parts_.files) {
+      HL_RETURN_IF_ERROR(ListOne(name));
+      ++done;
+      const auto now = std::chrono::steady_clock::now();
+      if (now < report) continue;
+      report = now + kReportInterval;
+      binding_.log().Write(LogLevel::kInfo, "read " + std::to_string(done) + " of " +
+                                                Count(parts_.files) + " files");
+    }
+    return SyncDirectory(fs_, binding_.directory());
+  }
+  Status ListOne(const std::string& name) {
+    bool is_directory = false;
+    HL_RETURN_IF_ERROR(
+        FromIOStatus(fs_.IsDirectory(Path(name), IOOptions(), &is_directory, nullptr),
+                     "cannot look up " + Path(name)));
+    if (is_directory) return Status::Ok();
+    HL_RETURN_IF_ERROR(SyncFile(fs_, Path(name)));
+    HL_ASSIGN_OR_RETURN(const WholeFile file, Describe(fs_, Path(name), name));
+    const auto listed = listed_.find(name);
+    return listed != listed_.end() && listed->second == file ? Status::Ok()
+                                                             : binding_.ListFile(file);
+  }
+
+  FileSystem& fs_;
+  BoundDirectory& binding_;
+  Parts parts_;
+  std::map<std::string, WholeFile> listed_;  // by an earlier adoption
+};
+
+}  // namespace
+
+Result<bool> IsToBeAdopted(FileSystem& fs, const std::string& directory,
+                           const std::vector<FileInfo>& group) {
+  if (HoldsCurrent(group)) return false;
+  const Result<uint64_t> size = SizeOf(fs, directory + "/" + std::string(kCurrent));
+  if (!size.ok() && size.status().code() != Code::kNotFound) return size.status();
+  return size.ok();
+}
+
+Status JudgeAdoption(FileSystem& fs, const std::string& directory) {
+  HL_ASSIGN_OR_RETURN(const LocalDatabase database, ReadDatabase(fs, directory));
+  std::vector<std::string> missing;
+  const auto find = [&](const std::set<uint64_t>& numbers, const char* suffix) -> Status {
+    for (const uint64_t number : numbers) {
+      std::string name = std::to_string(number);
+      name = std::string(6 - std::min<size_t>(6, name.size()), '0') + name + suffix;
+      const Status there = SizeOf(fs, directory + "/" + name).status();
+      if (there.code() == Code::kNotFound) missing.push_back(name);
+      if (!there.ok() && there.code() != Code::kNotFound) return there;
+    }
+    return {};
+  };
+  HL_RETURN_IF_ERROR(find(database.content.tables, ".sst"));
+  HL_RETURN_IF_ERROR(find(database.content.blobs, ".blob"));
+  if (!missing.empty())
+    return InvalidArgument(directory + " lacks files that its " + database.manifest +
+                           " names: " + Enumerate(missing) +
+                           ". If db_paths or cf_paths put them elsewhere, compact the database "
+                           "into its own directory first; a group holds one directory");
+  HL_ASSIGN_OR_RETURN(const std::string wal_dir, LogsElsewhere(fs, directory));
+  if (wal_dir.empty()) return Status::Ok();
+  return InvalidArgument(directory + " has its logs in " + wal_dir +
+                         " (wal_dir), and a group holds one directory. Move them into it, and open "
+                         "the database without wal_dir from now on");
+}
+
+Status CheckRoomToAdopt(FileSystem& fs, const std::string& directory,
+                        const Store::Statistics& group) {
+  HL_ASSIGN_OR_RETURN(const Parts parts, PartsOf(fs, directory));
+  uint64_t logs = 0, manifests = 0;
+  for (const std::string& name : parts.logs) {
+    HL_ASSIGN_OR_RETURN(const uint64_t size, SizeOf(fs, directory + "/" + name));
+    const uint64_t extents = (size + group.extent_bytes - 1) / group.extent_bytes;
+    (IsManifest(name) ? manifests : logs) += extents * group.extent_bytes;
+  }
+  // Half of the reserve is for the MANIFEST that is there, the rest for the one that replaces it.
+  const uint64_t reserve = group.data_bytes_reserved;
+  logs += manifests > reserve / 2 ? manifests - reserve / 2 : 0;
+  if (logs > group.data_bytes - std::min(reserve, group.data_bytes))
+    return NoSpace("the logs of " + directory + " take " + std::to_string(logs) +
+                   " B of the group's data area, which has " +
+                   std::to_string(group.data_bytes - reserve) +
+                   " B for them; open and close the database once without the plugin, by which "
+                   "RocksDB turns its logs into tables, or give the group a larger region "
+                   "(hyperloopctl resize)");
+  const uint64_t entries = parts.logs.size() + parts.files.size() + 1;
+  if (entries < group.table_capacity) return Status::Ok();
+  return NoSpace(directory + " holds " + std::to_string(entries) +
+                 " files, and the group's file table has " + std::to_string(group.table_capacity) +
+                 " slots; give it a larger one (hyperloopctl resize --table-capacity)");
+}
+
+Status AdoptDirectory(FileSystem& fs, BoundDirectory& binding) {
+  return Adoption(fs, binding).Run();
+}
+
+}  // namespace hyperloop::plugin

@@ -1,0 +1,36 @@
+// Takes a database that a plain directory holds into a group that holds none.
+//
+// The group holds a database from the last step on, in which the file kAdoptionMark, which is made
+// first, becomes CURRENT. An adoption that was cut short before leaves the directory as it was, but
+// for the file HYPERLOOP. The next one begins again with what the directory holds by then, and
+// sends nothing that a replica has already.
+#pragma once
+
+#include <rocksdb/file_system.h>
+
+#include <string>
+#include <vector>
+
+#include "bound_directory.h"
+#include "hyperloop/core/status.h"
+#include "hyperloop/replication/store.h"
+
+namespace hyperloop::plugin {
+
+// Whether the directory holds a database and the group, whose files these are, does not.
+Result<bool> IsToBeAdopted(rocksdb::FileSystem& fs, const std::string& directory,
+                           const std::vector<FileInfo>& group);
+
+// kInvalidArgument: the directory does not hold the whole database; the message names what is
+// missing or elsewhere. Only reads.
+Status JudgeAdoption(rocksdb::FileSystem& fs, const std::string& directory);
+// kNoSpace: the directory's logs or files are more than the group can hold; the message names the
+// ways out. Only reads.
+Status CheckRoomToAdopt(rocksdb::FileSystem& fs, const std::string& directory,
+                        const Store::Statistics& group);
+
+// Returns when every replica has the whole database. kUnavailable: a replica took no bytes for
+// bulk_timeout.
+Status AdoptDirectory(rocksdb::FileSystem& fs, BoundDirectory& binding);
+
+}  // namespace hyperloop::plugin

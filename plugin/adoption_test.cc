@@ -1,0 +1,258 @@
+// A database that was in no group is taken into an empty one by adopt=true, whole or not at all.
+#include "adoption.h"
+
+#include <rocksdb/convenience.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+
+#include "support/status_matchers.h"
+#include "testing/database_fixture.h"
+
+namespace hyperloop::plugin::testing {
+namespace {
+
+namespace stdfs = std::filesystem;
+using rocksdb::DB;
+using rocksdb::Options;
+using rocksdb::Status;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+using Content = std::map<std::string, std::string>;
+
+class AdoptionTest : public DatabaseTest {
+ protected:
+  // Changes the directory as a program without the plugin does.
+  void Plainly(const std::function<void(DB&)>& change, Options options = Options()) {
+    options.create_if_missing = true;
+    DB* opened = nullptr;
+    const Status status = DB::Open(options, directory_, &opened);
+    ASSERT_OK(status);
+    const std::unique_ptr<DB> db(opened);
+    change(*db);
+  }
+  // Tables, and a log with the newest keys.
+  void MakePlain() {
+    Options options;
+    options.avoid_flush_during_recovery = true;
+    Plainly(
+        [](DB& db) {
+          ASSERT_OK(db.Put({}, "table", "1"));
+          ASSERT_OK(db.Flush({}));
+          ASSERT_OK(db.Put({}, "log", "1"));
+          ASSERT_OK(db.FlushWAL(true));
+        },
+        options);
+  }
+  static Content ContentOf(DB& db) {
+    Content content;
+    const std::unique_ptr<rocksdb::Iterator> all(db.NewIterator({}));
+    for (all->SeekToFirst(); all->Valid(); all->Next())
+      content[all->key().ToString()] = all->value().ToString();
+    EXPECT_OK(all->status());
+    return content;
+  }
+  Content PlainContent() {
+    Content content;
+    Plainly([&](DB& db) { content = ContentOf(db); });
+    return content;
+  }
+  void Use(bool adopt) {
+    Close();
+    env_.reset();
+    StoreOptions options = MakeStoreOptions();
+    options.adopt = adopt;
+    fs_ = MakeFileSystem(options);
+    env_ = rocksdb::NewCompositeEnv(fs_);
+  }
+  Status Adopt() {
+    Use(true);
+    return Open(MakeOptions());
+  }
+  Status OpenAsMember() {
+    Use(false);
+    return Open(MakeOptions());
+  }
+  // Without opening the database, as hyperloopctl adopt does it.
+  Status AdoptOnly() {
+    Use(true);
+    rocksdb::FileLock* lock = nullptr;
+    const Status locked = fs_->LockFile(directory_ + "/LOCK", {}, &lock, nullptr);
+    if (!locked.ok()) return locked;
+    return fs_->UnlockFile(lock, {}, nullptr);
+  }
+  Content FilesNow() {
+    Content files;
+    for (const auto& entry : stdfs::recursive_directory_iterator(directory_)) {
+      const std::string name = stdfs::relative(entry.path(), directory_);
+      if (entry.is_regular_file() && !name.starts_with("LOG") && name != "LOCK")
+        files[name] = ReadLocal(entry.path());
+    }
+    return files;
+  }
+  // Neither directory nor group changes.
+  void ExpectRefused(const Status& status, const Content& before,
+                     const ::testing::Matcher<std::string>& reason) {
+    EXPECT_FALSE(status.ok());
+    EXPECT_THAT(status.ToString(), reason);
+    EXPECT_TRUE(FilesNow() == before);
+    EXPECT_THAT(group_->LogFiles(), IsEmpty());
+    EXPECT_FALSE(group_->held());
+  }
+  std::string Manifest() {
+    const std::string current = ReadLocal(directory_ + "/CURRENT");
+    return current.substr(0, current.size() - 1);
+  }
+};
+
+TEST_F(AdoptionTest, AClosedDatabaseIsInItsGroupFromThenOn) {
+  MakePlain();
+  ASSERT_OK(Adopt());
+  EXPECT_EQ(Get("table") + Get("log"), "11");
+  Put("later", "1");
+  ExpectLocalEqualsGroup();
+  Close();
+  EXPECT_THAT(InfoLogText(), HasSubstr("every replica holds the database"));
+  EXPECT_EQ(ContentFromGroup(), (Content{{"later", "1"}, {"log", "1"}, {"table", "1"}}));
+  ASSERT_OK(OpenAsMember());
+  EXPECT_EQ(Get("later"), "1");
+  Put("member", "1");
+  ASSERT_OK(Adopt()) << "says what is so already";
+  EXPECT_EQ(Get("member"), "1");
+  EXPECT_FALSE(stdfs::exists(directory_ + "/hyperloop-set-aside"));
+}
+
+TEST_F(AdoptionTest, WithoutTheWordItIsRefused) {
+  MakePlain();
+  const Content before = FilesNow();
+  ExpectRefused(OpenAsMember(), before, HasSubstr("never saw"));
+}
+
+TEST_F(AdoptionTest, AnEmptyDirectoryBecomesANewDatabase) {
+  ASSERT_OK(Adopt());
+  Put("a", "1");
+  Close();
+  ASSERT_OK(OpenAsMember());
+  EXPECT_EQ(Get("a"), "1");
+}
+
+// Each call of the group fails once, taken or not. The directory stays a whole plain database.
+TEST_F(AdoptionTest, CutShortAnywhereItGoesOnTheNextTime) {
+  MakePlain();
+  const Content all = PlainContent();
+  const std::string original = root_ + "/original";
+  stdfs::rename(directory_, original);
+  for (const std::string call :
+       {"create", "append", "sync", "rename", "list", "await files", "remove"}) {
+    for (const bool applied : {false, true}) {
+      for (int skip = 0;; ++skip) {
+        SCOPED_TRACE(call + " " + std::to_string(skip) + (applied ? " applied" : ""));
+        stdfs::remove_all(directory_);
+        stdfs::copy(original, directory_);
+        group_ = FakeGroup::Make();
+        group_->Inject({call, Code::kUnavailable, applied, skip});
+        const Status cut = AdoptOnly();
+        if (group_->ForgetFaults()) {
+          EXPECT_OK(cut);
+          break;
+        }
+        EXPECT_THAT(cut.ToString(), HasSubstr("the same call goes on"));
+        ASSERT_OK(AdoptOnly());
+        ASSERT_OK(OpenAsMember());
+        EXPECT_EQ(ContentOf(*db_), all);
+        ExpectLocalEqualsGroup();
+        Close();
+        EXPECT_EQ(ContentFromGroup(), all);
+      }
+    }
+  }
+}
+
+TEST_F(AdoptionTest, CutShortTheDirectoryIsStillAPlainDatabase) {
+  MakePlain();
+  group_->Inject({"await files", Code::kUnavailable, false, 0});
+  EXPECT_THAT(Adopt().ToString(), HasSubstr("the same call goes on"));
+  const Content half = FilesNow();
+  EXPECT_THAT(OpenAsMember().ToString(), AllOf(HasSubstr("cut short"), HasSubstr("adopt=true"),
+                                               HasSubstr("Nothing was changed")));
+  EXPECT_TRUE(FilesNow() == half);
+  // Its program goes on without the plugin, and tables come and go.
+  Plainly([](DB& db) {
+    ASSERT_OK(db.Put({}, "plain", "1"));
+    rocksdb::CompactRangeOptions compact;
+    compact.bottommost_level_compaction = rocksdb::BottommostLevelCompaction::kForce;
+    ASSERT_OK(db.CompactRange(compact, nullptr, nullptr));
+  });
+  ASSERT_OK(Adopt());
+  EXPECT_EQ(ContentOf(*db_), (Content{{"log", "1"}, {"plain", "1"}, {"table", "1"}}));
+  ExpectLocalEqualsGroup();
+  Close();
+  EXPECT_EQ(ContentFromGroup().size(), 3u);
+}
+
+TEST_F(AdoptionTest, WhatIsNotWholeIsRefusedBeforeAnythingChanges) {
+  MakePlain();
+  const std::string table = LocalNames(".sst").at(0);
+  stdfs::rename(directory_ + "/" + table, root_ + "/" + table);
+  ExpectRefused(Adopt(), FilesNow(), AllOf(HasSubstr("lacks files"), HasSubstr(table)));
+  stdfs::rename(root_ + "/" + table, directory_ + "/" + table);
+  const std::string manifest = Manifest();
+  stdfs::rename(directory_ + "/" + manifest, root_ + "/" + manifest);
+  ExpectRefused(Adopt(), FilesNow(), AllOf(HasSubstr(manifest), HasSubstr("ldb repair")));
+  stdfs::rename(root_ + "/" + manifest, directory_ + "/" + manifest);
+  stdfs::rename(directory_ + "/CURRENT", root_ + "/CURRENT");
+  ExpectRefused(Adopt(), FilesNow(), HasSubstr("no CURRENT"));
+  stdfs::rename(root_ + "/CURRENT", directory_ + "/CURRENT");
+  ASSERT_OK(Adopt());
+  EXPECT_EQ(Get("table") + Get("log"), "11");
+}
+
+TEST_F(AdoptionTest, LogsElsewhereAreNotForgotten) {
+  Options options;
+  options.wal_dir = root_ + "/logs";
+  Plainly([](DB& db) { ASSERT_OK(db.Put({}, "log", "1")); }, options);
+  ExpectRefused(Adopt(), FilesNow(), AllOf(HasSubstr("wal_dir"), HasSubstr(root_ + "/logs")));
+  for (const auto& entry : stdfs::directory_iterator(root_ + "/logs"))
+    if (entry.path().extension() == ".log")
+      stdfs::rename(entry.path(), directory_ / entry.path().filename());
+  ASSERT_OK(Adopt());
+  EXPECT_EQ(Get("log"), "1");
+}
+
+TEST_F(AdoptionTest, LogsThatDoNotFitAreRefusedBeforeAnyIsSent) {
+  Options options;
+  options.avoid_flush_during_recovery = true;
+  Plainly([](DB& db) { ASSERT_OK(db.Put({}, "big", std::string(6 << 20, 'b'))); }, options);
+  const Content before = FilesNow();
+  group_->SetExtents(8);  // four of them are for the MANIFEST
+  ExpectRefused(
+      Adopt(), before,
+      AllOf(HasSubstr("take 7340032 B"), HasSubstr("has 4194304 B"), HasSubstr("resize")));
+  PlainContent();  // flushes the log
+  ASSERT_OK(Adopt());
+  EXPECT_EQ(Get("big").size(), size_t{6} << 20);
+}
+
+TEST_F(AdoptionTest, AGroupThatHoldsADatabaseKeepsIt) {
+  ASSERT_OK(Open(MakeOptions()));
+  Put("group", "1");
+  Close();
+  const std::string member = directory_;
+  directory_ = root_ + "/other";
+  MakePlain();
+  const Content before = FilesNow();
+  const Content group = group_->LogFiles();
+  EXPECT_THAT(Adopt().ToString(), HasSubstr("never saw"));
+  EXPECT_TRUE(FilesNow() == before);
+  EXPECT_TRUE(group_->LogFiles() == group);
+  directory_ = member;
+  ASSERT_OK(OpenAsMember());
+  EXPECT_EQ(Get("group"), "1");
+}
+
+}  // namespace
+}  // namespace hyperloop::plugin::testing

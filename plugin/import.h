@@ -1,0 +1,22 @@
+// Gives the group what local files of a bound directory hold.
+#pragma once
+
+#include <rocksdb/file_system.h>
+
+#include <string>
+
+#include "bound_directory.h"
+#include "hyperloop/core/status.h"
+
+namespace hyperloop::plugin {
+
+// Copies the local file `path` into the group's log lane under `name`. Returns when all of it is
+// durable on every replica.
+Status ImportLog(rocksdb::FileSystem& fs, BoundDirectory& binding, const std::string& path,
+                 const std::string& name);
+// Lists the finished local file `path` in the group under `name`, from where it is shipped. Does
+// nothing for a directory.
+Status ListIfFile(rocksdb::FileSystem& fs, BoundDirectory& binding, const std::string& path,
+                  const std::string& name);
+
+}  // namespace hyperloop::plugin

@@ -1,0 +1,124 @@
+// A database that was in no group is taken into one by hyperloopctl, and no step of that can lose
+// it.
+#include <set>
+
+#include "integration/whole_database_fixture.h"
+
+namespace hyperloop::test {
+namespace {
+
+using testing::HasSubstr;
+
+class AdoptTest : public WholeDatabaseTest {
+ protected:
+  // Tables, and a log with the last keys.
+  void MakePlain() {
+    const auto db = MakePlainDatabase();
+    ASSERT_NE(db, nullptr);
+    for (int key = 0; key < kKeys; ++key) {
+      ASSERT_OK(db->Put({}, TestDatabase::KeyOf(key), TestDatabase::ValueOf(key)));
+      if (key == kKeys / 2) {
+        ASSERT_OK(db->Flush({}));
+      }
+    }
+  }
+  std::unique_ptr<rocksdb::DB> MakePlainDatabase() const {
+    rocksdb::Options options;
+    options.create_if_missing = true;
+    rocksdb::DB* db = nullptr;
+    EXPECT_OK(rocksdb::DB::Open(options, Directory(), &db));
+    return std::unique_ptr<rocksdb::DB>(db);
+  }
+  std::string Command(const std::string& directory) const {
+    return "adopt --db " + directory + " --uri '" + FormatStoreUri(cluster_.Options()) + "'";
+  }
+  size_t TablesOfReplica(uint32_t replica) const {
+    size_t tables = 0;
+    for (const auto& entry : fs::recursive_directory_iterator(FilesOfReplica(replica)))
+      tables += entry.path().string().find(".sst@") != std::string::npos ? 1 : 0;
+    return tables;
+  }
+};
+
+TEST_F(AdoptTest, EveryReplicaHoldsTheDatabaseFromThenOn) {
+  MakePlain();
+  const Outcome adopted = Ctl(Command(Directory()));
+  ASSERT_EQ(adopted.exit_status, 0) << adopted.text;
+  EXPECT_THAT(adopted.text, HasSubstr("every replica holds the database"));
+  EXPECT_THAT(adopted.text, HasSubstr("is in its group now"));
+  ExpectEveryReplicaHoldsAll(kKeys);
+  {
+    TestDatabase database(cluster_.Options(), Directory());
+    ASSERT_OK(database.Open());
+    EXPECT_EQ(database.FirstMissing(kKeys), "");
+    ASSERT_OK(database.Fill(kKeys + 10));
+  }
+  const Outcome again = Ctl(Command(Directory()));
+  EXPECT_EQ(again.exit_status, 0) << again.text;
+  fs::remove_all(Directory());
+  fs::remove(cluster_.folder() + "/primary.pool");
+  ExpectEveryReplicaHoldsAll(kKeys + 10);
+}
+
+// The way on when all but one replica of a group are lost.
+TEST_F(AdoptTest, AnExportBecomesTheDatabaseOfAnEmptyGroup) {
+  MakePlain();
+  ASSERT_EQ(Ctl(Command(Directory())).exit_status, 0);
+  const std::string rescued = cluster_.folder() + "/rescued";
+  ASSERT_EQ(Export(1, rescued).exit_status, 0);
+  ASSERT_EQ(cluster_.Reset(), "");
+  const Outcome adopted = Ctl(Command(rescued));
+  ASSERT_EQ(adopted.exit_status, 0) << adopted.text;
+  ExpectEveryReplicaHoldsAll(kKeys);
+  TestDatabase former(cluster_.Options(), Directory());
+  EXPECT_THAT(former.Open().ToString(), HasSubstr("rebind=true"));
+}
+
+TEST_F(AdoptTest, AnOpenDatabaseAndNoDatabaseAreRefused) {
+  const Outcome absent = Ctl(Command(Directory()));
+  EXPECT_EQ(absent.exit_status, 2);
+  EXPECT_THAT(absent.text, HasSubstr("holds no database"));
+  const auto open = MakePlainDatabase();
+  const auto before = FilesOf(Directory());
+  const Outcome beside = Ctl(Command(Directory()));
+  EXPECT_EQ(beside.exit_status, 1);
+  EXPECT_THAT(beside.text, HasSubstr("the database must be closed"));
+  EXPECT_EQ(FilesOf(Directory()), before);
+}
+
+TEST_F(AdoptTest, KilledWhileAReplicaLacksFilesItGoesOn) {
+  {
+    // Each replica has a directory for the group's files from here on.
+    TestDatabase other(cluster_.Options(), cluster_.folder() + "/other");
+    ASSERT_OK(other.Open());
+  }
+  ASSERT_EQ(cluster_.Reset(), "");
+  MakePlain();
+  const auto group = *fs::directory_iterator(FilesOfReplica(1));
+  const fs::path aside = cluster_.folder() + "/aside";
+  fs::rename(group.path(), aside);
+  std::ofstream(group.path()) << "not a directory";
+  {
+    ChildProcess adopt =
+        ChildProcess::Spawn({ProgramPath("hyperloopctl"), "adopt", "--db", Directory(), "--uri",
+                             FormatStoreUri(cluster_.Options())});
+    ASSERT_TRUE(Eventually([&] { return TablesOfReplica(0) != 0; }));
+    adopt.Kill();
+  }
+  const auto half = FilesOf(Directory());
+  {
+    TestDatabase database(cluster_.Options(), Directory());
+    EXPECT_THAT(database.Open().ToString(), HasSubstr("hyperloopctl adopt"));
+  }
+  EXPECT_EQ(FilesOf(Directory()), half);
+  fs::remove(group.path());
+  fs::rename(aside, group.path());
+  const Outcome adopted = Ctl(Command(Directory()));
+  ASSERT_EQ(adopted.exit_status, 0) << adopted.text;
+  fs::remove_all(Directory());
+  fs::remove(cluster_.folder() + "/primary.pool");
+  ExpectEveryReplicaHoldsAll(kKeys);
+}
+
+}  // namespace
+}  // namespace hyperloop::test
