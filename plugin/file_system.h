@@ -51,6 +51,11 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
                       StoreOpener open_store);
   ~HyperloopFileSystem() override;
 
+  // Has files that the directory lacks linked from a replica's directory of files on this machine,
+  // as far as that replica holds them and both are on one file system, instead of sent. Call before
+  // LockFile.
+  void UseReplicaFiles(std::string directory) { replica_files_ = std::move(directory); }
+
   static const char* kClassName() { return "hyperloop"; }
   const char* Name() const override { return kClassName(); }
   // The URI that holds all options as they are now.
@@ -127,6 +132,8 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   Status AdoptIfToldTo(BoundDirectory& binding);
   Status SetLocalToGroup(BoundDirectory& binding, uint64_t epoch);
   Result<bool> HasFile(const std::string& path, const FileInfo& info, bool* exists) const;
+  // Whether the file is at `path` now, as a link to that of a replica on this machine.
+  Result<bool> LinkFromReplica(const FileInfo& info, const std::string& path);
   Status FetchFile(BoundDirectory& binding, const FileInfo& info, const std::string& path);
   Status FetchMissing(BoundDirectory& binding, const std::vector<FileInfo>& files, SetAside* aside);
   // Adds the names of the files that it removed to `removed`.
@@ -152,6 +159,7 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   StoreOptions options_;  // registered with RocksDB's Customizable machinery: must be a member
   const StoreOpener open_store_;
   const std::shared_ptr<InfoLog> log_;
+  std::string replica_files_;  // empty: none are near
 
   // Guards what follows. It is never held during a call into a Store or another file system.
   mutable std::mutex mutex_;

@@ -3,6 +3,7 @@
 
 #include "adoption.h"
 #include "file_system.h"
+#include "hyperloop/replication/replica_files.h"
 #include "judge.h"
 #include "local_files.h"
 #include "pairing_file.h"
@@ -210,6 +211,18 @@ Result<bool> HyperloopFileSystem::HasFile(const std::string& path, const FileInf
   return local.checksum == info.checksum;
 }
 
+Result<bool> HyperloopFileSystem::LinkFromReplica(const FileInfo& info, const std::string& path) {
+  if (replica_files_.empty()) return false;
+  PairingFile file;
+  HL_RETURN_IF_ERROR(ReadPairing(*target(), ParentOf(path), &file));
+  const Result<std::string> held =
+      PathOfHeldFile(replica_files_, file.pairing.group, {info.name, info.size, info.checksum});
+  if (held.status().code() == Code::kNotFound) return false;
+  if (!held.ok()) return held.status();
+  target()->DeleteFile(path, IOOptions(), nullptr).PermitUncheckedError();
+  return target()->LinkFile(*held, path, IOOptions(), nullptr).ok();
+}
+
 // Writes the file as a replica holds it to `path`. kNotFound: none does.
 Status HyperloopFileSystem::FetchFile(BoundDirectory& binding, const FileInfo& info,
                                       const std::string& path) {
@@ -238,7 +251,7 @@ Status HyperloopFileSystem::FetchMissing(BoundDirectory& binding,
                                          const std::vector<FileInfo>& files, SetAside* aside) {
   HL_ASSIGN_OR_RETURN(const std::vector<FileInfo> needed,
                       NeededFiles(FilesOfStore(binding.store(), files)));
-  std::vector<std::string> fetched, forgotten;
+  std::vector<std::string> fetched, linked, forgotten;
   for (const FileInfo& info : files) {
     if (info.lane != Lane::kBulk) continue;
     const std::string path = binding.directory() + "/" + info.name;
@@ -246,7 +259,8 @@ Status HyperloopFileSystem::FetchMissing(BoundDirectory& binding,
     HL_ASSIGN_OR_RETURN(const bool present, HasFile(path, info, &exists));
     if (present) continue;
     const std::string fresh = path + std::string(kNewSuffix);
-    const Status got = FetchFile(binding, info, fresh);
+    HL_ASSIGN_OR_RETURN(const bool near, LinkFromReplica(info, fresh));
+    const Status got = near ? Status::Ok() : FetchFile(binding, info, fresh);
     const bool is_needed = std::any_of(
         needed.begin(), needed.end(), [&](const FileInfo& each) { return each.name == info.name; });
     const bool nobody_has_it = got.code() == Code::kNotFound || got.code() == Code::kCorruption;
@@ -255,7 +269,7 @@ Status HyperloopFileSystem::FetchMissing(BoundDirectory& binding,
     if (exists) HL_RETURN_IF_ERROR(aside->Keep(info.name));
     if (got.ok()) {
       HL_RETURN_IF_ERROR(RenameOver(*target(), fresh, path));
-      fetched.push_back(info.name);
+      (near ? linked : fetched).push_back(info.name);
     } else {
       HL_RETURN_IF_ERROR(binding.Remove(info.name));
       forgotten.push_back(info.name);
@@ -267,10 +281,18 @@ Status HyperloopFileSystem::FetchMissing(BoundDirectory& binding,
                         "group: " +
                             Enumerate(forgotten));
   }
-  if (fetched.empty()) return Status::Ok();
-  binding.log().Write(
-      LogLevel::kWarn,
-      "files that the directory lacked were brought from replicas: " + Enumerate(fetched));
+  if (!linked.empty()) {
+    binding.log().Write(LogLevel::kInfo,
+                        "files that the directory lacked were linked from the replica on this "
+                        "machine: " +
+                            Enumerate(linked));
+  }
+  if (!fetched.empty()) {
+    binding.log().Write(
+        LogLevel::kWarn,
+        "files that the directory lacked were brought from replicas: " + Enumerate(fetched));
+  }
+  if (linked.empty() && fetched.empty()) return Status::Ok();
   return SyncDirectory(*target(), binding.directory());
 }
 

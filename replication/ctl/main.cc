@@ -23,6 +23,7 @@ int main(int argc, char** argv) {
   AddExport(app, &chosen);
   AddExec(app, &chosen);
   AddAdopt(app, &chosen);
+  AddPromote(app, &chosen);
   AddReset(app, &chosen);
   AddResize(app, &chosen);
   AddOptions(app, &chosen);

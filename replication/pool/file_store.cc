@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "hyperloop/core/trusted_files.h"
+#include "hyperloop/replication/replica_files.h"
 #include "layout/region_layout.h"
 #include "pool/directory.h"
 
@@ -90,6 +91,19 @@ Status CheckWholeFileName(std::string_view name) {
 
 std::string GroupDirectory(const std::string& root, const Uuid& group) {
   return root + "/" + FormatUuid(group);
+}
+
+Result<std::string> PathOfHeldFile(const std::string& replica_files, const std::string& group,
+                                   const WholeFile& file) {
+  HL_RETURN_IF_ERROR(CheckFile(file));
+  HL_ASSIGN_OR_RETURN(const UniqueFd directory, OpenDirectory(replica_files + "/" + group));
+  const std::string entry = FinishedName(file);
+  struct stat st;
+  if (::fstatat(directory.get(), entry.c_str(), &st, AT_SYMLINK_NOFOLLOW) != 0)
+    return FromErrno(errno, "look at " + entry);
+  if (!S_ISREG(st.st_mode) || static_cast<uint64_t>(st.st_size) != file.size)
+    return NotFound(entry + " is not a file of " + std::to_string(file.size) + " B");
+  return replica_files + "/" + group + "/" + entry;
 }
 
 Status MakeDurableDirectory(const std::string& directory) {

@@ -45,7 +45,7 @@ TEST_F(AdoptTest, EveryReplicaHoldsTheDatabaseFromThenOn) {
   const Outcome adopted = Ctl(Command(Directory()));
   ASSERT_EQ(adopted.exit_status, 0) << adopted.text;
   EXPECT_THAT(adopted.text, HasSubstr("every replica holds the database"));
-  EXPECT_THAT(adopted.text, HasSubstr("is in its group now"));
+  EXPECT_THAT(adopted.text, HasSubstr("holds its group's database"));
   ExpectEveryReplicaHoldsAll(kKeys);
   {
     TestDatabase database(cluster_.Options(), Directory());

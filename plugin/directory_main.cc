@@ -1,0 +1,117 @@
+// hyperloop-directory: gives a database directory to its group, or a group's database to a
+// directory. hyperloopctl adopt and hyperloopctl promote are the commands for users.
+#include <rocksdb/env.h>
+
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "file_system.h"
+#include "local_files.h"
+#include "paths.h"
+#include "status.h"
+
+namespace hyperloop::plugin {
+namespace {
+
+using rocksdb::FileSystem;
+using rocksdb::IOOptions;
+using rocksdb::IOStatus;
+
+// Shows on stderr what RocksDB would write into its info log.
+class ShownLog final : public rocksdb::Logger {
+ public:
+  using Logger::Logv;
+  void Logv(const char* format, va_list arguments) override {
+    std::vfprintf(stderr, format, arguments);
+    std::fputc('\n', stderr);
+  }
+};
+
+class ShowingFileSystem final : public rocksdb::FileSystemWrapper {
+ public:
+  ShowingFileSystem() : FileSystemWrapper(FileSystem::Default()) {}
+  const char* Name() const override { return "shows its info log"; }
+  IOStatus NewLogger(const std::string&, const IOOptions&, std::shared_ptr<rocksdb::Logger>* logger,
+                     rocksdb::IODebugContext*) override {
+    *logger = std::make_shared<ShownLog>();
+    return IOStatus::OK();
+  }
+};
+
+// Takes the group for the directory, by which both hold the same, and releases it.
+Status Bind(const StoreOptions& options, const std::string& directory,
+            const std::string& replica_files) {
+  HyperloopFileSystem fs(std::make_shared<ShowingFileSystem>(), options, Store::Open);
+  fs.UseReplicaFiles(replica_files);
+  std::shared_ptr<rocksdb::Logger> log;
+  HL_RETURN_IF_ERROR(
+      FromIOStatus(fs.NewLogger(directory + "/LOG", IOOptions(), &log, nullptr), "logging"));
+  const std::string lock_path = directory + "/" + std::string(kLockFileName);
+  rocksdb::FileLock* lock = nullptr;
+  HL_RETURN_IF_ERROR(FromIOStatus(fs.LockFile(lock_path, IOOptions(), &lock, nullptr),
+                                  "the database must be closed, and its group within reach"));
+  return FromIOStatus(fs.UnlockFile(lock, IOOptions(), nullptr), "releasing " + directory);
+}
+
+Result<bool> HoldsCurrent(const std::string& directory) {
+  const Status found = SizeOf(*FileSystem::Default(), directory + "/CURRENT").status();
+  if (!found.ok() && found.code() != Code::kNotFound) return found;
+  return found.ok();
+}
+
+Status Adopt(const std::string& directory, StoreOptions options) {
+  options.adopt = true;
+  HL_RETURN_IF_ERROR(ValidateStoreOptions(options).WithContext("--uri"));
+  HL_ASSIGN_OR_RETURN(const bool holds, HoldsCurrent(directory));
+  if (!holds) return InvalidArgument(directory + " holds no database: it has no CURRENT");
+  return Bind(options, directory, "");
+}
+
+Status Promote(const std::string& directory, StoreOptions options,
+               const std::string& replica_files) {
+  options.restore = options.rebind = true;
+  HL_RETURN_IF_ERROR(ValidateStoreOptions(options).WithContext("--uri"));
+  FileSystem& fs = *FileSystem::Default();
+  HL_RETURN_IF_ERROR(FromIOStatus(fs.CreateDirIfMissing(directory, IOOptions(), nullptr),
+                                  "cannot create " + directory));
+  HL_RETURN_IF_ERROR(Bind(options, directory, replica_files));
+  HL_ASSIGN_OR_RETURN(const bool holds, HoldsCurrent(directory));
+  return holds ? Status::Ok() : NotFound("the group holds no database");
+}
+
+Status Run(std::string_view verb, const std::string& directory, const std::string& uri,
+           const std::string& replica_files) {
+  StoreOptions options;
+  HL_RETURN_IF_ERROR(ParseStoreUri(uri, &options).WithContext("--uri"));
+  if (verb == "adopt") {
+    HL_RETURN_IF_ERROR(Adopt(directory, options));
+  } else if (verb == "promote") {
+    HL_RETURN_IF_ERROR(Promote(directory, options, replica_files));
+  } else {
+    return InvalidArgument("unknown verb " + std::string(verb));
+  }
+  // These were for this once.
+  options.adopt = options.restore = options.rebind = options.takeover = false;
+  std::printf("%s holds its group's database: open it with %s\n", directory.c_str(),
+              FormatStoreUri(options).c_str());
+  return Status::Ok();
+}
+
+}  // namespace
+}  // namespace hyperloop::plugin
+
+int main(int argc, char** argv) {
+  if (argc < 4 || argc > 5) {
+    std::fprintf(stderr,
+                 "usage: hyperloop-directory adopt|promote DIR URI [REPLICA_FILES]\n"
+                 "(see hyperloopctl adopt --help, hyperloopctl promote --help)\n");
+    return 2;
+  }
+  const hyperloop::Status status =
+      hyperloop::plugin::Run(argv[1], argv[2], argv[3], argc == 5 ? argv[4] : "");
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "hyperloopctl %s: %s\n", argv[1], status.message().c_str());
+  return status.code() == hyperloop::Code::kInvalidArgument ? 2 : 1;
+}
