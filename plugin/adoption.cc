@@ -1,10 +1,16 @@
 #include "adoption.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <map>
 #include <memory>
 
+#include "hyperloop/core/unique_fd.h"
 #include "import.h"
 #include "local_files.h"
 #include "paths.h"
@@ -14,7 +20,6 @@
 namespace hyperloop::plugin {
 namespace {
 
-using rocksdb::FileOptions;
 using rocksdb::FileSystem;
 using rocksdb::IOOptions;
 
@@ -61,6 +66,7 @@ bool IsObsolete(const LocalDatabase& database, std::string_view name) {
 struct Parts {
   std::vector<std::string> logs;  // log lane, without CURRENT
   std::vector<std::string> files;
+  std::vector<std::string> others;  // left where they are: directories and the like
 };
 Result<Parts> PartsOf(FileSystem& fs, const std::string& directory) {
   HL_ASSIGN_OR_RETURN(const LocalDatabase database, ReadDatabase(fs, directory));
@@ -73,9 +79,16 @@ Result<Parts> PartsOf(FileSystem& fs, const std::string& directory) {
   HL_RETURN_IF_ERROR(FromIOStatus(fs.GetChildren(directory, IOOptions(), &names, nullptr),
                                   "cannot list " + directory));
   std::sort(names.begin(), names.end());
-  for (const std::string& name : names)
-    if (Classify(name) == FileClass::kListed && !IsObsolete(database, name))
+  for (const std::string& name : names) {
+    if (Classify(name) != FileClass::kListed || IsObsolete(database, name)) continue;
+    struct stat info {};
+    const bool there = ::stat((directory + "/" + name).c_str(), &info) == 0;
+    if (there && S_ISREG(info.st_mode)) {
       parts.files.push_back(name);
+    } else if (name != BaseOf(kArchivePrefix) && name != kSetAsideName) {
+      parts.others.push_back(name);
+    }
+  }
   return parts;
 }
 
@@ -101,24 +114,62 @@ Result<std::string> RecordedWalDir(FileSystem& fs, const std::string& directory)
   return text.substr(begin, text.find('\n', begin) - begin);
 }
 
-// The `wal_dir` that the database was opened with last, if it is another directory and has logs. An
-// early RocksDB recorded the database's own directory, where a copy of the database is elsewhere.
-Result<std::string> LogsElsewhere(FileSystem& fs, const std::string& directory) {
-  HL_ASSIGN_OR_RETURN(const std::string wal_dir, RecordedWalDir(fs, directory));
-  if (wal_dir.empty() || RealPath(wal_dir) == RealPath(directory)) return std::string();
-  std::vector<std::string> logs;
-  HL_RETURN_IF_ERROR(LocalLogFiles(fs, wal_dir, &logs));
-  const bool is_database = std::find(logs.begin(), logs.end(), kCurrent) != logs.end();
-  return is_database || logs.empty() ? std::string() : wal_dir;
+// Whether the directory can be listed and holds no log.
+bool HoldsNoLog(FileSystem& fs, const std::string& directory) {
+  std::vector<std::string> names;
+  if (!fs.GetChildren(directory, IOOptions(), &names, nullptr).ok()) return false;
+  return std::none_of(names.begin(), names.end(), [](const std::string& name) {
+    return name.ends_with(".log") && Classify(name) == FileClass::kLogLane;
+  });
 }
 
-// A crash must not lose on the primary what the group takes for finished.
-Status SyncFile(FileSystem& fs, const std::string& path) {
-  std::unique_ptr<rocksdb::FSRandomRWFile> file;
-  HL_RETURN_IF_ERROR(
-      FromIOStatus(fs.NewRandomRWFile(path, FileOptions(), &file, nullptr), "cannot open " + path));
-  HL_RETURN_IF_ERROR(FromIOStatus(file->Fsync(IOOptions(), nullptr), "cannot sync " + path));
-  return FromIOStatus(file->Close(IOOptions(), nullptr), "cannot close " + path);
+// Logs that the database would be without must not be forgotten.
+Status CheckNoLogsElsewhere(FileSystem& fs, const std::string& directory) {
+  HL_ASSIGN_OR_RETURN(const std::string wal_dir, RecordedWalDir(fs, directory));
+  if (wal_dir.empty() || RealPath(wal_dir) == RealPath(directory)) return Status::Ok();
+  if (wal_dir.front() == '/' && HoldsNoLog(fs, wal_dir)) return Status::Ok();
+  return InvalidArgument(directory + " was opened with wal_dir=" + wal_dir +
+                         " the last time, which holds logs or cannot be read, and a group holds "
+                         "one directory. Move the logs into it, then open and close it once "
+                         "without wal_dir and without the plugin");
+}
+
+// The path's file can be read by this process.
+Status CheckReadable(const std::string& path) {
+  if (::access(path.c_str(), R_OK) == 0) return Status::Ok();
+  return FromErrno(errno, "cannot read " + path);
+}
+
+// A crash must not lose on the primary what the group takes for finished. The file may be one that
+// this process may only read.
+Status SyncFile(const std::string& path) {
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file || ::fsync(file.get()) != 0) return FromErrno(errno, "cannot sync " + path);
+  return Status::Ok();
+}
+
+// kNoSpace: an empty group does not take the directory's logs, or so many files.
+Status CheckRoom(FileSystem& fs, const std::string& directory, const Parts& parts,
+                 const GroupRoom& room) {
+  uint64_t logs = room.extent_bytes, manifests = 0;  // CURRENT is among the logs
+  for (const std::string& name : parts.logs) {
+    HL_ASSIGN_OR_RETURN(const uint64_t size, SizeOf(fs, directory + "/" + name));
+    const uint64_t extents = (size + room.extent_bytes - 1) / room.extent_bytes;
+    (IsManifest(name) ? manifests : logs) += extents * room.extent_bytes;
+  }
+  if (logs > room.log_bytes || logs + manifests > room.log_lane_bytes)
+    return NoSpace("the logs of " + directory + " take " + std::to_string(logs) +
+                   " B of the group's data area, and its MANIFEST " + std::to_string(manifests) +
+                   " B; the area takes " + std::to_string(room.log_bytes) + " B of logs, and " +
+                   std::to_string(room.log_lane_bytes) +
+                   " B in all. Open and close the database once without the plugin, by which "
+                   "RocksDB turns its logs into tables, or give the group a larger region "
+                   "(hyperloopctl resize)");
+  const uint64_t files = parts.logs.size() + parts.files.size() + 1;
+  if (files <= room.files) return Status::Ok();
+  return NoSpace(directory + " holds " + std::to_string(files) +
+                 " files, and the group's file table takes " + std::to_string(room.files) +
+                 "; give it a larger one (hyperloopctl resize --table-capacity)");
 }
 
 class Adoption {
@@ -130,6 +181,9 @@ class Adoption {
     binding_.log().Write(LogLevel::kInfo, "taking the database of " + binding_.directory() +
                                               " into the group: " + Count(parts_.files) +
                                               " files, " + Count(parts_.logs) + " logs");
+    if (!parts_.others.empty())
+      binding_.log().Write(LogLevel::kWarn, "left out, because they are no files of a database: " +
+                                                Enumerate(parts_.others));
     HL_RETURN_IF_ERROR(ForgetEarlier());
     HL_RETURN_IF_ERROR(
         ImportLog(fs_, binding_, Path(std::string(kCurrent)), std::string(kAdoptionMark)));
@@ -138,7 +192,7 @@ class Adoption {
       HL_RETURN_IF_ERROR(ImportLog(fs_, binding_, Path(name), name));
     HL_RETURN_IF_ERROR(binding_.AwaitFiles());
     HL_RETURN_IF_ERROR(binding_.Rename(kAdoptionMark, kCurrent));
-    binding_.log().Write(LogLevel::kInfo, "every replica holds the database");
+    binding_.log().Write(LogLevel::kInfo, "the group holds the database");
     return Status::Ok();
   }
 
@@ -179,12 +233,7 @@ class Adoption {
     return SyncDirectory(fs_, binding_.directory());
   }
   Status ListOne(const std::string& name) {
-    bool is_directory = false;
-    HL_RETURN_IF_ERROR(
-        FromIOStatus(fs_.IsDirectory(Path(name), IOOptions(), &is_directory, nullptr),
-                     "cannot look up " + Path(name)));
-    if (is_directory) return Status::Ok();
-    HL_RETURN_IF_ERROR(SyncFile(fs_, Path(name)));
+    HL_RETURN_IF_ERROR(SyncFile(Path(name)));
     HL_ASSIGN_OR_RETURN(const WholeFile file, Describe(fs_, Path(name), name));
     const auto listed = listed_.find(name);
     return listed != listed_.end() && listed->second == file ? Status::Ok()
@@ -207,57 +256,32 @@ Result<bool> IsToBeAdopted(FileSystem& fs, const std::string& directory,
   return size.ok();
 }
 
-Status JudgeAdoption(FileSystem& fs, const std::string& directory) {
+Status JudgeAdoption(FileSystem& fs, const std::string& directory, const GroupRoom& room) {
   HL_ASSIGN_OR_RETURN(const LocalDatabase database, ReadDatabase(fs, directory));
+  HL_ASSIGN_OR_RETURN(const Parts parts, PartsOf(fs, directory));
   std::vector<std::string> missing;
-  const auto find = [&](const std::set<uint64_t>& numbers, const char* suffix) -> Status {
+  const auto find = [&](const std::set<uint64_t>& numbers, const char* suffix) {
     for (const uint64_t number : numbers) {
       std::string name = std::to_string(number);
       name = std::string(6 - std::min<size_t>(6, name.size()), '0') + name + suffix;
-      const Status there = SizeOf(fs, directory + "/" + name).status();
-      if (there.code() == Code::kNotFound) missing.push_back(name);
-      if (!there.ok() && there.code() != Code::kNotFound) return there;
+      if (!std::binary_search(parts.files.begin(), parts.files.end(), name))
+        missing.push_back(name);
     }
-    return {};
   };
-  HL_RETURN_IF_ERROR(find(database.content.tables, ".sst"));
-  HL_RETURN_IF_ERROR(find(database.content.blobs, ".blob"));
+  find(database.content.tables, ".sst");
+  find(database.content.blobs, ".blob");
   if (!missing.empty())
     return InvalidArgument(directory + " lacks files that its " + database.manifest +
                            " names: " + Enumerate(missing) +
                            ". If db_paths or cf_paths put them elsewhere, compact the database "
-                           "into its own directory first; a group holds one directory");
-  HL_ASSIGN_OR_RETURN(const std::string wal_dir, LogsElsewhere(fs, directory));
-  if (wal_dir.empty()) return Status::Ok();
-  return InvalidArgument(directory + " has its logs in " + wal_dir +
-                         " (wal_dir), and a group holds one directory. Move them into it, and open "
-                         "the database without wal_dir from now on");
-}
-
-Status CheckRoomToAdopt(FileSystem& fs, const std::string& directory,
-                        const Store::Statistics& group) {
-  HL_ASSIGN_OR_RETURN(const Parts parts, PartsOf(fs, directory));
-  uint64_t logs = 0, manifests = 0;
-  for (const std::string& name : parts.logs) {
-    HL_ASSIGN_OR_RETURN(const uint64_t size, SizeOf(fs, directory + "/" + name));
-    const uint64_t extents = (size + group.extent_bytes - 1) / group.extent_bytes;
-    (IsManifest(name) ? manifests : logs) += extents * group.extent_bytes;
-  }
-  // Half of the reserve is for the MANIFEST that is there, the rest for the one that replaces it.
-  const uint64_t reserve = group.data_bytes_reserved;
-  logs += manifests > reserve / 2 ? manifests - reserve / 2 : 0;
-  if (logs > group.data_bytes - std::min(reserve, group.data_bytes))
-    return NoSpace("the logs of " + directory + " take " + std::to_string(logs) +
-                   " B of the group's data area, which has " +
-                   std::to_string(group.data_bytes - reserve) +
-                   " B for them; open and close the database once without the plugin, by which "
-                   "RocksDB turns its logs into tables, or give the group a larger region "
-                   "(hyperloopctl resize)");
-  const uint64_t entries = parts.logs.size() + parts.files.size() + 1;
-  if (entries < group.table_capacity) return Status::Ok();
-  return NoSpace(directory + " holds " + std::to_string(entries) +
-                 " files, and the group's file table has " + std::to_string(group.table_capacity) +
-                 " slots; give it a larger one (hyperloopctl resize --table-capacity)");
+                           "into its own directory first, because a group holds one directory; "
+                           "opening and closing it once without the plugin makes a MANIFEST that "
+                           "names only what is needed");
+  HL_RETURN_IF_ERROR(CheckNoLogsElsewhere(fs, directory));
+  for (const auto* names : {&parts.logs, &parts.files})
+    for (const std::string& name : *names)
+      HL_RETURN_IF_ERROR(CheckReadable(directory + "/" + name));
+  return CheckRoom(fs, directory, parts, room);
 }
 
 Status AdoptDirectory(FileSystem& fs, BoundDirectory& binding) {

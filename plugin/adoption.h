@@ -22,12 +22,9 @@ Result<bool> IsToBeAdopted(rocksdb::FileSystem& fs, const std::string& directory
                            const std::vector<FileInfo>& group);
 
 // kInvalidArgument: the directory does not hold the whole database; the message names what is
-// missing or elsewhere. Only reads.
-Status JudgeAdoption(rocksdb::FileSystem& fs, const std::string& directory);
-// kNoSpace: the directory's logs or files are more than the group can hold; the message names the
-// ways out. Only reads.
-Status CheckRoomToAdopt(rocksdb::FileSystem& fs, const std::string& directory,
-                        const Store::Statistics& group);
+// missing, elsewhere or not readable. kNoSpace: it is more than the group takes. The message names
+// the way out. Only reads.
+Status JudgeAdoption(rocksdb::FileSystem& fs, const std::string& directory, const GroupRoom& room);
 
 // Returns when every replica has the whole database. kUnavailable: a replica took no bytes for
 // bulk_timeout.

@@ -1,7 +1,7 @@
 // A database that was in no group is taken into an empty one by adopt=true, whole or not at all.
 #include "adoption.h"
 
-#include <rocksdb/convenience.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -116,7 +116,7 @@ TEST_F(AdoptionTest, AClosedDatabaseIsInItsGroupFromThenOn) {
   Put("later", "1");
   ExpectLocalEqualsGroup();
   Close();
-  EXPECT_THAT(InfoLogText(), HasSubstr("every replica holds the database"));
+  EXPECT_THAT(InfoLogText(), HasSubstr("the group holds the database"));
   EXPECT_EQ(ContentFromGroup(), (Content{{"later", "1"}, {"log", "1"}, {"table", "1"}}));
   ASSERT_OK(OpenAsMember());
   EXPECT_EQ(Get("later"), "1");
@@ -146,8 +146,7 @@ TEST_F(AdoptionTest, CutShortAnywhereItGoesOnTheNextTime) {
   const Content all = PlainContent();
   const std::string original = root_ + "/original";
   stdfs::rename(directory_, original);
-  for (const std::string call :
-       {"create", "append", "sync", "rename", "list", "await files", "remove"}) {
+  for (const std::string call : {"create", "append", "sync", "rename", "list", "await files"}) {
     for (const bool applied : {false, true}) {
       for (int skip = 0;; ++skip) {
         SCOPED_TRACE(call + " " + std::to_string(skip) + (applied ? " applied" : ""));
@@ -160,7 +159,7 @@ TEST_F(AdoptionTest, CutShortAnywhereItGoesOnTheNextTime) {
           EXPECT_OK(cut);
           break;
         }
-        EXPECT_THAT(cut.ToString(), HasSubstr("the same call goes on"));
+        EXPECT_THAT(cut.ToString(), HasSubstr("repeat the call"));
         ASSERT_OK(AdoptOnly());
         ASSERT_OK(OpenAsMember());
         EXPECT_EQ(ContentOf(*db_), all);
@@ -172,10 +171,43 @@ TEST_F(AdoptionTest, CutShortAnywhereItGoesOnTheNextTime) {
   }
 }
 
+// What the directory has no more is removed from the group, also if that is cut short.
+TEST_F(AdoptionTest, WhatAnEarlierCallLeftIsForgotten) {
+  for (const bool applied : {false, true}) {
+    for (int skip = 0;; ++skip) {
+      SCOPED_TRACE(std::to_string(skip) + (applied ? " applied" : ""));
+      Close();
+      stdfs::remove_all(directory_);
+      group_ = FakeGroup::Make();
+      MakePlain();
+      WriteLocal(directory_ + "/extra", "is gone later");
+      group_->Inject({"await files", Code::kUnavailable, false, 0});
+      EXPECT_FALSE(AdoptOnly().ok());
+      stdfs::remove(directory_ + "/extra");
+      group_->Inject({"remove", Code::kUnavailable, applied, skip});
+      const Status cut = AdoptOnly();
+      if (group_->ForgetFaults()) {
+        EXPECT_OK(cut);
+        EXPECT_GT(skip, 1);
+        break;
+      }
+      EXPECT_THAT(cut.ToString(), HasSubstr("repeat the call"));
+      ASSERT_OK(Adopt());
+      EXPECT_EQ(Get("table") + Get("log"), "11");
+      ExpectLocalEqualsGroup();
+      EXPECT_EQ(group_->LocalFiles().count("extra"), 0u);
+    }
+  }
+}
+
 TEST_F(AdoptionTest, CutShortTheDirectoryIsStillAPlainDatabase) {
   MakePlain();
+  group_->Inject({"create", Code::kUnavailable, false, 0});
+  EXPECT_THAT(Adopt().ToString(), HasSubstr("repeat the call"));
+  EXPECT_THAT(OpenAsMember().ToString(), AllOf(HasSubstr("its group none"), HasSubstr("adopt=true"),
+                                               Not(HasSubstr("CURRENT out"))));
   group_->Inject({"await files", Code::kUnavailable, false, 0});
-  EXPECT_THAT(Adopt().ToString(), HasSubstr("the same call goes on"));
+  EXPECT_THAT(Adopt().ToString(), HasSubstr("repeat the call"));
   const Content half = FilesNow();
   EXPECT_THAT(OpenAsMember().ToString(), AllOf(HasSubstr("cut short"), HasSubstr("adopt=true"),
                                                HasSubstr("Nothing was changed")));
@@ -212,15 +244,38 @@ TEST_F(AdoptionTest, WhatIsNotWholeIsRefusedBeforeAnythingChanges) {
 }
 
 TEST_F(AdoptionTest, LogsElsewhereAreNotForgotten) {
+  const std::string logs = root_ + "/logs";
   Options options;
-  options.wal_dir = root_ + "/logs";
+  options.wal_dir = logs;
   Plainly([](DB& db) { ASSERT_OK(db.Put({}, "log", "1")); }, options);
-  ExpectRefused(Adopt(), FilesNow(), AllOf(HasSubstr("wal_dir"), HasSubstr(root_ + "/logs")));
-  for (const auto& entry : stdfs::directory_iterator(root_ + "/logs"))
+  const Content before = FilesNow();
+  ExpectRefused(Adopt(), before, AllOf(HasSubstr("wal_dir=" + logs), HasSubstr("one directory")));
+  stdfs::rename(logs, root_ + "/unmounted");
+  ExpectRefused(Adopt(), before, HasSubstr("cannot be read"));
+  stdfs::rename(root_ + "/unmounted", logs);
+  for (const auto& entry : stdfs::directory_iterator(logs))
     if (entry.path().extension() == ".log")
       stdfs::rename(entry.path(), directory_ / entry.path().filename());
   ASSERT_OK(Adopt());
   EXPECT_EQ(Get("log"), "1");
+}
+
+// Files that are none of RocksDB's, or that this process may only read, are no hindrance.
+TEST_F(AdoptionTest, WhatElseLiesInTheDirectoryIsLeftThere) {
+  MakePlain();
+  stdfs::create_directories(directory_ + "/lost+found");
+  stdfs::create_symlink("nowhere", directory_ + "/dangling");
+  ASSERT_EQ(mkfifo((directory_ + "/fifo").c_str(), 0600), 0);
+  WriteLocal(directory_ + "/" + std::string(80, 'n'), "long");
+  WriteLocal(directory_ + "/back\\slash", "odd");
+  WriteLocal(directory_ + "/CURRENT.adopting", "a name of the group's");
+  WriteLocal(directory_ + "/note", "the group takes it");
+  stdfs::permissions(directory_ + "/" + LocalNames(".sst").at(0), stdfs::perms::owner_read);
+  ASSERT_OK(Adopt());
+  EXPECT_EQ(Get("table") + Get("log"), "11");
+  EXPECT_THAT(InfoLogText(), HasSubstr("left out, because they are no files of a database: 3"));
+  EXPECT_EQ(group_->LocalFiles().count("note"), 1u);
+  EXPECT_EQ(group_->LocalFiles().count("CURRENT.adopting"), 0u);
 }
 
 TEST_F(AdoptionTest, LogsThatDoNotFitAreRefusedBeforeAnyIsSent) {
@@ -229,9 +284,9 @@ TEST_F(AdoptionTest, LogsThatDoNotFitAreRefusedBeforeAnyIsSent) {
   Plainly([](DB& db) { ASSERT_OK(db.Put({}, "big", std::string(6 << 20, 'b'))); }, options);
   const Content before = FilesNow();
   group_->SetExtents(8);  // four of them are for the MANIFEST
-  ExpectRefused(
-      Adopt(), before,
-      AllOf(HasSubstr("take 7340032 B"), HasSubstr("has 4194304 B"), HasSubstr("resize")));
+  ExpectRefused(Adopt(), before,
+                AllOf(HasSubstr("take 8388608 B"), HasSubstr("takes 3145728 B of logs"),
+                      HasSubstr("resize")));
   PlainContent();  // flushes the log
   ASSERT_OK(Adopt());
   EXPECT_EQ(Get("big").size(), size_t{6} << 20);

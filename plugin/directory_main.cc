@@ -50,8 +50,13 @@ Status Bind(const StoreOptions& options, const std::string& directory,
       FromIOStatus(fs.NewLogger(directory + "/LOG", IOOptions(), &log, nullptr), "logging"));
   const std::string lock_path = directory + "/" + std::string(kLockFileName);
   rocksdb::FileLock* lock = nullptr;
-  HL_RETURN_IF_ERROR(FromIOStatus(fs.LockFile(lock_path, IOOptions(), &lock, nullptr),
-                                  "the database must be closed, and its group within reach"));
+  const IOStatus locked = fs.LockFile(lock_path, IOOptions(), &lock, nullptr);
+  if (locked.IsInvalidArgument()) return InvalidArgument(locked.ToString());
+  // RocksDB has no code of its own for this.
+  if (locked.ToString().find("While lock file") != std::string::npos)
+    return Busy(directory + " is open in another process, or may not be written by this user: " +
+                locked.ToString());
+  HL_RETURN_IF_ERROR(FromIOStatus(locked, "cannot take the group"));
   return FromIOStatus(fs.UnlockFile(lock, IOOptions(), nullptr), "releasing " + directory);
 }
 

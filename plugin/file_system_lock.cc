@@ -21,6 +21,7 @@ class FilesOfStore final : public GroupFiles {
     return store_.Read(file, offset, out);
   }
   bool Held(const WholeFile&) const override { return false; }  // what is held is fetched by now
+  GroupRoom Room() const override { return {}; }                // nothing is added
 
  private:
   Store& store_;
@@ -85,7 +86,6 @@ Status HyperloopFileSystem::TakeGroup(const std::string& directory, Store& store
   request.directory_empty = local.empty();
   // Without restore=true or adopt=true the Store itself refuses a directory of no group, and says
   // why.
-  bool adopts = false;
   const bool has_word = local.empty() ? options_.restore : options_.adopt;
   if (!file.pairing.group.empty() || has_word) {
     request.judge = [&](const GroupFiles& files) -> Status {
@@ -96,9 +96,8 @@ Status HyperloopFileSystem::TakeGroup(const std::string& directory, Store& store
                                "database; ldb repair, without the plugin, makes one of what is "
                                "left. Nothing was changed");
       }
-      adopts = possible && options_.adopt;
-      return adopts ? JudgeAdoption(*target(), directory)
-                    : JudgeDirectory(*target(), directory, files);
+      return possible && options_.adopt ? JudgeAdoption(*target(), directory, files.Room())
+                                        : JudgeDirectory(*target(), directory, files);
     };
   }
   request.read_local = [this, directory](const std::string& name, uint64_t offset,
@@ -106,7 +105,6 @@ Status HyperloopFileSystem::TakeGroup(const std::string& directory, Store& store
     return ReadLocal(*target(), directory + "/" + name, offset, out);
   };
   HL_RETURN_IF_ERROR(store.Take(request, taken));
-  if (adopts) HL_RETURN_IF_ERROR(CheckRoomToAdopt(*target(), directory, store.statistics()));
   if (taken->pairing == file.pairing && file.recorded == file.found && file.found.inode != 0)
     return Status::Ok();
   if (!file.pairing.group.empty() && taken->pairing != file.pairing) {
@@ -143,9 +141,7 @@ Status HyperloopFileSystem::Bind(const std::string& directory) {
   Announce(*binding, taken);
   if (Status status = AdoptIfToldTo(*binding); !status.ok()) {
     binding->Close().IgnoreError();
-    return status.WithContext("taking " + directory +
-                              " into the group was cut short; once the "
-                              "cause is gone, the same call goes on");
+    return status;
   }
   if (Status status = SetLocalToGroup(*binding, taken.epoch); !status.ok()) {
     binding->Close().IgnoreError();
@@ -162,7 +158,11 @@ Status HyperloopFileSystem::AdoptIfToldTo(BoundDirectory& binding) {
   if (!options_.adopt) return Status::Ok();
   HL_ASSIGN_OR_RETURN(const std::vector<FileInfo> files, binding.Files());
   HL_ASSIGN_OR_RETURN(const bool adopts, IsToBeAdopted(*target(), binding.directory(), files));
-  return adopts ? AdoptDirectory(*target(), binding) : Status::Ok();
+  if (!adopts) return Status::Ok();
+  return AdoptDirectory(*target(), binding)
+      .WithContext("taking " + binding.directory() +
+                   " into the group was cut short; repeat the call once the cause is gone, before "
+                   "the database is used again");
 }
 
 Status HyperloopFileSystem::SetLocalToGroup(BoundDirectory& binding, uint64_t epoch) {

@@ -86,8 +86,7 @@ class Judge {
       if (size.ok() && *size != 0) {
         to_move_ = "CURRENT";
         return "its CURRENT names " + local + ", which the group never had" +
-               (manifest_.empty() ? " (the group holds no CURRENT)"
-                                  : " (the group's names " + manifest_ + ")");
+               (manifest_.empty() ? "" : " (the group's names " + manifest_ + ")");
       }
     }
     for (const auto& [name, info] : files_) {
@@ -112,6 +111,12 @@ class Judge {
   }
 
   Status RefuseHistory(const std::string& history) const {
+    if (manifest_.empty()) {
+      return InvalidArgument(directory_ + " holds a database, and its group none: " + history +
+                             ". Nothing was changed now. Two ways out: to take the database into "
+                             "the group: hyperloopctl adopt, or adopt=true; " +
+                             KeepDirectory());
+    }
     std::string text = directory_ + " was changed without its group: " + history +
                        ". Nothing was changed now. Two ways out: ";
     if (missing_.empty()) {

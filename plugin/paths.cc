@@ -13,6 +13,9 @@ bool AllDigits(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
+// The longest name that a group takes, in bytes.
+constexpr size_t kMaxName = 79;
+
 // "000123.log" and the like: digits, then `suffix`.
 bool IsNumbered(std::string_view name, std::string_view suffix) {
   return name.ends_with(suffix) && AllDigits(name.substr(0, name.size() - suffix.size()));
@@ -57,9 +60,9 @@ FileClass Classify(std::string_view name) {
                    name.ends_with(kNewSuffix);
   bool info_log = name == "LOG" || name.starts_with("LOG.");
   // Names that RocksDB does not give, and that replicas do not take.
-  const bool foreign = name.front() == '.' || std::any_of(name.begin(), name.end(), [](char c) {
-                         return c < 0x20 || c > 0x7e;
-                       });
+  const auto is_foreign = [](char c) { return c < 0x20 || c > 0x7e || c == '\\'; };
+  const bool foreign = name.front() == '.' || name.size() > kMaxName || name == kAdoptionMark ||
+                       std::any_of(name.begin(), name.end(), is_foreign);
   if (temporary || info_log || foreign || name == kLockFileName || name == kPairingFileName)
     return FileClass::kUnlisted;
   return FileClass::kListed;

@@ -16,7 +16,8 @@ enum class FileClass : uint8_t {
   kListed,   // SST, blob, OPTIONS, IDENTITY and whatever else: the group lists the file, and it is
              // shipped whole to the replicas (bulk lane)
   kUnlisted,  // LOG*, LOCK, the pairing file, trash, temporary names other than the above; names
-              // that begin with a dot or have characters other than those of printable ASCII
+              // that the group would not take: they begin with a dot, have characters other than
+              // those of printable ASCII or a backslash, or have more than 79 bytes
 };
 
 // The class of a name relative to the bound directory.

@@ -143,8 +143,6 @@ class FakeStore final : public Store {
     Statistics result;
     result.epoch = epoch_;
     result.files = group_->files_.size();
-    result.table_capacity = 4096;
-    result.extent_bytes = 1 << 20;
     result.data_bytes = group_->extents_ << 20;
     result.data_bytes_reserved = std::clamp<uint64_t>(group_->extents_ / 16, 4, 128) << 20;
     return result;
@@ -160,6 +158,10 @@ class FakeStore final : public Store {
       return store_.ReadLocked(file, offset, out);
     }
     bool Held(const WholeFile&) const override { return false; }
+    GroupRoom Room() const override {
+      const uint64_t extents = store_.group_->extents_;
+      return {1 << 20, (extents - 5) << 20, (extents - 4) << 20, 4080};
+    }
 
    private:
     FakeStore& store_;

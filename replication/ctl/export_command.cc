@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <span>
 
@@ -175,6 +176,19 @@ bool HoldsData(const std::string& name) {
   return name.ends_with(".sst") || name.ends_with(".blob");
 }
 
+// An export without CURRENT is none of a database: one was being taken into the group, or removed
+// from it. A group may also hold other files than a database's.
+bool LacksCurrent(const std::string& directory) {
+  bool data = false;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
+    const std::string name = entry.path().filename();
+    if (name == "CURRENT") return false;
+    data |= HoldsData(name) || name.starts_with("MANIFEST-");
+  }
+  return data;
+}
+
 int Run(const ExportOptions& options) {
   std::vector<std::string> unread;
   const Result<ExportReport> report = Export(options, &unread);
@@ -198,7 +212,12 @@ int Run(const ExportOptions& options) {
   }
   for (const std::string& damage : report->damage)
     std::fprintf(stderr, "hyperloopctl: exported all the same: %s\n", damage.c_str());
-  if (needed == 0) return report->damage.empty() ? kExitOk : kExitIncomplete;
+  const bool lacks_current = LacksCurrent(options.to);
+  if (lacks_current)
+    std::fprintf(stderr,
+                 "hyperloopctl: this is no whole database, because the group holds no CURRENT: a "
+                 "database was being taken into it (hyperloopctl adopt), or removed from it\n");
+  if (needed == 0) return report->damage.empty() && !lacks_current ? kExitOk : kExitIncomplete;
   std::fprintf(stderr,
                "hyperloopctl: %zu files are not in the replica's directory of files, or it is not "
                "known (--files). RocksDB opens the export if its MANIFEST names none of them; "

@@ -48,6 +48,18 @@ bool IsReservedClass(std::string_view name) {
   return name.starts_with(kManifest) || name == "CURRENT" || name.ends_with(".dbtmp");
 }
 
+GroupRoom RoomOf(const RegionGeometry& g) {
+  const Reserve parts = ReserveOf(g);
+  const uint64_t reserve = g.reserved_extents;
+  const uint64_t kept = std::max((reserve + 1) / 2, parts.successor + 2 * parts.transactions + 1);
+  const auto bytes_without = [&](uint64_t extents) {
+    return (g.extent_count - std::min<uint64_t>(extents, g.extent_count)) * g.extent_size;
+  };
+  const uint64_t slots_kept = kReservedSlots + OpenSlots(g.table_capacity);
+  return {g.extent_size, bytes_without(std::max(reserve, kept)), bytes_without(kept),
+          g.table_capacity - std::min<uint64_t>(slots_kept, g.table_capacity)};
+}
+
 // --- opening
 
 Result<std::unique_ptr<FileLane>> FileLane::Load(std::unique_ptr<Journal> journal,
@@ -427,12 +439,10 @@ Store::Statistics FileLane::statistics() {
   s.epoch = journal_->epoch();
   s.last_seq = journal_->last_seq();
   s.acked_seq = journal_->acked_seq();
-  s.extent_bytes = g.extent_size;
   s.data_bytes = uint64_t{g.extent_count} * g.extent_size;
   s.data_bytes_used = uint64_t{used_extents_} * g.extent_size;
   s.data_bytes_reserved = uint64_t{g.reserved_extents} * g.extent_size;
   s.files = used_slots_;
-  s.table_capacity = table_.slots.size();
   return s;
 }
 

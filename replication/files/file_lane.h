@@ -59,6 +59,8 @@ struct FileLaneOptions {
 // Whether it is one of MANIFEST-*, CURRENT and *.dbtmp.
 bool IsReservedClass(std::string_view name);
 
+GroupRoom RoomOf(const RegionGeometry& geometry);
+
 class FileLane {
  public:
   // Reads the table from `region`, which is the primary's own, is redone and is written by

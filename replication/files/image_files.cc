@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "files/file_lane.h"
+
 namespace hyperloop {
 
 Result<uint64_t> ImageFiles::Read(FileId file, uint64_t offset, std::span<char> out) const {
@@ -20,5 +22,9 @@ Result<uint64_t> ImageFiles::Read(FileId file, uint64_t offset, std::span<char> 
   table_.ReadBytes(image_, info_, slot, offset, out.first(n));
   return n;
 }
+
+GroupRoom ImageFiles::Room() const { return RoomOf(info_.geometry); }
+
+GroupRoom NoFiles::Room() const { return RoomOf(geometry_); }
 
 }  // namespace hyperloop

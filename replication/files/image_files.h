@@ -22,12 +22,28 @@ class ImageFiles final : public GroupFiles {
   std::vector<FileInfo> Files() const override { return table_.List(); }
   Result<uint64_t> Read(FileId file, uint64_t offset, std::span<char> out) const override;
   bool Held(const WholeFile& file) const override { return held_ && held_(file); }
+  GroupRoom Room() const override;
 
  private:
   const std::span<const std::byte> image_;
   const RegionInfo info_;
   const FileTable table_;
   const HeldBy held_;
+};
+
+// A group that is about to be made.
+class NoFiles final : public GroupFiles {
+ public:
+  explicit NoFiles(const RegionGeometry& geometry) : geometry_(geometry) {}
+  std::vector<FileInfo> Files() const override { return {}; }
+  Result<uint64_t> Read(FileId, uint64_t, std::span<char>) const override {
+    return NotFound("the group holds no file");
+  }
+  bool Held(const WholeFile&) const override { return false; }
+  GroupRoom Room() const override;
+
+ private:
+  const RegionGeometry geometry_;
 };
 
 }  // namespace hyperloop

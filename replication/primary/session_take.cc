@@ -116,10 +116,11 @@ Status Session::RefuseOwnerBackAgain(const std::vector<MemberLook>& first) {
 Status Session::JudgeBeforeSealing(const TakeRequest& request, const TakePlan& plan,
                                    const std::vector<MemberLook>& looks) {
   if (plan.format) {
-    HL_RETURN_IF_ERROR(
-        RegionGeometry::Compute(plan.region_size, options_.journal_size, options_.table_capacity)
-            .status());
-    return CheckPairing(request, options_, plan.group, {}, 0);
+    HL_ASSIGN_OR_RETURN(
+        const RegionGeometry geometry,
+        RegionGeometry::Compute(plan.region_size, options_.journal_size, options_.table_capacity));
+    HL_RETURN_IF_ERROR(CheckPairing(request, options_, plan.group, {}, 0));
+    return request.judge ? request.judge(NoFiles(geometry)) : Status();
   }
   HL_ASSIGN_OR_RETURN(std::vector<MemberContent> members, ExamineAll());
   for (const size_t i : plan.joiners) members[i].joins = true;

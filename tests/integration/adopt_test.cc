@@ -44,7 +44,7 @@ TEST_F(AdoptTest, EveryReplicaHoldsTheDatabaseFromThenOn) {
   MakePlain();
   const Outcome adopted = Ctl(Command(Directory()));
   ASSERT_EQ(adopted.exit_status, 0) << adopted.text;
-  EXPECT_THAT(adopted.text, HasSubstr("every replica holds the database"));
+  EXPECT_THAT(adopted.text, HasSubstr("the group holds the database"));
   EXPECT_THAT(adopted.text, HasSubstr("holds its group's database"));
   ExpectEveryReplicaHoldsAll(kKeys);
   {
@@ -82,8 +82,47 @@ TEST_F(AdoptTest, AnOpenDatabaseAndNoDatabaseAreRefused) {
   const auto before = FilesOf(Directory());
   const Outcome beside = Ctl(Command(Directory()));
   EXPECT_EQ(beside.exit_status, 1);
-  EXPECT_THAT(beside.text, HasSubstr("the database must be closed"));
+  EXPECT_THAT(beside.text, HasSubstr("is open in another process"));
   EXPECT_EQ(FilesOf(Directory()), before);
+}
+
+// On fresh replicas, which nobody has formatted. Neither directory nor replicas change.
+TEST_F(AdoptTest, WhatIsNotWholeIsRefusedByAFreshGroup) {
+  MakePlain();
+  std::vector<fs::path> of_database = {Directory() + "/CURRENT"};
+  for (const auto& entry : fs::directory_iterator(Directory()))
+    if (entry.path().extension() == ".sst") of_database.push_back(entry.path());
+  ASSERT_EQ(of_database.size(), 2u);
+  for (const fs::path& path : of_database) {
+    SCOPED_TRACE(path);
+    const fs::path aside = cluster_.folder() + "/aside";
+    fs::rename(path, aside);
+    const auto before = FilesOf(Directory());
+    StoreOptions options = cluster_.Options();
+    options.adopt = true;
+    TestDatabase database(options, Directory());
+    EXPECT_THAT(database.Open().ToString(), AnyOf(HasSubstr("no CURRENT"), HasSubstr("lacks")));
+    EXPECT_EQ(FilesOf(Directory()), before);
+    fs::rename(aside, path);
+  }
+  {
+    rocksdb::Options options;
+    options.avoid_flush_during_recovery = true;
+    rocksdb::DB* opened = nullptr;
+    ASSERT_OK(rocksdb::DB::Open(options, Directory(), &opened));
+    const std::unique_ptr<rocksdb::DB> db(opened);
+    ASSERT_OK(db->Put({}, "more than the region", std::string(40 << 20, 'm')));
+  }
+  const auto before = FilesOf(Directory());
+  const Outcome large = Ctl(Command(Directory()));
+  EXPECT_EQ(large.exit_status, 1);
+  EXPECT_THAT(large.text, HasSubstr("hyperloopctl resize"));
+  EXPECT_TRUE(FilesOf(Directory()) == before);
+  for (uint32_t i = 0; i < cluster_.replicas(); ++i) {
+    const auto status = cluster_.ReplicaStatus(i);
+    ASSERT_OK(status);
+    EXPECT_EQ(status->sealed_epoch, 0u);
+  }
 }
 
 TEST_F(AdoptTest, KilledWhileAReplicaLacksFilesItGoesOn) {
@@ -96,8 +135,10 @@ TEST_F(AdoptTest, KilledWhileAReplicaLacksFilesItGoesOn) {
   MakePlain();
   const auto group = *fs::directory_iterator(FilesOfReplica(1));
   const fs::path aside = cluster_.folder() + "/aside";
+  cluster_.KillReplica(1);
   fs::rename(group.path(), aside);
   std::ofstream(group.path()) << "not a directory";
+  ASSERT_OK(cluster_.Restart());
   {
     ChildProcess adopt =
         ChildProcess::Spawn({ProgramPath("hyperloopctl"), "adopt", "--db", Directory(), "--uri",
@@ -111,6 +152,9 @@ TEST_F(AdoptTest, KilledWhileAReplicaLacksFilesItGoesOn) {
     EXPECT_THAT(database.Open().ToString(), HasSubstr("hyperloopctl adopt"));
   }
   EXPECT_EQ(FilesOf(Directory()), half);
+  const Outcome exported = Export(0, cluster_.folder() + "/half");
+  EXPECT_EQ(exported.exit_status, 3);
+  EXPECT_THAT(exported.text, HasSubstr("no whole database"));
   fs::remove(group.path());
   fs::rename(aside, group.path());
   const Outcome adopted = Ctl(Command(Directory()));

@@ -482,7 +482,14 @@ Status ControlServer::Open(Client& client, const OpenArgs& args, Reply* reply,
 
 Status ControlServer::Register(Client& client, const RegisterUmemArgs& args, int fd, Reply* reply) {
   while (unmap_->bytes() > kMostToUnmap) unmap_->DrainSome();
-  HL_ASSIGN_OR_RETURN(ClientMemory memory, MapClientMemory(args, fd, unmap_));
+  Result<ClientMemory> mapped = MapClientMemory(args, fd, unmap_);
+  if (!mapped.ok()) {
+    // Address space or descriptors may be short because of what waits.
+    unmap_->Drain();
+    mapped = MapClientMemory(args, fd, unmap_);
+  }
+  unmapping_ = true;  // also what a failed attempt has mapped
+  HL_ASSIGN_OR_RETURN(ClientMemory memory, std::move(mapped));
   if (!memory.populate) return GiveToEngine(client, args, std::move(memory.mapping), reply);
   client.registration = Client::Registration{args, std::move(memory.mapping), 0};
   ++registering_;

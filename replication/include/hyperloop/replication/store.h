@@ -64,6 +64,14 @@ struct Pairing {
   friend bool operator==(const Pairing&, const Pairing&) = default;
 };
 
+// How much a group that holds no file takes.
+struct GroupRoom {
+  uint64_t extent_bytes = 0;    // every log-lane file takes whole extents
+  uint64_t log_bytes = 0;       // log-lane files other than MANIFESTs
+  uint64_t log_lane_bytes = 0;  // all log-lane files
+  uint64_t files = 0;           // of both lanes
+};
+
 // The files that a group will hold once it is taken, for a judgement before anything changes.
 class GroupFiles {
  public:
@@ -73,6 +81,7 @@ class GroupFiles {
   virtual Result<uint64_t> Read(FileId file, uint64_t offset, std::span<char> out) const = 0;
   // Whether a replica within reach holds this file, so that Store::Fetch can bring it.
   virtual bool Held(const WholeFile& file) const = 0;
+  virtual GroupRoom Room() const = 0;
 };
 
 struct TakeRequest {
@@ -82,9 +91,9 @@ struct TakeRequest {
   // the directory is a copy of that group's directory.
   Pairing pairing;
   // Judges whether the directory can be set to these files. Called before the first replica is
-  // sealed, and again after all are sealed, before anything but the primary's own pool
-  // changes. An error ends the taking. The first time nothing has changed; the second time the
-  // group is given back to its former owner. Null: it always can.
+  // sealed and, unless the group is new, again after all are sealed, before anything but the
+  // primary's own pool changes. An error ends the taking. The first time nothing has changed; the
+  // second time the group is given back to its former owner. Null: it always can.
   std::function<Status(const GroupFiles& files)> judge = nullptr;
   // Reads bytes of a listed file of the directory, as Store::Read does; kNotFound: it is gone.
   // Called by threads of the store until Close returns. Null: there is no directory, and no listed
@@ -185,8 +194,7 @@ class Store {
     // The data area, which log-lane files take in extents, in bytes: its size, what is in use, and
     // what is kept for MANIFEST and CURRENT. All are 0 before Take.
     uint64_t data_bytes = 0, data_bytes_used = 0, data_bytes_reserved = 0;
-    uint64_t extent_bytes = 0;
-    uint64_t files = 0, table_capacity = 0;  // of both lanes
+    uint64_t files = 0;  // of both lanes
   };
   virtual Statistics statistics() = 0;
 };
