@@ -26,11 +26,6 @@ using rocksdb::IOOptions;
 constexpr std::string_view kCurrent = "CURRENT";
 constexpr std::chrono::seconds kReportInterval{5};
 
-bool HoldsCurrent(const std::vector<FileInfo>& files) {
-  return std::any_of(files.begin(), files.end(),
-                     [](const FileInfo& info) { return info.name == kCurrent; });
-}
-
 // The MANIFEST that CURRENT names, what it says, and whether this build understands it.
 struct LocalDatabase {
   std::string manifest;
@@ -247,6 +242,11 @@ class Adoption {
 };
 
 }  // namespace
+
+bool HoldsCurrent(const std::vector<FileInfo>& group) {
+  return std::any_of(group.begin(), group.end(),
+                     [](const FileInfo& info) { return info.name == kCurrent; });
+}
 
 Result<bool> IsToBeAdopted(FileSystem& fs, const std::string& directory,
                            const std::vector<FileInfo>& group) {

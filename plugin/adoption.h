@@ -17,6 +17,8 @@
 
 namespace hyperloop::plugin {
 
+// Whether a group that holds these files holds a database.
+bool HoldsCurrent(const std::vector<FileInfo>& group);
 // Whether the directory holds a database and the group, whose files these are, does not.
 Result<bool> IsToBeAdopted(rocksdb::FileSystem& fs, const std::string& directory,
                            const std::vector<FileInfo>& group);

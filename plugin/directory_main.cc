@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "file_system.h"
+#include "hyperloop/core/trusted_files.h"
 #include "local_files.h"
 #include "paths.h"
 #include "status.h"
@@ -41,10 +42,7 @@ class ShowingFileSystem final : public rocksdb::FileSystemWrapper {
 };
 
 // Takes the group for the directory, by which both hold the same, and releases it.
-Status Bind(const StoreOptions& options, const std::string& directory,
-            const std::string& replica_files) {
-  HyperloopFileSystem fs(std::make_shared<ShowingFileSystem>(), options, Store::Open);
-  fs.UseReplicaFiles(replica_files);
+Status Bind(HyperloopFileSystem& fs, const std::string& directory) {
   std::shared_ptr<rocksdb::Logger> log;
   HL_RETURN_IF_ERROR(
       FromIOStatus(fs.NewLogger(directory + "/LOG", IOOptions(), &log, nullptr), "logging"));
@@ -60,30 +58,30 @@ Status Bind(const StoreOptions& options, const std::string& directory,
   return FromIOStatus(fs.UnlockFile(lock, IOOptions(), nullptr), "releasing " + directory);
 }
 
-Result<bool> HoldsCurrent(const std::string& directory) {
-  const Status found = SizeOf(*FileSystem::Default(), directory + "/CURRENT").status();
-  if (!found.ok() && found.code() != Code::kNotFound) return found;
-  return found.ok();
-}
-
 Status Adopt(const std::string& directory, StoreOptions options) {
   options.adopt = true;
   HL_RETURN_IF_ERROR(ValidateStoreOptions(options).WithContext("--uri"));
-  HL_ASSIGN_OR_RETURN(const bool holds, HoldsCurrent(directory));
-  if (!holds) return InvalidArgument(directory + " holds no database: it has no CURRENT");
-  return Bind(options, directory, "");
+  const Status found = SizeOf(*FileSystem::Default(), directory + "/CURRENT").status();
+  if (found.code() == Code::kNotFound)
+    return InvalidArgument(directory + " holds no database: it has no CURRENT");
+  HL_RETURN_IF_ERROR(found);
+  HyperloopFileSystem fs(std::make_shared<ShowingFileSystem>(), options, Store::Open);
+  return Bind(fs, directory);
 }
 
 Status Promote(const std::string& directory, StoreOptions options,
                const std::string& replica_files) {
   options.restore = options.rebind = true;
   HL_RETURN_IF_ERROR(ValidateStoreOptions(options).WithContext("--uri"));
-  FileSystem& fs = *FileSystem::Default();
-  HL_RETURN_IF_ERROR(FromIOStatus(fs.CreateDirIfMissing(directory, IOOptions(), nullptr),
-                                  "cannot create " + directory));
-  HL_RETURN_IF_ERROR(Bind(options, directory, replica_files));
-  HL_ASSIGN_OR_RETURN(const bool holds, HoldsCurrent(directory));
-  return holds ? Status::Ok() : NotFound("the group holds no database");
+  if (!replica_files.empty())
+    HL_RETURN_IF_ERROR(
+        CheckDirectory(replica_files, DirectoryRule::kOwn).status().WithContext("--replica-files"));
+  HL_RETURN_IF_ERROR(
+      FromIOStatus(FileSystem::Default()->CreateDirIfMissing(directory, IOOptions(), nullptr),
+                   "cannot create " + directory));
+  HyperloopFileSystem fs(std::make_shared<ShowingFileSystem>(), options, Store::Open);
+  fs.Promote(replica_files);
+  return Bind(fs, directory);
 }
 
 Status Run(std::string_view verb, const std::string& directory, const std::string& uri,

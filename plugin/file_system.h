@@ -51,10 +51,14 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
                       StoreOpener open_store);
   ~HyperloopFileSystem() override;
 
-  // Has files that the directory lacks linked from a replica's directory of files on this machine,
-  // as far as that replica holds them and both are on one file system, instead of sent. Call before
-  // LockFile.
-  void UseReplicaFiles(std::string directory) { replica_files_ = std::move(directory); }
+  // From now on LockFile refuses a group that holds no database. Tables and blob files that the
+  // directory lacks are linked from a replica's directory of files on this machine, as far as that
+  // replica holds them soundly and both are on one file system, instead of sent. `replica_files`:
+  // empty, there is none.
+  void Promote(std::string replica_files) {
+    must_hold_database_ = true;
+    replica_files_ = std::move(replica_files);
+  }
 
   static const char* kClassName() { return "hyperloop"; }
   const char* Name() const override { return kClassName(); }
@@ -130,12 +134,16 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   Status TakeGroup(const std::string& directory, Store& store, TakeResult* taken);
   static Status RefuseCopy(const std::string& directory, const PairingFile& file);
   Status AdoptIfToldTo(BoundDirectory& binding);
-  Status SetLocalToGroup(BoundDirectory& binding, uint64_t epoch);
+  Status SetLocalToGroup(BoundDirectory& binding, const TakeResult& taken);
   Result<bool> HasFile(const std::string& path, const FileInfo& info, bool* exists) const;
   // Whether the file is at `path` now, as a link to that of a replica on this machine.
-  Result<bool> LinkFromReplica(const FileInfo& info, const std::string& path);
+  // Whether the replica on this machine seems to hold the file.
+  bool IsNear(const FileInfo& info) const;
+  Result<bool> LinkFromReplica(const std::string& group, const FileInfo& info,
+                               const std::string& path);
   Status FetchFile(BoundDirectory& binding, const FileInfo& info, const std::string& path);
-  Status FetchMissing(BoundDirectory& binding, const std::vector<FileInfo>& files, SetAside* aside);
+  Status FetchMissing(BoundDirectory& binding, const std::string& group,
+                      const std::vector<FileInfo>& files, SetAside* aside);
   // Adds the names of the files that it removed to `removed`.
   Status RemoveLeftovers(BoundDirectory& binding, bool manifest_matters,
                          std::vector<std::string>* removed);
@@ -159,7 +167,8 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   StoreOptions options_;  // registered with RocksDB's Customizable machinery: must be a member
   const StoreOpener open_store_;
   const std::shared_ptr<InfoLog> log_;
-  std::string replica_files_;  // empty: none are near
+  bool must_hold_database_ = false;
+  std::string replica_files_;
 
   // Guards what follows. It is never held during a call into a Store or another file system.
   mutable std::mutex mutex_;

@@ -86,10 +86,14 @@ Status HyperloopFileSystem::TakeGroup(const std::string& directory, Store& store
   request.directory_empty = local.empty();
   // Without restore=true or adopt=true the Store itself refuses a directory of no group, and says
   // why.
+  const auto is_near = [&](const FileInfo& info) { return IsNear(info); };
   const bool has_word = local.empty() ? options_.restore : options_.adopt;
   if (!file.pairing.group.empty() || has_word) {
     request.judge = [&](const GroupFiles& files) -> Status {
-      HL_ASSIGN_OR_RETURN(const bool possible, IsToBeAdopted(*target(), directory, files.Files()));
+      const std::vector<FileInfo> listed = files.Files();
+      if (must_hold_database_ && !HoldsCurrent(listed))
+        return NotFound("the group holds no database; check which replicas the URI names");
+      HL_ASSIGN_OR_RETURN(const bool possible, IsToBeAdopted(*target(), directory, listed));
       if (!possible && file.pairing.group.empty() && !local.empty()) {
         return InvalidArgument(directory +
                                " has log files and no CURRENT, so it is no whole "
@@ -97,7 +101,7 @@ Status HyperloopFileSystem::TakeGroup(const std::string& directory, Store& store
                                "left. Nothing was changed");
       }
       return possible && options_.adopt ? JudgeAdoption(*target(), directory, files.Room())
-                                        : JudgeDirectory(*target(), directory, files);
+                                        : JudgeDirectory(*target(), directory, files, is_near);
     };
   }
   request.read_local = [this, directory](const std::string& name, uint64_t offset,
@@ -143,7 +147,7 @@ Status HyperloopFileSystem::Bind(const std::string& directory) {
     binding->Close().IgnoreError();
     return status;
   }
-  if (Status status = SetLocalToGroup(*binding, taken.epoch); !status.ok()) {
+  if (Status status = SetLocalToGroup(*binding, taken); !status.ok()) {
     binding->Close().IgnoreError();
     return status;
   }
@@ -165,8 +169,9 @@ Status HyperloopFileSystem::AdoptIfToldTo(BoundDirectory& binding) {
                    "the database is used again");
 }
 
-Status HyperloopFileSystem::SetLocalToGroup(BoundDirectory& binding, uint64_t epoch) {
-  SetAside aside(*target(), binding.directory(), epoch);
+Status HyperloopFileSystem::SetLocalToGroup(BoundDirectory& binding, const TakeResult& taken) {
+  const std::string& group = taken.pairing.group;
+  SetAside aside(*target(), binding.directory(), taken.epoch);
   std::vector<std::string> vanished;
   HL_RETURN_IF_ERROR(RemoveLeftovers(binding, false, &vanished));
   HL_ASSIGN_OR_RETURN(std::vector<FileInfo> files, binding.Files());
@@ -177,7 +182,7 @@ Status HyperloopFileSystem::SetLocalToGroup(BoundDirectory& binding, uint64_t ep
     if (import) HL_RETURN_IF_ERROR(binding.Remove(info.name));
   }
   HL_ASSIGN_OR_RETURN(files, binding.Files());
-  HL_RETURN_IF_ERROR(FetchMissing(binding, files, &aside));
+  HL_RETURN_IF_ERROR(FetchMissing(binding, group, files, &aside));
   HL_ASSIGN_OR_RETURN(files, binding.Files());
   ReconcileReport report;
   const Status reconciled =
@@ -211,16 +216,38 @@ Result<bool> HyperloopFileSystem::HasFile(const std::string& path, const FileInf
   return local.checksum == info.checksum;
 }
 
-Result<bool> HyperloopFileSystem::LinkFromReplica(const FileInfo& info, const std::string& path) {
-  if (replica_files_.empty()) return false;
-  PairingFile file;
-  HL_RETURN_IF_ERROR(ReadPairing(*target(), ParentOf(path), &file));
-  const Result<std::string> held =
-      PathOfHeldFile(replica_files_, file.pairing.group, {info.name, info.size, info.checksum});
-  if (held.status().code() == Code::kNotFound) return false;
-  if (!held.ok()) return held.status();
+// The bytes are read again, because the disk may have damaged them since they arrived.
+Result<bool> HyperloopFileSystem::LinkFromReplica(const std::string& group, const FileInfo& info,
+                                                  const std::string& path) {
+  // Other files may be written in place.
+  if (replica_files_.empty() || !IsTableOrBlob(info.name)) return false;
+  const WholeFile file{info.name, info.size, info.checksum};
+  const Result<std::string> held = PathOfHeldFile(replica_files_, group, file);
+  if (!held.ok()) {
+    log_->Write(LogLevel::kWarn,
+                info.name + " is not linked from the replica: " + held.status().message());
+    return false;
+  }
+  HL_ASSIGN_OR_RETURN(const WholeFile found, Describe(*target(), *held, info.name));
+  if (found != file) {
+    log_->Write(LogLevel::kWarn, *held + " fails its checksum and is not linked");
+    return false;
+  }
   target()->DeleteFile(path, IOOptions(), nullptr).PermitUncheckedError();
-  return target()->LinkFile(*held, path, IOOptions(), nullptr).ok();
+  const IOStatus linked = target()->LinkFile(*held, path, IOOptions(), nullptr);
+  if (!linked.ok()) log_->Write(LogLevel::kWarn, "cannot link " + *held + ": " + linked.ToString());
+  return linked.ok();
+}
+
+// The group's id is not known before it is taken. The name of a file in a group's directory says
+// which bytes it holds.
+bool HyperloopFileSystem::IsNear(const FileInfo& info) const {
+  if (replica_files_.empty() || !IsTableOrBlob(info.name)) return false;
+  std::vector<std::string> groups;
+  target()->GetChildren(replica_files_, IOOptions(), &groups, nullptr).PermitUncheckedError();
+  return std::any_of(groups.begin(), groups.end(), [&](const std::string& group) {
+    return PathOfHeldFile(replica_files_, group, {info.name, info.size, info.checksum}).ok();
+  });
 }
 
 // Writes the file as a replica holds it to `path`. kNotFound: none does.
@@ -247,7 +274,7 @@ Status HyperloopFileSystem::FetchFile(BoundDirectory& binding, const FileInfo& i
 // Brings files of the bulk lane that the directory lacks, or has with another content, from the
 // replicas. One that nobody has any more was being made when its primary ended: the group forgets
 // it, unless its MANIFEST names it.
-Status HyperloopFileSystem::FetchMissing(BoundDirectory& binding,
+Status HyperloopFileSystem::FetchMissing(BoundDirectory& binding, const std::string& group,
                                          const std::vector<FileInfo>& files, SetAside* aside) {
   HL_ASSIGN_OR_RETURN(const std::vector<FileInfo> needed,
                       NeededFiles(FilesOfStore(binding.store(), files)));
@@ -259,7 +286,7 @@ Status HyperloopFileSystem::FetchMissing(BoundDirectory& binding,
     HL_ASSIGN_OR_RETURN(const bool present, HasFile(path, info, &exists));
     if (present) continue;
     const std::string fresh = path + std::string(kNewSuffix);
-    HL_ASSIGN_OR_RETURN(const bool near, LinkFromReplica(info, fresh));
+    HL_ASSIGN_OR_RETURN(const bool near, LinkFromReplica(group, info, fresh));
     const Status got = near ? Status::Ok() : FetchFile(binding, info, fresh);
     const bool is_needed = std::any_of(
         needed.begin(), needed.end(), [&](const FileInfo& each) { return each.name == info.name; });

@@ -112,10 +112,12 @@ class Judge {
 
   Status RefuseHistory(const std::string& history) const {
     if (manifest_.empty()) {
-      return InvalidArgument(directory_ + " holds a database, and its group none: " + history +
-                             ". Nothing was changed now. Two ways out: to take the database into "
-                             "the group: hyperloopctl adopt, or adopt=true; " +
-                             KeepDirectory());
+      return InvalidArgument(
+          directory_ + " holds a database, and its group none: " + history +
+          ". Nothing was changed now. Three ways out: to take the database into "
+          "the group: hyperloopctl adopt, or adopt=true; to do without it: empty "
+          "the directory; " +
+          KeepDirectory());
     }
     std::string text = directory_ + " was changed without its group: " + history +
                        ". Nothing was changed now. Two ways out: ";
@@ -165,12 +167,13 @@ class Judge {
 
 // What the directory lacks is written after the group was taken. A disk that is too small for it
 // must not end the former primary.
-Status CheckRoom(FileSystem& fs, const std::string& directory, const GroupFiles& group) {
+Status CheckRoom(FileSystem& fs, const std::string& directory, const GroupFiles& group,
+                 const std::function<bool(const FileInfo&)>& links) {
   uint64_t lacking = 0;
   for (const FileInfo& info : group.Files()) {
     const bool here = SizeOf(fs, directory + "/" + info.name).status().code() != Code::kNotFound;
     const bool comes = info.lane == Lane::kLog || group.Held({info.name, info.size, info.checksum});
-    if (!here && comes) lacking += info.size;
+    if (!here && comes && !(links && links(info))) lacking += info.size;
   }
   uint64_t room = 0;
   const bool known = fs.GetFreeSpace(directory, rocksdb::IOOptions(), &room, nullptr).ok();
@@ -203,9 +206,10 @@ Result<std::vector<FileInfo>> NeededFiles(const GroupFiles& group) {
   return needed;
 }
 
-Status JudgeDirectory(FileSystem& fs, const std::string& directory, const GroupFiles& group) {
+Status JudgeDirectory(FileSystem& fs, const std::string& directory, const GroupFiles& group,
+                      const std::function<bool(const FileInfo&)>& links) {
   HL_RETURN_IF_ERROR(Judge(fs, directory, group).Decide());
-  return CheckRoom(fs, directory, group);
+  return CheckRoom(fs, directory, group, links);
 }
 
 }  // namespace hyperloop::plugin

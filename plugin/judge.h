@@ -4,6 +4,7 @@
 
 #include <rocksdb/file_system.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -19,8 +20,10 @@ namespace hyperloop::plugin {
 // The message names the files and the ways out. Files that a crash of the primary or a power
 // failure left missing, short, longer, filled with zeros or damaged are not a history. Only reads.
 // kNoSpace: there is no room for what the group holds and the directory lacks.
+// `links`: whether a file is linked instead of written; null: none is.
 Status JudgeDirectory(rocksdb::FileSystem& fs, const std::string& directory,
-                      const GroupFiles& group);
+                      const GroupFiles& group,
+                      const std::function<bool(const FileInfo&)>& links = nullptr);
 
 // The listed tables and blob files that the MANIFEST of the group's CURRENT names; all that are
 // listed if it cannot be parsed; none without a MANIFEST.

@@ -152,6 +152,9 @@ Status WriteWhole(FileSystem& fs, const std::string& path, bool sync,
                   const std::function<Status(rocksdb::FSWritableFile&)>& fill) {
   FileOptions options;
   options.use_mmap_writes = false;
+  const IOStatus removed = fs.DeleteFile(path, IOOptions(), nullptr);
+  if (!removed.ok() && !removed.IsNotFound() && !removed.IsPathNotFound())
+    return FromIOStatus(removed, "cannot remove the former " + path);
   std::unique_ptr<rocksdb::FSWritableFile> file;
   HL_RETURN_IF_ERROR(
       FromIOStatus(fs.NewWritableFile(path, options, &file, nullptr), "cannot create " + path));

@@ -17,7 +17,8 @@ namespace hyperloop::plugin {
 
 // --- operations on local files; their errors name the file ---
 
-// Makes the file `path` anew, has `fill` write it, fsyncs it if `sync`, and closes it.
+// Makes the file `path` anew, has `fill` write it, fsyncs it if `sync`, and closes it. What the
+// former file of that name is also linked to stays as it is.
 Status WriteWhole(rocksdb::FileSystem& fs, const std::string& path, bool sync,
                   const std::function<Status(rocksdb::FSWritableFile&)>& fill);
 Status RenameOver(rocksdb::FileSystem& fs, const std::string& from, const std::string& to);

@@ -55,7 +55,8 @@ GroupRoom RoomOf(const RegionGeometry& g) {
   const auto bytes_without = [&](uint64_t extents) {
     return (g.extent_count - std::min<uint64_t>(extents, g.extent_count)) * g.extent_size;
   };
-  const uint64_t slots_kept = kReservedSlots + OpenSlots(g.table_capacity);
+  // Those that are kept for the next opening, and as many for the flushes after it.
+  const uint64_t slots_kept = kReservedSlots + 2 * OpenSlots(g.table_capacity);
   return {g.extent_size, bytes_without(std::max(reserve, kept)), bytes_without(kept),
           g.table_capacity - std::min<uint64_t>(slots_kept, g.table_capacity)};
 }

@@ -138,6 +138,26 @@ TEST(FileLane, FullDataAreaKeepsRoomForTheManifest) {
   EXPECT_EQ(bench.idles, 0);
 }
 
+// What RoomOf says fits, and no extent more.
+TEST(FileLane, AnEmptyGroupTakesWhatItsRoomSays) {
+  for (const uint64_t manifests : {uint64_t{1}, uint64_t{3}}) {
+    for (const bool more : {false, true}) {
+      SCOPED_TRACE(std::to_string(manifests) + (more ? " and one more" : ""));
+      LaneBench bench(Mode::kImmediate);
+      const GroupRoom room = RoomOf(bench.region.info.geometry);
+      const uint64_t extents = std::min(room.log_bytes / room.extent_bytes,
+                                        room.log_lane_bytes / room.extent_bytes - manifests);
+      const FileId manifest = bench.lane->Create("MANIFEST-000005").value();
+      ASSERT_OK(bench.lane->Append(manifest, std::string(manifests * room.extent_bytes, 'm')));
+      const FileId log = bench.lane->Create("000004.log").value();
+      Status status;
+      for (uint64_t i = 0; i < extents + (more ? 1 : 0); ++i)
+        status = bench.lane->Append(log, std::string(room.extent_bytes, 'x')).status();
+      EXPECT_EQ(status.code(), more ? Code::kNoSpace : Code::kOk) << status.message();
+    }
+  }
+}
+
 TEST(FileLane, AnAppendCutInTheMiddleSaysSo) {
   LaneBench bench(Mode::kManual, 1, 1, 100000);
   bench.group.set_mode(Mode::kImmediate);

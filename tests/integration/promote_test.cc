@@ -15,10 +15,28 @@ class PromoteTest : public WholeDatabaseTest {
     options.pool = cluster_.folder() + "/elsewhere.pool";
     return options;
   }
+  void WriteAndClose() {
+    TestDatabase database(cluster_.Options(), Directory());
+    ASSERT_OK(database.Open());
+    ASSERT_OK(database.Fill(kKeys / 2));
+    ASSERT_OK(database.db()->Flush({}));
+    ASSERT_OK(database.Fill(kKeys));
+  }
   std::string NewDirectory() const { return cluster_.folder() + "/elsewhere"; }
+  std::string Command(const StoreOptions& options) const {
+    return "promote --db " + NewDirectory() + " --uri '" + FormatStoreUri(options) + "'";
+  }
   Outcome Promote(const StoreOptions& options) const {
-    return Ctl("promote --db " + NewDirectory() + " --uri '" + FormatStoreUri(options) +
-               "' --replica-files " + FilesOfReplica(1));
+    return Ctl(Command(options) + " --replica-files " + FilesOfReplica(1));
+  }
+  fs::path TableOfReplica(uint32_t replica) const {
+    for (const auto& entry : fs::recursive_directory_iterator(FilesOfReplica(replica)))
+      if (entry.path().string().find(".sst@") != std::string::npos) return entry.path();
+    return {};
+  }
+  static std::string BytesOf(const fs::path& path) {
+    std::ifstream in(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
   }
   void ExpectServes(int keys) {
     TestDatabase database(Elsewhere(), NewDirectory());
@@ -30,7 +48,8 @@ class PromoteTest : public WholeDatabaseTest {
   }
 };
 
-// A primary that is killed in the middle of its writes.
+// A primary that is killed in the middle of its writes. This process must not have used RocksDB
+// before, because the child would have none of its threads.
 void WriteUntilKilled(const StoreOptions& options, const std::string& directory) {
   ChildProcess primary = ChildProcess::Fork([&] {
     TestDatabase database(options, directory);
@@ -65,6 +84,42 @@ TEST_F(PromoteTest, AReplicasMachineTakesThePlaceOfALostPrimary) {
   ExpectEveryReplicaHoldsAll(kKeys + 1);
 }
 
+// A link that an earlier call left is the replica's own file.
+TEST_F(PromoteTest, ALeftoverLinkIsNotWrittenThrough) {
+  ASSERT_NO_FATAL_FAILURE(WriteAndClose());
+  const fs::path table = TableOfReplica(1);
+  const std::string bytes = BytesOf(table);
+  const std::string name = table.filename().string();
+  fs::create_directory(NewDirectory());
+  const std::string leftover =
+      NewDirectory() + "/" + name.substr(0, name.find('@')) + ".hyperloop-new";
+  fs::create_hard_link(table, leftover);
+  // Whoever writes through the link shows in the file, even if the same bytes come in the end.
+  const auto written = fs::last_write_time(table);
+  const Outcome promoted = Ctl(Command(Elsewhere()));
+  ASSERT_EQ(promoted.exit_status, 0) << promoted.text;
+  EXPECT_TRUE(fs::last_write_time(table) == written);
+  EXPECT_TRUE(BytesOf(table) == bytes);
+  EXPECT_EQ(fs::hard_link_count(table), 1u);
+  EXPECT_FALSE(fs::exists(leftover));
+  ExpectServes(kKeys);
+}
+
+TEST_F(PromoteTest, ADamagedTableOfTheReplicaIsNotLinked) {
+  ASSERT_NO_FATAL_FAILURE(WriteAndClose());
+  const fs::path table = TableOfReplica(1);
+  {
+    std::fstream file(table, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(100);
+    file.put('\x7f');
+  }
+  const Outcome promoted = Promote(Elsewhere());
+  ASSERT_EQ(promoted.exit_status, 0) << promoted.text;
+  EXPECT_THAT(promoted.text, HasSubstr("fails its checksum and is not linked"));
+  EXPECT_EQ(fs::hard_link_count(table), 1u);
+  ExpectServes(kKeys);
+}
+
 TEST_F(PromoteTest, ALivingPrimaryIsReplacedOnlyWithAWord) {
   TestDatabase former(cluster_.Options(), Directory());
   ASSERT_OK(former.Open());
@@ -88,6 +143,13 @@ TEST_F(PromoteTest, WithoutADatabaseThereIsNothingToPromote) {
   EXPECT_EQ(promoted.exit_status, 1);
   EXPECT_THAT(promoted.text, HasSubstr("the group holds no database"));
   EXPECT_FALSE(fs::exists(NewDirectory() + "/HYPERLOOP"));
+  for (uint32_t i = 0; i < cluster_.replicas(); ++i) {
+    const auto status = cluster_.ReplicaStatus(i);
+    ASSERT_OK(status);
+    EXPECT_EQ(status->sealed_epoch, 0u) << "nothing was changed";
+  }
+  const Outcome nowhere = Ctl(Command(Elsewhere()) + " --replica-files /nonexistent");
+  EXPECT_THAT(nowhere.text, HasSubstr("--replica-files"));
   TestDatabase database(cluster_.Options(), Directory());
   EXPECT_OK(database.Open());
 }

@@ -483,7 +483,9 @@ Status ControlServer::Open(Client& client, const OpenArgs& args, Reply* reply,
 Status ControlServer::Register(Client& client, const RegisterUmemArgs& args, int fd, Reply* reply) {
   while (unmap_->bytes() > kMostToUnmap) unmap_->DrainSome();
   Result<ClientMemory> mapped = MapClientMemory(args, fd, unmap_);
-  if (!mapped.ok()) {
+  const bool refused = mapped.status().code() == Code::kInvalidArgument ||
+                       mapped.status().code() == Code::kPermissionDenied;
+  if (!mapped.ok() && !refused) {
     // Address space or descriptors may be short because of what waits.
     unmap_->Drain();
     mapped = MapClientMemory(args, fd, unmap_);
