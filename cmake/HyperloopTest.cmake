@@ -14,6 +14,8 @@ function(hyperloop_test NAME)
   endif()
   add_executable(${NAME} ${T_SOURCES})
   target_include_directories(${NAME} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  # What is tested is optimised as users get it. The tests themselves compile twice as fast in this way.
+  target_compile_options(${NAME} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1$<SEMICOLON>-g1>)
   target_link_libraries(${NAME} PRIVATE ${T_LIBS} GTest::gmock GTest::gtest_main)
   set_target_properties(${NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME ${NAME} COMMAND ${NAME})

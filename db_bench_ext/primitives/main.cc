@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "command_line/flags.h"
+#include "hyperloop/replication/size.h"
 #include "measuring/processor_affinity.h"
 #include "primitives/plan.h"
 #include "primitives/runner.h"
@@ -85,21 +86,6 @@ void WatchSignals() {
   struct sigaction action {};
   action.sa_handler = [](int) { g_interrupted.store(true, std::memory_order_relaxed); };
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::sigaction(signal, &action, nullptr);
-}
-
-Result<uint64_t> ParseSize(const std::string& text) {
-  size_t used = 0;
-  uint64_t value = 0;
-  if (!text.empty() && text[0] >= '0' && text[0] <= '9' && text.size() < 16) {
-    value = std::stoull(text, &used);
-  }
-  const std::string suffix = text.substr(used);
-  const char* const units = "KMG";
-  if (used != 0 && suffix.empty()) return value;
-  for (unsigned i = 0; used != 0 && i < 3; ++i) {
-    if (suffix == std::string(1, units[i])) return value << (10 * (i + 1));
-  }
-  return InvalidArgument("'" + text + "' is no size: give bytes, or a number with K, M or G");
 }
 
 Result<std::vector<bool>> YesOrNo(const char* flag, const std::string& list) {

@@ -16,6 +16,7 @@
 
 #include "common/concat.h"
 #include "common/cpu_pause.h"
+#include "common/signal_event.h"
 #include "group/cpu_message.h"
 #include "group/infos.h"
 #include "hyperloop/core/out_of_memory.h"
@@ -328,10 +329,7 @@ Status CpuMember::StartThread() {
 void CpuMember::EndThread() {
   if (!started_ || getpid() != owner_) return;
   stop_.store(true, std::memory_order_relaxed);
-  if (stop_fd_) {
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t n = write(stop_fd_.get(), &one, sizeof one);
-  }
+  if (stop_fd_) SignalEvent(stop_fd_.get());
   pthread_join(thread_, nullptr);
 }
 

@@ -90,10 +90,11 @@ class CpuMember final : public Member {
   uint64_t next_addr_ = 0;  // the next node's region, or the primary's ack area
   uint32_t next_rkey_ = 0;
   Status failure_;
-  std::array<rnic::Completion, kBatch> completions_;  // of one Turn; a local one would be zeroed
-  uint64_t served_ = 0;                               // messages
-  uint32_t consumed_ = 0;                             // receives since the last replenishment
-  std::vector<DirtyRange> dirty_;                     // written and not yet durable
+  // What one Turn polls. It is a member because a local array would be zeroed each time.
+  std::array<rnic::Completion, kBatch> completions_;
+  uint64_t served_ = 0;            // messages
+  uint32_t consumed_ = 0;          // receives since the last replenishment
+  std::vector<DirtyRange> dirty_;  // written and not yet durable
   std::vector<rnic::SendRequest> outgoing_;
   std::vector<rnic::Sge> outgoing_sges_;  // one for each
   uint32_t unsignaled_ = 0;               // requests added since one that asks for a completion

@@ -105,7 +105,7 @@ class GroupBase : public Group {
   void Drain();
   void BreakOn(const rnic::Completion& completion);
   void AdvanceAcknowledged();
-  // Each waits until `ticket` is acknowledged or the group is broken.
+  // Each of these waits until `ticket` is acknowledged or the group is broken.
   Status WaitFor(Ticket ticket);
   Status PollFor(Ticket ticket);
   Status SleepFor(Ticket ticket);
@@ -123,7 +123,8 @@ class GroupBase : public Group {
   Ticket acknowledged_ = 0;  // up to here remote_acked, and the copies at this node are done
   uint64_t copies_posted_ = 0, copies_done_ = 0;
   uint32_t looks_ = 0;
-  std::array<rnic::Completion, 16> completions_;  // of one Poll; a local one would be zeroed
+  // What one Poll brings. It is a member because a local array would be zeroed each time.
+  std::array<rnic::Completion, 16> completions_;
   Ordering ordering_;
   std::vector<Pending> pending_;  // by ticket & pending_mask_
   uint64_t pending_mask_ = 0;

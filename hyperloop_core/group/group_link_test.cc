@@ -35,7 +35,7 @@ class Machines {
       for (size_t to = 0; to < names_.size(); ++to) {
         if (from == to) continue;
         auto& link = network.Connect(ports_[from], ports_[to]);
-        EXPECT_OK(rnics_[from]->engine().AddPeer(names_[to], link.id));
+        EXPECT_OK(rnics_[from]->engine().AddRoute(names_[to], link.id));
       }
     }
   }

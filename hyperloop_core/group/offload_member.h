@@ -53,8 +53,8 @@ class OffloadMember final : public Member {
   std::unique_ptr<rnic::Buffer> staging_;
   std::unique_ptr<rnic::MemoryRegion> staging_mr_;
   std::unique_ptr<rnic::CompletionQueue> receive_cq_;  // what up's WAITs count, and nothing else
-  std::unique_ptr<rnic::CompletionQueue>
-      error_cq_;  // error CQEs of all three send queues; nobody counts or polls it
+  // Takes the error CQEs of all three send queues. Nobody counts or polls them.
+  std::unique_ptr<rnic::CompletionQueue> error_cq_;
   std::unique_ptr<rnic::QueuePair> down_;
   std::unique_ptr<rnic::QueuePair> local_;
   std::unique_ptr<rnic::QueuePair> up_;

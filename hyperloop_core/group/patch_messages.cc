@@ -55,6 +55,88 @@ uint32_t RingIndex(uint64_t value, uint32_t mask) {
   return htobe32(static_cast<uint32_t>(value) & mask);
 }
 
+// The words of an operation's patches that are the same on every replica.
+struct SharedWords {
+  uint32_t copy, cas, no_cas, read, enable_down;
+  uint32_t wait, wait_index;
+  uint32_t enable_local, enable_local_index;
+  uint32_t enable_up_index;
+  uint32_t receive_counter;
+};
+
+SharedWords WordsOf(uint64_t m, bool has_copy, const SlotProgram& program) {
+  const uint64_t local = m * kLocalBlocks;
+  const uint64_t rearmed = program.rearmed(m);
+  const uint64_t up = rearmed * kUpBlocks;
+  return {.copy = Word0(local + kLocalCopy, has_copy ? rnic::kWqeWrite : rnic::kWqeNop),
+          .cas = Word0(local + kLocalCas, rnic::kWqeCompareSwap),
+          .no_cas = Word0(local + kLocalCas, rnic::kWqeNop),
+          .read = Word0(local + kLocalRead, rnic::kWqeRead),
+          .enable_down = Word0(local + kLocalEnableDown, rnic::kWqeSendEnable),
+          .wait = Word0(up + kUpWait, rnic::kWqeWait),
+          .wait_index = RingIndex(rearmed, rnic::kWaitIndexMask),
+          .enable_local = Word0(up + kUpEnableLocal, rnic::kWqeSendEnable),
+          .enable_local_index = RingIndex((rearmed + 1) * kLocalBlocks, 0xffff),
+          .enable_up_index = RingIndex((rearmed + 1) * kUpBlocks, 0xffff),
+          .receive_counter = RingIndex(m + program.geometry.slots, 0xffff)};
+}
+
+// Patches the WQEs that every replica has, on the one whose region begins at `region`. `down_end`:
+// the block behind the slot in its ring `down`.
+void PatchCommon(CommonPatch* patch, const SharedWords& words, const Operation& operation,
+                 bool executes_cas, uint64_t region, uint64_t down_end) {
+  const Operation::Copy& copy = operation.copy;
+  const Operation::Cas& cas = operation.cas;
+  if (copy.size != 0) {
+    SetWrite(&patch->copy, words.copy, region + copy.destination, static_cast<uint32_t>(copy.size),
+             region + copy.source);
+  } else {
+    patch->copy.control.opmod_idx_opcode = words.copy;
+  }
+  if (executes_cas) {
+    patch->cas.control.opmod_idx_opcode = words.cas;
+    patch->cas.remote.raddr = htobe64(region + cas.offset);
+    patch->cas.operands.swap_add = htobe64(cas.desired);
+    patch->cas.operands.compare = htobe64(cas.expected);
+  } else {
+    patch->cas.control.opmod_idx_opcode = words.no_cas;
+  }
+  patch->read.word0 = words.read;
+  SetEnable(&patch->wait, words.wait, words.wait_index);
+  SetEnable(&patch->enable_local, words.enable_local, words.enable_local_index);
+  SetEnable(&patch->enable_down, words.enable_down, RingIndex(down_end, 0xffff));
+}
+
+// Patches the ring `down` of a replica that forwards, from its region to the next one's.
+void PatchForward(ForwardPatch* patch, const SharedWords& words, uint64_t m, const Range& write,
+                  bool flush, uint64_t region, uint64_t next_region) {
+  const uint64_t down = m * kDownBlocks;
+  if (write.size != 0) {
+    SetWrite(&patch->write, Word0(down + kDownWrite, rnic::kWqeWrite), next_region + write.offset,
+             static_cast<uint32_t>(write.size), region + write.offset);
+  } else {
+    patch->write.control.opmod_idx_opcode = Word0(down + kDownWrite, rnic::kWqeNop);
+  }
+  patch->flush.word0 = Word0(down + kDownFlush, flush ? rnic::kWqeRead : rnic::kWqeNop);
+  patch->send.word0 = Word0(down + kDownSend, rnic::kWqeSend);
+  SetEnable(&patch->enable_up, Word0(down + kDownEnableUp, rnic::kWqeSendEnable),
+            words.enable_up_index);
+  patch->receive_counter = words.receive_counter;
+}
+
+// Patches the ring `down` of the last replica.
+void PatchTail(TailPatch* patch, const SharedWords& words, uint64_t m, bool enables) {
+  const uint64_t tail = m * kTailBlocks;
+  patch->ack.word0 = Word0(tail + kTailAck, rnic::kWqeWriteImm);
+  if (enables) {
+    SetEnable(&patch->follow, Word0(tail + kTailFollow, rnic::kWqeSendEnable),
+              words.enable_up_index);
+  } else {
+    patch->follow.control.opmod_idx_opcode = Word0(tail + kTailFollow, rnic::kWqeRead);
+  }
+  patch->receive_counter = words.receive_counter;
+}
+
 }  // namespace
 
 PatchMessages::PatchMessages(const SlotProgram& program)
@@ -95,78 +177,22 @@ void PatchMessages::WriteConstantsOf(uint32_t slot, const PrimaryInfo& primary,
 
 bool PatchMessages::Encode(uint64_t m, const Operation& operation) {
   const bool flush = operation.flush || geometry_.forces_flush(m);
-  std::byte* const base = message(m);
-  const Operation::Copy& copy = operation.copy;
   const Operation::Cas& cas = operation.cas;
-  const bool has_copy = copy.size != 0;
-  const bool has_write = operation.write.size != 0;
-  const bool tail_enables = SlotProgram::tail_enables(geometry_.slot(m));
-
-  // These words are the same on every replica.
-  const uint64_t local = m * kLocalBlocks;
-  const uint64_t down = m * kDownBlocks;
-  const uint64_t tail = m * kTailBlocks;
-  const uint64_t rearmed = program_.rearmed(m);
-  const uint64_t up = rearmed * kUpBlocks;
-  const uint32_t copy_word = Word0(local + kLocalCopy, has_copy ? rnic::kWqeWrite : rnic::kWqeNop);
-  const uint32_t cas_word = Word0(local + kLocalCas, rnic::kWqeCompareSwap);
-  const uint32_t no_cas_word = Word0(local + kLocalCas, rnic::kWqeNop);
-  const uint32_t read_word = Word0(local + kLocalRead, rnic::kWqeRead);
-  const uint32_t enable_down_word = Word0(local + kLocalEnableDown, rnic::kWqeSendEnable);
-  const uint32_t wait_word = Word0(up + kUpWait, rnic::kWqeWait);
-  const uint32_t wait_index = RingIndex(rearmed, rnic::kWaitIndexMask);
-  const uint32_t enable_local_word = Word0(up + kUpEnableLocal, rnic::kWqeSendEnable);
-  const uint32_t enable_local_index = RingIndex((rearmed + 1) * kLocalBlocks, 0xffff);
-  const uint32_t enable_up_index = RingIndex((rearmed + 1) * kUpBlocks, 0xffff);
-  const uint32_t receive_counter = RingIndex(m + geometry_.slots, 0xffff);
-
+  const SharedWords words = WordsOf(m, operation.copy.size != 0, program_);
+  std::byte* const base = message(m);
   for (uint32_t i = 0; i < geometry_.group_size; ++i) {
     std::byte* const at = base + patch_offset_[i];
-    const uint64_t region = region_addr_[i];
-    auto* common = reinterpret_cast<CommonPatch*>(at);
-    if (has_copy) {
-      SetWrite(&common->copy, copy_word, region + copy.destination,
-               static_cast<uint32_t>(copy.size), region + copy.source);
+    const bool tail = geometry_.is_tail(i);
+    const bool executes_cas = cas.present && (cas.execute_map >> i & 1) != 0;
+    PatchCommon(reinterpret_cast<CommonPatch*>(at), words, operation, executes_cas, region_addr_[i],
+                (m + 1) * (tail ? kTailBlocks : kDownBlocks));
+    if (tail) {
+      PatchTail(reinterpret_cast<TailPatch*>(at), words, m,
+                SlotProgram::tail_enables(geometry_.slot(m)));
     } else {
-      common->copy.control.opmod_idx_opcode = copy_word;
+      PatchForward(reinterpret_cast<ForwardPatch*>(at), words, m, operation.write, flush,
+                   region_addr_[i], region_addr_[i + 1]);
     }
-    if (cas.present && (cas.execute_map >> i & 1) != 0) {
-      common->cas.control.opmod_idx_opcode = cas_word;
-      common->cas.remote.raddr = htobe64(region + cas.offset);
-      common->cas.operands.swap_add = htobe64(cas.desired);
-      common->cas.operands.compare = htobe64(cas.expected);
-    } else {
-      common->cas.control.opmod_idx_opcode = no_cas_word;
-    }
-    common->read.word0 = read_word;
-    SetEnable(&common->wait, wait_word, wait_index);
-    SetEnable(&common->enable_local, enable_local_word, enable_local_index);
-    if (!geometry_.is_tail(i)) {
-      auto* patch = reinterpret_cast<ForwardPatch*>(at);
-      SetEnable(&common->enable_down, enable_down_word, RingIndex(down + kDownBlocks, 0xffff));
-      if (has_write) {
-        SetWrite(&patch->write, Word0(down + kDownWrite, rnic::kWqeWrite),
-                 region_addr_[i + 1] + operation.write.offset,
-                 static_cast<uint32_t>(operation.write.size), region + operation.write.offset);
-      } else {
-        patch->write.control.opmod_idx_opcode = Word0(down + kDownWrite, rnic::kWqeNop);
-      }
-      patch->flush.word0 = Word0(down + kDownFlush, flush ? rnic::kWqeRead : rnic::kWqeNop);
-      patch->send.word0 = Word0(down + kDownSend, rnic::kWqeSend);
-      SetEnable(&patch->enable_up, Word0(down + kDownEnableUp, rnic::kWqeSendEnable),
-                enable_up_index);
-      patch->receive_counter = receive_counter;
-      continue;
-    }
-    auto* patch = reinterpret_cast<TailPatch*>(at);
-    SetEnable(&common->enable_down, enable_down_word, RingIndex(tail + kTailBlocks, 0xffff));
-    patch->ack.word0 = Word0(tail + kTailAck, rnic::kWqeWriteImm);
-    if (tail_enables) {
-      SetEnable(&patch->follow, Word0(tail + kTailFollow, rnic::kWqeSendEnable), enable_up_index);
-    } else {
-      patch->follow.control.opmod_idx_opcode = Word0(tail + kTailFollow, rnic::kWqeRead);
-    }
-    patch->receive_counter = receive_counter;
   }
   const uint64_t sequence = m + 1;
   std::memcpy(base + program_.patch_bytes(0), &sequence, sizeof(sequence));

@@ -3,11 +3,11 @@
 // What never changes (queue numbers, keys, fences, sizes) is written into every place at set-up, in
 // ring byte order. An operation stores only what differs.
 //
-// Steps of Encode and their cost in a group of 3: some 16 words are computed once (the wqe_index
-// and opcode of each WQE are the same on all replicas). Then come 12 to 16 stores of 4 B for each
-// replica, and 2 to 4 more for each part of the operation (addresses differ by the node's base).
-// These are about 60 stores to 1 KB that was last used a lap ago. Branches depend only on which
-// parts the operation has.
+// Steps of Encode and their cost in a group of 3: it computes some 16 words once, because the
+// wqe_index and opcode of each WQE are the same on all replicas. Then it stores 12 to 16 words of
+// 4 B for each replica, and 2 to 4 more for each part of the operation, whose addresses differ by
+// the node's base. These are about 60 stores to 1 KB that was last used a lap ago. Branches depend
+// only on which parts the operation has.
 #pragma once
 
 #include <array>

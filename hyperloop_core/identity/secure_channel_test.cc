@@ -9,6 +9,8 @@
 #include <memory>
 #include <string>
 
+#include "common/frame_reader.h"
+#include "identity/noise_xx.h"
 #include "support/status_matchers.h"
 
 namespace hyperloop::identity {
@@ -456,6 +458,50 @@ TEST_F(SecureChannelTest, AnotherVersionOrPurposeIsToldAtBothEnds) {
     EXPECT_NE(later.accepted.message().find("version 9"), std::string::npos);
     EXPECT_FALSE(later.dialer.open() || later.acceptor.open());
   }
+}
+
+// What the other end says of itself and of this end reaches logs and terminals.
+TEST_F(SecureChannelTest, TextsOfTheOtherEndAreMadePrintable) {
+  const auto expect_clean = [](const Status& status, const std::string& part) {
+    EXPECT_NE(status.message().find(part), std::string::npos) << status.ToString();
+    EXPECT_TRUE(std::all_of(status.message().begin(), status.message().end(), [](char ch) {
+      return ch >= ' ' && ch <= '~';
+    })) << status.ToString();
+  };
+  // What it speaks.
+  Ends speaks(Dials(), Accepts());
+  speaks.Introduce([](size_t number, Bytes* message) {
+    const Bytes evil = BytesOf("ftp\n[error] \x1b[2J\xc2\x9b");
+    if (number == 0) std::copy(evil.begin(), evil.end(), message->begin() + kLengthBytes + 8);
+  });
+  expect_clean(speaks.accepted, "\"ftp\"");
+  // Why it refuses.
+  SecureChannelOptions accepts = Accepts();
+  accepts.peer_names = {"you\n[error] \x1b[2J\xc2\x9b" + std::string(1000, '!')};
+  Ends refuses(Dials(), accepts);
+  refuses.Introduce();
+  expect_clean(refuses.dialed, "you?[error] ?[2J");
+  EXPECT_LT(refuses.dialed.message().size(), 500u);
+  // Its name, which a stranger may choose.
+  KeyPair stranger;
+  *stranger.secret.data() = 1;
+  stranger.public_key = PublicKeyOf(stranger.secret);
+  NoiseXx noise(/*initiator=*/true, BytesOf(std::string("hyperloop secure channel 1: ") + kPurpose),
+                stranger);
+  SecureChannel acceptor(Accepts());
+  Bytes first = SecureChannel(Dials()).TakeOutput();
+  first.resize(first.size() - kMessage1Bytes);
+  ASSERT_OK(noise.Write({}, &first));
+  acceptor.Append(first);
+  ASSERT_EQ(NextBody(acceptor), "nothing");
+  const Bytes second = acceptor.TakeOutput();
+  ASSERT_OK(noise.Read(std::span(second).last(kMessage2Bytes + kMaxName)));
+  Bytes name = BytesOf("me\n[error] \x1b[2J\xc2\x9b"), third, frame;
+  name.resize(kMaxName);
+  ASSERT_OK(noise.Write(name, &third));
+  AppendFrame(third, &frame);
+  acceptor.Append(frame);
+  expect_clean(acceptor.Next().status(), "it says that it is me. If so");
 }
 
 TEST_F(SecureChannelTest, ChangedKeysTakeEffectForNewChannels) {

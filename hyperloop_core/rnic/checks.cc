@@ -3,6 +3,8 @@
 #include <bit>
 #include <string>
 
+#include "common/concat.h"
+
 namespace hyperloop::rnic {
 namespace {
 
@@ -42,6 +44,11 @@ Status CheckQueues(const QpAttr& attr, const QueueLimits& limits) {
                            " ms: 1 us to 491520 us, and 0 to 8796093 ms each");
   }
   return {};
+}
+
+Status RingFull(std::string_view ring, std::string_view unit, const RingUse& use) {
+  return NoSpace(Concat(ring, " ring full: ", use.used, " of ", use.capacity, " ", unit,
+                        " in use, ", use.needed, " needed"));
 }
 
 Status BadSges(std::span<const Sge> sges, uint32_t limit) {

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "hyperloop/core/rnic.h"
 #include "hyperloop/core/status.h"
@@ -24,6 +25,12 @@ struct QueueLimits {
 };
 // Completion queues, rings, retries and times; the rest of `attr` is each provider's own.
 Status CheckQueues(const QpAttr& attr, const QueueLimits& limits);
+
+// kNoSpace: requests that need more of a ring ("send", "receive") than is free, counted in `unit`.
+struct RingUse {
+  size_t used, capacity, needed;
+};
+Status RingFull(std::string_view ring, std::string_view unit, const RingUse& use);
 
 Status BadSges(std::span<const Sge> sges, uint32_t limit);
 // At most `limit` entries, none of them empty or too long. On the way of every request.

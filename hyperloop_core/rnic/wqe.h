@@ -28,9 +28,8 @@ inline constexpr uint32_t kMaxWqeSegments = 63;
 inline constexpr size_t kMaxWqeBytes = 1024;  // 63 segments, in whole WQEBBs
 inline constexpr uint32_t kMaxInline = 956;   // bytes: an inline WRITE then has 62 segments
 inline constexpr uint32_t kReceiveTerminatorLkey = MLX5_INVALID_LKEY;
-inline constexpr uint32_t kWaitIndexMask =
-    0xffffff;                                      // WAIT.pi and a CQ's producer counter: 24 bits
-inline constexpr uint32_t kObjectMask = 0xffffff;  // cqn, qpn: 24 bits
+inline constexpr uint32_t kWaitIndexMask = 0xffffff;  // WAIT's index, a CQ's counters: 24 bits
+inline constexpr uint32_t kObjectMask = 0xffffff;     // cqn, qpn: 24 bits
 
 enum WqeOpcode : uint8_t {
   kWqeNop = MLX5_OPCODE_NOP,
@@ -56,8 +55,8 @@ enum class CqeMode : uint8_t {
 
 // fm_ce_se bits.
 inline constexpr uint8_t kFenceMask = 0xe0;
-inline constexpr uint8_t kFence =
-    MLX5_WQE_CTRL_FENCE;  // after all earlier READs and atomics of this SQ
+// The WQE runs after all earlier READs and atomics of its SQ.
+inline constexpr uint8_t kFence = MLX5_WQE_CTRL_FENCE;
 inline constexpr uint8_t kSmallFence = MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE;
 inline constexpr uint8_t kStrongOrdering = 3 << 5;
 inline constexpr uint8_t kSolicited = MLX5_WQE_CTRL_SOLICITED;

@@ -16,8 +16,9 @@ inline constexpr uint32_t kMaxPrivateData = 512;
 inline constexpr uint32_t kMaxName = 64;
 
 enum class Op : uint16_t {
-  kOpen = 1,  // attach to a host; the answer carries the UAR descriptor and the liveness page
-              // descriptor
+  // Attaches to a host. The answer carries the descriptors of the UAR page and of the event that
+  // wakes the engine.
+  kOpen = 1,
   kAllocPd,
   kFreePd,
   kRegisterUmem,  // with one descriptor
@@ -49,8 +50,8 @@ struct IdReply {
   uint32_t id;
   uint32_t reserved;
 };
-// A range of the client's memory: [client_addr, +length) is fd [fd_offset, +length). Everything
-// else refers to it by client address.
+// A range of the client's memory: the `length` bytes at client_addr are those at fd_offset of the
+// descriptor. All other commands name memory by client address.
 struct RegisterUmemArgs {
   uint64_t client_addr;
   uint64_t fd_offset;
@@ -154,8 +155,8 @@ struct Reply {
   uint32_t magic = kCommandMagic;
   uint16_t version = kCommandVersion;
   uint16_t code = 0;  // hyperloop::Code
-  uint32_t text_length =
-      0;  // bytes of text that follow: the error message, or kQueryCounters' lines
+  // Bytes of text that follow: the error message, or kQueryCounters' lines.
+  uint32_t text_length = 0;
   uint32_t reserved = 0;
   union {
     OpenReply open;
@@ -171,15 +172,15 @@ struct Reply {
 static_assert(std::is_trivially_copyable_v<Command> && sizeof(Command) == 648);
 static_assert(std::is_trivially_copyable_v<Reply> && sizeof(Reply) == 656);
 
-// The UAR page: device memory that the client maps. Client side: store the register, then fetch_or
-// its summary bit with seq_cst, then load `engine_sleeping`; if set, write the event descriptor
-// that came with the page. The engine's side is Doorbells::Collect and
+// The UAR page: device memory that the client maps. The client stores the register, then sets its
+// summary bit with a seq_cst fetch_or, then loads `engine_sleeping`. If that is set, it writes to
+// the event descriptor that came with the page. The engine's side is Doorbells::Collect and
 // EngineLoop::Sleep.
 struct UarHeader {
   alignas(64) uint64_t summary[kMaxQpsPerContext / 64];  // bit per register that was rung
   alignas(64) uint32_t engine_sleeping;
-  uint32_t
-      engine_alive;  // 1 while the engine serves this page; 0 for good once it stopped in order
+  // 1 while the engine serves this page; 0 for good once it stopped in order.
+  uint32_t engine_alive;
   uint64_t engine_heartbeat;  // grows while the engine runs or sleeps in order
   uint32_t engine_cpu;        // processor that the engine's thread was last seen on
 };

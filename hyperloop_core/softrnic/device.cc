@@ -14,7 +14,7 @@
 namespace hyperloop::softrnic {
 namespace {
 
-// Time limit for a service of a host on another machine.
+// How long ConnectService waits for a host on another machine.
 constexpr std::chrono::seconds kServiceTimeout{5};
 
 Status CopyName(std::string_view name, std::string_view what, char (&out)[kMaxName]) {
@@ -45,7 +45,7 @@ class SoftBuffer final : public rnic::Buffer {
 
 class SoftMemoryRegion final : public rnic::MemoryRegion {
  public:
-  // Without a key yet.
+  // Makes a region without a key, which MakeKey gives it.
   SoftMemoryRegion(std::shared_ptr<DeviceContext> context, std::unique_ptr<ClientUmem> umem,
                    uint64_t addr, uint64_t length)
       : context_(std::move(context)), umem_(std::move(umem)), addr_(addr), length_(length) {}
@@ -76,7 +76,7 @@ class SoftMemoryRegion final : public rnic::MemoryRegion {
 
 class SoftProtectionDomain final : public rnic::ProtectionDomain {
  public:
-  // Without a domain at the engine yet.
+  // Makes the owner of a domain that is not made at the engine yet (Own).
   SoftProtectionDomain(std::shared_ptr<DeviceContext> context, rnic::Gid gid)
       : context_(std::move(context)), gid_(gid) {}
   ~SoftProtectionDomain() override {
@@ -139,9 +139,7 @@ class SoftDevice final : public rnic::Device {
     caps_.ignore_cq_overrun = true;
     caps_.completion_events = true;
     caps_.max_sge = kMaxSendSge;
-    caps_.max_read_atomic = 16;
     caps_.max_inline = rnic::kMaxInline;
-    caps_.connection_agent = true;
     const OpenReply& reply = context_->port().attachment();
     std::copy(std::begin(reply.gid), std::end(reply.gid), gid_.raw.begin());
   }

@@ -2,23 +2,17 @@
 
 #include <sched.h>
 
-#include <chrono>
 #include <string>
 
+#include "common/steady_ns.h"
 #include "hyperloop/core/out_of_memory.h"
 
 namespace hyperloop::softrnic {
 namespace {
 
 constexpr uint32_t kCallsPerClock = 16;
-constexpr int64_t kCheckNs = 2'000'000;
-constexpr int64_t kStepAsideNs = 1'000'000;
-
-int64_t NowNs() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
+constexpr uint64_t kCheckNs = 2'000'000;
+constexpr uint64_t kStepAsideNs = 1'000'000;
 
 // Moves the calling thread off `cpu` if it may run elsewhere. Its affinity is restored, so only its
 // present processor changes.
@@ -86,7 +80,7 @@ bool DeviceContext::Alive() const {
 }
 
 bool DeviceContext::CheckEngine() const {
-  const int64_t now = NowNs();
+  const uint64_t now = SteadyNs();
   if (now < next_check_ns_.load(std::memory_order_relaxed)) return true;
   next_check_ns_.store(now + kCheckNs, std::memory_order_relaxed);
   if (!port_->EngineGone()) return true;
@@ -100,7 +94,7 @@ bool DeviceContext::CheckEngine() const {
 void DeviceContext::WakeEngine() {
   const uint32_t cpu = std::atomic_ref(uar_->header.engine_cpu).load(std::memory_order_relaxed);
   if (static_cast<uint32_t>(sched_getcpu()) == cpu) {
-    const int64_t now = NowNs();
+    const uint64_t now = SteadyNs();
     if (now >= next_step_aside_ns_.load(std::memory_order_relaxed)) {
       next_step_aside_ns_.store(now + kStepAsideNs, std::memory_order_relaxed);
       StepAsideFrom(cpu);

@@ -48,11 +48,13 @@ class OpenQueuePairs {
   std::array<Slot, kSlots> slots_;
 };
 
-// A device-visible range of this process; its destructor frees its umem at the engine.
 class DeviceContext;
+
+// A range of this process's memory that the device can reach. Its destructor frees the umem at the
+// engine.
 class ClientUmem {
  public:
-  // It is made before the umem, so that a umem has an owner when there is no memory for one.
+  // Makes the owner before the umem: later there may be no memory for it.
   explicit ClientUmem(std::shared_ptr<DeviceContext> context) : context_(std::move(context)) {}
   ~ClientUmem();
   ClientUmem(const ClientUmem&) = delete;
@@ -84,15 +86,15 @@ class DeviceContext : public std::enable_shared_from_this<DeviceContext> {
 
   // Executes a command. In a forked child: kUnavailable, and nothing is sent.
   Status Execute(const Command& command, Reply* reply, std::string* text = nullptr);
-  // kCreateCq with events: the channel's reading end.
+  // Executes kCreateCq with events. Returns the channel's reading end.
   Result<UniqueFd> CreateEventCq(const Command& command, Reply* reply);
-  // kFree* and kDestroy*, for destructors: failure means that the engine is gone and the object
-  // with it. Needs no memory.
+  // Executes kFree* and kDestroy*, for destructors. If that fails, the engine is gone, and the
+  // object with it. Needs no memory.
   void Destroy(Op op, uint32_t id);
   Result<std::unique_ptr<ClientUmem>> RegisterUmem(const RegisterUmemArgs& args, int fd);
   Result<std::unique_ptr<ClientUmem>> RegisterUmem(const SharedMemory& memory);
   Result<CreateMkeyReply> CreateMkey(const CreateMkeyArgs& args);
-  // Zeroed memory the engine can map.
+  // Allocates zeroed memory that the engine can map.
   Result<std::unique_ptr<SharedMemory>> AllocateShared(size_t size);
 
   // Rings `register_index` with a value of UarPage::registers. The engine's side is
@@ -104,7 +106,7 @@ class DeviceContext : public std::enable_shared_from_this<DeviceContext> {
         .fetch_or(uint64_t{1} << (register_index % 64), std::memory_order_seq_cst);
     KickEngine();
   }
-  // After a seq_cst store that gives the engine work: ends its sleep. Pairs with EngineLoop::Sleep.
+  // Ends the engine's sleep, after a seq_cst store that gave it work. Pairs with EngineLoop::Sleep.
   void KickEngine() {
     if (std::atomic_ref(uar_->header.engine_sleeping).load(std::memory_order_seq_cst) != 0)
         [[unlikely]] {
@@ -116,11 +118,12 @@ class DeviceContext : public std::enable_shared_from_this<DeviceContext> {
   OpenQueuePairs& qps() { return qps_; }
   std::mutex& qps_mutex() { return qps_mutex_; }
 
-  // Memory from Device::AllocateBuffer, to find the descriptor behind an address.
+  // Lists memory from Device::AllocateBuffer, so that WithBuffer finds the descriptor behind an
+  // address.
   void AddBuffer(const SharedMemory* memory);
   void RemoveBuffer(const SharedMemory* memory);
-  // Runs fn(memory) with the buffer that holds [addr, addr+length), which is not removed meanwhile;
-  // false: no buffer does.
+  // Runs fn(memory) with the buffer that holds [addr, addr+length), which is not removed meanwhile.
+  // False: no buffer does.
   template <class F>
   bool WithBuffer(const std::byte* addr, size_t length, F fn) {
     std::lock_guard lock(buffers_mutex_);
@@ -136,7 +139,7 @@ class DeviceContext : public std::enable_shared_from_this<DeviceContext> {
  private:
   bool CheckEngine() const;
   void WakeEngine();
-  // After a command that failed: notices an engine that is gone or does not answer.
+  // Notices, after a command that failed, an engine that is gone or does not answer.
   void NoteRefusal();
 
   const std::unique_ptr<ForkDetector> guard_;
@@ -144,8 +147,8 @@ class DeviceContext : public std::enable_shared_from_this<DeviceContext> {
   UarPage* const uar_;
   mutable std::atomic<bool> gone_{false};
   mutable std::atomic<uint32_t> alive_calls_{0};
-  mutable std::atomic<int64_t> next_check_ns_{0};
-  std::atomic<int64_t> next_step_aside_ns_{0};
+  mutable std::atomic<uint64_t> next_check_ns_{0};
+  std::atomic<uint64_t> next_step_aside_ns_{0};
   std::mutex qps_mutex_;  // guards Insert and Remove of qps_
   OpenQueuePairs qps_;
   std::mutex buffers_mutex_;  // guards buffers_

@@ -33,7 +33,7 @@ class SoftCompletionQueue final : public rnic::CompletionQueue {
   int event_fd() const override { return channel_.get(); }
   Result<uint32_t> TakeEvents() override;
 
-  // Number of the CQE behind those written so far, counted from the CQ's creation.
+  // The number of the CQE behind those written so far, counted from the CQ's creation.
   uint64_t Written() const;
 
  private:
@@ -105,8 +105,8 @@ class SoftQueuePair final : public rnic::QueuePair {
   bool created_ = false;
   std::atomic<rnic::QpState> state_{rnic::QpState::kReset};
 
-  // Producer indexes are written by Post and PostReceive, consumer indexes by Poll or Retire; ids
-  // by the poster, read by the poller behind the CQE of that work.
+  // Post and PostReceive write the producer indexes and the ids; Poll or Retire write the consumer
+  // indexes. Poll reads the id of a request behind the request's CQE.
   std::atomic<uint16_t> sq_producer_{0};
   std::atomic<uint16_t> sq_consumer_{0};
   std::atomic<uint16_t> rq_producer_{0};

@@ -188,5 +188,6 @@ Result<std::unique_ptr<rnic::Device>> EmbeddedRnic::OpenDevice(const std::string
 
 Status EmbeddedRnic::StartThread(EngineLoopOptions options) { return core_->StartThread(options); }
 void EmbeddedRnic::StopThread() { core_->StopThread(); }
+void EmbeddedRnic::Wake() { core_->Wake(); }
 
 }  // namespace hyperloop::softrnic

@@ -6,10 +6,10 @@
 //   ... qp->Post(...);
 //   while (rnic.engine().Step()) {}            // by hand: single-threaded, deterministic
 //
-// or, between StartThread and StopThread, the engine runs on a thread of its own (and sleeps when
-// idle), so that the program uses the devices as it would a daemon's, and a thread sanitizer sees
-// both sides. engine() must then be left alone; device objects may be used as rnic.h says in both
-// modes. Devices keep the engine alive.
+// Between StartThread and StopThread the engine runs on a thread of its own, and sleeps when idle.
+// The program then uses the devices as it would a daemon's, a thread sanitizer sees both sides, and
+// engine() must be left alone. Device objects may be used as rnic.h says in both modes. Devices
+// keep the engine alive.
 #pragma once
 
 #include <memory>
@@ -35,10 +35,11 @@ class EmbeddedRnic {
   // memory of the process may be registered, with or without a descriptor.
   Result<std::unique_ptr<rnic::Device>> OpenDevice(const std::string& host);
 
-  // The engine on a thread of its own, until StopThread or destruction. `options` as for the
-  // daemon.
+  // Runs the engine on a thread of its own, until StopThread or destruction.
   Status StartThread(EngineLoopOptions options = {});
   void StopThread();
+  // Ends a sleep of that thread: an attached port has events (Engine::AttachPort).
+  void Wake();
 
  private:
   const std::shared_ptr<EmbeddedCore> core_;

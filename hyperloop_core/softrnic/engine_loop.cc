@@ -5,14 +5,14 @@
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <chrono>
 
 #include "common/cpu_pause.h"
+#include "common/signal_event.h"
+#include "common/steady_ns.h"
 
 namespace hyperloop::softrnic {
 namespace {
@@ -22,12 +22,6 @@ constexpr uint32_t kTurnsPerClock = 8;
 constexpr uint64_t kStallNs = 1'000'000;
 constexpr uint64_t kBeatNs = 1'000'000;
 constexpr int kRetryMs = 1;
-
-uint64_t NowNs() {
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                   std::chrono::steady_clock::now().time_since_epoch())
-                                   .count());
-}
 
 // A counter with one writer.
 void Add(std::atomic<uint64_t>* counter, uint64_t n) {
@@ -57,7 +51,7 @@ EngineLoop::EngineLoop(Engine* engine, EngineLoopOptions options, UniqueFd epoll
       event_fd_(std::move(event)) {}
 
 void EngineLoop::Run() {
-  uint64_t clock = NowNs();
+  uint64_t clock = SteadyNs();
   uint64_t idle_since = clock;
   bool worked = false;
   uint32_t turns = 0;
@@ -67,7 +61,7 @@ void EngineLoop::Run() {
     if (mailbox_.load(std::memory_order_relaxed) != nullptr) {
       RunTask();
       worked = true;
-      clock = NowNs();  // a task may take long without the host being at fault
+      clock = SteadyNs();  // a task may take long without the host being at fault
     }
     if (steps != 0) {
       worked = true;
@@ -79,7 +73,7 @@ void EngineLoop::Run() {
     Add(&counters_.turns, turns);
     Add(&counters_.idle_turns, idle_turns);
     turns = idle_turns = 0;
-    const uint64_t now = NowNs();
+    const uint64_t now = SteadyNs();
     if (now - clock > kStallNs) Add(&counters_.host_stalls, 1);
     clock = now;
     Beat(now);
@@ -90,7 +84,7 @@ void EngineLoop::Run() {
     }
     if (now - idle_since < spin_ns_) continue;
     Sleep();
-    clock = NowNs();
+    clock = SteadyNs();
     idle_since = clock;
   }
   if (mailbox_.load(std::memory_order_acquire) != nullptr) RunTask();
@@ -101,10 +95,7 @@ void EngineLoop::Stop() {
   Wake();
 }
 
-void EngineLoop::Wake() {
-  const uint64_t one = 1;
-  [[maybe_unused]] ssize_t n = write(event_fd_.get(), &one, sizeof one);
-}
+void EngineLoop::Wake() { SignalEvent(event_fd_.get()); }
 
 void EngineLoop::Submit(const std::function<void()>& task) {
   std::lock_guard lock(submit_mutex_);

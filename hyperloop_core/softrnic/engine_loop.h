@@ -1,8 +1,8 @@
-// EngineLoop: drives an Engine from one thread: turns of bounded work, a bounded spin when there is
-// none, then sleep.
+// EngineLoop drives an Engine from one thread: it takes turns of bounded work, spins for a bounded
+// time when there is none, and then sleeps.
 //
-// Used by hyperloop-rnicd and by EmbeddedRnic's engine thread. The engine belongs to the thread
-// inside Run; other threads reach it through Submit.
+// hyperloop-rnicd and the thread of EmbeddedRnic use it. The engine belongs to the thread inside
+// Run; other threads reach it through Submit.
 //
 // Sleep protocol (no lost wake-ups). The loop stores engine_sleeping = 1 in every page, then looks
 // once more for doorbells, then waits. A client (RingUar and KickEngine in device_context.h) stores
@@ -28,7 +28,8 @@ struct EngineLoopOptions {
   uint32_t spin_us = 50;  // how long to look for work before sleeping; 0: sleep at once
   // The longest sleep, so that the heartbeat moves; -1: no limit.
   int sleep_ms = 250;
-  int cpu = -1;  // the processor that the caller pins Run's thread to, told to clients; −1: none
+  int cpu =
+      -1;  // the processor that the caller pins Run's thread to; clients are told it; −1: none
   // For tests: called on the loop's thread when it has found no work and is about to mark itself
   // sleeping.
   std::function<void()> about_to_sleep = nullptr;
@@ -36,13 +37,13 @@ struct EngineLoopOptions {
 
 class EngineLoop {
  public:
-  // Written by the loop's thread, readable from any.
+  // The loop's thread writes them; any thread may read them.
   struct Counters {
     std::atomic<uint64_t> turns{0};       // calls of Engine::Run, those that found nothing included
     std::atomic<uint64_t> idle_turns{0};  // that found nothing
     std::atomic<uint64_t> sleeps{0};      // waits in the kernel
-    std::atomic<uint64_t> host_stalls{
-        0};  // more than 1 ms passed between two looks at the clock while awake
+    // How often more than 1 ms passed between two looks at the clock, without a sleep.
+    std::atomic<uint64_t> host_stalls{0};
   };
 
   // `engine` outlives the loop.
@@ -52,15 +53,15 @@ class EngineLoop {
 
   // Runs the engine on the calling thread until Stop.
   void Run();
-  // Ends Run after the turn in progress. Any thread, and signal handlers.
+  // Ends Run after the turn in progress. Any thread may call it, and signal handlers.
   void Stop();
   // Runs `task` on the loop's thread between two turns and returns when it has run. Run must be in
-  // progress, or begin, and not end before that. Any thread but the loop's.
+  // progress, or begin, and not end before that. Any thread but the loop's may call it.
   void Submit(const std::function<void()>& task);
 
-  // Pages to mark while sleeping, and descriptors (eventfds) whose readability ends a sleep. On the
-  // loop's thread (in a Submit), or while Run is not in progress. A wake source must stay open
-  // until it is removed.
+  // Add and remove pages that are marked while the loop sleeps, and descriptors (eventfds) that end
+  // a sleep when they become readable. Call these on the loop's thread (in a Submit), or while Run
+  // is not in progress. A wake source must stay open until it is removed.
   void AddPage(UarPage* page);
   void RemovePage(UarPage* page);
   Status AddWakeSource(int event_fd);
@@ -68,10 +69,10 @@ class EngineLoop {
   // Marks every page dead for good: clients see that the engine stopped in order.
   void MarkPagesDead();
 
-  // Ends a sleep. Any thread, and signal handlers.
+  // Ends a sleep. Any thread may call it, and signal handlers.
   void Wake();
-  // The same, without a system call while the loop is awake. What it is woken for must have been
-  // stored, sequentially consistent, before, where Engine::DoorbellPending looks. Any thread.
+  // The same, without a system call while the loop is awake. The caller must before have stored,
+  // sequentially consistent, what Engine::DoorbellPending looks at. Any thread may call it.
   void WakeIfSleeping() {
     if (sleeping_.load(std::memory_order_seq_cst) != 0) Wake();
   }

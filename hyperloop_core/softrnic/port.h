@@ -19,17 +19,17 @@ class CommandPort {
   // its Status; kUnavailable: the engine is out of reach. `text`, if not null, gets the text behind
   // the reply. Thread safe; may block.
   virtual Status Execute(const Command& command, Reply* reply, std::string* text) = 0;
-  // kRegisterUmem; returns the umem's id. `fd` is duplicated; ports that reach memory by pointer
-  // ignore it.
+  // Executes kRegisterUmem. Returns the umem's id. `fd` is duplicated; ports that reach memory by
+  // pointer ignore it.
   virtual Result<uint32_t> RegisterUmem(const RegisterUmemArgs& args, int fd) = 0;
 
-  // kCreateCq with events; returns the descriptor that an armed completion makes readable (one byte
-  // an event), and that ends (EOF) when the engine is gone.
+  // Executes kCreateCq with events. Returns the descriptor that an armed completion makes readable:
+  // one byte for each event, and end of file when the engine is gone.
   virtual Result<UniqueFd> CreateEventCq(const Command& command, Reply* reply) = 0;
 
   // Whether RegisterUmem needs a descriptor.
   virtual bool needs_fd() const = 0;
-  // The engine's answer when this client was attached.
+  // What the engine answered when this client was attached.
   virtual const OpenReply& attachment() const = 0;
   // Mapped until the port is destroyed.
   virtual UarPage* uar() const = 0;

@@ -291,15 +291,14 @@ Status SoftQueuePair::Post(std::span<const rnic::SendRequest> requests) {
   // too.
   const uint16_t used = producer - sq_consumer_.load(std::memory_order_acquire);
   if (needed > attr_.send_wqebbs - used) [[unlikely]] {
-    return NoSpace("send ring full: " + std::to_string(used) + " of " +
-                   std::to_string(attr_.send_wqebbs) + " blocks in use, " + std::to_string(needed) +
-                   " needed");
+    return rnic::RingFull("send", "blocks", {used, attr_.send_wqebbs, needed});
   }
   const uint32_t mask = attr_.send_wqebbs - 1;
   for (const rnic::SendRequest& request : requests) {
     size_t bytes;
     std::byte* block = rnic::WqeBlock(sq_, attr_.send_wqebbs, producer);
-    // A WQE of one block never wraps, and neither does the longest WQE so far from the ring's end.
+    // A WQE of one block never wraps around the ring's end. Neither does a longer one that begins
+    // so far from that end.
     if ((request.sges.size() <= 2 && !request.inline_data) ||
         (producer & mask) + rnic::kMaxWqeBytes / rnic::kWqebbBytes <= attr_.send_wqebbs) {
       bytes = Encode(request, producer, block);
@@ -331,9 +330,7 @@ Status SoftQueuePair::PostReceive(std::span<const rnic::ReceiveRequest> requests
   uint16_t producer = rq_producer_.load(std::memory_order_relaxed);
   const uint16_t used = producer - rq_consumer_.load(std::memory_order_acquire);
   if (requests.size() > attr_.recv_wqes - used) [[unlikely]] {
-    return NoSpace("receive ring full: " + std::to_string(used) + " of " +
-                   std::to_string(attr_.recv_wqes) + " entries in use, " +
-                   std::to_string(requests.size()) + " needed");
+    return rnic::RingFull("receive", "entries", {used, attr_.recv_wqes, requests.size()});
   }
   if (requests.empty()) return {};
   for (const rnic::ReceiveRequest& request : requests) {

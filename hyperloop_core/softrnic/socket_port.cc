@@ -11,7 +11,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/time.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -23,6 +22,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/signal_event.h"
 #include "hyperloop/core/softrnic.h"
 #include "softrnic/device_context.h"
 #include "softrnic/unix_socket.h"
@@ -99,10 +99,7 @@ class SocketPort final : public CommandPort {
   const OpenReply& attachment() const override { return attachment_; }
   UarPage* uar() const override { return uar_; }
 
-  void WakeEngine() override {
-    const uint64_t one = 1;
-    [[maybe_unused]] ssize_t n = write(wake_.get(), &one, sizeof one);
-  }
+  void WakeEngine() override { SignalEvent(wake_.get()); }
 
   bool EngineGone() override {
     if (broken_.load(std::memory_order_relaxed)) return true;

@@ -39,12 +39,12 @@ class MessageFds {
 };
 
 struct ReceivedMessage {
-  size_t bytes = 0;        // 0: the peer has closed
+  size_t bytes = 0;        // 0: the peer has closed the connection
   bool truncated = false;  // longer than the buffer, or more descriptors than kMaxMessageFds
   MessageFds fds;
 };
-// Receives one message into `buffer`. kBusy: none within the socket's timeout, or with MSG_DONTWAIT
-// none there. A message that comes needs no memory.
+// Receives one message into `buffer`. kBusy: none came within the socket's timeout, or with
+// MSG_DONTWAIT none is there. Receiving a message needs no memory.
 Result<ReceivedMessage> ReceiveMessage(int socket, std::span<std::byte> buffer, int flags);
 
 // Checks that the process that listens at the other end of a connected socket is of this user or

@@ -8,13 +8,13 @@
 #include <cerrno>
 #include <cstring>
 
+#include "common/steady_ns.h"
+
 namespace hyperloop::verbs {
 namespace {
 
-constexpr int64_t kLookInterval = 10'000'000;  // ns
+constexpr uint64_t kLookInterval = 10'000'000;  // ns
 constexpr uint32_t kCallsPerClock = 16;
-
-int64_t Now() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
 
 }  // namespace
 
@@ -52,8 +52,8 @@ Status VerbsContext::QueryAttributes() {
 bool VerbsContext::Alive() {
   if (!Usable()) return false;
   if (alive_calls_.fetch_add(1, std::memory_order_relaxed) % kCallsPerClock != 0) return true;
-  const int64_t now = Now();
-  int64_t next = next_look_.load(std::memory_order_relaxed);
+  const uint64_t now = SteadyNs();
+  uint64_t next = next_look_.load(std::memory_order_relaxed);
   if (now < next || !next_look_.compare_exchange_strong(next, now + kLookInterval)) return true;
   TakeAsyncEvents();
   return Usable();

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -101,7 +100,7 @@ class VerbsContext {
   ibv_device_attr attributes_{};
   std::atomic<bool> dead_{false};
   std::atomic<uint32_t> alive_calls_{0};
-  std::atomic<int64_t> next_look_{0};  // steady clock, ns
+  std::atomic<uint64_t> next_look_{0};  // SteadyNs
   std::atomic<uint32_t> next_generation_{0};
   std::shared_mutex queue_pairs_mutex_;  // guards queue_pairs_
   std::vector<VerbsQueuePair*> queue_pairs_;

@@ -161,10 +161,7 @@ Status VerbsDevice::ReadCaps() {
   const ibv_device_attr& attr = context_->attributes();
   caps_.provider = "verbs";
   caps_.completion_events = true;
-  caps_.connection_agent = true;
   caps_.max_sge = std::min(kMaxSendSge, static_cast<uint32_t>(attr.max_sge));
-  caps_.max_read_atomic =
-      static_cast<uint32_t>(std::min(attr.max_qp_rd_atom, attr.max_qp_init_rd_atom));
   HL_ASSIGN_OR_RETURN(const auto pd, AllocatePd());
   HL_ASSIGN_OR_RETURN(const auto cq, CreateCq({.depth = 2}));
   for (uint32_t bytes = 1024; bytes >= 32 && caps_.max_inline == 0; bytes /= 2) {

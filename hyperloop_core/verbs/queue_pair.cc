@@ -320,9 +320,7 @@ Status VerbsQueuePair::Post(std::span<const rnic::SendRequest> requests) {
   uint16_t producer = sq_producer_.load(std::memory_order_relaxed);
   const uint16_t used = producer - sq_consumer_.load(std::memory_order_acquire);
   if (requests.size() > attr_.send_wqebbs - used) [[unlikely]] {
-    return NoSpace("send ring full: " + std::to_string(used) + " of " +
-                   std::to_string(attr_.send_wqebbs) + " requests in use, " +
-                   std::to_string(requests.size()) + " needed");
+    return rnic::RingFull("send", "requests", {used, attr_.send_wqebbs, requests.size()});
   }
   if (requests.empty()) return {};
   send_requests_.resize(std::max(send_requests_.size(), requests.size()));
@@ -364,9 +362,7 @@ Status VerbsQueuePair::PostReceive(std::span<const rnic::ReceiveRequest> request
   uint16_t producer = rq_producer_.load(std::memory_order_relaxed);
   const uint16_t used = producer - rq_consumer_.load(std::memory_order_acquire);
   if (requests.size() > attr_.recv_wqes - used) [[unlikely]] {
-    return NoSpace("receive ring full: " + std::to_string(used) + " of " +
-                   std::to_string(attr_.recv_wqes) + " entries in use, " +
-                   std::to_string(requests.size()) + " needed");
+    return rnic::RingFull("receive", "entries", {used, attr_.recv_wqes, requests.size()});
   }
   if (requests.empty()) return {};
   receives_.resize(std::max(receives_.size(), requests.size()));

@@ -10,16 +10,26 @@
 #include <algorithm>
 #include <cerrno>
 #include <string>
+#include <utility>
+
+#include "common/concat.h"
 
 namespace hyperloop::softrnic {
 namespace {
 
 constexpr uint64_t kMaxLength = uint64_t{64} << 30;
 
-// With all of its memory there, this takes some milliseconds.
+// Unmapping so much takes some milliseconds if all of its memory is there.
 constexpr size_t kUnmapPiece = 64 << 20;
 
-constexpr int64_t kFuseMagic = 0x65735546;
+// File systems whose pages come from another program or machine, by statfs(2)'s f_type.
+constexpr std::pair<int64_t, const char*> kServedElsewhere[] = {
+    {FUSE_SUPER_MAGIC, "a FUSE file system"},
+    {NFS_SUPER_MAGIC, "NFS"},
+    {SMB_SUPER_MAGIC, "SMB"},
+    {CIFS_SUPER_MAGIC, "SMB"},
+    {SMB2_SUPER_MAGIC, "SMB"},
+    {CEPH_SUPER_MAGIC, "CephFS"}};
 
 // `waits_for_disk`: as in UmemMapping.
 Status CheckFile(int fd, const struct stat& info, bool* waits_for_disk) {
@@ -43,7 +53,7 @@ Status CheckFile(int fd, const struct stat& info, bool* waits_for_disk) {
   return {};
 }
 
-// A mapping; it goes to the queue with its last user.
+// A mapping, which goes to the queue when its last user lets it go.
 class Mapping {
  public:
   explicit Mapping(std::shared_ptr<UnmapQueue> unmap) : unmap_(std::move(unmap)), range_(1) {}
@@ -80,10 +90,12 @@ Status CheckFileSystem(int64_t type) {
         "memory on hugetlbfs (explicit huge pages) cannot be served: use an ordinary file or memfd "
         "(transparent huge pages are fine)");
   }
-  if (type == kFuseMagic) {
-    return InvalidArgument(
-        "memory on a FUSE file system cannot be served, because its server could hold up every "
-        "host of the RNIC daemon: put the file on a local disk, on tmpfs (/dev/shm) or on pmem");
+  for (const auto& [served_elsewhere, name] : kServedElsewhere) {
+    if (type != served_elsewhere) continue;
+    return InvalidArgument(Concat(
+        "memory on ", name,
+        " cannot be served, because the file system's server could hold up every host of the "
+        "RNIC daemon: put the file on a local disk, on tmpfs (/dev/shm) or on pmem"));
   }
   return {};
 }

@@ -13,12 +13,12 @@
 
 namespace hyperloop::softrnic {
 
-// Not OK: files of this type (statfs f_type) are not served.
+// kInvalidArgument: files on a file system of this type (statfs f_type) cannot be served.
 Status CheckFileSystem(int64_t type);
 
 // Mappings that the engine or its flusher no longer uses. Another thread unmaps them, because that
-// may take long: a second for 64 GiB of memory that is there. It unmaps a piece at a time, and what
-// else needs the process's mappings runs in between. Thread safe.
+// may take long: a second for 64 GiB of populated memory. It unmaps a piece at a time, so that
+// other changes of the process's mappings can happen in between. Thread safe.
 class UnmapQueue {
  public:
   struct Range {
@@ -29,13 +29,13 @@ class UnmapQueue {
   using Ranges = std::list<Range>;
 
   ~UnmapQueue() { Drain(); }
-  // Needs no memory: whoever unmaps something has no one to tell that there is none.
+  // Needs no memory: whoever gives a mapping up could tell nobody that there is none.
   void Add(Ranges ranges) noexcept {
     std::lock_guard<std::mutex> lock(mutex_);
     for (const Range& range : ranges) bytes_ += range.length;
     ranges_.splice(ranges_.end(), ranges);
   }
-  // What waits.
+  // The bytes that wait to be unmapped.
   size_t bytes() {
     std::lock_guard<std::mutex> lock(mutex_);
     return bytes_;
@@ -53,22 +53,23 @@ class UnmapQueue {
   size_t bytes_ = 0;
 };
 
-// Maps fd [fd_offset, +length) shared and writable. Refused with the reason: ranges outside the
-// file, unaligned, longer than 64 GiB; files that are not regular, of explicit huge pages, on FUSE
-// (whose server would hold up every host at each fault), or not open for reading and writing;
-// anonymous memory (memfd) that could shrink. A file with a name may be truncated later: the engine
-// turns the fault into a protection error (Engine::HandleFault).
 struct ClientMemory {
   UmemMapping mapping;
   // Whether to populate it before the engine gets it, so that the engine's first touch of a page
   // does not fault. False for sparse files, which may be far larger than memory.
   bool populate = false;
 };
+// Maps `args.length` bytes at `args.fd_offset` of the file, shared and writable. kInvalidArgument:
+// the range is outside the file, not aligned or longer than 64 GiB, or the file is not regular, of
+// explicit huge pages or on FUSE, whose server could hold up every host at each fault.
+// kPermissionDenied: the file is not open for reading and writing, or it is anonymous memory
+// (memfd) that could shrink. A file with a name may be truncated later: the engine turns the fault
+// into a protection error (Engine::HandleFault).
 Result<ClientMemory> MapClientMemory(const RegisterUmemArgs& args, int fd,
                                      const std::shared_ptr<UnmapQueue>& unmap);
 
-// Populates a piece of the memory, which may wait for a disk. Takes what cannot be populated, as
-// behind the end of a truncated file, for done.
+// Populates a piece of the memory, which may wait for a disk. Memory that cannot be populated, such
+// as that behind the end of a truncated file, is left as it is.
 void PopulatePiece(const UmemMapping& mapping, uint64_t offset, uint64_t length);
 
 }  // namespace hyperloop::softrnic

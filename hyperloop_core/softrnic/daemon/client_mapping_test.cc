@@ -15,11 +15,16 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-TEST(ClientMappingTest, MemoryOnFuseIsRefusedWithTheWayOut) {
-  const Status refused = CheckFileSystem(0x65735546);  // statfs(2): FUSE_SUPER_MAGIC
-  EXPECT_THAT(refused, StatusIs(Code::kInvalidArgument));
-  EXPECT_THAT(refused.message(),
-              AllOf(HasSubstr("FUSE"), HasSubstr("tmpfs (/dev/shm)"), HasSubstr("local disk")));
+TEST(ClientMappingTest, MemoryThatAServerCanHoldUpIsRefusedWithTheWayOut) {
+  const std::initializer_list<std::pair<int64_t, const char*>> types = {
+      {FUSE_SUPER_MAGIC, "FUSE"}, {NFS_SUPER_MAGIC, "NFS"}, {CIFS_SUPER_MAGIC, "SMB"},
+      {SMB2_SUPER_MAGIC, "SMB"},  {SMB_SUPER_MAGIC, "SMB"}, {CEPH_SUPER_MAGIC, "CephFS"}};
+  for (const auto& [type, name] : types) {
+    const Status refused = CheckFileSystem(type);
+    EXPECT_THAT(refused, StatusIs(Code::kInvalidArgument));
+    EXPECT_THAT(refused.message(),
+                AllOf(HasSubstr(name), HasSubstr("tmpfs (/dev/shm)"), HasSubstr("local disk")));
+  }
 }
 
 TEST(ClientMappingTest, MemoryOfExplicitHugePagesIsRefusedWithTheWayOut) {

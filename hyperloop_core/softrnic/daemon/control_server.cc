@@ -12,13 +12,14 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <ctime>
 #include <functional>
 #include <new>
 #include <optional>
 
+#include "common/signal_event.h"
+#include "common/steady_ns.h"
 #include "hyperloop/core/out_of_memory.h"
 #include "softrnic/event_pipe.h"
 
@@ -26,21 +27,17 @@ namespace hyperloop::softrnic {
 
 namespace {
 
-constexpr uint32_t kOtherUsersConnections = 16;  // root's, whatever this user's processes have
+// Of root, if this daemon is another user's. They do not count among this user's connections.
+constexpr uint32_t kOtherUsersConnections = 16;
 // Engine time that a process's commands may take at once: that of some thousand commands.
 constexpr int64_t kBurstNs = 50'000'000;
 constexpr size_t kObjectsPerPart = 64;
-// From a slow disk this takes some 60 ms, for which others' commands wait.
+// Populating so much from a slow disk takes some 60 ms, for which others' commands wait.
 constexpr uint64_t kPopulatePiece = 8 << 20;
 constexpr size_t kProcessesRemembered = 4096;
-// More than memory can hold, so sparse files' ranges are among it, which are unmapped at once.
+// If more than this waits to be unmapped, some of it is unmapped before more is mapped. No memory
+// holds so much, so it is mostly ranges of sparse files, which take no time.
 constexpr size_t kMostToUnmap = size_t{1} << 40;
-
-uint64_t SteadyNs() {
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                   std::chrono::steady_clock::now().time_since_epoch())
-                                   .count());
-}
 
 uint64_t ThreadCpuNs() {
   timespec time{};
@@ -104,15 +101,19 @@ Result<std::unique_ptr<ControlServer>> ControlServer::Listen(const std::string& 
   engine->SetEvict([server = server.get()](ContextId context, const char* why) {
     const std::lock_guard lock(server->evicted_mutex_);
     server->evicted_.emplace_back(context, why);
-    const uint64_t one = 1;
-    [[maybe_unused]] ssize_t n = write(server->evicted_event_.get(), &one, sizeof one);
+    SignalEvent(server->evicted_event_.get());
   });
   return server;
 }
 
 ControlServer::ControlServer(std::string path, Engine* engine, EngineLoop* loop,
                              std::shared_ptr<Log> log, ControlLimits limits)
-    : path_(std::move(path)), engine_(engine), loop_(loop), log_(std::move(log)), limits_(limits) {}
+    : path_(std::move(path)),
+      engine_(engine),
+      loop_(loop),
+      log_(std::move(log)),
+      refusals_(log_, "client"),
+      limits_(limits) {}
 
 ControlServer::~ControlServer() {
   engine_->SetEvict(nullptr);
@@ -140,10 +141,7 @@ void ControlServer::Run() {
   }
 }
 
-void ControlServer::Stop() {
-  const uint64_t one = 1;
-  [[maybe_unused]] ssize_t n = write(stop_event_.get(), &one, sizeof one);
-}
+void ControlServer::Stop() { SignalEvent(stop_event_.get()); }
 
 Status ControlServer::Watch(int fd, uint64_t id, Kind kind) {
   epoll_event event{};
@@ -157,8 +155,7 @@ void ControlServer::HandleEvent(uint64_t data, uint32_t events) {
   const uint64_t id = data >> 3;
   switch (static_cast<Kind>(data & 7)) {
     case kListener:
-      if (RanOutOfMemory([this] { Accept(); }))
-        LogLine(log_.get(), LogLevel::kError, {"a client was not let in: out of memory"});
+      if (RanOutOfMemory([this] { Accept(); })) refusals_.Note("somebody", "out of memory");
       return;
     case kEvicted:
       CloseEvicted();
@@ -249,7 +246,7 @@ void ControlServer::Accept() {
   Guard(client, [&] {
     const Status status = Admit(client);
     if (status.ok()) return;
-    LogLine(log_.get(), LogLevel::kWarn, {"refused ", client.name, ": ", status.message()});
+    refusals_.Note(client.name, status.message());
     Reply reply{};
     Answer(client, status, reply, "", {});
     Close(id, "it was refused");
@@ -337,8 +334,7 @@ void ControlServer::RefuseForLackOfDescriptors() {
   }
   client.socket.Reset(-1);
   spare_.Reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  LogLine(log_.get(), LogLevel::kError,
-          {"out of descriptors, a client was refused: raise ulimit -n"});
+  refusals_.Note("somebody", "out of descriptors; raise ulimit -n");
 }
 
 void ControlServer::Close(uint64_t id, std::string_view why) {
@@ -490,7 +486,7 @@ Status ControlServer::Register(Client& client, const RegisterUmemArgs& args, int
     unmap_->Drain();
     mapped = MapClientMemory(args, fd, unmap_);
   }
-  unmapping_ = true;  // also what a failed attempt has mapped
+  unmapping_ = true;  // a failed attempt may have left a mapping
   HL_ASSIGN_OR_RETURN(ClientMemory memory, std::move(mapped));
   if (!memory.populate) return GiveToEngine(client, args, std::move(memory.mapping), reply);
   client.registration = Client::Registration{args, std::move(memory.mapping), 0};

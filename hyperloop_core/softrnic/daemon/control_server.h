@@ -1,6 +1,6 @@
-// ControlServer: the daemon's second thread. Accepts clients on the Unix socket, checks and answers
-// their commands, and notices when they die; the engine itself is only ever touched through
-// EngineLoop::Submit.
+// ControlServer: the daemon's second thread. It accepts clients on the Unix socket, checks and
+// answers their commands, and notices when they die. It touches the engine through
+// EngineLoop::Submit only.
 //
 // Trust: a client must have this process's user id (or be root). Nothing else that it sends is
 // trusted: the server checks sizes, magic, version and descriptors, and the engine checks every
@@ -33,6 +33,7 @@
 #include "softrnic/daemon/client_mapping.h"
 #include "softrnic/daemon/link_server.h"
 #include "softrnic/daemon/listener.h"
+#include "softrnic/daemon/refusal_log.h"
 #include "softrnic/engine_loop.h"
 #include "softrnic/unix_socket.h"
 
@@ -57,7 +58,7 @@ class ControlServer {
 
   // Makes counter queries include those of `links`. Call before Run; `links` outlives the server.
   void ShowLinks(const LinkServer* links) { links_ = links; }
-  // Clients' mappings that nobody uses any more.
+  // The queue of clients' mappings that nobody uses any more.
   std::shared_ptr<UnmapQueue> unmap_queue() const { return unmap_; }
 
   // Serves until Stop; meanwhile the loop must run.
@@ -119,6 +120,7 @@ class ControlServer {
   EngineLoop* const loop_;
   const LinkServer* links_ = nullptr;
   const std::shared_ptr<Log> log_;
+  RefusalLog refusals_;
   const ControlLimits limits_;
   const std::shared_ptr<UnmapQueue> unmap_ = std::make_shared<UnmapQueue>();
   Listener listener_;

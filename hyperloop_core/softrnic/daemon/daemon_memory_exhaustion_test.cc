@@ -4,8 +4,6 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -15,16 +13,14 @@
 #include <iterator>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "hyperloop/core/out_of_memory.h"
 #include "hyperloop/core/softrnic.h"
-#include "softrnic/daemon/control_server.h"
 #include "softrnic/daemon/flush_threads.h"
+#include "softrnic/daemon/testing/control_world.h"
 #include "softrnic/engine/flusher.h"
 #include "support/failing_memory.h"
-#include "support/log_lines.h"
 #include "support/must.h"
 #include "support/status_matchers.h"
 
@@ -39,119 +35,6 @@ size_t OpenDescriptors() {
   const std::filesystem::directory_iterator all("/proc/self/fd");
   return static_cast<size_t>(std::distance(begin(all), end(all)));
 }
-
-UniqueFd ConnectTo(const std::string& path) {
-  UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  const auto address = *UnixAddress(path);
-  const timeval patience{kPatience.count(), 0};
-  setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-  if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.first), address.second) != 0)
-    socket.Reset(-1);
-  return socket;
-}
-
-// Another process, which makes connections: the daemon's clients are processes.
-class OtherProcess {
- public:
-  OtherProcess() {
-    int ends[2];
-    EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
-    pid_ = fork();
-    if (pid_ == 0) {
-      close(ends[0]);
-      Serve(UniqueFd(ends[1]));
-    }
-    close(ends[1]);
-    channel_.Reset(ends[0]);
-  }
-  ~OtherProcess() {
-    channel_.Reset(-1);
-    waitpid(pid_, nullptr, 0);
-  }
-  UniqueFd Connect(const std::string& path) {
-    EXPECT_EQ(send(channel_.get(), path.data(), path.size(), 0), static_cast<ssize_t>(path.size()));
-    char ignored;
-    auto answer = ReceiveMessage(channel_.get(), std::as_writable_bytes(std::span(&ignored, 1)), 0);
-    EXPECT_TRUE(answer.ok() && answer->fds.size() == 1);
-    return std::move(answer->fds[0]);
-  }
-
- private:
-  [[noreturn]] static void Serve(UniqueFd channel) {
-    char path[200];
-    for (;;) {
-      const ssize_t n = recv(channel.get(), path, sizeof path, 0);
-      if (n <= 0) _exit(0);
-      const UniqueFd made = ConnectTo(std::string(path, static_cast<size_t>(n)));
-      const int fd = made.get();
-      const iovec part{path, 1};
-      SendMessage(channel.get(), {&part, 1}, {&fd, 1}, 0).IgnoreError();
-    }
-  }
-
-  pid_t pid_ = -1;
-  UniqueFd channel_;
-};
-
-// A client that speaks the protocol by itself.
-class RawClient {
- public:
-  explicit RawClient(UniqueFd socket) : socket_(std::move(socket)) {}
-
-  static Command Make(Op op) {
-    Command command;
-    command.op = op;
-    return command;
-  }
-  // kAborted: the connection ended.
-  Status Call(const Command& command, const std::vector<int>& fds = {}) {
-    const iovec part{const_cast<Command*>(&command), sizeof command};
-    SendMessage(socket_.get(), {&part, 1}, fds, 0).IgnoreError();
-    auto message = ReceiveMessage(socket_.get(), buffer_, 0);
-    EXPECT_NE(message.status().code(), Code::kBusy) << "neither answer nor end";
-    if (!message.ok() || message->bytes < sizeof reply) return Aborted("closed");
-    std::memcpy(&reply, buffer_.data(), sizeof reply);
-    const auto* const text = reinterpret_cast<const char*>(buffer_.data()) + sizeof reply;
-    return {static_cast<Code>(reply.code), std::string(text, reply.text_length)};
-  }
-  Status Open(const std::string& host) {
-    Command open = Make(Op::kOpen);
-    host.copy(open.args.open.host, kMaxName - 1);
-    return Call(open);
-  }
-  Status AllocPd() { return Call(Make(Op::kAllocPd)); }
-
-  Reply reply;
-
- private:
-  UniqueFd socket_;
-  std::vector<std::byte> buffer_ = std::vector<std::byte>(sizeof(Reply) + kMaxReplyText);
-};
-
-// A daemon's engine and control server on threads of their own.
-struct World {
-  // `limits`: of a client.
-  World(const std::string& path, const ClientLimits& limits)
-      : socket(path), engine(EngineOptions{.limits = limits}) {
-    loop = Must(EngineLoop::Create(&engine, {.spin_us = 0}));
-    server = Must(ControlServer::Listen(socket, &engine, loop.get(), log));
-    threads[0] = std::thread([this] { loop->Run(); });
-    threads[1] = std::thread([this] { server->Run(); });
-  }
-  ~World() {
-    server->Stop();
-    threads[1].join();
-    loop->Stop();
-    threads[0].join();
-  }
-
-  const std::string socket;
-  std::shared_ptr<LogLines> log = std::make_shared<LogLines>();
-  Engine engine;
-  std::unique_ptr<EngineLoop> loop;
-  std::unique_ptr<ControlServer> server;
-  std::thread threads[2];
-};
 
 class DaemonMemoryExhaustion : public testing::Test {
  protected:
@@ -168,7 +51,7 @@ class DaemonMemoryExhaustion : public testing::Test {
 
   // One of most commands. Not ok: one of them failed.
   Status Exchange(const World& world) {
-    RawClient client(ConnectTo(world.socket));
+    RawClient client(ConnectToDaemon(world.socket));
     HL_RETURN_IF_ERROR(client.Open("one"));
     HL_RETURN_IF_ERROR(client.AllocPd());
     const uint32_t pd = client.reply.result.id.id;

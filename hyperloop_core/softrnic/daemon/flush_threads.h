@@ -21,7 +21,7 @@ class FlushThreads final : public Flusher {
   static constexpr size_t kMaxTasksOfClient = 1024;
   static constexpr size_t kMaxTasks = 8192;
 
-  // `make_durable`: any thread.
+  // Any thread may call `make_durable`.
   explicit FlushThreads(std::function<bool(const FileRange&)> make_durable = MakeDurable);
   ~FlushThreads() override;
 

@@ -22,8 +22,8 @@
 namespace hyperloop::softrnic {
 
 inline constexpr size_t kMaxConnections = 256;
-// Limits of connections that have not introduced themselves yet: from one source without a known
-// neighbour, from all such sources, and from one source with one.
+// Limits of connections that have not introduced themselves yet: from one source that has no known
+// neighbour, from all such sources together, and from one source that has a known neighbour.
 inline constexpr size_t kMaxStrangersOfSource = 8;
 inline constexpr size_t kMaxStrangers = 64;
 inline constexpr size_t kMaxStrangersOfKnown = 64;
@@ -39,18 +39,16 @@ inline constexpr int64_t kLinkQueueBytes = 1 << 20;
 inline constexpr uint64_t kLinkInFlightBytes = 4 << 20;
 // Bytes of answers that a connection's socket has not taken, with the answers to its packets that
 // the engine has. A connection may hold kConnectionAnswerBytes, but only kLeastAnswerBytes once all
-// connections that neighbours made hold kAllAnswerBytes.
+// connections that neighbours made hold kAllAnswerBytes. Together these hold at most
+// kAllAnswerBytes + kMaxConnections * kLeastAnswerBytes + kLinkInFlightBytes.
 inline constexpr size_t kConnectionAnswerBytes = 4 << 20;
 inline constexpr size_t kAllAnswerBytes = 64 << 20;
 inline constexpr size_t kLeastAnswerBytes = 256 << 10;
-// The resulting limit of all connections that neighbours made:
-inline constexpr size_t kMaxAnswerBytes =
-    kAllAnswerBytes + kMaxConnections * kLeastAnswerBytes + kLinkInFlightBytes;
 // The epoll ids of the server's own descriptors; a connection's id is its serial number.
 inline constexpr uint64_t kListenerEvents = 1;
 inline constexpr uint64_t kWakeEvents = 2;
 inline constexpr std::string_view kNoMemory = "out of memory";
-// Ids of links that neighbours made; below are configured ones.
+// The ids of links that neighbours made have this bit; those of configured links do not.
 inline constexpr LinkId kIncomingLinks = 0x80000000;
 
 inline void Count(std::atomic<uint64_t>* counter, uint64_t n) {
@@ -62,7 +60,8 @@ class OutBytes {
  public:
   size_t size() const { return size_; }
 
-  // Has `add` append to a vector with room for a frame. Without memory nothing is appended.
+  // Calls `add` with a vector that has room for a frame, to which it appends. If memory runs out,
+  // nothing is appended.
   template <typename Add>
   void Append(Add&& add) {
     if (pieces_.empty() || pieces_.back().capacity() - pieces_.back().size() < kMostAdded) {
@@ -131,8 +130,8 @@ struct LinkServer::Connection {
   bool stranger() const { return !dialed && !channel.open(); }
 };
 
-// Runs `event`, which is something that the connection does. False: memory ran out in it, and the
-// connection is gone.
+// Runs `event`, which does something for the connection. False: memory ran out in it, and the
+// connection is closed.
 template <class Event>
 bool LinkServer::Guard(Connection& c, Event&& event) {
   const uint64_t serial = c.serial;

@@ -11,6 +11,7 @@
 #include <array>
 #include <cerrno>
 
+#include "common/signal_event.h"
 #include "softrnic/daemon/link_connection.h"
 
 namespace hyperloop::softrnic {
@@ -32,7 +33,7 @@ Result<std::unique_ptr<LinkServer>> LinkServer::Create(LinkOptions options, Engi
 }
 
 LinkServer::LinkServer(LinkOptions options, std::shared_ptr<Log> log)
-    : options_(std::move(options)), log_(std::move(log)) {}
+    : options_(std::move(options)), log_(std::move(log)), refusals_(log_, "link from") {}
 
 LinkServer::~LinkServer() { Stop(); }
 
@@ -76,7 +77,7 @@ Status LinkServer::AddNeighbours(Engine* engine) {
     (*found)->name += ((*found)->name.empty() ? "" : ",") + each.host;
     (*found)->hosts.push_back(each.host);
     HL_RETURN_IF_ERROR(
-        engine->AddPeer(each.host, static_cast<LinkId>(found - neighbours_.begin() + 1)));
+        engine->AddRoute(each.host, static_cast<LinkId>(found - neighbours_.begin() + 1)));
   }
   for (auto& neighbour : neighbours_) neighbour->name += " (" + neighbour->address.ToString() + ")";
   return {};
@@ -94,10 +95,7 @@ void LinkServer::Stop() {
   thread_.join();
 }
 
-void LinkServer::WakeThread() {
-  const uint64_t one = 1;
-  [[maybe_unused]] ssize_t n = write(wake_.get(), &one, sizeof one);
-}
+void LinkServer::WakeThread() { SignalEvent(wake_.get()); }
 
 std::string LinkServer::CounterText() const {
   std::string text;
@@ -191,7 +189,7 @@ void LinkServer::Run() {
     for (int i = 0; i < n; ++i) {
       const uint64_t what = events[static_cast<size_t>(i)].data.u64;
       if (what == kListenerEvents) {
-        if (RanOutOfMemory([this] { Accept(); })) LogRefusal("somebody", kNoMemory);
+        if (RanOutOfMemory([this] { Accept(); })) refusals_.Note("somebody", kNoMemory);
       } else if (what == kWakeEvents) {
         uint64_t count;
         [[maybe_unused]] ssize_t got = read(wake_.get(), &count, sizeof count);

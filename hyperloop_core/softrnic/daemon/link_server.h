@@ -7,8 +7,8 @@
 // A connection that is silent for kDeadAfter is closed and dialed again, so that a healed cut is
 // noticed long before TCP's own timers expire. Memory is bounded, and nothing is dropped for that.
 // When a connection has kLinkQueueBytes of requests, the engine is told to wait. A packet is handed
-// to the engine only while there is room for its answer (kMaxAnswerBytes in all). Until then
-// nothing more is read from its connection, so that the sender waits.
+// to the engine only while there is room for its answer (kConnectionAnswerBytes, kAllAnswerBytes).
+// Until then nothing more is read from its connection, so that the sender waits.
 //
 // If memory runs out in something that a connection does, that connection ends, as by a cut: what
 // it carried is lost, and sent again on the next one.
@@ -32,6 +32,7 @@
 #include "hyperloop/core/status.h"
 #include "hyperloop/identity/secure_channel.h"
 #include "softrnic/daemon/link_options.h"
+#include "softrnic/daemon/refusal_log.h"
 #include "softrnic/engine_loop.h"
 #include "softrnic/links/link_port.h"
 #include "softrnic/links/packet.h"
@@ -69,7 +70,7 @@ class LinkServer final : public LinkPort {
   using Clock = std::chrono::steady_clock;
   struct Connection;
 
-  // One that is configured, and the link to it: one for each address.
+  // A neighbour that is configured, and the link to it. There is one for each address.
   struct Neighbour {
     LinkAddress address;
     std::vector<std::string> hosts;
@@ -110,7 +111,6 @@ class LinkServer final : public LinkPort {
   void RefreshKeys();
   identity::SecureChannelOptions ChannelOptions(const Neighbour* neighbour) const;
   void WatchListener(bool on);
-  void LogRefusal(std::string_view name, std::string_view why);
   static bool IsNews(Neighbour& neighbour, std::string_view why);
   void HandleConnection(Connection& c, uint32_t events);
   bool Connected(Connection& c);
@@ -152,15 +152,14 @@ class LinkServer final : public LinkPort {
   std::map<LinkId, uint64_t> incoming_;  // serial numbers of accepted connections
   uint64_t next_serial_ = 16;            // below: the server's own descriptors
   LinkId next_incoming_ = 0;
-  std::string last_refusal_;
-  Clock::time_point refusal_logged_{};
+  RefusalLog refusals_;
   std::set<std::string> known_sources_;  // of neighbours, configured or proved
   int introductions_ = 0;                // steps that may still be taken in this turn
   Clock::time_point accept_again_{};     // not 0: the listener is not watched until then
   size_t answer_bytes_ = 0;  // of all connections that neighbours made, as of the last turn
   uint64_t answered_ = 0;    // part of handed_ that was answered when the outbox was last read
-  std::deque<std::pair<uint64_t, uint64_t>>
-      in_flight_;         // not answered: (connection, bytes) in order
+  // What the engine was handed and has not answered, in order: (connection, bytes).
+  std::deque<std::pair<uint64_t, uint64_t>> in_flight_;
   uint64_t resumed_ = 0;  // the serial number of the connection that was resumed last
   Counters counters_;
 

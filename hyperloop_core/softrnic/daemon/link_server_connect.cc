@@ -22,7 +22,6 @@ constexpr milliseconds kDeadAfter{3000};
 constexpr milliseconds kForgetAfter{15000};  // an accepted connection
 constexpr milliseconds kIntroduceWithin{3000};
 constexpr milliseconds kAcceptPause{500};
-constexpr milliseconds kBetweenRefusals{1000};
 constexpr milliseconds kFirstBackoff{20};
 constexpr milliseconds kLastBackoff{500};
 
@@ -125,17 +124,17 @@ void LinkServer::Accept() {
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
       const int error = errno;
       WatchListener(false);
-      LogRefusal("somebody",
-                 std::string(std::strerror(error)) + "; for descriptors raise ulimit -n");
+      refusals_.Note("somebody",
+                     std::string(std::strerror(error)) + "; for descriptors raise ulimit -n");
     }
     return;
   }
-  // It is closed when everything that needs memory has succeeded.
+  // This one is closed below, when everything that needs memory has succeeded.
   const uint64_t given_up = OneToGiveUp(from.Source());
   if (given_up == 0 && connections_.size() >= kMaxConnections) {
     Count(&counters_.refused, 1);
-    LogRefusal(from.ToString(),
-               "there are " + std::to_string(kMaxConnections) + " connections, the most");
+    refusals_.Note(from.ToString(),
+                   "there are " + std::to_string(kMaxConnections) + " connections, the most");
     return;
   }
   const int on = 1;
@@ -178,11 +177,13 @@ void LinkServer::RefreshKeys() {
     LogLine(log_.get(), LogLevel::kWarn, {"changed keys are not used: ", status.message()});
 }
 
+// Returns the serial number of the connection to close for a new one from `source`. 0: none.
+//
 // Anybody who reaches the port can connect and be slow or silent. Connections without an
-// introduction are bounded, so that they keep no neighbour out. At the bound of a source its oldest
-// one is closed for a new one from `source`; at the bound of all sources the oldest of the source
-// that has most. A source with a known neighbour has a bound of its own, so connections from
-// elsewhere, however many, never close one from there. Returns its serial number; 0: none.
+// introduction are bounded, so that they keep no neighbour out. At the bound of a source, its
+// oldest connection is closed. At the bound of all sources, the oldest one of the source that has
+// most is closed. A source with a known neighbour has a bound of its own, so connections from
+// elsewhere, however many, never close one from there.
 uint64_t LinkServer::OneToGiveUp(const std::string& source) const {
   struct Sum {
     size_t count = 0;
@@ -224,23 +225,14 @@ void LinkServer::BoundConnectionsOf(const Connection& c) {
   if (others >= kMaxConnectionsOfNeighbour) Close(oldest, "it made many others since");
 }
 
-// Logs a host that tries again and again once, and many different hosts at intervals.
-void LinkServer::LogRefusal(std::string_view name, std::string_view why) {
-  const auto now = Clock::now();
-  if (why == last_refusal_ || now - refusal_logged_ < kBetweenRefusals) return;
-  LogLine(log_.get(), LogLevel::kWarn, {"link from ", name, " was refused: ", why});
-  if (RanOutOfMemory([&] { last_refusal_ = why; })) last_refusal_.clear();
-  refusal_logged_ = now;
-}
-
-// Whether the link has another error than the last time. It is logged once.
+// Whether the link has another error than the last time, which is to be logged.
 bool LinkServer::IsNews(Neighbour& neighbour, std::string_view why) {
   if (why == neighbour.last_error) return false;
   if (RanOutOfMemory([&] { neighbour.last_error = why; })) neighbour.last_error.clear();
   return true;
 }
 
-// Whether `name` can be told from all other trusted names by its hash, which is what claims carry.
+// Whether the hash of `name`, which is what claims carry, tells it from all other trusted names.
 bool LinkServer::IsTold(const std::string& name) {
   for (const identity::TrustedPeer& each : options_.keys->trusted()) {
     if (each.name == name || GidPrefix(each.name) != GidPrefix(name)) continue;
@@ -297,7 +289,7 @@ void LinkServer::Close(uint64_t serial, std::string_view why) {
     if (c.channel.open()) {
       LogLine(log_.get(), LogLevel::kInfo, {"link from ", c.name, " is down: ", why});
     } else {
-      LogRefusal(c.name, why);
+      refusals_.Note(c.name, why);
     }
   }
   connections_.erase(found);

@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kReadBytes = 256 << 10;
 constexpr size_t kPiecesAtOnce = 16;
 
-// The length of the frame of the packet or of its answer, whichever is longer.
+// The length of the packet's frame or of its answer's, whichever is longer.
 uint64_t BytesInFlight(const Packet& p) {
   uint64_t body = p.payload.size();
   if (p.type == PacketType::kRead) body = p.length;
@@ -128,7 +128,7 @@ void LinkServer::RefuseClaim(Connection& c, const Packet& packet) {
       " speaks for a host that its key is not trusted as: on the other machine, "
       "trust it under that host's name, too, with the role link";
   Count(&counters_.claims_refused, 1);
-  LogRefusal(c.name, why);
+  refusals_.Note(c.name, why);
   Packet reply{.type = PacketType::kRefuse,
                .dest_qpn = packet.source_qpn,
                .source_qpn = packet.dest_qpn,
@@ -146,7 +146,7 @@ void LinkServer::RefuseClaim(Connection& c, const Packet& packet) {
   Count(&counters_.frames_sent, 1);
 }
 
-// All of them, or without memory none.
+// Hands over all packets, or none if memory runs out.
 void LinkServer::HandOver(Connection& c, Arrivals packets, uint64_t bytes) {
   if (bytes != 0) in_flight_.emplace_back(c.serial, bytes);
   c.in_flight += bytes;
@@ -189,7 +189,8 @@ bool LinkServer::WriteTo(Connection& c) {
     }
     c.out.Drop(static_cast<size_t>(n));
     c.said = Clock::now();
-    if (!c.dialed) c.heard = c.said;  // by its end's TCP; what it says may have to wait
+    // The other end's TCP takes bytes, so that end is there. What it says may have to wait here.
+    if (!c.dialed) c.heard = c.said;
     Count(&counters_.bytes_sent, static_cast<uint64_t>(n));
     Neighbour* const neighbour = NeighbourOf(c);
     if (neighbour == nullptr) continue;
@@ -242,7 +243,7 @@ void LinkServer::TakeOutbox() {
   }
 }
 
-// Null: there is none.
+// Null: no open connection belongs to the link.
 LinkServer::Connection* LinkServer::OpenConnectionOf(LinkId link) {
   uint64_t serial = 0;
   if (link < kIncomingLinks) {

@@ -11,7 +11,6 @@
 #include <atomic>
 #include <cerrno>
 #include <charconv>
-#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -19,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/steady_ns.h"
 #include "hyperloop/core/log.h"
 #include "hyperloop/core/trusted_files.h"
 #include "softrnic/daemon/control_server.h"
@@ -155,12 +155,6 @@ void SetPriority(const std::string& priority, Log& log) {
   }
 }
 
-uint64_t SteadyNs() {
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                   std::chrono::steady_clock::now().time_since_epoch())
-                                   .count());
-}
-
 void TellOfLinks(const LinkOptions& options, const std::string& listening, Log& log) {
   if (options.keys == nullptr) {
     log.Write(LogLevel::kWarn,
@@ -240,6 +234,53 @@ Status Serve(const Options& options, const std::shared_ptr<Log>& log) {
   return status;
 }
 
+void AddDataThread(CLI::App& app, Options& options) {
+  app.add_option("--spin-us", options.spin_us,
+                 "microseconds to look for work before sleeping; 0: sleep at once. Waking up costs "
+                 "about 50 us")
+      ->capture_default_str()
+      ->check(CLI::Range(0u, 1000000u));
+  app.add_option("--cpu", options.cpu,
+                 "processor of the data thread: a number; auto: the last one, unless another "
+                 "hyperloop-rnicd has it; none: not pinned")
+      ->capture_default_str()
+      ->type_name("N|auto|none");
+  app.add_option(
+         "--priority", options.priority,
+         "priority of the data thread: nice (nice -20), fifo (SCHED_FIFO; never spins) or none")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"nice", "fifo", "none"}));
+  app.add_option("--prefetch", options.prefetch,
+                 "blocks of 64 B that are taken from a send queue ahead of their turn, as hardware "
+                 "does, so that a program which rewrites them too late fails here too; 0: none")
+      ->capture_default_str()
+      ->check(CLI::Range(0u, 32u))
+      ->type_name("N");
+}
+
+void AddLinks(CLI::App& app, Options& options) {
+  app.add_option(
+         "--listen", options.links.listen,
+         "accept links from the daemons of other machines at this numeric address; port 0: "
+         "any. Without it no port is open. Needs --keys, or --insecure and a loopback address")
+      ->type_name("ADDRESS:PORT");
+  app.add_option("--peer", options.links.peers,
+                 "the daemon that emulated host HOST is attached to; repeat it for every host of "
+                 "the group. This daemon's own hosts may be among them")
+      ->type_name("HOST=ADDRESS:PORT");
+  app.add_option("--peers-file", options.links.peers_file,
+                 "a file of HOST=ADDRESS:PORT lines, the same on every machine; # begins a comment "
+                 "line")
+      ->type_name("FILE");
+  app.add_option("--keys", options.links.keys_dir,
+                 "this host's keys directory (hyperloopctl keys init): both ends of a link prove "
+                 "who they are, must be trusted with the role link, and encrypt what passes")
+      ->type_name("DIR");
+  app.add_flag("--insecure", options.links.insecure,
+               "links without keys, between loopback addresses only: for emulation on a machine "
+               "without other users");
+}
+
 // Bounds of one client, which is one process, so that others have room. A refusal names the option.
 void AddLimits(CLI::App& app, Options& options) {
   const auto limit = [&app](const char* name, auto& value, auto most, const char* what) {
@@ -269,6 +310,19 @@ void AddLimits(CLI::App& app, Options& options) {
         "share of the data thread's time that one process's commands may take; more of them wait");
 }
 
+// A SCHED_FIFO thread does not spin. False, and logged: the options ask for both.
+bool SettleSpinning(const CLI::App& app, Options& options, Log& log) {
+  if (options.priority != "fifo") return true;
+  if (app.count("--spin-us") > 0 && options.spin_us > 0) {
+    log.Write(LogLevel::kError,
+              "--priority fifo with --spin-us: a spinning SCHED_FIFO thread stalls for 50 ms "
+              "each second; leave out one of them");
+    return false;
+  }
+  options.spin_us = 0;
+  return true;
+}
+
 int Main(int argc, char** argv) {
   Options options;
   CLI::App app(
@@ -284,59 +338,12 @@ int Main(int argc, char** argv) {
          "user's or root's, and sticky where others may write")
       ->required()
       ->type_name("PATH");
-  auto* spin = app.add_option("--spin-us", options.spin_us,
-                              "microseconds to look for work before sleeping; 0: sleep at once. "
-                              "Waking up costs about 50 us")
-                   ->capture_default_str()
-                   ->check(CLI::Range(0u, 1000000u));
-  app.add_option("--cpu", options.cpu,
-                 "processor of the data thread: a number; auto: the last one, unless another "
-                 "hyperloop-rnicd has it; none: not pinned")
-      ->capture_default_str()
-      ->type_name("N|auto|none");
-  app.add_option(
-         "--priority", options.priority,
-         "priority of the data thread: nice (nice -20), fifo (SCHED_FIFO; never spins) or none")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"nice", "fifo", "none"}));
-  app.add_option("--prefetch", options.prefetch,
-                 "blocks of 64 B that are taken from a send queue ahead of their turn, as hardware "
-                 "does, so that a program which rewrites them too late fails here too; 0: none")
-      ->capture_default_str()
-      ->check(CLI::Range(0u, 32u))
-      ->type_name("N");
-  app.add_option(
-         "--listen", options.links.listen,
-         "accept links from the daemons of other machines at this numeric address; port 0: "
-         "any. Without it no port is open. Needs --keys, or --insecure and a loopback address")
-      ->type_name("ADDRESS:PORT");
-  app.add_option("--peer", options.links.peers,
-                 "the daemon that emulated host HOST is attached to; repeat it for every host of "
-                 "the group. This daemon's own hosts may be among them")
-      ->type_name("HOST=ADDRESS:PORT");
-  app.add_option("--peers-file", options.links.peers_file,
-                 "a file of HOST=ADDRESS:PORT lines, the same on every machine; # begins a comment "
-                 "line")
-      ->type_name("FILE");
-  app.add_option("--keys", options.links.keys_dir,
-                 "this host's keys directory (hyperloopctl keys init): both ends of a link prove "
-                 "who they are, must be trusted with the role link, and encrypt what passes")
-      ->type_name("DIR");
-  app.add_flag("--insecure", options.links.insecure,
-               "links without keys, between loopback addresses only: for emulation on a machine "
-               "without other users");
+  AddDataThread(app, options);
+  AddLinks(app, options);
   AddLimits(app, options);
   CLI11_PARSE(app, argc, argv);
   const std::shared_ptr<Log> log = StderrLog("hyperloop-rnicd");
-  if (options.priority == "fifo") {
-    if (spin->count() > 0 && options.spin_us > 0) {
-      log->Write(LogLevel::kError,
-                 "--priority fifo with --spin-us: a spinning SCHED_FIFO thread stalls for 50 ms "
-                 "each second; leave out one of them");
-      return 1;
-    }
-    options.spin_us = 0;
-  }
+  if (!SettleSpinning(app, options, *log)) return 1;
   const Status status = Serve(options, log);
   if (status.ok()) return 0;
   log->Write(LogLevel::kError, status.ToString());

@@ -6,7 +6,7 @@
 
 namespace hyperloop::softrnic {
 
-// `kNext`: the member of Account that links this queue. A client is in it at most once.
+// `kNext`: the member of Account that links this queue. A client is in the queue at most once.
 template <Account* Account::*kNext>
 class AccountQueue {
  public:

@@ -1,5 +1,5 @@
-// Loads, stores and copies of client memory. A client may change its memory at any time, so each
-// field is loaded once.
+// Loads, stores and copies of client memory. A client may change its memory at any time, so the
+// engine loads each field once.
 #pragma once
 
 #include <endian.h>

@@ -1,5 +1,5 @@
-// Clients: the open contexts, and the clients (Account) and hosts behind them. It owns all three,
-// and it evicts a client that must not go on.
+// Clients owns the open contexts, the hosts behind them, and an Account for each client. It evicts
+// a client that must not go on.
 //
 // Between StopServing and Close a context exists without being served; its objects are destroyed in
 // that time, a part at a time. Evicting needs no memory.

@@ -1,9 +1,10 @@
 // Clock: the steady clock that the engine's timers follow (EngineOptions::now_ns).
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
+
+#include "common/steady_ns.h"
 
 namespace hyperloop::softrnic {
 
@@ -12,12 +13,7 @@ class Clock {
   // `now_ns` outlives the clock; if it is empty, the system's steady clock is read.
   explicit Clock(const std::function<uint64_t()>& now_ns) : now_ns_(now_ns) {}
   // The time in nanoseconds since an arbitrary moment.
-  uint64_t Now() const {
-    if (now_ns_) return now_ns_();
-    return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                     std::chrono::steady_clock::now().time_since_epoch())
-                                     .count());
-  }
+  uint64_t Now() const { return now_ns_ ? now_ns_() : SteadyNs(); }
 
  private:
   const std::function<uint64_t()>& now_ns_;

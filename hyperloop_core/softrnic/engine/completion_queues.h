@@ -46,7 +46,8 @@ class CompletionQueues {
   static bool WaitMet(const Cq& cq, uint32_t index) {
     return ((cq.producer - 1 - index) & 0x800000) == 0;
   }
-  // The client armed the channel by storing `value` in the CQ's register. True: that made an event.
+  // Arms the channel, as the client asked by storing `value` in the CQ's register. True: that made
+  // an event.
   static bool Arm(Cq& cq, uint64_t value);
 
  private:

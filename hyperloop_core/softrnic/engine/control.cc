@@ -15,6 +15,29 @@ constexpr uint32_t kMaxLogCqes = 20;
 constexpr uint64_t kMaxUmemBytes = 1ull << 44;
 constexpr uint32_t kAllAccess =
     rnic::kLocalWrite | rnic::kRemoteWrite | rnic::kRemoteRead | rnic::kRemoteAtomic;
+constexpr uint64_t kCqeAlign = 64;
+constexpr uint64_t kRecordAlign = 8;
+
+uint64_t CqRingBytes(const CreateCqArgs& a) { return uint64_t{sizeof(mlx5_cqe64)} << a.log_size; }
+
+// Checks the arguments of CreateCq against each other, and that the queue's memory is in `umem`.
+Status CheckCqArgs(const CreateCqArgs& a, const Umem& umem, bool has_channel) {
+  if (umem.length > kMaxRingUmemBytes)
+    return InvalidArgument(Concat("create CQ: its ring is in registered memory of ", umem.length,
+                                  " B; at most ", kMaxRingUmemBytes));
+  if (a.log_size > kMaxLogCqes || a.ignore_overrun > 1)
+    return InvalidArgument(
+        Concat("create CQ: 2^", a.log_size, " entries; at most 2^", kMaxLogCqes));
+  if (RingAt(umem, a.ring_addr, CqRingBytes(a), kCqeAlign) == nullptr ||
+      RingAt(umem, a.dbrec_addr, rnic::kDoorbellRecordBytes, kRecordAlign) == nullptr)
+    return InvalidArgument(
+        "create CQ: ring or doorbell record is outside the registered memory or not aligned (ring "
+        "64 B, record 8 B)");
+  if (a.events > 1 || (a.events != 0) != has_channel || (a.events != 0 && a.ignore_overrun != 0))
+    return InvalidArgument(Concat("create CQ: events ", a.events,
+                                  ": 0 or 1, with a channel, and not with ignored overrun"));
+  return {};
+}
 
 }  // namespace
 
@@ -191,32 +214,9 @@ Status Control::DestroyMkey(Context& c, uint32_t lkey) {
 
 // --- completion queues
 
-Status Control::CreateCq(Context& c, const CreateCqArgs& a, std::function<void()> notify,
-                         CreateCqReply* reply) {
-  const auto it = c.umems.find(a.umem);
-  if (it == c.umems.end()) return NotFound(Concat("create CQ: no registered memory ", a.umem));
-  Umem& umem = *it->second;
-  if (umem.length > kMaxRingUmemBytes)
-    return InvalidArgument(Concat("create CQ: its ring is in registered memory of ", umem.length,
-                                  " B; at most ", kMaxRingUmemBytes));
-  if (a.log_size > kMaxLogCqes || a.ignore_overrun > 1)
-    return InvalidArgument(
-        Concat("create CQ: 2^", a.log_size, " entries; at most 2^", kMaxLogCqes));
-  const uint64_t bytes = uint64_t{sizeof(mlx5_cqe64)} << a.log_size;
-  const uint64_t ring = a.ring_addr - umem.addr;
-  const uint64_t record = a.dbrec_addr - umem.addr;
-  if ((a.ring_addr & 63) != 0 || (a.dbrec_addr & 7) != 0 || ring > umem.length ||
-      bytes > umem.length - ring || record > umem.length ||
-      umem.length - record < rnic::kDoorbellRecordBytes)
-    return InvalidArgument(
-        "create CQ: ring or doorbell record is outside the registered memory or not aligned (ring "
-        "64 B, record 8 B)");
-  if (a.events > 1 || (a.events != 0) != (notify != nullptr) ||
-      (a.events != 0 && a.ignore_overrun != 0))
-    return InvalidArgument(Concat("create CQ: events ", a.events,
-                                  ": 0 or 1, with a channel, and not with ignored overrun"));
-  const uint32_t arm_index = c.FreeRegister();
-  if (a.events != 0 && arm_index == kMaxQpsPerContext)
+// `events`: the queue needs a register of the UAR page to arm its channel with.
+Status Control::CheckRoomForCq(const Context& c, bool events) const {
+  if (events && c.FreeRegister() == kMaxQpsPerContext)
     return NoSpace(
         Concat("create CQ: this client has ", kMaxQpsPerContext,
                " queue pairs and completion queues with events, the most; destroy some"));
@@ -224,22 +224,39 @@ Status Control::CreateCq(Context& c, const CreateCqArgs& a, std::function<void()
     return NoSpace(Concat("create CQ: this client has ", options_.limits.completion_queues,
                           " completion queues, the most (--client-completion-queues of the RNIC "
                           "daemon); destroy some"));
-  HL_RETURN_IF_ERROR(ReserveRings(umem, options_.limits));
+  return {};
+}
+
+// Makes an empty completion queue, with its number, in the table and among those of `c`.
+Result<Cq*> Control::NewCq(Context& c) {
   auto owned = std::make_unique<Cq>();
-  Cq& cq = *owned;
+  Cq* const cq = owned.get();
   const uint32_t cqn = cqs_.Insert(std::move(owned));
   if (cqn == 0) return NoSpace("create CQ: the device has no completion queue number left");
-  cq.cqn = cqn;
+  cq->cqn = cqn;
   try {
-    c.cqs.emplace(cqn, &cq);
+    c.cqs.emplace(cqn, cq);
   } catch (const std::bad_alloc&) {
     cqs_.Erase(cqn);
     throw;
   }
-  cq.ring = umem.base + ring;
+  return cq;
+}
+
+Status Control::CreateCq(Context& c, const CreateCqArgs& a, std::function<void()> notify,
+                         CreateCqReply* reply) {
+  const auto it = c.umems.find(a.umem);
+  if (it == c.umems.end()) return NotFound(Concat("create CQ: no registered memory ", a.umem));
+  Umem& umem = *it->second;
+  HL_RETURN_IF_ERROR(CheckCqArgs(a, umem, notify != nullptr));
+  HL_RETURN_IF_ERROR(CheckRoomForCq(c, notify != nullptr));
+  HL_RETURN_IF_ERROR(ReserveRings(umem, options_.limits));
+  HL_ASSIGN_OR_RETURN(Cq* const made, NewCq(c));
+  Cq& cq = *made;
+  cq.ring = RingAt(umem, a.ring_addr, CqRingBytes(a), kCqeAlign);
   cq.log_size = a.log_size;
   cq.mask = (1u << a.log_size) - 1;
-  cq.dbrec = umem.base + record;
+  cq.dbrec = RingAt(umem, a.dbrec_addr, rnic::kDoorbellRecordBytes, kRecordAlign);
   cq.producer = cq.consumer = options_.first_cqe & rnic::kWaitIndexMask;
   cq.ignore_overrun = a.ignore_overrun != 0;
   cq.context = &c;
@@ -250,11 +267,11 @@ Status Control::CreateCq(Context& c, const CreateCqArgs& a, std::function<void()
   MarkRings(cq, true);
   if (notify != nullptr) {
     cq.notify = std::move(notify);
-    cq.arm_index = arm_index;
-    c.arms[arm_index] = &cq;
-    c.UseRegister(arm_index);
+    cq.arm_index = c.FreeRegister();
+    c.arms[cq.arm_index] = &cq;
+    c.UseRegister(cq.arm_index);
   }
-  *reply = {cqn, cq.arm_index};
+  *reply = {cq.cqn, cq.arm_index};
   return {};
 }
 

@@ -29,7 +29,7 @@ class Control {
         life_(life),
         services_(services) {}
 
-  // As in Engine.
+  // These do what the functions of Engine with these names do.
   bool CloseContextPart(ContextId id, size_t objects);
   Result<IdReply> RegisterUmem(Context& c, const RegisterUmemArgs& args, UmemMapping mapping);
   Status Execute(Context& c, const Command& command, Reply* reply, std::string* text);
@@ -46,6 +46,8 @@ class Control {
   Status CreateMkey(Context& c, const CreateMkeyArgs& args, CreateMkeyReply* reply);
   Status DestroyMkey(Context& c, uint32_t lkey);
   void Release(MemoryKey& key);
+  Status CheckRoomForCq(const Context& c, bool events) const;
+  Result<Cq*> NewCq(Context& c);
   Status DestroyCq(Context& c, uint32_t cqn);
   void Erase(Cq& cq);
 

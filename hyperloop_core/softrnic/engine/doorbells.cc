@@ -35,8 +35,8 @@ bool Doorbells::Collect() {
   return any;
 }
 
-// As Collect, but each connection's words are looked at from the one where its turn ended before,
-// and each time another connection comes first.
+// Like Collect, but each call begins with another connection, and looks at each connection's words
+// from the one on where that connection's turn ended before.
 bool Doorbells::CollectLeft() {
   bool any = false;
   left_ = false;

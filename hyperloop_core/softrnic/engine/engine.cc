@@ -9,6 +9,10 @@ namespace {
 // How many queue pairs that wait for a receive, and how many in error, one Run looks at.
 constexpr size_t kLooksPerTurn = 16;
 
+Status NotOpen(ContextId context) {
+  return NotFound("context " + std::to_string(context) + " is not open");
+}
+
 }  // namespace
 
 Engine::Engine(EngineOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
@@ -33,14 +37,14 @@ bool Engine::CloseContextPart(ContextId context, size_t objects) {
 Result<IdReply> Engine::RegisterUmem(ContextId context, const RegisterUmemArgs& args,
                                      UmemMapping mapping) {
   Context* const c = impl_->clients.Find(context);
-  if (c == nullptr) return NotFound("context " + std::to_string(context) + " is not open");
+  if (c == nullptr) return NotOpen(context);
   return impl_->control.RegisterUmem(*c, args, std::move(mapping));
 }
 
 Result<CreateCqReply> Engine::CreateEventCq(ContextId context, const CreateCqArgs& args,
                                             std::function<void()> notify) {
   Context* const c = impl_->clients.Find(context);
-  if (c == nullptr) return NotFound("context " + std::to_string(context) + " is not open");
+  if (c == nullptr) return NotOpen(context);
   CreateCqReply reply{};
   HL_RETURN_IF_ERROR(impl_->control.CreateCq(*c, args, std::move(notify), &reply));
   return reply;
@@ -48,7 +52,7 @@ Result<CreateCqReply> Engine::CreateEventCq(ContextId context, const CreateCqArg
 
 Status Engine::Execute(ContextId context, const Command& command, Reply* reply, std::string* text) {
   Context* const c = impl_->clients.Find(context);
-  if (c == nullptr) return NotFound("context " + std::to_string(context) + " is not open");
+  if (c == nullptr) return NotOpen(context);
   try {
     return impl_->control.Execute(*c, command, reply, text);
   } catch (const std::bad_alloc&) {
@@ -69,8 +73,8 @@ void Engine::SetEvict(std::function<void(ContextId, const char* why)> evict) {
 
 void Engine::AttachPort(LinkPort* port) { impl_->traffic.Attach(port); }
 
-Status Engine::AddPeer(const std::string& host, LinkId link) {
-  return impl_->routes.AddPeer(host, link);
+Status Engine::AddRoute(const std::string& host, LinkId link) {
+  return impl_->routes.Add(host, link);
 }
 
 size_t Engine::Run(size_t budget) {

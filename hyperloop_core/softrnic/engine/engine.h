@@ -79,7 +79,7 @@ struct EngineOptions {
   // lets it: by an answer to a later request, by a later error, or when nothing else can happen.
   bool late_acknowledgements = false;
   uint64_t seed = 1;
-  // Off: a READ of no bytes touches no memory, so it flushes nothing. On: it flushes as any READ.
+  // Off: a READ of no bytes touches no memory, so it flushes nothing. On: it flushes like any READ.
   bool zero_byte_read_flushes = false;
   // Models what a power failure would leave, for tests; it is told of every store and flush, and
   // outlives the engine. Null: none. Not together with `flusher`: the model would take a flush for
@@ -166,7 +166,7 @@ class Engine {
   // Queue pairs that connect to a queue pair of the emulated host `host` reach it by `link`, unless
   // that host is attached here. kAlreadyExists: the host was named before, or its GID prefix (a
   // hash of its name) is another peer's; rename it then.
-  Status AddPeer(const std::string& host, LinkId link);
+  Status AddRoute(const std::string& host, LinkId link);
 
   // --- data path
   // Collects the doorbells of all contexts and executes up to `budget` steps (a WQE, a piece of a
@@ -184,10 +184,11 @@ class Engine {
   // the timers.
   bool RetryPending() const;
 
-  // For a page fault at `address` in a client's memory whose file was truncated. Maps zeroed pages
-  // there so that the access ends, and marks the keys over them bad: the running WQE ends with a
-  // protection error, and new keys over that memory are refused. Called on the engine's thread, in
-  // a signal handler. False: `address` is in no client's memory, or no page could be mapped.
+  // Handles a page fault at `address` in a client's memory whose file was truncated. Maps zeroed
+  // pages there so that the access ends, and marks the keys over them bad: the running WQE ends
+  // with a protection error, and new keys over that memory are refused. Called on the engine's
+  // thread, in a signal handler. False: `address` is in no client's memory, or no page could be
+  // mapped.
   bool HandleFault(void* address);
 
   const EngineOptions& options() const;

@@ -128,8 +128,8 @@ class DiskRun {
       const LinkId ab = network_.Connect(a, b).id, ba = network_.Connect(b, a).id;
       engines_[0]->AttachPort(a);
       engines_[1]->AttachPort(b);
-      EXPECT_OK(engines_[0]->AddPeer("b", ab));
-      EXPECT_OK(engines_[1]->AddPeer("a", ba));
+      EXPECT_OK(engines_[0]->AddRoute("b", ab));
+      EXPECT_OK(engines_[1]->AddRoute("a", ba));
     }
     a_ = std::make_unique<Client>(*engines_.front(), "a");
     b_ = std::make_unique<Client>(*engines_.back(), "b", Media::kFile, nullptr, 0, -1,

@@ -67,18 +67,22 @@ TEST(EngineFairness, AnotherClientsLongTransfersCostOneTurn) {
   EXPECT_LE(busy.Counter("bytes_sent") - before, 64u << 10);
 }
 
-// Each CQE looks at all WAITs on its queue.
+// Each CQE of `cq` looks at all of these WAITs.
+void WaitOnItManyTimes(Engine& engine, Client& client, const TestCq& cq) {
+  for (int i = 0; i < 200; ++i) {
+    TestQp waits = Loopback(client, cq, {.log_sq = 1, .flags = kQpMaster});
+    waits.Wait(cq, 1000);
+    waits.Ring();
+  }
+  RunAll(engine);
+}
+
 TEST(EngineFairness, AnotherClientsManyWaitsCostOneTurn) {
   Engine engine{EngineOptions{}};
   Client busy(engine, "busy"), quiet(engine, "quiet");
   TestCq busy_cq = busy.Cq(), cq = quiet.Cq();
   TestQp qp = Loopback(quiet, cq);
-  for (int i = 0; i < 200; ++i) {
-    TestQp waits = Loopback(busy, busy_cq, {.log_sq = 1, .flags = kQpMaster});
-    waits.Wait(busy_cq, 1000);
-    waits.Ring();
-  }
-  RunAll(engine);
+  WaitOnItManyTimes(engine, busy, busy_cq);
   TestQp completes = Loopback(busy, busy_cq);
   for (int n = 0; n < 60; ++n) completes.Nop(CqeMode::kAlways);
   completes.Ring();
@@ -185,12 +189,7 @@ TEST(EngineFairness, AnotherClientsFlushesOntoManyWaitsCostOneTurn) {
   Client busy(engine, "busy"), quiet(engine, "quiet");
   TestCq busy_cq = busy.Cq(10), cq = quiet.Cq();
   TestQp qp = Loopback(quiet, cq);
-  for (int i = 0; i < 200; ++i) {
-    TestQp waits = Loopback(busy, busy_cq, {.log_sq = 1, .flags = kQpMaster});
-    waits.Wait(busy_cq, 1000);
-    waits.Ring();
-  }
-  RunAll(engine);
+  WaitOnItManyTimes(engine, busy, busy_cq);
   TestQp broken = Loopback(busy, busy_cq);
   broken.Write(0, 0xdead, busy.At(busy.memory, 8));
   for (int n = 0; n < 60; ++n) broken.Nop(CqeMode::kAlways);
@@ -301,6 +300,31 @@ TEST(EngineFairness, MappedBytesAreBoundedForEachClientAndInAll) {
   Reply reply;
   ASSERT_OK(a.Try(command, &reply));
   EXPECT_OK(piece(b, kHalf)) << "what was freed counts no longer";
+}
+
+// The kernel bounds how many mappings the daemon may have, whichever client they are for.
+TEST(EngineFairness, MappingsOfAllClientsTogetherAreBounded) {
+  EngineOptions options;
+  options.limits.all_mappings = 3;
+  Engine engine{options};
+  // Each has one mapping, its arena.
+  Client a(engine, "a", rnic::Media::kRam, nullptr, 7);
+  Client b(engine, "b", rnic::Media::kRam, nullptr, 8);
+  const auto piece = [&](Client& client) {
+    return engine.RegisterUmem(client.id(), {reinterpret_cast<uint64_t>(client.memory), 0, 4096},
+                               {client.memory, 4096, nullptr});
+  };
+  const auto last = piece(a);
+  ASSERT_OK(last);
+  const Status refused = piece(b).status();
+  EXPECT_THAT(refused, StatusIs(Code::kNoSpace));
+  EXPECT_THAT(refused.message(), HasSubstr("the device has 3 pieces"));
+  EXPECT_THAT(refused.message(), HasSubstr("vm.max_map_count"));
+  Command command = a.Make(Op::kFreeUmem);
+  command.args.id.id = last->id;
+  Reply reply;
+  ASSERT_OK(a.Try(command, &reply));
+  EXPECT_OK(piece(b)) << "what was freed counts no longer";
 }
 
 // A client could register 64 sparse pieces of 1 GiB with a queue in each, which would take 1 GiB of

@@ -184,6 +184,42 @@ TEST(EngineLinkRecovery, AnotherServiceIsNotAnsweredWithTheFirstOnes) {
   EXPECT_EQ(reply.result.connect.private_data[0], 2);
 }
 
+// The text of an error comes from another machine. It must not forge lines of a log or move a
+// terminal's cursor.
+TEST(EngineLinkRecovery, AnErrorOfAnotherDaemonIsBoundedAndMadePrintable) {
+  Linked p;
+  TestQp qp = p.a->Qp(p.a_cq, p.a_recv);
+  p.a->Modify(qp, QpState::kReset);
+  Command connect = p.a->Make(Op::kConnectService);
+  std::strcpy(connect.args.connect.host, "b");
+  std::strcpy(connect.args.connect.service, "one");
+  connect.args.connect.qpn = qp.qpn;
+  Reply reply;
+  ASSERT_THAT(p.a->Try(connect, &reply), StatusIs(Code::kBusy));
+  FrameReader requests(kMaxPacketBytes);
+  requests.Append(std::vector<std::byte>(p.ab.requests.begin(), p.ab.requests.end()));
+  p.ab.requests.clear();  // so that b itself does not answer
+  const auto frame = requests.Next();
+  ASSERT_TRUE(frame.ok() && frame->has_value());
+  const auto asked = ParsePacket(**frame);
+  ASSERT_OK(asked);
+  ASSERT_EQ(asked->type, PacketType::kServiceRequest);
+  const auto refuse = [&](std::string_view text) {
+    p.b_port->Send(p.ab.incoming, std::make_shared<const std::vector<std::byte>>(EncodePacket(
+                                      {.type = PacketType::kServiceReply,
+                                       .syndrome = static_cast<uint8_t>(Code::kNotFound),
+                                       .dest_qpn = asked->source_qpn,
+                                       .session = asked->session,
+                                       .payload = std::as_bytes(std::span(text))})));
+    p.Run();
+    return p.a->Try(connect, &reply);
+  };
+  EXPECT_THAT(refuse(std::string(kMaxServiceReply + 1, 'x')), StatusIs(Code::kBusy));
+  const Status refused = refuse("gone\n[error] all is lost\x1b[2J \x7f\xc2\x9b");
+  EXPECT_THAT(refused, StatusIs(Code::kNotFound));
+  EXPECT_EQ(refused.message(), "gone?[error] all is lost?[2J ???");
+}
+
 // The first copy of a SEND finds no receive, a second copy finds one, and the requester hears of
 // both. What it sends next must not wait for a timer that nobody looks at any more.
 TEST(EngineLinkRecovery, NoReceiveForACopyOfWhatIsTakenStopsNothing) {

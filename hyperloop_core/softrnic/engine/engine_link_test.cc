@@ -341,7 +341,7 @@ TEST(EngineLink, AnUnknownAddressIsRefusedWithItsRemedy) {
   const Status status = p.a->TryModify(p.a_qp, QpState::kReadyToReceive, 0, &nobody);
   EXPECT_THAT(status, StatusIs(Code::kUnavailable));
   EXPECT_NE(status.message().find("--peer"), std::string::npos) << status.message();
-  EXPECT_THAT(p.a_engine.AddPeer("b", 77), StatusIs(Code::kAlreadyExists));
+  EXPECT_THAT(p.a_engine.AddRoute("b", 77), StatusIs(Code::kAlreadyExists));
 }
 
 // Packets from before a reset of two queue pairs have no effect after it, however late they come.
@@ -551,7 +551,7 @@ TEST(EngineLink, RandomRequestsOverABadLinkRunOnceAndInOrder) {
 // A host of the first engine whose queue pair is connected to one of host b.
 struct Quiet {
   explicit Quiet(Linked& p) : client(p.a_engine, "quiet", rnic::Media::kRam, nullptr, 9) {
-    EXPECT_OK(p.b_engine.AddPeer("quiet", p.ba.id));
+    EXPECT_OK(p.b_engine.AddRoute("quiet", p.ba.id));
     cq = client.Cq();
     qp = client.Qp(cq, cq);
     peer = p.b->Qp(p.b_cq, p.b_recv);
@@ -620,7 +620,7 @@ TEST(EngineLinkFairness, AClientThatEndsHasNoTurnAnyMore) {
 // They may be left behind by clients that ended without a word.
 TEST(EngineLinkFairness, ManyConnectionsOfOneHostDisplaceItsOwn) {
   Linked p;
-  EXPECT_OK(p.b_engine.AddPeer("quiet", p.ba.id));
+  EXPECT_OK(p.b_engine.AddRoute("quiet", p.ba.id));
   Client quiet(p.a_engine, "quiet");
   Command publish = p.b->Make(Op::kPublish);
   std::strcpy(publish.args.publish.service, "inspect");

@@ -18,9 +18,9 @@
 
 namespace hyperloop::softrnic {
 
-// A hash table of keys by rkey. An rkey is random, so it is its own hash. All hosts wait for each
-// function, so each takes a few steps however many keys there are, except an Insert that grows the
-// table.
+// A hash table of keys by rkey. An rkey is random, so it is its own hash. All hosts wait while one
+// of these functions runs, so each takes a few steps however many keys there are. Only an Insert
+// that grows the table takes more.
 class RkeyTable {
  public:
   MemoryKey* Find(uint32_t rkey) const {
@@ -67,8 +67,8 @@ class KeyTable {
       return nullptr;
     return key->base + offset;
   }
-  // Adds to `out` the memory that the SGEs in the `segments` 16 B segments at `at` name. False: one
-  // of them is not allowed.
+  // Adds to `out` the memory that the SGEs at `at` name, which take `segments` segments of 16 B.
+  // False: one of them is not allowed.
   bool ResolveSges(const Pd* pd, const std::byte* at, uint32_t segments, uint32_t need,
                    SegmentList* out) const;
 
@@ -77,19 +77,21 @@ class KeyTable {
   void Erase(MemoryKey& key);
 
   // --- faults
-  // A fault was handled. Async-signal-safe.
+  // Notes that a fault was handled. Async-signal-safe.
   void NoteFault() { fault_ = 1; }
   bool fault() const { return fault_ != 0; }
   void ForgetFault() { fault_ = 0; }
-  // Whether a fault was handled since ForgetFault and memory of `list` may be lost by it.
+  // Whether a fault was handled since ForgetFault and the memory under `key` may be lost by it. The
+  // same for the memory of a segment, and for any of a list's.
+  bool Lost(const MemoryKey& key) const { return fault_ != 0 && key.poisoned; }
+  bool Lost(const Segment& segment) const { return segment.key != nullptr && Lost(*segment.key); }
   bool Lost(const SegmentList& list) const {
     if (fault_ == 0) [[likely]]
       return false;
     for (uint32_t i = 0; i < list.count; ++i)
-      if (list.list[i].key != nullptr && list.list[i].key->poisoned) return true;
+      if (Lost(list.list[i])) return true;
     return false;
   }
-  bool Lost(const MemoryKey& key) const { return fault_ != 0 && key.poisoned; }
 
  private:
   uint32_t RandomRkey();

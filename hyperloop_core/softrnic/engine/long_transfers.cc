@@ -12,7 +12,7 @@ namespace {
 
 bool IsRead(uint8_t opcode) { return opcode == rnic::kWqeRead; }
 
-// True if each is one piece, and the target begins inside the source, behind its first byte.
+// True if `to` and `from` are one piece each, and `to` begins inside `from`, behind its first byte.
 bool MovesUp(const SegmentList& to, const SegmentList& from) {
   return to.count == 1 && from.count == 1 && to.list[0].at > from.list[0].at &&
          to.list[0].at < from.list[0].at + from.list[0].length;
@@ -89,8 +89,7 @@ Outcome Requester::NextPart(Qp& qp, Part& part, bool* last) {
   const Outcome outcome = responder_.Serve(*peer, request);
   if (outcome != kOk) return outcome;
   for (uint32_t i = 0; i < slice.count; ++i) {
-    if (keys_.fault() && slice.list[i].key != nullptr && slice.list[i].key->poisoned)
-      return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+    if (keys_.Lost(slice.list[i])) return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
     if (read) durability_.NoteWrite(qp, slice.list[i], /*scatter=*/false);
   }
   // `part` is null if the receiver's CQE overran a CQ that this queue pair uses too: that put the

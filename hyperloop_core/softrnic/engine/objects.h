@@ -45,7 +45,8 @@ struct QpCounters {
 struct Context;
 struct Qp;
 
-// A client: what its contexts hold together (ClientLimits), and its place in the ReadyList.
+// A client's account: what its contexts hold together (ClientLimits), what they have to do, and the
+// client's place in the lists of clients that have something to do.
 struct Account {
   Qp* ready_head = nullptr;
   Qp* ready_tail = nullptr;
@@ -67,7 +68,7 @@ struct Account {
   uint32_t faults = 0;
   uint64_t table_bytes = 0;
   const char* doomed = nullptr;  // why it is to be evicted
-  // What its doorbells cost in the collection of this number.
+  // The number of the last collection that took doorbells of the client, and what these cost.
   uint64_t collection = 0;
   uint32_t doorbell_cost = 0;
 };
@@ -104,8 +105,8 @@ struct Umem {
   bool waits_for_disk = false;
   std::shared_ptr<std::atomic<bool>> flush_failed;  // FileRange::failed
   uint32_t faults = 0;
-  // Where the file was truncated, pages of no file take its place; all of them lie in this range.
-  // No new key may reach into it.
+  // Where the file was truncated, zeroed pages take its place. All of them lie in this range, into
+  // which no new key may reach.
   std::byte* lost_begin = nullptr;
   std::byte* lost_end = nullptr;
   RingMap ring_map;                  // empty if it has no rings
@@ -327,7 +328,7 @@ struct Qp {
     uint64_t ack_timeout_ns = 0;
     uint64_t link_timeout_ns = 0;
     uint8_t retry_count = 7;
-    uint8_t rnr_retry = 7;
+    uint8_t rnr_retry = rnic::kForEver;
     uint32_t rnr_timer_us = 640;
   };
 

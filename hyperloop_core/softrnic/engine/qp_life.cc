@@ -23,18 +23,40 @@ constexpr uint32_t kMaxLogRing = 15;  // indexes have 16 bits, and half of their
 constexpr uint32_t kMinLogStride = 4;
 constexpr uint32_t kRemoteAccess = rnic::kRemoteWrite | rnic::kRemoteRead | rnic::kRemoteAtomic;
 
-// The engine's address of a ring of `bytes` at client address `addr`; null if not inside the umem
-// or badly aligned.
-std::byte* RingAt(const Umem& umem, uint64_t addr, uint64_t bytes, uint64_t align) {
-  if ((addr & (align - 1)) != 0 || addr < umem.addr) return nullptr;
-  const uint64_t offset = addr - umem.addr;
-  if (offset > umem.length || bytes > umem.length - offset) return nullptr;
-  return umem.base + offset;
+Status CheckRingSizes(const CreateQpArgs& a) {
+  if (a.log_sq_wqebbs > kMaxLogRing)
+    return InvalidArgument(
+        Concat("create QP: send ring of 2^", a.log_sq_wqebbs, " blocks; at most 2^", kMaxLogRing));
+  if (a.has_rq > 1 || (a.flags & ~uint32_t{kQpMaster | kQpSlaveSend | kQpSlaveReceive}) != 0)
+    return InvalidArgument(Concat("create QP: unknown flags ", a.flags, " or has_rq ", a.has_rq));
+  if (a.has_rq != 0 && (a.log_rq_wqes > kMaxLogRing || a.log_rq_stride < kMinLogStride ||
+                        a.log_rq_stride > kMaxLogStride))
+    return InvalidArgument(Concat("create QP: receive ring of 2^", a.log_rq_wqes, " entries of 2^",
+                                  a.log_rq_stride, " B; at most 2^", kMaxLogRing,
+                                  " of 16 to 1024 B"));
+  return {};
+}
+
+// Whether ModifyQp may take a queue pair from one state to the other.
+bool IsTransition(QpState from, QpState to) {
+  switch (to) {
+    case QpState::kReset:
+      return true;
+    case QpState::kInit:
+      return from == QpState::kReset || from == QpState::kInit;
+    case QpState::kReadyToReceive:
+      return from == QpState::kInit;
+    case QpState::kReadyToSend:
+      return from == QpState::kReadyToReceive;
+    case QpState::kError:
+      return from != QpState::kReset;
+  }
+  return false;
 }
 
 }  // namespace
 
-Status QpLife::CreateQp(Context& c, const CreateQpArgs& a, CreateQpReply* reply) {
+Result<QpLife::Parts> QpLife::FindParts(const Context& c, const CreateQpArgs& a) const {
   const auto pd = c.pds.find(a.pdn);
   if (pd == c.pds.end()) return NotFound(Concat("create QP: no protection domain ", a.pdn));
   const auto umem = c.umems.find(a.umem);
@@ -47,79 +69,93 @@ Status QpLife::CreateQp(Context& c, const CreateQpArgs& a, CreateQpReply* reply)
   if (send_cq == nullptr || send_cq->context != &c || recv_cq == nullptr || recv_cq->context != &c)
     return NotFound(Concat("create QP: no completion queue ", a.send_cqn, " or ", a.recv_cqn,
                            " of this client"));
-  if (a.log_sq_wqebbs > kMaxLogRing)
-    return InvalidArgument(
-        Concat("create QP: send ring of 2^", a.log_sq_wqebbs, " blocks; at most 2^", kMaxLogRing));
-  if (a.has_rq > 1 || (a.flags & ~uint32_t{kQpMaster | kQpSlaveSend | kQpSlaveReceive}) != 0)
-    return InvalidArgument(Concat("create QP: unknown flags ", a.flags, " or has_rq ", a.has_rq));
-  if (a.has_rq != 0 && (a.log_rq_wqes > kMaxLogRing || a.log_rq_stride < kMinLogStride ||
-                        a.log_rq_stride > kMaxLogStride))
-    return InvalidArgument(Concat("create QP: receive ring of 2^", a.log_rq_wqes, " entries of 2^",
-                                  a.log_rq_stride, " B; at most 2^", kMaxLogRing,
-                                  " of 16 to 1024 B"));
-  std::byte* const sq =
-      RingAt(*umem->second, a.sq_addr, uint64_t{rnic::kWqebbBytes} << a.log_sq_wqebbs, 64);
-  std::byte* const dbrec = RingAt(*umem->second, a.dbrec_addr, rnic::kDoorbellRecordBytes, 8);
-  std::byte* const rq =
-      a.has_rq != 0
-          ? RingAt(*umem->second, a.rq_addr, (uint64_t{1} << a.log_rq_wqes) << a.log_rq_stride, 16)
-          : nullptr;
-  if (sq == nullptr || dbrec == nullptr || (a.has_rq != 0 && rq == nullptr))
+  HL_RETURN_IF_ERROR(CheckRingSizes(a));
+  Parts parts{
+      .pd = pd->second.get(), .umem = umem->second.get(), .send_cq = send_cq, .recv_cq = recv_cq};
+  HL_RETURN_IF_ERROR(PlaceRings(a, &parts));
+  return parts;
+}
+
+Status QpLife::PlaceRings(const CreateQpArgs& a, Parts* parts) {
+  const Umem& umem = *parts->umem;
+  parts->sq = RingAt(umem, a.sq_addr, uint64_t{rnic::kWqebbBytes} << a.log_sq_wqebbs, 64);
+  parts->dbrec = RingAt(umem, a.dbrec_addr, rnic::kDoorbellRecordBytes, 8);
+  if (a.has_rq != 0)
+    parts->rq = RingAt(umem, a.rq_addr, (uint64_t{1} << a.log_rq_wqes) << a.log_rq_stride, 16);
+  if (parts->sq == nullptr || parts->dbrec == nullptr || (a.has_rq != 0 && parts->rq == nullptr))
     return InvalidArgument(
         "create QP: a ring or the doorbell record is outside the registered memory or not aligned "
         "(send ring 64 B, receive ring 16 B, record 8 B)");
+  return {};
+}
+
+Status QpLife::CheckRoomForQp(const Context& c) const {
   if (c.account->qps >= options_.limits.queue_pairs)
     return NoSpace(
         Concat("create QP: this client has ", options_.limits.queue_pairs,
                " queue pairs, the most (--client-queue-pairs of the RNIC daemon); destroy "
                "some"));
-  const uint32_t doorbell = c.FreeRegister();
-  if (doorbell == kMaxQpsPerContext)
+  if (c.FreeRegister() == kMaxQpsPerContext)
     return NoSpace(
         Concat("create QP: this client has ", kMaxQpsPerContext,
                " queue pairs and completion queues with events, the most; destroy some"));
+  return {};
+}
 
-  HL_RETURN_IF_ERROR(ReserveRings(*umem->second, options_.limits));
-  auto owned = std::make_unique<Qp>();
-  Qp& qp = *owned;
-  if (options_.fetch != EngineOptions::Fetch::kLate || options_.prefetch_depth != 0) {
-    qp.send.snapshots = true;
-    const uint32_t ring = 1u << a.log_sq_wqebbs;
-    const bool few = options_.fetch == EngineOptions::Fetch::kLate &&
-                     options_.prefetch_depth + rnic::kMaxWqeBytes / rnic::kWqebbBytes <= kSnapshots;
-    qp.send.fetch_mask = (few ? std::min(ring, kSnapshots) : ring) - 1;
-    qp.snapshot.bytes.resize((size_t{qp.send.fetch_mask} + 1) * rnic::kWqebbBytes);
-  }
-  const uint32_t qpn = qps_.Insert(std::move(owned));
-  if (qpn == 0) return NoSpace("create QP: the device has no queue pair number left; destroy some");
-  qp.qpn = qpn;
-  qp.args = a;
-  qp.send.deferred = options_.defer_delivery;
-  Enlist(qp, c);
-  qp.host = c.host;
-  qp.pd = pd->second.get();
-  qp.umem = umem->second.get();
-  qp.send.cq = send_cq;
-  qp.receive.cq = recv_cq;
-  qp.flags = a.flags;
-  qp.send.ring = qp.send.fetch = sq;
+// Makes room for the copies of WQEBBs of a send ring of `ring` WQEBBs, if the fetch mode or the
+// prefetch depth wants copies.
+void QpLife::MakeSnapshots(Qp& qp, uint32_t ring) const {
+  if (options_.fetch == EngineOptions::Fetch::kLate && options_.prefetch_depth == 0) return;
+  qp.send.snapshots = true;
+  const bool few = options_.fetch == EngineOptions::Fetch::kLate &&
+                   options_.prefetch_depth + rnic::kMaxWqeBytes / rnic::kWqebbBytes <= kSnapshots;
+  qp.send.fetch_mask = (few ? std::min(ring, kSnapshots) : ring) - 1;
+  qp.snapshot.bytes.resize((size_t{qp.send.fetch_mask} + 1) * rnic::kWqebbBytes);
+}
+
+// Points the queues of `qp` to their rings and completion queues.
+void QpLife::SetUpQueues(Qp& qp, const CreateQpArgs& a, const Parts& parts) {
+  qp.send.cq = parts.send_cq;
+  qp.send.ring = qp.send.fetch = parts.sq;
   qp.send.mask = (1u << a.log_sq_wqebbs) - 1;
   if (qp.send.snapshots) {
     qp.send.fetch = qp.snapshot.bytes.data();
   } else {
     qp.send.fetch_mask = qp.send.mask;
   }
-  qp.receive.dbrec = dbrec;
-  qp.receive.ring = rq;
+  qp.receive.cq = parts.recv_cq;
+  qp.receive.dbrec = parts.dbrec;
+  qp.receive.ring = parts.rq;
   qp.receive.exists = a.has_rq != 0;
   qp.receive.mask = qp.receive.exists ? (1u << a.log_rq_wqes) - 1 : 0;
   qp.receive.log_stride = a.log_rq_stride;
+}
+
+Status QpLife::CreateQp(Context& c, const CreateQpArgs& a, CreateQpReply* reply) {
+  HL_ASSIGN_OR_RETURN(const Parts parts, FindParts(c, a));
+  HL_RETURN_IF_ERROR(CheckRoomForQp(c));
+  HL_RETURN_IF_ERROR(ReserveRings(*parts.umem, options_.limits));
+  auto owned = std::make_unique<Qp>();
+  Qp& qp = *owned;
+  MakeSnapshots(qp, 1u << a.log_sq_wqebbs);
+  const uint32_t qpn = qps_.Insert(std::move(owned));
+  if (qpn == 0) return NoSpace("create QP: the device has no queue pair number left; destroy some");
+  qp.qpn = qpn;
+  qp.args = a;
+  Enlist(qp, c);
+  qp.host = c.host;
+  qp.pd = parts.pd;
+  qp.umem = parts.umem;
+  qp.flags = a.flags;
+  SetUpQueues(qp, a, parts);
+  qp.send.deferred = options_.defer_delivery;
   qp.transit.max_read_atomic = std::max(1u, a.max_read_atomic);
   StartCounters(qp);
-  qp.doorbell_index = doorbell;
-  c.doorbells[doorbell] = &qp;
-  ++qp.pd->users, ++qp.umem->users, ++send_cq->users, ++recv_cq->users, ++c.account->qps;
-  c.UseRegister(doorbell);
+  ++qp.pd->users, ++qp.umem->users, ++c.account->qps;
+  ++qp.send.cq->users, ++qp.receive.cq->users;
+  qp.doorbell_index = c.FreeRegister();
+  c.doorbells[qp.doorbell_index] = &qp;
+  c.UseRegister(qp.doorbell_index);
   MarkRings(qp, true);
   reply->qpn = qpn;
   reply->doorbell_index = qp.doorbell_index;
@@ -175,59 +211,73 @@ Status QpLife::ModifyQp(Context& c, const ModifyQpArgs& a) {
   if (a.state > static_cast<uint32_t>(QpState::kError))
     return InvalidArgument(Concat("modify QP: unknown state ", a.state));
   const auto to = static_cast<QpState>(a.state);
-  const auto refuse = [&] {
+  if (!IsTransition(qp->state, to))
     return InvalidArgument(Concat("modify QP ", a.qpn, ": ", StateName(qp->state), " to ",
                                   StateName(to),
                                   " is no transition; the order is RESET, INIT, RTR, RTS"));
-  };
   switch (to) {
     case QpState::kReset:
-      qps_.Disconnect(*qp);
-      ResetQueues(*qp);
-      qp->peer.connected = false;
-      qp->peer.orphaned = false;
-      qp->access = 0;
+      Reset(*qp);
       break;
     case QpState::kInit:
-      if (qp->state != QpState::kReset && qp->state != QpState::kInit) return refuse();
-      if ((a.access & ~(kRemoteAccess | rnic::kLocalWrite)) != 0)
-        return InvalidArgument(Concat("modify QP: unknown access rights ", a.access));
-      qp->access = a.access & kRemoteAccess;
+      HL_RETURN_IF_ERROR(GrantAccess(*qp, a));
       break;
     case QpState::kReadyToReceive:
-      if (qp->state != QpState::kInit) return refuse();
-      HL_RETURN_IF_ERROR(routes_.Check(a));
-      if (a.rnr_timer_us < 1 || a.rnr_timer_us > rnic::kMaxRnrTimer.count())
-        return InvalidArgument(Concat("modify QP: RNR timer of ", a.rnr_timer_us, " us; 1 to ",
-                                      rnic::kMaxRnrTimer.count()));
-      qp->timers.rnr_timer_us = a.rnr_timer_us;
-      qps_.Disconnect(*qp);
-      std::copy(std::begin(a.remote_gid), std::end(a.remote_gid), qp->peer.gid.begin());
-      qp->peer.qpn = a.remote_qpn & rnic::kObjectMask;
-      qp->peer.connected = true;
-      qp->peer.requests_before = RequestsRun(*qp);
-      if (const LinkId link = routes_.To(qp->peer.gid); link != kNoLink) StartRemote(*qp, link);
+      HL_RETURN_IF_ERROR(ConnectToPeer(*qp, a));
       break;
     case QpState::kReadyToSend:
-      if (qp->state != QpState::kReadyToReceive) return refuse();
-      if (std::max(a.ack_timeout_ms, a.link_timeout_ms) > rnic::kMaxSilence.count() ||
-          std::max(a.retry_count, a.rnr_retry) > rnic::kMaxRetries)
-        return InvalidArgument(Concat("modify QP: timeouts of ", a.ack_timeout_ms, " and ",
-                                      a.link_timeout_ms, " ms, retries ", a.retry_count, " and ",
-                                      a.rnr_retry, "; at most ", rnic::kMaxSilence.count(),
-                                      " ms and ", rnic::kMaxRetries));
-      qp->timers.ack_timeout_ns = uint64_t{a.ack_timeout_ms} * 1'000'000;
-      qp->timers.link_timeout_ns = uint64_t{a.link_timeout_ms} * 1'000'000;
-      qp->timers.retry_count = static_cast<uint8_t>(a.retry_count);
-      qp->timers.rnr_retry = static_cast<uint8_t>(a.rnr_retry);
+      HL_RETURN_IF_ERROR(SetTimers(*qp, a));
       break;
     case QpState::kError:
-      if (qp->state == QpState::kReset) return refuse();
       errors_.Enter(*qp);
       return {};
   }
   qp->state = to;
   if (to == QpState::kReadyToSend && qp->send.consumer != qp->send.producer) ready_.Add(*qp);
+  return {};
+}
+
+void QpLife::Reset(Qp& qp) {
+  qps_.Disconnect(qp);
+  ResetQueues(qp);
+  qp.peer.connected = false;
+  qp.peer.orphaned = false;
+  qp.access = 0;
+}
+
+Status QpLife::GrantAccess(Qp& qp, const ModifyQpArgs& a) {
+  if ((a.access & ~(kRemoteAccess | rnic::kLocalWrite)) != 0)
+    return InvalidArgument(Concat("modify QP: unknown access rights ", a.access));
+  qp.access = a.access & kRemoteAccess;
+  return {};
+}
+
+Status QpLife::ConnectToPeer(Qp& qp, const ModifyQpArgs& a) {
+  HL_RETURN_IF_ERROR(routes_.Check(a));
+  if (a.rnr_timer_us < 1 || a.rnr_timer_us > rnic::kMaxRnrTimer.count())
+    return InvalidArgument(Concat("modify QP: RNR timer of ", a.rnr_timer_us, " us; 1 to ",
+                                  rnic::kMaxRnrTimer.count()));
+  qp.timers.rnr_timer_us = a.rnr_timer_us;
+  qps_.Disconnect(qp);
+  std::copy(std::begin(a.remote_gid), std::end(a.remote_gid), qp.peer.gid.begin());
+  qp.peer.qpn = a.remote_qpn & rnic::kObjectMask;
+  qp.peer.connected = true;
+  qp.peer.requests_before = RequestsRun(qp);
+  if (const LinkId link = routes_.To(qp.peer.gid); link != kNoLink) StartRemote(qp, link);
+  return {};
+}
+
+Status QpLife::SetTimers(Qp& qp, const ModifyQpArgs& a) {
+  if (std::max(a.ack_timeout_ms, a.link_timeout_ms) > rnic::kMaxSilence.count() ||
+      std::max(a.retry_count, a.rnr_retry) > rnic::kMaxRetries)
+    return InvalidArgument(Concat("modify QP: timeouts of ", a.ack_timeout_ms, " and ",
+                                  a.link_timeout_ms, " ms, retries ", a.retry_count, " and ",
+                                  a.rnr_retry, "; at most ", rnic::kMaxSilence.count(), " ms and ",
+                                  rnic::kMaxRetries));
+  qp.timers.ack_timeout_ns = uint64_t{a.ack_timeout_ms} * 1'000'000;
+  qp.timers.link_timeout_ns = uint64_t{a.link_timeout_ms} * 1'000'000;
+  qp.timers.retry_count = static_cast<uint8_t>(a.retry_count);
+  qp.timers.rnr_retry = static_cast<uint8_t>(a.rnr_retry);
   return {};
 }
 

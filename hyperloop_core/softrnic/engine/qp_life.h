@@ -48,6 +48,27 @@ class QpLife {
   static void StartRemote(Qp& qp, LinkId link);
 
  private:
+  // The objects and the memory that the arguments of CreateQp name.
+  struct Parts {
+    Pd* pd = nullptr;
+    Umem* umem = nullptr;
+    Cq* send_cq = nullptr;
+    Cq* recv_cq = nullptr;
+    std::byte* sq = nullptr;
+    std::byte* rq = nullptr;  // null: no receive queue
+    std::byte* dbrec = nullptr;
+  };
+  Result<Parts> FindParts(const Context& c, const CreateQpArgs& args) const;
+  static Status PlaceRings(const CreateQpArgs& args, Parts* parts);
+  Status CheckRoomForQp(const Context& c) const;
+  void MakeSnapshots(Qp& qp, uint32_t ring) const;
+  static void SetUpQueues(Qp& qp, const CreateQpArgs& args, const Parts& parts);
+  // --- the transitions of ModifyQp
+  void Reset(Qp& qp);
+  static Status GrantAccess(Qp& qp, const ModifyQpArgs& args);
+  Status ConnectToPeer(Qp& qp, const ModifyQpArgs& args);
+  static Status SetTimers(Qp& qp, const ModifyQpArgs& args);
+
   static void Enlist(Qp& qp, Context& c);
   static void Delist(const Qp& qp);
   void StartCounters(Qp& qp) const;

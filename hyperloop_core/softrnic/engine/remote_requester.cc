@@ -14,6 +14,50 @@ namespace {
 
 constexpr uint64_t kLeastLinkTryNs = 500'000'000;
 constexpr uint64_t kTimerStepNs = 1'000'000;
+constexpr uint32_t kOperandBytes = 16;  // of an atomic
+
+bool IsAtomic(uint8_t opcode) { return HasAnswer(opcode) && opcode != rnic::kWqeRead; }
+
+PacketType TypeOf(uint8_t opcode) {
+  if (IsSend(opcode)) return PacketType::kSend;
+  if (IsWrite(opcode)) return PacketType::kWrite;
+  if (opcode == rnic::kWqeRead) return PacketType::kRead;
+  return opcode == rnic::kWqeCompareSwap ? PacketType::kCompareSwap : PacketType::kFetchAdd;
+}
+
+// The next packet of `entry`, which moves `bytes` bytes, without its payload.
+Packet NextPacket(const Qp& qp, const Inflight& entry, uint32_t bytes) {
+  const Remote& r = *qp.peer.remote;
+  Packet p{.type = TypeOf(entry.opcode),
+           .dest_qpn = qp.peer.qpn,
+           .source_qpn = qp.qpn,
+           .session = r.session};
+  p.psn = r.first_psn + static_cast<uint32_t>(r.sent.size());
+  p.seen = r.first_psn;
+  if (!IsSend(entry.opcode)) {
+    const std::byte* const body = entry.wqe.data() + rnic::kSegmentBytes;
+    p.addr = LoadBe64(body) + entry.moved;
+    p.rkey = LoadBe32(body + 8);
+  }
+  if (IsAtomic(entry.opcode)) {
+    p.length = kOperandBytes;
+  } else {
+    p.length = bytes;
+    p.offset = static_cast<uint32_t>(entry.moved);
+    p.total = static_cast<uint32_t>(entry.total);
+  }
+  if (entry.opcode == rnic::kWqeSendImm || entry.opcode == rnic::kWqeWriteImm)
+    p.flags = kPacketImm, p.imm = entry.imm;
+  if (!HasAnswer(entry.opcode) && (entry.flags & rnic::kSolicited) != 0)
+    p.flags |= kPacketSolicited;
+  return p;
+}
+
+// The payload of an atomic's packet. A FETCH_ADD has one operand, and zeros in place of the other.
+void CopyOperands(const Inflight& entry, std::byte* to) {
+  const std::byte* const operands = entry.wqe.data() + 2 * size_t{rnic::kSegmentBytes};
+  std::memcpy(to, operands, entry.opcode == rnic::kWqeCompareSwap ? kOperandBytes : 8);
+}
 
 }  // namespace
 
@@ -44,60 +88,40 @@ void RemoteRequester::Pump(Qp& qp) {
   }
 }
 
+// The memory at this end that `entry` reads or writes. False: it is not allowed.
+bool RemoteRequester::ResolveLocal(const Qp& qp, const Inflight& entry, SegmentList* local) const {
+  const uint32_t at = SgeOffset(entry.opcode);
+  const uint32_t segments = IsAtomic(entry.opcode) ? 1 : entry.segments - at / rnic::kSegmentBytes;
+  return keys_.ResolveSges(qp.pd, entry.wqe.data() + at, segments,
+                           HasAnswer(entry.opcode) ? uint32_t{rnic::kLocalWrite} : 0, local);
+}
+
 // Appends the next packet of `entry` to Remote::sent. False: the WQE failed.
 bool RemoteRequester::PackNext(Qp& qp, Inflight& entry) {
   Remote& r = *qp.peer.remote;
-  const std::byte* const body = entry.wqe.data() + rnic::kSegmentBytes;
-  const bool answer = HasAnswer(entry.opcode);
-  const bool read = entry.opcode == rnic::kWqeRead;
-  const bool atomic = answer && !read;
-  const uint32_t at = SgeOffset(entry.opcode);
-  SegmentList local;
   const auto fail = [&](uint8_t syndrome) {
     FailEntry(qp, entry, syndrome);
     return false;
   };
-  if (!keys_.ResolveSges(qp.pd, entry.wqe.data() + at,
-                         atomic ? 1 : entry.segments - at / rnic::kSegmentBytes,
-                         answer ? uint32_t{rnic::kLocalWrite} : 0, &local))
-    return fail(MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
-  if (atomic && local.bytes != 8) return fail(MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
+  SegmentList local;
+  if (!ResolveLocal(qp, entry, &local)) return fail(MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
+  if (IsAtomic(entry.opcode) && local.bytes != 8)
+    return fail(MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
   if (local.bytes > kMaxMessage) return fail(MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR);
   entry.total = local.bytes;
   const auto bytes = static_cast<uint32_t>(std::min(local.bytes - entry.moved, kPacketBytes));
   const bool last = entry.moved + bytes == local.bytes;
 
-  Packet p{.dest_qpn = qp.peer.qpn, .source_qpn = qp.qpn, .session = r.session};
-  p.psn = r.first_psn + static_cast<uint32_t>(r.sent.size());
-  p.seen = r.first_psn;
-  if (!IsSend(entry.opcode)) p.addr = LoadBe64(body) + entry.moved, p.rkey = LoadBe32(body + 8);
-  p.length = atomic ? 16 : bytes;
-  if (!atomic)
-    p.offset = static_cast<uint32_t>(entry.moved), p.total = static_cast<uint32_t>(local.bytes);
-  p.type = IsSend(entry.opcode)                    ? PacketType::kSend
-           : read                                  ? PacketType::kRead
-           : entry.opcode == rnic::kWqeCompareSwap ? PacketType::kCompareSwap
-           : atomic                                ? PacketType::kFetchAdd
-                                                   : PacketType::kWrite;
-  if (entry.opcode == rnic::kWqeSendImm || entry.opcode == rnic::kWqeWriteImm)
-    p.flags = kPacketImm, p.imm = entry.imm;
-  if (!answer && (entry.flags & rnic::kSolicited) != 0) p.flags |= kPacketSolicited;
-
+  const Packet p = NextPacket(qp, entry, bytes);
+  const bool read = p.type == PacketType::kRead;
   auto packet =
       std::make_shared<std::vector<std::byte>>(kPacketHeaderBytes + (read ? 0 : p.length));
   EncodeHeader(p, packet->data());
-  std::byte* to = packet->data() + kPacketHeaderBytes;
-  if (atomic) {
-    std::memcpy(to, body + rnic::kSegmentBytes, 8);
-    if (p.type == PacketType::kCompareSwap) std::memcpy(to + 8, body + rnic::kSegmentBytes + 8, 8);
-  } else if (!read) {
-    const SegmentList slice = Slice(local, entry.moved, bytes);
-    for (uint32_t i = 0; i < slice.count; ++i) {
-      CopyBytes(to, slice.list[i].at, slice.list[i].length);
-      to += slice.list[i].length;
-      if (keys_.fault() && slice.list[i].key != nullptr && slice.list[i].key->poisoned)
-        return fail(MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
-    }
+  std::byte* const payload = packet->data() + kPacketHeaderBytes;
+  if (IsAtomic(entry.opcode)) {
+    CopyOperands(entry, payload);
+  } else if (!read && !CopyPayload(Slice(local, entry.moved, bytes), payload)) {
+    return fail(MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
   }
   r.sent.push_back({p.type, last, false, p.length, std::move(packet)});
   r.sent_bytes += p.length;
@@ -106,6 +130,16 @@ bool RemoteRequester::PackNext(Qp& qp, Inflight& entry) {
   if (last) ++r.packed;
   if (r.sent.size() == 1) r.progress_ns = clock_.Now();
   link_work_.Watch(qp);
+  return true;
+}
+
+// False: memory of `from` was lost.
+bool RemoteRequester::CopyPayload(const SegmentList& from, std::byte* to) const {
+  for (uint32_t i = 0; i < from.count; ++i) {
+    CopyBytes(to, from.list[i].at, from.list[i].length);
+    to += from.list[i].length;
+    if (keys_.Lost(from.list[i])) return false;
+  }
   return true;
 }
 
@@ -173,7 +207,7 @@ void RemoteRequester::TakeAnswers(Qp& qp, const Packet& p) {
         if (r.rnr_until_ns != 0) break;
         ++qp.count.rnr_stalls;
         r.next_sent = 0;
-        if (qp.timers.rnr_retry != 7 && r.rnr_retries++ >= qp.timers.rnr_retry)
+        if (qp.timers.rnr_retry != rnic::kForEver && r.rnr_retries++ >= qp.timers.rnr_retry)
           return FailSent(qp, MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR);
         r.rnr_until_ns = clock_.Now() + uint64_t{std::max(p.length, 1u)} * 1000;
         break;
@@ -192,9 +226,7 @@ bool RemoteRequester::TakeRemoteAnswer(Qp& qp, Inflight& entry, const Packet& p)
       !HasAnswer(entry.opcode) || (read && asked.bytes != p.length))
     return false;
   SegmentList to;
-  const uint32_t at = SgeOffset(entry.opcode);
-  const uint32_t segments = read ? entry.segments - at / rnic::kSegmentBytes : 1;
-  if (!keys_.ResolveSges(qp.pd, entry.wqe.data() + at, segments, rnic::kLocalWrite, &to)) {
+  if (!ResolveLocal(qp, entry, &to)) {
     FailSent(qp, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
     return false;
   }
@@ -205,7 +237,7 @@ bool RemoteRequester::TakeRemoteAnswer(Qp& qp, Inflight& entry, const Packet& p)
     CopyBytes(slice.list[i].at, from, slice.list[i].length);
     durability_.NoteWrite(qp, slice.list[i], /*scatter=*/false);
     from += slice.list[i].length;
-    if (!keys_.fault() || !slice.list[i].key->poisoned) continue;
+    if (!keys_.Lost(slice.list[i])) continue;
     FailSent(qp, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
     return false;
   }

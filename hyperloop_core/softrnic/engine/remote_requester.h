@@ -57,7 +57,9 @@ class RemoteRequester {
   bool LinkTakes(Qp& qp);
   void SendConnect(Qp& qp);
   bool TimerDue(Qp& qp, uint64_t now);
+  bool ResolveLocal(const Qp& qp, const Inflight& entry, SegmentList* local) const;
   bool PackNext(Qp& qp, Inflight& entry);
+  bool CopyPayload(const SegmentList& from, std::byte* to) const;
   void TakeAnswers(Qp& qp, const Packet& p);
   void PopSent(Qp& qp);
   bool TakeRemoteAnswer(Qp& qp, Inflight& entry, const Packet& p);

@@ -185,7 +185,8 @@ bool RemoteResponder::ServeHeldOf(Qp& qp, size_t budget, size_t* done) {
   return true;
 }
 
-// Has the end of the turn acknowledge request `psn`, or a newer one that ran or came again in it.
+// Notes that the end of the turn is to acknowledge request `psn`, or a newer one that ran or came
+// again in that turn.
 void RemoteResponder::AcknowledgeLater(LinkId to, Qp& qp, uint32_t psn) {
   Remote& r = *qp.peer.remote;
   if (!r.ack_due) link_work_.AddAck(qp);

@@ -100,8 +100,8 @@ class Requester {
   // How many WQEBBs a managed queue runs past its enabled index: 0, unless the device is broken on
   // purpose (EngineOptions::check_cross_channel).
   const uint16_t overrun_blocks_;
-  alignas(64)
-      std::array<std::byte, rnic::kMaxWqeBytes> wrapped_;  // a WQE that goes around its ring's end
+  // A WQE that goes around its ring's end, copied together.
+  alignas(64) std::array<std::byte, rnic::kMaxWqeBytes> wrapped_;
 };
 
 }  // namespace hyperloop::softrnic

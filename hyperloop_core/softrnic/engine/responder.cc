@@ -10,8 +10,8 @@ namespace {
 
 // For longer messages the processor's own prefetching does most of the work.
 constexpr uint64_t kMaxPrefetch = 1024;
-// A log goes on where its last record ended. Fetching the place of the next record pays if that is
-// not in the cache. Below this size it costs as much as it saves.
+// A log goes on where its last record ended. Fetching the place of the next record into the cache
+// saves time if records are at least this long; below that it costs as much as it saves.
 constexpr uint64_t kMinPrefetchNext = 512;
 
 // A function of its own, so that it does not lengthen the usual path.
@@ -20,10 +20,9 @@ constexpr uint64_t kMinPrefetchNext = 512;
   Prefetch<kToWrite>(at, static_cast<uint32_t>(std::min(bytes, kMaxPrefetch)));
 }
 
-// The bit of a CQE's op_own.
+// Bits of a CQE's op_own: the event is solicited; the payload is in the CQE's first 32 B.
 uint8_t SolicitedBit(bool solicited) { return solicited ? rnic::kSolicited : 0; }
-constexpr uint8_t kInlineScatter32 =
-    1 << 2;  // op_own's format: the payload is in the CQE's first 32 B
+constexpr uint8_t kInlineScatter32 = 1 << 2;
 
 }  // namespace
 
@@ -148,7 +147,7 @@ Outcome Responder::SendPiece(Qp& qp, const Request& request) {
   CopyList(to, piece);
   for (uint32_t i = 0; i < to.count; ++i) {
     durability_.NoteWrite(qp, to.list[i], /*scatter=*/true);
-    if (keys_.Lost(*to.list[i].key))
+    if (keys_.Lost(to.list[i]))
       return FailReceive(qp, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, MLX5_CQE_SYNDROME_REMOTE_OP_ERR);
   }
   qp.count.bytes_received += piece.bytes;

@@ -8,7 +8,6 @@ namespace hyperloop::softrnic {
 namespace {
 
 constexpr uint64_t kNever = ~0ull;
-constexpr uint32_t kForEver = 7;  // rnr_retry
 
 }  // namespace
 
@@ -31,7 +30,7 @@ bool Retries::MayTryAgain(Qp& qp, Outcome why, uint64_t request) {
   }
   // An RNR refusal uses up a try at once. A try without an answer is used up when its timer has run
   // out.
-  const bool counts = rnr ? qp.timers.rnr_retry != kForEver : !first;
+  const bool counts = rnr ? qp.timers.rnr_retry != rnic::kForEver : !first;
   if (counts && retry.left-- == 0) return false;
   retry.due = false;
   uint64_t wait_ns = qp.timers.ack_timeout_ns;

@@ -4,6 +4,13 @@
 
 namespace hyperloop::softrnic {
 
+std::byte* RingAt(const Umem& umem, uint64_t addr, uint64_t bytes, uint64_t align) {
+  if ((addr & (align - 1)) != 0 || addr < umem.addr) return nullptr;
+  const uint64_t offset = addr - umem.addr;
+  if (offset > umem.length || bytes > umem.length - offset) return nullptr;
+  return umem.base + offset;
+}
+
 Status ReserveRings(Umem& umem, const ClientLimits& limits) {
   if (!umem.ring_map.empty()) return {};
   Account& account = *umem.account;

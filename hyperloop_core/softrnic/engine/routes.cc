@@ -1,22 +1,11 @@
 #include "softrnic/engine/routes.h"
 
-#include <cstring>
-
 #include "softrnic/engine/text.h"
 
 namespace hyperloop::softrnic {
-namespace {
 
-uint64_t LoadPrefix(const uint8_t* gid) {
-  uint64_t prefix;
-  std::memcpy(&prefix, gid, sizeof(prefix));
-  return be64toh(prefix);
-}
-
-}  // namespace
-
-Status Routes::AddPeer(const std::string& host, LinkId link) {
-  if (!peers_.emplace(GidPrefix(host), link).second)
+Status Routes::Add(const std::string& host, LinkId link) {
+  if (!links_.emplace(GidPrefix(host), link).second)
     return AlreadyExists("peer " + host + " is named twice, or its name's hash is another peer's");
   return {};
 }
@@ -24,15 +13,15 @@ Status Routes::AddPeer(const std::string& host, LinkId link) {
 LinkId Routes::To(const GidBytes& gid) const {
   if (!traffic_.attached()) return kNoLink;
   if (clients_.AnyHost([&gid](const Host& host) { return host.gid == gid; })) return kNoLink;
-  const auto it = peers_.find(LoadPrefix(gid.data()));
-  return it != peers_.end() ? it->second : kNoLink;
+  const auto it = links_.find(GidPrefixAt(gid.data()));
+  return it != links_.end() ? it->second : kNoLink;
 }
 
 Status Routes::Check(const ModifyQpArgs& args) const {
-  const uint64_t prefix = LoadPrefix(args.remote_gid);
-  if (!traffic_.attached() || peers_.contains(prefix)) return {};
+  const uint64_t prefix = GidPrefixAt(args.remote_gid);
+  if (!traffic_.attached() || links_.contains(prefix)) return {};
   if (clients_.AnyHost(
-          [prefix](const Host& host) { return LoadPrefix(host.gid.data()) == prefix; }))
+          [prefix](const Host& host) { return GidPrefixAt(host.gid.data()) == prefix; }))
     return {};
   std::ostringstream gid;
   for (int i = 0; i < 16; ++i)
@@ -45,8 +34,8 @@ Status Routes::Check(const ModifyQpArgs& args) const {
 }
 
 LinkId Routes::ToHost(const std::string& host) const {
-  const auto it = peers_.find(GidPrefix(host));
-  return traffic_.attached() && it != peers_.end() ? it->second : kNoLink;
+  const auto it = links_.find(GidPrefix(host));
+  return traffic_.attached() && it != links_.end() ? it->second : kNoLink;
 }
 
 }  // namespace hyperloop::softrnic

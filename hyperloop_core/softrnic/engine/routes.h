@@ -16,12 +16,11 @@ class Routes {
   Routes(const Clients& clients, const LinkTraffic& traffic)
       : clients_(clients), traffic_(traffic) {}
 
-  // As in Engine.
-  Status AddPeer(const std::string& host, LinkId link);
-  // The link to the host with this GID. kNoLink: the host is attached here, or no peer is known by
-  // it.
+  // As Engine::AddRoute.
+  Status Add(const std::string& host, LinkId link);
+  // The link to the host with this GID. kNoLink: the host is attached here, or no link leads to it.
   LinkId To(const GidBytes& gid) const;
-  // The link to the peer with this name. kNoLink: none.
+  // The link to the host with this name. kNoLink: no link leads to it.
   LinkId ToHost(const std::string& host) const;
   // kUnavailable: the queue pair that `args` connects to can be reached neither here nor by a link.
   Status Check(const ModifyQpArgs& args) const;
@@ -29,7 +28,7 @@ class Routes {
  private:
   const Clients& clients_;
   const LinkTraffic& traffic_;
-  std::map<uint64_t, LinkId> peers_;  // by GID prefix
+  std::map<uint64_t, LinkId> links_;  // by the host's GID prefix
 };
 
 }  // namespace hyperloop::softrnic

@@ -17,7 +17,6 @@ namespace {
 constexpr uint32_t kMaxServicesPerHost = 64;
 // How many queue pairs of one client may answer one host of another daemon.
 constexpr uint32_t kMaxRespondersPerHost = 32;
-constexpr size_t kGidPrefixBytes = 8;  // GidPrefix of the host's name
 
 // The name at `at` in a request. Empty: it is malformed.
 std::string NameAt(const std::byte* at) {
@@ -150,8 +149,8 @@ Result<Qp*> Services::AnswererFor(Service& service, Host& host, const GidBytes& 
   return made;
 }
 
-// A client that ended without a release leaves its queue pair behind, so the oldest one makes room:
-// of the asking host, if it has many, otherwise of all.
+// A client that ended without a release leaves its queue pair behind. So the oldest one makes room:
+// the oldest of the asking host if that host has many, otherwise the oldest of all.
 void Services::MakeRoom(const Context& c, const GidBytes& gid) {
   Qp* oldest = nullptr;
   Qp* oldest_of_host = nullptr;
@@ -162,7 +161,7 @@ void Services::MakeRoom(const Context& c, const GidBytes& gid) {
   ForEachQp(c, [&](Qp& qp) {
     if (!qp.service.responder_only || qp.peer.remote == nullptr) return;
     oldest = older(oldest, qp);
-    if (!std::equal(gid.begin(), gid.begin() + kGidPrefixBytes, qp.peer.gid.begin())) return;
+    if (GidPrefixAt(qp.peer.gid.data()) != GidPrefixAt(gid.data())) return;
     oldest_of_host = older(oldest_of_host, qp);
     ++of_host;
   });

@@ -13,9 +13,9 @@
 
 namespace hyperloop::softrnic {
 
-// A link that was configured, on which this engine's requests go; or one that a neighbour (another
-// machine's daemon) made, on which its requests arrive. Answers go back on the link that the
-// request came on.
+// The number of a link. This engine's requests go on links that were configured. The requests of a
+// neighbour (another machine's daemon) arrive on links that the neighbour made. Answers go back on
+// the link that the request came on.
 using LinkId = uint32_t;
 inline constexpr LinkId kNoLink = 0;
 
@@ -37,14 +37,14 @@ class LinkPort {
   virtual ~LinkPort() = default;
   // True if a configured link is up and takes another packet. After false, kUp or kRoom follows.
   virtual bool Ready(LinkId link) = 0;
-  // Queues a packet; dropped if the link is down. Requests only after Ready; of answers at most one
-  // for each packet that was received.
+  // Queues a packet, which is dropped if the link is down. A request may be sent only after Ready
+  // said true, and at most one answer for each packet that was received.
   virtual void Send(LinkId link, PacketBytes packet) = 0;
   // The end of a turn: queued packets leave, and received packets count as answered. So do
   // requests that wait behind a READ which waits for a disk; the engine bounds their memory, and
   // that of their answers, itself (kMaxHeldBytes).
   virtual void Flush() = 0;
-  // The next event; false: none.
+  // Takes the next event. False: there is none.
   virtual bool Receive(LinkEvent* event) = 0;
   // True if Receive would return an event. It is called before sleeping, so it must see
   // (sequentially consistent) every event that was there when the port skipped its wake-up.

@@ -47,68 +47,53 @@ struct Rule {
   bool agent = false;  // no dest_qpn
 };
 
-bool RuleOf(PacketType type, Rule* rule) {
+// What SENDs and WRITEs have in common, which bring the bytes of a message.
+constexpr Rule kBringsBytes{
+    .most = kMaxPayload, .message = true, .numbered = true, .request = true, .imm = true};
+
+Rule WithTarget(Rule rule) {
+  rule.target = true;
+  return rule;
+}
+
+// Nothing: there is no such type.
+std::optional<Rule> RuleOf(PacketType type) {
+  constexpr uint32_t kServiceRequestBytes = sizeof(GidBytes) + 2 * kServiceNameBytes;
   switch (type) {
     case PacketType::kConnect:
-      *rule = {.least = 32, .most = 32};
-      return true;
+      return Rule{.least = 2 * sizeof(GidBytes), .most = 2 * sizeof(GidBytes)};
     case PacketType::kAccept:
-      *rule = {.target = true};
-      return true;
+      return Rule{.target = true};
     case PacketType::kRefuse:
-      *rule = {};
-      return true;
+      return Rule{};
     case PacketType::kSend:
-      *rule = {
-          .most = kMaxPayload, .message = true, .numbered = true, .request = true, .imm = true};
-      return true;
+      return kBringsBytes;
     case PacketType::kWrite:
-      *rule = {.most = kMaxPayload,
-               .message = true,
-               .target = true,
-               .numbered = true,
-               .request = true,
-               .imm = true};
-      return true;
+      return WithTarget(kBringsBytes);
     case PacketType::kRead:
-      *rule = {.most = kMaxPayload,
-               .message = true,
-               .target = true,
-               .numbered = true,
-               .request = true,
-               .wants = true};
-      return true;
+      return WithTarget(
+          {.most = kMaxPayload, .message = true, .numbered = true, .request = true, .wants = true});
     case PacketType::kCompareSwap:
     case PacketType::kFetchAdd:
-      *rule = {.least = 16, .most = 16, .target = true, .numbered = true, .request = true};
-      return true;
+      return WithTarget({.least = 16, .most = 16, .numbered = true, .request = true});
     case PacketType::kAck:
-      *rule = {.numbered = true};
-      return true;
+      return Rule{.numbered = true};
     case PacketType::kReadResponse:
-      *rule = {.most = kMaxPayload, .numbered = true};
-      return true;
+      return Rule{.most = kMaxPayload, .numbered = true};
     case PacketType::kAtomicResponse:
-      *rule = {.least = 8, .most = 8, .numbered = true};
-      return true;
+      return Rule{.least = 8, .most = 8, .numbered = true};
     case PacketType::kNak:
-      *rule = {.numbered = true, .syndrome = true};
-      return true;
+      return Rule{.numbered = true, .syndrome = true};
     case PacketType::kRnrNak:
-      *rule = {.most = 1'000'000, .numbered = true, .wants = true};
-      return true;
+      return Rule{.most = 1'000'000, .numbered = true, .wants = true};
     case PacketType::kServiceRequest:
-      *rule = {
-          .least = 16 + 2 * kServiceNameBytes, .most = 16 + 2 * kServiceNameBytes, .agent = true};
-      return true;
+      return Rule{.least = kServiceRequestBytes, .most = kServiceRequestBytes, .agent = true};
     case PacketType::kServiceReply:
-      *rule = {.most = kMaxServiceReply, .syndrome = true};
-      return true;
+      return Rule{.most = kMaxServiceReply, .syndrome = true};
     case PacketType::kServiceRelease:
-      *rule = {.least = 16, .most = 16};
-      return true;
+      return Rule{.least = sizeof(GidBytes), .most = sizeof(GidBytes)};
   }
-  return false;
+  return std::nullopt;
 }
 
 Status Bad(const std::string& what) { return Corruption("packet with " + what); }
@@ -150,10 +135,10 @@ Result<Packet> ParsePacket(std::span<const std::byte> bytes) {
   if (h.version != kPacketVersion)
     return NotSupported("packet of version " + std::to_string(h.version) + "; this device speaks " +
                         std::to_string(kPacketVersion));
-  Rule rule;
   Packet p;
   p.type = static_cast<PacketType>(h.type);
-  if (!RuleOf(p.type, &rule)) return Bad("type " + std::to_string(h.type));
+  const std::optional<Rule> rule = RuleOf(p.type);
+  if (!rule) return Bad("type " + std::to_string(h.type));
   p.flags = h.flags;
   p.syndrome = h.syndrome;
   p.dest_qpn = be32toh(h.dest_qpn);
@@ -168,9 +153,9 @@ Result<Packet> ParsePacket(std::span<const std::byte> bytes) {
   p.total = be32toh(h.total);
   p.length = be32toh(h.length);
   if (h.reserved != 0) return Bad("a reserved field set");
-  HL_RETURN_IF_ERROR(Check(p, rule));
+  HL_RETURN_IF_ERROR(Check(p, *rule));
   p.payload = bytes.subspan(kPacketHeaderBytes);
-  if (p.payload.size() != (rule.wants ? 0 : p.length))
+  if (p.payload.size() != (rule->wants ? 0 : p.length))
     return Bad(std::to_string(p.payload.size()) + " bytes of payload and a length of " +
                std::to_string(p.length));
   return p;
@@ -238,6 +223,12 @@ uint64_t GidPrefix(const std::string& host) {
   return 0xfe80ull << 48 | ((hash ^ hash >> 48) & 0xffffffffffff);
 }
 
+uint64_t GidPrefixAt(const void* gid) {
+  uint64_t prefix;
+  std::memcpy(&prefix, gid, sizeof prefix);
+  return be64toh(prefix);
+}
+
 std::optional<uint64_t> ClaimedPrefix(const Packet& p) {
   size_t at = 0;
   if (p.type == PacketType::kConnect) {
@@ -245,10 +236,8 @@ std::optional<uint64_t> ClaimedPrefix(const Packet& p) {
   } else if (p.type != PacketType::kServiceRequest && p.type != PacketType::kServiceRelease) {
     return std::nullopt;
   }
-  uint64_t prefix;
-  if (p.payload.size() < at + sizeof prefix) return 0;
-  std::memcpy(&prefix, p.payload.data() + at, sizeof prefix);
-  return be64toh(prefix);
+  if (p.payload.size() < at + sizeof(uint64_t)) return 0;
+  return GidPrefixAt(p.payload.data() + at);
 }
 
 }  // namespace hyperloop::softrnic

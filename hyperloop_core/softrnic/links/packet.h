@@ -87,8 +87,10 @@ bool IsRequest(PacketType type);
 // The half of a GID that identifies the host: the link-local prefix and 48 bits of its name's hash.
 // The other half differs for each host that ever had this name.
 uint64_t GidPrefix(const std::string& host);
-// The GidPrefix of the host in whose name a request is made. Nothing: the packet names no host, but
-// a session or a queue pair that only its owner's peer knows.
+// The same half, of the GID that begins at `gid`.
+uint64_t GidPrefixAt(const void* gid);
+// The GID prefix of the host in whose name a request is made. Nothing: the packet names no host,
+// but a session or a queue pair that only its owner's peer knows.
 std::optional<uint64_t> ClaimedPrefix(const Packet& packet);
 
 inline constexpr size_t kServiceNameBytes = 64;  // 0-terminated

@@ -52,11 +52,12 @@ struct Range {
 // then the copy runs, then the CAS. Within one operation the write must not overlap the copy's
 // source or destination, nor the CAS word.
 struct Operation {
-  Range
-      write;  // gWRITE: the primary's bytes of this range appear at every replica; ≤ kMaxPart bytes
-  struct Copy {  // gMEMCPY on every replica and at the primary; ≤ kMaxPart bytes; ranges do not
-                 // overlap. With fanout the primary's bytes are what is copied everywhere: the same
-                 // unless the source holds a word that only replicas CASed
+  // gWRITE: the primary's bytes of this range appear at every replica. At most kMaxPart bytes.
+  Range write;
+  // gMEMCPY on every replica and at the primary. At most kMaxPart bytes, in ranges that do not
+  // overlap. With fanout the primary's bytes are copied everywhere. They equal a replica's own,
+  // unless the source holds a word that only replicas CASed.
+  struct Copy {
     uint64_t source = 0;
     uint64_t destination = 0;
     uint64_t size = 0;  // 0: absent
@@ -155,8 +156,8 @@ struct MemberOptions {
 
 // The replica's end. Create, exchange infos, Connect; from then on its RNIC serves the group and
 // this process may sleep or be stopped (offload, fanout), or a thread of its own does (cpu-polling,
-// cpu-event). Destruction ends service: the thread first, then `up`, straight to RESET, then
-// `local`, then `down`. Nothing is written here on behalf of the group afterwards.
+// cpu-event). Destruction ends the service: it ends the thread, and then takes `up`, `local` and
+// `down`, in this order, straight to RESET. Afterwards nothing is written here for the group.
 class Member {
  public:
   virtual ~Member() = default;
@@ -192,8 +193,8 @@ class Group {
   virtual Result<Ticket> Submit(const Operation& operation) = 0;
   // The same without waiting: kBusy when it would.
   virtual Result<Ticket> TrySubmit(const Operation& operation) = 0;
-  // Until `ticket` is acknowledged by all replicas (and its copy done here), at most
-  // ack_timeout since its submission. A result is kept until `window` further tickets were
+  // Waits until all replicas have acknowledged `ticket` and its copy is done here, at most
+  // ack_timeout from its submission on. A result is kept until `window` further tickets were
   // submitted.
   virtual Status Wait(Ticket ticket, OperationResult* result = nullptr) = 0;
   virtual Status WaitAll() = 0;
@@ -205,9 +206,9 @@ class Group {
   virtual Status status() const = 0;
   virtual uint32_t group_size() const = 0;
   virtual uint64_t region_size() const = 0;
-  // CAS that locks or undoes: takes `offset` from `expected` to `desired` on all replicas; when
-  // some differ, those that changed are put back and kBusy names the replica and what it holds
-  // (HyperLoop §4.2).
+  // Changes the word at `offset` from `expected` to `desired` on all replicas, or on none. If some
+  // replicas hold another value, those that changed are put back, and kBusy names one that differs
+  // and what it holds (HyperLoop §4.2).
   virtual Status Lock(uint64_t offset, uint64_t expected, uint64_t desired) = 0;
 
   // One-part operations, as the paper names them.

@@ -53,8 +53,8 @@ struct QpAddress {
 
 struct Sge {
   uint64_t addr = 0;
-  uint32_t length =
-      0;  // at least 1: a WQE cannot express a length of 0, because byte_count 0 means 2 GB
+  // At least 1: a WQE cannot express a length of 0, because byte_count 0 means 2 GB.
+  uint32_t length = 0;
   uint32_t lkey = 0;
 };
 
@@ -132,9 +132,7 @@ struct Caps {
   bool ignore_cq_overrun = false;
   bool completion_events = false;
   uint32_t max_sge = 0;
-  uint32_t max_read_atomic = 0;
-  uint32_t max_inline = 0;        // largest QpAttr::max_inline; 0: no inline data
-  bool connection_agent = false;  // Device::Publish and ConnectService
+  uint32_t max_inline = 0;  // largest QpAttr::max_inline; 0: no inline data
 };
 
 // --- objects
@@ -142,8 +140,8 @@ struct Caps {
 class MemoryRegion {
  public:
   virtual ~MemoryRegion() = default;
-  virtual uint64_t addr()
-      const = 0;  // what SGEs and remote addresses count from: the caller's own virtual address
+  // What SGEs and remote addresses count from: the caller's own virtual address.
+  virtual uint64_t addr() const = 0;
   virtual uint64_t length() const = 0;
   virtual uint32_t lkey() const = 0;
   virtual uint32_t rkey() const = 0;
@@ -191,6 +189,8 @@ class CompletionQueue {
 
 // The longest ack_timeout and link_timeout of QpAttr: what InfiniBand's timeout field can say.
 inline constexpr std::chrono::milliseconds kMaxSilence{8'796'093};
+// The value of QpAttr::rnr_retry that sets no limit.
+inline constexpr uint8_t kForEver = 7;
 
 struct QpAttr {
   CompletionQueue* send_cq = nullptr;
@@ -215,17 +215,17 @@ struct QpAttr {
   // ack_timeout and 500 ms, and no limit if ack_timeout is 0, too.
   std::chrono::milliseconds link_timeout{0};
   // A kSend* or kWriteImm for which the peer has no receive: the peer answers how long to wait (its
-  // own rnr_timer, at most 491.52 ms). The request is sent again `rnr_retry` times (0 to 6; 7: for
-  // ever); then it fails with kRnrRetryExceeded.
-  uint8_t rnr_retry = 7;
+  // own rnr_timer, at most 491.52 ms). The request is sent again `rnr_retry` times (0 to 6, or
+  // kForEver); then it fails with kRnrRetryExceeded.
+  uint8_t rnr_retry = kForEver;
   std::chrono::microseconds rnr_timer{640};
   // Cross-channel (Caps::cross_channel):
   bool cross_channel = false;  // may execute WAIT and *_ENABLE ("master")
   bool managed_send = false;   // Post does not start the SQ; an enable or RingDoorbell does
   bool managed_recv = false;
   // For the packets of the device (verbs):
-  uint32_t mtu = 0;  // bytes of payload: 256, 512, 1024, 2048, 4096; equal at both ends; 0: the
-                     // device's
+  // Bytes of payload, equal at both ends: 256, 512, 1024, 2048 or 4096. 0: the device's.
+  uint32_t mtu = 0;
   uint8_t traffic_class = 0;  // of the IP header; 0: the device's
 };
 

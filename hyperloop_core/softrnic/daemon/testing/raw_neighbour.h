@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
@@ -39,7 +40,9 @@ inline UniqueFd ConnectTo(const std::string& address, const std::string& from = 
     EXPECT_EQ(bind(fd.get(), reinterpret_cast<const sockaddr*>(&own->storage), own->length), 0);
   }
   SetPatience(fd);
-  EXPECT_EQ(connect(fd.get(), reinterpret_cast<const sockaddr*>(&to->storage), to->length), 0);
+  EXPECT_EQ(TEMP_FAILURE_RETRY(
+                connect(fd.get(), reinterpret_cast<const sockaddr*>(&to->storage), to->length)),
+            0);
   return fd;
 }
 
@@ -137,7 +140,7 @@ class RawNeighbour {
   }
   bool Read() {
     std::vector<std::byte> buffer(256 << 10);
-    const ssize_t n = recv(socket_.get(), buffer.data(), buffer.size(), 0);
+    const ssize_t n = TEMP_FAILURE_RETRY(recv(socket_.get(), buffer.data(), buffer.size(), 0));
     if (n > 0) channel_.Append(std::span(buffer).first(static_cast<size_t>(n)));
     return n > 0;
   }

@@ -19,8 +19,8 @@ struct Linked {
       : a_engine(Clocked(options)), b_engine(Clocked(options)) {
     a_engine.AttachPort(a_port);
     b_engine.AttachPort(b_port);
-    EXPECT_OK(a_engine.AddPeer("b", ab.id));
-    EXPECT_OK(b_engine.AddPeer("a", ba.id));
+    EXPECT_OK(a_engine.AddRoute("b", ab.id));
+    EXPECT_OK(b_engine.AddRoute("a", ba.id));
     a = std::make_unique<Client>(a_engine, "a");
     b = std::make_unique<Client>(b_engine, "b", b_media, nullptr, 0, -1, /*waits_for_disk=*/true);
     a_cq = a->Cq(10), a_recv = a->Cq(), b_cq = b->Cq(), b_recv = b->Cq(10);

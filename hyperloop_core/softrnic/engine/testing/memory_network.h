@@ -75,6 +75,7 @@ class MemoryNetwork {
     return link;
   }
   std::vector<std::unique_ptr<Link>>& links() { return links_; }
+  const std::vector<std::unique_ptr<Link>>& links() const { return links_; }
 
   // Moves up to `bytes` bytes in one direction. Returns how many it moved.
   size_t Deliver(Link& link, bool requests, size_t bytes) {

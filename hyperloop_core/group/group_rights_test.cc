@@ -1,0 +1,155 @@
+// Tests what a node of a group may do through the queue pairs that other nodes connect to it: what
+// its datapath needs, and nothing else. One node is the group's own. The other one has the right
+// addresses and keys, and sends what it likes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "group/chain_fixture.h"
+#include "support/must.h"
+#include "support/rnic_end.h"
+#include "support/status_matchers.h"
+
+namespace hyperloop {
+namespace {
+
+using rnic::Opcode;
+using rnic::WcStatus;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+// A primary and the only replica of its group, neither connected yet, and two queue pairs on the
+// host of either one.
+class Ends {
+ public:
+  explicit Ends(Datapath datapath)
+      : program_(SlotProgram::For(
+            Must(GroupGeometry::For(datapath, /*group_size=*/1, /*window=*/4, 0)))),
+        primary_(Open("primary")),
+        replica_(Open("replica")) {
+    group_ = Must(MakeGroup(*primary_.device, *primary_.pd, *primary_.mr, {}, program_));
+    member_ = Must(MakeReplica(datapath));
+  }
+
+  // The replica's place is taken. Returns how the primary answers `request` on its queue pair to
+  // the first replica (with fanout to the only one), or to the last one.
+  WcStatus AskPrimary(bool last, Opcode opcode) {
+    MemberInfo taken = member_->info();
+    taken.up_qpn = replica_.qp->qpn();
+    taken.down_qpn = replica_.second->qpn();
+    EXPECT_OK(group_->Connect({&taken, 1}));
+    const PrimaryInfo& info = group_->info();
+    const uint32_t first = info.down_qpn != 0 ? info.down_qpn : info.direct_qpn[0];
+    return Ask(replica_, last, {{info.gid}, last ? info.ack_qpn : first}, opcode, *primary_.mr);
+  }
+  // The primary's place is taken. Returns how the replica answers on `up`, or on `down`.
+  WcStatus AskReplica(bool down, Opcode opcode) {
+    PrimaryInfo taken = group_->info();
+    taken.down_qpn = taken.direct_qpn[0] = primary_.qp->qpn();
+    taken.ack_qpn = primary_.second->qpn();
+    const MemberInfo& info = member_->info();
+    EXPECT_OK(member_->Connect(taken, {&info, 1}));
+    return Ask(primary_, down, {{info.gid}, down ? info.down_qpn : info.up_qpn}, opcode,
+               *replica_.mr);
+  }
+
+ private:
+  struct End : RnicEnd {
+    std::unique_ptr<rnic::QueuePair> second;
+  };
+  End Open(const std::string& host) {
+    End end{Must(RnicEnd::Make(Must(rnic_.OpenDevice(host)))), nullptr};
+    rnic::QpAttr attr;
+    attr.send_cq = attr.recv_cq = end.cq.get();
+    end.second = Must(end.pd->CreateQueuePair(attr));
+    return end;
+  }
+  // The CPU of a replica does nothing here.
+  Result<std::unique_ptr<Member>> MakeReplica(Datapath datapath) {
+    if (datapath == Datapath::kOffload || datapath == Datapath::kFanout)
+      return MakeMember(*replica_.device, *replica_.pd, *replica_.mr, {}, program_);
+    return CpuMember::Create(*replica_.device, *replica_.pd, *replica_.mr, {}, program_.geometry,
+                             CpuMember::Driver::kCaller);
+  }
+  WcStatus Ask(End& from, bool second, const rnic::QpAddress& to, Opcode opcode,
+               const rnic::MemoryRegion& target) {
+    rnic::QueuePair& qp = second ? *from.second : *from.qp;
+    EXPECT_OK(qp.Connect(to));
+    const rnic::Sge sge = from.sge(0, 8);
+    const rnic::SendRequest request{.opcode = opcode,
+                                    .signaled = true,
+                                    .sges = {&sge, 1},
+                                    .remote_addr = target.addr() + 64,
+                                    .rkey = target.rkey()};
+    EXPECT_OK(qp.Post({&request, 1}));
+    while (rnic_.engine().Run(64) != 0) {
+    }
+    std::array<rnic::Completion, 1> completion;
+    EXPECT_EQ(*from.cq->Poll(completion), 1u) << "no answer";
+    return completion[0].status;
+  }
+
+  const SlotProgram program_;
+  softrnic::EmbeddedRnic rnic_;
+  End primary_, replica_;
+  std::unique_ptr<Group> group_;
+  std::unique_ptr<Member> member_;
+};
+
+class GroupRightsTest : public testing::TestWithParam<Datapath> {
+ protected:
+  bool fanout() const { return GetParam() == Datapath::kFanout; }
+
+  // Which requests `ask` of new ends succeeds with. All others must be refused for lack of a right.
+  template <class Ask>
+  std::vector<Opcode> Allowed(Ask&& ask) const {
+    std::vector<Opcode> allowed;
+    for (const Opcode opcode :
+         {Opcode::kWrite, Opcode::kRead, Opcode::kCompareSwap, Opcode::kFetchAdd}) {
+      Ends ends(GetParam());
+      const WcStatus status = ask(ends, opcode);
+      if (status == WcStatus::kSuccess) {
+        allowed.push_back(opcode);
+      } else {
+        EXPECT_EQ(status, WcStatus::kRemoteAccess) << static_cast<int>(opcode);
+      }
+    }
+    return allowed;
+  }
+  std::vector<Opcode> AllowedAtPrimary(bool last) const {
+    return Allowed([last](Ends& ends, Opcode opcode) { return ends.AskPrimary(last, opcode); });
+  }
+  std::vector<Opcode> AllowedAtReplica(bool down) const {
+    return Allowed([down](Ends& ends, Opcode opcode) { return ends.AskReplica(down, opcode); });
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Datapaths, GroupRightsTest, testing::ValuesIn(kDatapaths),
+                         [](const auto& param) { return TestName(param.param); });
+
+TEST_P(GroupRightsTest, AReplicaReachesOnlyItsAcknowledgementsAtThePrimary) {
+  EXPECT_THAT(AllowedAtPrimary(/*last=*/false), IsEmpty());
+  if (fanout()) return;
+  // With offload the last replica reads behind its acknowledgement.
+  if (GetParam() == Datapath::kOffload) {
+    EXPECT_THAT(AllowedAtPrimary(/*last=*/true), ElementsAre(Opcode::kWrite, Opcode::kRead));
+  } else {
+    EXPECT_THAT(AllowedAtPrimary(/*last=*/true), ElementsAre(Opcode::kWrite));
+  }
+}
+
+TEST_P(GroupRightsTest, AReplicaIsReachedFromThePrimarysSideOnly) {
+  if (fanout()) {
+    EXPECT_THAT(AllowedAtReplica(/*down=*/false),
+                ElementsAre(Opcode::kWrite, Opcode::kRead, Opcode::kCompareSwap, Opcode::kFetchAdd))
+        << "the primary itself compares and swaps";
+    return;
+  }
+  EXPECT_THAT(AllowedAtReplica(/*down=*/false), ElementsAre(Opcode::kWrite, Opcode::kRead));
+  EXPECT_THAT(AllowedAtReplica(/*down=*/true), IsEmpty());
+}
+
+}  // namespace
+}  // namespace hyperloop
