@@ -63,8 +63,7 @@ struct Parts {
   std::vector<std::string> files;
   std::vector<std::string> others;  // left where they are: directories and the like
 };
-Result<Parts> PartsOf(FileSystem& fs, const std::string& directory) {
-  HL_ASSIGN_OR_RETURN(const LocalDatabase database, ReadDatabase(fs, directory));
+Result<Parts> PartsOf(FileSystem& fs, const std::string& directory, const LocalDatabase& database) {
   std::vector<std::string> names;
   HL_RETURN_IF_ERROR(LocalLogFiles(fs, directory, &names));
   Parts parts;
@@ -169,25 +168,30 @@ Status CheckRoom(FileSystem& fs, const std::string& directory, const Parts& part
 
 class Adoption {
  public:
-  Adoption(FileSystem& fs, BoundDirectory& binding) : fs_(fs), binding_(binding) {}
+  Adoption(FileSystem& fs, BoundDirectory& bound) : fs_(fs), bound_(bound) {}
 
   Status Run() {
-    HL_ASSIGN_OR_RETURN(parts_, PartsOf(fs_, binding_.directory()));
-    binding_.log().Write(LogLevel::kInfo, "taking the database of " + binding_.directory() +
-                                              " into the group: " + Count(parts_.files) +
-                                              " files, " + Count(parts_.logs) + " logs");
+    HL_ASSIGN_OR_RETURN(const LocalDatabase database, ReadDatabase(fs_, bound_.directory()));
+    HL_ASSIGN_OR_RETURN(parts_, PartsOf(fs_, bound_.directory(), database));
+    bound_.log().Write(LogLevel::kInfo, "taking the database of " + bound_.directory() +
+                                            " into the group: " + Count(parts_.files) + " files, " +
+                                            Count(parts_.logs) + " logs");
+    if (!database.parsed)
+      bound_.log().Write(LogLevel::kWarn, "this build does not understand " + database.manifest +
+                                              ", so it has not checked whether all tables and "
+                                              "blob files are here");
     if (!parts_.others.empty())
-      binding_.log().Write(LogLevel::kWarn, "left out, because they are no files of a database: " +
-                                                Enumerate(parts_.others));
+      bound_.log().Write(LogLevel::kWarn, "left out, because they are no files of a database: " +
+                                              Enumerate(parts_.others));
     HL_RETURN_IF_ERROR(ForgetEarlier());
     HL_RETURN_IF_ERROR(
-        ImportLog(fs_, binding_, Path(std::string(kCurrent)), std::string(kAdoptionMark)));
+        ImportLog(fs_, bound_, Path(std::string(kCurrent)), std::string(kAdoptionMark)));
     HL_RETURN_IF_ERROR(ListFiles());
     for (const std::string& name : parts_.logs)
-      HL_RETURN_IF_ERROR(ImportLog(fs_, binding_, Path(name), name));
-    HL_RETURN_IF_ERROR(binding_.AwaitFiles());
-    HL_RETURN_IF_ERROR(binding_.Rename(kAdoptionMark, kCurrent));
-    binding_.log().Write(LogLevel::kInfo, "the group holds the database");
+      HL_RETURN_IF_ERROR(ImportLog(fs_, bound_, Path(name), name));
+    HL_RETURN_IF_ERROR(bound_.AwaitFiles());
+    HL_RETURN_IF_ERROR(bound_.Rename(kAdoptionMark, kCurrent));
+    bound_.log().Write(LogLevel::kInfo, "the group holds the database");
     return Status::Ok();
   }
 
@@ -195,18 +199,18 @@ class Adoption {
   static std::string Count(const std::vector<std::string>& names) {
     return std::to_string(names.size());
   }
-  std::string Path(const std::string& name) const { return binding_.directory() + "/" + name; }
+  std::string Path(const std::string& name) const { return bound_.directory() + "/" + name; }
 
   // Removes from the group what an earlier adoption left there and the directory has no more.
   Status ForgetEarlier() {
-    HL_ASSIGN_OR_RETURN(const std::vector<FileInfo> files, binding_.Files());
+    HL_ASSIGN_OR_RETURN(const std::vector<FileInfo> files, bound_.Files());
     for (const FileInfo& info : files) {
       const bool stays = info.lane == Lane::kBulk &&
                          std::binary_search(parts_.files.begin(), parts_.files.end(), info.name);
       if (stays) {
         listed_[info.name] = {info.name, info.size, info.checksum};
       } else if (info.name != kAdoptionMark) {
-        HL_RETURN_IF_ERROR(binding_.Remove(info.name));
+        HL_RETURN_IF_ERROR(bound_.Remove(info.name));
       }
     }
     return Status::Ok();
@@ -222,21 +226,20 @@ class Adoption {
       const auto now = std::chrono::steady_clock::now();
       if (now < report) continue;
       report = now + kReportInterval;
-      binding_.log().Write(LogLevel::kInfo, "read " + std::to_string(done) + " of " +
-                                                Count(parts_.files) + " files");
+      bound_.log().Write(LogLevel::kInfo,
+                         "read " + std::to_string(done) + " of " + Count(parts_.files) + " files");
     }
-    return SyncDirectory(fs_, binding_.directory());
+    return SyncDirectory(fs_, bound_.directory());
   }
   Status ListOne(const std::string& name) {
     HL_RETURN_IF_ERROR(SyncFile(Path(name)));
     HL_ASSIGN_OR_RETURN(const WholeFile file, Describe(fs_, Path(name), name));
     const auto listed = listed_.find(name);
-    return listed != listed_.end() && listed->second == file ? Status::Ok()
-                                                             : binding_.ListFile(file);
+    return listed != listed_.end() && listed->second == file ? Status::Ok() : bound_.ListFile(file);
   }
 
   FileSystem& fs_;
-  BoundDirectory& binding_;
+  BoundDirectory& bound_;
   Parts parts_;
   std::map<std::string, WholeFile> listed_;  // by an earlier adoption
 };
@@ -258,7 +261,7 @@ Result<bool> IsToBeAdopted(FileSystem& fs, const std::string& directory,
 
 Status JudgeAdoption(FileSystem& fs, const std::string& directory, const GroupRoom& room) {
   HL_ASSIGN_OR_RETURN(const LocalDatabase database, ReadDatabase(fs, directory));
-  HL_ASSIGN_OR_RETURN(const Parts parts, PartsOf(fs, directory));
+  HL_ASSIGN_OR_RETURN(const Parts parts, PartsOf(fs, directory, database));
   std::vector<std::string> missing;
   const auto find = [&](const std::set<uint64_t>& numbers, const char* suffix) {
     for (const uint64_t number : numbers) {
@@ -284,8 +287,6 @@ Status JudgeAdoption(FileSystem& fs, const std::string& directory, const GroupRo
   return CheckRoom(fs, directory, parts, room);
 }
 
-Status AdoptDirectory(FileSystem& fs, BoundDirectory& binding) {
-  return Adoption(fs, binding).Run();
-}
+Status AdoptDirectory(FileSystem& fs, BoundDirectory& bound) { return Adoption(fs, bound).Run(); }
 
 }  // namespace hyperloop::plugin

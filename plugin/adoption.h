@@ -1,9 +1,9 @@
 // Takes a database that a plain directory holds into a group that holds none.
 //
-// The group holds a database from the last step on, in which the file kAdoptionMark, which is made
-// first, becomes CURRENT. An adoption that was cut short before leaves the directory as it was, but
-// for the file HYPERLOOP. The next one begins again with what the directory holds by then, and
-// sends nothing that a replica has already.
+// The first step makes the file kAdoptionMark in the group, and the last one renames it to CURRENT.
+// Only then does the group hold a database. An adoption that was cut short before that leaves
+// the directory as it was, but for the file HYPERLOOP. The next one begins again with what the
+// directory holds by then, and sends nothing that a replica has already.
 #pragma once
 
 #include <rocksdb/file_system.h>
@@ -30,6 +30,6 @@ Status JudgeAdoption(rocksdb::FileSystem& fs, const std::string& directory, cons
 
 // Returns when every replica has the whole database. kUnavailable: a replica took no bytes for
 // bulk_timeout.
-Status AdoptDirectory(rocksdb::FileSystem& fs, BoundDirectory& binding);
+Status AdoptDirectory(rocksdb::FileSystem& fs, BoundDirectory& bound);
 
 }  // namespace hyperloop::plugin

@@ -26,14 +26,10 @@ using Content = std::map<std::string, std::string>;
 
 class AdoptionTest : public DatabaseTest {
  protected:
-  // Changes the directory as a program without the plugin does.
+  // The directory as a program without the plugin opens or makes it.
   void Plainly(const std::function<void(DB&)>& change, Options options = Options()) {
     options.create_if_missing = true;
-    DB* opened = nullptr;
-    const Status status = DB::Open(options, directory_, &opened);
-    ASSERT_OK(status);
-    const std::unique_ptr<DB> db(opened);
-    change(*db);
+    DatabaseTest::Plainly(directory_, change, options);
   }
   // Tables, and a log with the newest keys.
   void MakePlain() {
@@ -85,21 +81,12 @@ class AdoptionTest : public DatabaseTest {
     if (!locked.ok()) return locked;
     return fs_->UnlockFile(lock, {}, nullptr);
   }
-  Content FilesNow() {
-    Content files;
-    for (const auto& entry : stdfs::recursive_directory_iterator(directory_)) {
-      const std::string name = stdfs::relative(entry.path(), directory_);
-      if (entry.is_regular_file() && !name.starts_with("LOG") && name != "LOCK")
-        files[name] = ReadLocal(entry.path());
-    }
-    return files;
-  }
   // Neither directory nor group changes.
   void ExpectRefused(const Status& status, const Content& before,
                      const ::testing::Matcher<std::string>& reason) {
     EXPECT_FALSE(status.ok());
     EXPECT_THAT(status.ToString(), reason);
-    EXPECT_TRUE(FilesNow() == before);
+    EXPECT_TRUE(LocalFilesNow() == before);
     EXPECT_THAT(group_->LogFiles(), IsEmpty());
     EXPECT_FALSE(group_->held());
   }
@@ -128,7 +115,7 @@ TEST_F(AdoptionTest, AClosedDatabaseIsInItsGroupFromThenOn) {
 
 TEST_F(AdoptionTest, WithoutTheWordItIsRefused) {
   MakePlain();
-  const Content before = FilesNow();
+  const Content before = LocalFilesNow();
   ExpectRefused(OpenAsMember(), before, HasSubstr("never saw"));
 }
 
@@ -208,10 +195,10 @@ TEST_F(AdoptionTest, CutShortTheDirectoryIsStillAPlainDatabase) {
                                                Not(HasSubstr("CURRENT out"))));
   group_->Inject({"await files", Code::kUnavailable, false, 0});
   EXPECT_THAT(Adopt().ToString(), HasSubstr("repeat the call"));
-  const Content half = FilesNow();
+  const Content half = LocalFilesNow();
   EXPECT_THAT(OpenAsMember().ToString(), AllOf(HasSubstr("cut short"), HasSubstr("adopt=true"),
                                                HasSubstr("Nothing was changed")));
-  EXPECT_TRUE(FilesNow() == half);
+  EXPECT_TRUE(LocalFilesNow() == half);
   // Its program goes on without the plugin, and tables come and go.
   Plainly([](DB& db) {
     ASSERT_OK(db.Put({}, "plain", "1"));
@@ -230,14 +217,14 @@ TEST_F(AdoptionTest, WhatIsNotWholeIsRefusedBeforeAnythingChanges) {
   MakePlain();
   const std::string table = LocalNames(".sst").at(0);
   stdfs::rename(directory_ + "/" + table, root_ + "/" + table);
-  ExpectRefused(Adopt(), FilesNow(), AllOf(HasSubstr("lacks files"), HasSubstr(table)));
+  ExpectRefused(Adopt(), LocalFilesNow(), AllOf(HasSubstr("lacks files"), HasSubstr(table)));
   stdfs::rename(root_ + "/" + table, directory_ + "/" + table);
   const std::string manifest = Manifest();
   stdfs::rename(directory_ + "/" + manifest, root_ + "/" + manifest);
-  ExpectRefused(Adopt(), FilesNow(), AllOf(HasSubstr(manifest), HasSubstr("ldb repair")));
+  ExpectRefused(Adopt(), LocalFilesNow(), AllOf(HasSubstr(manifest), HasSubstr("ldb repair")));
   stdfs::rename(root_ + "/" + manifest, directory_ + "/" + manifest);
   stdfs::rename(directory_ + "/CURRENT", root_ + "/CURRENT");
-  ExpectRefused(Adopt(), FilesNow(), HasSubstr("no CURRENT"));
+  ExpectRefused(Adopt(), LocalFilesNow(), HasSubstr("no CURRENT"));
   stdfs::rename(root_ + "/CURRENT", directory_ + "/CURRENT");
   ASSERT_OK(Adopt());
   EXPECT_EQ(Get("table") + Get("log"), "11");
@@ -248,7 +235,7 @@ TEST_F(AdoptionTest, LogsElsewhereAreNotForgotten) {
   Options options;
   options.wal_dir = logs;
   Plainly([](DB& db) { ASSERT_OK(db.Put({}, "log", "1")); }, options);
-  const Content before = FilesNow();
+  const Content before = LocalFilesNow();
   ExpectRefused(Adopt(), before, AllOf(HasSubstr("wal_dir=" + logs), HasSubstr("one directory")));
   stdfs::rename(logs, root_ + "/unmounted");
   ExpectRefused(Adopt(), before, HasSubstr("cannot be read"));
@@ -282,7 +269,7 @@ TEST_F(AdoptionTest, LogsThatDoNotFitAreRefusedBeforeAnyIsSent) {
   Options options;
   options.avoid_flush_during_recovery = true;
   Plainly([](DB& db) { ASSERT_OK(db.Put({}, "big", std::string(6 << 20, 'b'))); }, options);
-  const Content before = FilesNow();
+  const Content before = LocalFilesNow();
   group_->SetExtents(8);  // four of them are for the MANIFEST
   ExpectRefused(Adopt(), before,
                 AllOf(HasSubstr("take 8388608 B"), HasSubstr("takes 3145728 B of logs"),
@@ -299,10 +286,10 @@ TEST_F(AdoptionTest, AGroupThatHoldsADatabaseKeepsIt) {
   const std::string member = directory_;
   directory_ = root_ + "/other";
   MakePlain();
-  const Content before = FilesNow();
+  const Content before = LocalFilesNow();
   const Content group = group_->LogFiles();
   EXPECT_THAT(Adopt().ToString(), HasSubstr("never saw"));
-  EXPECT_TRUE(FilesNow() == before);
+  EXPECT_TRUE(LocalFilesNow() == before);
   EXPECT_TRUE(group_->LogFiles() == group);
   directory_ = member;
   ASSERT_OK(OpenAsMember());

@@ -1,11 +1,11 @@
 // BoundDirectory: one database directory and the group it is bound to, from LockFile to UnlockFile.
 //
 // Every call of the plugin that uses the group's files goes through here, which keeps two rules:
-// - A failed Append leaves a tail in the group's file: bytes of which nobody knows whether they are
-//   there. Before anything else is written, the file is truncated to what RocksDB knows to be in
-//   it. RocksDB gives the sequence numbers of the failed batch to the next one, so a recovery must
-//   never replay both. A truncation takes a record. While the group has no room for it, only
-//   removals, look-ups and syncs are allowed: removals make room, and the others add nothing.
+// - A failed Append may have added bytes to the group's file, which are called a tail here. Before
+//   anything else is written, the file is truncated to what RocksDB knows to be in it. RocksDB
+//   gives the sequence numbers of the failed batch to the next one, so a recovery must never replay
+//   both. A truncation takes a record. While the group has no room for it, only removals, look-ups
+//   and syncs are allowed: removals make room, and the others add nothing.
 // - Every call fails in a forked child, except Close, which does nothing there.
 // Only the Store knows whether the group is broken, fenced or being brought back.
 //
@@ -111,19 +111,20 @@ class BoundDirectory {
   rocksdb::IOStatus Agreed(rocksdb::IOStatus error) const;
   // Agreed, for an error of the Store.
   rocksdb::IOStatus Error(const Status& status, std::string_view context) const;
-  // A log was appended to by this thread; appends to logs follow one another.
+  // Notes that this thread has appended to a log. Appends to logs follow one another.
   void NoteAppended(uint64_t log_number);
-  // Whether a failed sync of a log need not be told, because the caller goes on to what tells it.
-  // That is so for a log that is older than the one appended to last, if the caller is
-  // - the thread that did so: RocksDB syncs that log next, in the same write or SyncWAL;
-  // - a thread of RocksDB's background: the MANIFEST's record, for which it syncs older logs before
-  //   a flush, is behind their bytes in the log lane.
+  // Whether RocksDB need not be told that a sync of this log failed, because its next call fails
+  // for the same reason. That is so for a log that is older than the one appended to last, if the
+  // caller is
+  // - the thread that appended last: RocksDB syncs the newer log next, in the same write or
+  //   SyncWAL;
+  // - a background thread of RocksDB: it syncs older logs before a flush, and then appends to the
+  //   MANIFEST a record that is behind their bytes in the log lane.
   bool IsToldByAnother(uint64_t log_number) const;
-  // The last change of a MANIFEST failed, and none has succeeded since: RocksDB may be resuming
-  // from that, keeping the log that it has. True: the log has failed, too, so that the database
-  // must be reopened.
+  // Notes that a change of the MANIFEST failed. RocksDB may resume from that failure and keep the
+  // log that it has. True: that log has failed too, so that the database must be reopened.
   bool NoteManifestFailed();
-  // Set by NoteManifestFailed; a MANIFEST's append clears it.
+  // Set by NoteManifestFailed, and cleared when an append to a MANIFEST succeeds.
   std::atomic<bool> manifest_failed{false};
   // The last write of a log failed, and RocksDB has not made another log since.
   std::atomic<bool> log_failed{false};

@@ -41,7 +41,7 @@ class ShowingFileSystem final : public rocksdb::FileSystemWrapper {
   }
 };
 
-// Takes the group for the directory, by which both hold the same, and releases it.
+// Takes the group for the directory, which makes both hold the same, and releases the group.
 Status Bind(HyperloopFileSystem& fs, const std::string& directory) {
   std::shared_ptr<rocksdb::Logger> log;
   HL_RETURN_IF_ERROR(
@@ -52,8 +52,7 @@ Status Bind(HyperloopFileSystem& fs, const std::string& directory) {
   if (locked.IsInvalidArgument()) return InvalidArgument(locked.ToString());
   // RocksDB has no code of its own for this.
   if (locked.ToString().find("While lock file") != std::string::npos)
-    return Busy(directory + " is open in another process, or may not be written by this user: " +
-                locked.ToString());
+    return Busy(directory + " is open in another process: " + locked.ToString());
   HL_RETURN_IF_ERROR(FromIOStatus(locked, "cannot take the group"));
   return FromIOStatus(fs.UnlockFile(lock, IOOptions(), nullptr), "releasing " + directory);
 }
@@ -95,7 +94,7 @@ Status Run(std::string_view verb, const std::string& directory, const std::strin
   } else {
     return InvalidArgument("unknown verb " + std::string(verb));
   }
-  // These were for this once.
+  // These options were meant for this call only.
   options.adopt = options.restore = options.rebind = options.takeover = false;
   std::printf("%s holds its group's database: open it with %s\n", directory.c_str(),
               FormatStoreUri(options).c_str());

@@ -67,17 +67,17 @@ std::shared_ptr<BoundDirectory> HyperloopFileSystem::Bound() const {
 
 HyperloopFileSystem::Place HyperloopFileSystem::Locate(const std::string& path) const {
   Place place;
-  std::shared_ptr<BoundDirectory> binding = Bound();
-  if (binding == nullptr) return place;
-  place.name = binding->RelativeName(path);
+  std::shared_ptr<BoundDirectory> bound = Bound();
+  if (bound == nullptr) return place;
+  place.name = bound->RelativeName(path);
   if (!place.name.empty()) place.file_class = Classify(place.name);
-  place.binding = std::move(binding);
+  place.bound = std::move(bound);
   return place;
 }
 
 Status HyperloopFileSystem::CheckProcess(const Place& place) {
-  if (place.binding == nullptr || place.file_class == FileClass::kOutside) return Status::Ok();
-  return place.binding->CheckNotForked();
+  if (place.bound == nullptr || place.file_class == FileClass::kOutside) return Status::Ok();
+  return place.bound->CheckNotForked();
 }
 
 // This looks up one file, and only for names that RocksDB rarely changes.
@@ -110,7 +110,7 @@ Status HyperloopFileSystem::CheckCreation(const std::string& path, const Place& 
   const bool overwrites = place.file_class == FileClass::kOutside && IsTableOrBlob(BaseOf(path)) &&
                           target()->FileExists(path, IOOptions(), nullptr).ok();
   HL_RETURN_IF_ERROR(CheckUnbound(path, place, overwrites ? Change::kOverwrite : Change::kCreate));
-  if (place.binding == nullptr) return Status::Ok();
+  if (place.bound == nullptr) return Status::Ok();
   HL_RETURN_IF_ERROR(CheckProcess(place));
   const std::string name = BaseOf(path);
   const bool wal = name.size() > 4 && name.ends_with(".log");
@@ -128,78 +128,78 @@ Status HyperloopFileSystem::CheckCreation(const std::string& path, const Place& 
 }
 
 void HyperloopFileSystem::WarnIfOutside(const std::string& path, const Place& place) {
-  if (place.binding == nullptr || place.file_class != FileClass::kOutside) return;
-  if (place.binding->warned_outside.load(std::memory_order_relaxed)) return;
-  place.binding->WarnOnce(
-      place.binding->warned_outside,
-      "files outside " + place.binding->directory() +
-          ", or in directories below it, are not replicated (the first: " + path + ")");
+  if (place.bound == nullptr || place.file_class != FileClass::kOutside) return;
+  if (place.bound->warned_outside.load(std::memory_order_relaxed)) return;
+  place.bound->WarnOnce(place.bound->warned_outside,
+                        "files outside " + place.bound->directory() +
+                            ", or in directories below it, are not replicated (the first: " + path +
+                            ")");
 }
 
 IOStatus HyperloopFileSystem::OpenLogLane(const std::string& path, const Place& place,
                                           const FileOptions& options, bool reopen,
                                           std::unique_ptr<FSWritableFile>* file,
                                           IODebugContext* dbg) {
-  BoundDirectory& binding = *place.binding;
+  BoundDirectory& bound = *place.bound;
   FileOptions local_options = options;
   local_options.use_direct_writes = false;
   local_options.use_mmap_writes = false;
 
-  BoundDirectory::InFlight in_flight(binding);
-  Result<FileId> id = reopen ? binding.Lookup(place.name) : binding.Create(place.name);
-  if (reopen && id.status().code() == Code::kNotFound) id = binding.Create(place.name);
+  BoundDirectory::InFlight in_flight(bound);
+  Result<FileId> id = reopen ? bound.Lookup(place.name) : bound.Create(place.name);
+  if (reopen && id.status().code() == Code::kNotFound) id = bound.Create(place.name);
   if (!id.ok()) {
-    if (IsManifest(place.name)) binding.NoteManifestFailed();
+    if (IsManifest(place.name)) bound.NoteManifestFailed();
     in_flight.Decided();
-    return binding.Error(id.status(), "cannot create " + path + " in the group");
+    return bound.Error(id.status(), "cannot create " + path + " in the group");
   }
 
   std::unique_ptr<FSWritableFile> local;
-  IOStatus opened = reopen ? target()->ReopenWritableFile(path, local_options, &local, dbg)
-                           : target()->NewWritableFile(path, local_options, &local, dbg);
+  IOStatus opened = OpenLocal(path, local_options, reopen, &local, dbg);
   if (!opened.ok()) return opened;
   uint64_t size = 0;  // asked of the path, because a reopened file object says 0
   if (reopen) opened = target()->GetFileSize(path, IOOptions(), &size, dbg);
   if (!opened.ok()) return opened;
-  file->reset(new LogLaneFile(std::move(local), place.binding, place.name, *id, size, target()));
+  file->reset(new LogLaneFile(std::move(local), place.bound, place.name, *id, size, target()));
   return IOStatus::OK();
+}
+
+IOStatus HyperloopFileSystem::OpenLocal(const std::string& path, const FileOptions& options,
+                                        bool reopen, std::unique_ptr<FSWritableFile>* file,
+                                        IODebugContext* dbg) {
+  return reopen ? target()->ReopenWritableFile(path, options, file, dbg)
+                : target()->NewWritableFile(path, options, file, dbg);
+}
+
+IOStatus HyperloopFileSystem::OpenWritable(const std::string& path, const FileOptions& options,
+                                           bool reopen, std::unique_ptr<FSWritableFile>* file,
+                                           IODebugContext* dbg) {
+  const Place place = Locate(path);
+  if (Status allowed = CheckCreation(path, place); !allowed.ok())
+    return ToIOStatus(allowed, (reopen ? "cannot reopen " : "cannot create ") + path);
+  if (place.file_class == FileClass::kLogLane)
+    return OpenLogLane(path, place, options, reopen, file, dbg);
+  WarnIfOutside(path, place);
+  if (place.file_class != FileClass::kListed) return OpenLocal(path, options, reopen, file, dbg);
+  std::unique_ptr<FSWritableFile> local;
+  IOStatus opened = OpenLocal(path, options, reopen, &local, dbg);
+  if (opened.ok()) {
+    file->reset(new ListedFile(std::move(local), place.bound, place.name, target(), path, !reopen));
+  }
+  return opened;
 }
 
 IOStatus HyperloopFileSystem::NewWritableFile(const std::string& path, const FileOptions& options,
                                               std::unique_ptr<FSWritableFile>* file,
                                               IODebugContext* dbg) {
-  Place place = Locate(path);
-  if (Status allowed = CheckCreation(path, place); !allowed.ok())
-    return ToIOStatus(allowed, "cannot create " + path);
-  if (place.file_class == FileClass::kLogLane)
-    return OpenLogLane(path, place, options, false, file, dbg);
-  WarnIfOutside(path, place);
-  if (place.file_class != FileClass::kListed)
-    return target()->NewWritableFile(path, options, file, dbg);
-  std::unique_ptr<FSWritableFile> local;
-  IOStatus opened = target()->NewWritableFile(path, options, &local, dbg);
-  if (opened.ok())
-    file->reset(new ListedFile(std::move(local), place.binding, place.name, target(), path, true));
-  return opened;
+  return OpenWritable(path, options, false, file, dbg);
 }
 
 IOStatus HyperloopFileSystem::ReopenWritableFile(const std::string& path,
                                                  const FileOptions& options,
                                                  std::unique_ptr<FSWritableFile>* file,
                                                  IODebugContext* dbg) {
-  Place place = Locate(path);
-  if (Status allowed = CheckCreation(path, place); !allowed.ok())
-    return ToIOStatus(allowed, "cannot reopen " + path);
-  if (place.file_class == FileClass::kLogLane)
-    return OpenLogLane(path, place, options, true, file, dbg);
-  WarnIfOutside(path, place);
-  if (place.file_class != FileClass::kListed)
-    return target()->ReopenWritableFile(path, options, file, dbg);
-  std::unique_ptr<FSWritableFile> local;
-  IOStatus opened = target()->ReopenWritableFile(path, options, &local, dbg);
-  if (opened.ok())
-    file->reset(new ListedFile(std::move(local), place.binding, place.name, target(), path, false));
-  return opened;
+  return OpenWritable(path, options, true, file, dbg);
 }
 
 IOStatus HyperloopFileSystem::ReuseWritableFile(const std::string& path,
@@ -208,7 +208,7 @@ IOStatus HyperloopFileSystem::ReuseWritableFile(const std::string& path,
                                                 std::unique_ptr<FSWritableFile>* file,
                                                 IODebugContext* dbg) {
   Place place = Locate(path);
-  if (place.binding == nullptr) {
+  if (place.bound == nullptr) {
     for (const std::string& each : {path, old_path}) {
       if (Status allowed = CheckUnbound(each, Locate(each), Change::kOverwrite); !allowed.ok())
         return ToIOStatus(allowed, "cannot reuse " + old_path + " as " + path);
@@ -236,7 +236,7 @@ IOStatus HyperloopFileSystem::NewRandomRWFile(const std::string& path, const Fil
   std::unique_ptr<rocksdb::FSRandomRWFile> local;
   IOStatus opened = target()->NewRandomRWFile(path, options, &local, dbg);
   if (opened.ok())
-    file->reset(new ListedRandomFile(std::move(local), place.binding, place.name, target(), path));
+    file->reset(new ListedRandomFile(std::move(local), place.bound, place.name, target(), path));
   return opened;
 }
 
@@ -257,13 +257,13 @@ IOStatus HyperloopFileSystem::DeleteFile(const std::string& path, const IOOption
   if (Status allowed = CheckChange(path, place, Change::kOverwrite); !allowed.ok())
     return ToIOStatus(allowed, "cannot delete " + path);
   if (place.file_class == FileClass::kLogLane || place.file_class == FileClass::kListed) {
-    if (Status removed = place.binding->Remove(place.name); !removed.ok()) {
+    if (Status removed = place.bound->Remove(place.name); !removed.ok()) {
       return ToIOStatus(removed, "cannot delete " + path + " in the group");
     }
   }
   IOStatus status = target()->DeleteFile(path, options, dbg);
   const bool absent = status.IsNotFound() || status.IsPathNotFound();
-  if (absent && place.binding != nullptr && place.binding->TakeVanished(place.name))
+  if (absent && place.bound != nullptr && place.bound->TakeVanished(place.name))
     return IOStatus::OK();
   return status;
 }
@@ -281,8 +281,8 @@ IOStatus HyperloopFileSystem::Truncate(const std::string& path, size_t size,
   }
   IOStatus status = target()->Truncate(path, size, options, dbg);
   if (status.ok() && place.file_class == FileClass::kListed) {
-    return place.binding->Error(ListIfFile(*target(), *place.binding, path, place.name),
-                                "cannot list " + path + " in the group");
+    return place.bound->Error(ListIfFile(*target(), *place.bound, path, place.name),
+                              "cannot list " + path + " in the group");
   }
   return status;
 }
@@ -291,14 +291,14 @@ Status HyperloopFileSystem::RenameInGroup(const Place& from, const Place& to,
                                           const std::string& from_path) {
   const bool from_log = from.file_class == FileClass::kLogLane;
   const bool to_log = to.file_class == FileClass::kLogLane;
-  if (from_log && to_log) return from.binding->Rename(from.name, to.name);
+  if (from_log && to_log) return from.bound->Rename(from.name, to.name);
   if (to_log) {
     const std::string temporary = to.name + std::string(kImportSuffix);
-    HL_RETURN_IF_ERROR(ImportLog(*target(), *to.binding, from_path, temporary));
-    HL_RETURN_IF_ERROR(to.binding->Rename(temporary, to.name));
+    HL_RETURN_IF_ERROR(ImportLog(*target(), *to.bound, from_path, temporary));
+    HL_RETURN_IF_ERROR(to.bound->Rename(temporary, to.name));
   }
   // The new name is not in the group. RocksDB renames a file to "….trash" before it deletes it.
-  if (from_log || from.file_class == FileClass::kListed) return from.binding->Remove(from.name);
+  if (from_log || from.file_class == FileClass::kListed) return from.bound->Remove(from.name);
   return Status::Ok();
 }
 
@@ -309,21 +309,20 @@ IOStatus HyperloopFileSystem::RenameFile(const std::string& from, const std::str
   Status allowed = CheckChange(from, source, Change::kOverwrite);
   if (allowed.ok()) allowed = CheckChange(to, destination, Change::kOverwrite);
   if (!allowed.ok()) return ToIOStatus(allowed, "cannot rename " + from + " to " + to);
-  BoundDirectory* const binding =
-      destination.binding != nullptr ? destination.binding.get() : source.binding.get();
-  if (binding != nullptr) {
-    BoundDirectory::InFlight in_flight(*binding);
+  BoundDirectory* const bound =
+      destination.bound != nullptr ? destination.bound.get() : source.bound.get();
+  if (bound != nullptr) {
+    BoundDirectory::InFlight in_flight(*bound);
     if (Status before = RenameInGroup(source, destination, from); !before.ok()) {
-      if (destination.name == "CURRENT") binding->NoteManifestFailed();
+      if (destination.name == "CURRENT") bound->NoteManifestFailed();
       in_flight.Decided();
-      return binding->Error(before, "cannot rename " + from + " to " + to + " in the group");
+      return bound->Error(before, "cannot rename " + from + " to " + to + " in the group");
     }
   }
   IOStatus status = target()->RenameFile(from, to, options, dbg);
   if (!status.ok() || destination.file_class != FileClass::kListed) return status;
-  return destination.binding->Error(
-      ListIfFile(*target(), *destination.binding, to, destination.name),
-      "cannot list " + to + " in the group");
+  return destination.bound->Error(ListIfFile(*target(), *destination.bound, to, destination.name),
+                                  "cannot list " + to + " in the group");
 }
 
 IOStatus HyperloopFileSystem::LinkFile(const std::string& from, const std::string& to,
@@ -337,9 +336,8 @@ IOStatus HyperloopFileSystem::LinkFile(const std::string& from, const std::strin
   }
   IOStatus status = target()->LinkFile(from, to, options, dbg);
   if (!status.ok() || destination.file_class != FileClass::kListed) return status;
-  return destination.binding->Error(
-      ListIfFile(*target(), *destination.binding, to, destination.name),
-      "cannot list " + to + " in the group");
+  return destination.bound->Error(ListIfFile(*target(), *destination.bound, to, destination.name),
+                                  "cannot list " + to + " in the group");
 }
 
 IOStatus HyperloopFileSystem::NewLogger(const std::string& path, const IOOptions& options,
@@ -354,26 +352,25 @@ IOStatus HyperloopFileSystem::NewLogger(const std::string& path, const IOOptions
 
 FileOptions HyperloopFileSystem::OptimizeForLogWrite(const FileOptions& file_options,
                                                      const rocksdb::DBOptions& db_options) const {
-  if (std::shared_ptr<BoundDirectory> binding = Bound(); binding != nullptr)
-    LearnDbOptions(*binding, db_options);
+  if (std::shared_ptr<BoundDirectory> bound = Bound(); bound != nullptr)
+    LearnDbOptions(*bound, db_options);
   return target()->OptimizeForLogWrite(file_options, db_options);
 }
 
-void HyperloopFileSystem::LearnDbOptions(BoundDirectory& binding,
+void HyperloopFileSystem::LearnDbOptions(BoundDirectory& bound,
                                          const rocksdb::DBOptions& options) const {
   std::string refusal;
   std::map<std::string, std::string> foreign;
   auto refuse = [&](const std::string& option, const std::string& path) {
-    std::string text = option + "=" + path + " is not the database directory " +
-                       binding.directory() + ", and what is there would not be replicated; leave " +
-                       option + " unset";
+    std::string text = option + "=" + path + " is not the database directory " + bound.directory() +
+                       ", and what is there would not be replicated; leave " + option + " unset";
     foreign[RealPath(path)] = text;
     if (refusal.empty()) refusal = text;
   };
-  if (!options.wal_dir.empty() && !binding.IsDirectory(options.wal_dir))
+  if (!options.wal_dir.empty() && !bound.IsDirectory(options.wal_dir))
     refuse("wal_dir", options.wal_dir);
   for (const rocksdb::DbPath& path : options.db_paths) {
-    if (!binding.IsDirectory(path.path)) refuse("db_paths", path.path);
+    if (!bound.IsDirectory(path.path)) refuse("db_paths", path.path);
   }
   for (const auto& listener : options.listeners) {
     if (std::string_view(listener->Name()).starts_with(kStackedBlobDb) && refusal.empty()) {
@@ -392,49 +389,49 @@ void HyperloopFileSystem::LearnDbOptions(BoundDirectory& binding,
     refusal_ = refusal;
   }
   if (options.manual_wal_flush) {
-    binding.WarnOnce(binding.warned_manual_flush,
-                     "manual_wal_flush is set: a write reaches the group only with FlushWAL or "
-                     "sync=true, not when Put returns");
+    bound.WarnOnce(bound.warned_manual_flush,
+                   "manual_wal_flush is set: a write reaches the group only with FlushWAL or "
+                   "sync=true, not when Put returns");
   }
   if (options.recycle_log_file_num != 0) {
-    binding.WarnOnce(binding.warned_recycling,
-                     "recycle_log_file_num has no effect: replicated logs are created anew, the "
-                     "old ones deleted");
+    bound.WarnOnce(bound.warned_recycling,
+                   "recycle_log_file_num has no effect: replicated logs are created anew, the "
+                   "old ones deleted");
   }
-  WarnOfPinnedLogs(binding, options);
+  WarnOfPinnedLogs(bound, options);
 }
 
-void HyperloopFileSystem::WarnOfPinnedLogs(BoundDirectory& binding,
+void HyperloopFileSystem::WarnOfPinnedLogs(BoundDirectory& bound,
                                            const rocksdb::DBOptions& options) {
   if (options.WAL_ttl_seconds != 0 || options.WAL_size_limit_MB != 0) {
-    binding.WarnOnce(binding.warned_archive,
-                     "WAL_ttl_seconds or WAL_size_limit_MB is set: archived logs stay in the group "
-                     "and take room from new ones; the data area must hold both");
+    bound.WarnOnce(bound.warned_archive,
+                   "WAL_ttl_seconds or WAL_size_limit_MB is set: archived logs stay in the group "
+                   "and take room from new ones; the data area must hold both");
   }
   if (options.allow_2pc) {
-    binding.WarnOnce(binding.warned_prepared,
-                     "allow_2pc is set: a transaction that stays prepared keeps every log since "
-                     "then in the group; when the data area is full, only records that end such "
-                     "transactions still fit");
+    bound.WarnOnce(bound.warned_prepared,
+                   "allow_2pc is set: a transaction that stays prepared keeps every log since "
+                   "then in the group; when the data area is full, only records that end such "
+                   "transactions still fit");
   }
-  const uint64_t reserve = binding.store().statistics().data_bytes_reserved;
+  const uint64_t reserve = bound.store().statistics().data_bytes_reserved;
   if (reserve != 0 && options.max_manifest_file_size > reserve) {
-    binding.WarnOnce(binding.warned_manifest,
-                     "max_manifest_file_size=" + std::to_string(options.max_manifest_file_size) +
-                         " is beyond the " + std::to_string(reserve) +
-                         " B that the group keeps for the MANIFEST: it would grow into the room of "
-                         "the logs before RocksDB begins a new one; set it to " +
-                         std::to_string(reserve / 2));
+    bound.WarnOnce(bound.warned_manifest,
+                   "max_manifest_file_size=" + std::to_string(options.max_manifest_file_size) +
+                       " is beyond the " + std::to_string(reserve) +
+                       " B that the group keeps for the MANIFEST: it would grow into the room of "
+                       "the logs before RocksDB begins a new one; set it to " +
+                       std::to_string(reserve / 2));
   }
 }
 
 rocksdb::Status HyperloopFileSystem::RegisterDbPaths(const std::vector<std::string>& paths) {
-  std::shared_ptr<BoundDirectory> binding = Bound();
-  if (binding != nullptr) {
+  std::shared_ptr<BoundDirectory> bound = Bound();
+  if (bound != nullptr) {
     for (const std::string& path : paths) {
-      if (binding->IsDirectory(path)) continue;
+      if (bound->IsDirectory(path)) continue;
       std::string text = "db_paths or cf_paths names " + path +
-                         ", which is not the database directory " + binding->directory() +
+                         ", which is not the database directory " + bound->directory() +
                          ", and what is there would not be replicated; leave them unset";
       const std::string real = RealPath(path);
       std::lock_guard<std::mutex> lock(mutex_);

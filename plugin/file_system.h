@@ -51,10 +51,10 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
                       StoreOpener open_store);
   ~HyperloopFileSystem() override;
 
-  // From now on LockFile refuses a group that holds no database. Tables and blob files that the
-  // directory lacks are linked from a replica's directory of files on this machine, as far as that
-  // replica holds them soundly and both are on one file system, instead of sent. `replica_files`:
-  // empty, there is none.
+  // From now on LockFile refuses a group that holds no database. `replica_files`: a replica's
+  // directory of files on this machine; empty: there is none. Tables and blob files that the bound
+  // directory lacks are linked from there instead of being sent, if that replica holds them soundly
+  // and both directories are on one file system.
   void Promote(std::string replica_files) {
     must_hold_database_ = true;
     replica_files_ = std::move(replica_files);
@@ -113,8 +113,8 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
 
  private:
   struct Place {
-    std::shared_ptr<BoundDirectory> binding;  // null: no directory is bound
-    std::string name;                         // relative to it; empty: the path is not in it
+    std::shared_ptr<BoundDirectory> bound;  // null: no directory is bound
+    std::string name;                       // relative to it; empty: the path is not in it
     FileClass file_class = FileClass::kOutside;
   };
   Place Locate(const std::string& path) const;
@@ -132,31 +132,43 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
 
   Status Bind(const std::string& directory);
   Status TakeGroup(const std::string& directory, Store& store, TakeResult* taken);
+  // Decides with the group's files whether the directory can be opened with them.
+  // `has_foreign_logs`: it is of no group, and holds log files.
+  Status JudgeTaking(const std::string& directory, bool has_foreign_logs,
+                     const GroupFiles& group) const;
   static Status RefuseCopy(const std::string& directory, const PairingFile& file);
-  Status AdoptIfToldTo(BoundDirectory& binding);
-  Status SetLocalToGroup(BoundDirectory& binding, const TakeResult& taken);
+  Status AdoptIfToldTo(BoundDirectory& bound);
+  Status SetLocalToGroup(BoundDirectory& bound, const TakeResult& taken);
   Result<bool> HasFile(const std::string& path, const FileInfo& info, bool* exists) const;
-  // Whether the file is at `path` now, as a link to that of a replica on this machine.
   // Whether the replica on this machine seems to hold the file.
   bool IsNear(const FileInfo& info) const;
-  Result<bool> LinkFromReplica(const std::string& group, const FileInfo& info,
-                               const std::string& path);
-  Status FetchFile(BoundDirectory& binding, const FileInfo& info, const std::string& path);
-  Status FetchMissing(BoundDirectory& binding, const std::string& group,
+  // Links `path` to the file that the replica on this machine holds. False: it cannot be linked;
+  // the log says why.
+  bool LinkFromReplica(const std::string& group, const FileInfo& info, const std::string& path);
+  Status FetchFile(BoundDirectory& bound, const FileInfo& info, const std::string& path);
+  Status FetchMissing(BoundDirectory& bound, const std::string& group,
                       const std::vector<FileInfo>& files, SetAside* aside);
   // Adds the names of the files that it removed to `removed`.
-  Status RemoveLeftovers(BoundDirectory& binding, bool manifest_matters,
+  Status RemoveLeftovers(BoundDirectory& bound, bool manifest_matters,
                          std::vector<std::string>* removed);
-  void Announce(BoundDirectory& binding, const TakeResult& taken);
+  void Announce(BoundDirectory& bound, const TakeResult& taken);
   void Unbind();
 
   // Warns once that files outside the bound directory are not replicated.
   static void WarnIfOutside(const std::string& path, const Place& place);
   // Checks whether a file may be created there.
   Status CheckCreation(const std::string& path, const Place& place) const;
-  void LearnDbOptions(BoundDirectory& binding, const rocksdb::DBOptions& options) const;
+  void LearnDbOptions(BoundDirectory& bound, const rocksdb::DBOptions& options) const;
   // Warns of options that keep logs, or the MANIFEST, longer than the group has room for them.
-  static void WarnOfPinnedLogs(BoundDirectory& binding, const rocksdb::DBOptions& options);
+  static void WarnOfPinnedLogs(BoundDirectory& bound, const rocksdb::DBOptions& options);
+  // NewWritableFile or, with `reopen`, ReopenWritableFile.
+  rocksdb::IOStatus OpenWritable(const std::string& path, const rocksdb::FileOptions& options,
+                                 bool reopen, std::unique_ptr<rocksdb::FSWritableFile>* file,
+                                 rocksdb::IODebugContext* dbg);
+  // The same in the local file system.
+  rocksdb::IOStatus OpenLocal(const std::string& path, const rocksdb::FileOptions& options,
+                              bool reopen, std::unique_ptr<rocksdb::FSWritableFile>* file,
+                              rocksdb::IODebugContext* dbg);
   rocksdb::IOStatus OpenLogLane(const std::string& path, const Place& place,
                                 const rocksdb::FileOptions& options, bool reopen,
                                 std::unique_ptr<rocksdb::FSWritableFile>* file,

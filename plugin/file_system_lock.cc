@@ -28,6 +28,25 @@ class FilesOfStore final : public GroupFiles {
   const std::vector<FileInfo> files_;
 };
 
+// Writes `what` and the names to the log, if there are any.
+void LogNames(BoundDirectory& bound, LogLevel level, const std::string& what,
+              const std::vector<std::string>& names) {
+  if (!names.empty()) bound.log().Write(level, what + ": " + Enumerate(names));
+}
+
+bool Lists(const std::vector<FileInfo>& files, std::string_view name) {
+  return std::any_of(files.begin(), files.end(),
+                     [&](const FileInfo& info) { return info.name == name; });
+}
+
+// A log with bytes, a table or a blob file: these hold data even if no MANIFEST is left to open
+// them with.
+bool HoldsData(const FileInfo& info) {
+  const std::string_view name = info.name;
+  if (info.lane == Lane::kLog) return info.size != 0 && name.ends_with(".log");
+  return name.ends_with(".sst") || name.ends_with(".blob");
+}
+
 }  // namespace
 
 using rocksdb::FileLock;
@@ -51,18 +70,18 @@ IOStatus HyperloopFileSystem::LockFile(const std::string& path, const IOOptions&
     if (binding_now_) occupied = "another one that is just being opened";
     if (occupied.empty()) binding_now_ = true;
   }
-  Status bound =
+  Status opened =
       occupied.empty()
           ? Bind(ParentOf(path))
           : NotSupported("the group holds one database, " + occupied +
                          "; give each database a group, and a FileSystem object, of its own");
-  if (!bound.ok()) {
-    log_->Write(LogLevel::kError, "cannot open " + ParentOf(path) + ": " + bound.ToString());
+  if (!opened.ok()) {
+    log_->Write(LogLevel::kError, "cannot open " + ParentOf(path) + ": " + opened.ToString());
     target()->UnlockFile(local, options, dbg).PermitUncheckedError();
   }
   std::lock_guard<std::mutex> guard(mutex_);
   if (occupied.empty()) binding_now_ = false;
-  if (!bound.ok()) return ToIOStatus(bound, "hyperloop: cannot open " + ParentOf(path));
+  if (!opened.ok()) return ToIOStatus(opened, "hyperloop: cannot open " + ParentOf(path));
   lock_ = local;
   *lock = local;
   return IOStatus::OK();
@@ -84,24 +103,12 @@ Status HyperloopFileSystem::TakeGroup(const std::string& directory, Store& store
   std::vector<std::string> local;
   HL_RETURN_IF_ERROR(LocalLogFiles(*target(), directory, &local));
   request.directory_empty = local.empty();
+  const bool of_no_group = file.pairing.group.empty();
   // Without restore=true or adopt=true the Store itself refuses a directory of no group, and says
   // why.
-  const auto is_near = [&](const FileInfo& info) { return IsNear(info); };
-  const bool has_word = local.empty() ? options_.restore : options_.adopt;
-  if (!file.pairing.group.empty() || has_word) {
-    request.judge = [&](const GroupFiles& files) -> Status {
-      const std::vector<FileInfo> listed = files.Files();
-      if (must_hold_database_ && !HoldsCurrent(listed))
-        return NotFound("the group holds no database; check which replicas the URI names");
-      HL_ASSIGN_OR_RETURN(const bool possible, IsToBeAdopted(*target(), directory, listed));
-      if (!possible && file.pairing.group.empty() && !local.empty()) {
-        return InvalidArgument(directory +
-                               " has log files and no CURRENT, so it is no whole "
-                               "database; ldb repair, without the plugin, makes one of what is "
-                               "left. Nothing was changed");
-      }
-      return possible && options_.adopt ? JudgeAdoption(*target(), directory, files.Room())
-                                        : JudgeDirectory(*target(), directory, files, is_near);
+  if (!of_no_group || (local.empty() ? options_.restore : options_.adopt)) {
+    request.judge = [&](const GroupFiles& files) {
+      return JudgeTaking(directory, of_no_group && !local.empty(), files);
     };
   }
   request.read_local = [this, directory](const std::string& name, uint64_t offset,
@@ -117,6 +124,22 @@ Status HyperloopFileSystem::TakeGroup(const std::string& directory, Store& store
                                      "refused until it is opened with rebind=true itself");
   }
   return WritePairing(*target(), directory, taken->pairing);
+}
+
+Status HyperloopFileSystem::JudgeTaking(const std::string& directory, bool has_foreign_logs,
+                                        const GroupFiles& group) const {
+  const std::vector<FileInfo> files = group.Files();
+  if (must_hold_database_ && !HoldsCurrent(files))
+    return NotFound("the group holds no database; check which replicas the URI names");
+  HL_ASSIGN_OR_RETURN(const bool adoptable, IsToBeAdopted(*target(), directory, files));
+  if (!adoptable && has_foreign_logs) {
+    return InvalidArgument(directory +
+                           " has log files and no CURRENT, so it is no whole database; ldb repair, "
+                           "without the plugin, makes one of what is left. Nothing was changed");
+  }
+  if (adoptable && options_.adopt) return JudgeAdoption(*target(), directory, group.Room());
+  return JudgeDirectory(*target(), directory, group,
+                        [this](const FileInfo& info) { return IsNear(info); });
 }
 
 Status HyperloopFileSystem::RefuseCopy(const std::string& directory, const PairingFile& file) {
@@ -140,71 +163,68 @@ Status HyperloopFileSystem::Bind(const std::string& directory) {
     store->Close().IgnoreError();
     return status;
   }
-  auto binding =
+  auto bound =
       std::make_shared<BoundDirectory>(directory, std::move(fork_detector), std::move(store), log_);
-  Announce(*binding, taken);
-  if (Status status = AdoptIfToldTo(*binding); !status.ok()) {
-    binding->Close().IgnoreError();
+  Announce(*bound, taken);
+  if (Status status = AdoptIfToldTo(*bound); !status.ok()) {
+    bound->Close().IgnoreError();
     return status;
   }
-  if (Status status = SetLocalToGroup(*binding, taken); !status.ok()) {
-    binding->Close().IgnoreError();
+  if (Status status = SetLocalToGroup(*bound, taken); !status.ok()) {
+    bound->Close().IgnoreError();
     return status;
   }
   std::lock_guard<std::mutex> lock(mutex_);
-  bound_ = std::move(binding);
+  bound_ = std::move(bound);
   refusal_.clear();
   foreign_directories_.clear();
   return Status::Ok();
 }
 
-Status HyperloopFileSystem::AdoptIfToldTo(BoundDirectory& binding) {
+Status HyperloopFileSystem::AdoptIfToldTo(BoundDirectory& bound) {
   if (!options_.adopt) return Status::Ok();
-  HL_ASSIGN_OR_RETURN(const std::vector<FileInfo> files, binding.Files());
-  HL_ASSIGN_OR_RETURN(const bool adopts, IsToBeAdopted(*target(), binding.directory(), files));
+  HL_ASSIGN_OR_RETURN(const std::vector<FileInfo> files, bound.Files());
+  HL_ASSIGN_OR_RETURN(const bool adopts, IsToBeAdopted(*target(), bound.directory(), files));
   if (!adopts) return Status::Ok();
-  return AdoptDirectory(*target(), binding)
-      .WithContext("taking " + binding.directory() +
+  return AdoptDirectory(*target(), bound)
+      .WithContext("taking " + bound.directory() +
                    " into the group was cut short; repeat the call once the cause is gone, before "
                    "the database is used again");
 }
 
-Status HyperloopFileSystem::SetLocalToGroup(BoundDirectory& binding, const TakeResult& taken) {
+Status HyperloopFileSystem::SetLocalToGroup(BoundDirectory& bound, const TakeResult& taken) {
   const std::string& group = taken.pairing.group;
-  SetAside aside(*target(), binding.directory(), taken.epoch);
+  SetAside aside(*target(), bound.directory(), taken.epoch);
   std::vector<std::string> vanished;
-  HL_RETURN_IF_ERROR(RemoveLeftovers(binding, false, &vanished));
-  HL_ASSIGN_OR_RETURN(std::vector<FileInfo> files, binding.Files());
+  HL_RETURN_IF_ERROR(RemoveLeftovers(bound, false, &vanished));
+  HL_ASSIGN_OR_RETURN(std::vector<FileInfo> files, bound.Files());
   for (const FileInfo& info : files) {
-    const size_t suffix = kImportSuffix.size();
-    const bool import =
-        info.name.size() > suffix && info.name.substr(info.name.size() - suffix) == kImportSuffix;
-    if (import) HL_RETURN_IF_ERROR(binding.Remove(info.name));
+    if (info.name.ends_with(kImportSuffix)) HL_RETURN_IF_ERROR(bound.Remove(info.name));
   }
-  HL_ASSIGN_OR_RETURN(files, binding.Files());
-  HL_RETURN_IF_ERROR(FetchMissing(binding, group, files, &aside));
-  HL_ASSIGN_OR_RETURN(files, binding.Files());
+  HL_ASSIGN_OR_RETURN(files, bound.Files());
+  HL_RETURN_IF_ERROR(FetchMissing(bound, group, files, &aside));
+  HL_ASSIGN_OR_RETURN(files, bound.Files());
   ReconcileReport report;
   const Status reconciled =
-      Reconcile(*target(), binding.directory(), FilesOfStore(binding.store(), std::move(files)),
+      Reconcile(*target(), bound.directory(), FilesOfStore(bound.store(), std::move(files)),
                 options_.local_sync, &aside, &report);
-  auto tell = [&](const std::vector<std::string>& names, LogLevel level, const std::string& what) {
-    if (!names.empty()) binding.log().Write(level, what + ": " + Enumerate(names));
-  };
-  tell(report.rewritten, LogLevel::kInfo, "local log files set to the group's content");
-  tell(report.cut, LogLevel::kInfo, "local log files cut to what the group holds");
-  tell(report.removed, LogLevel::kInfo, "local log files removed that the group does not hold");
-  tell(aside.names(), LogLevel::kWarn,
-       "what they held and the group does not is kept in " + aside.path() + " until you remove it");
+  LogNames(bound, LogLevel::kInfo, "local log files set to the group's content", report.rewritten);
+  LogNames(bound, LogLevel::kInfo, "local log files cut to what the group holds", report.cut);
+  LogNames(bound, LogLevel::kInfo, "local log files removed that the group does not hold",
+           report.removed);
+  LogNames(
+      bound, LogLevel::kWarn,
+      "what they held and the group does not is kept in " + aside.path() + " until you remove it",
+      aside.names());
   vanished.insert(vanished.end(), report.removed.begin(), report.removed.end());
   std::sort(vanished.begin(), vanished.end());
   vanished.erase(std::unique(vanished.begin(), vanished.end()), vanished.end());
-  binding.NoteVanished(std::move(vanished));
+  bound.NoteVanished(std::move(vanished));
   return reconciled;
 }
 
-// Whether the directory has the file as the group lists it. After a rebinding it may be another
-// history's, which only its bytes tell.
+// Whether the directory has the file as the group lists it. After a rebinding a file of the same
+// size may be of another history, which only its bytes show.
 Result<bool> HyperloopFileSystem::HasFile(const std::string& path, const FileInfo& info,
                                           bool* exists) const {
   const Result<uint64_t> size = SizeOf(*target(), path);
@@ -217,9 +237,9 @@ Result<bool> HyperloopFileSystem::HasFile(const std::string& path, const FileInf
 }
 
 // The bytes are read again, because the disk may have damaged them since they arrived.
-Result<bool> HyperloopFileSystem::LinkFromReplica(const std::string& group, const FileInfo& info,
-                                                  const std::string& path) {
-  // Other files may be written in place.
+bool HyperloopFileSystem::LinkFromReplica(const std::string& group, const FileInfo& info,
+                                          const std::string& path) {
+  // Other files may be changed in place, which would change the replica's file too.
   if (replica_files_.empty() || !IsTableOrBlob(info.name)) return false;
   const WholeFile file{info.name, info.size, info.checksum};
   const Result<std::string> held = PathOfHeldFile(replica_files_, group, file);
@@ -228,9 +248,11 @@ Result<bool> HyperloopFileSystem::LinkFromReplica(const std::string& group, cons
                 info.name + " is not linked from the replica: " + held.status().message());
     return false;
   }
-  HL_ASSIGN_OR_RETURN(const WholeFile found, Describe(*target(), *held, info.name));
-  if (found != file) {
-    log_->Write(LogLevel::kWarn, *held + " fails its checksum and is not linked");
+  const Result<WholeFile> found = Describe(*target(), *held, info.name);
+  if (!found.ok() || *found != file) {
+    log_->Write(LogLevel::kWarn,
+                *held + " is not linked: " +
+                    (found.ok() ? "it fails its checksum" : found.status().message()));
     return false;
   }
   target()->DeleteFile(path, IOOptions(), nullptr).PermitUncheckedError();
@@ -239,8 +261,8 @@ Result<bool> HyperloopFileSystem::LinkFromReplica(const std::string& group, cons
   return linked.ok();
 }
 
-// The group's id is not known before it is taken. The name of a file in a group's directory says
-// which bytes it holds.
+// Looks through the directories of all groups, because the group's id is not known before the group
+// is taken. A file of another group is as good, because its name says which bytes it holds.
 bool HyperloopFileSystem::IsNear(const FileInfo& info) const {
   if (replica_files_.empty() || !IsTableOrBlob(info.name)) return false;
   std::vector<std::string> groups;
@@ -250,11 +272,11 @@ bool HyperloopFileSystem::IsNear(const FileInfo& info) const {
   });
 }
 
-// Writes the file as a replica holds it to `path`. kNotFound: none does.
-Status HyperloopFileSystem::FetchFile(BoundDirectory& binding, const FileInfo& info,
+// Writes to `path` what a replica holds of the file. kNotFound: no replica holds it.
+Status HyperloopFileSystem::FetchFile(BoundDirectory& bound, const FileInfo& info,
                                       const std::string& path) {
   const auto fill = [&](rocksdb::FSWritableFile& file) {
-    return binding.store().Fetch(
+    return bound.store().Fetch(
         {info.name, info.size, info.checksum}, [&](std::span<const char> bytes) {
           return FromIOStatus(file.Append({bytes.data(), bytes.size()}, IOOptions(), nullptr),
                               "cannot write " + path);
@@ -272,106 +294,77 @@ Status HyperloopFileSystem::FetchFile(BoundDirectory& binding, const FileInfo& i
 }
 
 // Brings files of the bulk lane that the directory lacks, or has with another content, from the
-// replicas. One that nobody has any more was being made when its primary ended: the group forgets
-// it, unless its MANIFEST names it.
-Status HyperloopFileSystem::FetchMissing(BoundDirectory& binding, const std::string& group,
+// replicas. A file that nobody has any more was being made when its primary ended. The group
+// forgets such a file, unless its MANIFEST names it.
+Status HyperloopFileSystem::FetchMissing(BoundDirectory& bound, const std::string& group,
                                          const std::vector<FileInfo>& files, SetAside* aside) {
   HL_ASSIGN_OR_RETURN(const std::vector<FileInfo> needed,
-                      NeededFiles(FilesOfStore(binding.store(), files)));
+                      NeededFiles(FilesOfStore(bound.store(), files)));
   std::vector<std::string> fetched, linked, forgotten;
   for (const FileInfo& info : files) {
     if (info.lane != Lane::kBulk) continue;
-    const std::string path = binding.directory() + "/" + info.name;
+    const std::string path = bound.directory() + "/" + info.name;
     bool exists = false;
     HL_ASSIGN_OR_RETURN(const bool present, HasFile(path, info, &exists));
     if (present) continue;
     const std::string fresh = path + std::string(kNewSuffix);
-    HL_ASSIGN_OR_RETURN(const bool near, LinkFromReplica(group, info, fresh));
-    const Status got = near ? Status::Ok() : FetchFile(binding, info, fresh);
-    const bool is_needed = std::any_of(
-        needed.begin(), needed.end(), [&](const FileInfo& each) { return each.name == info.name; });
+    const bool near = LinkFromReplica(group, info, fresh);
+    const Status got = near ? Status::Ok() : FetchFile(bound, info, fresh);
     const bool nobody_has_it = got.code() == Code::kNotFound || got.code() == Code::kCorruption;
-    if (!got.ok() && (is_needed || !nobody_has_it))
+    if (!got.ok() && (Lists(needed, info.name) || !nobody_has_it))
       return got.WithContext("cannot bring " + info.name + " from a replica");
     if (exists) HL_RETURN_IF_ERROR(aside->Keep(info.name));
     if (got.ok()) {
       HL_RETURN_IF_ERROR(RenameOver(*target(), fresh, path));
       (near ? linked : fetched).push_back(info.name);
     } else {
-      HL_RETURN_IF_ERROR(binding.Remove(info.name));
+      HL_RETURN_IF_ERROR(bound.Remove(info.name));
       forgotten.push_back(info.name);
     }
   }
-  if (!forgotten.empty()) {
-    binding.log().Write(LogLevel::kInfo,
-                        "unfinished files that nobody has were removed from the "
-                        "group: " +
-                            Enumerate(forgotten));
-  }
-  if (!linked.empty()) {
-    binding.log().Write(LogLevel::kInfo,
-                        "files that the directory lacked were linked from the replica on this "
-                        "machine: " +
-                            Enumerate(linked));
-  }
-  if (!fetched.empty()) {
-    binding.log().Write(
-        LogLevel::kWarn,
-        "files that the directory lacked were brought from replicas: " + Enumerate(fetched));
-  }
+  LogNames(bound, LogLevel::kInfo, "unfinished files that nobody has were removed from the group",
+           forgotten);
+  LogNames(bound, LogLevel::kInfo,
+           "files that the directory lacked were linked from the replica on this machine", linked);
+  LogNames(bound, LogLevel::kWarn, "files that the directory lacked were brought from replicas",
+           fetched);
   if (linked.empty() && fetched.empty()) return Status::Ok();
-  return SyncDirectory(*target(), binding.directory());
+  return SyncDirectory(*target(), bound.directory());
 }
 
 // Removes the log-lane files of a group that holds no database. A group without CURRENT holds none.
 // With `manifest_matters` that is also true of a group whose CURRENT names a MANIFEST that it does
 // not have, if it has neither a log with bytes nor a table or blob file. A creation or a DestroyDB
 // that was cut short leaves such files. DestroyDB lists the directory before it locks it, so it
-// does not see files that only the group has. A new database would fail because of them.
-Status HyperloopFileSystem::RemoveLeftovers(BoundDirectory& binding, bool manifest_matters,
+// does not see files that only the group has. A new database would fail because of such files.
+Status HyperloopFileSystem::RemoveLeftovers(BoundDirectory& bound, bool manifest_matters,
                                             std::vector<std::string>* removed) {
-  HL_ASSIGN_OR_RETURN(const std::vector<FileInfo> files, binding.Files());
-  auto find = [&](std::string_view name) {
-    return std::find_if(files.begin(), files.end(),
-                        [&](const FileInfo& info) { return info.name == name; });
-  };
-  auto current = find("CURRENT");
-  if (current != files.end()) {
+  HL_ASSIGN_OR_RETURN(const std::vector<FileInfo> files, bound.Files());
+  if (HoldsCurrent(files)) {
     if (!manifest_matters) return Status::Ok();
-    char text[64] = {};
-    HL_ASSIGN_OR_RETURN(uint64_t length, binding.store().Read(current->id, 0, {text, sizeof text}));
-    std::string_view manifest(text, static_cast<size_t>(length));
-    if (!manifest.empty() && manifest.back() == '\n') manifest.remove_suffix(1);
-    if (find(manifest) != files.end()) return Status::Ok();
-    // Logs with bytes and tables hold data even if no MANIFEST is left to open them with. If their
-    // CURRENT were removed, RocksDB would make a new database in their place.
-    const auto is_data = [](const FileInfo& info) {
-      const std::string_view name = info.name;
-      if (info.lane == Lane::kLog) return info.size != 0 && name.ends_with(".log");
-      return name.ends_with(".sst") || name.ends_with(".blob");
-    };
-    if (std::any_of(files.begin(), files.end(), is_data)) return Status::Ok();
+    HL_ASSIGN_OR_RETURN(const std::string manifest,
+                        GroupManifest(FilesOfStore(bound.store(), files)));
+    // If CURRENT were removed while data is left, RocksDB would make a new database in its place.
+    if (Lists(files, manifest) || std::any_of(files.begin(), files.end(), HoldsData))
+      return Status::Ok();
   }
   for (const FileInfo& info : files) {
     if (info.lane != Lane::kLog) continue;
-    HL_RETURN_IF_ERROR(binding.Remove(info.name));
+    HL_RETURN_IF_ERROR(bound.Remove(info.name));
     // When a directory is opened, its local files stay: Reconcile decides about them.
     if (manifest_matters) {
       target()
-          ->DeleteFile(binding.directory() + "/" + info.name, IOOptions(), nullptr)
+          ->DeleteFile(bound.directory() + "/" + info.name, IOOptions(), nullptr)
           .PermitUncheckedError();
     }
     removed->push_back(info.name);
   }
-  if (!removed->empty()) {
-    binding.log().Write(
-        LogLevel::kInfo,
-        "the group holds no database; leftovers removed from it: " + Enumerate(*removed));
-  }
+  LogNames(bound, LogLevel::kInfo, "the group holds no database; leftovers removed from it",
+           *removed);
   return Status::Ok();
 }
 
-void HyperloopFileSystem::Announce(BoundDirectory& binding, const TakeResult& taken) {
+void HyperloopFileSystem::Announce(BoundDirectory& bound, const TakeResult& taken) {
   const StoreOptions& options = options_;
   std::string listed;
   for (const std::string& replica : options.replicas)
@@ -379,10 +372,10 @@ void HyperloopFileSystem::Announce(BoundDirectory& binding, const TakeResult& ta
   uint64_t bytes = 0;
   for (const FileInfo& info : taken.files) bytes += info.lane == Lane::kLog ? info.size : 0;
   const bool append = options.ack == AckMode::kAppend;
-  Log& log = binding.log();
+  Log& log = bound.log();
   log.Write(LogLevel::kInfo,
             "took group " + taken.pairing.group + " at epoch " + std::to_string(taken.epoch) +
-                " for " + binding.directory() + ", database " + taken.pairing.database +
+                " for " + bound.directory() + ", database " + taken.pairing.database +
                 ": listed replicas " + listed + "; " + std::to_string(taken.files.size()) +
                 " files, " + std::to_string(bytes) + " B in the log lane; media=" + options.media +
                 " ack=" + std::string(append ? "append" : "sync") +
@@ -392,7 +385,7 @@ void HyperloopFileSystem::Announce(BoundDirectory& binding, const TakeResult& ta
               "ack=sync: only a Put with sync=true, or SyncWAL, waits for the replicas; others "
               "return before");
   }
-  if (binding.store().media() == rnic::Media::kRam) {
+  if (bound.store().media() == rnic::Media::kRam) {
     log.Write(LogLevel::kWarn,
               "media=ram, detected on at least one member: an acknowledged write survives a power "
               "failure only on members that it does not reach, or whose media is file or pmem");
@@ -413,39 +406,39 @@ IOStatus HyperloopFileSystem::UnlockFile(FileLock* lock, const IOOptions& option
 // Failures are logged and not returned, because RocksDB ignores what UnlockFile returns, and the
 // local lock must be released in any case.
 void HyperloopFileSystem::Unbind() {
-  std::shared_ptr<BoundDirectory> binding;
+  std::shared_ptr<BoundDirectory> bound;
   {
     std::lock_guard<std::mutex> guard(mutex_);
-    binding = std::move(bound_);
+    bound = std::move(bound_);
     bound_ = nullptr;
     lock_ = nullptr;
     refusal_.clear();
     foreign_directories_.clear();
   }
-  if (binding->InForkedChild()) return;
+  if (bound->InForkedChild()) return;
   std::vector<std::string> removed;
-  Status status = RemoveLeftovers(*binding, true, &removed);
-  // The directory of an empty group belongs to no group any more. Without its pairing file
-  // DestroyDB can remove it.
+  Status status = RemoveLeftovers(*bound, true, &removed);
+  // The directory of an empty group belongs to no group any more. Without its pairing file the
+  // directory can be removed by DestroyDB.
   bool empty = false;
   if (status.ok()) {
-    const auto files = binding->Files();
+    const auto files = bound->Files();
     status = files.status();
     empty = files.ok() && files->empty();
   }
-  if (Status closed = binding->Close(); !closed.ok()) {
+  if (Status closed = bound->Close(); !closed.ok()) {
     status = closed;
     empty = false;
   }
   if (empty) {
-    const std::string pairing = binding->directory() + "/" + std::string(kPairingFileName);
+    const std::string pairing = bound->directory() + "/" + std::string(kPairingFileName);
     target()->DeleteFile(pairing, IOOptions(), nullptr).PermitUncheckedError();
   }
   if (status.ok()) {
-    log_->Write(LogLevel::kInfo, "released the group; " + binding->directory() + " is closed");
+    log_->Write(LogLevel::kInfo, "released the group; " + bound->directory() + " is closed");
   } else {
     log_->Write(LogLevel::kWarn,
-                "closing " + binding->directory() + ": " + status.ToString() +
+                "closing " + bound->directory() + ": " + status.ToString() +
                     "; nothing acknowledged is lost, the next open sets local files to the group");
   }
 }

@@ -23,19 +23,19 @@ using rocksdb::IOStatus;
 using rocksdb::Slice;
 
 LocalFile::LocalFile(std::unique_ptr<rocksdb::FSWritableFile>&& local,
-                     std::shared_ptr<BoundDirectory> binding, std::string name)
+                     std::shared_ptr<BoundDirectory> bound, std::string name)
     : FSWritableFileWrapper(local.get()),
-      binding_(std::move(binding)),
+      bound_(std::move(bound)),
       name_(std::move(name)),
       local_(std::move(local)) {}
 
 LocalFile::~LocalFile() {
-  if (binding_->InForkedChild()) static_cast<void>(local_.release());
+  if (bound_->InForkedChild()) static_cast<void>(local_.release());
 }
 
 IOStatus LocalFile::CheckProcess() const {
-  if (!binding_->InForkedChild()) return IOStatus::OK();
-  return ToIOStatus(binding_->CheckNotForked(), "cannot change " + name_);
+  if (!bound_->InForkedChild()) return IOStatus::OK();
+  return ToIOStatus(bound_->CheckNotForked(), "cannot change " + name_);
 }
 
 IOStatus LocalFile::Close(const IOOptions& options, IODebugContext* dbg) {
@@ -44,28 +44,28 @@ IOStatus LocalFile::Close(const IOOptions& options, IODebugContext* dbg) {
 }
 
 LogLaneFile::LogLaneFile(std::unique_ptr<rocksdb::FSWritableFile>&& local,
-                         std::shared_ptr<BoundDirectory> binding, std::string name, FileId file,
+                         std::shared_ptr<BoundDirectory> bound, std::string name, FileId file,
                          uint64_t size, rocksdb::FileSystem* local_files)
-    : LocalFile(std::move(local), std::move(binding), std::move(name)),
+    : LocalFile(std::move(local), std::move(bound), std::move(name)),
       file_(file),
       manifest_(IsManifest(name_)),
       log_number_(name_.ends_with(".log") ? NumberOf(name_) : 0),
-      local_sync_(binding_->store().options().local_sync),
-      overlapped_(binding_->store().options().local_write == LocalWrite::kOverlapped),
-      sync_confirms_(binding_->store().options().ack == AckMode::kSync),
+      local_sync_(bound_->store().options().local_sync),
+      overlapped_(bound_->store().options().local_write == LocalWrite::kOverlapped),
+      sync_confirms_(bound_->store().options().ack == AckMode::kSync),
       local_files_(local_files),
       size_(size),
       before_last_(size),
       appended_(size),
       confirmed_(size) {
-  if (name_.ends_with(".log")) binding_->log_failed.store(false);
+  if (name_.ends_with(".log")) bound_->log_failed.store(false);
 }
 
 bool LogLaneFile::NothingToFlush(uint64_t kept) {
-  // If this cannot be told, the database has to stop. A stopped database can be reopened, but a
-  // failed assertion ends the process.
+  // If this cannot be found out, the database has to stop. A stopped database can be reopened, but
+  // a failed assertion ends the process.
   const Result<bool> something =
-      MemtableHoldsAnything(*local_files_, binding_->directory(), name_, kept);
+      MemtableHoldsAnything(*local_files_, bound_->directory(), name_, kept);
   return !something.ok() || !*something;
 }
 
@@ -73,7 +73,7 @@ IOStatus LogLaneFile::Failure() {
   std::unique_lock<std::mutex> lock(mutex_);
   IOStatus failure = failure_;
   lock.unlock();
-  return binding_->Agreed(std::move(failure));
+  return bound_->Agreed(std::move(failure));
 }
 
 bool LogLaneFile::WasCut() {
@@ -91,16 +91,16 @@ void LogLaneFile::Fail(IOStatus failure, uint64_t kept) {
   // After fencing, another primary decides what the group holds. After any other error the tail is
   // truncated once the group is back.
   if (!failure.IsIOFenced()) {
-    if (kept != kNothingToCut) binding_->AbandonTail(file_, kept);
+    if (kept != kNothingToCut) bound_->AbandonTail(file_, kept);
     const bool retryable = failure.GetRetryable() || failure.IsNoSpace();
     const bool resumes = retryable && name_.ends_with(".log");
-    // Each sets its own flag before it reads the other's. So if a log and a MANIFEST fail at the
-    // same time, at least one of them finds the other's flag set.
-    if (resumes) binding_->log_failed.store(true);
+    // A log and a MANIFEST each set their own flag before they read the other's. So if both fail at
+    // the same time, at least one of them finds the other's flag set.
+    if (resumes) bound_->log_failed.store(true);
     const char* why = nullptr;
-    if (manifest_ && binding_->NoteManifestFailed() && retryable) {
+    if (manifest_ && bound_->NoteManifestFailed() && retryable) {
       why = "; the log failed too, and RocksDB would go on with it: ";
-    } else if (resumes && binding_->manifest_failed.load()) {
+    } else if (resumes && bound_->manifest_failed.load()) {
       why = "; a change of the MANIFEST failed before, so RocksDB would go on with the same log: ";
     } else if (resumes && sync_confirms_ && kept < appended_.load(std::memory_order_acquire)) {
       why = "; bytes that no sync confirmed are cut, which RocksDB may hold in a memtable: ";
@@ -110,7 +110,7 @@ void LogLaneFile::Fail(IOStatus failure, uint64_t kept) {
           "log: ";
     }
     if (why != nullptr) {
-      binding_->must_reopen.store(true, std::memory_order_release);
+      bound_->must_reopen.store(true, std::memory_order_release);
       failure = IOStatus::IOError(failure.ToString() + why +
                                   "reopen the database when the cause is gone");
     }
@@ -124,32 +124,32 @@ IOStatus LogLaneFile::AppendBoth(const Slice& data, const IOOptions& options, IO
                                  AppendLocal append_local) {
   if (failed_.load(std::memory_order_acquire)) return Failure();
   if (manifest_) {
-    // Its record may name any file that is there now.
-    if (Status awaited = binding_->AwaitFiles(); !awaited.ok()) {
+    // The record may name any file that is there now, so the replicas must have them all first.
+    if (Status awaited = bound_->AwaitFiles(); !awaited.ok()) {
       Fail(ToIOStatus(awaited, "cannot append to " + name_), kNothingToCut);
       return Failure();
     }
   }
-  BoundDirectory::InFlight in_flight(*binding_);
+  BoundDirectory::InFlight in_flight(*bound_);
   before_last_.store(size_, std::memory_order_relaxed);
-  const Result<AppendTicket> sent = binding_->Append(file_, {data.data(), data.size()}, size_);
+  const Result<AppendTicket> sent = bound_->Append(file_, {data.data(), data.size()}, size_);
   const bool overlaps = sent.ok() && overlapped_;
   IOStatus local = overlaps ? append_local() : IOStatus::OK();
   Status group = sent.status();
-  if (group.ok() && !sync_confirms_) group = binding_->Await(*sent);
+  if (group.ok() && !sync_confirms_) group = bound_->Await(*sent);
   if (group.ok() && !overlaps) local = append_local();
   const bool begun = overlaps || group.ok();
   if (group.ok() && local.ok()) {
-    if (manifest_) binding_->manifest_failed.store(false, std::memory_order_release);
+    if (manifest_) bound_->manifest_failed.store(false, std::memory_order_release);
     size_ += data.size();
     appended_.store(size_, std::memory_order_release);
-    if (sync_confirms_ && log_number_ != 0) binding_->NoteAppended(log_number_);
+    if (sync_confirms_ && log_number_ != 0) bound_->NoteAppended(log_number_);
     if (!WasCut()) return local;
     in_flight.Decided();
     return Failure();
   }
-  // This also removes what a failed local write left. If the truncation fails, the next open sets
-  // the local file to what the group holds.
+  // The truncation also removes what a failed local write left. If the truncation fails, the next
+  // open sets the local file to what the group holds.
   if (begun) target()->Truncate(size_, options, dbg).PermitUncheckedError();
   const bool added = sent.ok() || sent.status().code() != Code::kInvalidArgument;
   Fail(group.ok() ? local : ToIOStatus(group, "cannot append to " + name_),
@@ -193,8 +193,8 @@ IOStatus LogLaneFile::Truncate(uint64_t size, const IOOptions& options, IODebugC
     size_ = size;
     for (std::atomic<uint64_t>* end : {&before_last_, &appended_, &confirmed_})
       end->store(std::min(end->load(), size));
-    BoundDirectory::InFlight in_flight(*binding_);
-    if (Status status = binding_->Truncate(file_, size); !status.ok()) {
+    BoundDirectory::InFlight in_flight(*bound_);
+    if (Status status = bound_->Truncate(file_, size); !status.ok()) {
       Fail(ToIOStatus(status, "cannot truncate " + name_), size);
       in_flight.Decided();
       return Failure();
@@ -211,9 +211,9 @@ IOStatus LogLaneFile::SyncGroup() {
   if (!sync_confirms_) return IOStatus::OK();
   if (WasCut()) return Failure();
   const uint64_t end = appended_.load(std::memory_order_acquire);
-  BoundDirectory::InFlight in_flight(*binding_);
-  if (Status status = binding_->Sync(); !status.ok()) {
-    if (log_number_ != 0 && binding_->IsToldByAnother(log_number_)) return IOStatus::OK();
+  BoundDirectory::InFlight in_flight(*bound_);
+  if (Status status = bound_->Sync(); !status.ok()) {
+    if (log_number_ != 0 && bound_->IsToldByAnother(log_number_)) return IOStatus::OK();
     // RocksDB fails the write that asked for this sync, and gives its sequence numbers to the next
     // write. So the last append is given up. What was appended before it is kept: an earlier Sync
     // has confirmed it, or RocksDB holds it in a memtable.
@@ -248,10 +248,10 @@ IOStatus LogLaneFile::RangeSync(uint64_t offset, uint64_t nbytes, const IOOption
 
 void LogLaneFile::SetPreallocationBlockSize(size_t size) {
   target()->SetPreallocationBlockSize(size);
-  const uint64_t area = binding_->store().statistics().data_bytes;
+  const uint64_t area = bound_->store().statistics().data_bytes;
   if (area != 0 && area < 2 * static_cast<uint64_t>(size)) {
-    binding_->WarnOnce(
-        binding_->warned_space,
+    bound_->WarnOnce(
+        bound_->warned_space,
         "the group's data area of " + std::to_string(area >> 20) +
             " MiB is smaller than two logs of " + std::to_string(size >> 20) +
             " MiB (1.1 x write_buffer_size): writes may wait for space; make the region larger or "
@@ -260,9 +260,9 @@ void LogLaneFile::SetPreallocationBlockSize(size_t size) {
 }
 
 ListedFile::ListedFile(std::unique_ptr<rocksdb::FSWritableFile>&& local,
-                       std::shared_ptr<BoundDirectory> binding, std::string name,
+                       std::shared_ptr<BoundDirectory> bound, std::string name,
                        rocksdb::FileSystem* local_files, std::string path, bool is_new)
-    : LocalFile(std::move(local), std::move(binding), std::move(name)),
+    : LocalFile(std::move(local), std::move(bound), std::move(name)),
       local_files_(local_files),
       path_(std::move(path)),
       counted_(is_new) {}
@@ -338,35 +338,35 @@ IOStatus ListedFile::Close(const IOOptions& options, IODebugContext* dbg) {
   // The file was deleted or renamed while it was open. There is nothing to list under this name.
   if (sized.IsNotFound() || sized.IsPathNotFound()) return IOStatus::OK();
   if (!sized.ok()) return sized;
-  return binding_->Error(List(size), "cannot list " + name_ + " in the group");
+  return bound_->Error(List(size), "cannot list " + name_ + " in the group");
 }
 
 Status ListedFile::List(uint64_t size) {
-  if (counted_ && size == size_) return binding_->ListFile({name_, size, checksum_.value()});
+  if (counted_ && size == size_) return bound_->ListFile({name_, size, checksum_.value()});
   HL_ASSIGN_OR_RETURN(const WholeFile file, Describe(*local_files_, path_, name_));
-  return binding_->ListFile(file);
+  return bound_->ListFile(file);
 }
 
 // --- ListedRandomFile
 
 ListedRandomFile::ListedRandomFile(std::unique_ptr<rocksdb::FSRandomRWFile>&& local,
-                                   std::shared_ptr<BoundDirectory> binding, std::string name,
+                                   std::shared_ptr<BoundDirectory> bound, std::string name,
                                    rocksdb::FileSystem* local_files, std::string path)
     : FSRandomRWFileOwnerWrapper(std::move(local)),
-      binding_(std::move(binding)),
+      bound_(std::move(bound)),
       name_(std::move(name)),
       local_files_(local_files),
       path_(std::move(path)) {}
 
 ListedRandomFile::~ListedRandomFile() {
-  if (!changed_ || binding_->InForkedChild()) return;
+  if (!changed_ || bound_->InForkedChild()) return;
   const IOStatus listed = Fsync(IOOptions(), nullptr);
-  if (!listed.ok()) binding_->log().Write(LogLevel::kError, name_ + ": " + listed.ToString());
+  if (!listed.ok()) bound_->log().Write(LogLevel::kError, name_ + ": " + listed.ToString());
 }
 
 IOStatus ListedRandomFile::Write(uint64_t offset, const Slice& data, const IOOptions& options,
                                  IODebugContext* dbg) {
-  if (Status allowed = binding_->CheckNotForked(); !allowed.ok()) return ToIOStatus(allowed, name_);
+  if (Status allowed = bound_->CheckNotForked(); !allowed.ok()) return ToIOStatus(allowed, name_);
   changed_ = true;
   return target()->Write(offset, data, options, dbg);
 }
@@ -393,9 +393,9 @@ IOStatus ListedRandomFile::ListIfChanged() {
   if (!changed_) return IOStatus::OK();
   const Result<WholeFile> file = Describe(*local_files_, path_, name_);
   if (file.status().code() == Code::kNotFound) return IOStatus::OK();  // deleted while open
-  const Status listed = file.ok() ? binding_->ListFile(*file) : file.status();
+  const Status listed = file.ok() ? bound_->ListFile(*file) : file.status();
   if (listed.ok()) changed_ = false;
-  return binding_->Error(listed, "cannot list " + name_ + " in the group");
+  return bound_->Error(listed, "cannot list " + name_ + " in the group");
 }
 
 }  // namespace hyperloop::plugin

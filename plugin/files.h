@@ -26,13 +26,13 @@ class LocalFile : public rocksdb::FSWritableFileWrapper {
   rocksdb::Env::IOPriority GetIOPriority() override { return target()->GetIOPriority(); }
 
  protected:
-  LocalFile(std::unique_ptr<rocksdb::FSWritableFile>&& local,
-            std::shared_ptr<BoundDirectory> binding, std::string name);
+  LocalFile(std::unique_ptr<rocksdb::FSWritableFile>&& local, std::shared_ptr<BoundDirectory> bound,
+            std::string name);
   ~LocalFile() override;
   // Returns IOFenced in a forked child. Costs one atomic load in the owner.
   rocksdb::IOStatus CheckProcess() const;
 
-  const std::shared_ptr<BoundDirectory> binding_;
+  const std::shared_ptr<BoundDirectory> bound_;
   const std::string name_;
 
  private:
@@ -66,7 +66,7 @@ class LogLaneFile final : public LocalFile {
  public:
   // `size`: the bytes that the file already has, both in the group and locally.
   LogLaneFile(std::unique_ptr<rocksdb::FSWritableFile>&& local,
-              std::shared_ptr<BoundDirectory> binding, std::string name, FileId file, uint64_t size,
+              std::shared_ptr<BoundDirectory> bound, std::string name, FileId file, uint64_t size,
               rocksdb::FileSystem* local_files);
 
   using rocksdb::FSWritableFileWrapper::Append;
@@ -128,12 +128,12 @@ class LogLaneFile final : public LocalFile {
   uint64_t kept_ = kNothingToCut;  // the size to which the group's file is truncated
 };
 
-// SST, blob, OPTIONS, IDENTITY …: always fsynced before Close lists the file in the group. Then it
-// is on its way to the replicas.
+// An SST, blob, OPTIONS or IDENTITY file, or another one that the group lists. Close fsyncs it and
+// lists it in the group. From then on it is on its way to the replicas.
 class ListedFile final : public LocalFile {
  public:
   ListedFile(std::unique_ptr<rocksdb::FSWritableFile>&& local,
-             std::shared_ptr<BoundDirectory> binding, std::string name,
+             std::shared_ptr<BoundDirectory> bound, std::string name,
              rocksdb::FileSystem* local_files, std::string path, bool is_new);
 
   using rocksdb::FSWritableFileWrapper::Append;
@@ -169,12 +169,12 @@ class ListedFile final : public LocalFile {
   FileChecksum checksum_;
 };
 
-// A listed file whose bytes are changed in place, as ingestion does with a table's sequence number:
-// listed anew, with the checksum that it has then, when the change is synced or the file closed.
+// A listed file whose bytes are changed in place, as ingestion changes a table's sequence number.
+// When the change is synced or the file is closed, the file is listed anew with its new checksum.
 class ListedRandomFile final : public rocksdb::FSRandomRWFileOwnerWrapper {
  public:
   ListedRandomFile(std::unique_ptr<rocksdb::FSRandomRWFile>&& local,
-                   std::shared_ptr<BoundDirectory> binding, std::string name,
+                   std::shared_ptr<BoundDirectory> bound, std::string name,
                    rocksdb::FileSystem* local_files, std::string path);
   ListedRandomFile(const ListedRandomFile&) = delete;
   ListedRandomFile& operator=(const ListedRandomFile&) = delete;
@@ -189,7 +189,7 @@ class ListedRandomFile final : public rocksdb::FSRandomRWFileOwnerWrapper {
  private:
   rocksdb::IOStatus ListIfChanged();
 
-  const std::shared_ptr<BoundDirectory> binding_;
+  const std::shared_ptr<BoundDirectory> bound_;
   const std::string name_;
   rocksdb::FileSystem* const local_files_;
   const std::string path_;

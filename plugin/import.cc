@@ -10,32 +10,32 @@ namespace hyperloop::plugin {
 using rocksdb::FileOptions;
 using rocksdb::IOOptions;
 
-Status ImportLog(rocksdb::FileSystem& fs, BoundDirectory& binding, const std::string& path,
+Status ImportLog(rocksdb::FileSystem& fs, BoundDirectory& bound, const std::string& path,
                  const std::string& name) {
   std::unique_ptr<rocksdb::FSSequentialFile> file;
   HL_RETURN_IF_ERROR(FromIOStatus(fs.NewSequentialFile(path, FileOptions(), &file, nullptr),
                                   "cannot open " + path));
-  HL_ASSIGN_OR_RETURN(FileId id, binding.Create(name));
+  HL_ASSIGN_OR_RETURN(FileId id, bound.Create(name));
   constexpr size_t kChunk = 256 << 10;
   auto buffer = std::make_unique<char[]>(kChunk);
   for (uint64_t size = 0;;) {
     rocksdb::Slice bytes;
     HL_RETURN_IF_ERROR(FromIOStatus(file->Read(kChunk, IOOptions(), &bytes, buffer.get(), nullptr),
                                     "cannot read " + path));
-    if (bytes.empty()) return binding.Sync();
-    HL_RETURN_IF_ERROR(binding.Append(id, {bytes.data(), bytes.size()}, size).status());
+    if (bytes.empty()) return bound.Sync();
+    HL_RETURN_IF_ERROR(bound.Append(id, {bytes.data(), bytes.size()}, size).status());
     size += bytes.size();
   }
 }
 
-Status ListIfFile(rocksdb::FileSystem& fs, BoundDirectory& binding, const std::string& path,
+Status ListIfFile(rocksdb::FileSystem& fs, BoundDirectory& bound, const std::string& path,
                   const std::string& name) {
   bool is_directory = false;
   HL_RETURN_IF_ERROR(FromIOStatus(fs.IsDirectory(path, IOOptions(), &is_directory, nullptr),
                                   "cannot look up " + path));
   if (is_directory) return Status::Ok();
   HL_ASSIGN_OR_RETURN(const WholeFile file, Describe(fs, path, name));
-  return binding.ListFile(file);
+  return bound.ListFile(file);
 }
 
 }  // namespace hyperloop::plugin

@@ -12,11 +12,11 @@ namespace hyperloop::plugin {
 
 // Copies the local file `path` into the group's log lane under `name`. Returns when all of it is
 // durable on every replica.
-Status ImportLog(rocksdb::FileSystem& fs, BoundDirectory& binding, const std::string& path,
+Status ImportLog(rocksdb::FileSystem& fs, BoundDirectory& bound, const std::string& path,
                  const std::string& name);
-// Lists the finished local file `path` in the group under `name`, from where it is shipped. Does
-// nothing for a directory.
-Status ListIfFile(rocksdb::FileSystem& fs, BoundDirectory& binding, const std::string& path,
+// Lists the finished local file `path` in the group under `name`, which sends it to the replicas.
+// Does nothing for a directory.
+Status ListIfFile(rocksdb::FileSystem& fs, BoundDirectory& bound, const std::string& path,
                   const std::string& name);
 
 }  // namespace hyperloop::plugin

@@ -26,15 +26,6 @@ const FileInfo* Find(const std::vector<FileInfo>& files, std::string_view name) 
   return found == files.end() ? nullptr : &*found;
 }
 
-// The MANIFEST that the group's CURRENT names; empty without one.
-Result<std::string> GroupManifest(const GroupFiles& group, const std::vector<FileInfo>& files) {
-  const FileInfo* const current = Find(files, "CURRENT");
-  if (current == nullptr) return std::string();
-  char text[64];
-  HL_ASSIGN_OR_RETURN(const uint64_t length, ReaderOf(group, *current)(0, text));
-  return ManifestOf({text, static_cast<size_t>(length)});
-}
-
 class Judge {
  public:
   Judge(FileSystem& fs, const std::string& directory, const GroupFiles& group)
@@ -47,7 +38,7 @@ class Judge {
 
   Status Decide() {
     if (files_.contains(std::string(kAdoptionMark))) return RefuseUnfinished();
-    HL_ASSIGN_OR_RETURN(manifest_, GroupManifest(group_, group_.Files()));
+    HL_ASSIGN_OR_RETURN(manifest_, GroupManifest(group_));
     HL_RETURN_IF_ERROR(FindMissing());
     HL_ASSIGN_OR_RETURN(const std::string history, OwnHistory());
     if (!history.empty()) return RefuseHistory(history);
@@ -165,8 +156,8 @@ class Judge {
   std::string to_move_;  // the file that the user may move away to keep what the group holds
 };
 
-// What the directory lacks is written after the group was taken. A disk that is too small for it
-// must not end the former primary.
+// The files that the directory lacks are written only after the group was taken. So a disk without
+// room for them is refused here, while the former primary can still go on.
 Status CheckRoom(FileSystem& fs, const std::string& directory, const GroupFiles& group,
                  const std::function<bool(const FileInfo&)>& links) {
   uint64_t lacking = 0;
@@ -185,11 +176,20 @@ Status CheckRoom(FileSystem& fs, const std::string& directory, const GroupFiles&
 
 }  // namespace
 
+Result<std::string> GroupManifest(const GroupFiles& group) {
+  const std::vector<FileInfo> files = group.Files();
+  const FileInfo* const current = Find(files, "CURRENT");
+  if (current == nullptr) return std::string();
+  char text[64];
+  HL_ASSIGN_OR_RETURN(const uint64_t length, ReaderOf(group, *current)(0, text));
+  return ManifestOf({text, static_cast<size_t>(length)});
+}
+
 // A file is needed only if the group lists it: after a DestroyDB that was cut short, MANIFEST still
 // names files that neither the group nor the directory has.
 Result<std::vector<FileInfo>> NeededFiles(const GroupFiles& group) {
   const std::vector<FileInfo> files = group.Files();
-  HL_ASSIGN_OR_RETURN(const std::string name, GroupManifest(group, files));
+  HL_ASSIGN_OR_RETURN(const std::string name, GroupManifest(group));
   const FileInfo* const manifest = Find(files, name);
   std::vector<FileInfo> needed;
   if (manifest == nullptr) return needed;

@@ -25,6 +25,8 @@ Status JudgeDirectory(rocksdb::FileSystem& fs, const std::string& directory,
                       const GroupFiles& group,
                       const std::function<bool(const FileInfo&)>& links = nullptr);
 
+// The MANIFEST that the group's CURRENT names; empty if it names none, or there is no CURRENT.
+Result<std::string> GroupManifest(const GroupFiles& group);
 // The listed tables and blob files that the MANIFEST of the group's CURRENT names; all that are
 // listed if it cannot be parsed; none without a MANIFEST.
 Result<std::vector<FileInfo>> NeededFiles(const GroupFiles& group);

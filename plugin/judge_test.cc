@@ -65,29 +65,12 @@ class JudgeTest : public DatabaseTest {
     Put("log", "1");
     Close();
   }
-  // Changes the directory as a stock tool without the plugin does.
-  void Plainly(const std::string& directory, const std::function<void(DB&)>& change) {
-    DB* opened = nullptr;
-    const Status status = DB::Open(Options(), directory, &opened);
-    ASSERT_OK(status);
-    const std::unique_ptr<DB> db(opened);
-    change(*db);
-  }
   static void PutPlain(DB& db) { ASSERT_OK(db.Put(WriteOptions(), "plain", "1")); }
   static void Compact(DB& db) {
     ASSERT_OK(db.Put(WriteOptions(), "plain", "1"));
     rocksdb::CompactRangeOptions all;
     all.bottommost_level_compaction = rocksdb::BottommostLevelCompaction::kForce;
     ASSERT_OK(db.CompactRange(all, nullptr, nullptr));
-  }
-  std::map<std::string, std::string> LocalFilesNow() {
-    std::map<std::string, std::string> files;
-    for (const auto& entry : stdfs::recursive_directory_iterator(directory_)) {
-      const std::string name = stdfs::relative(entry.path(), directory_);
-      if (entry.is_regular_file() && !name.starts_with("LOG") && name != "LOCK")
-        files[name] = ReadLocal(entry.path());
-    }
-    return files;
   }
   Status OpenWith(const StoreOptions& store_options) {
     Close();

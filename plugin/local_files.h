@@ -17,18 +17,19 @@ namespace hyperloop::plugin {
 
 // --- operations on local files; their errors name the file ---
 
-// Makes the file `path` anew, has `fill` write it, fsyncs it if `sync`, and closes it. What the
-// former file of that name is also linked to stays as it is.
+// Makes the file `path` anew, has `fill` write it, fsyncs it if `sync`, and closes it. Other
+// links to the former file of that name keep its bytes.
 Status WriteWhole(rocksdb::FileSystem& fs, const std::string& path, bool sync,
                   const std::function<Status(rocksdb::FSWritableFile&)>& fill);
 Status RenameOver(rocksdb::FileSystem& fs, const std::string& from, const std::string& to);
 Status SyncDirectory(rocksdb::FileSystem& fs, const std::string& directory);
 // The file's size in bytes. kNotFound: there is no such file.
 Result<uint64_t> SizeOf(rocksdb::FileSystem& fs, const std::string& path);
-// What a group lists of a local file. Reads all of it. kNotFound when there is none.
+// What a group lists of a local file. Reads all of it. kNotFound: there is no such file.
 Result<WholeFile> Describe(rocksdb::FileSystem& fs, const std::string& path,
                            const std::string& name);
-// Bytes of a local file; fewer than `out` takes at its end. kNotFound when there is none.
+// Reads bytes of a local file and returns how many; fewer than `out` takes only at the file's end.
+// kNotFound: there is no such file.
 Result<uint64_t> ReadLocal(rocksdb::FileSystem& fs, const std::string& path, uint64_t offset,
                            std::span<char> out);
 // Opens a local file and returns a reader of it, or the reason why it cannot be opened.

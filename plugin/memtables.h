@@ -12,12 +12,12 @@
 
 namespace hyperloop::plugin {
 
-// Whether the first `size` bytes of `log`, the newest of the directory, hold an entry that the
-// active memtable of a live column family must hold. That follows because RocksDB begins a new log
-// whenever it makes a memtable immutable. Entries of older logs prove nothing, because the flush of
-// an immutable memtable may end at any time. The answer is also false for entries that this cannot
-// see: those written without a log, commits of transactions that an older log prepared, and
-// prepared entries of transactions with another policy than WRITE_COMMITTED. An error: a file
+// Whether the first `size` bytes of `log`, the directory's newest one, prove that the active
+// memtable of a live column family holds an entry. The newest log can prove it, because RocksDB
+// begins a new log whenever it makes a memtable immutable. Older logs prove nothing, because the
+// flush of an immutable memtable may end at any time. The answer is also false for entries that
+// this cannot see: those written without a log, commits of transactions that an older log prepared,
+// and prepared entries of transactions with another policy than WRITE_COMMITTED. An error: a file
 // cannot be read or parsed.
 Result<bool> MemtableHoldsAnything(rocksdb::FileSystem& fs, const std::string& directory,
                                    const std::string& log, uint64_t size);

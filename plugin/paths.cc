@@ -5,6 +5,8 @@
 #include <climits>
 #include <cstdlib>
 
+#include "hyperloop/replication/store.h"
+
 namespace hyperloop::plugin {
 namespace {
 
@@ -12,9 +14,6 @@ bool AllDigits(std::string_view text) {
   return !text.empty() &&
          std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
-
-// The longest name that a group takes, in bytes.
-constexpr size_t kMaxName = 79;
 
 // "000123.log" and the like: digits, then `suffix`.
 bool IsNumbered(std::string_view name, std::string_view suffix) {
@@ -61,8 +60,8 @@ FileClass Classify(std::string_view name) {
   bool info_log = name == "LOG" || name.starts_with("LOG.");
   // Names that RocksDB does not give, and that replicas do not take.
   const auto is_foreign = [](char c) { return c < 0x20 || c > 0x7e || c == '\\'; };
-  const bool foreign = name.front() == '.' || name.size() > kMaxName || name == kAdoptionMark ||
-                       std::any_of(name.begin(), name.end(), is_foreign);
+  const bool foreign = name.front() == '.' || name.size() > kMaxFileNameBytes ||
+                       name == kAdoptionMark || std::any_of(name.begin(), name.end(), is_foreign);
   if (temporary || info_log || foreign || name == kLockFileName || name == kPairingFileName)
     return FileClass::kUnlisted;
   return FileClass::kListed;

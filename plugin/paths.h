@@ -9,15 +9,14 @@
 namespace hyperloop::plugin {
 
 enum class FileClass : uint8_t {
-  kOutside,  // not in the bound directory (or in a subdirectory of it other than archive/): none of
-             // ours
-  kLogLane,  // NNNNNN.log there and in archive/, MANIFEST-NNNNNN, CURRENT, NNNNNN.dbtmp (which
-             // becomes CURRENT)
-  kListed,   // SST, blob, OPTIONS, IDENTITY and whatever else: the group lists the file, and it is
-             // shipped whole to the replicas (bulk lane)
+  kOutside,   // not in the bound directory, or in a subdirectory of it other than archive/
+  kLogLane,   // NNNNNN.log in the directory and in archive/, MANIFEST-NNNNNN, CURRENT, NNNNNN.dbtmp
+              // (which becomes CURRENT)
+  kListed,    // SST, blob, OPTIONS, IDENTITY and whatever else: the group lists the file, and it is
+              // shipped whole to the replicas (bulk lane)
   kUnlisted,  // LOG*, LOCK, the pairing file, trash, temporary names other than the above; names
               // that the group would not take: they begin with a dot, have characters other than
-              // those of printable ASCII or a backslash, or have more than 79 bytes
+              // those of printable ASCII or a backslash, or are longer than kMaxFileNameBytes
 };
 
 // The class of a name relative to the bound directory.

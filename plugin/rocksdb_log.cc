@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string_view>
 
 #include "crc32c.h"
@@ -75,6 +76,45 @@ class Walker {
   const std::unique_ptr<char[]> block_;
   uint64_t loaded_ = 0;
   uint64_t next_;
+};
+
+// Puts records together from their parts.
+class Assembler {
+ public:
+  // `log`: the number of the log; none: any, for a file that is never recycled.
+  Assembler(const ReadAt& read, std::optional<uint32_t> log) : walker_(read), log_(log) {}
+
+  // False at the end. kNotSupported: a part is of a type that this build does not know, or of
+  // another log.
+  Result<bool> Next(std::string* record) {
+    record->clear();
+    for (Physical physical;;) {
+      HL_ASSIGN_OR_RETURN(const bool found, walker_.Next(&physical));
+      if (!found) return false;
+      HL_RETURN_IF_ERROR(Check(physical));
+      end_ = physical.offset + physical.whole.size();
+      const int part = physical.part();
+      if (part == 1 || part == 2) record->clear();
+      record->append(physical.payload);
+      if (part == 1 || part == 4) return true;
+    }
+  }
+  // The offset at which the record ends that Next gave last.
+  uint64_t end() const { return end_; }
+
+ private:
+  Status Check(const Physical& physical) const {
+    const bool other_log = log_.has_value() && physical.recyclable() &&
+                           Fixed32(physical.whole.substr(kHeader)) != *log_;
+    if (physical.type < kSetCompression && !other_log) return Status::Ok();
+    return NotSupported("a record of type " + std::to_string(physical.type) + " at offset " +
+                        std::to_string(physical.offset) + " is " +
+                        (other_log ? "of another log" : "not known"));
+  }
+
+  Walker walker_;
+  const std::optional<uint32_t> log_;
+  uint64_t end_ = 0;
 };
 
 bool HasItsChecksum(const Physical& record) {
@@ -258,47 +298,24 @@ Status ForEachRecord(const ReadAt& read, uint64_t size, uint64_t number,
     if (offset >= size) return uint64_t{0};
     return read(offset, out.first(std::min<uint64_t>(out.size(), size - offset)));
   };
-  Walker walker(bounded);
-  Physical record;
-  std::string assembled;
-  for (;;) {
-    HL_ASSIGN_OR_RETURN(const bool found, walker.Next(&record));
+  Assembler assembler(bounded, static_cast<uint32_t>(number));
+  for (std::string record;;) {
+    HL_ASSIGN_OR_RETURN(const bool found, assembler.Next(&record));
     if (!found) return Status::Ok();
-    const bool other_log = record.recyclable() &&
-                           Fixed32(record.whole.substr(kHeader)) != static_cast<uint32_t>(number);
-    if (record.type >= kSetCompression || other_log) {
-      return NotSupported("a record of type " + std::to_string(record.type) + " at offset " +
-                          std::to_string(record.offset) + " is not known, or of another log");
-    }
-    const int part = record.part();
-    if (part == 1 || part == 2) assembled.clear();
-    assembled.append(record.payload);
-    if (part != 1 && part != 4) continue;
-    HL_ASSIGN_OR_RETURN(const bool more, each(std::move(assembled)));
+    HL_ASSIGN_OR_RETURN(const bool more, each(std::move(record)));
     if (!more) return Status::Ok();
-    assembled.clear();
   }
 }
 
 Result<ManifestContent> ParseManifest(const ReadAt& read) {
-  Walker walker(read);
-  Physical record;
+  Assembler assembler(read, std::nullopt);
   Version version;
-  std::string assembled;
-  for (;;) {
-    HL_ASSIGN_OR_RETURN(const bool found, walker.Next(&record));
+  for (std::string edit;;) {
+    HL_ASSIGN_OR_RETURN(const bool found, assembler.Next(&edit));
     if (!found) return version.Content();
-    if (record.type >= kSetCompression) {
-      return NotSupported("a record of type " + std::to_string(record.type) + " at offset " +
-                          std::to_string(record.offset) + " is not known");
-    }
-    const int part = record.part();
-    if (part == 1 || part == 2) assembled.clear();
-    assembled.append(record.payload);
-    if (part != 1 && part != 4) continue;
-    if (!version.Apply(assembled)) {
-      return NotSupported("the edit that ends at offset " +
-                          std::to_string(record.offset + record.whole.size()) + " is not known");
+    if (!version.Apply(edit)) {
+      return NotSupported("the edit that ends at offset " + std::to_string(assembler.end()) +
+                          " is not known");
     }
   }
 }

@@ -1,5 +1,5 @@
 // When librocksdb_hyperloop.so is loaded, it registers itself and removes itself from LD_PRELOAD.
-// So programs which this one starts, such as shells and compression helpers, run without it.
+// So the programs that this process starts, such as shells and compression helpers, run without it.
 #include <dlfcn.h>
 #include <stdlib.h>
 

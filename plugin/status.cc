@@ -6,10 +6,6 @@ namespace hyperloop::plugin {
 
 using rocksdb::IOStatus;
 
-bool IsRetryable(Code code) {
-  return code == Code::kUnavailable || code == Code::kTimedOut || code == Code::kAborted;
-}
-
 IOStatus ToIOStatus(const Status& status, std::string_view context) {
   if (status.ok()) return IOStatus::OK();
   const std::string text = std::string(context) + ": " + status.ToString();
@@ -28,12 +24,16 @@ IOStatus ToIOStatus(const Status& status, std::string_view context) {
       return IOStatus::NotSupported(text);
     case Code::kCorruption:
       return IOStatus::Corruption(text);
+    case Code::kUnavailable:
+    case Code::kTimedOut:
+    case Code::kAborted: {
+      IOStatus retryable = IOStatus::IOError(text);
+      retryable.SetRetryable(true);
+      return retryable;
+    }
     default:
-      break;
+      return IOStatus::IOError(text);
   }
-  IOStatus result = IOStatus::IOError(text);
-  if (IsRetryable(status.code())) result.SetRetryable(true);
-  return result;
 }
 
 Status FromIOStatus(const IOStatus& status, std::string_view context) {

@@ -9,14 +9,11 @@
 
 namespace hyperloop::plugin {
 
-// True for the codes after which the group may come back: kUnavailable, kTimedOut, kAborted.
-// Whether the failed call took effect is indeterminate.
-bool IsRetryable(Code code);
-
-// ok → OK; kFenced → IOFenced (RocksDB stops writing for good); retryable codes → IOError,
-// retryable (RocksDB resumes by itself); kNoSpace → NoSpace; kInvalidArgument, kBusy, kNotFound,
-// kNotSupported, kCorruption → the same of RocksDB's; anything else → a plain IOError. The message
-// is "context: code: message".
+// ok → OK; kFenced → IOFenced (RocksDB stops writing for good); kUnavailable, kTimedOut, kAborted →
+// a retryable IOError (the group may come back, and RocksDB resumes by itself; whether the failed
+// call took effect is open); kNoSpace → NoSpace; kInvalidArgument, kBusy, kNotFound, kNotSupported,
+// kCorruption → the same of RocksDB's; anything else → a plain IOError. The message is "context:
+// code: message".
 rocksdb::IOStatus ToIOStatus(const Status& status, std::string_view context);
 
 // The reverse, for errors of the local file system that pass through code of ours.

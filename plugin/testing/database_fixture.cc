@@ -80,6 +80,26 @@ rocksdb::Status DatabaseTest::Open(const rocksdb::Options& options) {
   return status;
 }
 
+void DatabaseTest::Plainly(const std::string& directory,
+                           const std::function<void(rocksdb::DB&)>& change,
+                           const rocksdb::Options& options) {
+  rocksdb::DB* opened = nullptr;
+  const rocksdb::Status status = rocksdb::DB::Open(options, directory, &opened);
+  ASSERT_OK(status);
+  const std::unique_ptr<rocksdb::DB> db(opened);
+  change(*db);
+}
+
+std::map<std::string, std::string> DatabaseTest::LocalFilesNow() const {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : stdfs::recursive_directory_iterator(directory_)) {
+    const std::string name = stdfs::relative(entry.path(), directory_);
+    if (entry.is_regular_file() && !name.starts_with("LOG") && name != "LOCK")
+      files[name] = ReadLocal(entry.path());
+  }
+  return files;
+}
+
 void DatabaseTest::Reopen(const rocksdb::Options& options) {
   Close();
   rocksdb::Status status = Open(options);

@@ -6,6 +6,7 @@
 #include <rocksdb/db.h>
 #include <rocksdb/env.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -36,6 +37,11 @@ class DatabaseTest : public ::testing::Test {
   void Put(const std::string& key, const std::string& value);
   std::string Get(const std::string& key);
   void Close() { db_.reset(); }
+  // Opens a directory as a program without the plugin does, changes the database and closes it.
+  static void Plainly(const std::string& directory, const std::function<void(rocksdb::DB&)>& change,
+                      const rocksdb::Options& options = {});
+  // Name → bytes of the directory's files, those aside that RocksDB writes before it locks.
+  std::map<std::string, std::string> LocalFilesNow() const;
 
   // Expects that, within 20 s, names and bytes of local WAL, MANIFEST and CURRENT are the group's,
   // and the directory has the group's listed files.

@@ -142,7 +142,6 @@ class FakeStore final : public Store {
     std::lock_guard<std::mutex> lock(group_->mutex_);
     Statistics result;
     result.epoch = epoch_;
-    result.files = group_->files_.size();
     result.data_bytes = group_->extents_ << 20;
     result.data_bytes_reserved = std::clamp<uint64_t>(group_->extents_ / 16, 4, 128) << 20;
     return result;

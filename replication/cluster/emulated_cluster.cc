@@ -176,27 +176,37 @@ std::string IdentityName() {
   return identity::ValidName(name) ? name : "localhost";
 }
 
-// The description of the cluster to start: the directory's own, or a new one. Writes nothing.
-Result<ClusterFile> DescriptionFor(const ClusterOptions& options, const Paths& paths, bool* fresh) {
+std::string ReplicaName(size_t index) { return "replica" + std::to_string(index); }
+
+// The description of the cluster to start: the directory's own, with another replica if asked for,
+// or a new one. Writes nothing.
+struct Description {
+  ClusterFile file;
+  bool fresh = false;  // of a new cluster
+  bool grown = false;  // an existing cluster gets another replica, the last one
+};
+Result<Description> DescriptionFor(const ClusterOptions& options, const Paths& paths) {
   Result<ClusterFile> file = LoadDescription(paths);
-  *fresh = !file.ok() && file.status().code() == Code::kNotFound;
-  if (!*fresh) {
-    if (!file.ok()) return file;
+  if (file.ok() || file.status().code() != Code::kNotFound) {
+    if (!file.ok()) return file.status();
     if (file->provider != options.provider || file->device != options.device) {
       return InvalidArgument("the cluster at " + paths.directory +
                              " has provider=" + file->provider + " and device=\"" + file->device +
                              "\". Give the same options, or another directory");
     }
-    if (file->replicas.size() != options.replicas || file->region_size != options.region_size ||
+    const size_t has = file->replicas.size();
+    const bool another = options.replicas == has + 1;
+    if ((options.replicas != has && !another) || file->region_size != options.region_size ||
         file->media != options.media) {
-      return InvalidArgument("the cluster at " + paths.directory + " has " +
-                             std::to_string(file->replicas.size()) + " replicas, regions of " +
-                             std::to_string(file->region_size) + " B and media=" + file->media +
-                             "; asked for are " + std::to_string(options.replicas) + ", " +
+      return InvalidArgument("the cluster at " + paths.directory + " has " + std::to_string(has) +
+                             " replicas, regions of " + std::to_string(file->region_size) +
+                             " B and media=" + file->media + "; asked for are " +
+                             std::to_string(options.replicas) + ", " +
                              std::to_string(options.region_size) + " B and media=" + options.media +
-                             ". Give the same options, or another directory");
+                             ". Give the same options, one replica more, or another directory");
     }
-    return file;
+    if (another) file->replicas.push_back({ReplicaName(has), "127.0.0.1:0"});
+    return Description{std::move(*file), false, another};
   }
   for (const fs::directory_entry& entry : fs::directory_iterator(paths.directory)) {
     const std::string name = entry.path().filename();
@@ -213,9 +223,9 @@ Result<ClusterFile> DescriptionFor(const ClusterOptions& options, const Paths& p
   made.provider = options.provider;
   made.device = options.device;
   for (uint32_t i = 0; i < options.replicas; ++i) {
-    made.replicas.push_back({"replica" + std::to_string(i), "127.0.0.1:0"});
+    made.replicas.push_back({ReplicaName(i), "127.0.0.1:0"});
   }
-  return made;
+  return Description{std::move(made), true, false};
 }
 
 // Checks, before anything is started or ended, whether each process could write its log.
@@ -425,8 +435,8 @@ Result<ClusterInfo> StartCluster(const ClusterOptions& options) {
   HL_RETURN_IF_ERROR(CheckOptions(options));
   HL_ASSIGN_OR_RETURN(const Paths paths, MakeDirectory(options));
   HL_ASSIGN_OR_RETURN(const UniqueFd lock, LockDirectory(paths));
-  bool fresh = false;
-  HL_ASSIGN_OR_RETURN(ClusterFile file, DescriptionFor(options, paths, &fresh));
+  HL_ASSIGN_OR_RETURN(const Description description, DescriptionFor(options, paths));
+  ClusterFile file = description.file;
   HL_RETURN_IF_ERROR(Describe(paths, file).status());  // whether its pid files can be trusted
   HL_RETURN_IF_ERROR(CheckLogs(paths, file));
   HL_RETURN_IF_ERROR(CheckSpace(paths, file));
@@ -443,7 +453,7 @@ Result<ClusterInfo> StartCluster(const ClusterOptions& options) {
     started = starter.started();
   }
   if (!status.ok()) {
-    if (fresh) {  // so that a second try may use other options
+    if (description.fresh) {  // so that a second try may use other options
       for (const ClusterFile::Replica& replica : file.replicas) {
         ::unlink(paths.Pool(replica.name).c_str());
       }
@@ -456,6 +466,7 @@ Result<ClusterInfo> StartCluster(const ClusterOptions& options) {
   }
   HL_ASSIGN_OR_RETURN(ClusterInfo info, Describe(paths, file));
   info.started = started;
+  if (description.grown) info.added = file.replicas.back().listen;
   return info;
 }
 

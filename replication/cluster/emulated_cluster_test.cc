@@ -161,6 +161,22 @@ TEST_F(EmulatedClusterTest, OtherOptionsAreRefused) {
   EXPECT_TRUE(ReadCluster(options_.directory)->AllAlive());
 }
 
+TEST_F(EmulatedClusterTest, OneReplicaMoreIsAddedToARunningCluster) {
+  ASSERT_OK(StartCluster(options_));
+  options_.replicas = 5;
+  EXPECT_THAT(StartCluster(options_), StatusIs(Code::kInvalidArgument, HasSubstr("3 replicas")));
+  options_.replicas = 4;
+  const Result<ClusterInfo> grown = StartCluster(options_);
+  ASSERT_OK(grown);
+  EXPECT_EQ(grown->started, 1u);
+  EXPECT_EQ(grown->added, "127.0.0.1:40003");
+  EXPECT_THAT(grown->uri, HasSubstr(",127.0.0.1:40002,127.0.0.1:40003?"));
+  const Result<ClusterInfo> again = StartCluster(options_);
+  ASSERT_OK(again);
+  EXPECT_EQ(again->started, 0u);
+  EXPECT_EQ(again->added, "");
+}
+
 TEST_F(EmulatedClusterTest, SomebodyElsesDirectoryIsLeftAlone) {
   fs::create_directory(options_.directory);
   std::ofstream(options_.directory + "/thesis.txt") << "precious";

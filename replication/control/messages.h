@@ -31,6 +31,12 @@ BodyUnion MakeBody(Body body) {
   return out;
 }
 BodyUnion MakeError(const Status& status);
+// The body that answers a request: the reply or, if there is none, an Error.
+template <class Reply>
+BodyUnion MakeReply(Result<Reply> reply) {
+  if (!reply.ok()) return MakeError(reply.status());
+  return MakeBody(std::move(reply).value());
+}
 
 // Greatest sizes of texts, in bytes. Names have printable characters only. Texts are for people,
 // and their unprintable bytes arrive escaped.

@@ -2,6 +2,7 @@
 
 #include <sodium.h>
 
+#include <algorithm>
 #include <string_view>
 
 namespace hyperloop {
@@ -15,6 +16,13 @@ Uuid OwnerDigest(const Uuid& id) {
   crypto_generichash(digest.data(), digest.size(), id.data(), id.size(),
                      reinterpret_cast<const unsigned char*>(kKey.data()), kKey.size());
   return digest;
+}
+
+bool IsOwnerId(std::span<const uint8_t> id, const Uuid& digest) {
+  Uuid whole;
+  if (id.size() != whole.size()) return false;
+  std::copy(id.begin(), id.end(), whole.begin());
+  return OwnerDigest(whole) == digest;
 }
 
 }  // namespace hyperloop

@@ -5,11 +5,16 @@
 // reveal the id, with which somebody else could act as the owner.
 #pragma once
 
+#include <cstdint>
+#include <span>
+
 #include "layout/uuid.h"
 
 namespace hyperloop {
 
 // The one-way digest of an owner's id.
 Uuid OwnerDigest(const Uuid& id);
+// Whether `id`, as a request carries it, is the owner's id that has this digest.
+bool IsOwnerId(std::span<const uint8_t> id, const Uuid& digest);
 
 }  // namespace hyperloop

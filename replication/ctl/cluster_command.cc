@@ -6,6 +6,7 @@
 
 #include "ctl/command.h"
 #include "hyperloop/replication/emulated_cluster.h"
+#include "hyperloop/replication/size.h"
 
 namespace hyperloop::ctl {
 namespace {
@@ -28,6 +29,11 @@ int Start(const ClusterOptions& options) {
               info->directory.c_str(), info->started, info->processes.size(),
               info->replicas().size(), FormatSize(info->region_size).c_str(), info->media.c_str());
   PrintProcesses(*info);
+  if (!info->added.empty())
+    std::printf(
+        "a group that has a database takes the new replica in at the next opening with "
+        "&add_replica=%s\n",
+        info->added.c_str());
   std::printf("uri: %s\n", info->uri.c_str());
   return kExitOk;
 }
@@ -71,23 +77,18 @@ int Stop(const std::string& directory) {
   return kExitOk;
 }
 
-}  // namespace
-
-void AddCluster(CLI::App& app, Action* chosen) {
-  CLI::App* cluster = app.add_subcommand(
-      "cluster", "run an emulated cluster on this machine: one RNIC daemon, several replicas");
-  cluster->require_subcommand(1);
+void AddStart(CLI::App& cluster, Action* chosen) {
   auto options = std::make_shared<ClusterOptions>();
   auto region_size = std::make_shared<std::string>("256M");
-  auto as_json = std::make_shared<bool>(false);
-
-  CLI::App* start = cluster->add_subcommand(
+  CLI::App* start = cluster.add_subcommand(
       "start", "start the cluster, or what of it does not run; the last line printed is its uri");
   start
       ->add_option("--dir", options->directory,
                    "the cluster's directory; /dev/shm/… keeps pools in memory")
       ->required();
-  start->add_option("--replicas", options->replicas, "length of the chain, 1 to 8")
+  start
+      ->add_option("--replicas", options->replicas,
+                   "length of the chain, 1 to 8; one more than the cluster has adds a replica")
       ->capture_default_str();
   start->add_option("--region-size", *region_size, "bytes of each replica's region (K, M, G)")
       ->capture_default_str();
@@ -122,16 +123,34 @@ void AddCluster(CLI::App& app, Action* chosen) {
       return Start(*options);
     };
   });
+}
 
-  CLI::App* status = cluster->add_subcommand(
-      "status", "show its processes; exit status 1 unless all of them live");
-  status->add_option("--dir", options->directory, "the cluster's directory")->required();
+void AddStatusOf(CLI::App& cluster, Action* chosen) {
+  auto directory = std::make_shared<std::string>();
+  auto as_json = std::make_shared<bool>(false);
+  CLI::App* status =
+      cluster.add_subcommand("status", "show its processes; exit status 1 unless all of them live");
+  status->add_option("--dir", *directory, "the cluster's directory")->required();
   status->add_flag("--json", *as_json, "as one JSON object");
-  status->callback([=] { *chosen = [=] { return StatusOf(options->directory, *as_json); }; });
+  status->callback([=] { *chosen = [=] { return StatusOf(*directory, *as_json); }; });
+}
 
-  CLI::App* stop = cluster->add_subcommand("stop", "end its processes; the pools stay");
-  stop->add_option("--dir", options->directory, "the cluster's directory")->required();
-  stop->callback([=] { *chosen = [=] { return Stop(options->directory); }; });
+void AddStop(CLI::App& cluster, Action* chosen) {
+  auto directory = std::make_shared<std::string>();
+  CLI::App* stop = cluster.add_subcommand("stop", "end its processes; the pools stay");
+  stop->add_option("--dir", *directory, "the cluster's directory")->required();
+  stop->callback([=] { *chosen = [=] { return Stop(*directory); }; });
+}
+
+}  // namespace
+
+void AddCluster(CLI::App& app, Action* chosen) {
+  CLI::App* cluster = app.add_subcommand(
+      "cluster", "run an emulated cluster on this machine: one RNIC daemon, several replicas");
+  cluster->require_subcommand(1);
+  AddStart(*cluster, chosen);
+  AddStatusOf(*cluster, chosen);
+  AddStop(*cluster, chosen);
 }
 
 }  // namespace hyperloop::ctl

@@ -3,19 +3,11 @@
 #include <array>
 #include <cstdio>
 
-#include "options/option_text.h"
-
 namespace hyperloop::ctl {
 
 int Fail(const Status& status) {
   std::fprintf(stderr, "hyperloopctl: %s\n", status.message().c_str());
   return status.code() == Code::kInvalidArgument ? kExitUsage : kExitFailure;
-}
-
-Result<uint64_t> ParseSize(const std::string& text) {
-  const auto bytes = option_text::ParseBytes(text);
-  if (bytes) return *bytes;
-  return InvalidArgument("'" + text + "' is no size: give bytes, or a number with K, M or G");
 }
 
 std::string FormatSize(uint64_t bytes) {

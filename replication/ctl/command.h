@@ -41,8 +41,6 @@ void AddKeys(CLI::App& app, Action* chosen);
 // Prints "hyperloopctl: reason" and returns kExitUsage for kInvalidArgument, else kExitFailure.
 int Fail(const Status& status);
 
-// "256M" → bytes; suffixes K, M, G, binary.
-Result<uint64_t> ParseSize(const std::string& text);
 // 268435456 → "256 MiB"; exact, so 1000 → "1000 B".
 std::string FormatSize(uint64_t bytes);
 

@@ -43,7 +43,10 @@ void AddPromote(CLI::App& app, Action* chosen) {
       "make a directory on this machine the group's database, in place of the former primary's, "
       "which is refused from then on; takes nothing from a primary that lives, unless the URI says "
       "takeover=true; goes on where an earlier call was cut short");
-  promote->add_option("--db", options->db, "an empty or absent directory")->required();
+  promote
+      ->add_option("--db", options->db,
+                   "an absent or empty directory, or one that an earlier call began")
+      ->required();
   promote
       ->add_option("--uri", options->uri, "the group, with the device and the pool of this machine")
       ->required();

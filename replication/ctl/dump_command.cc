@@ -8,6 +8,7 @@
 
 #include "ctl/command.h"
 #include "ctl/nodes.h"
+#include "hyperloop/replication/size.h"
 
 namespace hyperloop::ctl {
 namespace {

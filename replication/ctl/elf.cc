@@ -82,7 +82,7 @@ class Reader {
       if (!entry) return Outside("the dynamic section");
       if (entry->d_tag == DT_NULL) break;
       if (entry->d_tag == DT_STRTAB) strings = FileOffset(entry->d_un.d_ptr);
-      if (entry->d_tag == DT_NEEDED || entry->d_tag == DT_SONAME) names.push_back(*entry);
+      if (entry->d_tag == DT_NEEDED) names.push_back(*entry);
     }
     for (const Elf64_Dyn& name : names) {
       if (!strings || name.d_un.d_val > bytes_.size() ||
@@ -92,11 +92,7 @@ class Reader {
       const std::string_view rest = bytes_.substr(*strings + name.d_un.d_val);
       const size_t end = rest.find('\0');
       if (end == std::string_view::npos) return Outside("a library's name");
-      if (name.d_tag == DT_SONAME) {
-        info_.soname = rest.substr(0, end);
-      } else {
-        info_.needed.emplace_back(rest.substr(0, end));
-      }
+      info_.needed.emplace_back(rest.substr(0, end));
     }
     return Status::Ok();
   }

@@ -11,7 +11,6 @@ namespace hyperloop::ctl {
 struct ElfInfo {
   uint16_t machine = 0;             // EM_…
   bool has_interpreter = false;     // false in an executable: statically linked
-  std::string soname;               // of a shared object
   std::vector<std::string> needed;  // DT_NEEDED, in order
 };
 

@@ -9,6 +9,7 @@
 #include "ctl/command.h"
 #include "files/resize.h"
 #include "hyperloop/replication/emulated_cluster.h"
+#include "hyperloop/replication/size.h"
 
 namespace hyperloop::ctl {
 namespace {

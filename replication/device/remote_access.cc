@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -28,6 +29,13 @@ Status FromCompletion(rnic::WcStatus status) {
     default:
       return Unavailable(std::move(text));
   }
+}
+
+Status CheckInside(std::string_view verb, const RemoteMemory& memory, uint64_t offset,
+                   size_t size) {
+  if (offset <= memory.size && size <= memory.size - offset) return {};
+  return InvalidArgument(
+      Text(verb, " of ", size, " B at ", offset, " leaves the ", memory.size, " B"));
 }
 
 }  // namespace
@@ -103,9 +111,10 @@ Status RemoteAccess::FinishStarted() {
 
 Status RemoteAccess::StartWrite(const RemoteMemory& memory, uint64_t offset,
                                 std::span<const std::byte> in) {
-  if (offset > memory.size || in.size() > memory.size - offset || in.size() > kMaxStarted) {
-    return InvalidArgument(
-        Text("write of ", in.size(), " B at ", offset, " leaves the ", memory.size, " B"));
+  HL_RETURN_IF_ERROR(CheckInside("write", memory, offset, in.size()));
+  if (in.size() > kMaxStarted) {
+    return InvalidArgument(Text("write of ", in.size(), " B: at most ", kMaxStarted,
+                                " B are written without waiting"));
   }
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock()) return Busy("another call is under way");
@@ -128,10 +137,7 @@ bool RemoteAccess::broken() {
 }
 
 Status RemoteAccess::Read(const RemoteMemory& memory, uint64_t offset, std::span<std::byte> out) {
-  if (offset > memory.size || out.size() > memory.size - offset) {
-    return InvalidArgument(
-        Text("read of ", out.size(), " B at ", offset, " leaves the ", memory.size, " B"));
-  }
+  HL_RETURN_IF_ERROR(CheckInside("read", memory, offset, out.size()));
   const std::lock_guard lock(mutex_);
   HL_RETURN_IF_ERROR(FinishStarted());
   while (!out.empty()) {
@@ -148,10 +154,7 @@ Status RemoteAccess::Read(const RemoteMemory& memory, uint64_t offset, std::span
 
 Status RemoteAccess::Write(const RemoteMemory& memory, uint64_t offset,
                            std::span<const std::byte> in) {
-  if (offset > memory.size || in.size() > memory.size - offset) {
-    return InvalidArgument(
-        Text("write of ", in.size(), " B at ", offset, " leaves the ", memory.size, " B"));
-  }
+  HL_RETURN_IF_ERROR(CheckInside("write", memory, offset, in.size()));
   const std::lock_guard lock(mutex_);
   HL_RETURN_IF_ERROR(FinishStarted());
   while (!in.empty()) {

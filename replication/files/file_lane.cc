@@ -29,6 +29,8 @@ constexpr std::string_view kManifest = "MANIFEST-";
 // What an opening makes after CURRENT: a new log, OPTIONS, and one to spare.
 constexpr uint32_t kSlotsAfterCurrent = 3;
 
+static_assert(kMaxFileNameBytes == kMaxNameLength);
+
 uint32_t OpenSlots(uint32_t capacity) { return std::min(kOpenSlots, capacity / 5); }
 
 // Parts of the reserve, in extents. The reserve has at least four.
@@ -42,6 +44,15 @@ Reserve ReserveOf(const RegionGeometry& g) {
           std::clamp<uint64_t>(g.reserved_extents / 8, 1, 4)};
 }
 
+// What logs leave, however much of the reserve is in use: half of it, and at least what a MANIFEST
+// must leave (`successor` and `transactions`), as much again as records that lead to free space may
+// take (`transactions`), and one extent for the MANIFEST to grow into.
+uint64_t LogsAlwaysLeave(const RegionGeometry& g) {
+  const Reserve parts = ReserveOf(g);
+  return std::max<uint64_t>((g.reserved_extents + 1) / 2,
+                            parts.successor + 2 * parts.transactions + 1);
+}
+
 }  // namespace
 
 bool IsReservedClass(std::string_view name) {
@@ -49,16 +60,14 @@ bool IsReservedClass(std::string_view name) {
 }
 
 GroupRoom RoomOf(const RegionGeometry& g) {
-  const Reserve parts = ReserveOf(g);
-  const uint64_t reserve = g.reserved_extents;
-  const uint64_t kept = std::max((reserve + 1) / 2, parts.successor + 2 * parts.transactions + 1);
+  const uint64_t kept = LogsAlwaysLeave(g);
   const auto bytes_without = [&](uint64_t extents) {
     return (g.extent_count - std::min<uint64_t>(extents, g.extent_count)) * g.extent_size;
   };
   // Those that are kept for the next opening, and as many for the flushes after it.
   const uint64_t slots_kept = kReservedSlots + 2 * OpenSlots(g.table_capacity);
-  return {g.extent_size, bytes_without(std::max(reserve, kept)), bytes_without(kept),
-          g.table_capacity - std::min<uint64_t>(slots_kept, g.table_capacity)};
+  return {g.extent_size, bytes_without(std::max<uint64_t>(g.reserved_extents, kept)),
+          bytes_without(kept), g.table_capacity - std::min<uint64_t>(slots_kept, g.table_capacity)};
 }
 
 // --- opening
@@ -190,15 +199,11 @@ void FileLane::NoteRenamedLocked(std::string_view to) {
   made_at_open_ = std::max(made_at_open_, for_opening - left);
 }
 
-// Logs leave what the reserved class has not yet used of the reserve. They leave at least half of
-// the reserve, and at least: what a MANIFEST must leave (`successor` and `transactions`), as much
-// again as records that lead to free space may take (`transactions`), and one extent for the
-// MANIFEST to grow into.
+// Logs leave what the reserved class has not yet used of the reserve, and at least LogsAlwaysLeave.
 uint64_t FileLane::LogsMustLeaveLocked() const {
-  const Reserve parts = ReserveOf(info_.geometry);
   const uint64_t reserve = info_.geometry.reserved_extents;
   const uint64_t unused = reserve > used_reserved_extents_ ? reserve - used_reserved_extents_ : 0;
-  return std::max({unused, (reserve + 1) / 2, parts.successor + 2 * parts.transactions + 1});
+  return std::max(unused, LogsAlwaysLeave(info_.geometry));
 }
 
 uint64_t FileLane::MustLeaveLocked(uint32_t slot, std::string_view data) const {
@@ -443,7 +448,6 @@ Store::Statistics FileLane::statistics() {
   s.data_bytes = uint64_t{g.extent_count} * g.extent_size;
   s.data_bytes_used = uint64_t{used_extents_} * g.extent_size;
   s.data_bytes_reserved = uint64_t{g.reserved_extents} * g.extent_size;
-  s.files = used_slots_;
   return s;
 }
 

@@ -59,6 +59,7 @@ struct FileLaneOptions {
 // Whether it is one of MANIFEST-*, CURRENT and *.dbtmp.
 bool IsReservedClass(std::string_view name);
 
+// What a group of this geometry takes as long as it holds no file.
 GroupRoom RoomOf(const RegionGeometry& geometry);
 
 class FileLane {

@@ -197,6 +197,14 @@ std::string SetReplicas(std::string_view value, StoreOptions* options) {
   return "";
 }
 
+template <auto Member>
+std::string SetReplica(std::string_view value, StoreOptions* options) {
+  std::string replica(value);
+  if (std::string wrong = CheckEndpoint(replica); !wrong.empty()) return wrong;
+  options->*Member = std::move(replica);
+  return "";
+}
+
 std::string GetReplicas(const StoreOptions& options) {
   std::string text;
   for (const std::string& replica : options.replicas) text += (text.empty() ? "" : ",") + replica;
@@ -340,6 +348,17 @@ constexpr Option kOptions[] = {
       "that is its group's already."},
      SetBoolean<&S::adopt>,
      GetBoolean<&S::adopt>},
+    {{"add_replica", "host:port", "", "one of the replicas",
+      "Take this replica, a fresh one, into a group that does not have it yet, while all others "
+      "run. The database is served while the replica is sent its SST and blob files. Does nothing "
+      "if the group has the replica already."},
+     SetReplica<&S::add_replica>,
+     GetText<&S::add_replica>},
+    {{"remove_replica", "host:port", "", "none of the replicas",
+      "Go on for good without this replica of the group, which need not run. All others must. Does "
+      "nothing if the group does not have it."},
+     SetReplica<&S::remove_replica>,
+     GetText<&S::remove_replica>},
     {{"on_replica_failure", "one of block|continue", "block", "block, continue",
       "What a primary does when a replica fails: block, writes wait for it and then fail; "
       "continue, after "
@@ -418,6 +437,34 @@ Result<std::string> GetStoreOption(std::string_view name, const StoreOptions& op
   return option->get(options);
 }
 
+namespace {
+
+bool MayBeEmpty(std::string_view option, const StoreOptions& options) {
+  return option == "keys" || option == "add_replica" || option == "remove_replica" ||
+         (option == "device" && options.provider == "verbs");
+}
+
+Status CheckChange(const StoreOptions& options) {
+  const std::string &added = options.add_replica, &removed = options.remove_replica;
+  const auto listed = [&](const std::string& replica) {
+    return std::ranges::count(options.replicas, replica) != 0;
+  };
+  if (!added.empty() && !removed.empty()) {
+    return InvalidArgument(
+        "add_replica and remove_replica: a group changes by one replica at a time; open the "
+        "database with one of them first, and then with the other");
+  }
+  if (!added.empty() && !listed(added))
+    return InvalidArgument("add_replica=" + added + " is not listed; list it among the replicas");
+  if (!removed.empty() && listed(removed)) {
+    return InvalidArgument("remove_replica=" + removed +
+                           " is listed; list the replicas that are to stay");
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
 Status ValidateStoreOptions(const StoreOptions& options) {
   if (options.replicas.empty()) {
     return InvalidArgument(
@@ -426,9 +473,7 @@ Status ValidateStoreOptions(const StoreOptions& options) {
   // Values set in code rather than from text pass the same checks.
   for (const Option& option : kOptions) {
     std::string value = option.get(options);
-    const bool optional =
-        option.info.name == "keys" || (option.info.name == "device" && options.provider == "verbs");
-    if (value.empty() && optional) continue;
+    if (value.empty() && MayBeEmpty(option.info.name, options)) continue;
     bool required = option.info.name == "device" || option.info.name == "pool";
     if (value.empty() && required) {
       return InvalidArgument("option " + std::string(option.info.name) +
@@ -447,6 +492,7 @@ Status ValidateStoreOptions(const StoreOptions& options) {
         "local_write=acknowledged needs ack=append: with ack=sync an append waits for no replica, "
         "so its local copy would hold bytes that may still fail");
   }
+  HL_RETURN_IF_ERROR(CheckChange(options));
   if (options.adopt && options.restore) {
     return InvalidArgument(
         "adopt=true fills the group from the directory, and restore=true the directory from the "

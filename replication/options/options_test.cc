@@ -77,6 +77,8 @@ TEST(OptionTable, EveryOptionSetsWhatItSays) {
                                                          {"restore", "true"},
                                                          {"rebind", "true"},
                                                          {"adopt", "true"},
+                                                         {"add_replica", "a:1"},
+                                                         {"remove_replica", "b:2"},
                                                          {"on_replica_failure", "continue"},
                                                          {"min_replicas", "2"},
                                                          {"ack_timeout", "250ms"},
@@ -102,6 +104,7 @@ TEST(OptionTable, EveryOptionSetsWhatItSays) {
   EXPECT_EQ(options.local_write, LocalWrite::kAcknowledged);
   EXPECT_EQ(options.on_replica_failure, OnReplicaFailure::kContinue);
   options.ack = AckMode::kAppend;  // which local_write=acknowledged needs
+  options.remove_replica.clear();  // which add_replica excludes
   EXPECT_THAT(ValidateStoreOptions(options),
               StatusIs(Code::kInvalidArgument, HasSubstr("adopt=true fills the group")));
   options.restore = false;
@@ -254,6 +257,18 @@ TEST(OptionValidate, AcrossOptions) {
   options = Valid();
   options.host.clear();
   EXPECT_THAT(ValidateStoreOptions(options).message(), HasSubstr("host"));
+  options = Valid();
+  options.add_replica = options.replicas[0];
+  EXPECT_OK(ValidateStoreOptions(options));
+  options.remove_replica = "10.0.0.9:7000";
+  EXPECT_THAT(ValidateStoreOptions(options).message(), HasSubstr("one replica at a time"));
+  options.add_replica.clear();
+  EXPECT_OK(ValidateStoreOptions(options));
+  options.remove_replica = options.replicas[0];
+  EXPECT_THAT(ValidateStoreOptions(options).message(), HasSubstr("is listed"));
+  options = Valid();
+  options.add_replica = "10.0.0.9:7000";
+  EXPECT_THAT(ValidateStoreOptions(options).message(), HasSubstr("is not listed"));
   options = Valid();
   options.local_write = LocalWrite::kAcknowledged;
   EXPECT_OK(ValidateStoreOptions(options));

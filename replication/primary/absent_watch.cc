@@ -89,7 +89,7 @@ void AbsentWatch::UpdateReadyLocked() {
   any_ready_.store(any, std::memory_order_relaxed);
 }
 
-// A handle of its own, because the session's handles are not thread safe.
+// Uses a handle of its own, because the session's handles are not thread safe.
 Result<control::HelloReplyT> AbsentWatch::Ask(const std::string& address) const {
   HL_ASSIGN_OR_RETURN(const control::Endpoint endpoint, control::ParseEndpoint(address));
   return ReplicaHandle(endpoint, trust_, kAnswer).Hello();
@@ -108,8 +108,8 @@ std::chrono::milliseconds AbsentWatch::Work() {
   return std::chrono::milliseconds(0);
 }
 
-// Taking a replica in interrupts the group, and needs every member to answer requests. A stopped
-// member serves on as long as nobody interrupts it.
+// Taking a replica in interrupts the group, and needs every member to answer requests. A member
+// whose process is stopped serves on only as long as the group is not interrupted.
 Status AbsentWatch::CheckMembersAnswer() {
   std::vector<Configuration::Replica> members;
   {

@@ -31,11 +31,11 @@ class AbsentWatch {
   void Set(const Configuration& configuration, const Uuid& group, uint64_t region_size);
   // Whether Ready would name a replica.
   bool any_ready() const { return any_ready_.load(std::memory_order_relaxed); }
-  // The addresses of the replicas that answered as CheckJoiner wants it, while all members
-  // answered.
+  // The addresses of the replicas that can be taken in: CheckJoiner accepted their answers, at a
+  // time when all members answered.
   std::vector<std::string> Ready() const;
-  // Taking this replica in has failed, or it failed again soon. It is not ready before a pause,
-  // which doubles each time.
+  // Notes that this replica could not be taken in, or failed again soon after that. It is not ready
+  // before a pause, which doubles each time.
   void Failed(const std::string& address);
 
  private:
@@ -58,7 +58,7 @@ class AbsentWatch {
   std::chrono::milliseconds Work();
   // The replica to ask now, if there is one.
   std::optional<Configuration::Replica> Next(uint64_t* generation);
-  // Judges its answer. Ok: it can be taken in, as far as it is concerned.
+  // Judges the replica's answer. Ok: nothing about this replica keeps it from being taken in.
   Status Judge(const Configuration::Replica& replica, uint64_t generation,
                Result<control::HelloReplyT> hello);
   void Note(const Configuration::Replica& replica, uint64_t generation, const Status& judged);

@@ -52,8 +52,8 @@ class BulkLane {
 
   struct Target {
     BulkConnect connect;  // null: the replica is left out
-    // Await does not wait for the replica before it has held all that is listed once. A
-    // replica that was left out before is treated so in any case.
+    // Await does not wait for the replica until it has once held all that is listed. A replica that
+    // was left out before always catches up.
     bool catches_up = false;
   };
   // Tells how the replicas are reached from now on, one target for each name and in their order.

@@ -1,9 +1,9 @@
 // Heartbeat: a thread that moves the heartbeat word of every member each 100 ms by RDMA WRITE, so
-// that others see that the owner lives without asking any replica's CPU. SetTargets
-// takes a member's RemoteAccess away before that is destroyed.
+// that others see that the owner lives without asking any replica's CPU. Before a member's
+// RemoteAccess is destroyed, SetTargets takes it away from the thread.
 //
-// A primary whose RNIC stands still lives, too. So while a write to a member is not completed,
-// another thread tells the member by messages.
+// A primary lives even while its RNIC stands still. So as long as a write to a member is not
+// completed, another thread tells that member by messages.
 #pragma once
 
 #include <atomic>

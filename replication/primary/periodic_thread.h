@@ -19,7 +19,7 @@ class PeriodicThread {
   // run elsewhere; −1: none. An RNIC daemon pinned there at nice −20 would let the thread run only
   // for a few per cent of the time, in slices some hundred milliseconds apart.
   PeriodicThread(std::string name, Work work, int avoid_cpu);
-  // No call begins any more; returns at once.
+  // From now on no call begins. Does not wait for one that is under way.
   void RequestStop();
   // Waits for a call that is under way. The thread itself must not destroy the object.
   ~PeriodicThread();

@@ -65,7 +65,8 @@ class ReplicaHandle {
     return Call<Reply>(std::move(request), timeout_);
   }
   Result<control::HelloReplyT> Hello() { return Hello(timeout_); }
-  // The time includes connecting. `owner`: who asks, to show that it lives; null: does not matter.
+  // The time includes connecting. `owner`: who asks, which shows the replica that its owner lives;
+  // null: the asker does not say who it is.
   Result<control::HelloReplyT> Hello(std::chrono::nanoseconds timeout,
                                      const Uuid* owner = nullptr) {
     control::HelloRequestT request;

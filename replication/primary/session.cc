@@ -169,7 +169,8 @@ void Session::StartTicking() {
 std::chrono::milliseconds Session::Tick() {
   const Result<std::optional<uint64_t>> seq = lane_->Tick();
   if (!seq.ok()) {
-    // Calls fail meanwhile, or try too (Regain). This thread tries until the store is closed.
+    // Meanwhile calls fail, or try to bring the group back themselves (Regain). This thread tries
+    // until the store is closed.
     if (!fenced_ && IsGroupError(seq.status().code()))
       lane_->Recover(std::chrono::nanoseconds(0)).IgnoreError();
     return kIdleTick;
@@ -189,7 +190,7 @@ Status Session::NotServing() {
   return InvalidArgument("the group is not taken");
 }
 
-Status Session::Judge(const Status& status) {
+Status Session::NoteFailure(const Status& status) {
   if (!IsGroupError(status.code()) && status.code() != Code::kFenced) return status;
   {
     const std::lock_guard lock(lost_mutex_);
@@ -208,7 +209,7 @@ Status Session::Await(AppendTicket ticket) {
   const std::shared_lock lock(state_mutex_);
   if (lane_ == nullptr) return NotServing();
   const Status status = lane_->Await(ticket);
-  return status.ok() ? status : Judge(status);
+  return status.ok() ? status : NoteFailure(status);
 }
 
 Status Session::Regain() {
@@ -267,7 +268,7 @@ Status Session::Close() {
   if (lane_ != nullptr) {
     status = lane_->status();
     if (status.ok()) status = lane_->Checkpoint();
-    // What a MANIFEST names is there already.
+    // What a MANIFEST names is on the replicas already.
     if (status.ok() && bulk_ != nullptr) {
       const Status shipped =
           bulk_->Await(options_.bulk_timeout, options_.ack_timeout, BulkLane::Whom::kConnected);

@@ -62,7 +62,7 @@ class Session {
       HL_RETURN_IF_ERROR(Regain());
     auto outcome = use(*lane_);
     if (StatusOf(outcome).ok()) return outcome;
-    return Judge(StatusOf(outcome));
+    return NoteFailure(StatusOf(outcome));
   }
   // As Store::Await. Does not first bring the group back, because a record that is durable stays
   // so, whatever became of the group since.
@@ -111,7 +111,6 @@ class Session {
   Result<std::vector<MemberLook>> LookAtMembers();
   Status RefuseLivingOwner(const std::vector<MemberLook>& first);
   Status RefuseOwnerBackAgain(const std::vector<MemberLook>& first);
-  static Status Held(const MemberLook& living);
   Status JudgeBeforeSealing(const TakeRequest& request, const TakePlan& plan,
                             const std::vector<MemberLook>& looks);
   Status OpenOwnPool(const TakePlan& plan);
@@ -156,13 +155,17 @@ class Session {
   // This is JournalOptions::recover.
   Result<Recovered> BringBack(const Status& cause, uint64_t acked,
                               std::chrono::nanoseconds patience);
-  // `joiner`: an absent replica that is to be a member again; null: none.
+  // In these, `joiner` is an absent replica that is to be a member again; null: there is none.
+  void NoteOutOfReach(const Status& cause, const ReplicaHandle* joiner);
+  void NoteBack(ReplicaHandle* joiner);
+  // `joiner` could not be taken in. `own_fault`: because this node's own RNIC daemon failed.
+  void NoteNotTakenIn(ReplicaHandle& joiner, const Status& why, bool own_fault);
   Result<Recovered> TryBringBack(uint64_t acked, std::chrono::nanoseconds patience,
                                  ReplicaHandle* joiner);
   // `sources`: members that may give sound bytes for damaged ones.
   Status RestoreOwn(uint64_t acked, std::span<ReplicaHandle* const> sources);
   Judgement LookAtStanding(std::chrono::nanoseconds patience);
-  // Whether a member that answered so fails at its work.
+  // Whether the member fails at its work, although it gave this answer.
   bool Suspect(const ReplicaHandle& member, const control::HelloReplyT& hello) const;
   // Changes a configuration, and makes its replicas the members.
   void LeaveOut(const std::vector<size_t>& missing, Configuration* next);
@@ -209,9 +212,9 @@ class Session {
   void Disarm();
   // The error of a call that finds no lane.
   Status NotServing();
-  // Returns the error that the caller gets for `status`: kFenced once this store is fenced.
-  // Remembers that the group is lost, if it is.
-  Status Judge(const Status& status);
+  // Remembers that the group is lost, if `status` is an error of the group. Returns the error that
+  // the caller gets for it: kFenced once this store is fenced.
+  Status NoteFailure(const Status& status);
   // Ok once a lost group is back. Tries to bring it back, at most once in kRegainInterval.
   Status Regain();
   std::chrono::nanoseconds SlowTimeout(uint64_t region_size) const;
@@ -257,7 +260,7 @@ class Session {
   std::mutex held_mutex_;            // guards held_
   std::unique_ptr<HeldFiles> held_;  // since the taking
 
-  // Held while the table goes to the bulk lane; a lock above state_mutex_.
+  // Held while the table is passed on to the bulk lane. It is locked before state_mutex_.
   std::mutex files_mutex_;
 
   std::atomic<bool> taken_{false};

@@ -68,35 +68,50 @@ Status Session::BecomeFenced(const std::string& why) {
   return fence_;
 }
 
+void Session::NoteOutOfReach(const Status& cause, const ReplicaHandle* joiner) {
+  if (std::exchange(out_of_reach_, true)) return;
+  lost_to_ = cause.message();
+  lost_since_ = Clock::now();
+  if (joiner == nullptr)
+    Say(LogLevel::kWarn, Text("the group stopped answering: ", lost_to_, "; reconnecting"));
+}
+
+void Session::NoteBack(ReplicaHandle* joiner) {
+  out_of_reach_ = false;
+  for (const auto& replica : replicas_) {
+    replica->ClearSuspicion();
+    replica->SetSlowTimeout(SlowTimeout(pool_->region().size()));
+  }
+  WatchAbsent();
+  unproven_ = joiner;
+  Say(LogLevel::kInfo, Text("the group is back under epoch ", own_.epoch, " with ", members_.size(),
+                            " of ", replicas_.size(), " replicas"));
+}
+
+void Session::NoteNotTakenIn(ReplicaHandle& joiner, const Status& why, bool own_fault) {
+  absent_watch_->Failed(joiner.address());
+  if (IsMember(joiner) && !own_fault) unproven_ = &joiner;
+  Say(LogLevel::kWarn, Text(joiner.name(), " could not be taken in again: ", why.message(),
+                            "; it is tried again after a pause, and an open waits longer for it"));
+  lost_to_ = why.message();
+  lost_since_ = Clock::now();
+}
+
 Result<Recovered> Session::BringBack(const Status& cause, uint64_t acked,
                                      std::chrono::nanoseconds patience) {
-  const auto started = Clock::now();
   const auto allowed = std::chrono::duration_cast<Clock::duration>(patience);
-  auto deadline = started + allowed;
+  auto deadline = Clock::now() + allowed;
   // A failure of this node's own RNIC daemon is not the fault of a replica.
   if (device_ != nullptr && !device_->alive()) unproven_ = nullptr;
   ReplicaHandle* joiner = ReadyJoiner();
   bool interrupted = false;  // for a joiner that failed: the members worked, and must work again
-  if (!std::exchange(out_of_reach_, true)) {
-    lost_to_ = cause.message();
-    lost_since_ = started;
-    if (joiner == nullptr)
-      Say(LogLevel::kWarn, Text("the group stopped answering: ", lost_to_, "; reconnecting"));
-  }
+  NoteOutOfReach(cause, joiner);
   if (joiner != nullptr) Say(LogLevel::kInfo, Text(joiner->name(), " is back; taking it in again"));
   while (true) {
     Result<Recovered> recovered = Unavailable("the store is being closed");
     if (!closing_ || interrupted) recovered = TryBringBack(acked, deadline - Clock::now(), joiner);
     if (recovered.ok()) {
-      out_of_reach_ = false;
-      for (const auto& replica : replicas_) {
-        replica->ClearSuspicion();
-        replica->SetSlowTimeout(SlowTimeout(pool_->region().size()));
-      }
-      WatchAbsent();
-      unproven_ = joiner;
-      Say(LogLevel::kInfo, Text("the group is back under epoch ", own_.epoch, " with ",
-                                members_.size(), " of ", replicas_.size(), " replicas"));
+      NoteBack(joiner);
       return recovered;
     }
     const bool own_fault = device_ != nullptr && !device_->alive();
@@ -107,14 +122,8 @@ Result<Recovered> Session::BringBack(const Status& cause, uint64_t acked,
     interrupted = joiner != nullptr;
     // Whatever failed, the members do not wait for a joiner twice.
     if (interrupted) {
-      absent_watch_->Failed(joiner->address());
-      if (IsMember(*joiner) && !own_fault) unproven_ = joiner;
-      Say(LogLevel::kWarn,
-          Text(joiner->name(), " could not be taken in again: ", why.message(),
-               "; it is tried again after a pause, and an open waits longer for it"));
+      NoteNotTakenIn(*joiner, why, own_fault);
       joiner = nullptr;
-      lost_to_ = why.message();
-      lost_since_ = Clock::now();
       deadline = std::max(deadline, lost_since_ + allowed);
       continue;
     }

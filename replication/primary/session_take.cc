@@ -42,6 +42,12 @@ Status WithRemedy(const Status& status) {
   return {status.code(), Text(status.message(), "; open again ", kWhenAllRun)};
 }
 
+Status HeldBy(const MemberLook& living) {
+  return Busy(Text("the group is held by a living primary: ", living.hello.sealed_owner_name,
+                   " (epoch ", living.hello.sealed_epoch, " at ", living.name,
+                   "); stop it first, or give takeover=true to fence it"));
+}
+
 std::string OwnerName(const std::string& directory) {
   char host[256] = "?";
   gethostname(host, sizeof(host) - 1);
@@ -92,15 +98,9 @@ Status Session::RefuseLivingOwner(const std::vector<MemberLook>& first) {
   while (std::chrono::steady_clock::now() < until) {
     std::this_thread::sleep_for(kLookInterval);
     HL_ASSIGN_OR_RETURN(const std::vector<MemberLook> now, LookAtMembers());
-    if (const MemberLook* living = LivingOwner(first, now)) return Held(*living);
+    if (const MemberLook* living = LivingOwner(first, now)) return HeldBy(*living);
   }
   return {};
-}
-
-Status Session::Held(const MemberLook& living) {
-  return Busy(Text("the group is held by a living primary: ", living.hello.sealed_owner_name,
-                   " (epoch ", living.hello.sealed_epoch, " at ", living.name,
-                   "); stop it first, or give takeover=true to fence it"));
 }
 
 // Examining and reading took a while. An owner that was silent may have come back in that time.
@@ -108,7 +108,7 @@ Status Session::RefuseOwnerBackAgain(const std::vector<MemberLook>& first) {
   if (options_.takeover) return {};
   HL_ASSIGN_OR_RETURN(const std::vector<MemberLook> now, LookAtMembers());
   const MemberLook* living = LivingOwner(first, now);
-  return living == nullptr ? Status() : Held(*living);
+  return living == nullptr ? Status() : HeldBy(*living);
 }
 
 // Each member examines what it holds, and the chosen one's content is read by RDMA. Neither
@@ -395,7 +395,9 @@ Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
   std::vector<MissingReplica> missing;
   HL_ASSIGN_OR_RETURN(std::vector<MemberLook> looks, LookAtListed(&missing));
   if (Rules().may_leave_out) LeaveOutWithoutRnic(&looks, &missing);
-  HL_ASSIGN_OR_RETURN(const TakePlan plan, PlanTake(looks, missing, options_.region_size, Rules()));
+  HL_ASSIGN_OR_RETURN(const TakePlan plan,
+                      PlanTake(looks, missing, options_.region_size, Rules(),
+                               {options_.add_replica, options_.remove_replica}));
   members_ = HandlesOf(plan.configuration.replicas);
   std::vector<ReplicaHandle*> joiners;
   for (const size_t i : plan.joiners) joiners.push_back(members_[i]);
@@ -428,8 +430,9 @@ Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
   }
   for (const MissingReplica& each : missing)
     Say(LogLevel::kWarn, Text("goes on without ", each.name, ": ", each.why));
+  if (!plan.change.empty()) Say(LogLevel::kInfo, plan.change);
   for (const ReplicaHandle* each : joiners)
-    Say(LogLevel::kInfo, Text(each->name(), " is taken in again"));
+    Say(LogLevel::kInfo, Text(each->name(), " is taken in; it is sent the files that it lacks"));
   replica_hosts_.clear();
   media_.store(PromiseOf(pool_->media().kind()), std::memory_order_relaxed);
   for (const MemberLook& look : looks) {

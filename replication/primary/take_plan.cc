@@ -62,10 +62,10 @@ std::string Chain(const std::vector<std::string>& addresses) {
 class ListCheck {
  public:
   ListCheck(std::span<const MemberLook> members, std::span<const MissingReplica> missing,
-            const FailureRules& rules)
-      : members_(members), missing_(missing), rules_(rules) {}
+            const FailureRules& rules, const ReplicaChange& change)
+      : members_(members), missing_(missing), rules_(rules), change_(change) {}
 
-  // Fills the plan's recorded configuration, joiners and absent replicas.
+  // Fills the plan's recorded configuration, joiners, absent replicas and change.
   Status Plan(TakePlan* plan) {
     const MemberLook* newest = &members_.front();
     for (const MemberLook& each : members_) {
@@ -83,8 +83,9 @@ class ListCheck {
     HL_RETURN_IF_ERROR(CheckListed());
     HL_RETURN_IF_ERROR(CheckMembers(&plan->joiners));
     HL_RETURN_IF_ERROR(CheckEnough());
+    HL_ASSIGN_OR_RETURN(plan->change, CheckChange());
     for (const auto& each : recorded_.All())
-      if (Member(each) == nullptr && Replacement(each) == nullptr)
+      if (Member(each) == nullptr && Replacement(each) == nullptr && !Leaves(each))
         plan->configuration.absent.push_back(each);
     plan->recorded = recorded_;
     plan->unserved = Unserved();
@@ -130,9 +131,22 @@ class ListCheck {
                        [&](const MissingReplica& each) { return each.address == replica.address; });
   }
 
+  bool Leaves(const Replica& replica) const {
+    return replica.address == change_.removed && Member(replica) == nullptr;
+  }
+  bool IsNew(const MemberLook& member) const {
+    return member.address == change_.added && !IsRecorded(member.hello.node_id) &&
+           member.hello.installed_epoch < recorded_.epoch && !AddressIsRecorded(member.address);
+  }
+  bool AddressIsRecorded(const std::string& address) const {
+    const std::vector<Replica> all = recorded_.All();
+    return std::any_of(all.begin(), all.end(),
+                       [&](const Replica& each) { return each.address == address; });
+  }
+
   Status CheckListed() const {
     for (const Replica& each : recorded_.All()) {
-      if (Member(each) != nullptr || IsMissing(each)) continue;
+      if (Member(each) != nullptr || IsMissing(each) || Leaves(each)) continue;
       if (const MemberLook* other = Replacement(each)) {
         if (rules_.may_leave_out) continue;
         return InvalidArgument(
@@ -142,7 +156,9 @@ class ListCheck {
       }
       return InvalidArgument(Text(chain_, "; ", each.address, " (node ", FormatUuid(each.node),
                                   ") is not among those listed, and a part of a group is not the "
-                                  "group: list all of them, at their present addresses"));
+                                  "group: list all of them, at their present addresses, or give "
+                                  "remove_replica=",
+                                  each.address, " to go on for good without it"));
     }
     return {};
   }
@@ -150,10 +166,7 @@ class ListCheck {
   Status CheckMembers(std::vector<size_t>* joiners) const {
     const std::vector<Replica> all = recorded_.All();
     for (const MissingReplica& each : missing_) {
-      const bool known = std::any_of(all.begin(), all.end(), [&](const Replica& replica) {
-        return replica.address == each.address;
-      });
-      if (known) continue;
+      if (AddressIsRecorded(each.address)) continue;
       return InvalidArgument(Text(each.name, " is not of this configuration, and does not answer: ",
                                   chain_, "; list those only (", each.why, ")"));
     }
@@ -162,10 +175,15 @@ class ListCheck {
         return Member(replica) == &members_[i] || Replacement(replica) == &members_[i];
       };
       const auto found = std::find_if(all.begin(), all.end(), is_this);
+      if (found == all.end() && IsNew(members_[i])) {
+        joiners->push_back(i);
+        continue;
+      }
       if (found == all.end()) {
         return InvalidArgument(Text(members_[i].name, " (node ", members_[i].hello.node_id,
                                     ") is not of this configuration: ", chain_,
-                                    "; list those only"));
+                                    "; list those only, or give add_replica=", members_[i].address,
+                                    " to take it into the group"));
       }
       const auto index = static_cast<size_t>(found - all.begin());
       if (index >= recorded_.replicas.size() || Member(*found) == nullptr) joiners->push_back(i);
@@ -187,9 +205,29 @@ class ListCheck {
                             " are needed to go on without the others: ", chain_, why));
   }
 
+  // How the replicas change. A majority before a change by one replica shares a replica with a
+  // majority after it. Majorities of two changes that were both cut short need not share one. So a
+  // change is made only while all replicas are there: together they have seen every earlier one.
+  Result<std::string> CheckChange() const {
+    std::string change;
+    for (const MemberLook& each : members_)
+      if (IsNew(each)) change = Text(each.name, " is added to the group");
+    for (const Replica& each : recorded_.All())
+      if (Leaves(each)) change = Text("replica ", each.address, " is removed from the group");
+    if (change.empty()) return change;
+    for (const Replica& each : recorded_.All()) {
+      if (Member(each) != nullptr || Leaves(each)) continue;
+      return Unavailable(
+          Text("the group's replicas change only while all of them are there: ", each.address,
+               " (node ", FormatUuid(each.node), ") is not; ", chain_));
+    }
+    return change;
+  }
+
   const std::span<const MemberLook> members_;
   const std::span<const MissingReplica> missing_;
   const FailureRules rules_;
+  const ReplicaChange change_;
   Configuration recorded_;
   std::string chain_;  // the recorded replicas, for messages
 };
@@ -219,7 +257,7 @@ size_t LeastReplicas(const Configuration& configuration, const FailureRules& rul
 
 Result<TakePlan> PlanTake(std::span<const MemberLook> members,
                           std::span<const MissingReplica> missing, uint64_t region_size,
-                          const FailureRules& rules) {
+                          const FailureRules& rules, const ReplicaChange& change) {
   for (const MemberLook& each : members) {
     if (each.hello.device != "ready") return Unavailable(Text(each.name, ": ", each.hello.device));
   }
@@ -234,7 +272,7 @@ Result<TakePlan> PlanTake(std::span<const MemberLook> members,
   plan.format = installed == members.end();
   if (!plan.format) {
     HL_RETURN_IF_ERROR(CheckGroups(members, *installed));
-    HL_RETURN_IF_ERROR(ListCheck(members, missing, rules).Plan(&plan));
+    HL_RETURN_IF_ERROR(ListCheck(members, missing, rules, change).Plan(&plan));
     HL_ASSIGN_OR_RETURN(plan.group, ParseUuid(installed->hello.group));
   } else if (missing.empty()) {
     plan.group = RandomUuid();
@@ -259,6 +297,35 @@ bool ServedByAnother(const control::HelloReplyT& hello, const Configuration& own
   return hello.served_epoch > own.epoch && !std::ranges::equal(hello.served_owner, own.owner);
 }
 
+namespace {
+
+std::string NameOf(const Configuration::Replica& replica) { return "replica " + replica.address; }
+
+// Why the replica counts as missing; empty: it does not.
+std::string WhyMissing(const Configuration::Replica& replica,
+                       const std::optional<control::HelloReplyT>& hello) {
+  if (!hello.has_value()) return Text(NameOf(replica), " does not answer");
+  const std::string node = FormatUuid(replica.node);
+  if (hello->node_id == node || hello->served_epoch != 0) return "";
+  return Text(NameOf(replica), " has lost its pool: its node has served nobody, and is not node ",
+              node);
+}
+
+// Why this answer of the replica ends the service of `own`; empty: it does not.
+std::string WhyFenced(const Configuration& own, const Configuration::Replica& replica,
+                      const control::HelloReplyT& hello) {
+  const std::string node = FormatUuid(replica.node);
+  if (hello.node_id != node) {
+    return Text(NameOf(replica), " is now node ", hello.node_id, ", not node ", node,
+                " of this group's configuration (epoch ", own.epoch, ")");
+  }
+  if (!ServedByAnother(hello, own)) return "";
+  return Text("another primary took the group: epoch ", hello.served_epoch, " by ",
+              LastServed(hello), " at ", NameOf(replica), " (ours was epoch ", own.epoch, ")");
+}
+
+}  // namespace
+
 Judgement JudgeStanding(const Configuration& own,
                         std::span<const std::optional<control::HelloReplyT>> before,
                         std::span<const std::optional<control::HelloReplyT>> now, size_t least) {
@@ -267,34 +334,15 @@ Judgement JudgeStanding(const Configuration& own,
   Judgement out{Standing::kOwner, own.epoch + 1, "", {}};
   std::string missing;  // why the last missing one is missing
   for (size_t i = 0; i < own.replicas.size(); ++i) {
-    const std::string name = "replica " + own.replicas[i].address;
-    if (!now[i].has_value()) {
+    const Configuration::Replica& replica = own.replicas[i];
+    if (std::string why = WhyMissing(replica, now[i]); !why.empty()) {
       out.missing.push_back(i);
-      missing = Text(name, " does not answer");
+      missing = std::move(why);
       continue;
     }
     const control::HelloReplyT& hello = *now[i];
-    if (hello.node_id != FormatUuid(own.replicas[i].node)) {
-      if (hello.served_epoch == 0) {
-        out.missing.push_back(i);
-        missing = Text(name, " has lost its pool: its node has served nobody, and is not node ",
-                       FormatUuid(own.replicas[i].node));
-        continue;
-      }
-      return {Standing::kFenced,
-              0,
-              Text(name, " is now node ", hello.node_id, ", not node ",
-                   FormatUuid(own.replicas[i].node), " of this group's configuration (epoch ",
-                   own.epoch, ")"),
-              {}};
-    }
-    if (ServedByAnother(hello, own)) {
-      return {Standing::kFenced,
-              0,
-              Text("another primary took the group: epoch ", hello.served_epoch, " by ",
-                   LastServed(hello), " at ", name, " (ours was epoch ", own.epoch, ")"),
-              {}};
-    }
+    if (std::string why = WhyFenced(own, replica, hello); !why.empty())
+      return {Standing::kFenced, 0, std::move(why), {}};
     if (mine(hello) && hello.sealed_epoch == own.epoch) continue;
     out.epoch = std::max(out.epoch, hello.sealed_epoch + 1);
     if (out.standing == Standing::kOwner) out.standing = Standing::kReclaim;
@@ -303,7 +351,7 @@ Judgement JudgeStanding(const Configuration& own,
     if (mine(hello) || hello.released || (watched && before[i]->heartbeat == hello.heartbeat))
       continue;
     out.standing = Standing::kWait;
-    out.why = Text(name, " was sealed for ", hello.sealed_owner_name, " (epoch ",
+    out.why = Text(NameOf(replica), " was sealed for ", hello.sealed_owner_name, " (epoch ",
                    hello.sealed_epoch, "), who may be about to take the group");
   }
   if (out.missing.empty() || out.standing == Standing::kWait) return out;
@@ -323,9 +371,10 @@ Judgement JudgeStanding(const Configuration& own,
 Status CheckJoiner(const Configuration& own, const Uuid& group, uint64_t region_size,
                    const Configuration::Replica& absent, const control::HelloReplyT& before,
                    const control::HelloReplyT& now) {
-  const std::string name = "replica " + absent.address;
+  const std::string name = NameOf(absent);
   if (now.device != "ready") return Unavailable(Text(name, ": ", now.device));
-  // The place counts, not the node: what it holds is overwritten, and it has no vote until then.
+  // The replica's place counts, and not its node: what the node holds is overwritten, and it has no
+  // vote until then.
   const bool member = std::any_of(own.replicas.begin(), own.replicas.end(), [&](const auto& each) {
     return FormatUuid(each.node) == now.node_id;
   });

@@ -40,15 +40,23 @@ struct FailureRules {
 // installed by some of their members only.
 size_t LeastReplicas(const Configuration& configuration, const FailureRules& rules);
 
+// What the options say about a change of the group's replicas: the addresses of one that may be
+// new and one that is to leave; empty: none.
+struct ReplicaChange {
+  std::string added, removed;
+};
+
 struct TakePlan {
   uint64_t epoch = 0;  // the epoch to seal
   Uuid group{};
   bool format = false;          // no member ever served: the group is made now
   Configuration configuration;  // the configuration to install; its replicas are the members
   Configuration recorded;       // the newest one that a member has installed; epoch 0: none
-  bool unserved = false;        // none of its replicas that answer has served `recorded`
-  // Indices of the members that were left out before, or take the place of one whose pool is lost.
+  bool unserved = false;        // no recorded replica that answers has served `recorded`
+  // Indices of the members that were left out before, are new in the group, or take the place of
+  // one whose pool is lost.
   std::vector<size_t> joiners;
+  std::string change;        // how the group's replicas change, for the log; empty: they do not
   uint64_t region_size = 0;  // bytes, of every member
 };
 
@@ -56,13 +64,14 @@ struct TakePlan {
 // that the members recorded last decides who must agree, and not the caller's list: each of its
 // replicas must be listed. A replica that it left out is taken in again. With rules.may_leave_out
 // the plan leaves out `missing`, and a new member takes the place of a replica that was recorded at
-// the same address. kInvalidArgument: a recorded replica is not listed, or another one is (the
-// message names the recorded chain); one replica is listed twice; the regions differ in size, or
-// have another size than `region_size` (0: any); the members belong to different groups.
-// kUnavailable: too few replicas answer; a replica has no RNIC.
+// the same address. `change` adds one replica to the recorded ones, or removes one, while all
+// others answer. kInvalidArgument: a recorded replica is not listed, or another one is (the message
+// names the recorded chain); one replica is listed twice; the regions differ in size, or have
+// another size than `region_size` (0: any); the members belong to different groups. kUnavailable:
+// too few replicas answer; a replica has no RNIC.
 Result<TakePlan> PlanTake(std::span<const MemberLook> members,
                           std::span<const MissingReplica> missing, uint64_t region_size,
-                          const FailureRules& rules);
+                          const FailureRules& rules, const ReplicaChange& change = {});
 
 // Returns the first member whose owner lives: between the two looks its heartbeat moved, and the
 // owner has not released it. nullptr: there is none.
@@ -135,7 +144,8 @@ Status CheckLogged(const TakePlan& plan, const Configuration& logged);
 // The members in the order in which sound bytes are asked of them.
 struct SourceOrder {
   std::vector<size_t> indices;
-  // So many, the first ones, installed the chosen member's epoch and have executed what it has.
+  // So many of them, from the first on, installed the chosen member's epoch and have executed all
+  // that it has.
   size_t equal = 0;
 };
 SourceOrder SourcesFor(const Choice& choice, std::span<const MemberContent> members);

@@ -1,47 +1,13 @@
 #include "primary/take_plan.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <algorithm>
 
-#include "support/status_matchers.h"
+#include "primary/take_plan_fixture.h"
 
 namespace hyperloop {
 namespace {
 
 using testing::HasSubstr;
-
-const char kGroup[] = "11111111-1111-4111-8111-111111111111";
-const char kOther[] = "22222222-2222-4222-8222-222222222222";
-
-class PlanTest : public testing::Test {
- protected:
-  PlanTest() {
-    for (int i = 0; i < 3; ++i) {
-      MemberLook look;
-      look.name = "replica r" + std::to_string(i);
-      look.address = "10.0.0." + std::to_string(i) + ":7000";
-      look.hello.node_id = NodeId(i);
-      look.hello.device = "ready";
-      look.hello.region_size = 1 << 20;
-      members_.push_back(look);
-    }
-  }
-  static std::string NodeId(int i) {
-    return "00000000-0000-4000-8000-00000000000" + std::to_string(i);
-  }
-  void AllOfGroup(uint64_t epoch) {
-    for (MemberLook& each : members_) {
-      each.hello.group = kGroup;
-      each.hello.sealed_epoch = each.hello.installed_epoch = epoch;
-      each.hello.installed_nodes = {NodeId(0), NodeId(1), NodeId(2)};
-      each.hello.installed_replicas = {"10.0.0.0:7000", "10.0.0.1:7000", "10.0.0.2:7000"};
-    }
-  }
-  Status Refusal() { return PlanTake(members_, {}, 0, {}).status(); }
-  std::vector<MemberLook> members_;
-};
 
 TEST_F(PlanTest, FreshReplicasAreFormatted) {
   const auto plan = PlanTake(members_, {}, 0, {});
@@ -624,107 +590,6 @@ TEST_F(PairingTest, AnEmptyGroupAdoptsADatabaseFromOutside) {
   EXPECT_THAT(Check(3), StatusIs(Code::kInvalidArgument, HasSubstr("hyperloopctl reset")));
   request_.pairing = {kOther, kOther};
   EXPECT_THAT(Check(0), StatusIs(Code::kInvalidArgument));
-}
-
-// --- choosing
-
-MemberContent Member(const char* name, uint64_t installed, uint64_t last, uint64_t acked = 0,
-                     const char* error = "") {
-  MemberContent member{name, {}};
-  member.content.installed_epoch = installed;
-  member.content.last_seq = last;
-  member.content.acked_seq = acked;
-  member.content.log_error = error;
-  return member;
-}
-
-TEST(ChooseTest, NewestInstalledEpochBeatsALongerTail) {
-  // r0 kept an unacknowledged tail of an epoch that r1 and r2 have left behind.
-  const std::vector<MemberContent> members = {Member("r0", 1, 150), Member("r1", 2, 100),
-                                              Member("r2", 2, 99)};
-  const auto choice = ChooseMember(members, false);
-  ASSERT_OK(choice);
-  EXPECT_EQ(choice->index, 1u);
-}
-
-TEST(ChooseTest, LongestSoundLogWins) {
-  const std::vector<MemberContent> members = {Member("r0", 2, 120, 85, "record 90 fails"),
-                                              Member("r1", 2, 100, 80), Member("r2", 2, 110, 90)};
-  const auto choice = ChooseMember(members, false);
-  ASSERT_OK(choice);
-  EXPECT_EQ(choice->index, 2u);
-  EXPECT_EQ(choice->known_acked, 90u);
-}
-
-// The member with less damage wins a tie, whatever its position.
-TEST(ChooseTest, AmongEqualLogsTheUndamagedBytesWin) {
-  std::vector<MemberContent> members = {Member("r0", 2, 100, 80), Member("r1", 2, 100, 80),
-                                        Member("r2", 2, 100, 80)};
-  members[0].content.damage = {"extent 7"};
-  members[2].content.damage = {"extent 1", "extent 2"};
-  ASSERT_OK(ChooseMember(members, false));
-  EXPECT_EQ(ChooseMember(members, false)->index, 1u);
-  EXPECT_THAT(DescribeDamage(members),
-              testing::ElementsAre("r0: extent 7", "r2: extent 1", "r2: extent 2"));
-  // Its bytes are mended from the others; a shorter log could not be.
-  members[0].content.last_seq = 101;
-  EXPECT_EQ(ChooseMember(members, false)->index, 0u);
-}
-
-TEST(ChooseTest, WhatADamagedMemberKnowsToBeAcknowledgedMustBeReached) {
-  std::vector<MemberContent> members = {Member("r0", 2, 0, 100, "record 90 fails"),
-                                        Member("r1", 2, 99, 80)};
-  const Status refused = ChooseMember(members, false).status();
-  EXPECT_THAT(refused, StatusIs(Code::kCorruption));
-  EXPECT_THAT(refused.message(), testing::AllOf(HasSubstr("record 100 was acknowledged"),
-                                                HasSubstr("r1"), HasSubstr("r0: record 90 fails")));
-  members[1].content.last_seq = 100;
-  ASSERT_OK(ChooseMember(members, false));
-  EXPECT_EQ(ChooseMember(members, false)->index, 1u);
-  EXPECT_EQ(ChooseMember(members, false)->known_acked, 100u);
-  // The log must also reach records that a member of an older epoch knows to be acknowledged.
-  members[0] = Member("r0", 1, 110, 105);
-  EXPECT_THAT(ChooseMember(members, false), StatusIs(Code::kCorruption));
-}
-
-// Whoever installed the newest epoch had made all its members equal before, and wrote nothing.
-TEST(ChooseTest, AnUnservedEpochWithoutASoundLogGivesWayToTheOneBefore) {
-  std::vector<MemberContent> members = {Member("r0", 3, 0, 0, "damaged"), Member("r1", 2, 70, 60),
-                                        Member("r2", 1, 90, 60)};
-  EXPECT_THAT(ChooseMember(members, false), StatusIs(Code::kCorruption));
-  const auto choice = ChooseMember(members, true);
-  ASSERT_OK(choice);
-  EXPECT_EQ(choice->index, 1u);
-  members[0].content.acked_seq = 71;
-  EXPECT_THAT(ChooseMember(members, true), StatusIs(Code::kCorruption));
-  members[0] = Member("r0", 3, 65, 60);
-  EXPECT_EQ(ChooseMember(members, true)->index, 0u);
-  // A member that was left out holds a tail that was never acknowledged.
-  members = {Member("r0", 3, 0, 0, "damaged"), Member("r1", 1, 70, 60), Member("r2", 1, 90, 60)};
-  members[2].joins = true;
-  EXPECT_EQ(ChooseMember(members, true)->index, 1u);
-  members[1].joins = true;
-  EXPECT_THAT(ChooseMember(members, true), StatusIs(Code::kCorruption));
-  const std::vector<MemberContent> lone = {Member("r0", 3, 0, 0, "damaged"), Member("r1", 0, 0)};
-  EXPECT_THAT(ChooseMember(lone, true), StatusIs(Code::kCorruption));
-}
-
-TEST(ChooseTest, SourcesThatAreEqualComeFirst) {
-  std::vector<MemberContent> members = {Member("r0", 1, 100), Member("r1", 2, 100),
-                                        Member("r2", 2, 100), Member("r3", 2, 100)};
-  members[1].content.executed_seq = 40;
-  members[2].content.executed_seq = members[3].content.executed_seq = 50;
-  const SourceOrder order = SourcesFor({3, 0}, members);
-  EXPECT_EQ(order.indices, (std::vector<size_t>{2, 3, 0, 1}));
-  EXPECT_EQ(order.equal, 2u);
-}
-
-TEST(ChooseTest, AcknowledgedRecordThatNobodyHasIsCorruption) {
-  std::vector<MemberContent> members = {Member("r0", 2, 80, 95)};
-  EXPECT_THAT(ChooseMember(members, false), StatusIs(Code::kCorruption));
-  members = {Member("r0", 2, 0, 0, "damaged"), Member("r1", 1, 70)};
-  EXPECT_THAT(ChooseMember(members, false), StatusIs(Code::kCorruption));
-  EXPECT_THAT(ChooseMember(members, false).status().message(), HasSubstr("r0: damaged"));
 }
 
 }  // namespace

@@ -1,7 +1,5 @@
 #include "replica/bulk_service.h"
 
-#include <algorithm>
-
 #include "common/text.h"
 #include "control/owner.h"
 
@@ -11,12 +9,6 @@ namespace {
 using control::BodyUnion;
 
 WholeFile FileOf(const control::StoredFileT& file) { return {file.name, file.size, file.checksum}; }
-
-template <class Reply>
-BodyUnion Answer(Result<Reply> reply) {
-  if (!reply.ok()) return control::MakeError(reply.status());
-  return control::MakeBody(std::move(reply).value());
-}
 
 }  // namespace
 
@@ -31,13 +23,13 @@ BodyUnion BulkService::Handle(const BodyUnion& request) {
   using namespace control;  // NOLINT(google-build-using-namespace)
   switch (request.type) {
     case Body::ListFilesRequest:
-      return Answer(List());
+      return MakeReply(List());
     case Body::PutFileRequest:
-      return Answer(Put(*As<PutFileRequestT>(request)));
+      return MakeReply(Put(*As<PutFileRequestT>(request)));
     case Body::GetFileRequest:
-      return Answer(Get(*As<GetFileRequestT>(request)));
+      return MakeReply(Get(*As<GetFileRequestT>(request)));
     case Body::DropFileRequest:
-      return Answer(Drop(*As<DropFileRequestT>(request)));
+      return MakeReply(Drop(*As<DropFileRequestT>(request)));
     default:
       return MakeError(
           InvalidArgument(Text(BodyName(request.type), " is not a request of the bulk lane")));
@@ -45,10 +37,7 @@ BodyUnion BulkService::Handle(const BodyUnion& request) {
 }
 
 Status BulkService::CheckOwnerLocked(uint64_t epoch, const std::vector<uint8_t>& owner) const {
-  Uuid id{};
-  const bool whole = owner.size() == id.size();
-  if (whole) std::copy(owner.begin(), owner.end(), id.begin());
-  if (whole && epoch != 0 && epoch == epoch_ && OwnerDigest(id) == owner_) return {};
+  if (epoch != 0 && epoch == epoch_ && IsOwnerId(owner, owner_)) return {};
   return Fenced(Text("epoch ", epoch, " is not the installed one, or the asker is not its owner"));
 }
 

@@ -53,12 +53,6 @@ std::optional<MemberCheck> CheckWhileStill(std::span<const std::byte> region,
   return std::nullopt;
 }
 
-template <class Reply>
-BodyUnion Answer(Result<Reply> reply) {
-  if (!reply.ok()) return control::MakeError(reply.status());
-  return control::MakeBody(std::move(reply).value());
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Node>> Node::Create(Identity identity, std::span<const std::byte> region,
@@ -88,31 +82,30 @@ BodyUnion Node::Handle(const BodyUnion& request) {
     case Body::HelloRequest:
       return MakeBody(Hello(*As<HelloRequestT>(request)));
     case Body::SealRequest:
-      return Answer(Seal(*As<SealRequestT>(request)));
+      return MakeReply(Seal(*As<SealRequestT>(request)));
     case Body::ExamineRequest:
-      return Answer(Examine());
+      return MakeReply(Examine());
     case Body::AttachRequest:
-      return Answer(Attach(*As<AttachRequestT>(request)));
+      return MakeReply(Attach(*As<AttachRequestT>(request)));
     case Body::ChecksumsRequest:
-      return Answer(Checksums(*As<ChecksumsRequestT>(request)));
+      return MakeReply(Checksums(*As<ChecksumsRequestT>(request)));
     case Body::InstallRequest:
-      return Answer(Install(*As<InstallRequestT>(request)));
+      return MakeReply(Install(*As<InstallRequestT>(request)));
     case Body::PrepareMemberRequest:
-      return Answer(Prepare(*As<PrepareMemberRequestT>(request)));
+      return MakeReply(Prepare(*As<PrepareMemberRequestT>(request)));
     case Body::ConnectMemberRequest:
-      return Answer(Connect(*As<ConnectMemberRequestT>(request)));
+      return MakeReply(Connect(*As<ConnectMemberRequestT>(request)));
     case Body::ReconnectRequest:
-      return Answer(Reconnect(*As<ReconnectRequestT>(request)));
+      return MakeReply(Reconnect(*As<ReconnectRequestT>(request)));
     case Body::ReleaseRequest:
-      return Answer(Release(*As<ReleaseRequestT>(request)));
+      return MakeReply(Release(*As<ReleaseRequestT>(request)));
     default:
       return MakeError(InvalidArgument(Text(BodyName(request.type), " is not a request")));
   }
 }
 
 control::HelloReplyT Node::Hello(const control::HelloRequestT& request) const {
-  const Result<Uuid> asker = ToUuid(request.owner_id, "owner id");
-  if (asker.ok() && OwnerDigest(*asker) == state_.sealed_owner) store_.Beat();
+  if (IsOwnerId(request.owner_id, state_.sealed_owner)) store_.Beat();
   control::HelloReplyT reply;
   reply.node_id = FormatUuid(state_.node);
   reply.host = identity_.host;
@@ -331,8 +324,8 @@ Result<control::DoneT> Node::Release(const control::ReleaseRequestT& request) {
 }
 
 Status Node::CheckOwner(uint64_t epoch, std::span<const uint8_t> owner) const {
-  HL_ASSIGN_OR_RETURN(const Uuid id, ToUuid(owner, "owner id"));
-  if (epoch == state_.sealed_epoch && OwnerDigest(id) == state_.sealed_owner) {
+  HL_RETURN_IF_ERROR(ToUuid(owner, "owner id").status());
+  if (epoch == state_.sealed_epoch && IsOwnerId(owner, state_.sealed_owner)) {
     store_.Beat();
     return {};
   }

@@ -96,6 +96,51 @@ Result<control::Endpoint> BulkEndpoint(const ReplicaOptions& options,
   return control::ParseEndpoint(options.bulk_listen);
 }
 
+Result<std::unique_ptr<Node>> MakeNode(const ReplicaOptions& options, Node::Identity identity,
+                                       const Pool& pool, NodeStateStore& store,
+                                       NodeService& service, Log* log) {
+  Result<std::unique_ptr<Node>> node =
+      Node::Create(std::move(identity), pool.region(), store, service, log);
+  if (node.status().code() == Code::kCorruption) {
+    return Corruption(Text("pool ", options.pool, " is damaged: ", node.status().message(),
+                           "; if databases open with on_replica_failure=continue, set the file "
+                           "aside: the replica then starts on a fresh pool, which the next open "
+                           "fills from the other replicas; else put a copy of the file back, and "
+                           "what it lacks comes from them at the next open"));
+  }
+  if (node.ok() && !NodePageIsWhole(pool.node_page())) {
+    log->Write(LogLevel::kWarn,
+               Text("pool ", options.pool,
+                    ": one of the two copies of the node page is not valid; "
+                    "it is damaged, or its writing was cut short. The other copy counts"));
+  }
+  return node;
+}
+
+void SayReady(const Uuid& node, const MediaKind& media, const control::Endpoint& endpoint,
+              Log* log) {
+  log->Write(LogLevel::kInfo, Text("node ", FormatUuid(node), ", media ", MediaName(media), ": ",
+                                   MediaPromise(media)));
+  std::printf("ready %s\n", endpoint.ToString().c_str());
+  std::fflush(stdout);
+}
+
+// Answers requests, and does the periodic work, until a signal has arrived at `stop`.
+Status ServeUntil(const UniqueFd& stop, control::ControlServer& server, RdmaService& service,
+                  std::span<const std::byte> region, Log* log) {
+  IdleScrub scrub(region, log);
+  control::Deadline watch = control::Clock::now() + kWatchInterval;
+  while (!Signalled(stop)) {
+    HL_RETURN_IF_ERROR(server.Serve(watch, stop.get()));
+    if (control::Clock::now() < watch) continue;
+    if (RanOutOfMemory([&] { service.Watch(); }))
+      LogLine(log, LogLevel::kWarn, {"out of memory on the way to the RNIC daemon; trying again"});
+    scrub.Tick();
+    watch = control::Clock::now() + kWatchInterval;
+  }
+  return {};
+}
+
 }  // namespace
 
 Status RunReplica(const ReplicaOptions& options, const std::shared_ptr<Log>& shared_log) {
@@ -121,42 +166,14 @@ Status RunReplica(const ReplicaOptions& options, const std::shared_ptr<Log>& sha
   device.service_port = server->endpoint().port;
   RdmaService service([device] { return OpenDevice(device); }, *pool, log, options.datapath_cpu);
   HL_RETURN_IF_ERROR(service.Start());
-  const Node::Identity identity{ServiceHost(device, service.device()), std::string(kVersion),
-                                std::string(MediaName(pool->media().kind())), bulk->port()};
-  Result<std::unique_ptr<Node>> created =
-      Node::Create(identity, pool->region(), store, service, log);
-  if (created.status().code() == Code::kCorruption) {
-    return Corruption(Text("pool ", options.pool, " is damaged: ", created.status().message(),
-                           "; if databases open with on_replica_failure=continue, set the file "
-                           "aside: the replica then starts on a fresh pool, which the next open "
-                           "fills from the other replicas; else put a copy of the file back, and "
-                           "what it lacks comes from them at the next open"));
-  }
-  HL_ASSIGN_OR_RETURN(node, std::move(created));
-  if (!NodePageIsWhole(pool->node_page())) {
-    log->Write(LogLevel::kWarn,
-               Text("pool ", options.pool,
-                    ": one of the two copies of the node page is not valid; "
-                    "it is damaged, or its writing was cut short. The other copy counts"));
-  }
+  const MediaKind media = pool->media().kind();
+  Node::Identity identity{ServiceHost(device, service.device()), std::string(kVersion),
+                          std::string(MediaName(media)), bulk->port()};
+  HL_ASSIGN_OR_RETURN(node, MakeNode(options, std::move(identity), *pool, store, service, log));
   HL_RETURN_IF_ERROR(bulk->Start(options.files.empty() ? options.pool + ".files" : options.files));
   bulk->Publish(node->state());
-
-  log->Write(LogLevel::kInfo, Text("node ", FormatUuid(node->state().node), ", media ",
-                                   identity.media, ": ", MediaPromise(pool->media().kind())));
-  std::printf("ready %s\n", server->endpoint().ToString().c_str());
-  std::fflush(stdout);
-
-  IdleScrub scrub(pool->region(), log);
-  control::Deadline watch = control::Clock::now() + kWatchInterval;
-  while (!Signalled(stop)) {
-    HL_RETURN_IF_ERROR(server->Serve(watch, stop.get()));
-    if (control::Clock::now() < watch) continue;
-    if (RanOutOfMemory([&] { service.Watch(); }))
-      LogLine(log, LogLevel::kWarn, {"out of memory on the way to the RNIC daemon; trying again"});
-    scrub.Tick();
-    watch = control::Clock::now() + kWatchInterval;
-  }
+  SayReady(node->state().node, media, server->endpoint(), log);
+  HL_RETURN_IF_ERROR(ServeUntil(stop, *server, service, pool->region(), log));
   log->Write(LogLevel::kInfo, "asked to end; the pool keeps everything");
   return {};
 }

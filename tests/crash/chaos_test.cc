@@ -90,10 +90,11 @@ class ChaosTest : public testing::Test {
     undecided_ += world.model().undecided();
     if (!world.failed()) return;
     ++counts_[last].failed;
-    ADD_FAILURE() << "round " << round << ", " << last << ": " << world.failure()
-                  << "\nwhat happened:\n"
+    // The reason comes last: a long output is often cut at its beginning.
+    ADD_FAILURE() << "what happened:\n"
                   << world.story() << "again: HYPERLOOP_CHAOS_SEED=" << seed_
-                  << " HYPERLOOP_CHAOS_ROUND=" << round << Only() << " build/tests/chaos_test";
+                  << " HYPERLOOP_CHAOS_ROUND=" << round << Only() << " build/tests/chaos_test\n"
+                  << "round " << round << ", " << last << ": " << world.failure();
   }
 
   void PrintCounts() const {

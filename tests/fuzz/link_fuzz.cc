@@ -45,8 +45,8 @@ class TwoEngines {
   explicit TwoEngines(Reader& in) : in_(in) {
     a_engine_.AttachPort(a_port_);
     b_engine_.AttachPort(b_port_);
-    HL_FUZZ_CHECK(a_engine_.AddPeer("h1", ab_.id).ok(), "peer");
-    HL_FUZZ_CHECK(b_engine_.AddPeer("h0", ba_.id).ok(), "peer");
+    HL_FUZZ_CHECK(a_engine_.AddRoute("h1", ab_.id).ok(), "peer");
+    HL_FUZZ_CHECK(b_engine_.AddRoute("h0", ba_.id).ok(), "peer");
     a_ = std::make_unique<Host>(a_engine_, 0, false, false);
     b_ = std::make_unique<Host>(b_engine_, 1, false, false);
     quiet_ = std::make_unique<Host>(b_engine_, 2, false, false);

@@ -1,13 +1,18 @@
-// URIs, single options and endpoints of any text: each gets an answer, a refusal changes nothing,
-// and an accepted text keeps its meaning when it is printed and parsed again.
+// URIs, single options, endpoints and links' peers of any text: each gets an answer, a refusal
+// changes nothing, and an accepted text keeps its meaning when it is printed and parsed again. The
+// same for what a replica publishes about itself, of any bytes.
 #include "control/endpoint.h"
 #include "fuzz/fuzz.h"
 #include "hyperloop/replication/options.h"
+#include "inspect/service.h"
+#include "layout/region_layout.h"
+#include "pool/media.h"
+#include "softrnic/daemon/link_options.h"
 
 namespace hyperloop::fuzz {
 namespace {
 
-enum Kind : uint8_t { kUri, kOption, kEndpoint };
+enum Kind : uint8_t { kUri, kOption, kEndpoint, kInspect, kLinkPeer };
 
 void Uri(std::string_view text) {
   StoreOptions options;
@@ -59,6 +64,33 @@ void EndpointText(std::string_view text) {
                 endpoint->ToString());
 }
 
+void LinkPeerText(std::string_view text) {
+  const auto peer = softrnic::ParseLinkPeer(text);
+  if (!peer.ok()) {
+    HL_FUZZ_CHECK(!peer.status().message().empty(), "a refusal without a reason");
+    return;
+  }
+  const std::string canonical = peer->host + "=" + peer->address.ToString();
+  const auto again = softrnic::ParseLinkPeer(canonical);
+  HL_FUZZ_CHECK(again.ok(), canonical);
+  HL_FUZZ_CHECK(again->host == peer->host && again->address == peer->address, canonical);
+}
+
+void Inspect(std::span<const uint8_t> bytes) {
+  const auto info = ParseInspectInfo(std::as_bytes(bytes), "host");
+  if (!info.ok()) {
+    HL_FUZZ_CHECK(info.status().message().starts_with("host "), info.status().ToString());
+    return;
+  }
+  HL_FUZZ_CHECK(
+      bytes.size() == sizeof *info && std::memcmp(&*info, bytes.data(), bytes.size()) == 0,
+      "what was parsed is not what was published");
+  HL_FUZZ_CHECK(info->region_size <= kMaxRegionSize && info->page_size == kNodePageSize,
+                "a size that no replica has");
+  const auto media = DecodeMedia(info->media);
+  HL_FUZZ_CHECK(media.ok() && EncodeMedia(*media) == info->media, "a medium that is none");
+}
+
 Input Seed(Kind kind, std::string_view text) {
   Input input = FromText(text);
   input.insert(input.begin(), kind);
@@ -75,6 +107,10 @@ std::vector<Input> Seeds() {
       Seed(kUri, "hyperloop://?replicas=a:1,b:2&ack=sync&local_sync=true&ack_timeout=2s"),
       Seed(kEndpoint, "localhost:7000"),
       Seed(kEndpoint, "[::1]:0"),
+      Seed(kLinkPeer, "b=127.0.0.1:7471"),
+      Seed(kLinkPeer, "host-2=[fd00::1]:65535"),
+      Seed(kLinkPeer, "b=::1:7471"),
+      Seed(kLinkPeer, "b=127.0.0.1"),
   };
   StoreOptions options;
   options.replicas = {"h1:1", "h2:2", "[fe80::1]:3"};
@@ -83,6 +119,17 @@ std::vector<Input> Seeds() {
   options.journal_size = 3ull << 20;
   options.space_timeout = std::chrono::milliseconds(1500);
   seeds.push_back(Seed(kUri, FormatStoreUri(options)));
+  const InspectInfo info{kInspectMagic,
+                         kInspectVersion,
+                         1u << 20,
+                         kMaxRegionSize,
+                         1u << 30,
+                         kNodePageSize,
+                         5,
+                         6,
+                         EncodeMedia({rnic::Media::kPmem, true}),
+                         0};
+  seeds.push_back(Writer().U8(kInspect).Put(info).Finish());
   const auto table = StoreOptionTable();
   for (size_t i = 0; i < table.size(); ++i) {
     Writer option;
@@ -105,6 +152,18 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   const auto rest = in.Rest();
   const std::string text(rest.begin(), rest.end());
-  kind == kEndpoint ? EndpointText(text) : Uri(text);
+  switch (kind) {
+    case kEndpoint:
+      EndpointText(text);
+      break;
+    case kInspect:
+      Inspect(rest);
+      break;
+    case kLinkPeer:
+      LinkPeerText(text);
+      break;
+    default:
+      Uri(text);
+  }
   return 0;
 }

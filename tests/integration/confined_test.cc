@@ -13,6 +13,7 @@
 
 #include "integration/rnicd_fixture.h"
 #include "support/child_process.h"
+#include "support/keys.h"
 
 namespace hyperloop::test {
 namespace {
@@ -29,6 +30,9 @@ class ConfinedTest : public testing::Test {
     char name[] = "/dev/shm/hyperloop-confined-XXXXXX";
     ASSERT_NE(mkdtemp(name), nullptr);
     folder_ = name;
+    ASSERT_NO_FATAL_FAILURE(MakeKeys(folder_, {"all"}));
+    for (const auto& entry : fs::recursive_directory_iterator(folder_))
+      ASSERT_EQ(chown(entry.path().c_str(), kUser, kUser), 0);
     ASSERT_EQ(chown(name, kUser, kUser), 0);
     // In a sanitizer's build: its search for leaks traces the program, which the confinement
     // forbids.
@@ -64,7 +68,7 @@ class ConfinedTest : public testing::Test {
   void StartReplica(const std::string& media, std::string* listen) {
     const std::string host = "replica" + std::to_string(replicas_.size());
     replicas_.push_back(
-        Confined({ProgramPath("hyperloop-replica"), "--insecure", "--pool",
+        Confined({ProgramPath("hyperloop-replica"), "--keys", KeysDir(folder_, "all"), "--pool",
                   folder_ + "/" + host + ".pool", "--size", "67108864", "--listen", "127.0.0.1:0",
                   "--media", media, "--device", Socket(), "--host", host}));
     const std::string line = replicas_.back().ReadLine();
@@ -84,7 +88,7 @@ TEST_F(ConfinedTest, AGroupWorks) {
   ASSERT_NO_FATAL_FAILURE(StartReplica("ram", &first));
   ASSERT_NO_FATAL_FAILURE(StartReplica("file-emulated", &second));
   const std::string uri = "hyperloop://" + first + "," + second + "?device=" + Socket() +
-                          "&pool=" + folder_ + "/primary.pool";
+                          "&pool=" + folder_ + "/primary.pool&keys=" + KeysDir(folder_, "all");
   auto primary = Confined({ProgramPath("hyperloop-bench"), "--uri", uri, "--primitive=gwrite",
                            "--flush", "--size=1024", "--number=500", "--nopin"});
   EXPECT_EQ(primary.Wait(), 0);

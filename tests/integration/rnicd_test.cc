@@ -18,6 +18,8 @@
 
 #include "integration/raw_client.h"
 #include "integration/rnicd_fixture.h"
+#include "rnic/wqe.h"
+#include "support/eventually.h"
 #include "support/status_matchers.h"
 
 namespace hyperloop::test {
@@ -438,6 +440,53 @@ TEST_F(RnicdTest, ClientsThatComeAndGoLeaveNothingBehind) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
   while (count() > before) ASSERT_LT(std::chrono::steady_clock::now(), deadline);
   EXPECT_OK(witness.RunNop());
+}
+
+// Ten NOPs stand behind a WAIT, and are rewritten after the daemon has met the WAIT. It runs those
+// that it took ahead of their turn as they were.
+TEST_F(RnicdTest, WqesAreTakenAheadOfTheirTurnUnlessToldOtherwise) {
+  constexpr uint16_t kNops = 10;
+  const std::vector<std::pair<std::vector<std::string>, uint64_t>> cases = {
+      {{}, 7}, {{"--prefetch", "3"}, 2}, {{"--prefetch", "0"}, 0}};
+  for (const auto& [args, stale] : cases) {
+    ASSERT_NO_FATAL_FAILURE(StartDaemon(args));
+    auto device = softrnic::OpenDaemonDevice({socket_, "host"});
+    ASSERT_OK(device);
+    auto end = RnicEnd::Make(std::move(*device), {.cross_channel = true});
+    ASSERT_OK(end);
+    Node waits;
+    static_cast<RnicEnd&>(waits) = std::move(*end);
+    ASSERT_OK(waits.qp->Connect(waits.qp->address()));
+    const auto counter = [&waits](const char* name) {
+      auto counters = waits.device->QueryCounters();
+      EXPECT_OK(counters);
+      return counters.ok() ? (*counters)[name] : 0;
+    };
+    auto cq = waits.device->CreateCq({});
+    ASSERT_OK(cq);
+    rnic::QpAttr attr;
+    attr.send_cq = attr.recv_cq = cq->get();
+    auto other = waits.pd->CreateQueuePair(attr);
+    ASSERT_OK(other);
+    ASSERT_OK((*other)->Connect((*other)->address()));
+
+    std::array<rnic::SendRequest, 1 + kNops> requests;
+    requests.fill({.opcode = rnic::Opcode::kNop});
+    requests[0] = {.opcode = rnic::Opcode::kWait, .object = (*cq)->cqn(), .index = 0};
+    ASSERT_OK(waits.qp->Post(requests));
+    ASSERT_TRUE(Eventually([&] { return counter("wait_stalls") == 1; }));
+    const auto queues = waits.qp->raw_queues();
+    ASSERT_OK(queues);
+    for (uint16_t i = 1; i <= kNops; ++i)
+      rnic::EncodeNop(queues->sq + i * rnic::kWqebbBytes,
+                      {.qpn = waits.qp->qpn(), .index = i, .completion = rnic::CqeMode::kAlways});
+    const rnic::SendRequest nop{.opcode = rnic::Opcode::kNop, .signaled = true};
+    ASSERT_OK((*other)->Post({&nop, 1}));
+    ASSERT_TRUE(Eventually([&] { return counter("nops") == 1 + kNops; }));
+    EXPECT_EQ(counter("stale_fetches"), stale);
+    EXPECT_EQ(counter("cqes"), 1 + kNops - stale) << "only those that were rewritten in time";
+    daemon_.Kill();
+  }
 }
 
 // A connection to the daemon's socket, with a device on it.

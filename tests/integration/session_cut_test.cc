@@ -7,7 +7,20 @@
 namespace hyperloop::test {
 namespace {
 
-class SessionCutTest : public SessionFixture {};
+class SessionCutTest : public SessionFixture {
+ protected:
+  void ExpectFormerListOpensOrIsRefused(const std::string& content) {
+    auto store = Opened();
+    ASSERT_NE(store, nullptr);
+    TakeResult result;
+    const Status status = store->Take(Request(), &result);
+    if (status.ok()) {
+      EXPECT_EQ(Content(*store), content);
+    } else {
+      EXPECT_THAT(status, StatusIs(Code::kInvalidArgument, testing::HasSubstr("list all of them")));
+    }
+  }
+};
 
 TEST_F(SessionCutTest, FirstTakingCutAnywhere) {
   int cut = 0;
@@ -59,6 +72,44 @@ TEST_F(SessionCutTest, TakingAGroupWithDataCutAnywhere) {
     more = TakeCutAt(cut);
   }
   ExpectTakenWith(all);
+}
+
+// Whatever the cut left of the addition, opening with the new replica completes it. The former list
+// still opens, unless a replica has recorded the new one already.
+TEST_F(SessionCutTest, AddingAReplicaCutAnywhere) {
+  const std::string changing = replicas_[2]->address();
+  std::string all;
+  bool more = true;
+  for (int cut = 0; more; ++cut) {
+    ASSERT_LT(cut, 100);
+    SCOPED_TRACE(cut);
+    listed_ = 2;
+    remove_replica_ = changing;  // the round before added it
+    {
+      auto store = Taken();
+      ASSERT_NE(store, nullptr);
+      const auto file = cut == 0 ? store->Create("f") : store->Lookup("f");
+      ASSERT_OK(file);
+      const std::string piece = "acknowledged before cut " + std::to_string(cut) + ";";
+      ASSERT_OK(AppendDurably(*store, *file, piece));
+      all += piece;
+      cut_ = -1;  // not even a release gets through
+      requests_ = 0;
+    }
+    cut_ = INT32_MAX;
+    remove_replica_.clear();
+    listed_ = 3;
+    add_replica_ = changing;
+    more = TakeCutAt(cut);
+    listed_ = 2;
+    add_replica_.clear();
+    ExpectFormerListOpensOrIsRefused(all);
+    listed_ = 3;
+    add_replica_ = changing;
+    ExpectTakenWith(all);
+    add_replica_.clear();  // it is of the group now
+    ExpectTakenWith(all);
+  }
 }
 
 // A replica that stops during a taking delays it by the documented time, not by a minute: here half

@@ -78,13 +78,18 @@ class SessionFixture : public testing::Test {
     until_lost_ = number;
   }
 
+  size_t listed_ = 3;  // so many of the replicas, the first ones, are listed when a store opens
+  std::string add_replica_, remove_replica_;  // the options
+
   std::unique_ptr<Store> Opened(std::chrono::milliseconds connect = std::chrono::seconds(5),
                                 std::chrono::milliseconds ack = std::chrono::seconds(10),
                                 const std::string& pool = "primary") {
     StoreOptions options;
     options.connect_timeout = connect;
     options.ack_timeout = ack;
-    for (const auto& each : replicas_) options.replicas.push_back(each->address());
+    for (size_t i = 0; i < listed_; ++i) options.replicas.push_back(replicas_[i]->address());
+    options.add_replica = add_replica_;
+    options.remove_replica = remove_replica_;
     options.device = "unused";
     options.pool = folder_ + "/" + pool;
     options.journal_size = 256 << 10;

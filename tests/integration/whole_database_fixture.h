@@ -12,6 +12,7 @@
 #include <iterator>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "support/child_process.h"
 #include "support/cluster.h"
@@ -30,6 +31,17 @@ class WholeDatabaseTest : public testing::Test {
 
   std::string Directory() const { return cluster_.folder() + "/db"; }
   std::string FilesOfReplica(uint32_t replica) const { return cluster_.pool(replica) + ".files"; }
+  std::vector<fs::path> TablesOfReplica(uint32_t replica) const {
+    std::vector<fs::path> tables;
+    for (const auto& entry : fs::recursive_directory_iterator(FilesOfReplica(replica)))
+      if (entry.path().string().find(".sst@") != std::string::npos) tables.push_back(entry.path());
+    return tables;
+  }
+  static void Damage(const fs::path& path) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(100);
+    file.put('\x7f');
+  }
   struct Outcome {
     int exit_status = 0;
     std::string text;

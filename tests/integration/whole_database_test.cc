@@ -121,12 +121,7 @@ TEST_F(WholeDatabaseTest, ALostOrCutTableComesFromAReplica) {
   fs::remove(tables[0]);
   fs::resize_file(tables[1], 100);
   // Of the two replicas that hold them one has been damaged since.
-  for (const auto& entry : fs::recursive_directory_iterator(FilesOfReplica(0))) {
-    if (entry.path().string().find(".sst@") == std::string::npos) continue;
-    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
-    file.seekp(100);
-    file.put('\x7f');
-  }
+  for (const fs::path& table : TablesOfReplica(0)) Damage(table);
   TestDatabase database(cluster_.Options(), Directory());
   ASSERT_OK(database.Open());
   EXPECT_EQ(database.FirstMissing(kKeys), "");
@@ -247,12 +242,7 @@ TEST_F(WholeDatabaseTest, ADamagedFileOfAReplicaIsNotExported) {
     ASSERT_OK(database.Fill(kKeys));
     ASSERT_OK(database.db()->Flush({}));
   }
-  for (const auto& entry : fs::recursive_directory_iterator(FilesOfReplica(0))) {
-    if (entry.path().string().find(".sst@") == std::string::npos) continue;
-    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
-    file.seekp(100);
-    file.put('\x7f');
-  }
+  for (const fs::path& table : TablesOfReplica(0)) Damage(table);
   const Outcome exported = Export(0, cluster_.folder() + "/damaged");
   EXPECT_EQ(exported.exit_status, 1);
   EXPECT_THAT(exported.text, HasSubstr("fails its checksum"));

@@ -111,6 +111,11 @@ Status TestCluster::Restart() {
   return {};
 }
 
+Status TestCluster::AddReplica() {
+  ++options_.replicas;
+  return Restart();
+}
+
 std::string TestCluster::Ctl(const std::string& arguments) const {
   const std::string output = info_.directory + "/hyperloopctl.log";
   const std::string command =

@@ -56,6 +56,8 @@ class TestCluster {
   void KillRnicd();
   // Starts dead processes again, on the old pools and ports.
   Status Restart();
+  // Starts another replica, which no group has yet.
+  Status AddReplica();
   // Stops the cluster, gives every pool a larger region with hyperloopctl, and starts it again.
   // Returns the output of hyperloopctl if it failed, else an empty text.
   std::string Resize(uint64_t region_size, uint32_t table_capacity);

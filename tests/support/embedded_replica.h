@@ -6,9 +6,11 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <random>
 #include <string>
 #include <thread>
 
@@ -42,10 +44,11 @@ class EmbeddedReplica {
   enum class Fate { kHandled, kRequestLost, kReplyLost };
   using Gate = std::function<Fate(const control::BodyUnion& request)>;
 
-  // Opens the pool, or makes it. `power`: the model that `rnic`'s engine has, or null.
+  // Opens the pool, or makes it. `power`: the model that `rnic`'s engine has, or null. `port`:
+  // where to listen; 0: at any free port.
   static Result<std::unique_ptr<EmbeddedReplica>> Start(
       softrnic::EmbeddedRnic& rnic, const std::string& host, const std::string& pool_path,
-      uint64_t size, Gate gate, softrnic::PersistenceModel* power = nullptr) {
+      uint64_t size, Gate gate, softrnic::PersistenceModel* power = nullptr, uint16_t port = 0) {
     std::unique_ptr<EmbeddedReplica> replica(new EmbeddedReplica);
     replica->gate_ = std::move(gate);
     auto opened = Pool::Open(pool_path);
@@ -70,7 +73,7 @@ class EmbeddedReplica {
     HL_ASSIGN_OR_RETURN(
         replica->server_,
         control::ControlServer::Listen(
-            {"127.0.0.1", 0}, control::Trust(), [self](const control::BodyUnion& request) {
+            {"127.0.0.1", port}, control::Trust(), [self](const control::BodyUnion& request) {
               const Fate fate = self->gate_(request);
               if (fate == Fate::kHandled) return self->node_->Handle(request);
               if (fate == Fate::kReplyLost) self->node_->Handle(request);
@@ -85,21 +88,36 @@ class EmbeddedReplica {
   }
 
   ~EmbeddedReplica() {
-    stop_ = true;
-    const uint64_t one = 1;
-    if (thread_.joinable() && write(wake_.get(), &one, sizeof(one)) == sizeof(one)) thread_.join();
+    Stop();
     if (power_ == nullptr) return;
-    service_.reset();
     power_->Unwatch(pool_->region());
     power_->Unwatch(pool_->node_page());
   }
+  // Its host stops and loses, by `random`, bytes that are not durable. Nothing but destruction may
+  // follow.
+  void LosePower(std::mt19937_64& random) {
+    Stop();
+    for (const std::span<std::byte> memory : {pool_->region(), pool_->node_page()}) {
+      const std::vector<std::byte> left = power_->PowerFailure(memory.data(), random);
+      std::copy(left.begin(), left.end(), memory.begin());
+    }
+  }
 
   std::string address() const { return server_->endpoint().ToString(); }
+  uint16_t port() const { return server_->endpoint().port; }
   std::span<std::byte> region() const { return pool_->region(); }
   std::span<std::byte> node_page() const { return pool_->node_page(); }
 
  private:
   EmbeddedReplica() = default;
+
+  void Stop() {
+    stop_ = true;
+    const uint64_t one = 1;
+    if (thread_.joinable() && write(wake_.get(), &one, sizeof(one)) == sizeof(one)) thread_.join();
+    service_.reset();
+    server_.reset();
+  }
 
   Gate gate_;
   softrnic::PersistenceModel* power_ = nullptr;

@@ -113,7 +113,9 @@ class Thread {
       }
       if (const int end = AfterFailure(status); end != kDone) return end;
     }
-    return kDone;
+    if (next_ < kMaxNumber) return kDone;
+    Say("there are no more operations: raise kMaxNumber");
+    return kOutOfNumbers;
   }
 
  private:
@@ -177,9 +179,10 @@ class Thread {
   }
 
   int AfterFailure(const rocksdb::Status& status) {
-    if (progress_.failed.fetch_add(1) < 20) {
-      Say("failed " + std::to_string(thread_) + ":" + std::to_string(next_) + " " +
-          status.ToString());
+    progress_.failed.fetch_add(1);
+    if (const std::string text = status.ToString(); text != last_failure_) {
+      Say("failed " + std::to_string(thread_) + ":" + std::to_string(next_) + " " + text);
+      last_failure_ = text;
     }
     if (status.IsIOFenced()) return kFencedOff;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));  // leaves the processor to others
@@ -191,6 +194,7 @@ class Thread {
   const uint32_t thread_;
   uint64_t next_ = 1;
   Operation last_;
+  std::string last_failure_;
   std::map<std::string, Known> known_;  // of this process
 };
 

@@ -13,7 +13,7 @@
 namespace hyperloop::chaos {
 
 inline constexpr uint32_t kThreads = 2;
-inline constexpr uint32_t kMaxNumber = 1 << 16;  // operations of one thread in one world
+inline constexpr uint32_t kMaxNumber = 1 << 20;  // operations of one thread in one world
 inline constexpr std::array<const char*, 3> kFamilies = {"default", "one", "two"};
 inline constexpr uint64_t kKeys = 120;      // of each thread, over all families
 inline constexpr uint64_t kBatchKeys = 15;  // of each thread, in every family
@@ -95,9 +95,10 @@ inline uint64_t NumberOf(const std::string& value, uint32_t thread) {
 
 // Exit statuses of the writer.
 inline constexpr int kDone = 0;
-inline constexpr int kRefused = 3;      // the open; the reason is its output
-inline constexpr int kReadWrong = 5;    // a read did not give a value acknowledged to this process
-inline constexpr int kCloseFailed = 6;  // closing did not end in order
-inline constexpr int kFencedOff = 7;    // another primary took the group
+inline constexpr int kRefused = 3;       // the open; the reason is its output
+inline constexpr int kReadWrong = 5;     // a read did not give a value acknowledged to this process
+inline constexpr int kCloseFailed = 6;   // closing did not end in order
+inline constexpr int kFencedOff = 7;     // another primary took the group
+inline constexpr int kOutOfNumbers = 8;  // kMaxNumber is too low for this machine
 
 }  // namespace hyperloop::chaos

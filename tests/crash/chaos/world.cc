@@ -239,7 +239,7 @@ std::string World::LastLogLines() const {
     if (!entry.path().string().ends_with("LOG")) continue;
     std::istringstream log(ReadFile(entry.path()));
     for (std::string line; std::getline(log, line);) {
-      for (const char* word : {"hyperloop", "rror", "ecover", "esume", "New memtable"}) {
+      for (const char* word : {"hyperloop: ", "rror", "ecover", "esume", "New memtable"}) {
         if (line.find("Options") != std::string::npos || line.find(word) == std::string::npos)
           continue;
         text += "  LOG: " + line.substr(0, 300) + "\n";

@@ -29,7 +29,7 @@ namespace hyperloop {
 
 struct ClusterOptions {
   std::string directory;  // made when absent; on tmpfs for media=ram, on a disk for media=file
-  uint32_t replicas = 3;  // 1 to 8
+  uint32_t replicas = 3;  // 1 to 8; one more than an existing cluster has: it gets another
   uint64_t region_size = 256ull << 20;  // bytes of each replica's region
   std::string media = "auto";           // auto, ram, file, pmem, …-emulated
   std::string provider = "softrnic";    // or verbs: all nodes on one RDMA device, no daemon
@@ -64,6 +64,9 @@ struct ClusterInfo {
   std::vector<ClusterProcess> processes;  // the daemon (softrnic), then the replicas in chain order
   std::string uri;       // of the whole group, for a primary whose pool is in the directory
   uint32_t started = 0;  // how many processes this start began
+  // Where the replica listens that this start added to an existing cluster: the next opening of the
+  // database needs it as add_replica. Empty: none was added.
+  std::string added;
 
   bool AllAlive() const;
   std::span<const ClusterProcess> replicas() const {

@@ -45,6 +45,10 @@ struct StoreOptions {
   bool restore = false;  // fill an empty database directory from the group
   bool rebind = false;   // take the group from the directory that it is bound to
   bool adopt = false;    // take the database of a plain directory into an empty group
+  // "host:port" of a listed replica that the group may not have yet, and of one that the group may
+  // have and that is not listed. At most one of the two is given.
+  std::string add_replica;
+  std::string remove_replica;
   OnReplicaFailure on_replica_failure = OnReplicaFailure::kBlock;
   uint32_t min_replicas = 0;  // kContinue: never fewer than so many, nor than a majority of all
   std::chrono::milliseconds ack_timeout{10000};
@@ -56,7 +60,7 @@ struct StoreOptions {
 struct OptionInfo {
   std::string_view name;
   std::string_view type;  // "bytes", "integer", "milliseconds", "text", "boolean", "one of a|b",
-                          // "list of host:port"
+                          // "host:port", "list of host:port"
   std::string_view default_value;  // as GetStoreOption prints it; empty: none
   std::string_view range;          // the accepted values, in words
   std::string_view text;           // one sentence

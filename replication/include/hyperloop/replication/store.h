@@ -19,6 +19,7 @@
 // - kNoSpace: no space became free within space_timeout.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -43,9 +44,12 @@ enum class Lane : uint8_t {
   kBulk = 1,  // listed there; bytes are in files of the primary and of each replica
 };
 
+inline constexpr size_t kMaxFileNameBytes = 79;
+
 struct FileInfo {
   FileId id = 0;
-  // Relative to the database directory. It may contain one directory ("archive/000034.log").
+  // Relative to the database directory, at most kMaxFileNameBytes. It may contain one directory
+  // ("archive/000034.log").
   std::string name;
   Lane lane = Lane::kLog;
   uint64_t size = 0;
@@ -194,7 +198,6 @@ class Store {
     // The data area, which log-lane files take in extents, in bytes: its size, what is in use, and
     // what is kept for MANIFEST and CURRENT. All are 0 before Take.
     uint64_t data_bytes = 0, data_bytes_used = 0, data_bytes_reserved = 0;
-    uint64_t files = 0;  // of both lanes
   };
   virtual Statistics statistics() = 0;
 };

@@ -1,0 +1,94 @@
+// A replica more, and a replica less, in a group that holds a database.
+#include "integration/whole_database_fixture.h"
+
+namespace hyperloop::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+class ReplicaChangeTest : public WholeDatabaseTest {
+ protected:
+  // A table and a log with half of the keys each, in a group of the first two replicas.
+  void WriteHalves(const StoreOptions& options) {
+    TestDatabase database(options, Directory());
+    ASSERT_OK(database.Open());
+    ASSERT_OK(database.Fill(kKeys / 2));
+    ASSERT_OK(database.db()->Flush({}));
+    ASSERT_OK(database.Fill(kKeys));
+  }
+  std::string Refusal(const StoreOptions& options) const {
+    TestDatabase database(options, Directory());
+    return database.Open().ToString();
+  }
+  void ExpectServes(const StoreOptions& options) {
+    TestDatabase database(options, Directory());
+    ASSERT_OK(database.Open());
+    EXPECT_EQ(database.FirstMissing(kKeys), "");
+    ASSERT_OK(database.db()->Put({}, "after", "change"));
+  }
+};
+
+TEST_F(ReplicaChangeTest, AnAddedReplicaHoldsTheWholeDatabase) {
+  ASSERT_NO_FATAL_FAILURE(WriteHalves(cluster_.Options()));
+  const StoreOptions former = cluster_.Options();
+  ASSERT_OK(cluster_.AddReplica());
+  EXPECT_THAT(Refusal(cluster_.Options()), HasSubstr("add_replica=" + cluster_.endpoint(2)));
+  StoreOptions adding = cluster_.Options();
+  adding.add_replica = cluster_.endpoint(2);
+  ASSERT_NO_FATAL_FAILURE(ExpectServes(adding));
+  ExpectEveryReplicaHoldsAll(kKeys);
+  EXPECT_THAT(Refusal(former), AllOf(HasSubstr(cluster_.endpoint(2)), HasSubstr("list all")));
+  ExpectServes(adding);
+  // One of the first two may fail from now on.
+  cluster_.KillReplica(0);
+  StoreOptions continuing = cluster_.Options();
+  continuing.on_replica_failure = OnReplicaFailure::kContinue;
+  ExpectServes(continuing);
+}
+
+TEST_F(ReplicaChangeTest, ARemovedReplicaIsNeitherNeededNorBelieved) {
+  ASSERT_OK(cluster_.AddReplica());
+  ASSERT_NO_FATAL_FAILURE(WriteHalves(cluster_.Options()));
+  const std::string removed = cluster_.endpoint(2);
+  cluster_.KillReplica(2);
+  StoreOptions fewer = cluster_.Options();
+  fewer.replicas.pop_back();
+  EXPECT_THAT(Refusal(fewer), HasSubstr("remove_replica=" + removed));
+  fewer.remove_replica = removed;
+  ExpectServes(fewer);
+  ExpectServes(fewer);
+  ASSERT_OK(cluster_.Restart());
+  // It holds the database as it was when it left.
+  StoreOptions alone = fewer;
+  alone.remove_replica.clear();
+  alone.replicas = {cluster_.endpoint(2)};
+  EXPECT_THAT(Refusal(alone), HasSubstr("list all of them"));
+  EXPECT_THAT(Refusal(cluster_.Options()), HasSubstr("add_replica=" + cluster_.endpoint(2)));
+  StoreOptions adding = cluster_.Options();
+  adding.add_replica = cluster_.endpoint(2);
+  ExpectServes(adding);
+  ExpectEveryReplicaHoldsAll(kKeys);
+}
+
+TEST_F(ReplicaChangeTest, NothingChangesWhileAReplicaIsAway) {
+  ASSERT_OK(cluster_.AddReplica());
+  ASSERT_NO_FATAL_FAILURE(WriteHalves(cluster_.Options()));
+  cluster_.KillReplica(1);
+  ASSERT_OK(cluster_.AddReplica());
+  cluster_.KillReplica(1);
+  StoreOptions adding = cluster_.Options();
+  adding.add_replica = cluster_.endpoint(3);
+  adding.on_replica_failure = OnReplicaFailure::kContinue;
+  EXPECT_THAT(Refusal(adding), HasSubstr("change only while all of them are there"));
+  StoreOptions removing = cluster_.Options();
+  removing.replicas.resize(2);
+  removing.on_replica_failure = OnReplicaFailure::kContinue;
+  removing.remove_replica = cluster_.endpoint(2);
+  EXPECT_THAT(Refusal(removing), HasSubstr("only 1 of the group's 3 replicas"));
+  ASSERT_OK(cluster_.Restart());
+  ExpectServes(adding);
+}
+
+}  // namespace
+}  // namespace hyperloop::test
