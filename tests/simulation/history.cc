@@ -1,0 +1,45 @@
+#include "simulation/history.h"
+
+#include <algorithm>
+#include <charconv>
+
+namespace hyperloop::simulation {
+
+History::Piece History::Begin(size_t padding) {
+  const uint64_t number = next_++;
+  pieces_[number] = false;
+  return {number, std::to_string(number) + std::string(padding, '-') + ";"};
+}
+
+uint64_t History::acknowledged() const {
+  return static_cast<uint64_t>(
+      std::ranges::count_if(pieces_, [](const auto& piece) { return piece.second; }));
+}
+
+std::string History::Check(std::string_view content) {
+  auto expected = pieces_.begin();
+  const auto lacks = [](uint64_t number) {
+    return "piece " + std::to_string(number) + " was acknowledged, and is not there";
+  };
+  while (!content.empty()) {
+    uint64_t number = 0;
+    const auto [end, error] =
+        std::from_chars(content.data(), content.data() + content.size(), number);
+    const size_t separator = content.find(';');
+    if (error != std::errc() || separator == std::string_view::npos)
+      return "'" + std::string(content.substr(0, 40)) + "' is no whole piece";
+    content.remove_prefix(separator + 1);
+    for (; expected != pieces_.end() && expected->first < number;
+         expected = pieces_.erase(expected))
+      if (expected->second) return lacks(expected->first);
+    if (expected == pieces_.end() || expected->first != number)
+      return "piece " + std::to_string(number) + " is there in the wrong place, or came back";
+    expected->second = true;  // whoever read it relies on it
+    ++expected;
+  }
+  for (; expected != pieces_.end(); expected = pieces_.erase(expected))
+    if (expected->second) return lacks(expected->first);
+  return "";
+}
+
+}  // namespace hyperloop::simulation

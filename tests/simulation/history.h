@@ -1,0 +1,32 @@
+// History: what the callers of a group were told, against what the group holds.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+namespace hyperloop::simulation {
+
+// Pieces are appended one after the other, each with a number of its own. A piece that was
+// acknowledged must be there, and one whose append failed may be; nothing else may, and their order
+// is that of their numbers.
+class History {
+ public:
+  // The next piece to append; from now on it may be there.
+  struct Piece {
+    uint64_t number = 0;
+    std::string text;
+  };
+  Piece Begin(size_t padding);
+  void Acknowledge(uint64_t number) { pieces_[number] = true; }
+  uint64_t acknowledged() const;
+  // What is wrong with this content; empty: nothing. What it lacks is known to be gone from now on.
+  std::string Check(std::string_view content);
+
+ private:
+  uint64_t next_ = 1;
+  std::map<uint64_t, bool> pieces_;  // by number: whether it was acknowledged
+};
+
+}  // namespace hyperloop::simulation

@@ -1,0 +1,47 @@
+#include "simulation/history.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace hyperloop::simulation {
+namespace {
+
+using testing::HasSubstr;
+
+class HistoryTest : public testing::Test {
+ protected:
+  std::string Append(bool acknowledged) {
+    const History::Piece piece = history_.Begin(3);
+    if (acknowledged) history_.Acknowledge(piece.number);
+    return piece.text;
+  }
+  History history_;
+};
+
+TEST_F(HistoryTest, WhatWasAcknowledgedMustBeThere) {
+  const std::string one = Append(true), two = Append(true);
+  EXPECT_EQ(history_.Check(one + two), "");
+  EXPECT_THAT(history_.Check(one), HasSubstr("piece 2 was acknowledged"));
+}
+
+TEST_F(HistoryTest, WhatFailedMayBeThere) {
+  const std::string one = Append(true), two = Append(false), three = Append(true);
+  EXPECT_EQ(history_.Check(one + two + three), "");
+  EXPECT_THAT(history_.Check(one + three), HasSubstr("piece 2")) << "it was read once";
+}
+
+TEST_F(HistoryTest, WhatIsGoneDoesNotComeBack) {
+  const std::string one = Append(true), two = Append(false);
+  EXPECT_EQ(history_.Check(one), "");
+  EXPECT_THAT(history_.Check(one + two), HasSubstr("came back"));
+}
+
+TEST_F(HistoryTest, OrderAndWholenessCount) {
+  const std::string one = Append(true), two = Append(true);
+  EXPECT_THAT(history_.Check(two + one), HasSubstr("piece 1"));
+  EXPECT_THAT(history_.Check(one + two.substr(0, 3)), HasSubstr("no whole piece"));
+  EXPECT_THAT(history_.Check(one + two + "7---;"), HasSubstr("wrong place"));
+}
+
+}  // namespace
+}  // namespace hyperloop::simulation

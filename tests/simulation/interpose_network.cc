@@ -1,0 +1,251 @@
+// TCP sockets of simulated threads, and what waits for descriptors.
+//
+// A connection is a pair of Unix sockets, in which bytes arrive as soon as they are sent. A
+// listener is an eventfd that counts who waits to be accepted. So the C library's own functions
+// send, receive and poll; only their waiting is the scheduler's.
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "simulation/interpose.h"
+#include "simulation/network.h"
+
+// As the C library has them where buffers' sizes are known when a program is compiled.
+extern "C" {
+int __poll_chk(pollfd* entries, nfds_t count, int timeout, size_t size);
+ssize_t __recv_chk(int fd, void* buffer, size_t size, size_t room, int flags);
+}
+
+namespace hyperloop::simulation {
+namespace {
+
+constexpr uint16_t kFirstPort = 20000;
+constexpr uint16_t kFirstClientPort = 40000;
+
+struct Listener {
+  int fd = -1;
+  std::deque<int> waiting;  // the servers' ends of connections
+};
+
+struct Network {
+  std::set<int> sockets;          // made by socket(), of either kind
+  std::map<int, uint16_t> bound;  // port by descriptor
+  std::map<uint16_t, Listener> listeners;
+  std::map<int, uint16_t> connected;  // the port to which a client's descriptor leads
+  std::set<uint16_t> cut;
+  uint16_t next_port = kFirstPort;
+  uint16_t next_client = kFirstClientPort;
+};
+Network& TheNetwork() {
+  static Network network;
+  return network;
+}
+
+void FillAddress(uint16_t port, sockaddr* address, socklen_t* length) {
+  sockaddr_in own{};
+  own.sin_family = AF_INET;
+  own.sin_port = htons(port);
+  own.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  std::copy_n(reinterpret_cast<const char*>(&own), std::min<size_t>(*length, sizeof own),
+              reinterpret_cast<char*>(address));
+  *length = sizeof own;
+}
+
+void Forget(int fd) {
+  Network& network = TheNetwork();
+  network.sockets.erase(fd);
+  network.connected.erase(fd);
+  const auto found = network.bound.find(fd);
+  if (found == network.bound.end()) return;
+  if (const auto listener = network.listeners.find(found->second);
+      listener != network.listeners.end() && listener->second.fd == fd) {
+    for (const int each : listener->second.waiting) HL_REAL(close)(each);
+    network.listeners.erase(listener);
+  }
+  network.bound.erase(found);
+}
+
+uint64_t DeadlineOf(int milliseconds) {
+  if (milliseconds < 0) return kNever;
+  return Scheduler::Get().Now() + static_cast<uint64_t>(milliseconds) * 1'000'000;
+}
+
+// What `look` returns once it is not 0, or 0 at the deadline. `look` may be called by any thread.
+template <class Look>
+int LookUntil(uint64_t deadline, Look look) {
+  int found = 0;
+  // A look may take what it finds, so there is none after that.
+  const auto ready = [&] { return found != 0 || (found = look()) != 0; };
+  if (Scheduler::Get().WaitForDescriptors(ready, deadline)) return found;
+  return 0;
+}
+
+int Poll(pollfd* entries, nfds_t count, int timeout) {
+  const auto look = [&] { return HL_REAL(poll)(entries, count, 0); };
+  return LookUntil(DeadlineOf(timeout), look);
+}
+
+}  // namespace
+
+void SetReachable(uint16_t port, bool reachable) {
+  Network& network = TheNetwork();
+  if (reachable) {
+    network.cut.erase(port);
+    return;
+  }
+  network.cut.insert(port);
+  for (const auto& [fd, to] : network.connected)
+    if (to == port) HL_REAL(shutdown)(fd, SHUT_RDWR);
+  Scheduler::Get().DescriptorsChanged();
+}
+
+}  // namespace hyperloop::simulation
+
+using namespace hyperloop::simulation;  // NOLINT(google-build-using-namespace)
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+int socket(int family, int type, int protocol) {
+  const auto real = HL_REAL(socket);
+  if (!Scheduler::Simulates() || (family != AF_INET && family != AF_INET6))
+    return real(family, type, protocol);
+  const int fd = real(AF_UNIX, type, 0);
+  TheNetwork().sockets.insert(fd);
+  return fd;
+}
+
+int bind(int fd, const sockaddr* address, socklen_t length) {
+  if (!TheNetwork().sockets.contains(fd)) return HL_REAL(bind)(fd, address, length);
+  Network& network = TheNetwork();
+  uint16_t port = ntohs(reinterpret_cast<const sockaddr_in*>(address)->sin_port);
+  if (port == 0) port = network.next_port++;
+  if (network.listeners.contains(port)) {
+    errno = EADDRINUSE;
+    return -1;
+  }
+  network.bound[fd] = port;
+  return 0;
+}
+
+int listen(int fd, int backlog) {
+  if (!TheNetwork().sockets.contains(fd)) return HL_REAL(listen)(fd, backlog);
+  const int counter = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
+  dup3(counter, fd, O_CLOEXEC);
+  HL_REAL(close)(counter);
+  TheNetwork().listeners[TheNetwork().bound.at(fd)].fd = fd;
+  return 0;
+}
+
+int getsockname(int fd, sockaddr* address, socklen_t* length) {
+  const auto found = TheNetwork().bound.find(fd);
+  if (found == TheNetwork().bound.end()) return HL_REAL(getsockname)(fd, address, length);
+  FillAddress(found->second, address, length);
+  return 0;
+}
+
+int setsockopt(int fd, int level, int name, const void* value, socklen_t size) {
+  if (TheNetwork().sockets.contains(fd)) return 0;
+  return HL_REAL(setsockopt)(fd, level, name, value, size);
+}
+
+int connect(int fd, const sockaddr* address, socklen_t length) {
+  Network& network = TheNetwork();
+  if (!network.sockets.contains(fd)) return HL_REAL(connect)(fd, address, length);
+  Scheduler::Get().Point();
+  const uint16_t port = ntohs(reinterpret_cast<const sockaddr_in*>(address)->sin_port);
+  const auto listener = network.listeners.find(port);
+  int ends[2];
+  if (listener == network.listeners.end() || network.cut.contains(port) ||
+      socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0) {
+    errno = ECONNREFUSED;
+    return -1;
+  }
+  dup3(ends[0], fd, O_CLOEXEC);
+  HL_REAL(close)(ends[0]);
+  network.connected[fd] = port;
+  listener->second.waiting.push_back(ends[1]);
+  eventfd_write(listener->second.fd, 1);
+  Scheduler::Get().DescriptorsChanged();
+  return 0;
+}
+
+int accept4(int fd, sockaddr* address, socklen_t* length, int flags) {
+  Network& network = TheNetwork();
+  if (!network.sockets.contains(fd)) return HL_REAL(accept4)(fd, address, length, flags);
+  Listener& listener = network.listeners.at(network.bound.at(fd));
+  if (listener.waiting.empty()) {
+    errno = EAGAIN;
+    return -1;
+  }
+  const int accepted = listener.waiting.front();
+  listener.waiting.pop_front();
+  eventfd_t one;
+  eventfd_read(fd, &one);
+  network.sockets.insert(accepted);
+  FillAddress(network.next_client++, address, length);
+  return accepted;
+}
+
+ssize_t send(int fd, const void* data, size_t size, int flags) {
+  const ssize_t sent = HL_REAL(send)(fd, data, size, flags);
+  Scheduler::Get().DescriptorsChanged();
+  return sent;
+}
+
+ssize_t recv(int fd, void* buffer, size_t size, int flags) {
+  const ssize_t got = HL_REAL(recv)(fd, buffer, size, flags);
+  Scheduler::Get().DescriptorsChanged();
+  return got;
+}
+
+ssize_t __recv_chk(int fd, void* buffer, size_t size, size_t, int flags) {
+  return recv(fd, buffer, size, flags);
+}
+
+ssize_t write(int fd, const void* data, size_t size) {
+  const ssize_t written = HL_REAL(write)(fd, data, size);
+  Scheduler::Get().DescriptorsChanged();
+  return written;
+}
+
+int eventfd_write(int fd, eventfd_t value) {
+  return write(fd, &value, sizeof value) == sizeof value ? 0 : -1;
+}
+
+int close(int fd) {
+  Forget(fd);
+  const int error = HL_REAL(close)(fd);
+  Scheduler::Get().DescriptorsChanged();
+  return error;
+}
+
+int poll(pollfd* entries, nfds_t count, int timeout) {
+  if (!Scheduler::Simulates()) return HL_REAL(poll)(entries, count, timeout);
+  return Poll(entries, count, timeout);
+}
+
+int __poll_chk(pollfd* entries, nfds_t count, int timeout, size_t) {
+  return poll(entries, count, timeout);
+}
+
+int epoll_wait(int fd, epoll_event* events, int most, int timeout) {
+  if (!Scheduler::Simulates()) return HL_REAL(epoll_wait)(fd, events, most, timeout);
+  const auto look = [&] { return HL_REAL(epoll_wait)(fd, events, most, 0); };
+  return LookUntil(DeadlineOf(timeout), look);
+}
+
+}  // extern "C"
+#pragma GCC visibility pop

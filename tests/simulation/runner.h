@@ -1,0 +1,34 @@
+// Runs seeds, each in a process of its own, so that a run that crashes or hangs is one report.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "simulation/scenario.h"
+
+namespace hyperloop::simulation {
+
+struct RunnerOptions {
+  unsigned jobs = std::max(1u, std::thread::hardware_concurrency());  // processes at once
+  std::string folder = "/dev/shm";
+  unsigned patience = 300;  // seconds of the real clock that a run may take
+  bool twice = false;       // run each seed again, and compare the traces
+  bool verbose = false;     // log to stderr
+};
+
+struct Report {
+  uint64_t seed = 0;
+  Outcome outcome;
+  std::string ended;  // how the process ended instead of reporting; empty: it reported
+  const std::string& wrong() const { return ended.empty() ? outcome.wrong : ended; }
+};
+
+// Calls `report` for each seed of [first, last], in the order in which they end. Once it returned
+// false, no other run begins.
+void RunSeeds(uint64_t first, uint64_t last, const RunnerOptions& options,
+              const std::function<bool(const Report&)>& report);
+
+}  // namespace hyperloop::simulation

@@ -1,0 +1,366 @@
+#include "simulation/scenario.h"
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "simulation/history.h"
+#include "simulation/scheduler.h"
+#include "simulation/world.h"
+
+namespace hyperloop::simulation {
+namespace {
+
+constexpr char kFile[] = "f";
+constexpr int kMostSteps = 24;
+constexpr int kMostOpens = 40;
+
+struct WriterOptions {
+  uint64_t padding = 0;  // bytes that make pieces longer
+  uint64_t at_once = 1;  // appends that wait together
+};
+
+// A primary that appends pieces on a thread of its own until an append finds the group fenced or
+// the primary ends.
+class Primary {
+ public:
+  Primary(std::unique_ptr<Store> store, FileId file, History& history, WriterOptions options)
+      : store_(std::move(store)),
+        writer_([this, file, &history, options] { Write(file, history, options); }) {}
+  ~Primary() { Stop(); }
+
+  void Stop() {
+    stop_ = true;
+    if (writer_.joinable()) writer_.join();
+  }
+  Store& store() { return *store_; }
+  bool fenced() const { return fenced_; }
+  // Another primary has the group: nothing that is appended from now on may be acknowledged.
+  void Overtaken() { overtaken_ = true; }
+  bool broke_fence() const { return broke_fence_; }
+
+ private:
+  void Write(FileId file, History& history, const WriterOptions& options) {
+    while (!stop_) {
+      const Status appended = AppendSome(file, history, options);
+      fenced_ = appended.code() == Code::kFenced;
+      if (fenced_) return;
+      std::this_thread::sleep_for(std::chrono::microseconds(appended.ok() ? 3000 : 50'000));
+    }
+  }
+  Status AppendSome(FileId file, History& history, const WriterOptions& options) {
+    std::vector<std::pair<uint64_t, AppendTicket>> under_way;
+    Status appended;
+    const bool overtaken = overtaken_;
+    for (uint64_t n = 0; n < options.at_once && appended.ok(); ++n) {
+      const History::Piece piece = history.Begin(options.padding);
+      const Result<AppendTicket> ticket = store_->Append(file, piece.text);
+      appended = ticket.status();
+      if (ticket.ok()) under_way.emplace_back(piece.number, *ticket);
+    }
+    for (const auto& [number, ticket] : under_way) {
+      const Status awaited = store_->Await(ticket);
+      if (awaited.ok()) history.Acknowledge(number);
+      if (awaited.ok() && overtaken) broke_fence_ = true;
+      if (!awaited.ok()) appended = awaited;
+    }
+    return appended;
+  }
+
+  std::unique_ptr<Store> store_;
+  std::atomic<bool> stop_{false};
+  std::atomic<bool> fenced_{false};
+  std::atomic<bool> overtaken_{false};
+  std::atomic<bool> broke_fence_{false};
+  std::thread writer_;  // last: it uses the members above
+};
+
+class Scenario {
+ public:
+  Scenario(uint64_t seed, const std::string& folder, std::shared_ptr<Log> log)
+      : random_(seed), log_(std::move(log)), world_(folder, random_, log_) {
+    ChooseOptions();
+  }
+
+  Outcome Play() {
+    OpenSoon();
+    for (uint64_t steps = 1 + Below(kMostSteps); steps > 0 && wrong_.empty(); --steps) {
+      std::this_thread::sleep_for(
+          std::chrono::microseconds(Below(Below(2) == 0 ? 2000 : 3'000'000)));
+      Step();
+    }
+    if (wrong_.empty()) End();
+    return {wrong_, history_.acknowledged(), faults_, 0, 0};
+  }
+
+ private:
+  uint64_t Below(uint64_t bound) { return random_() % bound; }
+  uint64_t count() const { return static_cast<uint64_t>(world_.count()); }
+  int AnyReplica() { return static_cast<int>(Below(count())); }
+  void Say(const std::string& what) const {
+    if (log_ != nullptr) log_->Write(LogLevel::kInfo, "--- " + what);
+  }
+  void Wrong(const std::string& what) {
+    if (wrong_.empty()) wrong_ = what;
+  }
+
+  void ChooseOptions() {
+    StoreOptions& options = world_.options();
+    options.datapath = Below(3) == 0 ? Datapath::kFanout : Datapath::kOffload;
+    options.wait = Below(2) == 0 ? WaitMode::kPoll : WaitMode::kEvent;
+    options.window = 1u << Below(5);
+    continues_ = Below(2) == 0;
+    if (continues_) options.on_replica_failure = OnReplicaFailure::kContinue;
+    writer_ = {Below(4) == 0 ? Below(20'000) : Below(200), 1 + Below(8)};
+  }
+
+  // --- primaries
+
+  // Opens the group on one of kPrimaries, reads it and compares. Null: not now.
+  std::unique_ptr<Primary> Open(size_t host, bool takeover) {
+    world_.options().takeover = takeover;
+    auto store = world_.Open(kPrimaries[host]);
+    if (!store.ok()) return Refused(store.status());
+    TakeResult taken;
+    const Status status = (*store)->Take({"/database", pairing_.group.empty(), pairing_}, &taken);
+    if (!status.ok()) return Refused(status);
+    pairing_ = taken.pairing;
+    const Result<FileId> file = FileOf(**store);
+    if (!file.ok()) return Refused(file.status());
+    std::string content(16 << 20, '\0');
+    const Result<uint64_t> size = (*store)->Read(*file, 0, content);
+    if (!size.ok()) return Refused(size.status());
+    if (const std::string wrong = history_.Check({content.data(), *size}); !wrong.empty())
+      Wrong(std::string("after an opening by ") + kPrimaries[host] + ": " + wrong);
+    return std::make_unique<Primary>(std::move(*store), *file, history_, writer_);
+  }
+  static Result<FileId> FileOf(Store& store) {
+    Result<FileId> found = store.Lookup(kFile);
+    return found.status().code() == Code::kNotFound ? store.Create(kFile) : found;
+  }
+  std::unique_ptr<Primary> Refused(const Status& status) {
+    Say("refused: " + status.ToString());
+    // Never are all copies damaged, and no wrong replica is listed.
+    if (status.code() == Code::kCorruption || status.code() == Code::kInvalidArgument)
+      Wrong("an opening was refused with " + status.ToString());
+    refusal_ = status;
+    return nullptr;
+  }
+  // Opens the group, which can be opened, unless others disturb.
+  void OpenSoon() {
+    for (int i = 0; i < kMostOpens && primary_ == nullptr && wrong_.empty(); ++i) {
+      primary_ = Open(host_, Below(2) == 0);
+      if (primary_ == nullptr) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    }
+    if (primary_ == nullptr) Wrong("the group does not open: " + refusal_.ToString());
+  }
+  // The process ends without another word to anybody.
+  void Vanish(std::unique_ptr<Primary>& primary) {
+    for (int i = 0; i < world_.count(); ++i) world_.SetReachable(i, false);
+    primary.reset();
+    for (int i = 0; i < world_.count(); ++i) world_.SetReachable(i, true);
+  }
+
+  // --- steps
+
+  void Step() {
+    ++faults_;
+    switch (Below(13)) {
+      case 0:
+        return Restart(AnyReplica(), /*power=*/false);
+      case 1:
+        return Restart(AnyReplica(), /*power=*/true);
+      case 2:
+      case 10:
+        return StopOrStart(AnyReplica());
+      case 3:
+        return CutAndHeal(AnyReplica());
+      case 4:
+        Say("the primary vanishes");
+        Vanish(primary_);
+        return Heal(), OpenSoon();
+      case 5:
+        return CloseAndOpen();
+      case 6:
+        return Takeover();
+      case 7:
+        return DamageOne();
+      case 11:
+        return Race();
+      case 8:
+      case 9:
+        return DisturbLink();
+      default:
+        return LoseAllPower();
+    }
+  }
+  void Restart(int replica, bool power) {
+    if (!world_.up(replica)) return world_.Start(replica);
+    Say("replica " + std::to_string(replica) + (power ? " loses power" : " restarts"));
+    power ? world_.LosePower(replica) : world_.Kill(replica);
+    std::this_thread::sleep_for(std::chrono::milliseconds(Below(300)));
+    world_.Start(replica);
+  }
+  void StopOrStart(int replica) {
+    if (!world_.up(replica)) return world_.Start(replica);
+    Say("replica " + std::to_string(replica) + " ends");
+    world_.Kill(replica);
+  }
+  void CutAndHeal(int replica) {
+    Say("replica " + std::to_string(replica) + " is out of reach");
+    world_.SetReachable(replica, false);
+    std::this_thread::sleep_for(std::chrono::milliseconds(Below(1500)));
+    world_.SetReachable(replica, true);
+  }
+  void Heal() {
+    for (int i = 0; i < world_.count(); ++i)
+      if (!world_.up(i)) world_.Start(i);
+  }
+  void CloseAndOpen() {
+    Say("the primary closes");
+    primary_->Stop();
+    primary_->store().Close().IgnoreError();
+    primary_.reset();
+    Heal();
+    OpenSoon();
+  }
+  // Another primary takes the group while this one appends. One of the two has it afterwards.
+  void Takeover() {
+    Say("another primary takes the group");
+    std::unique_ptr<Primary> former = std::move(primary_);
+    host_ = 1 - host_;
+    primary_ = Open(host_, true);
+    if (primary_ == nullptr && !former->fenced()) {
+      primary_ = std::move(former);
+      host_ = 1 - host_;
+      return;
+    }
+    if (primary_ != nullptr) {
+      former->Overtaken();
+      std::this_thread::sleep_for(std::chrono::milliseconds(Below(1000)));
+    }
+    former->Stop();
+    if (former->broke_fence())
+      Wrong("a primary acknowledged a write after another one had the group");
+    former.reset();
+    if (primary_ != nullptr) return;
+    Heal();
+    OpenSoon();
+  }
+  // Two primaries take the group at the same time. It belongs to the one that was granted it last.
+  void Race() {
+    Say("two primaries take the group at the same time");
+    Vanish(primary_);
+    std::array<std::unique_ptr<Primary>, kPrimaries.size()> takers;
+    const auto take = [&](size_t own) {
+      takers[own] = Open(own, true);
+      if (takers[own] == nullptr) return;
+      host_ = own;
+      if (takers[1 - own] != nullptr) takers[1 - own]->Overtaken();
+    };
+    std::thread other([&] { take(1); });
+    take(0);
+    other.join();
+    std::this_thread::sleep_for(std::chrono::milliseconds(Below(1000)));
+    for (const auto& each : takers) {
+      if (each != nullptr) each->Stop();
+      if (each != nullptr && each->broke_fence())
+        Wrong("of two primaries that took the group at once, both acknowledge writes");
+    }
+    primary_ = std::move(takers[host_]);
+    takers = {};
+    if (primary_ != nullptr) Vanish(primary_);
+    Heal();
+    OpenSoon();
+  }
+  void LoseAllPower() {
+    Say("all replicas lose power");
+    for (int i = 0; i < world_.count(); ++i)
+      if (world_.up(i)) world_.LosePower(i);
+    Vanish(primary_);
+    Heal();
+    OpenSoon();
+  }
+
+  // The next opening finds the damage and mends it.
+  void DamageOne() {
+    if (count() == 1) return;  // the only copy
+    Vanish(primary_);
+    Heal();
+    const uint64_t replica = Below(count() + 1);
+    const bool own = replica == count();
+    const std::string damaged = own ? kPrimaries[host_] : World::NameOf(static_cast<int>(replica));
+    if (!own) world_.Kill(static_cast<int>(replica));
+    const uint64_t at = world_.Damage(damaged);
+    Say("the pool of " + damaged + " is damaged at " + std::to_string(at));
+    Heal();
+    OpenSoon();
+  }
+  void DisturbLink() {
+    if (!world_.fabric().apart()) return;
+    const std::string one = World::NameOf(AnyReplica());
+    const uint64_t peer = Below(count() + 1);
+    const std::string other =
+        peer == count() ? kPrimaries[host_] : World::NameOf(static_cast<int>(peer));
+    if (one == other) return;
+    if (Below(3) == 0) {
+      Say("the link between " + one + " and " + other + " breaks");
+      return world_.fabric().Reset(one, other);
+    }
+    Say("the link between " + one + " and " + other + " is cut");
+    world_.fabric().SetCut(one, other, true);
+    std::this_thread::sleep_for(std::chrono::milliseconds(Below(Below(2) == 0 ? 20 : 3000)));
+    world_.fabric().SetCut(one, other, false);
+  }
+
+  // Everything is well again: the group opens, holds what it promised, and all replicas are equal.
+  void End() {
+    Say("the end");
+    Vanish(primary_);
+    Heal();
+    OpenSoon();
+    if (!wrong_.empty()) return;
+    primary_->Stop();
+    if (const Status closed = primary_->store().Close(); !closed.ok())
+      return Wrong("the last Close failed: " + closed.ToString());
+    primary_.reset();
+    for (int i = 1; i < world_.count(); ++i)
+      if (!std::ranges::equal(world_.region(0), world_.region(i)))
+        Wrong("replica " + std::to_string(i) + " differs from replica 0 at the end");
+  }
+
+  std::mt19937_64 random_;
+  const std::shared_ptr<Log> log_;
+  World world_;
+  History history_;
+  bool continues_ = false;
+  WriterOptions writer_;
+  Pairing pairing_;
+  std::unique_ptr<Primary> primary_;
+  Status refusal_;
+  size_t host_ = 0;  // of primary_, in kPrimaries
+  uint64_t faults_ = 0;
+  std::string wrong_;
+};
+
+}  // namespace
+
+Outcome Run(uint64_t seed, const std::string& folder, std::shared_ptr<Log> log) {
+  Scheduler& scheduler = Scheduler::Get();
+  scheduler.Begin(seed);
+  const uint64_t begun = scheduler.Now();
+  Outcome outcome;
+  {
+    Scenario scenario(seed, folder, std::move(log));
+    outcome = scenario.Play();
+  }
+  outcome.trace = scheduler.trace();
+  outcome.nanoseconds = scheduler.Now() - begun;
+  return outcome;
+}
+
+}  // namespace hyperloop::simulation

@@ -1,0 +1,158 @@
+#include "simulation/scheduler.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+namespace hyperloop::simulation {
+
+struct Scheduler::Thread {
+  uint64_t number = 0;
+  pthread_t handle{};
+  sem_t baton;
+  bool ended = false;
+  // While the thread waits; null: it can go on.
+  const std::function<bool()>* ready = nullptr;
+  uint64_t deadline = kNever;
+  bool descriptors = false;
+  uint64_t looked = 0;  // the number of descriptor changes when `ready` was called last
+};
+
+namespace {
+
+// One in so many points lets another thread go on.
+constexpr uint64_t kPointsPerSwitch = 4;
+
+thread_local Scheduler::Thread* current = nullptr;
+
+void Await(sem_t& baton) {
+  while (sem_wait(&baton) != 0 && errno == EINTR) {
+  }
+}
+
+}  // namespace
+
+Scheduler& Scheduler::Get() {
+  static Scheduler scheduler;
+  return scheduler;
+}
+
+bool Scheduler::Simulates() { return current != nullptr; }
+
+void Scheduler::Begin(uint64_t seed) {
+  random_.seed(seed);
+  current = NewThread();
+  current->handle = pthread_self();
+}
+
+Scheduler::Thread* Scheduler::NewThread() {
+  auto made = std::make_unique<Thread>();
+  made->number = next_number_++;
+  sem_init(&made->baton, 0, 0);
+  threads_.push_back(std::move(made));
+  return threads_.back().get();
+}
+
+void Scheduler::Enter(Thread* thread) {
+  thread->handle = pthread_self();
+  Await(thread->baton);
+  current = thread;
+}
+
+void Scheduler::Leave() {
+  current->ended = true;
+  Thread* const next = Next();
+  current = nullptr;
+  sem_post(&next->baton);
+}
+
+bool Scheduler::Ended(const Thread* thread) { return thread->ended; }
+
+void Scheduler::Forget(Thread* thread) {
+  std::vector<std::unique_ptr<Thread>>& threads = Get().threads_;
+  std::erase_if(threads, [&](const auto& each) { return each.get() == thread; });
+}
+
+bool Scheduler::IsReady(Thread& thread) {
+  if (thread.ended) return false;
+  if (thread.ready == nullptr || now_ >= thread.deadline) return true;
+  if (thread.descriptors && thread.looked == descriptor_changes_) return false;
+  if ((*thread.ready)()) return true;
+  thread.looked = descriptor_changes_;
+  return false;
+}
+
+// The thread to go on. If none can, the clock moves until one can.
+Scheduler::Thread* Scheduler::Next() {
+  while (true) {
+    std::vector<Thread*> ready;
+    uint64_t earliest = kNever;
+    for (const auto& each : threads_) {
+      if (each->ended) continue;
+      if (IsReady(*each)) ready.push_back(each.get());
+      earliest = std::min(earliest, each->deadline);
+    }
+    if (!ready.empty()) {
+      Thread* const next = ready[Choose(ready.size())];
+      trace_ = (trace_ ^ next->number ^ now_) * 0x9e3779b97f4a7c15;
+      trace_ ^= trace_ >> 29;
+      return next;
+    }
+    if (earliest == kNever) Stuck();
+    now_ = std::max(now_, earliest);
+  }
+}
+
+void Scheduler::SwitchTo(Thread* next) {
+  if (next == current) return;
+  Thread* const self = current;
+  sem_post(&next->baton);
+  Await(self->baton);
+}
+
+void Scheduler::Point() {
+  if (Choose(kPointsPerSwitch) == 0) SwitchTo(Next());
+}
+
+bool Scheduler::Wait(const std::function<bool()>& ready, uint64_t deadline) {
+  return WaitAs(ready, deadline, false);
+}
+
+bool Scheduler::WaitForDescriptors(const std::function<bool()>& ready, uint64_t deadline) {
+  return WaitAs(ready, deadline, true);
+}
+
+bool Scheduler::WaitAs(const std::function<bool()>& ready, uint64_t deadline, bool descriptors) {
+  Point();
+  while (!ready()) {
+    if (now_ >= deadline) return false;
+    current->ready = &ready;
+    current->deadline = deadline;
+    current->descriptors = descriptors;
+    current->looked = descriptor_changes_;
+    SwitchTo(Next());
+    current->ready = nullptr;
+    current->deadline = kNever;
+  }
+  return true;
+}
+
+void Scheduler::Stuck() const {
+  std::fprintf(stderr, "all threads wait without a deadline:");
+  for (const auto& each : threads_) {
+    if (each->ended) continue;
+    std::array<char, 16> name{};
+    pthread_getname_np(each->handle, name.data(), name.size());
+    std::fprintf(stderr, " %s", name.data());
+  }
+  std::fprintf(stderr, "\n");
+  std::abort();
+}
+
+}  // namespace hyperloop::simulation

@@ -1,0 +1,83 @@
+// Scheduler: runs the threads of this process one at a time, under a clock of its own. Which thread
+// runs next follows from a seed alone, so that one seed always gives the same run.
+//
+// From Begin on, the calling thread and all threads that it starts are simulated. Whatever a thread
+// waits for (interpose_*.cc: mutexes, conditions, futexes, sleeps, descriptors), the others go on
+// meanwhile. When all of them wait, the clock moves to the earliest deadline, so that a run takes
+// no longer than its computations.
+//
+// At each point where a thread could wait, another one may go on in its place. Between two such
+// points a thread is not interrupted.
+#pragma once
+
+#include <semaphore.h>
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace hyperloop::simulation {
+
+inline constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
+
+class Scheduler {
+ public:
+  // The scheduler of this process.
+  static Scheduler& Get();
+  // Whether the calling thread is simulated.
+  static bool Simulates();
+
+  // Begins the simulation; at most once in a process.
+  void Begin(uint64_t seed);
+
+  // Nanoseconds since Begin, plus a constant.
+  uint64_t Now() const { return now_; }
+  // Time passes while the calling thread computes.
+  void Pass(uint64_t nanoseconds) { now_ += nanoseconds; }
+
+  // Lets another thread go on, if the seed says so.
+  void Point();
+  // Lets the others go on until `ready` holds or the clock has reached `deadline`. Returns whether
+  // `ready` held. `ready` has no effects, and may be called by any thread.
+  bool Wait(const std::function<bool()>& ready, uint64_t deadline = kNever);
+  // The same for what changes only with descriptors (see DescriptorsChanged).
+  bool WaitForDescriptors(const std::function<bool()>& ready, uint64_t deadline);
+  // Somebody has written to a descriptor, read from one, or closed one.
+  void DescriptorsChanged() { ++descriptor_changes_; }
+
+  // A number below `bound`, by the seed.
+  uint64_t Choose(uint64_t bound) { return random_() % bound; }
+  std::mt19937_64& random() { return random_; }
+  // A fingerprint of all that was scheduled so far.
+  uint64_t trace() const { return trace_; }
+
+  // A new simulated thread that runs `body`, which must end by returning. The caller starts the
+  // real thread, which calls Enter first and Leave last.
+  struct Thread;
+  Thread* NewThread();
+  void Enter(Thread* thread);
+  void Leave();
+  static bool Ended(const Thread* thread);
+  static void Forget(Thread* thread);
+
+ private:
+  struct Candidate;
+  bool IsReady(Thread& thread);
+  Thread* Next();
+  void SwitchTo(Thread* next);
+  [[noreturn]] void Stuck() const;
+  bool WaitAs(const std::function<bool()>& ready, uint64_t deadline, bool descriptors);
+
+  std::mt19937_64 random_;
+  uint64_t now_ = 1'000'000'000'000;
+  uint64_t trace_ = 0;
+  uint64_t descriptor_changes_ = 1;
+  uint64_t next_number_ = 0;
+  std::vector<std::unique_ptr<Thread>> threads_;
+};
+
+}  // namespace hyperloop::simulation
