@@ -1,6 +1,7 @@
 #include "simulation/runner.h"
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include <filesystem>
 #include <map>
 #include <string_view>
+#include <thread>
 
 #include "hyperloop/core/log.h"
 
@@ -18,6 +20,8 @@ namespace hyperloop::simulation {
 namespace {
 
 constexpr size_t kMostText = 1000;
+// More than a run has threads.
+constexpr int kMostArenas = 4096;
 
 // What the process of a run writes into its pipe.
 struct Message {
@@ -49,8 +53,14 @@ void StayOnOneProcessor(uint64_t number) {
 [[noreturn]] void RunHere(const Child& child, int pipe, const RunnerOptions& options) {
   StayOnOneProcessor(child.seed);
   alarm(options.patience);
-  const Outcome outcome = Run(child.seed, child.folder,
-                              options.verbose ? StderrLog("simulate", LogLevel::kDebug) : nullptr);
+  // Addresses follow from the seed, too, as far as anything depends on them. So each thread gets
+  // memory that no other run has used, and the first one has a stack that begins with a page.
+  mallopt(M_ARENA_MAX, kMostArenas);
+  Outcome outcome;
+  std::thread([&] {
+    outcome = Run(child.seed, child.folder,
+                  options.verbose ? StderrLog("simulate", LogLevel::kDebug) : nullptr);
+  }).join();
   Message message{outcome.acknowledged, outcome.faults, outcome.trace, outcome.nanoseconds, {}};
   outcome.wrong.copy(message.wrong, kMostText - 1);
   const bool written = write(pipe, &message, sizeof message) == sizeof message;

@@ -1,6 +1,8 @@
 #include "simulation/scheduler.h"
 
 #include <pthread.h>
+#include <signal.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -31,11 +33,6 @@ constexpr uint64_t kPointsPerSwitch = 4;
 
 thread_local Scheduler::Thread* current = nullptr;
 
-void Await(sem_t& baton) {
-  while (sem_wait(&baton) != 0 && errno == EINTR) {
-  }
-}
-
 }  // namespace
 
 Scheduler& Scheduler::Get() {
@@ -61,15 +58,27 @@ Scheduler::Thread* Scheduler::NewThread() {
 
 void Scheduler::Enter(Thread* thread) {
   thread->handle = pthread_self();
-  Await(thread->baton);
+  AwaitTurn(thread);
   current = thread;
 }
 
 void Scheduler::Leave() {
   current->ended = true;
   Thread* const next = Next();
+  leaving_ = gettid();
   current = nullptr;
   sem_post(&next->baton);
+}
+
+// What a thread frees while it ends would be free sooner in one run than in another. So nobody goes
+// on before it is gone: addresses are the same in each run, and with them the waits of std::atomic,
+// which share their queues by address.
+void Scheduler::AwaitTurn(Thread* self) {
+  while (sem_wait(&self->baton) != 0 && errno == EINTR) {
+  }
+  // Not by sched_yield, which gives a turn away.
+  while (leaving_ != 0 && tgkill(getpid(), leaving_, 0) == 0) syscall(SYS_sched_yield);
+  leaving_ = 0;
 }
 
 bool Scheduler::Ended(const Thread* thread) { return thread->ended; }
@@ -113,7 +122,7 @@ void Scheduler::SwitchTo(Thread* next) {
   if (next == current) return;
   Thread* const self = current;
   sem_post(&next->baton);
-  Await(self->baton);
+  AwaitTurn(self);
 }
 
 void Scheduler::Point() {

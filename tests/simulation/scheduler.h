@@ -11,6 +11,7 @@
 #pragma once
 
 #include <semaphore.h>
+#include <sys/types.h>
 
 #include <cstdint>
 #include <functional>
@@ -70,6 +71,7 @@ class Scheduler {
   Thread* Next();
   void SwitchTo(Thread* next);
   [[noreturn]] void Stuck() const;
+  void AwaitTurn(Thread* self);
   bool WaitAs(const std::function<bool()>& ready, uint64_t deadline, bool descriptors);
 
   std::mt19937_64 random_;
@@ -78,6 +80,7 @@ class Scheduler {
   uint64_t descriptor_changes_ = 1;
   uint64_t next_number_ = 0;
   std::vector<std::unique_ptr<Thread>> threads_;
+  pid_t leaving_ = 0;  // the thread that has left last, until it is known to be gone
 };
 
 }  // namespace hyperloop::simulation
