@@ -146,5 +146,79 @@ TEST_F(ChangePlanTest, TwoChangesThatWereCutShortLetOneSetServe) {
               StatusIs(Code::kInvalidArgument, HasSubstr("10.0.0.4:7000")));
 }
 
+std::vector<std::string> Addresses(const std::vector<Configuration::Replica>& replicas) {
+  std::vector<std::string> out;
+  for (const auto& each : replicas) out.push_back(each.address);
+  return out;
+}
+
+// Before the replicas change, those that stay record that they decide.
+TEST_F(ChangePlanTest, ThoseThatStayAreInstalledBeforeAnyChange) {
+  EXPECT_FALSE(PlanTake(members_, {}, 0, {}, {})->before_change.has_value());
+  const std::vector<MemberLook> three = members_;
+  ListAnother();
+  auto plan = PlanTake(members_, {}, 0, {}, kAdd);
+  ASSERT_OK(plan);
+  ASSERT_TRUE(plan->before_change.has_value());
+  EXPECT_THAT(Addresses(plan->before_change->replicas),
+              ElementsAre("10.0.0.0:7000", "10.0.0.1:7000", "10.0.0.2:7000"));
+  EXPECT_THAT(plan->before_change->absent, ElementsAre());
+  members_.resize(2);
+  plan = PlanTake(members_, {}, 0, {}, kRemoveLast);
+  ASSERT_OK(plan);
+  ASSERT_TRUE(plan->before_change.has_value());
+  EXPECT_THAT(Addresses(plan->before_change->replicas),
+              ElementsAre("10.0.0.0:7000", "10.0.0.1:7000"));
+  EXPECT_THAT(Addresses(plan->before_change->absent), ElementsAre("10.0.0.2:7000"));
+  // Leaving a replica out changes nothing about which ones the group has.
+  members_ = three;
+  const auto missing = Lose(2);
+  plan = PlanTake(members_, missing, 0, kContinue, {});
+  ASSERT_OK(plan);
+  EXPECT_FALSE(plan->before_change.has_value());
+  // A new pool at the address of a lost one is another node.
+  members_ = three;
+  members_[2].hello.node_id = NodeId(7);
+  members_[2].hello.installed_epoch = members_[2].hello.sealed_epoch = 0;
+  plan = PlanTake(members_, {}, 0, kContinue, {});
+  ASSERT_OK(plan);
+  ASSERT_TRUE(plan->before_change.has_value());
+  EXPECT_EQ(plan->before_change->replicas.size(), 2u);
+  EXPECT_EQ(FormatUuid(plan->before_change->absent.at(0).node), NodeId(2));
+}
+
+// Four replicas. The removal of 0 was installed at 1 alone, then that of 1 at 0 and 2. Replicas 1
+// and 3 know nothing of the second removal, but 3 has recorded who stayed.
+TEST_F(ChangePlanTest, TwoRemovalsThatWereCutShortLetOneSetServe) {
+  ListAnother();
+  for (MemberLook& each : members_) SetConfiguration(each, 5, {0, 1, 2, 3});
+  for (const size_t i : {1, 2, 3}) SetConfiguration(members_[i], 6, {1, 2, 3});
+  for (const size_t i : {1, 2, 3}) {
+    members_[i].hello.absent_nodes = {NodeId(0)};
+    members_[i].hello.absent_replicas = {"10.0.0.0:7000"};
+  }
+  SetConfiguration(members_[1], 7, {1, 2, 3});
+  members_[1].hello.absent_nodes.clear();
+  members_[1].hello.absent_replicas.clear();
+  const std::vector<MemberLook> second{members_[0], members_[2], members_[3]};
+  const auto plan = PlanTake(second, {}, 0, kContinue, {"", "10.0.0.1:7000"});
+  ASSERT_OK(plan);
+  ASSERT_TRUE(plan->before_change.has_value());
+  EXPECT_THAT(Addresses(plan->before_change->replicas),
+              ElementsAre("10.0.0.0:7000", "10.0.0.2:7000", kAdded));
+  for (const size_t i : {0, 2, 3}) {
+    SetConfiguration(members_[i], 8, {0, 2, 3});
+    members_[i].hello.absent_nodes = {NodeId(1)};
+    members_[i].hello.absent_replicas = {"10.0.0.1:7000"};
+  }
+  const std::vector<MemberLook> rest{members_[1], members_[3]};
+  std::vector<MissingReplica> missing{{"replica r2", "10.0.0.2:7000", "cut off"}};
+  EXPECT_THAT(PlanTake(rest, missing, 0, kContinue, {}),
+              StatusIs(Code::kInvalidArgument, HasSubstr("10.0.0.0:7000")));
+  missing.push_back({"replica r0", "10.0.0.0:7000", "cut off"});
+  EXPECT_THAT(PlanTake(rest, missing, 0, kContinue, {}),
+              StatusIs(Code::kUnavailable, HasSubstr("only 1 of the group's 3")));
+}
+
 }  // namespace
 }  // namespace hyperloop

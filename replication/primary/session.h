@@ -144,8 +144,11 @@ class Session {
   bool IsMember(const ReplicaHandle& replica) const;
   // Moves the head of the own region to its tail, and makes all members equal to the own region.
   Status PushOwn();
-  // Installs `next`, whose replicas are the members, at all of them.
-  Status InstallAll(Configuration next);
+  // Installs `next`, whose replicas are the members, at all of them. `lasting`: even if this owner
+  // never serves.
+  Status InstallAll(Configuration next, bool lasting = false);
+  // Records at all replicas that stay, before the group's replicas change, that they decide.
+  Status InstallBeforeChange(const TakePlan& plan);
   // Makes members and queues, and locks the lock word. All regions must be equal.
   Status ArmGroup();
   // `attached`: the members' memory can be reached.

@@ -314,8 +314,22 @@ Status Session::PushOwn() {
   return {};
 }
 
-Status Session::InstallAll(Configuration next) {
+// The regions are equal already, and nobody has served since.
+Status Session::InstallBeforeChange(const TakePlan& plan) {
+  members_ = HandlesOf(plan.before_change->replicas);
+  const Status installed = InstallAll(*plan.before_change, /*lasting=*/true);
+  members_ = HandlesOf(plan.configuration.replicas);
+  HL_RETURN_IF_ERROR(installed);
+  heartbeat_->SetTargets(HeartbeatTargets(false));
+  HL_RETURN_IF_ERROR(SealAnew(own_.epoch + 1));
+  HL_RETURN_IF_ERROR(AttachAll());
+  heartbeat_->SetTargets(HeartbeatTargets(true));
+  return {};
+}
+
+Status Session::InstallAll(Configuration next, bool lasting) {
   auto request = OwnerRequest<control::InstallRequestT>(own_);
+  request.lasting = lasting;
   ListReplicas(next.replicas, &request.nodes, &request.replicas);
   ListReplicas(next.absent, &request.absent_nodes, &request.absent_replicas);
   for (ReplicaHandle* replica : members_)
@@ -417,6 +431,7 @@ Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
     StartHeartbeat();  // a rival that looks now sees that somebody is at work
     status = TakeRegion(request, plan, *sealed);
   }
+  if (status.ok() && plan.before_change.has_value()) status = InstallBeforeChange(plan);
   if (status.ok()) status = InstallAll(plan.configuration);
   if (status.ok()) status = ArmGroup();
   if (status.ok()) status = RememberGroup();

@@ -207,7 +207,8 @@ class ListCheck {
 
   // How the replicas change. A majority before a change by one replica shares a replica with a
   // majority after it. Majorities of two changes that were both cut short need not share one. So a
-  // change is made only while all replicas are there: together they have seen every earlier one.
+  // change is made only while all replicas that stay are there, and each of them first records
+  // TakePlan::before_change: then nobody decides any more by what an earlier change left.
   Result<std::string> CheckChange() const {
     std::string change;
     for (const MemberLook& each : members_)
@@ -244,6 +245,25 @@ Status CheckNodes(std::span<const MemberLook> members, Configuration* configurat
     configuration->replicas.push_back({node, each.address});
   }
   return {};
+}
+
+bool HasNode(const std::vector<Configuration::Replica>& replicas, const Uuid& node) {
+  return std::any_of(replicas.begin(), replicas.end(),
+                     [&](const Configuration::Replica& each) { return each.node == node; });
+}
+
+// As TakePlan::before_change.
+std::optional<Configuration> BeforeChange(const Configuration& recorded,
+                                          const Configuration& next) {
+  const std::vector<Configuration::Replica> all = recorded.All();
+  Configuration before;
+  for (const auto& each : next.replicas)
+    if (HasNode(all, each.node)) before.replicas.push_back(each);
+  for (const auto& each : all)
+    if (!HasNode(before.replicas, each.node)) before.absent.push_back(each);
+  if (before.replicas.size() == next.replicas.size() && before.absent.size() == next.absent.size())
+    return std::nullopt;
+  return before;
 }
 
 }  // namespace
@@ -286,6 +306,7 @@ Result<TakePlan> PlanTake(std::span<const MemberLook> members,
     plan.epoch = std::max(plan.epoch, each.hello.sealed_epoch + 1);
   plan.configuration.epoch = plan.epoch;
   HL_RETURN_IF_ERROR(CheckNodes(members, &plan.configuration));
+  if (!plan.format) plan.before_change = BeforeChange(plan.recorded, plan.configuration);
   return plan;
 }
 

@@ -53,6 +53,12 @@ struct TakePlan {
   Configuration configuration;  // the configuration to install; its replicas are the members
   Configuration recorded;       // the newest one that a member has installed; epoch 0: none
   bool unserved = false;        // no recorded replica that answers has served `recorded`
+  // Set if the group's replicas change: the replicas that stay, without the new ones; those that
+  // leave, are replaced or do not answer are absent. It is installed at all of its replicas, and
+  // stays so, before `configuration` is installed, under the next epoch, at any of them. Whoever
+  // decides by an older configuration then lacks too many replicas. So changes that were cut short
+  // let one set of replicas serve, and not two.
+  std::optional<Configuration> before_change;
   // Indices of the members that were left out before, are new in the group, or take the place of
   // one whose pool is lost.
   std::vector<size_t> joiners;

@@ -168,7 +168,7 @@ Result<control::SealReplyT> Node::Seal(const control::SealRequestT& request) {
   next.sealed_owner = OwnerDigest(owner);
   next.released = false;
   HL_RETURN_IF_ERROR(Save(std::move(next)));
-  if (std::exchange(connected_, false)) replaced_.reset();
+  if (std::exchange(connected_, false)) ForgetReplaced();
   store_.SetOwnerName(request.owner_name);
   Say(LogLevel::kInfo, Text("sealed epoch ", request.epoch, " for ", request.owner_name));
   control::SealReplyT reply;
@@ -255,9 +255,11 @@ Result<control::DoneT> Node::Install(const control::InstallRequestT& request) {
   Configuration before = state_.installed;
   HL_RETURN_IF_ERROR(Save(std::move(next)));
   if (before.epoch != request.epoch && !Unserved()) {
+    kept_ = before;
     replaced_ = std::move(before);
     connected_ = false;
   }
+  if (request.lasting) kept_ = state_.installed;
   return control::DoneT{};
 }
 
@@ -311,11 +313,12 @@ Result<control::DoneT> Node::Release(const control::ReleaseRequestT& request) {
   service_.End();
   NodeState next = state_;
   next.released = true;
-  const bool restore = request.never_served && replaced_.has_value();
-  if (restore) next.installed = *replaced_;
+  const bool restore = request.never_served && kept_.has_value();
+  if (restore) next.installed = *kept_;
   HL_RETURN_IF_ERROR(Save(std::move(next)));
-  replaced_.reset();
   connected_ = false;
+  // A lasting configuration stays, and nobody has served it.
+  if (!restore || !replaced_.has_value() || kept_->epoch == replaced_->epoch) ForgetReplaced();
   Say(LogLevel::kInfo, Text("epoch ", request.epoch, " was released by its owner",
                             restore ? Text(", who never served; epoch ", state_.installed.epoch,
                                            " is installed again")

@@ -4,8 +4,9 @@
 // Two durable numbers decide. The sealed epoch is the one that was promised last, with its owner;
 // it only grows. The installed epoch is the one to whose log this node's log was made equal last.
 // It counts as unserved until its owner has connected this node. If that owner, or the next one,
-// gives up before, the epoch that was served last is installed again. A restart forgets which one
-// that was; what is installed then counts as served.
+// gives up before, the epoch that was served last is installed again, or the last one since then
+// that was installed as lasting. A restart forgets which one that was; what is installed then
+// counts as served.
 //
 // A Seal names the state that its sender saw, and is granted in no other state. It
 // raises the sealed epoch by at most kMaxEpochStep, so that no request can use up the epochs that a
@@ -106,6 +107,10 @@ class Node {
   bool Unserved() const { return replaced_.has_value() && !connected_; }
   // The last configuration under which anything may have been acknowledged here.
   const Configuration& Served() const { return Unserved() ? *replaced_ : state_.installed; }
+  void ForgetReplaced() {
+    replaced_.reset();
+    kept_.reset();
+  }
   // Checks by the superblock that the region belongs to the group and has the pool's size.
   Status CheckRegion() const;
   std::string SealedText() const;
@@ -126,6 +131,9 @@ class Node {
   // owner has connected this node. A restart forgets this; what is installed then counts as served.
   std::optional<Configuration> replaced_;
   bool connected_ = false;
+  // What is installed again if the owner never serves: `replaced_`, or a lasting one that was
+  // installed since.
+  std::optional<Configuration> kept_;
 };
 
 }  // namespace hyperloop

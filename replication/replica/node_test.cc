@@ -428,6 +428,49 @@ TEST_F(NodeTest, OwnerThatNeverServedLeavesWhatWasInstalled) {
   EXPECT_EQ(Hello().served_owner, Digest(kBob));
 }
 
+// What is installed before the group's replicas change is a promise that others count on. It stays,
+// whoever gives up afterwards, and it fences nobody.
+TEST_F(NodeTest, ALastingConfigurationStaysThoughItsOwnerNeverServed) {
+  FormatAs(kGroup);
+  ASSERT_OK(Ask(Seal(1, kAnn)));
+  ASSERT_OK(Ask(Install(1, kAnn)));
+  ASSERT_OK(Ask(Prepare(1, kAnn)));
+  ASSERT_OK(Ask(Connect(1, kAnn)));
+  const auto release = [](uint64_t epoch) {
+    auto request = From<ReleaseRequestT>(epoch, kBob);
+    request.never_served = true;
+    return request;
+  };
+  ASSERT_OK(Ask(Seal(2, kBob)));
+  auto lasting = Install(2, kBob);
+  lasting.lasting = true;
+  ASSERT_OK(Ask(lasting));
+  ASSERT_OK(Ask(Seal(3, kBob)));
+  ASSERT_OK(Ask(Install(3, kBob)));
+  ASSERT_OK(Ask(release(3)));
+  EXPECT_EQ(Hello().installed_epoch, 2u);
+  EXPECT_EQ(Hello().served_epoch, 1u);
+  EXPECT_EQ(Hello().served_owner, Digest(kAnn));
+  // The next owner that never serves does not take it back either.
+  ASSERT_OK(Ask(Seal(4, kBob)));
+  ASSERT_OK(Ask(Install(4, kBob)));
+  EXPECT_EQ(Hello().served_epoch, 1u);
+  ASSERT_OK(Ask(release(4)));
+  EXPECT_EQ(Hello().installed_epoch, 2u);
+  EXPECT_EQ(Hello().served_epoch, 1u);
+  // Once somebody has served, nothing older comes back.
+  ASSERT_OK(Ask(Seal(5, kBob)));
+  ASSERT_OK(Ask(Install(5, kBob)));
+  ASSERT_OK(Ask(Prepare(5, kBob)));
+  ASSERT_OK(Ask(Connect(5, kBob)));
+  ASSERT_OK(Ask(Seal(6, kAnn)));
+  ASSERT_OK(Ask(Install(6, kAnn)));
+  auto given_back = From<ReleaseRequestT>(6, kAnn);
+  given_back.never_served = true;
+  ASSERT_OK(Ask(given_back));
+  EXPECT_EQ(Hello().installed_epoch, 5u);
+}
+
 // Who has seen that nobody was served may overtake the owner, but only as long as that is so.
 TEST_F(NodeTest, InstalledIsUnservedUntilItsOwnerConnects) {
   FormatAs(kGroup);
