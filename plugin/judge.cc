@@ -162,9 +162,11 @@ Status CheckRoom(FileSystem& fs, const std::string& directory, const GroupFiles&
                  const std::function<bool(const FileInfo&)>& links) {
   uint64_t lacking = 0;
   for (const FileInfo& info : group.Files()) {
-    const bool here = SizeOf(fs, directory + "/" + info.name).status().code() != Code::kNotFound;
-    const bool comes = info.lane == Lane::kLog || group.Held({info.name, info.size, info.checksum});
-    if (!here && comes && !(links && links(info))) lacking += info.size;
+    if (SizeOf(fs, directory + "/" + info.name).status().code() != Code::kNotFound) continue;
+    if (links && links(info)) continue;
+    // The replicas are asked last, because that takes time.
+    if (info.lane == Lane::kLog || group.Held({info.name, info.size, info.checksum}))
+      lacking += info.size;
   }
   uint64_t room = 0;
   const bool known = fs.GetFreeSpace(directory, rocksdb::IOOptions(), &room, nullptr).ok();

@@ -187,6 +187,13 @@ TEST_F(JudgeTest, NoRoomForWhatTheDirectoryLacksIsRefused) {
   EXPECT_EQ(Get("log"), "1");
 }
 
+// Asking takes time, above all where a replica does not answer.
+TEST_F(JudgeTest, ReplicasAreNotAskedForFilesThatAreThere) {
+  Make();
+  ExpectOpens(MakeStoreOptions());
+  EXPECT_EQ(group_->CallsOf("held"), 0);
+}
+
 // The way out for a MANIFEST that differs is to move it away, so that none is left to be set aside.
 TEST_F(JudgeTest, TablesOfTheOtherHistoryOutliveTheirManifest) {
   Make();

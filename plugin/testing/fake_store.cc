@@ -156,7 +156,10 @@ class FakeStore final : public Store {
     Result<uint64_t> Read(FileId file, uint64_t offset, std::span<char> out) const override {
       return store_.ReadLocked(file, offset, out);
     }
-    bool Held(const WholeFile&) const override { return false; }
+    bool Held(const WholeFile&) const override {
+      ++store_.group_->calls_["held"];
+      return false;
+    }
     GroupRoom Room() const override {
       const uint64_t extents = store_.group_->extents_;
       return {1 << 20, (extents - 5) << 20, (extents - 4) << 20, 4080};

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "common/group_error.h"
+
 namespace hyperloop {
 namespace {
 
@@ -10,61 +12,81 @@ constexpr size_t kPiece = 256u << 10;
 
 }  // namespace
 
-HeldFiles::HeldFiles(std::vector<BulkConnect> replicas) {
-  for (BulkConnect& connect : replicas) replicas_.push_back({std::move(connect), nullptr, {}});
+HeldFiles::HeldFiles(std::vector<BulkConnect> replicas, std::chrono::nanoseconds pause)
+    : pause_(pause) {
+  for (BulkConnect& connect : replicas)
+    replicas_.push_back({std::move(connect), nullptr, {}, {}, {}});
 }
 
-Status HeldFiles::AskAll() {
-  Status last;
+void HeldFiles::Lose(Replica& replica, const Status& error) {
+  replica.target.reset();
+  replica.held.clear();
+  replica.error = error;
+  replica.failed = Clock::now();
+}
+
+void HeldFiles::Ask(Replica& replica) {
+  Result<std::unique_ptr<BulkTarget>> target = replica.connect();
+  const Result<std::vector<StoredFile>> files =
+      target.ok() ? (*target)->List() : Result<std::vector<StoredFile>>(target.status());
+  if (!files.ok()) return Lose(replica, files.status());
+  replica.target = std::move(*target);
+  for (const StoredFile& each : *files)
+    if (each.finished) replica.held.insert(each.file);
+}
+
+HeldFiles::Replica* HeldFiles::HolderOf(const WholeFile& file, std::span<Replica* const> except) {
+  const auto will_do = [&](Replica& replica) {
+    return replica.held.contains(file) &&
+           std::find(except.begin(), except.end(), &replica) == except.end();
+  };
+  const auto known = std::find_if(replicas_.begin(), replicas_.end(), will_do);
+  if (known != replicas_.end()) return &*known;
   for (Replica& replica : replicas_) {
     if (replica.target != nullptr) continue;
-    Result<std::unique_ptr<BulkTarget>> target = replica.connect();
-    const Result<std::vector<StoredFile>> files =
-        target.ok() ? (*target)->List() : Result<std::vector<StoredFile>>(target.status());
-    if (!files.ok()) {
-      last = files.status();
-      continue;
-    }
-    replica.target = std::move(*target);
-    for (const StoredFile& each : *files)
-      if (each.finished) replica.held.insert(each.file);
+    if (!replica.error.ok() && Clock::now() - replica.failed < pause_) continue;
+    Ask(replica);
+    if (will_do(replica)) return &replica;
   }
-  return last;
+  return nullptr;
 }
 
-bool HeldFiles::Holds(const WholeFile& file) {
-  AskAll().IgnoreError();
-  return std::any_of(replicas_.begin(), replicas_.end(),
-                     [&](const Replica& each) { return each.held.contains(file); });
+bool HeldFiles::Holds(const WholeFile& file) { return HolderOf(file, {}) != nullptr; }
+
+Status HeldFiles::NobodyHolds(const WholeFile& file) const {
+  const std::string nobody = "no replica within reach holds \"" + file.name + "\"";
+  for (const Replica& each : replicas_)
+    if (each.target == nullptr) return Unavailable(nobody + "; " + each.error.message());
+  return NotFound(nobody);
 }
 
 // If a replica fails in the middle, the next one goes on where it ended.
 Status HeldFiles::Fetch(const WholeFile& file, const Sink& sink) {
-  const Status asked = AskAll();
   std::vector<char> buffer(kPiece);
-  std::vector<Replica*> gave;
+  std::vector<Replica*> tried;
   FileChecksum checksum;
   uint64_t at = 0;
-  const std::string nobody = "no replica within reach holds \"" + file.name + "\"";
-  Status last = asked.ok() ? NotFound(nobody) : Unavailable(nobody + "; " + asked.message());
-  for (Replica& replica : replicas_) {
-    if (!replica.held.contains(file)) continue;
-    gave.push_back(&replica);
+  Status last;
+  do {
+    Replica* const replica = HolderOf(file, tried);
+    if (replica == nullptr)
+      return last.ok() || last.code() == Code::kNotFound ? NobodyHolds(file) : last;
+    tried.push_back(replica);
     last = {};
     while (at < file.size && last.ok()) {
       const auto piece = std::span(buffer).first(std::min<uint64_t>(kPiece, file.size - at));
-      const Result<uint64_t> got = replica.target->Get(file, at, piece);
-      last = got.ok() && *got == 0 ? Unavailable("\"" + file.name + "\" is cut") : got.status();
+      const Result<uint64_t> got = replica->target->Get(file, at, piece);
+      last = got.ok() && *got == 0 ? Corruption("\"" + file.name + "\" is cut") : got.status();
       if (!last.ok()) break;
       HL_RETURN_IF_ERROR(sink(piece.first(*got)));
       checksum.Add(piece.first(*got));
       at += *got;
     }
-    if (at == file.size) break;
-  }
-  HL_RETURN_IF_ERROR(last);
+    if (!last.ok()) replica->held.erase(file);
+    if (IsGroupError(last.code())) Lose(*replica, last);
+  } while (at < file.size);
   if (checksum.value() == file.checksum) return {};
-  for (Replica* each : gave) each->held.erase(file);
+  for (Replica* each : tried) each->held.erase(file);
   return Corruption("\"" + file.name + "\" came from a replica with bytes that fail its checksum");
 }
 

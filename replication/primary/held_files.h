@@ -1,9 +1,12 @@
 // HeldFiles: which whole files the replicas of a group hold, for a primary that lacks some.
 //
-// Each call of Holds or Fetch asks the replicas that have not answered yet. A replica that has
-// answered is not asked again. Not thread safe.
+// A replica is asked once it matters what it holds: when no replica that has answered holds a file.
+// One that has answered is not asked again, unless its connection breaks. One that did not answer
+// may cost the whole time limit of a connection, so it is not asked for each file again, but only
+// after a pause. Not thread safe.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <set>
@@ -18,7 +21,10 @@ namespace hyperloop {
 
 class HeldFiles {
  public:
-  explicit HeldFiles(std::vector<BulkConnect> replicas);
+  // `pause`: how long a replica that did not answer, or whose connection broke, is not asked again.
+  // The longest pause never ends.
+  explicit HeldFiles(std::vector<BulkConnect> replicas,
+                     std::chrono::nanoseconds pause = std::chrono::nanoseconds::max());
 
   // Whether a replica that has answered holds `file`.
   bool Holds(const WholeFile& file);
@@ -30,14 +36,23 @@ class HeldFiles {
   Status Fetch(const WholeFile& file, const Sink& sink);
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   struct Replica {
     BulkConnect connect;
     std::unique_ptr<BulkTarget> target;  // null: it has not answered
     std::set<WholeFile> held;
+    Status error;                // why there is no target; ok: it was never asked
+    Clock::time_point failed{};  // when that was
   };
-  // Asks the replicas that have not answered yet. Returns the last error; ok: all have answered.
-  Status AskAll();
+  // A replica that holds the file and is none of `except`; null: none is known. Asks replicas only
+  // if none that has answered will do.
+  Replica* HolderOf(const WholeFile& file, std::span<Replica* const> except);
+  static void Ask(Replica& replica);
+  static void Lose(Replica& replica, const Status& error);
+  Status NobodyHolds(const WholeFile& file) const;
 
+  const std::chrono::nanoseconds pause_;
   std::vector<Replica> replicas_;
 };
 

@@ -9,6 +9,10 @@
 namespace hyperloop {
 namespace {
 
+// Asking a replica that does not answer may take ack_timeout. The pause after that is so many times
+// as long.
+constexpr int kPauseFactor = 5;
+
 std::vector<WholeFile> WholeFiles(const std::vector<FileInfo>& files) {
   std::vector<WholeFile> whole;
   for (const FileInfo& file : files)
@@ -27,7 +31,7 @@ void Session::StartBulkLane(const TakeRequest& request, const std::vector<FileIn
   options.avoid_cpu = PinnedCpu(*device_);
   {
     const std::lock_guard lock(held_mutex_);
-    held_ = std::make_unique<HeldFiles>(BulkConnections());
+    held_ = std::make_unique<HeldFiles>(BulkConnections(), kPauseFactor * options_.ack_timeout);
   }
   bulk_ = std::make_unique<BulkLane>(std::move(names), request.read_local, options, log_);
   bulk_->Set(WholeFiles(files));

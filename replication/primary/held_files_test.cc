@@ -1,0 +1,191 @@
+// Tests who is asked for a file, and who gives it, when replicas are out of reach or fail.
+#include "primary/held_files.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "support/status_matchers.h"
+
+namespace hyperloop {
+namespace {
+
+using testing::HasSubstr;
+
+WholeFile FileOf(const std::string& name, const std::string& content) {
+  FileChecksum checksum;
+  checksum.Add(content);
+  return {name, content.size(), checksum.value()};
+}
+
+// A replica with files in memory. It counts how often it is dialled.
+class FakeReplica {
+ public:
+  WholeFile Hold(const std::string& name, const std::string& content) {
+    const WholeFile file = FileOf(name, content);
+    held_[file] = content;
+    return file;
+  }
+  // What it gives of the file from now on.
+  void Give(const WholeFile& file, const std::string& content) { held_.at(file) = content; }
+  BulkConnect connect() {
+    return [this]() -> Result<std::unique_ptr<BulkTarget>> {
+      ++dials;
+      HL_RETURN_IF_ERROR(reach);
+      return std::unique_ptr<BulkTarget>(new Target(*this));
+    };
+  }
+
+  Status reach;                  // of each call
+  size_t gives_left = SIZE_MAX;  // how many pieces it gives before the connection breaks
+  int dials = 0;
+
+ private:
+  class Target final : public BulkTarget {
+   public:
+    explicit Target(FakeReplica& replica) : replica_(replica) {}
+    Result<std::vector<StoredFile>> List() override {
+      HL_RETURN_IF_ERROR(replica_.reach);
+      std::vector<StoredFile> files;
+      for (const auto& [file, content] : replica_.held_) files.push_back({file, file.size, true});
+      return files;
+    }
+    Result<uint64_t> Put(const WholeFile&, uint64_t, std::span<const char>) override {
+      return Internal("nothing is put");
+    }
+    Result<uint64_t> Get(const WholeFile& file, uint64_t offset, std::span<char> out) override {
+      HL_RETURN_IF_ERROR(replica_.reach);
+      if (replica_.gives_left == 0) return Unavailable("the connection broke");
+      --replica_.gives_left;
+      const std::string& content = replica_.held_.at(file);
+      const size_t piece = std::min<size_t>({out.size(), content.size() - offset, 4});
+      std::copy_n(content.begin() + static_cast<ptrdiff_t>(offset), piece, out.begin());
+      return uint64_t{piece};
+    }
+    Status Drop(const WholeFile&) override { return Internal("nothing is dropped"); }
+
+   private:
+    FakeReplica& replica_;
+  };
+
+  std::map<WholeFile, std::string> held_;
+};
+
+class HeldFilesTest : public ::testing::Test {
+ protected:
+  std::vector<BulkConnect> Connects() { return {first_.connect(), second_.connect()}; }
+  // What is fetched, or the error.
+  static Result<std::string> Fetched(HeldFiles& held, const WholeFile& file) {
+    std::string bytes;
+    HL_RETURN_IF_ERROR(held.Fetch(file, [&](std::span<const char> piece) {
+      bytes.append(piece.data(), piece.size());
+      return Status();
+    }));
+    return bytes;
+  }
+
+  FakeReplica first_, second_;
+};
+
+TEST_F(HeldFilesTest, NobodyElseIsAskedOnceAReplicaHoldsTheFile) {
+  const WholeFile table = first_.Hold("000007.sst", "the bytes");
+  HeldFiles held(Connects());
+  EXPECT_TRUE(held.Holds(table));
+  EXPECT_EQ(*Fetched(held, table), "the bytes");
+  EXPECT_EQ(first_.dials, 1);
+  EXPECT_EQ(second_.dials, 0);
+}
+
+TEST_F(HeldFilesTest, AReplicaThatDoesNotAnswerIsNotAskedForEachFile) {
+  first_.reach = Unavailable("nobody answers");
+  const WholeFile table = second_.Hold("000007.sst", "the bytes");
+  HeldFiles held(Connects());
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_TRUE(held.Holds(table));
+    EXPECT_FALSE(held.Holds(FileOf(std::to_string(i) + ".sst", "another")));
+    EXPECT_OK(Fetched(held, table));
+    EXPECT_THAT(Fetched(held, FileOf("000008.sst", "another")),
+                StatusIs(Code::kUnavailable, HasSubstr("nobody answers")))
+        << "the first one may hold it";
+  }
+  EXPECT_EQ(first_.dials, 1);
+  EXPECT_EQ(second_.dials, 1);
+}
+
+TEST_F(HeldFilesTest, WhatNobodyHoldsIsNotFoundOnceAllHaveAnswered) {
+  first_.Hold("000007.sst", "the bytes");
+  HeldFiles held(Connects());
+  const WholeFile other = FileOf("000007.sst", "other bytes");
+  EXPECT_FALSE(held.Holds(other));
+  EXPECT_THAT(Fetched(held, other), StatusIs(Code::kNotFound));
+}
+
+TEST_F(HeldFilesTest, AReplicaThatDidNotAnswerIsAskedAgainLater) {
+  first_.reach = second_.reach = Unavailable("nobody answers");
+  const WholeFile table = second_.Hold("000007.sst", "the bytes");
+  HeldFiles held(Connects(), std::chrono::nanoseconds(0));
+  EXPECT_FALSE(held.Holds(table));
+  second_.reach = {};
+  EXPECT_EQ(*Fetched(held, table), "the bytes");
+  EXPECT_EQ(second_.dials, 2);
+}
+
+TEST_F(HeldFilesTest, AnotherReplicaGoesOnWhereAConnectionBroke) {
+  const WholeFile table = first_.Hold("000007.sst", "the first bytes and more");
+  second_.Hold("000007.sst", "the first bytes and more");
+  first_.gives_left = 2;
+  HeldFiles held(Connects());
+  EXPECT_EQ(*Fetched(held, table), "the first bytes and more");
+  EXPECT_EQ(*Fetched(held, table), "the first bytes and more");
+  EXPECT_EQ(first_.dials, 1);
+}
+
+TEST_F(HeldFilesTest, ABrokenConnectionIsMadeAgainLater) {
+  const WholeFile table = first_.Hold("000007.sst", "the first bytes and more");
+  first_.gives_left = 2;
+  HeldFiles held(Connects(), std::chrono::nanoseconds(0));
+  EXPECT_THAT(Fetched(held, table), StatusIs(Code::kUnavailable, HasSubstr("broke")));
+  first_.gives_left = SIZE_MAX;
+  EXPECT_EQ(*Fetched(held, table), "the first bytes and more");
+  EXPECT_EQ(first_.dials, 2);
+}
+
+TEST_F(HeldFilesTest, DamagedBytesAreTakenFromAReplicaOnce) {
+  const WholeFile table = first_.Hold("000007.sst", "the bytes");
+  first_.Give(table, "the byt-s");
+  second_.Hold("000007.sst", "the bytes");
+  HeldFiles held(Connects());
+  EXPECT_THAT(Fetched(held, table), StatusIs(Code::kCorruption));
+  EXPECT_EQ(*Fetched(held, table), "the bytes");
+}
+
+// What the other one holds is not known.
+TEST_F(HeldFilesTest, AFileThatIsCutAtOneReplicaMayBeWholeAtAnother) {
+  const WholeFile table = first_.Hold("000007.sst", "the bytes");
+  first_.Give(table, "the");
+  second_.reach = Unavailable("nobody answers");
+  HeldFiles held(Connects());
+  EXPECT_THAT(Fetched(held, table), StatusIs(Code::kCorruption, HasSubstr("cut")));
+  EXPECT_THAT(Fetched(held, table), StatusIs(Code::kUnavailable, HasSubstr("nobody answers")));
+}
+
+TEST_F(HeldFilesTest, TheErrorOfTheReceiverEndsTheFetch) {
+  const WholeFile table = first_.Hold("000007.sst", "the bytes");
+  second_.Hold("000007.sst", "the bytes");
+  HeldFiles held(Connects());
+  EXPECT_THAT(held.Fetch(table, [](std::span<const char>) { return NoSpace("the disk is full"); }),
+              StatusIs(Code::kNoSpace));
+  EXPECT_EQ(second_.dials, 0);
+}
+
+TEST_F(HeldFilesTest, AnEmptyFileIsHeldToo) {
+  const WholeFile empty = second_.Hold("e.sst", "");
+  HeldFiles held(Connects());
+  EXPECT_EQ(*Fetched(held, empty), "");
+  EXPECT_EQ(first_.dials, 1);
+}
+
+}  // namespace
+}  // namespace hyperloop
