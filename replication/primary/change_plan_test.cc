@@ -1,5 +1,7 @@
 // Which replicas a group may have after a taking that adds one or removes one.
 #include <algorithm>
+#include <cctype>
+#include <functional>
 
 #include "primary/take_plan_fixture.h"
 
@@ -9,6 +11,7 @@ namespace {
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 const char kAdded[] = "10.0.0.3:7000";
 const ReplicaChange kAdd{kAdded, ""};
@@ -218,6 +221,135 @@ TEST_F(ChangePlanTest, TwoRemovalsThatWereCutShortLetOneSetServe) {
   missing.push_back({"replica r0", "10.0.0.0:7000", "cut off"});
   EXPECT_THAT(PlanTake(rest, missing, 0, kContinue, {}),
               StatusIs(Code::kUnavailable, HasSubstr("only 1 of the group's 3")));
+}
+
+// What is listed for each recorded replica, and whether it answers.
+enum class Seen : uint8_t { kAnswers, kDead, kUnlisted, kNewNode };
+
+// Everything that PlanTake gets.
+struct Situation {
+  std::vector<MemberLook> members;
+  std::vector<MissingReplica> missing, unlisted;
+  FailureRules rules;
+  ReplicaChange change;
+
+  Result<TakePlan> Plan() const { return PlanTake(members, missing, 0, rules, change); }
+};
+
+// What follows `word` in the message, up to the next space or punctuation; empty: it has no `word`.
+std::string Named(const std::string& message, const std::string& word) {
+  const size_t at = message.find(word);
+  if (at == std::string::npos) return "";
+  size_t end = at + word.size();
+  while (end < message.size() &&
+         (std::isalnum(message[end]) != 0 || message[end] == '.' || message[end] == ':'))
+    ++end;
+  return message.substr(at + word.size(), end - at - word.size());
+}
+
+class WayOutTest : public ChangePlanTest {
+ protected:
+  // The recorded replicas as they are seen, and `fresh` further nodes that the group has not.
+  static Situation Make(const std::vector<Seen>& seen, int fresh, FailureRules rules) {
+    Situation now;
+    now.rules = rules;
+    const int count = static_cast<int>(seen.size());
+    std::vector<int> nodes;
+    for (int i = 0; i < count; ++i) nodes.push_back(i);
+    for (int i = 0; i < count + fresh; ++i) {
+      MemberLook look;
+      look.name = "replica r" + std::to_string(i);
+      look.address = "10.0.0." + std::to_string(i) + ":7000";
+      look.hello.node_id = NodeId(i);
+      look.hello.device = "ready";
+      look.hello.region_size = 1 << 20;
+      const Seen how = i < count ? seen[static_cast<size_t>(i)] : Seen::kNewNode;
+      if (how == Seen::kAnswers) SetConfiguration(look, 5, nodes);
+      if (how == Seen::kNewNode && i < count) look.hello.node_id[0] = 'f';
+      if (how == Seen::kDead) now.missing.push_back({look.name, look.address, "dead"});
+      if (how == Seen::kUnlisted) now.unlisted.push_back({look.name, look.address, "dead"});
+      if (how == Seen::kAnswers || how == Seen::kNewNode) now.members.push_back(look);
+    }
+    return now;
+  }
+  // Follows each way out that the refusal names.
+  static void ExpectWaysOutAreGranted(const Situation& now, const std::string& message) {
+    EXPECT_THAT(message, Not(HasSubstr("18446744073709551615")));
+    if (const std::string removed = Named(message, "remove_replica="); !removed.empty()) {
+      Situation then = now;
+      then.change.removed = removed;
+      EXPECT_OK(then.Plan()) << message;
+    }
+    if (const std::string added = Named(message, "add_replica="); !added.empty()) {
+      Situation then = now;
+      then.change.added = added;
+      EXPECT_OK(then.Plan()) << message;
+    }
+    if (message.find("on_replica_failure=continue") != std::string::npos) {
+      Situation then = now;
+      then.rules.may_leave_out = true;
+      then.missing.insert(then.missing.end(), now.unlisted.begin(), now.unlisted.end());
+      EXPECT_OK(then.Plan()) << message;
+    }
+  }
+  static void ForEachSituation(const std::function<void(const Situation&)>& use) {
+    const std::vector<FailureRules> rules{{false, 0}, {true, 0}, {true, 3}};
+    for (size_t count = 1; count <= 5; ++count) {
+      std::vector<Seen> seen(count, Seen::kAnswers);
+      for (size_t number = 0; number < size_t{1} << (2 * count); ++number) {
+        for (size_t i = 0; i < count; ++i) seen[i] = static_cast<Seen>(number >> (2 * i) & 3);
+        if (std::count(seen.begin(), seen.end(), Seen::kAnswers) == 0) continue;
+        for (const FailureRules& each : rules)
+          for (const int fresh : {0, 1, 2}) use(Make(seen, fresh, each));
+      }
+    }
+  }
+};
+
+TEST_F(WayOutTest, EachOneThatARefusalNamesIsGranted) {
+  int refused = 0;
+  ForEachSituation([&](const Situation& now) {
+    const Status status = now.Plan().status();
+    if (status.ok() || HasFailure()) return;
+    ++refused;
+    ExpectWaysOutAreGranted(now, status.message());
+    // Where the change that is asked for is refused, another way may be named.
+    for (const MissingReplica& each : now.unlisted) {
+      Situation removing = now;
+      removing.change.removed = each.address;
+      const Status then = removing.Plan().status();
+      if (!then.ok()) ExpectWaysOutAreGranted(removing, then.message());
+    }
+  });
+  EXPECT_GT(refused, 1000);
+}
+
+TEST_F(WayOutTest, WhereTooFewAreLeftOnlyANewGroupIsNamed) {
+  constexpr Seen kAnswers = Seen::kAnswers, kDead = Seen::kDead, kUnlisted = Seen::kUnlisted;
+  const auto new_group =
+      AllOf(HasSubstr("hyperloopctl export"), HasSubstr("hyperloopctl adopt"),
+            Not(HasSubstr("remove_replica=")), Not(HasSubstr("on_replica_failure=continue")));
+  const FailureRules block;
+  EXPECT_THAT(Make({kAnswers, kUnlisted}, 0, block).Plan().status().message(), new_group);
+  EXPECT_THAT(Make({kAnswers, kUnlisted, kUnlisted}, 0, block).Plan().status().message(),
+              new_group);
+  EXPECT_THAT(Make({kAnswers, kDead}, 0, kContinue).Plan().status().message(), new_group);
+  EXPECT_THAT(Make({kAnswers, Seen::kNewNode}, 0, block).Plan().status().message(),
+              AllOf(new_group, HasSubstr("former pool")));
+  Situation removing = Make({kAnswers, kUnlisted}, 0, block);
+  removing.change.removed = "10.0.0.1:7000";
+  EXPECT_THAT(removing.Plan(), StatusIs(Code::kUnavailable, AllOf(new_group, HasSubstr("2 are"))));
+}
+
+TEST_F(WayOutTest, WhereAMajorityIsLeftItMayGoOn) {
+  constexpr Seen kAnswers = Seen::kAnswers, kUnlisted = Seen::kUnlisted;
+  EXPECT_THAT(Make({kAnswers, kAnswers, kUnlisted}, 0, {}).Plan().status().message(),
+              HasSubstr("remove_replica=10.0.0.2:7000"));
+  EXPECT_THAT(
+      Make({kAnswers, kAnswers, kAnswers, kUnlisted, kUnlisted}, 0, {}).Plan().status().message(),
+      AllOf(Not(HasSubstr("remove_replica=")), HasSubstr("on_replica_failure=continue")));
+  EXPECT_THAT(Make({kAnswers, kAnswers, Seen::kDead}, 0, {true, 3}).Plan().status().message(),
+              AllOf(HasSubstr("only 2 of"), HasSubstr("min_replicas=3")));
 }
 
 }  // namespace

@@ -58,12 +58,23 @@ std::string Chain(const std::vector<std::string>& addresses) {
   return out;
 }
 
-// Checks what is listed against the newest configuration that a member has recorded.
+// The way out if too few replicas are left to agree on anything.
+constexpr char kNewGroup[] =
+    "; if the others are lost for good: hyperloopctl export writes the database of one that is "
+    "left, and hyperloopctl adopt takes it into a new group";
+
+// Checks what is listed against the newest configuration that a member has recorded. A refusal
+// names only ways out that would be granted, which a second check finds out: that one has not
+// `names_ways_out`.
 class ListCheck {
  public:
   ListCheck(std::span<const MemberLook> members, std::span<const MissingReplica> missing,
-            const FailureRules& rules, const ReplicaChange& change)
-      : members_(members), missing_(missing), rules_(rules), change_(change) {}
+            const FailureRules& rules, const ReplicaChange& change, bool names_ways_out = true)
+      : members_(members),
+        missing_(missing),
+        rules_(rules),
+        change_(change),
+        names_ways_out_(names_ways_out) {}
 
   // Fills the plan's recorded configuration, joiners, absent replicas and change.
   Status Plan(TakePlan* plan) {
@@ -149,18 +160,58 @@ class ListCheck {
       if (Member(each) != nullptr || IsMissing(each) || Leaves(each)) continue;
       if (const MemberLook* other = Replacement(each)) {
         if (rules_.may_leave_out) continue;
-        return InvalidArgument(
-            Text(other->name, " is a new node, and not node ", FormatUuid(each.node), ". ", chain_,
-                 "; give that replica its former pool, or on_replica_failure=continue to fill the "
-                 "new one from the others"));
+        return InvalidArgument(Text(
+            other->name, " is a new node, and not node ", FormatUuid(each.node), ". ", chain_,
+            "; give that replica its former pool",
+            MayGoOn(missing_) ? ", or on_replica_failure=continue to fill the new one from the "
+                                "others"
+                              : kNewGroup));
       }
       return InvalidArgument(Text(chain_, "; ", each.address, " (node ", FormatUuid(each.node),
                                   ") is not among those listed, and a part of a group is not the "
-                                  "group: list all of them, at their present addresses, or give "
-                                  "remove_replica=",
-                                  each.address, " to go on for good without it"));
+                                  "group: list all of them, at their present addresses",
+                                  WayWithout(each)));
     }
     return {};
+  }
+
+  // --- ways out, for the end of a message
+
+  bool Granted(std::span<const MissingReplica> missing, const FailureRules& rules,
+               const ReplicaChange& change) const {
+    TakePlan ignored;
+    return names_ways_out_ &&
+           ListCheck(members_, missing, rules, change, false).Plan(&ignored).ok();
+  }
+  // Whether on_replica_failure=continue is all that is needed to go on without `missing`.
+  bool MayGoOn(std::span<const MissingReplica> missing) const {
+    return Granted(missing, {true, rules_.min_replicas}, change_);
+  }
+  // How to take a replica into the group that it does not have.
+  std::string WayWith(const MemberLook& member) const {
+    if (Granted(missing_, rules_, {member.address, change_.removed}))
+      return Text(", or give add_replica=", member.address, " to take it into the group");
+    return "; one replica at a time is added, while all recorded ones are there";
+  }
+  // How to go on with the replicas that are there.
+  std::string WayWithFew() const {
+    if (!rules_.may_leave_out && MayGoOn(missing_))
+      return "; on_replica_failure=continue goes on without the others";
+    if (Granted(missing_, {rules_.may_leave_out, 0}, change_))
+      return Text("; min_replicas=", rules_.min_replicas, " keeps it from going on with these");
+    return kNewGroup;
+  }
+  // How to go on without a recorded replica that is not listed.
+  std::string WayWithout(const Replica& replica) const {
+    if (Granted(missing_, rules_, {change_.added, replica.address}))
+      return Text(", or give remove_replica=", replica.address, " to go on for good without it");
+    std::vector<MissingReplica> missing(missing_.begin(), missing_.end());
+    for (const Replica& each : recorded_.All())
+      if (Member(each) == nullptr && Replacement(each) == nullptr && !IsMissing(each))
+        missing.push_back({each.address, each.address, ""});
+    if (MayGoOn(missing))
+      return "; on_replica_failure=continue goes on without those that are dead";
+    return kNewGroup;
   }
 
   Status CheckMembers(std::vector<size_t>* joiners) const {
@@ -181,9 +232,8 @@ class ListCheck {
       }
       if (found == all.end()) {
         return InvalidArgument(Text(members_[i].name, " (node ", members_[i].hello.node_id,
-                                    ") is not of this configuration: ", chain_,
-                                    "; list those only, or give add_replica=", members_[i].address,
-                                    " to take it into the group"));
+                                    ") is not of this configuration: ", chain_, "; list those only",
+                                    WayWith(members_[i])));
       }
       const auto index = static_cast<size_t>(found - all.begin());
       if (index >= recorded_.replicas.size() || Member(*found) == nullptr) joiners->push_back(i);
@@ -197,12 +247,15 @@ class ListCheck {
                       [&](const Replica& each) { return Member(each) != nullptr; }));
     const size_t majority = recorded_.replicas.size() / 2 + 1;
     const size_t least = LeastReplicas(recorded_, rules_);
+    const size_t all = recorded_.replicas.size();
     if (there >= majority && (missing_.empty() || members_.size() >= least)) return {};
     std::string why;
     for (const MissingReplica& each : missing_) why += Text("; ", each.name, ": ", each.why);
-    return Unavailable(Text("only ", there, " of the group's ", recorded_.replicas.size(),
-                            " replicas are there, and ", std::max(majority, least),
-                            " are needed to go on without the others: ", chain_, why));
+    const size_t for_missing = rules_.may_leave_out ? std::max(majority, least) : all;
+    const size_t needed = missing_.empty() ? majority : for_missing;
+    return Unavailable(Text("only ", there, " of the group's ", all, " replicas are there, and ",
+                            needed, " are needed to go on without the others: ", chain_, why,
+                            WayWithFew()));
   }
 
   // How the replicas change. A majority before a change by one replica shares a replica with a
@@ -229,6 +282,7 @@ class ListCheck {
   const std::span<const MissingReplica> missing_;
   const FailureRules rules_;
   const ReplicaChange change_;
+  const bool names_ways_out_;
   Configuration recorded_;
   std::string chain_;  // the recorded replicas, for messages
 };
