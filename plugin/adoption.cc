@@ -189,7 +189,7 @@ class Adoption {
     HL_RETURN_IF_ERROR(ListFiles());
     for (const std::string& name : parts_.logs)
       HL_RETURN_IF_ERROR(ImportLog(fs_, bound_, Path(name), name));
-    HL_RETURN_IF_ERROR(bound_.AwaitFiles());
+    HL_RETURN_IF_ERROR(bound_.AwaitFiles(Holders::kAll));
     HL_RETURN_IF_ERROR(bound_.Rename(kAdoptionMark, kCurrent));
     bound_.log().Write(LogLevel::kInfo, "the group holds the database");
     return Status::Ok();

@@ -113,6 +113,13 @@ TEST_F(AdoptionTest, AClosedDatabaseIsInItsGroupFromThenOn) {
   EXPECT_FALSE(stdfs::exists(directory_ + "/hyperloop-set-aside"));
 }
 
+// When an adoption ends, nothing sends the files of a replica that lacks some.
+TEST_F(AdoptionTest, ItWaitsForEachReplicaToHoldTheFiles) {
+  MakePlain();
+  ASSERT_OK(AdoptOnly());
+  EXPECT_EQ(group_->CallsOf("await files of all"), 1);
+}
+
 TEST_F(AdoptionTest, WithoutTheWordItIsRefused) {
   MakePlain();
   const Content before = LocalFilesNow();

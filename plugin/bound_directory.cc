@@ -136,8 +136,8 @@ Status BoundDirectory::ListFile(const WholeFile& file) {
   return Run([&] { return store_->ListFile(file); });
 }
 
-Status BoundDirectory::AwaitFiles() {
-  return Run([&] { return store_->AwaitFiles(); }, Tails::kMayStand);
+Status BoundDirectory::AwaitFiles(Holders holders) {
+  return Run([&] { return store_->AwaitFiles(holders); }, Tails::kMayStand);
 }
 
 Status BoundDirectory::Close() {

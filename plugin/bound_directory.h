@@ -65,7 +65,7 @@ class BoundDirectory {
   Status Remove(std::string_view name);
   // As Store.
   Status ListFile(const WholeFile& file);
-  Status AwaitFiles();
+  Status AwaitFiles(Holders holders);
   Status Close();
 
   // Gives up what the group may hold of `file` beyond `size` bytes. RocksDB was told that writing

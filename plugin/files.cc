@@ -125,7 +125,7 @@ IOStatus LogLaneFile::AppendBoth(const Slice& data, const IOOptions& options, IO
   if (failed_.load(std::memory_order_acquire)) return Failure();
   if (manifest_) {
     // The record may name any file that is there now, so the replicas must have them all first.
-    if (Status awaited = bound_->AwaitFiles(); !awaited.ok()) {
+    if (Status awaited = bound_->AwaitFiles(Holders::kCaughtUp); !awaited.ok()) {
       Fail(ToIOStatus(awaited, "cannot append to " + name_), kNothingToCut);
       return Failure();
     }

@@ -108,8 +108,11 @@ class FakeStore final : public Store {
                const std::function<Status(std::span<const char>)>&) override {
     return NotFound("no replica holds " + file.name);
   }
-  Status AwaitFiles() override {
-    return Do("await files", [] { return Status::Ok(); });
+  Status AwaitFiles(Holders holders) override {
+    return Do("await files", [&] {
+      if (holders == Holders::kAll) ++group_->calls_["await files of all"];
+      return Status::Ok();
+    });
   }
 
   Result<std::vector<FileInfo>> Files() override {

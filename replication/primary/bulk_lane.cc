@@ -49,7 +49,7 @@ void BulkLane::WakeAll() {
 void BulkLane::SetTargets(std::vector<Target> targets) {
   {
     const std::lock_guard lock(mutex_);
-    ++generation_;
+    if (++generation_ == 1) first_ = ListedLocked();
     for (size_t i = 0; i < replicas_.size(); ++i) {
       Replica& replica = *replicas_[i];
       replica.connect = std::move(targets[i].connect);
@@ -109,7 +109,7 @@ void BulkLane::Interrupt() {
 }
 
 Status BulkLane::Await(std::chrono::nanoseconds timeout, std::chrono::nanoseconds limit,
-                       Whom whom) {
+                       Holders holders) {
   std::unique_lock lock(mutex_);
   const uint64_t interrupts = interrupts_;
   const std::vector<WholeFile> files = ListedLocked();
@@ -122,10 +122,10 @@ Status BulkLane::Await(std::chrono::nanoseconds timeout, std::chrono::nanosecond
     const Replica* slowest = nullptr;
     Lack lack;
     auto deadline = Clock::time_point::max();
+    const bool others_too = holders == Holders::kAll || FewCountLocked();
     for (const auto& replica : replicas_) {
       const Lack left = LackOfLocked(*replica, files);
-      const bool waited_for =
-          replica->counts || (whom == Whom::kConnected && replica->connect != nullptr);
+      const bool waited_for = replica->counts || (others_too && replica->connect != nullptr);
       if (left.files == 0 || !waited_for) continue;
       const bool refused = replica->error.code() == Code::kFenced;
       const auto until = refused ? started
@@ -235,8 +235,27 @@ Status BulkLane::Connect(Replica& replica, const Step& step) {
     }
   }
   replica.known = true;
+  CompareLocked(replica);
   CountIfCaughtUpLocked(replica);
   return {};
+}
+
+bool BulkLane::FewCountLocked() const {
+  const auto counting = std::count_if(replicas_.begin(), replicas_.end(),
+                                      [](const auto& each) { return each->counts; });
+  return 2 * static_cast<size_t>(counting) < replicas_.size();
+}
+
+void BulkLane::CompareLocked(Replica& replica) {
+  if (std::exchange(replica.compared, true) || !replica.counts) return;
+  const Lack lack = LackOfLocked(replica, first_);
+  if (lack.files == 0) return;
+  replica.counts = false;
+  if (log_ != nullptr) {
+    log_->Write(LogLevel::kInfo,
+                Text(replica.name, " lacks ", lack.files, " files (", lack.bytes,
+                     " B) of the database; it is sent them while the database is in use"));
+  }
 }
 
 void BulkLane::CountIfCaughtUpLocked(Replica& replica) {

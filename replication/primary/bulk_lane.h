@@ -9,8 +9,13 @@
 // the connection, is all that the lane knows of the replica. After SetTargets, and after any error,
 // the lane forgets it and asks the replica again.
 //
-// A replica that cannot be reached, or has no room, is tried again until the lane ends. All methods
-// are thread safe.
+// A replica that cannot be reached, or has no room, is tried again until the lane ends.
+//
+// A replica counts if it is known to hold what the others hold, or to lack only what was listed
+// meanwhile. One that does not count catches up: it is sent all that is listed, and counts once it
+// has held all of it. Await waits for the replicas that count. If fewer than half of all count, it
+// waits for the others too. So at least half hold each file for which it has waited, and any
+// majority of the replicas has one that holds it. All methods are thread safe.
 #pragma once
 
 #include <chrono>
@@ -27,6 +32,7 @@
 
 #include "hyperloop/core/log.h"
 #include "hyperloop/core/status.h"
+#include "hyperloop/replication/store.h"
 #include "hyperloop/replication/whole_file.h"
 #include "primary/bulk_target.h"
 #include "primary/periodic_thread.h"
@@ -52,23 +58,23 @@ class BulkLane {
 
   struct Target {
     BulkConnect connect;  // null: the replica is left out
-    // Await does not wait for the replica until it has once held all that is listed. A replica that
-    // was left out before always catches up.
+    // The replica does not count now. Nor does one that was left out before, and one that, when it
+    // is asked for the first time, lacks files which were listed at the first SetTargets.
     bool catches_up = false;
   };
   // Tells how the replicas are reached from now on, one target for each name and in their order.
   void SetTargets(std::vector<Target> targets);
   // Makes `files` the list.
   void Set(const std::vector<WholeFile>& files);
-  enum class Whom : uint8_t { kCounting, kConnected };  // kConnected: also those that catch up
+  static constexpr std::chrono::nanoseconds kNoLimit = std::chrono::nanoseconds::max();
   // Waits until every replica that counts holds each file that is listed now, except for files that
-  // are taken off the list meanwhile. A replica that is left out, or catches up, does not count.
+  // are taken off the list meanwhile. If fewer than half of all replicas count, it waits for those
+  // that catch up too. It never waits for one that is left out.
   // kUnavailable: a replica took no bytes for `timeout`, or refuses them because this primary was
   // fenced, or `limit` has passed, or Interrupt was called. The message names the replica and the
   // cause.
-  Status Await(std::chrono::nanoseconds timeout,
-               std::chrono::nanoseconds limit = std::chrono::nanoseconds::max(),
-               Whom whom = Whom::kCounting);
+  Status Await(std::chrono::nanoseconds timeout, std::chrono::nanoseconds limit = kNoLimit,
+               Holders holders = Holders::kCaughtUp);
   // Makes the calls of Await that are under way fail.
   void Interrupt();
 
@@ -84,6 +90,7 @@ class BulkLane {
     // mutex_ guards these.
     BulkConnect connect;
     bool counts = true;
+    bool compared = false;                   // its first list was, with first_
     bool known = false;                      // `held` and `received` are what the replica holds
     std::set<WholeFile> held;                // finished files
     std::map<WholeFile, uint64_t> received;  // bytes of unfinished files
@@ -113,6 +120,8 @@ class BulkLane {
     uint64_t bytes = 0;
   };
   Lack LackOfLocked(const Replica& replica, const std::vector<WholeFile>& files) const;
+  void CompareLocked(Replica& replica);
+  bool FewCountLocked() const;
   bool IsListedLocked(const WholeFile& file) const;
   std::vector<WholeFile> ListedLocked() const;
   void CountIfCaughtUpLocked(Replica& replica);
@@ -125,6 +134,7 @@ class BulkLane {
   mutable std::mutex mutex_;
   std::condition_variable moved_;
   std::map<std::string, WholeFile> listed_;
+  std::vector<WholeFile> first_;  // what was listed at the first SetTargets
   uint64_t generation_ = 0;
   uint64_t interrupts_ = 0;
   std::vector<std::unique_ptr<Replica>> replicas_;  // set by the constructor

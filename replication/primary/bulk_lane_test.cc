@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <filesystem>
@@ -132,9 +133,7 @@ class BulkLaneTest : public ::testing::Test {
   BulkLaneTest() {
     std::string pattern = testing::TempDir() + "/hyperloop-bulk-XXXXXX";
     base_ = mkdtemp(pattern.data());
-    for (const char* name : {"replica0", "replica1"})
-      replicas_.push_back(std::make_unique<FakeReplica>(base_ + "/" + name));
-    Begin();
+    Use(2);
   }
   ~BulkLaneTest() override {
     for (const auto& each : replicas_) each->Go();
@@ -152,9 +151,18 @@ class BulkLaneTest : public ::testing::Test {
              std::chrono::steady_clock::now() < until);
     return refused;
   }
+  static std::string NameOf(size_t i) { return "replica" + std::to_string(i); }
+  // Begins a lane to so many replicas.
+  void Use(size_t count) {
+    while (replicas_.size() < count)
+      replicas_.push_back(std::make_unique<FakeReplica>(base_ + "/" + NameOf(replicas_.size())));
+    Begin();
+  }
   void Begin() {
+    std::vector<std::string> names;
+    for (size_t i = 0; i < replicas_.size(); ++i) names.push_back(NameOf(i));
     lane_ = std::make_unique<BulkLane>(
-        std::vector<std::string>{"replica0", "replica1"},
+        std::move(names),
         [this](const std::string& name, uint64_t offset, std::span<char> out) {
           return ReadLocal(name, offset, out);
         },
@@ -164,6 +172,24 @@ class BulkLaneTest : public ::testing::Test {
     std::vector<BulkLane::Target> targets;
     for (const auto& each : replicas_) targets.push_back({each->connect()});
     lane_->SetTargets(std::move(targets));
+  }
+  // Ends the lane once only the first `count` replicas hold what is listed, and begins another one,
+  // as the next opening does.
+  void BeginAnewWithHolders(size_t count) {
+    std::vector<BulkLane::Target> targets(replicas_.size());
+    for (size_t i = 0; i < count; ++i) targets[i].connect = replicas_[i]->connect();
+    lane_->SetTargets(std::move(targets));
+    ASSERT_OK(lane_->Await(kLong, kLong, Holders::kAll));
+    lane_.reset();
+    Begin();
+    SetListed();
+  }
+  // The replica begins no file before Go. Returns when it has told what it holds.
+  void StopPuts(std::span<const size_t> indices) {
+    constexpr int kFirstPut = 3;  // connecting and the list come first
+    for (const size_t i : indices) replicas_[i]->StopAt(kFirstPut);
+    Aim();
+    for (const size_t i : indices) replicas_[i]->AwaitStopped();
   }
   // Makes a local file. The caller lists it.
   WholeFile Make(const std::string& name, const std::string& content) {
@@ -243,9 +269,9 @@ TEST_F(BulkLaneTest, WhatIsListedNoMoreIsDropped) {
 
 TEST_F(BulkLaneTest, ABreakInTheMiddleOfAFileSendsOnlyTheRest) {
   const WholeFile table = Make("000007.sst", std::string(40, 'x'));
-  lane_->Set({table});
   replicas_[0]->StopAt(6);  // connecting and the list come first, then pieces
   Aim();
+  lane_->Set({table});
   replicas_[0]->AwaitStopped();
   replicas_[0]->Fail(Unavailable("the wire is cut"));
   replicas_[0]->Go();
@@ -331,7 +357,7 @@ TEST_F(BulkLaneTest, AReplicaThatIsLeftOutIsNotWaitedForUntilItHasCaughtUp) {
   ASSERT_OK(lane_->Await(kLong)) << "it is back, but has nothing yet";
   EXPECT_THAT(replicas_[1]->Finished(), testing::IsEmpty());
   replicas_[1]->Go();
-  ASSERT_OK(lane_->Await(kLong, kLong, BulkLane::Whom::kConnected));
+  ASSERT_OK(lane_->Await(kLong, kLong, Holders::kAll));
   EXPECT_THAT(replicas_[1]->Finished(), testing::ElementsAre(table));
   replicas_[1]->FailPuts(NoSpace("the disk is full"));
   List(Make("000008.sst", "bytes"));
@@ -339,11 +365,58 @@ TEST_F(BulkLaneTest, AReplicaThatIsLeftOutIsNotWaitedForUntilItHasCaughtUp) {
       << "it counts again";
 }
 
+// As a new replica does whose group is opened again before it has all tables.
+TEST_F(BulkLaneTest, AReplicaThatLacksFilesAtTheBeginningIsNotWaitedForUntilItHasThem) {
+  Use(3);
+  List(Make("000007.sst", "bytes"));
+  ASSERT_NO_FATAL_FAILURE(BeginAnewWithHolders(2));
+  StopPuts(std::array<size_t, 1>{2});
+  ASSERT_OK(lane_->Await(kLong));
+  const WholeFile table = Make("000008.sst", "more bytes");
+  List(table);
+  ASSERT_OK(lane_->Await(kLong));
+  EXPECT_THAT(replicas_[1]->Finished(), testing::Contains(table)) << "it had all, and counts";
+  EXPECT_THAT(replicas_[2]->Finished(), testing::IsEmpty());
+  replicas_[2]->Go();
+  ASSERT_OK(lane_->Await(kLong, kLong, Holders::kAll));
+  replicas_[2]->FailPuts(NoSpace("the disk is full"));
+  List(Make("000009.sst", "bytes"));
+  EXPECT_THAT(AwaitRefusal("replica2"), StatusIs(Code::kUnavailable, HasSubstr("replica2")))
+      << "it counts again";
+}
+
+// A majority can open the database, and must find each file: at least half hold it.
+TEST_F(BulkLaneTest, IfTooFewHoldAllFilesTheOthersAreWaitedForUntilEnoughDo) {
+  Use(3);
+  List(Make("000007.sst", "bytes"));
+  ASSERT_NO_FATAL_FAILURE(BeginAnewWithHolders(1));
+  StopPuts(std::array<size_t, 2>{1, 2});
+  EXPECT_THAT(lane_->Await(milliseconds(1)), StatusIs(Code::kUnavailable, HasSubstr("lacks")));
+  replicas_[1]->Go();
+  ASSERT_OK(lane_->Await(kLong));
+  EXPECT_THAT(replicas_[2]->Finished(), testing::IsEmpty());
+}
+
+// What is new was never there, however late a replica says what it holds.
+TEST_F(BulkLaneTest, AFileThatIsListedLaterIsWaitedForAtEachReplica) {
+  Use(3);
+  List(Make("000007.sst", "bytes"));
+  ASSERT_NO_FATAL_FAILURE(BeginAnewWithHolders(3));
+  replicas_[2]->StopAt(1);
+  Aim();
+  replicas_[2]->AwaitStopped();
+  replicas_[2]->FailPuts(NoSpace("the disk is full"));
+  List(Make("000008.sst", "more bytes"));
+  replicas_[2]->Go();
+  EXPECT_THAT(AwaitRefusal("the disk is full"),
+              StatusIs(Code::kUnavailable, HasSubstr("replica2 lacks")));
+}
+
 // A replica that can be reached but has no room makes no progress, however often it is reached.
 TEST_F(BulkLaneTest, AReplicaThatTakesNoBytesIsNamedWithItsReason) {
-  List(Make("000007.sst", "bytes"));
   replicas_[1]->FailPuts(NoSpace("the disk is full"));
   Aim();
+  List(Make("000007.sst", "bytes"));
   EXPECT_THAT(
       AwaitRefusal("the disk is full"),
       StatusIs(Code::kUnavailable, AllOf(HasSubstr("replica1 lacks 1 files"),

@@ -271,7 +271,7 @@ Status Session::Close() {
     // What a MANIFEST names is on the replicas already.
     if (status.ok() && bulk_ != nullptr) {
       const Status shipped =
-          bulk_->Await(options_.bulk_timeout, options_.ack_timeout, BulkLane::Whom::kConnected);
+          bulk_->Await(options_.bulk_timeout, options_.ack_timeout, Holders::kAll);
       if (!shipped.ok())
         Say(LogLevel::kWarn, Text(shipped.message(), "; the next open goes on with them"));
     }

@@ -70,7 +70,7 @@ class Session {
   // As Store's (session_files.cc).
   Status ListFile(const WholeFile& file);
   Status Remove(std::string_view name);
-  Status AwaitFiles();
+  Status AwaitFiles(Holders holders);
   Status Fetch(const WholeFile& file, const HeldFiles::Sink& sink);
   // As WithLane, for calls that cannot fail; `otherwise` when there is no lane.
   template <class Use, class Value>

@@ -91,10 +91,11 @@ Status Session::UpdateBulkLane() {
   });
 }
 
-Status Session::AwaitFiles() {
+Status Session::AwaitFiles(Holders holders) {
   HL_RETURN_IF_ERROR(UpdateBulkLane());
   const std::shared_lock lock(state_mutex_);
-  return bulk_ == nullptr ? Status() : bulk_->Await(options_.bulk_timeout);
+  return bulk_ == nullptr ? Status()
+                          : bulk_->Await(options_.bulk_timeout, BulkLane::kNoLimit, holders);
 }
 
 }  // namespace hyperloop

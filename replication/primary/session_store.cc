@@ -57,9 +57,9 @@ class SessionStore final : public Store {
     HL_RETURN_IF_ERROR(CheckProcess());
     return session_->Fetch(file, sink);
   }
-  Status AwaitFiles() override {
+  Status AwaitFiles(Holders holders) override {
     HL_RETURN_IF_ERROR(CheckProcess());
-    return session_->AwaitFiles();
+    return session_->AwaitFiles(holders);
   }
   Result<uint64_t> Read(FileId file, uint64_t offset, std::span<char> out) override {
     return Guarded([&](FileLane& files) { return files.Read(file, offset, out); });

@@ -47,6 +47,40 @@ TEST_F(ReplicaChangeTest, AnAddedReplicaHoldsTheWholeDatabase) {
   ExpectServes(continuing);
 }
 
+// Not the one that takes it in, and not a later one, while it has not been sent them.
+TEST_F(ReplicaChangeTest, NoOpeningWaitsForTheTablesOfTheNewReplica) {
+  ASSERT_NO_FATAL_FAILURE(WriteHalves(cluster_.Options()));
+  const std::vector<fs::path> tables = TablesOfReplica(0);
+  ASSERT_OK(cluster_.AddReplica());
+  // Where the new replica would begin each table there is a directory.
+  std::vector<fs::path> in_the_way;
+  for (const fs::path& table : tables) {
+    const std::string part =
+        table.filename().string() + "-" + std::to_string(fs::file_size(table)) + ".part";
+    in_the_way.push_back(fs::path(FilesOfReplica(2)) / table.parent_path().filename() / part);
+    fs::create_directories(in_the_way.back());
+  }
+  StoreOptions adding = cluster_.Options();
+  adding.add_replica = cluster_.endpoint(2);
+  adding.ack_timeout = adding.bulk_timeout = std::chrono::seconds(2);
+  for (int opening = 0; opening < 3; ++opening) {
+    TestDatabase database(adding, Directory());
+    database.options.disable_auto_compactions = true;  // the first table stays
+    ASSERT_OK(database.Open()) << opening;
+    ASSERT_OK(database.Put("opening", std::to_string(opening)));
+    ASSERT_OK(database.db()->Flush({})) << opening;
+    EXPECT_EQ(database.FirstMissing(kKeys), "");
+  }
+  EXPECT_THAT(TablesOfReplica(2), testing::UnorderedElementsAreArray(in_the_way));
+  for (const fs::path& each : in_the_way) fs::remove(each);
+  {
+    TestDatabase database(cluster_.Options(), Directory());
+    ASSERT_OK(database.Open());
+    ASSERT_OK(database.db()->CompactRange({}, nullptr, nullptr));
+  }
+  ExpectEveryReplicaHoldsAll(kKeys);
+}
+
 TEST_F(ReplicaChangeTest, ARemovedReplicaIsNeitherNeededNorBelieved) {
   ASSERT_OK(cluster_.AddReplica());
   ASSERT_NO_FATAL_FAILURE(WriteHalves(cluster_.Options()));

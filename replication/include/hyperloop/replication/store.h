@@ -61,6 +61,12 @@ struct AppendTicket {
   uint64_t record = 0;  // the last record that holds its bytes
 };
 
+// Which replicas are waited for. One that is new in the group, was left out, or has lost files,
+// catches up: it is sent what it lacks while the group is in use. kCaughtUp: those that do not; and
+// the others too while they are more than half of all. So any majority of the replicas has one that
+// holds each file. kAll: all that are not left out.
+enum class Holders : uint8_t { kCaughtUp, kAll };
+
 // Says which group and which database directory belong together. Both keep it, and must agree.
 struct Pairing {
   std::string group;     // uuid text
@@ -165,10 +171,10 @@ class Store {
   // Lists a finished file of the directory, or another content of it. It is on its way to the
   // replicas from then on, until it is removed.
   virtual Status ListFile(const WholeFile& file) = 0;
-  // Returns when every listed file is durable on every replica. To be called before a record that
-  // names such files enters the log lane. kUnavailable: for bulk_timeout a replica has taken no
-  // bytes; the message names it and the reason. Holds up no other call.
-  virtual Status AwaitFiles() = 0;
+  // Returns when every listed file is durable on each of these replicas. To be called before a
+  // record that names such files enters the log lane. kUnavailable: for bulk_timeout a replica has
+  // taken no bytes; the message names it and the reason. Holds up no other call.
+  virtual Status AwaitFiles(Holders holders) = 0;
   // Gives `sink` the bytes of a listed file in order, as a replica holds it. kNotFound: none of the
   // replicas does. kUnavailable: none within reach does. After any other error what the sink got is
   // useless; kCorruption: the bytes are not the file's, and another call tries other replicas.
