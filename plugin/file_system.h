@@ -54,7 +54,7 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   // From now on LockFile refuses a group that holds no database. `replica_files`: a replica's
   // directory of files on this machine; empty: there is none. Tables and blob files that the bound
   // directory lacks are linked from there instead of being sent, if that replica holds them soundly
-  // and both directories are on one file system.
+  // and both directories are on one file system and belong to one user.
   void Promote(std::string replica_files) {
     must_hold_database_ = true;
     replica_files_ = std::move(replica_files);
@@ -140,8 +140,10 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   Status AdoptIfToldTo(BoundDirectory& bound);
   Status SetLocalToGroup(BoundDirectory& bound, const TakeResult& taken);
   Result<bool> HasFile(const std::string& path, const FileInfo& info, bool* exists) const;
-  // Whether the replica on this machine seems to hold the file.
-  bool IsNear(const FileInfo& info) const;
+  // The file of the replica on this machine that can be linked into the directory, or why there is
+  // none.
+  Result<std::string> FindNear(const std::string& group, const FileInfo& info,
+                               const std::string& directory) const;
   // Links `path` to the file that the replica on this machine holds. False: it cannot be linked;
   // the log says why.
   bool LinkFromReplica(const std::string& group, const FileInfo& info, const std::string& path);

@@ -16,6 +16,7 @@ class FilesOfStore final : public GroupFiles {
  public:
   FilesOfStore(Store& store, std::vector<FileInfo> files)
       : store_(store), files_(std::move(files)) {}
+  std::string Group() const override { return {}; }  // what can be linked is linked by now
   std::vector<FileInfo> Files() const override { return files_; }
   Result<uint64_t> Read(FileId file, uint64_t offset, std::span<char> out) const override {
     return store_.Read(file, offset, out);
@@ -138,8 +139,9 @@ Status HyperloopFileSystem::JudgeTaking(const std::string& directory, bool has_f
                            "without the plugin, makes one of what is left. Nothing was changed");
   }
   if (adoptable && options_.adopt) return JudgeAdoption(*target(), directory, group.Room());
-  return JudgeDirectory(*target(), directory, group,
-                        [this](const FileInfo& info) { return IsNear(info); });
+  return JudgeDirectory(*target(), directory, group, [&](const FileInfo& info) {
+    return FindNear(group.Group(), info, directory).ok();
+  });
 }
 
 Status HyperloopFileSystem::RefuseCopy(const std::string& directory, const PairingFile& file) {
@@ -236,18 +238,25 @@ Result<bool> HyperloopFileSystem::HasFile(const std::string& path, const FileInf
   return local.checksum == info.checksum;
 }
 
+// Other files than tables and blob files may be changed in place, which would change the replica's
+// file too.
+Result<std::string> HyperloopFileSystem::FindNear(const std::string& group, const FileInfo& info,
+                                                  const std::string& directory) const {
+  if (replica_files_.empty() || !IsTableOrBlob(info.name)) return NotFound("not looked for");
+  return FindLinkableFile(replica_files_, group, {info.name, info.size, info.checksum}, directory);
+}
+
 // The bytes are read again, because the disk may have damaged them since they arrived.
 bool HyperloopFileSystem::LinkFromReplica(const std::string& group, const FileInfo& info,
                                           const std::string& path) {
-  // Other files may be changed in place, which would change the replica's file too.
   if (replica_files_.empty() || !IsTableOrBlob(info.name)) return false;
-  const WholeFile file{info.name, info.size, info.checksum};
-  const Result<std::string> held = PathOfHeldFile(replica_files_, group, file);
+  const Result<std::string> held = FindNear(group, info, ParentOf(path));
   if (!held.ok()) {
     log_->Write(LogLevel::kWarn,
                 info.name + " is not linked from the replica: " + held.status().message());
     return false;
   }
+  const WholeFile file{info.name, info.size, info.checksum};
   const Result<WholeFile> found = Describe(*target(), *held, info.name);
   if (!found.ok() || *found != file) {
     log_->Write(LogLevel::kWarn,
@@ -259,17 +268,6 @@ bool HyperloopFileSystem::LinkFromReplica(const std::string& group, const FileIn
   const IOStatus linked = target()->LinkFile(*held, path, IOOptions(), nullptr);
   if (!linked.ok()) log_->Write(LogLevel::kWarn, "cannot link " + *held + ": " + linked.ToString());
   return linked.ok();
-}
-
-// Looks through the directories of all groups, because the group's id is not known before the group
-// is taken. A file of another group is as good, because its name says which bytes it holds.
-bool HyperloopFileSystem::IsNear(const FileInfo& info) const {
-  if (replica_files_.empty() || !IsTableOrBlob(info.name)) return false;
-  std::vector<std::string> groups;
-  target()->GetChildren(replica_files_, IOOptions(), &groups, nullptr).PermitUncheckedError();
-  return std::any_of(groups.begin(), groups.end(), [&](const std::string& group) {
-    return PathOfHeldFile(replica_files_, group, {info.name, info.size, info.checksum}).ok();
-  });
 }
 
 // Writes to `path` what a replica holds of the file. kNotFound: no replica holds it.

@@ -187,6 +187,72 @@ TEST_F(JudgeTest, NoRoomForWhatTheDirectoryLacksIsRefused) {
   EXPECT_EQ(Get("log"), "1");
 }
 
+// A replica on this machine, whose directory of files has the tables that the directory lost. There
+// is room for nothing that is copied.
+class NearReplicaTest : public JudgeTest {
+ protected:
+  ~NearReplicaTest() override { stdfs::remove_all(elsewhere_); }
+  static constexpr char kOwnGroup[] = "fake-group";
+
+  // Moves the directory's table to where a replica below `place` keeps it for `group`.
+  void MoveTable(const std::string& place, const std::string& group) {
+    Make();
+    group_->SayThatAllIsHeld();
+    const std::string table = LocalNames(".sst").at(0);
+    const auto file = Describe(*rocksdb::FileSystem::Default(), Path(table), table);
+    ASSERT_OK(file);
+    char name[64];
+    std::snprintf(name, sizeof name, "%s@%016llx", table.c_str(),
+                  static_cast<unsigned long long>(file->checksum));
+    held_ = place + "/" + group + "/" + name;
+    stdfs::create_directories(place + "/" + group);
+    stdfs::copy(Path(table), held_);
+    stdfs::remove(Path(table));
+  }
+  Status OpenBeside(const std::string& place) {
+    env_.reset();
+    fs_ = MakeFileSystem(MakeStoreOptions(), std::make_shared<FullDisk>());
+    fs_->Promote(place);
+    env_ = rocksdb::NewCompositeEnv(fs_);
+    return Open(MakeOptions());
+  }
+  // Nobody is fenced.
+  void ExpectNoRoomBeside(const std::string& place) {
+    const uint64_t epoch = group_->epoch();
+    EXPECT_THAT(OpenBeside(place), StatusIs(rocksdb::Status::kNoSpace, HasSubstr("make room")));
+    EXPECT_EQ(group_->epoch(), epoch);
+  }
+
+  std::string elsewhere_, held_;
+};
+
+TEST_F(NearReplicaTest, WhatIsLinkedNeedsNoRoom) {
+  ASSERT_NO_FATAL_FAILURE(MoveTable(root_ + "/files", kOwnGroup));
+  const Status opened = OpenBeside(root_ + "/files");
+  ASSERT_OK(opened);
+  EXPECT_EQ(Get("table") + Get("log"), "11");
+}
+
+TEST_F(NearReplicaTest, FilesOfAnotherGroupAreNotLinked) {
+  ASSERT_NO_FATAL_FAILURE(MoveTable(root_ + "/files", "22222222-2222-4222-8222-222222222222"));
+  ExpectNoRoomBeside(root_ + "/files");
+}
+
+TEST_F(NearReplicaTest, FilesOnAnotherFileSystemAreNotLinked) {
+  elsewhere_ = ::testing::TempDir() + "/hyperloop-near-" + std::to_string(getpid());
+  ASSERT_NO_FATAL_FAILURE(MoveTable(elsewhere_, kOwnGroup));
+  struct stat here, there;
+  ASSERT_EQ(stat(root_.c_str(), &here) + stat(elsewhere_.c_str(), &there), 0);
+  if (here.st_dev == there.st_dev) GTEST_SKIP() << root_ << " and TMPDIR are one file system";
+  ExpectNoRoomBeside(elsewhere_);
+}
+
+TEST_F(NearReplicaTest, FilesOfAnotherUserAreNotLinked) {
+  ASSERT_NO_FATAL_FAILURE(MoveTable(root_ + "/files", kOwnGroup));
+  if (chown(held_.c_str(), 12345, 12345) != 0) GTEST_SKIP() << "only root can give a file away";
+  ExpectNoRoomBeside(root_ + "/files");
+}
+
 // Asking takes time, above all where a replica does not answer.
 TEST_F(JudgeTest, ReplicasAreNotAskedForFilesThatAreThere) {
   Make();

@@ -155,13 +155,14 @@ class FakeStore final : public Store {
   class View final : public GroupFiles {
    public:
     explicit View(FakeStore& store) : store_(store) {}
+    std::string Group() const override { return store_.group_->pairing_.group; }
     std::vector<FileInfo> Files() const override { return store_.FilesLocked(); }
     Result<uint64_t> Read(FileId file, uint64_t offset, std::span<char> out) const override {
       return store_.ReadLocked(file, offset, out);
     }
     bool Held(const WholeFile&) const override {
       ++store_.group_->calls_["held"];
-      return false;
+      return store_.group_->all_held_;
     }
     GroupRoom Room() const override {
       const uint64_t extents = store_.group_->extents_;
@@ -360,6 +361,11 @@ bool FakeGroup::held() {
 void FakeGroup::SetMedia(rnic::Media media) {
   std::lock_guard<std::mutex> lock(mutex_);
   media_ = media;
+}
+
+void FakeGroup::SayThatAllIsHeld() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  all_held_ = true;
 }
 
 void FakeGroup::SetExtents(uint64_t extents) {

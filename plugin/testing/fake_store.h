@@ -57,6 +57,8 @@ class FakeGroup {
   bool held();
   void SetExtents(uint64_t extents);
   void SetMedia(rnic::Media media);
+  // From now on the replicas say that they hold every file. They still give none.
+  void SayThatAllIsHeld();
 
  private:
   friend class FakeStore;
@@ -74,6 +76,7 @@ class FakeGroup {
   bool link_cut_ = false;
   Code link_code_ = Code::kUnavailable;
   uint64_t extents_ = 1024;
+  bool all_held_ = false;
   rnic::Media media_ = rnic::Media::kFile;
   std::vector<Fault> faults_;
   std::map<std::string, int> calls_;

@@ -19,6 +19,7 @@ class ImageFiles final : public GroupFiles {
   ImageFiles(std::span<const std::byte> image, const RegionInfo& info, FileTable table, HeldBy held)
       : image_(image), info_(info), table_(std::move(table)), held_(std::move(held)) {}
 
+  std::string Group() const override { return FormatUuid(info_.group); }
   std::vector<FileInfo> Files() const override { return table_.List(); }
   Result<uint64_t> Read(FileId file, uint64_t offset, std::span<char> out) const override;
   bool Held(const WholeFile& file) const override { return held_ && held_(file); }
@@ -35,6 +36,7 @@ class ImageFiles final : public GroupFiles {
 class NoFiles final : public GroupFiles {
  public:
   explicit NoFiles(const RegionGeometry& geometry) : geometry_(geometry) {}
+  std::string Group() const override { return {}; }
   std::vector<FileInfo> Files() const override { return {}; }
   Result<uint64_t> Read(FileId, uint64_t, std::span<char>) const override {
     return NotFound("the group holds no file");

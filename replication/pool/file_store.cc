@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <tuple>
 #include <vector>
 
 #include "hyperloop/core/trusted_files.h"
@@ -93,16 +94,28 @@ std::string GroupDirectory(const std::string& root, const Uuid& group) {
   return root + "/" + FormatUuid(group);
 }
 
-Result<std::string> PathOfHeldFile(const std::string& replica_files, const std::string& group,
-                                   const WholeFile& file) {
+Result<std::string> FindLinkableFile(const std::string& replica_files, const std::string& group,
+                                     const WholeFile& file, const std::string& into) {
   HL_RETURN_IF_ERROR(CheckFile(file));
   HL_ASSIGN_OR_RETURN(const UniqueFd directory, OpenDirectory(replica_files + "/" + group));
   const std::string entry = FinishedName(file);
-  struct stat st;
-  if (::fstatat(directory.get(), entry.c_str(), &st, AT_SYMLINK_NOFOLLOW) != 0)
+  constexpr unsigned kMask = STATX_BASIC_STATS | STATX_MNT_ID;
+  struct statx st, target;
+  if (::statx(directory.get(), entry.c_str(), AT_SYMLINK_NOFOLLOW, kMask, &st) != 0)
     return FromErrno(errno, "look at " + entry);
-  if (!S_ISREG(st.st_mode) || static_cast<uint64_t>(st.st_size) != file.size)
+  if (!S_ISREG(st.stx_mode) || st.stx_size != file.size)
     return NotFound(entry + " is not a file of " + std::to_string(file.size) + " B");
+  if (::statx(AT_FDCWD, into.c_str(), 0, kMask, &target) != 0)
+    return FromErrno(errno, "look at " + into);
+  const auto place = [](const struct statx& each) {
+    return std::tuple(each.stx_dev_major, each.stx_dev_minor, each.stx_mnt_id);
+  };
+  if (place(st) != place(target))
+    return NotSupported(replica_files + " and " + into + " are not on one file system");
+  if (st.stx_uid != target.stx_uid) {
+    return NotSupported(entry + " belongs to user " + std::to_string(st.stx_uid) + ", " + into +
+                        " to user " + std::to_string(target.stx_uid));
+  }
   return replica_files + "/" + group + "/" + entry;
 }
 

@@ -86,6 +86,7 @@ struct GroupRoom {
 class GroupFiles {
  public:
   virtual ~GroupFiles() = default;
+  virtual std::string Group() const = 0;            // its id; empty: it has none yet
   virtual std::vector<FileInfo> Files() const = 0;  // by name
   // As Store::Read.
   virtual Result<uint64_t> Read(FileId file, uint64_t offset, std::span<char> out) const = 0;
