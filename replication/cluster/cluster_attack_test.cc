@@ -69,6 +69,7 @@ class ClusterAttackTest : public EmulatedClusterTest {
   void ExpectAllRefused(const std::string& named) {
     ExpectRefused(StartCluster(options_).status(), named);
     ExpectRefused(ReadCluster(options_.directory).status(), named);
+    ExpectRefused(RemoveReplica(options_.directory, "replica0").status(), named);
     ExpectRefused(StopCluster(options_.directory).status(), named);
     ExpectRefused(ChangeRegionSize(options_.directory, 2 << 20,
                                    [](const ClusterInfo&) {

@@ -29,6 +29,7 @@ using cluster::ProcessId;
 namespace fs = std::filesystem;
 
 constexpr char kDaemonName[] = "rnicd";
+constexpr uint32_t kReplicasByDefault = 3;
 // A pool file needs so much more than its region, for PMDK's own metadata and to align the region
 // to 2 MiB.
 constexpr uint64_t kPoolOverhead = 8ull << 20;
@@ -130,7 +131,7 @@ Status CheckOptions(const ClusterOptions& options) {
         "spin-us, cpu and priority are the RNIC daemon's, and provider verbs has none");
   }
   if (options.directory.empty()) return InvalidArgument("no directory given for the cluster");
-  if (options.replicas < 1 || options.replicas > kMaxGroupSize) {
+  if (options.replicas > kMaxGroupSize) {
     return InvalidArgument(std::to_string(options.replicas) + " replicas: a group has 1 to " +
                            std::to_string(kMaxGroupSize));
   }
@@ -178,6 +179,16 @@ std::string IdentityName() {
 
 std::string ReplicaName(size_t index) { return "replica" + std::to_string(index); }
 
+// A name for another replica of the cluster. If a former one had it, its pool is used again.
+std::string FreeName(const ClusterFile& file) {
+  for (size_t i = 0;; ++i) {
+    const std::string name = ReplicaName(i);
+    if (std::none_of(file.replicas.begin(), file.replicas.end(),
+                     [&](const ClusterFile::Replica& each) { return each.name == name; }))
+      return name;
+  }
+}
+
 // The description of the cluster to start: the directory's own, with another replica if asked for,
 // or a new one. Writes nothing.
 struct Description {
@@ -195,17 +206,19 @@ Result<Description> DescriptionFor(const ClusterOptions& options, const Paths& p
                              "\". Give the same options, or another directory");
     }
     const size_t has = file->replicas.size();
-    const bool another = options.replicas == has + 1;
-    if ((options.replicas != has && !another) || file->region_size != options.region_size ||
+    const size_t wanted = options.replicas == 0 ? has : options.replicas;
+    const bool another = wanted == has + 1;
+    if ((wanted != has && !another) || file->region_size != options.region_size ||
         file->media != options.media) {
       return InvalidArgument("the cluster at " + paths.directory + " has " + std::to_string(has) +
                              " replicas, regions of " + std::to_string(file->region_size) +
                              " B and media=" + file->media + "; asked for are " +
-                             std::to_string(options.replicas) + ", " +
-                             std::to_string(options.region_size) + " B and media=" + options.media +
-                             ". Give the same options, one replica more, or another directory");
+                             std::to_string(wanted) + ", " + std::to_string(options.region_size) +
+                             " B and media=" + options.media +
+                             ". Give the same options, one replica more, or another directory; "
+                             "hyperloopctl cluster remove takes a replica out");
     }
-    if (another) file->replicas.push_back({ReplicaName(has), "127.0.0.1:0"});
+    if (another) file->replicas.push_back({FreeName(*file), "127.0.0.1:0"});
     return Description{std::move(*file), false, another};
   }
   for (const fs::directory_entry& entry : fs::directory_iterator(paths.directory)) {
@@ -222,7 +235,8 @@ Result<Description> DescriptionFor(const ClusterOptions& options, const Paths& p
   made.media = options.media;
   made.provider = options.provider;
   made.device = options.device;
-  for (uint32_t i = 0; i < options.replicas; ++i) {
+  const uint32_t count = options.replicas == 0 ? kReplicasByDefault : options.replicas;
+  for (uint32_t i = 0; i < count; ++i) {
     made.replicas.push_back({ReplicaName(i), "127.0.0.1:0"});
   }
   return Description{std::move(made), true, false};
@@ -474,6 +488,40 @@ Result<ClusterInfo> ReadCluster(const std::string& directory) {
   HL_ASSIGN_OR_RETURN(const Paths paths, ExistingDirectory(directory));
   HL_ASSIGN_OR_RETURN(const ClusterFile file, LoadDescription(paths));
   return Describe(paths, file);
+}
+
+// The process ends first, so that one which is left over can be found.
+Result<ClusterInfo> RemoveReplica(const std::string& directory, const std::string& replica,
+                                  std::chrono::milliseconds patience) {
+  HL_ASSIGN_OR_RETURN(const Paths paths, ExistingDirectory(directory));
+  HL_RETURN_IF_ERROR(LoadDescription(paths).status());
+  HL_ASSIGN_OR_RETURN(const UniqueFd lock, LockDirectory(paths));
+  HL_ASSIGN_OR_RETURN(ClusterFile file, LoadDescription(paths));
+  HL_RETURN_IF_ERROR(Describe(paths, file).status());  // whether its pid files can be trusted
+  std::string names;
+  for (const ClusterFile::Replica& each : file.replicas)
+    names += (names.empty() ? "" : ", ") + each.name;
+  const auto found = std::find_if(file.replicas.begin(), file.replicas.end(),
+                                  [&](const ClusterFile::Replica& each) {
+                                    return each.name == replica || each.listen == replica;
+                                  });
+  if (found == file.replicas.end()) {
+    return NotFound("the cluster at " + paths.directory + " has no " + replica + "; it has " +
+                    names);
+  }
+  if (file.replicas.size() <= 2) {
+    return InvalidArgument("the cluster at " + paths.directory + " has " + names +
+                           ". A group of two cannot go on with one of them");
+  }
+  const ClusterFile::Replica removed = *found;
+  if (const Result<ProcessId> id = cluster::ReadPidFile(paths.Pid(removed.name)); id.ok())
+    HL_RETURN_IF_ERROR(cluster::Terminate(*id, patience).status());
+  file.replicas.erase(found);
+  HL_RETURN_IF_ERROR(cluster::SaveClusterFile(file, paths.Description()));
+  ::unlink(paths.Pid(removed.name).c_str());
+  HL_ASSIGN_OR_RETURN(ClusterInfo info, Describe(paths, file));
+  info.removed = removed.listen;
+  return info;
 }
 
 Status ChangeRegionSize(const std::string& directory, uint64_t region_size,

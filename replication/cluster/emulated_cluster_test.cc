@@ -177,6 +177,50 @@ TEST_F(EmulatedClusterTest, OneReplicaMoreIsAddedToARunningCluster) {
   EXPECT_EQ(again->added, "");
 }
 
+TEST_F(EmulatedClusterTest, AReplicaIsRemovedAndAddedAgain) {
+  ASSERT_OK(StartCluster(options_));
+  const cluster::ProcessId removed = Id("replica1"), stays = Id("replica2");
+  const Result<ClusterInfo> fewer = RemoveReplica(options_.directory, "replica1");
+  ASSERT_OK(fewer);
+  EXPECT_EQ(fewer->removed, "127.0.0.1:40001");
+  EXPECT_THAT(fewer->uri, HasSubstr("hyperloop://127.0.0.1:40000,127.0.0.1:40002?"));
+  EXPECT_EQ(cluster::StateOf(removed), ProcessState::kDead);
+  EXPECT_EQ(cluster::StateOf(stays), ProcessState::kRunning);
+  EXPECT_FALSE(fs::exists(options_.directory + "/replica1.pid"));
+  EXPECT_TRUE(fs::exists(options_.directory + "/replica1.pool")) << "its data stays";
+  // Who does not say how many there are means those that there are.
+  options_.replicas = 0;
+  const Result<ClusterInfo> same = StartCluster(options_);
+  ASSERT_OK(same);
+  EXPECT_EQ(same->started, 0u);
+  EXPECT_EQ(same->uri, fewer->uri);
+  options_.replicas = 3;
+  const Result<ClusterInfo> again = StartCluster(options_);
+  ASSERT_OK(again);
+  EXPECT_EQ(again->added, "127.0.0.1:40001") << "no name is given twice";
+  EXPECT_TRUE(again->AllAlive());
+}
+
+TEST_F(EmulatedClusterTest, AReplicaOfAStoppedClusterIsRemovedByItsAddress) {
+  options_.replicas = 0;
+  ASSERT_OK(StartCluster(options_));
+  ASSERT_EQ(ReadCluster(options_.directory)->replicas().size(), 3u) << "as many as by default";
+  ASSERT_OK(StopCluster(options_.directory));
+  ASSERT_OK(RemoveReplica(options_.directory, "127.0.0.1:40002"));
+  EXPECT_EQ(ReadCluster(options_.directory)->replicas().size(), 2u);
+}
+
+TEST_F(EmulatedClusterTest, WhatCannotBeRemovedIsSaid) {
+  EXPECT_THAT(RemoveReplica(options_.directory, "replica0"), StatusIs(Code::kNotFound));
+  ASSERT_OK(StartCluster(options_));
+  EXPECT_THAT(RemoveReplica(options_.directory, "replica3"),
+              StatusIs(Code::kNotFound, HasSubstr("replica0, replica1, replica2")));
+  ASSERT_OK(RemoveReplica(options_.directory, "replica0"));
+  EXPECT_THAT(RemoveReplica(options_.directory, "replica1"),
+              StatusIs(Code::kInvalidArgument, HasSubstr("two")));
+  EXPECT_TRUE(ReadCluster(options_.directory)->AllAlive());
+}
+
 TEST_F(EmulatedClusterTest, SomebodyElsesDirectoryIsLeftAlone) {
   fs::create_directory(options_.directory);
   std::ofstream(options_.directory + "/thesis.txt") << "precious";

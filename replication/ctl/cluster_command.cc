@@ -1,4 +1,4 @@
-// hyperloopctl cluster start | status | stop
+// hyperloopctl cluster start | status | remove | stop
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
@@ -67,6 +67,19 @@ int StatusOf(const std::string& directory, bool as_json) {
   return info->AllAlive() ? kExitOk : kExitFailure;
 }
 
+int Remove(const std::string& directory, const std::string& replica) {
+  const Result<ClusterInfo> info = RemoveReplica(directory, replica);
+  if (!info.ok()) return Fail(info.status());
+  std::printf("%s: removed %s, %zu replicas are left; its pool stays\n", info->directory.c_str(),
+              replica.c_str(), info->replicas().size());
+  std::printf(
+      "a group that has a database, and has it still, goes on without it after the next opening "
+      "with &remove_replica=%s\n",
+      info->removed.c_str());
+  std::printf("uri: %s\n", info->uri.c_str());
+  return kExitOk;
+}
+
 int Stop(const std::string& directory) {
   const Result<std::vector<std::string>> killed = StopCluster(directory);
   if (!killed.ok()) return Fail(killed.status());
@@ -79,6 +92,7 @@ int Stop(const std::string& directory) {
 
 void AddStart(CLI::App& cluster, Action* chosen) {
   auto options = std::make_shared<ClusterOptions>();
+  options->replicas = 0;
   auto region_size = std::make_shared<std::string>("256M");
   CLI::App* start = cluster.add_subcommand(
       "start", "start the cluster, or what of it does not run; the last line printed is its uri");
@@ -88,8 +102,9 @@ void AddStart(CLI::App& cluster, Action* chosen) {
       ->required();
   start
       ->add_option("--replicas", options->replicas,
-                   "length of the chain, 1 to 8; one more than the cluster has adds a replica")
-      ->capture_default_str();
+                   "length of the chain; one more than the cluster has adds a replica; default: as "
+                   "the cluster has, 3 for a new one")
+      ->check(CLI::Range(1, 8));
   start->add_option("--region-size", *region_size, "bytes of each replica's region (K, M, G)")
       ->capture_default_str();
   start
@@ -135,6 +150,18 @@ void AddStatusOf(CLI::App& cluster, Action* chosen) {
   status->callback([=] { *chosen = [=] { return StatusOf(*directory, *as_json); }; });
 }
 
+void AddRemove(CLI::App& cluster, Action* chosen) {
+  auto directory = std::make_shared<std::string>();
+  auto replica = std::make_shared<std::string>();
+  CLI::App* remove = cluster.add_subcommand(
+      "remove",
+      "end a replica and take it out of the cluster; its pool stays; the last line printed is the "
+      "cluster's uri from then on");
+  remove->add_option("--dir", *directory, "the cluster's directory")->required();
+  remove->add_option("--replica", *replica, "its name, or where it listens: HOST:PORT")->required();
+  remove->callback([=] { *chosen = [=] { return Remove(*directory, *replica); }; });
+}
+
 void AddStop(CLI::App& cluster, Action* chosen) {
   auto directory = std::make_shared<std::string>();
   CLI::App* stop = cluster.add_subcommand("stop", "end its processes; the pools stay");
@@ -150,6 +177,7 @@ void AddCluster(CLI::App& app, Action* chosen) {
   cluster->require_subcommand(1);
   AddStart(*cluster, chosen);
   AddStatusOf(*cluster, chosen);
+  AddRemove(*cluster, chosen);
   AddStop(*cluster, chosen);
 }
 

@@ -17,6 +17,13 @@ class ReplicaChangeTest : public WholeDatabaseTest {
     ASSERT_OK(database.db()->Flush({}));
     ASSERT_OK(database.Fill(kKeys));
   }
+  // The options of the uri that hyperloopctl printed last.
+  static StoreOptions Printed(const Outcome& outcome) {
+    StoreOptions options;
+    const std::string uri = outcome.text.substr(outcome.text.find("uri: ") + 5);
+    EXPECT_OK(ParseStoreUri(uri.substr(0, uri.find('\n')), &options));
+    return options;
+  }
   std::string Refusal(const StoreOptions& options) const {
     TestDatabase database(options, Directory());
     return database.Open().ToString();
@@ -103,6 +110,31 @@ TEST_F(ReplicaChangeTest, ARemovedReplicaIsNeitherNeededNorBelieved) {
   adding.add_replica = cluster_.endpoint(2);
   ExpectServes(adding);
   ExpectEveryReplicaHoldsAll(kKeys);
+}
+
+// hyperloopctl goes by the cluster's directory, so the replica has to leave that too.
+TEST_F(ReplicaChangeTest, AnEmulatedClusterForgetsARemovedReplica) {
+  ASSERT_OK(cluster_.AddReplica());
+  ASSERT_NO_FATAL_FAILURE(WriteHalves(cluster_.Options()));
+  const std::string directory = cluster_.folder() + "/cluster", removed = cluster_.endpoint(2);
+  const Outcome out = Ctl("cluster remove --dir " + directory + " --replica replica2");
+  ASSERT_EQ(out.exit_status, 0) << out.text;
+  EXPECT_THAT(out.text, HasSubstr("remove_replica=" + removed));
+  StoreOptions fewer = cluster_.Options();
+  fewer.replicas.pop_back();
+  EXPECT_EQ(Printed(out).replicas, fewer.replicas);
+  EXPECT_THAT(Refusal(fewer), HasSubstr("remove_replica=" + removed));
+  fewer.remove_replica = removed;
+  ASSERT_NO_FATAL_FAILURE(ExpectServes(fewer));
+  const Outcome verified = Ctl("verify --dir " + directory);
+  EXPECT_EQ(verified.exit_status, 0) << verified.text;
+  ASSERT_EQ(Ctl("cluster stop --dir " + directory).exit_status, 0);
+  fs::rename(cluster_.folder() + "/primary.pool", directory + "/primary.pool");
+  const Outcome resized = Ctl("resize --dir " + directory + " --region-size 64M");
+  ASSERT_EQ(resized.exit_status, 0) << resized.text;
+  const Outcome started = Ctl("cluster start --dir " + directory + " --region-size 64M");
+  ASSERT_EQ(started.exit_status, 0) << started.text;
+  ExpectServes(Printed(started));
 }
 
 TEST_F(ReplicaChangeTest, NothingChangesWhileAReplicaIsAway) {

@@ -29,7 +29,9 @@ namespace hyperloop {
 
 struct ClusterOptions {
   std::string directory;  // made when absent; on tmpfs for media=ram, on a disk for media=file
-  uint32_t replicas = 3;  // 1 to 8; one more than an existing cluster has: it gets another
+  // 1 to 8; one more than an existing cluster has: it gets another; 0: as many as it has, 3 for a
+  // new one.
+  uint32_t replicas = 3;
   uint64_t region_size = 256ull << 20;  // bytes of each replica's region
   std::string media = "auto";           // auto, ram, file, pmem, …-emulated
   std::string provider = "softrnic";    // or verbs: all nodes on one RDMA device, no daemon
@@ -67,6 +69,9 @@ struct ClusterInfo {
   // Where the replica listens that this start added to an existing cluster: the next opening of the
   // database needs it as add_replica. Empty: none was added.
   std::string added;
+  // Where the replica listened that RemoveReplica took out: the next opening of the database needs
+  // it as remove_replica. Empty: none was.
+  std::string removed;
 
   bool AllAlive() const;
   std::span<const ClusterProcess> replicas() const {
@@ -84,6 +89,13 @@ Result<ClusterInfo> StartCluster(const ClusterOptions& options);
 
 // Describes the directory's cluster and says which of its processes live. kNotFound: no cluster.
 Result<ClusterInfo> ReadCluster(const std::string& directory);
+
+// Ends a replica's process and takes the replica out of the cluster. Its pool and its files stay. A
+// later start with one replica more gives it back. `replica`: its name, or where it listens.
+// kNotFound: no cluster, or no such replica. kInvalidArgument: the cluster has no more than two, of
+// which a group cannot go on with one.
+Result<ClusterInfo> RemoveReplica(const std::string& directory, const std::string& replica,
+                                  std::chrono::milliseconds patience = std::chrono::seconds(5));
 
 // Runs `change` on a cluster at rest, then records that its regions have `region_size` bytes. The
 // cluster cannot be started in between. kBusy: a process lives. If `change` fails, its error is
