@@ -20,13 +20,13 @@ std::unique_ptr<control::StoredFileT> Described(const WholeFile& file) {
 class BulkConnection final : public BulkTarget {
  public:
   BulkConnection(std::unique_ptr<control::ControlClient> client, Ownership own,
-                 std::chrono::nanoseconds timeout)
-      : client_(std::move(client)), own_(std::move(own)), timeout_(timeout) {}
+                 const CallLimit& limit)
+      : client_(std::move(client)), own_(std::move(own)), limit_(limit) {}
 
   Result<std::vector<StoredFile>> List() override {
     HL_ASSIGN_OR_RETURN(
         const control::ListFilesReplyT reply,
-        client_->Call<control::ListFilesReplyT>(control::ListFilesRequestT{}, timeout_));
+        client_->Call<control::ListFilesReplyT>(control::ListFilesRequestT{}, limit_.Left()));
     std::vector<StoredFile> files;
     for (const auto& each : reply.files)
       files.push_back({{each->name, each->size, each->checksum}, each->received, each->finished});
@@ -40,7 +40,7 @@ class BulkConnection final : public BulkTarget {
     request.offset = offset;
     request.bytes.assign(bytes.begin(), bytes.end());
     HL_ASSIGN_OR_RETURN(const control::PutFileReplyT reply,
-                        client_->Call<control::PutFileReplyT>(std::move(request), timeout_));
+                        client_->Call<control::PutFileReplyT>(std::move(request), limit_.Left()));
     return reply.received;
   }
 
@@ -50,7 +50,7 @@ class BulkConnection final : public BulkTarget {
     request.offset = offset;
     request.length = static_cast<uint32_t>(std::min<size_t>(out.size(), control::kMaxBulkBytes));
     HL_ASSIGN_OR_RETURN(const control::GetFileReplyT reply,
-                        client_->Call<control::GetFileReplyT>(std::move(request), timeout_));
+                        client_->Call<control::GetFileReplyT>(std::move(request), limit_.Left()));
     const size_t got = std::min(reply.bytes.size(), out.size());
     std::copy_n(reply.bytes.begin(), got, out.begin());
     return uint64_t{got};
@@ -59,23 +59,23 @@ class BulkConnection final : public BulkTarget {
   Status Drop(const WholeFile& file) override {
     auto request = OwnerRequest<control::DropFileRequestT>(own_);
     request.file = Described(file);
-    return client_->Call<control::DoneT>(std::move(request), timeout_).status();
+    return client_->Call<control::DoneT>(std::move(request), limit_.Left()).status();
   }
 
  private:
   const std::unique_ptr<control::ControlClient> client_;
   const Ownership own_;
-  const std::chrono::nanoseconds timeout_;
+  const CallLimit& limit_;
 };
 
 }  // namespace
 
 BulkConnect BulkConnectionTo(control::Endpoint endpoint, uint16_t port, control::Trust trust,
-                             Ownership own, std::chrono::nanoseconds timeout) {
-  return [=]() -> Result<std::unique_ptr<BulkTarget>> {
+                             Ownership own, const CallLimit& limit) {
+  return [=, &limit]() -> Result<std::unique_ptr<BulkTarget>> {
     HL_ASSIGN_OR_RETURN(std::unique_ptr<control::ControlClient> client,
-                        control::ControlClient::Connect(endpoint, trust, timeout, port));
-    return std::unique_ptr<BulkTarget>(new BulkConnection(std::move(client), own, timeout));
+                        control::ControlClient::Connect(endpoint, trust, limit.Left(), port));
+    return std::unique_ptr<BulkTarget>(new BulkConnection(std::move(client), own, limit));
   };
 }
 

@@ -52,8 +52,8 @@ class BulkLane {
   // `names`: the replicas' names, for messages. Nothing is sent before SetTargets.
   BulkLane(std::vector<std::string> names, ReadLocal read_local, Options options,
            std::shared_ptr<Log> log);
-  // Ends the threads. Each finishes its present step first; the longest one is to connect and to
-  // ask for the list.
+  // Ends the threads. Each finishes its present step first: it connects and asks for the list, or
+  // sends or drops a piece.
   ~BulkLane();
 
   struct Target {

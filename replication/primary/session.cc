@@ -268,6 +268,8 @@ Status Session::Close() {
   if (lane_ != nullptr) {
     status = lane_->status();
     if (status.ok()) status = lane_->Checkpoint();
+    // Threads of the bulk lane end no later than this wait, so that nobody waits for them later.
+    bulk_limit_.EndBy(std::chrono::steady_clock::now() + options_.ack_timeout);
     // What a MANIFEST names is on the replicas already.
     if (status.ok() && bulk_ != nullptr) {
       const Status shipped =

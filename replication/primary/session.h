@@ -31,6 +31,7 @@
 #include "hyperloop/replication/store.h"
 #include "pool/pool.h"
 #include "primary/absent_watch.h"
+#include "primary/bulk_connection.h"
 #include "primary/bulk_lane.h"
 #include "primary/heartbeat.h"
 #include "primary/held_files.h"
@@ -246,7 +247,8 @@ class Session {
   std::vector<std::string> replica_hosts_;  // as they said when the group was taken
   std::unique_ptr<Group> group_;
   std::unique_ptr<FileLane> lane_;
-  std::unique_ptr<BulkLane> bulk_;  // null: no directory, or not serving
+  CallLimit bulk_limit_{options_.ack_timeout};  // of the calls for files
+  std::unique_ptr<BulkLane> bulk_;              // null: no directory, or not serving
   std::unique_ptr<Heartbeat> heartbeat_;
   std::unique_ptr<AbsentWatch> absent_watch_;  // null: no replica may be left out
   std::unique_ptr<PeriodicThread> ticker_;  // does the lane's own work; ends before what is above

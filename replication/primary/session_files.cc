@@ -50,7 +50,7 @@ void Session::AimBulkLane(std::span<ReplicaHandle* const> joiners) {
 
 BulkConnect Session::BulkConnectionOf(const ReplicaHandle& replica) const {
   return BulkConnectionTo(replica.endpoint(), replica.bulk_port(), replica.trust(), own_,
-                          options_.ack_timeout);
+                          bulk_limit_);
 }
 
 std::vector<BulkConnect> Session::BulkConnections() const {

@@ -196,8 +196,10 @@ class Store {
   virtual rnic::Media media() const = 0;
   // Executes all records and releases the group, so that the next primary need not wait. Waits at
   // most ack_timeout for a group that does not answer, as long again for files that replicas still
-  // lack, and then connect_timeout for the replicas to take the release. Idempotent. kUnavailable:
-  // the group is out of reach; what was acknowledged is on its replicas.
+  // lack and for the last request for files, and then connect_timeout for the replicas to take the
+  // release. If a replica is left out, or does not answer, it waits up to a second more for each
+  // replica. Idempotent. kUnavailable: the group is out of reach; what was acknowledged is on its
+  // replicas.
   virtual Status Close() = 0;
 
   struct Statistics {
