@@ -131,15 +131,18 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   std::shared_ptr<BoundDirectory> Bound() const;
 
   Status Bind(const std::string& directory);
-  Status TakeGroup(const std::string& directory, Store& store, TakeResult* taken);
+  // `anew`: the directory is bound to the group by this call, or was by one that was cut short
+  // before the directory was set to what the group holds.
+  Status TakeGroup(const std::string& directory, Store& store, TakeResult* taken, bool* anew);
   // Decides with the group's files whether the directory can be opened with them.
   // `has_foreign_logs`: it is of no group, and holds log files.
   Status JudgeTaking(const std::string& directory, bool has_foreign_logs,
                      const GroupFiles& group) const;
   static Status RefuseCopy(const std::string& directory, const PairingFile& file);
   Status AdoptIfToldTo(BoundDirectory& bound);
-  Status SetLocalToGroup(BoundDirectory& bound, const TakeResult& taken);
-  Result<bool> HasFile(const std::string& path, const FileInfo& info, bool* exists) const;
+  Status SetLocalToGroup(BoundDirectory& bound, const TakeResult& taken, bool anew);
+  Result<bool> HasFile(const std::string& path, const FileInfo& info, bool anew,
+                       bool* exists) const;
   // The file of the replica on this machine that can be linked into the directory, or why there is
   // none.
   Result<std::string> FindNear(const std::string& group, const FileInfo& info,
@@ -149,7 +152,7 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   bool LinkFromReplica(const std::string& group, const FileInfo& info, const std::string& path);
   Status FetchFile(BoundDirectory& bound, const FileInfo& info, const std::string& path);
   Status FetchMissing(BoundDirectory& bound, const std::string& group,
-                      const std::vector<FileInfo>& files, SetAside* aside);
+                      const std::vector<FileInfo>& files, bool anew, SetAside* aside);
   // Adds the names of the files that it removed to `removed`.
   Status RemoveLeftovers(BoundDirectory& bound, bool manifest_matters,
                          std::vector<std::string>* removed);

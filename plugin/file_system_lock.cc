@@ -88,8 +88,8 @@ IOStatus HyperloopFileSystem::LockFile(const std::string& path, const IOOptions&
   return IOStatus::OK();
 }
 
-Status HyperloopFileSystem::TakeGroup(const std::string& directory, Store& store,
-                                      TakeResult* taken) {
+Status HyperloopFileSystem::TakeGroup(const std::string& directory, Store& store, TakeResult* taken,
+                                      bool* anew) {
   TakeRequest request;
   HL_RETURN_IF_ERROR(
       FromIOStatus(target()->GetAbsolutePath(directory, IOOptions(), &request.directory, nullptr),
@@ -98,8 +98,11 @@ Status HyperloopFileSystem::TakeGroup(const std::string& directory, Store& store
   HL_RETURN_IF_ERROR(ReadPairing(*target(), directory, &file));
   const bool copy = file.IsCopy();
   if (copy && !options_.rebind) return RefuseCopy(request.directory, file);
+  *anew = options_.rebind || !file.finished;
   request.pairing = file.pairing;
-  if (copy) request.pairing.database.clear();
+  // The database gets another name. So a directory that was bound, but does not say so because the
+  // call was cut short, is refused, and not taken for one that holds what the group lists.
+  if (options_.rebind) request.pairing.database.clear();
   // A directory with logs and without CURRENT may hold data, so it does not count as empty.
   std::vector<std::string> local;
   HL_RETURN_IF_ERROR(LocalLogFiles(*target(), directory, &local));
@@ -117,14 +120,14 @@ Status HyperloopFileSystem::TakeGroup(const std::string& directory, Store& store
     return ReadLocal(*target(), directory + "/" + name, offset, out);
   };
   HL_RETURN_IF_ERROR(store.Take(request, taken));
-  if (taken->pairing == file.pairing && file.recorded == file.found && file.found.inode != 0)
-    return Status::Ok();
+  const bool known = taken->pairing == file.pairing && file.recorded == file.found;
+  if (known && file.found.inode != 0) return Status::Ok();
   if (!file.pairing.group.empty() && taken->pairing != file.pairing) {
     log_->Write(LogLevel::kWarn, "the group is bound to " + request.directory +
                                      " from now on; a directory that it was bound to before is "
                                      "refused until it is opened with rebind=true itself");
   }
-  return WritePairing(*target(), directory, taken->pairing);
+  return WritePairing(*target(), directory, taken->pairing, !*anew);
 }
 
 Status HyperloopFileSystem::JudgeTaking(const std::string& directory, bool has_foreign_logs,
@@ -161,7 +164,8 @@ Status HyperloopFileSystem::Bind(const std::string& directory) {
   HL_ASSIGN_OR_RETURN(std::unique_ptr<ForkDetector> fork_detector, ForkDetector::Create());
   HL_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, open_store_(options_, log_));
   TakeResult taken;
-  if (Status status = TakeGroup(directory, *store, &taken); !status.ok()) {
+  bool anew = false;
+  if (Status status = TakeGroup(directory, *store, &taken, &anew); !status.ok()) {
     store->Close().IgnoreError();
     return status;
   }
@@ -172,9 +176,11 @@ Status HyperloopFileSystem::Bind(const std::string& directory) {
     bound->Close().IgnoreError();
     return status;
   }
-  if (Status status = SetLocalToGroup(*bound, taken); !status.ok()) {
+  Status set = SetLocalToGroup(*bound, taken, anew);
+  if (set.ok() && anew) set = WritePairing(*target(), directory, taken.pairing, true);
+  if (!set.ok()) {
     bound->Close().IgnoreError();
-    return status;
+    return set;
   }
   std::lock_guard<std::mutex> lock(mutex_);
   bound_ = std::move(bound);
@@ -194,7 +200,8 @@ Status HyperloopFileSystem::AdoptIfToldTo(BoundDirectory& bound) {
                    "the database is used again");
 }
 
-Status HyperloopFileSystem::SetLocalToGroup(BoundDirectory& bound, const TakeResult& taken) {
+Status HyperloopFileSystem::SetLocalToGroup(BoundDirectory& bound, const TakeResult& taken,
+                                            bool anew) {
   const std::string& group = taken.pairing.group;
   SetAside aside(*target(), bound.directory(), taken.epoch);
   std::vector<std::string> vanished;
@@ -204,7 +211,7 @@ Status HyperloopFileSystem::SetLocalToGroup(BoundDirectory& bound, const TakeRes
     if (info.name.ends_with(kImportSuffix)) HL_RETURN_IF_ERROR(bound.Remove(info.name));
   }
   HL_ASSIGN_OR_RETURN(files, bound.Files());
-  HL_RETURN_IF_ERROR(FetchMissing(bound, group, files, &aside));
+  HL_RETURN_IF_ERROR(FetchMissing(bound, group, files, anew, &aside));
   HL_ASSIGN_OR_RETURN(files, bound.Files());
   ReconcileReport report;
   const Status reconciled =
@@ -225,15 +232,15 @@ Status HyperloopFileSystem::SetLocalToGroup(BoundDirectory& bound, const TakeRes
   return reconciled;
 }
 
-// Whether the directory has the file as the group lists it. After a rebinding a file of the same
-// size may be of another history, which only its bytes show.
-Result<bool> HyperloopFileSystem::HasFile(const std::string& path, const FileInfo& info,
+// Whether the directory has the file as the group lists it. In a directory that is bound anew a
+// file of the same size may be of another history, which only its bytes show.
+Result<bool> HyperloopFileSystem::HasFile(const std::string& path, const FileInfo& info, bool anew,
                                           bool* exists) const {
   const Result<uint64_t> size = SizeOf(*target(), path);
   *exists = size.status().code() != Code::kNotFound;
   if (!*exists) return false;
   HL_RETURN_IF_ERROR(size.status());
-  if (*size != info.size || !options_.rebind) return *size == info.size;
+  if (*size != info.size || !anew) return *size == info.size;
   HL_ASSIGN_OR_RETURN(const WholeFile local, Describe(*target(), path, info.name));
   return local.checksum == info.checksum;
 }
@@ -295,7 +302,8 @@ Status HyperloopFileSystem::FetchFile(BoundDirectory& bound, const FileInfo& inf
 // replicas. A file that nobody has any more was being made when its primary ended. The group
 // forgets such a file, unless its MANIFEST names it.
 Status HyperloopFileSystem::FetchMissing(BoundDirectory& bound, const std::string& group,
-                                         const std::vector<FileInfo>& files, SetAside* aside) {
+                                         const std::vector<FileInfo>& files, bool anew,
+                                         SetAside* aside) {
   HL_ASSIGN_OR_RETURN(const std::vector<FileInfo> needed,
                       NeededFiles(FilesOfStore(bound.store(), files)));
   std::vector<std::string> fetched, linked, forgotten;
@@ -303,7 +311,7 @@ Status HyperloopFileSystem::FetchMissing(BoundDirectory& bound, const std::strin
     if (info.lane != Lane::kBulk) continue;
     const std::string path = bound.directory() + "/" + info.name;
     bool exists = false;
-    HL_ASSIGN_OR_RETURN(const bool present, HasFile(path, info, &exists));
+    HL_ASSIGN_OR_RETURN(const bool present, HasFile(path, info, anew, &exists));
     if (present) continue;
     const std::string fresh = path + std::string(kNewSuffix);
     const bool near = LinkFromReplica(group, info, fresh);

@@ -28,17 +28,21 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-// Fails to move tables, so that opening is cut short there.
-class StuckTables : public rocksdb::FileSystemWrapper {
+// Fails to move files of these names, so that opening is cut short there.
+class StuckFiles : public rocksdb::FileSystemWrapper {
  public:
-  StuckTables() : FileSystemWrapper(rocksdb::FileSystem::Default()) {}
-  const char* Name() const override { return "stuck tables"; }
+  explicit StuckFiles(std::string suffix)
+      : FileSystemWrapper(rocksdb::FileSystem::Default()), suffix_(std::move(suffix)) {}
+  const char* Name() const override { return "stuck files"; }
   rocksdb::IOStatus RenameFile(const std::string& from, const std::string& to,
                                const rocksdb::IOOptions& options,
                                rocksdb::IODebugContext* dbg) override {
-    if (from.ends_with(".sst")) return rocksdb::IOStatus::IOError("injected");
+    if (from.ends_with(suffix_)) return rocksdb::IOStatus::IOError("injected");
     return target()->RenameFile(from, to, options, dbg);
   }
+
+ private:
+  const std::string suffix_;
 };
 
 class FullDisk : public rocksdb::FileSystemWrapper {
@@ -166,7 +170,7 @@ TEST_F(JudgeTest, TablesOfTheOtherHistoryOutliveAnOpeningThatIsCutShort) {
   AddTable();
   stdfs::rename(Path("CURRENT"), root_ + "/CURRENT");
   env_.reset();
-  fs_ = MakeFileSystem(MakeStoreOptions(), std::make_shared<StuckTables>());
+  fs_ = MakeFileSystem(MakeStoreOptions(), std::make_shared<StuckFiles>(".sst"));
   env_ = rocksdb::NewCompositeEnv(fs_);
   ASSERT_THAT(Open(MakeOptions()).ToString(), HasSubstr("injected"));
   ExpectTableOutlivesOpening();
@@ -529,6 +533,55 @@ TEST_F(JudgeTest, CopyIsRefusedUntilItIsRebound) {
   Close();
   directory_ = copy;
   ExpectRefused(HasSubstr("rebind=true"));
+}
+
+// A table that only looks like the group's is found whenever the directory is bound anew, and as
+// long as that is not finished. Here it is cut short because nobody gives the table.
+class RebindingTest : public JudgeTest {
+ protected:
+  // The directory and a copy of it, with another table of the same name and size.
+  void MakeAnotherTable() {
+    Make();
+    original_ = directory_;
+    table_ = LocalNames(".sst").at(0);
+    bytes_ = ReadLocal(Path(table_));
+    directory_ = root_ + "/copy";
+    stdfs::copy(original_, directory_, stdfs::copy_options::recursive);
+    std::string other = bytes_;
+    other[100] ^= 1;
+    WriteLocal(Path(table_), other);
+  }
+  std::string Outcome(const StoreOptions& options) { return OpenWith(options).ToString(); }
+
+  std::string original_, table_, bytes_;
+};
+
+TEST_F(RebindingTest, IsFinishedByTheNextOpeningWithoutTheWord) {
+  ASSERT_NO_FATAL_FAILURE(MakeAnotherTable());
+  EXPECT_THAT(Outcome(Rebinding()), HasSubstr("cannot bring " + table_));
+  EXPECT_THAT(Outcome(MakeStoreOptions()), HasSubstr("cannot bring " + table_));
+  WriteLocal(Path(table_), bytes_);
+  ExpectOpens(MakeStoreOptions());
+  EXPECT_EQ(Get("table") + Get("log"), "11");
+  Close();
+  // From then on only sizes are compared.
+  std::string other = bytes_;
+  other[100] ^= 1;
+  WriteLocal(Path(table_), other);
+  EXPECT_THAT(Outcome(MakeStoreOptions()), Not(HasSubstr("cannot bring")));
+}
+
+TEST_F(RebindingTest, NeedsTheWordAgainIfTheDirectoryDoesNotKnowOfIt) {
+  ASSERT_NO_FATAL_FAILURE(MakeAnotherTable());
+  EXPECT_THAT(Outcome(Rebinding()), HasSubstr("cannot bring " + table_));
+  // Now the original is bound again, and the kill comes before that is noted.
+  directory_ = original_;
+  fs_ = MakeFileSystem(Rebinding(), std::make_shared<StuckFiles>("HYPERLOOP.tmp"));
+  env_ = rocksdb::NewCompositeEnv(fs_);
+  ASSERT_THAT(Open(MakeOptions()).ToString(), HasSubstr("injected"));
+  ExpectRefused(HasSubstr("rebind=true"));
+  ExpectOpens(Rebinding());
+  EXPECT_EQ(Get("table") + Get("log"), "11");
 }
 
 TEST_F(JudgeTest, RenamedDirectoryIsNoCopy) {

@@ -22,6 +22,7 @@ using rocksdb::IOOptions;
 using rocksdb::IOStatus;
 
 constexpr size_t kMaxPairingFile = 8192;
+constexpr char kUnfinished[] = "unfinished\n";
 
 std::string WithChecksum(std::string text) {
   char crc[32];
@@ -34,10 +35,10 @@ std::string TextOf(const Pairing& pairing, std::string_view version) {
          pairing.database + "\n";
 }
 
-std::string TextOf(const Pairing& pairing, const PairingPlace& place) {
+std::string TextOf(const Pairing& pairing, const PairingPlace& place, bool finished) {
   return WithChecksum(TextOf(pairing, "2") + "directory " + place.path + "\ndevice " +
                       std::to_string(place.device) + "\ninode " + std::to_string(place.inode) +
-                      "\n");
+                      "\n" + (finished ? "" : kUnfinished));
 }
 
 // Takes the line "key value\n" off the front of `rest`, and sets `value`. False: `rest` does not
@@ -67,10 +68,12 @@ bool Parse(std::string_view text, PairingFile* file) {
     return false;
   }
   if (version == "1") return WithChecksum(TextOf(file->pairing, version)) == text;
-  return TakeLine("directory ", &rest, &file->recorded.path) &&
-         TakeNumber("device ", &rest, &file->recorded.device) &&
-         TakeNumber("inode ", &rest, &file->recorded.inode) &&
-         TextOf(file->pairing, file->recorded) == text;
+  if (!TakeLine("directory ", &rest, &file->recorded.path) ||
+      !TakeNumber("device ", &rest, &file->recorded.device) ||
+      !TakeNumber("inode ", &rest, &file->recorded.inode))
+    return false;
+  file->finished = !rest.starts_with(kUnfinished);
+  return TextOf(file->pairing, file->recorded, file->finished) == text;
 }
 
 // The place of the file `path` of `directory`. RocksDB's FileSystem does not report inodes, so the
@@ -123,11 +126,12 @@ Status ReadPairing(FileSystem& fs, const std::string& directory, PairingFile* fi
   return Status::Ok();
 }
 
-Status WritePairing(FileSystem& fs, const std::string& directory, const Pairing& pairing) {
+Status WritePairing(FileSystem& fs, const std::string& directory, const Pairing& pairing,
+                    bool finished) {
   const std::string path = directory + "/" + std::string(kPairingFileName);
   const std::string fresh = path + ".tmp";
   auto fill = [&](rocksdb::FSWritableFile& file) {
-    const std::string text = TextOf(pairing, PlaceOf(fs, directory, fresh));
+    const std::string text = TextOf(pairing, PlaceOf(fs, directory, fresh), finished);
     return FromIOStatus(file.Append(text, IOOptions(), nullptr), "cannot write " + fresh);
   };
   HL_RETURN_IF_ERROR(WriteWhole(fs, fresh, true, fill));

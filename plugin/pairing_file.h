@@ -24,6 +24,7 @@ struct PairingPlace {
 
 struct PairingFile {
   Pairing pairing;        // empty strings: there is no such file
+  bool finished = true;   // the directory has been set to what the group holds since it was bound
   PairingPlace recorded;  // where the file was when it was written
   PairingPlace found;     // where it is now
   // Whether the directory is a copy, because the file is not where it was written. False if an
@@ -35,6 +36,7 @@ struct PairingFile {
 // wrong; the message names the remedy.
 Status ReadPairing(rocksdb::FileSystem& fs, const std::string& directory, PairingFile* file);
 // Writes the file atomically (new file, fsync, rename, directory fsync), with its present place.
-Status WritePairing(rocksdb::FileSystem& fs, const std::string& directory, const Pairing& pairing);
+Status WritePairing(rocksdb::FileSystem& fs, const std::string& directory, const Pairing& pairing,
+                    bool finished);
 
 }  // namespace hyperloop::plugin

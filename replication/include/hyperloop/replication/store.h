@@ -99,7 +99,7 @@ struct TakeRequest {
   std::string directory;        // absolute path, for messages and the group's record of its owner
   bool directory_empty = true;  // the directory holds no log-lane file
   // What the directory says. Both texts are empty if it says nothing. Only the database is empty if
-  // the directory is a copy of that group's directory.
+  // the directory is to be bound to that group anew, as a copy of the group's directory is.
   Pairing pairing;
   // Judges whether the directory can be set to these files. Called before the first replica is
   // sealed and, unless the group is new, again after all are sealed, before anything but the
