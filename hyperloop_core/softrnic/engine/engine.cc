@@ -99,9 +99,10 @@ size_t Engine::Run(size_t budget) {
       qp = e.ready.Next();
       if (qp == nullptr) {
         if (!e.doorbells.Collect()) break;
-        continue;
+        qp = e.ready.Next();
       }
-      done += e.requester.RunQueue(*qp, budget - done);
+      // A client may ring for nothing faster than its doorbells are collected.
+      done += qp != nullptr ? e.requester.RunQueue(*qp, budget - done) : kTurnSteps;
     }
   } catch (const std::bad_alloc&) {
     if (qp == nullptr) throw;

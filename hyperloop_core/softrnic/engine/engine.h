@@ -171,8 +171,8 @@ class Engine {
   // --- data path
   // Collects the doorbells of all contexts and executes up to `budget` steps (a WQE, a piece of a
   // long one, or a packet). Returns how many it executed; 0: there was nothing to do. Links never
-  // take more than half of the budget from the queues. Their steps are counted too, so the result
-  // may exceed `budget`.
+  // take more than half of the budget from the queues. Their steps are counted too, and doorbells
+  // that start nothing count as some, so the result may exceed `budget`.
   size_t Run(size_t budget);
   // Run(1). False: there was nothing to do.
   bool Step();

@@ -125,6 +125,37 @@ TEST(EngineFairness, AnotherClientsManyEventsCostOneTurn) {
   EXPECT_EQ(events, kChannels);
 }
 
+// Doorbells that start nothing are rung again while they are collected.
+TEST(EngineFairness, ARunEndsThoughAClientRingsForNothingAgainAndAgain) {
+  Engine engine{EngineOptions{}};
+  Client client(engine, "a");
+  TestCq cq = client.Cq();
+  const TestQp idle = client.Qp(cq, cq, {.has_rq = false});
+  constexpr uint32_t kEndless = 100'000;
+  uint32_t collections = 0;
+  UarPage* const page = client.uar();
+  CreateCqArgs args{};
+  args.umem = client.umem;
+  args.events = 1;
+  args.ring_addr = reinterpret_cast<uint64_t>(client.Allocate(64));
+  args.dbrec_addr = reinterpret_cast<uint64_t>(client.Allocate(64));
+  const auto ring_all = [&] {
+    __atomic_fetch_or(&page->header.summary[0], ~uint64_t{0}, __ATOMIC_SEQ_CST);
+  };
+  const auto channel = engine.CreateEventCq(client.id(), args, [&] {
+    if (++collections < kEndless) ring_all();
+  });
+  ASSERT_OK(channel);
+  // Behind the producer, so that each collection makes an event.
+  __atomic_store_n(&page->registers[channel->arm_index], 1ull << 63 | ArmValue(1, false),
+                   __ATOMIC_RELEASE);
+  idle.Ring();
+  ring_all();
+  EXPECT_GT(engine.Run(64), 0u);
+  EXPECT_LE(collections, 64u);
+  EXPECT_TRUE(engine.DoorbellPending()) << "the engine comes back to them";
+}
+
 // A CQ of `client` with room for few CQEs whose first one makes an event.
 TestCq ArmedCq(Engine& engine, Client& client, std::function<void()> event) {
   TestCq cq;
