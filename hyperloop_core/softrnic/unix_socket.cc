@@ -60,6 +60,16 @@ Result<ReceivedMessage> ReceiveMessage(int socket, std::span<std::byte> buffer, 
   return result;
 }
 
+Result<bool> NextBringsDescriptors(int socket) {
+  msghdr message{};  // without room for any, the kernel says whether there are some
+  ssize_t received;
+  do {
+    received = recvmsg(socket, &message, MSG_PEEK | MSG_DONTWAIT);
+  } while (received < 0 && errno == EINTR);
+  if (received < 0) return FromErrno(errno, "looking into the RNIC's socket");
+  return (message.msg_flags & MSG_CTRUNC) != 0;
+}
+
 Status CheckListener(int socket, const std::string& path) {
   ucred listener{};
   socklen_t size = sizeof listener;

@@ -47,6 +47,10 @@ struct ReceivedMessage {
 // MSG_DONTWAIT none is there. Receiving a message needs no memory.
 Result<ReceivedMessage> ReceiveMessage(int socket, std::span<std::byte> buffer, int flags);
 
+// Whether descriptors come with the next message, which stays in the socket. Does not wait. kBusy:
+// no message is there.
+Result<bool> NextBringsDescriptors(int socket);
+
 // Checks that the process that listens at the other end of a connected socket is of this user or
 // root; otherwise kPermissionDenied. `path` is for the message.
 Status CheckListener(int socket, const std::string& path);

@@ -29,7 +29,10 @@ constexpr std::pair<int64_t, const char*> kServedElsewhere[] = {
     {SMB_SUPER_MAGIC, "SMB"},
     {CIFS_SUPER_MAGIC, "SMB"},
     {SMB2_SUPER_MAGIC, "SMB"},
-    {CEPH_SUPER_MAGIC, "CephFS"}};
+    {CEPH_SUPER_MAGIC, "CephFS"},
+    {V9FS_MAGIC, "9p"},
+    {AFS_SUPER_MAGIC, "AFS"},
+    {AFS_FS_MAGIC, "AFS"}};
 
 // `waits_for_disk`: as in UmemMapping.
 Status CheckFile(int fd, const struct stat& info, bool* waits_for_disk) {
@@ -111,7 +114,7 @@ bool UnmapQueue::DrainSome() {
   if (piece != 0) munmap(range.address, piece);
   range.address = static_cast<std::byte*>(range.address) + piece;
   range.length -= piece;
-  if (range.length == 0 && range.fd >= 0) close(range.fd);
+  if (range.length == 0 && !range.last.empty()) threads_->Add(std::move(range.last));
   lock.lock();
   bytes_ -= piece;
   if (range.length != 0) ranges_.splice(ranges_.begin(), first);
@@ -122,7 +125,7 @@ void PopulatePiece(const UmemMapping& mapping, uint64_t offset, uint64_t length)
   madvise(mapping.base + offset, length, MADV_POPULATE_READ);
 }
 
-Result<ClientMemory> MapClientMemory(const RegisterUmemArgs& args, int fd,
+Result<ClientMemory> MapClientMemory(const RegisterUmemArgs& args, int fd, ClientNumber client,
                                      const std::shared_ptr<UnmapQueue>& unmap) {
   struct stat info {};
   if (fstat(fd, &info) != 0) return FromErrno(errno, "reading the memory's size");
@@ -152,13 +155,17 @@ Result<ClientMemory> MapClientMemory(const RegisterUmemArgs& args, int fd,
   range.length = args.length;
   madvise(base, args.length, MADV_DONTDUMP);
   const int seals = fcntl(fd, F_GET_SEALS);
-  const bool may_shrink = seals < 0 || (seals & F_SEAL_SHRINK) == 0;
-  if (may_shrink) range.fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-  if (may_shrink && range.fd < 0)
-    return FromErrno(errno, "keeping the memory's file (see ulimit -n)");
-  return ClientMemory{{static_cast<std::byte*>(base), range.length, mapping, range.fd,
-                       args.fd_offset, waits_for_disk},
-                      dense};
+  int kept = -1;
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
+    ClientThreads::Tasks last(1);
+    kept = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (kept < 0) return FromErrno(errno, "keeping the memory's file (see ulimit -n)");
+    last.front() = {client, [kept] { close(kept); }};
+    range.last = std::move(last);
+  }
+  return ClientMemory{
+      {static_cast<std::byte*>(base), range.length, mapping, kept, args.fd_offset, waits_for_disk},
+      dense};
 }
 
 }  // namespace hyperloop::softrnic

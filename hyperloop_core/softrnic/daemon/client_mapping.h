@@ -1,4 +1,7 @@
 // Maps a client's memory into the daemon, from an untrusted descriptor.
+//
+// What is asked about such a descriptor may be asked of a server that never answers, and closing it
+// may never end. So both are done on the client's thread (ClientThreads).
 #pragma once
 
 #include <cstddef>
@@ -9,6 +12,7 @@
 
 #include "hyperloop/core/status.h"
 #include "softrnic/commands.h"
+#include "softrnic/daemon/client_threads.h"
 #include "softrnic/engine/engine.h"
 
 namespace hyperloop::softrnic {
@@ -23,11 +27,12 @@ class UnmapQueue {
  public:
   struct Range {
     void* address = nullptr;
-    size_t length = 0;  // 0: nothing is mapped
-    int fd = -1;        // to be closed with it; −1: none
+    size_t length = 0;          // 0: nothing is mapped
+    ClientThreads::Tasks last;  // at most one, to be done when it is unmapped
   };
   using Ranges = std::list<Range>;
 
+  explicit UnmapQueue(std::shared_ptr<ClientThreads> threads) : threads_(std::move(threads)) {}
   ~UnmapQueue() { Drain(); }
   // Needs no memory: whoever gives a mapping up could tell nobody that there is none.
   void Add(Ranges ranges) noexcept {
@@ -48,6 +53,7 @@ class UnmapQueue {
   }
 
  private:
+  const std::shared_ptr<ClientThreads> threads_;
   std::mutex mutex_;
   Ranges ranges_;
   size_t bytes_ = 0;
@@ -59,13 +65,13 @@ struct ClientMemory {
   // does not fault. False for sparse files, which may be far larger than memory.
   bool populate = false;
 };
-// Maps `args.length` bytes at `args.fd_offset` of the file, shared and writable. kInvalidArgument:
-// the range is outside the file, not aligned or longer than 64 GiB, or the file is not regular, of
-// explicit huge pages or on FUSE, whose server could hold up every host at each fault.
-// kPermissionDenied: the file is not open for reading and writing, or it is anonymous memory
-// (memfd) that could shrink. A file with a name may be truncated later: the engine turns the fault
-// into a protection error (Engine::HandleFault).
-Result<ClientMemory> MapClientMemory(const RegisterUmemArgs& args, int fd,
+// Maps `args.length` bytes at `args.fd_offset` of the file, shared and writable, for client number
+// `client`. kInvalidArgument: the range is outside the file, not aligned or longer than 64 GiB, or
+// the file is not regular, of explicit huge pages or on a file system whose server could hold up
+// every host at each fault. kPermissionDenied: the file is not open for reading and writing, or it
+// is anonymous memory (memfd) that could shrink. A file with a name may be truncated later: the
+// engine turns the fault into a protection error (Engine::HandleFault).
+Result<ClientMemory> MapClientMemory(const RegisterUmemArgs& args, int fd, ClientNumber client,
                                      const std::shared_ptr<UnmapQueue>& unmap);
 
 // Populates a piece of the memory, which may wait for a disk. Memory that cannot be populated, such

@@ -7,6 +7,11 @@
 #include <linux/magic.h>
 #include <sys/mman.h>
 
+#include <atomic>
+#include <memory>
+
+#include "hyperloop/core/unique_fd.h"
+#include "support/eventually.h"
 #include "support/status_matchers.h"
 
 namespace hyperloop::softrnic {
@@ -18,7 +23,8 @@ using testing::HasSubstr;
 TEST(ClientMappingTest, MemoryThatAServerCanHoldUpIsRefusedWithTheWayOut) {
   const std::initializer_list<std::pair<int64_t, const char*>> types = {
       {FUSE_SUPER_MAGIC, "FUSE"}, {NFS_SUPER_MAGIC, "NFS"}, {CIFS_SUPER_MAGIC, "SMB"},
-      {SMB2_SUPER_MAGIC, "SMB"},  {SMB_SUPER_MAGIC, "SMB"}, {CEPH_SUPER_MAGIC, "CephFS"}};
+      {SMB2_SUPER_MAGIC, "SMB"},  {SMB_SUPER_MAGIC, "SMB"}, {CEPH_SUPER_MAGIC, "CephFS"},
+      {V9FS_MAGIC, "9p"},         {AFS_SUPER_MAGIC, "AFS"}, {AFS_FS_MAGIC, "AFS"}};
   for (const auto& [type, name] : types) {
     const Status refused = CheckFileSystem(type);
     EXPECT_THAT(refused, StatusIs(Code::kInvalidArgument));
@@ -35,31 +41,45 @@ TEST(ClientMappingTest, MemoryOfExplicitHugePagesIsRefusedWithTheWayOut) {
 }
 
 TEST(ClientMappingTest, MemoryOnUsualFileSystemsIsServed) {
-  for (const int64_t type : std::initializer_list<int64_t>{TMPFS_MAGIC, EXT4_SUPER_MAGIC,
-                                                           XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC})
+  for (const int64_t type :
+       std::initializer_list<int64_t>{TMPFS_MAGIC, EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC,
+                                      BTRFS_SUPER_MAGIC, OVERLAYFS_SUPER_MAGIC})
     EXPECT_OK(CheckFileSystem(type)) << std::hex << type;
 }
 
 // Other clients' commands are answered between the pieces.
 TEST(ClientMappingTest, MappingsAreUnmappedAPieceAtATime) {
   constexpr size_t kMiB = 1 << 20;
-  UnmapQueue queue;
-  const int file = memfd_create("memory", 0);
-  ASSERT_GE(file, 0);
+  const auto threads = std::make_shared<ClientThreads>(ClientThreads::Options{});
+  threads->Start();
+  UnmapQueue queue(threads);
+  std::atomic<int> done{0};
+  const auto unmapped = [&done](uint64_t client) {
+    ClientThreads::Tasks task;
+    task.push_back({client, [&done] { ++done; }});
+    return task;
+  };
+  const UniqueFd file(memfd_create("memory", 0));
+  ASSERT_TRUE(file);
   for (const size_t length : {130 * kMiB + 100, 4 * kMiB}) {
     void* const at =
-        mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0);
+        mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file.get(), 0);
     ASSERT_NE(at, MAP_FAILED);
-    queue.Add({UnmapQueue::Range{at, length, length == 4 * kMiB ? file : -1}});
+    UnmapQueue::Ranges ranges;
+    ranges.push_back({at, length, unmapped(1)});
+    queue.Add(std::move(ranges));
   }
-  for (const size_t left : {70 * kMiB + 100, 6 * kMiB + 100, 4 * kMiB}) {
+  for (const size_t left : {70 * kMiB + 100, 6 * kMiB + 100}) {
     EXPECT_TRUE(queue.DrainSome());
     EXPECT_EQ(queue.bytes(), left);
-    EXPECT_GE(fcntl(file, F_GETFD), 0) << "open until all of its mapping has gone";
+    EXPECT_EQ(done, 0) << "not before all of it is unmapped";
   }
+  EXPECT_TRUE(queue.DrainSome());
+  EXPECT_EQ(queue.bytes(), 4 * kMiB);
+  EXPECT_TRUE(test::Eventually([&] { return done == 1; }));
   EXPECT_FALSE(queue.DrainSome());
   EXPECT_EQ(queue.bytes(), 0u);
-  EXPECT_EQ(fcntl(file, F_GETFD), -1);
+  EXPECT_TRUE(test::Eventually([&] { return done == 2; }));
   EXPECT_FALSE(queue.DrainSome());
 }
 

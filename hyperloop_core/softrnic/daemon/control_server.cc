@@ -1,6 +1,7 @@
 #include "softrnic/daemon/control_server.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -11,6 +12,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <ctime>
@@ -39,34 +41,123 @@ constexpr size_t kProcessesRemembered = 4096;
 // holds so much, so it is mostly ranges of sparse files, which take no time.
 constexpr size_t kMostToUnmap = size_t{1} << 40;
 
+// In the numbers by which ClientThreads knows those who are no clients.
+constexpr uint64_t kStranger = uint64_t{1} << 63;
+constexpr int kAcceptPauseMs = 50;
+
 uint64_t ThreadCpuNs() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
   return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(time.tv_nsec);
 }
 
+// A connection's socket. The other end may have left messages with descriptors in it, whose closing
+// may take for ever. So it is closed on the thread of whoever made the connection.
+class Connection {
+ public:
+  explicit Connection(ClientThreads* threads) : threads_(threads), close_(1) {}
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+  ~Connection() {
+    if (fd_ < 0) return;
+    shutdown(fd_, SHUT_RDWR);  // the other end sees it at once
+    close_.front().run = [fd = fd_] { close(fd); };
+    threads_->Add(std::move(close_));
+  }
+  // Call it once. `fd` may be −1.
+  void Set(int fd) { fd_ = fd; }
+  void SetOwner(uint64_t client) { close_.front().client = client; }
+  int get() const { return fd_; }
+
+ private:
+  ClientThreads* const threads_;
+  ClientThreads::Tasks close_;  // made before, because closing must not need memory
+  int fd_ = -1;
+};
+
+// Runs on the thread of client number `client`.
+Result<ClientMemory> MapWhereThereIsRoom(const RegisterUmemArgs& args, int fd, ClientNumber client,
+                                         const std::shared_ptr<UnmapQueue>& unmap) {
+  while (unmap->bytes() > kMostToUnmap) unmap->DrainSome();
+  Result<ClientMemory> mapped = MapClientMemory(args, fd, client, unmap);
+  const bool refused = mapped.status().code() == Code::kInvalidArgument ||
+                       mapped.status().code() == Code::kPermissionDenied;
+  if (mapped.ok() || refused) return mapped;
+  // Address space or descriptors may be short because of what waits.
+  unmap->Drain();
+  return MapClientMemory(args, fd, client, unmap);
+}
+
 }  // namespace
 
+// A process that has had connections. It is remembered until it ends, so that it gets no new time
+// by connecting again.
 struct ControlServer::Process {
   ClientNumber number = 0;
+  UniqueFd lives;  // pidfd
   uint32_t connections = 0;
   int64_t left_ns = kBurstNs;  // engine time; below 0: its commands wait
   uint64_t since_ns = 0;       // the time at which left_ns was computed
   bool paused = false;
 };
 
+struct ControlServer::Message {
+  Command command;
+  size_t bytes = 0;
+  bool truncated = false;
+  size_t descriptors = 0;
+  std::optional<Result<ClientMemory>> memory;  // of a kRegisterUmem with one descriptor
+
+  // Takes the next message from `socket`, but not its memory.
+  Status Take(int socket, MessageFds* fds) {
+    HL_ASSIGN_OR_RETURN(
+        ReceivedMessage taken,
+        ReceiveMessage(socket, std::as_writable_bytes(std::span(&command, 1)), MSG_DONTWAIT));
+    bytes = taken.bytes;
+    truncated = taken.truncated;
+    descriptors = taken.fds.size();
+    *fds = std::move(taken.fds);
+    return {};
+  }
+  bool IsCommand() const { return bytes == sizeof command && command.magic == kCommandMagic; }
+};
+
+// A message that the client's thread takes, with the descriptors that it brings.
+struct ControlServer::Delivery {
+  Message message;
+  bool taken = false;  // else the connection broke
+  bool out_of_memory = false;
+  std::atomic<bool> done{false};
+
+  void Take(int socket, ClientNumber client, const std::shared_ptr<UnmapQueue>& unmap,
+            MessageFds* fds) {
+    taken = message.Take(socket, fds).ok();
+    if (taken && message.IsCommand() && message.command.op == Op::kRegisterUmem &&
+        message.descriptors == 1 && !message.truncated)
+      message.memory =
+          MapWhereThereIsRoom(message.command.args.umem, (*fds)[0].get(), client, unmap);
+  }
+};
+
 struct ControlServer::Client {
+  explicit Client(ClientThreads* threads) : socket(threads) {}
+  ~Client() {
+    if (uar != nullptr) munmap(uar, kUarBytes);
+  }
+  // Whether its next message has to wait for the one before.
+  bool busy() const { return delivery != nullptr || registration.has_value(); }
+
   uint64_t id = 0;
   uid_t user = 0;
   Process* of = nullptr;
   pid_t pid = 0;
-  UniqueFd socket;
-  UniqueFd process;  // pidfd
-  UniqueFd wake;     // eventfd, shared with the client
+  Connection socket;
+  UniqueFd wake;  // eventfd, shared with the client
   UniqueFd uar_fd;
   UarPage* uar = nullptr;
   ContextId context = kNoContext;
-  std::string name;  // "host (pid N)", for the log
+  std::string name;                    // "host (pid N)", for the log
+  std::shared_ptr<Delivery> delivery;  // under way
   // A registration whose memory is being populated.
   struct Registration {
     RegisterUmemArgs args{};
@@ -74,10 +165,6 @@ struct ControlServer::Client {
     uint64_t populated = 0;
   };
   std::optional<Registration> registration;
-
-  ~Client() {
-    if (uar != nullptr) munmap(uar, kUarBytes);
-  }
 };
 
 Result<std::unique_ptr<ControlServer>> ControlServer::Listen(const std::string& path,
@@ -90,13 +177,17 @@ Result<std::unique_ptr<ControlServer>> ControlServer::Listen(const std::string& 
   server->stop_event_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   server->spare_.Reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
   server->evicted_event_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!server->epoll_ || !server->stop_event_ || !server->spare_ || !server->evicted_event_) {
+  server->delivered_event_ = std::make_shared<UniqueFd>(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!server->epoll_ || !server->stop_event_ || !server->spare_ || !server->evicted_event_ ||
+      !*server->delivered_event_) {
     return FromErrno(errno, "creating the control thread's descriptors");
   }
   HL_ASSIGN_OR_RETURN(server->listener_, ListenAt(path));
   HL_RETURN_IF_ERROR(server->Watch(server->listener_.socket.get(), 0, kListener));
   HL_RETURN_IF_ERROR(server->Watch(server->stop_event_.get(), 0, kStop));
   HL_RETURN_IF_ERROR(server->Watch(server->evicted_event_.get(), 0, kEvicted));
+  HL_RETURN_IF_ERROR(server->Watch(server->delivered_event_->get(), 0, kDelivered));
+  server->threads_->Start();
   server->evicted_.reserve(kMaxContexts);
   engine->SetEvict([server = server.get()](ContextId context, const char* why) {
     const std::lock_guard lock(server->evicted_mutex_);
@@ -127,12 +218,17 @@ ControlServer::~ControlServer() {
   if (listener_.socket && lstat(path_.c_str(), &info) == 0 && info.st_ino == listener_.inode) {
     unlink(path_.c_str());
   }
+  // Connections that were not accepted yet may hold messages, too.
+  static_cast<void>(RanOutOfMemory([this] {
+    Connection listener(threads_.get());
+    listener.Set(listener_.socket.Release());
+  }));
 }
 
 void ControlServer::Run() {
   std::array<epoll_event, 32> events;
   while (!stop_) {
-    const int wait_ms = ResumePaused();
+    const int wait_ms = ResumeAccepting(ResumePaused());
     const int n = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
                              registering_ != 0 || unmapping_ ? 0 : wait_ms);
     for (int i = 0; i < n; ++i) HandleEvent(events[i].data.u64, events[i].events);
@@ -155,7 +251,9 @@ void ControlServer::HandleEvent(uint64_t data, uint32_t events) {
   const uint64_t id = data >> 3;
   switch (static_cast<Kind>(data & 7)) {
     case kListener:
-      if (RanOutOfMemory([this] { Accept(); })) refusals_.Note("somebody", "out of memory");
+      if (!RanOutOfMemory([this] { Accept(); })) return;
+      refusals_.Note("somebody", "out of memory");
+      PauseAccepting();
       return;
     case kEvicted:
       CloseEvicted();
@@ -163,8 +261,11 @@ void ControlServer::HandleEvent(uint64_t data, uint32_t events) {
     case kStop:
       stop_ = true;
       return;
+    case kDelivered:
+      TakeDelivered();
+      return;
     case kProcess:
-      Close(id, "its process ended");
+      EndProcess(id);
       return;
     case kSocket:
       break;
@@ -201,7 +302,7 @@ void ControlServer::Charge(Process& process, uint64_t engine_ns) {
 
 void ControlServer::Listen(const Process& process, bool on) {
   for (const auto& [id, client] : clients_)
-    if (client->of == &process && !client->registration) Listen(*client, on);
+    if (client->of == &process && !client->busy()) Listen(*client, on);
 }
 
 void ControlServer::Listen(const Client& client, bool on) {
@@ -233,15 +334,13 @@ int ControlServer::ResumePaused() {
 // --- arrival and departure
 
 void ControlServer::Accept() {
-  UniqueFd socket(accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!socket) {
+  auto made = std::make_unique<Client>(threads_.get());
+  made->socket.Set(accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (made->socket.get() < 0) {
     if (errno == EMFILE || errno == ENFILE) RefuseForLackOfDescriptors();
     return;
   }
-  const uint64_t id = next_id_++;
-  auto made = std::make_unique<Client>();
-  made->id = id;
-  made->socket = std::move(socket);
+  const uint64_t id = made->id = next_id_++;
   Client& client = *clients_.emplace(id, std::move(made)).first->second;
   Guard(client, [&] {
     const Status status = Admit(client);
@@ -258,48 +357,70 @@ Status ControlServer::Admit(Client& client) {
   socklen_t size = sizeof peer;
   const bool known =
       getsockopt(client.socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.pid > 0;
+  client.socket.SetOwner(kStranger | static_cast<uint32_t>(peer.pid));
   client.name = "pid " + std::to_string(peer.pid);
   if (!known || (peer.uid != geteuid() && peer.uid != 0))
     return PermissionDenied("this RNIC daemon serves user " + std::to_string(geteuid()) +
                             " only, not user " + std::to_string(peer.uid));
   client.pid = peer.pid;
   client.user = peer.uid;
-  HL_RETURN_IF_ERROR(Join(client));
-  client.process.Reset(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
-  if (!client.process) return FromErrno(errno, "pidfd_open of the client");
-  HL_RETURN_IF_ERROR(Watch(client.process.get(), client.id, kProcess));
+  HL_ASSIGN_OR_RETURN(Process* const process, ProcessOf(peer.pid));
+  client.socket.SetOwner(process->number);
+  HL_RETURN_IF_ERROR(Join(client, *process));
   HL_RETURN_IF_ERROR(Watch(client.socket.get(), client.id, kSocket));
   if (client.of->paused) Listen(*client.of, false);
   return {};
 }
 
-Status ControlServer::Join(Client& client) {
+Result<ControlServer::Process*> ControlServer::ProcessOf(pid_t pid) {
+  if (const auto found = processes_.find(pid); found != processes_.end()) {
+    pollfd ended{.fd = found->second.lives.get(), .events = POLLIN, .revents = 0};
+    if (poll(&ended, 1, 0) == 0) return &found->second;
+    EndProcess(found->second.number);  // this is another one
+  }
+  if (processes_.size() >= kProcessesRemembered)
+    for (auto it = processes_.begin(); it != processes_.end();)
+      if (const auto each = it++; each->second.connections == 0) ForgetProcess(each->first);
+  UniqueFd lives(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  if (!lives) return FromErrno(errno, "pidfd_open of the client");
+  const ClientNumber number = next_process_++;
+  HL_RETURN_IF_ERROR(Watch(lives.get(), number, kProcess));
+  Process& made = processes_[pid];
+  made.number = number;
+  made.lives = std::move(lives);
+  made.since_ns = SteadyNs();
+  return &made;
+}
+
+Status ControlServer::Join(Client& client, Process& process) {
   const uid_t user = client.user;
-  const pid_t pid = client.pid;
   const uint32_t most = user == geteuid() ? limits_.connections : kOtherUsersConnections;
   uint32_t& of_user = connections_[user];
   if (of_user >= most)
     return NoSpace("user " + std::to_string(user) + " has " + std::to_string(of_user) +
                    " connections to the RNIC daemon, the most (--connections)");
-  if (processes_.size() >= kProcessesRemembered)
-    std::erase_if(processes_, [](const auto& entry) { return entry.second.connections == 0; });
-  Process& found = processes_[pid];
-  if (found.connections >= limits_.client_connections)
-    return NoSpace("process " + std::to_string(pid) + " has " + std::to_string(found.connections) +
+  if (process.connections >= limits_.client_connections)
+    return NoSpace("process " + std::to_string(client.pid) + " has " +
+                   std::to_string(process.connections) +
                    " connections to the RNIC daemon, the most (--client-connections)");
-  if (found.number == 0) found.number = next_process_++, found.since_ns = SteadyNs();
-  ++found.connections, ++of_user;
-  client.of = &found;
+  ++process.connections, ++of_user;
+  client.of = &process;
   return {};
 }
 
-void ControlServer::Leave(Client& client) {
-  if (client.of == nullptr) return;
-  --client.of->connections, --connections_[client.user];
-  // A process must not get new time by connecting again.
-  Charge(*client.of, 0);
-  if (client.of->connections == 0 && client.of->left_ns == kBurstNs) processes_.erase(client.pid);
+void ControlServer::EndProcess(ClientNumber number) {
+  const auto ended = std::find_if(processes_.begin(), processes_.end(),
+                                  [&](const auto& entry) { return entry.second.number == number; });
+  if (ended == processes_.end()) return;  // forgotten by an earlier event of this batch
+  for (auto it = clients_.begin(); it != clients_.end();) {
+    const Client& client = *(it++)->second;
+    if (client.of == &ended->second) Close(client.id, "its process ended");
+  }
+  ForgetProcess(ended->first);
 }
+
+// The process has no connection.
+void ControlServer::ForgetProcess(pid_t pid) { processes_.erase(pid); }
 
 void ControlServer::CloseEvicted() {
   uint64_t count;
@@ -321,20 +442,44 @@ void ControlServer::CloseEvicted() {
 }
 
 void ControlServer::RefuseForLackOfDescriptors() {
-  spare_.Reset(-1);
-  Client client;
-  client.socket.Reset(accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  Reply reply{};
-  if (client.socket) {
-    // Without memory it is told nothing.
-    static_cast<void>(RanOutOfMemory([&] {
-      Answer(client, NoSpace("the RNIC daemon is out of descriptors: raise its ulimit -n"), reply,
-             "", {});
-    }));
+  {
+    Client client(threads_.get());
+    Reply reply{};
+    const Status status = NoSpace("the RNIC daemon is out of descriptors: raise its ulimit -n");
+    spare_.Reset(-1);
+    client.socket.Set(accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (client.socket.get() >= 0) {
+      client.socket.SetOwner(kStranger);
+      // Without memory it is told nothing.
+      static_cast<void>(RanOutOfMemory([&] { Answer(client, status, reply, "", {}); }));
+    }
   }
-  client.socket.Reset(-1);
-  spare_.Reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
   refusals_.Note("somebody", "out of descriptors; raise ulimit -n");
+  PauseAccepting();
+}
+
+// A connection that cannot be taken would wake the thread again and again.
+void ControlServer::PauseAccepting() {
+  WatchListener(false);
+  accept_at_ns_ = SteadyNs() + kAcceptPauseMs * 1'000'000;
+}
+
+// Returns the milliseconds after which to call it again, at most `wait_ms`; −1 stands for ever.
+int ControlServer::ResumeAccepting(int wait_ms) {
+  if (accept_at_ns_ == 0) return wait_ms;
+  if (!spare_) spare_.Reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (!spare_ || SteadyNs() < accept_at_ns_)
+    return wait_ms < 0 ? kAcceptPauseMs : std::min(wait_ms, kAcceptPauseMs);
+  accept_at_ns_ = 0;
+  WatchListener(true);
+  return wait_ms;
+}
+
+void ControlServer::WatchListener(bool on) {
+  epoll_event event{};
+  event.events = on ? uint32_t{EPOLLIN} : 0;
+  event.data.u64 = kListener;
+  epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, listener_.socket.get(), &event);
 }
 
 void ControlServer::Close(uint64_t id, std::string_view why) {
@@ -357,8 +502,9 @@ void ControlServer::Close(uint64_t id, std::string_view why) {
       OnEngine(*client.of,
                [&] { done = engine_->CloseContextPart(client.context, kObjectsPerPart); });
   }
-  Leave(client);
+  if (client.of != nullptr) --client.of->connections, --connections_[client.user];
   if (client.registration) --registering_;
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, client.socket.get(), nullptr);
   clients_.erase(found);
 }
 
@@ -380,22 +526,68 @@ void ControlServer::OnEngine(Process& process, Task&& task) {
 // --- conversation
 
 bool ControlServer::Receive(Client& client) {
-  Command command;
-  auto message = ReceiveMessage(client.socket.get(), std::as_writable_bytes(std::span(&command, 1)),
-                                MSG_DONTWAIT);
-  if (!message.ok()) return message.status().code() == Code::kBusy;
-  if (message->bytes == 0) return false;
+  const Result<bool> brings = NextBringsDescriptors(client.socket.get());
+  if (!brings.ok()) return brings.status().code() == Code::kBusy;
+  if (*brings) {
+    ReceiveElsewhere(client);
+    return true;
+  }
+  Message message;
+  MessageFds none;
+  const Status taken = message.Take(client.socket.get(), &none);
+  if (!taken.ok()) return taken.code() == Code::kBusy;
+  return Handle(client, message);
+}
+
+void ControlServer::ReceiveElsewhere(Client& client) {
+  client.delivery = std::make_shared<Delivery>();
+  ClientThreads::Tasks task(1);
+  task.front().client = client.of->number;
+  // The socket is closed by a later task of this thread.
+  task.front().run = [delivery = client.delivery, unmap = unmap_, event = delivered_event_,
+                      socket = client.socket.get(), number = client.of->number]() mutable {
+    MessageFds fds;
+    delivery->out_of_memory = RanOutOfMemory([&] { delivery->Take(socket, number, unmap, &fds); });
+    delivery->done.store(true, std::memory_order_release);
+    delivery.reset();  // unmaps the memory if the client is gone
+    SignalEvent(event->get());
+    // The answer does not wait for the descriptors to be closed, which happens here.
+  };
+  if (!threads_->TryAdd(task)) throw std::bad_alloc();
+  Listen(client, false);
+}
+
+void ControlServer::TakeDelivered() {
+  uint64_t count;
+  [[maybe_unused]] ssize_t n = read(delivered_event_->get(), &count, sizeof count);
+  unmapping_ = true;  // the mapping of a client that is gone, or of an attempt that failed
+  for (auto it = clients_.begin(); it != clients_.end();) {
+    Client& client = *(it++)->second;
+    if (client.delivery == nullptr || !client.delivery->done.load(std::memory_order_acquire))
+      continue;
+    const std::shared_ptr<Delivery> delivery = std::move(client.delivery);
+    if (!client.of->paused) Listen(client, true);
+    Guard(client, [&] {
+      if (delivery->out_of_memory) throw std::bad_alloc();
+      if (!delivery->taken || !Handle(client, delivery->message))
+        Close(client.id, "it closed the connection, or was refused");
+    });
+  }
+}
+
+bool ControlServer::Handle(Client& client, Message& message) {
+  if (message.bytes == 0) return false;
   Reply reply{};
   Status bad;
-  if (message->bytes != sizeof command || command.magic != kCommandMagic) {
-    bad = InvalidArgument("message of " + std::to_string(message->bytes) +
-                          " bytes is not a command: expected " + std::to_string(sizeof command) +
+  if (!message.IsCommand()) {
+    bad = InvalidArgument("message of " + std::to_string(message.bytes) +
+                          " bytes is not a command: expected " + std::to_string(sizeof(Command)) +
                           " bytes that begin with the magic number");
-  } else if (command.version != kCommandVersion) {
-    bad = NotSupported("protocol version " + std::to_string(command.version) +
+  } else if (message.command.version != kCommandVersion) {
+    bad = NotSupported("protocol version " + std::to_string(message.command.version) +
                        ": this daemon speaks " + std::to_string(kCommandVersion) +
                        "; use a client and a daemon of one release");
-  } else if (message->truncated) {
+  } else if (message.truncated) {
     bad = InvalidArgument("too long a message, or too many descriptors");
   }
   if (!bad.ok()) {
@@ -405,17 +597,18 @@ bool ControlServer::Receive(Client& client) {
   }
   std::string text;
   std::vector<int> fds;
-  const Status status = Dispatch(client, command, *message, &reply, &text, &fds);
+  const Status status = Dispatch(client, message, &reply, &text, &fds);
   if (client.registration) return true;
   return Answer(client, status, reply, std::move(text), fds);
 }
 
-Status ControlServer::Dispatch(Client& client, const Command& command, ReceivedMessage& message,
-                               Reply* reply, std::string* text, std::vector<int>* fds) {
+Status ControlServer::Dispatch(Client& client, Message& message, Reply* reply, std::string* text,
+                               std::vector<int>* fds) {
+  const Command& command = message.command;
   const size_t expected_fds = command.op == Op::kRegisterUmem ? 1 : 0;
-  if (message.fds.size() != expected_fds) {
+  if (message.descriptors != expected_fds) {
     return InvalidArgument("command " + std::to_string(static_cast<unsigned>(command.op)) +
-                           " came with " + std::to_string(message.fds.size()) +
+                           " came with " + std::to_string(message.descriptors) +
                            " descriptors instead of " + std::to_string(expected_fds));
   }
   if (command.op == Op::kOpen) return Open(client, command.args.open, reply, fds);
@@ -423,7 +616,9 @@ Status ControlServer::Dispatch(Client& client, const Command& command, ReceivedM
     return InvalidArgument("the first command must attach to a host");
   }
   if (command.op == Op::kRegisterUmem) {
-    return Register(client, command.args.umem, message.fds[0].get(), reply);
+    // The kernel had no memory to say that a descriptor comes.
+    if (!message.memory.has_value()) throw std::bad_alloc();
+    return Register(client, command.args.umem, *std::move(message.memory), reply);
   }
   if (command.op == Op::kCreateCq && command.args.cq.events != 0) {
     return CreateEventCq(client, command.args.cq, reply, fds);
@@ -476,17 +671,8 @@ Status ControlServer::Open(Client& client, const OpenArgs& args, Reply* reply,
   return {};
 }
 
-Status ControlServer::Register(Client& client, const RegisterUmemArgs& args, int fd, Reply* reply) {
-  while (unmap_->bytes() > kMostToUnmap) unmap_->DrainSome();
-  Result<ClientMemory> mapped = MapClientMemory(args, fd, unmap_);
-  const bool refused = mapped.status().code() == Code::kInvalidArgument ||
-                       mapped.status().code() == Code::kPermissionDenied;
-  if (!mapped.ok() && !refused) {
-    // Address space or descriptors may be short because of what waits.
-    unmap_->Drain();
-    mapped = MapClientMemory(args, fd, unmap_);
-  }
-  unmapping_ = true;  // a failed attempt may have left a mapping
+Status ControlServer::Register(Client& client, const RegisterUmemArgs& args,
+                               Result<ClientMemory> mapped, Reply* reply) {
   HL_ASSIGN_OR_RETURN(ClientMemory memory, std::move(mapped));
   if (!memory.populate) return GiveToEngine(client, args, std::move(memory.mapping), reply);
   client.registration = Client::Registration{args, std::move(memory.mapping), 0};

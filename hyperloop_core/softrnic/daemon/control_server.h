@@ -12,6 +12,11 @@
 // the next command when the share covers the time of the previous ones. Memory is populated a piece
 // at a time and unmapped a piece at a time, and other clients' commands are answered in between.
 //
+// Descriptors: a client may send one whose closing never ends (a TCP socket that lingers), or whose
+// server never answers (a file on FUSE). So the server's thread never has one. A message that
+// brings some is taken from its socket by the client's thread (ClientThreads), which also maps the
+// memory and closes the connection, where messages may be left.
+//
 // Death: a client is gone when its process is (pidfd), even if a forked child still holds the
 // socket, or when it closed the connection. Then all objects that it created are destroyed. If
 // memory runs out in what a client asks for, that client is ended in the same way.
@@ -31,6 +36,7 @@
 #include "hyperloop/core/log.h"
 #include "hyperloop/core/status.h"
 #include "softrnic/daemon/client_mapping.h"
+#include "softrnic/daemon/client_threads.h"
 #include "softrnic/daemon/link_server.h"
 #include "softrnic/daemon/listener.h"
 #include "softrnic/daemon/refusal_log.h"
@@ -69,8 +75,11 @@ class ControlServer {
  private:
   struct Client;
   struct Process;
-  // The source of an epoll event: client id << 3 | kind; id 0: the server's own descriptors.
-  enum Kind : uint64_t { kListener, kStop, kEvicted, kSocket, kProcess };
+  struct Message;
+  struct Delivery;
+  // The source of an epoll event: id << 3 | kind. The id is that of a client, or of a process
+  // (Process::number); 0: the server's own descriptors.
+  enum Kind : uint64_t { kListener, kStop, kEvicted, kDelivered, kSocket, kProcess };
 
   ControlServer(std::string path, Engine* engine, EngineLoop* loop, std::shared_ptr<Log> log,
                 ControlLimits limits);
@@ -81,8 +90,10 @@ class ControlServer {
   void Accept();
   // Checks who has connected, counts and watches it.
   Status Admit(Client& client);
-  Status Join(Client& client);
-  void Leave(Client& client);
+  Result<Process*> ProcessOf(pid_t pid);
+  Status Join(Client& client, Process& process);
+  void EndProcess(ClientNumber number);
+  void ForgetProcess(pid_t pid);
   void CloseEvicted();
   // Counts the engine time of a command; a process that used more than its share is paused.
   void Charge(Process& process, uint64_t engine_ns);
@@ -90,14 +101,22 @@ class ControlServer {
   void Listen(const Client& client, bool on);
   int ResumePaused();
   void RefuseForLackOfDescriptors();
+  void WatchListener(bool on);
+  void PauseAccepting();
+  int ResumeAccepting(int wait_ms);
   void HandleEvent(uint64_t data, uint32_t events);
-  // Handles one message. False: the client must be removed.
+  // Handles one message, or has the client's thread take it. False: the client must be removed.
   bool Receive(Client& client);
-  Status Dispatch(Client& client, const Command& command, ReceivedMessage& message, Reply* reply,
-                  std::string* text, std::vector<int>* fds);
+  void ReceiveElsewhere(Client& client);
+  void TakeDelivered();
+  // False: as for Receive.
+  bool Handle(Client& client, Message& message);
+  Status Dispatch(Client& client, Message& message, Reply* reply, std::string* text,
+                  std::vector<int>* fds);
   Status Open(Client& client, const OpenArgs& args, Reply* reply, std::vector<int>* fds);
   // The answer may come later (FinishRegistration).
-  Status Register(Client& client, const RegisterUmemArgs& args, int fd, Reply* reply);
+  Status Register(Client& client, const RegisterUmemArgs& args, Result<ClientMemory> mapped,
+                  Reply* reply);
   Status GiveToEngine(Client& client, const RegisterUmemArgs& args, UmemMapping mapping,
                       Reply* reply);
   // Populates a piece for one of the clients that register memory, in turn.
@@ -122,11 +141,16 @@ class ControlServer {
   const std::shared_ptr<Log> log_;
   RefusalLog refusals_;
   const ControlLimits limits_;
-  const std::shared_ptr<UnmapQueue> unmap_ = std::make_shared<UnmapQueue>();
+  const std::shared_ptr<ClientThreads> threads_ =
+      std::make_shared<ClientThreads>(ClientThreads::Options{});
+  const std::shared_ptr<UnmapQueue> unmap_ = std::make_shared<UnmapQueue>(threads_);
   Listener listener_;
   UniqueFd epoll_;
   UniqueFd stop_event_;
-  UniqueFd spare_;  // given up to refuse a client when descriptors are exhausted
+  // Given up to refuse a client when descriptors are exhausted. Nobody is accepted until there is
+  // one again.
+  UniqueFd spare_;
+  uint64_t accept_at_ns_ = 0;  // not 0: the listener is not watched until then
   bool stop_ = false;
   uint64_t next_id_ = 1;
   std::map<uint64_t, std::unique_ptr<Client>> clients_;
@@ -136,6 +160,7 @@ class ControlServer {
   uint64_t next_process_ = 1;
   std::map<pid_t, Process> processes_;
   std::map<uid_t, uint32_t> connections_;
+  std::shared_ptr<UniqueFd> delivered_event_;  // shared with clients' threads
   UniqueFd evicted_event_;
   std::mutex evicted_mutex_;
   // Guarded by evicted_mutex_. Has at most one entry for each context, so that it never grows.

@@ -1,11 +1,15 @@
 // Tests how the control server shares the engine's time and its own among clients. The program is
-// linked so that the test decides what time it is, and whether there is room for a mapping.
+// linked so that the test decides what time it is, whether there is room for a mapping, and how
+// long the server of a file system is silent.
 #include "softrnic/daemon/control_server.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -37,6 +41,8 @@ void* RealMap(void* at, size_t length, int rights, int flags, int fd,
 void* Map(void* at, size_t length, int rights, int flags, int fd, off_t offset) asm("__wrap_mmap");
 int RealUnmap(void* at, size_t length) asm("__real_munmap");
 int Unmap(void* at, size_t length) asm("__wrap_munmap");
+int RealStatFs(int fd, struct statfs* system) asm("__real_fstatfs");
+int StatFs(int fd, struct statfs* system) asm("__wrap_fstatfs");
 
 namespace {
 
@@ -75,7 +81,35 @@ struct Mappings {
   static inline Mappings* living = nullptr;
 };
 
+// While one lives, nobody answers a question about a file system.
+class SilentServer {
+ public:
+  SilentServer() { silent_ = true; }
+  ~SilentServer() { Answer(); }
+  SilentServer(const SilentServer&) = delete;
+  SilentServer& operator=(const SilentServer&) = delete;
+
+  void Answer() {
+    silent_ = false;
+    silent_.notify_all();
+  }
+  int asked() const { return asked_; }
+  static void Ask() {
+    if (silent_) ++asked_;
+    silent_.wait(true);
+  }
+
+ private:
+  static inline std::atomic<bool> silent_{false};
+  static inline std::atomic<int> asked_{0};
+};
+
 }  // namespace
+
+int StatFs(int fd, struct statfs* system) {
+  SilentServer::Ask();
+  return RealStatFs(fd, system);
+}
 
 steady_clock::time_point Now() noexcept {
   const steady_clock::rep held = HeldTime::now();
@@ -132,7 +166,9 @@ class ControlServerTest : public testing::Test {
     void* const at =
         mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     EXPECT_NE(at, MAP_FAILED);
-    world.server->unmap_queue()->Add({UnmapQueue::Range{at, bytes}});
+    UnmapQueue::Ranges ranges;
+    ranges.push_back({at, bytes, {}});
+    world.server->unmap_queue()->Add(std::move(ranges));
     return static_cast<std::byte*>(at);
   }
 
@@ -262,6 +298,121 @@ TEST_F(ControlServerTest, MemoryIsRegisteredOnceWhatWaitsIsUnmapped) {
   command.args.umem = {1 << 20, 0, kBytes};
   EXPECT_OK(client.Call(command, {memory.get()}));
   EXPECT_GT(refused, 0) << "there was room at once";
+}
+
+// TCP sockets whose closing lasts for 20 minutes, or until this object ends: they linger, and their
+// bytes are not taken.
+class Lingering {
+ public:
+  Lingering() : listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    address_.sin_family = AF_INET;
+    address_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address_;
+    auto* const address = reinterpret_cast<sockaddr*>(&address_);
+    EXPECT_EQ(bind(listener_.get(), address, size), 0);
+    EXPECT_EQ(listen(listener_.get(), 8), 0);
+    EXPECT_EQ(getsockname(listener_.get(), address, &size), 0);
+  }
+  UniqueFd Make() {
+    UniqueFd made(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(connect(made.get(), reinterpret_cast<const sockaddr*>(&address_), sizeof address_),
+              0);
+    others_.emplace_back(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    const linger wait{.l_onoff = 1, .l_linger = 1200};
+    EXPECT_EQ(setsockopt(made.get(), SOL_SOCKET, SO_LINGER, &wait, sizeof wait), 0);
+    const std::vector<char> bytes(1 << 20);
+    while (send(made.get(), bytes.data(), bytes.size(), MSG_DONTWAIT) > 0) {
+    }
+    return made;
+  }
+
+ private:
+  UniqueFd listener_;
+  sockaddr_in address_{};
+  std::vector<UniqueFd> others_;
+};
+
+// Sends a message with `count` copies of a descriptor, as many as the kernel lets.
+void SayWith(int socket, const Command& command, int fd, size_t count) {
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * 253)] = {};
+  const std::vector<int> fds(count, fd);
+  iovec part{const_cast<Command*>(&command), sizeof command};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = CMSG_SPACE(sizeof(int) * count);
+  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int) * count);
+  std::memcpy(CMSG_DATA(header), fds.data(), sizeof(int) * count);
+  EXPECT_EQ(sendmsg(socket, &message, MSG_NOSIGNAL), static_cast<ssize_t>(sizeof command));
+}
+
+// The client closes its own copy at once, so the daemon's is the last one.
+TEST_F(ControlServerTest, ADescriptorWhoseClosingNeverEndsHoldsUpItsClientAlone) {
+  Command bad = RawClient::Make(Op::kQueryCounters);
+  bad.magic = 0;
+  Command memory = RawClient::Make(Op::kRegisterUmem);
+  memory.args.umem = {1 << 20, 0, 4096};
+  const Command pd = RawClient::Make(Op::kAllocPd);
+  struct Case {
+    const char* name;
+    Command first, second;  // the descriptors come with the second
+    size_t count;
+  };
+  for (const Case& each :
+       {Case{"as memory", pd, memory, 1}, Case{"with a command", pd, pd, 1},
+        Case{"as many as the kernel lets", pd, memory, 253}, Case{"with no command", pd, bad, 1},
+        Case{"left in a connection", bad, pd, 1}}) {
+    SCOPED_TRACE(each.name);
+    OtherProcess process;
+    World world(Socket(), {}, {}, /*starts=*/false);
+    Lingering lingering;
+    RawClient other(process.Connect(Socket()));
+    UniqueFd connection = ConnectToDaemon(Socket());
+    const iovec part{const_cast<Command*>(&each.first), sizeof each.first};
+    ASSERT_OK(SendMessage(connection.get(), {&part, 1}, {}, 0));
+    SayWith(connection.get(), each.second, lingering.Make().get(), each.count);
+    RawClient client(std::move(connection));
+    world.Start();
+    EXPECT_THAT(client.Hear(), StatusIs(Code::kInvalidArgument));
+    ASSERT_OK(other.Open("other"));
+    client.Say(pd);
+    for (int i = 0; i < 3; ++i) ASSERT_OK(other.Call(kQuery));
+  }
+}
+
+TEST_F(ControlServerTest, AFileSystemThatDoesNotAnswerHoldsUpItsClientAlone) {
+  OtherProcess process;
+  const World world(Socket());
+  RawClient other(process.Connect(Socket()));
+  ASSERT_OK(other.Open("other"));
+  const UniqueFd memory(memfd_create("memory", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(ftruncate(memory.get(), 4096), 0);
+  ASSERT_EQ(fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  Command command = RawClient::Make(Op::kRegisterUmem);
+  command.args.umem = {1 << 20, 0, 4096};
+  for (const bool stays : {true, false}) {
+    SilentServer server;
+    const int asked = server.asked();
+    auto client = std::make_unique<RawClient>(ConnectToDaemon(Socket()));
+    ASSERT_OK(client->Open("client"));
+    client->Say(command, {memory.get()});
+    ASSERT_TRUE(test::Eventually([&] { return server.asked() > asked; }));
+    ASSERT_OK(other.Call(kQuery));
+    EXPECT_FALSE(client->answered());
+    if (!stays) {
+      client.reset();
+      ASSERT_OK(other.Call(kQuery));
+    }
+    server.Answer();
+    if (stays) {
+      EXPECT_OK(client->Hear());
+    }
+    ASSERT_OK(other.Call(kQuery));
+  }
 }
 
 }  // namespace

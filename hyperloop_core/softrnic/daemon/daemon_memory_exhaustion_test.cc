@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <memory>
 #include <string>
@@ -34,6 +35,20 @@ constexpr std::chrono::seconds kPatience{30};
 size_t OpenDescriptors() {
   const std::filesystem::directory_iterator all("/proc/self/fd");
   return static_cast<size_t>(std::distance(begin(all), end(all)));
+}
+size_t Threads() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.rfind("Threads:", 0) == 0) return std::stoul(line.substr(8));
+  return 0;
+}
+
+// Waits until the process has `threads` threads again: a client's thread ends when it has nothing
+// more to do.
+void AwaitThreads(size_t threads) {
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (Threads() != threads && std::chrono::steady_clock::now() < deadline) sched_yield();
+  EXPECT_EQ(Threads(), threads);
 }
 
 class DaemonMemoryExhaustion : public testing::Test {
@@ -89,6 +104,9 @@ class DaemonMemoryExhaustion : public testing::Test {
 
   static constexpr uint64_t kBytes = 64 << 10;
   static constexpr uint64_t kAddress = 1 << 20;
+  // The engine's, the server's, and the one that makes those of clients.
+  static constexpr size_t kThreadsOfWorld = 3;
+  static inline const size_t threads_ = Threads();
   std::string root_;
   UniqueFd memory_;
 };
@@ -127,6 +145,7 @@ TEST_F(DaemonMemoryExhaustion, ACommandCostsItsClient) {
         EXPECT_OK(again);
         EXPECT_OK(other.AllocPd());
       }
+      AwaitThreads(threads_);
       EXPECT_EQ(FailingMemory::living(), living) << "leaked, or freed twice";
       EXPECT_EQ(OpenDescriptors(), descriptors);
       if (HasFailure()) return;
@@ -173,10 +192,13 @@ struct Objects {
 TEST_F(DaemonMemoryExhaustion, ADriverLosesNothingAtTheDaemon) {
   for (const bool destroying : {false, true}) {
     size_t ran_out = 0;
+    AwaitThreads(threads_);
     const World world(Socket(),
                       {.queue_pairs = 1, .completion_queues = 2, .memory_keys = 1, .mappings = 4});
+    const size_t threads = threads_ + kThreadsOfWorld;
     const std::unique_ptr<rnic::Device> device = Must(OpenDaemonDevice({world.socket, "one"}));
     ASSERT_OK(Objects().Make(*device));  // the daemon's tables have room from now on
+    AwaitThreads(threads);
     for (size_t number = 0;; ++number) {
       SCOPED_TRACE("allocation " + std::to_string(number));
       ASSERT_LT(number, 1000u);
@@ -199,6 +221,7 @@ TEST_F(DaemonMemoryExhaustion, ADriverLosesNothingAtTheDaemon) {
         EXPECT_OK(status);
       }
       EXPECT_TRUE(device->alive());
+      AwaitThreads(threads);
       EXPECT_EQ(FailingMemory::living(), living) << "leaked, or freed twice";
       EXPECT_EQ(OpenDescriptors(), descriptors);
       if (HasFailure()) return;

@@ -1,16 +1,15 @@
-// FlushThreads: a Flusher with a thread for each client that has files on a disk, so that a slow
-// disk delays only the clients that use it.
+// FlushThreads: a Flusher with a thread for each client that has files on a disk (ClientThreads),
+// so that a slow disk delays only the clients that use it.
 //
-// Start makes a thread that makes the others, so that they inherit neither priority nor processor
-// of the engine's thread. A disk that hangs keeps its client's thread until it answers; Stop does
-// not wait for that. Waiting ranges hold mappings, so their number is bounded, for each client and
-// for all.
+// A disk that hangs keeps its client's thread until it answers; Stop does not wait for that.
+// Waiting ranges hold mappings, so their number is bounded, for each client and for all.
 #pragma once
 
 #include <cstddef>
 #include <functional>
 #include <memory>
 
+#include "softrnic/daemon/client_threads.h"
 #include "softrnic/engine/flusher.h"
 
 namespace hyperloop::softrnic {
@@ -29,16 +28,16 @@ class FlushThreads final : public Flusher {
   // `released` when a mapping is no longer used, at any time. So `released` must not refer to
   // objects that Stop's caller destroys.
   void Start(std::function<void()> wake, std::function<void()> released);
-  // Leaves ranges that are not flushed yet to the kernel.
+  // Ranges that are not flushed yet are flushed if the process lasts that long.
   void Stop();
 
   bool Flush(uint64_t client, FileRange range, std::shared_ptr<FlushJob> job) override;
   void Gone(uint64_t client) override;
 
  private:
-  struct Lane;
   struct State;
   const std::shared_ptr<State> state_;  // shared with threads that may outlive this object
+  ClientThreads threads_;
 };
 
 }  // namespace hyperloop::softrnic

@@ -132,11 +132,15 @@ class RawClient {
 
 // The engine and the control server have a thread each.
 struct World {
+  // `starts`: else the clients' messages wait until Start.
   explicit World(const std::string& path, const ClientLimits& client = {},
-                 const ControlLimits& control = {})
+                 const ControlLimits& control = {}, bool starts = true)
       : socket(path), engine(EngineOptions{.limits = client}) {
     loop = Must(EngineLoop::Create(&engine, {.spin_us = 0}));
     server = Must(ControlServer::Listen(socket, &engine, loop.get(), log, control));
+    if (starts) Start();
+  }
+  void Start() {
     threads[0] = std::thread([this] { loop->Run(); });
     threads[1] = std::thread([this] { server->Run(); });
   }
