@@ -379,8 +379,7 @@ Result<ControlServer::Process*> ControlServer::ProcessOf(pid_t pid) {
     EndProcess(found->second.number);  // this is another one
   }
   if (processes_.size() >= kProcessesRemembered)
-    for (auto it = processes_.begin(); it != processes_.end();)
-      if (const auto each = it++; each->second.connections == 0) ForgetProcess(each->first);
+    ForgetProcesses([](const Process& process) { return process.connections == 0; });
   UniqueFd lives(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   if (!lives) return FromErrno(errno, "pidfd_open of the client");
   const ClientNumber number = next_process_++;
@@ -416,11 +415,19 @@ void ControlServer::EndProcess(ClientNumber number) {
     const Client& client = *(it++)->second;
     if (client.of == &ended->second) Close(client.id, "its process ended");
   }
-  ForgetProcess(ended->first);
+  ForgetProcesses([number](const Process& process) { return process.number == number; });
 }
 
-// The process has no connection.
-void ControlServer::ForgetProcess(pid_t pid) { processes_.erase(pid); }
+// Those processes have no connection. Needs no memory.
+template <class Which>
+void ControlServer::ForgetProcesses(Which&& which) {
+  const auto forget = [&] {
+    for (const auto& [pid, process] : processes_)
+      if (which(process)) engine_->ForgetClient(process.number);
+  };
+  loop_->Submit(std::ref(forget));
+  std::erase_if(processes_, [&](const auto& entry) { return which(entry.second); });
+}
 
 void ControlServer::CloseEvicted() {
   uint64_t count;

@@ -93,7 +93,8 @@ class ControlServer {
   Result<Process*> ProcessOf(pid_t pid);
   Status Join(Client& client, Process& process);
   void EndProcess(ClientNumber number);
-  void ForgetProcess(pid_t pid);
+  template <class Which>
+  void ForgetProcesses(Which&& which);
   void CloseEvicted();
   // Counts the engine time of a command; a process that used more than its share is paused.
   void Charge(Process& process, uint64_t engine_ns);

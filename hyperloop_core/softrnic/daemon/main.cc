@@ -305,7 +305,7 @@ void AddLimits(CLI::App& app, Options& options) {
   limit("--client-table-mib", options.client_table_mib, 1u << 20,
         "MiB for the tables of one process's queues: 1/64 of each piece of memory that has some");
   limit("--client-faults", options.client.faults, 1u << 20,
-        "faults in truncated files of one process that are mended; then it is ended");
+        "faults in truncated files of one process that are mended; one more ends it for good");
   limit("--client-command-percent", options.control.client_command_percent, 100u,
         "share of the data thread's time that one process's commands may take; more of them wait");
 }

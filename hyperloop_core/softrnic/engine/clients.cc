@@ -31,9 +31,24 @@ Account& Clients::AccountOf(ClientNumber client) {
   return *it->second;
 }
 
+// Destroys an account that has no contexts, unless its client may come again and must find it.
+void Clients::Release(const Account& account) {
+  if ((account.client & kAlone) != 0 || account.faults == 0) accounts_.erase(account.client);
+}
+
+void Clients::Forget(ClientNumber client) {
+  const auto it = accounts_.find(client);
+  if (it != accounts_.end() && it->second->contexts == 0) accounts_.erase(it);
+}
+
 Result<Context*> Clients::Open(const std::string& name, UarPage* uar, ClientNumber client) {
   if (!IsName(name)) return InvalidArgument(Concat("open: a host name is ", kNameRule));
   if (uar == nullptr) return InvalidArgument("open: no doorbell page");
+  if (const auto known = accounts_.find(client);
+      known != accounts_.end() && known->second->faults > options_.limits.faults)
+    return Aborted(Concat("open: this client caused ", known->second->faults,
+                          " faults in files that it truncated; at most ", options_.limits.faults,
+                          " (--client-faults of the RNIC daemon)"));
   if (contexts_.size() >= kMaxContexts)
     return NoSpace(Concat("open: the device has ", kMaxContexts, " clients, the most"));
   auto it = hosts_.find(name);
@@ -65,7 +80,7 @@ Result<Context*> Clients::Open(const std::string& name, UarPage* uar, ClientNumb
     open_.push_back(made);
   } catch (const std::bad_alloc&) {
     if (host.contexts == 0) hosts_.erase(it);
-    if (account != nullptr && account->contexts == 0) accounts_.erase(account->client);
+    if (account != nullptr && account->contexts == 0) Release(*account);
     throw;
   }
   ++host.contexts, ++account->contexts;
@@ -96,7 +111,7 @@ void Clients::Close(Context& c) {
     ready_.Forget(account);
     link_work_.Forget(account);
     if (options_.flusher != nullptr) options_.flusher->Gone(account.client);
-    accounts_.erase(account.client);
+    Release(account);
   }
   contexts_.erase(c.id);
 }

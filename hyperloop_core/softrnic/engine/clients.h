@@ -31,8 +31,10 @@ class Clients {
   // The engine ignores the doorbells of `c` from now on, and withdraws its services.
   void StopServing(Context& c);
   // Destroys `c`, which must own no object any more. Its host and its client are destroyed with
-  // their last context.
+  // their last context. But a client whose faults were counted stays until Forget.
   void Close(Context& c);
+  // Destroys a client that has no contexts.
+  void Forget(ClientNumber client);
   // Any context that is not closed. Null: there is none.
   Context* Any() const { return contexts_.empty() ? nullptr : contexts_.begin()->second.get(); }
   // The contexts that are served.
@@ -81,6 +83,7 @@ class Clients {
 
  private:
   Account& AccountOf(ClientNumber client);
+  void Release(const Account& account);
   void EvictAllDoomed();
 
   const EngineOptions& options_;

@@ -28,6 +28,8 @@ Result<ContextId> Engine::OpenContext(const std::string& host, UarPage* uar, Ope
   return c->id;
 }
 
+void Engine::ForgetClient(ClientNumber client) { impl_->clients.Forget(client); }
+
 void Engine::CloseContext(ContextId context) { CloseContextPart(context, ~size_t{0}); }
 
 bool Engine::CloseContextPart(ContextId context, size_t objects) {

@@ -129,9 +129,13 @@ class Engine {
 
   // Attaches a client to `host`. The first context of a host creates it and the last one to close
   // ends it; its GID is never given again. `uar` must stay valid until the context is closed.
-  // kInvalidArgument: a bad host name, or no `uar`. kNoSpace: too many contexts or hosts.
+  // kInvalidArgument: a bad host name, or no `uar`. kNoSpace: too many contexts or hosts. kAborted:
+  // the client was evicted for its faults (ClientLimits::faults).
   Result<ContextId> OpenContext(const std::string& host, UarPage* uar, OpenReply* reply,
                                 ClientNumber client = 0);
+  // Client number `client`, which has no open context, does not come again. Until then its faults
+  // in truncated files are remembered, and OpenContext refuses it if they were too many.
+  void ForgetClient(ClientNumber client);
   // Destroys everything the client created, as a kernel does at process death. Peers' queue pairs
   // see a dead peer: their requests get no answer, and in the end fail with retry exceeded.
   void CloseContext(ContextId context);

@@ -69,7 +69,7 @@ struct Engine::Impl {
   Durability durability{options, turn};
   Responder responder{options, keys, cqs, durability, errors, turn};
   Clients clients{options, errors, ready, link_work};
-  TruncatedFiles truncated_files{options, clients, keys};
+  TruncatedFiles truncated_files{options, clients, keys, turn};
   Retries retries{qps, looks, ready, clock};
   Snapshots snapshots{options, dice};
   Transit transit{keys, cqs, durability, errors, ready, qps, responder, retries, dice};

@@ -332,6 +332,72 @@ TEST(EngineTruncation, ManyFaultsEndTheClient) {
   EXPECT_OK(p.a.Try(p.a.Make(Op::kAllocPd), &reply));
 }
 
+// A queue pair of `a` that writes to the page of `b` at `offset`, which b's file lost, under a key
+// of its own.
+TestQp WriteToLostPage(Client& a, const TestCq& a_cq, Client& b, const TestCq& b_cq,
+                       size_t offset) {
+  TestQp from = a.Qp(a_cq, a_cq, {.log_sq = 1, .has_rq = false});
+  TestQp to = b.Qp(b_cq, b_cq, {.log_sq = 1, .has_rq = false});
+  a.Connect(from, to);
+  b.Connect(to, from);
+  const uint32_t rkey = b.Key(b.memory + offset, 64, 0xf).rkey;
+  from.Write(reinterpret_cast<uint64_t>(b.memory + offset), rkey, a.At(a.memory, 8));
+  return from;
+}
+
+// A fault costs a signal, a mapping, and a look at all memory, so others have their turns in
+// between.
+TEST(EngineTruncation, AFaultCountsAsManySteps) {
+  MediaPair p(Media::kRam);
+  const OnBusErrors handler(&p.engine);
+  std::vector<TestQp> writers;
+  for (size_t i = 1; i <= 20; ++i)
+    writers.push_back(WriteToLostPage(p.a, p.a_cq, p.b, p.b_cq, Client::kArena - i * 4096));
+  ASSERT_EQ(0, ftruncate(p.file.fd, static_cast<off_t>(Client::kArena / 2)));
+  for (const TestQp& each : writers) each.Ring();
+  p.engine.Run(64);
+  EXPECT_EQ(p.a_cq.PollAll().size(), 1u);
+  RunAll(p.engine);
+  EXPECT_EQ(p.a_cq.PollAll().size(), 19u);
+}
+
+// A client gets no new faults by connecting again.
+TEST(EngineTruncation, FaultsAreCountedAsLongAsTheClientIsKnown) {
+  constexpr ClientNumber kNumber = 7;
+  EngineOptions options;
+  options.limits.faults = 3;
+  Engine engine(options);
+  const OnBusErrors handler(&engine);
+  bool evicted = false;
+  engine.SetEvict([&](ContextId, const char*) { evicted = true; });
+  Client a(engine, "a");
+  const TestCq a_cq = a.Cq();
+  // A connection of the client in which `faults` faults happen.
+  const auto connect = [&](size_t faults) {
+    const MappedFile file(Client::kArena);
+    Client b(engine, "b", Media::kRam, file.data, kNumber, file.fd);
+    const TestCq b_cq = b.Cq();
+    EXPECT_EQ(0, ftruncate(file.fd, static_cast<off_t>(Client::kArena / 2)));
+    for (size_t i = 1; i <= faults; ++i) {
+      WriteToLostPage(a, a_cq, b, b_cq, Client::kArena - i * 8 * 4096).Ring();
+      RunAll(engine);
+    }
+  };
+  connect(2);
+  connect(1);
+  EXPECT_FALSE(evicted);
+  connect(1);
+  EXPECT_TRUE(evicted);
+  OpenReply reply;
+  const Status refused = engine.OpenContext("b", a.uar(), &reply, kNumber).status();
+  EXPECT_THAT(refused, StatusIs(Code::kAborted));
+  EXPECT_NE(refused.message().find("--client-faults"), std::string::npos) << refused.ToString();
+  engine.ForgetClient(kNumber);
+  evicted = false;
+  connect(3);
+  EXPECT_FALSE(evicted);
+}
+
 TEST(EngineTruncation, RingsInALostFileEndTheClient) {
   MediaPair p(Media::kRam);
   const OnBusErrors handler(&p.engine);

@@ -6,7 +6,9 @@ namespace hyperloop::softrnic {
 
 size_t Links::Poll(size_t budget) {
   traffic_.BeginTurn();
+  turn_.Begin();
   size_t done = link_work_.holding() == 0 ? 0 : responder_.ServeHeld(budget);
+  done += turn_.extra();
   LinkEvent event;
   while (done < budget && traffic_.MayReceive() && traffic_.port()->Receive(&event)) {
     ++done;
@@ -26,7 +28,9 @@ size_t Links::Poll(size_t budget) {
     }
   }
   if (link_work_.AnyAck()) responder_.SendAcks();
+  turn_.Begin();
   done += requester_.PumpSome(budget);
+  done += turn_.extra();
   if (link_work_.AnyWatched() && requester_.CheckTimers()) ++done;
   return done;
 }

@@ -9,6 +9,8 @@ namespace hyperloop::softrnic {
 namespace {
 
 constexpr uint32_t kMaxLogLostPages = 18;  // 1 GiB of 4 KiB pages
+// The signal and the new mapping take as long as so many WQEs.
+constexpr size_t kStepsOfFault = 64;
 constexpr char kManyFaults[] =
     "too many faults in files that it truncated (--client-faults of the RNIC daemon)";
 constexpr char kLostRings[] = "its queues lie in a file that it truncated";
@@ -47,7 +49,9 @@ bool TruncatedFiles::HandleFault(void* address) {
   // All pages behind the new end of the file are lost. Each further fault in the same memory
   // replaces more of them, so that a file of many pages costs few mappings.
   std::byte* end = nullptr;
+  size_t looked = 0;
   clients_.ForEachContext([&](Context& c) {
+    looked += c.umems.size();
     for (auto& [id, umem] : c.umems) {
       if (!Overlap(umem->base, umem->length, begin, begin + page)) continue;
       const uint64_t wanted = page << std::min(2 * umem->faults++, kMaxLogLostPages);
@@ -73,6 +77,7 @@ bool TruncatedFiles::HandleFault(void* address) {
     }
   });
   keys_.NoteFault();
+  turn_.AddSteps(kStepsOfFault + looked / kPiecesPerStep);
   return true;
 }
 

@@ -18,11 +18,12 @@ class Turn {
  public:
   // Begins a queue's turn.
   void Begin() { extra_ = 0; }
-  // Adds to the turn's cost: for a flush, or for a WQE or receive of many pieces.
-  void AddSteps(size_t steps) { extra_ += steps; }
+  // Adds to the turn's cost: for a flush, a fault, or a WQE or receive of many pieces.
+  // Async-signal-safe.
+  void AddSteps(size_t steps) { extra_ = extra_ + steps; }
   void AddPieces(uint32_t pieces) {
     if (pieces > kPiecesPerStep) [[unlikely]]
-      extra_ += pieces / kPiecesPerStep;
+      AddSteps(pieces / kPiecesPerStep);
   }
   size_t extra() const { return extra_; }
   // Ends the turn, which took `steps` steps (extra ones included) and moved `bytes` bytes.
@@ -33,7 +34,7 @@ class Turn {
   void ForgetWork() { work_ = 0; }
 
  private:
-  size_t extra_ = 0;
+  volatile size_t extra_ = 0;
   size_t work_ = 0;
 };
 
