@@ -617,15 +617,51 @@ TEST(EngineLinkFairness, AClientThatEndsHasNoTurnAnyMore) {
   ExpectAllGood(p.a_cq.PollAll(), 1);
 }
 
+void PublishInspect(Linked& p) {
+  Command publish = p.b->Make(Op::kPublish);
+  std::strcpy(publish.args.publish.service, "inspect");
+  publish.args.publish.pdn = p.b->pdn;
+  p.b->Must(publish);
+}
+
+// Queue pair `qpn` of host a asks host b for that service.
+void AskForInspect(Linked& p, uint32_t qpn) {
+  std::vector<std::byte> asks(16 + 2 * kServiceNameBytes);
+  std::memcpy(asks.data(), p.a->gid.data(), 16);
+  std::memcpy(asks.data() + 16, "b", 1);
+  std::memcpy(asks.data() + 16 + kServiceNameBytes, "inspect", 7);
+  p.a_port->Send(p.ab.id, std::make_shared<const std::vector<std::byte>>(
+                              EncodePacket({.type = PacketType::kServiceRequest,
+                                            .source_qpn = qpn,
+                                            .session = 7 + qpn,
+                                            .payload = asks})));
+}
+
+TEST(EngineLinkFairness, ARequestForAServiceCountsAsATurn) {
+  constexpr uint32_t kRequests = 20;
+  Linked p;
+  PublishInspect(p);
+  p.Run();
+  AskForInspect(p, 999);
+  p.network.DeliverAll();
+  p.b_engine.Run(64);
+  const size_t answer = p.ab.answers.size();
+  ASSERT_NE(answer, 0u);
+  p.Run();
+  for (uint32_t i = 0; i < kRequests; ++i) AskForInspect(p, 1000 + i);
+  p.network.DeliverAll();
+  p.b_engine.Run(64);
+  EXPECT_LE(p.ab.answers.size(), 2 * answer);
+  for (int i = 0; i < 100 && p.ab.answers.size() != kRequests * answer; ++i) p.b_engine.Run(64);
+  EXPECT_EQ(p.ab.answers.size(), kRequests * answer);
+}
+
 // They may be left behind by clients that ended without a word.
 TEST(EngineLinkFairness, ManyConnectionsOfOneHostDisplaceItsOwn) {
   Linked p;
   EXPECT_OK(p.b_engine.AddRoute("quiet", p.ba.id));
   Client quiet(p.a_engine, "quiet");
-  Command publish = p.b->Make(Op::kPublish);
-  std::strcpy(publish.args.publish.service, "inspect");
-  publish.args.publish.pdn = p.b->pdn;
-  p.b->Must(publish);
+  PublishInspect(p);
   TestCq cq = quiet.Cq();
   TestQp qp = quiet.Qp(cq, cq);
   quiet.Modify(qp, QpState::kReset);
@@ -643,16 +679,8 @@ TEST(EngineLinkFairness, ManyConnectionsOfOneHostDisplaceItsOwn) {
   quiet.Modify(qp, QpState::kInit, 0);
   quiet.Connect(qp, peer);
 
-  std::vector<std::byte> asks(16 + 2 * kServiceNameBytes);
-  std::memcpy(asks.data(), p.a->gid.data(), 16);
-  std::memcpy(asks.data() + 16, "b", 1);
-  std::memcpy(asks.data() + 16 + kServiceNameBytes, "inspect", 7);
   for (uint32_t i = 0; i < 2 * kMaxQpsPerContext; ++i) {
-    p.a_port->Send(p.ab.id, std::make_shared<const std::vector<std::byte>>(
-                                EncodePacket({.type = PacketType::kServiceRequest,
-                                              .source_qpn = 1000 + i,
-                                              .session = 7 + i,
-                                              .payload = asks})));
+    AskForInspect(p, 1000 + i);
     p.Run();
   }
   std::byte* const at = quiet.Allocate(64);

@@ -63,6 +63,7 @@ void Links::Dispatch(LinkId from, const Packet& packet) {
     case PacketType::kRnrNak:
       return requester_.HandleAnswer(from, packet);
     case PacketType::kServiceRequest:
+      turn_.AddSteps(kTurnSteps);  // it makes a queue pair, and may have to find one to destroy
       return services_.HandleRequest(from, packet);
     case PacketType::kServiceReply:
       return asks_.HandleReply(from, packet);

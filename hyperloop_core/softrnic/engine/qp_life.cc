@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <new>
 
 #include "rnic/checks.h"
 #include "softrnic/engine/rings.h"
@@ -293,6 +294,8 @@ void QpLife::Destroy(Qp& qp) {
 #undef HL_ADD
   --qp.pd->users;
   if (qp.service.responder_only) {
+    if (ResponderFor(qp.peer.gid, qp.peer.qpn) == &qp)
+      responders_.erase({qp.peer.gid, qp.peer.qpn});
     if (Qp* const client = qps_.Find(qp.peer.qpn);
         client != nullptr && client->service.qpn == qp.qpn)
       client->service.qpn = 0;
@@ -320,10 +323,11 @@ Result<Qp*> QpLife::MakeResponder(Service& service, Host& host, const GidBytes& 
     return NoSpace(Concat("connect service: ", "a service of ", host.name, " has ",
                           kMaxQpsPerContext, " connections, the most"));
   uint32_t of_asker = 0;
-  ForEachQp(*service.context, [&](const Qp& qp) {
-    of_asker += qp.service.responder_only && qp.service.asker == asker;
-  });
-  if (asker != nullptr && of_asker >= kMaxRespondersPerClient)
+  if (asker != nullptr)
+    ForEachQp(*service.context, [&](const Qp& qp) {
+      of_asker += qp.service.responder_only && qp.service.asker == asker;
+    });
+  if (of_asker >= kMaxRespondersPerClient)
     return NoSpace(Concat("connect service: this client has ", of_asker,
                           " connections to services "
                           "of one client of ",
@@ -344,7 +348,19 @@ Result<Qp*> QpLife::MakeResponder(Service& service, Host& host, const GidBytes& 
   qp.peer.gid = gid;
   qp.peer.qpn = client_qpn;
   qp.peer.connected = true;
+  if (asker != nullptr) return &qp;
+  try {
+    responders_[{gid, client_qpn}] = &qp;
+  } catch (const std::bad_alloc&) {
+    Destroy(qp);
+    throw;
+  }
   return &qp;
+}
+
+Qp* QpLife::ResponderFor(const GidBytes& gid, uint32_t client_qpn) const {
+  const auto found = responders_.find({gid, client_qpn});
+  return found != responders_.end() ? found->second : nullptr;
 }
 
 void QpLife::StartRemote(Qp& qp, LinkId link) {

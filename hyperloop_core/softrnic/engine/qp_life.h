@@ -5,6 +5,9 @@
 // Durability, Routes, ServiceAsks, rings.h, and the PersistenceModel of EngineOptions.
 #pragma once
 
+#include <map>
+#include <utility>
+
 #include "softrnic/engine/completion_queues.h"
 #include "softrnic/engine/durability.h"
 #include "softrnic/engine/error_state.h"
@@ -42,6 +45,8 @@ class QpLife {
   // another engine.
   Result<Qp*> MakeResponder(Service& service, Host& host, const GidBytes& gid, uint32_t client_qpn,
                             const Account* asker);
+  // The queue pair that MakeResponder made for that one in another engine. Null: there is none.
+  Qp* ResponderFor(const GidBytes& gid, uint32_t client_qpn) const;
   // Needs no memory.
   void Destroy(Qp& qp);
   // Prepares `qp` for a peer in another engine, which `link` leads to.
@@ -84,6 +89,8 @@ class QpLife {
   Durability& durability_;
   const Routes& routes_;
   ServiceAsks& asks_;
+  // By the queue pairs in other engines for which they were made.
+  std::map<std::pair<GidBytes, uint32_t>, Qp*> responders_;
 };
 
 }  // namespace hyperloop::softrnic

@@ -127,12 +127,7 @@ void Services::HandleRequest(LinkId from, const Packet& p) {
 // replaces it.
 Result<Qp*> Services::AnswererFor(Service& service, Host& host, const GidBytes& gid,
                                   const Packet& p) {
-  Qp* same = nullptr;
-  qps_.ForEach([&](Qp& qp) {
-    if (qp.service.responder_only && qp.peer.remote != nullptr && qp.peer.gid == gid &&
-        qp.peer.qpn == p.source_qpn)
-      same = &qp;
-  });
+  Qp* const same = life_.ResponderFor(gid, p.source_qpn);
   if (same != nullptr && same->service.ask_nonce == p.session) return same;
   if (same != nullptr) life_.Destroy(*same);
   MakeRoom(*service.context, gid);
@@ -152,6 +147,7 @@ Result<Qp*> Services::AnswererFor(Service& service, Host& host, const GidBytes& 
 // A client that ended without a release leaves its queue pair behind. So the oldest one makes room:
 // the oldest of the asking host if that host has many, otherwise the oldest of all.
 void Services::MakeRoom(const Context& c, const GidBytes& gid) {
+  if (c.responders < kMaxRespondersPerHost) return;
   Qp* oldest = nullptr;
   Qp* oldest_of_host = nullptr;
   uint32_t of_host = 0;
