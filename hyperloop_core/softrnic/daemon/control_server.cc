@@ -203,6 +203,7 @@ ControlServer::ControlServer(std::string path, Engine* engine, EngineLoop* loop,
       engine_(engine),
       loop_(loop),
       log_(std::move(log)),
+      ends_(log_),
       refusals_(log_, "client"),
       limits_(limits) {}
 
@@ -283,7 +284,7 @@ template <class Event>
 void ControlServer::Guard(Client& client, Event&& event) {
   const uint64_t id = client.id;
   if (!RanOutOfMemory(event)) return;
-  LogLine(log_.get(), LogLevel::kError, {client.name, " is ended: out of memory in its command"});
+  LogLine(&ends_, LogLevel::kError, {client.name, " is ended: out of memory in its command"});
   Close(id, "out of memory");
 }
 
@@ -443,7 +444,7 @@ void ControlServer::CloseEvicted() {
       return entry.second->context == context;
     });
     if (found == clients_.end()) continue;
-    LogLine(log_.get(), LogLevel::kError, {found->second->name, " is ended: ", why});
+    LogLine(&ends_, LogLevel::kError, {found->second->name, " is ended: ", why});
     Close(found->first, why);
   }
 }
@@ -598,7 +599,7 @@ bool ControlServer::Handle(Client& client, Message& message) {
     bad = InvalidArgument("too long a message, or too many descriptors");
   }
   if (!bad.ok()) {
-    LogLine(log_.get(), LogLevel::kWarn, {client.name, ": ", bad.message()});
+    refusals_.Note(client.name, bad.message());
     Answer(client, bad, reply, "", {});
     return false;
   }

@@ -37,6 +37,7 @@
 #include "hyperloop/core/status.h"
 #include "softrnic/daemon/client_mapping.h"
 #include "softrnic/daemon/client_threads.h"
+#include "softrnic/daemon/limited_log.h"
 #include "softrnic/daemon/link_server.h"
 #include "softrnic/daemon/listener.h"
 #include "softrnic/daemon/refusal_log.h"
@@ -140,6 +141,7 @@ class ControlServer {
   EngineLoop* const loop_;
   const LinkServer* links_ = nullptr;
   const std::shared_ptr<Log> log_;
+  LimitedLog ends_;  // of clients that are evicted
   RefusalLog refusals_;
   const ControlLimits limits_;
   const std::shared_ptr<ClientThreads> threads_ =

@@ -22,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "softrnic/daemon/limited_log.h"
 #include "softrnic/daemon/testing/control_world.h"
 #include "support/eventually.h"
 #include "support/status_matchers.h"
@@ -248,6 +249,43 @@ TEST_F(ControlServerTest, WhoeverAsksAgainAndAgainIsLoggedOnce) {
   time.Pass(RefusalLog::kLeastBetweenLines);
   refuse(two, 5);
   EXPECT_EQ(lines("65534"), 1);
+}
+
+TEST_F(ControlServerTest, MalformedMessagesDoNotFillTheLog) {
+  OtherProcess process;
+  HeldTime time;
+  const World world(Socket());
+  const auto lines = [&] { return world.log->lines().size(); };
+  Command bad = kQuery;
+  bad.magic = 0;
+  for (int i = 0; i < 20; ++i) {
+    bad.version = static_cast<uint16_t>(i);
+    RawClient client(process.Connect(Socket()));
+    EXPECT_THAT(client.Call(bad), StatusIs(Code::kInvalidArgument));
+  }
+  EXPECT_EQ(lines(), 1u);
+  EXPECT_TRUE(world.log->Has("is not a command")) << "with the reason";
+}
+
+TEST_F(ControlServerTest, LinesThatOthersCauseAreWrittenInBoundedNumber) {
+  HeldTime time;
+  const auto written = std::make_shared<LogLines>();
+  LimitedLog log(written);
+  const auto write = [&log](int lines) {
+    for (; lines > 0; --lines) log.Write(LogLevel::kInfo, "a line");
+  };
+  write(LimitedLog::kAtOnce + 7);
+  EXPECT_EQ(written->lines().size(), static_cast<size_t>(LimitedLog::kAtOnce));
+  written->Clear();
+  time.Pass(2 * LimitedLog::kForOneMore);
+  write(5);
+  EXPECT_EQ(
+      written->lines(),
+      (std::vector<std::string>{"lines left out, because there were many: 7", "a line", "a line"}));
+  written->Clear();
+  time.Pass(1000 * LimitedLog::kForOneMore);
+  write(LimitedLog::kAtOnce + 7);
+  EXPECT_EQ(written->lines().size(), static_cast<size_t>(LimitedLog::kAtOnce) + 1);
 }
 
 // At each piece but the first, a command that was said at the one before has its answer.

@@ -33,7 +33,9 @@ Result<std::unique_ptr<LinkServer>> LinkServer::Create(LinkOptions options, Engi
 }
 
 LinkServer::LinkServer(LinkOptions options, std::shared_ptr<Log> log)
-    : options_(std::move(options)), log_(std::move(log)), refusals_(log_, "link from") {}
+    : options_(std::move(options)),
+      log_(std::make_shared<LimitedLog>(log)),
+      refusals_(std::move(log), "link from") {}
 
 LinkServer::~LinkServer() { Stop(); }
 

@@ -31,6 +31,7 @@
 #include "hyperloop/core/log.h"
 #include "hyperloop/core/status.h"
 #include "hyperloop/identity/secure_channel.h"
+#include "softrnic/daemon/limited_log.h"
 #include "softrnic/daemon/link_options.h"
 #include "softrnic/daemon/refusal_log.h"
 #include "softrnic/engine_loop.h"
@@ -138,7 +139,7 @@ class LinkServer final : public LinkPort {
   void PushOutbox();
 
   const LinkOptions options_;
-  const std::shared_ptr<Log> log_;
+  const std::shared_ptr<LimitedLog> log_;  // neighbours cause all of its lines
   std::string listening_;
   LinkAddress bound_;  // the address of listening_, if that is not empty
   UniqueFd listener_;

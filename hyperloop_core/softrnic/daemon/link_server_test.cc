@@ -20,6 +20,8 @@
 #include "softrnic/daemon/link_connection.h"
 #include "softrnic/daemon/testing/raw_neighbour.h"
 #include "softrnic/links/packet.h"
+#include "support/log_lines.h"
+#include "support/status_matchers.h"
 
 namespace hyperloop::softrnic {
 namespace {
@@ -98,6 +100,27 @@ class LinkServerTest : public testing::Test {
   std::unique_ptr<LinkServer> server_;
   std::unique_ptr<EngineLoop> loop_;
 };
+
+// Each of them would make two lines.
+TEST(LinkServerLogTest, NeighboursThatComeAndGoDoNotFillTheLog) {
+  constexpr size_t kNeighbours = 200;
+  const auto log = std::make_shared<LogLines>();
+  LinkOptions options;
+  options.listen = *ParseLinkAddress("127.0.0.1:0", /*any_port=*/true);
+  Engine engine{EngineOptions{}};
+  auto server = LinkServer::Create(options, &engine, log);
+  ASSERT_OK(server);
+  auto loop = EngineLoop::Create(&engine, {});
+  ASSERT_OK(loop);
+  (*server)->Start(loop->get());
+  for (size_t i = 0; i < kNeighbours; ++i) {
+    RawNeighbour neighbour((*server)->listening());
+    ASSERT_OK(neighbour.Introduce());
+  }
+  (*server)->Stop();
+  EXPECT_TRUE(log->Has("is up"));
+  EXPECT_LT(log->lines().size(), kNeighbours);
+}
 
 // Each neighbour asks for 12 MiB, and all together ask for more than the daemon holds.
 TEST_F(LinkServerTest, AnswersThatNobodyTakesAreBoundedInAllAndNoneIsLost) {
