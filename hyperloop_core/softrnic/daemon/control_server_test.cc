@@ -16,6 +16,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <ctime>
 #include <filesystem>
 #include <functional>
@@ -24,6 +25,7 @@
 
 #include "softrnic/daemon/limited_log.h"
 #include "softrnic/daemon/testing/control_world.h"
+#include "softrnic/engine/testing/engine_test_util.h"
 #include "support/eventually.h"
 #include "support/status_matchers.h"
 
@@ -336,6 +338,50 @@ TEST_F(ControlServerTest, MemoryIsRegisteredOnceWhatWaitsIsUnmapped) {
   command.args.umem = {1 << 20, 0, kBytes};
   EXPECT_OK(client.Call(command, {memory.get()}));
   EXPECT_GT(refused, 0) << "there was room at once";
+}
+
+// The engine replaces lost pages even if the process may have no further mapping: all of the memory
+// at once, for which the old mapping makes room.
+TEST_F(ControlServerTest, AFaultIsMendedThoughThereIsNoRoomForAMapping) {
+  static Engine* faulting = nullptr;
+  const UniqueFd file(memfd_create("memory", MFD_CLOEXEC));
+  ASSERT_EQ(ftruncate(file.get(), Client::kArena), 0);
+  void* const arena =
+      mmap(nullptr, Client::kArena, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  ASSERT_NE(arena, MAP_FAILED);
+  Engine engine{EngineOptions{}};
+  faulting = &engine;
+  bool ended = false;
+  engine.SetEvict([&ended](ContextId, const char*) { ended = true; });
+  Client a(engine, "a"), b(engine, "b", rnic::Media::kRam, static_cast<std::byte*>(arena));
+  TestCq a_cq = a.Cq();
+  const TestCq b_cq = b.Cq();
+  TestQp from = a.Qp(a_cq, a_cq), to = b.Qp(b_cq, b_cq);
+  a.Connect(from, to);
+  b.Connect(to, from);
+  struct sigaction action {
+  }, old{};
+  action.sa_sigaction = [](int, siginfo_t* info, void*) {
+    if (!faulting->HandleFault(info->si_addr)) _exit(99);
+  };
+  action.sa_flags = SA_SIGINFO;
+  ASSERT_EQ(sigaction(SIGBUS, &action, &old), 0);
+  ASSERT_EQ(ftruncate(file.get(), Client::kArena / 2), 0);
+  {
+    Mappings mappings;
+    mappings.has_room = [](size_t length) { return length == Client::kArena; };
+    from.Write(reinterpret_cast<uint64_t>(b.memory + Client::kArena - 64), b.rkey,
+               a.At(a.memory, 8));
+    from.Ring();
+    RunAll(engine);
+  }
+  const auto done = a_cq.PollAll();
+  ASSERT_EQ(done.size(), 1u);
+  EXPECT_EQ(done[0].status, rnic::WcStatus::kRemoteAccess);
+  EXPECT_TRUE(ended) << "its queues lie in that memory";
+  b.Close();
+  sigaction(SIGBUS, &old, nullptr);
+  munmap(arena, Client::kArena);
 }
 
 // TCP sockets whose closing lasts for 20 minutes, or until this object ends: they linger, and their

@@ -168,8 +168,9 @@ void TellOfLinks(const LinkOptions& options, const std::string& listening, Log& 
                                  (listening.empty() ? "" : ", at " + listening));
 }
 
-// The number of mappings that the kernel allows this process, less those for its own needs and for
-// the pages that replace lost pages of truncated files.
+// The number of mappings that the kernel allows this process, less those for its own needs: a page
+// for each connection, stacks, tables, and what replaces lost pages of truncated files. If all are
+// in use nevertheless, clients are refused or ended.
 uint32_t MostMappings() {
   uint32_t all = 0;
   if (FILE* const file = std::fopen("/proc/sys/vm/max_map_count", "re")) {

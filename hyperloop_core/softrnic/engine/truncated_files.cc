@@ -40,20 +40,26 @@ bool HasRingsIn(const Context& c, const Umem& umem, const std::byte* begin, cons
   return found;
 }
 
+bool ReplaceByZeros(std::byte* begin, std::byte* end) {
+  return mmap(begin, static_cast<size_t>(end - begin), PROT_READ | PROT_WRITE,
+              MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) != MAP_FAILED;
+}
+
 }  // namespace
 
 bool TruncatedFiles::HandleFault(void* address) {
   const auto page = static_cast<uintptr_t>(getpagesize());
-  auto* const begin =
-      reinterpret_cast<std::byte*>(reinterpret_cast<uintptr_t>(address) & ~(page - 1));
+  auto* begin = reinterpret_cast<std::byte*>(reinterpret_cast<uintptr_t>(address) & ~(page - 1));
   // All pages behind the new end of the file are lost. Each further fault in the same memory
   // replaces more of them, so that a file of many pages costs few mappings.
   std::byte* end = nullptr;
+  const Umem* lost = nullptr;
   size_t looked = 0;
   clients_.ForEachContext([&](Context& c) {
     looked += c.umems.size();
     for (auto& [id, umem] : c.umems) {
       if (!Overlap(umem->base, umem->length, begin, begin + page)) continue;
+      lost = umem.get();
       const uint64_t wanted = page << std::min(2 * umem->faults++, kMaxLogLostPages);
       const auto left = static_cast<uint64_t>(umem->base + umem->length - begin);
       const uint64_t taken = std::min(wanted, (left + page - 1) & ~(page - 1));
@@ -61,10 +67,13 @@ bool TruncatedFiles::HandleFault(void* address) {
       if (++c.account->faults > options_.limits.faults) clients_.Doom(*c.account, kManyFaults);
     }
   });
-  if (end == nullptr ||
-      mmap(begin, static_cast<size_t>(end - begin), PROT_READ | PROT_WRITE,
-           MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == MAP_FAILED)
-    return false;
+  if (lost == nullptr) return false;
+  if (!ReplaceByZeros(begin, end)) {
+    // The process may have no further mapping. One in place of all of the memory's is none.
+    begin = lost->base;
+    end = begin + ((lost->length + page - 1) & ~(page - 1));
+    if (!ReplaceByZeros(begin, end)) return false;
+  }
   clients_.ForEachContext([&](Context& c) {
     for (auto& [id, umem] : c.umems) {
       if (!Overlap(umem->base, umem->length, begin, end)) continue;
