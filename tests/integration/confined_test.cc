@@ -8,11 +8,13 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
 #include "integration/rnicd_fixture.h"
 #include "support/child_process.h"
+#include "support/free_address.h"
 #include "support/keys.h"
 
 namespace hyperloop::test {
@@ -31,6 +33,7 @@ class ConfinedTest : public testing::Test {
     ASSERT_NE(mkdtemp(name), nullptr);
     folder_ = name;
     ASSERT_NO_FATAL_FAILURE(MakeKeys(folder_, {"all"}));
+    ASSERT_NO_FATAL_FAILURE(MakeKeys(folder_, {"primary", "replica0"}));
     for (const auto& entry : fs::recursive_directory_iterator(folder_))
       ASSERT_EQ(chown(entry.path().c_str(), kUser, kUser), 0);
     ASSERT_EQ(chown(name, kUser, kUser), 0);
@@ -47,6 +50,7 @@ class ConfinedTest : public testing::Test {
   void TearDown() override {
     replicas_.clear();
     daemon_.Kill();
+    far_daemon_.Kill();
     fs::remove_all(folder_);
   }
   std::vector<std::string> Command(std::vector<std::string> command) const {
@@ -59,26 +63,51 @@ class ConfinedTest : public testing::Test {
     return ChildProcess::Spawn(Command(command));
   }
   void StartDaemon(const std::vector<std::string>& more = {}) {
-    std::vector<std::string> command = {ProgramPath("hyperloop-rnicd"), "--socket", Socket()};
+    StartDaemonAt(Socket(), more, &daemon_);
+  }
+  void StartDaemonAt(const std::string& socket, const std::vector<std::string>& more,
+                     ChildProcess* daemon) {
+    std::vector<std::string> command = {ProgramPath("hyperloop-rnicd"), "--socket", socket};
     command.insert(command.end(), more.begin(), more.end());
-    daemon_ = Confined(command);
-    ASSERT_EQ(daemon_.ReadLine(), "ready " + Socket());
+    *daemon = Confined(command);
+    ASSERT_EQ(daemon->ReadLine(), "ready " + socket);
   }
   // Starts one more replica; its HOST:PORT.
   void StartReplica(const std::string& media, std::string* listen) {
+    StartReplicaAt(Socket(), "all", media, listen);
+  }
+  void StartReplicaAt(const std::string& socket, const std::string& keys, const std::string& media,
+                      std::string* listen) {
     const std::string host = "replica" + std::to_string(replicas_.size());
     replicas_.push_back(
-        Confined({ProgramPath("hyperloop-replica"), "--keys", KeysDir(folder_, "all"), "--pool",
+        Confined({ProgramPath("hyperloop-replica"), "--keys", KeysDir(folder_, keys), "--pool",
                   folder_ + "/" + host + ".pool", "--size", "67108864", "--listen", "127.0.0.1:0",
-                  "--media", media, "--device", Socket(), "--host", host}));
+                  "--media", media, "--device", socket, "--host", host}));
     const std::string line = replicas_.back().ReadLine();
     ASSERT_EQ(line.rfind("ready ", 0), 0u) << "the replica said '" << line << "'";
     *listen = line.substr(6);
   }
+  // Writes and flushes some hundred times, as the primary.
+  int RunPrimary(const std::string& uri) {
+    return Confined({ProgramPath("hyperloop-bench"), "--uri", uri, "--primitive=gwrite", "--flush",
+                     "--size=1024", "--number=500", "--nopin"})
+        .Wait();
+  }
+  // The replicas and the daemons end when they are told to.
+  void ExpectEnd(std::initializer_list<ChildProcess*> daemons) {
+    for (ChildProcess& replica : replicas_) {
+      replica.Signal(SIGTERM);
+      EXPECT_EQ(replica.Wait(), 0);
+    }
+    for (ChildProcess* daemon : daemons) {
+      daemon->Signal(SIGTERM);
+      EXPECT_EQ(daemon->Wait(), 0);
+    }
+  }
   std::string Socket() const { return folder_ + "/rnicd.sock"; }
 
   std::string folder_;
-  ChildProcess daemon_;
+  ChildProcess daemon_, far_daemon_;
   std::vector<ChildProcess> replicas_;
 };
 
@@ -89,15 +118,24 @@ TEST_F(ConfinedTest, AGroupWorks) {
   ASSERT_NO_FATAL_FAILURE(StartReplica("file-emulated", &second));
   const std::string uri = "hyperloop://" + first + "," + second + "?device=" + Socket() +
                           "&pool=" + folder_ + "/primary.pool&keys=" + KeysDir(folder_, "all");
-  auto primary = Confined({ProgramPath("hyperloop-bench"), "--uri", uri, "--primitive=gwrite",
-                           "--flush", "--size=1024", "--number=500", "--nopin"});
-  EXPECT_EQ(primary.Wait(), 0);
-  for (ChildProcess& replica : replicas_) {
-    replica.Signal(SIGTERM);
-    EXPECT_EQ(replica.Wait(), 0);
-  }
-  daemon_.Signal(SIGTERM);
-  EXPECT_EQ(daemon_.Wait(), 0);
+  EXPECT_EQ(RunPrimary(uri), 0);
+  ExpectEnd({&daemon_});
+}
+
+TEST_F(ConfinedTest, AGroupWorksOverALink) {
+  const std::string near = FreeAddress(), far = FreeAddress(), far_socket = folder_ + "/far.sock";
+  ASSERT_NO_FATAL_FAILURE(StartDaemon(
+      {"--listen", near, "--peer", "replica0=" + far, "--keys", KeysDir(folder_, "primary")}));
+  ASSERT_NO_FATAL_FAILURE(StartDaemonAt(
+      far_socket,
+      {"--listen", far, "--peer", "primary=" + near, "--keys", KeysDir(folder_, "replica0")},
+      &far_daemon_));
+  std::string replica;
+  ASSERT_NO_FATAL_FAILURE(StartReplicaAt(far_socket, "replica0", "ram", &replica));
+  EXPECT_EQ(RunPrimary("hyperloop://" + replica + "?device=" + Socket() + "&pool=" + folder_ +
+                       "/primary.pool&keys=" + KeysDir(folder_, "primary")),
+            0);
+  ExpectEnd({&daemon_, &far_daemon_});
 }
 
 TEST_F(ConfinedTest, WishesThatNeedAPrivilegeAreDoneWithout) {

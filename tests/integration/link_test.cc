@@ -13,6 +13,7 @@
 #include "common/frame_reader.h"
 #include "hyperloop/identity/secure_channel.h"
 #include "integration/rnicd_fixture.h"
+#include "support/free_address.h"
 #include "support/keys.h"
 #include "support/status_matchers.h"
 #include "support/tcp_proxy.h"
@@ -29,19 +30,6 @@ namespace fs = std::filesystem;
 // The time until an unanswered request fails; a shorter cut has no effect.
 constexpr milliseconds kTimeout{4000};
 constexpr milliseconds kHealAfter{1000};
-
-// A free port of the loopback device; no other process takes it before it is used.
-std::string FreeAddress() {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  bind(fd, reinterpret_cast<sockaddr*>(&address), size);
-  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
-  close(fd);
-  return "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
-}
 
 // A connection to "127.0.0.1:PORT" on which nothing is said.
 int ConnectTo(const std::string& address) {
