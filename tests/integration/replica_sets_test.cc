@@ -16,7 +16,7 @@
 namespace hyperloop {
 namespace {
 
-constexpr uint64_t kRegion = 16ull << 20;
+constexpr uint64_t kRegion = 2ull << 20;
 const char kGroup[] = "11111111-1111-4111-8111-111111111111";
 
 class NoMedia final : public MediaWriter {
@@ -63,7 +63,7 @@ class Replica {
   void Push(uint64_t records) {
     static const std::vector<std::byte>& formatted = *new std::vector<std::byte>([] {
       std::vector<std::byte> region(kRegion);
-      const auto geometry = RegionGeometry::Compute(kRegion, 1 << 20, 64, 1 << 16);
+      const auto geometry = RegionGeometry::Compute(kRegion, 64 << 10, 64, 1 << 16);
       EXPECT_TRUE(FormatRegion(region, *ParseUuid(kGroup), RandomSecret(), *geometry).ok());
       return region;
     }());
