@@ -8,8 +8,10 @@
 #include <array>
 #include <cerrno>
 #include <cstdint>
+#include <mutex>
 #include <span>
 #include <string>
+#include <utility>
 
 namespace hyperloop {
 namespace {
@@ -22,23 +24,39 @@ class RamWriter : public MediaWriter {
 
 class FileWriter : public MediaWriter {
  public:
-  explicit FileWriter(bool emulated) : emulated_(emulated) {}
+  FileWriter(bool emulated, std::string pool) : emulated_(emulated), pool_(std::move(pool)) {}
   rnic::Media level() const override { return rnic::Media::kFile; }
   MediaKind kind() const override { return {rnic::Media::kFile, emulated_}; }
+  // One call at a time, because the kernel tells only one of two that wait for the same failure.
   Status Persist(const void* data, size_t size) override {
+    const std::lock_guard lock(mutex_);
+    if (error_ != 0) return FailedLocked();
     constexpr uintptr_t kPage = 4096;
     const uintptr_t begin = reinterpret_cast<uintptr_t>(data) & ~(kPage - 1);
     const uintptr_t end = reinterpret_cast<uintptr_t>(data) + size;
     if (size == 0) return {};
-    if (::msync(reinterpret_cast<void*>(begin), end - begin, MS_SYNC) != 0) {
-      return Unavailable(
-          FromErrno(errno, "msync of " + std::to_string(size) + " B of the pool").message());
-    }
-    return {};
+    if (::msync(reinterpret_cast<void*>(begin), end - begin, MS_SYNC) == 0) return {};
+    error_ = errno;  // noted before anything that needs memory
+    return FailedLocked();
+  }
+  Status state() const override {
+    const std::lock_guard lock(mutex_);
+    return error_ == 0 ? Status() : FailedLocked();
   }
 
  private:
+  Status FailedLocked() const {
+    return Unavailable(
+        FromErrno(error_, "the disk failed to write pool " + pool_).message() +
+        "; nothing shows which of its bytes were lost, so none of them count as durable any more. "
+        "When the disk is in order, start the process that serves it again, or open the database "
+        "again: it then reads what the disk holds, and takes the rest from the group");
+  }
+
   const bool emulated_;
+  const std::string pool_;
+  mutable std::mutex mutex_;
+  int error_ = 0;  // of the msync that failed; guarded by mutex_
 };
 
 class PmemWriter : public MediaWriter {
@@ -86,12 +104,12 @@ std::span<const KnownMedia> AllMedia() {
 
 }  // namespace
 
-std::unique_ptr<MediaWriter> MakeMediaWriter(MediaKind kind) {
+std::unique_ptr<MediaWriter> MakeMediaWriter(MediaKind kind, const std::string& pool) {
   switch (kind.level) {
     case rnic::Media::kRam:
       return std::make_unique<RamWriter>();
     case rnic::Media::kFile:
-      return std::make_unique<FileWriter>(kind.emulated);
+      return std::make_unique<FileWriter>(kind.emulated, pool);
     case rnic::Media::kPmem:
       return std::make_unique<PmemWriter>(kind.emulated);
   }
@@ -131,11 +149,15 @@ Result<MediaKind> DecodeMedia(uint32_t code) {
   return Corruption("no medium has the number " + std::to_string(code));
 }
 
-Result<rnic::Media> DetectMedia(int fd, const void* data, size_t size) {
+Result<bool> IsInMemory(int fd) {
   struct statfs fs;
   if (::fstatfs(fd, &fs) != 0) return FromErrno(errno, "ask for the file system of the pool");
-  if (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC || fs.f_type == HUGETLBFS_MAGIC)
-    return rnic::Media::kRam;
+  return fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC || fs.f_type == HUGETLBFS_MAGIC;
+}
+
+Result<rnic::Media> DetectMedia(int fd, const void* data, size_t size) {
+  HL_ASSIGN_OR_RETURN(const bool in_memory, IsInMemory(fd));
+  if (in_memory) return rnic::Media::kRam;
   return pmem_is_pmem(data, size) != 0 ? rnic::Media::kPmem : rnic::Media::kFile;
 }
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "hyperloop/core/rnic.h"
@@ -30,12 +31,16 @@ class MediaWriter {
   virtual MediaKind kind() const { return level(); }
   // On ok the bytes survive the failures that the medium promises: with kRam all but the loss of
   // this machine's power, with kFile and kPmem that too. Any alignment. kUnavailable: msync failed
-  // (a write error of the disk).
+  // (a write error of the disk), now or earlier. The kernel reports such an error once and treats
+  // the pages as clean afterwards, so that no later msync of the pool can be believed.
   virtual Status Persist(const void* data, size_t size) = 0;
+  // ok, or the error that Persist returns from now on.
+  virtual Status state() const { return {}; }
 };
 
 // kRam does nothing, kFile msyncs the pages touched, kPmem writes back cache lines and drains.
-std::unique_ptr<MediaWriter> MakeMediaWriter(MediaKind kind);
+// `pool` is the path that errors name.
+std::unique_ptr<MediaWriter> MakeMediaWriter(MediaKind kind, const std::string& pool);
 
 // "ram", "file", "pmem", "file-emulated", "pmem-emulated".
 std::string_view MediaName(MediaKind kind);
@@ -45,7 +50,9 @@ Result<MediaKind> ParseMedia(std::string_view name);
 // One number on the wire, both ways. kCorruption: no such kind.
 uint32_t EncodeMedia(MediaKind kind);
 Result<MediaKind> DecodeMedia(uint32_t code);
-// The medium of `[data, data+size)`, a mapping of the open file `fd`: tmpfs and ramfs are kRam, a
+// Whether the open file `fd` lies in memory: on tmpfs, ramfs or hugetlbfs.
+Result<bool> IsInMemory(int fd);
+// The medium of `[data, data+size)`, a mapping of the open file `fd`: a file in memory is kRam, a
 // DAX mapping is kPmem, everything else is kFile.
 Result<rnic::Media> DetectMedia(int fd, const void* data, size_t size);
 // kInvalidArgument: `stated` promises more than the detected medium can keep; the message names the

@@ -144,6 +144,7 @@ Result<std::unique_ptr<Pool>> Pool::Create(const std::string& path, uint64_t reg
   }
   HL_RETURN_IF_ERROR(SyncDirectory(DirectoryOf(path)));
   (*pool)->path_ = path;
+  (*pool)->media_ = MakeMediaWriter((*pool)->media_->kind(), path);
   return pool;
 }
 
@@ -162,6 +163,8 @@ Result<std::unique_ptr<Pool>> Pool::OpenPool(const std::string& path, const Pool
     HL_ASSIGN_OR_RETURN(media, ParseMedia(options.media));
   }
   HL_ASSIGN_OR_RETURN(UniqueFd lock, LockPoolFile(path, private_copy));
+  HL_ASSIGN_OR_RETURN(const bool in_memory, IsInMemory(lock.get()));
+  if (!private_copy && !in_memory) HL_RETURN_IF_ERROR(SettlePoolFile(lock.get(), path));
   HL_ASSIGN_OR_RETURN(const PoolRoot root, FindPoolRoot(lock.get(), path));
   std::unique_ptr<Pool> pool(new Pool());
   pool->owner_ = ::getpid();
@@ -184,7 +187,7 @@ Result<std::unique_ptr<Pool>> Pool::OpenPool(const std::string& path, const Pool
     if (options.media == "auto") media = detected;
     HL_RETURN_IF_ERROR(CheckStatedMedia(media, detected).WithContext("pool " + path));
   }
-  pool->media_ = MakeMediaWriter(media);
+  pool->media_ = MakeMediaWriter(media, path);
   return pool;
 }
 

@@ -43,10 +43,11 @@ class Pool {
   // kBusy: another process is creating it. Nothing is left behind on failure.
   static Result<std::unique_ptr<Pool>> Create(const std::string& path, uint64_t region_size,
                                               const PoolOptions& options = {});
-  // kNotFound: no such file (says so too if a creation was cut short). kBusy: in use by another
-  // process. kCorruption: not a pool, truncated, or both copies of the root are damaged; the
-  // message names the ways out. kInvalidArgument: a pool of another program, or a stated medium
-  // that promises more than the one that is there.
+  // kNotFound: no such file (says so too if a creation was cut short). kBusy: in use, or mapped, by
+  // another process. kCorruption: not a pool, truncated, or both copies of the root are damaged;
+  // the message names the ways out. kInvalidArgument: a pool of another program, or a stated medium
+  // that promises more than the one that is there. kUnavailable: the disk fails to write it. The
+  // bytes are those of the disk, even if a former owner met a write error (SettlePoolFile).
   static Result<std::unique_ptr<Pool>> Open(const std::string& path,
                                             const PoolOptions& options = {});
   // Opens a private view of a pool whose owner is gone: reads see the file, and writes never change

@@ -10,9 +10,12 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <optional>
 #include <string_view>
+#include <thread>
+#include <vector>
 
 #include "layout/crc32c.h"
 #include "layout/region_layout.h"
@@ -31,6 +34,10 @@ constexpr uint64_t kRootOffsetOffset = 6144;
 constexpr uint64_t kSmallestPool = 8ull << 20;
 // The region begins behind PMDK's headers and lanes, at 4 or 6 MiB whatever its size.
 constexpr uint64_t kRegionBeginsBelow = 64ull << 20;
+
+// An RNIC daemon unmaps a file soon after the process that registered it has ended.
+constexpr std::chrono::seconds kPatience{5};
+constexpr std::chrono::milliseconds kPause{5};
 
 constexpr std::string_view kWaysOut =
     ". Set the file aside; where its group has other members, they hold the same data "
@@ -111,7 +118,50 @@ Status NoFile(int error, const std::string& path) {
   return FromErrno(error, "open pool " + path);
 }
 
+// How many pages of the file the page cache holds.
+Result<size_t> CachedPages(int fd, const std::string& path) {
+  struct stat st;
+  if (::fstat(fd, &st) != 0) return FromErrno(errno, "open pool " + path);
+  const auto size = static_cast<size_t>(st.st_size);
+  const auto page_size = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  std::vector<unsigned char> cached((size + page_size - 1) / page_size);
+  void* const mapping = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);
+  if (mapping == MAP_FAILED) return FromErrno(errno, "map pool " + path);
+  const int looked = ::mincore(mapping, size, cached.data());
+  const int error = errno;
+  ::munmap(mapping, size);
+  if (looked != 0) {
+    return FromErrno(error, "pool " + path +
+                                ": ask for the pages that the page cache holds (system call "
+                                "mincore; a unit's SystemCallFilter must allow it)");
+  }
+  return static_cast<size_t>(std::count_if(cached.begin(), cached.end(),
+                                           [](unsigned char each) { return (each & 1) != 0; }));
+}
+
 }  // namespace
+
+Status SettlePoolFile(int fd, const std::string& path) {
+  if (::fsync(fd) != 0) {
+    return Unavailable(FromErrno(errno, "the disk fails to write pool " + path).message() +
+                       "; when it is in order, start again: what the disk lacks then comes from "
+                       "the other members of the group");
+  }
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  while (true) {
+    ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    HL_ASSIGN_OR_RETURN(const size_t left, CachedPages(fd, path));
+    if (left == 0) return {};
+    if (std::chrono::steady_clock::now() >= until) {
+      return Busy("pool " + path +
+                  ": another process, such as the RNIC daemon, still maps it and " +
+                  std::to_string(left) +
+                  " of its pages, so that what the disk holds of them cannot be seen; end that "
+                  "process, or wait for it, and start again");
+    }
+    std::this_thread::sleep_for(kPause);
+  }
+}
 
 void SealPoolRoot(PoolRoot* root) {
   root->magic = kRootMagic;

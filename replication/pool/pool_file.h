@@ -42,6 +42,11 @@ constexpr uint64_t PoolRootCopy(uint64_t region_offset) { return region_offset -
 // copies. kNotFound, kBusy, kCorruption (too small for any pool), kInvalidArgument (no regular
 // file), kPermissionDenied (to be written, and another user's, or others may write it, too).
 Result<UniqueFd> LockPoolFile(const std::string& path, bool read_only);
+// Makes the page cache agree with the disk, by dropping what it holds of the file. After a failed
+// write it may hold bytes, as clean, that the disk lacks. Whoever opens the file later is not told,
+// and storing the bytes again need not bring them to the disk. kUnavailable: the disk fails to
+// write the file. kBusy: another process maps it, and still does after some seconds.
+Status SettlePoolFile(int fd, const std::string& path);
 // The sound copy of the root. kCorruption: neither copy is sound, or the file is not a pool.
 // kInvalidArgument: a pool of libpmemobj that another program made.
 Result<PoolRoot> FindPoolRoot(int fd, const std::string& path);

@@ -37,8 +37,8 @@ constexpr uint64_t kRegion = 1u << 20;
 
 class PoolTest : public testing::Test {
  protected:
-  PoolTest() {
-    std::string pattern = testing::TempDir() + "/hyperloop-pool-XXXXXX";
+  explicit PoolTest(const std::string& folder = testing::TempDir()) {
+    std::string pattern = folder + "/hyperloop-pool-XXXXXX";
     base = mkdtemp(pattern.data());
     path = base + "/a.pool";
   }
@@ -202,7 +202,8 @@ TEST_F(PoolTest, IsAPoolOfPmdk) {
 class DamagedPoolTest : public PoolTest {
  protected:
   static constexpr uint64_t kSmall = 64u << 10;
-  DamagedPoolTest() {
+  // In memory: this opens the pool many thousand times, and each time a disk would be waited for.
+  DamagedPoolTest() : PoolTest("/dev/shm") {
     auto pool = Pool::Create(path, kSmall).value();
     begin = pool->region_file_offset();
     end = pool->node_page_file_offset() + pool->node_page().size();
@@ -401,9 +402,9 @@ TEST_F(PoolTest, MediaIsDetectedAndOverridable) {
     EXPECT_EQ(ParseMedia(MediaName(kind)).value(), kind);
     EXPECT_EQ(DecodeMedia(EncodeMedia(kind)).value(), kind);
     EXPECT_FALSE(MediaPromise(kind).empty());
-    EXPECT_EQ(MakeMediaWriter(kind)->kind(), kind);
+    EXPECT_EQ(MakeMediaWriter(kind, path)->kind(), kind);
     // Any alignment, in a mapping of a file.
-    EXPECT_OK(MakeMediaWriter(kind)->Persist((*pool)->region().data() + 4095, 2));
+    EXPECT_OK(MakeMediaWriter(kind, path)->Persist((*pool)->region().data() + 4095, 2));
   }
   EXPECT_THAT(DecodeMedia(3), StatusIs(Code::kCorruption));
   EXPECT_THAT(DecodeMedia(0x100), StatusIs(Code::kCorruption));

@@ -72,6 +72,10 @@ Status RdmaService::Start() {
 }
 
 void RdmaService::Watch() {
+  if (const Status medium = pool_.media().state(); !medium.ok() && !medium_failed_) {
+    LogLine(log_, LogLevel::kError, {"nothing is served any more: ", medium.message()});
+    medium_failed_ = true;
+  }
   if (device_ != nullptr && down_.ok()) {
     if (LooksAlive(*device_)) return;
     LogLine(log_, LogLevel::kError,
@@ -95,6 +99,7 @@ std::string RdmaService::state() const {
 }
 
 Status RdmaService::CheckDevice() const {
+  HL_RETURN_IF_ERROR(pool_.media().state());
   if (!down_.ok()) return Unavailable(Text("the replica has no RNIC: ", down_.message()));
   if (device_ == nullptr || !LooksAlive(*device_)) {
     return Unavailable("the replica's RNIC daemon is gone; start it again");

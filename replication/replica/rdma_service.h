@@ -28,7 +28,8 @@ class RdmaService final : public NodeService {
 
   // Opens the device, registers region and node page for inspection, and publishes them.
   Status Start();
-  // Replaces a device that has died. If memory runs out in it, the next call goes on.
+  // Replaces a device that has died, and says it if the pool's medium has failed. If memory runs
+  // out in it, the next call goes on.
   void Watch();
   // Valid from a successful Start until the next Watch.
   const rnic::Device& device() const { return *device_; }
@@ -61,6 +62,7 @@ class RdmaService final : public NodeService {
     std::unique_ptr<Member> member;
     void Drop();
   };
+  // Whether there is a living device, and the pool's medium has not failed.
   Status CheckDevice() const;
   // Makes the epoch's protection domain and keys, if there are none.
   Status OpenEpoch();
@@ -73,6 +75,7 @@ class RdmaService final : public NodeService {
   Inspection inspection_;
   Epoch epoch_;
   Status down_ = Unavailable("not started");  // why there is no device
+  bool medium_failed_ = false;                // that was logged
 };
 
 }  // namespace hyperloop

@@ -2,10 +2,10 @@
 //
 // Runs a program as a hardened systemd unit would: User=UID, CapabilityBoundingSet= (none),
 // NoNewPrivileges=yes, ProtectSystem=strict with ReadWritePaths=DIR, and a filter of system calls.
-// The filter is narrower than SystemCallFilter=@system-service ~@privileged @resources. A call that
-// needs a privilege is refused with EPERM, as there. Any other call that is not listed below kills
-// the program, so that a test sees it. Needs root. Exit status 77: this machine does not permit
-// that to root.
+// The filter is narrower than SystemCallFilter=@system-service mincore ~@privileged @resources. A
+// call that needs a privilege is refused with EPERM, as there. Any other call that is not listed
+// below kills the program, so that a test sees it. Needs root. Exit status 77: this machine does
+// not permit that to root.
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/audit.h>
@@ -42,8 +42,8 @@ constexpr int kFiles[] = {SYS_read,       SYS_write,           SYS_readv,      S
                           SYS_linkat,     SYS_readlinkat,      SYS_getdents64, SYS_getcwd,
                           SYS_fchdir,     SYS_fchmod,          SYS_fchmodat,   SYS_umask,
                           SYS_statfs,     SYS_fstatfs,         SYS_ioctl,      SYS_fadvise64};
-constexpr int kMemory[] = {SYS_mmap,    SYS_munmap, SYS_mremap, SYS_mprotect,
-                           SYS_madvise, SYS_msync,  SYS_brk,    SYS_memfd_create};
+constexpr int kMemory[] = {SYS_mmap,  SYS_munmap, SYS_mremap,       SYS_mprotect, SYS_madvise,
+                           SYS_msync, SYS_brk,    SYS_memfd_create, SYS_mincore};
 constexpr int kProcesses[] = {SYS_clone,
                               SYS_clone3,
                               SYS_execve,
