@@ -3,13 +3,13 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 
-#include "control/client.h"
 #include "hyperloop/replication/options.h"
 
 namespace hyperloop::ctl {
 namespace {
 
 constexpr char kToolHost[] = "hyperloopctl";  // the emulated host that tools attach to
+constexpr std::chrono::seconds kPatience{3};
 
 }  // namespace
 
@@ -22,7 +22,6 @@ NodePlace Nodes::PlaceOf(const ClusterProcess& process) const {
 
 // The emulated host's name, from the replica itself.
 Result<NodePlace> Nodes::Ask(const std::string& listen) const {
-  constexpr auto kPatience = std::chrono::seconds(3);
   HL_ASSIGN_OR_RETURN(const control::Endpoint endpoint, control::ParseEndpoint(listen));
   HL_ASSIGN_OR_RETURN(const control::Trust trust, control::Trust::Load(keys_, nullptr));
   HL_ASSIGN_OR_RETURN(const auto client,
@@ -30,6 +29,16 @@ Result<NodePlace> Nodes::Ask(const std::string& listen) const {
   HL_ASSIGN_OR_RETURN(const auto hello,
                       client->Call<control::HelloReplyT>(control::HelloRequestT{}, kPatience));
   return NodePlace{hello.host, hello.host, listen, "", "", ProcessState::kRunning};
+}
+
+Result<std::unique_ptr<control::ControlClient>> Nodes::BulkLane(const NodePlace& place) const {
+  HL_ASSIGN_OR_RETURN(const control::Endpoint endpoint, control::ParseEndpoint(place.listen));
+  HL_ASSIGN_OR_RETURN(const control::Trust trust, control::Trust::Load(keys_, nullptr));
+  HL_ASSIGN_OR_RETURN(const auto client,
+                      control::ControlClient::Connect(endpoint, trust, kPatience));
+  HL_ASSIGN_OR_RETURN(const auto hello,
+                      client->Call<control::HelloReplyT>(control::HelloRequestT{}, kPatience));
+  return control::ControlClient::Connect(endpoint, trust, kPatience, hello.bulk_port);
 }
 
 void AddWhere(CLI::App* command, Where* where) {

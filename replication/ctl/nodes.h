@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "control/client.h"
 #include "device/device_choice.h"
 #include "hyperloop/replication/emulated_cluster.h"
 #include "hyperloop/replication/inspect.h"
@@ -48,6 +49,8 @@ class Nodes {
   // kUnavailable: also for a stopped replica over provider verbs, because its process has to
   // answer.
   Result<std::unique_ptr<NodeView>> View(const NodePlace& place);
+  // A connection that answers a running replica's requests of the bulk lane.
+  Result<std::unique_ptr<control::ControlClient>> BulkLane(const NodePlace& place) const;
   // The RNIC counters of emulated host `host`.
   Result<rnic::Counters> CountersOf(const std::string& host) const;
   // The name and directory of a primary whose heartbeat moves at some replica; "" when there is

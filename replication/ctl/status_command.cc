@@ -93,6 +93,7 @@ nlohmann::ordered_json ToJson(const Look& look) {
   json["heartbeat"] = status.heartbeat;
   json["chain"] = status.replicas;
   json["left_out"] = status.absent;
+  json["file_damage"] = status.file_damage;
   json["formatted"] = status.formatted;
   if (!status.formatted) return json;
   json["database"] = status.database;
@@ -156,6 +157,8 @@ void PrintText(const Look& look, const Look& first) {
                                 : "no heartbeat");
   for (const std::string& each : status.absent)
     std::printf("  SHRUNKEN: goes on without %s until it is back\n", Shown(each).c_str());
+  if (!status.file_damage.empty())
+    std::printf("  DAMAGED: %s\n", Shown(status.file_damage).c_str());
   if (!status.formatted) {
     std::printf("  holds no database\n");
     return;

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <set>
 
 #include "common/text.h"
 #include "ctl/command.h"
@@ -163,7 +164,71 @@ Status Repair(const Nodes& nodes, const std::vector<Member>& members) {
   return store->Close();
 }
 
-Status Verify(const Where& where, bool repair, std::string* report) {
+constexpr std::chrono::seconds kBulkPatience{30};
+
+// Reads a file that the replica holds. The result says what is wrong with it; empty: nothing.
+Result<std::string> CheckFile(control::ControlClient& replica, const WholeFile& file) {
+  FileChecksum checksum;
+  for (uint64_t at = 0; at < file.size;) {
+    control::GetFileRequestT request;
+    request.file = std::make_unique<control::StoredFileT>();
+    request.file->name = file.name;
+    request.file->size = file.size;
+    request.file->checksum = file.checksum;
+    request.offset = at;
+    request.length = control::kMaxBulkBytes;
+    const auto got = replica.Call<control::GetFileReplyT>(std::move(request), kBulkPatience);
+    if (got.status().code() == Code::kNotFound) return std::string("is gone");
+    HL_RETURN_IF_ERROR(got.status());
+    if (got->bytes.empty()) return Text("ends at ", at, " of ", file.size, " B");
+    checksum.Add({reinterpret_cast<const char*>(got->bytes.data()), got->bytes.size()});
+    at += got->bytes.size();
+  }
+  return std::string(checksum.value() == file.checksum ? "" : "fails its checksum");
+}
+
+// What is wrong with the replica's SST and blob files, and the like; empty: nothing. Adds to
+// `*bytes` how many were read.
+Result<std::string> CheckFilesOf(control::ControlClient& replica, const Member& member,
+                                 uint64_t* bytes) {
+  HL_ASSIGN_OR_RETURN(
+      const control::ListFilesReplyT stored,
+      replica.Call<control::ListFilesReplyT>(control::ListFilesRequestT{}, kBulkPatience));
+  std::set<WholeFile> held;
+  for (const auto& each : stored.files)
+    if (each->finished) held.insert({each->name, each->size, each->checksum});
+  std::string text;
+  for (const FileInfo& info : member.status.files) {
+    if (info.lane != Lane::kBulk) continue;
+    const WholeFile file{info.name, info.size, info.checksum};
+    std::string wrong = "is not there";
+    if (held.contains(file)) {
+      HL_ASSIGN_OR_RETURN(wrong, CheckFile(replica, file));
+      *bytes += file.size;
+    }
+    if (wrong.empty()) continue;
+    text += Text(text.empty() ? "" : "; ", member.name, ": the file \"", file.name, "\" ", wrong);
+  }
+  return text;
+}
+
+// kCorruption names the whole files of replicas that are damaged or not there. Sets `*bytes` to how
+// many were read.
+Status CheckFiles(const Nodes& nodes, const std::vector<Member>& members, uint64_t* bytes) {
+  std::string text;
+  for (size_t i = 0; i < nodes.replicas().size(); ++i) {
+    HL_ASSIGN_OR_RETURN(const auto replica, nodes.BulkLane(nodes.replicas()[i]));
+    HL_ASSIGN_OR_RETURN(const std::string wrong, CheckFilesOf(*replica, members[i], bytes));
+    if (!wrong.empty()) text += (text.empty() ? "" : "; ") + wrong;
+  }
+  if (text.empty()) return {};
+  return Corruption(Text(text,
+                         ". Move a damaged file out of its replica's directory of files (--files "
+                         "of hyperloop-replica); while the database is open, its primary sends "
+                         "each file that a replica lacks"));
+}
+
+Status Verify(const Where& where, bool repair, bool with_files, std::string* report) {
   HL_ASSIGN_OR_RETURN(Nodes nodes, Nodes::Find(where));
   HL_ASSIGN_OR_RETURN(std::vector<Member> members, CheckAll(nodes));
   Status status = Compare(members);
@@ -178,7 +243,11 @@ Status Verify(const Where& where, bool repair, std::string* report) {
   HL_RETURN_IF_ERROR(status);
   *report += Text(Names(members, true), ": ", members.front().view->region_size(), " B are equal, ",
                   members.front().status.files.size(), " files sound");
-  return Status::Ok();
+  if (!with_files) return {};
+  uint64_t bytes = 0;
+  HL_RETURN_IF_ERROR(CheckFiles(nodes, members, &bytes));
+  *report += Text("; SST and blob files of each replica are sound, ", bytes, " B in all");
+  return {};
 }
 
 }  // namespace
@@ -186,6 +255,7 @@ Status Verify(const Where& where, bool repair, std::string* report) {
 void AddVerify(CLI::App& app, Action* chosen) {
   auto where = std::make_shared<Where>();
   auto repair = std::make_shared<bool>(false);
+  auto files = std::make_shared<bool>(false);
   CLI::App* verify = app.add_subcommand(
       "verify",
       "check the checksums of what each replica and the primary's pool hold, and that their "
@@ -194,10 +264,14 @@ void AddVerify(CLI::App& app, Action* chosen) {
   verify->add_flag("--repair", *repair,
                    "mend damage from members that are sound there, and make all members equal; all "
                    "replicas must run, and no primary");
+  verify->add_flag(
+      "--files", *files,
+      "read all SST and blob files of every replica, too, and check them; all replicas "
+      "must run");
   verify->callback([=] {
     *chosen = [=] {
       std::string report;
-      const Status status = Verify(*where, *repair, &report);
+      const Status status = Verify(*where, *repair, *files, &report);
       if (!status.ok()) return Fail(status);
       std::printf("%s\n", report.c_str());
       return static_cast<int>(kExitOk);

@@ -59,7 +59,7 @@ class BytesView : public NodeView {
  private:
   Result<NodeStatus> Describe(bool with_data) {
     NodeStatus status;
-    HL_ASSIGN_OR_RETURN(const NodeState state, State(&status.owner_name));
+    HL_ASSIGN_OR_RETURN(const NodeState state, State(&status));
     HL_ASSIGN_OR_RETURN(status.heartbeat, Heartbeat());
     const auto text = [](const Uuid& uuid) {
       return uuid == kNilUuid ? std::string() : FormatUuid(uuid);
@@ -97,10 +97,13 @@ class BytesView : public NodeView {
   }
 
   // Only one copy of the state is rewritten at a time, so one of the two is always valid.
-  Result<NodeState> State(std::string* owner_name) {
+  Result<NodeState> State(NodeStatus* status) {
     std::vector<std::byte> page(kNodePageSize);
     HL_RETURN_IF_ERROR(FetchPage(0, page));
-    if (owner_name != nullptr) *owner_name = ReadOwnerName(page);
+    if (status != nullptr) {
+      status->owner_name = ReadOwnerName(page);
+      status->file_damage = ReadFileDamage(page);
+    }
     Result<NodeState> state = ReadNodeState(page);
     if (state.status().code() == Code::kNotFound) return NodeState{};
     return state;

@@ -86,6 +86,22 @@ int NewestCopy(std::span<const std::byte> page, NodeState* state) {
   return newest;
 }
 
+// A text of the page, zero terminated.
+std::string ReadText(std::span<const std::byte> at) {
+  std::string text;
+  for (const std::byte byte : at) {
+    if (byte == std::byte{0}) break;
+    text.push_back(static_cast<char>(byte));
+  }
+  return Printable(text, at.size());
+}
+
+void WriteText(std::span<std::byte> at, std::string_view text) {
+  text = text.substr(0, at.size() - 1);
+  std::memset(at.data(), 0, at.size());
+  std::memcpy(at.data(), text.data(), text.size());
+}
+
 }  // namespace
 
 Result<NodeState> ReadNodeState(std::span<const std::byte> page) {
@@ -148,20 +164,20 @@ Result<PageRange> WriteNodeState(std::span<std::byte> page, NodeState* state) {
 }
 
 std::string ReadOwnerName(std::span<const std::byte> page) {
-  std::string name;
-  for (const std::byte byte : page.subspan(kOwnerNameOffset, kOwnerNameSize)) {
-    if (byte == std::byte{0}) break;
-    name.push_back(static_cast<char>(byte));
-  }
-  return Printable(name, kOwnerNameSize);
+  return ReadText(page.subspan(kOwnerNameOffset, kOwnerNameSize));
 }
 
 PageRange WriteOwnerName(std::span<std::byte> page, std::string_view name) {
-  name = name.substr(0, kOwnerNameSize - 1);
-  std::byte* const at = page.data() + kOwnerNameOffset;
-  std::memset(at, 0, kOwnerNameSize);
-  std::memcpy(at, name.data(), name.size());
+  WriteText(page.subspan(kOwnerNameOffset, kOwnerNameSize), name);
   return {kOwnerNameOffset, kOwnerNameSize};
+}
+
+std::string ReadFileDamage(std::span<const std::byte> page) {
+  return ReadText(page.subspan(kFileDamageOffset, kFileDamageSize));
+}
+
+void WriteFileDamage(std::span<std::byte> page, std::string_view text) {
+  WriteText(page.subspan(kFileDamageOffset, kFileDamageSize), text);
 }
 
 }  // namespace hyperloop

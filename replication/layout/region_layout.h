@@ -353,5 +353,10 @@ inline constexpr uint64_t kOwnerNameSize = 1024;
 std::string ReadOwnerName(std::span<const std::byte> page);
 // A name that is too long is cut. Returns the range of the page that changed.
 PageRange WriteOwnerName(std::span<std::byte> page, std::string_view name);
+// Which of the node's whole files were set aside as damaged, in the same way.
+inline constexpr uint64_t kFileDamageOffset = kOwnerNameOffset + kOwnerNameSize;
+inline constexpr uint64_t kFileDamageSize = 1024;
+std::string ReadFileDamage(std::span<const std::byte> page);
+void WriteFileDamage(std::span<std::byte> page, std::string_view text);
 
 }  // namespace hyperloop

@@ -363,5 +363,21 @@ TEST(Parse, NeverCrashesOnMutatedBytes) {
   }
 }
 
+TEST(NodePage, TextsForPeopleLeaveEachOtherAndTheStateAlone) {
+  std::vector<std::byte> page(kNodePageSize);
+  NodeState state;
+  state.node = {1, 2, 3};
+  ASSERT_OK(WriteNodeState(page, &state));
+  EXPECT_EQ(ReadFileDamage(page), "");
+  WriteFileDamage(page, std::string(2 * kFileDamageSize, 'd'));
+  WriteOwnerName(page, "owner");
+  EXPECT_EQ(ReadFileDamage(page), std::string(kFileDamageSize - 1, 'd')) << "cut";
+  EXPECT_EQ(ReadOwnerName(page), "owner");
+  EXPECT_EQ(ReadNodeState(page)->node, state.node);
+  WriteFileDamage(page, "");
+  EXPECT_EQ(ReadFileDamage(page), "");
+  EXPECT_EQ(ReadOwnerName(page), "owner");
+}
+
 }  // namespace
 }  // namespace hyperloop

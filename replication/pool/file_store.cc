@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <cstdio>
 #include <tuple>
 #include <vector>
 
@@ -20,7 +21,7 @@
 namespace hyperloop {
 namespace {
 
-constexpr std::string_view kPart = ".part";
+constexpr std::string_view kPart = ".part", kDamaged = ".damaged";
 constexpr size_t kChecksumDigits = 16;
 constexpr size_t kPiece = 256u << 10;
 // A file is synced each time that so many of its bytes have arrived, so that the last fsync has
@@ -135,8 +136,7 @@ Result<std::unique_ptr<FileStore>> FileStore::OpenToRead(const std::string& dire
   return std::unique_ptr<FileStore>(new FileStore(directory, std::move(fd)));
 }
 
-Result<std::vector<FileStore::Stored>> FileStore::List() {
-  HL_RETURN_IF_ERROR(SyncNames());
+Result<std::vector<std::string>> FileStore::Entries() const {
   // Reading a directory moves its descriptor's position, so this uses another descriptor.
   const int fd = ::openat(fd_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   const std::unique_ptr<DIR, int (*)(DIR*)> dir(fd < 0 ? nullptr : ::fdopendir(fd), ::closedir);
@@ -145,14 +145,22 @@ Result<std::vector<FileStore::Stored>> FileStore::List() {
     if (fd >= 0) ::close(fd);
     return FromErrno(error, "read directory " + directory_);
   }
+  std::vector<std::string> names;
+  while (const dirent* entry = ::readdir(dir.get())) names.emplace_back(entry->d_name);
+  return names;
+}
+
+Result<std::vector<FileStore::Stored>> FileStore::List() {
+  HL_RETURN_IF_ERROR(SyncNames());
+  HL_ASSIGN_OR_RETURN(const std::vector<std::string> entries, Entries());
   std::vector<Stored> files;
-  while (const dirent* entry = ::readdir(dir.get())) {
-    std::optional<Stored> stored = ParseEntry(entry->d_name);
+  for (const std::string& entry : entries) {
+    std::optional<Stored> stored = ParseEntry(entry);
     if (!stored.has_value()) continue;
     struct stat st;
-    if (::fstatat(fd_.get(), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
+    if (::fstatat(fd_.get(), entry.c_str(), &st, AT_SYMLINK_NOFOLLOW) != 0) {
       if (errno == ENOENT) continue;
-      return FromErrno(errno, "look at " + PathOf(entry->d_name));
+      return FromErrno(errno, "look at " + PathOf(entry));
     }
     if (!S_ISREG(st.st_mode)) continue;
     stored->received = static_cast<uint64_t>(st.st_size);
@@ -160,6 +168,19 @@ Result<std::vector<FileStore::Stored>> FileStore::List() {
     files.push_back(std::move(*stored));
   }
   return files;
+}
+
+Result<std::vector<std::string>> FileStore::Aside() const {
+  HL_ASSIGN_OR_RETURN(const std::vector<std::string> entries, Entries());
+  std::vector<std::string> aside;
+  for (const std::string& entry : entries) {
+    const size_t end = entry.rfind(kDamaged);
+    if (end == std::string::npos) continue;
+    const std::optional<Stored> stored = ParseEntry(std::string_view(entry).substr(0, end));
+    if (stored.has_value() && stored->finished) aside.push_back(entry);
+  }
+  std::sort(aside.begin(), aside.end());
+  return aside;
 }
 
 Result<bool> FileStore::IsFinished(const WholeFile& file) const {
@@ -310,6 +331,27 @@ Result<uint64_t> FileStore::Read(const WholeFile& file, uint64_t offset,
     got += static_cast<uint64_t>(n);
   }
   return got;
+}
+
+void FileStore::Uncache(const WholeFile& file) const {
+  const UniqueFd fd(
+      ::openat(fd_.get(), FinishedName(file).c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  if (fd) ::posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED);
+}
+
+Result<std::string> FileStore::SetAside(const WholeFile& file) {
+  HL_RETURN_IF_ERROR(CheckFile(file));
+  const std::string entry = FinishedName(file), base = entry + std::string(kDamaged);
+  std::string aside = base;
+  for (int number = 2;
+       ::renameat2(fd_.get(), entry.c_str(), fd_.get(), aside.c_str(), RENAME_NOREPLACE) != 0;
+       ++number) {
+    if (errno != EEXIST) return FromErrno(errno, "set aside " + PathOf(entry));
+    aside = base + "." + std::to_string(number);
+  }
+  names_durable_ = false;
+  HL_RETURN_IF_ERROR(SyncNames());
+  return PathOf(aside);
 }
 
 }  // namespace hyperloop

@@ -4,7 +4,8 @@
 // files that have had one name after each other do not collide. A file that is still arriving is
 // NAME@CHECKSUM-SIZE.part, and what has arrived of it stays when the process ends. A file gets its
 // final name when all of its bytes are durable and pass the checksum. That name is durable when the
-// call returns.
+// call returns. A finished file that was found damaged is set aside as NAME@CHECKSUM.damaged: it is
+// not held any more, and may arrive again.
 //
 // One process writes a store; others may read it at the same time. After a std::bad_alloc a store
 // can be used further: the call that threw it was carried out, or can be made again. Not thread
@@ -66,6 +67,13 @@ class FileStore {
   // Reads bytes of a finished file from `offset` on into `out`. Returns how many; fewer than `out`
   // takes only at the file's end. kNotFound: there is no such finished file.
   Result<uint64_t> Read(const WholeFile& file, uint64_t offset, std::span<std::byte> out) const;
+  // Makes the next Read of a finished file read the disk, whatever the page cache holds.
+  void Uncache(const WholeFile& file) const;
+  // Sets a finished file aside. Its bytes stay, and the call returns their path. Durable when it
+  // returns. kNotFound: there is no such finished file.
+  Result<std::string> SetAside(const WholeFile& file);
+  // The directory entries of all files that were set aside, in order.
+  Result<std::vector<std::string>> Aside() const;
 
  private:
   // The file that bytes arrive for.
@@ -81,6 +89,8 @@ class FileStore {
   FileStore(std::string directory, UniqueFd fd)
       : directory_(std::move(directory)), fd_(std::move(fd)) {}
   Result<bool> IsFinished(const WholeFile& file) const;
+  // The names of all directory entries.
+  Result<std::vector<std::string>> Entries() const;
   Status Begin(const WholeFile& file);
   Status WriteAll(std::span<const std::byte> bytes);
   Status Finish();

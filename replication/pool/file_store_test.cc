@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "support/must.h"
 #include "support/status_matchers.h"
@@ -100,6 +101,24 @@ TEST_F(FileStoreTest, TwoFilesOfOneNameDoNotMeet) {
   ASSERT_OK(store->Remove(old)) << "twice";
   EXPECT_EQ(Must(store->List()).size(), 1u);
   EXPECT_EQ(Content(*store, fresh), "new");
+}
+
+TEST_F(FileStoreTest, WhatIsSetAsideIsNotHeldAndKeepsItsBytes) {
+  const auto store = Open();
+  const WholeFile file = Describe("000007.sst", "right");
+  std::vector<std::string> paths;
+  for (int round = 0; round < 3; ++round) {
+    ASSERT_OK(store->Write(file, 0, BytesOf("right")).status());
+    const auto aside = store->SetAside(file);
+    ASSERT_OK(aside);
+    paths.push_back(*aside);
+    EXPECT_TRUE(Must(store->List()).empty());
+    EXPECT_THAT(store->Read(file, 0, {}), StatusIs(Code::kNotFound));
+  }
+  EXPECT_EQ(std::set<std::string>(paths.begin(), paths.end()).size(), 3u) << "none is replaced";
+  for (const std::string& path : paths) EXPECT_EQ(std::filesystem::file_size(path), 5u);
+  EXPECT_EQ(Must(store->Aside()).size(), 3u);
+  EXPECT_THAT(store->SetAside(file), StatusIs(Code::kNotFound));
 }
 
 TEST_F(FileStoreTest, NamesThatLeadElsewhereAreRefused) {

@@ -9,7 +9,6 @@
 namespace hyperloop {
 namespace {
 
-constexpr std::chrono::milliseconds kNothingToDo = std::chrono::hours(1);
 constexpr std::chrono::milliseconds kNow{0}, kFirstRetry{50}, kLastRetry{5000};
 constexpr uint32_t kMostDoublings = 8;
 constexpr std::chrono::seconds kReportInterval{5};
@@ -157,7 +156,12 @@ Status BulkLane::Await(std::chrono::nanoseconds timeout, std::chrono::nanosecond
 
 std::chrono::milliseconds BulkLane::Work(Replica& replica) {
   const Step step = NextStep(replica);
-  if (step.action == Action::kNone) return kNothingToDo;
+  if (step.action == Action::kNone) return options_.list_again;
+  if (step.action == Action::kList) {
+    ListAgain(replica);
+    moved_.notify_all();
+    return kNow;
+  }
   const Status done = Do(replica, step);
   std::unique_lock lock(mutex_);
   if (done.ok()) {
@@ -211,6 +215,7 @@ BulkLane::Step BulkLane::NextStep(Replica& replica) {
     const auto begun = replica.received.find(file);
     return {Action::kSend, file, begun == replica.received.end() ? 0 : begun->second, nullptr};
   }
+  if (Clock::now() - replica.asked >= options_.list_again) return {Action::kList, {}, 0, nullptr};
   return {};
 }
 
@@ -222,9 +227,36 @@ Status BulkLane::Do(Replica& replica, const Step& step) {
 Status BulkLane::Connect(Replica& replica, const Step& step) {
   replica.target.reset();
   HL_ASSIGN_OR_RETURN(replica.target, step.connect());
+  replica.asked = Clock::now();
   HL_ASSIGN_OR_RETURN(const std::vector<StoredFile> files, replica.target->List());
   const std::lock_guard lock(mutex_);
   if (replica.generation != generation_) return {};  // SetTargets was called meanwhile
+  NoteLocked(replica, files);
+  replica.known = true;
+  CompareLocked(replica);
+  CountIfCaughtUpLocked(replica);
+  return {};
+}
+
+void BulkLane::ListAgain(Replica& replica) {
+  replica.asked = Clock::now();
+  const Result<std::vector<StoredFile>> files = replica.target->List();
+  if (!files.ok()) return;
+  Lack before, now;
+  {
+    const std::lock_guard lock(mutex_);
+    if (replica.generation != generation_) return;
+    before = LackOfLocked(replica, ListedLocked());
+    NoteLocked(replica, *files);
+    now = LackOfLocked(replica, ListedLocked());
+  }
+  if (now.files > before.files && log_ != nullptr) {
+    log_->Write(LogLevel::kWarn, Text(replica.name, " does not hold ", now.files - before.files,
+                                      " files of the database any more; sending them again"));
+  }
+}
+
+void BulkLane::NoteLocked(Replica& replica, const std::vector<StoredFile>& files) {
   replica.held.clear();
   replica.received.clear();
   for (const StoredFile& each : files) {
@@ -234,10 +266,6 @@ Status BulkLane::Connect(Replica& replica, const Step& step) {
       replica.received[each.file] = each.received;
     }
   }
-  replica.known = true;
-  CompareLocked(replica);
-  CountIfCaughtUpLocked(replica);
-  return {};
 }
 
 bool BulkLane::FewCountLocked() const {

@@ -7,7 +7,8 @@
 //
 // Each connection begins with the list of what the replica holds. That list, and what was sent over
 // the connection, is all that the lane knows of the replica. After SetTargets, and after any error,
-// the lane forgets it and asks the replica again.
+// the lane forgets it and asks the replica again. A lane that has nothing to send asks again from
+// time to time, because a replica sets files aside that it finds damaged.
 //
 // A replica that cannot be reached, or has no room, is tried again until the lane ends.
 //
@@ -45,8 +46,9 @@ class BulkLane {
   using ReadLocal = std::function<Result<uint64_t>(const std::string& name, uint64_t offset,
                                                    std::span<char> out)>;
   struct Options {
-    size_t piece = 256u << 10;  // the most bytes that are sent at once
-    int avoid_cpu = -1;         // as in PeriodicThread
+    size_t piece = 256u << 10;                     // the most bytes that are sent at once
+    int avoid_cpu = -1;                            // as in PeriodicThread
+    std::chrono::milliseconds list_again{60'000};  // an idle lane asks so often what is held
   };
 
   // `names`: the replicas' names, for messages. Nothing is sent before SetTargets.
@@ -87,6 +89,7 @@ class BulkLane {
     std::unique_ptr<BulkTarget> target;
     uint64_t generation = 0;  // of the targets that `target` was made from
     std::vector<char> buffer;
+    Clock::time_point asked{};  // when it was last asked for its list
     // mutex_ guards these.
     BulkConnect connect;
     bool counts = true;
@@ -99,7 +102,7 @@ class BulkLane {
     Clock::time_point moved{};               // when it last took bytes
     std::unique_ptr<PeriodicThread> thread;
   };
-  enum class Action : uint8_t { kNone, kConnect, kDrop, kSend };
+  enum class Action : uint8_t { kNone, kConnect, kDrop, kSend, kList };
   struct Step {
     Action action = Action::kNone;
     WholeFile file;
@@ -112,6 +115,10 @@ class BulkLane {
   Step NextStep(Replica& replica);
   Status Do(Replica& replica, const Step& step);
   Status Connect(Replica& replica, const Step& step);
+  // Asks the replica what it holds, and notes it. If it does not answer, what is known of it stays,
+  // and the next step over its connection shows whether it is there.
+  void ListAgain(Replica& replica);
+  static void NoteLocked(Replica& replica, const std::vector<StoredFile>& files);
   Status Send(Replica& replica, const Step& step);
   Status Drop(Replica& replica, const Step& step);
   // What a replica lacks of some files that are still listed.

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "pool/file_store.h"
+#include "support/eventually.h"
 #include "support/must.h"
 #include "support/status_matchers.h"
 
@@ -70,6 +71,10 @@ class FakeReplica {
     return files;
   }
   uint64_t bytes() const { return bytes_; }
+  // Finds a file damaged.
+  void SetAside(const WholeFile& file) const {
+    Must(Must(FileStore::Open(directory_))->SetAside(file));
+  }
 
  private:
   class Target final : public BulkTarget {
@@ -166,7 +171,7 @@ class BulkLaneTest : public ::testing::Test {
         [this](const std::string& name, uint64_t offset, std::span<char> out) {
           return ReadLocal(name, offset, out);
         },
-        BulkLane::Options{.piece = kPiece}, nullptr);
+        BulkLane::Options{.piece = kPiece, .list_again = list_again_}, nullptr);
   }
   void Aim() {
     std::vector<BulkLane::Target> targets;
@@ -228,6 +233,7 @@ class BulkLaneTest : public ::testing::Test {
   }
 
   std::string base_;
+  milliseconds list_again_ = seconds(3600);
   std::vector<std::unique_ptr<FakeReplica>> replicas_;
   std::mutex mutex_;
   std::map<std::string, std::string> local_;
@@ -265,6 +271,36 @@ TEST_F(BulkLaneTest, WhatIsListedNoMoreIsDropped) {
   ASSERT_OK(lane_->Await(kLong));
   for (const auto& each : replicas_)
     EXPECT_THAT(each->Finished(), testing::UnorderedElementsAre(fresh, last));
+}
+
+TEST_F(BulkLaneTest, WhatAReplicaSetAsideIsSentAgainThoughNothingElseIsToSend) {
+  lane_.reset();
+  list_again_ = milliseconds(1);
+  Begin();
+  Aim();
+  const WholeFile table = Make("000007.sst", "table"), other = Make("000008.sst", "other");
+  List(table);
+  List(other);
+  ASSERT_OK(lane_->Await(kLong));
+  replicas_[1]->SetAside(table);
+  EXPECT_TRUE(test::Eventually([&] { return replicas_[1]->Finished().size() == 2; }));
+  EXPECT_THAT(replicas_[1]->Finished(), testing::UnorderedElementsAre(table, other));
+  EXPECT_OK(lane_->Await(kLong));
+}
+
+TEST_F(BulkLaneTest, AReplicaThatDoesNotListAgainStillHoldsWhatItHeld) {
+  lane_.reset();
+  list_again_ = milliseconds(1);
+  Begin();
+  Aim();
+  List(Make("000007.sst", "table"));
+  ASSERT_OK(lane_->Await(kLong));
+  replicas_[0]->StopAt(1);
+  replicas_[0]->AwaitStopped();
+  EXPECT_OK(lane_->Await(milliseconds(1)));
+  replicas_[0]->Fail(Unavailable("the wire is cut"));
+  replicas_[0]->Go();
+  EXPECT_OK(lane_->Await(milliseconds(1)));
 }
 
 TEST_F(BulkLaneTest, ABreakInTheMiddleOfAFileSendsOnlyTheRest) {

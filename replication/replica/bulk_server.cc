@@ -7,8 +7,11 @@
 #include <sys/file.h>
 
 #include <cerrno>
+#include <chrono>
+#include <utility>
 
 #include "common/text.h"
+#include "hyperloop/core/out_of_memory.h"
 #include "hyperloop/core/trusted_files.h"
 #include "pool/file_store.h"
 
@@ -16,6 +19,7 @@ namespace hyperloop {
 namespace {
 
 constexpr int kPauseMs = 100;
+constexpr std::chrono::seconds kScrubInterval{1};
 
 }  // namespace
 
@@ -28,6 +32,7 @@ Result<std::unique_ptr<BulkServer>> BulkServer::Listen(const control::Endpoint& 
   server->stop_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!server->stop_) return FromErrno(errno, "eventfd");
   const auto handle = [self](const control::BodyUnion& request) {
+    ++self->requests_;
     return self->service_->Handle(request);
   };
   HL_ASSIGN_OR_RETURN(server->server_,
@@ -42,7 +47,8 @@ BulkServer::~BulkServer() {
   thread_.join();
 }
 
-Status BulkServer::Start(const std::string& root) {
+Status BulkServer::Start(const std::string& root, std::function<void(std::string_view)> aside) {
+  aside_ = std::move(aside);
   HL_RETURN_IF_ERROR(MakeDurableDirectory(root).WithContext("the directory of files"));
   HL_ASSIGN_OR_RETURN(std::string path, CheckDirectory(root, DirectoryRule::kOwn));
   root_ = UniqueFd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
@@ -51,7 +57,7 @@ Status BulkServer::Start(const std::string& root) {
     return Busy(Text("another replica keeps its files in ", path,
                      "; give each replica a directory of its own (--files)"));
   }
-  service_ = std::make_unique<BulkService>(std::move(path));
+  service_ = std::make_unique<BulkService>(std::move(path), log_.get());
   thread_ = std::thread([this] { Run(); });
   return {};
 }
@@ -60,12 +66,26 @@ void BulkServer::Publish(const NodeState& state) {
   if (service_ != nullptr) service_->Publish(state);
 }
 
+void BulkServer::ScrubIfIdle() {
+  if (std::exchange(requests_before_, requests_) != requests_) return;
+  const std::string& aside = service_->Scrub();
+  if (aside == told_) return;
+  aside_(aside);
+  told_ = aside;
+}
+
 void BulkServer::Run() {
   pthread_setname_np(pthread_self(), "hl-bulk");
+  control::Deadline scrub = control::Clock::now() + kScrubInterval;
   while (true) {
     pollfd stop{stop_.get(), POLLIN, 0};
     if (poll(&stop, 1, 0) > 0) return;
-    const Status served = server_->Serve(control::Deadline::max(), stop_.get());
+    const Status served = server_->Serve(scrub, stop_.get());
+    if (control::Clock::now() >= scrub) {
+      if (RanOutOfMemory([this] { ScrubIfIdle(); }))
+        LogLine(log_.get(), LogLevel::kWarn, {"out of memory while files are checked"});
+      scrub = control::Clock::now() + kScrubInterval;
+    }
     if (served.ok()) continue;
     LogLine(log_.get(), LogLevel::kError, {"bulk lane: ", served.message()});
     poll(&stop, 1, kPauseMs);

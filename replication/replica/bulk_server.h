@@ -1,10 +1,13 @@
 // BulkServer: the port and the thread on which a replica takes files (BulkService). The control
 // plane has its own port and thread, so that a slow disk holds up no primary that asks for
-// something else.
+// something else. While nobody asks for anything, the thread reads the files again (FileScrub).
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "control/endpoint.h"
@@ -27,18 +30,26 @@ class BulkServer {
 
   uint16_t port() const { return server_->endpoint().port; }
   // Keeps files below the directory `root`, which is made when it is absent. kPermissionDenied:
-  // others may write there. kBusy: another replica keeps its files there.
-  Status Start(const std::string& root);
+  // others may write there. kBusy: another replica keeps its files there. `aside` is told, on the
+  // thread, what lies set aside as damaged, each time that it changes.
+  Status Start(const std::string& root, std::function<void(std::string_view)> aside);
   // As BulkService::Publish; needs no memory. Does nothing before Start.
   void Publish(const NodeState& state);
 
  private:
   BulkServer() = default;
   void Run();
+  // Goes on with the check of the files, if no request came since the last call.
+  void ScrubIfIdle();
 
   std::shared_ptr<Log> log_;
   std::unique_ptr<control::ControlServer> server_;
   std::unique_ptr<BulkService> service_;
+  std::function<void(std::string_view)> aside_;
+  // Only the thread uses these.
+  uint64_t requests_ = 0, requests_before_ = 0;
+  std::string told_;
+
   UniqueFd stop_;  // an eventfd
   UniqueFd root_;  // the directory, locked against other replicas
   std::thread thread_;

@@ -60,6 +60,12 @@ Result<FileStore*> BulkService::PresentStore() {
   return StoreOf(group);
 }
 
+const std::string& BulkService::Scrub() {
+  const Result<FileStore*> store = PresentStore();
+  if (store.ok()) scrub_.Tick(**store);
+  return scrub_.aside();
+}
+
 Result<control::ListFilesReplyT> BulkService::List() {
   HL_ASSIGN_OR_RETURN(FileStore * store, PresentStore());
   HL_ASSIGN_OR_RETURN(const std::vector<FileStore::Stored> files, store->List());

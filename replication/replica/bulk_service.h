@@ -4,7 +4,7 @@
 // Each group has a directory of its own, so that the files of groups do not mix. Answers are those
 // of FileStore, or kFenced: the asker is not the owner of the installed epoch.
 //
-// One thread calls Handle; any thread may call Publish.
+// One thread calls Handle and Scrub; any thread may call Publish.
 #pragma once
 
 #include <memory>
@@ -12,21 +12,27 @@
 #include <string>
 
 #include "control/messages.h"
+#include "hyperloop/core/log.h"
 #include "layout/region_layout.h"
 #include "pool/file_store.h"
+#include "replica/file_scrub.h"
 
 namespace hyperloop {
 
 class BulkService {
  public:
-  // `root`: the directory of all groups' files. It must exist.
-  explicit BulkService(std::string root) : root_(std::move(root)) {}
+  // `root`: the directory of all groups' files. It must exist. `log` outlives the service, and may
+  // be null.
+  explicit BulkService(std::string root, Log* log = nullptr)
+      : root_(std::move(root)), scrub_(log) {}
 
   // Tells what the node promises from now on. After it has returned, no file is dropped for a
   // former owner.
   void Publish(const NodeState& state);
   // The answer to `request`. kInvalidArgument: it is not a request of the bulk lane.
   control::BodyUnion Handle(const control::BodyUnion& request);
+  // Goes on with the check of the group's files, as FileScrub::Tick. Returns what was set aside.
+  const std::string& Scrub();
 
  private:
   Result<control::ListFilesReplyT> List();
@@ -39,7 +45,9 @@ class BulkService {
   Result<FileStore*> PresentStore();
 
   const std::string root_;
-  std::unique_ptr<FileStore> store_;  // of the group used last; only Handle's thread uses it
+  // Only Handle's thread uses these.
+  std::unique_ptr<FileStore> store_;  // of the group used last
+  FileScrub scrub_;
 
   std::mutex mutex_;  // guards what follows
   Uuid group_{};

@@ -151,6 +151,7 @@ Status RunReplica(const ReplicaOptions& options, const std::shared_ptr<Log>& sha
   // The addresses are bound first, so that a wrong one leaves no pool behind. Nobody is answered
   // before Serve.
   HL_ASSIGN_OR_RETURN(const control::Endpoint bulk_listen, BulkEndpoint(options, listen));
+  std::unique_ptr<Pool> pool;  // outlives the thread of the bulk lane, which writes to it
   HL_ASSIGN_OR_RETURN(const std::unique_ptr<BulkServer> bulk,
                       BulkServer::Listen(bulk_listen, trust, shared_log));
   std::unique_ptr<Node> node;
@@ -160,7 +161,7 @@ Status RunReplica(const ReplicaOptions& options, const std::shared_ptr<Log>& sha
   };
   HL_ASSIGN_OR_RETURN(const std::unique_ptr<control::ControlServer> server,
                       control::ControlServer::Listen(listen, std::move(trust), handle, shared_log));
-  HL_ASSIGN_OR_RETURN(const std::unique_ptr<Pool> pool, OpenOrCreate(options, log));
+  HL_ASSIGN_OR_RETURN(pool, OpenOrCreate(options, log));
   NodePageStore store(pool->node_page(), pool->media());
   DeviceChoice device = options.device;
   device.service_port = server->endpoint().port;
@@ -170,7 +171,10 @@ Status RunReplica(const ReplicaOptions& options, const std::shared_ptr<Log>& sha
   Node::Identity identity{ServiceHost(device, service.device()), std::string(kVersion),
                           std::string(MediaName(media)), bulk->port()};
   HL_ASSIGN_OR_RETURN(node, MakeNode(options, std::move(identity), *pool, store, service, log));
-  HL_RETURN_IF_ERROR(bulk->Start(options.files.empty() ? options.pool + ".files" : options.files));
+  WriteFileDamage(pool->node_page(), "");
+  HL_RETURN_IF_ERROR(
+      bulk->Start(options.files.empty() ? options.pool + ".files" : options.files,
+                  [&](std::string_view aside) { WriteFileDamage(pool->node_page(), aside); }));
   bulk->Publish(node->state());
   SayReady(node->state().node, media, server->endpoint(), log);
   HL_RETURN_IF_ERROR(ServeUntil(stop, *server, service, pool->region(), log));

@@ -249,6 +249,36 @@ TEST_F(WholeDatabaseTest, ADamagedFileOfAReplicaIsNotExported) {
   EXPECT_FALSE(fs::exists(cluster_.folder() + "/damaged"));
 }
 
+TEST_F(WholeDatabaseTest, VerifyNamesADamagedFileOfAReplica) {
+  {
+    TestDatabase database(cluster_.Options(), Directory());
+    ASSERT_OK(database.Open());
+    ASSERT_OK(database.Fill(kKeys));
+    ASSERT_OK(database.db()->Flush({}));
+  }
+  const std::string verify = "verify --dir " + cluster_.folder() + "/cluster";
+  const Outcome sound = Ctl(verify + " --files");
+  EXPECT_EQ(sound.exit_status, 0) << sound.text;
+  EXPECT_THAT(sound.text, HasSubstr("files of each replica are sound"));
+  const auto tables = TablesOfReplica(1);
+  ASSERT_EQ(tables.size(), 1u);
+  Damage(tables[0]);
+  EXPECT_EQ(Ctl(verify).exit_status, 0) << "it reads no tables unless it is told to";
+  const std::string name = tables[0].filename().string();
+  const Outcome damaged = Ctl(verify + " --files");
+  EXPECT_EQ(damaged.exit_status, 1);
+  EXPECT_THAT(damaged.text, HasSubstr("replica1: the file \"" + name.substr(0, name.find('@')) +
+                                      "\" fails its checksum"));
+  fs::remove(tables[0]);
+  EXPECT_THAT(Ctl(verify + " --files").text, HasSubstr("is not there"));
+  {
+    TestDatabase database(cluster_.Options(), Directory());
+    ASSERT_OK(database.Open());
+    EXPECT_TRUE(Eventually([&] { return TablesOfReplica(1).size() == 1; })) << "it is sent again";
+  }
+  EXPECT_EQ(Ctl(verify + " --files").exit_status, 0);
+}
+
 // A replica that dies under a database, and one that comes back with an empty disk.
 TEST(ShrunkenDatabaseTest, GoesOnOpensAndIsWholeAgain) {
   TestCluster cluster(3, 32 << 20);

@@ -34,6 +34,8 @@ struct NodeStatus {
   std::vector<std::string> absent;    // those of the replicas that it leaves out
   std::string media;                  // "ram", "file", "pmem", …-emulated
   uint64_t region_size = 0;
+  // Which whole files the replica found damaged and set aside, and where; empty: none.
+  std::string file_damage;
 
   // The rest is empty until the region was formatted.
   bool formatted = false;
