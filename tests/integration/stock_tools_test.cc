@@ -173,6 +173,41 @@ TEST_F(StockToolsTest, SecondPrimaryWhileOneLives) {
   ExpectRegionsEqual();
 }
 
+// Whoever only reads a living database, by its URI, takes nothing from it.
+TEST_F(StockToolsTest, ReadersOfALivingDatabaseDisturbNothing) {
+  const auto look = [&] {
+    std::vector<std::string> seen;
+    for (uint32_t i = 0; i < cluster_.replicas(); ++i) {
+      const auto status = cluster_.ReplicaStatus(i);
+      EXPECT_OK(status);
+      if (!status.ok()) continue;
+      seen.push_back(std::to_string(status->sealed_epoch) + " " +
+                     std::to_string(status->installed_epoch) + " " + status->owner + " " +
+                     status->owner_name + (status->released ? " released" : ""));
+    }
+    return seen;
+  };
+  const auto heartbeat = [&] { return cluster_.ReplicaStatus(0)->heartbeat; };
+  const Outcome bench = RunBenchAnd(
+      DbBench("--benchmarks=fillseq,stats --num=100000 --sync=1 --value_size=100 "
+              "--write_buffer_size=2097152 --stats_interval=1000"),
+      [&] {
+        const auto before = look();
+        const Outcome scan = RunCommand(Ldb("scan --no_value --max_keys=100"));
+        EXPECT_EQ(scan.status, 0) << scan.output;
+        const Outcome secondary = RunCommand(Ldb("--secondary_path=" + cluster_.folder() +
+                                                 "/secondary scan --no_value "
+                                                 "--max_keys=100"));
+        EXPECT_EQ(secondary.status, 0) << secondary.output;
+        EXPECT_EQ(look(), before);
+        const uint64_t beat = heartbeat();
+        EXPECT_TRUE(Eventually([&] { return heartbeat() != beat; })) << "the primary lives";
+      });
+  EXPECT_EQ(bench.status, 0) << bench.output;
+  EXPECT_THAT(bench.output, Not(HasSubstr("fenced")));
+  ExpectRegionsEqual();
+}
+
 TEST_F(StockToolsTest, LdbPutGetScanAcrossProcesses) {
   Outcome put = RunCommand(Ldb("--create_if_missing put key1 value1"));
   ASSERT_EQ(put.status, 0) << put.output;
