@@ -12,7 +12,11 @@ namespace hyperloop::simulation {
 namespace {
 
 // Between two looks at the clock, so that a loop that looks for a deadline reaches it.
-constexpr uint64_t kLook = 200;
+constexpr uint64_t kLook = 2000;
+// A thread that does nothing but yield waits twice as long each time, up to this.
+constexpr uint64_t kLongestYield = 500'000;
+// Whoever has not yielded for so long has done something else.
+constexpr uint64_t kSomethingElse = 20 * kLook;
 
 void SleepUntil(uint64_t deadline) {
   const auto never = [] { return false; };
@@ -58,7 +62,11 @@ int usleep(useconds_t microseconds) {
 
 int sched_yield() {
   if (!Scheduler::Simulates()) return HL_REAL(sched_yield)();
-  SleepUntil(Scheduler::Get().Now() + kLook);
+  thread_local uint64_t pause = kLook, last = 0;
+  const uint64_t now = Scheduler::Get().Now();
+  pause = now - last < kSomethingElse ? std::min(2 * pause, kLongestYield) : kLook;
+  SleepUntil(now + pause);
+  last = Scheduler::Get().Now();
   return 0;
 }
 

@@ -49,8 +49,11 @@ class Primary {
       const Status appended = AppendSome(file, history, options);
       fenced_ = appended.code() == Code::kFenced;
       if (fenced_) return;
-      std::this_thread::sleep_for(std::chrono::microseconds(appended.ok() ? 3000 : 50'000));
+      std::this_thread::sleep_for(Pause());
     }
+  }
+  static std::chrono::microseconds Pause() {
+    return std::chrono::microseconds(3000 + Scheduler::Get().Choose(97'001));
   }
   Status AppendSome(FileId file, History& history, const WriterOptions& options) {
     std::vector<std::pair<uint64_t, AppendTicket>> under_way;
@@ -115,7 +118,7 @@ class Scenario {
     options.window = 1u << Below(5);
     continues_ = Below(2) == 0;
     if (continues_) options.on_replica_failure = OnReplicaFailure::kContinue;
-    writer_ = {Below(4) == 0 ? Below(20'000) : Below(200), 1 + Below(8)};
+    writer_ = {Below(4) == 0 ? Below(2000) : Below(200), 1 + Below(8)};
   }
 
   // --- primaries
@@ -131,7 +134,7 @@ class Scenario {
     pairing_ = taken.pairing;
     const Result<FileId> file = FileOf(**store);
     if (!file.ok()) return Refused(file.status());
-    std::string content(16 << 20, '\0');
+    std::string content(World::kRegion, '\0');
     const Result<uint64_t> size = (*store)->Read(*file, 0, content);
     if (!size.ok()) return Refused(size.status());
     if (const std::string wrong = history_.Check({content.data(), *size}); !wrong.empty())

@@ -11,7 +11,6 @@
 namespace hyperloop::simulation {
 namespace {
 
-constexpr uint64_t kRegion = 16 << 20;
 constexpr std::chrono::milliseconds kAckTimeout{2000};
 constexpr uint64_t kMostDamage = 4096;
 constexpr std::array<size_t, 6> kCounts{1, 2, 3, 3, 3, 5};  // of replicas

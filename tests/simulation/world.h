@@ -22,6 +22,8 @@ inline constexpr std::array<const char*, 2> kPrimaries{"p0", "p1"};
 
 class World {
  public:
+  static constexpr uint64_t kRegion = 9 << 20;  // bytes of each replica's region
+
   // `folder` is empty, and gets the pools. `log`: null: silence.
   World(std::string folder, std::mt19937_64& random, std::shared_ptr<Log> log);
   ~World();
