@@ -8,6 +8,8 @@
 #include <mutex>
 #include <new>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "softrnic/device_context.h"
 #include "softrnic/event_pipe.h"
@@ -32,21 +34,34 @@ class EmbeddedCore {
     }
   }
 
-  void Attach(UarPage* page) {
-    pages_.push_back(page);
-    std::atomic_ref(page->header.engine_alive).store(1, std::memory_order_release);
-    if (loop_ != nullptr) loop_->AddPage(page);
+  // A context that a device has open. In Call.
+  struct Opened {
+    std::string host;
+    UarPage* page;
+    ContextId* context;  // becomes kNoContext when it is closed
+  };
+  void Attach(const Opened& opened) {
+    opened_.push_back(opened);
+    std::atomic_ref(opened.page->header.engine_alive).store(1, std::memory_order_release);
+    if (loop_ != nullptr) loop_->AddPage(opened.page);
   }
-  void Detach(UarPage* page) {
-    std::erase(pages_, page);
-    if (loop_ != nullptr) loop_->RemovePage(page);
+  // Closes the contexts for which `concerns` holds.
+  template <class Concerns>
+  void Close(Concerns concerns) {
+    std::erase_if(opened_, [&](const Opened& each) {
+      if (!concerns(each)) return false;
+      if (loop_ != nullptr) loop_->RemovePage(each.page);
+      std::atomic_ref(each.page->header.engine_alive).store(0, std::memory_order_release);
+      engine_.CloseContext(std::exchange(*each.context, kNoContext));
+      return true;
+    });
   }
 
   Status StartThread(EngineLoopOptions options) {
     std::lock_guard lock(mutex_);
     if (running_) return AlreadyExists("the engine thread runs already");
     HL_ASSIGN_OR_RETURN(auto loop, EngineLoop::Create(&engine_, options));
-    for (UarPage* page : pages_) loop->AddPage(page);
+    for (const Opened& each : opened_) loop->AddPage(each.page);
     {
       std::lock_guard wake_lock(wake_mutex_);
       loop_ = std::move(loop);
@@ -75,7 +90,7 @@ class EmbeddedCore {
   std::mutex mutex_;       // guards everything except Wake's read of loop_
   std::mutex wake_mutex_;  // with mutex_: guards changes of loop_
   Engine engine_;
-  std::vector<UarPage*> pages_;
+  std::vector<Opened> opened_;
   std::unique_ptr<EngineLoop> loop_;
   bool running_ = false;
   std::thread thread_;
@@ -97,11 +112,7 @@ class EmbeddedPort final : public CommandPort {
 
   ~EmbeddedPort() override {
     if (guard_ == nullptr || guard_->IsOwner()) {
-      core_->Call([this] {
-        if (context_ == kNoContext) return;
-        core_->Detach(uar_);
-        core_->engine().CloseContext(context_);
-      });
+      core_->Call([this] { core_->Close([this](const auto& each) { return each.page == uar_; }); });
       munmap(uar_, kUarBytes);
     }
   }
@@ -110,6 +121,7 @@ class EmbeddedPort final : public CommandPort {
     std::string ignored;
     Status status;
     core_->Call([&] {
+      if (status = CheckOpen(); !status.ok()) return;
       status = core_->engine().Execute(context_, command, reply, text != nullptr ? text : &ignored);
     });
     return status;
@@ -118,7 +130,10 @@ class EmbeddedPort final : public CommandPort {
   Result<uint32_t> RegisterUmem(const RegisterUmemArgs& args, int) override {
     Result<IdReply> reply = Internal("not called");
     const UmemMapping mapping{reinterpret_cast<std::byte*>(args.client_addr), args.length, nullptr};
-    core_->Call([&] { reply = core_->engine().RegisterUmem(context_, args, mapping); });
+    core_->Call([&] {
+      const Status open = CheckOpen();
+      reply = open.ok() ? core_->engine().RegisterUmem(context_, args, mapping) : open;
+    });
     if (!reply.ok()) return reply.status();
     return reply->id;
   }
@@ -129,6 +144,7 @@ class EmbeddedPort final : public CommandPort {
     if (!reader) return FromErrno(errno, "duplicating a completion channel");
     Status status;
     core_->Call([&] {
+      if (status = CheckOpen(); !status.ok()) return;
       auto created = core_->engine().CreateEventCq(context_, command.args.cq,
                                                    [channel] { channel->Signal(); });
       status = created.status();
@@ -148,6 +164,9 @@ class EmbeddedPort final : public CommandPort {
   EmbeddedPort(std::shared_ptr<EmbeddedCore> core, UarPage* uar)
       : core_(std::move(core)), uar_(uar) {}
 
+  Status CheckOpen() const {
+    return context_ != kNoContext ? Status() : Unavailable("the process of this device is dead");
+  }
   Status Open(const std::string& host) {
     HL_ASSIGN_OR_RETURN(guard_, ForkDetector::Create());
     if (madvise(uar_, kUarBytes, MADV_DONTFORK) != 0) {
@@ -161,7 +180,7 @@ class EmbeddedPort final : public CommandPort {
         return;
       }
       context_ = *context;
-      core_->Attach(uar_);
+      core_->Attach({host, uar_, &context_});
     });
     return status;
   }
@@ -169,7 +188,7 @@ class EmbeddedPort final : public CommandPort {
   const std::shared_ptr<EmbeddedCore> core_;
   UarPage* const uar_;
   std::unique_ptr<ForkDetector> guard_;
-  ContextId context_ = kNoContext;
+  ContextId context_ = kNoContext;  // in EmbeddedCore::Call
   OpenReply attachment_{};
 };
 
@@ -184,6 +203,10 @@ Engine& EmbeddedRnic::engine() { return core_->engine(); }
 Result<std::unique_ptr<rnic::Device>> EmbeddedRnic::OpenDevice(const std::string& host) {
   HL_ASSIGN_OR_RETURN(auto port, EmbeddedPort::Attach(core_, host));
   return MakeDevice(std::move(port));
+}
+
+void EmbeddedRnic::CloseHost(const std::string& host) {
+  core_->Call([&] { core_->Close([&](const auto& each) { return each.host == host; }); });
 }
 
 Status EmbeddedRnic::StartThread(EngineLoopOptions options) { return core_->StartThread(options); }

@@ -72,8 +72,12 @@ class SessionPowerTest : public testing::Test {
     options.table_capacity = 64;
     options.takeover = true;
     options.ack_timeout = std::chrono::seconds(1);
-    auto store = OpenSessionStore(
-        options, [this] { return rnic_.OpenDevice("primary"); }, nullptr);
+    const int incarnation = incarnation_;
+    const auto open_device = [this, incarnation]() -> Result<std::unique_ptr<rnic::Device>> {
+      if (incarnation != incarnation_) return Unavailable("this primary is dead");
+      return rnic_.OpenDevice("primary");
+    };
+    auto store = OpenSessionStore(options, open_device, nullptr);
     EXPECT_OK(store);
     if (!store.ok()) return nullptr;
     TakeResult result;
@@ -84,9 +88,11 @@ class SessionPowerTest : public testing::Test {
     pairing_ = result.pairing;
     return std::move(store).value();
   }
-  // Ends the primary without a release.
+  // The primary dies: whatever it still does reaches nobody.
   void Vanish(std::unique_ptr<Store> store) {
     reachable_ = false;
+    ++incarnation_;
+    rnic_.CloseHost("primary");
     store.reset();
     reachable_ = true;
   }
@@ -130,6 +136,7 @@ class SessionPowerTest : public testing::Test {
   softrnic::EmbeddedRnic rnic_{{.persistence = &power_}};
   std::mt19937_64 random_{1};
   std::atomic<bool> reachable_{true};
+  std::atomic<int> incarnation_{0};  // of the primary
   std::vector<std::unique_ptr<EmbeddedReplica>> replicas_;
   Pairing pairing_;
 };
