@@ -8,7 +8,9 @@ namespace hyperloop::simulation {
 History::Piece History::Begin(size_t padding) {
   const uint64_t number = next_++;
   pieces_[number] = false;
-  return {number, std::to_string(number) + std::string(padding, '-') + ";"};
+  Piece piece{number, std::to_string(number) + std::string(padding, '-') + ";"};
+  bytes_ += piece.text.size();
+  return piece;
 }
 
 uint64_t History::acknowledged() const {

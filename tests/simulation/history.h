@@ -21,11 +21,13 @@ class History {
   Piece Begin(size_t padding);
   void Acknowledge(uint64_t number) { pieces_[number] = true; }
   uint64_t acknowledged() const;
+  uint64_t bytes() const { return bytes_; }  // of all pieces
   // What is wrong with this content; empty: nothing. What it lacks is known to be gone from now on.
   std::string Check(std::string_view content);
 
  private:
   uint64_t next_ = 1;
+  uint64_t bytes_ = 0;
   std::map<uint64_t, bool> pieces_;  // by number: whether it was acknowledged
 };
 

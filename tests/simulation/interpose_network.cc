@@ -40,11 +40,12 @@ struct Listener {
 };
 
 struct Network {
-  std::set<int> sockets;          // made by socket(), of either kind
-  std::map<int, uint16_t> bound;  // port by descriptor
+  std::map<int, uint64_t> sockets;  // the process of each socket, of either kind
+  std::map<int, uint16_t> bound;    // port by descriptor
   std::map<uint16_t, Listener> listeners;
   std::map<int, uint16_t> connected;  // the port to which a client's descriptor leads
   std::set<uint16_t> cut;
+  std::set<uint64_t> dead;  // processes
   uint16_t next_port = kFirstPort;
   uint16_t next_client = kFirstClientPort;
 };
@@ -63,18 +64,27 @@ void FillAddress(uint16_t port, sockaddr* address, socklen_t* length) {
   *length = sizeof own;
 }
 
-void Forget(int fd) {
+// Ends listening at `fd`, if it does.
+void EndListening(int fd) {
   Network& network = TheNetwork();
-  network.sockets.erase(fd);
-  network.connected.erase(fd);
   const auto found = network.bound.find(fd);
   if (found == network.bound.end()) return;
   if (const auto listener = network.listeners.find(found->second);
       listener != network.listeners.end() && listener->second.fd == fd) {
-    for (const int each : listener->second.waiting) HL_REAL(close)(each);
+    for (const int each : listener->second.waiting) {
+      eventfd_t one;
+      eventfd_read(fd, &one);
+      HL_REAL(close)(each);
+    }
     network.listeners.erase(listener);
   }
   network.bound.erase(found);
+}
+
+void Forget(int fd) {
+  TheNetwork().sockets.erase(fd);
+  TheNetwork().connected.erase(fd);
+  EndListening(fd);
 }
 
 uint64_t DeadlineOf(int milliseconds) {
@@ -111,6 +121,17 @@ void SetReachable(uint16_t port, bool reachable) {
   Scheduler::Get().DescriptorsChanged();
 }
 
+void EndConnections(uint64_t process) {
+  Network& network = TheNetwork();
+  network.dead.insert(process);
+  for (const auto& [fd, owner] : network.sockets) {
+    if (owner != process) continue;
+    HL_REAL(shutdown)(fd, SHUT_RDWR);
+    EndListening(fd);
+  }
+  Scheduler::Get().DescriptorsChanged();
+}
+
 }  // namespace hyperloop::simulation
 
 using namespace hyperloop::simulation;  // NOLINT(google-build-using-namespace)
@@ -123,7 +144,7 @@ int socket(int family, int type, int protocol) {
   if (!Scheduler::Simulates() || (family != AF_INET && family != AF_INET6))
     return real(family, type, protocol);
   const int fd = real(AF_UNIX, type, 0);
-  TheNetwork().sockets.insert(fd);
+  TheNetwork().sockets[fd] = Scheduler::Process();
   return fd;
 }
 
@@ -169,6 +190,7 @@ int connect(int fd, const sockaddr* address, socklen_t length) {
   const auto listener = network.listeners.find(port);
   int ends[2];
   if (listener == network.listeners.end() || network.cut.contains(port) ||
+      network.dead.contains(network.sockets.at(fd)) ||
       socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0) {
     errno = ECONNREFUSED;
     return -1;
@@ -185,16 +207,17 @@ int connect(int fd, const sockaddr* address, socklen_t length) {
 int accept4(int fd, sockaddr* address, socklen_t* length, int flags) {
   Network& network = TheNetwork();
   if (!network.sockets.contains(fd)) return HL_REAL(accept4)(fd, address, length, flags);
-  Listener& listener = network.listeners.at(network.bound.at(fd));
-  if (listener.waiting.empty()) {
+  const auto bound = network.bound.find(fd);
+  if (bound == network.bound.end() || network.listeners.at(bound->second).waiting.empty()) {
     errno = EAGAIN;
     return -1;
   }
-  const int accepted = listener.waiting.front();
-  listener.waiting.pop_front();
+  std::deque<int>& waiting = network.listeners.at(bound->second).waiting;
+  const int accepted = waiting.front();
+  waiting.pop_front();
   eventfd_t one;
   eventfd_read(fd, &one);
-  network.sockets.insert(accepted);
+  network.sockets[accepted] = Scheduler::Process();
   FillAddress(network.next_client++, address, length);
   return accepted;
 }

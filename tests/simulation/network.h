@@ -9,4 +9,7 @@ namespace hyperloop::simulation {
 // new ones are refused.
 void SetReachable(uint16_t port, bool reachable);
 
+// A process dies: its connections break, its ports are free, and it makes no other connections.
+void EndConnections(uint64_t process);
+
 }  // namespace hyperloop::simulation

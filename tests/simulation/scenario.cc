@@ -18,6 +18,11 @@ namespace {
 constexpr char kFile[] = "f";
 constexpr int kMostSteps = 24;
 constexpr int kMostOpens = 40;
+constexpr int kMostSlots = 64;                 // with the longest window
+constexpr uint64_t kSlowAppend = 500'000'000;  // nanoseconds; half of what an operation may take
+constexpr int kMostSlow = 3;
+
+constexpr uint64_t kMostBytes = 2 << 20;  // from then on pieces are short, so that the data fits
 
 struct WriterOptions {
   uint64_t padding = 0;  // bytes that make pieces longer
@@ -28,25 +33,53 @@ struct WriterOptions {
 // the primary ends.
 class Primary {
  public:
-  Primary(std::unique_ptr<Store> store, FileId file, History& history, WriterOptions options)
-      : store_(std::move(store)),
-        writer_([this, file, &history, options] { Write(file, history, options); }) {}
-  ~Primary() { Stop(); }
+  // Made by a thread of the primary's process.
+  Primary(const World& world, size_t host, std::unique_ptr<Store> store, FileId file,
+          History& history, WriterOptions options)
+      : world_(world),
+        host_(host),
+        process_(Scheduler::Process()),
+        store_(std::move(store)),
+        file_(file),
+        writer_([this, &history, options] { Write(history, options); }) {}
+  ~Primary() {
+    const AsProcess as(process_);
+    Stop();
+    store_.reset();
+  }
 
   void Stop() {
     stop_ = true;
     if (writer_.joinable()) writer_.join();
   }
-  Store& store() { return *store_; }
+  // After Stop: appends more pieces than a group has slots. A group that is well acknowledges them
+  // at once; meanwhile it may take in some replicas that were left out.
+  Status AppendMany(History& history) {
+    const AsProcess as(process_);
+    int slow = 0;
+    for (int i = 0; i < kMostSlots; ++i) {
+      const uint64_t begun = Scheduler::Get().Now();
+      HL_RETURN_IF_ERROR(AppendSome(history, {0, 1}));
+      if (Scheduler::Get().Now() - begun > kSlowAppend && ++slow > kMostSlow)
+        return TimedOut("the group stops again and again");
+    }
+    return {};
+  }
+  Status Close() {
+    const AsProcess as(process_);
+    return store_->Close();
+  }
+  size_t host() const { return host_; }
+  uint64_t process() const { return process_; }
   bool fenced() const { return fenced_; }
   // Another primary has the group: nothing that is appended from now on may be acknowledged.
   void Overtaken() { overtaken_ = true; }
   bool broke_fence() const { return broke_fence_; }
 
  private:
-  void Write(FileId file, History& history, const WriterOptions& options) {
-    while (!stop_) {
-      const Status appended = AppendSome(file, history, options);
+  void Write(History& history, const WriterOptions& options) {
+    while (!stop_ && !world_.IsDead(process_)) {
+      const Status appended = AppendSome(history, options);
       fenced_ = appended.code() == Code::kFenced;
       if (fenced_) return;
       std::this_thread::sleep_for(Pause());
@@ -55,18 +88,20 @@ class Primary {
   static std::chrono::microseconds Pause() {
     return std::chrono::microseconds(3000 + Scheduler::Get().Choose(97'001));
   }
-  Status AppendSome(FileId file, History& history, const WriterOptions& options) {
+  Status AppendSome(History& history, const WriterOptions& options) {
     std::vector<std::pair<uint64_t, AppendTicket>> under_way;
     Status appended;
     const bool overtaken = overtaken_;
     for (uint64_t n = 0; n < options.at_once && appended.ok(); ++n) {
-      const History::Piece piece = history.Begin(options.padding);
-      const Result<AppendTicket> ticket = store_->Append(file, piece.text);
+      const History::Piece piece =
+          history.Begin(history.bytes() < kMostBytes ? options.padding : 0);
+      const Result<AppendTicket> ticket = store_->Append(file_, piece.text);
       appended = ticket.status();
       if (ticket.ok()) under_way.emplace_back(piece.number, *ticket);
     }
     for (const auto& [number, ticket] : under_way) {
       const Status awaited = store_->Await(ticket);
+      if (world_.IsDead(process_)) return awaited;  // nobody hears of it
       if (awaited.ok()) history.Acknowledge(number);
       if (awaited.ok() && overtaken) broke_fence_ = true;
       if (!awaited.ok()) appended = awaited;
@@ -74,7 +109,11 @@ class Primary {
     return appended;
   }
 
+  const World& world_;
+  const size_t host_;
+  const uint64_t process_;
   std::unique_ptr<Store> store_;
+  const FileId file_;
   std::atomic<bool> stop_{false};
   std::atomic<bool> fenced_{false};
   std::atomic<bool> overtaken_{false};
@@ -123,29 +162,33 @@ class Scenario {
 
   // --- primaries
 
-  // Opens the group on one of kPrimaries, reads it and compares. Null: not now.
+  // Opens the group on one of kPrimaries, reads it and compares. The calling thread is one of the
+  // primary's process. Null: not now.
   std::unique_ptr<Primary> Open(size_t host, bool takeover) {
-    world_.options().takeover = takeover;
-    auto store = world_.Open(kPrimaries[host]);
+    const uint64_t process = Scheduler::Process();
+    auto store = world_.Open(kPrimaries[host], takeover);
     if (!store.ok()) return Refused(store.status());
     TakeResult taken;
     const Status status = (*store)->Take({"/database", pairing_.group.empty(), pairing_}, &taken);
     if (!status.ok()) return Refused(status);
+    if (world_.IsDead(process)) return nullptr;
     pairing_ = taken.pairing;
     const Result<FileId> file = FileOf(**store);
     if (!file.ok()) return Refused(file.status());
     std::string content(World::kRegion, '\0');
     const Result<uint64_t> size = (*store)->Read(*file, 0, content);
     if (!size.ok()) return Refused(size.status());
+    if (world_.IsDead(process)) return nullptr;
     if (const std::string wrong = history_.Check({content.data(), *size}); !wrong.empty())
       Wrong(std::string("after an opening by ") + kPrimaries[host] + ": " + wrong);
-    return std::make_unique<Primary>(std::move(*store), *file, history_, writer_);
+    return std::make_unique<Primary>(world_, host, std::move(*store), *file, history_, writer_);
   }
   static Result<FileId> FileOf(Store& store) {
     Result<FileId> found = store.Lookup(kFile);
     return found.status().code() == Code::kNotFound ? store.Create(kFile) : found;
   }
   std::unique_ptr<Primary> Refused(const Status& status) {
+    if (world_.IsDead(Scheduler::Process())) return nullptr;
     Say("refused: " + status.ToString());
     // Never are all copies damaged, and no wrong replica is listed.
     if (status.code() == Code::kCorruption || status.code() == Code::kInvalidArgument)
@@ -153,26 +196,33 @@ class Scenario {
     refusal_ = status;
     return nullptr;
   }
+  std::unique_ptr<Primary> OpenAsNewProcess(size_t host, bool takeover) {
+    const AsProcess as(Scheduler::Get().NewProcess());
+    return Open(host, takeover);
+  }
   // Opens the group, which can be opened, unless others disturb.
   void OpenSoon() {
     for (int i = 0; i < kMostOpens && primary_ == nullptr && wrong_.empty(); ++i) {
-      primary_ = Open(host_, Below(2) == 0);
+      primary_ = OpenAsNewProcess(host_, Below(2) == 0);
       if (primary_ == nullptr) std::this_thread::sleep_for(std::chrono::milliseconds(200));
     }
     if (primary_ == nullptr) Wrong("the group does not open: " + refusal_.ToString());
   }
-  // The process ends without another word to anybody.
+  // The process dies.
   void Vanish(std::unique_ptr<Primary>& primary) {
-    for (int i = 0; i < world_.count(); ++i) world_.SetReachable(i, false);
-    primary.reset();
-    for (int i = 0; i < world_.count(); ++i) world_.SetReachable(i, true);
+    world_.KillPrimary(primary->process(), kPrimaries[primary->host()]);
+    Bury(std::move(primary));
+  }
+  void Bury(std::shared_ptr<Primary> dead) {
+    const uint64_t process = dead->process();
+    world_.Bury(process, [dead = std::move(dead)]() mutable { dead.reset(); });
   }
 
   // --- steps
 
   void Step() {
     ++faults_;
-    switch (Below(13)) {
+    switch (Below(15)) {
       case 0:
         return Restart(AnyReplica(), /*power=*/false);
       case 1:
@@ -194,6 +244,9 @@ class Scenario {
         return DamageOne();
       case 11:
         return Race();
+      case 13:
+      case 14:
+        return DieWhileOpening();
       case 8:
       case 9:
         return DisturbLink();
@@ -226,7 +279,7 @@ class Scenario {
   void CloseAndOpen() {
     Say("the primary closes");
     primary_->Stop();
-    primary_->store().Close().IgnoreError();
+    primary_->Close().IgnoreError();
     primary_.reset();
     Heal();
     OpenSoon();
@@ -236,7 +289,7 @@ class Scenario {
     Say("another primary takes the group");
     std::unique_ptr<Primary> former = std::move(primary_);
     host_ = 1 - host_;
-    primary_ = Open(host_, true);
+    primary_ = OpenAsNewProcess(host_, true);
     if (primary_ == nullptr && !former->fenced()) {
       primary_ = std::move(former);
       host_ = 1 - host_;
@@ -260,7 +313,7 @@ class Scenario {
     Vanish(primary_);
     std::array<std::unique_ptr<Primary>, kPrimaries.size()> takers;
     const auto take = [&](size_t own) {
-      takers[own] = Open(own, true);
+      takers[own] = OpenAsNewProcess(own, true);
       if (takers[own] == nullptr) return;
       host_ = own;
       if (takers[1 - own] != nullptr) takers[1 - own]->Overtaken();
@@ -277,6 +330,37 @@ class Scenario {
     primary_ = std::move(takers[host_]);
     takers = {};
     if (primary_ != nullptr) Vanish(primary_);
+    Heal();
+    OpenSoon();
+  }
+  // A primary dies while it opens the group, or soon after that. It takes the group from a primary
+  // that lives, or nobody has the group.
+  void DieWhileOpening() {
+    const bool takeover = Below(2) == 0;
+    Say(std::string("a primary dies while it ") + (takeover ? "takes" : "opens") + " the group");
+    const size_t host = takeover ? 1 - host_ : host_;
+    if (!takeover) {
+      Vanish(primary_);
+      if (Below(2) == 0) Heal();
+    }
+    const uint64_t process = Scheduler::Get().NewProcess();
+    const auto opened = std::make_shared<std::unique_ptr<Primary>>();
+    world_.Bury(process, [this, host, takeover, opened] {
+      const uint64_t own = Scheduler::Process();
+      *opened = Open(host, takeover || Below(2) == 0);
+      if (world_.IsDead(own)) return opened->reset();
+      if (*opened != nullptr && primary_ != nullptr) primary_->Overtaken();
+    });
+    std::this_thread::sleep_for(std::chrono::microseconds(Below(uint64_t{1} << Below(23))));
+    world_.KillPrimary(process, kPrimaries[host]);
+    if (*opened != nullptr) Bury(std::move(*opened));
+    if (takeover) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(Below(1000)));
+      if (primary_->broke_fence())
+        Wrong("a primary acknowledged a write after another one had had the group");
+      if (!primary_->fenced() && Below(2) == 0) return;
+      Vanish(primary_);
+    }
     Heal();
     OpenSoon();
   }
@@ -320,7 +404,8 @@ class Scenario {
     world_.fabric().SetCut(one, other, false);
   }
 
-  // Everything is well again: the group opens, holds what it promised, and all replicas are equal.
+  // Everything is well again: the group opens, holds what it promised, and goes on, and all replicas
+  // are equal.
   void End() {
     Say("the end");
     Vanish(primary_);
@@ -328,7 +413,9 @@ class Scenario {
     OpenSoon();
     if (!wrong_.empty()) return;
     primary_->Stop();
-    if (const Status closed = primary_->store().Close(); !closed.ok())
+    if (const Status appended = primary_->AppendMany(history_); !appended.ok())
+      return Wrong("an append to a group that is well failed: " + appended.ToString());
+    if (const Status closed = primary_->Close(); !closed.ok())
       return Wrong("the last Close failed: " + closed.ToString());
     primary_.reset();
     for (int i = 1; i < world_.count(); ++i)

@@ -16,6 +16,7 @@ namespace hyperloop::simulation {
 
 struct Scheduler::Thread {
   uint64_t number = 0;
+  uint64_t process = 0;
   pthread_t handle{};
   sem_t baton;
   bool ended = false;
@@ -51,6 +52,7 @@ void Scheduler::Begin(uint64_t seed) {
 Scheduler::Thread* Scheduler::NewThread() {
   auto made = std::make_unique<Thread>();
   made->number = next_number_++;
+  if (current != nullptr) made->process = current->process;
   sem_init(&made->baton, 0, 0);
   threads_.push_back(std::move(made));
   return threads_.back().get();
@@ -81,6 +83,15 @@ void Scheduler::AwaitTurn(Thread* self) {
   leaving_ = 0;
 }
 
+uint64_t& Scheduler::Process() { return current->process; }
+
+void Scheduler::SetLagging(uint64_t process, bool lagging) {
+  if (lagging)
+    lagging_.insert(process);
+  else
+    lagging_.erase(process);
+}
+
 bool Scheduler::Ended(const Thread* thread) { return thread->ended; }
 
 void Scheduler::Forget(Thread* thread) {
@@ -100,13 +111,15 @@ bool Scheduler::IsReady(Thread& thread) {
 // The thread to go on. If none can, the clock moves until one can.
 Scheduler::Thread* Scheduler::Next() {
   while (true) {
-    std::vector<Thread*> ready;
+    std::vector<Thread*> ready, lagging;
     uint64_t earliest = kNever;
     for (const auto& each : threads_) {
       if (each->ended) continue;
-      if (IsReady(*each)) ready.push_back(each.get());
+      if (IsReady(*each))
+        (lagging_.contains(each->process) ? lagging : ready).push_back(each.get());
       earliest = std::min(earliest, each->deadline);
     }
+    if (ready.empty()) ready.swap(lagging);
     if (!ready.empty()) {
       Thread* const next = ready[Choose(ready.size())];
       trace_ = (trace_ ^ next->number ^ now_) * 0x9e3779b97f4a7c15;

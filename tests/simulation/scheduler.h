@@ -6,6 +6,9 @@
 // meanwhile. When all of them wait, the clock moves to the earliest deadline, so that a run takes
 // no longer than its computations.
 //
+// A thread belongs to the process of the thread that started it: processes here are no more than
+// numbers, by which the threads and connections of one can be told from others.
+//
 // At each point where a thread could wait, another one may go on in its place. Between two such
 // points a thread is not interrupted.
 #pragma once
@@ -18,7 +21,9 @@
 #include <limits>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace hyperloop::simulation {
@@ -50,6 +55,13 @@ class Scheduler {
   // Somebody has written to a descriptor, read from one, or closed one.
   void DescriptorsChanged() { ++descriptor_changes_; }
 
+  // --- processes; the first thread is of process 0
+  uint64_t NewProcess() { return ++newest_process_; }
+  // Of the calling thread; may be changed.
+  static uint64_t& Process();
+  // While a process lags, its threads go on only when no other thread can.
+  void SetLagging(uint64_t process, bool lagging);
+
   // A number below `bound`, by the seed.
   uint64_t Choose(uint64_t bound) { return random_() % bound; }
   std::mt19937_64& random() { return random_; }
@@ -80,7 +92,21 @@ class Scheduler {
   uint64_t descriptor_changes_ = 1;
   uint64_t next_number_ = 0;
   std::vector<std::unique_ptr<Thread>> threads_;
+  uint64_t newest_process_ = 0;
+  std::set<uint64_t> lagging_;
   pid_t leaving_ = 0;  // the thread that has left last, until it is known to be gone
+};
+
+// The calling thread is of another process meanwhile.
+class AsProcess {
+ public:
+  explicit AsProcess(uint64_t process) : before_(std::exchange(Scheduler::Process(), process)) {}
+  ~AsProcess() { Scheduler::Process() = before_; }
+  AsProcess(const AsProcess&) = delete;
+  AsProcess& operator=(const AsProcess&) = delete;
+
+ private:
+  const uint64_t before_;
 };
 
 }  // namespace hyperloop::simulation

@@ -1,12 +1,22 @@
 #include "simulation/world.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
 #include <utility>
 
+#include "hyperloop/core/unique_fd.h"
+#include "layout/region_layout.h"
 #include "pool/pool.h"
 #include "primary/session_store.h"
 #include "simulation/impossible.h"
 #include "simulation/network.h"
+#include "simulation/scheduler.h"
 
 namespace hyperloop::simulation {
 namespace {
@@ -34,15 +44,32 @@ softrnic::EngineOptions EngineOptionsBy(std::mt19937_64& random) {
   return options;
 }
 
-// The offset of a line that is in use, by the bytes in it.
+// The offset of a line that is in use, by the bytes in it. Not in the superblock: a replica that
+// finds it damaged does not start.
 uint64_t UsedLine(std::span<const std::byte> region, std::mt19937_64& random) {
   constexpr uint64_t kLine = softrnic::PersistenceModel::kLine;
   std::vector<uint64_t> used;
-  for (uint64_t at = 0; at < region.size(); at += kLine) {
+  for (uint64_t at = kLockOffset; at < region.size(); at += kLine) {
     const auto empty = [](std::byte each) { return each == std::byte{0}; };
     if (!std::ranges::all_of(region.subspan(at, kLine), empty)) used.push_back(at);
   }
   return used[random() % used.size()];
+}
+
+// Leaves holes where there are zeros, which most of a pool is.
+void CopyFile(const std::string& from, const std::string& to) {
+  const UniqueFd source(open(from.c_str(), O_RDONLY | O_CLOEXEC));
+  const UniqueFd target(open(to.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  static std::array<char, 64 << 10> bytes;
+  static constexpr std::array<char, bytes.size()> kZeros{};
+  off_t at = 0;
+  for (ssize_t n = 0; (n = pread(source.get(), bytes.data(), bytes.size(), at)) > 0; at += n) {
+    const auto size = static_cast<size_t>(n);
+    if (std::memcmp(bytes.data(), kZeros.data(), size) != 0 &&
+        pwrite(target.get(), bytes.data(), size, at) != n)
+      MustBeOk(FromErrno(errno, "copying " + from));
+  }
+  if (ftruncate(target.get(), at) != 0) MustBeOk(FromErrno(errno, "copying " + from));
 }
 
 }  // namespace
@@ -56,9 +83,8 @@ World::World(std::string folder, std::mt19937_64& random, std::shared_ptr<Log> l
       log_(std::move(log)),
       fabric_{Hosts(count), random() % 2 == 0, EngineOptionsBy(random), random()},
       replicas_(count) {
-  ports_.resize(count);
   for (int i = 0; i < this->count(); ++i) Start(i);
-  for (const auto& each : replicas_) options_.replicas.push_back(each->address());
+  for (const Replica& each : replicas_) options_.replicas.push_back(each.running->address());
   options_.device = "simulated";
   options_.journal_size = 256 << 10;
   options_.table_capacity = 64;
@@ -66,36 +92,89 @@ World::World(std::string folder, std::mt19937_64& random, std::shared_ptr<Log> l
   options_.connect_timeout = kAckTimeout;
 }
 
-World::~World() = default;
-
-bool World::AllUp() const {
-  return std::ranges::all_of(replicas_, [](const auto& each) { return each != nullptr; });
+World::~World() {
+  for (std::thread& each : graves_) each.join();
 }
 
 void World::Start(int replica) {
   const std::string name = NameOf(replica);
-  auto started = test::EmbeddedReplica::Start(
-      fabric_.rnic(name), name, folder_ + "/" + name, kRegion,
-      [](const control::BodyUnion&) { return test::EmbeddedReplica::Fate::kHandled; },
-      &fabric_.power(name), ports_[Index(replica)]);
+  Replica& own = At(replica);
+  own.process = Scheduler::Get().NewProcess();
+  const AsProcess as(own.process);
+  auto started = EmbeddedReplica::Start(
+      fabric_.rnic(name), name, PoolOf(name), kRegion,
+      [](const control::BodyUnion&) { return EmbeddedReplica::Fate::kHandled; },
+      &fabric_.power(name), own.port, own.durable.has_value() ? &*own.durable : nullptr);
   MustBeOk(started.status());
-  replicas_[Index(replica)] = std::move(started).value();
-  ports_[Index(replica)] = replicas_[Index(replica)]->port();
+  own.running = std::move(started).value();
+  own.port = own.running->port();
+  own.durable.reset();
 }
 
-void World::Kill(int replica) { replicas_[Index(replica)].reset(); }
+void World::EndProcess(uint64_t process, const std::string& host,
+                       const std::function<void()>& last) {
+  const std::string pool = PoolOf(host);
+  // A dead process could give this file its name.
+  while (std::filesystem::exists(pool + ".creating"))
+    std::this_thread::sleep_for(std::chrono::microseconds(10));
+  Scheduler::Get().SetLagging(process, true);
+  dead_.insert(process);
+  EndConnections(process);
+  fabric_.rnic(host).CloseHost(host);
+  last();
+  // The dead keep the old file, and the lock on it.
+  if (std::filesystem::exists(pool)) {
+    CopyFile(pool, pool + ".copy");
+    std::filesystem::rename(pool + ".copy", pool);
+  }
+  Scheduler::Get().SetLagging(process, false);
+}
+
+void World::KillPrimary(uint64_t process, const std::string& host) {
+  EndProcess(process, host, [] {});
+}
+
+void World::Bury(uint64_t process, std::function<void()> end) {
+  const AsProcess as(process);
+  graves_.emplace_back(std::move(end));
+}
+
+void World::Lay(Replica& replica) {
+  Bury(replica.process, [ended = std::shared_ptr<EmbeddedReplica>(
+                             std::move(replica.running))]() mutable { ended.reset(); });
+}
+
+void World::Kill(int replica) {
+  Replica& own = At(replica);
+  EndProcess(own.process, NameOf(replica), [&] { own.durable = own.running->durable(); });
+  Lay(own);
+}
 
 void World::LosePower(int replica) {
-  replicas_[Index(replica)]->LosePower(random_);
-  Kill(replica);
+  Replica& own = At(replica);
+  EmbeddedReplica::Durable left;
+  EndProcess(own.process, NameOf(replica), [&] { left = own.running->AfterPowerFailure(random_); });
+  Lay(own);
+  auto pool = Pool::Open(PoolOf(NameOf(replica)));
+  MustBeOk(pool.status());
+  std::ranges::copy(left.region, (*pool)->region().begin());
+  std::ranges::copy(left.node_page, (*pool)->node_page().begin());
+}
+
+test::EmbeddedReplica::Durable World::Left(int replica) {
+  if (up(replica)) return At(replica).running->AfterPowerFailure(random_);
+  auto pool = Pool::OpenCopyOnWrite(PoolOf(NameOf(replica)));
+  MustBeOk(pool.status());
+  const std::span<std::byte> region = (*pool)->region(), page = (*pool)->node_page();
+  return {{region.begin(), region.end()}, {page.begin(), page.end()}};
 }
 
 void World::SetReachable(int replica, bool reachable) const {
-  simulation::SetReachable(ports_[Index(replica)], reachable);
+  simulation::SetReachable(At(replica).port, reachable);
 }
 
 uint64_t World::Damage(const std::string& host) {
-  auto pool = Pool::Open(folder_ + "/" + host);
+  auto pool = Pool::Open(PoolOf(host));
   MustBeOk(pool.status());
   const std::span<std::byte> region = (*pool)->region();
   const uint64_t at = UsedLine(region, random_);
@@ -105,11 +184,18 @@ uint64_t World::Damage(const std::string& host) {
   return at;
 }
 
-Result<std::unique_ptr<Store>> World::Open(const std::string& host) {
+Result<std::unique_ptr<Store>> World::Open(const std::string& host, bool takeover) {
   StoreOptions options = options_;
-  options.pool = folder_ + "/" + host;
-  return OpenSessionStore(
-      options, [this, host] { return fabric_.rnic(host).OpenDevice(host); }, log_);
+  options.pool = PoolOf(host);
+  options.takeover = takeover;
+  const uint64_t process = Scheduler::Process();
+  const auto open_device = [this, host, process]() -> Result<std::unique_ptr<rnic::Device>> {
+    Result<std::unique_ptr<rnic::Device>> device = Unavailable("this process is dead");
+    if (!IsDead(process)) device = fabric_.rnic(host).OpenDevice(host);
+    if (IsDead(process)) return Unavailable("this process is dead");
+    return device;
+  };
+  return OpenSessionStore(options, open_device, log_);
 }
 
 }  // namespace hyperloop::simulation

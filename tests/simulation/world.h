@@ -1,13 +1,22 @@
 // World: the hosts of a group in one simulated process, and what can happen to them. Replicas are
 // numbered; each keeps its pool and its port while it is down.
+//
+// Each replica and each primary is a process. When one dies, its connections break, its RNIC's
+// queues end, and its pool goes on without it, all at once, while its threads are in the middle of
+// anything. The threads themselves go on until their objects are destroyed, but change nothing that
+// another process sees.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <random>
+#include <set>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "hyperloop/core/log.h"
@@ -29,10 +38,9 @@ class World {
   ~World();
 
   int count() const { return static_cast<int>(replicas_.size()); }  // of replicas
-  bool up(int replica) const { return replicas_[Index(replica)] != nullptr; }
-  bool AllUp() const;
+  bool up(int replica) const { return At(replica).running != nullptr; }
   void Start(int replica);
-  // The process ends; what the host's memory held stays.
+  // The process dies, whatever it does; what the host's memory held stays.
   void Kill(int replica);
   // The host ends, and loses what was not durable.
   void LosePower(int replica);
@@ -40,27 +48,52 @@ class World {
   void SetReachable(int replica, bool reachable) const;
   // Changes some bytes of a pool that is in nobody's use. Returns the offset of the first one.
   uint64_t Damage(const std::string& host);
-  std::span<std::byte> region(int replica) { return replicas_[Index(replica)]->region(); }
+  // While it is up.
+  std::span<std::byte> region(int replica) { return At(replica).running->region(); }
+  // What a restart of the replica finds, if its host loses power now.
+  test::EmbeddedReplica::Durable Left(int replica);
   Fabric& fabric() { return fabric_; }
   static std::string NameOf(int replica) { return "r" + std::to_string(replica); }
 
-  // A store that has not taken the group. `host`: one of kPrimaries.
-  Result<std::unique_ptr<Store>> Open(const std::string& host);
+  // A store of the calling thread's process that has not taken the group. `host`: one of
+  // kPrimaries.
+  Result<std::unique_ptr<Store>> Open(const std::string& host, bool takeover);
+  // The process of a primary on `host` dies, whatever it does. What its threads still do has no
+  // effect; Bury ends them.
+  void KillPrimary(uint64_t process, const std::string& host);
+  bool IsDead(uint64_t process) const { return dead_.contains(process); }
+  // Runs `end` as this process, on a thread of its own.
+  void Bury(uint64_t process, std::function<void()> end);
   // The options of every store, to be changed before Open.
   StoreOptions& options() { return options_; }
 
  private:
-  static size_t Index(int replica) { return static_cast<size_t>(replica); }
+  using EmbeddedReplica = test::EmbeddedReplica;
+  struct Replica {
+    std::unique_ptr<EmbeddedReplica> running;  // null: it is down
+    uint64_t process = 0;
+    uint16_t port = 0;
+    // While it is down: of what the pool holds.
+    std::optional<EmbeddedReplica::Durable> durable;
+  };
 
   World(std::string folder, std::mt19937_64& random, std::shared_ptr<Log> log, size_t count);
+  Replica& At(int replica) { return replicas_[static_cast<size_t>(replica)]; }
+  const Replica& At(int replica) const { return replicas_[static_cast<size_t>(replica)]; }
+  std::string PoolOf(const std::string& host) const { return folder_ + "/" + host; }
+  // The process dies. `last`: called when it does nothing any more, before its pool is given to
+  // others.
+  void EndProcess(uint64_t process, const std::string& host, const std::function<void()>& last);
+  void Lay(Replica& replica);
 
   const std::string folder_;
   std::mt19937_64& random_;
   const std::shared_ptr<Log> log_;
   StoreOptions options_;
   Fabric fabric_;
-  std::vector<uint16_t> ports_;
-  std::vector<std::unique_ptr<test::EmbeddedReplica>> replicas_;
+  std::vector<Replica> replicas_;
+  std::set<uint64_t> dead_;  // processes
+  std::vector<std::thread> graves_;
 };
 
 }  // namespace hyperloop::simulation

@@ -44,11 +44,19 @@ class EmbeddedReplica {
   enum class Fate { kHandled, kRequestLost, kReplyLost };
   using Gate = std::function<Fate(const control::BodyUnion& request)>;
 
+  // What the host has of a pool that outlived its process: bytes that are not durable yet differ
+  // from the pool's.
+  struct Durable {
+    std::vector<std::byte> region, node_page;
+  };
+
   // Opens the pool, or makes it. `power`: the model that `rnic`'s engine has, or null. `port`:
-  // where to listen; 0: at any free port.
+  // where to listen; 0: at any free port. `durable`: of the process that had the pool before; null:
+  // all of it.
   static Result<std::unique_ptr<EmbeddedReplica>> Start(
       softrnic::EmbeddedRnic& rnic, const std::string& host, const std::string& pool_path,
-      uint64_t size, Gate gate, softrnic::PersistenceModel* power = nullptr, uint16_t port = 0) {
+      uint64_t size, Gate gate, softrnic::PersistenceModel* power = nullptr, uint16_t port = 0,
+      const Durable* durable = nullptr) {
     std::unique_ptr<EmbeddedReplica> replica(new EmbeddedReplica);
     replica->gate_ = std::move(gate);
     auto opened = Pool::Open(pool_path);
@@ -58,8 +66,8 @@ class EmbeddedReplica {
     Pool& pool = *replica->pool_;
     if (power != nullptr) {
       pool.ReplaceMedia(std::make_unique<ModelledMedia>(power));
-      power->Watch(pool.region());
-      power->Watch(pool.node_page());
+      Watch(*power, pool.region(), durable == nullptr ? nullptr : &durable->region);
+      Watch(*power, pool.node_page(), durable == nullptr ? nullptr : &durable->node_page);
       replica->power_ = power;
     }
     replica->store_ = std::make_unique<NodePageStore>(pool.node_page(), pool.media());
@@ -93,14 +101,14 @@ class EmbeddedReplica {
     power_->Unwatch(pool_->region());
     power_->Unwatch(pool_->node_page());
   }
-  // Its host stops and loses, by `random`, bytes that are not durable. Nothing but destruction may
-  // follow.
-  void LosePower(std::mt19937_64& random) {
-    Stop();
-    for (const std::span<std::byte> memory : {pool_->region(), pool_->node_page()}) {
-      const std::vector<std::byte> left = power_->PowerFailure(memory.data(), random);
-      std::copy(left.begin(), left.end(), memory.begin());
-    }
+  // With a model: what of the pool is durable now.
+  Durable durable() const {
+    return {power_->Durable(pool_->region().data()), power_->Durable(pool_->node_page().data())};
+  }
+  // With a model: what could be left of the pool if the power failed now, by `random`.
+  Durable AfterPowerFailure(std::mt19937_64& random) const {
+    return {power_->PowerFailure(pool_->region().data(), random),
+            power_->PowerFailure(pool_->node_page().data(), random)};
   }
 
   std::string address() const { return server_->endpoint().ToString(); }
@@ -110,6 +118,15 @@ class EmbeddedReplica {
 
  private:
   EmbeddedReplica() = default;
+
+  static void Watch(softrnic::PersistenceModel& power, std::span<std::byte> memory,
+                    const std::vector<std::byte>* durable) {
+    if (durable == nullptr) return power.Watch(memory);
+    const std::vector<std::byte> visible(memory.begin(), memory.end());
+    std::copy(durable->begin(), durable->end(), memory.begin());
+    power.Watch(memory);
+    std::copy(visible.begin(), visible.end(), memory.begin());
+  }
 
   void Stop() {
     stop_ = true;
