@@ -2,8 +2,27 @@
 
 #include <algorithm>
 #include <charconv>
+#include <set>
 
 namespace hyperloop::simulation {
+namespace {
+
+// Takes the first piece from `content`, and returns its number. 0: it is none.
+uint64_t TakePiece(std::string_view* content) {
+  uint64_t number = 0;
+  const auto [end, error] =
+      std::from_chars(content->data(), content->data() + content->size(), number);
+  const size_t separator = content->find(';');
+  if (error != std::errc() || separator == std::string_view::npos) return 0;
+  content->remove_prefix(separator + 1);
+  return number;
+}
+
+std::string LacksPiece(uint64_t number) {
+  return "piece " + std::to_string(number) + " was acknowledged, and is not there";
+}
+
+}  // namespace
 
 History::Piece History::Begin(size_t padding) {
   const uint64_t number = next_++;
@@ -20,27 +39,32 @@ uint64_t History::acknowledged() const {
 
 std::string History::Check(std::string_view content) {
   auto expected = pieces_.begin();
-  const auto lacks = [](uint64_t number) {
-    return "piece " + std::to_string(number) + " was acknowledged, and is not there";
-  };
   while (!content.empty()) {
-    uint64_t number = 0;
-    const auto [end, error] =
-        std::from_chars(content.data(), content.data() + content.size(), number);
-    const size_t separator = content.find(';');
-    if (error != std::errc() || separator == std::string_view::npos)
-      return "'" + std::string(content.substr(0, 40)) + "' is no whole piece";
-    content.remove_prefix(separator + 1);
+    const std::string_view rest = content;
+    const uint64_t number = TakePiece(&content);
+    if (number == 0) return "'" + std::string(rest.substr(0, 40)) + "' is no whole piece";
     for (; expected != pieces_.end() && expected->first < number;
          expected = pieces_.erase(expected))
-      if (expected->second) return lacks(expected->first);
+      if (expected->second) return LacksPiece(expected->first);
     if (expected == pieces_.end() || expected->first != number)
       return "piece " + std::to_string(number) + " is there in the wrong place, or came back";
     expected->second = true;  // whoever read it relies on it
     ++expected;
   }
   for (; expected != pieces_.end(); expected = pieces_.erase(expected))
-    if (expected->second) return lacks(expected->first);
+    if (expected->second) return LacksPiece(expected->first);
+  return "";
+}
+
+std::string History::Lacks(std::string_view content) const {
+  std::set<uint64_t> found;
+  while (!content.empty()) {
+    const uint64_t number = TakePiece(&content);
+    if (number == 0) break;
+    found.insert(number);
+  }
+  for (const auto& [number, acknowledged] : pieces_)
+    if (acknowledged && !found.contains(number)) return LacksPiece(number);
   return "";
 }
 

@@ -1,6 +1,7 @@
 // History: what the callers of a group were told, against what the group holds.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -19,15 +20,24 @@ class History {
     std::string text;
   };
   Piece Begin(size_t padding);
-  void Acknowledge(uint64_t number) { pieces_[number] = true; }
+  // `epoch`: the group's, now.
+  void Acknowledge(uint64_t number, uint64_t epoch) {
+    pieces_[number] = true;
+    epoch_ = std::max(epoch_, epoch);
+  }
+  // The newest one in which a piece was acknowledged; 0: none was.
+  uint64_t epoch() const { return epoch_; }
   uint64_t acknowledged() const;
   uint64_t bytes() const { return bytes_; }  // of all pieces
   // What is wrong with this content; empty: nothing. What it lacks is known to be gone from now on.
   std::string Check(std::string_view content);
+  // Which acknowledged piece this content lacks; empty: none.
+  std::string Lacks(std::string_view content) const;
 
  private:
   uint64_t next_ = 1;
   uint64_t bytes_ = 0;
+  uint64_t epoch_ = 0;
   std::map<uint64_t, bool> pieces_;  // by number: whether it was acknowledged
 };
 

@@ -12,7 +12,7 @@ class HistoryTest : public testing::Test {
  protected:
   std::string Append(bool acknowledged) {
     const History::Piece piece = history_.Begin(3);
-    if (acknowledged) history_.Acknowledge(piece.number);
+    if (acknowledged) history_.Acknowledge(piece.number, 1);
     return piece.text;
   }
   History history_;
@@ -41,6 +41,15 @@ TEST_F(HistoryTest, OrderAndWholenessCount) {
   EXPECT_THAT(history_.Check(two + one), HasSubstr("piece 1"));
   EXPECT_THAT(history_.Check(one + two.substr(0, 3)), HasSubstr("no whole piece"));
   EXPECT_THAT(history_.Check(one + two + "7---;"), HasSubstr("wrong place"));
+}
+
+TEST_F(HistoryTest, LacksNamesWhatIsMissingAndChangesNothing) {
+  const std::string one = Append(true), two = Append(false), three = Append(true);
+  EXPECT_EQ(history_.Lacks(one + three), "");
+  EXPECT_EQ(history_.Lacks(one + two + three), "");
+  EXPECT_THAT(history_.Lacks(one), HasSubstr("piece 3"));
+  EXPECT_THAT(history_.Lacks(one + three.substr(0, 2)), HasSubstr("piece 3"));
+  EXPECT_EQ(history_.Check(one + two + three), "") << "nothing was forgotten";
 }
 
 }  // namespace

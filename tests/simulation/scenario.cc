@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "files/file_table.h"
+#include "journal/redo.h"
 #include "simulation/history.h"
 #include "simulation/scheduler.h"
 #include "simulation/world.h"
@@ -102,7 +104,7 @@ class Primary {
     for (const auto& [number, ticket] : under_way) {
       const Status awaited = store_->Await(ticket);
       if (world_.IsDead(process_)) return awaited;  // nobody hears of it
-      if (awaited.ok()) history.Acknowledge(number);
+      if (awaited.ok()) history.Acknowledge(number, store_->statistics().epoch);
       if (awaited.ok() && overtaken) broke_fence_ = true;
       if (!awaited.ok()) appended = awaited;
     }
@@ -235,6 +237,7 @@ class Scenario {
       case 4:
         Say("the primary vanishes");
         Vanish(primary_);
+        CheckMembersAlone();
         return Heal(), OpenSoon();
       case 5:
         return CloseAndOpen();
@@ -271,6 +274,34 @@ class Scenario {
     world_.SetReachable(replica, false);
     std::this_thread::sleep_for(std::chrono::milliseconds(Below(1500)));
     world_.SetReachable(replica, true);
+  }
+  // Nobody serves. Each member of the newest configuration in which an append was acknowledged holds
+  // all that was acknowledged, by itself, even after a power failure now. Members of newer ones were
+  // made equal to one of these before.
+  void CheckMembersAlone() {
+    for (int i = 0; i < world_.count(); ++i) {
+      test::EmbeddedReplica::Durable left = world_.Left(i);
+      const Result<NodeState> state = ReadNodeState(left.node_page);
+      if (!state.ok()) return Wrong(World::NameOf(i) + ": " + state.status().ToString());
+      if (state->installed.epoch < std::max(history_.epoch(), uint64_t{1})) continue;
+      if (const std::string lacks = LacksAlone(left.region); !lacks.empty())
+        Wrong(World::NameOf(i) + " alone, of epoch " + std::to_string(state->installed.epoch) +
+              ": " + lacks);
+    }
+  }
+  std::string LacksAlone(std::span<std::byte> image) const {
+    const Result<RegionInfo> info = ParseSuperblock(image, image.size());
+    if (!info.ok()) return info.status().ToString();
+    if (const auto log = Redo(image, *info); !log.ok()) return log.status().ToString();
+    const Result<FileTable> table = FileTable::Load(image, *info);
+    if (!table.ok()) return table.status().ToString();
+    std::string text;
+    for (const FileInfo& file : table->List()) {
+      if (file.name != kFile) continue;
+      text.resize(file.size);
+      table->ReadBytes(image, *info, SlotOf(file.id), 0, text);
+    }
+    return history_.Lacks(text);
   }
   void Heal() {
     for (int i = 0; i < world_.count(); ++i)
@@ -330,6 +361,7 @@ class Scenario {
     primary_ = std::move(takers[host_]);
     takers = {};
     if (primary_ != nullptr) Vanish(primary_);
+    CheckMembersAlone();
     Heal();
     OpenSoon();
   }
@@ -341,6 +373,7 @@ class Scenario {
     const size_t host = takeover ? 1 - host_ : host_;
     if (!takeover) {
       Vanish(primary_);
+      CheckMembersAlone();
       if (Below(2) == 0) Heal();
     }
     const uint64_t process = Scheduler::Get().NewProcess();
@@ -361,6 +394,7 @@ class Scenario {
       if (!primary_->fenced() && Below(2) == 0) return;
       Vanish(primary_);
     }
+    CheckMembersAlone();
     Heal();
     OpenSoon();
   }
@@ -369,6 +403,7 @@ class Scenario {
     for (int i = 0; i < world_.count(); ++i)
       if (world_.up(i)) world_.LosePower(i);
     Vanish(primary_);
+    CheckMembersAlone();
     Heal();
     OpenSoon();
   }
@@ -377,6 +412,7 @@ class Scenario {
   void DamageOne() {
     if (count() == 1) return;  // the only copy
     Vanish(primary_);
+    CheckMembersAlone();
     Heal();
     const uint64_t replica = Below(count() + 1);
     const bool own = replica == count();
@@ -409,6 +445,7 @@ class Scenario {
   void End() {
     Say("the end");
     Vanish(primary_);
+    CheckMembersAlone();
     Heal();
     OpenSoon();
     if (!wrong_.empty()) return;

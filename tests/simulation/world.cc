@@ -162,7 +162,9 @@ void World::LosePower(int replica) {
 }
 
 test::EmbeddedReplica::Durable World::Left(int replica) {
-  if (up(replica)) return At(replica).running->AfterPowerFailure(random_);
+  const Replica& own = At(replica);
+  if (up(replica)) return own.running->AfterPowerFailure(random_);
+  if (own.durable.has_value()) return *own.durable;
   auto pool = Pool::OpenCopyOnWrite(PoolOf(NameOf(replica)));
   MustBeOk(pool.status());
   const std::span<std::byte> region = (*pool)->region(), page = (*pool)->node_page();
