@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <set>
 
 namespace hyperloop::simulation {
 namespace {
@@ -56,16 +55,9 @@ std::string History::Check(std::string_view content) {
   return "";
 }
 
-std::string History::Lacks(std::string_view content) const {
-  std::set<uint64_t> found;
-  while (!content.empty()) {
-    const uint64_t number = TakePiece(&content);
-    if (number == 0) break;
-    found.insert(number);
-  }
-  for (const auto& [number, acknowledged] : pieces_)
-    if (acknowledged && !found.contains(number)) return LacksPiece(number);
-  return "";
+std::string History::Look(std::string_view content) const {
+  History copy = *this;
+  return copy.Check(content);
 }
 
 }  // namespace hyperloop::simulation

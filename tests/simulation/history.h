@@ -23,16 +23,17 @@ class History {
   // `epoch`: the group's, now.
   void Acknowledge(uint64_t number, uint64_t epoch) {
     pieces_[number] = true;
-    epoch_ = std::max(epoch_, epoch);
+    Serves(epoch);
   }
-  // The newest one in which a piece was acknowledged; 0: none was.
-  uint64_t epoch() const { return epoch_; }
+  // A primary has read what the group holds under this epoch, or it acknowledged something.
+  void Serves(uint64_t epoch) { epoch_ = std::max(epoch_, epoch); }
+  uint64_t epoch() const { return epoch_; }  // the newest that served; 0: none did
   uint64_t acknowledged() const;
   uint64_t bytes() const { return bytes_; }  // of all pieces
   // What is wrong with this content; empty: nothing. What it lacks is known to be gone from now on.
   std::string Check(std::string_view content);
-  // Which acknowledged piece this content lacks; empty: none.
-  std::string Lacks(std::string_view content) const;
+  // The same, and nothing is relied on or known to be gone by it.
+  std::string Look(std::string_view content) const;
 
  private:
   uint64_t next_ = 1;

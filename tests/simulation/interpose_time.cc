@@ -1,10 +1,12 @@
-// The clock, sleeping and randomness of simulated threads.
+// The clock, sleeping and randomness of simulated threads, and what they are told of their process
+// and host.
 #include <sched.h>
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 
 #include "simulation/interpose.h"
 
@@ -17,6 +19,8 @@ constexpr uint64_t kLook = 2000;
 constexpr uint64_t kLongestYield = 500'000;
 // Whoever has not yielded for so long has done something else.
 constexpr uint64_t kSomethingElse = 20 * kLook;
+
+constexpr pid_t kPid = 1000;
 
 void SleepUntil(uint64_t deadline) {
   const auto never = [] { return false; };
@@ -67,6 +71,18 @@ int sched_yield() {
   pause = now - last < kSomethingElse ? std::min(2 * pause, kLongestYield) : kLook;
   SleepUntil(now + pause);
   last = Scheduler::Get().Now();
+  return 0;
+}
+
+// The name of a primary, which replicas keep, has both.
+pid_t getpid() {
+  if (!Scheduler::Simulates()) return HL_REAL(getpid)();
+  return kPid;
+}
+
+int gethostname(char* name, size_t size) {
+  if (!Scheduler::Simulates()) return HL_REAL(gethostname)(name, size);
+  snprintf(name, size, "simulated");
   return 0;
 }
 

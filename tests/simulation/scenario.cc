@@ -10,6 +10,7 @@
 
 #include "files/file_table.h"
 #include "journal/redo.h"
+#include "layout/crc32c.h"
 #include "simulation/history.h"
 #include "simulation/scheduler.h"
 #include "simulation/world.h"
@@ -20,6 +21,8 @@ namespace {
 constexpr char kFile[] = "f";
 constexpr int kMostSteps = 24;
 constexpr int kMostOpens = 40;
+constexpr uint64_t kPause = 3'000'000, kMostPause = 100'000'000;  // nanoseconds between two appends
+constexpr int kBusyAppends = 20;
 constexpr int kMostSlots = 64;                 // with the longest window
 constexpr uint64_t kSlowAppend = 500'000'000;  // nanoseconds; half of what an operation may take
 constexpr int kMostSlow = 3;
@@ -27,8 +30,8 @@ constexpr int kMostSlow = 3;
 constexpr uint64_t kMostBytes = 2 << 20;  // from then on pieces are short, so that the data fits
 
 struct WriterOptions {
-  uint64_t padding = 0;  // bytes that make pieces longer
-  uint64_t at_once = 1;  // appends that wait together
+  uint64_t most_padding = 0;  // bytes that make pieces longer
+  uint64_t at_once = 1;       // appends that wait together
 };
 
 // A primary that appends pieces on a thread of its own until an append finds the group fenced or
@@ -71,6 +74,8 @@ class Primary {
     const AsProcess as(process_);
     return store_->Close();
   }
+  // The next appends follow each other without a pause.
+  void Hurry() { busy_ = kBusyAppends; }
   size_t host() const { return host_; }
   uint64_t process() const { return process_; }
   bool fenced() const { return fenced_; }
@@ -80,23 +85,25 @@ class Primary {
 
  private:
   void Write(History& history, const WriterOptions& options) {
-    while (!stop_ && !world_.IsDead(process_)) {
+    while (Pause(), !stop_ && !world_.IsDead(process_)) {
       const Status appended = AppendSome(history, options);
       fenced_ = appended.code() == Code::kFenced;
       if (fenced_) return;
-      std::this_thread::sleep_for(Pause());
     }
   }
-  static std::chrono::microseconds Pause() {
-    return std::chrono::microseconds(3000 + Scheduler::Get().Choose(97'001));
+  void Pause() {
+    const auto ready = [this] { return busy_ > 0 || stop_; };
+    Scheduler::Get().Wait(ready, Scheduler::Get().Now() + kPause + Choose(kMostPause - kPause));
+    if (busy_ > 0) --busy_;
   }
+  static uint64_t Choose(uint64_t bound) { return Scheduler::Get().Choose(bound); }
   Status AppendSome(History& history, const WriterOptions& options) {
     std::vector<std::pair<uint64_t, AppendTicket>> under_way;
     Status appended;
     const bool overtaken = overtaken_;
     for (uint64_t n = 0; n < options.at_once && appended.ok(); ++n) {
-      const History::Piece piece =
-          history.Begin(history.bytes() < kMostBytes ? options.padding : 0);
+      const uint64_t most = history.bytes() < kMostBytes ? options.most_padding : 0;
+      const History::Piece piece = history.Begin(Choose(most + 1));
       const Result<AppendTicket> ticket = store_->Append(file_, piece.text);
       appended = ticket.status();
       if (ticket.ok()) under_way.emplace_back(piece.number, *ticket);
@@ -104,7 +111,10 @@ class Primary {
     for (const auto& [number, ticket] : under_way) {
       const Status awaited = store_->Await(ticket);
       if (world_.IsDead(process_)) return awaited;  // nobody hears of it
-      if (awaited.ok()) history.Acknowledge(number, store_->statistics().epoch);
+      if (awaited.ok()) {
+        history.Acknowledge(number, store_->statistics().epoch);
+        Scheduler::Get().Note(number);
+      }
       if (awaited.ok() && overtaken) broke_fence_ = true;
       if (!awaited.ok()) appended = awaited;
     }
@@ -117,6 +127,7 @@ class Primary {
   std::unique_ptr<Store> store_;
   const FileId file_;
   std::atomic<bool> stop_{false};
+  std::atomic<int> busy_{0};
   std::atomic<bool> fenced_{false};
   std::atomic<bool> overtaken_{false};
   std::atomic<bool> broke_fence_{false};
@@ -135,6 +146,10 @@ class Scenario {
     for (uint64_t steps = 1 + Below(kMostSteps); steps > 0 && wrong_.empty(); --steps) {
       std::this_thread::sleep_for(
           std::chrono::microseconds(Below(Below(2) == 0 ? 2000 : 3'000'000)));
+      if (Below(2) == 0) {
+        primary_->Hurry();
+        std::this_thread::sleep_for(std::chrono::microseconds(Below(5000)));
+      }
       Step();
     }
     if (wrong_.empty()) End();
@@ -159,7 +174,7 @@ class Scenario {
     options.window = 1u << Below(5);
     continues_ = Below(2) == 0;
     if (continues_) options.on_replica_failure = OnReplicaFailure::kContinue;
-    writer_ = {Below(4) == 0 ? Below(2000) : Below(200), 1 + Below(8)};
+    writer_ = {Below(2) == 0 ? Below(2000) : Below(200), 1 + Below(8)};
   }
 
   // --- primaries
@@ -183,6 +198,7 @@ class Scenario {
     if (world_.IsDead(process)) return nullptr;
     if (const std::string wrong = history_.Check({content.data(), *size}); !wrong.empty())
       Wrong(std::string("after an opening by ") + kPrimaries[host] + ": " + wrong);
+    history_.Serves(taken.epoch);
     return std::make_unique<Primary>(world_, host, std::move(*store), *file, history_, writer_);
   }
   static Result<FileId> FileOf(Store& store) {
@@ -224,7 +240,7 @@ class Scenario {
 
   void Step() {
     ++faults_;
-    switch (Below(15)) {
+    switch (Below(21)) {
       case 0:
         return Restart(AnyReplica(), /*power=*/false);
       case 1:
@@ -249,7 +265,16 @@ class Scenario {
         return Race();
       case 13:
       case 14:
+      case 15:
         return DieWhileOpening();
+      case 16:
+      case 17:
+        return OpenWithSome();
+      case 18:
+      case 19:
+        return WakeUpLate();
+      case 20:
+        return StopReplica(AnyReplica());
       case 8:
       case 9:
         return DisturbLink();
@@ -275,8 +300,8 @@ class Scenario {
     std::this_thread::sleep_for(std::chrono::milliseconds(Below(1500)));
     world_.SetReachable(replica, true);
   }
-  // Nobody serves. Each member of the newest configuration in which an append was acknowledged holds
-  // all that was acknowledged, by itself, even after a power failure now. Members of newer ones were
+  // Nobody serves. Each member of the newest configuration that served holds all that was
+  // acknowledged or read, by itself, even after a power failure now. Members of newer ones were
   // made equal to one of these before.
   void CheckMembersAlone() {
     for (int i = 0; i < world_.count(); ++i) {
@@ -284,12 +309,12 @@ class Scenario {
       const Result<NodeState> state = ReadNodeState(left.node_page);
       if (!state.ok()) return Wrong(World::NameOf(i) + ": " + state.status().ToString());
       if (state->installed.epoch < std::max(history_.epoch(), uint64_t{1})) continue;
-      if (const std::string lacks = LacksAlone(left.region); !lacks.empty())
+      if (const std::string wrong = WrongAlone(left.region); !wrong.empty())
         Wrong(World::NameOf(i) + " alone, of epoch " + std::to_string(state->installed.epoch) +
-              ": " + lacks);
+              ": " + wrong);
     }
   }
-  std::string LacksAlone(std::span<std::byte> image) const {
+  std::string WrongAlone(std::span<std::byte> image) const {
     const Result<RegionInfo> info = ParseSuperblock(image, image.size());
     if (!info.ok()) return info.status().ToString();
     if (const auto log = Redo(image, *info); !log.ok()) return log.status().ToString();
@@ -301,11 +326,30 @@ class Scenario {
       text.resize(file.size);
       table->ReadBytes(image, *info, SlotOf(file.id), 0, text);
     }
-    return history_.Lacks(text);
+    return history_.Look(text);
   }
   void Heal() {
     for (int i = 0; i < world_.count(); ++i)
       if (!world_.up(i)) world_.Start(i);
+  }
+  // From now on each replica is up or down, whatever it was.
+  void Shuffle() {
+    for (int i = 0; i < world_.count(); ++i) {
+      const bool up = Below(2) == 0;
+      if (up && !world_.up(i)) world_.Start(i);
+      if (!up && world_.up(i)) world_.Kill(i);
+    }
+  }
+  // A primary opens a group some of whose replicas are down. If it may, it has everything.
+  void OpenWithSome() {
+    Say("the primary vanishes, and the next one finds some replicas");
+    Vanish(primary_);
+    CheckMembersAlone();
+    Shuffle();
+    primary_ = OpenAsNewProcess(host_, Below(2) == 0);
+    if (primary_ != nullptr) return;
+    Heal();
+    OpenSoon();
   }
   void CloseAndOpen() {
     Say("the primary closes");
@@ -365,28 +409,53 @@ class Scenario {
     Heal();
     OpenSoon();
   }
+  void StopReplica(int replica) {
+    if (!world_.up(replica)) return world_.Start(replica);
+    Say("replica " + std::to_string(replica) + " is stopped for a while");
+    world_.SetStopped(replica, true);
+    std::this_thread::sleep_for(std::chrono::milliseconds(Below(3000)));
+    world_.SetStopped(replica, false);
+  }
+  // The primary is stopped, perhaps while it brings the group back. Another one takes the group, and
+  // has it when the first one wakes up.
+  void WakeUpLate() {
+    const int replica = AnyReplica();
+    if (world_.up(replica) && Below(4) != 0) {
+      world_.Kill(replica);
+      world_.Start(replica);
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(Below(uint64_t{1} << Below(20))));
+    Say("the primary is stopped, and another one takes the group");
+    std::unique_ptr<Primary> former = std::move(primary_);
+    Scheduler::Get().SetStopped(former->process(), true);
+    host_ = 1 - host_;
+    Heal();
+    OpenSoon();
+    if (primary_ == nullptr) return Vanish(former);
+    former->Overtaken();
+    std::this_thread::sleep_for(std::chrono::milliseconds(Below(500)));
+    Say("the former primary wakes up");
+    Scheduler::Get().SetStopped(former->process(), false);
+    std::this_thread::sleep_for(std::chrono::milliseconds(Below(2000)));
+    if (former->broke_fence()) Wrong("a primary that woke up late acknowledged a write");
+    Vanish(former);
+    if (Below(2) == 0) return;
+    Vanish(primary_);
+    CheckMembersAlone();
+    Heal();
+    OpenSoon();
+  }
   // A primary dies while it opens the group, or soon after that. It takes the group from a primary
   // that lives, or nobody has the group.
   void DieWhileOpening() {
     const bool takeover = Below(2) == 0;
     Say(std::string("a primary dies while it ") + (takeover ? "takes" : "opens") + " the group");
-    const size_t host = takeover ? 1 - host_ : host_;
     if (!takeover) {
       Vanish(primary_);
       CheckMembersAlone();
-      if (Below(2) == 0) Heal();
+      Below(2) == 0 ? Heal() : Shuffle();
     }
-    const uint64_t process = Scheduler::Get().NewProcess();
-    const auto opened = std::make_shared<std::unique_ptr<Primary>>();
-    world_.Bury(process, [this, host, takeover, opened] {
-      const uint64_t own = Scheduler::Process();
-      *opened = Open(host, takeover || Below(2) == 0);
-      if (world_.IsDead(own)) return opened->reset();
-      if (*opened != nullptr && primary_ != nullptr) primary_->Overtaken();
-    });
-    std::this_thread::sleep_for(std::chrono::microseconds(Below(uint64_t{1} << Below(23))));
-    world_.KillPrimary(process, kPrimaries[host]);
-    if (*opened != nullptr) Bury(std::move(*opened));
+    OpenAndDie(takeover ? 1 - host_ : host_, takeover);
     if (takeover) {
       std::this_thread::sleep_for(std::chrono::milliseconds(Below(1000)));
       if (primary_->broke_fence())
@@ -398,6 +467,19 @@ class Scenario {
     Heal();
     OpenSoon();
   }
+  void OpenAndDie(size_t host, bool takeover) {
+    const uint64_t process = Scheduler::Get().NewProcess();
+    const auto opened = std::make_shared<std::unique_ptr<Primary>>();
+    world_.Bury(process, [this, host, takeover, opened] {
+      const uint64_t own = Scheduler::Process();
+      *opened = Open(host, takeover || Below(2) == 0);
+      if (world_.IsDead(own)) return opened->reset();
+      if (*opened != nullptr && primary_ != nullptr) primary_->Overtaken();
+    });
+    std::this_thread::sleep_for(std::chrono::microseconds(Below(uint64_t{1} << Below(23))));
+    world_.KillPrimary(process, kPrimaries[host]);
+    if (*opened != nullptr) Bury(std::move(*opened));
+  }
   void LoseAllPower() {
     Say("all replicas lose power");
     for (int i = 0; i < world_.count(); ++i)
@@ -405,6 +487,10 @@ class Scenario {
     Vanish(primary_);
     CheckMembersAlone();
     Heal();
+    for (uint64_t times = Below(3); times > 0; --times) {
+      OpenAndDie(host_, true);
+      CheckMembersAlone();
+    }
     OpenSoon();
   }
 
@@ -455,6 +541,8 @@ class Scenario {
     if (const Status closed = primary_->Close(); !closed.ok())
       return Wrong("the last Close failed: " + closed.ToString());
     primary_.reset();
+    for (int i = 0; i < world_.count(); ++i)
+      Scheduler::Get().Note(Crc32c(0, world_.region(i).data(), world_.region(i).size()));
     for (int i = 1; i < world_.count(); ++i)
       if (!std::ranges::equal(world_.region(0), world_.region(i)))
         Wrong("replica " + std::to_string(i) + " differs from replica 0 at the end");

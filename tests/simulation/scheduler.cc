@@ -30,7 +30,7 @@ struct Scheduler::Thread {
 namespace {
 
 // One in so many points lets another thread go on.
-constexpr uint64_t kPointsPerSwitch = 4;
+constexpr uint64_t kPointsPerSwitch = 8;
 
 thread_local Scheduler::Thread* current = nullptr;
 
@@ -92,6 +92,18 @@ void Scheduler::SetLagging(uint64_t process, bool lagging) {
     lagging_.erase(process);
 }
 
+void Scheduler::SetStopped(uint64_t process, bool stopped) {
+  if (stopped)
+    stopped_.insert(process);
+  else
+    stopped_.erase(process);
+}
+
+bool Scheduler::StandsStill(const Thread& thread) const {
+  const bool waits = thread.descriptors || thread.deadline != kNever;
+  return waits && stopped_.contains(thread.process);
+}
+
 bool Scheduler::Ended(const Thread* thread) { return thread->ended; }
 
 void Scheduler::Forget(Thread* thread) {
@@ -114,7 +126,7 @@ Scheduler::Thread* Scheduler::Next() {
     std::vector<Thread*> ready, lagging;
     uint64_t earliest = kNever;
     for (const auto& each : threads_) {
-      if (each->ended) continue;
+      if (each->ended || StandsStill(*each)) continue;
       if (IsReady(*each))
         (lagging_.contains(each->process) ? lagging : ready).push_back(each.get());
       earliest = std::min(earliest, each->deadline);
@@ -122,8 +134,7 @@ Scheduler::Thread* Scheduler::Next() {
     if (ready.empty()) ready.swap(lagging);
     if (!ready.empty()) {
       Thread* const next = ready[Choose(ready.size())];
-      trace_ = (trace_ ^ next->number ^ now_) * 0x9e3779b97f4a7c15;
-      trace_ ^= trace_ >> 29;
+      Note(next->number ^ now_);
       return next;
     }
     if (earliest == kNever) Stuck();
@@ -161,6 +172,7 @@ bool Scheduler::WaitAs(const std::function<bool()>& ready, uint64_t deadline, bo
     SwitchTo(Next());
     current->ready = nullptr;
     current->deadline = kNever;
+    current->descriptors = false;
   }
   return true;
 }

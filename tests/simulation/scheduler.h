@@ -62,11 +62,19 @@ class Scheduler {
   // While a process lags, its threads go on only when no other thread can.
   void SetLagging(uint64_t process, bool lagging);
 
+  // While a process is stopped, each of its threads stands still from its next wait for descriptors
+  // or time on. It may finish what others wait for meanwhile, as an RNIC's engine does.
+  void SetStopped(uint64_t process, bool stopped);
+
   // A number below `bound`, by the seed.
   uint64_t Choose(uint64_t bound) { return random_() % bound; }
   std::mt19937_64& random() { return random_; }
-  // A fingerprint of all that was scheduled so far.
+  // A fingerprint of all that was scheduled or noted so far.
   uint64_t trace() const { return trace_; }
+  void Note(uint64_t fact) {
+    trace_ = (trace_ ^ fact) * 0x9e3779b97f4a7c15;
+    trace_ ^= trace_ >> 29;
+  }
 
   // A new simulated thread that runs `body`, which must end by returning. The caller starts the
   // real thread, which calls Enter first and Leave last.
@@ -80,6 +88,7 @@ class Scheduler {
  private:
   struct Candidate;
   bool IsReady(Thread& thread);
+  bool StandsStill(const Thread& thread) const;
   Thread* Next();
   void SwitchTo(Thread* next);
   [[noreturn]] void Stuck() const;
@@ -93,7 +102,7 @@ class Scheduler {
   uint64_t next_number_ = 0;
   std::vector<std::unique_ptr<Thread>> threads_;
   uint64_t newest_process_ = 0;
-  std::set<uint64_t> lagging_;
+  std::set<uint64_t> lagging_, stopped_;
   pid_t leaving_ = 0;  // the thread that has left last, until it is known to be gone
 };
 

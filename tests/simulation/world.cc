@@ -117,6 +117,7 @@ void World::EndProcess(uint64_t process, const std::string& host,
   // A dead process could give this file its name.
   while (std::filesystem::exists(pool + ".creating"))
     std::this_thread::sleep_for(std::chrono::microseconds(10));
+  Scheduler::Get().SetStopped(process, false);
   Scheduler::Get().SetLagging(process, true);
   dead_.insert(process);
   EndConnections(process);

@@ -22,6 +22,7 @@
 #include "hyperloop/core/log.h"
 #include "hyperloop/replication/store.h"
 #include "simulation/fabric.h"
+#include "simulation/scheduler.h"
 #include "support/embedded_replica.h"
 
 namespace hyperloop::simulation {
@@ -44,6 +45,10 @@ class World {
   void Kill(int replica);
   // The host ends, and loses what was not durable.
   void LosePower(int replica);
+  // SIGSTOP and SIGCONT of its process.
+  void SetStopped(int replica, bool stopped) const {
+    Scheduler::Get().SetStopped(At(replica).process, stopped);
+  }
   // Cuts or heals the control connections to a replica.
   void SetReachable(int replica, bool reachable) const;
   // Changes some bytes of a pool that is in nobody's use. Returns the offset of the first one.
