@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -27,15 +28,17 @@ constexpr uid_t kStranger = 65534;
 #define SKIP_UNLESS_ROOT() \
   if (geteuid() != 0) GTEST_SKIP() << "needs root, to make what belongs to another user"
 
-// A process that has nothing to do with any cluster; waits to be killed.
+// A process that has nothing to do with any cluster; waits to be killed. A process may call itself
+// what it likes.
 class Bystander {
  public:
-  explicit Bystander(uid_t user = geteuid()) {
+  explicit Bystander(uid_t user = geteuid(), const char* name = "bystander") {
     int ready[2];
     EXPECT_EQ(pipe(ready), 0);
     pid_ = fork();
     if (pid_ == 0) {
       if (user != geteuid() && (setgid(user) != 0 || setuid(user) != 0)) _exit(1);
+      prctl(PR_SET_NAME, name);
       [[maybe_unused]] ssize_t n = write(ready[1], "", 1);
       for (;;) pause();
     }
@@ -206,13 +209,16 @@ TEST_F(ClusterAttackTest, APidFileThatOthersMayHaveWrittenIsNotBelieved) {
 
 TEST_F(ClusterAttackTest, AnotherUsersProcessIsNeitherBelievedNorSignalled) {
   SKIP_UNLESS_ROOT();
-  const Bystander stranger(kStranger);
-  ASSERT_OK(StartCluster(options_));
-  Kill("replica1");
-  std::ofstream(File("replica1.pid")) << stranger.PidFile();
-  EXPECT_EQ(ReadCluster(options_.directory)->processes[2].state, ProcessState::kDead);
-  ASSERT_OK(StopCluster(options_.directory));
-  EXPECT_TRUE(stranger.Lives());
+  // The second one's name looks like the line of /proc/PID/status that tells the user.
+  for (const char* name : {"bystander", "Uid: 0 0 0 0"}) {
+    const Bystander stranger(kStranger, name);
+    ASSERT_OK(StartCluster(options_));
+    Kill("replica1");
+    std::ofstream(File("replica1.pid")) << stranger.PidFile();
+    EXPECT_EQ(ReadCluster(options_.directory)->processes[2].state, ProcessState::kDead) << name;
+    ASSERT_OK(StopCluster(options_.directory));
+    EXPECT_TRUE(stranger.Lives()) << name;
+  }
 }
 
 }  // namespace

@@ -11,9 +11,9 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
-#include <cstring>
 #include <fstream>
+#include <iterator>
+#include <optional>
 #include <sstream>
 #include <thread>
 
@@ -23,48 +23,24 @@
 namespace hyperloop::cluster {
 namespace {
 
-// Reads the start time and the state letter from /proc/PID/stat. Async-signal-safe, for use between
-// fork and exec too.
-bool ReadStat(pid_t pid, uint64_t* start_time, char* state) {
+// Async-signal-safe, for use between fork and exec too.
+bool ReadStat(pid_t pid, ProcessStat* stat) {
   char path[40];
   snprintf(path, sizeof path, "/proc/%d/stat", static_cast<int>(pid));
   const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return false;
   char text[1024];
-  const ssize_t n = ::read(fd, text, sizeof text - 1);
+  const ssize_t n = ::read(fd, text, sizeof text);
   ::close(fd);
-  if (n <= 0) return false;
-  text[n] = 0;
-  // The program's name may hold anything, spaces and parentheses too: fields count from the last
-  // ')'.
-  const char* field = strrchr(text, ')');
-  if (field == nullptr || field[1] != ' ') return false;
-  *state = field[2];
-  constexpr int kStartTimeField = 22, kStateField = 3;
-  field += 2;
-  for (int i = kStateField; i < kStartTimeField; ++i) {
-    field = strchr(field, ' ');
-    if (field == nullptr) return false;
-    ++field;
-  }
-  uint64_t value = 0;
-  for (; *field >= '0' && *field <= '9'; ++field) {
-    value = value * 10 + static_cast<uint64_t>(*field - '0');
-  }
-  *start_time = value;
-  return true;
+  return n > 0 && ParseProcessStat({text, static_cast<size_t>(n)}, stat);
 }
 
 // Whether the process runs for this user. The owner of /proc/PID does not show that, because it is
 // root for a program with file capabilities.
 bool IsOurs(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/status");
-  for (std::string word; file >> word;) {
-    if (word != "Uid:") continue;
-    uid_t uid = 0;
-    return file >> uid && uid == ::geteuid();
-  }
-  return false;
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  return ParseProcessUser(text) == ::geteuid();
 }
 
 std::string BootId() {
@@ -79,10 +55,9 @@ std::string BootId() {
 UniqueFd OpenExactly(const ProcessId& id) {
   UniqueFd fd(static_cast<int>(::syscall(SYS_pidfd_open, id.pid, 0)));
   if (!fd) return fd;
-  uint64_t start_time = 0;
-  char state = 0;
-  if (id.boot != BootId() || !ReadStat(id.pid, &start_time, &state) ||
-      start_time != id.start_time || !IsOurs(id.pid)) {
+  ProcessStat stat;
+  if (id.boot != BootId() || !ReadStat(id.pid, &stat) || stat.start_time != id.start_time ||
+      !IsOurs(id.pid)) {
     fd.Reset(-1);
     errno = ESRCH;
   }
@@ -152,12 +127,11 @@ struct Child {
     if (::sched_setaffinity(0, sizeof set, &set) != 0) Fail(4);
   }
   void WritePidFile() const {
-    uint64_t start_time = 0;
-    char state = 0;
-    if (!ReadStat(::getpid(), &start_time, &state)) Fail(3);
+    ProcessStat stat;
+    if (!ReadStat(::getpid(), &stat)) Fail(3);
     char text[128];
     const int n = snprintf(text, sizeof text, "%d %llu %s\n", static_cast<int>(::getpid()),
-                           static_cast<unsigned long long>(start_time), boot);
+                           static_cast<unsigned long long>(stat.start_time), boot);
     ::unlink(pid_file_temporary);
     const int fd = ::open(pid_file_temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0 || ::write(fd, text, static_cast<size_t>(n)) != n || ::close(fd) != 0 ||
@@ -170,33 +144,27 @@ struct Child {
 }  // namespace
 
 Result<ProcessId> IdentifyProcess(pid_t pid) {
-  ProcessId id{pid, 0, BootId()};
-  char state = 0;
-  if (!ReadStat(pid, &id.start_time, &state)) {
-    return NotFound("no process " + std::to_string(pid));
-  }
-  return id;
+  ProcessStat stat;
+  if (!ReadStat(pid, &stat)) return NotFound("no process " + std::to_string(pid));
+  return ProcessId{pid, stat.start_time, BootId()};
 }
 
 Result<ProcessId> ReadPidFile(const std::string& path) {
   const Result<std::string> text = ReadTrustedFile(path);
   if (!text.ok()) return text.status().WithContext("pid file");
-  std::istringstream file(*text);
-  ProcessId id;
-  if (!(file >> id.pid >> id.start_time >> id.boot) || id.pid <= 1) {
-    return Corruption(path + " is not a pid file (\"PID START_TIME BOOT_ID\")");
-  }
-  return id;
+  std::optional<ProcessId> id = ParsePidFile(*text);
+  if (!id) return Corruption(path + " is not a pid file (\"PID START_TIME BOOT_ID\")");
+  return *std::move(id);
 }
 
 ProcessState StateOf(const ProcessId& id) {
-  uint64_t start_time = 0;
-  char state = 0;
-  if (id.pid <= 1 || id.boot != BootId() || !ReadStat(id.pid, &start_time, &state) ||
-      start_time != id.start_time || state == 'Z' || state == 'X' || !IsOurs(id.pid)) {
+  ProcessStat stat;
+  if (id.pid <= 1 || id.boot != BootId() || !ReadStat(id.pid, &stat) ||
+      stat.start_time != id.start_time || stat.state == 'Z' || stat.state == 'X' ||
+      !IsOurs(id.pid)) {
     return ProcessState::kDead;
   }
-  return state == 'T' || state == 't' ? ProcessState::kStopped : ProcessState::kRunning;
+  return stat.state == 'T' || stat.state == 't' ? ProcessState::kStopped : ProcessState::kRunning;
 }
 
 Result<ProcessId> Spawn(const SpawnOptions& options) {

@@ -8,17 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "cluster/process_id.h"
 #include "hyperloop/core/status.h"
 #include "hyperloop/replication/emulated_cluster.h"
 
 namespace hyperloop::cluster {
-
-// Identifies one process, also against a later one with the same pid.
-struct ProcessId {
-  pid_t pid = 0;
-  uint64_t start_time = 0;  // clock ticks since boot
-  std::string boot;         // the kernel's boot id
-};
 
 // The identity of a process that exists now. kNotFound.
 Result<ProcessId> IdentifyProcess(pid_t pid);
