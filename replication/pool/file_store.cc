@@ -48,31 +48,34 @@ bool Parse(std::string_view text, int base, Number* value) {
   return !text.empty() && error == std::errc() && end == text.data() + text.size();
 }
 
-// The file that a directory entry names, without how much of it has arrived. nullopt: FileStore
-// gives no such names.
-std::optional<FileStore::Stored> ParseEntry(std::string_view entry) {
-  FileStore::Stored stored;
-  stored.finished = !entry.ends_with(kPart);
-  if (!stored.finished) {
-    entry.remove_suffix(kPart.size());
-    const size_t dash = entry.rfind('-');
-    if (dash == std::string_view::npos || !Parse(entry.substr(dash + 1), 10, &stored.file.size))
-      return std::nullopt;
-    entry = entry.substr(0, dash);
-  }
-  const size_t at = entry.rfind('@');
-  if (at == std::string_view::npos || entry.size() - at - 1 != kChecksumDigits ||
-      !Parse(entry.substr(at + 1), 16, &stored.file.checksum))
-    return std::nullopt;
-  stored.file.name = entry.substr(0, at);
-  if (!CheckWholeFileName(stored.file.name).ok()) return std::nullopt;
-  return stored;
-}
-
 Status CheckFile(const WholeFile& file) {
   HL_RETURN_IF_ERROR(CheckWholeFileName(file.name));
   if (file.checksum != 0) return {};
   return InvalidArgument("file \"" + file.name + "\" has no checksum");
+}
+
+// The file that a directory entry names, without how much of it has arrived. nullopt: FileStore
+// gives no such names.
+std::optional<FileStore::Stored> ParseEntry(const std::string_view entry) {
+  FileStore::Stored stored;
+  stored.finished = !entry.ends_with(kPart);
+  std::string_view rest = entry;
+  if (!stored.finished) {
+    rest.remove_suffix(kPart.size());
+    const size_t dash = rest.rfind('-');
+    if (dash == std::string_view::npos || !Parse(rest.substr(dash + 1), 10, &stored.file.size))
+      return std::nullopt;
+    rest = rest.substr(0, dash);
+  }
+  const size_t at = rest.rfind('@');
+  if (at == std::string_view::npos || !Parse(rest.substr(at + 1), 16, &stored.file.checksum))
+    return std::nullopt;
+  stored.file.name = rest.substr(0, at);
+  if (!CheckFile(stored.file).ok()) return std::nullopt;
+  // Numbers can be spelled in several ways, of which one is ours.
+  if (entry != (stored.finished ? FinishedName(stored.file) : PartName(stored.file)))
+    return std::nullopt;
+  return stored;
 }
 
 Result<UniqueFd> OpenDirectory(const std::string& directory) {

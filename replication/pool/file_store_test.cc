@@ -163,5 +163,19 @@ TEST_F(FileStoreTest, ForeignFilesAreLeftAlone) {
   EXPECT_TRUE(Must(store->List()).empty());
 }
 
+// Each would be listed as a file that nobody can read or remove, because that goes by another name.
+TEST_F(FileStoreTest, NamesThatTheStoreWouldSpellOtherwiseAreLeftAlone) {
+  const auto store = Open();
+  for (const char* entry :
+       {"x@00000000000000AB", "x@0000000000000000", "x@00000000000000ab-07.part",
+        "x@00000000000000AB-7.part", "x@0000000000000000-7.part"}) {
+    std::ofstream(path_ + "/" + entry) << "x";
+    EXPECT_TRUE(Must(store->List()).empty()) << entry;
+    std::filesystem::remove(path_ + "/" + entry);
+  }
+  std::ofstream(path_ + "/x@00000000000000ab-7.part") << "x";
+  EXPECT_EQ(Must(store->List()).size(), 1u);
+}
+
 }  // namespace
 }  // namespace hyperloop
