@@ -16,6 +16,8 @@ namespace hyperloop::cluster {
 namespace {
 
 constexpr int kVersion = 1;
+// Of values in each other: the object, the list of replicas, a replica.
+constexpr int kMaxDepth = 3;
 
 bool IsName(const std::string& name) {
   return !name.empty() && name.size() < 64 &&
@@ -35,6 +37,18 @@ Status WriteNew(const std::string& path, const std::string& text) {
   return FromErrno(n < 0 ? errno : ENOSPC, "writing " + path);
 }
 
+// Discarded: `text` is no JSON, or has values deeper in each other than a cluster file has. The
+// library copies and prints a value by recursion, for which the stack may not suffice.
+nlohmann::json ParseJson(const std::string& text) {
+  bool deep = false;
+  const auto keep = [&deep](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+    deep = deep || depth > kMaxDepth;
+    return !deep;
+  };
+  nlohmann::json json = nlohmann::json::parse(text, keep, /*allow_exceptions=*/false);
+  return deep ? nlohmann::json(nlohmann::json::value_t::discarded) : json;
+}
+
 }  // namespace
 
 Result<ClusterFile> ParseClusterFile(const std::string& text, const std::string& path) {
@@ -42,8 +56,8 @@ Result<ClusterFile> ParseClusterFile(const std::string& text, const std::string&
     return Corruption(path + " does not describe a cluster: " + what +
                       ". Stop what runs there by hand, remove the directory and start again");
   };
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded() || !json.is_object()) return bad("not a JSON object");
+  const nlohmann::json json = ParseJson(text);
+  if (!json.is_object()) return bad("not a JSON object, or one with values too deep in each other");
   const auto field = [&json](const char* name) {
     const auto found = json.find(name);
     return found == json.end() ? nlohmann::json() : *found;

@@ -294,5 +294,15 @@ TEST(ClusterFileTest, RefusesWhatIsNotACluster) {
   }
 }
 
+// Nothing that follows a value into its depth may end the program.
+TEST(ClusterFileTest, RefusesDeepValues) {
+  const std::string deep = std::string(1 << 20, '[') + std::string(1 << 20, ']');
+  for (const char* field : {"provider", "device", "replicas", "other"}) {
+    const std::string text = R"({"version":1,"region_size":1,"media":"auto",")" +
+                             std::string(field) + "\":" + deep + "}";
+    EXPECT_THAT(cluster::ParseClusterFile(text, "f"), StatusIs(Code::kCorruption)) << field;
+  }
+}
+
 }  // namespace
 }  // namespace hyperloop
