@@ -4,11 +4,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <fstream>
 #include <optional>
 #include <vector>
+
+#include "verbs/device_name.h"
 
 namespace hyperloop::verbs {
 namespace {
@@ -37,24 +38,6 @@ struct DeviceList {
   ibv_device** devices;
   int error;
 };
-
-struct Wanted {
-  std::string name;     // empty: any
-  uint8_t port_number;  // 0: the first active one
-};
-
-Result<Wanted> ParseDevice(const std::string& text) {
-  const size_t colon = text.rfind(':');
-  if (colon == std::string::npos) return Wanted{text, 0};
-  uint8_t port = 0;
-  const char* end = text.data() + text.size();
-  const auto [parsed, error] = std::from_chars(text.data() + colon + 1, end, port);
-  if (error != std::errc() || parsed != end || port == 0 || colon == 0) {
-    return InvalidArgument("RDMA device \"" + text +
-                           "\": expected NAME or NAME:PORT, such as mlx5_0:1");
-  }
-  return Wanted{text.substr(0, colon), port};
-}
 
 Result<ibv_context*> OpenByName(const Library& lib, ibv_device* device) {
   const std::string name = lib.ibv_get_device_name(device);
@@ -235,7 +218,7 @@ Result<ibv_mtu> MtuFromBytes(uint32_t bytes) {
 }
 
 Result<std::shared_ptr<VerbsContext>> OpenContext(const DeviceOptions& options) {
-  HL_ASSIGN_OR_RETURN(const Wanted wanted, ParseDevice(options.device));
+  HL_ASSIGN_OR_RETURN(const DeviceName wanted, ParseDeviceName(options.device));
   if (options.gid_index < -1 || options.gid_index > 255) {
     return InvalidArgument("GID index " + std::to_string(options.gid_index) + ": -1 to 255");
   }
@@ -252,7 +235,7 @@ Result<std::shared_ptr<VerbsContext>> OpenContext(const DeviceOptions& options) 
   Status last = NotFound("there is no RDMA device " + wanted.name + "; there are " + list.Names());
   for (int i = 0; i < list.count; ++i) {
     if (!wanted.name.empty() && wanted.name != lib->ibv_get_device_name(list.devices[i])) continue;
-    auto opened = OpenOne(*lib, list.devices[i], wanted.port_number, options);
+    auto opened = OpenOne(*lib, list.devices[i], wanted.port, options);
     if (opened.ok()) return opened;
     last = opened.status();
   }
