@@ -138,6 +138,38 @@ TEST(ControlServer, OutOfDescriptorsItPausesAndRecovers) {
   EXPECT_OK(WaitReady(waiting->get(), POLLIN, Clock::now() + 1s)) << "not accepted later";
 }
 
+// Several become known in one turn of the server. Each of them displaces another one.
+TEST(ControlServer, PeersThatIntroduceThemselvesAtOnceKeepToTheirPlaces) {
+  auto server = ControlServer::Listen({"127.0.0.1", 0}, Trust(),
+                                      [](const BodyUnion&) { return MakeError(Fenced("no")); });
+  ASSERT_OK(server);
+  const auto words = Trust().Dial((*server)->endpoint())->TakeOutput();
+  const auto serve = [&server] {
+    for (int turn = 0; turn < 10; ++turn) EXPECT_OK((*server)->Serve(Clock::now(), -1));
+  };
+  std::vector<UniqueFd> crowd;
+  while (crowd.size() < 3 * ControlServer::kMaxConnections) {
+    const size_t before = crowd.size();
+    for (size_t i = 0; i < ControlServer::kMaxConnections / 2; ++i) {
+      auto fd = ConnectTo((*server)->endpoint(), Clock::now() + 5s);
+      ASSERT_OK(fd);
+      crowd.push_back(std::move(fd).value());
+    }
+    serve();
+    for (size_t i = before; i < crowd.size(); ++i)
+      ASSERT_EQ(send(crowd[i].get(), words.data(), words.size(), MSG_NOSIGNAL),
+                static_cast<ssize_t>(words.size()));
+    serve();
+  }
+  const auto kept = std::count_if(crowd.begin(), crowd.end(), [](const UniqueFd& fd) {
+    std::array<std::byte, 4096> answer;
+    ssize_t got = 1;
+    while (got > 0) got = recv(fd.get(), answer.data(), answer.size(), 0);
+    return got < 0 && errno == EAGAIN;
+  });
+  EXPECT_EQ(static_cast<size_t>(kept), ControlServer::kMaxConnections);
+}
+
 TEST_F(ServerFixture, LongAnswersPassInPieces) {
   auto client = ControlClient::Connect(server_->endpoint(), Trust(), 5s);
   ASSERT_OK(client);

@@ -182,10 +182,14 @@ ControlServer::Connections::iterator ControlServer::LeastStranger(std::string_vi
 }
 
 void ControlServer::MakeRoomForKnown(const Connection& newcomer) {
+  // One that was given up for an earlier newcomer is there until its turn comes.
+  const auto has_place = [](const Connection& each) {
+    return each.known && each.deadline != Deadline::min();
+  };
   std::map<std::string_view, size_t> places;
   size_t all = 0;
   for (const Connection& each : connections_) {
-    if (!each.known) continue;
+    if (!has_place(each)) continue;
     ++places[each.name];
     ++all;
   }
@@ -195,7 +199,7 @@ void ControlServer::MakeRoomForKnown(const Connection& newcomer) {
                        [](const auto& a, const auto& b) { return a.second < b.second; });
   Connection* idle = nullptr;
   for (Connection& each : connections_) {
-    if (!each.known || &each == &newcomer || each.name != most->first) continue;
+    if (!has_place(each) || &each == &newcomer || each.name != most->first) continue;
     if (idle == nullptr || each.since < idle->since) idle = &each;
   }
   if (idle == nullptr) return;
