@@ -44,7 +44,8 @@ Result<std::vector<uint64_t>> ReplicaHandle::Checksums(const Ownership& own, uin
   request.block_size = block_size;
   HL_ASSIGN_OR_RETURN(control::ChecksumsReplyT reply,
                       Call<control::ChecksumsReplyT>(request, slow_timeout()));
-  const uint64_t blocks = (region_.size + block_size - 1) / block_size;
+  // The size is what the replica said, up to 2^64 − 1.
+  const uint64_t blocks = region_.size / block_size + (region_.size % block_size != 0 ? 1 : 0);
   if (reply.checksums.size() != blocks) {
     return Corruption(
         Text(name_, " answered with ", reply.checksums.size(), " checksums, not ", blocks));
