@@ -9,7 +9,6 @@
 #include <endian.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -23,7 +22,7 @@
 #include <set>
 #include <sstream>
 
-#include "common/frame_reader.h"
+#include "fuzz/driven_connection.h"
 #include "fuzz/fuzz.h"
 #include "softrnic/daemon/link_connection.h"
 #include "softrnic/daemon/testing/raw_neighbour.h"
@@ -100,100 +99,27 @@ std::string SourceOf(Who who, unsigned number) {
 }
 
 // One connection that the input drives.
-class Driven {
+class Driven : public DrivenConnection {
  public:
   Driven(UniqueFd socket, Who who, std::string source, bool dialer, Ring ring)
-      : who_(who),
-        source_(std::move(source)),
-        socket_(std::move(socket)),
-        channel_(LinkChannel(dialer, std::move(ring))) {
-    const linger reset{.l_onoff = 1, .l_linger = 0};  // leaves no port in TIME_WAIT
-    setsockopt(socket_.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
-    const int little = 4096;
-    setsockopt(socket_.get(), SOL_SOCKET, SO_RCVBUF, &little, sizeof little);
-    const int on = 1;  // what is sent arrives at once
-    setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    Put(channel_.TakeOutput());
-  }
+      : DrivenConnection(
+            std::move(socket),
+            std::make_unique<identity::SecureChannel>(LinkChannel(dialer, std::move(ring))),
+            kMaxPacketBytes, Understand),
+        who_(who),
+        source_(std::move(source)) {}
   Who who() const { return who_; }
   const std::string& source() const { return source_; }
-  bool open() const { return channel_.open() && !refused_; }
-  bool ended() const { return ended_; }
-
-  // A sealed frame; before the connection is open, a plain one. True: sealed.
-  bool Say(const Bytes& body) {
-    Bytes frame;
-    if (open()) {
-      channel_.Seal(body, &frame);
-    } else {
-      AppendFrame(body, &frame);
-    }
-    Put(frame);
-    return open();
-  }
-  void Put(std::span<const std::byte> bytes) {
-    way_.insert(way_.end(), bytes.begin(), bytes.end());
-    record_.insert(record_.end(), bytes.begin(), bytes.end());
-    if (record_.size() > kMaxPacketBytes) record_.clear();
-  }
-  void Spoil(size_t at, uint8_t change) {
-    if (!way_.empty()) way_[at % way_.size()] ^= static_cast<std::byte>(change);
-  }
-  // What was said, from some place on, is said again.
-  void Repeat(size_t from) {
-    const Bytes again(record_.begin() + static_cast<ptrdiff_t>(from % (record_.size() + 1)),
-                      record_.end());
-    way_.insert(way_.end(), again.begin(), again.end());
-  }
-
-  // Sends at most `most` bytes, and not more than the server takes.
-  void Send(size_t most) {
-    if (ended_) return;
-    const size_t size = std::min(most, way_.size());
-    const ssize_t n = send(socket_.get(), way_.data(), size, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n > 0) way_.erase(way_.begin(), way_.begin() + n);
-    ended_ = n < 0 && errno != EAGAIN;
-  }
-  // Takes what has come. The next step of an introduction waits to be sent.
-  void Hear() {
-    static Bytes buffer(64 << 10);
-    for (ssize_t n = 1; !ended_ && n > 0;) {
-      n = recv(socket_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
-      ended_ = n == 0 || (n < 0 && errno != EAGAIN);
-      if (n > 0) Understand(std::span(buffer).first(static_cast<size_t>(n)));
-    }
-  }
-  void End(bool reset) {
-    if (reset) {
-      socket_.Reset(-1);
-      ended_ = true;
-    } else {
-      shutdown(socket_.get(), SHUT_WR);
-    }
-  }
 
  private:
-  void Understand(std::span<const std::byte> bytes) {
-    if (refused_) return;
-    channel_.Append(bytes);
-    for (;;) {
-      const auto frame = channel_.Next();
-      Put(channel_.TakeOutput());
-      refused_ = !frame.ok();
-      if (refused_ || !frame->has_value()) return;
-      if ((*frame)->empty()) continue;
-      const auto packet = ParsePacket(**frame);
-      HL_FUZZ_CHECK(packet.ok(), packet.status().ToString());
-    }
+  static void Understand(std::span<const std::byte> frame) {
+    if (frame.empty()) return;
+    const auto packet = ParsePacket(frame);
+    HL_FUZZ_CHECK(packet.ok(), packet.status().ToString());
   }
 
   const Who who_;
   const std::string source_;
-  UniqueFd socket_;
-  identity::SecureChannel channel_;
-  Bytes way_, record_;
-  bool refused_ = false;  // the channel has failed
-  bool ended_ = false;
 };
 
 PacketBytes Encoded(const Packet& packet) {

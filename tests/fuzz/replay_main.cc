@@ -2,8 +2,14 @@
 //
 // Runs a fuzz target without libFuzzer, the same way every time: over FILEs if any are given (a
 // finding to look at), else over each seed and N mutations of it (default 300). --write DIR only
-// writes the seeds there, as a corpus to start from. Exit status 0 if nothing ended the process.
+// writes the seeds there, as a corpus to start from. Exit status 0 if nothing ended the process. An
+// input that breaks a rule is kept in the file fuzz_NAME_replay.finding of the working directory.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <cinttypes>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -56,7 +62,24 @@ Input Mutate(Input input, const std::vector<Input>& seeds, std::mt19937_64& rand
   return input;
 }
 
-void Run(const Input& input) { LLVMFuzzerTestOneInput(input.data(), input.size()); }
+const Input* running = nullptr;
+
+void Keep(int signal) {
+  std::signal(signal, SIG_DFL);
+  char path[256];
+  std::snprintf(path, sizeof path, "%s.finding", program_invocation_short_name);
+  const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  if (fd >= 0 && running != nullptr) {
+    [[maybe_unused]] const ssize_t n = write(fd, running->data(), running->size());
+    std::fprintf(stderr, "the input is in %s\n", path);
+  }
+  raise(signal);
+}
+
+void Run(const Input& input) {
+  running = &input;
+  LLVMFuzzerTestOneInput(input.data(), input.size());
+}
 
 Input Load(const char* path) {
   std::ifstream in(path, std::ios::binary);
@@ -85,6 +108,7 @@ int WriteSeeds(const std::vector<Input>& seeds, const std::filesystem::path& fol
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::signal(SIGABRT, Keep);
   size_t rounds = 300;
   const std::vector<Input> seeds = hyperloop::fuzz::Seeds();
   bool files = false;
