@@ -1,0 +1,467 @@
+// Files and other small texts of any content, each with its reader: ELF files, cluster files, pid
+// files, what /proc says of a process, pairing files, the daemon's options with its file of peers,
+// names of devices and of database files, and the private data of a verbs connection. Rules: each
+// gets an answer or a refusal with a reason; what is accepted keeps its meaning when it is written
+// and read again; another way of reading it agrees.
+//
+// An input may say that one byte stands there many times, so that short inputs make long files.
+#include <elf.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <span>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cluster/cluster_file.h"
+#include "cluster/process.h"
+#include "cluster/process_id.h"
+#include "crc32c.h"
+#include "ctl/elf.h"
+#include "fuzz/fuzz.h"
+#include "hyperloop/core/group.h"
+#include "pairing_file.h"
+#include "paths.h"
+#include "pool/file_store.h"
+#include "softrnic/daemon/link_options.h"
+#include "support/must.h"
+#include "verbs/device_name.h"
+#include "verbs/service_request.h"
+
+namespace hyperloop::fuzz {
+namespace {
+
+namespace stdfs = std::filesystem;
+
+enum Kind : uint8_t {
+  kElf,
+  kClusterFile,
+  kPidFile,
+  kStat,
+  kStatus,
+  kPairing,
+  kPeersFile,
+  kLinkOptions,
+  kDeviceName,
+  kFileName,
+  kServiceRequest,
+  kServiceAnswer,
+  kKinds
+};
+
+class Folder {
+ public:
+  static const Folder& Get() {
+    static const Folder folder;
+    return folder;
+  }
+  std::string File(const std::string& name) const { return path_ + "/" + name; }
+  // Makes the file anew.
+  std::string Write(const std::string& name, std::string_view text) const {
+    const std::string path = File(name);
+    stdfs::remove(path);
+    std::ofstream(path, std::ios::binary).write(text.data(), static_cast<ssize_t>(text.size()));
+    return path;
+  }
+
+ private:
+  Folder() {
+    path_ = "/dev/shm/hyperloop-fuzz-XXXXXX";
+    HL_FUZZ_CHECK(mkdtemp(path_.data()) != nullptr, path_);
+  }
+  ~Folder() { stdfs::remove_all(path_); }
+  std::string path_;
+};
+
+void CheckReason(const Status& status) {
+  HL_FUZZ_CHECK(status.ok() || !status.message().empty(), "a refusal without a reason");
+}
+
+void ElfFile(const std::string& text) {
+  const auto info = ctl::ParseElf(text, "f");
+  CheckReason(info.status());
+  const auto read = ctl::ReadElf(Folder::Get().Write("elf", text));
+  HL_FUZZ_CHECK(read.ok() == info.ok(), "the file and its bytes");
+  if (!info.ok()) return;
+  HL_FUZZ_CHECK(read->needed == info->needed && read->machine == info->machine &&
+                    read->has_interpreter == info->has_interpreter,
+                "the file and its bytes");
+  HL_FUZZ_CHECK(info->needed.size() <= text.size() / sizeof(Elf64_Dyn), "more names than entries");
+  for (const std::string& name : info->needed)
+    HL_FUZZ_CHECK(text.find(name + '\0') != std::string::npos, "a name that is not there");
+}
+
+void ClusterFileText(const std::string& text) {
+  const auto file = cluster::ParseClusterFile(text, "f");
+  CheckReason(file.status());
+  if (!file.ok()) return;
+  HL_FUZZ_CHECK(!file->replicas.empty() && file->replicas.size() <= kMaxGroupSize, "replicas");
+  for (const auto& each : file->replicas)
+    HL_FUZZ_CHECK(each.name.find_first_of("/.\0") == std::string::npos, each.name);
+  const std::string path = Folder::Get().File("cluster.json");
+  Must(cluster::SaveClusterFile(*file, path));
+  const auto again = Must(cluster::LoadClusterFile(path));
+  HL_FUZZ_CHECK(again.region_size == file->region_size && again.media == file->media &&
+                    again.provider == file->provider && again.device == file->device &&
+                    again.replicas.size() == file->replicas.size(),
+                "written, and read as another one");
+  for (size_t i = 0; i < again.replicas.size(); ++i)
+    HL_FUZZ_CHECK(again.replicas[i].name == file->replicas[i].name &&
+                      again.replicas[i].listen == file->replicas[i].listen,
+                  "written, and read as another one");
+}
+
+void PidFile(const std::string& text) {
+  const auto id = cluster::ParsePidFile(text);
+  const auto read = cluster::ReadPidFile(Folder::Get().Write("pid", text));
+  HL_FUZZ_CHECK(read.ok() == id.has_value(), "the file and its bytes");
+  CheckReason(read.status());
+  if (!id) return;
+  HL_FUZZ_CHECK(id->pid > 1 && !id->boot.empty(), "no process");
+  const auto again = cluster::ParsePidFile(std::to_string(id->pid) + " " +
+                                           std::to_string(id->start_time) + " " + id->boot + "\n");
+  HL_FUZZ_CHECK(again && again->pid == id->pid && again->start_time == id->start_time &&
+                    again->boot == id->boot,
+                text);
+}
+
+template <class Number>
+std::optional<Number> NumberOf(std::string_view text) {
+  Number value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+// The parts of `text`, which `separator` separates.
+std::vector<std::string> Split(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  std::istringstream in(text);
+  for (std::string part; std::getline(in, part, separator);) parts.push_back(part);
+  if (text.ends_with(separator)) parts.emplace_back();
+  return parts;
+}
+
+void StatText(const std::string& text) {
+  cluster::ProcessStat stat;
+  const bool read = cluster::ParseProcessStat(text, &stat);
+  const size_t name = text.rfind(") ");
+  if (name == std::string::npos || text.find(')', name + 1) != std::string::npos) {
+    HL_FUZZ_CHECK(!read, "no name");
+    return;
+  }
+  // Field 3 is the first one behind the name. One more than field 22 must be there.
+  const auto fields = Split(text.substr(name + 2), ' ');
+  const auto start = fields.size() < 21 ? std::nullopt : NumberOf<uint64_t>(fields[22 - 3]);
+  HL_FUZZ_CHECK(read == start.has_value(), text);
+  if (!read) return;
+  HL_FUZZ_CHECK(stat.start_time == *start, text);
+  HL_FUZZ_CHECK(stat.state == (fields[0].empty() ? ' ' : fields[0][0]), text);
+}
+
+void StatusText(const std::string& text) {
+  const auto user = cluster::ParseProcessUser(text);
+  const auto lines = Split(text, '\n');
+  const auto is_user = [](const std::string& line) { return line.starts_with("Uid:\t"); };
+  const auto line =
+      lines.empty() ? lines.end() : std::find_if(lines.begin() + 1, lines.end(), is_user);
+  if (line == lines.end()) {
+    HL_FUZZ_CHECK(!user, "a user without a line");
+    return;
+  }
+  const auto words = Split(*line, '\t');
+  HL_FUZZ_CHECK(user == (words.size() < 3 ? std::nullopt : NumberOf<uid_t>(words[1])), *line);
+}
+
+void PairingText(const std::string& text) {
+  const auto fs = rocksdb::FileSystem::Default();
+  const std::string folder = Folder::Get().File("database");
+  stdfs::create_directory(folder);
+  Folder::Get().Write("database/HYPERLOOP", text);
+  plugin::PairingFile file;
+  const Status read = plugin::ReadPairing(*fs, folder, &file);
+  CheckReason(read);
+  if (!read.ok()) {
+    HL_FUZZ_CHECK(file.pairing.group.empty(), "a refused file was read");
+    return;
+  }
+  plugin::PairingFile again;
+  Must(plugin::WritePairing(*fs, folder, file.pairing, file.finished));
+  Must(plugin::ReadPairing(*fs, folder, &again));
+  HL_FUZZ_CHECK(again.pairing.group == file.pairing.group &&
+                    again.pairing.database == file.pairing.database &&
+                    again.finished == file.finished,
+                "written, and read as another one");
+  HL_FUZZ_CHECK(!again.IsCopy() && again.recorded == again.found, "a copy of itself");
+  stdfs::remove(folder + "/HYPERLOOP");
+  Must(plugin::ReadPairing(*fs, folder, &again));
+  HL_FUZZ_CHECK(again.pairing.group.empty(), "a file that is gone");
+}
+
+void PeersFile(const std::string& text) {
+  using softrnic::LinkPeer;
+  const std::string path = Folder::Get().Write("peers", text);
+  const auto peers = softrnic::ReadPeersFile(path);
+  CheckReason(peers.status());
+  std::vector<LinkPeer> expected;
+  int number = 0;
+  for (std::string line : Split(text, '\n')) {
+    ++number;
+    line.erase(line.find_last_not_of(" \t\r\v\f") + 1);
+    if (line.empty() || line.starts_with('#')) continue;
+    auto peer = softrnic::ParseLinkPeer(line);
+    if (!peer.ok()) {
+      HL_FUZZ_CHECK(peers.status().message().starts_with(path + ":" + std::to_string(number) + ":"),
+                    peers.status().ToString());
+      return;
+    }
+    expected.push_back(*std::move(peer));
+  }
+  HL_FUZZ_CHECK(peers.ok() && peers->size() == expected.size(), peers.status().ToString());
+  for (size_t i = 0; i < expected.size(); ++i)
+    HL_FUZZ_CHECK(
+        (*peers)[i].host == expected[i].host && (*peers)[i].address == expected[i].address,
+        expected[i].host);
+}
+
+// The daemon's options: a byte of choices, then the address that it listens at and its peers, one a
+// line.
+void LinkOptionsText(const std::string& text) {
+  static const std::string keys = [] {
+    const std::string dir = Folder::Get().File("keys");
+    Must(identity::MakeIdentity(dir, "host"));
+    return dir;
+  }();
+  softrnic::LinkArguments arguments;
+  const uint8_t choices = text.empty() ? 0 : static_cast<uint8_t>(text.front());
+  arguments.insecure = (choices & 1) != 0;
+  if ((choices & 2) != 0) arguments.keys_dir = (choices & 4) != 0 ? keys : keys + "-of-nobody";
+  if ((choices & 8) != 0) arguments.peers_file = Folder::Get().Write("peers", "a=127.0.0.1:7471\n");
+  if ((choices & 16) != 0) arguments.peers_file = Folder::Get().File("");
+  const auto lines = Split(text.empty() ? text : text.substr(1), '\n');
+  if (!lines.empty()) arguments.listen = lines.front();
+  for (size_t i = 1; i < std::min<size_t>(lines.size(), 8); ++i)
+    arguments.peers.push_back(lines[i]);
+  const auto options = softrnic::MakeLinkOptions(arguments);
+  CheckReason(options.status());
+  if (!options.ok()) return;
+  HL_FUZZ_CHECK((options->keys != nullptr) == !arguments.keys_dir.empty(), "keys");
+  HL_FUZZ_CHECK(options->keys != nullptr || !options->any() || arguments.insecure, "no keys");
+  if (options->listen) {
+    const softrnic::LinkAddress& listen = *options->listen;
+    HL_FUZZ_CHECK(options->keys != nullptr || listen.loopback(), listen.ToString());
+    HL_FUZZ_CHECK(Reaches(listen, listen), listen.ToString());
+  }
+  for (const softrnic::LinkPeer& peer : options->peers) {
+    HL_FUZZ_CHECK(options->keys != nullptr || peer.address.loopback(), peer.address.ToString());
+    HL_FUZZ_CHECK(peer.address.port() != 0 && !peer.address.Source().empty(), peer.host);
+    if (options->listen && Reaches(peer.address, *options->listen))
+      HL_FUZZ_CHECK(peer.address.port() == options->listen->port(), "another port");
+  }
+}
+
+void DeviceText(const std::string& text) {
+  const auto device = verbs::ParseDeviceName(text);
+  CheckReason(device.status());
+  if (!device.ok()) return;
+  const std::string port = device->port == 0 ? "" : ":" + std::to_string(device->port);
+  const auto again = Must(verbs::ParseDeviceName(device->name + port));
+  HL_FUZZ_CHECK(again.name == device->name && again.port == device->port, text);
+}
+
+void FileNameText(const std::string& name) {
+  using plugin::FileClass;
+  const FileClass of = plugin::Classify(name);
+  // Replicas take what the group lists.
+  HL_FUZZ_CHECK(of != FileClass::kListed || CheckWholeFileName(name).ok(), name);
+  HL_FUZZ_CHECK(!plugin::IsTableOrBlob(name) || of == FileClass::kListed, name);
+  HL_FUZZ_CHECK(!plugin::IsManifest(name) || of == FileClass::kLogLane, name);
+  plugin::NumberOf(name);
+  const std::string parent = plugin::ParentOf(name), base = plugin::BaseOf(name);
+  HL_FUZZ_CHECK(!parent.empty() && (parent == "/" || parent.back() != '/'), name);
+  HL_FUZZ_CHECK(base.find('/') == std::string::npos || base == "/", name);
+  if (name.empty() || base == "/") return;
+  HL_FUZZ_CHECK(plugin::BaseOf(plugin::RealPathOfEntry(name)) == base, name);
+}
+
+void ServiceRequestData(const std::string& data) {
+  const auto name = verbs::ServiceRequest::Parse(data.data(), data.size());
+  HL_FUZZ_CHECK(!verbs::ServiceRequest::Parse(nullptr, data.size()), "a request of nothing");
+  if (!name) return;
+  HL_FUZZ_CHECK(name->size() <= verbs::kMaxServiceName && name->find('\0') == name->npos, "a name");
+  const verbs::ServiceRequest again(*name);
+  HL_FUZZ_CHECK(verbs::ServiceRequest::Parse(again.data(), again.size()) == name, *name);
+}
+
+// Inlined, GCC 12 takes the copy of the bytes for a pointer into them that is freed.
+[[gnu::noinline]] std::vector<std::byte> AnswerIn(std::span<const std::byte> data) {
+  return verbs::ParseAnswer(data.data(), data.size());
+}
+
+void ServiceAnswerData(const std::string& data) {
+  const auto answer = AnswerIn(std::as_bytes(std::span(data)));
+  HL_FUZZ_CHECK(verbs::ParseAnswer(nullptr, data.size()).empty(), "an answer of nothing");
+  HL_FUZZ_CHECK(answer.size() < std::max<size_t>(data.size(), 1), "more than there is");
+  auto again = verbs::MakeAnswer(answer);
+  again.resize(again.size() + 7);  // as the network pads it
+  HL_FUZZ_CHECK(AnswerIn(again) == answer, "another answer");
+}
+
+// The rest of the input, with one byte repeated at one place.
+std::string LongText(Reader& in) {
+  const uint8_t doublings = in.U8() % 19u;
+  const uint16_t at = in.U16();
+  const char repeated = static_cast<char>(in.U8());
+  const auto rest = in.Rest();
+  std::string text(rest.begin(), rest.end());
+  if (doublings != 0) text.insert(std::min<size_t>(at, text.size()), 1u << doublings, repeated);
+  return text;
+}
+
+Input Seed(Kind kind, std::string_view text, unsigned doublings = 0, size_t at = 0, char ch = 0) {
+  Writer out;
+  out.U8(kind).U8(doublings).U16(static_cast<unsigned>(at)).U8(static_cast<uint8_t>(ch));
+  return out.Bytes(text.data(), text.size()).Finish();
+}
+
+// A program with a dynamic section that needs two libraries.
+std::string Program() {
+  constexpr size_t kSegments = sizeof(Elf64_Ehdr), kSection = kSegments + 3 * sizeof(Elf64_Phdr);
+  constexpr size_t kNames = kSection + 4 * sizeof(Elf64_Dyn);
+  constexpr uint64_t kBase = 0x10000;
+  const std::string names("\0librocksdb.so.7\0libc.so.6\0", 27);
+  Elf64_Ehdr header{};
+  std::memcpy(header.e_ident, ELFMAG, SELFMAG);
+  header.e_ident[EI_CLASS] = ELFCLASS64, header.e_ident[EI_DATA] = ELFDATA2LSB;
+  header.e_type = ET_DYN, header.e_machine = EM_X86_64;
+  header.e_phoff = kSegments, header.e_phnum = 3;
+  Elf64_Phdr load{}, dynamic{}, interpreter{};
+  load.p_type = PT_LOAD, load.p_vaddr = kBase, load.p_filesz = kNames + names.size();
+  dynamic.p_type = PT_DYNAMIC, dynamic.p_offset = kSection;
+  dynamic.p_filesz = 4 * sizeof(Elf64_Dyn);
+  interpreter.p_type = PT_INTERP;
+  const Elf64_Dyn section[] = {
+      {DT_STRTAB, {kBase + kNames}}, {DT_NEEDED, {1}}, {DT_NEEDED, {17}}, {DT_NULL, {0}}};
+  Writer out;
+  out.Put(header).Put(load).Put(dynamic).Put(interpreter).Put(section);
+  const Input bytes = out.Bytes(names.data(), names.size()).Finish();
+  return {bytes.begin(), bytes.end()};
+}
+
+void AddElfSeeds(std::vector<Input>* seeds) {
+  const std::string program = Program();
+  seeds->push_back(Seed(kElf, program));
+  const auto changed = [&](size_t at, uint8_t value) {
+    std::string other = program;
+    other[at] = static_cast<char>(value);
+    seeds->push_back(Seed(kElf, other));
+  };
+  changed(EI_CLASS, ELFCLASS32);
+  changed(offsetof(Elf64_Ehdr, e_type), ET_REL);
+  changed(offsetof(Elf64_Ehdr, e_phnum) + 1, 1);  // headers beyond the end
+  changed(sizeof(Elf64_Ehdr) + sizeof(Elf64_Phdr) + offsetof(Elf64_Phdr, p_filesz) + 2, 1);
+  changed(sizeof(Elf64_Ehdr) + 3 * sizeof(Elf64_Phdr) + 9, 0xff);       // names nowhere
+  changed(sizeof(Elf64_Ehdr) + 3 * sizeof(Elf64_Phdr) + 16 + 8, 0xff);  // a name behind the end
+  seeds->push_back(Seed(kElf, program.substr(0, program.size() - 1)));
+  seeds->push_back(Seed(kElf, "#!/bin/sh\necho"));
+  seeds->push_back(Seed(kElf, ""));
+}
+
+constexpr std::string_view kCluster =
+    R"({"version":1,"region_size":1048576,"media":"auto","provider":"verbs","device":"rxe0:1",)"
+    R"("replicas":[{"name":"replica0","listen":"127.0.0.1:0"},{"name":"b","listen":"h:1"}]})";
+
+void AddClusterSeeds(std::vector<Input>* seeds) {
+  seeds->push_back(Seed(kClusterFile, kCluster));
+  seeds->push_back(
+      Seed(kClusterFile,
+           R"({"version":1,"region_size":1,"media":"","replicas":[{"name":"a","listen":"h:1"}]})"));
+  const std::string text(kCluster);
+  for (const std::string_view field : {"\"verbs\"", "\"rxe0:1\"", "[{"})  // deep values
+    seeds->push_back(Seed(kClusterFile, text, 17, text.find(field), '['));
+  for (const std::string_view without : {"version", "region_size", "media", "device", "replicas",
+                                         "listen", "1,\"region", "1048576", "verbs", "replica0"}) {
+    std::string other = text;
+    seeds->push_back(Seed(kClusterFile, other.replace(other.find(without), 1, "\\u0041")));
+  }
+  seeds->push_back(Seed(kClusterFile, "[1]"));
+}
+
+constexpr std::string_view kStatLine =
+    "4242 (a name) S) S 1 4242 4242 0 -1 4194304 100 0 0 0 1 2 0 0 20 0 1 0 123456 1 2\n";
+constexpr std::string_view kStatusLines =
+    "Name:\tUid: 0 0\nUmask:\t0022\nState:\tS (sleeping)\nUid:\t1000\t1000\t1000\t1000\nGid:\t5\n";
+
+}  // namespace
+
+std::vector<Input> Seeds() {
+  std::vector<Input> seeds;
+  AddElfSeeds(&seeds);
+  AddClusterSeeds(&seeds);
+  for (const std::string_view text :
+       {"4242 123456 8a5c-boot\n", "4242 123456 b", "1 2 b\n", "4242 -1 b\n", "4242\n", "2 3 \n"})
+    seeds.push_back(Seed(kPidFile, text));
+  seeds.push_back(Seed(kStat, kStatLine));
+  seeds.push_back(Seed(kStat, kStatLine.substr(0, kStatLine.find("123456"))));
+  seeds.push_back(Seed(kStat, kStatLine.substr(0, kStatLine.find("4194304"))));
+  seeds.push_back(Seed(kStat, "4242 (name)S 1"));
+  seeds.push_back(Seed(kStat, "no name"));
+  seeds.push_back(Seed(kStatus, kStatusLines));
+  seeds.push_back(Seed(kStatus, "Name:\tUid:\t0\t\nUid:\tx\t"));
+  {
+    const auto fs = rocksdb::FileSystem::Default();
+    const std::string folder = Folder::Get().File("seed");
+    stdfs::create_directory(folder);
+    Must(plugin::WritePairing(*fs, folder, {"a group", "a database"}, true));
+    std::ifstream in(folder + "/HYPERLOOP");
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    seeds.push_back(Seed(kPairing, text));
+    seeds.push_back(Seed(kPairing, text, 14, 25, 'x'));
+    const std::string first = "hyperloop pairing 1\ngroup g\ndatabase d\n";
+    char crc[32];
+    std::snprintf(crc, sizeof crc, "crc32c %08x\n", plugin::Crc32c(first));
+    seeds.push_back(Seed(kPairing, first + crc));
+  }
+  seeds.push_back(Seed(kPeersFile, "# peers\nb=127.0.0.1:7471 \n\nc=[fd00::1]:1\n"));
+  seeds.push_back(Seed(kPeersFile, "b=127.0.0.1:7471\nc=1"));
+  for (const unsigned choices : {0u, 1u, 2u, 3u, 6u, 7u, 8u, 9u, 17u})
+    for (const std::string_view lines :
+         {"", "127.0.0.1:7471", "127.0.0.1:7471\nb=[::1]:7472", "0.0.0.0:7471\nb=10.0.0.1:7471",
+          "[::]:7471\nb=127.0.0.1:7471\nc=[fd00::1]:7471\nd=[::ffff:10.0.0.1]:7471",
+          "0.0.0.0:7471\nb=[::1]:7471", "::1:7471", "127.0.0.1"})
+      seeds.push_back(Seed(kLinkOptions, static_cast<char>(choices) + std::string(lines)));
+  for (const std::string_view text : {"", "mlx5_0", "mlx5_0:1", "mlx5_0:0", ":1", "a:256"})
+    seeds.push_back(Seed(kDeviceName, text));
+  for (const std::string_view text :
+       {"000007.sst", "000008.log", "MANIFEST-000004", "archive/000003.log", "000000.dbtmp",
+        "000001.dbtmp", "CURRENT", "LOG.old.1", "a/b/", "/", ".x", "OPTIONS-000005"})
+    seeds.push_back(Seed(kFileName, text));
+  seeds.push_back(Seed(kFileName, "x", 8, 0, 'a'));
+  seeds.push_back(Seed(kServiceRequest, std::string_view("HLS1inspect\0\0\0\0\0", 16)));
+  seeds.push_back(Seed(kServiceRequest, "HLS1", 7, 4, 'x'));
+  seeds.push_back(Seed(kServiceAnswer, std::string_view("\3abc\0\0", 6)));
+  seeds.push_back(Seed(kServiceAnswer, "\7abc"));
+  seeds.push_back(Seed(kServiceAnswer, ""));
+  return seeds;
+}
+
+}  // namespace hyperloop::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace hyperloop::fuzz;  // NOLINT(google-build-using-namespace)
+  Reader in(data, size);
+  constexpr void (*kReaders[])(const std::string&) = {
+      ElfFile,   ClusterFileText, PidFile,    StatText,     StatusText,         PairingText,
+      PeersFile, LinkOptionsText, DeviceText, FileNameText, ServiceRequestData, ServiceAnswerData};
+  static_assert(std::size(kReaders) == kKinds);
+  const uint8_t kind = in.U8() % kKinds;
+  kReaders[kind](LongText(in));
+  return 0;
+}
