@@ -1,8 +1,10 @@
-// The life of objects under several rogue clients at once: queues and completion queues are made,
-// connected to any other, reset, broken and destroyed, and clients vanish, while WQEs of all of
-// them run: WAIT and SEND_EN on any object of their owner, messages to queues that are gone, rings
-// that others' messages rewrite. Rules: no pointer dangles (AddressSanitizer), every call returns,
-// the engine comes to rest, and two quiet clients are served as before.
+// The life of objects under several rogue clients at once: queues, completion queues with events or
+// without, and services are made, connected to any other, reset, broken and destroyed, and clients
+// vanish, all at once or a part at a time, while WQEs of all of them run: WAIT and SEND_EN on any
+// object of their owner, messages to queues that are gone, rings that others' messages rewrite,
+// long transfers, and flushes of files and of persistent memory. Rules: no pointer dangles
+// (AddressSanitizer), every call returns, the engine comes to rest, and two quiet clients are
+// served as before.
 //
 // The WQEs are well formed; wqe_fuzz covers malformed ones.
 #include <algorithm>
@@ -11,11 +13,13 @@
 
 #include "fuzz/fuzz.h"
 #include "fuzz/guarded_host.h"
+#include "fuzz/held_disk.h"
 
 namespace hyperloop::fuzz {
 namespace {
 
 constexpr size_t kRogues = 3, kMostQueues = 6;
+constexpr size_t kUsed = 256 << 10;  // bytes of a rogue's arena
 
 enum Instruction : uint8_t {
   kCreateCq,
@@ -30,18 +34,28 @@ enum Instruction : uint8_t {
   kDestroyCq,
   kVanish,
   kDestroyKey,
+  kCreateEventCq,
+  kArm,
+  kRingAll,
+  kPublish,
+  kAsk,
+  kFinishFlush,
   kInstructions
 };
 
 // A client whose one key covers its rings, too, so that its peers can rewrite them.
 struct Rogue {
+  // The memory of the second is a file, on a disk, and that of the third is persistent.
   Rogue(Engine& engine, size_t number)
-      : client(engine, "rogue" + std::to_string(number), rnic::Media::kRam,
-               FreshArena(static_cast<int>(number))) {}
+      : client(engine, "rogue" + std::to_string(number), static_cast<rnic::Media>(number),
+               FreshArena(static_cast<int>(number), kUsed), /*number=*/0, /*fd=*/-1,
+               /*waits_for_disk=*/number == 1) {}
   Client client;
   std::vector<TestCq> cqs;
+  std::vector<uint32_t> arms;  // registers of completion queues with events
   std::vector<TestQp> qps;
 };
+static_assert(static_cast<size_t>(rnic::Media::kPmem) == kRogues - 1);
 
 class World {
  public:
@@ -58,6 +72,7 @@ class World {
     for (int i = 0; i < 300 && !in_.done(); ++i) Step();
     CheckQuietClientsAreServed();
     for (auto& rogue : rogues_) rogue.reset();
+    disk_.FinishAll();
     engine_.Run(3000);
     CheckQuietClientsAreServed();
   }
@@ -73,6 +88,8 @@ class World {
     options.defer_delivery = (mode & 8) != 0 && (mode & 1) != 0;
     options.retransmit = options.defer_delivery && (mode & 16) != 0;
     options.prefetch_depth = (mode & 32) != 0 ? 3 : 0;
+    if ((mode & 64) != 0) options.flusher = &disk_;
+    options.zero_byte_read_flushes = (mode & 128) != 0;
     return options;
   }
 
@@ -105,7 +122,10 @@ class World {
         Post(rogue);
         break;
       case kReceive:
-        if (TestQp* qp = PickOf(rogue.qps)) qp->Receive(rogue.client.At(Local(rogue), 64));
+        if (TestQp* qp = PickOf(rogue.qps)) {
+          std::byte* const at = Local(rogue);
+          qp->Receive(rogue.client.At(at, in_.U8() < 128 ? 64 : 64 << 10));
+        }
         break;
       case kRing:
         if (TestQp* qp = PickOf(rogue.qps)) qp->Ring();
@@ -125,6 +145,25 @@ class World {
         break;
       case kVanish:
         Vanish();
+        break;
+      case kCreateEventCq:
+        if (rogue.cqs.size() < kMostQueues) CreateEventCq(rogue);
+        break;
+      case kArm:
+        if (const uint32_t* arm = PickOf(rogue.arms)) Arm(rogue, *arm);
+        break;
+      case kRingAll:
+        for (const TestQp& qp : rogue.qps) qp.Ring();
+        for (const uint32_t arm : rogue.arms) Arm(rogue, arm);
+        break;
+      case kPublish:
+        Publish(rogue);
+        break;
+      case kAsk:
+        Ask(rogue);
+        break;
+      case kFinishFlush:
+        disk_.FinishOne(in_.U8() < 200);
         break;
       default:
         rogue.client.Destroy(Op::kDestroyMkey, rogue.client.lkey).IgnoreError();
@@ -149,6 +188,60 @@ class World {
     rogue.client.TryModify(*qp, QpState::kReadyToReceive, 0, to).IgnoreError();
     rogue.client.TryModify(*qp, QpState::kReadyToSend).IgnoreError();
   }
+  void CreateEventCq(Rogue& rogue) {
+    Client& client = rogue.client;
+    TestCq cq;
+    cq.depth = 4;
+    cq.ring = reinterpret_cast<mlx5_cqe64*>(client.Allocate(cq.depth * 64));
+    rnic::InitCqeRing(cq.ring, cq.depth);
+    cq.dbrec = client.Allocate(64);
+    CreateCqArgs args{};
+    args.umem = client.umem, args.log_size = 2, args.events = 1;
+    args.ring_addr = reinterpret_cast<uint64_t>(cq.ring);
+    args.dbrec_addr = reinterpret_cast<uint64_t>(cq.dbrec);
+    const auto made = engine_.CreateEventCq(client.id(), args, [this] { ++events_; });
+    if (!made.ok()) return;  // no register is left
+    cq.cqn = made->cqn;
+    rogue.cqs.push_back(cq);
+    rogue.arms.push_back(made->arm_index);
+  }
+  void Arm(Rogue& rogue, uint32_t arm) {
+    UarPage* const page = rogue.client.uar();
+    const uint8_t how = in_.U8();
+    __atomic_store_n(&page->registers[arm], 1ull << 63 | ArmValue(how / 2, (how & 1) != 0),
+                     __ATOMIC_RELEASE);
+    __atomic_fetch_or(&page->header.summary[arm / 64], 1ull << (arm % 64), __ATOMIC_SEQ_CST);
+  }
+  void Publish(Rogue& rogue) {
+    Command command = rogue.client.Make(Op::kPublish);
+    const uint8_t how = in_.U8();
+    command.args.publish.service[0] = static_cast<char>('a' + how % 4);
+    command.args.publish.pdn = rogue.client.pdn;
+    command.args.publish.private_length = how / 4u * 9;
+    Reply reply;
+    rogue.client.Try(command, &reply).IgnoreError();
+  }
+  void Ask(Rogue& rogue) {
+    const TestQp* const qp = PickOf(rogue.qps);
+    const uint8_t how = in_.U8();
+    Command command = rogue.client.Make(Op::kConnectService);
+    const std::string host = "rogue" + std::to_string(how % 4);  // one of them never comes
+    std::strcpy(command.args.connect.host, host.c_str());
+    command.args.connect.service[0] = static_cast<char>('a' + how / 4 % 4);
+    command.args.connect.qpn = qp != nullptr ? qp->qpn : how;
+    if ((how & 64) != 0 && qp != nullptr)  // a fresh one
+      rogue.client.TryModify(*qp, QpState::kReset).IgnoreError();
+    Reply reply;
+    if (!rogue.client.Try(command, &reply).ok() || qp == nullptr) return;
+    TestQp answerer;
+    std::copy(std::begin(reply.result.connect.gid), std::end(reply.result.connect.gid),
+              answerer.gid.begin());
+    answerer.qpn = reply.result.connect.remote_qpn;
+    rogue.client.TryModify(*qp, QpState::kInit, 0xf).IgnoreError();
+    rogue.client.TryModify(*qp, QpState::kReadyToReceive, 0, &answerer).IgnoreError();
+    rogue.client.TryModify(*qp, QpState::kReadyToSend).IgnoreError();
+  }
+
   std::byte* Local(Rogue& rogue) { return rogue.client.memory + in_.U16() % 16384 * 8; }
 
   void Post(Rogue& rogue) {
@@ -156,7 +249,8 @@ class World {
     if (qp == nullptr) return;
     const uint8_t kind = in_.U8();
     const CqeMode mode = (kind & 64) != 0 ? CqeMode::kAlways : CqeMode::kOnError;
-    const Sge local = rogue.client.At(Local(rogue), 8 * (1 + kind / 8 % 8));
+    const size_t unit = (kind & 128) != 0 ? 8192 : 8;
+    const Sge local = rogue.client.At(Local(rogue), unit * (1 + kind / 8 % 8));
     const auto [address, rkey] = Target();
     const TestCq* const cq = PickOf(rogue.cqs);
     const TestQp* const enabled = PickOf(rogue.qps);
@@ -197,8 +291,10 @@ class World {
   // A client dies with all of its objects, and another one comes.
   void Vanish() {
     const size_t which = in_.U8() % kRogues;
+    const uint8_t how = in_.U8();
+    if ((how & 2) != 0) engine_.CloseContextPart(rogues_[which]->client.id(), how / 4u);
+    if ((how & 1) != 0) engine_.Run(1 + in_.U8());
     rogues_[which].reset();
-    if ((in_.U8() & 1) != 0) engine_.Run(1 + in_.U8());
     rogues_[which] = std::make_unique<Rogue>(engine_, which);
   }
 
@@ -221,6 +317,8 @@ class World {
 
   Reader& in_;
   uint64_t now_ = 1;
+  uint64_t events_ = 0;
+  HeldDisk disk_;
   Engine engine_;
   Client from_, to_;
   TestCq from_cq_, to_cq_;
@@ -234,7 +332,7 @@ class World {
 
 std::vector<Input> Seeds() {
   std::vector<Input> seeds;
-  for (const unsigned mode : {0u, 1u, 1u + 8u + 16u, 32u}) {
+  for (const unsigned mode : {0u, 1u, 1u + 8u + 16u, 32u, 64u + 128u}) {
     const auto begin = [&](Writer& out) {
       out.U8(mode);
       for (unsigned rogue : {0u, 1u}) {
@@ -267,7 +365,7 @@ std::vector<Input> Seeds() {
     {
       Writer out;  // messages both ways, then one end vanishes
       begin(out);
-      out.U8(kReceive).U8(1).U8(0).U16(3000);
+      out.U8(kReceive).U8(1).U8(0).U16(3000).U8(0);
       for (unsigned kind : {64u + 1, 64u + 2, 64u + 3, 64u + 4}) post(out, 0, 0, kind, 0, 0);
       out.U8(kRing).U8(0).U8(0);
       run(out);
@@ -285,6 +383,80 @@ std::vector<Input> Seeds() {
       run(out);
       out.U8(kModify).U8(0).U8(1).U8(200).U8(kDestroyCq).U8(0).U8(1).U8(kDestroyQp).U8(0).U8(0);
       run(out);
+      seeds.push_back(out.Finish());
+    }
+    for (const unsigned kind : {1u, 2u, 3u, 5u}) {  // long, both ways, also to where it overlaps
+      Writer out;
+      begin(out);
+      for (unsigned i : {0u, 1u}) out.U8(kReceive).U8(1).U8(i).U16(3000).U8(200);
+      post(out, 0, 0, 128 + 64 + 56 + kind, 0, 0);
+      post(out, 0, 1, 128 + 64 + kind, 0, 0);
+      out.U8(kPost).U8(0).U8(0).U8(128 + 64 + 24 + kind).U16(4000).U8(0).U16(4100).U8(0).U8(0);
+      out.U8(kRingAll).U8(0);
+      run(out), run(out);
+      post(out, 1, 0, 128 + 64 + 24 + kind, 0, 0);
+      out.U8(kRing).U8(1).U8(0).U8(kRun).U8(0).U8(0).U8(2).U8(kDestroyKey).U8(0);
+      run(out);
+      seeds.push_back(out.Finish());
+    }
+    {
+      Writer out;  // writes to a file and to persistent memory, each followed by a READ
+      begin(out);
+      out.U8(kCreateCq).U8(2).U8(0).U8(kCreateQp).U8(2).U8(0).U8(0).U8(0);
+      out.U8(kModify).U8(0).U8(1).U8(0).U8(kConnect).U8(0).U8(1).U8(2).U8(0);
+      out.U8(kConnect).U8(2).U8(0).U8(0).U8(1);
+      const auto to = [&out](unsigned qp, unsigned kind, unsigned rogue, unsigned at) {
+        out.U8(kPost).U8(0).U8(qp).U8(kind).U16(4000).U8(rogue).U16(at).U8(0).U8(0);
+      };
+      for (unsigned i = 0; i < 20; ++i)
+        for (unsigned rogue : {1u, 2u}) to(rogue - 1, 64 + 1, rogue, 9000 + 100 * i);
+      for (unsigned rogue : {1u, 2u}) {
+        to(rogue - 1, 128 + 64 + 8 + 1, rogue, 5000);
+        out.U8(kRing).U8(0).U8(rogue - 1);
+        run(out);
+        to(rogue - 1, 64 + 3, rogue, 5000);
+        out.U8(kRing).U8(0).U8(rogue - 1);
+        run(out);
+      }
+      for (unsigned how : {0u, 0u, 255u, 0u}) {
+        out.U8(kFinishFlush).U8(0).U8(how);
+        run(out);
+      }
+      out.U8(kVanish).U8(0).U8(1).U8(2 + 4 * 3).U8(0);
+      run(out);
+      seeds.push_back(out.Finish());
+    }
+    {
+      Writer out;  // completion queues with events, armed before and after
+      out.U8(mode);
+      for (unsigned rogue : {0u, 1u}) {
+        for (int i = 0; i < 3; ++i) out.U8(kCreateEventCq).U8(rogue);
+        out.U8(kCreateQp).U8(rogue).U8(0).U8(1).U8(0);
+      }
+      out.U8(kConnect).U8(0).U8(0).U8(1).U8(0).U8(kConnect).U8(1).U8(0).U8(0).U8(0);
+      out.U8(kArm).U8(0).U8(0).U8(0).U8(kArm).U8(0).U8(1).U8(1);
+      for (int i = 0; i < 6; ++i) post(out, 0, 0, 64 + 1, 0, 0);
+      for (int i = 0; i < 6; ++i) {
+        out.U8(kRingAll).U8(0).U8(0).U8(1).U8(2);
+        run(out);
+      }
+      out.U8(kDestroyCq).U8(0).U8(2).U8(kModify).U8(0).U8(0).U8(0);
+      run(out);
+      seeds.push_back(out.Finish());
+    }
+    {
+      Writer out;  // services, of others and of nobody
+      begin(out);
+      for (unsigned how : {0u, 5u, 250u}) out.U8(kPublish).U8(1).U8(how);
+      out.U8(kPublish).U8(0).U8(0);
+      for (unsigned how : {64u + 1, 1u, 64u + 3, 64u + 9, 64u + 0, 64u + 1})
+        out.U8(kAsk).U8(0).U8(0).U8(how);
+      post(out, 0, 0, 64 + 3, 0, 0);
+      out.U8(kRing).U8(0).U8(0);
+      run(out);
+      out.U8(kAsk).U8(0).U8(1).U8(64 + 1).U8(kVanish).U8(0).U8(1).U8(0);
+      run(out);
+      out.U8(kAsk).U8(0).U8(1).U8(64 + 1).U8(kDestroyQp).U8(0).U8(0);
       seeds.push_back(out.Finish());
     }
   }

@@ -1,5 +1,7 @@
 // Links between RNIC daemons: packets and streams of any content, and two engines whose packets are
-// changed, copied with other fields, cut and lost on the way. Rules: parsing is exact (a parsed
+// changed, copied with other fields, cut and lost on the way. The memory behind one of them may be
+// a file on a slow disk, so that requests are held; its clients publish services, and the other
+// one's connect to them. Rules: parsing is exact (a parsed
 // packet encodes to the same bytes); whatever arrives, no memory outside of registered ranges
 // changes in either engine, no call hangs, and clients that use no link are served.
 #include <algorithm>
@@ -7,6 +9,7 @@
 
 #include "fuzz/fuzz.h"
 #include "fuzz/guarded_host.h"
+#include "fuzz/held_disk.h"
 #include "softrnic/engine/testing/memory_network.h"
 
 namespace hyperloop::fuzz {
@@ -42,13 +45,15 @@ void ReadStream(Reader& in) {
 
 class TwoEngines {
  public:
-  explicit TwoEngines(Reader& in) : in_(in) {
+  explicit TwoEngines(Reader& in) : in_(in), media_(static_cast<rnic::Media>(in.U8() % 3)) {
     a_engine_.AttachPort(a_port_);
     b_engine_.AttachPort(b_port_);
     HL_FUZZ_CHECK(a_engine_.AddRoute("h1", ab_.id).ok(), "peer");
+    HL_FUZZ_CHECK(a_engine_.AddRoute("h2", ab_.id).ok(), "peer");
+    HL_FUZZ_CHECK(!a_engine_.AddRoute("h2", ba_.id).ok(), "a peer twice");
     HL_FUZZ_CHECK(b_engine_.AddRoute("h0", ba_.id).ok(), "peer");
     a_ = std::make_unique<Host>(a_engine_, 0, false, false);
-    b_ = std::make_unique<Host>(b_engine_, 1, false, false);
+    b_ = std::make_unique<Host>(b_engine_, 1, false, false, media_);
     quiet_ = std::make_unique<Host>(b_engine_, 2, false, false);
     for (size_t i : {0u, 1u}) {
       a_->client.Connect(a_->qps[i], b_->qps[i]);
@@ -59,7 +64,10 @@ class TwoEngines {
 
   void Run() {
     for (int i = 0; i < 150 && !in_.done(); ++i) Instruction();
-    for (int i = 0; i < 20; ++i) Pass(50);
+    for (int i = 0; i < 20; ++i) {
+      disk_.FinishAll();
+      Pass(50);
+    }
     a_->CheckGuards();
     b_->CheckGuards();
     CheckQuiet();
@@ -69,6 +77,7 @@ class TwoEngines {
   EngineOptions Clocked() {
     EngineOptions options;
     options.now_ns = [this] { return now_; };
+    options.flusher = &disk_;
     return options;
   }
   void Pass(uint64_t ms) {
@@ -84,7 +93,7 @@ class TwoEngines {
     MemoryNetwork::Link& link = (where & 1) != 0 ? ba_ : ab_;
     const bool requests = (where & 2) == 0;
     std::deque<std::byte>& stream = requests ? link.requests : link.answers;
-    switch (what % 8) {
+    switch (what % 11) {
       case 0:
       case 1:
         Post((where & 1) != 0 ? *b_ : *a_, (where & 1) != 0 ? *a_ : *b_, (where >> 2) % 2u);
@@ -109,7 +118,53 @@ class TwoEngines {
         if ((where & 8) != 0) link.cut = !link.cut;
         if (link.up) network_.Reset(link);
         network_.Open(link);
+        break;
+      case 8:
+        disk_.FinishOne((where & 4) == 0);
+        break;
+      case 9:
+        Publish((where & 1) != 0 ? *quiet_ : *b_, where / 2u);
+        break;
+      default:
+        Ask(where);
     }
+  }
+
+  void Publish(Host& host, unsigned how) {
+    Command command = host.client.Make(Op::kPublish);
+    command.args.publish.service[0] = static_cast<char>('a' + how % 2);
+    command.args.publish.pdn = host.client.pdn;
+    command.args.publish.private_length = how * 4;
+    Reply reply;
+    host.client.Try(command, &reply).IgnoreError();
+  }
+  // A queue pair of a's asks a host behind the link, or asks again; the answer comes by and by. Or
+  // it is connected to nobody.
+  void Ask(uint8_t how) {
+    TestQp& qp = a_->qps[how / 32u % a_->qps.size()];
+    if (how >= 128 && (how & 1) != 0) {
+      TestQp nobody;
+      nobody.gid[how / 2 % 8] = how;
+      a_->client.TryModify(qp, QpState::kReset).IgnoreError();
+      a_->client.TryModify(qp, QpState::kInit, 0xf).IgnoreError();
+      a_->client.TryModify(qp, QpState::kReadyToReceive, 0, &nobody).IgnoreError();
+      return;
+    }
+    if ((how & 16) != 0) a_->client.TryModify(qp, QpState::kReset).IgnoreError();
+    Command command = a_->client.Make(Op::kConnectService);
+    std::strcpy(command.args.connect.host, (how & 1) != 0 ? "h2" : "h1");
+    command.args.connect.service[0] = static_cast<char>('a' + how / 2 % 4);
+    command.args.connect.qpn = qp.qpn;
+    Reply reply;
+    if (!a_->client.Try(command, &reply).ok()) return;
+    TestQp answerer;
+    std::copy(std::begin(reply.result.connect.gid), std::end(reply.result.connect.gid),
+              answerer.gid.begin());
+    answerer.qpn = reply.result.connect.remote_qpn;
+    a_->client.TryModify(qp, QpState::kInit, 0xf).IgnoreError();
+    a_->client.TryModify(qp, QpState::kReadyToReceive, 0, &answerer).IgnoreError();
+    a_->client.TryModify(qp, QpState::kReadyToSend).IgnoreError();
+    if ((how & 8) != 0) a_->client.Destroy(Op::kDestroyQp, qp.qpn).IgnoreError();
   }
 
   void Post(Host& from, Host& to, size_t index) {
@@ -187,7 +242,9 @@ class TwoEngines {
   }
 
   Reader& in_;
+  const rnic::Media media_;  // of b's data
   uint64_t now_ = 1'000'000'000;
+  HeldDisk disk_;
   MemoryNetwork network_;
   MemoryNetwork::Port* const a_port_ = network_.AddPort();
   MemoryNetwork::Port* const b_port_ = network_.AddPort();
@@ -225,24 +282,62 @@ std::vector<Input> Seeds() {
     pieces.U8(static_cast<unsigned>(n - 1)).Bytes(stream.data() + at, n);
   }
   seeds.push_back(pieces.Finish());
+  constexpr unsigned kWrite = 0, kWriteImm = 1, kRead = 2, kSwap = 3, kAdd = 4, kSend = 5,
+                     kTake = 6;
+  // A request of a's. kTake: a receive of b's.
+  const auto post = [](Writer& out, unsigned how, unsigned length, unsigned there = 9) {
+    out.U8(0).U8(0).U8(how).U8(4).U16(length).U8(there);
+  };
+  const auto pass = [](Writer& out) { out.U8(2).U8(0).U8(5); };
   for (const unsigned tamper : {0u, 1u, 2u}) {
     Writer out;
-    out.U8(kEngines);
-    out.U8(0).U8(0).U8(6).U8(0).U16(300).U8(0);  // a receive at b
-    for (const unsigned how : {0u, 5u, 2u, 3u, 4u}) {
-      out.U8(0).U8(0).U8(how).U8(4).U16(200).U8(9);
+    out.U8(kEngines).U8(0);
+    post(out, kTake, 300, 0);
+    for (const unsigned how : {kWrite, kSend, kRead, kSwap, kAdd}) {
+      post(out, how, 200);
       if (tamper == 1) out.U8(4).U8(0).U16(40).U8(1);
       // The same again, some 256 times as long, and at the end of the range.
       if (tamper == 2) out.U8(5).U8(0).U8(2).U8(38).U8(0x1f).U8(39).U8(0xf8).U8(0);
-      out.U8(2).U8(0).U8(5);
+      pass(out);
     }
     out.U8(7).U8(0).U8(2).U8(0).U8(50);
     seeds.push_back(out.Finish());
   }
-  for (const unsigned how : {0u, 2u, 3u}) {  // across the end of the registered range
+  for (const unsigned how : {kWrite, kRead, kSwap}) {  // across the end of the registered range
     Writer out;
-    out.U8(kEngines).U8(0).U8(0).U8(how).U8(4).U16(200).U8(255).U8(2).U8(0).U8(5);
-    seeds.push_back(out.U8(2).U8(0).U8(5).Finish());
+    out.U8(kEngines).U8(0);
+    post(out, how, 40900, 255);
+    pass(out), pass(out);
+    seeds.push_back(out.Finish());
+  }
+  for (const unsigned how : {kWrite, kRead, kSend, kWriteImm}) {  // in several packets
+    for (const unsigned media : {0u, 1u, 2u}) {
+      Writer out;
+      out.U8(kEngines).U8(media);
+      post(out, kTake, 40000, 0), post(out, kTake, 40000, 0);
+      post(out, how, 40000), post(out, kWrite, 3000), post(out, kRead, 100), post(out, kAdd, 8);
+      for (int i = 0; i < 4; ++i) pass(out);
+      out.U8(3).U8(0).U16(20000).U8(3).U8(2).U16(30).U8(7).U8(0);  // a new link, in the middle
+      for (int i = 0; i < 8; ++i) {
+        post(out, kWrite, 100), pass(out);
+        out.U8(8).U8(i == 5 ? 4 : 0);  // a flush ends
+        pass(out);
+      }
+      seeds.push_back(out.Finish());
+    }
+  }
+  for (const unsigned asked : {0u, 1u}) {  // services: there, elsewhere, nowhere; asked again
+    Writer out;
+    out.U8(kEngines).U8(0).U8(9).U8(asked).U8(9).U8(asked + 2 * 41);
+    for (const unsigned how :
+         {0u, 16u, 0u, 16u + 2, 2u, 16u + 4, 4u, 16u + 32, 32u, 32u + 8, 160u}) {
+      out.U8(10).U8(how + asked);
+      pass(out);
+      out.U8(10).U8((how & ~16u) + asked);
+      post(out, kRead, 64);
+      pass(out);
+    }
+    seeds.push_back(out.Finish());
   }
   return seeds;
 }

@@ -32,6 +32,7 @@ class Machine {
     engine_.Run(3000);
     a_.CheckGuards();
     b_.CheckGuards();
+    for (Host* host : {&a_, &b_}) PollAll(*host);
     CheckOthersAreServed();
   }
 
@@ -48,6 +49,7 @@ class Machine {
     options.defer_delivery = (mode & 32) != 0 && (mode & 4) != 0;
     options.retransmit = options.defer_delivery && (mode & 64) != 0;
     options.prefetch_depth = (mode & 128) != 0 ? 3 : 0;
+    options.scatter_to_cqe = (setup_ & 16) != 0;
     return options;
   }
   static void Connect(Host& from, int i, Host& to, int j) {
@@ -62,7 +64,7 @@ class Machine {
     const size_t index = (where >> 1) % host.qps.size();
     TestQp& qp = host.qps[index];
     Host& peer = index == 2 ? host : other;
-    switch (what % 8) {
+    switch (what % 9) {
       case 0:
       case 1:
       case 2:
@@ -84,6 +86,38 @@ class Machine {
         // The whole of a registered range, rings included where they are.
         in_.Fill(qp.sq, 16);
         in_.Fill(host.data + in_.U16() % kData / 2, in_.U8());
+        if ((where & 128) != 0) in_.Fill(host.cq.ring + in_.U8() % host.cq.depth, 64);
+        break;
+      case 8:
+        Encode(host, peer, qp);
+    }
+  }
+
+  // A WQE as a driver makes it.
+  void Encode(Host& host, Host& peer, TestQp& qp) {
+    const uint8_t kind = in_.U8();
+    const Sge local{reinterpret_cast<uint64_t>(host.data), in_.U8(), host.keys[0].lkey};
+    const auto there = reinterpret_cast<uint64_t>(peer.data);
+    constexpr rnic::WqeOpcode kInline[] = {rnic::kWqeSend, rnic::kWqeSendImm, rnic::kWqeWrite,
+                                           rnic::kWqeWriteImm};
+    qp.Put([&](void* wqe) {
+      const auto control = qp.Control(CqeMode::kAlways, (kind & 64) != 0);
+      if (kind % 8 < 4)
+        return EncodeInline(wqe, control, kInline[kind % 4], {&local, 1}, there, peer.keys[0].rkey,
+                            7);
+      if (kind % 8 == 4)
+        return EncodeReceiveEnable(wqe, control, peer.qps[kind / 8 % 3].qpn, in_.U8());
+      return EncodeSendImm(wqe, control, {&local, 1}, 7);
+    });
+  }
+
+  // Whatever the rings hold has a meaning.
+  static void PollAll(Host& host) {
+    for (TestCq* cq : {&host.cq, &host.small_cq}) {
+      for (const rnic::Completion& each : cq->PollAll())
+        HL_FUZZ_CHECK(each.qpn <= rnic::kObjectMask && !WcStatusName(each.status).empty(),
+                      "a completion of nothing");
+      for (uint32_t i = 0; i < cq->depth; ++i) rnic::DecodeCqe(cq->ring[i]);
     }
   }
 
@@ -225,7 +259,7 @@ std::vector<Input> Seeds() {
   constexpr unsigned kHeader = 2, kRemote = 4, kLocal = 8, kObject = 16;
   std::vector<Input> seeds;
   for (const unsigned mode : {0u, 4u + 16u, 4u + 32u + 64u}) {
-    const auto begin = [&](Writer& out) { out.U8(mode).U8(0xff); };
+    const auto begin = [&](Writer& out) { out.U8(mode).U8(0xef); };
     const auto end = [&](Writer& out, unsigned where) {
       out.U8(4).U8(where).U8(5).U8(0).U8(200);
       seeds.push_back(out.Finish());
@@ -251,6 +285,39 @@ std::vector<Input> Seeds() {
       out.U8(3).U8(1).U8(4).U8(0).U16(16).U16(0).U8(2).U16(64).U16(64);  // scatters into a ring
       Place(out, 0, rnic::kWqeSend, 2, 0x08, kHeader | kLocal);
       out.U8(0).U8(0).U16(80).U16(128);
+      end(out, 0);
+    }
+    for (const unsigned length : {20u, 40000u}) {  // into the CQE, where that is on; in parts
+      Writer out;
+      out.U8(mode).U8(length < 32 ? 0xff : 0xef);
+      out.U8(3).U8(1).U8(2).U8(0).U16(40000).U16(0);
+      Place(out, 0, rnic::kWqeSend, 2, 0x08, kHeader | kLocal);
+      out.U8(0).U8(0).U16(length).U16(128);
+      for (const unsigned opcode : {rnic::kWqeWrite, rnic::kWqeRead}) {
+        Place(out, 0, opcode, 3, 0x08, kHeader | kRemote | kLocal);
+        out.U8(0).U16(64).U8(1).U8(0).U16(length).U16(128);
+      }
+      end(out, 0);
+    }
+    {
+      Writer out;  // as a driver makes them, where their receives are and are not
+      begin(out);
+      for (int i = 0; i < 3; ++i) out.U8(3).U8(1).U8(2).U8(0).U16(256).U16(0);
+      for (const unsigned kind : {0u, 1u, 2u, 3u, 4u, 5u, 64u, 0u})
+        out.U8(8).U8(0).U8(kind).U8(kind == 64 ? 0 : 40).U8(1);
+      end(out, 0);
+    }
+    {
+      Writer out;  // rings of completions that somebody else wrote
+      begin(out);
+      for (unsigned i = 0; i < 16; ++i) {
+        out.U8(7).U8(128).U64(0).U64(0).U16(0).U8(0).U8(i);
+        std::array<uint8_t, 64> cqe{};
+        cqe[55] = static_cast<uint8_t>(0x0f + i), cqe[63] = static_cast<uint8_t>(i << 4);
+        out.Bytes(cqe.data(), cqe.size());
+        cqe[55] = static_cast<uint8_t>(i), cqe[63] = 0xd0;
+        out.U8(7).U8(129).U64(0).U64(0).U16(0).U8(0).U8(i).Bytes(cqe.data(), cqe.size());
+      }
       end(out, 0);
     }
     {
