@@ -54,6 +54,7 @@ class Image {
   }
 
   void Apply(Reader& in) {
+    seed_ = in.U8();
     for (int i = 0; i < 100 && !in.done(); ++i) {
       switch (in.U8() % kEdits) {
         case kRaw: {
@@ -128,7 +129,13 @@ class Image {
     if (redo.ok()) {
       std::vector<std::byte> again = redone;
       HL_FUZZ_CHECK(Redo(again, *info).ok() && again == redone, "redo twice is not redo once");
+      CheckNewHead(redone, *info, *redo);
     }
+    const auto cut = std::span(redone).first(redone.size() - kExtentSize);
+    if (info->geometry.region_size == redone.size())
+      HL_FUZZ_CHECK(!Redo(cut, *info).ok() && !CheckMember(cut, *info).readable() &&
+                        !FileTable::Load(cut, *info).ok(),
+                    "a region without its end");
     CheckFiles(redone, *info);
     CheckTheCheck(redone, redo.ok(), *info);
   }
@@ -266,16 +273,42 @@ class Image {
     HL_FUZZ_CHECK(table.ok() && table->map == check.table.map, "check and redo disagree");
     const auto damaged = VerifyExtents(redone, info, *table);
     HL_FUZZ_CHECK(damaged.size() == check.damaged.size(), "check and redo disagree about extents");
-    // Another member, equal or older, has arbitrary content: the image is mended from it, or that
-    // is refused.
-    const MemberFetch fetch = [&](size_t, uint64_t offset, std::span<std::byte> out) {
-      std::memcpy(out.data(), before.data() + offset, out.size());
+    Mend(redone, info, *table, damaged);
+  }
+
+  // Other members, equal or older, have the same damage, or the right checksums: the image is mended
+  // from them, or that is refused.
+  void Mend(std::vector<std::byte>& redone, const RegionInfo& info, const FileTable& table,
+            const std::vector<ExtentDamage>& damaged) {
+    std::vector<std::byte> sound = bytes_;
+    for (const ExtentDamage& each : damaged) {
+      MapEntry entry = table.map[each.extent];
+      entry.crc = Crc32c(ExtentSeed(info, entry.slot_plus_one, entry.index),
+                         sound.data() + info.geometry.ExtentOffset(each.extent), entry.length);
+      std::memcpy(sound.data() + info.geometry.MapOffset(each.extent), &entry, sizeof entry);
+    }
+    const MemberFetch fetch = [&](size_t member, uint64_t offset, std::span<std::byte> out) {
+      if (member == 2) return Unavailable("a member that is gone");
+      std::memcpy(out.data(), (member == 0 ? bytes_ : sound).data() + offset, out.size());
       return Status();
     };
-    const auto mended = MendExtents(redone, info, *table, damaged, {1, info.group[0] % 2u, fetch});
-    if (mended.ok()) {
-      HL_FUZZ_CHECK(VerifyExtents(redone, info, *FileTable::Load(redone, info)).empty(), "mended");
+    const size_t equal = seed_ % 4u;
+    const auto mended = MendExtents(redone, info, table, damaged, {3, equal, fetch});
+    if (!mended.ok()) {
+      HL_FUZZ_CHECK(!mended.status().message().empty(), "a refusal without a reason");
+      return;
     }
+    HL_FUZZ_CHECK(mended->size() == damaged.size(), "mended what was not damaged");
+    HL_FUZZ_CHECK(VerifyExtents(redone, info, *FileTable::Load(redone, info)).empty(), "mended");
+  }
+
+  // A log that begins behind the last record, as a node leaves it, has the same end.
+  static void CheckNewHead(std::vector<std::byte> image, const RegionInfo& info,
+                           const LogState& log) {
+    WriteHead(image, info, log.tail);
+    const auto again = ScanLog(image, info);
+    HL_FUZZ_CHECK(again.ok() && again->records == 0 && again->tail == log.tail,
+                  again.status().ToString());
   }
 
   static void CheckFiles(const std::vector<std::byte>& image, const RegionInfo& info) {
@@ -294,6 +327,7 @@ class Image {
   std::vector<std::byte> page_;
   RegionInfo info_;
   LogCursor tail_;
+  uint8_t seed_ = 0;  // of what other members have
 };
 
 // A record of `type` with one entry of `length` bytes at the start of the applied range + `to`.
@@ -313,31 +347,59 @@ void Record(Writer& out, RecordType type, unsigned acked, unsigned entries, uint
 std::vector<Input> Seeds() {
   std::vector<Input> seeds = {{}};
   constexpr uint32_t kDataFromBinding = 4096 + 4096 + 4096;
+  const auto begin = [](unsigned equal) {
+    Writer out;
+    out.U8(equal);
+    return out;
+  };
+  // A file of the log lane in slot 1, and an extent of it, whose bytes are zeros. The checksum is 0.
+  const auto file = [](Writer& out, unsigned size) {
+    out.U8(kTable).U8(1).U8(10).Bytes("000004.log", 10).U8(0).U8(0).U16(size).U8(1).U8(0);
+  };
+  const auto extent = [](Writer& out, unsigned at, unsigned index, unsigned length) {
+    out.U8(kMap).U8(2).U8(index).U16(length).U8(0).U8(at);
+  };
   {
-    Writer out;  // an epoch, a file of one extent, appends
-    out.U8(kTable).U8(1).U8(10).Bytes("000004.log", 10).U8(1).U8(0).U16(100).U8(1).U8(0);
-    out.U8(kMap).U8(2).U8(0).U16(100).U8(0).U8(0);
+    Writer out = begin(0);  // an epoch, a file of one extent, appends
+    file(out, 100), extent(out, 0, 0, 100);
     Record(out, RecordType::kEpoch, 0, 1, 1024, sizeof(ConfigurationBlock));
     for (unsigned i = 1; i < 6; ++i)
       Record(out, RecordType::kAppend, i - 1, 1, kDataFromBinding, 300);
     seeds.push_back(out.Finish());
   }
+  for (unsigned equal = 0; equal < 4; ++equal) {
+    Writer out = begin(equal);  // two extents of a file, damaged; an append to the second
+    file(out, 4096 + 50), extent(out, 3, 0, 4096), extent(out, 1, 1, 50);
+    out.U8(kRecord).U8(0).U8(static_cast<unsigned>(RecordType::kAppend)).U8(1).U8(0).U8(0).U8(0);
+    out.U8(200).U8(1).U32(4096 + 90);
+    out.U8(0).U32(kDataFromBinding + 4096 + 50).U16(39).U8(0x77);
+    seeds.push_back(out.Finish());
+  }
+  for (unsigned fault = 0; fault < 6; ++fault) {  // tables that contradict themselves
+    Writer out = begin(0);
+    file(out, fault == 0 ? 60000 : 100);
+    if (fault != 1) extent(out, 0, fault == 2 ? 1 : 0, fault == 3 ? 99 : 100);
+    if (fault == 4) extent(out, 1, 0, 100);
+    if (fault == 5)
+      out.U8(kTable).U8(2).U8(10).Bytes("000004.log", 10).U8(0).U8(0).U16(0).U8(1).U8(0);
+    seeds.push_back(out.Finish());
+  }
   {
-    Writer out;  // until the ring is full, then a pad
+    Writer out = begin(0);  // until the ring is full, then a pad
     for (unsigned i = 0; i < 28; ++i)
       Record(out, RecordType::kNamespace, i, 1, kDataFromBinding, 450);
     Record(out, RecordType::kPad, 28, 0, 0, 0);
     seeds.push_back(out.Finish());
   }
   {
-    Writer out;  // a head in the middle, the other one damaged; more records
+    Writer out = begin(0);  // a head in the middle, the other one damaged; more records
     Record(out, RecordType::kStatements, 0, 2, 64, 12);
     out.U8(kHead).U8(1).U8(5).U8(kRaw).U32(4096).U8(4).U32(0);
     Record(out, RecordType::kBinding, 1, 1, 0, 64);
     seeds.push_back(out.Finish());
   }
   {
-    Writer out;
+    Writer out = begin(0);
     out.U8(kNode).U8(3).U8(4).U8(3);
     for (int i = 0; i < 3; ++i) out.U8(11).Bytes("127.0.0.1:1", 11);
     out.U8(kBinding).U8(40).Bytes("/x/y", 4);

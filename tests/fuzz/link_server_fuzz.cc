@@ -2,7 +2,7 @@
 // drives connections of strangers and of a trusted neighbour, and the one that the server dials:
 // introductions, packets with any header, frames with any body and plain bytes, sent in any pieces,
 // changed and repeated on the way, and cut off. This target takes the place of the engine and
-// answers. Rules: after each step an honest neighbour's request is answered; the engine gets only
+// answers; now and then no descriptor is left. Rules: after each step an honest neighbour's request is answered; the engine gets only
 // packets that parse and belong where they came; with keys only those that a trusted neighbour
 // sent, once and in its own name; what the server holds for connections, and how many it keeps of
 // one source or neighbour, is bounded.
@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -51,6 +52,7 @@ enum Step : uint8_t {
   kAsk,
   kEnd,
   kEngineAsks,
+  kNoDescriptors,
   kSteps
 };
 // Whose a connection to the server is. Without keys all are the same.
@@ -172,7 +174,7 @@ class Links {
   void Run() {
     for (size_t i = 0; i < kMostSteps && !in_.done(); ++i) TakeStep();
     Settle();
-    CheckConnections();
+    if (!ran_out_) CheckConnections();
     for (Driven& each : driven_) {
       each.Send(SIZE_MAX);
       each.Hear();
@@ -203,6 +205,8 @@ class Links {
       Connect(static_cast<Who>(which % kWhos), which / kWhos);
     } else if (step == kEngineAsks) {
       EngineAsks(which);
+    } else if (step == kNoDescriptors) {
+      RunOutOfDescriptors(static_cast<Who>(which % kWhos), which / kWhos);
     } else if (!driven_.empty()) {
       Drive(static_cast<Step>(step), driven_[which % driven_.size()]);
     }
@@ -211,9 +215,31 @@ class Links {
   void Connect(Who who, unsigned number) {
     if (driven_.size() == kMostConnections) return;
     const std::string source = SourceOf(who, number);
-    driven_.emplace_back(ConnectTo(server_->listening(), source), who, source, /*dialer=*/true,
-                         keyed() ? TheKeys().OfConnection(who) : nullptr);
+    Add(who, source, ConnectTo(server_->listening(), source));
     Settle();
+  }
+  void Add(Who who, const std::string& source, UniqueFd fd) {
+    driven_.emplace_back(std::move(fd), who, source, /*dialer=*/true,
+                         keyed() ? TheKeys().OfConnection(who) : nullptr);
+  }
+  // One connects while no descriptor is left to accept it with. The server accepts nobody for a
+  // while then.
+  void RunOutOfDescriptors(Who who, unsigned number) {
+    if (driven_.size() == kMostConnections) return;
+    ran_out_ = true;
+    const std::string source = SourceOf(who, number);
+    rlimit before{};
+    getrlimit(RLIMIT_NOFILE, &before);
+    UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const UniqueFd last(dup(fd.get()));
+    fd.Reset(-1);
+    rlimit none = before;
+    none.rlim_cur = static_cast<rlim_t>(last.get()) + 1;
+    HL_FUZZ_CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0, "a lower limit");
+    fd = ConnectTo(server_->listening(), source);
+    Settle();
+    HL_FUZZ_CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0, "the former limit");
+    Add(who, source, std::move(fd));
   }
 
   void Drive(Step step, Driven& c) {
@@ -397,6 +423,7 @@ class Links {
   LinkId honest_link_ = kNoLink;
   uint64_t round_ = 0;
   bool answered_ = false;  // the honest request of this round
+  bool ran_out_ = false;   // of descriptors
   std::deque<Driven> driven_;
   const Driven* dialed_ = nullptr;
   std::multiset<Bytes> said_;  // sealed, and not seen by the engine
@@ -407,6 +434,7 @@ class Script {
  public:
   explicit Script(unsigned mode) { out_.U8(mode); }
   Script& Connect(Who who, unsigned source = 0) { return Begin(kConnect, who + source * kWhos); }
+  Script& NoDescriptors(Who who) { return Begin(kNoDescriptors, who); }
   Script& Send(unsigned which, size_t most = kAll) {
     Begin(kSend, which).out_.U16(static_cast<unsigned>(most));
     return *this;
@@ -490,7 +518,7 @@ Input Strangers(unsigned mode) {
   s.Connect(kWithoutKeys).Body(kBytes, 3, "GET / HTTP/1.1\r\n\r\n").Send(3).Hear(3);
   s.Connect(kUntrusted).Body(kFrame, 4, "early").Send(4).End(4, false);
   for (int i = 0; i < 10; ++i) s.Connect(kWithoutKeys);
-  return s.Finish();
+  return s.NoDescriptors(kNeighbour).Send(15).Finish();
 }
 
 }  // namespace

@@ -1,6 +1,10 @@
 // URIs, single options, endpoints and links' peers of any text: each gets an answer, a refusal
 // changes nothing, and an accepted text keeps its meaning when it is printed and parsed again. The
-// same for what a replica publishes about itself, of any bytes.
+// same for what a replica publishes about itself, of any bytes. At an endpoint with a numeric
+// address somebody can listen and be reached, where that is allowed.
+#include <algorithm>
+#include <chrono>
+
 #include "control/endpoint.h"
 #include "fuzz/fuzz.h"
 #include "hyperloop/replication/options.h"
@@ -55,6 +59,32 @@ void Option(Reader& in) {
   HL_FUZZ_CHECK(*GetStoreOption(name, again) == *canonical, name + "=" + *canonical);
 }
 
+// Names would be looked up.
+bool IsNumeric(const std::string& host) {
+  return host.find_first_not_of("0123456789abcdef:.") == std::string::npos &&
+         (host.find(':') != std::string::npos || std::count(host.begin(), host.end(), '.') == 3);
+}
+
+void ListenThere(control::Endpoint endpoint) {
+  constexpr size_t kLongestName = 255;  // of the domain name system; a longer one is not looked up
+  if (!IsNumeric(endpoint.host) && endpoint.host.size() <= kLongestName) return;
+  endpoint.port = 0;
+  control::Endpoint bound;
+  const auto soon = [] { return control::Clock::now() + std::chrono::seconds(20); };
+  auto listener = control::ListenOn(endpoint, &bound, /*loopback_only=*/true);
+  if (!listener.ok()) {
+    HL_FUZZ_CHECK(!listener.status().message().empty(), "a refusal without a reason");
+    return;
+  }
+  HL_FUZZ_CHECK(bound.port != 0 && bound.host == endpoint.host, bound.ToString());
+  const auto connected = control::ConnectTo(bound, soon());
+  HL_FUZZ_CHECK(connected.ok(), connected.status().ToString());
+  control::Endpoint again;
+  HL_FUZZ_CHECK(!control::ListenOn(bound, &again, true).ok(), "two listen at one place");
+  *listener = UniqueFd();
+  HL_FUZZ_CHECK(!control::ConnectTo(bound, soon()).ok(), "nobody listens");
+}
+
 void EndpointText(std::string_view text) {
   const auto endpoint = control::ParseEndpoint(text);
   if (!endpoint.ok()) return;
@@ -62,6 +92,7 @@ void EndpointText(std::string_view text) {
   HL_FUZZ_CHECK(again.ok(), endpoint->ToString());
   HL_FUZZ_CHECK(again->host == endpoint->host && again->port == endpoint->port,
                 endpoint->ToString());
+  ListenThere(*endpoint);
 }
 
 void LinkPeerText(std::string_view text) {
@@ -105,8 +136,16 @@ std::vector<Input> Seeds() {
       Seed(kUri, "hyperloop:"),
       Seed(kUri, "hyperloop://h1:7000,[::1]:7001?device=/tmp/a%20b&window=16&pool=/dev/shm/p"),
       Seed(kUri, "hyperloop://?replicas=a:1,b:2&ack=sync&local_sync=true&ack_timeout=2s"),
+      Seed(kUri, "hyperloop://a:1?window=4&window=8&x"),
+      Seed(kUri, "hyperloop://a:1?window=%4"),
       Seed(kEndpoint, "localhost:7000"),
       Seed(kEndpoint, "[::1]:0"),
+      Seed(kEndpoint, "127.0.0.1:1"),
+      Seed(kEndpoint, "0.0.0.0:7000"),
+      Seed(kEndpoint, "[fe80::1]:7000"),
+      Seed(kEndpoint, "1.2.3.4.5:7000"),
+      Seed(kEndpoint, "127.255.255.255:7000"),
+      Seed(kEndpoint, std::string(300, 'a') + ":7000"),
       Seed(kLinkPeer, "b=127.0.0.1:7471"),
       Seed(kLinkPeer, "host-2=[fd00::1]:65535"),
       Seed(kLinkPeer, "b=::1:7471"),
