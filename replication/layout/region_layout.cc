@@ -48,7 +48,7 @@ std::string VersionText(uint32_t version) {
   if (version >= kLayoutVersion) return text + "; use a program of the version that made the group";
   return text +
          ": export the group with hyperloopctl of the version that made it, then make the group "
-         "anew with this one and load the export";
+         "anew with this one, and take the export into it with hyperloopctl adopt";
 }
 
 }  // namespace

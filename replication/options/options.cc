@@ -355,8 +355,8 @@ constexpr Option kOptions[] = {
      SetReplica<&S::add_replica>,
      GetText<&S::add_replica>},
     {{"remove_replica", "host:port", "", "none of the replicas",
-      "Go on for good without this replica of the group, which need not run. All others must. Does "
-      "nothing if the group does not have it."},
+      "Go on for good without this replica of a group of three or more. The replica need not run, "
+      "all others must. Does nothing if the group does not have it."},
      SetReplica<&S::remove_replica>,
      GetText<&S::remove_replica>},
     {{"on_replica_failure", "one of block|continue", "block", "block, continue",
