@@ -120,7 +120,7 @@ class GroupBase : public Group {
 
   std::unique_ptr<ForkDetector> fork_detector_;
   uint64_t region_size_ = 0;
-  Ticket acknowledged_ = 0;  // up to here remote_acked, and the copies at this node are done
+  Ticket acknowledged_ = 0;  // the newest that all replicas acknowledged and this node copied
   uint64_t copies_posted_ = 0, copies_done_ = 0;
   uint32_t looks_ = 0;
   // What one Poll brings. It is a member because a local array would be zeroed each time.

@@ -5,9 +5,9 @@
 //
 // Steps of Encode and their cost in a group of 3: it computes some 16 words once, because the
 // wqe_index and opcode of each WQE are the same on all replicas. Then it stores 12 to 16 words of
-// 4 B for each replica, and 2 to 4 more for each part of the operation, whose addresses differ by
-// the node's base. These are about 60 stores to 1 KB that was last used a lap ago. Branches depend
-// only on which parts the operation has.
+// 4 B for each replica. Each part of the operation takes 2 to 4 words more, because its addresses
+// differ by the node's base. These are about 60 stores to 1 KB that was last used a lap ago.
+// Branches depend only on which parts the operation has.
 #pragma once
 
 #include <array>

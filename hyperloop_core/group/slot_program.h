@@ -85,8 +85,8 @@ struct ForwardPatch {
   HeadPatch flush;
   HeadPatch send;
   EnablePatch enable_up;
-  // For the doorbell record of up's RQ in each N/4-th slot, otherwise for the staging buffer; so it
-  // comes last.
+  // The RECV of each N/4-th slot scatters it to the doorbell record of up's RQ, that of another
+  // slot to the staging buffer. So it comes last.
   uint32_t receive_counter;
 };
 struct TailPatch {

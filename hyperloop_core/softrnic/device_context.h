@@ -54,7 +54,8 @@ class DeviceContext;
 // engine.
 class ClientUmem {
  public:
-  // Makes the owner before the umem: later there may be no memory for it.
+  // To be made before the umem is registered, because afterwards there might be no memory for it.
+  // Owns nothing before Own.
   explicit ClientUmem(std::shared_ptr<DeviceContext> context) : context_(std::move(context)) {}
   ~ClientUmem();
   ClientUmem(const ClientUmem&) = delete;
@@ -71,9 +72,8 @@ class DeviceContext : public std::enable_shared_from_this<DeviceContext> {
  public:
   DeviceContext(std::unique_ptr<CommandPort> port, std::unique_ptr<ForkDetector> guard);
 
-  // False once the engine is gone, or in a forked child. It makes a few loads. At most every 2 ms,
-  // and at the latest at the 16th call after that, it makes a system call that notices a killed
-  // engine.
+  // False once the engine is gone, or in a forked child. Costs a few loads. Every 16th call reads
+  // the clock and, if the last look is 2 ms ago, makes a system call that notices a killed engine.
   bool Alive() const;
   // The same without the system call: loads only, for the hot path.
   bool Usable() const {

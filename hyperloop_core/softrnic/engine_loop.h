@@ -28,8 +28,8 @@ struct EngineLoopOptions {
   uint32_t spin_us = 50;  // how long to look for work before sleeping; 0: sleep at once
   // The longest sleep, so that the heartbeat moves; -1: no limit.
   int sleep_ms = 250;
-  int cpu =
-      -1;  // the processor that the caller pins Run's thread to; clients are told it; −1: none
+  // The processor to which the caller pins Run's thread. Clients are told it. −1: none.
+  int cpu = -1;
   // For tests: called on the loop's thread when it has found no work and is about to mark itself
   // sleeping.
   std::function<void()> about_to_sleep = nullptr;
@@ -99,7 +99,7 @@ class EngineLoop {
   const UniqueFd epoll_fd_;
   const UniqueFd event_fd_;
   std::atomic<bool> stop_{false};
-  std::atomic<uint32_t> sleeping_{0};  // for Submit and Stop, as engine_sleeping is for clients
+  std::atomic<uint32_t> sleeping_{0};  // as engine_sleeping, for this process's threads
   std::atomic<Task*> mailbox_{nullptr};
   std::mutex submit_mutex_;  // one task in the mailbox at a time
   std::vector<UarPage*> pages_;

@@ -35,7 +35,7 @@ class RecoveryListener : public rocksdb::EventListener {
 
 class ErrorsTest : public DatabaseTest {
  protected:
-  // From now on opens are over `base` and with `store_options`.
+  // The next openings use `base` and `store_options`.
   void Use(const std::shared_ptr<rocksdb::FileSystem>& base, const StoreOptions& store_options) {
     const StoreOpener open_store = [this](const StoreOptions& with,
                                           std::shared_ptr<Log>) -> Result<std::unique_ptr<Store>> {

@@ -22,10 +22,11 @@ class FakeGroup {
     WholeFile listed;     // kBulk
     std::string content;  // kLog
   };
-  // One failure to come: call number `skip`+1 of `call` ("append", "create", …) returns `code`;
-  // `applied` says whether the group carries it out nevertheless. "files" has no code: that call of
-  // Files finds the group out of reach. A retryable code breaks the group. Each later call then
-  // counts as one of "reconnect", too. After kFenced, each later call of that Store fails with it.
+  // A failure to come. After `skip` calls of the kind `call` ("append", "create", …) the next one
+  // returns `code`; if `applied`, the group carries it out nevertheless. For "files" the code does
+  // not count: Files finds the group out of reach. A retryable code breaks the group. Each later
+  // call then counts as one of "reconnect", too. After kFenced, each later call of that Store fails
+  // with it.
   struct Fault {
     std::string call;
     Code code = Code::kTimedOut;

@@ -13,9 +13,9 @@ namespace hyperloop {
 
 class ImageFiles final : public GroupFiles {
  public:
-  // `image` outlives this object and does not change.
-  // `held`: as GroupFiles::Held; null: nothing is.
   using HeldBy = std::function<bool(const WholeFile& file)>;
+  // `image` outlives this object and does not change. `held` answers GroupFiles::Held; null: no
+  // file is held.
   ImageFiles(std::span<const std::byte> image, const RegionInfo& info, FileTable table, HeldBy held)
       : image_(image), info_(info), table_(std::move(table)), held_(std::move(held)) {}
 

@@ -78,9 +78,9 @@ class ReplicaHandle {
   }
   // Sets how long each call may take in which the replica registers or reads its whole region.
   void SetSlowTimeout(std::chrono::nanoseconds timeout) { slow_timeout_ = timeout; }
-  // Sets when all such calls are to be done, whatever each may take. One that begins about then, or
-  // later, still has a second and the time `reading` in which a region is read, so that it is not
-  // blamed for an earlier one's delay.
+  // Sets the time at which all such calls must have ended. A call that begins just before it, or
+  // later, still has a second and `reading`, the time in which a region is read, so that its
+  // replica is not blamed for an earlier one's delay.
   void SetSlowDeadline(std::chrono::steady_clock::time_point deadline,
                        std::chrono::nanoseconds reading) {
     slow_deadline_ = deadline;

@@ -47,7 +47,7 @@ class Session {
                                                  std::shared_ptr<Log> log);
   ~Session();
 
-  // Whether the replicas answer a Hello: every one or, with on_replica_failure=continue, one.
+  // Whether all replicas answer a Hello or, with on_replica_failure=continue, at least one.
   Status Look();
   Status Take(const TakeRequest& request, TakeResult* result);
   bool taken() const { return taken_.load(std::memory_order_acquire); }

@@ -17,7 +17,8 @@ namespace hyperloop::simulation {
 
 class Fabric {
  public:
-  // `engine`: the options of each engine, except for the seed. `apart`: a machine for each host.
+  // `engine`: the options of each engine, except for the seed. `apart`: each host has a machine of
+  // its own.
   Fabric(const std::vector<std::string>& hosts, bool apart, softrnic::EngineOptions engine,
          uint64_t seed);
   ~Fabric();
@@ -28,7 +29,7 @@ class Fabric {
   softrnic::EmbeddedRnic& rnic(const std::string& host) { return MachineOf(host).rnic; }
   softrnic::PersistenceModel& power(const std::string& host) { return MachineOf(host).power; }
 
-  // Of hosts on machines of their own. While cut, the bytes between them wait. A reset loses the
+  // For hosts on machines of their own. While a link is cut, its bytes wait. A reset loses the
   // bytes that are under way.
   void SetCut(const std::string& one, const std::string& other, bool cut);
   void Reset(const std::string& one, const std::string& other);

@@ -1,5 +1,6 @@
-// What the interpose_*.cc files share. Each of them defines functions of the C library anew: for a
-// simulated thread as the scheduler has it, and for others as the library's own.
+// What the interpose_*.cc files share. Each of them redefines functions of the C library. For a
+// simulated thread they wait by the scheduler, and for another one they call the library's own
+// function.
 #pragma once
 
 #include <dlfcn.h>
@@ -22,7 +23,7 @@ inline uint64_t Nanoseconds(const timespec& time) {
 
 }  // namespace hyperloop::simulation
 
-// The own function of the C library, found once.
+// The C library's own function `name`, looked up once.
 #define HL_REAL(name)                                                           \
   ([]() -> decltype(&name) {                                                    \
     static const auto own = hyperloop::simulation::Real<decltype(name)>(#name); \

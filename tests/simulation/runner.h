@@ -26,8 +26,8 @@ struct Report {
   const std::string& wrong() const { return ended.empty() ? outcome.wrong : ended; }
 };
 
-// Calls `report` for each seed of [first, last], in the order in which they end. Once it returned
-// false, no other run begins.
+// Calls `report` for each seed of [first, last], in the order in which they end. Once `report` has
+// returned false, no further run begins.
 void RunSeeds(uint64_t first, uint64_t last, const RunnerOptions& options,
               const std::function<bool(const Report&)>& report);
 

@@ -42,7 +42,7 @@ class Scheduler {
 
   // Nanoseconds since Begin, plus a constant.
   uint64_t Now() const { return now_; }
-  // Time passes while the calling thread computes.
+  // Moves the clock on, as if the calling thread had computed for so long.
   void Pass(uint64_t nanoseconds) { now_ += nanoseconds; }
 
   // Lets another thread go on, if the seed says so.
@@ -52,7 +52,7 @@ class Scheduler {
   bool Wait(const std::function<bool()>& ready, uint64_t deadline = kNever);
   // The same for what changes only with descriptors (see DescriptorsChanged).
   bool WaitForDescriptors(const std::function<bool()>& ready, uint64_t deadline);
-  // Somebody has written to a descriptor, read from one, or closed one.
+  // To be called when a descriptor was written to, read from or closed.
   void DescriptorsChanged() { ++descriptor_changes_; }
 
   // --- processes; the first thread is of process 0
@@ -76,8 +76,8 @@ class Scheduler {
     trace_ ^= trace_ >> 29;
   }
 
-  // A new simulated thread that runs `body`, which must end by returning. The caller starts the
-  // real thread, which calls Enter first and Leave last.
+  // Adds a simulated thread. The caller starts the real one, which must call Enter first and Leave
+  // last.
   struct Thread;
   Thread* NewThread();
   void Enter(Thread* thread);

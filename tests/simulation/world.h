@@ -34,7 +34,7 @@ class World {
  public:
   static constexpr uint64_t kRegion = 9 << 20;  // bytes of each replica's region
 
-  // `folder` is empty, and gets the pools. `log`: null: silence.
+  // `folder` is empty, and gets the pools. `log` may be null.
   World(std::string folder, std::mt19937_64& random, std::shared_ptr<Log> log);
   ~World();
 
@@ -51,7 +51,7 @@ class World {
   }
   // Cuts or heals the control connections to a replica.
   void SetReachable(int replica, bool reachable) const;
-  // Changes some bytes of a pool that is in nobody's use. Returns the offset of the first one.
+  // Changes some bytes of a pool that nobody uses. Returns the offset of the first one.
   uint64_t Damage(const std::string& host);
   // While it is up.
   std::span<std::byte> region(int replica) { return At(replica).running->region(); }

@@ -18,7 +18,7 @@ class TestDatabase {
   TestDatabase(const StoreOptions& store, std::string directory);
   ~TestDatabase() { Close(); }
 
-  // To be changed before Open. Logs only: nothing is flushed unless asked for.
+  // To be changed before Open. With these, RocksDB flushes nothing unless asked to.
   rocksdb::Options options;
 
   // Makes the FileSystem, unless MakeEnv did, and opens the database.
@@ -31,7 +31,7 @@ class TestDatabase {
   const std::string& directory() const { return directory_; }
 
   rocksdb::Status Put(const std::string& key, const std::string& value);
-  // The value, or "NotFound: …" and the like.
+  // The value, or the status as text if there is none ("NotFound: …").
   std::string Get(const std::string& key) const;
   // Puts KeyOf(0) to KeyOf(count - 1), each with its ValueOf.
   rocksdb::Status Fill(int count);

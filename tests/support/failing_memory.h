@@ -11,7 +11,7 @@ namespace hyperloop::test {
 class FailingMemory {
  public:
   enum class Where { kHere, kElsewhere };
-  // The allocation `number` fails, counted from 0, and so do those behind it, `count` in all.
+  // `count` allocations in a row fail, beginning with number `number`, counted from 0.
   FailingMemory(Where where, size_t number, size_t count);
   ~FailingMemory();
   FailingMemory(const FailingMemory&) = delete;

@@ -62,8 +62,8 @@ std::string NameOfCode(C code) {
   }
 }
 
-// gtest prints statuses with these functions. It does not look here for those of others, so the
-// matchers explain what those are.
+// gtest prints our statuses with these functions. It finds no such function for another library's
+// statuses, so the matchers add their text to a failure (Explain).
 inline void PrintTo(const Status& status, std::ostream* out) { *out << status.ToString(); }
 template <class T>
 void PrintTo(const Result<T>& result, std::ostream* out) {

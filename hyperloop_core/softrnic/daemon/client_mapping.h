@@ -17,7 +17,9 @@
 
 namespace hyperloop::softrnic {
 
-// kInvalidArgument: files on a file system of this type (statfs f_type) cannot be served.
+// kInvalidArgument: files on a file system of this type (f_type of statfs) cannot be served: it has
+// explicit huge pages, or another program or machine serves its pages and could hold up every host
+// at each fault.
 Status CheckFileSystem(int64_t type);
 
 // Mappings that the engine or its flusher no longer uses. Another thread unmaps them, because that
@@ -34,7 +36,7 @@ class UnmapQueue {
 
   explicit UnmapQueue(std::shared_ptr<ClientThreads> threads) : threads_(std::move(threads)) {}
   ~UnmapQueue() { Drain(); }
-  // Needs no memory: whoever gives a mapping up could tell nobody that there is none.
+  // Needs no memory, because its callers are destructors, which could report no failure.
   void Add(Ranges ranges) noexcept {
     std::lock_guard<std::mutex> lock(mutex_);
     for (const Range& range : ranges) bytes_ += range.length;

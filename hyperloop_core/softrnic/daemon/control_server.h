@@ -65,7 +65,7 @@ class ControlServer {
 
   // Makes counter queries include those of `links`. Call before Run; `links` outlives the server.
   void ShowLinks(const LinkServer* links) { links_ = links; }
-  // The queue of clients' mappings that nobody uses any more.
+  // The clients' mappings that are no longer used, and wait to be unmapped.
   std::shared_ptr<UnmapQueue> unmap_queue() const { return unmap_; }
 
   // Serves until Stop; meanwhile the loop must run.
@@ -130,8 +130,8 @@ class ControlServer {
               const std::vector<int>& fds);
   // Needs no memory.
   void Close(uint64_t id, std::string_view why);
-  // Runs `task` on the engine's thread. Needs no memory but what `task` does, whose std::bad_alloc
-  // comes out.
+  // Runs `task` on the engine's thread. Needs no memory of its own; a std::bad_alloc in `task` is
+  // thrown to the caller.
   template <class Task>
   void OnEngine(Process& process, Task&& task);
   std::string OwnCounters() const;
@@ -159,7 +159,7 @@ class ControlServer {
   std::map<uint64_t, std::unique_ptr<Client>> clients_;
   uint64_t populated_ = 0;  // the client that had the last turn
   size_t registering_ = 0;  // clients whose memory is being populated
-  bool unmapping_ = false;  // memory waits that is to be unmapped
+  bool unmapping_ = false;  // unmap_ has mappings
   uint64_t next_process_ = 1;
   std::map<pid_t, Process> processes_;
   std::map<uid_t, uint32_t> connections_;

@@ -24,9 +24,9 @@ class FlushThreads final : public Flusher {
   explicit FlushThreads(std::function<bool(const FileRange&)> make_durable = MakeDurable);
   ~FlushThreads() override;
 
-  // Call before the first Flush. Any thread calls `wake` when a job is done, until Stop, and
-  // `released` when a mapping is no longer used, at any time. So `released` must not refer to
-  // objects that Stop's caller destroys.
+  // Call before the first Flush. `wake` is called when a job is done, and not after Stop has
+  // returned. `released` is called when a mapping is no longer used, perhaps long after Stop, so it
+  // must not refer to objects that Stop's caller destroys. Both may be called by any thread.
   void Start(std::function<void()> wake, std::function<void()> released);
   // Ranges that are not flushed yet are flushed if the process lasts that long.
   void Stop();

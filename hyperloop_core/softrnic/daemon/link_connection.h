@@ -119,7 +119,7 @@ struct LinkServer::Connection {
   bool dialed = false;
   bool spoke = false;  // the end that made it has sent bytes
   bool connecting = false;
-  bool added = false;      // `out` has packets of the engine that it had not before the turn
+  bool added = false;      // the engine has added packets to `out` in this turn
   bool more = false;       // `channel` has frames that may not be handed to the engine yet
   uint64_t in_flight = 0;  // bytes of its packets that the engine has
   OutBytes out;

@@ -49,19 +49,19 @@ Result<std::vector<LinkPeer>> ReadPeersFile(const std::string& path);
 struct LinkOptions {
   std::optional<LinkAddress> listen;
   std::vector<LinkPeer> peers;
-  std::shared_ptr<identity::KeyRing> keys;  // null: links are insecure, and asked to be
+  std::shared_ptr<identity::KeyRing> keys;  // null: links are not secured, or there are none
 
   bool any() const { return listen.has_value() || !peers.empty(); }
 };
-// Texts as given on the command line; empty: not given. Links without keys need `insecure`, and all
-// their addresses must be loopback: otherwise kPermissionDenied. kInvalidArgument: keys without any
-// link, or keys together with `insecure`.
+// Texts as given on the command line; empty: not given.
 struct LinkArguments {
   std::string listen, keys_dir;
   bool insecure = false;
   std::vector<std::string> peers;
   std::string peers_file;
 };
+// kPermissionDenied: links without keys, and without `insecure` or with an address that is not
+// loopback. kInvalidArgument: keys without any link, or keys together with `insecure`.
 Result<LinkOptions> MakeLinkOptions(const LinkArguments& arguments);
 
 }  // namespace hyperloop::softrnic

@@ -39,7 +39,7 @@ class Clients {
   Context* Any() const { return contexts_.empty() ? nullptr : contexts_.begin()->second.get(); }
   // The contexts that are served.
   const std::vector<Context*>& open() const { return open_; }
-  // Calls `f` for every context, also for one that is being closed.
+  // Calls `f` for every context, including those that are being closed.
   template <class F>
   void ForEachContext(F&& f) const {
     for (const auto& [id, context] : contexts_) f(*context);

@@ -15,24 +15,24 @@ class Doorbells {
   Doorbells(const Clients& clients, Requester& requester, Turn& turn)
       : clients_(clients), requester_(requester), turn_(turn) {}
 
-  // Takes the doorbells that were rung since the last call, of each client so many that the others
-  // need not wait long. Its next ones are taken by later calls. True if one was a send queue's.
+  // Takes the doorbells that were rung since the last call, but only a bounded number of each
+  // client; later calls take the rest. True if one of them was a send queue's.
   bool Collect();
   // True if there is one to collect. Called before sleeping.
   bool Pending() const;
 
  private:
   bool CollectLeft();
-  // Carries out the doorbells `bits` of a summary word. If the client's turn ends before, it keeps
-  // the rest in Context::rung.
+  // Carries out the doorbells `bits` of a summary word. What exceeds the client's bound is kept in
+  // Context::rung.
   bool Take(Context& c, uint32_t word, uint64_t bits);
 
   const Clients& clients_;
   Requester& requester_;
   Turn& turn_;
-  bool left_ = false;  // Context::rung has some, of some client
+  bool left_ = false;  // some Context::rung has doorbells
   uint64_t collection_ = 0;
-  size_t first_ = 0;  // of open(), the place where CollectLeft begins
+  size_t first_ = 0;  // the index in open() at which CollectLeft begins
 };
 
 }  // namespace hyperloop::softrnic

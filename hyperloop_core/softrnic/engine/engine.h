@@ -8,7 +8,7 @@
 // client waits for one turn of it. All calls come from one thread (the daemon's engine thread, a
 // test, or a simulation); HandleFault alone also runs in a signal handler on it. Work arrives
 // through doorbells (UAR pages), enables, completions and links. Run() and Step() execute it; with
-// the adversarial modes of EngineOptions, the scheduler chooses what happens next.
+// the adversarial modes of EngineOptions, AdversarialSchedule chooses what happens next.
 #pragma once
 
 #include <cstddef>
@@ -56,8 +56,8 @@ struct EngineOptions {
   // lenient device would let pass.
   bool check_wqe_index = true;
   bool check_qpn = true;
-  // At least so many WQEBBs below the producer index are copied out of the ring early. 0, with
-  // Fetch::kLate: a WQE is read where it lies, when it runs.
+  // How many WQEBBs from the consumer index on, as far as the producer index, are copied out of the
+  // ring early, at least. 0, with Fetch::kLate: a WQE is read where it lies, when it runs.
   uint32_t prefetch_depth = 0;
   // The adversarial modes below are for tests. Their choices come from `seed`, and they cost the
   // fast path nothing. kRandom: single steps, chosen at random among all that could happen next.

@@ -81,8 +81,8 @@ class KeyTable {
   void NoteFault() { fault_ = 1; }
   bool fault() const { return fault_ != 0; }
   void ForgetFault() { fault_ = 0; }
-  // Whether a fault was handled since ForgetFault and the memory under `key` may be lost by it. The
-  // same for the memory of a segment, and for any of a list's.
+  // Whether a fault that was handled since ForgetFault may have cost the memory under `key`, the
+  // memory of a segment, or any memory of a list.
   bool Lost(const MemoryKey& key) const { return fault_ != 0 && key.poisoned; }
   bool Lost(const Segment& segment) const { return segment.key != nullptr && Lost(*segment.key); }
   bool Lost(const SegmentList& list) const {

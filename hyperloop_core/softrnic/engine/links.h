@@ -1,5 +1,5 @@
 // Links runs the turn of queue pairs whose peer is in another engine. It hands each packet that
-// arrives to the part that handles it, and has sent what is due.
+// arrives to the part that handles it, and makes the parts send what is due.
 //
 // A session ties one life of the requester to one life of the responder; the life of a queue pair
 // begins anew with each reset. The requester draws a nonce when it first has something to send. The

@@ -163,7 +163,7 @@ enum class Stall : uint8_t {
   kWait,       // a WAIT is not met; the queue is linked into the CQ's waiters
   kWaitMet,    // the CQ woke the queue: the WAIT at `consumer` is met
   kRetry,      // the peer has no receive, waits for a disk or is not there; Retries tries again
-  kResponses,  // a fence, the READ limit, or enough under way to a remote peer; a response wakes it
+  kResponses,  // a response must come first (Transit::Blocked); it wakes the queue
   kFailed,     // a WQE failed; its error is reported once those before it are complete
 };
 

@@ -22,8 +22,8 @@ inline constexpr size_t kMaxRemoteInflight = 64;                // WQEs begun an
 inline constexpr uint64_t kMaxHeldBytes = 4 << 20;
 inline constexpr uint64_t kSignOfLifeNs = 20'000'000;
 
-// The number of the first packet. Numbers wrap after 64 packets, so that a mistake in that shows
-// early on every queue pair.
+// The number of the first packet. Numbers wrap around after 64 packets, so that a mistake there
+// shows early on every queue pair.
 inline constexpr uint32_t kFirstPsn = ~0u - 63;
 
 struct SentPacket {

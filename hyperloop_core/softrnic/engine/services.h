@@ -1,5 +1,5 @@
-// Services: what clients publish and connect to by name. It is the connection agent of the device
-// for clients here, and by packet for clients of other daemons.
+// Services: what clients publish and connect to by name. It is the connection agent of the device,
+// which clients here use by command, and clients of other daemons by packet.
 //
 // May call: QpTable, Clients, LinkTraffic, Routes, ServiceAsks, QpLife.
 #pragma once
@@ -35,7 +35,8 @@ class Services {
  private:
   // The queue pair that answers the request `p` of the host with this GID.
   Result<Qp*> AnswererFor(Service& service, Host& host, const GidBytes& gid, const Packet& p);
-  // Destroys a queue pair of `c` if it has as many as may answer that host, or all hosts.
+  // Makes room for another answering queue pair of `c`. If the host has as many as a host may, its
+  // oldest one is destroyed; else, if `c` has as many as it may, the oldest of all.
   void MakeRoom(const Context& c, const GidBytes& gid);
 
   QpTable& qps_;

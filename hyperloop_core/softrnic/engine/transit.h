@@ -40,8 +40,8 @@ class Transit {
         dice_(dice) {}
 
   // --- in
-  // Whether the WQE must wait for answers to those before it: because of a fence, of the limit of
-  // READs and atomics, or because enough is under way to a remote peer.
+  // Whether the WQE must wait for answers to those before it: because of a fence, or of the limit
+  // of READs and atomics, or of that of WQEs under way to a remote peer.
   static bool Blocked(const Qp& qp, const Wqe& wqe);
   // Takes in the WQE at the consumer index, whose request is now under way. Not kOk: it is
   // malformed, or its memory is not allowed.
@@ -59,8 +59,8 @@ class Transit {
   // --- out
   // The first WQE without an answer. Null: all have one.
   static Inflight* FirstUnanswered(Qp& qp);
-  // Whether the oldest WQE is acknowledged: the peer has sent something that acknowledges all
-  // before it.
+  // Whether the oldest WQE counts as acknowledged: some WQE in transit has an answer or an error,
+  // which acknowledges all requests before it.
   static bool Answered(const Qp& qp);
   // The answer to the oldest request arrives: copies its data to their place and posts its
   // completion.

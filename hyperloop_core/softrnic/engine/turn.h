@@ -7,7 +7,8 @@
 
 namespace hyperloop::softrnic {
 
-// A queue's turn ends after so many bytes, or so many steps (WQEs and what counts as more).
+// A queue's turn ends after so many bytes, or so many steps. A WQE is one step; a flush adds some,
+// and so do many pieces of memory.
 inline constexpr uint64_t kTurnBytes = 16 << 10;
 inline constexpr size_t kTurnSteps = 16;
 // A WQE or receive with more pieces of memory counts as more steps.

@@ -1,5 +1,5 @@
 // A daemon's engine and control server in the test's process, and clients that speak its protocol
-// by themselves.
+// without the driver.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ inline UniqueFd ConnectToDaemon(const std::string& path) {
 // Another process, which makes connections: the daemon's clients are processes.
 class OtherProcess {
  public:
-  // `user`: under whom it runs. −1: as this one does.
+  // `user`: the user under which it runs; −1: this process's.
   explicit OtherProcess(uid_t user = static_cast<uid_t>(-1)) {
     int ends[2];
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);

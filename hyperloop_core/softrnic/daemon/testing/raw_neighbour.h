@@ -54,7 +54,7 @@ inline identity::SecureChannelOptions LinkChannel(bool dialer,
           .max_body = kMaxPacketBytes};
 }
 
-// A neighbour, without keys as any process of this machine can be.
+// A neighbour. Without `ring` it has no keys, as any process of this machine could connect.
 class RawNeighbour {
  public:
   explicit RawNeighbour(const std::string& address,
@@ -63,7 +63,7 @@ class RawNeighbour {
       : socket_(ConnectTo(address, from)), channel_(LinkChannel(true, std::move(ring))) {
     Say(channel_.TakeOutput());
   }
-  // The server has dialed `accepted`.
+  // `accepted`: the test's end of a connection that the server dialed.
   RawNeighbour(UniqueFd accepted, std::shared_ptr<identity::KeyRing> ring)
       : socket_(std::move(accepted)), channel_(LinkChannel(false, std::move(ring))) {
     SetPatience(socket_);
@@ -120,7 +120,7 @@ class RawNeighbour {
                     &out);
     Say(out);
   }
-  // True if as many answers came. They are all the same.
+  // Waits for so many answers, of any content. False: the connection ended before.
   bool AwaitAnswers(uint64_t answers) {
     while (answers != 0) {
       const auto frame = channel_.Next();
@@ -133,7 +133,7 @@ class RawNeighbour {
   uint64_t answers() const { return answers_; }
 
  private:
-  // What a closed connection does not take will not be answered.
+  // An error of send means that the connection is closed. The test notices that by missing answers.
   void Say(const std::vector<std::byte>& bytes) {
     const ssize_t n = send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     EXPECT_TRUE(n < 0 || n == static_cast<ssize_t>(bytes.size()));

@@ -4,7 +4,9 @@
 // It holds the log lane (bytes of WAL, MANIFEST and CURRENT, and every namespace change) and the
 // file table. Changes of both are in one order, and each prefix of them is a consistent database.
 // The table also lists the files of the bulk lane (SST, blob, OPTIONS, IDENTITY), which are shipped
-// to the replicas when they are finished. The group is the truth; local files are its cache.
+// to the replicas when they are finished. The group is the truth; local files are its cache. “Every
+// replica” below means every member of the installed configuration. Replicas that it leaves out do
+// not count.
 //
 // Thread safety: every method may be called from any thread. Calls that append or change the
 // namespace take effect one after another. After fork(), every call that returns a status or a
@@ -121,18 +123,18 @@ struct TakeResult {
 
 class Store {
  public:
-  // Checks the options, and that the replicas answer: each, or with on_replica_failure=continue
+  // Checks the options, and that all replicas answer or, with on_replica_failure=continue, at least
   // one. Takes no epoch and disturbs nobody. Errors name the replica.
   static Result<std::unique_ptr<Store>> Open(const StoreOptions& options, std::shared_ptr<Log> log);
   virtual ~Store() = default;  // as Close, but its result is ignored
 
-  // Makes this process the group's primary under a new epoch: seals every replica, chooses the most
-  // advanced log, makes it durable and equal everywhere, and arms the datapath. A refusal changes
-  // nothing. kBusy: a primary lives, and the message names it. kInvalidArgument: the directory
-  // belongs to another group; or it is empty, the group is not, and `restore` is not set; or it
-  // holds a database that the group never saw, and `adopt` is not set or the group is not empty.
-  // kUnavailable: a replica is out of reach. kCorruption: no sound log reaches the last
-  // acknowledged record, or no member has an extent sound.
+  // Makes this process the group's primary under a new epoch: seals the replicas that take part,
+  // chooses the most advanced log, makes it durable and equal everywhere, and arms the datapath. A
+  // refusal changes nothing. kBusy: a primary lives, and the message names it. kInvalidArgument:
+  // the directory belongs to another group; or it is empty, the group is not, and `restore` is not
+  // set; or it holds a database that the group never saw, and `adopt` is not set or the group is
+  // not empty. kUnavailable: too few replicas are within reach. kCorruption: no sound log reaches
+  // the last acknowledged record, or no member has an extent sound.
   virtual Status Take(const TakeRequest& request, TakeResult* result) = 0;
   virtual bool taken() const = 0;
 
