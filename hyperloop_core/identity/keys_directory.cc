@@ -10,6 +10,8 @@
 #include <cstdio>
 #include <string>
 
+#include "common/concat.h"
+#include "hyperloop/core/name.h"
 #include "hyperloop/core/trusted_files.h"
 #include "identity/noise_xx.h"
 
@@ -107,9 +109,7 @@ Result<Identity> ParseIdentity(std::string_view text) {
     if (line.empty() || line.front() == '#') continue;
     if (line.substr(0, kName.size()) == kName && identity.name.empty()) {
       identity.name = line.substr(kName.size());
-      if (!ValidName(identity.name))
-        return InvalidArgument("its name is not 1 to " + std::to_string(kMaxName) +
-                               " of [A-Za-z0-9._-]");
+      if (!IsName(identity.name)) return InvalidArgument(Concat("its name is not ", kNameRule));
     } else if (line.substr(0, kSecret.size()) == kSecret && !secret) {
       size_t bytes = 0;
       const std::string_view digits = line.substr(kSecret.size());

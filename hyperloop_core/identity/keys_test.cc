@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "hyperloop/core/name.h"
 #include "identity/noise_xx.h"
 #include "support/status_matchers.h"
 
@@ -70,11 +71,11 @@ TEST_F(KeysTest, AnIdentityIsNeverOverwritten) {
 }
 
 TEST_F(KeysTest, NamesAreLimited) {
-  EXPECT_TRUE(ValidName("a-b_c.9"));
-  EXPECT_TRUE(ValidName(std::string(64, 'x')));
-  for (const std::string& bad : {std::string(), std::string(65, 'x'), std::string("a b"),
+  EXPECT_TRUE(IsName("a-b_c.9"));
+  EXPECT_TRUE(IsName(std::string(63, 'x')));
+  for (const std::string& bad : {std::string(), std::string(64, 'x'), std::string("a b"),
                                  std::string("a/b"), std::string("a\n"), std::string("\xc3\xa4")}) {
-    EXPECT_FALSE(ValidName(bad)) << bad;
+    EXPECT_FALSE(IsName(bad)) << bad;
     EXPECT_THAT(MakeIdentity(dir_, bad), StatusIs(Code::kInvalidArgument));
   }
   EXPECT_FALSE(fs::exists(dir_));

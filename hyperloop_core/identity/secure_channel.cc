@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/frame_reader.h"
+#include "hyperloop/core/name.h"
 #include "identity/noise_xx.h"
 
 namespace hyperloop::identity {
@@ -32,8 +33,6 @@ static_assert(sizeof(Preface) == 72);
 
 constexpr uint32_t kMagic = 0x484c5343;  // "HLSC"
 constexpr uint8_t kVersion = 1;
-// The payload of messages 2 and 3: a name, filled up with zeros.
-constexpr size_t kNameBytes = kMaxName;
 // The answer to message 3, sealed: a Verdict and its reason.
 enum Verdict : uint8_t { kWelcome = 0, kRefused = 1 };
 constexpr size_t kMaxReason = 400;
@@ -60,7 +59,7 @@ std::string Printable(std::span<const std::byte> bytes, size_t most) {
 std::string NameIn(std::span<const std::byte> payload) {
   std::string name = Printable(payload, kNameBytes);
   name = name.substr(0, name.find('?'));
-  return ValidName(name) ? name : std::string();
+  return IsName(name) ? name : std::string();
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "common/frame_reader.h"
+#include "hyperloop/core/name.h"
 #include "identity/noise_xx.h"
 #include "support/status_matchers.h"
 
@@ -495,9 +496,9 @@ TEST_F(SecureChannelTest, TextsOfTheOtherEndAreMadePrintable) {
   acceptor.Append(first);
   ASSERT_EQ(NextBody(acceptor), "nothing");
   const Bytes second = acceptor.TakeOutput();
-  ASSERT_OK(noise.Read(std::span(second).last(kMessage2Bytes + kMaxName)));
+  ASSERT_OK(noise.Read(std::span(second).last(kMessage2Bytes + kNameBytes)));
   Bytes name = BytesOf("me\n[error] \x1b[2J\xc2\x9b"), third, frame;
-  name.resize(kMaxName);
+  name.resize(kNameBytes);
   ASSERT_OK(noise.Write(name, &third));
   AppendFrame(third, &frame);
   acceptor.Append(frame);

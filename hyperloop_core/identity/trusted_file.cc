@@ -4,6 +4,8 @@
 #include <cctype>
 #include <utility>
 
+#include "common/concat.h"
+#include "hyperloop/core/name.h"
 #include "hyperloop/identity/keys.h"
 
 namespace hyperloop::identity {
@@ -51,9 +53,7 @@ Result<TrustedPeer> ParseLine(std::string_view line) {
     return InvalidArgument(std::to_string(words.size()) +
                            " words; expected NAME PUBLIC_KEY_HEX ROLES [ENDPOINT]");
   TrustedPeer peer;
-  if (!ValidName(words[0]))
-    return InvalidArgument("the name is not 1 to " + std::to_string(kMaxName) +
-                           " of [A-Za-z0-9._-]");
+  if (!IsName(words[0])) return InvalidArgument(Concat("the name is not ", kNameRule));
   peer.name = words[0];
   HL_ASSIGN_OR_RETURN(peer.key, ParseKey(words[1]));
   HL_ASSIGN_OR_RETURN(peer.roles, ParseRoles(words[2]));
@@ -65,13 +65,6 @@ Result<TrustedPeer> ParseLine(std::string_view line) {
 }
 
 }  // namespace
-
-bool ValidName(std::string_view name) {
-  return !name.empty() && name.size() <= kMaxName &&
-         std::all_of(name.begin(), name.end(), [](unsigned char ch) {
-           return (ch < 0x80 && std::isalnum(ch) != 0) || ch == '.' || ch == '_' || ch == '-';
-         });
-}
 
 std::string KeyText(const PublicKey& key) {
   constexpr std::string_view kDigits = "0123456789abcdef";

@@ -7,13 +7,14 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "hyperloop/core/name.h"
+
 namespace hyperloop::softrnic {
 
 inline constexpr uint32_t kCommandMagic = 0x484c5243;  // "HLRC"
 inline constexpr uint16_t kCommandVersion = 4;
 inline constexpr uint32_t kMaxQpsPerContext = 512;
 inline constexpr uint32_t kMaxPrivateData = 512;
-inline constexpr uint32_t kMaxName = 64;
 
 enum class Op : uint16_t {
   // Attaches to a host. The answer carries the descriptors of the UAR page and of the event that
@@ -36,7 +37,7 @@ enum class Op : uint16_t {
 };
 
 struct OpenArgs {
-  char host[kMaxName];
+  char host[kNameBytes];
 };
 struct OpenReply {
   uint8_t gid[16];
@@ -115,14 +116,14 @@ struct ModifyQpArgs {
   uint32_t rnr_retry;
 };
 struct PublishArgs {
-  char service[kMaxName];
+  char service[kNameBytes];
   uint32_t pdn;
   uint32_t private_length;
   uint8_t private_data[kMaxPrivateData];
 };
 struct ConnectServiceArgs {
-  char host[kMaxName];
-  char service[kMaxName];
+  char host[kNameBytes];
+  char service[kNameBytes];
   uint32_t qpn;
   uint32_t reserved;
 };

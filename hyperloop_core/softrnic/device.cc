@@ -8,6 +8,8 @@
 #include <string>
 #include <thread>
 
+#include "common/concat.h"
+#include "hyperloop/core/name.h"
 #include "softrnic/device_context.h"
 #include "softrnic/device_queues.h"
 
@@ -17,11 +19,8 @@ namespace {
 // How long ConnectService waits for a host on another machine.
 constexpr std::chrono::seconds kServiceTimeout{5};
 
-Status CopyName(std::string_view name, std::string_view what, char (&out)[kMaxName]) {
-  if (name.empty() || name.size() >= kMaxName) {
-    return InvalidArgument(std::string(what) + " name of " + std::to_string(name.size()) +
-                           " bytes: 1 to " + std::to_string(kMaxName - 1));
-  }
+Status CopyName(std::string_view name, std::string_view what, char (&out)[kNameBytes]) {
+  if (!IsName(name)) return InvalidArgument(Concat("a ", what, " name is ", kNameRule));
   std::memcpy(out, name.data(), name.size());
   return {};
 }

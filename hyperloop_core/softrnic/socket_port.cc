@@ -22,7 +22,9 @@
 #include <string_view>
 #include <vector>
 
+#include "common/concat.h"
 #include "common/signal_event.h"
+#include "hyperloop/core/name.h"
 #include "hyperloop/core/softrnic.h"
 #include "softrnic/device_context.h"
 #include "softrnic/unix_socket.h"
@@ -137,9 +139,7 @@ class SocketPort final : public CommandPort {
 
   Status Open(const std::string& host) {
     Command command = MakeCommand(Op::kOpen);
-    if (host.empty() || host.size() >= kMaxName) {
-      return InvalidArgument("host name \"" + host + "\": 1 to 63 characters");
-    }
+    if (!IsName(host)) return InvalidArgument(Concat("host name \"", host, "\": ", kNameRule));
     std::copy(host.begin(), host.end(), command.args.open.host);
     Reply reply;
     MessageFds fds;

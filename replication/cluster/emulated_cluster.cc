@@ -16,6 +16,7 @@
 
 #include "cluster/cluster_file.h"
 #include "cluster/process.h"
+#include "hyperloop/core/name.h"
 #include "hyperloop/core/trusted_files.h"
 #include "hyperloop/core/unique_fd.h"
 #include "hyperloop/identity/keys.h"
@@ -171,10 +172,9 @@ Result<Paths> MakeDirectory(const ClusterOptions& options) {
 
 // This machine's name, in the form of an identity's name.
 std::string IdentityName() {
-  char host[identity::kMaxName + 1] = "";
-  ::gethostname(host, identity::kMaxName);
-  const std::string name = host;
-  return identity::ValidName(name) ? name : "localhost";
+  char host[kNameBytes + 1] = "";
+  ::gethostname(host, kNameBytes);
+  return IsName(host) ? host : "localhost";
 }
 
 std::string ReplicaName(size_t index) { return "replica" + std::to_string(index); }

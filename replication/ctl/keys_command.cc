@@ -124,7 +124,7 @@ void AddKeys(CLI::App& app, Action* chosen) {
       Add(keys, "init", "make this host's identity; an existing one is never overwritten",
           arguments, chosen, Init);
   init->add_option("--name", arguments->name,
-                   "this host's name: 1 to 64 of [A-Za-z0-9._-], as other hosts call it")
+                   "this host's name: 1 to 63 of [A-Za-z0-9._-], as other hosts call it")
       ->required()
       ->type_name("NAME");
   AddLineOptions(init, arguments);

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "fuzz/fuzz.h"
+#include "hyperloop/core/name.h"
 #include "hyperloop/core/trusted_files.h"
 #include "hyperloop/identity/keys.h"
 #include "hyperloop/replication/replica_files.h"
@@ -268,7 +269,7 @@ class Explorer {
       ring_ = *std::move(loaded);
       HL_FUZZ_CHECK(usable && IsTrustedFile(identity, 077) && IsTrustedFile(trusted, 022),
                     "keys that others could read or change");
-      HL_FUZZ_CHECK(identity::ValidName(ring_->name()), ring_->name());
+      HL_FUZZ_CHECK(IsName(ring_->name()), ring_->name());
       CheckTrusted(Contents(trusted));
       return;
     }

@@ -11,13 +11,15 @@
 #include <cstring>
 #include <fstream>
 
+#include "common/concat.h"
+#include "hyperloop/core/name.h"
+
 namespace hyperloop::softrnic {
 namespace {
 
 constexpr const char* kMakeKeys = "hyperloopctl keys init makes one";
 
 // The engine's names end with a zero.
-constexpr size_t kMaxHost = identity::kMaxName - 1;
 
 // Takes the keys, or checks that `insecure` permits links without them.
 Status TakeKeys(const LinkArguments& arguments, LinkOptions* options) {
@@ -156,10 +158,9 @@ Result<LinkAddress> ParseLinkAddress(std::string_view text, bool any_port) {
 Result<LinkPeer> ParseLinkPeer(std::string_view text) {
   const size_t equals = text.find('=');
   const std::string_view host = text.substr(0, equals);
-  if (equals == std::string_view::npos || host.size() > kMaxHost || !identity::ValidName(host))
-    return InvalidArgument("peer \"" + std::string(text) +
-                           "\": expected HOST=ADDRESS:PORT with a host name of 1 to 63 of "
-                           "[A-Za-z0-9._-]");
+  if (equals == std::string_view::npos || !IsName(host))
+    return InvalidArgument(
+        Concat("peer \"", text, "\": expected HOST=ADDRESS:PORT with a host name of ", kNameRule));
   HL_ASSIGN_OR_RETURN(LinkAddress address, ParseLinkAddress(text.substr(equals + 1), false));
   return LinkPeer{std::string(host), address};
 }

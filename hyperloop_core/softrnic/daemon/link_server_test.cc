@@ -17,6 +17,7 @@
 #include <string>
 #include <thread>
 
+#include "hyperloop/core/name.h"
 #include "softrnic/daemon/link_connection.h"
 #include "softrnic/daemon/testing/raw_neighbour.h"
 #include "softrnic/links/packet.h"
@@ -311,10 +312,10 @@ TEST_F(KeyedLinkServerTest, ANeighbourSpeaksOnlyForHostsThatItProvedToBe) {
   EXPECT_EQ(answer->type, PacketType::kRefuse);
   EXPECT_EQ(answer->dest_qpn, 6u);
   EXPECT_EQ(answer->session, 7u);
-  std::array<std::byte, 16 + 2 * kServiceNameBytes> service{};
+  std::array<std::byte, 16 + 2 * kNameBytes> service{};
   const uint64_t prefix = htobe64(GidPrefix("c"));
   std::memcpy(service.data(), &prefix, sizeof prefix);
-  service[16] = service[16 + kServiceNameBytes] = std::byte{'x'};
+  service[16] = service[16 + kNameBytes] = std::byte{'x'};
   neighbour.Say(
       {.type = PacketType::kServiceRequest, .source_qpn = 6, .session = 8, .payload = service});
   answer = neighbour.Hear();

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "hyperloop/core/name.h"
 #include "softrnic/engine/flusher.h"
 #include "softrnic/engine/random_number.h"
 #include "softrnic/engine/text.h"

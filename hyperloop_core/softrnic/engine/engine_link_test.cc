@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "hyperloop/core/name.h"
 #include "softrnic/engine/testing/engine_link_fixture.h"
 #include "support/status_matchers.h"
 
@@ -626,10 +627,10 @@ void PublishInspect(Linked& p) {
 
 // Queue pair `qpn` of host a asks host b for that service.
 void AskForInspect(Linked& p, uint32_t qpn) {
-  std::vector<std::byte> asks(16 + 2 * kServiceNameBytes);
+  std::vector<std::byte> asks(16 + 2 * kNameBytes);
   std::memcpy(asks.data(), p.a->gid.data(), 16);
   std::memcpy(asks.data() + 16, "b", 1);
-  std::memcpy(asks.data() + 16 + kServiceNameBytes, "inspect", 7);
+  std::memcpy(asks.data() + 16 + kNameBytes, "inspect", 7);
   p.a_port->Send(p.ab.id, std::make_shared<const std::vector<std::byte>>(
                               EncodePacket({.type = PacketType::kServiceRequest,
                                             .source_qpn = qpn,

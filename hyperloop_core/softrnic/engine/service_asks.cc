@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 
+#include "hyperloop/core/name.h"
 #include "softrnic/engine/random_number.h"
 #include "softrnic/engine/text.h"
 
@@ -48,11 +49,10 @@ Status ServiceAsks::Ask(Context& c, Qp& client, LinkId link, const ConnectServic
   const uint64_t now = clock_.Now();
   if (traffic_.Ready(link) && (ask.sent_ns == 0 || now - ask.sent_ns >= kAskAgainNs)) {
     ask.sent_ns = std::max<uint64_t>(now, 1);
-    std::array<std::byte, 16 + 2 * kServiceNameBytes> payload{};
-    static_assert(kServiceNameBytes == kMaxName);
+    std::array<std::byte, 16 + 2 * kNameBytes> payload{};
     std::memcpy(payload.data(), c.host->gid.data(), 16);
-    std::memcpy(payload.data() + 16, a.host, kMaxName);
-    std::memcpy(payload.data() + 16 + kMaxName, a.service, kMaxName);
+    std::memcpy(payload.data() + 16, a.host, kNameBytes);
+    std::memcpy(payload.data() + 16 + kNameBytes, a.service, kNameBytes);
     traffic_.Send(link, {.type = PacketType::kServiceRequest,
                          .source_qpn = client.qpn,
                          .session = ask.nonce,

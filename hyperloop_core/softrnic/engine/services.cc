@@ -5,6 +5,7 @@
 #include <new>
 #include <span>
 
+#include "hyperloop/core/name.h"
 #include "rnic/checks.h"
 #include "softrnic/engine/text.h"
 
@@ -21,11 +22,11 @@ constexpr uint32_t kMaxRespondersPerHost = 32;
 // The name at `at` in a request. Empty: it is malformed.
 std::string NameAt(const std::byte* at) {
   const auto* const begin = reinterpret_cast<const char*>(at);
-  const auto* const end = std::find(begin, begin + kServiceNameBytes, '\0');
-  return end == begin + kServiceNameBytes ? std::string() : std::string(begin, end);
+  const auto* const end = std::find(begin, begin + kNameBytes, '\0');
+  return end == begin + kNameBytes ? std::string() : std::string(begin, end);
 }
 
-bool ToName(const char (&name)[kMaxName], std::string* out) {
+bool ToName(const char (&name)[kNameBytes], std::string* out) {
   out->assign(std::begin(name), std::find(std::begin(name), std::end(name), '\0'));
   return IsName(*out);
 }
@@ -95,7 +96,7 @@ void Services::HandleRequest(LinkId from, const Packet& p) {
   GidBytes gid;
   std::memcpy(gid.data(), p.payload.data(), gid.size());
   const std::string host_name = NameAt(p.payload.data() + 16);
-  const std::string name = NameAt(p.payload.data() + 16 + kServiceNameBytes);
+  const std::string name = NameAt(p.payload.data() + 16 + kNameBytes);
   Packet reply{.type = PacketType::kServiceReply, .dest_qpn = p.source_qpn, .session = p.session};
   if (reply.dest_qpn == 0) return;
   const auto refuse = [&](const Status& status) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cctype>
 #include <string>
 #include <string_view>
 
@@ -19,16 +18,6 @@ inline std::string Shown(std::string_view text) {
       shown.begin(), shown.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
   return shown;
 }
-
-// Whether a host or a service may have this name.
-inline bool IsName(std::string_view name) {
-  return !name.empty() && name.size() < kMaxName &&
-         std::all_of(name.begin(), name.end(), [](unsigned char ch) {
-           return std::isalnum(ch) != 0 || ch == '.' || ch == '_' || ch == '-';
-         });
-}
-inline constexpr char kNameRule[] = "1 to 63 of [A-Za-z0-9._-]";
-static_assert(kMaxName == 64);
 
 inline const char* StateName(rnic::QpState state) {
   static constexpr const char* kNames[] = {"RESET", "INIT", "RTR", "RTS", "ERROR"};

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <string>
 
+#include "hyperloop/core/name.h"
+
 namespace hyperloop::softrnic {
 namespace {
 
@@ -58,7 +60,7 @@ Rule WithTarget(Rule rule) {
 
 // Nothing: there is no such type.
 std::optional<Rule> RuleOf(PacketType type) {
-  constexpr uint32_t kServiceRequestBytes = sizeof(GidBytes) + 2 * kServiceNameBytes;
+  constexpr uint32_t kServiceRequestBytes = sizeof(GidBytes) + 2 * kNameBytes;
   switch (type) {
     case PacketType::kConnect:
       return Rule{.least = 2 * sizeof(GidBytes), .most = 2 * sizeof(GidBytes)};
@@ -106,7 +108,7 @@ Status Check(const Packet& p, const Rule& rule) {
                std::to_string(p.source_qpn));
   if (p.session == 0) return Bad("session 0");
   if (rule.message) {
-    if (p.total > kMaxLinkMessage || p.offset > p.total || p.length > p.total - p.offset ||
+    if (p.total > kMaxMessage || p.offset > p.total || p.length > p.total - p.offset ||
         (p.length == 0 && p.total != 0))
       return Bad("bytes " + std::to_string(p.offset) + " + " + std::to_string(p.length) +
                  " of a message of " + std::to_string(p.total));

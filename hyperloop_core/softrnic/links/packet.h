@@ -24,7 +24,7 @@ inline constexpr uint8_t kPacketVersion = 1;
 inline constexpr size_t kPacketHeaderBytes = 64;
 inline constexpr uint32_t kMaxPayload = 64 << 10;
 inline constexpr size_t kMaxPacketBytes = kPacketHeaderBytes + kMaxPayload;
-inline constexpr uint32_t kMaxLinkMessage = 1u << 30;
+inline constexpr uint32_t kMaxMessage = 1u << 30;  // bytes; a longer one is refused
 
 using GidBytes = std::array<uint8_t, 16>;
 
@@ -93,7 +93,6 @@ uint64_t GidPrefixAt(const void* gid);
 // but a session or a queue pair that only its owner's peer knows.
 std::optional<uint64_t> ClaimedPrefix(const Packet& packet);
 
-inline constexpr size_t kServiceNameBytes = 64;  // 0-terminated
 inline constexpr uint32_t kMaxServiceReply = 16 + 512;
 
 }  // namespace hyperloop::softrnic

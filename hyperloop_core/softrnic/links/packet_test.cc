@@ -114,7 +114,7 @@ TEST(Packet, FieldsThatATypeDoesNotUseMustBeZero) {
   EXPECT_TRUE(refused([](Packet& p) { p.type = PacketType::kFetchAdd; })) << "no operand";
   EXPECT_TRUE(refused([](Packet& p) {
     p.type = PacketType::kRead;
-    p.total = kMaxLinkMessage + 1;
+    p.total = kMaxMessage + 1;
     p.length = 1;
   }));
 }

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "hyperloop/core/name.h"
 #include "hyperloop/core/status.h"
 #include "hyperloop/core/unique_fd.h"
 #include "softrnic/commands.h"
@@ -95,7 +96,7 @@ class RawClient {
   }
   static Command MakeOpen(const std::string& host) {
     Command open = Make(Op::kOpen);
-    host.copy(open.args.open.host, kMaxName - 1);
+    host.copy(open.args.open.host, kNameBytes - 1);
     return open;
   }
   void Say(const Command& command, const std::vector<int>& fds = {}) {

@@ -29,11 +29,8 @@
 namespace hyperloop::identity {
 
 inline constexpr size_t kKeyBytes = 32;
-inline constexpr size_t kMaxName = 64;
 using PublicKey = std::array<unsigned char, kKeyBytes>;
 
-// 1 to 64 of [A-Za-z0-9._-].
-bool ValidName(std::string_view name);
 std::string KeyText(const PublicKey& key);  // 64 hexadecimal digits
 Result<PublicKey> ParseKey(std::string_view text);
 
