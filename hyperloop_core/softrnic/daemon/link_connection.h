@@ -124,7 +124,7 @@ struct LinkServer::Connection {
   uint64_t in_flight = 0;  // bytes of its packets that the engine has
   OutBytes out;
   uint32_t watched = kUnwatched;
-  Clock::time_point begun, heard, said;
+  SteadyClock::time_point begun, heard, said;
 
   size_t unsent() const { return out.size(); }
   bool stranger() const { return !dialed && !channel.open(); }

@@ -27,7 +27,7 @@ namespace hyperloop::softrnic {
 namespace {
 
 using test::FailingMemory;
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 
 constexpr uint64_t kReads = 3;  // of an exchange
 
@@ -89,10 +89,10 @@ class LinkMemoryExhaustion : public testing::Test {
 
   // The next event of the server; false: `neighbour` was closed before it came.
   static bool NextEvent(World& world, const RawNeighbour& neighbour, LinkEvent* event) {
-    const auto deadline = Clock::now() + kPatience;
+    const auto deadline = SteadyClock::now() + kPatience;
     while (!world.server->Receive(event)) {
       if (neighbour.closed()) return world.server->Receive(event);
-      if (Clock::now() > deadline) {
+      if (SteadyClock::now() > deadline) {
         ADD_FAILURE() << "neither an event nor the connection's end";
         return false;
       }

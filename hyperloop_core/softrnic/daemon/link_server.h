@@ -68,7 +68,7 @@ class LinkServer final : public LinkPort {
   bool Pending() const override;
 
  private:
-  using Clock = std::chrono::steady_clock;
+  using SteadyClock = std::chrono::steady_clock;
   struct Connection;
 
   // A neighbour that is configured, and the link to it. There is one for each address.
@@ -80,7 +80,7 @@ class LinkServer final : public LinkPort {
     std::atomic<int64_t> queued{0};  // bytes that the engine sent and no socket has taken
     std::atomic<bool> wants_room{false};
     uint64_t connection = 0;  // its serial number; 0: none
-    Clock::time_point dial_at{};
+    SteadyClock::time_point dial_at{};
     std::chrono::milliseconds backoff{0};
     bool was_up = false;
     std::string last_error;  // logged once
@@ -154,9 +154,9 @@ class LinkServer final : public LinkPort {
   uint64_t next_serial_ = 16;            // below: the server's own descriptors
   LinkId next_incoming_ = 0;
   RefusalLog refusals_;
-  std::set<std::string> known_sources_;  // of neighbours, configured or proved
-  int introductions_ = 0;                // steps that may still be taken in this turn
-  Clock::time_point accept_again_{};     // not 0: the listener is not watched until then
+  std::set<std::string> known_sources_;     // of neighbours, configured or proved
+  int introductions_ = 0;                   // steps that may still be taken in this turn
+  SteadyClock::time_point accept_again_{};  // not 0: the listener is not watched until then
   size_t answer_bytes_ = 0;  // of all connections that neighbours made, as of the last turn
   uint64_t answered_ = 0;    // part of handed_ that was answered when the outbox was last read
   // What the engine was handed and has not answered, in order: (connection, bytes).

@@ -30,7 +30,7 @@ constexpr milliseconds kLastBackoff{500};
 // Dials, sends signs of life, and closes silent connections. Returns the milliseconds until the
 // next call is due.
 int LinkServer::Timers() {
-  const auto now = Clock::now();
+  const auto now = SteadyClock::now();
   auto next = now + milliseconds(1000);
   for (auto& neighbour : neighbours_) {
     if (neighbour->connection != 0) continue;
@@ -40,7 +40,7 @@ int LinkServer::Timers() {
               {"link to ", neighbour->name, ": ", kNoMemory, "; trying again"});
     if (neighbour->connection == 0) next = std::min(next, neighbour->dial_at);
   }
-  if (accept_again_ != Clock::time_point{}) {
+  if (accept_again_ != SteadyClock::time_point{}) {
     if (now >= accept_again_) WatchListener(true);
     next = std::min(next, now + kAcceptPause);
   }
@@ -63,12 +63,12 @@ int LinkServer::Timers() {
         std::min({next, c.heard + limit, std::max(c.said + kSignOfLife, now + milliseconds(10))});
   }
   if (connections_.size() != before) return 0;
-  const auto wait = std::chrono::ceil<milliseconds>(next - Clock::now()).count();
+  const auto wait = std::chrono::ceil<milliseconds>(next - SteadyClock::now()).count();
   return static_cast<int>(std::clamp<int64_t>(wait, 0, 1000));
 }
 
 void LinkServer::Dial(Neighbour& neighbour) {
-  const auto now = Clock::now();
+  const auto now = SteadyClock::now();
   neighbour.backoff = std::clamp(neighbour.backoff * 2, kFirstBackoff, kLastBackoff);
   neighbour.dial_at = now + neighbour.backoff;
   UniqueFd fd(
@@ -134,7 +134,8 @@ void LinkServer::Accept() {
   if (given_up == 0 && connections_.size() >= kMaxConnections) {
     Count(&counters_.refused, 1);
     refusals_.Note(from.ToString(),
-                   "there are " + std::to_string(kMaxConnections) + " connections, the most");
+                   "there are " + std::to_string(kMaxConnections) + " connections, the most",
+                   from.Source());
     return;
   }
   const int on = 1;
@@ -142,7 +143,7 @@ void LinkServer::Accept() {
   auto c = std::make_unique<Connection>(next_serial_++, std::move(fd), ChannelOptions(nullptr));
   c->name = from.ToString();
   c->source = from.Source();
-  c->begun = c->heard = c->said = Clock::now();
+  c->begun = c->heard = c->said = SteadyClock::now();
   Watch(*c);
   connections_.emplace(c->serial, std::move(c));
   if (given_up == 0) return;
@@ -155,7 +156,7 @@ void LinkServer::WatchListener(bool on) {
   event.events = on ? EPOLLIN : 0u;
   event.data.u64 = kListenerEvents;
   epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, listener_.get(), &event);
-  accept_again_ = on ? Clock::time_point{} : Clock::now() + kAcceptPause;
+  accept_again_ = on ? SteadyClock::time_point{} : SteadyClock::now() + kAcceptPause;
 }
 
 // The options of a new connection's channel: what its other end must prove, by the present keys.
@@ -281,7 +282,7 @@ void LinkServer::Close(uint64_t serial, std::string_view why) {
     const bool up = neighbour->up.exchange(false);
     neighbour->queued.fetch_sub(static_cast<int64_t>(c.unsent()));
     neighbour->connection = 0;
-    neighbour->dial_at = std::max(neighbour->dial_at, Clock::now());
+    neighbour->dial_at = std::max(neighbour->dial_at, SteadyClock::now());
     if (IsNews(*neighbour, why) || up)
       LogLine(log_.get(), LogLevel::kWarn, {"link to ", c.name, " is down: ", why});
   } else {
@@ -289,7 +290,7 @@ void LinkServer::Close(uint64_t serial, std::string_view why) {
     if (c.channel.open()) {
       LogLine(log_.get(), LogLevel::kInfo, {"link from ", c.name, " is down: ", why});
     } else {
-      refusals_.Note(c.name, why);
+      refusals_.Note(c.name, why, c.source);
     }
   }
   connections_.erase(found);

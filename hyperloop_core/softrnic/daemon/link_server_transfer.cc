@@ -47,7 +47,7 @@ bool LinkServer::ReadFrom(Connection& c) {
     Close(c.serial, n == 0 ? "it closed the connection" : std::strerror(errno));
     return false;
   }
-  c.heard = Clock::now();
+  c.heard = SteadyClock::now();
   Count(&counters_.bytes_received, static_cast<uint64_t>(n));
   c.channel.Append(std::span(buffer).first(static_cast<size_t>(n)));
   return TakeFrames(c);
@@ -128,7 +128,7 @@ void LinkServer::RefuseClaim(Connection& c, const Packet& packet) {
       " speaks for a host that its key is not trusted as: on the other machine, "
       "trust it under that host's name, too, with the role link";
   Count(&counters_.claims_refused, 1);
-  refusals_.Note(c.name, why);
+  refusals_.Note(c.name, why, c.source);
   Packet reply{.type = PacketType::kRefuse,
                .dest_qpn = packet.source_qpn,
                .source_qpn = packet.dest_qpn,
@@ -188,7 +188,7 @@ bool LinkServer::WriteTo(Connection& c) {
       return false;
     }
     c.out.Drop(static_cast<size_t>(n));
-    c.said = Clock::now();
+    c.said = SteadyClock::now();
     // The other end's TCP takes bytes, so that end is there. What it says may have to wait here.
     if (!c.dialed) c.heard = c.said;
     Count(&counters_.bytes_sent, static_cast<uint64_t>(n));
@@ -209,7 +209,7 @@ void LinkServer::SignOfLife(Connection& c) {
   if (Neighbour* const neighbour = NeighbourOf(c))
     neighbour->queued.fetch_add(static_cast<int64_t>(c.unsent() - before));
   Count(&counters_.frames_sent, 1);
-  c.said = Clock::now();
+  c.said = SteadyClock::now();
   Watch(c);
 }
 

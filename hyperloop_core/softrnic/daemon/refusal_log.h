@@ -1,7 +1,9 @@
-// RefusalLog: says who was refused, and why. Whoever asks again and again cannot fill a log so.
+// RefusalLog: logs who was refused, and why, at a bounded rate, so that repeated requests do not
+// fill the log.
 #pragma once
 
 #include <chrono>
+#include <list>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -12,23 +14,29 @@ namespace hyperloop::softrnic {
 
 class RefusalLog {
  public:
+  using SteadyClock = std::chrono::steady_clock;
   static constexpr std::chrono::milliseconds kLeastBetweenLines{1000};
+  static constexpr std::chrono::minutes kSaidAgainAfter{60};
 
-  // `kind`: what the names are names of. It outlives this object.
+  // `kind`: the words before each name ("client", "link from"). It outlives this object.
   RefusalLog(std::shared_ptr<Log> log, std::string_view kind) : log_(std::move(log)), kind_(kind) {}
 
-  // Writes a line, unless the last one has the same reason or was written within
-  // kLeastBetweenLines. So one that tries again is logged once, and many different ones at
-  // intervals. Does without memory.
-  void Note(std::string_view name, std::string_view why);
+  // Writes a line, unless one was written within kLeastBetweenLines, or one with this reason for
+  // this source within kSaidAgainAfter. `source`: whose requests count as the same; empty: those of
+  // all. Works without memory, too.
+  void Note(std::string_view name, std::string_view why, std::string_view source = {},
+            SteadyClock::time_point now = SteadyClock::now());
 
  private:
-  using Clock = std::chrono::steady_clock;
+  struct Line {
+    std::string source, why;
+    SteadyClock::time_point written;
+  };
 
   const std::shared_ptr<Log> log_;
   const std::string_view kind_;
-  std::string last_reason_;
-  Clock::time_point written_{};
+  std::list<Line> lines_;  // the last ones, at most kMostKept
+  SteadyClock::time_point written_{};
 };
 
 }  // namespace hyperloop::softrnic
