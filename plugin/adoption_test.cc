@@ -189,7 +189,7 @@ TEST_F(AdoptionTest, WhatAnEarlierCallLeftIsForgotten) {
       ASSERT_OK(Adopt());
       EXPECT_EQ(Get("table") + Get("log"), "11");
       ExpectLocalEqualsGroup();
-      EXPECT_EQ(group_->LocalFiles().count("extra"), 0u);
+      EXPECT_EQ(group_->ListedFiles().count("extra"), 0u);
     }
   }
 }
@@ -268,8 +268,8 @@ TEST_F(AdoptionTest, WhatElseLiesInTheDirectoryIsLeftThere) {
   ASSERT_OK(Adopt());
   EXPECT_EQ(Get("table") + Get("log"), "11");
   EXPECT_THAT(InfoLogText(), HasSubstr("left out, because they are no files of a database: 3"));
-  EXPECT_EQ(group_->LocalFiles().count("note"), 1u);
-  EXPECT_EQ(group_->LocalFiles().count("CURRENT.adopting"), 0u);
+  EXPECT_EQ(group_->ListedFiles().count("note"), 1u);
+  EXPECT_EQ(group_->ListedFiles().count("CURRENT.adopting"), 0u);
 }
 
 TEST_F(AdoptionTest, LogsThatDoNotFitAreRefusedBeforeAnyIsSent) {

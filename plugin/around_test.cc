@@ -180,7 +180,7 @@ TEST_F(AroundTest, IntegratedBlobFilesAreListed) {
   Close();
   ASSERT_EQ(LocalNames(".blob").size(), 1u);
   const std::string blob = LocalNames(".blob")[0];
-  EXPECT_EQ(group_->LocalFiles().count(blob), 1u);
+  EXPECT_EQ(group_->ListedFiles().count(blob), 1u);
   stdfs::rename(Path(blob), root_ + "/" + blob);
   EXPECT_THAT(Open(options).ToString(), HasSubstr("1 (" + blob + ")")) << "it is needed, too";
   stdfs::rename(root_ + "/" + blob, Path(blob));
@@ -258,7 +258,7 @@ TEST_F(AroundTest, InfoLogsAndSecondariesBelowStayLocal) {
   const Status status = DB::OpenAsSecondary(looking, directory_, Path("secondary"), &opened);
   ASSERT_OK(status);
   const std::unique_ptr<DB> secondary(opened);
-  for (const auto& [name, size] : group_->LocalFiles()) EXPECT_THAT(name, Not(HasSubstr("/")));
+  for (const auto& [name, size] : group_->ListedFiles()) EXPECT_THAT(name, Not(HasSubstr("/")));
   for (const auto& [name, content] : group_->LogFiles()) EXPECT_THAT(name, Not(HasSubstr("/")));
 }
 

@@ -400,19 +400,19 @@ TEST_F(ErrorsTest, ListedFilesAppearHereFirst) {
   std::unique_ptr<rocksdb::FSWritableFile> file;
   ASSERT_OK(fs_->NewWritableFile(Path("000900.sst"), FileOptions(), &file, nullptr));
   ASSERT_OK(file->Append("table", IOOptions(), nullptr));
-  EXPECT_EQ(group_->LocalFiles().count("000900.sst"), 0u);
+  EXPECT_EQ(group_->ListedFiles().count("000900.sst"), 0u);
   ASSERT_OK(file->Close(IOOptions(), nullptr));
-  EXPECT_EQ(group_->LocalFiles()["000900.sst"], 5u);
+  EXPECT_EQ(group_->ListedFiles()["000900.sst"], 5u);
   ASSERT_OK(fs_->ReopenWritableFile(Path("000900.sst"), FileOptions(), &file, nullptr));
   ASSERT_OK(file->Close(IOOptions(), nullptr));
-  EXPECT_EQ(group_->LocalFiles()["000900.sst"], 5u);
+  EXPECT_EQ(group_->ListedFiles()["000900.sst"], 5u);
   ASSERT_OK(fs_->RenameFile(Path("000900.sst"), Path("000901.sst"), IOOptions(), nullptr));
-  EXPECT_EQ(group_->LocalFiles().count("000900.sst"), 0u);
-  EXPECT_EQ(group_->LocalFiles()["000901.sst"], 5u);
+  EXPECT_EQ(group_->ListedFiles().count("000900.sst"), 0u);
+  EXPECT_EQ(group_->ListedFiles()["000901.sst"], 5u);
   ASSERT_OK(fs_->LinkFile(Path("000901.sst"), Path("000902.sst"), IOOptions(), nullptr));
-  EXPECT_EQ(group_->LocalFiles()["000902.sst"], 5u);
+  EXPECT_EQ(group_->ListedFiles()["000902.sst"], 5u);
   ASSERT_OK(fs_->RenameFile(Path("000902.sst"), Path("000902.sst.trash"), IOOptions(), nullptr));
-  EXPECT_EQ(group_->LocalFiles().count("000902.sst"), 0u);
+  EXPECT_EQ(group_->ListedFiles().count("000902.sst"), 0u);
   group_->Inject({"remove", Code::kNoSpace, false, 0});
   EXPECT_THAT(fs_->DeleteFile(Path("000901.sst"), IOOptions(), nullptr),
               StatusIs(rocksdb::Status::kNoSpace));

@@ -71,8 +71,8 @@ TEST_F(FileSystemTest, LargeValuesAndColumnFamiliesAndFlushes) {
   ExpectLocalEqualsGroup();
   EXPECT_THAT(LocalNames(".sst"), Not(IsEmpty()));
   for (const std::string& table : LocalNames(".sst"))
-    EXPECT_EQ(group_->LocalFiles().count(table), 1u) << table;
-  EXPECT_EQ(group_->LocalFiles().count("IDENTITY"), 1u);
+    EXPECT_EQ(group_->ListedFiles().count(table), 1u) << table;
+  EXPECT_EQ(group_->ListedFiles().count("IDENTITY"), 1u);
 }
 
 TEST_F(FileSystemTest, TwoReopensWithoutFlushKeepTheLog) {
@@ -96,7 +96,7 @@ TEST_F(FileSystemTest, DestroyThenFreshDatabase) {
   rocksdb::Status destroyed = rocksdb::DestroyDB(directory_, MakeOptions());
   ASSERT_OK(destroyed);
   EXPECT_THAT(group_->LogFiles(), IsEmpty());
-  EXPECT_THAT(group_->LocalFiles(), IsEmpty());
+  EXPECT_THAT(group_->ListedFiles(), IsEmpty());
   EXPECT_FALSE(std::filesystem::exists(directory_))
       << "something is left: " << LocalNames("").front();
   ASSERT_OK(Open(MakeOptions()));
@@ -286,7 +286,7 @@ TEST_F(FileSystemTest, IngestedTablesAreListed) {
   ingest.move_files = true;  // LinkFile, Reopen, Sync
   ASSERT_OK(db_->IngestExternalFile({root_ + "/outside.sst"}, ingest));
   ASSERT_EQ(LocalNames(".sst").size(), 1u);
-  EXPECT_EQ(group_->LocalFiles().count(LocalNames(".sst")[0]), 1u);
+  EXPECT_EQ(group_->ListedFiles().count(LocalNames(".sst")[0]), 1u);
   ExpectLocalEqualsGroup();
 }
 

@@ -345,7 +345,7 @@ TEST_F(JudgeTest, OnlyTablesThatTheManifestNamesAreNeeded) {
   ASSERT_OK(file->Close(rocksdb::IOOptions(), nullptr));
   file.reset();
   Crash();
-  ASSERT_EQ(group_->LocalFiles().count(obsolete), 1u);
+  ASSERT_EQ(group_->ListedFiles().count(obsolete), 1u);
   stdfs::remove(Path(obsolete));  // as a power failure does, before the directory was fsynced
   const Status status = Open(MakeOptions());
   ASSERT_OK(status);

@@ -138,7 +138,7 @@ std::string DatabaseTest::Difference() {
   for (const auto& [name, content] : local)
     if (group.count(name) == 0) return name + " is only here";
   if (listed_files_lost_) return "";
-  for (const auto& [name, size] : group_->LocalFiles()) {
+  for (const auto& [name, size] : group_->ListedFiles()) {
     std::error_code missing;
     const uint64_t here = stdfs::file_size(directory_ + "/" + name, missing);
     if (missing) return name + " is listed, but not here";
@@ -181,7 +181,7 @@ std::map<std::string, std::string> DatabaseTest::ContentFromGroup() {
   std::string copy = root_ + "/export" + std::to_string(++copies_);
   stdfs::create_directories(copy + "/archive");
   for (auto& [name, content] : group_->LogFiles()) WriteLocal(copy + "/" + name, content);
-  for (auto& [name, size] : group_->LocalFiles())
+  for (auto& [name, size] : group_->ListedFiles())
     stdfs::copy_file(directory_ + "/" + name, copy + "/" + name);
   std::map<std::string, std::string> content;
   rocksdb::DB* db = nullptr;

@@ -1,9 +1,10 @@
 #include "testing/fake_store.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
+
+#include "hyperloop/core/fork_detector.h"
+#include "support/must.h"
 
 namespace hyperloop::plugin::testing {
 
@@ -116,7 +117,7 @@ class FakeStore final : public Store {
   }
 
   Result<std::vector<FileInfo>> Files() override {
-    if (getpid() != owner_) return Fenced("a forked child");
+    if (!fork_detector_->IsOwner()) return Fenced("a forked child");
     std::lock_guard<std::mutex> lock(group_->mutex_);
     HL_RETURN_IF_ERROR(ReachLocked());
     for (auto fault = group_->faults_.begin(); fault != group_->faults_.end(); ++fault) {
@@ -135,7 +136,7 @@ class FakeStore final : public Store {
   const StoreOptions& options() const override { return options_; }
   rnic::Media media() const override { return group_->media_; }
   Status Close() override {
-    if (!taken_ || getpid() != owner_) return Status::Ok();
+    if (!taken_ || !fork_detector_->IsOwner()) return Status::Ok();
     std::lock_guard<std::mutex> lock(group_->mutex_);
     if (epoch_ == group_->epoch_) group_->held_ = false;
     taken_ = false;
@@ -214,7 +215,7 @@ class FakeStore final : public Store {
   // Runs one call: counts it, checks epoch and link, and applies a fault that is due.
   template <class Change>
   Status Do(const std::string& call, Change&& change) {
-    if (getpid() != owner_) return Fenced("a forked child");
+    if (!fork_detector_->IsOwner()) return Fenced("a forked child");
     std::lock_guard<std::mutex> lock(group_->mutex_);
     ++group_->calls_[call];
     if (!taken_) return Internal("not taken");
@@ -257,7 +258,7 @@ class FakeStore final : public Store {
 
   const std::shared_ptr<FakeGroup> group_;
   const StoreOptions options_;
-  const pid_t owner_ = getpid();
+  const std::unique_ptr<ForkDetector> fork_detector_ = Must(ForkDetector::Create());
   uint64_t epoch_ = 0;
   bool taken_ = false;
   bool broken_ = false;  // by an error of the group
@@ -329,7 +330,7 @@ std::map<std::string, std::string> FakeGroup::LogFiles() {
   return result;
 }
 
-std::map<std::string, uint64_t> FakeGroup::LocalFiles() {
+std::map<std::string, uint64_t> FakeGroup::ListedFiles() {
   std::lock_guard<std::mutex> lock(mutex_);
   std::map<std::string, uint64_t> result;
   for (auto& [name, file] : files_) {

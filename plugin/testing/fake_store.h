@@ -51,7 +51,7 @@ class FakeGroup {
   void FenceOff();
 
   std::map<std::string, std::string> LogFiles();  // name → content
-  std::map<std::string, uint64_t> LocalFiles();   // name → listed size
+  std::map<std::string, uint64_t> ListedFiles();  // name → size
   int CallsOf(const std::string& call);
   Pairing pairing();
   uint64_t epoch();
