@@ -8,7 +8,7 @@
 #include <memory>
 #include <string_view>
 
-#include "crc32c.h"
+#include "hyperloop/replication/crc32c.h"
 #include "local_files.h"
 #include "paths.h"
 #include "status.h"
@@ -26,7 +26,7 @@ constexpr char kUnfinished[] = "unfinished\n";
 
 std::string WithChecksum(std::string text) {
   char crc[32];
-  std::snprintf(crc, sizeof crc, "crc32c %08x\n", Crc32c(text));
+  std::snprintf(crc, sizeof crc, "crc32c %08x\n", ~Crc32c(~0u, text.data(), text.size()));
   return text + crc;
 }
 

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string_view>
 
-#include "crc32c.h"
+#include "hyperloop/replication/crc32c.h"
 
 namespace hyperloop::plugin {
 namespace {
@@ -118,7 +118,8 @@ class Assembler {
 };
 
 bool HasItsChecksum(const Physical& record) {
-  const uint32_t crc = Crc32c(record.whole.substr(6));
+  const std::string_view checked = record.whole.substr(6);
+  const uint32_t crc = ~Crc32c(~0u, checked.data(), checked.size());
   return Fixed32(record.whole) == ((crc >> 15 | crc << 17) + 0xa282ead8u);
 }
 

@@ -57,7 +57,6 @@ enum class CqeMode : uint8_t {
 inline constexpr uint8_t kFenceMask = 0xe0;
 // The WQE runs after all earlier READs and atomics of its SQ.
 inline constexpr uint8_t kFence = MLX5_WQE_CTRL_FENCE;
-inline constexpr uint8_t kSmallFence = MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE;
 inline constexpr uint8_t kStrongOrdering = 3 << 5;
 inline constexpr uint8_t kSolicited = MLX5_WQE_CTRL_SOLICITED;
 constexpr CqeMode CqeModeOf(uint8_t fm_ce_se) { return static_cast<CqeMode>((fm_ce_se >> 2) & 3); }

@@ -77,7 +77,6 @@ Status Check(ContentT* content) {
 Status Check(HelloReplyT* hello) {
   HL_RETURN_IF_ERROR(Name("node_id", hello->node_id));
   HL_RETURN_IF_ERROR(Name("host", hello->host, kMaxEndpoint));
-  HL_RETURN_IF_ERROR(Name("program_version", hello->program_version));
   HL_RETURN_IF_ERROR(Name("media", hello->media));
   HL_RETURN_IF_ERROR(ForPeople("device", &hello->device));
   HL_RETURN_IF_ERROR(Name("group", hello->group));

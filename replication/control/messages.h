@@ -40,7 +40,7 @@ BodyUnion MakeReply(Result<Reply> reply) {
 
 // Greatest sizes of texts, in bytes. Names have printable characters only. Texts are for people,
 // and their unprintable bytes arrive escaped.
-inline constexpr size_t kMaxName = 64;       // ids, versions, media, datapaths
+inline constexpr size_t kMaxName = 64;       // ids, media, datapaths
 inline constexpr size_t kMaxEndpoint = 256;  // endpoints, hosts
 inline constexpr size_t kMaxOwnerName = 256;
 inline constexpr size_t kMaxFileName = 80;

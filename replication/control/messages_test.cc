@@ -149,7 +149,6 @@ TEST(LimitsTest, LongFieldsAreRefusedByName) {
   };
   hello(&HelloReplyT::node_id, "node_id");
   hello(&HelloReplyT::host, "host");
-  hello(&HelloReplyT::program_version, "program_version");
   hello(&HelloReplyT::media, "media");
   hello(&HelloReplyT::device, "device");
   hello(&HelloReplyT::group, "group");

@@ -1,14 +1,9 @@
-// CRC-32C (Castagnoli), as ISA-L computes it with the CPU's own instructions.
+// Two CRCs of the same bytes, which is less work than computing each alone.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
+#include "hyperloop/replication/crc32c.h"
 
 namespace hyperloop {
-
-// Continues `crc`, which is a former result or any seed, over `size` more bytes. With text b behind
-// text a, Crc32c(Crc32c(seed, a), b) equals Crc32c(seed, ab).
-uint32_t Crc32c(uint32_t crc, const void* data, size_t size);
 
 // Returns both Crc32c(a, data, size) and Crc32c(b, data, size). From kCrc32cTwiceFrom bytes on, the
 // bytes are read only once, if the processor has carry-less multiplication.

@@ -109,7 +109,6 @@ control::HelloReplyT Node::Hello(const control::HelloRequestT& request) const {
   control::HelloReplyT reply;
   reply.node_id = FormatUuid(state_.node);
   reply.host = identity_.host;
-  reply.program_version = identity_.version;
   reply.media = identity_.media;
   reply.region_size = region_.size();
   reply.device = Printable(service_.state(), control::kMaxText);

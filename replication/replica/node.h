@@ -58,7 +58,6 @@ class Node {
  public:
   struct Identity {
     std::string host;
-    std::string version;
     std::string media;
     uint16_t bulk_port = 0;
   };

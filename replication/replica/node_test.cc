@@ -76,7 +76,7 @@ class NodeTest : public testing::Test {
   NodeTest() : page_(kNodePageSize), region_(kRegion) { Restart(); }
   void Restart() {
     store_ = std::make_unique<NodePageStore>(page_, media_);
-    auto node = Node::Create({"r0", "test", "ram"}, region_, *store_, service_, nullptr);
+    auto node = Node::Create({"r0", "ram"}, region_, *store_, service_, nullptr);
     ASSERT_OK(node);
     node_ = std::move(node).value();
   }
@@ -261,7 +261,7 @@ TEST_F(NodeTest, TornPageFallsBackToTheOtherCopy) {
   EXPECT_EQ(lost, 1);  // only the newer copy's loss goes back
   page_ = good;
   for (const uint64_t copy : kNodeCopyOffsets) page_[copy + 70] ^= std::byte{1};
-  EXPECT_THAT(Node::Create({"r0", "test", "ram"}, region_, *store_, service_, nullptr),
+  EXPECT_THAT(Node::Create({"r0", "ram"}, region_, *store_, service_, nullptr),
               StatusIs(Code::kCorruption));
 }
 
@@ -517,12 +517,12 @@ TEST_F(NodeTest, DamagedRegionIsRefusedAtStart) {
   ASSERT_OK(Ask(Seal(1, kAnn)));
   ASSERT_OK(Ask(Install(1, kAnn)));
   FormatAs(kOtherGroup);
-  EXPECT_THAT(Node::Create({"r0", "test", "ram"}, region_, *store_, service_, nullptr),
+  EXPECT_THAT(Node::Create({"r0", "ram"}, region_, *store_, service_, nullptr),
               StatusIs(Code::kCorruption));
   FormatAs(kGroup);
   std::fill(page_.begin(), page_.end(),
             std::byte{0});  // a node that lost its promises must not be taken for a new one
-  EXPECT_THAT(Node::Create({"r0", "test", "ram"}, region_, *store_, service_, nullptr),
+  EXPECT_THAT(Node::Create({"r0", "ram"}, region_, *store_, service_, nullptr),
               StatusIs(Code::kCorruption));
 }
 

@@ -80,7 +80,7 @@ class NodeMemoryExhaustion : public testing::Test {
     page_.assign(kNodePageSize, std::byte{0});
     const auto geometry = RegionGeometry::Compute(kRegion, 1 << 20, 64, 1 << 16);
     region_.assign(kRegion, std::byte{0});
-    node_ = Must(Node::Create({"r0", "test", "ram"}, region_, store_, service_, nullptr));
+    node_ = Must(Node::Create({"r0", "ram"}, region_, store_, service_, nullptr));
     ASSERT_OK(FormatRegion(region_, *ParseUuid(kGroup), RandomSecret(), *geometry));
     for (const control::BodyUnion& each : requests) ASSERT_OK(Ask(each));
   }

@@ -21,7 +21,6 @@ namespace hyperloop {
 namespace {
 
 constexpr std::chrono::seconds kWatchInterval{1};
-constexpr std::string_view kVersion = HYPERLOOP_VERSION;
 
 Result<std::unique_ptr<Pool>> OpenOrCreate(const ReplicaOptions& options, Log* log) {
   const PoolOptions pool_options{options.media};
@@ -168,8 +167,8 @@ Status RunReplica(const ReplicaOptions& options, const std::shared_ptr<Log>& sha
   RdmaService service([device] { return OpenDevice(device); }, *pool, log, options.datapath_cpu);
   HL_RETURN_IF_ERROR(service.Start());
   const MediaKind media = pool->media().kind();
-  Node::Identity identity{ServiceHost(device, service.device()), std::string(kVersion),
-                          std::string(MediaName(media)), bulk->port()};
+  Node::Identity identity{ServiceHost(device, service.device()), std::string(MediaName(media)),
+                          bulk->port()};
   HL_ASSIGN_OR_RETURN(node, MakeNode(options, std::move(identity), *pool, store, service, log));
   WriteFileDamage(pool->node_page(), "");
   HL_RETURN_IF_ERROR(

@@ -49,7 +49,7 @@ void Converse(Reader& in) {
   Ram media;
   NodePageStore store(page, media);
   NoDevice service;
-  auto node = Node::Create({"fuzz", "test", "ram"}, region, store, service, nullptr);
+  auto node = Node::Create({"fuzz", "ram"}, region, store, service, nullptr);
   HL_FUZZ_CHECK(node.ok(), node.status().ToString());
   region = FormattedRegion();  // as a primary's WRITEs would, between seal and install
   while (!in.done()) {

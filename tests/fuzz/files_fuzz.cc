@@ -23,10 +23,10 @@
 #include "cluster/cluster_file.h"
 #include "cluster/process.h"
 #include "cluster/process_id.h"
-#include "crc32c.h"
 #include "ctl/elf.h"
 #include "fuzz/fuzz.h"
 #include "hyperloop/core/group.h"
+#include "hyperloop/replication/crc32c.h"
 #include "pairing_file.h"
 #include "paths.h"
 #include "pool/file_store.h"
@@ -426,7 +426,7 @@ std::vector<Input> Seeds() {
     seeds.push_back(Seed(kPairing, text, 14, 25, 'x'));
     const std::string first = "hyperloop pairing 1\ngroup g\ndatabase d\n";
     char crc[32];
-    std::snprintf(crc, sizeof crc, "crc32c %08x\n", plugin::Crc32c(first));
+    std::snprintf(crc, sizeof crc, "crc32c %08x\n", ~Crc32c(~0u, first.data(), first.size()));
     seeds.push_back(Seed(kPairing, first + crc));
   }
   seeds.push_back(Seed(kPeersFile, "# peers\nb=127.0.0.1:7471 \n\nc=[fd00::1]:1\n"));

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "crc32c.h"
 #include "files/log_marker.h"
 #include "fuzz/fuzz.h"
+#include "hyperloop/replication/crc32c.h"
 #include "rocksdb_log.h"
 
 namespace hyperloop::fuzz {
@@ -27,7 +27,7 @@ enum Part : uint8_t { kFull = 1, kFirst = 2, kMiddle = 3, kLast = 4 };
 
 void AppendPhysical(std::string* file, uint8_t type, std::string_view payload, uint32_t wrong) {
   const std::string checked = static_cast<char>(type) + std::string(payload);
-  const uint32_t crc = plugin::Crc32c(checked);
+  const uint32_t crc = ~Crc32c(~0u, checked.data(), checked.size());
   const uint32_t masked = (((crc >> 15) | (crc << 17)) + 0xa282ead8u) ^ wrong;
   for (int i = 0; i < 4; ++i) file->push_back(static_cast<char>(masked >> (8 * i)));
   file->push_back(static_cast<char>(payload.size()));

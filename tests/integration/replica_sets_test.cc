@@ -48,8 +48,8 @@ class Replica {
   }
   void Restart() {
     service_.End();
-    node_ = Must(
-        Node::Create({"host", "test", "ram"}, {region_.get(), kRegion}, store_, service_, nullptr));
+    node_ =
+        Must(Node::Create({"host", "ram"}, {region_.get(), kRegion}, store_, service_, nullptr));
   }
   template <class Reply, class Request>
   Result<Reply> Ask(const Request& request) {

@@ -74,9 +74,8 @@ class EmbeddedReplica {
     replica->service_ = std::make_unique<RdmaService>(
         [&rnic, host] { return rnic.OpenDevice(host); }, pool, nullptr);
     HL_RETURN_IF_ERROR(replica->service_->Start());
-    HL_ASSIGN_OR_RETURN(replica->node_,
-                        Node::Create({host, "test", "ram"}, pool.region(), *replica->store_,
-                                     *replica->service_, nullptr));
+    HL_ASSIGN_OR_RETURN(replica->node_, Node::Create({host, "ram"}, pool.region(), *replica->store_,
+                                                     *replica->service_, nullptr));
     EmbeddedReplica* self = replica.get();
     HL_ASSIGN_OR_RETURN(
         replica->server_,

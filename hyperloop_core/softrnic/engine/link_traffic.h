@@ -15,9 +15,10 @@
 
 namespace hyperloop::softrnic {
 
-// The most payload of a packet, and about the most that a turn moves each way. It is more than a
-// queue moves in its turn (kTurnBytes), because a packet costs much besides its bytes.
-inline constexpr uint64_t kPacketBytes = 64 << 10;
+// About the most payload that a turn moves over links in each direction: a full packet. It is more
+// than a queue of this machine moves in its turn (kTurnBytes), because a packet costs much besides
+// its bytes.
+inline constexpr uint64_t kTurnLinkBytes = kMaxPayload;
 
 class LinkTraffic {
  public:
@@ -40,8 +41,8 @@ class LinkTraffic {
   void CountReceived(size_t packet_bytes) { received_ += Cost(packet_bytes); }
   // An answer of `bytes` bytes was sent. It counts as received, since a request asked for it.
   void CountAnswer(uint64_t bytes) { received_ += bytes; }
-  bool MaySend() const { return sent_ < kPacketBytes; }
-  bool MayReceive() const { return received_ < kPacketBytes; }
+  bool MaySend() const { return sent_ < kTurnLinkBytes; }
+  bool MayReceive() const { return received_ < kTurnLinkBytes; }
 
  private:
   // What a packet counts as. A small one costs more than its bytes.

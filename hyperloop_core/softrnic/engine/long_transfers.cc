@@ -5,6 +5,7 @@
 
 #include "softrnic/engine/bytes.h"
 #include "softrnic/engine/requester.h"
+#include "softrnic/links/packet.h"
 
 namespace hyperloop::softrnic {
 
@@ -67,7 +68,6 @@ Requester::Next Requester::ContinueParts(Qp& qp) {
 
 Outcome Requester::NextPart(Qp& qp, Part& part, bool* last) {
   const bool read = IsRead(part.opcode);
-  const bool send = IsSend(part.opcode);
   const uint32_t sges = SgeOffset(part.opcode);
   SegmentList local;
   if (!keys_.ResolveSges(qp.pd, part.wqe.data() + sges, part.segments - sges / rnic::kSegmentBytes,
@@ -82,7 +82,7 @@ Outcome Requester::NextPart(Qp& qp, Part& part, bool* last) {
   Request request = RequestOf(part.opcode, part.flags, part.imm, part.wqe.data());
   request.again = Retries::WaitedForDisk(qp, qp.count.wqes_executed);
   request.last = *last;
-  if (!send) request.addr += offset;
+  if (!IsSend(part.opcode)) request.addr += offset;
   request.offset = offset;
   request.total = local.bytes;
   request.data = &slice;
@@ -95,9 +95,10 @@ Outcome Requester::NextPart(Qp& qp, Part& part, bool* last) {
   // `part` is null if the receiver's CQE overran a CQ that this queue pair uses too: that put the
   // queue pair into error and dropped `part`. The last part was moved all the same.
   if (qp.send.part != nullptr) part.moved += slice.bytes;
-  (read ? qp.count.bytes_received : qp.count.bytes_sent) += slice.bytes;
-  if (!*last) return kOk;
-  ++(read ? qp.count.reads : send ? qp.count.sends : qp.count.writes);
+  if (*last)
+    CountRequest(qp, request.kind, slice.bytes);
+  else
+    (read ? qp.count.bytes_received : qp.count.bytes_sent) += slice.bytes;
   return kOk;
 }
 

@@ -18,7 +18,7 @@ inline uint64_t RequestsRun(const Qp& qp) {
   return qp.count.sends + qp.count.writes + qp.count.reads + qp.count.atomics;
 }
 
-// A request of `qp` of `bytes` bytes ran to its end.
+// A request of `qp` ran to its end. `bytes`: how many it moved that were not counted before.
 inline void CountRequest(Qp& qp, Request::Kind kind, uint64_t bytes) {
   switch (kind) {
     case Request::Kind::kSend:

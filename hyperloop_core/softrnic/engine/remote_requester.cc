@@ -109,7 +109,8 @@ bool RemoteRequester::PackNext(Qp& qp, Inflight& entry) {
     return fail(MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR);
   if (local.bytes > kMaxMessage) return fail(MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR);
   entry.total = local.bytes;
-  const auto bytes = static_cast<uint32_t>(std::min(local.bytes - entry.moved, kPacketBytes));
+  const auto bytes =
+      static_cast<uint32_t>(std::min<uint64_t>(local.bytes - entry.moved, kMaxPayload));
   const bool last = entry.moved + bytes == local.bytes;
 
   const Packet p = NextPacket(qp, entry, bytes);

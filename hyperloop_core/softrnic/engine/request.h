@@ -13,9 +13,6 @@
 
 namespace hyperloop::softrnic {
 
-// The most bytes of a message. A longer one is refused.
-inline constexpr uint64_t kMaxMessage = 1ull << 30;
-
 struct Request {
   enum class Kind : uint8_t { kSend, kWrite, kRead, kAtomic };
   static Kind KindOf(uint8_t opcode) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "softrnic/engine/bytes.h"
+#include "softrnic/links/packet.h"
 
 namespace hyperloop::softrnic {
 namespace {
@@ -107,9 +108,8 @@ void Transit::Deliver(Qp& qp) {
   qp.timers.retry = {};
   entry.delivered = true;
   if (entry.outcome != kOk) return;
-  qp.count.bytes_sent += entry.payload.size();
-  qp.count.sends += IsSend(entry.opcode);
-  qp.count.writes += IsWrite(entry.opcode);
+  if (!HasAnswer(entry.opcode))
+    CountRequest(qp, Request::KindOf(entry.opcode), entry.payload.size());
 }
 
 // Runs the responder's half of a request. A loopback queue pair may go into error here; its entries
@@ -191,8 +191,7 @@ Outcome Transit::TakeAnswer(Qp& qp, Inflight& entry) {
     durability_.NoteWrite(qp, to.list[i], /*scatter=*/false);
     from += to.list[i].length;
   }
-  qp.count.bytes_received += to.bytes;
-  ++(entry.opcode == rnic::kWqeRead ? qp.count.reads : qp.count.atomics);
+  CountRequest(qp, Request::KindOf(entry.opcode), to.bytes);
   return kOk;
 }
 
