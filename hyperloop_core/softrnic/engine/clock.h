@@ -1,4 +1,5 @@
-// Clock: the steady clock that the engine's timers follow (EngineOptions::now_ns).
+// Clock: the steady clock that the engine's timers follow (EngineOptions::now_ns). Calls nothing of
+// the engine.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // Engine::Impl: an engine put together from its parts. The header of each part says what it does
 // and which other parts it may call; a part is given references to these and to no others. A part
-// calls only parts on lines below its own, or to the right on its line.
+// calls only parts on lines below its own, or to the right on its line (tests/engine_picture_test).
 //
 //   called for   commands    steps of tests        doorbells   links              page faults
 //   -----------------------------------------------------------------------------------------
