@@ -1,5 +1,5 @@
-// The names of hosts and of services. A host has the same name in its keys, in lists of peers and at
-// its RNIC.
+// The names of hosts and of services. A host has the same name in its keys, in lists of peers and
+// at its RNIC.
 #pragma once
 
 #include <algorithm>
