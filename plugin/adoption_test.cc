@@ -84,7 +84,7 @@ class AdoptionTest : public DatabaseTest {
   // Neither directory nor group changes.
   void ExpectRefused(const Status& status, const Content& before,
                      const ::testing::Matcher<std::string>& reason) {
-    EXPECT_FALSE(status.ok());
+    EXPECT_THAT(status, Not(IsOk()));
     EXPECT_THAT(status.ToString(), reason);
     EXPECT_TRUE(LocalFilesNow() == before);
     EXPECT_THAT(group_->LogFiles(), IsEmpty());
@@ -176,7 +176,7 @@ TEST_F(AdoptionTest, WhatAnEarlierCallLeftIsForgotten) {
       MakePlain();
       WriteLocal(directory_ + "/extra", "is gone later");
       group_->Inject({"await files", Code::kUnavailable, false, 0});
-      EXPECT_FALSE(AdoptOnly().ok());
+      EXPECT_THAT(AdoptOnly(), StatusIs(rocksdb::Status::kIOError));
       stdfs::remove(directory_ + "/extra");
       group_->Inject({"remove", Code::kUnavailable, applied, skip});
       const Status cut = AdoptOnly();

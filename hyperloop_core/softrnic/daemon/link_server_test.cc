@@ -32,10 +32,10 @@ class LinkServerTest : public testing::Test {
   void SetUp() override {
     options_.listen = *ParseLinkAddress("127.0.0.1:0", /*any_port=*/true);
     auto server = LinkServer::Create(options_, &engine_, StderrLog("link_server_test"));
-    ASSERT_TRUE(server.ok()) << server.status().ToString();
+    ASSERT_OK(server);
     server_ = std::move(*server);
     auto loop = EngineLoop::Create(&engine_, {});
-    ASSERT_TRUE(loop.ok()) << loop.status().ToString();
+    ASSERT_OK(loop);
     loop_ = std::move(*loop);
     server_->Start(loop_.get());
   }
@@ -129,14 +129,14 @@ TEST_F(LinkServerTest, AnswersThatNobodyTakesAreBoundedInAllAndNoneIsLost) {
   constexpr uint64_t kAsked = 192;
   const uint64_t kFrameBytes = kMaxPacketBytes + identity::SecureChannel::FrameOverhead(false);
   RawNeighbour polite(server_->listening());
-  ASSERT_TRUE(polite.Introduce().ok());
+  ASSERT_OK(polite.Introduce());
   polite.Ask(1);
   const LinkId polites = NextRequest();
   ASSERT_GE(polites, kIncomingLinks);
   ASSERT_TRUE(polite.AwaitAnswers(1));
   std::list<RawNeighbour> greedy;
   for (uint64_t i = 0; i < kGreedy; ++i) {
-    ASSERT_TRUE(greedy.emplace_back(server_->listening()).Introduce().ok());
+    ASSERT_OK(greedy.emplace_back(server_->listening()).Introduce());
     greedy.back().Ask(kAsked);
   }
 
@@ -170,7 +170,7 @@ TEST_F(LinkServerTest, AnswersThatNobodyTakesAreBoundedInAllAndNoneIsLost) {
 // reverse.
 TEST_F(LinkServerTest, AnAnswerToAQuestionThatWasNotAskedThereEndsTheConnection) {
   RawNeighbour neighbour(server_->listening());
-  ASSERT_TRUE(neighbour.Introduce().ok());
+  ASSERT_OK(neighbour.Introduce());
   neighbour.Say({.type = PacketType::kRefuse, .dest_qpn = 1, .source_qpn = 1, .session = 1});
   EXPECT_FALSE(neighbour.Hear().has_value());
   LinkEvent event;
@@ -198,17 +198,17 @@ class KeyedLinkServerTest : public LinkServerTest {
 
   std::string Dir(const std::string& name) const { return root_ + "/" + name; }
   std::shared_ptr<identity::KeyRing> MakeHost(const std::string& name) {
-    EXPECT_TRUE(identity::MakeIdentity(Dir(name), name).ok());
+    EXPECT_OK(identity::MakeIdentity(Dir(name), name));
     const auto ring = identity::KeyRing::Load(Dir(name));
-    EXPECT_TRUE(ring.ok()) << ring.status().ToString();
+    EXPECT_OK(ring);
     return *ring;
   }
   // Changes the files only; the server reads them again.
   void LetTrust(const std::string& who, const identity::KeyRing& whom, const std::string& as,
                 identity::Roles roles = identity::kRoleLink) {
-    EXPECT_TRUE(identity::Trust(Dir(who), {as, whom.public_key(), roles}).ok());
+    EXPECT_OK(identity::Trust(Dir(who), {as, whom.public_key(), roles}));
     if (who != "a") {
-      EXPECT_TRUE(b_->Refresh().ok());
+      EXPECT_OK(b_->Refresh());
     }
   }
   // True once `name` has reached `value`.
@@ -251,14 +251,14 @@ class KeyedLinkServerTest : public LinkServerTest {
 
 TEST_F(KeyedLinkServerTest, OnlyATrustedKeyWithTheRoleLinkIsLetIn) {
   RawNeighbour good(server_->listening(), b_);
-  EXPECT_TRUE(good.Introduce().ok());
-  EXPECT_EQ(RawNeighbour(server_->listening()).Introduce().code(), Code::kPermissionDenied);
+  EXPECT_OK(good.Introduce());
+  EXPECT_THAT(RawNeighbour(server_->listening()).Introduce(), StatusIs(Code::kPermissionDenied));
   const auto c = MakeHost("c");
   LetTrust("c", *options_.keys, "a");
-  ASSERT_TRUE(c->Refresh().ok());
-  EXPECT_EQ(RawNeighbour(server_->listening(), c).Introduce().code(), Code::kPermissionDenied);
+  ASSERT_OK(c->Refresh());
+  EXPECT_THAT(RawNeighbour(server_->listening(), c).Introduce(), StatusIs(Code::kPermissionDenied));
   LetTrust("a", *c, "c", identity::kRolePrimary | identity::kRoleReplica);
-  EXPECT_EQ(RawNeighbour(server_->listening(), c).Introduce().code(), Code::kPermissionDenied);
+  EXPECT_THAT(RawNeighbour(server_->listening(), c).Introduce(), StatusIs(Code::kPermissionDenied));
 }
 
 // A neighbour's introduction crosses a slow network while many strangers come from everywhere.
@@ -266,7 +266,7 @@ TEST_F(KeyedLinkServerTest, StrangersEvictNoKnownNeighboursIntroduction) {
   RawNeighbour slow(server_->listening(), b_);
   slow.HearAnswer();
   LetStrangersCome(/*sources=*/50, /*count=*/8, {});
-  EXPECT_TRUE(slow.Introduce().ok()) << "evicted by strangers";
+  EXPECT_OK(slow.Introduce()) << "evicted by strangers";
 }
 
 // The same for a neighbour at an unknown address, and one crowded address.
@@ -274,23 +274,23 @@ TEST_F(KeyedLinkServerTest, OneSourcesStrangersEvictOnlyEachOther) {
   RawNeighbour slow(server_->listening(), b_, "127.0.0.77");
   slow.HearAnswer();
   LetStrangersCome(/*sources=*/1, /*count=*/400, {});
-  EXPECT_TRUE(slow.Introduce().ok()) << "evicted by strangers";
+  EXPECT_OK(slow.Introduce()) << "evicted by strangers";
 }
 
 // An address at which a neighbour proved itself is known from then on.
 TEST_F(KeyedLinkServerTest, WhereANeighbourProvedItselfIsKnown) {
   RawNeighbour first(server_->listening(), b_, "127.0.0.77");
-  ASSERT_TRUE(first.Introduce().ok());
+  ASSERT_OK(first.Introduce());
   RawNeighbour slow(server_->listening(), b_, "127.0.0.77");
   slow.HearAnswer();
   LetStrangersCome(/*sources=*/50, /*count=*/8, {});
-  EXPECT_TRUE(slow.Introduce().ok()) << "evicted by strangers";
+  EXPECT_OK(slow.Introduce()) << "evicted by strangers";
 }
 
 // Strangers that begin an introduction each, which costs the server arithmetic.
 TEST_F(KeyedLinkServerTest, AnOpenLinkIsServedWhileStrangersIntroduceThemselves) {
   RawNeighbour neighbour(server_->listening(), b_);
-  ASSERT_TRUE(neighbour.Introduce().ok());
+  ASSERT_OK(neighbour.Introduce());
   std::vector<std::byte> first = identity::SecureChannel(LinkChannel(true, b_))
                                      .TakeOutput();  // nothing in it says whose it is
   LetStrangersCome(/*sources=*/50, /*count=*/8, first);
@@ -304,7 +304,7 @@ TEST_F(KeyedLinkServerTest, AnOpenLinkIsServedWhileStrangersIntroduceThemselves)
 // One trusted neighbour cannot speak for another.
 TEST_F(KeyedLinkServerTest, ANeighbourSpeaksOnlyForHostsThatItProvedToBe) {
   RawNeighbour neighbour(server_->listening(), b_);
-  ASSERT_TRUE(neighbour.Introduce().ok());
+  ASSERT_OK(neighbour.Introduce());
   std::array<std::byte, 32> gids;
   neighbour.Say(Connect("c", &gids));
   auto answer = neighbour.Hear();
@@ -331,21 +331,22 @@ TEST_F(KeyedLinkServerTest, ANeighbourSpeaksOnlyForHostsThatItProvedToBe) {
   // The same key under a second name: a daemon of two hosts.
   LetTrust("a", *b_, "c");
   RawNeighbour both(server_->listening(), b_);
-  ASSERT_TRUE(both.Introduce().ok());
+  ASSERT_OK(both.Introduce());
   both.Say(Connect("c", &gids));
   EXPECT_NE(NextRequest(), kNoLink);
 }
 
 TEST_F(KeyedLinkServerTest, ChangedKeysTakeEffectForNewConnectionsWithoutARestart) {
   RawNeighbour before(server_->listening(), b_);
-  ASSERT_TRUE(before.Introduce().ok());
+  ASSERT_OK(before.Introduce());
   const auto next = MakeHost("next");  // what b will be
   LetTrust("next", *options_.keys, "a");
-  ASSERT_TRUE(next->Refresh().ok());
-  EXPECT_FALSE(RawNeighbour(server_->listening(), next).Introduce().ok());
+  ASSERT_OK(next->Refresh());
+  EXPECT_THAT(RawNeighbour(server_->listening(), next).Introduce(),
+              StatusIs(Code::kPermissionDenied));
   LetTrust("a", *next, "b");
-  EXPECT_TRUE(RawNeighbour(server_->listening(), next).Introduce().ok());
-  EXPECT_TRUE(RawNeighbour(server_->listening(), b_).Introduce().ok()) << "both keys are b's";
+  EXPECT_OK(RawNeighbour(server_->listening(), next).Introduce());
+  EXPECT_OK(RawNeighbour(server_->listening(), b_).Introduce()) << "both keys are b's";
 
   // A broken file changes nothing. The server may read at any time, so files are replaced whole.
   const auto write_trusted = [this](const std::string& text) {
@@ -354,21 +355,24 @@ TEST_F(KeyedLinkServerTest, ChangedKeysTakeEffectForNewConnectionsWithoutARestar
     std::filesystem::rename(trusted + ".new", trusted);
   };
   write_trusted("nonsense\n");
-  EXPECT_TRUE(RawNeighbour(server_->listening(), b_).Introduce().ok());
+  EXPECT_OK(RawNeighbour(server_->listening(), b_).Introduce());
   write_trusted(identity::TrustedPeer{"b", next->public_key(), identity::kRoleLink}.Line() + "\n");
-  EXPECT_FALSE(RawNeighbour(server_->listening(), b_).Introduce().ok());
-  EXPECT_TRUE(RawNeighbour(server_->listening(), next).Introduce().ok());
+  EXPECT_THAT(RawNeighbour(server_->listening(), b_).Introduce(),
+              StatusIs(Code::kPermissionDenied));
+  EXPECT_OK(RawNeighbour(server_->listening(), next).Introduce());
 
   // The host's own key changes too.
   const auto old = options_.keys->public_key();
   std::filesystem::remove(Dir("a") + "/identity");
-  ASSERT_TRUE(identity::MakeIdentity(Dir("a"), "a").ok());
-  EXPECT_FALSE(RawNeighbour(server_->listening(), next).Introduce().ok());
+  ASSERT_OK(identity::MakeIdentity(Dir("a"), "a"));
+  EXPECT_THAT(RawNeighbour(server_->listening(), next).Introduce(),
+              StatusIs(Code::kPermissionDenied));
   const auto now = identity::KeyRing::Load(Dir("a"));
-  ASSERT_TRUE(now.ok() && (*now)->public_key() != old);
+  ASSERT_OK(now);
+  ASSERT_NE((*now)->public_key(), old);
   LetTrust("next", **now, "a");
-  ASSERT_TRUE(next->Refresh().ok());
-  EXPECT_TRUE(RawNeighbour(server_->listening(), next).Introduce().ok());
+  ASSERT_OK(next->Refresh());
+  EXPECT_OK(RawNeighbour(server_->listening(), next).Introduce());
   // Connections that were open before are still open.
   before.Ask(1);
   EXPECT_NE(NextRequest(), kNoLink);
@@ -379,7 +383,7 @@ TEST_F(KeyedLinkServerTest, ChangedKeysTakeEffectForNewConnectionsWithoutARestar
 TEST_F(KeyedLinkServerTest, OneNeighboursConnectionsAreBounded) {
   std::list<RawNeighbour> all;
   for (size_t i = 0; i < kMaxConnectionsOfNeighbour + 3; ++i)
-    ASSERT_TRUE(all.emplace_back(server_->listening(), b_).Introduce().ok());
+    ASSERT_OK(all.emplace_back(server_->listening(), b_).Introduce());
   for (int i = 0; i < 3; ++i) {
     EXPECT_FALSE(all.front().Hear().has_value()) << "the oldest is still open";
     all.pop_front();

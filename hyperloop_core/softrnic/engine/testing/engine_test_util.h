@@ -14,6 +14,7 @@
 
 #include "rnic/wqe.h"
 #include "softrnic/engine/engine.h"
+#include "support/must.h"
 
 namespace hyperloop::softrnic {
 
@@ -157,9 +158,7 @@ class Client {
     uar_ = std::make_unique<UarStorage>();
     std::memset(static_cast<void*>(uar_->bytes), 0, sizeof(uar_->bytes));
     OpenReply open;
-    auto id = engine_.OpenContext(host, uar(), &open, number);
-    EXPECT_TRUE(id.ok()) << id.status().ToString();
-    id_ = *id;
+    id_ = hyperloop::Must(engine_.OpenContext(host, uar(), &open, number));
     std::memcpy(gid.data(), open.gid, 16);
     if (arena == nullptr) {
       arena = static_cast<std::byte*>(std::aligned_alloc(4096, kArena));
@@ -167,10 +166,10 @@ class Client {
       owner_ = std::shared_ptr<void>(arena, std::free);
     }
     memory = arena;
-    auto reply = engine_.RegisterUmem(id_, {reinterpret_cast<uint64_t>(memory), 0, kArena},
-                                      {memory, kArena, owner_, fd, 0, waits_for_disk});
-    EXPECT_TRUE(reply.ok()) << reply.status().ToString();
-    umem = reply->id;
+    umem =
+        hyperloop::Must(engine_.RegisterUmem(id_, {reinterpret_cast<uint64_t>(memory), 0, kArena},
+                                             {memory, kArena, owner_, fd, 0, waits_for_disk}))
+            .id;
     pdn = Must(Op::kAllocPd).result.id.id;
     const auto key = Key(memory, kArena, 0xf, media);
     lkey = key.lkey, rkey = key.rkey;
@@ -193,8 +192,7 @@ class Client {
   }
   Reply Must(const Command& command) {
     Reply reply;
-    const Status status = Try(command, &reply);
-    EXPECT_TRUE(status.ok()) << status.ToString();
+    hyperloop::Must(Try(command, &reply));
     return reply;
   }
   Reply Must(Op op) { return Must(Make(op)); }
@@ -297,8 +295,7 @@ class Client {
     return Try(command, &reply);
   }
   void Modify(const TestQp& qp, QpState state, uint32_t access = 0, const TestQp* peer = nullptr) {
-    const Status status = TryModify(qp, state, access, peer);
-    EXPECT_TRUE(status.ok()) << status.ToString();
+    hyperloop::Must(TryModify(qp, state, access, peer));
   }
   void Connect(const TestQp& qp, const TestQp& peer) {
     Modify(qp, QpState::kReadyToReceive, 0, &peer);
