@@ -25,6 +25,7 @@ using namespace hyperloop;  // NOLINT(google-build-using-namespace)
 
 constexpr size_t kReplicas = 2;
 constexpr size_t kRegionBytes = 64 << 10;
+constexpr std::string_view kText = "written once, by the primary";
 
 void Check(const Status& status) {
   if (status.ok()) return;
@@ -62,6 +63,78 @@ struct Node {
   }
 };
 
+// Here one process has the whole group.
+struct Cluster {
+  Node primary;
+  std::vector<std::unique_ptr<Node>> replicas;
+  std::unique_ptr<Group> group;  // goes first
+
+  // Makes each node's end, then passes each node's info to the others.
+  explicit Cluster(const std::string& socket) : primary(socket, "primary") {
+    std::vector<MemberInfo> chain;
+    for (uint32_t i = 0; i < kReplicas; ++i) {
+      replicas.push_back(std::make_unique<Node>(socket, "replica" + std::to_string(i)));
+      Node& node = *replicas.back();
+      MemberOptions options;
+      options.position = i;
+      options.group_size = kReplicas;
+      node.member = Must(Member::Create(*node.device, *node.pd, *node.region, options));
+      chain.push_back(node.member->info());
+    }
+    group = Must(
+        Group::Create(*primary.device, *primary.pd, *primary.region, GroupOptions{}, kReplicas));
+    for (auto& node : replicas) Check(node->member->Connect(group->info(), chain));
+    Check(group->Connect(chain));
+    std::printf("a group of %zu replicas; from here on only their RNICs work\n", kReplicas);
+  }
+  bool HasTextEverywhere(size_t offset) const {
+    return std::all_of(replicas.begin(), replicas.end(),
+                       [&](auto& node) { return node->text(offset, kText.size()) == kText; });
+  }
+};
+
+void WriteAndCopy(Cluster& cluster) {
+  Group& group = *cluster.group;
+  std::printf("gWRITE + gFLUSH of %zu bytes at offset 0\n", kText.size());
+  std::memcpy(cluster.primary.memory->data(), kText.data(), kText.size());
+  Check(group.Wait(Must(group.Write(0, kText.size(), /*flush=*/true))));
+  Expect(cluster.HasTextEverywhere(0), "every replica has the primary's bytes");
+
+  // Asynchronous: many under way, in order, one wait.
+  std::printf("gMEMCPY from 0 to 4096, then on from there, ten times\n");
+  for (uint64_t i = 0; i < 10; ++i)
+    Must(group.MemCopy(i * 4096, (i + 1) * 4096, kText.size(), /*flush=*/false));
+  Check(group.WaitAll());
+  Expect(cluster.HasTextEverywhere(40960), "the bytes went all the way on every replica");
+}
+
+void AllPartsAtOnce(Cluster& cluster) {
+  std::printf("one operation of all parts: write, copy, gCAS on replica 1, flush\n");
+  cluster.primary.word(48 << 10) = 41;
+  Operation all;
+  all.write = {48 << 10, 8};
+  all.copy = {0, 56 << 10, kText.size()};
+  all.cas = {.present = true, .offset = 60 << 10, .expected = 0, .desired = 7, .execute_map = 0b10};
+  all.flush = true;
+  OperationResult result;
+  Check(cluster.group->Wait(Must(cluster.group->Submit(all)), &result));
+  Node& first = *cluster.replicas[0];
+  Node& second = *cluster.replicas[1];
+  Expect(first.word(48 << 10) == 41 && second.word(48 << 10) == 41, "written");
+  Expect(cluster.HasTextEverywhere(56 << 10), "copied");
+  Expect(first.word(60 << 10) == 0 && second.word(60 << 10) == 7,
+         "changed where the execute map says");
+  Expect(result.original[1] == 0, "the result map has what replica 1 found");
+}
+
+void FailToLock(Cluster& cluster) {
+  std::printf("group lock at 60K: replica 1 holds 7, so 0 → 9 cannot be had\n");
+  const Status locked = cluster.group->Lock(60 << 10, 0, 9);
+  Expect(locked.code() == Code::kBusy, "refused");
+  std::printf("  (\"%s\")\n", locked.message().c_str());
+  Expect(cluster.replicas[0]->word(60 << 10) == 0, "and undone on replica 0");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -69,64 +142,9 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: %s SOCKET-OF-HYPERLOOP-RNICD\n", argv[0]);
     return 2;
   }
-
-  // Set-up: makes each node's end, then passes each node's info to the others.
-  Node primary(argv[1], "primary");
-  std::vector<std::unique_ptr<Node>> replicas;
-  std::vector<MemberInfo> chain;
-  for (uint32_t i = 0; i < kReplicas; ++i) {
-    replicas.push_back(std::make_unique<Node>(argv[1], "replica" + std::to_string(i)));
-    Node& node = *replicas.back();
-    MemberOptions options;
-    options.position = i;
-    options.group_size = kReplicas;
-    node.member = Must(Member::Create(*node.device, *node.pd, *node.region, options));
-    chain.push_back(node.member->info());
-  }
-  const auto group =
-      Must(Group::Create(*primary.device, *primary.pd, *primary.region, GroupOptions{}, kReplicas));
-  for (auto& node : replicas) Check(node->member->Connect(group->info(), chain));
-  Check(group->Connect(chain));
-  std::printf("a group of %zu replicas; from here on only their RNICs work\n", kReplicas);
-  const auto everywhere = [&](auto&& holds) {
-    return std::all_of(replicas.begin(), replicas.end(), [&](auto& node) { return holds(*node); });
-  };
-
-  constexpr std::string_view kText = "written once, by the primary";
-  std::printf("gWRITE + gFLUSH of %zu bytes at offset 0\n", kText.size());
-  std::memcpy(primary.memory->data(), kText.data(), kText.size());
-  Check(group->Wait(Must(group->Write(0, kText.size(), /*flush=*/true))));
-  Expect(everywhere([&](Node& node) { return node.text(0, kText.size()) == kText; }),
-         "every replica has the primary's bytes");
-
-  // Asynchronous: many under way, in order, one wait.
-  std::printf("gMEMCPY from 0 to 4096, then on from there, ten times\n");
-  for (uint64_t i = 0; i < 10; ++i)
-    Must(group->MemCopy(i * 4096, (i + 1) * 4096, kText.size(), /*flush=*/false));
-  Check(group->WaitAll());
-  Expect(everywhere([&](Node& node) { return node.text(40960, kText.size()) == kText; }),
-         "the bytes went all the way on every replica");
-
-  std::printf("one operation of all parts: write, copy, gCAS on replica 1, flush\n");
-  primary.word(48 << 10) = 41;
-  Operation all;
-  all.write = {48 << 10, 8};
-  all.copy = {0, 56 << 10, kText.size()};
-  all.cas = {.present = true, .offset = 60 << 10, .expected = 0, .desired = 7, .execute_map = 0b10};
-  all.flush = true;
-  OperationResult result;
-  Check(group->Wait(Must(group->Submit(all)), &result));
-  Expect(everywhere([](Node& node) { return node.word(48 << 10) == 41; }), "written");
-  Expect(everywhere([&](Node& node) { return node.text(56 << 10, kText.size()) == kText; }),
-         "copied");
-  Expect(replicas[0]->word(60 << 10) == 0 && replicas[1]->word(60 << 10) == 7,
-         "changed where the execute map says");
-  Expect(result.original[1] == 0, "the result map has what replica 1 found");
-
-  std::printf("group lock at 60K: replica 1 holds 7, so 0 → 9 cannot be had\n");
-  const Status locked = group->Lock(60 << 10, 0, 9);
-  Expect(locked.code() == Code::kBusy, "refused");
-  std::printf("  (\"%s\")\n", locked.message().c_str());
-  Expect(replicas[0]->word(60 << 10) == 0, "and undone on replica 0");
+  Cluster cluster(argv[1]);
+  WriteAndCopy(cluster);
+  AllPartsAtOnce(cluster);
+  FailToLock(cluster);
   return 0;
 }

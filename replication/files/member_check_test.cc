@@ -97,74 +97,95 @@ TEST(MemberCheck, SaysWhatASoundMemberHolds) {
   EXPECT_FALSE(CheckMember(std::span(before).first(before.size() - 1), nodes.info).sound());
 }
 
+// Flips bits of a member, one at a time.
+class Flips {
+ public:
+  // `newest`: where the newest record begins.
+  Flips(Nodes& nodes, uint64_t newest)
+      : clean_(nodes.group.image(0)),
+        files_(FilesOf(clean_, nodes.info)),
+        tail_(nodes.check.log.tail),
+        newest_(newest) {}
+
+  struct Counts {
+    int named = 0, harmless = 0, shorter = 0;
+  };
+  // Flips each `step`-th bit of these bytes.
+  Counts In(uint64_t begin, uint64_t size, uint64_t step = 1) const {
+    Counts counts;
+    Image image = clean_;
+    for (uint64_t bit = begin * 8; bit < (begin + size) * 8; bit += step) {
+      SCOPED_TRACE("bit " + std::to_string(bit % 8) + " at " + std::to_string(bit / 8));
+      image[bit / 8] ^= std::byte(1u << bit % 8);
+      Judge(image, bit / 8, &counts);
+      image[bit / 8] = clean_[bit / 8];
+    }
+    return counts;
+  }
+
+ private:
+  void Judge(const Image& image, uint64_t at, Counts* counts) const {
+    const auto info = ParseSuperblock(image, image.size());
+    const MemberCheck check = info.ok() ? CheckMember(image, *info) : MemberCheck();
+    if (!info.ok() || !check.sound()) {
+      ++counts->named;
+    } else if (check.log.tail == tail_) {
+      EXPECT_TRUE(FilesOf(image, *info) == files_);
+      ++counts->harmless;
+    } else {
+      // The log is shorter, which a comparison with the other members shows.
+      EXPECT_EQ(check.log.tail.seq, tail_.seq - 1);
+      EXPECT_GE(at, newest_);
+      EXPECT_FALSE(CheckMember(image, *info, tail_.seq).sound());
+      ++counts->shorter;
+    }
+  }
+
+  const Image clean_;
+  const FileModel files_;
+  const LogCursor tail_;
+  const uint64_t newest_;
+};
+
 // Flips every bit of everything that has a meaning: the damage is named, or it changes nothing that
 // is read from the member.
 TEST(MemberCheck, NoSingleBitGoesUnseen) {
   Nodes nodes;
-  const Image clean = nodes.group.image(0);
-  const FileModel files = FilesOf(clean, nodes.info);
-  const LogCursor& tail = nodes.check.log.tail;
   std::vector<std::pair<uint64_t, uint64_t>> records;  // place and length
-  ASSERT_OK(ScanLog(clean, nodes.info, 0, [&](const RecordView& record, uint64_t at) {
-    records.emplace_back(kJournalOffset + at, record.header.length);
+  ASSERT_OK(ScanLog(nodes.group.image(0), nodes.info, 0, [&](const RecordView& r, uint64_t at) {
+    records.emplace_back(kJournalOffset + at, r.header.length);
     return Status();
   }));
-  const auto [last_record, last_length] = records.back();
+  const auto [newest, newest_length] = records.back();
   records.pop_back();
-  struct Counts {
-    int named = 0, harmless = 0, shorter = 0;
-  };
-  const uint64_t last = last_record;
-  const auto flip = [&](uint64_t begin, uint64_t size, uint64_t step = 1) {
-    Counts counts;
-    Image image = clean;
-    for (uint64_t bit = begin * 8; bit < (begin + size) * 8; bit += step) {
-      image[bit / 8] ^= std::byte(1u << bit % 8);
-      const auto info = ParseSuperblock(image, image.size());
-      const MemberCheck check = info.ok() ? CheckMember(image, *info) : MemberCheck();
-      if (!info.ok() || !check.sound()) {
-        ++counts.named;
-      } else if (check.log.tail == tail) {
-        EXPECT_TRUE(FilesOf(image, *info) == files) << "bit " << bit % 8 << " at " << bit / 8;
-        ++counts.harmless;
-      } else {
-        // The log is shorter, which a comparison with the other members shows.
-        EXPECT_EQ(check.log.tail.seq, tail.seq - 1) << "bit " << bit % 8 << " at " << bit / 8;
-        EXPECT_GE(bit / 8, last);
-        EXPECT_FALSE(CheckMember(image, *info, tail.seq).sound());
-        ++counts.shorter;
-      }
-      image[bit / 8] = clean[bit / 8];
-    }
-    return counts;
-  };
-  const RegionGeometry& g = nodes.g;
-  EXPECT_EQ(flip(0, sizeof(Superblock)).harmless, 0);
+  const Flips flips(nodes, newest);
+  EXPECT_EQ(flips.In(0, sizeof(Superblock)).harmless, 0);
   // The older copy of the head can replace the newer while the ring has the records behind it.
-  for (const uint64_t offset : kHeadOffsets) flip(offset, sizeof(HeadBlock));
-  EXPECT_EQ(flip(kLockOffset, 8).named, 0);
+  for (const uint64_t offset : kHeadOffsets) flips.In(offset, sizeof(HeadBlock));
+  EXPECT_EQ(flips.In(kLockOffset, 8).named, 0);
   for (const auto& [at, length] : records) {
-    const Counts counts = flip(at, length, 7);
+    const Flips::Counts counts = flips.In(at, length, 7);
     EXPECT_EQ(counts.harmless + counts.shorter, 0) << at;
     EXPECT_GT(counts.named, 80);
   }
-  const Counts newest = flip(last_record, last_length);
-  EXPECT_EQ(newest.harmless, 0);
-  EXPECT_GT(newest.shorter, 100);
+  const Flips::Counts in_newest = flips.In(newest, newest_length);
+  EXPECT_EQ(in_newest.harmless, 0);
+  EXPECT_GT(in_newest.shorter, 100);
   // No record behind the head restates these bytes.
-  EXPECT_EQ(flip(g.binding_offset, sizeof(BindingBlock), 3).harmless, 0);
-  EXPECT_EQ(flip(g.configuration_offset(), sizeof(ConfigurationBlock), 3).harmless, 0);
-  EXPECT_EQ(flip(g.EntryOffset(0), sizeof(TableEntry)).harmless, 0);
-  EXPECT_EQ(flip(g.EntryOffset(9), sizeof(TableEntry)).harmless, 0) << "a free entry";
-  EXPECT_EQ(flip(g.MapOffset(nodes.Extent("1.log", 0)), sizeof(MapEntry)).harmless, 0);
-  EXPECT_EQ(flip(g.MapOffset(nodes.Extent("1.log", 2)), sizeof(MapEntry)).harmless, 0);
-  EXPECT_EQ(flip(g.MapOffset(15), sizeof(MapEntry)).harmless, 0) << "a free entry";
-  EXPECT_EQ(flip(g.ExtentOffset(nodes.Extent("1.log", 1)), g.extent_size, 11).harmless, 0);
+  const RegionGeometry& g = nodes.g;
+  EXPECT_EQ(flips.In(g.binding_offset, sizeof(BindingBlock), 3).harmless, 0);
+  EXPECT_EQ(flips.In(g.configuration_offset(), sizeof(ConfigurationBlock), 3).harmless, 0);
+  EXPECT_EQ(flips.In(g.EntryOffset(0), sizeof(TableEntry)).harmless, 0);
+  EXPECT_EQ(flips.In(g.EntryOffset(9), sizeof(TableEntry)).harmless, 0) << "a free entry";
+  EXPECT_EQ(flips.In(g.MapOffset(nodes.Extent("1.log", 0)), sizeof(MapEntry)).harmless, 0);
+  EXPECT_EQ(flips.In(g.MapOffset(nodes.Extent("1.log", 2)), sizeof(MapEntry)).harmless, 0);
+  EXPECT_EQ(flips.In(g.MapOffset(15), sizeof(MapEntry)).harmless, 0) << "a free entry";
+  EXPECT_EQ(flips.In(g.ExtentOffset(nodes.Extent("1.log", 1)), g.extent_size, 11).harmless, 0);
   const uint32_t partial = nodes.Extent("1.log", 2);
   const uint64_t length = nodes.check.table.map[partial].length;
   // The first 808 bytes were executed; those behind them are redone from the log.
-  EXPECT_EQ(flip(g.ExtentOffset(partial), 808).harmless, 0);
-  EXPECT_EQ(flip(g.ExtentOffset(partial) + 808, g.extent_size - 808, 3).named, 0);
+  EXPECT_EQ(flips.In(g.ExtentOffset(partial), 808).harmless, 0);
+  EXPECT_EQ(flips.In(g.ExtentOffset(partial) + 808, g.extent_size - 808, 3).named, 0);
   EXPECT_EQ(length, 808u + 590);
 }
 

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -259,71 +260,85 @@ TEST_F(StoreTest, ReplicaOutOfReachIsNamed) {
   EXPECT_THAT(store.status().message(), HasSubstr(cluster_.endpoint(2)));
 }
 
-TEST_F(StoreTest, RefusalsComeBeforeAnySeal) {
-  const auto refused = [&](const StoreOptions& options, const TakeRequest& request,
-                           const std::string& reason) {
-    auto store = Opened(options);
+class StoreRefusalTest : public StoreTest {
+ protected:
+  void ExpectRefused(const StoreOptions& options, const TakeRequest& request,
+                     const std::string& reason) {
+    const auto epoch = [this](uint32_t replica) {
+      return cluster_.ReplicaStatus(replica)->sealed_epoch;
+    };
+    const std::array before = {epoch(0), epoch(1), epoch(2)};
+    const auto store = Opened(options);
     ASSERT_NE(store, nullptr);
     TakeResult result;
-    const Status status = store->Take(request, &result);
-    EXPECT_THAT(status, StatusIs(Code::kInvalidArgument));
-    EXPECT_THAT(status.message(), HasSubstr(reason));
+    EXPECT_THAT(store->Take(request, &result), StatusIs(Code::kInvalidArgument, HasSubstr(reason)));
     EXPECT_FALSE(store->taken());
-  };
-  StoreOptions too_large = Options();
-  too_large.journal_size = 1ull << 30;
-  refused(too_large, Request(), "too small");
-  StoreOptions other_size = Options();
-  other_size.region_size = 8 << 20;
-  refused(other_size, Request(), "region_size");
-  TakeRequest foreign = Request();
-  foreign.pairing = {"33333333-3333-4333-8333-333333333333",
-                     "44444444-4444-4444-8444-444444444444"};
-  refused(Options(), foreign, foreign.pairing.group);
-  TakeRequest outside = Request();
-  outside.directory_empty = false;
-  refused(Options(), outside, "never in group");
-  for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(cluster_.ReplicaStatus(i)->sealed_epoch, 0u);
-
-  {
-    auto store = Taken(Options());
+    EXPECT_EQ((std::array{epoch(0), epoch(1), epoch(2)}), before);
+  }
+  // Takes the group, which may be bound to another directory, and closes the store.
+  TakeResult Rebound(StoreOptions options, const TakeRequest& request) {
+    options.rebind = true;
+    TakeResult result;
+    const auto store = Opened(options);
+    EXPECT_OK(store->Take(request, &result));
+    EXPECT_OK(store->Close());
+    return result;
+  }
+  void MakeGroupWithAFile() {
+    const auto store = Taken(Options());
     ASSERT_NE(store, nullptr);
     ASSERT_OK(store->Create("f"));
   }
-  const uint64_t epoch = cluster_.ReplicaStatus(0)->sealed_epoch;
-  TakeRequest empty = Request();
-  empty.pairing = {};
-  empty.directory_empty = true;
-  refused(Options(), empty, "restore=true");
-  refused(Options(), foreign, foreign.pairing.group);
-  for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(cluster_.ReplicaStatus(i)->sealed_epoch, epoch);
+  TakeRequest Foreign() {
+    TakeRequest foreign = Request();
+    foreign.pairing = {"33333333-3333-4333-8333-333333333333",
+                       "44444444-4444-4444-8444-444444444444"};
+    return foreign;
+  }
+  TakeRequest Empty() {
+    TakeRequest empty = Request();
+    empty.pairing = {};
+    empty.directory_empty = true;
+    return empty;
+  }
+};
+
+TEST_F(StoreRefusalTest, RefusalsComeBeforeAnySeal) {
+  StoreOptions too_large = Options();
+  too_large.journal_size = 1ull << 30;
+  ExpectRefused(too_large, Request(), "too small");
+  StoreOptions other_size = Options();
+  other_size.region_size = 8 << 20;
+  ExpectRefused(other_size, Request(), "region_size");
+  ExpectRefused(Options(), Foreign(), Foreign().pairing.group);
+  TakeRequest outside = Request();
+  outside.directory_empty = false;
+  ExpectRefused(Options(), outside, "never in group");
+  for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(cluster_.ReplicaStatus(i)->sealed_epoch, 0u);
+
+  ASSERT_NO_FATAL_FAILURE(MakeGroupWithAFile());
+  ExpectRefused(Options(), Empty(), "restore=true");
+  ExpectRefused(Options(), Foreign(), Foreign().pairing.group);
   // Filling this directory would take the group from another one, which needs rebind=true besides.
   StoreOptions restore = Options();
   restore.restore = true;
-  refused(restore, empty, "rebind=true");
-  for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(cluster_.ReplicaStatus(i)->sealed_epoch, epoch);
-  // After that the former directory is refused, unless it is opened with rebind=true too.
-  restore.rebind = true;
-  auto store = Opened(restore);
-  ASSERT_NE(store, nullptr);
-  TakeResult result;
-  ASSERT_OK(store->Take(empty, &result));
-  EXPECT_EQ(result.pairing.group, pairing_.group);
-  EXPECT_NE(result.pairing.database, pairing_.database);
-  EXPECT_EQ(result.files.size(), 1u);
-  ASSERT_OK(store->Close());
-  refused(Options(), Request(), "now belongs to database " + result.pairing.database);
-  StoreOptions back = Options();
-  back.rebind = true;
-  store = Opened(back);
-  ASSERT_NE(store, nullptr);
-  TakeResult again;
-  ASSERT_OK(store->Take(Request(), &again));
-  EXPECT_EQ(again.pairing, pairing_);
-  ASSERT_OK(store->Close());
+  ExpectRefused(restore, Empty(), "rebind=true");
+}
+
+// The former directory is refused, unless it is opened with rebind=true too.
+TEST_F(StoreRefusalTest, ADirectoryFromWhichTheGroupWasTakenIsRefused) {
+  ASSERT_NO_FATAL_FAILURE(MakeGroupWithAFile());
+  StoreOptions restore = Options();
+  restore.restore = true;
+  const TakeResult taken = Rebound(restore, Empty());
+  EXPECT_EQ(taken.pairing.group, pairing_.group);
+  EXPECT_NE(taken.pairing.database, pairing_.database);
+  EXPECT_EQ(taken.files.size(), 1u);
+  ExpectRefused(Options(), Request(), "now belongs to database " + taken.pairing.database);
+  EXPECT_EQ(Rebound(Options(), Request()).pairing, pairing_);
   TakeRequest usurper = Request();
-  usurper.pairing = result.pairing;
-  refused(Options(), usurper, "now belongs to database " + pairing_.database);
+  usurper.pairing = taken.pairing;
+  ExpectRefused(Options(), usurper, "now belongs to database " + pairing_.database);
 }
 
 // Does what hyperloopctl reset does. The former directory must not be taken for the emptied

@@ -224,12 +224,6 @@ class DiskRun {
     const auto mode = [&op] { return op.signaled ? CqeMode::kAlways : CqeMode::kOnError; };
     const size_t word = l.next_source++ % 64 * 8;
     std::byte* const slot = l.slots + Pick(kSlots) * kSlotBytes;
-    const auto brings = [&op, &l](std::byte* sink, const std::byte* what, size_t bytes) {
-      op.sink = sink, op.bytes = bytes;
-      const auto found = l.written.find(what);
-      op.known = found != l.written.end();
-      if (op.known) op.answer = found->second;
-    };
     switch (const uint64_t what = Pick(rarely_read_ && Pick(8) != 0 ? 6 : 8)) {
       case 0:
       case 1: {
@@ -265,19 +259,26 @@ class DiskRun {
         PostFar(l);
         return;
       default:
-        op.signaled = op.read = true;
-        op.promised = l.written;
         if (what == 6 && !l.long_under_way) {
           op.is_long = l.long_under_way = true;
-          brings(l.long_sink, l.far_long, kLong);
-          l.near.Read(At(l.far_long), l.to->rkey, l.from->At(l.long_sink, kLong), CqeMode::kAlways);
+          PostRead(l, op, l.far_long, l.long_sink, kLong);
         } else {
-          brings(l.sinks + word, slot, 8);
-          l.near.Read(At(slot), l.to->rkey, l.from->At(op.sink, 8), CqeMode::kAlways);
+          PostRead(l, op, slot, l.sinks + word, 8);
         }
     }
     l.under_way.push_back(std::move(op));
     l.near.Ring();
+  }
+  // Posts a READ that brings what was last written at `what` to `sink`.
+  static void PostRead(Lane& l, Lane::Op& op, const std::byte* what, std::byte* sink,
+                       size_t bytes) {
+    op.signaled = op.read = true;
+    op.promised = l.written;
+    op.sink = sink, op.bytes = bytes;
+    const auto found = l.written.find(what);
+    op.known = found != l.written.end();
+    if (op.known) op.answer = found->second;
+    l.near.Read(At(what), l.to->rkey, l.from->At(sink, bytes), CqeMode::kAlways);
   }
   // The other end READs too, and its answers are written to its disk by the same queue pair.
   void PostFar(Lane& l) {

@@ -444,99 +444,127 @@ TEST(EngineLink, WhatIsUnderWayIsBounded) {
 
 // --- random
 
-// Runs random requests both ways over links that are slow, cut and reset at random. Compares with a
-// model that each request runs exactly once and in the order of RC.
-void RunRandom(uint64_t seed) {
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937_64 random(seed);
-  const auto pick = [&random](uint64_t below) { return random() % below; };
-  EngineOptions options;
-  options.seed = seed;
-  if (pick(2) == 0) options.schedule = EngineOptions::Schedule::kRandom;
-  if (pick(3) == 0) options.defer_delivery = true;
-  Linked p(options, {.log_sq = 8, .max_read_atomic = static_cast<uint32_t>(1 + pick(16))},
-           {.log_rq = 8});
-  p.network.room = 1 + pick(200'000);
-  std::vector<std::byte> model(Linked::kBytes);
-  std::vector<std::pair<size_t, std::vector<std::byte>>> reads;  // where, what
-  size_t back_used = 0;
-  uint64_t sends = 0;
-  const uint64_t count = 60;
-  for (uint64_t n = 0; n < count; ++n) {
-    const size_t bytes = pick(8) == 0 ? 1 + pick(150'000) : 1 + pick(200);
-    const size_t at = pick(Linked::kBytes - bytes), from = pick(Linked::kBytes - bytes);
-    switch (pick(4)) {
-      case 0:
-        p.a_qp.Write(p.Dst(at), p.b->rkey, p.a->At(p.src + from, bytes), CqeMode::kAlways);
-        std::memcpy(model.data() + at, p.src + from, bytes);
-        break;
-      case 1:
-        p.b_qp.Receive(p.b->At(p.dst + at, bytes));
-        p.a_qp.Send(p.a->At(p.src + from, bytes), CqeMode::kAlways);
-        std::memcpy(model.data() + at, p.src + from, bytes);
-        ++sends;
-        break;
-      case 2: {
-        if (back_used + bytes > Linked::kBytes) continue;
-        p.a_qp.Read(p.Dst(at), p.b->rkey, p.a->At(p.back + back_used, bytes), CqeMode::kAlways);
-        reads.emplace_back(back_used, std::vector(model.begin() + static_cast<long>(at),
-                                                  model.begin() + static_cast<long>(at + bytes)));
-        back_used += bytes;
-        break;
-      }
-      default: {
-        if (back_used + 16 > Linked::kBytes) continue;
-        back_used = (back_used + 7) / 8 * 8;
-        const size_t word = at / 8 * 8;
-        p.a_qp.Add(p.Dst(word), p.b->rkey, 3, p.a->At(p.back + back_used, 8), CqeMode::kAlways);
-        uint64_t value;
-        std::memcpy(&value, model.data() + word, 8);
-        std::vector<std::byte> old(8);
-        std::memcpy(old.data(), &value, 8);
-        reads.emplace_back(back_used, old);
-        value += 3;
-        std::memcpy(model.data() + word, &value, 8);
-        back_used += 8;
+// Random requests over links that are slow, cut and reset at random, and a model in which each
+// request runs exactly once and in the order of RC.
+class RandomRun {
+ public:
+  explicit RandomRun(uint64_t seed)
+      : random_(seed),
+        options_(Options(seed)),
+        p_(options_, {.log_sq = 8, .max_read_atomic = static_cast<uint32_t>(1 + Pick(16))},
+           {.log_rq = 8}) {
+    p_.network.room = 1 + Pick(200'000);
+  }
+
+  void Run() {
+    for (int n = 0; n < 60; ++n) Post();
+    p_.a_qp.Ring();
+    uint64_t idle = 0;
+    for (uint64_t n = 0; n < 2'000'000 && idle < 5'000; ++n) {
+      const bool moved = Move();
+      idle = moved || p_.ab.cut || !p_.ab.up ? 0 : idle + 1;
+      for (const auto& each : p_.a_cq.PollAll()) {
+        ASSERT_EQ(each.status, WcStatus::kSuccess) << rnic::WcStatusName(each.status);
+        done_.push_back(each.wqe_counter);
       }
     }
+    Compare();
   }
-  p.a_qp.Ring();
-  std::vector<rnic::Completion> done;
-  uint64_t idle = 0;
-  for (uint64_t n = 0; n < 2'000'000 && idle < 5'000; ++n) {
-    bool moved = false;
-    switch (pick(8)) {
+
+ private:
+  EngineOptions Options(uint64_t seed) {
+    EngineOptions options;
+    options.seed = seed;
+    if (Pick(2) == 0) options.schedule = EngineOptions::Schedule::kRandom;
+    if (Pick(3) == 0) options.defer_delivery = true;
+    return options;
+  }
+  uint64_t Pick(uint64_t below) { return random_() % below; }
+
+  void Post() {
+    const size_t bytes = Pick(8) == 0 ? 1 + Pick(150'000) : 1 + Pick(200);
+    const size_t at = Pick(Linked::kBytes - bytes), from = Pick(Linked::kBytes - bytes);
+    switch (Pick(4)) {
       case 0:
+        p_.a_qp.Write(p_.Dst(at), p_.b->rkey, p_.a->At(p_.src + from, bytes), CqeMode::kAlways);
+        std::memcpy(model_.data() + at, p_.src + from, bytes);
+        break;
       case 1:
-        moved = p.a_engine.Run(1 + pick(3)) != 0;
+        p_.b_qp.Receive(p_.b->At(p_.dst + at, bytes));
+        p_.a_qp.Send(p_.a->At(p_.src + from, bytes), CqeMode::kAlways);
+        std::memcpy(model_.data() + at, p_.src + from, bytes);
+        ++sends_;
         break;
       case 2:
-      case 3:
-        moved = p.b_engine.Run(1 + pick(3)) != 0;
-        break;
-      case 4:
-        if (pick(100) == 0 && p.ab.resets < 30) p.network.Reset(p.ab), moved = true;
-        if (pick(50) == 0) p.ab.cut = !p.ab.cut;
-        break;
-      case 5:
-        if (!p.ab.up) p.network.Open(p.ab), moved = true;
+        if (back_used_ + bytes <= Linked::kBytes)
+          p_.a_qp.Read(p_.Dst(at), p_.b->rkey, Answer(at, bytes), CqeMode::kAlways);
         break;
       default:
-        moved = p.network.Deliver(p.ab, pick(2) == 0, 1 + pick(pick(2) == 0 ? 50 : 100'000)) != 0;
-    }
-    idle = moved || p.ab.cut || !p.ab.up ? 0 : idle + 1;
-    for (const auto& each : p.a_cq.PollAll()) {
-      ASSERT_EQ(each.status, WcStatus::kSuccess) << rnic::WcStatusName(each.status);
-      done.push_back(each);
+        back_used_ = (back_used_ + 7) / 8 * 8;
+        if (back_used_ + 8 <= Linked::kBytes) PostAdd(at / 8 * 8);
     }
   }
-  for (size_t i = 1; i < done.size(); ++i) ASSERT_LT(done[i - 1].wqe_counter, done[i].wqe_counter);
-  ASSERT_FALSE(done.empty());
-  EXPECT_EQ(static_cast<uint16_t>(done.back().wqe_counter + 1), p.a_qp.next);
-  EXPECT_EQ(p.b_recv.PollAll().size(), sends);
-  EXPECT_EQ(std::memcmp(p.dst, model.data(), Linked::kBytes), 0);
-  for (const auto& [at, bytes] : reads)
-    ASSERT_EQ(std::memcmp(p.back + at, bytes.data(), bytes.size()), 0) << "read at " << at;
+  void PostAdd(size_t word) {
+    p_.a_qp.Add(p_.Dst(word), p_.b->rkey, 3, Answer(word, 8), CqeMode::kAlways);
+    uint64_t value;
+    std::memcpy(&value, model_.data() + word, 8);
+    value += 3;
+    std::memcpy(model_.data() + word, &value, 8);
+  }
+  // Where an answer arrives that must have what the model has there now.
+  Sge Answer(size_t at, size_t bytes) {
+    const auto begin = model_.begin() + static_cast<long>(at);
+    answers_.emplace_back(back_used_, std::vector(begin, begin + static_cast<long>(bytes)));
+    return p_.a->At(p_.back + std::exchange(back_used_, back_used_ + bytes), bytes);
+  }
+
+  // False: nothing moved.
+  bool Move() {
+    switch (Pick(8)) {
+      case 0:
+      case 1:
+        return p_.a_engine.Run(1 + Pick(3)) != 0;
+      case 2:
+      case 3:
+        return p_.b_engine.Run(1 + Pick(3)) != 0;
+      case 4: {
+        const bool reset = Pick(100) == 0 && p_.ab.resets < 30;
+        if (reset) p_.network.Reset(p_.ab);
+        if (Pick(50) == 0) p_.ab.cut = !p_.ab.cut;
+        return reset;
+      }
+      case 5:
+        if (p_.ab.up) return false;
+        p_.network.Open(p_.ab);
+        return true;
+      default:
+        return p_.network.Deliver(p_.ab, Pick(2) == 0, 1 + Pick(Pick(2) == 0 ? 50 : 100'000)) != 0;
+    }
+  }
+
+  void Compare() {
+    ASSERT_FALSE(done_.empty());
+    for (size_t i = 1; i < done_.size(); ++i) ASSERT_LT(done_[i - 1], done_[i]);
+    EXPECT_EQ(static_cast<uint16_t>(done_.back() + 1), p_.a_qp.next);
+    EXPECT_EQ(p_.b_recv.PollAll().size(), sends_);
+    EXPECT_EQ(std::memcmp(p_.dst, model_.data(), Linked::kBytes), 0);
+    for (const auto& [at, bytes] : answers_)
+      ASSERT_EQ(std::memcmp(p_.back + at, bytes.data(), bytes.size()), 0) << "answer at " << at;
+  }
+
+  std::mt19937_64 random_;
+  const EngineOptions options_;
+  Linked p_;
+  std::vector<std::byte> model_ = std::vector<std::byte>(Linked::kBytes);
+  std::vector<std::pair<size_t, std::vector<std::byte>>> answers_;  // where, what
+  size_t back_used_ = 0;
+  uint64_t sends_ = 0;
+  std::vector<uint16_t> done_;
+};
+
+void RunRandom(uint64_t seed) {
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  RandomRun(seed).Run();
 }
 
 TEST(EngineLink, RandomRequestsOverABadLinkRunOnceAndInOrder) {

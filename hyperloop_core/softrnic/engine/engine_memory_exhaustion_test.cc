@@ -189,17 +189,13 @@ void SetName(char (&to)[N], const char* name) {
   std::strncpy(to, name, N - 1);
 }
 
-TEST(EngineMemoryExhaustion, ACommandThatMakesSomethingCostsItsClientAlone) {
-  const auto make = [](const std::function<void(World&, Command&)>& fill) {
-    auto command = std::make_shared<Command>();
-    return std::pair<std::function<void(World&)>, Act>(
-        [=](World& world) {
-          *command = Command();
-          fill(world, *command);
-        },
-        [=](World& world) { return TryCommand(world, *command); });
-  };
-  const std::vector<std::pair<const char*, std::function<void(World&, Command&)>>> commands = {
+// A command that makes something: its name, and what sets it up.
+struct Making {
+  const char* name;
+  std::function<void(World&, Command&)> fill;
+};
+const std::vector<Making>& Makings() {
+  static const std::vector<Making> kMakings = {
       {"AllocPd", [](World&, Command& command) { command.op = Op::kAllocPd; }},
       {"CreateMkey",
        [](World& world, Command& command) {
@@ -245,13 +241,22 @@ TEST(EngineMemoryExhaustion, ACommandThatMakesSomethingCostsItsClientAlone) {
          command.args.publish.private_length = 100;
        }},
   };
+  return kMakings;
+}
+
+TEST(EngineMemoryExhaustion, ACommandThatMakesSomethingCostsItsClientAlone) {
   EngineOptions prefetches;
   prefetches.prefetch_depth = 8;
   for (const EngineOptions& options : {EngineOptions{}, prefetches}) {
-    for (const auto& [name, fill] : commands) {
-      SCOPED_TRACE(name);
-      const auto [prepare, act] = make(fill);
-      FailEachAllocation(options, prepare, act);
+    for (const Making& making : Makings()) {
+      SCOPED_TRACE(making.name);
+      Command command;
+      const auto prepare = [&](World& world) {
+        command = Command();
+        making.fill(world, command);
+      };
+      FailEachAllocation(options, prepare,
+                         [&](World& world) { return TryCommand(world, command); });
       if (HasFailure()) return;
     }
   }

@@ -509,6 +509,82 @@ TEST(EngineCommands, ObjectCountsAreLimited) {
   EXPECT_THAT(status, StatusIs(Code::kNoSpace));
 }
 
+// A client whose commands and rings are noise, some of it plausible.
+class NoisyPair {
+ public:
+  NoisyPair(const EngineOptions& options, std::mt19937_64& random)
+      : p_(options, {.flags = 7}, {.flags = 7}), random_(random) {}
+
+  void Round() {
+    TryCommand();
+    for (TestQp* qp : {&p_.a_qp, &p_.b_qp}) {
+      for (int n = 0; n < 4; ++n) FillSlot(*qp);
+      if (qp->rq != nullptr) {
+        for (size_t at = 0; at < 16 * 64; at += 4)
+          qp->rq[at] = static_cast<std::byte>(random_() % 4 == 0 ? random_() : 0);
+      }
+      qp->SetReceiveCounter(static_cast<uint32_t>(random_()));
+      qp->Ring(static_cast<uint16_t>(random_() % 8 == 0 ? random_() : qp->next));
+    }
+    for (int n = 0; n < 200 && p_.engine.Run(16) != 0; ++n) {
+    }
+    BringToWork(p_.a, p_.a_qp, p_.b_qp);
+    BringToWork(p_.b, p_.b_qp, p_.a_qp);
+  }
+
+ private:
+  // Its arguments are small numbers, valid numbers and noise.
+  void TryCommand() {
+    Command command = p_.a.Make(static_cast<Op>(random_() % 18));
+    const auto memory = reinterpret_cast<uint64_t>(p_.a.memory);
+    for (size_t at = 0; at < 64; at += 4) {
+      const uint32_t values[] = {static_cast<uint32_t>(random_() % 8),
+                                 static_cast<uint32_t>(random_()),
+                                 p_.a.umem,
+                                 p_.a.pdn,
+                                 p_.a_cq.cqn,
+                                 p_.b_qp.qpn,
+                                 static_cast<uint32_t>(memory),
+                                 static_cast<uint32_t>(memory >> 32)};
+      const uint32_t value = values[random_() % 8];
+      std::memcpy(command.args.raw + at, &value, 4);
+    }
+    Reply reply;
+    p_.a.Try(command, &reply).IgnoreError();
+  }
+  // Fills the next slot of the ring with noise behind a plausible header.
+  void FillSlot(TestQp& qp) {
+    std::byte* const block = qp.sq + (qp.next % qp.sq_wqebbs) * 64;
+    for (size_t at = 16; at < 64; ++at) {
+      if (random_() % 3 == 0) block[at] = static_cast<std::byte>(random_());
+    }
+    const uint8_t opcodes[] = {0,  8,  9,  10,   11,   15,
+                               16, 17, 18, 0x16, 0x17, static_cast<uint8_t>(random_())};
+    const uint64_t head = htobe64(static_cast<uint64_t>(qp.next) << 40 |
+                                  static_cast<uint64_t>(opcodes[random_() % 12]) << 32 |
+                                  qp.qpn << 8 | (1 + random_() % 5));
+    std::memcpy(block, &head, 8);
+    const Sge near = (&qp == &p_.a_qp ? p_.a : p_.b).At(p_.src, 1 + random_() % 64);
+    if (random_() % 2 != 0) {
+      const uint32_t words[] = {htobe32(near.length), htobe32(near.lkey),
+                                htobe32(static_cast<uint32_t>(near.addr >> 32)),
+                                htobe32(static_cast<uint32_t>(near.addr))};
+      std::memcpy(block + 32, words, 16);
+    }
+    ++qp.next;
+  }
+  static void BringToWork(Client& client, TestQp& qp, const TestQp& peer) {
+    if (!client.TryModify(qp, QpState::kReset).ok()) return;
+    client.TryModify(qp, QpState::kInit, 0xf).IgnoreError();
+    client.TryModify(qp, QpState::kReadyToReceive, 0, &peer).IgnoreError();
+    client.TryModify(qp, QpState::kReadyToSend).IgnoreError();
+    qp.next = 0;
+  }
+
+  Pair p_;
+  std::mt19937_64& random_;
+};
+
 TEST(EngineCommands, RandomCommandsAndRingsNeverCrash) {
   std::mt19937_64 random(1);
   for (int round = 0; round < 30; ++round) {
@@ -519,66 +595,8 @@ TEST(EngineCommands, RandomCommandsAndRingsNeverCrash) {
                  .defer_delivery = true,
                  .seed = random()};
     if (round % 3 == 2) options = {.check_wqe_index = false, .check_qpn = false};
-    Pair p(options, {.flags = 7}, {.flags = 7});
-    for (int i = 0; i < 400; ++i) {
-      Command command = p.a.Make(static_cast<Op>(random() % 18));
-      for (size_t at = 0; at < 64; at += 4) {
-        // The values are small numbers, valid numbers and noise.
-        const uint32_t values[] = {
-            static_cast<uint32_t>(random() % 8),
-            static_cast<uint32_t>(random()),
-            p.a.umem,
-            p.a.pdn,
-            p.a_cq.cqn,
-            p.b_qp.qpn,
-            static_cast<uint32_t>(reinterpret_cast<uint64_t>(p.a.memory)),
-            static_cast<uint32_t>(reinterpret_cast<uint64_t>(p.a.memory) >> 32)};
-        const uint32_t value = values[random() % 8];
-        std::memcpy(command.args.raw + at, &value, 4);
-      }
-      Reply reply;
-      p.a.Try(command, &reply).IgnoreError();
-      // Fill the rings with noise, and some slots with plausible headers.
-      for (TestQp* qp : {&p.a_qp, &p.b_qp}) {
-        for (int n = 0; n < 4; ++n) {
-          std::byte* const block = qp->sq + (qp->next % qp->sq_wqebbs) * 64;
-          for (size_t at = 16; at < 64; ++at) {
-            if (random() % 3 == 0) block[at] = static_cast<std::byte>(random());
-          }
-          const uint8_t opcodes[] = {0,  8,  9,  10,   11,   15,
-                                     16, 17, 18, 0x16, 0x17, static_cast<uint8_t>(random())};
-          const uint64_t head = htobe64(static_cast<uint64_t>(qp->next) << 40 |
-                                        static_cast<uint64_t>(opcodes[random() % 12]) << 32 |
-                                        qp->qpn << 8 | (1 + random() % 5));
-          std::memcpy(block, &head, 8);
-          const Sge near = (qp == &p.a_qp ? p.a : p.b).At(p.src, 1 + random() % 64);
-          if (random() % 2 != 0) {
-            const uint32_t words[] = {htobe32(near.length), htobe32(near.lkey),
-                                      htobe32(static_cast<uint32_t>(near.addr >> 32)),
-                                      htobe32(static_cast<uint32_t>(near.addr))};
-            std::memcpy(block + 32, words, 16);
-          }
-          ++qp->next;
-        }
-        if (qp->rq != nullptr) {
-          for (size_t at = 0; at < 16 * 64; at += 4)
-            qp->rq[at] = static_cast<std::byte>(random() % 4 == 0 ? random() : 0);
-        }
-        qp->SetReceiveCounter(static_cast<uint32_t>(random()));
-        qp->Ring(static_cast<uint16_t>(random() % 8 == 0 ? random() : qp->next));
-      }
-      for (int n = 0; n < 200 && p.engine.Run(16) != 0; ++n) {
-      }
-      // Bring queue pairs in error back to work.
-      for (auto [client, qp, peer] :
-           {std::tuple(&p.a, &p.a_qp, &p.b_qp), std::tuple(&p.b, &p.b_qp, &p.a_qp)}) {
-        if (!client->TryModify(*qp, QpState::kReset).ok()) continue;
-        client->TryModify(*qp, QpState::kInit, 0xf).IgnoreError();
-        client->TryModify(*qp, QpState::kReadyToReceive, 0, peer).IgnoreError();
-        client->TryModify(*qp, QpState::kReadyToSend).IgnoreError();
-        qp->next = 0;
-      }
-    }
+    NoisyPair pair(options, random);
+    for (int i = 0; i < 400; ++i) pair.Round();
   }
 }
 

@@ -21,83 +21,102 @@ EngineOptions Adversary(uint64_t seed, Fetch fetch = Fetch::kRandom) {
   return options;
 }
 
-// Runs random operations from a to b, with as much under way as the rings take. The end state and
-// the completions must equal those of serial execution.
-TEST(EngineSchedule, RandomOperationsEqualSerialExecution) {
-  for (uint64_t seed = 1; seed <= 60; ++seed) {
-    const Fetch fetches[] = {Fetch::kLate, Fetch::kEarly, Fetch::kRandom};
-    EngineOptions options = Adversary(seed, fetches[seed % 3]);
-    if (seed % 5 == 0) options = {.fetch = fetches[seed % 3], .defer_delivery = true};
-    if (seed % 5 == 1) options.defer_delivery = options.retransmit = false;
-    Pair p(options, {.log_sq = 5}, {.log_rq = 3});
-    std::mt19937_64 random(seed);
-    std::vector<std::byte> expected(2048, std::byte{0});
-    std::vector<uint64_t> expected_old;
-    auto* const old = reinterpret_cast<uint64_t*>(p.a.Allocate(1024 * 8));
-    uint32_t signaled = 0, received = 0;
-    // At most 31 blocks are under way. Each round posts up to that, and runs to the end or a few
-    // steps.
+// Random operations from a to b, with as much under way as the rings take. The end state and the
+// completions must equal those of serial execution.
+class RandomOperations {
+ public:
+  explicit RandomOperations(uint64_t seed)
+      : p_(Options(seed), {.log_sq = 5}, {.log_rq = 3}),
+        random_(seed),
+        old_(reinterpret_cast<uint64_t*>(p_.a.Allocate(1024 * 8))) {}
+
+  // At most 31 blocks are under way. Each round posts up to that, and runs to the end or a few
+  // steps.
+  void Run() {
     for (int i = 0; i < 200; ++i) {
-      const auto at = static_cast<uint32_t>(random() % 240 * 8);
-      const auto n = static_cast<uint32_t>(1 + random() % 100);
-      const auto from = static_cast<uint32_t>(random() % 2000);
-      const CqeMode mode = random() % 2 != 0 ? CqeMode::kAlways : CqeMode::kOnError;
-      switch (random() % 5) {
-        case 0:
-          p.a_qp.Write(p.Remote(p.dst + at), p.b.rkey, p.a.At(p.src + from, n), mode);
-          std::memcpy(expected.data() + at, p.src + from, n);
-          break;
-        case 1: {
-          uint64_t& word = reinterpret_cast<uint64_t*>(expected.data())[at / 8];
-          p.a_qp.Add(p.Remote(p.dst + at), p.b.rkey, n,
-                     p.a.At(reinterpret_cast<std::byte*>(old + expected_old.size()), 8), mode);
-          expected_old.push_back(word);
-          word += n;
-          break;
-        }
-        case 2: {
-          const uint64_t word = reinterpret_cast<uint64_t*>(expected.data())[at / 8];
-          p.a_qp.Read(p.Remote(p.dst + at), p.b.rkey,
-                      p.a.At(reinterpret_cast<std::byte*>(old + expected_old.size()), 8), mode);
-          expected_old.push_back(word);
-          break;
-        }
-        case 3: {
-          const Sge to[] = {p.b.At(p.dst + at, 3), p.b.At(p.dst + at + 3, 128)};
-          p.b_qp.Receive(to);
-          const Sge sges[] = {p.a.At(p.src + from, n), p.a.At(p.src + 7, 9)};
-          p.a_qp.Send(sges, mode);
-          std::memcpy(expected.data() + at, p.src + from, n);
-          std::memcpy(expected.data() + at + n, p.src + 7, 9);
-          ++received;
-          break;
-        }
-        default:
-          p.a_qp.Nop(mode);
-      }
-      if (mode == CqeMode::kAlways) ++signaled;
-      p.a_qp.Ring();
-      if (i % 6 == 5) {
-        p.Run();
-      } else {
-        p.engine.Run(random() % 4);
-      }
-      for (TestCq* cq : {&p.a_cq, &p.b_recv}) {
+      Post();
+      if (i % 6 == 5)
+        p_.Run();
+      else
+        p_.engine.Run(random_() % 4);
+      for (TestCq* cq : {&p_.a_cq, &p_.b_recv}) {
         for (const auto& c : cq->PollAll()) {
-          ASSERT_EQ(c.status, WcStatus::kSuccess) << "seed " << seed << " step " << i;
-          --(cq == &p.a_cq ? signaled : received);
+          ASSERT_EQ(c.status, WcStatus::kSuccess) << "step " << i;
+          --(cq == &p_.a_cq ? signaled_ : received_);
         }
         cq->Release();
       }
     }
-    p.Run();
-    signaled -= static_cast<uint32_t>(p.a_cq.PollAll().size());
-    received -= static_cast<uint32_t>(p.b_recv.PollAll().size());
-    EXPECT_EQ(signaled, 0u) << seed;
-    EXPECT_EQ(received, 0u) << seed;
-    EXPECT_EQ(0, std::memcmp(p.dst, expected.data(), expected.size())) << "seed " << seed;
-    for (size_t i = 0; i < expected_old.size(); ++i)
-      ASSERT_EQ(old[i], expected_old[i]) << "seed " << seed << " answer " << i;
+    p_.Run();
+    EXPECT_EQ(p_.a_cq.PollAll().size(), signaled_);
+    EXPECT_EQ(p_.b_recv.PollAll().size(), received_);
+    EXPECT_EQ(0, std::memcmp(p_.dst, expected_.data(), expected_.size()));
+    for (size_t i = 0; i < expected_old_.size(); ++i)
+      ASSERT_EQ(old_[i], expected_old_[i]) << "answer " << i;
+  }
+
+ private:
+  static EngineOptions Options(uint64_t seed) {
+    const Fetch fetches[] = {Fetch::kLate, Fetch::kEarly, Fetch::kRandom};
+    EngineOptions options = Adversary(seed, fetches[seed % 3]);
+    if (seed % 5 == 0) options = {.fetch = fetches[seed % 3], .defer_delivery = true};
+    if (seed % 5 == 1) options.defer_delivery = options.retransmit = false;
+    return options;
+  }
+
+  void Post() {
+    const auto at = static_cast<uint32_t>(random_() % 240 * 8);
+    const auto n = static_cast<uint32_t>(1 + random_() % 100);
+    const auto from = static_cast<uint32_t>(random_() % 2000);
+    const CqeMode mode = random_() % 2 != 0 ? CqeMode::kAlways : CqeMode::kOnError;
+    uint64_t& word = reinterpret_cast<uint64_t*>(expected_.data())[at / 8];
+    switch (random_() % 5) {
+      case 0:
+        p_.a_qp.Write(p_.Remote(p_.dst + at), p_.b.rkey, p_.a.At(p_.src + from, n), mode);
+        std::memcpy(expected_.data() + at, p_.src + from, n);
+        break;
+      case 1:
+        p_.a_qp.Add(p_.Remote(p_.dst + at), p_.b.rkey, n, Answer(word), mode);
+        word += n;
+        break;
+      case 2:
+        p_.a_qp.Read(p_.Remote(p_.dst + at), p_.b.rkey, Answer(word), mode);
+        break;
+      case 3: {
+        const Sge to[] = {p_.b.At(p_.dst + at, 3), p_.b.At(p_.dst + at + 3, 128)};
+        p_.b_qp.Receive(to);
+        const Sge sges[] = {p_.a.At(p_.src + from, n), p_.a.At(p_.src + 7, 9)};
+        p_.a_qp.Send(sges, mode);
+        std::memcpy(expected_.data() + at, p_.src + from, n);
+        std::memcpy(expected_.data() + at + n, p_.src + 7, 9);
+        ++received_;
+        break;
+      }
+      default:
+        p_.a_qp.Nop(mode);
+    }
+    if (mode == CqeMode::kAlways) ++signaled_;
+    p_.a_qp.Ring();
+  }
+  // Where an answer arrives that must be `expected`.
+  Sge Answer(uint64_t expected) {
+    uint64_t* const to = old_ + expected_old_.size();
+    expected_old_.push_back(expected);
+    return p_.a.At(reinterpret_cast<std::byte*>(to), 8);
+  }
+
+  Pair p_;
+  std::mt19937_64 random_;
+  std::vector<std::byte> expected_ = std::vector<std::byte>(2048);
+  uint64_t* const old_;
+  std::vector<uint64_t> expected_old_;
+  uint32_t signaled_ = 0, received_ = 0;
+};
+
+TEST(EngineSchedule, RandomOperationsEqualSerialExecution) {
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    ASSERT_NO_FATAL_FAILURE(RandomOperations(seed).Run());
   }
 }
 
