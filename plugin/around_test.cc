@@ -37,8 +37,7 @@ class AroundTest : public DatabaseTest {
   }
   void ExpectWhole() {
     Close();
-    const Status status = Open(MakeOptions());
-    ASSERT_OK(status);
+    ASSERT_OK(Open(MakeOptions()));
     EXPECT_EQ(Get("table") + Get("log"), "11");
     ExpectLocalEqualsGroup();
   }
@@ -206,8 +205,7 @@ TEST_F(AroundTest, CheckpointBelowIsAPlainCopy) {
   rocksdb::Checkpoint* made = nullptr;
   ASSERT_OK(rocksdb::Checkpoint::Create(db_.get(), &made));
   const std::unique_ptr<rocksdb::Checkpoint> checkpoint(made);
-  const Status status = checkpoint->CreateCheckpoint(Path("checkpoint"), 1 << 30);
-  ASSERT_OK(status);
+  ASSERT_OK(checkpoint->CreateCheckpoint(Path("checkpoint"), 1 << 30));
   ExpectNothingNewInGroup(before);
   EXPECT_THAT(InfoLogText(), HasSubstr("are not replicated (the first: " + Path("checkpoint")));
   ExpectWhole();
@@ -238,8 +236,7 @@ TEST_F(AroundTest, BackupBelowIsAPlainCopy) {
 TEST_F(AroundTest, RepairMovesLogsOutOfTheGroup) {
   Make();
   Close();
-  const Status repaired = rocksdb::RepairDB(directory_, MakeOptions());
-  ASSERT_OK(repaired);
+  ASSERT_OK(rocksdb::RepairDB(directory_, MakeOptions()));
   EXPECT_TRUE(stdfs::exists(Path("lost")));
   for (const auto& [name, content] : group_->LogFiles()) EXPECT_THAT(name, Not(HasSubstr("lost/")));
   ExpectWhole();
@@ -255,8 +252,7 @@ TEST_F(AroundTest, InfoLogsAndSecondariesBelowStayLocal) {
   Options looking = MakeOptions();
   looking.max_open_files = -1;
   DB* opened = nullptr;
-  const Status status = DB::OpenAsSecondary(looking, directory_, Path("secondary"), &opened);
-  ASSERT_OK(status);
+  ASSERT_OK(DB::OpenAsSecondary(looking, directory_, Path("secondary"), &opened));
   const std::unique_ptr<DB> secondary(opened);
   for (const auto& [name, size] : group_->ListedFiles()) EXPECT_THAT(name, Not(HasSubstr("/")));
   for (const auto& [name, content] : group_->LogFiles()) EXPECT_THAT(name, Not(HasSubstr("/")));

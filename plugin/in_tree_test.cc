@@ -10,6 +10,8 @@
 namespace hyperloop::plugin {
 namespace {
 
+using testing::HasSubstr;
+
 TEST(InTree, RegistersByNameAndByUri) {
   EXPECT_EQ(register_hyperloop(*rocksdb::ObjectLibrary::Default(), ""), 1);
   rocksdb::ConfigOptions config;
@@ -19,8 +21,8 @@ TEST(InTree, RegistersByNameAndByUri) {
     std::shared_ptr<rocksdb::FileSystem> made;
     return rocksdb::FileSystem::CreateFromString(config, name, &made).ToString();
   };
-  EXPECT_THAT(make("hyperloop"), testing::HasSubstr("no replicas given"));
-  EXPECT_THAT(make("hyperloop://127.0.0.1:1"), testing::HasSubstr("device is not set"));
+  EXPECT_THAT(make("hyperloop"), HasSubstr("no replicas given"));
+  EXPECT_THAT(make("hyperloop://127.0.0.1:1"), HasSubstr("device is not set"));
 }
 
 }  // namespace

@@ -112,8 +112,7 @@ TEST_F(WorkloadTest, ACasThatFoundAnotherValueIsAnError) {
   const uint64_t foreign = 99;
   std::memcpy(ScratchOf(1).data(), &foreign, sizeof foreign);
   const Result<Measurement> measured = workload.Run();
-  ASSERT_THAT(measured, StatusIs(Code::kInternal));
-  EXPECT_THAT(measured.status().message(), HasSubstr("replica 1 held 99 instead of 0"));
+  ASSERT_THAT(measured, StatusIs(Code::kInternal, HasSubstr("replica 1 held 99 instead of 0")));
 }
 
 TEST_F(EventChainTest, SleepingForAcknowledgementsMissesNone) {
@@ -161,8 +160,7 @@ TEST_F(WorkloadTest, TooLittleScratchIsSaid) {
   Case load;
   load.size = kRegion;
   const Result<Measurement> measured = Run(load);
-  EXPECT_THAT(measured.status(), StatusIs(Code::kNoSpace));
-  EXPECT_THAT(measured.status().message(), HasSubstr("--size"));
+  EXPECT_THAT(measured.status(), StatusIs(Code::kNoSpace, HasSubstr("--size")));
 }
 
 TEST_F(WorkloadTest, AnInterruptEndsTheRun) {

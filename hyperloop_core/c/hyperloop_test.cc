@@ -3,6 +3,7 @@
 #include "hyperloop/core/hyperloop.h"
 
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <signal.h>
@@ -23,6 +24,8 @@
 
 namespace hyperloop {
 namespace {
+
+using testing::HasSubstr;
 
 std::string LastError() {
   std::string text(hl_last_error(nullptr, 0), '\0');
@@ -134,8 +137,8 @@ TEST_F(CInterface, RefusalsHaveACodeAndAReasonAndSetNothing) {
   ASSERT_NO_FATAL_FAILURE(MakeGroup(&group, &member, &primary, &replica));
   hl_ticket ticket = 4711;
   EXPECT_HL(HL_INVALID_ARGUMENT, hl_write(group, 4096, 1, 0, &ticket));
-  EXPECT_NE(LastError().find("hl_write"), std::string::npos);
-  EXPECT_NE(LastError().find("4096"), std::string::npos) << LastError();
+  EXPECT_THAT(LastError(), HasSubstr("hl_write"));
+  EXPECT_THAT(LastError(), HasSubstr("4096"));
   EXPECT_HL(HL_INVALID_ARGUMENT, hl_write(group, 0, 0, 0, &ticket));
   EXPECT_HL(HL_INVALID_ARGUMENT, hl_write(group, 0, 8, 0, nullptr));
   EXPECT_HL(HL_INVALID_ARGUMENT, hl_memcopy(group, 0, 4, 8, 0, &ticket));
@@ -193,7 +196,7 @@ TEST_F(CInterface, SetUpIsChecked) {
   options.group_size = 1;
   options.datapath = "telepathy";
   EXPECT_HL(HL_INVALID_ARGUMENT, hl_group_create(region, &options, &group));
-  EXPECT_NE(LastError().find("telepathy"), std::string::npos);
+  EXPECT_THAT(LastError(), HasSubstr("telepathy"));
   options.datapath = nullptr;
   EXPECT_HL(HL_INVALID_ARGUMENT, hl_member_create(region, &options, 0, &member));
   options.datapath = "offload";
@@ -286,7 +289,7 @@ TEST_F(CInterface, AThreadThatCannotStartIsAnErrorWithAReason) {
   const hl_code code = hl_member_connect(member, &primary, &own, 1);
   ASSERT_EQ(pthread_setattr_default_np(&usual), 0);
   EXPECT_EQ(code, HL_NO_SPACE) << LastError();
-  EXPECT_NE(LastError().find("thread"), std::string::npos) << LastError();
+  EXPECT_THAT(LastError(), HasSubstr("thread"));
   sigset_t blocked;
   pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
   EXPECT_EQ(sigismember(&blocked, SIGTERM), 0);
@@ -324,8 +327,8 @@ TEST(CErrors, LastErrorIsPerThreadAndCutToTheBuffer) {
   EXPECT_EQ(hl_device_open_softrnic("/nowhere/rnicd.sock", "h", &device), HL_UNAVAILABLE);
   EXPECT_EQ(device, nullptr);
   const std::string whole = LastError();
-  EXPECT_NE(whole.find("/nowhere/rnicd.sock"), std::string::npos) << whole;
-  EXPECT_NE(whole.find("hyperloop-rnicd"), std::string::npos) << "no remedy: " << whole;
+  EXPECT_THAT(whole, HasSubstr("/nowhere/rnicd.sock"));
+  EXPECT_THAT(whole, HasSubstr("hyperloop-rnicd")) << "no remedy: " << whole;
   char small[8];
   std::memset(small, 'x', sizeof(small));
   EXPECT_EQ(hl_last_error(small, 5), whole.size());

@@ -129,9 +129,8 @@ TEST(CpuMemberTest, WhatCannotBeMadeDurableIsNeverAcknowledged) {
   std::memset(chain.primary_bytes().data(), 1, 8);
   const auto ticket = chain.group().Write(0, 8, true);
   ASSERT_OK(ticket);
-  const Status status = chain.group().Wait(*ticket);
-  EXPECT_THAT(status, StatusIs(Code::kTimedOut));
-  EXPECT_THAT(status.message(), HasSubstr("a replica's process does not run"));
+  EXPECT_THAT(chain.group().Wait(*ticket),
+              StatusIs(Code::kTimedOut, HasSubstr("a replica's process does not run")));
   EXPECT_EQ(chain.replica_bytes(2)[0], std::byte{0}) << "behind the failure";
 }
 
@@ -155,8 +154,7 @@ TEST(CpuMemberTest, MoreThanAWindowEndsTheMemberNotItsMemory) {
     }
     status = chain.replica(0).cpu->Turn().status();
   }
-  EXPECT_THAT(status, StatusIs(Code::kCorruption));
-  EXPECT_THAT(status.message(), HasSubstr("more than the window"));
+  EXPECT_THAT(status, StatusIs(Code::kCorruption, HasSubstr("more than the window")));
 }
 
 // --- the thread

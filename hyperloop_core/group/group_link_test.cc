@@ -101,8 +101,7 @@ void RunGroup(uint64_t seed, bool resets) {
     const auto cas = group.CompareAndSwap(0, n, n + 1, (1u << kReplicas) - 1);
     ASSERT_OK(cas);
     OperationResult result;
-    const Status done = group.Wait(*cas, &result);
-    ASSERT_OK(done);
+    ASSERT_OK(group.Wait(*cas, &result));
     for (uint32_t i = 0; i < kReplicas; ++i) ASSERT_EQ(result.original[i], n);
   }
   for (uint32_t i = 0; i < kReplicas; ++i) {
@@ -153,16 +152,13 @@ void RunGroupOverACut(Datapath datapath, uint32_t from, uint32_t to) {
     EXPECT_OK(ticket);
     return ticket.ok() ? *ticket : 0;
   };
-  const Status before = chain->group().Wait(write());
-  ASSERT_OK(before);
+  ASSERT_OK(chain->group().Wait(write()));
   machines.SetCut(from, to, true);
   const Ticket ticket = write();
   for (uint64_t passed = 0; passed < kCutNs; passed += kStepNs) step(kStepNs);
   machines.SetCut(from, to, false);
-  const Status healed = chain->group().Wait(ticket);
-  ASSERT_OK(healed);
-  const Status after = chain->group().Wait(write());
-  EXPECT_OK(after);
+  ASSERT_OK(chain->group().Wait(ticket));
+  EXPECT_OK(chain->group().Wait(write()));
 }
 
 TEST(GroupLink, ACutOfAnyHopLastsAsLongAsAckTimeoutAllows) {

@@ -4,6 +4,7 @@
 //
 // A failure prints its seed; HYPERLOOP_SEED=<seed> <this program> --gtest_filter=<test> repeats
 // just that run. HYPERLOOP_SEEDS=<n> runs n seeds instead of the default number.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -330,7 +331,7 @@ uint64_t CountLost(uint64_t seeds, const PowerOptions& options, const std::strin
     const std::string wrong = PowerRun(seed, options).Execute();
     if (wrong.empty()) continue;
     ++lost;
-    EXPECT_NE(wrong.find(what), std::string::npos) << "seed " << seed << ": " << wrong;
+    EXPECT_THAT(wrong, testing::HasSubstr(what)) << "seed " << seed << ": " << wrong;
   }
   return lost;
 }

@@ -16,6 +16,8 @@
 namespace hyperloop::identity {
 namespace {
 
+using testing::HasSubstr;
+
 namespace fs = std::filesystem;
 
 constexpr char kSomeKey[] = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
@@ -95,10 +97,9 @@ TEST_F(KeysTest, WhatOthersCouldReadOrChangeIsRefusedWithTheRemedy) {
     struct stat before {};
     ASSERT_EQ(stat(each.path.c_str(), &before), 0);
     ASSERT_EQ(chmod(each.path.c_str(), each.mode), 0);
-    const Status status = LoadError();
-    EXPECT_THAT(status, StatusIs(Code::kPermissionDenied)) << each.path;
-    EXPECT_NE(status.message().find(each.remedy + " " + each.path), std::string::npos)
-        << status.ToString();
+    EXPECT_THAT(LoadError(),
+                StatusIs(Code::kPermissionDenied, HasSubstr(each.remedy + " " + each.path)))
+        << each.path;
     ASSERT_EQ(chmod(each.path.c_str(), before.st_mode & 07777), 0);
   }
   EXPECT_OK(LoadError());
@@ -110,9 +111,8 @@ TEST_F(KeysTest, AFileOfAnotherUserIsRefused) {
   for (const std::string& path : {Path("identity"), Path("trusted"), dir_}) {
     ASSERT_EQ(chown(path.c_str(), 12345, 12345), 0);
     const Status status = LoadError();
-    EXPECT_THAT(status, StatusIs(Code::kPermissionDenied)) << path;
-    EXPECT_NE(status.message().find("belongs to user 12345"), std::string::npos)
-        << status.ToString();
+    EXPECT_THAT(status, StatusIs(Code::kPermissionDenied, HasSubstr("belongs to user 12345")))
+        << path;
     ASSERT_EQ(chown(path.c_str(), 0, 0), 0);
   }
 }
@@ -127,13 +127,12 @@ TEST_F(KeysTest, LinksAndOtherThingsThanFilesAreRefused) {
     ASSERT_EQ(mkfifo(Path(name).c_str(), 0600), 0);  // nobody writes: it must not be waited for
     EXPECT_THAT(LoadError(), StatusIs(Code::kInvalidArgument)) << name;
     fs::remove(Path(name));
-    EXPECT_THAT(LoadError(), StatusIs(Code::kNotFound)) << name;
-    EXPECT_NE(LoadError().message().find("hyperloopctl keys"), std::string::npos);
+    EXPECT_THAT(LoadError(), StatusIs(Code::kNotFound, HasSubstr("hyperloopctl keys"))) << name;
     fs::rename(root_ + "/moved", Path(name));
   }
   EXPECT_OK(LoadError());
   dir_ += "-none";
-  EXPECT_NE(LoadError().message().find("hyperloopctl keys init"), std::string::npos);
+  EXPECT_THAT(LoadError().message(), HasSubstr("hyperloopctl keys init"));
 }
 
 TEST_F(KeysTest, MalformedIdentitiesAreRefusedWithoutTheirSecret) {
@@ -147,9 +146,9 @@ TEST_F(KeysTest, MalformedIdentitiesAreRefusedWithoutTheirSecret) {
         std::string(2 << 20, '#')}) {
     Write("identity", bad);
     const Status status = LoadError();
-    EXPECT_THAT(status, StatusIs(Code::kInvalidArgument)) << bad.substr(0, 100);
-    EXPECT_NE(status.message().find(Path("identity")), std::string::npos);
-    EXPECT_EQ(status.message().find(secret.substr(7, 8)), std::string::npos);
+    EXPECT_THAT(status, StatusIs(Code::kInvalidArgument, HasSubstr(Path("identity"))))
+        << bad.substr(0, 100);
+    EXPECT_THAT(status.message(), testing::Not(HasSubstr(secret.substr(7, 8))));
   }
 }
 
@@ -189,7 +188,7 @@ TEST_F(KeysTest, TrustAddsReplacesAndKeepsTheRest) {
   ASSERT_OK(Trust(dir_, {"beta", Key(kSomeKey), kRoleLink | kRoleReplica, "10.0.0.2:7"}));
   ASSERT_OK(Trust(dir_, {"gamma", Key(kSomeKey), kRoleLink, ""}));
   const std::string text = Read("trusted");
-  EXPECT_NE(text.find("# a comment\n"), std::string::npos) << text;
+  EXPECT_THAT(text, HasSubstr("# a comment\n"));
   const auto ring = KeyRing::Load(dir_);
   ASSERT_OK(ring);
   EXPECT_EQ((*ring)->trusted().size(), 3u);
@@ -250,7 +249,7 @@ TEST_F(KeysTest, RefreshTakesWhatChangedAndKeepsWhatBroke) {
   EXPECT_NE(changed, own);
   fs::remove(Path("identity"));
   ASSERT_OK(MakeIdentity(dir_, "beta"));
-  EXPECT_NE(ring.Refresh().message().find("was alpha"), std::string::npos);
+  EXPECT_THAT(ring.Refresh().message(), HasSubstr("was alpha"));
   EXPECT_EQ(ring.public_key(), changed);
   EXPECT_EQ(ring.name(), "alpha");
   fs::rename(dir_, root_ + "/away");

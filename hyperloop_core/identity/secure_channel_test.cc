@@ -17,6 +17,8 @@
 namespace hyperloop::identity {
 namespace {
 
+using testing::HasSubstr;
+
 namespace fs = std::filesystem;
 using Bytes = std::vector<std::byte>;
 
@@ -321,7 +323,7 @@ TEST_F(SecureChannelTest, AConnectionToItselfIsRefused) {
     if (!keyed) options.ring = nullptr;
     SecureChannel alone(options);
     alone.Append(alone.TakeOutput());
-    EXPECT_NE(alone.Next().status().message().find("dialed itself"), std::string::npos);
+    EXPECT_THAT(alone.Next().status().message(), HasSubstr("dialed itself"));
     EXPECT_FALSE(alone.open());
   }
 }
@@ -353,8 +355,7 @@ TEST_F(SecureChannelTest, AnUntrustedKeyIsToldWithItsRemedyAtBothEnds) {
   EXPECT_THAT(unknown_acceptor.dialed, StatusIs(Code::kPermissionDenied));
   const std::string remedy = "hyperloopctl keys trust --dir " + Dir("alpha") + " gamma " +
                              KeyText(gamma->public_key()) + " link";
-  EXPECT_NE(unknown_acceptor.dialed.message().find(remedy), std::string::npos)
-      << unknown_acceptor.dialed.ToString();
+  EXPECT_THAT(unknown_acceptor.dialed.message(), HasSubstr(remedy));
   EXPECT_FALSE(unknown_acceptor.dialer.open() || unknown_acceptor.acceptor.open());
   // The acceptor does not know the dialer.
   LetTrust("alpha", *gamma, kRoleLink);
@@ -362,16 +363,13 @@ TEST_F(SecureChannelTest, AnUntrustedKeyIsToldWithItsRemedyAtBothEnds) {
   dials.peer_names = {"gamma"};
   Ends unknown_dialer(dials, accepts);
   unknown_dialer.Introduce();
-  EXPECT_THAT(unknown_dialer.accepted, StatusIs(Code::kPermissionDenied));
-  EXPECT_NE(unknown_dialer.accepted.message().find("hyperloopctl keys trust --dir " + Dir("gamma") +
-                                                   " alpha " + KeyText(alpha_->public_key())),
-            std::string::npos)
-      << unknown_dialer.accepted.ToString();
-  EXPECT_THAT(unknown_dialer.dialed, StatusIs(Code::kPermissionDenied));
-  EXPECT_NE(unknown_dialer.dialed.message().find("gamma refuses this host (alpha)"),
-            std::string::npos)
-      << unknown_dialer.dialed.ToString();
-  EXPECT_NE(unknown_dialer.dialed.message().find(KeyText(alpha_->public_key())), std::string::npos);
+  EXPECT_THAT(
+      unknown_dialer.accepted,
+      StatusIs(Code::kPermissionDenied, HasSubstr("hyperloopctl keys trust --dir " + Dir("gamma") +
+                                                  " alpha " + KeyText(alpha_->public_key()))));
+  EXPECT_THAT(unknown_dialer.dialed,
+              StatusIs(Code::kPermissionDenied, HasSubstr("gamma refuses this host (alpha)")));
+  EXPECT_THAT(unknown_dialer.dialed.message(), HasSubstr(KeyText(alpha_->public_key())));
   EXPECT_FALSE(unknown_dialer.dialer.open() || unknown_dialer.acceptor.open());
   EXPECT_TRUE(unknown_dialer.dialer.peer().name().empty());
 }
@@ -384,10 +382,8 @@ TEST_F(SecureChannelTest, AnotherNameThanTheExpectedOneIsRefused) {
   accepts.ring = gamma;
   Ends ends(Dials(), accepts);
   ends.Introduce();
-  EXPECT_THAT(ends.dialed, StatusIs(Code::kPermissionDenied));
-  EXPECT_NE(ends.dialed.message().find("expected beta"), std::string::npos)
-      << ends.dialed.ToString();
-  EXPECT_NE(ends.dialed.message().find("gamma"), std::string::npos);
+  EXPECT_THAT(ends.dialed, StatusIs(Code::kPermissionDenied, HasSubstr("expected beta")));
+  EXPECT_THAT(ends.dialed.message(), HasSubstr("gamma"));
   EXPECT_FALSE(ends.acceptor.open());
 }
 
@@ -396,10 +392,9 @@ TEST_F(SecureChannelTest, AMissingRoleIsRefused) {
   accepts.peer_roles = kRolePrimary | kRoleReplica;
   Ends dialer_lacks(Dials(), accepts);
   dialer_lacks.Introduce();
-  EXPECT_THAT(dialer_lacks.accepted, StatusIs(Code::kPermissionDenied));
-  EXPECT_NE(dialer_lacks.accepted.message().find("needs one of primary,replica"), std::string::npos)
-      << dialer_lacks.accepted.ToString();
-  EXPECT_NE(dialer_lacks.dialed.message().find("refuses"), std::string::npos);
+  EXPECT_THAT(dialer_lacks.accepted,
+              StatusIs(Code::kPermissionDenied, HasSubstr("needs one of primary,replica")));
+  EXPECT_THAT(dialer_lacks.dialed.message(), HasSubstr("refuses"));
   SecureChannelOptions dials = Dials();
   dials.peer_roles = kRoleReplica;
   for (const bool named : {true, false}) {
@@ -418,8 +413,7 @@ TEST_F(SecureChannelTest, OneEndWithoutKeysIsRefusedAndBothTellOfIt) {
     Ends ends(dials, accepts);
     ends.Introduce();
     for (const Status& each : {ends.dialed, ends.accepted}) {
-      EXPECT_THAT(each, StatusIs(Code::kPermissionDenied));
-      EXPECT_NE(each.message().find("keys"), std::string::npos) << each.ToString();
+      EXPECT_THAT(each, StatusIs(Code::kPermissionDenied, HasSubstr("keys")));
     }
     EXPECT_FALSE(ends.dialer.open() || ends.acceptor.open());
   }
@@ -447,16 +441,14 @@ TEST_F(SecureChannelTest, AnotherVersionOrPurposeIsToldAtBothEnds) {
     Ends ends(dials, accepts);
     ends.Introduce();
     for (const Status& each : {ends.dialed, ends.accepted}) {
-      EXPECT_THAT(each, StatusIs(Code::kNotSupported));
-      EXPECT_NE(each.message().find("\"hyperloop test 1\""), std::string::npos) << each.ToString();
-      EXPECT_NE(each.message().find("\"hyperloop test 2\""), std::string::npos);
+      EXPECT_THAT(each, StatusIs(Code::kNotSupported, HasSubstr("\"hyperloop test 1\"")));
+      EXPECT_THAT(each.message(), HasSubstr("\"hyperloop test 2\""));
     }
     Ends later(Dials(), Accepts());
     later.Introduce([](size_t number, Bytes* message) {
       if (number == 0) (*message)[kLengthBytes + 4] = std::byte{9};
     });
-    EXPECT_THAT(later.accepted, StatusIs(Code::kNotSupported));
-    EXPECT_NE(later.accepted.message().find("version 9"), std::string::npos);
+    EXPECT_THAT(later.accepted, StatusIs(Code::kNotSupported, HasSubstr("version 9")));
     EXPECT_FALSE(later.dialer.open() || later.acceptor.open());
   }
 }
@@ -464,7 +456,7 @@ TEST_F(SecureChannelTest, AnotherVersionOrPurposeIsToldAtBothEnds) {
 // What the other end says of itself and of this end reaches logs and terminals.
 TEST_F(SecureChannelTest, TextsOfTheOtherEndAreMadePrintable) {
   const auto expect_clean = [](const Status& status, const std::string& part) {
-    EXPECT_NE(status.message().find(part), std::string::npos) << status.ToString();
+    EXPECT_THAT(status.message(), HasSubstr(part));
     EXPECT_TRUE(std::all_of(status.message().begin(), status.message().end(), [](char ch) {
       return ch >= ' ' && ch <= '~';
     })) << status.ToString();

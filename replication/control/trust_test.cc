@@ -78,8 +78,7 @@ class TrustTest : public testing::Test {
     EXPECT_NE(mkdtemp(pattern.data()), nullptr);
     folder_ = pattern;
     for (const char* name : {"ann", "rep", "eve", "tool"}) {
-      const Status made = identity::MakeIdentity(Dir(name), name);
-      EXPECT_OK(made);
+      EXPECT_OK(identity::MakeIdentity(Dir(name), name));
     }
     // ann is a primary of rep, and tool is another replica. eve knows everybody, but nobody knows
     // eve.
@@ -364,8 +363,7 @@ TEST_F(TrustTest, WhoIsKnownIsLetInWhileStrangersFlood) {
   }
   while (connections < 500) std::this_thread::yield();
   for (int i = 0; i < 20; ++i) {
-    const Status hello = Hello(server.endpoint(), Of("ann"));
-    EXPECT_OK(hello);
+    EXPECT_OK(Hello(server.endpoint(), Of("ann")));
   }
   EXPECT_EQ(server.handled(), 20);
   stop = true;

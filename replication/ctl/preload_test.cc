@@ -85,36 +85,30 @@ TEST_F(PreloadTest, TakesAProgramThatLoadsRocksDbThroughALibrary) {
 
 TEST_F(PreloadTest, ExplainsAStaticProgram) {
   const std::string program = Compile("static", "int main() {}", "-static");
-  const Status status = CheckPreload(program, Plugin());
-  EXPECT_THAT(status, StatusIs(Code::kNotSupported));
-  EXPECT_THAT(status.message(), HasSubstr("statically linked"));
+  EXPECT_THAT(CheckPreload(program, Plugin()),
+              StatusIs(Code::kNotSupported, HasSubstr("statically linked")));
 }
 
 TEST_F(PreloadTest, ExplainsAScript) {
-  const Status status =
-      CheckPreload(Write("run.sh", "#!/bin/sh\nexec db_bench \"$@\"\n"), Plugin());
-  EXPECT_THAT(status, StatusIs(Code::kInvalidArgument));
-  EXPECT_THAT(status.message(), HasSubstr("a script for /bin/sh"));
+  EXPECT_THAT(CheckPreload(Write("run.sh", "#!/bin/sh\nexec db_bench \"$@\"\n"), Plugin()),
+              StatusIs(Code::kInvalidArgument, HasSubstr("a script for /bin/sh")));
 }
 
 TEST_F(PreloadTest, ExplainsAProgramWithoutRocksDb) {
-  const Status status = CheckPreload("/bin/true", Plugin());
-  EXPECT_THAT(status, StatusIs(Code::kNotSupported));
-  EXPECT_THAT(status.message(), HasSubstr("does not load a shared RocksDB"));
+  EXPECT_THAT(CheckPreload("/bin/true", Plugin()),
+              StatusIs(Code::kNotSupported, HasSubstr("does not load a shared RocksDB")));
 }
 
 TEST_F(PreloadTest, ExplainsAnotherRocksDb) {
   const Status status = CheckPreload(kDbBench, Plugin("librocksdb.so.8.1"));
-  EXPECT_THAT(status, StatusIs(Code::kNotSupported));
-  EXPECT_THAT(status.message(), HasSubstr("loads librocksdb.so.7.8"));
+  EXPECT_THAT(status, StatusIs(Code::kNotSupported, HasSubstr("loads librocksdb.so.7.8")));
   EXPECT_THAT(status.message(), HasSubstr("built for librocksdb.so.8.1"));
 }
 
 TEST_F(PreloadTest, ExplainsASetUserIdProgram) {
   const std::string program = Write("suid", Slurp(kDbBench), 04755);
-  const Status status = CheckPreload(program, Plugin());
-  EXPECT_THAT(status, StatusIs(Code::kNotSupported));
-  EXPECT_THAT(status.message(), HasSubstr("set-user-id"));
+  EXPECT_THAT(CheckPreload(program, Plugin()),
+              StatusIs(Code::kNotSupported, HasSubstr("set-user-id")));
 }
 
 TEST_F(PreloadTest, FindsProgramsAsTheShellDoes) {

@@ -1,10 +1,12 @@
 // The power fails while a file lane writes over a group. From the remains of any node, also the
 // primary's own, recovery gives the files of a prefix with every acknowledged record.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
 #include <cstring>
 
 #include "files/file_lane.h"
 #include "group/chain_fixture.h"
-#include "gtest/gtest.h"
 #include "softrnic/engine/testing/persistence_model.h"
 #include "testing/lane_bench.h"
 
@@ -142,7 +144,7 @@ uint64_t CountLost(const PowerOptions& options, const std::string& where) {
     const std::string wrong = PowerRun(seed, options).Execute();
     if (wrong.empty()) continue;
     ++lost;
-    EXPECT_NE(wrong.find(where), std::string::npos) << wrong;
+    EXPECT_THAT(wrong, testing::HasSubstr(where));
   }
   return lost;
 }

@@ -17,6 +17,8 @@
 namespace hyperloop {
 namespace {
 
+using testing::HasSubstr;
+
 namespace fs = std::filesystem;
 using Mode = MemoryGroup::Mode;
 
@@ -101,8 +103,7 @@ TEST_F(ResizeTest, WritingGoesOn) {
   LaneModel model(&group, *resized, info, 1, 8, nullptr);
   const FileId file = model.lane->Create("000100.log").value();
   const std::string text(100 * 4096, 'x');
-  const Status appended = model.lane->Append(file, text).status();
-  ASSERT_OK(appended);
+  ASSERT_OK(model.lane->Append(file, text));
   std::string back(text.size(), ' ');
   EXPECT_EQ(model.lane->Read(file, 0, back).value(), text.size());
   EXPECT_TRUE(back == text);
@@ -115,8 +116,7 @@ TEST_F(ResizeTest, RefusesToShrinkOrToLoseExtents) {
         ResizeTarget{0, 0, now.table_capacity - 1}, ResizeTarget{0, 0, now.table_capacity * 100},
         ResizeTarget{now.region_size + 4096, 0, now.table_capacity * 100},
         ResizeTarget{16ull << 30, 0, 0}}) {
-    const auto plan = PlanResize(now, target);
-    EXPECT_THAT(plan, StatusIs(Code::kInvalidArgument));
+    EXPECT_THAT(PlanResize(now, target), StatusIs(Code::kInvalidArgument));
   }
   EXPECT_EQ(PlanResize(now, {}).value(), now);
   // The sizes that the refusal names are accepted.
@@ -185,8 +185,7 @@ TEST_F(ResizePoolTest, RefusesWhatIsNotAtRestOrDamaged) {
   }
   MakePool(false);
   const Status running = ResizePool(path, target).status();
-  EXPECT_THAT(running, StatusIs(Code::kAborted));
-  EXPECT_NE(running.message().find("open and close the database once"), std::string::npos);
+  EXPECT_THAT(running, StatusIs(Code::kAborted, HasSubstr("open and close the database once")));
   EXPECT_EQ(std::distance(fs::directory_iterator(base), fs::directory_iterator()), 1);
 }
 
@@ -202,9 +201,7 @@ TEST_F(ResizePoolTest, RefusesADamagedRegion) {
     ASSERT_OK(pool->media().Persist(&pool->region()[at], 8));
   }
   target.region_size += 1 << 20;
-  const Status damaged = ResizePool(path, target).status();
-  EXPECT_THAT(damaged, StatusIs(Code::kCorruption));
-  EXPECT_NE(damaged.message().find("000007.log"), std::string::npos) << damaged.ToString();
+  EXPECT_THAT(ResizePool(path, target), StatusIs(Code::kCorruption, HasSubstr("000007.log")));
   EXPECT_FALSE(fs::exists(path + ".resizing"));
 }
 

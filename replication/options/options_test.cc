@@ -90,8 +90,7 @@ TEST(OptionTable, EveryOptionSetsWhatItSays) {
   ASSERT_EQ(std::size(kValues), StoreOptionTable().size());
   StoreOptions options;
   for (auto [name, value] : kValues) {
-    Status status = SetStoreOption(name, value, &options);
-    ASSERT_OK(status);
+    ASSERT_OK(SetStoreOption(name, value, &options));
     EXPECT_EQ(*GetStoreOption(name, options), value);
   }
   EXPECT_THAT(options.replicas, ElementsAre("a:1", "[::1]:65535"));

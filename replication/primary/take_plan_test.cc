@@ -59,8 +59,7 @@ TEST_F(PlanTest, FreshAmongFormattedIsNamed) {
   members_[2].hello.node_id = kOther;
   members_[2].hello.group = "";
   members_[2].hello.sealed_epoch = members_[2].hello.installed_epoch = 0;
-  EXPECT_THAT(Refusal(), StatusIs(Code::kInvalidArgument));
-  EXPECT_THAT(Refusal().message(), HasSubstr("replica r2 is a new node"));
+  EXPECT_THAT(Refusal(), StatusIs(Code::kInvalidArgument, HasSubstr("replica r2 is a new node")));
 }
 
 TEST_F(PlanTest, ForeignGroupIsNamed) {
@@ -248,8 +247,7 @@ TEST_F(PlanTest, TheLogsOwnConfigurationMustAgree) {
   std::swap(logged.replicas[0], logged.replicas[1]);
   EXPECT_OK(CheckLogged(*plan, logged));
   logged.replicas.push_back({*ParseUuid(kOther), "10.0.0.9:7000"});
-  EXPECT_THAT(CheckLogged(*plan, logged), StatusIs(Code::kCorruption));
-  EXPECT_THAT(CheckLogged(*plan, logged).message(), HasSubstr("10.0.0.9:7000"));
+  EXPECT_THAT(CheckLogged(*plan, logged), StatusIs(Code::kCorruption, HasSubstr("10.0.0.9:7000")));
   logged.epoch = 4;  // the configuration of epoch 5 is not in the log
   EXPECT_OK(CheckLogged(*plan, logged));
 }
@@ -270,8 +268,7 @@ TEST_F(PlanTest, SizesAreCompared) {
 
 TEST_F(PlanTest, ReplicaWithoutRnicIsUnavailable) {
   members_[1].hello.device = "the daemon is gone";
-  EXPECT_THAT(Refusal(), StatusIs(Code::kUnavailable));
-  EXPECT_THAT(Refusal().message(), HasSubstr("replica r1"));
+  EXPECT_THAT(Refusal(), StatusIs(Code::kUnavailable, HasSubstr("replica r1")));
 }
 
 TEST_F(PlanTest, OwnerLivesOnlyWhileItsWordMoves) {
@@ -452,7 +449,7 @@ TEST_F(StandingTest, InstalledSuccessorFences) {
   SealForAnother(0, 6);
   now_[0]->served_owner.assign(16, 8);
   EXPECT_EQ(Judge().standing, Standing::kFenced);
-  EXPECT_THAT(Judge().why, Not(HasSubstr("the other")));
+  EXPECT_THAT(Judge().why, testing::Not(HasSubstr("the other")));
 }
 
 // Its owner has written nothing. It is waited for while it may live, and overtaken afterwards.
@@ -534,8 +531,8 @@ class PairingTest : public testing::Test {
 TEST_F(PairingTest, NewDirectoryAndEmptyGroupMayPair) { EXPECT_OK(Check(0)); }
 
 TEST_F(PairingTest, EmptyDirectoryDoesNotSwallowAGroup) {
-  EXPECT_THAT(Check(5), StatusIs(Code::kInvalidArgument));
-  EXPECT_THAT(Check(5).message(), HasSubstr("restore=true and rebind=true"));
+  EXPECT_THAT(Check(5),
+              StatusIs(Code::kInvalidArgument, HasSubstr("restore=true and rebind=true")));
   // `restore` fills a directory, but does not take the group from another one.
   words_.restore = true;
   EXPECT_THAT(Check(5), StatusIs(Code::kInvalidArgument));
@@ -550,8 +547,7 @@ TEST_F(PairingTest, EmptyDirectoryDoesNotSwallowAGroup) {
 TEST_F(PairingTest, TheFormerDirectoryComesBackWithAWord) {
   request_.directory_empty = false;
   request_.pairing = {kGroup, kGroup};
-  EXPECT_THAT(Check(5), StatusIs(Code::kInvalidArgument));
-  EXPECT_THAT(Check(5).message(), HasSubstr("rebind=true"));
+  EXPECT_THAT(Check(5), StatusIs(Code::kInvalidArgument, HasSubstr("rebind=true")));
   words_.rebind = true;
   EXPECT_OK(Check(5));
   request_.pairing = {kOther, kGroup};

@@ -132,11 +132,7 @@ TEST_F(DatabaseFailureTest, ResumesAfterTheRnicDaemonWasRestarted) {
 }
 
 TEST_F(DatabaseFailureTest, ResumesAfterAReplicaWasRestarted) {
-  WriteThrough([&] { cluster_.KillReplica(1); },
-               [&] {
-                 const Status restarted = cluster_.Restart();
-                 EXPECT_OK(restarted);
-               });
+  WriteThrough([&] { cluster_.KillReplica(1); }, [&] { EXPECT_OK(cluster_.Restart()); });
 }
 
 // Resumes as an application that switched RocksDB's own attempts off.

@@ -84,7 +84,7 @@ class Machines {
           Spawn(i, {ProgramPath("hyperloop-replica"), "--pool", folder_ + "/" + Host(i) + ".pool",
                     "--size", "16M", "--listen", Address(i) + ":7000", "--device", Socket(i),
                     "--host", Host(i), "--keys", KeysDir(folder_, Host(i))});
-      ASSERT_NE(replicas_[i].ReadLine().find("ready"), std::string::npos);
+      ASSERT_THAT(replicas_[i].ReadLine(), testing::HasSubstr("ready"));
     }
   }
 

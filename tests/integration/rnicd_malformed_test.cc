@@ -20,6 +20,7 @@ namespace {
 using softrnic::Command;
 using softrnic::Op;
 using softrnic::Reply;
+using testing::HasSubstr;
 
 class RnicdMalformedTest : public RnicdTest {
  protected:
@@ -53,7 +54,7 @@ TEST_F(RnicdMalformedTest, WrongSizeMagicOrVersionIsExplainedAndClosed) {
     const auto answer = client.Receive();
     EXPECT_FALSE(answer.closed);
     EXPECT_EQ(answer.code, c.code) << answer.text;
-    EXPECT_NE(answer.text.find(c.word), std::string::npos) << answer.text;
+    EXPECT_THAT(answer.text, HasSubstr(c.word));
     EXPECT_TRUE(client.Receive().closed);
   }
 }
@@ -195,7 +196,7 @@ TEST_F(RnicdMalformedTest, MemoryIsChecked) {
     command.args.umem = {0x4000000, 0, 32 << 20};
     const auto answer = client.Call(command, {pages.get()});
     EXPECT_EQ(answer.code, Code::kInvalidArgument);
-    EXPECT_NE(answer.text.find("hugetlbfs"), std::string::npos) << answer.text;
+    EXPECT_THAT(answer.text, HasSubstr("hugetlbfs"));
   }
   // A sparse file far larger than memory is mapped without being filled.
   const UniqueFd sparse(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -250,7 +251,7 @@ TEST_F(RnicdMalformedTest, TimersAndRetriesOfAQueuePairAreChecked) {
   for (const uint32_t timer : {0u, 491'521u, ~0u}) {
     const auto answer = modify(QpState::kReadyToReceive, timer, 64, 7, 7);
     EXPECT_EQ(answer.code, Code::kInvalidArgument) << timer;
-    EXPECT_NE(answer.text.find("RNR timer"), std::string::npos) << answer.text;
+    EXPECT_THAT(answer.text, HasSubstr("RNR timer"));
   }
   ASSERT_EQ(modify(QpState::kReadyToReceive, 640, 0, 0, 0).code, Code::kOk);
   EXPECT_EQ(modify(QpState::kReadyToSend, 0, 64, 8, 7).code, Code::kInvalidArgument);

@@ -25,6 +25,8 @@
 namespace hyperloop::test {
 namespace {
 
+using testing::HasSubstr;
+
 // --- start and stop
 
 TEST_F(RnicdTest, SocketIsForThisUserOnlyWhateverTheUmask) {
@@ -66,8 +68,7 @@ TEST_F(RnicdTest, StaleSocketIsReplaced) {
   daemon_.Kill();
   ASSERT_TRUE(std::filesystem::exists(socket_));
   auto nobody = softrnic::OpenDaemonDevice({socket_, "h"});
-  EXPECT_THAT(nobody, StatusIs(Code::kUnavailable));
-  EXPECT_NE(nobody.status().message().find("hyperloop-rnicd --socket"), std::string::npos);
+  EXPECT_THAT(nobody, StatusIs(Code::kUnavailable, HasSubstr("hyperloop-rnicd --socket")));
   ASSERT_NO_FATAL_FAILURE(StartDaemon());
   ExpectDaemonServes();
 }
@@ -118,8 +119,8 @@ TEST_F(RnicdTest, BadArgumentsAreRefusedWithTheReason) {
     EXPECT_LT(status, 127) << reason;
     std::string text;
     for (int i = 0; i < 20; ++i) text += refused.ReadLine() + "\n";
-    EXPECT_NE(text.find(reason), std::string::npos) << text;
-    EXPECT_EQ(text.find("ready "), std::string::npos) << text;
+    EXPECT_THAT(text, HasSubstr(reason));
+    EXPECT_THAT(text, testing::Not(HasSubstr("ready ")));
   };
   for (const Case& each : bad) {
     std::vector<std::string> args = socket;
@@ -146,7 +147,7 @@ TEST_F(RnicdTest, WithoutPermissionForItsPriorityItWarnsAndGoesOn) {
     const std::string expected = priority == "nice"   ? "no permission for nice -20"
                                  : priority == "fifo" ? "no permission for SCHED_FIFO"
                                                       : "";
-    EXPECT_NE(warning.find(expected), std::string::npos) << warning;
+    EXPECT_THAT(warning, HasSubstr(expected));
     EXPECT_EQ(daemon_.ReadLine(), "ready " + socket_) << priority;
     ExpectDaemonServes();
     daemon_.Kill();
@@ -194,8 +195,8 @@ TEST_F(RnicdTest, HelpNamesUnitsAndDefaults) {
     if (line.find("--priority") != std::string::npos) break;
     ASSERT_LT(text.size(), 10'000u);
   }
-  EXPECT_NE(text.find("microseconds"), std::string::npos);
-  EXPECT_NE(text.find("=50"), std::string::npos) << text;
+  EXPECT_THAT(text, HasSubstr("microseconds"));
+  EXPECT_THAT(text, HasSubstr("=50"));
 }
 
 TEST_F(RnicdTest, TerminationIsCleanAndSeenByClients) {

@@ -121,8 +121,7 @@ TEST_F(StoreTest, SecondPrimaryIsRefusedAndChangesNothing) {
   ASSERT_NE(second, nullptr);
   TakeResult result;
   const Status refused = second->Take(Request(), &result);
-  EXPECT_THAT(refused, StatusIs(Code::kBusy));
-  EXPECT_THAT(refused.message(), HasSubstr("process " + std::to_string(getpid())));
+  EXPECT_THAT(refused, StatusIs(Code::kBusy, HasSubstr("process " + std::to_string(getpid()))));
   EXPECT_THAT(refused.message(), HasSubstr("takeover=true"));
 
   const auto after = cluster_.ReplicaStatus(0);
@@ -256,8 +255,7 @@ TEST_F(StoreTest, LostRnicDaemonIsABoundedErrorAndReplicasComeBack) {
 TEST_F(StoreTest, ReplicaOutOfReachIsNamed) {
   cluster_.KillReplica(2);
   const auto store = Store::Open(Options(), nullptr);
-  ASSERT_THAT(store.status(), StatusIs(Code::kUnavailable));
-  EXPECT_THAT(store.status().message(), HasSubstr(cluster_.endpoint(2)));
+  ASSERT_THAT(store.status(), StatusIs(Code::kUnavailable, HasSubstr(cluster_.endpoint(2))));
 }
 
 class StoreRefusalTest : public StoreTest {
@@ -363,9 +361,8 @@ TEST_F(StoreTest, FormerDirectoryIsRefusedAfterAReset) {
 
   store = Opened(Options());
   ASSERT_NE(store, nullptr);
-  const Status refused = store->Take(former, &result);
-  EXPECT_THAT(refused, StatusIs(Code::kInvalidArgument));
-  EXPECT_THAT(refused.message(), HasSubstr("now belongs to database"));
+  EXPECT_THAT(store->Take(former, &result),
+              StatusIs(Code::kInvalidArgument, HasSubstr("now belongs to database")));
   TakeRequest fresh = former;
   fresh.pairing = {};
   fresh.directory_empty = true;

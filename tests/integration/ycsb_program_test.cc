@@ -17,6 +17,8 @@
 namespace hyperloop::test {
 namespace {
 
+using testing::HasSubstr;
+
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
@@ -158,7 +160,7 @@ TEST_F(YcsbProgramTest, StepsOnlyWhenToldTo) {
   ChildProcess one = with_input("\\n");
   EXPECT_EQ(Phase(one, "run", kOperations)["workload"], "a");
   const std::string announced = one.ReadLine();
-  EXPECT_NE(announced.find("\"begins\":true"), std::string::npos) << announced;
+  EXPECT_THAT(announced, HasSubstr("\"begins\":true"));
   EXPECT_EQ(one.ReadLine(), "") << "c must not run";
   EXPECT_EQ(one.Wait(), 1);
 }
@@ -230,8 +232,8 @@ TEST_F(YcsbProgramTest, HelpListsItsFlagsAndNotTheLibraries) {
   for (int i = 0; i < 100 && text.find("--version") == std::string::npos; ++i) {
     text += ycsb.ReadLine() + "\n";
   }
-  EXPECT_NE(text.find("--records (uint64, default 100000)"), std::string::npos) << text;
-  EXPECT_EQ(text.find("no_key"), std::string::npos) << "librocksdb's flag";
+  EXPECT_THAT(text, HasSubstr("--records (uint64, default 100000)"));
+  EXPECT_THAT(text, testing::Not(HasSubstr("no_key"))) << "librocksdb's flag";
   EXPECT_EQ(ycsb.Wait(), 0);
 }
 

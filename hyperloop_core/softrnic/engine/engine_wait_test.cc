@@ -128,8 +128,7 @@ TEST(EngineWait, AQueueThatEnablesItselfWaitsOnce) {
   m.p.Run();
   EXPECT_EQ(awaited.PollAll().size(), 1u);
   ASSERT_OK(b.Destroy(Op::kDestroyQp, other.qpn));
-  const Status status = b.Destroy(Op::kDestroyCq, awaited.cqn);
-  EXPECT_OK(status);
+  EXPECT_OK(b.Destroy(Op::kDestroyCq, awaited.cqn));
 }
 
 TEST(EngineEnable, ManagedQueueStopsAtTheEnabledIndex) {
