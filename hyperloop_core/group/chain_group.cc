@@ -4,9 +4,9 @@
 #include <array>
 #include <bit>
 
-#include "common/concat.h"
 #include "group/infos.h"
 #include "group/result_area.h"
+#include "hyperloop/core/text.h"
 
 namespace hyperloop {
 
@@ -134,16 +134,16 @@ void ChainGroup::OnCompletion(const rnic::Completion& completion) {
   const auto* results = reinterpret_cast<const ReplicaResult*>(entry + sizeof(ResultHeader));
   if (completion.opcode != rnic::WcOpcode::kReceiveWriteImm || completion.imm != slot ||
       header->sequence != ticket || ticket > submitted_) [[unlikely]] {
-    Break(Corruption(Concat("the last replica acknowledged slot ", completion.imm, " with number ",
-                            header->sequence, " where operation ", ticket, " in slot ", slot,
-                            " was due; ", Progress())));
+    Break(Corruption(Text("the last replica acknowledged slot ", completion.imm, " with number ",
+                          header->sequence, " where operation ", ticket, " in slot ", slot,
+                          " was due; ", Progress())));
     return;
   }
   for (uint32_t i = 0; i < geometry_.group_size; ++i) {
     if (results[i].word == ticket) continue;
-    Break(Corruption(Concat("operation ", ticket, " came back without replica ", i,
-                            "'s proof that its copies ran (word ", results[i].word, "); ",
-                            Progress())));
+    Break(Corruption(Text("operation ", ticket, " came back without replica ", i,
+                          "'s proof that its copies ran (word ", results[i].word, "); ",
+                          Progress())));
     return;
   }
   remote_acked_ = ticket;
@@ -173,15 +173,15 @@ std::string ChainGroup::QueueName(uint32_t qpn) const {
 }
 
 std::string ChainGroup::Answers() const {
-  return Concat("the last replica answered ", remote_acked_);
+  return Text("the last replica answered ", remote_acked_);
 }
 
 std::string ChainGroup::TimeoutHint() const {
   if (geometry_.datapath == Datapath::kOffload)
     return "a replica or the network is down, see the replicas' status";
-  return Concat("a replica or the network is down, or a replica's process does not run: datapath ",
-                DatapathName(geometry_.datapath),
-                " forwards by the replicas' CPUs, see the replicas' status");
+  return Text("a replica or the network is down, or a replica's process does not run: datapath ",
+              DatapathName(geometry_.datapath),
+              " forwards by the replicas' CPUs, see the replicas' status");
 }
 
 }  // namespace hyperloop

@@ -14,12 +14,12 @@
 #include <string>
 #include <thread>
 
-#include "common/concat.h"
 #include "common/cpu_pause.h"
 #include "common/signal_event.h"
 #include "group/cpu_message.h"
 #include "group/infos.h"
 #include "hyperloop/core/out_of_memory.h"
+#include "hyperloop/core/text.h"
 
 namespace hyperloop {
 
@@ -44,13 +44,13 @@ Result<std::unique_ptr<Member>> CpuMember::Create(rnic::Device& device, rnic::Pr
                                                   const MemberOptions& options,
                                                   const GroupGeometry& geometry, Driver driver) {
   if (geometry.datapath == Datapath::kCpuEvent && !device.caps().completion_events) {
-    return NotSupported(Concat("datapath cpu-event sleeps on completion channels; provider '",
-                               device.caps().provider,
-                               "' has none: use another device, or datapath cpu-polling"));
+    return NotSupported(Text("datapath cpu-event sleeps on completion channels; provider '",
+                             device.caps().provider,
+                             "' has none: use another device, or datapath cpu-polling"));
   }
   if (options.cpu >= CPU_SETSIZE) {
     return InvalidArgument(
-        Concat("processor ", options.cpu, " for the datapath's thread: below ", CPU_SETSIZE));
+        Text("processor ", options.cpu, " for the datapath's thread: below ", CPU_SETSIZE));
   }
   std::unique_ptr<CpuMember> member(new CpuMember(options, geometry, driver));
   HL_RETURN_IF_ERROR(
@@ -184,16 +184,16 @@ Status CpuMember::Serve(const rnic::Completion& completion) {
   if (completion.status != rnic::WcStatus::kSuccess) {
     const char* const queue = completion.qpn == info_.up_qpn ? "the queue from the previous node"
                                                              : "the queue to the next node";
-    return Aborted(Concat(queue, " failed: ", rnic::WcStatusName(completion.status), " after ",
-                          served_, " operations"));
+    return Aborted(Text(queue, " failed: ", rnic::WcStatusName(completion.status), " after ",
+                        served_, " operations"));
   }
   if (completion.opcode == rnic::WcOpcode::kSendSide) return Status::Ok();  // ring room
   const uint64_t m = served_;
   CpuMessage* const message = MessageAt(geometry_.slot(m));
   if (completion.id != geometry_.slot(m) ||
       completion.byte_length != CpuMessageBytes(geometry_.group_size)) {
-    return Corruption(Concat("a message of ", completion.byte_length, " B in place ", completion.id,
-                             " where operation ", m + 1, " was due"));
+    return Corruption(Text("a message of ", completion.byte_length, " B in place ", completion.id,
+                           " where operation ", m + 1, " was due"));
   }
   HL_ASSIGN_OR_RETURN(const Operation operation,
                       DecodeCpuMessage(*message, m + 1, info_.region_size, geometry_.group_size));
@@ -282,8 +282,8 @@ Status CpuMember::PostOutgoing() {
     // An operation has two requests, and the window is half the slots.
     if (count <= geometry_.slots) return Status::Ok();
     return Corruption(
-        Concat(count, " requests wait for the next node: the primary has more than the window of ",
-               geometry_.slots / 2, " operations under way"));
+        Text(count, " requests wait for the next node: the primary has more than the window of ",
+             geometry_.slots / 2, " operations under way"));
   }
   if (!posted.ok()) return posted.WithContext("posting to the next node");
   unsignaled_ = signaled ? 0 : unsignaled_ + static_cast<uint32_t>(count);
@@ -309,7 +309,7 @@ Status CpuMember::StartThread() {
     CPU_ZERO(&set);
     CPU_SET(static_cast<size_t>(options_.cpu), &set);
     pthread_attr_setaffinity_np(&attr, sizeof set, &set);
-    what += Concat(" on processor ", options_.cpu);
+    what += Text(" on processor ", options_.cpu);
   }
   const auto body = [](void* self) -> void* {
     auto* const member = static_cast<CpuMember*>(self);

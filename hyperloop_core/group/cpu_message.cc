@@ -3,8 +3,8 @@
 #include <bit>
 #include <cstring>
 
-#include "common/concat.h"
 #include "group/check_operation.h"
+#include "hyperloop/core/text.h"
 
 namespace hyperloop {
 
@@ -29,9 +29,9 @@ CpuMessage EncodeCpuMessage(uint64_t sequence, const Operation& op) {
 Result<Operation> DecodeCpuMessage(const CpuMessage& message, uint64_t sequence,
                                    uint64_t region_size, uint32_t group_size) {
   if (message.result.sequence != sequence || message.has_cas > 1 || message.flush > 1) {
-    return Corruption(Concat("message number ", message.result.sequence, " (flags ",
-                             unsigned{message.has_cas}, ", ", unsigned{message.flush},
-                             ") came where operation ", sequence, " was due"));
+    return Corruption(Text("message number ", message.result.sequence, " (flags ",
+                           unsigned{message.has_cas}, ", ", unsigned{message.flush},
+                           ") came where operation ", sequence, " was due"));
   }
   Operation op;
   op.write = {message.write_offset, message.write_size};
@@ -40,7 +40,7 @@ Result<Operation> DecodeCpuMessage(const CpuMessage& message, uint64_t sequence,
             message.execute_map};
   op.flush = message.flush != 0;
   if (const Status good = CheckOperation(op, region_size, group_size); !good.ok()) {
-    return Corruption(Concat("operation ", sequence, " of the previous node: ", good.message()));
+    return Corruption(Text("operation ", sequence, " of the previous node: ", good.message()));
   }
   return op;
 }

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <bit>
 
-#include "common/concat.h"
 #include "group/infos.h"
+#include "hyperloop/core/text.h"
 
 namespace hyperloop {
 
@@ -57,7 +57,7 @@ Status FanoutGroup::Connect(std::span<const MemberInfo> replicas) {
     replicas_[i].region_rkey = replicas[i].region_rkey;
     HL_RETURN_IF_ERROR(queues_[i]
                            ->Connect({{replicas[i].gid}, replicas[i].up_qpn})
-                           .WithContext(Concat("connecting to replica ", i)));
+                           .WithContext(Text("connecting to replica ", i)));
   }
   connected_ = true;
   return Status::Ok();
@@ -137,7 +137,7 @@ void FanoutGroup::ReadResult(Ticket ticket, OperationResult* result) const {
 
 std::string FanoutGroup::QueueName(uint32_t qpn) const {
   for (uint32_t i = 0; i < group_size(); ++i) {
-    if (replicas_[i].qpn == qpn) return Concat("the queue to replica ", i);
+    if (replicas_[i].qpn == qpn) return Text("the queue to replica ", i);
   }
   return "a queue";
 }

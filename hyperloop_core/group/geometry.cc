@@ -2,7 +2,7 @@
 
 #include <bit>
 
-#include "common/concat.h"
+#include "hyperloop/core/text.h"
 
 namespace hyperloop {
 
@@ -16,20 +16,20 @@ uint32_t SlotsFor(uint32_t window) {
 Result<GroupGeometry> GroupGeometry::For(Datapath datapath, uint32_t group_size, uint32_t window,
                                          uint32_t slots) {
   if (group_size < 1 || group_size > kMaxGroupSize) {
-    return InvalidArgument(Concat("a group of ", group_size, " replicas: between 1 and ",
-                                  kMaxGroupSize, " are possible"));
+    return InvalidArgument(Text("a group of ", group_size, " replicas: between 1 and ",
+                                kMaxGroupSize, " are possible"));
   }
   if (window < 1 || window > kMaxWindow) {
-    return InvalidArgument(Concat("window of ", window, " operations: 1 to ", kMaxWindow,
-                                  " are possible, because a slot takes ", kMaxSlotBlocks,
-                                  " of the at most ", kMaxRingBlocks,
-                                  " blocks of a ring and twice the window must fit"));
+    return InvalidArgument(Text("window of ", window, " operations: 1 to ", kMaxWindow,
+                                " are possible, because a slot takes ", kMaxSlotBlocks,
+                                " of the at most ", kMaxRingBlocks,
+                                " blocks of a ring and twice the window must fit"));
   }
   if (slots == 0) slots = SlotsFor(window);
   if (!std::has_single_bit(slots) || slots < kMinSlots || slots < 2 * window || slots > kMaxSlots) {
-    return InvalidArgument(Concat(slots, " slots for a window of ", window,
-                                  ": a power of two from max(", kMinSlots, ", 2 x window) to ",
-                                  kMaxSlots, " is needed; 0 chooses"));
+    return InvalidArgument(Text(slots, " slots for a window of ", window,
+                                ": a power of two from max(", kMinSlots, ", 2 x window) to ",
+                                kMaxSlots, " is needed; 0 chooses"));
   }
   return GroupGeometry{.datapath = datapath,
                        .group_size = group_size,

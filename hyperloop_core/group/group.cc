@@ -4,7 +4,6 @@
 #include <array>
 #include <utility>
 
-#include "common/concat.h"
 #include "group/chain_group.h"
 #include "group/cpu_member.h"
 #include "group/cpu_message.h"
@@ -13,6 +12,7 @@
 #include "group/infos.h"
 #include "group/offload_member.h"
 #include "group/patch_messages.h"
+#include "hyperloop/core/text.h"
 
 namespace hyperloop {
 
@@ -27,8 +27,8 @@ Result<Datapath> ParseDatapath(std::string_view name) {
   for (const Datapath datapath : kDatapaths) {
     if (name == DatapathName(datapath)) return datapath;
   }
-  return InvalidArgument(Concat("datapath '", name,
-                                "' is unknown; possible: offload, fanout, cpu-polling, cpu-event"));
+  return InvalidArgument(
+      Text("datapath '", name, "' is unknown; possible: offload, fanout, cpu-polling, cpu-event"));
 }
 
 std::string_view DatapathName(Datapath datapath) {
@@ -60,7 +60,7 @@ Result<std::unique_ptr<Member>> MakeMember(rnic::Device& device, rnic::Protectio
   const GroupGeometry& geometry = program.geometry;
   if (options.position >= geometry.group_size) {
     return InvalidArgument(
-        Concat("position ", options.position, " in a chain of ", geometry.group_size, " replicas"));
+        Text("position ", options.position, " in a chain of ", geometry.group_size, " replicas"));
   }
   HL_RETURN_IF_ERROR(CheckRegion(region));
   switch (geometry.datapath) {
@@ -105,9 +105,9 @@ Result<std::unique_ptr<Group>> MakeGroup(rnic::Device& device, rnic::ProtectionD
 
 Result<Ticket> Group::Flush(uint64_t offset, uint64_t size) {
   if (size == 0 || offset > region_size() || size > region_size() - offset) {
-    return InvalidArgument(Concat("gFLUSH of ", size, " B at offset ", offset,
-                                  ": it must name at least 1 B inside the region of ",
-                                  region_size(), " B"));
+    return InvalidArgument(Text("gFLUSH of ", size, " B at offset ", offset,
+                                ": it must name at least 1 B inside the region of ", region_size(),
+                                " B"));
   }
   return Flush();
 }

@@ -7,10 +7,10 @@
 #include <bit>
 #include <thread>
 
-#include "common/concat.h"
 #include "common/cpu_pause.h"
 #include "group/check_operation.h"
 #include "group/infos.h"
+#include "hyperloop/core/text.h"
 
 namespace hyperloop {
 
@@ -136,9 +136,9 @@ Result<Ticket> GroupBase::TrySubmit(const Operation& operation) {
     if (const Ticket blocker = Blocker(operation); blocker != 0) {
       LookNowAndThen();
       if (!broken_.ok()) return broken_;
-      return Busy(Concat("operation ", blocker, " must be acknowledged first; ",
-                         submitted_ - acknowledged_, " of at most ", geometry_.window,
-                         " are under way"));
+      return Busy(Text("operation ", blocker, " must be acknowledged first; ",
+                       submitted_ - acknowledged_, " of at most ", geometry_.window,
+                       " are under way"));
     }
   }
   return Start(operation);
@@ -159,7 +159,7 @@ Result<Ticket> GroupBase::Start(const Operation& operation) {
   if (posted.ok() && operation.copy.size != 0) posted = PostCopy(operation.copy);
   if (!posted.ok()) [[unlikely]] {
     // Part of the operation may have been posted, so nothing can follow it.
-    Break(posted.WithContext(Concat("starting operation ", ticket)));
+    Break(posted.WithContext(Text("starting operation ", ticket)));
     return broken_;
   }
   ordering_.Add(operation, ticket, acknowledged_);
@@ -218,7 +218,7 @@ void GroupBase::BreakOn(const rnic::Completion& completion) {
   const std::string queue =
       completion.qpn == local_->qpn() ? "the loopback queue for copies" : QueueName(completion.qpn);
   Break({CodeOf(completion.status),
-         Concat(queue, " failed: ", rnic::WcStatusName(completion.status), "; ", Progress())});
+         Text(queue, " failed: ", rnic::WcStatusName(completion.status), "; ", Progress())});
 }
 
 void GroupBase::AdvanceAcknowledged() {
@@ -289,12 +289,12 @@ void GroupBase::LookNowAndThen() {
 void GroupBase::CheckWaiting(Ticket waits_for) {
   if (!device_.alive()) {
     Break(Unavailable(
-        Concat("the RNIC is gone (its daemon ended, or this is a forked child); ", Progress())));
+        Text("the RNIC is gone (its daemon ended, or this is a forked child); ", Progress())));
     return;
   }
   if (options_.watch) {
     if (Status seen = options_.watch(); !seen.ok()) {
-      Break({seen.code(), Concat(seen.message(), "; ", Progress())});
+      Break({seen.code(), Text(seen.message(), "; ", Progress())});
       return;
     }
   }
@@ -302,14 +302,14 @@ void GroupBase::CheckWaiting(Ticket waits_for) {
   if (Clock::now() - pending_[oldest & pending_mask_].submitted <= options_.ack_timeout) return;
   const auto milliseconds =
       std::chrono::duration_cast<std::chrono::milliseconds>(options_.ack_timeout).count();
-  Break(TimedOut(Concat("no acknowledgement of operation ", oldest,
-                        " within ack_timeout = ", milliseconds, " ms (waiting for ", waits_for,
-                        "); ", Progress(), "; ", TimeoutHint())));
+  Break(TimedOut(Text("no acknowledgement of operation ", oldest,
+                      " within ack_timeout = ", milliseconds, " ms (waiting for ", waits_for, "); ",
+                      Progress(), "; ", TimeoutHint())));
 }
 
 std::string GroupBase::Progress() const {
-  return Concat(acknowledged_, " of ", submitted_, " operations acknowledged, ", Answers(), ", ",
-                copies_done_, " of ", copies_posted_, " copies here done");
+  return Text(acknowledged_, " of ", submitted_, " operations acknowledged, ", Answers(), ", ",
+              copies_done_, " of ", copies_posted_, " copies here done");
 }
 
 void GroupBase::Break(Status status) {
@@ -319,7 +319,7 @@ void GroupBase::Break(Status status) {
 Status GroupBase::Wait(Ticket ticket, OperationResult* result) {
   if (ticket == 0 || ticket > submitted_) {
     return InvalidArgument(
-        Concat("ticket ", ticket, " was never given out; the newest is ", submitted_));
+        Text("ticket ", ticket, " was never given out; the newest is ", submitted_));
   }
   if (forked()) [[unlikely]] {
     return ForkedStatus();
@@ -327,9 +327,9 @@ Status GroupBase::Wait(Ticket ticket, OperationResult* result) {
   if (acknowledged_ < ticket) HL_RETURN_IF_ERROR(WaitFor(ticket));
   if (result == nullptr) return Status::Ok();
   if (submitted_ - ticket > geometry_.window) {
-    return NotFound(Concat("the result of operation ", ticket,
-                           " is no longer kept: ", submitted_ - ticket,
-                           " were submitted since, and a result is kept for ", geometry_.window));
+    return NotFound(Text("the result of operation ", ticket,
+                         " is no longer kept: ", submitted_ - ticket,
+                         " were submitted since, and a result is kept for ", geometry_.window));
   }
   *result = {};
   ReadResult(ticket, result);
@@ -374,13 +374,13 @@ Status GroupBase::Lock(uint64_t offset, uint64_t expected, uint64_t desired) {
     HL_RETURN_IF_ERROR(Wait(undone, &undo));
     for (uint32_t i = 0; i < geometry_.group_size; ++i) {
       if ((changed >> i & 1) == 0 || undo.original[i] == desired) continue;
-      return Aborted(Concat("undoing the lock at offset ", offset, ": replica ", i, " holds ",
-                            undo.original[i], " where ", desired,
-                            " was put; someone else writes this word"));
+      return Aborted(Text("undoing the lock at offset ", offset, ": replica ", i, " holds ",
+                          undo.original[i], " where ", desired,
+                          " was put; someone else writes this word"));
     }
   }
-  return Busy(Concat("the lock at offset ", offset, " is held: replica ", holder, " holds ",
-                     found.original[holder], ", not ", expected));
+  return Busy(Text("the lock at offset ", offset, " is held: replica ", holder, " holds ",
+                   found.original[holder], ", not ", expected));
 }
 
 }  // namespace hyperloop

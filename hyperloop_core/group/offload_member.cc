@@ -2,9 +2,9 @@
 
 #include <array>
 
-#include "common/concat.h"
 #include "group/infos.h"
 #include "hyperloop/core/out_of_memory.h"
+#include "hyperloop/core/text.h"
 
 namespace hyperloop {
 
@@ -33,14 +33,14 @@ Result<std::unique_ptr<Member>> OffloadMember::Create(rnic::Device& device,
                                                       const SlotProgram& program) {
   const rnic::Caps& caps = device.caps();
   if (!caps.cross_channel || !caps.ignore_cq_overrun) {
-    return NotSupported(Concat(
+    return NotSupported(Text(
         "the offload datapath needs an RNIC with cross-channel operations (WAIT, SEND_EN, managed "
         "queues, ignored CQ overrun); provider '",
         caps.provider, "' has none: use another device or another datapath"));
   }
   if (caps.max_sge != 0 && caps.max_sge < kMaxReceiveSges) {
-    return NotSupported(Concat("a slot's receive scatters to up to ", kMaxReceiveSges,
-                               " places; provider '", caps.provider, "' allows ", caps.max_sge));
+    return NotSupported(Text("a slot's receive scatters to up to ", kMaxReceiveSges,
+                             " places; provider '", caps.provider, "' allows ", caps.max_sge));
   }
   HL_RETURN_IF_ERROR(CheckRegion(region));
   std::unique_ptr<OffloadMember> member(new OffloadMember(position, program));
@@ -78,9 +78,9 @@ Status OffloadMember::Build(rnic::Device& device, rnic::ProtectionDomain& pd,
       local_queues_.sq_wqebbs != kLocalBlocks * geometry_.slots ||
       down_queues_.sq_wqebbs != down_blocks * geometry_.slots ||
       up_queues_.rq_wqes != geometry_.slots) {
-    return Internal(Concat("the device made rings of ", up_queues_.sq_wqebbs, ", ",
-                           local_queues_.sq_wqebbs, ", ", down_queues_.sq_wqebbs, " blocks and ",
-                           up_queues_.rq_wqes, " receives for ", geometry_.slots, " slots"));
+    return Internal(Text("the device made rings of ", up_queues_.sq_wqebbs, ", ",
+                         local_queues_.sq_wqebbs, ", ", down_queues_.sq_wqebbs, " blocks and ",
+                         up_queues_.rq_wqes, " receives for ", geometry_.slots, " slots"));
   }
   info_ = InfoOf(device, region, position_, geometry_);
   info_.up_qpn = up_->qpn();

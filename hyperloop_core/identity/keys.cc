@@ -9,8 +9,8 @@
 #include <cerrno>
 #include <utility>
 
-#include "common/concat.h"
 #include "hyperloop/core/name.h"
+#include "hyperloop/core/text.h"
 #include "identity/keys_directory.h"
 #include "identity/noise_xx.h"
 
@@ -174,7 +174,7 @@ std::string KeyRing::TrustCommand(std::string_view name, const PublicKey& key, R
 
 Status MakeIdentity(const std::string& dir, const std::string& name) {
   HL_RETURN_IF_ERROR(StartCrypto());
-  if (!IsName(name)) return InvalidArgument(Concat("the name of a host is ", kNameRule));
+  if (!IsName(name)) return InvalidArgument(Text("the name of a host is ", kNameRule));
   if (mkdir(dir.c_str(), 0700) != 0 && errno != EEXIST)
     return FromErrno(errno, "making the keys directory " + dir);
   HL_ASSIGN_OR_RETURN(const UniqueFd folder, OpenKeysDirectory(dir));

@@ -10,8 +10,8 @@
 #include <cstdio>
 #include <string>
 
-#include "common/concat.h"
 #include "hyperloop/core/name.h"
+#include "hyperloop/core/text.h"
 #include "hyperloop/core/trusted_files.h"
 #include "identity/noise_xx.h"
 
@@ -109,7 +109,7 @@ Result<Identity> ParseIdentity(std::string_view text) {
     if (line.empty() || line.front() == '#') continue;
     if (line.substr(0, kName.size()) == kName && identity.name.empty()) {
       identity.name = line.substr(kName.size());
-      if (!IsName(identity.name)) return InvalidArgument(Concat("its name is not ", kNameRule));
+      if (!IsName(identity.name)) return InvalidArgument(Text("its name is not ", kNameRule));
     } else if (line.substr(0, kSecret.size()) == kSecret && !secret) {
       size_t bytes = 0;
       const std::string_view digits = line.substr(kSecret.size());

@@ -4,8 +4,8 @@
 #include <cctype>
 #include <utility>
 
-#include "common/concat.h"
 #include "hyperloop/core/name.h"
+#include "hyperloop/core/text.h"
 #include "hyperloop/identity/keys.h"
 
 namespace hyperloop::identity {
@@ -53,7 +53,7 @@ Result<TrustedPeer> ParseLine(std::string_view line) {
     return InvalidArgument(std::to_string(words.size()) +
                            " words; expected NAME PUBLIC_KEY_HEX ROLES [ENDPOINT]");
   TrustedPeer peer;
-  if (!IsName(words[0])) return InvalidArgument(Concat("the name is not ", kNameRule));
+  if (!IsName(words[0])) return InvalidArgument(Text("the name is not ", kNameRule));
   peer.name = words[0];
   HL_ASSIGN_OR_RETURN(peer.key, ParseKey(words[1]));
   HL_ASSIGN_OR_RETURN(peer.roles, ParseRoles(words[2]));

@@ -3,7 +3,7 @@
 #include <bit>
 #include <string>
 
-#include "common/concat.h"
+#include "hyperloop/core/text.h"
 
 namespace hyperloop::rnic {
 namespace {
@@ -47,8 +47,8 @@ Status CheckQueues(const QpAttr& attr, const QueueLimits& limits) {
 }
 
 Status RingFull(std::string_view ring, std::string_view unit, const RingUse& use) {
-  return NoSpace(Concat(ring, " ring full: ", use.used, " of ", use.capacity, " ", unit,
-                        " in use, ", use.needed, " needed"));
+  return NoSpace(Text(ring, " ring full: ", use.used, " of ", use.capacity, " ", unit, " in use, ",
+                      use.needed, " needed"));
 }
 
 Status BadSges(std::span<const Sge> sges, uint32_t limit) {

@@ -8,8 +8,8 @@
 #include <string>
 #include <thread>
 
-#include "common/concat.h"
 #include "hyperloop/core/name.h"
+#include "hyperloop/core/text.h"
 #include "softrnic/device_context.h"
 #include "softrnic/device_queues.h"
 
@@ -20,7 +20,7 @@ namespace {
 constexpr std::chrono::seconds kServiceTimeout{5};
 
 Status CopyName(std::string_view name, std::string_view what, char (&out)[kNameBytes]) {
-  if (!IsName(name)) return InvalidArgument(Concat("a ", what, " name is ", kNameRule));
+  if (!IsName(name)) return InvalidArgument(Text("a ", what, " name is ", kNameRule));
   std::memcpy(out, name.data(), name.size());
   return {};
 }

@@ -22,10 +22,10 @@
 #include <string_view>
 #include <vector>
 
-#include "common/concat.h"
 #include "common/signal_event.h"
 #include "hyperloop/core/name.h"
 #include "hyperloop/core/softrnic.h"
+#include "hyperloop/core/text.h"
 #include "softrnic/device_context.h"
 #include "softrnic/unix_socket.h"
 
@@ -139,7 +139,7 @@ class SocketPort final : public CommandPort {
 
   Status Open(const std::string& host) {
     Command command = MakeCommand(Op::kOpen);
-    if (!IsName(host)) return InvalidArgument(Concat("host name \"", host, "\": ", kNameRule));
+    if (!IsName(host)) return InvalidArgument(Text("host name \"", host, "\": ", kNameRule));
     std::copy(host.begin(), host.end(), command.args.open.host);
     Reply reply;
     MessageFds fds;

@@ -13,11 +13,11 @@
 #include <string>
 #include <utility>
 
-#include "common/text.h"
 #include "control/endpoint.h"
 #include "control/message_channel.h"
 #include "control/messages.h"
 #include "control/trust.h"
+#include "hyperloop/core/text.h"
 
 namespace hyperloop::control {
 

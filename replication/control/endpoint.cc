@@ -13,7 +13,7 @@
 #include <charconv>
 #include <memory>
 
-#include "common/text.h"
+#include "hyperloop/core/text.h"
 
 namespace hyperloop::control {
 namespace {

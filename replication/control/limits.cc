@@ -1,8 +1,8 @@
 #include "control/limits.h"
 
 #include "common/printable.h"
-#include "common/text.h"
 #include "hyperloop/core/group.h"
+#include "hyperloop/core/text.h"
 
 namespace hyperloop::control {
 namespace {

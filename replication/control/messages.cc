@@ -1,8 +1,8 @@
 #include "control/messages.h"
 
 #include "common/printable.h"
-#include "common/text.h"
 #include "control/limits.h"
+#include "hyperloop/core/text.h"
 
 namespace hyperloop::control {
 namespace {

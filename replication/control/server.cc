@@ -11,8 +11,8 @@
 #include <thread>
 #include <utility>
 
-#include "common/text.h"
 #include "hyperloop/core/out_of_memory.h"
+#include "hyperloop/core/text.h"
 
 namespace hyperloop::control {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "common/text.h"
+#include "hyperloop/core/text.h"
 
 namespace hyperloop::control {
 namespace {

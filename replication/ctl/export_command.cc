@@ -6,10 +6,10 @@
 #include <memory>
 #include <span>
 
-#include "common/text.h"
 #include "ctl/command.h"
 #include "ctl/nodes.h"
 #include "files/export.h"
+#include "hyperloop/core/text.h"
 #include "layout/record.h"
 #include "layout/region_layout.h"
 

@@ -5,9 +5,9 @@
 #include <filesystem>
 #include <memory>
 
-#include "common/text.h"
 #include "ctl/command.h"
 #include "files/resize.h"
+#include "hyperloop/core/text.h"
 #include "hyperloop/replication/emulated_cluster.h"
 #include "hyperloop/replication/size.h"
 

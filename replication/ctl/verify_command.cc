@@ -8,9 +8,9 @@
 #include <memory>
 #include <set>
 
-#include "common/text.h"
 #include "ctl/command.h"
 #include "ctl/nodes.h"
+#include "hyperloop/core/text.h"
 #include "hyperloop/replication/store.h"
 
 namespace hyperloop::ctl {

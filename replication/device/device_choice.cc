@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "common/text.h"
 #include "hyperloop/core/softrnic.h"
+#include "hyperloop/core/text.h"
 #include "hyperloop/core/verbs.h"
 
 namespace hyperloop {

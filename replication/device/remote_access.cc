@@ -6,7 +6,7 @@
 #include <thread>
 #include <utility>
 
-#include "common/text.h"
+#include "hyperloop/core/text.h"
 
 namespace hyperloop {
 namespace {

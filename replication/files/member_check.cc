@@ -6,7 +6,7 @@
 #include <map>
 #include <utility>
 
-#include "common/text.h"
+#include "hyperloop/core/text.h"
 #include "journal/redo.h"
 #include "layout/crc32c.h"
 #include "layout/record.h"

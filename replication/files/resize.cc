@@ -10,9 +10,9 @@
 #include <memory>
 #include <utility>
 
-#include "common/text.h"
 #include "files/file_table.h"
 #include "files/member_check.h"
+#include "hyperloop/core/text.h"
 #include "journal/redo.h"
 #include "layout/crc32c.h"
 #include "pool/directory.h"

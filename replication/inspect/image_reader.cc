@@ -4,8 +4,8 @@
 #include <cstring>
 #include <vector>
 
-#include "common/text.h"
 #include "files/member_check.h"
+#include "hyperloop/core/text.h"
 #include "layout/region_layout.h"
 #include "layout/replica_lists.h"
 

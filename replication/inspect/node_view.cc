@@ -2,8 +2,8 @@
 #include <cstring>
 #include <thread>
 
-#include "common/text.h"
 #include "device/remote_access.h"
+#include "hyperloop/core/text.h"
 #include "hyperloop/replication/inspect.h"
 #include "inspect/image_reader.h"
 #include "inspect/service.h"

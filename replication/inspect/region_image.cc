@@ -3,7 +3,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "common/text.h"
+#include "hyperloop/core/text.h"
 #include "hyperloop/replication/inspect.h"
 
 namespace hyperloop {

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "common/text.h"
+#include "hyperloop/core/text.h"
 #include "layout/region_layout.h"
 #include "pool/media.h"
 

@@ -1,6 +1,6 @@
 #include "layout/replica_lists.h"
 
-#include "common/text.h"
+#include "hyperloop/core/text.h"
 
 namespace hyperloop {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/text.h"
+#include "hyperloop/core/text.h"
 #include "primary/replica_handle.h"
 
 namespace hyperloop {

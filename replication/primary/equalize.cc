@@ -1,7 +1,7 @@
 #include "primary/equalize.h"
 
-#include "common/text.h"
 #include "files/resync.h"
+#include "hyperloop/core/text.h"
 
 namespace hyperloop {
 namespace {

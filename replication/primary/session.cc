@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "common/group_error.h"
-#include "common/text.h"
+#include "hyperloop/core/text.h"
 
 namespace hyperloop {
 namespace {

@@ -1,7 +1,7 @@
 // Session: the files of the bulk lane.
 #include <algorithm>
 
-#include "common/text.h"
+#include "hyperloop/core/text.h"
 #include "pool/file_store.h"
 #include "primary/bulk_connection.h"
 #include "primary/session.h"

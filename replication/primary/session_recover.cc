@@ -3,7 +3,7 @@
 #include <thread>
 
 #include "common/group_error.h"
-#include "common/text.h"
+#include "hyperloop/core/text.h"
 #include "primary/equalize.h"
 #include "primary/session.h"
 

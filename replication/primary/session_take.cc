@@ -6,9 +6,9 @@
 
 #include "common/group_error.h"
 #include "common/printable.h"
-#include "common/text.h"
 #include "control/owner.h"
 #include "files/image_files.h"
+#include "hyperloop/core/text.h"
 #include "hyperloop/replication/inspect.h"
 #include "journal/redo.h"
 #include "layout/replica_lists.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
-#include "common/text.h"
+#include "hyperloop/core/text.h"
 #include "layout/replica_lists.h"
 
 namespace hyperloop {

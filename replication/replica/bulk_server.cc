@@ -10,8 +10,8 @@
 #include <chrono>
 #include <utility>
 
-#include "common/text.h"
 #include "hyperloop/core/out_of_memory.h"
+#include "hyperloop/core/text.h"
 #include "hyperloop/core/trusted_files.h"
 #include "pool/file_store.h"
 

@@ -1,7 +1,7 @@
 #include "replica/bulk_service.h"
 
-#include "common/text.h"
 #include "control/owner.h"
+#include "hyperloop/core/text.h"
 
 namespace hyperloop {
 namespace {

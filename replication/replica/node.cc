@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "common/printable.h"
-#include "common/text.h"
 #include "control/owner.h"
 #include "files/member_check.h"
 #include "files/resync.h"
+#include "hyperloop/core/text.h"
 #include "layout/replica_lists.h"
 
 namespace hyperloop {

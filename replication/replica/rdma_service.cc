@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "common/text.h"
+#include "hyperloop/core/text.h"
 #include "inspect/service.h"
 
 namespace hyperloop {

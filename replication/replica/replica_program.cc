@@ -7,10 +7,10 @@
 #include <cerrno>
 #include <cstdio>
 
-#include "common/text.h"
 #include "control/server.h"
 #include "control/trust.h"
 #include "hyperloop/core/out_of_memory.h"
+#include "hyperloop/core/text.h"
 #include "pool/pool.h"
 #include "replica/bulk_server.h"
 #include "replica/idle_scrub.h"

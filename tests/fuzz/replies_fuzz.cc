@@ -19,11 +19,11 @@
 #include <thread>
 
 #include "common/printable.h"
-#include "common/text.h"
 #include "fuzz/driven_connection.h"
 #include "fuzz/fuzz.h"
 #include "fuzz/known_hosts.h"
 #include "fuzz/message_stream.h"
+#include "hyperloop/core/text.h"
 #include "primary/bulk_connection.h"
 #include "primary/replica_handle.h"
 #include "softrnic/embedded.h"

@@ -12,7 +12,7 @@
 #include <string>
 #include <utility>
 
-#include "common/concat.h"
+#include "hyperloop/core/text.h"
 
 namespace hyperloop::softrnic {
 namespace {
@@ -95,10 +95,10 @@ Status CheckFileSystem(int64_t type) {
   }
   for (const auto& [served_elsewhere, name] : kServedElsewhere) {
     if (type != served_elsewhere) continue;
-    return InvalidArgument(Concat(
-        "memory on ", name,
-        " cannot be served, because the file system's server could hold up every host of the "
-        "RNIC daemon: put the file on a local disk, on tmpfs (/dev/shm) or on pmem"));
+    return InvalidArgument(
+        Text("memory on ", name,
+             " cannot be served, because the file system's server could hold up every host of the "
+             "RNIC daemon: put the file on a local disk, on tmpfs (/dev/shm) or on pmem"));
   }
   return {};
 }

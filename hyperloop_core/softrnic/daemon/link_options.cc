@@ -11,8 +11,8 @@
 #include <cstring>
 #include <fstream>
 
-#include "common/concat.h"
 #include "hyperloop/core/name.h"
+#include "hyperloop/core/text.h"
 
 namespace hyperloop::softrnic {
 namespace {
@@ -160,7 +160,7 @@ Result<LinkPeer> ParseLinkPeer(std::string_view text) {
   const std::string_view host = text.substr(0, equals);
   if (equals == std::string_view::npos || !IsName(host))
     return InvalidArgument(
-        Concat("peer \"", text, "\": expected HOST=ADDRESS:PORT with a host name of ", kNameRule));
+        Text("peer \"", text, "\": expected HOST=ADDRESS:PORT with a host name of ", kNameRule));
   HL_ASSIGN_OR_RETURN(LinkAddress address, ParseLinkAddress(text.substr(equals + 1), false));
   return LinkPeer{std::string(host), address};
 }

@@ -43,19 +43,19 @@ void Clients::Forget(ClientNumber client) {
 }
 
 Result<Context*> Clients::Open(const std::string& name, UarPage* uar, ClientNumber client) {
-  if (!IsName(name)) return InvalidArgument(Concat("open: a host name is ", kNameRule));
+  if (!IsName(name)) return InvalidArgument(Text("open: a host name is ", kNameRule));
   if (uar == nullptr) return InvalidArgument("open: no doorbell page");
   if (const auto known = accounts_.find(client);
       known != accounts_.end() && known->second->faults > options_.limits.faults)
-    return Aborted(Concat("open: this client caused ", known->second->faults,
-                          " faults in files that it truncated; at most ", options_.limits.faults,
-                          " (--client-faults of the RNIC daemon)"));
+    return Aborted(Text("open: this client caused ", known->second->faults,
+                        " faults in files that it truncated; at most ", options_.limits.faults,
+                        " (--client-faults of the RNIC daemon)"));
   if (contexts_.size() >= kMaxContexts)
-    return NoSpace(Concat("open: the device has ", kMaxContexts, " clients, the most"));
+    return NoSpace(Text("open: the device has ", kMaxContexts, " clients, the most"));
   auto it = hosts_.find(name);
   if (it == hosts_.end()) {
     if (hosts_.size() >= kMaxHosts)
-      return NoSpace(Concat("open: the device has ", kMaxHosts, " hosts, the most; close some"));
+      return NoSpace(Text("open: the device has ", kMaxHosts, " hosts, the most; close some"));
     auto host = std::make_unique<Host>();
     host->name = name;
     const uint64_t prefix = htobe64(GidPrefix(name));

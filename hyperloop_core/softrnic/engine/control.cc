@@ -23,19 +23,18 @@ uint64_t CqRingBytes(const CreateCqArgs& a) { return uint64_t{sizeof(mlx5_cqe64)
 // Checks the arguments of CreateCq against each other, and that the queue's memory is in `umem`.
 Status CheckCqArgs(const CreateCqArgs& a, const Umem& umem, bool has_channel) {
   if (umem.length > kMaxRingUmemBytes)
-    return InvalidArgument(Concat("create CQ: its ring is in registered memory of ", umem.length,
-                                  " B; at most ", kMaxRingUmemBytes));
+    return InvalidArgument(Text("create CQ: its ring is in registered memory of ", umem.length,
+                                " B; at most ", kMaxRingUmemBytes));
   if (a.log_size > kMaxLogCqes || a.ignore_overrun > 1)
-    return InvalidArgument(
-        Concat("create CQ: 2^", a.log_size, " entries; at most 2^", kMaxLogCqes));
+    return InvalidArgument(Text("create CQ: 2^", a.log_size, " entries; at most 2^", kMaxLogCqes));
   if (RingAt(umem, a.ring_addr, CqRingBytes(a), kCqeAlign) == nullptr ||
       RingAt(umem, a.dbrec_addr, rnic::kDoorbellRecordBytes, kRecordAlign) == nullptr)
     return InvalidArgument(
         "create CQ: ring or doorbell record is outside the registered memory or not aligned (ring "
         "64 B, record 8 B)");
   if (a.events > 1 || (a.events != 0) != has_channel || (a.events != 0 && a.ignore_overrun != 0))
-    return InvalidArgument(Concat("create CQ: events ", a.events,
-                                  ": 0 or 1, with a channel, and not with ignored overrun"));
+    return InvalidArgument(Text("create CQ: events ", a.events,
+                                ": 0 or 1, with a channel, and not with ignored overrun"));
   return {};
 }
 
@@ -70,26 +69,26 @@ bool Control::CloseContextPart(ContextId id, size_t objects) {
 Result<IdReply> Control::RegisterUmem(Context& c, const RegisterUmemArgs& a, UmemMapping mapping) {
   if (mapping.base == nullptr || a.length == 0 || a.length > kMaxUmemBytes ||
       mapping.length < a.length || a.client_addr + a.length < a.client_addr)
-    return InvalidArgument(Concat("register memory: ", a.length, " B at ", a.client_addr,
-                                  " with a mapping of ", mapping.length, " B"));
+    return InvalidArgument(Text("register memory: ", a.length, " B at ", a.client_addr,
+                                " with a mapping of ", mapping.length, " B"));
   if (((reinterpret_cast<uintptr_t>(mapping.base) ^ a.client_addr) & 63) != 0)
     return InvalidArgument(
         "register memory: client address and file offset differ within a cache line; align both to "
         "a page");
   if (c.account->umems >= options_.limits.mappings)
-    return NoSpace(Concat("register memory: this client has ", options_.limits.mappings,
-                          " pieces, the most (--client-mappings of the RNIC daemon)"));
+    return NoSpace(Text("register memory: this client has ", options_.limits.mappings,
+                        " pieces, the most (--client-mappings of the RNIC daemon)"));
   if (all_umems_ >= options_.limits.all_mappings)
-    return NoSpace(Concat("register memory: the device has ", all_umems_,
-                          " pieces, the most; raise vm.max_map_count of its machine and start it "
-                          "again"));
+    return NoSpace(Text("register memory: the device has ", all_umems_,
+                        " pieces, the most; raise vm.max_map_count of its machine and start it "
+                        "again"));
   if (a.length > options_.limits.mapped_bytes - c.account->umem_bytes)
-    return NoSpace(Concat("register memory: ", a.length, " B more than the ", c.account->umem_bytes,
-                          " B that this client has would exceed ", options_.limits.mapped_bytes,
-                          " B, the most (--client-mapped-gib of the RNIC daemon)"));
+    return NoSpace(Text("register memory: ", a.length, " B more than the ", c.account->umem_bytes,
+                        " B that this client has would exceed ", options_.limits.mapped_bytes,
+                        " B, the most (--client-mapped-gib of the RNIC daemon)"));
   if (a.length > options_.limits.all_mapped_bytes - all_umem_bytes_)
-    return NoSpace(Concat("register memory: the device has ", all_umem_bytes_, " B, and takes no ",
-                          a.length, " B more; some client must free memory"));
+    return NoSpace(Text("register memory: the device has ", all_umem_bytes_, " B, and takes no ",
+                        a.length, " B more; some client must free memory"));
   auto umem = std::make_unique<Umem>();
   umem->id = next_umem_++;
   umem->addr = a.client_addr;
@@ -117,17 +116,17 @@ void Control::Erase(Context& c, const Umem& umem) {
 
 Status Control::FreeUmem(Context& c, uint32_t id) {
   const auto it = c.umems.find(id);
-  if (it == c.umems.end()) return NotFound(Concat("free memory: no registered memory ", id));
+  if (it == c.umems.end()) return NotFound(Text("free memory: no registered memory ", id));
   if (it->second->users != 0)
-    return Busy(Concat("free memory ", id, ": ", it->second->users,
-                       " keys or queues use it; destroy them first"));
+    return Busy(Text("free memory ", id, ": ", it->second->users,
+                     " keys or queues use it; destroy them first"));
   Erase(c, *it->second);
   return {};
 }
 
 Status Control::AllocPd(Context& c, IdReply* reply) {
   if (c.pds.size() >= kMaxPds)
-    return NoSpace(Concat("allocate PD: this client has ", kMaxPds, ", the most"));
+    return NoSpace(Text("allocate PD: this client has ", kMaxPds, ", the most"));
   auto pd = std::make_unique<Pd>();
   pd->id = next_pd_++;
   pd->context = &c;
@@ -138,10 +137,10 @@ Status Control::AllocPd(Context& c, IdReply* reply) {
 
 Status Control::FreePd(Context& c, uint32_t id) {
   const auto it = c.pds.find(id);
-  if (it == c.pds.end()) return NotFound(Concat("free PD: no protection domain ", id));
+  if (it == c.pds.end()) return NotFound(Text("free PD: no protection domain ", id));
   if (it->second->users != 0)
-    return Busy(Concat("free PD ", id, ": ", it->second->users,
-                       " keys, queue pairs or services use it; destroy them first"));
+    return Busy(Text("free PD ", id, ": ", it->second->users,
+                     " keys, queue pairs or services use it; destroy them first"));
   c.pds.erase(it);
   return {};
 }
@@ -150,29 +149,29 @@ Status Control::FreePd(Context& c, uint32_t id) {
 
 Status Control::CreateMkey(Context& c, const CreateMkeyArgs& a, CreateMkeyReply* reply) {
   const auto pd = c.pds.find(a.pdn);
-  if (pd == c.pds.end()) return NotFound(Concat("register: no protection domain ", a.pdn));
+  if (pd == c.pds.end()) return NotFound(Text("register: no protection domain ", a.pdn));
   const auto it = c.umems.find(a.umem);
-  if (it == c.umems.end()) return NotFound(Concat("register: no registered memory ", a.umem));
+  if (it == c.umems.end()) return NotFound(Text("register: no registered memory ", a.umem));
   Umem& umem = *it->second;
   const uint64_t offset = a.addr - umem.addr;
   if (a.length == 0 || offset > umem.length || a.length > umem.length - offset)
-    return InvalidArgument(Concat("register: ", a.length, " B at ", a.addr, " are not inside the ",
-                                  umem.length, " B at ", umem.addr));
+    return InvalidArgument(Text("register: ", a.length, " B at ", a.addr, " are not inside the ",
+                                umem.length, " B at ", umem.addr));
   std::byte* const base = umem.base + offset;
   if (base < umem.lost_end && base + a.length > umem.lost_begin)
     return ProtectionError(
-        Concat("register: the file behind the ", a.length, " B at ", a.addr,
-               " was truncated; register the memory anew once the file has its length"));
+        Text("register: the file behind the ", a.length, " B at ", a.addr,
+             " was truncated; register the memory anew once the file has its length"));
   if ((a.access & ~kAllAccess) != 0 || a.media > static_cast<uint32_t>(rnic::Media::kPmem))
     return InvalidArgument(
-        Concat("register: unknown access rights ", a.access, " or media ", a.media));
+        Text("register: unknown access rights ", a.access, " or media ", a.media));
   if ((a.access & (rnic::kRemoteWrite | rnic::kRemoteAtomic)) != 0 &&
       (a.access & rnic::kLocalWrite) == 0)
     return InvalidArgument(
         "register: remote write and atomic rights need the local write right too");
   if (c.account->keys >= options_.limits.memory_keys)
-    return NoSpace(Concat("register: this client has ", options_.limits.memory_keys,
-                          " memory keys, the most (--client-memory-keys of the RNIC daemon)"));
+    return NoSpace(Text("register: this client has ", options_.limits.memory_keys,
+                        " memory keys, the most (--client-memory-keys of the RNIC daemon)"));
   auto made = std::make_unique<MemoryKey>();
   made->addr = a.addr;
   made->length = a.length;
@@ -207,7 +206,7 @@ void Control::Release(MemoryKey& key) {
 Status Control::DestroyMkey(Context& c, uint32_t lkey) {
   MemoryKey* const key = keys_.FindLocal(lkey);
   if (key == nullptr || key->pd->context != &c)
-    return NotFound(Concat("deregister: no memory key ", lkey, " of this client"));
+    return NotFound(Text("deregister: no memory key ", lkey, " of this client"));
   Release(*key);
   return {};
 }
@@ -217,13 +216,12 @@ Status Control::DestroyMkey(Context& c, uint32_t lkey) {
 // `events`: the queue needs a register of the UAR page to arm its channel with.
 Status Control::CheckRoomForCq(const Context& c, bool events) const {
   if (events && c.FreeRegister() == kMaxQpsPerContext)
-    return NoSpace(
-        Concat("create CQ: this client has ", kMaxQpsPerContext,
-               " queue pairs and completion queues with events, the most; destroy some"));
+    return NoSpace(Text("create CQ: this client has ", kMaxQpsPerContext,
+                        " queue pairs and completion queues with events, the most; destroy some"));
   if (c.account->cqs >= options_.limits.completion_queues)
-    return NoSpace(Concat("create CQ: this client has ", options_.limits.completion_queues,
-                          " completion queues, the most (--client-completion-queues of the RNIC "
-                          "daemon); destroy some"));
+    return NoSpace(Text("create CQ: this client has ", options_.limits.completion_queues,
+                        " completion queues, the most (--client-completion-queues of the RNIC "
+                        "daemon); destroy some"));
   return {};
 }
 
@@ -246,7 +244,7 @@ Result<Cq*> Control::NewCq(Context& c) {
 Status Control::CreateCq(Context& c, const CreateCqArgs& a, std::function<void()> notify,
                          CreateCqReply* reply) {
   const auto it = c.umems.find(a.umem);
-  if (it == c.umems.end()) return NotFound(Concat("create CQ: no registered memory ", a.umem));
+  if (it == c.umems.end()) return NotFound(Text("create CQ: no registered memory ", a.umem));
   Umem& umem = *it->second;
   HL_RETURN_IF_ERROR(CheckCqArgs(a, umem, notify != nullptr));
   HL_RETURN_IF_ERROR(CheckRoomForCq(c, notify != nullptr));
@@ -278,10 +276,10 @@ Status Control::CreateCq(Context& c, const CreateCqArgs& a, std::function<void()
 Status Control::DestroyCq(Context& c, uint32_t cqn) {
   Cq* const cq = cqs_.Find(cqn);
   if (cq == nullptr || cq->context != &c)
-    return NotFound(Concat("destroy CQ: no completion queue ", cqn, " of this client"));
+    return NotFound(Text("destroy CQ: no completion queue ", cqn, " of this client"));
   if (cq->users != 0 || cq->waiters != nullptr)
-    return Busy(Concat("destroy CQ ", cqn, ": ", cq->users,
-                       " queue ends use it, or a WAIT; destroy the queue pairs first"));
+    return Busy(Text("destroy CQ ", cqn, ": ", cq->users,
+                     " queue ends use it, or a WAIT; destroy the queue pairs first"));
   Erase(*cq);
   return {};
 }
@@ -298,8 +296,8 @@ void Control::Erase(Cq& cq) {
 
 Status Control::Execute(Context& c, const Command& command, Reply* reply, std::string* text) {
   if (command.magic != kCommandMagic || command.version != kCommandVersion)
-    return NotSupported(Concat("command of another protocol version (", command.version,
-                               "; this device speaks ", kCommandVersion, ")"));
+    return NotSupported(Text("command of another protocol version (", command.version,
+                             "; this device speaks ", kCommandVersion, ")"));
   if (c.evicted) return Aborted("this client is not served any more: see the RNIC daemon's log");
   switch (command.op) {
     case Op::kAllocPd:
@@ -333,7 +331,7 @@ Status Control::Execute(Context& c, const Command& command, Reply* reply, std::s
     case Op::kRegisterUmem:
       break;  // these come with descriptors, and not through Execute
   }
-  return InvalidArgument(Concat("unknown command ", static_cast<unsigned>(command.op)));
+  return InvalidArgument(Text("unknown command ", static_cast<unsigned>(command.op)));
 }
 
 }  // namespace hyperloop::softrnic

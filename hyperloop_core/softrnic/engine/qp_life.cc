@@ -27,14 +27,14 @@ constexpr uint32_t kRemoteAccess = rnic::kRemoteWrite | rnic::kRemoteRead | rnic
 Status CheckRingSizes(const CreateQpArgs& a) {
   if (a.log_sq_wqebbs > kMaxLogRing)
     return InvalidArgument(
-        Concat("create QP: send ring of 2^", a.log_sq_wqebbs, " blocks; at most 2^", kMaxLogRing));
+        Text("create QP: send ring of 2^", a.log_sq_wqebbs, " blocks; at most 2^", kMaxLogRing));
   if (a.has_rq > 1 || (a.flags & ~uint32_t{kQpMaster | kQpSlaveSend | kQpSlaveReceive}) != 0)
-    return InvalidArgument(Concat("create QP: unknown flags ", a.flags, " or has_rq ", a.has_rq));
+    return InvalidArgument(Text("create QP: unknown flags ", a.flags, " or has_rq ", a.has_rq));
   if (a.has_rq != 0 && (a.log_rq_wqes > kMaxLogRing || a.log_rq_stride < kMinLogStride ||
                         a.log_rq_stride > kMaxLogStride))
-    return InvalidArgument(Concat("create QP: receive ring of 2^", a.log_rq_wqes, " entries of 2^",
-                                  a.log_rq_stride, " B; at most 2^", kMaxLogRing,
-                                  " of 16 to 1024 B"));
+    return InvalidArgument(Text("create QP: receive ring of 2^", a.log_rq_wqes, " entries of 2^",
+                                a.log_rq_stride, " B; at most 2^", kMaxLogRing,
+                                " of 16 to 1024 B"));
   return {};
 }
 
@@ -59,17 +59,17 @@ bool IsTransition(QpState from, QpState to) {
 
 Result<QpLife::Parts> QpLife::FindParts(const Context& c, const CreateQpArgs& a) const {
   const auto pd = c.pds.find(a.pdn);
-  if (pd == c.pds.end()) return NotFound(Concat("create QP: no protection domain ", a.pdn));
+  if (pd == c.pds.end()) return NotFound(Text("create QP: no protection domain ", a.pdn));
   const auto umem = c.umems.find(a.umem);
-  if (umem == c.umems.end()) return NotFound(Concat("create QP: no registered memory ", a.umem));
+  if (umem == c.umems.end()) return NotFound(Text("create QP: no registered memory ", a.umem));
   if (umem->second->length > kMaxRingUmemBytes)
-    return InvalidArgument(Concat("create QP: its rings are in registered memory of ",
-                                  umem->second->length, " B; at most ", kMaxRingUmemBytes));
+    return InvalidArgument(Text("create QP: its rings are in registered memory of ",
+                                umem->second->length, " B; at most ", kMaxRingUmemBytes));
   Cq* const send_cq = cqs_.Find(a.send_cqn);
   Cq* const recv_cq = cqs_.Find(a.recv_cqn);
   if (send_cq == nullptr || send_cq->context != &c || recv_cq == nullptr || recv_cq->context != &c)
-    return NotFound(Concat("create QP: no completion queue ", a.send_cqn, " or ", a.recv_cqn,
-                           " of this client"));
+    return NotFound(
+        Text("create QP: no completion queue ", a.send_cqn, " or ", a.recv_cqn, " of this client"));
   HL_RETURN_IF_ERROR(CheckRingSizes(a));
   Parts parts{
       .pd = pd->second.get(), .umem = umem->second.get(), .send_cq = send_cq, .recv_cq = recv_cq};
@@ -92,14 +92,12 @@ Status QpLife::PlaceRings(const CreateQpArgs& a, Parts* parts) {
 
 Status QpLife::CheckRoomForQp(const Context& c) const {
   if (c.account->qps >= options_.limits.queue_pairs)
-    return NoSpace(
-        Concat("create QP: this client has ", options_.limits.queue_pairs,
-               " queue pairs, the most (--client-queue-pairs of the RNIC daemon); destroy "
-               "some"));
+    return NoSpace(Text("create QP: this client has ", options_.limits.queue_pairs,
+                        " queue pairs, the most (--client-queue-pairs of the RNIC daemon); destroy "
+                        "some"));
   if (c.FreeRegister() == kMaxQpsPerContext)
-    return NoSpace(
-        Concat("create QP: this client has ", kMaxQpsPerContext,
-               " queue pairs and completion queues with events, the most; destroy some"));
+    return NoSpace(Text("create QP: this client has ", kMaxQpsPerContext,
+                        " queue pairs and completion queues with events, the most; destroy some"));
   return {};
 }
 
@@ -208,14 +206,14 @@ void QpLife::ResetQueues(Qp& qp) {
 Status QpLife::ModifyQp(Context& c, const ModifyQpArgs& a) {
   Qp* const qp = qps_.Find(a.qpn);
   if (qp == nullptr || qp->context != &c || qp->service.responder_only)
-    return NotFound(Concat("modify QP: no queue pair ", a.qpn, " of this client"));
+    return NotFound(Text("modify QP: no queue pair ", a.qpn, " of this client"));
   if (a.state > static_cast<uint32_t>(QpState::kError))
-    return InvalidArgument(Concat("modify QP: unknown state ", a.state));
+    return InvalidArgument(Text("modify QP: unknown state ", a.state));
   const auto to = static_cast<QpState>(a.state);
   if (!IsTransition(qp->state, to))
-    return InvalidArgument(Concat("modify QP ", a.qpn, ": ", StateName(qp->state), " to ",
-                                  StateName(to),
-                                  " is no transition; the order is RESET, INIT, RTR, RTS"));
+    return InvalidArgument(Text("modify QP ", a.qpn, ": ", StateName(qp->state), " to ",
+                                StateName(to),
+                                " is no transition; the order is RESET, INIT, RTR, RTS"));
   switch (to) {
     case QpState::kReset:
       Reset(*qp);
@@ -248,7 +246,7 @@ void QpLife::Reset(Qp& qp) {
 
 Status QpLife::GrantAccess(Qp& qp, const ModifyQpArgs& a) {
   if ((a.access & ~(kRemoteAccess | rnic::kLocalWrite)) != 0)
-    return InvalidArgument(Concat("modify QP: unknown access rights ", a.access));
+    return InvalidArgument(Text("modify QP: unknown access rights ", a.access));
   qp.access = a.access & kRemoteAccess;
   return {};
 }
@@ -256,8 +254,8 @@ Status QpLife::GrantAccess(Qp& qp, const ModifyQpArgs& a) {
 Status QpLife::ConnectToPeer(Qp& qp, const ModifyQpArgs& a) {
   HL_RETURN_IF_ERROR(routes_.Check(a));
   if (a.rnr_timer_us < 1 || a.rnr_timer_us > rnic::kMaxRnrTimer.count())
-    return InvalidArgument(Concat("modify QP: RNR timer of ", a.rnr_timer_us, " us; 1 to ",
-                                  rnic::kMaxRnrTimer.count()));
+    return InvalidArgument(
+        Text("modify QP: RNR timer of ", a.rnr_timer_us, " us; 1 to ", rnic::kMaxRnrTimer.count()));
   qp.timers.rnr_timer_us = a.rnr_timer_us;
   qps_.Disconnect(qp);
   std::copy(std::begin(a.remote_gid), std::end(a.remote_gid), qp.peer.gid.begin());
@@ -271,10 +269,10 @@ Status QpLife::ConnectToPeer(Qp& qp, const ModifyQpArgs& a) {
 Status QpLife::SetTimers(Qp& qp, const ModifyQpArgs& a) {
   if (std::max(a.ack_timeout_ms, a.link_timeout_ms) > rnic::kMaxSilence.count() ||
       std::max(a.retry_count, a.rnr_retry) > rnic::kMaxRetries)
-    return InvalidArgument(Concat("modify QP: timeouts of ", a.ack_timeout_ms, " and ",
-                                  a.link_timeout_ms, " ms, retries ", a.retry_count, " and ",
-                                  a.rnr_retry, "; at most ", rnic::kMaxSilence.count(), " ms and ",
-                                  rnic::kMaxRetries));
+    return InvalidArgument(Text("modify QP: timeouts of ", a.ack_timeout_ms, " and ",
+                                a.link_timeout_ms, " ms, retries ", a.retry_count, " and ",
+                                a.rnr_retry, "; at most ", rnic::kMaxSilence.count(), " ms and ",
+                                rnic::kMaxRetries));
   qp.timers.ack_timeout_ns = uint64_t{a.ack_timeout_ms} * 1'000'000;
   qp.timers.link_timeout_ns = uint64_t{a.link_timeout_ms} * 1'000'000;
   qp.timers.retry_count = static_cast<uint8_t>(a.retry_count);
@@ -312,7 +310,7 @@ void QpLife::Destroy(Qp& qp) {
 Status QpLife::DestroyQp(Context& c, uint32_t qpn) {
   Qp* const qp = qps_.Find(qpn);
   if (qp == nullptr || qp->context != &c || qp->service.responder_only)
-    return NotFound(Concat("destroy QP: no queue pair ", qpn, " of this client"));
+    return NotFound(Text("destroy QP: no queue pair ", qpn, " of this client"));
   Destroy(*qp);
   return {};
 }
@@ -320,18 +318,18 @@ Status QpLife::DestroyQp(Context& c, uint32_t qpn) {
 Result<Qp*> QpLife::MakeResponder(Service& service, Host& host, const GidBytes& gid,
                                   uint32_t client_qpn, const Account* asker) {
   if (service.context->responders >= kMaxQpsPerContext)
-    return NoSpace(Concat("connect service: ", "a service of ", host.name, " has ",
-                          kMaxQpsPerContext, " connections, the most"));
+    return NoSpace(Text("connect service: ", "a service of ", host.name, " has ", kMaxQpsPerContext,
+                        " connections, the most"));
   uint32_t of_asker = 0;
   if (asker != nullptr)
     ForEachQp(*service.context, [&](const Qp& qp) {
       of_asker += qp.service.responder_only && qp.service.asker == asker;
     });
   if (of_asker >= kMaxRespondersPerClient)
-    return NoSpace(Concat("connect service: this client has ", of_asker,
-                          " connections to services "
-                          "of one client of ",
-                          host.name, ", the most; destroy some"));
+    return NoSpace(Text("connect service: this client has ", of_asker,
+                        " connections to services "
+                        "of one client of ",
+                        host.name, ", the most; destroy some"));
   auto owned = std::make_unique<Qp>();
   Qp& qp = *owned;
   const uint32_t qpn = qps_.Insert(std::move(owned));

@@ -16,13 +16,12 @@ Status ReserveRings(Umem& umem, const ClientLimits& limits) {
   Account& account = *umem.account;
   const uint64_t bytes = RingMap::BytesFor(umem.length);
   if (account.table_bytes + bytes > limits.table_bytes)
-    return NoSpace(Concat("queues in this memory of ", umem.length, " B need a table of ", bytes,
-                          " B; this client's have ", account.table_bytes, " of ",
-                          limits.table_bytes,
-                          " B (--client-table-mib of the RNIC daemon): put queues into smaller "
-                          "pieces of memory"));
+    return NoSpace(Text("queues in this memory of ", umem.length, " B need a table of ", bytes,
+                        " B; this client's have ", account.table_bytes, " of ", limits.table_bytes,
+                        " B (--client-table-mib of the RNIC daemon): put queues into smaller "
+                        "pieces of memory"));
   if (!umem.ring_map.Create(umem.length))
-    return NoSpace(Concat("mapping a table of ", bytes, " B for queues"));
+    return NoSpace(Text("mapping a table of ", bytes, " B for queues"));
   account.table_bytes += bytes;
   for (MemoryKey* key = umem.keys; key != nullptr; key = key->next_of_umem) key->has_rings = true;
   return {};

@@ -27,10 +27,9 @@ Status Routes::Check(const ModifyQpArgs& args) const {
   for (int i = 0; i < 16; ++i)
     gid << std::hex << args.remote_gid[i] / 16 << args.remote_gid[i] % 16
         << (i % 2 == 1 && i < 15 ? ":" : "");
-  return Unavailable(
-      Concat("modify QP ", args.qpn, ": no route to GID ", gid.str(),
-             ": its host is not attached to this daemon and no --peer names it; start "
-             "the daemon with --peer HOST=ADDRESS:PORT for each host of the group"));
+  return Unavailable(Text("modify QP ", args.qpn, ": no route to GID ", gid.str(),
+                          ": its host is not attached to this daemon and no --peer names it; start "
+                          "the daemon with --peer HOST=ADDRESS:PORT for each host of the group"));
 }
 
 LinkId Routes::ToHost(const std::string& host) const {

@@ -59,8 +59,8 @@ Status ServiceAsks::Ask(Context& c, Qp& client, LinkId link, const ConnectServic
                          .payload = payload});
     traffic_.port()->Flush();
   }
-  return Busy(Concat("connect service: waiting for the daemon of host ", host,
-                     traffic_.Ready(link) ? "" : ", to which the link is down"));
+  return Busy(Text("connect service: waiting for the daemon of host ", host,
+                   traffic_.Ready(link) ? "" : ", to which the link is down"));
 }
 
 void ServiceAsks::HandleReply(LinkId from, const Packet& p) {

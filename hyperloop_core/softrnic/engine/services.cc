@@ -36,21 +36,20 @@ bool ToName(const char (&name)[kNameBytes], std::string* out) {
 Status Services::Publish(Context& c, const PublishArgs& a) {
   std::string name;
   if (!ToName(a.service, &name))
-    return InvalidArgument(Concat("publish: a service name is ", kNameRule));
+    return InvalidArgument(Text("publish: a service name is ", kNameRule));
   if (a.private_length > kMaxPrivateData)
-    return InvalidArgument(Concat("publish ", name, ": ", a.private_length,
-                                  " B of private data; at most ", kMaxPrivateData));
+    return InvalidArgument(Text("publish ", name, ": ", a.private_length,
+                                " B of private data; at most ", kMaxPrivateData));
   const auto pd = c.pds.find(a.pdn);
-  if (pd == c.pds.end())
-    return NotFound(Concat("publish ", name, ": no protection domain ", a.pdn));
+  if (pd == c.pds.end()) return NotFound(Text("publish ", name, ": no protection domain ", a.pdn));
   auto& services = c.host->services;
   const auto it = services.find(name);
   if (it != services.end() && it->second.context != &c)
-    return AlreadyExists(Concat("publish: host ", c.host->name, " already offers ", name,
-                                " by another client; stop that one first"));
+    return AlreadyExists(Text("publish: host ", c.host->name, " already offers ", name,
+                              " by another client; stop that one first"));
   if (it == services.end() && services.size() >= kMaxServicesPerHost)
-    return NoSpace(Concat("publish ", name, ": host ", c.host->name, " already offers ",
-                          kMaxServicesPerHost, " services"));
+    return NoSpace(Text("publish ", name, ": host ", c.host->name, " already offers ",
+                        kMaxServicesPerHost, " services"));
   if (it != services.end()) --it->second.pd->users;
   ++pd->second->users;
   services[name] = {&c, pd->second.get(), {a.private_data, a.private_data + a.private_length}};
@@ -60,23 +59,23 @@ Status Services::Publish(Context& c, const PublishArgs& a) {
 Status Services::Connect(Context& c, const ConnectServiceArgs& a, ConnectServiceReply* reply) {
   std::string host_name, name;
   if (!ToName(a.host, &host_name) || !ToName(a.service, &name))
-    return InvalidArgument(Concat("connect service: host and service names are ", kNameRule));
+    return InvalidArgument(Text("connect service: host and service names are ", kNameRule));
   Qp* const client = qps_.Find(a.qpn);
   if (client == nullptr || client->context != &c || client->service.responder_only)
-    return NotFound(Concat("connect service: no queue pair ", a.qpn, " of this client"));
+    return NotFound(Text("connect service: no queue pair ", a.qpn, " of this client"));
   if (client->state != QpState::kReset)
-    return InvalidArgument(Concat("connect service: queue pair ", a.qpn, " is in ",
-                                  StateName(client->state), "; it must be fresh (RESET)"));
+    return InvalidArgument(Text("connect service: queue pair ", a.qpn, " is in ",
+                                StateName(client->state), "; it must be fresh (RESET)"));
   Host* const host = clients_.FindHost(host_name);
   if (host == nullptr)
     if (const LinkId link = routes_.ToHost(host_name); link != kNoLink)
       return asks_.Ask(c, *client, link, a, reply);
   if (host == nullptr)
-    return NotFound(Concat("connect service: no host ", host_name, " on this device"));
+    return NotFound(Text("connect service: no host ", host_name, " on this device"));
   const auto it = host->services.find(name);
   if (it == host->services.end())
-    return NotFound(Concat("connect service: host ", host_name, " offers no ", name,
-                           "; is its process running?"));
+    return NotFound(Text("connect service: host ", host_name, " offers no ", name,
+                         "; is its process running?"));
   Service& service = it->second;
   if (Qp* const old = client->service.qpn != 0 ? qps_.Find(client->service.qpn) : nullptr)
     life_.Destroy(*old);
@@ -107,11 +106,11 @@ void Services::HandleRequest(LinkId from, const Packet& p) {
   };
   Host* const host = clients_.FindHost(host_name);
   if (host == nullptr)
-    return refuse(NotFound(Concat("connect service: no host ", host_name, " on its device")));
+    return refuse(NotFound(Text("connect service: no host ", host_name, " on its device")));
   const auto it = host->services.find(name);
   if (it == host->services.end())
-    return refuse(NotFound(Concat("connect service: host ", host_name, " offers no ", name,
-                                  "; is its process running?")));
+    return refuse(NotFound(Text("connect service: host ", host_name, " offers no ", name,
+                                "; is its process running?")));
   const Result<Qp*> made = AnswererFor(it->second, *host, gid, p);
   if (!made.ok()) return refuse(made.status());
   const Qp* const answerer = *made;

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "common/concat.h"
 #include "hyperloop/core/rnic.h"
+#include "hyperloop/core/text.h"
 #include "softrnic/commands.h"
 
 namespace hyperloop::softrnic {

@@ -1,4 +1,4 @@
-// Text: joins words and numbers into one message for a person.
+// Text: joins words and numbers into one message for a person. It allocates: not for hot paths.
 #pragma once
 
 #include <concepts>
@@ -9,7 +9,7 @@ namespace hyperloop {
 
 inline void AppendText(std::string* out, std::string_view piece) { out->append(piece); }
 template <std::integral Number>
-void AppendText(std::string* out, Number number) {
+requires(!std::same_as<Number, char>) void AppendText(std::string* out, Number number) {
   out->append(std::to_string(number));
 }
 
