@@ -34,9 +34,9 @@ class EmbeddedRnic {
   // Attaches to the emulated host `host`, created on first use. Memory is reached by pointer: any
   // memory of the process may be registered, with or without a descriptor.
   Result<std::unique_ptr<rnic::Device>> OpenDevice(const std::string& host);
-  // Ends the devices that `host` has opened, as the daemon does when a process dies: everything that
-  // they made is destroyed, and all their calls fail from now on, with kUnavailable. Devices that
-  // are opened after that are not concerned. Any thread may call it, but for the engine's.
+  // Ends the devices that `host` has opened, as the daemon does when a process dies: everything
+  // that they made is destroyed, and all their calls fail from now on, with kUnavailable. Devices
+  // that are opened after that are not concerned. Any thread may call it, but for the engine's.
   void CloseHost(const std::string& host);
 
   // Runs the engine on a thread of its own, until StopThread or destruction.

@@ -1,8 +1,8 @@
 // What a replica publishes about itself, and what the memory holds that it gives out, read over an
 // RNIC as hyperloopctl reads it. An input changes the published bytes, the region and the node page
-// of a small group. Rules: every call returns, with what was read or with the reason; nothing beyond
-// the memory that was given out is read; where nothing was changed, all is read; what is read of a
-// changed region can be exported, or that is refused.
+// of a small group. Rules: every call returns, with what was read or with the reason; nothing
+// beyond the memory that was given out is read; where nothing was changed, all is read; what is
+// read of a changed region can be exported, or that is refused.
 #include <algorithm>
 #include <array>
 #include <chrono>

@@ -276,8 +276,8 @@ class Image {
     Mend(redone, info, *table, damaged);
   }
 
-  // Other members, equal or older, have the same damage, or the right checksums: the image is mended
-  // from them, or that is refused.
+  // Other members, equal or older, have the same damage, or the right checksums: the image is
+  // mended from them, or that is refused.
   void Mend(std::vector<std::byte>& redone, const RegionInfo& info, const FileTable& table,
             const std::vector<ExtentDamage>& damaged) {
     std::vector<std::byte> sound = bytes_;
@@ -352,7 +352,8 @@ std::vector<Input> Seeds() {
     out.U8(equal);
     return out;
   };
-  // A file of the log lane in slot 1, and an extent of it, whose bytes are zeros. The checksum is 0.
+  // A file of the log lane in slot 1, and an extent of it, whose bytes are zeros. The checksum is
+  // 0.
   const auto file = [](Writer& out, unsigned size) {
     out.U8(kTable).U8(1).U8(10).Bytes("000004.log", 10).U8(0).U8(0).U16(size).U8(1).U8(0);
   };

@@ -2,10 +2,10 @@
 // drives connections of strangers and of a trusted neighbour, and the one that the server dials:
 // introductions, packets with any header, frames with any body and plain bytes, sent in any pieces,
 // changed and repeated on the way, and cut off. This target takes the place of the engine and
-// answers; now and then no descriptor is left. Rules: after each step an honest neighbour's request is answered; the engine gets only
-// packets that parse and belong where they came; with keys only those that a trusted neighbour
-// sent, once and in its own name; what the server holds for connections, and how many it keeps of
-// one source or neighbour, is bounded.
+// answers; now and then no descriptor is left. Rules: after each step an honest neighbour's request
+// is answered; the engine gets only packets that parse and belong where they came; with keys only
+// those that a trusted neighbour sent, once and in its own name; what the server holds for
+// connections, and how many it keeps of one source or neighbour, is bounded.
 #include <endian.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>

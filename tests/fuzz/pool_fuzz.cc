@@ -5,8 +5,8 @@
 // the root or its copy (with the right checksum or without), in the region's blocks, in the node
 // page, the file's length, owner and mode, and the whole files beside it. Rules: nothing ends the
 // process; neither reading nor an owner's refused open changes the file; damage outside of region
-// and roots does not change the exported files; a refused export leaves nothing behind, and what was
-// there stays.
+// and roots does not change the exported files; a refused export leaves nothing behind, and what
+// was there stays.
 //
 // Or an input says how a pool is made, beside what is there already. Rules: it has what was asked
 // for, or nothing was made and the reason is told.

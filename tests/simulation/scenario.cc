@@ -416,8 +416,8 @@ class Scenario {
     std::this_thread::sleep_for(std::chrono::milliseconds(Below(3000)));
     world_.SetStopped(replica, false);
   }
-  // The primary is stopped, perhaps while it brings the group back. Another one takes the group, and
-  // has it when the first one wakes up.
+  // The primary is stopped, perhaps while it brings the group back. Another one takes the group,
+  // and has it when the first one wakes up.
   void WakeUpLate() {
     const int replica = AnyReplica();
     if (world_.up(replica) && Below(4) != 0) {
@@ -526,8 +526,8 @@ class Scenario {
     world_.fabric().SetCut(one, other, false);
   }
 
-  // Everything is well again: the group opens, holds what it promised, and goes on, and all replicas
-  // are equal.
+  // Everything is well again: the group opens, holds what it promised, and goes on, and all
+  // replicas are equal.
   void End() {
     Say("the end");
     Vanish(primary_);
