@@ -60,10 +60,12 @@ Status HeldFiles::NobodyHolds(const WholeFile& file) const {
   return NotFound(nobody);
 }
 
-// If a replica fails in the middle, the next one goes on where it ended.
+// If a replica fails in the middle, the next one goes on where it ended. Of several who gave parts of
+// bytes that are wrong together, the first is not asked again: the others may be sound.
 Status HeldFiles::Fetch(const WholeFile& file, const Sink& sink) {
   std::vector<char> buffer(kPiece);
   std::vector<Replica*> tried;
+  Replica* began = nullptr;
   FileChecksum checksum;
   uint64_t at = 0;
   Status last;
@@ -72,6 +74,7 @@ Status HeldFiles::Fetch(const WholeFile& file, const Sink& sink) {
     if (replica == nullptr)
       return last.ok() || last.code() == Code::kNotFound ? NobodyHolds(file) : last;
     tried.push_back(replica);
+    if (at == 0) began = replica;
     last = {};
     while (at < file.size && last.ok()) {
       const auto piece = std::span(buffer).first(std::min<uint64_t>(kPiece, file.size - at));
@@ -86,7 +89,7 @@ Status HeldFiles::Fetch(const WholeFile& file, const Sink& sink) {
     if (IsGroupError(last.code())) Lose(*replica, last);
   } while (at < file.size);
   if (checksum.value() == file.checksum) return {};
-  for (Replica* each : tried) each->held.erase(file);
+  began->held.erase(file);
   return Corruption("\"" + file.name + "\" came from a replica with bytes that fail its checksum");
 }
 

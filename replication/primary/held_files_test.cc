@@ -152,6 +152,16 @@ TEST_F(HeldFilesTest, ABrokenConnectionIsMadeAgainLater) {
   EXPECT_EQ(first_.dials, 2);
 }
 
+TEST_F(HeldFilesTest, WhoWentOnAfterDamagedBytesIsAskedForTheWholeFile) {
+  const WholeFile table = first_.Hold("000007.sst", "the first bytes and more");
+  first_.Give(table, "the f-rst bytes and more");
+  first_.gives_left = 2;
+  second_.Hold("000007.sst", "the first bytes and more");
+  HeldFiles held(Connects());
+  EXPECT_THAT(Fetched(held, table), StatusIs(Code::kCorruption));
+  EXPECT_EQ(*Fetched(held, table), "the first bytes and more");
+}
+
 TEST_F(HeldFilesTest, DamagedBytesAreTakenFromAReplicaOnce) {
   const WholeFile table = first_.Hold("000007.sst", "the bytes");
   first_.Give(table, "the byt-s");
