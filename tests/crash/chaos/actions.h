@@ -14,11 +14,12 @@ struct Action {
   void (*run)(World& world);
 };
 
-std::vector<Action> FaultActions();   // kills, stops and restarts
-std::vector<Action> MisuseActions();  // wrong URIs, wrong directories, takeovers
-std::vector<Action> DamageActions();  // bits and bytes of pools and local files, full disks
-std::vector<Action> ToolActions();    // stock tools
-std::vector<Action> ShrinkActions();  // groups that go on without a replica
+std::vector<Action> FaultActions();    // kills, stops and restarts
+std::vector<Action> MisuseActions();   // wrong URIs, wrong directories, takeovers
+std::vector<Action> DamageActions();   // bits and bytes of pools and local files, full disks
+std::vector<Action> ToolActions();     // stock tools
+std::vector<Action> ShrinkActions();   // groups that go on without a replica
+std::vector<Action> MachineActions();  // another primary, other replicas
 std::vector<Action> AllActions();
 
 }  // namespace hyperloop::chaos

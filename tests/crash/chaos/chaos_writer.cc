@@ -1,7 +1,8 @@
 // A RocksDB service over the plugin, for the chaos test: chaos_writer MODE URI DIRECTORY FILE
 //
 //   write   writes until it is told to stop; FILE holds a Progress
-//   dump    opens, writes every key with the number of its value to FILE, closes
+//   dump    opens, writes every key with the number of its value to FILE, reads all blocks of the
+//           tables with their checksums, closes
 //
 // With URI "-" it is stock RocksDB. The last line of output says how it ended.
 #include <fcntl.h>
@@ -250,6 +251,10 @@ int Dump(const std::string& uri, const std::string& directory, const std::string
     }
     if (it->status().ok()) continue;
     Say("cannot read " + std::string(kFamilies[family]) + ": " + it->status().ToString());
+    end = kReadWrong;
+  }
+  if (const rocksdb::Status sound = database.db().VerifyChecksum(); !sound.ok()) {
+    Say("damaged tables: " + sound.ToString());
     end = kReadWrong;
   }
   out.close();

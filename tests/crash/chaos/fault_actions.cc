@@ -396,7 +396,8 @@ std::vector<Action> FaultActions() {
 
 std::vector<Action> AllActions() {
   std::vector<Action> all;
-  for (auto* some : {FaultActions, MisuseActions, DamageActions, ToolActions, ShrinkActions}) {
+  for (auto* some :
+       {FaultActions, MisuseActions, DamageActions, ToolActions, ShrinkActions, MachineActions}) {
     for (Action& action : some()) all.push_back(std::move(action));
   }
   return all;

@@ -12,7 +12,6 @@ namespace {
 
 using Files = std::map<std::string, std::string>;
 
-constexpr char kLdb[] = "/usr/bin/ldb";
 constexpr char kStray[] = "stray";  // a key that the service never writes
 
 bool NoLdb(World& world) {

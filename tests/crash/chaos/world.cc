@@ -523,6 +523,11 @@ void World::CheckExport(uint32_t i, const Content& content) {
   std::string torn;
   if (ReadDump(Path("export-dump"), &torn) != content)
     Fail("the " + who + " has another content than the database");
+  if (access(kLdb, X_OK) == 0) {
+    const Ended consistent = Run({kLdb, "--db=" + to, "checkconsistency"});
+    if (consistent.status != 0 || consistent.output.find("OK") == std::string::npos)
+      Fail("ldb checkconsistency of the " + who + ": " + Tail(consistent.output, 800));
+  }
   stdfs::remove_all(to);
   stdfs::remove_all(to + "-log");
 }

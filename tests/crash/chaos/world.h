@@ -23,6 +23,7 @@ namespace hyperloop::chaos {
 
 inline constexpr uint32_t kReplicas = 3;
 inline constexpr uint64_t kRegionSize = 24ull << 20;
+inline constexpr char kLdb[] = "/usr/bin/ldb";  // of the package rocksdb-tools
 
 // How a program ended, and all that it wrote.
 struct Ended {
