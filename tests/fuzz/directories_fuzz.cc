@@ -57,6 +57,7 @@ enum Step : uint8_t {
   kTrust,
   kList,
   kAdd,
+  kAside,
   kSteps
 };
 
@@ -154,6 +155,7 @@ class Explorer {
     const uint8_t step = in_.U8() % kSteps;
     if (step == kList) return List();
     if (step == kAdd) return Add();
+    if (step == kAside) return SetAside();
     if (step == kKeys) return Keys();
     if (step == kTrust) return TrustOne();
     const std::string path = Place();
@@ -342,6 +344,23 @@ class Explorer {
       HL_FUZZ_CHECK(path.ok() && Contents(*path) == bytes, file.name);
     }
   }
+  // A file is set aside under a name of its own, and is no longer one of the store's.
+  void SetAside() {
+    const uint8_t which = in_.U8();
+    auto store = FileStore::Open(FilesDir());
+    if (!store.ok()) return;
+    CheckStoreIsOwn();
+    const auto listed = Must((*store)->List());
+    if (listed.empty()) return;
+    const FileStore::Stored& some = listed[which % listed.size()];
+    if (!some.finished) return;
+    const size_t aside = Must((*store)->Aside()).size();
+    const auto moved = (*store)->SetAside(some.file);
+    HL_FUZZ_CHECK(moved.ok(), moved.status().ToString());
+    HL_FUZZ_CHECK(Must((*store)->Aside()).size() == aside + 1, *moved);
+    for (const FileStore::Stored& each : Must((*store)->List()))
+      HL_FUZZ_CHECK(!each.finished || each.file != some.file, some.file.name);
+  }
   // Bytes for the first file that is listed, or for one of the input's; or it is removed.
   void Add() {
     const uint8_t how = in_.U8();
@@ -422,6 +441,10 @@ class Script {
   }
   Script& List() {
     out_.U8(kList);
+    return *this;
+  }
+  Script& Aside() {
+    out_.U8(kAside).U8(0);
     return *this;
   }
   Script& Add(unsigned how, std::string_view bytes) {
@@ -506,6 +529,9 @@ void AddStoreSeeds(std::vector<Input>* seeds) {
     s.Add(2 + 4, "").List().Named(kLink, name, 5).List().Add(0, kBytes).Add(4, kBytes);
     seeds->push_back(s.Do(kMode, kFiles, k777).List().Add(1, kBytes).Finish());
   }
+  Script aside = begin();  // the same file twice
+  for (int i = 0; i < 2; ++i) aside.Entry(finished, kBytes).List().Aside();
+  seeds->push_back(aside.Entry(part, kBytes.substr(0, 10)).Aside().Aside().List().Finish());
   Script pieces = begin();  // two halves, then one too many
   pieces.Entry(part, kBytes.substr(0, 10)).Add(2, kBytes.substr(10)).List().Add(2 + 8, "x");
   seeds->push_back(pieces.Entry(part, "more than the file may have: too long").Add(2, "").Finish());

@@ -215,7 +215,9 @@ class World {
   void Publish(Rogue& rogue) {
     Command command = rogue.client.Make(Op::kPublish);
     const uint8_t how = in_.U8();
-    command.args.publish.service[0] = static_cast<char>('a' + how % 4);
+    const bool fresh = how / 64u == 2;  // a name that nobody offers yet
+    const std::string name = fresh ? "n" + std::to_string(names_++) : std::string(1, 'a' + how % 4);
+    name.copy(command.args.publish.service, sizeof command.args.publish.service - 1);
     command.args.publish.pdn = rogue.client.pdn;
     command.args.publish.private_length = how / 4u * 9;
     Reply reply;
@@ -324,7 +326,7 @@ class World {
   TestCq from_cq_, to_cq_;
   TestQp from_qp_, to_qp_;
   std::byte *word_, *target_;
-  uint64_t round_ = 0;
+  uint64_t round_ = 0, names_ = 0;
   std::vector<std::unique_ptr<Rogue>> rogues_;
 };
 
@@ -449,6 +451,7 @@ std::vector<Input> Seeds() {
       begin(out);
       for (unsigned how : {0u, 5u, 250u}) out.U8(kPublish).U8(1).U8(how);
       out.U8(kPublish).U8(0).U8(0);
+      for (int i = 0; i < 70; ++i) out.U8(kPublish).U8(2).U8(128);  // more than a host may offer
       for (unsigned how : {64u + 1, 1u, 64u + 3, 64u + 9, 64u + 0, 64u + 1})
         out.U8(kAsk).U8(0).U8(0).U8(how);
       post(out, 0, 0, 64 + 3, 0, 0);
