@@ -60,8 +60,8 @@ Status HeldFiles::NobodyHolds(const WholeFile& file) const {
   return NotFound(nobody);
 }
 
-// If a replica fails in the middle, the next one goes on where it ended. Of several who gave parts of
-// bytes that are wrong together, the first is not asked again: the others may be sound.
+// If a replica fails in the middle, the next one goes on where it ended. Of several who gave parts
+// of bytes that are wrong together, the first is not asked again: the others may be sound.
 Status HeldFiles::Fetch(const WholeFile& file, const Sink& sink) {
   std::vector<char> buffer(kPiece);
   std::vector<Replica*> tried;
