@@ -33,20 +33,11 @@ Result<std::unique_ptr<Session>> Session::Create(StoreOptions options, DeviceOpe
   HL_ASSIGN_OR_RETURN(const control::Trust trust, control::Trust::Load(options.keys, log));
   std::unique_ptr<Session> session(
       new Session(std::move(options), std::move(open_device), std::move(log)));
-  const StoreOptions& checked = session->options_;
-  for (const std::string& each : checked.replicas) {
-    HL_ASSIGN_OR_RETURN(control::Endpoint endpoint, control::ParseEndpoint(each));
-    session->replicas_.push_back(
-        std::make_unique<ReplicaHandle>(std::move(endpoint), trust, checked.connect_timeout));
-  }
+  HL_ASSIGN_OR_RETURN(session->replicas_, ReplicasOf(session->options_, trust));
   return session;
 }
 
 Session::~Session() { Close().IgnoreError(); }
-
-FailureRules Session::Rules() const {
-  return {options_.on_replica_failure == OnReplicaFailure::kContinue, options_.min_replicas};
-}
 
 std::vector<ReplicaHandle*> Session::HandlesOf(
     const std::vector<Configuration::Replica>& replicas) const {

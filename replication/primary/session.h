@@ -35,6 +35,7 @@
 #include "primary/bulk_lane.h"
 #include "primary/heartbeat.h"
 #include "primary/held_files.h"
+#include "primary/look.h"
 #include "primary/replica_handle.h"
 #include "primary/take_plan.h"
 
@@ -106,15 +107,11 @@ class Session {
   }
 
   // --- taking (session_take.cc)
-  // Asks every replica of the options. One that does not answer is an error, unless a group may
-  // leave it out.
-  Result<std::vector<MemberLook>> LookAtListed(std::vector<MissingReplica>* missing);
   Result<std::vector<MemberLook>> LookAtMembers();
   Status RefuseLivingOwner(const std::vector<MemberLook>& first);
   Status RefuseOwnerBackAgain(const std::vector<MemberLook>& first);
   Status JudgeBeforeSealing(const TakeRequest& request, const TakePlan& plan,
                             const std::vector<MemberLook>& looks);
-  Status OpenOwnPool(const TakePlan& plan);
   Result<std::vector<MemberContent>> SealAll(const TakePlan& plan,
                                              const std::vector<MemberLook>& looks);
   Status TakeRegion(const TakeRequest& request, const TakePlan& plan,
@@ -140,7 +137,7 @@ class Session {
   // Redoes and checks the own region, and mends damaged bytes from `members`; `equal`: as
   // MendSources. Sets info_ and log_state_. The log's head has not moved yet.
   Status RedoOwn(uint64_t known_acked, std::span<ReplicaHandle* const> members, size_t equal);
-  FailureRules Rules() const;
+  FailureRules Rules() const { return RulesOf(options_); }
   std::vector<ReplicaHandle*> HandlesOf(const std::vector<Configuration::Replica>& replicas) const;
   bool IsMember(const ReplicaHandle& replica) const;
   // Moves the head of the own region to its tail, and makes all members equal to the own region.

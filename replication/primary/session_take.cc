@@ -13,6 +13,7 @@
 #include "journal/redo.h"
 #include "layout/replica_lists.h"
 #include "primary/equalize.h"
+#include "primary/look.h"
 #include "primary/session.h"
 
 namespace hyperloop {
@@ -26,14 +27,6 @@ constexpr std::chrono::milliseconds kLookInterval{50};
 // An emulated medium promises only what RAM promises.
 rnic::Media PromiseOf(const MediaKind& kind) {
   return kind.emulated ? rnic::Media::kRam : kind.level;
-}
-
-void LeaveOutWithoutRnic(std::vector<MemberLook>* looks, std::vector<MissingReplica>* missing) {
-  std::erase_if(*looks, [&](const MemberLook& look) {
-    if (look.hello.device == "ready") return false;
-    missing->push_back({look.name, look.address, look.hello.device});
-    return true;
-  });
 }
 
 // An error of opening, with what can be done about it.
@@ -57,23 +50,6 @@ std::string OwnerName(const std::string& directory) {
 
 }  // namespace
 
-Result<std::vector<MemberLook>> Session::LookAtListed(std::vector<MissingReplica>* missing) {
-  std::vector<MemberLook> looks;
-  Status last;
-  for (const auto& replica : replicas_) {
-    Result<control::HelloReplyT> hello = replica->Hello();
-    if (hello.ok()) {
-      looks.push_back({replica->name(), replica->address(), std::move(hello).value()});
-      continue;
-    }
-    if (!Rules().may_leave_out) return hello.status();
-    missing->push_back({replica->name(), replica->address(), hello.status().message()});
-    last = hello.status();
-  }
-  if (looks.empty()) return last;
-  return looks;
-}
-
 Result<std::vector<MemberLook>> Session::LookAtMembers() {
   std::vector<MemberLook> looks;
   for (ReplicaHandle* replica : members_) {
@@ -86,7 +62,7 @@ Result<std::vector<MemberLook>> Session::LookAtMembers() {
 Status Session::Look() {
   const std::unique_lock lock(state_mutex_);
   std::vector<MissingReplica> missing;
-  const Status status = LookAtListed(&missing).status();
+  const Status status = LookAtReplicas(replicas_, Rules().may_leave_out, &missing).status();
   for (const auto& replica : replicas_) replica->Disconnect();
   return WithRemedy(status);
 }
@@ -196,37 +172,6 @@ Status Session::JudgeContent(const TakeRequest& request, const TakePlan& plan,
   HeldFiles held(BulkConnections());
   return request.judge(ImageFiles(image, info, std::move(table),
                                   [&](const WholeFile& file) { return held.Holds(file); }));
-}
-
-Status Session::OpenOwnPool(const TakePlan& plan) {
-  if (pool_ == nullptr) {
-    const PoolOptions pool_options{options_.media};
-    Result<std::unique_ptr<Pool>> pool = Pool::Open(options_.pool, pool_options);
-    if (pool.status().code() == Code::kNotFound)
-      pool = Pool::Create(options_.pool, plan.region_size, pool_options);
-    if (!pool.ok()) return pool.status();
-    pool_ = std::move(pool).value();
-  }
-  const auto mismatch = [&](const std::string& what) {
-    return InvalidArgument(
-        Text("the primary's pool ", options_.pool, " ", what,
-             "; it is only a copy of the group: name another path, or remove the file"));
-  };
-  if (pool_->region().size() != plan.region_size) {
-    return mismatch(Text("has a region of ", pool_->region().size(), " B, the replicas have ",
-                         plan.region_size, " B (hyperloopctl resize changes pools)"));
-  }
-  const Result<NodeState> state = ReadNodeState(pool_->node_page());
-  // The page was never written, or is torn. What the region holds is compared with the group
-  // anyway.
-  if (!state.ok()) return {};
-  if (state->sealed_epoch != 0)
-    return InvalidArgument(Text(options_.pool, " is a replica's pool; name another path"));
-  if (state->group != kNilUuid && state->group != plan.group) {
-    return mismatch(Text("belongs to group ", FormatUuid(state->group), ", the replicas are ",
-                         plan.format ? "fresh" : Text("group ", FormatUuid(plan.group))));
-  }
-  return {};
 }
 
 Result<control::SealReplyT> Session::Seal(ReplicaHandle& replica, const control::HelloReplyT& seen,
@@ -407,7 +352,8 @@ Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
   unproven_ = nullptr;
   HL_ASSIGN_OR_RETURN(device_, open_device_());
   std::vector<MissingReplica> missing;
-  HL_ASSIGN_OR_RETURN(std::vector<MemberLook> looks, LookAtListed(&missing));
+  HL_ASSIGN_OR_RETURN(std::vector<MemberLook> looks,
+                      LookAtReplicas(replicas_, Rules().may_leave_out, &missing));
   if (Rules().may_leave_out) LeaveOutWithoutRnic(&looks, &missing);
   HL_ASSIGN_OR_RETURN(const TakePlan plan,
                       PlanTake(looks, missing, options_.region_size, Rules(),
@@ -421,7 +367,7 @@ Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
   }
   HL_RETURN_IF_ERROR(RefuseLivingOwner(looks));
   HL_RETURN_IF_ERROR(JudgeBeforeSealing(request, plan, looks));
-  HL_RETURN_IF_ERROR(OpenOwnPool(plan));
+  HL_RETURN_IF_ERROR(OpenOwnPool(options_, plan, &pool_));
   HL_RETURN_IF_ERROR(RefuseOwnerBackAgain(looks));
   own_ = {plan.epoch, RandomUuid(), OwnerName(request.directory)};
   const Result<std::vector<MemberContent>> sealed = SealAll(plan, looks);

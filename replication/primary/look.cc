@@ -1,0 +1,84 @@
+#include "primary/look.h"
+
+#include <utility>
+
+#include "control/endpoint.h"
+#include "hyperloop/core/text.h"
+#include "layout/region_layout.h"
+
+namespace hyperloop {
+
+Result<std::vector<std::unique_ptr<ReplicaHandle>>> ReplicasOf(const StoreOptions& options,
+                                                               const control::Trust& trust) {
+  std::vector<std::unique_ptr<ReplicaHandle>> replicas;
+  for (const std::string& each : options.replicas) {
+    HL_ASSIGN_OR_RETURN(control::Endpoint endpoint, control::ParseEndpoint(each));
+    replicas.push_back(
+        std::make_unique<ReplicaHandle>(std::move(endpoint), trust, options.connect_timeout));
+  }
+  return replicas;
+}
+
+FailureRules RulesOf(const StoreOptions& options) {
+  return {options.on_replica_failure == OnReplicaFailure::kContinue, options.min_replicas};
+}
+
+Result<std::vector<MemberLook>> LookAtReplicas(
+    std::span<const std::unique_ptr<ReplicaHandle>> replicas, bool may_leave_out,
+    std::vector<MissingReplica>* missing) {
+  std::vector<MemberLook> looks;
+  Status last;
+  for (const auto& replica : replicas) {
+    Result<control::HelloReplyT> hello = replica->Hello();
+    if (hello.ok()) {
+      looks.push_back({replica->name(), replica->address(), std::move(hello).value()});
+      continue;
+    }
+    if (!may_leave_out) return hello.status();
+    missing->push_back({replica->name(), replica->address(), hello.status().message()});
+    last = hello.status();
+  }
+  if (looks.empty()) return last;
+  return looks;
+}
+
+void LeaveOutWithoutRnic(std::vector<MemberLook>* looks, std::vector<MissingReplica>* missing) {
+  std::erase_if(*looks, [&](const MemberLook& look) {
+    if (look.hello.device == "ready") return false;
+    missing->push_back({look.name, look.address, look.hello.device});
+    return true;
+  });
+}
+
+Status OpenOwnPool(const StoreOptions& options, const TakePlan& plan, std::unique_ptr<Pool>* pool) {
+  if (*pool == nullptr) {
+    const PoolOptions pool_options{options.media};
+    Result<std::unique_ptr<Pool>> opened = Pool::Open(options.pool, pool_options);
+    if (opened.status().code() == Code::kNotFound)
+      opened = Pool::Create(options.pool, plan.region_size, pool_options);
+    if (!opened.ok()) return opened.status();
+    *pool = std::move(opened).value();
+  }
+  const auto mismatch = [&](const std::string& what) {
+    return InvalidArgument(
+        Text("the primary's pool ", options.pool, " ", what,
+             "; it is only a copy of the group: name another path, or remove the file"));
+  };
+  if ((*pool)->region().size() != plan.region_size) {
+    return mismatch(Text("has a region of ", (*pool)->region().size(), " B, the replicas have ",
+                         plan.region_size, " B (hyperloopctl resize changes pools)"));
+  }
+  const Result<NodeState> state = ReadNodeState((*pool)->node_page());
+  // The page was never written, or is torn. What the region holds is compared with the group
+  // anyway.
+  if (!state.ok()) return {};
+  if (state->sealed_epoch != 0)
+    return InvalidArgument(Text(options.pool, " is a replica's pool; name another path"));
+  if (state->group != kNilUuid && state->group != plan.group) {
+    return mismatch(Text("belongs to group ", FormatUuid(state->group), ", the replicas are ",
+                         plan.format ? "fresh" : Text("group ", FormatUuid(plan.group))));
+  }
+  return {};
+}
+
+}  // namespace hyperloop

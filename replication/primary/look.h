@@ -1,0 +1,40 @@
+// The first steps of whoever is to take a group, which change nothing in it: the replicas of the
+// options, their answers to Hello, and the primary's own pool.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "control/trust.h"
+#include "hyperloop/core/status.h"
+#include "hyperloop/replication/options.h"
+#include "pool/pool.h"
+#include "primary/replica_handle.h"
+#include "primary/take_plan.h"
+
+namespace hyperloop {
+
+// The replicas of the options, in their order; none is connected.
+Result<std::vector<std::unique_ptr<ReplicaHandle>>> ReplicasOf(const StoreOptions& options,
+                                                               const control::Trust& trust);
+
+// What the options say about replicas that fail.
+FailureRules RulesOf(const StoreOptions& options);
+
+// Asks every replica. One that does not answer is an error, unless a group may leave it out; then
+// `missing` gets it.
+Result<std::vector<MemberLook>> LookAtReplicas(
+    std::span<const std::unique_ptr<ReplicaHandle>> replicas, bool may_leave_out,
+    std::vector<MissingReplica>* missing);
+
+// Moves replicas that have no RNIC from `looks` to `missing`.
+void LeaveOutWithoutRnic(std::vector<MemberLook>* looks, std::vector<MissingReplica>* missing);
+
+// Opens the pool that the options name, unless `*pool` holds it already, or makes it. Checks that
+// it can hold the primary's copy of the plan's group. kInvalidArgument: it is a replica's, of
+// another group or of another size. Else as Pool::Open and Pool::Create.
+Status OpenOwnPool(const StoreOptions& options, const TakePlan& plan, std::unique_ptr<Pool>* pool);
+
+}  // namespace hyperloop
