@@ -79,7 +79,7 @@ Result<Parts> PartsOf(FileSystem& fs, const std::string& directory, const LocalD
     const bool there = ::stat((directory + "/" + name).c_str(), &info) == 0;
     if (there && S_ISREG(info.st_mode)) {
       parts.files.push_back(name);
-    } else if (name != BaseOf(kArchivePrefix) && name != kSetAsideName) {
+    } else if (name != BaseOf(kArchivePrefix) && name != kSetAsideName && name != kSwitchoverName) {
       parts.others.push_back(name);
     }
   }

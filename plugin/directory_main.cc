@@ -1,8 +1,11 @@
 // hyperloop-directory: gives a database directory to its group, or a group's database to a
-// directory. hyperloopctl adopt and hyperloopctl promote are the commands for users.
+// directory. hyperloopctl adopt, promote and switchover are the commands for users.
 #include <rocksdb/env.h>
 
+#include <chrono>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -12,6 +15,7 @@
 #include "local_files.h"
 #include "paths.h"
 #include "status.h"
+#include "switchover.h"
 
 namespace hyperloop::plugin {
 namespace {
@@ -68,35 +72,94 @@ Status Adopt(const std::string& directory, StoreOptions options) {
   return Bind(fs, directory);
 }
 
-Status Promote(const std::string& directory, StoreOptions options,
-               const std::string& replica_files) {
-  options.restore = options.rebind = true;
-  HL_RETURN_IF_ERROR(ValidateStoreOptions(options).WithContext("--uri"));
-  if (!replica_files.empty())
-    HL_RETURN_IF_ERROR(
-        CheckDirectory(replica_files, DirectoryRule::kOwn).status().WithContext("--replica-files"));
-  HL_RETURN_IF_ERROR(
-      FromIOStatus(FileSystem::Default()->CreateDirIfMissing(directory, IOOptions(), nullptr),
-                   "cannot create " + directory));
-  HyperloopFileSystem fs(std::make_shared<ShowingFileSystem>(), options, Store::Open);
-  fs.Promote(replica_files);
-  return Bind(fs, directory);
+// What the command line says.
+struct Call {
+  std::string verb, directory, uri, replica_files, wait;
+};
+
+Status CheckPlaces(const Call& call) {
+  if (!call.replica_files.empty())
+    HL_RETURN_IF_ERROR(CheckDirectory(call.replica_files, DirectoryRule::kOwn)
+                           .status()
+                           .WithContext("--replica-files"));
+  return FromIOStatus(
+      FileSystem::Default()->CreateDirIfMissing(call.directory, IOOptions(), nullptr),
+      "cannot create " + call.directory);
 }
 
-Status Run(std::string_view verb, const std::string& directory, const std::string& uri,
-           const std::string& replica_files) {
+// The directory becomes the group's, whichever it was bound to before.
+void BindAnew(StoreOptions* options) { options->restore = options->rebind = true; }
+
+Status Promote(const Call& call, StoreOptions options, HyperloopFileSystem::NearFiles near) {
+  BindAnew(&options);
+  HyperloopFileSystem fs(std::make_shared<ShowingFileSystem>(), options, Store::Open);
+  fs.Promote(std::move(near));
+  return Bind(fs, call.directory);
+}
+
+Status Promote(const Call& call, StoreOptions options) {
+  BindAnew(&options);
+  HL_RETURN_IF_ERROR(ValidateStoreOptions(options).WithContext("--uri"));
+  HL_RETURN_IF_ERROR(CheckPlaces(call));
+  HyperloopFileSystem::NearFiles near;
+  if (!call.replica_files.empty()) near.places.push_back(call.replica_files);
+  return Promote(call, options, std::move(near));
+}
+
+void PrintGap(const Released& released) {
+  using Seconds = std::chrono::duration<double>;
+  const auto now = Released::Clock::now();
+  if (!released.held.has_value()) {
+    std::printf("no primary has served the group since before this call: %s had closed it\n",
+                released.former.c_str());
+    return;
+  }
+  std::printf(
+      "no primary has served the group for %.2f to %.2f s, since %s closed it, and none will until "
+      "the database is opened here\n",
+      Seconds(now - released.released).count(), Seconds(now - *released.held).count(),
+      released.former.c_str());
+}
+
+Status Switchover(const Call& call, StoreOptions options) {
+  if (options.takeover)
+    return InvalidArgument(
+        "--uri: a switchover takes nothing from a primary that lives; leave "
+        "takeover=true out, or use hyperloopctl promote");
+  BindAnew(&options);
+  HL_RETURN_IF_ERROR(ValidateStoreOptions(options).WithContext("--uri"));
+  HL_RETURN_IF_ERROR(CheckPlaces(call));
+  FileSystem& fs = *FileSystem::Default();
+  const std::string lock_path = call.directory + "/" + std::string(kLockFileName);
+  rocksdb::FileLock* lock = nullptr;
+  if (const IOStatus locked = fs.LockFile(lock_path, IOOptions(), &lock, nullptr); !locked.ok())
+    return Busy(call.directory + " is open in another process: " + locked.ToString());
+  const std::chrono::seconds wait(std::strtoull(call.wait.c_str(), nullptr, 10));
+  Result<Released> released = AwaitRelease(fs, {call.directory, options, call.replica_files, wait});
+  HL_RETURN_IF_ERROR(FromIOStatus(fs.UnlockFile(lock, IOOptions(), nullptr), "unlocking"));
+  if (!released.ok()) return released.status();
+  HL_RETURN_IF_ERROR(Promote(call, options, std::move(released->near)));
+  std::error_code error;
+  std::filesystem::remove_all(BroughtFiles(call.directory), error);
+  PrintGap(*released);
+  return Status::Ok();
+}
+
+Status Run(const Call& call) {
   StoreOptions options;
-  HL_RETURN_IF_ERROR(ParseStoreUri(uri, &options).WithContext("--uri"));
-  if (verb == "adopt") {
-    HL_RETURN_IF_ERROR(Adopt(directory, options));
-  } else if (verb == "promote") {
-    HL_RETURN_IF_ERROR(Promote(directory, options, replica_files));
+  HL_RETURN_IF_ERROR(ParseStoreUri(call.uri, &options).WithContext("--uri"));
+  if (call.verb == "adopt") {
+    HL_RETURN_IF_ERROR(Adopt(call.directory, options));
+  } else if (call.verb == "promote") {
+    HL_RETURN_IF_ERROR(Promote(call, options));
+  } else if (call.verb == "switchover") {
+    HL_RETURN_IF_ERROR(Switchover(call, options));
   } else {
-    return InvalidArgument("unknown verb " + std::string(verb));
+    return InvalidArgument("unknown verb " + call.verb);
   }
   // These options were meant for this call only.
   options.adopt = options.restore = options.rebind = options.takeover = false;
-  std::printf("%s holds its group's database: open it with %s\n", directory.c_str(),
+  std::printf("%s holds its group's database: open it with %s\n", call.directory.c_str(),
               FormatStoreUri(options).c_str());
   return Status::Ok();
 }
@@ -105,14 +168,15 @@ Status Run(std::string_view verb, const std::string& directory, const std::strin
 }  // namespace hyperloop::plugin
 
 int main(int argc, char** argv) {
-  if (argc < 4 || argc > 5) {
-    std::fprintf(stderr,
-                 "usage: hyperloop-directory adopt|promote DIR URI [REPLICA_FILES]\n"
-                 "(see hyperloopctl adopt --help, hyperloopctl promote --help)\n");
+  if (argc < 4 || argc > 6) {
+    std::fprintf(
+        stderr,
+        "usage: hyperloop-directory adopt|promote|switchover DIR URI [REPLICA_FILES "
+        "[SECONDS]]\n(see hyperloopctl adopt --help, promote --help, switchover --help)\n");
     return 2;
   }
-  const hyperloop::Status status =
-      hyperloop::plugin::Run(argv[1], argv[2], argv[3], argc == 5 ? argv[4] : "");
+  const hyperloop::Status status = hyperloop::plugin::Run(
+      {argv[1], argv[2], argv[3], argc > 4 ? argv[4] : "", argc > 5 ? argv[5] : "0"});
   if (status.ok()) return 0;
   std::fprintf(stderr, "hyperloopctl %s: %s\n", argv[1], status.message().c_str());
   return status.code() == hyperloop::Code::kInvalidArgument ? 2 : 1;

@@ -51,13 +51,20 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
                       StoreOpener open_store);
   ~HyperloopFileSystem() override;
 
-  // From now on LockFile refuses a group that holds no database. `replica_files`: a replica's
-  // directory of files on this machine; empty: there is none. Tables and blob files that the bound
-  // directory lacks are linked from there instead of being sent, if that replica holds them soundly
-  // and both directories are on one file system and belong to one user.
-  void Promote(std::string replica_files) {
+  // Where tables and blob files are that a directory to be bound lacks.
+  struct NearFiles {
+    // Directories of files on this machine, in the form of a replica's.
+    std::vector<std::string> places;
+    // What this process has read a moment ago and found sound, by path, in those places or in the
+    // directory itself. It is not read again.
+    std::map<std::string, WholeFile> checked;
+  };
+  // From now on LockFile refuses a group that holds no database. Tables and blob files that the
+  // bound directory lacks are linked from `near` instead of being sent, if they are held soundly
+  // there and both directories are on one file system and belong to one user.
+  void Promote(NearFiles near) {
     must_hold_database_ = true;
-    replica_files_ = std::move(replica_files);
+    near_ = std::move(near);
   }
 
   static const char* kClassName() { return "hyperloop"; }
@@ -143,13 +150,13 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   Status SetLocalToGroup(BoundDirectory& bound, const TakeResult& taken, bool anew);
   Result<bool> HasFile(const std::string& path, const FileInfo& info, bool anew,
                        bool* exists) const;
-  // The file of the replica on this machine that can be linked into the directory, or why there is
-  // none.
+  // Whether the file was read a moment ago, or else is sound when it is read now.
+  Result<bool> IsSound(const std::string& path, const FileInfo& info) const;
+  // The near file that can be linked into the directory, or why there is none.
   Result<std::string> FindNear(const std::string& group, const FileInfo& info,
                                const std::string& directory) const;
-  // Links `path` to the file that the replica on this machine holds. False: it cannot be linked;
-  // the log says why.
-  bool LinkFromReplica(const std::string& group, const FileInfo& info, const std::string& path);
+  // Links `path` to the near file. False: it cannot be linked; the log says why.
+  bool LinkNear(const std::string& group, const FileInfo& info, const std::string& path);
   Status FetchFile(BoundDirectory& bound, const FileInfo& info, const std::string& path);
   Status FetchMissing(BoundDirectory& bound, const std::string& group,
                       const std::vector<FileInfo>& files, bool anew, SetAside* aside);
@@ -185,7 +192,7 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   const StoreOpener open_store_;
   const std::shared_ptr<InfoLog> log_;
   bool must_hold_database_ = false;
-  std::string replica_files_;
+  NearFiles near_;
 
   // Guards what follows. It is never held during a call into a Store or another file system.
   mutable std::mutex mutex_;

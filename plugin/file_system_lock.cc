@@ -241,34 +241,46 @@ Result<bool> HyperloopFileSystem::HasFile(const std::string& path, const FileInf
   if (!*exists) return false;
   HL_RETURN_IF_ERROR(size.status());
   if (*size != info.size || !anew) return *size == info.size;
-  HL_ASSIGN_OR_RETURN(const WholeFile local, Describe(*target(), path, info.name));
-  return local.checksum == info.checksum;
+  return IsSound(path, info);
+}
+
+Result<bool> HyperloopFileSystem::IsSound(const std::string& path, const FileInfo& info) const {
+  const WholeFile file{info.name, info.size, info.checksum};
+  const auto checked = near_.checked.find(path);
+  if (checked != near_.checked.end() && checked->second == file) return true;
+  HL_ASSIGN_OR_RETURN(const WholeFile found, Describe(*target(), path, info.name));
+  return found == file;
 }
 
 // Other files than tables and blob files may be changed in place, which would change the replica's
 // file too.
 Result<std::string> HyperloopFileSystem::FindNear(const std::string& group, const FileInfo& info,
                                                   const std::string& directory) const {
-  if (replica_files_.empty() || !IsTableOrBlob(info.name)) return NotFound("not looked for");
-  return FindLinkableFile(replica_files_, group, {info.name, info.size, info.checksum}, directory);
+  Status last = NotFound("not looked for");
+  if (!IsTableOrBlob(info.name)) return last;
+  for (const std::string& place : near_.places) {
+    Result<std::string> found =
+        FindLinkableFile(place, group, {info.name, info.size, info.checksum}, directory);
+    if (found.ok()) return found;
+    last = found.status();
+  }
+  return last;
 }
 
 // The bytes are read again, because the disk may have damaged them since they arrived.
-bool HyperloopFileSystem::LinkFromReplica(const std::string& group, const FileInfo& info,
-                                          const std::string& path) {
-  if (replica_files_.empty() || !IsTableOrBlob(info.name)) return false;
+bool HyperloopFileSystem::LinkNear(const std::string& group, const FileInfo& info,
+                                   const std::string& path) {
+  if (near_.places.empty() || !IsTableOrBlob(info.name)) return false;
   const Result<std::string> held = FindNear(group, info, ParentOf(path));
   if (!held.ok()) {
-    log_->Write(LogLevel::kWarn,
-                info.name + " is not linked from the replica: " + held.status().message());
+    log_->Write(LogLevel::kWarn, info.name + " is not linked: " + held.status().message());
     return false;
   }
-  const WholeFile file{info.name, info.size, info.checksum};
-  const Result<WholeFile> found = Describe(*target(), *held, info.name);
-  if (!found.ok() || *found != file) {
+  const Result<bool> sound = IsSound(*held, info);
+  if (!sound.ok() || !*sound) {
     log_->Write(LogLevel::kWarn,
                 *held + " is not linked: " +
-                    (found.ok() ? "it fails its checksum" : found.status().message()));
+                    (sound.ok() ? "it fails its checksum" : sound.status().message()));
     return false;
   }
   target()->DeleteFile(path, IOOptions(), nullptr).PermitUncheckedError();
@@ -314,7 +326,7 @@ Status HyperloopFileSystem::FetchMissing(BoundDirectory& bound, const std::strin
     HL_ASSIGN_OR_RETURN(const bool present, HasFile(path, info, anew, &exists));
     if (present) continue;
     const std::string fresh = path + std::string(kNewSuffix);
-    const bool near = LinkFromReplica(group, info, fresh);
+    const bool near = LinkNear(group, info, fresh);
     const Status got = near ? Status::Ok() : FetchFile(bound, info, fresh);
     const bool nobody_has_it = got.code() == Code::kNotFound || got.code() == Code::kCorruption;
     if (!got.ok() && (Lists(needed, info.name) || !nobody_has_it))
@@ -331,7 +343,9 @@ Status HyperloopFileSystem::FetchMissing(BoundDirectory& bound, const std::strin
   LogNames(bound, LogLevel::kInfo, "unfinished files that nobody has were removed from the group",
            forgotten);
   LogNames(bound, LogLevel::kInfo,
-           "files that the directory lacked were linked from the replica on this machine", linked);
+           "files that the directory lacked were linked from the replica on this machine, or from "
+           "what was brought before",
+           linked);
   LogNames(bound, LogLevel::kWarn, "files that the directory lacked were brought from replicas",
            fetched);
   if (linked.empty() && fetched.empty()) return Status::Ok();

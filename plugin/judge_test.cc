@@ -216,7 +216,7 @@ class NearReplicaTest : public JudgeTest {
   Status OpenBeside(const std::string& place) {
     env_.reset();
     fs_ = MakeFileSystem(MakeStoreOptions(), std::make_shared<FullDisk>());
-    fs_->Promote(place);
+    fs_->Promote({.places = {place}, .checked = {}});
     env_ = rocksdb::NewCompositeEnv(fs_);
     return Open(MakeOptions());
   }

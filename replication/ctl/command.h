@@ -32,6 +32,7 @@ void AddExport(CLI::App& app, Action* chosen);
 void AddExec(CLI::App& app, Action* chosen);
 void AddAdopt(CLI::App& app, Action* chosen);
 void AddPromote(CLI::App& app, Action* chosen);
+void AddSwitchover(CLI::App& app, Action* chosen);
 void AddReset(CLI::App& app, Action* chosen);
 void AddResize(CLI::App& app, Action* chosen);
 void AddOptions(CLI::App& app, Action* chosen);

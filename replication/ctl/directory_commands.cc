@@ -1,9 +1,12 @@
-// hyperloopctl adopt and promote: they become hyperloop-directory, which is linked with RocksDB.
+// hyperloopctl adopt, promote and switchover: they become hyperloop-directory, which is linked with
+// RocksDB.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
+#include <cstdint>
 #include <memory>
+#include <string>
 
 #include "ctl/command.h"
 #include "ctl/preload.h"
@@ -13,14 +16,32 @@ namespace {
 
 struct DirectoryOptions {
   std::string db, uri, replica_files;
+  uint32_t wait = 600;
 };
 
 // Does not return when it works.
 Status Become(const char* verb, const DirectoryOptions& options) {
   HL_ASSIGN_OR_RETURN(const std::string program, FindOwnProgram("hyperloop-directory"));
   ::execl(program.c_str(), program.c_str(), verb, options.db.c_str(), options.uri.c_str(),
-          options.replica_files.c_str(), static_cast<char*>(nullptr));
+          options.replica_files.c_str(), std::to_string(options.wait).c_str(),
+          static_cast<char*>(nullptr));
   return FromErrno(errno, "executing " + program);
+}
+
+// The options of a command that makes a directory of this machine the group's.
+std::shared_ptr<DirectoryOptions> AddTarget(CLI::App* command) {
+  auto options = std::make_shared<DirectoryOptions>();
+  command
+      ->add_option("--db", options->db,
+                   "an absent or empty directory, or one that an earlier call began")
+      ->required();
+  command
+      ->add_option("--uri", options->uri, "the group, with the device and the pool of this machine")
+      ->required();
+  command->add_option("--replica-files", options->replica_files,
+                      "the directory of files of a replica on this machine (POOL.files): its "
+                      "tables are linked into the database instead of sent");
+  return options;
 }
 
 }  // namespace
@@ -37,23 +58,29 @@ void AddAdopt(CLI::App& app, Action* chosen) {
 }
 
 void AddPromote(CLI::App& app, Action* chosen) {
-  auto options = std::make_shared<DirectoryOptions>();
   CLI::App* promote = app.add_subcommand(
       "promote",
       "make a directory on this machine the group's database, in place of the former primary's, "
       "which is refused from then on; takes nothing from a primary that lives, unless the URI says "
       "takeover=true; goes on where an earlier call was cut short");
-  promote
-      ->add_option("--db", options->db,
-                   "an absent or empty directory, or one that an earlier call began")
-      ->required();
-  promote
-      ->add_option("--uri", options->uri, "the group, with the device and the pool of this machine")
-      ->required();
-  promote->add_option("--replica-files", options->replica_files,
-                      "the directory of files of a replica on this machine (POOL.files): its "
-                      "tables are linked into the database instead of sent");
+  const auto options = AddTarget(promote);
   promote->callback([=] { *chosen = [=] { return Fail(Become("promote", *options)); }; });
+}
+
+void AddSwitchover(CLI::App& app, Action* chosen) {
+  CLI::App* switchover = app.add_subcommand(
+      "switchover",
+      "move the database of a primary that lives to this machine: bring what the directory lacks "
+      "while the primary serves, say so, wait until the primary has closed its database, and then "
+      "do as promote; takes nothing from a primary that has not closed; goes on where an earlier "
+      "call was cut short");
+  const auto options = AddTarget(switchover);
+  switchover
+      ->add_option("--wait", options->wait,
+                   "how many seconds the primary may take to close its database, once everything "
+                   "is here; then the call is refused")
+      ->capture_default_str();
+  switchover->callback([=] { *chosen = [=] { return Fail(Become("switchover", *options)); }; });
 }
 
 }  // namespace hyperloop::ctl

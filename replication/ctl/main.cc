@@ -24,6 +24,7 @@ int main(int argc, char** argv) {
   AddExec(app, &chosen);
   AddAdopt(app, &chosen);
   AddPromote(app, &chosen);
+  AddSwitchover(app, &chosen);
   AddReset(app, &chosen);
   AddResize(app, &chosen);
   AddOptions(app, &chosen);

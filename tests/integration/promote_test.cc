@@ -1,20 +1,14 @@
 // The machine of a primary is lost, or hands over: hyperloopctl makes a directory on another one
 // the database, and links the tables of the replica there instead of copying them.
-#include "integration/whole_database_fixture.h"
+#include "integration/elsewhere_fixture.h"
 
 namespace hyperloop::test {
 namespace {
 
 using testing::HasSubstr;
 
-class PromoteTest : public WholeDatabaseTest {
+class PromoteTest : public ElsewhereTest {
  protected:
-  // Options of a primary on another machine, with a pool of its own there.
-  StoreOptions Elsewhere() const {
-    StoreOptions options = cluster_.Options();
-    options.pool = cluster_.folder() + "/elsewhere.pool";
-    return options;
-  }
   void WriteAndClose() {
     TestDatabase database(cluster_.Options(), Directory());
     ASSERT_OK(database.Open());
@@ -22,24 +16,11 @@ class PromoteTest : public WholeDatabaseTest {
     ASSERT_OK(database.db()->Flush({}));
     ASSERT_OK(database.Fill(kKeys));
   }
-  std::string NewDirectory() const { return cluster_.folder() + "/elsewhere"; }
   std::string Command(const StoreOptions& options) const {
     return "promote --db " + NewDirectory() + " --uri '" + FormatStoreUri(options) + "'";
   }
   Outcome Promote(const StoreOptions& options) const {
     return Ctl(Command(options) + " --replica-files " + FilesOfReplica(1));
-  }
-  static std::string BytesOf(const fs::path& path) {
-    std::ifstream in(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(in), {}};
-  }
-  void ExpectServes(int keys) {
-    TestDatabase database(Elsewhere(), NewDirectory());
-    ASSERT_OK(database.Open());
-    EXPECT_EQ(database.FirstMissing(keys), "");
-    EXPECT_OK(database.db()->VerifyChecksum());
-    ASSERT_OK(database.Fill(keys + 1));
-    ASSERT_OK(database.db()->Flush({}));
   }
 };
 
