@@ -51,7 +51,7 @@ class Switchover {
     HL_RETURN_IF_ERROR(CheckDirectoryFits(fs_, request_.directory, holder_.group));
     HL_RETURN_IF_ERROR(prefetch_.MakeOwnPool());
     changed_ = Clock::now();
-    if (!holder_.released) HL_RETURN_IF_ERROR(WaitForRelease());
+    if (!IsFree()) HL_RETURN_IF_ERROR(WaitForRelease());
     out_.former = holder_.name;
     out_.released = Clock::now();
     return std::move(out_);
@@ -59,14 +59,14 @@ class Switchover {
 
  private:
   Status WaitForRelease() {
-    out_.held = Clock::now();
+    if (!holder_.released) out_.held = Clock::now();
     HL_RETURN_IF_ERROR(BringFiles());
     const Clock::time_point until = Clock::now() + request_.wait;
     Clock::time_point list = Clock::now() + kListInterval;
     while (true) {
       std::this_thread::sleep_for(kLookInterval);
       last_look_ = LookAgain();
-      if (last_look_.ok() && holder_.released) return Status::Ok();
+      if (last_look_.ok() && IsFree()) return Status::Ok();
       const bool known = lives_ || Clock::now() - changed_ >= kSilent;
       if (Clock::now() >= until && known) return Refusal();
       if (Clock::now() < list) continue;
@@ -78,12 +78,17 @@ class Switchover {
   Status LookAgain() {
     HL_ASSIGN_OR_RETURN(Holder now, prefetch_.Look());
     if (!now.released) out_.held = Clock::now();
-    if (now.epoch == holder_.epoch && now.heartbeat != holder_.heartbeat) {
-      lives_ = true;
-      changed_ = Clock::now();
-    }
+    const bool same = now.epoch == holder_.epoch;
+    if (!same || now.heartbeat != holder_.heartbeat) changed_ = Clock::now();
+    lives_ = lives_ || (same && now.heartbeat != holder_.heartbeat);
     holder_ = std::move(now);
     return Status::Ok();
+  }
+
+  // Somebody who took the group and gave up before serving left it to a former primary, who takes
+  // it back at once if it lives.
+  bool IsFree() const {
+    return holder_.released && (holder_.served || Clock::now() - changed_ >= kSilent);
   }
 
   Status Refusal() const {

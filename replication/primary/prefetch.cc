@@ -93,6 +93,7 @@ class ReplicaPrefetch final : public Prefetch {
       holder.group = look.hello.group;
       holder.name = look.hello.sealed_owner_name;
       holder.released = holder.released || look.hello.released;
+      holder.served = holder.served || look.hello.served_owner == look.hello.sealed_owner;
       holder.heartbeat += look.hello.heartbeat;
     }
     return holder;

@@ -1,5 +1,6 @@
 // hyperloopctl switchover moves the database of a living primary to another machine: the tables are
 // there before the primary closes it, and nothing is taken from a primary that does not.
+#include "hyperloop/replication/store.h"
 #include "integration/elsewhere_fixture.h"
 
 namespace hyperloop::test {
@@ -157,6 +158,31 @@ TEST_F(SwitchoverTest, ACallThatWasCutShortIsRepeated) {
   former_->Close();
   const std::string rest = RestOf(third);
   EXPECT_EQ(third.Wait(), 0) << rest;
+  ExpectServes(kKeys);
+}
+
+// Somebody took the group after the primary had closed it, and gave up before serving.
+TEST_F(SwitchoverTest, ATakingThatWasGivenUpHoldsNothing) {
+  ASSERT_NO_FATAL_FAILURE(Serve());
+  former_->Close();
+  StoreOptions options = Elsewhere();
+  options.restore = options.rebind = true;
+  options.pool = cluster_.folder() + "/third.pool";
+  auto store = Store::Open(options, nullptr);
+  ASSERT_OK(store);
+  int judged = 0;
+  TakeRequest request;
+  request.directory = cluster_.folder() + "/third";
+  request.judge = [&](const GroupFiles&) {
+    return ++judged < 2 ? Status() : InvalidArgument("not here");
+  };
+  TakeResult taken;
+  const uint64_t epoch = Epoch();
+  EXPECT_THAT((*store)->Take(request, &taken).ToString(), HasSubstr("not here"));
+  EXPECT_GT(Epoch(), epoch);
+  ASSERT_OK((*store)->Close());
+  const Outcome moved = Ctl(Arguments("20"));
+  EXPECT_EQ(moved.exit_status, 0) << moved.text;
   ExpectServes(kKeys);
 }
 

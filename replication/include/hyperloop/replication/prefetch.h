@@ -16,10 +16,12 @@ namespace hyperloop {
 
 // The primary that took a group last, as the replicas say.
 struct Holder {
-  std::string group;       // the group's id
-  std::string name;        // the primary's process, host and directory
-  uint64_t epoch = 0;      // under which it took the group
-  bool released = false;   // it has closed in order
+  std::string group;      // the group's id
+  std::string name;       // the primary's process, host and directory
+  uint64_t epoch = 0;     // under which it took the group
+  bool released = false;  // it has closed in order, or gave up
+  // It has held the group. If not, the one before it may still live, and take the group back.
+  bool served = false;
   uint64_t heartbeat = 0;  // another value than in an earlier look: it has lived since
 };
 
