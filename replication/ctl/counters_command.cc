@@ -56,7 +56,8 @@ int Run(const CountersOptions& options) {
   if (!nodes.ok()) return Fail(nodes.status());
   if (!options.name.empty()) return PrintOne(*nodes, options);
   std::vector<std::string> names{"primary"};
-  for (const NodePlace& place : nodes->replicas()) names.push_back(place.host);
+  for (const NodePlace& place : nodes->replicas())
+    if (place.silent.ok()) names.push_back(place.host);
   std::vector<HostCounters> hosts;
   for (const std::string& name : names) {
     Result<rnic::Counters> counters = nodes->CountersOf(name);

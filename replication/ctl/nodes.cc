@@ -1,6 +1,7 @@
 #include "ctl/nodes.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 
 #include "hyperloop/replication/options.h"
@@ -17,7 +18,8 @@ constexpr std::chrono::seconds kPatience{3};
 // address.
 NodePlace Nodes::PlaceOf(const ClusterProcess& process) const {
   const std::string host = choice_.provider == "softrnic" ? process.name : "";
-  return {process.name, host, process.listen, process.pool, process.pool + ".files", process.state};
+  return {process.name,  host, process.listen, process.pool, process.pool + ".files",
+          process.state, {}};
 }
 
 // The emulated host's name, from the replica itself.
@@ -28,7 +30,7 @@ Result<NodePlace> Nodes::Ask(const std::string& listen) const {
                       control::ControlClient::Connect(endpoint, trust, kPatience));
   HL_ASSIGN_OR_RETURN(const auto hello,
                       client->Call<control::HelloReplyT>(control::HelloRequestT{}, kPatience));
-  return NodePlace{hello.host, hello.host, listen, "", "", ProcessState::kRunning};
+  return NodePlace{hello.host, hello.host, listen, "", "", ProcessState::kRunning, {}};
 }
 
 Result<std::unique_ptr<control::ControlClient>> Nodes::BulkLane(const NodePlace& place) const {
@@ -83,9 +85,18 @@ Result<Nodes> Nodes::Find(const Where& where) {
       nodes.replicas_.push_back(nodes.PlaceOf(*known));
       continue;
     }
-    HL_ASSIGN_OR_RETURN(NodePlace place, nodes.Ask(listen));
-    nodes.replicas_.push_back(std::move(place));
+    Result<NodePlace> place = nodes.Ask(listen);
+    if (place.ok()) {
+      nodes.replicas_.push_back(std::move(*place));
+    } else if (place.status().code() == Code::kInvalidArgument) {
+      return place.status();
+    } else {
+      nodes.replicas_.push_back({listen, "", listen, "", "", {}, place.status()});
+    }
   }
+  const auto silent = [](const NodePlace& place) { return !place.silent.ok(); };
+  if (std::all_of(nodes.replicas_.begin(), nodes.replicas_.end(), silent))
+    return nodes.replicas_.front().silent;
   return nodes;
 }
 
@@ -105,6 +116,7 @@ Result<rnic::Device*> Nodes::Device() {
 }
 
 Result<std::unique_ptr<NodeView>> Nodes::View(const NodePlace& place) {
+  HL_RETURN_IF_ERROR(place.silent);
   if (place.state == ProcessState::kDead) {
     Result<std::unique_ptr<NodeView>> view = NodeView::OpenPool(place.pool);
     if (view.ok()) return view;

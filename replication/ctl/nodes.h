@@ -31,13 +31,15 @@ struct NodePlace {
   std::string pool;    // path; "" when only the URI is known
   std::string files;   // directory of its whole files; "" as for `pool`
   ProcessState state = ProcessState::kRunning;
+  Status silent;  // why nobody answers at `listen`, so that no more is known; ok: somebody does
 };
 
 // The replicas of a group and a device to reach them with.
 class Nodes {
  public:
   // Reads no replica yet. A URI is looked up in the cluster.json beside its device (verbs: its
-  // pool); without one, the replicas are asked for the names of their hosts, so they must run.
+  // pool); without one, the replicas are asked for the names of their hosts. One that does not
+  // answer is `silent`. If none of them answers, that is an error.
   static Result<Nodes> Find(const Where& where);
 
   const std::vector<NodePlace>& replicas() const { return replicas_; }
@@ -47,7 +49,7 @@ class Nodes {
   Result<const NodePlace*> Replica(uint32_t index) const;
   // Reads a replica that runs or is stopped through its RNIC, and a dead one through its pool.
   // kUnavailable: also for a stopped replica over provider verbs, because its process has to
-  // answer.
+  // answer. A replica that is `silent`: why.
   Result<std::unique_ptr<NodeView>> View(const NodePlace& place);
   // A connection that answers a running replica's requests of the bulk lane.
   Result<std::unique_ptr<control::ControlClient>> BulkLane(const NodePlace& place) const;

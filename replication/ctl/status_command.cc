@@ -4,6 +4,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "common/heartbeat_word.h"
 #include "common/printable.h"
 #include "ctl/command.h"
 #include "ctl/nodes.h"
@@ -72,12 +73,17 @@ nlohmann::ordered_json FilesToJson(const std::vector<FileInfo>& files) {
   return json;
 }
 
+// "silent": only the replica itself could say more, and it does not answer.
+std::string ProcessOf(const NodePlace& place) {
+  return std::string(place.silent.ok() ? ProcessStateName(place.state) : "silent");
+}
+
 nlohmann::ordered_json ToJson(const Look& look) {
   const NodeStatus& status = look.status;
   nlohmann::ordered_json json;
   json["replica"] = look.place->name;
   json["listen"] = look.place->listen;
-  json["process"] = ProcessStateName(look.place->state);
+  json["process"] = ProcessOf(*look.place);
   json["error"] = look.error.ok() ? "" : look.error.message();
   if (!look.error.ok()) return json;
   json["node"] = status.node;
@@ -91,6 +97,7 @@ nlohmann::ordered_json ToJson(const Look& look) {
   json["owner_lives"] = look.owner_lives;
   json["released"] = status.released;
   json["heartbeat"] = status.heartbeat;
+  json["heartbeat_time"] = HeartbeatTime(status.heartbeat);
   json["chain"] = status.replicas;
   json["left_out"] = status.absent;
   json["file_damage"] = status.file_damage;
@@ -137,7 +144,7 @@ void PrintText(const Look& look, const Look& first) {
   const NodeStatus& status = look.status;
   // Texts of a damaged or foreign replica may hold terminal control characters.
   std::printf("%s  %s  %s", look.place->name.c_str(), look.place->listen.c_str(),
-              std::string(ProcessStateName(look.place->state)).c_str());
+              ProcessOf(*look.place).c_str());
   if (!look.error.ok()) {
     std::printf("\n  cannot be looked at: %s\n", Shown(look.error.message()).c_str());
     return;
@@ -148,13 +155,15 @@ void PrintText(const Look& look, const Look& first) {
     std::printf("  never taken by a primary\n");
     return;
   }
+  const std::string silent =
+      "no heartbeat since " + HeartbeatTime(status.heartbeat) + ": dead, stopped or cut off";
   std::printf("  epoch %llu (installed %llu), owner %s: %s\n",
               static_cast<unsigned long long>(status.sealed_epoch),
               static_cast<unsigned long long>(status.installed_epoch),
               Shown(status.owner_name.empty() ? status.owner : status.owner_name).c_str(),
               look.owner_lives  ? "alive"
               : status.released ? "closed"
-                                : "no heartbeat");
+                                : silent.c_str());
   for (const std::string& each : status.absent)
     std::printf("  SHRUNKEN: goes on without %s until it is back\n", Shown(each).c_str());
   if (!status.file_damage.empty())

@@ -3,13 +3,12 @@
 #include <span>
 #include <utility>
 
+#include "common/heartbeat_word.h"
+
 namespace hyperloop {
 
-// The word starts with the time, so that a restarted owner never repeats the words of its former
-// process.
 Heartbeat::Heartbeat(std::vector<Target> targets, int avoid_cpu)
     : members_(MembersOf(std::move(targets))),
-      word_(static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count())),
       teller_(
           "hl-teller",
           [this] {
@@ -41,7 +40,7 @@ void Heartbeat::SetTargets(std::vector<Target> targets) {
 // A member that cannot be reached misses beats. The other members do not.
 void Heartbeat::Beat() {
   const std::lock_guard lock(members_mutex_);
-  ++word_;
+  word_ = NextHeartbeat(word_);
   for (Member& each : members_) {
     const Target& target = each.target;
     const Status started =

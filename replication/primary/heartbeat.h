@@ -53,7 +53,7 @@ class Heartbeat {
   std::vector<Member> members_;  // guarded by members_mutex_
   std::atomic<bool> lost_{false};
   std::atomic<bool> ending_{false};
-  uint64_t word_;  // used by thread_ only
+  uint64_t word_ = 0;  // used by thread_ only
   // These two use the members above, and thread_ uses teller_.
   PeriodicThread teller_;
   PeriodicThread thread_;

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "common/group_error.h"
+#include "common/heartbeat_word.h"
 #include "common/printable.h"
 #include "control/owner.h"
 #include "files/image_files.h"
@@ -39,6 +40,17 @@ Status HeldBy(const MemberLook& living) {
   return Busy(Text("the group is held by a living primary: ", living.hello.sealed_owner_name,
                    " (epoch ", living.hello.sealed_epoch, " at ", living.name,
                    "); stop it first, or give takeover=true to fence it"));
+}
+
+// The member of the newest sealed epoch whose owner has not closed; null: there is none.
+const MemberLook* UnreleasedBy(const std::vector<MemberLook>& looks) {
+  const auto newest =
+      std::max_element(looks.begin(), looks.end(), [](const MemberLook& a, const MemberLook& b) {
+        return a.hello.sealed_epoch < b.hello.sealed_epoch;
+      });
+  if (newest == looks.end() || newest->hello.sealed_epoch == 0 || newest->hello.released)
+    return nullptr;
+  return &*newest;
 }
 
 std::string OwnerName(const std::string& directory) {
@@ -366,6 +378,11 @@ Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
     replica->SetSlowDeadline(std::chrono::steady_clock::time_point::max(), {});
   }
   HL_RETURN_IF_ERROR(RefuseLivingOwner(looks));
+  if (const MemberLook* former = UnreleasedBy(looks))
+    Say(LogLevel::kWarn,
+        Text(former->hello.sealed_owner_name, " (epoch ", former->hello.sealed_epoch, " at ",
+             former->name, ") has not released the group; its last sign of life was at ",
+             HeartbeatTime(former->hello.heartbeat)));
   HL_RETURN_IF_ERROR(JudgeBeforeSealing(request, plan, looks));
   HL_RETURN_IF_ERROR(OpenOwnPool(options_, plan, &pool_));
   HL_RETURN_IF_ERROR(RefuseOwnerBackAgain(looks));

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <vector>
 
+#include "common/heartbeat_word.h"
 #include "hyperloop/core/out_of_memory.h"
 
 namespace hyperloop {
@@ -39,6 +40,11 @@ uint64_t NodePageStore::heartbeat() const {
   return heartbeat_word().load(std::memory_order_relaxed);
 }
 
-void NodePageStore::Beat() { heartbeat_word().fetch_add(1, std::memory_order_relaxed); }
+void NodePageStore::Beat() {
+  uint64_t word = heartbeat();
+  while (!heartbeat_word().compare_exchange_weak(word, NextHeartbeat(word),
+                                                 std::memory_order_relaxed)) {
+  }
+}
 
 }  // namespace hyperloop

@@ -291,6 +291,38 @@ TEST_F(GroupCommandTest, StatusTellsOwnerLogAndFiles) {
   EXPECT_EQ(by_uri.out, text.out) << by_uri.err;
 }
 
+// As on a machine that has no cluster.json: only the replicas themselves know their hosts.
+TEST_F(GroupCommandTest, AReplicaThatDoesNotAnswerKeepsNobodyFromLookingAtTheOthers) {
+  CloseStore();
+  StoreOptions options = cluster_.Options();
+  const std::string elsewhere = cluster_.folder() + "/elsewhere";
+  fs::create_directory(elsewhere);
+  fs::create_symlink(options.device, elsewhere + "/rnicd.sock");
+  options.device = elsewhere + "/rnicd.sock";
+  const std::string uri = FormatStoreUri(options);
+  ASSERT_EQ(Run({"status", "--uri", uri}).exit_status, 0);
+  cluster_.KillReplica(2);
+  const Outcome status = Run({"status", "--uri", uri, "--json"});
+  EXPECT_EQ(status.exit_status, 1);
+  const auto json = nlohmann::json::parse(status.out, nullptr, false);
+  ASSERT_TRUE(json.is_object()) << status.err;
+  const auto& replicas = json["replicas"];
+  ASSERT_EQ(replicas.size(), 3u);
+  EXPECT_EQ(replicas[0]["files"].size(), 2u);
+  EXPECT_EQ(replicas[1]["files"].size(), 2u);
+  EXPECT_EQ(replicas[2]["process"], "silent");
+  EXPECT_THAT(std::string(replicas[2]["error"]), HasSubstr(cluster_.endpoint(2)));
+  EXPECT_THAT(Run({"status", "--uri", uri}).out, HasSubstr(cluster_.endpoint(2) + "  silent"));
+  EXPECT_EQ(Run({"dump", "--uri", uri, "--replica", "1", "--offset", "0", "--length", "8", "--hex"})
+                .exit_status,
+            0);
+  cluster_.KillReplica(0);
+  cluster_.KillReplica(1);
+  const Outcome none = Run({"status", "--uri", uri});
+  EXPECT_EQ(none.exit_status, 1);
+  EXPECT_THAT(none.err, HasSubstr(cluster_.endpoint(0)));
+}
+
 TEST_F(GroupCommandTest, ExportWaitsForNobodyButRefusesALivingPrimary) {
   const std::string to = cluster_.folder() + "/export";
   const Outcome refused = Export(0, to);

@@ -48,6 +48,8 @@ TEST_F(PromoteTest, AReplicasMachineTakesThePlaceOfALostPrimary) {
   const Outcome promoted = Promote(Elsewhere());
   ASSERT_EQ(promoted.exit_status, 0) << promoted.text;
   EXPECT_THAT(promoted.text, HasSubstr("linked from the replica on this machine"));
+  EXPECT_THAT(promoted.text,
+              HasSubstr("has not released the group; its last sign of life was at 20"));
   EXPECT_THAT(promoted.text, HasSubstr("holds its group's database"));
   int tables = 0;
   for (const auto& entry : fs::directory_iterator(NewDirectory())) {

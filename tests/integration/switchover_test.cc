@@ -251,6 +251,8 @@ TEST_F(SwitchoverTest, ADeadPrimaryIsLeftToPromote) {
   });
   ASSERT_EQ(primary.ReadLine(), "filled");
   primary.Kill();
+  const Outcome status = Ctl("status --dir " + cluster_.folder() + "/cluster");
+  EXPECT_THAT(status.text, HasSubstr("no heartbeat since 20"));
   const uint64_t epoch = Epoch();
   const Outcome refused = Ctl(Arguments("0"));
   EXPECT_EQ(refused.exit_status, 1);

@@ -28,7 +28,7 @@ struct NodeStatus {
   std::string owner;             // digest of the id of the sealed epoch's owner
   std::string owner_name;        // for people: process, host, directory
   bool released = false;         // that owner has closed in order
-  uint64_t heartbeat = 0;        // moves while the owner lives
+  uint64_t heartbeat = 0;        // moves while the owner lives; microseconds since 1970
   uint64_t installed_epoch = 0;  // the epoch whose log this node's log was made equal to; 0: never
   std::vector<std::string> replicas;  // control endpoints of the installed configuration
   std::vector<std::string> absent;    // those of the replicas that it leaves out
