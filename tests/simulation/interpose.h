@@ -4,6 +4,7 @@
 #pragma once
 
 #include <dlfcn.h>
+#include <pthread.h>
 
 #include "simulation/scheduler.h"
 
@@ -14,6 +15,9 @@ template <class Function>
 Function* Real(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
 }
+
+// Whether a thread of another process waits for a lock that this thread, of `process`, holds.
+bool HoldsUpOthers(pthread_t thread, uint64_t process);
 
 inline constexpr uint64_t kSecond = 1'000'000'000;
 

@@ -46,6 +46,11 @@ struct Lock {
   int depth = 0;  // of the writer; 0: there is none
   int readers = 0;
 };
+// The processes of those that wait for a lock.
+std::unordered_map<const void*, std::vector<uint64_t>>& Awaited() {
+  static std::unordered_map<const void*, std::vector<uint64_t>> awaited;
+  return awaited;
+}
 std::unordered_map<const void*, Lock>& Locks() {
   static std::unordered_map<const void*, Lock> locks;
   return locks;
@@ -74,7 +79,13 @@ void TakeFree(const void* lock) { Locks()[lock] = {pthread_self(), 1, 0}; }
 
 int Acquire(const void* lock, uint64_t deadline) {
   const auto free = [lock] { return Free(lock); };
-  if (!Scheduler::Get().Wait(free, deadline)) return ETIMEDOUT;
+  std::vector<uint64_t>& waiting = Awaited()[lock];
+  const uint64_t process = Scheduler::Process();
+  waiting.push_back(process);
+  const bool in_time = Scheduler::Get().Wait(free, deadline);
+  waiting.erase(std::ranges::find(waiting, process));
+  if (waiting.empty()) Awaited().erase(lock);
+  if (!in_time) return ETIMEDOUT;
   TakeFree(lock);
   return 0;
 }
@@ -142,6 +153,16 @@ long Futex(uint32_t* word, int operation, uint32_t value) {
 }
 
 }  // namespace
+
+bool HoldsUpOthers(pthread_t thread, uint64_t process) {
+  return std::ranges::any_of(Awaited(), [&](const auto& awaited) {
+    const auto held = Locks().find(awaited.first);
+    if (held == Locks().end() || held->second.depth == 0) return false;
+    if (!pthread_equal(held->second.writer, thread)) return false;
+    return std::ranges::any_of(awaited.second, [&](uint64_t each) { return each != process; });
+  });
+}
+
 }  // namespace hyperloop::simulation
 
 using namespace hyperloop::simulation;  // NOLINT(google-build-using-namespace)

@@ -12,6 +12,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "simulation/interpose.h"
+
 namespace hyperloop::simulation {
 
 struct Scheduler::Thread {
@@ -101,7 +103,8 @@ void Scheduler::SetStopped(uint64_t process, bool stopped) {
 
 bool Scheduler::StandsStill(const Thread& thread) const {
   const bool waits = thread.descriptors || thread.deadline != kNever;
-  return waits && stopped_.contains(thread.process);
+  return waits && stopped_.contains(thread.process) &&
+         !HoldsUpOthers(thread.handle, thread.process);
 }
 
 bool Scheduler::Ended(const Thread* thread) { return thread->ended; }

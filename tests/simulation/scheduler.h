@@ -63,7 +63,8 @@ class Scheduler {
   void SetLagging(uint64_t process, bool lagging);
 
   // While a process is stopped, each of its threads stands still from its next wait for descriptors
-  // or time on. It may finish what others wait for meanwhile, as an RNIC's engine does.
+  // or time on. It may finish what others wait for meanwhile, as an RNIC's engine does: a thread
+  // goes on while another process waits for a lock that it holds.
   void SetStopped(uint64_t process, bool stopped);
 
   // A number below `bound`, by the seed.
