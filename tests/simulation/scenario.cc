@@ -1,9 +1,10 @@
 #include "simulation/scenario.h"
 
+#include <algorithm>
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <optional>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -12,6 +13,8 @@
 #include "journal/redo.h"
 #include "layout/crc32c.h"
 #include "simulation/history.h"
+#include "simulation/primary.h"
+#include "simulation/replica_sets.h"
 #include "simulation/scheduler.h"
 #include "simulation/world.h"
 
@@ -20,124 +23,17 @@ namespace {
 
 constexpr char kFile[] = "f";
 constexpr int kMostSteps = 24;
-constexpr int kMostOpens = 40;
-constexpr uint64_t kPause = 3'000'000, kMostPause = 100'000'000;  // nanoseconds between two appends
-constexpr int kBusyAppends = 20;
-constexpr int kMostSlots = 64;                 // with the longest window
-constexpr uint64_t kSlowAppend = 500'000'000;  // nanoseconds; half of what an operation may take
-constexpr int kMostSlow = 3;
-
-constexpr uint64_t kMostBytes = 2 << 20;  // from then on pieces are short, so that the data fits
-
-struct WriterOptions {
-  uint64_t most_padding = 0;  // bytes that make pieces longer
-  uint64_t at_once = 1;       // appends that wait together
-};
-
-// A primary that appends pieces on a thread of its own until an append finds the group fenced or
-// the primary ends.
-class Primary {
- public:
-  // Made by a thread of the primary's process.
-  Primary(const World& world, size_t host, std::unique_ptr<Store> store, FileId file,
-          History& history, WriterOptions options)
-      : world_(world),
-        host_(host),
-        process_(Scheduler::Process()),
-        store_(std::move(store)),
-        file_(file),
-        writer_([this, &history, options] { Write(history, options); }) {}
-  ~Primary() {
-    const AsProcess as(process_);
-    Stop();
-    store_.reset();
-  }
-
-  void Stop() {
-    stop_ = true;
-    if (writer_.joinable()) writer_.join();
-  }
-  // After Stop: appends more pieces than a group has slots. A group that is well acknowledges them
-  // at once; meanwhile it may take in some replicas that were left out.
-  Status AppendMany(History& history) {
-    const AsProcess as(process_);
-    int slow = 0;
-    for (int i = 0; i < kMostSlots; ++i) {
-      const uint64_t begun = Scheduler::Get().Now();
-      HL_RETURN_IF_ERROR(AppendSome(history, {0, 1}));
-      if (Scheduler::Get().Now() - begun > kSlowAppend && ++slow > kMostSlow)
-        return TimedOut("the group stops again and again");
-    }
-    return {};
-  }
-  Status Close() {
-    const AsProcess as(process_);
-    return store_->Close();
-  }
-  // The next appends follow each other without a pause.
-  void Hurry() { busy_ = kBusyAppends; }
-  size_t host() const { return host_; }
-  uint64_t process() const { return process_; }
-  bool fenced() const { return fenced_; }
-  // Another primary has the group: nothing that is appended from now on may be acknowledged.
-  void Overtaken() { overtaken_ = true; }
-  bool broke_fence() const { return broke_fence_; }
-
- private:
-  void Write(History& history, const WriterOptions& options) {
-    while (Pause(), !stop_ && !world_.IsDead(process_)) {
-      const Status appended = AppendSome(history, options);
-      fenced_ = appended.code() == Code::kFenced;
-      if (fenced_) return;
-    }
-  }
-  void Pause() {
-    const auto ready = [this] { return busy_ > 0 || stop_; };
-    Scheduler::Get().Wait(ready, Scheduler::Get().Now() + kPause + Choose(kMostPause - kPause));
-    if (busy_ > 0) --busy_;
-  }
-  static uint64_t Choose(uint64_t bound) { return Scheduler::Get().Choose(bound); }
-  Status AppendSome(History& history, const WriterOptions& options) {
-    std::vector<std::pair<uint64_t, AppendTicket>> under_way;
-    Status appended;
-    const bool overtaken = overtaken_;
-    for (uint64_t n = 0; n < options.at_once && appended.ok(); ++n) {
-      const uint64_t most = history.bytes() < kMostBytes ? options.most_padding : 0;
-      const History::Piece piece = history.Begin(Choose(most + 1));
-      const Result<AppendTicket> ticket = store_->Append(file_, piece.text);
-      appended = ticket.status();
-      if (ticket.ok()) under_way.emplace_back(piece.number, *ticket);
-    }
-    for (const auto& [number, ticket] : under_way) {
-      const Status awaited = store_->Await(ticket);
-      if (world_.IsDead(process_)) return awaited;  // nobody hears of it
-      if (awaited.ok()) {
-        history.Acknowledge(number, store_->statistics().epoch);
-        Scheduler::Get().Note(number);
-      }
-      if (awaited.ok() && overtaken) broke_fence_ = true;
-      if (!awaited.ok()) appended = awaited;
-    }
-    return appended;
-  }
-
-  const World& world_;
-  const size_t host_;
-  const uint64_t process_;
-  std::unique_ptr<Store> store_;
-  const FileId file_;
-  std::atomic<bool> stop_{false};
-  std::atomic<int> busy_{0};
-  std::atomic<bool> fenced_{false};
-  std::atomic<bool> overtaken_{false};
-  std::atomic<bool> broke_fence_{false};
-  std::thread writer_;  // last: it uses the members above
-};
+constexpr int kMostOpens = 60;
+constexpr size_t kMostReplicas = 6;
+constexpr uint64_t kMostMessages = 64;  // that change replicas, of one opening
 
 class Scenario {
  public:
   Scenario(uint64_t seed, const std::string& folder, std::shared_ptr<Log> log)
-      : random_(seed), log_(std::move(log)), world_(folder, random_, log_) {
+      : random_(seed),
+        log_(std::move(log)),
+        world_(folder, random_, log_),
+        sets_(world_.first_count()) {
     ChooseOptions();
   }
 
@@ -158,8 +54,18 @@ class Scenario {
 
  private:
   uint64_t Below(uint64_t bound) { return random_() % bound; }
-  uint64_t count() const { return static_cast<uint64_t>(world_.count()); }
-  int AnyReplica() { return static_cast<int>(Below(count())); }
+  template <class Numbers>
+  int AnyOf(const Numbers& numbers) {
+    return *std::next(numbers.begin(), static_cast<ptrdiff_t>(Below(numbers.size())));
+  }
+  int AnyReplica() { return AnyOf(sets_.All()); }
+  // One of the replicas, or the primary's host.
+  std::string AnyHost() {
+    const std::set<int> all = sets_.All();
+    const uint64_t number = Below(all.size() + 1);
+    if (number == all.size()) return kPrimaries[host_];
+    return World::NameOf(*std::next(all.begin(), static_cast<ptrdiff_t>(number)));
+  }
   void Say(const std::string& what) const {
     if (log_ != nullptr) log_->Write(LogLevel::kInfo, "--- " + what);
   }
@@ -179,49 +85,62 @@ class Scenario {
 
   // --- primaries
 
+  // What an opening by this list says otherwise. While a replica with a fresh pool waits for its
+  // content, none is granted that leaves out nothing.
+  Opening By(const ReplicaList& list, bool takeover) const { return {list, takeover, lost_pool_}; }
   // Opens the group on one of kPrimaries, reads it and compares. The calling thread is one of the
   // primary's process. Null: not now.
-  std::unique_ptr<Primary> Open(size_t host, bool takeover) {
+  std::unique_ptr<Primary> Open(size_t host, const Opening& opening) {
     const uint64_t process = Scheduler::Process();
-    auto store = world_.Open(kPrimaries[host], takeover);
-    if (!store.ok()) return Refused(store.status());
+    const bool known = sets_.known();
+    Result<std::unique_ptr<Primary>> opened = TryOpen(host, opening);
+    if (world_.IsDead(process)) return nullptr;
+    if (opened.ok()) return std::move(opened).value();
+    const Status& status = opened.status();
+    Say("refused: " + status.ToString());
+    // Never are all copies damaged, and no wrong replica is listed.
+    if (status.code() == Code::kCorruption || (status.code() == Code::kInvalidArgument && known))
+      Wrong("an opening was refused with " + status.ToString());
+    if (opening.list.changes()) sets_.MayServe(opening.list);
+    refusal_ = status;
+    return nullptr;
+  }
+  Result<std::unique_ptr<Primary>> TryOpen(size_t host, const Opening& opening) {
+    const uint64_t process = Scheduler::Process();
+    HL_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, world_.Open(kPrimaries[host], opening));
     TakeResult taken;
-    const Status status = (*store)->Take({"/database", pairing_.group.empty(), pairing_}, &taken);
-    if (!status.ok()) return Refused(status);
-    if (world_.IsDead(process)) return nullptr;
+    HL_RETURN_IF_ERROR(store->Take({"/database", pairing_.group.empty(), pairing_}, &taken));
+    if (world_.IsDead(process)) return Unavailable("this process is dead");
     pairing_ = taken.pairing;
-    const Result<FileId> file = FileOf(**store);
-    if (!file.ok()) return Refused(file.status());
+    sets_.Serves(Below(2) == 0 ? opening.list : opening.list.Plain());
+    if (lost_pool_ && Settled()) lost_pool_ = false;
+    HL_ASSIGN_OR_RETURN(const FileId file, FileOf(*store));
     std::string content(World::kRegion, '\0');
-    const Result<uint64_t> size = (*store)->Read(*file, 0, content);
-    if (!size.ok()) return Refused(size.status());
-    if (world_.IsDead(process)) return nullptr;
-    if (const std::string wrong = history_.Check({content.data(), *size}); !wrong.empty())
+    HL_ASSIGN_OR_RETURN(const uint64_t size, store->Read(file, 0, content));
+    if (world_.IsDead(process)) return Unavailable("this process is dead");
+    if (const std::string wrong = history_.Check({content.data(), size}); !wrong.empty())
       Wrong(std::string("after an opening by ") + kPrimaries[host] + ": " + wrong);
     history_.Serves(taken.epoch);
-    return std::make_unique<Primary>(world_, host, std::move(*store), *file, history_, writer_);
+    return std::make_unique<Primary>(world_, host, std::move(store), file, history_, writer_);
   }
   static Result<FileId> FileOf(Store& store) {
     Result<FileId> found = store.Lookup(kFile);
     return found.status().code() == Code::kNotFound ? store.Create(kFile) : found;
   }
-  std::unique_ptr<Primary> Refused(const Status& status) {
-    if (world_.IsDead(Scheduler::Process())) return nullptr;
-    Say("refused: " + status.ToString());
-    // Never are all copies damaged, and no wrong replica is listed.
-    if (status.code() == Code::kCorruption || status.code() == Code::kInvalidArgument)
-      Wrong("an opening was refused with " + status.ToString());
-    refusal_ = status;
-    return nullptr;
-  }
-  std::unique_ptr<Primary> OpenAsNewProcess(size_t host, bool takeover) {
+  std::unique_ptr<Primary> OpenAsNewProcess(size_t host, const Opening& opening) {
     const AsProcess as(Scheduler::Get().NewProcess());
-    return Open(host, takeover);
+    return Open(host, opening);
   }
-  // Opens the group, which can be opened, unless others disturb.
+  // By any list that may be right.
+  std::unique_ptr<Primary> OpenAsNewProcess(size_t host, bool takeover) {
+    return OpenAsNewProcess(host, By(sets_.Any(random_), takeover));
+  }
+  // Opens the group, which can be opened by one of the lists, unless others disturb.
   void OpenSoon() {
-    for (int i = 0; i < kMostOpens && primary_ == nullptr && wrong_.empty(); ++i) {
-      primary_ = OpenAsNewProcess(host_, Below(2) == 0);
+    for (uint64_t i = Below(kMostOpens), last = i + kMostOpens; i < last; ++i) {
+      if (primary_ != nullptr || !wrong_.empty()) return;
+      const ReplicaList list = sets_.lists()[i % sets_.lists().size()];
+      primary_ = OpenAsNewProcess(host_, By(list, Below(2) == 0));
       if (primary_ == nullptr) std::this_thread::sleep_for(std::chrono::milliseconds(200));
     }
     if (primary_ == nullptr) Wrong("the group does not open: " + refusal_.ToString());
@@ -240,7 +159,7 @@ class Scenario {
 
   void Step() {
     ++faults_;
-    switch (Below(21)) {
+    switch (Below(33)) {
       case 0:
         return Restart(AnyReplica(), /*power=*/false);
       case 1:
@@ -278,6 +197,19 @@ class Scenario {
       case 8:
       case 9:
         return DisturbLink();
+      case 21:
+      case 22:
+      case 23:
+      case 24:
+        return ChangeReplicas();
+      case 25:
+      case 26:
+      case 27:
+      case 28:
+      case 29:
+        return ChangesCutShort();
+      case 30:
+        return LosePool();
       default:
         return LoseAllPower();
     }
@@ -304,15 +236,29 @@ class Scenario {
   // acknowledged or read, by itself, even after a power failure now. Members of newer ones were
   // made equal to one of these before.
   void CheckMembersAlone() {
+    Configuration newest;
     for (int i = 0; i < world_.count(); ++i) {
+      if (!world_.exists(i)) continue;
       test::EmbeddedReplica::Durable left = world_.Left(i);
       const Result<NodeState> state = ReadNodeState(left.node_page);
       if (!state.ok()) return Wrong(World::NameOf(i) + ": " + state.status().ToString());
+      if (state->installed.epoch > newest.epoch) newest = state->installed;
       if (state->installed.epoch < std::max(history_.epoch(), uint64_t{1})) continue;
       if (const std::string wrong = WrongAlone(left.region); !wrong.empty())
         Wrong(World::NameOf(i) + " alone, of epoch " + std::to_string(state->installed.epoch) +
               ": " + wrong);
     }
+    CheckRecorded(newest);
+  }
+  // Only what was asked for is recorded.
+  void CheckRecorded(const Configuration& newest) {
+    std::set<int> recorded;
+    for (const Configuration::Replica& each : newest.All())
+      for (int i = 0; i < world_.count(); ++i)
+        if (world_.AddressOf(i) == each.address) recorded.insert(i);
+    if (newest.epoch == 0 || sets_.Has(recorded)) return;
+    Wrong("the newest configuration, of epoch " + std::to_string(newest.epoch) + ", has replicas " +
+          ReplicaList{{recorded.begin(), recorded.end()}}.Text() + ", and none may have these");
   }
   std::string WrongAlone(std::span<std::byte> image) const {
     const Result<RegionInfo> info = ParseSuperblock(image, image.size());
@@ -329,12 +275,12 @@ class Scenario {
     return history_.Look(text);
   }
   void Heal() {
-    for (int i = 0; i < world_.count(); ++i)
+    for (const int i : sets_.All())
       if (!world_.up(i)) world_.Start(i);
   }
   // From now on each replica is up or down, whatever it was.
   void Shuffle() {
-    for (int i = 0; i < world_.count(); ++i) {
+    for (const int i : sets_.All()) {
       const bool up = Below(2) == 0;
       if (up && !world_.up(i)) world_.Start(i);
       if (!up && world_.up(i)) world_.Kill(i);
@@ -455,7 +401,7 @@ class Scenario {
       CheckMembersAlone();
       Below(2) == 0 ? Heal() : Shuffle();
     }
-    OpenAndDie(takeover ? 1 - host_ : host_, takeover);
+    OpenAndDie(takeover ? 1 - host_ : host_, By(sets_.Any(random_), takeover || Below(2) == 0));
     if (takeover) {
       std::this_thread::sleep_for(std::chrono::milliseconds(Below(1000)));
       if (primary_->broke_fence())
@@ -467,18 +413,40 @@ class Scenario {
     Heal();
     OpenSoon();
   }
-  void OpenAndDie(size_t host, bool takeover) {
+  void OpenAndDie(size_t host, const Opening& opening, std::optional<Loss> loss = {}) {
+    if (!loss.has_value() && Below(2) == 0) loss = LossAt(Loss::kAll);
+    OpenInTrouble(host, opening, loss, [this, host](uint64_t process) {
+      world_.KillPrimary(process, kPrimaries[host]);
+    });
+  }
+  Loss LossAt(Loss::What what) { return {what, Below(kMostMessages)}; }
+  // Opens the group, and calls `trouble` with the opening's process when a message is lost; if none
+  // is to be lost, at any moment while it opens, or soon after that. Returns a primary that lives.
+  std::unique_ptr<Primary> OpenInTrouble(size_t host, const Opening& opening,
+                                         const std::optional<Loss>& loss,
+                                         const std::function<void(uint64_t)>& trouble) {
     const uint64_t process = Scheduler::Get().NewProcess();
     const auto opened = std::make_shared<std::unique_ptr<Primary>>();
-    world_.Bury(process, [this, host, takeover, opened] {
+    const auto ended = std::make_shared<bool>(false);
+    if (loss.has_value()) world_.LoseMessages(*loss);
+    world_.Bury(process, [this, host, opening, opened, ended] {
       const uint64_t own = Scheduler::Process();
-      *opened = Open(host, takeover || Below(2) == 0);
-      if (world_.IsDead(own)) return opened->reset();
+      *opened = Open(host, opening);
       if (*opened != nullptr && primary_ != nullptr) primary_->Overtaken();
+      if (world_.IsDead(own)) opened->reset();
+      *ended = true;
     });
-    std::this_thread::sleep_for(std::chrono::microseconds(Below(uint64_t{1} << Below(23))));
-    world_.KillPrimary(process, kPrimaries[host]);
-    if (*opened != nullptr) Bury(std::move(*opened));
+    const uint64_t most = uint64_t{1000} << Below(23);
+    Scheduler::Get().Wait([&] { return world_.lost() || (*ended && loss.has_value()); },
+                          loss.has_value() ? kNever : Scheduler::Get().Now() + Below(most));
+    trouble(process);
+    world_.LoseNone();
+    if (world_.IsDead(process)) {
+      if (*opened != nullptr) Bury(std::move(*opened));
+      return nullptr;
+    }
+    Scheduler::Get().Wait([&] { return *ended; });
+    return std::move(*opened);
   }
   void LoseAllPower() {
     Say("all replicas lose power");
@@ -488,22 +456,227 @@ class Scenario {
     CheckMembersAlone();
     Heal();
     for (uint64_t times = Below(3); times > 0; --times) {
-      OpenAndDie(host_, true);
+      OpenAndDie(host_, By(sets_.Any(random_), true));
       CheckMembersAlone();
     }
     OpenSoon();
   }
 
+  // --- changes of the group's replicas
+
+  // A group with another replica, or without one.
+  ReplicaList Changed(const ReplicaList& list) {
+    ReplicaList next = list.Plain();
+    std::set<int> others;
+    for (int i = 0; i < world_.count(); ++i)
+      if (!list.Set().contains(i)) others.insert(i);
+    const bool adds = !others.empty() && next.replicas.size() < kMostReplicas &&
+                      (next.replicas.size() < 3 || Below(2) == 0);
+    // A new one that is the first of the chain is often the first to install anything.
+    const bool first = adds && Below(2) == 0;
+    const uint64_t place = first ? 0 : Below(next.replicas.size() + (adds ? 1 : 0));
+    const auto at = next.replicas.begin() + static_cast<ptrdiff_t>(place);
+    if (adds) {
+      next.added = AnyOf(others);
+      next.replicas.insert(at, next.added);
+    } else {
+      next.removed = *at;
+      next.replicas.erase(at);
+    }
+    return next;
+  }
+  // It runs, with a fresh pool, or with one of an earlier time.
+  void Enlist(int replica) {
+    const bool fresh = !world_.exists(replica) || Below(2) == 0;
+    if (fresh && !sets_.All().contains(replica) && world_.exists(replica)) world_.LosePool(replica);
+    if (!world_.up(replica)) world_.Start(replica);
+  }
+  // A primary opens the group with another replica, or without one. It dies meanwhile, or it is not
+  // answered, or a replica dies. It takes the group from a primary that lives, or nobody has it.
+  void ChangeReplicas() {
+    const ReplicaList next = Changed(sets_.Any(random_));
+    if (next.replicas.empty()) return;
+    const bool takeover = Below(2) == 0;
+    Say("the group's replicas change to " + next.Text() +
+        (takeover ? ", while a primary has it" : ""));
+    if (!takeover) {
+      Vanish(primary_);
+      CheckMembersAlone();
+    }
+    Below(8) == 0 ? Shuffle() : Heal();
+    if (next.added != -1) Enlist(next.added);
+    sets_.MayServe(next);
+    const size_t host = takeover ? 1 - host_ : host_;
+    std::unique_ptr<Primary> opened = Change(host, By(next, takeover || Below(2) == 0));
+    if (takeover)
+      Replace(std::move(opened), host);
+    else
+      primary_ = std::move(opened);
+    if (primary_ == nullptr) {
+      CheckMembersAlone();
+      Shuffle();
+      for (int tries = 0; tries < 2 && primary_ == nullptr; ++tries)
+        primary_ = OpenAsNewProcess(host_, Below(2) == 0);
+    }
+    if (primary_ == nullptr) {
+      Heal();
+      OpenSoon();
+    }
+    if (wrong_.empty() && Below(2) == 0) TryFormerSet();
+  }
+  std::unique_ptr<Primary> Change(size_t host, const Opening& opening) {
+    switch (Below(5)) {
+      case 0:
+        return OpenAsNewProcess(host, opening);
+      case 1:
+        return OpenInTrouble(host, opening, LossAt(Below(2) == 0 ? Loss::kRequest : Loss::kReply),
+                             [](uint64_t) {});
+      case 2:
+        return OpenInTrouble(host, opening, LossAt(Loss::kRequest),
+                             [this](uint64_t) { Restart(AnyReplica(), Below(2) == 0); });
+      default:
+        OpenAndDie(host, opening);
+        return nullptr;
+    }
+  }
+  // Several changes of the same group are cut short one after the other. Whatever is served then,
+  // nobody serves by the other replicas.
+  void ChangesCutShort() {
+    Vanish(primary_);
+    CheckMembersAlone();
+    const ReplicaList before = sets_.Any(random_);
+    for (uint64_t times = 2 + Below(2); times > 0; --times) {
+      const ReplicaList next = Changed(before);
+      if (next.replicas.empty()) return OpenSoon();
+      Say("a primary dies while it changes the group's replicas to " + next.Text());
+      Heal();
+      if (next.added != -1) Enlist(next.added);
+      sets_.MayServe(next);
+      OpenAndDie(host_, By(next, true), LossOfInstalls(next.replicas.size()));
+      if (Below(4) == 0) Restart(AnyReplica(), Below(2) == 0);
+    }
+    CheckMembersAlone();
+    Heal();
+    KillOneThatIsBehind();
+    for (int tries = 0; tries < 4 && primary_ == nullptr && wrong_.empty(); ++tries) {
+      const bool newest = Below(2) == 0;
+      const ReplicaList list = newest ? sets_.lists().back() : sets_.Any(random_);
+      primary_ = OpenAsNewProcess(host_, {list, true, Below(4) != 0});
+    }
+    if (primary_ != nullptr) ServeWithoutThese();
+    Heal();
+    OpenSoon();
+  }
+  // Some replicas have installed the change, which is installed first at those that stay, then at
+  // all `replicas`.
+  Loss LossOfInstalls(uint64_t replicas) {
+    const uint64_t spared = Below(2) == 0 ? 1 + Below(replicas - 1) : Below(2 * replicas);
+    return {Loss::kAll, spared, true};
+  }
+  // Perhaps one dies that has not recorded the newest configuration, if there is one.
+  void KillOneThatIsBehind() {
+    const std::set<int> all = sets_.All();
+    std::set<int> behind;
+    uint64_t newest = 0;
+    for (const int each : all) newest = std::max(newest, Recorded(each));
+    for (const int each : all)
+      if (Recorded(each) < newest) behind.insert(each);
+    if (Below(4) != 0) world_.Kill(AnyOf(behind.empty() ? all : behind));
+  }
+  // The primary and all replicas with which it serves are gone. Nobody may serve by the others.
+  void ServeWithoutThese() {
+    primary_->Hurry();
+    std::this_thread::sleep_for(std::chrono::milliseconds(Below(200)));
+    Vanish(primary_);
+    CheckMembersAlone();
+    std::vector<ReplicaList> lists = sets_.lists();
+    for (const std::set<int>& each : sets_.Former()) lists.push_back({{each.begin(), each.end()}});
+    for (int i = 0; i < world_.count(); ++i) {
+      if (!world_.exists(i)) continue;
+      const bool serves = Recorded(i) >= history_.epoch();
+      if (serves && world_.up(i)) world_.Kill(i);
+      if (!serves && !world_.up(i)) world_.Start(i);
+    }
+    for (const ReplicaList& each : lists) MustNotServe(each, true);
+  }
+  // The primary that has the group was perhaps replaced by `next`.
+  void Replace(std::unique_ptr<Primary> next, size_t host) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(Below(1000)));
+    if (primary_->broke_fence())
+      Wrong("a primary acknowledged a write after another one had had the group");
+    if (next == nullptr && !primary_->fenced() && Below(2) == 0) return;
+    Vanish(primary_);
+    primary_ = std::move(next);
+    if (primary_ != nullptr) host_ = host;
+  }
+  // Somebody opens the group by replicas that it no longer has, or never had.
+  void TryFormerSet() {
+    const std::vector<std::set<int>> former = sets_.Former();
+    if (former.empty() || !sets_.known()) return;
+    const std::set<int> set = former[Below(former.size())];
+    MustNotServe({{set.begin(), set.end()}}, Below(2) == 0);
+  }
+  void MustNotServe(const ReplicaList& list, bool leaves_out) {
+    // Fresh replicas are another group.
+    if (std::ranges::none_of(list.replicas, [this](int i) { return Recorded(i) != 0; })) return;
+    Say("somebody opens the group by replicas " + list.Text());
+    const AsProcess as(Scheduler::Get().NewProcess());
+    if (TryOpen(1 - host_, {list, true, leaves_out}).ok())
+      Wrong("replicas " + list.Text() + " serve, while others are the group");
+  }
+  // The epoch of the configuration that the replica has recorded; 0: none.
+  uint64_t Recorded(int replica) {
+    const Result<NodeState> state = world_.up(replica)
+                                        ? ReadNodeState(world_.node_page(replica))
+                                        : ReadNodeState(world_.Left(replica).node_page);
+    return state.ok() ? state->installed.epoch : 0;
+  }
+  // Whether the group is known, and each of its replicas is up and holds what the others do.
+  bool Settled() {
+    if (!sets_.known()) return false;
+    const std::set<int> all = sets_.All();
+    std::set<uint64_t> epochs;
+    for (const int each : all) {
+      if (!world_.up(each)) return false;
+      const Result<NodeState> state = ReadNodeState(world_.node_page(each));
+      if (!state.ok() || state->installed.replicas.size() != all.size()) return false;
+      epochs.insert({state->installed.epoch, state->sealed_epoch});
+    }
+    return epochs.size() == 1;
+  }
+  // A pool is gone for good, and a fresh one takes its place.
+  void LosePool() {
+    const bool lives = continues_ && Below(2) == 0;
+    if (!lives) {
+      Vanish(primary_);
+      CheckMembersAlone();
+    }
+    Heal();
+    // A majority must be left, of what any replica has recorded.
+    if (Settled() && sets_.All().size() >= 3) {
+      const int lost = AnyReplica();
+      Say("the pool of replica " + std::to_string(lost) + " is lost");
+      lost_pool_ = true;
+      world_.LosePool(lost);
+      std::this_thread::sleep_for(std::chrono::milliseconds(Below(2) == 0 ? 0 : Below(3000)));
+      world_.Start(lost);
+    }
+    if (!lives) OpenSoon();
+  }
+
   // The next opening finds the damage and mends it.
   void DamageOne() {
-    if (count() == 1) return;  // the only copy
+    // Not the only copy, and nothing that is not written yet.
+    const std::set<int> all = sets_.All();
+    if (!sets_.known() || all.size() == 1) return;
+    if (std::ranges::any_of(all, [this](int each) { return Recorded(each) == 0; })) return;
     Vanish(primary_);
     CheckMembersAlone();
     Heal();
-    const uint64_t replica = Below(count() + 1);
-    const bool own = replica == count();
-    const std::string damaged = own ? kPrimaries[host_] : World::NameOf(static_cast<int>(replica));
-    if (!own) world_.Kill(static_cast<int>(replica));
+    const bool own = Below(all.size() + 1) == 0;
+    const int replica = AnyReplica();
+    const std::string damaged = own ? kPrimaries[host_] : World::NameOf(replica);
+    if (!own) world_.Kill(replica);
     const uint64_t at = world_.Damage(damaged);
     Say("the pool of " + damaged + " is damaged at " + std::to_string(at));
     Heal();
@@ -512,9 +685,7 @@ class Scenario {
   void DisturbLink() {
     if (!world_.fabric().apart()) return;
     const std::string one = World::NameOf(AnyReplica());
-    const uint64_t peer = Below(count() + 1);
-    const std::string other =
-        peer == count() ? kPrimaries[host_] : World::NameOf(static_cast<int>(peer));
+    const std::string other = AnyHost();
     if (one == other) return;
     if (Below(3) == 0) {
       Say("the link between " + one + " and " + other + " breaks");
@@ -541,18 +712,22 @@ class Scenario {
     if (const Status closed = primary_->Close(); !closed.ok())
       return Wrong("the last Close failed: " + closed.ToString());
     primary_.reset();
-    for (int i = 0; i < world_.count(); ++i)
+    const std::set<int> all = sets_.All();
+    for (const int i : all)
       Scheduler::Get().Note(Crc32c(0, world_.region(i).data(), world_.region(i).size()));
-    for (int i = 1; i < world_.count(); ++i)
-      if (!std::ranges::equal(world_.region(0), world_.region(i)))
-        Wrong("replica " + std::to_string(i) + " differs from replica 0 at the end");
+    for (const int i : all)
+      if (!std::ranges::equal(world_.region(*all.begin()), world_.region(i)))
+        Wrong("replica " + std::to_string(i) + " differs from replica " +
+              std::to_string(*all.begin()) + " at the end");
   }
 
   std::mt19937_64 random_;
   const std::shared_ptr<Log> log_;
   World world_;
+  ReplicaSets sets_;
   History history_;
   bool continues_ = false;
+  bool lost_pool_ = false;  // a replica has a fresh pool, which no opening has seen filled
   WriterOptions writer_;
   Pairing pairing_;
   std::unique_ptr<Primary> primary_;

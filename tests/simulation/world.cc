@@ -23,7 +23,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kAckTimeout{2000};
 constexpr uint64_t kMostDamage = 4096;
-constexpr std::array<size_t, 6> kCounts{1, 2, 3, 3, 3, 5};  // of replicas
+constexpr std::array<size_t, 7> kCounts{1, 2, 2, 3, 3, 4, 5};  // of replicas
+constexpr size_t kSpares = 2;
 
 std::vector<std::string> Hosts(size_t replicas) {
   std::vector<std::string> hosts(kPrimaries.begin(), kPrimaries.end());
@@ -81,10 +82,10 @@ World::World(std::string folder, std::mt19937_64& random, std::shared_ptr<Log> l
     : folder_(std::move(folder)),
       random_(random),
       log_(std::move(log)),
-      fabric_{Hosts(count), random() % 2 == 0, EngineOptionsBy(random), random()},
-      replicas_(count) {
-  for (int i = 0; i < this->count(); ++i) Start(i);
-  for (const Replica& each : replicas_) options_.replicas.push_back(each.running->address());
+      fabric_{Hosts(count + kSpares), random() % 2 == 0, EngineOptionsBy(random), random()},
+      first_count_(static_cast<int>(count)),
+      replicas_(count + kSpares) {
+  for (int i = 0; i < first_count_; ++i) Start(i);
   options_.device = "simulated";
   options_.journal_size = 256 << 10;
   options_.table_capacity = 64;
@@ -103,8 +104,8 @@ void World::Start(int replica) {
   const AsProcess as(own.process);
   auto started = EmbeddedReplica::Start(
       fabric_.rnic(name), name, PoolOf(name), kRegion,
-      [](const control::BodyUnion&) { return EmbeddedReplica::Fate::kHandled; },
-      &fabric_.power(name), own.port, own.durable.has_value() ? &*own.durable : nullptr);
+      [this](const control::BodyUnion& request) { return FateOf(request); }, &fabric_.power(name),
+      own.port, own.durable.has_value() ? &*own.durable : nullptr);
   MustBeOk(started.status());
   own.running = std::move(started).value();
   own.port = own.running->port();
@@ -162,6 +163,29 @@ void World::LosePower(int replica) {
   std::ranges::copy(left.node_page, (*pool)->node_page().begin());
 }
 
+void World::LosePool(int replica) {
+  if (up(replica)) Kill(replica);
+  std::filesystem::remove(PoolOf(NameOf(replica)));
+  At(replica).durable.reset();
+}
+
+test::EmbeddedReplica::Fate World::FateOf(const control::BodyUnion& request) {
+  using Fate = EmbeddedReplica::Fate;
+  using control::Body;
+  Loss& loss = losses_.loss;
+  if (!losses_.planned) return Fate::kHandled;
+  if (!losses_.begun) {
+    const bool looks = request.type == Body::HelloRequest || request.type == Body::ExamineRequest ||
+                       request.type == Body::ChecksumsRequest;
+    const bool counts = loss.installs ? request.type == Body::InstallRequest : !looks;
+    if (!counts || loss.spared-- > 0) return Fate::kHandled;
+    losses_.begun = true;
+  }
+  if (loss.what == Loss::kAll) return Fate::kRequestLost;
+  losses_.planned = false;
+  return loss.what == Loss::kReply ? Fate::kReplyLost : Fate::kRequestLost;
+}
+
 test::EmbeddedReplica::Durable World::Left(int replica) {
   const Replica& own = At(replica);
   if (up(replica)) return own.running->AfterPowerFailure(random_);
@@ -187,10 +211,14 @@ uint64_t World::Damage(const std::string& host) {
   return at;
 }
 
-Result<std::unique_ptr<Store>> World::Open(const std::string& host, bool takeover) {
+Result<std::unique_ptr<Store>> World::Open(const std::string& host, const Opening& opening) {
   StoreOptions options = options_;
   options.pool = PoolOf(host);
-  options.takeover = takeover;
+  options.takeover = opening.takeover;
+  if (opening.leaves_out) options.on_replica_failure = OnReplicaFailure::kContinue;
+  for (const int each : opening.list.replicas) options.replicas.push_back(AddressOf(each));
+  if (opening.list.added != -1) options.add_replica = AddressOf(opening.list.added);
+  if (opening.list.removed != -1) options.remove_replica = AddressOf(opening.list.removed);
   const uint64_t process = Scheduler::Process();
   const auto open_device = [this, host, process]() -> Result<std::unique_ptr<rnic::Device>> {
     Result<std::unique_ptr<rnic::Device>> device = Unavailable("this process is dead");

@@ -1,5 +1,6 @@
 // World: the hosts of a group in one simulated process, and what can happen to them. Replicas are
-// numbered; each keeps its pool and its port while it is down.
+// numbered; each keeps its pool and its port while it is down. The last ones are spare: they have
+// no pool until they are started.
 //
 // Each replica and each primary is a process. When one dies, its connections break, its RNIC's
 // queues end, and its pool goes on without it, all at once, while its threads are in the middle of
@@ -22,6 +23,7 @@
 #include "hyperloop/core/log.h"
 #include "hyperloop/replication/store.h"
 #include "simulation/fabric.h"
+#include "simulation/replica_sets.h"
 #include "simulation/scheduler.h"
 #include "support/embedded_replica.h"
 
@@ -29,6 +31,25 @@ namespace hyperloop::simulation {
 
 // The hosts on which primaries run. Each has a pool.
 inline constexpr std::array<const char*, 2> kPrimaries{"p0", "p1"};
+
+// What one opening's URI says, apart from the options of all stores.
+struct Opening {
+  ReplicaList list;
+  bool takeover = false;
+  bool leaves_out = false;  // on_replica_failure=continue
+};
+
+// Which messages of control are lost, whoever sends them.
+struct Loss {
+  enum What : uint8_t {
+    kRequest,  // one request that changes a replica's state
+    kReply,    // the answer to one
+    kAll,      // all from such a request on
+  };
+  What what = kAll;
+  uint64_t spared = 0;    // so many such requests are answered before
+  bool installs = false;  // only those count that install a configuration
+};
 
 class World {
  public:
@@ -39,12 +60,17 @@ class World {
   ~World();
 
   int count() const { return static_cast<int>(replicas_.size()); }  // of replicas
+  int first_count() const { return first_count_; }                  // of those that are not spare
   bool up(int replica) const { return At(replica).running != nullptr; }
+  // Whether it was started once, so that it has a pool and a port.
+  bool exists(int replica) const { return At(replica).port != 0; }
   void Start(int replica);
   // The process dies, whatever it does; what the host's memory held stays.
   void Kill(int replica);
   // The host ends, and loses what was not durable.
   void LosePower(int replica);
+  // The process dies, and its pool is gone: the next start makes a fresh one.
+  void LosePool(int replica);
   // SIGSTOP and SIGCONT of its process.
   void SetStopped(int replica, bool stopped) const {
     Scheduler::Get().SetStopped(At(replica).process, stopped);
@@ -55,14 +81,22 @@ class World {
   uint64_t Damage(const std::string& host);
   // While it is up.
   std::span<std::byte> region(int replica) { return At(replica).running->region(); }
+  std::span<std::byte> node_page(int replica) { return At(replica).running->node_page(); }
   // What a restart of the replica finds, if its host loses power now.
   test::EmbeddedReplica::Durable Left(int replica);
   Fabric& fabric() { return fabric_; }
   static std::string NameOf(int replica) { return "r" + std::to_string(replica); }
+  std::string AddressOf(int replica) const {
+    return "127.0.0.1:" + std::to_string(At(replica).port);
+  }
+
+  void LoseMessages(const Loss& loss) { losses_ = {true, false, loss}; }
+  bool lost() const { return losses_.begun; }  // whether one was lost since
+  void LoseNone() { losses_ = {}; }
 
   // A store of the calling thread's process that has not taken the group. `host`: one of
   // kPrimaries.
-  Result<std::unique_ptr<Store>> Open(const std::string& host, bool takeover);
+  Result<std::unique_ptr<Store>> Open(const std::string& host, const Opening& opening);
   // The process of a primary on `host` dies, whatever it does. What its threads still do has no
   // effect; Bury ends them.
   void KillPrimary(uint64_t process, const std::string& host);
@@ -81,6 +115,10 @@ class World {
     // While it is down: of what the pool holds.
     std::optional<EmbeddedReplica::Durable> durable;
   };
+  struct Losses {
+    bool planned = false, begun = false;
+    Loss loss;
+  };
 
   World(std::string folder, std::mt19937_64& random, std::shared_ptr<Log> log, size_t count);
   Replica& At(int replica) { return replicas_[static_cast<size_t>(replica)]; }
@@ -90,13 +128,16 @@ class World {
   // others.
   void EndProcess(uint64_t process, const std::string& host, const std::function<void()>& last);
   void Lay(Replica& replica);
+  EmbeddedReplica::Fate FateOf(const control::BodyUnion& request);
 
   const std::string folder_;
   std::mt19937_64& random_;
   const std::shared_ptr<Log> log_;
   StoreOptions options_;
   Fabric fabric_;
+  const int first_count_;
   std::vector<Replica> replicas_;
+  Losses losses_;
   std::set<uint64_t> dead_;  // processes
   std::vector<std::thread> graves_;
 };
