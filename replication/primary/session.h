@@ -36,6 +36,7 @@
 #include "primary/heartbeat.h"
 #include "primary/held_files.h"
 #include "primary/look.h"
+#include "primary/phase_times.h"
 #include "primary/replica_handle.h"
 #include "primary/take_plan.h"
 
@@ -250,6 +251,7 @@ class Session {
   std::unique_ptr<AbsentWatch> absent_watch_;  // null: no replica may be left out
   std::unique_ptr<PeriodicThread> ticker_;  // does the lane's own work; ends before what is above
   bool closed_ = false;
+  PhaseTimes times_;  // of the taking
 
   // For bringing back, under the lane's mutex. The members' answers at `looked_`, with which later
   // ones are compared.

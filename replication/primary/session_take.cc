@@ -110,7 +110,9 @@ Status Session::JudgeBeforeSealing(const TakeRequest& request, const TakePlan& p
     HL_RETURN_IF_ERROR(CheckPairing(request, options_, plan.group, {}, 0));
     return request.judge ? request.judge(NoFiles(geometry)) : Status();
   }
+  times_.Begin("examining");
   HL_ASSIGN_OR_RETURN(std::vector<MemberContent> members, ExamineAll());
+  times_.Begin("reading");
   for (const size_t i : plan.joiners) members[i].joins = true;
   HL_ASSIGN_OR_RETURN(const Choice choice, ChooseMember(members, plan.unserved));
   // A replica that has just answered, and is not found now, died a moment ago.
@@ -132,6 +134,7 @@ Status Session::JudgeBeforeSealing(const TakeRequest& request, const TakePlan& p
     return other->Read(offset, out);
   };
   HL_RETURN_IF_ERROR(MakeSound(image.bytes(), info, names, {names.size(), order.equal, fetch}));
+  times_.Begin("judging");
   return JudgeContent(request, plan, image.bytes());
 }
 
@@ -344,17 +347,22 @@ Status Session::TakeRegion(const TakeRequest& request, const TakePlan& plan,
   if (plan.format) {
     HL_RETURN_IF_ERROR(FormatOwn(plan));
     HL_RETURN_IF_ERROR(RedoOwn(0, {}, 0));
+    times_.Begin("equalising");
     return PushOwn();
   }
   HL_ASSIGN_OR_RETURN(const Choice choice, ChooseMember(sealed, plan.unserved));
   for (const std::string& line : DescribeDamage(sealed))
     Say(LogLevel::kError, Text("damaged: ", line, "; it becomes what the sound members hold"));
+  times_.Begin("pulling");
   HL_RETURN_IF_ERROR(PullRegion(*members_[choice.index], own_, pool_->region()));
+  times_.Begin("checking");
   const SourceOrder order = SourcesFor(choice, sealed);
   std::vector<ReplicaHandle*> sources;
   for (const size_t i : order.indices) sources.push_back(members_[i]);
   HL_RETURN_IF_ERROR(RedoOwn(choice.known_acked, sources, order.equal));
+  times_.Begin("judging");
   HL_RETURN_IF_ERROR(JudgeContent(request, plan, pool_->region()));
+  times_.Begin("equalising");
   return PushOwn();
 }
 
@@ -362,6 +370,8 @@ Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
   out_of_reach_ = false;
   looks_before_.clear();
   unproven_ = nullptr;
+  times_ = {};
+  times_.Begin("connecting");
   HL_ASSIGN_OR_RETURN(device_, open_device_());
   std::vector<MissingReplica> missing;
   HL_ASSIGN_OR_RETURN(std::vector<MemberLook> looks,
@@ -377,6 +387,7 @@ Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
     replica->SetSlowTimeout(SlowTimeout(plan.region_size));
     replica->SetSlowDeadline(std::chrono::steady_clock::time_point::max(), {});
   }
+  times_.Begin("watching the owner");
   HL_RETURN_IF_ERROR(RefuseLivingOwner(looks));
   if (const MemberLook* former = UnreleasedBy(looks))
     Say(LogLevel::kWarn,
@@ -384,21 +395,26 @@ Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
              former->name, ") has not released the group; its last sign of life was at ",
              HeartbeatTime(former->hello.heartbeat)));
   HL_RETURN_IF_ERROR(JudgeBeforeSealing(request, plan, looks));
+  times_.Begin("own pool");
   HL_RETURN_IF_ERROR(OpenOwnPool(options_, plan, &pool_));
   HL_RETURN_IF_ERROR(RefuseOwnerBackAgain(looks));
   own_ = {plan.epoch, RandomUuid(), OwnerName(request.directory)};
+  times_.Begin("sealing");
   const Result<std::vector<MemberContent>> sealed = SealAll(plan, looks);
   Status status = sealed.status();
+  times_.Begin("attaching");
   if (status.ok()) status = AttachAll();
   if (status.ok()) {
     StartHeartbeat();  // a rival that looks now sees that somebody is at work
     status = TakeRegion(request, plan, *sealed);
   }
+  times_.Begin("arming");
   if (status.ok() && plan.before_change.has_value()) status = InstallBeforeChange(plan);
   if (status.ok()) status = InstallAll(plan.configuration);
   if (status.ok()) status = ArmGroup();
   if (status.ok()) status = RememberGroup();
   const bool never_served = !status.ok();  // the lane begins with a record
+  times_.Begin("files");
   if (status.ok()) status = MakeLane();
   if (status.ok()) status = BindLane(request, result);
   if (status.ok()) StartBulkLane(request, result->files, joiners);
@@ -453,6 +469,7 @@ Status Session::Take(const TakeRequest& request, TakeResult* result) {
                             taken.files.size(), " files, ", members_.size(), " of ",
                             replicas_.size(), " replicas, media ", MediaName(pool_->media().kind()),
                             ": ", MediaPromise(pool_->media().kind())));
+  Say(LogLevel::kInfo, Text("the taking took ", times_.End()));
   StartTicking();  // last: from now on its thread may bring the group back
   *result = std::move(taken);
   return {};
