@@ -45,7 +45,7 @@ class SoftBuffer final : public rnic::Buffer {
 class SoftMemoryRegion final : public rnic::MemoryRegion {
  public:
   // Makes a region without a key, which MakeKey gives it.
-  SoftMemoryRegion(std::shared_ptr<DeviceContext> context, std::unique_ptr<ClientUmem> umem,
+  SoftMemoryRegion(std::shared_ptr<DeviceContext> context, std::shared_ptr<ClientUmem> umem,
                    uint64_t addr, uint64_t length)
       : context_(std::move(context)), umem_(std::move(umem)), addr_(addr), length_(length) {}
   ~SoftMemoryRegion() override {
@@ -67,7 +67,7 @@ class SoftMemoryRegion final : public rnic::MemoryRegion {
 
  private:
   const std::shared_ptr<DeviceContext> context_;
-  const std::unique_ptr<ClientUmem> umem_;  // freed after the key
+  const std::shared_ptr<ClientUmem> umem_;  // freed after the key
   const uint64_t addr_;
   const uint64_t length_;
   std::optional<CreateMkeyReply> key_;
@@ -100,7 +100,7 @@ class SoftProtectionDomain final : public rnic::ProtectionDomain {
 
  private:
   // Makes [addr, addr+length) reachable for the device.
-  Result<std::unique_ptr<ClientUmem>> Pin(std::byte* addr, size_t length, const Backing& backing) {
+  Result<std::shared_ptr<ClientUmem>> Pin(std::byte* addr, size_t length, const Backing& backing) {
     const auto start = reinterpret_cast<uint64_t>(addr);
     if (length == 0 || start + length < start) {
       return InvalidArgument("memory region of " + std::to_string(length) + " bytes");
@@ -111,8 +111,13 @@ class SoftProtectionDomain final : public rnic::ProtectionDomain {
                                ": address and offset must be multiples of the page size, " +
                                std::to_string(PageSize()));
       }
-      return context_->RegisterUmem({start, backing.fd_offset, length}, backing.fd);
+      return context_->ShareUmem({start, backing.fd_offset, length}, backing.fd);
     }
+    HL_ASSIGN_OR_RETURN(std::shared_ptr<ClientUmem> umem, PinWithoutFile(addr, length));
+    return umem;
+  }
+  Result<std::unique_ptr<ClientUmem>> PinWithoutFile(std::byte* addr, size_t length) {
+    const auto start = reinterpret_cast<uint64_t>(addr);
     if (!context_->port().needs_fd()) return context_->RegisterUmem({start, 0, length}, -1);
     Result<std::unique_ptr<ClientUmem>> umem = InvalidArgument(
         "the RNIC is another process: register memory from AllocateBuffer, or pass the file "

@@ -1,8 +1,11 @@
 #include "softrnic/device_context.h"
 
 #include <sched.h>
+#include <sys/stat.h>
 
+#include <cerrno>
 #include <string>
+#include <utility>
 
 #include "common/steady_ns.h"
 #include "hyperloop/core/out_of_memory.h"
@@ -145,6 +148,29 @@ Result<std::unique_ptr<ClientUmem>> DeviceContext::RegisterUmem(const RegisterUm
     return id.status();
   }
   umem->Own(*id);
+  return umem;
+}
+
+Result<std::shared_ptr<ClientUmem>> DeviceContext::ShareUmem(const RegisterUmemArgs& args, int fd) {
+  struct stat file {};
+  if (fstat(fd, &file) != 0) return FromErrno(errno, "reading the memory's file");
+  const auto same = [&](const SharedUmem& each) {
+    return each.args.client_addr == args.client_addr && each.args.fd_offset == args.fd_offset &&
+           each.args.length == args.length && each.device == file.st_dev &&
+           each.inode == file.st_ino;
+  };
+  {
+    const std::lock_guard lock(shared_umems_mutex_);
+    std::erase_if(shared_umems_, [](const SharedUmem& each) { return each.umem.expired(); });
+    for (const SharedUmem& each : shared_umems_) {
+      if (!same(each)) continue;
+      if (std::shared_ptr<ClientUmem> umem = each.umem.lock()) return umem;
+    }
+  }
+  // Meanwhile the lock is free: populating may take long.
+  HL_ASSIGN_OR_RETURN(std::shared_ptr<ClientUmem> umem, RegisterUmem(args, fd));
+  const std::lock_guard lock(shared_umems_mutex_);
+  shared_umems_.push_back({args, file.st_dev, file.st_ino, umem});
   return umem;
 }
 

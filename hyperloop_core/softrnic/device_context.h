@@ -10,6 +10,8 @@
 // It makes a system call only if the engine sleeps.
 #pragma once
 
+#include <sys/types.h>
+
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -17,6 +19,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "common/shared_memory.h"
 #include "hyperloop/core/rnic.h"
@@ -92,6 +95,9 @@ class DeviceContext : public std::enable_shared_from_this<DeviceContext> {
   // object with it. Needs no memory.
   void Destroy(Op op, uint32_t id);
   Result<std::unique_ptr<ClientUmem>> RegisterUmem(const RegisterUmemArgs& args, int fd);
+  // The same for a file's memory. While a umem with these arguments lives, it is shared, so that
+  // the engine need not map and populate the memory again.
+  Result<std::shared_ptr<ClientUmem>> ShareUmem(const RegisterUmemArgs& args, int fd);
   Result<std::unique_ptr<ClientUmem>> RegisterUmem(const SharedMemory& memory);
   Result<CreateMkeyReply> CreateMkey(const CreateMkeyArgs& args);
   // Allocates zeroed memory that the engine can map.
@@ -151,6 +157,14 @@ class DeviceContext : public std::enable_shared_from_this<DeviceContext> {
   std::atomic<uint64_t> next_step_aside_ns_{0};
   std::mutex qps_mutex_;  // guards Insert and Remove of qps_
   OpenQueuePairs qps_;
+  struct SharedUmem {
+    RegisterUmemArgs args{};
+    dev_t device = 0;  // of the file
+    ino_t inode = 0;
+    std::weak_ptr<ClientUmem> umem;
+  };
+  std::mutex shared_umems_mutex_;  // guards shared_umems_
+  std::vector<SharedUmem> shared_umems_;
   std::mutex buffers_mutex_;  // guards buffers_
   std::map<const std::byte*, const SharedMemory*> buffers_;
 };

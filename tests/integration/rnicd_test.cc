@@ -416,6 +416,43 @@ TEST_F(RnicdTest, TruncatedFileIsAProtectionErrorAndTheDaemonLives) {
   close(fd);
 }
 
+TEST_F(RnicdTest, KeysOfTheSameMemoryShareOneMapping) {
+  ASSERT_NO_FATAL_FAILURE(StartDaemon());
+  const std::string path = folder_ + "/shared-region";
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  ASSERT_EQ(ftruncate(fd, 1 << 20), 0);
+  void* map = mmap(nullptr, 1 << 20, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  ASSERT_NE(map, MAP_FAILED);
+  const auto mappings = [&] {
+    std::ifstream maps("/proc/" + std::to_string(daemon_.pid()) + "/maps");
+    size_t n = 0;
+    for (std::string line; std::getline(maps, line);) n += line.find("shared-region") != line.npos;
+    return n;
+  };
+  Node node;
+  ASSERT_NO_FATAL_FAILURE(OpenLoopback(&node));
+  auto first = node.pd->Register(map, 1 << 20, rnic::kRemoteRead, {.fd = fd});
+  ASSERT_OK(first);
+  auto second = node.pd->Register(map, 1 << 20, Node::kAllAccess, {.fd = fd});
+  ASSERT_OK(second);
+  EXPECT_EQ(mappings(), 1u);
+  const auto part = node.pd->Register(map, 4096, Node::kAllAccess, {.fd = fd});
+  ASSERT_OK(part);
+  EXPECT_EQ(mappings(), 2u) << "another range";
+  // Each key has its own rights, and goes alone.
+  const uint64_t addr = (*second)->addr() + 64;
+  EXPECT_OK(node.WriteWord(addr, (*second)->rkey(), 5));
+  const uint32_t gone = (*second)->rkey();
+  second->reset();
+  EXPECT_EQ(mappings(), 2u);
+  EXPECT_EQ(node.WriteWord(addr, gone, 6).message(), "remote access error");
+  ASSERT_OK(node.qp->Reset());
+  ASSERT_OK(node.qp->Connect(node.qp->address()));
+  EXPECT_EQ(node.WriteWord(addr, (*first)->rkey(), 7).message(), "remote access error");
+  munmap(map, 1 << 20);
+  close(fd);
+}
+
 TEST_F(RnicdTest, ClientsThatComeAndGoLeaveNothingBehind) {
   ASSERT_NO_FATAL_FAILURE(StartDaemon());
   const std::string proc = "/proc/" + std::to_string(daemon_.pid());
