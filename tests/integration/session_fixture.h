@@ -37,15 +37,19 @@ class SessionFixture : public testing::Test {
     for (int i = 0; i < 3; ++i) {
       const std::string name = "r" + std::to_string(i);
       auto replica = EmbeddedReplica::Start(
-          rnic_, name, folder_ + "/" + name, kRegion, [this](const control::BodyUnion& request) {
-            // Only the owner knows this id; it is kept for requests in the owner's name.
-            if (const auto* attach = control::As<control::AttachRequestT>(request))
-              WithOwner([&](std::vector<uint8_t>& owner) { owner = attach->owner_id; });
-            const auto* hello = control::As<control::HelloRequestT>(request);
-            if (hello != nullptr && !hello->owner_id.empty() && IsBlind(hello->owner_id))
-              return Fate::kRequestLost;
-            return Pass(request.type);
-          });
+          {.open_device = EmbeddedReplica::OpenerOf(rnic_, name),
+           .host = name,
+           .pool = folder_ + "/" + name,
+           .size = kRegion,
+           .gate = [this](const control::BodyUnion& request) {
+             // Only the owner knows this id; it is kept for requests in the owner's name.
+             if (const auto* attach = control::As<control::AttachRequestT>(request))
+               WithOwner([&](std::vector<uint8_t>& owner) { owner = attach->owner_id; });
+             const auto* hello = control::As<control::HelloRequestT>(request);
+             if (hello != nullptr && !hello->owner_id.empty() && IsBlind(hello->owner_id))
+               return Fate::kRequestLost;
+             return Pass(request.type);
+           }});
       EXPECT_OK(replica);
       replicas_.push_back(std::move(replica).value());
     }

@@ -38,13 +38,17 @@ class SessionPowerTest : public testing::Test {
     reachable_ = true;
     for (int i = 0; i < 3; ++i) {
       const std::string name = "r" + std::to_string(i);
-      auto replica = EmbeddedReplica::Start(
-          rnic_, name, folder_ + "/" + name, kRegion,
-          [this](const control::BodyUnion&) {
-            return reachable_ ? EmbeddedReplica::Fate::kHandled
-                              : EmbeddedReplica::Fate::kRequestLost;
-          },
-          &power_);
+      auto replica = EmbeddedReplica::Start({.open_device = EmbeddedReplica::OpenerOf(rnic_, name),
+                                             .host = name,
+                                             .pool = folder_ + "/" + name,
+                                             .size = kRegion,
+                                             .gate =
+                                                 [this](const control::BodyUnion&) {
+                                                   return reachable_
+                                                              ? EmbeddedReplica::Fate::kHandled
+                                                              : EmbeddedReplica::Fate::kRequestLost;
+                                                 },
+                                             .power = &power_});
       ASSERT_OK(replica);
       replicas_.push_back(std::move(replica).value());
     }

@@ -71,6 +71,14 @@ void Fabric::Reset(const std::string& one, const std::string& other) {
   }
 }
 
+void Fabric::Restart(const std::string& host) {
+  Machine& machine = MachineOf(host);
+  for (const auto& [name, its] : machine_of_)
+    if (its == &machine) machine.rnic.CloseHost(name);
+  for (const auto& [name, its] : machine_of_)
+    if (its != &machine) Reset(host, name);
+}
+
 bool Fabric::HasBytes() const {
   return std::ranges::any_of(network_.links(), [](const auto& link) {
     return link->up && !link->cut && link->under_way() != 0;

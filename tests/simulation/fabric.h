@@ -29,6 +29,10 @@ class Fabric {
   softrnic::EmbeddedRnic& rnic(const std::string& host) { return MachineOf(host).rnic; }
   softrnic::PersistenceModel& power(const std::string& host) { return MachineOf(host).power; }
 
+  // The RNIC of the host's machine ends and starts again: the devices of all its hosts are dead,
+  // and its links lose what is under way.
+  void Restart(const std::string& host);
+
   // For hosts on machines of their own. While a link is cut, its bytes wait. A reset loses the
   // bytes that are under way.
   void SetCut(const std::string& one, const std::string& other, bool cut);

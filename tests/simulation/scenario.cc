@@ -24,6 +24,7 @@ namespace {
 constexpr char kFile[] = "f";
 constexpr int kMostSteps = 24;
 constexpr int kMostOpens = 60;
+constexpr std::chrono::seconds kRnicOpens{2};  // more than a replica takes to open its RNIC again
 constexpr size_t kMostReplicas = 6;
 constexpr uint64_t kMostMessages = 64;  // that change replicas, of one opening
 
@@ -76,6 +77,9 @@ class Scenario {
   void ChooseOptions() {
     StoreOptions& options = world_.options();
     options.datapath = Below(3) == 0 ? Datapath::kFanout : Datapath::kOffload;
+    // A replica's processor flushes by the medium.
+    if (world_.on_disks() && Below(3) == 0)
+      options.datapath = Below(2) == 0 ? Datapath::kCpuPolling : Datapath::kCpuEvent;
     options.wait = Below(2) == 0 ? WaitMode::kPoll : WaitMode::kEvent;
     options.window = 1u << Below(5);
     continues_ = Below(2) == 0;
@@ -114,6 +118,7 @@ class Scenario {
     pairing_ = taken.pairing;
     sets_.Serves(Below(2) == 0 ? opening.list : opening.list.Plain());
     if (lost_pool_ && Settled()) lost_pool_ = false;
+    CheckDurable(opening.list, taken.epoch);
     HL_ASSIGN_OR_RETURN(const FileId file, FileOf(*store));
     std::string content(World::kRegion, '\0');
     HL_ASSIGN_OR_RETURN(const uint64_t size, store->Read(file, 0, content));
@@ -145,6 +150,16 @@ class Scenario {
     }
     if (primary_ == nullptr) Wrong("the group does not open: " + refusal_.ToString());
   }
+  // What a replica has promised survives a power failure.
+  void CheckDurable(const ReplicaList& list, uint64_t epoch) {
+    for (const int each : list.replicas) {
+      if (!world_.up(each) || Recorded(each) != epoch) continue;
+      const Result<NodeState> durable = ReadNodeState(world_.durable_page(each));
+      if (!durable.ok() || durable->installed.epoch != epoch)
+        Wrong(World::NameOf(each) + " serves epoch " + std::to_string(epoch) +
+              ", which is not on its medium");
+    }
+  }
   // The process dies.
   void Vanish(std::unique_ptr<Primary>& primary) {
     world_.KillPrimary(primary->process(), kPrimaries[primary->host()]);
@@ -159,7 +174,7 @@ class Scenario {
 
   void Step() {
     ++faults_;
-    switch (Below(33)) {
+    switch (Below(41)) {
       case 0:
         return Restart(AnyReplica(), /*power=*/false);
       case 1:
@@ -179,6 +194,8 @@ class Scenario {
       case 6:
         return Takeover();
       case 7:
+      case 37:
+      case 38:
         return DamageOne();
       case 11:
         return Race();
@@ -210,6 +227,14 @@ class Scenario {
         return ChangesCutShort();
       case 30:
         return LosePool();
+      case 31:
+      case 32:
+      case 33:
+        return RestartRnic();
+      case 34:
+      case 35:
+      case 36:
+        return FailDisk();
       default:
         return LoseAllPower();
     }
@@ -682,6 +707,36 @@ class Scenario {
     Heal();
     OpenSoon();
   }
+  // The RNIC of one machine ends and starts again, under replicas and a primary that live. Each of
+  // them opens it anew.
+  void RestartRnic() {
+    for (uint64_t times = 1 + Below(2); times > 0; --times) {
+      const std::string host = AnyHost();
+      Say("the RNIC of " + host + "'s machine restarts");
+      world_.fabric().Restart(host);
+      std::this_thread::sleep_for(std::chrono::microseconds(Below(uint64_t{1} << Below(22))));
+    }
+  }
+  // A replica's disk fails to write once. The replica serves nothing from then on, until it starts
+  // again with what the disk holds. Another primary may take the group before.
+  void FailDisk() {
+    if (!world_.on_disks()) return;
+    const int replica = AnyReplica();
+    if (!world_.up(replica)) return;
+    Say("the disk of replica " + std::to_string(replica) + " fails");
+    world_.FailDisk(replica);
+    std::this_thread::sleep_for(std::chrono::milliseconds(Below(2) == 0 ? 0 : Below(1500)));
+    if (Below(2) == 0) {
+      Vanish(primary_);
+      CheckMembersAlone();
+      primary_ = OpenAsNewProcess(host_, true);
+    }
+    if (world_.up(replica)) world_.LosePower(replica);
+    world_.Start(replica);
+    if (primary_ != nullptr) return;
+    Heal();
+    OpenSoon();
+  }
   void DisturbLink() {
     if (!world_.fabric().apart()) return;
     const std::string one = World::NameOf(AnyReplica());
@@ -704,6 +759,7 @@ class Scenario {
     Vanish(primary_);
     CheckMembersAlone();
     Heal();
+    std::this_thread::sleep_for(kRnicOpens);
     OpenSoon();
     if (!wrong_.empty()) return;
     primary_->Stop();

@@ -14,6 +14,7 @@
 #include "layout/region_layout.h"
 #include "pool/pool.h"
 #include "primary/session_store.h"
+#include "simulation/disk.h"
 #include "simulation/impossible.h"
 #include "simulation/network.h"
 #include "simulation/scheduler.h"
@@ -83,8 +84,10 @@ World::World(std::string folder, std::mt19937_64& random, std::shared_ptr<Log> l
       random_(random),
       log_(std::move(log)),
       fabric_{Hosts(count + kSpares), random() % 2 == 0, EngineOptionsBy(random), random()},
+      on_disks_(random() % 2 == 0),
       first_count_(static_cast<int>(count)),
       replicas_(count + kSpares) {
+  if (on_disks_) SetSync([this](const void* data, size_t size) { return SyncDisk(data, size); });
   for (int i = 0; i < first_count_; ++i) Start(i);
   options_.device = "simulated";
   options_.journal_size = 256 << 10;
@@ -95,21 +98,47 @@ World::World(std::string folder, std::mt19937_64& random, std::shared_ptr<Log> l
 
 World::~World() {
   for (std::thread& each : graves_) each.join();
+  SetSync(nullptr);
 }
 
 void World::Start(int replica) {
   const std::string name = NameOf(replica);
   Replica& own = At(replica);
   own.process = Scheduler::Get().NewProcess();
+  own.disk_fails = false;
   const AsProcess as(own.process);
   auto started = EmbeddedReplica::Start(
-      fabric_.rnic(name), name, PoolOf(name), kRegion,
-      [this](const control::BodyUnion& request) { return FateOf(request); }, &fabric_.power(name),
-      own.port, own.durable.has_value() ? &*own.durable : nullptr);
+      {.open_device = OpenerOf(name, own.process),
+       .host = name,
+       .pool = PoolOf(name),
+       .size = kRegion,
+       .gate = [this](const control::BodyUnion& request) { return FateOf(request); },
+       .power = &fabric_.power(name),
+       .port = own.port,
+       .durable = own.durable.has_value() ? &*own.durable : nullptr,
+       .media = on_disks_ ? MakeMediaWriter(MediaKind(rnic::Media::kFile, true), PoolOf(name))
+                          : nullptr});
   MustBeOk(started.status());
   own.running = std::move(started).value();
   own.port = own.running->port();
   own.durable.reset();
+}
+
+int World::SyncDisk(const void* data, size_t size) {
+  const auto* const at = static_cast<const std::byte*>(data);
+  const auto holds = [at](std::span<const std::byte> memory) {
+    return at >= memory.data() && at < memory.data() + memory.size();
+  };
+  for (int i = 0; i < count(); ++i) {
+    Replica& own = At(i);
+    if (own.running == nullptr) continue;
+    const bool its = holds(own.running->region()) || holds(own.running->node_page());
+    if (its && std::exchange(own.disk_fails, false)) return EIO;
+  }
+  // A model ignores what is not its own.
+  for (int i = 0; i < (fabric_.apart() ? count() : 1); ++i)
+    fabric_.power(NameOf(i)).Persist(data, size);
+  return 0;
 }
 
 void World::EndProcess(uint64_t process, const std::string& host,
@@ -219,14 +248,16 @@ Result<std::unique_ptr<Store>> World::Open(const std::string& host, const Openin
   for (const int each : opening.list.replicas) options.replicas.push_back(AddressOf(each));
   if (opening.list.added != -1) options.add_replica = AddressOf(opening.list.added);
   if (opening.list.removed != -1) options.remove_replica = AddressOf(opening.list.removed);
-  const uint64_t process = Scheduler::Process();
-  const auto open_device = [this, host, process]() -> Result<std::unique_ptr<rnic::Device>> {
+  return OpenSessionStore(options, OpenerOf(host, Scheduler::Process()), log_);
+}
+
+DeviceOpener World::OpenerOf(const std::string& host, uint64_t process) {
+  return [this, host, process]() -> Result<std::unique_ptr<rnic::Device>> {
     Result<std::unique_ptr<rnic::Device>> device = Unavailable("this process is dead");
     if (!IsDead(process)) device = fabric_.rnic(host).OpenDevice(host);
     if (IsDead(process)) return Unavailable("this process is dead");
     return device;
   };
-  return OpenSessionStore(options, open_device, log_);
 }
 
 }  // namespace hyperloop::simulation

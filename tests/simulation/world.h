@@ -75,6 +75,11 @@ class World {
   void SetStopped(int replica, bool stopped) const {
     Scheduler::Get().SetStopped(At(replica).process, stopped);
   }
+  // Whether pools lie on disks, and bytes that a processor stored become durable by msync.
+  bool on_disks() const { return on_disks_; }
+  // The next msync of the replica's pool fails with EIO, and makes nothing durable.
+  void FailDisk(int replica) { At(replica).disk_fails = true; }
+  bool disk_fails(int replica) const { return At(replica).disk_fails; }
   // Cuts or heals the control connections to a replica.
   void SetReachable(int replica, bool reachable) const;
   // Changes some bytes of a pool that nobody uses. Returns the offset of the first one.
@@ -82,6 +87,8 @@ class World {
   // While it is up.
   std::span<std::byte> region(int replica) { return At(replica).running->region(); }
   std::span<std::byte> node_page(int replica) { return At(replica).running->node_page(); }
+  // What of the node page is durable. While it is up.
+  std::vector<std::byte> durable_page(int replica) { return At(replica).running->durable_page(); }
   // What a restart of the replica finds, if its host loses power now.
   test::EmbeddedReplica::Durable Left(int replica);
   Fabric& fabric() { return fabric_; }
@@ -112,6 +119,7 @@ class World {
     std::unique_ptr<EmbeddedReplica> running;  // null: it is down
     uint64_t process = 0;
     uint16_t port = 0;
+    bool disk_fails = false;
     // While it is down: of what the pool holds.
     std::optional<EmbeddedReplica::Durable> durable;
   };
@@ -128,6 +136,9 @@ class World {
   // others.
   void EndProcess(uint64_t process, const std::string& host, const std::function<void()>& last);
   void Lay(Replica& replica);
+  int SyncDisk(const void* data, size_t size);
+  // Opens a device of `host` while this process lives.
+  DeviceOpener OpenerOf(const std::string& host, uint64_t process);
   EmbeddedReplica::Fate FateOf(const control::BodyUnion& request);
 
   const std::string folder_;
@@ -135,6 +146,7 @@ class World {
   const std::shared_ptr<Log> log_;
   StoreOptions options_;
   Fabric fabric_;
+  const bool on_disks_;
   const int first_count_;
   std::vector<Replica> replicas_;
   Losses losses_;

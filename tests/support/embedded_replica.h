@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <random>
@@ -15,6 +16,7 @@
 #include <thread>
 
 #include "control/server.h"
+#include "device/device_opener.h"
 #include "pool/pool.h"
 #include "replica/node.h"
 #include "replica/rdma_service.h"
@@ -50,47 +52,60 @@ class EmbeddedReplica {
     std::vector<std::byte> region, node_page;
   };
 
-  // Opens the pool, or makes it. `power`: the model that `rnic`'s engine has, or null. `port`:
-  // where to listen; 0: at any free port. `durable`: of the process that had the pool before; null:
-  // all of it.
-  static Result<std::unique_ptr<EmbeddedReplica>> Start(
-      softrnic::EmbeddedRnic& rnic, const std::string& host, const std::string& pool_path,
-      uint64_t size, Gate gate, softrnic::PersistenceModel* power = nullptr, uint16_t port = 0,
-      const Durable* durable = nullptr) {
+  struct Options {
+    DeviceOpener open_device;
+    std::string host;
+    std::string pool;  // its path; the pool is made if there is none
+    uint64_t size = 0;
+    Gate gate;
+    softrnic::PersistenceModel* power = nullptr;  // the model that the RNIC's engine has, or null
+    uint16_t port = 0;                            // where to listen; 0: at any free port
+    // With a model: of the process that had the pool before; null: all of it.
+    const Durable* durable = nullptr;
+    // With a model: what makes bytes durable; null: the model alone.
+    std::unique_ptr<MediaWriter> media = nullptr;
+  };
+  static DeviceOpener OpenerOf(softrnic::EmbeddedRnic& rnic, const std::string& host) {
+    return [&rnic, host] { return rnic.OpenDevice(host); };
+  }
+
+  static Result<std::unique_ptr<EmbeddedReplica>> Start(Options options) {
     std::unique_ptr<EmbeddedReplica> replica(new EmbeddedReplica);
-    replica->gate_ = std::move(gate);
-    auto opened = Pool::Open(pool_path);
-    if (opened.status().code() == Code::kNotFound) opened = Pool::Create(pool_path, size);
+    replica->gate_ = std::move(options.gate);
+    softrnic::PersistenceModel* const power = options.power;
+    const Durable* const durable = options.durable;
+    auto opened = Pool::Open(options.pool);
+    if (opened.status().code() == Code::kNotFound)
+      opened = Pool::Create(options.pool, options.size);
     if (!opened.ok()) return opened.status();
     replica->pool_ = std::move(opened).value();
     Pool& pool = *replica->pool_;
     if (power != nullptr) {
-      pool.ReplaceMedia(std::make_unique<ModelledMedia>(power));
+      if (options.media == nullptr) options.media = std::make_unique<ModelledMedia>(power);
+      pool.ReplaceMedia(std::move(options.media));
       Watch(*power, pool.region(), durable == nullptr ? nullptr : &durable->region);
       Watch(*power, pool.node_page(), durable == nullptr ? nullptr : &durable->node_page);
       replica->power_ = power;
     }
     replica->store_ = std::make_unique<NodePageStore>(pool.node_page(), pool.media());
-    replica->service_ = std::make_unique<RdmaService>(
-        [&rnic, host] { return rnic.OpenDevice(host); }, pool, nullptr);
+    replica->service_ =
+        std::make_unique<RdmaService>(std::move(options.open_device), pool, nullptr);
     HL_RETURN_IF_ERROR(replica->service_->Start());
-    HL_ASSIGN_OR_RETURN(replica->node_, Node::Create({host, "ram"}, pool.region(), *replica->store_,
-                                                     *replica->service_, nullptr));
+    HL_ASSIGN_OR_RETURN(replica->node_,
+                        Node::Create({options.host, "ram"}, pool.region(), *replica->store_,
+                                     *replica->service_, nullptr));
     EmbeddedReplica* self = replica.get();
-    HL_ASSIGN_OR_RETURN(
-        replica->server_,
-        control::ControlServer::Listen(
-            {"127.0.0.1", port}, control::Trust(), [self](const control::BodyUnion& request) {
-              const Fate fate = self->gate_(request);
-              if (fate == Fate::kHandled) return self->node_->Handle(request);
-              if (fate == Fate::kReplyLost) self->node_->Handle(request);
-              return control::MakeError(Unavailable("cut off by the test"));
-            }));
+    HL_ASSIGN_OR_RETURN(replica->server_,
+                        control::ControlServer::Listen(
+                            {"127.0.0.1", options.port}, control::Trust(),
+                            [self](const control::BodyUnion& request) {
+                              const Fate fate = self->gate_(request);
+                              if (fate == Fate::kHandled) return self->node_->Handle(request);
+                              if (fate == Fate::kReplyLost) self->node_->Handle(request);
+                              return control::MakeError(Unavailable("cut off by the test"));
+                            }));
     replica->wake_ = UniqueFd(eventfd(0, EFD_CLOEXEC));
-    replica->thread_ = std::thread([self] {
-      while (!self->stop_)
-        self->server_->Serve(control::Deadline::max(), self->wake_.get()).IgnoreError();
-    });
+    replica->thread_ = std::thread([self] { self->Serve(); });
     return replica;
   }
 
@@ -104,6 +119,7 @@ class EmbeddedReplica {
   Durable durable() const {
     return {power_->Durable(pool_->region().data()), power_->Durable(pool_->node_page().data())};
   }
+  std::vector<std::byte> durable_page() const { return power_->Durable(pool_->node_page().data()); }
   // With a model: what could be left of the pool if the power failed now, by `random`.
   Durable AfterPowerFailure(std::mt19937_64& random) const {
     return {power_->PowerFailure(pool_->region().data(), random),
@@ -125,6 +141,18 @@ class EmbeddedReplica {
     std::copy(durable->begin(), durable->end(), memory.begin());
     power.Watch(memory);
     std::copy(visible.begin(), visible.end(), memory.begin());
+  }
+
+  // As hyperloop-replica does.
+  void Serve() {
+    constexpr std::chrono::seconds kWatchInterval{1};
+    control::Deadline watch = control::Clock::now() + kWatchInterval;
+    while (!stop_) {
+      server_->Serve(watch, wake_.get()).IgnoreError();
+      if (stop_ || control::Clock::now() < watch) continue;
+      service_->Watch();
+      watch = control::Clock::now() + kWatchInterval;
+    }
   }
 
   void Stop() {
