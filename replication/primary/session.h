@@ -127,6 +127,10 @@ class Session {
   Status RememberGroup();
   // Lowers media() to what a member with this medium promises. True: it did.
   bool LowerMedia(const std::string& name);
+  void NoteHostsAndMedia(const std::vector<MemberLook>& looks);
+  void SayUnreleased(const std::vector<MemberLook>& looks) const;
+  void SayTaken(const TakePlan& plan, const std::vector<MissingReplica>& missing,
+                const std::vector<ReplicaHandle*>& joiners) const;
   Status TakeStages(const TakeRequest& request, TakeResult* result);
   Status BindLane(const TakeRequest& request, TakeResult* result);
 

@@ -389,11 +389,7 @@ Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
   }
   times_.Begin("watching the owner");
   HL_RETURN_IF_ERROR(RefuseLivingOwner(looks));
-  if (const MemberLook* former = UnreleasedBy(looks))
-    Say(LogLevel::kWarn,
-        Text(former->hello.sealed_owner_name, " (epoch ", former->hello.sealed_epoch, " at ",
-             former->name, ") has not released the group; its last sign of life was at ",
-             HeartbeatTime(former->hello.heartbeat)));
+  SayUnreleased(looks);
   HL_RETURN_IF_ERROR(JudgeBeforeSealing(request, plan, looks));
   times_.Begin("own pool");
   HL_RETURN_IF_ERROR(OpenOwnPool(options_, plan, &pool_));
@@ -422,18 +418,36 @@ Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
     GiveBack(never_served).IgnoreError();
     return status;
   }
+  SayTaken(plan, missing, joiners);
+  NoteHostsAndMedia(looks);
+  return {};
+}
+
+void Session::SayUnreleased(const std::vector<MemberLook>& looks) const {
+  const MemberLook* const former = UnreleasedBy(looks);
+  if (former == nullptr) return;
+  Say(LogLevel::kWarn,
+      Text(former->hello.sealed_owner_name, " (epoch ", former->hello.sealed_epoch, " at ",
+           former->name, ") has not released the group; its last sign of life was at ",
+           HeartbeatTime(former->hello.heartbeat)));
+}
+
+void Session::SayTaken(const TakePlan& plan, const std::vector<MissingReplica>& missing,
+                       const std::vector<ReplicaHandle*>& joiners) const {
   for (const MissingReplica& each : missing)
     Say(LogLevel::kWarn, Text("goes on without ", each.name, ": ", each.why));
   if (!plan.change.empty()) Say(LogLevel::kInfo, plan.change);
   for (const ReplicaHandle* each : joiners)
     Say(LogLevel::kInfo, Text(each->name(), " is taken in; it is sent the files that it lacks"));
+}
+
+void Session::NoteHostsAndMedia(const std::vector<MemberLook>& looks) {
   replica_hosts_.clear();
   media_.store(PromiseOf(pool_->media().kind()), std::memory_order_relaxed);
   for (const MemberLook& look : looks) {
     replica_hosts_.push_back(look.hello.host);
     LowerMedia(look.hello.media);
   }
-  return {};
 }
 
 bool Session::LowerMedia(const std::string& name) {
