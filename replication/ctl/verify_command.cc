@@ -179,6 +179,7 @@ Result<std::string> CheckFile(control::ControlClient& replica, const WholeFile& 
     request.length = control::kMaxBulkBytes;
     const auto got = replica.Call<control::GetFileReplyT>(std::move(request), kBulkPatience);
     if (got.status().code() == Code::kNotFound) return std::string("is gone");
+    if (got.status().code() == Code::kCorruption) return Text("fails: ", got.status().message());
     HL_RETURN_IF_ERROR(got.status());
     if (got->bytes.empty()) return Text("ends at ", at, " of ", file.size, " B");
     checksum.Add({reinterpret_cast<const char*>(got->bytes.data()), got->bytes.size()});

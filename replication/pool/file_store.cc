@@ -329,6 +329,7 @@ Result<uint64_t> FileStore::Read(const WholeFile& file, uint64_t offset,
     const ssize_t n =
         ::pread(fd.get(), out.data() + got, out.size() - got, static_cast<off_t>(offset + got));
     if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EIO) return Corruption("the disk cannot read " + PathOf(entry));
     if (n < 0) return FromErrno(errno, "read " + PathOf(entry));
     if (n == 0) break;
     got += static_cast<uint64_t>(n);

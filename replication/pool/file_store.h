@@ -65,7 +65,9 @@ class FileStore {
   // Removes a file, finished or not. If there is none, that is no error.
   Status Remove(const WholeFile& file);
   // Reads bytes of a finished file from `offset` on into `out`. Returns how many; fewer than `out`
-  // takes only at the file's end. kNotFound: there is no such finished file.
+  // takes only at the file's end. kNotFound: there is no such finished file. kCorruption: the disk
+  // cannot read these bytes. Other errors, such as that of a process without a free descriptor, say
+  // nothing of the file.
   Result<uint64_t> Read(const WholeFile& file, uint64_t offset, std::span<std::byte> out) const;
   // Makes the next Read of a finished file read the disk, whatever the page cache holds.
   void Uncache(const WholeFile& file) const;

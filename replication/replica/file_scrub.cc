@@ -33,6 +33,7 @@ void FileScrub::Tick(FileStore& store) {
       store.Uncache(reading_->file);
     }
     budget -= ReadOn(store, budget);
+    if (rest_ > 0) return;  // it was given up
   }
   if (reading_.has_value() || !left_.empty()) return;
   ++passes_;
@@ -60,10 +61,14 @@ uint64_t FileScrub::ReadOn(FileStore& store, uint64_t budget) {
     reading_.reset();
     return 1;
   }
-  if (!got.ok()) {
+  if (got.status().code() == Code::kCorruption) {
     const Reading failed = *std::exchange(reading_, std::nullopt);
     SetAside(store, failed.file, got.status().message());
     return piece.size();
+  }
+  if (!got.ok()) {
+    GiveUp(got.status());
+    return budget;
   }
   reading_->checksum.Add({reinterpret_cast<const char*>(piece.data()), *got});
   reading_->at += *got;
@@ -73,6 +78,16 @@ uint64_t FileScrub::ReadOn(FileStore& store, uint64_t budget) {
   if (whole.at != whole.file.size || whole.checksum.value() != whole.file.checksum)
     SetAside(store, whole.file, "it fails its checksum");
   return std::max<uint64_t>(*got, 1);
+}
+
+void FileScrub::GiveUp(const Status& why) {
+  Say(LogLevel::kWarn,
+      Text("the check of the database's files ended before its time, and will begin "
+           "again: ",
+           why.message()));
+  reading_.reset();
+  left_.clear();
+  rest_ = kFirstTicks;
 }
 
 void FileScrub::SetAside(FileStore& store, const WholeFile& file, const std::string& why) {

@@ -4,8 +4,9 @@
 // It has neither clock nor thread: Tick must be called about once a second, on the thread that uses
 // the store, and only if nobody needs that thread. A call reads at most kBudget bytes from the
 // disk. Each file is read again and compared with the checksum in its name. A file that differs, or
-// that cannot be read, is set aside: it does not count as held any more, and the primary sends it
-// again.
+// that the disk cannot read, is set aside: it does not count as held any more, and the primary
+// sends it again. If a file cannot be read for another reason, for want of a descriptor for
+// instance, all files stay, and the check begins anew after kFirstTicks.
 #pragma once
 
 #include <cstdint>
@@ -40,8 +41,10 @@ class FileScrub {
     FileChecksum checksum;
   };
   void Begin(FileStore& store);
-  // Reads at most `budget` bytes. Returns how many.
+  // Reads at most `budget` bytes. Returns how much of the budget that took.
   uint64_t ReadOn(FileStore& store, uint64_t budget);
+  // Ends this pass, which says nothing of the files that are left.
+  void GiveUp(const Status& why);
   void SetAside(FileStore& store, const WholeFile& file, const std::string& why);
   void LookAside(const FileStore& store);
   void Say(LogLevel level, const std::string& text) const;

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -107,6 +108,24 @@ TEST_F(FileScrubTest, ACallReadsNoMoreThanItsBudget) {
   EXPECT_EQ(scrub_.passes(), 1u) << "two calls do not read three budgets";
   Ticks(1);
   EXPECT_EQ(scrub_.passes(), 2u);
+}
+
+// A host that is short of descriptors has sound files.
+TEST_F(FileScrubTest, AFileThatCannotBeOpenedIsNotDamaged) {
+  const WholeFile table = Keep("000007.sst", std::string(100'000, 'x'));
+  Ticks(FileScrub::kFirstTicks);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{0, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  Ticks(1);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_THAT(Held(), ElementsAre(table));
+  ASSERT_EQ(log_.lines().size(), 1u);
+  EXPECT_THAT(log_.lines()[0], HasSubstr("Too many open files"));
+  Damage("000007.sst", 50'000);
+  Pass();
+  EXPECT_THAT(Held(), testing::IsEmpty()) << "the next pass reads it";
 }
 
 TEST_F(FileScrubTest, AFileThatIsDroppedMeanwhileIsNotDamaged) {
