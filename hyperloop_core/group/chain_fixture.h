@@ -23,17 +23,29 @@
 
 namespace hyperloop {
 
-inline constexpr Datapath kDatapaths[] = {Datapath::kOffload, Datapath::kFanout,
-                                          Datapath::kCpuPolling, Datapath::kCpuEvent};
+// A datapath; offload with either order of its flushes, where the order matters.
+struct Way {
+  Datapath datapath = Datapath::kOffload;
+  FlushOrder order = FlushOrder::kByPlace;
+
+  constexpr Way(Datapath path, FlushOrder flush_order = FlushOrder::kByPlace)
+      : datapath(path), order(flush_order) {}
+  constexpr operator Datapath() const { return datapath; }
+};
+inline constexpr Way kWays[] = {{Datapath::kOffload, FlushOrder::kHopByHop},
+                                {Datapath::kOffload, FlushOrder::kPipelined},
+                                Datapath::kFanout,
+                                Datapath::kCpuPolling,
+                                Datapath::kCpuEvent};
 // For names of parameterised tests.
-inline std::string TestName(Datapath datapath) {
-  std::string name(DatapathName(datapath));
+inline std::string TestName(const Way& way) {
+  std::string name(DatapathName(way));
   std::replace(name.begin(), name.end(), '-', '_');
-  return name;
+  return way.order == FlushOrder::kPipelined ? name + "_pipelined" : name;
 }
 
 struct ChainOptions {
-  Datapath datapath = Datapath::kOffload;
+  Way datapath = Datapath::kOffload;
   softrnic::EngineOptions engine = {};
   uint32_t group_size = 3;
   uint32_t window = 8;
@@ -162,6 +174,7 @@ class Chain {
                         GroupGeometry::For(options_.datapath, options_.group_size, options_.window,
                                            options_.slots));
     program_ = SlotProgram::For(geometry);
+    program_.order = options_.datapath.order;
     if (options_.change_program) options_.change_program(program_);
     HL_RETURN_IF_ERROR(Open(&primary_, "primary"));
     replicas_.resize(options_.group_size);

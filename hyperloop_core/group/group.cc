@@ -100,7 +100,7 @@ Result<std::unique_ptr<Group>> MakeGroup(rnic::Device& device, rnic::ProtectionD
       messages = std::make_unique<CpuMessages>(geometry);
       break;
   }
-  return ChainGroup::Create(device, pd, region, options, geometry, std::move(messages));
+  return ChainGroup::Create(device, pd, region, options, program, std::move(messages));
 }
 
 Result<Ticket> Group::Flush(uint64_t offset, uint64_t size) {

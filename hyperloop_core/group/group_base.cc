@@ -75,6 +75,7 @@ Status GroupBase::BuildCommon(rnic::ProtectionDomain& pd, rnic::MemoryRegion& re
   info_.datapath = static_cast<uint32_t>(geometry_.datapath);
   info_.group_size = geometry_.group_size;
   info_.gid = device_.gid().raw;
+  info_.rnic = device_.rnic();
   info_.window = geometry_.window;
   info_.slots = geometry_.slots;
   region_addr_ = region.addr();

@@ -55,7 +55,7 @@ void ExpectBroken(Chain& chain, Ticket newest_good, testing::Matcher<Code> codes
                              StatusIs(Code::kProtection)));
 }
 
-class GroupFailureTest : public testing::TestWithParam<Datapath> {
+class GroupFailureTest : public testing::TestWithParam<Way> {
  protected:
   std::unique_ptr<Chain> MakeChain(ChainOptions options) const {
     options.datapath = GetParam();
@@ -72,7 +72,7 @@ class GroupFailureTest : public testing::TestWithParam<Datapath> {
     return Code::kTimedOut;
   }
 };
-INSTANTIATE_TEST_SUITE_P(Datapaths, GroupFailureTest, testing::ValuesIn(kDatapaths),
+INSTANTIATE_TEST_SUITE_P(Datapaths, GroupFailureTest, testing::ValuesIn(kWays),
                          [](const auto& param) { return TestName(param.param); });
 class OffloadFailureTest : public testing::Test {};
 

@@ -1,5 +1,6 @@
 // Tests a group whose nodes each have an RNIC of their own, over links that are slow and reset at
 // random. Every acknowledged operation must be on every node, and each CAS must have run once.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -48,7 +49,7 @@ class Machines {
     for (auto& rnic : rnics_) rnic->engine().Run(1 + random() % 64);
     for (auto& link : network.links()) {
       network.Deliver(*link, true, random() % 2000);
-      network.Deliver(*link, false, random() % 2000);
+      if (link.get() != unanswered_) network.Deliver(*link, false, random() % 2000);
       if (!link->up) network.Open(*link);
       if (!resets || link->under_way() == 0 || random() % 20 != 0) continue;
       network.Reset(*link);
@@ -62,6 +63,12 @@ class Machines {
           (link->from == ports_[b] && link->to == ports_[a]))
         link->cut = cut;
   }
+  // From now on machine `from` gets no answers to its requests from machine `to`.
+  void HoldAnswers(size_t from, size_t to) {
+    for (auto& link : network.links())
+      if (link->from == ports_[from] && link->to == ports_[to]) unanswered_ = link.get();
+  }
+  void ReleaseAnswers() { unanswered_ = nullptr; }
   uint64_t resets() const {
     uint64_t sum = 0;
     for (auto& link : const_cast<MemoryNetwork&>(network).links()) sum += link->resets;
@@ -74,6 +81,7 @@ class Machines {
   std::vector<std::string> names_;
   std::vector<std::unique_ptr<EmbeddedRnic>> rnics_;
   std::vector<MemoryNetwork::Port*> ports_;
+  const MemoryNetwork::Link* unanswered_ = nullptr;
 };
 
 void RunGroup(uint64_t seed, bool resets) {
@@ -120,6 +128,81 @@ TEST(GroupLink, AGroupSpansMachines) { RunGroup(1, false); }
 
 TEST(GroupLink, ResetsLoseNothingAndRepeatNothing) {
   for (uint64_t seed = 1; seed <= 5 && !HasFailure(); ++seed) RunGroup(seed, true);
+}
+
+// A chain over links whose clock and steps are the test's.
+class PipelinedGroup : public testing::Test {
+ protected:
+  void SetUp() override {
+    ChainOptions options;
+    options.group_size = kReplicas;
+    options.window = 4;
+    options.open_device = [this](const std::string& host) { return machines_.Open(host); };
+    options.step = [this](softrnic::Engine&) { Step(20'000); };
+    options.ack_timeout = std::chrono::seconds(60);
+    auto made = Chain::Create(options);
+    ASSERT_OK(made);
+    chain_ = std::move(*made);
+    ASSERT_OK(chain_->group().Wait(Write()));
+  }
+  void Step(uint64_t ns) {
+    now_ += ns;
+    machines_.Step(random_, false);
+  }
+  Ticket Write() {
+    const auto ticket = chain_->group().Write(64, 500, /*flush=*/true);
+    EXPECT_OK(ticket);
+    return ticket.ok() ? *ticket : 0;
+  }
+  // Hop 0 begins at the primary, hop i at replica i − 1.
+  void HoldAnswersOfHop(uint32_t hop) {
+    machines_.HoldAnswers((hop + kReplicas) % (kReplicas + 1), hop);
+  }
+
+  uint64_t now_ = 1'000'000'000;
+  std::mt19937_64 random_{1};
+  Machines machines_{&now_};
+  std::unique_ptr<Chain> chain_;
+};
+
+// The answer to a hop's READ is on its way for ever so long. Everything else arrives, the last
+// replica's acknowledgement too.
+TEST_F(PipelinedGroup, NothingIsAcknowledgedBeforeEveryHopIsProven) {
+  for (uint32_t hop = 0; hop < kReplicas; ++hop) {
+    HoldAnswersOfHop(hop);
+    const Ticket ticket = Write();
+    for (int i = 0; i < 2000; ++i) {
+      Step(1000);
+      ASSERT_OK(chain_->group().Poll());
+    }
+    EXPECT_EQ(*chain_->group().Poll(), ticket - 1) << "hop " << hop;
+    EXPECT_EQ(std::memcmp(chain_->replica_bytes(kReplicas - 1).data() + 64,
+                          chain_->primary_bytes().data() + 64, 500),
+              0)
+        << "the chain goes on without the answer";
+    machines_.ReleaseAnswers();
+    ASSERT_OK(chain_->group().Wait(ticket));
+  }
+}
+
+// The READ ends in error, and its CQE meets the WAIT behind which the proof is sent. What is sent
+// then proves nothing.
+TEST_F(PipelinedGroup, AReadThatFailedProvesNothing) {
+  HoldAnswersOfHop(kReplicas - 1);
+  Write();
+  // The replica waits for rnic::kMaxSilence.
+  Status broken;
+  for (int i = 0; i < 10'000 && broken.ok(); ++i) {
+    Step(1'000'000'000);
+    const auto newest = chain_->group().Poll();
+    if (newest.ok()) {
+      ASSERT_EQ(*newest, 1u);
+    }
+    broken = chain_->group().status();
+  }
+  EXPECT_THAT(broken, StatusIs(Code::kUnavailable,
+                               testing::HasSubstr("replica 1 cannot tell whether operation 2 is "
+                                                  "durable on replica 2")));
 }
 
 // The cut lasts in the time of the RNICs; the group's own clock hardly moves.

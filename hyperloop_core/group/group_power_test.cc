@@ -74,7 +74,7 @@ class NodeHistory {
 struct PowerOptions {
   uint32_t group_size = 0;  // 0: from the seed
   uint64_t operations = 60;
-  Datapath datapath = Datapath::kOffload;
+  Way datapath = Datapath::kOffload;
   // Each of these is false in a negative control.
   bool ask = true;            // operations ask for the flush that the check expects
   bool read_up = true;        // a READ on `up` flushes
@@ -336,8 +336,8 @@ uint64_t CountLost(uint64_t seeds, const PowerOptions& options, const std::strin
   return lost;
 }
 
-class GroupPowerDatapathTest : public testing::TestWithParam<Datapath> {};
-INSTANTIATE_TEST_SUITE_P(Datapaths, GroupPowerDatapathTest, testing::ValuesIn(kDatapaths),
+class GroupPowerDatapathTest : public testing::TestWithParam<Way> {};
+INSTANTIATE_TEST_SUITE_P(Datapaths, GroupPowerDatapathTest, testing::ValuesIn(kWays),
                          [](const auto& param) { return TestName(param.param); });
 
 TEST_P(GroupPowerDatapathTest, WhatAFlushAcknowledgedIsDurableOnEveryNode) {

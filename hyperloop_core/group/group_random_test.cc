@@ -29,7 +29,7 @@ std::vector<uint64_t> Seeds(uint64_t count) {
 }
 
 struct RunOptions {
-  Datapath datapath = Datapath::kOffload;
+  Way datapath = Datapath::kOffload;
   uint64_t operations = 300;
   uint32_t group_size = 0;  // 0: from the seed
   uint32_t window = 0;
@@ -296,7 +296,7 @@ uint64_t CountWrong(uint64_t seeds, const RunOptions& options) {
   return wrong;
 }
 
-class GroupRandomTest : public testing::TestWithParam<Datapath> {
+class GroupRandomTest : public testing::TestWithParam<Way> {
  protected:
   void ExpectSerial(uint64_t seeds, RunOptions options) const {
     options.datapath = GetParam();
@@ -304,7 +304,7 @@ class GroupRandomTest : public testing::TestWithParam<Datapath> {
     hyperloop::ExpectSerial(GetParam() == Datapath::kOffload ? seeds : seeds / 2, options);
   }
 };
-INSTANTIATE_TEST_SUITE_P(Datapaths, GroupRandomTest, testing::ValuesIn(kDatapaths),
+INSTANTIATE_TEST_SUITE_P(Datapaths, GroupRandomTest, testing::ValuesIn(kWays),
                          [](const auto& param) { return TestName(param.param); });
 
 TEST_P(GroupRandomTest, EqualsSerialExecutionWithLateFetch) {

@@ -99,7 +99,7 @@ class Ends {
   std::unique_ptr<Member> member_;
 };
 
-class GroupRightsTest : public testing::TestWithParam<Datapath> {
+class GroupRightsTest : public testing::TestWithParam<Way> {
  protected:
   bool fanout() const { return GetParam() == Datapath::kFanout; }
 
@@ -126,7 +126,7 @@ class GroupRightsTest : public testing::TestWithParam<Datapath> {
     return Allowed([down](Ends& ends, Opcode opcode) { return ends.AskReplica(down, opcode); });
   }
 };
-INSTANTIATE_TEST_SUITE_P(Datapaths, GroupRightsTest, testing::ValuesIn(kDatapaths),
+INSTANTIATE_TEST_SUITE_P(Datapaths, GroupRightsTest, testing::ValuesIn(kWays),
                          [](const auto& param) { return TestName(param.param); });
 
 TEST_P(GroupRightsTest, AReplicaReachesOnlyItsAcknowledgementsAtThePrimary) {

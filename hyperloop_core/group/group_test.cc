@@ -47,7 +47,7 @@ uint64_t Counter(Chain& chain, Chain::Node& node, const std::string& name) {
 // --- every group size and several windows
 
 struct Shape {
-  Datapath datapath;
+  Way datapath;
   uint32_t group_size, window, slots;
 };
 
@@ -170,7 +170,7 @@ TEST_P(GroupShapeTest, ManyLapsWithAFullWindow) {
 
 std::vector<Shape> Shapes() {
   std::vector<Shape> shapes;
-  for (const Datapath datapath : kDatapaths) {
+  for (const Way& datapath : kWays) {
     for (uint32_t size = 1; size <= kMaxGroupSize; ++size) shapes.push_back({datapath, size, 8, 0});
     for (const uint32_t window : {1u, 2u, 3u, 4u, 5u, 64u, 100u})
       shapes.push_back({datapath, 3, window, 0});
@@ -188,14 +188,14 @@ INSTANTIATE_TEST_SUITE_P(Shapes, GroupShapeTest, testing::ValuesIn(Shapes()),
                                   std::to_string(param.param.slots);
                          });
 
-class GroupTest : public testing::TestWithParam<Datapath> {
+class GroupTest : public testing::TestWithParam<Way> {
  protected:
   std::unique_ptr<Chain> MakeChain(ChainOptions options) const {
     options.datapath = GetParam();
     return hyperloop::MakeChain(options);
   }
 };
-INSTANTIATE_TEST_SUITE_P(Datapaths, GroupTest, testing::ValuesIn(kDatapaths),
+INSTANTIATE_TEST_SUITE_P(Datapaths, GroupTest, testing::ValuesIn(kWays),
                          [](const auto& param) { return TestName(param.param); });
 
 // --- tickets, windows
@@ -415,7 +415,7 @@ TEST(DatapathTest, AllButOffloadNeedNoCrossChannel) {
 }
 
 TEST(DatapathTest, Names) {
-  for (const Datapath datapath : kDatapaths) {
+  for (const Way& datapath : kWays) {
     ASSERT_OK(ParseDatapath(DatapathName(datapath)));
     EXPECT_EQ(*ParseDatapath(DatapathName(datapath)), datapath);
   }

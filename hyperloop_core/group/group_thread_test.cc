@@ -17,8 +17,8 @@ uint64_t Word(std::span<const std::byte> bytes, uint64_t offset) {
   return value;
 }
 
-class GroupThreadTest : public testing::TestWithParam<Datapath> {};
-INSTANTIATE_TEST_SUITE_P(Datapaths, GroupThreadTest, testing::ValuesIn(kDatapaths),
+class GroupThreadTest : public testing::TestWithParam<Way> {};
+INSTANTIATE_TEST_SUITE_P(Datapaths, GroupThreadTest, testing::ValuesIn(kWays),
                          [](const auto& param) { return TestName(param.param); });
 
 TEST_P(GroupThreadTest, EveryPrimitiveWithTheEngineOnItsOwnThread) {

@@ -43,7 +43,7 @@ Status CheckPrimaryInfo(const PrimaryInfo& primary, const GroupGeometry& geometr
              geometry.window, ", ", geometry.slots, "; use the same options on all nodes"));
   }
   if (geometry.datapath == Datapath::kFanout) return Status::Ok();  // no ack area
-  const uint64_t need = uint64_t{geometry.slots} * AckStride(geometry.group_size);
+  const uint64_t need = AckAreaBytes(geometry.slots, geometry.group_size);
   if (primary.ack_size < need) {
     return InvalidArgument(Text("the primary's ack area has ", primary.ack_size, " B; ",
                                 geometry.slots, " slots need ", need));
@@ -100,6 +100,7 @@ MemberInfo InfoOf(const rnic::Device& device, const rnic::MemoryRegion& region, 
   MemberInfo info;
   info.datapath = static_cast<uint32_t>(geometry.datapath);
   info.gid = device.gid().raw;
+  info.rnic = device.rnic();
   info.region_addr = region.addr();
   info.region_size = region.length();
   info.region_lkey = region.lkey();

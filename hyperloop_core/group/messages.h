@@ -43,6 +43,7 @@ class Messages {
   }
 
   std::byte* message(uint64_t m) const { return memory_ + size_t{geometry_.slot(m)} * stride_; }
+  // Known once the places are laid out.
   uint32_t message_bytes() const { return message_bytes_; }
 
  protected:
@@ -51,14 +52,16 @@ class Messages {
         stride_((size_t{message_bytes} + 63) / 64 * 64),
         message_bytes_(message_bytes) {}
 
+  // At most what the constructor was given. WriteConstants may call it.
+  void set_message_bytes(uint32_t bytes) { message_bytes_ = bytes; }
   // Writes what never changes into the places.
   virtual void WriteConstants(const PrimaryInfo& primary, std::span<const MemberInfo> chain) = 0;
 
   const GroupGeometry geometry_;
   const size_t stride_;
-  const uint32_t message_bytes_;
 
  private:
+  uint32_t message_bytes_;
   std::byte* memory_ = nullptr;
 };
 

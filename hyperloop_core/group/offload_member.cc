@@ -51,18 +51,25 @@ Result<std::unique_ptr<Member>> OffloadMember::Create(rnic::Device& device,
 
 Status OffloadMember::Build(rnic::Device& device, rnic::ProtectionDomain& pd,
                             rnic::MemoryRegion& region) {
-  const size_t staging_bytes =
-      size_t{geometry_.slots} * program_.staging_bytes(position_) + kSinkBytes;
+  const size_t staging_bytes = size_t{geometry_.slots} * program_.staging_bytes(position_) +
+                               kSinkBytes + geometry_.slots * kFlushReadBytes;
   HL_ASSIGN_OR_RETURN(staging_, device.AllocateBuffer(staging_bytes));
   HL_ASSIGN_OR_RETURN(staging_mr_, pd.Register(staging_->data(), staging_->size(),
                                                rnic::kLocalWrite | rnic::kRemoteRead, {}));
   HL_ASSIGN_OR_RETURN(receive_cq_, device.CreateCq({.depth = 64, .ignore_overrun = true}));
   HL_ASSIGN_OR_RETURN(error_cq_, device.CreateCq({.depth = 64, .ignore_overrun = true}));
+  HL_ASSIGN_OR_RETURN(flush_cq_, device.CreateCq({.depth = 64, .ignore_overrun = true}));
 
   const uint32_t down_blocks = program_.down_blocks(position_);
-  rnic::QpAttr down = ManagedQueue(error_cq_.get(), error_cq_.get(), down_blocks * geometry_.slots);
+  rnic::QpAttr down = ManagedQueue(flush_cq_.get(), flush_cq_.get(), down_blocks * geometry_.slots);
   down.remote_access = 0;  // the next node only answers
   HL_ASSIGN_OR_RETURN(down_, pd.CreateQueuePair(down));
+  if (!geometry_.is_tail(position_)) {
+    rnic::QpAttr ack = ManagedQueue(error_cq_.get(), error_cq_.get(), kAckBlocks * geometry_.slots);
+    ack.remote_access = 0;  // the primary only answers
+    HL_ASSIGN_OR_RETURN(ack_, pd.CreateQueuePair(ack));
+    HL_ASSIGN_OR_RETURN(ack_queues_, ack_->raw_queues());
+  }
   HL_ASSIGN_OR_RETURN(local_, pd.CreateQueuePair(ManagedQueue(error_cq_.get(), error_cq_.get(),
                                                               kLocalBlocks * geometry_.slots)));
   rnic::QpAttr up = ManagedQueue(error_cq_.get(), receive_cq_.get(), kUpBlocks * geometry_.slots);
@@ -77,6 +84,7 @@ Status OffloadMember::Build(rnic::Device& device, rnic::ProtectionDomain& pd,
   if (up_queues_.sq_wqebbs != kUpBlocks * geometry_.slots ||
       local_queues_.sq_wqebbs != kLocalBlocks * geometry_.slots ||
       down_queues_.sq_wqebbs != down_blocks * geometry_.slots ||
+      (ack_ && ack_queues_.sq_wqebbs != kAckBlocks * geometry_.slots) ||
       up_queues_.rq_wqes != geometry_.slots) {
     return Internal(Text("the device made rings of ", up_queues_.sq_wqebbs, ", ",
                          local_queues_.sq_wqebbs, ", ", down_queues_.sq_wqebbs, " blocks and ",
@@ -86,6 +94,9 @@ Status OffloadMember::Build(rnic::Device& device, rnic::ProtectionDomain& pd,
   info_.up_qpn = up_->qpn();
   info_.local_qpn = local_->qpn();
   info_.down_qpn = down_->qpn();
+  info_.ack_qpn = ack_ ? ack_->qpn() : 0;
+  info_.staging_addr = reinterpret_cast<uint64_t>(staging_->data());
+  info_.staging_rkey = staging_mr_->rkey();
   return Status::Ok();
 }
 
@@ -97,6 +108,7 @@ OffloadMember::~OffloadMember() {
     if (up_) up_->Reset().IgnoreError();
     if (local_) local_->Reset().IgnoreError();
     if (down_) down_->Reset().IgnoreError();
+    if (ack_) ack_->Reset().IgnoreError();
   }));
 }
 
@@ -104,6 +116,7 @@ Status OffloadMember::Connect(const PrimaryInfo& primary, std::span<const Member
   if (connected_) return InvalidArgument("this member is connected already; create a new one");
   HL_RETURN_IF_ERROR(CheckInfos(primary, chain, geometry_, info_));
   connected_ = true;
+  program_.Place(primary, chain);
   const bool tail = geometry_.is_tail(position_);
   const auto [previous, next] = Neighbours(primary, chain, position_);
   HL_RETURN_IF_ERROR(
@@ -115,13 +128,18 @@ Status OffloadMember::Connect(const PrimaryInfo& primary, std::span<const Member
   WriteLocalRing();
   if (tail) {
     WriteTailRing(primary);
+  } else if (program_.pipelined()) {
+    HL_RETURN_IF_ERROR(ack_->Connect({{primary.gid}, primary.direct_qpn[position_]})
+                           .WithContext("connecting to the primary"));
+    WritePipelinedRing(chain[position_ + 1]);
+    WriteAckRing(primary);
   } else {
     WriteForwardRing(chain[position_ + 1]);
   }
   HL_RETURN_IF_ERROR(PostReceives().WithContext("posting the slots' receives"));
   // This is the only doorbell of this process. It lets slots [0, lookahead) wait for their
   // messages, and each slot enables a later one when it runs. The ring writes above are ordered
-  // before the doorbell. Only up's program starts local and down.
+  // before the doorbell. Only up's program starts the other queues.
   return up_->RingDoorbell(static_cast<uint16_t>(kUpBlocks * program_.lookahead));
 }
 
@@ -147,6 +165,10 @@ Sge OffloadMember::Original(uint32_t slot) const {
 }
 
 Sge OffloadMember::Sink() const { return Staging(geometry_.slots, 0, kFlushReadBytes); }
+
+Sge OffloadMember::Proof(uint32_t slot) const {
+  return Staging(geometry_.slots, kSinkBytes + slot * kFlushReadBytes, kFlushReadBytes);
+}
 
 void OffloadMember::WriteUpRing() {
   for (uint32_t s = 0; s < geometry_.slots; ++s) {
@@ -174,23 +196,59 @@ void OffloadMember::WriteLocalRing() {
   }
 }
 
-void OffloadMember::WriteForwardRing(const MemberInfo& next) {
-  const uint32_t qpn = info_.down_qpn;
+// The next node's own patch comes first, wherever it lay in this node's message. Without later
+// patches the third SGE is empty and left out.
+void OffloadMember::EncodeForward(uint32_t slot, std::byte* wqe,
+                                  const rnic::WqeControl& control) const {
   const uint32_t result = ResultBytes(geometry_.group_size);
   const uint32_t patch = program_.patch_bytes(position_ + 1);
   const uint32_t rest = program_.later_patch_bytes(position_ + 1);
+  const Sge message[] = {Staging(slot, kStagingResult + result, patch),
+                         Staging(slot, kStagingResult, result),
+                         Staging(slot, kStagingResult + result + patch, rest)};
+  rnic::EncodeSend(wqe, control, message);
+}
+
+void OffloadMember::WriteForwardRing(const MemberInfo& next) {
+  const uint32_t qpn = info_.down_qpn;
   for (uint32_t s = 0; s < geometry_.slots; ++s) {
     EncodeDownWrite(Block(down_queues_, s, kDownBlocks, kDownWrite), qpn, info_, next);
     const Sge sink[] = {Sink()};
     rnic::EncodeRead(Block(down_queues_, s, kDownBlocks, kDownFlush), PlainControl(qpn),
                      next.region_addr, next.region_rkey, sink);
-    // The next node's own patch comes first, wherever it lay in this node's message. Without later
-    // patches the third SGE is empty and left out.
-    const Sge message[] = {Staging(s, kStagingResult + result, patch),
-                           Staging(s, kStagingResult, result),
-                           Staging(s, kStagingResult + result + patch, rest)};
-    rnic::EncodeSend(Block(down_queues_, s, kDownBlocks, kDownSend), FencedControl(qpn), message);
+    EncodeForward(s, Block(down_queues_, s, kDownBlocks, kDownSend), FencedControl(qpn));
     rnic::EncodeSendEnable(Block(down_queues_, s, kDownBlocks, kDownEnableUp), PlainControl(qpn),
+                           info_.up_qpn, 0);
+  }
+}
+
+void OffloadMember::WritePipelinedRing(const MemberInfo& next) {
+  const uint32_t qpn = info_.down_qpn;
+  rnic::WqeControl counted = PlainControl(qpn);
+  counted.completion = rnic::CqeMode::kAlways;
+  for (uint32_t s = 0; s < geometry_.slots; ++s) {
+    EncodeDownWrite(Block(down_queues_, s, kDownBlocks, kDownWrite), qpn, info_, next);
+    EncodeForward(s, Block(down_queues_, s, kDownBlocks, kPipelinedSend), PlainControl(qpn));
+    const Sge proof[] = {Proof(s)};
+    rnic::EncodeRead(Block(down_queues_, s, kDownBlocks, kPipelinedFlush), counted,
+                     program_.sequence_addr(next, s), next.staging_rkey, proof);
+    rnic::EncodeSendEnable(Block(down_queues_, s, kDownBlocks, kPipelinedEnableAck),
+                           PlainControl(qpn), info_.ack_qpn, 0);
+  }
+}
+
+void OffloadMember::WriteAckRing(const PrimaryInfo& primary) {
+  const uint32_t qpn = info_.ack_qpn;
+  for (uint32_t s = 0; s < geometry_.slots; ++s) {
+    rnic::EncodeWait(Block(ack_queues_, s, kAckBlocks, kAckWait), PlainControl(qpn),
+                     flush_cq_->cqn(), s);
+    const Sge proof[] = {Proof(s)};
+    rnic::EncodeWriteImm(
+        Block(ack_queues_, s, kAckBlocks, kAckProof), PlainControl(qpn),
+        primary.ack_addr + ProofOffset(geometry_.slots, geometry_.group_size, s, position_),
+        primary.ack_rkey, proof, s);
+    EncodeAckRead(Block(ack_queues_, s, kAckBlocks, kAckRead), qpn, primary, Sink());
+    rnic::EncodeSendEnable(Block(ack_queues_, s, kAckBlocks, kAckEnableUp), FencedControl(qpn),
                            info_.up_qpn, 0);
   }
 }
@@ -204,46 +262,77 @@ void OffloadMember::WriteTailRing(const PrimaryInfo& primary) {
                          primary.ack_rkey, result, s);
     std::byte* follow = Block(down_queues_, s, kTailBlocks, kTailFollow);
     if (SlotProgram::tail_enables(s)) {
-      rnic::EncodeSendEnable(follow, FencedControl(qpn), info_.up_qpn, 0);
+      rnic::EncodeSendEnable(follow, program_.tail_enable_control(qpn, s), info_.up_qpn, 0);
     } else {
-      EncodeTailRead(follow, qpn, primary, Sink());
+      EncodeAckRead(follow, qpn, primary, Sink());
     }
   }
 }
 
-Status OffloadMember::PostReceives() {
-  const bool tail = geometry_.is_tail(position_);
-  const uint32_t down_blocks = program_.down_blocks(position_);
+void OffloadMember::AddCommonPlaces(uint32_t slot, std::vector<Sge>* places) const {
+  const uint32_t rearmed = geometry_.slot(program_.rearmed(slot));
+  places->insert(places->end(),
+                 {Span(local_queues_, slot, kLocalBlocks, kLocalCopy, sizeof(WritePatch)),
+                  Span(local_queues_, slot, kLocalBlocks, kLocalCas, sizeof(CasPatch)),
+                  Span(local_queues_, slot, kLocalBlocks, kLocalRead, sizeof(HeadPatch)),
+                  Span(local_queues_, slot, kLocalBlocks, kLocalEnableDown, sizeof(EnablePatch)),
+                  Span(up_queues_, rearmed, kUpBlocks, kUpWait, sizeof(EnablePatch)),
+                  Span(up_queues_, rearmed, kUpBlocks, kUpEnableLocal, sizeof(EnablePatch))});
+}
+
+void OffloadMember::AddForwardPlaces(uint32_t slot, std::vector<Sge>* places) const {
+  places->insert(places->end(),
+                 {Span(down_queues_, slot, kDownBlocks, kDownWrite, sizeof(WritePatch)),
+                  Span(down_queues_, slot, kDownBlocks, kDownFlush, sizeof(HeadPatch)),
+                  Span(down_queues_, slot, kDownBlocks, kDownSend, sizeof(HeadPatch)),
+                  Span(down_queues_, slot, kDownBlocks, kDownEnableUp, sizeof(EnablePatch))});
+}
+
+void OffloadMember::AddPipelinedPlaces(uint32_t slot, std::vector<Sge>* places) const {
+  places->insert(places->end(),
+                 {Span(down_queues_, slot, kDownBlocks, kDownWrite, sizeof(WritePatch)),
+                  Span(down_queues_, slot, kDownBlocks, kPipelinedSend, sizeof(HeadPatch)),
+                  Span(down_queues_, slot, kDownBlocks, kPipelinedFlush, sizeof(HeadPatch)),
+                  Span(down_queues_, slot, kDownBlocks, kPipelinedEnableAck, sizeof(EnablePatch)),
+                  Span(ack_queues_, slot, kAckBlocks, kAckWait, sizeof(EnablePatch)),
+                  Span(ack_queues_, slot, kAckBlocks, kAckProof, sizeof(HeadPatch)),
+                  Span(ack_queues_, slot, kAckBlocks, kAckRead, sizeof(HeadPatch)),
+                  Span(ack_queues_, slot, kAckBlocks, kAckEnableUp, sizeof(EnablePatch))});
+}
+
+void OffloadMember::AddTailPlaces(uint32_t slot, std::vector<Sge>* places) const {
+  places->insert(places->end(),
+                 {Span(down_queues_, slot, kTailBlocks, kTailAck, sizeof(HeadPatch)),
+                  Span(down_queues_, slot, kTailBlocks, kTailFollow, sizeof(EnablePatch))});
+}
+
+void OffloadMember::AddStagingPlaces(uint32_t slot, std::vector<Sge>* places) const {
   const uint32_t rest = ResultBytes(geometry_.group_size) + program_.later_patch_bytes(position_);
+  if (program_.writes_receive_counter(slot)) {
+    places->push_back(
+        {reinterpret_cast<uint64_t>(up_queues_.doorbell_record + rnic::kReceiveCounterOffset),
+         sizeof(uint32_t), up_queues_.lkey});
+    places->push_back(Staging(slot, kStagingResult, rest));
+  } else {
+    places->push_back(Staging(slot, kStagingCounter, sizeof(uint32_t) + rest));
+  }
+}
+
+Status OffloadMember::PostReceives() {
+  std::vector<Sge> places;
+  places.reserve(kMaxReceiveSges);
   for (uint32_t s = 0; s < geometry_.slots; ++s) {
-    const uint32_t rearmed = geometry_.slot(program_.rearmed(s));
-    std::array<Sge, kMaxReceiveSges> sges;
-    size_t n = 0;
-    // The SGEs are in the order of CommonPatch and of the patch behind it.
-    sges[n++] = Span(local_queues_, s, kLocalBlocks, kLocalCopy, sizeof(WritePatch));
-    sges[n++] = Span(local_queues_, s, kLocalBlocks, kLocalCas, sizeof(CasPatch));
-    sges[n++] = Span(local_queues_, s, kLocalBlocks, kLocalRead, sizeof(HeadPatch));
-    sges[n++] = Span(local_queues_, s, kLocalBlocks, kLocalEnableDown, sizeof(EnablePatch));
-    sges[n++] = Span(up_queues_, rearmed, kUpBlocks, kUpWait, sizeof(EnablePatch));
-    sges[n++] = Span(up_queues_, rearmed, kUpBlocks, kUpEnableLocal, sizeof(EnablePatch));
-    if (tail) {
-      sges[n++] = Span(down_queues_, s, down_blocks, kTailAck, sizeof(HeadPatch));
-      sges[n++] = Span(down_queues_, s, down_blocks, kTailFollow, sizeof(EnablePatch));
+    places.clear();
+    AddCommonPlaces(s, &places);
+    if (geometry_.is_tail(position_)) {
+      AddTailPlaces(s, &places);
+    } else if (program_.pipelined()) {
+      AddPipelinedPlaces(s, &places);
     } else {
-      sges[n++] = Span(down_queues_, s, down_blocks, kDownWrite, sizeof(WritePatch));
-      sges[n++] = Span(down_queues_, s, down_blocks, kDownFlush, sizeof(HeadPatch));
-      sges[n++] = Span(down_queues_, s, down_blocks, kDownSend, sizeof(HeadPatch));
-      sges[n++] = Span(down_queues_, s, down_blocks, kDownEnableUp, sizeof(EnablePatch));
+      AddForwardPlaces(s, &places);
     }
-    if (program_.writes_receive_counter(s)) {
-      sges[n++] = {
-          reinterpret_cast<uint64_t>(up_queues_.doorbell_record + rnic::kReceiveCounterOffset),
-          sizeof(uint32_t), up_queues_.lkey};
-      sges[n++] = Staging(s, kStagingResult, rest);
-    } else {
-      sges[n++] = Staging(s, kStagingCounter, sizeof(uint32_t) + rest);
-    }
-    const rnic::ReceiveRequest request{.id = s, .sges = std::span(sges.data(), n)};
+    AddStagingPlaces(s, &places);
+    const rnic::ReceiveRequest request{.id = s, .sges = places};
     HL_RETURN_IF_ERROR(up_->PostReceive(std::span(&request, 1)));
   }
   return Status::Ok();

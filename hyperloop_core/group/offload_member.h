@@ -31,8 +31,20 @@ class OffloadMember final : public Member {
   void WriteUpRing();
   void WriteLocalRing();
   void WriteForwardRing(const MemberInfo& next);
+  void WritePipelinedRing(const MemberInfo& next);
+  void WriteAckRing(const PrimaryInfo& primary);
   void WriteTailRing(const PrimaryInfo& primary);
   Status PostReceives();
+  // Each appends where slot `slot`'s RECV puts the parts of the patch, in their order.
+  void AddCommonPlaces(uint32_t slot, std::vector<rnic::Sge>* places) const;
+  void AddForwardPlaces(uint32_t slot, std::vector<rnic::Sge>* places) const;
+  void AddPipelinedPlaces(uint32_t slot, std::vector<rnic::Sge>* places) const;
+  void AddTailPlaces(uint32_t slot, std::vector<rnic::Sge>* places) const;
+  // And where it puts the receive counter and everything behind the patch.
+  void AddStagingPlaces(uint32_t slot, std::vector<rnic::Sge>* places) const;
+
+  // The SEND that forwards slot `slot`'s message to the next node.
+  void EncodeForward(uint32_t slot, std::byte* wqe, const rnic::WqeControl& control) const;
 
   std::byte* Block(const rnic::RawQueues& queues, uint32_t slot, uint32_t blocks,
                    uint32_t block) const;
@@ -41,10 +53,11 @@ class OffloadMember final : public Member {
                  uint32_t length) const;
   rnic::Sge Staging(uint32_t slot, uint32_t offset, uint32_t length) const;
   rnic::Sge Original(uint32_t slot) const;
-  rnic::Sge Sink() const;  // where flush READs put what they read
+  rnic::Sge Sink() const;                // where flush READs put what they read
+  rnic::Sge Proof(uint32_t slot) const;  // the same of slot `slot`, with FlushOrder::kPipelined
 
   const uint32_t position_;
-  const SlotProgram program_;
+  SlotProgram program_;  // its order is decided when the member connects
   const GroupGeometry& geometry_ = program_.geometry;
   MemberInfo info_;
   bool connected_ = false;
@@ -53,12 +66,14 @@ class OffloadMember final : public Member {
   std::unique_ptr<rnic::Buffer> staging_;
   std::unique_ptr<rnic::MemoryRegion> staging_mr_;
   std::unique_ptr<rnic::CompletionQueue> receive_cq_;  // what up's WAITs count, and nothing else
-  // Takes the error CQEs of all three send queues. Nobody counts or polls them.
+  // Takes the error CQEs of the send queues but `down`. Nobody counts or polls them.
   std::unique_ptr<rnic::CompletionQueue> error_cq_;
+  std::unique_ptr<rnic::CompletionQueue> flush_cq_;  // of `down`: its flushes and its errors
+  std::unique_ptr<rnic::QueuePair> ack_;             // not at the last replica
   std::unique_ptr<rnic::QueuePair> down_;
   std::unique_ptr<rnic::QueuePair> local_;
   std::unique_ptr<rnic::QueuePair> up_;
-  rnic::RawQueues up_queues_, local_queues_, down_queues_;
+  rnic::RawQueues up_queues_, local_queues_, down_queues_, ack_queues_;
 };
 
 }  // namespace hyperloop

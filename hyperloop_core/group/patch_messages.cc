@@ -38,6 +38,38 @@ void WriteCommonConstants(CommonPatch* patch, const MemberInfo& member) {
   SetEnableConstants(&patch->enable_local, PlainControl(member.up_qpn));
 }
 
+void WriteDownWriteConstants(WritePatch* patch, const MemberInfo& member, const MemberInfo& next) {
+  Scratch scratch;
+  EncodeDownWrite(scratch.wqe, member.down_qpn, member, next);
+  CopyHead(patch, scratch.wqe);
+}
+
+void WriteForwardConstants(ForwardPatch* patch, const MemberInfo& member, const MemberInfo& next) {
+  WriteDownWriteConstants(&patch->write, member, next);
+  SetEnableConstants(&patch->enable_up, PlainControl(member.down_qpn));
+}
+
+void WritePipelinedConstants(PipelinedPatch* patch, const MemberInfo& member,
+                             const MemberInfo& next) {
+  WriteDownWriteConstants(&patch->write, member, next);
+  SetEnableConstants(&patch->enable_ack, PlainControl(member.down_qpn));
+  Scratch scratch;
+  rnic::EncodeWait(scratch.wqe, PlainControl(member.ack_qpn), 0, 0);
+  CopyHead(&patch->wait_flush, scratch.wqe);
+  SetEnableConstants(&patch->enable_up, FencedControl(member.ack_qpn));
+}
+
+void WriteTailConstants(TailPatch* patch, const SlotProgram& program, uint32_t slot,
+                        const PrimaryInfo& primary, const MemberInfo& member) {
+  if (SlotProgram::tail_enables(slot)) {
+    SetEnableConstants(&patch->follow, program.tail_enable_control(member.down_qpn, slot));
+    return;
+  }
+  Scratch scratch;
+  EncodeAckRead(scratch.wqe, member.down_qpn, primary, {primary.ack_addr, kFlushReadBytes, 0});
+  CopyHead(&patch->follow, scratch.wqe);
+}
+
 void SetWrite(WritePatch* patch, uint32_t word0, uint64_t remote, uint32_t bytes, uint64_t local) {
   patch->control.opmod_idx_opcode = word0;
   patch->remote.raddr = htobe64(remote);
@@ -61,6 +93,8 @@ struct SharedWords {
   uint32_t wait, wait_index;
   uint32_t enable_local, enable_local_index;
   uint32_t enable_up_index;
+  uint32_t enable_ack_index;
+  uint32_t wait_flush_index;
   uint32_t receive_counter;
 };
 
@@ -78,6 +112,8 @@ SharedWords WordsOf(uint64_t m, bool has_copy, const SlotProgram& program) {
           .enable_local = Word0(up + kUpEnableLocal, rnic::kWqeSendEnable),
           .enable_local_index = RingIndex((rearmed + 1) * kLocalBlocks, 0xffff),
           .enable_up_index = RingIndex((rearmed + 1) * kUpBlocks, 0xffff),
+          .enable_ack_index = RingIndex((m + 1) * kAckBlocks, 0xffff),
+          .wait_flush_index = RingIndex(m, rnic::kWaitIndexMask),
           .receive_counter = RingIndex(m + program.geometry.slots, 0xffff)};
 }
 
@@ -107,16 +143,22 @@ void PatchCommon(CommonPatch* patch, const SharedWords& words, const Operation& 
   SetEnable(&patch->enable_down, words.enable_down, RingIndex(down_end, 0xffff));
 }
 
-// Patches the ring `down` of a replica that forwards, from its region to the next one's.
-void PatchForward(ForwardPatch* patch, const SharedWords& words, uint64_t m, const Range& write,
-                  bool flush, uint64_t region, uint64_t next_region) {
-  const uint64_t down = m * kDownBlocks;
+// Patches the WRITE of `write` in ring `down` of a replica that forwards, from its region to the
+// next one's.
+void PatchDownWrite(WritePatch* patch, uint64_t m, const Range& write, uint64_t region,
+                    uint64_t next_region) {
+  const uint64_t block = m * kDownBlocks + kDownWrite;
   if (write.size != 0) {
-    SetWrite(&patch->write, Word0(down + kDownWrite, rnic::kWqeWrite), next_region + write.offset,
+    SetWrite(patch, Word0(block, rnic::kWqeWrite), next_region + write.offset,
              static_cast<uint32_t>(write.size), region + write.offset);
   } else {
-    patch->write.control.opmod_idx_opcode = Word0(down + kDownWrite, rnic::kWqeNop);
+    patch->control.opmod_idx_opcode = Word0(block, rnic::kWqeNop);
   }
+}
+
+// Patches the ring `down` of a replica that forwards, behind its WRITE.
+void PatchForward(ForwardPatch* patch, const SharedWords& words, uint64_t m, bool flush) {
+  const uint64_t down = m * kDownBlocks;
   patch->flush.word0 = Word0(down + kDownFlush, flush ? rnic::kWqeRead : rnic::kWqeNop);
   patch->send.word0 = Word0(down + kDownSend, rnic::kWqeSend);
   SetEnable(&patch->enable_up, Word0(down + kDownEnableUp, rnic::kWqeSendEnable),
@@ -124,15 +166,32 @@ void PatchForward(ForwardPatch* patch, const SharedWords& words, uint64_t m, con
   patch->receive_counter = words.receive_counter;
 }
 
+// The same with FlushOrder::kPipelined, and the ring `ack`.
+void PatchPipelined(PipelinedPatch* patch, const SharedWords& words, uint64_t m, bool ack_reads) {
+  const uint64_t down = m * kDownBlocks, ack = m * kAckBlocks;
+  patch->send.word0 = Word0(down + kPipelinedSend, rnic::kWqeSend);
+  patch->flush.word0 = Word0(down + kPipelinedFlush, rnic::kWqeRead);
+  SetEnable(&patch->enable_ack, Word0(down + kPipelinedEnableAck, rnic::kWqeSendEnable),
+            words.enable_ack_index);
+  SetEnable(&patch->wait_flush, Word0(ack + kAckWait, rnic::kWqeWait), words.wait_flush_index);
+  patch->proof.word0 = Word0(ack + kAckProof, rnic::kWqeWriteImm);
+  patch->read.word0 = Word0(ack + kAckRead, ack_reads ? rnic::kWqeRead : rnic::kWqeNop);
+  SetEnable(&patch->enable_up, Word0(ack + kAckEnableUp, rnic::kWqeSendEnable),
+            words.enable_up_index);
+  patch->receive_counter = words.receive_counter;
+}
+
 // Patches the ring `down` of the last replica.
-void PatchTail(TailPatch* patch, const SharedWords& words, uint64_t m, bool enables) {
+void PatchTail(TailPatch* patch, const SharedWords& words, uint64_t m, const SlotProgram& program) {
   const uint64_t tail = m * kTailBlocks;
+  const uint32_t slot = program.geometry.slot(m);
   patch->ack.word0 = Word0(tail + kTailAck, rnic::kWqeWriteImm);
-  if (enables) {
+  if (SlotProgram::tail_enables(slot)) {
     SetEnable(&patch->follow, Word0(tail + kTailFollow, rnic::kWqeSendEnable),
               words.enable_up_index);
   } else {
-    patch->follow.control.opmod_idx_opcode = Word0(tail + kTailFollow, rnic::kWqeRead);
+    patch->follow.control.opmod_idx_opcode =
+        Word0(tail + kTailFollow, program.tail_reads(slot) ? rnic::kWqeRead : rnic::kWqeNop);
   }
   patch->receive_counter = words.receive_counter;
 }
@@ -140,37 +199,26 @@ void PatchTail(TailPatch* patch, const SharedWords& words, uint64_t m, bool enab
 }  // namespace
 
 PatchMessages::PatchMessages(const SlotProgram& program)
-    : Messages(program.geometry, program.message_bytes(0)), program_(program) {
-  for (uint32_t i = 0; i < geometry_.group_size; ++i) patch_offset_[i] = program.patch_offset(i);
-}
+    : Messages(program.geometry, program.message_bytes(0)), program_(program) {}
 
 void PatchMessages::WriteConstants(const PrimaryInfo& primary, std::span<const MemberInfo> chain) {
-  for (uint32_t i = 0; i < geometry_.group_size; ++i) region_addr_[i] = chain[i].region_addr;
-  for (uint32_t s = 0; s < geometry_.slots; ++s) WriteConstantsOf(s, primary, chain);
-}
-
-// The result area stays 0: original and word are 0 until a replica writes them.
-void PatchMessages::WriteConstantsOf(uint32_t slot, const PrimaryInfo& primary,
-                                     std::span<const MemberInfo> chain) const {
+  program_.Place(primary, chain);
+  set_message_bytes(program_.message_bytes(0));
   for (uint32_t i = 0; i < geometry_.group_size; ++i) {
-    const MemberInfo& member = chain[i];
-    std::byte* at = message(slot) + patch_offset_[i];
-    WriteCommonConstants(reinterpret_cast<CommonPatch*>(at), member);
-    if (!geometry_.is_tail(i)) {
-      auto* patch = reinterpret_cast<ForwardPatch*>(at);
-      Scratch scratch;
-      EncodeDownWrite(scratch.wqe, member.down_qpn, member, chain[i + 1]);
-      CopyHead(&patch->write, scratch.wqe);
-      SetEnableConstants(&patch->enable_up, PlainControl(member.down_qpn));
-      continue;
-    }
-    auto* patch = reinterpret_cast<TailPatch*>(at);
-    if (SlotProgram::tail_enables(slot)) {
-      SetEnableConstants(&patch->follow, FencedControl(member.down_qpn));
-    } else {
-      Scratch scratch;
-      EncodeTailRead(scratch.wqe, member.down_qpn, primary, {primary.ack_addr, kFlushReadBytes, 0});
-      CopyHead(&patch->follow, scratch.wqe);
+    patch_offset_[i] = program_.patch_offset(i);
+    region_addr_[i] = chain[i].region_addr;
+  }
+  for (uint32_t s = 0; s < geometry_.slots; ++s) {
+    for (uint32_t i = 0; i < geometry_.group_size; ++i) {
+      std::byte* const at = message(s) + patch_offset_[i];
+      WriteCommonConstants(reinterpret_cast<CommonPatch*>(at), chain[i]);
+      if (geometry_.is_tail(i)) {
+        WriteTailConstants(reinterpret_cast<TailPatch*>(at), program_, s, primary, chain[i]);
+      } else if (program_.pipelined()) {
+        WritePipelinedConstants(reinterpret_cast<PipelinedPatch*>(at), chain[i], chain[i + 1]);
+      } else {
+        WriteForwardConstants(reinterpret_cast<ForwardPatch*>(at), chain[i], chain[i + 1]);
+      }
     }
   }
 }
@@ -187,11 +235,17 @@ bool PatchMessages::Encode(uint64_t m, const Operation& operation) {
     PatchCommon(reinterpret_cast<CommonPatch*>(at), words, operation, executes_cas, region_addr_[i],
                 (m + 1) * (tail ? kTailBlocks : kDownBlocks));
     if (tail) {
-      PatchTail(reinterpret_cast<TailPatch*>(at), words, m,
-                SlotProgram::tail_enables(geometry_.slot(m)));
+      PatchTail(reinterpret_cast<TailPatch*>(at), words, m, program_);
+      continue;
+    }
+    static_assert(offsetof(ForwardPatch, write) == offsetof(PipelinedPatch, write));
+    PatchDownWrite(&reinterpret_cast<ForwardPatch*>(at)->write, m, operation.write, region_addr_[i],
+                   region_addr_[i + 1]);
+    if (program_.pipelined()) {
+      PatchPipelined(reinterpret_cast<PipelinedPatch*>(at), words, m,
+                     program_.ack_reads(geometry_.slot(m)));
     } else {
-      PatchForward(reinterpret_cast<ForwardPatch*>(at), words, m, operation.write, flush,
-                   region_addr_[i], region_addr_[i + 1]);
+      PatchForward(reinterpret_cast<ForwardPatch*>(at), words, m, flush);
     }
   }
   const uint64_t sequence = m + 1;

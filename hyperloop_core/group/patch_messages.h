@@ -28,10 +28,8 @@ class PatchMessages final : public Messages {
 
  private:
   void WriteConstants(const PrimaryInfo& primary, std::span<const MemberInfo> chain) override;
-  void WriteConstantsOf(uint32_t slot, const PrimaryInfo& primary,
-                        std::span<const MemberInfo> chain) const;
 
-  const SlotProgram program_;
+  SlotProgram program_;
   std::array<uint64_t, kMaxGroupSize> region_addr_{};
   std::array<uint32_t, kMaxGroupSize> patch_offset_{};
 };

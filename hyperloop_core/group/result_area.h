@@ -26,4 +26,16 @@ constexpr uint32_t AckStride(uint32_t group_size) {
   return (ResultBytes(group_size) + 63) / 64 * 64;
 }
 
+// Behind the entries of all slots lie the proofs of FlushOrder::kPipelined, one word for each slot
+// and replica: the operation's sequence number, which the replica's READ brought back from the next
+// replica. So everything that arrived there before is durable.
+constexpr uint32_t ProofOffset(uint32_t slots, uint32_t group_size, uint32_t slot,
+                               uint32_t replica) {
+  return slots * AckStride(group_size) +
+         (slot * group_size + replica) * static_cast<uint32_t>(sizeof(uint64_t));
+}
+constexpr uint32_t AckAreaBytes(uint32_t slots, uint32_t group_size) {
+  return (ProofOffset(slots, group_size, slots, 0) + 63) / 64 * 64;
+}
+
 }  // namespace hyperloop

@@ -1,5 +1,6 @@
 #include "group/slot_program.h"
 
+#include <algorithm>
 #include <span>
 
 namespace hyperloop {
@@ -11,6 +12,13 @@ SlotProgram SlotProgram::For(const GroupGeometry& geometry) {
   SlotProgram program{.geometry = geometry, .rearm_distance = geometry.window + 1};
   program.lookahead = geometry.slots - program.rearm_distance;
   return program;
+}
+
+void SlotProgram::Place(const PrimaryInfo& primary, std::span<const MemberInfo> chain) {
+  if (order != FlushOrder::kByPlace) return;
+  const auto together = [&](const MemberInfo& member) { return member.rnic == primary.rnic; };
+  order = primary.rnic != 0 && std::ranges::all_of(chain, together) ? FlushOrder::kHopByHop
+                                                                    : FlushOrder::kPipelined;
 }
 
 uint32_t SlotProgram::later_patch_bytes(uint32_t position) const {
@@ -44,7 +52,7 @@ void EncodeDownWrite(void* wqe, uint32_t qpn, const MemberInfo& member, const Me
   rnic::EncodeWrite(wqe, PlainControl(qpn), next.region_addr, next.region_rkey, source);
 }
 
-void EncodeTailRead(void* wqe, uint32_t qpn, const PrimaryInfo& primary, const Sge& sink) {
+void EncodeAckRead(void* wqe, uint32_t qpn, const PrimaryInfo& primary, const Sge& sink) {
   rnic::EncodeRead(wqe, PlainControl(qpn), primary.ack_addr, primary.ack_rkey, std::span(&sink, 1));
 }
 

@@ -13,16 +13,25 @@
 //   local.SQ  4N      [WRITE src→dst | NOP] · [CAS | NOP] · READ seq → word · SEND_EN(down), fenced
 //   down.SQ   4N      [WRITE data | NOP] · [READ flush | NOP] · SEND, fenced ·
 //                     SEND_EN(up → m + lookahead)
-//   at the    2N      WRITE_IMM · SEND_EN(up → m + lookahead), fenced, in even slots;
-//   tail                          READ of the ack area in odd ones
+//   at the    2N      WRITE_IMM · SEND_EN(up → m + lookahead) in even slots;
+//   tail                          [READ | NOP] in odd ones
 //
-// RECV m patches every WQE of slot m in local and down, and re-arms the two of operation
+// That is FlushOrder::kHopByHop. With kPipelined a replica that forwards has a fourth queue pair,
+// `ack` to the primary, and its `down` stops for no answer:
+//
+//   down.SQ   4N      [WRITE data | NOP] · SEND · READ next's sequence → proof ·
+//                     SEND_EN(ack)
+//   ack.SQ    4N      WAIT(down.send_cq, m) · WRITE_IMM proof → ack area · [READ | NOP] ·
+//                     SEND_EN(up → m + lookahead), fenced
+//
+// RECV m patches every WQE of slot m in local, down and ack, and re-arms the two of operation
 // m − rearm_distance in up for that slot's next lap. `up` never runs past what is re-armed, because
 // slot m itself enables it `lookahead` slots ahead.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "group/geometry.h"
 #include "group/result_area.h"
@@ -39,11 +48,15 @@ inline constexpr uint32_t kLocalBlocks = 4;
 inline constexpr uint32_t kLocalCopy = 0, kLocalCas = 1, kLocalRead = 2, kLocalEnableDown = 3;
 inline constexpr uint32_t kDownBlocks = 4;
 inline constexpr uint32_t kDownWrite = 0, kDownFlush = 1, kDownSend = 2, kDownEnableUp = 3;
+inline constexpr uint32_t kPipelinedSend = 1, kPipelinedFlush = 2, kPipelinedEnableAck = 3;
+inline constexpr uint32_t kAckBlocks = 4;
+inline constexpr uint32_t kAckWait = 0, kAckProof = 1, kAckRead = 2, kAckEnableUp = 3;
 inline constexpr uint32_t kTailBlocks = 2;
 // kTailFollow is SEND_EN(up) in even slots and READ in odd ones.
 inline constexpr uint32_t kTailAck = 0, kTailFollow = 1;
 
 static_assert(kLocalBlocks <= kMaxSlotBlocks && kDownBlocks <= kMaxSlotBlocks);
+static_assert(kAckBlocks <= kMaxSlotBlocks);
 
 // --- patches: what a message carries for one replica
 
@@ -89,6 +102,19 @@ struct ForwardPatch {
   // slot to the staging buffer. So it comes last.
   uint32_t receive_counter;
 };
+// The same with FlushOrder::kPipelined: of `down`, then of `ack`.
+struct PipelinedPatch {
+  CommonPatch common;
+  WritePatch write;
+  HeadPatch send;
+  HeadPatch flush;
+  EnablePatch enable_ack;
+  EnablePatch wait_flush;
+  HeadPatch proof;
+  HeadPatch read;
+  EnablePatch enable_up;
+  uint32_t receive_counter;
+};
 struct TailPatch {
   CommonPatch common;
   HeadPatch ack;
@@ -97,6 +123,7 @@ struct TailPatch {
   uint32_t unused;  // not sent: makes the size a multiple of 8
 };
 inline constexpr uint32_t kForwardPatchBytes = 272;
+inline constexpr uint32_t kPipelinedPatchBytes = 336;
 inline constexpr uint32_t kTailPatchBytes = 220;
 static_assert(sizeof(CommonPatch) == 184 && offsetof(CommonPatch, cas) == 48);
 static_assert(offsetof(CommonPatch, read) == 96 && offsetof(CommonPatch, enable_down) == 100);
@@ -105,6 +132,13 @@ static_assert(sizeof(ForwardPatch) == kForwardPatchBytes && offsetof(ForwardPatc
 static_assert(offsetof(ForwardPatch, flush) == 232 && offsetof(ForwardPatch, send) == 236);
 static_assert(offsetof(ForwardPatch, enable_up) == 240 &&
               offsetof(ForwardPatch, receive_counter) == 268);
+static_assert(sizeof(PipelinedPatch) == kPipelinedPatchBytes);
+static_assert(offsetof(PipelinedPatch, send) == 232 && offsetof(PipelinedPatch, flush) == 236);
+static_assert(offsetof(PipelinedPatch, enable_ack) == 240);
+static_assert(offsetof(PipelinedPatch, wait_flush) == 268);
+static_assert(offsetof(PipelinedPatch, proof) == 296 && offsetof(PipelinedPatch, read) == 300);
+static_assert(offsetof(PipelinedPatch, enable_up) == 304);
+static_assert(offsetof(PipelinedPatch, receive_counter) == 332);
 static_assert(offsetof(TailPatch, ack) == 184 && offsetof(TailPatch, follow) == 188);
 static_assert(offsetof(TailPatch, receive_counter) == kTailPatchBytes - 4);
 
@@ -115,13 +149,29 @@ inline constexpr uint32_t kStagingCounter = 4;
 inline constexpr uint32_t kStagingResult = 8;
 inline constexpr uint32_t kMaxReceiveSges = 16;  // a RQ stride of 256 B
 
+// When a hop's flush takes place, and how its proof reaches the primary
+// (docs/group-primitives.md, section 6).
+enum class FlushOrder : uint8_t {
+  // Both ends decide when they connect: hop by hop where one RNIC serves all nodes, else pipelined.
+  kByPlace,
+  // The SEND of a message waits for the answer of the flush's READ. It costs a round trip a hop,
+  // and fewest WQEs.
+  kHopByHop,
+  // Nothing waits. The READ follows the SEND, and what it read travels to the primary.
+  kPipelined,
+};
+
 // The indexes and sizes that follow from a group's geometry.
 struct SlotProgram {
   GroupGeometry geometry;
+  FlushOrder order = FlushOrder::kByPlace;
   uint32_t rearm_distance = 0;  // RECV m re-arms up's WQEs of operation m − rearm_distance
   uint32_t lookahead = 0;  // slot m enables up through slot m + lookahead = N − rearm_distance
 
   static SlotProgram For(const GroupGeometry& geometry);
+  // Decides `order` where that is left to the place of the nodes.
+  void Place(const PrimaryInfo& primary, std::span<const MemberInfo> chain);
+  bool pipelined() const { return order == FlushOrder::kPipelined; }
 
   uint32_t down_blocks(uint32_t position) const {
     return geometry.is_tail(position) ? kTailBlocks : kDownBlocks;
@@ -134,12 +184,23 @@ struct SlotProgram {
   bool writes_receive_counter(uint32_t slot_index) const {
     return (slot_index & (geometry.slots / 4 - 1)) == 0;
   }
-  // Tail slots whose second block is SEND_EN(up). The others READ from the primary, whose answer
-  // proves what GroupGeometry::forces_flush says.
+  // Tail slots whose second block is SEND_EN(up).
   static bool tail_enables(uint32_t slot_index) { return (slot_index & 1) == 0; }
+  // Of the others, one in each N/4 slots READs from the primary. The answer proves that the
+  // WRITE_IMMs before it will not be fetched again. The SEND_EN(up) behind it waits for the answer.
+  bool tail_reads(uint32_t slot_index) const {
+    return (slot_index & (geometry.slots / 4 - 1)) == 1;
+  }
+  rnic::WqeControl tail_enable_control(uint32_t qpn, uint32_t slot_index) const {
+    return {.qpn = qpn, .fence = tail_reads((slot_index - 1) & (geometry.slots - 1))};
+  }
+  // The same for `ack`, whose READ and SEND_EN(up) stand in one slot.
+  bool ack_reads(uint32_t slot_index) const { return writes_receive_counter(slot_index); }
 
+  // Until `order` is decided: at most.
   uint32_t patch_bytes(uint32_t position) const {
-    return geometry.is_tail(position) ? kTailPatchBytes : kForwardPatchBytes;
+    if (geometry.is_tail(position)) return kTailPatchBytes;
+    return order == FlushOrder::kHopByHop ? kForwardPatchBytes : kPipelinedPatchBytes;
   }
   // Bytes of the patches behind the result area in the message that replica `position` receives.
   uint32_t later_patch_bytes(uint32_t position) const;
@@ -148,6 +209,10 @@ struct SlotProgram {
   }
   // Where replica `position`'s patch starts in the message that the primary sends.
   uint32_t patch_offset(uint32_t position) const;
+  // Where slot `slot` of `member` has the sequence number of its operation, once RECV ran.
+  uint64_t sequence_addr(const MemberInfo& member, uint32_t slot) const {
+    return member.staging_addr + uint64_t{slot} * staging_bytes(member.position) + kStagingResult;
+  }
   uint32_t staging_bytes(uint32_t position) const {
     return (kStagingResult + ResultBytes(geometry.group_size) + later_patch_bytes(position) + 63) /
            64 * 64;
@@ -164,7 +229,8 @@ inline uint32_t Word0(uint64_t block, rnic::WqeOpcode opcode) {
 void EncodeLocalCopy(void* wqe, uint32_t qpn, const MemberInfo& member);
 void EncodeLocalCas(void* wqe, uint32_t qpn, const MemberInfo& member, const rnic::Sge& original);
 void EncodeDownWrite(void* wqe, uint32_t qpn, const MemberInfo& member, const MemberInfo& next);
-void EncodeTailRead(void* wqe, uint32_t qpn, const PrimaryInfo& primary, const rnic::Sge& sink);
+// The READ that shows that an earlier WRITE_IMM to the ack area is acknowledged.
+void EncodeAckRead(void* wqe, uint32_t qpn, const PrimaryInfo& primary, const rnic::Sge& sink);
 // The control fields of a WQE that has no fence, and of one that waits for the READs before it.
 rnic::WqeControl PlainControl(uint32_t qpn);
 rnic::WqeControl FencedControl(uint32_t qpn);

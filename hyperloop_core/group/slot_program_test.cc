@@ -13,8 +13,11 @@ TEST(SlotProgramTest, StaysInsideItsBudgetAndLimits) {
       const auto made = GroupGeometry::For(Datapath::kOffload, group_size, window, 0);
       ASSERT_OK(made);
       const GroupGeometry& geometry = *made;
-      const SlotProgram program = SlotProgram::For(geometry);
-      // At most 300 B a replica, re-arming and result included.
+      SlotProgram program = SlotProgram::For(geometry);
+      // Re-arming and result included.
+      program.order = FlushOrder::kPipelined;
+      EXPECT_LE(program.message_bytes(0), 360u * group_size);
+      program.order = FlushOrder::kHopByHop;
       EXPECT_LE(program.message_bytes(0), 300u * group_size);
       // RECV m re-arms slot m + lookahead, which slot m enables, so the patch comes just in time.
       EXPECT_EQ(program.lookahead + program.rearm_distance, geometry.slots);
@@ -22,6 +25,8 @@ TEST(SlotProgramTest, StaysInsideItsBudgetAndLimits) {
       EXPECT_GE(geometry.slots * 3 / 4, window) << "receives between two updates of the counter";
       EXPECT_GE(geometry.slots - window, geometry.slots / 2)
           << "a forced flush between a slot's use and its next";
+      EXPECT_GE(geometry.slots - window - 1, geometry.slots / 4)
+          << "a READ of the ack area between a slot's use and its next";
       EXPECT_EQ(program.message_bytes(group_size - 1), kTailPatchBytes + ResultBytes(group_size));
     }
   }

@@ -12,7 +12,7 @@
 namespace hyperloop::softrnic {
 
 inline constexpr uint32_t kCommandMagic = 0x484c5243;  // "HLRC"
-inline constexpr uint16_t kCommandVersion = 4;
+inline constexpr uint16_t kCommandVersion = 5;
 inline constexpr uint32_t kMaxQpsPerContext = 512;
 inline constexpr uint32_t kMaxPrivateData = 512;
 
@@ -41,7 +41,7 @@ struct OpenArgs {
 };
 struct OpenReply {
   uint8_t gid[16];
-  uint8_t reserved[8];
+  uint64_t rnic;  // rnic::Device::rnic
 };
 struct IdArgs {  // kFree*, kDestroy*: object id (pdn, umem id, lkey, cqn, qpn)
   uint32_t id;

@@ -150,6 +150,7 @@ class SoftDevice final : public rnic::Device {
 
   const rnic::Caps& caps() const override { return caps_; }
   rnic::Gid gid() const override { return gid_; }
+  uint64_t rnic() const override { return context_->port().attachment().rnic; }
   bool alive() const override { return context_->Alive(); }
 
   Result<std::unique_ptr<rnic::ProtectionDomain>> AllocatePd() override {

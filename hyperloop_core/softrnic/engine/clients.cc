@@ -22,7 +22,8 @@ Clients::Clients(const EngineOptions& options, ErrorState& errors, ReadyList& re
       errors_(errors),
       ready_(ready),
       link_work_(link_work),
-      next_host_(RandomNumber()) {}
+      next_host_(RandomNumber()),
+      rnic_(RandomNumber()) {}
 
 Account& Clients::AccountOf(ClientNumber client) {
   if (client == 0) client = kAlone | next_context_;

@@ -45,6 +45,9 @@ class Clients {
     for (const auto& [id, context] : contexts_) f(*context);
   }
 
+  // OpenReply::rnic of every context.
+  uint64_t rnic() const { return rnic_; }
+
   // Null: no such host is attached.
   Host* FindHost(const std::string& name) const;
   template <class F>
@@ -98,6 +101,7 @@ class Clients {
   volatile bool doomed_ = false;  // some Account::doomed is set
   ContextId next_context_ = 1;
   uint64_t next_host_;
+  const uint64_t rnic_;
 };
 
 }  // namespace hyperloop::softrnic

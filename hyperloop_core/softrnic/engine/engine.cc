@@ -25,6 +25,7 @@ Result<ContextId> Engine::OpenContext(const std::string& host, UarPage* uar, Ope
   HL_ASSIGN_OR_RETURN(Context* const c, impl_->clients.Open(host, uar, client));
   *reply = {};
   std::copy(c->host->gid.begin(), c->host->gid.end(), reply->gid);
+  reply->rnic = impl_->clients.rnic();
   return c->id;
 }
 

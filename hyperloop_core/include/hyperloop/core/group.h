@@ -69,8 +69,7 @@ struct Operation {
     uint64_t desired = 0;
     uint32_t execute_map = 0;  // bit i: replica i executes
   } cas;
-  // Everything submitted so far is durable on every replica before the acknowledgement. In a chain
-  // each hop is durable before the next one is written; with fanout there is no next hop.
+  // Everything submitted so far is durable on every replica before the acknowledgement.
   // Copies and CASes are flushed even if nobody asks, because the flush's answer proves that they
   // ran.
   bool flush = false;
@@ -111,7 +110,7 @@ struct GroupOptions {
 // What one end must know of another to connect. The layout is fixed, little-endian and without
 // padding: control messages carry these bytes. Connect checks every field of what it is given.
 struct MemberInfo {
-  uint32_t version = 2;
+  uint32_t version = 3;
   uint32_t up_qpn = 0, local_qpn = 0, down_qpn = 0;
   std::array<uint8_t, 16> gid{};
   uint64_t region_addr = 0;
@@ -120,10 +119,15 @@ struct MemberInfo {
   uint32_t position = 0, group_size = 0;
   uint32_t window = 0, slots = 0;
   uint32_t datapath = 0;  // Datapath
+  // Offload: towards the primary, 0 at the last replica; the staging buffer of the slots.
+  uint32_t ack_qpn = 0;
+  uint64_t staging_addr = 0;
+  uint32_t staging_rkey = 0;
   uint32_t reserved = 0;
+  uint64_t rnic = 0;  // rnic::Device::rnic
 };
 struct PrimaryInfo {
-  uint32_t version = 2;
+  uint32_t version = 3;
   uint32_t down_qpn = 0, ack_qpn = 0;  // towards the first replica; from the last
   uint32_t group_size = 0;
   std::array<uint8_t, 16> gid{};
@@ -132,10 +136,12 @@ struct PrimaryInfo {
   uint32_t ack_rkey = 0;
   uint32_t datapath = 0;  // Datapath
   uint32_t window = 0, slots = 0;
-  std::array<uint32_t, kMaxGroupSize> direct_qpn{};  // fanout: towards each replica
+  // Fanout: towards each replica. Offload: from each replica but the last.
+  std::array<uint32_t, kMaxGroupSize> direct_qpn{};
+  uint64_t rnic = 0;  // rnic::Device::rnic
 };
-static_assert(sizeof(MemberInfo) == 80 && std::is_trivially_copyable_v<MemberInfo>);
-static_assert(sizeof(PrimaryInfo) == 96 && std::is_trivially_copyable_v<PrimaryInfo>);
+static_assert(sizeof(MemberInfo) == 104 && std::is_trivially_copyable_v<MemberInfo>);
+static_assert(sizeof(PrimaryInfo) == 104 && std::is_trivially_copyable_v<PrimaryInfo>);
 
 struct MemberOptions {
   Datapath datapath = Datapath::kOffload;

@@ -301,6 +301,9 @@ class Device {
   virtual ~Device() = default;
   virtual const Caps& caps() const = 0;
   virtual Gid gid() const = 0;
+  // The RNIC that serves this device, by a random number that is never 0. Between devices of the
+  // same RNIC lies no network. 0: the provider cannot tell.
+  virtual uint64_t rnic() const { return 0; }
   virtual Result<std::unique_ptr<ProtectionDomain>> AllocatePd() = 0;
   virtual Result<std::unique_ptr<CompletionQueue>> CreateCq(const CqAttr& attr) = 0;
   virtual Result<std::unique_ptr<Buffer>> AllocateBuffer(size_t size) = 0;
