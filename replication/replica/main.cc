@@ -27,11 +27,14 @@ void CheckDevice(const CLI::App& app, const hyperloop::DeviceChoice& device) {
 }
 
 void AddPoolOptions(CLI::App& app, hyperloop::ReplicaOptions* options) {
-  app.add_option("--pool", options->pool, "path of the PMDK pool; made when absent")->required();
+  app.add_option("--pool", options->pool, "path of the PMDK pool; made when absent")
+      ->required()
+      ->type_name("PATH");
   app.add_option("--size", options->size, "bytes of the region (K, M, G); needed to make the pool")
       ->transform(CLI::AsSizeValue(false));
   app.add_option("--files", options->files,
-                 "directory for SST and blob files; made when absent; default: POOL.files");
+                 "directory for SST and blob files; made when absent; default: POOL.files")
+      ->type_name("DIR");
   app.add_option("--media", options->media,
                  "what a flush does: pmem flushes CPU caches, file calls msync, ram nothing; auto: "
                  "what fits the pool's place. One that the place cannot keep is refused; "
@@ -46,8 +49,10 @@ void AddDeviceOptions(CLI::App& app, hyperloop::DeviceChoice* device) {
       ->capture_default_str();
   app.add_option("--device", device->device,
                  "softrnic: socket of hyperloop-rnicd; verbs: NAME or NAME:PORT, by default the "
-                 "first with an active port");
-  app.add_option("--host", device->host, "softrnic: name of the emulated host to attach to");
+                 "first with an active port")
+      ->type_name("PATH|NAME");
+  app.add_option("--host", device->host, "softrnic: name of the emulated host to attach to")
+      ->type_name("NAME");
   app.add_option("--gid-index", device->gid_index, "verbs: which address of the device")
       ->check(CLI::Range(0, 255));
   app.add_option("--mtu", device->mtu, "verbs: bytes of payload in a packet")
@@ -59,13 +64,16 @@ void AddDeviceOptions(CLI::App& app, hyperloop::DeviceChoice* device) {
 void AddServiceOptions(CLI::App& app, hyperloop::ReplicaOptions* options) {
   app.add_option("--listen", options->listen,
                  "HOST:PORT of the control endpoint; port 0: a free one")
+      ->type_name("HOST:PORT")
       ->capture_default_str();
   app.add_option("--bulk-listen", options->bulk_listen,
                  "HOST:PORT where SST and blob files arrive; default: a free port of --listen's "
-                 "host");
+                 "host")
+      ->type_name("HOST:PORT");
   app.add_option("--keys", options->keys,
                  "keys directory of this host (hyperloopctl keys), which says who it is and which "
-                 "primaries may use this replica; it is read again when it changes");
+                 "primaries may use this replica; it is read again when it changes")
+      ->type_name("DIR");
   app.add_flag("--insecure", options->insecure,
                "without keys: serve whoever connects on this machine, of any user; for tests")
       ->excludes("--keys");
@@ -74,6 +82,16 @@ void AddServiceOptions(CLI::App& app, hyperloop::ReplicaOptions* options) {
          "processor for the forwarding thread of datapaths cpu-polling and cpu-event; the primary "
          "chooses the datapath; default: any")
       ->check(CLI::Range(0, CPU_SETSIZE - 1));
+}
+
+// What the command line says counts more than what the file says. The file's unknown words are
+// refused.
+void AddConfig(CLI::App& app) {
+  app.set_config("--config", "",
+                 "a file of these options, NAME=VALUE on each line, without dashes; the command "
+                 "line counts more. # begins a comment")
+      ->type_name("FILE");
+  app.allow_config_extras(CLI::config_extras_mode::error);
 }
 
 // Blocks the signals that RunReplica waits for. Called before any thread starts, so that it alone
@@ -96,6 +114,7 @@ int main(int argc, char** argv) {
   AddPoolOptions(app, &options);
   AddServiceOptions(app, &options);
   AddDeviceOptions(app, &options.device);
+  AddConfig(app);
   app.set_version_flag("--version", HYPERLOOP_VERSION);
   try {
     app.parse(argc, argv);

@@ -5,11 +5,11 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 
 #include "control/server.h"
 #include "control/trust.h"
 #include "hyperloop/core/out_of_memory.h"
+#include "hyperloop/core/ready.h"
 #include "hyperloop/core/text.h"
 #include "pool/pool.h"
 #include "replica/bulk_server.h"
@@ -116,12 +116,9 @@ Result<std::unique_ptr<Node>> MakeNode(const ReplicaOptions& options, Node::Iden
   return node;
 }
 
-void SayReady(const Uuid& node, const MediaKind& media, const control::Endpoint& endpoint,
-              Log* log) {
+void LogMedia(const Uuid& node, const MediaKind& media, Log* log) {
   log->Write(LogLevel::kInfo, Text("node ", FormatUuid(node), ", media ", MediaName(media), ": ",
                                    MediaPromise(media)));
-  std::printf("ready %s\n", endpoint.ToString().c_str());
-  std::fflush(stdout);
 }
 
 // Answers requests, and does the periodic work, until a signal has arrived at `stop`.
@@ -175,7 +172,8 @@ Status RunReplica(const ReplicaOptions& options, const std::shared_ptr<Log>& sha
       bulk->Start(options.files.empty() ? options.pool + ".files" : options.files,
                   [&](std::string_view aside) { WriteFileDamage(pool->node_page(), aside); }));
   bulk->Publish(node->state());
-  SayReady(node->state().node, media, server->endpoint(), log);
+  LogMedia(node->state().node, media, log);
+  SayReady(server->endpoint().ToString());
   HL_RETURN_IF_ERROR(ServeUntil(stop, *server, service, pool->region(), log));
   log->Write(LogLevel::kInfo, "asked to end; the pool keeps everything");
   return {};

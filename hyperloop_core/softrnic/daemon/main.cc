@@ -20,6 +20,7 @@
 
 #include "common/steady_ns.h"
 #include "hyperloop/core/log.h"
+#include "hyperloop/core/ready.h"
 #include "hyperloop/core/trusted_files.h"
 #include "softrnic/daemon/control_server.h"
 #include "softrnic/daemon/flush_threads.h"
@@ -219,8 +220,7 @@ Status Serve(const Options& options, const std::shared_ptr<Log>& log) {
   Status status = cpu >= 0 ? PinTo(cpu) : Status();
   if (status.ok()) {
     SetPriority(options.priority, *log);
-    std::printf("ready %s\n", options.socket.c_str());
-    std::fflush(stdout);
+    SayReady(options.socket);
   } else {
     server->Stop();
   }
@@ -324,12 +324,22 @@ bool SettleSpinning(const CLI::App& app, Options& options, Log& log) {
   return true;
 }
 
+// What the command line says counts more than what the file says. The file's unknown words are
+// refused.
+void AddConfig(CLI::App& app) {
+  app.set_config("--config", "",
+                 "a file of the options above and below, NAME=VALUE on each line, without dashes; "
+                 "the command line counts more. # begins a comment")
+      ->type_name("FILE");
+  app.allow_config_extras(CLI::config_extras_mode::error);
+}
+
 int Main(int argc, char** argv) {
   Options options;
   CLI::App app(
       "The software RNIC: executes the work queues of client processes for every emulated host of "
       "this machine.\nRuns in the foreground until SIGTERM or SIGINT; prints \"ready SOCKET\" on "
-      "stdout when it accepts clients.");
+      "stdout, and tells systemd, when it accepts clients.");
   app.name("hyperloop-rnicd");
   app.set_version_flag("--version", "hyperloop-rnicd " HYPERLOOP_VERSION);
   app.add_option(
@@ -342,6 +352,7 @@ int Main(int argc, char** argv) {
   AddDataThread(app, options);
   AddLinks(app, options);
   AddLimits(app, options);
+  AddConfig(app);
   CLI11_PARSE(app, argc, argv);
   const std::shared_ptr<Log> log = StderrLog("hyperloop-rnicd");
   if (!SettleSpinning(app, options, *log)) return 1;
