@@ -323,13 +323,11 @@ std::string ChainGroup::TimeoutHint() const {
 // A message that was lost stops the answers of all later hops, so the first of those that are
 // behind is where the chain is broken.
 std::string ChainGroup::WaitsFor() const {
-  const auto node = [](uint32_t hop) {
-    return hop == 0 ? std::string("this node") : Text("replica ", hop - 1);
-  };
   const Ticket acked = remote_acked();
-  for (uint32_t hop = 0; hop < geometry_.group_size; ++hop) {
+  if (proven(0) == acked) return "replica 0 does not answer this node";
+  for (uint32_t hop = 1; hop < geometry_.group_size; ++hop) {
     if (proven(hop) == acked) {
-      return Text("replica ", hop, " does not answer ", node(hop), ", or ", node(hop),
+      return Text("replica ", hop, " does not answer replica ", hop - 1, ", or replica ", hop - 1,
                   " does not reach this node");
     }
   }

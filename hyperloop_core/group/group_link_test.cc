@@ -133,13 +133,15 @@ TEST(GroupLink, ResetsLoseNothingAndRepeatNothing) {
 // A chain over links whose clock and steps are the test's.
 class PipelinedGroup : public testing::Test {
  protected:
-  void SetUp() override {
+  void SetUp() override { Make(std::chrono::seconds(60), 20'000); }
+  // `step_ns`: what a turn of a waiting call takes by the clock of the RNICs.
+  void Make(std::chrono::nanoseconds ack_timeout, uint64_t step_ns) {
     ChainOptions options;
     options.group_size = kReplicas;
     options.window = 4;
     options.open_device = [this](const std::string& host) { return machines_.Open(host); };
-    options.step = [this](softrnic::Engine&) { Step(20'000); };
-    options.ack_timeout = std::chrono::seconds(60);
+    options.step = [this, step_ns](softrnic::Engine&) { Step(step_ns); };
+    options.ack_timeout = ack_timeout;
     auto made = Chain::Create(options);
     ASSERT_OK(made);
     chain_ = std::move(*made);
@@ -182,6 +184,22 @@ TEST_F(PipelinedGroup, NothingIsAcknowledgedBeforeEveryHopIsProven) {
         << "the chain goes on without the answer";
     machines_.ReleaseAnswers();
     ASSERT_OK(chain_->group().Wait(ticket));
+  }
+}
+
+// The clock of the RNICs hardly moves, so that no queue pair gives up before the group does.
+TEST_F(PipelinedGroup, ATimeoutNamesTheHopThatIsNotProven) {
+  const char* const hints[] = {
+      "replica 0 does not answer this node, see",
+      "replica 1 does not answer replica 0, or replica 0 does not reach this node",
+      "replica 2 does not answer replica 1, or replica 1 does not reach this node"};
+  for (uint32_t hop = 0; hop < kReplicas; ++hop) {
+    chain_.reset();
+    machines_.ReleaseAnswers();
+    Make(std::chrono::milliseconds(100), 1);
+    HoldAnswersOfHop(hop);
+    EXPECT_THAT(chain_->group().Wait(Write()),
+                StatusIs(Code::kTimedOut, testing::HasSubstr(hints[hop])));
   }
 }
 

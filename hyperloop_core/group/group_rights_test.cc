@@ -21,15 +21,15 @@ using rnic::WcStatus;
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-// A primary and the only replica of its group, neither connected yet, and two queue pairs on the
-// host of either one.
+// A primary and the first replica of its group, neither connected yet, and two queue pairs on the
+// host of either one. With a group of two the order is pipelined.
 class Ends {
  public:
-  explicit Ends(Datapath datapath)
-      : program_(SlotProgram::For(
-            Must(GroupGeometry::For(datapath, /*group_size=*/1, /*window=*/4, 0)))),
+  explicit Ends(Datapath datapath, uint32_t group_size = 1)
+      : program_(SlotProgram::For(Must(GroupGeometry::For(datapath, group_size, /*window=*/4, 0)))),
         primary_(Open("primary")),
         replica_(Open("replica")) {
+    if (group_size == 2) program_.order = FlushOrder::kPipelined;
     group_ = Must(MakeGroup(*primary_.device, *primary_.pd, *primary_.mr, {}, program_));
     member_ = Must(MakeReplica(datapath));
   }
@@ -45,6 +45,22 @@ class Ends {
     const uint32_t first = info.down_qpn != 0 ? info.down_qpn : info.direct_qpn[0];
     return Ask(replica_, last, {{info.gid}, last ? info.ack_qpn : first}, opcode, *primary_.mr);
   }
+  // Asks on the queue pair by which the replica's proofs come. Of a group of two.
+  WcStatus AskForProofs(Opcode opcode) {
+    std::vector<MemberInfo> taken = Two();
+    taken[0].ack_qpn = replica_.qp->qpn();
+    EXPECT_OK(group_->Connect(taken));
+    const PrimaryInfo& info = group_->info();
+    return Ask(replica_, false, {{info.gid}, info.direct_qpn[0]}, opcode, *primary_.mr);
+  }
+  // Asks on the replica's end of that queue pair.
+  WcStatus AskTheProofsSender(Opcode opcode) {
+    PrimaryInfo taken = group_->info();
+    taken.direct_qpn[0] = primary_.qp->qpn();
+    const std::vector<MemberInfo> chain = Two();
+    EXPECT_OK(member_->Connect(taken, chain));
+    return Ask(primary_, false, {{chain[0].gid}, chain[0].ack_qpn}, opcode, *replica_.mr);
+  }
   // The primary's place is taken. Returns how the replica answers on `up`, or on `down`.
   WcStatus AskReplica(bool down, Opcode opcode) {
     PrimaryInfo taken = group_->info();
@@ -57,6 +73,12 @@ class Ends {
   }
 
  private:
+  // The replica, and another place in the chain that it seems to have, too.
+  std::vector<MemberInfo> Two() const {
+    std::vector<MemberInfo> chain(2, member_->info());
+    chain[1].position = 1;
+    return chain;
+  }
   struct End : RnicEnd {
     std::unique_ptr<rnic::QueuePair> second;
   };
@@ -92,7 +114,7 @@ class Ends {
     return completion[0].status;
   }
 
-  const SlotProgram program_;
+  SlotProgram program_;
   softrnic::EmbeddedRnic rnic_;
   End primary_, replica_;
   std::unique_ptr<Group> group_;
@@ -105,11 +127,11 @@ class GroupRightsTest : public testing::TestWithParam<Way> {
 
   // Which requests `ask` of new ends succeeds with. All others must be refused for lack of a right.
   template <class Ask>
-  std::vector<Opcode> Allowed(Ask&& ask) const {
+  std::vector<Opcode> Allowed(Ask&& ask, uint32_t group_size = 1) const {
     std::vector<Opcode> allowed;
     for (const Opcode opcode :
          {Opcode::kWrite, Opcode::kRead, Opcode::kCompareSwap, Opcode::kFetchAdd}) {
-      Ends ends(GetParam());
+      Ends ends(GetParam(), group_size);
       const WcStatus status = ask(ends, opcode);
       if (status == WcStatus::kSuccess) {
         allowed.push_back(opcode);
@@ -149,6 +171,18 @@ TEST_P(GroupRightsTest, AReplicaIsReachedFromThePrimarysSideOnly) {
   }
   EXPECT_THAT(AllowedAtReplica(/*down=*/false), ElementsAre(Opcode::kWrite, Opcode::kRead));
   EXPECT_THAT(AllowedAtReplica(/*down=*/true), IsEmpty());
+}
+
+class ProofRightsTest : public GroupRightsTest {};
+INSTANTIATE_TEST_SUITE_P(Pipelined, ProofRightsTest,
+                         testing::Values(Way(Datapath::kOffload, FlushOrder::kPipelined)),
+                         [](const auto& param) { return TestName(param.param); });
+
+TEST_P(ProofRightsTest, AReplicaReachesOnlyItsProofsAtThePrimary) {
+  EXPECT_THAT(Allowed([](Ends& ends, Opcode opcode) { return ends.AskForProofs(opcode); }, 2),
+              ElementsAre(Opcode::kWrite, Opcode::kRead));
+  EXPECT_THAT(Allowed([](Ends& ends, Opcode opcode) { return ends.AskTheProofsSender(opcode); }, 2),
+              IsEmpty());
 }
 
 }  // namespace

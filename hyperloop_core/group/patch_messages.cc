@@ -223,6 +223,7 @@ void PatchMessages::WriteConstants(const PrimaryInfo& primary, std::span<const M
   }
 }
 
+// The result area stays 0: original and word are 0 until a replica writes them.
 bool PatchMessages::Encode(uint64_t m, const Operation& operation) {
   const bool flush = operation.flush || geometry_.forces_flush(m);
   const Operation::Cas& cas = operation.cas;

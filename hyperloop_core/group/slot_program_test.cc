@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "support/status_matchers.h"
 
 namespace hyperloop {
@@ -30,6 +32,22 @@ TEST(SlotProgramTest, StaysInsideItsBudgetAndLimits) {
       EXPECT_EQ(program.message_bytes(group_size - 1), kTailPatchBytes + ResultBytes(group_size));
     }
   }
+}
+
+TEST(SlotProgramTest, FlushesHopByHopOnlyWhereOneRnicServesAll) {
+  const auto placed = [](uint64_t primary, std::vector<uint64_t> replicas) {
+    SlotProgram program;
+    PrimaryInfo info;
+    info.rnic = primary;
+    std::vector<MemberInfo> chain(replicas.size());
+    for (size_t i = 0; i < chain.size(); ++i) chain[i].rnic = replicas[i];
+    program.Place(info, chain);
+    return program.order;
+  };
+  EXPECT_EQ(placed(7, {7, 7, 7}), FlushOrder::kHopByHop);
+  EXPECT_EQ(placed(7, {7, 7, 8}), FlushOrder::kPipelined);
+  EXPECT_EQ(placed(8, {7, 7, 7}), FlushOrder::kPipelined);
+  EXPECT_EQ(placed(0, {0, 0, 0}), FlushOrder::kPipelined) << "0 says nothing";
 }
 
 }  // namespace

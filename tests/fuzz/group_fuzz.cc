@@ -72,8 +72,10 @@ struct Host {
 class Madness {
  public:
   explicit Madness(Reader& in) : in_(in), rnic_(Options(in)), primary_(rnic_, "primary") {
-    size_ = 1 + in_.U8() % 3u;
+    const uint8_t shape = in_.U8();
+    size_ = 1 + shape % 3u;
     program_ = SlotProgram::For(Must(GroupGeometry::For(Datapath::kOffload, size_, kWindow, 0)));
+    program_.order = shape < 128 ? FlushOrder::kPipelined : FlushOrder::kHopByHop;
     for (uint32_t i = 0; i < size_; ++i) {
       replicas_.push_back(std::make_unique<Host>(rnic_, "r" + std::to_string(i)));
       Host& host = *replicas_.back();
@@ -82,6 +84,10 @@ class Madness {
     }
     down_ = primary_.Queue(0);
     ack_ = primary_.Queue(16);
+    for (uint32_t i = 0; i + 1 < size_; ++i) {
+      proofs_.push_back(primary_.Queue(16));
+      info_.direct_qpn[i] = proofs_[i]->qpn();
+    }
     info_.down_qpn = down_->qpn();
     info_.ack_qpn = ack_->qpn();
     info_.group_size = size_;
@@ -103,6 +109,8 @@ class Madness {
     if (connected) {
       HL_FUZZ_CHECK(down_->Connect({{chain_[0].gid}, chain_[0].up_qpn}).ok(), "connect");
       HL_FUZZ_CHECK(ack_->Connect({{chain_.back().gid}, chain_.back().down_qpn}).ok(), "connect");
+      for (uint32_t i = 0; i + 1 < size_; ++i)
+        HL_FUZZ_CHECK(proofs_[i]->Connect({{chain_[i].gid}, chain_[i].ack_qpn}).ok(), "connect");
       SendMessages();
     }
     Step(2000);
@@ -213,6 +221,7 @@ class Madness {
   std::vector<std::unique_ptr<Host>> replicas_;
   std::vector<MemberInfo> chain_;
   std::unique_ptr<rnic::QueuePair> down_, ack_;
+  std::vector<std::unique_ptr<rnic::QueuePair>> proofs_;  // by replica
   PrimaryInfo info_;
 };
 

@@ -158,8 +158,7 @@ void hl_group_destroy(hl_group* group);
 typedef uint64_t hl_ticket;
 
 /* gWRITE: the primary's bytes [offset, offset + size) appear on every replica; size 1 B to 1 GiB.
- * With `flush` (not 0) they are durable on every replica once acknowledged; in a chain on each
- * before the next has them. */
+ * With `flush` (not 0) they are durable on every replica once acknowledged. */
 hl_code hl_write(hl_group* group, uint64_t offset, uint64_t size, int flush, hl_ticket* ticket);
 /* gMEMCPY: every replica, and the primary, copies within its own region. Ranges must not overlap.
  */
