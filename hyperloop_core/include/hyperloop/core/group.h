@@ -109,7 +109,8 @@ struct GroupOptions {
 
 // What one end must know of another to connect. The layout is fixed, little-endian and without
 // padding: control messages carry these bytes, so a change needs another version of the control
-// protocol, which refuses other releases before anything is changed. Connect checks every field of what it is given.
+// protocol, which refuses other releases before anything is changed. Connect checks every field of
+// what it is given.
 struct MemberInfo {
   uint32_t version = 3;
   uint32_t up_qpn = 0, local_qpn = 0, down_qpn = 0;
@@ -164,7 +165,8 @@ struct MemberOptions {
 // The replica's end. Create, exchange infos, Connect; from then on its RNIC serves the group and
 // this process may sleep or be stopped (offload, fanout), or a thread of its own does (cpu-polling,
 // cpu-event). Destruction ends the service: it ends the thread, and then takes `up`, `local`,
-// `down` and `ack`, in this order, straight to RESET. Afterwards nothing is written here for the group.
+// `down` and `ack`, in this order, straight to RESET. Afterwards nothing is written here for the
+// group.
 class Member {
  public:
   virtual ~Member() = default;
