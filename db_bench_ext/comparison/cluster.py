@@ -18,6 +18,8 @@ class Settings:
     processor: int  # of replicas and RNIC daemon
     spin_us: int
     priority: str
+    hosts_apart: bool = False
+    netem: str | None = None
 
 
 @dataclasses.dataclass
@@ -25,15 +27,15 @@ class Cluster:
     hyperloopctl: str
     directory: pathlib.Path
     uri: str
-    daemon: int | None  # its pid; None with provider verbs
+    daemons: dict[str, int]  # pids by name, the primary's first; empty with provider verbs
     replicas: list[int]  # pids in chain order
 
     def uri_for(self, datapath: str) -> str:
         base = "&".join(part for part in self.uri.split("&") if not part.startswith("datapath="))
         return f"{base}&datapath={datapath}"
 
-    def daemon_log(self) -> str:
-        return (self.directory / "rnicd.log").read_text(errors="replace")
+    def daemon_log(self, name: str) -> str:
+        return (self.directory / f"{name}.log").read_text(errors="replace")
 
     def counters(self) -> dict[str, int]:
         """Counters of the RNICs of all hosts, as HOST.NAME."""
@@ -50,6 +52,8 @@ def running(hyperloopctl: str, directory: pathlib.Path, settings: Settings):
     if settings.provider == "verbs":
         start += ["--provider", "verbs"] + (["--device", settings.device] if settings.device else [])
     else:
+        start += ["--hosts-apart"] if settings.hosts_apart else []
+        start += ["--netem", settings.netem] if settings.netem else []
         start += ["--cpu", str(settings.processor), "--spin-us", str(settings.spin_us), "--priority", settings.priority]
     with processes.directory(directory), contextlib.ExitStack() as stack:
         stack.callback(_stop, hyperloopctl, directory)
@@ -58,7 +62,8 @@ def running(hyperloopctl: str, directory: pathlib.Path, settings: Settings):
             processes.capture(start, settings.processor)
             status = json.loads(processes.capture([hyperloopctl, "cluster", "status", "--dir", str(directory), "--json"]))
         pids = {each["name"]: each["pid"] for each in status["processes"]}
-        yield Cluster(hyperloopctl, directory, status["uri"], pids.get("rnicd"),
+        daemons = {name: pid for name, pid in pids.items() if name.endswith("rnicd")}
+        yield Cluster(hyperloopctl, directory, status["uri"], daemons,
                       [pids[f"replica{i}"] for i in range(settings.replicas)])
 
 

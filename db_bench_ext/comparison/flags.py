@@ -117,6 +117,11 @@ def own_parser() -> argparse.ArgumentParser:
     what.add_argument("--provider", choices=["softrnic", "verbs"], default="softrnic",
                       help="softrnic: an RNIC daemon emulates the nodes' RNICs; verbs: an RDMA device of this machine")
     what.add_argument("--device", metavar="NAME", help="with --provider=verbs: the device; default: the first")
+    what.add_argument("--hosts_apart", action="store_true",
+                      help="each replica has an RNIC daemon and a network namespace of its own, so that everything between nodes passes "
+                      "through links; needs root")
+    what.add_argument("--netem", metavar="WORDS", help="with --hosts_apart: how what each node sends is delayed, limited or lost, in the words "
+                      "of tc-netem(8), such as 'delay 100us'; needs the kernel's module sch_netem")
     what.add_argument("--tenants", type=whole(1, 64), default=1, metavar="N",
                       help="groups side by side, each with a db_bench of its own")
     what.add_argument("--noise", type=several(whole(0, 256)), default="0", metavar="LIST",
@@ -258,6 +263,12 @@ def parse_own(words: list[str]) -> argparse.Namespace:
     if options.provider == "verbs" and options.alternatives:
         raise UsageError("--alternatives goes with --provider=softrnic only: it compares datapath offload and pools on a disk with other "
                          "systems, and a device has neither")
+    if options.hosts_apart and options.provider == "verbs":
+        raise UsageError("--hosts_apart goes with --provider=softrnic only: its hosts have RNIC daemons")
+    if options.hosts_apart and options.alternatives:
+        raise UsageError("--alternatives does not go with --hosts_apart: the other systems run on one host")
+    if options.netem and not options.hosts_apart:
+        raise UsageError("--netem goes with --hosts_apart only")
     if options.device and options.provider != "verbs":
         raise UsageError("--device goes with --provider=verbs only")
     return options

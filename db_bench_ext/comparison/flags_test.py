@@ -73,6 +73,9 @@ class FlagsTest(unittest.TestCase):
             (["--ycsb", "--ycsb_records=1"], "whole number from 2"),
             (["--ycsb_seconds=3"], "--ycsb_seconds=3 goes with --ycsb only"),
             (["--device=rxe0"], "goes with --provider=verbs only"),
+            (["--hosts_apart", "--provider=verbs"], "--hosts_apart goes with --provider=softrnic only"),
+            (["--hosts_apart", "--alternatives"], "--alternatives does not go with --hosts_apart"),
+            (["--netem=delay 1ms"], "--netem goes with --hosts_apart only"),
         ):
             with self.subTest(arguments):
                 self.assertIn(expected, self.refusal(*arguments))

@@ -44,11 +44,11 @@ class Rnic:
     priority: str
 
 
-def rnic(datapath: str, noise: int, tenants: int, spin_us: int | None) -> Rnic:
-    """Event-driven wherever another thread wants the daemon's processor: noise, a replica that forwards, another tenant's
-    daemon. Elsewhere it spins as it does by default. `spin_us`, if given, decides instead."""
+def rnic(datapath: str, noise: int, tenants: int, hosts_apart: bool, spin_us: int | None) -> Rnic:
+    """Event-driven wherever another thread wants the daemon's processor: noise, a replica that forwards, another tenant's or
+    another host's daemon. Elsewhere it spins as it does by default. `spin_us`, if given, decides instead."""
     if spin_us is None:
-        shared = noise > 0 or datapath in CPU_DATAPATHS or tenants > 1
+        shared = noise > 0 or datapath in CPU_DATAPATHS or tenants > 1 or hosts_apart
         spin_us = 0 if shared else SPIN_US
     return Rnic(spin_us, "fifo" if spin_us == 0 else "nice")
 

@@ -17,19 +17,23 @@ SLOW_WARMUP = ["--warmup=10"]  # where operations wait for time slices
 
 
 def commands(program: str, options) -> list[list[str]]:
-    """One a sweep, load and speed, and one of raw verbs. Over a device it has raw verbs only, and no noise."""
+    """One a sweep, load and speed, and one of raw verbs. Over a device it has raw verbs only, and no noise.
+    With hosts apart it has neither raw verbs nor noise."""
     if options.provider == "verbs":
         return [[program, "--json", *RAW_VERBS, "--provider=verbs", *([f"--device={options.device}"] if options.device else [])]]
     datapaths = [each for each in options.datapaths if each != "none"]
     found = []
-    for noise in options.noise:
+    for noise in [each for each in options.noise if not (each and options.hosts_apart)]:
         load = [f"--noise={noise}"] if noise else []
+        load += ["--hosts_apart"] if options.hosts_apart else []
+        load += [f"--netem={options.netem}"] if options.netem else []
         slow = [each for each in datapaths if placement.waits_for_slices(each, noise, options.replicas)]
         fast = [each for each in datapaths if each not in slow]
         for names, limits in ((fast, LIMITS), (slow, LIMITS + SLOW_WARMUP)):
             for sweep in SWEEPS if names else ():
                 found.append([program, "--json", *sweep, f"--replicas={options.replicas}", f"--datapath={','.join(names)}", *limits, *load])
-        found.append([program, "--json", *RAW_VERBS, *load])
+        if not options.hosts_apart:
+            found.append([program, "--json", *RAW_VERBS, *load])
     return found
 
 

@@ -93,6 +93,8 @@ def _setting(case: dict) -> str:
         parts.append(f"{case['tenants']} tenants")
     if case["provider"] != "softrnic":
         parts.append(f"provider {case['provider']}")
+    if case.get("hosts_apart"):
+        parts.append("hosts apart, over links")
     return ", ".join(parts)
 
 

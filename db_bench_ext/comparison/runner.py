@@ -70,7 +70,7 @@ class Runner:
             who = snapshot.Participants(
                 primary=benches.pids,
                 replicas=[pid for each in clusters if each for pid in each.replicas],
-                rnic=[each.daemon for each in clusters if each and each.daemon],
+                rnic=[pid for each in clusters if each for pid in each.daemons.values()],
                 noise=stress,
             )
             begins, ends, reasons = {}, {}, []
@@ -100,9 +100,9 @@ class Runner:
         options = self._options
         if configuration.datapath == "none":
             return [None] * options.tenants
-        rnic = placement.rnic(configuration.datapath, configuration.noise, options.tenants, options.rnic_spin_us)
+        rnic = placement.rnic(configuration.datapath, configuration.noise, options.tenants, options.hosts_apart, options.rnic_spin_us)
         settings = cluster.Settings(options.replicas, options.region_size, options.provider, options.device,
-                                    self._processors.replicas, rnic.spin_us, rnic.priority)
+                                    self._processors.replicas, rnic.spin_us, rnic.priority, options.hosts_apart, options.netem)
         return [
             stack.enter_context(cluster.running(self._programs.hyperloopctl, directory.with_name(f"{directory.name}c{i}"), settings))
             for i in range(options.tenants)
@@ -127,13 +127,14 @@ class Runner:
 
     def _daemon_reasons(self, clusters: list, configuration: Configuration) -> list[str]:
         """The rules for the daemon depend only on the case, not on --rnic_spin_us."""
-        event_driven = placement.rnic(configuration.datapath, configuration.noise, self._options.tenants, None).spin_us == 0
+        options = self._options
+        event_driven = placement.rnic(configuration.datapath, configuration.noise, options.tenants, options.hosts_apart, None).spin_us == 0
         return [
             reason
             for each in clusters
-            if each is not None and each.daemon is not None
-            for reason in validity.daemon_reasons(procfs.arguments(each.daemon), procfs.placements(each.daemon)[each.daemon], each.daemon_log(),
-                                                  event_driven)
+            if each is not None
+            for name, pid in each.daemons.items()
+            for reason in validity.daemon_reasons(procfs.arguments(pid), procfs.placements(pid)[pid], each.daemon_log(name), event_driven)
         ]
 
     def _gather(self, readers, begins, ends, counters, reasons, command, configuration, on_disk) -> list[Measured]:
@@ -174,9 +175,10 @@ class Runner:
         ours = {own: (cost.primary, cost.primary_user), others: (sum(cost.replicas) + cost.rnic + cost.noise + cost.own, cost.others_user)}
         for processor, (total, user) in ours.items():
             told = cost.processors[processor]
-            # For disks and devices the kernel works in threads of its own, and does not say for which process. So only the
-            # programs' time outside of the kernel is compared.
-            measured = (user, told.user) if on_disk or self._over_device(configuration) else (total, told.busy)
+            # For disks, devices and the network between hosts apart the kernel works in threads of its own, and does not say for
+            # which process. So only the programs' time outside of the kernel is compared.
+            in_kernel = on_disk or self._over_device(configuration) or self._options.hosts_apart
+            measured = (user, told.user) if in_kernel else (total, told.busy)
             reasons += validity.quiet_reasons(processor, *measured, told.stolen, cost.moment)
         return reasons
 

@@ -48,6 +48,7 @@ def add_runs(cases: list[dict], measured: list, configuration, options) -> None:
         if found is None:
             found = {
                 "name": name, "benchmark": each.benchmark, "datapath": configuration.datapath, "provider": options.provider,
+                "hosts_apart": options.hosts_apart and configuration.datapath != "none",
                 "replicas": 0 if configuration.datapath == "none" else options.replicas, "tenants": options.tenants,
                 "load": configuration.load, "noise_workers": configuration.noise or None, "command": each.command, "runs": [], "median": None,
             }

@@ -59,6 +59,13 @@ DEFINE_bool(json, false, "one JSON object a case instead of a table");
 DEFINE_string(uri, "", "an existing group; it must hold no files and have no primary");
 DEFINE_string(region_size, "auto",
               "bytes of the own cluster's regions, also with K, M or G; auto: what the cases need");
+DEFINE_bool(
+    hosts_apart, false,
+    "give each replica of the own cluster an RNIC daemon and a network namespace of its own, "
+    "and show beside each case how long a message of its size takes over bare TCP through "
+    "the same nodes; needs root");
+DEFINE_string(netem, "",
+              "--hosts_apart: how what each node sends is shaped, in the words of tc-netem(8)");
 DEFINE_int32(cpu, -1, "processor of the measuring thread; -1: the first");
 DEFINE_int32(daemon_cpu, -1, "processor of the own cluster's RNIC daemon; -1: another");
 DEFINE_int32(replica_cpu, -1, "processor of the own cluster's replicas; -1: not bound");
@@ -110,6 +117,9 @@ Status CheckCombination() {
     HL_RETURN_IF_ERROR(CheckApart(
         "noise", {"uri", "cpu", "daemon_cpu", "replica_cpu", "daemon_spin_us", "pin", "provider"}));
   }
+  HL_RETURN_IF_ERROR(
+      CheckApart("hosts_apart", {"uri", "raw", "noise", "daemon_cpu", "pin", "provider"}));
+  HL_RETURN_IF_ERROR(CheckNeeded("netem", "hosts_apart"));
   for (const char* flag : {"inline", "signal_every", "requests", "chained", "provider"}) {
     HL_RETURN_IF_ERROR(CheckNeeded(flag, "raw"));
   }
@@ -172,7 +182,8 @@ Result<Places> ChoosePlaces() {
     HL_ASSIGN_OR_RETURN(places, NoisyPlaces(processors, FLAGS_noise));
     return places;
   }
-  if (FLAGS_pin) places = IdlePlaces(processors);
+  // The daemons of hosts apart share all processors.
+  if (FLAGS_pin && !FLAGS_hosts_apart) places = IdlePlaces(processors);
   if (FLAGS_cpu >= 0) {
     places.primary = FLAGS_cpu;
     // The daemon uses another processor, if there is one.
@@ -193,6 +204,8 @@ Result<RunOptions> ChooseRun() {
     run.region_size = *bytes;
   }
   HL_ASSIGN_OR_RETURN(run.places, ChoosePlaces());
+  run.hosts_apart = FLAGS_hosts_apart;
+  run.netem = FLAGS_netem;
   run.json = FLAGS_json;
   run.leave_out = IsGiven("suite");
   run.provider = FLAGS_provider;

@@ -84,6 +84,7 @@ void AddSurroundings(const Surroundings& around, const Measurement& measured, Js
   out["cpu_seconds"] = CpuSeconds(around.cpu);
   out["cpu_share"] = CpuShare(around, measured.seconds);
   out["ping_pong_p50_ns"] = around.ping_pong_p50_ns;
+  if (around.tcp_chain_p50_ns != 0) out["tcp_chain_p50_ns"] = around.tcp_chain_p50_ns;
   out["p50_to_ping_pong"] = around.ping_pong_p50_ns == 0
                                 ? 0.0
                                 : static_cast<double>(measured.latency.Percentile(50)) /
@@ -207,12 +208,12 @@ std::string ToJson(const RawReport& report) {
   return json.dump();
 }
 
-std::string TableHead() {
+std::string TableHead(bool apart) {
   char line[256];
-  std::snprintf(line, sizeof line,
-                "%-11s %-8s %-5s %8s %6s %4s %9s %11s %9s %9s %9s %9s %10s %8s %8s %s", "datapath",
-                "op", "flush", "size", "window", "repl", "rate", "op/s", "p50 us", "p95 us",
-                "p99 us", "p99.9 us", "max us", "ping us", "re-arm B", "load");
+  std::snprintf(
+      line, sizeof line, "%-11s %-8s %-5s %8s %6s %4s %9s %11s %9s %9s %9s %9s %10s %8s %8s %s%s",
+      "datapath", "op", "flush", "size", "window", "repl", "rate", "op/s", "p50 us", "p95 us",
+      "p99 us", "p99.9 us", "max us", "ping us", "re-arm B", "load", apart ? "  TCP chain us" : "");
   return line;
 }
 
@@ -220,10 +221,13 @@ std::string TableLine(const CaseReport& report) {
   const LatencyHistogram& latency = report.measured.latency;
   char rate[32] = "closed";
   if (report.load.rate > 0) std::snprintf(rate, sizeof rate, "%.0f", report.load.rate);
+  char chain[32] = "";
+  if (report.around.tcp_chain_p50_ns != 0)
+    std::snprintf(chain, sizeof chain, "%14.2f", Us(report.around.tcp_chain_p50_ns));
   char line[320];
   std::snprintf(
       line, sizeof line,
-      "%-11s %-8s %-5s %8llu %6u %4u %9s %11.0f %9.2f %9.2f %9.2f %9.2f %10.1f %8.2f %8.0f %s%s",
+      "%-11s %-8s %-5s %8llu %6u %4u %9s %11.0f %9.2f %9.2f %9.2f %9.2f %10.1f %8.2f %8.0f %s%s%s",
       report.datapath.c_str(), std::string(PrimitiveName(report.load.primitive)).c_str(),
       Flushes(report.load) ? "yes" : "no",
       static_cast<unsigned long long>(Sized(report.load.primitive) ? report.load.size : 0),
@@ -231,7 +235,7 @@ std::string TableLine(const CaseReport& report) {
       Us(latency.Percentile(50)), Us(latency.Percentile(95)), Us(latency.Percentile(99)),
       Us(latency.Percentile(99.9)), Us(latency.max()), Us(report.around.ping_pong_p50_ns),
       PerReplica(report.around, "ring_bytes_by_scatter", latency.count()),
-      report.around.load.c_str(), report.around.reasons.empty() ? "" : " INVALID");
+      report.around.load.c_str(), report.around.reasons.empty() ? "" : " INVALID", chain);
   return line;
 }
 

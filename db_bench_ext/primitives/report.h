@@ -37,6 +37,7 @@ struct Surroundings {
   std::string provider = "softrnic";
   std::string load = "idle";  // or noise
   uint64_t ping_pong_p50_ns = 0;
+  uint64_t tcp_chain_p50_ns = 0;  // 0: the hosts are not apart
   pid_t daemon_pid = 0;
   std::vector<HostWork> hosts;  // the primary, then the replicas in chain order
   CpuTimes cpu;
@@ -74,7 +75,8 @@ std::vector<std::string> UnfairBecause(const std::string& datapath, const CpuTim
 std::string ToJson(const CaseReport& report);
 std::string ToJson(const RawReport& report);
 // The head of a text table, and one line of it.
-std::string TableHead();
+// `apart`: with the TCP chain beside it.
+std::string TableHead(bool apart);
 std::string TableLine(const CaseReport& report);
 std::string RawTableHead();
 std::string TableLine(const RawReport& report);

@@ -11,6 +11,7 @@
 #include "hyperloop/core/verbs.h"
 #include "primitives/append_workload.h"
 #include "primitives/ping_pong.h"
+#include "primitives/tcp_chain.h"
 #include "primitives/workload.h"
 
 namespace hyperloop::bench {
@@ -37,6 +38,11 @@ std::string Describe(const Case& load, uint32_t replicas) {
   if (Sized(load.primitive)) text += " " + std::to_string(load.size) + " B";
   return text + " window " + std::to_string(load.window) + " replicas " + std::to_string(replicas);
 }
+// A message of the operation's bytes, for comparison.
+size_t MessageBytes(const Case& load) {
+  constexpr uint64_t kLeast = 64;
+  return Sized(load.primitive) ? std::max<uint64_t>(load.size, kLeast) : kLeast;
+}
 std::string Describe(const RawCase& load) {
   return "verb " + std::string(VerbName(load.verb)) + " " + std::to_string(load.size) + " B";
 }
@@ -47,7 +53,7 @@ class Runner {
       : plan_(plan), options_(options), interrupted_(interrupted), total_(plan.cases()) {}
 
   Status Run() {
-    if (!options_.json && !plan_.groups.empty()) Print(TableHead());
+    if (!options_.json && !plan_.groups.empty()) Print(TableHead(options_.hosts_apart));
     for (const GroupPlan& group : plan_.groups) HL_RETURN_IF_ERROR(RunGroup(group));
     if (plan_.raw.empty()) return Status::Ok();
     if (!options_.json) Print(RawTableHead());
@@ -71,7 +77,7 @@ class Runner {
     target_options.wait = cases.front().wait;
     target_options.cluster = {group.replicas,
                               options_.region_size != 0 ? options_.region_size : RegionFor(cases),
-                              options_.places};
+                              options_.places, options_.hosts_apart, options_.netem};
     HL_ASSIGN_OR_RETURN(const std::unique_ptr<Target> target, Target::Open(target_options));
     for (const Case& load : cases) {
       if (interrupted_) return Aborted("interrupted");
@@ -107,6 +113,12 @@ class Runner {
     report.load = load;
     report.replicas = target.replicas();
     report.datapath = DatapathName(target.datapath());
+    if (options_.hosts_apart) {
+      HL_ASSIGN_OR_RETURN(
+          const LatencyHistogram chain,
+          TcpChain(target.meters().cluster()->info(), MessageBytes(load), 2000, interrupted_));
+      report.around.tcp_chain_p50_ns = chain.Percentile(50);
+    }
     if (load.primitive == Primitive::kAppend) {
       HL_ASSIGN_OR_RETURN(Store* const store, target.TakeStore(load.wait));
       AppendWorkload workload(*store, load, interrupted_, ShowShare());
@@ -132,7 +144,8 @@ class Runner {
     wanted.region_size = 64ull << 20;
     wanted.places = options_.places;
     HL_ASSIGN_OR_RETURN(const std::unique_ptr<OwnCluster> cluster, OwnCluster::Start(wanted));
-    HL_ASSIGN_OR_RETURN(Meters meters, Meters::Open(cluster->info().socket, {"client", "server"}));
+    HL_ASSIGN_OR_RETURN(Meters meters, Meters::Open({{"client", cluster->info().socket},
+                                                     {"server", cluster->info().socket}}));
     meters.Watch(*cluster);
     return RunRaw(meters.device(0), meters.device(1), meters);
   }

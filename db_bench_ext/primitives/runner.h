@@ -14,6 +14,8 @@ struct RunOptions {
   std::string uri;           // of the group; empty: own clusters
   uint64_t region_size = 0;  // of own clusters; 0: what the cases need
   Places places;
+  bool hosts_apart = false;  // of the own cluster
+  std::string netem;
   bool json = false;
   // Cases for which this machine has too little memory are left out, and named, instead of ending
   // the run.

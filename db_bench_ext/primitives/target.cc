@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 
@@ -14,6 +15,7 @@ namespace hyperloop::bench {
 namespace {
 
 constexpr char kDaemonPid[] = "daemon_pid";  // a counter that the daemon answers with its own pid
+constexpr char kLinks[] = "links_configured";
 constexpr char kOwner[] = "hyperloop-bench";
 
 }  // namespace
@@ -53,6 +55,8 @@ Result<std::unique_ptr<OwnCluster>> OwnCluster::Start(const ClusterWanted& wante
   options.spin_us = wanted.places.daemon_spin_us;
   options.priority = wanted.places.daemon_priority;
   options.replica_cpu = wanted.places.replicas;
+  options.hosts_apart = wanted.hosts_apart;
+  options.netem = wanted.netem;
   options.die_with_caller = true;
   HL_ASSIGN_OR_RETURN(cluster->info_, StartCluster(options));
   if (wanted.places.noise_workers > 0) {
@@ -71,15 +75,19 @@ OwnCluster::~OwnCluster() {
 
 // --- meters
 
-Result<Meters> Meters::Open(const std::string& socket, const std::vector<std::string>& hosts) {
+Result<Meters> Meters::Open(const std::vector<Place>& places) {
   Meters meters;
-  for (const std::string& name : hosts) {
-    HL_ASSIGN_OR_RETURN(auto device, softrnic::OpenDaemonDevice({socket, name}));
-    meters.hosts_.push_back({name, std::move(device)});
+  for (const Place& place : places) {
+    HL_ASSIGN_OR_RETURN(auto device, softrnic::OpenDaemonDevice({place.socket, place.host}));
+    HL_ASSIGN_OR_RETURN(const rnic::Counters counters, device->QueryCounters());
+    meters.hosts_.push_back({place.host, std::move(device)});
+    const auto found = counters.find(kDaemonPid);
+    const pid_t pid = found == counters.end() ? 0 : static_cast<pid_t>(found->second);
+    if (meters.hosts_.size() == 1) meters.daemon_pid_ = pid;
+    if (pid > 0 &&
+        std::find(meters.daemons_.begin(), meters.daemons_.end(), pid) == meters.daemons_.end())
+      meters.daemons_.push_back(pid);
   }
-  HL_ASSIGN_OR_RETURN(const rnic::Counters counters, meters.hosts_.front().device->QueryCounters());
-  const auto pid = counters.find(kDaemonPid);
-  if (pid != counters.end()) meters.daemon_pid_ = static_cast<pid_t>(pid->second);
   return meters;
 }
 
@@ -98,9 +106,9 @@ Result<std::vector<HostWork>> Meters::Counters() const {
 Result<CpuTimes> Meters::Times() const {
   CpuTimes times;
   HL_ASSIGN_OR_RETURN(times.primary, CpuSeconds(::getpid()));
-  if (daemon_pid_ > 0) {
-    const Result<double> rnic = CpuSeconds(daemon_pid_);
-    if (rnic.ok()) times.rnic = *rnic;
+  for (const pid_t daemon : daemons_) {
+    const Result<double> rnic = CpuSeconds(daemon);
+    if (rnic.ok()) times.rnic = times.rnic.value_or(0) + *rnic;
   }
   if (cluster_ == nullptr) return times;
   for (const ClusterProcess& replica : cluster_->info().replicas()) {
@@ -136,19 +144,43 @@ Result<std::unique_ptr<Target>> Target::Open(const TargetOptions& options) {
   if (options.datapath) store.datapath = *options.datapath;
   store.takeover = false;  // whatever the URI says: a benchmark disturbs nobody
   store.restore = false;
-  std::vector<std::string> hosts{store.host};
-  if (target->cluster_) {
-    for (const ClusterProcess& replica : target->cluster_->info().replicas()) {
-      hosts.push_back(replica.name);
-    }
-  } else {
+  if (!target->cluster_)
     HL_RETURN_IF_ERROR(target->TakeGroup(options.window, options.wait).status());
-    const std::vector<std::string>& replicas = target->scratch_->replica_hosts();
-    hosts.insert(hosts.end(), replicas.begin(), replicas.end());
-  }
-  HL_ASSIGN_OR_RETURN(target->meters_, Meters::Open(store.device, hosts));
+  HL_ASSIGN_OR_RETURN(const std::vector<Meters::Place> places, target->MeterPlaces());
+  HL_ASSIGN_OR_RETURN(target->meters_, Meters::Open(places));
   if (target->cluster_) target->meters_.Watch(*target->cluster_);
   return target;
+}
+
+// The hosts whose counters can be read here, in chain order: of a cluster on this machine all, else
+// those that the primary's daemon serves. A daemon with links serves only the primary.
+Result<std::vector<Meters::Place>> Target::MeterPlaces() const {
+  const Result<ClusterInfo> known =
+      ReadCluster(std::filesystem::path(options_.device).parent_path().string());
+  std::vector<Meters::Place> places{{options_.host, options_.device}};
+  if (cluster_) {
+    for (const ClusterProcess& replica : cluster_->info().replicas())
+      places.push_back({replica.name, replica.socket});
+    return places;
+  }
+  for (const std::string& host : scratch_->replica_hosts()) {
+    HL_ASSIGN_OR_RETURN(const std::string socket, SocketOf(known, host));
+    if (!socket.empty()) places.push_back({host, socket});
+  }
+  return places;
+}
+
+// Empty: no daemon of this machine serves the host, as far as is known.
+Result<std::string> Target::SocketOf(const Result<ClusterInfo>& known,
+                                     const std::string& host) const {
+  if (known.ok() && known->socket == options_.device)
+    for (const ClusterProcess& replica : known->replicas())
+      if (replica.name == host) return replica.socket;
+  HL_ASSIGN_OR_RETURN(const auto device,
+                      softrnic::OpenDaemonDevice({options_.device, options_.host}));
+  HL_ASSIGN_OR_RETURN(const rnic::Counters counters, device->QueryCounters());
+  const auto links = counters.find(kLinks);
+  return links == counters.end() || links->second == 0 ? options_.device : "";
 }
 
 Result<Group*> Target::TakeGroup(uint32_t window, WaitMode wait) {

@@ -42,6 +42,8 @@ struct ClusterWanted {
   uint32_t replicas = 3;
   uint64_t region_size = 128ull << 20;
   Places places;
+  bool hosts_apart = false;
+  std::string netem;  // hosts apart
 };
 
 // An emulated cluster in a temporary directory of /dev/shm, with its noise. The object's destructor
@@ -68,8 +70,13 @@ class OwnCluster {
 // Reads the work of RNICs and processors so far: counters through devices, times of processes.
 class Meters {
  public:
-  // A device on each emulated host of the daemon at `socket`.
-  static Result<Meters> Open(const std::string& socket, const std::vector<std::string>& hosts);
+  // An emulated host, and the socket of the RNIC daemon that serves it.
+  struct Place {
+    std::string host;
+    std::string socket;
+  };
+  // A device on each host; the first one's daemon is the primary's.
+  static Result<Meters> Open(const std::vector<Place>& places);
   // Reads the processor times of an own cluster's processes from now on.
   void Watch(const OwnCluster& cluster);
 
@@ -85,7 +92,8 @@ class Meters {
     std::unique_ptr<rnic::Device> device;
   };
   std::vector<Host> hosts_;
-  pid_t daemon_pid_ = 0;
+  pid_t daemon_pid_ = 0;        // the primary's
+  std::vector<pid_t> daemons_;  // of all hosts, each once
   const OwnCluster* cluster_ = nullptr;
 };
 
@@ -116,6 +124,8 @@ class Target {
 
  private:
   Target() = default;
+  Result<std::vector<Meters::Place>> MeterPlaces() const;
+  Result<std::string> SocketOf(const Result<ClusterInfo>& known, const std::string& host) const;
 
   std::unique_ptr<OwnCluster> cluster_;  // outlives what uses it
   std::unique_ptr<ProcessorAffinity> affinity_;

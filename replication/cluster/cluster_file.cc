@@ -16,7 +16,8 @@ namespace hyperloop::cluster {
 namespace {
 
 constexpr int kVersion = 1;
-// Of values in each other: the object, the list of replicas, a replica.
+constexpr int kVersionWithNetwork = 2;
+// Of values in each other: the object, the list of replicas or the network, a replica.
 constexpr int kMaxDepth = 3;
 
 bool IsName(const std::string& name) {
@@ -49,6 +50,18 @@ nlohmann::json ParseJson(const std::string& text) {
   return deep ? nlohmann::json(nlohmann::json::value_t::discarded) : json;
 }
 
+std::optional<Network> ParseNetwork(const nlohmann::json& json) {
+  if (!json.is_object() || !json.contains("name") || !json["name"].is_string() ||
+      !json.contains("subnet") || !json["subnet"].is_number_unsigned() ||
+      json["subnet"].get<uint64_t>() > UINT8_MAX || !json.contains("netem") ||
+      !json["netem"].is_string())
+    return std::nullopt;
+  Network network{json["name"].get<std::string>(), json["subnet"].get<int>(),
+                  json["netem"].get<std::string>()};
+  if (!IsNetwork(network)) return std::nullopt;
+  return network;
+}
+
 }  // namespace
 
 Result<ClusterFile> ParseClusterFile(const std::string& text, const std::string& path) {
@@ -63,9 +76,9 @@ Result<ClusterFile> ParseClusterFile(const std::string& text, const std::string&
     return found == json.end() ? nlohmann::json() : *found;
   };
   if (!field("version").is_number_integer()) return bad("no version");
-  if (field("version") != kVersion) {
-    return bad("version " + field("version").dump() + ", this program knows version " +
-               std::to_string(kVersion));
+  if (field("version") != kVersion && field("version") != kVersionWithNetwork) {
+    return bad("version " + field("version").dump() + ", this program knows versions " +
+               std::to_string(kVersion) + " and " + std::to_string(kVersionWithNetwork));
   }
   if (!field("region_size").is_number_unsigned()) return bad("no region_size");
   if (!field("media").is_string()) return bad("no media");
@@ -80,6 +93,10 @@ Result<ClusterFile> ParseClusterFile(const std::string& text, const std::string&
     return bad("replicas is not a list of 1 to " + std::to_string(kMaxGroupSize));
   }
   ClusterFile file;
+  if (field("version") == kVersionWithNetwork) {
+    file.network = ParseNetwork(field("network"));
+    if (!file.network) return bad("no network that this program makes");
+  }
   file.region_size = field("region_size").get<uint64_t>();
   file.media = field("media").get<std::string>();
   if (!no_choice) {
@@ -94,8 +111,9 @@ Result<ClusterFile> ParseClusterFile(const std::string& text, const std::string&
     if (!complete) return bad("a replica without name and listen");
     ClusterFile::Replica replica{entry["name"].get<std::string>(),
                                  entry["listen"].get<std::string>()};
-    // Names become file names.
-    if (!IsName(replica.name) || !names.insert(replica.name).second) {
+    // Names become file names, and those of nodes.
+    if (!IsName(replica.name) || (file.network && !IsReplicaNode(replica.name)) ||
+        !names.insert(replica.name).second) {
       return bad("replica name '" + replica.name + "'");
     }
     file.replicas.push_back(std::move(replica));
@@ -109,9 +127,16 @@ Result<ClusterFile> LoadClusterFile(const std::string& path) {
 }
 
 Status SaveClusterFile(const ClusterFile& file, const std::string& path) {
-  nlohmann::json json{{"version", kVersion},   {"region_size", file.region_size},
-                      {"media", file.media},   {"provider", file.provider},
-                      {"device", file.device}, {"replicas", nlohmann::json::array()}};
+  nlohmann::json json{{"version", file.network ? kVersionWithNetwork : kVersion},
+                      {"region_size", file.region_size},
+                      {"media", file.media},
+                      {"provider", file.provider},
+                      {"device", file.device},
+                      {"replicas", nlohmann::json::array()}};
+  if (file.network)
+    json["network"] = {{"name", file.network->name},
+                       {"subnet", file.network->subnet},
+                       {"netem", file.network->netem}};
   for (const ClusterFile::Replica& replica : file.replicas) {
     json["replicas"].push_back({{"name", replica.name}, {"listen", replica.listen}});
   }

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "cluster/network.h"
 #include "hyperloop/core/status.h"
 
 namespace hyperloop::cluster {
@@ -19,6 +21,9 @@ struct ClusterFile {
   std::string media;
   std::string provider = "softrnic";
   std::string device;  // verbs: NAME, NAME:PORT or empty
+  // Softrnic: each node has an RNIC daemon and a network of its own. Without it, one daemon serves
+  // all nodes.
+  std::optional<Network> network;
 };
 
 // kNotFound: no such file. kCorruption: the file does not describe a cluster, or is of another

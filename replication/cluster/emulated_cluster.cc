@@ -1,10 +1,7 @@
 #include "hyperloop/replication/emulated_cluster.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <sys/file.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/un.h>
@@ -15,7 +12,10 @@
 #include <filesystem>
 
 #include "cluster/cluster_file.h"
+#include "cluster/cluster_paths.h"
+#include "cluster/network.h"
 #include "cluster/process.h"
+#include "cluster/starter.h"
 #include "hyperloop/core/name.h"
 #include "hyperloop/core/trusted_files.h"
 #include "hyperloop/core/unique_fd.h"
@@ -26,25 +26,19 @@ namespace hyperloop {
 namespace {
 
 using cluster::ClusterFile;
+using cluster::kPrimaryDaemon;
+using cluster::Look;
+using cluster::Paths;
 using cluster::ProcessId;
 namespace fs = std::filesystem;
 
-constexpr char kDaemonName[] = "rnicd";
 constexpr uint32_t kReplicasByDefault = 3;
+constexpr uint64_t kRegionSizeByDefault = 256ull << 20;
 // A pool file needs so much more than its region, for PMDK's own metadata and to align the region
 // to 2 MiB.
 constexpr uint64_t kPoolOverhead = 8ull << 20;
 
-struct Paths {
-  std::string directory;
-  std::string File(const std::string& name) const { return directory + "/" + name; }
-  std::string Description() const { return File("cluster.json"); }
-  std::string Socket() const { return File("rnicd.sock"); }
-  std::string Pid(const std::string& name) const { return File(name + ".pid"); }
-  std::string Log(const std::string& name) const { return File(name + ".log"); }
-  std::string Pool(const std::string& name) const { return File(name + ".pool"); }
-  std::string Keys() const { return File("keys"); }
-};
+std::string ReplicaName(size_t index) { return "replica" + std::to_string(index); }
 
 // A lock that is held while a cluster is changed, as long as the descriptor is open. It ends with
 // the process that holds it.
@@ -75,20 +69,6 @@ Result<ClusterFile> LoadDescription(const Paths& paths) {
   return file;
 }
 
-// kPermissionDenied: somebody else may have written the pid file. A missing or damaged pid file
-// means that the process is dead.
-Result<ClusterProcess> Look(const Paths& paths, const std::string& name) {
-  ClusterProcess process;
-  process.name = name;
-  process.log = paths.Log(name);
-  const Result<ProcessId> id = cluster::ReadPidFile(paths.Pid(name));
-  if (id.status().code() == Code::kPermissionDenied) return id.status();
-  if (!id.ok()) return process;
-  process.state = cluster::StateOf(*id);
-  if (process.state != ProcessState::kDead) process.pid = id->pid;
-  return process;
-}
-
 Result<ClusterInfo> Describe(const Paths& paths, const ClusterFile& file) {
   ClusterInfo info;
   info.directory = paths.directory;
@@ -98,8 +78,8 @@ Result<ClusterInfo> Describe(const Paths& paths, const ClusterFile& file) {
   StoreOptions store;
   store.provider = file.provider;
   if (file.provider == "softrnic") {
-    info.socket = store.device = paths.Socket();
-    HL_ASSIGN_OR_RETURN(ClusterProcess daemon, Look(paths, kDaemonName));
+    info.socket = store.device = paths.Socket(kPrimaryDaemon);
+    HL_ASSIGN_OR_RETURN(ClusterProcess daemon, Look(paths, kPrimaryDaemon));
     info.processes.push_back(std::move(daemon));
   } else {
     store.device = file.device;
@@ -111,32 +91,54 @@ Result<ClusterInfo> Describe(const Paths& paths, const ClusterFile& file) {
     HL_ASSIGN_OR_RETURN(ClusterProcess process, Look(paths, replica.name));
     process.listen = replica.listen;
     process.pool = paths.Pool(replica.name);
+    if (file.provider == "softrnic")
+      process.socket = paths.Socket(cluster::DaemonOf(file, replica.name));
     store.replicas.push_back(replica.listen);
     info.processes.push_back(std::move(process));
+  }
+  info.replica_count = file.replicas.size();
+  if (file.network) {
+    info.network = file.network->name;
+    info.network_address = cluster::NodeAddress(*file.network, cluster::kPrimaryNode);
+    info.netem = file.network->netem;
+    for (const ClusterFile::Replica& replica : file.replicas) {
+      HL_ASSIGN_OR_RETURN(ClusterProcess daemon,
+                          Look(paths, cluster::DaemonOf(file, replica.name)));
+      info.processes.push_back(std::move(daemon));
+    }
   }
   info.uri = FormatStoreUri(store);
   return info;
 }
 
-Status CheckOptions(const ClusterOptions& options) {
-  constexpr uint64_t kGreatest = 15ull << 30;
-  if (options.provider != "softrnic" && options.provider != "verbs") {
-    return InvalidArgument("provider " + options.provider + ": softrnic or verbs");
+// Whether the options fit a cluster of this provider.
+Status CheckProvider(const std::string& provider, const ClusterOptions& options) {
+  if (provider != "softrnic" && provider != "verbs") {
+    return InvalidArgument("provider " + provider + ": softrnic or verbs");
   }
-  if (options.provider == "softrnic" && !options.device.empty()) {
+  if (provider == "softrnic" && !options.device.empty()) {
     return InvalidArgument("device " + options.device + ": only provider verbs has a choice");
   }
-  if (options.provider == "verbs" &&
+  if (provider == "verbs" &&
       (options.spin_us >= 0 || options.cpu >= 0 || !options.priority.empty())) {
     return InvalidArgument(
         "spin-us, cpu and priority are the RNIC daemon's, and provider verbs has none");
   }
+  if (provider == "verbs" && options.hosts_apart) {
+    return InvalidArgument("hosts apart have RNIC daemons, and provider verbs has none");
+  }
+  return Status::Ok();
+}
+
+Status CheckOptions(const ClusterOptions& options) {
+  constexpr uint64_t kGreatest = 15ull << 30;
+  if (!options.provider.empty()) HL_RETURN_IF_ERROR(CheckProvider(options.provider, options));
   if (options.directory.empty()) return InvalidArgument("no directory given for the cluster");
   if (options.replicas > kMaxGroupSize) {
     return InvalidArgument(std::to_string(options.replicas) + " replicas: a group has 1 to " +
                            std::to_string(kMaxGroupSize));
   }
-  if (options.region_size == 0 || options.region_size > kGreatest) {
+  if (options.region_size > kGreatest) {
     return InvalidArgument("region size " + std::to_string(options.region_size) +
                            " B: at most 15 GiB, the largest allocation that a PMDK pool holds");
   }
@@ -162,10 +164,12 @@ Result<Paths> MakeDirectory(const ClusterOptions& options) {
   Result<Paths> paths = ExistingDirectory(options.directory);
   if (!paths.ok()) return paths;
   constexpr size_t kLongest = sizeof(sockaddr_un::sun_path) - 1;
-  if (paths->Socket().size() > kLongest) {
-    return InvalidArgument("the socket's path " + paths->Socket() + " has " +
-                           std::to_string(paths->Socket().size()) + " characters, Unix allows " +
-                           std::to_string(kLongest) + "; use a shorter --dir");
+  const std::string socket =
+      paths->Socket((options.hosts_apart ? ReplicaName(0) + "-" : "") + kPrimaryDaemon);
+  if (socket.size() > kLongest) {
+    return InvalidArgument("the socket's path " + socket + " has " + std::to_string(socket.size()) +
+                           " characters, Unix allows " + std::to_string(kLongest) +
+                           "; use a shorter --dir");
   }
   return paths;
 }
@@ -177,8 +181,6 @@ std::string IdentityName() {
   return IsName(host) ? host : "localhost";
 }
 
-std::string ReplicaName(size_t index) { return "replica" + std::to_string(index); }
-
 // A name for another replica of the cluster. If a former one had it, its pool is used again.
 std::string FreeName(const ClusterFile& file) {
   for (size_t i = 0;; ++i) {
@@ -189,64 +191,101 @@ std::string FreeName(const ClusterFile& file) {
   }
 }
 
-// The description of the cluster to start: the directory's own, with another replica if asked for,
-// or a new one. Writes nothing.
+ClusterFile::Replica NewReplica(const ClusterFile& file, const std::string& name) {
+  return {name, (file.network ? cluster::NodeAddress(*file.network, name) : "127.0.0.1") + ":0"};
+}
+
 struct Description {
   ClusterFile file;
   bool fresh = false;  // of a new cluster
   bool grown = false;  // an existing cluster gets another replica, the last one
 };
-Result<Description> DescriptionFor(const ClusterOptions& options, const Paths& paths) {
-  Result<ClusterFile> file = LoadDescription(paths);
-  if (file.ok() || file.status().code() != Code::kNotFound) {
-    if (!file.ok()) return file.status();
-    if (file->provider != options.provider || file->device != options.device) {
-      return InvalidArgument("the cluster at " + paths.directory +
-                             " has provider=" + file->provider + " and device=\"" + file->device +
-                             "\". Give the same options, or another directory");
-    }
-    const size_t has = file->replicas.size();
-    const size_t wanted = options.replicas == 0 ? has : options.replicas;
-    const bool another = wanted == has + 1;
-    if ((wanted != has && !another) || file->region_size != options.region_size ||
-        file->media != options.media) {
-      return InvalidArgument("the cluster at " + paths.directory + " has " + std::to_string(has) +
-                             " replicas, regions of " + std::to_string(file->region_size) +
-                             " B and media=" + file->media + "; asked for are " +
-                             std::to_string(wanted) + ", " + std::to_string(options.region_size) +
-                             " B and media=" + options.media +
-                             ". Give the same options, one replica more, or another directory; "
-                             "hyperloopctl cluster remove takes a replica out");
-    }
-    if (another) file->replicas.push_back({FreeName(*file), "127.0.0.1:0"});
-    return Description{std::move(*file), false, another};
+
+// kInvalidArgument: `options` ask for another cluster than the one that the directory has.
+Status CheckSame(const ClusterOptions& options, const Paths& paths, const ClusterFile& file) {
+  const auto other = [&paths](const std::string& has, const std::string& asked) {
+    return InvalidArgument("the cluster at " + paths.directory + " has " + has + "; asked for is " +
+                           asked + ". Leave the option out, or give another directory");
+  };
+  HL_RETURN_IF_ERROR(CheckProvider(file.provider, options));
+  if (!options.provider.empty() && options.provider != file.provider)
+    return other("provider=" + file.provider, options.provider);
+  if (!options.device.empty() && options.device != file.device)
+    return other("device=" + file.device, options.device);
+  if (options.region_size != 0 && options.region_size != file.region_size)
+    return other("regions of " + std::to_string(file.region_size) + " B",
+                 std::to_string(options.region_size) + " B");
+  if (!options.media.empty() && options.media != file.media)
+    return other("media=" + file.media, options.media);
+  if (options.hosts_apart && !file.network)
+    return other("one RNIC daemon for all nodes", "one for each (hosts apart)");
+  const std::string netem = file.network ? file.network->netem : "";
+  if (!options.netem.empty() && options.netem != netem)
+    return other("netem=\"" + netem + "\"", "\"" + options.netem + "\"");
+  return Status::Ok();
+}
+
+// The directory's own cluster, with another replica if asked for.
+Result<Description> Existing(const ClusterOptions& options, const Paths& paths, ClusterFile file) {
+  HL_RETURN_IF_ERROR(CheckSame(options, paths, file));
+  const size_t has = file.replicas.size();
+  const size_t wanted = options.replicas == 0 ? has : options.replicas;
+  if (wanted != has && wanted != has + 1) {
+    return InvalidArgument("the cluster at " + paths.directory + " has " + std::to_string(has) +
+                           " replicas; asked for are " + std::to_string(wanted) +
+                           ". Give as many, one more, or another directory; hyperloopctl cluster "
+                           "remove takes a replica out");
   }
+  const bool another = wanted > has;
+  if (another) file.replicas.push_back(NewReplica(file, FreeName(file)));
+  return Description{std::move(file), false, another};
+}
+
+Status CheckEmpty(const Paths& paths) {
   for (const fs::directory_entry& entry : fs::directory_iterator(paths.directory)) {
     const std::string name = entry.path().filename();
     // Left by an earlier attempt to start.
-    if (name == "lock" || name == "keys" || name == "keys.new") continue;
+    if (name == "lock" || name == "keys" || name == "keys.new" || name == "peers") continue;
     if (entry.path().extension() == ".log") continue;
     return AlreadyExists(paths.directory +
                          " is not a cluster's directory and not empty (it holds " + name +
                          "); give a new one");
   }
+  return Status::Ok();
+}
+
+Result<ClusterFile> NewCluster(const ClusterOptions& options, const Paths& paths) {
   ClusterFile made;
-  made.region_size = options.region_size;
-  made.media = options.media;
-  made.provider = options.provider;
+  if (!options.provider.empty()) made.provider = options.provider;
+  HL_RETURN_IF_ERROR(CheckProvider(made.provider, options));
   made.device = options.device;
-  const uint32_t count = options.replicas == 0 ? kReplicasByDefault : options.replicas;
-  for (uint32_t i = 0; i < count; ++i) {
-    made.replicas.push_back({ReplicaName(i), "127.0.0.1:0"});
+  made.region_size = options.region_size == 0 ? kRegionSizeByDefault : options.region_size;
+  made.media = options.media.empty() ? "auto" : options.media;
+  if (!options.netem.empty() && !options.hosts_apart)
+    return InvalidArgument("netem shapes what passes between hosts apart; ask for those, too");
+  if (options.hosts_apart) {
+    HL_ASSIGN_OR_RETURN(made.network, cluster::PlanNetwork(paths.directory, options.netem));
+    if (!cluster::IsNetwork(*made.network))
+      return InvalidArgument("netem is longer than 200 characters, or has unprintable ones");
   }
+  const uint32_t count = options.replicas == 0 ? kReplicasByDefault : options.replicas;
+  for (uint32_t i = 0; i < count; ++i) made.replicas.push_back(NewReplica(made, ReplicaName(i)));
+  return made;
+}
+
+// The description of the cluster to start: the directory's own, or a new one. Writes nothing.
+Result<Description> DescriptionFor(const ClusterOptions& options, const Paths& paths) {
+  Result<ClusterFile> file = LoadDescription(paths);
+  if (file.ok()) return Existing(options, paths, *std::move(file));
+  if (file.status().code() != Code::kNotFound) return file.status();
+  HL_RETURN_IF_ERROR(CheckEmpty(paths));
+  HL_ASSIGN_OR_RETURN(ClusterFile made, NewCluster(options, paths));
   return Description{std::move(made), true, false};
 }
 
 // Checks, before anything is started or ended, whether each process could write its log.
 Status CheckLogs(const Paths& paths, const ClusterFile& file) {
-  std::vector<std::string> names{kDaemonName};
-  for (const ClusterFile::Replica& replica : file.replicas) names.push_back(replica.name);
-  for (const std::string& name : names) {
+  for (const std::string& name : cluster::ProcessNames(file)) {
     const Status status = OpenTrustedFile(paths.Log(name), O_RDONLY).status();
     if (!status.ok() && status.code() != Code::kNotFound) return status;
   }
@@ -267,17 +306,27 @@ Status CheckSpace(const Paths& paths, const ClusterFile& file) {
                  " MiB free; give a smaller --region-size or another --dir");
 }
 
-// Whether a process could listen on 127.0.0.1:port now.
-bool PortIsFree(uint16_t port) {
-  const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!fd) return true;
-  const int on = 1;
-  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(port);
-  return ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+// The names of all hosts that daemons apart serve, now or once the cluster has grown: the nodes,
+// and the one that tools attach to.
+std::vector<std::string> HostsApart() {
+  std::vector<std::string> hosts{cluster::kPrimaryNode, "hyperloopctl"};
+  for (size_t i = 0; i < kMaxGroupSize; ++i) hosts.push_back(ReplicaName(i));
+  return hosts;
+}
+
+// Tells the daemons of nodes apart where each host is.
+Status WritePeers(const Paths& paths, const ClusterFile& file) {
+  if (!file.network) return Status::Ok();
+  std::string text;
+  for (const std::string& host : HostsApart())
+    text += host + "=" + cluster::NodeAddress(*file.network, host) + ":" +
+            std::to_string(cluster::kLinkPort) + "\n";
+  ::unlink(paths.Peers().c_str());
+  HL_ASSIGN_OR_RETURN(const UniqueFd fd,
+                      OpenTrustedFile(paths.Peers(), O_WRONLY | O_CREAT | O_EXCL, 0600));
+  const ssize_t n = ::write(fd.get(), text.data(), text.size());
+  if (n == static_cast<ssize_t>(text.size())) return Status::Ok();
+  return FromErrno(n < 0 ? errno : ENOSPC, "writing " + paths.Peers());
 }
 
 // Makes the machine's identity, which all processes of the cluster share and which is the only one
@@ -300,130 +349,65 @@ Status MakeKeys(const Paths& paths, const ClusterFile& file) {
   if (error) return FromErrno(error.value(), made);
   HL_RETURN_IF_ERROR(identity::MakeIdentity(made, name));
   HL_ASSIGN_OR_RETURN(const auto ring, identity::KeyRing::Load(made));
-  HL_RETURN_IF_ERROR(identity::Trust(made, {name, ring->public_key(), identity::kEveryRole, ""}));
+  std::vector<std::string> trusted;
+  if (file.network) trusted = HostsApart();
+  trusted.push_back(name);
+  for (const std::string& each : trusted)
+    HL_RETURN_IF_ERROR(identity::Trust(made, {each, ring->public_key(), identity::kEveryRole, ""}));
   if (::rename(made.c_str(), paths.Keys().c_str()) != 0) return FromErrno(errno, paths.Keys());
   return Status::Ok();
 }
 
-// One call of StartCluster: unless it succeeds, it ends the processes that it began.
-class Starter {
- public:
-  Starter(const ClusterOptions& options, Paths paths, ClusterFile file)
-      : options_(options), paths_(std::move(paths)), file_(std::move(file)) {}
-  ~Starter() {
-    if (done_) return;
-    for (auto process = started_.rbegin(); process != started_.rend(); ++process) {
-      cluster::Terminate(process->id, std::chrono::seconds(2)).status().IgnoreError();
-      ::unlink(paths_.Pid(process->name).c_str());
-    }
+Status MakeNetwork(const Paths& paths, const ClusterFile& file) {
+  std::vector<std::string> replicas;
+  for (const ClusterFile::Replica& replica : file.replicas) replicas.push_back(replica.name);
+  bool running = false;
+  for (const std::string& name : cluster::ProcessNames(file)) {
+    HL_ASSIGN_OR_RETURN(const ClusterProcess process, Look(paths, name));
+    running = running || process.state != ProcessState::kDead;
   }
+  // What a call that was cut short has left may be half made.
+  if (!running) HL_RETURN_IF_ERROR(cluster::RemoveNetwork(*file.network, replicas));
+  return cluster::MakeNetwork(*file.network, replicas);
+}
 
-  Status Run() {
-    HL_ASSIGN_OR_RETURN(programs_, options_.programs.empty()
-                                       ? ProgramFolder()
-                                       : Result<std::string>(options_.programs));
-    HL_RETURN_IF_ERROR(StartDaemon());
-    for (ClusterFile::Replica& replica : file_.replicas) HL_RETURN_IF_ERROR(StartReplica(&replica));
-    for (const Started& process : started_) HL_RETURN_IF_ERROR(AwaitReady(process));
-    HL_RETURN_IF_ERROR(cluster::SaveClusterFile(file_, paths_.Description()));
-    done_ = true;
-    return Status::Ok();
+// Makes the network, if the nodes have one each, and starts what does not run. Sets where the
+// replicas listen.
+Status StartParts(const ClusterOptions& options, const Paths& paths, ClusterFile* file,
+                  uint32_t* started) {
+  if (file->network)
+    HL_RETURN_IF_ERROR(MakeNetwork(paths, *file).WithContext("making the nodes' network"));
+  HL_RETURN_IF_ERROR(WritePeers(paths, *file));
+  cluster::Starter starter(options, paths, *file);
+  HL_RETURN_IF_ERROR(starter.Run());
+  *file = starter.file();
+  *started = starter.started();
+  return Status::Ok();
+}
+
+// Removes what a failed first start has made, so that a second try may use other options.
+void Discard(const Paths& paths, const ClusterFile& file) {
+  for (const ClusterFile::Replica& replica : file.replicas) {
+    if (file.network) {
+      cluster::RemoveNode(*file.network, replica.name).IgnoreError();
+      ::unlink(paths.Socket(cluster::DaemonOf(file, replica.name)).c_str());
+    }
+    ::unlink(paths.Pool(replica.name).c_str());
   }
+  if (file.network) cluster::RemoveNetwork(*file.network, {}).IgnoreError();
+  ::unlink(paths.Socket(kPrimaryDaemon).c_str());
+  ::unlink(paths.Description().c_str());
+  std::error_code ignored;
+  fs::remove_all(paths.Keys(), ignored);
+}
 
-  const ClusterFile& file() const { return file_; }
-  uint32_t started() const { return static_cast<uint32_t>(started_.size()); }
-
- private:
-  struct Started {
-    std::string name;
-    ProcessId id;
-    uint64_t log_start = 0;
-    ClusterFile::Replica* replica = nullptr;
-  };
-
-  Status Start(const std::string& name, const char* program, std::vector<std::string> arguments,
-               ClusterFile::Replica* replica) {
-    cluster::SpawnOptions spawn;
-    spawn.argv = std::move(arguments);
-    spawn.argv.insert(spawn.argv.begin(), programs_ + "/" + program);
-    spawn.log = paths_.Log(name);
-    spawn.pid_file = paths_.Pid(name);
-    spawn.die_with_caller = options_.die_with_caller;
-    if (replica != nullptr) spawn.cpu = options_.replica_cpu;
-    std::error_code error;
-    const uint64_t log_size = fs::file_size(spawn.log, error);
-    Result<ProcessId> id = cluster::Spawn(spawn);
-    if (!id.ok()) return id.status().WithContext("starting " + name);
-    started_.push_back({name, *id, error ? 0 : log_size, replica});
-    return Status::Ok();
-  }
-
-  Status StartDaemon() {
-    if (file_.provider != "softrnic") return Status::Ok();
-    HL_ASSIGN_OR_RETURN(const ClusterProcess daemon, Look(paths_, kDaemonName));
-    if (daemon.state != ProcessState::kDead) return Status::Ok();
-    // The queues of replicas died with their daemon, so the replicas start again, on their pools.
-    for (const ClusterFile::Replica& replica : file_.replicas) {
-      const Result<ProcessId> id = cluster::ReadPidFile(paths_.Pid(replica.name));
-      if (!id.ok()) continue;
-      HL_RETURN_IF_ERROR(cluster::Terminate(*id, std::chrono::seconds(5)).status());
-    }
-    ::unlink(paths_.Socket().c_str());
-    std::vector<std::string> arguments{"--socket", paths_.Socket()};
-    if (options_.spin_us >= 0) {
-      arguments.insert(arguments.end(), {"--spin-us", std::to_string(options_.spin_us)});
-    }
-    if (options_.cpu >= 0) {
-      arguments.insert(arguments.end(), {"--cpu", std::to_string(options_.cpu)});
-    }
-    if (!options_.priority.empty()) {
-      arguments.insert(arguments.end(), {"--priority", options_.priority});
-    }
-    HL_RETURN_IF_ERROR(Start(kDaemonName, "hyperloop-rnicd", std::move(arguments), nullptr));
-    return AwaitReady(started_.back());
-  }
-
-  Status StartReplica(ClusterFile::Replica* replica) {
-    HL_ASSIGN_OR_RETURN(const ClusterProcess before, Look(paths_, replica->name));
-    if (before.state != ProcessState::kDead) return Status::Ok();
-    const size_t colon = replica->listen.rfind(':');
-    const int port = std::atoi(replica->listen.c_str() + colon + 1);
-    if (port != 0 && !PortIsFree(static_cast<uint16_t>(port))) replica->listen = "127.0.0.1:0";
-    std::vector<std::string> arguments{"--pool",   paths_.Pool(replica->name),
-                                       "--size",   std::to_string(file_.region_size),
-                                       "--listen", replica->listen,
-                                       "--media",  file_.media,
-                                       "--keys",   paths_.Keys()};
-    if (file_.provider == "softrnic") {
-      arguments.insert(arguments.end(), {"--device", paths_.Socket(), "--host", replica->name});
-    } else {
-      arguments.insert(arguments.end(), {"--provider", file_.provider});
-      if (!file_.device.empty()) arguments.insert(arguments.end(), {"--device", file_.device});
-    }
-    return Start(replica->name, "hyperloop-replica", std::move(arguments), replica);
-  }
-
-  Status AwaitReady(const Started& process) {
-    Result<std::string> line = cluster::AwaitLine(paths_.Log(process.name), process.log_start,
-                                                  "ready", process.id, options_.start_timeout);
-    if (!line.ok()) return line.status().WithContext("starting " + process.name);
-    if (process.replica == nullptr) return Status::Ok();
-    const size_t space = line->find(' ');
-    const std::string listen = space == std::string::npos ? "" : line->substr(space + 1);
-    if (listen.find(':') == std::string::npos) {
-      return Internal(process.name + " said '" + *line + "' instead of 'ready HOST:PORT'");
-    }
-    process.replica->listen = listen;
-    return Status::Ok();
-  }
-
-  const ClusterOptions& options_;
-  const Paths paths_;
-  ClusterFile file_;
-  std::string programs_;
-  std::vector<Started> started_;
-  bool done_ = false;
-};
+// Ends a process and forgets it. True: SIGKILL was needed.
+Result<bool> End(const Paths& paths, const std::string& name, std::chrono::milliseconds patience) {
+  const Result<ProcessId> id = cluster::ReadPidFile(paths.Pid(name));
+  Result<bool> killed = id.ok() ? cluster::Terminate(*id, patience) : Result<bool>(false);
+  if (killed.ok()) ::unlink(paths.Pid(name).c_str());
+  return killed;
+}
 
 }  // namespace
 
@@ -459,23 +443,8 @@ Result<ClusterInfo> StartCluster(const ClusterOptions& options) {
   // and stopped.
   HL_RETURN_IF_ERROR(cluster::SaveClusterFile(file, paths.Description()));
   uint32_t started = 0;
-  Status status;
-  {
-    Starter starter(options, paths, file);
-    status = starter.Run();
-    if (status.ok()) file = starter.file();
-    started = starter.started();
-  }
-  if (!status.ok()) {
-    if (description.fresh) {  // so that a second try may use other options
-      for (const ClusterFile::Replica& replica : file.replicas) {
-        ::unlink(paths.Pool(replica.name).c_str());
-      }
-      ::unlink(paths.Socket().c_str());
-      ::unlink(paths.Description().c_str());
-      std::error_code ignored;
-      fs::remove_all(paths.Keys(), ignored);
-    }
+  if (const Status status = StartParts(options, paths, &file, &started); !status.ok()) {
+    if (description.fresh) Discard(paths, file);
     return status;
   }
   HL_ASSIGN_OR_RETURN(ClusterInfo info, Describe(paths, file));
@@ -514,11 +483,13 @@ Result<ClusterInfo> RemoveReplica(const std::string& directory, const std::strin
                            ". A group of two cannot go on with one of them");
   }
   const ClusterFile::Replica removed = *found;
-  if (const Result<ProcessId> id = cluster::ReadPidFile(paths.Pid(removed.name)); id.ok())
-    HL_RETURN_IF_ERROR(cluster::Terminate(*id, patience).status());
+  HL_RETURN_IF_ERROR(End(paths, removed.name, patience).status());
+  if (file.network) {
+    HL_RETURN_IF_ERROR(End(paths, cluster::DaemonOf(file, removed.name), patience).status());
+    HL_RETURN_IF_ERROR(cluster::RemoveNode(*file.network, removed.name));
+  }
   file.replicas.erase(found);
   HL_RETURN_IF_ERROR(cluster::SaveClusterFile(file, paths.Description()));
-  ::unlink(paths.Pid(removed.name).c_str());
   HL_ASSIGN_OR_RETURN(ClusterInfo info, Describe(paths, file));
   info.removed = removed.listen;
   return info;
@@ -547,20 +518,20 @@ Result<std::vector<std::string>> StopCluster(const std::string& directory,
   HL_RETURN_IF_ERROR(LoadDescription(paths).status());
   HL_ASSIGN_OR_RETURN(const UniqueFd lock, LockDirectory(paths));
   HL_ASSIGN_OR_RETURN(const ClusterFile file, LoadDescription(paths));
-  std::vector<std::string> names;
-  for (const ClusterFile::Replica& replica : file.replicas) names.push_back(replica.name);
-  names.emplace_back(kDaemonName);  // last: it serves the others until they are gone
+  std::vector<std::string> names = cluster::ProcessNames(file);
   HL_RETURN_IF_ERROR(Describe(paths, file).status());  // before any is ended
   std::vector<std::string> killed;
-  for (const std::string& name : names) {
-    const Result<ProcessId> id = cluster::ReadPidFile(paths.Pid(name));
-    if (id.ok()) {
-      HL_ASSIGN_OR_RETURN(const bool needed_kill, cluster::Terminate(*id, patience));
-      if (needed_kill) killed.push_back(name);
-    }
-    ::unlink(paths.Pid(name).c_str());
+  // A daemon serves the replicas, which follow it, until they are gone.
+  for (auto name = names.rbegin(); name != names.rend(); ++name) {
+    HL_ASSIGN_OR_RETURN(const bool needed_kill, End(paths, *name, patience));
+    if (needed_kill) killed.push_back(*name);
   }
-  ::unlink(paths.Socket().c_str());
+  for (const std::string& name : names) ::unlink(paths.Socket(name).c_str());
+  if (file.network) {
+    std::vector<std::string> replicas;
+    for (const ClusterFile::Replica& replica : file.replicas) replicas.push_back(replica.name);
+    HL_RETURN_IF_ERROR(cluster::RemoveNetwork(*file.network, replicas));
+  }
   return killed;
 }
 

@@ -161,6 +161,37 @@ TEST_F(EmulatedClusterTest, OtherOptionsAreRefused) {
   EXPECT_TRUE(ReadCluster(options_.directory)->AllAlive());
 }
 
+TEST_F(EmulatedClusterTest, WhatIsNotGivenIsAsTheClusterHasIt) {
+  options_.replicas = 2;
+  options_.media = "ram";
+  ASSERT_OK(StartCluster(options_));
+  ASSERT_OK(StopCluster(options_.directory));
+  ClusterOptions bare;
+  bare.directory = options_.directory;
+  bare.programs = options_.programs;
+  bare.replicas = 0;
+  const Result<ClusterInfo> again = StartCluster(bare);
+  ASSERT_OK(again);
+  EXPECT_EQ(again->region_size, options_.region_size);
+  EXPECT_EQ(again->media, "ram");
+  EXPECT_EQ(again->replicas().size(), 2u);
+}
+
+TEST_F(EmulatedClusterTest, WhatTheClusterHasNotIsNamed) {
+  ASSERT_OK(StartCluster(options_));
+  const auto refused = [this](auto&& change, const char* what) {
+    ClusterOptions other = options_;
+    change(other);
+    EXPECT_THAT(StartCluster(other), StatusIs(Code::kInvalidArgument, HasSubstr(what)));
+  };
+  refused([](ClusterOptions& o) { o.region_size = 2 << 20; }, "regions of 1048576 B");
+  refused([](ClusterOptions& o) { o.media = "pmem"; }, "media=auto");
+  refused([](ClusterOptions& o) { o.provider = "verbs"; }, "provider=softrnic");
+  refused([](ClusterOptions& o) { o.hosts_apart = true; }, "one RNIC daemon for all nodes");
+  refused([](ClusterOptions& o) { o.netem = "delay 1ms"; }, "delay 1ms");
+  EXPECT_TRUE(ReadCluster(options_.directory)->AllAlive());
+}
+
 TEST_F(EmulatedClusterTest, OneReplicaMoreIsAddedToARunningCluster) {
   ASSERT_OK(StartCluster(options_));
   options_.replicas = 5;

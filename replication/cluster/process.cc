@@ -93,6 +93,7 @@ struct Child {
   bool die_with_caller = false;
   pid_t caller = 0;
   int cpu = -1;
+  int network = -1;
 
   [[noreturn]] void Fail(int step) const {
     const int report_text[2] = {step, errno};
@@ -107,6 +108,7 @@ struct Child {
     }
     ::umask(077);
     if (cpu >= 0) Bind();
+    if (network >= 0 && ::setns(network, CLONE_NEWNET) != 0) Fail(5);
     sigset_t none;
     sigemptyset(&none);
     ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -185,7 +187,7 @@ Result<ProcessId> Spawn(const SpawnOptions& options) {
   const std::string temporary = options.pid_file + ".new";
   const Child child{program.c_str(), argv.data(), options.pid_file.c_str(), temporary.c_str(),
                     boot.c_str(),    log->get(),  report_child.get(),       options.die_with_caller,
-                    ::getpid(),      options.cpu};
+                    ::getpid(),      options.cpu, options.network};
   const pid_t pid = ::fork();
   if (pid < 0) return FromErrno(errno, "fork for " + program);
   if (pid == 0) child.Run();
@@ -199,9 +201,12 @@ Result<ProcessId> Spawn(const SpawnOptions& options) {
   if (n == static_cast<ssize_t>(sizeof failure)) {
     ::waitpid(pid, nullptr, 0);
     ::unlink(options.pid_file.c_str());
-    static constexpr const char* kSteps[] = {"", "redirecting output of ", "executing ",
+    static constexpr const char* kSteps[] = {"",
+                                             "redirecting output of ",
+                                             "executing ",
                                              "writing the pid file of ",
-                                             "choosing the processor of "};
+                                             "choosing the processor of ",
+                                             "entering the network namespace of "};
     return FromErrno(failure[1], kSteps[failure[0]] + program);
   }
   return ReadPidFile(options.pid_file);

@@ -28,7 +28,8 @@ struct SpawnOptions {
   std::string log;  // stdout and stderr are appended there; never another user's file, nor a link
   std::string pid_file;  // written by the new process itself, before it executes the program
   bool die_with_caller = false;
-  int cpu = -1;  // the processor that it and its threads are bound to; -1: as the caller
+  int cpu = -1;      // the processor that it and its threads are bound to; -1: as the caller
+  int network = -1;  // the network namespace that it is in; -1: the caller's
 };
 // Starts a process in a session of its own, with stdin from /dev/null, no other descriptor, default
 // signals and umask 077. Errors of execve are returned here.

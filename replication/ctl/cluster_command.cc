@@ -12,14 +12,20 @@ namespace hyperloop::ctl {
 namespace {
 
 void PrintProcesses(const ClusterInfo& info) {
-  std::printf("%-10s %-8s %8s  %-21s %s\n", "process", "state", "pid", "listens on", "log");
+  std::printf("%-14s %-8s %8s  %-21s %s\n", "process", "state", "pid", "listens on", "log");
   for (const ClusterProcess& process : info.processes) {
     const std::string pid = process.pid == 0 ? "-" : std::to_string(process.pid);
     const std::string listen = process.listen.empty() ? "(socket)" : process.listen;
-    std::printf("%-10s %-8s %8s  %-21s %s\n", process.name.c_str(),
+    std::printf("%-14s %-8s %8s  %-21s %s\n", process.name.c_str(),
                 std::string(ProcessStateName(process.state)).c_str(), pid.c_str(), listen.c_str(),
                 process.log.c_str());
   }
+}
+
+void PrintNetwork(const ClusterInfo& info) {
+  if (info.network.empty()) return;
+  std::printf("network: %s, namespaces %s-replica0 and so on (ip netns)%s\n", info.network.c_str(),
+              info.network.c_str(), info.netem.empty() ? "" : (", netem " + info.netem).c_str());
 }
 
 int Start(const ClusterOptions& options) {
@@ -34,6 +40,7 @@ int Start(const ClusterOptions& options) {
         "a group that has a database takes the new replica in at the next opening with "
         "&add_replica=%s\n",
         info->added.c_str());
+  PrintNetwork(*info);
   std::printf("uri: %s\n", info->uri.c_str());
   return kExitOk;
 }
@@ -42,9 +49,14 @@ int StatusOf(const std::string& directory, bool as_json) {
   const Result<ClusterInfo> info = ReadCluster(directory);
   if (!info.ok()) return Fail(info.status());
   if (as_json) {
-    nlohmann::json json{{"directory", info->directory},        {"uri", info->uri},
-                        {"region_size", info->region_size},    {"media", info->media},
-                        {"provider", info->provider},          {"socket", info->socket},
+    nlohmann::json json{{"directory", info->directory},
+                        {"uri", info->uri},
+                        {"region_size", info->region_size},
+                        {"media", info->media},
+                        {"provider", info->provider},
+                        {"socket", info->socket},
+                        {"network", info->network},
+                        {"netem", info->netem},
                         {"processes", nlohmann::json::array()}};
     for (const ClusterProcess& process : info->processes) {
       json["processes"].push_back({{"name", process.name},
@@ -52,6 +64,7 @@ int StatusOf(const std::string& directory, bool as_json) {
                                    {"pid", process.pid},
                                    {"listen", process.listen},
                                    {"pool", process.pool},
+                                   {"socket", process.socket},
                                    {"log", process.log}});
     }
     std::printf("%s\n", json.dump(2).c_str());
@@ -62,6 +75,7 @@ int StatusOf(const std::string& directory, bool as_json) {
           "some processes are dead; hyperloopctl cluster start --dir %s completes the cluster\n",
           info->directory.c_str());
     }
+    PrintNetwork(*info);
     std::printf("uri: %s\n", info->uri.c_str());
   }
   return info->AllAlive() ? kExitOk : kExitFailure;
@@ -93,7 +107,7 @@ int Stop(const std::string& directory) {
 void AddStart(CLI::App& cluster, Action* chosen) {
   auto options = std::make_shared<ClusterOptions>();
   options->replicas = 0;
-  auto region_size = std::make_shared<std::string>("256M");
+  auto region_size = std::make_shared<std::string>();
   CLI::App* start = cluster.add_subcommand(
       "start", "start the cluster, or what of it does not run; the last line printed is its uri");
   start
@@ -105,24 +119,32 @@ void AddStart(CLI::App& cluster, Action* chosen) {
                    "length of the chain; one more than the cluster has adds a replica; default: as "
                    "the cluster has, 3 for a new one")
       ->check(CLI::Range(1, 8));
-  start->add_option("--region-size", *region_size, "bytes of each replica's region (K, M, G)")
-      ->capture_default_str();
+  start->add_option("--region-size", *region_size,
+                    "bytes of each replica's region (K, M, G); default: as the cluster has, 256M "
+                    "for a new one");
   start
       ->add_option(
           "--media", options->media,
-          "what a flush does: pmem flushes CPU caches, file calls msync, ram nothing; auto: what "
-          "fits --dir. One that --dir cannot keep is refused; NAME-emulated runs it "
+          "what a flush does: pmem flushes CPU caches, file calls msync, ram nothing; auto, the "
+          "default of a new cluster: what fits --dir. One that --dir cannot keep is refused; "
+          "NAME-emulated runs it "
           "anyway, and promises what ram does")
-      ->check(CLI::IsMember({"auto", "ram", "file", "pmem", "file-emulated", "pmem-emulated"}))
-      ->capture_default_str();
+      ->check(CLI::IsMember({"auto", "ram", "file", "pmem", "file-emulated", "pmem-emulated"}));
   start
       ->add_option("--provider", options->provider,
-                   "softrnic: a daemon emulates the nodes' RNICs; verbs: one RDMA device of this "
-                   "machine serves all nodes, datapath fanout")
-      ->check(CLI::IsMember({"softrnic", "verbs"}))
-      ->capture_default_str();
+                   "softrnic, the default of a new cluster: a daemon emulates the nodes' RNICs; "
+                   "verbs: one RDMA device of this machine serves all nodes, datapath fanout")
+      ->check(CLI::IsMember({"softrnic", "verbs"}));
   start->add_option("--device", options->device, "verbs: NAME or NAME:PORT of the RDMA device");
-  start->add_option("--spin-us", options->spin_us, "how long the idle RNIC daemon spins");
+  start->add_flag(
+      "--hosts-apart", options->hosts_apart,
+      "give each replica an RNIC daemon and a network namespace of its own, so that all "
+      "between nodes passes through links; needs root, iproute2, bridges and veth");
+  start->add_option("--netem", options->netem,
+                    "hosts apart: how what each node sends is delayed, limited or lost, in the "
+                    "words of tc-netem(8): \"delay 100us rate 10gbit loss 0.1%\"; needs the "
+                    "kernel's module sch_netem");
+  start->add_option("--spin-us", options->spin_us, "how long an idle RNIC daemon spins");
   start->add_option("--cpu", options->cpu, "processor to pin the RNIC daemon to");
   start
       ->add_option("--priority", options->priority,
@@ -132,9 +154,12 @@ void AddStart(CLI::App& cluster, Action* chosen) {
       ->check(CLI::NonNegativeNumber);
   start->callback([=] {
     *chosen = [=] {
-      const Result<uint64_t> size = ParseSize(*region_size);
-      if (!size.ok()) return Fail(size.status().WithContext("--region-size"));
-      options->region_size = *size;
+      if (!region_size->empty()) {
+        const Result<uint64_t> size = ParseSize(*region_size);
+        if (!size.ok()) return Fail(size.status().WithContext("--region-size"));
+        if (*size == 0) return Fail(InvalidArgument("--region-size 0"));
+        options->region_size = *size;
+      }
       return Start(*options);
     };
   });
@@ -173,7 +198,9 @@ void AddStop(CLI::App& cluster, Action* chosen) {
 
 void AddCluster(CLI::App& app, Action* chosen) {
   CLI::App* cluster = app.add_subcommand(
-      "cluster", "run an emulated cluster on this machine: one RNIC daemon, several replicas");
+      "cluster",
+      "run an emulated cluster on this machine: several replicas and one RNIC daemon, or one for "
+      "each");
   cluster->require_subcommand(1);
   AddStart(*cluster, chosen);
   AddStatusOf(*cluster, chosen);

@@ -18,8 +18,9 @@ constexpr std::chrono::seconds kPatience{3};
 // address.
 NodePlace Nodes::PlaceOf(const ClusterProcess& process) const {
   const std::string host = choice_.provider == "softrnic" ? process.name : "";
-  return {process.name,  host, process.listen, process.pool, process.pool + ".files",
-          process.state, {}};
+  return {
+      process.name,  host, process.listen, process.pool, process.pool + ".files", process.socket,
+      process.state, {}};
 }
 
 // The emulated host's name, from the replica itself.
@@ -30,7 +31,7 @@ Result<NodePlace> Nodes::Ask(const std::string& listen) const {
                       control::ControlClient::Connect(endpoint, trust, kPatience));
   HL_ASSIGN_OR_RETURN(const auto hello,
                       client->Call<control::HelloReplyT>(control::HelloRequestT{}, kPatience));
-  return NodePlace{hello.host, hello.host, listen, "", "", ProcessState::kRunning, {}};
+  return NodePlace{hello.host, hello.host, listen, "", "", "", ProcessState::kRunning, {}};
 }
 
 Result<std::unique_ptr<control::ControlClient>> Nodes::BulkLane(const NodePlace& place) const {
@@ -91,7 +92,7 @@ Result<Nodes> Nodes::Find(const Where& where) {
     } else if (place.status().code() == Code::kInvalidArgument) {
       return place.status();
     } else {
-      nodes.replicas_.push_back({listen, "", listen, "", "", {}, place.status()});
+      nodes.replicas_.push_back({listen, "", listen, "", "", "", {}, place.status()});
     }
   }
   const auto silent = [](const NodePlace& place) { return !place.silent.ok(); };
@@ -144,6 +145,8 @@ Result<std::unique_ptr<NodeView>> Nodes::View(const NodePlace& place) {
 Result<rnic::Counters> Nodes::CountersOf(const std::string& host) const {
   DeviceChoice choice = choice_;
   choice.host = host;
+  for (const NodePlace& place : replicas_)
+    if (place.host == host && !place.socket.empty()) choice.device = place.socket;
   HL_ASSIGN_OR_RETURN(const auto device, OpenDevice(choice));
   return device->QueryCounters();
 }

@@ -1,6 +1,6 @@
-// An emulated cluster on this machine: one hyperloop-rnicd and a chain of hyperloop-replica
-// processes, kept in one directory. These functions are what `hyperloopctl cluster` does; tests and
-// hyperloop-bench use them too.
+// An emulated cluster on this machine: one hyperloop-rnicd, or one for each node, and a chain of
+// hyperloop-replica processes, kept in one directory. These functions are what `hyperloopctl
+// cluster` does; tests and hyperloop-bench use them too.
 //
 // The directory holds cluster.json (what the cluster is), rnicd.sock, keys (the identity that the
 // replicas and their primaries share, made at the first start), and for each process NAME.pid,
@@ -27,19 +27,26 @@
 
 namespace hyperloop {
 
+// What is left at its default is, of an existing cluster, as it has it.
 struct ClusterOptions {
   std::string directory;  // made when absent; on tmpfs for media=ram, on a disk for media=file
   // 1 to 8; one more than an existing cluster has: it gets another; 0: as many as it has, 3 for a
   // new one.
   uint32_t replicas = 3;
-  uint64_t region_size = 256ull << 20;  // bytes of each replica's region
-  std::string media = "auto";           // auto, ram, file, pmem, …-emulated
-  std::string provider = "softrnic";    // or verbs: all nodes on one RDMA device, no daemon
-  std::string device;                   // verbs: NAME or NAME:PORT; empty: the first active
-  int spin_us = -1;                     // of the RNIC daemon; -1: its default
-  int cpu = -1;                         // processor for the RNIC daemon; -1: its choice
-  std::string priority;                 // of the RNIC daemon: nice, fifo, none; empty: its default
-  int replica_cpu = -1;                 // processor for every replica; -1: as the caller's
+  uint64_t region_size = 0;  // bytes of each replica's region; 0: 256 MiB for a new cluster
+  std::string media;         // auto, ram, file, pmem, …-emulated; empty: auto for a new cluster
+  // softrnic, or verbs: all nodes on one RDMA device, no daemon; empty: softrnic for a new cluster
+  std::string provider;
+  std::string device;    // verbs: NAME or NAME:PORT; empty: the first active
+  int spin_us = -1;      // of the RNIC daemon; -1: its default
+  int cpu = -1;          // processor for the RNIC daemon; -1: its choice
+  std::string priority;  // of the RNIC daemon: nice, fifo, none; empty: its default
+  // Softrnic: each replica has an RNIC daemon and a network namespace of its own, so that
+  // everything between nodes passes through links; the primary's node is the machine itself. It
+  // needs root. No daemon spins unless spin_us says so.
+  bool hosts_apart = false;
+  std::string netem;     // hosts apart: how each node's cable is shaped, as arguments of tc's netem
+  int replica_cpu = -1;  // processor for every replica; -1: as the caller's
   std::string programs;  // folder of hyperloop-rnicd and hyperloop-replica; empty: this program's
   bool die_with_caller = false;  // the processes are killed when the calling thread ends
   std::chrono::milliseconds start_timeout{30000};  // for each process to become ready
@@ -54,6 +61,7 @@ struct ClusterProcess {
   ProcessState state = ProcessState::kDead;
   std::string listen;  // replicas: HOST:PORT of the control endpoint
   std::string pool;    // replicas: path
+  std::string socket;  // replicas: of the RNIC daemon that serves it; verbs: empty
   std::string log;     // path
 };
 
@@ -61,9 +69,16 @@ struct ClusterInfo {
   std::string directory;  // absolute
   uint64_t region_size = 0;
   std::string media;
-  std::string provider;                   // softrnic, verbs
-  std::string socket;                     // of the RNIC daemon; verbs: empty
-  std::vector<ClusterProcess> processes;  // the daemon (softrnic), then the replicas in chain order
+  std::string provider;  // softrnic, verbs
+  std::string socket;    // of the primary's RNIC daemon; verbs: empty
+  // That daemon (softrnic), the replicas in chain order, and their daemons (hosts apart).
+  std::vector<ClusterProcess> processes;
+  size_t replica_count = 0;
+  // Hosts apart: the name of the machine's interface to the nodes. Their network namespaces are
+  // NAME-replica0 and so on. Empty: one daemon serves all nodes.
+  std::string network;
+  std::string network_address;  // of that interface
+  std::string netem;
   std::string uri;       // of the whole group, for a primary whose pool is in the directory
   uint32_t started = 0;  // how many processes this start began
   // Where the replica listens that this start added to an existing cluster: the next opening of the
@@ -75,7 +90,7 @@ struct ClusterInfo {
 
   bool AllAlive() const;
   std::span<const ClusterProcess> replicas() const {
-    return std::span(processes).subspan(provider == "softrnic" ? 1 : 0);
+    return std::span(processes).subspan(provider == "softrnic" ? 1 : 0, replica_count);
   }
 };
 
@@ -83,7 +98,8 @@ struct ClusterInfo {
 // again on their old pools and ports. If anything fails, every process that this call started is
 // ended again and the message quotes the failing program's log. kInvalidArgument: options out of
 // range, or other than those with which the directory's cluster was made. kAlreadyExists: the
-// directory holds other things.
+// directory holds other things. kPermissionDenied, kNotFound, kNotSupported: hosts apart without
+// root, without the programs ip and tc, or on a kernel that lacks what they need.
 // kUnavailable, kTimedOut: a process ended or did not become ready.
 Result<ClusterInfo> StartCluster(const ClusterOptions& options);
 
