@@ -1,8 +1,16 @@
 # hyperloop_test(NAME LABEL unit|integration|crash|conformance|simulation|long|…  SOURCES a.cc …  LIBS lib …  [TIMEOUT seconds])
 #
 # One gtest program, one ctest entry. Headers below tests/ are found by their path from there.
-# `ctest -L LABEL` runs one tier; `long` is what `scripts/test --all` adds.
-find_package(GTest REQUIRED)
+# `ctest -L LABEL` runs one tier; `long` is what `scripts/test --all` adds. With BUILD_TESTING=OFF there are no tests, and
+# their programs are not built.
+if(BUILD_TESTING)
+  enable_testing()
+  find_package(GTest REQUIRED)
+else()
+  add_library(GTest::gtest INTERFACE IMPORTED GLOBAL)
+  add_library(GTest::gmock INTERFACE IMPORTED GLOBAL)
+  add_library(GTest::gtest_main INTERFACE IMPORTED GLOBAL)
+endif()
 
 function(hyperloop_test NAME)
   cmake_parse_arguments(T "" "TIMEOUT" "LABEL;SOURCES;LIBS" ${ARGN})
@@ -18,10 +26,21 @@ function(hyperloop_test NAME)
   target_compile_options(${NAME} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1$<SEMICOLON>-g1>)
   target_link_libraries(${NAME} PRIVATE ${T_LIBS} GTest::gmock GTest::gtest_main)
   set_target_properties(${NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  if(NOT BUILD_TESTING)
+    set_target_properties(${NAME} PROPERTIES EXCLUDE_FROM_ALL ON)
+    return()
+  endif()
   add_test(NAME ${NAME} COMMAND ${NAME})
   set_tests_properties(${NAME} PROPERTIES LABELS "${T_LABEL}" TIMEOUT ${T_TIMEOUT})
   set_property(TEST ${NAME} APPEND PROPERTY ENVIRONMENT "HYPERLOOP_BIN=${CMAKE_BINARY_DIR}/bin;HYPERLOOP_LIB=${CMAKE_BINARY_DIR}/lib"
     "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/library_leaks.txt:print_suppressions=0")
+endfunction()
+
+# hyperloop_developer_program(NAME…): a program that is not installed, such as a benchmark of one part; built with the tests.
+function(hyperloop_developer_program)
+  if(NOT BUILD_TESTING)
+    set_target_properties(${ARGV} PROPERTIES EXCLUDE_FROM_ALL ON)
+  endif()
 endfunction()
 
 # hyperloop_vm_test(NAME [TIMEOUT seconds] COMMAND …): the command in a virtual machine with a Soft-RoCE device (scripts/vm-run).

@@ -12,6 +12,14 @@
 
 namespace {
 
+// A bare name is searched for in the system's folders, and found by any of its forms:
+// librocksdb_hyperloop.so is a link to a file whose name goes on with the version.
+bool IsBareNameOf(std::string_view self, std::string_view entry) {
+  const std::string base = hyperloop::plugin::BaseOf(self);
+  return entry.find(".so") != std::string_view::npos && base.starts_with(entry) &&
+         (base.size() == entry.size() || base[entry.size()] == '.');
+}
+
 // Returns the entries of LD_PRELOAD, which ':' or ' ' separates, without those that are the file
 // `self`.
 std::string WithoutSelf(std::string_view preload, const std::string& self) {
@@ -21,8 +29,9 @@ std::string WithoutSelf(std::string_view preload, const std::string& self) {
     std::string entry(preload.substr(start, end - start));
     start = end + 1;
     if (entry.empty()) continue;
-    bool same = hyperloop::plugin::RealPath(entry) == self ||
-                (entry.find('/') == std::string::npos && entry == hyperloop::plugin::BaseOf(self));
+    const bool same = entry.find('/') == std::string::npos
+                          ? IsBareNameOf(self, entry)
+                          : hyperloop::plugin::RealPath(entry) == self;
     if (!same) kept += (kept.empty() ? "" : ":") + entry;
   }
   return kept;

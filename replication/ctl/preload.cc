@@ -17,7 +17,6 @@
 namespace hyperloop::ctl {
 namespace {
 
-constexpr char kPlugin[] = "librocksdb_hyperloop.so";
 constexpr char kRocksDb[] = "librocksdb.so";
 
 bool IsRocksDb(const std::string& name) { return name.starts_with(kRocksDb); }
@@ -58,27 +57,35 @@ std::vector<std::string> LoadedLibraries(const std::string& program) {
   return names;
 }
 
+// The path of the file `name` in the first of `folders` that has it, with the permission `mode`.
+Result<std::string> FirstOf(const std::vector<std::string>& folders, const std::string& name,
+                            int mode) {
+  std::string searched;
+  for (const std::string& folder : folders) {
+    std::string path = folder + "/" + name;
+    if (::access(path.c_str(), mode) == 0) return path;
+    searched += (searched.empty() ? "" : ", ") + folder;
+  }
+  return NotFound(name + " is in none of " + searched +
+                  ": build all programs, or install them all");
+}
+
 }  // namespace
 
 Result<std::string> FindPlugin() {
   HL_ASSIGN_OR_RETURN(const std::string folder, ProgramFolder());
-  const std::array<std::string, 2> places{folder + "/" + kPlugin, folder + "/../lib/" + kPlugin};
-  for (const std::string& place : places) {
-    if (::access(place.c_str(), R_OK) != 0) continue;
-    char* resolved = ::realpath(place.c_str(), nullptr);
-    std::string path = resolved == nullptr ? place : resolved;
-    std::free(resolved);
-    return path;
-  }
-  return NotFound("the plugin is neither at " + places[0] + " nor at " + places[1] +
-                  "; build it (scripts/test) or install it there");
+  HL_ASSIGN_OR_RETURN(const std::string found,
+                      FirstOf({folder, folder + "/../lib", folder + "/" + HYPERLOOP_LIBRARIES},
+                              HYPERLOOP_PLUGIN_FILE, R_OK));
+  char* resolved = ::realpath(found.c_str(), nullptr);
+  std::string path = resolved == nullptr ? found : resolved;
+  std::free(resolved);
+  return path;
 }
 
 Result<std::string> FindOwnProgram(const std::string& name) {
   HL_ASSIGN_OR_RETURN(const std::string folder, ProgramFolder());
-  const std::string path = folder + "/" + name;
-  if (::access(path.c_str(), X_OK) == 0) return path;
-  return NotFound(path + " is missing; build it (scripts/test) or install it there");
+  return FirstOf({folder, folder + "/" + HYPERLOOP_OWN_PROGRAMS}, name, X_OK);
 }
 
 Result<std::string> FindProgram(const std::string& name) {

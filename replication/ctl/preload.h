@@ -8,11 +8,12 @@
 
 namespace hyperloop::ctl {
 
-// The path of librocksdb_hyperloop.so: beside this program, or in ../lib of its folder. The message
-// of kNotFound says where it was searched.
+// The path of librocksdb_hyperloop.so: beside this program, in ../lib of its folder, or where this
+// program's installation has its libraries. The message of kNotFound says where it was searched.
 Result<std::string> FindPlugin();
 
-// The path of the program `name` of this project, which is beside this one. kNotFound.
+// The path of the program `name` of this project: beside this one, or where its installation has
+// programs that users do not call. kNotFound.
 Result<std::string> FindOwnProgram(const std::string& name);
 
 // The program's path, searched in PATH as execvp does. kNotFound; kPermissionDenied: found, but not
