@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cstring>
+#include <map>
 #include <random>
 
 #include "group/chain_fixture.h"
@@ -18,32 +21,34 @@ using softrnic::MemoryNetwork;
 
 constexpr uint32_t kReplicas = 3;
 
-// Each host has an RNIC, and each RNIC has a link to each other one.
+// Which machine each host is on: the replicas from 0, and then the primary.
+using Placement = std::array<size_t, kReplicas + 1>;
+constexpr Placement kApart = {0, 1, 2, 3};
+
+// Each machine has an RNIC, and each RNIC has a link to each other one.
 class Machines {
  public:
   // `now_ns`: the clock of the RNICs; null: the system's.
-  explicit Machines(const uint64_t* now_ns = nullptr) {
-    for (uint32_t i = 0; i < kReplicas; ++i) names_.push_back("replica" + std::to_string(i));
-    names_.push_back("primary");
-    for (size_t i = 0; i < names_.size(); ++i) {
+  explicit Machines(const uint64_t* now_ns = nullptr, const Placement& placement = kApart) {
+    for (uint32_t i = 0; i < kReplicas; ++i) hosts_["replica" + std::to_string(i)] = placement[i];
+    hosts_["primary"] = placement[kReplicas];
+    for (size_t i = 0; i <= *std::ranges::max_element(placement); ++i) {
       softrnic::EngineOptions options{.seed = i + 1};
       if (now_ns != nullptr) options.now_ns = [now_ns] { return *now_ns; };
       rnics_.push_back(std::make_unique<EmbeddedRnic>(options));
       ports_.push_back(network.AddPort());
       rnics_[i]->engine().AttachPort(ports_[i]);
     }
-    for (size_t from = 0; from < names_.size(); ++from) {
-      for (size_t to = 0; to < names_.size(); ++to) {
+    for (size_t from = 0; from < rnics_.size(); ++from) {
+      for (const auto& [host, to] : hosts_) {
         if (from == to) continue;
         auto& link = network.Connect(ports_[from], ports_[to]);
-        EXPECT_OK(rnics_[from]->engine().AddRoute(names_[to], link.id));
+        EXPECT_OK(rnics_[from]->engine().AddRoute(host, link.id));
       }
     }
   }
   Result<std::unique_ptr<rnic::Device>> Open(const std::string& host) {
-    for (size_t i = 0; i < names_.size(); ++i)
-      if (names_[i] == host) return rnics_[i]->OpenDevice(host);
-    return NotFound(host);
+    return rnics_[hosts_.at(host)]->OpenDevice(host);
   }
   void Step(std::mt19937_64& random, bool resets) {
     for (auto& rnic : rnics_) rnic->engine().Run(1 + random() % 64);
@@ -78,16 +83,16 @@ class Machines {
   MemoryNetwork network;
 
  private:
-  std::vector<std::string> names_;
+  std::map<std::string, size_t> hosts_;  // which machine each is on
   std::vector<std::unique_ptr<EmbeddedRnic>> rnics_;
   std::vector<MemoryNetwork::Port*> ports_;
   const MemoryNetwork::Link* unanswered_ = nullptr;
 };
 
-void RunGroup(uint64_t seed, bool resets) {
-  SCOPED_TRACE("seed " + std::to_string(seed));
+void RunGroup(uint64_t seed, bool resets, const Placement& placement = kApart) {
+  SCOPED_TRACE("seed " + std::to_string(seed) + ", placement " + testing::PrintToString(placement));
   std::mt19937_64 random(seed);
-  Machines machines;
+  Machines machines(nullptr, placement);
   ChainOptions options;
   options.group_size = kReplicas;
   options.window = 4;
@@ -121,10 +126,22 @@ void RunGroup(uint64_t seed, bool resets) {
               0)
         << "replica " << i;
   }
-  EXPECT_TRUE(!resets || machines.resets() > 10) << machines.resets();
+  EXPECT_TRUE(!resets || machines.resets() > 5) << machines.resets();
 }
 
 TEST(GroupLink, AGroupSpansMachines) { RunGroup(1, false); }
+
+// Some hops are within one RNIC, and so are some ways by which the proofs come.
+TEST(GroupLink, SomeNodesMayShareAnRnic) {
+  for (const Placement& placement : {Placement{0, 0, 0, 1},
+                                     {0, 0, 1, 1},
+                                     {0, 1, 1, 0},
+                                     {0, 1, 0, 1},
+                                     {0, 1, 2, 2},
+                                     {1, 0, 0, 0}})
+    for (uint64_t seed = 1; seed <= 2 && !testing::Test::HasFailure(); ++seed)
+      RunGroup(seed, true, placement);
+}
 
 TEST(GroupLink, ResetsLoseNothingAndRepeatNothing) {
   for (uint64_t seed = 1; seed <= 5 && !HasFailure(); ++seed) RunGroup(seed, true);
@@ -203,6 +220,21 @@ TEST_F(PipelinedGroup, ATimeoutNamesTheHopThatIsNotProven) {
   }
 }
 
+// A proof arrives nowhere, and nor does the last replica's acknowledgement.
+TEST_F(PipelinedGroup, ATimeoutNamesTheReplicaThatDoesNotReachThePrimary) {
+  const char* const hints[] = {
+      "replica 2 does not answer replica 1, or replica 1 does not reach this node",
+      "the last replica does not reach this node"};
+  for (uint32_t replica = 1; replica < kReplicas; ++replica) {
+    chain_.reset();
+    Make(std::chrono::milliseconds(100), 1);
+    machines_.SetCut(replica, kReplicas, true);
+    EXPECT_THAT(chain_->group().Wait(Write()),
+                StatusIs(Code::kTimedOut, testing::HasSubstr(hints[replica - 1])));
+    machines_.SetCut(replica, kReplicas, false);
+  }
+}
+
 // The READ ends in error, and its CQE meets the WAIT behind which the proof is sent. What is sent
 // then proves nothing.
 TEST_F(PipelinedGroup, AReadThatFailedProvesNothing) {
@@ -266,6 +298,7 @@ TEST(GroupLink, ACutOfAnyHopLastsAsLongAsAckTimeoutAllows) {
   for (const Datapath chained : {Datapath::kOffload, Datapath::kCpuPolling})
     for (uint32_t hop = 0; hop <= kReplicas; ++hop)  // the first from, the last to the primary
       RunGroupOverACut(chained, (hop + kReplicas) % (kReplicas + 1), hop);
+  RunGroupOverACut(Datapath::kOffload, 1, kReplicas);  // by which proofs alone come
   for (uint32_t i = 0; i < kReplicas; ++i) RunGroupOverACut(Datapath::kFanout, kReplicas, i);
 }
 

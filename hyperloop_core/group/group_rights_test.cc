@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "group/chain_fixture.h"
+#include "group/result_area.h"
 #include "support/must.h"
 #include "support/rnic_end.h"
 #include "support/status_matchers.h"
@@ -19,6 +20,7 @@ namespace {
 using rnic::Opcode;
 using rnic::WcStatus;
 using testing::ElementsAre;
+using testing::HasSubstr;
 using testing::IsEmpty;
 
 // A primary and the first replica of its group, neither connected yet, and two queue pairs on the
@@ -60,6 +62,32 @@ class Ends {
     const std::vector<MemberInfo> chain = Two();
     EXPECT_OK(member_->Connect(taken, chain));
     return Ask(primary_, false, {{chain[0].gid}, chain[0].ack_qpn}, opcode, *replica_.mr);
+  }
+  // Sends the primary `word` as the proof of slot `slot`. Of a group of two. Returns what the
+  // primary makes of it; `submit`: while an operation is under way, which no replica has answered.
+  Status Prove(bool submit, uint64_t word, uint32_t slot) {
+    std::vector<MemberInfo> taken = Two();
+    taken[0].ack_qpn = replica_.qp->qpn();
+    EXPECT_OK(group_->Connect(taken));
+    if (submit) {
+      EXPECT_OK(group_->Write(0, 8, true));
+    }
+    const PrimaryInfo& info = group_->info();
+    EXPECT_OK(replica_.qp->Connect({{info.gid}, info.direct_qpn[0]}));
+    replica_.word(0) = word;
+    const rnic::Sge sge = replica_.sge(0, 8);
+    const rnic::SendRequest request{
+        .opcode = Opcode::kWriteImm,
+        .sges = {&sge, 1},
+        .remote_addr = info.ack_addr + ProofOffset(info.slots, info.group_size, slot, 0),
+        .rkey = info.ack_rkey,
+        .imm = slot};
+    EXPECT_OK(replica_.qp->Post({&request, 1}));
+    while (rnic_.engine().Run(64) != 0) {
+    }
+    const auto newest = group_->Poll();
+    EXPECT_EQ(newest.ok() ? *newest : 0, 0u) << "acknowledged by one proof alone";
+    return group_->status();
   }
   // The primary's place is taken. Returns how the replica answers on `up`, or on `down`.
   WcStatus AskReplica(bool down, Opcode opcode) {
@@ -183,6 +211,20 @@ TEST_P(ProofRightsTest, AReplicaReachesOnlyItsProofsAtThePrimary) {
               ElementsAre(Opcode::kWrite, Opcode::kRead));
   EXPECT_THAT(Allowed([](Ends& ends, Opcode opcode) { return ends.AskTheProofsSender(opcode); }, 2),
               IsEmpty());
+}
+
+// A proof counts for the operation that is due alone, and with that operation's number alone.
+TEST_P(ProofRightsTest, AProofThatIsNotDueBreaksTheGroup) {
+  const auto prove = [](bool submit, uint64_t word, uint32_t slot) {
+    return Ends(GetParam(), 2).Prove(submit, word, slot);
+  };
+  EXPECT_OK(prove(true, 1, 0));
+  EXPECT_THAT(prove(false, 1, 0), StatusIs(Code::kCorruption, HasSubstr("operation 1")));
+  EXPECT_THAT(prove(true, 1, 1), StatusIs(Code::kCorruption, HasSubstr("acknowledged slot 1")));
+  for (const uint64_t other : {uint64_t{0}, uint64_t{2}, ~uint64_t{0}}) {
+    EXPECT_THAT(prove(true, other, 0),
+                StatusIs(Code::kUnavailable, HasSubstr("read number " + std::to_string(other))));
+  }
 }
 
 }  // namespace
