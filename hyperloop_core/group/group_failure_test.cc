@@ -74,12 +74,21 @@ class GroupFailureTest : public testing::TestWithParam<Way> {
 };
 INSTANTIATE_TEST_SUITE_P(Datapaths, GroupFailureTest, testing::ValuesIn(kWays),
                          [](const auto& param) { return TestName(param.param); });
-class OffloadFailureTest : public testing::Test {};
+
+class OffloadFailureTest : public testing::TestWithParam<FlushOrder> {
+ protected:
+  static Way Offload() { return {Datapath::kOffload, GetParam()}; }
+};
+INSTANTIATE_TEST_SUITE_P(Orders, OffloadFailureTest,
+                         testing::Values(FlushOrder::kHopByHop, FlushOrder::kPipelined),
+                         [](const auto& param) {
+                           return TestName({Datapath::kOffload, param.param});
+                         });
 
 // A replica loses its region's key, so its own copies fail, or the WRITEs that come to it.
-TEST(OffloadFailureTest, ACopyThatFailsIsNeverAcknowledged) {
+TEST_P(OffloadFailureTest, ACopyThatFailsIsNeverAcknowledged) {
   for (uint32_t victim = 0; victim < 3; ++victim) {
-    const auto chain = MakeChain({.window = 8, .ack_timeout = kShort});
+    const auto chain = MakeChain({.datapath = Offload(), .window = 8, .ack_timeout = kShort});
     Group& group = chain->group();
     for (uint64_t i = 0; i < 20; ++i) ASSERT_OK(group.MemCopy(0, 1024, 64, true));
     ASSERT_OK(group.WaitAll());
@@ -100,9 +109,9 @@ TEST(OffloadFailureTest, ACopyThatFailsIsNeverAcknowledged) {
 // When a WRITE from upstream is refused, `up` goes to ERROR and flushes all its receives at once. A
 // WAIT for its receives in another queue would take these for messages. The device checks no WQE
 // indexes here, so that only the program's own structure can stop stale work from running again.
-TEST(OffloadFailureTest, AQueueInErrorRunsNoStaleSlot) {
+TEST_P(OffloadFailureTest, AQueueInErrorRunsNoStaleSlot) {
   for (uint32_t victim = 0; victim < 3; ++victim) {
-    ChainOptions options{.window = 8, .ack_timeout = kShort};
+    ChainOptions options{.datapath = Offload(), .window = 8, .ack_timeout = kShort};
     options.engine.check_wqe_index = false;
     const auto chain = MakeChain(options);
     Group& group = chain->group();

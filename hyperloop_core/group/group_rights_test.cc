@@ -89,6 +89,26 @@ class Ends {
     EXPECT_EQ(newest.ok() ? *newest : 0, 0u) << "acknowledged by one proof alone";
     return group_->status();
   }
+  // Answers the flush of the first operation with `word`, in the place of the first replica. Returns
+  // what the primary makes of it.
+  Status AnswerTheFlush(uint64_t word) {
+    std::vector<MemberInfo> taken = Two();
+    taken[0].up_qpn = replica_.qp->qpn();
+    taken[0].staging_addr = replica_.mr->addr();
+    taken[0].staging_rkey = replica_.mr->rkey();
+    replica_.word(kStagingResult) = word;
+    EXPECT_OK(group_->Connect(taken));
+    EXPECT_OK(replica_.qp->Connect({{group_->info().gid}, group_->info().down_qpn}));
+    const rnic::Sge message = replica_.sge(4096, 4096);
+    const rnic::ReceiveRequest receive{.id = 0, .sges = {&message, 1}};
+    EXPECT_OK(replica_.qp->PostReceive({&receive, 1}));
+    EXPECT_OK(group_->Flush());
+    while (rnic_.engine().Run(64) != 0) {
+    }
+    const auto newest = group_->Poll();
+    EXPECT_EQ(newest.ok() ? *newest : 0, 0u) << "acknowledged by one proof alone";
+    return group_->status();
+  }
   // The primary's place is taken. Returns how the replica answers on `up`, or on `down`.
   WcStatus AskReplica(bool down, Opcode opcode) {
     PrimaryInfo taken = group_->info();
@@ -224,6 +244,16 @@ TEST_P(ProofRightsTest, AProofThatIsNotDueBreaksTheGroup) {
   for (const uint64_t other : {uint64_t{0}, uint64_t{2}, ~uint64_t{0}}) {
     EXPECT_THAT(prove(true, other, 0),
                 StatusIs(Code::kUnavailable, HasSubstr("read number " + std::to_string(other))));
+  }
+}
+
+TEST_P(ProofRightsTest, AFlushThatBringsAnotherNumberBreaksTheGroup) {
+  EXPECT_OK(Ends(GetParam(), 2).AnswerTheFlush(1));
+  for (const uint64_t other : {uint64_t{0}, uint64_t{2}, ~uint64_t{0}}) {
+    EXPECT_THAT(
+        Ends(GetParam(), 2).AnswerTheFlush(other),
+        StatusIs(Code::kCorruption, HasSubstr("answered the flush of operation 1 with number " +
+                                              std::to_string(other))));
   }
 }
 
