@@ -12,6 +12,7 @@
 
 #include "file_system.h"
 #include "hyperloop/core/trusted_files.h"
+#include "local_file_system.h"
 #include "local_files.h"
 #include "paths.h"
 #include "status.h"
@@ -36,7 +37,7 @@ class ShownLog final : public rocksdb::Logger {
 
 class ShowingFileSystem final : public rocksdb::FileSystemWrapper {
  public:
-  ShowingFileSystem() : FileSystemWrapper(FileSystem::Default()) {}
+  ShowingFileSystem() : FileSystemWrapper(LocalFileSystem()) {}
   const char* Name() const override { return "shows its info log"; }
   IOStatus NewLogger(const std::string&, const IOOptions&, std::shared_ptr<rocksdb::Logger>* logger,
                      rocksdb::IODebugContext*) override {
@@ -64,7 +65,7 @@ Status Bind(HyperloopFileSystem& fs, const std::string& directory) {
 Status Adopt(const std::string& directory, StoreOptions options) {
   options.adopt = true;
   HL_RETURN_IF_ERROR(ValidateStoreOptions(options).WithContext("--uri"));
-  const Status found = SizeOf(*FileSystem::Default(), directory + "/CURRENT").status();
+  const Status found = SizeOf(*LocalFileSystem(), directory + "/CURRENT").status();
   if (found.code() == Code::kNotFound)
     return InvalidArgument(directory + " holds no database: it has no CURRENT");
   HL_RETURN_IF_ERROR(found);
@@ -82,9 +83,8 @@ Status CheckPlaces(const Call& call) {
     HL_RETURN_IF_ERROR(CheckDirectory(call.replica_files, DirectoryRule::kOwn)
                            .status()
                            .WithContext("--replica-files"));
-  return FromIOStatus(
-      FileSystem::Default()->CreateDirIfMissing(call.directory, IOOptions(), nullptr),
-      "cannot create " + call.directory);
+  return FromIOStatus(LocalFileSystem()->CreateDirIfMissing(call.directory, IOOptions(), nullptr),
+                      "cannot create " + call.directory);
 }
 
 // The directory becomes the group's, whichever it was bound to before.
@@ -129,7 +129,8 @@ Status Switchover(const Call& call, StoreOptions options) {
   BindAnew(&options);
   HL_RETURN_IF_ERROR(ValidateStoreOptions(options).WithContext("--uri"));
   HL_RETURN_IF_ERROR(CheckPlaces(call));
-  FileSystem& fs = *FileSystem::Default();
+  const std::shared_ptr<FileSystem> local = LocalFileSystem();
+  FileSystem& fs = *local;
   const std::string lock_path = call.directory + "/" + std::string(kLockFileName);
   rocksdb::FileLock* lock = nullptr;
   if (const IOStatus locked = fs.LockFile(lock_path, IOOptions(), &lock, nullptr); !locked.ok())

@@ -127,6 +127,10 @@ Status HyperloopFileSystem::CheckCreation(const std::string& path, const Place& 
   return Status::Ok();
 }
 
+IOStatus HyperloopFileSystem::CheckElsewhere(const std::string& path) const {
+  return ToIOStatus(CheckCreation(path, Locate(path)), "cannot create " + path);
+}
+
 void HyperloopFileSystem::WarnIfOutside(const std::string& path, const Place& place) {
   if (place.bound == nullptr || place.file_class != FileClass::kOutside) return;
   if (place.bound->warned_outside.load(std::memory_order_relaxed)) return;

@@ -67,6 +67,10 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
     near_ = std::move(near);
   }
 
+  // Whether the open database lets a file be created that is not in its directory: not a log or a
+  // table in a directory that its options name.
+  rocksdb::IOStatus CheckElsewhere(const std::string& path) const;
+
   static const char* kClassName() { return "hyperloop"; }
   const char* Name() const override { return kClassName(); }
   // The URI that holds all options as they are now.

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "file_system.h"
+#include "local_file_system.h"
 
 extern "C" int register_hyperloop(rocksdb::ObjectLibrary& library, const std::string& /*arg*/) {
   using rocksdb::FileSystem;
@@ -17,8 +18,8 @@ extern "C" int register_hyperloop(rocksdb::ObjectLibrary& library, const std::st
           *message = status.ToString();
           return nullptr;
         }
-        guard->reset(new hyperloop::plugin::HyperloopFileSystem(FileSystem::Default(), options,
-                                                                hyperloop::Store::Open));
+        guard->reset(new hyperloop::plugin::HyperloopFileSystem(
+            hyperloop::plugin::LocalFileSystem(), options, hyperloop::Store::Open));
         return guard->get();
       });
   return 1;

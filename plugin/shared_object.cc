@@ -1,13 +1,20 @@
-// When librocksdb_hyperloop.so is loaded, it registers itself and removes itself from LD_PRELOAD.
-// So the programs that this process starts, such as shells and compression helpers, run without it.
+// What happens when librocksdb_hyperloop.so is loaded: it registers itself, and removes itself from
+// LD_PRELOAD, so that the programs that this process starts, such as shells and compression
+// helpers, run without it. Where directories are bound it stays there, because a program that is
+// started may be the service itself, and what opens a bound directory must have the library.
 #include <dlfcn.h>
+#include <rocksdb/env.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <string>
 #include <string_view>
 
+#include "default_file_system.h"
 #include "hyperloop/plugin/register.h"
+#include "local_file_system.h"
 #include "paths.h"
 
 namespace {
@@ -18,6 +25,24 @@ bool IsBareNameOf(std::string_view self, std::string_view entry) {
   const std::string base = hyperloop::plugin::BaseOf(self);
   return entry.find(".so") != std::string_view::npos && base.starts_with(entry) &&
          (base.size() == entry.size() || base[entry.size()] == '.');
+}
+
+using hyperloop::plugin::DefaultFileSystem;
+
+bool DirectoriesAreBound() {
+  return std::string_view(DefaultFileSystem()->Name()) == hyperloop::plugin::kBindingFileSystemName;
+}
+
+// A program in which RocksDB does not find FileSystem::Default() here would open bound directories
+// without their groups, so it is ended. This is so if the library was loaded behind RocksDB, or
+// RocksDB was built to call its own functions only.
+void CheckThatBindingsTakeEffect() {
+  if (rocksdb::Env::Default()->GetFileSystem() == DefaultFileSystem()) return;
+  std::fputs(
+      "hyperloop: directories are bound to groups, but this program's RocksDB does not see it: "
+      "preload librocksdb_hyperloop.so, or link it before librocksdb\n",
+      stderr);
+  _exit(1);
 }
 
 // Returns the entries of LD_PRELOAD, which ':' or ' ' separates, without those that are the file
@@ -52,7 +77,11 @@ void LeavePreload() {
 }
 
 [[maybe_unused]] const int kLoaded = [] {
-  LeavePreload();
+  if (DirectoriesAreBound()) {
+    CheckThatBindingsTakeEffect();
+  } else {
+    LeavePreload();
+  }
   return register_hyperloop(*rocksdb::ObjectLibrary::Default(), "");
 }();
 

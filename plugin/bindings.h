@@ -1,0 +1,39 @@
+// Which directories of a program belong to which groups, where the program itself has no option to
+// say so. `HYPERLOOP_BIND=DIR=URI[;DIR=URI…]` says it.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hyperloop/core/status.h"
+#include "hyperloop/replication/options.h"
+
+namespace hyperloop::plugin {
+
+inline constexpr char kBindVariable[] = "HYPERLOOP_BIND";
+
+// DIR=URI: what is in DIR, and below it, belongs to the group that URI names.
+struct Binding {
+  std::string directory;  // absolute, without "." and "..", repeated or trailing slashes
+  std::string origin;     // where it is said, for messages
+  StoreOptions options;
+  Status status;  // what is wrong with the URI: whoever opens the directory gets this error
+};
+
+struct Bindings {
+  std::vector<Binding> list;  // of two, one below the other, the lower one counts below it
+  // What is wrong with the text, so that it is not known which directories are bound: whoever opens
+  // any directory gets this error.
+  Status status;
+  bool empty() const { return list.empty() && status.ok(); }
+};
+
+// Adds what `text`, the value of HYPERLOOP_BIND, says. Empty entries count for nothing.
+void AddBindings(std::string_view text, Bindings* bindings);
+
+// The bindings of this process. A program that runs with rights of others (AT_SECURE, as programs
+// with set-user-id do) takes none from its environment.
+Bindings BindingsOfProcess();
+
+}  // namespace hyperloop::plugin
