@@ -89,8 +89,8 @@ class Ends {
     EXPECT_EQ(newest.ok() ? *newest : 0, 0u) << "acknowledged by one proof alone";
     return group_->status();
   }
-  // Answers the flush of the first operation with `word`, in the place of the first replica. Returns
-  // what the primary makes of it.
+  // Answers the flush of the first operation with `word`, in the place of the first replica.
+  // Returns what the primary makes of it.
   Status AnswerTheFlush(uint64_t word) {
     std::vector<MemberInfo> taken = Two();
     taken[0].up_qpn = replica_.qp->qpn();
