@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
 #include <vector>
 
 #include "support/status_matchers.h"
@@ -30,6 +31,22 @@ TEST(SlotProgramTest, StaysInsideItsBudgetAndLimits) {
       EXPECT_GE(geometry.slots - window - 1, geometry.slots / 4)
           << "a READ of the ack area between a slot's use and its next";
       EXPECT_EQ(program.message_bytes(group_size - 1), kTailPatchBytes + ResultBytes(group_size));
+    }
+  }
+}
+
+// Two proofs in one place would each count as the other.
+TEST(SlotProgramTest, EachProofHasAPlaceOfItsOwnBehindTheAcknowledgements) {
+  for (const uint32_t group_size : {1u, 2u, 3u, kMaxGroupSize}) {
+    for (const uint32_t slots : {8u, 128u, kMaxSlots}) {
+      std::set<uint32_t> places;
+      for (uint32_t slot = 0; slot < slots; ++slot)
+        for (uint32_t replica = 0; replica < group_size; ++replica)
+          places.insert(ProofOffset(slots, group_size, slot, replica));
+      EXPECT_EQ(places.size(), size_t{slots} * group_size);
+      EXPECT_GE(*places.begin(), slots * AckStride(group_size));
+      EXPECT_LE(*places.rbegin() + sizeof(uint64_t), AckAreaBytes(slots, group_size));
+      for (const uint32_t place : places) ASSERT_EQ(place % sizeof(uint64_t), 0u);
     }
   }
 }
