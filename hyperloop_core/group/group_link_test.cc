@@ -152,10 +152,10 @@ class PipelinedGroup : public testing::Test {
  protected:
   void SetUp() override { Make(std::chrono::seconds(60), 20'000); }
   // `step_ns`: what a turn of a waiting call takes by the clock of the RNICs.
-  void Make(std::chrono::nanoseconds ack_timeout, uint64_t step_ns) {
+  void Make(std::chrono::nanoseconds ack_timeout, uint64_t step_ns, uint32_t window = 4) {
     ChainOptions options;
     options.group_size = kReplicas;
-    options.window = 4;
+    options.window = window;
     options.open_device = [this](const std::string& host) { return machines_.Open(host); };
     options.step = [this, step_ns](softrnic::Engine&) { Step(step_ns); };
     options.ack_timeout = ack_timeout;
@@ -201,6 +201,29 @@ TEST_F(PipelinedGroup, NothingIsAcknowledgedBeforeEveryHopIsProven) {
         << "the chain goes on without the answer";
     machines_.ReleaseAnswers();
     ASSERT_OK(chain_->group().Wait(ticket));
+  }
+}
+
+// A hop forwards operations while the answers to earlier ones are on their way, as many as a queue
+// pair may have READs without an answer.
+TEST_F(PipelinedGroup, AHopForwardsWhileManyAnswersAreUnderWay) {
+  const uint32_t limit = rnic::QpAttr().max_read_atomic;
+  for (uint32_t hop = 0; hop < kReplicas; ++hop) {
+    chain_.reset();
+    Make(std::chrono::seconds(60), 20'000, 2 * limit);
+    HoldAnswersOfHop(hop);
+    for (uint64_t i = 0; i < 2 * limit; ++i) {
+      chain_->primary_bytes()[1024 + 64 * i] = std::byte{1};
+      ASSERT_OK(chain_->group().Write(1024 + 64 * i, 64, /*flush=*/true));
+    }
+    for (int i = 0; i < 2000; ++i) Step(1000);
+    uint32_t arrived = 0;
+    for (uint64_t i = 0; i < 2 * limit; ++i)
+      arrived += chain_->replica_bytes(kReplicas - 1)[1024 + 64 * i] == std::byte{1};
+    EXPECT_GE(arrived, limit) << "hop " << hop;
+    EXPECT_EQ(*chain_->group().Poll(), 1u) << "hop " << hop;
+    machines_.ReleaseAnswers();
+    ASSERT_OK(chain_->group().WaitAll());
   }
 }
 
