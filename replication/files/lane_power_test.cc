@@ -13,7 +13,10 @@
 namespace hyperloop {
 namespace {
 
+constexpr FlushOrder kOrders[] = {FlushOrder::kHopByHop, FlushOrder::kPipelined};
+
 struct PowerOptions {
+  FlushOrder order = FlushOrder::kHopByHop;
   uint32_t group_size = 3;
   int calls = 50;
   // Broken on purpose:
@@ -25,6 +28,7 @@ struct PowerOptions {
 ChainOptions Adversary(uint64_t seed, const PowerOptions& options,
                        softrnic::PersistenceModel* power) {
   ChainOptions chain;
+  chain.datapath = {Datapath::kOffload, options.order};
   chain.group_size = options.group_size;
   chain.window = 1 + seed % 9;
   if (seed % 2 == 0) {
@@ -129,12 +133,14 @@ class PowerRun {
 
 TEST(LanePowerTest, AnyNodeRecoversToAPrefixWithEverythingAcknowledged) {
   uint64_t torn = 0;
-  for (uint64_t seed = 1; seed <= 12; ++seed) {
-    PowerRun run(seed, {.group_size = 1 + static_cast<uint32_t>(seed % 3)});
-    ASSERT_EQ(run.Execute(), "") << "seed " << seed;
-    torn += run.torn();
+  for (const FlushOrder order : kOrders) {
+    for (uint64_t seed = 1; seed <= 12; ++seed) {
+      PowerRun run(seed, {.order = order, .group_size = 1 + static_cast<uint32_t>(seed % 3)});
+      ASSERT_EQ(run.Execute(), "") << "seed " << seed << ", order " << static_cast<int>(order);
+      torn += run.torn();
+    }
   }
-  EXPECT_GT(torn, 1000u) << "too few power failures left anything undecided";
+  EXPECT_GT(torn, 2000u) << "too few power failures left anything undecided";
 }
 
 // The negative controls.
@@ -149,11 +155,13 @@ uint64_t CountLost(const PowerOptions& options, const std::string& where) {
   return lost;
 }
 TEST(LanePowerTest, WithoutTheFlushAcknowledgedRecordsAreLost) {
-  EXPECT_EQ(CountLost({.read_up = false}, "replica"), 6u);
+  for (const FlushOrder order : kOrders)
+    EXPECT_EQ(CountLost({.order = order, .read_up = false}, "replica"), 6u);
 }
 // The head moves past records whose copies are acknowledged, so the copies must be durable too.
 TEST(LanePowerTest, WithTheFlushOnDownOnlyExecutedRecordsAreLost) {
-  EXPECT_GT(CountLost({.calls = 150, .read_local = false}, "replica"), 4u);
+  for (const FlushOrder order : kOrders)
+    EXPECT_GT(CountLost({.order = order, .calls = 150, .read_local = false}, "replica"), 4u);
 }
 TEST(LanePowerTest, WithoutPersistingItsStoresThePrimarysOwnCopyIsWorthless) {
   EXPECT_EQ(CountLost({.persist_own = false}, "primary"), 6u);
