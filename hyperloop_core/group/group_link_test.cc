@@ -227,6 +227,36 @@ TEST_F(PipelinedGroup, AHopForwardsWhileManyAnswersAreUnderWay) {
   }
 }
 
+// A replica's RNIC may have to send again what it sent to the primary, as long as it has no answer.
+// So the chain goes on without answers for so long only that no slot is used again.
+TEST_F(PipelinedGroup, NoSlotIsUsedAgainBeforeThePrimaryAnswered) {
+  const uint32_t slots = SlotsFor(4);
+  for (uint32_t replica = 0; replica < kReplicas; ++replica) {
+    for (uint32_t phase = 0; phase < slots; ++phase) {
+      Ticket last = 0;
+      do {
+        last = Write();
+        ASSERT_OK(chain_->group().Wait(last));
+      } while (last % slots != phase);
+      for (int i = 0; i < 100; ++i) Step(1000);  // all answers arrive
+      machines_.HoldAnswers(replica, kReplicas);
+      for (int i = 0; i < 3000; ++i) {
+        if (i % 16 == 0) {
+          const auto taken = chain_->group().TrySubmit({.write = {64, 8}, .copy = {}, .cas = {}});
+          ASSERT_TRUE(taken.ok() || taken.status().code() == Code::kBusy)
+              << taken.status().ToString();
+        }
+        Step(1000);
+      }
+      const auto newest = chain_->group().Poll();
+      ASSERT_OK(newest);
+      EXPECT_LE(*newest - last, slots - 4) << "replica " << replica << ", phase " << phase;
+      machines_.ReleaseAnswers();
+      ASSERT_OK(chain_->group().WaitAll());
+    }
+  }
+}
+
 // The clock of the RNICs hardly moves, so that no queue pair gives up before the group does.
 TEST_F(PipelinedGroup, ATimeoutNamesTheHopThatIsNotProven) {
   const char* const hints[] = {

@@ -63,7 +63,9 @@ bool IsAhead(const NodeStatus& other, const NodeStatus& own) {
 // way when the primary was killed, and so was not acknowledged. Then this replica has no trace of
 // it (a record that arrived and was partly damaged would leave its number or a checksum), no
 // replica further down the chain has it, and another replica's log ends where this one's does. The
-// loss of a record at one member never looks like that.
+// loss of a record at one member never looks like that. (After a power failure a later replica may
+// have a record that no primary acknowledged and an earlier one lacks. That looks like a loss, and
+// the export is refused.)
 Result<bool> WasOnItsWay(NodeView& view, uint32_t replica, const NodeStatus& own,
                          const Other& other, const std::vector<Other>& others) {
   if (own.journal_size == 0) return false;
