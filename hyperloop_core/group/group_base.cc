@@ -303,9 +303,11 @@ void GroupBase::CheckWaiting(Ticket waits_for) {
   if (Clock::now() - pending_[oldest & pending_mask_].submitted <= options_.ack_timeout) return;
   const auto milliseconds =
       std::chrono::duration_cast<std::chrono::milliseconds>(options_.ack_timeout).count();
+  const std::string hint =
+      remote_acked() >= oldest ? "this node has not done its own copy" : TimeoutHint();
   Break(TimedOut(Text("no acknowledgement of operation ", oldest,
                       " within ack_timeout = ", milliseconds, " ms (waiting for ", waits_for, "); ",
-                      Progress(), "; ", TimeoutHint())));
+                      Progress(), "; ", hint)));
 }
 
 std::string GroupBase::Progress() const {

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <random>
 
 #include "group/chain_fixture.h"
@@ -51,7 +52,7 @@ class Machines {
     return rnics_[hosts_.at(host)]->OpenDevice(host);
   }
   void Step(std::mt19937_64& random, bool resets) {
-    for (auto& rnic : rnics_) rnic->engine().Run(1 + random() % 64);
+    for (auto& rnic : rnics_) rnic->engine().Run(std::min(1 + random() % 64, StepsLeft(*rnic)));
     for (auto& link : network.links()) {
       network.Deliver(*link, true, random() % 2000);
       if (link.get() != unanswered_) network.Deliver(*link, false, random() % 2000);
@@ -74,6 +75,8 @@ class Machines {
       if (link->from == ports_[from] && link->to == ports_[to]) unanswered_ = link.get();
   }
   void ReleaseAnswers() { unanswered_ = nullptr; }
+  // From now on the primary's machine takes one step a turn, and `steps` in all.
+  void SlowDownThePrimary(uint64_t steps) { primary_steps_ = steps; }
   uint64_t resets() const {
     uint64_t sum = 0;
     for (auto& link : const_cast<MemoryNetwork&>(network).links()) sum += link->resets;
@@ -83,10 +86,19 @@ class Machines {
   MemoryNetwork network;
 
  private:
+  // How many steps this RNIC may take in this turn.
+  uint64_t StepsLeft(const EmbeddedRnic& rnic) {
+    if (&rnic != rnics_[hosts_.at("primary")].get() || !primary_steps_) return ~uint64_t{0};
+    if (*primary_steps_ == 0) return 0;
+    --*primary_steps_;
+    return 1;
+  }
+
   std::map<std::string, size_t> hosts_;  // which machine each is on
   std::vector<std::unique_ptr<EmbeddedRnic>> rnics_;
   std::vector<MemoryNetwork::Port*> ports_;
   const MemoryNetwork::Link* unanswered_ = nullptr;
+  std::optional<uint64_t> primary_steps_;
 };
 
 void RunGroup(uint64_t seed, bool resets, const Placement& placement = kApart) {
@@ -126,7 +138,7 @@ void RunGroup(uint64_t seed, bool resets, const Placement& placement = kApart) {
               0)
         << "replica " << i;
   }
-  EXPECT_TRUE(!resets || machines.resets() > 5) << machines.resets();
+  EXPECT_TRUE(!resets || machines.resets() > 2) << machines.resets();
 }
 
 TEST(GroupLink, AGroupSpansMachines) { RunGroup(1, false); }
@@ -156,6 +168,7 @@ class PipelinedGroup : public testing::Test {
     ChainOptions options;
     options.group_size = kReplicas;
     options.window = window;
+    options.region_size = 16 << 20;
     options.open_device = [this](const std::string& host) { return machines_.Open(host); };
     options.step = [this, step_ns](softrnic::Engine&) { Step(step_ns); };
     options.ack_timeout = ack_timeout;
@@ -227,6 +240,19 @@ TEST_F(PipelinedGroup, AHopForwardsWhileManyAnswersAreUnderWay) {
   }
 }
 
+// Indexes of blocks have 16 bits, and those of CQEs have more. Here a WAIT that was met too early
+// would send a proof before its READ is answered.
+TEST_F(PipelinedGroup, RunsPastTheWrapOfSixteenBits) {
+  for (uint64_t n = 0; n < 70'000; ++n)
+    ASSERT_OK(chain_->group().CompareAndSwap(8, n, n + 1, (1u << kReplicas) - 1));
+  ASSERT_OK(chain_->group().WaitAll());
+  for (uint32_t i = 0; i < kReplicas; ++i) {
+    uint64_t counter;
+    std::memcpy(&counter, chain_->replica_bytes(i).data() + 8, sizeof(counter));
+    EXPECT_EQ(counter, 70'000u);
+  }
+}
+
 // A replica's RNIC may have to send again what it sent to the primary, as long as it has no answer.
 // So the chain goes on without answers for so long only that no slot is used again.
 TEST_F(PipelinedGroup, NoSlotIsUsedAgainBeforeThePrimaryAnswered) {
@@ -286,6 +312,17 @@ TEST_F(PipelinedGroup, ATimeoutNamesTheReplicaThatDoesNotReachThePrimary) {
                 StatusIs(Code::kTimedOut, testing::HasSubstr(hints[replica - 1])));
     machines_.SetCut(replica, kReplicas, false);
   }
+}
+
+// All replicas have answered, and this node is slow to copy its own bytes.
+TEST_F(PipelinedGroup, ATimeoutSaysThatThisNodesOwnCopyIsNotDone) {
+  chain_.reset();
+  Make(std::chrono::milliseconds(200), 1);
+  machines_.SlowDownThePrimary(300);  // the copy alone takes 512
+  const auto copy = chain_->group().MemCopy(0, 8 << 20, 8 << 20, true);
+  ASSERT_OK(copy);
+  EXPECT_THAT(chain_->group().Wait(*copy),
+              StatusIs(Code::kTimedOut, testing::HasSubstr("this node has not done its own copy")));
 }
 
 // The READ ends in error, and its CQE meets the WAIT behind which the proof is sent. What is sent

@@ -336,6 +336,16 @@ TEST_P(GroupTest, EndsThatDisagreeAreRefused) {
   EXPECT_THAT((*member)->Connect(chain->group().info(), infos),
               StatusIs(Code::kInvalidArgument, HasSubstr("window 4")));
 
+  if (chain->chained()) {
+    const auto same = create(0, 2, 4, 0);
+    ASSERT_OK(same);
+    PrimaryInfo small = chain->group().info();
+    --small.ack_size;
+    const std::vector<MemberInfo> both = {(*same)->info(), chain->replica(1).member->info()};
+    EXPECT_THAT((*same)->Connect(small, both),
+                StatusIs(Code::kInvalidArgument, HasSubstr("the primary's ack area")));
+  }
+
   GroupOptions options;
   options.datapath = GetParam();
   options.window = 4;
