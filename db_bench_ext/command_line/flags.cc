@@ -7,15 +7,30 @@
 #include <cstdio>
 #include <fstream>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 DECLARE_bool(help);
 DECLARE_bool(version);
+DEFINE_bool(help_json, false, "");
 
 namespace hyperloop::bench {
 namespace {
 
 using gflags::CommandLineFlagInfo;
+
+// Flags that every program knows, and their texts.
+struct SharedFlag {
+  const char* name;
+  const char* type;
+  const char* text;
+};
+constexpr SharedFlag kSharedFlags[] = {
+    {"flagfile", "string", "list of files with flags, one a line; # begins a comment"},
+    {"help", "bool", "print this text, and exit"},
+    {"help_json", "bool", "print this text as JSON, for other programs, and exit"},
+    {"version", "bool", "print the version, and exit"},
+};
 
 constexpr int kNestedFiles = 8;  // flag files that name flag files
 
@@ -65,8 +80,9 @@ class Reader {
 
   bool Find(const std::string& name, CommandLineFlagInfo* flag) const {
     if (!gflags::GetCommandLineFlagInfo(name.c_str(), flag)) return false;
-    return flag->filename == file_ || flag->name == "flagfile" || flag->name == "help" ||
-           flag->name == "version";
+    return flag->filename == file_ ||
+           std::any_of(std::begin(kSharedFlags), std::end(kSharedFlags),
+                       [&](const SharedFlag& shared) { return flag->name == shared.name; });
   }
 
   Result<Setting> Parse(const std::string& word) const {
@@ -134,23 +150,45 @@ class Reader {
   int depth_ = 0;
 };
 
+// The flags that are defined in `file`, then those of every program.
+std::vector<CommandLineFlagInfo> KnownFlags(const std::string& file) {
+  std::vector<CommandLineFlagInfo> flags;
+  gflags::GetAllFlags(&flags);
+  std::erase_if(flags, [&](const CommandLineFlagInfo& flag) { return flag.filename != file; });
+  for (const SharedFlag& shared : kSharedFlags) {
+    CommandLineFlagInfo flag;
+    flag.name = shared.name;
+    flag.type = shared.type;
+    flag.description = shared.text;
+    flags.push_back(flag);
+  }
+  return flags;
+}
+
 // Each flag on a line with its type and default, its text on the next.
 void PrintHelp(const std::string& file) {
   std::printf("%s: %s\n\nFlags:\n", gflags::ProgramInvocationShortName(), gflags::ProgramUsage());
-  std::vector<CommandLineFlagInfo> flags;
-  gflags::GetAllFlags(&flags);
-  for (const CommandLineFlagInfo& flag : flags) {
-    if (flag.filename != file) continue;
+  for (const CommandLineFlagInfo& flag : KnownFlags(file)) {
     const std::string value = flag.default_value.empty() ? "" : ", default " + flag.default_value;
     std::printf("  --%s (%s%s)\n      %s\n", flag.name.c_str(), flag.type.c_str(), value.c_str(),
                 flag.description.c_str());
   }
-  std::fputs(
-      "  --flagfile (string)\n"
-      "      list of files with flags, one a line; # begins a comment\n"
-      "  --help, --version\n"
-      "      print this text or the version, and exit\n",
-      stdout);
+}
+
+// The same for other programs to read, in the form of hyperloopctl --help-json.
+void PrintHelpJson(const std::string& file) {
+  using Json = nlohmann::ordered_json;
+  Json options = Json::array();
+  for (const CommandLineFlagInfo& flag : KnownFlags(file)) {
+    options.push_back({{"names", {"--" + flag.name}},
+                       {"value", flag.type == "bool" ? "" : flag.type},
+                       {"default", flag.default_value},
+                       {"text", flag.description}});
+  }
+  const Json program = {{"name", gflags::ProgramInvocationShortName()},
+                        {"text", gflags::ProgramUsage()},
+                        {"options", options}};
+  std::printf("%s\n", program.dump(1).c_str());
 }
 
 template <class T>
@@ -177,6 +215,10 @@ std::optional<int> TakeCommandLine(int argc, char** argv, const std::string& fil
   }
   if (FLAGS_help) {
     PrintHelp(file);
+    return 0;
+  }
+  if (FLAGS_help_json) {
+    PrintHelpJson(file);
     return 0;
   }
   if (FLAGS_version) {

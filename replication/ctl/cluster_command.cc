@@ -113,15 +113,18 @@ void AddStart(CLI::App& cluster, Action* chosen) {
   start
       ->add_option("--dir", options->directory,
                    "the cluster's directory; /dev/shm/… keeps pools in memory")
+      ->type_name("DIR")
       ->required();
   start
       ->add_option("--replicas", options->replicas,
                    "length of the chain; one more than the cluster has adds a replica; default: as "
                    "the cluster has, 3 for a new one")
+      ->type_name("N")
       ->check(CLI::Range(1, 8));
   start->add_option("--region-size", *region_size,
                     "bytes of each replica's region (K, M, G); default: as the cluster has, 256M "
-                    "for a new one");
+                    "for a new one")
+      ->type_name("BYTES");
   start
       ->add_option(
           "--media", options->media,
@@ -135,7 +138,8 @@ void AddStart(CLI::App& cluster, Action* chosen) {
                    "softrnic, the default of a new cluster: a daemon emulates the nodes' RNICs; "
                    "verbs: one RDMA device of this machine serves all nodes, datapath fanout")
       ->check(CLI::IsMember({"softrnic", "verbs"}));
-  start->add_option("--device", options->device, "verbs: NAME or NAME:PORT of the RDMA device");
+  start->add_option("--device", options->device, "verbs: NAME or NAME:PORT of the RDMA device")
+      ->type_name("NAME");
   start->add_flag(
       "--hosts-apart", options->hosts_apart,
       "give each replica an RNIC daemon and a network namespace of its own, so that all "
@@ -143,14 +147,17 @@ void AddStart(CLI::App& cluster, Action* chosen) {
   start->add_option("--netem", options->netem,
                     "hosts apart: how what each node sends is delayed, limited or lost, in the "
                     "words of tc-netem(8): \"delay 100us rate 10gbit loss 0.1%\"; needs the "
-                    "kernel's module sch_netem");
-  start->add_option("--spin-us", options->spin_us, "how long an idle RNIC daemon spins");
-  start->add_option("--cpu", options->cpu, "processor to pin the RNIC daemon to");
+                    "kernel's module sch_netem")
+      ->type_name("WORDS");
+  start->add_option("--spin-us", options->spin_us, "how long an idle RNIC daemon spins")
+      ->type_name("N");
+  start->add_option("--cpu", options->cpu, "processor to pin the RNIC daemon to")->type_name("N");
   start
       ->add_option("--priority", options->priority,
                    "priority of the RNIC daemon's data thread: nice, fifo or none")
       ->check(CLI::IsMember({"nice", "fifo", "none"}));
   start->add_option("--replica-cpu", options->replica_cpu, "processor to bind every replica to")
+      ->type_name("N")
       ->check(CLI::NonNegativeNumber);
   start->callback([=] {
     *chosen = [=] {
@@ -170,7 +177,7 @@ void AddStatusOf(CLI::App& cluster, Action* chosen) {
   auto as_json = std::make_shared<bool>(false);
   CLI::App* status =
       cluster.add_subcommand("status", "show its processes; exit status 1 unless all of them live");
-  status->add_option("--dir", *directory, "the cluster's directory")->required();
+  status->add_option("--dir", *directory, "the cluster's directory")->type_name("DIR")->required();
   status->add_flag("--json", *as_json, "as one JSON object");
   status->callback([=] { *chosen = [=] { return StatusOf(*directory, *as_json); }; });
 }
@@ -182,15 +189,17 @@ void AddRemove(CLI::App& cluster, Action* chosen) {
       "remove",
       "end a replica and take it out of the cluster; its pool stays; the last line printed is the "
       "cluster's uri from then on");
-  remove->add_option("--dir", *directory, "the cluster's directory")->required();
-  remove->add_option("--replica", *replica, "its name, or where it listens: HOST:PORT")->required();
+  remove->add_option("--dir", *directory, "the cluster's directory")->type_name("DIR")->required();
+  remove->add_option("--replica", *replica, "its name, or where it listens: HOST:PORT")
+      ->type_name("NAME")
+      ->required();
   remove->callback([=] { *chosen = [=] { return Remove(*directory, *replica); }; });
 }
 
 void AddStop(CLI::App& cluster, Action* chosen) {
   auto directory = std::make_shared<std::string>();
   CLI::App* stop = cluster.add_subcommand("stop", "end its processes; the pools stay");
-  stop->add_option("--dir", *directory, "the cluster's directory")->required();
+  stop->add_option("--dir", *directory, "the cluster's directory")->type_name("DIR")->required();
   stop->callback([=] { *chosen = [=] { return Stop(*directory); }; });
 }
 

@@ -83,8 +83,10 @@ void AddCounters(CLI::App& app, Action* chosen) {
       "counters", "show what the RNIC of each emulated host has counted since the daemon started");
   AddWhere(counters, &options->where);
   counters->add_flag("--json", options->as_json, "as one JSON object, by host");
-  auto* host = counters->add_option("--host", options->host, "with --name: primary, replica0, …");
-  auto* name = counters->add_option("--name", options->name, "print this counter of --host only");
+  auto* host = counters->add_option("--host", options->host, "with --name: primary, replica0, …")
+                   ->type_name("HOST");
+  auto* name = counters->add_option("--name", options->name, "print this counter of --host only")
+                   ->type_name("NAME");
   host->needs(name);
   name->needs(host);
   counters->callback([=] { *chosen = [=] { return Run(*options); }; });

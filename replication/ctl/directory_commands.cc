@@ -34,13 +34,17 @@ std::shared_ptr<DirectoryOptions> AddTarget(CLI::App* command) {
   command
       ->add_option("--db", options->db,
                    "an absent or empty directory, or one that an earlier call began")
+      ->type_name("DIR")
       ->required();
   command
       ->add_option("--uri", options->uri, "the group, with the device and the pool of this machine")
+      ->type_name("URI")
       ->required();
-  command->add_option("--replica-files", options->replica_files,
-                      "the directory of files of a replica on this machine (POOL.files): its "
-                      "tables are linked into the database instead of sent");
+  command
+      ->add_option("--replica-files", options->replica_files,
+                   "the directory of files of a replica on this machine (POOL.files): its "
+                   "tables are linked into the database instead of sent")
+      ->type_name("DIR");
   return options;
 }
 
@@ -52,8 +56,8 @@ void AddAdopt(CLI::App& app, Action* chosen) {
       "adopt",
       "take a closed database, or a restored backup, into a group that holds none; changes no file "
       "of it, and goes on where an earlier call was cut short");
-  adopt->add_option("--db", options->db, "the database's directory")->required();
-  adopt->add_option("--uri", options->uri, "the group")->required();
+  adopt->add_option("--db", options->db, "the database's directory")->type_name("DIR")->required();
+  adopt->add_option("--uri", options->uri, "the group")->type_name("URI")->required();
   adopt->callback([=] { *chosen = [=] { return Fail(Become("adopt", *options)); }; });
 }
 
@@ -79,6 +83,7 @@ void AddSwitchover(CLI::App& app, Action* chosen) {
       ->add_option("--wait", options->wait,
                    "how many seconds the primary may take to close its database, once everything "
                    "is here; then the call is refused")
+      ->type_name("SECONDS")
       ->capture_default_str();
   switchover->callback([=] { *chosen = [=] { return Fail(Become("switchover", *options)); }; });
 }

@@ -78,9 +78,15 @@ void AddDump(CLI::App& app, Action* chosen) {
   auto options = std::make_shared<DumpOptions>();
   CLI::App* dump = app.add_subcommand("dump", "write bytes of a replica's region to stdout");
   AddWhere(dump, &options->where);
-  dump->add_option("--replica", options->replica, "number of the replica, from 0")->required();
-  dump->add_option("--offset", options->offset, "first byte (K, M, G)")->capture_default_str();
-  dump->add_option("--length", options->length, "number of bytes (K, M, G)")->required();
+  dump->add_option("--replica", options->replica, "number of the replica, from 0")
+      ->type_name("N")
+      ->required();
+  dump->add_option("--offset", options->offset, "first byte (K, M, G)")
+      ->type_name("BYTES")
+      ->capture_default_str();
+  dump->add_option("--length", options->length, "number of bytes (K, M, G)")
+      ->type_name("BYTES")
+      ->required();
   dump->add_flag("--hex", options->hex, "write text: offset, bytes, characters");
   dump->callback([=] {
     *chosen = [=] {

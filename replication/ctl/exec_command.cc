@@ -49,7 +49,8 @@ void AddExec(CLI::App& app, Action* chosen) {
   CLI::App* exec = app.add_subcommand(
       "exec", "run a stock RocksDB program (db_bench, ldb, a service) with the plugin preloaded");
   exec->add_option("--uri", options->uri,
-                   "the group; passed to PROGRAM as --fs_uri=URI unless it has such an argument");
+                   "the group; passed to PROGRAM as --fs_uri=URI unless it has such an argument")
+      ->type_name("URI");
   exec->add_flag("--no-flag", options->no_flag,
                  "do not pass --fs_uri; the program gets the URI in another way");
   exec->add_option("command", options->command, "-- PROGRAM and its arguments")->required();

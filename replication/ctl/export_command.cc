@@ -237,8 +237,11 @@ void AddExport(CLI::App& app, Action* chosen) {
                                          "that stock RocksDB opens; works on running, "
                                          "stopped and dead replicas, whose pools it never writes");
   AddWhere(command, &options->where);
-  command->add_option("--replica", options->replica, "number of the replica, from 0")->required();
+  command->add_option("--replica", options->replica, "number of the replica, from 0")
+      ->type_name("N")
+      ->required();
   command->add_option("--to", options->to, "a directory that is empty or does not exist")
+      ->type_name("DIR")
       ->required();
   command->add_flag("--live", options->live,
                     "export a consistent prefix although a primary is alive");
@@ -247,10 +250,11 @@ void AddExport(CLI::App& app, Action* chosen) {
       "export what is left although the replica's log ends before another's, or "
       "bytes of its files (not its log or a table) are damaged; prints a warning, and "
       "the exit status is 3");
-  command->add_option(
-      "--files", options->files,
-      "the replica's directory of SST and blob files on this machine; needed unless "
-      "the replica is one of an emulated cluster");
+  command
+      ->add_option("--files", options->files,
+                   "the replica's directory of SST and blob files on this machine; needed unless "
+                   "the replica is one of an emulated cluster")
+      ->type_name("DIR");
   command->callback([=] { *chosen = [=] { return Run(*options); }; });
 }
 

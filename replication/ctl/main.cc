@@ -1,7 +1,6 @@
 // hyperloopctl: manages emulated clusters; inspects, exports and uses replicated groups.
-#include <CLI/CLI.hpp>
-
 #include "ctl/command.h"
+#include "hyperloop/command_line/command_line.h"
 
 int main(int argc, char** argv) {
   using namespace hyperloop::ctl;
@@ -30,10 +29,8 @@ int main(int argc, char** argv) {
   AddOptions(app, &chosen);
   AddDoctor(app, &chosen);
   AddKeys(app, &chosen);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kExitOk : kExitUsage;
-  }
+  app.set_version_flag("--version", "hyperloopctl " HYPERLOOP_VERSION);
+  hyperloop::AddHelpJson(app);
+  if (const auto status = hyperloop::ParseCommandLine(app, argc, argv)) return *status;
   return chosen ? chosen() : static_cast<int>(kExitUsage);
 }

@@ -46,8 +46,9 @@ Result<std::unique_ptr<control::ControlClient>> Nodes::BulkLane(const NodePlace&
 
 void AddWhere(CLI::App* command, Where* where) {
   CLI::Option_group* group = command->add_option_group("where", "which group to look at");
-  group->add_option("--dir", where->directory, "directory of an emulated cluster");
-  group->add_option("--uri", where->uri, "URI of the group");
+  group->add_option("--dir", where->directory, "directory of an emulated cluster")
+      ->type_name("DIR");
+  group->add_option("--uri", where->uri, "URI of the group")->type_name("URI");
   group->require_option(1);
 }
 

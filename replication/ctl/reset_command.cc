@@ -35,7 +35,7 @@ void AddReset(CLI::App& app, Action* chosen) {
   CLI::App* reset = app.add_subcommand("reset",
                                        "remove every file of a group, so that another database may "
                                        "use it; refused while a primary lives");
-  reset->add_option("--uri", *uri, "the group")->required();
+  reset->add_option("--uri", *uri, "the group")->type_name("URI")->required();
   reset->add_flag("--yes", *yes, "confirm that the group's copy of the database is to be removed");
   reset->callback([=] {
     *chosen = [=] {

@@ -98,17 +98,23 @@ void AddResize(CLI::App& app, Action* chosen) {
       "give a group that nobody uses a larger region: one member's pool on its machine, or all "
       "pools of an emulated cluster; the old pools are set aside");
   CLI::Option_group* where = resize->add_option_group("where");
-  where->add_option("--pool", options->pool, "a pool whose process has ended");
-  where->add_option("--dir", options->directory, "the directory of a stopped emulated cluster");
+  where->add_option("--pool", options->pool, "a pool whose process has ended")->type_name("FILE");
+  where->add_option("--dir", options->directory, "the directory of a stopped emulated cluster")
+      ->type_name("DIR");
   where->require_option(1);
   resize
       ->add_option("--region-size", options->region_size,
                    "bytes of the region from now on (K, M, G)")
+      ->type_name("BYTES")
       ->required();
-  resize->add_option("--journal-size", options->journal_size,
-                     "bytes of the journal; default: unchanged");
-  resize->add_option("--table-capacity", options->table_capacity,
-                     "files that the database can have; default: unchanged");
+  resize
+      ->add_option("--journal-size", options->journal_size,
+                   "bytes of the journal; default: unchanged")
+      ->type_name("BYTES");
+  resize
+      ->add_option("--table-capacity", options->table_capacity,
+                   "files that the database can have; default: unchanged")
+      ->type_name("N");
   resize->callback([=] {
     *chosen = [=] {
       const Status resized = Resize(*options);

@@ -3,9 +3,9 @@
 #include <sched.h>
 #include <signal.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 
+#include "hyperloop/command_line/command_line.h"
 #include "replica/replica_program.h"
 
 namespace {
@@ -84,16 +84,6 @@ void AddServiceOptions(CLI::App& app, hyperloop::ReplicaOptions* options) {
       ->check(CLI::Range(0, CPU_SETSIZE - 1));
 }
 
-// What the command line says counts more than what the file says. The file's unknown words are
-// refused.
-void AddConfig(CLI::App& app) {
-  app.set_config("--config", "",
-                 "a file of these options, NAME=VALUE on each line, without dashes; the command "
-                 "line counts more. # begins a comment")
-      ->type_name("FILE");
-  app.allow_config_extras(CLI::config_extras_mode::error);
-}
-
 // Blocks the signals that RunReplica waits for. Called before any thread starts, so that it alone
 // takes them.
 void BlockSignals() {
@@ -114,14 +104,13 @@ int main(int argc, char** argv) {
   AddPoolOptions(app, &options);
   AddServiceOptions(app, &options);
   AddDeviceOptions(app, &options.device);
-  AddConfig(app);
-  app.set_version_flag("--version", HYPERLOOP_VERSION);
-  try {
-    app.parse(argc, argv);
-    CheckDevice(app, options.device);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
+  hyperloop::AddConfig(app);
+  app.name("hyperloop-replica");
+  app.set_version_flag("--version", "hyperloop-replica " HYPERLOOP_VERSION);
+  hyperloop::AddHelpJson(app);
+  const auto status_to_exit_with =
+      hyperloop::ParseCommandLine(app, argc, argv, [&] { CheckDevice(app, options.device); });
+  if (status_to_exit_with) return *status_to_exit_with;
 
   BlockSignals();
   const auto log = hyperloop::StderrLog("hyperloop-replica");

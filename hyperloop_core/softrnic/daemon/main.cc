@@ -1,5 +1,5 @@
 // hyperloop-rnicd: the software RNIC of one machine, for any number of emulated hosts and client
-// processes.
+// processes. Exit status 0 after SIGTERM or SIGINT, 1 after an error, 2 for wrong usage.
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/file.h>
@@ -7,7 +7,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <atomic>
 #include <cerrno>
 #include <charconv>
@@ -19,6 +18,7 @@
 #include <vector>
 
 #include "common/steady_ns.h"
+#include "hyperloop/command_line/command_line.h"
 #include "hyperloop/core/log.h"
 #include "hyperloop/core/ready.h"
 #include "hyperloop/core/trusted_files.h"
@@ -311,27 +311,15 @@ void AddLimits(CLI::App& app, Options& options) {
         "share of the data thread's time that one process's commands may take; more of them wait");
 }
 
-// A SCHED_FIFO thread does not spin. False, and logged: the options ask for both.
-bool SettleSpinning(const CLI::App& app, Options& options, Log& log) {
-  if (options.priority != "fifo") return true;
+// A SCHED_FIFO thread does not spin. Refused: the options ask for both.
+void SettleSpinning(const CLI::App& app, Options& options) {
+  if (options.priority != "fifo") return;
   if (app.count("--spin-us") > 0 && options.spin_us > 0) {
-    log.Write(LogLevel::kError,
-              "--priority fifo with --spin-us: a spinning SCHED_FIFO thread stalls for 50 ms "
-              "each second; leave out one of them");
-    return false;
+    throw CLI::ValidationError(
+        "--priority fifo with --spin-us",
+        "a spinning SCHED_FIFO thread stalls for 50 ms each second; leave out one of them");
   }
   options.spin_us = 0;
-  return true;
-}
-
-// What the command line says counts more than what the file says. The file's unknown words are
-// refused.
-void AddConfig(CLI::App& app) {
-  app.set_config("--config", "",
-                 "a file of the options above and below, NAME=VALUE on each line, without dashes; "
-                 "the command line counts more. # begins a comment")
-      ->type_name("FILE");
-  app.allow_config_extras(CLI::config_extras_mode::error);
 }
 
 int Main(int argc, char** argv) {
@@ -353,9 +341,11 @@ int Main(int argc, char** argv) {
   AddLinks(app, options);
   AddLimits(app, options);
   AddConfig(app);
-  CLI11_PARSE(app, argc, argv);
+  AddHelpJson(app);
+  const auto status_to_exit_with =
+      ParseCommandLine(app, argc, argv, [&] { SettleSpinning(app, options); });
+  if (status_to_exit_with) return *status_to_exit_with;
   const std::shared_ptr<Log> log = StderrLog("hyperloop-rnicd");
-  if (!SettleSpinning(app, options, *log)) return 1;
   const Status status = Serve(options, log);
   if (status.ok()) return 0;
   log->Write(LogLevel::kError, status.ToString());
