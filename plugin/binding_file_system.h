@@ -1,4 +1,4 @@
-// BindingFileSystem: what FileSystem::Default() is where directories are bound (bindings.h).
+// BindingFileSystem: what FileSystem::Default() is where directories are bound (Bindings).
 //
 // Everything in a bound directory, and below it, goes to a HyperloopFileSystem of the binding's
 // URI, and all the rest to RocksDB's own file system. A path is in a directory if it is there as it
@@ -30,8 +30,8 @@
 #include <string>
 #include <vector>
 
-#include "bindings.h"
 #include "file_system.h"
+#include "hyperloop/replication/bindings.h"
 #include "local_file_system.h"
 
 namespace hyperloop::plugin {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "binding_file_system.h"
-#include "bindings.h"
+#include "hyperloop/replication/bindings.h"
 #include "hyperloop/replication/store.h"
 
 namespace hyperloop::plugin {

@@ -2,7 +2,7 @@
 //
 // The shared object defines that function again, and the loader finds this definition first, also
 // for calls inside librocksdb. So Env::Default(), whose file system is FileSystem::Default(), has
-// the bound directories (bindings.h) in every RocksDB program, without an option. Without bindings
+// the bound directories in every RocksDB program, without an option. Without bindings
 // it is RocksDB's own file system and nothing else.
 #pragma once
 

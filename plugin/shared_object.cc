@@ -14,6 +14,7 @@
 
 #include "default_file_system.h"
 #include "hyperloop/plugin/register.h"
+#include "linked_rocksdb_check.h"
 #include "local_file_system.h"
 #include "paths.h"
 
@@ -33,16 +34,26 @@ bool DirectoriesAreBound() {
   return std::string_view(DefaultFileSystem()->Name()) == hyperloop::plugin::kBindingFileSystemName;
 }
 
-// A program in which RocksDB does not find FileSystem::Default() here would open bound directories
-// without their groups, so it is ended. This is so if the library was loaded behind RocksDB, or
-// RocksDB was built to call its own functions only.
-void CheckThatBindingsTakeEffect() {
-  if (rocksdb::Env::Default()->GetFileSystem() == DefaultFileSystem()) return;
-  std::fputs(
-      "hyperloop: directories are bound to groups, but this program's RocksDB does not see it: "
-      "preload librocksdb_hyperloop.so, or link it before librocksdb\n",
-      stderr);
+[[noreturn]] void EndProgram(const std::string& why) {
+  std::fprintf(stderr, "hyperloop: directories are bound to groups, but %s\n", why.c_str());
   _exit(1);
+}
+
+// A program in which this library does not see all of RocksDB's files would open bound directories
+// without their groups, so it is ended.
+void CheckThatBindingsTakeEffect() {
+  if (const std::string linked = hyperloop::plugin::FindLinkedRocksDb(); !linked.empty()) {
+    EndProgram(
+        linked +
+        " has a RocksDB of its own, linked in statically, which librocksdb_hyperloop.so does "
+        "not reach: link the plugin into it, or start it without the library (env -u "
+        "LD_PRELOAD) if it opens none of these directories");
+  }
+  // The library was loaded behind RocksDB, or RocksDB was built to call its own functions only.
+  if (rocksdb::Env::Default()->GetFileSystem() == DefaultFileSystem()) return;
+  EndProgram(
+      "this program's RocksDB does not see it: preload librocksdb_hyperloop.so, or link it before "
+      "librocksdb");
 }
 
 // Returns the entries of LD_PRELOAD, which ':' or ' ' separates, without those that are the file

@@ -13,6 +13,7 @@
 
 #include "hyperloop/core/status.h"
 #include "hyperloop/core/unique_fd.h"
+#include "hyperloop/replication/linked_rocksdb.h"
 
 namespace hyperloop::ctl {
 namespace {
@@ -42,6 +43,7 @@ class Reader {
       if (segment->p_type == PT_LOAD) loads_.push_back(*segment);
     }
     if (dynamic_) HL_RETURN_IF_ERROR(ReadDynamic());
+    info_.holds_rocksdb = HoldsRocksDb(bytes_);
     return info_;
   }
 

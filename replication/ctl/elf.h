@@ -12,6 +12,7 @@ struct ElfInfo {
   uint16_t machine = 0;             // EM_…
   bool has_interpreter = false;     // false in an executable: statically linked
   std::vector<std::string> needed;  // DT_NEEDED, in order
+  bool holds_rocksdb = false;       // RocksDB is linked into it
 };
 
 // Reads a 64-bit little-endian ELF file. Nothing in the file is trusted: every offset is checked

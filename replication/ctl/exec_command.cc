@@ -1,13 +1,15 @@
-// hyperloopctl exec --uri URI -- PROGRAM ARGUMENT…
+// hyperloopctl exec --uri URI -- PROGRAM ARGUMENT…, or --bind DIR=URI instead of --uri.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 
 #include "ctl/command.h"
 #include "ctl/preload.h"
+#include "hyperloop/replication/bindings.h"
 #include "hyperloop/replication/options.h"
 
 namespace hyperloop::ctl {
@@ -15,9 +17,30 @@ namespace {
 
 struct ExecOptions {
   std::string uri;
+  std::vector<std::string> bind;
   bool no_flag = false;
   std::vector<std::string> command;
 };
+
+// Puts DIR=URI before what is bound already. DIR may be relative to this process's directory.
+Status AddToBindVariable(const std::vector<std::string>& pairs) {
+  std::string text;
+  for (const std::string& pair : pairs) {
+    if (pair.find(';') != std::string::npos)
+      return InvalidArgument("--bind " + pair + ": it cannot have a semicolon");
+    const std::string here = pair.starts_with('/') ? "" : std::filesystem::current_path();
+    text += (text.empty() ? "" : ";") + (here.empty() ? pair : here + "/" + pair);
+  }
+  if (const char* before = std::getenv(kBindVariable); before != nullptr && *before != 0)
+    text += ";" + std::string(before);
+  Bindings bindings;
+  AddBindings(text, &bindings);
+  HL_RETURN_IF_ERROR(bindings.status.WithContext("--bind"));
+  for (const Binding& binding : bindings.list)
+    HL_RETURN_IF_ERROR(binding.status.WithContext("--bind " + binding.directory));
+  ::setenv(kBindVariable, text.c_str(), 1);
+  return Status::Ok();
+}
 
 // Does not return when it works.
 Status Exec(const ExecOptions& options) {
@@ -28,7 +51,10 @@ Status Exec(const ExecOptions& options) {
   }
   HL_ASSIGN_OR_RETURN(const std::string plugin, FindPlugin());
   HL_ASSIGN_OR_RETURN(const std::string program, FindProgram(options.command.at(0)));
-  HL_RETURN_IF_ERROR(CheckPreload(program, plugin));
+  const bool bound = !options.bind.empty();
+  HL_RETURN_IF_ERROR(
+      CheckPreload(program, plugin, bound ? Preloaded::kOrItsStarter : Preloaded::kRocksDbProgram));
+  if (bound) HL_RETURN_IF_ERROR(AddToBindVariable(options.bind));
   const char* others = std::getenv("LD_PRELOAD");
   const std::string preload =
       others == nullptr || *others == 0 ? plugin : plugin + ":" + std::string(others);
@@ -51,6 +77,13 @@ void AddExec(CLI::App& app, Action* chosen) {
   exec->add_option("--uri", options->uri,
                    "the group; passed to PROGRAM as --fs_uri=URI unless it has such an argument")
       ->type_name("URI");
+  exec->add_option("--bind", options->bind,
+                   "DIR=URI: the directory and what is below it belong to the group; for programs "
+                   "that have no option for a file system, and for those that start them (nice, "
+                   "timeout, scripts); adds no argument; may be repeated")
+      ->type_name("DIR=URI")
+      ->allow_extra_args(false)
+      ->excludes("--uri");
   exec->add_flag("--no-flag", options->no_flag,
                  "do not pass --fs_uri; the program gets the URI in another way");
   exec->add_option("command", options->command, "-- PROGRAM and its arguments")->required();
@@ -58,8 +91,8 @@ void AddExec(CLI::App& app, Action* chosen) {
   exec->prefix_command(false);
   exec->callback([=] {
     *chosen = [=] {
-      if (options->uri.empty() && !options->no_flag) {
-        return Fail(InvalidArgument("exec needs --uri URI, or --no-flag"));
+      if (options->uri.empty() && options->bind.empty() && !options->no_flag) {
+        return Fail(InvalidArgument("exec needs --uri URI, --bind DIR=URI, or --no-flag"));
       }
       return Fail(Exec(*options));
     };

@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <sstream>
 
 #include "ctl/elf.h"
@@ -19,6 +21,10 @@ namespace {
 
 constexpr char kRocksDb[] = "librocksdb.so";
 
+constexpr char kInstead[] =
+    ". Preloading works for programs with a shared RocksDB only; link the plugin into this one, or "
+    "build it into its RocksDB";
+
 bool IsRocksDb(const std::string& name) { return name.starts_with(kRocksDb); }
 
 std::string RocksDbOf(const std::vector<std::string>& libraries) {
@@ -26,9 +32,13 @@ std::string RocksDbOf(const std::vector<std::string>& libraries) {
   return found == libraries.end() ? "" : *found;
 }
 
-// The sonames of every library that the loader would load for the program, from its trace, which
-// ldd prints too.
-std::vector<std::string> LoadedLibraries(const std::string& program) {
+struct Loaded {
+  std::vector<std::string> names;  // sonames
+  std::string holds_rocksdb;       // the path of one that has RocksDB linked in; empty: none has
+};
+
+// Every library that the loader would load for the program, from its trace, which ldd prints too.
+Loaded LoadedLibraries(const std::string& program) {
   int ends[2];
   if (::pipe(ends) != 0) return {};
   const pid_t pid = ::fork();
@@ -48,13 +58,39 @@ std::vector<std::string> LoadedLibraries(const std::string& program) {
   }
   ::close(ends[0]);
   if (pid > 0) ::waitpid(pid, nullptr, 0);
-  std::vector<std::string> names;
+  Loaded loaded;
   std::istringstream lines(text);
-  for (std::string line, name; std::getline(lines, line);) {
+  for (std::string line, name, arrow, path; std::getline(lines, line);) {
     std::istringstream words(line);
-    if (words >> name) names.push_back(name);
+    if (!(words >> name)) continue;
+    loaded.names.push_back(name);
+    if (IsRocksDb(name)) continue;
+    if (!(words >> arrow >> path) || arrow != "=>") path = name;
+    const Result<ElfInfo> library = ReadElf(path);
+    if (library.ok() && library->holds_rocksdb) loaded.holds_rocksdb = path;
   }
-  return names;
+  return loaded;
+}
+
+bool IsScript(const std::string& program) {
+  std::array<char, 2> first{};
+  std::ifstream(program, std::ios::binary).read(first.data(), first.size());
+  return first[0] == '#' && first[1] == '!';
+}
+
+// With rights of others, the loader takes nothing from the environment, and removes LD_PRELOAD from
+// it.
+Status CheckRights(const std::string& program) {
+  struct stat status {};
+  if (::stat(program.c_str(), &status) != 0) return FromErrno(errno, program);
+  std::string why;
+  if ((status.st_mode & (S_ISUID | S_ISGID)) != 0) why = "is set-user-id or set-group-id";
+  if (::getxattr(program.c_str(), "security.capability", nullptr, 0) > 0)
+    why = "has capabilities of its own";
+  if (why.empty()) return Status::Ok();
+  return NotSupported(program + " " + why +
+                      "; the loader ignores preloading there. If it only starts the RocksDB "
+                      "program, let it start hyperloopctl exec; else link the plugin into it");
 }
 
 // The path of the file `name` in the first of `folders` that has it, with the permission `mode`.
@@ -106,10 +142,10 @@ Result<std::string> FindProgram(const std::string& name) {
                   " in PATH (db_bench and ldb are in Debian's rocksdb-tools)");
 }
 
-Status CheckPreload(const std::string& program, const std::string& plugin) {
-  const std::string instead =
-      ". Preloading works for dynamically linked programs only; link the plugin into this one, or "
-      "build it into its RocksDB";
+Status CheckPreload(const std::string& program, const std::string& plugin, Preloaded what) {
+  const bool may_start = what == Preloaded::kOrItsStarter;
+  HL_RETURN_IF_ERROR(CheckRights(program));
+  if (may_start && IsScript(program)) return Status::Ok();
   Result<ElfInfo> elf = ReadElf(program);
   if (!elf.ok()) {
     if (elf.status().code() != Code::kInvalidArgument) return elf.status();
@@ -122,22 +158,25 @@ Status CheckPreload(const std::string& program, const std::string& plugin) {
                         std::to_string(elf->machine) + ", the plugin's is " +
                         std::to_string(library.machine) + ")");
   }
-  if (!elf->has_interpreter) return NotSupported(program + " is statically linked" + instead);
-  struct stat status {};
-  if (::stat(program.c_str(), &status) != 0) return FromErrno(errno, program);
-  if ((status.st_mode & (S_ISUID | S_ISGID)) != 0) {
-    return NotSupported(program +
-                        " is set-user-id or set-group-id; the loader ignores preloading there");
+  if (elf->holds_rocksdb) {
+    return NotSupported(program + " has a RocksDB of its own, linked in statically" + kInstead);
   }
+  if (!elf->has_interpreter)
+    return may_start ? Status::Ok() : NotSupported(program + " is statically linked" + kInstead);
   const std::string wanted = RocksDbOf(library.needed);
   std::string has = RocksDbOf(elf->needed);
-  if (has.empty()) has = RocksDbOf(LoadedLibraries(program));
   if (has.empty()) {
-    return NotSupported(
-        program +
-        " does not load a shared RocksDB: it is no RocksDB program, or has RocksDB linked in "
-        "statically" +
-        instead);
+    const Loaded loaded = LoadedLibraries(program);
+    if (!loaded.holds_rocksdb.empty()) {
+      return NotSupported(program + " loads " + loaded.holds_rocksdb +
+                          ", which has a RocksDB of its own, linked in statically" + kInstead);
+    }
+    has = RocksDbOf(loaded.names);
+  }
+  if (has.empty()) {
+    if (may_start) return Status::Ok();
+    return NotSupported(program + " does not load a shared RocksDB: it is no RocksDB program" +
+                        kInstead);
   }
   if (!wanted.empty() && has != wanted) {
     return NotSupported(program + " loads " + has + ", the plugin was built for " + wanted +

@@ -20,11 +20,18 @@ Result<std::string> FindOwnProgram(const std::string& name);
 // executable.
 Result<std::string> FindProgram(const std::string& name);
 
+enum class Preloaded {
+  kRocksDbProgram,  // the program uses RocksDB
+  kOrItsStarter,    // it does, or it starts the one that does, as nice, timeout and scripts do
+};
+
 // Whether `plugin` can be preloaded into `program`: a 64-bit dynamically linked ELF of this
-// machine, without set-user-id, that loads (itself or through a library) the RocksDB that the
-// plugin was built for. kInvalidArgument and kNotSupported say what is wrong and what to do
-// instead.
-Status CheckPreload(const std::string& program, const std::string& plugin);
+// machine, without set-user-id or capabilities, that loads (itself or through a library) the
+// RocksDB that the plugin was built for. A program that only starts others may also be a script,
+// statically linked, or without RocksDB. kInvalidArgument and kNotSupported say what is wrong and
+// what to do instead.
+Status CheckPreload(const std::string& program, const std::string& plugin,
+                    Preloaded what = Preloaded::kRocksDbProgram);
 
 // The argument vector to execute: `--fs_uri=URI` right behind the program, unless one is there
 // already or `add_flag` is off.

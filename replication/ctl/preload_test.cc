@@ -99,6 +99,44 @@ TEST_F(PreloadTest, ExplainsAProgramWithoutRocksDb) {
               StatusIs(Code::kNotSupported, HasSubstr("does not load a shared RocksDB")));
 }
 
+// The texts by which RocksDB is recognised.
+constexpr char kRocksDbInside[] =
+    "#include <cstdio>\nint rocks() { return std::puts(\"unknown WriteBatch tag\") + "
+    "std::puts(\"rocksdb.block.cache.miss\"); }\n";
+
+TEST_F(PreloadTest, ExplainsARocksDbThatIsLinkedIn) {
+  const std::string main = "int rocks(); int main() { return rocks(); }";
+  const std::string inside = Compile("inside", kRocksDbInside + main, "");
+  const std::string library = Compile("libengine.so", kRocksDbInside, "-shared -fPIC");
+  const std::string through = Compile("through", main, library + " -Wl,-rpath," + base_);
+  const std::string whole = Compile("whole", kRocksDbInside + main, "-static");
+  const std::string plugin = Plugin();
+  for (const Preloaded what : {Preloaded::kRocksDbProgram, Preloaded::kOrItsStarter}) {
+    for (const std::string& program : {inside, whole}) {
+      EXPECT_THAT(CheckPreload(program, plugin, what),
+                  StatusIs(Code::kNotSupported, HasSubstr("has a RocksDB of its own")));
+    }
+    const Status status = CheckPreload(through, plugin, what);
+    EXPECT_THAT(status, StatusIs(Code::kNotSupported, HasSubstr("loads " + library)));
+    EXPECT_THAT(status.message(), HasSubstr("link the plugin into this one"));
+  }
+}
+
+TEST_F(PreloadTest, WhatStartsAProgramNeedsNoRocksDb) {
+  const std::string plugin = Plugin();
+  const std::string script = Write("run.sh", "#!/bin/sh\nexec db_bench \"$@\"\n");
+  for (const std::string& program :
+       {std::string("/bin/true"), script, Compile("static", "int main() {}", "-static")}) {
+    EXPECT_FALSE(CheckPreload(program, plugin).ok()) << program;
+    EXPECT_OK(CheckPreload(program, plugin, Preloaded::kOrItsStarter)) << program;
+  }
+  EXPECT_THAT(CheckPreload(kDbBench, Plugin("librocksdb.so.8.1"), Preloaded::kOrItsStarter),
+              StatusIs(Code::kNotSupported, HasSubstr("loads librocksdb.so.7.8")));
+  const std::string suid = Write("suid", Slurp("/bin/true"), 04755);
+  EXPECT_THAT(CheckPreload(suid, plugin, Preloaded::kOrItsStarter),
+              StatusIs(Code::kNotSupported, HasSubstr("let it start hyperloopctl exec")));
+}
+
 TEST_F(PreloadTest, ExplainsAnotherRocksDb) {
   const Status status = CheckPreload(kDbBench, Plugin("librocksdb.so.8.1"));
   EXPECT_THAT(status, StatusIs(Code::kNotSupported, HasSubstr("loads librocksdb.so.7.8")));

@@ -1,11 +1,11 @@
-#include "bindings.h"
+#include "hyperloop/replication/bindings.h"
 
 #include <stdlib.h>
 
 #include <algorithm>
 #include <filesystem>
 
-namespace hyperloop::plugin {
+namespace hyperloop {
 namespace {
 
 namespace stdfs = std::filesystem;
@@ -61,4 +61,4 @@ Bindings BindingsOfProcess() {
   return bindings;
 }
 
-}  // namespace hyperloop::plugin
+}  // namespace hyperloop

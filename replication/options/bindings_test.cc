@@ -1,4 +1,4 @@
-#include "bindings.h"
+#include "hyperloop/replication/bindings.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,10 +6,9 @@
 
 #include "support/status_matchers.h"
 
-namespace hyperloop::plugin {
+namespace hyperloop {
 namespace {
 
-using hyperloop::StatusIs;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
@@ -84,4 +83,4 @@ TEST(BindingsTest, OfTheProcess) {
 }
 
 }  // namespace
-}  // namespace hyperloop::plugin
+}  // namespace hyperloop

@@ -9,7 +9,7 @@
 #include "hyperloop/core/status.h"
 #include "hyperloop/replication/options.h"
 
-namespace hyperloop::plugin {
+namespace hyperloop {
 
 inline constexpr char kBindVariable[] = "HYPERLOOP_BIND";
 
@@ -36,4 +36,4 @@ void AddBindings(std::string_view text, Bindings* bindings);
 // with set-user-id do) takes none from its environment.
 Bindings BindingsOfProcess();
 
-}  // namespace hyperloop::plugin
+}  // namespace hyperloop
