@@ -1,5 +1,5 @@
 // Which directories of a program belong to which groups, where the program itself has no option to
-// say so. `HYPERLOOP_BIND=DIR=URI[;DIR=URI…]` says it.
+// say so. `HYPERLOOP_BIND=DIR=URI[;DIR=URI…]` says it, or a file with a DIR=URI on each line.
 #pragma once
 
 #include <string>
@@ -12,6 +12,7 @@
 namespace hyperloop {
 
 inline constexpr char kBindVariable[] = "HYPERLOOP_BIND";
+inline constexpr char kBindingsFile[] = "/etc/hyperloop/bindings";
 
 // DIR=URI: what is in DIR, and below it, belongs to the group that URI names.
 struct Binding {
@@ -32,8 +33,14 @@ struct Bindings {
 // Adds what `text`, the value of HYPERLOOP_BIND, says. Empty entries count for nothing.
 void AddBindings(std::string_view text, Bindings* bindings);
 
-// The bindings of this process. A program that runs with rights of others (AT_SECURE, as programs
-// with set-user-id do) takes none from its environment.
+// Adds what the file says about directories that are not bound yet. Blank lines and those that
+// begin with # count for nothing, and no file says nothing. `status` says if the file cannot be
+// read, or others than this user and root could have written it. In a program that runs with rights
+// of others (AT_SECURE, as programs with set-user-id do) it must be root's.
+void AddBindingsFile(const std::string& path, Bindings* bindings);
+
+// The bindings of this process: those of its environment, which count more, and of kBindingsFile. A
+// program that runs with rights of others takes none from its environment.
 Bindings BindingsOfProcess();
 
 }  // namespace hyperloop
