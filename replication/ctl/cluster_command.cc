@@ -121,9 +121,10 @@ void AddStart(CLI::App& cluster, Action* chosen) {
                    "the cluster has, 3 for a new one")
       ->type_name("N")
       ->check(CLI::Range(1, 8));
-  start->add_option("--region-size", *region_size,
-                    "bytes of each replica's region (K, M, G); default: as the cluster has, 256M "
-                    "for a new one")
+  start
+      ->add_option("--region-size", *region_size,
+                   "bytes of each replica's region (K, M, G); default: as the cluster has, 256M "
+                   "for a new one")
       ->type_name("BYTES");
   start
       ->add_option(
@@ -144,10 +145,11 @@ void AddStart(CLI::App& cluster, Action* chosen) {
       "--hosts-apart", options->hosts_apart,
       "give each replica an RNIC daemon and a network namespace of its own, so that all "
       "between nodes passes through links; needs root, iproute2, bridges and veth");
-  start->add_option("--netem", options->netem,
-                    "hosts apart: how what each node sends is delayed, limited or lost, in the "
-                    "words of tc-netem(8): \"delay 100us rate 10gbit loss 0.1%\"; needs the "
-                    "kernel's module sch_netem")
+  start
+      ->add_option("--netem", options->netem,
+                   "hosts apart: how what each node sends is delayed, limited or lost, in the "
+                   "words of tc-netem(8): \"delay 100us rate 10gbit loss 0.1%\"; needs the "
+                   "kernel's module sch_netem")
       ->type_name("WORDS");
   start->add_option("--spin-us", options->spin_us, "how long an idle RNIC daemon spins")
       ->type_name("N");
