@@ -141,7 +141,8 @@ TEST_F(PromoteTest, WithoutADatabaseThereIsNothingToPromote) {
     ASSERT_OK(status);
     EXPECT_EQ(status->sealed_epoch, 0u) << "nothing was changed";
   }
-  const Outcome nowhere = Ctl(Command(Elsewhere()) + " --replica-files " + NewDirectory() + "/no-such-folder");
+  const Outcome nowhere =
+      Ctl(Command(Elsewhere()) + " --replica-files " + NewDirectory() + "/no-such-folder");
   EXPECT_THAT(nowhere.text, HasSubstr("--replica-files"));
   TestDatabase database(cluster_.Options(), Directory());
   EXPECT_OK(database.Open());
