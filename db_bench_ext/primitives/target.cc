@@ -18,6 +18,15 @@ constexpr char kDaemonPid[] = "daemon_pid";  // a counter that the daemon answer
 constexpr char kLinks[] = "links_configured";
 constexpr char kOwner[] = "hyperloop-bench";
 
+// Whether the primary's daemon has links to others.
+Result<bool> HasLinks(const StoreOptions& options) {
+  HL_ASSIGN_OR_RETURN(const auto device,
+                      softrnic::OpenDaemonDevice({options.device, options.host}));
+  HL_ASSIGN_OR_RETURN(const rnic::Counters counters, device->QueryCounters());
+  const auto links = counters.find(kLinks);
+  return links != counters.end() && links->second != 0;
+}
+
 }  // namespace
 
 Places IdlePlaces(std::span<const int> processors) {
@@ -163,24 +172,15 @@ Result<std::vector<Meters::Place>> Target::MeterPlaces() const {
       places.push_back({replica.name, replica.socket});
     return places;
   }
+  HL_ASSIGN_OR_RETURN(const bool linked, HasLinks(options_));
   for (const std::string& host : scratch_->replica_hosts()) {
-    HL_ASSIGN_OR_RETURN(const std::string socket, SocketOf(known, host));
+    std::string socket = linked ? "" : options_.device;
+    if (known.ok() && known->socket == options_.device)
+      for (const ClusterProcess& replica : known->replicas())
+        if (replica.name == host) socket = replica.socket;
     if (!socket.empty()) places.push_back({host, socket});
   }
   return places;
-}
-
-// Empty: no daemon of this machine serves the host, as far as is known.
-Result<std::string> Target::SocketOf(const Result<ClusterInfo>& known,
-                                     const std::string& host) const {
-  if (known.ok() && known->socket == options_.device)
-    for (const ClusterProcess& replica : known->replicas())
-      if (replica.name == host) return replica.socket;
-  HL_ASSIGN_OR_RETURN(const auto device,
-                      softrnic::OpenDaemonDevice({options_.device, options_.host}));
-  HL_ASSIGN_OR_RETURN(const rnic::Counters counters, device->QueryCounters());
-  const auto links = counters.find(kLinks);
-  return links == counters.end() || links->second == 0 ? options_.device : "";
 }
 
 Result<Group*> Target::TakeGroup(uint32_t window, WaitMode wait) {

@@ -125,7 +125,6 @@ class Target {
  private:
   Target() = default;
   Result<std::vector<Meters::Place>> MeterPlaces() const;
-  Result<std::string> SocketOf(const Result<ClusterInfo>& known, const std::string& host) const;
 
   std::unique_ptr<OwnCluster> cluster_;  // outlives what uses it
   std::unique_ptr<ProcessorAffinity> affinity_;

@@ -134,6 +134,10 @@ Status CheckOptions(const ClusterOptions& options) {
   constexpr uint64_t kGreatest = 15ull << 30;
   if (!options.provider.empty()) HL_RETURN_IF_ERROR(CheckProvider(options.provider, options));
   if (options.directory.empty()) return InvalidArgument("no directory given for the cluster");
+  if (!options.netem.empty() && !options.hosts_apart)
+    return InvalidArgument("netem shapes what passes between hosts apart; ask for those, too");
+  if (!cluster::IsNetem(options.netem))
+    return InvalidArgument("netem is longer than 200 characters, or has unprintable ones");
   if (options.replicas > kMaxGroupSize) {
     return InvalidArgument(std::to_string(options.replicas) + " replicas: a group has 1 to " +
                            std::to_string(kMaxGroupSize));
@@ -261,12 +265,8 @@ Result<ClusterFile> NewCluster(const ClusterOptions& options, const Paths& paths
   made.device = options.device;
   made.region_size = options.region_size == 0 ? kRegionSizeByDefault : options.region_size;
   made.media = options.media.empty() ? "auto" : options.media;
-  if (!options.netem.empty() && !options.hosts_apart)
-    return InvalidArgument("netem shapes what passes between hosts apart; ask for those, too");
   if (options.hosts_apart) {
     HL_ASSIGN_OR_RETURN(made.network, cluster::PlanNetwork(paths.directory, options.netem));
-    if (!cluster::IsNetwork(*made.network))
-      return InvalidArgument("netem is longer than 200 characters, or has unprintable ones");
   }
   const uint32_t count = options.replicas == 0 ? kReplicasByDefault : options.replicas;
   for (uint32_t i = 0; i < count; ++i) made.replicas.push_back(NewReplica(made, ReplicaName(i)));

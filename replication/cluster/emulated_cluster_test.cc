@@ -169,7 +169,6 @@ TEST_F(EmulatedClusterTest, WhatIsNotGivenIsAsTheClusterHasIt) {
   ClusterOptions bare;
   bare.directory = options_.directory;
   bare.programs = options_.programs;
-  bare.replicas = 0;
   const Result<ClusterInfo> again = StartCluster(bare);
   ASSERT_OK(again);
   EXPECT_EQ(again->region_size, options_.region_size);
@@ -188,7 +187,6 @@ TEST_F(EmulatedClusterTest, WhatTheClusterHasNotIsNamed) {
   refused([](ClusterOptions& o) { o.media = "pmem"; }, "media=auto");
   refused([](ClusterOptions& o) { o.provider = "verbs"; }, "provider=softrnic");
   refused([](ClusterOptions& o) { o.hosts_apart = true; }, "one RNIC daemon for all nodes");
-  refused([](ClusterOptions& o) { o.netem = "delay 1ms"; }, "delay 1ms");
   EXPECT_TRUE(ReadCluster(options_.directory)->AllAlive());
 }
 

@@ -128,6 +128,17 @@ TEST_F(HostsApartTest, AFailedStartLeavesNoNetwork) {
   EXPECT_FALSE(HasInterface(network));
 }
 
+TEST_F(HostsApartTest, AMissingProgramIsNamedAndNothingIsLeft) {
+  const std::string path = getenv("PATH");
+  setenv("PATH", base_.c_str(), 1);
+  const Status refused = StartCluster(options_).status();
+  setenv("PATH", path.c_str(), 1);
+  EXPECT_EQ(refused.code(), Code::kNotFound);
+  EXPECT_THAT(refused.message(), HasSubstr("iproute2"));
+  options_.hosts_apart = false;
+  EXPECT_OK(StartCluster(options_)) << "the failed start binds nobody to its options";
+}
+
 // On a kernel without sch_netem every use is refused, on others this one.
 TEST_F(HostsApartTest, WhatNetemDoesNotTakeIsRefusedAndLeavesNothing) {
   options_.netem = "delay sideways";
@@ -146,6 +157,12 @@ TEST(HostsApartOptionsTest, WhatHasNoMeaningIsRefused) {
   options.provider = "verbs";
   options.hosts_apart = true;
   EXPECT_THAT(StartCluster(options), StatusIs(Code::kInvalidArgument, HasSubstr("verbs")));
+  options.provider = "";
+  options.netem = std::string(201, 'x');
+  EXPECT_THAT(StartCluster(options), StatusIs(Code::kInvalidArgument, HasSubstr("netem")));
+  options.netem = "delay 1ms";
+  options.hosts_apart = false;
+  EXPECT_THAT(StartCluster(options), StatusIs(Code::kInvalidArgument, HasSubstr("hosts apart")));
   EXPECT_FALSE(fs::exists(options.directory));
 }
 

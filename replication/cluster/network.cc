@@ -172,12 +172,15 @@ Result<Network> PlanNetwork(const std::string& directory, const std::string& net
   return NoSpace("all networks of 198.18.0.0/16 are in use on this machine");
 }
 
+bool IsNetem(const std::string& text) {
+  return text.size() <= kMaxNetem &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
+}
+
 bool IsNetwork(const Network& network) {
   return network.name.size() == 2 + kNameDigits && network.name.starts_with("hl") &&
          network.name.find_first_not_of("0123456789abcdef", 2) == std::string::npos &&
-         network.subnet >= 0 && network.subnet < kSubnets && network.netem.size() <= kMaxNetem &&
-         std::all_of(network.netem.begin(), network.netem.end(),
-                     [](char c) { return c >= ' ' && c <= '~'; });
+         network.subnet >= 0 && network.subnet < kSubnets && IsNetem(network.netem);
 }
 
 bool IsReplicaNode(const std::string& name) {

@@ -25,9 +25,11 @@ struct Network {
 // Names the primary's node.
 inline constexpr char kPrimaryNode[] = "primary";
 
-// A network for the cluster in `directory`, whose name no other directory's has, with a subnet that
-// no interface of this machine has. kNoSpace: there is none.
+// A network for the cluster in `directory`, of whose path its name is made, with a subnet that no
+// interface of this machine has. kNoSpace: there is none.
 Result<Network> PlanNetwork(const std::string& directory, const std::string& netem);
+// Whether the text can be Network::netem; what its words mean, tc says.
+bool IsNetem(const std::string& text);
 // Whether it is one that PlanNetwork may have made.
 bool IsNetwork(const Network& network);
 // Whether a replica of that name can have a node: replica0 to replica99.

@@ -106,7 +106,6 @@ int Stop(const std::string& directory) {
 
 void AddStart(CLI::App& cluster, Action* chosen) {
   auto options = std::make_shared<ClusterOptions>();
-  options->replicas = 0;
   auto region_size = std::make_shared<std::string>();
   CLI::App* start = cluster.add_subcommand(
       "start", "start the cluster, or what of it does not run; the last line printed is its uri");
@@ -131,8 +130,7 @@ void AddStart(CLI::App& cluster, Action* chosen) {
           "--media", options->media,
           "what a flush does: pmem flushes CPU caches, file calls msync, ram nothing; auto, the "
           "default of a new cluster: what fits --dir. One that --dir cannot keep is refused; "
-          "NAME-emulated runs it "
-          "anyway, and promises what ram does")
+          "NAME-emulated runs it anyway, and promises what ram does")
       ->check(CLI::IsMember({"auto", "ram", "file", "pmem", "file-emulated", "pmem-emulated"}));
   start
       ->add_option("--provider", options->provider,
@@ -166,7 +164,7 @@ void AddStart(CLI::App& cluster, Action* chosen) {
       if (!region_size->empty()) {
         const Result<uint64_t> size = ParseSize(*region_size);
         if (!size.ok()) return Fail(size.status().WithContext("--region-size"));
-        if (*size == 0) return Fail(InvalidArgument("--region-size 0"));
+        if (*size == 0) return Fail(InvalidArgument("--region-size 0: give a size, such as 256M"));
         options->region_size = *size;
       }
       return Start(*options);

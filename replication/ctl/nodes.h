@@ -30,8 +30,7 @@ struct NodePlace {
   std::string listen;  // control endpoint
   std::string pool;    // path; "" when only the URI is known
   std::string files;   // directory of its whole files; "" as for `pool`
-  std::string
-      socket;  // of the RNIC daemon that serves it; "": the primary's daemon, as far as known
+  std::string socket;  // of the RNIC daemon that serves it; "": taken for the primary's
   ProcessState state = ProcessState::kRunning;
   Status silent;  // why nobody answers at `listen`, so that no more is known; ok: somebody does
 };

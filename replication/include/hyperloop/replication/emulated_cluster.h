@@ -32,7 +32,7 @@ struct ClusterOptions {
   std::string directory;  // made when absent; on tmpfs for media=ram, on a disk for media=file
   // 1 to 8; one more than an existing cluster has: it gets another; 0: as many as it has, 3 for a
   // new one.
-  uint32_t replicas = 3;
+  uint32_t replicas = 0;
   uint64_t region_size = 0;  // bytes of each replica's region; 0: 256 MiB for a new cluster
   std::string media;         // auto, ram, file, pmem, …-emulated; empty: auto for a new cluster
   // softrnic, or verbs: all nodes on one RDMA device, no daemon; empty: softrnic for a new cluster
