@@ -44,10 +44,11 @@ class OwnFileSystem final : public rocksdb::FileSystemWrapper {
  private:
   template <class Call>
   static IOStatus Inside(Call&& call) {
-    in_own_file_system = true;
-    IOStatus status = call();
-    in_own_file_system = false;
-    return status;
+    const struct Mark {
+      Mark() { in_own_file_system = true; }
+      ~Mark() { in_own_file_system = false; }
+    } mark;
+    return call();
   }
 };
 

@@ -1,12 +1,14 @@
-// URIs, single options, endpoints and links' peers of any text: each gets an answer, a refusal
-// changes nothing, and an accepted text keeps its meaning when it is printed and parsed again. The
-// same for what a replica publishes about itself, of any bytes. At an endpoint with a numeric
-// address somebody can listen and be reached, where that is allowed.
+// URIs, single options, endpoints, links' peers and bound directories of any text: each gets an
+// answer, a refusal changes nothing, and an accepted text keeps its meaning when it is printed and
+// parsed again. The same for what a replica publishes about itself, of any bytes. At an endpoint
+// with a numeric address somebody can listen and be reached, where that is allowed.
 #include <algorithm>
 #include <chrono>
+#include <set>
 
 #include "control/endpoint.h"
 #include "fuzz/fuzz.h"
+#include "hyperloop/replication/bindings.h"
 #include "hyperloop/replication/options.h"
 #include "inspect/service.h"
 #include "layout/region_layout.h"
@@ -16,7 +18,7 @@
 namespace hyperloop::fuzz {
 namespace {
 
-enum Kind : uint8_t { kUri, kOption, kEndpoint, kInspect, kLinkPeer };
+enum Kind : uint8_t { kUri, kOption, kEndpoint, kInspect, kLinkPeer, kBindings };
 
 void Uri(std::string_view text) {
   StoreOptions options;
@@ -108,6 +110,34 @@ void LinkPeerText(std::string_view text) {
   HL_FUZZ_CHECK(again->host == peer->host && again->address == peer->address, canonical);
 }
 
+void CheckBoundDirectory(const std::string& directory) {
+  HL_FUZZ_CHECK(directory.size() > 1 && directory.front() == '/' && directory.back() != '/',
+                directory);
+  const std::string in_slashes = directory + "/";
+  for (const char* const part : {"//", "/./", "/../"})
+    HL_FUZZ_CHECK(in_slashes.find(part) == std::string::npos, directory);
+}
+
+void BindingsText(std::string_view text) {
+  Bindings bindings;
+  AddBindings(text, &bindings);
+  HL_FUZZ_CHECK(bindings.status.ok() || !bindings.status.message().empty(), "without a reason");
+  std::string canonical;
+  std::set<std::string> directories;
+  for (const Binding& binding : bindings.list) {
+    CheckBoundDirectory(binding.directory);
+    HL_FUZZ_CHECK(directories.insert(binding.directory).second, binding.directory + " twice");
+    HL_FUZZ_CHECK(!binding.origin.empty(), binding.directory);
+    if (binding.status.ok() && binding.directory.find(';') == std::string::npos)
+      canonical += binding.directory + "=" + FormatStoreUri(binding.options) + ";";
+  }
+  Bindings again;
+  AddBindings(canonical, &again);
+  HL_FUZZ_CHECK(again.status.ok(), canonical + ": " + again.status.ToString());
+  for (const Binding& binding : again.list)
+    HL_FUZZ_CHECK(binding.status.ok() && directories.count(binding.directory) == 1, canonical);
+}
+
 void Inspect(std::span<const uint8_t> bytes) {
   const auto info = ParseInspectInfo(std::as_bytes(bytes), "host");
   if (!info.ok()) {
@@ -151,6 +181,10 @@ std::vector<Input> Seeds() {
       Seed(kLinkPeer, "host-2=[fd00::1]:65535"),
       Seed(kLinkPeer, "b=::1:7471"),
       Seed(kLinkPeer, "b=127.0.0.1"),
+      Seed(kBindings, "/a/./b//=hyperloop://h:1?device=/run/d&pool=/p;;/a=hyperloop://h:2"),
+      Seed(kBindings, "/a=hyperloop://h:1;/a/=hyperloop://h:2"),
+      Seed(kBindings, "/a/../b=hyperloop://h:1"),
+      Seed(kBindings, "/=hyperloop://h:1;a=hyperloop://h:1;/b"),
   };
   StoreOptions options;
   options.replicas = {"h1:1", "h2:2", "[fe80::1]:3"};
@@ -201,6 +235,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       break;
     case kLinkPeer:
       LinkPeerText(text);
+      break;
+    case kBindings:
+      BindingsText(text);
       break;
     default:
       Uri(text);

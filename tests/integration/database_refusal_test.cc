@@ -2,11 +2,16 @@
 // every byte of the group and of the directories unchanged.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
+#include "control/endpoint.h"
+#include "hyperloop/identity/secure_channel.h"
 #include "support/child_process.h"
 #include "support/cluster.h"
 #include "support/database.h"
@@ -283,6 +288,64 @@ TEST_F(DatabaseRefusalTest, ReplicaOrRnicDaemonDeadAtOpen) {
     return opened.ok();
   })) << opened.ToString();
   EXPECT_EQ(again.FirstMissing(kKeys), "");
+}
+
+// A replica of an earlier release: who comes to its port is told so.
+class EarlierReplica {
+ public:
+  static constexpr char kPurpose[] = "hyperloop control 7";
+
+  EarlierReplica() {
+    Result<UniqueFd> listener = control::ListenOn({"127.0.0.1", 0}, &endpoint_);
+    EXPECT_OK(listener);
+    listener_ = std::move(listener).value();
+    thread_ = std::thread([this] {
+      while (true) {
+        const UniqueFd guest(::accept(listener_.get(), nullptr, nullptr));
+        if (!guest) return;
+        Introduce(guest.get());
+      }
+    });
+  }
+  ~EarlierReplica() {
+    ::shutdown(listener_.get(), SHUT_RDWR);  // which ends accept
+    thread_.join();
+  }
+  std::string endpoint() const { return endpoint_.ToString(); }
+
+ private:
+  static void Introduce(int guest) {
+    identity::SecureChannelOptions options;
+    options.purpose = kPurpose;
+    identity::SecureChannel channel(options);
+    std::array<std::byte, 4096> bytes{};
+    for (ssize_t got = 1; got > 0;) {
+      got = ::recv(guest, bytes.data(), bytes.size(), 0);
+      if (got > 0) channel.Append(std::span(bytes).first(static_cast<size_t>(got)));
+      const bool refused = !channel.Next().ok();
+      const std::vector<std::byte> answer = channel.TakeOutput();
+      if (::send(guest, answer.data(), answer.size(), MSG_NOSIGNAL) < 0 || refused) return;
+    }
+  }
+
+  control::Endpoint endpoint_;
+  UniqueFd listener_;
+  std::thread thread_;
+};
+
+TEST_F(DatabaseRefusalTest, ReplicaOfAnotherRelease) {
+  const EarlierReplica earlier;
+  StoreOptions store = cluster_.Options();
+  store.replicas.back() = earlier.endpoint();
+  const Shown before = Look(cluster_);
+  TestDatabase database(store, Path("db"));
+  const rocksdb::Status status = database.Open();
+  EXPECT_THAT(status, StatusIs(rocksdb::Status::kNotSupported));
+  EXPECT_THAT(status.ToString(),
+              AllOf(HasSubstr(earlier.endpoint()), HasSubstr(EarlierReplica::kPurpose),
+                    HasSubstr("use one release on all machines")));
+  EXPECT_TRUE(Look(cluster_) == before);
+  EXPECT_THAT(FilesOf(Path("db")), IsEmpty());
 }
 
 TEST_F(DatabaseRefusalTest, ForkedChildCannotWrite) {
