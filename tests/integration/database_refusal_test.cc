@@ -2,6 +2,7 @@
 // every byte of the group and of the directories unchanged.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -300,7 +301,7 @@ class EarlierReplica {
     EXPECT_OK(listener);
     listener_ = std::move(listener).value();
     thread_ = std::thread([this] {
-      while (true) {
+      while (control::WaitReady(listener_.get(), POLLIN, control::Deadline::max()).ok()) {
         const UniqueFd guest(::accept(listener_.get(), nullptr, nullptr));
         if (!guest) return;
         Introduce(guest.get());
