@@ -12,7 +12,7 @@
 namespace hyperloop::softrnic {
 
 inline constexpr uint32_t kCommandMagic = 0x484c5243;  // "HLRC"
-inline constexpr uint16_t kCommandVersion = 5;
+inline constexpr uint16_t kCommandVersion = 6;
 inline constexpr uint32_t kMaxQpsPerContext = 512;
 inline constexpr uint32_t kMaxPrivateData = 512;
 
@@ -127,6 +127,9 @@ struct ConnectServiceArgs {
   uint32_t qpn;
   uint32_t reserved;
 };
+struct QueryCountersArgs {
+  char host[kNameBytes];  // empty: the client's own
+};
 struct ConnectServiceReply {
   uint8_t gid[16];
   uint32_t remote_qpn;
@@ -148,6 +151,7 @@ struct Command {
     ModifyQpArgs modify;
     PublishArgs publish;
     ConnectServiceArgs connect;
+    QueryCountersArgs counters;
     uint8_t raw[640];
   } args{};
 };

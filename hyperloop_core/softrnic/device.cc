@@ -171,22 +171,31 @@ class SoftDevice final : public rnic::Device {
     return std::unique_ptr<rnic::Buffer>(new SoftBuffer(context_, std::move(memory), size));
   }
 
-  Result<rnic::Counters> QueryCounters() override;
+  Result<rnic::Counters> QueryCounters() override { return Query(MakeCommand(Op::kQueryCounters)); }
+  Result<rnic::Counters> QueryCountersOf(std::string_view host) override;
   Status Publish(std::string_view service, rnic::ProtectionDomain& pd,
                  std::span<const std::byte> private_data) override;
   Result<std::vector<std::byte>> ConnectService(std::string_view host, std::string_view service,
                                                 rnic::QueuePair& qp) override;
 
  private:
+  Result<rnic::Counters> Query(const Command& command);
+
   const std::shared_ptr<DeviceContext> context_;
   rnic::Caps caps_;
   rnic::Gid gid_;
 };
 
-Result<rnic::Counters> SoftDevice::QueryCounters() {
+Result<rnic::Counters> SoftDevice::QueryCountersOf(std::string_view host) {
+  Command command = MakeCommand(Op::kQueryCounters);
+  HL_RETURN_IF_ERROR(CopyName(host, "host", command.args.counters.host));
+  return Query(command);
+}
+
+Result<rnic::Counters> SoftDevice::Query(const Command& command) {
   Reply reply;
   std::string text;
-  HL_RETURN_IF_ERROR(context_->Execute(MakeCommand(Op::kQueryCounters), &reply, &text));
+  HL_RETURN_IF_ERROR(context_->Execute(command, &reply, &text));
   rnic::Counters counters;
   for (std::string_view rest = text; !rest.empty();) {
     const size_t end = std::min(rest.find('\n'), rest.size());

@@ -1,9 +1,12 @@
 // hyperloopctl counters
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "ctl/command.h"
 #include "ctl/nodes.h"
@@ -11,21 +14,27 @@
 namespace hyperloop::ctl {
 namespace {
 
-using HostCounters = std::pair<std::string, rnic::Counters>;
+// Which RNIC has counted for which hosts.
+void PrintAsked(const std::vector<HostCounters>& all) {
+  std::map<std::string, std::string> asked;
+  for (const HostCounters& one : all) asked[one.rnic] += " " + one.host;
+  for (const auto& [rnic, hosts] : asked) std::printf("%s:%s\n", rnic.c_str(), hosts.c_str());
+}
 
-void PrintTable(const std::vector<HostCounters>& hosts) {
+void PrintTable(const std::vector<HostCounters>& all) {
   std::set<std::string> names;
   std::printf("%-26s", "counter");
-  for (const auto& [host, counters] : hosts) {
-    std::printf(" %15s", host.c_str());
-    for (const auto& [name, value] : counters) names.insert(name);
+  for (const HostCounters& one : all) {
+    std::printf(" %15s", one.host.c_str());
+    for (const auto& [name, value] : one.counters) names.insert(name);
   }
   std::printf("\n");
   for (const std::string& name : names) {
     std::printf("%-26s", name.c_str());
-    for (const auto& [host, counters] : hosts) {
-      const auto found = counters.find(name);
-      std::printf(" %15s", found == counters.end() ? "-" : std::to_string(found->second).c_str());
+    for (const HostCounters& one : all) {
+      const auto found = one.counters.find(name);
+      std::printf(" %15s",
+                  found == one.counters.end() ? "-" : std::to_string(found->second).c_str());
     }
     std::printf("\n");
   }
@@ -40,10 +49,10 @@ struct CountersOptions {
 
 // One value on a line of its own, for scripts.
 int PrintOne(const Nodes& nodes, const CountersOptions& options) {
-  const Result<rnic::Counters> counters = nodes.CountersOf(options.host);
-  if (!counters.ok()) return Fail(counters.status());
-  const auto found = counters->find(options.name);
-  if (found == counters->end()) {
+  const Result<HostCounters> asked = nodes.CountersOf(options.host);
+  if (!asked.ok()) return Fail(asked.status());
+  const auto found = asked->counters.find(options.name);
+  if (found == asked->counters.end()) {
     return Fail(InvalidArgument("no counter '" + options.name +
                                 "'; hyperloopctl counters without --name lists them"));
   }
@@ -55,22 +64,27 @@ int Run(const CountersOptions& options) {
   Result<Nodes> nodes = Nodes::Find(options.where);
   if (!nodes.ok()) return Fail(nodes.status());
   if (!options.name.empty()) return PrintOne(*nodes, options);
-  std::vector<std::string> names{"primary"};
-  for (const NodePlace& place : nodes->replicas())
-    if (place.silent.ok()) names.push_back(place.host);
-  std::vector<HostCounters> hosts;
-  for (const std::string& name : names) {
-    Result<rnic::Counters> counters = nodes->CountersOf(name);
-    if (!counters.ok()) return Fail(counters.status());
-    std::erase_if(*counters, [](const auto& entry) { return entry.first.starts_with("qp."); });
-    hosts.emplace_back(name, std::move(*counters));
+  std::vector<HostCounters> all;
+  std::vector<Status> strangers;
+  for (const std::string& name : nodes->CountingHosts()) {
+    Result<HostCounters> one = nodes->CountersOf(name);
+    if (one.status().code() == Code::kNotFound) {
+      strangers.push_back(one.status());
+      continue;
+    }
+    if (!one.ok()) return Fail(one.status());
+    std::erase_if(one->counters, [](const auto& entry) { return entry.first.starts_with("qp."); });
+    all.push_back(*std::move(one));
   }
+  if (all.empty()) return Fail(strangers.front());
   if (options.as_json) {
     nlohmann::ordered_json json;
-    for (const auto& [host, counters] : hosts) json[host] = counters;
+    for (const HostCounters& one : all) json[one.host] = one.counters;
     std::printf("%s\n", json.dump(2).c_str());
   } else {
-    PrintTable(hosts);
+    PrintAsked(all);
+    for (const Status& stranger : strangers) std::printf("%s\n", stranger.message().c_str());
+    PrintTable(all);
   }
   return kExitOk;
 }
@@ -79,8 +93,10 @@ int Run(const CountersOptions& options) {
 
 void AddCounters(CLI::App& app, Action* chosen) {
   auto options = std::make_shared<CountersOptions>();
-  CLI::App* counters = app.add_subcommand(
-      "counters", "show what the RNIC of each emulated host has counted since the daemon started");
+  CLI::App* counters = app.add_subcommand("counters",
+                                          "show what the RNIC of each emulated host has counted "
+                                          "since its daemon started, also for hosts "
+                                          "that are gone");
   AddWhere(counters, &options->where);
   counters->add_flag("--json", options->as_json, "as one JSON object, by host");
   auto* host = counters->add_option("--host", options->host, "with --name: primary, replica0, …")

@@ -1,9 +1,14 @@
 #include "ctl/nodes.h"
 
+#include <pwd.h>
+#include <sys/stat.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
+#include "hyperloop/core/text.h"
 #include "hyperloop/replication/options.h"
 
 namespace hyperloop::ctl {
@@ -11,6 +16,14 @@ namespace {
 
 constexpr char kToolHost[] = "hyperloopctl";  // the emulated host that tools attach to
 constexpr std::chrono::seconds kPatience{3};
+
+// The name of the user to whom the file belongs, or the number of one without a name.
+std::string OwnerOf(const std::string& path) {
+  struct stat file {};
+  if (stat(path.c_str(), &file) != 0) return "an unknown user";
+  const passwd* const user = getpwuid(file.st_uid);
+  return user != nullptr ? Text("user ", user->pw_name) : Text("user ", file.st_uid);
+}
 
 }  // namespace
 
@@ -143,13 +156,34 @@ Result<std::unique_ptr<NodeView>> Nodes::View(const NodePlace& place) {
   return view.status().WithContext(place.name);
 }
 
-Result<rnic::Counters> Nodes::CountersOf(const std::string& host) const {
+std::vector<std::string> Nodes::CountingHosts() const {
+  std::vector<std::string> names{choice_.host};
+  for (const NodePlace& place : replicas_)
+    if (place.silent.ok())
+      names.push_back(choice_.provider == "softrnic" ? place.host : place.name);
+  return names;
+}
+
+Result<HostCounters> Nodes::CountersOf(const std::string& host) const {
+  if (choice_.provider != "softrnic") {
+    const std::vector<std::string> hosts = CountingHosts();
+    if (std::find(hosts.begin(), hosts.end(), host) == hosts.end())
+      return NotFound(Text("no host ", host, " in this group"));
+    HL_ASSIGN_OR_RETURN(const auto device, OpenDevice(choice_));
+    HL_ASSIGN_OR_RETURN(rnic::Counters counters, device->QueryCounters());
+    const std::string name = choice_.device.empty() ? "the first active one" : choice_.device;
+    return HostCounters{host, "this machine's RDMA device, " + name, std::move(counters)};
+  }
   DeviceChoice choice = choice_;
-  choice.host = host;
+  choice.host = kToolHost;
   for (const NodePlace& place : replicas_)
     if (place.host == host && !place.socket.empty()) choice.device = place.socket;
+  const std::string daemon = Text("RNIC daemon ", choice.device, " of ", OwnerOf(choice.device));
   HL_ASSIGN_OR_RETURN(const auto device, OpenDevice(choice));
-  return device->QueryCounters();
+  Result<rnic::Counters> counters = device->QueryCountersOf(host);
+  if (!counters.ok()) return counters.status().WithContext(daemon);
+  const std::string process = Text(", process ", (*counters)["daemon_pid"]);
+  return HostCounters{host, daemon + process, *std::move(counters)};
 }
 
 Result<std::string> Nodes::LivingPrimary() {

@@ -35,6 +35,13 @@ struct NodePlace {
   Status silent;  // why nobody answers at `listen`, so that no more is known; ok: somebody does
 };
 
+// What an RNIC has counted for a host.
+struct HostCounters {
+  std::string host;  // as `counters --host` takes it
+  std::string rnic;  // which RNIC that is, in words
+  rnic::Counters counters;
+};
+
 // The replicas of a group and a device to reach them with.
 class Nodes {
  public:
@@ -54,8 +61,12 @@ class Nodes {
   Result<std::unique_ptr<NodeView>> View(const NodePlace& place);
   // A connection that answers a running replica's requests of the bulk lane.
   Result<std::unique_ptr<control::ControlClient>> BulkLane(const NodePlace& place) const;
-  // The RNIC counters of emulated host `host`.
-  Result<rnic::Counters> CountersOf(const std::string& host) const;
+  // The names by which CountersOf knows the primary and the replicas that are not `silent`.
+  std::vector<std::string> CountingHosts() const;
+  // The counters of an emulated host, at the RNIC daemon that serves it or else at the primary's;
+  // provider verbs: those of this machine's device, for each of CountingHosts. kNotFound: that RNIC
+  // has never had such a host.
+  Result<HostCounters> CountersOf(const std::string& host) const;
   // The name and directory of a primary whose heartbeat moves at some replica; "" when there is
   // none. Replicas that cannot be read are skipped.
   Result<std::string> LivingPrimary();

@@ -334,6 +334,9 @@ class Rogue {
         std::strcpy(args.connect.service, "s");
         args.connect.qpn = qps_.Pick(pick);
         break;
+      case Op::kQueryCounters:
+        std::strcpy(args.counters.host, pick < 128 ? "" : "rogue");
+        break;
       default:
         break;
     }

@@ -572,6 +572,31 @@ TEST_F(GroupCommandTest, CountersShowThatOnlyReceivesRewroteTheRings) {
   EXPECT_EQ(Run({"counters", "--dir", dir_, "--host", "replica0", "--name", "x"}).exit_status, 2);
 }
 
+TEST_F(GroupCommandTest, CountersOutliveThePrimaryAndSayWhoWasAsked) {
+  const auto sent = [&] {
+    return Run({"counters", "--dir", dir_, "--host", "primary", "--name", "bytes_sent"});
+  };
+  CloseStore();
+  const Outcome after = sent();
+  EXPECT_EQ(after.exit_status, 0) << after.err;
+  EXPECT_GT(std::stoull(after.out), 100'000u);
+  EXPECT_EQ(sent().out, after.out);
+  const Outcome table = Run({"counters", "--dir", dir_});
+  EXPECT_THAT(table.out, HasSubstr("RNIC daemon " + dir_ + "/rnicd.sock of user "));
+  EXPECT_THAT(table.out, HasSubstr(": primary replica0 replica1 replica2\n"));
+}
+
+TEST_F(GroupCommandTest, CountersOfAnUnknownHostAreRefusedAndMakeNoHost) {
+  for (int i = 0; i < 2; ++i) {
+    const Outcome unknown =
+        Run({"counters", "--dir", dir_, "--host", "replica7", "--name", "bytes_sent"});
+    EXPECT_EQ(unknown.exit_status, 1);
+    EXPECT_EQ(unknown.out, "");
+    EXPECT_THAT(unknown.err, HasSubstr("rnicd.sock"));
+    EXPECT_THAT(unknown.err, HasSubstr("no host replica7 has been attached"));
+  }
+}
+
 TEST_F(GroupCommandTest, ExecExplainsWhatItCannotRun) {
   const auto exec = [this](const std::string& program) {
     return Run({"exec", "--uri", cluster_.uri(), "--", program, "--x"});

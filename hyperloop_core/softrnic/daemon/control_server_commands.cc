@@ -182,9 +182,10 @@ Status ControlServer::Dispatch(Client& client, Message& message, Reply* reply, s
     return CreateEventCq(client, command.args.cq, reply, fds);
   }
   if (command.op == Op::kQueryCounters) {
-    std::function<std::string()> lines;
-    OnEngine(*client.of, [&] { lines = engine_->Counters(client.context); });
-    *text = lines() + OwnCounters();
+    Result<std::function<std::string()>> lines = Internal("the engine was not asked");
+    OnEngine(*client.of, [&] { lines = engine_->Counters(client.context, command.args.counters); });
+    HL_RETURN_IF_ERROR(lines.status());
+    *text = (*lines)() + OwnCounters();
     if (links_ != nullptr) *text += links_->CounterText();
     return {};
   }

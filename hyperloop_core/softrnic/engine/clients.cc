@@ -12,6 +12,7 @@ namespace hyperloop::softrnic {
 namespace {
 
 constexpr size_t kMaxHosts = 256;
+constexpr size_t kMaxTallies = 1024;
 constexpr ClientNumber kAlone = 1ull << 63;  // set in the numbers that the engine itself gives
 
 }  // namespace
@@ -43,6 +44,45 @@ void Clients::Forget(ClientNumber client) {
   if (it != accounts_.end() && it->second->contexts == 0) accounts_.erase(it);
 }
 
+// Makes the host `name`, whose tally goes on if a host had this name before.
+Host& Clients::Attach(const std::string& name) {
+  auto owned = std::make_unique<Host>();
+  Host& host = *owned;
+  host.name = name;
+  const uint64_t prefix = htobe64(GidPrefix(name));
+  std::memcpy(&host.gid[0], &prefix, sizeof(prefix));
+  const uint64_t number = htobe64(next_host_++);  // given once: a stale address finds nobody
+  std::memcpy(&host.gid[8], &number, sizeof(number));
+  const auto place = hosts_.emplace(name, std::move(owned)).first;
+  try {
+    if (!tallies_.contains(name)) MakeRoomForTally();
+    host.tally = &tallies_[name];
+  } catch (const std::bad_alloc&) {
+    hosts_.erase(place);
+    throw;
+  }
+  host.tally->left = 0;
+  return host;
+}
+
+void Clients::Detach(const Host& host) {
+  host.tally->left = ++departures_;
+  hosts_.erase(hosts_.find(host.name));
+}
+
+// Forgets the host that left first, if there are too many. There are fewer hosts than tallies, so
+// one that left is among them.
+void Clients::MakeRoomForTally() {
+  static_assert(kMaxHosts < kMaxTallies);
+  if (tallies_.size() < kMaxTallies) return;
+  auto first = tallies_.end();
+  for (auto it = tallies_.begin(); it != tallies_.end(); ++it) {
+    if (it->second.left == 0) continue;
+    if (first == tallies_.end() || it->second.left < first->second.left) first = it;
+  }
+  tallies_.erase(first);
+}
+
 Result<Context*> Clients::Open(const std::string& name, UarPage* uar, ClientNumber client) {
   if (!IsName(name)) return InvalidArgument(Text("open: a host name is ", kNameRule));
   if (uar == nullptr) return InvalidArgument("open: no doorbell page");
@@ -53,19 +93,10 @@ Result<Context*> Clients::Open(const std::string& name, UarPage* uar, ClientNumb
                         " (--client-faults of the RNIC daemon)"));
   if (contexts_.size() >= kMaxContexts)
     return NoSpace(Text("open: the device has ", kMaxContexts, " clients, the most"));
-  auto it = hosts_.find(name);
-  if (it == hosts_.end()) {
-    if (hosts_.size() >= kMaxHosts)
-      return NoSpace(Text("open: the device has ", kMaxHosts, " hosts, the most; close some"));
-    auto host = std::make_unique<Host>();
-    host->name = name;
-    const uint64_t prefix = htobe64(GidPrefix(name));
-    std::memcpy(&host->gid[0], &prefix, sizeof(prefix));
-    const uint64_t number = htobe64(next_host_++);  // given once: a stale address finds nobody
-    std::memcpy(&host->gid[8], &number, sizeof(number));
-    it = hosts_.emplace(name, std::move(host)).first;
-  }
-  Host& host = *it->second;
+  Host* const attached = FindHost(name);
+  if (attached == nullptr && hosts_.size() >= kMaxHosts)
+    return NoSpace(Text("open: the device has ", kMaxHosts, " hosts, the most; close some"));
+  Host& host = attached != nullptr ? *attached : Attach(name);
   const ContextId id = next_context_++;
   Account* account = nullptr;
   Context* made = nullptr;
@@ -81,7 +112,7 @@ Result<Context*> Clients::Open(const std::string& name, UarPage* uar, ClientNumb
     contexts_.emplace(id, std::move(owned));
     open_.push_back(made);
   } catch (const std::bad_alloc&) {
-    if (host.contexts == 0) hosts_.erase(it);
+    if (host.contexts == 0) Detach(host);
     if (account != nullptr && account->contexts == 0) Release(*account);
     throw;
   }
@@ -99,6 +130,11 @@ Host* Clients::FindHost(const std::string& name) const {
   return it != hosts_.end() ? it->second.get() : nullptr;
 }
 
+const Tally* Clients::FindTally(const std::string& name) const {
+  const auto it = tallies_.find(name);
+  return it != tallies_.end() ? &it->second : nullptr;
+}
+
 void Clients::StopServing(Context& c) {
   if (c.closing) return;
   c.closing = true;
@@ -107,7 +143,7 @@ void Clients::StopServing(Context& c) {
 }
 
 void Clients::Close(Context& c) {
-  if (--c.host->contexts == 0) hosts_.erase(hosts_.find(c.host->name));
+  if (--c.host->contexts == 0) Detach(*c.host);
   Account& account = *c.account;
   if (--account.contexts == 0) {
     ready_.Forget(account);

@@ -50,6 +50,9 @@ class Clients {
 
   // Null: no such host is attached.
   Host* FindHost(const std::string& name) const;
+  // Of a host that is attached or has been. Null: no such host has been, or it is one of too many
+  // that left since, and was forgotten.
+  const Tally* FindTally(const std::string& name) const;
   template <class F>
   bool AnyHost(F&& f) const {
     for (const auto& [name, host] : hosts_)
@@ -85,6 +88,9 @@ class Clients {
   }
 
  private:
+  Host& Attach(const std::string& name);
+  void Detach(const Host& host);
+  void MakeRoomForTally();
   Account& AccountOf(ClientNumber client);
   void Release(const Account& account);
   void EvictAllDoomed();
@@ -97,6 +103,8 @@ class Clients {
   std::map<ClientNumber, std::unique_ptr<Account>> accounts_;
   std::map<ContextId, std::unique_ptr<Context>> contexts_;
   std::map<std::string, std::unique_ptr<Host>> hosts_;
+  std::map<std::string, Tally> tallies_;
+  uint64_t departures_ = 0;  // hosts that ended
   std::vector<Context*> open_;
   volatile bool doomed_ = false;  // some Account::doomed is set
   ContextId next_context_ = 1;

@@ -324,9 +324,11 @@ Status Control::Execute(Context& c, const Command& command, Reply* reply, std::s
       return services_.Publish(c, command.args.publish);
     case Op::kConnectService:
       return services_.Connect(c, command.args.connect, &reply->result.connect);
-    case Op::kQueryCounters:
-      *text = Counters(c)();
+    case Op::kQueryCounters: {
+      HL_ASSIGN_OR_RETURN(const auto lines, Counters(c, command.args.counters));
+      *text = lines();
       return {};
+    }
     case Op::kOpen:
     case Op::kRegisterUmem:
       break;  // these come with descriptors, and not through Execute

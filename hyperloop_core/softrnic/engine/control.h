@@ -33,7 +33,8 @@ class Control {
   bool CloseContextPart(ContextId id, size_t objects);
   Result<IdReply> RegisterUmem(Context& c, const RegisterUmemArgs& args, UmemMapping mapping);
   Status Execute(Context& c, const Command& command, Reply* reply, std::string* text);
-  std::function<std::string()> Counters(const Context& c) const;
+  Result<std::function<std::string()>> Counters(const Context& c,
+                                                const QueryCountersArgs& args) const;
   // `notify`: of the completion channel (Engine::CreateEventCq); null if the queue has none.
   Status CreateCq(Context& c, const CreateCqArgs& args, std::function<void()> notify,
                   CreateCqReply* reply);

@@ -1,9 +1,11 @@
-// Counters as text: lines "name value" of the caller's host, then lines "qp.<number>.name value" of
-// the caller's own queue pairs, for the counters that are not 0.
+// Counters as text: lines "name value" of a host, then lines "qp.<number>.name value" of those of
+// its queue pairs that are the caller's, for the counters that are not 0.
 #include <sstream>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "hyperloop/core/name.h"
 #include "softrnic/engine/control.h"
 #include "softrnic/engine/text.h"
 
@@ -31,20 +33,32 @@ std::string CounterText(const QpCounters& sum, const QueuePairs& own) {
 
 // Only copies the numbers, because every host waits for it. The function that it returns makes the
 // text.
-std::function<std::string()> Control::Counters(const Context& c) const {
-  QpCounters sum = c.host->retired;
+Result<std::function<std::string()>> Control::Counters(const Context& c,
+                                                       const QueryCountersArgs& args) const {
+  const Tally* tally = c.host->tally;
+  if (args.host[0] != 0) {
+    std::string host;
+    if (!ToName(args.host, &host))
+      return InvalidArgument(Text("counters: a host name is ", kNameRule));
+    tally = clients_.FindTally(host);
+    if (tally == nullptr)
+      return NotFound(Text("counters: no host ", host, " has been attached to this device"));
+  }
+  QpCounters sum = tally->retired;
   QueuePairs own;
   own.reserve(kMaxQpsPerContext);
-  for (const Context* other : clients_.open()) {
-    if (other->host != c.host) continue;
-    ForEachQp(*other, [&](const Qp& qp) {
+  // Contexts that are being closed count too: some of their queue pairs are in `retired` already.
+  clients_.ForEachContext([&](const Context& other) {
+    if (other.host->tally != tally) return;
+    ForEachQp(other, [&](const Qp& qp) {
 #define HL_ADD(name) sum.name += qp.count.name;
       HL_QP_COUNTERS(HL_ADD)
 #undef HL_ADD
-      if (other == &c) own.emplace_back(qp.qpn, qp.count);
+      if (&other == &c) own.emplace_back(qp.qpn, qp.count);
     });
-  }
-  return [sum, own = std::move(own)] { return CounterText(sum, own); };
+  });
+  return std::function<std::string()>(
+      [sum, own = std::move(own)] { return CounterText(sum, own); });
 }
 
 }  // namespace hyperloop::softrnic

@@ -64,10 +64,11 @@ Status Engine::Execute(ContextId context, const Command& command, Reply* reply, 
   }
 }
 
-std::function<std::string()> Engine::Counters(ContextId context) {
+Result<std::function<std::string()>> Engine::Counters(ContextId context,
+                                                      const QueryCountersArgs& args) {
   Context* const c = impl_->clients.Find(context);
-  if (c == nullptr) return [] { return std::string(); };
-  return impl_->control.Counters(*c);
+  if (c == nullptr) return NotOpen(context);
+  return impl_->control.Counters(*c, args);
 }
 
 void Engine::SetEvict(std::function<void(ContextId, const char* why)> evict) {

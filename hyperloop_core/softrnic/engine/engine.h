@@ -156,8 +156,9 @@ class Engine {
   // there is no memory for that message either.
   Status Execute(ContextId context, const Command& command, Reply* reply, std::string* text);
   // kQueryCounters in two parts: this call copies the counters, and the function that it returns
-  // (which any thread may call) makes their lines.
-  std::function<std::string()> Counters(ContextId context);
+  // (which any thread may call) makes their lines. kNotFound: no such context, or no host of that
+  // name has been attached.
+  Result<std::function<std::string()>> Counters(ContextId context, const QueryCountersArgs& args);
   // `evict` is called on the engine's thread for each context of a client that is evicted: its
   // queues are in error, Execute refuses its commands, and whoever opened the context must close
   // it. `why` is a literal. `evict` must neither call the engine nor throw, and must do without

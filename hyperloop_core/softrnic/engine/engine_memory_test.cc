@@ -429,6 +429,84 @@ TEST(EngineTruncation, AFileCutInsideAPageFailsItsFlush) {
   EXPECT_EQ(p.a_cq.PollAll().at(0).status, WcStatus::kRemoteOperation);
 }
 
+// --- counters
+
+Status QueryCounters(Client& client, const std::string& host) {
+  Command command = client.Make(Op::kQueryCounters);
+  std::strcpy(command.args.counters.host, host.c_str());
+  Reply reply;
+  return client.Try(command, &reply);
+}
+
+TEST(EngineCounters, OutliveTheHostAndAreItsNames) {
+  Engine engine{EngineOptions{}};
+  Client looker(engine, "looker");
+  // Attaches "a", which writes 8 bytes to itself.
+  const auto write = [&] {
+    Client a(engine, "a");
+    const TestCq cq = a.Cq();
+    TestQp from = a.Qp(cq, cq), to = a.Qp(cq, cq);
+    a.Connect(from, to);
+    a.Connect(to, from);
+    from.Write(reinterpret_cast<uint64_t>(a.memory), a.rkey, a.At(a.memory, 8));
+    from.Ring();
+    RunAll(engine);
+    EXPECT_EQ(looker.Counter("bytes_sent", "a"), a.Counter("bytes_sent"));
+  };
+  write();
+  EXPECT_EQ(looker.Counter("bytes_sent", "a"), 8u);
+  write();
+  EXPECT_EQ(looker.Counter("bytes_sent", "a"), 16u);
+  EXPECT_EQ(looker.Counter("bytes_sent"), 0u);
+}
+
+TEST(EngineCounters, OfAHostThatIsBeingClosedAreComplete) {
+  Engine engine{EngineOptions{}};
+  Client looker(engine, "looker"), a(engine, "a");
+  const TestCq cq = a.Cq();
+  for (int i = 0; i < 4; ++i) {
+    TestQp from = a.Qp(cq, cq), to = a.Qp(cq, cq);
+    a.Connect(from, to);
+    a.Connect(to, from);
+    from.Write(reinterpret_cast<uint64_t>(a.memory), a.rkey, a.At(a.memory, 8));
+    from.Ring();
+  }
+  RunAll(engine);
+  do EXPECT_EQ(looker.Counter("bytes_sent", "a"), 32u);
+  while (engine.CloseContextPart(a.id(), 1));
+  EXPECT_EQ(looker.Counter("bytes_sent", "a"), 32u);
+}
+
+TEST(EngineCounters, OfAnUnknownHostAreRefused) {
+  Engine engine{EngineOptions{}};
+  Client a(engine, "a");
+  const Status unknown = QueryCounters(a, "b");
+  EXPECT_THAT(unknown, StatusIs(Code::kNotFound));
+  EXPECT_NE(unknown.message().find("no host b"), std::string::npos) << unknown.ToString();
+  EXPECT_THAT(QueryCounters(a, "no/slash"), StatusIs(Code::kInvalidArgument));
+  Command command = a.Make(Op::kQueryCounters);
+  std::memset(command.args.counters.host, 'a', kNameBytes);  // no zero ends it
+  Reply reply;
+  EXPECT_THAT(a.Try(command, &reply), StatusIs(Code::kInvalidArgument));
+  EXPECT_OK(QueryCounters(a, "a"));
+}
+
+TEST(EngineCounters, TheHostThatLeftFirstIsForgottenFirst) {
+  constexpr int kKept = 1024;
+  Engine engine{EngineOptions{}};
+  Client looker(engine, "looker");  // is the oldest, but stays
+  OpenReply reply;
+  for (int i = 0; i < kKept; ++i) {
+    const auto context = engine.OpenContext("h" + std::to_string(i), looker.uar(), &reply);
+    ASSERT_OK(context);
+    engine.CloseContext(*context);
+  }
+  EXPECT_THAT(QueryCounters(looker, "h0"), StatusIs(Code::kNotFound));
+  EXPECT_OK(QueryCounters(looker, "h1"));
+  EXPECT_OK(QueryCounters(looker, "h" + std::to_string(kKept - 1)));
+  EXPECT_OK(QueryCounters(looker, "looker"));
+}
+
 // --- commands
 
 TEST(EngineCommands, RefusalsNameTheCauseAndChangeNothing) {

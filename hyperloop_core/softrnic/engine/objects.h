@@ -79,12 +79,19 @@ struct Service {
   std::vector<uint8_t> private_data;
 };
 
+// What the queue pairs of a host have counted that are destroyed. It outlives the host and belongs
+// to its name: if a host of this name is attached again, it counts on.
+struct Tally {
+  QpCounters retired;
+  uint64_t left = 0;  // hosts that had ended when this one did; 0: the host is attached
+};
+
 struct Host {
   std::string name;
   std::array<uint8_t, 16> gid{};
   std::map<std::string, Service> services;
   uint32_t contexts = 0;  // the host ends with the last one
-  QpCounters retired;     // sums over destroyed queue pairs
+  Tally* tally = nullptr;
 };
 
 struct Pd {

@@ -287,7 +287,7 @@ void QpLife::Destroy(Qp& qp) {
   if (Qp* const answerer = qp.service.qpn != 0 ? qps_.Find(qp.service.qpn) : nullptr)
     Destroy(*answerer);
   asks_.Release(qp);
-#define HL_ADD(name) qp.host->retired.name += qp.count.name;
+#define HL_ADD(name) qp.host->tally->retired.name += qp.count.name;
   HL_QP_COUNTERS(HL_ADD)
 #undef HL_ADD
   --qp.pd->users;

@@ -26,11 +26,6 @@ std::string NameAt(const std::byte* at) {
   return end == begin + kNameBytes ? std::string() : std::string(begin, end);
 }
 
-bool ToName(const char (&name)[kNameBytes], std::string* out) {
-  out->assign(std::begin(name), std::find(std::begin(name), std::end(name), '\0'));
-  return IsName(*out);
-}
-
 }  // namespace
 
 Status Services::Publish(Context& c, const PublishArgs& a) {

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <string_view>
 
+#include "hyperloop/core/name.h"
 #include "hyperloop/core/rnic.h"
 #include "hyperloop/core/text.h"
 #include "softrnic/commands.h"
@@ -17,6 +19,12 @@ inline std::string Shown(std::string_view text) {
   std::replace_if(
       shown.begin(), shown.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
   return shown;
+}
+
+// The name in a command. False: it is none.
+inline bool ToName(const char (&name)[kNameBytes], std::string* out) {
+  out->assign(std::begin(name), std::find(std::begin(name), std::end(name), '\0'));
+  return IsName(*out);
 }
 
 inline const char* StateName(rnic::QpState state) {

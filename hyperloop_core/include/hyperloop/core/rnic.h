@@ -312,6 +312,13 @@ class Device {
   virtual bool alive() const = 0;
   // hw_counters of the port (this emulated host); names in docs/rnic.md.
   virtual Result<Counters> QueryCounters() = 0;
+  // Those of the emulated host `host` at the same RNIC, also when it is no longer attached; a host
+  // that is attached again under its name counts on. kInvalidArgument: no name of a host.
+  // kNotFound: none of that name has been attached. kNotSupported: the provider has no emulated
+  // hosts.
+  virtual Result<Counters> QueryCountersOf([[maybe_unused]] std::string_view host) {
+    return NotSupported("the provider has no emulated hosts");
+  }
 
   // Passive connection set-up: after Publish, whoever reaches the device may Connect a queue pair
   // of his to a fresh responder-only queue pair in `pd` (remote reads only), and gets

@@ -301,8 +301,11 @@ class Client {
     Modify(qp, QpState::kReadyToReceive, 0, &peer);
     Modify(qp, QpState::kReadyToSend);
   }
-  uint64_t Counter(const std::string& name) {
-    Must(Op::kQueryCounters);
+  // Of `host`, or of the client's own.
+  uint64_t Counter(const std::string& name, const std::string& host = "") {
+    Command command = Make(Op::kQueryCounters);
+    std::strcpy(command.args.counters.host, host.c_str());
+    Must(command);
     std::istringstream lines(text);
     std::string key;
     uint64_t value;
