@@ -151,8 +151,8 @@ def at_tail(points: list[tuple[float, float]], wanted: float) -> float | None:
 
 
 def spread(runs: list[dict], value) -> tuple[float, float]:
-    """The least and the greatest `value(run)`."""
-    values = [value(run) for run in runs]
+    """The least and the greatest `value(run)` of those that have one."""
+    values = [value(run) for run in runs if value(run) is not None]
     return min(values), max(values)
 
 

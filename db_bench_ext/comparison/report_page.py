@@ -7,6 +7,7 @@ import statistics
 
 import jinja2
 
+from . import percentiles
 from . import report_model as model
 from . import report_plots as plots
 from . import report_text as text
@@ -52,18 +53,63 @@ def _findings(group: model.Group) -> list[str]:
     offload = group.case("offload")
     if not offload:
         return []
-
-    def compared(name: str, value, written) -> str:
-        others = [f"{group.label(case)} {text.times(value(case) / value(offload))}" for case in group.measured if case is not offload]
-        return f"{name} with offload: {written(value(offload))}. As multiples of it: {', '.join(others)}."
-
     found = []
-    if len(group.measured) > 1:
-        if offload["median"]["latency_ns"]["p99"] > 0:
-            found.append(compared("99th percentile", lambda case: case["median"]["latency_ns"]["p99"], text.time))
-        if offload["median"]["ops_per_second"] > 0:
-            found.append(compared("Operations a second", lambda case: case["median"]["ops_per_second"], text.rate))
+    for name, value, written in (("99th percentile", _case_p99, text.time), ("Operations a second", _case_rate, text.rate)):
+        others = [f"{group.label(case)} {text.times(value(case) / value(offload))}" for case in group.measured
+                  if case is not offload and value(case) is not None and value(offload)]
+        if others:
+            found.append(f"{name} with offload: {written(value(offload))}. As multiples of it: {', '.join(others)}.")
     return found
+
+
+@dataclasses.dataclass
+class Headline:
+    """What the report is about, in one comparison: the tail of offload and that of a datapath that needs the replicas'
+    processors."""
+
+    what: str
+    offload: float  # nanoseconds
+    other: float
+    other_name: str
+    figure: Figure
+
+    @property
+    def times(self) -> str:
+        return text.times(self.other / self.offload)
+
+
+def _headline(groups: list[model.Group], points: list[model.Point], figures: _Figures) -> Headline | None:
+    """Of a database benchmark, else of a primitive; under load if that was measured; against polling if that was. None:
+    nothing was measured that can be compared."""
+    candidates = [({case["datapath"]: _case_p99(case) for case in group.measured}, group) for group in groups]
+    candidates += [({point.datapath: _p99(point) for point in members}, members) for members in model.comparable(points)]
+    for load in reversed(model.LOADS):
+        for other in ("cpu-polling", "cpu-event"):
+            for tails, where in candidates:
+                of_load = where.load if isinstance(where, model.Group) else where[0]["load"]
+                if of_load == load and tails.get("offload") and tails.get(other):
+                    return Headline(*_described(where, figures, tails["offload"], tails[other], other))
+    return None
+
+
+def _described(where, figures: _Figures, offload: float, other: float, other_name: str) -> tuple:
+    """The fields of a Headline on a group of cases, or on points that differ in their datapath only."""
+    if isinstance(where, model.Group):
+        what = f"{where.benchmark}, {where.setting}, {where.load_title}"
+        curves = [(where.label(case), case["datapath"], model.pooled_tail(model.valid_runs(case))) for case in where.measured]
+    else:
+        what = _fixed(where[0].configuration)
+        curves = [(point.datapath, point.datapath, model.pooled_tail(point.runs)) for point in where]
+    figure = figures.make(f"Latency distribution: {what}", plots.latency_cdf, what, [curve for curve in curves if curve[2]], plots.WHOLE_PAGE)
+    return what, offload, other, other_name, figure
+
+
+def _case_p99(case: dict) -> float | None:
+    return case["median"]["latency_ns"]["p99"]
+
+
+def _case_rate(case: dict) -> float:
+    return case["median"]["ops_per_second"]
 
 
 def _comparison(group: model.Group, figures: _Figures) -> Comparison:
@@ -193,7 +239,7 @@ def _line_plots(kinds: list[tuple], points: list[model.Point], figures: _Figures
     """`primitives`: all measurements, for what is absent from plots of groups."""
     drawn = []
     for title, over, value, formatter, label in kinds:
-        found = model.panels([point for point in points if value(point) > 0], over)
+        found = model.panels([point for point in points if (value(point) or 0) > 0], over)
         made = [figures.make(_fixed(panel.fixed), plots.primitive_lines, f"{title}, {_fixed(panel.fixed)}", panel, value, formatter, label)
                 for panel in found[:_MAXIMUM_PANELS]]
         for figure, panel in zip(made, found):
@@ -244,6 +290,7 @@ def _when(started: str) -> str:
 
 def page(results: dict) -> str:
     """The whole page, of results that follow results.schema.json."""
+    results = percentiles.supported(results)
     figures = _Figures()
     groups = model.groups([case for case in results["cases"] if not model.is_ycsb(case)])
     ycsb_groups = sorted(model.groups([case for case in results["cases"] if model.is_ycsb(case)]), key=lambda group: group.benchmark)
@@ -260,7 +307,7 @@ def page(results: dict) -> str:
     return environment.get_template("report.html.jinja").render(
         results=results, style=(_FOLDER / "report.css").read_text(encoding="utf-8"),
         started=_when(results["started"]), missing=_missing(results), invalid=_invalid(results),
-        throughput=_throughput(groups, figures), comparisons=[_comparison(group, figures) for group in groups],
+        headline=_headline(groups, points, figures), throughput=_throughput(groups, figures), comparisons=[_comparison(group, figures) for group in groups],
         ycsb_throughput=_throughput(ycsb_groups, figures), ycsb=[_ycsb(group, figures) for group in ycsb_groups],
         shares=_shares, points=points, raw_points=raw_points,
         primitive_plots=_line_plots(_GROUP_PLOTS, points, figures, results["primitives"]) + _distributions(points, figures),

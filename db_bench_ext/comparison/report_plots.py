@@ -16,9 +16,10 @@ from . import report_model as model
 from . import report_text as text
 from .report_svg import COLOURS, to_svg
 
-_WIDTH = 4.1  # inches; a plot is a column of the page, and still legible on a telephone
+_WIDTH = 6.4  # inches; on a telephone a plot scrolls sideways
 _MARKERS = {"offload": "o", "fanout": "s", "cpu-polling": "^", "cpu-event": "D", "none": "X"}
 _LINES = {"offload": "-", "fanout": (0, (6, 1.5)), "cpu-polling": "-", "cpu-event": (0, (5, 1.5, 1, 1.5)), "none": (0, (1, 1.2))}
+WHOLE_PAGE = 10.5  # inches; a plot across the page
 _BAR = 0.145  # inches
 _STYLE = {
     "svg.fonttype": "none", "svg.hashsalt": "hyperloop", "path.simplify_threshold": 0.4,
@@ -36,8 +37,8 @@ _STYLE = {
 class _Plot:
     """A figure with one pair of axes, and the tooltips of what is drawn in it."""
 
-    def __init__(self, height: float):
-        self.figure = matplotlib.figure.Figure(figsize=(_WIDTH, height), layout="constrained")
+    def __init__(self, height: float, width: float):
+        self.figure = matplotlib.figure.Figure(figsize=(width, height), layout="constrained")
         self.axes = self.figure.add_subplot()
         self.tooltips: dict[str, list[str]] = {}
 
@@ -81,9 +82,9 @@ class _Plot:
         return to_svg(self.figure, prefix, description, self.tooltips)
 
 
-def _plot(height: float) -> _Plot:
+def _plot(height: float, width: float = _WIDTH) -> _Plot:
     matplotlib.rcParams.update(_STYLE)
-    return _Plot(height)
+    return _Plot(height, width)
 
 
 def _log_ticks(axis, low: float, high: float, formatter) -> None:
@@ -94,9 +95,9 @@ def _log_ticks(axis, low: float, high: float, formatter) -> None:
     axis.set_minor_formatter(ticker.NullFormatter())
 
 
-def latency_cdf(prefix: str, title: str, curves: list[tuple[str, str, list[tuple[float, float]]]]) -> str:
+def latency_cdf(prefix: str, title: str, curves: list[tuple[str, str, list[tuple[float, float]]]], width: float = _WIDTH) -> str:
     """(label, datapath, report_model.pooled_tail). Both axes logarithmic: the slow tail is what differs."""
-    plot = _plot(3.35)
+    plot = _plot(3.35, width)
     axes = plot.axes
     for label, datapath, points in curves:
         plot.line(datapath, [x for x, _ in points], [tail for _, tail in points], [])
@@ -164,11 +165,16 @@ def percentile_bars(prefix: str, group: model.Group) -> str:
     for index, percentile in enumerate(model.PERCENTILES):
         for number, case in enumerate(group.measured):
             value = case["median"]["latency_ns"][percentile]
+            if value is None:
+                continue
             spread = model.spread(model.valid_runs(case), lambda run: run["latency_ns"][percentile])
             cells[index, number] = (value, spread, f"{group.label(case)}, {model.PERCENTILES[percentile]}: {text.time(value)}, "
                                                    f"runs {text.time(spread[0])} to {text.time(spread[1])}")
     names = [(group.label(case), case["datapath"]) for case in group.measured]
-    return _grouped_bars(prefix, "Latency percentiles of each datapath as bars.", list(model.PERCENTILES.values()), names, cells,
+    shown = sorted({index for index, _ in cells})
+    cells = {(shown.index(index), number): cell for (index, number), cell in cells.items()}
+    heads = [list(model.PERCENTILES.values())[index] for index in shown]
+    return _grouped_bars(prefix, "Latency percentiles of each datapath as bars.", heads, names, cells,
                          "latency of an operation (log scale)", text.time, log=True)
 
 
@@ -272,6 +278,8 @@ def alternative_bars(prefix: str, alternatives: list[dict]) -> str:
     for index, alternative in enumerate(alternatives):
         for number, percentile in enumerate(("p50", "p99")):
             value = alternative["latency_ns"][percentile]
+            if value is None:
+                continue
             cells[index, number] = (value, None, f"{alternative['name']}, {names[number][0]}: {text.time(value)}")
     return _grouped_bars(prefix, "Median and 99th percentile of the latency of a write, for each system.",
                          [textwrap.fill(alternative["name"], 20) for alternative in alternatives], names, cells,

@@ -11,7 +11,8 @@ import sys
 import tempfile
 import unittest
 
-from comparison import cli, report, report_model, report_samples, report_text
+from comparison import cli, percentiles, report, report_model, report_samples, report_text
+from comparison import table as report_table
 from comparison.report_samples import case, primitive, run
 
 
@@ -102,6 +103,35 @@ class PageTest(unittest.TestCase):
             self.assertIn(said, page)
         self.assertIn("Processor &lt;4 &amp; 5&gt;", page)
         self.assertNotIn("<4 & 5>", page)
+
+    def test_it_begins_with_the_tail_of_offload_against_polling(self):
+        def headline(page):
+            return re.sub(r"<[^>]*>", "", page[page.index('<section id="headline">') : page.index("<figure>")])
+
+        self.assertIn("12.2 µs with offload, 18.2 µs with cpu-polling", headline(self.page))
+        self.assertIn("fillrandom, 3 replicas, idle machine. With cpu-polling it is 1.5 times", headline(self.page))
+        results = report_samples.results()
+        results["cases"].append(case("cpu-polling", [run(7_000_000)], "noise", noise_workers=10))
+        self.assertIn("14 µs with offload, 14 ms with cpu-polling", headline(self.rendered(results)))
+        results["cases"] = []
+        self.assertIn("2.03 µs with offload, 5.08 µs with cpu-polling", headline(self.rendered(results)))
+        results["primitives"] = []
+        self.assertNotIn('id="headline"', self.rendered(results))
+
+    def test_percentiles_that_too_few_operations_support_are_left_out(self):
+        def row(operations):
+            few = run(6000) | {"operations": operations, "histogram": [[3000, 6000, operations]]}
+            results = report_samples.results() | {"cases": [case("offload", [few, run(6000)])], "primitives": [], "alternatives": []}
+            page = self.rendered(results)
+            found = re.search(r"<tbody>\s*<tr>(.*?)</tr>", page[page.index("Medians over valid runs: latency") :], re.DOTALL)
+            return re.findall(r"<td>([^<]*)</td>", found[1])[1:6], len(re.findall("offload, 99.9 %", page))
+
+        self.assertEqual(row(999), (["6 µs", "7.2 µs", "12 µs", "–", "–"], 0))
+        self.assertEqual(row(1000), (["6 µs", "7.2 µs", "12 µs", "24 µs", "–"], 1))
+        self.assertEqual(row(99), (["6 µs", "7.2 µs", "–", "–", "–"], 0))
+        measured = percentiles.supported(report_samples.results() | {"primitives": [primitive("offload", 1000, number=999)]})["primitives"][0]
+        self.assertEqual((measured["p99_ns"], measured["p999_ns"]), (2000, None))
+        self.assertEqual(report_table.duration(None), "–")
 
     def test_ycsb_has_a_section_of_its_own_with_every_kind_of_operations(self):
         section = self.page[self.page.index('<section id="ycsb">') : self.page.index('<section id="primitives">')]

@@ -7,7 +7,7 @@ import pathlib
 import platform
 import statistics
 
-from comparison import processes
+from comparison import percentiles, processes
 
 LATENCIES = ("mean", "p50", "p75", "p99", "p99_9", "p99_99", "max")
 
@@ -34,7 +34,9 @@ def median(runs: list[dict], valid_only: bool = True) -> dict | None:
 
 
 def median_latency(runs: list[dict]) -> dict:
-    return {name: statistics.median(run["latency_ns"][name] for run in runs) for name in LATENCIES}
+    """None where one of the runs has none."""
+    values = {name: [run["latency_ns"][name] for run in runs] for name in LATENCIES}
+    return {name: None if None in of_runs else statistics.median(of_runs) for name, of_runs in values.items()}
 
 
 def add_runs(cases: list[dict], measured: list, configuration, options) -> None:
@@ -75,6 +77,7 @@ def machine(rocksdb: str, hyperloop: str) -> dict:
 
 def as_csv(results: dict) -> str:
     """One line a run of a case or an alternative."""
+    results = percentiles.supported(results)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["name", "benchmark", "datapath", "replicas", "tenants", "load", "run", "valid", "operations", "seconds",

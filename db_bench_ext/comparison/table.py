@@ -1,13 +1,15 @@
 """The comparison as text for a terminal."""
 
-from comparison import summary
+from comparison import percentiles, summary
 from comparison.flags import CPU_DATAPATHS
 
 _NONE = "–"
 
 
-def duration(ns: float) -> str:
+def duration(ns: float | None) -> str:
     """Three figures and a unit."""
+    if ns is None:
+        return _NONE
     for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
         if ns >= size:
             return f"{ns / size:.3g} {unit}" if ns / size < 1000 else f"{ns / size:.0f} {unit}"
@@ -57,7 +59,10 @@ def _ratios(cases: list[dict]) -> list[str]:
         other = next((each for each in cases if each["name"] == f"{case['benchmark']} · offload · {load}"), None)
         if other is None or other["median"] is None:
             continue
-        ratio = case["median"]["latency_ns"]["p99"] / other["median"]["latency_ns"]["p99"]
+        p99, other_p99 = (each["median"]["latency_ns"]["p99"] for each in (case, other))
+        if p99 is None or not other_p99:
+            continue
+        ratio = p99 / other_p99
         lines.append(f"{case['benchmark']}, {load}: p99 of {case['datapath']} is {ratio:,.3g} times that of offload")
     return lines
 
@@ -78,6 +83,7 @@ def _invalid(measured: list[dict]) -> list[str]:
 
 def text(results: dict) -> str:
     """Everything that a terminal should show of the results."""
+    results = percentiles.supported(results)
     parts = []
     if results["cases"]:
         parts += [_cases(results["cases"]), _shares(results["cases"]), _ratios(results["cases"])]
