@@ -1,14 +1,36 @@
 // The options page of the documentation.
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+#include "hyperloop/core/text.h"
 #include "hyperloop/replication/options.h"
 
 namespace hyperloop {
 namespace {
 
-void AppendCell(std::string_view text, std::string* out) {
-  for (char c : text) {
-    if (c == '|') out->push_back('\\');
-    out->push_back(c);
+constexpr size_t kColumns = 120;
+
+// Breaks the text at spaces into lines; those behind the first are indented.
+void AppendItem(std::string_view text, std::string* page) {
+  constexpr std::string_view kIndent = "  ";
+  size_t column = 0;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(' '), text.size());
+    const std::string_view word = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (column != 0 && column + 1 + word.size() > kColumns) {
+      *page += '\n';
+      *page += kIndent;
+      column = kIndent.size();
+    } else if (column != 0) {
+      *page += ' ';
+      ++column;
+    }
+    *page += word;
+    column += word.size();
   }
+  *page += '\n';
 }
 
 }  // namespace
@@ -26,18 +48,13 @@ std::string StoreOptionsMarkdown() {
       "Sizes take the suffixes K, M and G (1K = 1024), times take ms and s. In a URI, characters "
       "with a meaning there\n"
       "(`%`, `&`, `=`, `;`, `?`, `#`, space) are percent-encoded. An unknown name or a bad value "
-      "is refused, with the reason.\n\n"
-      "| option | type | default | accepted | meaning |\n"
-      "|---|---|---|---|---|\n";
+      "is refused, with the reason.\n\n";
   for (const OptionInfo& info : StoreOptionTable()) {
-    page += "| `" + std::string(info.name) + "` | ";
-    AppendCell(info.type, &page);
-    page += info.default_value.empty() ? " | none | "
-                                       : " | `" + std::string(info.default_value) + "` | ";
-    AppendCell(info.range, &page);
-    page += " | ";
-    AppendCell(info.text, &page);
-    page += " |\n";
+    const std::string by_default =
+        info.default_value.empty() ? "no default" : Text("default `", info.default_value, "`");
+    AppendItem(Text("- `", info.name, "`: ", info.type, "; ", by_default,
+                    "; accepted: ", info.range, ". ", info.text),
+               &page);
   }
   return page;
 }

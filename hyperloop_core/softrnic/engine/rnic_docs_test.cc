@@ -33,10 +33,11 @@ std::set<std::string> All(const std::string& text, const std::regex& pattern) {
 
 TEST(RnicDocs, CountersAreTheDocumentedOnes) {
   std::set<std::string> documented;
-  std::istringstream lines(Section("Counters"));
+  // A line for each item "- names: text".
+  std::istringstream lines(std::regex_replace(Section("Counters"), std::regex("\n +"), " "));
   for (std::string line; std::getline(lines, line);) {
-    if (!line.starts_with("| `") || line.find("of the daemon") != line.npos) continue;
-    documented.merge(All(line.substr(0, line.find('|', 1)), std::regex("`([a-z_]+)`")));
+    if (!line.starts_with("- `") || line.find("of the daemon") != line.npos) continue;
+    documented.merge(All(line.substr(0, line.find(':')), std::regex("`([a-z_]+)`")));
   }
   Engine engine{EngineOptions{}};
   Client client(engine, "a");
