@@ -48,8 +48,8 @@ using rocksdb::IOOptions;
 using rocksdb::IOStatus;
 
 struct BindingFileSystem::Bound {
-  Bound(Binding of) : binding(std::move(of)) {}
-  const Binding binding;
+  Bound(DirectoryBinding of) : binding(std::move(of)) {}
+  const DirectoryBinding binding;
   std::once_flag once;
   std::unique_ptr<HyperloopFileSystem> fs;  // made by `once`
   std::atomic<bool> made{false};            // whether fs may be read without `once`
@@ -67,10 +67,11 @@ BindingFileSystem::BindingFileSystem(const std::shared_ptr<FileSystem>& local, B
     : FileSystemWrapper(local),
       status_(std::move(bindings.status)),
       open_store_(std::move(open_store)) {
-  std::stable_sort(
-      bindings.list.begin(), bindings.list.end(),
-      [](const Binding& a, const Binding& b) { return a.directory.size() > b.directory.size(); });
-  for (Binding& binding : bindings.list)
+  std::stable_sort(bindings.list.begin(), bindings.list.end(),
+                   [](const DirectoryBinding& a, const DirectoryBinding& b) {
+                     return a.directory.size() > b.directory.size();
+                   });
+  for (DirectoryBinding& binding : bindings.list)
     bound_.push_back(std::make_unique<Bound>(std::move(binding)));
 }
 
@@ -89,7 +90,7 @@ BindingFileSystem::Bound* BindingFileSystem::Find(const std::string& path) const
 }
 
 Result<FileSystem*> BindingFileSystem::FileSystemOf(Bound& bound) const {
-  const Binding& binding = bound.binding;
+  const DirectoryBinding& binding = bound.binding;
   if (!binding.status.ok())
     return binding.status.WithContext(binding.origin + " for " + binding.directory);
   std::call_once(bound.once, [&] {

@@ -36,7 +36,7 @@ Status AddToBindVariable(const std::vector<std::string>& pairs) {
   Bindings bindings;
   AddBindings(text, &bindings);
   HL_RETURN_IF_ERROR(bindings.status.WithContext("--bind"));
-  for (const Binding& binding : bindings.list)
+  for (const DirectoryBinding& binding : bindings.list)
     HL_RETURN_IF_ERROR(binding.status.WithContext("--bind " + binding.directory));
   ::setenv(kBindVariable, text.c_str(), 1);
   return Status::Ok();

@@ -30,16 +30,18 @@ Status ParseDirectory(std::string_view text, std::string* directory) {
   return Status::Ok();
 }
 
-bool IsBound(const std::vector<Binding>& list, const std::string& directory) {
-  return std::any_of(list.begin(), list.end(),
-                     [&](const Binding& binding) { return binding.directory == directory; });
+bool IsBound(const std::vector<DirectoryBinding>& list, const std::string& directory) {
+  return std::any_of(list.begin(), list.end(), [&](const DirectoryBinding& binding) {
+    return binding.directory == directory;
+  });
 }
 
-Status AddBinding(std::string_view entry, const std::string& origin, std::vector<Binding>* list) {
+Status AddBinding(std::string_view entry, const std::string& origin,
+                  std::vector<DirectoryBinding>* list) {
   const size_t between = entry.find(kBetween);
   if (between == std::string_view::npos)
     return InvalidArgument("it must be DIR=URI, with a URI that begins with hyperloop://");
-  Binding binding;
+  DirectoryBinding binding;
   binding.origin = origin;
   HL_RETURN_IF_ERROR(ParseDirectory(entry.substr(0, between), &binding.directory));
   if (IsBound(*list, binding.directory))
@@ -91,7 +93,7 @@ Result<std::string> ReadBindingsFile(const std::string& path) {
 }
 
 void Merge(Bindings from, Bindings* into) {
-  for (Binding& binding : from.list) {
+  for (DirectoryBinding& binding : from.list) {
     if (!IsBound(into->list, binding.directory)) into->list.push_back(std::move(binding));
   }
   if (into->status.ok()) into->status = std::move(from.status);

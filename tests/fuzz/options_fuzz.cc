@@ -124,7 +124,7 @@ void BindingsText(std::string_view text) {
   HL_FUZZ_CHECK(bindings.status.ok() || !bindings.status.message().empty(), "without a reason");
   std::string canonical;
   std::set<std::string> directories;
-  for (const Binding& binding : bindings.list) {
+  for (const DirectoryBinding& binding : bindings.list) {
     CheckBoundDirectory(binding.directory);
     HL_FUZZ_CHECK(directories.insert(binding.directory).second, binding.directory + " twice");
     HL_FUZZ_CHECK(!binding.origin.empty(), binding.directory);
@@ -134,7 +134,7 @@ void BindingsText(std::string_view text) {
   Bindings again;
   AddBindings(canonical, &again);
   HL_FUZZ_CHECK(again.status.ok(), canonical + ": " + again.status.ToString());
-  for (const Binding& binding : again.list)
+  for (const DirectoryBinding& binding : again.list)
     HL_FUZZ_CHECK(binding.status.ok() && directories.count(binding.directory) == 1, canonical);
 }
 

@@ -15,7 +15,7 @@ inline constexpr char kBindVariable[] = "HYPERLOOP_BIND";
 inline constexpr char kBindingsFile[] = "/etc/hyperloop/bindings";
 
 // DIR=URI: what is in DIR, and below it, belongs to the group that URI names.
-struct Binding {
+struct DirectoryBinding {
   std::string directory;  // absolute, without "." and "..", repeated or trailing slashes
   std::string origin;     // where it is said, for messages
   StoreOptions options;
@@ -23,7 +23,7 @@ struct Binding {
 };
 
 struct Bindings {
-  std::vector<Binding> list;  // of two, one below the other, the lower one counts below it
+  std::vector<DirectoryBinding> list;  // of two, one below the other, the lower one counts below it
   // What is wrong with the text, so that it is not known which directories are bound: whoever opens
   // any directory gets this error.
   Status status;
