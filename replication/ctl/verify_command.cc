@@ -96,8 +96,26 @@ Status CompareLogs(const std::vector<Member>& members) {
   return {};
 }
 
-// Compares every member's region with the first one's. kCorruption names the first byte that
-// differs.
+Status ComparePiece(const std::vector<Member>& members, uint64_t at, uint64_t size) {
+  std::vector<std::byte> expected(size), found(size);
+  HL_RETURN_IF_ERROR(members.front().view->Read(at, expected));
+  for (size_t i = 1; i < members.size(); ++i) {
+    HL_RETURN_IF_ERROR(members[i].view->Read(at, found));
+    const auto [a, b] = std::mismatch(expected.begin(), expected.end(), found.begin());
+    if (a == expected.end()) continue;
+    char bytes[32];
+    std::snprintf(bytes, sizeof bytes, "0x%02x and 0x%02x", std::to_integer<unsigned>(*a),
+                  std::to_integer<unsigned>(*b));
+    return Corruption(Text("regions differ, first at offset ",
+                           at + static_cast<uint64_t>(a - expected.begin()), ": ",
+                           members.front().name, " and ", members[i].name, " have ", bytes,
+                           "; every member's files are sound, so it is in bytes that no file has"));
+  }
+  return {};
+}
+
+// Compares every member's region with the first one's, in the bytes that the first one has in use.
+// kCorruption names the first byte that differs.
 Status CompareBytes(const std::vector<Member>& members) {
   constexpr uint64_t kPiece = 1 << 20;
   const uint64_t size = members.front().view->region_size();
@@ -108,25 +126,19 @@ Status CompareBytes(const std::vector<Member>& members) {
                         " one of " + std::to_string(size) + " B");
     }
   }
-  std::vector<std::byte> expected(kPiece), found(kPiece);
-  for (uint64_t at = 0; at < size; at += kPiece) {
-    const uint64_t n = std::min(kPiece, size - at);
-    HL_RETURN_IF_ERROR(members.front().view->Read(at, std::span(expected).first(n)));
-    for (size_t i = 1; i < members.size(); ++i) {
-      HL_RETURN_IF_ERROR(members[i].view->Read(at, std::span(found).first(n)));
-      if (std::memcmp(expected.data(), found.data(), n) == 0) continue;
-      const auto [a, b] = std::mismatch(
-          expected.begin(), expected.begin() + static_cast<ptrdiff_t>(n), found.begin());
-      char bytes[32];
-      std::snprintf(bytes, sizeof bytes, "0x%02x and 0x%02x", std::to_integer<unsigned>(*a),
-                    std::to_integer<unsigned>(*b));
-      return Corruption(
-          Text("regions differ, first at offset ", at + static_cast<uint64_t>(a - expected.begin()),
-               ": ", members.front().name, " and ", members[i].name, " have ", bytes,
-               "; every member's files are sound, so it is in bytes that no file has"));
+  for (const Range& range : members.front().status.in_use) {
+    for (uint64_t at = 0; at < range.size; at += kPiece) {
+      HL_RETURN_IF_ERROR(
+          ComparePiece(members, range.offset + at, std::min(kPiece, range.size - at)));
     }
   }
-  return Status::Ok();
+  return {};
+}
+
+uint64_t BytesInUse(const Member& member) {
+  uint64_t bytes = 0;
+  for (const Range& range : member.status.in_use) bytes += range.size;
+  return bytes;
 }
 
 Status Compare(const std::vector<Member>& members) {
@@ -242,7 +254,7 @@ Status Verify(const Where& where, bool repair, bool with_files, std::string* rep
     *report = "repaired; ";
   }
   HL_RETURN_IF_ERROR(status);
-  *report += Text(Names(members, true), ": ", members.front().view->region_size(), " B are equal, ",
+  *report += Text(Names(members, true), ": ", BytesInUse(members.front()), " B in use are equal, ",
                   members.front().status.files.size(), " files sound");
   if (!with_files) return {};
   uint64_t bytes = 0;
@@ -260,7 +272,7 @@ void AddVerify(CLI::App& app, Action* chosen) {
   CLI::App* verify = app.add_subcommand(
       "verify",
       "check the checksums of what each replica and the primary's pool hold, and that their "
-      "regions are equal, byte by byte; names member, extent and file of damage");
+      "regions are equal in every byte in use; names member, extent and file of damage");
   AddWhere(verify, where.get());
   verify->add_flag("--repair", *repair,
                    "mend damage from members that are sound there, and make all members equal; all "

@@ -47,6 +47,21 @@ std::vector<Range> DifferingRanges(std::span<const uint64_t> ours, std::span<con
   return ranges;
 }
 
+std::vector<Range> RangesInUse(const RegionGeometry& geometry, std::span<const MapEntry> map) {
+  std::vector<Range> ranges = {{0, geometry.data_offset}};
+  for (uint32_t extent = 0; extent < map.size(); ++extent) {
+    if (map[extent].slot_plus_one == 0) continue;
+    const uint64_t offset = geometry.ExtentOffset(extent);
+    Range& last = ranges.back();
+    if (last.offset + last.size == offset) {
+      last.size += map[extent].length;
+    } else {
+      ranges.push_back({offset, map[extent].length});
+    }
+  }
+  return ranges;
+}
+
 std::vector<Range> ResyncOrder(std::span<const Range> ranges, const RegionInfo& info,
                                const LogState& log) {
   const RegionGeometry& g = info.geometry;

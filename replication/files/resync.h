@@ -28,6 +28,11 @@ std::vector<Range> DifferingRanges(std::span<const uint64_t> ours, std::span<con
                                    uint64_t base, uint64_t size, uint64_t block_size,
                                    uint64_t max_range = 1u << 20);
 
+// Returns the ranges of a region that are in use, in their order: everything in front of the data
+// extents, and of each extent the bytes that its entry in `map` counts. Neighbours are merged.
+// Nobody reads the other bytes before they are written again, so members may differ there.
+std::vector<Range> RangesInUse(const RegionGeometry& geometry, std::span<const MapEntry> map);
+
 // Returns the same ranges, cut and in the order of sending: superblock; ring from the log's head to
 // its tail; rest of the ring; applied bytes; head blocks. The lock word is left out, because only
 // gCAS changes it.

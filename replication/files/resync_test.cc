@@ -87,6 +87,31 @@ TEST(Resync, AnyPrefixLeavesAUsableMember) {
   }
 }
 
+TEST(Resync, OnlyTheCountedBytesOfExtentsAreInUse) {
+  const TestRegion region;
+  const RegionGeometry& g = region.info.geometry;
+  std::vector<MapEntry> map(g.extent_count);
+  const auto text = [&] {
+    std::string out;
+    for (const Range& range : RangesInUse(g, map))
+      out += std::to_string(range.offset) + "+" + std::to_string(range.size) + " ";
+    return out;
+  };
+  const std::string fixed = "0+" + std::to_string(g.data_offset) + " ";
+  EXPECT_EQ(text(), fixed);
+  map[1] = {1, 0, g.extent_size, 0};
+  map[2] = {1, 1, 7, 0};
+  EXPECT_EQ(text(), fixed + std::to_string(g.ExtentOffset(1)) + "+" +
+                        std::to_string(g.extent_size + 7) + " ");
+  map[3] = {2, 0, 1, 0};  // behind an extent that is not full
+  EXPECT_EQ(text(), fixed + std::to_string(g.ExtentOffset(1)) + "+" +
+                        std::to_string(g.extent_size + 7) + " " +
+                        std::to_string(g.ExtentOffset(3)) + "+1 ");
+  map[0] = {3, 0, g.extent_size, 0};
+  map[1] = map[2] = map[3] = {};
+  EXPECT_EQ(text(), "0+" + std::to_string(g.data_offset + g.extent_size) + " ");
+}
+
 TEST(Resync, TheLockWordIsLeftAlone) {
   const TestRegion region;
   LogState log;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "files/member_check.h"
+#include "files/resync.h"
 #include "hyperloop/core/text.h"
 #include "layout/region_layout.h"
 #include "layout/replica_lists.h"
@@ -160,6 +161,7 @@ void DescribeImage(std::span<const std::byte> image, bool with_data, NodeStatus*
   status->directory = check.binding.directory;
   status->configuration = Describe(check.configuration);
   status->files = check.table.List();
+  status->in_use = RangesInUse(info->geometry, check.table.map);
   status->extents_used = static_cast<uint64_t>(
       std::count_if(check.table.map.begin(), check.table.map.end(),
                     [](const MapEntry& entry) { return entry.slot_plus_one != 0; }));

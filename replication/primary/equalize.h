@@ -1,6 +1,10 @@
 // Makes regions equal before a group is armed: the primary's own becomes equal to the chosen
 // member's, then every member's becomes equal to the primary's.
 //
+// What no file holds (files/resync.h) is neither read nor compared nor sent. So this takes as long
+// as the journal and the files are large, and not the region. The journal's ring is made equal as a
+// whole: a stale record behind the log's end could otherwise continue one member's log alone.
+//
 // A crash at any point leaves each member with a log that holds every acknowledged record: rings
 // are equalised on all members before applied bytes on any, heads come last, and each range is
 // durable before the next is sent.
@@ -18,12 +22,14 @@ namespace hyperloop {
 
 inline constexpr uint32_t kEqualizeBlock = 16u << 10;
 
-// Makes `own` equal to `replica`'s region. `own` is not durable yet.
+// Makes `own` equal to `replica`'s region. `own` is not durable yet. kCorruption: the replica's log
+// or file table is damaged.
 Status PullRegion(ReplicaHandle& replica, const Ownership& own_epoch, std::span<std::byte> own);
 
-// Makes every replica's region equal to `own`. `log`: the log in `own`'s ring, from the head before
-// it was moved.
+// Makes every replica's region equal to `own`, in the ranges `in_use` (RangesInUse). `log`: the log
+// in `own`'s ring, from the head before it was moved.
 Status PushRegion(std::span<ReplicaHandle* const> replicas, const Ownership& own_epoch,
-                  std::span<const std::byte> own, const RegionInfo& info, const LogState& log);
+                  std::span<const std::byte> own, std::span<const Range> in_use,
+                  const RegionInfo& info, const LogState& log);
 
 }  // namespace hyperloop

@@ -37,15 +37,15 @@ void ReplicaHandle::Detach(bool may_blame) {
   remote_access_.reset();
 }
 
-Result<std::vector<uint64_t>> ReplicaHandle::Checksums(const Ownership& own, uint32_t block_size) {
+Result<std::vector<uint64_t>> ReplicaHandle::Checksums(const Ownership& own, const Range& range,
+                                                       uint32_t block_size) {
   auto request = OwnerRequest<control::ChecksumsRequestT>(own);
-  request.offset = 0;
-  request.length = region_.size;
+  request.offset = range.offset;
+  request.length = range.size;
   request.block_size = block_size;
   HL_ASSIGN_OR_RETURN(control::ChecksumsReplyT reply,
                       Call<control::ChecksumsReplyT>(request, slow_timeout()));
-  // The size is what the replica said, up to 2^64 − 1.
-  const uint64_t blocks = region_.size / block_size + (region_.size % block_size != 0 ? 1 : 0);
+  const uint64_t blocks = range.size / block_size + (range.size % block_size != 0 ? 1 : 0);
   if (reply.checksums.size() != blocks) {
     return Corruption(
         Text(name_, " answered with ", reply.checksums.size(), " checksums, not ", blocks));

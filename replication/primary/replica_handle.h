@@ -76,7 +76,8 @@ class ReplicaHandle {
     if (hello.ok()) bulk_port_ = hello->bulk_port;
     return hello;
   }
-  // Sets how long each call may take in which the replica registers or reads its whole region.
+  // Sets how long each call may take in which the replica registers its region, or reads all of it
+  // that is in use.
   void SetSlowTimeout(std::chrono::nanoseconds timeout) { slow_timeout_ = timeout; }
   // Sets the time at which all such calls must have ended. A call that begins just before it, or
   // later, still has a second and `reading`, the time in which a region is read, so that its
@@ -100,8 +101,9 @@ class ReplicaHandle {
   Status Attach(rnic::Device& device, const Ownership& own, std::chrono::nanoseconds timeout);
   // `may_blame`: a broken access is the fault of the replica, or of the way to it.
   void Detach(bool may_blame);
-  // Its checksums of the whole region by blocks.
-  Result<std::vector<uint64_t>> Checksums(const Ownership& own, uint32_t block_size);
+  // Its checksums of a range of the region, by blocks.
+  Result<std::vector<uint64_t>> Checksums(const Ownership& own, const Range& range,
+                                          uint32_t block_size);
   Result<MemberInfo> Prepare(const Ownership& own, const MemberOptions& options);
   Status ConnectMember(const Ownership& own, const PrimaryInfo& primary,
                        std::span<const MemberInfo> chain);

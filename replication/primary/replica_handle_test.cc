@@ -63,7 +63,7 @@ TEST_F(ReplicaHandleTest, AnEmptyListIsNoChecksumsOfTheLargestRegion) {
   ReplicaHandle replica(server_->endpoint(), Trust(), 20s);
   const Ownership own{7, Uuid{1}, "test"};
   ASSERT_OK(replica.Attach(*device_, own, 1s));
-  EXPECT_THAT(replica.Checksums(own, 4096), StatusIs(Code::kCorruption));
+  EXPECT_THAT(replica.Checksums(own, {0, region_size_}, 4096), StatusIs(Code::kCorruption));
 }
 
 }  // namespace

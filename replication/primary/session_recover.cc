@@ -286,7 +286,7 @@ Result<Recovered> Session::TryBringBack(uint64_t acked, std::chrono::nanoseconds
   HL_ASSIGN_OR_RETURN(device_, open_device_());
   if (anew) HL_RETURN_IF_ERROR(SealAnew(epoch));
   HL_RETURN_IF_ERROR(Retryable(AttachAll()));
-  // What follows reads the whole region, which takes a while. The heartbeat shows meanwhile that
+  // What follows reads all that is in use, which takes a while. The heartbeat shows meanwhile that
   // this primary lives.
   if (heartbeat_ != nullptr) heartbeat_->SetTargets(HeartbeatTargets(true));
   HL_RETURN_IF_ERROR(RestoreOwn(acked, sources));

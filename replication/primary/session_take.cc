@@ -9,6 +9,7 @@
 #include "common/printable.h"
 #include "control/owner.h"
 #include "files/image_files.h"
+#include "files/resync.h"
 #include "hyperloop/core/text.h"
 #include "hyperloop/replication/inspect.h"
 #include "journal/redo.h"
@@ -268,8 +269,11 @@ Status Session::PushOwn() {
   const auto own = pool_->region();
   const LogState found = log_state_;
   if (!(found.tail == found.head.cursor)) WriteHead(own, info_, found.tail);
-  HL_RETURN_IF_ERROR(pool_->media().Persist(own.data(), own.size()));
-  HL_RETURN_IF_ERROR(PushRegion(members_, own_, own, info_, found));
+  HL_ASSIGN_OR_RETURN(const FileTable table, FileTable::Load(own, info_));
+  const std::vector<Range> in_use = RangesInUse(info_.geometry, table.map);
+  for (const Range& range : in_use)
+    HL_RETURN_IF_ERROR(pool_->media().Persist(own.data() + range.offset, range.size));
+  HL_RETURN_IF_ERROR(PushRegion(members_, own_, own, in_use, info_, found));
   HL_ASSIGN_OR_RETURN(log_state_.head, ReadHead(own, info_));
   return {};
 }

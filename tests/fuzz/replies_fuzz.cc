@@ -461,7 +461,7 @@ class Primary {
     HL_FUZZ_CHECK(handle_.bulk_port() == reply->bulk_port, "another port");
   }
   void Checksums() {
-    const auto sums = handle_.Checksums(own_, kBlock);
+    const auto sums = handle_.Checksums(own_, {0, handle_.region().size}, kBlock);
     if (!Checked(sums.status())) return;
     const uint64_t size = handle_.region().size;
     HL_FUZZ_CHECK(sums->size() == size / kBlock + (size % kBlock != 0 ? 1 : 0),

@@ -114,7 +114,8 @@ class DatabaseFailureTest : public testing::Test {
     const Result<std::vector<std::byte>> second = cluster_.ReplicaRegion(1);
     ASSERT_OK(first);
     ASSERT_OK(second);
-    EXPECT_TRUE(*first == *second) << "the replicas differ";
+    EXPECT_EQ(cluster_.FirstDifferenceInUse(*first, *second), std::nullopt)
+        << "the replicas differ";
   }
 
   TestCluster cluster_{2, 64 << 20};

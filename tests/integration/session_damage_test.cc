@@ -64,6 +64,32 @@ TEST_F(SessionDamageTest, DamagedBytesAreTakenFromASoundMember) {
   }
 }
 
+// Free extents cost a taking nothing, and what a member has in them harms nobody.
+TEST_F(SessionDamageTest, WhatNoFileHoldsIsNeitherComparedNorSent) {
+  const std::string all = FillExtents();
+  {
+    auto store = Taken();
+    ASSERT_NE(store, nullptr);
+    ASSERT_OK(store->Remove("f"));
+    ASSERT_OK(store->Close());
+  }
+  const auto region = replicas_[1]->region();
+  const uint64_t data = ParseSuperblock(region, region.size()).value().geometry.data_offset;
+  const auto free = region.subspan(data);
+  std::ranges::fill(free, std::byte{0xaa});
+  compared_ = 0;
+  { ASSERT_NE(Taken(), nullptr); }
+  EXPECT_EQ(compared_, 4 * data) << "one member is read, and three are made equal to it";
+  EXPECT_EQ(std::ranges::count(free, std::byte{0xaa}), std::ssize(free));
+  ExpectEqualRegions();
+
+  EXPECT_EQ(FillExtents(), all);
+  ExpectEqualRegions();
+  compared_ = 0;
+  ExpectTakenWith(all);
+  EXPECT_EQ(compared_, 4 * (data + all.size()));
+}
+
 // No member is sound as a whole, but each extent has a sound copy.
 TEST_F(SessionDamageTest, MembersMendEachOther) {
   const std::string all = FillExtents();

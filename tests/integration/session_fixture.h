@@ -21,6 +21,8 @@
 #include "support/embedded_replica.h"
 #include "support/eventually.h"
 #include "support/log_lines.h"
+#include "support/ranges_in_use.h"
+#include "support/regions.h"
 #include "support/status_matchers.h"
 
 namespace hyperloop::test {
@@ -45,6 +47,8 @@ class SessionFixture : public testing::Test {
              // Only the owner knows this id; it is kept for requests in the owner's name.
              if (const auto* attach = control::As<control::AttachRequestT>(request))
                WithOwner([&](std::vector<uint8_t>& owner) { owner = attach->owner_id; });
+             if (const auto* sums = control::As<control::ChecksumsRequestT>(request))
+               compared_ += sums->length;
              const auto* hello = control::As<control::HelloRequestT>(request);
              if (hello != nullptr && !hello->owner_id.empty() && IsBlind(hello->owner_id))
                return Fate::kRequestLost;
@@ -267,8 +271,8 @@ class SessionFixture : public testing::Test {
   }
   void ExpectEqualRegions() {
     for (size_t i = 1; i < replicas_.size(); ++i) {
-      EXPECT_TRUE(std::equal(replicas_[0]->region().begin(), replicas_[0]->region().end(),
-                             replicas_[i]->region().begin()))
+      const auto first = replicas_[0]->region();
+      EXPECT_EQ(FirstDifference(first, replicas_[i]->region(), RangesInUse(first)), std::nullopt)
           << "replica " << i << " differs";
     }
   }
@@ -277,8 +281,9 @@ class SessionFixture : public testing::Test {
   std::string folder_;
   softrnic::EmbeddedRnic rnic_;
   std::mutex owner_mutex_;
-  std::vector<uint8_t> owner_;  // of the last AttachRequest, guarded by owner_mutex_
-  std::vector<uint8_t> blind_;  // see Blind, guarded by owner_mutex_
+  std::vector<uint8_t> owner_;         // of the last AttachRequest, guarded by owner_mutex_
+  std::vector<uint8_t> blind_;         // see Blind, guarded by owner_mutex_
+  std::atomic<uint64_t> compared_{0};  // bytes of which checksums were asked, of all replicas
   std::atomic<int> requests_{0}, cut_{INT32_MAX};
   std::atomic<Fate> cut_fate_{Fate::kRequestLost};  // of the first one that is cut
   std::atomic<Body> lost_once_{Body::NONE};

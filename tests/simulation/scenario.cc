@@ -17,6 +17,8 @@
 #include "simulation/replica_sets.h"
 #include "simulation/scheduler.h"
 #include "simulation/world.h"
+#include "support/ranges_in_use.h"
+#include "support/regions.h"
 
 namespace hyperloop::simulation {
 namespace {
@@ -771,8 +773,10 @@ class Scenario {
     const std::set<int> all = sets_.All();
     for (const int i : all)
       Scheduler::Get().Note(Crc32c(0, world_.region(i).data(), world_.region(i).size()));
+    const std::span<const std::byte> first = world_.region(*all.begin());
+    const std::vector<Range> in_use = test::RangesInUse(first);
     for (const int i : all)
-      if (!std::ranges::equal(world_.region(*all.begin()), world_.region(i)))
+      if (test::FirstDifference(first, world_.region(i), in_use).has_value())
         Wrong("replica " + std::to_string(i) + " differs from replica " +
               std::to_string(*all.begin()) + " at the end");
   }

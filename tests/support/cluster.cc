@@ -11,6 +11,7 @@
 #include <iterator>
 
 #include "hyperloop/core/softrnic.h"
+#include "support/regions.h"
 
 namespace hyperloop::test {
 namespace {
@@ -168,6 +169,13 @@ Result<std::vector<std::byte>> TestCluster::ReplicaRegion(uint32_t i) const {
   std::vector<std::byte> bytes(view->region_size());
   HL_RETURN_IF_ERROR(view->Read(0, bytes));
   return bytes;
+}
+
+std::optional<uint64_t> TestCluster::FirstDifferenceInUse(std::span<const std::byte> a,
+                                                          std::span<const std::byte> b) const {
+  const Result<NodeStatus> status = ReplicaStatus(0);
+  EXPECT_TRUE(status.ok()) << status.status().ToString();
+  return status.ok() ? FirstDifference(a, b, status->in_use) : 0;
 }
 
 }  // namespace hyperloop::test

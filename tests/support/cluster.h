@@ -10,6 +10,8 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -73,6 +75,10 @@ class TestCluster {
   Result<NodeStatus> ReplicaStatus(uint32_t i) const;
   // The replicated bytes of replica i, read by RDMA.
   Result<std::vector<std::byte>> ReplicaRegion(uint32_t i) const;
+  // The first offset at which two regions differ in what replica 0 has in use. The group is at
+  // rest. Nothing: they do not.
+  std::optional<uint64_t> FirstDifferenceInUse(std::span<const std::byte> a,
+                                               std::span<const std::byte> b) const;
 
  private:
   const ClusterProcess& process(uint32_t i) const { return info_.processes[1 + i]; }

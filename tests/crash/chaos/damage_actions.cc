@@ -4,11 +4,16 @@
 #include <sys/mount.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "crash/chaos/actions.h"
+#include "files/member_check.h"
+#include "files/resync.h"
 #include "layout/region_layout.h"
 
 namespace hyperloop::chaos {
@@ -57,6 +62,21 @@ void WriteChanged(const std::string& path, const std::string& before, const std:
   ::close(fd);
 }
 
+// One of the ranges of the data extents that are in use.
+Area DataInUse(World& world, std::span<const std::byte> image) {
+  const Result<RegionInfo> info = ParseSuperblock(image, image.size());
+  if (!info.ok()) return {0, image.size()};
+  const RegionGeometry& g = info->geometry;
+  const MemberCheck content = CheckMember(image, *info, 0, CheckDepth::kMetadata);
+  std::vector<Area> areas;
+  for (const Range& range : RangesInUse(g, content.table.map)) {
+    const uint64_t begin = std::max(range.offset, g.data_offset), end = range.offset + range.size;
+    if (begin < end) areas.push_back({begin, end});
+  }
+  if (areas.empty()) return {g.data_offset, g.region_size};
+  return areas[world.Random(areas.size())];
+}
+
 enum class Where { kSuperblock, kHead, kRing, kBinding, kTable, kMap, kData };
 
 Area AreaOf(const RegionGeometry& geometry, Where where) {
@@ -91,8 +111,11 @@ void FlipIn(World& world, Where where) {
   std::string after = before;
   const Result<PoolMap> map = MapPool(before);
   if (!map.ok()) return world.Fail(map.status().ToString());
-  for (uint64_t n = 1 + world.Random(3); n > 0; --n)
-    Flip(world, after, map->region, AreaOf(map->geometry, where));
+  const auto image = std::as_bytes(std::span(before)).subspan(map->region, kRegionSize);
+  for (uint64_t n = 1 + world.Random(3); n > 0; --n) {
+    Flip(world, after, map->region,
+         where == Where::kData ? DataInUse(world, image) : AreaOf(map->geometry, where));
+  }
   WriteChanged(world.pool(i), before, after);
   if (world.StartReplica(i)) {
     world.AwaitReplicas();

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "hyperloop/core/group.h"
 #include "hyperloop/core/rnic.h"
 #include "hyperloop/core/status.h"
 #include "hyperloop/replication/store.h"
@@ -48,6 +49,9 @@ struct NodeStatus {
   uint64_t last_seq = 0, last_epoch = 0, tail_position = 0;
   uint64_t acked_seq = 0;  // greatest seq that some record names as acknowledged
   uint64_t table_capacity = 0, extents = 0, extents_used = 0;
+  // The ranges of the region that hold anything, as of last_seq. In these, all members that are at
+  // rest and have the same log are equal.
+  std::vector<Range> in_use;
   std::vector<FileInfo> files;  // as of last_seq, by name
   // How the log or the table is damaged; empty: it is not. If it is, files is empty.
   std::string log_error;
