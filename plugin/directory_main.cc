@@ -2,6 +2,7 @@
 // directory. hyperloopctl adopt, promote and switchover are the commands for users.
 #include <rocksdb/env.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -9,9 +10,11 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "file_system.h"
 #include "hyperloop/core/trusted_files.h"
+#include "hyperloop/replication/survivors.h"
 #include "local_file_system.h"
 #include "local_files.h"
 #include "paths.h"
@@ -76,6 +79,7 @@ Status Adopt(const std::string& directory, StoreOptions options) {
 // What the command line says.
 struct Call {
   std::string verb, directory, uri, replica_files, wait;
+  std::string force;  // empty: no; "ask"; "yes": without asking
 };
 
 Status CheckPlaces(const Call& call) {
@@ -95,6 +99,61 @@ Status Promote(const Call& call, StoreOptions options, HyperloopFileSystem::Near
   HyperloopFileSystem fs(std::make_shared<ShowingFileSystem>(), options, Store::Open);
   fs.Promote(std::move(near));
   return Bind(fs, call.directory);
+}
+
+std::string Listed(const std::vector<std::string>& addresses) {
+  std::string out;
+  for (const std::string& each : addresses) out += (out.empty() ? "" : ", ") + each;
+  return out;
+}
+
+// Says on stderr what going on with the survivors costs.
+void Warn(const Survivors& survivors) {
+  std::fprintf(
+      stderr,
+      "Too few replicas of the group answer to agree on anything.\n"
+      "  left: %s\n"
+      "  lost: %s\n"
+      "--force goes on with those that are left, and gives the others up for good. What is left "
+      "holds everything that was acknowledged under the newest configuration that it knows, that "
+      "of epoch %llu. The group was taken last by %s, whose last sign of life here was at %s.\n"
+      "- If the others went on without these since then (on_replica_failure=continue), all that "
+      "they acknowledged is lost.\n"
+      "- If they are not lost but out of reach, and a primary still serves there, there will be "
+      "two databases, which never become one. End that primary first.\n"
+      "- A replica that comes back is refused. It may join with a fresh pool (add_replica).\n",
+      Listed(survivors.left).c_str(), Listed(survivors.lost).c_str(),
+      static_cast<unsigned long long>(survivors.epoch), survivors.owner.c_str(),
+      survivors.alive_at.c_str());
+}
+
+// True: this line is on stdin.
+bool Typed(const std::string& words) {
+  std::fprintf(stderr, "To go on, type: %s\n", words.c_str());
+  std::string line;
+  for (int c = std::getchar(); c != EOF && c != '\n'; c = std::getchar())
+    line.push_back(static_cast<char>(c));
+  return line == words;
+}
+
+// Gives up the replicas that are lost, if somebody confirms it.
+Status GiveUpLost(const Call& call, StoreOptions* options) {
+  HL_ASSIGN_OR_RETURN(const Survivors survivors, FindSurvivors(*options));
+  Warn(survivors);
+  const std::string words = "give up " + Listed(survivors.lost);
+  if (call.force != "yes" && !Typed(words))
+    return InvalidArgument("not confirmed; nothing was changed");
+  options->given_up = survivors.lost;
+  return Status::Ok();
+}
+
+// Leaves the options as the group's next opening needs them.
+void DropGivenUp(StoreOptions* options) {
+  std::erase_if(options->replicas, [&](const std::string& each) {
+    return std::find(options->given_up.begin(), options->given_up.end(), each) !=
+           options->given_up.end();
+  });
+  options->given_up.clear();
 }
 
 Status Promote(const Call& call, StoreOptions options) {
@@ -152,7 +211,9 @@ Status Run(const Call& call) {
   if (call.verb == "adopt") {
     HL_RETURN_IF_ERROR(Adopt(call.directory, options));
   } else if (call.verb == "promote") {
+    if (!call.force.empty()) HL_RETURN_IF_ERROR(GiveUpLost(call, &options));
     HL_RETURN_IF_ERROR(Promote(call, options));
+    DropGivenUp(&options);
   } else if (call.verb == "switchover") {
     HL_RETURN_IF_ERROR(Switchover(call, options));
   } else {
@@ -169,15 +230,16 @@ Status Run(const Call& call) {
 }  // namespace hyperloop::plugin
 
 int main(int argc, char** argv) {
-  if (argc < 4 || argc > 6) {
-    std::fprintf(
-        stderr,
-        "usage: hyperloop-directory adopt|promote|switchover DIR URI [REPLICA_FILES "
-        "[SECONDS]]\n(see hyperloopctl adopt --help, promote --help, switchover --help)\n");
+  if (argc < 4 || argc > 7) {
+    std::fprintf(stderr,
+                 "usage: hyperloop-directory adopt|promote|switchover DIR URI [REPLICA_FILES "
+                 "[SECONDS [ask|yes]]]\n(see hyperloopctl adopt --help, promote --help, switchover "
+                 "--help)\n");
     return 2;
   }
-  const hyperloop::Status status = hyperloop::plugin::Run(
-      {argv[1], argv[2], argv[3], argc > 4 ? argv[4] : "", argc > 5 ? argv[5] : "0"});
+  const hyperloop::Status status =
+      hyperloop::plugin::Run({argv[1], argv[2], argv[3], argc > 4 ? argv[4] : "",
+                              argc > 5 ? argv[5] : "0", argc > 6 ? argv[6] : ""});
   if (status.ok()) return 0;
   std::fprintf(stderr, "hyperloopctl %s: %s\n", argv[1], status.message().c_str());
   return status.code() == hyperloop::Code::kInvalidArgument ? 2 : 1;

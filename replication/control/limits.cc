@@ -53,6 +53,10 @@ Status Common(const Message& message) {
   if constexpr (requires { message.owner_id; })
     HL_RETURN_IF_ERROR(Id("owner_id", message.owner_id));
   if constexpr (requires { message.gid; }) HL_RETURN_IF_ERROR(Id("gid", message.gid));
+  if constexpr (requires { message.branch_owner; }) {
+    HL_RETURN_IF_ERROR(Epoch("branch_epoch", message.branch_epoch));
+    HL_RETURN_IF_ERROR(Id("branch_owner", message.branch_owner));
+  }
   return {};
 }
 

@@ -17,13 +17,15 @@ namespace {
 struct DirectoryOptions {
   std::string db, uri, replica_files;
   uint32_t wait = 600;
+  bool force = false, yes = false;
 };
 
 // Does not return when it works.
 Status Become(const char* verb, const DirectoryOptions& options) {
   HL_ASSIGN_OR_RETURN(const std::string program, FindOwnProgram("hyperloop-directory"));
+  const char* const force = !options.force ? "" : options.yes ? "yes" : "ask";
   ::execl(program.c_str(), program.c_str(), verb, options.db.c_str(), options.uri.c_str(),
-          options.replica_files.c_str(), std::to_string(options.wait).c_str(),
+          options.replica_files.c_str(), std::to_string(options.wait).c_str(), force,
           static_cast<char*>(nullptr));
   return FromErrno(errno, "executing " + program);
 }
@@ -68,6 +70,11 @@ void AddPromote(CLI::App& app, Action* chosen) {
       "which is refused from then on; takes nothing from a primary that lives, unless the URI says "
       "takeover=true; goes on where an earlier call was cut short");
   const auto options = AddTarget(promote);
+  CLI::Option* const force = promote->add_flag(
+      "--force", options->force,
+      "go on with the replicas that answer, though they are no majority, because the others are "
+      "lost for good; says what may be lost, and asks. What the others hold is never used again");
+  promote->add_flag("--yes", options->yes, "do not ask")->needs(force);
   promote->callback([=] { *chosen = [=] { return Fail(Become("promote", *options)); }; });
 }
 

@@ -100,6 +100,7 @@ nlohmann::ordered_json ToJson(const Look& look) {
   json["heartbeat_time"] = HeartbeatTime(status.heartbeat);
   json["chain"] = status.replicas;
   json["left_out"] = status.absent;
+  json["branch_epoch"] = status.branch_epoch;
   json["file_damage"] = status.file_damage;
   json["formatted"] = status.formatted;
   if (!status.formatted) return json;
@@ -166,6 +167,12 @@ void PrintText(const Look& look, const Look& first) {
                                 : silent.c_str());
   for (const std::string& each : status.absent)
     std::printf("  SHRUNKEN: goes on without %s until it is back\n", Shown(each).c_str());
+  if (status.branch_epoch != 0) {
+    std::printf(
+        "  BRANCH: replicas were given up by force at epoch %llu; what they hold never "
+        "joins it\n",
+        static_cast<unsigned long long>(status.branch_epoch));
+  }
   if (!status.file_damage.empty())
     std::printf("  DAMAGED: %s\n", Shown(status.file_damage).c_str());
   if (!status.formatted) {

@@ -72,6 +72,7 @@ class BytesView : public NodeView {
     status.installed_epoch = state.installed.epoch;
     for (const auto& each : state.installed.replicas) status.replicas.push_back(each.address);
     for (const auto& each : state.installed.absent) status.absent.push_back(each.address);
+    status.branch_epoch = state.installed.branch.epoch;
     status.media = MediaName(media());
     status.region_size = region_size();
     HL_ASSIGN_OR_RETURN(const RegionImage image, Image(with_data));

@@ -28,9 +28,13 @@ struct NodeBlock {
   };
   std::array<Replica, kMaxConfigurationReplicas> replicas;  // the absent ones last
   uint32_t absent_count;
-  std::array<uint8_t, 140> zero;
+  uint32_t zero0;
+  uint64_t branch_epoch;
+  Uuid branch_owner;
+  std::array<uint8_t, 112> zero;
 };
-static_assert(sizeof(NodeBlock) == 1024 && offsetof(NodeBlock, replicas) == 112);
+static_assert(sizeof(NodeBlock) == 1024 && offsetof(NodeBlock, replicas) == 112 &&
+              offsetof(NodeBlock, branch_epoch) == 888);
 
 uint32_t BlockCrc(NodeBlock block) {
   block.crc = 0;
@@ -56,6 +60,7 @@ bool ParseCopy(const std::byte* bytes, NodeState* state) {
   state->installed.owner = block.installed_owner;
   state->installed.replicas.clear();
   state->installed.absent.clear();
+  state->installed.branch = {block.branch_epoch, block.branch_owner};
   state->released = block.released == 1;
   for (uint32_t i = 0; i < block.replica_count + block.absent_count; ++i) {
     const auto& address = block.replicas[i].address;
@@ -146,6 +151,8 @@ Result<PageRange> WriteNodeState(std::span<std::byte> page, NodeState* state) {
   block.replica_count = static_cast<uint32_t>(installed.replicas.size());
   block.absent_count = static_cast<uint32_t>(installed.absent.size());
   block.released = state->released ? 1 : 0;
+  block.branch_epoch = installed.branch.epoch;
+  block.branch_owner = installed.branch.owner;
   for (size_t i = 0; i < all.size(); ++i) {
     const auto& replica = all[i];
     if (replica.address.size() >= kConfigurationAddress ||

@@ -210,6 +210,8 @@ Result<ConfigurationBlock> MakeConfigurationBlock(const RegionInfo& info,
   block.magic = kConfigurationMagic;
   block.epoch = configuration.epoch;
   block.owner = configuration.owner;
+  block.branch_epoch = configuration.branch.epoch;
+  block.branch_owner = configuration.branch.owner;
   block.replica_count = static_cast<uint32_t>(configuration.replicas.size());
   block.absent_count = static_cast<uint32_t>(configuration.absent.size());
   for (size_t i = 0; i < all.size(); ++i) {
@@ -236,6 +238,7 @@ Result<Configuration> ParseConfigurationBlock(std::span<const std::byte> bytes,
   const auto bad = [] { return Corruption("configuration block states impossible members"); };
   if (block.epoch == 0 || !CountsFit(block.replica_count, block.absent_count)) return bad();
   Configuration configuration{block.epoch, block.owner, {}, {}};
+  configuration.branch = {block.branch_epoch, block.branch_owner};
   for (uint32_t i = 0; i < block.replica_count + block.absent_count; ++i) {
     const auto& [node, address] = block.replicas[i];
     const auto end = std::find(address.begin(), address.end(), '\0');

@@ -209,6 +209,15 @@ Result<Binding> ParseBindingBlock(std::span<const std::byte> bytes, const Region
 
 inline constexpr size_t kMaxConfigurationReplicas = 8;
 inline constexpr size_t kConfigurationAddress = 80;  // bytes on media, the final zero included
+// The history of a group splits if replicas are given up without a majority (hyperloopctl promote
+// --force), because those may live. What follows such a promotion is a branch. Nodes of different
+// branches never serve together, and none is made equal to the other.
+struct Branch {
+  uint64_t epoch = 0;  // the one with which it began; 0: it began with the group
+  Uuid owner{};        // digest of the id of that epoch's owner, which makes it unique
+  friend bool operator==(const Branch&, const Branch&) = default;
+};
+
 // Says who a group is from an epoch on. Changing it needs a majority of `replicas`.
 struct Configuration {
   uint64_t epoch = 0;
@@ -220,6 +229,7 @@ struct Configuration {
   std::vector<Replica> replicas;  // in the order of the chain; each holds what is acknowledged
   // Replicas that failed and were left out. Nothing is acknowledged by them until they are back.
   std::vector<Replica> absent = {};
+  Branch branch = {};
 
   // `replicas`, then `absent`.
   std::vector<Replica> All() const;
@@ -238,9 +248,12 @@ struct ConfigurationBlock {
     std::array<char, kConfigurationAddress> address;  // zero terminated
   };
   std::array<Replica, kMaxConfigurationReplicas> replicas;  // the absent ones last
-  std::array<uint8_t, 216> zero;
+  uint64_t branch_epoch;
+  Uuid branch_owner;
+  std::array<uint8_t, 192> zero;
 };
-static_assert(sizeof(ConfigurationBlock) == 1024 && offsetof(ConfigurationBlock, replicas) == 40);
+static_assert(sizeof(ConfigurationBlock) == 1024 && offsetof(ConfigurationBlock, replicas) == 40 &&
+              offsetof(ConfigurationBlock, branch_epoch) == 808);
 inline constexpr uint32_t kConfigurationMagic = 0x464e4f43;  // "CONF"
 // Whether a block has room for so many replicas, the absent ones included.
 constexpr bool CountsFit(uint32_t replicas, uint32_t absent) {

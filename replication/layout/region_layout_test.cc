@@ -182,12 +182,14 @@ TEST(Configuration, RoundTripAndChecks) {
     auto& list = i < 5 ? configuration.replicas : configuration.absent;
     list.push_back({RandomUuid(), "host" + std::to_string(i) + ":7000"});
   }
+  configuration.branch = {7, RandomUuid()};
   ConfigurationBlock block = MakeConfigurationBlock(info, configuration).value();
   const auto bytes = [&] { return std::as_bytes(std::span(&block, 1)); };
   const auto read = ParseConfigurationBlock(bytes(), info);
   ASSERT_OK(read);
   EXPECT_EQ(read->epoch, 9u);
   EXPECT_EQ(read->owner, configuration.owner);
+  EXPECT_EQ(read->branch, configuration.branch);
   ASSERT_EQ(read->replicas.size(), 5u);
   EXPECT_EQ(read->replicas[4].address, "host4:7000");
   EXPECT_EQ(read->replicas[4].node, configuration.replicas[4].node);
@@ -279,6 +281,7 @@ TEST(NodePage, AlternatesAndSurvivesATornCopy) {
                      RandomUuid(),
                      {{RandomUuid(), "127.0.0.1:7001"}, {RandomUuid(), "127.0.0.1:7002"}},
                      {{RandomUuid(), "127.0.0.1:7003"}}};
+  state.installed.branch = {1, RandomUuid()};
   const auto first = WriteNodeState(page, &state).value();
   state.sealed_epoch = 2;
   state.released = true;
@@ -290,6 +293,7 @@ TEST(NodePage, AlternatesAndSurvivesATornCopy) {
   ASSERT_EQ(read.installed.replicas.size(), 2u);
   EXPECT_EQ(read.installed.replicas[1].address, "127.0.0.1:7002");
   EXPECT_EQ(read.installed.replicas[1].node, state.installed.replicas[1].node);
+  EXPECT_EQ(read.installed.branch, state.installed.branch);
   ASSERT_EQ(read.installed.absent.size(), 1u);
   EXPECT_EQ(read.installed.absent[0].address, "127.0.0.1:7003");
   page[second.offset + 40] ^= std::byte{1};

@@ -1,5 +1,7 @@
 #include "layout/replica_lists.h"
 
+#include <algorithm>
+
 #include "hyperloop/core/text.h"
 
 namespace hyperloop {
@@ -24,6 +26,20 @@ Result<std::vector<Configuration::Replica>> ParseReplicas(
     replicas.push_back({node, addresses[i]});
   }
   return replicas;
+}
+
+Result<Branch> ParseBranch(uint64_t epoch, const std::vector<uint8_t>& owner) {
+  Branch branch{epoch, {}};
+  if (owner.empty()) return branch;
+  if (owner.size() != branch.owner.size())
+    return InvalidArgument(Text("branch with an owner of ", owner.size(), " bytes"));
+  std::copy(owner.begin(), owner.end(), branch.owner.begin());
+  return branch;
+}
+
+std::vector<uint8_t> BranchOwner(const Branch& branch) {
+  if (branch.owner == kNilUuid) return {};
+  return {branch.owner.begin(), branch.owner.end()};
 }
 
 }  // namespace hyperloop

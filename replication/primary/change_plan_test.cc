@@ -272,6 +272,14 @@ class WayOutTest : public ChangePlanTest {
     }
     return now;
   }
+  // All that is dead or not listed is lost for good.
+  static Situation ByForce(const Situation& now) {
+    Situation then = now;
+    then.change = {};
+    then.missing.insert(then.missing.end(), now.unlisted.begin(), now.unlisted.end());
+    for (const MissingReplica& each : then.missing) then.rules.given_up.push_back(each.address);
+    return then;
+  }
   // Follows each way out that the refusal names.
   static void ExpectWaysOutAreGranted(const Situation& now, const std::string& message) {
     EXPECT_THAT(message, Not(HasSubstr("18446744073709551615")));
@@ -284,6 +292,10 @@ class WayOutTest : public ChangePlanTest {
       Situation then = now;
       then.change.added = added;
       EXPECT_OK(then.Plan()) << message;
+    }
+    if (message.find("promote --force") != std::string::npos) {
+      const auto plan = ByForce(now).Plan();
+      EXPECT_TRUE(plan.ok() && plan->forced) << message;
     }
     if (message.find("on_replica_failure=continue") != std::string::npos) {
       Situation then = now;
@@ -324,21 +336,21 @@ TEST_F(WayOutTest, EachOneThatARefusalNamesIsGranted) {
   EXPECT_GT(refused, 1000);
 }
 
-TEST_F(WayOutTest, WhereTooFewAreLeftOnlyANewGroupIsNamed) {
+TEST_F(WayOutTest, WhereTooFewAreLeftOnlyForceIsNamed) {
   constexpr Seen kAnswers = Seen::kAnswers, kDead = Seen::kDead, kUnlisted = Seen::kUnlisted;
-  const auto new_group =
-      AllOf(HasSubstr("hyperloopctl export"), HasSubstr("hyperloopctl adopt"),
-            Not(HasSubstr("remove_replica=")), Not(HasSubstr("on_replica_failure=continue")));
+  const auto no_other =
+      AllOf(Not(HasSubstr("remove_replica=")), Not(HasSubstr("on_replica_failure=continue")));
+  const auto force = AllOf(HasSubstr("hyperloopctl promote --force"), no_other);
   const FailureRules block;
-  EXPECT_THAT(Make({kAnswers, kUnlisted}, 0, block).Plan().status().message(), new_group);
-  EXPECT_THAT(Make({kAnswers, kUnlisted, kUnlisted}, 0, block).Plan().status().message(),
-              new_group);
-  EXPECT_THAT(Make({kAnswers, kDead}, 0, kContinue).Plan().status().message(), new_group);
+  EXPECT_THAT(Make({kAnswers, kUnlisted}, 0, block).Plan().status().message(), force);
+  EXPECT_THAT(Make({kAnswers, kUnlisted, kUnlisted}, 0, block).Plan().status().message(), force);
+  EXPECT_THAT(Make({kAnswers, kDead}, 0, kContinue).Plan().status().message(), force);
   EXPECT_THAT(Make({kAnswers, Seen::kNewNode}, 0, block).Plan().status().message(),
-              AllOf(new_group, HasSubstr("former pool")));
+              AllOf(HasSubstr("hyperloopctl export"), HasSubstr("hyperloopctl adopt"), no_other,
+                    HasSubstr("former pool")));
   Situation removing = Make({kAnswers, kUnlisted}, 0, block);
   removing.change.removed = "10.0.0.1:7000";
-  EXPECT_THAT(removing.Plan(), StatusIs(Code::kUnavailable, AllOf(new_group, HasSubstr("2 are"))));
+  EXPECT_THAT(removing.Plan(), StatusIs(Code::kUnavailable, AllOf(force, HasSubstr("2 are"))));
 }
 
 TEST_F(WayOutTest, WhereAMajorityIsLeftItMayGoOn) {

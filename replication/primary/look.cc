@@ -20,7 +20,8 @@ Result<std::vector<std::unique_ptr<ReplicaHandle>>> ReplicasOf(const StoreOption
 }
 
 FailureRules RulesOf(const StoreOptions& options) {
-  return {options.on_replica_failure == OnReplicaFailure::kContinue, options.min_replicas};
+  return {options.on_replica_failure == OnReplicaFailure::kContinue, options.min_replicas,
+          options.given_up};
 }
 
 Result<std::vector<MemberLook>> LookAtReplicas(

@@ -75,15 +75,15 @@ Result<std::vector<MemberLook>> Session::LookAtMembers() {
 Status Session::Look() {
   const std::unique_lock lock(state_mutex_);
   std::vector<MissingReplica> missing;
-  const Status status = LookAtReplicas(replicas_, Rules().may_leave_out, &missing).status();
+  const Status status = LookAtReplicas(replicas_, Rules().bears_missing(), &missing).status();
   for (const auto& replica : replicas_) replica->Disconnect();
   return WithRemedy(status);
 }
 
 Status Session::RefuseLivingOwner(const std::vector<MemberLook>& first) {
   if (options_.takeover || NobodyToWatch(first)) return {};
-  const auto until =
-      std::chrono::steady_clock::now() + (Rules().may_leave_out ? kWatchWaitingOwner : kWatchOwner);
+  const auto until = std::chrono::steady_clock::now() +
+                     (Rules().bears_missing() ? kWatchWaitingOwner : kWatchOwner);
   while (std::chrono::steady_clock::now() < until) {
     std::this_thread::sleep_for(kLookInterval);
     HL_ASSIGN_OR_RETURN(const std::vector<MemberLook> now, LookAtMembers());
@@ -296,6 +296,8 @@ Status Session::InstallAll(Configuration next, bool lasting) {
   request.lasting = lasting;
   ListReplicas(next.replicas, &request.nodes, &request.replicas);
   ListReplicas(next.absent, &request.absent_nodes, &request.absent_replicas);
+  request.branch_epoch = next.branch.epoch;
+  request.branch_owner = BranchOwner(next.branch);
   for (ReplicaHandle* replica : members_)
     HL_RETURN_IF_ERROR(replica->Call<control::DoneT>(request).status());
   configuration_ = std::move(next);
@@ -379,8 +381,8 @@ Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
   HL_ASSIGN_OR_RETURN(device_, open_device_());
   std::vector<MissingReplica> missing;
   HL_ASSIGN_OR_RETURN(std::vector<MemberLook> looks,
-                      LookAtReplicas(replicas_, Rules().may_leave_out, &missing));
-  if (Rules().may_leave_out) LeaveOutWithoutRnic(&looks, &missing);
+                      LookAtReplicas(replicas_, Rules().bears_missing(), &missing));
+  if (Rules().bears_missing()) LeaveOutWithoutRnic(&looks, &missing);
   HL_ASSIGN_OR_RETURN(const TakePlan plan,
                       PlanTake(looks, missing, options_.region_size, Rules(),
                                {options_.add_replica, options_.remove_replica}));
@@ -399,6 +401,8 @@ Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
   HL_RETURN_IF_ERROR(OpenOwnPool(options_, plan, &pool_));
   HL_RETURN_IF_ERROR(RefuseOwnerBackAgain(looks));
   own_ = {plan.epoch, RandomUuid(), OwnerName(request.directory)};
+  Configuration next = plan.configuration;
+  if (plan.forced) next.branch = {own_.epoch, OwnerDigest(own_.owner)};
   times_.Begin("sealing");
   const Result<std::vector<MemberContent>> sealed = SealAll(plan, looks);
   Status status = sealed.status();
@@ -410,7 +414,7 @@ Status Session::TakeStages(const TakeRequest& request, TakeResult* result) {
   }
   times_.Begin("arming");
   if (status.ok() && plan.before_change.has_value()) status = InstallBeforeChange(plan);
-  if (status.ok()) status = InstallAll(plan.configuration);
+  if (status.ok()) status = InstallAll(std::move(next));
   if (status.ok()) status = ArmGroup();
   if (status.ok()) status = RememberGroup();
   const bool never_served = !status.ok();  // the lane begins with a record
@@ -440,6 +444,11 @@ void Session::SayTaken(const TakePlan& plan, const std::vector<MissingReplica>& 
                        const std::vector<ReplicaHandle*>& joiners) const {
   for (const MissingReplica& each : missing)
     Say(LogLevel::kWarn, Text("goes on without ", each.name, ": ", each.why));
+  if (plan.forced) {
+    Say(LogLevel::kWarn, Text("these were given up for good, without a majority: the group's "
+                              "history splits at epoch ",
+                              own_.epoch, ", and what they hold never joins it again"));
+  }
   if (!plan.change.empty()) Say(LogLevel::kInfo, plan.change);
   for (const ReplicaHandle* each : joiners)
     Say(LogLevel::kInfo, Text(each->name(), " is taken in; it is sent the files that it lacks"));

@@ -41,6 +41,16 @@ Status CheckDistinct(std::span<const MemberLook> members) {
   return {};
 }
 
+Status CheckGivenUp(std::span<const MemberLook> members, const std::vector<std::string>& given_up) {
+  for (const MemberLook& each : members) {
+    if (std::find(given_up.begin(), given_up.end(), each.address) == given_up.end()) continue;
+    return InvalidArgument(Text(each.name,
+                                " was to be given up as lost, but answers; nothing was "
+                                "changed"));
+  }
+  return {};
+}
+
 // Checks that all members that ever served belong to the group of `first`, one of them.
 Status CheckGroups(std::span<const MemberLook> members, const MemberLook& first) {
   for (const MemberLook& each : members) {
@@ -58,7 +68,10 @@ std::string Chain(const std::vector<std::string>& addresses) {
   return out;
 }
 
-// The way out if too few replicas are left to agree on anything.
+// The ways out if too few replicas are left to agree on anything.
+constexpr char kForce[] =
+    "; if the others are lost for good: list all of them, and hyperloopctl promote --force goes on "
+    "with what is left";
 constexpr char kNewGroup[] =
     "; if the others are lost for good: hyperloopctl export writes the database of one that is "
     "left, and hyperloopctl adopt takes it into a new group";
@@ -91,12 +104,15 @@ class ListCheck {
     for (const auto& each : recorded_.All()) addresses.push_back(each.address);
     chain_ = Text("the group's recorded replicas are ", Chain(addresses),
                   " (configuration of epoch ", hello.installed_epoch, ", at ", newest->name, ")");
+    HL_ASSIGN_OR_RETURN(recorded_.branch, ParseBranch(hello.branch_epoch, hello.branch_owner));
+    HL_RETURN_IF_ERROR(CheckBranches(*newest));
     HL_RETURN_IF_ERROR(CheckListed());
     HL_RETURN_IF_ERROR(CheckMembers(&plan->joiners));
-    HL_RETURN_IF_ERROR(CheckEnough());
+    HL_RETURN_IF_ERROR(CheckEnough(&plan->forced));
     HL_ASSIGN_OR_RETURN(plan->change, CheckChange());
+    plan->configuration.branch = recorded_.branch;
     for (const auto& each : recorded_.All())
-      if (Member(each) == nullptr && Replacement(each) == nullptr && !Leaves(each))
+      if (Member(each) == nullptr && Replacement(each) == nullptr && !Leaves(each) && !plan->forced)
         plan->configuration.absent.push_back(each);
     plan->recorded = recorded_;
     plan->unserved = Unserved();
@@ -155,6 +171,19 @@ class ListCheck {
                        [&](const Replica& each) { return each.address == address; });
   }
 
+  Status CheckBranches(const MemberLook& newest) const {
+    for (const MemberLook& each : members_) {
+      if (!Diverged(each.hello, recorded_, IsRecorded(each.hello.node_id))) continue;
+      return InvalidArgument(
+          Text(each.name, " and ", newest.name, " have different histories of the group since ",
+               "hyperloopctl promote --force gave up some of its replicas (epochs ",
+               each.hello.branch_epoch, " and ", newest.hello.branch_epoch,
+               "; 0: as the group was before). Neither is made equal to the other. List the "
+               "replicas of one of them only; a replica joins the other one with a fresh pool"));
+    }
+    return {};
+  }
+
   Status CheckListed() const {
     for (const Replica& each : recorded_.All()) {
       if (Member(each) != nullptr || IsMissing(each) || Leaves(each)) continue;
@@ -165,7 +194,7 @@ class ListCheck {
             "; give that replica its former pool",
             MayGoOn(missing_) ? ", or on_replica_failure=continue to fill the new one from the "
                                 "others"
-                              : kNewGroup));
+                              : WayWithoutMajority()));
       }
       return InvalidArgument(Text(chain_, "; ", each.address, " (node ", FormatUuid(each.node),
                                   ") is not among those listed, and a part of a group is not the "
@@ -193,13 +222,25 @@ class ListCheck {
       return Text(", or give add_replica=", member.address, " to take it into the group");
     return "; one replica at a time is added, while all recorded ones are there";
   }
+  std::string WayWithoutMajority() const {
+    FailureRules rules = rules_;
+    std::vector<MissingReplica> missing(missing_.begin(), missing_.end());
+    for (const Replica& each : recorded_.All())
+      if (Member(each) == nullptr && Replacement(each) == nullptr && !IsMissing(each))
+        missing.push_back({each.address, each.address, ""});
+    for (const MissingReplica& each : missing) rules.given_up.push_back(each.address);
+    TakePlan plan;
+    const bool granted =
+        names_ways_out_ && ListCheck(members_, missing, rules, {}, false).Plan(&plan).ok();
+    return granted && plan.forced ? kForce : kNewGroup;
+  }
   // How to go on with the replicas that are there.
   std::string WayWithFew() const {
     if (!rules_.may_leave_out && MayGoOn(missing_))
       return "; on_replica_failure=continue goes on without the others";
     if (Granted(missing_, {rules_.may_leave_out, 0}, change_))
       return Text("; min_replicas=", rules_.min_replicas, " keeps it from going on with these");
-    return kNewGroup;
+    return WayWithoutMajority();
   }
   // How to go on without a recorded replica that is not listed.
   std::string WayWithout(const Replica& replica) const {
@@ -211,7 +252,7 @@ class ListCheck {
         missing.push_back({each.address, each.address, ""});
     if (MayGoOn(missing))
       return "; on_replica_failure=continue goes on without those that are dead";
-    return kNewGroup;
+    return WayWithoutMajority();
   }
 
   Status CheckMembers(std::vector<size_t>* joiners) const {
@@ -241,7 +282,21 @@ class ListCheck {
     return {};
   }
 
-  Status CheckEnough() const {
+  // Whether each recorded replica that is not there is to be given up, and one is there. A new node
+  // at a replica's address is neither.
+  bool MayForce(size_t there) const {
+    const auto is_given_up = [&](const Replica& replica) {
+      const auto& list = rules_.given_up;
+      return IsMissing(replica) &&
+             std::find(list.begin(), list.end(), replica.address) != list.end();
+    };
+    const std::vector<Replica> all = recorded_.All();
+    return there != 0 && std::all_of(all.begin(), all.end(), [&](const Replica& each) {
+             return Member(each) != nullptr || is_given_up(each);
+           });
+  }
+
+  Status CheckEnough(bool* forced) const {
     const auto there = static_cast<size_t>(
         std::count_if(recorded_.replicas.begin(), recorded_.replicas.end(),
                       [&](const Replica& each) { return Member(each) != nullptr; }));
@@ -249,6 +304,12 @@ class ListCheck {
     const size_t least = LeastReplicas(recorded_, rules_);
     const size_t all = recorded_.replicas.size();
     if (there >= majority && (missing_.empty() || members_.size() >= least)) return {};
+    const bool may_go_on =
+        there >= majority && members_.size() >= LeastReplicas(recorded_, {true, 0});
+    if (!may_go_on && MayForce(there)) {
+      *forced = true;
+      return {};
+    }
     std::string why;
     for (const MissingReplica& each : missing_) why += Text("; ", each.name, ": ", each.why);
     const size_t for_missing = rules_.may_leave_out ? std::max(majority, least) : all;
@@ -317,6 +378,7 @@ std::optional<Configuration> BeforeChange(const Configuration& recorded,
     if (!HasNode(before.replicas, each.node)) before.absent.push_back(each);
   if (before.replicas.size() == next.replicas.size() && before.absent.size() == next.absent.size())
     return std::nullopt;
+  before.branch = recorded.branch;
   return before;
 }
 
@@ -339,6 +401,7 @@ Result<TakePlan> PlanTake(std::span<const MemberLook> members,
   if (members.empty())
     return Unavailable(Text("no replica can serve; ", missing[0].name, ": ", missing[0].why));
   HL_RETURN_IF_ERROR(CheckDistinct(members));
+  HL_RETURN_IF_ERROR(CheckGivenUp(members, rules.given_up));
   TakePlan plan;
   const auto installed = std::find_if(members.begin(), members.end(), [](const MemberLook& m) {
     return m.hello.installed_epoch != 0;
@@ -360,12 +423,21 @@ Result<TakePlan> PlanTake(std::span<const MemberLook> members,
     plan.epoch = std::max(plan.epoch, each.hello.sealed_epoch + 1);
   plan.configuration.epoch = plan.epoch;
   HL_RETURN_IF_ERROR(CheckNodes(members, &plan.configuration));
-  if (!plan.format) plan.before_change = BeforeChange(plan.recorded, plan.configuration);
+  if (!plan.format && !plan.forced)
+    plan.before_change = BeforeChange(plan.recorded, plan.configuration);
   return plan;
 }
 
 bool IsOwner(const control::HelloReplyT& hello, const Uuid& digest) {
   return std::ranges::equal(hello.sealed_owner, digest);
+}
+
+bool Diverged(const control::HelloReplyT& hello, const Configuration& own, bool named) {
+  if (hello.installed_epoch == 0) return false;
+  const bool same = hello.branch_epoch == own.branch.epoch &&
+                    std::ranges::equal(hello.branch_owner, BranchOwner(own.branch));
+  const uint64_t began = own.branch.epoch;
+  return !same && !(named && hello.branch_epoch < began && hello.installed_epoch < began);
 }
 
 bool ServedByAnother(const control::HelloReplyT& hello, const Configuration& own) {
@@ -457,6 +529,12 @@ Status CheckJoiner(const Configuration& own, const Uuid& group, uint64_t region_
     return InvalidArgument(Text(name, " is node ", now.node_id, " of group ", now.group,
                                 ", and not the one that was left out; start it with its own pool, "
                                 "or with a fresh one"));
+  }
+  if (Diverged(now, own, now.node_id == FormatUuid(absent.node))) {
+    return InvalidArgument(
+        Text(name,
+             " has another history of the group since hyperloopctl promote "
+             "--force gave up some of its replicas; it joins with a fresh pool"));
   }
   const bool mine = IsOwner(now, own.owner);
   if (ServedByAnother(now, own))

@@ -31,8 +31,12 @@ struct MissingReplica {
 
 // What the options say about replicas that fail.
 struct FailureRules {
-  bool may_leave_out = false;  // on_replica_failure=continue
-  size_t min_replicas = 0;     // as the option
+  bool may_leave_out = false;              // on_replica_failure=continue
+  size_t min_replicas = 0;                 // as the option
+  std::vector<std::string> given_up = {};  // StoreOptions::given_up
+
+  // Whether a taking is planned although replicas do not answer.
+  bool bears_missing() const { return may_leave_out || !given_up.empty(); }
 };
 // How many replicas of `configuration` must be there to go on without the others, or SIZE_MAX if
 // none may be left out. It is at least a majority of them, and of all that the group has, absent
@@ -53,6 +57,9 @@ struct TakePlan {
   Configuration configuration;  // the configuration to install; its replicas are the members
   Configuration recorded;       // the newest one that a member has installed; epoch 0: none
   bool unserved = false;        // no recorded replica that answers has served `recorded`
+  // Recorded replicas that do not answer are given up without a majority. `configuration` is then
+  // the first one of a new branch, which begins with the owner that installs it.
+  bool forced = false;
   // Set if the group's replicas change: the replicas that stay, without the new ones; those that
   // leave, are replaced or do not answer are absent. It is installed at all of its replicas, and
   // stays so, before `configuration` is installed, under the next epoch, at any of them. Whoever
@@ -71,10 +78,12 @@ struct TakePlan {
 // replicas must be listed. A replica that it left out is taken in again. With rules.may_leave_out
 // the plan leaves out `missing`, and a new member takes the place of a replica that was recorded at
 // the same address. `change` adds one replica to the recorded ones, or removes one, while all
-// others answer. kInvalidArgument: a recorded replica is not listed, or another one is (the message
-// names the recorded chain); one replica is listed twice; the regions differ in size, or have
-// another size than `region_size` (0: any); the members belong to different groups. kUnavailable:
-// too few replicas answer; a replica has no RNIC.
+// others answer. If there is no majority, and all recorded replicas that are not there are in
+// rules.given_up, the plan is forced. kInvalidArgument: a member is given up; members are of
+// different branches, so that none may be made equal to another one; a recorded replica is not
+// listed, or another one is (the message names the recorded chain); one replica is listed twice;
+// the regions differ in size, or have another size than `region_size` (0: any); the members belong
+// to different groups. kUnavailable: too few replicas answer; a replica has no RNIC.
 Result<TakePlan> PlanTake(std::span<const MemberLook> members,
                           std::span<const MissingReplica> missing, uint64_t region_size,
                           const FailureRules& rules, const ReplicaChange& change = {});
@@ -88,6 +97,12 @@ bool NobodyToWatch(std::span<const MemberLook> members);
 
 // Whether the replica's sealed owner is the one whose id has this digest.
 bool IsOwner(const control::HelloReplyT& hello, const Uuid& digest);
+
+// Whether the node's content may be of another branch than `own`. `named`: it is one of `own`'s
+// replicas. A node of an older branch does not count as such if it is named and was sealed before
+// the branch of `own` began, but was not reached by an installation since: it has served nobody
+// meanwhile.
+bool Diverged(const control::HelloReplyT& hello, const Configuration& own, bool named);
 
 // Whether another primary than that of `own` may have acknowledged a write at the replica since.
 bool ServedByAnother(const control::HelloReplyT& hello, const Configuration& own);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "layout/replica_lists.h"
 #include "primary/take_plan_fixture.h"
 
 namespace hyperloop {
@@ -214,6 +215,96 @@ TEST_F(PlanTest, AHalfInstalledConfigurationLetsNoMinorityServe) {
   EXPECT_TRUE(served_by({1, 2, 3}));
 }
 
+// The answer of a member that goes on alone since epoch 6 by force.
+void BeginBranch(MemberLook* member) {
+  member->hello.sealed_epoch = member->hello.installed_epoch = member->hello.branch_epoch = 6;
+  member->hello.branch_owner.assign(16, 9);
+  member->hello.installed_nodes = {member->hello.node_id};
+  member->hello.installed_replicas = {member->address};
+}
+
+TEST_F(PlanTest, AMinorityGoesOnOnlyWithoutTheReplicasThatAreGivenUp) {
+  AllOfGroup(5);
+  const std::vector<MissingReplica> missing = {{"r1", members_[1].address, "dead"},
+                                               {"r2", members_[2].address, "dead"}};
+  members_.resize(1);
+  for (const bool may_leave_out : {false, true}) {
+    FailureRules rules{may_leave_out, 0};
+    EXPECT_THAT(PlanTake(members_, missing, 0, rules),
+                StatusIs(Code::kUnavailable, HasSubstr("promote --force")));
+    rules.given_up = {missing[0].address};
+    EXPECT_THAT(PlanTake(members_, missing, 0, rules), StatusIs(Code::kUnavailable))
+        << "nobody said that of the other one";
+    rules.given_up.push_back(missing[1].address);
+    const auto plan = PlanTake(members_, missing, 0, rules);
+    ASSERT_OK(plan);
+    EXPECT_TRUE(plan->forced);
+    EXPECT_EQ(plan->epoch, 6u);
+    EXPECT_EQ(plan->configuration.replicas.size(), 1u);
+    EXPECT_TRUE(plan->configuration.absent.empty()) << "they are not waited for";
+    EXPECT_FALSE(plan->before_change.has_value());
+    rules.given_up.push_back(members_[0].address);
+    EXPECT_THAT(PlanTake(members_, missing, 0, rules),
+                StatusIs(Code::kInvalidArgument, HasSubstr("but answers")));
+  }
+}
+
+TEST_F(PlanTest, AMajorityGivesNobodyUp) {
+  AllOfGroup(5);
+  const std::vector<MissingReplica> missing = {{"r2", members_[2].address, "dead"}};
+  members_.resize(2);
+  FailureRules rules;
+  rules.given_up = {missing[0].address};
+  EXPECT_THAT(PlanTake(members_, missing, 0, rules),
+              StatusIs(Code::kUnavailable, HasSubstr("on_replica_failure=continue")));
+  rules.may_leave_out = true;
+  const auto plan = PlanTake(members_, missing, 0, rules);
+  ASSERT_OK(plan);
+  EXPECT_FALSE(plan->forced);
+  EXPECT_EQ(plan->configuration.absent.size(), 1u);
+}
+
+TEST_F(PlanTest, WhatWasGivenUpNeverJoinsABranch) {
+  AllOfGroup(5);
+  BeginBranch(&members_[0]);
+  for (const uint64_t others : {5, 6, 7}) {  // they may have gone on meanwhile
+    for (const size_t i : {1, 2})
+      members_[i].hello.installed_epoch = members_[i].hello.sealed_epoch = others;
+    for (const ReplicaChange& change : {ReplicaChange{}, {members_[1].address, ""}}) {
+      for (const bool may_leave_out : {false, true}) {
+        EXPECT_THAT(PlanTake(members_, {}, 0, {may_leave_out, 0}, change),
+                    StatusIs(Code::kInvalidArgument, HasSubstr("different histories")))
+            << others;
+      }
+    }
+  }
+  const std::vector<MemberLook> alone = {members_[0]};
+  const auto plan = PlanTake(alone, {}, 0, {});
+  ASSERT_OK(plan);
+  EXPECT_EQ(plan->configuration.branch.epoch, 6u) << "the branch goes on";
+  // With a fresh pool it is a new replica.
+  members_.resize(2);
+  members_[1].hello.node_id = NodeId(7);
+  members_[1].hello.group = "";
+  members_[1].hello.installed_epoch = members_[1].hello.sealed_epoch = 0;
+  EXPECT_OK(PlanTake(members_, {}, 0, {}, {members_[1].address, ""}));
+}
+
+// A promotion by force was cut short before it had installed the branch at both that were left.
+TEST_F(PlanTest, AHalfInstalledBranchGoesOn) {
+  AllOfGroup(5);
+  BeginBranch(&members_[0]);
+  members_[0].hello.installed_nodes.push_back(NodeId(1));
+  members_[0].hello.installed_replicas.push_back(members_[1].address);
+  members_.resize(2);
+  const auto plan = PlanTake(members_, {}, 0, {});
+  ASSERT_OK(plan);
+  EXPECT_EQ(plan->configuration.branch.epoch, 6u);
+  members_[1].hello.installed_epoch = 7;
+  EXPECT_THAT(Refusal(), StatusIs(Code::kInvalidArgument, HasSubstr("different histories")))
+      << "it has served the others since";
+}
+
 TEST_F(PlanTest, AMissingReplicaThatNobodyRecordedIsRefused) {
   AllOfGroup(5);
   EXPECT_THAT(
@@ -417,6 +508,19 @@ TEST_F(JoinerTest, ANodeOfAnotherGroupOrSizeMayNot) {
   now_.region_size = 1 << 20;
   now_.device = "no RNIC";
   EXPECT_THAT(Check(), StatusIs(Code::kUnavailable));
+}
+
+TEST_F(JoinerTest, ANodeOfAnotherBranchMayNot) {
+  own_.branch = {2, *ParseUuid(kOther)};
+  EXPECT_THAT(Check(), StatusIs(Code::kInvalidArgument, HasSubstr("another history")));
+  now_.branch_epoch = 2;
+  now_.branch_owner = BranchOwner(own_.branch);
+  EXPECT_OK(Check());
+  own_.branch = {};
+  EXPECT_THAT(Check(), StatusIs(Code::kInvalidArgument, HasSubstr("another history")))
+      << "it went on by itself";
+  now_.installed_epoch = 0;
+  EXPECT_OK(Check()) << "a fresh pool";
 }
 
 TEST_F(JoinerTest, ANodeThatARivalHoldsMayNot) {

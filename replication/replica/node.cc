@@ -119,6 +119,8 @@ control::HelloReplyT Node::Hello(const control::HelloRequestT& request) const {
   reply.installed_epoch = state_.installed.epoch;
   ListReplicas(state_.installed.replicas, &reply.installed_nodes, &reply.installed_replicas);
   ListReplicas(state_.installed.absent, &reply.absent_nodes, &reply.absent_replicas);
+  reply.branch_epoch = state_.installed.branch.epoch;
+  reply.branch_owner = BranchOwner(state_.installed.branch);
   reply.released = state_.released;
   reply.heartbeat = store_.heartbeat();
   reply.bulk_port = identity_.bulk_port;
@@ -251,6 +253,8 @@ Result<control::DoneT> Node::Install(const control::InstallRequestT& request) {
   HL_ASSIGN_OR_RETURN(next.installed.replicas, ParseReplicas(request.nodes, request.replicas));
   HL_ASSIGN_OR_RETURN(next.installed.absent,
                       ParseReplicas(request.absent_nodes, request.absent_replicas));
+  HL_ASSIGN_OR_RETURN(next.installed.branch,
+                      ParseBranch(request.branch_epoch, request.branch_owner));
   Configuration before = state_.installed;
   HL_RETURN_IF_ERROR(Save(std::move(next)));
   if (before.epoch != request.epoch && !Unserved()) {

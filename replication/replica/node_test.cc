@@ -429,6 +429,29 @@ TEST_F(NodeTest, OwnerThatNeverServedLeavesWhatWasInstalled) {
 
 // What is installed before the group's replicas change is a promise that others count on. It stays,
 // whoever gives up afterwards, and it fences nobody.
+TEST_F(NodeTest, ABranchIsPartOfWhatIsInstalled) {
+  FormatAs(kGroup);
+  ASSERT_OK(Ask(Seal(1, kAnn)));
+  ASSERT_OK(Ask(Install(1, kAnn)));
+  ASSERT_OK(Ask(Prepare(1, kAnn)));
+  ASSERT_OK(Ask(Connect(1, kAnn)));
+  ASSERT_OK(Ask(Seal(2, kBob)));
+  auto branch = Install(2, kBob);
+  branch.branch_epoch = 2;
+  branch.branch_owner = {1, 2, 3};
+  EXPECT_THAT(Ask(branch), StatusIs(Code::kInvalidArgument)) << "no digest";
+  EXPECT_EQ(Hello().installed_epoch, 1u);
+  branch.branch_owner = Digest(kBob);
+  ASSERT_OK(Ask(branch));
+  EXPECT_EQ(Hello().branch_epoch, 2u);
+  EXPECT_EQ(Hello().branch_owner, Digest(kBob));
+  auto release = From<ReleaseRequestT>(2, kBob);
+  release.never_served = true;
+  ASSERT_OK(Ask(release));
+  EXPECT_EQ(Hello().installed_epoch, 1u);
+  EXPECT_EQ(Hello().branch_epoch, 0u) << "nobody has served it";
+}
+
 TEST_F(NodeTest, ALastingConfigurationStaysThoughItsOwnerNeverServed) {
   FormatAs(kGroup);
   ASSERT_OK(Ask(Seal(1, kAnn)));

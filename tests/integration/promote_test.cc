@@ -131,6 +131,106 @@ TEST_F(PromoteTest, ALivingPrimaryIsReplacedOnlyWithAWord) {
   EXPECT_THAT(former.Open().ToString(), HasSubstr("rebind=true"));
 }
 
+// One of two replicas is left, and the other one comes back later.
+TEST_F(PromoteTest, WhatIsLeftGoesOnByForce) {
+  ASSERT_NO_FATAL_FAILURE(WriteAndClose());
+  const std::string lost = cluster_.endpoint(1);
+  const Outcome needless = Ctl(Command(Elsewhere()) + " --force --yes");
+  EXPECT_EQ(needless.exit_status, 2);
+  EXPECT_THAT(needless.text, HasSubstr("promote without --force"));
+  cluster_.KillReplica(1);
+  const Outcome refused = Ctl(Command(Elsewhere()));
+  EXPECT_EQ(refused.exit_status, 1) << refused.text;
+  const auto before = cluster_.ReplicaStatus(0);
+  ASSERT_OK(before);
+  const Outcome unconfirmed = Ctl(Command(Elsewhere()) + " --force </dev/null");
+  EXPECT_EQ(unconfirmed.exit_status, 2);
+  EXPECT_THAT(unconfirmed.text,
+              testing::AllOf(HasSubstr("lost: " + lost), HasSubstr("not confirmed")));
+  EXPECT_EQ(cluster_.ReplicaStatus(0)->sealed_epoch, before->sealed_epoch) << "nothing was changed";
+
+  const std::string typed = cluster_.folder() + "/typed";
+  std::ofstream(typed) << "give up " << lost << "\n";
+  const Outcome promoted = Ctl(Command(Elsewhere()) + " --force <" + typed);
+  ASSERT_EQ(promoted.exit_status, 0) << promoted.text;
+  EXPECT_THAT(promoted.text, HasSubstr("open it with hyperloop://" + cluster_.endpoint(0) + "?"));
+  StoreOptions left = Elsewhere();
+  left.replicas = {cluster_.endpoint(0)};
+  const auto open = [&](const StoreOptions& options, const std::string& directory) {
+    TestDatabase database(options, directory);
+    const rocksdb::Status opened = database.Open();
+    EXPECT_EQ(opened.ok() ? database.FirstMissing(kKeys) : "", "");
+    return opened.ToString();
+  };
+  EXPECT_EQ(open(left, NewDirectory()), "OK");
+
+  // The lost one comes back. Neither side takes it for a part of the other one.
+  ASSERT_OK(cluster_.Restart());
+  const auto returned = cluster_.ReplicaRegion(1);
+  ASSERT_OK(returned);
+  StoreOptions adding = Elsewhere();
+  adding.add_replica = lost;
+  for (OnReplicaFailure rule : {OnReplicaFailure::kBlock, OnReplicaFailure::kContinue}) {
+    StoreOptions all = Elsewhere();
+    adding.on_replica_failure = all.on_replica_failure = rule;
+    EXPECT_THAT(open(all, NewDirectory()), HasSubstr("different histories"));
+    EXPECT_THAT(open(all, Directory()), HasSubstr("different histories"));
+    EXPECT_THAT(open(adding, NewDirectory()), HasSubstr("different histories"));
+  }
+  EXPECT_TRUE(*cluster_.ReplicaRegion(1) == *returned) << "what it holds is left alone";
+  EXPECT_EQ(cluster_.ReplicaStatus(0)->branch_epoch, before->sealed_epoch + 1);
+  EXPECT_EQ(cluster_.ReplicaStatus(1)->branch_epoch, 0u);
+
+  cluster_.KillReplica(1);
+  fs::remove(cluster_.pool(1));
+  fs::remove_all(FilesOfReplica(1));
+  ASSERT_OK(cluster_.Restart());
+  EXPECT_EQ(open(adding, NewDirectory()), "OK");
+  ExpectEveryReplicaHoldsAll(kKeys);
+}
+
+// The others were out of reach only, and go on: two databases, which stay two.
+TEST_F(PromoteTest, AMajorityThatLivesGoesOnApart) {
+  ASSERT_OK(cluster_.AddReplica());
+  ASSERT_NO_FATAL_FAILURE(WriteAndClose());
+  cluster_.KillReplica(1);
+  cluster_.KillReplica(2);
+  const Outcome promoted = Ctl(Command(Elsewhere()) + " --force --yes");
+  ASSERT_EQ(promoted.exit_status, 0) << promoted.text;
+  StoreOptions left = Elsewhere();
+  left.replicas = {cluster_.endpoint(0)};
+  {
+    TestDatabase database(left, NewDirectory());
+    ASSERT_OK(database.Open());
+    ASSERT_OK(database.Put("side", "forced"));
+  }
+  const std::string saved = cluster_.folder() + "/saved.pool";
+  cluster_.KillReplica(0);
+  fs::rename(cluster_.pool(0), saved);
+  ASSERT_OK(cluster_.Restart());
+  cluster_.KillReplica(0);
+  fs::rename(saved, cluster_.pool(0));
+  StoreOptions majority = cluster_.Options();
+  majority.on_replica_failure = OnReplicaFailure::kContinue;
+  const auto side = [](const StoreOptions& options, const std::string& directory) {
+    TestDatabase database(options, directory);
+    const rocksdb::Status opened = database.Open();
+    std::string value = opened.ToString();
+    if (opened.ok()) database.db()->Get({}, "side", &value).PermitUncheckedError();
+    return value;
+  };
+  {
+    TestDatabase database(majority, Directory());
+    ASSERT_OK(database.Open());
+    ASSERT_OK(database.Put("side", "majority"));
+  }
+  ASSERT_OK(cluster_.Restart());
+  EXPECT_THAT(side(majority, Directory()), HasSubstr("different histories"));
+  EXPECT_EQ(side(left, NewDirectory()), "forced");
+  cluster_.KillReplica(0);
+  EXPECT_EQ(side(majority, Directory()), "majority");
+}
+
 TEST_F(PromoteTest, WithoutADatabaseThereIsNothingToPromote) {
   const Outcome promoted = Promote(Elsewhere());
   EXPECT_EQ(promoted.exit_status, 1);

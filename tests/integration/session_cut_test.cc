@@ -112,6 +112,40 @@ TEST_F(SessionCutTest, AddingAReplicaCutAnywhere) {
   }
 }
 
+// One of three replicas is left.
+TEST_F(SessionCutTest, GoingOnByForceCutAnywhere) {
+  const std::string all = FillExtents();
+  const std::vector<std::string> lost = {replicas_[1]->address(), replicas_[2]->address()};
+  const uint16_t port = replicas_[0]->port();
+  const std::string pool = folder_ + "/r0", saved = folder_ + "/saved";
+  replicas_.clear();
+  std::filesystem::copy_file(pool, saved);
+  listed_ = 1;
+  bool more = true;
+  int begun = 0;
+  for (int cut = 0; more; ++cut) {
+    ASSERT_LT(cut, 100);
+    SCOPED_TRACE(cut);
+    replicas_.clear();
+    std::filesystem::remove(pool);
+    std::filesystem::copy_file(saved, pool);
+    replicas_.push_back(StartReplica(0, port));
+    ASSERT_NE(replicas_[0], nullptr);
+    given_up_ = lost;
+    more = TakeCutAt(cut);
+    // Once the branch is installed, the others are not of the configuration any more.
+    if (Hello(0).branch_epoch != 0) {
+      ++begun;
+      given_up_.clear();
+    }
+    ExpectTakenWith(all);
+    EXPECT_NE(Hello(0).branch_epoch, 0u);
+    given_up_.clear();
+    ExpectTakenWith(all);
+  }
+  EXPECT_GT(begun, 1) << "cut after the installation, too";
+}
+
 // A replica that stops during a taking delays it by the documented time, not by a minute: here half
 // a second to connect, and one for each slow request, of which there are a few.
 TEST_F(SessionCutTest, ReplicaThatStopsAnsweringIsGivenUpInTime) {

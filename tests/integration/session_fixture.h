@@ -36,27 +36,7 @@ class SessionFixture : public testing::Test {
     EXPECT_NE(mkdtemp(pattern.data()), nullptr);
     folder_ = pattern;
     EXPECT_OK(rnic_.StartThread());
-    for (int i = 0; i < 3; ++i) {
-      const std::string name = "r" + std::to_string(i);
-      auto replica = EmbeddedReplica::Start(
-          {.open_device = EmbeddedReplica::OpenerOf(rnic_, name),
-           .host = name,
-           .pool = folder_ + "/" + name,
-           .size = kRegion,
-           .gate = [this](const control::BodyUnion& request) {
-             // Only the owner knows this id; it is kept for requests in the owner's name.
-             if (const auto* attach = control::As<control::AttachRequestT>(request))
-               WithOwner([&](std::vector<uint8_t>& owner) { owner = attach->owner_id; });
-             if (const auto* sums = control::As<control::ChecksumsRequestT>(request))
-               compared_ += sums->length;
-             const auto* hello = control::As<control::HelloRequestT>(request);
-             if (hello != nullptr && !hello->owner_id.empty() && IsBlind(hello->owner_id))
-               return Fate::kRequestLost;
-             return Pass(request.type);
-           }});
-      EXPECT_OK(replica);
-      replicas_.push_back(std::move(replica).value());
-    }
+    for (int i = 0; i < 3; ++i) replicas_.push_back(StartReplica(i));
   }
   ~SessionFixture() override {
     silent_ = Body::NONE;
@@ -65,6 +45,31 @@ class SessionFixture : public testing::Test {
     rnic_.StopThread();
     std::error_code ignored;
     std::filesystem::remove_all(folder_, ignored);
+  }
+
+  // On its pool; `port`: where to listen, 0: at any free one.
+  std::unique_ptr<EmbeddedReplica> StartReplica(int i, uint16_t port = 0) {
+    const std::string name = "r" + std::to_string(i);
+    auto replica = EmbeddedReplica::Start(
+        {.open_device = EmbeddedReplica::OpenerOf(rnic_, name),
+         .host = name,
+         .pool = folder_ + "/" + name,
+         .size = kRegion,
+         .gate =
+             [this](const control::BodyUnion& request) {
+               // Only the owner knows this id; it is kept for requests in the owner's name.
+               if (const auto* attach = control::As<control::AttachRequestT>(request))
+                 WithOwner([&](std::vector<uint8_t>& owner) { owner = attach->owner_id; });
+               if (const auto* sums = control::As<control::ChecksumsRequestT>(request))
+                 compared_ += sums->length;
+               const auto* hello = control::As<control::HelloRequestT>(request);
+               if (hello != nullptr && !hello->owner_id.empty() && IsBlind(hello->owner_id))
+                 return Fate::kRequestLost;
+               return Pass(request.type);
+             },
+         .port = port});
+    EXPECT_OK(replica);
+    return replica.ok() ? std::move(replica).value() : nullptr;
   }
 
   using Fate = EmbeddedReplica::Fate;
@@ -88,6 +93,7 @@ class SessionFixture : public testing::Test {
 
   size_t listed_ = 3;  // so many of the replicas, the first ones, are listed when a store opens
   std::string add_replica_, remove_replica_;  // the options
+  std::vector<std::string> given_up_;         // listed too; see StoreOptions
 
   std::unique_ptr<Store> Opened(std::chrono::milliseconds connect = std::chrono::seconds(5),
                                 std::chrono::milliseconds ack = std::chrono::seconds(10),
@@ -96,6 +102,8 @@ class SessionFixture : public testing::Test {
     options.connect_timeout = connect;
     options.ack_timeout = ack;
     for (size_t i = 0; i < listed_; ++i) options.replicas.push_back(replicas_[i]->address());
+    options.replicas.insert(options.replicas.end(), given_up_.begin(), given_up_.end());
+    options.given_up = given_up_;
     options.add_replica = add_replica_;
     options.remove_replica = remove_replica_;
     options.device = "unused";

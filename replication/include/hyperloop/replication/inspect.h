@@ -33,7 +33,10 @@ struct NodeStatus {
   uint64_t installed_epoch = 0;  // the epoch whose log this node's log was made equal to; 0: never
   std::vector<std::string> replicas;  // control endpoints of the installed configuration
   std::vector<std::string> absent;    // those of the replicas that it leaves out
-  std::string media;                  // "ram", "file", "pmem", …-emulated
+  // The epoch with which its branch of the group's history began; 0: nobody was ever given up
+  // without a majority.
+  uint64_t branch_epoch = 0;
+  std::string media;  // "ram", "file", "pmem", …-emulated
   uint64_t region_size = 0;
   // Which whole files the replica found damaged and set aside, and where; empty: none.
   std::string file_damage;

@@ -49,6 +49,10 @@ struct StoreOptions {
   // have and that is not listed. At most one of the two is given.
   std::string add_replica;
   std::string remove_replica;
+  // Replicas of the group, by "host:port", that are lost for good: a taking goes on without them
+  // even if those that are left are no majority. Nobody may ever use what they hold after that.
+  // Not an option of URIs, because it is meant for one taking (survivors.h).
+  std::vector<std::string> given_up;
   OnReplicaFailure on_replica_failure = OnReplicaFailure::kBlock;
   uint32_t min_replicas = 0;  // kContinue: never fewer than so many, nor than a majority of all
   std::chrono::milliseconds ack_timeout{10000};
