@@ -7,6 +7,7 @@
 #include <functional>
 #include <mutex>
 #include <new>
+#include <shared_mutex>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -82,13 +83,17 @@ class EmbeddedCore {
   }
 
   void Wake() {
-    std::lock_guard lock(wake_mutex_);
+    std::shared_lock lock(wake_mutex_);
     if (loop_ != nullptr) loop_->Wake();
+  }
+  bool RunWhileAsleep() {
+    std::shared_lock lock(wake_mutex_);
+    return loop_ != nullptr && loop_->RunWhileAsleep();
   }
 
  private:
-  std::mutex mutex_;       // guards everything except Wake's read of loop_
-  std::mutex wake_mutex_;  // with mutex_: guards changes of loop_
+  std::mutex mutex_;              // guards everything except reads of loop_ under wake_mutex_
+  std::shared_mutex wake_mutex_;  // with mutex_: guards changes of loop_
   Engine engine_;
   std::vector<Opened> opened_;
   std::unique_ptr<EngineLoop> loop_;
@@ -212,5 +217,6 @@ void EmbeddedRnic::CloseHost(const std::string& host) {
 Status EmbeddedRnic::StartThread(EngineLoopOptions options) { return core_->StartThread(options); }
 void EmbeddedRnic::StopThread() { core_->StopThread(); }
 void EmbeddedRnic::Wake() { core_->Wake(); }
+bool EmbeddedRnic::RunWhileAsleep() { return core_->RunWhileAsleep(); }
 
 }  // namespace hyperloop::softrnic

@@ -44,6 +44,8 @@ class EmbeddedRnic {
   void StopThread();
   // Ends a sleep of that thread: an attached port has events (Engine::AttachPort).
   void Wake();
+  // EngineLoop::RunWhileAsleep. False without that thread.
+  bool RunWhileAsleep();
 
  private:
   const std::shared_ptr<EmbeddedCore> core_;

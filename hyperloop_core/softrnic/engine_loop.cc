@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <utility>
 
 #include "common/cpu_pause.h"
 #include "common/signal_event.h"
@@ -22,6 +23,7 @@ constexpr uint32_t kTurnsPerClock = 8;
 constexpr uint64_t kStallNs = 1'000'000;
 constexpr uint64_t kBeatNs = 1'000'000;
 constexpr int kRetryMs = 1;
+constexpr size_t kGuestTurns = 8;
 
 // A counter with one writer.
 void Add(std::atomic<uint64_t>* counter, uint64_t n) {
@@ -46,11 +48,13 @@ EngineLoop::EngineLoop(Engine* engine, EngineLoopOptions options, UniqueFd epoll
       spin_ns_(uint64_t{options.spin_us} * 1000),
       sleep_ms_(options.sleep_ms),
       cpu_(options.cpu),
+      allow_guests_(options.allow_guests),
       about_to_sleep_(std::move(options.about_to_sleep)),
       epoll_fd_(std::move(epoll)),
       event_fd_(std::move(event)) {}
 
 void EngineLoop::Run() {
+  std::unique_lock running(running_);
   uint64_t clock = SteadyNs();
   uint64_t idle_since = clock;
   bool worked = false;
@@ -83,7 +87,7 @@ void EngineLoop::Run() {
       continue;
     }
     if (now - idle_since < spin_ns_) continue;
-    Sleep();
+    Sleep(running);
     clock = SteadyNs();
     idle_since = clock;
   }
@@ -119,30 +123,73 @@ void EngineLoop::RunTask() {
 
 void EngineLoop::SetSleeping(uint32_t value) {
   sleeping_.store(value, std::memory_order_seq_cst);
-  const auto cpu = static_cast<uint32_t>(sched_getcpu());
-  for (UarPage* page : pages_) {
-    std::atomic_ref(page->header.engine_cpu).store(cpu, std::memory_order_relaxed);
+  for (UarPage* page : pages_)
     std::atomic_ref(page->header.engine_sleeping).store(value, std::memory_order_seq_cst);
-  }
 }
 
-void EngineLoop::Sleep() {
+// Tells clients where the loop's thread is, which is what they wake.
+void EngineLoop::NoteCpu() {
+  const auto cpu = static_cast<uint32_t>(sched_getcpu());
+  for (UarPage* page : pages_)
+    std::atomic_ref(page->header.engine_cpu).store(cpu, std::memory_order_relaxed);
+}
+
+// Says that the loop sleeps, then looks again; see the protocol at the top of engine_loop.h. The
+// turn looks at receives too: a sender that waits for one is woken by a doorbell record alone.
+// True: there is something to do.
+bool EngineLoop::LookAgain() {
+  SetSleeping(1);
+  return engine_->Run(kStepsPerTurn) != 0 || engine_->DoorbellPending() ||
+         mailbox_.load(std::memory_order_seq_cst) != nullptr ||
+         stop_.load(std::memory_order_seq_cst);
+}
+
+void EngineLoop::Sleep(std::unique_lock<std::mutex>& running) {
   if (about_to_sleep_ != nullptr) [[unlikely]]
     about_to_sleep_();
-  // Store, then look again; see the protocol at the top of engine_loop.h. The turn looks at
-  // receives too: a sender that waits for one is woken by a doorbell record alone.
-  SetSleeping(1);
-  const bool pending = engine_->Run(kStepsPerTurn) != 0 || engine_->DoorbellPending() ||
-                       mailbox_.load(std::memory_order_seq_cst) != nullptr ||
-                       stop_.load(std::memory_order_seq_cst);
-  if (!pending) {
+  coming_.store(false, std::memory_order_relaxed);
+  NoteCpu();
+  if (!LookAgain()) {
     Add(&counters_.sleeps, 1);
     std::array<epoll_event, 16> events;
-    // A client that writes its receive counter by itself does not look at engine_sleeping.
-    const int timeout = engine_->RetryPending() ? kRetryMs : sleep_ms_;
+    // A client that writes its receive counter by itself does not look at engine_sleeping. Where
+    // guests run the engine, they start timers, and would have to end this sleep for them.
+    looks_soon_ = std::exchange(had_guests_, false) || engine_->RetryPending();
+    const int timeout = looks_soon_ ? kRetryMs : sleep_ms_;
+    running.unlock();
     epoll_wait(epoll_fd_.get(), events.data(), static_cast<int>(events.size()), timeout);
+    coming_.store(true, std::memory_order_relaxed);
+    running.lock();
+    NoteCpu();
   }
   SetSleeping(0);
+}
+
+bool EngineLoop::RunWhileAsleep() {
+  if (!allow_guests_ || sleeping_.load(std::memory_order_relaxed) == 0 ||
+      coming_.load(std::memory_order_relaxed))
+    return false;
+  const std::unique_lock running(running_, std::try_to_lock);
+  if (!running || sleeping_.load(std::memory_order_seq_cst) == 0) return false;
+  RunAsGuest();
+  return true;
+}
+
+// The loop's thread is in the kernel, or waits for running_.
+void EngineLoop::RunAsGuest() {
+  SetSleeping(0);  // so that clients need not wake a thread that has nothing to do
+  had_guests_ = true;
+  size_t turns = 0;
+  while (++turns < kGuestTurns && engine_->Run(kStepsPerTurn) != 0) {
+  }
+  Add(&counters_.turns, turns);
+  Add(&counters_.guests, 1);
+  if (coming_.load(std::memory_order_relaxed)) return;  // the loop looks at once
+  if (!LookAgain() && (looks_soon_ || !engine_->RetryPending())) return;
+  // The rest is the loop's: no guest runs the engine until the loop has slept again.
+  coming_.store(true, std::memory_order_relaxed);
+  SetSleeping(0);
+  Wake();
 }
 
 void EngineLoop::Beat(uint64_t now_ns) {

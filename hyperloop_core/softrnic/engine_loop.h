@@ -2,7 +2,9 @@
 // time when there is none, and then sleeps.
 //
 // hyperloop-rnicd and the thread of EmbeddedRnic use it. The engine belongs to the thread inside
-// Run; other threads reach it through Submit.
+// Run; other threads reach it through Submit. While that thread sleeps, a guest may run the engine
+// in its place (RunWhileAsleep): whoever has brought work does it at once, which spares a wake-up of
+// the loop's thread and its way back.
 //
 // Sleep protocol (no lost wake-ups). The loop stores engine_sleeping = 1 in every page, then looks
 // once more for doorbells, then waits. A client (RingUar and KickEngine in device_context.h) stores
@@ -30,6 +32,9 @@ struct EngineLoopOptions {
   int sleep_ms = 250;
   // The processor to which the caller pins Run's thread. Clients are told it. −1: none.
   int cpu = -1;
+  // Whether RunWhileAsleep runs the engine. The threads that call it should have the priority of
+  // Run's thread, which may have to wait for them.
+  bool allow_guests = false;
   // For tests: called on the loop's thread when it has found no work and is about to mark itself
   // sleeping.
   std::function<void()> about_to_sleep = nullptr;
@@ -37,11 +42,12 @@ struct EngineLoopOptions {
 
 class EngineLoop {
  public:
-  // The loop's thread writes them; any thread may read them.
+  // Whoever runs the engine writes them; any thread may read them.
   struct Counters {
     std::atomic<uint64_t> turns{0};       // calls of Engine::Run, those that found nothing included
     std::atomic<uint64_t> idle_turns{0};  // that found nothing
     std::atomic<uint64_t> sleeps{0};      // waits in the kernel
+    std::atomic<uint64_t> guests{0};      // calls of RunWhileAsleep that ran the engine
     // How often more than 1 ms passed between two looks at the clock, without a sleep.
     std::atomic<uint64_t> host_stalls{0};
   };
@@ -58,6 +64,11 @@ class EngineLoop {
   // Runs `task` on the loop's thread between two turns and returns when it has run. Run must be in
   // progress, or begin, and not end before that. Any thread but the loop's may call it.
   void Submit(const std::function<void()>& task);
+  // If the loop sleeps, runs the engine on the calling thread until it finds no work, for a bounded
+  // number of turns; what is left then wakes the loop, which goes on before another guest may.
+  // False: it did not, because the loop is awake or guests are not allowed. WakeIfSleeping then
+  // makes sure that the loop finds what the caller has stored. Any thread but the loop's may call it.
+  bool RunWhileAsleep();
 
   // Add and remove pages that are marked while the loop sleeps, and descriptors (eventfds) that end
   // a sleep when they become readable. Call these on the loop's thread (in a Submit), or while Run
@@ -87,14 +98,18 @@ class EngineLoop {
 
   EngineLoop(Engine* engine, EngineLoopOptions options, UniqueFd epoll, UniqueFd event);
   void RunTask();
-  void Sleep();
+  void Sleep(std::unique_lock<std::mutex>& running);
+  bool LookAgain();
+  void RunAsGuest();
   void Beat(uint64_t now_ns);
   void SetSleeping(uint32_t value);
+  void NoteCpu();
 
   Engine* const engine_;
   const uint64_t spin_ns_;
   const int sleep_ms_;
   const int cpu_;
+  const bool allow_guests_;
   const std::function<void()> about_to_sleep_;
   const UniqueFd epoll_fd_;
   const UniqueFd event_fd_;
@@ -102,6 +117,13 @@ class EngineLoop {
   std::atomic<uint32_t> sleeping_{0};  // as engine_sleeping, for this process's threads
   std::atomic<Task*> mailbox_{nullptr};
   std::mutex submit_mutex_;  // one task in the mailbox at a time
+  // Held by whoever runs the engine: by Run's thread except while it waits in the kernel.
+  std::mutex running_;
+  // Guarded by running_.
+  bool looks_soon_ = false;  // the wait in the kernel is a short one
+  bool had_guests_ = false;  // since the wait before
+  // Run's thread has left the kernel or was told to, so that guests must leave the engine to it.
+  std::atomic<bool> coming_{false};
   std::vector<UarPage*> pages_;
   uint64_t last_beat_ns_ = 0;
   Counters counters_;

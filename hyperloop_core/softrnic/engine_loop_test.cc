@@ -3,12 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <random>
+#include <span>
 #include <thread>
 #include <vector>
 
 #include "softrnic/embedded.h"
+#include "softrnic/links/link_port.h"
 #include "support/must.h"
 #include "support/rnic_end.h"
 #include "support/status_matchers.h"
@@ -99,6 +102,108 @@ TEST(EngineLoopTest, SenderFindsAReceivePostedWhileTheEngineSleeps) {
     ASSERT_OK(client.qp->PostReceive({&receive, 1}));
     ASSERT_TRUE(client.Await(2)) << "receive " << i << " was not found";
   }
+}
+
+// Runs a sleeping engine again and again.
+class Guest {
+ public:
+  explicit Guest(EmbeddedRnic& rnic)
+      : thread_([this, &rnic] {
+          while (!stop_) ran_ += rnic.RunWhileAsleep() ? 1 : 0;
+        }) {}
+  ~Guest() {
+    stop_ = true;
+    thread_.join();
+  }
+  size_t ran() const { return ran_; }
+
+ private:
+  std::atomic<bool> stop_{false};
+  std::atomic<size_t> ran_{0};
+  std::thread thread_;
+};
+
+// What comes while a guest runs the engine wakes nobody: the guest's last look must find it.
+TEST(EngineLoopTest, NothingIsLostBesideAGuest) {
+  EmbeddedRnic rnic;
+  EngineLoopOptions options = kSleepy;
+  options.allow_guests = true;
+  ASSERT_OK(rnic.StartThread(options));
+  const Guest guest(rnic);
+  const rnic::SendRequest nop{.opcode = rnic::Opcode::kNop, .signaled = true};
+  for (int i = 0; i < 200; ++i) {
+    Client client(rnic);  // makes its queue pair by tasks of the loop
+    for (int k = 0; k < 100; ++k) {
+      ASSERT_OK(client.qp->Post({&nop, 1}));
+      ASSERT_TRUE(client.Await(1)) << "doorbell " << k << " of client " << i << " was lost";
+    }
+  }
+  EXPECT_GT(guest.ran(), 0u);
+}
+
+// A link with events of which the engine makes nothing. It counts those that each thread took.
+class BusyLink final : public LinkPort {
+ public:
+  void Start(size_t events) { left_ = events; }
+  bool Ready(LinkId) override { return false; }
+  void Send(LinkId, std::span<const std::byte>) override {}
+  void Flush() override {}
+  bool Receive(LinkEvent* event) override {
+    if (left_ == 0) return false;
+    *event = {.kind = LinkEvent::Kind::kRoom, .link = 1};
+    ++(std::this_thread::get_id() == test_ ? taken_here_ : taken_elsewhere_);
+    --left_;
+    return true;
+  }
+  bool Pending() const override { return left_ != 0; }
+  size_t left() const { return left_; }
+  size_t taken_here() const { return taken_here_; }
+  size_t taken_elsewhere() const { return taken_elsewhere_; }
+
+ private:
+  const std::thread::id test_ = std::this_thread::get_id();
+  std::atomic<size_t> left_{0}, taken_here_{0}, taken_elsewhere_{0};
+};
+
+// A neighbour that sends without end must not keep the engine on the thread of its guest.
+TEST(EngineLoopTest, AGuestStopsAndTheLoopGoesOn) {
+  constexpr size_t kEvents = 100'000;
+  BusyLink link;
+  Engine engine{EngineOptions{}};
+  engine.AttachPort(&link);
+  EngineLoopOptions options = kSleepy;
+  options.allow_guests = true;
+  auto loop = EngineLoop::Create(&engine, options);
+  ASSERT_OK(loop);
+  std::thread runner([&] { (*loop)->Run(); });
+  while ((*loop)->counters().sleeps.load() == 0) std::this_thread::yield();
+  link.Start(kEvents);
+  while (!(*loop)->RunWhileAsleep()) std::this_thread::yield();
+  const size_t taken = link.taken_here();
+  EXPECT_GT(taken, 0u);
+  EXPECT_LE(taken, 1'000u);
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (link.left() != 0 && std::chrono::steady_clock::now() < deadline) {
+    (*loop)->RunWhileAsleep();
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(link.left(), 0u) << "the loop was not woken for the rest";
+  EXPECT_EQ(link.taken_here(), taken) << "a guest took what was the loop's";
+  EXPECT_EQ(link.taken_elsewhere(), kEvents - taken);
+  (*loop)->Stop();
+  runner.join();
+}
+
+TEST(EngineLoopTest, WithoutConsentThereAreNoGuests) {
+  Engine engine{EngineOptions{}};
+  auto loop = EngineLoop::Create(&engine, kSleepy);
+  ASSERT_OK(loop);
+  std::thread runner([&] { (*loop)->Run(); });
+  while ((*loop)->counters().sleeps.load() == 0) std::this_thread::yield();
+  EXPECT_FALSE((*loop)->RunWhileAsleep());
+  (*loop)->Stop();
+  runner.join();
+  EXPECT_EQ((*loop)->counters().guests.load(), 0u);
 }
 
 TEST(EngineLoopTest, NoTaskIsLostToASleepingEngine) {

@@ -115,21 +115,18 @@ class Driven : public DrivenConnection {
 
  private:
   static void Understand(std::span<const std::byte> frame) {
-    if (frame.empty()) return;
-    const auto packet = ParsePacket(frame);
-    HL_FUZZ_CHECK(packet.ok(), packet.status().ToString());
+    while (!frame.empty()) {
+      const auto packet = TakePacket(&frame);
+      HL_FUZZ_CHECK(packet.ok(), packet.status().ToString());
+    }
   }
 
   const Who who_;
   const std::string source_;
 };
 
-PacketBytes Encoded(const Packet& packet) {
-  return std::make_shared<const Bytes>(EncodePacket(packet));
-}
-
 // An answer of the length that the server counts on.
-PacketBytes AnswerTo(const Packet& request) {
+Bytes AnswerTo(const Packet& request) {
   static const Bytes zeros(kMaxPayload);
   Packet answer{.type = PacketType::kAck,
                 .dest_qpn = 1,
@@ -144,7 +141,7 @@ PacketBytes AnswerTo(const Packet& request) {
     answer.psn = 0;
     answer.payload = std::span(zeros).first(kMaxServiceReply);
   }
-  return Encoded(answer);
+  return EncodePacket(answer);
 }
 
 class Links {
@@ -281,7 +278,13 @@ class Links {
   }
 
   void Say(Driven& c, const Bytes& body) {
-    if (c.Say(body)) said_.insert(body);
+    if (!c.Say(body)) return;
+    for (std::span<const std::byte> rest = body; !rest.empty();) {
+      const auto before = rest;
+      if (!TakePacket(&rest).ok()) return;
+      const auto packet = before.first(before.size() - rest.size());
+      said_.emplace(packet.begin(), packet.end());
+    }
   }
   Bytes MakeBody() {
     const auto bytes = std::as_bytes(in_.Bytes(in_.U8()));
@@ -321,12 +324,12 @@ class Links {
   // As many requests as the link takes.
   void EngineAsks(uint8_t times) {
     static const Bytes payload(kMaxPayload);
-    const PacketBytes request = Encoded({.type = PacketType::kSend,
-                                         .dest_qpn = 1,
-                                         .source_qpn = 1,
-                                         .session = 1,
-                                         .total = kMaxPayload,
-                                         .payload = payload});
+    const Bytes request = EncodePacket({.type = PacketType::kSend,
+                                        .dest_qpn = 1,
+                                        .source_qpn = 1,
+                                        .session = 1,
+                                        .total = kMaxPayload,
+                                        .payload = payload});
     while (times-- != 0 && server_->Ready(kDialedLink)) server_->Send(kDialedLink, request);
     Settle();
   }
@@ -376,8 +379,8 @@ class Links {
     server_->Flush();
   }
 
-  void CheckProved(const Packet& packet, const Bytes& bytes) {
-    const auto said = said_.find(bytes);
+  void CheckProved(const Packet& packet, std::span<const std::byte> bytes) {
+    const auto said = said_.find(Bytes(bytes.begin(), bytes.end()));
     HL_FUZZ_CHECK(said != said_.end(), "a packet that no trusted neighbour said, or said once");
     said_.erase(said);
     const auto claimed = ClaimedPrefix(packet);

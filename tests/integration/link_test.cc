@@ -396,7 +396,7 @@ TEST_F(LinkTest, GarbageOnThePortClosesItsConnectionAndNothingElse) {
   ASSERT_OK(Raise(a, b));
   const std::vector<std::byte> wrong_packet(80, std::byte{1});
   std::vector<std::byte> stream =
-      identity::SecureChannel({.dialer = true, .purpose = "hyperloop link 3"}).TakeOutput();
+      identity::SecureChannel({.dialer = true, .purpose = "hyperloop link 4"}).TakeOutput();
   std::vector<std::vector<std::byte>> inputs = {std::vector<std::byte>(4, std::byte{0xff}),
                                                 std::vector<std::byte>(5000, std::byte{'G'}),
                                                 std::vector<std::byte>(3)};

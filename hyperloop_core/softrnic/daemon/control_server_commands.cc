@@ -320,6 +320,7 @@ std::string ControlServer::OwnCounters() const {
          line("engine_turns", c.turns.load(std::memory_order_relaxed)) +
          line("engine_idle_turns", c.idle_turns.load(std::memory_order_relaxed)) +
          line("engine_sleeps", c.sleeps.load(std::memory_order_relaxed)) +
+         line("engine_guests", c.guests.load(std::memory_order_relaxed)) +
          line("host_stalls", c.host_stalls.load(std::memory_order_relaxed));
 }
 

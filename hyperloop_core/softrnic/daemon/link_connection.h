@@ -22,6 +22,9 @@
 namespace hyperloop::softrnic {
 
 inline constexpr size_t kMaxConnections = 256;
+// Packets that leave together share a frame, which is sealed as one. A frame that has so many bytes
+// takes no more.
+inline constexpr size_t kFullFrameBytes = 16 << 10;
 // Limits of connections that have not introduced themselves yet: from one source that has no known
 // neighbour, from all such sources together, and from one source that has a known neighbour.
 inline constexpr size_t kMaxStrangersOfSource = 8;
@@ -119,14 +122,15 @@ struct LinkServer::Connection {
   bool dialed = false;
   bool spoke = false;  // the end that made it has sent bytes
   bool connecting = false;
-  bool added = false;      // the engine has added packets to `out` in this turn
-  bool more = false;       // `channel` has frames that may not be handed to the engine yet
-  uint64_t in_flight = 0;  // bytes of its packets that the engine has
+  bool more = false;             // there are packets that may not be handed to the engine yet
+  uint64_t in_flight = 0;        // bytes of its packets that the engine has
+  std::vector<std::byte> kept;   // packets of a frame that was taken from `channel`, for later
+  std::vector<std::byte> frame;  // the engine's packets, to be sealed
   OutBytes out;
   uint32_t watched = kUnwatched;
   SteadyClock::time_point begun, heard, said;
 
-  size_t unsent() const { return out.size(); }
+  size_t unsent() const { return out.size() + frame.size(); }
   bool stranger() const { return !dialed && !channel.open(); }
 };
 

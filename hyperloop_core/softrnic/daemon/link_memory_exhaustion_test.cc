@@ -36,8 +36,8 @@ size_t OpenDescriptors() {
   return static_cast<size_t>(std::distance(begin(all), end(all)));
 }
 
-const PacketBytes& LongPacket() {
-  static const PacketBytes packet = std::make_shared<const std::vector<std::byte>>(kMaxPacketBytes);
+const std::vector<std::byte>& LongPacket() {
+  static const std::vector<std::byte> packet(kMaxPacketBytes);
   return packet;
 }
 

@@ -1,20 +1,31 @@
-// The LinkServer: construction, the functions that the engine's thread calls, and its thread's
-// loop.
+// The LinkServer: construction, the functions that the engine calls, and its thread's loop.
 #include "softrnic/daemon/link_server.h"
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <utility>
 
 #include "common/signal_event.h"
 #include "softrnic/daemon/link_connection.h"
 
 namespace hyperloop::softrnic {
+namespace {
+
+// The most bytes that who runs the engine seals and writes itself. More is left to the server's
+// thread, so that the engine goes on meanwhile.
+constexpr size_t kWriteHereBytes = 16 << 10;
+
+// The server whose thread this is.
+thread_local const LinkServer* running_server = nullptr;
+
+}  // namespace
 
 Result<std::unique_ptr<LinkServer>> LinkServer::Create(LinkOptions options, Engine* engine,
                                                        std::shared_ptr<Log> log) {
@@ -85,9 +96,14 @@ Status LinkServer::AddNeighbours(Engine* engine) {
   return {};
 }
 
-void LinkServer::Start(EngineLoop* loop) {
+void LinkServer::Start(EngineLoop* loop, std::optional<int> nice) {
   loop_ = loop;
-  thread_ = std::thread([this] { Run(); });
+  thread_ = std::thread([this, nice] {
+    own_nice_ = getpriority(PRIO_PROCESS, 0);
+    nice_ = nice.value_or(own_nice_);
+    if (nice_ != own_nice_ && setpriority(PRIO_PROCESS, 0, nice_) != 0) nice_ = own_nice_;
+    Run();
+  });
 }
 
 void LinkServer::Stop() {
@@ -133,89 +149,150 @@ bool LinkServer::Ready(LinkId link) {
   return neighbour.wants_room.exchange(false);
 }
 
-void LinkServer::Send(LinkId link, PacketBytes packet) {
-  const auto bytes = static_cast<int64_t>(
-      packet->size() + identity::SecureChannel::FrameOverhead(options_.keys != nullptr));
-  staged_.emplace_back(link, std::move(packet));
+void LinkServer::Send(LinkId link, std::span<const std::byte> packet) {
+  const size_t bytes = packet.size();
+  if (staged_.empty() || staged_.back().first != link ||
+      staged_.back().second.size() + bytes > kFullFrameBytes) {
+    std::vector<std::byte> packets;
+    packets.reserve(std::max(bytes, flushed_bytes_));
+    packets.assign(packet.begin(), packet.end());
+    staged_.emplace_back(link, std::move(packets));
+  } else {
+    staged_.back().second.insert(staged_.back().second.end(), packet.begin(), packet.end());
+  }
+  staged_bytes_ += bytes;
   if (link != kNoLink && link <= neighbours_.size())
-    neighbours_[link - 1]->queued.fetch_add(bytes, std::memory_order_relaxed);
+    neighbours_[link - 1]->queued.fetch_add(static_cast<int64_t>(bytes), std::memory_order_relaxed);
 }
 
 void LinkServer::Flush() {
-  PushOutbox();
-  if (received_ == done_.load(std::memory_order_relaxed)) return;
-  done_.store(received_);  // after the answers: a thread that reads this value finds them
-  // Pairs with MayHandOver: either this thread sees starved_, or the other one sees done_.
-  if (starved_.load() && handed_.load() - received_ <= kLinkInFlightBytes / 2 &&
-      starved_.exchange(false))
-    WakeThread();
+  const size_t bytes = std::exchange(staged_bytes_, 0);
+  if (bytes != 0) flushed_bytes_ = std::min(bytes, kFullFrameBytes);
+  bool alone = false;  // nobody else's packets wait in the outbox
+  if (bytes != 0) {
+    std::lock_guard lock(mutex_);
+    alone = outbox_.empty();
+    outbox_.splice(outbox_.end(), staged_);
+    has_outbox_.store(true);
+  }
+  bool fed = false;
+  if (received_ != done_.load(std::memory_order_relaxed)) {
+    done_.store(received_);  // after the answers: a thread that reads this value finds them
+    // Pairs with MayHandOver: either this thread sees starved_, or the other one sees done_.
+    fed = starved_.load() && handed_.load() - received_ <= kLinkInFlightBytes / 2 &&
+          starved_.exchange(false);
+  }
+  // The server's thread empties the outbox behind its turns as a guest.
+  const bool left = running_server != this && alone && (bytes > kWriteHereBytes || !WriteHere());
+  // Pairs with Run: either this thread sees that the other one waits, or that one sees has_outbox_.
+  if (fed || (left && waits_.load())) WakeThread();
 }
 
-void LinkServer::PushOutbox() {
-  if (staged_.empty()) return;
-  bool wake;
-  {
-    std::lock_guard lock(mutex_);
-    wake = outbox_.empty();
-    outbox_.splice(outbox_.end(), staged_);
-  }
-  if (wake) WakeThread();
+// Writes the outbox to the sockets. False: the server's thread is just using them.
+bool LinkServer::WriteHere() {
+  const std::unique_lock sockets(sockets_, std::try_to_lock);
+  if (!sockets) return false;
+  const size_t connections = connections_.size();
+  TakeOutbox();
+  // The server's thread dials again, and reads on where there was no room for answers before.
+  const bool held_up = std::any_of(connections_.begin(), connections_.end(),
+                                   [](const auto& each) { return each.second->more; });
+  if (held_up || connections_.size() != connections) WakeThread();
+  return true;
 }
 
 bool LinkServer::Receive(LinkEvent* event) {
-  if (taken_.empty()) {
-    if (!has_inbox_.load(std::memory_order_acquire)) return false;
-    {
+  if (!PacketsLeft()) {
+    if (taken_.empty()) {
+      if (!has_inbox_.load(std::memory_order_acquire)) return false;
       std::lock_guard lock(mutex_);
       taken_.swap(inbox_);
       has_inbox_.store(false);
     }
     if (taken_.empty()) return false;
+    current_.clear();
+    current_.splice(current_.end(), taken_, taken_.begin());
+    next_ = at_ = 0;
   }
-  *event = std::move(taken_.front().event);
-  received_ += taken_.front().bytes;
-  taken_.pop_front();
+  const Arrival& current = current_.front();
+  *event = current.event;
+  if (current.pieces.empty()) return true;
+  const Arrival::Piece& piece = current.pieces[next_++];
+  event->packet = std::span(current.packets).subspan(at_, piece.length);
+  at_ += piece.length;
+  received_ += piece.bytes;
   return true;
 }
 
-bool LinkServer::Pending() const { return !taken_.empty() || has_inbox_.load(); }
+// Whether Receive has not returned all packets that arrived together.
+bool LinkServer::PacketsLeft() const {
+  return !current_.empty() && next_ < current_.front().pieces.size();
+}
+
+bool LinkServer::Pending() const { return PacketsLeft() || !taken_.empty() || has_inbox_.load(); }
 
 // --- the thread
 
 void LinkServer::Run() {
+  running_server = this;
   std::array<epoll_event, 64> events;
+  std::unique_lock sockets(sockets_);
   while (!stop_) {
     const int timeout = Timers();
     introductions_ = kIntroductionsInTurn;
-    const int n = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout);
-    for (int i = 0; i < n; ++i) {
-      const uint64_t what = events[static_cast<size_t>(i)].data.u64;
-      if (what == kListenerEvents) {
-        if (RanOutOfMemory([this] { Accept(); })) refusals_.Note("somebody", kNoMemory);
-      } else if (what == kWakeEvents) {
-        uint64_t count;
-        [[maybe_unused]] ssize_t got = read(wake_.get(), &count, sizeof count);
-      } else if (const auto found = connections_.find(what); found != connections_.end()) {
-        Connection& c = *found->second;
-        Guard(c, [&] { HandleConnection(c, events[static_cast<size_t>(i)].events); });
-      }
-    }
+    sockets.unlock();
+    waits_.store(true);
+    const int n = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
+                             has_outbox_.load() ? 0 : timeout);
+    waits_.store(false);
+    sockets.lock();
+    HandleEvents(std::span(events).first(static_cast<size_t>(std::max(n, 0))));
+    TellEngine();
     TakeOutbox();
     ResumeReading();
+    TellEngine();
   }
   while (!connections_.empty()) Close(connections_.begin()->first, "the daemon stops");
 }
 
+void LinkServer::HandleEvents(std::span<const epoll_event> events) {
+  for (const epoll_event& event : events) {
+    const uint64_t what = event.data.u64;
+    if (what == kListenerEvents) {
+      ForStranger([this] {
+        if (RanOutOfMemory([this] { Accept(); })) refusals_.Note("somebody", kNoMemory);
+      });
+    } else if (what == kWakeEvents) {
+      uint64_t count;
+      [[maybe_unused]] ssize_t got = read(wake_.get(), &count, sizeof count);
+    } else if (const auto found = connections_.find(what); found != connections_.end()) {
+      Connection& c = *found->second;
+      const auto handle = [&] { Guard(c, [&] { HandleConnection(c, event.events); }); };
+      c.stranger() ? ForStranger(handle) : handle();
+    }
+  }
+}
+
+// Does what anybody may ask for, at the priority of other programs. Neighbours are served at that of
+// the engine's thread, which may have to wait for a guest.
+template <class F>
+void LinkServer::ForStranger(F&& f) {
+  if (nice_ != own_nice_) setpriority(PRIO_PROCESS, 0, own_nice_);
+  f();
+  if (nice_ != own_nice_) setpriority(PRIO_PROCESS, 0, nice_);
+}
+
+// Pairs with EngineLoop's protocol of sleeping: either one of these calls sees that the loop sleeps,
+// or the loop's call of Pending sees the pushed events.
+void LinkServer::TellEngine() {
+  if (has_inbox_.load() && !loop_->RunWhileAsleep()) loop_->WakeIfSleeping();
+}
+
 void LinkServer::PushEvents(Arrivals events) {
   if (events.empty()) return;
-  {
-    std::lock_guard lock(mutex_);
-    inbox_.splice(inbox_.end(), events);
-    has_inbox_.store(true);
-  }
-  // Pairs with EngineLoop::Sleep: either this call sees the flag of the sleeping loop, or the
-  // loop's call of Pending sees the pushed events.
-  loop_->WakeIfSleeping();
+  std::lock_guard lock(mutex_);
+  inbox_.splice(inbox_.end(), events);
+  has_inbox_.store(true);
 }
 
 }  // namespace hyperloop::softrnic

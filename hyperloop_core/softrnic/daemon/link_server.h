@@ -1,8 +1,13 @@
-// LinkServer: the daemon's links over TCP, on a thread of their own. A neighbour is a daemon at the
+// LinkServer: the daemon's links over TCP, with a thread of their own. A neighbour is a daemon at the
 // other end of a link; it may serve several hosts. The server dials every neighbour that is
 // configured for as long as it runs (this engine's requests and their answers go on that
 // connection), accepts connections from neighbours (their requests), and hands packets to and from
-// the engine's thread.
+// the engine.
+//
+// A packet passes through one thread where it can. The server's thread, when it has received
+// packets, runs the engine itself if the engine's loop sleeps (EngineLoop::RunWhileAsleep), and then
+// writes what the engine made. The loop's thread writes that to the sockets itself, unless it is much
+// or the server's thread is just using them; then the server's thread does it.
 //
 // A connection that is silent for kDeadAfter is closed and dialed again, so that a healed cut is
 // noticed long before TCP's own timers expire. Memory is bounded, and nothing is dropped for that.
@@ -14,6 +19,8 @@
 // it carried is lost, and sent again on the next one.
 #pragma once
 
+#include <sys/epoll.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -22,7 +29,9 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -52,17 +61,18 @@ class LinkServer final : public LinkPort {
 
   // The address at which it listens, with the real port if 0 was given. Empty: none.
   const std::string& listening() const { return listening_; }
-  // Starts the thread; `loop` is woken when packets arrive. Stop the server before `loop` is
-  // destroyed.
-  void Start(EngineLoop* loop);
+  // Starts the thread; `loop` is woken when packets arrive, or its engine run by the thread. `nice`:
+  // the thread's nice value while it serves neighbours, if it may have it. Stop the server before
+  // `loop` is destroyed.
+  void Start(EngineLoop* loop, std::optional<int> nice = std::nullopt);
   void Stop();
 
   // Counters as lines "name value\n". Any thread may call it.
   std::string CounterText() const;
 
-  // LinkPort, for the engine's thread.
+  // LinkPort, for whoever runs the engine.
   bool Ready(LinkId link) override;
-  void Send(LinkId link, PacketBytes packet) override;
+  void Send(LinkId link, std::span<const std::byte> packet) override;
   void Flush() override;
   bool Receive(LinkEvent* event) override;
   bool Pending() const override;
@@ -89,19 +99,30 @@ class LinkServer final : public LinkPort {
     std::atomic<uint64_t> frames_sent{0}, frames_received{0}, bytes_sent{0}, bytes_received{0},
         connects{0}, reconnects{0}, refused{0}, claims_refused{0}, answer_bytes{0};
   };
+  // An event, or packets that arrived together.
   struct Arrival {
+    struct Piece {
+      size_t length;
+      uint64_t bytes;  // counted until the packet is answered
+    };
     LinkEvent event;
-    uint64_t bytes = 0;  // counted until the packet is answered
+    std::vector<std::byte> packets{};
+    std::vector<Piece> pieces{};  // one for each packet
   };
   // Lists pass from thread to thread without memory of their own.
   using Arrivals = std::list<Arrival>;
-  using Packets = std::list<std::pair<LinkId, PacketBytes>>;
+  // Packets for a link, at most a full frame of them.
+  using Packets = std::list<std::pair<LinkId, std::vector<std::byte>>>;
 
   LinkServer(LinkOptions options, std::shared_ptr<Log> log);
   Status Listen();
   Status AddNeighbours(Engine* engine);
-  // Called by the server's thread only.
+  // Called by the server's thread only, which holds sockets_ except while it waits in the kernel;
+  // from TakeOutbox on also by who runs the engine and holds it.
   void Run();
+  void HandleEvents(std::span<const epoll_event> events);
+  template <class F>
+  void ForStranger(F&& f);
   template <class Event>
   bool Guard(Connection& c, Event&& event);
   int Timers();
@@ -120,13 +141,14 @@ class LinkServer final : public LinkPort {
   Status JudgePacket(Connection& c, const Packet& packet, bool* refused);
   void RefuseClaim(Connection& c, const Packet& packet);
   bool MayHandOver(const Connection& c, uint64_t taken);
-  void HandOver(Connection& c, Arrivals packets, uint64_t bytes);
+  void HandOver(Connection& c, Arrival packets, uint64_t bytes);
   ssize_t SendSome(Connection& c);
   bool WriteTo(Connection& c);
   bool IsTold(const std::string& name);
   void Opened(Connection& c);
   void Close(uint64_t serial, std::string_view why);
   void TakeOutbox();
+  void SealFrame(Connection& c);
   Connection* OpenConnectionOf(LinkId link);
   void CountAnswered();
   void ResumeReading();
@@ -135,8 +157,10 @@ class LinkServer final : public LinkPort {
   void PushEvents(Arrivals events);
   void WakeThread();
   Neighbour* NeighbourOf(const Connection& c);
-  // Called by the engine's thread only.
-  void PushOutbox();
+  void TellEngine();
+  // Called by who runs the engine only.
+  bool WriteHere();
+  bool PacketsLeft() const;
 
   const LinkOptions options_;
   const std::shared_ptr<LimitedLog> log_;  // neighbours cause all of its lines
@@ -162,20 +186,28 @@ class LinkServer final : public LinkPort {
   // What the engine was handed and has not answered, in order: (connection, bytes).
   std::deque<std::pair<uint64_t, uint64_t>> in_flight_;
   uint64_t resumed_ = 0;  // the serial number of the connection that was resumed last
+  int nice_ = 0, own_nice_ = 0;
   Counters counters_;
 
   // Shared by the two threads.
   mutable std::mutex mutex_;
   Packets outbox_;
   Arrivals inbox_;
-  std::atomic<bool> has_inbox_{false};
-  // Sums of Arrival::bytes: of all pushed packets, and of those whose answers are in the outbox.
+  std::atomic<bool> has_inbox_{false}, has_outbox_{false};
+  std::atomic<bool> waits_{false};  // the server's thread waits in the kernel, or is about to
+  // Sums of Piece::bytes: of all pushed packets, and of those whose answers are in the outbox.
   std::atomic<uint64_t> handed_{0}, done_{0};
   std::atomic<bool> starved_{false};  // the thread has packets that wait for done_
-  // Used by the engine's thread only.
+  // Guards what the server's thread uses, above. Who runs the engine only tries to get it.
+  std::mutex sockets_;
+  // Used by who runs the engine only.
   Packets staged_;
+  size_t staged_bytes_ = 0;
+  size_t flushed_bytes_ = 0;  // of the last turn that sent any, but a full frame at most
   Arrivals taken_;
-  uint64_t received_ = 0;  // the sum of Arrival::bytes of the packets that Receive returned
+  Arrivals current_;          // at most one: the packets of which Receive returned some
+  size_t next_ = 0, at_ = 0;  // the index of its next packet, and where that begins
+  uint64_t received_ = 0;     // the sum of Piece::bytes of the packets that Receive returned
 };
 
 }  // namespace hyperloop::softrnic

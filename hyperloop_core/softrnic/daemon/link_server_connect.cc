@@ -15,7 +15,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr int kLinkVersion = 3;
+constexpr int kLinkVersion = 4;
 constexpr size_t kMaxKnownSources = 1024;
 constexpr milliseconds kSignOfLife{500};
 constexpr milliseconds kDeadAfter{3000};
@@ -248,7 +248,7 @@ bool LinkServer::IsTold(const std::string& name) {
 void LinkServer::Opened(Connection& c) {
   if (Neighbour* const neighbour = NeighbourOf(c)) {
     Arrivals up;
-    up.push_back({LinkEvent{LinkEvent::Kind::kUp, c.link, {}}});
+    up.push_back({.event = {LinkEvent::Kind::kUp, c.link}});
     Count(neighbour->was_up ? &counters_.reconnects : &counters_.connects, 1);
     LogLine(log_.get(), LogLevel::kInfo,
             {"link to ", neighbour->name, neighbour->was_up ? " is up again" : " is up"});

@@ -95,7 +95,7 @@ class LinkServerTest : public testing::Test {
     return 0;
   }
 
-  const PacketBytes answer_ = std::make_shared<const std::vector<std::byte>>(kMaxPacketBytes);
+  const std::vector<std::byte> answer_ = std::vector<std::byte>(kMaxPacketBytes);
   LinkOptions options_;
   Engine engine_{EngineOptions{}};
   std::unique_ptr<LinkServer> server_;
@@ -164,6 +164,49 @@ TEST_F(LinkServerTest, AnswersThatNobodyTakesAreBoundedInAllAndNoneIsLost) {
   stop = true;
   engine.join();
   EXPECT_EQ(answered, kGreedy * kAsked);
+}
+
+// A frame of 4 KiB can ask for 4 MiB. What may not be handed over yet waits, and nothing is lost.
+TEST_F(LinkServerTest, TheRequestsOfOneFrameAreHandedOverAsThereIsRoom) {
+  constexpr uint64_t kAsked = 1000;
+  RawNeighbour neighbour(server_->listening());
+  ASSERT_OK(neighbour.Introduce());
+  neighbour.AskAtOnce(kAsked);
+  ASSERT_NE(NextRequest(), kNoLink);
+  uint64_t at_once = 1;
+  for (LinkEvent event; server_->Receive(&event); ++at_once) server_->Send(event.link, answer_);
+  EXPECT_LE(at_once * kMaxPacketBytes, kLinkInFlightBytes + 2 * kMaxPacketBytes);
+  server_->Flush();
+  uint64_t answered = at_once;
+  std::atomic<bool> stop{false};
+  std::thread engine([&] {
+    for (; !stop; sched_yield()) answered += AnswerAll();
+  });
+  EXPECT_TRUE(neighbour.AwaitAnswers(kAsked));
+  stop = true;
+  engine.join();
+  EXPECT_EQ(answered, kAsked);
+}
+
+TEST_F(LinkServerTest, PacketsThatLeaveTogetherShareAFrame) {
+  RawNeighbour neighbour(server_->listening());
+  ASSERT_OK(neighbour.Introduce());
+  neighbour.Say({.type = PacketType::kSend, .dest_qpn = 1, .source_qpn = 1, .session = 1});
+  LinkEvent event;
+  while (!server_->Receive(&event)) sched_yield();
+  const uint64_t before = Counter("link_frames_sent");
+  for (uint32_t psn = 0; psn < 3; ++psn)
+    server_->Send(
+        event.link,
+        EncodePacket(
+            {.type = PacketType::kAck, .dest_qpn = 1, .source_qpn = 1, .session = 1, .psn = psn}));
+  server_->Flush();
+  for (uint32_t psn = 0; psn < 3; ++psn) {
+    const auto answer = neighbour.Hear();
+    ASSERT_TRUE(answer.has_value());
+    EXPECT_EQ(answer->psn, psn);
+  }
+  EXPECT_EQ(Counter("link_frames_sent") - before, 1u);
 }
 
 // A packet of the wrong kind ends its connection: an answer where requests are expected, or the

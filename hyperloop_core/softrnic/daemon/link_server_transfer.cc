@@ -58,26 +58,33 @@ bool LinkServer::ReadFrom(Connection& c) {
 bool LinkServer::TakeFrames(Connection& c) {
   const bool was_open = c.channel.open();
   if (c.stranger() && !std::exchange(c.spoke, true)) RefreshKeys();
-  Arrivals packets;
+  Arrival packets;
   uint64_t taken = 0;  // bytes of them
   Status status;
   bool life = false;
+  const std::vector<std::byte> kept = std::exchange(c.kept, {});
+  std::span<const std::byte> frame = kept;  // what is left of it
   for (;;) {
     c.more = c.channel.open() && !MayHandOver(c, taken);
     if (c.more) break;
-    const auto frame = c.channel.Next();
-    if (!frame.ok()) {
-      status = frame.status();
-      break;
-    }
-    if (!was_open && c.channel.open() && c.link == kNoLink) Opened(c);
-    if (!frame->has_value()) break;
-    Count(&counters_.frames_received, 1);
-    if ((*frame)->empty()) {
-      life = true;
+    if (frame.empty()) {
+      const auto next = c.channel.Next();
+      if (!next.ok()) {
+        status = next.status();
+        break;
+      }
+      if (!was_open && c.channel.open() && c.link == kNoLink) Opened(c);
+      if (!next->has_value()) break;
+      Count(&counters_.frames_received, 1);
+      frame = **next;
+      life |= frame.empty();
+      if (const size_t bytes = packets.packets.size() + frame.size();
+          bytes > packets.packets.capacity())
+        packets.packets.reserve(std::max(bytes, 2 * packets.packets.capacity()));
       continue;
     }
-    const auto packet = ParsePacket(**frame);
+    const std::span<const std::byte> before = frame;
+    const auto packet = TakePacket(&frame);
     if (!packet.ok()) {
       status = packet.status();
       break;
@@ -86,11 +93,14 @@ bool LinkServer::TakeFrames(Connection& c) {
     status = JudgePacket(c, *packet, &refused);
     if (!status.ok()) break;
     if (refused) continue;
+    const size_t length = before.size() - frame.size();
     const uint64_t bytes = BytesInFlight(*packet);
-    packets.push_back(
-        {{LinkEvent::Kind::kPacket, c.link, {(*frame)->begin(), (*frame)->end()}}, bytes});
+    packets.packets.insert(packets.packets.end(), before.begin(),
+                           before.begin() + static_cast<ptrdiff_t>(length));
+    packets.pieces.push_back({length, bytes});
     taken += bytes;
   }
+  if (c.more) c.kept.assign(frame.begin(), frame.end());
   const auto introduction = c.channel.TakeOutput();
   c.out.Append(introduction);
   if (Neighbour* const neighbour = NeighbourOf(c))
@@ -147,11 +157,15 @@ void LinkServer::RefuseClaim(Connection& c, const Packet& packet) {
 }
 
 // Hands over all packets, or none if memory runs out.
-void LinkServer::HandOver(Connection& c, Arrivals packets, uint64_t bytes) {
-  if (bytes != 0) in_flight_.emplace_back(c.serial, bytes);
+void LinkServer::HandOver(Connection& c, Arrival packets, uint64_t bytes) {
+  if (packets.pieces.empty()) return;
+  packets.event = {LinkEvent::Kind::kPacket, c.link};
+  Arrivals arrivals;
+  arrivals.push_back(std::move(packets));
+  in_flight_.emplace_back(c.serial, bytes);
   c.in_flight += bytes;
   handed_.fetch_add(bytes);
-  PushEvents(std::move(packets));
+  PushEvents(std::move(arrivals));
 }
 
 // An answer for which there is no room would have to be dropped. So its request waits instead,
@@ -197,7 +211,7 @@ bool LinkServer::WriteTo(Connection& c) {
     const int64_t left = neighbour->queued.fetch_sub(n) - n;
     if (left >= kLinkQueueBytes / 2 || !neighbour->wants_room.exchange(false)) continue;
     Arrivals room;
-    room.push_back({LinkEvent{LinkEvent::Kind::kRoom, c.link, {}}});
+    room.push_back({.event = {LinkEvent::Kind::kRoom, c.link}});
     PushEvents(std::move(room));
   }
   return true;
@@ -221,26 +235,42 @@ void LinkServer::TakeOutbox() {
   {
     std::lock_guard lock(mutex_);
     packets.swap(outbox_);
+    has_outbox_.store(false);
   }
-  for (const auto& [link, packet] : packets) {
+  for (auto& [link, body] : packets) {
+    const size_t bytes = body.size();
     bool taken = false;
     if (Connection* const c = OpenConnectionOf(link))
-      Guard(*c, [&, &body = *packet] {
-        c->out.Append([&](auto* piece) { c->channel.Seal(body, piece); });
-        Count(&counters_.frames_sent, 1);
-        c->added = taken = true;
+      taken = Guard(*c, [c, &body = body, this] {
+        if (!c->frame.empty() && c->frame.size() + body.size() > kFullFrameBytes) SealFrame(*c);
+        if (c->frame.empty()) return c->frame.swap(body);
+        c->frame.insert(c->frame.end(), body.begin(), body.end());
       });
     if (!taken && link < kIncomingLinks)
-      neighbours_[link - 1]->queued.fetch_sub(static_cast<int64_t>(
-          packet->size() + identity::SecureChannel::FrameOverhead(options_.keys != nullptr)));
+      neighbours_[link - 1]->queued.fetch_sub(static_cast<int64_t>(bytes));
   }
-  for (auto it = connections_.begin(); it != connections_.end();) {
-    Connection& c = *(it++)->second;  // it may be closed
-    if (!std::exchange(c.added, false)) continue;
-    Guard(c, [&] {
-      if (WriteTo(c)) Watch(c);
-    });
+  // Requests first: the next host of a chain waits for them, and has more to do then than whoever
+  // waits for an answer.
+  for (const bool dialed : {true, false}) {
+    for (auto it = connections_.begin(); it != connections_.end();) {
+      Connection& c = *(it++)->second;  // it may be closed
+      if (c.frame.empty() || c.dialed != dialed) continue;
+      Guard(c, [&] {
+        SealFrame(c);
+        if (WriteTo(c)) Watch(c);
+      });
+    }
   }
+}
+
+// Makes a frame of the packets that were collected for it.
+void LinkServer::SealFrame(Connection& c) {
+  c.out.Append([&c](auto* piece) { c.channel.Seal(c.frame, piece); });
+  c.frame.clear();
+  Count(&counters_.frames_sent, 1);
+  if (Neighbour* const neighbour = NeighbourOf(c))
+    neighbour->queued.fetch_add(
+        static_cast<int64_t>(identity::SecureChannel::FrameOverhead(options_.keys != nullptr)));
 }
 
 // Null: no open connection belongs to the link.

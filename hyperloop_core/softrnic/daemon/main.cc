@@ -13,6 +13,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -30,6 +31,8 @@
 
 namespace hyperloop::softrnic {
 namespace {
+
+constexpr int kNice = -20;  // of the data thread with --priority nice
 
 struct Options {
   std::string socket;
@@ -141,7 +144,7 @@ Status PinTo(int cpu) {
 // but with less even latency.
 void SetPriority(const std::string& priority, Log& log) {
   if (priority == "nice") {
-    if (setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), -20) != 0) {
+    if (setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kNice) != 0) {
       log.Write(LogLevel::kWarn,
                 "no permission for nice -20 (CAP_SYS_NICE or ulimit -e): going on at normal "
                 "priority, other programs may delay the RNIC");
@@ -186,6 +189,7 @@ Status Serve(const Options& options, const std::shared_ptr<Log>& log) {
   EngineLoopOptions loop_options{.spin_us = options.spin_us};
   HL_ASSIGN_OR_RETURN(const int cpu, ChooseCpu(options.cpu, &loop_options.spin_us, *log));
   loop_options.cpu = cpu;
+  loop_options.allow_guests = options.priority != "fifo";
   HL_ASSIGN_OR_RETURN(const LinkOptions link_options, MakeLinkOptions(options.links));
   std::unique_ptr<LinkServer> links;  // the engine's port: outlives it
   ClientLimits limits = options.client;
@@ -214,7 +218,8 @@ Status Serve(const Options& options, const std::shared_ptr<Log>& log) {
     server->Run();
     loop->Stop();
   });
-  if (links != nullptr) links->Start(loop.get());
+  if (links != nullptr)
+    links->Start(loop.get(), options.priority == "nice" ? std::optional(kNice) : std::nullopt);
   flushes.Start([&loop] { loop->Wake(); }, [unmap = server->unmap_queue()] { unmap->Drain(); });
   // These are set after the threads were made, which would inherit both.
   Status status = cpu >= 0 ? PinTo(cpu) : Status();

@@ -5,8 +5,8 @@
 //
 // One Engine serves all emulated hosts that are attached to it. The clients that have work take
 // turns, and so do the queue pairs of one client: however many queue pairs a client has, another
-// client waits for one turn of it. All calls come from one thread (the daemon's engine thread, a
-// test, or a simulation); HandleFault alone also runs in a signal handler on it. Work arrives
+// client waits for one turn of it. Calls come one at a time (from whoever runs the EngineLoop, a
+// test, or a simulation); HandleFault alone also runs in a signal handler within one. Work arrives
 // through doorbells (UAR pages), enables, completions and links. Run() and Step() execute it; with
 // the adversarial modes of EngineOptions, AdversarialSchedule chooses what happens next.
 #pragma once
@@ -191,8 +191,8 @@ class Engine {
 
   // Handles a page fault at `address` in a client's memory whose file was truncated. Maps zeroed
   // pages there so that the access ends, and marks the keys over them bad: the running WQE ends
-  // with a protection error, and new keys over that memory are refused. Called on the engine's
-  // thread, in a signal handler. False: `address` is in no client's memory, or no page could be
+  // with a protection error, and new keys over that memory are refused. Called in a signal handler on
+  // the thread that runs the engine. False: `address` is in no client's memory, or no page could be
   // mapped.
   bool HandleFault(void* address);
 

@@ -26,8 +26,8 @@ constexpr LinkId kLink = 1;
 class Wire final : public LinkPort {
  public:
   bool Ready(LinkId) override { return true; }
-  void Send(LinkId, PacketBytes bytes) override {
-    const auto packet = ParsePacket(*bytes);
+  void Send(LinkId, std::span<const std::byte> bytes) override {
+    const auto packet = ParsePacket(bytes);
     ASSERT_TRUE(packet.ok());  // a matcher would allocate, where memory may be failing
     last[packet->dest_qpn] = *packet;
     last[packet->dest_qpn].payload = {};
@@ -35,8 +35,9 @@ class Wire final : public LinkPort {
   void Flush() override {}
   bool Receive(LinkEvent* event) override {
     if (arriving_.empty()) return false;
-    *event = {LinkEvent::Kind::kPacket, kLink, std::move(arriving_.front())};
+    received_ = std::move(arriving_.front());
     arriving_.pop_front();
+    *event = {LinkEvent::Kind::kPacket, kLink, received_};
     return true;
   }
   bool Pending() const override { return !arriving_.empty(); }
@@ -46,6 +47,7 @@ class Wire final : public LinkPort {
 
  private:
   std::deque<std::vector<std::byte>> arriving_;
+  std::vector<std::byte> received_;  // the packet of the last event
 };
 
 struct SlowDisk final : Flusher {

@@ -205,12 +205,11 @@ TEST(EngineLinkRecovery, AnErrorOfAnotherDaemonIsBoundedAndMadePrintable) {
   ASSERT_OK(asked);
   ASSERT_EQ(asked->type, PacketType::kServiceRequest);
   const auto refuse = [&](std::string_view text) {
-    p.b_port->Send(p.ab.incoming, std::make_shared<const std::vector<std::byte>>(EncodePacket(
-                                      {.type = PacketType::kServiceReply,
-                                       .syndrome = static_cast<uint8_t>(Code::kNotFound),
-                                       .dest_qpn = asked->source_qpn,
-                                       .session = asked->session,
-                                       .payload = std::as_bytes(std::span(text))})));
+    p.b_port->Send(p.ab.incoming, EncodePacket({.type = PacketType::kServiceReply,
+                                                .syndrome = static_cast<uint8_t>(Code::kNotFound),
+                                                .dest_qpn = asked->source_qpn,
+                                                .session = asked->session,
+                                                .payload = std::as_bytes(std::span(text))}));
     p.Run();
     return p.a->Try(connect, &reply);
   };

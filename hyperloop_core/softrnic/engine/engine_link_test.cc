@@ -659,11 +659,10 @@ void AskForInspect(Linked& p, uint32_t qpn) {
   std::memcpy(asks.data(), p.a->gid.data(), 16);
   std::memcpy(asks.data() + 16, "b", 1);
   std::memcpy(asks.data() + 16 + kNameBytes, "inspect", 7);
-  p.a_port->Send(p.ab.id, std::make_shared<const std::vector<std::byte>>(
-                              EncodePacket({.type = PacketType::kServiceRequest,
-                                            .source_qpn = qpn,
-                                            .session = 7 + qpn,
-                                            .payload = asks})));
+  p.a_port->Send(p.ab.id, EncodePacket({.type = PacketType::kServiceRequest,
+                                        .source_qpn = qpn,
+                                        .session = 7 + qpn,
+                                        .payload = asks}));
 }
 
 TEST(EngineLinkFairness, ARequestForAServiceCountsAsATurn) {

@@ -5,10 +5,10 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <utility>
-#include <vector>
+#include <span>
 
 #include "softrnic/links/link_port.h"
 #include "softrnic/links/packet.h"
@@ -29,10 +29,13 @@ class LinkTraffic {
   LinkPort* port() const { return port_; }
   // Whether `link` is up and has room for a packet.
   bool Ready(LinkId link) { return port_->Ready(link); }
-  void Send(LinkId link, PacketBytes packet) { port_->Send(link, std::move(packet)); }
+  void Send(LinkId link, std::span<const std::byte> packet) { port_->Send(link, packet); }
   // Sends a packet that nobody keeps to send it again.
   void Send(LinkId link, const Packet& packet) {
-    port_->Send(link, std::make_shared<const std::vector<std::byte>>(EncodePacket(packet)));
+    if (!packet.payload.empty()) return port_->Send(link, EncodePacket(packet));
+    std::array<std::byte, kPacketHeaderBytes> bytes;
+    EncodeHeader(packet, bytes.data());
+    port_->Send(link, bytes);
   }
 
   // --- the turn's bytes

@@ -31,13 +31,12 @@ struct SentPacket {
   bool last = false;   // of its WQE
   bool again = false;  // was sent before
   uint32_t bytes = 0;  // of payload, there or back
-  PacketBytes packet;
+  std::vector<std::byte> packet;
 };
 
 struct KeptAnswer {
   uint32_t psn = 0;
-  uint32_t bytes = 0;
-  PacketBytes packet;
+  std::vector<std::byte> packet;
 };
 
 // A request that waits for the one before it.

@@ -83,7 +83,7 @@ void RemoteRequester::Pump(Qp& qp) {
     SentPacket& packet = r.sent[r.next_sent++];
     ++qp.count.link_packets_sent;
     if (std::exchange(packet.again, true)) ++qp.count.link_retransmits;
-    traffic_.CountSent(packet.packet->size());
+    traffic_.CountSent(packet.packet.size());
     traffic_.Send(r.link, packet.packet);
   }
 }
@@ -115,10 +115,9 @@ bool RemoteRequester::PackNext(Qp& qp, Inflight& entry) {
 
   const Packet p = NextPacket(qp, entry, bytes);
   const bool read = p.type == PacketType::kRead;
-  auto packet =
-      std::make_shared<std::vector<std::byte>>(kPacketHeaderBytes + (read ? 0 : p.length));
-  EncodeHeader(p, packet->data());
-  std::byte* const payload = packet->data() + kPacketHeaderBytes;
+  std::vector<std::byte> packet(kPacketHeaderBytes + (read ? 0 : p.length));
+  EncodeHeader(p, packet.data());
+  std::byte* const payload = packet.data() + kPacketHeaderBytes;
   if (IsAtomic(entry.opcode)) {
     CopyOperands(entry, payload);
   } else if (!read && !CopyPayload(Slice(local, entry.moved, bytes), payload)) {

@@ -82,7 +82,7 @@ void RemoteResponder::HandleRequest(LinkId from, const Packet& p, HeldRequest* h
   Remote& r = *qp->peer.remote;
   ++qp->count.link_packets_received;
   while (!r.kept.empty() && static_cast<int32_t>(r.kept.front().psn - p.seen) < 0) {
-    r.kept_bytes -= r.kept.front().bytes;
+    r.kept_bytes -= r.kept.front().packet.size();
     r.kept.pop_front();
   }
   clients_.RunFor(*qp, [&] {
@@ -117,9 +117,8 @@ void RemoteResponder::RunNext(LinkId from, Qp& qp, const Packet& p, bool again) 
   ++r.expected;
   if (answer.empty()) return AcknowledgeLater(from, qp, p.psn);
   r.ack_due = false;  // the answer acknowledges what came before it
-  const auto bytes = static_cast<uint32_t>(answer.size());
-  r.kept.push_back(
-      {p.psn, bytes, std::make_shared<const std::vector<std::byte>>(std::move(answer))});
+  const size_t bytes = answer.size();
+  r.kept.push_back({p.psn, std::move(answer)});
   r.kept_bytes += bytes;
   traffic_.CountAnswer(bytes);
   traffic_.Send(from, r.kept.back().packet);

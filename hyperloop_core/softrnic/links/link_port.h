@@ -3,13 +3,12 @@
 //
 // A link carries packets whole, unchanged and in order, or breaks; after a break packets that were
 // under way may be lost. The engine resends packets that were not acknowledged. All calls come from
-// the engine's thread. Only Send needs memory: std::bad_alloc leaves the packet unsent.
+// whoever runs the engine. Only Send needs memory: std::bad_alloc leaves the packet unsent.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <vector>
+#include <span>
 
 namespace hyperloop::softrnic {
 
@@ -19,8 +18,6 @@ namespace hyperloop::softrnic {
 using LinkId = uint32_t;
 inline constexpr LinkId kNoLink = 0;
 
-using PacketBytes = std::shared_ptr<const std::vector<std::byte>>;
-
 struct LinkEvent {
   enum class Kind : uint8_t {
     kPacket,
@@ -29,7 +26,7 @@ struct LinkEvent {
   };
   Kind kind = Kind::kPacket;
   LinkId link = kNoLink;
-  std::vector<std::byte> packet;
+  std::span<const std::byte> packet{};  // valid until the next call of Receive
 };
 
 class LinkPort {
@@ -37,9 +34,9 @@ class LinkPort {
   virtual ~LinkPort() = default;
   // True if a configured link is up and takes another packet. After false, kUp or kRoom follows.
   virtual bool Ready(LinkId link) = 0;
-  // Queues a packet, which is dropped if the link is down. A request may be sent only after Ready
+  // Queues a copy of a packet, which is dropped if the link is down. A request may be sent only after Ready
   // said true, and at most one answer for each packet that was received.
-  virtual void Send(LinkId link, PacketBytes packet) = 0;
+  virtual void Send(LinkId link, std::span<const std::byte> packet) = 0;
   // The end of a turn: queued packets leave, and received packets count as answered. So do
   // requests that wait behind a READ which waits for a disk; the engine bounds their memory, and
   // that of their answers, itself (kMaxHeldBytes).

@@ -163,6 +163,20 @@ Result<Packet> ParsePacket(std::span<const std::byte> bytes) {
   return p;
 }
 
+Result<Packet> TakePacket(std::span<const std::byte>* bytes) {
+  size_t length = bytes->size();
+  if (length >= kPacketHeaderBytes) {
+    WireHeader h;
+    std::memcpy(&h, bytes->data(), sizeof h);
+    const std::optional<Rule> rule = RuleOf(static_cast<PacketType>(h.type));
+    const size_t payload = rule && rule->wants ? 0 : be32toh(h.length);
+    length = std::min(length, kPacketHeaderBytes + payload);
+  }
+  HL_ASSIGN_OR_RETURN(const Packet packet, ParsePacket(bytes->first(length)));
+  *bytes = bytes->subspan(length);
+  return packet;
+}
+
 void EncodeHeader(const Packet& p, std::byte* to) {
   WireHeader h{};
   h.magic = htobe32(kPacketMagic);

@@ -4,7 +4,7 @@
 // request packets. The responder runs each number once, in order, acknowledges it, and keeps the
 // answers of READs and atomics until the requester reports that it has them. A packet is a header
 // of 64 bytes, big-endian, and at most 64 KiB of payload; a stream carries packets in frames
-// (common/frame_reader.h).
+// (common/frame_reader.h), one or several a frame.
 #pragma once
 
 #include <array>
@@ -75,6 +75,10 @@ struct Packet {
 // needs no queue pair: sizes, ranges, fields that must be 0. kNotSupported: another version.
 // kCorruption: any other fault. A pure function.
 Result<Packet> ParsePacket(std::span<const std::byte> bytes);
+
+// Parses the packet that `bytes`, one or several packets, begin with, and takes it off them. Errors as
+// above.
+Result<Packet> TakePacket(std::span<const std::byte>* bytes);
 
 // Encodes only the header, kPacketHeaderBytes, for a payload of `length` bytes behind it.
 void EncodeHeader(const Packet& packet, std::byte* to);

@@ -65,6 +65,32 @@ TEST(Packet, LiesOnTheWireAsDocumented) {
   EXPECT_EQ(std::memcmp(bytes.data(), expected, sizeof expected), 0);
 }
 
+TEST(Packet, SeveralAreTakenOneByOne) {
+  const Bytes payload(90, std::byte{0x5a});
+  Bytes bytes = EncodePacket(Write(payload));
+  // A READ names the length that it wants, which does not follow.
+  const Bytes read = EncodePacket({.type = PacketType::kRead,
+                                   .dest_qpn = 1,
+                                   .source_qpn = 2,
+                                   .session = 3,
+                                   .total = 500,
+                                   .length = 500});
+  bytes.insert(bytes.end(), read.begin(), read.end());
+  bytes.insert(bytes.end(), bytes.begin(), bytes.begin() + 100);  // cut off
+  std::span<const std::byte> rest = bytes;
+  auto packet = TakePacket(&rest);
+  ASSERT_OK(packet);
+  EXPECT_EQ(packet->type, PacketType::kWrite);
+  EXPECT_EQ(packet->payload.size(), 90u);
+  packet = TakePacket(&rest);
+  ASSERT_OK(packet);
+  EXPECT_EQ(packet->type, PacketType::kRead);
+  EXPECT_EQ(packet->length, 500u);
+  ASSERT_EQ(rest.size(), 100u);
+  EXPECT_THAT(TakePacket(&rest), StatusIs(Code::kCorruption));
+  EXPECT_EQ(rest.size(), 100u);
+}
+
 Status ParseWith(Bytes bytes, size_t at, uint8_t value) {
   bytes[at] = static_cast<std::byte>(value);
   return ParsePacket(bytes).status();

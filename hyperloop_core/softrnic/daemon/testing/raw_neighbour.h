@@ -49,7 +49,7 @@ inline UniqueFd ConnectTo(const std::string& address, const std::string& from = 
 inline identity::SecureChannelOptions LinkChannel(bool dialer,
                                                   std::shared_ptr<identity::KeyRing> ring) {
   return {.dialer = dialer,
-          .purpose = "hyperloop link 3",
+          .purpose = "hyperloop link 4",
           .ring = std::move(ring),
           .max_body = kMaxPacketBytes};
 }
@@ -94,33 +94,34 @@ class RawNeighbour {
   }
   // The next packet; valid until the next call. Nothing: the connection was closed.
   std::optional<Packet> Hear() {
-    for (;;) {
+    while (rest_.empty()) {
       const auto frame = channel_.Next();
       if (!frame.ok()) return std::nullopt;
-      if (!frame->has_value()) {
-        if (!Read()) return std::nullopt;
-        continue;
+      if (frame->has_value()) {
+        rest_ = **frame;
+      } else if (!Read()) {
+        return std::nullopt;
       }
-      if ((*frame)->empty()) continue;
-      const auto packet = ParsePacket(**frame);
-      EXPECT_OK(packet);
-      return *packet;
     }
+    const auto packet = TakePacket(&rest_);
+    EXPECT_OK(packet);
+    return *packet;
   }
 
   void Ask(uint64_t times) {
     std::vector<std::byte> out;
-    for (; times != 0; --times)
-      channel_.Seal(EncodePacket({.type = PacketType::kRead,
-                                  .dest_qpn = 1,
-                                  .source_qpn = 1,
-                                  .session = 1,
-                                  .total = kMaxPayload,
-                                  .length = kMaxPayload}),
-                    &out);
+    for (; times != 0; --times) channel_.Seal(Question(), &out);
     Say(out);
   }
-  // Waits for so many answers, of any content. False: the connection ended before.
+  // The same, as one frame.
+  void AskAtOnce(uint64_t times) {
+    std::vector<std::byte> body, out;
+    for (const auto question = Question(); times != 0; --times)
+      body.insert(body.end(), question.begin(), question.end());
+    channel_.Seal(body, &out);
+    Say(out);
+  }
+  // Waits for so many answers, each in a frame of its own and of any content. False: the connection ended before.
   bool AwaitAnswers(uint64_t answers) {
     while (answers != 0) {
       const auto frame = channel_.Next();
@@ -133,6 +134,15 @@ class RawNeighbour {
   uint64_t answers() const { return answers_; }
 
  private:
+  // Asks for as much as a packet can.
+  static std::vector<std::byte> Question() {
+    return EncodePacket({.type = PacketType::kRead,
+                         .dest_qpn = 1,
+                         .source_qpn = 1,
+                         .session = 1,
+                         .total = kMaxPayload,
+                         .length = kMaxPayload});
+  }
   // An error of send means that the connection is closed. The test notices that by missing answers.
   void Say(const std::vector<std::byte>& bytes) {
     const ssize_t n = send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -147,6 +157,7 @@ class RawNeighbour {
 
   UniqueFd socket_;
   identity::SecureChannel channel_;
+  std::span<const std::byte> rest_;  // of the last frame
   uint64_t answers_ = 0;
 };
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "common/frame_reader.h"
@@ -46,11 +47,15 @@ class MemoryNetwork {
       wants_room_ = true;
       return false;
     }
-    void Send(LinkId id, PacketBytes packet) override { network_->Send(this, id, *packet); }
+    void Send(LinkId id, std::span<const std::byte> packet) override {
+      network_->Send(this, id, packet);
+    }
     void Flush() override {}
     bool Receive(LinkEvent* event) override {
       if (events_.empty()) return false;
-      *event = std::move(events_.front());
+      *event = events_.front().event;
+      received_ = std::move(events_.front().packet);
+      event->packet = received_;
       events_.pop_front();
       return true;
     }
@@ -59,7 +64,12 @@ class MemoryNetwork {
    private:
     friend class MemoryNetwork;
     MemoryNetwork* const network_;
-    std::deque<LinkEvent> events_;
+    struct Arrival {
+      LinkEvent event;
+      std::vector<std::byte> packet;
+    };
+    std::deque<Arrival> events_;
+    std::vector<std::byte> received_;  // the packet of the last event
     bool wants_room_ = false;
   };
 
@@ -89,11 +99,10 @@ class MemoryNetwork {
     reader.Append(moved);
     Port& to = requests ? *link.to : *link.from;
     for (auto frame = reader.Next(); frame.ok() && frame->has_value(); frame = reader.Next())
-      to.events_.push_back({LinkEvent::Kind::kPacket,
-                            requests ? link.incoming : link.id,
+      to.events_.push_back({{LinkEvent::Kind::kPacket, requests ? link.incoming : link.id},
                             {(*frame)->begin(), (*frame)->end()}});
     if (requests && link.requests.size() < room && std::exchange(link.from->wants_room_, false))
-      link.from->events_.push_back({LinkEvent::Kind::kRoom, link.id, {}});
+      link.from->events_.push_back({{LinkEvent::Kind::kRoom, link.id}, {}});
     return bytes;
   }
   // Lets all bytes under way arrive. Returns their number.
@@ -115,7 +124,7 @@ class MemoryNetwork {
     link.incoming = next_id_++;
     link.request_reader = std::make_unique<FrameReader>(kMaxPacketBytes);
     link.answer_reader = std::make_unique<FrameReader>(kMaxPacketBytes);
-    link.from->events_.push_back({LinkEvent::Kind::kUp, link.id, {}});
+    link.from->events_.push_back({{LinkEvent::Kind::kUp, link.id}, {}});
   }
 
  private:
@@ -124,7 +133,7 @@ class MemoryNetwork {
       if (link->from == from && link->id == id) return link.get();
     return nullptr;
   }
-  void Send(Port* port, LinkId id, const std::vector<std::byte>& packet) {
+  void Send(Port* port, LinkId id, std::span<const std::byte> packet) {
     for (auto& link : links_) {
       if (!link->up) continue;
       std::deque<std::byte>* stream = nullptr;

@@ -32,7 +32,7 @@ namespace hyperloop::identity {
 
 struct SecureChannelOptions {
   bool dialer = false;
-  // What is spoken after the introduction, and its version: "hyperloop link 3". 1 to 64 printable
+  // What is spoken after the introduction, and its version: "hyperloop link 4". 1 to 64 printable
   // characters; both ends must name the same.
   std::string purpose{};
   std::shared_ptr<const KeyRing> ring{};  // null: plain
