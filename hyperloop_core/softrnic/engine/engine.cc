@@ -83,6 +83,7 @@ Status Engine::AddRoute(const std::string& host, LinkId link) {
 
 size_t Engine::Run(size_t budget) {
   Impl& e = *impl_;
+  const Clock::InTurn in_turn(e.clock);
   const size_t linked = e.traffic.attached() ? e.links.Poll((budget + 1) / 2) : 0;
   budget -= std::min(linked, budget / 2);
   size_t done = 0;

@@ -57,7 +57,7 @@ struct Engine::Impl {
   // Requests and answers wait in Transit until a later step delivers them.
   const bool deferred = options.defer_delivery;
   Dice dice{options.seed, options.schedule == EngineOptions::Schedule::kRandom};
-  const Clock clock{options.now_ns};
+  Clock clock{options.now_ns};
   Turn turn;
   ReadyList ready;
   KeyTable keys;
