@@ -126,10 +126,18 @@ struct LinkServer::Connection {
   uint64_t in_flight = 0;        // bytes of its packets that the engine has
   std::vector<std::byte> kept;   // packets of a frame that was taken from `channel`, for later
   std::vector<std::byte> frame;  // the engine's packets, to be sealed
+  bool awaited = false;          // Batch::awaited, of these and those sealed in this turn
   OutBytes out;
   uint32_t watched = kUnwatched;
   SteadyClock::time_point begun, heard, said;
 
+  // The order in which frames leave. The next host of a chain waits for requests, and has more to do
+  // then than whoever waits for an answer.
+  enum class Urgency : uint8_t { kRequestsAwaited, kAnswers, kRequests };
+  Urgency urgency() const {
+    if (!dialed) return Urgency::kAnswers;
+    return awaited ? Urgency::kRequestsAwaited : Urgency::kRequests;
+  }
   size_t unsent() const { return out.size() + frame.size(); }
   bool stranger() const { return !dialed && !channel.open(); }
 };

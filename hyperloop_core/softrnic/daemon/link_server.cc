@@ -151,15 +151,16 @@ bool LinkServer::Ready(LinkId link) {
 
 void LinkServer::Send(LinkId link, std::span<const std::byte> packet) {
   const size_t bytes = packet.size();
-  if (staged_.empty() || staged_.back().first != link ||
-      staged_.back().second.size() + bytes > kFullFrameBytes) {
+  if (staged_.empty() || staged_.back().link != link ||
+      staged_.back().packets.size() + bytes > kFullFrameBytes) {
     std::vector<std::byte> packets;
     packets.reserve(std::max(bytes, flushed_bytes_));
     packets.assign(packet.begin(), packet.end());
-    staged_.emplace_back(link, std::move(packets));
+    staged_.push_back({link, std::move(packets)});
   } else {
-    staged_.back().second.insert(staged_.back().second.end(), packet.begin(), packet.end());
+    staged_.back().packets.insert(staged_.back().packets.end(), packet.begin(), packet.end());
   }
+  staged_.back().awaited |= AnswerIsAwaited(packet);
   staged_bytes_ += bytes;
   if (link != kNoLink && link <= neighbours_.size())
     neighbours_[link - 1]->queued.fetch_add(static_cast<int64_t>(bytes), std::memory_order_relaxed);

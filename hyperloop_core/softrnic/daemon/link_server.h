@@ -112,7 +112,12 @@ class LinkServer final : public LinkPort {
   // Lists pass from thread to thread without memory of their own.
   using Arrivals = std::list<Arrival>;
   // Packets for a link, at most a full frame of them.
-  using Packets = std::list<std::pair<LinkId, std::vector<std::byte>>>;
+  struct Batch {
+    LinkId link = kNoLink;
+    std::vector<std::byte> packets;
+    bool awaited = false;  // AnswerIsAwaited, of any of them
+  };
+  using Packets = std::list<Batch>;
 
   LinkServer(LinkOptions options, std::shared_ptr<Log> log);
   Status Listen();
@@ -148,6 +153,7 @@ class LinkServer final : public LinkPort {
   void Opened(Connection& c);
   void Close(uint64_t serial, std::string_view why);
   void TakeOutbox();
+  void AddToFrame(Connection& c, Batch& batch);
   void SealFrame(Connection& c);
   Connection* OpenConnectionOf(LinkId link);
   void CountAnswered();

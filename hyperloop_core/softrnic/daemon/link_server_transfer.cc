@@ -237,30 +237,33 @@ void LinkServer::TakeOutbox() {
     packets.swap(outbox_);
     has_outbox_.store(false);
   }
-  for (auto& [link, body] : packets) {
-    const size_t bytes = body.size();
+  for (Batch& batch : packets) {
+    const size_t bytes = batch.packets.size();
     bool taken = false;
-    if (Connection* const c = OpenConnectionOf(link))
-      taken = Guard(*c, [c, &body = body, this] {
-        if (!c->frame.empty() && c->frame.size() + body.size() > kFullFrameBytes) SealFrame(*c);
-        if (c->frame.empty()) return c->frame.swap(body);
-        c->frame.insert(c->frame.end(), body.begin(), body.end());
-      });
-    if (!taken && link < kIncomingLinks)
-      neighbours_[link - 1]->queued.fetch_sub(static_cast<int64_t>(bytes));
+    if (Connection* const c = OpenConnectionOf(batch.link))
+      taken = Guard(*c, [&] { AddToFrame(*c, batch); });
+    if (!taken && batch.link < kIncomingLinks)
+      neighbours_[batch.link - 1]->queued.fetch_sub(static_cast<int64_t>(bytes));
   }
-  // Requests first: the next host of a chain waits for them, and has more to do then than whoever
-  // waits for an answer.
-  for (const bool dialed : {true, false}) {
+  using enum Connection::Urgency;
+  for (const auto urgency : {kRequestsAwaited, kAnswers, kRequests}) {
     for (auto it = connections_.begin(); it != connections_.end();) {
       Connection& c = *(it++)->second;  // it may be closed
-      if (c.frame.empty() || c.dialed != dialed) continue;
+      if (c.frame.empty() || c.urgency() != urgency) continue;
       Guard(c, [&] {
         SealFrame(c);
+        c.awaited = false;
         if (WriteTo(c)) Watch(c);
       });
     }
   }
+}
+
+void LinkServer::AddToFrame(Connection& c, Batch& batch) {
+  if (!c.frame.empty() && c.frame.size() + batch.packets.size() > kFullFrameBytes) SealFrame(c);
+  c.awaited |= batch.awaited;
+  if (c.frame.empty()) return c.frame.swap(batch.packets);
+  c.frame.insert(c.frame.end(), batch.packets.begin(), batch.packets.end());
 }
 
 // Makes a frame of the packets that were collected for it.

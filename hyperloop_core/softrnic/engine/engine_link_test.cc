@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "hyperloop/core/name.h"
+#include "softrnic/engine/remote.h"
 #include "softrnic/engine/testing/engine_link_fixture.h"
 #include "support/status_matchers.h"
 
@@ -121,6 +122,44 @@ void RunWithResetAt(uint64_t at, uint64_t* total) {
   EXPECT_EQ(std::memcmp(p.dst, p.src, 3), 0);
   EXPECT_EQ(std::memcmp(p.dst + 64, p.src + 3, 3), 0);
   EXPECT_EQ(std::memcmp(p.dst + 600, p.src + 9, 5), 0);
+}
+
+// One acknowledgement for many WRITEs: a wake-up of two machines that nobody waits for is spared.
+TEST(EngineLink, AnAcknowledgementThatNobodyWaitsForComesLater) {
+  Linked p;
+  const auto answers = [&p] { return p.ab.answers.size(); };
+  p.a_qp.Write(p.Dst(), p.b->rkey, p.a->At(p.src, 8), CqeMode::kAlways);
+  p.a_qp.Ring();
+  p.Run();  // with the session
+  ExpectAllGood(p.a_cq.PollAll(), 1);
+  for (int i = 0; i < 3; ++i) {
+    p.a_qp.Write(p.Dst(8), p.b->rkey, p.a->At(p.src, 8), CqeMode::kOnError);
+    p.a_qp.Ring();
+    p.StepEngines();
+    p.network.Deliver(p.ab, true, SIZE_MAX);
+    p.StepEngines();
+    EXPECT_EQ(answers(), 0u);
+    EXPECT_TRUE(p.b_engine.RetryPending()) << "nobody looks again";
+  }
+  p.now += kAckDelayNs;
+  p.StepEngines();
+  EXPECT_NE(answers(), 0u);
+  p.Run();
+  EXPECT_FALSE(p.b_engine.RetryPending());
+  EXPECT_EQ(p.a->Counter("link_packets_received"), 2u) << "an acknowledgement each";
+
+  // One with a CQE brings it at once, and so does one that leaves little room for others.
+  p.a_qp.Write(p.Dst(8), p.b->rkey, p.a->At(p.src, 8), CqeMode::kOnError);
+  p.a_qp.Write(p.Dst(8), p.b->rkey, p.a->At(p.src, 8), CqeMode::kAlways);
+  p.a_qp.Ring();
+  p.Run();
+  ExpectAllGood(p.a_cq.PollAll(), 1);
+  for (size_t i = 0; i < 2 * kMaxRemoteInflight; ++i) {
+    p.a_qp.Write(p.Dst(8), p.b->rkey, p.a->At(p.src, 8), CqeMode::kOnError);
+    p.a_qp.Ring();
+    p.Run();
+  }
+  EXPECT_EQ(p.a->Counter("wqes_executed"), 6 + 2 * kMaxRemoteInflight);
 }
 
 TEST(EngineLink, AResetAtAnyByteRepeatsNothing) {

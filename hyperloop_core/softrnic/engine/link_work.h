@@ -17,8 +17,8 @@ namespace hyperloop::softrnic {
 
 class LinkWork {
  public:
-  // True if timers or held requests need a look now and then.
-  bool NeedsLooks() const { return !watched_.empty() || !holding_.empty(); }
+  // True if timers, held requests or late acknowledgements need a look now and then.
+  bool NeedsLooks() const { return !watched_.empty() || !holding_.empty() || !acks_.empty(); }
 
   // --- queue pairs that have packets for a link
   void AddPump(Qp& qp) {
@@ -83,13 +83,17 @@ class LinkWork {
     }
   }
 
-  // --- queue pairs that owe an acknowledgement at the end of the turn (Remote::ack_due)
-  void AddAck(const Qp& qp) { acks_.push_back(qp.qpn); }
+  // --- queue pairs that owe an acknowledgement (Remote::ack_due)
+  void AddAck(Qp& qp) {
+    if (qp.peer.remote->ack_listed) return;
+    acks_.push_back(qp.qpn);
+    qp.peer.remote->ack_listed = true;
+  }
   bool AnyAck() const { return !acks_.empty(); }
+  // Calls `stays(qpn)` for each, and takes those for which it returns false off the list.
   template <class F>
-  void TakeAcks(F&& f) {
-    for (const uint32_t qpn : acks_) f(qpn);
-    acks_.clear();
+  void ForAcks(F&& stays) {
+    std::erase_if(acks_, [&stays](uint32_t qpn) { return !stays(qpn); });
   }
 
   // --- queue pairs that hold requests behind a READ which waits for a disk (Remote::held)

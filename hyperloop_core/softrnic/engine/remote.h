@@ -21,6 +21,8 @@ inline constexpr size_t kMaxRemoteInflight = 64;                // WQEs begun an
 // wait for a disk. Further requests are dropped, and come again. The READ itself is always held.
 inline constexpr uint64_t kMaxHeldBytes = 4 << 20;
 inline constexpr uint64_t kSignOfLifeNs = 20'000'000;
+// How long an acknowledgement may be late for which nobody waits (kPacketAckLater).
+inline constexpr uint64_t kAckDelayNs = 2'000'000;
 
 // The number of the first packet. Numbers wrap around after 64 packets, so that a mistake there
 // shows early on every queue pair.
@@ -84,6 +86,9 @@ struct Remote {
   std::deque<KeptAnswer> kept;
   uint64_t kept_bytes = 0;
   bool ack_due = false;
+  bool ack_awaited = false;   // the requester wants the acknowledgement at once
+  bool ack_listed = false;    // in LinkWork's list of acknowledgements
+  uint64_t ack_since_ns = 0;  // when the oldest request ran that it is for
   uint32_t ack_psn = 0;
   LinkId ack_link = kNoLink;
 };

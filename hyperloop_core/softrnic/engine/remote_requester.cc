@@ -25,6 +25,15 @@ PacketType TypeOf(uint8_t opcode) {
   return opcode == rnic::kWqeCompareSwap ? PacketType::kCompareSwap : PacketType::kFetchAdd;
 }
 
+// Whether somebody waits for the acknowledgement of a packet of `entry`: whoever gets its CQE, or
+// requests for which there is no room soon. `last`: it is the last one of its WQE.
+bool AckIsAwaited(const Qp& qp, const Inflight& entry, bool last) {
+  const Remote& r = *qp.peer.remote;
+  return (last && rnic::CqeModeOf(entry.flags) >= rnic::CqeMode::kAlways) ||
+         qp.transit.inflight.size() >= kMaxRemoteInflight / 2 ||
+         r.sent.size() >= kMaxUnacknowledged / 2 || r.sent_bytes >= kMaxUnacknowledgedBytes / 2;
+}
+
 // The next packet of `entry`, which moves `bytes` bytes, without its payload.
 Packet NextPacket(const Qp& qp, const Inflight& entry, uint32_t bytes) {
   const Remote& r = *qp.peer.remote;
@@ -48,8 +57,9 @@ Packet NextPacket(const Qp& qp, const Inflight& entry, uint32_t bytes) {
   }
   if (entry.opcode == rnic::kWqeSendImm || entry.opcode == rnic::kWqeWriteImm)
     p.flags = kPacketImm, p.imm = entry.imm;
-  if (!HasAnswer(entry.opcode) && (entry.flags & rnic::kSolicited) != 0)
-    p.flags |= kPacketSolicited;
+  if (HasAnswer(entry.opcode)) return p;
+  if ((entry.flags & rnic::kSolicited) != 0) p.flags |= kPacketSolicited;
+  if (!AckIsAwaited(qp, entry, p.offset + p.length == p.total)) p.flags |= kPacketAckLater;
   return p;
 }
 

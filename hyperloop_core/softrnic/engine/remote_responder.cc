@@ -115,7 +115,8 @@ void RemoteResponder::RunNext(LinkId from, Qp& qp, const Packet& p, bool again) 
     return Answer(from, p, PacketType::kNak, outcome, 0);
   }
   ++r.expected;
-  if (answer.empty()) return AcknowledgeLater(from, qp, p.psn);
+  if (answer.empty())
+    return AcknowledgeLater(from, qp, p.psn, /*awaited=*/(p.flags & kPacketAckLater) == 0);
   r.ack_due = false;  // the answer acknowledges what came before it
   const size_t bytes = answer.size();
   r.kept.push_back({p.psn, std::move(answer)});
@@ -167,7 +168,7 @@ bool RemoteResponder::ServeHeldOf(Qp& qp, size_t budget, size_t* done) {
       // number, so it acknowledges only what is before the READ.
       if (const uint64_t now = clock_.Now(); now - r.sign_ns >= kSignOfLifeNs) {
         r.sign_ns = now;
-        AcknowledgeLater(r.held.front().from, qp, r.expected);
+        AcknowledgeLater(r.held.front().from, qp, r.expected, /*awaited=*/true);
       }
       return true;
     }
@@ -184,12 +185,17 @@ bool RemoteResponder::ServeHeldOf(Qp& qp, size_t budget, size_t* done) {
   return true;
 }
 
-// Notes that the end of the turn is to acknowledge request `psn`, or a newer one that ran or came
-// again in that turn.
-void RemoteResponder::AcknowledgeLater(LinkId to, Qp& qp, uint32_t psn) {
+// Notes that request `psn`, or a newer one that runs or comes again before that, is to be
+// acknowledged: at the end of the turn if that is `awaited`, else kAckDelayNs later at most.
+void RemoteResponder::AcknowledgeLater(LinkId to, Qp& qp, uint32_t psn, bool awaited) {
   Remote& r = *qp.peer.remote;
-  if (!r.ack_due) link_work_.AddAck(qp);
+  link_work_.AddAck(qp);
   if (!r.ack_due || static_cast<int32_t>(psn - r.ack_psn) > 0) r.ack_psn = psn;
+  if (!r.ack_due) {
+    r.ack_awaited = false;
+    r.ack_since_ns = clock_.Now();
+  }
+  r.ack_awaited |= awaited;
   r.ack_due = true;
   r.ack_link = to;
 }
@@ -199,7 +205,7 @@ void RemoteResponder::AcknowledgeLater(LinkId to, Qp& qp, uint32_t psn) {
 void RemoteResponder::HandleDuplicate(LinkId from, Qp& qp, const Packet& p) {
   Remote& r = *qp.peer.remote;
   ++qp.count.link_duplicates;
-  if (p.type < PacketType::kRead) return AcknowledgeLater(from, qp, p.psn);
+  if (p.type < PacketType::kRead) return AcknowledgeLater(from, qp, p.psn, /*awaited=*/true);
   for (const KeptAnswer& kept : r.kept) {
     if (kept.psn != p.psn) continue;
     // The answer acknowledges what came before it.
@@ -266,11 +272,13 @@ Outcome RemoteResponder::RunLong(Qp& qp, const Packet& p, const Request& request
 }
 
 void RemoteResponder::SendAcks() {
-  link_work_.TakeAcks([this](uint32_t qpn) {
+  link_work_.ForAcks([this](uint32_t qpn) {
     Qp* const qp = qps_.Find(qpn);
-    if (qp == nullptr || qp->peer.remote == nullptr ||
-        !std::exchange(qp->peer.remote->ack_due, false))
-      return;
+    if (qp == nullptr || qp->peer.remote == nullptr) return false;
+    Remote& r = *qp->peer.remote;
+    if (r.ack_due && !r.ack_awaited && clock_.Now() - r.ack_since_ns < kAckDelayNs) return true;
+    r.ack_listed = false;
+    if (!std::exchange(r.ack_due, false)) return false;
     clients_.RunFor(*qp, [&] {
       traffic_.Send(qp->peer.remote->ack_link, {.type = PacketType::kAck,
                                                 .dest_qpn = qp->peer.qpn,
@@ -278,6 +286,7 @@ void RemoteResponder::SendAcks() {
                                                 .session = qp->peer.remote->granted,
                                                 .psn = qp->peer.remote->ack_psn});
     });
+    return false;
   });
 }
 

@@ -41,7 +41,8 @@ class RemoteResponder {
   // Runs READs whose flush has ended and the requests held behind them, at most `budget` and as far
   // as the turn allows. Returns how many it ran.
   size_t ServeHeld(size_t budget);
-  // Ends a turn: sends one acknowledgement for the SENDs and WRITEs of each queue pair.
+  // Ends a turn: sends one acknowledgement for the SENDs and WRITEs of each queue pair, unless nobody
+  // waits for it yet.
   void SendAcks();
 
  private:
@@ -54,7 +55,7 @@ class RemoteResponder {
   void HandleDuplicate(LinkId from, Qp& qp, const Packet& p);
   void Hold(LinkId from, Qp& qp, const Packet& p);
   bool ServeHeldOf(Qp& qp, size_t budget, size_t* done);
-  void AcknowledgeLater(LinkId to, Qp& qp, uint32_t psn);
+  void AcknowledgeLater(LinkId to, Qp& qp, uint32_t psn, bool awaited);
   void Answer(LinkId to, const Packet& request, PacketType type, uint8_t syndrome, uint32_t length);
 
   KeyTable& keys_;

@@ -115,7 +115,7 @@ Status Check(const Packet& p, const Rule& rule) {
   } else if (p.offset != 0 || p.total != 0) {
     return Bad("a place in a message it is not part of");
   }
-  if ((p.flags & ~(rule.imm ? kPacketSolicited | kPacketImm : 0)) != 0 ||
+  if ((p.flags & ~(rule.imm ? kPacketSolicited | kPacketImm | kPacketAckLater : 0)) != 0 ||
       (p.imm != 0 && (p.flags & kPacketImm) == 0))
     return Bad("flags " + std::to_string(p.flags));
   if ((!rule.target && (p.addr != 0 || p.rkey != 0)) || (!rule.numbered && p.psn != 0) ||
@@ -230,6 +230,10 @@ bool IsRequest(PacketType type) {
       return false;
   }
   return false;
+}
+
+bool AnswerIsAwaited(std::span<const std::byte> packet) {
+  return (static_cast<uint8_t>(packet[offsetof(WireHeader, flags)]) & kPacketAckLater) == 0;
 }
 
 // FNV-1a, folded to 48 bits.

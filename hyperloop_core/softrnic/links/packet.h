@@ -51,7 +51,13 @@ enum class PacketType : uint8_t {
   kServiceRelease,  // payload: source GID: its queue pair `source_qpn` is gone
 };
 
-enum PacketFlags : uint8_t { kPacketSolicited = 1, kPacketImm = 2 };
+enum PacketFlags : uint8_t {
+  kPacketSolicited = 1,
+  kPacketImm = 2,
+  // Nobody waits for the acknowledgement, which may come later together with others. As on hardware
+  // a packet without the AckReq bit.
+  kPacketAckLater = 4,
+};
 
 struct Packet {
   PacketType type = PacketType::kAck;
@@ -88,6 +94,8 @@ std::vector<std::byte> EncodePacket(const Packet& packet);
 
 // True for requests, which a peer sends on the connection that it made; false for answers.
 bool IsRequest(PacketType type);
+// False for an encoded packet with kPacketAckLater.
+bool AnswerIsAwaited(std::span<const std::byte> packet);
 // The half of a GID that identifies the host: the link-local prefix and 48 bits of its name's hash.
 // The other half differs for each host that ever had this name.
 uint64_t GidPrefix(const std::string& host);
