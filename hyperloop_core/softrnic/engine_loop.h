@@ -3,8 +3,8 @@
 //
 // hyperloop-rnicd and the thread of EmbeddedRnic use it. The engine belongs to the thread inside
 // Run; other threads reach it through Submit. While that thread sleeps, a guest may run the engine
-// in its place (RunWhileAsleep): whoever has brought work does it at once, which spares a wake-up of
-// the loop's thread and its way back.
+// in its place (RunWhileAsleep): whoever has brought work does it at once, which spares a wake-up
+// of the loop's thread and its way back.
 //
 // Sleep protocol (no lost wake-ups). The loop stores engine_sleeping = 1 in every page, then looks
 // once more for doorbells, then waits. A client (RingUar and KickEngine in device_context.h) stores
@@ -67,7 +67,8 @@ class EngineLoop {
   // If the loop sleeps, runs the engine on the calling thread until it finds no work, for a bounded
   // number of turns; what is left then wakes the loop, which goes on before another guest may.
   // False: it did not, because the loop is awake or guests are not allowed. WakeIfSleeping then
-  // makes sure that the loop finds what the caller has stored. Any thread but the loop's may call it.
+  // makes sure that the loop finds what the caller has stored. Any thread but the loop's may call
+  // it.
   bool RunWhileAsleep();
 
   // Add and remove pages that are marked while the loop sleeps, and descriptors (eventfds) that end

@@ -131,8 +131,8 @@ struct LinkServer::Connection {
   uint32_t watched = kUnwatched;
   SteadyClock::time_point begun, heard, said;
 
-  // The order in which frames leave. The next host of a chain waits for requests, and has more to do
-  // then than whoever waits for an answer.
+  // The order in which frames leave. The next host of a chain waits for requests, and has more to
+  // do then than whoever waits for an answer.
   enum class Urgency : uint8_t { kRequestsAwaited, kAnswers, kRequests };
   Urgency urgency() const {
     if (!dialed) return Urgency::kAnswers;

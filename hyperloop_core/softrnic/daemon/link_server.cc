@@ -274,8 +274,8 @@ void LinkServer::HandleEvents(std::span<const epoll_event> events) {
   }
 }
 
-// Does what anybody may ask for, at the priority of other programs. Neighbours are served at that of
-// the engine's thread, which may have to wait for a guest.
+// Does what anybody may ask for, at the priority of other programs. Neighbours are served at that
+// of the engine's thread, which may have to wait for a guest.
 template <class F>
 void LinkServer::ForStranger(F&& f) {
   if (nice_ != own_nice_) setpriority(PRIO_PROCESS, 0, own_nice_);
@@ -283,8 +283,8 @@ void LinkServer::ForStranger(F&& f) {
   if (nice_ != own_nice_) setpriority(PRIO_PROCESS, 0, nice_);
 }
 
-// Pairs with EngineLoop's protocol of sleeping: either one of these calls sees that the loop sleeps,
-// or the loop's call of Pending sees the pushed events.
+// Pairs with EngineLoop's protocol of sleeping: either one of these calls sees that the loop
+// sleeps, or the loop's call of Pending sees the pushed events.
 void LinkServer::TellEngine() {
   if (has_inbox_.load() && !loop_->RunWhileAsleep()) loop_->WakeIfSleeping();
 }

@@ -1,13 +1,13 @@
-// LinkServer: the daemon's links over TCP, with a thread of their own. A neighbour is a daemon at the
-// other end of a link; it may serve several hosts. The server dials every neighbour that is
+// LinkServer: the daemon's links over TCP, with a thread of their own. A neighbour is a daemon at
+// the other end of a link; it may serve several hosts. The server dials every neighbour that is
 // configured for as long as it runs (this engine's requests and their answers go on that
 // connection), accepts connections from neighbours (their requests), and hands packets to and from
 // the engine.
 //
 // A packet passes through one thread where it can. The server's thread, when it has received
-// packets, runs the engine itself if the engine's loop sleeps (EngineLoop::RunWhileAsleep), and then
-// writes what the engine made. The loop's thread writes that to the sockets itself, unless it is much
-// or the server's thread is just using them; then the server's thread does it.
+// packets, runs the engine itself if the engine's loop sleeps (EngineLoop::RunWhileAsleep), and
+// then writes what the engine made. The loop's thread writes that to the sockets itself, unless it
+// is much or the server's thread is just using them; then the server's thread does it.
 //
 // A connection that is silent for kDeadAfter is closed and dialed again, so that a healed cut is
 // noticed long before TCP's own timers expire. Memory is bounded, and nothing is dropped for that.
@@ -61,9 +61,9 @@ class LinkServer final : public LinkPort {
 
   // The address at which it listens, with the real port if 0 was given. Empty: none.
   const std::string& listening() const { return listening_; }
-  // Starts the thread; `loop` is woken when packets arrive, or its engine run by the thread. `nice`:
-  // the thread's nice value while it serves neighbours, if it may have it. Stop the server before
-  // `loop` is destroyed.
+  // Starts the thread; `loop` is woken when packets arrive, or its engine run by the thread.
+  // `nice`: the thread's nice value while it serves neighbours, if it may have it. Stop the server
+  // before `loop` is destroyed.
   void Start(EngineLoop* loop, std::optional<int> nice = std::nullopt);
   void Stop();
 

@@ -191,9 +191,9 @@ class Engine {
 
   // Handles a page fault at `address` in a client's memory whose file was truncated. Maps zeroed
   // pages there so that the access ends, and marks the keys over them bad: the running WQE ends
-  // with a protection error, and new keys over that memory are refused. Called in a signal handler on
-  // the thread that runs the engine. False: `address` is in no client's memory, or no page could be
-  // mapped.
+  // with a protection error, and new keys over that memory are refused. Called in a signal handler
+  // on the thread that runs the engine. False: `address` is in no client's memory, or no page could
+  // be mapped.
   bool HandleFault(void* address);
 
   const EngineOptions& options() const;

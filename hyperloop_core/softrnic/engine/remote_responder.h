@@ -41,8 +41,8 @@ class RemoteResponder {
   // Runs READs whose flush has ended and the requests held behind them, at most `budget` and as far
   // as the turn allows. Returns how many it ran.
   size_t ServeHeld(size_t budget);
-  // Ends a turn: sends one acknowledgement for the SENDs and WRITEs of each queue pair, unless nobody
-  // waits for it yet.
+  // Ends a turn: sends one acknowledgement for the SENDs and WRITEs of each queue pair, unless
+  // nobody waits for it yet.
   void SendAcks();
 
  private:

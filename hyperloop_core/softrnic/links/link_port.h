@@ -34,8 +34,8 @@ class LinkPort {
   virtual ~LinkPort() = default;
   // True if a configured link is up and takes another packet. After false, kUp or kRoom follows.
   virtual bool Ready(LinkId link) = 0;
-  // Queues a copy of a packet, which is dropped if the link is down. A request may be sent only after Ready
-  // said true, and at most one answer for each packet that was received.
+  // Queues a copy of a packet, which is dropped if the link is down. A request may be sent only
+  // after Ready said true, and at most one answer for each packet that was received.
   virtual void Send(LinkId link, std::span<const std::byte> packet) = 0;
   // The end of a turn: queued packets leave, and received packets count as answered. So do
   // requests that wait behind a READ which waits for a disk; the engine bounds their memory, and

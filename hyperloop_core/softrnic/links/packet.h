@@ -82,8 +82,8 @@ struct Packet {
 // kCorruption: any other fault. A pure function.
 Result<Packet> ParsePacket(std::span<const std::byte> bytes);
 
-// Parses the packet that `bytes`, one or several packets, begin with, and takes it off them. Errors as
-// above.
+// Parses the packet that `bytes`, one or several packets, begin with, and takes it off them. Errors
+// as above.
 Result<Packet> TakePacket(std::span<const std::byte>* bytes);
 
 // Encodes only the header, kPacketHeaderBytes, for a payload of `length` bytes behind it.
