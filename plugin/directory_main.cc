@@ -1,19 +1,24 @@
 // hyperloop-directory: gives a database directory to its group, or a group's database to a
-// directory. hyperloopctl adopt, promote and switchover are the commands for users.
+// directory, or compares the two. hyperloopctl adopt, promote, switchover and doctor --db are the
+// commands for users.
 #include <rocksdb/env.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "diagnosis.h"
 #include "file_system.h"
 #include "hyperloop/core/trusted_files.h"
+#include "hyperloop/replication/bindings.h"
 #include "hyperloop/replication/survivors.h"
 #include "local_file_system.h"
 #include "local_files.h"
@@ -205,6 +210,38 @@ Status Switchover(const Call& call, StoreOptions options) {
   return Status::Ok();
 }
 
+// The group that a directory is bound to in this process's environment.
+Status FindBinding(const std::string& directory, std::optional<StoreOptions>* group) {
+  const Bindings bindings = BindingsOfProcess();
+  HL_RETURN_IF_ERROR(bindings.status);
+  for (const DirectoryBinding& binding : bindings.list) {
+    if (RealPath(binding.directory) != RealPath(directory)) continue;
+    HL_RETURN_IF_ERROR(binding.status.WithContext(binding.origin));
+    *group = binding.options;
+  }
+  return Status::Ok();
+}
+
+// False: something is bad.
+Result<bool> Doctor(const Call& call) {
+  if (!std::filesystem::is_directory(call.directory))
+    return NotFound(call.directory + " is not a directory");
+  std::optional<StoreOptions> group;
+  if (call.uri.empty()) {
+    HL_RETURN_IF_ERROR(FindBinding(call.directory, &group));
+  } else {
+    HL_RETURN_IF_ERROR(ParseStoreUri(call.uri, &group.emplace()).WithContext("--uri"));
+    HL_RETURN_IF_ERROR(ValidateStoreOptions(*group).WithContext("--uri"));
+  }
+  bool good = true;
+  for (const Finding& finding : Diagnose(call.directory, group ? &*group : nullptr)) {
+    static constexpr std::array kMarks{"ok  ", "note", "BAD "};
+    std::printf("%s  %s\n", kMarks[static_cast<size_t>(finding.kind)], finding.text.c_str());
+    good = good && finding.kind != Finding::Kind::kBad;
+  }
+  return good;
+}
+
 Status Run(const Call& call) {
   StoreOptions options;
   HL_RETURN_IF_ERROR(ParseStoreUri(call.uri, &options).WithContext("--uri"));
@@ -231,15 +268,27 @@ Status Run(const Call& call) {
 
 int main(int argc, char** argv) {
   if (argc < 4 || argc > 7) {
-    std::fprintf(stderr,
-                 "usage: hyperloop-directory adopt|promote|switchover DIR URI [REPLICA_FILES "
-                 "[SECONDS [ask|yes]]]\n(see hyperloopctl adopt --help, promote --help, switchover "
-                 "--help)\n");
+    std::fprintf(
+        stderr,
+        "usage: hyperloop-directory adopt|promote|switchover|doctor DIR URI [REPLICA_FILES "
+        "[SECONDS [ask|yes]]]\n(see hyperloopctl adopt --help, promote --help, switchover --help, "
+        "doctor --help)\n");
     return 2;
   }
-  const hyperloop::Status status =
-      hyperloop::plugin::Run({argv[1], argv[2], argv[3], argc > 4 ? argv[4] : "",
-                              argc > 5 ? argv[5] : "0", argc > 6 ? argv[6] : ""});
+  const hyperloop::plugin::Call call{argv[1],
+                                     argv[2],
+                                     argv[3],
+                                     argc > 4 ? argv[4] : "",
+                                     argc > 5 ? argv[5] : "0",
+                                     argc > 6 ? argv[6] : ""};
+  hyperloop::Status status;
+  if (call.verb == "doctor") {
+    const hyperloop::Result<bool> good = hyperloop::plugin::Doctor(call);
+    if (good.ok()) return *good ? 0 : 1;
+    status = good.status();
+  } else {
+    status = hyperloop::plugin::Run(call);
+  }
   if (status.ok()) return 0;
   std::fprintf(stderr, "hyperloopctl %s: %s\n", argv[1], status.message().c_str());
   return status.code() == hyperloop::Code::kInvalidArgument ? 2 : 1;

@@ -67,6 +67,10 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
     near_ = std::move(near);
   }
 
+  // Ok if the directory could be bound to the group now, or the error with which LockFile would
+  // refuse it. kBusy: a primary lives. It takes nothing and changes nothing.
+  Status Examine(const std::string& directory);
+
   // Whether the open database lets a file be created that is not in its directory: not a log or a
   // table in a directory that its options name.
   rocksdb::IOStatus CheckElsewhere(const std::string& path) const;
@@ -145,6 +149,8 @@ class HyperloopFileSystem final : public rocksdb::FileSystemWrapper {
   // `anew`: the directory is bound to the group by this call, or was by one that was cut short
   // before the directory was set to what the group holds.
   Status TakeGroup(const std::string& directory, Store& store, TakeResult* taken, bool* anew);
+  // What TakeGroup asks for, and the directory's pairing file.
+  Status MakeRequest(const std::string& directory, TakeRequest* request, PairingFile* file) const;
   // Decides with the group's files whether the directory can be opened with them.
   // `has_foreign_logs`: it is of no group, and holds log files.
   Status JudgeTaking(const std::string& directory, bool has_foreign_logs,

@@ -88,18 +88,15 @@ IOStatus HyperloopFileSystem::LockFile(const std::string& path, const IOOptions&
   return IOStatus::OK();
 }
 
-Status HyperloopFileSystem::TakeGroup(const std::string& directory, Store& store, TakeResult* taken,
-                                      bool* anew) {
-  TakeRequest request;
+Status HyperloopFileSystem::MakeRequest(const std::string& directory, TakeRequest* asked,
+                                        PairingFile* file) const {
+  TakeRequest& request = *asked;
   HL_RETURN_IF_ERROR(
       FromIOStatus(target()->GetAbsolutePath(directory, IOOptions(), &request.directory, nullptr),
                    "cannot make an absolute path of " + directory));
-  PairingFile file;
-  HL_RETURN_IF_ERROR(ReadPairing(*target(), directory, &file));
-  const bool copy = file.IsCopy();
-  if (copy && !options_.rebind) return RefuseCopy(request.directory, file);
-  *anew = options_.rebind || !file.finished;
-  request.pairing = file.pairing;
+  HL_RETURN_IF_ERROR(ReadPairing(*target(), directory, file));
+  if (file->IsCopy() && !options_.rebind) return RefuseCopy(request.directory, *file);
+  request.pairing = file->pairing;
   // The database gets another name. So a directory that was bound, but does not say so because the
   // call was cut short, is refused, and not taken for one that holds what the group lists.
   if (options_.rebind) request.pairing.database.clear();
@@ -107,18 +104,28 @@ Status HyperloopFileSystem::TakeGroup(const std::string& directory, Store& store
   std::vector<std::string> local;
   HL_RETURN_IF_ERROR(LocalLogFiles(*target(), directory, &local));
   request.directory_empty = local.empty();
-  const bool of_no_group = file.pairing.group.empty();
+  const bool of_no_group = file->pairing.group.empty();
   // Without restore=true or adopt=true the Store itself refuses a directory of no group, and says
   // why.
   if (!of_no_group || (local.empty() ? options_.restore : options_.adopt)) {
-    request.judge = [&](const GroupFiles& files) {
-      return JudgeTaking(directory, of_no_group && !local.empty(), files);
+    const bool has_foreign_logs = of_no_group && !local.empty();
+    request.judge = [this, directory, has_foreign_logs](const GroupFiles& files) {
+      return JudgeTaking(directory, has_foreign_logs, files);
     };
   }
   request.read_local = [this, directory](const std::string& name, uint64_t offset,
                                          std::span<char> out) {
     return ReadLocal(*target(), directory + "/" + name, offset, out);
   };
+  return Status::Ok();
+}
+
+Status HyperloopFileSystem::TakeGroup(const std::string& directory, Store& store, TakeResult* taken,
+                                      bool* anew) {
+  TakeRequest request;
+  PairingFile file;
+  HL_RETURN_IF_ERROR(MakeRequest(directory, &request, &file));
+  *anew = options_.rebind || !file.finished;
   HL_RETURN_IF_ERROR(store.Take(request, taken));
   const bool known = taken->pairing == file.pairing && file.recorded == file.found;
   if (known && file.found.inode != 0) return Status::Ok();
@@ -128,6 +135,25 @@ Status HyperloopFileSystem::TakeGroup(const std::string& directory, Store& store
                                      "refused until it is opened with rebind=true itself");
   }
   return WritePairing(*target(), directory, taken->pairing, !*anew);
+}
+
+// The judgement ends the taking, before anything changes. No log shows that as an error.
+Status HyperloopFileSystem::Examine(const std::string& directory) {
+  HL_RETURN_IF_ERROR(ValidateStoreOptions(options_));
+  TakeRequest request;
+  PairingFile file;
+  HL_RETURN_IF_ERROR(MakeRequest(directory, &request, &file));
+  bool fits = false;
+  request.judge = [&, judge = std::move(request.judge)](const GroupFiles& files) {
+    HL_RETURN_IF_ERROR(judge ? judge(files) : Status::Ok());
+    fits = true;
+    return Aborted("the group was only looked at");
+  };
+  HL_ASSIGN_OR_RETURN(const std::unique_ptr<Store> store, open_store_(options_, nullptr));
+  TakeResult taken;
+  const Status refused = store->Take(request, &taken);
+  store->Close().IgnoreError();
+  return fits ? Status::Ok() : refused;
 }
 
 Status HyperloopFileSystem::JudgeTaking(const std::string& directory, bool has_foreign_logs,

@@ -11,6 +11,8 @@
 #include <filesystem>
 #include <functional>
 
+#include "hyperloop/core/text.h"
+#include "hyperloop/replication/crc32c.h"
 #include "pairing_file.h"
 #include "support/status_matchers.h"
 #include "testing/database_fixture.h"
@@ -603,6 +605,74 @@ TEST_F(JudgeTest, RestoredBackupOfTheSamePathIsACopy) {
   EXPECT_EQ(Get("table") + Get("log"), "11");
 }
 
+TEST_F(JudgeTest, ExaminingFindsWhatOpeningWouldAndTakesNothing) {
+  Make();
+  ASSERT_OK(Open(MakeOptions()));
+  EXPECT_THAT(fs_->Examine(directory_), StatusIs(hyperloop::Code::kBusy)) << "it is open here";
+  Close();
+  const uint64_t epoch = group_->epoch();
+  EXPECT_OK(fs_->Examine(directory_));
+  Plainly(directory_, [](rocksdb::DB& db) { ASSERT_OK(db.Put({}, "plain", "1")); });
+  const std::map<std::string, std::string> before = LocalFilesNow();
+  const hyperloop::Status found = fs_->Examine(directory_);
+  EXPECT_THAT(found.message(), HasSubstr("was changed without its group"));
+  EXPECT_EQ(LocalFilesNow(), before);
+  EXPECT_EQ(group_->epoch(), epoch);
+  EXPECT_FALSE(group_->held());
+  EXPECT_THAT(Open(MakeOptions()).ToString(), HasSubstr(found.message()));
+}
+
+// Whoever finds the file knows what it is, and what not to do.
+TEST_F(JudgeTest, PairingFileTellsAPersonWhatItIs) {
+  Make();
+  const std::string text = ReadLocal(Path("HYPERLOOP"));
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("HyperLoop replicates"), HasSubstr("Open it only with"),
+                    HasSubstr("hyperloopctl doctor --db"), HasSubstr("Do not change or copy")));
+}
+
+// A HYPERLOOP file as release 0.1 wrote it, without the lines for people.
+std::string Version2(const std::string& body) {
+  char crc[32];
+  std::snprintf(crc, sizeof crc, "crc32c %08x\n", ~Crc32c(~0u, body.data(), body.size()));
+  return body + crc;
+}
+
+TEST_F(JudgeTest, PairingFileOfVersion2OpensAndStaysAsItIs) {
+  Make();
+  PairingFile now;
+  ASSERT_OK(ReadPairing(*rocksdb::FileSystem::Default(), directory_, &now));
+  WriteLocal(
+      Path("HYPERLOOP"),
+      Version2(hyperloop::Text("hyperloop pairing 2\ngroup ", now.pairing.group, "\ndatabase ",
+                               now.pairing.database, "\ndirectory ", now.recorded.path, "\ndevice ",
+                               now.recorded.device, "\ninode ", now.recorded.inode, "\n")));
+  const std::string old = ReadLocal(Path("HYPERLOOP"));
+  ExpectOpens(MakeStoreOptions());
+  EXPECT_EQ(Get("table") + Get("log"), "11");
+  Close();
+  EXPECT_EQ(ReadLocal(Path("HYPERLOOP")), old);
+  // A copy of it is still told apart.
+  stdfs::copy(directory_, root_ + "/copy", stdfs::copy_options::recursive);
+  stdfs::rename(directory_, root_ + "/before");
+  stdfs::rename(root_ + "/copy", directory_);
+  ExpectRefused(HasSubstr("is a copy"));
+}
+
+TEST_F(JudgeTest, PairingFileOfVersion2IsReadWhole) {
+  Make();
+  PairingFile before;
+  ASSERT_OK(ReadPairing(*rocksdb::FileSystem::Default(), directory_, &before));
+  WriteLocal(Path("HYPERLOOP"),
+             Version2("hyperloop pairing 2\ngroup fake-group\ndatabase database-1\n"
+                      "directory /old\ndevice 1\ninode 7\nunfinished\n"));
+  PairingFile read;
+  ASSERT_OK(ReadPairing(*rocksdb::FileSystem::Default(), directory_, &read));
+  EXPECT_EQ(read.pairing, before.pairing);
+  EXPECT_EQ(read.recorded, (PairingPlace{"/old", 1, 7}));
+  EXPECT_FALSE(read.finished);
+}
+
 TEST_F(JudgeTest, PairingFileOfVersion1IsReadAndRenewed) {
   Make();
   const Pairing pairing = group_->pairing();
@@ -612,7 +682,7 @@ TEST_F(JudgeTest, PairingFileOfVersion1IsReadAndRenewed) {
       "hyperloop pairing 1\ngroup fake-group\ndatabase database-1\ncrc32c 0bbeb79e\n";
   WriteLocal(Path("HYPERLOOP"), old);
   ExpectOpens(MakeStoreOptions());
-  EXPECT_THAT(ReadLocal(Path("HYPERLOOP")), HasSubstr("hyperloop pairing 2\n"));
+  EXPECT_THAT(ReadLocal(Path("HYPERLOOP")), HasSubstr("hyperloop pairing 3\n"));
   EXPECT_EQ(Get("table") + Get("log"), "11");
 }
 

@@ -22,7 +22,18 @@ using rocksdb::IOOptions;
 using rocksdb::IOStatus;
 
 constexpr size_t kMaxPairingFile = 8192;
+constexpr size_t kChecksumBytes = 16;  // of the last line
 constexpr char kUnfinished[] = "unfinished\n";
+constexpr char kForPeople[] =
+    "# This directory holds a RocksDB database that HyperLoop replicates to other machines.\n"
+    "# Open it only with the HyperLoop plugin, as its service does. What a tool without the "
+    "plugin\n"
+    "# writes here (ldb put, ldb compact) is not replicated, and the plugin refuses it at its next "
+    "open.\n"
+    "# hyperloopctl doctor --db DIRECTORY says what state the directory is in, and what to do.\n"
+    "# Do not change or copy this file. If it is moved away, the directory is a plain database "
+    "that\n"
+    "# is no longer in its group.\n";
 
 std::string WithChecksum(std::string text) {
   char crc[32];
@@ -30,13 +41,9 @@ std::string WithChecksum(std::string text) {
   return text + crc;
 }
 
-std::string TextOf(const Pairing& pairing, std::string_view version) {
-  return "hyperloop pairing " + std::string(version) + "\ngroup " + pairing.group + "\ndatabase " +
-         pairing.database + "\n";
-}
-
 std::string TextOf(const Pairing& pairing, const PairingPlace& place, bool finished) {
-  return WithChecksum(TextOf(pairing, "2") + "directory " + place.path + "\ndevice " +
+  return WithChecksum(std::string("hyperloop pairing 3\n") + kForPeople + "group " + pairing.group +
+                      "\ndatabase " + pairing.database + "\ndirectory " + place.path + "\ndevice " +
                       std::to_string(place.device) + "\ninode " + std::to_string(place.inode) +
                       "\n" + (finished ? "" : kUnfinished));
 }
@@ -59,21 +66,25 @@ bool TakeNumber(std::string_view key, std::string_view* rest, uint64_t* value) {
   return std::from_chars(text.data(), end, *value) == std::from_chars_result{end, std::errc()};
 }
 
+// Version 1 has no place, and only version 3 has lines for people.
 bool Parse(std::string_view text, PairingFile* file) {
-  std::string_view rest = text;
-  std::string version;
-  if (!TakeLine("hyperloop pairing ", &rest, &version) ||
-      !TakeLine("group ", &rest, &file->pairing.group) ||
-      !TakeLine("database ", &rest, &file->pairing.database)) {
+  if (text.size() < kChecksumBytes) return false;
+  std::string_view rest = text.substr(0, text.size() - kChecksumBytes);
+  if (WithChecksum(std::string(rest)) != text) return false;
+  std::string version, comment;
+  if (!TakeLine("hyperloop pairing ", &rest, &version)) return false;
+  if (version != "1" && version != "2" && version != "3") return false;
+  while (version == "3" && TakeLine("#", &rest, &comment)) continue;
+  if (!TakeLine("group ", &rest, &file->pairing.group) ||
+      !TakeLine("database ", &rest, &file->pairing.database))
     return false;
-  }
-  if (version == "1") return WithChecksum(TextOf(file->pairing, version)) == text;
+  if (version == "1") return rest.empty();
   if (!TakeLine("directory ", &rest, &file->recorded.path) ||
       !TakeNumber("device ", &rest, &file->recorded.device) ||
       !TakeNumber("inode ", &rest, &file->recorded.inode))
     return false;
-  file->finished = !rest.starts_with(kUnfinished);
-  return TextOf(file->pairing, file->recorded, file->finished) == text;
+  file->finished = rest != kUnfinished;
+  return rest.empty() || !file->finished;
 }
 
 // The place of the file `path` of `directory`. RocksDB's FileSystem does not report inodes, so the

@@ -1,4 +1,4 @@
-// hyperloopctl doctor
+// hyperloopctl doctor. With --db it becomes hyperloop-directory, which is linked with RocksDB.
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
@@ -6,8 +6,11 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <cstdio>
 #include <fstream>
+#include <memory>
+#include <string>
 
 #include "ctl/command.h"
 #include "ctl/elf.h"
@@ -116,6 +119,14 @@ Finding StockProgram(const std::string& name) {
   return {Verdict::kNote, status.message()};
 }
 
+// Does not return when it works.
+Status Examine(const std::string& db, const std::string& uri) {
+  HL_ASSIGN_OR_RETURN(const std::string program, FindOwnProgram("hyperloop-directory"));
+  ::execl(program.c_str(), program.c_str(), "doctor", db.c_str(), uri.c_str(),
+          static_cast<char*>(nullptr));
+  return FromErrno(errno, "executing " + program);
+}
+
 int Run() {
   bool bad = false;
   for (const Finding& finding :
@@ -131,10 +142,28 @@ int Run() {
 }  // namespace
 
 void AddDoctor(CLI::App& app, Action* chosen) {
-  app.add_subcommand(
-         "doctor",
-         "show what this machine offers and lacks; exit status 1 if something needed is missing")
-      ->callback([=] { *chosen = [] { return Run(); }; });
+  struct Options {
+    std::string db, uri;
+  };
+  auto options = std::make_shared<Options>();
+  CLI::App* doctor = app.add_subcommand(
+      "doctor",
+      "show what this machine offers and lacks, or what has happened to a database directory; exit "
+      "status 1 if something needed is missing, or the directory does not fit its group");
+  CLI::Option* db = doctor->add_option(
+      "--db", options->db,
+      "compare this database directory with its group, and say what to do; only reads, and takes "
+      "the group from nobody");
+  doctor
+      ->add_option("--uri", options->uri,
+                   "the group; default: what the directory is bound to (HYPERLOOP_BIND, "
+                   "/etc/hyperloop/bindings)")
+      ->needs(db);
+  doctor->callback([=] {
+    *chosen = [=] {
+      return options->db.empty() ? Run() : Fail(Examine(options->db, options->uri));
+    };
+  });
 }
 
 }  // namespace hyperloop::ctl
