@@ -14,8 +14,7 @@ class Clock {
  public:
   // `now_ns` outlives the clock; if it is empty, the system's steady clock is read.
   explicit Clock(const std::function<uint64_t()>& now_ns) : now_ns_(now_ns) {}
-  // The time in nanoseconds since an arbitrary moment; within a turn, that of the turn's first
-  // call.
+  // The time in nanoseconds since an arbitrary moment; within a turn, that of its first call.
   uint64_t Now() const {
     if (!in_turn_) return Read();
     if (turn_ns_ == 0) turn_ns_ = Read();

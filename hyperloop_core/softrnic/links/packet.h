@@ -54,8 +54,8 @@ enum class PacketType : uint8_t {
 enum PacketFlags : uint8_t {
   kPacketSolicited = 1,
   kPacketImm = 2,
-  // Nobody waits for the acknowledgement, which may come later together with others. As on hardware
-  // a packet without the AckReq bit.
+  // Nobody waits for the acknowledgement, which may come later together with others, as if on
+  // hardware the packet did not ask for one.
   kPacketAckLater = 4,
 };
 

@@ -121,8 +121,8 @@ class RawNeighbour {
     channel_.Seal(body, &out);
     Say(out);
   }
-  // Waits for so many answers, each in a frame of its own and of any content. False: the connection
-  // ended before.
+  // Waits for so many answers, each in a frame of its own and of any content. False: the
+  // connection ended before.
   bool AwaitAnswers(uint64_t answers) {
     while (answers != 0) {
       const auto frame = channel_.Next();
