@@ -3,7 +3,7 @@
 #   bin                   the programs that users call
 #   libexec/hyperloop     those that they do not call: what hyperloopctl becomes
 #   lib                   librocksdb_hyperloop.so, hyperloop_core, CMake packages, pkg-config files
-#   share/hyperloop       the Python of db_bench_ext
+#   share/hyperloop       the Python of db_bench_ext, a dashboard, alerts
 #   share/doc/hyperloop   documents, licence, examples
 #
 # A program finds the rest relative to its own place, so an installed tree may be moved. The folders are those of

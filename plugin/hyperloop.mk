@@ -5,7 +5,7 @@
 hyperloop_SOURCES = adoption.cc bound_directory.cc file_system.cc file_system_lock.cc files.cc import.cc info_log.cc judge.cc local_file_system.cc local_files.cc memtables.cc options_map.cc pairing_file.cc paths.cc rocksdb_log.cc status.cc register.cc
 hyperloop_HEADERS = include/hyperloop/plugin/register.h
 hyperloop_FUNC = register_hyperloop
-hyperloop_LIBS = hyperloop_replication hyperloop_control hyperloop_identity hyperloop_core pmemobj pmem isal sodium dl
+hyperloop_LIBS = hyperloop_replication hyperloop_control hyperloop_identity hyperloop_metrics hyperloop_core pmemobj pmem isal sodium dl
 HYPERLOOP_ROOT ?= $(realpath $(realpath plugin/hyperloop)/..)
 hyperloop_CXXFLAGS = -I$(HYPERLOOP_ROOT)/plugin/include -I$(HYPERLOOP_ROOT)/replication/include -I$(HYPERLOOP_ROOT)/hyperloop_core/include
 hyperloop_LDFLAGS = -L$(HYPERLOOP_ROOT)/build/lib $(addprefix -l,$(hyperloop_LIBS))

@@ -2,6 +2,9 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
+
+#include "hyperloop/core/log_level.h"
 
 namespace hyperloop {
 namespace {
@@ -51,6 +54,26 @@ void AddConfig(CLI::App& app) {
                  "line counts more. # begins a comment")
       ->type_name("FILE");
   app.allow_config_extras(CLI::config_extras_mode::error);
+}
+
+void AddLogLevel(CLI::App& app, std::string* level) {
+  app.add_option("--log-level", *level,
+                 "least level of what is logged to standard error: debug, info, warn or error")
+      ->check(CLI::IsMember(std::vector<std::string>(kLogLevelNames.begin(), kLogLevelNames.end())))
+      ->capture_default_str();
+}
+
+void AddMetrics(CLI::App& app, metrics::ServerOptions* options) {
+  CLI::Option* const metrics =
+      app.add_option("--metrics", options->address,
+                     "show metrics for Prometheus by HTTP at this numeric loopback address, under "
+                     "/metrics; port 0: a free one, which the log names. Without it no port is "
+                     "open")
+          ->type_name("ADDRESS:PORT");
+  app.add_flag("--metrics-open", options->open,
+               "--metrics may be an address that other machines reach: whoever reaches it reads "
+               "the names of hosts and groups, and how they are, without proving who he is")
+      ->needs(metrics);
 }
 
 std::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv,

@@ -16,6 +16,7 @@ int main(int argc, char** argv) {
   Action chosen;
   AddCluster(app, &chosen);
   AddStatus(app, &chosen);
+  AddTop(app, &chosen);
   AddCounters(app, &chosen);
   AddVerify(app, &chosen);
   AddDump(app, &chosen);

@@ -8,6 +8,7 @@
 #include "common/printable.h"
 #include "ctl/command.h"
 #include "ctl/nodes.h"
+#include "ctl/repeat.h"
 
 namespace hyperloop::ctl {
 namespace {
@@ -202,8 +203,15 @@ void PrintText(const Look& look, const Look& first) {
   }
 }
 
-int Run(const Where& where, bool as_json) {
-  Result<Nodes> nodes = Nodes::Find(where);
+struct StatusOptions {
+  Where where;
+  bool as_json = false;
+  double watch = 0;  // seconds between two looks; 0: there is one
+};
+
+int Run(const StatusOptions& options) {
+  const bool as_json = options.as_json;
+  Result<Nodes> nodes = Nodes::Find(options.where);
   if (!nodes.ok()) return Fail(nodes.status());
   const std::vector<Look> looks = LookAtAll(*nodes);
   bool all = true;
@@ -216,24 +224,41 @@ int Run(const Where& where, bool as_json) {
       PrintText(look, looks.front());
     }
   }
-  if (as_json)
-    std::printf("%s\n",
-                json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
+  if (as_json) {
+    const int indent = options.watch > 0 ? -1 : 2;
+    using Handler = nlohmann::ordered_json::error_handler_t;
+    std::printf("%s\n", json.dump(indent, ' ', false, Handler::replace).c_str());
+  }
   return all ? kExitOk : kExitFailure;
+}
+
+int RunOrWatch(const StatusOptions& options) {
+  if (options.watch == 0) return Run(options);
+  return Repeat(std::chrono::duration<double>(options.watch), /*give_up=*/false, [&] {
+    if (!options.as_json) std::printf("%s\n", TimeNow().c_str());
+    return Run(options);
+  });
 }
 
 }  // namespace
 
 void AddStatus(CLI::App& app, Action* chosen) {
-  auto where = std::make_shared<Where>();
-  auto as_json = std::make_shared<bool>(false);
+  auto options = std::make_shared<StatusOptions>();
   CLI::App* status = app.add_subcommand(
       "status",
       "show each replica's epoch, owner, log and files, which disturbs nobody; exit status 1 if a "
       "replica cannot be read or is damaged");
-  AddWhere(status, where.get());
-  status->add_flag("--json", *as_json, "as one JSON object");
-  status->callback([=] { *chosen = [=] { return Run(*where, *as_json); }; });
+  AddWhere(status, &options->where);
+  status->add_flag("--json", options->as_json, "as one JSON object; with --watch one on each line");
+  status
+      ->add_option("--watch", options->watch,
+                   "look again every SECONDS, 2 if that is left out, until Ctrl-C; exit status 0 "
+                   "then")
+      ->expected(0, 1)
+      ->default_str("2")
+      ->check(CLI::Range(kShortestInterval, kLongestInterval))
+      ->type_name("[SECONDS]");
+  status->callback([=] { *chosen = [=] { return RunOrWatch(*options); }; });
 }
 
 }  // namespace hyperloop::ctl

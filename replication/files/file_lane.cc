@@ -82,6 +82,13 @@ Result<std::unique_ptr<FileLane>> FileLane::Load(std::unique_ptr<Journal> journa
   std::unique_ptr<FileLane> lane(
       new FileLane(std::move(journal), region, info, std::move(options)));
   HL_RETURN_IF_ERROR(lane->LoadLocked());
+  const RegionGeometry& geometry = info.geometry;
+  LaneCounters& counters = lane->counters_;
+  LaneCounters::Set(counters.ring, geometry.journal_size);
+  LaneCounters::Set(counters.data, geometry.data_bytes());
+  LaneCounters::Set(counters.data_reserved,
+                    uint64_t{geometry.reserved_extents} * geometry.extent_size);
+  lane->CountAllLocked();
   return lane;
 }
 
@@ -260,6 +267,7 @@ Status FileLane::NoSlotsLocked(std::string_view name) const {
 
 bool FileLane::WaitSpace(std::unique_lock<std::mutex>& lock, const std::function<bool()>& ready) {
   if (ready()) return true;
+  ++data_waits_;
   const auto deadline = options_.now() + options_.space_timeout;
   while (options_.now() < deadline) {
     lock.unlock();
@@ -366,6 +374,8 @@ Result<uint64_t> FileLane::AppendChunkLocked(uint32_t slot, std::string_view dat
 }
 
 Result<AppendTicket> FileLane::Append(FileId file, std::string_view data, uint64_t end) {
+  AppendTicket ticket;
+  ticket.begun_ns = BeginTiming(counters_.appends);
   std::unique_lock lock(mutex_);
   HL_ASSIGN_OR_RETURN(uint32_t slot, FindLocked(file));
   if (FileAt(slot).lane != static_cast<uint8_t>(Lane::kLog)) {
@@ -389,7 +399,6 @@ Result<AppendTicket> FileLane::Append(FileId file, std::string_view data, uint64
   }
   if (end != Store::kAnyEnd && end != FileAt(slot).size) return WrongEndLocked(slot, end);
   const uint64_t chunk = MaxChunk(), whole = data.size();
-  AppendTicket ticket;
   while (!data.empty()) {
     const std::string_view part = data.substr(0, chunk);
     auto appended = AppendChunkLocked(slot, part);
@@ -404,17 +413,56 @@ Result<AppendTicket> FileLane::Append(FileId file, std::string_view data, uint64
     ticket.record = *appended;
     data.remove_prefix(part.size());
   }
+  CountAppendLocked(whole);
   return ticket;
 }
 
 Status FileLane::Await(AppendTicket ticket) {
   std::lock_guard lock(mutex_);
-  return journal_->WaitDurable(ticket.record);
+  HL_RETURN_IF_ERROR(journal_->WaitDurable(ticket.record));
+  EndTiming(ticket.begun_ns);
+  return {};
 }
 
 Status FileLane::Sync() {
+  const uint64_t begun_ns = BeginTiming(counters_.syncs);
   std::lock_guard lock(mutex_);
-  return journal_->WaitDurable(journal_->last_seq());
+  HL_RETURN_IF_ERROR(journal_->WaitDurable(journal_->last_seq()));
+  LaneCounters::Add(counters_.syncs, 1);
+  EndTiming(begun_ns);
+  return {};
+}
+
+// --- counting
+
+uint64_t FileLane::BeginTiming(const LaneCounters::Number& count) const {
+  if (LaneCounters::Get(count) % LaneCounters::kTimed != 0) return 0;
+  return static_cast<uint64_t>(options_.now().count());
+}
+
+void FileLane::EndTiming(uint64_t begun_ns) {
+  if (begun_ns == 0) return;
+  const auto now_ns = static_cast<uint64_t>(options_.now().count());
+  counters_.acknowledgements.Add(now_ns - begun_ns);
+}
+
+void FileLane::CountAppendLocked(uint64_t bytes) {
+  LaneCounters::Add(counters_.appends, 1);
+  LaneCounters::Add(counters_.append_bytes, bytes);
+  LaneCounters::Set(counters_.last_seq, journal_->last_seq());
+  LaneCounters::Set(counters_.acked_seq, journal_->acked_seq());
+  LaneCounters::Set(counters_.ring_used, journal_->ring_bytes_used());
+}
+
+void FileLane::CountAllLocked() {
+  const JournalStatistics& journal = journal_->statistics();
+  LaneCounters::Set(counters_.last_seq, journal_->last_seq());
+  LaneCounters::Set(counters_.acked_seq, journal_->acked_seq());
+  LaneCounters::Set(counters_.ring_used, journal_->ring_bytes_used());
+  LaneCounters::Set(counters_.ring_waits, journal.space_waits);
+  LaneCounters::Set(counters_.checkpoints, journal.checkpoints);
+  LaneCounters::Set(counters_.data_used, uint64_t{used_extents_} * info_.geometry.extent_size);
+  LaneCounters::Set(counters_.data_waits, data_waits_);
 }
 
 // --- the journal, under the mutex
@@ -430,7 +478,9 @@ Status FileLane::Checkpoint() {
 Result<std::optional<uint64_t>> FileLane::Tick() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock()) return std::optional<uint64_t>();
-  HL_RETURN_IF_ERROR(journal_->Tick());
+  const Status ticked = journal_->Tick();
+  CountAllLocked();
+  HL_RETURN_IF_ERROR(ticked);
   return std::optional<uint64_t>(journal_->last_seq());
 }
 Status FileLane::status() {

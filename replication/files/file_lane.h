@@ -41,6 +41,7 @@
 #include <vector>
 
 #include "files/file_table.h"
+#include "files/lane_counters.h"
 #include "hyperloop/core/status.h"
 #include "hyperloop/replication/options.h"
 #include "hyperloop/replication/store.h"
@@ -106,12 +107,17 @@ class FileLane {
   Status Recover(std::chrono::nanoseconds patience);
 
   Store::Statistics statistics();
+  // Never waits for the mutex.
+  const LaneCounters& counters() const { return counters_; }
 
  private:
   FileLane(std::unique_ptr<Journal> journal, std::span<std::byte> region, const RegionInfo& info,
            FileLaneOptions options);
   // Reads table and binding from the region.
   Status LoadLocked();
+  // The clock in nanoseconds if the next thing that `count` counts is to be timed; else 0.
+  uint64_t BeginTiming(const LaneCounters::Number& count) const;
+  void EndTiming(uint64_t begun_ns);
 
   struct MapChange {
     uint32_t extent;
@@ -120,6 +126,9 @@ class FileLane {
   class NamespaceChange;
 
   // All of these need mutex_ held.
+  // Stores what an append changes, or everything, in counters_.
+  void CountAppendLocked(uint64_t bytes);
+  void CountAllLocked();
   // The slot of a file. kNotFound: there is no such file.
   Result<uint32_t> FindLocked(FileId file) const;
   Result<uint32_t> FindNameLocked(std::string_view name) const;
@@ -165,11 +174,13 @@ class FileLane {
   const FileLaneOptions options_;
   FileTable table_;
   Binding binding_;
+  LaneCounters counters_;
   std::map<std::string, uint32_t, std::less<>> by_name_;
   uint32_t used_slots_ = 0;
   uint32_t used_extents_ = 0, used_reserved_extents_ = 0;
   uint32_t next_extent_ = 0;  // where the search for a free extent begins
   uint32_t next_slot_ = 0;    // where the search for a free slot begins
+  uint64_t data_waits_ = 0;   // how often WaitSpace waited
   uint32_t manifests_ = 0;    // number of files named MANIFEST-*
   // How many files outside the reserved class were given a slot since Load. A rename to CURRENT
   // raises it to what an opening makes before that.

@@ -68,6 +68,34 @@ TEST(FileLane, NamespaceCalls) {
   EXPECT_EQ(lane.statistics().data_bytes_used, 0u);
 }
 
+TEST(FileLane, CountersAreReadWithoutItsMutex) {
+  LaneBench bench(Mode::kImmediate);
+  FileLane& lane = *bench.lane;
+  const LaneCounters& counters = lane.counters();
+  const auto get = [](const LaneCounters::Number& number) { return LaneCounters::Get(number); };
+  EXPECT_GT(get(counters.ring), 0u);
+  EXPECT_GT(get(counters.data), get(counters.data_reserved));
+  const FileId log = lane.Create("000001.log").value();
+  for (uint64_t i = 0; i < 2 * LaneCounters::kTimed; ++i) {
+    const Result<AppendTicket> ticket = lane.Append(log, "0123456789");
+    ASSERT_OK(ticket);
+    EXPECT_EQ(ticket->begun_ns != 0, i % LaneCounters::kTimed == 0) << i;
+    ASSERT_OK(lane.Await(*ticket));
+  }
+  ASSERT_OK(lane.Sync());
+  EXPECT_EQ(get(counters.appends), 2 * LaneCounters::kTimed);
+  EXPECT_EQ(get(counters.append_bytes), 20 * LaneCounters::kTimed);
+  EXPECT_EQ(get(counters.syncs), 1u);
+  EXPECT_GT(get(counters.ring_used), 0u);
+  EXPECT_EQ(get(counters.last_seq), lane.statistics().last_seq);
+  uint64_t timed = 0;
+  for (const uint64_t count : counters.acknowledgements.Read().buckets) timed += count;
+  EXPECT_EQ(timed, 3u) << "two appends and the first sync";
+  ASSERT_OK(lane.Tick());
+  EXPECT_EQ(get(counters.acked_seq), lane.statistics().acked_seq);
+  EXPECT_EQ(get(counters.data_used), lane.statistics().data_bytes_used);
+}
+
 TEST(FileLane, AppendsOnlyWhereItsWriterTakesTheEndToBe) {
   LaneBench bench(Mode::kImmediate);
   FileLane& lane = *bench.lane;

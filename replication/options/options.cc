@@ -211,6 +211,14 @@ std::string GetReplicas(const StoreOptions& options) {
   return text;
 }
 
+std::string SetMetricsFile(std::string_view value, StoreOptions* options) {
+  constexpr std::string_view kEnd = ".prom";
+  const std::string_view name = value.substr(value.rfind('/') + 1);
+  if (!value.starts_with('/') || !name.ends_with(kEnd) || name.size() == kEnd.size())
+    return "is not an absolute path that ends in .prom";
+  return SetText<&StoreOptions::metrics_file, kMaxText>(value, options);
+}
+
 constexpr uint64_t kKiB = 1ull << 10, kMiB = 1ull << 20, kGiB = 1ull << 30;
 
 std::string SetRegionSize(std::string_view value, StoreOptions* options) {
@@ -329,6 +337,14 @@ constexpr Option kOptions[] = {
        return std::string(o.local_write == LocalWrite::kAcknowledged ? "acknowledged"
                                                                      : "overlapped");
      }},
+    {{"metrics_file", "text", "", "an absolute path that ends in .prom",
+      "Write metrics of the group and of this primary into this file every 5 s, for "
+      "node_exporter's "
+      "textfile collector (docs/monitoring.md). The file is replaced whole, everybody may read it, "
+      "and it is removed when the database is closed. Nobody else may be able to replace files in "
+      "its directory."},
+     SetMetricsFile,
+     GetText<&S::metrics_file>},
     {{"takeover", "boolean", "false", "true, false",
       "Take the group at open even from a primary that is alive; that one is fenced for good."},
      SetBoolean<&S::takeover>,
@@ -440,8 +456,8 @@ Result<std::string> GetStoreOption(std::string_view name, const StoreOptions& op
 namespace {
 
 bool MayBeEmpty(std::string_view option, const StoreOptions& options) {
-  return option == "keys" || option == "add_replica" || option == "remove_replica" ||
-         (option == "device" && options.provider == "verbs");
+  return option == "keys" || option == "metrics_file" || option == "add_replica" ||
+         option == "remove_replica" || (option == "device" && options.provider == "verbs");
 }
 
 Status CheckChange(const StoreOptions& options) {

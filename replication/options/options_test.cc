@@ -73,6 +73,7 @@ constexpr std::pair<const char*, const char*> kValues[] = {{"replicas", "a:1,[::
                                                            {"media", "pmem"},
                                                            {"local_sync", "true"},
                                                            {"local_write", "acknowledged"},
+                                                           {"metrics_file", "/m/x.prom"},
                                                            {"takeover", "true"},
                                                            {"restore", "true"},
                                                            {"rebind", "true"},
@@ -131,6 +132,9 @@ TEST(OptionSet, UnknownNameNamesTheNearest) {
 
 TEST(OptionSet, BadValuesAreRefusedWithWhatIsAccepted) {
   const std::pair<const char*, const char*> kBad[] = {{"window", "0"},
+                                                      {"metrics_file", "x.prom"},
+                                                      {"metrics_file", "/m/.prom"},
+                                                      {"metrics_file", "/etc/passwd"},
                                                       {"window", "8193"},
                                                       {"window", "-1"},
                                                       {"window", "1.5"},

@@ -183,6 +183,7 @@ Status Session::NotServing() {
 
 Status Session::NoteFailure(const Status& status) {
   if (!IsGroupError(status.code()) && status.code() != Code::kFenced) return status;
+  failed_calls_.fetch_add(1, std::memory_order_relaxed);
   {
     const std::lock_guard lock(lost_mutex_);
     if (!lost_) {
@@ -231,6 +232,7 @@ void Session::DropGroup() {
 }
 
 void Session::Disarm() {
+  metrics_file_.reset();
   ticker_.reset();
   absent_watch_.reset();
   bulk_.reset();

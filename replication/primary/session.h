@@ -36,6 +36,7 @@
 #include "primary/heartbeat.h"
 #include "primary/held_files.h"
 #include "primary/look.h"
+#include "primary/metrics_file.h"
 #include "primary/phase_times.h"
 #include "primary/replica_handle.h"
 #include "primary/take_plan.h"
@@ -216,6 +217,12 @@ class Session {
   void DropGroup();
   // DropGroup, and ends the lane, its thread and the heartbeat.
   void Disarm();
+  // --- what is shown of the group (session_metrics.cc)
+  // Notes which of the options' replicas are members.
+  void NotePresent();
+  void StartMetrics();
+  // Needs no lock.
+  std::string MetricsPage(const std::string& group) const;
   // The error of a call that finds no lane.
   Status NotServing();
   // Remembers that the group is lost, if `status` is an error of the group. Returns the error that
@@ -254,6 +261,7 @@ class Session {
   std::unique_ptr<Heartbeat> heartbeat_;
   std::unique_ptr<AbsentWatch> absent_watch_;  // null: no replica may be left out
   std::unique_ptr<PeriodicThread> ticker_;  // does the lane's own work; ends before what is above
+  std::unique_ptr<MetricsFile> metrics_file_;  // null: none is written; ends before the lane
   bool closed_ = false;
   PhaseTimes times_;  // of the taking
 
@@ -261,7 +269,7 @@ class Session {
   // ones are compared.
   std::vector<std::optional<control::HelloReplyT>> looks_before_;
   std::chrono::steady_clock::time_point looked_{};
-  bool out_of_reach_ = false;
+  std::atomic<bool> out_of_reach_{false};
   std::chrono::steady_clock::time_point lost_since_{};  // while out_of_reach_
   std::string lost_to_;                                 // the first cause, while out_of_reach_
 
@@ -278,6 +286,9 @@ class Session {
   std::atomic<bool> ending_{false};  // from the beginning of Close: nobody is taken in any more
   std::atomic<bool> fenced_{false};
   uint64_t ticked_seq_ = 0;  // used by ticker_'s thread only
+  // For metrics. A bit for each replica of the options: it is a member.
+  std::atomic<uint32_t> present_{0};
+  std::atomic<uint64_t> failed_calls_{0}, recoveries_{0};
 
   std::mutex fence_mutex_;  // guards fence_
   Status fence_;            // why, once fenced_

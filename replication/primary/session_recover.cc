@@ -69,7 +69,7 @@ Status Session::BecomeFenced(const std::string& why) {
 }
 
 void Session::NoteOutOfReach(const Status& cause, const ReplicaHandle* joiner) {
-  if (std::exchange(out_of_reach_, true)) return;
+  if (out_of_reach_.exchange(true)) return;
   lost_to_ = cause.message();
   lost_since_ = Clock::now();
   if (joiner == nullptr)
@@ -78,6 +78,7 @@ void Session::NoteOutOfReach(const Status& cause, const ReplicaHandle* joiner) {
 
 void Session::NoteBack(ReplicaHandle* joiner) {
   out_of_reach_ = false;
+  recoveries_.fetch_add(1, std::memory_order_relaxed);
   for (const auto& replica : replicas_) {
     replica->ClearSuspicion();
     replica->SetSlowTimeout(SlowTimeout(pool_->region().size()));

@@ -305,6 +305,7 @@ Status Session::InstallAll(Configuration next, bool lasting) {
   configuration_.owner = OwnerDigest(own_.owner);
   looks_before_.clear();
   epoch_.store(own_.epoch, std::memory_order_relaxed);
+  NotePresent();
   return {};
 }
 
@@ -497,6 +498,7 @@ Status Session::Take(const TakeRequest& request, TakeResult* result) {
                             replicas_.size(), " replicas, media ", MediaName(pool_->media().kind()),
                             ": ", MediaPromise(pool_->media().kind())));
   Say(LogLevel::kInfo, Text("the taking took ", times_.End()));
+  StartMetrics();
   StartTicking();  // last: from now on its thread may bring the group back
   *result = std::move(taken);
   return {};

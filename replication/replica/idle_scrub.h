@@ -29,7 +29,8 @@ class IdleScrub {
   IdleScrub(std::span<const std::byte> region, Log* log) : region_(region), log_(log) {}
 
   void Tick();
-  uint64_t passes() const { return passes_; }  // whole passes so far
+  uint64_t passes() const { return passes_; }      // whole passes so far
+  bool damaged() const { return !said_.empty(); }  // the last pass found damage
 
  private:
   void Step();

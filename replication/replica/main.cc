@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "hyperloop/command_line/command_line.h"
+#include "hyperloop/core/log_level.h"
 #include "replica/replica_program.h"
 
 namespace {
@@ -104,6 +105,9 @@ int main(int argc, char** argv) {
   AddPoolOptions(app, &options);
   AddServiceOptions(app, &options);
   AddDeviceOptions(app, &options.device);
+  std::string log_level = "info";
+  hyperloop::AddMetrics(app, &options.metrics);
+  hyperloop::AddLogLevel(app, &log_level);
   hyperloop::AddConfig(app);
   app.name("hyperloop-replica");
   app.set_version_flag("--version", "hyperloop-replica " HYPERLOOP_VERSION);
@@ -113,7 +117,7 @@ int main(int argc, char** argv) {
   if (status_to_exit_with) return *status_to_exit_with;
 
   BlockSignals();
-  const auto log = hyperloop::StderrLog("hyperloop-replica");
+  const auto log = hyperloop::StderrLog("hyperloop-replica", hyperloop::LogLevelOf(log_level));
   const hyperloop::Status status = hyperloop::RunReplica(options, log);
   if (status.ok()) return 0;
   std::fprintf(stderr, "hyperloop-replica: %s\n", status.message().c_str());

@@ -16,6 +16,7 @@
 #include "replica/idle_scrub.h"
 #include "replica/node.h"
 #include "replica/rdma_service.h"
+#include "replica/replica_metrics.h"
 
 namespace hyperloop {
 namespace {
@@ -123,8 +124,7 @@ void LogMedia(const Uuid& node, const MediaKind& media, Log* log) {
 
 // Answers requests, and does the periodic work, until a signal has arrived at `stop`.
 Status ServeUntil(const UniqueFd& stop, control::ControlServer& server, RdmaService& service,
-                  std::span<const std::byte> region, Log* log) {
-  IdleScrub scrub(region, log);
+                  IdleScrub& scrub, const std::function<void()>& sample, Log* log) {
   control::Deadline watch = control::Clock::now() + kWatchInterval;
   while (!Signalled(stop)) {
     HL_RETURN_IF_ERROR(server.Serve(watch, stop.get()));
@@ -132,6 +132,7 @@ Status ServeUntil(const UniqueFd& stop, control::ControlServer& server, RdmaServ
     if (RanOutOfMemory([&] { service.Watch(); }))
       LogLine(log, LogLevel::kWarn, {"out of memory on the way to the RNIC daemon; trying again"});
     scrub.Tick();
+    sample();
     watch = control::Clock::now() + kWatchInterval;
   }
   return {};
@@ -151,9 +152,12 @@ Status RunReplica(const ReplicaOptions& options, const std::shared_ptr<Log>& sha
   HL_ASSIGN_OR_RETURN(const std::unique_ptr<BulkServer> bulk,
                       BulkServer::Listen(bulk_listen, trust, shared_log));
   std::unique_ptr<Node> node;
+  ReplicaMetrics::Requests requests;
   const auto handle = [&](const control::BodyUnion& request) {
     const PublishAtExit publish(*bulk, *node);
-    return node->Handle(request);
+    control::BodyUnion reply = node->Handle(request);
+    requests.Count(reply);
+    return reply;
   };
   HL_ASSIGN_OR_RETURN(const std::unique_ptr<control::ControlServer> server,
                       control::ControlServer::Listen(listen, std::move(trust), handle, shared_log));
@@ -173,8 +177,19 @@ Status RunReplica(const ReplicaOptions& options, const std::shared_ptr<Log>& sha
                   [&](std::string_view aside) { WriteFileDamage(pool->node_page(), aside); }));
   bulk->Publish(node->state());
   LogMedia(node->state().node, media, log);
+  IdleScrub scrub(pool->region(), log);
+  ReplicaMetrics metrics(*pool, store, *node, service, scrub, requests);
+  std::unique_ptr<metrics::Server> metrics_server;  // ends before what it shows
+  std::function<void()> sample = [] {};
+  if (!options.metrics.address.empty()) {
+    sample = [&metrics] { metrics.Sample(); };
+    sample();
+    HL_ASSIGN_OR_RETURN(metrics_server,
+                        metrics::Server::Start(
+                            options.metrics, [&metrics] { return metrics.Get(); }, *log));
+  }
   SayReady(server->endpoint().ToString());
-  HL_RETURN_IF_ERROR(ServeUntil(stop, *server, service, pool->region(), log));
+  HL_RETURN_IF_ERROR(ServeUntil(stop, *server, service, scrub, sample, log));
   log->Write(LogLevel::kInfo, "asked to end; the pool keeps everything");
   return {};
 }

@@ -8,6 +8,7 @@
 #include "device/device_choice.h"
 #include "hyperloop/core/log.h"
 #include "hyperloop/core/status.h"
+#include "hyperloop/metrics/server.h"
 
 namespace hyperloop {
 
@@ -22,6 +23,7 @@ struct ReplicaOptions {
   bool insecure = false;    // serve every peer, on loopback only
   std::string media = "auto";
   int datapath_cpu = -1;  // processor of the thread of datapaths cpu-polling and cpu-event; −1: any
+  metrics::ServerOptions metrics;  // no address: none are shown
 };
 
 // Serves until SIGTERM or SIGINT, which must be blocked in every thread. Prints "ready HOST:PORT"

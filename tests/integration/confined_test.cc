@@ -15,6 +15,7 @@
 #include "integration/rnicd_fixture.h"
 #include "support/child_process.h"
 #include "support/free_address.h"
+#include "support/http_get.h"
 #include "support/keys.h"
 
 namespace hyperloop::test {
@@ -73,16 +74,30 @@ class ConfinedTest : public testing::Test {
     ASSERT_EQ(daemon->ReadLine(), "ready " + socket);
   }
   // Starts one more replica; its HOST:PORT.
-  void StartReplica(const std::string& media, std::string* listen) {
-    StartReplicaAt(Socket(), "all", media, listen);
+  void StartReplica(const std::string& media, std::string* listen,
+                    const std::vector<std::string>& more = {}) {
+    StartReplicaAt(Socket(), "all", media, listen, more);
   }
   void StartReplicaAt(const std::string& socket, const std::string& keys, const std::string& media,
-                      std::string* listen) {
+                      std::string* listen, const std::vector<std::string>& more = {}) {
     const std::string host = "replica" + std::to_string(replicas_.size());
-    replicas_.push_back(
-        Confined({ProgramPath("hyperloop-replica"), "--keys", KeysDir(folder_, keys), "--pool",
-                  folder_ + "/" + host + ".pool", "--size", "67108864", "--listen", "127.0.0.1:0",
-                  "--media", media, "--device", socket, "--host", host}));
+    std::vector<std::string> command = {ProgramPath("hyperloop-replica"),
+                                        "--keys",
+                                        KeysDir(folder_, keys),
+                                        "--pool",
+                                        folder_ + "/" + host + ".pool",
+                                        "--size",
+                                        "67108864",
+                                        "--listen",
+                                        "127.0.0.1:0",
+                                        "--media",
+                                        media,
+                                        "--device",
+                                        socket,
+                                        "--host",
+                                        host};
+    command.insert(command.end(), more.begin(), more.end());
+    replicas_.push_back(Confined(command));
     const std::string line = replicas_.back().ReadLine();
     ASSERT_EQ(line.rfind("ready ", 0), 0u) << "the replica said '" << line << "'";
     *listen = line.substr(6);
@@ -136,6 +151,19 @@ TEST_F(ConfinedTest, AGroupWorksOverALink) {
                        "/primary.pool&keys=" + KeysDir(folder_, "primary")),
             0);
   ExpectEnd({&daemon_, &far_daemon_});
+}
+
+TEST_F(ConfinedTest, MetricsAreShown) {
+  const std::string of_daemon = FreeAddress(), of_replica = FreeAddress();
+  ASSERT_NO_FATAL_FAILURE(StartDaemon({"--metrics", of_daemon}));
+  std::string replica;
+  ASSERT_NO_FATAL_FAILURE(StartReplica("ram", &replica, {"--metrics", of_replica}));
+  for (const std::string& address : {of_daemon, of_replica}) {
+    const std::string answer = HttpGet(address, "/metrics");
+    EXPECT_TRUE(answer.starts_with("HTTP/1.1 200 ")) << answer;
+    EXPECT_NE(answer.find("\nhyperloop_build_info{"), std::string::npos) << answer;
+  }
+  ExpectEnd({&daemon_});
 }
 
 TEST_F(ConfinedTest, WishesThatNeedAPrivilegeAreDoneWithout) {

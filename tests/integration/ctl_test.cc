@@ -8,7 +8,9 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "integration/store_fixture.h"
 #include "support/append_durably.h"
@@ -289,6 +291,51 @@ TEST_F(GroupCommandTest, StatusTellsOwnerLogAndFiles) {
   EXPECT_THAT(text.out, HasSubstr("the same files as replica0"));
   const Outcome by_uri = Run({"status", "--uri", cluster_.uri()});
   EXPECT_EQ(by_uri.out, text.out) << by_uri.err;
+}
+
+TEST_F(GroupCommandTest, WatchingShowsABlockEachTimeUntilItIsInterrupted) {
+  auto watch = ChildProcess::Spawn(
+      {ProgramPath("hyperloopctl"), "status", "--dir", dir_, "--watch", "0.1", "--json"});
+  for (int look = 0; look < 3; ++look) {
+    const nlohmann::json shown = nlohmann::json::parse(watch.ReadLine(), nullptr, false);
+    ASSERT_TRUE(shown.is_object());
+    EXPECT_EQ(shown["replicas"].size(), 3u);
+    EXPECT_EQ(watch.ReadLine(), "") << "an empty line stands between two blocks";
+  }
+  watch.Signal(SIGINT);
+  EXPECT_EQ(watch.Wait(), 0);
+  auto text =
+      ChildProcess::Spawn({ProgramPath("hyperloopctl"), "status", "--dir", dir_, "--watch"});
+  EXPECT_THAT(text.ReadLine(), testing::MatchesRegex("....-..-..T..:..:..Z"));
+  EXPECT_THAT(text.ReadLine(), HasSubstr("replica0"));
+  text.Signal(SIGTERM);
+  EXPECT_EQ(text.Wait(), 0);
+}
+
+TEST_F(GroupCommandTest, TopShowsHowFastTheLogGrows) {
+  auto top =
+      ChildProcess::Spawn({ProgramPath("hyperloopctl"), "top", "--dir", dir_, "--interval", "0.1"});
+  EXPECT_THAT(top.ReadLine(), HasSubstr("  epoch " + std::to_string(taken_.epoch)));
+  // Columns: node, process, heartbeat, sequence, records a second, …, WQEs a second, …
+  const auto moves = [&] {
+    for (int line = 0; line < 20; ++line) {
+      std::istringstream words(top.ReadLine());
+      std::vector<std::string> columns(std::istream_iterator<std::string>(words), {});
+      if (columns.size() != 11 || columns[0] != "replica2") continue;
+      return columns[1] == "running" && columns[2] == "moves" && columns[4] != "-" &&
+             columns[4] != "0" && columns[8] != "0";
+    }
+    return false;
+  };
+  EXPECT_TRUE(Eventually([&] {
+    Put("000003.log", std::string(100, 'x'));
+    return moves();
+  }));
+  top.Signal(SIGINT);
+  EXPECT_EQ(top.Wait(), 0);
+  const Outcome nowhere = Run({"top", "--dir", dir_ + "/none"});
+  EXPECT_NE(nowhere.exit_status, 0);
+  EXPECT_NE(nowhere.err, "");
 }
 
 // As on a machine that has no cluster.json: only the replicas themselves know their hosts.

@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
 
 #include "integration/serving_fixture.h"
 #include "support/log_lines.h"
@@ -70,6 +73,32 @@ TEST_F(ShrunkenGroupTest, GoesOnWithoutADeadReplicaAndTakesItInAgain) {
     EXPECT_OK(store->Close());
     ExpectEqualRegions();
   }
+}
+
+TEST_F(ShrunkenGroupTest, MetricsNameTheReplicaThatIsLeftOut) {
+  StoreOptions options = Continuing();
+  options.metrics_file = cluster_.folder() + "/primary.prom";
+  auto store = Serving(options, log_);
+  ASSERT_NE(store, nullptr);
+  const auto shows = [&](const std::string& line) {
+    std::ifstream file(options.metrics_file);
+    const std::string page{std::istreambuf_iterator<char>(file), {}};
+    return page.find(line) != std::string::npos;
+  };
+  const std::string group = "{group=\"" + pairing_.group + "\"";
+  const auto present = [&](const char* value) {
+    return "hyperloop_primary_replica_present" + group + ",replica=\"" + cluster_.endpoint(1) +
+           "\"} " + value + "\n";
+  };
+  EXPECT_TRUE(Eventually([&] { return shows(present("1")); }));
+  EXPECT_TRUE(shows("hyperloop_primary_recoveries_total" + group + "} 0\n"));
+  cluster_.KillReplica(1);
+  EXPECT_OK(AppendDurably(*store, file_, "two"));
+  EXPECT_TRUE(Eventually([&] { return shows(present("0")); }));
+  EXPECT_TRUE(shows("hyperloop_primary_recoveries_total" + group + "} 1\n"));
+  EXPECT_TRUE(shows("hyperloop_primary_up" + group + "} 1\n"));
+  EXPECT_OK(store->Close());
+  EXPECT_FALSE(std::filesystem::exists(options.metrics_file));
 }
 
 TEST_F(ShrunkenGroupTest, NothingIsLostWhileReplicasComeAndGoUnderLoad) {

@@ -115,24 +115,46 @@ void LinkServer::Stop() {
 
 void LinkServer::WakeThread() { SignalEvent(wake_.get()); }
 
+LinkServer::Totals LinkServer::totals() const {
+  Totals totals;
+  totals.configured = neighbours_.size();
+  for (const auto& neighbour : neighbours_) totals.up += neighbour->up.load() ? 1 : 0;
+  totals.frames_sent = counters_.frames_sent.load();
+  totals.frames_received = counters_.frames_received.load();
+  totals.bytes_sent = counters_.bytes_sent.load();
+  totals.bytes_received = counters_.bytes_received.load();
+  totals.connects = counters_.connects.load();
+  totals.reconnects = counters_.reconnects.load();
+  totals.refused = counters_.refused.load();
+  totals.claims_refused = counters_.claims_refused.load();
+  totals.answer_bytes = counters_.answer_bytes.load();
+  return totals;
+}
+
+std::vector<std::pair<std::string, bool>> LinkServer::LinksUp() const {
+  std::vector<std::pair<std::string, bool>> links;
+  for (const auto& neighbour : neighbours_)
+    links.emplace_back(neighbour->name, neighbour->up.load());
+  return links;
+}
+
 std::string LinkServer::CounterText() const {
+  const Totals now = totals();
   std::string text;
   const auto line = [&text](const char* name, uint64_t value) {
     text += std::string(name) + " " + std::to_string(value) + "\n";
   };
-  uint64_t up = 0;
-  for (const auto& neighbour : neighbours_) up += neighbour->up.load() ? 1 : 0;
-  line("links_configured", neighbours_.size());
-  line("links_up", up);
-  line("link_frames_sent", counters_.frames_sent.load());
-  line("link_frames_received", counters_.frames_received.load());
-  line("link_bytes_sent", counters_.bytes_sent.load());
-  line("link_bytes_received", counters_.bytes_received.load());
-  line("link_connects", counters_.connects.load());
-  line("link_reconnects", counters_.reconnects.load());
-  line("link_connections_refused", counters_.refused.load());
-  line("link_claims_refused", counters_.claims_refused.load());
-  line("link_answer_bytes", counters_.answer_bytes.load());
+  line("links_configured", now.configured);
+  line("links_up", now.up);
+  line("link_frames_sent", now.frames_sent);
+  line("link_frames_received", now.frames_received);
+  line("link_bytes_sent", now.bytes_sent);
+  line("link_bytes_received", now.bytes_received);
+  line("link_connects", now.connects);
+  line("link_reconnects", now.reconnects);
+  line("link_connections_refused", now.refused);
+  line("link_claims_refused", now.claims_refused);
+  line("link_answer_bytes", now.answer_bytes);
   return text;
 }
 

@@ -67,7 +67,16 @@ class LinkServer final : public LinkPort {
   void Start(EngineLoop* loop, std::optional<int> nice = std::nullopt);
   void Stop();
 
-  // Counters as lines "name value\n". Any thread may call it.
+  // What all links together have done. Any thread may call these three.
+  struct Totals {
+    uint64_t configured = 0, up = 0, frames_sent = 0, frames_received = 0, bytes_sent = 0,
+             bytes_received = 0, connects = 0, reconnects = 0, refused = 0, claims_refused = 0,
+             answer_bytes = 0;
+  };
+  Totals totals() const;
+  // The names of a neighbour's hosts, and whether the link to it is up, for each neighbour.
+  std::vector<std::pair<std::string, bool>> LinksUp() const;
+  // Totals as lines "name value\n".
   std::string CounterText() const;
 
   // LinkPort, for whoever runs the engine.

@@ -21,9 +21,12 @@
 #include "common/steady_ns.h"
 #include "hyperloop/command_line/command_line.h"
 #include "hyperloop/core/log.h"
+#include "hyperloop/core/log_level.h"
 #include "hyperloop/core/ready.h"
 #include "hyperloop/core/trusted_files.h"
+#include "hyperloop/metrics/server.h"
 #include "softrnic/daemon/control_server.h"
+#include "softrnic/daemon/daemon_metrics.h"
 #include "softrnic/daemon/flush_threads.h"
 #include "softrnic/daemon/link_server.h"
 #include "softrnic/engine/engine.h"
@@ -45,6 +48,8 @@ struct Options {
   uint64_t client_table_mib = ClientLimits{}.table_bytes >> 20;
   uint64_t client_mapped_gib = ClientLimits{}.mapped_bytes >> 30;
   ControlLimits control;
+  metrics::ServerOptions metrics;
+  std::string log_level = "info";
 };
 
 // For the signal handlers; set before they are installed.
@@ -209,13 +214,21 @@ Status Serve(const Options& options, const std::shared_ptr<Log>& log) {
     server->ShowLinks(links.get());
     TellOfLinks(link_options, links->listening(), *log);
   }
+  DaemonMetrics page(engine, *loop, links.get(), HYPERLOOP_VERSION);
+  std::unique_ptr<metrics::Server> metrics_server;
+  if (!options.metrics.address.empty()) {
+    HL_ASSIGN_OR_RETURN(metrics_server, metrics::Server::Start(
+                                            options.metrics, [&page] { return page.Get(); }, *log));
+  }
   g_engine = &engine;
   g_server = server.get();
   InstallHandlers();
 
-  // The control thread ends the loop, so that no command waits for a loop that has ended.
+  // The control thread ends the loop, so that no command and no request for metrics waits for a
+  // loop that has ended.
   std::thread control([&] {
     server->Run();
+    metrics_server.reset();
     loop->Stop();
   });
   if (links != nullptr)
@@ -345,12 +358,14 @@ int Main(int argc, char** argv) {
   AddDataThread(app, options);
   AddLinks(app, options);
   AddLimits(app, options);
+  AddMetrics(app, &options.metrics);
+  AddLogLevel(app, &options.log_level);
   AddConfig(app);
   AddHelpJson(app);
   const auto status_to_exit_with =
       ParseCommandLine(app, argc, argv, [&] { SettleSpinning(app, options); });
   if (status_to_exit_with) return *status_to_exit_with;
-  const std::shared_ptr<Log> log = StderrLog("hyperloop-rnicd");
+  const std::shared_ptr<Log> log = StderrLog("hyperloop-rnicd", LogLevelOf(options.log_level));
   const Status status = Serve(options, log);
   if (status.ok()) return 0;
   log->Write(LogLevel::kError, status.ToString());

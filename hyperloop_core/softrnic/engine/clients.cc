@@ -135,6 +135,12 @@ const Tally* Clients::FindTally(const std::string& name) const {
   return it != tallies_.end() ? &it->second : nullptr;
 }
 
+std::vector<std::string> Clients::HostNames() const {
+  std::vector<std::string> names;
+  for (const auto& [name, host] : hosts_) names.push_back(name);
+  return names;
+}
+
 void Clients::StopServing(Context& c) {
   if (c.closing) return;
   c.closing = true;

@@ -53,6 +53,7 @@ class Clients {
   // Of a host that is attached or has been. Null: no such host has been, or it is one of too many
   // that left since, and was forgotten.
   const Tally* FindTally(const std::string& name) const;
+  std::vector<std::string> HostNames() const;
   template <class F>
   bool AnyHost(F&& f) const {
     for (const auto& [name, host] : hosts_)

@@ -35,6 +35,8 @@ class Control {
   Status Execute(Context& c, const Command& command, Reply* reply, std::string* text);
   Result<std::function<std::string()>> Counters(const Context& c,
                                                 const QueryCountersArgs& args) const;
+  // Sums up the counters of a host, and counts the queue pairs that it has now.
+  void Count(const Tally& tally, QpCounters* sum, uint64_t* queue_pairs) const;
   // `notify`: of the completion channel (Engine::CreateEventCq); null if the queue has none.
   Status CreateCq(Context& c, const CreateCqArgs& args, std::function<void()> notify,
                   CreateCqReply* reply);

@@ -31,6 +31,21 @@ std::string CounterText(const QpCounters& sum, const QueuePairs& own) {
 
 }  // namespace
 
+void Control::Count(const Tally& tally, QpCounters* sum, uint64_t* queue_pairs) const {
+  *sum = tally.retired;
+  *queue_pairs = 0;
+  // Contexts that are being closed count too: some of their queue pairs are in `retired` already.
+  clients_.ForEachContext([&](const Context& context) {
+    if (context.host->tally != &tally) return;
+    ForEachQp(context, [&](const Qp& qp) {
+#define HL_ADD(name) sum->name += qp.count.name;
+      HL_QP_COUNTERS(HL_ADD)
+#undef HL_ADD
+      ++*queue_pairs;
+    });
+  });
+}
+
 // Only copies the numbers, because every host waits for it. The function that it returns makes the
 // text.
 Result<std::function<std::string()>> Control::Counters(const Context& c,
@@ -44,19 +59,13 @@ Result<std::function<std::string()>> Control::Counters(const Context& c,
     if (tally == nullptr)
       return NotFound(Text("counters: no host ", host, " has been attached to this device"));
   }
-  QpCounters sum = tally->retired;
+  QpCounters sum;
+  uint64_t queue_pairs = 0;
+  Count(*tally, &sum, &queue_pairs);
   QueuePairs own;
   own.reserve(kMaxQpsPerContext);
-  // Contexts that are being closed count too: some of their queue pairs are in `retired` already.
-  clients_.ForEachContext([&](const Context& other) {
-    if (other.host->tally != tally) return;
-    ForEachQp(other, [&](const Qp& qp) {
-#define HL_ADD(name) sum.name += qp.count.name;
-      HL_QP_COUNTERS(HL_ADD)
-#undef HL_ADD
-      if (&other == &c) own.emplace_back(qp.qpn, qp.count);
-    });
-  });
+  if (c.host->tally == tally)
+    ForEachQp(c, [&](const Qp& qp) { own.emplace_back(qp.qpn, qp.count); });
   return std::function<std::string()>(
       [sum, own = std::move(own)] { return CounterText(sum, own); });
 }

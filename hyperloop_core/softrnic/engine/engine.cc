@@ -71,6 +71,18 @@ Result<std::function<std::string()>> Engine::Counters(ContextId context,
   return impl_->control.Counters(*c, args);
 }
 
+std::vector<std::string> Engine::Hosts() const { return impl_->clients.HostNames(); }
+
+std::optional<Engine::HostCounters> Engine::CountersOf(const std::string& host) const {
+  const Host* const found = impl_->clients.FindHost(host);
+  if (found == nullptr) return std::nullopt;
+  HostCounters counters;
+  impl_->control.Count(*found->tally, &counters.sum, &counters.queue_pairs);
+  return counters;
+}
+
+size_t Engine::contexts() const { return impl_->clients.open().size(); }
+
 void Engine::SetEvict(std::function<void(ContextId, const char* why)> evict) {
   impl_->clients.SetEvict(std::move(evict));
 }

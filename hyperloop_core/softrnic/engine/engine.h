@@ -15,12 +15,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "hyperloop/core/rnic.h"
 #include "hyperloop/core/status.h"
 #include "softrnic/commands.h"
+#include "softrnic/engine/qp_counters.h"
 #include "softrnic/links/link_port.h"
 
 namespace hyperloop::softrnic {
@@ -159,6 +161,18 @@ class Engine {
   // (which any thread may call) makes their lines. kNotFound: no such context, or no host of that
   // name has been attached.
   Result<std::function<std::string()>> Counters(ContextId context, const QueryCountersArgs& args);
+  // The names of the emulated hosts that are attached now.
+  std::vector<std::string> Hosts() const;
+  // The counters of one of them: the sums over all queue pairs that it has had since its first
+  // client came.
+  struct HostCounters {
+    QpCounters sum;
+    uint64_t queue_pairs = 0;  // that it has now
+  };
+  // None: no such host is attached.
+  std::optional<HostCounters> CountersOf(const std::string& host) const;
+  // How many contexts are served.
+  size_t contexts() const;
   // `evict` is called on the engine's thread for each context of a client that is evicted: its
   // queues are in error, Execute refuses its commands, and whoever opened the context must close
   // it. `why` is a literal. `evict` must neither call the engine nor throw, and must do without

@@ -20,8 +20,8 @@ class Log {
   virtual void Write(LogLevel level, std::string_view message) = 0;
 };
 
-// "2026-11-20T18:26:34.123Z W name: message" to stderr, one writev(2) a line. `name` is the
-// program's. Its Write needs no memory.
+// "2026-11-20T18:26:34.123Z W name: message" to stderr, one write(2) a line; "<4>name: message" if
+// that is the journal. Longer messages are cut, and stay one line each. Its Write needs no memory.
 std::shared_ptr<Log> StderrLog(std::string_view name, LogLevel at_least = LogLevel::kInfo);
 
 // Writes `parts` as one line, and cuts off what is beyond kMaxLogLine characters. It needs no

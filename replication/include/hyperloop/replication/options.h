@@ -41,10 +41,11 @@ struct StoreOptions {
   std::string media = "auto";                        // auto, ram, file, pmem, …-emulated
   bool local_sync = false;                           // fsync the local copies of log files too
   LocalWrite local_write = LocalWrite::kOverlapped;  // when those copies are written
-  bool takeover = false;                             // take the group from a primary that lives
-  bool restore = false;  // fill an empty database directory from the group
-  bool rebind = false;   // take the group from the directory that it is bound to
-  bool adopt = false;    // take the database of a plain directory into an empty group
+  std::string metrics_file;  // where metrics are written again and again; empty: nowhere
+  bool takeover = false;     // take the group from a primary that lives
+  bool restore = false;      // fill an empty database directory from the group
+  bool rebind = false;       // take the group from the directory that it is bound to
+  bool adopt = false;        // take the database of a plain directory into an empty group
   // "host:port" of a listed replica that the group may not have yet, and of one that the group may
   // have and that is not listed. At most one of the two is given.
   std::string add_replica;

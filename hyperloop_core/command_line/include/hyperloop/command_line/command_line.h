@@ -4,6 +4,9 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <optional>
+#include <string>
+
+#include "hyperloop/metrics/server.h"
 
 namespace hyperloop {
 
@@ -14,6 +17,12 @@ void AddHelpJson(CLI::App& app);
 // Adds --config FILE: what the command line says counts more than what the file says. The file's
 // unknown words are refused.
 void AddConfig(CLI::App& app);
+
+// Adds --log-level, which takes the names of kLogLevelNames.
+void AddLogLevel(CLI::App& app, std::string* level);
+
+// Adds --metrics and --metrics-open. Without --metrics the address stays empty.
+void AddMetrics(CLI::App& app, metrics::ServerOptions* options);
 
 // Parses, then calls `check`, which throws a CLI::ParseError for options that do not fit together.
 // Returns the status to exit with: 0 after --help and its like, 2 if the command line is wrong,

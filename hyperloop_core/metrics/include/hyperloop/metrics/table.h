@@ -1,0 +1,232 @@
+// The table of all metrics that the programs and the plugin show: the one place for their names,
+// types, labels and help texts. Code that adds a sample names a row of it, which the compiler looks
+// up; docs/metrics.md is made from it.
+//
+// Names follow the conventions of Prometheus: base units, and counters that end with _total.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <string>
+#include <string_view>
+
+namespace hyperloop::metrics {
+
+enum class Type : uint8_t { kGauge, kCounter, kHistogram };
+
+// Who shows a metric, as a set of bits.
+inline constexpr uint8_t kRnicd = 1, kReplica = 2, kPrimary = 4;
+
+struct Info {
+  std::string_view name;
+  Type type;
+  uint8_t shown_by;
+  std::string_view labels;  // their names, with commas between them; empty: none
+  std::string_view help;    // one sentence without a full stop, '"' or '\'
+};
+
+inline constexpr Info kTable[] = {
+    // --- every program
+    {"hyperloop_build_info", Type::kGauge, kRnicd | kReplica, "program,version",
+     "Always 1; the labels say what runs"},
+    {"process_start_time_seconds", Type::kGauge, kRnicd | kReplica, "",
+     "When the program started, in seconds since 1970"},
+
+    // --- hyperloop-rnicd: what each emulated host's queue pairs did since its first client came
+    {"hyperloop_rnic_queue_pairs", Type::kGauge, kRnicd, "host",
+     "Queue pairs that the host has now"},
+    {"hyperloop_rnic_wqes_fetched_total", Type::kCounter, kRnicd, "host", "WQEs decoded"},
+    {"hyperloop_rnic_wqes_executed_total", Type::kCounter, kRnicd, "host",
+     "WQEs that ran to their end"},
+    {"hyperloop_rnic_nops_total", Type::kCounter, kRnicd, "host", "NOPs that ran"},
+    {"hyperloop_rnic_sends_total", Type::kCounter, kRnicd, "host", "SENDs that succeeded"},
+    {"hyperloop_rnic_writes_total", Type::kCounter, kRnicd, "host", "WRITEs that succeeded"},
+    {"hyperloop_rnic_reads_total", Type::kCounter, kRnicd, "host", "READs that succeeded"},
+    {"hyperloop_rnic_atomics_total", Type::kCounter, kRnicd, "host",
+     "Atomic operations that succeeded"},
+    {"hyperloop_rnic_waits_total", Type::kCounter, kRnicd, "host", "WAITs fetched"},
+    {"hyperloop_rnic_enables_total", Type::kCounter, kRnicd, "host",
+     "SEND_EN and RECV_EN that ran"},
+    {"hyperloop_rnic_read_responses_nonzero_total", Type::kCounter, kRnicd, "host",
+     "READs of at least one byte that the host answered, which are flushes"},
+    {"hyperloop_rnic_bytes_sent_total", Type::kCounter, kRnicd, "host", "Payload bytes sent"},
+    {"hyperloop_rnic_bytes_received_total", Type::kCounter, kRnicd, "host",
+     "Payload bytes received"},
+    {"hyperloop_rnic_recv_scatter_bytes_total", Type::kCounter, kRnicd, "host",
+     "Bytes that receives scattered"},
+    {"hyperloop_rnic_ring_bytes_by_scatter_total", Type::kCounter, kRnicd, "host",
+     "Bytes that receives scattered into memory of rings or doorbell records"},
+    {"hyperloop_rnic_ring_bytes_by_other_total", Type::kCounter, kRnicd, "host",
+     "Bytes that anything else wrote into such memory; a replica's stays as it was after set-up"},
+    {"hyperloop_rnic_cqes_total", Type::kCounter, kRnicd, "host", "CQEs written"},
+    {"hyperloop_rnic_error_cqes_total", Type::kCounter, kRnicd, "host",
+     "CQEs written that report an error"},
+    {"hyperloop_rnic_rnr_stalls_total", Type::kCounter, kRnicd, "host",
+     "Times a queue stopped because its peer had no receive posted"},
+    {"hyperloop_rnic_rnr_retries_total", Type::kCounter, kRnicd, "host",
+     "Times the timer of such a queue expired"},
+    {"hyperloop_rnic_ack_stalls_total", Type::kCounter, kRnicd, "host",
+     "Times a queue stopped because its peer was not there"},
+    {"hyperloop_rnic_ack_timeouts_total", Type::kCounter, kRnicd, "host",
+     "Times a queue waited for an answer in vain"},
+    {"hyperloop_rnic_wait_stalls_total", Type::kCounter, kRnicd, "host",
+     "Times a queue stopped at a WAIT"},
+    {"hyperloop_rnic_fence_stalls_total", Type::kCounter, kRnicd, "host",
+     "Times a queue stopped at a fence or at the limit of READs under way"},
+    {"hyperloop_rnic_stale_fetches_total", Type::kCounter, kRnicd, "host",
+     "WQEs that ran from a copy which memory no longer equalled"},
+    {"hyperloop_rnic_doorbells_total", Type::kCounter, kRnicd, "host",
+     "Doorbells taken, which are what the host's processors started"},
+    {"hyperloop_rnic_media_flushes_total", Type::kCounter, kRnicd, "host",
+     "Ranges of memory made durable"},
+    {"hyperloop_rnic_media_flushed_bytes_total", Type::kCounter, kRnicd, "host",
+     "Bytes of these ranges"},
+    {"hyperloop_rnic_link_packets_sent_total", Type::kCounter, kRnicd, "host",
+     "Request packets to queue pairs at other daemons"},
+    {"hyperloop_rnic_link_packets_received_total", Type::kCounter, kRnicd, "host",
+     "Packets from queue pairs at other daemons"},
+    {"hyperloop_rnic_link_retransmits_total", Type::kCounter, kRnicd, "host", "Packets sent again"},
+    {"hyperloop_rnic_link_duplicates_total", Type::kCounter, kRnicd, "host",
+     "Requests that had run already and were not run again"},
+
+    // --- hyperloop-rnicd: the daemon itself, and its links to the daemons of other machines
+    {"hyperloop_rnicd_clients", Type::kGauge, kRnicd, "", "Connections of clients that are served"},
+    {"hyperloop_rnicd_turns_total", Type::kCounter, kRnicd, "",
+     "Turns of the data thread, those that found nothing included"},
+    {"hyperloop_rnicd_idle_turns_total", Type::kCounter, kRnicd, "",
+     "Turns that found nothing to do"},
+    {"hyperloop_rnicd_sleeps_total", Type::kCounter, kRnicd, "",
+     "Times the data thread went to sleep"},
+    {"hyperloop_rnicd_host_stalls_total", Type::kCounter, kRnicd, "",
+     "Times the machine kept the data thread from running for more than 1 ms"},
+    {"hyperloop_rnicd_link_up", Type::kGauge, kRnicd, "peer",
+     "Whether the link to the daemon of these hosts is up"},
+    {"hyperloop_rnicd_link_frames_sent_total", Type::kCounter, kRnicd, "",
+     "Frames sent on all links"},
+    {"hyperloop_rnicd_link_frames_received_total", Type::kCounter, kRnicd, "",
+     "Frames received on all links"},
+    {"hyperloop_rnicd_link_sent_bytes_total", Type::kCounter, kRnicd, "",
+     "Bytes sent on all links, as on the wire"},
+    {"hyperloop_rnicd_link_received_bytes_total", Type::kCounter, kRnicd, "",
+     "Bytes received on all links, as on the wire"},
+    {"hyperloop_rnicd_link_connects_total", Type::kCounter, kRnicd, "",
+     "Times a link came up for the first time"},
+    {"hyperloop_rnicd_link_reconnects_total", Type::kCounter, kRnicd, "",
+     "Times a link came up after a cut"},
+    {"hyperloop_rnicd_link_connections_refused_total", Type::kCounter, kRnicd, "",
+     "Connections at the port of the links that were refused"},
+    {"hyperloop_rnicd_link_claims_refused_total", Type::kCounter, kRnicd, "",
+     "Packets refused because they spoke for a host that their sender is not"},
+    {"hyperloop_rnicd_link_answer_bytes", Type::kGauge, kRnicd, "",
+     "Bytes of answers that neighbours have not taken yet"},
+
+    // --- hyperloop-replica
+    {"hyperloop_replica_info", Type::kGauge, kReplica, "node,group,media",
+     "Always 1; the labels say which node of which group this is, and on which media"},
+    {"hyperloop_replica_sampled_timestamp_seconds", Type::kGauge, kReplica, "",
+     "When the thread that serves primaries last looked at what is shown here, in seconds since "
+     "1970"},
+    {"hyperloop_replica_device_up", Type::kGauge, kReplica, "", "Whether the RNIC serves"},
+    {"hyperloop_replica_region_bytes", Type::kGauge, kReplica, "", "Size of the replicated region"},
+    {"hyperloop_replica_sealed_epoch", Type::kGauge, kReplica, "",
+     "Epoch that was promised last; 0: no primary ever took this node"},
+    {"hyperloop_replica_installed_epoch", Type::kGauge, kReplica, "",
+     "Epoch under which this node's log was made equal to the primary's"},
+    {"hyperloop_replica_released", Type::kGauge, kReplica, "",
+     "Whether the owner has closed the group in order, so that no heartbeat is to be expected"},
+    {"hyperloop_replica_heartbeat_age_seconds", Type::kGauge, kReplica, "",
+     "Time since this node saw the owner's heartbeat move, by its own clock"},
+    {"hyperloop_replica_members", Type::kGauge, kReplica, "",
+     "Replicas of the installed configuration"},
+    {"hyperloop_replica_absent", Type::kGauge, kReplica, "",
+     "Replicas that the installed configuration goes on without"},
+    {"hyperloop_replica_ring_bytes", Type::kGauge, kReplica, "", "Size of the journal ring"},
+    {"hyperloop_replica_ring_used_bytes", Type::kGauge, kReplica, "",
+     "Bytes of the ring between the log's head and its tail; looked at every ten seconds"},
+    {"hyperloop_replica_sequence", Type::kGauge, kReplica, "",
+     "Number of the newest record of the log"},
+    {"hyperloop_replica_acknowledged_sequence", Type::kGauge, kReplica, "",
+     "Greatest number that a record of the log states as acknowledged by all"},
+    {"hyperloop_replica_data_bytes", Type::kGauge, kReplica, "", "Size of the data area"},
+    {"hyperloop_replica_data_used_bytes", Type::kGauge, kReplica, "",
+     "Bytes of its extents that are in use, as executed"},
+    {"hyperloop_replica_damaged", Type::kGauge, kReplica, "what",
+     "Whether the idle check found damage in the region, or damaged files lie set aside"},
+    {"hyperloop_replica_checks_total", Type::kCounter, kReplica, "",
+     "Times the whole region was checked while nobody wrote to it"},
+    {"hyperloop_replica_requests_total", Type::kCounter, kReplica, "",
+     "Requests of the control plane that were handled"},
+    {"hyperloop_replica_requests_refused_total", Type::kCounter, kReplica, "",
+     "Requests of the control plane that were answered with an error"},
+
+    // --- the primary, which writes them into a file
+    {"hyperloop_primary_written_timestamp_seconds", Type::kGauge, kPrimary, "group",
+     "When this was written, in seconds since 1970"},
+    {"hyperloop_primary_up", Type::kGauge, kPrimary, "group",
+     "Whether the group serves: 0 while it is out of reach, and for good once fenced"},
+    {"hyperloop_primary_fenced", Type::kGauge, kPrimary, "group",
+     "Whether another primary has taken the group"},
+    {"hyperloop_primary_epoch", Type::kGauge, kPrimary, "group", "Epoch of this primary"},
+    {"hyperloop_primary_replica_present", Type::kGauge, kPrimary, "group,replica",
+     "Whether this replica is a member of the configuration; 0: the group goes on without it"},
+    {"hyperloop_primary_acknowledgement_seconds", Type::kHistogram, kPrimary, "group",
+     "Time from an append, or with ack=sync from a sync, until all replicas acknowledged it; one "
+     "in 16 is timed"},
+    {"hyperloop_primary_appends_total", Type::kCounter, kPrimary, "group", "Appends to log files"},
+    {"hyperloop_primary_append_bytes_total", Type::kCounter, kPrimary, "group",
+     "Bytes of these appends"},
+    {"hyperloop_primary_syncs_total", Type::kCounter, kPrimary, "group",
+     "Syncs that waited for the replicas, which ack=sync makes"},
+    {"hyperloop_primary_sequence", Type::kGauge, kPrimary, "group",
+     "Number of the newest record of the log"},
+    {"hyperloop_primary_acknowledged_sequence", Type::kGauge, kPrimary, "group",
+     "Number of the newest record that is known to be durable on every replica"},
+    {"hyperloop_primary_records_in_flight", Type::kGauge, kPrimary, "group",
+     "Records that are not known to be durable on every replica yet"},
+    {"hyperloop_primary_window", Type::kGauge, kPrimary, "group",
+     "Group operations under way at once, at most"},
+    {"hyperloop_primary_ring_bytes", Type::kGauge, kPrimary, "group", "Size of the journal ring"},
+    {"hyperloop_primary_ring_used_bytes", Type::kGauge, kPrimary, "group",
+     "Bytes of the ring between the log's head and its tail"},
+    {"hyperloop_primary_ring_waits_total", Type::kCounter, kPrimary, "group",
+     "Times a call waited for room in the ring"},
+    {"hyperloop_primary_checkpoints_total", Type::kCounter, kPrimary, "group",
+     "Times the log's head was moved"},
+    {"hyperloop_primary_data_bytes", Type::kGauge, kPrimary, "group", "Size of the data area"},
+    {"hyperloop_primary_data_used_bytes", Type::kGauge, kPrimary, "group",
+     "Bytes of its extents that are in use"},
+    {"hyperloop_primary_data_reserved_bytes", Type::kGauge, kPrimary, "group",
+     "Bytes of it that are kept for MANIFEST and CURRENT"},
+    {"hyperloop_primary_data_waits_total", Type::kCounter, kPrimary, "group",
+     "Times an append waited for room in the data area"},
+    {"hyperloop_primary_failed_calls_total", Type::kCounter, kPrimary, "group",
+     "Calls that failed because the group was out of reach or fenced"},
+    {"hyperloop_primary_recoveries_total", Type::kCounter, kPrimary, "group",
+     "Times the group was brought back after it had failed, or a replica was taken in again"},
+};
+inline constexpr size_t kRows = std::size(kTable);
+
+// The row of that name; kRows: there is none.
+constexpr size_t RowOf(std::string_view name) {
+  size_t row = 0;
+  while (row < kRows && kTable[row].name != name) ++row;
+  return row;
+}
+
+// A row, by its name. A name that the table does not have is an error of the compiler.
+class Metric {
+ public:
+  consteval Metric(const char* name) : row_(RowOf(name)) {  // NOLINT(google-explicit-constructor)
+    if (row_ == kRows) throw "the table of metrics has no row of that name";
+  }
+  constexpr size_t row() const { return row_; }
+
+ private:
+  size_t row_;
+};
+
+// The page docs/metrics.md.
+std::string Markdown();
+
+}  // namespace hyperloop::metrics

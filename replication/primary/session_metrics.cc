@@ -1,0 +1,75 @@
+// Session: what is shown of it in the file of metrics.
+#include <algorithm>
+
+#include "hyperloop/metrics/page.h"
+#include "primary/session.h"
+
+namespace hyperloop {
+namespace {
+
+using metrics::Label;
+using metrics::Page;
+
+void AddLane(const LaneCounters& lane, const Label& group, Page* page) {
+  const auto get = [](const LaneCounters::Number& number) { return LaneCounters::Get(number); };
+  page->Add("hyperloop_primary_acknowledgement_seconds", lane.acknowledgements.Read(), {group});
+  page->Add("hyperloop_primary_appends_total", get(lane.appends), {group});
+  page->Add("hyperloop_primary_append_bytes_total", get(lane.append_bytes), {group});
+  page->Add("hyperloop_primary_syncs_total", get(lane.syncs), {group});
+  const uint64_t acked = get(lane.acked_seq), last = std::max(get(lane.last_seq), acked);
+  page->Add("hyperloop_primary_sequence", last, {group});
+  page->Add("hyperloop_primary_acknowledged_sequence", acked, {group});
+  page->Add("hyperloop_primary_records_in_flight", last - acked, {group});
+  page->Add("hyperloop_primary_ring_bytes", get(lane.ring), {group});
+  page->Add("hyperloop_primary_ring_used_bytes", get(lane.ring_used), {group});
+  page->Add("hyperloop_primary_ring_waits_total", get(lane.ring_waits), {group});
+  page->Add("hyperloop_primary_checkpoints_total", get(lane.checkpoints), {group});
+  page->Add("hyperloop_primary_data_bytes", get(lane.data), {group});
+  page->Add("hyperloop_primary_data_used_bytes", get(lane.data_used), {group});
+  page->Add("hyperloop_primary_data_reserved_bytes", get(lane.data_reserved), {group});
+  page->Add("hyperloop_primary_data_waits_total", get(lane.data_waits), {group});
+}
+
+}  // namespace
+
+void Session::NotePresent() {
+  uint32_t present = 0;
+  for (size_t i = 0; i < options_.replicas.size(); ++i) {
+    const bool member = std::ranges::any_of(configuration_.replicas, [&](const auto& replica) {
+      return replica.address == options_.replicas[i];
+    });
+    if (member) present |= 1u << i;
+  }
+  present_.store(present, std::memory_order_relaxed);
+}
+
+void Session::StartMetrics() {
+  if (options_.metrics_file.empty()) return;
+  metrics_file_ = std::make_unique<MetricsFile>(
+      options_.metrics_file, [this, group = FormatUuid(info_.group)] { return MetricsPage(group); },
+      log_, PinnedCpu(*device_));
+}
+
+// Called by the thread of metrics_file_, which ends before lane_ does.
+std::string Session::MetricsPage(const std::string& group_id) const {
+  const Label group{"group", group_id};
+  Page page;
+  page.Add("hyperloop_primary_written_timestamp_seconds", metrics::NowSeconds(), {group});
+  const bool up = !fenced_ && !out_of_reach_;
+  page.Add("hyperloop_primary_up", up ? 1 : 0, {group});
+  page.Add("hyperloop_primary_fenced", fenced_ ? 1 : 0, {group});
+  page.Add("hyperloop_primary_epoch", epoch(), {group});
+  const uint32_t present = present_.load(std::memory_order_relaxed);
+  for (size_t i = 0; i < options_.replicas.size(); ++i)
+    page.Add("hyperloop_primary_replica_present", present >> i & 1,
+             {group, {"replica", options_.replicas[i]}});
+  page.Add("hyperloop_primary_window", options_.window, {group});
+  AddLane(lane_->counters(), group, &page);
+  page.Add("hyperloop_primary_failed_calls_total", failed_calls_.load(std::memory_order_relaxed),
+           {group});
+  page.Add("hyperloop_primary_recoveries_total", recoveries_.load(std::memory_order_relaxed),
+           {group});
+  return page.Text();
+}
+
+}  // namespace hyperloop
