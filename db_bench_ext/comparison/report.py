@@ -24,7 +24,7 @@ def check_packages() -> None:
     """Raises ReportError when a Python module that the report needs is missing, so that nobody measures for an hour first."""
     for module in ("jinja2", "jsonschema", "matplotlib"):
         if importlib.util.find_spec(module) is None:
-            raise ReportError(f"Python has no module {module}: install Debian's python3-{module} (scripts/setup does) and run with "
+            raise ReportError(f"Python has no module {module}: install Debian's python3-{module} (scripts/setup --tests does) and run with "
                               f"/usr/bin/python3; this is {sys.executable}")
 
 

@@ -49,7 +49,7 @@ class BrowserTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.chromium = shutil.which("chromium")
-        assert cls.chromium, "chromium is not installed (scripts/setup does it)"
+        assert cls.chromium, "chromium is not installed (scripts/setup --tests does it)"
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
         cls.folder = pathlib.Path(folder.name)
