@@ -38,7 +38,7 @@ configure() {
 }
 # These are called where errexit does not hold (in a condition), so each step says that it failed.
 configure_and_build() { # configure_and_build PRESET: everything
-  configure "$1" -DBUILD_TESTING=ON || return
+  configure "$1" -DBUILD_TESTING=ON -DHYPERLOOP_FIRST_BUILD=OFF || return
   cmake --build "$(build_directory "$1")" -j "$(build_jobs)"
 }
 # build_programs TARGET…: of the release, in the shortest time: without tests, and with less for debuggers. With precompiled
