@@ -103,8 +103,8 @@ Sample Look(Nodes& nodes, const NodePlace& place) {
   sample.error = status.status();
   if (status.ok()) sample.status = std::move(*status);
   if (place.silent.ok()) {
-    Result<rnic::Counters> counters = nodes.CountersOf(place.host);
-    if (counters.ok()) sample.counters = std::move(*counters);
+    Result<HostCounters> counted = nodes.CountersOf(place.host);
+    if (counted.ok()) sample.counters = std::move(counted->counters);
   }
   return sample;
 }
@@ -119,8 +119,8 @@ class Top {
     Samples now;
     for (const NodePlace& place : nodes->replicas()) now[place.name] = Look(*nodes, place);
     Sample primary{Clock::now(), NotFound("it is read nowhere"), {}, {}};
-    if (Result<rnic::Counters> counters = nodes->CountersOf("primary"); counters.ok())
-      primary.counters = std::move(*counters);
+    if (Result<HostCounters> counted = nodes->CountersOf("primary"); counted.ok())
+      primary.counters = std::move(counted->counters);
     now["primary"] = std::move(primary);
     PrintHead(*nodes, now);
     std::printf("%-22s %-8s %9s %12s %7s %7s %6s %6s %7s %7s %7s\n", "NODE", "PROCESS", "HEARTBEAT",
