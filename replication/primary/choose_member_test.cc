@@ -91,6 +91,27 @@ TEST(ChooseTest, AnUnservedEpochWithoutASoundLogGivesWayToTheOneBefore) {
   EXPECT_THAT(ChooseMember(lone, true), StatusIs(Code::kCorruption));
 }
 
+// Three takings were cut short: one installed epoch 3 at r0, a later one made r1's log equal to
+// that of a member that does not answer now, and longer than r0's, and installed nothing at r1.
+TEST(ChooseTest, AnUnservedEpochGivesWayToALongerLogThatIsKnownToBeKept) {
+  std::vector<MemberContent> members = {Member("r0", 3, 82, 82), Member("r1", 2, 83, 83)};
+  EXPECT_THAT(ChooseMember(members, false), StatusIs(Code::kCorruption));
+  const auto choice = ChooseMember(members, true);
+  ASSERT_OK(choice);
+  EXPECT_EQ(choice->index, 1u);
+  EXPECT_EQ(choice->known_acked, 83u);
+  // It must reach all that anybody knows to be acknowledged, be sound, and not join.
+  members.push_back(Member("r2", 1, 70, 70));
+  members[2].content.acked_seq = 84;
+  EXPECT_THAT(ChooseMember(members, true), StatusIs(Code::kCorruption));
+  members.pop_back();
+  members[1].content.log_error = "damaged";
+  EXPECT_THAT(ChooseMember(members, true), StatusIs(Code::kCorruption));
+  members[1].content.log_error.clear();
+  members[1].joins = true;
+  EXPECT_THAT(ChooseMember(members, true), StatusIs(Code::kCorruption));
+}
+
 TEST(ChooseTest, SourcesThatAreEqualComeFirst) {
   std::vector<MemberContent> members = {Member("r0", 1, 100), Member("r1", 2, 100),
                                         Member("r2", 2, 100), Member("r3", 2, 100)};

@@ -670,6 +670,13 @@ Result<Choice> ChooseMember(std::span<const MemberContent> members, bool unserve
   }
   if (best == nullptr)
     return Corruption(Text("no replica of epoch ", newest, " has a sound log", damaged));
+  // A taking that was cut short may have made a longer log durable on a member, without installing
+  // its epoch there. Both logs hold what was acknowledged before the newest epoch, and nothing was
+  // acknowledged since.
+  if (best->content.last_seq < choice.known_acked && unserved && before != 0) {
+    const MemberContent* const longer = BestOf(members, before);
+    if (longer != nullptr && longer->content.last_seq >= choice.known_acked) best = longer;
+  }
   if (best->content.last_seq < choice.known_acked) {
     return Corruption(Text("record ", choice.known_acked,
                            " was acknowledged but the best log, that of ", best->name, ", ends at ",

@@ -152,12 +152,13 @@ struct Choice {
   uint64_t known_acked = 0;  // its log must reach at least this far
 };
 // Chooses the member whose log reaches farthest, among those that installed the newest epoch and
-// have a sound log. If none of them has, and that epoch is `unserved`, the members of the epoch
-// before it that do not join take their place: whoever installed the newest epoch had made them
-// equal to its members before. Members whose logs are equal have equal bytes wherever their
-// checksums are right, so the least damaged one of them is chosen.
-// kCorruption: no such log reaches the last record that any member, however damaged or old, knows
-// to be acknowledged.
+// have a sound log. If none of them has, or none that reaches the last record that any member knows
+// to be kept, and that epoch is `unserved`, the members of the epoch before it that do not join
+// take their place: whoever installed the newest epoch had made them equal to its members before,
+// and a taking that was cut short may have made their log longer since. Members whose logs are
+// equal have equal bytes wherever their checksums are right, so the least damaged one of them is
+// chosen. kCorruption: no such log reaches the last record that any member, however damaged or old,
+// knows to be acknowledged.
 Result<Choice> ChooseMember(std::span<const MemberContent> members, bool unserved);
 // Checks that `logged`, the newest configuration in the log, names the replicas that the nodes have
 // recorded, unless a newer one was installed that is not in the log. kCorruption names both.
