@@ -179,9 +179,8 @@ bool EngineLoop::RunWhileAsleep() {
 void EngineLoop::RunAsGuest() {
   SetSleeping(0);  // so that clients need not wake a thread that has nothing to do
   had_guests_ = true;
-  size_t turns = 0;
-  while (++turns < kGuestTurns && engine_->Run(kStepsPerTurn) != 0) {
-  }
+  size_t turns = 1;
+  while (engine_->Run(kStepsPerTurn) != 0 && turns < kGuestTurns) ++turns;
   Add(&counters_.turns, turns);
   Add(&counters_.guests, 1);
   if (coming_.load(std::memory_order_relaxed)) return;  // the loop looks at once

@@ -259,7 +259,7 @@ class Links {
         c.Repeat(in_.U16());
         break;
       case kAsk:
-        for (unsigned n = in_.U8() % 128u; n > 0; --n) Say(c, MostWanted());
+        for (unsigned n = in_.U8() % 128u; n > 0; --n) Say(c, LongestRequest());
         break;
       case kSendOn:
         c.Send(in_.U16());
@@ -289,15 +289,6 @@ class Links {
   Bytes MakeBody() {
     const auto bytes = std::as_bytes(in_.Bytes(in_.U8()));
     return {bytes.begin(), bytes.end()};
-  }
-  // The longest answer.
-  static Bytes MostWanted() {
-    return EncodePacket({.type = PacketType::kRead,
-                         .dest_qpn = 1,
-                         .source_qpn = 1,
-                         .session = 1,
-                         .total = kMaxPayload,
-                         .length = kMaxPayload});
   }
   // A packet of any type in some host's name, with some bytes of its header changed.
   Bytes MakePacket() {

@@ -54,6 +54,16 @@ inline identity::SecureChannelOptions LinkChannel(bool dialer,
           .max_body = kMaxPacketBytes};
 }
 
+// The request whose answer is the longest: a READ of as much as a packet can hold.
+inline std::vector<std::byte> LongestRequest() {
+  return EncodePacket({.type = PacketType::kRead,
+                       .dest_qpn = 1,
+                       .source_qpn = 1,
+                       .session = 1,
+                       .total = kMaxPayload,
+                       .length = kMaxPayload});
+}
+
 // A neighbour. Without `ring` it has no keys, as any process of this machine could connect.
 class RawNeighbour {
  public:
@@ -110,13 +120,13 @@ class RawNeighbour {
 
   void Ask(uint64_t times) {
     std::vector<std::byte> out;
-    for (; times != 0; --times) channel_.Seal(Question(), &out);
+    for (; times != 0; --times) channel_.Seal(LongestRequest(), &out);
     Say(out);
   }
   // The same, as one frame.
   void AskAtOnce(uint64_t times) {
     std::vector<std::byte> body, out;
-    for (const auto question = Question(); times != 0; --times)
+    for (const auto question = LongestRequest(); times != 0; --times)
       body.insert(body.end(), question.begin(), question.end());
     channel_.Seal(body, &out);
     Say(out);
@@ -135,15 +145,6 @@ class RawNeighbour {
   uint64_t answers() const { return answers_; }
 
  private:
-  // Asks for as much as a packet can.
-  static std::vector<std::byte> Question() {
-    return EncodePacket({.type = PacketType::kRead,
-                         .dest_qpn = 1,
-                         .source_qpn = 1,
-                         .session = 1,
-                         .total = kMaxPayload,
-                         .length = kMaxPayload});
-  }
   // An error of send means that the connection is closed. The test notices that by missing answers.
   void Say(const std::vector<std::byte>& bytes) {
     const ssize_t n = send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
