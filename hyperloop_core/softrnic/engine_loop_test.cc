@@ -131,7 +131,7 @@ TEST(EngineLoopTest, NothingIsLostBesideAGuest) {
   ASSERT_OK(rnic.StartThread(options));
   const Guest guest(rnic);
   const rnic::SendRequest nop{.opcode = rnic::Opcode::kNop, .signaled = true};
-  for (int i = 0; i < 200; ++i) {
+  for (int i = 0; i < 40; ++i) {
     Client client(rnic);  // makes its queue pair by tasks of the loop
     for (int k = 0; k < 100; ++k) {
       ASSERT_OK(client.qp->Post({&nop, 1}));
